@@ -1,0 +1,230 @@
+# ddipfs: one Makefile, no recursion into folders. `make help` lists the targets.
+#
+# Variables: V=1 shows every command; WERROR=1 makes warnings errors; PYTHON=/path/python uses that
+# environment instead of .venv; SAN=asan|tsan builds into build/asan or build/tsan; T=PATTERN picks
+# tests; DESTDIR= and PREFIX= say where `install` puts things.
+
+VERSION := 0.1.0
+SAN     :=
+BUILD   := build$(if $(SAN),/$(SAN))
+PREFIX  := /usr/local
+PYTHON  :=
+T       :=
+V       :=
+WERROR  :=
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(CURDIR)/%,%,$(2))')
+
+# ---- what is compiled from what -------------------------------------------------------------
+
+SHARED_SRC := $(wildcard include/*.c)
+FS_SRC     := $(wildcard fs/*.c)
+# These know Python or live in its process: the shared object. All other files of engine/ are the
+# launcher and the agent, which never load Python.
+SO_SRC     := $(sort $(wildcard $(foreach p,zygote rank py out,engine/$p.c engine/$p_*.c)))
+ENGINE_SRC := $(filter-out $(SO_SRC),$(wildcard engine/*.c))
+ENGINE_PY  := $(sort $(wildcard engine/*.py))
+
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+SHARED_OBJ := $(call objects,$(SHARED_SRC))
+FS_OBJ     := $(call objects,$(FS_SRC))
+ENGINE_OBJ := $(call objects,$(ENGINE_SRC))
+SO_OBJ     := $(patsubst %.c,$(BUILD)/so/%.o,$(SO_SRC) $(SHARED_SRC)) $(BUILD)/so/engine_py.o
+
+# ---- flags ----------------------------------------------------------------------------------
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	-Wcast-qual -Wwrite-strings -Wvla -Wformat=2 -Wundef -Wno-unused-parameter \
+	$(if $(WERROR),-Werror)
+CC       := gcc
+OPT      := -O2 -g
+# _FORTIFY_SOURCE hides from the sanitizers what they would report better.
+HARDEN   := -fstack-protector-strong $(if $(SAN)$(COVER),,-D_FORTIFY_SOURCE=2)
+SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
+COVER    :=
+SANITIZE := $(SAN_$(SAN)) $(if $(COVER),--coverage -O0)
+CPPFLAGS := -Iinclude -D_GNU_SOURCE= -DDDIP_VERSION='"$(VERSION)"'
+CFLAGS    = -std=gnu11 $(OPT) $(WARN) $(HARDEN) -fPIE
+LDFLAGS  := -pie -Wl,-z,relro,-z,now
+LIBS     := -pthread -ldl
+
+# Asked once, and only when something is compiled that needs the answer: `make setup` must run
+# where neither pkg-config nor Python is installed yet.
+FUSE_CFLAGS = $(eval FUSE_CFLAGS := $$(shell pkg-config --cflags fuse3 | sed 's/-I/-isystem /g'))$(FUSE_CFLAGS)
+FUSE_LIBS   = $(eval FUSE_LIBS := $$(shell pkg-config --libs fuse3))$(FUSE_LIBS)
+PY_INCLUDE  = $(eval PY_INCLUDE := $$(shell scripts/python-include '$(PYTHON)'))$(PY_INCLUDE)
+
+# The shared object is loaded into interpreters that know nothing of our sanitizers, so it is built
+# without them; hidden symbols, or those of torch's libraries could take their place.
+SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOURCE=2 \
+	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -isystem $(PY_INCLUDE)
+
+# ---- build ----------------------------------------------------------------------------------
+
+TOOL     := ddip ddip-demo ddip-stream.awk ddip-verbs
+PROGRAMS := $(BUILD)/ddipfs $(BUILD)/ddip-engine $(BUILD)/ddip_engine.so $(addprefix $(BUILD)/,$(TOOL))
+
+.PHONY: all
+all: $(PROGRAMS)
+
+$(BUILD)/ddipfs: $(FS_OBJ) $(SHARED_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(FUSE_LIBS) $(LIBS)
+
+$(BUILD)/ddip-engine: $(ENGINE_OBJ) $(SHARED_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(LIBS)
+
+$(BUILD)/ddip_engine.so: $(SO_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-z,relro,-z,now -Wl,-Bsymbolic -o $@ $^ $(LIBS)
+
+$(addprefix $(BUILD)/,$(TOOL)): $(BUILD)/%: scripts/%
+	$(call say,COPY,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)cp -p $< $@
+
+$(BUILD)/obj/fs/%.o: CPPFLAGS += $(FUSE_CFLAGS)
+$(BUILD)/obj/%.o: %.c Makefile
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) -MMD -MP -c -o $@ $<
+
+$(BUILD)/so/%.o: %.c Makefile
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(SO_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/so/engine_py.o: $(BUILD)/engine_py.c
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(SO_CFLAGS) -c -o $@ $<
+
+# A file that was removed must leave the table too: the list itself is a prerequisite.
+$(BUILD)/engine_py.list: FORCE
+	$(Q)mkdir -p $(@D)
+	$(Q)echo '$(ENGINE_PY)' | cmp -s - $@ || echo '$(ENGINE_PY)' > $@
+
+$(BUILD)/engine_py.c: $(ENGINE_PY) $(BUILD)/engine_py.list scripts/embed
+	$(call say,EMBED,$@)
+	$(Q)scripts/embed $(ENGINE_PY) > $@.new && mv $@.new $@
+
+.PHONY: FORCE
+FORCE:
+
+# ---- tests ----------------------------------------------------------------------------------
+
+# A unit test is one file of tests/unit with the shared sources, always under ASan and UBSan. One
+# that tests a file of fs/ or engine/ names it here: UNIT_ctl := fs/ctl.c
+UNIT_SRC  := $(wildcard tests/unit/*.c)
+UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
+UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
+UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
+
+.PHONY: unit
+unit: $(UNIT_BIN)
+
+$(BUILD)/unit/obj/%.o: %.c Makefile
+	$(call say,CC,$< (sanitized))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(UNIT_FLAGS) -MMD -MP -c -o $@ $<
+
+.SECONDARY:
+.SECONDEXPANSION:
+$(BUILD)/unit/%: $(BUILD)/unit/obj/tests/unit/%.o $(UNIT_OBJ) \
+		$$(patsubst $$(percent).c,$(BUILD)/unit/obj/$$(percent).o,$$(UNIT_$$*))
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(UNIT_FLAGS) -o $@ $^ $(LIBS)
+percent := %
+
+# Fuzzers: with clang's libFuzzer where there is one, else the plain driver replays the corpus.
+FUZZ_SRC := $(filter-out tests/fuzz/driver.c,$(wildcard tests/fuzz/*.c))
+FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+SECS     := 60
+FUZZ_CC   = $(eval FUZZ_CC := $$(shell scripts/fuzz-compiler $(CC)))$(FUZZ_CC)
+
+$(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) Makefile
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) -std=gnu11 -O1 -g -fsanitize=address,undefined \
+		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
+
+.PHONY: check check-gpu fuzz asan tsan cover bench lint fmt fmt-check
+check: all unit $(FUZZ_BIN)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' tests/run $(T)
+
+check-gpu: all
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/run --gpu $(T)
+
+fuzz: $(FUZZ_BIN)
+	$(Q)BUILD='$(BUILD)' SECS='$(SECS)' tests/fuzz/run
+
+asan tsan:
+	$(Q)$(MAKE) --no-print-directory SAN=$@ check
+
+cover:
+	$(Q)$(MAKE) --no-print-directory BUILD=build/cover COVER=1 check
+	$(Q)gcovr -r . --exclude tests --html-details build/cover/index.html --print-summary
+
+bench: all
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/bench/run $(T)
+
+lint:
+	$(Q)BUILD='$(BUILD)' scripts/lint $(T)
+
+fmt:
+	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+
+# ---- the two commands -----------------------------------------------------------------------
+
+.PHONY: setup run test
+setup:
+	$(Q)PYTHON='$(PYTHON)' scripts/setup
+
+# setup may install what the rest of this file asks for: hence a make of its own after it.
+run: setup
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)PYTHON='$(PYTHON)' build/ddip demo build/fashion-mnist.png
+
+test:
+	$(Q)PYTHON='$(PYTHON)' scripts/setup --test
+	$(Q)$(MAKE) --no-print-directory check
+
+# ---- install and package --------------------------------------------------------------------
+
+D := $(DESTDIR)$(PREFIX)
+.PHONY: install deb clean picture help
+install: all
+	install -d $(D)/bin $(D)/lib/ddipfs $(D)/share/man/man1 $(D)/share/man/man4 \
+		$(D)/share/bash-completion/completions $(D)/share/ddipfs/examples
+	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(BUILD)/ddip-engine $(D)/bin
+	install -m 644 $(BUILD)/ddip_engine.so $(BUILD)/ddip-stream.awk $(BUILD)/ddip-verbs $(D)/lib/ddipfs
+	install -m 755 $(BUILD)/ddip-demo $(D)/lib/ddipfs
+	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
+	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
+	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
+	install -m 644 $(wildcard scripts/examples/*.py) $(D)/share/ddipfs/examples
+	ln -sf ../bin/ddipfs $(D)/bin/mount.fuse.ddipfs
+
+deb: all
+	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
+
+picture: all
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' scripts/make-picture
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make            build the programs into build/'
+	@echo 'make run        install what is missing, build, and run a DDP training on a mount'
+	@echo 'make test       install what is missing, build, run all tests'
+	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu: those on GPUs'
+	@echo 'make lint fmt   check style and layers; format the C sources'
+	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
+	@echo 'make bench      measure, beside ipyparallel and torchrun'
+	@echo 'make install DESTDIR= PREFIX=/usr/local;  make deb;  make picture;  make clean'
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,165 @@
+"""The beginning of every engine process: the zygote that imports and forks, the cold rank, the
+store. Measures what it imports; what cannot be imported is told and does without.
+"""
+
+import errno
+import gc
+import importlib
+import os
+import site
+import socket
+import sys
+import time
+
+import _ddip
+from ddip_engine import state
+
+_RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
+
+# What a first start waits for: module, name of its phase.
+_FIRST = (
+    ("torch", "import_torch_ms"),
+    ("torch.distributed", "import_distributed_ms"),
+    ("numpy", "import_numpy_ms"),
+    ("IPython.core.interactiveshell", "import_ipython_ms"),
+)
+# What the first DistributedDataParallel() of a process imports, and what most programs do.
+_LATER = (
+    ("torch.nn.parallel.distributed", "import_ddp_ms"),
+    ("torch._dynamo", "import_dynamo_ms"),
+    ("torch.optim", "import_optim_ms"),
+    ("torch.utils.data", "import_data_ms"),
+    ("cloudpickle", "import_cloudpickle_ms"),
+)
+
+
+class _Phases:
+    """Lines of what was done and how long it took, for `status`."""
+
+    def __init__(self):
+        self.text = ""
+
+    def measure(self, name, function, *args):
+        """Calls the function; a failure becomes a line and is not fatal."""
+        started = time.monotonic()
+        try:
+            function(*args)
+        except Exception as e:  # a broken package may raise anything while it is imported
+            first = (str(e) or "no text").splitlines()[0]
+            self.text += f"{name.removesuffix('_ms')}_error {type(e).__name__}: {first}\n"
+            return False
+        self.text += f"{name} {(time.monotonic() - started) * 1000:.0f}\n"
+        return True
+
+
+def main(role):
+    """role "zygote": forks ranks until it is told to end. "rank": becomes one, nothing forked."""
+    phases = _Phases()
+    state.fresh_main()
+    sys.argv = [""]
+    if role == "rank":
+        _import_all(phases, _FIRST)
+        _prepare(phases)
+        _freeze()
+        _become_rank({}, phases.text)
+        return
+    kind, env = _zygote(phases)
+    if kind == _STORE:
+        _serve_store(env)
+    elif kind == _RANK:
+        _become_rank(env, "")
+
+
+def _zygote(phases):
+    """Serves forks. Returns (kind, env) in a child that is to be something; (None, {}) at the end."""
+    from ddip_engine import shell
+
+    _import_all(phases, _FIRST)
+    _prepare(phases)
+    while True:
+        _ready(phases.text)
+        born = _ddip.zygote()
+        if born is None:
+            return None, {}
+        kind, _, env = born
+        if kind != _SUCCESSOR:
+            return kind, env
+        phases = _Phases()
+        _import_all(phases, _LATER)
+        if shell.available():
+            phases.measure("traceback_ms", shell.warm)
+        for name in os.environ.get("DDIP_PRELOAD", "").split():
+            _preload(phases, name)
+
+
+def _import_all(phases, modules):
+    for name, phase in modules:
+        phases.measure(phase, importlib.import_module, name)
+
+
+def _preload(phases, name):
+    """A module of the user's choice. One that starts threads makes every fork a cold start."""
+    before = len(os.listdir("/proc/self/task"))
+    phases.measure(f"preload_{name}_ms", importlib.import_module, name)
+    threads = len(os.listdir("/proc/self/task")) - before
+    if threads > 0:
+        phases.text += f"preload_{name}_error starts {threads} threads: ranks will start cold\n"
+
+
+def _prepare(phases):
+    """What every rank would do first, done once: wrappers around torch, the shell."""
+    from ddip_engine import dist, rank, shell
+
+    assert rank  # imported for the children
+    dist.install()
+    if "IPython" in sys.modules:
+        phases.measure("ipython_shell_ms", shell.make)
+
+
+def _freeze():
+    """What is here now is no garbage: later collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+def _ready(phases):
+    """Says that forks can come, and which paths make this zygote stale when they change."""
+    _freeze()
+    torch = getattr(sys.modules.get("torch"), "__version__", "none")
+    python = f"{sys.version.split()[0]} {sys.executable} torch {torch}"
+    paths = [*site.getsitepackages(), os.path.join(sys.prefix, "pyvenv.cfg")]
+    if site.ENABLE_USER_SITE:
+        paths.append(site.getusersitepackages())
+    found = "".join(f"{path}\0" for path in paths if os.path.exists(path))
+    _ddip.notify("Nready", phases, python, os.fsencode(found))
+
+
+def _become_rank(env, phases):
+    from ddip_engine import rank
+
+    rank.main(env, phases)
+
+
+def _serve_store(env):
+    """The TCPStore of a group, in a process that runs no user code. Lives until told to end."""
+    os.environ.update(env)
+    from torch.distributed import TCPStore
+
+    address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.bind((address, 0))  # by itself a TCPStore listens on every interface
+    listener.listen(1024)
+    port = listener.getsockname()[1]
+    started = time.monotonic()
+    store = TCPStore(
+        address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+    spent = (time.monotonic() - started) * 1000
+    _ddip.notify("Nborn", os.getpid(), store.port, f"store_ms {spent:.0f}\n")
+    while (message := _ddip.next()) is not None:
+        kind, tag, fd, *_ = message
+        if fd >= 0:
+            os.close(fd)
+        _ddip.error(tag, errno.EOPNOTSUPP, f"a store does not know {kind}")
+    os._exit(0)

@@ -1,0 +1,101 @@
+"""A cell, how it ended, and what running one takes with and without IPython.
+
+Tracebacks are cut here, sources remembered, coroutines run; the runners are plain.py and shell.py.
+"""
+
+import asyncio
+import linecache
+import os
+import re
+import shlex
+import traceback
+
+from ddip_engine import state
+
+_DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
+
+
+class Cell:
+    """One cell as it is run: its text without the directive, and the program it belongs to."""
+
+    def __init__(self, number, source):
+        self.number = number
+        self.interrupted_late = False  # an interrupt came that nothing raised
+        self.argv = None  # of a program, None: a plain cell
+        self.file = "<cell %d>" % number  # as tracebacks name it
+        self.source = source
+        first, _, rest = source.partition("\n")
+        found = _DIRECTIVE.fullmatch(first.rstrip())
+        if found:
+            self._become_program(found.group(1), rest)
+
+    def _become_program(self, words, rest):
+        """The directive's line goes, so that line numbers are those of the file."""
+        try:
+            argv = shlex.split(words)
+        except ValueError as e:
+            raise SyntaxError("first line: want '# ddip: FILE ARG…': %s" % e) from None
+        if not argv:
+            raise SyntaxError("first line: want '# ddip: FILE ARG…', there is no FILE")
+        self.argv = argv
+        self.file = os.path.abspath(argv[0])
+        self.source = rest
+
+
+class Ended:
+    """How the code ended: the exception if there is one, the result as text if there is one."""
+
+    def __init__(self, error=None, syntax=False, value=""):
+        self.error = error
+        self.syntax = syntax
+        self.value = value
+
+
+def trim(error, file):
+    """Takes the frames above the cell's code, and the engine's own anywhere, out of a traceback."""
+    tb = error.__traceback__
+    at = tb
+    while at is not None and at.tb_frame.f_code.co_filename != file:
+        at = at.tb_next
+    kept = []
+    tb = at if at is not None else tb
+    while tb is not None:
+        if not state.is_engine_frame(tb.tb_frame):
+            kept.append(tb)
+        tb = tb.tb_next
+    for this, following in zip(kept, kept[1:] + [None]):
+        this.tb_next = following
+    error.__traceback__ = kept[0] if kept else None
+
+
+def remember_source(name, source):
+    """Lets tracebacks and inspect.getsource find the lines of a cell."""
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+
+
+def describe(error):
+    """The content of an `error` message of the Jupyter protocol, uncoloured."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return {
+        "ename": type(error).__name__,
+        "evalue": str(error),
+        "traceback": "".join(lines).splitlines(),
+    }
+
+
+_loop = None  # kept over cells: tasks that a cell leaves go on in the next one that awaits
+
+
+def run_async(coroutine):
+    """Runs a cell that awaits; an interrupt cancels it, or it would go on in the next one."""
+    global _loop
+    if _loop is None or _loop.is_closed():
+        _loop = asyncio.new_event_loop()
+    task = _loop.create_task(coroutine)
+    try:
+        return _loop.run_until_complete(task)
+    except BaseException:
+        if not task.done():
+            task.cancel()
+            _loop.run_until_complete(asyncio.wait([task]))
+        raise

@@ -1,0 +1,89 @@
+"""A new process group under the old objects: after an abort, with the namespace kept.
+
+DistributedDataParallel wrappers on the default group are made whole in place; what else holds a
+dead group is found and named, with what to write.
+"""
+
+import gc
+import sys
+
+from ddip_engine import dist, table
+
+# Class names in a type's ancestry -> what it is, what to write.
+_HOLDERS = (
+    ("FSDPModule", "wrap the model again with fully_shard() on a new mesh"),
+    ("FullyShardedDataParallel", "wrap the model again: FullyShardedDataParallel(model)"),
+    ("DeviceMesh", "make the mesh again: init_device_mesh(...)"),
+    ("ProcessGroup", "make the group again: new_group(...)"),
+    ("ZeroRedundancyOptimizer", "make the optimizer again"),
+    ("DTensor", "make it again on a new mesh"),
+)
+
+
+def rebuild(generation):
+    """Destroys the default group and makes it again under a new generation.
+
+    Returns lines, one for each object that still holds a dead group. Waits for the other ranks.
+    """
+    dist.new_generation(generation)
+    if dist.c10d is None:
+        return ""
+    dead = set(dist.c10d._world.pg_map)
+    wrappers = _wrappers()
+    dist.drop_default()
+    dist.make_default()
+    dist.reset_accelerate()
+    known = {id(value): name for name, value in table.names()}
+    lines = []
+    for wrapper in wrappers:
+        name = known.get(id(wrapper), "a model that no name is bound to")
+        lines += _heal(wrapper, name)
+    return "".join(lines + _holders(dead))
+
+
+def _wrappers():
+    """All live DistributedDataParallel modules."""
+    parallel = sys.modules.get("torch.nn.parallel.distributed")
+    if parallel is None:
+        return []
+    kinds = [parallel.DistributedDataParallel]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    # An instance refers to its class; the search is in C, and some hundred thousand objects long.
+    found = [thing for thing in gc.get_referrers(*kinds) if type(thing) in kinds]
+    return [wrapper for wrapper in found if "reducer" in vars(wrapper)]  # else half made
+
+
+def _heal(wrapper, name):
+    """Gives a wrapper the new default group and a new reducer, without any collective."""
+    if wrapper.process_group.group_desc != "default_pg":
+        return [f"{name}: DistributedDataParallel on a group of its own, which is gone: "
+                "make the group again and wrap the model again\n"]
+    if dist.c10d.GroupMember.WORLD is None:
+        return [f"{name}: DistributedDataParallel without a process group: "
+                "call init_process_group() and wrap the model again\n"]
+    hooks = list(getattr(wrapper, "_comm_hooks", ()))
+    try:
+        wrapper.process_group = dist.c10d._get_default_group()
+        wrapper.__setstate__(wrapper.__getstate__())
+        wrapper._comm_hooks = []
+        for hook, hook_state in hooks:
+            wrapper.register_comm_hook(hook_state, hook)
+    except Exception as e:  # torch's internals may refuse for reasons of the model's
+        return [f"{name}: could not be made whole ({type(e).__name__}: {e}): "
+                f"wrap it again: {name} = DistributedDataParallel({name}.module)\n"]
+    return []
+
+
+def _holders(dead):
+    """Lines for the user's variables that hold a dead group."""
+    lines = []
+    for name, value in table.names():
+        ancestry = {kind.__name__ for kind in type(value).__mro__}
+        if "ProcessGroup" in ancestry and value not in dead:
+            continue
+        for kind, cure in _HOLDERS:
+            if kind in ancestry:
+                lines.append(f"{name}: {kind} on a process group that is gone: {cure}\n")
+                break
+    return lines

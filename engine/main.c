@@ -1,0 +1,83 @@
+/*
+ * ddip-engine: the program that a host runs for ddipfs. By its first argument it is the agent, or starts a
+ * Python that becomes a zygote or a rank. What each does is in agent.c and, in Python's process, zygote.c and
+ * rank.c.
+ */
+#define _GNU_SOURCE
+#include "agent.h"
+#include "launch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int
+run_agent(char **args)
+{
+	return agent_main();
+}
+
+static int
+run_zygote(char **args)
+{
+	return launch_python(args[0], "zygote");
+}
+
+static int
+run_rank(char **args)
+{
+	return launch_python(args[0], "rank");
+}
+
+static int
+run_version(char **args)
+{
+	printf("ddip-engine %s wire %d\n", DDIP_VERSION, WIRE_VERSION);
+	return 0;
+}
+
+static int run_help(char **args);
+
+static const struct mode {
+	const char *option, *argument;
+	int (*run)(char **args);
+	const char *help;
+} modes[] = {
+    {"--agent", NULL, run_agent, "serve a ddipfs daemon on standard input and output"},
+    {"--zygote", "PYTHON", run_zygote, "load PYTHON and torch, and fork ranks (started by an agent)"},
+    {"--rank", "PYTHON", run_rank, "load PYTHON and run cells (started by an agent)"},
+    {"--version", NULL, run_version, "print the version and the wire's"},
+    {"--help", NULL, run_help, "print this"},
+};
+
+static void
+usage(FILE *out)
+{
+	fputs("usage: ddip-engine OPTION\n", out);
+	for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
+		const struct mode *m = &modes[i];
+		char left[40];
+
+		snprintf(left, sizeof(left), "%s %s", m->option, m->argument ? m->argument : "");
+		fprintf(out, "  %-18s %s\n", left, m->help);
+	}
+}
+
+static int
+run_help(char **args)
+{
+	usage(stdout);
+	return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	note_as("ddip-engine");
+	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(modes); i++)
+		if (!strcmp(argv[1], modes[i].option) && argc == 2 + (modes[i].argument != NULL))
+			return modes[i].run(argv + 2);
+	if (argc > 1)
+		fprintf(stderr, "ddip-engine: '%s' is no option, or its argument is wrong\n", argv[1]);
+	usage(stderr);
+	return 2;
+}

@@ -1,0 +1,63 @@
+"""Runs a cell as Python itself does: for environments without IPython.
+
+The last expression's value is the result, `await` works at top level; there are no magics.
+"""
+
+import ast
+import inspect
+
+from ddip_engine import cell as cells
+from ddip_engine import state, streams
+
+
+def run_cell(cell):
+    """Python's own way: the last expression's value is the result, `await` works at top level."""
+    cells.remember_source(cell.file, cell.source)
+    try:
+        steps = _compile(cell)
+    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as e:
+        streams.display("error", **cells.describe(e))
+        return cells.Ended(e, syntax=True)
+    value = None
+    try:
+        for code in steps:
+            value = _evaluate(code)
+    except SystemExit as e:
+        return cells.Ended(e)
+    except BaseException as e:
+        cells.trim(e, cell.file)
+        streams.display("error", **cells.describe(e))
+        return cells.Ended(e)
+    if value is None:
+        return cells.Ended()
+    return cells.Ended(value=_show(value, cell))
+
+
+def _compile(cell):
+    """All but a last expression, and that, each as code."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(cell.source, cell.file, "exec", flags | ast.PyCF_ONLY_AST, True)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = ast.Expression(tree.body.pop().value)
+    steps = [compile(tree, cell.file, "exec", flags, True)]
+    if last is not None:
+        steps.append(compile(last, cell.file, "eval", flags, True))
+    return steps
+
+
+def _evaluate(code):
+    value = eval(code, state.main.__dict__)
+    if code.co_flags & inspect.CO_COROUTINE:
+        value = cells.run_async(value)
+    return value
+
+
+def _show(value, cell):
+    """The result as text, and as an execute_result."""
+    text = repr(value)
+    state.main.__dict__["_"] = value if isinstance(value, (int, float, str)) else None
+    streams.display(
+        "execute_result", data={"text/plain": text}, metadata={}, execution_count=cell.number
+    )
+    return text

@@ -1,0 +1,298 @@
+"""A rank: one table of messages for the main thread, one for the service thread.
+
+The main thread does one thing after the other, in the order of the messages; the service thread
+answers also while a cell runs.
+"""
+
+import _thread
+import atexit
+import faulthandler
+import gc
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from errno import EIO, ENOSYS
+
+import _ddip
+from ddip_engine import dist, heal, run, shell, state, streams, table, values
+from ddip_engine.state import Refusal
+
+_GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
+_TORCH_SEED = 67280421310721  # what torch's generator of a new process starts with
+_FIXED_THREADS = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+
+
+def main(env, phases):
+    """Lives until the agent says so. env: what this rank has in place of the zygote's."""
+    _become(env)
+    streams.install()
+    run.install()
+    faulthandler.enable(2)
+    faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=False)
+    _ddip.notify("Nborn", state.pid, 0, phases)
+    _thread.start_new_thread(_serve, ())
+    while (message := _ddip.next()) is not None:
+        _answer(_MAIN, message)
+        del message
+        dist.idle()
+    _end()
+
+
+def _serve():
+    while (message := _ddip.serve()) is not None:
+        _answer(_SERVICE, message)
+        del message
+
+
+def _answer(rows, message):
+    """Calls the message's function and sends what it returns, or why it failed."""
+    kind, tag, fd, *fields = message
+    try:
+        if kind not in rows:
+            raise Refusal(ENOSYS, f"this engine does not know {kind}")
+        function, reply = rows[kind]
+        answer = function(fd, *fields)
+        if reply is not None:
+            _send(reply, tag, answer)
+    except Refusal as e:
+        _ddip.error(tag, e.errno, str(e))
+    except BaseException as e:  # the rank outlives what goes wrong, and tells it
+        _fail(tag, kind, e)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _fail(tag, kind, error):
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if tag:
+        _ddip.error(tag, EIO, f"{kind}: {text}", trace)
+    else:
+        sys.__stderr__.write(f"ddip: {kind} on rank {state.rank}: {trace}")
+
+
+def _send(reply, tag, answer):
+    """answer: the reply's fields, with a descriptor in front where one goes along."""
+    if isinstance(answer, _WithDescriptor):
+        try:
+            _ddip.reply_fd(reply, tag, answer.fd, *answer.fields)
+        finally:
+            os.close(answer.fd)
+        return
+    _ddip.reply(reply, tag, *answer)
+
+
+class _WithDescriptor:
+    """Fields of a reply that a descriptor goes along with."""
+
+    def __init__(self, fd, *fields):
+        self.fd = fd
+        self.fields = fields
+
+
+# ---- becoming a rank
+
+
+def _become(env):
+    """Makes of a copy of the zygote what a fresh process would be."""
+    state.pid = os.getpid()
+    for name in _FIXED_THREADS:
+        if name not in env:
+            os.environ.pop(name, None)
+    os.environ.update(env)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _set_backend_of_figures()
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.manual_seed(_TORCH_SEED)
+        threads = os.environ["OMP_NUM_THREADS"].partition(",")[0]
+        torch.set_num_threads(int(threads) if threads.isdigit() and int(threads) else 1)
+
+
+def _set_backend_of_figures():
+    """Figures come inline; matplotlib may be imported already, by the user's preload."""
+    chosen = os.environ.get("MPLBACKEND")
+    backend = chosen or ("module://matplotlib_inline.backend_inline" if _has_inline() else "Agg")
+    os.environ["MPLBACKEND"] = backend
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is not None and not chosen:
+        matplotlib.rcParams["backend"] = backend
+
+
+def _has_inline():
+    """True if figures can be sent as images: both packages are there."""
+    if not shell.available():
+        return False
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib_inline") is not None
+
+
+def _end():
+    """Runs what programs registered for their end, then goes without destructors.
+
+    The interpreter's own way would destroy process groups, whose threads may be stuck.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    streams.flush()
+    os._exit(0)
+
+
+# ---- main thread
+
+
+def _init(fd, rank, size, local, generation, backend, env):
+    started = time.monotonic()
+    given = dict(item.split("=", 1) for item in env.decode().split("\0") if item)
+    state.rank, state.size, state.local_rank = rank, size, local
+    state.local_size = int(given.get("LOCAL_WORLD_SIZE", size))
+    dist.new_generation(generation)
+    os.environ.update(_launch_environment(given))
+    _name_numbers()
+    port = int(os.environ.get("MASTER_PORT") or 0)
+    dist.start(backend, os.environ.get("MASTER_ADDR", ""), port)
+    spent = (time.monotonic() - started) * 1000
+    return f"process_group_ms {spent:.1f}\n", table.text()
+
+
+def _launch_environment(given):
+    """What torchrun sets; the daemon's own values win."""
+    defaults = {
+        "RANK": state.rank,
+        "LOCAL_RANK": state.local_rank,
+        "WORLD_SIZE": state.size,
+        "LOCAL_WORLD_SIZE": state.local_size,
+        "GROUP_RANK": state.rank // state.local_size,
+        "GROUP_WORLD_SIZE": -(-state.size // state.local_size),
+        "ROLE_RANK": state.rank,
+        "ROLE_WORLD_SIZE": state.size,
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+        "TORCHELASTIC_RUN_ID": "ddip",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": 0,
+    }
+    alone = given.get("MASTER_ADDR", "").startswith("127.") and state.local_size == state.size
+    if alone and "GLOO_SOCKET_IFNAME" not in os.environ:
+        defaults["GLOO_SOCKET_IFNAME"] = "lo"
+    return {name: str(value) for name, value in defaults.items()} | given
+
+
+def _name_numbers():
+    state.put(rank=state.rank, local_rank=state.local_rank, world_size=state.size)
+
+
+def _run(fd, cell, generation, source):
+    if generation != state.generation:
+        dist.new_generation(generation)
+    state.cell = cell
+    dist.begin_cell()
+    return run.execute(cell, source)
+
+
+def _put(fd, name, view, op, size):
+    values.put(name, view, op, fd, size)
+    return ()
+
+
+def _commit(fd, keep):
+    values.commit(keep)
+    return (table.text(),)
+
+
+def _delete(fd, name):
+    values.delete(name)
+    return (table.text(False),)
+
+
+def _move(fd, old, new):
+    values.move(old, new)
+    return (table.text(),)
+
+
+def _reset(fd):
+    """An empty namespace; the process, its modules and its process group stay."""
+    run.drop_last()
+    names = state.main.__dict__
+    for name in [k for k in names if not k.startswith("__")]:
+        if name not in state.engine_names:
+            del names[name]
+    names.update(state.engine_names)
+    shell.reset()
+    table.clear()
+    _name_numbers()
+    gc.collect()
+    return (table.text(),)
+
+
+def _rebuild(fd, generation):
+    return (heal.rebuild(generation),)
+
+
+# ---- service thread
+
+
+def _get(fd, name, view, op):
+    export = values.get(name, view)
+    if export.fd >= 0:
+        return _WithDescriptor(export.fd, _GET_FD, 0, 0, export.size, export.head)
+    if export.keep is None:
+        return _GET_BYTES, 0, 0, export.size, export.head
+    handle = _ddip.pin(export.keep, export.address, export.size - len(export.head))
+    return _GET_LIVE, handle, export.address, export.size, export.head
+
+
+def _table(fd):
+    return (table.text(),)
+
+
+def _gc(fd):
+    """Frees what nothing refers to, and the cached memory of the GPU. Tells what came free."""
+    torch = sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    before = torch.cuda.memory_reserved() if on_gpu else 0
+    if not run.running():
+        run.drop_last()
+    objects = gc.collect()
+    text = f"{objects} objects"
+    if on_gpu:
+        torch.cuda.empty_cache()
+        text += f", {before - torch.cuda.memory_reserved()} bytes of cuda:{torch.cuda.current_device()}"
+    return (text,)
+
+
+def _abort(fd, always):
+    dist.abort()
+
+
+# message -> (function of the descriptor and the fields, its reply; None: a notice)
+_MAIN = {
+    "Tinit": (_init, "Rinit"),
+    "Trun": (_run, "Rrun"),
+    "Tput": (_put, "Rput"),
+    "Tcommit": (_commit, "Rcommit"),
+    "Tdel": (_delete, "Rdel"),
+    "Tmove": (_move, "Rmove"),
+    "Treset": (_reset, "Rreset"),
+    "Trebuild": (_rebuild, "Rrebuild"),
+}
+_SERVICE = {
+    "Tget": (_get, "Rget"),
+    "Ttable": (_table, "Rtable"),
+    "Tgc": (_gc, "Rgc"),
+    "Nabort": (_abort, None),
+}

@@ -1,0 +1,213 @@
+"""Runs one cell: arms the interrupt, sets up the program's surroundings, says how it ended.
+
+What makes a notebook of it (magics, rich display) is in shell.py; here is what holds with and
+without IPython.
+"""
+
+import contextlib
+import gc
+import linecache
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+
+import _ddip
+
+from ddip_engine import cell as cells
+from ddip_engine import plain, shell, state, streams, table
+
+OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
+
+_DEFINES = re.compile(r"\b(def|class|lambda)\b")
+# A cell that says one of these wants the exception of the cell before.
+_LOOKS_BACK = re.compile(r"%debug|%tb|\bpm\(|post_mortem|\blast_(exc|value|traceback|type)\b")
+_LAST = ("last_exc", "last_type", "last_value", "last_traceback")
+_running = False
+_THOROUGH_S = 0.005  # a cell that took this long pays for walking through its modules
+
+
+def _on_sigint(signum, frame):
+    """Raises in user code only: a late signal must not hit the engine's own."""
+    if frame is not None and frame.f_code is _guarded.__code__:
+        return
+    if _ddip.interrupt_wanted():
+        raise KeyboardInterrupt
+
+
+def install():
+    """Takes SIGINT; a child that user code forks takes it as any Python program does."""
+    signal.signal(signal.SIGINT, _on_sigint)
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child():
+    if signal.getsignal(signal.SIGINT) is _on_sigint:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def running():
+    """True while a cell runs."""
+    return _running
+
+
+def _armed(cell, runner):
+    """Runs user code so that an interrupt for this cell is raised in it, or here."""
+    try:
+        _ddip.enter(cell.number)
+        return runner(cell)
+    finally:
+        cell.interrupted_late = _ddip.leave()
+
+
+def _guarded(cell, runner):
+    """_armed that never raises: the one frame within enter and leave that no interrupt may hit."""
+    try:
+        return _armed(cell, runner)
+    except BaseException as e:  # whatever user code raises ends the cell, not the rank
+        cell.interrupted_late = _ddip.leave() or cell.interrupted_late
+        return cells.Ended(e)
+
+
+def execute(number, source):
+    """Runs a cell. Returns (outcome, value, error, traceback, table) as Rrun wants them."""
+    started = time.monotonic()
+    text = source.decode("utf-8", "replace")
+    if not _LOOKS_BACK.search(text):
+        drop_last()
+    try:
+        cell = cells.Cell(number, source.decode("utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as e:
+        return (SYNTAX, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
+    ended = _run(cell)
+    outcome, value = _classify(ended, cell), _encode(ended.value)
+    error, trace = "", b""
+    if outcome != OK:
+        error, trace = _one_line(ended.error), _encode(_format(ended))
+        _keep_last(ended.error)
+    ended.error = None  # frames of the traceback lead to it
+    streams.flush()
+    _tidy(cell, outcome)
+    facts = table.text(time.monotonic() - started > _THOROUGH_S)
+    return (outcome, value, error, trace, facts)
+
+
+def _run(cell):
+    """Runs it within its surroundings; never raises. Returns Ended."""
+    global _running
+    runner = shell.run_cell if shell.available() else plain.run_cell
+    hooks = sys.excepthook, sys.displayhook
+    _running = True
+    with _program(cell):
+        ended = _guarded(cell, runner)
+    _running = False
+    if os.getpid() != state.pid:
+        _end_child(ended)
+    sys.excepthook, sys.displayhook = hooks
+    signal.signal(signal.SIGINT, _on_sigint)
+    if ended.error is not None:
+        cells.trim(ended.error, cell.file)
+    return ended
+
+
+def _end_child(ended):
+    """A child that user code forked and that came back here ends as a Python program does."""
+    error, status = ended.error, 0
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(type(error), error, error.__traceback__)
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 255)
+
+
+@contextlib.contextmanager
+def _program(cell):
+    """sys.argv, __file__ and sys.path[0] of a program, for the cell's time."""
+    if cell.argv is None:
+        yield
+        return
+    names, argv = state.main.__dict__, sys.argv
+    folder = os.path.dirname(cell.file)
+    had_file, old_file = "__file__" in names, names.get("__file__")
+    replaced = bool(sys.path) and sys.path[0] == ""
+    sys.path[: 1 if replaced else 0] = [folder]
+    sys.argv, names["__file__"] = list(cell.argv), cell.file
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if had_file:
+            names["__file__"] = old_file
+        else:
+            names.pop("__file__", None)
+        if folder in sys.path:
+            at = sys.path.index(folder)
+            sys.path[at : at + 1] = [""] if replaced else []
+
+
+def _classify(ended, cell):
+    error = ended.error
+    if error is None:
+        return OK
+    if isinstance(error, SystemExit):
+        return OK if error.code in (None, 0) else EXIT
+    if cell.interrupted_late or isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return SYNTAX if ended.syntax else RAISED
+
+
+def _one_line(error):
+    """`ValueError: bad`: the exception and the first words of what it says."""
+    if isinstance(error, SystemExit):
+        return "SystemExit: %s" % (error.code,)
+    text = traceback.format_exception_only(type(error), error)[-1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return _encode(first).decode()
+
+
+def _format(ended):
+    """The plain traceback."""
+    error = ended.error
+    if ended.syntax:
+        return "".join(traceback.format_exception_only(type(error), error))
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+def _encode(text):
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _keep_last(error):
+    """For %debug and pdb.pm() in the next cell."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error
+
+
+def drop_last():
+    """Forgets the last exception: it holds frames, and they hold tensors."""
+    if not hasattr(sys, "last_value"):
+        return
+    for name in _LAST:
+        if hasattr(sys, name):
+            delattr(sys, name)
+    shell.forget()
+
+
+def _tidy(cell, outcome):
+    """What a cell leaves behind that nobody asked for: sources, cycles, cached GPU memory."""
+    if outcome == OK and not _DEFINES.search(cell.source):
+        linecache.cache.pop(cell.file, None)  # nothing can show these lines any more
+    torch = sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    if os.environ.get("DDIP_AUTOGC") == "off":
+        return
+    if outcome != OK or on_gpu:
+        gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()

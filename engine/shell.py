@@ -1,0 +1,338 @@
+"""IPython as the runner of cells: the shell whose display, results and errors go to the stream.
+
+The class must be named ZMQInteractiveShell: libraries look at that name to know a notebook.
+Without IPython nothing here is used but available(), which says so.
+"""
+
+import _sitebuiltins
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+from ddip_engine import cell as cells
+from ddip_engine import state, streams
+
+_shell = None  # the instance, None: no IPython
+_cell = None  # the cell.Cell that runs
+_KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
+_KEPT_BYTES = 64 << 10
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def available():
+    """True if cells run by IPython."""
+    return _shell is not None
+
+
+def _base():
+    """IPython's classes, imported when the shell is made and not before."""
+    from IPython.core.compilerop import CachingCompiler
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.history import HistoryManager
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets import Type
+
+    return CachingCompiler, DisplayHook, DisplayPublisher, HistoryManager, InteractiveShell, Type
+
+
+def make():
+    """Makes the shell around the fresh `__main__`; ImportError where there is no IPython."""
+    global _shell
+    _, _, _, history, _, _ = _base()
+    history.enabled = False  # it would start a thread, and write into the home directory
+    history.hist_file = ":memory:"
+    classes = _classes()
+    _shell = classes["shell"].instance(user_module=state.main)
+    _shell.set_hook("show_in_pager", _page, 99)
+    names = state.main.__dict__
+    for name in ("exit", "quit"):  # IPython's take no exit status, which programs give
+        names[name] = _sitebuiltins.Quitter(name, "Ctrl-D")
+    state.engine_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
+
+
+def _classes():
+    """The four subclasses, made of those that the installed IPython has."""
+    compiler, hook, publisher, _, shell, trait = _base()
+    made = {
+        "compiler": type("Compiler", (_Compiler, compiler), {}),
+        "hook": type("ShellDisplayHook", (_Hook, hook), {}),
+        "publisher": type("ShellDisplayPublisher", (_Publisher, publisher), {}),
+    }
+    made["shell"] = type(
+        "ZMQInteractiveShell",
+        (_Shell, shell),
+        {
+            "displayhook_class": trait(made["hook"]),
+            "display_pub_class": trait(made["publisher"]),
+            "compiler_class": trait(made["compiler"]),
+        },
+    )
+    return made
+
+
+class _Compiler:
+    """Names a cell's code after the cell, or after the program's file."""
+
+    def cache(self, transformed_code, number=0, raw_code=None):
+        """Keeps the lines for tracebacks. Returns the file name to compile with."""
+        name = _cell.file if _cell is not None else "<cell>"
+        cells.remember_source(name, transformed_code)
+        return name
+
+    def format_code_name(self, name):
+        """`Cell In[17]` for a cell's code in coloured tracebacks, None for a file's."""
+        found = re.fullmatch(r"<cell (\d+)>", name)
+        return ("Cell", "In[%s]" % found.group(1)) if found else None
+
+
+class _Hook:
+    """The value of the last expression: to the cell's result and to the stream."""
+
+    def quiet(self):
+        """A semicolon at the end of the cell hides the result."""
+        text = _cell.source.rstrip() if _cell is not None else ""
+        last = text.rpartition("\n")[2]
+        if ";" not in last:
+            return False
+        return self.semicolon_at_end_of_expression(_cell.source)
+
+    def write_output_prompt(self):
+        pass
+
+    def write_format_data(self, format_dict, md_dict=None):
+        number = _cell.number if _cell is not None else 0
+        self.shell.result_text = format_dict.get("text/plain", "")
+        streams.display(
+            "execute_result", data=format_dict, metadata=md_dict or {}, execution_count=number
+        )
+
+    def log_output(self, format_dict):
+        pass
+
+    def update_user_ns(self, result):
+        """`_`, `__`, `___` keep numbers and short texts only: memory is to be free after a cell."""
+        names = self.shell.user_ns
+        small = isinstance(result, _KEPT_TYPES) and sys.getsizeof(result) <= _KEPT_BYTES
+        if not small or names.get("_", "") is not self._:
+            return
+        self.___, self.__, self._ = self.__, self._, result
+        names.update({"_": self._, "__": self.__, "___": self.___})
+
+    def finish_displayhook(self):
+        self._is_active = False
+
+
+class _Publisher:
+    """display() and its kin."""
+
+    def publish(
+        self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs
+    ):
+        """Sends display_data; a display_id gets the rank in front, for ranks count alike."""
+        transient = dict(transient or {})
+        if "display_id" in transient:
+            transient["display_id"] = "r%d-%s" % (state.rank, transient["display_id"])
+        for mime, renderer in getattr(self.shell, "mime_renderers", {}).items():
+            if mime in data:
+                renderer(data[mime], (metadata or {}).get(mime))
+                return
+        streams.display(
+            "update_display_data" if update else "display_data",
+            data=data,
+            metadata=metadata or {},
+            transient=transient,
+        )
+
+    def clear_output(self, wait=False):
+        streams.display("clear_output", wait=wait)
+
+
+class _Shell:
+    """InteractiveShell with the engine's ends: no terminal, no history, no memory of results."""
+
+    result_text = ""  # of the cell that runs
+    shown_error = None  # the exception that was shown last
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.displayhook.cache_size = 0
+        self.displayhook.do_full_cache = 0
+        self.autoawait = True
+        self.loop_runner = cells.run_async
+
+    def init_virtualenv(self):
+        """The interpreter is the environment's own already."""
+
+    def init_prompts(self):
+        """No sys.ps1: by it libraries take a rank for a terminal, and refuse to run DDP."""
+
+    def init_sys_modules(self):
+        sys.modules["__main__"] = self.user_module
+
+    def enable_gui(self, gui=None):
+        """There is no event loop to enable; figures come inline."""
+
+    def _tee(self, channel):
+        """Newer versions keep a copy of all output for the history; none is kept here."""
+        return _Nothing()
+
+    def transform_cell(self, raw_cell):
+        """Valid Python of more than one line is left as it is; magics are no valid Python."""
+        changed = self.input_transformers_post or "\n" not in raw_cell.strip()
+        if not changed and not raw_cell.lstrip().startswith("%%"):
+            try:
+                compile(raw_cell, "<cell>", "exec", _PARSE, True)
+                return raw_cell
+            except SyntaxError:
+                pass  # a magic, or an error that the compiler will tell with its place
+        return super().transform_cell(raw_cell)
+
+    async def run_ast_nodes(
+        self, nodelist, cell_name, interactivity="last_expr", compiler=compile, result=None
+    ):
+        """Compiles all of the cell before any of it runs: a SyntaxError leaves nothing half done."""
+        if interactivity not in ("last_expr", "none"):
+            return await super().run_ast_nodes(
+                nodelist, cell_name, interactivity=interactivity, compiler=compiler, result=result
+            )
+        shown = interactivity == "last_expr" and nodelist and isinstance(nodelist[-1], ast.Expr)
+        parts = [(ast.Module(nodelist[:-1] if shown else nodelist, []), "exec")]
+        if shown:
+            parts.append((ast.Interactive(nodelist[-1:]), "single"))
+        try:
+            with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+                codes = [compiler(part, cell_name, mode) for part, mode in parts]
+        except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as e:
+            result.error_before_exec = e
+            self.showtraceback()
+            return True
+        for code in codes:
+            waits = bool(code.co_flags & inspect.CO_COROUTINE)
+            if await self.run_code(code, result, async_=waits):
+                return True
+        return False
+
+    async def run_code(self, code_obj, result=None, *, async_=False):
+        """Runs code of the cell. True: it raised, and result knows what; SystemExit is not shown."""
+        __tracebackhide__ = "__ipython_bottom__"
+        try:
+            if async_:
+                await eval(code_obj, self.user_global_ns, self.user_ns)
+            else:
+                exec(code_obj, self.user_global_ns, self.user_ns)
+        except SystemExit as e:
+            if result is not None:
+                result.error_in_exec = e
+        except self.custom_exceptions as e:
+            if result is not None:
+                result.error_in_exec = e
+            self.CustomTB(*sys.exc_info())
+        except BaseException as e:
+            if result is not None:
+                result.error_in_exec = e
+            self.showtraceback(running_compiled_code=True)
+        else:
+            return False
+        return True
+
+    def showtraceback(self, exc_tuple=None, *args, **kwargs):
+        """Shows the exception without the frames that are not the user's."""
+        value = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
+        if value is not None and _cell is not None:
+            cells.trim(value, _cell.file)
+            exc_tuple = (type(value), value, value.__traceback__)
+        super().showtraceback(exc_tuple, *args, **kwargs)
+
+    def _showtraceback(self, etype, evalue, stb):
+        self.shown_error = evalue
+        streams.display("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
+
+    def system_raw(self, cmd):
+        """`!cmd`: the command writes to the rank's own descriptors; its status is _exit_code."""
+        command = self.var_expand(cmd, depth=1)
+        streams.flush()
+        status = subprocess.call(command, shell=True, executable=os.environ.get("SHELL") or None)
+        self.user_ns["_exit_code"] = 128 - status if status < 0 else status
+
+    system = system_raw
+
+
+_PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+class _Nothing:
+    """A context that does nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        return False
+
+
+def _page(shell, text, start=0, screen_lines=0, pager_cmd=None):
+    """What a pager would show (`obj?`) is printed."""
+    if isinstance(text, dict):
+        text = text.get("text/plain", "")
+    print(_ANSI.sub("", text))
+
+
+def run_cell(cell):
+    """Runs a cell as a notebook does. Returns cell.Ended."""
+    global _cell
+    _cell = cell
+    _shell.result_text, _shell.shown_error = "", None
+    last = getattr(sys, "last_value", None)
+    _shell.execution_count = cell.number
+    try:
+        result = _shell.run_cell(cell.source, shell_futures=cell.argv is None)
+        return _ended(result, last)
+    finally:
+        _shell.last_execution_result = None
+        _shell.displayhook.exec_result = None
+
+
+def _ended(result, last):
+    """What IPython's result says. An exception that a magic showed and swallowed counts too."""
+    before, during, shown = result.error_before_exec, result.error_in_exec, _shell.shown_error
+    # The frames of the traceback lead to this result: without the exception in it they go at once.
+    result.error_before_exec = result.error_in_exec = _shell.shown_error = None
+    if shown is last:
+        shown = None  # %tb shows the last cell's exception again
+    syntax = isinstance(before, (SyntaxError, ValueError))
+    return cells.Ended(before or during or shown, syntax, _shell.result_text)
+
+
+def forget():
+    """Drops the exception that the debugger magics hold."""
+    for shower in (getattr(_shell, "InteractiveTB", None), getattr(_shell, "SyntaxTB", None)):
+        for name in ("etype", "evalue", "value", "tb"):
+            if hasattr(shower, name):
+                setattr(shower, name, None)
+
+
+def inspect_name(name):
+    """What `name?` prints."""
+    return _shell.object_inspect_text(name)
+
+
+def reset():
+    """The results that the shell remembers go with the namespace."""
+    if _shell is not None:
+        hook = _shell.displayhook
+        hook._, hook.__, hook.___ = "", "", ""
+        _shell.user_ns.update({"_": "", "__": "", "___": ""})
+        _shell.compile.reset_compiler_flags()
+
+
+def warm():
+    """Imports what the first coloured traceback of a process would."""
+    try:
+        raise ValueError("warm")
+    except ValueError:
+        _shell.InteractiveTB.structured_traceback(*sys.exc_info())
+    forget()

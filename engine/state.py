@@ -1,0 +1,48 @@
+"""What all of the engine's Python knows about its rank: numbers, the namespace, the error type.
+
+No behaviour lives here, and nothing is imported but the standard library, so that every other
+module may import it.
+"""
+
+import os
+import sys
+import types
+
+rank = 0  # numbers as torchrun names them, set by Tinit
+size = 1
+local_rank = 0
+local_size = 1
+generation = 0  # of the process group: grows with each rebuild
+cell = 0  # number of the last cell that was started
+pid = os.getpid()  # of the engine process; a child that user code forked has another one
+
+main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has made it
+engine_names = {}  # what the engine itself put into that namespace: hidden as long as unchanged
+
+
+class Refusal(Exception):
+    """A request that cannot be met: an errno for the caller and the text that explains it."""
+
+    def __init__(self, errno, text):
+        super().__init__(text)
+        self.errno = errno
+
+
+def fresh_main():
+    """Makes an empty `__main__` and installs it; the old module stays alive (it may be running)."""
+    global main
+    module = types.ModuleType("__main__")
+    module.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.modules.setdefault("_ddip_first_main", sys.modules["__main__"])
+    sys.modules["__main__"] = main = module
+
+
+def put(**names):
+    """Defines names in the user's namespace as the engine's own, so that they are not listed."""
+    main.__dict__.update(names)
+    engine_names.update(names)
+
+
+def is_engine_frame(frame):
+    """True for a frame of the engine's own code, which no traceback is to show."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] == "ddip_engine"

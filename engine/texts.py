@@ -1,0 +1,139 @@
+"""Views for people and for tools that read text: text, json, csv, dir, doc; and png."""
+
+import ast
+import csv
+import io
+import json
+import pydoc
+import re
+import struct
+import sys
+import zlib
+from errno import EBADMSG
+
+from ddip_engine.state import Refusal
+from ddip_engine.view import Export, export_text, export_written, unsupported
+
+_OPENS = re.compile(r"\s*[\[({'\"]")  # begins like a list, a tuple, a dict, a quote
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def export_plain(name, value):
+    """str(x) and a newline; long arrays are elided as print does."""
+    return export_text(f"{value}\n")
+
+
+def import_plain(name, data, old):
+    """A Python literal, else the text itself; one trailing newline is cut."""
+    text = data.text().removesuffix("\n")
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as e:
+        if _OPENS.match(text):
+            why = getattr(e, "msg", None) or str(e) or type(e).__name__
+            raise Refusal(
+                EBADMSG, f"it begins like a Python literal and is none: {why.splitlines()[0]}"
+            ) from e
+        return text
+
+
+def _jsonable(value):
+    """Arrays and tensors as nested lists, their scalars as numbers."""
+    if hasattr(value, "detach"):
+        return value.detach().tolist()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"JSON has no {type(value).__name__}")
+
+
+def export_json(name, value):
+    """JSON, with NaN and Infinity as Python writes them."""
+    try:
+        return export_text(json.dumps(value, default=_jsonable, ensure_ascii=False) + "\n")
+    except (TypeError, ValueError) as e:
+        raise unsupported(name, value, "json", f"{e}: read {name}.pkl") from e
+
+
+def import_json(name, data, old):
+    """JSON into Python objects."""
+    try:
+        return json.loads(data.text())
+    except (ValueError, RecursionError) as e:
+        raise Refusal(EBADMSG, f"not JSON: {e}") from e
+
+
+def export_csv(name, value):
+    """A data frame, or the rows of a 2-D array."""
+    if hasattr(value, "to_csv"):
+        default = type(getattr(value, "index", None)).__name__ == "RangeIndex"
+        return export_text(value.to_csv(index=not default))
+    array = value.detach() if hasattr(value, "detach") else value
+    if getattr(array, "ndim", None) != 2 or not hasattr(array, "tolist"):
+        raise unsupported(name, value, "csv", f"want a data frame or a 2-D array; read {name}.json")
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(array.tolist())
+    return export_text(out.getvalue())
+
+
+def export_dir(name, value):
+    """Attribute names, one a line."""
+    return export_text("".join(f"{key}\n" for key in dir(value)))
+
+
+def export_doc(name, value):
+    """What `obj?` prints; without IPython what help(obj) does."""
+    from ddip_engine import shell  # needs _ddip, which no other view does
+
+    text = shell.inspect_name(name) if shell.available() else pydoc.render_doc(value, "%s")
+    return export_text(re.sub(".\b", "", _ANSI.sub("", text)).rstrip("\n") + "\n")
+
+
+def export_png(name, value):
+    """A figure, a PIL image, or an array shaped like an image: HxW, HxWxC or CxHxW."""
+    figure = value if hasattr(value, "savefig") else getattr(value, "figure", None)
+    if hasattr(figure, "savefig"):
+        return export_written(lambda file: figure.savefig(file, format="png"))
+    if type(value).__module__.startswith("PIL."):
+        return export_written(lambda file: value.save(file, format="PNG"))
+    return Export(_encode_png(*_pixels(name, value)))
+
+
+def _pixels(name, value):
+    """(bytes of the rows, width, height, channels) of an image-shaped array."""
+    numpy = sys.modules.get("numpy")
+    array = value.detach().cpu() if hasattr(value, "detach") else value
+    want = "want a figure, a PIL image, or an array of 1, 3 or 4 channels"
+    if numpy is None or not hasattr(array, "__array__") or array.ndim not in (2, 3):
+        raise unsupported(name, value, "png", want)
+    array = numpy.asarray(array.float() if hasattr(array, "float") else array)
+    if array.ndim == 3 and array.shape[2] not in (1, 3, 4) and array.shape[0] in (1, 3, 4):
+        array = array.transpose(1, 2, 0)
+    array = array[:, :, None] if array.ndim == 2 else array
+    if array.shape[2] not in (1, 3, 4) or array.dtype.kind not in "fuib":
+        raise unsupported(name, value, "png", want)
+    if array.dtype.kind == "b" or _is_unit(numpy, value, array):
+        array = array * 255.0
+    array = numpy.nan_to_num(array).clip(0, 255).round().astype(numpy.uint8)
+    height, width, channels = array.shape
+    return numpy.ascontiguousarray(array).reshape(height, -1), width, height, channels
+
+
+def _is_unit(numpy, value, array):
+    """True for brightness in 0..1: floating point that stays there."""
+    floating = "float" in str(getattr(value, "dtype", ""))
+    return floating and array.size > 0 and numpy.nanmax(array) <= 1.0
+
+
+def _encode_png(rows, width, height, channels):
+    colour = {1: 0, 3: 2, 4: 6}[channels]
+    raw = b"".join(b"\0" + row.tobytes() for row in rows)
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)),
+        (b"IDAT", zlib.compress(raw, 6)),
+        (b"IEND", b""),
+    )
+    out = b"\x89PNG\r\n\x1a\n"
+    for kind, body in parts:
+        crc = zlib.crc32(kind + body)
+        out += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
+    return out

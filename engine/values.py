@@ -1,0 +1,140 @@
+"""Objects of a rank by name: THE TABLE OF VIEWS, reading, and pushing in two steps.
+
+Reading is for the service thread and may happen while a cell runs; pushing, deleting and renaming
+are for the main thread, between cells.
+"""
+
+from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
+
+from ddip_engine import arrays, pickles, state, table, texts
+from ddip_engine.state import Refusal
+from ddip_engine.view import Incoming, unsupported
+
+# view -> (bytes of an object, object of bytes); None: this direction does not exist.
+VIEWS = {
+    "": (texts.export_plain, texts.import_plain),
+    "text": (texts.export_plain, texts.import_plain),
+    "json": (texts.export_json, texts.import_json),
+    "npy": (arrays.export_npy, arrays.import_npy),
+    "safetensors": (arrays.export_safetensors, arrays.import_safetensors),
+    "pt": (arrays.export_pt, arrays.import_pt),
+    "pkl": (pickles.export_pkl, pickles.import_pkl),
+    "p5": (pickles.export_p5, pickles.import_p5),
+    "csv": (texts.export_csv, None),
+    "png": (texts.export_png, None),
+    "dir": (texts.export_dir, None),
+    "doc": (texts.export_doc, None),
+}
+_STATE_VIEWS = ("safetensors", "pt")  # into a module or optimiser: load_state_dict
+_ATTEMPTS = 3  # at an object that a running cell changes meanwhile
+
+_pending = None  # what commit() will do: a function, None: nothing was pushed
+
+
+def _view(name):
+    if name not in VIEWS:
+        known = " ".join(view for view in VIEWS if view)
+        raise Refusal(EINVAL, f"no view .{name}; there are: {known}")
+    return VIEWS[name]
+
+
+def _lookup(name):
+    try:
+        return state.main.__dict__[name]
+    except KeyError:
+        raise Refusal(ENOENT, f"no variable {name} on rank {state.rank}") from None
+
+
+def get(name, view):
+    """The object that the name is bound to now, as a view.Export."""
+    export, _ = _view(view)
+    value = _lookup(name)
+    for _ in range(_ATTEMPTS):
+        try:
+            return export(name, value)
+        except Refusal:
+            raise
+        except MemoryError as e:
+            raise Refusal(ENOMEM, f"{name}.{view}: no memory for it on rank {state.rank}") from e
+        except RuntimeError as e:
+            if "changed" not in str(e):  # "dictionary changed size during iteration"
+                raise _failed(name, value, view, e) from e
+        except Exception as e:  # code of the object's class
+            raise _failed(name, value, view, e) from e
+    raise Refusal(EAGAIN, f"{name} changes while it is read: try again")
+
+
+def _failed(name, value, view, error):
+    return unsupported(name, value, view, f"{type(error).__name__}: {error}")
+
+
+def put(name, view, op, fd, size):
+    """Decodes pushed bytes; nothing is bound until commit(True)."""
+    global _pending
+    _pending = None
+    check_name(name)
+    _, decode = _view(view)
+    if decode is None:
+        raise Refusal(EOPNOTSUPP, f".{view} can only be read")
+    old = state.main.__dict__.get(name)
+    into_state = view in _STATE_VIEWS and arrays.holds_state(old)
+    try:
+        value = decode(name, Incoming(fd, size), old)
+    except MemoryError as e:
+        raise Refusal(ENOMEM, f"{name}: no memory for {size} bytes on rank {state.rank}") from e
+    if into_state and not op:
+        arrays.check_state(name, old, value)
+        _pending = lambda: old.load_state_dict(value)  # noqa: E731
+        return
+    value = _scatter(name, value, op)
+    _pending = lambda: state.main.__dict__.__setitem__(name, value)  # noqa: E731
+
+
+def _scatter(name, value, op):
+    """This rank's part of what was written to name.cat (axis 0 split) or name.gather (item K)."""
+    if not op:
+        return value
+    if op not in ("cat", "gather"):
+        raise Refusal(EINVAL, f"{name}.{op} can only be read; write {name}.cat or {name}.gather")
+    try:
+        length = len(value)
+    except TypeError as e:
+        raise Refusal(EBADMSG, f"{name}.{op}: a {type(value).__name__} has no parts") from e
+    if op == "gather":
+        if length != state.size:
+            raise Refusal(EBADMSG, f"{name}.gather: {length} items for {state.size} ranks")
+        return value[state.rank]
+    each, more = divmod(length, state.size)
+    begin = state.rank * each + min(state.rank, more)
+    return value[begin : begin + each + (state.rank < more)]
+
+
+def commit(keep):
+    """Binds what put() decoded, or forgets it."""
+    global _pending
+    act, _pending = _pending, None
+    if keep and act is None:
+        raise Refusal(EINVAL, "nothing was pushed that could be kept")
+    if keep:
+        act()
+
+
+def check_name(name):
+    """Refuses what cannot be a variable."""
+    if not table.is_name(name):
+        raise Refusal(EINVAL, f"'{name}' is no name of a variable")
+
+
+def delete(name):
+    """del name."""
+    _lookup(name)
+    del state.main.__dict__[name]
+
+
+def move(old, new):
+    """Renames; what the new name held is gone."""
+    check_name(new)
+    value = _lookup(old)
+    if old != new:
+        state.main.__dict__[new] = value
+        del state.main.__dict__[old]

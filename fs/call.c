@@ -1,0 +1,433 @@
+/* One FUSE call: answering it now or later, signals of its client, and the session that brings calls. */
+#define FUSE_USE_VERSION 312
+#include "call.h"
+#include "copy.h"
+#include "daemon.h"
+#include "fuse.h"
+#include "group.h"
+#include "notify.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { MAX_WRITE = 1 << 20, BACKGROUND = 1024, INLINE_COPY = 32 << 10, LOOK_MS = 50, BATCH = 32 };
+/* INIT flags that libfuse 3.14 has no names for: bit - 32 in flags2 */
+enum { DIRECT_IO_ALLOW_MMAP = 1 << 4, REQUEST_TIMEOUT = 1 << 10, TIMEOUT_OFFSET = 40, LONGEST = 65535 };
+
+static struct fuse_session *session;
+static struct watch *fuse_watch, *mounts_watch;
+static int mounts_fd = -1;
+static char device[32];
+static char *mounted_at;
+static void (*on_ready)(void);
+static TAILQ_HEAD(, call) parked = TAILQ_HEAD_INITIALIZER(parked);
+static struct timer *look_timer;
+static uint64_t init_unique;
+static uint32_t init_flags2;
+static bool direct_mmap;
+
+/* ---- calls ---- */
+
+struct call *
+call_new(fuse_req_t fr, enum call_kind kind)
+{
+	struct call *c = xcalloc(1, sizeof(*c));
+
+	c->fr = fr;
+	c->kind = kind;
+	c->tid = fuse_req_ctx(fr)->pid;
+	return c;
+}
+
+static void
+unpark(struct call *c)
+{
+	if (!c->parked)
+		return;
+	fuse_req_interrupt_func(c->fr, NULL, NULL);
+	TAILQ_REMOVE(&parked, c, link);
+	c->parked = false;
+}
+
+void
+req_done(struct req *r, int result)
+{
+	struct call *c = (struct call *)r;
+	struct node *n = r->file ? r->file->node : NULL;
+
+	unpark(c);
+	if (result < 0 && r->err.text[0] && n && n->at.g) {
+		struct buf b = {0};
+
+		tree_path(n, &b);
+		group_fail(n->at.g, &r->err, b.p);
+		buf_free(&b);
+	}
+	if (c->kind == CALL_OPEN || c->kind == CALL_CREATE)
+		call_opened(c, result);
+	else
+		fuse_reply_err(c->fr, -result);
+	free(c);
+}
+
+void
+req_data(struct req *r, const void *p, size_t n)
+{
+	struct call *c = (struct call *)r;
+
+	unpark(c);
+	fuse_reply_buf(c->fr, p, n);
+	free(c);
+}
+
+static void
+copied(void *arg, const char *p, ssize_t n)
+{
+	fuse_req_t fr = arg;
+
+	if (n < 0)
+		fuse_reply_err(fr, n == -ESRCH ? EHOSTDOWN : (int)-n);
+	else
+		fuse_reply_buf(fr, p, (size_t)n);
+}
+
+void
+req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+{
+	struct call *c = (struct call *)r;
+	fuse_req_t fr = c->fr;
+
+	unpark(c);
+	if (n <= INLINE_COPY) {
+		char p[INLINE_COPY];
+
+		copied(fr, p, copy_read(s, offset, p, n));
+	} else {
+		copy_later(s, offset, n, copied, fr);
+	}
+	free(c);
+}
+
+/* ---- signals ---- */
+
+/* A number of /proc/PID/status, by its key; base 16 for signal sets. False: no such process. */
+static bool
+status_field(pid_t pid, const char *key, int base, unsigned long long *v)
+{
+	char path[32];
+	struct buf b = {0};
+	const char *line;
+	bool ok;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	ok = read_file(path, &b) == 0 && (line = strstr(b.p, key));
+	if (ok)
+		*v = strtoull(line + strlen(key), NULL, base);
+	buf_free(&b);
+	return ok;
+}
+
+pid_t
+req_process(const struct req *r)
+{
+	const struct call *c = (const struct call *)r;
+	unsigned long long tgid;
+
+	if (c->tid == 0)
+		return 0;
+	return status_field(c->tid, "\nTgid:", 10, &tgid) ? (pid_t)tgid : c->tid;
+}
+
+static unsigned long long
+pending_signals(pid_t tid)
+{
+	unsigned long long own = 0, all = 0;
+
+	status_field(tid, "\nSigPnd:", 16, &own);
+	status_field(tid, "\nShdPnd:", 16, &all);
+	return own | all;
+}
+
+#define BIT(signo) (1ull << ((signo) - 1))
+
+static const unsigned long long stop_signals =
+    BIT(SIGINT) | BIT(SIGTERM) | BIT(SIGHUP) | BIT(SIGQUIT) | BIT(SIGKILL);
+static const unsigned long long pause_signals = BIT(SIGTSTP) | BIT(SIGSTOP) | BIT(SIGTTIN) | BIT(SIGTTOU);
+
+bool
+req_exiting(const struct req *r, bool *killed)
+{
+	const struct call *c = (const struct call *)r;
+	unsigned long long fds = 1;
+
+	*killed = false;
+	if (c->tid == 0 || !status_field(c->tid, "\nFDSize:", 10, &fds) || fds != 0)
+		return false;
+	*killed = (pending_signals(c->tid) & (BIT(SIGKILL) | BIT(SIGINT) | BIT(SIGTERM))) != 0;
+	return true;
+}
+
+/* What its client's signal means for a parked call; a signal that means nothing leaves it parked. */
+static void
+look_at(struct call *c)
+{
+	unsigned long long set = c->tid ? pending_signals(c->tid) : stop_signals, dummy;
+	bool lives = c->tid == 0 || status_field(c->tid, "\nTgid:", 10, &dummy);
+
+	if (c->kind == CALL_READ || !lives || (set & stop_signals))
+		c->on_interrupt ? c->on_interrupt(&c->r, STOP_WORK) : req_done(&c->r, -EINTR);
+	else if (set & pause_signals)
+		c->on_interrupt ? c->on_interrupt(&c->r, LET_GO) : req_done(&c->r, -EINTR);
+}
+
+/* The kernel tells of one signal only: after one that meant nothing we look again ourselves. */
+static void
+look(void *arg)
+{
+	struct call *c, *next;
+	bool more = false;
+
+	look_timer = NULL;
+	for (c = TAILQ_FIRST(&parked); c; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->interrupted) {
+			more = true;
+			look_at(c);
+		}
+	}
+	if (more)
+		look_timer = loop_timer(daemon_.loop, LOOK_MS, look, NULL);
+}
+
+static void
+on_interrupt(fuse_req_t fr, void *arg)
+{
+	struct call *c = arg;
+
+	/* not here: libfuse is in the middle of it */
+	c->interrupted = true;
+	loop_timer_del(look_timer);
+	look_timer = loop_timer(daemon_.loop, 0, look, NULL);
+}
+
+int
+req_park(struct req *r, req_interrupt_fn *fn)
+{
+	struct call *c = (struct call *)r;
+
+	c->on_interrupt = fn;
+	if (c->parked)
+		return PARKED;
+	c->parked = true;
+	TAILQ_INSERT_TAIL(&parked, c, link);
+	fuse_req_interrupt_func(c->fr, on_interrupt, c);
+	return PARKED;
+}
+
+/* ---- the session ---- */
+
+bool
+call_direct_mmap(void)
+{
+	return direct_mmap;
+}
+
+void
+call_init(void *userdata, struct fuse_conn_info *conn)
+{
+	conn->max_write = MAX_WRITE;
+	conn->max_background = BACKGROUND;
+	conn->congestion_threshold = BACKGROUND;
+	conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC;
+	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
+	    FUSE_CAP_WRITEBACK_CACHE);
+}
+
+static ssize_t
+session_read(int fd, void *p, size_t n, void *userdata)
+{
+	ssize_t r = read(fd, p, n);
+	const struct fuse_in_header *h = p;
+	const struct fuse_init_in *init = (const void *)(h + 1);
+
+	if (r >= (ssize_t)(sizeof(*h) + sizeof(*init)) && h->opcode == FUSE_INIT) {
+		init_unique = h->unique;
+		init_flags2 = init->flags2;
+	}
+	return r;
+}
+
+/* The INIT reply also asks for what this libfuse can't: maps of files read directly, and requests that may wait for
+ * hours (a distribution's timeout would end the whole mount). */
+static ssize_t
+session_write(int fd, struct iovec *iov, int count, void *userdata)
+{
+	struct fuse_out_header *h = iov[0].iov_base;
+
+	if (init_unique && h->unique == init_unique && count == 2 && h->error == 0 &&
+	    iov[1].iov_len >= sizeof(struct fuse_init_out)) {
+		struct fuse_init_out *out = iov[1].iov_base;
+		uint16_t longest = LONGEST;
+
+		out->flags |= FUSE_INIT_EXT;
+		if (init_flags2 & DIRECT_IO_ALLOW_MMAP) {
+			out->flags2 |= DIRECT_IO_ALLOW_MMAP;
+			direct_mmap = true;
+		}
+		if (init_flags2 & REQUEST_TIMEOUT) {
+			out->flags2 |= REQUEST_TIMEOUT;
+			memcpy((char *)out + TIMEOUT_OFFSET, &longest, sizeof(longest));
+		}
+		init_unique = 0;
+	}
+	return writev(fd, iov, count);
+}
+
+/* Is a mount of our device still in the table? The path may lead elsewhere by now. */
+static bool
+still_mounted(void)
+{
+	struct buf b = {0};
+	bool found = false;
+	char *line, *save;
+
+	if (read_file("/proc/self/mountinfo", &b) < 0)
+		return true;
+	for (line = strtok_r(b.p, "\n", &save); line && !found; line = strtok_r(NULL, "\n", &save)) {
+		char dev[32];
+
+		found = sscanf(line, "%*d %*d %31s", dev) == 1 && strcmp(dev, device) == 0;
+	}
+	buf_free(&b);
+	return found;
+}
+
+/* umount -l lets open files live on; for us it is the end. */
+static void
+on_mounts(void *arg, uint32_t events)
+{
+	if (*device && !still_mounted()) {
+		note("unmounted");
+		loop_stop(daemon_.loop);
+	}
+}
+
+/* Our device number, as mountinfo has it behind our path. */
+static void
+learn_device(void)
+{
+	struct buf b = {0};
+	char *line, *save;
+	unsigned ma, mi;
+
+	if (read_file("/proc/self/mountinfo", &b) < 0)
+		return;
+	for (line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		char dev[32], where[4096];
+
+		if (strstr(line, " - fuse") && sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) == 2 &&
+		    strcmp(where, mounted_at) == 0)
+			snprintf(device, sizeof(device), "%s", dev);
+	}
+	buf_free(&b);
+	if (sscanf(device, "%u:%u", &ma, &mi) == 2)
+		notify_mounted(ma, mi);
+}
+
+static void
+on_fuse(void *arg, uint32_t events)
+{
+	static struct fuse_buf buf;
+
+	for (int i = 0; i < BATCH; i++) {
+		int n = fuse_session_receive_buf(session, &buf);
+
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			return;
+		if (n <= 0 || fuse_session_exited(session)) {
+			loop_stop(daemon_.loop);
+			return;
+		}
+		fuse_session_process_buf(session, &buf);
+		if (on_ready && init_unique == 0 && *device) {
+			void (*fn)(void) = on_ready;
+
+			on_ready = NULL;
+			fn();
+		}
+	}
+}
+
+void
+fuse_on_ready(void (*fn)(void))
+{
+	on_ready = fn;
+}
+
+int
+fuse_start(const struct fuse_options *o, struct err *e)
+{
+	static const struct fuse_custom_io io = {.read = session_read, .writev = session_write};
+	char *opts = xasprintf("-ofsname=ddipfs,subtype=ddipfs%s%s", *o->fuse_opts ? "," : "", o->fuse_opts);
+	char *argv[] = {xstrdup("ddipfs"), opts, NULL};
+	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
+	int r = 0;
+
+	session = fuse_session_new(&args, &fuse_ops, sizeof(fuse_ops), NULL);
+	fuse_opt_free_args(&args);
+	if (!session)
+		r = fail(e, EINVAL, "FUSE does not take these options: %s", o->fuse_opts);
+	else if (fuse_session_mount(session, o->mountpoint) < 0)
+		r = fail(e, EIO, "cannot mount at %s (see the line above)", o->mountpoint);
+	free(argv[0]);
+	free(opts);
+	if (r < 0)
+		return r;
+	fuse_session_custom_io(session, &io, fuse_session_fd(session));
+	fd_nonblock(fuse_session_fd(session), true);
+	mounted_at = xstrdup(o->mountpoint);
+	learn_device();
+	fuse_watch = loop_fd(daemon_.loop, fuse_session_fd(session), EPOLLIN, on_fuse, NULL);
+	mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	if (mounts_fd >= 0)
+		mounts_watch = loop_fd(daemon_.loop, mounts_fd, EPOLLPRI | EPOLLERR, on_mounts, NULL);
+	return 0;
+}
+
+void
+fuse_shut(void)
+{
+	loop_fd_del(mounts_watch);
+	loop_fd_del(fuse_watch);
+	mounts_watch = fuse_watch = NULL;
+	if (mounts_fd >= 0)
+		close(mounts_fd);
+	mounts_fd = -1;
+	fuse_session_unmount(session);
+}
+
+void
+fuse_stop(void)
+{
+	struct call *c;
+
+	loop_timer_del(look_timer);
+	look_timer = NULL;
+	while ((c = TAILQ_FIRST(&parked)))
+		req_done(&c->r, -ENODEV);
+	copy_stop();
+	fuse_session_destroy(session);
+	session = NULL;
+	free(mounted_at);
+}

@@ -1,0 +1,25 @@
+/* Live streams of lines with any number of readers: the bytes lie in a file, a reader is an offset. */
+#ifndef EVENT_H
+#define EVENT_H
+#include "req.h"
+
+struct stream {
+	int fd;
+	uint64_t size;
+	struct req_list readers; /* parked */
+};
+
+/* One opener of a stream. */
+struct stream_reader {
+	struct stream *s;
+	uint64_t at;
+};
+
+/* A stream on a file of the run directory, or on an unnamed one (path NULL). Dies without a place to write. */
+struct stream *stream_new(const char *path);
+void stream_free(struct stream *s, int error); /* parked readers get -error */
+void stream_add(struct stream *s, const char *p, size_t n);
+/* Answers r with whole lines from the reader's place on, or parks it. */
+void stream_read(struct stream_reader *reader, struct req *r);
+
+#endif

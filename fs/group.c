@@ -1,0 +1,483 @@
+/* A group's life: what start, stop and restart mean in each state, and what the engines' messages make of it. */
+#include "group.h"
+#include "cell.h"
+#include "daemon.h"
+#include "notify.h"
+#include "queue.h"
+#include "rank.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { POLITE_MS = 2000, REBUILD_MS = 30000, LOSSES_MAX = 3 };
+
+static const char *const state_names[G_STATES] = {
+    [G_NEW] = "new",
+    [G_STARTING] = "starting",
+    [G_READY] = "idle",
+    [G_STOPPING] = "stopping",
+    [G_STOPPED] = "stopped",
+};
+
+bool
+group_busy(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->state == G_READY && !TAILQ_EMPTY(&g->ranks[i].queue))
+			return true;
+	return false;
+}
+
+const char *
+group_state_name(const struct group *g)
+{
+	if (g->state == G_READY && (g->rebuilding || g->rebuild))
+		return "recovering";
+	return group_busy(g) ? "busy" : state_names[g->state];
+}
+
+struct rank *
+group_rank(struct group *g, int k)
+{
+	return k >= 0 && k < g->size ? &g->ranks[k] : NULL;
+}
+
+/* Everything that was asked for is so. */
+static bool
+settled(const struct group *g)
+{
+	if (g->state == G_STARTING || g->state == G_STOPPING)
+		return false;
+	for (int i = 0; g->state == G_READY && i < g->size; i++)
+		if (g->ranks[i].state != R_READY)
+			return false;
+	return !(g->state == G_READY && (g->rebuild || g->rebuilding));
+}
+
+static int
+settled_errno(const struct group *g)
+{
+	return g->want_start && g->state != G_READY ? MAX(g->start_error.no, 1) : 0;
+}
+
+static void
+answer_waiters(struct group *g)
+{
+	struct req *r;
+
+	if (!settled(g))
+		return;
+	while ((r = TAILQ_FIRST(&g->waiters))) {
+		TAILQ_REMOVE(&g->waiters, r, link);
+		req_done(r, -settled_errno(g));
+	}
+}
+
+static void
+set_state(struct group *g, enum group_state state)
+{
+	if (g->state == state)
+		return;
+	g->state = state;
+	group_event(g, "state %s", state_names[state]);
+	group_changed(g);
+	answer_waiters(g);
+}
+
+static void
+wait_interrupted(struct req *r, enum interrupt how)
+{
+	struct group *g = r->waits_for;
+
+	TAILQ_REMOVE(&g->waiters, r, link);
+	req_done(r, how == LET_GO ? 0 : -EINTR);
+}
+
+int
+group_wait(struct group *g, struct req *r, struct work *w)
+{
+	if (w)
+		return work_wait(w, r);
+	if (settled(g))
+		return -settled_errno(g);
+	r->waits_for = g;
+	TAILQ_INSERT_TAIL(&g->waiters, r, link);
+	return req_park(r, wait_interrupted);
+}
+
+int
+group_accepts(const struct group *g, struct err *e)
+{
+	if (g->gone)
+		return fail(e, ENODEV, "the group %s is gone", g->name);
+	if (g->state == G_STOPPED || (g->state == G_STOPPING && !g->resume))
+		return fail(e, ESRCH, "no engine runs: the group is %s (echo start > %s/ctl)",
+		    state_names[g->state], g->name);
+	return 0;
+}
+
+/* The ranks as the settings want them; those of before are kept if their number is right. */
+void
+group_make_ranks(struct group *g)
+{
+	int size = g->set.size ? (int)g->set.size : 2;
+
+	if (g->ranks && g->size == size)
+		return;
+	for (int i = 0; i < g->size; i++)
+		rank_fini(&g->ranks[i]);
+	free(g->ranks);
+	g->ranks = xcalloc((size_t)size, sizeof(*g->ranks));
+	g->size = size;
+	for (int i = 0; i < size; i++)
+		rank_init(&g->ranks[i], g, i);
+}
+
+static bool
+wants_store(const struct group *g)
+{
+	return strcmp(g->set.backend, "none") != 0;
+}
+
+static int
+begin_start(struct group *g, struct err *e)
+{
+	struct agent *a = agent_local(e);
+
+	if (!a)
+		return -e->no;
+	group_make_ranks(g);
+	g->agent = a;
+	g->zygote = agent_zygote(a, &g->set);
+	g->generation++;
+	g->rebuild = g->unhealed = false;
+	g->rebuilding = g->losses = 0;
+	g->phase_count = 0;
+	g->start_error = (struct err){0};
+	g->started = now_ns();
+	g->want_start = true;
+	g->resume = false;
+	set_state(g, G_STARTING);
+	g->store_slot = NO_SLOT;
+	if (wants_store(g))
+		rank_spawn_store(g);
+	for (int i = 0; i < g->size; i++)
+		rank_spawn(&g->ranks[i]);
+	return 0;
+}
+
+int
+group_start(struct group *g, struct err *e)
+{
+	g->want_start = true;
+	if (g->state == G_STOPPING)
+		g->resume = true;
+	if (g->state == G_NEW || g->state == G_STOPPED)
+		return begin_start(g, e);
+	return 0;
+}
+
+static bool
+processes_left(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].slot != NO_SLOT)
+			return true;
+	return g->store_slot != NO_SLOT;
+}
+
+static void
+stopped_if_so(struct group *g)
+{
+	struct err e = {0};
+
+	if (g->state != G_STOPPING || processes_left(g))
+		return;
+	loop_timer_del(g->stop_timer);
+	g->stop_timer = NULL;
+	for (int i = 0; i < g->size; i++)
+		rank_set_state(&g->ranks[i], R_NONE);
+	if (!g->resume) {
+		set_state(g, G_STOPPED);
+		return;
+	}
+	if (begin_start(g, &e) < 0) {
+		g->start_error = e;
+		group_fail(g, &e, "start");
+		set_state(g, G_STOPPED);
+	}
+}
+
+static void
+kill_all(void *arg)
+{
+	struct group *g = arg;
+
+	g->stop_timer = NULL;
+	for (int i = 0; i < g->size; i++)
+		rank_kill(&g->ranks[i]);
+	if (g->store_slot != NO_SLOT && g->agent->conn)
+		agent_send(g->agent, Nsignal, 0, g->store_slot, 0, -1, 9u, 1u);
+}
+
+/* Ends all engines, politely first. What was queued is dropped, unless it waits for the start that follows. */
+static void
+begin_stop(struct group *g, const char *why, bool keep_queue)
+{
+	struct err e = {0};
+
+	loop_timer_del(g->rebuild_timer);
+	g->rebuild_timer = NULL;
+	g->rebuild = false;
+	g->rebuilding = 0;
+	fail(&e, ECANCELED, "%s", why);
+	set_state(g, G_STOPPING);
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		if (queue_running(k)) {
+			rank_interrupt(k, 0);
+			rank_abort(k, true);
+		}
+		if (!keep_queue)
+			queue_drop_queued(k, &e);
+		rank_quit(k);
+	}
+	if (g->store_slot != NO_SLOT && g->agent->conn)
+		agent_send(g->agent, Nquit, 0, g->store_slot, 0, -1);
+	if (!g->stop_timer)
+		g->stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
+	stopped_if_so(g);
+}
+
+int
+group_stop(struct group *g, struct err *e)
+{
+	g->want_start = g->resume = false;
+	if (g->state == G_STARTING || g->state == G_READY)
+		begin_stop(g, "the group was stopped", false);
+	return 0;
+}
+
+int
+group_restart(struct group *g, struct err *e)
+{
+	g->want_start = true;
+	if (g->state == G_NEW || g->state == G_STOPPED)
+		return begin_start(g, e);
+	g->resume = true;
+	if (g->state != G_STOPPING)
+		begin_stop(g, "the group was restarted", false);
+	return 0;
+}
+
+void
+group_start_failed(struct group *g, const struct err *e)
+{
+	struct err lost = *e;
+
+	if (g->state != G_STARTING && g->state != G_READY)
+		return;
+	g->start_error = *e;
+	group_fail(g, e, "start");
+	group_event(g, "start-failed errno=%s", err_name(e->no));
+	g->resume = false;
+	for (int i = 0; i < g->size; i++)
+		queue_drop(&g->ranks[i], &lost);
+	begin_stop(g, e->text, false);
+}
+
+/* All are born and the store listens: they meet. */
+static void
+join_if_born(struct group *g)
+{
+	if (g->state != G_STARTING || (wants_store(g) && !g->store_port))
+		return;
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].state != R_BORN)
+			return;
+	group_phase(g, "spawn_ms", (double)(now_ns() - g->started) / 1e6);
+	for (int i = 0; i < g->size; i++)
+		rank_join(&g->ranks[i]);
+}
+
+void
+group_store_born(struct group *g, uint32_t port)
+{
+	g->store_port = port;
+	join_if_born(g);
+}
+
+void
+group_rank_born(struct rank *k)
+{
+	struct group *g = k->g;
+
+	group_event(g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->how);
+	if (g->state == G_READY)
+		group_rebuild(g);
+	else
+		join_if_born(g);
+}
+
+static void
+rebuilt_if_so(struct group *g)
+{
+	if (g->rebuilding || g->state != G_READY)
+		return;
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].state != R_READY)
+			return; /* one died meanwhile: once more, when its successor is born */
+	loop_timer_del(g->rebuild_timer);
+	g->rebuild_timer = NULL;
+	if (g->unhealed && ++g->losses <= LOSSES_MAX) {
+		g->unhealed = false;
+		group_rebuild(g);
+		return;
+	}
+	g->rebuild = g->unhealed = false;
+	g->losses = 0;
+	group_event(g, "recovered generation=%u", g->generation);
+	group_changed(g);
+	answer_waiters(g);
+	queue_pump_all(g);
+}
+
+void
+group_rank_ready(struct rank *k)
+{
+	struct group *g = k->g;
+
+	if (g->state == G_READY) {
+		g->rebuilding--;
+		rebuilt_if_so(g);
+		return;
+	}
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].state != R_READY)
+			return;
+	g->ready = now_ns();
+	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);
+	set_state(g, G_READY);
+	queue_pump_all(g);
+}
+
+static void
+on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct rank *k = arg;
+	struct group *g = k->g;
+	struct slice unhealed;
+	struct err what = {0};
+
+	if (!m) {
+		group_fail(g, e, "recover");
+		g->unhealed = true;
+	} else if (wire_unpack(m, NULL, &unhealed) == 0 && unhealed.n) {
+		fail(&what, EREMOTEIO, "rank %d, after the process group was made anew: %.*s", k->number,
+		    (int)MIN(unhealed.n, (size_t)800), unhealed.p);
+		group_fail(g, &what, "recover");
+	}
+	if (g->rebuilding > 0)
+		g->rebuilding--;
+	rebuilt_if_so(g);
+}
+
+/* Whoever has not come back from the rebuild never will. */
+static void
+rebuild_late(void *arg)
+{
+	struct group *g = arg;
+
+	g->rebuild_timer = NULL;
+	group_event(g, "recover-late killing=all");
+	for (int i = 0; i < g->size; i++)
+		group_kill_rank(&g->ranks[i]);
+}
+
+bool
+group_rebuild(struct group *g)
+{
+	if (g->state != G_READY || !g->rebuild)
+		return !g->rebuild;
+	if (g->rebuilding)
+		return false;
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		if (queue_running(k) || (k->state != R_READY && k->state != R_BORN))
+			return false;
+	}
+	g->generation++;
+	g->rebuilding = g->size;
+	group_event(g, "recover generation=%u", g->generation);
+	loop_timer_del(g->rebuild_timer);
+	g->rebuild_timer = loop_timer(daemon_.loop, REBUILD_MS, rebuild_late, g);
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		if (k->state == R_BORN)
+			rank_join(k);
+		else
+			agent_send(g->agent, Trebuild, 0, k->slot,
+			    agent_tag(g->agent, k->slot, on_rebuilt, k), -1, g->generation);
+	}
+	return false;
+}
+
+void
+group_kill_rank(struct rank *k)
+{
+	rank_kill(k);
+}
+
+/* Its process has ended, or its agent has. What it ran has failed already. */
+void
+group_rank_died(struct rank *k, const char *how)
+{
+	struct group *g = k->g;
+	bool early = k->state != R_READY;
+	struct err e = {0};
+
+	k->slot = NO_SLOT;
+	k->pid = 0;
+	k->cell = 0;
+	k->waits_input = false;
+	free(k->last);
+	k->last = xstrdup(how);
+	rank_set_state(k, R_DEAD);
+	if (g->state == G_STOPPING) {
+		fail(&e, g->want_start ? ECANCELED : ESRCH, "the group was stopped");
+		stopped_if_so(g);
+		return;
+	}
+	group_event(g, "rank %d exit %s", k->number, how);
+	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%.600s", k->number, how,
+	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
+	if (g->state == G_STARTING || !g->agent->conn || (early && ++g->losses > LOSSES_MAX)) {
+		group_start_failed(g, &e);
+		return;
+	}
+	group_fail(g, &e, "rank");
+	g->rebuild = true;
+	/* those who wait for it in a rendezvous would wait for ever */
+	for (int i = 0; g->rebuilding && i < g->size; i++)
+		rank_abort(&g->ranks[i], true);
+	if (early && g->rebuilding > 0)
+		g->rebuilding--;
+	rank_spawn(k);
+}
+
+void
+group_phase(struct group *g, const char *name, double ms)
+{
+	struct phase *p;
+
+	if (g->phase_count == ARRAY_LEN(g->phases))
+		return;
+	p = &g->phases[g->phase_count++];
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	p->ms = ms;
+}

@@ -1,0 +1,112 @@
+/* The ladder: from a signal to SIGKILL, each rung after its time. */
+#include "ladder.h"
+#include "cell.h"
+#include "daemon.h"
+#include "rank.h"
+#include <errno.h>
+#include <string.h>
+
+enum { SECOND_RUNG_MS = 1000, LAST_RUNG = 3 };
+
+static void
+climb_later(void *arg)
+{
+	struct work *w = arg;
+
+	w->ladder = NULL;
+	work_drop_queued(w, "another rank failed before this one began");
+	if (!w->done)
+		ladder_climb(w);
+}
+
+static void
+free_rank(struct job *j, int rung)
+{
+	int cell = j->w->cell ? j->w->cell->number : 0;
+
+	if (j->state != JOB_SENT)
+		return;
+	if (rung == LAST_RUNG) {
+		group_kill_rank(j->k);
+		return;
+	}
+	rank_interrupt(j->k, cell);
+	rank_abort(j->k, rung > 1);
+	j->asked = true;
+}
+
+void
+ladder_climb(struct work *w)
+{
+	struct group *g = w->g;
+
+	loop_timer_del(w->ladder);
+	w->ladder = NULL;
+	if (w->rung == LAST_RUNG)
+		return; /* killed already: their deaths are on the way */
+	w->rung++;
+	if (w->cell)
+		group_event(g, "cell %d freeing rung=%d", w->cell->number, w->rung);
+	for (int i = 0; i < w->n; i++)
+		free_rank(&w->jobs[i], w->rung);
+	if (w->rung == 1)
+		w->ladder = loop_timer(daemon_.loop, SECOND_RUNG_MS, climb_later, w);
+	else if (w->rung == 2 && g->set.killafter >= 0)
+		w->ladder =
+		    loop_timer(daemon_.loop, (uint64_t)(g->set.killafter * 1000), climb_later, w);
+}
+
+void
+ladder_failed(struct job *j)
+{
+	struct work *w = j->w;
+	struct group *g = w->g;
+
+	if (w->kind != WORK_RUN)
+		return;
+	group_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
+	    err_name(j->err.no));
+	if (w->ladder || w->rung || g->set.grace < 0)
+		return;
+	w->ladder = loop_timer(daemon_.loop, (uint64_t)(g->set.grace * 1000), climb_later, w);
+}
+
+static void
+time_is_up(void *arg)
+{
+	struct work *w = arg;
+
+	w->deadline = NULL;
+	w->timed_out = true;
+	group_event(w->g, "cell %d timeout", w->cell->number);
+	work_drop_queued(w, "the cell's time was up before this rank began it");
+	if (!w->done)
+		ladder_climb(w);
+}
+
+void
+ladder_deadline(struct work *w)
+{
+	if (w->kind == WORK_RUN && w->g->set.timeout > 0)
+		w->deadline =
+		    loop_timer(daemon_.loop, (uint64_t)(w->g->set.timeout * 1000), time_is_up, w);
+}
+
+/* Did ranks come out of it differently? Then one may have left a collective half done. */
+static bool
+uneven(const struct work *w)
+{
+	for (int i = 1; i < w->n; i++)
+		if (w->jobs[i].err.no != w->jobs[0].err.no)
+			return true;
+	return false;
+}
+
+void
+ladder_outcome(struct work *w)
+{
+	if (w->kind != WORK_RUN || w->dropped)
+		return;
+	if (w->rung || (w->err.no && uneven(w)))
+		w->g->rebuild = w->g->size > 1;
+}

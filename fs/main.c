@@ -1,0 +1,248 @@
+/* ddipfs: options, the background, the mount, the end. */
+#include "copy.h"
+#include "ctl.h"
+#include "daemon.h"
+#include "fuse.h"
+#include "group.h"
+#include "launch.h"
+#include "live.h"
+#include "notify.h"
+#include "options.h"
+#include "state.h"
+#include "tree.h"
+#include "warden.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SPIN_NS = 20000, POLITE_MS = 1500 };
+
+struct daemon daemon_;
+static int ready_pipe = -1; /* to who started us in the background: a byte when the mount works */
+static const struct options *options;
+
+static void
+on_child(void *arg, int signo)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == notify_warden() && !daemon_.ending)
+			note("the warden has ended: no inotify events, and nobody unmounts after a crash");
+		else
+			agent_reaped(pid, status);
+	}
+}
+
+static void
+on_end(void *arg, int signo)
+{
+	note("%s: ending", sigdescr_np(signo));
+	loop_stop(daemon_.loop);
+}
+
+/* In the background nobody reads our stderr: it becomes the log. */
+static void
+to_background(void)
+{
+	char *path = xasprintf("%s/ddipfs.log", daemon_.state_dir);
+	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (log < 0 || null < 0)
+		die("%s: %s", path, strerrordesc_np(errno));
+	if (ready_pipe >= 0) {
+		dup2(null, 0);
+		dup2(null, 1);
+		dup2(log, 2);
+	}
+	close(null);
+	close(log);
+	free(path);
+}
+
+/* The kernel and we have met: the mount can be used. */
+static void
+on_mounted(void)
+{
+	struct err e = {0};
+	struct group *g = TAILQ_FIRST(&groups);
+	struct agent *a;
+
+	to_background();
+	if (ready_pipe >= 0) {
+		(void)!write(ready_pipe, "", 1);
+		close(ready_pipe);
+	}
+	a = agent_local(&e);
+	if (!a) {
+		group_fail(g, &e, "agent");
+		return;
+	}
+	notify_agent(a->pid);
+	g->agent = a;
+	g->zygote = agent_zygote(a, &g->set);
+}
+
+/* Forks: the parent waits until the mount can be used, and ends with 0, or 1 if it can't. */
+static void
+go_to_background(void)
+{
+	int ends[2];
+	char ok;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
+		die("cannot go to the background: %s", strerrordesc_np(errno));
+	if (pid > 0) {
+		close(ends[1]);
+		_exit(read(ends[0], &ok, 1) == 1 ? 0 : 1);
+	}
+	close(ends[0]);
+	ready_pipe = ends[1];
+	setsid();
+	if (chdir("/") < 0)
+		die("/: %s", strerrordesc_np(errno));
+}
+
+static void
+apply_settings(struct group *g, const struct options *o)
+{
+	struct err e = {0};
+	struct ctl_result res;
+
+	for (size_t i = 0; i < o->settings_count; i++)
+		if (ctl_line(g, o->settings[i], &res, &e) < 0)
+			die("-o %s: %s", o->settings[i], e.text);
+}
+
+/* Engines end politely if they can in a moment; the mount is shut already. */
+static void
+end_groups(void)
+{
+	uint64_t deadline = now_ns() + POLITE_MS * 1000000ull;
+	struct err e;
+	struct group *g;
+	bool left = true;
+
+	TAILQ_FOREACH (g, &groups, link)
+		group_stop(g, &e);
+	while (left && now_ns() < deadline) {
+		left = false;
+		TAILQ_FOREACH (g, &groups, link)
+			left |= g->state == G_STOPPING;
+		if (left)
+			loop_once(daemon_.loop, 20);
+	}
+}
+
+static void
+serve(const struct options *o)
+{
+	struct fuse_options fuse = {o->mountpoint, o->fuse_opts};
+	struct err e = {0};
+
+	options = o;
+	daemon_.loop = loop_new();
+	loop_spin(daemon_.loop, SPIN_NS);
+	signal(SIGPIPE, SIG_IGN);
+	loop_signal(daemon_.loop, SIGTERM, on_end, NULL);
+	loop_signal(daemon_.loop, SIGINT, on_end, NULL);
+	loop_signal(daemon_.loop, SIGHUP, on_end, NULL);
+	loop_signal(daemon_.loop, SIGCHLD, on_child, NULL);
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (state_make(daemon_.mountpoint, &daemon_.state_dir, &e) < 0)
+		die("%s", e.text);
+	tree_init();
+	live_init();
+	if (group_make("group", &e) < 0)
+		die("%s", e.text);
+	apply_settings(TAILQ_FIRST(&groups), o);
+	if (notify_start("/proc/self/exe", daemon_.mountpoint) < 0)
+		die("cannot start the warden");
+	copy_start();
+	fuse_on_ready(on_mounted);
+	if (fuse_start(&fuse, &e) < 0) {
+		notify_stop();
+		die("%s", e.text);
+	}
+	loop_run(daemon_.loop);
+	daemon_.ending = true;
+	fuse_shut();
+	end_groups();
+	group_remove_all();
+	agent_stop_all();
+	fuse_stop();
+	live_stop();
+	notify_stop();
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+	loop_free(daemon_.loop);
+}
+
+/* The directory of this program, for what is installed beside it. */
+static char *
+find_engine(void)
+{
+	static const char *const places[] = {"ddip-engine", "../lib/ddipfs/ddip-engine"};
+	char self[PATH_MAX], *given = getenv("DDIP_ENGINE");
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (given && *given)
+		return xstrdup(given);
+	if (n < 0)
+		die("/proc/self/exe: %s", strerrordesc_np(errno));
+	self[n] = '\0';
+	*strrchr(self, '/') = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		char *path = xasprintf("%s/%s", self, places[i]);
+
+		if (access(path, X_OK) == 0)
+			return path;
+		free(path);
+	}
+	die("ddip-engine is not beside ddipfs in %s: build or install both (make; make install)", self);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct options o = {0};
+	struct rlimit files;
+	char cwd[PATH_MAX];
+
+	note_as("ddipfs");
+	if (argc == 3 && strcmp(argv[1], "--warden") == 0)
+		return warden_main(argv[2]);
+	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (!getcwd(cwd, sizeof(cwd)))
+		die("the current directory is gone: %s", strerrordesc_np(errno));
+	daemon_.cwd = xstrdup(cwd);
+	daemon_.mountpoint = o.mountpoint;
+	daemon_.python = options_python();
+	daemon_.engine = find_engine();
+	daemon_.mounted = now_wall();
+	umask(077);
+	if (!o.foreground)
+		go_to_background();
+	serve(&o);
+	options_free(&o);
+	free(daemon_.cwd);
+	free(daemon_.python);
+	free(daemon_.engine);
+	free(daemon_.state_dir);
+	return 0;
+}

@@ -1,0 +1,227 @@
+/* The command line: what is for us, what is for FUSE; the mount point. */
+#include "options.h"
+#include "ctl.h"
+#include "wire.h"
+#include <dirent.h>
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: ddipfs [-f] [-d] [-o OPTION[,OPTION…]] MOUNTPOINT\n"
+    "Mounts a PyTorch DDP group as a file system.\n"
+    "\n"
+    "  -f              stay in the foreground\n"
+    "  -d              the same, with every request and message on stderr\n"
+    "  -o NAME=VALUE   a setting of the group, as in its `ctl`: size=2, python=/opt/v/bin/python,\n"
+    "                  backend=gloo, grace=10 …\n"
+    "  -o OPTION       FUSE's own: allow_other, ro, fsname=…\n"
+    "  -h, --help      this text\n"
+    "  -V, --version   version\n"
+    "\n"
+    "Then: echo 'print(\"hello from\", rank)' > MOUNTPOINT/group/cell; cat MOUNTPOINT/group/rank1/stdout\n"
+    "Unmount: umount MOUNTPOINT, fusermount3 -u MOUNTPOINT, or ddip umount. See ddipfs(1), ddipfs(4).\n";
+
+_Noreturn static void
+misused(const char *what, const char *which)
+{
+	fprintf(stderr, "ddipfs: %s%s\nTry: ddipfs --help\n", what, which);
+	exit(2);
+}
+
+static bool
+is_setting(const char *s, size_t n)
+{
+	char name[32];
+
+	if (n >= sizeof(name))
+		return false;
+	memcpy(name, s, n);
+	name[n] = '\0';
+	return ctl_is_setting(name);
+}
+
+/* One of -o's: NAME=VALUE of ours becomes a line of ctl, the rest goes to FUSE. */
+static void
+take_option(struct options *o, const char *s, struct buf *fuse)
+{
+	/* what mount(8) and fstab add, and nobody but them cares for */
+	static const char *const ignored[] = {"auto", "noauto", "user", "nouser", "users", "defaults",
+	    "_netdev", "nofail"};
+	const char *eq = strchr(s, '=');
+
+	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
+		if (strcmp(s, ignored[i]) == 0)
+			return;
+	if (strncmp(s, "x-", 2) == 0 || !*s)
+		return;
+	if (eq && is_setting(s, (size_t)(eq - s))) {
+		o->settings = xrealloc(o->settings, (o->settings_count + 1) * sizeof(*o->settings));
+		o->settings[o->settings_count++] =
+		    xasprintf("%.*s '%s'", (int)(eq - s), s, eq + 1);
+		return;
+	}
+	buf_addf(fuse, "%s%s", fuse->n ? "," : "", s);
+}
+
+static void
+take_options(struct options *o, const char *list, struct buf *fuse)
+{
+	char *copy = xstrdup(list), *save, *s;
+
+	for (s = strtok_r(copy, ",", &save); s; s = strtok_r(NULL, ",", &save))
+		take_option(o, s, fuse);
+	free(copy);
+}
+
+/* A mount whose daemon is dead answers ENOTCONN to everything: it is taken away. */
+static void
+clear_dead(const char *path)
+{
+	pid_t pid;
+
+	if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+		return;
+	pid = fork();
+	if (pid == 0) {
+		execlp("fusermount3", "fusermount3", "-u", "-z", "-q", "--", path, (char *)NULL);
+		_exit(127);
+	}
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+static bool
+is_empty(const char *path)
+{
+	DIR *d = opendir(path);
+	struct dirent *de;
+	bool empty = true;
+
+	while (d && empty && (de = readdir(d)))
+		empty = strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0;
+	if (d)
+		closedir(d);
+	return empty;
+}
+
+static bool
+is_ddipfs(const char *path)
+{
+	char *version = xasprintf("%s/version", path);
+	struct buf b = {0};
+	bool is = read_file(version, &b) == 0 && strncmp(b.p, "ddipfs ", 7) == 0;
+
+	buf_free(&b);
+	free(version);
+	return is;
+}
+
+static char *
+check_mountpoint(const char *path)
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (lstat(path, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+		fprintf(stderr, "ddipfs: %s is the mount of a daemon that is dead: taking it away\n", path);
+		clear_dead(path);
+	}
+	if (stat(path, &st) < 0)
+		die("%s: %s%s", path, strerrordesc_np(errno), errno == ENOENT ? " (mkdir it first)" : "");
+	if (!S_ISDIR(st.st_mode))
+		die("%s is not a directory", path);
+	if (!realpath(path, real))
+		die("%s: %s", path, strerrordesc_np(errno));
+	if (is_ddipfs(real))
+		die("%s is a ddipfs already (umount it, or use it)", real);
+	if (!is_empty(real))
+		die("%s is not empty, and what is in it would be hidden: take an empty directory", real);
+	return xstrdup(real);
+}
+
+void
+options_parse(struct options *o, int argc, char **argv)
+{
+	static const struct option longs[] = {
+	    {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
+	struct buf fuse = {0};
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "fdo:hV", longs, NULL)) != -1) {
+		switch (c) {
+		case 'd':
+			setenv("DDIP_DEBUG", "all", 0);
+			/* fallthrough */
+		case 'f':
+			o->foreground = true;
+			break;
+		case 'o':
+			take_options(o, optarg, &fuse);
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		case 'V':
+			printf("ddipfs %s wire %d\n", DDIP_VERSION, WIRE_VERSION);
+			exit(0);
+		default:
+			misused("no such option: ", argv[optind - 1]);
+		}
+	}
+	/* mount(8) calls `ddipfs SOURCE MOUNTPOINT -o …` by way of mount.fuse */
+	if (argc - optind == 2)
+		optind++;
+	if (argc - optind != 1)
+		misused(argc == optind ? "where shall I mount?" : "too many words: ",
+		    argc == optind ? "" : argv[optind + 2]);
+	if (access("/dev/fuse", R_OK | W_OK) < 0)
+		die("/dev/fuse: %s%s", strerrordesc_np(errno),
+		    errno == ENOENT ? " (modprobe fuse; in a container: --device /dev/fuse)" : "");
+	o->mountpoint = check_mountpoint(argv[optind]);
+	o->fuse_opts = buf_take(&fuse);
+}
+
+void
+options_free(struct options *o)
+{
+	for (size_t i = 0; i < o->settings_count; i++)
+		free(o->settings[i]);
+	free(o->settings);
+	free(o->fuse_opts);
+	free(o->mountpoint);
+}
+
+char *
+options_python(void)
+{
+	const char *venv = getenv("VIRTUAL_ENV"), *path = getenv("PATH");
+	char *copy, *save, *dir, *found = NULL;
+
+	if (venv && *venv) {
+		found = xasprintf("%s/bin/python", venv);
+		if (access(found, X_OK) == 0)
+			return found;
+		free(found);
+		found = NULL;
+	}
+	copy = xstrdup(path ? path : "/usr/bin:/bin");
+	for (dir = strtok_r(copy, ":", &save); dir && !found; dir = strtok_r(NULL, ":", &save)) {
+		char *p = xasprintf("%s/python3", dir);
+
+		if (access(p, X_OK) == 0)
+			found = p;
+		else
+			free(p);
+	}
+	free(copy);
+	return found ? found : xstrdup("python3");
+}

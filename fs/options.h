@@ -1,0 +1,20 @@
+/* The command line: what is for us, what is for FUSE; the mount point. */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+#include "util.h"
+
+struct options {
+	bool foreground;
+	char *mountpoint; /* absolute, exists, is an empty directory */
+	char *fuse_opts;  /* comma-separated */
+	char **settings;  /* lines of ctl: "size 2" */
+	size_t settings_count;
+};
+
+/* Fills o, or says what is wrong and ends the program with 2 (0 for --help and --version). Clears a dead mount. */
+void options_parse(struct options *o, int argc, char **argv);
+void options_free(struct options *o);
+/* The default interpreter: $VIRTUAL_ENV's, else the first python3 in PATH. Owned by the caller. */
+char *options_python(void);
+
+#endif

@@ -1,0 +1,486 @@
+/* Works and the ranks' queues: sending, answers, outcome. The ladder that frees ranks is ladder.c's. */
+#include "queue.h"
+#include "cell.h"
+#include "daemon.h"
+#include "ladder.h"
+#include "launch.h"
+#include "log.h"
+#include "rank.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
+
+static struct slice
+text(const char *s)
+{
+	return (struct slice){s, s ? strlen(s) : 0};
+}
+
+static void
+send_run(struct job *j, struct agent *a)
+{
+	struct cell *c = j->w->cell;
+
+	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number, j->w->g->generation,
+	    ((struct slice){c->source, c->source_len}));
+	j->k->cell = c->number;
+}
+
+static void
+send_put(struct job *j, struct agent *a)
+{
+	struct work *w = j->w;
+	int i = w->fd_count == 1 ? 0 : (int)(j - w->jobs);
+
+	agent_send(a, Tput, 0, j->k->slot, j->tag, w->fds[i], text(w->name), text(w->view), text(w->op),
+	    w->sizes[i]);
+}
+
+static void
+send_del(struct job *j, struct agent *a)
+{
+	agent_send(a, Tdel, 0, j->k->slot, j->tag, -1, text(j->w->name));
+}
+
+static void
+send_move(struct job *j, struct agent *a)
+{
+	agent_send(a, Tmove, 0, j->k->slot, j->tag, -1, text(j->w->name), text(j->w->to));
+}
+
+static void
+send_reset(struct job *j, struct agent *a)
+{
+	agent_send(a, Treset, 0, j->k->slot, j->tag, -1);
+}
+
+static void (*const senders[WORK_KINDS])(struct job *j, struct agent *a) = {
+    [WORK_RUN] = send_run,
+    [WORK_PUT] = send_put,
+    [WORK_DEL] = send_del,
+    [WORK_MOVE] = send_move,
+    [WORK_RESET] = send_reset,
+};
+
+struct work *
+work_new(struct group *g, enum work_kind kind, const int *ranks, int n)
+{
+	struct work *w = xcalloc(1, sizeof(*w));
+
+	*w = (struct work){.kind = kind,
+	    .g = g,
+	    .jobs = xcalloc((size_t)n, sizeof(*w->jobs)),
+	    .n = n,
+	    .left = n,
+	    .first = -1,
+	    .t_queued = now_wall()};
+	TAILQ_INIT(&w->waiters);
+	for (int i = 0; i < n; i++) {
+		w->jobs[i] = (struct job){.w = w, .k = group_rank(g, ranks[i])};
+		w->jobs[i].value = xstrdup("");
+		w->jobs[i].error = xstrdup("");
+		w->jobs[i].traceback = xstrdup("");
+	}
+	return w;
+}
+
+void
+work_free(struct work *w)
+{
+	if (!w)
+		return;
+	for (int i = 0; i < w->n; i++) {
+		free(w->jobs[i].value);
+		free(w->jobs[i].error);
+		free(w->jobs[i].traceback);
+	}
+	work_close_fds(w);
+	loop_timer_del(w->ladder);
+	loop_timer_del(w->deadline);
+	free(w->jobs);
+	free(w->name);
+	free(w->view);
+	free(w->op);
+	free(w->to);
+	free(w);
+}
+
+void
+work_close_fds(struct work *w)
+{
+	for (int i = 0; i < w->fd_count; i++)
+		close(w->fds[i]);
+	free(w->fds);
+	free(w->sizes);
+	w->fds = NULL;
+	w->sizes = NULL;
+	w->fd_count = 0;
+}
+
+const char *
+work_state(const struct work *w)
+{
+	if (!w->done)
+		return w->begun ? "running" : "queued";
+	switch (w->err.no) {
+	case 0:
+		return "ok";
+	case EINTR:
+		return "interrupted";
+	case ECANCELED:
+		return "cancelled";
+	case EHOSTDOWN:
+		return "lost";
+	case ETIMEDOUT:
+		return "timeout";
+	default:
+		return "error";
+	}
+}
+
+void
+work_submit(struct work *w)
+{
+	struct group *g = w->g;
+
+	g->queued++;
+	for (int i = 0; i < w->n; i++)
+		TAILQ_INSERT_TAIL(&w->jobs[i].k->queue, &w->jobs[i], link);
+	group_changed(g);
+	queue_pump_all(g);
+}
+
+struct job *
+queue_running(struct rank *k)
+{
+	struct job *j = TAILQ_FIRST(&k->queue);
+
+	return j && j->state != JOB_QUEUED ? j : NULL;
+}
+
+static void
+begin(struct work *w)
+{
+	if (w->begun)
+		return;
+	w->begun = true;
+	w->t_begin = now_wall();
+	w->g->queued--;
+	if (w->cell)
+		group_event(w->g, "cell %d start", w->cell->number);
+	ladder_deadline(w);
+}
+
+void
+queue_pump(struct rank *k)
+{
+	struct group *g = k->g;
+	struct job *j = TAILQ_FIRST(&k->queue);
+
+	if (!j || j->state != JOB_QUEUED || g->state != G_READY || k->state != R_READY ||
+	    g->rebuilding)
+		return;
+	if (g->rebuild && !group_rebuild(g))
+		return;
+	begin(j->w);
+	j->state = JOB_SENT;
+	j->t0 = now_wall();
+	j->tag = agent_tag(g->agent, k->slot, on_answer, j);
+	senders[j->w->kind](j, g->agent);
+	group_changed(g);
+}
+
+void
+queue_pump_all(struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		queue_pump(&g->ranks[i]);
+}
+
+void
+queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at)
+{
+	struct job *j = queue_running(k);
+
+	if (!j || j->tag != tag)
+		return;
+	j->begin = *at;
+	j->begun = true;
+	log_wake(k->g);
+}
+
+void
+queue_mark_end(struct rank *k, const struct spool_mark *at)
+{
+	struct job *j = queue_running(k);
+
+	if (!j || !j->begun || j->ended)
+		return;
+	j->end = *at;
+	j->ended = true;
+}
+
+static void
+finish(struct work *w)
+{
+	struct group *g = w->g;
+	struct req *r;
+
+	w->done = true;
+	w->t_end = now_wall();
+	if (!w->begun)
+		g->queued--;
+	loop_timer_del(w->ladder);
+	loop_timer_del(w->deadline);
+	w->ladder = w->deadline = NULL;
+	work_close_fds(w);
+	ladder_outcome(w);
+	while ((r = TAILQ_FIRST(&w->waiters))) {
+		TAILQ_REMOVE(&w->waiters, r, link);
+		r->err = w->err;
+		r->err.text[0] = '\0'; /* told once, by ended() */
+		req_done(r, -w->err.no);
+	}
+	group_ref(g);
+	w->ended(w);
+	group_changed(g);
+	queue_pump_all(g);
+	group_unref(g);
+}
+
+/* A job is over; j->err says how. */
+static void
+job_over(struct job *j)
+{
+	struct work *w = j->w;
+	struct rank *k = j->k;
+
+	TAILQ_REMOVE(&k->queue, j, link);
+	j->state = JOB_DONE;
+	j->t1 = now_wall();
+	if (w->cell && k->cell == w->cell->number)
+		k->cell = 0;
+	if (j->err.no && !w->err.no) {
+		w->err = j->err;
+		w->first = (int)(j - w->jobs);
+	}
+	w->left--;
+	if (w->left == 0) {
+		finish(w);
+		return;
+	}
+	if (j->err.no)
+		ladder_failed(j);
+	queue_pump(k);
+}
+
+static const int outcome_errno[OUT_COUNT] = {
+    [OUT_OK] = 0,
+    [OUT_RAISED] = EREMOTEIO,
+    [OUT_INTERRUPTED] = EINTR,
+    [OUT_SYNTAX] = ENOEXEC,
+    [OUT_EXIT] = EREMOTEIO,
+};
+
+static void
+set_text(char **to, struct slice s)
+{
+	free(*to);
+	*to = slice_dup(s);
+}
+
+/* The cell has ended on this rank. */
+static void
+run_answer(struct job *j, struct msg *m)
+{
+	struct slice value, error, traceback, table;
+	uint8_t outcome;
+
+	if (wire_unpack(m, &j->err, &outcome, &value, &error, &traceback, &table, &j->end.size[0],
+		&j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
+		j->ended = true;
+		j->outcome = MIN(outcome, OUT_COUNT - 1);
+		set_text(&j->value, value);
+		set_text(&j->error, error);
+		set_text(&j->traceback, traceback);
+		rank_set_table(j->k, table);
+		if (outcome_errno[j->outcome])
+			fail(&j->err, j->w->timed_out ? ETIMEDOUT : outcome_errno[j->outcome],
+			    "rank %d: %.800s", j->k->number, j->error);
+	}
+	job_over(j);
+}
+
+/* Everybody has decoded, or somebody could not: all bind it, or none. */
+static void
+commit(struct work *w)
+{
+	bool keep = w->err.no == 0;
+
+	for (int i = 0; i < w->n; i++) {
+		struct job *j = &w->jobs[i];
+
+		if (j->state != JOB_PREPARED)
+			continue;
+		j->state = JOB_COMMIT;
+		j->tag = agent_tag(w->g->agent, j->k->slot, on_answer, j);
+		agent_send(w->g->agent, Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
+	}
+}
+
+static void
+put_answer(struct job *j)
+{
+	struct work *w = j->w;
+
+	j->state = JOB_PREPARED;
+	w->ready++;
+	if (w->ready == w->n)
+		commit(w);
+}
+
+static void
+put_failed(struct job *j)
+{
+	struct work *w = j->w;
+	bool first = j->state == JOB_QUEUED || j->state == JOB_SENT;
+
+	if (first)
+		w->ready++;
+	if (!w->err.no)
+		w->err = j->err;
+	if (first && w->ready == w->n)
+		commit(w);
+	job_over(j);
+}
+
+/* It could not be done here. May end the work. */
+static void
+job_failed(struct job *j, const struct err *e)
+{
+	j->err = *e;
+	set_text(&j->error, text(e->text));
+	if (j->w->kind == WORK_PUT)
+		put_failed(j);
+	else
+		job_over(j);
+}
+
+static void
+on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct job *j = arg;
+	struct slice table;
+
+	if (!m) {
+		set_text(&j->traceback, trace.n ? trace : text(e->text));
+		job_failed(j, e);
+		return;
+	}
+	if (m->type == Rrun) {
+		run_answer(j, m);
+	} else if (m->type == Rput) {
+		put_answer(j);
+	} else {
+		if (wire_unpack(m, &j->err, &table) == 0)
+			rank_set_table(j->k, table);
+		job_over(j);
+	}
+}
+
+bool
+work_cancel(struct work *w, int error, const char *why)
+{
+	for (int i = 0; i < w->n; i++)
+		if (w->jobs[i].state != JOB_QUEUED)
+			return false;
+	fail(&w->err, error, "%s", why);
+	w->dropped = true;
+	w->left = 0;
+	for (int i = 0; i < w->n; i++) {
+		TAILQ_REMOVE(&w->jobs[i].k->queue, &w->jobs[i], link);
+		w->jobs[i].state = JOB_DONE;
+		w->jobs[i].err = w->err;
+	}
+	finish(w);
+	return true;
+}
+
+void
+work_drop_queued(struct work *w, const char *why)
+{
+	struct err e = {0};
+
+	fail(&e, ECANCELED, "%s", why);
+	for (int i = 0; i < w->n && w->left > 0; i++) {
+		struct job *j = &w->jobs[i];
+		bool last = w->left == 1;
+
+		if (j->state != JOB_QUEUED)
+			continue;
+		job_failed(j, &e);
+		if (last)
+			return;
+	}
+}
+
+void
+queue_drop(struct rank *k, const struct err *e)
+{
+	struct job *j;
+
+	while ((j = TAILQ_FIRST(&k->queue)))
+		job_failed(j, e);
+}
+
+void
+queue_drop_queued(struct rank *k, const struct err *e)
+{
+	for (;;) {
+		struct job *j;
+
+		TAILQ_FOREACH (j, &k->queue, link)
+			if (j->state == JOB_QUEUED)
+				break;
+		if (!j)
+			return;
+		job_failed(j, e);
+	}
+}
+
+static void
+waiter_interrupted(struct req *r, enum interrupt how)
+{
+	struct work *w = r->waits_for;
+
+	if (how == STOP_WORK) {
+		work_interrupt(w);
+		return;
+	}
+	TAILQ_REMOVE(&w->waiters, r, link);
+	req_done(r, 0);
+}
+
+int
+work_wait(struct work *w, struct req *r)
+{
+	r->waits_for = w;
+	TAILQ_INSERT_TAIL(&w->waiters, r, link);
+	return req_park(r, waiter_interrupted);
+}
+
+void
+work_interrupt(struct work *w)
+{
+	if (w->done)
+		return;
+	w->interrupted = true;
+	if (work_cancel(w, EINTR, "interrupted while it was queued"))
+		return;
+	work_drop_queued(w, "the cell was interrupted before this rank began it");
+	if (!w->done)
+		ladder_climb(w);
+}

@@ -1,0 +1,27 @@
+/* One engine: spawning, its first messages, its notices, its end. */
+#ifndef RANK_H
+#define RANK_H
+#include "group.h"
+#include "launch.h"
+
+void rank_init(struct rank *k, struct group *g, int number);
+void rank_fini(struct rank *k);
+/* Starts its process (state SPAWNING); born and ready are told to group.c. */
+void rank_spawn(struct rank *k);
+void rank_spawn_store(struct group *g);
+/* Tinit: environment and process group; group_rank_ready() follows, or group_rank_died(). */
+void rank_join(struct rank *k);
+/* Nquit, and SIGKILL. */
+void rank_quit(struct rank *k);
+void rank_kill(struct rank *k);
+void rank_signal(struct rank *k, int signo);
+void rank_interrupt(struct rank *k, int cell);
+void rank_abort(struct rank *k, bool always);
+/* Messages about a slot that no call waits for (launch.c passes them on). */
+void rank_notice(struct rank *k, struct msg *m);
+void rank_store_notice(struct group *g, struct msg *m);
+const char *rank_state_name(const struct rank *k);
+void rank_set_table(struct rank *k, struct slice table);
+void rank_set_state(struct rank *k, enum rank_state state);
+
+#endif

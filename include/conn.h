@@ -1,0 +1,37 @@
+/* A framed connection on a loop: sends and receives struct msg, with descriptors where it is a Unix
+ * socket. */
+#ifndef CONN_H
+#define CONN_H
+#include "loop.h"
+#include "wire.h"
+
+struct conn;
+
+/* m and what it points to live until the call returns; m->fd is the callee's (set it to -1 if you
+ * keep it, else conn closes it). */
+typedef void conn_msg_fn(void *arg, struct msg *m);
+/* Called once, from the loop, when the other side has gone or spoke nonsense (e->no != 0). */
+typedef void conn_close_fn(void *arg, const struct err *e);
+
+/* Owns both descriptors (which may be one and the same); makes them non-blocking. */
+struct conn *conn_new(
+    struct loop *l, int rfd, int wfd, conn_msg_fn *msg, conn_close_fn *close, void *arg);
+/* NULL-safe; safe inside a callback. What is still queued is dropped. */
+void conn_free(struct conn *c);
+
+/* Packs and sends as wire_pack does. fd (or -1) is duplicated if it can't be sent at once. Never
+ * blocks: what does not go out now is queued. */
+void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
+/* Passes a message on: same body, its own slot, tag and descriptor. */
+void conn_forward(struct conn *c, const struct msg *m);
+size_t conn_queued(const struct conn *c); /* bytes that wait */
+int conn_fd(const struct conn *c);	  /* the reading descriptor */
+/* Blocks until everything queued is out or the peer is gone: for the last words of a process. */
+void conn_flush(struct conn *c);
+
+/* Both directions of every connection of this process, for `trace`: in is true for what comes.
+ * NULL: off. */
+typedef void conn_trace_fn(bool in, const struct msg *m);
+void conn_trace(conn_trace_fn *fn);
+
+#endif

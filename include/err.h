@@ -1,0 +1,17 @@
+/* An error is made once, where it happens: errno and the text for people together. */
+#ifndef ERR_H
+#define ERR_H
+#include "util.h"
+
+struct err {
+	int no;		 /* errno, 0: none */
+	char text[1000]; /* what was wrong, and what would be right */
+};
+
+/* Sets both (e may be NULL) and returns -no, so that `return fail(e, EINVAL, "…")` reads well. */
+int fail(struct err *e, int no, const char *fmt, ...) PRINTF(3, 4);
+/* The same with strerror(errno) behind the text; returns -errno. */
+int fail_errno(struct err *e, const char *fmt, ...) PRINTF(2, 3);
+const char *err_name(int no); /* "EINVAL"; "E123" for an unknown one */
+
+#endif

@@ -1,0 +1,38 @@
+/* One epoll loop: descriptors, timers, signals. Callbacks run on the thread that calls loop_run. */
+#ifndef LOOP_H
+#define LOOP_H
+#include "util.h"
+
+struct loop;
+struct watch; /* one descriptor */
+struct timer; /* one shot */
+
+typedef void loop_fd_fn(void *arg, uint32_t events);
+typedef void loop_fn(void *arg);
+typedef void loop_signal_fn(void *arg, int signo);
+
+struct loop *loop_new(void);
+void loop_free(struct loop *l);
+
+/* Watches fd for events (EPOLLIN, EPOLLOUT…). The watch does not own the descriptor. */
+struct watch *loop_fd(struct loop *l, int fd, uint32_t events, loop_fd_fn *fn, void *arg);
+void loop_fd_events(struct watch *w, uint32_t events);
+void loop_fd_del(struct watch *w); /* NULL-safe; safe inside any callback */
+
+/* Calls fn once after ms milliseconds; the timer is gone then. Cancel is NULL-safe, before it
+ * fires. */
+struct timer *loop_timer(struct loop *l, uint64_t ms, loop_fn *fn, void *arg);
+void loop_timer_del(struct timer *t);
+
+/* Blocks signo for the calling thread and delivers it as a callback (signalfd). */
+void loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg);
+
+/* Before it sleeps the loop polls this much longer, yielding: a wake-up from another core costs
+ * more. */
+void loop_spin(struct loop *l, uint64_t ns);
+
+void loop_run(struct loop *l);			/* until loop_stop */
+void loop_once(struct loop *l, int timeout_ms); /* one round: -1 waits for ever */
+void loop_stop(struct loop *l);
+
+#endif

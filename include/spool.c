@@ -1,0 +1,226 @@
+/* What ranks print, on disk: writing (agent) and reading in order (daemon). */
+#include "spool.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 20, RECORD = sizeof(uint64_t), STREAM_SHIFT = 62 };
+
+static const uint64_t LENGTH_MASK = ((uint64_t)1 << STREAM_SHIFT) - 1;
+
+const char *const spool_names[SPOOL_STREAMS + 1] = {"stdout", "stderr", "display", "order"};
+
+/* Opens all four with these flags into fds[4]; all or none. */
+static int
+open_files(int fds[SPOOL_STREAMS + 1], const char *dir, const char *name, int flags, struct err *e)
+{
+	for (int i = 0; i <= SPOOL_STREAMS; i++) {
+		char *path = xasprintf("%s/%s.%s", dir, name, spool_names[i]);
+		int r;
+
+		fds[i] = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fds[i] < 0) {
+			r = fail_errno(e, "spool %s", path);
+			free(path);
+			while (i-- > 0)
+				close(fds[i]);
+			return r;
+		}
+		free(path);
+	}
+	return 0;
+}
+
+static uint64_t
+size_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
+}
+
+int
+spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e)
+{
+	int fds[SPOOL_STREAMS + 1];
+	int r = open_files(fds, dir, name, O_RDWR | O_CREAT, e);
+
+	if (r < 0)
+		return r;
+	*w = (struct spool_writer){.order = fds[SPOOL_STREAMS]};
+	for (int i = 0; i < SPOOL_STREAMS; i++) {
+		w->fd[i] = fds[i];
+		w->at.size[i] = size_of(fds[i]);
+	}
+	w->at.records = size_of(w->order) / RECORD;
+	return 0;
+}
+
+void
+spool_writer_close(struct spool_writer *w)
+{
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		close(w->fd[i]);
+	close(w->order);
+}
+
+/* The index learns that n more bytes of stream are there. */
+static void
+record(struct spool_writer *w, int stream, uint64_t n)
+{
+	uint64_t rec = (uint64_t)stream << STREAM_SHIFT | n;
+
+	w->at.size[stream] += n;
+	if (w->open_record && w->open_record >> STREAM_SHIFT == (uint64_t)stream) {
+		rec = w->open_record + n;
+	} else {
+		w->at.records++;
+	}
+	if (pwrite(w->order, &rec, RECORD, (off_t)((w->at.records - 1) * RECORD)) == RECORD) {
+		w->open_record = rec;
+		return;
+	}
+	/* No room for the index: the bytes are in the file, but no follower shows them. */
+	w->dropped += n;
+	if (!w->open_record || rec != w->open_record + n)
+		w->at.records--;
+	w->open_record = 0;
+}
+
+void
+spool_writer_add(struct spool_writer *w, int stream, const void *p, size_t n)
+{
+	const char *at = p;
+	uint64_t done = 0;
+
+	while (done < n) {
+		ssize_t k =
+		    pwrite(w->fd[stream], at + done, n - done, (off_t)(w->at.size[stream] + done));
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			break;
+		done += (uint64_t)k;
+	}
+	w->dropped += n - done;
+	if (done)
+		record(w, stream, done);
+}
+
+/* The file takes no more: empties the pipe all the same, so that the rank goes on. */
+static bool
+discard(struct spool_writer *w, int pipefd)
+{
+	char waste[16 << 10];
+	ssize_t n = read(pipefd, waste, sizeof(waste));
+
+	if (n > 0)
+		w->dropped += (uint64_t)n;
+	return n > 0;
+}
+
+uint64_t
+spool_writer_move(struct spool_writer *w, int stream, int pipefd, bool *eof)
+{
+	uint64_t moved = 0;
+
+	*eof = false;
+	for (;;) {
+		loff_t to = (loff_t)w->at.size[stream];
+		ssize_t n = splice(
+		    pipefd, NULL, w->fd[stream], &to, CHUNK, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+
+		if (n > 0) {
+			record(w, stream, (uint64_t)n);
+			moved += (uint64_t)n;
+			continue;
+		}
+		if (n == 0)
+			*eof = true;
+		else if (errno == EINTR || (errno != EAGAIN && discard(w, pipefd)))
+			continue;
+		return moved;
+	}
+}
+
+struct spool_mark
+spool_writer_cut(struct spool_writer *w)
+{
+	w->open_record = 0;
+	return w->at;
+}
+
+int
+spool_reader_open(struct spool_reader *r, const char *dir, const char *name, struct err *e)
+{
+	int fds[SPOOL_STREAMS + 1];
+	int n = open_files(fds, dir, name, O_RDWR | O_CREAT, e);
+
+	if (n < 0)
+		return n;
+	memcpy(r->fd, fds, sizeof(r->fd));
+	r->order = fds[SPOOL_STREAMS];
+	return 0;
+}
+
+void
+spool_reader_close(struct spool_reader *r)
+{
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		if (r->fd[i] >= 0)
+			close(r->fd[i]);
+	if (r->order >= 0)
+		close(r->order);
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		r->fd[i] = -1;
+	r->order = -1;
+}
+
+uint64_t
+spool_reader_size(const struct spool_reader *r, int stream)
+{
+	return r->fd[stream] < 0 ? 0 : size_of(r->fd[stream]);
+}
+
+bool
+spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
+    size_t max, int *stream, uint64_t *offset, size_t *len)
+{
+	uint64_t rec, n;
+
+	while (!end || c->at.records < end->records) {
+		uint64_t following;
+
+		if (pread(r->order, &rec, RECORD, (off_t)(c->at.records * RECORD)) != RECORD)
+			return false;
+		n = rec & LENGTH_MASK;
+		if (c->inside < n) {
+			*stream = (int)(rec >> STREAM_SHIFT);
+			*offset = c->at.size[*stream];
+			*len = (size_t)MIN(n - c->inside, (uint64_t)max);
+			c->inside += *len;
+			c->at.size[*stream] += *len;
+			return true;
+		}
+		/* All of it is taken. Only a record that has a successor (or is before the end) is
+		 * closed. */
+		if (!end && pread(r->order, &following, RECORD,
+				(off_t)((c->at.records + 1) * RECORD)) != RECORD)
+			return false;
+		if (!end) {
+			/* it may have grown between the two looks */
+			if (pread(r->order, &rec, RECORD, (off_t)(c->at.records * RECORD)) ==
+				RECORD &&
+			    (rec & LENGTH_MASK) != n)
+				continue;
+		}
+		c->at.records++;
+		c->inside = 0;
+	}
+	return false;
+}

@@ -1,0 +1,326 @@
+/* Memory, growing buffers, clocks, debug log. */
+#include "util.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *program = "ddipfs";
+
+void *
+xmalloc(size_t n)
+{
+	return xrealloc(NULL, n);
+}
+
+void *
+xcalloc(size_t n, size_t size)
+{
+	void *p = calloc(n ? n : 1, size ? size : 1);
+
+	if (!p)
+		die("out of memory (%zu x %zu bytes)", n, size);
+	return p;
+}
+
+void *
+xrealloc(void *old, size_t n)
+{
+	void *p = realloc(old, n ? n : 1);
+
+	if (!p)
+		die("out of memory (%zu bytes)", n);
+	return p;
+}
+
+char *
+xstrdup(const char *s)
+{
+	return xstrndup(s, strlen(s));
+}
+
+char *
+xstrndup(const char *s, size_t n)
+{
+	char *p = xmalloc(n + 1);
+
+	if (n)
+		memcpy(p, s, n);
+	p[n] = '\0';
+	return p;
+}
+
+char *
+xasprintf(const char *fmt, ...)
+{
+	struct buf b = {0};
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vaddf(&b, fmt, ap);
+	va_end(ap);
+	return buf_take(&b);
+}
+
+bool
+slice_eq(struct slice s, const char *text)
+{
+	return s.n == strlen(text) && memcmp(s.p, text, s.n) == 0;
+}
+
+char *
+slice_dup(struct slice s)
+{
+	return xstrndup(s.p, s.n);
+}
+
+char *
+buf_room(struct buf *b, size_t n)
+{
+	if (b->n + n + 1 > b->cap) {
+		b->cap = MAX(b->cap * 2, b->n + n + 1);
+		b->cap = MAX(b->cap, (size_t)64);
+		b->p = xrealloc(b->p, b->cap);
+	}
+	return b->p + b->n;
+}
+
+void
+buf_add(struct buf *b, const void *p, size_t n)
+{
+	buf_room(b, n);
+	if (n)
+		memcpy(b->p + b->n, p, n);
+	b->n += n;
+	b->p[b->n] = '\0';
+}
+
+void
+buf_adds(struct buf *b, const char *s)
+{
+	buf_add(b, s, strlen(s));
+}
+
+void
+buf_addc(struct buf *b, char c)
+{
+	buf_add(b, &c, 1);
+}
+
+void
+buf_vaddf(struct buf *b, const char *fmt, va_list ap)
+{
+	va_list again;
+	int n;
+
+	va_copy(again, ap);
+	n = vsnprintf(NULL, 0, fmt, again);
+	va_end(again);
+	if (n < 0)
+		die("bad format '%s'", fmt);
+	vsnprintf(buf_room(b, (size_t)n), (size_t)n + 1, fmt, ap);
+	b->n += (size_t)n;
+}
+
+void
+buf_addf(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vaddf(b, fmt, ap);
+	va_end(ap);
+}
+
+void
+buf_drop(struct buf *b, size_t n)
+{
+	if (n == 0)
+		return;
+	memmove(b->p, b->p + n, b->n - n);
+	b->n -= n;
+	b->p[b->n] = '\0';
+}
+
+void
+buf_clear(struct buf *b)
+{
+	b->n = 0;
+	if (b->p)
+		b->p[0] = '\0';
+}
+
+void
+buf_free(struct buf *b)
+{
+	free(b->p);
+	*b = (struct buf){0};
+}
+
+char *
+buf_take(struct buf *b)
+{
+	char *p;
+
+	buf_room(b, 0);
+	b->p[b->n] = '\0';
+	p = b->p;
+	*b = (struct buf){0};
+	return p;
+}
+
+uint64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double
+now_wall(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+int
+fd_cloexec(int fd, bool on)
+{
+	return fcntl(fd, F_SETFD, on ? FD_CLOEXEC : 0) < 0 ? -errno : 0;
+}
+
+int
+fd_nonblock(int fd, bool on)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return -errno;
+	flags = on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+	return fcntl(fd, F_SETFL, flags) < 0 ? -errno : 0;
+}
+
+int
+write_all(int fd, const void *p, size_t n)
+{
+	const char *at = p;
+
+	while (n > 0) {
+		ssize_t w = write(fd, at, n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return -errno;
+		at += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+int
+read_file(const char *path, struct buf *out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	while ((n = read(fd, buf_room(out, 4096), 4096)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			int no = errno;
+
+			close(fd);
+			return -no;
+		}
+		out->n += (size_t)n;
+		out->p[out->n] = '\0';
+	}
+	close(fd);
+	return 0;
+}
+
+void
+note_as(const char *name)
+{
+	program = name;
+}
+
+static void
+say(const char *fmt, va_list ap)
+{
+	struct buf b = {0};
+	struct timespec t;
+	struct tm tm;
+	char when[32];
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	localtime_r(&t.tv_sec, &tm);
+	strftime(when, sizeof(when), "%H:%M:%S", &tm);
+	buf_addf(&b, "%s.%03ld %s[%d]: ", when, t.tv_nsec / 1000000, program, (int)getpid());
+	buf_vaddf(&b, fmt, ap);
+	buf_addc(&b, '\n');
+	/* Nobody is left to be told if stderr fails. */
+	(void)!write(STDERR_FILENO, b.p, b.n);
+	buf_free(&b);
+}
+
+void
+note(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(fmt, ap);
+	va_end(ap);
+}
+
+void
+die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fprintf(stderr, "%s: ", program);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	exit(1);
+}
+
+bool
+debug_on(const char *area)
+{
+	const char *s = getenv("DDIP_DEBUG");
+	size_t n = strlen(area);
+
+	while (s && *s) {
+		size_t k = strcspn(s, ",");
+
+		if ((k == n && strncmp(s, area, n) == 0) || (k == 3 && strncmp(s, "all", 3) == 0))
+			return true;
+		s += k + (s[k] == ',');
+	}
+	return false;
+}
+
+void
+debug(const char *area, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!debug_on(area))
+		return;
+	va_start(ap, fmt);
+	say(fmt, ap);
+	va_end(ap);
+}

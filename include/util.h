@@ -1,0 +1,68 @@
+/* Memory, growing buffers, clocks, debug log: what every file here may use. */
+#ifndef UTIL_H
+#define UTIL_H
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define PRINTF(f, a) __attribute__((format(printf, f, a)))
+
+/* The x-family never returns NULL: no memory for small things ends the program. */
+void *xmalloc(size_t n);
+void *xcalloc(size_t n, size_t size);
+void *xrealloc(void *p, size_t n);
+char *xstrdup(const char *s);
+char *xstrndup(const char *s, size_t n);
+char *xasprintf(const char *fmt, ...) PRINTF(1, 2);
+
+/* Bytes that are not owned: a piece of a buffer or a message. */
+struct slice {
+	const char *p;
+	size_t n;
+};
+
+bool slice_eq(struct slice s, const char *text);
+char *slice_dup(struct slice s); /* NUL-terminated copy, owned by the caller */
+
+/* A growing byte buffer; zero-initialised is empty. Always NUL-terminated behind p[n] once used. */
+struct buf {
+	char *p;
+	size_t n, cap;
+};
+
+void buf_add(struct buf *b, const void *p, size_t n);
+void buf_adds(struct buf *b, const char *s);
+void buf_addc(struct buf *b, char c);
+void buf_addf(struct buf *b, const char *fmt, ...) PRINTF(2, 3);
+void buf_vaddf(struct buf *b, const char *fmt, va_list ap);
+/* Makes room for n more bytes and returns where they go; the caller then adds to b->n. */
+char *buf_room(struct buf *b, size_t n);
+void buf_drop(struct buf *b, size_t n); /* forgets the first n bytes */
+void buf_clear(struct buf *b);
+void buf_free(struct buf *b);
+char *buf_take(struct buf *b); /* gives the string to the caller and empties b; never NULL */
+
+uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+double now_wall(void); /* seconds since 1970 */
+
+int fd_cloexec(int fd, bool on);
+int fd_nonblock(int fd, bool on);
+/* Writes all of it to a blocking descriptor; 0 or -errno. */
+int write_all(int fd, const void *p, size_t n);
+/* Reads a whole small file; 0 or -errno. */
+int read_file(const char *path, struct buf *out);
+
+/* Ends the program: for what must not happen to a program that still starts. */
+_Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
+/* One line to stderr (the daemon's stderr is ddipfs.log), with time and program. */
+void note(const char *fmt, ...) PRINTF(1, 2);
+void note_as(const char *program); /* the name that note() and die() write; kept, not copied */
+/* The same if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, loop. */
+bool debug_on(const char *area);
+void debug(const char *area, const char *fmt, ...) PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,233 @@
+/* Packs, unpacks and prints messages, driven by the table in wire.h. */
+#include "wire.h"
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+static const struct row {
+	const char *name, *format, *fields;
+} rows[256] = {
+
+#define X(name, type, format, fields) [type] = {#name, format, fields},
+    WIRE_MESSAGES(X)
+#undef X
+};
+
+static void
+put(struct buf *b, uint64_t v, int size)
+{
+	char *p = buf_room(b, (size_t)size);
+
+	for (int i = 0; i < size; i++)
+		p[i] = (char)(v >> (8 * i));
+	b->n += (size_t)size;
+}
+
+static uint64_t
+get(const char *p, int size)
+{
+	uint64_t v = 0;
+
+	for (int i = 0; i < size; i++)
+		v |= (uint64_t)(uint8_t)p[i] << (8 * i);
+	return v;
+}
+
+static void
+put_header(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, uint32_t size)
+{
+	put(b, size, 4);
+	put(b, (unsigned)type, 1);
+	put(b, (unsigned)flags, 1);
+	put(b, slot, 2);
+	put(b, tag, 4);
+}
+
+static void
+vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap)
+{
+	size_t at = b->n;
+	struct slice s;
+
+	if (!rows[type].name)
+		die("wire: no message %d", type);
+	put_header(b, type, flags, slot, tag, 0);
+	for (const char *f = rows[type].format; *f; f++) {
+		if (*f == 's' || *f == 'd') {
+			s = va_arg(ap, struct slice);
+			put(b, s.n, 4);
+			buf_add(b, s.p, s.n);
+		} else if (*f == '8') {
+			put(b, va_arg(ap, uint64_t), 8);
+		} else {
+			put(b, va_arg(ap, uint32_t), *f - '0');
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		b->p[at + (size_t)i] = (char)((b->n - at) >> (8 * i));
+	buf_room(b, 0)[0] = '\0';
+}
+
+void
+wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...)
+{
+	va_list ap;
+
+	va_start(ap, tag);
+	vpack(b, type, flags, slot, tag, ap);
+	va_end(ap);
+}
+
+void
+wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap)
+{
+	vpack(b, type, flags, slot, tag, ap);
+}
+
+void
+wire_pack_raw(struct buf *b, const struct msg *m)
+{
+	put_header(b, m->type, m->flags, m->slot, m->tag, WIRE_HEADER + m->len);
+	buf_add(b, m->body, m->len);
+}
+
+long
+wire_frame(const char *p, size_t n, struct msg *m, struct err *e)
+{
+	uint32_t size;
+
+	if (n < 4)
+		return 0;
+	size = (uint32_t)get(p, 4);
+	if (size < WIRE_HEADER || size > WIRE_MAX)
+		return fail(e, EBADMSG, "wire: a frame of %u bytes (want %d..%d)", size,
+		    WIRE_HEADER, WIRE_MAX);
+	if (n < size)
+		return 0;
+	*m = (struct msg){.type = (uint8_t)p[4],
+	    .flags = (uint8_t)p[5],
+	    .slot = (uint16_t)get(p + 6, 2),
+	    .tag = (uint32_t)get(p + 8, 4),
+	    .fd = -1,
+	    .body = p + WIRE_HEADER,
+	    .len = size - WIRE_HEADER};
+	if (!rows[m->type].name)
+		return fail(e, EBADMSG, "wire: no message %d", m->type);
+	return (long)size;
+}
+
+/* One field at *p: its integer or its slice. False if it does not fit into what is left. */
+static bool
+field(char f, const char **p, size_t *left, uint64_t *v, struct slice *s)
+{
+	size_t n = f == 's' || f == 'd' ? 4 : (size_t)(f - '0');
+
+	if (*left < n)
+		return false;
+	*v = get(*p, (int)n);
+	*p += n;
+	*left -= n;
+	if (f != 's' && f != 'd')
+		return true;
+	if (*v > *left)
+		return false;
+	*s = (struct slice){*p, (size_t)*v};
+	*p += *v;
+	*left -= (size_t)*v;
+	return true;
+}
+
+static void
+store(char f, void *to, uint64_t v, struct slice s)
+{
+	if (!to)
+		return;
+	if (f == '1')
+		*(uint8_t *)to = (uint8_t)v;
+	else if (f == '2')
+		*(uint16_t *)to = (uint16_t)v;
+	else if (f == '4')
+		*(uint32_t *)to = (uint32_t)v;
+	else if (f == '8')
+		*(uint64_t *)to = v;
+	else
+		*(struct slice *)to = s;
+}
+
+int
+wire_unpack(const struct msg *m, struct err *e, ...)
+{
+	const char *p = m->body, *name = rows[m->type].name;
+	size_t left = m->len;
+	struct slice s = {0};
+	uint64_t v;
+	va_list ap;
+	bool ok = name != NULL;
+
+	va_start(ap, e);
+	for (const char *f = ok ? rows[m->type].format : ""; ok && *f; f++) {
+		ok = field(*f, &p, &left, &v, &s);
+		if (ok)
+			store(*f, va_arg(ap, void *), v, s);
+	}
+	va_end(ap);
+	if (!ok || left)
+		return fail(e, EBADMSG, "wire: %s is damaged", name ? name : "message");
+	return 0;
+}
+
+const char *
+wire_name(int type)
+{
+	return type >= 0 && type < 256 ? rows[type].name : NULL;
+}
+
+static void
+print_slice(struct buf *out, struct slice s)
+{
+	size_t n = MIN(s.n, (size_t)40);
+
+	buf_addc(out, '\'');
+	for (size_t i = 0; i < n; i++)
+		if (s.p[i] == '\n')
+			buf_adds(out, "\\n");
+		else
+			buf_addc(out, isprint((unsigned char)s.p[i]) ? s.p[i] : '.');
+	buf_adds(out, n < s.n ? "…'" : "'");
+	if (n < s.n)
+		buf_addf(out, "[%zu]", s.n);
+}
+
+void
+wire_print(const struct msg *m, struct buf *out)
+{
+	const struct row *r = &rows[m->type];
+	const char *p = m->body, *word = r->fields;
+	size_t left = m->len;
+	struct slice s = {0};
+	uint64_t v;
+
+	if (!r->name) {
+		buf_addf(out, "?%d", m->type);
+		return;
+	}
+	buf_adds(out, r->name);
+	if (m->slot != SLOT_AGENT)
+		buf_addf(out, " slot=%u", m->slot);
+	if (m->tag)
+		buf_addf(out, " tag=%u", m->tag);
+	for (const char *f = r->format; *f; f++) {
+		size_t n = strcspn(word, " ");
+
+		if (!field(*f, &p, &left, &v, &s)) {
+			buf_adds(out, " damaged");
+			return;
+		}
+		buf_addf(out, " %.*s=", (int)n, word);
+		if (*f == 's' || *f == 'd')
+			print_slice(out, s);
+		else
+			buf_addf(out, "%llu", (unsigned long long)v);
+		word += n + (word[n] == ' ');
+	}
+}

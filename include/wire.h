@@ -1,0 +1,135 @@
+/*
+ * The protocol between daemon, agent, zygote and engines, after Plan 9's intro(5).
+ *
+ *   size[4] type[1] flags[1] slot[2] tag[4] body
+ *
+ * Little-endian; size counts all of the frame. In a body: 1 2 4 8 are integers of that many bytes,
+ * s is a text, d are bytes, both as length[4] and then that many bytes. A T expects one R (or
+ * Error) with the same tag; an N is a notice, tag 0, no answer. slot names an engine of the agent
+ * (the daemon chooses it in Tspawn and never uses it twice in a mount); SLOT_AGENT is the agent
+ * itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine are
+ * of one build: another WIRE_VERSION is refused.
+ *
+ * The agent passes on what is for an engine, and what an engine says, without looking inside, but
+ * for two: before it passes Trun (or Tput, Tinit …: any T with FLAG_MARK) on it drains the engine's
+ * pipes and says Nmark; before it passes an R with FLAG_MARK on it drains them and writes the place
+ * into its last 32 bytes.
+ */
+#ifndef WIRE_H
+#define WIRE_H
+#include "err.h"
+
+enum { WIRE_VERSION = 1, WIRE_HEADER = 12, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+
+enum { FLAG_FD = 1, FLAG_MARK = 2 };
+
+/* How a cell ended on a rank (Rrun outcome). */
+enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_COUNT };
+
+/* Who an engine process is (Tspawn kind). */
+enum { ENGINE_RANK, ENGINE_STORE };
+
+/* What Rget brings. */
+enum {
+	GET_BYTES, /* head is all of it */
+	GET_FD,	   /* a memfd comes with the frame: head, then its bytes */
+	GET_LIVE /* head, then size - len(head) bytes at addr in process pid, pinned until Nfree */
+};
+
+/*
+ *    name     type  body         fields
+ */
+/* clang-format off */
+#define WIRE_MESSAGES(X) \
+	/* daemon and agent */ \
+	X(Rerror,    1, "4sd",      "errno text traceback") \
+	X(Thello,    2, "4s",       "version debug") \
+	X(Rhello,    3, "44s",      "version pid host") \
+	/* a zygote for (python, env, preload); env is K=V lines ended by NUL each. Rwarm: it can fork ranks */ \
+	X(Twarm,     4, "4sdss",    "zygote python env cwd preload") \
+	X(Rwarm,     5, "4s",       "zygote phases") \
+	X(Ncool,     6, "4",        "zygote") /* not needed any more */ \
+	/* an engine at header.slot; name is the spool's in dir (the group's run directory); "" cold: fork */ \
+	X(Tspawn,    8, "14ssd1",   "kind zygote dir name env cold") \
+	X(Rspawn,    9, "4s",       "pid how") /* how: zygote successor cold; pid of the new process */ \
+	X(Nsignal,  10, "41",       "signo all") /* to the engine (0) or to all its processes (1) */ \
+	X(Nexit,    12, "44s8888",  "pid status lasterr out err disp records") /* wait(2) status; all is drained */ \
+	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
+	X(Ndropped, 16, "8",        "bytes") /* output lost: disk full */ \
+	/* agent and zygote; each Tfork brings the control socket, the Nfd before it the other descriptors */ \
+	X(Tfork,    20, "1sd",      "kind name env") \
+	X(Rfork,    21, "4",        "pid") \
+	X(Nready,   22, "ssd",      "phases python paths") /* imports done; paths whose mtime ages it, NUL each */ \
+	X(Nfd,      23, "1",        "which") /* one of the descriptors of the Tfork that follows */ \
+	X(Nquit,    24, "",         "") /* end politely (engines and zygotes) */ \
+	/* daemon and engine; main thread, in order */ \
+	X(Nborn,    30, "44s",      "pid port phases") /* first of each engine; port: the store's */ \
+	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
+	X(Rinit,    33, "sd",       "phases table") \
+	X(Trun,     34, "44d",      "cell generation source") \
+	X(Rrun,     35, "1dsdd8888", "outcome value error traceback table out err disp records") \
+	X(Tput,     36, "sss8",     "name view op size") /* FD: the bytes. Decoded and kept until Tcommit */ \
+	X(Rput,     37, "",         "") \
+	X(Tcommit,  38, "1",        "keep") /* 1: bind what Tput decoded, 0: forget it */ \
+	X(Rcommit,  39, "d",        "table") \
+	X(Tdel,     40, "s",        "name") \
+	X(Rdel,     41, "d",        "table") \
+	X(Tmove,    42, "ss",       "from to") \
+	X(Rmove,    43, "d",        "table") \
+	X(Treset,   44, "",         "") /* an empty namespace */ \
+	X(Rreset,   45, "d",        "table") \
+	X(Trebuild, 46, "4",        "generation") /* a new process group, namespace kept */ \
+	X(Rrebuild, 47, "s",        "unhealed") /* lines: what could not be made whole, and what to write */ \
+	/* service thread: also while a cell runs */ \
+	X(Tget,     50, "sss",      "name view op") \
+	X(Rget,     51, "1488d",    "kind handle addr size head") \
+	X(Nfree,    52, "4",        "handle") \
+	X(Ttable,   54, "",         "") \
+	X(Rtable,   55, "d",        "table") \
+	X(Tgc,      56, "",         "") \
+	X(Rgc,      57, "s",        "freed") \
+	/* the I/O thread itself: answers whatever Python does */ \
+	X(Tread,    60, "484",      "handle offset count") \
+	X(Rread,    61, "d",        "data") \
+	X(Tstack,   62, "",         "") \
+	X(Rstack,   63, "d",        "text") \
+	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
+	X(Nabort,   66, "1",        "always") /* end collectives: 0 only if the rank is in one, 1 anyway */ \
+	X(Nstdin,   68, "d",        "data") \
+	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */
+
+/* clang-format on */
+
+enum {
+
+#define X(name, type, format, fields) name = (type),
+	WIRE_MESSAGES(X)
+#undef X
+};
+
+struct msg {
+	uint8_t type, flags;
+	uint16_t slot;
+	uint32_t tag;
+	int fd; /* -1: none; else owned by who takes the message */
+	const char *body;
+	uint32_t len;
+};
+
+/* Appends a whole frame. Arguments by the message's format: uint32_t for 1 2 4 (promoted), uint64_t
+ * for 8, struct slice for s and d. */
+void wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...);
+void wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap);
+/* Appends a frame with a body that is packed already. */
+void wire_pack_raw(struct buf *b, const struct msg *m);
+/* The frame at p: 0 if more bytes are needed, its length, or -EBADMSG. Fills m (fd -1), which
+ * points into p. */
+long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
+/* Fields into pointers by the format: uint8_t *, uint16_t *, uint32_t *, uint64_t *, struct slice
+ * *. NULL skips a field. -EBADMSG if the body is not exactly of this form. */
+int wire_unpack(const struct msg *m, struct err *e, ...);
+const char *wire_name(int type); /* NULL: no such message */
+/* "Trun slot=1 tag=5 cell=17 generation=1 source='x = 1…'", for trace and debug. */
+void wire_print(const struct msg *m, struct buf *out);
+
+#endif

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Notebook semantics, with IPython and without.
+. "$(dirname "$0")/../lib.sh"
+
+common() {
+	is "$1: value" "$(value '1 + 1')" 2
+	is "$1: no value" "$(value 'a = 1')" ''
+	is "$1: a string's repr" "$(value '"x"')" "'x'"
+	is "$1: names live on" "$(value 'a')" 1
+	is "$1: many lines" "$(value $'def f():\n    return 7\n\nf()')" 7
+	is "$1: await" "$(value $'import asyncio\nawait asyncio.sleep(0, "waited")')" "'waited'"
+	is "$1: __main__" "$(value '__name__')" "'__main__'"
+	is "$1: sys.modules" "$(value 'import sys; sys.modules["__main__"].a')" 1
+	is "$1: get the source" "$(value 'import inspect; inspect.getsource(f)')" \
+		"'def f():\\n    return 7\\n'"
+	cell $'def g():\n    return 1 / 0\n\ng()' 2>/dev/null
+	like "$1: traceback" "$(cat "$G/traceback")" 'line 4.*line 2, in g.*return 1 / 0.*ZeroDivisionError'
+	is "$1: no engine frames" "$(grep -c 'ddip_engine' "$G/traceback")" 0
+	is "$1: lines of an older cell" "$(cell 'g()' 2>/dev/null; grep -c 'return 1 / 0' "$G/traceback")" 1
+	cell 'class C: pass' && cell 'c = C()'
+	is "$1: pickle of a cell's class" "$(value 'import pickle; type(pickle.loads(pickle.dumps(c))) is C')" True
+	cell 'try:
+    1 / 0
+except ZeroDivisionError as e:
+    raise KeyError("second") from e' 2>/dev/null
+	like "$1: chained" "$(cat "$G/traceback")" 'ZeroDivisionError.*direct cause.*KeyError'
+}
+
+mount_plain
+common 'without IPython'
+is 'plain: %magic is a syntax error' "$(errno write "$G/cell" '%time 1')" ENOEXEC
+unmount
+
+mount_torch -o size=2
+"$TORCH_PYTHON" -c 'import IPython' 2>/dev/null || skip "no IPython in $TORCH_PYTHON"
+common 'with IPython'
+cell '%env DDIP_TEST_WORD=hello' || bad '%env'
+is 'its effect' "$(value 'import os; os.environ["DDIP_TEST_WORD"]')" "'hello'"
+cell '!echo from the shell $DDIP_TEST_WORD' || bad '!cmd'
+is '!cmd' "$(cat "$G/cells/last/rank0/stdout")" 'from the shell hello'
+is 'files = !ls' "$(value 'out = !echo one
+out[0]')" "'one'"
+cell 'f?' || bad 'obj?'
+cell '%%bash
+echo in bash' || bad '%%bash'
+is '%%bash' "$(cat "$G/cells/last/rank1/stdout")" 'in bash'
+cell 'from IPython.display import display, HTML
+display(HTML("<b>rich</b>"))' || bad display
+like 'display' "$(timeout 10 cat "$G/cells/last/stream")" '"display_data".*<b>rich</b>'
+like 'get_ipython' "$(value 'type(get_ipython()).__name__')" ZMQInteractiveShell
+is 'the errno of a syntax error' "$(errno write "$G/cell" 'x = = 1')" ENOEXEC

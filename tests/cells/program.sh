@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Programs as they are: argparse, __main__, tracebacks, workers of all kinds, the usual libraries.
+. "$(dirname "$0")/../lib.sh"
+
+mount_torch -o size=2
+export DDIP_MOUNT=$M
+ddip=$BUILD/ddip
+mkdir "$T/src"
+cd "$T/src" || exit
+
+cat >helper.py <<'END'
+VALUE = 42
+END
+cat >args.py <<'END'
+"""A program with arguments."""
+import argparse
+import os
+import sys
+
+import helper
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--n", type=int, default=1)
+parser.add_argument("words", nargs="*")
+args = parser.parse_args()
+if __name__ == "__main__":
+    print(args.n, args.words, helper.VALUE, os.path.basename(__file__), sys.argv[0] == __file__)
+    if args.n == 13:
+        raise RuntimeError("unlucky")
+END
+is 'arguments' "$("$ddip" run args.py --n 3 'two words' "it's")" \
+	"3 ['two words', \"it's\"] 42 args.py True"
+like 'a bad argument' "$("$ddip" run args.py --n x 2>&1)" 'invalid int value'
+"$ddip" run args.py --n 13 >"$T/out" 2>&1
+is 'exit status' $? 1
+like 'file and line in the traceback' "$(cat "$T/out")" 'args.py", line 15'
+like 'the source line' "$(cat "$T/out")" 'raise RuntimeError\("unlucky"\)'
+is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
+printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
+is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py True"
+
+# workers: fork, spawn, forkserver; mp.spawn; all find the program's functions
+cat >workers.py <<'END'
+import multiprocessing as mp
+import os
+
+import torch
+import torch.multiprocessing
+from torch.utils.data import DataLoader, Dataset
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return torch.tensor(i * i)
+
+
+def work(k, folder):
+    with open(os.path.join(folder, f"{os.environ['RANK']}.{k}"), "w") as f:
+        f.write("done")
+
+
+if __name__ == "__main__":
+    import sys
+    for context in "fork", "spawn", "forkserver":
+        loader = DataLoader(Squares(), 4, num_workers=2, multiprocessing_context=context)
+        print(context, sum(int(batch.sum()) for batch in loader))
+    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=2)
+    with mp.get_context("spawn").Pool(1) as pool:
+        print(pool.map(abs, [-1]))
+END
+mkdir "$T/done"
+is 'workers' "$("$ddip" run workers.py "$T/done" | xargs)" 'fork 140 spawn 140 forkserver 140 [1]'
+is 'mp.spawn' "$(ls "$T/done" | xargs)" '0.0 0.1 1.0 1.1'
+
+# the same without a file: fork works
+cell 'import torch
+from torch.utils.data import DataLoader
+total = sum(int(b.sum()) for b in DataLoader(list(range(10)), 2, num_workers=2))' || bad 'DataLoader in a cell'
+is 'its sum' "$(cat "$G/vars/total")" 45
+
+# a program for torchrun, run by both with the same answer
+cat >reduce.py <<'END'
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    dist.init_process_group("gloo")
+    t = torch.tensor([float(os.environ["RANK"]) + 1])
+    dist.all_reduce(t)
+    if dist.get_rank() == 0:
+        print("sum", t.item(), "of", dist.get_world_size())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+END
+want=$("$(dirname "$TORCH_PYTHON")/torchrun" --standalone --nproc-per-node 2 reduce.py 2>/dev/null) ||
+	want='sum 3.0 of 2'
+for i in 1 2 3; do
+	is "as torchrun, $i" "$("$ddip" run reduce.py)" "$want"
+done

@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""The agent, zygotes and ranks over the wire: start, cells, output, interrupts, death, the end of all."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import wire
+from wire import Agent, alive, until
+
+PYTHON = os.environ.get("PYTHON") or os.path.join(wire.ROOT, ".venv", "bin", "python")
+
+
+def same(got, want):
+    assert got == want, f"got {got!r}, want {want!r}"
+
+
+def refused(m, errno_name, text):
+    import errno
+
+    same((m.name, errno.errorcode.get(getattr(m, "errno", 0))), ("Rerror", errno_name))
+    assert text in m.text, (m.text, text)
+
+
+def test_hello_version():
+    a = Agent(warm=False)
+    same((a.hello.name, a.hello.version, a.hello.pid), ("Rhello", 1, a.process.pid))
+    refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", "wire 1, ddipfs 99")
+    same(a.process.wait(timeout=5), 1)
+    a.close()
+
+
+def test_bad_python():
+    with Agent("/no/such/python") as a:
+        refused(a.warm_phases, "EHOSTDOWN", "there is no Python at '/no/such/python'")
+        refused(a.spawn(0), "EHOSTDOWN", "there is no Python")
+        refused(a.spawn(0, zygote=7), "EINVAL", "zygote 7 was not asked for")
+        refused(a.call("Trun", 0, 1, 1, "x"), "ESRCH", "slot 0 has no engine")
+        refused(a.warm(2, PYTHON, cwd="/no/such/dir"), "EHOSTDOWN", "cwd /no/such/dir")
+        refused(a.warm(3, "/bin/false"), "EHOSTDOWN", "/bin/false ended before it was ready")
+
+
+def check_output(a):
+    r, out, err = a.run(0, "print('a'); print('b', end=''); import sys; print('c', file=sys.stderr)")
+    same((r.outcome, out, err), (0, b"a\nb", b"c\n"))
+    # in order, whoever writes: Python, C, a child, the descriptor itself
+    mix = """
+import ctypes, os, subprocess
+c = ctypes.CDLL(None)
+for i in range(40):
+    print('p%d' % i)
+    os.write(1, b'w%d\\n' % i)
+    print('q%d' % i)
+    c.printf(b'c%d\\n', i)
+    print('r%d' % i)
+print('before'); subprocess.run(['echo', 'child']); print('after')
+"""
+    _, out, _ = a.run(0, mix)
+    lines = [f"{k}{i}" for i in range(40) for k in "pwqcr"] + ["before", "child", "after"]
+    same(out.decode().split(), lines)
+    # a redirected descriptor is obeyed
+    redirected = """
+import os, tempfile
+f = tempfile.TemporaryFile(); saved = os.dup(1)
+os.dup2(f.fileno(), 1); print('hidden'); os.dup2(saved, 1); os.close(saved)
+print('shown'); f.seek(0); assert f.read() == b'hidden\\n'
+"""
+    r, out, _ = a.run(0, redirected)
+    same((r.outcome, out), (0, b"shown\n"))
+    r, out, _ = a.run(0, "print('\\ud800 \\u00e9 \\x00.')")
+    same(out, b"\\ud800 \xc3\xa9 \x00.\n")
+    # forked children print for themselves, and end
+    forked = """
+import os
+print('parent', end=' ')
+p = os.fork()
+if p == 0:
+    print('child'); os._exit(0)
+os.waitpid(p, 0)
+print('end')
+"""
+    _, out, _ = a.run(0, forked)
+    same(out, b"parent child\nend\n")
+
+
+def check_flood(a):
+    source = "for i in range(300000): print(i, 'x' * 20)"
+    _, out, _ = a.run(0, source)
+    same(out, b"".join(b"%d xxxxxxxxxxxxxxxxxxxx\n" % i for i in range(300000)))
+    # C code that holds the GIL prints more than a pipe holds
+    held = "import ctypes; n = ctypes.PyDLL(None).write(1, b'y' * 5000000, 5000000)"
+    _, out, _ = a.run(0, held)
+    same(len(out), 5000000)
+    switches = "import sys\nfor i in range(5000): print(i); print(i, file=sys.stderr)"
+    r, out, err = a.run(0, switches)
+    same(out, err)
+    same(out, b"".join(b"%d\n" % i for i in range(5000)))
+
+
+def check_interrupt(a):
+    for source in ("import time; time.sleep(60)", "while True: pass", "input()",
+                   "import subprocess; subprocess.run(['sleep', '60'])"):  # fmt: skip
+        tag = a.ask("Trun", 0, 50, 1, "print('on'); " + source.replace("while", "\nwhile"), mark=True)
+        until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what=source)
+        a.send("Nintr", 0, 49)  # another cell's: nothing happens
+        a.send("Nintr", 0, 50)
+        started = time.monotonic()
+        r, _, _ = a.finish(0, tag)
+        same(r.outcome, 2)
+        assert time.monotonic() - started < 1, source
+        a.run(0, "print('off')")
+    # one that comes before its cell, and one that comes after it
+    a.send("Nintr", 0, 61)
+    r, _, _ = a.run(0, "import time; time.sleep(60)", cell=61)
+    same(r.outcome, 2)
+    a.send("Nintr", 0, 61)
+    r, _, _ = a.run(0, "1 + 1", cell=62)
+    same((r.outcome, r.value), (0, b"2"))
+
+
+def check_services(a):
+    tag = a.ask("Trun", 0, 70, 1, "import numpy as np; big = np.arange(1 << 20); 'here'", mark=True)
+    a.finish(0, tag)
+    tag = a.ask("Trun", 0, 71, 1, "import ctypes; ctypes.PyDLL(None).sleep(1)", mark=True)
+    a.wait("Nmark")
+    r = a.call("Tstack", 0)  # the GIL is held in C
+    assert b"<cell 71>" in r.text or b"cell" in r.text, r.text
+    a.wait(lambda m: m.tag == tag and m.name == "Rrun")
+    r = a.call("Tget", 0, "big", "npy", "")
+    same((r.name, r.kind), ("Rget", 2))
+    whole = r.head
+    while len(whole) < r.size:
+        n = min(1 << 20, r.size - len(whole))
+        whole += a.call("Tread", 0, r.handle, len(whole) - len(r.head), n).data
+    import io
+
+    import numpy as np
+
+    assert (np.load(io.BytesIO(whole)) == np.arange(1 << 20)).all()
+    refused(a.call("Tread", 0, r.handle, 8 << 20, 1), "EINVAL", "an object of 8388608")
+    a.send("Nfree", 0, r.handle)
+    until(lambda: a.call("Tread", 0, r.handle, 0, 1).name == "Rerror", what="Nfree")
+    tag = a.ask("Trun", 0, 72, 1, "print(input() + '!')", mark=True)
+    a.wait(lambda m: m.name == "Ninput" and m.waits == 1)
+    a.send("Nstdin", 0, "typed\n")
+    same(a.finish(0, tag)[1], b"typed!\n")
+    a.seen = [m for m in a.seen if m.name != "Ninput"]
+
+
+def check_death(a, slot):
+    """A rank that is killed: its last words, its children, its page."""
+    source = """
+import os, subprocess, sys, signal
+subprocess.Popen(['sleep', '1000']); p = subprocess.Popen(['sh', '-c', 'sleep 1001 & sleep 1002'])
+print('words', end=''); sys.stderr.write('last'); sys.stderr.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    before = len(a.spool(slot, "stdout"))
+    a.ask("Trun", slot, 80, 1, source, mark=True)
+    m = a.wait("Nexit")
+    same((m.slot, m.status, m.lasterr[-4:]), (slot, 9, "last"))
+    same(a.spool(slot, "stdout")[before:], b"words")
+    same((m.out, m.err), (len(a.spool(slot, "stdout")), len(a.spool(slot, "stderr"))))
+    until(lambda: not sleepers(), what="the end of its children")
+    a.seen.clear()
+
+
+def sleepers():
+    """The children that check_death left, if they live."""
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
+    return [line for line in found.splitlines() if line.split(None, 1)[1:] and
+            line.split(None, 1)[1] in ("sleep 1000", "sleep 1001", "sleep 1002")]  # fmt: skip
+
+
+def check_flood_death(a, slot):
+    """Killed while it prints: no byte twice, none missing before the last."""
+    a.ask("Trun", slot, 90, 1, "i = 0\nwhile True:\n    print(i); i += 1", mark=True)
+    mark = a.wait("Nmark")
+    until(lambda: len(a.spool(slot, "stdout")) > mark.out + 200000, 20, "output")
+    a.send("Nsignal", slot, signal.SIGKILL, 0)
+    a.wait("Nexit")
+    lines = a.spool(slot, "stdout")[mark.out :].split(b"\n")
+    same(lines[:-1], [b"%d" % i for i in range(len(lines) - 1)])
+    assert b"%d" % (len(lines) - 1) == lines[-1] or lines[-1] == b"" or b"%d" % (
+        len(lines) - 1
+    ) != lines[-1] and b"%d" % (len(lines) - 1)[: len(lines[-1])], lines[-1]
+    a.seen.clear()
+
+
+def test_ranks():
+    with Agent(PYTHON) as a:
+        same(a.warm_phases.name, "Rwarm")
+        r = a.spawn(0, env="OMP_NUM_THREADS=3\0MARK=yes\0")
+        same((r.name, r.how), ("Rspawn", "zygote"))
+        for message in (("Tinit", 0, 0, 1, 0, 1, "none", ""),):
+            same(a.call(*message).name, "Rinit")
+        r, _, _ = a.run(0, "import os; [os.environ.get(k) for k in ('OMP_NUM_THREADS', 'MARK', "
+                        "'MKL_NUM_THREADS', 'DDIP_FD_CTL', 'DDIP_ENGINE_SO')]")  # fmt: skip
+        same(r.value, b"['3', 'yes', None, None, None]")
+        check_output(a)
+        check_flood(a)
+        check_interrupt(a)
+        check_services(a)
+        check_death(a, 0)
+        a.spawn(1, name="rank1")
+        check_flood_death(a, 1)
+        a.spawn(2)
+        a.send("Nquit", 2)
+        same(a.wait("Nexit").status, 0)
+        assert a.close() < 1
+
+
+def test_successor_and_cold():
+    with Agent(PYTHON) as a:
+        same(a.spawn(0).how, "zygote")
+        until(lambda: slot_how(a) == "successor", 60, "a successor")
+        same(a.spawn(999, cold=1, name="cold").how, "cold")
+        r = a.call("Trun", 999, 1, 1, "2 + 3", mark=True)
+        same((r.outcome, r.value), (0, b"5"))
+
+
+slots = iter(range(10, 900))
+
+
+def slot_how(a):
+    """Spawns one more rank; by whom."""
+    slot = next(slots)
+    how = a.spawn(slot).how
+    a.send("Nsignal", slot, signal.SIGKILL, 1)
+    a.wait("Nexit")
+    time.sleep(0.4)  # the quiet time that a successor waits for
+    return how
+
+
+def test_store():
+    with Agent(PYTHON) as a:
+        r = a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
+        same(r.name, "Rspawn")
+        born = a.wait("Nborn")
+        assert born.port > 0
+        a.send("Nsignal", 5, signal.SIGKILL, 0)
+        m = a.wait("Nexit")
+        same((m.slot, m.status), (5, 9))
+
+
+def descendants(pid):
+    """Pids below pid."""
+    below, found = [pid], []
+    while below:
+        at = below.pop()
+        try:
+            with open(f"/proc/{at}/task/{at}/children", encoding="utf-8") as f:
+                kids = [int(k) for k in f.read().split()]
+        except OSError:
+            kids = []
+        found += kids
+        below += kids
+    return found
+
+
+def end_of_all(how):
+    with Agent(PYTHON) as a:
+        for slot in (0, 1):
+            a.spawn(slot)
+        # one in a session of its own, one that ignores signals, one in a loop without end
+        a.ask("Trun", 0, 1, 1, "import subprocess; subprocess.Popen(['setsid', 'sleep', '1000']);"
+              "subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP INT; sleep 1001; sleep 1'])\n"
+              "print('on')\nwhile True: pass", mark=True)  # fmt: skip
+        until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what="the cell")
+        until(lambda: len(sleepers()) >= 2, what="its children")
+        pids = descendants(a.process.pid)
+        assert len(pids) >= 5, pids
+        started = time.monotonic()
+        how(a)
+        until(lambda: not any(alive(p) for p in [*pids, a.process.pid]), 2, "the end of all")
+        assert time.monotonic() - started < 1
+        assert not sleepers(), sleepers()
+
+
+def test_end_by_eof():
+    end_of_all(lambda a: a.close())
+
+
+def test_end_by_term():
+    end_of_all(lambda a: (a.process.terminate(), a.process.wait()))
+
+
+def test_agent_killed():
+    """What the agent itself can't do any more: ranks and zygotes die with it."""
+    with Agent(PYTHON) as a:
+        for slot in (0, 1):
+            a.spawn(slot)
+        pids = descendants(a.process.pid)
+        a.process.kill()
+        a.process.wait()
+        until(lambda: not any(alive(p) for p in pids), 2, "the end of its children")
+
+
+def test_many():
+    """Restarts leave no descriptor and no process."""
+    with Agent(PYTHON) as a:
+        a.spawn(0)
+        a.send("Nsignal", 0, signal.SIGKILL, 1)
+        a.wait("Nexit")
+        fds = len(os.listdir(f"/proc/{a.process.pid}/fd"))
+        for slot in range(1, 41):
+            a.spawn(slot, name="rank1")
+            a.send("Nsignal", slot, signal.SIGKILL, 1)
+            a.wait("Nexit")
+        until(lambda: len(descendants(a.process.pid)) <= 2, what="one zygote and its successor")
+        left = len(os.listdir(f"/proc/{a.process.pid}/fd"))
+        assert left <= fds + 1, (fds, left)
+
+
+def main():
+    if not os.path.exists(PYTHON):
+        print(f"no Python at {PYTHON}")
+        return 77
+    failed = 0
+    wanted = sys.argv[1:]
+    for name, function in list(globals().items()):
+        if not name.startswith("test_") or (wanted and name[5:] not in wanted):
+            continue
+        started = time.monotonic()
+        try:
+            function()
+            print(f"ok   {time.monotonic() - started:6.2f} s  {name[5:]}", flush=True)
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+            print(f"FAIL {name[5:]}", flush=True)
+            failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

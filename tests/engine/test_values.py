@@ -1,0 +1,445 @@
+"""Views of objects, without an engine: what each gives, what it refuses, what comes back.
+
+Run as a program: it needs NumPy and torch, and exits with 77 where they are missing.
+"""
+
+import __future__
+import ctypes
+import io
+import json
+import os
+import pickle
+import sys
+import types
+import unittest
+from errno import EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
+
+try:
+    import numpy as np
+    import torch
+except ImportError as e:
+    print(f"skipped: {e}")
+    sys.exit(77)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+package = types.ModuleType("ddip_engine")
+package.__path__ = [os.path.join(ROOT, "engine")]
+sys.modules["ddip_engine"] = package
+
+from ddip_engine import state, table, values  # noqa: E402
+
+state.main = types.ModuleType("__main__")
+NAMES = state.main.__dict__
+DTYPES = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 >i4 >f8 S5 U3 M8[s] m8[ms]".split()
+
+
+def read(name, view=""):
+    """All bytes of a view, as a reader of the file gets them."""
+    export = values.get(name, view)
+    if export.fd >= 0:
+        with open(export.fd, "rb") as f:
+            data = export.head + f.read()
+    elif export.keep is not None:
+        size = export.size - len(export.head)
+        data = export.head + ctypes.string_at(export.address, size)
+    else:
+        data = export.head
+    assert len(data) == export.size, (len(data), export.size)
+    return data
+
+
+def write(name, data, view="", op=""):
+    """What a push does."""
+    data = data.encode() if isinstance(data, str) else data
+    fd = os.memfd_create("test")
+    try:
+        os.write(fd, data)
+        values.put(name, view, op, fd, len(data))
+        values.commit(True)
+    finally:
+        os.close(fd)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        NAMES.clear()
+
+    def refuses(self, errno, text, function, *args):
+        with self.assertRaises(state.Refusal) as caught:
+            function(*args)
+        self.assertEqual(caught.exception.errno, errno, caught.exception)
+        self.assertIn(text, str(caught.exception))
+
+
+class Text(Case):
+    def test_reading(self):
+        NAMES.update(a=1, b="two\n", c=None, d=np.zeros(10**6), e={"k": [1.5]})
+        self.assertEqual(read("a"), b"1\n")
+        self.assertEqual(read("b"), b"two\n\n")
+        self.assertEqual(read("c"), b"None\n")
+        self.assertEqual(read("d"), b"[0. 0. 0. ... 0. 0. 0.]\n")
+        self.assertEqual(read("e"), b"{'k': [1.5]}\n")
+
+    def test_writing(self):
+        for text, want in (
+            ("5\n", 5), ("-2.5", -2.5), ("None\n", None), ("hello\n", "hello"), ("hi\n\n", "hi\n"),
+            ("[1, 'a']\n", [1, "a"]), ("{'k': (1,)}", {"k": (1,)}), ("'q'\n", "q"), ("", ""),
+            ("True", True), ("007", "007"), ("it's", "it's"), ("1e5", 1e5),
+        ):  # fmt: skip
+            write("x", text)
+            self.assertEqual(NAMES["x"], want)
+            self.assertIs(type(NAMES["x"]), type(want))
+
+    def test_refusals(self):
+        NAMES["x"] = "old"
+        for text in ("[1, 2", "{'a': }", "'open", "(name)"):
+            self.refuses(EBADMSG, "begins like", write, "x", text)
+        self.refuses(EBADMSG, "UTF-8", write, "x", b"a\xff")
+        self.refuses(ENOENT, "no variable y", read, "y")
+        self.refuses(EINVAL, "no view .nosuch", read, "x", "nosuch")
+        self.refuses(EINVAL, "no name", write, "a-b", "1")
+        self.refuses(EINVAL, "no name", write, "class", "1")
+        self.assertEqual(NAMES["x"], "old")
+
+    def test_large(self):
+        write("x", "a" * (3 << 20))
+        self.assertEqual(read("x"), b"a" * (3 << 20) + b"\n")
+
+
+class Json(Case):
+    def test_round_trip(self):
+        for value in (1, -2.5, "ä\"'\n", None, True, [1, [2, {}]], {"a": {"b": [None]}}):
+            NAMES["x"] = value
+            data = read("x", "json")
+            write("y", data, "json")
+            self.assertEqual(NAMES["y"], value)
+
+    def test_arrays(self):
+        NAMES.update(a=np.arange(6).reshape(2, 3), t=torch.ones(2, requires_grad=True), f=np.float32(2))
+        self.assertEqual(json.loads(read("a", "json")), [[0, 1, 2], [3, 4, 5]])
+        self.assertEqual(json.loads(read("t", "json")), [1.0, 1.0])
+        self.assertEqual(json.loads(read("f", "json")), 2.0)
+
+    def test_refusals(self):
+        NAMES["x"] = {1, 2}
+        self.refuses(EOPNOTSUPP, "x.pkl", read, "x", "json")
+        self.refuses(EBADMSG, "not JSON", write, "x", "{", "json")
+
+
+class Npy(Case):
+    def load(self, name):
+        return np.load(io.BytesIO(read(name, "npy")))
+
+    def check(self, array):
+        NAMES["x"] = array
+        got = self.load("x")
+        self.assertEqual((got.dtype, got.shape), (array.dtype, array.shape))
+        np.testing.assert_array_equal(got, array)
+        if array.flags.c_contiguous or array.flags.f_contiguous:
+            out = io.BytesIO()
+            np.save(out, array)
+            self.assertEqual(read("x", "npy"), out.getvalue())
+        write("y", read("x", "npy"), "npy")
+        np.testing.assert_array_equal(NAMES["y"], array)
+        self.assertEqual(NAMES["y"].dtype, array.dtype)
+        self.assertTrue(NAMES["y"].flags.writeable)
+
+    def test_dtypes_and_orders(self):
+        for dtype in DTYPES:
+            base = np.arange(24).astype("i8").astype(dtype).reshape(2, 3, 4)
+            for array in (base, base.T, base[:, ::2], base[0, 0, 0:0], np.asfortranarray(base[0]),
+                          base[1, 1, 1].reshape(()), base[:, None], base[::-1]):
+                with self.subTest(dtype=dtype, shape=array.shape):
+                    self.check(np.asarray(array))
+
+    def test_structured(self):
+        self.check(np.zeros(3, [("a", "i4"), ("b", "f8", (2,))]))
+        self.check(np.zeros(2, [(f"field{i}", "f4") for i in range(8000)]))  # header version 2.0
+
+    def test_large_is_live(self):
+        NAMES["x"] = array = np.zeros(10**6)
+        export = values.get("x", "npy")
+        self.assertIsNotNone(export.keep)
+        array[:] = 7
+        got = ctypes.string_at(export.address + 8, 8)
+        self.assertEqual(np.frombuffer(got)[0], 7)
+        for other in (array.reshape(1000, 1000).T, array[::3]):
+            self.check(other)
+
+    def test_numbers_and_tensors(self):
+        for value, dtype in ((3, "i8"), (2.5, "f8"), (True, "?"), (np.float32(1), "f4"), (1j, "c16")):
+            NAMES["x"] = value
+            got = self.load("x")
+            self.assertEqual((got.dtype, got.shape, got[()]), (np.dtype(dtype), (), value))
+        tensors = [torch.arange(6.0).reshape(2, 3), torch.arange(6).reshape(2, 3).T, torch.tensor(3),
+                   torch.randn(500, 500, requires_grad=True), torch.randn(500, 500)[:, ::2],
+                   torch.nn.Parameter(torch.randn(3)), torch.randn(3, dtype=torch.complex64).conj(),
+                   torch.empty(0, 3), torch.randn(4).half()]
+        for tensor in tensors:
+            NAMES["x"] = tensor
+            want = tensor.detach().resolve_conj().numpy()
+            np.testing.assert_array_equal(self.load("x"), want)
+
+    def test_pushed_into_tensor(self):
+        NAMES["t"] = torch.zeros(3, requires_grad=True)
+        NAMES["p"] = torch.nn.Parameter(torch.zeros(3), requires_grad=False)
+        for name in "tp":
+            old = NAMES[name]
+            NAMES["a"] = np.arange(3.0)
+            write(name, read("a", "npy"), "npy")
+            self.assertIs(type(NAMES[name]), type(old))
+            self.assertEqual(NAMES[name].requires_grad, old.requires_grad)
+            self.assertEqual((NAMES[name].tolist(), NAMES[name].dtype), ([0, 1, 2], torch.float64))
+        NAMES["a"] = np.arange(3, dtype=">i4")
+        write("t", read("a", "npy"), "npy")
+        self.assertEqual((NAMES["t"].tolist(), NAMES["t"].requires_grad), ([0, 1, 2], False))
+        NAMES["a"] = np.array(["a"])
+        self.refuses(EBADMSG, "torch has no", write, "t", read("a", "npy"), "npy")
+
+    def test_refusals(self):
+        NAMES.update(o=np.array([None, {}]), b=torch.zeros(2, dtype=torch.bfloat16), l=[1], s="text",
+                     f=torch.zeros(2).to(torch.float8_e5m2), big=10**30,
+                     sp=torch.eye(2).to_sparse(), meta=torch.empty(2, device="meta"))
+        self.refuses(EOPNOTSUPP, "o.pkl", read, "o", "npy")
+        self.refuses(EOPNOTSUPP, "b.safetensors", read, "b", "npy")
+        self.refuses(EOPNOTSUPP, "f.safetensors", read, "f", "npy")
+        self.refuses(EOPNOTSUPP, "sp.pt", read, "sp", "npy")
+        self.refuses(EOPNOTSUPP, "meta.pt", read, "meta", "npy")
+        for name in ("l", "s", "big"):
+            self.refuses(EOPNOTSUPP, ".pkl", read, name, "npy")
+        good = io.BytesIO()
+        np.save(good, np.arange(5))
+        for bad in (b"", b"hello", good.getvalue()[:-1], good.getvalue() + b"x"):
+            self.refuses(EBADMSG, "npy", write, "x", bad, "npy")
+        out = io.BytesIO()
+        np.save(out, NAMES["o"])
+        self.refuses(EBADMSG, "x.pkl", write, "x", out.getvalue(), "npy")
+        self.assertNotIn("x", NAMES)
+
+
+class Pickles(Case):
+    def same(self, a, b):
+        self.assertIs(type(a), type(b))
+        if isinstance(a, torch.Tensor):
+            self.assertEqual((a.dtype, a.shape, a.requires_grad), (b.dtype, b.shape, b.requires_grad))
+            self.assertTrue(torch.equal(a.detach().float().nan_to_num(), b.detach().float().nan_to_num()))
+        elif isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b)
+        else:
+            self.assertEqual(a, b)
+
+    def test_round_trips(self):
+        big = np.random.default_rng(1).random((300, 400))
+        things = [1, "ä", None, {"a": [1, (2, 3)]}, {1, 2}, b"\0\1", big, big.T, big[::2, ::3],
+                  np.array([None, "x"], dtype=object), torch.randn(300, 400), torch.randn(30, 40).T,
+                  torch.randn(8)[::2], torch.randn(3, requires_grad=True), torch.tensor(2.5),
+                  torch.nn.Parameter(torch.randn(2)), torch.randn(5).bfloat16(), torch.empty(0),
+                  torch.randn(5).to(torch.float8_e4m3fn), torch.arange(3, dtype=torch.int32)]
+        for view in ("pkl", "p5"):
+            for thing in things:
+                with self.subTest(view=view, thing=type(thing)):
+                    NAMES["x"] = thing
+                    write("y", read("x", view), view)
+                    self.same(NAMES["y"], thing)
+
+    def test_p5_layout(self):
+        NAMES["x"] = [np.arange(1000), torch.randn(50).bfloat16(), "rest"]
+        data = read("x", "p5")
+        self.assertEqual(data[:8], b"ddip-p5\n")
+        version, count = np.frombuffer(data, "<u4", 2, 8)
+        (length,) = np.frombuffer(data, "<u8", 1, 16)
+        spans = np.frombuffer(data, "<u8", 2 * count, 24).reshape(-1, 2)
+        self.assertEqual((version, count), (1, 2))
+        self.assertTrue((spans[:, 0] % 64 == 0).all())
+        start = 24 + 16 * count
+        view = memoryview(data)
+        got = pickle.loads(view[start : start + length], buffers=[view[o : o + n] for o, n in spans])
+        np.testing.assert_array_equal(got[0], NAMES["x"][0])
+        self.assertTrue(torch.equal(got[1], NAMES["x"][1]))
+
+    def test_pushed_memory_is_private(self):
+        NAMES["x"] = np.zeros(10**5)
+        data = read("x", "p5")
+        fd = os.memfd_create("test")
+        os.write(fd, data)
+        for name in "yz":
+            values.put(name, "p5", "", fd, len(data))
+            values.commit(True)
+        NAMES["y"][:] = 5
+        self.assertEqual((NAMES["y"].sum(), NAMES["z"].sum()), (5e5, 0))
+        self.assertEqual(os.pread(fd, len(data), 0), data)
+        os.close(fd)
+
+    def test_refusals(self):
+        NAMES["x"] = {"fine": 1, "bad": [0, (i for i in ())]}
+        for view in ("pkl", "p5"):
+            self.refuses(EOPNOTSUPP, "x['bad'][1] cannot be pickled", read, "x", view)
+            self.refuses(EBADMSG, "", write, "y", b"nonsense", view)
+        self.refuses(EBADMSG, "No module named", write, "y", b"cnosuchmodule\nf\n.", "pkl")
+        good = read("fine", "p5") if "fine" in NAMES else None
+        self.assertIsNone(good)
+
+
+class States(Case):
+    def test_safetensors(self):
+        for tensor in (torch.randn(3, 4), torch.randn(300, 400).bfloat16(), torch.tensor(1), torch.empty(0),
+                       torch.randn(4, 4).T, torch.arange(3, dtype=torch.uint8), torch.tensor([True])):
+            NAMES["x"] = tensor
+            data = read("x", "safetensors")
+            NAMES.pop("x")
+            write("x", data, "safetensors")
+            self.assertTrue(torch.equal(NAMES["x"], tensor))
+        NAMES["d"] = {"a": torch.randn(3), "b": torch.arange(600000)}
+        write("e", read("d", "safetensors"), "safetensors")
+        self.assertEqual(sorted(NAMES["e"]), ["a", "b"])
+        self.assertTrue(torch.equal(NAMES["e"]["b"], NAMES["d"]["b"]))
+        self.refuses(EBADMSG, "not safetensors", write, "x", b"\xff" * 20, "safetensors")
+        self.refuses(EBADMSG, "not safetensors", write, "x", read("d", "safetensors")[:-1], "safetensors")
+
+    def test_against_library(self):
+        try:
+            from safetensors.torch import load, save
+        except ImportError:
+            self.skipTest("no safetensors here")
+        tensors = {"a": torch.randn(3, 5), "b": torch.randn(7).half(), "c": torch.tensor([1, 2])}
+        NAMES["x"] = tensors
+        for key, tensor in load(read("x", "safetensors")).items():
+            self.assertTrue(torch.equal(tensor, tensors[key]))
+        write("y", save(tensors), "safetensors")
+        for key, tensor in NAMES["y"].items():
+            self.assertTrue(torch.equal(tensor, tensors[key]))
+
+    def trained(self, kind):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = kind(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(5, 4)).pow(2).sum().backward()
+            optimizer.step()
+        return model, optimizer
+
+    def test_modules_and_optimizers(self):
+        kinds = (torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop)
+        for view in ("safetensors", "pt"):
+            for kind in kinds:
+                NAMES["m"], NAMES["o"] = self.trained(kind)
+                model, optimizer = read("m", view), read("o", view)
+                saved = {k: v.clone() for k, v in NAMES["m"].state_dict().items()}
+                want = self.plain(NAMES["o"])
+                NAMES["m"], NAMES["o"] = self.trained(kind)
+                held = NAMES["m"]
+                write("m", model, view)
+                write("o", optimizer, view)
+                self.assertIs(NAMES["m"], held)
+                for key, tensor in NAMES["m"].state_dict().items():
+                    self.assertTrue(torch.equal(tensor, saved[key]))
+                self.assertEqual(self.plain(NAMES["o"]), want)
+
+    def plain(self, optimizer):
+        state_dict = optimizer.state_dict()
+        fields = {k: {n: repr(t) for n, t in v.items()} for k, v in state_dict["state"].items()}
+        return fields, state_dict["param_groups"]
+
+    def test_all_or_nothing(self):
+        NAMES["m"] = torch.nn.Linear(2, 2)
+        before = NAMES["m"].weight.detach().clone()
+        for wrong in ({"weight": torch.ones(2, 2)}, {"weight": torch.ones(2, 3), "bias": torch.ones(2)}):
+            NAMES["d"] = wrong
+            for view in ("safetensors", "pt"):
+                self.refuses(EBADMSG, "not the state of m", write, "m", read("d", view), view)
+        self.assertTrue(torch.equal(NAMES["m"].weight, before))
+
+    def test_pt(self):
+        NAMES["x"] = {"a": torch.randn(3), "n": 1, "l": [1, "b"]}
+        write("y", read("x", "pt"), "pt")
+        self.assertEqual(NAMES["y"]["l"], [1, "b"])
+        self.refuses(EBADMSG, "weights_only", write, "y", pickle.dumps(os.system), "pt")
+
+
+class Others(Case):
+    def test_scatter(self):
+        NAMES["a"] = np.arange(10)
+        data = read("a", "npy")
+        state.size = 4
+        try:
+            parts = []
+            for state.rank in range(4):
+                write("x", data, "npy", "cat")
+                parts.append(NAMES["x"].tolist())
+            self.assertEqual(parts, [p.tolist() for p in np.array_split(np.arange(10), 4)])
+            write("x", "[[1], 'b', None, 4]", "", "gather")
+            self.assertEqual(NAMES["x"], 4)
+            self.refuses(EBADMSG, "2 items for 4", write, "x", "[1, 2]", "", "gather")
+        finally:
+            state.rank, state.size = 0, 1
+
+    def test_png(self):
+        for value in (np.zeros((4, 5)), np.zeros((4, 5, 3), "u1"), torch.rand(3, 8, 9), torch.rand(4, 8, 9),
+                      np.ones((2, 2), bool), torch.rand(1, 4, 4).bfloat16()):
+            NAMES["x"] = value
+            data = read("x", "png")
+            self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
+        try:
+            from PIL import Image
+        except ImportError:
+            return
+        NAMES["x"] = image = np.random.default_rng(0).integers(0, 256, (6, 7, 3), dtype="u1")
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(read("x", "png")))), image)
+        NAMES["x"] = np.zeros(3)
+        self.refuses(EOPNOTSUPP, "want a figure", read, "x", "png")
+
+    def test_csv_and_dir(self):
+        NAMES.update(a=np.array([[1, 2], [3, 4]]), o=types.SimpleNamespace(field=1))
+        self.assertEqual(read("a", "csv"), b"1,2\n3,4\n")
+        self.assertIn(b"field\n", read("o", "dir"))
+        self.refuses(EOPNOTSUPP, "only be read", write, "a", "x", "csv")
+
+    def test_delete_and_move(self):
+        NAMES.update(a=1, b=2)
+        values.move("a", "b")
+        self.assertEqual(dict(NAMES), {"b": 1})
+        values.delete("b")
+        self.refuses(ENOENT, "no variable", values.delete, "b")
+        self.refuses(EINVAL, "no name", values.move, "a", "1x")
+
+    def test_commit_forgets(self):
+        fd = os.memfd_create("test")
+        os.write(fd, b"5")
+        values.put("x", "", "", fd, 1)
+        values.commit(False)
+        self.assertNotIn("x", NAMES)
+        self.refuses(EINVAL, "nothing was pushed", values.commit, True)
+        self.refuses(EBADMSG, "2 bytes were announced", values.put, "x", "", "", fd, 2)
+        os.close(fd)
+
+
+class Table(Case):
+    def rows(self):
+        lines = table.text().decode().splitlines()
+        return {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
+
+    def test_rows(self):
+        NAMES.update(
+            f=1.5, s="abc", l=[1, 2], n=np.zeros((2, 3), "f4"), z=np.array(1), t=torch.zeros(4).half(),
+            m=torch.nn.Linear(2, 3), _p=1, os=os, dumps=json.dumps, Case=unittest.TestCase, __x__=1,
+            annotations=__future__.annotations,
+        )  # fmt: skip
+        exec("def g(): pass\nclass K: pass\nk = K()\nfrom math import sin\nfrom typing import List", NAMES)
+        NAMES["K"].__module__ = NAMES["g"].__module__ = "__main__"
+        rows = self.rows()
+        self.assertEqual(sorted(rows), sorted("f s l n z t m g K k".split()))
+        self.assertEqual(rows["n"], ["ndarray", "float32", "2,3", "24", "cpu"])
+        self.assertEqual(rows["t"], ["Tensor", "float16", "4", "8", "cpu"])
+        self.assertEqual(rows["m"], ["Linear", "float32", "-", "36", "cpu"])
+        self.assertEqual(rows["f"], ["float", "-", "-", "-", "-"])
+        self.assertEqual(rows["s"], ["str", "-", "-", "3", "-"])
+
+    def test_own_names_are_hidden_until_changed(self):
+        state.put(rank=3)
+        self.assertNotIn("rank", self.rows())
+        NAMES["rank"] = "mine"
+        self.assertIn("rank", self.rows())
+
+
+if __name__ == "__main__":
+    unittest.main()

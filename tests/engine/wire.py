@@ -1,0 +1,213 @@
+"""The wire as a client sees it: starts build/ddip-engine --agent and talks to it. For the tests of engine/.
+
+The messages' forms are read from include/wire.h, so this cannot differ from it.
+"""
+
+import os
+import re
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
+AGENT = 0xFFFF  # slot of the agent itself
+FLAG_FD, FLAG_MARK = 1, 2
+SIZES = {"1": "B", "2": "H", "4": "I", "8": "Q"}
+
+
+def _forms():
+    with open(os.path.join(ROOT, "include", "wire.h"), encoding="utf-8") as f:
+        text = f.read()
+    rows = re.findall(r'X\((\w+),\s*(\d+),\s*"(\w*)",\s*"([^"]*)"\)', text)
+    return {name: (int(number), form, fields.split()) for name, number, form, fields in rows}
+
+
+FORMS = _forms()
+NAMES = {number: name for name, (number, _, _) in FORMS.items()}
+VERSION = 1
+
+
+class Message:
+    """One frame; its fields are attributes."""
+
+    def __init__(self, name, flags, slot, tag, fields, fd):
+        self.name, self.flags, self.slot, self.tag, self.fd = name, flags, slot, tag, fd
+        self.__dict__.update(fields)
+
+    def __repr__(self):
+        return f"<{' '.join(f'{k}={v!r}'[:200] for k, v in self.__dict__.items())}>"
+
+
+def pack(name, slot, tag, *fields, flags=0):
+    """A whole frame."""
+    number, form, _ = FORMS[name]
+    body = b""
+    for kind, value in zip(form, fields, strict=True):
+        if kind in SIZES:
+            body += struct.pack("<" + SIZES[kind], value)
+        else:
+            data = value.encode() if isinstance(value, str) else bytes(value)
+            body += struct.pack("<I", len(data)) + data
+    return struct.pack("<IBBHI", 12 + len(body), number, flags, slot, tag) + body
+
+
+def unpack(frame, fd):
+    """The message in a whole frame."""
+    _, number, flags, slot, tag = struct.unpack_from("<IBBHI", frame)
+    name = NAMES[number]
+    _, form, words = FORMS[name]
+    at, fields = 12, {}
+    for kind, word in zip(form, words, strict=True):
+        if kind in SIZES:
+            code = "<" + SIZES[kind]
+            (fields[word],) = struct.unpack_from(code, frame, at)
+            at += struct.calcsize(code)
+        else:
+            (n,) = struct.unpack_from("<I", frame, at)
+            data = frame[at + 4 : at + 4 + n]
+            fields[word] = data.decode("utf-8", "replace") if kind == "s" else data
+            at += 4 + n
+    assert at == len(frame), (name, at, len(frame))
+    return Message(name, flags, slot, tag, fields, fd)
+
+
+class Agent:
+    """A running agent. Messages that nobody waits for yet are kept in `seen`."""
+
+    def __init__(self, python=sys.executable, env=None, warm=True, **settings):
+        self.dir = tempfile.mkdtemp(prefix="ddip-engine-test.")
+        ours, theirs = socket.socketpair()
+        self.sock = ours
+        self.log = open(os.path.join(self.dir, "log"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [os.path.join(BUILD, "ddip-engine"), "--agent"],
+            stdin=theirs, stdout=theirs, stderr=self.log,
+            env={**os.environ, **(env or {})}, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self.bytes, self.fds, self.seen = b"", [], []
+        self.tag = 0
+        self.engines = {}
+        self.hello = self.call("Thello", AGENT, VERSION, "")
+        if warm:
+            self.warm_phases = self.warm(1, python, **settings)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.close()
+        if kind:
+            self.log.seek(0)
+            sys.stderr.write("---- the agent's log\n" + self.log.read()[-4000:])
+        self.log.close()
+        shutil.rmtree(self.dir)
+
+    def close(self):
+        """Lets the agent go by EOF; the time it took, in seconds."""
+        started = time.monotonic()
+        self.sock.close()
+        self.process.wait(timeout=5)
+        return time.monotonic() - started
+
+    def send(self, name, slot, *fields, tag=0, fd=-1, mark=False):
+        flags = (FLAG_FD if fd >= 0 else 0) | (FLAG_MARK if mark else 0)
+        frame = pack(name, slot, tag, *fields, flags=flags)
+        if fd >= 0:
+            socket.send_fds(self.sock, [frame[:1]], [fd])
+            frame = frame[1:]
+        self.sock.sendall(frame)
+
+    def ask(self, name, slot, *fields, **how):
+        """Sends a T; its tag."""
+        self.tag += 1
+        self.send(name, slot, *fields, tag=self.tag, **how)
+        return self.tag
+
+    def call(self, name, slot, *fields, timeout=60, **how):
+        """Sends a T and waits for its R or Rerror."""
+        tag = self.ask(name, slot, *fields, **how)
+        return self.wait(lambda m: m.tag == tag and m.name[0] == "R", timeout, name)
+
+    def wait(self, fits, timeout=60, what="a message"):
+        """The first message that fits, also among those that came before."""
+        if isinstance(fits, str):
+            what, name = fits, fits
+            fits = lambda m: m.name == name  # noqa: E731
+        deadline = time.monotonic() + timeout
+        while True:
+            for i, m in enumerate(self.seen):
+                if fits(m):
+                    return self.seen.pop(i)
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.sock], [], [], left)[0]:
+                raise TimeoutError(f"{what} did not come; there is {self.seen}")
+            self._pull()
+
+    def _pull(self):
+        data, fds, _, _ = socket.recv_fds(self.sock, 1 << 20, 16)
+        if not data:
+            raise EOFError("the agent hung up")
+        self.bytes += data
+        self.fds += fds
+        while len(self.bytes) >= 4:
+            (size,) = struct.unpack_from("<I", self.bytes)
+            if len(self.bytes) < size:
+                break
+            frame, self.bytes = self.bytes[:size], self.bytes[size:]
+            fd = self.fds.pop(0) if frame[5] & FLAG_FD else -1
+            self.seen.append(unpack(frame, fd))
+
+    def warm(self, zygote, python=sys.executable, env="", cwd=None, preload=""):
+        """Asks for a zygote; Rwarm or Rerror."""
+        return self.call("Twarm", AGENT, zygote, python, env, cwd or self.dir, preload)
+
+    def spawn(self, slot, kind=0, zygote=1, env="", cold=0, name=None):
+        """Starts an engine and waits until it is born. Rspawn (or Rerror)."""
+        name = name or f"rank{slot}"
+        r = self.call("Tspawn", slot, kind, zygote, self.dir, name, env, cold)
+        if r.name == "Rspawn":
+            self.wait(lambda m: m.name == "Nborn" and m.slot == slot, what="Nborn")
+        return r
+
+    def run(self, slot, source, cell=1, timeout=60):
+        """Runs a cell; (Rrun, what it wrote to stdout, to stderr)."""
+        tag = self.ask("Trun", slot, cell, 1, source, mark=True)
+        return self.finish(slot, tag, timeout)
+
+    def finish(self, slot, tag, timeout=60):
+        mark = self.wait(lambda m: m.name == "Nmark" and m.tag == tag, timeout, "Nmark")
+        r = self.wait(lambda m: m.tag == tag and m.name[0] == "R", timeout, "Rrun")
+        if r.name != "Rrun":
+            return r, b"", b""
+        out = self.spool(slot, "stdout")[mark.out : r.out]
+        err = self.spool(slot, "stderr")[mark.err : r.err]
+        return r, out, err
+
+    def spool(self, slot, stream):
+        with open(os.path.join(self.dir, f"rank{slot}.{stream}"), "rb") as f:
+            return f.read()
+
+
+def alive(pid):
+    """Is there such a process, no zombie?"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until(condition, seconds=5, what="it"):
+    """Waits for a condition that nobody announces."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not happen in {seconds} s")
+        time.sleep(0.002)

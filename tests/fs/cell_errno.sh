@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# What comes of a cell: the errno that its writer gets, and what can be read afterwards.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+
+is 'ok' "$(errno write "$G/cell" '1 + 1')" 0
+is 'ok by fsync' "$(errno fsync "$G/cell" '1 + 1')" 0
+is 'raised' "$(errno write "$G/cell" '1 / 0')" EREMOTEIO
+is 'raised, by fsync' "$(errno fsync "$G/cell" '1 / 0')" EREMOTEIO
+is 'state' "$(state)" error
+is 'errno in status' "$(key "$G/cells/last/status" errno)" EREMOTEIO
+like 'error of the cell' "$(cat "$G/cells/last/error")" 'rank [01]: ZeroDivisionError: division by zero'
+like 'traceback: equal ones once' "$(cat "$G/traceback")" 'ranks 0[,-]1:'
+like 'traceback: source line' "$(cat "$G/traceback")" '1 / 0'
+grep -q 'ddip_engine' "$G/traceback" && bad 'the traceback shows the engine'
+like 'error of the group' "$(cat "$G/error")" 'EREMOTEIO.*ZeroDivisionError'
+is 'syntax' "$(errno write "$G/cell" 'def')" ENOEXEC
+like 'syntax: text' "$(cat "$G/cells/last/error")" 'SyntaxError'
+is 'SystemExit 0' "$(errno write "$G/cell" 'raise SystemExit')" 0
+is 'SystemExit 3' "$(errno write "$G/cell" 'import sys; sys.exit(3)')" EREMOTEIO
+is 'one rank raises' "$(errno write "$G/cell" 'assert rank == 0, "I am one"')" EREMOTEIO
+like 'which one' "$(cat "$G/cells/last/error")" '^rank 1: AssertionError: I am one$'
+is 'state of rank 0' "$(key "$G/cells/last/rank0/status" state)" ok
+is 'state of rank 1' "$(key "$G/cells/last/rank1/status" state)" error
+like 'the traceback of rank 1' "$(cat "$G/cells/last/rank1/traceback")" 'AssertionError: I am one'
+is 'none of rank 0' "$(cat "$G/cells/last/rank0/traceback")" ''
+
+# who writes sees it
+fails cp /dev/stdin "$G/cell" <<<'1 / 0'
+fails cat >"$G/cell" <<<'1 / 0'
+fails dd of="$G/cell" status=none <<<'1 / 0'
+fails dd of="$G/cell" conv=fsync status=none <<<'1 / 0'
+fails tee "$G/cell" <<<'1 / 0' >/dev/null
+echo '1 / 0' >"$G/cell"
+is 'echo cannot see it, status can' "$(key "$G/status" last)" error
+
+# a failed cell is not in the way of the next one, and `error` keeps eight
+for i in 1 2 3 4 5 6 7 8 9; do
+	cell "raise ValueError('number $i')" 2>/dev/null
+done
+is 'the next one' "$(errno write "$G/cell" 'x = 1')" 0
+is 'eight failures' "$(grep -c 'number [0-9]' "$G/error")" 8
+grep -q 'number 1$' "$G/error" && bad 'the ninth is kept'
+: >"$G/error"
+is 'cleared' "$(cat "$G/error")" ''
+
+# a rank that ends
+is 'a rank dies' "$(errno write "$G/cell" 'import os
+if rank == 1: os._exit(7)')" EHOSTDOWN
+like 'how it died' "$(cat "$G/cells/last/error")" 'rank 1.*(exit|status).*7'
+is 'a new one is there' "$(errno write "$G/cell" 'y = rank')" 0
+is 'with an empty namespace' "$(errno read "$G/rank1/vars/x")" ENOENT
+is 'the other kept its own' "$(cat "$G/rank0/vars/x")" 1
+is 'a signal' "$(errno write "$G/rank0/cell" 'import os, signal
+os.kill(os.getpid(), signal.SIGKILL)')" EHOSTDOWN
+like 'which signal' "$(cat "$G/cells/last/error")" 'SIGKILL|signal 9|[Kk]illed'
+
+# nobody there to run it
+echo stop >"$G/ctl"
+is 'stopped: told at open already' "$(errno open "$G/cell")" 0
+is 'stopped: nobody runs it' "$(errno write "$G/cell" 'x = 1')" ESRCH
+like 'and what to do' "$(cat "$G/error")" 'start'

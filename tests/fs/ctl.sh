@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# The verbs of ctl: settings, actions, quoting, transactions, errors.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain -o size=3
+
+line() {
+	errno write "$G/ctl" "$1"$'\n'
+}
+
+is 'the size of the mount' "$(grep '^size' "$G/ctl")" 'size 3'
+is 'state' "$(key "$G/status" state)" new
+is 'a setting' "$(line 'size 2')" 0
+is 'is printed' "$(grep '^size' "$G/ctl")" 'size 2'
+is 'comment and blanks' "$(line '   timeout   60 # seconds')" 0
+is 'timeout' "$(grep '^timeout' "$G/ctl")" 'timeout 60'
+is 'off' "$(line 'timeout off')" 0
+is 'an empty line' "$(errno write "$G/ctl" $'\n# only a comment\n\n')" 0
+is 'quotes' "$(line "env 'GREETING=it''s me'")" 0
+mkdir "$T/a folder"
+is 'a folder with a blank' "$(line "cwd '$T/a folder'")" 0
+is 'no newline at the end' "$(errno write "$G/ctl" 'history 100')" 0
+is 'it counts' "$(grep '^history' "$G/ctl")" 'history 100'
+
+# a bad line: text, and no effect
+while IFS='|' read -r text error; do
+	is "'$text'" "$(line "$text")" "$error"
+done <<END
+size|EINVAL
+size 0|EINVAL
+size x|EINVAL
+size 1 2|EINVAL
+size -1|EINVAL
+size 99999999999999999999|EINVAL
+sise 2|EINVAL
+backend mpi|EINVAL
+timeout never|EINVAL
+timeout -1|EINVAL
+grace x|EINVAL
+history -1|EINVAL
+spool many|EINVAL
+autogc maybe|EINVAL
+env NAME|EINVAL
+python /nonexistent/python|ENOENT
+cwd /nonexistent|ENOENT
+interrupt 7|EINVAL
+interrupt x|EINVAL
+kill 7|EINVAL
+stop now|EINVAL
+gpus 17|EINVAL
+env 'open|EINVAL
+recover|EOPNOTSUPP
+free|EOPNOTSUPP
+hosts a b|EOPNOTSUPP
+launcher ssh a|EOPNOTSUPP
+external 1|EOPNOTSUPP
+END
+is 'nothing changed' "$(grep '^size' "$G/ctl")" 'size 2'
+line 'size many' >/dev/null
+like 'the text' "$(tail -n 1 "$G/error")" "EINVAL.*size many.*"
+
+# each line is a transaction: what is before the bad line is done, what is behind it is not
+is 'one write of three lines' "$(errno write "$G/ctl" $'history 11\nnonsense\nhistory 12\n')" EINVAL
+is 'the first is done' "$(grep '^history' "$G/ctl")" 'history 11'
+
+# actions wait for their end on close
+is 'start' "$(line start)" 0
+is 'ready' "$(key "$G/status" state)" idle
+is 'two ranks' "$(wc -l <"$G/ranks")" 2
+is 'start again' "$(line start)" 0
+for setting in 'size 3' 'backend none' "python $PLAIN_PYTHON" 'cwd /' 'env A=b' 'gpus none'; do
+	is "$setting while it runs" "$(line "$setting")" EBUSY
+done
+is 'at any time' "$(line 'grace 3')" 0
+is 'env' "$(value 'import os; os.environ["GREETING"]')" "\"it's me\""
+is 'cwd' "$(value 'os.getcwd()' 1)" "'$T/a folder'"
+
+cell 'x = 1'
+before=$(rank_pids | xargs)
+is 'reset' "$(line reset)" 0
+is 'names are gone' "$(errno read "$G/vars/x")" ENOENT
+is 'the processes stay' "$(rank_pids | xargs)" "$before"
+is 'rank is defined' "$(value rank 1)" 1
+# shellcheck disable=SC2086 # a list
+is 'restart' "$(line restart)" 0
+[ "$(rank_pids | xargs)" != "$before" ] || bad 'the processes are the same after restart'
+# shellcheck disable=SC2086
+gone $before
+is 'kill' "$(line 'kill 1')" 0
+is 'the group works' "$(errno write "$G/cell" 'y = rank')" 0
+is 'stop' "$(line stop)" 0
+is 'stopped' "$(key "$G/status" state)" stopped
+is 'no ranks' "$(rank_pids)" ''
+is 'stop again' "$(line stop)" 0
+is 'interrupt when stopped' "$(line interrupt)" ESRCH
+printf 'size 4\nstart\n' >"$G/ctl" || bad 'size and start'
+is 'four' "$(wc -l <"$G/ranks")" 4
+printf 'stop\nsize 1\nstart\n' | cat >"$G/ctl" || bad 'stop, size, start in one write'
+is 'one' "$(key "$G/status" size)" 1
+is 'it works' "$(value 'world_size')" 1
+
+# O_NONBLOCK does not wait
+is 'restart, not waited for' "$(errno nonblock "$G/ctl" $'restart\n')" 0
+is 'the next cell waits for it' "$(errno write "$G/cell" 'z = 1')" 0
+
+# a clone of the settings
+mkdir "$M/two"
+cat "$G/ctl" >"$M/two/ctl" || bad 'cat ctl > ctl'
+is 'the same settings' "$(cat "$M/two/ctl")" "$(cat "$G/ctl")"
+
+# start-up phases are told
+grep -qE '_ms |_s |seconds' "$G/status" || bad "no phases in status: $(cat "$G/status")"

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The daemon's end, each way, idle and while a cell runs: no engine, no child of one, no mount is left
+# within 5 s, and mounting again works.
+. "$(dirname "$0")/../lib.sh"
+
+# a cell that has children which ignore polite signals, and prints when they are there
+BUSY="import subprocess, time
+children = [subprocess.Popen(['sh', '-c', 'trap \"\" TERM INT HUP; sleep 1000 & wait']) for _ in range(2)]
+other = subprocess.Popen(['setsid', 'sleep', '1000'])
+print('busy', flush=True)
+time.sleep(1000)"
+
+end_by() {
+	case $1 in
+	TERM | KILL) kill -"$1" "$daemon" ;;
+	fusermount) fusermount3 -u "$M" || bad "fusermount3 -u: $?" ;;
+	umount) umount "$M" || bad "umount: $?" ;;
+	lazy) umount -l "$M" || bad "umount -l: $?" ;;
+	esac
+}
+
+for how in TERM fusermount umount lazy KILL; do
+	if [ "$(id -u)" != 0 ] && [[ $how == umount || $how == lazy ]]; then
+		continue
+	fi
+	for load in idle busy reading; do
+		mount_plain
+		cell 'x = 1'
+		reader=
+		case $load in
+		busy | reading)
+			errno nonblock "$G/cell" "$BUSY" >/dev/null
+			timeout 20 grep -m1 -q 'busy.*"rank":1' "$G/cells/last/stream" || bad 'it does not begin'
+			;;
+		esac
+		if [ "$load" = reading ] && [[ $how == TERM || $how == KILL || $how == lazy ]]; then
+			cat "$G/events" >"$T/events" 2>/dev/null &
+			reader=$!
+			cat "$G/cells/last/wait" >"$T/wait" 2>/dev/null &
+			reader="$reader $!"
+		fi
+		daemon=$(daemon_pid) || give_up 'no daemon'
+		ranks=$(rank_pids | xargs)
+		all=$(grep -lsz "^DDIP_TEST=${DDIP_TEST:-none}\$" /proc/[0-9]*/environ | cut -d / -f 3)
+		children=
+		for pid in $all; do
+			case $(cat "/proc/$pid/comm" 2>/dev/null) in
+			ddip* | sleep) children="$children $pid" ;;
+			esac
+		done
+		[ "$(wc -w <<<"$children")" -gt 3 ] || bad "$how $load: processes: $children"
+		end_by "$how"
+		# shellcheck disable=SC2086 # lists
+		gone $children $ranks
+		if [ -n "$reader" ]; then
+			# shellcheck disable=SC2086
+			gone $reader
+		fi
+		for _ in 1 2 3 4 5; do
+			grep -qF " $M " /proc/self/mountinfo || break
+			timeout 1 tail --pid="$daemon" -f /dev/null
+		done
+		grep -qF " $M " /proc/self/mountinfo && bad "$how $load: the mount is still there"
+		wait
+	done
+done
+
+# a dead mount is no obstacle: kill the daemon and its warden at once
+mount_plain
+cell 'x = 1'
+children=$(others)
+daemon=$(daemon_pid)
+# shellcheck disable=SC2086
+kill -KILL $children
+# shellcheck disable=SC2086
+gone $children
+mount_plain
+is 'mounted over the dead one' "$(value '1 + 1')" 2
+unmount
+
+# foreground: Ctrl-C ends it
+"$PLAIN_PYTHON" - "$BUILD/ddipfs" "$M" "$PLAIN_PYTHON" <<'END' || bad 'Ctrl-C with -f'
+import os, signal, subprocess, sys, time
+program, mount, python = sys.argv[1:]
+daemon = subprocess.Popen([program, "-f", "-o", "python=" + python, mount],
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+while not os.path.exists(mount + "/version"):
+    assert daemon.poll() is None
+with open(mount + "/group/cell", "w") as f:
+    f.write("x = 1")
+daemon.send_signal(signal.SIGINT)
+begin = time.monotonic()
+status = daemon.wait(timeout=10)
+assert time.monotonic() - begin < 5
+assert status == 0, status
+assert not os.path.ismount(mount)
+END
+is 'nothing is left' "$(others)" ''
+
+# what cannot be mounted says why
+like 'no such folder' "$("$BUILD/ddipfs" "$T/nothing" 2>&1)" "$T/nothing"
+touch "$T/file"
+like 'not a folder' "$("$BUILD/ddipfs" "$T/file" 2>&1)" "$T/file"
+like 'an unknown option' "$("$BUILD/ddipfs" -o sise=2 "$M" 2>&1)" 'sise'
+like 'a bad value' "$("$BUILD/ddipfs" -o size=x "$M" 2>&1)" 'size'
+fails "$BUILD/ddipfs"
+like version "$("$BUILD/ddipfs" --version)" '^ddipfs [0-9.]+'
+is 'nothing is left' "$(others)" ''

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# What ranks print: complete, byte for byte, in the right cell, live.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+cell 'import os, subprocess, sys, threading, ctypes'
+
+cell 'print("hello from", rank)'
+is 'print' "$(cat "$G/cells/last/rank1/stdout")" 'hello from 1'
+is 'the size' "$(stat -c %s "$G/cells/last/rank1/stdout")" 13
+cell 'print("err", file=sys.stderr); sys.stdout.write("no newline")'
+is 'stderr' "$(cat "$G/cells/last/rank0/stderr")" err
+is 'no newline' "$(cat "$G/cells/last/rank0/stdout")" 'no newline'
+cell 'os.write(1, b"\x00\xff raw\n"); sys.stdout.buffer.write(b"\x80 buffer\n")'
+is 'raw bytes' "$(od -An -c "$G/cells/last/rank0/stdout" | xargs)" \
+	"$(printf '\0\377 raw\n\200 buffer\n' | od -An -c | xargs)"
+cell 'libc = ctypes.CDLL(None); libc.printf(b"from C %d\n", 42); print("after C")'
+is 'C printf' "$(cat "$G/cells/last/rank0/stdout")" $'from C 42\nafter C'
+cell 'subprocess.run("echo out; echo err >/dev/stderr; echo more > /dev/stdout; echo x | tee /dev/stderr", shell=True)'
+is 'a child' "$(cat "$G/cells/last/rank0/stdout")" $'out\nmore\nx'
+is 'its stderr' "$(cat "$G/cells/last/rank0/stderr")" $'err\nx'
+cell 'pid = os.fork()
+if pid == 0:
+    print("in the child")
+    os._exit(0)
+os.waitpid(pid, 0)
+print("in the parent")'
+is 'os.fork' "$(sort "$G/cells/last/rank0/stdout")" $'in the child\nin the parent'
+
+# the two streams in their order
+cell 'for i in range(50):
+    print("out", i)
+    print("err", i, file=sys.stderr)'
+n=$(readlink "$G/cells/last")
+is 'order of the streams' "$(timeout 10 cat "$G/cells/$n/stream" | grep '"rank":0' | grep '"stream"' |
+	grep -o '"text":"[a-z]* [0-9]*' | cut -d '"' -f 4 | tr '\n' ' ')" \
+	"$(for i in $(seq 0 49); do printf 'out %d err %d ' "$i" "$i"; done)"
+like 'its end' "$(timeout 10 cat "$G/cells/$n/stream" | tail -n 1)" '"type":"status".*"state":"ok"'
+
+# output between cells belongs to the rank, not to a cell
+mkfifo "$T/gate"
+cell "def later():
+    open('$T/gate').read()
+    print('between cells')
+if rank == 0:
+    t = threading.Thread(target=later)
+    t.start()"
+exec 5<"$G/rank0/follow"
+echo >"$T/gate"
+like 'follow' "$(timeout 10 grep -m1 between <&5)" 'between cells'
+exec 5<&-
+cell 't.join() if rank == 0 else None; print("next")'
+is 'not in the next cell' "$(cat "$G/cells/last/rank0/stdout")" next
+grep -q 'between cells' "$G/rank0/stdout" || bad 'it is not in the log'
+
+# live: every reader gets every line, log with ranks
+exec 5<"$G/log" 6<"$G/log"
+cell 'print("to the log")'
+for fd in 5 6; do
+	is "log $fd" "$(timeout 10 head -n 2 <&$fd | sort)" $'0: to the log\n1: to the log'
+done
+exec 5<&- 6<&-
+
+# 10^5 lines: no byte lost, with and without flush; the whole stream has them too
+cell 'for i in range(100000): print("line", i)'
+is '10^5 lines' "$(md5sum <"$G/cells/last/rank1/stdout")" "$(seq -f 'line %.0f' 0 99999 | md5sum)"
+is 'lines in the stream' "$(cat "$G/cells/last/stream" | grep '"rank":1' | grep -o '\\n' | wc -l)" 100000
+cell 'threads = [threading.Thread(target=lambda k=k: [print(f"{k} {i}\n", end="") for i in range(2000)])
+           for k in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]; None'
+is 'four threads' "$(sort "$G/cells/last/rank0/stdout" | md5sum)" \
+	"$(for k in 0 1 2 3; do for i in $(seq 0 1999); do echo "$k $i"; done; done | sort | md5sum)"
+
+# a rank that is killed: what it printed before is there
+cell 'print("last words"); os.kill(os.getpid(), 9)' "$G/rank1/cell" 2>/dev/null
+is 'last words' "$(cat "$G/cells/last/rank1/stdout")" 'last words'
+cell 'sys.stdout.write("no newline"); sys.stderr.write("either"); os._exit(1)' "$G/rank1/cell" 2>/dev/null
+is 'even unflushed' "$(cat "$G/cells/last/rank1/stdout" "$G/cells/last/rank1/stderr")" 'no newlineeither'
+
+# the log: a regular file that grows; dropping what is there
+size=$(stat -c %s "$G/rank0/stdout")
+is 'wc agrees with stat' "$(wc -c <"$G/rank0/stdout")" "$size"
+is 'cat agrees' "$(cat "$G/rank0/stdout" | wc -c)" "$size"
+cp "$G/rank0/stdout" "$T/copy" && is 'cp agrees' "$(stat -c %s "$T/copy")" "$size"
+tail -c 100 "$T/copy" | cmp - <(tail -c 100 "$G/rank0/stdout") || bad 'tail -c'
+: >"$G/rank0/stdout"
+is 'dropped' "$(stat -c %s "$G/rank0/stdout")" 0
+cell 'print("new")'
+is 'goes on at 0' "$(cat "$G/rank0/stdout")" new
+is 'writing into it' "$(errno write "$G/rank0/stdout" x)" EACCES

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Every rank has a queue: cells of single ranks run side by side, group cells and pushes keep their place.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+mkfifo "$T/ab" "$T/ba" "$T/gate"
+
+# a send on one rank, its receipt on another, started one after the other by writers that wait
+echo "open('$T/ab', 'w').write('ping'); got = open('$T/ba').read()" >"$G/rank0/cell" &
+a=$!
+echo "got = open('$T/ab').read(); open('$T/ba', 'w').write('pong')" >"$G/rank1/cell" &
+b=$!
+wait $a $b
+is 'both went on' "$(cat "$G/rank0/vars/got" "$G/rank1/vars/got" | xargs)" 'pong ping'
+
+# order on a rank is the order of submission, through cells, group cells and pushes
+cell 'order = []'
+errno nonblock "$G/rank0/cell" "open('$T/gate').read(); order.append('first')" >/dev/null
+errno nonblock "$G/cell" "order.append('second')" >/dev/null
+errno nonblock "$G/vars/pushed" '42' >/dev/null
+errno nonblock "$G/cell" "order.append(pushed)" >/dev/null
+n=$(readlink "$G/cells/last")
+[ "$(key "$G/status" queued)" -ge 2 ] || bad "queued: $(key "$G/status" queued)"
+echo >"$T/gate"
+wait_cell "$n" >/dev/null
+is 'rank 0' "$(cat "$G/rank0/vars/order")" "['first', 'second', 42]"
+is 'rank 1' "$(cat "$G/rank1/vars/order")" "['second', 42]"
+
+# a failed cell does not cancel those behind it; cancel does
+errno nonblock "$G/cell" "open('$T/gate').read() if rank == 0 else None" >/dev/null
+running=$(readlink "$G/cells/last")
+errno nonblock "$G/cell" '1 / 0' >/dev/null
+errno nonblock "$G/cell" 'behind = 1' >/dev/null
+behind=$(readlink "$G/cells/last")
+echo >"$T/gate"
+like 'behind a failed one' "$(wait_cell "$behind")" 'state ok'
+
+errno nonblock "$G/cell" "open('$T/gate').read() if rank == 0 else None" >/dev/null
+running=$(readlink "$G/cells/last")
+errno nonblock "$G/cell" 'dropped = 1' >/dev/null
+dropped=$(readlink "$G/cells/last")
+echo cancel >"$G/ctl"
+like 'cancelled' "$(wait_cell "$dropped")" 'errno ECANCELED'
+echo >"$T/gate"
+like 'what ran goes on' "$(wait_cell "$running")" 'state ok'
+is 'the dropped one never ran' "$(errno read "$G/vars/dropped")" ENOENT
+
+# one queued cell is dropped by its own ctl
+errno nonblock "$G/cell" "open('$T/gate').read() if rank == 0 else None" >/dev/null
+running=$(readlink "$G/cells/last")
+errno nonblock "$G/cell" 'dropped = 1' >/dev/null
+dropped=$(readlink "$G/cells/last")
+is 'interrupt of a queued one' "$(errno write "$G/cells/$dropped/ctl" $'interrupt\n')" 0
+like 'it is dropped' "$(wait_cell "$dropped")" 'errno (EINTR|ECANCELED)'
+echo >"$T/gate"
+like 'the running one is not touched' "$(wait_cell "$running")" 'state ok'

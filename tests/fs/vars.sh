@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Objects as files: text, json, pkl; while idle and busy; to one rank and all; names; errors.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+cell 'import os, sys
+from collections import OrderedDict
+n, f, s, none, flag = 42, 0.1, "it'"'"'s\n\"quoted\"", None, True
+nested = {"a": [1, 2, {"b": (3, 4)}], "c": None}
+mine = rank
+def double(v):
+    return 2 * v
+class Point:
+    pass
+_private = 1
+point = Point()'
+
+# listing: what cells made, not modules, imports, private names or the engine's
+is 'ls' "$(ls "$G/vars" | tr '\n' ' ')" 'Point double f flag mine n nested none point s '
+is 'ls of a rank' "$(ls "$G/rank1/vars" | wc -l)" 10
+like 'names' "$(cat "$G/names")" '(^|
+)n +int'
+
+# text
+is 'int' "$(cat "$G/vars/n")" 42
+is 'float' "$(cat "$G/vars/f")" 0.1
+is 'str as str()' "$(cat "$G/vars/s")" $'it\'s\n"quoted"'
+is 'None' "$(cat "$G/vars/none")" None
+is 'dict' "$(cat "$G/vars/nested")" "{'a': [1, 2, {'b': (3, 4)}], 'c': None}"
+is 'rank 0 by default' "$(cat "$G/vars/mine")" 0
+is 'a rank' "$(cat "$G/rank1/vars/mine")" 1
+is 'size' "$(cat "$G/vars/n" | wc -c)" 3
+
+# writing text: a literal, else a string
+echo 7 >"$G/vars/pushed" || bad 'push'
+is 'on all ranks' "$(cat "$G"/rank?/vars/pushed | xargs)" '7 7'
+is 'its type' "$(value 'type(pushed).__name__' 1)" "'int'"
+echo "[1, 'two', None]" >"$G/vars/pushed"
+is 'a list' "$(value 'pushed[1]')" "'two'"
+echo 'just words' >"$G/vars/pushed"
+is 'a string' "$(value 'pushed')" "'just words'"
+printf 'two\n\n' >"$G/vars/pushed"
+is 'one newline is cut' "$(value 'pushed')" "'two\\n'"
+echo 5 >"$G/rank1/vars/mine"
+is 'on one rank' "$(cat "$G"/rank?/vars/mine | xargs)" '0 5'
+is 'a broken list' "$(errno create "$G/vars/pushed" '[1, 2')" EBADMSG
+like 'leaves the old one' "$(value 'pushed')" 'two'
+like 'the text' "$(tail -n 1 "$G/error")" EBADMSG
+
+# json and pickle round trips
+is 'json' "$(cat "$G/vars/nested.json")" '{"a": [1, 2, {"b": [3, 4]}], "c": null}'
+echo '{"x": [1.5, true, null, "é"]}' >"$G/vars/j.json" || bad 'json'
+is 'json back' "$(value 'j == {"x": [1.5, True, None, "é"]}' 1)" True
+is 'bad json' "$(errno create "$G/vars/j.json" '{"x": ')" EBADMSG
+"$PLAIN_PYTHON" - "$G/vars" <<'END' || bad 'pickle'
+import pickle, sys
+vars = sys.argv[1]
+value = {"set": {1, 2}, "bytes": bytes(range(256)), "big": 2**100, "nested": [((),)]}
+with open(vars + "/p.pkl", "wb") as f:
+    pickle.dump(value, f, protocol=5)
+with open(vars + "/p.pkl", "rb") as f:
+    assert pickle.load(f) == value
+END
+is 'bad pickle' "$(errno create "$G/vars/p.pkl" 'nonsense')" EBADMSG
+cat "$G/vars/double.pkl" >"$G/vars/triple.pkl" || bad 'a function of a cell by pickle'
+is 'it works' "$(value 'triple(4)' 1)" 8
+
+# `same`
+is 'same' "$(cat "$G/vars/n.same")" 42
+is 'not the same' "$(errno read "$G/vars/mine.same")" ENOTUNIQ
+is 'same as json' "$(cat "$G/vars/nested.same.json")" "$(cat "$G/vars/nested.json")"
+
+# removing and renaming
+rm "$G/vars/pushed" || bad rm
+is 'gone on all' "$(errno read "$G/rank1/vars/pushed")" ENOENT
+mv "$G/rank0/vars/n" "$G/rank0/vars/renamed" || bad mv
+is 'renamed' "$(cat "$G/rank0/vars/renamed")" 42
+is 'only there' "$(cat "$G/rank1/vars/n")" 42
+is 'the old name' "$(errno read "$G/rank0/vars/n")" ENOENT
+is 'rm of nothing' "$(errno unlink "$G/vars/nothing")" ENOENT
+
+# errors
+while read -r what path error; do
+	is "$what $path" "$(errno "$what" "$G/$path" 1)" "$error"
+done <<'END'
+open vars/nothing ENOENT
+open vars/n.nothing EINVAL
+open vars/n.json.json EINVAL
+create vars/1abc EINVAL
+create vars/a-b EINVAL
+create vars/class EINVAL
+open vars/point.json EOPNOTSUPP
+open vars/s.npy EOPNOTSUPP
+open rank0/vars/s.same EINVAL
+create vars/n.same EINVAL
+END
+
+# all ranks or none: a pickle that one rank alone cannot read
+cell 'class Odd:
+    def __reduce__(self):
+        return eval, ("1 if rank == 0 else 1 / 0",)'
+cell 'odd = Odd()'
+is 'one rank refuses' "$(errno write "$G/cell" 'kept = "old"')" 0
+"$PLAIN_PYTHON" - "$G/vars" <<'END' || bad 'all or none'
+import errno, pickle, sys
+class Odd:
+    def __reduce__(self):
+        return eval, ("1 if __import__('__main__').rank == 0 else 1 / 0",)
+try:
+    with open(sys.argv[1] + "/kept.pkl", "wb") as f:
+        pickle.dump(Odd(), f)
+    raise SystemExit("no error")
+except OSError as e:
+    assert e.errno == errno.EBADMSG, e
+END
+is 'none has it' "$(cat "$G"/rank?/vars/kept | xargs)" 'old old'
+
+# while a cell runs
+mkfifo "$T/gate"
+errno nonblock "$G/cell" "count = 0
+while not os.path.exists('$T/end'):
+    count += 1" >/dev/null
+n=$(readlink "$G/cells/last")
+is 'it runs' "$(timeout 10 grep -m1 -c running "$G/cells/$n/status")" 1
+a=$(cat "$G/vars/count" 2>/dev/null || echo 0)
+until b=$(cat "$G/vars/count") && [ "$b" -gt "$a" ]; do :; done
+is 'still running' "$(state "$n")" running
+touch "$T/end"
+wait_cell "$n" >/dev/null
+is 'the end' "$(cat "$G/vars/count.json")" "$(value count)"
+
+# an open file keeps its object, whatever becomes of the name
+cell 'text = "old " * 1000'
+exec 5<"$G/vars/text"
+cell 'text = "new"; import gc; gc.collect()'
+is 'the old bytes' "$(cat <&5 | md5sum)" "$( (printf 'old %.0s' $(seq 1000); echo) | md5sum)"
+exec 5<&-

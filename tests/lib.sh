@@ -1,0 +1,196 @@
+# What the shell tests share: a mount of one's own, waiting without sleeping, comparing. Sourced by each
+# test: . "$(dirname "$0")/../lib.sh"
+# shellcheck shell=bash disable=SC2034,SC2013
+
+set -u -o pipefail
+export LC_ALL=C
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BUILD=$(cd "$ROOT" && realpath "${BUILD:-build}")
+TMPDIR=${TMPDIR:-/tmp}
+DDIP_STATE=${DDIP_STATE:-$TMPDIR}
+export DDIP_STATE
+T=$(mktemp -d "$TMPDIR/t.XXXXXX")
+M=$T/mnt
+G=$M/group
+PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
+TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
+failures=0
+
+skip() {
+	echo "$*"
+	exit 77
+}
+
+[ -x "$BUILD/ddipfs" ] || skip 'ddipfs is not built'
+[ -e /dev/fuse ] || skip 'there is no /dev/fuse'
+[ -x "$PLAIN_PYTHON" ] || skip "there is no $PLAIN_PYTHON"
+
+# Ends the test at once: nothing after this would tell anything.
+give_up() {
+	printf 'FAILED: %s\n' "$*"
+	exit 1
+}
+
+# Goes on, and fails at the end.
+bad() {
+	printf 'FAILED (line %s): %s\n' "${BASH_LINENO[1]}" "$*"
+	failures=$((failures + 1))
+}
+
+# is WHAT ACTUAL EXPECTED
+is() {
+	[ "$2" = "$3" ] || bad "$1: $(printf '%q, not %q' "$2" "$3")"
+}
+
+# like WHAT ACTUAL PATTERN: an extended regular expression, somewhere in it
+like() {
+	[[ $2 =~ $3 ]] || bad "$1: $(printf '%q' "$2") is not like '$3'"
+}
+
+# ok COMMAND…, fails COMMAND…: its status
+ok() {
+	"$@" || bad "$* failed ($?)"
+}
+
+fails() {
+	if "$@" 2>/dev/null; then
+		bad "$* went well"
+	fi
+}
+
+# Mounts with a Python that has no torch: ranks start in a fraction of a second.
+mount_plain() {
+	mount_with "$PLAIN_PYTHON" "$@"
+}
+
+mount_torch() {
+	"$TORCH_PYTHON" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' ||
+		skip "no torch in $TORCH_PYTHON"
+	mount_with "$TORCH_PYTHON" "$@"
+}
+
+mount_with() {
+	local python=$1
+	shift
+	mkdir -p "$M"
+	"$BUILD/ddipfs" -o "python=$python" "$@" "$M" || give_up "ddipfs $* $M: status $?"
+	mountpoint -q "$M" || give_up "$M is not a mount point after ddipfs returned"
+	ENGINES=
+}
+
+# The pids of all ranks now.
+rank_pids() {
+	sed -n 's/.* pid=\([0-9][0-9]*\).*/\1/p' "$M"/*/ranks
+}
+
+# The pid of the daemon of this mount: the one that has /dev/fuse open and this path as argument.
+daemon_pid() {
+	local pid
+	for pid in $(grep -lsz "^DDIP_TEST=${DDIP_TEST:-}\$" /proc/[0-9]*/environ | cut -d / -f 3); do
+		if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = ddipfs ] && tr '\0' '\n' <"/proc/$pid/cmdline" |
+			grep -qxF "$M" && find "/proc/$pid/fd" -lname /dev/fuse 2>/dev/null | grep -q .; then
+			echo "$pid"
+			return
+		fi
+	done
+	return 1
+}
+
+# gone PID… : all of them end within 5 s
+gone() {
+	local pid
+	for pid; do
+		timeout 5 tail --pid="$pid" -f /dev/null || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
+	done
+}
+
+# All processes of this test but the test itself, its parents and what it runs now.
+others() {
+	local pid
+	for pid in $(grep -lsz "^DDIP_TEST=${DDIP_TEST:-none}\$" /proc/[0-9]*/environ | cut -d / -f 3); do
+		case $(cat "/proc/$pid/comm" 2>/dev/null) in
+		ddip*) echo "$pid" ;;
+		esac
+	done
+}
+
+unmount() {
+	local pids
+	pids=$(others)
+	fusermount3 -u "$M" || bad "fusermount3 -u $M"
+	# shellcheck disable=SC2086 # a list
+	gone $pids
+}
+
+at_exit() {
+	local status=$?
+	trap - EXIT
+	if mountpoint -q "$M" 2>/dev/null || grep -qF " $M " /proc/self/mountinfo; then
+		if [ "$status" -ne 0 ] || [ "$failures" -gt 0 ]; then
+			printf '%s\n' '--- status' "$(timeout 5 cat "$G/status" "$G/ranks" 2>&1)" \
+				'--- error' "$(timeout 5 cat "$G/error" 2>&1)"
+		fi
+		unmount
+	fi
+	rm -rf --one-file-system "$T"
+	[ "$status" -ne 0 ] || [ "$failures" -eq 0 ] || status=1
+	exit "$status"
+}
+trap at_exit EXIT
+
+# cell 'CODE' [FILE]: submits it, waits; the status is cat's, the errno in its message
+cell() {
+	printf '%s\n' "$1" | cat >"${2:-$G/cell}"
+}
+
+# value EXPRESSION [RANK]: what it is on a rank, as a cell's result
+value() {
+	cell "$1" "$G/rank${2:-0}/cell" && cat "$G/cells/last/rank${2:-0}/result"
+}
+
+# key FILE KEY: of `key value` lines
+key() {
+	awk -v k="$2" '$1 == k { $1 = ""; print substr($0, 2) }' "$1"
+}
+
+state() {
+	key "$G/cells/${1:-last}/status" state
+}
+
+# errno COMMAND…: the symbol of the errno that a Python function meets, "0" if none. Code for python -c.
+errno() {
+	"$PLAIN_PYTHON" - "$@" <<-'END'
+		import errno, os, sys
+		what, path, data = sys.argv[1], sys.argv[2], (sys.argv[3:] + [""])[0].encode()
+		flags = {"write": os.O_WRONLY, "create": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+		         "fsync": os.O_RDWR, "nonblock": os.O_WRONLY | os.O_NONBLOCK,
+		         "read": os.O_RDONLY, "open": os.O_RDONLY, "truncate": os.O_WRONLY | os.O_TRUNC}
+		try:
+		    if what in ("mkdir", "rmdir", "unlink"):
+		        getattr(os, what)(path)
+		    elif what == "rename":
+		        os.rename(path, data)
+		    else:
+		        fd = os.open(path, flags[what], 0o600)
+		        if what == "read":
+		            os.read(fd, 1 << 20)
+		        while data:
+		            data = data[os.write(fd, data):]
+		        if what == "fsync":
+		            os.fsync(fd)
+		        os.close(fd)
+		    print(0)
+		except OSError as e:
+		    print(errno.errorcode.get(e.errno, e.errno))
+	END
+}
+
+# watch FD: a descriptor on events from now on; await FD PATTERN [SECONDS]: the first such line
+await() {
+	timeout "${3:-20}" grep -m1 -E "$2" <&"$1" || bad "no event like '$2'"
+}
+
+# wait_cell N: its final status
+wait_cell() {
+	timeout "${2:-60}" cat "$G/cells/$1/wait" || bad "cell $1 did not end"
+}

@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# The shell tool: every verb, exit codes, -x, help, finding the mount.
+. "$(dirname "$0")/../lib.sh"
+
+ddip=$BUILD/ddip
+mkdir "$M"
+unset DDIP_MOUNT DDIP_GROUP
+
+# status of a command, its output in $out
+run() {
+	out=$("$@" 2>&1)
+	status=$?
+}
+
+run "$ddip" help
+is 'help' $status 0
+like 'all verbs' "$out" 'mount.*umount.*start.*stop.*restart.*status.*run.*exec.*push.*pull.*tail.*wait.*interrupt.*demo'
+for verb in mount umount start stop restart status run exec push pull tail wait interrupt stack attach shell demo; do
+	run "$ddip" "$verb" --help
+	is "$verb --help" $status 0
+	like "$verb --help" "$out" "^usage: ddip $verb"
+done
+run "$ddip" nonsense
+is 'no such verb' $status 2
+
+run "$ddip" -m "$M" status
+is 'not mounted' $status 3
+like 'it says so' "$out" "$M"
+run "$ddip" mount -o "python=$PLAIN_PYTHON,size=2" "$M"
+is "mount ($out)" $status 0
+export DDIP_MOUNT=$M
+mkdir "$T/other"
+run "$ddip" mount -o size=x "$T/other"
+is 'mount that fails' $status 4
+run "$ddip" push onlyone
+is 'usage' $status 2
+like 'how to' "$out" 'usage: ddip push'
+run "$ddip" start
+is "start ($out)" $status 0
+run "$ddip" status
+like 'status' "$out" 'state idle.*0 state=.*1 state='
+run "$ddip" -x stop
+like '-x' "$out" "\\+ echo stop > $M/group/ctl"
+run "$ddip" restart
+is 'restart' $status 0
+run "$ddip" -g nowhere status
+is 'no such group' $status 3
+mkdir "$M/second"
+DDIP_GROUP=second run "$ddip" status
+like 'DDIP_GROUP' "$out" 'state new'
+
+# cells
+is 'exec' "$("$ddip" exec '6 * 7')" 42
+run "$ddip" exec 'print("out"); raise ValueError("this one")'
+is 'it raised' $status 1
+like 'output, then traceback' "$out" 'out.*ValueError: this one'
+run "$ddip" exec 'def'
+is 'syntax error' $status 1
+is 'all ranks, labelled' "$("$ddip" exec -a 'print("I am", rank)' | sort | xargs)" '0: I am 0 1: I am 1'
+is 'one rank' "$("$ddip" exec -r 1 'rank')" 1
+is 'quiet' "$("$ddip" exec -q 'print(1)')" ''
+run "$ddip" exec -r 7 '1'
+[ $status -ne 0 ] || bad 'rank 7'
+is 'stderr apart' "$("$ddip" exec 'import sys; print("o"); print("e", file=sys.stderr)' 2>/dev/null)" o
+printf 'import sys\nprint(sys.argv[1:], __file__)\nassert len(sys.argv) < 4, "too many"\n' >"$T/p.py"
+is 'run' "$("$ddip" run "$T/p.py" a "b c")" "['a', 'b c'] $T/p.py"
+run "$ddip" run "$T/p.py" 1 2 3
+is 'run: raised' $status 1
+like 'its line' "$out" "p.py\", line 3"
+is 'run -' "$(echo 'print("from stdin")' | "$ddip" run -)" 'from stdin'
+run "$ddip" run "$T/nothing.py"
+is 'no such file' $status 3
+n=$("$ddip" exec -d 'import time; print("begins", flush=True); time.sleep(100)')
+like 'detached: a number' "$n" '^[0-9]+$'
+timeout 10 grep -m1 -q begins "$G/cells/$n/stream"
+run "$ddip" interrupt "$n"
+is 'interrupt' $status 0
+run "$ddip" wait "$n"
+is 'wait: interrupted' $status 130
+run "$ddip" wait
+is 'wait: the last one' $status 130
+run "$ddip" wait 999
+is 'wait: no such cell' $status 3
+run "$ddip" exec -r 0 'import os; os._exit(3)'
+is 'a rank died' $status 6
+
+# output comes while the cell runs, Ctrl-C interrupts
+"$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'live output and Ctrl-C'
+import os, signal, subprocess, sys
+tool = subprocess.Popen([sys.argv[1], "exec", "import time\nprint('first', flush=True)\ntime.sleep(100)"],
+                        stdout=subprocess.PIPE, start_new_session=True,
+                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+assert tool.stdout.readline() == b"first\n"
+os.killpg(tool.pid, signal.SIGINT)
+assert tool.wait(timeout=10) == 130, tool.returncode
+END
+is 'the next one works' "$("$ddip" exec '1')" 1
+
+# objects
+echo '[1, 2, 3]' >"$T/o.json"
+run "$ddip" push o "$T/o.json"
+is "push ($out)" $status 0
+is 'on all' "$("$ddip" exec -r 1 'sum(o)')" 6
+is 'pull' "$("$ddip" pull o)" '[1, 2, 3]'
+ok "$ddip" pull o "$T/back.json"
+is 'pull into a file' "$(tr -d ' \n' <"$T/back.json")" '[1,2,3]'
+echo 5 | "$ddip" push -r 1 o -
+is 'push to one' "$("$ddip" pull o; "$ddip" pull -r 1 o)" $'[1, 2, 3]\n5'
+run "$ddip" pull nothing "$T/nothing"
+is 'no such variable' $status 3
+[ ! -e "$T/nothing" ] || bad 'a file was made for it'
+echo 'broken' >"$T/bad.json"
+run "$ddip" push o "$T/bad.json"
+is 'push of a broken file' $status 4
+like 'why' "$out" 'EBADMSG|json|JSON'
+
+# tail, stack
+"$ddip" exec -q 'for i in range(20): print("line", i)'
+is 'tail' "$("$ddip" tail -n 2 1)" $'line 18\nline 19'
+like 'stack' "$("$ddip" stack 0)" 'File|Thread'
+is 'tail of no rank' "$("$ddip" tail 9 >/dev/null 2>&1; echo $?)" 3
+"$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'tail -f'
+import subprocess, sys
+tail = subprocess.Popen([sys.argv[1], "tail", "-f", "-n", "1", "0"], stdout=subprocess.PIPE)
+assert tail.stdout.readline() == b"line 19\n"
+subprocess.run([sys.argv[1], "exec", "-q", "print('new')"], check=True)
+assert tail.stdout.readline() == b"new\n"
+tail.terminate()
+tail.wait()
+END
+
+# the only mount is found without a word
+unset DDIP_MOUNT
+if [ "$(grep -c ' fuse.ddipfs ' /proc/self/mountinfo)" = 1 ]; then
+	is 'found' "$("$ddip" exec 1)" 1
+fi
+pids=$(others)
+run "$ddip" umount "$M"
+is "umount ($out)" $status 0
+# shellcheck disable=SC2086
+gone $pids

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# What `make run` shows: a real training on real images, from nothing to nothing.
+. "$(dirname "$0")/../lib.sh"
+
+[ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
+"$TORCH_PYTHON" -c 'import torch, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+export PYTHON=$TORCH_PYTHON
+"$BUILD/ddip" demo "$T/loss.png" >"$T/out" 2>&1 || bad "demo: status $?"
+cat "$T/out"
+is 'three epochs' "$(grep -c 'epoch [1-3].*test loss.*accuracy' "$T/out")" 3
+like 'progress' "$(cat "$T/out")" 'images/s'
+like 'the same weights' "$(cat "$T/out")" 'all ranks hold the same weights'
+like 'accuracy' "$(cat "$T/out")" 'same on all ranks: (8[5-9]|9[0-9])\.'
+is 'a picture' "$(head -c 8 "$T/loss.png" | od -An -tx1 | xargs)" '89 50 4e 47 0d 0a 1a 0a'
+is 'nothing is left' "$(ls "$TMPDIR" | grep -c ddip-demo)" 0

@@ -1,0 +1,187 @@
+/* Tests of include/conn.c: frames in pieces, descriptors, a full socket, nonsense, the end. */
+#include "conn.h"
+#include "check.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct side {
+	struct conn *c;
+	int messages, closes, why, last_fd_byte;
+	size_t bytes;
+	bool free_inside;
+};
+
+static struct loop *l;
+
+static void
+on_msg(void *arg, struct msg *m)
+{
+	struct side *s = arg;
+	struct slice d;
+	char c = 0;
+
+	s->messages++;
+	if (m->type == Rread && wire_unpack(m, NULL, &d) == 0)
+		s->bytes += d.n;
+	if (m->fd >= 0) {
+		CHECK(pread(m->fd, &c, 1, 0) == 1);
+		s->last_fd_byte = c;
+	}
+	if (s->free_inside) {
+		conn_free(s->c);
+		s->c = NULL;
+	}
+}
+
+static void
+on_close(void *arg, const struct err *e)
+{
+	struct side *s = arg;
+
+	s->closes++;
+	s->why = e->no;
+}
+
+static void
+connect_sides(struct side *a, struct side *b)
+{
+	int fds[2];
+
+	*a = *b = (struct side){0};
+	l = loop_new();
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+	a->c = conn_new(l, fds[0], fds[0], on_msg, on_close, a);
+	b->c = conn_new(l, fds[1], fds[1], on_msg, on_close, b);
+}
+
+static void
+disconnect(struct side *a, struct side *b)
+{
+	conn_free(a->c);
+	conn_free(b->c);
+	loop_free(l);
+}
+
+static void
+drain(void)
+{
+	for (int i = 0; i < 2000; i++)
+		loop_once(l, 0);
+}
+
+static void
+test_bulk(void)
+{
+	struct side a, b;
+	char *data = calloc(1, 1 << 20);
+
+	connect_sides(&a, &b);
+	for (int i = 0; i < 20; i++) /* far more than the socket holds: it waits in the queue */
+		conn_send(a.c, Rread, 0, 1, 5, -1, (struct slice){data, 1 << 20});
+	CHECK(conn_queued(a.c) > 0);
+	drain();
+	CHECK(conn_queued(a.c) == 0);
+	CHECK(b.messages == 20 && b.bytes == (size_t)20 << 20);
+	disconnect(&a, &b);
+	free(data);
+}
+
+/* Each descriptor arrives with its own message, also behind and before messages without one. */
+static void
+test_descriptors(void)
+{
+	struct side a, b;
+
+	connect_sides(&a, &b);
+	for (char c = 'a'; c < 'm'; c++) {
+		FILE *f = tmpfile();
+
+		fputc(c, f);
+		fflush(f);
+		conn_send(a.c, Nquit, 0, 1, 0, -1);
+		conn_send(a.c, Tput, 0, 1, 5, fileno(f), (struct slice){"x", 1},
+		    (struct slice){"", 0}, (struct slice){"", 0}, (uint64_t)1);
+		fclose(f);
+		if (c % 3 == 0) {
+			drain();
+			CHECK(b.last_fd_byte == c);
+		}
+	}
+	drain();
+	CHECK(b.messages == 24 && b.last_fd_byte == 'l');
+	disconnect(&a, &b);
+}
+
+static void
+test_end_and_nonsense(void)
+{
+	struct side a, b;
+
+	connect_sides(&a, &b);
+	conn_send(a.c, Nquit, 0, 1, 0, -1);
+	conn_free(a.c); /* what was sent before is still read */
+	a.c = NULL;
+	drain();
+	CHECK(b.messages == 1 && b.closes == 1 && b.why == 0);
+	conn_send(b.c, Nquit, 0, 1, 0, -1); /* to nobody: harmless */
+	disconnect(&a, &b);
+
+	connect_sides(&a, &b);
+	CHECK(write(conn_fd(a.c), "\1\0\0\0nonsense", 12) == 12);
+	drain();
+	CHECK(b.messages == 0 && b.closes == 1 && b.why == EBADMSG);
+	disconnect(&a, &b);
+}
+
+static void
+test_free_inside(void)
+{
+	struct side a, b;
+
+	connect_sides(&a, &b);
+	b.free_inside = true;
+	conn_send(a.c, Nquit, 0, 1, 0, -1);
+	conn_send(a.c, Nquit, 0, 1, 0, -1);
+	drain();
+	CHECK(b.messages == 1 && b.closes == 0 && a.closes == 1);
+	disconnect(&a, &b);
+}
+
+/* Byte by byte through two pipes, as between hosts. */
+static void
+test_pipes(void)
+{
+	struct side a = {0}, b = {0};
+	struct buf frame = {0};
+	int to[2], from[2];
+
+	l = loop_new();
+	CHECK(pipe(to) == 0 && pipe(from) == 0);
+	b.c = conn_new(l, to[0], from[1], on_msg, on_close, &b);
+	wire_pack(&frame, Tdel, 0, 1, 9, (struct slice){"name", 4});
+	for (size_t i = 0; i < frame.n; i++) {
+		CHECK(b.messages == 0);
+		CHECK(write(to[1], frame.p + i, 1) == 1);
+		loop_once(l, 0);
+	}
+	CHECK(b.messages == 1);
+	conn_send(b.c, Rdel, 0, 1, 9, -1, (struct slice){"", 0});
+	a.c = conn_new(l, from[0], to[1], on_msg, on_close, &a);
+	drain();
+	CHECK(a.messages == 1);
+	buf_free(&frame);
+	disconnect(&a, &b);
+}
+
+int
+main(void)
+{
+	test_bulk();
+	test_descriptors();
+	test_end_and_nonsense();
+	test_free_inside();
+	test_pipes();
+	return CHECK_DONE();
+}

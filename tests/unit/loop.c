@@ -1,0 +1,109 @@
+/* Tests of include/loop.c: descriptors, timers and signals, deleted from within callbacks too. */
+#include "loop.h"
+#include "check.h"
+#include <signal.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+static struct loop *l;
+static char order[64];
+static struct watch *first, *second;
+
+static void
+note_order(void *arg)
+{
+	strcat(order, arg);
+}
+
+static void
+stop(void *arg)
+{
+	loop_stop(l);
+}
+
+static void
+test_timers(void)
+{
+	struct timer *never;
+	uint64_t begin = now_ns();
+
+	l = loop_new();
+	loop_timer(l, 30, stop, NULL);
+	loop_timer(l, 20, note_order, (void *)(intptr_t)"c");
+	never = loop_timer(l, 15, note_order, (void *)(intptr_t)"x");
+	loop_timer(l, 10, note_order, (void *)(intptr_t)"a");
+	loop_timer(l, 10, note_order, (void *)(intptr_t)"b"); /* the same moment: in order */
+	loop_timer_del(never);
+	loop_timer_del(NULL);
+	loop_run(l);
+	CHECK_STR(order, "abc");
+	CHECK(now_ns() - begin >= 30000000u);
+	loop_timer(l, 1000, stop, NULL); /* freed with its loop */
+	loop_free(l);
+	loop_free(NULL);
+}
+
+static void
+on_pipe(void *arg, uint32_t events)
+{
+	char c;
+	int fd = *(int *)arg;
+
+	CHECK(read(fd, &c, 1) == 1);
+	strncat(order, &c, 1);
+	/* whichever comes first removes both: the other must not be called */
+	loop_fd_del(first);
+	loop_fd_del(second);
+	loop_fd_del(second);
+	loop_stop(l);
+}
+
+static void
+test_delete_inside(void)
+{
+	int a[2], b[2];
+
+	order[0] = '\0';
+	l = loop_new();
+	CHECK(pipe(a) == 0 && pipe(b) == 0);
+	CHECK(write(a[1], "1", 1) == 1 && write(b[1], "2", 1) == 1);
+	first = loop_fd(l, a[0], EPOLLIN, on_pipe, &a[0]);
+	second = loop_fd(l, b[0], EPOLLIN, on_pipe, &b[0]);
+	loop_run(l);
+	loop_once(l, 0);
+	CHECK(strlen(order) == 1);
+	loop_free(l);
+	close(a[0]), close(a[1]), close(b[0]), close(b[1]);
+}
+
+static void
+on_signal(void *arg, int signo)
+{
+	CHECK(signo == SIGUSR1);
+	++*(int *)arg;
+	loop_stop(l);
+}
+
+static void
+test_signal(void)
+{
+	int count = 0;
+
+	l = loop_new();
+	loop_spin(l, 20000);
+	loop_signal(l, SIGUSR1, on_signal, &count);
+	kill(getpid(), SIGUSR1);
+	CHECK(count == 0); /* blocked until the loop runs */
+	loop_run(l);
+	CHECK(count == 1);
+	loop_free(l);
+}
+
+int
+main(void)
+{
+	test_timers();
+	test_delete_inside();
+	test_signal();
+	return CHECK_DONE();
+}

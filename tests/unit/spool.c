@@ -1,0 +1,148 @@
+/* Tests of include/spool.c: order of two streams, cuts, going on, a reader that follows. */
+#include "spool.h"
+#include "check.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/ddip-unit.XXXXXX";
+
+/* Everything the cursor reaches, as "out|ERR" text: stderr in brackets. */
+static void
+read_all(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
+    size_t max, struct buf *out)
+{
+	int stream;
+	uint64_t offset;
+	size_t len;
+
+	while (spool_next(r, c, end, max, &stream, &offset, &len)) {
+		char piece[100];
+
+		CHECK(len <= max && len <= sizeof(piece));
+		CHECK(pread(r->fd[stream], piece, len, (off_t)offset) == (ssize_t)len);
+		buf_addf(out, stream == SPOOL_STDERR ? "[%.*s]" : "%.*s", (int)len, piece);
+	}
+}
+
+static void
+add(struct spool_writer *w, int stream, const char *s)
+{
+	spool_writer_add(w, stream, s, strlen(s));
+}
+
+static void
+test_order(void)
+{
+	struct spool_writer w;
+	struct spool_reader r;
+	struct spool_cursor c = {0}, part = {0};
+	struct spool_mark begin, end;
+	struct err e = {0};
+	struct buf out = {0};
+
+	CHECK(spool_reader_open(&r, dir, "a", &e) == 0);
+	CHECK(spool_writer_open(&w, dir, "a", &e) == 0);
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK(out.n == 0);
+	add(&w, SPOOL_STDOUT, "one ");
+	read_all(&r, &c, NULL, 100, &out);
+	add(&w, SPOOL_STDOUT, "two "); /* the open record grows */
+	read_all(&r, &c, NULL, 100, &out);
+	add(&w, SPOOL_STDERR, "bad");
+	add(&w, SPOOL_STDOUT, "three");
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "one two [bad]three");
+
+	buf_clear(&out);
+	begin = spool_writer_cut(&w);
+	add(&w, SPOOL_STDOUT, "cell");
+	add(&w, SPOOL_STDERR, "err");
+	end = spool_writer_cut(&w);
+	add(&w, SPOOL_STDOUT, "later");
+	part.at = begin;
+	read_all(&r, &part, &end, 2, &out); /* in pieces of two bytes */
+	CHECK_STR(out.p, "cell[er][r]");
+	CHECK(end.size[SPOOL_STDOUT] - begin.size[SPOOL_STDOUT] == 4);
+	buf_clear(&out);
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "cell[err]later");
+	CHECK(spool_reader_size(&r, SPOOL_STDOUT) == 8 + 5 + 4 + 5);
+	spool_writer_close(&w);
+
+	/* a new process goes on where the last one ended */
+	buf_clear(&out);
+	CHECK(spool_writer_open(&w, dir, "a", &e) == 0);
+	add(&w, SPOOL_STDOUT, "again");
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "again");
+	spool_writer_close(&w);
+	spool_reader_close(&r);
+	spool_reader_close(&r);
+	buf_free(&out);
+}
+
+static void
+test_pipe(void)
+{
+	struct spool_writer w;
+	struct err e = {0};
+	int p[2];
+	bool eof;
+	char *data = malloc(100000);
+
+	memset(data, 'z', 100000);
+	CHECK(pipe(p) == 0 && fcntl(p[1], F_SETPIPE_SZ, 1 << 20) > 0);
+	fd_nonblock(p[0], true);
+	CHECK(spool_writer_open(&w, dir, "b", &e) == 0);
+	CHECK(spool_writer_move(&w, SPOOL_STDOUT, p[0], &eof) == 0 && !eof);
+	CHECK(write(p[1], data, 100000) == 100000);
+	CHECK(spool_writer_move(&w, SPOOL_STDOUT, p[0], &eof) == 100000 && !eof);
+	close(p[1]);
+	CHECK(spool_writer_move(&w, SPOOL_STDOUT, p[0], &eof) == 0 && eof);
+	CHECK(w.at.size[SPOOL_STDOUT] == 100000 && w.dropped == 0);
+	close(p[0]);
+	spool_writer_close(&w);
+	free(data);
+}
+
+/* A disk without room: what does not fit is counted, and the writer goes on. */
+static void
+test_full(void)
+{
+	struct spool_writer w;
+	struct err e = {0};
+	int p[2];
+	bool eof;
+
+	CHECK(spool_writer_open(&w, dir, "c", &e) == 0);
+	close(w.fd[SPOOL_STDOUT]);
+	w.fd[SPOOL_STDOUT] = open("/dev/full", O_RDWR | O_CLOEXEC);
+	add(&w, SPOOL_STDOUT, "lost");
+	CHECK(w.dropped == 4 && w.at.size[SPOOL_STDOUT] == 0 && w.at.records == 0);
+	CHECK(pipe(p) == 0 && write(p[1], "also lost", 9) == 9);
+	fd_nonblock(p[0], true);
+	CHECK(spool_writer_move(&w, SPOOL_STDOUT, p[0], &eof) == 0 && !eof);
+	CHECK(w.dropped == 13);
+	add(&w, SPOOL_STDERR, "kept");
+	CHECK(w.at.size[SPOOL_STDERR] == 4 && w.at.records == 1);
+	close(p[0]), close(p[1]);
+	spool_writer_close(&w);
+}
+
+int
+main(void)
+{
+	struct err e = {0};
+	struct spool_writer w;
+	char command[64];
+
+	CHECK(mkdtemp(dir) != NULL);
+	CHECK(spool_writer_open(&w, "/nonexistent", "a", &e) < 0 && e.text[0]);
+	test_order();
+	test_pipe();
+	test_full();
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	CHECK(system(command) == 0);
+	return CHECK_DONE();
+}
