@@ -97,7 +97,8 @@ on_close(void *arg, const struct err *e)
 	reap_all(e->no ? 1 : 0);
 }
 
-/* Moves the connection away from 0 and 1, where children would inherit or write to it. */
+/* Moves the connection away from 0 and 1, where children would inherit or write to it. What else we
+ * were started with is nobody's here, but would keep its other end open as long as a rank lives. */
 static void
 take_descriptors(int *in, int *out)
 {
@@ -105,6 +106,7 @@ take_descriptors(int *in, int *out)
 	socklen_t len = sizeof(type);
 	bool is_socket = getsockopt(0, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 
+	close_range(3, ~0U, 0);
 	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);

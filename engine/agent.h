@@ -20,9 +20,11 @@ struct zygote {
 	struct warm *warm;
 	struct conn *conn;
 	pid_t pid;
-	bool ready, successor, retired; /* retired: told to quit, waited for */
-	char *paths;                    /* what ages it, each ended by NUL, then an empty one */
-	struct timespec *ages;          /* their mtimes when it was started */
+	uint32_t tag; /* of the Tfork that made it, 0: it was executed */
+	bool ready, successor, spare;
+	bool retired;	       /* told to quit, waited for */
+	char *paths;	       /* what ages it, each ended by NUL, then an empty one */
+	struct timespec *ages; /* their mtimes when it was started */
 	size_t n_paths;
 	TAILQ_ENTRY(zygote) link;
 };
@@ -31,15 +33,17 @@ struct zygote {
 struct warm {
 	uint32_t id;
 	char *python, *cwd, *preload;
-	struct buf env;            /* K=V, each ended by NUL */
-	struct zygote *now, *next; /* now serves; next is a successor, or the one that replaces a stale one */
-	uint32_t tag;              /* of the Twarm that is not answered yet, 0: none */
-	int err_in, err_out;       /* the pipe that its zygotes' stdout and stderr are */
+	struct buf env;		   /* K=V, each ended by NUL */
+	struct zygote *now, *next; /* now serves; next, its successor, will */
+	uint32_t tag;		   /* of the Twarm that is not answered yet, 0: none */
+	int err_in, err_out;	   /* the pipe that its zygotes' stdout and stderr are */
 	struct watch *err_watch;
 	struct buf tail; /* the last they said */
 	struct timer *idle;
 	struct buf phases;
-	bool succeeded; /* a successor was asked for since `now` was started */
+	bool succeeded;	 /* a successor was asked for since `now` was started */
+	unsigned burst;	 /* engines asked for since it was quiet last */
+	unsigned spares; /* processes to be held ready for the next start like the last */
 	TAILQ_ENTRY(warm) link;
 };
 
@@ -57,16 +61,18 @@ struct engine {
 	struct zygote *zygote; /* that was asked to fork it, until it answers */
 	char *name, *dir;
 	struct buf env;
-	struct conn *conn; /* NULL: closed by the engine */
+	struct conn *conn;	    /* NULL: closed by the engine */
 	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1 */
 	struct spool_writer spool;
 	bool spooled;
 	uint64_t err_start; /* size of stderr before this engine */
+
 	struct outlet {
 		struct engine *e;
 		int fd; /* read end, -1: closed */
 		struct watch *watch;
 	} outlet[SPOOL_STREAMS];
+
 	int bell;
 	struct watch *bell_watch;
 	struct page *page;
@@ -75,8 +81,8 @@ struct engine {
 	struct timer *look;    /* at the page again */
 	struct timer *linger;  /* dead: the last frames are awaited */
 	uint64_t told_dropped; /* by Ndropped */
-	int signal;            /* to be sent as soon as there is a process */
-	int status;            /* of wait(2), when ended */
+	int signal;	       /* to be sent as soon as there is a process */
+	int status;	       /* of wait(2), when ended */
 	TAILQ_ENTRY(engine) link;
 };
 
@@ -87,10 +93,12 @@ struct agent {
 	TAILQ_HEAD(engines, engine) engines;
 	TAILQ_HEAD(warms, warm) warms;
 	TAILQ_HEAD(zygotes, zygote) zygotes;
+
 	struct { /* exits of processes that nobody knows yet: a fork's answer may come later */
 		pid_t pid;
 		int status;
 	} strays[64];
+
 	unsigned n_strays;
 };
 
@@ -106,14 +114,19 @@ struct slice agent_text(const char *s);
 void warm_ask(struct msg *m);  /* Twarm */
 void warm_cool(struct msg *m); /* Ncool */
 struct warm *warm_find(uint32_t id);
-/* A zygote that is ready to fork, else NULL: one is on its way, and warm_ready/warm_failed will tell. */
+/* A zygote that is ready to fork (or a spare of it), else NULL: one is on its way, and
+ * warm_ready/warm_failed will tell. */
 struct zygote *warm_zygote(struct warm *w);
 /* Something of a start happened: the successor waits until it is quiet. */
 void warm_busy(struct warm *w);
+/* A spare became an engine: from here on its pid is spawn.c's. */
+void warm_spent(struct zygote *z);
 bool warm_reaped(pid_t pid, int status);
-/* Starts ddip-engine ROLE with w's Python in a session of its own, in w's directory, with these descriptors as
- * 1 and 2 and env (K=V NUL-ended) over ours. The child dies with us. Returns its pid, or -errno. */
-pid_t warm_exec(const struct warm *w, const char *role, int out, int err, const struct buf *env, struct err *e);
+/* Starts ddip-engine ROLE with w's Python in a session of its own, in w's directory, with these
+ * descriptors as 1 and 2 and env (K=V NUL-ended) over ours. The child dies with us. Returns its
+ * pid, or -errno. */
+pid_t warm_exec(
+    const struct warm *w, const char *role, int out, int err, const struct buf *env, struct err *e);
 
 /* spawn.c */
 void spawn_ask(struct msg *m); /* Tspawn */
@@ -134,10 +147,11 @@ void spawn_free(struct engine *e);
 /* env.c: NUL-ended K=V texts, one behind the other. */
 const char *env_get(const struct buf *env, const char *key); /* NULL: not there */
 void env_add(struct buf *env, const char *fmt, ...) PRINTF(2, 3);
-/* The program's own environment, overlaid by env: NULL-ended; the array is the caller's, the texts are not. */
+/* The program's own environment, overlaid by env: NULL-ended; the array is the caller's, the texts
+ * are not. */
 char **env_overlay(const struct buf *env);
-/* What a zygote must not hand to its ranks: their thread counts as w's user set them, or as torchrun would. A key
- * without '=' takes the variable away. */
+/* What a zygote must not hand to its ranks: their thread counts as w's user set them, or as
+ * torchrun would. A key without '=' takes the variable away. */
 void env_add_threads(struct buf *to, const struct warm *w, bool for_zygote);
 
 /* drain.c */

@@ -1,4 +1,4 @@
-"""Views of arrays and tensors: npy, safetensors, pt; and state dicts into modules and optimisers."""
+"""Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimisers."""
 
 import io
 import json
@@ -7,7 +7,7 @@ import sys
 from errno import EBADMSG
 
 from ddip_engine.state import Refusal
-from ddip_engine.view import Export, export_memory, export_written, unsupported
+from ddip_engine.view import export_memory, export_written, unsupported
 
 # safetensors' names of types, and torch's; the last ones exist in newer versions only
 _SAFE_TYPES = {
@@ -51,13 +51,17 @@ def as_array(name, value, view="npy"):
             use = f"NumPy would have to pickle it: read {name}.pkl"
             raise unsupported(name, value, view, use)
         return array, array
-    raise unsupported(name, value, view, f"want an array, a tensor or a number; read {name}.json or {name}.pkl")
+    raise unsupported(
+        name, value, view, f"want an array, a tensor or a number; read {name}.json or {name}.pkl"
+    )
 
 
 def _tensor_as_array(name, tensor, view):
     torch = _torch()
     if hasattr(tensor, "full_tensor"):
-        raise unsupported(name, tensor, view, f"take {name}.full_tensor() or {name}.to_local() in a cell")
+        raise unsupported(
+            name, tensor, view, f"take {name}.full_tensor() or {name}.to_local() in a cell"
+        )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise unsupported(name, tensor, view, f"it is no dense tensor: read {name}.pt")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
@@ -76,7 +80,9 @@ def _npy_header(name, array):
     try:
         npy.write_array_header_1_0(out, fields)
     except UnicodeEncodeError:
-        raise unsupported(name, array, "npy", f"field names beyond Latin-1: read {name}.pkl") from None
+        raise unsupported(
+            name, array, "npy", f"field names beyond Latin-1: read {name}.pkl"
+        ) from None
     except ValueError:  # too long for version 1.0
         out = io.BytesIO()
         npy.write_array_header_2_0(out, fields)
@@ -197,11 +203,16 @@ def _safe_header(name, value, tensors, metadata):
             use = f"{key} is {tensor.dtype}, {tensor.layout}: read {name}.pt"
             raise unsupported(name, value, "safetensors", use)
         if hasattr(tensor, "full_tensor"):
-            raise unsupported(name, value, "safetensors", f"{key} is a DTensor: gather it in a cell")
+            raise unsupported(
+                name, value, "safetensors", f"{key} is a DTensor: gather it in a cell"
+            )
         plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
         size = plain.numel() * plain.element_size()
-        entries[key] = {"dtype": kinds[plain.dtype], "shape": list(plain.shape),
-                        "data_offsets": [at, at + size]}
+        entries[key] = {
+            "dtype": kinds[plain.dtype],
+            "shape": list(plain.shape),
+            "data_offsets": [at, at + size],
+        }
         plains.append(plain)
         at += size
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -221,14 +232,18 @@ def _flatten_optimizer(state):
     return tensors, {"param_groups": json.dumps(state["param_groups"]), "state": json.dumps(rest)}
 
 
-def _unflatten_optimizer(tensors, metadata):
+def _unflatten_optimizer(optimizer, tensors, metadata):
     if "param_groups" not in metadata:
         raise Refusal(EBADMSG, "no optimizer's state: its metadata has no param_groups")
     state = {int(k): dict(v) for k, v in json.loads(metadata.get("state", "{}")).items()}
     for key, tensor in tensors.items():
         _, param, field = key.split(".", 2)
         state.setdefault(int(param), {})[field] = tensor
-    return {"state": state, "param_groups": json.loads(metadata["param_groups"])}
+    groups = json.loads(metadata["param_groups"])
+    for group, held in zip(groups, optimizer.param_groups, strict=False):
+        tuples = [key for key in group if isinstance(held.get(key), tuple)]
+        group.update({key: tuple(group[key]) for key in tuples})  # JSON made lists of them
+    return {"state": state, "param_groups": groups}
 
 
 def import_safetensors(name, data, old):
@@ -239,7 +254,7 @@ def import_safetensors(name, data, old):
     try:
         tensors, metadata = _parse_safetensors(torch, data.data())
         if isinstance(old, torch.optim.Optimizer):
-            return _unflatten_optimizer(tensors, metadata)
+            return _unflatten_optimizer(old, tensors, metadata)
     except (ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as e:
         raise Refusal(EBADMSG, f"not safetensors: {type(e).__name__}: {e}") from e
     if list(tensors) == [name] and not holds_state(old):

@@ -71,9 +71,7 @@ def main(role):
 
 
 def _zygote(phases):
-    """Serves forks. Returns (kind, env) in a child that is to be something; (None, {}) at the end."""
-    from ddip_engine import shell
-
+    """Serves forks. Returns (kind, env) in a child that is an engine; (None, {}) at the end."""
     _import_all(phases, _FIRST)
     _prepare(phases)
     while True:
@@ -86,8 +84,7 @@ def _zygote(phases):
             return kind, env
         phases = _Phases()
         _import_all(phases, _LATER)
-        if shell.available():
-            phases.measure("traceback_ms", shell.warm)
+        _warm_shell(phases)
         for name in os.environ.get("DDIP_PRELOAD", "").split():
             _preload(phases, name)
 
@@ -114,6 +111,13 @@ def _prepare(phases):
     dist.install()
     if "IPython" in sys.modules:
         phases.measure("ipython_shell_ms", shell.make)
+
+
+def _warm_shell(phases):
+    from ddip_engine import shell
+
+    if shell.available():
+        phases.measure("traceback_ms", shell.warm)
 
 
 def _freeze():
@@ -143,8 +147,11 @@ def _become_rank(env, phases):
 def _serve_store(env):
     """The TCPStore of a group, in a process that runs no user code. Lives until told to end."""
     os.environ.update(env)
-    from torch.distributed import TCPStore
-
+    try:
+        from torch.distributed import TCPStore
+    except ImportError:
+        _ddip.notify("Nborn", os.getpid(), 0, "")  # no torch, no store: the ranks do without
+        _wait_for_the_end()
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -157,6 +164,12 @@ def _serve_store(env):
     )
     spent = (time.monotonic() - started) * 1000
     _ddip.notify("Nborn", os.getpid(), store.port, f"store_ms {spent:.0f}\n")
+    _wait_for_the_end()
+    del store
+
+
+def _wait_for_the_end():
+    """Serves nothing until told to end, and ends."""
     while (message := _ddip.next()) is not None:
         kind, tag, fd, *_ = message
         if fd >= 0:

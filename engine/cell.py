@@ -4,6 +4,7 @@ Tracebacks are cut here, sources remembered, coroutines run; the runners are pla
 """
 
 import asyncio
+import io
 import linecache
 import os
 import re
@@ -63,14 +64,19 @@ def trim(error, file):
         if not state.is_engine_frame(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next
-    for this, following in zip(kept, kept[1:] + [None]):
+    following = None
+    for this in reversed(kept):
         this.tb_next = following
-    error.__traceback__ = kept[0] if kept else None
+        following = this
+    error.__traceback__ = following
 
 
 def remember_source(name, source):
     """Lets tracebacks and inspect.getsource find the lines of a cell."""
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    lines = io.StringIO(source, newline=None).readlines()
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"  # carets are placed by it
+    linecache.cache[name] = (len(source), None, lines, name)
 
 
 def describe(error):

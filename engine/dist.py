@@ -13,17 +13,18 @@ import os
 import sys
 import time
 from datetime import timedelta
+from errno import EOPNOTSUPP
 
 import _ddip
 from ddip_engine import state
 
-_COLLECTIVES = (
-    "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single "
-    "all_reduce all_reduce_coalesced all_to_all all_to_all_single barrier broadcast "
-    "broadcast_object_list gather gather_object monitored_barrier new_group recv "
-    "recv_object_list reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter "
-    "scatter_object_list send send_object_list split_group _all_gather_base _reduce_scatter_base"
-).split()
+_COLLECTIVES = """
+    all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single
+    all_reduce all_reduce_coalesced all_to_all all_to_all_single barrier broadcast
+    broadcast_object_list gather gather_object monitored_barrier new_group recv recv_object_list
+    reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list
+    send send_object_list split_group _all_gather_base _reduce_scatter_base
+""".split()  # noqa: SIM905
 _CONNECT_S = 60  # to the store, which is there before any rank
 _GRAVE_S = 0.25  # a group's threads are idle this long after its destruction
 _GRAVES_MAX = 32  # each keeps threads and sockets
@@ -158,9 +159,7 @@ def _store_for(host, port, rank, size, timeout, tag):
         prefix = f"{state.generation}.{state.cell}.{_inits[tag]}{tag}"
         return api.PrefixStore(prefix, _client())
     hosts = rank == 0 and (host, port) != _endpoint
-    return api.TCPStore(
-        host, port, size, is_master=hosts, timeout=timeout, multi_tenant=True
-    )
+    return api.TCPStore(host, port, size, is_master=hosts, timeout=timeout, multi_tenant=True)
 
 
 def _numbers(url):
@@ -194,8 +193,11 @@ def _env_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
 def _tcp_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
     """The handler of tcp://, see torch.distributed.rendezvous."""
     parsed, rank, size = _numbers(url)
-    for value, what in ((parsed.port, "port number"), (rank, "rank parameter"),
-                        (size, "world size parameter")):
+    for value, what in (
+        (parsed.port, "port number"),
+        (rank, "rank parameter"),
+        (size, "world size parameter"),
+    ):
         if value is None:
             raise ValueError(
                 "Error initializing torch.distributed using tcp:// rendezvous: " + what + " missing"
@@ -317,6 +319,9 @@ def start(backend, address, port):
     """The default group of a new rank. backend "none": only what a later init by the user needs."""
     global _backend, _endpoint
     _backend, _endpoint = backend, (address, port)
+    if c10d is None and backend not in ("auto", "none"):
+        text = f"backend {backend}: {sys.executable} has no torch.distributed"
+        raise state.Refusal(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(state.local_rank % torch.cuda.device_count())
@@ -326,8 +331,13 @@ def start(backend, address, port):
 def make_default():
     """Makes the engine's default group, if it is to have one; waits for the other ranks."""
     global _claimed, _foreign
-    if _backend == "none" or c10d is None:
+    if _backend == "none" or (c10d is None and _backend == "auto"):
         return
+    if c10d is None:
+        raise ModuleNotFoundError(
+            f"backend {_backend} needs torch, which {sys.executable} cannot import: "
+            "set `python` to one that can, or `backend none`"
+        )
     with _hook_kept():
         _real_init(_choose(_backend), "env://", rank=state.rank, world_size=state.size)
     _claimed, _foreign = None, False
@@ -400,7 +410,7 @@ def _loops_busy():
 
 
 def _in_child():
-    """A forked child must not use its parent's sockets, and has no group unless its user made one."""
+    """A forked child must not use its parent's sockets; a group it has only of its user."""
     global _store
     _graves.append((0.0, _store))  # closing is harmless, but its lock may be held
     _store = None
@@ -408,7 +418,14 @@ def _in_child():
         _graves.extend((0.0, pg) for pg in c10d._world.pg_map)
         c10d._update_default_pg(None)
         c10d._unregister_all_process_groups()
-        for table in ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag",
-                      "tags_to_pg", "pg_coalesce_state"):
+        for table in (
+            "pg_map",
+            "pg_names",
+            "pg_group_ranks",
+            "pg_backend_config",
+            "pg_to_tag",
+            "tags_to_pg",
+            "pg_coalesce_state",
+        ):
             getattr(c10d._world, table).clear()
         c10d._world.group_count = 0

@@ -1,7 +1,7 @@
 /*
- * What engines print, on its way to the spools: the shared page (Python's own prints) and three pipes (C code
- * and child processes). The page is always looked at before the pipes: a rank writes to the page only while its
- * pipes are empty, so what is in a pipe is younger.
+ * What engines print, on its way to the spools: the shared page (Python's own prints) and three
+ * pipes (C code and child processes). The page is always looked at before the pipes: a rank writes
+ * to the page only while its pipes are empty, so what is in a pipe is younger.
  */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -20,7 +20,8 @@ enum { PIPE_SIZE = 1 << 20 };
 
 static void page_watch(void *arg);
 
-/* Where the bytes at e->head end that are of one kind, at most at tail. Passes switches that are reached. */
+/* Where the bytes at e->head end that are of one kind, at most at tail. Passes switches that are
+ * reached. */
 static uint64_t
 same_kind_until(struct engine *e, uint64_t tail)
 {
@@ -138,7 +139,8 @@ on_outlet(void *arg, uint32_t events)
 	tell_dropped(o->e);
 }
 
-/* While bytes keep coming we look by the clock: a rank that prints a lot then never makes a system call. */
+/* While bytes keep coming we look by the clock: a rank that prints a lot then never makes a system
+ * call. */
 static void
 page_watch(void *arg)
 {

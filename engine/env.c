@@ -1,4 +1,5 @@
-/* Environments of zygotes and ranks: what the daemon had, what the group's settings say, what we need. */
+/* Environments of zygotes and ranks: what the daemon had, what the group's settings say, what we
+ * need. */
 #define _GNU_SOURCE
 #include "agent.h"
 #include <stdlib.h>

@@ -57,11 +57,15 @@ def _wrappers():
 def _heal(wrapper, name):
     """Gives a wrapper the new default group and a new reducer, without any collective."""
     if wrapper.process_group.group_desc != "default_pg":
-        return [f"{name}: DistributedDataParallel on a group of its own, which is gone: "
-                "make the group again and wrap the model again\n"]
+        return [
+            f"{name}: DistributedDataParallel on a group of its own, which is gone: "
+            "make the group again and wrap the model again\n"
+        ]
     if dist.c10d.GroupMember.WORLD is None:
-        return [f"{name}: DistributedDataParallel without a process group: "
-                "call init_process_group() and wrap the model again\n"]
+        return [
+            f"{name}: DistributedDataParallel without a process group: "
+            "call init_process_group() and wrap the model again\n"
+        ]
     hooks = list(getattr(wrapper, "_comm_hooks", ()))
     try:
         wrapper.process_group = dist.c10d._get_default_group()
@@ -70,8 +74,10 @@ def _heal(wrapper, name):
         for hook, hook_state in hooks:
             wrapper.register_comm_hook(hook_state, hook)
     except Exception as e:  # torch's internals may refuse for reasons of the model's
-        return [f"{name}: could not be made whole ({type(e).__name__}: {e}): "
-                f"wrap it again: {name} = DistributedDataParallel({name}.module)\n"]
+        return [
+            f"{name}: could not be made whole ({type(e).__name__}: {e}): "
+            f"wrap it again: {name} = DistributedDataParallel({name}.module)\n"
+        ]
     return []
 
 

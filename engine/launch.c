@@ -1,7 +1,8 @@
 /*
- * Which Python: the user's, as it is. An interpreter that is a thin program over libpythonX.Y.so is replaced by
- * us (dlopen of that library, then Py_BytesMain with its own argv[0], which is what finds a virtual
- * environment); a static one is executed, because it is faster than its distribution's shared library.
+ * Which Python: the user's, as it is. An interpreter that is a thin program over libpythonX.Y.so is
+ * replaced by us (dlopen of that library, then Py_BytesMain with its own argv[0], which is what
+ * finds a virtual environment); a static one is executed, because it is faster than its
+ * distribution's shared library.
  */
 #define _GNU_SOURCE
 #include "launch.h"
@@ -20,16 +21,17 @@
 #include <unistd.h>
 
 /* The shared object is a module only by its own loader: it lies in no directory of sys.path. */
-#define BOOT \
-	"import importlib.machinery as m, importlib.util as u, os, sys\n" \
-	"p = os.environ['DDIP_ENGINE_SO']\n" \
-	"s = u.spec_from_file_location('_ddip', p, loader=m.ExtensionFileLoader('_ddip', p))\n" \
-	"d = u.module_from_spec(s); sys.modules['_ddip'] = d; s.loader.exec_module(d)\n" \
+#define BOOT                                                                                       \
+	"import importlib.machinery as m, importlib.util as u, os, sys\n"                          \
+	"p = os.environ['DDIP_ENGINE_SO']\n"                                                       \
+	"s = u.spec_from_file_location('_ddip', p, loader=m.ExtensionFileLoader('_ddip', p))\n"    \
+	"d = u.module_from_spec(s); sys.modules['_ddip'] = d; s.loader.exec_module(d)\n"           \
 	"del m, u, p, s; d.boot('%s')\n"
 
 typedef int main_fn(int argc, char **argv);
 
-/* The file that a program name means, by PATH where it has no slash. NULL: none. Owned by the caller. */
+/* The file that a program name means, by PATH where it has no slash. NULL: none. Owned by the
+ * caller. */
 static char *
 find_program(const char *name)
 {
@@ -85,7 +87,7 @@ struct image {
 
 /* Where the loaded address is in the file; NULL: nowhere. */
 static const char *
-at_address(struct image im, const ElfW(Ehdr) *eh, uint64_t address)
+at_address(struct image im, const ElfW(Ehdr) * eh, uint64_t address)
 {
 	const ElfW(Phdr) *ph = (const void *)(im.p + eh->e_phoff);
 
@@ -152,7 +154,8 @@ open_in(const char *dir, const char *name)
 	return lib;
 }
 
-/* Opens the library as the interpreter itself would: its run path, ../lib beside it, the system's places. */
+/* Opens the library as the interpreter itself would: its run path, ../lib beside it, the system's
+ * places. */
 static void *
 open_libpython(const char *name, const char *runpath, const char *real)
 {
@@ -224,7 +227,8 @@ launch_python(const char *python, const char *role)
 	main_fn *shared;
 
 	if (!program) {
-		note("there is no Python at '%s': set python to an interpreter that can be run", python);
+		note("there is no Python at '%s': set python to an interpreter that can be run",
+		    python);
 		return 127;
 	}
 	name_shared_object();

@@ -1,7 +1,7 @@
 /*
- * ddip-engine: the program that a host runs for ddipfs. By its first argument it is the agent, or starts a
- * Python that becomes a zygote or a rank. What each does is in agent.c and, in Python's process, zygote.c and
- * rank.c.
+ * ddip-engine: the program that a host runs for ddipfs. By its first argument it is the agent, or
+ * starts a Python that becomes a zygote or a rank. What each does is in agent.c and, in Python's
+ * process, zygote.c and rank.c.
  */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -43,7 +43,8 @@ static const struct mode {
 	const char *help;
 } modes[] = {
     {"--agent", NULL, run_agent, "serve a ddipfs daemon on standard input and output"},
-    {"--zygote", "PYTHON", run_zygote, "load PYTHON and torch, and fork ranks (started by an agent)"},
+    {"--zygote", "PYTHON", run_zygote,
+	"load PYTHON and torch, and fork ranks (started by an agent)"},
     {"--rank", "PYTHON", run_rank, "load PYTHON and run cells (started by an agent)"},
     {"--version", NULL, run_version, "print the version and the wire's"},
     {"--help", NULL, run_help, "print this"},
@@ -77,7 +78,8 @@ main(int argc, char **argv)
 		if (!strcmp(argv[1], modes[i].option) && argc == 2 + (modes[i].argument != NULL))
 			return modes[i].run(argv + 2);
 	if (argc > 1)
-		fprintf(stderr, "ddip-engine: '%s' is no option, or its argument is wrong\n", argv[1]);
+		fprintf(
+		    stderr, "ddip-engine: '%s' is no option, or its argument is wrong\n", argv[1]);
 	usage(stderr);
 	return 2;
 }

@@ -1,7 +1,8 @@
 /*
- * The rank's side of the page. The hot path, a loop of prints, makes no system call: it copies, publishes the new
- * tail, and the agent looks every few milliseconds while there is something. The first writes after each look
- * also make sure that what C code or a child process wrote to a pipe before is taken first.
+ * The rank's side of the page. The hot path, a loop of prints, makes no system call: it copies,
+ * publishes the new tail, and the agent looks every few milliseconds while there is something. The
+ * first writes after each look also make sure that what C code or a child process wrote to a pipe
+ * before is taken first.
  */
 #define _GNU_SOURCE
 #include "out.h"
@@ -23,14 +24,14 @@ static const uint64_t PATIENCE = 1000000000; /* ns: for pipes that do not get em
 static struct {
 	struct page *page; /* NULL: write directly */
 	int bell;
-	uint32_t kind;             /* of the last byte */
-	uint32_t epoch, writes;    /* writes since the agent looked last */
-	dev_t dev[2];              /* what descriptors 1 and 2 were at the start */
+	uint32_t kind;		/* of the last byte */
+	uint32_t epoch, writes; /* writes since the agent looked last */
+	dev_t dev[2];		/* what descriptors 1 and 2 were at the start */
 	ino_t ino[2];
-	bool waits;                /* for pipes to be empty */
+	bool waits; /* for pipes to be empty */
 	uint64_t since;
-	uint32_t drained[2];       /* as it was when the wait began */
-	uint32_t seen;             /* epoch to sleep on */
+	uint32_t drained[2]; /* as it was when the wait began */
+	uint32_t seen;	     /* epoch to sleep on */
 } own;
 
 int
@@ -127,9 +128,11 @@ out_flush(void)
 {
 	struct page *p = own.page;
 
-	if (!p)
+	if (!p || atomic_load_explicit(&p->head, memory_order_relaxed) ==
+		      atomic_load_explicit(&p->tail, memory_order_relaxed))
 		return;
-	/* tail before watching, as the agent stores watching before it loads tail: one of us sees the other */
+	/* tail before watching, as the agent stores watching before it loads tail: one of us sees
+	 * the other */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load_explicit(&p->watching, memory_order_relaxed)) {
 		atomic_store(&p->watching, 1);

@@ -1,10 +1,11 @@
 /*
- * The page that a rank shares with its agent (a memfd): the bytes that Python printed, on their way.
+ * The page that a rank shares with its agent (a memfd): the bytes that Python printed, on their
+ * way.
  *
- * One ring for all kinds (stdout, stderr, display), so that their order needs no care: `switches` tells from
- * which position on the bytes are of which kind. The rank writes tail, the agent head. A byte before tail is
- * the agent's, whatever becomes of the rank: a SIGKILL neither loses nor doubles one. The agent does not trust
- * what it reads here: user code could scribble on it.
+ * One ring for all kinds (stdout, stderr, display), so that their order needs no care: `switches`
+ * tells from which position on the bytes are of which kind. The rank writes tail, the agent head. A
+ * byte before tail is the agent's, whatever becomes of the rank: a SIGKILL neither loses nor
+ * doubles one. The agent does not trust what it reads here: user code could scribble on it.
  */
 #ifndef PAGE_H
 #define PAGE_H
@@ -14,7 +15,8 @@
 
 enum { PAGE_KINDS = 3, PAGE_RING = 256 << 10, PAGE_SWITCHES = 1024, PAGE_POLL_MS = 2 };
 
-/* How an engine process finds what the agent gave it, when it was exec'ed (env, decimal numbers). */
+/* How an engine process finds what the agent gave it, when it was exec'ed (env, decimal numbers).
+ */
 #define ENGINE_ENV_CTL "DDIP_FD_CTL"
 #define ENGINE_ENV_BELL "DDIP_FD_BELL"
 #define ENGINE_ENV_PAGE "DDIP_FD_PAGE"
@@ -24,10 +26,18 @@ enum { PAGE_KINDS = 3, PAGE_RING = 256 << 10, PAGE_SWITCHES = 1024, PAGE_POLL_MS
 #define ENGINE_ENV_NAME "DDIP_NAME"
 
 /* Which descriptor an Nfd brings, before Tfork (which brings the control socket itself). */
-enum engine_fd { ENGINE_FD_OUT, ENGINE_FD_ERR, ENGINE_FD_DISPLAY, ENGINE_FD_PAGE, ENGINE_FD_BELL, ENGINE_FDS };
+enum engine_fd {
+	ENGINE_FD_OUT,
+	ENGINE_FD_ERR,
+	ENGINE_FD_DISPLAY,
+	ENGINE_FD_PAGE,
+	ENGINE_FD_BELL,
+	ENGINE_FDS
+};
 
-/* Tfork kinds beside ENGINE_RANK and ENGINE_STORE. */
-enum { ENGINE_SUCCESSOR = 2 };
+/* Tfork kinds beside ENGINE_RANK and ENGINE_STORE: a zygote that takes over, and a process that
+ * becomes, later and without a fork, what the next Tfork on its own socket says. */
+enum { ENGINE_SUCCESSOR = 2, ENGINE_SPARE };
 
 struct page_switch {
 	_Atomic uint64_t position;
@@ -38,15 +48,16 @@ struct page {
 	/* The agent's words. */
 	_Alignas(64) _Atomic uint64_t head; /* bytes before it are in the spool */
 	_Atomic uint32_t switch_head;
-	_Atomic uint32_t epoch;      /* one more at each look: a futex for who waits */
-	_Atomic uint32_t drained[PAGE_KINDS]; /* one more each time that stream's pipe was seen empty */
+	_Atomic uint32_t epoch; /* one more at each look: a futex for who waits */
+	/* One more each time that stream's pipe was seen empty. */
+	_Atomic uint32_t drained[PAGE_KINDS];
 	/* The rank's words. */
 	_Alignas(64) _Atomic uint64_t tail;
 	_Atomic uint32_t switch_tail;
-	/* Both. */
-	_Alignas(64) _Atomic uint32_t watching; /* the agent looks again by itself: no need to ring */
-	_Atomic uint32_t urgent;                /* rung because little room is left */
-	_Atomic uint32_t waiting;               /* a thread of the rank sleeps on epoch */
+	/* Both. watching: the agent looks again by itself, no need to ring. urgent: rung because
+	 * little room is left. waiting: a thread of the rank sleeps on epoch. */
+	_Alignas(64) _Atomic uint32_t watching;
+	_Atomic uint32_t urgent, waiting;
 	struct page_switch switches[PAGE_SWITCHES];
 	_Alignas(4096) char ring[PAGE_RING];
 };

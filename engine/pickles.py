@@ -62,8 +62,11 @@ def _reduce_tensor(value):
     if value.requires_grad:
         return torch.Tensor.requires_grad_, (value.detach(),)
     plain = value.cpu().resolve_conj().resolve_neg()
-    if plain.numel() and not (plain.is_contiguous() or plain.mT.is_contiguous()
-                              if plain.ndim >= 2 else plain.is_contiguous()):
+    if plain.numel() and not (
+        plain.is_contiguous() or plain.mT.is_contiguous()
+        if plain.ndim >= 2
+        else plain.is_contiguous()
+    ):
         plain = plain.contiguous()
     try:
         return torch.from_numpy, (plain.numpy(),)
@@ -120,7 +123,9 @@ def _unpicklable(name, value, view, error):
     if isinstance(error, Refusal):
         return error
     where = _culprit(value, name, 4)
-    return unsupported(name, value, view, f"{where} cannot be pickled ({type(error).__name__}: {error})")
+    return unsupported(
+        name, value, view, f"{where} cannot be pickled ({type(error).__name__}: {error})"
+    )
 
 
 def _culprit(value, path, depth):

@@ -5,9 +5,13 @@ The last expression's value is the result, `await` works at top level; there are
 
 import ast
 import inspect
+import linecache
+import re
 
 from ddip_engine import cell as cells
 from ddip_engine import state, streams
+
+_MAGIC = re.compile(r"\s*[%!?]|.*\?\s*$|\s*\w+\s*=\s*[%!]")
 
 
 def run_cell(cell):
@@ -16,6 +20,8 @@ def run_cell(cell):
     try:
         steps = _compile(cell)
     except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as e:
+        e.__traceback__ = None  # all of it is this file's
+        _explain(e, cell)
         streams.display("error", **cells.describe(e))
         return cells.Ended(e, syntax=True)
     value = None
@@ -31,6 +37,15 @@ def run_cell(cell):
     if value is None:
         return cells.Ended()
     return cells.Ended(value=_show(value, cell))
+
+
+def _explain(error, cell):
+    """Gives a SyntaxError the line that compiling a tree leaves out, and names magics."""
+    if not isinstance(error, SyntaxError) or not error.lineno:
+        return
+    error.text = error.text or linecache.getline(cell.file, error.lineno)
+    if error.text and _MAGIC.match(error.text):
+        error.msg += " (magics and shell commands need IPython, which this Python does not have)"
 
 
 def _compile(cell):

@@ -23,8 +23,7 @@ take(struct rank_queue *q)
 		if (rank_queue_try(q, &it)) {
 			r = 1;
 		} else {
-			Py_BEGIN_ALLOW_THREADS
-			r = rank_queue_take(q, &it);
+			Py_BEGIN_ALLOW_THREADS r = rank_queue_take(q, &it);
 			Py_END_ALLOW_THREADS
 		}
 		if (r == 0)
@@ -70,11 +69,8 @@ py_serve(PyObject *module, PyObject *unused)
 
 		if (rank_forked())
 			Py_RETURN_NONE;
-		Py_BEGIN_ALLOW_THREADS
-		r = rank_queue_take(&rank_service, &it);
-		Py_END_ALLOW_THREADS
-		if (r == 0)
-			Py_RETURN_NONE;
+		Py_BEGIN_ALLOW_THREADS r = rank_queue_take(&rank_service, &it);
+		Py_END_ALLOW_THREADS if (r == 0) Py_RETURN_NONE;
 		if (r < 0)
 			continue;
 		if (it->m.type != Nfree)
@@ -96,7 +92,8 @@ number_at(PyObject *args, Py_ssize_t i, uint64_t max, uint64_t *v)
 		return false;
 	if (*v <= max)
 		return true;
-	PyErr_Format(PyExc_ValueError, "argument %zd: want 0..%llu", i + 1, (unsigned long long)max);
+	PyErr_Format(
+	    PyExc_ValueError, "argument %zd: want 0..%llu", i + 1, (unsigned long long)max);
 	return false;
 }
 
@@ -142,7 +139,8 @@ py_error(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "IIO|O:error", &tag, &no, &text, &trace))
 		return NULL;
 	type = PyUnicode_FromString("Rerror");
-	fields = trace ? Py_BuildValue("(IOO)", no, text, trace) : Py_BuildValue("(IOs)", no, text, "");
+	fields =
+	    trace ? Py_BuildValue("(IOO)", no, text, trace) : Py_BuildValue("(IOs)", no, text, "");
 	sent = type && fields && py_message_send(type, tag, -1, fields, 0);
 	Py_XDECREF(type);
 	Py_XDECREF(fields);
@@ -208,8 +206,7 @@ py_stdin_read(PyObject *module, PyObject *unused)
 	if (waits && !tell_waits(true))
 		return NULL;
 	do {
-		Py_BEGIN_ALLOW_THREADS
-		r = rank_stdin_take(&b);
+		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b);
 		Py_END_ALLOW_THREADS
 	} while (r < 0 && PyErr_CheckSignals() == 0);
 	if (r >= 0)
@@ -226,7 +223,8 @@ py_stdin_read(PyObject *module, PyObject *unused)
 	return bytes;
 }
 
-/* The I/O thread reads the name at any time, so none is ever freed; programs use a few, again and again. */
+/* The I/O thread reads the name at any time, so none is ever freed; programs use a few, again and
+ * again. */
 static PyObject *
 py_collective(PyObject *module, PyObject *name)
 {
@@ -234,6 +232,7 @@ py_collective(PyObject *module, PyObject *name)
 		PyObject *object;
 		const char *text;
 	} known[64];
+
 	static size_t n;
 	const char *text;
 

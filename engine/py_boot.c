@@ -1,4 +1,5 @@
-/* The first steps in the interpreter: what the agent gave, the importer of `ddip_engine`, and births by fork. */
+/* The first steps in the interpreter: what the agent gave, the importer of `ddip_engine`, and
+ * births by fork. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py.h"
@@ -15,13 +16,14 @@ struct embedded {
 };
 extern const struct embedded embedded_sources[];
 
-/* Finds the embedded modules; DDIP_ENGINE_PY names a directory to take them from instead. Their text is there for
- * tracebacks. */
+/* Finds the embedded modules; DDIP_ENGINE_PY names a directory to take them from instead. Their
+ * text is there for tracebacks. */
 static const char importer[] =
     "import importlib.abc, importlib.util, os, sys\n"
     "class Embedded(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):\n"
     "    def find_spec(self, name, path=None, target=None):\n"
-    "        if name == 'ddip_engine' or name.startswith('ddip_engine.') and name[12:] in sources:\n"
+    "        if name == 'ddip_engine' or name.startswith('ddip_engine.') and name[12:] in "
+    "sources:\n"
     "            return importlib.util.spec_from_loader(name, self, origin='<' + name + '>')\n"
     "    def is_package(self, name):\n"
     "        return name == 'ddip_engine'\n"
@@ -129,7 +131,8 @@ py_boot(PyObject *module, PyObject *role)
 	names = PyDict_New();
 	code = Py_CompileString(importer, "<ddip_engine importer>", Py_file_input);
 	if (names && code && give(names, "sources", source_table()) &&
-	    give(names, "hidden", hidden_names()) && give(names, "role", PyUnicode_FromString(text)) &&
+	    give(names, "hidden", hidden_names()) &&
+	    give(names, "role", PyUnicode_FromString(text)) &&
 	    give(names, "__builtins__", PyImport_ImportModule("builtins")))
 		result = PyEval_EvalCode(code, names, names);
 	Py_XDECREF(names);
@@ -166,7 +169,8 @@ apply(PyObject *environ_, PyObject *dict, const char *line)
 	bool ok = false;
 
 	if (key && value) {
-		ok = PyObject_SetItem(environ_, key, value) == 0 && PyDict_SetItem(dict, key, value) == 0;
+		ok = PyObject_SetItem(environ_, key, value) == 0 &&
+		     PyDict_SetItem(dict, key, value) == 0;
 	} else if (key && !eq) {
 		r = PyObject_CallMethod(environ_, "pop", "OO", key, Py_None);
 		ok = r != NULL;

@@ -11,6 +11,7 @@ static const struct row {
 	int type;
 	const char *name, *format, *fields;
 } rows[] = {
+
 #define X(name, type, format, fields) {type, #name, format, fields},
     WIRE_MESSAGES(X)
 #undef X
@@ -141,8 +142,8 @@ add_field(struct buf *b, char format, PyObject *o)
 		if (PyErr_Occurred())
 			return false;
 		if (size < 8 && v >> (8 * size)) {
-			PyErr_Format(PyExc_OverflowError, "a field of %zu bytes can't hold %llu", size,
-			    (unsigned long long)v);
+			PyErr_Format(PyExc_OverflowError, "a field of %zu bytes can't hold %llu",
+			    size, (unsigned long long)v);
 			return false;
 		}
 		put(b, v, size);
@@ -157,9 +158,10 @@ add_field(struct buf *b, char format, PyObject *o)
 	if (n <= WIRE_MAX) /* else the whole is refused for its length */
 		buf_add(b, p, (size_t)n);
 	Py_DECREF(bytes);
-	return n <= WIRE_MAX || (PyErr_Format(PyExc_OverflowError,
-				     "%zd bytes do not go into one message (at most %d)", n, WIRE_MAX),
-				    false);
+	return n <= WIRE_MAX ||
+	       (PyErr_Format(PyExc_OverflowError,
+		    "%zd bytes do not go into one message (at most %d)", n, WIRE_MAX),
+		   false);
 }
 
 static bool

@@ -25,8 +25,7 @@ write_direct(struct out *o, const char *p, size_t n, bool all)
 
 	out_direct(o, p, n, all, &now);
 	if (now.n) {
-		Py_BEGIN_ALLOW_THREADS
-		r = write_all(o->fd, now.p, now.n);
+		Py_BEGIN_ALLOW_THREADS r = write_all(o->fd, now.p, now.n);
 		Py_END_ALLOW_THREADS
 	}
 	buf_free(&now);
@@ -37,7 +36,8 @@ write_direct(struct out *o, const char *p, size_t n, bool all)
 	return false;
 }
 
-/* All of it to the agent, or to the descriptor where that is not the agent's. False: an exception is set. */
+/* All of it to the agent, or to the descriptor where that is not the agent's. False: an exception
+ * is set. */
 static bool
 put_all(struct out *o, const char *p, size_t n)
 {
@@ -50,11 +50,8 @@ put_all(struct out *o, const char *p, size_t n)
 		n -= (size_t)done;
 		if (done > 0)
 			continue;
-		Py_BEGIN_ALLOW_THREADS
-		out_wait();
-		Py_END_ALLOW_THREADS
-		if (PyErr_CheckSignals() < 0)
-			return false;
+		Py_BEGIN_ALLOW_THREADS out_wait();
+		Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return false;
 	}
 	return true;
 }
@@ -130,7 +127,8 @@ out_type_init(PyObject *self, PyObject *args, PyObject *kwargs)
 	if (!PyArg_ParseTuple(args, "ii:Out", &fd, &kind))
 		return -1;
 	if (kind < 0 || kind > 2) {
-		PyErr_Format(PyExc_ValueError, "kind: want 0 stdout, 1 stderr or 2 display, not %d", kind);
+		PyErr_Format(
+		    PyExc_ValueError, "kind: want 0 stdout, 1 stderr or 2 display, not %d", kind);
 		return -1;
 	}
 	o->fd = kind == 2 && fd < 0 ? rank_display() : fd;
@@ -154,9 +152,8 @@ py_out_add(PyObject *module)
 	    {Py_tp_doc, (void *)(uintptr_t) "Out(fd, kind): text on its way to the agent"},
 	    {0, NULL},
 	};
-	static PyType_Spec spec = {.name = "_ddip.Out",
-	    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-	    .slots = slots};
+	static PyType_Spec spec = {
+	    .name = "_ddip.Out", .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = slots};
 	PyObject *io = PyImport_ImportModule("_io"), *base = NULL, *size = NULL, *bases = NULL;
 	PyObject *type = NULL;
 	bool ok = false;

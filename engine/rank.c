@@ -1,4 +1,5 @@
-/* The I/O thread of a rank: its messages, its start, what a fork of user code leaves behind, its end. */
+/* The I/O thread of a rank: its messages, its start, what a fork of user code leaves behind, its
+ * end. */
 #define _GNU_SOURCE
 #include "rank.h"
 #include "out.h"
@@ -45,14 +46,14 @@ rank_die(void)
 }
 
 /* Packs and sends a message of the I/O thread's own. */
-#define say(type, tag, ...) \
-	do { \
-		struct buf b_ = {0}; \
-		struct msg m_; \
-		wire_pack(&b_, type, 0, 0, tag, ##__VA_ARGS__); \
-		if (wire_frame(b_.p, b_.n, &m_, NULL) > 0) \
-			rank_link_send(&m_); \
-		buf_free(&b_); \
+#define say(type, tag, ...)                                                                        \
+	do {                                                                                       \
+		struct buf b_ = {0};                                                               \
+		struct msg m_;                                                                     \
+		wire_pack(&b_, type, 0, 0, tag, ##__VA_ARGS__);                                    \
+		if (wire_frame(b_.p, b_.n, &m_, NULL) > 0)                                         \
+			rank_link_send(&m_);                                                       \
+		buf_free(&b_);                                                                     \
 	} while (0)
 
 static void
@@ -220,7 +221,8 @@ kick(void)
 		return;
 }
 
-/* We become the agent's child when the process between us has ended; from then on we die with the agent. */
+/* We become the agent's child when the process between us has ended; from then on we die with the
+ * agent. */
 static void
 be_adopted(void *arg)
 {
@@ -304,7 +306,8 @@ allow_daemon(void)
 {
 	const char *pid = getenv("DDIP_DAEMON_PID");
 
-	if (pid && atoi(pid) > 0 && prctl(PR_SET_PTRACER, atoi(pid), 0, 0, 0) < 0 && errno != EINVAL)
+	if (pid && atoi(pid) > 0 && prctl(PR_SET_PTRACER, atoi(pid), 0, 0, 0) < 0 &&
+	    errno != EINVAL)
 		note("PR_SET_PTRACER: %s", strerrordesc_np(errno));
 }
 

@@ -1,6 +1,6 @@
 /*
- * A rank's C half. One I/O thread, with all signals blocked, owns the control socket and never takes the GIL, so
- * that it answers whatever Python does.
+ * A rank's C half. One I/O thread, with all signals blocked, owns the control socket and never
+ * takes the GIL, so that it answers whatever Python does.
  *
  *   rank.c        the I/O thread: one row per message; start, fork of user code, end
  *   rank_link.c   sending, from any thread
@@ -8,7 +8,8 @@
  *   rank_cell.c   which cell runs, and whom an interrupt is for
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_stdin.c  what input() reads
- *   rank_free.c   freeing a rank that is stuck in a collective; stacks
+ *   rank_free.c   freeing a rank that is stuck in a collective
+ *   rank_stack.c  where Python is
  */
 #ifndef RANK_H
 #define RANK_H
@@ -95,10 +96,12 @@ extern _Atomic(const char *) rank_collective; /* that the main thread is in; NUL
 void rank_free_sockets(bool always);
 /* The port of the store, from the text of an environment (K=V, NUL-ended). */
 void rank_free_env(struct slice env);
+
+/* rank_stack.c */
 int rank_stack_signal(void);
 int rank_stack_fd(void);
 void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
-void rank_stack_open(void);           /* before Python registers its handler */
+void rank_stack_open(void);	      /* before Python registers its handler */
 void rank_stack_ask(uint32_t tag);
 
 #endif

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from errno import EIO, ENOSYS
 
 import _ddip
@@ -111,6 +112,8 @@ def _become(env):
     _set_backend_of_figures()
     if "" not in sys.path:
         sys.path.insert(0, "")
+    # Newer Pythons warn at each fork where there are threads; the engine's are no program's fault.
+    warnings.filterwarnings("ignore", r".*use of fork\(\) may lead", DeprecationWarning)
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
@@ -271,7 +274,9 @@ def _gc(fd):
     text = f"{objects} objects"
     if on_gpu:
         torch.cuda.empty_cache()
-        text += f", {before - torch.cuda.memory_reserved()} bytes of cuda:{torch.cuda.current_device()}"
+        text += (
+            f", {before - torch.cuda.memory_reserved()} bytes of cuda:{torch.cuda.current_device()}"
+        )
     return (text,)
 
 

@@ -1,6 +1,7 @@
 /*
- * Which cell runs, and whether an interrupt is for it. An interrupt names its cell; it may come before the main
- * thread has begun that cell, or when it has just ended: it must hit that cell's code or nothing.
+ * Which cell runs, and whether an interrupt is for it. An interrupt names its cell; it may come
+ * before the main thread has begun that cell, or when it has just ended: it must hit that cell's
+ * code or nothing.
  */
 #define _GNU_SOURCE
 #include "rank.h"
@@ -11,8 +12,8 @@
 static struct {
 	pthread_mutex_t lock;
 	uint32_t running; /* 0: no user code */
-	uint32_t ahead;   /* an interrupt for a cell that has not begun */
-	bool pending;     /* an interrupt of ours was sent to the running cell and not raised yet */
+	uint32_t ahead;	  /* an interrupt for a cell that has not begun */
+	bool pending;	  /* an interrupt of ours was sent to the running cell and not raised yet */
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
@@ -51,7 +52,8 @@ rank_cell_leave(void)
 	cell.running = 0;
 	cell.pending = false;
 	rank_cell_unlock();
-	/* A SIGINT sent before that is delivered at the latest when this call returns: never to the next cell. */
+	/* A SIGINT sent before that is delivered at the latest when this call returns: never to the
+	 * next cell. */
 	if (missed)
 		syscall(SYS_getppid);
 	return missed;
@@ -77,7 +79,8 @@ rank_cell_interrupt(uint32_t number)
 	rank_cell_lock();
 	if (cell.running && (number == 0 || number == cell.running)) {
 		cell.pending = true;
-		/* As a terminal does: children of the cell get it too. We can't, all is blocked here. */
+		/* As a terminal does: children of the cell get it too. We can't, all is blocked
+		 * here. */
 		kill(0, SIGINT);
 	} else if (number != 0) {
 		cell.ahead = number;

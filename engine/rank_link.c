@@ -1,4 +1,5 @@
-/* Sending on the control socket, from any thread: at once where there is room, which saves a thread's wake-up. */
+/* Sending on the control socket, from any thread: at once where there is room, which saves a
+ * thread's wake-up. */
 #define _GNU_SOURCE
 #include "rank.h"
 #include <errno.h>
@@ -21,7 +22,8 @@ static struct {
 	bool blocking;
 	void (*kick)(void);
 	STAILQ_HEAD(, frame) waits;
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .waits = STAILQ_HEAD_INITIALIZER(self.waits)};
+} self = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .waits = STAILQ_HEAD_INITIALIZER(self.waits)};
 
 void
 rank_link_open(int fd, bool blocking)

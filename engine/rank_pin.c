@@ -76,7 +76,8 @@ rank_pin_drop(uint32_t handle)
 	return obj;
 }
 
-/* By the kernel: memory that its owner took away (a truncated file, a freed mapping) gives EFAULT, not death. */
+/* By the kernel: memory that its owner took away (a truncated file, a freed mapping) gives EFAULT,
+ * not death. */
 static int
 copy(void *to, uint64_t from, size_t n)
 {

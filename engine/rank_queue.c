@@ -1,4 +1,5 @@
-/* What the I/O thread leaves for a Python thread. A futex rather than a condition: a signal must end the wait. */
+/* What the I/O thread leaves for a Python thread. A futex rather than a condition: a signal must
+ * end the wait. */
 #define _GNU_SOURCE
 #include "rank.h"
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Who died, who dies with it, and the end of everything: nothing that descends from us outlives us. */
+/* Who died, who dies with it, and the end of everything: nothing that descends from us outlives us.
+ */
 #define _GNU_SOURCE
 #include "agent.h"
 #include <ctype.h>
@@ -63,13 +64,51 @@ kill_if_child(pid_t pid, pid_t parent, pid_t session, pid_t us)
 		kill(pid, SIGKILL);
 }
 
+/* Kills what descends from parent in the session of leader. False: this kernel has no lists of
+ * children. A process that ends meanwhile has no list either, but its children are ours then. */
+static bool
+kill_below(pid_t parent, pid_t leader)
+{
+	char path[300];
+	struct buf list = {0};
+	DIR *tasks;
+	bool known = false;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
+	tasks = opendir(path);
+	for (struct dirent *d; tasks && (d = readdir(tasks));) {
+		char *at, *end;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)parent, d->d_name);
+		buf_clear(&list);
+		if (d->d_name[0] == '.' || read_file(path, &list) < 0)
+			continue;
+		known = true;
+		for (at = list.p; at && *at; at = end) {
+			pid_t child = (pid_t)strtol(at, &end, 10);
+
+			if (end == at)
+				break;
+			if (getsid(child) != leader)
+				continue;
+			kill_below(child, leader);
+			kill(child, SIGKILL);
+		}
+	}
+	if (tasks)
+		closedir(tasks);
+	buf_free(&list);
+	return known;
+}
+
 void
 reap_session(pid_t leader)
 {
 	kill(-leader, SIGKILL);
 	/* Twice: one that was forked behind our back while we looked. */
-	each_process(kill_if_session, leader);
-	each_process(kill_if_session, leader);
+	for (int i = 0; i < 2; i++)
+		if (!kill_below(getpid(), leader))
+			each_process(kill_if_session, leader);
 }
 
 /* The last lines of stderr that this engine wrote. */
@@ -117,7 +156,8 @@ reap_ended(struct engine *e, int status)
 {
 	e->status = status;
 	e->state = ENGINE_ENDED;
-	/* What it sent is read before its end is told; a process that took the socket along must not keep us. */
+	/* What it sent is read before its end is told; a process that took the socket along must
+	 * not keep us. */
 	if (e->conn)
 		e->linger = loop_timer(agent.loop, LINGER_MS, finish, e);
 	else
@@ -178,7 +218,8 @@ on_child(void *arg, int signo)
 		struct engine *e;
 		int status;
 
-		/* Its number is its own until it is waited for: only then its session can be meant by it. */
+		/* Its number is its own until it is waited for: only then its session can be meant
+		 * by it. */
 		if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
 			return;
 		e = engine_of(si.si_pid);

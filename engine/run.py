@@ -4,6 +4,7 @@ What makes a notebook of it (magics, rich display) is in shell.py; here is what 
 without IPython.
 """
 
+import _signal
 import contextlib
 import gc
 import linecache
@@ -15,7 +16,6 @@ import time
 import traceback
 
 import _ddip
-
 from ddip_engine import cell as cells
 from ddip_engine import plain, shell, state, streams, table
 
@@ -106,7 +106,8 @@ def _run(cell):
     if os.getpid() != state.pid:
         _end_child(ended)
     sys.excepthook, sys.displayhook = hooks
-    signal.signal(signal.SIGINT, _on_sigint)
+    if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's is 5 µs
+        signal.signal(signal.SIGINT, _on_sigint)
     if ended.error is not None:
         cells.trim(ended.error, cell.file)
     return ended

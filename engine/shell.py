@@ -6,6 +6,7 @@ Without IPython nothing here is used but available(), which says so.
 
 import _sitebuiltins
 import ast
+import builtins
 import inspect
 import os
 import re
@@ -13,12 +14,13 @@ import subprocess
 import sys
 
 from ddip_engine import cell as cells
-from ddip_engine import state, streams
+from ddip_engine import colour, state, streams
 
 _shell = None  # the instance, None: no IPython
 _cell = None  # the cell.Cell that runs
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -129,9 +131,7 @@ class _Hook:
 class _Publisher:
     """display() and its kin."""
 
-    def publish(
-        self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs
-    ):
+    def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs):
         """Sends display_data; a display_id gets the rank in front, for ranks count alike."""
         transient = dict(transient or {})
         if "display_id" in transient:
@@ -154,6 +154,7 @@ class _Publisher:
 class _Shell:
     """InteractiveShell with the engine's ends: no terminal, no history, no memory of results."""
 
+    execution_count = 1  # the cell's number; no trait here: nobody is to be told, each cell
     result_text = ""  # of the cell that runs
     shown_error = None  # the exception that was shown last
 
@@ -181,20 +182,28 @@ class _Shell:
         return _Nothing()
 
     def transform_cell(self, raw_cell):
-        """Valid Python of more than one line is left as it is; magics are no valid Python."""
-        changed = self.input_transformers_post or "\n" not in raw_cell.strip()
-        if not changed and not raw_cell.lstrip().startswith("%%"):
-            try:
-                compile(raw_cell, "<cell>", "exec", _PARSE, True)
-                return raw_cell
-            except SyntaxError:
-                pass  # a magic, or an error that the compiler will tell with its place
-        return super().transform_cell(raw_cell)
+        """Valid Python is left as it is: no magic is valid Python, but for one word like `ls`."""
+        if self.input_transformers_post or self._may_be_magic(raw_cell):
+            return super().transform_cell(raw_cell)
+        try:
+            compile(raw_cell, "<cell>", "exec", _PARSE, True)
+        except (SyntaxError, ValueError):  # a magic, or an error that will be told with its place
+            return super().transform_cell(raw_cell)
+        return raw_cell
+
+    def _may_be_magic(self, raw_cell):
+        """True for a single line that begins with a magic's name, and for cell magics."""
+        text = raw_cell.strip()
+        word = _WORD.match(text)
+        if word is None or "\n" in text:
+            return text.startswith("%%")
+        name = word.group()
+        return name not in self.user_ns and self.find_line_magic(name) is not None
 
     async def run_ast_nodes(
         self, nodelist, cell_name, interactivity="last_expr", compiler=compile, result=None
     ):
-        """Compiles all of the cell before any of it runs: a SyntaxError leaves nothing half done."""
+        """Compiles all of the cell before any of it runs: a SyntaxError leaves nothing half."""
         if interactivity not in ("last_expr", "none"):
             return await super().run_ast_nodes(
                 nodelist, cell_name, interactivity=interactivity, compiler=compiler, result=result
@@ -217,7 +226,7 @@ class _Shell:
         return False
 
     async def run_code(self, code_obj, result=None, *, async_=False):
-        """Runs code of the cell. True: it raised, and result knows what; SystemExit is not shown."""
+        """Runs code of the cell. True: it raised, result knows what; SystemExit is not shown."""
         __tracebackhide__ = "__ipython_bottom__"
         try:
             if async_:
@@ -242,10 +251,14 @@ class _Shell:
     def showtraceback(self, exc_tuple=None, *args, **kwargs):
         """Shows the exception without the frames that are not the user's."""
         value = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
-        if value is not None and _cell is not None:
-            cells.trim(value, _cell.file)
-            exc_tuple = (type(value), value, value.__traceback__)
-        super().showtraceback(exc_tuple, *args, **kwargs)
+        if value is None or _cell is None:
+            super().showtraceback(exc_tuple, *args, **kwargs)
+            return
+        cells.trim(value, _cell.file)
+        if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
+            self._showtraceback(type(value), value, colour.render(value))
+            return
+        super().showtraceback((type(value), value, value.__traceback__), *args, **kwargs)
 
     def _showtraceback(self, etype, evalue, stb):
         self.shown_error = evalue
@@ -261,6 +274,15 @@ class _Shell:
     system = system_raw
 
 
+def _shows_itself(error):
+    """Errors that IPython shows in ways of their own: of syntax, of usage, groups."""
+    from IPython.core.error import UsageError
+
+    kinds = (SyntaxError, UsageError, *_GROUPS)
+    return isinstance(error, kinds) or hasattr(error, "_render_traceback_")
+
+
+_GROUPS = (getattr(builtins, "BaseExceptionGroup", SyntaxError),)
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -333,6 +355,5 @@ def warm():
     """Imports what the first coloured traceback of a process would."""
     try:
         raise ValueError("warm")
-    except ValueError:
-        _shell.InteractiveTB.structured_traceback(*sys.exc_info())
-    forget()
+    except ValueError as e:
+        colour.render(e)

@@ -1,4 +1,5 @@
-/* A new engine (rank or store): its descriptors, its fork by a zygote or its cold start, its messages. */
+/* A new engine (rank or store): its descriptors, its fork by a zygote or its cold start, its
+ * messages. */
 #define _GNU_SOURCE
 #include "agent.h"
 #include <errno.h>
@@ -132,7 +133,8 @@ hand_over(struct buf *env, const char *name, int fd)
 	env_add(env, "%s=%d", name, fd);
 }
 
-/* A process of its own, with nothing loaded: when there is no zygote that may fork, or the user wants it so. */
+/* A process of its own, with nothing loaded: when there is no zygote that may fork, or the user
+ * wants it so. */
 static void
 start_cold(struct engine *e)
 {
@@ -175,6 +177,7 @@ fork_by(struct zygote *z, struct engine *e)
 	buf_free(&env);
 	e->state = ENGINE_FORKS;
 	e->zygote = z;
+	z->ready = !z->spare; /* it is taken */
 	warm_busy(e->warm);
 }
 
@@ -187,6 +190,7 @@ start(struct engine *e)
 		start_cold(e);
 		return;
 	}
+	e->warm->burst++;
 	z = warm_zygote(e->warm); /* may call spawn_failed, which frees e */
 	if (z)
 		fork_by(z, e);
@@ -200,7 +204,7 @@ spawn_ready(struct warm *w)
 	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
 		next = TAILQ_NEXT(e, link);
 		if (e->warm == w && e->state == ENGINE_WAITS)
-			fork_by(w->now, e);
+			fork_by(w->now, e); /* the new one has no spares yet */
 	}
 }
 
@@ -247,6 +251,8 @@ spawn_forked(struct zygote *z, struct msg *m)
 		return;
 	if (e->warm)
 		warm_busy(e->warm);
+	if (z->spare)
+		warm_spent(z);
 	answer(e, (pid_t)pid, z->successor ? "successor" : "zygote");
 	if (reap_stray((pid_t)pid, &status))
 		reap_ended(e, status);
@@ -347,8 +353,8 @@ spawn_pass(struct engine *e, struct msg *m)
 
 	if (!e->conn) {
 		if (m->tag)
-			agent_refuse(m->slot, m->tag,
-			    &(struct err){EHOSTDOWN, "the engine has ended"});
+			agent_refuse(
+			    m->slot, m->tag, &(struct err){EHOSTDOWN, "the engine has ended"});
 		return;
 	}
 	if (m->flags & FLAG_MARK && e->spooled) {

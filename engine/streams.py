@@ -14,7 +14,6 @@ import os
 import sys
 
 import _ddip
-
 from ddip_engine import state
 
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
@@ -182,12 +181,12 @@ def _in_child():
     global _display
     _display = None
     for number, name in ((1, "stdout"), (2, "stderr")):
-        raw = io.open(number, "wb", closefd=False)
+        raw = open(number, "wb", closefd=False)  # noqa: SIM115
         text = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True)
         if isinstance(getattr(sys, name), Stream):
             setattr(sys, name, text)
         setattr(sys, "__%s__" % name, text)
-    sys.stdin = sys.__stdin__ = io.open(0, encoding="utf-8", closefd=False)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def flush():

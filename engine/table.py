@@ -5,6 +5,7 @@ to measure is measured again only when the caller has time.
 """
 
 import __future__
+
 import functools
 import keyword
 import sys

@@ -98,7 +98,9 @@ class Incoming:
         try:
             return str(self.data(), "utf-8")
         except UnicodeDecodeError as e:
-            raise Refusal(EBADMSG, f"not UTF-8 text: byte {e.start} is 0x{e.object[e.start]:02x}") from e
+            raise Refusal(
+                EBADMSG, f"not UTF-8 text: byte {e.start} is 0x{e.object[e.start]:02x}"
+            ) from e
 
     def file(self):
         """All bytes as a binary file."""
@@ -108,7 +110,9 @@ class Incoming:
 def unsupported(name, value, view, use):
     """The refusal of a view: what the object is, and what to read instead."""
     what = f"{name} is {article(value)}"
-    return Refusal(EOPNOTSUPP, f"{what}: no view .{view} of it; {use}" if view else f"{what}: {use}")
+    return Refusal(
+        EOPNOTSUPP, f"{what}: no view .{view} of it; {use}" if view else f"{what}: {use}"
+    )
 
 
 def article(value):

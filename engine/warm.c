@@ -1,7 +1,8 @@
 /*
- * Zygotes: processes with Python and torch loaded, which fork ranks in a few milliseconds. One serves for each
- * Twarm; in quiet time it forks a successor that imports more and then takes over. One whose packages changed on
- * disk is replaced.
+ * Zygotes: processes with Python and torch loaded, which fork ranks in some ten milliseconds. One
+ * serves for each Twarm. In quiet time it forks a successor that imports more and then takes over;
+ * after that, spares: children that wait to become the ranks of the next start, which then costs
+ * no fork at all. One whose packages changed on disk is replaced.
  */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { QUIET_MS = 300, TAIL_MAX = 4096 };
+enum { QUIET_MS = 300, SPARE_MS = 60, TAIL_MAX = 4096, SPARES_MAX = 16, FORK_TAGS = 0x10000 };
 
 struct warm *
 warm_find(uint32_t id)
@@ -58,7 +59,8 @@ become(const struct warm *w, const char *role, int out, int err, char **env, pid
 }
 
 pid_t
-warm_exec(const struct warm *w, const char *role, int out, int err, const struct buf *env, struct err *e)
+warm_exec(
+    const struct warm *w, const char *role, int out, int err, const struct buf *env, struct err *e)
 {
 	pid_t us = getpid(), pid;
 	char **all = env_overlay(env);
@@ -90,14 +92,32 @@ free_zygote(struct zygote *z)
 	free(z);
 }
 
-/* Lets it end by itself: what it forks now is still served. */
+static struct zygote *
+find_spare(struct warm *w, bool ready)
+{
+	struct zygote *z;
+
+	TAILQ_FOREACH(z, &agent.zygotes, link)
+	{
+		if (z->warm == w && z->spare && !z->retired && (z->ready || !ready))
+			return z;
+	}
+	return NULL;
+}
+
+/* Lets it end by itself: what it forks now is still served. Its spares are of no use any more. */
 static void
 retire(struct zygote *z)
 {
+	struct zygote *spare;
+
 	if (!z)
 		return;
-	if (z->warm->now == z)
+	if (z->warm->now == z) {
 		z->warm->now = NULL;
+		while ((spare = find_spare(z->warm, false)))
+			free_zygote(spare);
+	}
 	if (z->warm->next == z)
 		z->warm->next = NULL;
 	z->retired = true;
@@ -155,11 +175,11 @@ on_zygote_close(void *arg, const struct err *why)
 {
 	struct zygote *z = arg;
 	struct warm *w = z->warm;
-	bool needed = w && (w->now == z || w->next == z) && !z->successor && !z->ready;
+	bool needed = w && w->now == z && !z->ready;
 
 	if (why->no)
 		note("zygote %d: %s", (int)z->pid, why->text);
-	else if (w && !z->retired)
+	else if (w && !z->retired && !z->spare)
 		note("zygote %d of %s ended", (int)z->pid, w->python);
 	spawn_orphaned(z);
 	free_zygote(z);
@@ -235,29 +255,47 @@ on_nready(struct zygote *z, struct msg *m)
 	warm_busy(w);
 }
 
+/* The zygote that a Tfork with this tag was to make. */
+static struct zygote *
+made_by(uint32_t tag)
+{
+	struct zygote *z;
+
+	TAILQ_FOREACH(z, &agent.zygotes, link)
+	{
+		if (z->tag == tag)
+			return z;
+	}
+	return NULL;
+}
+
 static void
 on_rfork(struct zygote *z, struct msg *m)
 {
+	struct zygote *made;
 	uint32_t pid;
 	int status;
 
-	if (m->tag != SLOT_AGENT) {
+	if (m->tag < FORK_TAGS) {
 		spawn_forked(z, m);
 		return;
 	}
-	if (wire_unpack(m, NULL, &pid) < 0 || !z->warm || !z->warm->next)
-		return;
-	if (!reap_stray((pid_t)pid, &status))
-		z->warm->next->pid = (pid_t)pid;
+	made = made_by(m->tag);
+	if (!made || wire_unpack(m, NULL, &pid) < 0 || reap_stray((pid_t)pid, &status))
+		return; /* its socket tells that it is gone */
+	made->pid = (pid_t)pid;
+	made->ready = made->spare;
 }
 
 static void
 on_refused(struct zygote *z, struct msg *m)
 {
-	if (m->tag != SLOT_AGENT)
+	struct zygote *made;
+
+	if (m->tag < FORK_TAGS)
 		spawn_refused(z, m);
-	else if (z->warm && z->warm->next && z->warm->next->successor)
-		free_zygote(z->warm->next);
+	else if ((made = made_by(m->tag)))
+		free_zygote(made);
 }
 
 static void
@@ -330,13 +368,16 @@ warm_zygote(struct warm *w)
 
 	if (w->now && w->now->ready && is_stale(w->now)) {
 		debug("agent", "the packages of %s changed: a new zygote", w->python);
-		if (w->next && w->next->successor)
+		if (w->next)
 			free_zygote(w->next);
 		retire(w->now);
 	}
-	if (w->now && w->now->ready)
-		return w->now;
-	if (!w->now && !(w->next && !w->next->successor)) {
+	if (w->now && w->now->ready) {
+		struct zygote *spare = find_spare(w, true);
+
+		return spare ? spare : w->now;
+	}
+	if (!w->now) {
 		w->now = start(w, &e);
 		if (!w->now) {
 			note("%s", e.text);
@@ -361,37 +402,73 @@ is_starting(struct warm *w)
 	return false;
 }
 
-/* Quiet time: the zygote forks one that goes on importing. */
+/* Lets w's zygote fork a successor or a spare. */
 static void
-succeed(void *arg)
+breed(struct warm *w, uint32_t kind)
 {
-	struct warm *w = arg;
+	static uint32_t last_tag = FORK_TAGS;
 	struct zygote *z;
 	struct err e;
 	int theirs;
 
-	w->idle = NULL;
-	if (!w->now || !w->now->ready || w->next || w->succeeded || is_starting(w))
-		return;
 	z = new_zygote(w, &theirs, &e);
 	if (!z) {
 		note("%s", e.text);
 		return;
 	}
-	w->succeeded = z->successor = true;
-	w->next = z;
-	conn_send(w->now->conn, Tfork, 0, SLOT_AGENT, SLOT_AGENT, theirs, (uint32_t)ENGINE_SUCCESSOR,
-	    agent_text("zygote"), (struct slice){0});
+	z->tag = ++last_tag;
+	z->spare = kind == ENGINE_SPARE;
+	z->successor = kind == ENGINE_SUCCESSOR || w->now->successor;
+	if (kind == ENGINE_SUCCESSOR)
+		w->next = z;
+	conn_send(w->now->conn, Tfork, 0, SLOT_AGENT, z->tag, theirs, kind, agent_text("zygote"),
+	    (struct slice){0});
 	close(theirs);
+}
+
+/* Quiet time: the zygote prepares for the next start. */
+static void
+on_quiet(void *arg)
+{
+	struct warm *w = arg;
+	struct zygote *z;
+	unsigned spares = 0;
+
+	w->idle = NULL;
+	if (!w->now || !w->now->ready || w->next || is_starting(w))
+		return;
+	if (w->burst)
+		w->spares = MIN(w->burst, (unsigned)SPARES_MAX);
+	w->burst = 0;
+	if (!w->succeeded) {
+		w->succeeded = true;
+		breed(w, ENGINE_SUCCESSOR);
+		return;
+	}
+	TAILQ_FOREACH(z, &agent.zygotes, link)
+	{
+		spares += z->warm == w && z->spare && !z->retired;
+	}
+	for (; spares < w->spares; spares++)
+		breed(w, ENGINE_SPARE);
 }
 
 void
 warm_busy(struct warm *w)
 {
-	if (w->succeeded || !w->now)
-		return;
+	bool settled = w->succeeded && !w->next;
+
 	loop_timer_del(w->idle);
-	w->idle = loop_timer(agent.loop, QUIET_MS, succeed, w);
+	/* Imports take a core for a second, spares for some milliseconds. */
+	w->idle = loop_timer(agent.loop, settled ? SPARE_MS : QUIET_MS, on_quiet, w);
+}
+
+void
+warm_spent(struct zygote *z)
+{
+	z->pid = 0;
+	z->warm = NULL;
+	z->retired = true;
 }
 
 bool
@@ -428,7 +505,8 @@ warm_ask(struct msg *m)
 	}
 	w = warm_find(id);
 	if (w || pipe2(fds, O_CLOEXEC) < 0) {
-		fail(&e, w ? EEXIST : errno, w ? "zygote %u was asked for already" : "zygote %u: pipe", id);
+		fail(&e, w ? EEXIST : errno,
+		    w ? "zygote %u was asked for already" : "zygote %u: pipe", id);
 		agent_refuse(SLOT_AGENT, m->tag, &e);
 		return;
 	}

@@ -1,7 +1,7 @@
 /*
- * A zygote waits, Python and torch loaded, and forks what the agent asks for: ranks, stores, its successor. The
- * fork is double, so that the agent becomes the child's parent. Who has a second thread or an open GPU must not
- * fork: it says so, and the agent starts a cold process instead.
+ * A zygote waits, Python and torch loaded, and forks what the agent asks for: ranks, stores, its
+ * successor. The fork is double, so that the agent becomes the child's parent. Who has a second
+ * thread or an open GPU must not fork: it says so, and the agent starts a cold process instead.
  */
 #define _GNU_SOURCE
 #include "zygote.h"
@@ -9,13 +9,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CHUNK = 16 << 10, FDS = 64 };
@@ -27,6 +27,7 @@ static struct {
 	int fds[FDS]; /* that came and belong to frames not seen yet */
 	size_t n_fds;
 	int gift[ENGINE_FDS]; /* brought by Nfd for the next Tfork */
+	bool spare;	      /* becomes the next engine itself */
 } self = {.fd = -1};
 
 void
@@ -112,8 +113,10 @@ guard(void)
 	if (d)
 		closedir(d);
 	if (threads != 1) {
-		snprintf(why, sizeof(why), "the zygote has %d threads (something that was "
-					   "imported started one)", threads);
+		snprintf(why, sizeof(why),
+		    "the zygote has %d threads (something that was "
+		    "imported started one)",
+		    threads);
 		return why;
 	}
 	d = opendir("/proc/self/fd");
@@ -153,8 +156,7 @@ close_gift(void)
 	}
 }
 
-/* The process between: tells the agent who its new child is, and makes it that by ending. */
-_Noreturn static void
+static void
 announce(uint32_t tag, pid_t pid)
 {
 	struct buf b = {0};
@@ -162,26 +164,32 @@ announce(uint32_t tag, pid_t pid)
 
 	if (pid < 0) {
 		refuse(tag, errno, "fork failed");
-	} else {
-		wire_pack(&b, Rfork, 0, SLOT_AGENT, tag, (uint32_t)pid);
-		if (wire_frame(b.p, b.n, &m, NULL) > 0)
-			rank_link_send(&m);
+		return;
 	}
-	_exit(0);
+	wire_pack(&b, Rfork, 0, SLOT_AGENT, tag, (uint32_t)pid);
+	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_link_send(&m);
+	buf_free(&b);
 }
 
+/* A successor or a spare: the agent talks to it by a socket of its own. */
 static void
-begin_successor(int ctl)
+begin_server(int ctl)
 {
 	int old = self.fd;
 
 	close_gift();
 	zygote_open(ctl, self.agent);
 	close(old);
-	/* It has no I/O thread that could wait for the process between; the agent's end closes its socket. */
-	while (getppid() != self.agent)
+	if (self.spare)
+		prctl(PR_SET_NAME, "ddip-spare");
+	/* It has no I/O thread that could wait for the process between; the agent's end closes its
+	 * socket. */
+	while (getppid() != self.agent) {
 		if (getppid() == 1 || kill(self.agent, 0) < 0)
 			_exit(1);
+		sched_yield();
+	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != self.agent)
 		_exit(1);
@@ -208,52 +216,77 @@ begin_engine(int ctl, const char *name)
 	rank_start(&g);
 }
 
-/* True in the child. */
+/* In the child of a fork, or in a spare. True: zygote_serve is over, this is an engine or
+ * successor. */
 static bool
-fork_one(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *born)
+become(uint32_t kind, struct msg *m, const char *name)
+{
+	int ctl = m->fd;
+
+	m->fd = -1;
+	self.spare = kind == ENGINE_SPARE;
+	if (kind == ENGINE_SUCCESSOR || kind == ENGINE_SPARE)
+		begin_server(ctl);
+	else
+		begin_engine(ctl, name);
+	return !self.spare;
+}
+
+/* Does what Tfork asks for. True: zygote_serve is over. */
+static bool
+on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *born)
 {
 	struct slice name, env;
 	uint8_t kind;
 	pid_t pid;
+	bool over;
 
 	if (wire_unpack(m, NULL, &kind, &name, &env) < 0)
 		die("Tfork is damaged");
 	*born = (struct zygote_born){.kind = kind, .name = slice_dup(name)};
 	buf_add(&born->env, env.p, env.n);
+	if (self.spare) {
+		announce(m->tag, getpid());
+		return become(kind, m, born->name);
+	}
 	hooks->before();
 	pid = fork();
 	if (pid == 0) {
 		pid = fork();
-		if (pid != 0)
+		if (pid != 0) { /* the process between: by its end the agent is the parent */
 			announce(m->tag, pid);
+			_exit(0);
+		}
 		setsid();
+		signal(SIGCHLD, SIG_DFL);
 		hooks->child();
-		if (kind == ENGINE_SUCCESSOR)
-			begin_successor(m->fd);
-		else
-			begin_engine(m->fd, born->name);
-		return true;
+		over = become(kind, m, born->name);
+	} else {
+		hooks->parent();
+		if (pid < 0)
+			refuse(m->tag, errno, "fork failed");
+		close_gift();
+		over = false;
 	}
-	hooks->parent();
-	if (pid < 0)
-		refuse(m->tag, errno, "fork failed");
-	free(born->name);
-	buf_free(&born->env);
-	return false;
+	if (!over) {
+		free(born->name);
+		buf_free(&born->env);
+	}
+	return over;
 }
 
 void
 zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born)
 {
+	if (!self.spare)
+		signal(SIGCHLD, SIG_IGN); /* those between need not be waited for */
 	for (;;) {
 		struct msg m;
 		struct buf frame = next_message(&m);
 		const char *why;
 		uint8_t which;
-		bool child = false;
+		bool over = false;
 
-		while (waitpid(-1, NULL, WNOHANG) > 0)
-			; /* those between */
 		if (m.type == Nquit)
 			_exit(0);
 		if (m.type == Nfd && wire_unpack(&m, NULL, &which) == 0 && which < ENGINE_FDS) {
@@ -263,14 +296,12 @@ zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born)
 			refuse(m.tag, EBUSY, why);
 			close_gift();
 		} else if (m.type == Tfork) {
-			child = fork_one(hooks, &m, born);
-			if (!child)
-				close_gift();
+			over = on_fork(hooks, &m, born);
 		}
 		buf_free(&frame);
-		if (child)
-			return;
 		if (m.fd >= 0)
 			close(m.fd);
+		if (over)
+			return;
 	}
 }

@@ -17,8 +17,8 @@ struct zygote_born {
 
 /* fd is the socket to the agent, whose pid is agent. */
 void zygote_open(int fd, pid_t agent);
-/* Serves forks; returns only in a child, which has its own descriptors then and, unless it is a successor, its
- * I/O thread. The zygote itself ends in here. */
+/* Serves forks; returns only in a child, which has its own descriptors then and, unless it is a
+ * successor, its I/O thread. The zygote itself ends in here. */
 void zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born);
 
 #endif

@@ -8,6 +8,7 @@
 #include "notify.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <fuse_log.h>
 #include <linux/fuse.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ static TAILQ_HEAD(, call) parked = TAILQ_HEAD_INITIALIZER(parked);
 static struct timer *look_timer;
 static uint64_t init_unique;
 static uint32_t init_flags2;
-static bool direct_mmap;
+static bool direct_mmap, shut;
 
 /* ---- calls ---- */
 
@@ -369,6 +370,20 @@ on_fuse(void *arg, uint32_t events)
 	}
 }
 
+/* What libfuse says goes to our log; that it can't unmount what was unmounted already is no news. */
+static void
+on_log(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	struct buf b = {0};
+
+	buf_vaddf(&b, fmt, ap);
+	while (b.n && b.p[b.n - 1] == '\n')
+		b.p[--b.n] = '\0';
+	if (level <= FUSE_LOG_WARNING && !shut)
+		note("%s", b.p);
+	buf_free(&b);
+}
+
 void
 fuse_on_ready(void (*fn)(void))
 {
@@ -384,6 +399,7 @@ fuse_start(const struct fuse_options *o, struct err *e)
 	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
 	int r = 0;
 
+	fuse_set_log_func(on_log);
 	session = fuse_session_new(&args, &fuse_ops, sizeof(fuse_ops), NULL);
 	fuse_opt_free_args(&args);
 	if (!session)
@@ -414,6 +430,7 @@ fuse_shut(void)
 	if (mounts_fd >= 0)
 		close(mounts_fd);
 	mounts_fd = -1;
+	shut = true;
 	fuse_session_unmount(session);
 }
 

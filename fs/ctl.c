@@ -384,9 +384,6 @@ named_ranks(struct call_ctx *c, int *which)
 {
 	long long v;
 
-	if (c->g->state != G_READY && c->g->state != G_STARTING)
-		return fail(c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0],
-		    c->g->name);
 	for (int i = 0; c->n == 0 && i < c->g->size; i++)
 		which[i] = i;
 	for (int i = 1; i <= c->n; i++) {
@@ -396,6 +393,9 @@ named_ranks(struct call_ctx *c, int *which)
 			return r;
 		which[i - 1] = (int)v;
 	}
+	if (c->g->state != G_READY && c->g->state != G_STARTING)
+		return fail(c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0],
+		    c->g->name);
 	return c->n ? c->n : c->g->size;
 }
 

@@ -1,5 +1,6 @@
 /* Live streams of lines: an append-only file, offsets as readers. */
 #include "event.h"
+#include "tree.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -37,20 +38,18 @@ stream_free(struct stream *s, int error)
 	free(s);
 }
 
-/* Whole lines from the reader's place on, at most n bytes. 0: nothing yet. */
+/* Whole lines from a place on, at most n bytes. 0: nothing yet. */
 static size_t
-take(struct stream_reader *reader, char *p, size_t n)
+take(const struct stream *s, uint64_t at, char *p, size_t n)
 {
-	ssize_t got = pread(reader->s->fd, p, n, (off_t)reader->at);
+	ssize_t got = pread(s->fd, p, n, (off_t)at);
 	char *end;
 
 	if (got <= 0)
 		return 0;
 	/* cut at a line's end, unless one line is longer than the reader's buffer */
 	end = memrchr(p, '\n', (size_t)got);
-	n = end ? (size_t)(end - p) + 1 : (size_t)got;
-	reader->at += n;
-	return n;
+	return end ? (size_t)(end - p) + 1 : (size_t)got;
 }
 
 static void
@@ -66,10 +65,15 @@ void
 stream_read(struct stream_reader *reader, struct req *r)
 {
 	char piece[PIECE];
-	size_t n = take(reader, piece, MIN(r->want, sizeof(piece)));
+	size_t n = take(reader->s, reader->base + r->offset, piece, MIN(r->want, sizeof(piece)));
 
 	if (n) {
+		reader->next = reader->base + r->offset + n;
 		req_data(r, piece, n);
+		return;
+	}
+	if (r->file->flags & O_NONBLOCK) {
+		req_done(r, -EAGAIN);
 		return;
 	}
 	r->waits_for = reader;

@@ -9,17 +9,17 @@ struct stream {
 	struct req_list readers; /* parked */
 };
 
-/* One opener of a stream. */
+/* One opener of a stream: its file's offset 0 is where the stream was when it opened. */
 struct stream_reader {
 	struct stream *s;
-	uint64_t at;
+	uint64_t base, next; /* next: behind the last bytes it got */
 };
 
 /* A stream on a file of the run directory, or on an unnamed one (path NULL). Dies without a place to write. */
 struct stream *stream_new(const char *path);
 void stream_free(struct stream *s, int error); /* parked readers get -error */
 void stream_add(struct stream *s, const char *p, size_t n);
-/* Answers r with whole lines from the reader's place on, or parks it. */
+/* Answers r with whole lines from its offset on (shells read ahead and seek back), or parks it. */
 void stream_read(struct stream_reader *reader, struct req *r);
 
 #endif

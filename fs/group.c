@@ -293,7 +293,7 @@ group_start_failed(struct group *g, const struct err *e)
 static void
 join_if_born(struct group *g)
 {
-	if (g->state != G_STARTING || (wants_store(g) && !g->store_port))
+	if (g->state != G_STARTING || (wants_store(g) && !g->store_born))
 		return;
 	for (int i = 0; i < g->size; i++)
 		if (g->ranks[i].state != R_BORN)
@@ -307,6 +307,7 @@ void
 group_store_born(struct group *g, uint32_t port)
 {
 	g->store_port = port;
+	g->store_born = true;
 	join_if_born(g);
 }
 
@@ -356,7 +357,7 @@ group_rank_ready(struct rank *k)
 		return;
 	}
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != R_READY)
+		if (g->state != G_STARTING || g->ranks[i].state != R_READY)
 			return;
 	g->ready = now_ns();
 	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);

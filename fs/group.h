@@ -73,7 +73,8 @@ struct group {
 	uint32_t zygote;
 	int store_slot;
 	pid_t store_pid;
-	uint32_t store_port;
+	bool store_born;
+	uint32_t store_port; /* 0: that python has no torch */
 	uint32_t generation;
 	bool rebuild;          /* the process group must be made anew before the next cell */
 	int rebuilding;        /* answers that are still out */

@@ -16,7 +16,7 @@ open_at_end(struct file *f, struct stream *s)
 {
 	struct stream_reader *reader = xcalloc(1, sizeof(*reader));
 
-	*reader = (struct stream_reader){.s = s, .at = s->size};
+	*reader = (struct stream_reader){.s = s, .base = s->size, .next = s->size};
 	f->state = reader;
 	return 0;
 }
@@ -32,7 +32,7 @@ stream_file_poll(struct file *f)
 {
 	const struct stream_reader *reader = f->state;
 
-	return reader->at < reader->s->size ? EPOLLIN | EPOLLRDNORM : 0;
+	return reader->next < reader->s->size ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 static void

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 64 << 10, LINE_MAX_KEPT = 64 << 10 };
+enum { PIECE = 64 << 10, LINE_MAX_KEPT = 64 << 10, SEEK_BACK = 32 << 10 };
 
 static int inotify_fd = -1;
 static struct {
@@ -58,8 +58,8 @@ live_interrupted(struct req *r, enum interrupt how)
 static void
 park(struct group *g, struct req *r)
 {
-	if (g->gone) {
-		req_done(r, -ENODEV);
+	if (g->gone || (r->file->flags & O_NONBLOCK)) {
+		req_done(r, g->gone ? -ENODEV : -EAGAIN);
 		return;
 	}
 	r->waits_for = g;
@@ -258,7 +258,7 @@ output_truncate(const struct place *at, struct file *f, uint64_t size, struct er
 static ssize_t
 output_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
 {
-	return fail(e, EINVAL, "only the ranks write here; `: > stdout` drops what is there");
+	return fail(e, EACCES, "only the ranks write here; `: > stdout` drops what is there");
 }
 
 const struct file_ops log_stdout_ops = {
@@ -342,7 +342,8 @@ struct source_rank {
 struct live {
 	struct source_rank *ranks;
 	int n;
-	struct buf ready; /* made, not yet read */
+	struct buf ready; /* made; what was read stays a while: shells read ahead and seek back */
+	uint64_t base, next; /* the file's offset of ready.p[0]; behind the last read */
 	bool finished;    /* nothing more will come */
 	void (*take)(struct live *l, struct source_rank *s, int stream, const char *p, size_t n);
 };
@@ -393,28 +394,41 @@ pull(struct group *g, struct live *l, struct source_rank *s)
 	return true;
 }
 
-/* Fills `ready` up to about what the reader wants, ranks in turn. */
+/* Makes more until it reaches this offset, ranks in turn. */
 static void
-fill(struct group *g, struct live *l, size_t want)
+fill(struct group *g, struct live *l, uint64_t until)
 {
 	bool more = true;
 
-	while (more && l->ready.n < want) {
+	while (more && l->base + l->ready.n < until) {
 		more = false;
 		for (int i = 0; i < l->n; i++)
 			more |= pull(g, l, &l->ranks[i]);
 	}
 }
 
+/* What is there from an offset on. */
+static size_t
+there(const struct live *l, uint64_t offset)
+{
+	uint64_t end = l->base + l->ready.n;
+
+	return offset >= l->base && offset < end ? (size_t)(end - offset) : 0;
+}
+
 static void
 give(struct live *l, struct req *r)
 {
-	size_t n = MIN(r->want, l->ready.n);
+	size_t n = MIN(r->want, there(l, r->offset));
 
-	req_data(r, l->ready.p, n);
-	buf_drop(&l->ready, n);
-	if (l->ready.n == 0)
-		buf_free(&l->ready);
+	l->next = r->offset + n;
+	req_data(r, l->ready.p + (r->offset - l->base), n);
+	if (l->next - l->base > 2 * SEEK_BACK) {
+		size_t old = (size_t)(l->next - l->base) - SEEK_BACK;
+
+		buf_drop(&l->ready, old);
+		l->base += old;
+	}
 }
 
 static void
@@ -423,8 +437,8 @@ live_read(struct file *f, struct req *r)
 	struct live *l = f->state;
 	struct group *g = f->node->at.g;
 
-	fill(g, l, r->want);
-	if (l->ready.n || l->finished)
+	fill(g, l, r->offset + r->want);
+	if (there(l, r->offset) || l->finished)
 		give(l, r);
 	else
 		park(g, r);
@@ -435,8 +449,8 @@ live_poll(struct file *f)
 {
 	struct live *l = f->state;
 
-	fill(f->node->at.g, l, 1);
-	return l->ready.n || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
+	fill(f->node->at.g, l, l->next + 1);
+	return there(l, l->next) || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 /* A reader begins now: behind what is there. */
@@ -557,7 +571,7 @@ jsonl_open(struct file *f, struct req *r)
 
 /* Places readers of ranks that have begun; adds the last message when all is told. */
 static void
-jsonl_advance(struct cell *c, struct live *l, size_t want)
+jsonl_advance(struct cell *c, struct live *l, uint64_t until)
 {
 	for (int i = 0; i < l->n; i++) {
 		struct source_rank *s = &l->ranks[i];
@@ -567,8 +581,8 @@ jsonl_advance(struct cell *c, struct live *l, size_t want)
 		s->at = (struct spool_cursor){.at = s->job->begin};
 		s->placed = true;
 	}
-	fill(c->g, l, want);
-	if (l->finished || !c->w->done || l->ready.n)
+	fill(c->g, l, until);
+	if (l->finished || !c->w->done || l->base + l->ready.n >= until)
 		return;
 	l->finished = true;
 	buf_addf(&l->ready, "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}\n",
@@ -581,8 +595,8 @@ jsonl_read(struct file *f, struct req *r)
 {
 	struct live *l = f->state;
 
-	jsonl_advance(f->node->at.cell, l, r->want);
-	if (l->ready.n || l->finished)
+	jsonl_advance(f->node->at.cell, l, r->offset + r->want);
+	if (there(l, r->offset) || l->finished)
 		give(l, r);
 	else
 		park(f->node->at.g, r);
@@ -593,8 +607,8 @@ jsonl_poll(struct file *f)
 {
 	struct live *l = f->state;
 
-	jsonl_advance(f->node->at.cell, l, 1);
-	return l->ready.n || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
+	jsonl_advance(f->node->at.cell, l, l->next + 1);
+	return there(l, l->next) || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 const struct file_ops log_jsonl_ops = {

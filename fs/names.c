@@ -165,8 +165,10 @@ find_list(struct place *at, const char *name)
 static int
 find_var(struct place *at, const char *name)
 {
-	if (!var_exists(at, name))
-		return -ENOENT;
+	int r = var_find(at, name);
+
+	if (r < 0)
+		return r;
 	at->name = xstrdup(name);
 	return 0;
 }

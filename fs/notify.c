@@ -35,7 +35,7 @@ extern char **environ;
 int
 notify_start(const char *self, const char *mountpoint)
 {
-	char *argv[] = {xstrdup(self), xstrdup("--warden"), xstrdup(mountpoint), NULL};
+	char *argv[] = {xstrdup("ddipfs"), xstrdup("--warden"), xstrdup(mountpoint), NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none;

@@ -156,6 +156,7 @@ void
 rank_spawn_store(struct group *g)
 {
 	g->store_port = 0;
+	g->store_born = false;
 	g->store_slot = agent_slot(g->agent, NULL, g);
 	spawn(g, ENGINE_STORE, g->store_slot, "store", on_store_spawned, g);
 }

@@ -100,7 +100,9 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 	for (int i = 0; i < at->g->size; i++) {
 		struct rank *k = &at->g->ranks[i];
 
-		buf_addf(out, "%d state=%s pid=%d host=%s gpu=-", i, rank_state_name(k), (int)k->pid,
+		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
+		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
+		buf_addf(out, " host=%s gpu=-",
 		    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
 		buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0, k->cell);
 	}
@@ -125,6 +127,19 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+/* A text of several lines as one entry: what follows the first line is set in. */
+static void
+add_indented(const char *s, struct buf *out)
+{
+	for (; *s; s++) {
+		buf_addc(out, *s);
+		if (*s == '\n' && s[1])
+			buf_addc(out, '\t');
+	}
+	if (out->n && out->p[out->n - 1] == '\n')
+		out->n--;
+}
+
 int
 text_error(const struct place *at, struct buf *out, struct err *e)
 {
@@ -133,9 +148,13 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 	for (uint64_t i = 0; i < ERRORS_KEPT; i++) {
 		const struct failure *f = &g->errors[(g->error_seq + i) % ERRORS_KEPT];
 
-		if (f->text)
-			buf_addf(out, "%llu %.3f %s %s\n\t%s\n", (unsigned long long)f->seq, f->time,
-			    err_name(f->no), f->what, f->text);
+		if (!f->text)
+			continue;
+		buf_addf(out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
+		add_indented(f->what, out);
+		buf_adds(out, ": ");
+		add_indented(f->text, out);
+		buf_addc(out, '\n');
 	}
 	return 0;
 }

@@ -125,14 +125,18 @@ var_name_at(const char *table, size_t i, char *name, size_t size)
 	return false;
 }
 
-bool
-var_exists(const struct place *at, const char *name)
+int
+var_find(const struct place *at, const char *name)
 {
 	struct rank *k = group_rank(at->g, MAX(at->rank, 0));
 	struct var_name v;
+	struct err e = {0};
+	bool bad = var_parse(name, at->rank < 0, &v, &e) < 0;
 
-	if (!k || var_parse(name, at->rank < 0, &v, NULL) < 0)
-		return false;
 	/* what a running cell makes is in no table yet: opening will tell */
-	return var_row(k->table, v.name).p || group_busy(at->g);
+	if (!k || !*v.name || (!var_row(k->table, v.name).p && (bad || !group_busy(at->g))))
+		return -ENOENT;
+	if (bad)
+		group_fail(at->g, &e, name);
+	return bad ? -EINVAL : 0;
 }

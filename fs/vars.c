@@ -276,7 +276,7 @@ var_open(struct file *f, struct req *r)
 	if (!name.view->writes)
 		return fail(&r->err, EOPNOTSUPP, "the view %s can only be read", name.view->name);
 	if (name.op)
-		return fail(&r->err, EOPNOTSUPP, "%s of all ranks can only be read", name.op->name);
+		return fail(&r->err, EINVAL, "%s over all ranks can only be read", name.op->name);
 	result = group_accepts(f->node->at.g, &r->err);
 	return result < 0 ? result : begin_write(f, r);
 }

@@ -32,8 +32,8 @@ int var_parse(const char *s, bool group, struct var_name *v, struct err *e);
 struct slice var_row(const char *table, const char *name);
 /* The i-th name of a table; false: no more. */
 bool var_name_at(const char *table, size_t i, char *name, size_t size);
-/* Is this file to be found now? */
-bool var_exists(const struct place *at, const char *name);
+/* Is this file to be found now? 0, -ENOENT, or -EINVAL: the variable is there, but no such view. */
+int var_find(const struct place *at, const char *name);
 int var_remove(const struct place *at, struct err *e);
 int var_rename(const struct place *from, const struct place *to, struct err *e);
 

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -163,6 +164,7 @@ warden_main(const char *mountpoint)
 	ssize_t n;
 
 	note_as("ddipfs-warden");
+	prctl(PR_SET_NAME, "ddipfs-warden", 0, 0, 0);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);

@@ -46,7 +46,8 @@ const char *
 err_name(int no)
 {
 	static _Thread_local char unknown[16];
-	const char *name = strerrorname_np(no);
+	/* two names for one number: ours is that of the manual */
+	const char *name = no == EOPNOTSUPP ? "EOPNOTSUPP" : strerrorname_np(no);
 
 	if (name)
 		return name;

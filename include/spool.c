@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -128,24 +129,27 @@ uint64_t
 spool_writer_move(struct spool_writer *w, int stream, int pipefd, bool *eof)
 {
 	uint64_t moved = 0;
+	int waiting = 0;
 
 	*eof = false;
-	for (;;) {
+	/* no more than what is there now: a child may write as fast as we move */
+	if (ioctl(pipefd, FIONREAD, &waiting) < 0)
+		waiting = 0;
+	do {
 		loff_t to = (loff_t)w->at.size[stream];
-		ssize_t n = splice(
-		    pipefd, NULL, w->fd[stream], &to, CHUNK, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+		ssize_t n =
+		    splice(pipefd, NULL, w->fd[stream], &to, CHUNK, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
 
 		if (n > 0) {
 			record(w, stream, (uint64_t)n);
 			moved += (uint64_t)n;
 			continue;
 		}
-		if (n == 0)
-			*eof = true;
-		else if (errno == EINTR || (errno != EAGAIN && discard(w, pipefd)))
-			continue;
-		return moved;
-	}
+		*eof = n == 0;
+		if (n == 0 || errno == EAGAIN || (errno != EINTR && !discard(w, pipefd)))
+			break;
+	} while (moved < (uint64_t)waiting);
+	return moved;
 }
 
 struct spool_mark

@@ -60,7 +60,7 @@ fails() {
 
 # Mounts with a Python that has no torch: ranks start in a fraction of a second.
 mount_plain() {
-	mount_with "$PLAIN_PYTHON" "$@"
+	mount_with "$PLAIN_PYTHON" -o backend=none "$@"
 }
 
 mount_torch() {
@@ -80,7 +80,7 @@ mount_with() {
 
 # The pids of all ranks now.
 rank_pids() {
-	sed -n 's/.* pid=\([0-9][0-9]*\).*/\1/p' "$M"/*/ranks
+	sed -n 's/.* pid=\([1-9][0-9]*\).*/\1/p' "$M"/*/ranks
 }
 
 # The pid of the daemon of this mount: the one that has /dev/fuse open and this path as argument.
@@ -100,7 +100,7 @@ daemon_pid() {
 gone() {
 	local pid
 	for pid; do
-		timeout 5 tail --pid="$pid" -f /dev/null || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
+		timeout 5 tail -s 0.05 --pid="$pid" -f /dev/null || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
 	done
 }
 
@@ -130,7 +130,9 @@ at_exit() {
 			printf '%s\n' '--- status' "$(timeout 5 cat "$G/status" "$G/ranks" 2>&1)" \
 				'--- error' "$(timeout 5 cat "$G/error" 2>&1)"
 		fi
+		jobs -p | xargs -r kill 2>/dev/null
 		unmount
+		! grep -qF " $M " /proc/self/mountinfo || fusermount3 -u -z "$M"
 	fi
 	rm -rf --one-file-system "$T"
 	[ "$status" -ne 0 ] || [ "$failures" -eq 0 ] || status=1
@@ -181,13 +183,21 @@ errno() {
 		        os.close(fd)
 		    print(0)
 		except OSError as e:
-		    print(errno.errorcode.get(e.errno, e.errno))
+		    # one number, two names
+		    print(errno.errorcode.get(e.errno, e.errno).replace("ENOTSUP", "EOPNOTSUPP"))
 	END
 }
 
 # watch FD: a descriptor on events from now on; await FD PATTERN [SECONDS]: the first such line
 await() {
-	timeout "${3:-20}" grep -m1 -E "$2" <&"$1" || bad "no event like '$2'"
+	local line
+	while IFS= read -r -t "${3:-20}" line <&"$1"; do
+		if [[ $line =~ $2 ]]; then
+			echo "$line"
+			return
+		fi
+	done
+	bad "no event like '$2'"
 }
 
 # wait_cell N: its final status

@@ -1,9 +1,11 @@
+#!/usr/bin/env python3
 """Views of objects, without an engine: what each gives, what it refuses, what comes back.
 
-Run as a program: it needs NumPy and torch, and exits with 77 where they are missing.
+It needs NumPy and torch, and runs itself again in the environment that has them.
 """
 
 import __future__
+
 import ctypes
 import io
 import json
@@ -14,14 +16,19 @@ import types
 import unittest
 from errno import EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
+
 try:
     import numpy as np
     import torch
 except ImportError as e:
-    print(f"skipped: {e}")
+    if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
+        os.environ["DDIP_TEST_AGAIN"] = "yes"
+        os.execv(PYTHON, [PYTHON, *sys.argv])
+    print(f"{sys.executable}: {e}")
     sys.exit(77)
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine")]
 sys.modules["ddip_engine"] = package
@@ -30,7 +37,9 @@ from ddip_engine import state, table, values  # noqa: E402
 
 state.main = types.ModuleType("__main__")
 NAMES = state.main.__dict__
-DTYPES = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 >i4 >f8 S5 U3 M8[s] m8[ms]".split()
+DTYPES = """
+    ? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 >i4 >f8 S5 U3 M8[s] m8[ms]
+""".split()  # noqa: SIM905
 
 
 def read(name, view=""):
@@ -115,7 +124,9 @@ class Json(Case):
             self.assertEqual(NAMES["y"], value)
 
     def test_arrays(self):
-        NAMES.update(a=np.arange(6).reshape(2, 3), t=torch.ones(2, requires_grad=True), f=np.float32(2))
+        NAMES.update(
+            a=np.arange(6).reshape(2, 3), t=torch.ones(2, requires_grad=True), f=np.float32(2)
+        )
         self.assertEqual(json.loads(read("a", "json")), [[0, 1, 2], [3, 4, 5]])
         self.assertEqual(json.loads(read("t", "json")), [1.0, 1.0])
         self.assertEqual(json.loads(read("f", "json")), 2.0)
@@ -147,14 +158,25 @@ class Npy(Case):
     def test_dtypes_and_orders(self):
         for dtype in DTYPES:
             base = np.arange(24).astype("i8").astype(dtype).reshape(2, 3, 4)
-            for array in (base, base.T, base[:, ::2], base[0, 0, 0:0], np.asfortranarray(base[0]),
-                          base[1, 1, 1].reshape(()), base[:, None], base[::-1]):
+            for array in (
+                base,
+                base.T,
+                base[:, ::2],
+                base[0, 0, 0:0],
+                np.asfortranarray(base[0]),
+                base[1, 1, 1].reshape(()),
+                base[:, None],
+                base[::-1],
+            ):
                 with self.subTest(dtype=dtype, shape=array.shape):
                     self.check(np.asarray(array))
 
     def test_structured(self):
         self.check(np.zeros(3, [("a", "i4"), ("b", "f8", (2,))]))
-        self.check(np.zeros(2, [(f"field{i}", "f4") for i in range(8000)]))  # header version 2.0
+        NAMES["x"] = np.zeros(2, [(f"field{i}", "f4") for i in range(8000)])  # header version 2.0
+        out = io.BytesIO()
+        np.save(out, NAMES["x"])
+        self.assertEqual(read("x", "npy"), out.getvalue())
 
     def test_large_is_live(self):
         NAMES["x"] = array = np.zeros(10**6)
@@ -167,14 +189,27 @@ class Npy(Case):
             self.check(other)
 
     def test_numbers_and_tensors(self):
-        for value, dtype in ((3, "i8"), (2.5, "f8"), (True, "?"), (np.float32(1), "f4"), (1j, "c16")):
+        for value, dtype in (
+            (3, "i8"),
+            (2.5, "f8"),
+            (True, "?"),
+            (np.float32(1), "f4"),
+            (1j, "c16"),
+        ):
             NAMES["x"] = value
             got = self.load("x")
             self.assertEqual((got.dtype, got.shape, got[()]), (np.dtype(dtype), (), value))
-        tensors = [torch.arange(6.0).reshape(2, 3), torch.arange(6).reshape(2, 3).T, torch.tensor(3),
-                   torch.randn(500, 500, requires_grad=True), torch.randn(500, 500)[:, ::2],
-                   torch.nn.Parameter(torch.randn(3)), torch.randn(3, dtype=torch.complex64).conj(),
-                   torch.empty(0, 3), torch.randn(4).half()]
+        tensors = [
+            torch.arange(6.0).reshape(2, 3),
+            torch.arange(6).reshape(2, 3).T,
+            torch.tensor(3),
+            torch.randn(500, 500, requires_grad=True),
+            torch.randn(500, 500)[:, ::2],
+            torch.nn.Parameter(torch.randn(3)),
+            torch.randn(3, dtype=torch.complex64).conj(),
+            torch.empty(0, 3),
+            torch.randn(4).half(),
+        ]
         for tensor in tensors:
             NAMES["x"] = tensor
             want = tensor.detach().resolve_conj().numpy()
@@ -197,9 +232,16 @@ class Npy(Case):
         self.refuses(EBADMSG, "torch has no", write, "t", read("a", "npy"), "npy")
 
     def test_refusals(self):
-        NAMES.update(o=np.array([None, {}]), b=torch.zeros(2, dtype=torch.bfloat16), l=[1], s="text",
-                     f=torch.zeros(2).to(torch.float8_e5m2), big=10**30,
-                     sp=torch.eye(2).to_sparse(), meta=torch.empty(2, device="meta"))
+        NAMES.update(
+            o=np.array([None, {}]),
+            b=torch.zeros(2, dtype=torch.bfloat16),
+            l=[1],
+            s="text",
+            f=torch.zeros(2).to(torch.float8_e5m2),
+            big=10**30,
+            sp=torch.eye(2).to_sparse(),
+            meta=torch.empty(2, device="meta"),
+        )
         self.refuses(EOPNOTSUPP, "o.pkl", read, "o", "npy")
         self.refuses(EOPNOTSUPP, "b.safetensors", read, "b", "npy")
         self.refuses(EOPNOTSUPP, "f.safetensors", read, "f", "npy")
@@ -221,8 +263,12 @@ class Pickles(Case):
     def same(self, a, b):
         self.assertIs(type(a), type(b))
         if isinstance(a, torch.Tensor):
-            self.assertEqual((a.dtype, a.shape, a.requires_grad), (b.dtype, b.shape, b.requires_grad))
-            self.assertTrue(torch.equal(a.detach().float().nan_to_num(), b.detach().float().nan_to_num()))
+            self.assertEqual(
+                (a.dtype, a.shape, a.requires_grad), (b.dtype, b.shape, b.requires_grad)
+            )
+            self.assertTrue(
+                torch.equal(a.detach().float().nan_to_num(), b.detach().float().nan_to_num())
+            )
         elif isinstance(a, np.ndarray):
             np.testing.assert_array_equal(a, b)
         else:
@@ -230,11 +276,28 @@ class Pickles(Case):
 
     def test_round_trips(self):
         big = np.random.default_rng(1).random((300, 400))
-        things = [1, "ä", None, {"a": [1, (2, 3)]}, {1, 2}, b"\0\1", big, big.T, big[::2, ::3],
-                  np.array([None, "x"], dtype=object), torch.randn(300, 400), torch.randn(30, 40).T,
-                  torch.randn(8)[::2], torch.randn(3, requires_grad=True), torch.tensor(2.5),
-                  torch.nn.Parameter(torch.randn(2)), torch.randn(5).bfloat16(), torch.empty(0),
-                  torch.randn(5).to(torch.float8_e4m3fn), torch.arange(3, dtype=torch.int32)]
+        things = [
+            1,
+            "ä",
+            None,
+            {"a": [1, (2, 3)]},
+            {1, 2},
+            b"\0\1",
+            big,
+            big.T,
+            big[::2, ::3],
+            np.array([None, "x"], dtype=object),
+            torch.randn(300, 400),
+            torch.randn(30, 40).T,
+            torch.randn(8)[::2],
+            torch.randn(3, requires_grad=True),
+            torch.tensor(2.5),
+            torch.nn.Parameter(torch.randn(2)),
+            torch.randn(5).bfloat16(),
+            torch.empty(0),
+            torch.randn(5).to(torch.float8_e4m3fn),
+            torch.arange(3, dtype=torch.int32),
+        ]
         for view in ("pkl", "p5"):
             for thing in things:
                 with self.subTest(view=view, thing=type(thing)):
@@ -252,8 +315,10 @@ class Pickles(Case):
         self.assertEqual((version, count), (1, 2))
         self.assertTrue((spans[:, 0] % 64 == 0).all())
         start = 24 + 16 * count
-        view = memoryview(data)
-        got = pickle.loads(view[start : start + length], buffers=[view[o : o + n] for o, n in spans])
+        view = memoryview(bytearray(data))
+        got = pickle.loads(
+            view[start : start + length], buffers=[view[o : o + n] for o, n in spans]
+        )
         np.testing.assert_array_equal(got[0], NAMES["x"][0])
         self.assertTrue(torch.equal(got[1], NAMES["x"][1]))
 
@@ -276,14 +341,19 @@ class Pickles(Case):
             self.refuses(EOPNOTSUPP, "x['bad'][1] cannot be pickled", read, "x", view)
             self.refuses(EBADMSG, "", write, "y", b"nonsense", view)
         self.refuses(EBADMSG, "No module named", write, "y", b"cnosuchmodule\nf\n.", "pkl")
-        good = read("fine", "p5") if "fine" in NAMES else None
-        self.assertIsNone(good)
 
 
 class States(Case):
     def test_safetensors(self):
-        for tensor in (torch.randn(3, 4), torch.randn(300, 400).bfloat16(), torch.tensor(1), torch.empty(0),
-                       torch.randn(4, 4).T, torch.arange(3, dtype=torch.uint8), torch.tensor([True])):
+        for tensor in (
+            torch.randn(3, 4),
+            torch.randn(300, 400).bfloat16(),
+            torch.tensor(1),
+            torch.empty(0),
+            torch.randn(4, 4).T,
+            torch.arange(3, dtype=torch.uint8),
+            torch.tensor([True]),
+        ):
             NAMES["x"] = tensor
             data = read("x", "safetensors")
             NAMES.pop("x")
@@ -294,7 +364,9 @@ class States(Case):
         self.assertEqual(sorted(NAMES["e"]), ["a", "b"])
         self.assertTrue(torch.equal(NAMES["e"]["b"], NAMES["d"]["b"]))
         self.refuses(EBADMSG, "not safetensors", write, "x", b"\xff" * 20, "safetensors")
-        self.refuses(EBADMSG, "not safetensors", write, "x", read("d", "safetensors")[:-1], "safetensors")
+        self.refuses(
+            EBADMSG, "not safetensors", write, "x", read("d", "safetensors")[:-1], "safetensors"
+        )
 
     def test_against_library(self):
         try:
@@ -343,7 +415,10 @@ class States(Case):
     def test_all_or_nothing(self):
         NAMES["m"] = torch.nn.Linear(2, 2)
         before = NAMES["m"].weight.detach().clone()
-        for wrong in ({"weight": torch.ones(2, 2)}, {"weight": torch.ones(2, 3), "bias": torch.ones(2)}):
+        for wrong in (
+            {"weight": torch.ones(2, 2)},
+            {"weight": torch.ones(2, 3), "bias": torch.ones(2)},
+        ):
             NAMES["d"] = wrong
             for view in ("safetensors", "pt"):
                 self.refuses(EBADMSG, "not the state of m", write, "m", read("d", view), view)
@@ -374,8 +449,14 @@ class Others(Case):
             state.rank, state.size = 0, 1
 
     def test_png(self):
-        for value in (np.zeros((4, 5)), np.zeros((4, 5, 3), "u1"), torch.rand(3, 8, 9), torch.rand(4, 8, 9),
-                      np.ones((2, 2), bool), torch.rand(1, 4, 4).bfloat16()):
+        for value in (
+            np.zeros((4, 5)),
+            np.zeros((4, 5, 3), "u1"),
+            torch.rand(3, 8, 9),
+            torch.rand(4, 8, 9),
+            np.ones((2, 2), bool),
+            torch.rand(1, 4, 4).bfloat16(),
+        ):
             NAMES["x"] = value
             data = read("x", "png")
             self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
@@ -420,14 +501,18 @@ class Table(Case):
 
     def test_rows(self):
         NAMES.update(
-            f=1.5, s="abc", l=[1, 2], n=np.zeros((2, 3), "f4"), z=np.array(1), t=torch.zeros(4).half(),
-            m=torch.nn.Linear(2, 3), _p=1, os=os, dumps=json.dumps, Case=unittest.TestCase, __x__=1,
+            f=1.5, s="abc", l=[1, 2], n=np.zeros((2, 3), "f4"), z=np.array(1),
+            t=torch.zeros(4).half(), m=torch.nn.Linear(2, 3), _p=1, os=os, dumps=json.dumps,
+            Case=unittest.TestCase, __x__=1,
             annotations=__future__.annotations,
         )  # fmt: skip
-        exec("def g(): pass\nclass K: pass\nk = K()\nfrom math import sin\nfrom typing import List", NAMES)
+        exec(
+            "def g(): pass\nclass K: pass\nk = K()\nfrom math import sin\nfrom typing import List",
+            NAMES,
+        )
         NAMES["K"].__module__ = NAMES["g"].__module__ = "__main__"
         rows = self.rows()
-        self.assertEqual(sorted(rows), sorted("f s l n z t m g K k".split()))
+        self.assertEqual(sorted(rows), sorted(["f", "s", "l", "n", "z", "t", "m", "g", "K", "k"]))
         self.assertEqual(rows["n"], ["ndarray", "float32", "2,3", "24", "cpu"])
         self.assertEqual(rows["t"], ["Tensor", "float16", "4", "8", "cpu"])
         self.assertEqual(rows["m"], ["Linear", "float32", "-", "36", "cpu"])

@@ -1,4 +1,4 @@
-"""The wire as a client sees it: starts build/ddip-engine --agent and talks to it. For the tests of engine/.
+"""The wire as a client sees it: starts build/ddip-engine --agent and talks to it. For tests.
 
 The messages' forms are read from include/wire.h, so this cannot differ from it.
 """
@@ -184,8 +184,7 @@ class Agent:
     def finish(self, slot, tag, timeout=60):
         mark = self.wait(lambda m: m.name == "Nmark" and m.tag == tag, timeout, "Nmark")
         r = self.wait(lambda m: m.tag == tag and m.name[0] == "R", timeout, "Rrun")
-        if r.name != "Rrun":
-            return r, b"", b""
+        assert r.name == "Rrun", (r.text, getattr(r, "traceback", b"").decode())
         out = self.spool(slot, "stdout")[mark.out : r.out]
         err = self.spool(slot, "stderr")[mark.err : r.err]
         return r, out, err

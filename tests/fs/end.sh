@@ -82,7 +82,7 @@ unmount
 "$PLAIN_PYTHON" - "$BUILD/ddipfs" "$M" "$PLAIN_PYTHON" <<'END' || bad 'Ctrl-C with -f'
 import os, signal, subprocess, sys, time
 program, mount, python = sys.argv[1:]
-daemon = subprocess.Popen([program, "-f", "-o", "python=" + python, mount],
+daemon = subprocess.Popen([program, "-f", "-o", "backend=none,python=" + python, mount],
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 while not os.path.exists(mount + "/version"):
     assert daemon.poll() is None
@@ -96,6 +96,10 @@ assert status == 0, status
 assert not os.path.ismount(mount)
 END
 is 'nothing is left' "$(others)" ''
+
+# nothing keeps the caller's output open
+out=$(timeout 10 "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON" "$M" 2>&1) || bad "in a command substitution: $? $out"
+unmount
 
 # what cannot be mounted says why
 like 'no such folder' "$("$BUILD/ddipfs" "$T/nothing" 2>&1)" "$T/nothing"

@@ -18,11 +18,12 @@ os.execvp(sys.argv[1], sys.argv[1:])' "$@" &
 }
 
 while IFS='|' read -r what code; do
+	n=$(($(cat "$G/cell") + 1))
 	in_background sh -c "cat <<'END' >'$G/cell'
 print('$what begins', flush=True)
 $code
 END"
-	n=$(await 4 'cell [0-9]+ start' | cut -d ' ' -f 4)
+	await 4 "cell $n start" >/dev/null
 	timeout 20 grep -m1 -q "$what begins.*\"rank\":1" "$G/cells/$n/stream" || bad "$what: does not begin"
 	begin=$(date +%s%N)
 	kill -INT "-$pid"

@@ -6,7 +6,7 @@ mount_plain
 cell 'x = 1'
 
 is 'the root' "$(ls "$M" | xargs)" 'README group trace version'
-for name in cell cells ctl error events log names rank0 rank1 ranks stall status vars; do
+for name in cell cells ctl error events log names rank0 rank1 ranks status vars; do
 	ls "$G" | grep -qx "$name" || bad "$name is not listed in the group"
 done
 ls "$G" | grep -q '^cell\.' && bad 'cell.LIST is listed'
@@ -38,7 +38,6 @@ done <<'END'
 600 group/error
 400 group/log
 400 group/names
-400 group/stall
 400 group/cells/1/source
 400 group/cells/1/status
 400 group/cells/1/wait
@@ -89,4 +88,4 @@ is 'rename' "$(errno rename "$G/status" "$G/status2")" EACCES
 is 'a file as a folder' "$(errno read "$G/status/x")" ENOTDIR
 find "$M" -name trace -prune -o -name events -prune -o -name follow -prune -o -name log -prune -o \
 	-name stream -prune -o -print >"$T/all" || bad 'find failed'
-[ "$(wc -l <"$T/all")" -gt 60 ] || bad 'find found too little'
+[ "$(wc -l <"$T/all")" -gt 50 ] || bad 'find found too little'

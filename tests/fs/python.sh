@@ -7,7 +7,7 @@ for python in /usr/bin/python3 "$HOME"/.pyenv/versions/*/bin/python3; do
 	[ -x "$python" ] || continue
 	"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || continue
 	tried="$tried $python"
-	mount_with "$python" -o size=1
+	mount_with "$python" -o size=1,backend=none
 	is "$python: version" "$(value 'import sys; sys.version_info[:3]')" \
 		"$("$python" -c 'import sys; print(sys.version_info[:3])')"
 	is "$python: prefix" "$(value 'sys.prefix')" "$("$python" -c 'import sys; print(repr(sys.prefix))')"
@@ -20,7 +20,7 @@ done
 # an environment: its own packages, its own prefix
 if /usr/bin/python3 -m venv --without-pip "$T/env" 2>/dev/null; then
 	printf 'WHERE = "here"\n' >"$(echo "$T"/env/lib/python3*/site-packages)/only_in_env.py"
-	mount_with "$T/env/bin/python" -o size=1
+	mount_with "$T/env/bin/python" -o size=1,backend=none
 	is 'prefix of an environment' "$(value 'import sys; sys.prefix')" "'$T/env'"
 	is 'its packages' "$(value 'import only_in_env; only_in_env.WHERE')" "'here'"
 	unmount

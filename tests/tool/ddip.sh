@@ -8,8 +8,9 @@ unset DDIP_MOUNT DDIP_GROUP
 
 # status of a command, its output in $out
 run() {
-	out=$("$@" 2>&1)
+	"$@" >"$T/out" 2>&1
 	status=$?
+	out=$(cat "$T/out")
 }
 
 run "$ddip" help

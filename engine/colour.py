@@ -1,0 +1,111 @@
+"""Coloured tracebacks as a notebook shows them: a few lines around each frame's line.
+
+IPython's own parse every file of a traceback first, which takes half a second where the frames are
+torch's: too long for an interrupt. Where %xmode asks for another kind, IPython's are used.
+"""
+
+import linecache
+import os
+import re
+import traceback
+
+_RED, _GREEN, _CYAN, _END = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[39m"
+_WIDTH = 75
+_AROUND = 2  # lines before and after
+_REPEATS = 3  # equal frames that are shown; the rest are counted
+_CELL = re.compile(r"<cell (\d+)>")
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
+_pygments = None  # (highlight, lexer, formatter), () if there is none
+
+
+def render(error):
+    """The lines of an `error` message: a list of str, some of several lines."""
+    parts, seen = [], set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        parts.append(_one(error))
+        cause = error.__cause__
+        if cause is not None:
+            parts.append(["", _CAUSE, ""])
+            error = cause
+        elif error.__context__ is not None and not error.__suppress_context__:
+            parts.append(["", _CONTEXT, ""])
+            error = error.__context__
+        else:
+            error = None
+    return [line for part in reversed(parts) for line in part]
+
+
+def _one(error):
+    """One exception without those that led to it."""
+    name = type(error).__name__
+    head = "Traceback (most recent call last)".rjust(_WIDTH - len(name))
+    lines = [_RED + "-" * _WIDTH + _END, _RED + name + _END + head]
+    count, last = 0, None
+    for frame, lineno in traceback.walk_tb(error.__traceback__):
+        place = (frame.f_code, lineno)
+        count = count + 1 if place == last else 0
+        last = place
+        if count == _REPEATS:
+            lines.append("    [... the same frame again and again]")
+        if count < _REPEATS:
+            lines.append(_frame(frame, lineno))
+    said = "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
+    kind, colon, text = said.partition(":")
+    lines.append(_RED + kind + _END + colon + text)
+    return lines
+
+
+def _frame(frame, lineno):
+    """Where a frame is, and its line among its neighbours."""
+    code = frame.f_code
+    found = _CELL.fullmatch(code.co_filename)
+    if found:
+        place = f"{_CYAN}Cell{_END} {_GREEN}In[{found.group(1)}], line {lineno}{_END}"
+    else:
+        name = code.co_filename.replace(os.path.expanduser("~") + "/", "~/", 1)
+        place = f"{_CYAN}File{_END} {_GREEN}{name}:{lineno}{_END}"
+    if code.co_name != "<module>":
+        arguments = ", ".join(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        name = getattr(code, "co_qualname", code.co_name)
+        place += f", in {_CYAN}{name}({arguments}){_END}"
+    return "\n".join([place, *_lines(frame, lineno)])
+
+
+def _lines(frame, lineno):
+    first = max(1, lineno - _AROUND)
+    numbers = range(first, lineno + _AROUND + 1)
+    name = frame.f_code.co_filename
+    source = linecache.getlines(name, frame.f_globals)[first - 1 : lineno + _AROUND]
+    shown = _highlight("".join(source)).split("\n")
+    for number, line in zip(numbers, shown[: len(source)], strict=False):
+        arrow = f"{_GREEN}{f'-> {number}':->7}{_END} " if number == lineno else f"{number:7} "
+        yield arrow + line
+
+
+def _highlight(source):
+    """Coloured Python, the text itself where pygments is missing."""
+    global _pygments
+    if _pygments is None:
+        _pygments = _load_pygments()
+    if not _pygments or not source:
+        return source
+    highlight, lexer, formatter = _pygments
+    return highlight(source, lexer, formatter)
+
+
+def _load_pygments():
+    try:
+        from pygments import highlight
+        from pygments.formatters.terminal256 import Terminal256Formatter
+        from pygments.lexers.python import PythonLexer
+    except ImportError:
+        return ()
+    try:
+        from IPython.utils.PyColorize import theme_table
+
+        style = theme_table["neutral"].as_pygments_style()
+    except (ImportError, KeyError, AttributeError):  # before IPython 9
+        style = "default"
+    return highlight, PythonLexer(stripnl=False), Terminal256Formatter(style=style)

@@ -1,0 +1,5 @@
+"""The extension under the name of the original: `%load_ext Ddip` loads ddip."""
+
+from ddip import load_ipython_extension, unload_ipython_extension
+
+__all__ = ["load_ipython_extension", "unload_ipython_extension"]

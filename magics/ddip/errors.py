@@ -1,0 +1,34 @@
+"""What the magics raise: errors that show themselves as text, without this package's frames."""
+
+
+class DipError(Exception):
+    """Something that the magics cannot do: the text says what was wrong and what would be right."""
+
+    def _render_traceback_(self):
+        """IPython shows this in place of a traceback."""
+        return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}"]
+
+
+class RemoteError(DipError):
+    """A cell failed on ranks. ename, evalue: of the first failure; ranks: those that failed."""
+
+    def __init__(self, ename, evalue, ranks, lines):
+        super().__init__(f"{ename}({evalue})")
+        self.ename = ename
+        self.evalue = evalue
+        self.ranks = ranks
+        self.lines = lines
+
+    def _render_traceback_(self):
+        return self.lines
+
+
+class RemoteInterrupt(KeyboardInterrupt):
+    """The cell was interrupted. lines: what the ranks were doing."""
+
+    def __init__(self, text, lines):
+        super().__init__(text)
+        self.lines = lines
+
+    def _render_traceback_(self):
+        return self.lines

@@ -1,0 +1,222 @@
+"""A group of ranks as an object: each method is a few file operations below mount/group.
+
+The class is the handle that `%dipper` gives; the magics use it as well.
+"""
+
+import errno
+import glob
+import os
+import re
+import select
+import time
+
+from ddip.errors import DipError
+
+_FAILURE = re.compile(r"^(\d+) \S+ \S+ (.*)$", re.M)
+_STARTED = ("idle", "busy")
+
+
+def named():
+    """The name of the group that notebooks use: $DDIP_GROUP, else `group`."""
+    return os.environ.get("DDIP_GROUP", "group")
+
+
+def _pairs(text):
+    """`key value` lines as a dictionary."""
+    return dict(line.partition(" ")[::2] for line in text.splitlines())
+
+
+class Group:
+    """The ranks below one directory of a mount."""
+
+    app = None  # name of the application that `%makedip -a` prepared
+
+    def __init__(self, path):
+        self.path = path
+
+    def __repr__(self):
+        return f"<ddip.Group {self.path}: {self.describe()}>"
+
+    # ---- looking
+
+    def read(self, name):
+        """The text of a file of the group."""
+        with open(os.path.join(self.path, name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def status(self):
+        """`status` as a dictionary; empty if the mount is gone."""
+        try:
+            return _pairs(self.read("status"))
+        except OSError:
+            return {}
+
+    def settings(self):
+        """`ctl` as a dictionary."""
+        return _pairs(self.read("ctl"))
+
+    def ranks(self):
+        """A dictionary for each rank: state, pid, gpu …"""
+        lines = self.read("ranks").splitlines()
+        return [dict(word.partition("=")[::2] for word in line.split()[1:]) for line in lines]
+
+    @property
+    def size(self):
+        """The number of ranks that are there."""
+        return len(self.ranks())
+
+    @property
+    def ddp_group(self):
+        """The GPU of each rank, as the original's attribute; rank numbers where there is none."""
+        places = [row.get("gpu", "-") for row in self.ranks()]
+        return [int(gpu) if gpu.isdigit() else rank for rank, gpu in enumerate(places)]
+
+    def is_started(self):
+        """True if a cell would run at once."""
+        return self.status().get("state") in _STARTED
+
+    def gpu_count(self):
+        """How many GPUs the daemon's host has."""
+        try:
+            return len(self.read("gpus").splitlines())
+        except FileNotFoundError:
+            return len(glob.glob("/dev/nvidia[0-9]*"))
+
+    def describe(self):
+        """One line: the state, and what the ranks run on."""
+        status = self.status()
+        if not status:
+            return "not mounted any more"
+        text = f"{status['state']}, {self._places()}"
+        if status.get("state") == "busy":
+            text += f", cell {status.get('cell')} runs"
+        return text
+
+    def _places(self):
+        rows = self.ranks()
+        gpus = [row.get("gpu", "-") for row in rows]
+        if not any(gpu.isdigit() for gpu in gpus):
+            return f"{len(rows)} CPU rank{'' if len(rows) == 1 else 's'}"
+        return ", ".join(f"rank {rank} on GPU {gpu}" for rank, gpu in enumerate(gpus))
+
+    def info(self):
+        """What `%makedip -i` shows."""
+        rows = self.ranks()
+        pids = [int(row["pid"]) for row in rows if row.get("pid", "").isdigit()]
+        gpus = [row.get("gpu", "-") for row in rows]
+        places = [f"Rank {k}: {'GPU' + g if g.isdigit() else 'CPU'}" for k, g in enumerate(gpus)]
+        return "\n".join(
+            (
+                f"Cluster processes: mount {self.path}, engine pids: {pids}",
+                f"DDP group: {places} ({self.status().get('state')})",
+                f"DDP application: {self.app}",
+            )
+        )
+
+    # ---- errors
+
+    def failures(self):
+        """The failures that the group remembers: {number: (what failed, text)}."""
+        found, text = {}, self.read("error")
+        heads = list(_FAILURE.finditer(text))
+        for head, following in zip(heads, [*heads[1:], None], strict=True):
+            body = text[head.end() + 1 : following.start() if following else len(text)]
+            words = "\n".join(line.removeprefix("\t") for line in body.splitlines())
+            found[int(head[1])] = head[2], words
+        return found
+
+    def why(self, error, what, before=()):
+        """A DipError for a failed file operation, with the group's own text if it has a new one."""
+        try:
+            failures = self.failures()
+        except OSError:
+            return DipError(f"{what}: {error.strerror} (is the mount {self.path} gone?)")
+        new = [text for number, (_, text) in failures.items() if number not in before]
+        return DipError(f"{what}: {new[-1] if new else error.strerror}")
+
+    # ---- verbs
+
+    def ctl(self, *lines, wait=True):
+        """Writes verbs to `ctl`, one after the other. wait: until what they ask for is so.
+
+        Raises DipError with the daemon's words.
+        """
+        before = self.failures()
+        line = ""
+        try:
+            flags = os.O_WRONLY if wait else os.O_WRONLY | os.O_NONBLOCK
+            fd = os.open(os.path.join(self.path, "ctl"), flags)
+            try:
+                for line in lines:
+                    os.write(fd, line.encode() + b"\n")
+                if wait:
+                    os.fsync(fd)
+            except KeyboardInterrupt:
+                os.set_blocking(fd, False)
+                os.write(fd, b"\n")  # tells that the close, too, shall not wait
+                raise
+            finally:
+                os.close(fd)
+        except OSError as e:
+            raise self.why(e, line or self.path, before) from e
+
+    def start(self, timeout=None):
+        """Starts the ranks and waits until they are ready. Raises DipError, also after timeout."""
+        if timeout is None:
+            self.ctl("start")
+            return
+        before, end = self.failures(), time.monotonic() + timeout
+        with open(os.path.join(self.path, "events"), "rb", buffering=0) as events:
+            self.ctl("start", wait=False)
+            waiter = select.poll()
+            waiter.register(events, select.POLLIN)
+            while (state := self.status().get("state")) not in _STARTED:
+                left = end - time.monotonic()
+                if state in ("stopped", "new", None):
+                    raise self.why(OSError(errno.EHOSTDOWN, "no ranks"), "start", before)
+                if left <= 0:
+                    raise DipError(f"not started within {timeout:g} s: {self.describe()}")
+                if waiter.poll(left * 1000):
+                    events.read(1 << 16)
+
+    def stop(self):
+        """Ends the ranks; their namespaces are gone."""
+        self.ctl("stop")
+
+    def restart(self):
+        """Ends the ranks and starts new ones."""
+        self.ctl("restart")
+
+    def interrupt(self):
+        """Interrupts whatever runs, whoever's cell it is."""
+        self.ctl("interrupt", wait=False)
+
+    interrupt_engines = interrupt_all = interrupt
+    shutdown_cluster = exit_group = stop
+
+    # ---- cells and objects, for programs
+
+    def run_cell(self, source, quiet=False, see=None):
+        """Runs a cell and shows it as `%%dip` does; see: ranks, None for rank 0."""
+        from IPython import get_ipython
+
+        from ddip.run import run
+
+        run(get_ipython(), self, source, see=see or [0], quiet=quiet)
+
+    def push(self, names):
+        """Sets variables on all ranks: {name: object}."""
+        from ddip.objects import push
+
+        for name, value in names.items():
+            push(self, name, value)
+
+    def pull(self, names, rank=0):
+        """The objects of these names on one rank: {name: object}."""
+        from ddip.objects import pull
+
+        return {name: pull(self, name, rank) for name in names}
+
+    def meminfo(self):
+        """Memory of each rank in bytes."""
+        return {k: int(row.get("rss_bytes", 0)) for k, row in enumerate(self.ranks())}

@@ -1,0 +1,51 @@
+"""Objects between the notebook and the ranks: `vars/NAME.p5`, written and read piece by piece."""
+
+import errno
+import os
+
+from ddip import p5
+from ddip.errors import DipError
+
+_PIECE = 64 << 20  # of one write: between two of them Ctrl-C is heard
+
+
+def push(group, name, value, rank=None):
+    """Sets a variable on all ranks, or on one. Raises DipError that says what cannot travel."""
+    if not name.isidentifier():
+        raise DipError(f"'{name}' is no name of a variable")
+    pickled, buffers = p5.dump(value, name)
+    before = group.failures()
+    try:
+        fd = os.open(_path(group, name, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            p5.write(lambda data: _write_all(fd, data), pickled, buffers)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as e:
+        raise group.why(e, f"push {name}", before) from e
+
+
+def _path(group, name, rank, view="p5"):
+    where = "vars" if rank is None else f"rank{rank}/vars"
+    return os.path.join(group.path, where, f"{name}.{view}")
+
+
+def _write_all(fd, data):
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view[:_PIECE]) :]
+
+
+def pull(group, name, rank=0):
+    """The object of that name on a rank. Raises DipError."""
+    before = group.failures()
+    try:
+        with open(_path(group, name, rank), "rb", buffering=0) as file:
+            return p5.read(file, name)
+    except FileNotFoundError:
+        raise DipError(f"there is no variable {name} on rank {rank}") from None
+    except OSError as e:
+        if e.errno == errno.ESRCH:
+            raise DipError("no ranks run: %makedip starts them") from e
+        raise group.why(e, f"pull {name} from rank {rank}", before) from e

@@ -1,0 +1,60 @@
+"""Where output goes: the notebook's streams and displays, through IPython's public ends."""
+
+import sys
+
+
+class Sink:
+    """The output area of the cell that runs now."""
+
+    def __init__(self, shell):
+        self._publisher = shell.display_pub
+        self._last = None
+        # a kernel's displays can be redrawn; a terminal prints each update
+        self.redraws = getattr(shell, "kernel", None) is not None
+
+    def write(self, name, text):
+        """Text to stdout or stderr, in the order of the calls."""
+        stream = getattr(sys, name)
+        if self._last is not None and self._last is not stream:
+            self._last.flush()
+        stream.write(text)
+        self._last = stream
+
+    def flush(self):
+        """What was written is to be seen."""
+        if self._last is not None:
+            self._last.flush()
+            self._last = None
+
+    def display(self, data, metadata=None, transient=None, update=False):
+        """A bundle of representations, as display() publishes it."""
+        self.flush()
+        self._publisher.publish(
+            data=data, metadata=metadata or {}, transient=transient or {}, update=update
+        )
+
+    def clear(self, wait):
+        """clear_output() of the whole area."""
+        self.flush()
+        self._publisher.clear_output(wait)
+
+
+class Slot:
+    """A piece of text in the output area that is redrawn in place."""
+
+    def __init__(self, sink):
+        self._sink = sink
+        self._id = None
+        self.shown = ""
+
+    def show(self, text):
+        """Puts text in the place of the last one."""
+        if text == self.shown:
+            return
+        update = self._id is not None
+        if not update:
+            from uuid import uuid4
+
+            self._id = f"ddip-{uuid4().hex}"
+        self.shown = text
+        self._sink.display({"text/plain": text}, transient={"display_id": self._id}, update=update)
