@@ -53,7 +53,7 @@ class _Phases:
 
 
 def main(role):
-    """role "zygote": forks ranks until it is told to end. "rank": becomes one, nothing forked."""
+    """role "zygote": forks ranks until it is told to end. "rank", "store": is one, nothing forked."""
     phases = _Phases()
     state.fresh_main()
     sys.argv = [""]
@@ -62,6 +62,9 @@ def main(role):
         _prepare(phases)
         _freeze()
         _become_rank({}, phases.text)
+    if role == "store":
+        _serve_store({})
+    if role != "zygote":
         return
     kind, env = _zygote(phases)
     if kind == _STORE:

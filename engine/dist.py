@@ -357,6 +357,7 @@ def begin_cell():
 def new_generation(generation):
     """No key of an older generation is seen again."""
     state.generation = generation
+    state.cell = 0  # the last cell may have run on some ranks only: the keys must agree
     _inits.clear()
 
 
@@ -412,8 +413,9 @@ def _loops_busy():
 def _in_child():
     """A forked child must not use its parent's sockets; a group it has only of its user."""
     global _store
-    _graves.append((0.0, _store))  # closing is harmless, but its lock may be held
-    _store = None
+    if _store is not None:
+        _graves.append((0.0, _store))  # a thread of the parent may hold its lock
+        _store = None
     if _claimed is None and c10d.GroupMember.WORLD is not None:
         _graves.extend((0.0, pg) for pg in c10d._world.pg_map)
         c10d._update_default_pg(None)

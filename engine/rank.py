@@ -35,7 +35,7 @@ def main(env, phases):
     streams.install()
     run.install()
     faulthandler.enable(2)
-    faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=False)
+    faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=True)
     _ddip.notify("Nborn", state.pid, 0, phases)
     _thread.start_new_thread(_serve, ())
     while (message := _ddip.next()) is not None:

@@ -8,10 +8,12 @@ import _sitebuiltins
 import ast
 import builtins
 import inspect
+import io
 import os
 import re
 import subprocess
 import sys
+import tokenize
 
 from ddip_engine import cell as cells
 from ddip_engine import colour, state, streams
@@ -97,10 +99,7 @@ class _Hook:
     def quiet(self):
         """A semicolon at the end of the cell hides the result."""
         text = _cell.source.rstrip() if _cell is not None else ""
-        last = text.rpartition("\n")[2]
-        if ";" not in last:
-            return False
-        return self.semicolon_at_end_of_expression(_cell.source)
+        return ";" in text.rpartition("\n")[2] and _ends_in_semicolon(text)
 
     def write_output_prompt(self):
         pass
@@ -126,6 +125,17 @@ class _Hook:
 
     def finish_displayhook(self):
         self._is_active = False
+
+
+def _ends_in_semicolon(source):
+    """True if the last token is a semicolon, whatever comment stands behind it."""
+    ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):  # a magic's text need not be Python
+        return source.endswith(";")
+    told = [t for t in tokens if t.type not in ends]
+    return bool(told) and told[-1].string == ";"
 
 
 class _Publisher:

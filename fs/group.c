@@ -239,7 +239,7 @@ begin_stop(struct group *g, const char *why, bool keep_queue)
 
 		if (queue_running(k)) {
 			rank_interrupt(k, 0);
-			rank_abort(k, true);
+			rank_abort(k);
 		}
 		if (!keep_queue)
 			queue_drop_queued(k, &e);
@@ -465,7 +465,7 @@ group_rank_died(struct rank *k, const char *how)
 	g->rebuild = true;
 	/* those who wait for it in a rendezvous would wait for ever */
 	for (int i = 0; g->rebuilding && i < g->size; i++)
-		rank_abort(&g->ranks[i], true);
+		rank_abort(&g->ranks[i]);
 	if (early && g->rebuilding > 0)
 		g->rebuilding--;
 	rank_spawn(k);

@@ -31,8 +31,7 @@ free_rank(struct job *j, int rung)
 		return;
 	}
 	rank_interrupt(j->k, cell);
-	rank_abort(j->k, rung > 1);
-	j->asked = true;
+	rank_abort(j->k);
 }
 
 void

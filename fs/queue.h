@@ -22,7 +22,6 @@ struct job {
 	struct spool_mark begin, end;
 	bool begun, ended;  /* the marks are there */
 	double t0, t1;      /* wall times */
-	bool asked;         /* an interrupt was sent for it */
 	TAILQ_ENTRY(job) link;
 };
 

@@ -244,10 +244,10 @@ rank_interrupt(struct rank *k, int cell)
 }
 
 void
-rank_abort(struct rank *k, bool always)
+rank_abort(struct rank *k)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)always);
+		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, 1u);
 }
 
 static void

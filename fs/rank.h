@@ -16,7 +16,7 @@ void rank_quit(struct rank *k);
 void rank_kill(struct rank *k);
 void rank_signal(struct rank *k, int signo);
 void rank_interrupt(struct rank *k, int cell);
-void rank_abort(struct rank *k, bool always);
+void rank_abort(struct rank *k); /* its collectives end with an error; the process group is broken then */
 /* Messages about a slot that no call waits for (launch.c passes them on). */
 void rank_notice(struct rank *k, struct msg *m);
 void rank_store_notice(struct group *g, struct msg *m);

@@ -18,6 +18,7 @@ class Helper:
         self._shell = shell
         self._is_remote = is_remote
         self._group = group
+        self._matcher = None
         self._inspect = None  # the kernel's own
 
     def install(self):
@@ -26,7 +27,7 @@ class Helper:
             from IPython.core.completer import context_matcher
         except ImportError:
             return
-        self._matcher = context_matcher()(self._match)
+        self._matcher = context_matcher()(lambda context: self._match(context))
         self._shell.Completer.custom_matchers.append(self._matcher)
         kernel = getattr(self._shell, "kernel", None)
         if kernel is not None:
@@ -36,7 +37,7 @@ class Helper:
     def remove(self):
         """Ends it."""
         matchers = self._shell.Completer.custom_matchers
-        if getattr(self, "_matcher", None) in matchers:
+        if self._matcher in matchers:
             matchers.remove(self._matcher)
         if self._inspect is not None:
             del self._shell.kernel.do_inspect

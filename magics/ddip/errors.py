@@ -32,3 +32,7 @@ class RemoteInterrupt(KeyboardInterrupt):
 
     def _render_traceback_(self):
         return self.lines
+
+
+# front ends show the name: to them it is the interrupt that it is
+RemoteInterrupt.__name__ = "KeyboardInterrupt"

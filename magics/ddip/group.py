@@ -13,7 +13,7 @@ import time
 from ddip.errors import DipError
 
 _FAILURE = re.compile(r"^(\d+) \S+ \S+ (.*)$", re.M)
-_STARTED = ("idle", "busy")
+_STARTED = ("idle", "busy", "recovering")
 
 
 def named():
@@ -119,7 +119,7 @@ class Group:
         """The failures that the group remembers: {number: (what failed, text)}."""
         found, text = {}, self.read("error")
         heads = list(_FAILURE.finditer(text))
-        for head, following in zip(heads, [*heads[1:], None], strict=True):
+        for head, following in zip(heads, [*heads, None][1:], strict=True):
             body = text[head.end() + 1 : following.start() if following else len(text)]
             words = "\n".join(line.removeprefix("\t") for line in body.splitlines())
             found[int(head[1])] = head[2], words

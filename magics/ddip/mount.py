@@ -165,7 +165,7 @@ def _start_tied(command, path):
     import atexit
 
     command.insert(1, "-f")
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - the daemon writes there as long as it lives
+    log = tempfile.TemporaryFile()
     daemon = subprocess.Popen(
         [sys.executable, "-c", _TIED, str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
@@ -191,9 +191,7 @@ def _end_tied(daemon):
 
 def stop(path):
     """Ends the daemon of a mount, and its ranks with it. Raises DipError if the mount is in use."""
-    done = subprocess.run(
-        ["fusermount3", "-u", path], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["fusermount3", "-u", path], capture_output=True, text=True, check=False)
     if done.returncode:
         raise DipError(f"{path} could not be unmounted: {done.stderr.strip()}")
     deadline = time.monotonic() + _UNMOUNT_S

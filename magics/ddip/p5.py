@@ -33,6 +33,10 @@ class _Call:
     def __reduce__(self):
         return self._parts
 
+    def __call__(self):
+        """Never called here: picklers only want to see that it could be."""
+        raise TypeError("the value is over there")
+
 
 def _base():
     try:
@@ -80,32 +84,36 @@ def _namespace(name):
     return _Call(vars, _Call(import_module, name))
 
 
+def _of_types(name):
+    return _Call(getattr, _Call(import_module, "types"), name)
+
+
 def _reduce_function(function):
-    """Code, defaults and closure, over the globals of the module of that name.
+    """Code over the globals of the module of that name; the rest is state, for it may be cyclic.
 
     Functions, classes and modules of the notebook that it uses go along, for names that mean
     nothing there yet.
     """
-    code = function.__code__
-    cells = function.__closure__ or ()
     space = _namespace(function.__module__)
-    kind = _Call(getattr, _Call(import_module, "types"), "FunctionType")
-    cell = _Call(getattr, _Call(import_module, "types"), "CellType")
-    made = _Call(
-        _Call(methodcaller, "__call__", _Code(code), space, function.__name__,
-              function.__defaults__, tuple(_CellOf(cell, c) for c in cells) or None),
-        kind,
-    )  # fmt: skip
-    needed = [
-        _Call(methodcaller("setdefault", name, value), space)
-        for name, value in _used(function).items()
-    ]
+    cells = [(_Cell(), cell) for cell in function.__closure__ or ()]
+    args = (
+        _Code(function.__code__),
+        space,
+        function.__name__,
+        function.__defaults__,
+        tuple(place for place, _ in cells) or None,
+    )
+    steps = [_Call(setattr, place, "cell_contents", *_contents(cell)) for place, cell in cells]
+    for name, value in _used(function).items():
+        steps.append(_Call(methodcaller("setdefault", name, value), space))
     state = {
-        name: getattr(function, name)
-        for name in ("__kwdefaults__", "__qualname__", "__module__", "__doc__", "__dict__")
-        if getattr(function, name)
+        "__doc__": _Call(itemgetter(-1), (*steps, function.__doc__)),
+        "__kwdefaults__": function.__kwdefaults__,
+        "__qualname__": function.__qualname__,
+        "__module__": function.__module__,
+        "__dict__": function.__dict__,
     }
-    return itemgetter(-1), ((*needed, made),), (None, state)
+    return _of_types("FunctionType"), args, (None, state)
 
 
 class _Code:
@@ -118,19 +126,18 @@ class _Code:
         return marshal.loads, (self._data,)
 
 
-class _CellOf:
-    """A cell of a closure."""
-
-    def __init__(self, kind, cell):
-        self._kind = kind
-        self._cell = cell
+class _Cell:
+    """An empty cell of a closure."""
 
     def __reduce__(self):
-        try:
-            value = (self._cell.cell_contents,)
-        except ValueError:  # not assigned yet
-            value = ()
-        return methodcaller("__call__", *value), (self._kind,)
+        return _of_types("CellType"), ()
+
+
+def _contents(cell):
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        raise pickle.PicklingError("it uses a variable that has no value yet") from None
 
 
 def _used(function):
@@ -145,9 +152,7 @@ def _used(function):
     kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
     space = function.__globals__
     return {
-        name: _Call(import_module, value.__name__)
-        if isinstance(value, types.ModuleType)
-        else value
+        name: _Call(import_module, value.__name__) if isinstance(value, types.ModuleType) else value
         for name in sorted(names)
         if isinstance(value := space.get(name), kinds) and value is not function
     }

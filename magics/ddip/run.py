@@ -103,9 +103,9 @@ def _answer(shell, cell, message):
     except KeyboardInterrupt:
         cell.interrupt()
         return
-    except (EOFError, RuntimeError) as e:  # this front end asks nobody
-        place = f"{cell.group.path}/rank{rank}/stdin"
-        Sink(shell).write("stderr", f"rank {rank} waits for input (echo … > {place}): {e}\n")
+    except (EOFError, RuntimeError) as e:  # this front end asks nobody: the rank would wait for ever
+        Sink(shell).write("stderr", f"rank {rank} asks for input: {e}\n")
+        cell.interrupt()
         return
     with open(f"{cell.group.path}/rank{rank}/stdin", "w", encoding="utf-8") as stdin:
         stdin.write(line + "\n")
@@ -119,9 +119,10 @@ def failure(cell, errors, end):
     parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
     for line in cell.read("error").splitlines():
         rank, _, text = line.removeprefix("rank ").partition(": ")
-        if rank.isdigit():
+        if rank.isdigit() and int(rank) not in parts:
             ename, _, evalue = text.partition(": ")
-            parts.setdefault(int(rank), (ename, evalue or text, [text]))
+            known = ename.isidentifier()  # else it is the daemon's text, of a rank that died
+            parts[int(rank)] = (ename if known else "RankError", evalue if known else text, [text])
     first = _first(cell, parts)
     if first is None:
         text = f"cell {cell.number}: {end['state']} {end['errno']}".rstrip()

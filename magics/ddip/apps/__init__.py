@@ -1,0 +1,53 @@
+"""Applications that `%makedip -a` prepares the ranks for: a source here runs on each of them.
+
+Each file defines prepare(), which returns a line to show or raises ImportError with the text that
+says what is missing, and the functions that `%%dip --appcmd` may call, in COMMANDS.
+"""
+
+import os
+
+from ddip.errors import DipError
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_RUN = """
+def _ddip_app():
+    space = {{"__name__": "ddip_app", "rank": rank, "world_size": world_size}}
+    exec(compile({source!r}, {file!r}, "exec"), space)
+    return space[{function!r}](*{args!r})
+
+try:
+    print(_ddip_app())
+except ImportError as e:
+    print("{name}:", e)
+finally:
+    del _ddip_app
+"""
+
+
+def names():
+    """The applications that there are."""
+    return sorted(
+        file.removesuffix(".py")
+        for file in os.listdir(_FOLDER)
+        if file.endswith(".py") and not file.startswith("_")
+    )
+
+
+def source(name, function="prepare", args=()):
+    """A cell that calls a function of an application on a rank and prints what it says."""
+    if name not in names():
+        raise DipError(f"no application '{name}'; there are: {' '.join(names())}")
+    file = os.path.join(_FOLDER, f"{name}.py")
+    with open(file, encoding="utf-8") as text:
+        return _RUN.format(
+            name=name, source=text.read(), file=file, function=function, args=tuple(args)
+        )
+
+
+def command(name, words):
+    """The cell for `%%dip --appcmd`: the first word is a command of the application."""
+    if name is None:
+        raise DipError("--appcmd: no application is prepared (%makedip -a APP)")
+    if not words:
+        raise DipError("--appcmd: want a command and its words")
+    return source(name, "command", words)

@@ -1,0 +1,202 @@
+"""What the tests of the magics share: a notebook with a real kernel and a mount of its own.
+
+Nothing here is a test. A test file is a program: `run()` calls its functions named test_*.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
+PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv/bin/python")
+MAGICS = os.path.join(ROOT, "magics")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def skip(why):
+    """Ends the program as skipped."""
+    print(why)
+    sys.exit(77)
+
+
+def need(*modules):
+    """Goes on in the tests' interpreter; skips if it lacks a module."""
+    if os.path.realpath(sys.prefix) != os.path.realpath(os.path.dirname(os.path.dirname(PYTHON))):
+        if not os.access(PYTHON, os.X_OK):
+            skip(f"there is no {PYTHON}")
+        os.execv(PYTHON, [PYTHON, *sys.argv])
+    from importlib.util import find_spec
+
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        skip(f"{PYTHON} has no {' '.join(missing)}")
+    if not os.access(os.path.join(BUILD, "ddipfs"), os.X_OK):
+        skip("ddipfs is not built")
+    if not os.path.exists("/dev/fuse"):
+        skip("there is no /dev/fuse")
+
+
+class Outcome:
+    """The outputs of a cell that ran."""
+
+    def __init__(self, cell):
+        self.outputs = cell.outputs
+
+    def text(self, name="stdout"):
+        """What was printed there."""
+        return "".join(o.text for o in self.outputs if o.get("name") == name)
+
+    def data(self, mime="text/plain"):
+        """The representations of that kind, of all displays and results."""
+        found = [o.data.get(mime) for o in self.outputs if "data" in o]
+        return [_ANSI.sub("", value) for value in found if value is not None]
+
+    @property
+    def error(self):
+        """(name, value, traceback without colours) of the error, None if there is none."""
+        for output in self.outputs:
+            if output.output_type == "error":
+                text = _ANSI.sub("", "\n".join(output.traceback))
+                return output.ename, output.evalue, text
+        return None
+
+
+class Notebook:
+    """A kernel that runs cells one by one."""
+
+    def __init__(self, mount, environment=()):
+        import nbformat
+        from nbclient import NotebookClient
+
+        self.mount = mount
+        self.group = os.path.join(mount, "group")
+        self._node = nbformat.v4.new_notebook()
+        self._new = nbformat.v4.new_code_cell
+        self._client = NotebookClient(
+            self._node, timeout=100, kernel_name="python3", allow_errors=True
+        )
+        self._environment = {**os.environ, **environment_of(mount), **dict(environment)}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        self._client.create_kernel_manager()
+        self._stack.enter_context(
+            self._client.setup_kernel(env=self._environment, cwd=os.path.dirname(self.mount))
+        )
+        return self
+
+    def __exit__(self, *exc_info):
+        self._stack.close()
+
+    @property
+    def pid(self):
+        """Of the kernel."""
+        return self._client.km.provisioner.pid
+
+    def run(self, source):
+        """Runs a cell. Returns its Outcome."""
+        cell = self._new(source)
+        self._node.cells.append(cell)
+        self._client.execute_cell(cell, len(self._node.cells) - 1)
+        return Outcome(cell)
+
+    def ok(self, source):
+        """Runs a cell that must not fail."""
+        outcome = self.run(source)
+        assert outcome.error is None, outcome.error[2]
+        return outcome
+
+    def interrupt(self):
+        """What the stop button does."""
+        os.kill(self.pid, signal.SIGINT)
+
+    def when(self, condition, act):
+        """Calls act() in a thread as soon as condition() is true."""
+
+        def wait():
+            end = time.monotonic() + 60
+            while not condition() and time.monotonic() < end:
+                time.sleep(0.005)
+            act()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
+
+    def is_printed(self, text, rank=0):
+        """True if the rank has printed that."""
+        with open(f"{self.group}/rank{rank}/stdout", encoding="utf-8") as file:
+            return text in file.read()
+
+
+def environment_of(mount):
+    """What a kernel needs to find the package, the daemon and its mount."""
+    return {
+        "PYTHONPATH": MAGICS,
+        "DDIPFS": os.path.join(BUILD, "ddipfs"),
+        "DDIP_MOUNT": mount,
+        "PATH": os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"],
+        "IPYTHONDIR": os.path.join(os.path.dirname(mount), "ipython"),
+        "JUPYTER_PLATFORM_DIRS": "1",
+    }
+
+
+@contextlib.contextmanager
+def notebook(*first, **environment):
+    """A Notebook with a new mount, which is gone afterwards. first: cells to run."""
+    with tempfile.TemporaryDirectory() as folder, place(folder) as mount:
+        with Notebook(mount, environment.items()) as nb:
+            for source in first:
+                nb.ok(source)
+            yield nb
+
+
+@contextlib.contextmanager
+def place(folder):
+    """The path of a mount to be; whatever is mounted there is unmounted at the end."""
+    mount = os.path.join(folder, "mnt")
+    try:
+        yield mount
+    finally:
+        if os.path.ismount(mount):
+            subprocess.run(["fusermount3", "-u", mount], check=True)
+        wait(lambda: not os.path.ismount(mount))
+
+
+def wait(condition, seconds=20):
+    """Waits until it is true. Raises AssertionError."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.005)
+
+
+def run(space):
+    """Calls the tests of a module in their order; those whose name has a word of the arguments."""
+    os.environ.setdefault("TMPDIR", "/tmp")
+    os.environ.setdefault("DDIP_STATE", os.environ["TMPDIR"])
+    words, failed, count = sys.argv[1:], 0, 0
+    for name, test in list(space.items()):
+        if not name.startswith("test_") or (words and not any(word in name for word in words)):
+            continue
+        count += 1
+        begun = time.monotonic()
+        try:
+            test()
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}")
+            traceback.print_exc(file=sys.stdout)
+        else:
+            print(f"ok {name} {time.monotonic() - begun:.1f} s")
+        sys.stdout.flush()
+    print(f"{count - failed} of {count} passed")
+    sys.exit(failed > 0 or count == 0)
