@@ -184,6 +184,7 @@ look_at(struct call *c)
 	unsigned long long set = c->tid ? pending_signals(c->tid) : stop_signals, dummy;
 	bool lives = c->tid == 0 || status_field(c->tid, "\nTgid:", 10, &dummy);
 
+	c->told = c->kind == CALL_READ || !lives || (set & (stop_signals | pause_signals));
 	if (c->kind == CALL_READ || !lives || (set & stop_signals))
 		c->on_interrupt ? c->on_interrupt(&c->r, STOP_WORK) : req_done(&c->r, -EINTR);
 	else if (set & pause_signals)
@@ -200,7 +201,7 @@ look(void *arg)
 	look_timer = NULL;
 	for (c = TAILQ_FIRST(&parked); c; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (c->interrupted) {
+		if (c->interrupted && !c->told) {
 			more = true;
 			look_at(c);
 		}

@@ -14,7 +14,7 @@ struct call {
 	struct node *created;     /* CREATE */
 	pid_t tid;
 	req_interrupt_fn *on_interrupt;
-	bool parked, interrupted;
+	bool parked, interrupted, told; /* told: who parks it knows of the signal */
 	TAILQ_ENTRY(call) link; /* among the parked */
 };
 

@@ -309,7 +309,22 @@ SECONDS_VERB(timeout)
 SECONDS_VERB(grace)
 SECONDS_VERB(killafter)
 SECONDS_VERB(stall)
-SECONDS_VERB(idle)
+
+static int
+do_idle(struct call_ctx *c)
+{
+	int r = seconds(c, &c->g->set.idle);
+
+	if (r == 0)
+		group_idle(c->g);
+	return r;
+}
+
+static void
+print_idle(const struct settings *s, struct buf *out)
+{
+	print_seconds(s->idle, out);
+}
 
 static int
 do_autogc(struct call_ctx *c)
@@ -406,8 +421,14 @@ do_interrupt(struct call_ctx *c)
 
 	for (int i = 0; i < n; i++) {
 		struct job *j = queue_running(&c->g->ranks[which[i]]);
+		bool before = false;
 
-		if (j)
+		for (int k = 0; j && k < i; k++) {
+			const struct job *other = queue_running(&c->g->ranks[which[k]]);
+
+			before |= other && other->w == j->w;
+		}
+		if (j && !before)
 			work_interrupt(j->w);
 	}
 	return MIN(n, 0);
@@ -431,20 +452,56 @@ reset_ended(struct work *w)
 	work_free(w);
 }
 
+/* The process group anew, namespaces kept. */
 static int
-do_reset(struct call_ctx *c)
+do_recover(struct call_ctx *c)
 {
-	int all[MAX_RANKS], n;
+	int all[MAX_RANKS], n = named_ranks(c, all);
 
-	c->n = 0;
-	n = named_ranks(c, all);
 	if (n < 0)
 		return n;
-	c->res->work = work_new(c->g, WORK_RESET, all, n);
-	c->res->work->ended = reset_ended;
+	c->res->waits = true;
+	c->g->rebuild = true;
+	group_rebuild(c->g);
+	return 0;
+}
+
+static void
+free_ended(struct work *w)
+{
+	if (w->err.no)
+		group_fail(w->g, &w->err, "free");
+	for (int i = 0; i < w->n; i++)
+		if (*w->jobs[i].value)
+			group_event(w->g, "freed rank=%d %s", w->jobs[i].k->number, w->jobs[i].value);
+	work_free(w);
+}
+
+/* A work for all ranks that the close of ctl waits for. */
+static int
+submit_for_all(struct call_ctx *c, enum work_kind kind, void (*ended)(struct work *w))
+{
+	int all[MAX_RANKS], n = named_ranks(c, all);
+
+	if (n < 0)
+		return n;
+	c->res->work = work_new(c->g, kind, all, n);
+	c->res->work->ended = ended;
 	c->res->waits = true;
 	work_submit(c->res->work);
 	return 0;
+}
+
+static int
+do_reset(struct call_ctx *c)
+{
+	return submit_for_all(c, WORK_RESET, reset_ended);
+}
+
+static int
+do_free(struct call_ctx *c)
+{
+	return submit_for_all(c, WORK_FREE, free_ended);
 }
 
 static int
@@ -479,7 +536,7 @@ static const struct verb verbs[] = {
     {"killafter", "S|off", "seconds until a rank that can't be freed is killed", 1, 1, VERB_ANYTIME, do_killafter, print_killafter},
     {"stall", "S|off", "seconds without movement until it is told", 1, 1, VERB_ANYTIME, do_stall, print_stall},
     {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, do_idle, print_idle},
-    {"autogc", "on|off", "give memory back after each cell", 1, 1, VERB_ANYTIME, do_autogc, print_autogc},
+    {"autogc", "on|off", "give memory back after each cell", 1, 1, VERB_SETTING, do_autogc, print_autogc},
     {"history", "N", "how many ended cells are kept", 1, 1, VERB_ANYTIME, do_history, print_history},
     {"spool", "BYTES", "how much output is kept for each stream; 0: all", 1, 1, VERB_ANYTIME, do_spool, print_spool},
     {"start", "", "start the ranks", 0, 0, 0, do_start, NULL},
@@ -489,8 +546,8 @@ static const struct verb verbs[] = {
     {"kill", "[RANK…]", "SIGKILL; new ranks take their places", 0, WORDS_MAX, 0, do_kill, NULL},
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
     {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
-    {"recover", "", "make the process group anew", 0, WORDS_MAX, VERB_LATER, do_later, NULL},
-    {"free", "", "collect garbage", 0, WORDS_MAX, VERB_LATER, do_later, NULL},
+    {"recover", "", "make the process group anew; the namespaces stay", 0, 0, 0, do_recover, NULL},
+    {"free", "", "collect garbage, empty the GPU cache; events tell what came free", 0, 0, 0, do_free, NULL},
     {"hosts", "", "other hosts", 0, WORDS_MAX, VERB_LATER, do_later, NULL},
     {"launcher", "", "how to reach them", 0, WORDS_MAX, VERB_LATER, do_later, NULL},
     {"external", "", "a rank that is another process", 0, WORDS_MAX, VERB_LATER, do_later, NULL},

@@ -289,6 +289,28 @@ group_start_failed(struct group *g, const struct err *e)
 	begin_stop(g, e->text, false);
 }
 
+static void
+idle_is_up(void *arg)
+{
+	struct group *g = arg;
+	struct err e;
+
+	g->idle_timer = NULL;
+	if (g->state != G_READY || group_busy(g) || g->set.idle < 0)
+		return;
+	group_event(g, "idle seconds=%g", g->set.idle);
+	group_stop(g, &e);
+}
+
+void
+group_idle(struct group *g)
+{
+	loop_timer_del(g->idle_timer);
+	g->idle_timer = NULL;
+	if (g->state == G_READY && g->set.idle >= 0 && !group_busy(g) && !g->gone)
+		g->idle_timer = loop_timer(daemon_.loop, (uint64_t)(g->set.idle * 1000), idle_is_up, g);
+}
+
 /* All are born and the store listens: they meet. */
 static void
 join_if_born(struct group *g)
@@ -363,6 +385,7 @@ group_rank_ready(struct rank *k)
 	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);
 	set_state(g, G_READY);
 	queue_pump_all(g);
+	group_idle(g);
 }
 
 static void

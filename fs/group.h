@@ -128,6 +128,8 @@ int group_restart(struct group *g, struct err *e);
 /* Could a cell be queued now? 0, or -ESRCH with the text. */
 int group_accepts(const struct group *g, struct err *e);
 void group_phase(struct group *g, const char *name, double ms);
+/* Nothing is to be done (any more): the clock of `idle` starts anew. */
+void group_idle(struct group *g);
 /* Begins to make the process group anew if no rank works. True: nothing is to be done (any more). */
 bool group_rebuild(struct group *g);
 /* PARKED: r is answered when what was asked for is so, with the errno if it can't be. */

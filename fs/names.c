@@ -6,6 +6,7 @@
 #include "input.h"
 #include "log.h"
 #include "live.h"
+#include "stall.h"
 #include "text.h"
 #include "tree.h"
 #include "vars.h"
@@ -32,6 +33,7 @@ const struct row name_rows[] = {
     {"G/error", REG | 0600, 0, &input_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &log_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
     {"G/names", REG | 0400, 0, NULL, text_names, "table of variables", NULL},
+    {"G/stall", REG | 0400, ROW_FRESH, &stall_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
     {"G/cells", DIR | 0500, 0, NULL, NULL, "history", NULL},

@@ -6,6 +6,7 @@
 #include "launch.h"
 #include "log.h"
 #include "rank.h"
+#include "stall.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,12 +58,19 @@ send_reset(struct job *j, struct agent *a)
 	agent_send(a, Treset, 0, j->k->slot, j->tag, -1);
 }
 
+static void
+send_free(struct job *j, struct agent *a)
+{
+	agent_send(a, Tgc, 0, j->k->slot, j->tag, -1);
+}
+
 static void (*const senders[WORK_KINDS])(struct job *j, struct agent *a) = {
     [WORK_RUN] = send_run,
     [WORK_PUT] = send_put,
     [WORK_DEL] = send_del,
     [WORK_MOVE] = send_move,
     [WORK_RESET] = send_reset,
+    [WORK_FREE] = send_free,
 };
 
 struct work *
@@ -100,6 +108,7 @@ work_free(struct work *w)
 	work_close_fds(w);
 	loop_timer_del(w->ladder);
 	loop_timer_del(w->deadline);
+	loop_timer_del(w->stall_timer);
 	free(w->jobs);
 	free(w->name);
 	free(w->view);
@@ -172,6 +181,7 @@ begin(struct work *w)
 	if (w->cell)
 		group_event(w->g, "cell %d start", w->cell->number);
 	ladder_deadline(w);
+	stall_watch(w);
 }
 
 void
@@ -235,7 +245,8 @@ finish(struct work *w)
 		g->queued--;
 	loop_timer_del(w->ladder);
 	loop_timer_del(w->deadline);
-	w->ladder = w->deadline = NULL;
+	loop_timer_del(w->stall_timer);
+	w->ladder = w->deadline = w->stall_timer = NULL;
 	work_close_fds(w);
 	ladder_outcome(w);
 	while ((r = TAILQ_FIRST(&w->waiters))) {
@@ -248,6 +259,8 @@ finish(struct work *w)
 	w->ended(w);
 	group_changed(g);
 	queue_pump_all(g);
+	group_rebuild(g);
+	group_idle(g);
 	group_unref(g);
 }
 
@@ -384,6 +397,10 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		run_answer(j, m);
 	} else if (m->type == Rput) {
 		put_answer(j);
+	} else if (m->type == Rgc) {
+		if (wire_unpack(m, &j->err, &table) == 0)
+			set_text(&j->value, table);
+		job_over(j);
 	} else {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			rank_set_table(j->k, table);

@@ -7,7 +7,7 @@
 #include "group.h"
 #include "wire.h"
 
-enum work_kind { WORK_RUN, WORK_PUT, WORK_DEL, WORK_MOVE, WORK_RESET, WORK_KINDS };
+enum work_kind { WORK_RUN, WORK_PUT, WORK_DEL, WORK_MOVE, WORK_RESET, WORK_FREE, WORK_KINDS };
 enum job_state { JOB_QUEUED, JOB_SENT, JOB_PREPARED, JOB_COMMIT, JOB_DONE };
 
 /* The part of a work on one rank. */
@@ -43,7 +43,8 @@ struct work {
 	int fd_count;
 	uint64_t *sizes;
 	/* the ladder that frees its ranks */
-	struct timer *ladder, *deadline;
+	struct timer *ladder, *deadline, *stall_timer;
+	uint64_t stall_seen; /* hash of the last look */
 	int rung;
 	void (*ended)(struct work *w); /* who made it is told, and frees or keeps it */
 	void *arg;

@@ -115,6 +115,8 @@ spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void 
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
+	if (!g->set.autogc)
+		buf_addf(&env, "DDIP_AUTOGC=off%c", 0);
 	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1, (uint32_t)kind,
 	    g->zygote, text(g->run_dir), text(name), ((struct slice){env.p, env.n}), (uint32_t)0);
 	buf_free(&env);

@@ -11,6 +11,7 @@ import re
 import select
 import signal
 import threading
+import time
 
 from ddip.errors import DipError
 
@@ -50,7 +51,7 @@ def submit(group, source, ranks=None):
         raise DipError(f"a cell has at most {SOURCE_MAX} bytes: import a module instead")
     if not data.strip():
         data = b"pass\n"
-    before = group.failures()
+    since = time.time()
     path = os.path.join(group.path, f"cell.{ranks}" if ranks else "cell")
     try:
         fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -63,7 +64,7 @@ def submit(group, source, ranks=None):
         finally:
             os.close(fd)
     except OSError as e:
-        raise group.why(e, "the cell could not be submitted", before) from e
+        raise group.why(e, "the cell could not be submitted", since) from e
     return Cell(group, number)
 
 

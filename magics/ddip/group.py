@@ -12,7 +12,7 @@ import time
 
 from ddip.errors import DipError
 
-_FAILURE = re.compile(r"^(\d+) \S+ \S+ (.*)$", re.M)
+_FAILURE = re.compile(r"^\d+ (\S+) \S+ (.*)$", re.M)
 _STARTED = ("idle", "busy", "recovering")
 
 
@@ -116,22 +116,24 @@ class Group:
     # ---- errors
 
     def failures(self):
-        """The failures that the group remembers: {number: (what failed, text)}."""
-        found, text = {}, self.read("error")
+        """The failures that the group remembers, oldest first: [(time, what failed, text)]."""
+        found, text = [], self.read("error")
         heads = list(_FAILURE.finditer(text))
         for head, following in zip(heads, [*heads, None][1:], strict=True):
             body = text[head.end() + 1 : following.start() if following else len(text)]
             words = "\n".join(line.removeprefix("\t") for line in body.splitlines())
-            found[int(head[1])] = head[2], words
+            found.append((float(head[1]), head[2], words))
         return found
 
-    def why(self, error, what, before=()):
-        """A DipError for a failed file operation, with the group's own text if it has a new one."""
+    def why(self, error, what, since):
+        """A DipError for a failed file operation that began at that wall time.
+
+        With the group's own text, if there is one from then on.
+        """
         try:
-            failures = self.failures()
+            new = [text for at, _, text in self.failures() if at >= since - 0.001]
         except OSError:
             return DipError(f"{what}: {error.strerror} (is the mount {self.path} gone?)")
-        new = [text for number, (_, text) in failures.items() if number not in before]
         return DipError(f"{what}: {new[-1] if new else error.strerror}")
 
     # ---- verbs
@@ -141,8 +143,7 @@ class Group:
 
         Raises DipError with the daemon's words.
         """
-        before = self.failures()
-        line = ""
+        since, line = time.time(), ""
         try:
             flags = os.O_WRONLY if wait else os.O_WRONLY | os.O_NONBLOCK
             fd = os.open(os.path.join(self.path, "ctl"), flags)
@@ -158,14 +159,14 @@ class Group:
             finally:
                 os.close(fd)
         except OSError as e:
-            raise self.why(e, line or self.path, before) from e
+            raise self.why(e, line or self.path, since) from e
 
     def start(self, timeout=None):
         """Starts the ranks and waits until they are ready. Raises DipError, also after timeout."""
         if timeout is None:
             self.ctl("start")
             return
-        before, end = self.failures(), time.monotonic() + timeout
+        since, end = time.time(), time.monotonic() + timeout
         with open(os.path.join(self.path, "events"), "rb", buffering=0) as events:
             self.ctl("start", wait=False)
             waiter = select.poll()
@@ -173,7 +174,7 @@ class Group:
             while (state := self.status().get("state")) not in _STARTED:
                 left = end - time.monotonic()
                 if state in ("stopped", "new", None):
-                    raise self.why(OSError(errno.EHOSTDOWN, "no ranks"), "start", before)
+                    raise self.why(OSError(errno.EHOSTDOWN, "no ranks"), "start", since)
                 if left <= 0:
                     raise DipError(f"not started within {timeout:g} s: {self.describe()}")
                 if waiter.poll(left * 1000):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 
 from ddip import p5
 from ddip.errors import DipError
@@ -14,7 +15,7 @@ def push(group, name, value, rank=None):
     if not name.isidentifier():
         raise DipError(f"'{name}' is no name of a variable")
     pickled, buffers = p5.dump(value, name)
-    before = group.failures()
+    since = time.time()
     try:
         fd = os.open(_path(group, name, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -23,7 +24,7 @@ def push(group, name, value, rank=None):
         finally:
             os.close(fd)
     except OSError as e:
-        raise group.why(e, f"push {name}", before) from e
+        raise group.why(e, f"push {name}", since) from e
 
 
 def _path(group, name, rank, view="p5"):
@@ -39,7 +40,7 @@ def _write_all(fd, data):
 
 def pull(group, name, rank=0):
     """The object of that name on a rank. Raises DipError."""
-    before = group.failures()
+    since = time.time()
     try:
         with open(_path(group, name, rank), "rb", buffering=0) as file:
             return p5.read(file, name)
@@ -48,4 +49,4 @@ def pull(group, name, rank=0):
     except OSError as e:
         if e.errno == errno.ESRCH:
             raise DipError("no ranks run: %makedip starts them") from e
-        raise group.why(e, f"pull {name} from rank {rank}", before) from e
+        raise group.why(e, f"pull {name} from rank {rank}", since) from e

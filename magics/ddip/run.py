@@ -43,10 +43,9 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     see: words for the ranks that are shown, None: rank 0, or the first that runs it. ranks: words
     for those that run it, None: all. Raises RemoteError, RemoteInterrupt or DipError.
     """
-    size = group.size
-    on = parse_ranks(ranks, size) if ranks else list(range(size))
-    seen = parse_ranks(see, size) if see else on[:1]
-    cell = cells.submit(group, source, spell_ranks(on) if ranks else None)
+    on = parse_ranks(ranks, group.size) if ranks else None
+    seen = parse_ranks(see, group.size) if see else (on or [0])[:1]
+    cell = cells.submit(group, source, spell_ranks(on) if on else None)
     watch(shell, cell, seen, quiet)
 
 
@@ -103,7 +102,10 @@ def _answer(shell, cell, message):
     except KeyboardInterrupt:
         cell.interrupt()
         return
-    except (EOFError, RuntimeError) as e:  # this front end asks nobody: the rank would wait for ever
+    except (
+        EOFError,
+        RuntimeError,
+    ) as e:  # nobody can be asked here
         Sink(shell).write("stderr", f"rank {rank} asks for input: {e}\n")
         cell.interrupt()
         return
@@ -138,7 +140,7 @@ def failure(cell, errors, end):
 
 def _first(cell, parts):
     """The rank that failed first, which the group names."""
-    for what, text in reversed(list(cell.group.failures().values())):
+    for _, what, text in reversed(cell.group.failures()):
         found = re.match(r"rank (\d+)", text)
         if what == f"cell {cell.number}" and found and int(found[1]) in parts:
             return int(found[1])
