@@ -250,7 +250,7 @@ def _rebuild(fd, generation):
 
 
 def _get(fd, name, view, op):
-    export = values.get(name, view)
+    export = values.get(name, view, op, fd)
     if export.fd >= 0:
         return _WithDescriptor(export.fd, _GET_FD, 0, 0, export.size, export.head)
     if export.keep is None:

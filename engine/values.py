@@ -6,7 +6,7 @@ are for the main thread, between cells.
 
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
 
-from ddip_engine import arrays, pickles, state, table, texts
+from ddip_engine import arrays, over, pickles, state, table, texts
 from ddip_engine.state import Refusal
 from ddip_engine.view import Incoming, unsupported
 
@@ -45,10 +45,20 @@ def _lookup(name):
         raise Refusal(ENOENT, f"no variable {name} on rank {state.rank}") from None
 
 
-def get(name, view):
-    """The object that the name is bound to now, as a view.Export."""
+def get(name, view, op="", fd=-1):
+    """The object that the name is bound to now, as a view.Export.
+
+    With an OP its part of an object over all ranks; with a descriptor too, what was made of all
+    parts, whose bytes those are, as the view.
+    """
     export, _ = _view(view)
-    value = _lookup(name)
+    if fd >= 0:
+        value = over.whole(name, op, fd)
+        return over.behind(_export(export, name, view, value), value, fd)
+    return _export(over.part if op else export, name, view, _lookup(name))
+
+
+def _export(export, name, view, value):
     for _ in range(_ATTEMPTS):
         try:
             return export(name, value)
@@ -86,27 +96,9 @@ def put(name, view, op, fd, size):
         arrays.check_state(name, old, value)
         _pending = lambda: old.load_state_dict(value)  # noqa: E731
         return
-    value = _scatter(name, value, op)
+    if op:
+        value = over.share(name, value, op, old, state.rank, state.size)
     _pending = lambda: state.main.__dict__.__setitem__(name, value)  # noqa: E731
-
-
-def _scatter(name, value, op):
-    """This rank's part of what was written to name.cat (axis 0 split) or name.gather (item K)."""
-    if not op:
-        return value
-    if op not in ("cat", "gather"):
-        raise Refusal(EINVAL, f"{name}.{op} can only be read; write {name}.cat or {name}.gather")
-    try:
-        length = len(value)
-    except TypeError as e:
-        raise Refusal(EBADMSG, f"{name}.{op}: a {type(value).__name__} has no parts") from e
-    if op == "gather":
-        if length != state.size:
-            raise Refusal(EBADMSG, f"{name}.gather: {length} items for {state.size} ranks")
-        return value[state.rank]
-    each, more = divmod(length, state.size)
-    begin = state.rank * each + min(state.rank, more)
-    return value[begin : begin + each + (state.rank < more)]
 
 
 def commit(keep):

@@ -20,7 +20,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { MAX_WRITE = 1 << 20, BACKGROUND = 1024, INLINE_COPY = 32 << 10, LOOK_MS = 50, BATCH = 32 };
+enum { MAX_WRITE = 1 << 20, BACKGROUND = 1024, INLINE_COPY = 32 << 10, LOOK_MS = 50, BATCH = 32,
+	TIMEOUT_MARGIN_S = 15 };
 /* INIT flags that libfuse 3.14 has no names for: bit - 32 in flags2 */
 enum { DIRECT_IO_ALLOW_MMAP = 1 << 4, REQUEST_TIMEOUT = 1 << 10, TIMEOUT_OFFSET = 40, LONGEST = 65535 };
 
@@ -31,7 +32,8 @@ static char device[32];
 static char *mounted_at;
 static void (*on_ready)(void);
 static TAILQ_HEAD(, call) parked = TAILQ_HEAD_INITIALIZER(parked);
-static struct timer *look_timer;
+static struct timer *look_timer, *age_timer;
+static uint64_t longest; /* seconds that a request may be parked */
 static uint64_t init_unique;
 static uint32_t init_flags2;
 static bool direct_mmap, shut;
@@ -221,6 +223,37 @@ on_interrupt(fuse_req_t fr, void *arg)
 	look_timer = loop_timer(daemon_.loop, 0, look, NULL);
 }
 
+/* Seconds that a request may wait before the kernel ends the whole mount for it. */
+static uint64_t
+longest_wait(void)
+{
+	struct buf b = {0};
+	uint64_t max = 0;
+
+	if (read_file("/proc/sys/fs/fuse/max_request_timeout", &b) == 0)
+		max = strtoull(b.p, NULL, 10);
+	buf_free(&b);
+	return max > 2 * TIMEOUT_MARGIN_S ? max - TIMEOUT_MARGIN_S : max ? max / 2 : LONGEST - 600;
+}
+
+/* Lets go of who has waited too long: a writer as after Ctrl-Z, a reader with EINTR. */
+static void
+let_go_of_old(void *arg)
+{
+	struct call *c, *next;
+
+	age_timer = NULL;
+	for (c = TAILQ_FIRST(&parked); c; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (now_ns() - c->since < longest * 1000000000u)
+			continue;
+		note("a request waited %llu s: let go before the kernel's limit", (unsigned long long)longest);
+		c->on_interrupt ? c->on_interrupt(&c->r, LET_GO) : req_done(&c->r, -EINTR);
+	}
+	if (!TAILQ_EMPTY(&parked))
+		age_timer = loop_timer(daemon_.loop, longest * 250, let_go_of_old, NULL);
+}
+
 int
 req_park(struct req *r, req_interrupt_fn *fn)
 {
@@ -230,6 +263,9 @@ req_park(struct req *r, req_interrupt_fn *fn)
 	if (c->parked)
 		return PARKED;
 	c->parked = true;
+	c->since = now_ns();
+	if (!age_timer)
+		age_timer = loop_timer(daemon_.loop, longest * 250, let_go_of_old, NULL);
 	TAILQ_INSERT_TAIL(&parked, c, link);
 	fuse_req_interrupt_func(c->fr, on_interrupt, c);
 	return PARKED;
@@ -414,6 +450,7 @@ fuse_start(const struct fuse_options *o, struct err *e)
 	fuse_session_custom_io(session, &io, fuse_session_fd(session));
 	fd_nonblock(fuse_session_fd(session), true);
 	mounted_at = xstrdup(o->mountpoint);
+	longest = longest_wait();
 	learn_device();
 	fuse_watch = loop_fd(daemon_.loop, fuse_session_fd(session), EPOLLIN, on_fuse, NULL);
 	mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
@@ -441,7 +478,8 @@ fuse_stop(void)
 	struct call *c;
 
 	loop_timer_del(look_timer);
-	look_timer = NULL;
+	loop_timer_del(age_timer);
+	look_timer = age_timer = NULL;
 	while ((c = TAILQ_FIRST(&parked)))
 		req_done(&c->r, -ENODEV);
 	copy_stop();

@@ -13,6 +13,7 @@ struct call {
 	struct fuse_file_info fi; /* OPEN, CREATE */
 	struct node *created;     /* CREATE */
 	pid_t tid;
+	uint64_t since; /* now_ns when it was parked */
 	req_interrupt_fn *on_interrupt;
 	bool parked, interrupted, told; /* told: who parks it knows of the signal */
 	TAILQ_ENTRY(call) link; /* among the parked */

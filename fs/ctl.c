@@ -2,6 +2,7 @@
 #include "ctl.h"
 #include "daemon.h"
 #include "cell.h"
+#include "gpustat.h"
 #include "queue.h"
 #include "rank.h"
 #include <ctype.h>
@@ -183,12 +184,19 @@ print_size(const struct settings *s, struct buf *out)
 static int
 do_gpus(struct call_ctx *c)
 {
-	const char *s = c->word[1];
+	struct gpus chosen;
+	struct buf words = {0};
+	int r;
 
-	if (strcmp(s, "none") != 0 && strcmp(s, "all") != 0)
-		return fail(c->e, EINVAL, "gpus: this machine has no GPU '%.80s': want all or none", s);
-	set_string(&c->g->set.gpus, s);
-	return 0;
+	for (int i = 1; i <= c->n; i++)
+		buf_addf(&words, "%s%s", i > 1 ? "," : "", c->word[i]);
+	r = gpustat_choose(words.p, &chosen, c->e);
+	if (r == 0) {
+		set_string(&c->g->set.gpus, words.p);
+		group_make_ranks(c->g);
+	}
+	buf_free(&words);
+	return r;
 }
 
 static void
@@ -525,7 +533,7 @@ do_later(struct call_ctx *c)
 /* clang-format off */
 static const struct verb verbs[] = {
     {"size", "N", "how many ranks", 1, 1, VERB_SETTING, do_size, print_size},
-    {"gpus", "all|none", "which GPUs, in this order", 1, 1, VERB_SETTING, do_gpus, print_gpus},
+    {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, VERB_SETTING, do_gpus, print_gpus},
     {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, VERB_SETTING, do_backend, print_backend},
     {"python", "PATH", "the interpreter", 1, 1, VERB_SETTING, do_python, print_python},
     {"cwd", "DIR", "where the ranks work", 1, 1, VERB_SETTING, do_cwd, print_cwd},

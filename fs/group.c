@@ -2,6 +2,7 @@
 #include "group.h"
 #include "cell.h"
 #include "daemon.h"
+#include "gpustat.h"
 #include "notify.h"
 #include "queue.h"
 #include "rank.h"
@@ -122,8 +123,13 @@ group_accepts(const struct group *g, struct err *e)
 void
 group_make_ranks(struct group *g)
 {
-	int size = g->set.size ? (int)g->set.size : 2;
+	struct gpus gpus;
+	struct err e;
+	int size = (int)g->set.size;
 
+	/* what was set was good; if there is nothing to choose from, 2 */
+	if (!size)
+		size = gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? 2 : gpus_default_size(&gpus);
 	if (g->ranks && g->size == size)
 		return;
 	for (int i = 0; i < g->size; i++)
@@ -144,8 +150,13 @@ wants_store(const struct group *g)
 static int
 begin_start(struct group *g, struct err *e)
 {
-	struct agent *a = agent_local(e);
+	struct agent *a;
+	struct gpus gpus;
 
+	if (gpustat_choose(g->set.gpus, &gpus, e) < 0 ||
+	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) < 0)
+		return -e->no;
+	a = agent_local(e);
 	if (!a)
 		return -e->no;
 	group_make_ranks(g);

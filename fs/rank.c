@@ -1,6 +1,7 @@
 /* One engine: spawning, its first messages, its notices, its end. What follows from them is group.c's. */
 #include "rank.h"
 #include "daemon.h"
+#include "gpustat.h"
 #include "notify.h"
 #include "queue.h"
 #include <errno.h>
@@ -195,10 +196,12 @@ rank_join(struct rank *k)
 {
 	struct group *g = k->g;
 	struct buf env = {0};
+	int local = gpustat_local_rank(g, k->number), local_size = gpustat_local_size(g);
 
-	buf_addf(&env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, k->number, 0);
-	buf_addf(&env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, g->size, 0);
-	buf_addf(&env, "GROUP_RANK=0%cGROUP_WORLD_SIZE=1%cROLE_NAME=default%c", 0, 0, 0);
+	buf_addf(&env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
+	buf_addf(&env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
+	buf_addf(&env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c", k->number / local_size, 0,
+	    (g->size + local_size - 1) / local_size, 0, 0);
 	buf_addf(&env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
 	buf_addf(&env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store_port, 0);
 	buf_addf(&env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
@@ -206,7 +209,7 @@ rank_join(struct rank *k)
 	buf_addf(&env, "TORCHELASTIC_USE_AGENT_STORE=True%c", 0);
 	rank_set_state(k, R_INIT);
 	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
-	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)k->number, g->generation,
+	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)local, g->generation,
 	    text(g->set.backend), ((struct slice){env.p, env.n}));
 	buf_free(&env);
 }

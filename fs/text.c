@@ -3,6 +3,7 @@
 #include "cell.h"
 #include "ctl.h"
 #include "daemon.h"
+#include "gpustat.h"
 #include "launch.h"
 #include "rank.h"
 #include "vars.h"
@@ -102,8 +103,8 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 
 		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
 		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
-		buf_addf(out, " host=%s gpu=-",
-		    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+		buf_addf(out, " host=%s", at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+		gpustat_rank_words(k, out);
 		buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0, k->cell);
 	}
 	return 0;

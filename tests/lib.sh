@@ -125,6 +125,8 @@ unmount() {
 at_exit() {
 	local status=$?
 	trap - EXIT
+	# what the test has open keeps the mount busy
+	exec 3<&- 4<&- 5<&- 6<&-
 	if mountpoint -q "$M" 2>/dev/null || grep -qF " $M " /proc/self/mountinfo; then
 		if [ "$status" -ne 0 ] || [ "$failures" -gt 0 ]; then
 			printf '%s\n' '--- status' "$(timeout 5 cat "$G/status" "$G/ranks" 2>&1)" \

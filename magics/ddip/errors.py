@@ -10,14 +10,15 @@ class DipError(Exception):
 
 
 class RemoteError(DipError):
-    """A cell failed on ranks. ename, evalue: of the first failure; ranks: those that failed."""
+    """A cell failed on ranks. ename, evalue: of the first that did; ranks: all of them."""
 
-    def __init__(self, ename, evalue, ranks, lines):
+    def __init__(self, ename, evalue, ranks, lines, first):
         super().__init__(f"{ename}({evalue})")
         self.ename = ename
         self.evalue = evalue
         self.ranks = ranks
         self.lines = lines
+        self.first = first
 
     def _render_traceback_(self):
         return self.lines

@@ -135,7 +135,7 @@ def failure(cell, errors, end):
     ename, evalue, _ = parts[first]
     if end["state"] == "interrupted" or (end["interrupts"] and ename == "KeyboardInterrupt"):
         return RemoteInterrupt(evalue, lines)
-    return RemoteError(ename, evalue, sorted(parts), lines)
+    return RemoteError(ename, evalue, sorted(parts), lines, first)
 
 
 def _first(cell, parts):

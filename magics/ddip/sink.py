@@ -6,8 +6,10 @@ import sys
 class Sink:
     """The output area of the cell that runs now."""
 
-    def __init__(self, shell):
-        self._publisher = shell.display_pub
+    def __init__(self, shell=None):
+        if shell is None and "IPython" in sys.modules:
+            shell = sys.modules["IPython"].get_ipython()
+        self._publisher = getattr(shell, "display_pub", None)
         self._last = None
         # a kernel's displays can be redrawn; a terminal prints each update
         self.redraws = getattr(shell, "kernel", None) is not None
@@ -29,6 +31,9 @@ class Sink:
     def display(self, data, metadata=None, transient=None, update=False):
         """A bundle of representations, as display() publishes it."""
         self.flush()
+        if self._publisher is None:
+            self.write("stdout", data.get("text/plain", "") + "\n")
+            return
         self._publisher.publish(
             data=data, metadata=metadata or {}, transient=transient or {}, update=update
         )
@@ -36,7 +41,8 @@ class Sink:
     def clear(self, wait):
         """clear_output() of the whole area."""
         self.flush()
-        self._publisher.clear_output(wait)
+        if self._publisher is not None:
+            self._publisher.clear_output(wait)
 
 
 class Slot:

@@ -46,8 +46,6 @@ cwd /nonexistent|ENOENT
 stop now|EINVAL
 gpus 17|EINVAL
 env 'open|EINVAL
-recover|EOPNOTSUPP
-free|EOPNOTSUPP
 hosts a b|EOPNOTSUPP
 launcher ssh a|EOPNOTSUPP
 external 1|EOPNOTSUPP

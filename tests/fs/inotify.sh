@@ -8,7 +8,7 @@ cell 'x = 1'
 
 # watching EVENTS PATH: starts a watcher, waits until it watches
 watching() {
-	inotifywait -q -m -e "$1" --format '%e %f' "$2" >"$T/seen" 2>"$T/watch.err" &
+	stdbuf -oL inotifywait -q -m -e "$1" --format '%e %f' "$2" >"$T/seen" 2>"$T/watch.err" &
 	watcher=$!
 	# established when the descriptor has a watch
 	until grep -qs '^inotify wd' /proc/$watcher/fdinfo/*; do
@@ -18,7 +18,7 @@ watching() {
 
 # seen PATTERN: within 5 s
 seen() {
-	timeout 5 tail -n +1 -f --pid=$watcher "$T/seen" | grep -m1 -q "$1" || bad "no event like $1"
+	timeout 5 grep -m1 -q "$1" <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/seen") || bad "no event like $1"
 	kill $watcher
 	wait $watcher 2>/dev/null
 }
@@ -49,4 +49,4 @@ tailer=$!
 cell 'print("for tail")'
 timeout 10 grep -m1 -q 'for tail' <(tail -n +1 -f --pid=$tailer "$T/tail") || bad 'tail -f'
 kill $tailer
-wait $tailer 2>/dev/null
+wait $tailer 2>/dev/null || true

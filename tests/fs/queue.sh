@@ -6,9 +6,9 @@ mount_plain
 mkfifo "$T/ab" "$T/ba" "$T/gate"
 
 # a send on one rank, its receipt on another, started one after the other by writers that wait
-echo "open('$T/ab', 'w').write('ping'); got = open('$T/ba').read()" >"$G/rank0/cell" &
+cell "open('$T/ab', 'w').write('ping'); got = open('$T/ba').read()" "$G/rank0/cell" &
 a=$!
-echo "got = open('$T/ab').read(); open('$T/ba', 'w').write('pong')" >"$G/rank1/cell" &
+cell "got = open('$T/ab').read(); open('$T/ba', 'w').write('pong')" "$G/rank1/cell" &
 b=$!
 wait $a $b
 is 'both went on' "$(cat "$G/rank0/vars/got" "$G/rank1/vars/got" | xargs)" 'pong ping'

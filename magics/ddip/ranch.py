@@ -1,0 +1,222 @@
+"""ranch(): a function of the notebook on a fresh group of workers, the notebook among them."""
+
+import linecache
+import os
+import pickle
+import sys
+import threading
+
+from ddip import cell as cells
+from ddip import mount, objects, p5, run, show, worker
+from ddip.errors import DipError, RemoteError
+from ddip.group import Group, named
+from ddip.sink import Sink
+
+_GRACE_S = 1  # a worker's failure frees the others after that
+
+
+class RemoteTraceback(Exception):
+    """The cause of a worker's exception: how it looked over there."""
+
+    def __str__(self):
+        return self.args[0]
+
+
+def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", imports="", **kwargs):
+    """Runs fn(*args, **kwargs) in nprocs ranked processes that end with the call.
+
+    caller_rank: the rank of this very process, None: it takes no part. gather: return the list of
+    the results by rank; False: only the caller's own. ctx: a context manager that each worker
+    runs fn in. need: names of `__main__` (blank-separated) that the workers get in theirs.
+    imports: statements that run there first. LOCAL_RANK and LOCAL_WORLD_SIZE are set while fn
+    runs. A worker's exception is raised here, with its traceback as the cause.
+    """
+    if nprocs < 1:
+        raise ValueError(f"nprocs: want at least 1, not {nprocs}")
+    if caller_rank is not None and not 0 <= caller_rank < nprocs:
+        raise ValueError(f"caller_rank: want 0..{nprocs - 1} or None, not {caller_rank}")
+    plan = {
+        "nprocs": nprocs,
+        "fn": fn,
+        "args": args,
+        "kwargs": kwargs,
+        "ctx": ctx,
+        "gather": gather,
+        "need": _needed(need),
+        "imports": imports,
+    }
+    ranks = [rank for rank in range(nprocs) if rank != caller_rank]
+    with _hosted(ctx):
+        if not ranks:
+            result = worker.call(plan, caller_rank)
+            return [result] if gather else result
+        with _Herd(ranks) as herd:
+            return _run(herd, plan, caller_rank)
+
+
+def _needed(need):
+    names = sys.modules["__main__"].__dict__
+    missing = [name for name in need.split() if name not in names]
+    if missing:
+        raise NameError(f"need: name '{missing[0]}' is not defined in __main__")
+    return {name: names[name] for name in need.split()}
+
+
+def _sources(fn):
+    """The lines of the function's file, which for a notebook's cell is no file."""
+    name = getattr(getattr(fn, "__code__", None), "co_filename", None)
+    return {name: linecache.getlines(name)} if name else {}
+
+
+def _hosted(ctx):
+    """A context manager of ours may have something to host for all workers while they run."""
+    from contextlib import nullcontext
+
+    host = getattr(ctx, "ddip_host", None)
+    return host() if host is not None else nullcontext()
+
+
+def _run(herd, plan, caller_rank):
+    herd.begin(plan)
+    own = None
+    if caller_rank is not None:
+        try:
+            own = worker.call(plan, caller_rank)
+        except BaseException as e:
+            failed_before = herd.failure is not None
+            herd.interrupt()
+            herd.wait()
+            if failed_before and isinstance(e, Exception):
+                raise herd.failure
+            raise
+    herd.wait()
+    if herd.failure is not None:
+        raise herd.failure
+    if not plan["gather"]:
+        return own
+    results = herd.results()
+    if caller_rank is not None:
+        results.insert(caller_rank, own)
+    return results
+
+
+class _Herd:
+    """The workers that are not this process: a group of its own, for one call."""
+
+    _count = 0
+
+    def __init__(self, ranks):
+        self._ranks = ranks  # the worker of each rank of the group
+        self._group = None
+        self._cell = None
+        self._thread = None
+        self._view = None
+        self.failure = None  # the exception to raise, as soon as the workers have failed
+
+    def __enter__(self):
+        path = mount.find() or mount.start(mount.private_path())
+        template = Group(os.path.join(path, named()))
+        _Herd._count += 1
+        self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_Herd._count}"))
+        os.mkdir(self._group.path)
+        try:
+            settings = [
+                line
+                for line in template.read("ctl").splitlines()
+                if line.split()[0] in ("python", "cwd", "env", "preload", "gpus")
+            ]
+            self._group.ctl(
+                *settings,
+                f"size {len(self._ranks)}",
+                "backend none",
+                f"grace {_GRACE_S}",
+                "start",
+                wait=False,
+            )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc_info):
+        self._end()
+        os.rmdir(self._group.path)
+
+    def _end(self):
+        self._group.ctl("stop")
+        if self._thread is not None:
+            self._thread.join()
+
+    def begin(self, plan):
+        """Sends the plan and starts the work; its output is shown as it comes."""
+        pickled, buffers = p5.dump(plan, "ranch()")
+        buffers = [pickle.PickleBuffer(buffer) for buffer in buffers]
+        sources = _sources(plan["fn"])
+        objects.push(self._group, "ddip_plan", (sys.path, sources, bytes(pickled), buffers))
+        with open(worker.__file__, encoding="utf-8") as file:
+            source = file.read()
+        # in a namespace of its own: the workers' __main__ is the notebook's
+        call = (
+            f"def _ddip_ranch():\n    space = {{'__name__': 'ddip_worker'}}\n"
+            f"    exec(compile({source!r}, 'ddip/worker.py', 'exec'), space)\n"
+            f"    space['work'](globals(), {self._ranks!r})\n\n_ddip_ranch()\n"
+        )
+        self._cell = cells.submit(self._group, call)
+        self._view = show.LabelledView(Sink(), self._ranks, self._place)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _place(self, rank, name):
+        return f"the output of worker {rank}, which is not kept"
+
+    def _watch(self):
+        """Follows the workers' cell; their failure ends them, which frees a stuck caller."""
+        try:
+            end = cells.follow(self._cell, self._take)
+            self._view.end()
+            if end["state"] != "ok":
+                self.failure = self._failed(end)
+                self._group.ctl("stop")
+        except Exception as e:  # raised by the thread that waits
+            self.failure = self.failure or e
+
+    def _take(self, messages):
+        self._view.take([{**m, "rank": self._ranks[m["rank"]]} for m in messages])
+
+    def _failed(self, end):
+        """The exception of the worker that failed first, with its traceback as the cause."""
+        errors = {self._ranks.index(rank): m for rank, m in self._view.errors.items()}
+        told = run.failure(self._cell, errors, end)
+        if not isinstance(told, RemoteError):
+            return told
+        try:
+            error, text = objects.pull(self._group, "ddip_error", told.first)
+        except DipError:  # it ended without leaving one
+            return told
+        cause = RemoteTraceback(f"\n--- worker {self._ranks[told.first]}\n{text}")
+        error = error if error is not None else told
+        error.__cause__ = cause
+        return error
+
+    def interrupt(self):
+        """Interrupts the workers; what of them cannot be freed soon is ended."""
+        try:
+            self._cell.interrupt()
+        except FileNotFoundError:
+            pass  # it has ended
+
+    def wait(self):
+        """Waits for the workers' end; Ctrl-C interrupts them, a second one ends them."""
+        times = 0
+        while self._thread.is_alive():
+            try:
+                self._thread.join()
+            except KeyboardInterrupt:
+                times += 1
+                self.interrupt() if times == 1 else self._group.ctl("stop", wait=False)
+        if times:
+            raise KeyboardInterrupt
+
+    def results(self):
+        """What each worker returned."""
+        return [objects.pull(self._group, "ddip_result", rank) for rank in range(len(self._ranks))]

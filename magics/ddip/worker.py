@@ -1,0 +1,64 @@
+"""What one worker of ranch() does: in the notebook by import, on a rank as the text of a cell.
+
+So it stands alone: nothing of this package can be imported here.
+"""
+
+import contextlib
+import linecache
+import os
+import pickle
+import sys
+import traceback
+from textwrap import dedent
+
+
+@contextlib.contextmanager
+def environment(values):
+    """Sets variables of the environment for a while."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def call(plan, rank):
+    """Runs the planned function as this rank. Returns what it returns."""
+    names = sys.modules["__main__"].__dict__
+    names.update(plan["need"])
+    exec(compile(dedent(plan["imports"]), "<imports>", "exec"), names)
+    numbers = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(plan["nprocs"])}
+    with environment(numbers), plan["ctx"] or contextlib.nullcontext():
+        return plan["fn"](*plan["args"], **plan["kwargs"])
+
+
+def work(names, ranks):
+    """On a rank: takes the plan that was pushed, leaves the result or the failure behind."""
+    paths, sources, data, buffers = names.pop("ddip_plan")
+    sys.path.extend(path for path in paths if path not in sys.path)
+    for file, lines in sources.items():
+        linecache.cache[file] = (0, None, lines, file)  # for tracebacks: no such file is here
+    try:
+        plan = pickle.loads(data, buffers=buffers)
+        result = call(plan, ranks[names["rank"]])
+        names["ddip_result"] = result if plan["gather"] else None
+    except BaseException as e:
+        own = e.__traceback__
+        while own is not None and own.tb_frame.f_globals is globals():
+            own = own.tb_next
+        text = "".join(traceback.format_exception(type(e), e, own))
+        names["ddip_error"] = (e if _can_travel(e) else None, text)
+        raise e.with_traceback(own) from None
+
+
+def _can_travel(error):
+    """True if an exception survives pickling: many lose arguments of their __init__."""
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # whatever its class does
+        return False
