@@ -314,7 +314,7 @@ session_write(int fd, struct iovec *iov, int count, void *userdata)
 	if (init_unique && h->unique == init_unique && count == 2 && h->error == 0 &&
 	    iov[1].iov_len >= sizeof(struct fuse_init_out)) {
 		struct fuse_init_out *out = iov[1].iov_base;
-		uint16_t longest = LONGEST;
+		uint16_t forever = LONGEST;
 
 		out->flags |= FUSE_INIT_EXT;
 		if (init_flags2 & DIRECT_IO_ALLOW_MMAP) {
@@ -323,7 +323,7 @@ session_write(int fd, struct iovec *iov, int count, void *userdata)
 		}
 		if (init_flags2 & REQUEST_TIMEOUT) {
 			out->flags2 |= REQUEST_TIMEOUT;
-			memcpy((char *)out + TIMEOUT_OFFSET, &longest, sizeof(longest));
+			memcpy((char *)out + TIMEOUT_OFFSET, &forever, sizeof(forever));
 		}
 		init_unique = 0;
 	}

@@ -45,6 +45,8 @@ start_local(struct agent *a, struct err *e)
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, pair[1], 0);
 	posix_spawn_file_actions_adddup2(&files, pair[1], 1);
+	/* libraries open what they like: a zygote that held a GPU's device could not fork */
+	posix_spawn_file_actions_addclosefrom_np(&files, 3);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);

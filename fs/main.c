@@ -3,6 +3,7 @@
 #include "ctl.h"
 #include "daemon.h"
 #include "fuse.h"
+#include "gpustat.h"
 #include "group.h"
 #include "launch.h"
 #include "live.h"
@@ -164,6 +165,7 @@ serve(const struct options *o)
 		die("%s", e.text);
 	tree_init();
 	live_init();
+	gpustat_start();
 	if (group_make("group", &e) < 0)
 		die("%s", e.text);
 	apply_settings(TAILQ_FIRST(&groups), o);
@@ -183,6 +185,7 @@ serve(const struct options *o)
 	agent_stop_all();
 	fuse_stop();
 	live_stop();
+	gpustat_stop();
 	notify_stop();
 	while (waitpid(-1, NULL, 0) > 0)
 		;

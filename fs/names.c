@@ -3,6 +3,8 @@
  * A part of a path in capitals stands for many names: G a group, K a rank, N a cell, NAME a variable, LIST ranks.
  */
 #include "cell.h"
+#include "follow.h"
+#include "gpustat.h"
 #include "input.h"
 #include "log.h"
 #include "live.h"
@@ -28,10 +30,11 @@ const struct row name_rows[] = {
     {"G/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
     {"G/cell.LIST", REG | 0600, ROW_FRESH | ROW_HIDDEN, &input_cell_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
     {"G/status", REG | 0400, 0, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
-    {"G/ranks", REG | 0400, 0, NULL, text_ranks, "a line for each rank", NULL},
+    {"G/ranks", REG | 0400, 0, &gpustat_ops, text_ranks, "a line for each rank", NULL},
+    {"G/gpus", REG | 0400, 0, &gpustat_ops, gpustat_text, "a line for each GPU that the group uses", NULL},
     {"G/events", REG | 0400, ROW_LIVE, &live_events_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
     {"G/error", REG | 0600, 0, &input_error_ops, text_error, "the last failures with their text", "truncating clears it"},
-    {"G/log", REG | 0400, ROW_LIVE, &log_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
+    {"G/log", REG | 0400, ROW_LIVE, &follow_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
     {"G/names", REG | 0400, 0, NULL, text_names, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_FRESH, &stall_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
@@ -41,11 +44,11 @@ const struct row name_rows[] = {
     {"G/cells/N", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/cells/N/source", REG | 0400, ROW_SIZED, NULL, text_cell_source, "as submitted", NULL},
     {"G/cells/N/status", REG | 0400, ROW_SIZED, NULL, text_cell_status, "state, errno, times, ranks", NULL},
-    {"G/cells/N/wait", REG | 0400, ROW_LIVE, &log_wait_ops, NULL, "waits for the end; the final status", NULL},
+    {"G/cells/N/wait", REG | 0400, ROW_LIVE, &follow_wait_ops, NULL, "waits for the end; the final status", NULL},
     {"G/cells/N/result", REG | 0400, ROW_SIZED, NULL, text_cell_result, "value of the last expression, first rank", NULL},
     {"G/cells/N/error", REG | 0400, ROW_SIZED, NULL, text_cell_error, "a line for each rank that failed", NULL},
     {"G/cells/N/traceback", REG | 0400, ROW_SIZED, NULL, text_cell_traceback, "tracebacks, equal ones once, the first cause last", NULL},
-    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &log_jsonl_ops, NULL, "live: JSON lines, all that the cell prints and shows", NULL},
+    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &follow_stream_ops, NULL, "live: JSON lines, all that the cell prints and shows", NULL},
     {"G/cells/N/ctl", REG | 0200, ROW_FRESH, &input_cell_ctl_ops, NULL, NULL, "interrupt: this cell only"},
     {"G/cells/N/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/cells/N/rankK/stdout", REG | 0400, 0, &log_cell_stdout_ops, NULL, "what the cell printed there", NULL},
@@ -56,12 +59,12 @@ const struct row name_rows[] = {
     {"G/vars", DIR | 0700, 0, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
-    {"G/rankK/status", REG | 0400, 0, NULL, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
+    {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
     {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME"},
     {"G/rankK/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "as G/cell", "runs on this rank only"},
     {"G/rankK/stdout", REG | 0600, 0, &log_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
     {"G/rankK/stderr", REG | 0600, 0, &log_stderr_ops, NULL, "likewise", "likewise"},
-    {"G/rankK/follow", REG | 0400, ROW_LIVE, &log_follow_ops, NULL, "live: both streams as they come", NULL},
+    {"G/rankK/follow", REG | 0400, ROW_LIVE, &follow_rank_ops, NULL, "live: both streams as they come", NULL},
     {"G/rankK/stdin", REG | 0200, ROW_FRESH, &input_stdin_ops, NULL, NULL, "feeds input() and pdb"},
     {"G/rankK/stack", REG | 0400, ROW_FRESH, &var_stack_ops, NULL, "Python stack of every thread, now", NULL},
     {"G/rankK/vars", DIR | 0700, 0, NULL, NULL, "variables of this rank", "rm removes, mv renames"},

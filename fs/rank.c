@@ -116,6 +116,8 @@ spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void 
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
+	if (kind == ENGINE_RANK)
+		gpustat_env(g, ((struct rank *)arg)->number, &env);
 	if (!g->set.autogc)
 		buf_addf(&env, "DDIP_AUTOGC=off%c", 0);
 	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1, (uint32_t)kind,

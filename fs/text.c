@@ -117,8 +117,9 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 
 	if (!k)
 		return fail(e, ENODEV, "the rank is gone");
-	buf_addf(out, "state %s\npid %d\nhost %s\ngpu -\n", rank_state_name(k), (int)k->pid,
+	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
 	    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+	gpustat_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
 	if (*k->how)

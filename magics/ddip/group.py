@@ -12,7 +12,7 @@ import time
 
 from ddip.errors import DipError
 
-_FAILURE = re.compile(r"^\d+ (\S+) \S+ (.*)$", re.M)
+_FAILURE = re.compile(r"^\d+ (\S+) \S+ ", re.M)
 _STARTED = ("idle", "busy", "recovering")
 
 
@@ -116,14 +116,14 @@ class Group:
     # ---- errors
 
     def failures(self):
-        """The failures that the group remembers, oldest first: [(time, what failed, text)]."""
-        found, text = [], self.read("error")
+        """The failures that the group remembers, oldest first: [(time, "WHAT: TEXT")]."""
+        text = self.read("error")
         heads = list(_FAILURE.finditer(text))
-        for head, following in zip(heads, [*heads, None][1:], strict=True):
-            body = text[head.end() + 1 : following.start() if following else len(text)]
-            words = "\n".join(line.removeprefix("\t") for line in body.splitlines())
-            found.append((float(head[1]), head[2], words))
-        return found
+        ends = [head.start() for head in heads[1:]] + [len(text)]
+        return [
+            (float(head[1]), text[head.end() : end].rstrip("\n").replace("\n\t", "\n"))
+            for head, end in zip(heads, ends, strict=True)
+        ]
 
     def why(self, error, what, since):
         """A DipError for a failed file operation that began at that wall time.
@@ -131,10 +131,10 @@ class Group:
         With the group's own text, if there is one from then on.
         """
         try:
-            new = [text for at, _, text in self.failures() if at >= since - 0.001]
+            new = [text for at, text in self.failures() if at >= since - 0.001]
         except OSError:
             return DipError(f"{what}: {error.strerror} (is the mount {self.path} gone?)")
-        return DipError(f"{what}: {new[-1] if new else error.strerror}")
+        return DipError(f"{what}: {new[-1].partition(': ')[2] if new else error.strerror}")
 
     # ---- verbs
 

@@ -140,9 +140,9 @@ def failure(cell, errors, end):
 
 def _first(cell, parts):
     """The rank that failed first, which the group names."""
-    for _, what, text in reversed(cell.group.failures()):
-        found = re.match(r"rank (\d+)", text)
-        if what == f"cell {cell.number}" and found and int(found[1]) in parts:
+    for _, text in reversed(cell.group.failures()):
+        found = re.match(rf"cell {cell.number}: rank (\d+)", text)
+        if found and int(found[1]) in parts:
             return int(found[1])
     return min(parts, default=None)
 

@@ -74,7 +74,7 @@ is 'four threads' "$(sort "$G/cells/last/rank0/stdout" | md5sum)" \
 # a rank that is killed: what it printed before is there
 cell 'print("last words"); os.kill(os.getpid(), 9)' "$G/rank1/cell" 2>/dev/null
 is 'last words' "$(cat "$G/cells/last/rank1/stdout")" 'last words'
-cell 'sys.stdout.write("no newline"); sys.stderr.write("either"); os._exit(1)' "$G/rank1/cell" 2>/dev/null
+cell 'import os, sys; sys.stdout.write("no newline"); sys.stderr.write("either"); os._exit(1)' "$G/rank1/cell" 2>/dev/null
 is 'even unflushed' "$(cat "$G/cells/last/rank1/stdout" "$G/cells/last/rank1/stderr")" 'no newlineeither'
 
 # the log: a regular file that grows; dropping what is there
