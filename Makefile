@@ -121,6 +121,7 @@ FORCE:
 UNIT_SRC  := $(wildcard tests/unit/*.c)
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
+UNIT_reduce := fs/reduce.c fs/dtype.c fs/copy.c
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit
@@ -139,6 +140,18 @@ $(BUILD)/unit/%: $(BUILD)/unit/obj/tests/unit/%.o $(UNIT_OBJ) \
 	$(Q)$(CC) $(UNIT_FLAGS) -o $@ $^ $(LIBS)
 percent := %
 
+UNIT_gpus := fs/gpus.c
+$(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
+
+# What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
+FAKES := $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
+
+$(FAKES): tests/fake/nvml.c Makefile
+	$(call say,FAKE,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= $(if $(findstring -old,$(@F)),-DFAKE_OLD) \
+		-fPIC -shared -o $@ $<
+
 # Fuzzers: with clang's libFuzzer where there is one, else the plain driver replays the corpus.
 FUZZ_SRC := $(filter-out tests/fuzz/driver.c,$(wildcard tests/fuzz/*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
@@ -152,7 +165,7 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) M
 		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
 
 .PHONY: check check-gpu fuzz asan tsan cover bench lint fmt fmt-check
-check: all unit $(FUZZ_BIN)
+check: all unit $(FAKES) $(FUZZ_BIN)
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' tests/run $(T)
 
 check-gpu: all

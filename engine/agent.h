@@ -42,7 +42,6 @@ struct warm {
 	struct timer *idle;
 	struct buf phases;
 	bool succeeded;	 /* a successor was asked for since `now` was started */
-	unsigned burst;	 /* engines asked for since it was quiet last */
 	unsigned spares; /* processes to be held ready for the next start like the last */
 	TAILQ_ENTRY(warm) link;
 };

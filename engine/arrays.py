@@ -153,6 +153,19 @@ def like(old, new, name):
     return new.requires_grad_(wants)
 
 
+def placed(old, new):
+    """new where old lies, if that is a GPU: a tensor, or each tensor of a dict by its key."""
+    torch = _torch()
+    if type(new) is dict and isinstance(old, dict):
+        return {key: placed(old.get(key), value) for key, value in new.items()}
+    if not (is_tensor(old) and is_tensor(new)) or not old.is_cuda or new.device == old.device:
+        return new
+    moved = new.detach().to(old.device)
+    if isinstance(new, torch.nn.Parameter):
+        return torch.nn.Parameter(moved, requires_grad=new.requires_grad)
+    return moved.requires_grad_(new.requires_grad)
+
+
 # ---- safetensors
 
 
@@ -259,7 +272,7 @@ def import_safetensors(name, data, old):
         raise Refusal(EBADMSG, f"not safetensors: {type(e).__name__}: {e}") from e
     if list(tensors) == [name] and not holds_state(old):
         return like(old, tensors[name], name)
-    return tensors
+    return placed(old, tensors)
 
 
 def _parse_safetensors(torch, view):
@@ -310,7 +323,7 @@ def import_pt(name, data, old):
     except Exception as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise Refusal(EBADMSG, f"torch.load(weights_only=True): {first}") from e
-    return like(old, value, name) if is_tensor(value) else value
+    return like(old, value, name) if is_tensor(value) else placed(old, value)
 
 
 # ---- state dicts

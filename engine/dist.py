@@ -311,8 +311,9 @@ def _choose(backend):
     """The backend of the engine's group: what was asked for, auto by the devices there are."""
     if backend != "auto":
         return backend
-    torch = sys.modules["torch"]
-    return "nccl" if torch.cuda.is_available() and c10d.is_nccl_available() else "gloo"
+    cuda = sys.modules["torch"].cuda
+    enough = cuda.is_available() and cuda.device_count() >= state.local_size
+    return "nccl" if enough and c10d.is_nccl_available() else "gloo"
 
 
 def start(backend, address, port):
@@ -371,12 +372,27 @@ def drop_default():
 
 
 def abort():
-    """Frees a rank from NCCL collectives. Gloo has no such call: its sockets are shut down in C."""
-    if c10d is None:
+    """Frees a rank from NCCL collectives. Gloo has no such call: its sockets are shut down in C.
+
+    A rank that is alone waits for nobody, and no new group would be made for it.
+    """
+    world = c10d.GroupMember.WORLD if c10d is not None else None
+    if world is None or world.size() == 1 or not c10d.is_nccl_available():
         return
-    for group in list(c10d._world.pg_map):
-        if "nccl" in _devices(c10d._world.pg_map[group][0]).values():
-            group.abort()
+    cuda = sys.modules["torch"].device("cuda")
+    groups = list(c10d._world.pg_map.items())
+    groups = [pg for pg, (name, _) in groups if "nccl" in _devices(name).values()]
+    backends = [pg._get_backend(cuda) for pg in groups]
+    backends = [each for each in backends if isinstance(each, c10d.ProcessGroupNCCL)]
+    if not backends:
+        return
+    # As one group of NCCL calls: communicators that are aborted one by one can block each other.
+    backends[0]._group_start()
+    try:
+        for backend in reversed(backends):
+            backend.abort()
+    finally:
+        backends[0]._group_end()
 
 
 def reset_accelerate():

@@ -15,6 +15,7 @@ import struct
 import sys
 from errno import EBADMSG
 
+from ddip_engine.arrays import placed
 from ddip_engine.state import Refusal
 from ddip_engine.view import export_written, unsupported
 
@@ -75,17 +76,19 @@ def _reduce_tensor(value):
         return torch.Tensor.view, (plain.view(widths[plain.element_size()]), value.dtype)
 
 
-def _reduce_new_type(value):
-    """Types that torch pickles but cannot unpickle: those that came after its typed storages."""
+def _reduce_special(value):
+    """What torch pickles but does not unpickle everywhere: types that came after its typed storages,
+    and tensors of a GPU, which another process may not have."""
     name = str(getattr(value, "dtype", "")).removeprefix("torch.")
     new = name.startswith("float8") or name in ("uint16", "uint32", "uint64")
-    return _reduce_tensor(value) if new else NotImplemented
+    special = new or getattr(value, "is_cuda", False)
+    return _reduce_tensor(value) if special else NotImplemented
 
 
 def export_pkl(name, value):
     """A pickle as any Python reads it; tensors as torch pickles them."""
     try:
-        kind = _pickler(_reduce_new_type)
+        kind = _pickler(_reduce_special)
         return export_written(lambda file: kind(file, protocol=5).dump(value))
     except Exception as e:
         raise _unpicklable(name, value, "pkl", e) from e
@@ -152,7 +155,7 @@ def _children(value, path):
 
 def import_pkl(name, data, old):
     """Unpickled here, in the rank: the bytes are trusted as the code of a cell is."""
-    return _load(data.data(), None)
+    return placed(old, _load(data.data(), None))
 
 
 def import_p5(name, data, old):
@@ -172,7 +175,7 @@ def import_p5(name, data, old):
         if offset + size > len(view):
             raise Refusal(EBADMSG, f"p5 ends early: buffer {i} wants {offset + size} bytes")
         buffers.append(view[offset : offset + size])
-    return _load(view[start : start + length], buffers)
+    return placed(old, _load(view[start : start + length], buffers))
 
 
 def _load(data, buffers):

@@ -52,8 +52,9 @@ unpin(struct item *it)
 	free(it);
 }
 
+/* take() for the threads beside the main one: pins are given up here. */
 static PyObject *
-py_serve(PyObject *module, PyObject *unused)
+take_aside(struct rank_queue *q)
 {
 	static __thread bool blocked;
 	sigset_t all;
@@ -69,7 +70,7 @@ py_serve(PyObject *module, PyObject *unused)
 
 		if (rank_forked())
 			Py_RETURN_NONE;
-		Py_BEGIN_ALLOW_THREADS r = rank_queue_take(&rank_service, &it);
+		Py_BEGIN_ALLOW_THREADS r = rank_queue_take(q, &it);
 		Py_END_ALLOW_THREADS if (r == 0) Py_RETURN_NONE;
 		if (r < 0)
 			continue;
@@ -77,6 +78,18 @@ py_serve(PyObject *module, PyObject *unused)
 			return py_message_tuple(it);
 		unpin(it);
 	}
+}
+
+static PyObject *
+py_serve(PyObject *module, PyObject *unused)
+{
+	return take_aside(&rank_service);
+}
+
+static PyObject *
+py_rescue(PyObject *module, PyObject *unused)
+{
+	return take_aside(&rank_rescue);
 }
 
 /* A number from 0 to max at args[i]; false: an exception is set. */
@@ -286,6 +299,7 @@ py_version(PyObject *module, PyObject *unused)
 static PyMethodDef methods[] = {
     {"next", py_next, METH_NOARGS, "The main thread's next message; None: end now."},
     {"serve", py_serve, METH_NOARGS, "The service thread's next message; None: end now."},
+    {"rescue", py_rescue, METH_NOARGS, "The rescue thread's next message; None: end now."},
     {"reply", py_reply, METH_VARARGS, "reply(type, tag, *fields)"},
     {"reply_fd", py_reply_fd, METH_VARARGS, "reply_fd(type, tag, fd, *fields); fd stays open"},
     {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},

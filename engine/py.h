@@ -10,6 +10,8 @@
  *
  *   next() -> tuple            blocks without the GIL; None: end now (Nquit)
  *   serve() -> tuple           the same for the service thread, which gets no signals from then on
+ *   rescue() -> tuple          the same for the thread that ends NCCL's collectives (Nabort): the
+ *                              service thread may wait for the GPU that they block
  *   reply(type, tag, *fields)  sends an R; its mark fields (out err disp records) are left out, the
  *                              agent writes them
  *   reply_fd(type, tag, fd, *fields)  the same with a descriptor (not closed)
@@ -40,7 +42,8 @@
  *                              be. Never returns in the zygote itself
  *   version() -> str
  *
- * In a process that user code forked, all of it is dead: next and serve give None, sends do nothing.
+ * In a process that user code forked, all of it is dead: next, serve and rescue give None, sends do
+ * nothing.
  */
 /* clang-format on */
 #ifndef PY_H

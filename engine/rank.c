@@ -83,6 +83,7 @@ on_quit(struct msg *m)
 {
 	rank_queue_end(&rank_main);
 	rank_queue_end(&rank_service);
+	rank_queue_end(&rank_rescue);
 	rank_stdin_end();
 }
 
@@ -129,9 +130,13 @@ static void
 on_abort(struct msg *m)
 {
 	uint8_t always;
+	bool stuck = atomic_load(&rank_collective) != NULL; /* before the sockets are shut */
 
-	if (wire_unpack(m, NULL, &always) == 0)
-		rank_free_sockets(always);
+	if (wire_unpack(m, NULL, &always) < 0)
+		return;
+	rank_free_sockets(always);
+	if (stuck || always)
+		rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
 }
 
 static void
@@ -281,6 +286,7 @@ in_child(void)
 	rank_link_open(-1, false);
 	rank_queue_end(&rank_main);
 	rank_queue_end(&rank_service);
+	rank_queue_end(&rank_rescue);
 	rank_stdin_end();
 }
 
@@ -336,6 +342,7 @@ rank_start(const struct rank_gift *g)
 	allow_daemon();
 	rank_queue_init(&rank_main);
 	rank_queue_init(&rank_service);
+	rank_queue_init(&rank_rescue);
 	rank_stack_open();
 	self.loop = loop_new();
 	rank_stack_init(self.loop);

@@ -58,7 +58,7 @@ struct rank_queue {
 	bool ended;
 };
 
-extern struct rank_queue rank_main, rank_service;
+extern struct rank_queue rank_main, rank_service, rank_rescue;
 
 void rank_queue_init(struct rank_queue *q);
 void rank_queue_put(struct rank_queue *q, struct msg *m); /* takes m->fd */
@@ -69,7 +69,7 @@ int rank_queue_take(struct rank_queue *q, struct item **it);
 /* The same, but never blocks: 0 is also "nothing now". */
 bool rank_queue_try(struct rank_queue *q, struct item **it);
 
-/* Around a fork: both queues. */
+/* Around a fork: all queues. */
 void rank_queue_lock_all(void);
 void rank_queue_unlock_all(void);
 

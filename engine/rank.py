@@ -38,6 +38,7 @@ def main(env, phases):
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=True)
     _ddip.notify("Nborn", state.pid, 0, phases)
     _thread.start_new_thread(_serve, ())
+    _thread.start_new_thread(_rescue, ())
     while (message := _ddip.next()) is not None:
         _answer(_MAIN, message)
         del message
@@ -48,6 +49,13 @@ def main(env, phases):
 def _serve():
     while (message := _ddip.serve()) is not None:
         _answer(_SERVICE, message)
+        del message
+
+
+def _rescue():
+    """Ends collectives of NCCL, which may be what the other threads wait for."""
+    while (message := _ddip.rescue()) is not None:
+        _answer(_RESCUE, message)
         del message
 
 
@@ -187,9 +195,11 @@ def _launch_environment(given):
         "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_MAX_RESTARTS": 0,
         "TORCHELASTIC_RUN_ID": "ddip",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": 0,
     }
-    alone = given.get("MASTER_ADDR", "").startswith("127.") and state.local_size == state.size
+    # By itself torch would end the process of a collective that hangs; the engine aborts it.
+    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
+        defaults[name] = os.environ.get(name, 0)
+    alone = given.get("MASTER_ADDR", "").startswith("127.")
     if alone and "GLOO_SOCKET_IFNAME" not in os.environ:
         defaults["GLOO_SOCKET_IFNAME"] = "lo"
     return {name: str(value) for name, value in defaults.items()} | given
@@ -299,5 +309,5 @@ _SERVICE = {
     "Tget": (_get, "Rget"),
     "Ttable": (_table, "Rtable"),
     "Tgc": (_gc, "Rgc"),
-    "Nabort": (_abort, None),
 }
+_RESCUE = {"Nabort": (_abort, None)}

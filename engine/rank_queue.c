@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct rank_queue rank_main, rank_service;
+struct rank_queue rank_main, rank_service, rank_rescue;
 
 void
 rank_queue_init(struct rank_queue *q)
@@ -58,11 +58,13 @@ rank_queue_lock_all(void)
 {
 	pthread_mutex_lock(&rank_main.lock);
 	pthread_mutex_lock(&rank_service.lock);
+	pthread_mutex_lock(&rank_rescue.lock);
 }
 
 void
 rank_queue_unlock_all(void)
 {
+	pthread_mutex_unlock(&rank_rescue.lock);
 	pthread_mutex_unlock(&rank_service.lock);
 	pthread_mutex_unlock(&rank_main.lock);
 }

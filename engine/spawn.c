@@ -190,7 +190,6 @@ start(struct engine *e)
 		start_cold(e);
 		return;
 	}
-	e->warm->burst++;
 	z = warm_zygote(e->warm); /* may call spawn_failed, which frees e */
 	if (z)
 		fork_by(z, e);

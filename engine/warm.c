@@ -426,6 +426,18 @@ breed(struct warm *w, uint32_t kind)
 	close(theirs);
 }
 
+/* Engines that it made and that live: a restart will want as many. */
+static unsigned
+engines_of(const struct warm *w)
+{
+	const struct engine *e;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(e, &agent.engines, link)
+		n += e->warm == w;
+	return n;
+}
+
 /* Quiet time: the zygote prepares for the next start. */
 static void
 on_quiet(void *arg)
@@ -437,9 +449,8 @@ on_quiet(void *arg)
 	w->idle = NULL;
 	if (!w->now || !w->now->ready || w->next || is_starting(w))
 		return;
-	if (w->burst)
-		w->spares = MIN(w->burst, (unsigned)SPARES_MAX);
-	w->burst = 0;
+	if (engines_of(w))
+		w->spares = MIN(engines_of(w), (unsigned)SPARES_MAX);
 	if (!w->succeeded) {
 		w->succeeded = true;
 		breed(w, ENGINE_SUCCESSOR);

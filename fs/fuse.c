@@ -7,6 +7,7 @@
 #include "group.h"
 #include "live.h"
 #include "notify.h"
+#include "staged.h"
 #include "vars.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -103,6 +104,17 @@ var_node(const struct node *dir, const char *name)
 	place_ref(&at);
 	at.name = xstrdup(name);
 	return tree_node(var_row_of(dir), at);
+}
+
+static struct node *
+staged_node(const struct node *dir, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	staged_make(&at, name);
+	return tree_node(tree_row(at.rank < 0 ? "G/vars/STAGED" : "G/rankK/vars/STAGED"), at);
 }
 
 /* The warden looks for what it is to create (which must not be there) or to delete (which must). */
@@ -284,20 +296,22 @@ op_create(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, struc
 	struct var_name v;
 	struct err e = {0};
 	struct call *c;
+	bool staged;
 
 	show(fr, "create", dir, name);
 	if (!var_row_of(dir)) {
 		fuse_reply_err(fr, EACCES);
 		return;
 	}
-	if (dir->at.g->gone || var_parse(name, dir->at.rank < 0, &v, &e) < 0) {
+	staged = staged_wants(name, fi->flags, mode);
+	if (dir->at.g->gone || (!staged && var_parse(name, dir->at.rank < 0, &v, &e) < 0)) {
 		fail_at(fr, dir, name, dir->at.g->gone ? -ENODEV : -e.no, &e);
 		return;
 	}
 	c = call_new(fr, CALL_CREATE);
 	c->fi = *fi;
 	c->fi.flags |= O_TRUNC;
-	c->created = var_node(dir, name);
+	c->created = staged ? staged_node(dir, name) : var_node(dir, name);
 	open_node(c, c->created);
 }
 

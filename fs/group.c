@@ -3,6 +3,7 @@
 #include "cell.h"
 #include "daemon.h"
 #include "gpustat.h"
+#include "launch.h"
 #include "notify.h"
 #include "queue.h"
 #include "rank.h"
@@ -134,8 +135,8 @@ group_make_ranks(struct group *g)
 		return;
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
-	free(g->ranks);
-	g->ranks = xcalloc((size_t)size, sizeof(*g->ranks));
+	if (!g->ranks)
+		g->ranks = xcalloc(MAX_RANKS, sizeof(*g->ranks));
 	g->size = size;
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
@@ -154,13 +155,13 @@ begin_start(struct group *g, struct err *e)
 	struct gpus gpus;
 
 	if (gpustat_choose(g->set.gpus, &gpus, e) < 0 ||
-	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) < 0)
+	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) < 0 || !(a = agent_local(e))) {
+		g->start_error = *e;
 		return -e->no;
-	a = agent_local(e);
-	if (!a)
-		return -e->no;
+	}
 	group_make_ranks(g);
 	g->agent = a;
+	g->agent_serial = a->serial;
 	g->zygote = agent_zygote(a, &g->set);
 	g->generation++;
 	g->rebuild = g->unhealed = false;
@@ -200,6 +201,13 @@ processes_left(const struct group *g)
 }
 
 static void
+drop_queued(struct group *g, const struct err *e)
+{
+	for (int i = 0; i < g->size; i++)
+		queue_drop_queued(&g->ranks[i], e);
+}
+
+static void
 stopped_if_so(struct group *g)
 {
 	struct err e = {0};
@@ -215,8 +223,8 @@ stopped_if_so(struct group *g)
 		return;
 	}
 	if (begin_start(g, &e) < 0) {
-		g->start_error = e;
 		group_fail(g, &e, "start");
+		drop_queued(g, &e);
 		set_state(g, G_STOPPED);
 	}
 }
@@ -233,9 +241,9 @@ kill_all(void *arg)
 		agent_send(g->agent, Nsignal, 0, g->store_slot, 0, -1, 9u, 1u);
 }
 
-/* Ends all engines, politely first. What was queued is dropped, unless it waits for the start that follows. */
+/* Ends all engines, politely first. What was queued is dropped. */
 static void
-begin_stop(struct group *g, const char *why, bool keep_queue)
+begin_stop(struct group *g, const char *why)
 {
 	struct err e = {0};
 
@@ -245,6 +253,7 @@ begin_stop(struct group *g, const char *why, bool keep_queue)
 	g->rebuilding = 0;
 	fail(&e, ECANCELED, "%s", why);
 	set_state(g, G_STOPPING);
+	drop_queued(g, &e);
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
@@ -252,8 +261,6 @@ begin_stop(struct group *g, const char *why, bool keep_queue)
 			rank_interrupt(k, 0);
 			rank_abort(k);
 		}
-		if (!keep_queue)
-			queue_drop_queued(k, &e);
 		rank_quit(k);
 	}
 	if (g->store_slot != NO_SLOT && g->agent->conn)
@@ -266,21 +273,29 @@ begin_stop(struct group *g, const char *why, bool keep_queue)
 int
 group_stop(struct group *g, struct err *e)
 {
+	static const struct err dropped = {ECANCELED, "the group was stopped"};
+
 	g->want_start = g->resume = false;
 	if (g->state == G_STARTING || g->state == G_READY)
-		begin_stop(g, "the group was stopped", false);
+		begin_stop(g, dropped.text);
+	else if (g->state == G_STOPPING)
+		drop_queued(g, &dropped); /* it waited for the start that is called off */
 	return 0;
 }
 
 int
 group_restart(struct group *g, struct err *e)
 {
+	static const struct err dropped = {ECANCELED, "the group was restarted"};
+
 	g->want_start = true;
 	if (g->state == G_NEW || g->state == G_STOPPED)
 		return begin_start(g, e);
 	g->resume = true;
 	if (g->state != G_STOPPING)
-		begin_stop(g, "the group was restarted", false);
+		begin_stop(g, dropped.text);
+	else
+		drop_queued(g, &dropped);
 	return 0;
 }
 
@@ -297,7 +312,7 @@ group_start_failed(struct group *g, const struct err *e)
 	g->resume = false;
 	for (int i = 0; i < g->size; i++)
 		queue_drop(&g->ranks[i], &lost);
-	begin_stop(g, e->text, false);
+	begin_stop(g, lost.text);
 }
 
 static void
@@ -362,8 +377,10 @@ rebuilt_if_so(struct group *g)
 	if (g->rebuilding || g->state != G_READY)
 		return;
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != R_READY)
-			return; /* one died meanwhile: once more, when its successor is born */
+		if (g->ranks[i].state != R_READY) {
+			group_rebuild(g); /* one died meanwhile: once more, as soon as its successor is born */
+			return;
+		}
 	loop_timer_del(g->rebuild_timer);
 	g->rebuild_timer = NULL;
 	if (g->unhealed && ++g->losses <= LOSSES_MAX) {
@@ -396,6 +413,7 @@ group_rank_ready(struct rank *k)
 	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);
 	set_state(g, G_READY);
 	queue_pump_all(g);
+	group_rebuild(g); /* `recover` was asked for meanwhile */
 	group_idle(g);
 }
 
@@ -468,15 +486,21 @@ group_kill_rank(struct rank *k)
 	rank_kill(k);
 }
 
+/* The agent that started the ranks, whoever serves now. */
+static bool
+agent_gone(const struct group *g)
+{
+	return !g->agent->conn || g->agent->serial != g->agent_serial;
+}
+
 /* Its process has ended, or its agent has. What it ran has failed already. */
 void
 group_rank_died(struct rank *k, const char *how)
 {
 	struct group *g = k->g;
-	bool early = k->state != R_READY;
+	bool early = k->died_as != R_READY;
 	struct err e = {0};
 
-	k->slot = NO_SLOT;
 	k->pid = 0;
 	k->cell = 0;
 	k->waits_input = false;
@@ -484,14 +508,13 @@ group_rank_died(struct rank *k, const char *how)
 	k->last = xstrdup(how);
 	rank_set_state(k, R_DEAD);
 	if (g->state == G_STOPPING) {
-		fail(&e, g->want_start ? ECANCELED : ESRCH, "the group was stopped");
 		stopped_if_so(g);
 		return;
 	}
 	group_event(g, "rank %d exit %s", k->number, how);
 	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%.600s", k->number, how,
 	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
-	if (g->state == G_STARTING || !g->agent->conn || (early && ++g->losses > LOSSES_MAX)) {
+	if (g->state == G_STARTING || agent_gone(g) || (early && ++g->losses > LOSSES_MAX)) {
 		group_start_failed(g, &e);
 		return;
 	}
@@ -500,9 +523,28 @@ group_rank_died(struct rank *k, const char *how)
 	/* those who wait for it in a rendezvous would wait for ever */
 	for (int i = 0; g->rebuilding && i < g->size; i++)
 		rank_abort(&g->ranks[i]);
-	if (early && g->rebuilding > 0)
-		g->rebuilding--;
+	if (k->died_as == R_INIT && g->rebuilding > 0)
+		g->rebuilding--; /* it will not join any more */
 	rank_spawn(k);
+}
+
+void
+group_rank_unborn(struct rank *k, const struct err *e)
+{
+	group_start_failed(k->g, e);
+	stopped_if_so(k->g);
+}
+
+void
+group_store_died(struct group *g, const struct err *e)
+{
+	g->store_slot = NO_SLOT;
+	g->store_pid = 0;
+	if (g->state == G_STARTING || agent_gone(g))
+		group_start_failed(g, e);
+	else if (g->state == G_READY)
+		group_fail(g, e, "store");
+	stopped_if_so(g);
 }
 
 void

@@ -30,7 +30,7 @@ struct settings {
 struct rank {
 	struct group *g;
 	int number;
-	enum rank_state state;
+	enum rank_state state, died_as; /* died_as: what it was when its process ended */
 	int slot; /* at the agent; NO_SLOT: no process */
 	pid_t pid;
 	char how[16]; /* zygote, successor, cold */
@@ -68,8 +68,9 @@ struct group {
 	bool want_start, resume; /* start asked for; resume: as soon as the stop is done */
 	struct settings set;
 	int size; /* of the ranks that are there */
-	struct rank *ranks;
+	struct rank *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
 	struct agent *agent;
+	uint32_t agent_serial; /* of the process that the ranks were started by */
 	uint32_t zygote;
 	int store_slot;
 	pid_t store_pid;
@@ -136,7 +137,9 @@ bool group_rebuild(struct group *g);
 int group_wait(struct group *g, struct req *r, struct work *w);
 /* SIGKILL to a rank's processes: a new one takes its place. */
 void group_kill_rank(struct rank *k);
-void group_rank_died(struct rank *k, const char *how);
+void group_rank_died(struct rank *k, const char *how); /* after rank_gone() */
+void group_rank_unborn(struct rank *k, const struct err *e); /* it could not be started */
+void group_store_died(struct group *g, const struct err *e);
 /* What rank.c tells: the engine at this rank speaks. */
 void group_rank_born(struct rank *k);
 void group_rank_ready(struct rank *k);

@@ -97,6 +97,7 @@ group_unref(struct group *g)
 		free(g->errors[i].text);
 	}
 	settings_free(&g->set);
+	free(g->ranks);
 	free(g->run_dir);
 	free(g->name);
 	free(g);
@@ -127,8 +128,6 @@ take_down(struct group *g)
 	cell_drop_all(g);
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
-	free(g->ranks);
-	g->ranks = NULL;
 	g->size = 0;
 	group_unref(g);
 }

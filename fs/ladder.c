@@ -14,8 +14,7 @@ climb_later(void *arg)
 	struct work *w = arg;
 
 	w->ladder = NULL;
-	work_drop_queued(w, "another rank failed before this one began");
-	if (!w->done)
+	if (!work_drop_queued(w, "another rank failed before this one began"))
 		ladder_climb(w);
 }
 
@@ -78,8 +77,7 @@ time_is_up(void *arg)
 	w->deadline = NULL;
 	w->timed_out = true;
 	group_event(w->g, "cell %d timeout", w->cell->number);
-	work_drop_queued(w, "the cell's time was up before this rank began it");
-	if (!w->done)
+	if (!work_drop_queued(w, "the cell's time was up before this rank began it"))
 		ladder_climb(w);
 }
 

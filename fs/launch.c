@@ -86,6 +86,19 @@ agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
 	return (uint32_t)i + 1;
 }
 
+static void
+unheard(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+}
+
+/* The tag stays taken until it is answered: a late answer must not meet another question. */
+void
+agent_forget(struct agent *a, uint32_t tag)
+{
+	if (a && tag && tag <= a->call_room && a->calls[tag - 1].fn)
+		a->calls[tag - 1].fn = unheard;
+}
+
 /* Ends the calls of a slot (or all: NO_SLOT) with an error. */
 static void
 fail_calls(struct agent *a, int slot, const struct err *e)
@@ -149,29 +162,42 @@ on_message(void *arg, struct msg *m)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
 }
 
-/* Everything on this host is gone. */
+/* Everything on this host is gone. First nothing may be sent there any more, then who waits is told: what follows
+ * from that may start another agent in the place of this one. */
+static void
+lost(struct agent *a)
+{
+	int n = a->next_slot;
+	struct err why = a->why;
+
+	conn_free(a->conn);
+	a->conn = NULL;
+	if (!daemon_.ending)
+		note("%s", why.text);
+	for (int i = 0; i < n; i++)
+		if (a->slots[i].rank)
+			rank_gone(a->slots[i].rank, &why);
+	fail_calls(a, NO_SLOT, &why);
+	for (int i = 0; i < n; i++) {
+		struct slot s = a->slots[i];
+
+		a->slots[i] = (struct slot){0};
+		if (s.rank)
+			group_rank_died(s.rank, why.text);
+		else if (s.store)
+			group_store_died(s.store, &why);
+	}
+}
+
 static void
 on_close(void *arg, const struct err *why)
 {
 	struct agent *a = arg;
 
-	conn_free(a->conn);
-	a->conn = NULL;
 	if (!a->why.no)
 		fail(&a->why, EHOSTDOWN, "the agent of host %s is gone%s%s", a->host ? a->host : "?",
 		    why->no ? ": " : "", why->no ? why->text : " (its log is ddipfs.log)");
-	if (!daemon_.ending)
-		note("%s", a->why.text);
-	fail_calls(a, NO_SLOT, &a->why);
-	for (size_t i = 0; i < a->slot_room; i++) {
-		struct slot s = a->slots[i];
-
-		a->slots[i] = (struct slot){0};
-		if (s.rank)
-			group_rank_died(s.rank, a->why.text);
-		else if (s.store)
-			s.store->store_slot = NO_SLOT;
-	}
+	lost(a);
 }
 
 static void
@@ -181,15 +207,21 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	uint32_t version, pid;
 	struct slice host;
 
-	if (!m || wire_unpack(m, NULL, &version, &pid, &host) < 0) {
-		note("agent: %s", e->text);
+	if (!m && !a->conn)
+		return; /* it ended before it said anything */
+	if (!m) {
+		fail(&a->why, e->no, "%s: %.900s", daemon_.engine, e->text);
+		lost(a);
+		return;
+	}
+	if (wire_unpack(m, &a->why, &version, &pid, &host) < 0) {
+		lost(a);
 		return;
 	}
 	if (version != WIRE_VERSION) {
 		fail(&a->why, EPROTO, "%s speaks wire %u, this ddipfs %d: install both anew",
 		    daemon_.engine, version, WIRE_VERSION);
-		conn_free(a->conn);
-		a->conn = NULL;
+		lost(a);
 		return;
 	}
 	a->said_hello = true;
@@ -228,6 +260,8 @@ agent_local(struct err *e)
 	forget_warm(local);
 	local->launcher = &launchers[0];
 	local->why = (struct err){0};
+	local->said_hello = false;
+	local->serial++;
 	fd = local->launcher->start(local, e);
 	if (fd < 0)
 		return NULL;

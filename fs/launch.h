@@ -23,6 +23,7 @@ struct agent {
 	char *host;
 	struct err why;    /* it is gone because */
 	bool said_hello;
+	uint32_t serial; /* another one with each process */
 	struct call *calls;
 	size_t call_room;
 	struct slot {
@@ -46,6 +47,8 @@ bool agent_reaped(pid_t pid, int status);
 
 /* A tag for a T: fn is called once. */
 uint32_t agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg);
+/* Nobody wants the answer any more: who asked is gone. */
+void agent_forget(struct agent *a, uint32_t tag);
 #define agent_send(a, type, flags, slot, tag, fd, ...) \
 	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
 

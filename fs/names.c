@@ -8,6 +8,7 @@
 #include "input.h"
 #include "log.h"
 #include "live.h"
+#include "staged.h"
 #include "stall.h"
 #include "text.h"
 #include "tree.h"
@@ -57,6 +58,7 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_job_traceback, "its traceback", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_job_status, "state, errno, times", NULL},
     {"G/vars", DIR | 0700, 0, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
+    {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "files that programs write aside: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
@@ -68,6 +70,7 @@ const struct row name_rows[] = {
     {"G/rankK/stdin", REG | 0200, ROW_FRESH, &input_stdin_ops, NULL, NULL, "feeds input() and pdb"},
     {"G/rankK/stack", REG | 0400, ROW_FRESH, &var_stack_ops, NULL, "Python stack of every thread, now", NULL},
     {"G/rankK/vars", DIR | 0700, 0, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
+    {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
     {"G/rankK/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},
 };
 /* clang-format on */
@@ -191,6 +194,7 @@ const struct part name_parts[] = {
     {"N", find_cell, list_cells},
     {"rankK", find_rank, list_ranks},
     {"cell.LIST", find_list, NULL},
+    {"STAGED", staged_find, staged_list},
     {"NAME", find_var, list_vars},
 };
 const size_t name_part_count = ARRAY_LEN(name_parts);

@@ -426,7 +426,7 @@ work_cancel(struct work *w, int error, const char *why)
 	return true;
 }
 
-void
+bool
 work_drop_queued(struct work *w, const char *why)
 {
 	struct err e = {0};
@@ -440,8 +440,9 @@ work_drop_queued(struct work *w, const char *why)
 			continue;
 		job_failed(j, &e);
 		if (last)
-			return;
+			return true;
 	}
+	return false;
 }
 
 void
@@ -449,7 +450,19 @@ queue_drop(struct rank *k, const struct err *e)
 {
 	struct job *j;
 
-	while ((j = TAILQ_FIRST(&k->queue)))
+	while ((j = TAILQ_FIRST(&k->queue))) {
+		if (j->state == JOB_SENT || j->state == JOB_COMMIT)
+			agent_forget(k->g->agent, j->tag);
+		job_failed(j, e);
+	}
+}
+
+void
+queue_lost(struct rank *k, const struct err *e)
+{
+	struct job *j = TAILQ_FIRST(&k->queue);
+
+	if (j && j->state == JOB_PREPARED)
 		job_failed(j, e);
 }
 
@@ -497,7 +510,6 @@ work_interrupt(struct work *w)
 	w->interrupted = true;
 	if (work_cancel(w, EINTR, "interrupted while it was queued"))
 		return;
-	work_drop_queued(w, "the cell was interrupted before this rank began it");
-	if (!w->done)
+	if (!work_drop_queued(w, "the cell was interrupted before this rank began it"))
 		ladder_climb(w);
 }

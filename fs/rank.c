@@ -60,10 +60,12 @@ rank_fini(struct rank *k)
 
 	if (k->g->agent)
 		agent_slot_free(k->g->agent, k->slot, &gone);
+	k->slot = NO_SLOT;
 	spool_reader_close(&k->spool);
 	free(k->table);
 	free(k->last);
 	free(k->stderr_tail);
+	k->table = k->last = k->stderr_tail = NULL;
 }
 
 void
@@ -98,10 +100,12 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (!m) {
 		int slot = k->slot;
 
-		k->slot = NO_SLOT;
+		if (slot == NO_SLOT)
+			return; /* with its agent: that is told elsewhere */
+		rank_gone(k, e);
 		agent_slot_free(k->g->agent, slot, e);
 		rank_set_state(k, R_DEAD);
-		group_start_failed(k->g, e);
+		group_rank_unborn(k, e);
 		return;
 	}
 	if (wire_unpack(m, NULL, &pid, &how) < 0)
@@ -151,10 +155,12 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	struct slice how;
 	uint32_t pid;
 
-	if (!m)
-		group_start_failed(g, e);
-	else if (wire_unpack(m, NULL, &pid, &how) == 0)
+	if (!m && g->agent->conn && g->store_slot != NO_SLOT) {
+		agent_slot_free(g->agent, g->store_slot, e);
+		group_store_died(g, e);
+	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
 		g->store_pid = (pid_t)pid;
+	}
 }
 
 void
@@ -220,6 +226,15 @@ static bool
 reachable(struct rank *k)
 {
 	return k->slot != NO_SLOT && k->g->agent && k->g->agent->conn;
+}
+
+void
+rank_gone(struct rank *k, const struct err *why)
+{
+	k->died_as = k->state;
+	k->state = R_DEAD;
+	k->slot = NO_SLOT;
+	queue_lost(k, why);
 }
 
 void
@@ -315,10 +330,10 @@ on_exit_notice(struct rank *k, struct msg *m)
 	how = describe_end(status);
 	free(k->stderr_tail);
 	k->stderr_tail = slice_dup(last);
-	k->slot = NO_SLOT;
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%.600s", k->number, how, last.n ? "; its last words: " : "",
 	    k->stderr_tail);
 	queue_mark_end(k, &at);
+	rank_gone(k, &gone);
 	agent_slot_free(k->g->agent, slot, &gone);
 	group_rank_died(k, how);
 	free(how);
@@ -394,12 +409,6 @@ rank_store_notice(struct group *g, struct msg *m)
 	} else if (m->type == Nexit) {
 		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended: restart");
 		agent_slot_free(g->agent, g->store_slot, &e);
-		g->store_slot = NO_SLOT;
-		g->store_pid = 0;
-		if (g->state == G_STARTING || g->state == G_READY) {
-			group_fail(g, &e, "store");
-			if (g->state == G_STARTING)
-				group_start_failed(g, &e);
-		}
+		group_store_died(g, &e);
 	}
 }

@@ -11,6 +11,8 @@ void rank_spawn(struct rank *k);
 void rank_spawn_store(struct group *g);
 /* Tinit: environment and process group; group_rank_ready() follows, or group_rank_died(). */
 void rank_join(struct rank *k);
+/* Its process is gone: nothing is sent there any more, and what it had promised fails. group_rank_died() follows. */
+void rank_gone(struct rank *k, const struct err *why);
 /* Nquit, and SIGKILL. */
 void rank_quit(struct rank *k);
 void rank_kill(struct rank *k);

@@ -249,7 +249,7 @@ add_part(const char *word, size_t n, const struct place *at, struct buf *out)
 		buf_addf(out, "%d", at->cell->number);
 	else if (n == 5 && strncmp(word, "rankK", 5) == 0)
 		buf_addf(out, "rank%d", at->rank);
-	else if (n == 4 && strncmp(word, "NAME", 4) == 0)
+	else if ((n == 4 && strncmp(word, "NAME", 4) == 0) || (n == 6 && strncmp(word, "STAGED", 6) == 0))
 		buf_adds(out, at->name);
 	else if (n == 9 && strncmp(word, "cell.LIST", 9) == 0)
 		buf_addf(out, "cell.%s", at->name);

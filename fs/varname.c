@@ -24,7 +24,13 @@ const struct var_view var_views[] = {
 const size_t var_view_count = ARRAY_LEN(var_views);
 
 const struct var_op var_ops[] = {
-    {"same", "the one value; ENOTUNIQ if ranks differ", true},
+    {"mean", "by elements, over the ranks; of integers float64", &reduce_mean, false},
+    {"sum", "by elements; integers wrap, bool counts", &reduce_sum, false},
+    {"min", "by elements; NaN wins", &reduce_min, false},
+    {"max", "by elements; NaN wins", &reduce_max, false},
+    {"gather", "stacked on a new axis 0, else a list; written: item K to rank K", &reduce_gather, true},
+    {"cat", "joined on axis 0; written: axis 0 split over the ranks", &reduce_cat, true},
+    {"same", "the one value; ENOTUNIQ if ranks differ", &reduce_same, false},
 };
 const size_t var_op_count = ARRAY_LEN(var_ops);
 
@@ -44,6 +50,14 @@ find_op(const char *s, size_t n)
 		if (strlen(var_ops[i].name) == n && strncmp(var_ops[i].name, s, n) == 0)
 			return &var_ops[i];
 	return NULL;
+}
+
+bool
+var_is_staging(const char *name)
+{
+	size_t n = strlen(name);
+
+	return *name == '.' || (n > 0 && name[n - 1] == '~') || strcmp(name, "4913") == 0;
 }
 
 /* An identifier as far as C can tell: what is not ASCII is left to the rank. */
@@ -131,8 +145,13 @@ var_find(const struct place *at, const char *name)
 	struct rank *k = group_rank(at->g, MAX(at->rank, 0));
 	struct var_name v;
 	struct err e = {0};
-	bool bad = var_parse(name, at->rank < 0, &v, &e) < 0;
+	bool bad;
 
+	if (var_is_staging(name))
+		return -ENOENT;
+	bad = var_parse(name, at->rank < 0, &v, &e) < 0;
+	if (!bad && var_is_coming(at, v.name))
+		return 0;
 	/* what a running cell makes is in no table yet: opening will tell */
 	if (!k || !*v.name || (!var_row(k->table, v.name).p && (bad || !group_busy(at->g))))
 		return -ENOENT;

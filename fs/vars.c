@@ -5,8 +5,10 @@
 #include "input.h"
 #include "launch.h"
 #include "notify.h"
+#include "pull.h"
 #include "queue.h"
 #include "rank.h"
+#include "staged.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,182 +19,60 @@
 
 enum { NONBLOCK_MS = 50, WRITE_MAX_BITS = 46 };
 
-/* What one rank gave for an open file. */
-struct got {
-	struct var_file *v;
-	struct rank *k;
-	int slot;        /* of the process that gave it */
-	bool asked, there;
-	uint32_t handle; /* to be freed; 0: none */
-	struct buf head;
-	int fd;
-	struct source source;
-	uint64_t size;
-	struct err err;
-};
-
 struct var_file {
-	struct file *f;  /* NULL: closed before the answer came */
-	struct req *r;   /* the open that waits */
+	struct file *f;
+	struct req *r; /* the open that waits */
 	struct timer *patience;
-	struct got *got;
-	int n, left;
+	/* reading */
+	struct var_name name;
+	struct pull *pull;
+	bool waits; /* for a push to this name: among the openings */
+	TAILQ_ENTRY(var_file) link;
 	/* writing */
 	int memfd;
 	uint64_t size;
-	bool dirty, fresh;
+	bool dirty;
 };
 
-/* ---- reading ---- */
+/* A push that no close waits for: a staged file was renamed. */
+struct coming {
+	struct work *w;
+	TAILQ_ENTRY(coming) link;
+};
 
-static void
-got_free(struct got *x)
-{
-	struct agent *a = x->k ? x->k->g->agent : NULL;
-
-	if (x->handle && a && a->conn && x->k->slot == x->slot)
-		agent_send(a, Nfree, 0, x->slot, 0, -1, x->handle);
-	if (x->fd >= 0)
-		close(x->fd);
-	buf_free(&x->head);
-}
+static TAILQ_HEAD(, coming) comings = TAILQ_HEAD_INITIALIZER(comings);
+static TAILQ_HEAD(, var_file) openings = TAILQ_HEAD_INITIALIZER(openings);
 
 static void
 var_free(struct var_file *v)
 {
-	for (int i = 0; i < v->n; i++)
-		got_free(&v->got[i]);
+	pull_free(v->pull);
+	if (v->waits)
+		TAILQ_REMOVE(&openings, v, link);
 	loop_timer_del(v->patience);
-	free(v->got);
 	if (v->memfd >= 0)
 		close(v->memfd);
 	free(v);
 }
 
-static int
-take_bytes(struct got *x, struct msg *m)
-{
-	struct slice head;
-	uint64_t addr;
-	uint8_t kind;
-	int r = wire_unpack(m, &x->err, &kind, &x->handle, &addr, &x->size, &head);
+/* ---- reading ---- */
 
-	if (r < 0)
-		return r;
-	buf_add(&x->head, head.p, head.n);
-	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
-	if (kind == GET_FD) {
-		x->fd = m->fd;
-		m->fd = -1;
-		x->source.kind = SOURCE_FD;
-		x->source.fd = x->fd;
-	} else if (kind == GET_LIVE) {
-		char probe;
-
-		x->source.kind = SOURCE_PROCESS;
-		x->source.pid = x->k->pid;
-		x->source.addr = addr;
-		/* forbidden here (ptrace rules)? Better now than in the middle of a read */
-		if (x->size > x->head.n && copy_read(&x->source, x->head.n, &probe, 1) < 0)
-			return fail(&x->err, EPERM,
-			    "rank %d's memory can't be read from here: allow ptrace for your own processes",
-			    x->k->number);
-	}
-	return 0;
-}
-
-/* All ranks' bytes are one and the same, or ENOTUNIQ. */
-static int
-check_same(struct var_file *v, struct err *e)
-{
-	enum { PIECE = 256 << 10 };
-	char *a = xmalloc(PIECE), *b = xmalloc(PIECE);
-	int differs = 0;
-
-	for (int i = 1; i < v->n && !differs; i++) {
-		uint64_t at = 0, size = v->got[0].size;
-
-		if (v->got[i].size != size)
-			differs = i;
-		while (at < size && !differs) {
-			size_t n = (size_t)MIN(size - at, (uint64_t)PIECE);
-			ssize_t na = copy_read(&v->got[0].source, at, a, n);
-			ssize_t nb = copy_read(&v->got[i].source, at, b, n);
-
-			if (na != (ssize_t)n || nb != na || memcmp(a, b, n) != 0)
-				differs = i;
-			at += n;
-		}
-	}
-	free(a);
-	free(b);
-	return differs ? fail(e, ENOTUNIQ, "%s: rank %d has another value than rank %d",
-			     v->f->node->at.name, v->got[differs].k->number, v->got[0].k->number)
-		       : 0;
-}
-
-/* Everybody has answered: the open may go on. */
+/* The open has failed. */
 static void
-opened(struct var_file *v)
-{
-	struct req *r = v->r;
-	int result = 0;
-
-	v->r = NULL;
-	loop_timer_del(v->patience);
-	v->patience = NULL;
-	if (!v->f || !r) {
-		var_free(v);
-		return;
-	}
-	for (int i = 0; i < v->n && !result; i++)
-		if (v->got[i].err.no) {
-			r->err = v->got[i].err;
-			result = -r->err.no;
-		}
-	if (!result && v->n > 1)
-		result = check_same(v, &r->err);
-	if (result) {
-		v->f->state = NULL;
-		var_free(v);
-	} else {
-		v->f->node->size = v->got[0].size;
-	}
-	req_done(r, result);
-}
-
-static void
-on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct got *x = arg;
-
-	x->there = true;
-	if (!m)
-		x->err = *e;
-	else
-		take_bytes(x, m);
-	if (--x->v->left == 0)
-		opened(x->v);
-}
-
-/* The open is over for its caller; the answers are still on the way. */
-static void
-give_up(struct var_file *v, int error)
+give_up(struct var_file *v, const struct err *e)
 {
 	struct req *r = v->r;
 
-	loop_timer_del(v->patience);
-	v->patience = NULL;
-	v->r = NULL;
 	v->f->state = NULL;
-	v->f = NULL;
-	req_done(r, -error);
+	var_free(v);
+	r->err = *e;
+	req_done(r, -r->err.no);
 }
 
 static void
 open_interrupted(struct req *r, enum interrupt how)
 {
-	give_up(r->waits_for, EINTR);
+	give_up(r->waits_for, &(struct err){.no = EINTR});
 }
 
 static void
@@ -201,38 +81,86 @@ no_patience(void *arg)
 	struct var_file *v = arg;
 
 	v->patience = NULL;
-	give_up(v, EAGAIN);
+	give_up(v, &(struct err){.no = EAGAIN});
+}
+
+static void
+on_pulled(void *arg, const struct err *e)
+{
+	struct var_file *v = arg;
+	struct err why = *e;
+	struct req *r = v->r;
+
+	if (why.no) {
+		give_up(v, &why);
+		return;
+	}
+	v->r = NULL;
+	loop_timer_del(v->patience);
+	v->patience = NULL;
+	v->f->node->size = pull_size(v->pull);
+	req_done(r, 0);
+}
+
+bool
+var_is_coming(const struct place *at, const char *name)
+{
+	int rank = MAX(at->rank, 0);
+	struct coming *c;
+
+	/* one behind a running cell takes its time: until then the old object is shown */
+	TAILQ_FOREACH (c, &comings, link)
+		if (c->w->g == at->g && c->w->begun && strcmp(c->w->name, name) == 0)
+			for (int i = 0; i < c->w->n; i++)
+				if (at->rank < 0 || c->w->jobs[i].k->number == rank)
+					return true;
+	return false;
+}
+
+static void
+ask(struct var_file *v)
+{
+	struct err e = {0};
+
+	if (v->waits)
+		TAILQ_REMOVE(&openings, v, link);
+	v->waits = false;
+	v->pull = pull_new(&v->f->node->at, &v->name, &e);
+	if (v->pull)
+		pull_start(v->pull, on_pulled, v);
+	else
+		give_up(v, &e);
+}
+
+/* A push that was awaited has ended. */
+static void
+ask_again(void)
+{
+	struct var_file *v, *next;
+
+	for (v = TAILQ_FIRST(&openings); v; v = next) {
+		next = TAILQ_NEXT(v, link);
+		if (!var_is_coming(&v->f->node->at, v->name.name))
+			ask(v);
+	}
 }
 
 static int
-ask(struct file *f, struct req *r, const struct var_name *name)
+begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
-	struct group *g = f->node->at.g;
-	int first = MAX(f->node->at.rank, 0), n = name->op ? g->size : 1;
-	struct var_file *v;
+	struct var_file *v = xcalloc(1, sizeof(*v));
 
-	for (int i = first; i < first + n; i++) {
-		struct rank *k = group_rank(g, i);
-
-		if (!k || (k->state != R_READY && k->state != R_INIT))
-			return fail(&r->err, ESRCH, "rank %d has no engine that could answer (echo start > %s/ctl)",
-			    i, g->name);
-	}
-	v = xcalloc(1, sizeof(*v));
-	*v = (struct var_file){.f = f, .r = r, .n = n, .left = n, .memfd = -1};
-	v->got = xcalloc((size_t)n, sizeof(*v->got));
+	*v = (struct var_file){.f = f, .r = r, .name = *name, .memfd = -1};
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
 		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, no_patience, v);
 	req_park(r, open_interrupted);
-	for (int i = 0; i < n; i++) {
-		struct rank *k = &g->ranks[first + i];
-
-		v->got[i] = (struct got){.v = v, .k = k, .slot = k->slot, .fd = -1};
-		agent_send(g->agent, Tget, 0, k->slot, agent_tag(g->agent, k->slot, on_got, &v->got[i]), -1,
-		    ((struct slice){name->name, strlen(name->name)}),
-		    ((struct slice){name->view->name, strlen(name->view->name)}), ((struct slice){"", 0}));
+	if (var_is_coming(&f->node->at, name->name)) {
+		v->waits = true;
+		TAILQ_INSERT_TAIL(&openings, v, link);
+	} else {
+		ask(v);
 	}
 	return PARKED;
 }
@@ -268,15 +196,15 @@ var_open(struct file *f, struct req *r)
 	if (mode == O_RDONLY) {
 		if (!name.view->reads || (name.op && !name.op->reads))
 			return fail(&r->err, EOPNOTSUPP, "%s can't be read", f->node->at.name);
-		return ask(f, r, &name);
+		return begin_read(f, r, &name);
 	}
 	if (mode == O_RDWR && !(f->flags & O_TRUNC))
 		return fail(&r->err, EOPNOTSUPP,
 		    "an object is read or written as a whole: open it for one of both, or with O_TRUNC");
 	if (!name.view->writes)
 		return fail(&r->err, EOPNOTSUPP, "the view %s can only be read", name.view->name);
-	if (name.op)
-		return fail(&r->err, EINVAL, "%s over all ranks can only be read", name.op->name);
+	if (name.op && !name.op->writes)
+		return fail(&r->err, EOPNOTSUPP, "%s over all ranks can only be read", name.op->name);
 	result = group_accepts(f->node->at.g, &r->err);
 	return result < 0 ? result : begin_write(f, r);
 }
@@ -344,39 +272,87 @@ targets(const struct place *at, int *ranks)
 	return n;
 }
 
-static int
-submit_push(struct file *f, struct req *r, bool waits)
+/* A work that pushes a memfd, which it takes over. NULL with e: the group takes none. */
+static struct work *
+push_work(const struct place *at, int memfd, uint64_t size, struct err *e)
 {
-	struct group *g = f->node->at.g;
-	struct var_file *v = f->state;
+	struct group *g = at->g;
 	int ranks[MAX_RANKS], n;
 	struct var_name name;
 	struct work *w;
-	int result = group_accepts(g, &r->err);
 
-	if (result < 0)
-		return result;
-	if (g->state == G_NEW && (result = group_start(g, &r->err)) < 0)
-		return result;
-	var_parse(f->node->at.name, f->node->at.rank < 0, &name, NULL);
-	n = targets(&f->node->at, ranks);
-	if (waits && (result = input_check_caller(g, r, ranks, n, &r->err)) < 0)
-		return result;
+	if (var_parse(at->name, at->rank < 0, &name, e) < 0 || group_accepts(g, e) < 0 ||
+	    (g->state == G_NEW && group_start(g, e) < 0))
+		return NULL;
+	n = targets(at, ranks);
 	w = work_new(g, WORK_PUT, ranks, n);
 	w->name = xstrdup(name.name);
 	w->view = xstrdup(name.view->name);
-	w->op = xstrdup("");
+	w->op = xstrdup(name.op ? name.op->name : "");
 	w->fd_count = 1;
 	w->fds = xcalloc(1, sizeof(*w->fds));
 	w->sizes = xcalloc(1, sizeof(*w->sizes));
-	w->fds[0] = v->memfd;
-	w->sizes[0] = v->size;
+	w->fds[0] = memfd;
+	w->sizes[0] = size;
 	w->ended = push_ended;
+	return w;
+}
+
+static int
+submit_push(struct file *f, struct req *r, bool waits)
+{
+	const struct place *at = &f->node->at;
+	struct var_file *v = f->state;
+	int ranks[MAX_RANKS], result;
+	struct work *w;
+
+	if (waits && (result = input_check_caller(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
+		return result;
+	w = push_work(at, v->memfd, v->size, &r->err);
+	if (!w)
+		return -r->err.no;
 	/* the ranks map these very pages: what is written from now on must not be seen there */
 	v->memfd = -1;
 	v->dirty = false;
 	work_submit(w);
 	return waits ? work_wait(w, r) : 0;
+}
+
+static void
+coming_ended(struct work *w)
+{
+	struct coming *c = w->arg;
+
+	TAILQ_REMOVE(&comings, c, link);
+	free(c);
+	push_ended(w);
+	ask_again();
+}
+
+int
+var_push_file(const struct place *at, int memfd, uint64_t size, struct err *e)
+{
+	struct var_name name;
+	struct coming *c;
+	struct work *w = NULL;
+
+	if (var_parse(at->name, at->rank < 0, &name, e) == 0) {
+		if (!name.view->writes || (name.op && !name.op->writes))
+			fail(e, EOPNOTSUPP, "%s can only be read", at->name);
+		else
+			w = push_work(at, memfd, size, e);
+	}
+	if (!w) {
+		close(memfd);
+		return -e->no;
+	}
+	c = xcalloc(1, sizeof(*c));
+	c->w = w;
+	w->arg = c;
+	w->ended = coming_ended;
+	TAILQ_INSERT_TAIL(&comings, c, link);
+	work_submit(w);
+	return 0;
 }
 
 static int
@@ -424,13 +400,20 @@ var_read(struct file *f, struct req *r)
 {
 	struct var_file *v = f->state;
 	struct source own = {.kind = SOURCE_FD, .fd = v ? v->memfd : -1};
-	const struct source *s = v && v->n ? &v->got[0].source : &own;
-	uint64_t size = v && v->n ? v->got[0].size : v ? v->size : 0;
+	const struct source *s = v && v->pull ? pull_source(v->pull) : &own;
+	uint64_t size = v && v->pull ? pull_size(v->pull) : v ? v->size : 0;
 
-	if (r->offset >= size || (!v->n && own.fd < 0))
+	if (r->offset >= size || (s == &own && own.fd < 0))
 		req_data(r, "", 0);
 	else
 		req_copy(r, s, r->offset, (size_t)MIN(size - r->offset, r->want));
+}
+
+/* When the ranks last did something: an editor that finds another time than when it read warns. */
+static double
+var_mtime(const struct place *at)
+{
+	return MAX(at->g->changed, daemon_.mounted);
 }
 
 const struct file_ops var_ops_file = {
@@ -441,6 +424,7 @@ const struct file_ops var_ops_file = {
     .fsync = var_fsync,
     .release = var_release,
     .truncate = var_truncate,
+    .mtime = var_mtime,
 };
 
 /* ---- rm, mv ---- */
@@ -471,9 +455,9 @@ int
 var_remove(const struct place *at, struct err *e)
 {
 	struct var_name v;
-	int r = var_parse(at->name, at->rank < 0, &v, e);
+	int r = staged_remove(at);
 
-	if (r < 0)
+	if (r == 0 || (r = var_parse(at->name, at->rank < 0, &v, e)) < 0)
 		return r;
 	if (v.op || *v.view->name)
 		return fail(e, EINVAL, "rm takes the variable's name, %s, without a view", v.name);
@@ -485,6 +469,8 @@ var_rename(const struct place *from, const struct place *to, struct err *e)
 {
 	struct var_name a, b;
 
+	if (staged_concerns(from, to))
+		return staged_rename(from, to, e);
 	if (from->g != to->g || from->rank != to->rank)
 		return fail(e, EXDEV, "mv renames within one rank; cp copies to another");
 	if (var_parse(from->name, from->rank < 0, &a, e) < 0 || var_parse(to->name, to->rank < 0, &b, e) < 0)

@@ -5,6 +5,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 
 from ddip import cell as cells
 from ddip import mount, objects, p5, run, show, worker
@@ -13,6 +14,9 @@ from ddip.group import Group, named
 from ddip.sink import Sink
 
 _GRACE_S = 1  # a worker's failure frees the others after that
+# A collective of the caller fails as soon as a worker is gone, and may be told before that is:
+_BLAME_S = 0.3
+_LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
 
 
 class RemoteTraceback(Exception):
@@ -83,11 +87,11 @@ def _run(herd, plan, caller_rank):
         try:
             own = worker.call(plan, caller_rank)
         except BaseException as e:
-            failed_before = herd.failure is not None
+            theirs = herd.failure is not None or (_is_lost_peer(e) and herd.failed(_BLAME_S))
             herd.interrupt()
             herd.wait()
-            if failed_before and isinstance(e, Exception):
-                raise herd.failure
+            if theirs:
+                raise herd.failure from herd.failure.__cause__
             raise
     herd.wait()
     if herd.failure is not None:
@@ -98,6 +102,12 @@ def _run(herd, plan, caller_rank):
     if caller_rank is not None:
         results.insert(caller_rank, own)
     return results
+
+
+def _is_lost_peer(error):
+    """True for what a collective raises when another process of the group has gone."""
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(word in text for word in _LOST_PEER)
 
 
 class _Herd:
@@ -192,11 +202,21 @@ class _Herd:
         try:
             error, text = objects.pull(self._group, "ddip_error", told.first)
         except DipError:  # it ended without leaving one
-            return told
+            text = told.evalue.removeprefix(f"rank {told.first} ")
+            return DipError(f"worker {self._ranks[told.first]} {text}")
         cause = RemoteTraceback(f"\n--- worker {self._ranks[told.first]}\n{text}")
         error = error if error is not None else told
         error.__cause__ = cause
         return error
+
+    def failed(self, seconds):
+        """True if a worker has failed, or does within these seconds."""
+        end = time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < end:
+            if self._cell.read("error"):
+                return True
+            self._thread.join(0.01)
+        return self.failure is not None
 
     def interrupt(self):
         """Interrupts the workers; what of them cannot be freed soon is ended."""

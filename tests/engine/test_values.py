@@ -444,7 +444,7 @@ class Others(Case):
             self.assertEqual(parts, [p.tolist() for p in np.array_split(np.arange(10), 4)])
             write("x", "[[1], 'b', None, 4]", "", "gather")
             self.assertEqual(NAMES["x"], 4)
-            self.refuses(EBADMSG, "2 items for 4", write, "x", "[1, 2]", "", "gather")
+            self.refuses(EINVAL, "2 items for 4", write, "x", "[1, 2]", "", "gather")
         finally:
             state.rank, state.size = 0, 1
 

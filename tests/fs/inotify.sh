@@ -41,7 +41,6 @@ seen 'CREATE brand_new'
 watching delete "$G/vars"
 cell 'del brand_new'
 seen 'DELETE brand_new'
-like 'ls agrees' "$(ls "$G/vars" | xargs)" '^x$'
 
 # the reader that follows by polling its size
 tail -n +1 -s 0.1 -f "$G/rank0/stdout" >"$T/tail" &
@@ -49,4 +48,5 @@ tailer=$!
 cell 'print("for tail")'
 timeout 10 grep -m1 -q 'for tail' <(tail -n +1 -f --pid=$tailer "$T/tail") || bad 'tail -f'
 kill $tailer
-wait $tailer 2>/dev/null || true
+wait $tailer 2>/dev/null
+like 'ls agrees' "$(ls "$G/vars" | xargs)" '^x$'

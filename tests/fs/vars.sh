@@ -91,7 +91,7 @@ create vars/class EINVAL
 open vars/point.json EOPNOTSUPP
 open vars/s.npy EOPNOTSUPP
 open rank0/vars/s.same EINVAL
-create vars/n.same EOPNOTSUPP
+create vars/n.same EINVAL
 END
 
 # all ranks or none: a pickle that one rank alone cannot read

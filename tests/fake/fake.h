@@ -1,0 +1,86 @@
+/*
+ * An agent without Python, for tests of the daemon: it speaks the agent's side of the wire, each rank is a child
+ * process that does nothing but live and die, and a cell is a few lines of words (words.c).
+ *
+ *   fake-engine.c  the agent's messages, the children, the order of what engines say
+ *   words.c        what a rank does with a cell
+ *
+ * DDIP_FAKE names what is to go wrong, words separated by blanks; DDIP_FAKE_SEED=N delays what engines say by
+ * random times from this seed, each engine's messages in order.
+ */
+#ifndef FAKE_H
+#define FAKE_H
+#include "../../include/conn.h"
+#include "../../include/loop.h"
+#include "../../include/spool.h"
+#include <sys/queue.h>
+#include <sys/types.h>
+
+/* How a word of a cell waits for something. */
+enum wait_kind { WAIT_NONE, WAIT_TIME, WAIT_ABORT, WAIT_KILL, WAIT_REDUCE, WAIT_INPUT, WAIT_CHILD };
+
+struct variable {
+	char *name, *value;
+	TAILQ_ENTRY(variable) link;
+};
+
+struct frame {
+	struct buf bytes;
+	TAILQ_ENTRY(frame) link;
+};
+
+struct engine {
+	unsigned slot;
+	int kind;
+	bool dead, gone; /* dead: the child was reaped; gone: Nexit is said */
+	pid_t pid;
+	int status;
+	int orders, answers; /* pipes to the child and back */
+	struct watch *watch;
+	char *dir, *name;
+	struct spool_writer spool;
+	bool spooled;
+	uint32_t rank, size, generation;
+	TAILQ_HEAD(, variable) variables;
+	char *put_name, *put_value; /* decoded, waits for Tcommit */
+	/* the cell that runs */
+	bool running;
+	uint32_t cell, tag;
+	char *source, *at; /* the rest of it */
+	char *value;
+	enum wait_kind waits;
+	struct timer *timer;
+	/* what it said and is not out yet */
+	TAILQ_HEAD(, frame) said;
+	struct timer *mouth;
+	TAILQ_ENTRY(engine) link;
+};
+
+TAILQ_HEAD(engine_list, engine);
+extern struct engine_list engines;
+extern struct loop *loop;
+
+/* A message of an engine, in order behind those before it. Arguments as wire_pack. */
+void engine_say(struct engine *e, int type, int flags, uint32_t tag, ...);
+void engine_refuse(struct engine *e, uint32_t tag, int no, const char *text);
+/* The end of a cell: marks are made here. */
+void engine_ran(struct engine *e, int outcome, const char *error, const char *traceback);
+/* Its variables as Rrun and others tell them; the caller's. */
+char *engine_table(const struct engine *e);
+void engine_set(struct engine *e, const char *name, const char *value);
+bool engine_unset(struct engine *e, const char *name);
+struct variable *engine_variable(const struct engine *e, const char *name);
+/* A line for the child: "exit N" or "use PATH TEXT". */
+void engine_order(struct engine *e, const char *line);
+/* A frame that is none: the daemon hangs up on who says such things. */
+void engine_nonsense(void);
+
+/* words.c */
+void words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source);
+void words_interrupt(struct engine *e, uint32_t cell); /* Nintr */
+void words_abort(struct engine *e);		       /* Nabort */
+void words_input(struct engine *e, struct slice data); /* Nstdin */
+void words_answer(struct engine *e, const char *line); /* of the child */
+void words_end(struct engine *e);		       /* it died */
+
+#endif

@@ -1,0 +1,336 @@
+/*
+ * What a fake rank does with a cell: one line after the other.
+ *
+ *   @K WORDS     on rank K only            value TEXT   the cell's result
+ *   raise TEXT   syntax   exit N           print TEXT   err TEXT   flood N (bytes)
+ *   sleep S      ends by Nintr             stuck        ends by Nabort only
+ *   hard         ends by SIGKILL only      reduce       waits for all ranks of its group and generation
+ *   input        waits for Nstdin          set NAME VALUE   del NAME
+ *   die N        exit status N             signal N     dies by it
+ *   use PATH TEXT   writes to a file (of the mount, say) in the rank's process; raises its errno
+ *   agent N      the agent ends with status N            nonsense   it sends what is no frame
+ */
+#include "fake.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void go_on(struct engine *e);
+
+static void
+over(struct engine *e, int outcome, const char *error)
+{
+	char *trace = xasprintf("Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n", e->cell, error);
+
+	loop_timer_del(e->timer);
+	e->timer = NULL;
+	e->waits = WAIT_NONE;
+	e->running = false;
+	engine_ran(e, outcome, error, outcome == OUT_OK ? "" : trace);
+	free(trace);
+}
+
+static void
+word_raise(struct engine *e, char *rest)
+{
+	over(e, OUT_RAISED, rest);
+}
+
+static void
+word_syntax(struct engine *e, char *rest)
+{
+	over(e, OUT_SYNTAX, "SyntaxError: it says so");
+}
+
+static void
+word_exit(struct engine *e, char *rest)
+{
+	over(e, OUT_EXIT, rest);
+}
+
+static void
+time_is_over(void *arg)
+{
+	struct engine *e = arg;
+
+	e->timer = NULL;
+	e->waits = WAIT_NONE;
+	go_on(e);
+}
+
+static void
+word_sleep(struct engine *e, char *rest)
+{
+	e->waits = WAIT_TIME;
+	e->timer = loop_timer(loop, (uint64_t)(strtod(rest, NULL) * 1000), time_is_over, e);
+}
+
+static void
+word_stuck(struct engine *e, char *rest)
+{
+	e->waits = WAIT_ABORT;
+}
+
+static void
+word_hard(struct engine *e, char *rest)
+{
+	e->waits = WAIT_KILL;
+}
+
+static void
+word_input(struct engine *e, char *rest)
+{
+	e->waits = WAIT_INPUT;
+	engine_say(e, Ninput, 0, 0, 1u);
+}
+
+static bool
+meets(const struct engine *a, const struct engine *b)
+{
+	return b->kind == ENGINE_RANK && !b->dead && strcmp(a->dir, b->dir) == 0 &&
+	    a->generation == b->generation && b->waits == WAIT_REDUCE;
+}
+
+/* The sum over the ranks, when all are there. A cell meets only its like: another number is a bug of the daemon. */
+static void
+word_reduce(struct engine *e, char *rest)
+{
+	struct engine *x, *next;
+	uint32_t there = 0;
+	char sum[32];
+
+	e->waits = WAIT_REDUCE;
+	TAILQ_FOREACH (x, &engines, link)
+		there += meets(e, x);
+	if (there < e->size)
+		return;
+	snprintf(sum, sizeof(sum), "%u", e->size * (e->size - 1) / 2);
+	for (x = TAILQ_FIRST(&engines); x; x = next) {
+		next = TAILQ_NEXT(x, link);
+		if (x != e && !meets(e, x))
+			continue;
+		if (x->cell != e->cell)
+			die("cell %u and cell %u meet in a collective", e->cell, x->cell);
+		free(x->value);
+		x->value = xstrdup(sum);
+		x->waits = WAIT_NONE;
+		if (x != e)
+			go_on(x);
+	}
+}
+
+static void
+word_print(struct engine *e, char *rest)
+{
+	spool_writer_add(&e->spool, SPOOL_STDOUT, rest, strlen(rest));
+	spool_writer_add(&e->spool, SPOOL_STDOUT, "\n", 1);
+}
+
+static void
+word_err(struct engine *e, char *rest)
+{
+	spool_writer_add(&e->spool, SPOOL_STDERR, rest, strlen(rest));
+	spool_writer_add(&e->spool, SPOOL_STDERR, "\n", 1);
+}
+
+static void
+word_flood(struct engine *e, char *rest)
+{
+	char line[64];
+
+	memset(line, 'x', sizeof(line) - 1);
+	line[sizeof(line) - 1] = '\n';
+	for (long n = strtol(rest, NULL, 10); n > 0; n -= (long)sizeof(line))
+		spool_writer_add(&e->spool, SPOOL_STDOUT, line, MIN((size_t)n, sizeof(line)));
+	if (e->spool.dropped) {
+		engine_say(e, Ndropped, 0, 0, e->spool.dropped);
+		e->spool.dropped = 0;
+	}
+}
+
+static void
+word_value(struct engine *e, char *rest)
+{
+	free(e->value);
+	e->value = xstrdup(rest);
+}
+
+static void
+word_set(struct engine *e, char *rest)
+{
+	char *name = strsep(&rest, " ");
+
+	engine_set(e, name, rest ? rest : "");
+}
+
+static void
+word_del(struct engine *e, char *rest)
+{
+	if (!engine_unset(e, rest))
+		over(e, OUT_RAISED, "NameError");
+}
+
+static void
+word_die(struct engine *e, char *rest)
+{
+	char *line = xasprintf("exit %s\n", rest);
+
+	e->waits = WAIT_KILL;
+	engine_order(e, line);
+	free(line);
+}
+
+static void
+word_signal(struct engine *e, char *rest)
+{
+	e->waits = WAIT_KILL;
+	kill(e->pid, atoi(rest));
+}
+
+static void
+word_use(struct engine *e, char *rest)
+{
+	char *line = xasprintf("use %s\n", rest);
+
+	e->waits = WAIT_CHILD;
+	engine_order(e, line);
+	free(line);
+}
+
+static void
+word_agent(struct engine *e, char *rest)
+{
+	exit(atoi(rest));
+}
+
+static void
+word_nonsense(struct engine *e, char *rest)
+{
+	e->waits = WAIT_KILL;
+	engine_nonsense();
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(struct engine *e, char *rest);
+} words[] = {
+    {"raise", word_raise},
+    {"syntax", word_syntax},
+    {"exit", word_exit},
+    {"sleep", word_sleep},
+    {"stuck", word_stuck},
+    {"hard", word_hard},
+    {"input", word_input},
+    {"reduce", word_reduce},
+    {"print", word_print},
+    {"err", word_err},
+    {"flood", word_flood},
+    {"value", word_value},
+    {"set", word_set},
+    {"del", word_del},
+    {"die", word_die},
+    {"signal", word_signal},
+    {"use", word_use},
+    {"agent", word_agent},
+    {"nonsense", word_nonsense},
+};
+
+static void
+one(struct engine *e, char *line)
+{
+	char *word;
+
+	if (*line == '@') {
+		if (strtoul(line + 1, &line, 10) != e->rank)
+			return;
+		line += strspn(line, " ");
+	}
+	word = strsep(&line, " ");
+	if (!*word || strcmp(word, "ok") == 0)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (strcmp(words[i].name, word) == 0) {
+			words[i].fn(e, line ? line : (char[]){""});
+			return;
+		}
+	over(e, OUT_RAISED, "NameError: no such word");
+}
+
+static void
+go_on(struct engine *e)
+{
+	while (e->running && e->waits == WAIT_NONE) {
+		char *line = strsep(&e->at, "\n");
+
+		if (!line)
+			over(e, OUT_OK, "");
+		else
+			one(e, line);
+	}
+}
+
+void
+words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source)
+{
+	free(e->source);
+	e->at = e->source = slice_dup(source);
+	free(e->value);
+	e->value = xstrdup("");
+	e->tag = tag;
+	e->cell = cell;
+	e->running = true;
+	e->waits = WAIT_NONE;
+	go_on(e);
+}
+
+void
+words_interrupt(struct engine *e, uint32_t cell)
+{
+	if (!e->running || (cell && cell != e->cell))
+		return;
+	if (e->waits == WAIT_INPUT)
+		engine_say(e, Ninput, 0, 0, 0u);
+	if (e->waits == WAIT_TIME || e->waits == WAIT_INPUT)
+		over(e, OUT_INTERRUPTED, "KeyboardInterrupt");
+}
+
+void
+words_abort(struct engine *e)
+{
+	if (e->running && (e->waits == WAIT_ABORT || e->waits == WAIT_REDUCE))
+		over(e, OUT_RAISED, "RuntimeError: the collective was ended");
+}
+
+void
+words_input(struct engine *e, struct slice data)
+{
+	if (!e->running || e->waits != WAIT_INPUT)
+		return;
+	engine_say(e, Ninput, 0, 0, 0u);
+	free(e->value);
+	e->value = slice_dup(data);
+	e->waits = WAIT_NONE;
+	go_on(e);
+}
+
+void
+words_answer(struct engine *e, const char *line)
+{
+	if (!e->running || e->waits != WAIT_CHILD)
+		return;
+	e->waits = WAIT_NONE;
+	if (strcmp(line, "0") != 0)
+		over(e, OUT_RAISED, line);
+	else
+		go_on(e);
+}
+
+void
+words_end(struct engine *e)
+{
+	loop_timer_del(e->timer);
+	e->timer = NULL;
+	e->running = false;
+	e->waits = WAIT_NONE;
+}

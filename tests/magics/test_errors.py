@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Failing cells, interrupts, kernels that come and go."""
+
+import os
+import signal
+import time
+
+import notebook
+
+notebook.need("torch", "IPython", "ipykernel", "nbclient")
+
+
+def test_errors():
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
+        name, value, text = nb.run("%%dip\na = 1\ndef f():\n    return 1 / 0\nf()").error
+        assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)")
+        assert text.startswith("ranks 0-2:\n") and text.count("ZeroDivisionError: ") == 1, text
+        assert "----> 5 f()" in text and "----> 4     return 1 / 0" in text, text
+        assert "ddip" not in text.replace("#%%dip", ""), text
+        text = nb.run("%%dip\nif rank:\n    raise ValueError(rank)").error[2]
+        assert text.index("rank 1:") < len(text) and text.count("ValueError: ") == 2, text
+        nb.ok('%autodip -a "--see 1" on')
+        assert "----> 1 1 / 0" in nb.run("1 / 0").error[2]
+        nb.ok("%autodip off")
+        text = nb.run("%%dip\nx = = 1").error[2]
+        assert "line 2" in text and "SyntaxError" in text, text
+        name, _, text = nb.run("%%dip local\n1\nnix").error
+        assert name == "NameError" and "----> 3 nix" in text and "run_cell" not in text, text
+        assert nb.run("%%dip everywhere\nnix").error[0] == "NameError"
+        name, value, _ = nb.run("%%dip\nimport os\nif rank == 1: os._exit(3)").error
+        assert "rank 1" in value and "status 3" in value, value
+        assert len(nb.ok("%%dip -S all\nrank").data()) == 3, "a new rank took its place"
+
+
+def test_first_failure_is_last():
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        code = (
+            "%%dip\nimport torch.distributed as d\nif rank == 1: raise ValueError('the cause')\n"
+            "d.barrier()"
+        )
+        name, value, text = nb.run(code).error
+        assert (name, value) == ("RemoteError", "ValueError(the cause)"), value
+        assert text.rstrip().endswith("ValueError: the cause"), text
+        sums = "%%dip\nimport torch\nt = torch.ones(1)\nd.all_reduce(t)\nt"
+        assert nb.ok(sums).data()[0].endswith("tensor([2.])")
+
+
+def test_interrupt():
+    loops = {
+        "sleep": "import time\nprint('sleep', flush=True)\ntime.sleep(100)",
+        "loop": "print('loop', flush=True)\nwhile True: pass",
+        "collective": "import torch.distributed as d\nprint('collective', flush=True)\n"
+        "if rank == 0: d.barrier()",
+    }
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        for word, code in loops.items():
+            begun = []
+
+            def stop(begun=begun):
+                begun.append(time.monotonic())
+                nb.interrupt()
+
+            thread = nb.when(lambda word=word: nb.is_printed(word), stop)
+            outcome = nb.run(f"%%dip\n{code}")
+            thread.join()
+            assert time.monotonic() - begun[0] < 5, word
+            assert outcome.error[0] == "KeyboardInterrupt", outcome.outputs
+            assert nb.ok("%%dip\nrank").data()[0].endswith("0")
+        _stubborn(nb)
+
+
+def _stubborn(nb):
+    """A cell that takes no KeyboardInterrupt: more of them let go of it."""
+    code = (
+        "%%dip\nimport time\nprint('stubborn', flush=True)\nend = time.time() + 100\n"
+        "while time.time() < end:\n    try:\n        time.sleep(100)\n"
+        "    except KeyboardInterrupt:\n        print('again', flush=True)"
+    )
+
+    def stop():
+        for _ in range(3):
+            nb.interrupt()
+            time.sleep(0.3)
+
+    begun = time.monotonic()
+    thread = nb.when(lambda: nb.is_printed("stubborn"), stop)
+    outcome = nb.run(code)
+    thread.join()
+    assert time.monotonic() - begun < 20
+    assert outcome.error[0] == "KeyboardInterrupt", outcome.outputs
+    nb.ok("%makedip -r")
+    assert nb.ok("%%dip\nrank").data()[0].endswith("0")
+
+
+def test_two_notebooks():
+    with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nimport time") as one:
+        with notebook.Notebook(one.mount) as two:
+            two.ok("%load_ext ddip")
+            two.ok("%makedip")
+            waiting = two.when(lambda: one.is_printed("mine"), two.interrupt)
+            # the other's cell stands in the queue behind this one: stopping it leaves this alone
+            import threading
+
+            outcome = []
+            other = threading.Thread(
+                target=lambda: outcome.append(two.run("%%dip\nprint('theirs')"))
+            )
+            started = one.when(lambda: one.is_printed("begun"), other.start)
+            mine = one.ok(
+                "%%dip\nprint('begun', flush=True)\ntime.sleep(1)\nprint('mine', flush=True)\n"
+                "time.sleep(1)\n4"
+            )
+            for thread in (started, waiting):
+                thread.join()
+            other.join()
+            assert mine.data()[-1].endswith("4") and "theirs" not in mine.text(), mine.outputs
+            assert outcome[0].error is not None, outcome[0].outputs
+
+
+def test_kernel_restart():
+    with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nkept = 5") as nb:
+        os.kill(nb.pid, signal.SIGKILL)
+        with notebook.Notebook(nb.mount) as again:
+            again.ok("%load_ext ddip")
+            assert "Attached" in again.ok("%makedip").text()
+            assert again.ok("%%dip\nkept").data() == ["Out[0:2]: 5"]
+            again.ok("%makedip -k")
+
+
+def test_with_kernel():
+    with notebook.notebook("%load_ext ddip", "%makedip --with-kernel", "%%dip\n1") as nb:
+        assert os.path.ismount(nb.mount)
+        os.kill(nb.pid, signal.SIGKILL)
+        notebook.wait(lambda: not os.path.ismount(nb.mount))
+
+
+if __name__ == "__main__":
+    notebook.run(globals())

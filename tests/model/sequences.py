@@ -1,0 +1,514 @@
+#!/usr/bin/env python3
+"""Random sequences of verbs, cells, kills and interrupts, checked against a model of a group.
+
+The daemon serves a fake engine (tests/fake) that says everything a few milliseconds late, by chance.
+Steps are fired without waiting for the one before; now and then the driver lets the group settle and
+checks what must be true then: the state that the last verb asked for, the outcome of each cell as far as
+the steps allow it, variables of ranks that have lived on, no process left of those that have not, and
+that a collective over all ranks works and meets only its own cell.
+
+SEED=N repeats a run, SEQUENCES=N says how many; the seed is printed. Exit status 77: cannot run here.
+"""
+
+import errno
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
+SEED = int(os.environ.get("SEED", "20240229"))
+SEQUENCES = int(os.environ.get("SEQUENCES", "500"))
+PATIENCE = 20  # seconds after which something hangs
+GROUPS_PER_MOUNT = 50
+STEPS = 9
+
+HANGS = ("stuck", "hard", "input", "sleep 100")
+# a cell's words -> its outcome if nothing interferes
+PLAIN = {
+    "ok": "ok", "print some words": "ok", "sleep 0.005": "ok", "raise boom": "error",
+    "syntax": "error", "exit 3": "error", "reduce": "ok",
+    "@0 raise one of them\nreduce": "error", "@0 raise first\nsleep 100": "error",
+    "@1 raise second\nstuck": "error", "@0 die 3\nreduce": "lost", "@1 signal 9": "lost",
+    "flood 100000": "ok", "@1 raise it\nhard": "error",
+}  # fmt: skip
+DISTURBED = {
+    "interrupt": {"interrupted", "error", "lost"},
+    "kill": {"lost", "error", "interrupted"},
+    "stop": {"cancelled", "interrupted", "error", "lost"},
+    "cancel": {"cancelled"},
+    "agent": {"lost", "error", "cancelled"},
+}
+
+
+class Hang(Exception):
+    """Something did not happen in PATIENCE seconds."""
+
+
+class Wrong(Exception):
+    """The group is not what the model says."""
+
+
+def on_alarm(*_):
+    raise Hang("a system call on the mount did not return")
+
+
+def put(path, text, wait=False):
+    """Writes as a program that waits (or not) for what it asked for; the errno, 0 if none."""
+    flags = os.O_WRONLY | (0 if wait else os.O_NONBLOCK)
+    try:
+        fd = os.open(path, flags)
+    except OSError as e:
+        return e.errno
+    result = 0
+    try:
+        data = text.encode()
+        while data:
+            data = data[os.write(fd, data) :]
+        if wait:
+            os.fsync(fd)
+    except OSError as e:
+        result = e.errno
+    try:
+        os.close(fd)
+    except OSError as e:
+        result = result or e.errno
+    return result
+
+
+def get(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def keys(text):
+    """A dict of `key value` lines."""
+    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Events:
+    """The lines of `events` from now on."""
+
+    def __init__(self, group):
+        self.fd = os.open(group + "/events", os.O_RDONLY | os.O_NONBLOCK)
+
+    def close(self):
+        os.close(self.fd)
+
+    def wait(self, seconds):
+        """Until something happens. False: nothing did."""
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return False
+        os.read(self.fd, 1 << 16)
+        return True
+
+
+class Cell:
+    """One submitted cell: what may come of it."""
+
+    def __init__(self, number, words, ranks, size):
+        self.number, self.words, self.ranks = number, words, ranks
+        self.hangs = any(h in words for h in HANGS) and words not in PLAIN
+        self.allowed = {self.plain(size)}
+
+    def plain(self, size):
+        # the lines for ranks that it does not run on are nobody's
+        lines = []
+        for line in self.words.split("\n"):
+            m = re.match(r"@(\d+) (.*)", line)
+            if m is None:
+                lines.append(line)
+            elif int(m[1]) in self.ranks:
+                return "lost" if re.match("die|signal", m[2]) else "error"
+        alone = len(self.ranks) < size and "reduce" in lines
+        if alone or any(h in line for h in HANGS for line in lines):
+            self.hangs = True
+            return "interrupted"
+        return PLAIN.get("\n".join(lines), "ok")
+
+    def disturb(self, what):
+        self.allowed |= DISTURBED[what]
+
+
+class Sequence:
+    """One group and its steps."""
+
+    def __init__(self, mount, name, rng):
+        self.rng, self.name, self.g = rng, name, f"{mount}/{name}"
+        self.size = rng.choice((1, 2, 2, 3))
+        self.log = []
+        os.mkdir(self.g)
+        self.events = Events(self.g)
+        for line in (f"size {self.size}", "backend " + rng.choice(("none", "gloo")),
+                     "grace 0.01", "killafter 0.02", f"history {rng.choice((1, 3, 200))}"):  # fmt: skip
+            self.verb(line)
+        self.want = "new"  # what the last verb asked for
+        self.sure = True  # nothing is under way: the state is `want`
+        self.may_fail = False  # a start may have failed
+        self.cells = []
+        self.pids, self.kept, self.before = {}, {}, set()
+        self.generation = 0
+
+    def verb(self, line, wait=False):
+        self.log.append(f"ctl {line}{' (waits)' if wait else ''}")
+        result = put(self.g + "/ctl", line + "\n", wait)
+        self.log[-1] += f" -> {errno.errorcode.get(result, result)}"
+        return result
+
+    def disturb(self, what):
+        for c in self.cells:
+            c.disturb(what)
+        self.sure = False
+
+    def expect(self, what, got, *want):
+        if got not in want:
+            raise Wrong(f"{what}: {got!r}, not {' or '.join(map(repr, want))}")
+
+    # ---- steps
+
+    def step_cell(self):
+        ranks = list(range(self.size))
+        path = self.g + "/cell"
+        if self.rng.random() < 0.3:
+            ranks = [self.rng.randrange(self.size)]
+            path = self.rng.choice((f"{self.g}/rank{ranks[0]}/cell", f"{self.g}/cell.{ranks[0]}"))
+        words = self.rng.choice(tuple(PLAIN) + HANGS)
+        self.submit(path, words, ranks)
+
+    def submit(self, path, words, ranks, wait=False):
+        """The cell's errno."""
+        flags = os.O_RDWR | (0 if wait else os.O_NONBLOCK)
+        self.log.append(f"cell {words!r} on {ranks}")
+        try:
+            fd = os.open(path, flags)
+        except OSError as e:
+            self.log[-1] += f" -> open {errno.errorcode[e.errno]}"
+            if self.sure or e.errno != errno.ESRCH:
+                self.expect("open of cell", e.errno, *([errno.ESRCH] if self.want == "stopped" else []))
+            return e.errno
+        result = 0
+        try:
+            os.write(fd, words.encode())
+            try:
+                os.fsync(fd)
+            except OSError as e:
+                result = e.errno
+            number = int(os.read(fd, 16))
+        finally:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+        self.log[-1] += f" -> cell {number} {errno.errorcode.get(result, result)}"
+        if result == errno.ESRCH:
+            if self.sure:
+                self.expect("state for ESRCH", self.want, "stopped")
+            return result
+        if not wait:
+            self.expect("nonblocking cell", result, 0)
+        c = Cell(number, words, ranks, self.size)
+        if not self.sure:
+            # what was asked for before may still hit it
+            for what in ("interrupt", "kill", "stop"):
+                c.disturb(what)
+        self.cells.append(c)
+        if self.want == "new":
+            self.want = "idle"
+            self.sure = False
+        return result
+
+    def step_start(self):
+        wait = self.rng.random() < 0.3
+        was_sure = self.sure
+        result = self.verb("start", wait)
+        self.expect("start", result, 0, *(() if was_sure else (errno.EHOSTDOWN, errno.ECANCELED)))
+        if self.want != "idle":
+            self.want = "idle"
+            self.sure = self.sure and wait and result == 0
+
+    def step_stop(self):
+        wait = self.rng.random() < 0.3
+        started = self.want != "new"
+        self.expect("stop", self.verb("stop", wait), 0)
+        self.disturb("stop")
+        self.want = "stopped" if started else "new"
+        self.sure = wait or not started
+
+    def step_restart(self):
+        wait = self.rng.random() < 0.3
+        self.disturb("stop")
+        self.expect("restart", self.verb("restart", wait), 0, *((errno.EHOSTDOWN,) if self.may_fail else ()))
+        self.want = "idle"
+
+    def step_interrupt(self):
+        self.disturb("interrupt")
+        self.expect("interrupt", self.verb("interrupt"), *self.running())
+
+    def running(self):
+        """What a verb that wants engines may say."""
+        if self.sure:
+            return (0,) if self.want == "idle" else (errno.ESRCH,)
+        return (0, errno.ESRCH)
+
+    def step_kill(self):
+        self.kill_begins()
+        self.expect("kill", self.verb(f"kill {self.rng.randrange(self.size)}"), *self.running())
+
+    def step_kill_process(self):
+        self.kill_begins()
+        pids = self.ranks()
+        if pids:
+            self.log.append("SIGKILL to a rank")
+            try:
+                os.kill(self.rng.choice(list(pids.values())), signal.SIGKILL)
+            except ProcessLookupError:
+                self.log[-1] += ": it has ended"
+
+    def kill_begins(self):
+        was_sure = self.sure
+        self.disturb("kill")
+        if self.want == "new":
+            self.sure = True
+        elif not was_sure:
+            self.may_fail = True  # who kills what starts makes the start fail
+
+    def step_cancel(self):
+        self.disturb("cancel")
+        self.expect("cancel", self.verb("cancel"), 0)
+
+    def step_recover(self):
+        was = self.running()
+        self.expect("recover", self.verb("recover"), *was)
+        if self.want == "idle":
+            self.sure = False
+
+    def step_reset(self):
+        result = self.verb(self.rng.choice(("reset", "free")))
+        self.expect("reset", result, *self.running())
+        self.kept.clear()
+
+    def step_size(self):
+        if not self.sure or self.cells:
+            return
+        size = self.rng.randint(1, 3)
+        result = self.verb(f"size {size}")
+        self.expect("size", result, errno.EBUSY if self.want == "idle" else 0)
+        if result == 0:
+            self.size = size
+            self.kept.clear()
+
+    def step_rmdir(self):
+        if not self.sure or self.want != "idle":
+            return
+        try:
+            os.rmdir(self.g)
+            raise Wrong("rmdir of a live group went well")
+        except OSError as e:
+            self.expect("rmdir", e.errno, errno.EBUSY)
+
+    def step_variable(self):
+        name = self.rng.choice(("x", "y"))
+        self.log.append(f"push {name}")
+        result = put(f"{self.g}/vars/{name}", self.rng.choice(("a value\n", "bad\n")))
+        self.expect("push", result, 0, *((errno.ESRCH,) if not self.sure or self.want == "stopped" else ()))
+        self.kept.clear()
+        if self.want == "new":
+            self.want = "idle"
+        self.sure = False
+
+    def step_drop_cell(self):
+        if self.cells:
+            self.interrupt_cell(self.rng.choice(self.cells))
+
+    def interrupt_cell(self, c):
+        c.disturb("interrupt")
+        self.log.append(f"interrupt of cell {c.number}")
+        result = put(f"{self.g}/cells/{c.number}/ctl", "interrupt\n")
+        self.expect("interrupt of a cell", result, 0, errno.ENOENT)  # pruned by `history`
+
+    def step_agent(self):
+        if self.rng.random() > 0.1 or self.want != "idle":
+            return
+        self.submit(self.g + "/cell", "agent 1", list(range(self.size)))
+        self.disturb("agent")
+        self.disturb("kill")
+        self.want, self.may_fail = "stopped", True
+        self.log.append("(the agent ends)")
+        for c in self.cells:
+            c.allowed.add("ok")
+
+    # ---- checks
+
+    def ranks(self):
+        """rank -> pid of those that live."""
+        return {int(m[1]): int(m[2]) for m in re.finditer(r"(?m)^(\d+) .*? pid=(\d+) ", get(self.g + "/ranks"))}
+
+    def wait_until(self, what, condition):
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            left = end - time.monotonic()
+            # a process that ends and a state that is a matter of the agent raise no event of ours
+            if left <= 0 or not self.events.wait(min(left, 0.05)) and time.monotonic() > end:
+                raise Hang(f"{what} did not come")
+
+    def end_cells(self):
+        for c in self.cells:
+            path = f"{self.g}/cells/{c.number}/wait"
+            if c.hangs:
+                for _ in range(3):  # a rung each: no time is to be waited for
+                    self.interrupt_cell(c)
+            try:
+                state = keys(get(path))["state"]
+            except FileNotFoundError:
+                continue  # `history` has taken it away: it has ended
+            self.log.append(f"cell {c.number} {state}")
+            self.expect(f"cell {c.number} ({c.words!r})", state, *sorted(c.allowed))
+        self.cells.clear()
+
+    def settle(self):
+        self.log.append("settle")
+        self.end_cells()
+        allowed = {self.want}
+        if self.may_fail:
+            allowed |= {"stopped", "idle"}
+        self.wait_until(f"state {allowed}", lambda: keys(get(self.g + "/status"))["state"] in allowed)
+        status = keys(get(self.g + "/status"))
+        self.want, self.sure, self.may_fail = status["state"], True, False
+        self.wait_until("an empty queue", lambda: keys(get(self.g + "/status"))["queued"] == "0")
+        generation = int(status["generation"])
+        if generation < self.generation:
+            raise Wrong(f"generation {generation} after {self.generation}")
+        self.generation = generation
+        pids = self.ranks()
+        self.wait_until("the end of old processes",
+                        lambda: not any(alive(p) for p in self.before - set(pids.values())))  # fmt: skip
+        self.before |= set(pids.values())
+        self.check_idle(pids) if self.want == "idle" else self.expect("ranks", pids, {})
+
+    def check_idle(self, pids):
+        self.expect("ranks that live", sorted(pids), list(range(self.size)))
+        for rank, (pid, value) in self.kept.items():
+            if pids.get(rank) == pid:
+                self.expect(f"variable of rank {rank}", get(f"{self.g}/rank{rank}/vars/kept"), value + "\n")
+        everybody = list(range(self.size))
+        mark = f"{self.rng.random()}"
+        result = self.submit(self.g + "/cell", f"reduce\nset kept {mark}", everybody, wait=True)
+        self.expect("a collective after it all", result, 0)
+        n = self.cells.pop().number
+        self.expect("its sum", get(f"{self.g}/cells/{n}/result"), f"{self.size * (self.size - 1) // 2}\n")
+        self.kept = {k: (pid, mark) for k, pid in self.ranks().items()}
+        self.expect("ranks that ran it", self.ranks(), pids)
+
+    def run(self):
+        steps = [getattr(self, s) for s in dir(self) if s.startswith("step_")]
+        often = [self.step_cell] * 8
+        for _ in range(STEPS):
+            signal.alarm(PATIENCE)
+            self.rng.choice(steps + often)()
+            if self.rng.random() < 0.15:
+                self.settle()
+        signal.alarm(PATIENCE)
+        self.settle()
+        self.expect("stop", self.verb("stop", True), 0)
+        self.want = "stopped" if self.want != "new" else "new"
+        self.settle()
+        self.events.close()
+        os.rmdir(self.g)
+        signal.alarm(0)
+
+
+class Mount:
+    """A daemon of our own, served by the fake engine."""
+
+    def __init__(self, seed):
+        self.dir = tempfile.mkdtemp(prefix="model.")
+        self.path = self.dir + "/mnt"
+        os.mkdir(self.path)
+        env = {**os.environ, "DDIP_ENGINE": BUILD + "/fake/engine", "DDIP_FAKE_SEED": str(seed + 1),
+               "DDIP_STATE": self.dir}  # fmt: skip
+        self.log = open(self.dir + "/log", "w+", encoding="utf-8")
+        self.daemon = subprocess.Popen(
+            [BUILD + "/ddipfs", "-f", "-o", f"python={sys.executable}", self.path],
+            env=env, stdout=self.log, stderr=self.log)  # fmt: skip
+        end = time.monotonic() + PATIENCE
+        while not os.path.exists(self.path + "/version"):
+            if self.daemon.poll() is not None or time.monotonic() > end:
+                raise Wrong("no mount: " + self.said())
+            time.sleep(0.005)
+
+    def said(self):
+        with open(self.dir + "/log", encoding="utf-8", errors="replace") as f:
+            return f.read()[-12000:]
+
+    def end(self):
+        """The daemon's end by SIGTERM; what was wrong with it."""
+        self.daemon.terminate()
+        try:
+            status = self.daemon.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.daemon.kill()
+            self.daemon.wait()
+            raise Hang("the daemon did not end\n" + self.said()) from None
+        said = self.said()
+        if status != 0 or "Sanitizer" in said or "runtime error" in said:
+            raise Wrong(f"the daemon ended with {status}\n{said}")
+        subprocess.run(["rm", "-rf", self.dir], check=True)
+
+
+def one_mount(first, count):
+    mount = Mount(SEED + first)
+    for i in range(first, first + count):
+        s = None
+        try:
+            s = Sequence(mount.path, f"g{i}", random.Random(SEED * 1000003 + i))
+            s.run()
+        except (Hang, Wrong, OSError, KeyError, ValueError) as e:
+            signal.alarm(0)
+            print(f"sequence {i} of seed {SEED}: {type(e).__name__}: {e}")
+            print("\n".join("  " + line for line in (s.log if s else [])))
+            if mount.daemon.poll() is None and not isinstance(e, Hang):
+                for name in ("status", "ranks", "error"):
+                    print(f"--- {name}\n{get(s.g + '/' + name)}")
+            mount.daemon.kill()
+            mount.daemon.wait()
+            print("--- the daemon\n" + mount.said())
+            subprocess.run(["fusermount3", "-u", "-z", "-q", mount.path], check=False)
+            return False
+    mount.end()
+    return True
+
+
+def main():
+    for needed in (BUILD + "/ddipfs", BUILD + "/fake/engine", "/dev/fuse"):
+        if not os.path.exists(needed):
+            print(f"there is no {needed}")
+            return 77
+    signal.signal(signal.SIGALRM, on_alarm)
+    only = os.environ.get("ONLY")
+    print(f"seed {SEED}, {SEQUENCES} sequences (SEED=N SEQUENCES=N ONLY=I to repeat)")
+    begin = time.monotonic()
+    if only:
+        return 0 if one_mount(int(only), 1) else 1
+    for first in range(0, SEQUENCES, GROUPS_PER_MOUNT):
+        if not one_mount(first, min(GROUPS_PER_MOUNT, SEQUENCES - first)):
+            return 1
+    print(f"{SEQUENCES} sequences in {time.monotonic() - begin:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

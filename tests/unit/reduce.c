@@ -1,0 +1,297 @@
+/* Operations over ranks' parts: types to the last code, NaN, wrapping, pieces, threads, refusals. */
+#include "../../fs/reduce.h"
+#include "check.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const struct dtype *
+type(const char *name)
+{
+	return dtype_find((struct slice){name, strlen(name)});
+}
+
+/* ---- element types ---- */
+
+static double
+value_of(const struct dtype *d, unsigned code)
+{
+	static union lane to;
+	static char bytes[DTYPE_BLOCK * 8];
+
+	memcpy(bytes, &(uint16_t){(uint16_t)code}, 2);
+	d->load(d, &to, bytes);
+	return to.f[0];
+}
+
+static unsigned
+code_of(const struct dtype *d, double v)
+{
+	static union lane from;
+	static char bytes[DTYPE_BLOCK * 8];
+	uint16_t code;
+
+	from.f[0] = v;
+	d->store(d, bytes, &from);
+	memcpy(&code, bytes, 2);
+	return d->size == 1 ? code & 255 : code;
+}
+
+/* Every code comes back; halfway between two neighbours the even one, beside it the nearer one. */
+static void
+check_small(const char *name)
+{
+	const struct dtype *d = type(name);
+	unsigned codes = d->size == 1 ? 256 : 65536;
+
+	for (unsigned c = 0; c < codes; c++) {
+		double v = value_of(d, c), next = c + 1 < codes ? value_of(d, c + 1) : NAN;
+		double middle = (v + next) / 2;
+
+		if (v != v) {
+			CHECK(isnan(value_of(d, code_of(d, v))));
+			continue;
+		}
+		CHECK(code_of(d, v) == c);
+		if (isfinite(v) && isfinite(next) && v != next && (v < 0) == (next < 0)) {
+			CHECK(code_of(d, middle) == (c & 1 ? c + 1 : c));
+			CHECK(code_of(d, nextafter(middle, v)) == c);
+			CHECK(code_of(d, nextafter(middle, next)) == c + 1);
+		}
+	}
+}
+
+static void
+check_exponents(void)
+{
+	const struct dtype *d = type("float8_e8m0fnu");
+
+	for (unsigned c = 0; c < 255; c++)
+		CHECK(value_of(d, c) == ldexp(1, (int)c - 127) && code_of(d, ldexp(1, (int)c - 127)) == c);
+	CHECK(isnan(value_of(d, 255)) && code_of(d, NAN) == 255);
+	CHECK(code_of(d, 1.4) == 127 && code_of(d, 1.6) == 128);
+}
+
+static void
+check_overflow(void)
+{
+	CHECK(isinf(value_of(type("float16"), code_of(type("float16"), 65520))));
+	CHECK(value_of(type("float16"), code_of(type("float16"), 65519)) == 65504);
+	CHECK(value_of(type("float8_e4m3fn"), code_of(type("float8_e4m3fn"), -448)) == -448);
+	CHECK(isnan(value_of(type("float8_e4m3fn"), code_of(type("float8_e4m3fn"), 480))));
+	CHECK(isinf(value_of(type("float8_e5m2"), code_of(type("float8_e5m2"), 1e9))));
+	CHECK(isnan(value_of(type("float8_e5m2fnuz"), code_of(type("float8_e5m2fnuz"), 1e9))));
+	CHECK(code_of(type("float8_e4m3fnuz"), -0.0) == 0);
+	CHECK(type("datetime64") == NULL);
+}
+
+/* ---- whole operations ---- */
+
+static struct err outcome;
+
+static void
+ended(void *arg, const struct err *e)
+{
+	outcome = *e;
+	*(bool *)arg = true;
+}
+
+static struct source
+memory(const char *p, size_t n)
+{
+	return (struct source){.kind = SOURCE_MEMORY, .head = p, .head_n = n, .fd = -1};
+}
+
+/* A part of this line and these bytes; the buffer is the caller's. */
+static struct portion
+part(struct buf *b, int rank, const char *line, const void *p, size_t n)
+{
+	struct portion out;
+	struct source s;
+
+	buf_addf(b, "%s\n", line);
+	buf_add(b, p, n);
+	s = memory(b->p, b->n);
+	CHECK(reduce_part(&out, rank, &s, b->n, NULL) == 0);
+	return out;
+}
+
+/* The result's bytes (freed by the caller), its line into *line; NULL: outcome says why. */
+static char *
+run(struct loop *l, const struct reduce_op *op, const char *lines[], const void *data[],
+    const size_t sizes[], int n, struct buf *line)
+{
+	struct buf bytes[4] = {{0}};
+	struct portion parts[4];
+	struct reduction *r;
+	bool done = false;
+	char *out = NULL;
+
+	for (int i = 0; i < n; i++)
+		parts[i] = part(&bytes[i], i, lines[i], data[i], sizes[i]);
+	outcome = (struct err){0};
+	r = reduce_new(op, "x", parts, n, &outcome);
+	if (r) {
+		reduce_run(r, l, ended, &done);
+		while (!done)
+			loop_once(l, -1);
+		if (!outcome.no) {
+			off_t size = lseek(reduce_result(r), 0, SEEK_END);
+
+			out = xcalloc((size_t)size + 1, 1);
+			CHECK(pread(reduce_result(r), out, (size_t)size, 0) == size);
+			buf_clear(line);
+			buf_adds(line, reduce_line(r));
+		}
+	}
+	reduce_free(r);
+	for (int i = 0; i < n; i++)
+		buf_free(&bytes[i]);
+	return out;
+}
+
+static void
+check_large(struct loop *l)
+{
+	enum { N = 300001 }; /* pieces, and an end that fills no block */
+	float *a = xcalloc(N, sizeof(*a)), *b = xcalloc(N, sizeof(*b)), *mean;
+	const char *lines[] = {"array 4 300001 float32", "array 4 300001 float32"};
+	size_t sizes[] = {N * sizeof(*a), N * sizeof(*a)};
+	struct buf line = {0};
+	int wrong = 0;
+
+	for (int i = 0; i < N; i++) {
+		a[i] = (float)i * 0.37f;
+		b[i] = (float)(N - i) * 1.7f;
+	}
+	mean = (float *)(void *)run(l, &reduce_mean, lines, (const void *[]){a, b}, sizes, 2, &line);
+	for (int i = 0; mean && i < N; i++)
+		wrong += mean[i] != (float)(((double)a[i] + (double)b[i]) / 2);
+	CHECK(mean && wrong == 0);
+	CHECK_STR(line.p, "mean array 4 300001 float32");
+	free(mean);
+	mean = (float *)(void *)run(l, &reduce_gather, lines, (const void *[]){a, b}, sizes, 2, &line);
+	CHECK(mean && memcmp(mean, a, sizes[0]) == 0 && memcmp(mean + N, b, sizes[0]) == 0);
+	CHECK_STR(line.p, "gather array 4 2,300001 float32");
+	free(mean);
+	free(a);
+	free(b);
+	buf_free(&line);
+}
+
+static void
+check_integers(struct loop *l)
+{
+	const int8_t a[] = {100, -100, 1}, b[] = {100, -100, 2};
+	const uint8_t yes[] = {1, 0, 1}, both[] = {1, 1, 0};
+	const char *lines[] = {"tensor 1 3 int8", "tensor 1 3 int8"};
+	const char *bools[] = {"array 1 3 bool", "array 1 3 bool"};
+	const size_t sizes[] = {3, 3};
+	struct buf line = {0};
+	char *out = run(l, &reduce_sum, lines, (const void *[]){a, b}, sizes, 2, &line);
+	double means[3] = {0};
+	int64_t counts[3] = {0};
+
+	CHECK(out && out[0] == (char)-56 && out[1] == 56 && out[2] == 3); /* wraps */
+	free(out);
+	out = run(l, &reduce_mean, lines, (const void *[]){a, b}, sizes, 2, &line);
+	CHECK_STR(line.p, "mean tensor 8 3 float64");
+	memcpy(means, out, sizeof(means));
+	CHECK(means[0] == 100 && means[1] == -100 && means[2] == 1.5);
+	free(out);
+	out = run(l, &reduce_sum, bools, (const void *[]){yes, both}, sizes, 2, &line);
+	CHECK_STR(line.p, "sum array 8 3 int64");
+	memcpy(counts, out, sizeof(counts));
+	CHECK(counts[0] == 2 && counts[1] == 1 && counts[2] == 1);
+	free(out);
+	out = run(l, &reduce_min, bools, (const void *[]){yes, both}, sizes, 2, &line);
+	CHECK(out && memcmp(out, "\1\0\0", 3) == 0);
+	free(out);
+	buf_free(&line);
+}
+
+static void
+check_nan(struct loop *l)
+{
+	const double a[] = {NAN, 1, -0.0}, b[] = {1, NAN, 2};
+	const char *lines[] = {"array 8 3 float64", "array 8 3 float64"};
+	const size_t sizes[] = {sizeof(a), sizeof(b)};
+	struct buf line = {0};
+	double *out =
+	    (double *)(void *)run(l, &reduce_max, lines, (const void *[]){a, b}, sizes, 2, &line);
+
+	CHECK(out && isnan(out[0]) && isnan(out[1]) && out[2] == 2);
+	free(out);
+	buf_free(&line);
+}
+
+static void
+check_shapes(struct loop *l)
+{
+	struct buf line = {0};
+	const size_t none[] = {0, 0}, ragged[] = {2, 4};
+	char *out = run(l, &reduce_sum, (const char *[]){"array 8 0,3 int64", "array 8 0,3 int64"},
+	    (const void *[]){"", ""}, none, 2, &line);
+
+	CHECK(out != NULL);
+	CHECK_STR(line.p, "sum array 8 0,3 int64");
+	free(out);
+	out = run(l, &reduce_cat, (const char *[]){"array 1 1,2 int8", "array 1 2,2 int8"},
+	    (const void *[]){"ab", "cdef"}, ragged, 2, &line);
+	CHECK(out && memcmp(out, "abcdef", 6) == 0);
+	CHECK_STR(line.p, "cat array 1 3,2 int8");
+	free(out);
+	out = run(l, &reduce_mean, (const char *[]){"object 1 2 int", "object 1 4 float"},
+	    (const void *[]){"ab", "cdef"}, ragged, 2, &line);
+	CHECK(out && memcmp(out, "abcdef", 6) == 0); /* Python's numbers: joined for Python */
+	CHECK_STR(line.p, "mean object 1 6 int");
+	free(out);
+	buf_free(&line);
+}
+
+static void
+check_refusals(struct loop *l)
+{
+	const size_t sizes[] = {4, 8}, eights[] = {8, 8};
+	const void *data[] = {"abcdefgh", "abcdefgh"};
+	struct portion p;
+	struct err e = {0};
+	struct source s;
+
+	CHECK(!run(l, &reduce_sum, (const char *[]){"array 4 1 int32", "array 4 2 int32"}, data, sizes, 2, NULL));
+	CHECK(outcome.no == EOPNOTSUPP && strstr(outcome.text, "rank 1 has array int32 of shape 2"));
+	CHECK(!run(l, &reduce_gather, (const char *[]){"array 4 1 int32", "object 1 8 str"}, data, sizes, 2, NULL));
+	CHECK(!run(l, &reduce_min, (const char *[]){"array 8 1 complex64", "array 8 1 complex64"}, data, eights, 2, NULL));
+	CHECK(strstr(outcome.text, "no order") != NULL);
+	CHECK(!run(l, &reduce_sum, (const char *[]){"array 8 1 '<M8[D]'", "array 8 1 '<M8[D]'"}, data, eights, 2, NULL));
+	CHECK(!run(l, &reduce_cat, (const char *[]){"array 8 - int64", "array 8 - int64"}, data, eights, 2, NULL));
+	for (const char *const *bad = (const char *const[]){"", "array", "array 4 2 int32", "array 4 2 int32\nabc",
+		 "array 4 2,,2 int32\nabcd", NULL};
+	    *bad; bad++) {
+		s = memory(*bad, strlen(*bad));
+		CHECK(reduce_part(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);
+	}
+}
+
+int
+main(void)
+{
+	static const char *const small[] = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2",
+	    "float8_e4m3fnuz", "float8_e5m2fnuz"};
+	struct loop *l = loop_new();
+
+	copy_start();
+	for (size_t i = 0; i < ARRAY_LEN(small); i++)
+		check_small(small[i]);
+	check_exponents();
+	check_overflow();
+	check_large(l);
+	check_integers(l);
+	check_nan(l);
+	check_shapes(l);
+	check_refusals(l);
+	copy_stop();
+	loop_free(l);
+	return CHECK_DONE();
+}
