@@ -59,11 +59,11 @@ def on_alarm(*_):
     raise Hang("a system call on the mount did not return")
 
 
-def put(path, text, wait=False):
+def put(path, text, wait=False, make=0):
     """Writes as a program that waits (or not) for what it asked for; the errno, 0 if none."""
-    flags = os.O_WRONLY | (0 if wait else os.O_NONBLOCK)
+    flags = os.O_WRONLY | make | (0 if wait else os.O_NONBLOCK)
     try:
-        fd = os.open(path, flags)
+        fd = os.open(path, flags, 0o600)
     except OSError as e:
         return e.errno
     result = 0
@@ -323,7 +323,8 @@ class Sequence:
     def step_variable(self):
         name = self.rng.choice(("x", "y"))
         self.log.append(f"push {name}")
-        result = put(f"{self.g}/vars/{name}", self.rng.choice(("a value\n", "bad\n")))
+        result = put(f"{self.g}/vars/{name}", self.rng.choice(("a value\n", "bad\n")),
+                     make=os.O_CREAT | os.O_TRUNC)  # fmt: skip
         self.expect("push", result, 0, *((errno.ESRCH,) if not self.sure or self.want == "stopped" else ()))
         self.kept.clear()
         if self.want == "new":
