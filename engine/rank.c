@@ -130,7 +130,7 @@ static void
 on_abort(struct msg *m)
 {
 	uint8_t always;
-	bool stuck = atomic_load(&rank_collective) != NULL; /* before the sockets are shut */
+	bool stuck = rank_collective != NULL; /* before the sockets are shut */
 
 	if (wire_unpack(m, NULL, &always) < 0)
 		return;

@@ -27,10 +27,7 @@ trap 'echo interrupt >"$G/cells/$n/ctl"' INT
 best='' bad=0 stopped=
 # The stream ends with the cell.
 while read -r line; do
-	case $line in
-	*'"rank": 0'*epoch* | *'"rank":0'*epoch*) ;;
-	*) continue ;;
-	esac
+	[[ $line == *'"rank":0'* && $line == *epoch* ]] || continue
 	if [ "$stopped" ] || ! now=$(cat "$G/vars/$variable.mean.json"); then
 		continue
 	fi

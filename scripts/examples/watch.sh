@@ -16,34 +16,34 @@ values() {
 	[ $# -eq 0 ] || echo
 }
 
-nothing_runs() {
-	! grep -qx 'state busy' "$G/status"
-}
-
-if [ ! -f "$G/status" ]; then
-	echo "watch.sh: no group at $G: DDIP_MOUNT and DDIP_GROUP name another" >&2
+if ! exec 4<"$G/rank0/stdout"; then
+	echo "watch.sh: no rank at $G: DDIP_MOUNT and DDIP_GROUP name another group" >&2
 	exit 3
 fi
-tail -n 5 -f "$G/rank0/stdout" &
-tail=$!
 exec 3< <(exec inotifywait -m -e modify -e close_write --format '%w' "$G/rank0/stdout" \
 	"$G/status" 2>&1)
 inotify=$!
-trap 'kill $tail $inotify 2>/dev/null' EXIT
+trap 'kill $inotify 2>/dev/null' EXIT
 trap 'exit 130' INT
 
-# From this line on nothing is missed; what ended before it is seen by looking once.
+# From this line on nothing is missed; what came before it is seen by looking once.
 until read -r line <&3 && [[ $line == *established* ]]; do
 	case $line in
-	[Ss]etting*) ;;
+	Setting*) ;;
 	*)
-		echo "watch.sh: inotifywait: $line" >&2
+		echo "watch.sh: inotifywait: ${line:-it has ended}" >&2
 		exit 1
 		;;
 	esac
 done
-while ! nothing_runs && read -r file <&3; do
-	case $file in
-	*/stdout) values "$@" ;;
-	esac
+tail -n 5 <&4
+values "$@"
+# At each event what has come since the last one: the descriptor remembers the place.
+while grep -qx 'state busy' "$G/status" && read -r _ <&3; do
+	new=$(cat <&4)
+	if [ -n "$new" ]; then
+		printf '%s\n' "$new"
+		values "$@"
+	fi
 done
+cat <&4

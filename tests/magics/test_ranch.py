@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""ranch() and in_torchddp(): from a notebook, and from a program (this one, started again)."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import notebook
+
+notebook.need("torch", "IPython", "ipykernel", "nbclient")
+
+
+def report(*args, **kwargs):
+    """What a worker knows of itself."""
+    numbers = {name: int(os.environ[name]) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    return {**numbers, "pid": os.getpid(), "args": args, **kwargs}
+
+
+def program():
+    """The published cases, called by test_program() as a program of its own."""
+    import ddip
+
+    for nprocs, caller in ((1, 0), (1, None), (3, 0), (3, 2)):
+        for args in (("arg_1", 20, "arg_3"), ()):
+            for kwargs in ({}, {"a": "foo", "b": "goo", "c": 100}):
+                found = ddip.ranch(
+                    nprocs, report, *args, caller_rank=caller, imports="import os", **kwargs
+                )
+                assert [r["LOCAL_RANK"] for r in found] == list(range(nprocs))
+                assert all(r["LOCAL_WORLD_SIZE"] == nprocs for r in found)
+                assert all(r["args"] == args for r in found)
+                assert all(r[key] == kwargs[key] for r in found for key in kwargs)
+                assert len({r["pid"] for r in found}) == nprocs
+                assert caller is None or found[caller]["pid"] == os.getpid()
+                assert caller is not None or os.getpid() not in [r["pid"] for r in found]
+    assert "LOCAL_RANK" not in os.environ and "torch" not in sys.modules
+    assert ddip.ranch(2, report, gather=False)["LOCAL_RANK"] == 0
+    assert ddip.ranch(2, report, gather=False, caller_rank=None) is None
+
+
+def test_program():
+    with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
+        environment = {**os.environ, **notebook.environment_of(mount)}
+        command = [sys.executable, os.path.abspath(__file__), "program"]
+        subprocess.run(command, env=environment, check=True, cwd=folder)
+
+
+CELLS = """
+import os
+import torch
+import torch.distributed as dist
+
+def in_rank(fn):
+    def run(*args, **kwargs):
+        import os
+        return fn(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), *args, **kwargs)
+    return run
+
+def blocking(rank, size):
+    tensor = torch.zeros(1)
+    if rank == 0:
+        for peer in range(1, size):
+            tensor += 1
+            dist.send(tensor=tensor, dst=peer)
+    else:
+        dist.recv(tensor=tensor, src=0)
+    return tensor.item()
+
+def nonblocking(rank, size):
+    tensor = torch.zeros(1)
+    if rank == 0:
+        for peer in range(1, size):
+            tensor = tensor + 1
+            dist.isend(tensor=tensor, dst=peer).wait()
+    else:
+        dist.irecv(tensor=tensor, src=0).wait()
+    print("rank", rank, "has", tensor.item())
+    return tensor.item()
+
+def summed(rank, size):
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
+    return tensor.item()
+"""
+
+
+def test_torchddp():
+    with notebook.notebook("import ddip", CELLS) as nb:
+        nb.ok("assert ddip.in_torchddp(5, in_rank(blocking)) == 4")
+        said = nb.ok("assert ddip.in_torchddp(5, in_rank(nonblocking)) == 4").text()
+        assert [f"rank {k} has {k}.0" in said for k in range(1, 5)] == [True] * 4, said
+        nb.ok("for _ in range(3): assert ddip.in_torchddp(5, in_rank(summed)) == 5")
+        ctx = "ctx=ddip.TorchDDPCtx(world_size=3, use_gpu=False)"
+        for caller in ("2", "None"):
+            call = f"ddip.ranch(3, in_rank(summed), {ctx}, caller_rank={caller})"
+            assert nb.ok(call).data() == ["[3.0, 3.0, 3.0]"]
+        nb.ok("assert not dist.is_initialized() and 'RANK' not in os.environ")
+        assert [name for name in os.listdir(nb.mount) if name.startswith("ranch")] == []
+
+
+def test_names():
+    with notebook.notebook("import ddip") as nb:
+        nb.ok(
+            "K = 3\ndef helper(x): return x + 1\ndef fn(x): return helper(x) * K + floor(x)\n"
+            "def star():\n    ddip.import_star(['math'])\n    return floor(2.5)"
+        )
+        imports = "\n    import os\n    from math import (\n        floor,\n        ceil)\n"
+        call = f"ddip.ranch(2, fn, 5, need='K helper', imports={imports!r})"
+        assert nb.ok(call).data() == ["[23, 23]"]
+        assert nb.ok("ddip.ranch(2, star)").data() == ["[2, 2]"]
+        assert nb.run("ddip.ranch(2, fn, 5, need='nix')").error[0] == "NameError"
+        assert nb.run("ddip.ranch(0, fn)").error[0] == "ValueError"
+        assert nb.run("ddip.ranch(2, fn, caller_rank=2)").error[0] == "ValueError"
+
+
+def test_failures():
+    with notebook.notebook("import ddip", CELLS) as nb:
+        nb.ok(
+            "class Bad(Exception): pass\ndef fails(rank, size):\n    if rank == who:\n"
+            "        raise Bad('no luck')\n    dist.barrier()\n"
+            "def dies(rank, size):\n    if rank == 1: os._exit(4)\n    dist.barrier()"
+        )
+        for who in (0, 1):
+            nb.ok(f"who = {who}")
+            name, value, text = nb.run("ddip.in_torchddp(3, in_rank(fails), need='who Bad')").error
+            assert (name, value) == ("Bad", "no luck"), text
+            assert "raise Bad('no luck')" in text, text
+        name, value, _ = nb.run("ddip.in_torchddp(3, in_rank(dies))").error
+        assert "worker 1 died" in value and "4" in value, value
+        thread = nb.when(
+            lambda: any(name.startswith("ranch") for name in os.listdir(nb.mount)), nb.interrupt
+        )
+        nb.ok("import time\ndef sleep(): time.sleep(100)")
+        begun = time.monotonic()
+        assert nb.run("ddip.ranch(2, sleep)").error[0] == "KeyboardInterrupt"
+        assert time.monotonic() - begun < 20
+        thread.join()
+        assert nb.ok("ddip.in_torchddp(2, in_rank(summed))").data() == ["2.0"]
+        assert [name for name in os.listdir(nb.mount) if name.startswith("ranch")] == []
+
+
+def test_speed():
+    with notebook.notebook("import ddip, time\ndef nothing(): pass\nddip.ranch(2, nothing)") as nb:
+        said = nb.ok(
+            "times = []\nfor _ in range(5):\n    t = time.perf_counter()\n"
+            "    ddip.ranch(2, nothing)\n    times.append(time.perf_counter() - t)\n"
+            "print(sorted(times)[2])"
+        )
+        print(f"ranch() on 2 workers takes {float(said.text()) * 1e3:.0f} ms")
+        assert float(said.text()) < 1, "three times what is meant: not noise"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["program"]:
+        program()
+    else:
+        notebook.run(globals())
