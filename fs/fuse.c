@@ -394,8 +394,8 @@ op_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct file *f = file_of(fi);
 
+	/* the flags of the open or the last write hold: FSYNC brings none */
 	show(fr, "fsync", f->node, NULL);
-	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
 	sync_file(fr, f, f->ops ? f->ops->fsync : NULL);
 }
 

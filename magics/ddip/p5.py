@@ -5,8 +5,10 @@ Functions of the notebook travel as code and find their globals in `__main__` ov
 """
 
 import io
+import linecache
 import marshal
 import mmap
+import os
 import pickle
 import struct
 import sys
@@ -104,6 +106,7 @@ def _reduce_function(function):
         tuple(place for place, _ in cells) or None,
     )
     steps = [_Call(setattr, place, "cell_contents", *_contents(cell)) for place, cell in cells]
+    steps += _source(function.__code__.co_filename)
     for name, value in _used(function).items():
         steps.append(_Call(methodcaller("setdefault", name, value), space))
     state = {
@@ -114,6 +117,14 @@ def _reduce_function(function):
         "__dict__": function.__dict__,
     }
     return _of_types("FunctionType"), args, (None, state)
+
+
+def _source(file):
+    """Lets tracebacks over there show the lines of a cell, which are in no file."""
+    if os.path.exists(file) or not (lines := linecache.getlines(file)):
+        return []
+    cache = _Call(getattr, _Call(import_module, "linecache"), "cache")
+    return [_Call(methodcaller("setdefault", file, (0, None, lines, file)), cache)]
 
 
 class _Code:

@@ -8,7 +8,7 @@ import os
 import sys
 from uuid import uuid4
 
-from ddip.ranch import ranch
+from ddip.herd import ranch
 
 
 class TorchDDPCtx(contextlib.AbstractContextManager):

@@ -4,7 +4,6 @@ So it stands alone: nothing of this package can be imported here.
 """
 
 import contextlib
-import linecache
 import os
 import pickle
 import sys
@@ -39,10 +38,8 @@ def call(plan, rank):
 
 def work(names, ranks):
     """On a rank: takes the plan that was pushed, leaves the result or the failure behind."""
-    paths, sources, data, buffers = names.pop("ddip_plan")
+    paths, data, buffers = names.pop("ddip_plan")
     sys.path.extend(path for path in paths if path not in sys.path)
-    for file, lines in sources.items():
-        linecache.cache[file] = (0, None, lines, file)  # for tracebacks: no such file is here
     try:
         plan = pickle.loads(data, buffers=buffers)
         result = call(plan, ranks[names["rank"]])

@@ -19,13 +19,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SEED = int(os.environ.get("SEED", "20240229"))
 SEQUENCES = int(os.environ.get("SEQUENCES", "500"))
-PATIENCE = 20  # seconds after which something hangs
+PATIENCE = float(os.environ.get("PATIENCE", "20"))  # seconds after which something hangs
 GROUPS_PER_MOUNT = 50
 STEPS = 9
 
@@ -55,8 +56,28 @@ class Wrong(Exception):
     """The group is not what the model says."""
 
 
-def on_alarm(*_):
-    raise Hang("a system call on the mount did not return")
+class Watch:
+    """Ends the daemon when a step takes too long: then every call on the mount returns."""
+
+    def __init__(self):
+        self.late = False
+        self.timer = None
+
+    def start(self, sequence, daemon):
+        self.stop()
+        self.timer = threading.Timer(PATIENCE, self.bite, (sequence, daemon))
+        self.timer.daemon = True
+        self.timer.start()
+
+    def stop(self):
+        if self.timer:
+            self.timer.cancel()
+
+    def bite(self, sequence, daemon):
+        self.late = True
+        for name in ("status", "ranks", "error", "ctl"):
+            print(f"--- {name}\n{get(sequence.g + '/' + name)}")
+        daemon.send_signal(signal.SIGABRT if os.environ.get("CORE") else signal.SIGKILL)
 
 
 def put(path, text, wait=False, make=0):
@@ -414,22 +435,22 @@ class Sequence:
         self.kept = {k: (pid, mark) for k, pid in self.ranks().items()}
         self.expect("ranks that ran it", self.ranks(), pids)
 
-    def run(self):
+    def run(self, watch, daemon):
         steps = [getattr(self, s) for s in dir(self) if s.startswith("step_")]
         often = [self.step_cell] * 8
         for _ in range(STEPS):
-            signal.alarm(PATIENCE)
+            watch.start(self, daemon)
             self.rng.choice(steps + often)()
             if self.rng.random() < 0.15:
                 self.settle()
-        signal.alarm(PATIENCE)
+        watch.start(self, daemon)
         self.settle()
         self.expect("stop", self.verb("stop", True), 0)
         self.want = "stopped" if self.want != "new" else "new"
         self.settle()
         self.events.close()
         os.rmdir(self.g)
-        signal.alarm(0)
+        watch.stop()
 
 
 class Mount:
@@ -472,16 +493,18 @@ class Mount:
 
 def one_mount(first, count):
     mount = Mount(SEED + first)
+    watch = Watch()
     for i in range(first, first + count):
         s = None
         try:
             s = Sequence(mount.path, f"g{i}", random.Random(SEED * 1000003 + i))
-            s.run()
+            s.run(watch, mount.daemon)
         except (Hang, Wrong, OSError, KeyError, ValueError) as e:
-            signal.alarm(0)
-            print(f"sequence {i} of seed {SEED}: {type(e).__name__}: {e}")
+            watch.stop()
+            what = "it hangs" if watch.late else f"{type(e).__name__}: {e}"
+            print(f"sequence {i} of seed {SEED}: {what}")
             print("\n".join("  " + line for line in (s.log if s else [])))
-            if mount.daemon.poll() is None and not isinstance(e, Hang):
+            if mount.daemon.poll() is None and s and not watch.late:
                 for name in ("status", "ranks", "error"):
                     print(f"--- {name}\n{get(s.g + '/' + name)}")
             mount.daemon.kill()
@@ -498,7 +521,6 @@ def main():
         if not os.path.exists(needed):
             print(f"there is no {needed}")
             return 77
-    signal.signal(signal.SIGALRM, on_alarm)
     only = os.environ.get("ONLY")
     print(f"seed {SEED}, {SEQUENCES} sequences (SEED=N SEQUENCES=N ONLY=I to repeat)")
     begin = time.monotonic()

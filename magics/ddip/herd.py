@@ -1,6 +1,5 @@
 """ranch(): a function of the notebook on a fresh group of workers, the notebook among them."""
 
-import linecache
 import os
 import pickle
 import sys
@@ -64,12 +63,6 @@ def _needed(need):
     if missing:
         raise NameError(f"need: name '{missing[0]}' is not defined in __main__")
     return {name: names[name] for name in need.split()}
-
-
-def _sources(fn):
-    """The lines of the function's file, which for a notebook's cell is no file."""
-    name = getattr(getattr(fn, "__code__", None), "co_filename", None)
-    return {name: linecache.getlines(name)} if name else {}
 
 
 def _hosted(ctx):
@@ -161,8 +154,7 @@ class _Herd:
         """Sends the plan and starts the work; its output is shown as it comes."""
         pickled, buffers = p5.dump(plan, "ranch()")
         buffers = [pickle.PickleBuffer(buffer) for buffer in buffers]
-        sources = _sources(plan["fn"])
-        objects.push(self._group, "ddip_plan", (sys.path, sources, bytes(pickled), buffers))
+        objects.push(self._group, "ddip_plan", (sys.path, bytes(pickled), buffers))
         with open(worker.__file__, encoding="utf-8") as file:
             source = file.read()
         # in a namespace of its own: the workers' __main__ is the notebook's
