@@ -121,7 +121,7 @@ FORCE:
 UNIT_SRC  := $(wildcard tests/unit/*.c)
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
-UNIT_reduce := fs/reduce.c fs/dtype.c fs/copy.c
+UNIT_reduce := fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit
@@ -152,6 +152,15 @@ $(FAKES): tests/fake/nvml.c Makefile
 	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= $(if $(findstring -old,$(@F)),-DFAKE_OLD) \
 		-fPIC -shared -o $@ $<
 
+# The agent without Python that tests of the daemon use.
+FAKE_ENGINE := $(BUILD)/fake/engine
+FAKE_SRC    := $(addprefix tests/fake/,fake-engine.c words.c child.c)
+
+$(FAKE_ENGINE): $(call objects,$(FAKE_SRC)) $(SHARED_OBJ)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(LIBS)
+
 # Fuzzers: with clang's libFuzzer where there is one, else the plain driver replays the corpus.
 FUZZ_SRC := $(filter-out tests/fuzz/driver.c,$(wildcard tests/fuzz/*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
@@ -165,7 +174,7 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) M
 		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
 
 .PHONY: check check-gpu fuzz asan tsan cover bench lint fmt fmt-check
-check: all unit $(FAKES) $(FUZZ_BIN)
+check: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN)
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' tests/run $(T)
 
 check-gpu: all

@@ -7,7 +7,7 @@ import sys
 from errno import EBADMSG
 
 from ddip_engine.state import Refusal
-from ddip_engine.view import export_memory, export_written, unsupported
+from ddip_engine.view import article, export_memory, export_written, unsupported
 
 # safetensors' names of types, and torch's; the last ones exist in newer versions only
 _SAFE_TYPES = {
@@ -199,7 +199,11 @@ def _named_tensors(name, value):
         state = value.state_dict()
         if isinstance(value, torch.optim.Optimizer):
             return _flatten_optimizer(state)
-        return {k: v for k, v in state.items() if is_tensor(v)}, {}
+        for key, field in state.items():
+            if not is_tensor(field):  # half a state would be no state
+                use = f"{key} is {article(field)}, no tensor: read {name}.pt"
+                raise unsupported(name, value, "safetensors", use)
+        return state, {}
     if isinstance(value, dict) and value and all(map(is_tensor, value.values())):
         return {str(k): v for k, v in value.items()}, {}
     use = f"want a tensor, a dict of tensors, a module or an optimizer; read {name}.pkl"
@@ -360,4 +364,21 @@ def _optimizer_problems(optimizer, state):
         return ["an optimizer's state dict has 'state' and 'param_groups'"]
     want = [len(group["params"]) for group in optimizer.param_groups]
     have = [len(group["params"]) for group in state["param_groups"]]
-    return [] if want == have else [f"parameters by group: {have}, want {want}"]
+    if want != have:
+        return [f"parameters by group: {have}, want {want}"]
+    held, problems = optimizer.state_dict()["state"], []
+    for param, fields in state["state"].items():
+        for key, new in fields.items():
+            old = held.get(param, {}).get(key)
+            if is_tensor(old) and is_tensor(new) and old.shape != new.shape:
+                problems.append(f"{param}.{key} is {tuple(new.shape)}, want {tuple(old.shape)}")
+    return problems
+
+
+def load_state(name, holder, state):
+    """load_state_dict of a state that check_state has let through."""
+    try:
+        holder.load_state_dict(state)
+    except Exception as e:  # code of the object's class
+        text = f"{name}.load_state_dict: {type(e).__name__}: {e}"
+        raise Refusal(EBADMSG, text) from e

@@ -161,6 +161,7 @@ static const struct {
     {Tmove, for_main},
     {Treset, for_main},
     {Trebuild, for_main},
+    {Nautogc, for_main},
     {Tget, for_service},
     {Ttable, for_service},
     {Tgc, for_service},

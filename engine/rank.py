@@ -217,6 +217,10 @@ def _run(fd, cell, generation, source):
     return run.execute(cell, source)
 
 
+def _set_autogc(fd, on):
+    state.autogc = bool(on)
+
+
 def _put(fd, name, view, op, size):
     values.put(name, view, op, fd, size)
     return ()
@@ -304,6 +308,7 @@ _MAIN = {
     "Tmove": (_move, "Rmove"),
     "Treset": (_reset, "Rreset"),
     "Trebuild": (_rebuild, "Rrebuild"),
+    "Nautogc": (_set_autogc, None),
 }
 _SERVICE = {
     "Tget": (_get, "Rget"),

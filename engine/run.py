@@ -206,7 +206,7 @@ def _tidy(cell, outcome):
         linecache.cache.pop(cell.file, None)  # nothing can show these lines any more
     torch = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_initialized()
-    if os.environ.get("DDIP_AUTOGC") == "off":
+    if not state.autogc:
         return
     if outcome != OK or on_gpu:
         gc.collect()

@@ -14,6 +14,7 @@ local_rank = 0
 local_size = 1
 generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
+autogc = True  # give memory back after each cell
 pid = os.getpid()  # of the engine process; a child that user code forked has another one
 
 main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has made it

@@ -94,7 +94,7 @@ def put(name, view, op, fd, size):
         raise Refusal(ENOMEM, f"{name}: no memory for {size} bytes on rank {state.rank}") from e
     if into_state and not op:
         arrays.check_state(name, old, value)
-        _pending = lambda: old.load_state_dict(value)  # noqa: E731
+        _pending = lambda: arrays.load_state(name, old, value)  # noqa: E731
         return
     if op:
         value = over.share(name, value, op, old, state.rank, state.size)

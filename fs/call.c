@@ -36,7 +36,7 @@ static struct timer *look_timer, *age_timer;
 static uint64_t longest; /* seconds that a request may be parked */
 static uint64_t init_unique;
 static uint32_t init_flags2;
-static bool direct_mmap, shut;
+static bool direct_mmap, shut, gone; /* gone: the kernel has unmounted us */
 
 /* ---- calls ---- */
 
@@ -354,6 +354,7 @@ static void
 on_mounts(void *arg, uint32_t events)
 {
 	if (*device && !still_mounted()) {
+		gone = true;
 		note("unmounted");
 		loop_stop(daemon_.loop);
 	}
@@ -394,6 +395,7 @@ on_fuse(void *arg, uint32_t events)
 		if (n == -EAGAIN)
 			return;
 		if (n <= 0 || fuse_session_exited(session)) {
+			gone |= n == 0;
 			loop_stop(daemon_.loop);
 			return;
 		}
@@ -469,7 +471,9 @@ fuse_shut(void)
 		close(mounts_fd);
 	mounts_fd = -1;
 	shut = true;
-	fuse_session_unmount(session);
+	/* libfuse unmounts by path, and another mount may be there by now */
+	if (!gone)
+		fuse_session_unmount(session);
 }
 
 void

@@ -120,6 +120,15 @@ group_accepts(const struct group *g, struct err *e)
 	return 0;
 }
 
+static bool
+processes_left(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].slot != NO_SLOT)
+			return true;
+	return g->store_slot != NO_SLOT;
+}
+
 /* The ranks as the settings want them; those of before are kept if their number is right. */
 void
 group_make_ranks(struct group *g)
@@ -131,8 +140,8 @@ group_make_ranks(struct group *g)
 	/* what was set was good; if there is nothing to choose from, 2 */
 	if (!size)
 		size = gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? 2 : gpus_default_size(&gpus);
-	if (g->ranks && g->size == size)
-		return;
+	if ((g->ranks && g->size == size) || processes_left(g))
+		return; /* the end of the last process comes back here */
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
 	if (!g->ranks)
@@ -191,15 +200,6 @@ group_start(struct group *g, struct err *e)
 	return 0;
 }
 
-static bool
-processes_left(const struct group *g)
-{
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].slot != NO_SLOT)
-			return true;
-	return g->store_slot != NO_SLOT;
-}
-
 static void
 drop_queued(struct group *g, const struct err *e)
 {
@@ -219,6 +219,7 @@ stopped_if_so(struct group *g)
 	for (int i = 0; i < g->size; i++)
 		rank_set_state(&g->ranks[i], R_NONE);
 	if (!g->resume) {
+		group_make_ranks(g);
 		set_state(g, G_STOPPED);
 		return;
 	}
@@ -460,7 +461,7 @@ group_rebuild(struct group *g)
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
-		if (queue_running(k) || (k->state != R_READY && k->state != R_BORN))
+		if (queue_works(k) || k->doomed || (k->state != R_READY && k->state != R_BORN))
 			return false;
 	}
 	g->generation++;

@@ -43,6 +43,7 @@ struct rank {
 	char *last;                   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail;            /* the last of stderr of that process */
 	bool waits_input;
+	bool doomed; /* SIGKILL is on its way: nothing more is sent there */
 	TAILQ_HEAD(, job) queue;      /* first: running if it was sent */
 	int cell;                     /* number of the cell that runs, 0: none */
 };

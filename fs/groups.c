@@ -1,6 +1,6 @@
 /* All groups: making, removing, finding; what they tell (events, error, changes). Their life is group.c's. */
 #include "cell.h"
-#include "ctl.h"
+#include "settings.h"
 #include "daemon.h"
 #include "group.h"
 #include "log.h"

@@ -2,6 +2,7 @@
 #include "input.h"
 #include "cell.h"
 #include "ctl.h"
+#include "words.h"
 #include "launch.h"
 #include "rank.h"
 #include <errno.h>
@@ -382,7 +383,7 @@ static int
 cell_ctl_do(struct file *f, const char *line, struct err *e)
 {
 	char *copy = xstrdup(line), *words[WORDS_MAX];
-	int n = ctl_words(copy, words, WORDS_MAX, e);
+	int n = words_split(copy, words, WORDS_MAX, e);
 
 	if (n == 1 && strcmp(words[0], "interrupt") == 0)
 		work_interrupt(f->node->at.cell->w);

@@ -15,7 +15,10 @@ struct call {
 	reply_fn *fn; /* NULL: free */
 	void *arg;
 	int slot;
+	uint32_t use; /* counts who had this place: the upper bits of the tag */
 };
+
+enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the place in calls, plus 1 */
 
 /* A zygote that was asked for, by what it is made of. */
 struct warm {
@@ -50,8 +53,8 @@ start_local(struct agent *a, struct err *e)
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);
-	posix_spawnattr_setflags(&attr,
-	    POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+	posix_spawnattr_setflags(
+	    &attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
 	r = posix_spawn(&a->pid, daemon_.engine, &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
@@ -82,8 +85,20 @@ agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
 		a->calls = xrealloc(a->calls, a->call_room * sizeof(*a->calls));
 		memset(a->calls + i, 0, (a->call_room - i) * sizeof(*a->calls));
 	}
-	a->calls[i] = (struct call){.fn = fn, .arg = arg, .slot = slot};
-	return (uint32_t)i + 1;
+	a->calls[i] = (struct call){
+	    .fn = fn, .arg = arg, .slot = slot, .use = (a->calls[i].use + 1) % TAG_USES};
+	return a->calls[i].use << TAG_PLACE | (uint32_t)(i + 1);
+}
+
+/* The call that this tag was given to, NULL: it is over. What an agent says late of an engine that
+ * has ended must not meet the call that has the place now. */
+static struct call *
+find_call(struct agent *a, uint32_t tag)
+{
+	size_t i = tag & ((1u << TAG_PLACE) - 1);
+	struct call *c = i && i <= a->call_room ? &a->calls[i - 1] : NULL;
+
+	return c && c->fn && c->use == tag >> TAG_PLACE ? c : NULL;
 }
 
 static void
@@ -95,8 +110,10 @@ unheard(void *arg, struct msg *m, const struct err *e, struct slice trace)
 void
 agent_forget(struct agent *a, uint32_t tag)
 {
-	if (a && tag && tag <= a->call_room && a->calls[tag - 1].fn)
-		a->calls[tag - 1].fn = unheard;
+	struct call *c = a ? find_call(a, tag) : NULL;
+
+	if (c)
+		c->fn = unheard;
 }
 
 /* Ends the calls of a slot (or all: NO_SLOT) with an error. */
@@ -118,15 +135,15 @@ answered(struct agent *a, struct msg *m)
 {
 	struct slice text, trace = {0};
 	struct err e = {0};
-	struct call c;
+	struct call *place = find_call(a, m->tag), c;
 	uint32_t no;
 
-	if (m->tag == 0 || m->tag > a->call_room || !a->calls[m->tag - 1].fn) {
-		note("agent: %s with tag %u that nobody waits for", wire_name(m->type), m->tag);
+	if (!place) {
+		debug("wire", "%s with tag %u that nobody waits for", wire_name(m->type), m->tag);
 		return;
 	}
-	c = a->calls[m->tag - 1];
-	a->calls[m->tag - 1].fn = NULL;
+	c = *place;
+	place->fn = NULL;
 	if (m->type != Rerror) {
 		c.fn(c.arg, m, &e, trace);
 		return;
@@ -162,8 +179,8 @@ on_message(void *arg, struct msg *m)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
 }
 
-/* Everything on this host is gone. First nothing may be sent there any more, then who waits is told: what follows
- * from that may start another agent in the place of this one. */
+/* Everything on this host is gone. First nothing may be sent there any more, then who waits is
+ * told: what follows from that may start another agent in the place of this one. */
 static void
 lost(struct agent *a)
 {
@@ -195,8 +212,9 @@ on_close(void *arg, const struct err *why)
 	struct agent *a = arg;
 
 	if (!a->why.no)
-		fail(&a->why, EHOSTDOWN, "the agent of host %s is gone%s%s", a->host ? a->host : "?",
-		    why->no ? ": " : "", why->no ? why->text : " (its log is ddipfs.log)");
+		fail(&a->why, EHOSTDOWN, "the agent of host %s is gone%s%s",
+		    a->host ? a->host : "?", why->no ? ": " : "",
+		    why->no ? why->text : " (its log is ddipfs.log)");
 	lost(a);
 }
 
@@ -278,7 +296,8 @@ agent_reaped(pid_t pid, int status)
 		return false;
 	local->pid = 0;
 	if (!daemon_.ending && local->conn) {
-		fail(&local->why, EHOSTDOWN, "the agent ended with %s %d: everything it ran is gone",
+		fail(&local->why, EHOSTDOWN,
+		    "the agent ended with %s %d: everything it ran is gone",
 		    WIFSIGNALED(status) ? "signal" : "exit status",
 		    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	}
@@ -294,7 +313,8 @@ agent_stop_all(void)
 		return;
 	conn_free(local->conn);
 	local->conn = NULL;
-	/* EOF makes it kill what it runs and end. One that does not is killed, its engines by PDEATHSIG. */
+	/* EOF makes it kill what it runs and end. One that does not is killed, its engines by
+	 * PDEATHSIG. */
 	while (local->pid && waitpid(local->pid, NULL, WNOHANG) != local->pid) {
 		if (now_ns() > deadline) {
 			kill(local->pid, SIGKILL);

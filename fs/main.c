@@ -180,6 +180,8 @@ serve(const struct options *o)
 	loop_run(daemon_.loop);
 	daemon_.ending = true;
 	fuse_shut();
+	/* nothing is left for the warden to unmount, and the next mount may get our device number */
+	notify_mounted(0, 0);
 	end_groups();
 	group_remove_all();
 	agent_stop_all();

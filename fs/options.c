@@ -1,6 +1,6 @@
 /* The command line: what is for us, what is for FUSE; the mount point. */
 #include "options.h"
-#include "ctl.h"
+#include "settings.h"
 #include "wire.h"
 #include <dirent.h>
 #include <errno.h>
@@ -45,7 +45,7 @@ is_setting(const char *s, size_t n)
 		return false;
 	memcpy(name, s, n);
 	name[n] = '\0';
-	return ctl_is_setting(name);
+	return settings_find(name) != NULL;
 }
 
 /* One of -o's: NAME=VALUE of ours becomes a line of ctl, the rest goes to FUSE. */

@@ -210,9 +210,9 @@ combine(struct pull *p)
 		struct got *x = &p->got[i];
 
 		if (op == &reduce_same)
-			reduce_raw(&parts[i], x->rank, &x->source, x->size);
+			portion_raw(&parts[i], x->rank, &x->source, x->size);
 		else
-			reduce_part(&parts[i], x->rank, &x->source, x->size, &e);
+			portion_parse(&parts[i], x->rank, &x->source, x->size, &e);
 	}
 	p->reduction = e.no ? NULL : reduce_new(op, p->name.name, parts, p->n, &e);
 	free(parts);

@@ -184,6 +184,14 @@ begin(struct work *w)
 	stall_watch(w);
 }
 
+bool
+queue_works(struct rank *k)
+{
+	struct job *j = queue_running(k);
+
+	return j && j->state != JOB_PREPARED;
+}
+
 void
 queue_pump(struct rank *k)
 {
@@ -191,7 +199,7 @@ queue_pump(struct rank *k)
 	struct job *j = TAILQ_FIRST(&k->queue);
 
 	if (!j || j->state != JOB_QUEUED || g->state != G_READY || k->state != R_READY ||
-	    g->rebuilding)
+	    k->doomed || g->rebuilding)
 		return;
 	if (g->rebuild && !group_rebuild(g))
 		return;
@@ -457,12 +465,26 @@ queue_drop(struct rank *k, const struct err *e)
 	}
 }
 
+/* A cell that others have begun without it would wait for this rank's part, and the rank for them. */
+static struct job *
+begun_elsewhere(struct rank *k)
+{
+	struct job *j;
+
+	TAILQ_FOREACH (j, &k->queue, link)
+		if (j->state == JOB_QUEUED && j->w->kind == WORK_RUN && j->w->begun)
+			return j;
+	return NULL;
+}
+
 void
 queue_lost(struct rank *k, const struct err *e)
 {
 	struct job *j = TAILQ_FIRST(&k->queue);
 
 	if (j && j->state == JOB_PREPARED)
+		job_failed(j, e);
+	while ((j = begun_elsewhere(k)))
 		job_failed(j, e);
 }
 

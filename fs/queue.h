@@ -69,7 +69,8 @@ void queue_pump(struct rank *k);
 void queue_pump_all(struct group *g);
 /* The rank will not come back: everything in its queue fails with e. */
 void queue_drop(struct rank *k, const struct err *e);
-/* The same for what was to be committed there, when its process has ended. */
+/* The same for what was to be committed there and for cells that other ranks have begun, when its
+ * process has ended. */
 void queue_lost(struct rank *k, const struct err *e);
 /* The same for what has not begun. */
 void queue_drop_queued(struct rank *k, const struct err *e);
@@ -79,6 +80,8 @@ void queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at);
 void queue_mark_end(struct rank *k, const struct spool_mark *at);
 /* The job that runs on this rank, NULL: none. */
 struct job *queue_running(struct rank *k);
+/* Does it do something? What is decoded and waits for others does not count. */
+bool queue_works(struct rank *k);
 const char *work_state(const struct work *w); /* queued running ok error … */
 
 #endif

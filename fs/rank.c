@@ -122,8 +122,6 @@ spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
 	if (kind == ENGINE_RANK)
 		gpustat_env(g, ((struct rank *)arg)->number, &env);
-	if (!g->set.autogc)
-		buf_addf(&env, "DDIP_AUTOGC=off%c", 0);
 	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1, (uint32_t)kind,
 	    g->zygote, text(g->run_dir), text(name), ((struct slice){env.p, env.n}), (uint32_t)0);
 	buf_free(&env);
@@ -141,7 +139,7 @@ rank_spawn(struct rank *k)
 	k->last = k->stderr_tail = NULL;
 	k->pid = 0;
 	k->cell = 0;
-	k->waits_input = false;
+	k->waits_input = k->doomed = false;
 	rank_set_table(k, (struct slice){"", 0});
 	k->slot = agent_slot(g->agent, k, NULL);
 	rank_set_state(k, R_SPAWNING);
@@ -199,6 +197,19 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	group_rank_ready(k);
 }
 
+static bool
+reachable(struct rank *k)
+{
+	return k->slot != NO_SLOT && k->g->agent && k->g->agent->conn;
+}
+
+void
+rank_set_autogc(struct rank *k)
+{
+	if (reachable(k))
+		agent_send(k->g->agent, Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.autogc);
+}
+
 void
 rank_join(struct rank *k)
 {
@@ -220,12 +231,8 @@ rank_join(struct rank *k)
 	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)local, g->generation,
 	    text(g->set.backend), ((struct slice){env.p, env.n}));
 	buf_free(&env);
-}
-
-static bool
-reachable(struct rank *k)
-{
-	return k->slot != NO_SLOT && k->g->agent && k->g->agent->conn;
+	if (!g->set.autogc)
+		rank_set_autogc(k);
 }
 
 void
@@ -234,6 +241,8 @@ rank_gone(struct rank *k, const struct err *why)
 	k->died_as = k->state;
 	k->state = R_DEAD;
 	k->slot = NO_SLOT;
+	/* before the next cell of any rank can begin */
+	k->g->rebuild |= k->g->state == G_READY;
 	queue_lost(k, why);
 }
 
@@ -247,8 +256,10 @@ rank_quit(struct rank *k)
 void
 rank_kill(struct rank *k)
 {
-	if (reachable(k))
-		agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
+	if (!reachable(k))
+		return;
+	k->doomed = true;
+	agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
 }
 
 void

@@ -15,6 +15,8 @@ void rank_join(struct rank *k);
 void rank_gone(struct rank *k, const struct err *why);
 /* Nquit, and SIGKILL. */
 void rank_quit(struct rank *k);
+/* Tells it the setting of that name. */
+void rank_set_autogc(struct rank *k);
 void rank_kill(struct rank *k);
 void rank_signal(struct rank *k, int signo);
 void rank_interrupt(struct rank *k, int cell);

@@ -48,104 +48,6 @@ struct worker {
 
 static const struct source nothing = {.kind = SOURCE_MEMORY, .fd = -1};
 
-/* ---- parts ---- */
-
-static bool
-take_word(struct slice *line, struct slice *word)
-{
-	const char *space = memchr(line->p, ' ', line->n);
-
-	if (!space)
-		return false;
-	*word = (struct slice){line->p, (size_t)(space - line->p)};
-	line->n -= word->n + 1;
-	line->p = space + 1;
-	return true;
-}
-
-/* Numbers with commas between; `-`: none. */
-static bool
-take_shape(struct portion *p, struct slice text)
-{
-	const char *s = text.p, *end = text.p + text.n;
-
-	p->dims = 0;
-	if (slice_eq(text, "-"))
-		return true;
-	while (p->dims < REDUCE_DIMS) {
-		char *next;
-
-		p->shape[p->dims++] = strtoull(s, &next, 10);
-		if (next == s || next > end)
-			return false;
-		if (next == end)
-			return true;
-		if (*next != ',')
-			return false;
-		s = next + 1;
-	}
-	return false;
-}
-
-/* Elements from this axis on. */
-static uint64_t
-elements(const struct portion *p, int axis)
-{
-	uint64_t n = 1;
-
-	for (; axis < p->dims; axis++)
-		n *= p->shape[axis];
-	return n;
-}
-
-int
-reduce_part(struct portion *p, int rank, const struct source *source, uint64_t size, struct err *e)
-{
-	const char *end = source->head_n ? memchr(source->head, '\n', source->head_n) : NULL;
-	struct slice line = {source->head, end ? (size_t)(end - source->head) : 0}, width, shape;
-
-	*p = (struct portion){.rank = rank, .source = *source};
-	if (!end || !take_word(&line, &p->kind) || !take_word(&line, &width) ||
-	    !take_word(&line, &shape) || !take_shape(p, shape))
-		return fail(e, EBADMSG, "rank %d does not say what its part is", rank);
-	p->itemsize = strtoul(width.p, NULL, 10);
-	p->dtype = line;
-	p->at = (uint64_t)(end + 1 - source->head);
-	p->size = size - p->at;
-	if (elements(p, 0) * p->itemsize != p->size)
-		return fail(e, EBADMSG, "rank %d's part is not as long as it says", rank);
-	return 0;
-}
-
-void
-reduce_raw(struct portion *p, int rank, const struct source *source, uint64_t size)
-{
-	*p = (struct portion){.rank = rank,
-	    .source = *source,
-	    .size = size,
-	    .kind = {"object", 6},
-	    .itemsize = 1,
-	    .dims = 1,
-	    .shape = {size},
-	    .dtype = {"bytes", 5}};
-}
-
-static int
-read_part(const struct portion *p, uint64_t offset, char *to, size_t n, struct err *e)
-{
-	size_t done = 0;
-
-	while (done < n) {
-		ssize_t k = copy_read(&p->source, p->at + offset + done, to + done, n - done);
-
-		if (k <= 0)
-			return fail(e, k == -ESRCH || k == 0 ? EHOSTDOWN : (int)-k,
-			    "rank %d's object went away while it was read", p->rank);
-		done += (size_t)k;
-	}
-	return 0;
-}
-
 static int
 write_result(const struct reduction *r, uint64_t offset, const char *p, size_t n, struct err *e)
 {
@@ -167,49 +69,6 @@ static int piece_bytes(struct reduction *r, uint64_t k, char *scratch, struct er
 
 /* ---- plans: do the parts go together, and what comes out ---- */
 
-static void
-add_shape(struct buf *b, const struct portion *p)
-{
-	if (p->dims == 0)
-		buf_addc(b, '-');
-	for (int i = 0; i < p->dims; i++)
-		buf_addf(b, "%s%llu", i ? "," : "", (unsigned long long)p->shape[i]);
-}
-
-static void
-describe(struct buf *b, const struct portion *p)
-{
-	buf_addf(b, "rank %d has %.*s %.*s", p->rank, (int)p->kind.n, p->kind.p, (int)p->dtype.n,
-	    p->dtype.p);
-	if (slice_eq(p->kind, "object"))
-		return;
-	buf_adds(b, " of shape ");
-	add_shape(b, p);
-}
-
-static bool
-is_object(const struct portion *p)
-{
-	return slice_eq(p->kind, "object");
-}
-
-static bool
-same_type(const struct portion *a, const struct portion *b)
-{
-	return is_object(a) == is_object(b) &&
-	    (is_object(a) || (a->dtype.n == b->dtype.n && memcmp(a->dtype.p, b->dtype.p, a->dtype.n) == 0));
-}
-
-static bool
-same_shape(const struct portion *a, const struct portion *b, int axis)
-{
-	bool same = a->dims == b->dims;
-
-	for (; same && axis < a->dims; axis++)
-		same = a->shape[axis] == b->shape[axis];
-	return same;
-}
-
 /* Types, and extents from this axis on. */
 static int
 check_alike(const struct reduction *r, int axis, struct err *e)
@@ -218,11 +77,11 @@ check_alike(const struct reduction *r, int axis, struct err *e)
 		const struct portion *a = &r->parts[0], *p = &r->parts[i];
 		struct buf b = {0};
 
-		if (same_type(a, p) && (is_object(a) || same_shape(a, p, axis)))
+		if (portion_same_type(a, p) && (portion_is_object(a) || portion_same_shape(a, p, axis)))
 			continue;
-		describe(&b, a);
+		portion_describe(&b, a);
 		buf_adds(&b, ", ");
-		describe(&b, p);
+		portion_describe(&b, p);
 		fail(e, EOPNOTSUPP, "%s: %s: %s wants %s", r->what, b.p, r->op->name,
 		    axis ? "one type, and shapes that differ in axis 0 at most"
 			 : "the same type and shape on all ranks");
@@ -239,7 +98,7 @@ set_line(struct reduction *r, const struct portion *shape, size_t itemsize, stru
 	struct buf b = {0};
 
 	buf_addf(&b, "%s %.*s %zu ", r->op->name, (int)p->kind.n, p->kind.p, itemsize);
-	add_shape(&b, shape);
+	portion_add_shape(&b, shape);
 	buf_addf(&b, " %.*s", (int)dtype.n, dtype.p);
 	r->line = buf_take(&b);
 }
@@ -274,9 +133,9 @@ plan_stack(struct reduction *r, struct err *e)
 
 	if (check_alike(r, 0, e) < 0)
 		return -e->no;
-	if (is_object(&p))
+	if (portion_is_object(&p))
 		return plan_objects(r);
-	if (p.dims == REDUCE_DIMS)
+	if (p.dims == PORTION_DIMS)
 		return fail(e, EOPNOTSUPP, "%s has too many axes for one more", r->what);
 	memmove(p.shape + 1, p.shape, (size_t)p.dims++ * sizeof(*p.shape));
 	p.shape[0] = (uint64_t)r->n;
@@ -291,7 +150,7 @@ plan_join(struct reduction *r, struct err *e)
 
 	if (check_alike(r, 1, e) < 0)
 		return -e->no;
-	if (is_object(&p))
+	if (portion_is_object(&p))
 		return plan_objects(r);
 	if (p.dims == 0)
 		return fail(e, EOPNOTSUPP, "%s has no axis that could be joined: read %s.gather",
@@ -311,7 +170,7 @@ plan_numbers(struct reduction *r, struct err *e)
 
 	if (check_alike(r, 0, e) < 0)
 		return -e->no;
-	if (is_object(p))
+	if (portion_is_object(p))
 		return plan_objects(r);
 	r->in = dtype_find(p->dtype);
 	if (!r->in || r->in->size * r->in->reals != p->itemsize)
@@ -325,7 +184,7 @@ plan_numbers(struct reduction *r, struct err *e)
 	else if (r->op == &reduce_sum && slice_eq(p->dtype, "bool"))
 		out = int64; /* how many are true */
 	r->out = dtype_find(out);
-	r->total = elements(p, 0) * r->in->reals;
+	r->total = portion_elements(p, 0) * r->in->reals;
 	r->pieces = (r->total + PIECE - 1) / PIECE;
 	set_line(r, p, r->out->size * r->out->reals, out);
 	return 0;
@@ -387,7 +246,7 @@ piece_numbers(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 	/* whole blocks are computed: nothing undefined in the last one */
 	memset(bytes + have, 0, blocks * DTYPE_BLOCK * r->in->size - have);
 	for (int i = 0; i < r->n; i++) {
-		if (read_part(&r->parts[i], first * r->in->size, bytes, have, e) < 0)
+		if (portion_read(&r->parts[i], first * r->in->size, bytes, have, e) < 0)
 			return -e->no;
 		fold_part(r, i == 0, acc, spare, bytes, n);
 	}
@@ -409,7 +268,7 @@ piece_bytes(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 		uint64_t from = MAX(at, begin), to = MIN(at + r->parts[i].size, end);
 
 		if (from < to &&
-		    (read_part(&r->parts[i], from - at, scratch, (size_t)(to - from), e) < 0 ||
+		    (portion_read(&r->parts[i], from - at, scratch, (size_t)(to - from), e) < 0 ||
 			write_result(r, from, scratch, (size_t)(to - from), e) < 0))
 			return -e->no;
 	}
@@ -423,10 +282,10 @@ piece_same(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 	size_t n = (size_t)MIN(r->total - begin, (uint64_t)PIECE_BYTES);
 	char *other = scratch + PIECE_BYTES;
 
-	if (read_part(&r->parts[0], begin, scratch, n, e) < 0)
+	if (portion_read(&r->parts[0], begin, scratch, n, e) < 0)
 		return -e->no;
 	for (int i = 1; i < r->n; i++) {
-		if (read_part(&r->parts[i], begin, other, n, e) < 0)
+		if (portion_read(&r->parts[i], begin, other, n, e) < 0)
 			return -e->no;
 		if (memcmp(scratch, other, n) != 0)
 			return fail(e, ENOTUNIQ, "%s: rank %d has another value than rank %d",

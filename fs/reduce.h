@@ -1,26 +1,12 @@
 /*
  * One object made of all ranks' parts: arithmetic by elements, joining, comparing, piece by piece on
- * the copy threads into a memfd. Knows neither ranks' processes nor Python: a part is a source.
+ * the copy threads into a memfd. Knows neither ranks' processes nor Python.
  */
 #ifndef REDUCE_H
 #define REDUCE_H
-#include "copy.h"
 #include "dtype.h"
 #include "loop.h"
-
-enum { REDUCE_DIMS = 64 };
-
-/* What a rank gave. The bytes, and the line that the slices point into, belong to the caller. */
-struct portion {
-	int rank;
-	struct source source;
-	uint64_t at, size; /* where its bytes begin in the source, and how many they are */
-	struct slice kind; /* tensor, array; object: bytes that are only joined */
-	size_t itemsize;
-	int dims;
-	uint64_t shape[REDUCE_DIMS];
-	struct slice dtype;
-};
+#include "portion.h"
 
 struct reduction;
 
@@ -36,13 +22,6 @@ struct reduce_op {
 
 extern const struct reduce_op reduce_mean, reduce_sum, reduce_min, reduce_max, reduce_gather,
     reduce_cat, reduce_same;
-
-/* Reads the line `KIND ITEMSIZE SHAPE DTYPE\n` that a source of so many bytes begins with.
- * -EBADMSG. */
-int reduce_part(
-    struct portion *p, int rank, const struct source *source, uint64_t size, struct err *e);
-/* The whole source as bytes of no further meaning. */
-void reduce_raw(struct portion *p, int rank, const struct source *source, uint64_t size);
 
 /* Called once, on the loop. */
 typedef void reduce_fn(void *arg, const struct err *e);

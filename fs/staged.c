@@ -293,7 +293,7 @@ backup_pulled(void *arg, const struct err *e)
 	struct portion all_of_it;
 
 	if (!why.no) {
-		reduce_raw(&all_of_it, 0, pull_source(b->pull), pull_size(b->pull));
+		portion_raw(&all_of_it, 0, pull_source(b->pull), pull_size(b->pull));
 		b->copy = reduce_new(&reduce_cat, b->name, &all_of_it, 1, &why);
 	}
 	if (b->copy)

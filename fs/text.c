@@ -2,6 +2,7 @@
 #include "text.h"
 #include "cell.h"
 #include "ctl.h"
+#include "settings.h"
 #include "daemon.h"
 #include "gpustat.h"
 #include "launch.h"
@@ -48,7 +49,7 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 int
 text_ctl(const struct place *at, struct buf *out, struct err *e)
 {
-	ctl_print(at->g, out);
+	settings_print(at->g, out);
 	return 0;
 }
 

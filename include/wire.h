@@ -80,6 +80,7 @@ enum {
 	X(Rreset,   45, "d",        "table") \
 	X(Trebuild, 46, "4",        "generation") /* a new process group, namespace kept */ \
 	X(Rrebuild, 47, "s",        "unhealed") /* lines: what could not be made whole, and what to write */ \
+	X(Nautogc,  48, "1",        "on") /* give memory back after each cell */ \
 	/* service thread: also while a cell runs */ \
 	X(Tget,     50, "sss",      "name view op") \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \

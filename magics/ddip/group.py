@@ -4,7 +4,6 @@ The class is the handle that `%dipper` gives; the magics use it as well.
 """
 
 import errno
-import glob
 import os
 import re
 import select
@@ -24,6 +23,11 @@ def named():
 def _pairs(text):
     """`key value` lines as a dictionary."""
     return dict(line.partition(" ")[::2] for line in text.splitlines())
+
+
+def _count_gpus(path):
+    with open(os.path.join(path, "gpus"), encoding="utf-8") as file:
+        return sum(1 for line in file if not line.startswith("#"))
 
 
 class Group:
@@ -76,11 +80,16 @@ class Group:
         return self.status().get("state") in _STARTED
 
     def gpu_count(self):
-        """How many GPUs the daemon's host has."""
+        """How many GPUs the daemon may use."""
+        if self.settings().get("gpus") == "all":
+            return _count_gpus(self.path)
+        # this group's own list is shorter; a new group's is that of all
+        probe = f"{self.path}-gpus-{os.getpid()}"
+        os.mkdir(probe)
         try:
-            return len(self.read("gpus").splitlines())
-        except FileNotFoundError:
-            return len(glob.glob("/dev/nvidia[0-9]*"))
+            return _count_gpus(probe)
+        finally:
+            os.rmdir(probe)
 
     def describe(self):
         """One line: the state, and what the ranks run on."""

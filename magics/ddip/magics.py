@@ -183,7 +183,7 @@ class DdipMagics(Magics):
         size = args.size
         if args.gpus:
             names = [name for word in args.gpus for name in word.split(",") if name]
-            names = ["all"] if "all" in names else list(dict.fromkeys(names))
+            names = ["all"] if "all" in names else names
             there = self.group.gpu_count()
             wanted = (there or 2) if names == ["all"] else len(names)
             size = size or wanted

@@ -44,7 +44,8 @@ if command -v rsync >/dev/null; then
 	is 'on all ranks' "$(cat "$G/rank1/vars/a.json")" '[0, 1, 2, 3, 4]'
 	ok rsync -a "$T/large.npy" "$V/large.npy"
 	is 'large' "$(value 'large.shape, float(large.sum())' 1)" '((1048576, 3), 3145728.0)'
-	ok rsync -a "$T/a.npy" "$G/rank1/vars/a.cat.npy" 2>/dev/null
+	fails rsync -a "$T/a.npy" "$G/rank1/vars/a.cat.npy"
+	like 'an OP is for all ranks' "$(tail -n 1 "$G/error")" "EINVAL .*no view 'cat.npy'"
 	ok rsync -a "$T/a.npy" "$V/a.cat.npy"
 	is 'split' "$(cat "$G"/rank?/vars/a.json | xargs -d '\n')" '[0, 1, 2] [3, 4]'
 	is 'nothing left' "$(ls -A "$V" | xargs)" 'a large'

@@ -1,4 +1,5 @@
-/* The fake agent: messages of the daemon, children, and what engines say. What a cell does is in words.c. */
+/* The fake agent: messages of the daemon, children, and what engines say. What a
+ * cell does is in words.c, the processes are in child.c. */
 #include "fake.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DELAY_MAX_MS = 4, WORDS_OF_STDERR = 200 };
+enum { DELAY_MAX_MS = 4 };
 
 struct engine_list engines = TAILQ_HEAD_INITIALIZER(engines);
 struct loop *loop;
@@ -45,8 +46,6 @@ text(const char *s)
 }
 
 /* ---- what engines say ---- */
-
-static void speak(void *arg);
 
 static void
 engine_free(struct engine *e)
@@ -135,9 +134,18 @@ engine_ran(struct engine *e, int outcome, const char *error, const char *traceba
 	char *table = engine_table(e);
 	struct spool_mark at = spool_writer_cut(&e->spool);
 
-	engine_say(e, Rrun, FLAG_MARK, e->tag, (uint32_t)outcome, text(outcome == OUT_OK ? e->value : ""),
-	    text(error), text(traceback), text(table), at.size[0], at.size[1], at.size[2], at.records);
+	engine_say(e, Rrun, FLAG_MARK, e->tag, (uint32_t)outcome,
+	    text(outcome == OUT_OK ? e->value : ""), text(error), text(traceback), text(table),
+	    at.size[0], at.size[1], at.size[2], at.records);
 	free(table);
+}
+
+void
+engine_gone(struct engine *e)
+{
+	e->gone = true;
+	if (!seed)
+		engine_free(e);
 }
 
 void
@@ -153,9 +161,9 @@ engine_variable(const struct engine *e, const char *name)
 {
 	struct variable *v;
 
-	TAILQ_FOREACH (v, &e->variables, link)
-		if (strcmp(v->name, name) == 0)
-			return v;
+	TAILQ_FOREACH(v, &e->variables, link)
+	if (strcmp(v->name, name) == 0)
+		return v;
 	return NULL;
 }
 
@@ -193,135 +201,9 @@ engine_table(const struct engine *e)
 	struct variable *v;
 	struct buf b = {0};
 
-	TAILQ_FOREACH (v, &e->variables, link)
-		buf_addf(&b, "%s\tstr\t-\t-\t%zu\tcpu\n", v->name, strlen(v->value));
+	TAILQ_FOREACH(v, &e->variables, link)
+	buf_addf(&b, "%s\tstr\t-\t-\t%zu\tcpu\n", v->name, strlen(v->value));
 	return buf_take(&b);
-}
-
-/* ---- children ---- */
-
-/* Writes text to a file and tells the errno: what a cell does that uses the mount. */
-static int
-use(char *path)
-{
-	char *what = strchr(path, ' ');
-	int fd, r = 0;
-
-	if (what)
-		*what++ = '\0';
-	fd = open(path, what ? O_WRONLY : O_RDONLY);
-	if (fd < 0)
-		return errno;
-	if (what && write(fd, what, strlen(what)) < 0)
-		r = errno;
-	if (!what && read(fd, (char[4096]){0}, 4096) < 0)
-		r = errno;
-	if (close(fd) < 0)
-		r = errno;
-	return r;
-}
-
-/* A rank's process: lives until it is told otherwise, or nobody is there to tell. */
-static _Noreturn void
-child_main(int in, int out)
-{
-	char line[4096];
-	FILE *f = fdopen(in, "r");
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	while (f && fgets(line, sizeof(line), f)) {
-		line[strcspn(line, "\n")] = '\0';
-		if (strncmp(line, "exit ", 5) == 0)
-			_exit(atoi(line + 5));
-		if (strncmp(line, "use ", 4) == 0) {
-			int no = use(line + 4);
-
-			dprintf(out, "%s\n", no ? strerrorname_np(no) : "0");
-		}
-	}
-	_exit(0);
-}
-
-void
-engine_order(struct engine *e, const char *line)
-{
-	(void)!write(e->orders, line, strlen(line));
-}
-
-static void
-on_answer(void *arg, uint32_t events)
-{
-	struct engine *e = arg;
-	char line[256];
-	ssize_t n = read(e->answers, line, sizeof(line) - 1);
-
-	if (n <= 0) {
-		loop_fd_del(e->watch);
-		e->watch = NULL;
-		return;
-	}
-	line[n] = '\0';
-	line[strcspn(line, "\n")] = '\0';
-	words_answer(e, line);
-}
-
-static void
-fork_child(struct engine *e)
-{
-	int to[2], from[2];
-
-	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 || (e->pid = fork()) < 0)
-		die("a rank: %s", strerrordesc_np(errno));
-	if (e->pid == 0) {
-		dup2(to[0], 0);
-		dup2(from[1], 1);
-		close_range(3, ~0u, 0);
-		child_main(0, 1);
-	}
-	close(to[0]);
-	close(from[1]);
-	e->orders = to[1];
-	e->answers = from[0];
-	e->watch = loop_fd(loop, e->answers, EPOLLIN, on_answer, e);
-}
-
-static void
-ended(struct engine *e, int status)
-{
-	struct spool_mark at = {0};
-	char words[WORDS_OF_STDERR];
-	ssize_t n = 0;
-
-	words_end(e);
-	e->dead = true;
-	if (e->spooled) {
-		uint64_t size = e->spool.at.size[SPOOL_STDERR], from = size - MIN(size, sizeof(words));
-
-		at = spool_writer_cut(&e->spool);
-		n = pread(e->spool.fd[SPOOL_STDERR], words, sizeof(words), (off_t)from);
-	}
-	engine_say(e, Nexit, 0, 0, (uint32_t)e->pid, (uint32_t)status,
-	    ((struct slice){words, (size_t)MAX(n, (ssize_t)0)}), at.size[0], at.size[1], at.size[2], at.records);
-	e->gone = true;
-	if (!seed)
-		engine_free(e);
-}
-
-static void
-on_child(void *arg, int signo)
-{
-	struct engine *e, *next;
-	int status;
-	pid_t pid;
-
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		for (e = TAILQ_FIRST(&engines); e; e = next) {
-			next = TAILQ_NEXT(e, link);
-			if (e->pid == pid && !e->dead)
-				ended(e, status);
-		}
 }
 
 /* ---- the daemon's messages for the agent ---- */
@@ -341,8 +223,8 @@ do_hello(struct msg *m)
 		refuse(m, EPROTO, "this engine is of another build: install both anew");
 		return;
 	}
-	conn_send(up, Rhello, 0, m->slot, m->tag, -1, (uint32_t)(wrong("version") ? 99 : WIRE_VERSION),
-	    (uint32_t)getpid(), text("fake"));
+	conn_send(up, Rhello, 0, m->slot, m->tag, -1,
+	    (uint32_t)(wrong("version") ? 99 : WIRE_VERSION), (uint32_t)getpid(), text("fake"));
 }
 
 static void
@@ -372,7 +254,8 @@ do_spawn(struct msg *m)
 		return;
 	}
 	e = xcalloc(1, sizeof(*e));
-	*e = (struct engine){.slot = m->slot, .kind = kind, .dir = slice_dup(dir), .name = slice_dup(name)};
+	*e = (struct engine){
+	    .slot = m->slot, .kind = kind, .dir = slice_dup(dir), .name = slice_dup(name)};
 	e->value = xstrdup("");
 	TAILQ_INIT(&e->variables);
 	TAILQ_INIT(&e->said);
@@ -388,12 +271,13 @@ do_spawn(struct msg *m)
 		e->spooled = true;
 	}
 	TAILQ_INSERT_TAIL(&engines, e, link);
-	fork_child(e);
+	child_fork(e);
 	engine_say(e, Rspawn, 0, m->tag, (uint32_t)e->pid, text("zygote"));
 	if (kind == ENGINE_RANK && wrong("unborn"))
-		engine_order(e, "exit 3\n");
+		child_order(e, "exit 3\n");
 	else
-		engine_say(e, Nborn, 0, 0, (uint32_t)e->pid, kind == ENGINE_STORE ? 29500u : 0u, text("fork_ms 1\n"));
+		engine_say(e, Nborn, 0, 0, (uint32_t)e->pid, kind == ENGINE_STORE ? 29500u : 0u,
+		    text("fork_ms 1\n"));
 }
 
 /* ---- for an engine ---- */
@@ -412,7 +296,7 @@ static void
 do_quit(struct engine *e, struct msg *m)
 {
 	if (!e->running)
-		engine_order(e, "exit 0\n");
+		child_order(e, "exit 0\n");
 }
 
 static void
@@ -533,7 +417,8 @@ do_get(struct engine *e, struct msg *m)
 		return;
 	}
 	s = xasprintf("%s\n", v->value);
-	engine_say(e, Rget, 0, m->tag, (uint32_t)GET_BYTES, ++handles, (uint64_t)0, (uint64_t)strlen(s), text(s));
+	engine_say(e, Rget, 0, m->tag, (uint32_t)GET_BYTES, ++handles, (uint64_t)0,
+	    (uint64_t)strlen(s), text(s));
 	free(s);
 }
 
@@ -610,9 +495,9 @@ find(unsigned slot)
 {
 	struct engine *e;
 
-	TAILQ_FOREACH (e, &engines, link)
-		if (e->slot == slot && !e->gone)
-			return e;
+	TAILQ_FOREACH(e, &engines, link)
+	if (e->slot == slot && !e->gone)
+		return e;
 	return NULL;
 }
 
@@ -658,7 +543,7 @@ main(int argc, char **argv)
 		die("want the daemon on descriptor 0: %s", strerrordesc_np(errno));
 	signal(SIGPIPE, SIG_IGN);
 	loop = loop_new();
-	loop_signal(loop, SIGCHLD, on_child, NULL);
+	loop_signal(loop, SIGCHLD, child_ended, NULL);
 	up = conn_new(loop, fd, fd, on_message, on_close, NULL);
 	loop_run(loop);
 	while ((e = TAILQ_FIRST(&engines))) {

@@ -1,12 +1,14 @@
 /*
- * An agent without Python, for tests of the daemon: it speaks the agent's side of the wire, each rank is a child
- * process that does nothing but live and die, and a cell is a few lines of words (words.c).
+ * An agent without Python, for tests of the daemon: it speaks the agent's side of the wire, each
+ * rank is a child process that does nothing but live and die, and a cell is a few lines of words
+ * (words.c).
  *
  *   fake-engine.c  the agent's messages, the children, the order of what engines say
  *   words.c        what a rank does with a cell
+ *   child.c        the processes that ranks are
  *
- * DDIP_FAKE names what is to go wrong, words separated by blanks; DDIP_FAKE_SEED=N delays what engines say by
- * random times from this seed, each engine's messages in order.
+ * DDIP_FAKE names what is to go wrong, words separated by blanks; DDIP_FAKE_SEED=N delays what
+ * engines say by random times from this seed, each engine's messages in order.
  */
 #ifndef FAKE_H
 #define FAKE_H
@@ -70,10 +72,16 @@ char *engine_table(const struct engine *e);
 void engine_set(struct engine *e, const char *name, const char *value);
 bool engine_unset(struct engine *e, const char *name);
 struct variable *engine_variable(const struct engine *e, const char *name);
-/* A line for the child: "exit N" or "use PATH TEXT". */
-void engine_order(struct engine *e, const char *line);
+/* Its Nexit is said: it is freed when all that it said is out. */
+void engine_gone(struct engine *e);
 /* A frame that is none: the daemon hangs up on who says such things. */
 void engine_nonsense(void);
+
+/* child.c */
+void child_fork(struct engine *e);
+void child_ended(void *arg, int signo); /* SIGCHLD */
+/* A line for the child: "exit N" or "use PATH TEXT". */
+void child_order(struct engine *e, const char *line);
 
 /* words.c */
 void words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source);

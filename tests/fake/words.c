@@ -4,11 +4,11 @@
  *   @K WORDS     on rank K only            value TEXT   the cell's result
  *   raise TEXT   syntax   exit N           print TEXT   err TEXT   flood N (bytes)
  *   sleep S      ends by Nintr             stuck        ends by Nabort only
- *   hard         ends by SIGKILL only      reduce       waits for all ranks of its group and generation
- *   input        waits for Nstdin          set NAME VALUE   del NAME
- *   die N        exit status N             signal N     dies by it
- *   use PATH TEXT   writes to a file (of the mount, say) in the rank's process; raises its errno
- *   agent N      the agent ends with status N            nonsense   it sends what is no frame
+ *   hard         ends by SIGKILL only      reduce       waits for all ranks of its group and
+ * generation input        waits for Nstdin          set NAME VALUE   del NAME die N        exit
+ * status N             signal N     dies by it use PATH TEXT   writes to a file (of the mount, say)
+ * in the rank's process; raises its errno agent N      the agent ends with status N nonsense   it
+ * sends what is no frame
  */
 #include "fake.h"
 #include <signal.h>
@@ -21,7 +21,8 @@ static void go_on(struct engine *e);
 static void
 over(struct engine *e, int outcome, const char *error)
 {
-	char *trace = xasprintf("Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n", e->cell, error);
+	char *trace = xasprintf(
+	    "Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n", e->cell, error);
 
 	loop_timer_del(e->timer);
 	e->timer = NULL;
@@ -89,10 +90,11 @@ static bool
 meets(const struct engine *a, const struct engine *b)
 {
 	return b->kind == ENGINE_RANK && !b->dead && strcmp(a->dir, b->dir) == 0 &&
-	    a->generation == b->generation && b->waits == WAIT_REDUCE;
+	       a->generation == b->generation && b->waits == WAIT_REDUCE;
 }
 
-/* The sum over the ranks, when all are there. A cell meets only its like: another number is a bug of the daemon. */
+/* The sum over the ranks, when all are there. A cell meets only its like: another number is a bug
+ * of the daemon. */
 static void
 word_reduce(struct engine *e, char *rest)
 {
@@ -101,8 +103,8 @@ word_reduce(struct engine *e, char *rest)
 	char sum[32];
 
 	e->waits = WAIT_REDUCE;
-	TAILQ_FOREACH (x, &engines, link)
-		there += meets(e, x);
+	TAILQ_FOREACH(x, &engines, link)
+	there += meets(e, x);
 	if (there < e->size)
 		return;
 	snprintf(sum, sizeof(sum), "%u", e->size * (e->size - 1) / 2);
@@ -177,7 +179,7 @@ word_die(struct engine *e, char *rest)
 	char *line = xasprintf("exit %s\n", rest);
 
 	e->waits = WAIT_KILL;
-	engine_order(e, line);
+	child_order(e, line);
 	free(line);
 }
 
@@ -194,7 +196,7 @@ word_use(struct engine *e, char *rest)
 	char *line = xasprintf("use %s\n", rest);
 
 	e->waits = WAIT_CHILD;
-	engine_order(e, line);
+	child_order(e, line);
 	free(line);
 }
 

@@ -83,16 +83,21 @@ while read -r what path error; do
 	is "$what $path" "$(errno "$what" "$G/$path" 1)" "$error"
 done <<'END'
 open vars/nothing ENOENT
-open vars/n.nothing EINVAL
-open vars/n.json.json EINVAL
+open vars/nothing.nothing ENOENT
+open vars/f.nothing EINVAL
+open vars/f.json.json EINVAL
+create vars/new.nothing EINVAL
 create vars/1abc EINVAL
 create vars/a-b EINVAL
 create vars/class EINVAL
 open vars/point.json EOPNOTSUPP
 open vars/s.npy EOPNOTSUPP
 open rank0/vars/s.same EINVAL
-create vars/n.same EINVAL
+create vars/f.same EOPNOTSUPP
+create vars/f.dir EOPNOTSUPP
 END
+is 'a wrong view' "$(errno open "$G/vars/f.nothing")" EINVAL
+like 'its text' "$(tail -n 1 "$G/error")" "EINVAL .*f.nothing: no view 'nothing'; there are json"
 
 # all ranks or none: a pickle that one rank alone cannot read
 cell 'class Odd:

@@ -158,7 +158,7 @@ part(struct buf *b, int rank, const char *line, const void *p, size_t n)
 	buf_addf(b, "%s\n", line);
 	buf_add(b, p, n);
 	s = memory(b->p, b->n);
-	CHECK(reduce_part(&out, rank, &s, b->n, NULL) == 0);
+	CHECK(portion_parse(&out, rank, &s, b->n, NULL) == 0);
 	return out;
 }
 
@@ -315,7 +315,7 @@ check_refusals(struct loop *l)
 		 "array 4 2,,2 int32\nabcd", NULL};
 	    *bad; bad++) {
 		s = memory(*bad, strlen(*bad));
-		CHECK(reduce_part(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);
+		CHECK(portion_parse(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);
 	}
 }
 
