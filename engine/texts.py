@@ -111,7 +111,7 @@ def _pixels(name, value):
     array = array[:, :, None] if array.ndim == 2 else array
     if array.shape[2] not in (1, 3, 4) or array.dtype.kind not in "fuib":
         raise unsupported(name, value, "png", want)
-    if array.dtype.kind == "b" or _is_unit(numpy, value, array):
+    if _is_unit(numpy, value, array):
         array = array * 255.0
     array = numpy.nan_to_num(array).clip(0, 255).round().astype(numpy.uint8)
     height, width, channels = array.shape
@@ -119,9 +119,9 @@ def _pixels(name, value):
 
 
 def _is_unit(numpy, value, array):
-    """True for brightness in 0..1: floating point that stays there."""
-    floating = "float" in str(getattr(value, "dtype", ""))
-    return floating and array.size > 0 and numpy.nanmax(array) <= 1.0
+    """True for brightness in 0..1: what is true or false, floating point that stays there."""
+    dtype = str(value.dtype)
+    return "bool" in dtype or ("float" in dtype and array.size > 0 and numpy.nanmax(array) <= 1)
 
 
 def _encode_png(rows, width, height, channels):

@@ -92,6 +92,12 @@ pull(struct group *g, struct live *l, struct source_rank *s)
 
 	if (!k || !s->placed || !spool_next(&k->spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
+	if (stream <= SPOOL_STDERR && offset < k->base[stream]) { /* dropped: a hole now */
+		size_t hole = (size_t)MIN(k->base[stream] - offset, (uint64_t)len);
+
+		offset += hole;
+		len -= hole;
+	}
 	n = pread(k->spool.fd[stream], piece, len, (off_t)offset);
 	if (n > 0)
 		l->take(l, s, stream, piece, (size_t)n);

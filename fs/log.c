@@ -14,8 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
-
 static int inotify_fd = -1;
 static struct {
 	int wd;
@@ -27,6 +25,60 @@ static int
 stream_of(const struct place *at, const struct row *row)
 {
 	return strstr(row->path, "stderr") ? SPOOL_STDERR : SPOOL_STDOUT;
+}
+
+/* ---- what is kept ---- */
+
+static uint64_t
+whole_size(const struct rank *k, int stream)
+{
+	uint64_t size = spool_reader_size(&k->spool, stream);
+
+	return size > k->base[stream] ? size - k->base[stream] : 0;
+}
+
+static void
+move_base(struct rank *k, int stream, uint64_t base)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	k->base[stream] = base;
+	/* the disk gets its room back; offsets stay */
+	if (base >= page && fallocate(k->spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+				(off_t)(base / page * page)) < 0)
+		debug("cell", "fallocate: %s", strerrordesc_np(errno));
+}
+
+/* Drops what is there beyond so many bytes. */
+static void
+trim(struct rank *k, int stream, uint64_t keep)
+{
+	uint64_t size = whole_size(k, stream);
+
+	if (size <= keep)
+		return;
+	group_event(k->g, "spool rank=%d stream=%s dropped=%llu", k->number, spool_names[stream],
+	    (unsigned long long)(size - keep));
+	move_base(k, stream, k->base[stream] + size - keep);
+}
+
+void
+log_trim(struct group *g)
+{
+	for (int i = 0; g->set.spool && i < g->size; i++)
+		for (int s = 0; s <= SPOOL_STDERR; s++)
+			trim(&g->ranks[i], s, (uint64_t)g->set.spool);
+}
+
+/* While a cell prints it may be half as much more: not each line is worth an event. */
+static void
+trim_growing(struct rank *k)
+{
+	uint64_t keep = (uint64_t)k->g->set.spool;
+
+	for (int s = 0; keep && s <= SPOOL_STDERR; s++)
+		if (whole_size(k, s) > keep + keep / 2)
+			trim(k, s, keep);
 }
 
 /* ---- waking ---- */
@@ -76,6 +128,7 @@ grew(struct group *g, const char *file)
 		return;
 	log_advance(&g->ranks[k]);
 	log_wake(g);
+	trim_growing(&g->ranks[k]);
 }
 
 static void
@@ -137,43 +190,6 @@ log_gone(struct group *g)
 }
 
 /* ---- rankK/stdout, rankK/stderr ---- */
-
-static uint64_t
-whole_size(const struct rank *k, int stream)
-{
-	uint64_t size = spool_reader_size(&k->spool, stream);
-
-	return size > k->base[stream] ? size - k->base[stream] : 0;
-}
-
-static void
-move_base(struct rank *k, int stream, uint64_t base)
-{
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-
-	k->base[stream] = base;
-	/* the disk gets its room back; offsets stay */
-	if (base >= page && fallocate(k->spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-				(off_t)(base / page * page)) < 0)
-		debug("cell", "fallocate: %s", strerrordesc_np(errno));
-}
-
-void
-log_trim(struct group *g)
-{
-	uint64_t keep = (uint64_t)g->set.spool;
-
-	for (int i = 0; keep && i < g->size; i++)
-		for (int s = 0; s <= SPOOL_STDERR; s++) {
-			uint64_t size = whole_size(&g->ranks[i], s);
-
-			if (size <= keep)
-				continue;
-			group_event(g, "spool rank=%d stream=%s dropped=%llu", i, spool_names[s],
-			    (unsigned long long)(size - keep));
-			move_base(&g->ranks[i], s, g->ranks[i].base[s] + size - keep);
-		}
-}
 
 static uint64_t
 stdout_size(const struct place *at)
@@ -257,7 +273,7 @@ const struct file_ops log_stderr_ops = {
 
 /* ---- cells/N/rankK/stdout, stderr ---- */
 
-/* The range of the spool that belongs to a cell on a rank. */
+/* The range of the spool that belongs to a cell on a rank, less what was dropped. */
 static bool
 cell_range(const struct place *at, int stream, uint64_t *from, uint64_t *to)
 {
@@ -268,6 +284,8 @@ cell_range(const struct place *at, int stream, uint64_t *from, uint64_t *to)
 		return false;
 	*from = j->begin.size[stream];
 	*to = j->ended ? j->end.size[stream] : spool_reader_size(&k->spool, stream);
+	*from = MAX(*from, k->base[stream]);
+	*to = MAX(*from, *to);
 	return true;
 }
 

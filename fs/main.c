@@ -28,6 +28,7 @@ enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
 struct daemon daemon_;
 static int ready_pipe = -1; /* to who started us in the background: a byte when the mount works */
+static int log_fd = -1;     /* of ddipfs.log */
 static const struct options *options;
 
 static void
@@ -51,24 +52,31 @@ on_end(void *arg, int signo)
 	loop_stop(daemon_.loop);
 }
 
-/* In the background nobody reads our stderr: it becomes the log. */
-static void
-to_background(void)
+/* Where notes go when nobody reads our stderr. */
+static int
+open_log(void)
 {
 	char *path = xasprintf("%s/ddipfs.log", daemon_.state_dir);
 	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (log < 0)
+		die("%s: %s", path, strerrordesc_np(errno));
+	free(path);
+	return log;
+}
+
+/* Lets go of the caller's input and output: it may wait for their end. */
+static void
+to_background(void)
+{
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	if (log < 0 || null < 0)
-		die("%s: %s", path, strerrordesc_np(errno));
-	if (ready_pipe >= 0) {
-		dup2(null, 0);
-		dup2(null, 1);
-		dup2(log, 2);
-	}
+	if (null < 0)
+		die("/dev/null: %s", strerrordesc_np(errno));
+	dup2(null, 0);
+	dup2(null, 1);
+	dup2(log_fd, 2);
 	close(null);
-	close(log);
-	free(path);
 }
 
 /* The kernel and we have met: the mount can be used. */
@@ -79,8 +87,8 @@ on_mounted(void)
 	struct group *g = TAILQ_FIRST(&groups);
 	struct agent *a;
 
-	to_background();
 	if (ready_pipe >= 0) {
+		to_background();
 		(void)!write(ready_pipe, "", 1);
 		close(ready_pipe);
 	}
@@ -169,7 +177,8 @@ serve(const struct options *o)
 	if (group_make("group", &e) < 0)
 		die("%s", e.text);
 	apply_settings(TAILQ_FIRST(&groups), o);
-	if (notify_start("/proc/self/exe", daemon_.mountpoint) < 0)
+	log_fd = open_log();
+	if (notify_start("/proc/self/exe", daemon_.mountpoint, ready_pipe < 0 ? 2 : log_fd) < 0)
 		die("cannot start the warden");
 	copy_start();
 	fuse_on_ready(on_mounted);
@@ -226,6 +235,7 @@ main(int argc, char **argv)
 	char cwd[PATH_MAX];
 
 	note_as("ddipfs");
+	close_range(3, ~0U, 0); /* locks and pipes of the caller: it may wait for their end */
 	if (argc == 3 && strcmp(argv[1], "--warden") == 0)
 		return warden_main(argv[2]);
 	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */

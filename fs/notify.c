@@ -33,7 +33,7 @@ static struct buf out;
 extern char **environ;
 
 int
-notify_start(const char *self, const char *mountpoint)
+notify_start(const char *self, const char *mountpoint, int log)
 {
 	char *argv[] = {xstrdup("ddipfs"), xstrdup("--warden"), xstrdup(mountpoint), NULL};
 	posix_spawn_file_actions_t files;
@@ -46,6 +46,8 @@ notify_start(const char *self, const char *mountpoint)
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, ends[0], 0);
+	posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, log, 2);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);

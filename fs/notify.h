@@ -8,8 +8,8 @@ struct group;
 
 enum notice_kind { NOTICE_MODIFY, NOTICE_CLOSE, NOTICE_CREATE, NOTICE_DELETE, NOTICE_KINDS };
 
-/* Starts the warden for a mount. 0 or -errno. */
-int notify_start(const char *self, const char *mountpoint);
+/* Starts the warden for a mount; its notes go to the descriptor log. 0 or -errno. */
+int notify_start(const char *self, const char *mountpoint, int log);
 /* Tells it which device the mount has, and whose agent is to end with us. */
 void notify_mounted(unsigned major, unsigned minor);
 void notify_agent(pid_t pid);

@@ -192,16 +192,30 @@ queue_works(struct rank *k)
 	return j && j->state != JOB_PREPARED;
 }
 
+/*
+ * May it begin now? Collectives of two cells must not meet: a cell of several ranks begins where the
+ * one before it has ended everywhere. And the process group is made anew between cells: not before
+ * one that other ranks are in already, who would wait for this rank while it waits for them.
+ */
+static bool
+may_begin(struct rank *k, const struct work *w)
+{
+	struct group *g = k->g;
+
+	if (g->state != G_READY || k->state != R_READY || k->doomed || g->rebuilding)
+		return false;
+	if (k->behind && w->kind == WORK_RUN && w->n > 1)
+		return false;
+	return !g->rebuild || w->begun || group_rebuild(g);
+}
+
 void
 queue_pump(struct rank *k)
 {
 	struct group *g = k->g;
 	struct job *j = TAILQ_FIRST(&k->queue);
 
-	if (!j || j->state != JOB_QUEUED || g->state != G_READY || k->state != R_READY ||
-	    k->doomed || g->rebuilding)
-		return;
-	if (g->rebuild && !group_rebuild(g))
+	if (!j || j->state != JOB_QUEUED || !may_begin(k, j->w))
 		return;
 	begin(j->w);
 	j->state = JOB_SENT;
@@ -254,6 +268,9 @@ finish(struct work *w)
 	loop_timer_del(w->ladder);
 	loop_timer_del(w->deadline);
 	loop_timer_del(w->stall_timer);
+	for (int i = 0; i < w->n; i++)
+		if (w->jobs[i].k->behind == w)
+			w->jobs[i].k->behind = NULL;
 	w->ladder = w->deadline = w->stall_timer = NULL;
 	work_close_fds(w);
 	ladder_outcome(w);
@@ -293,6 +310,8 @@ job_over(struct job *j)
 		finish(w);
 		return;
 	}
+	if (w->kind == WORK_RUN)
+		k->behind = w;
 	if (j->err.no)
 		ladder_failed(j);
 	queue_pump(k);

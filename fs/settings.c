@@ -4,6 +4,7 @@
 #include "daemon.h"
 #include "cell.h"
 #include "gpustat.h"
+#include "log.h"
 #include "rank.h"
 #include "words.h"
 #include <ctype.h>
@@ -308,7 +309,11 @@ print_history(const struct settings *s, struct buf *out)
 static int
 do_spool(struct set_ctx *c)
 {
-	return words_number(c->word[0], c->word[1], 0, 1LL << 60, &c->g->set.spool, c->e);
+	int r = words_number(c->word[0], c->word[1], 0, 1LL << 60, &c->g->set.spool, c->e);
+
+	if (r == 0)
+		log_trim(c->g);
+	return r;
 }
 
 static void

@@ -35,7 +35,8 @@ submit() {
 	local file=$1 message
 	show "exec 3<>$file; dd oflag=nonblock conv=fsync,notrunc >&3 <<<SOURCE; read number <&3"
 	if ! { exec 3<>"$file"; } 2>/dev/null; then
-		explain "$(cat "$file" 2>&1 >/dev/null)"
+		message=$({ : 3<>"$file"; } 2>&1)
+		explain "$file: ${message##*: }"
 		return
 	fi
 	if ! message=$(

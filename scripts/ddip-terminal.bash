@@ -124,9 +124,14 @@ complete_line() {
 
 # One piece of Python from the terminal into $source. False: the end of input, or Ctrl-C.
 read_source() {
-	local line prompt="$group> "
+	local line status prompt="$group> "
 	source=
-	while IFS= read -e -r -p "$prompt" line; do
+	while :; do
+		LC_ALL=$locale # readline must know the characters of the terminal
+		IFS= read -e -r -p "$prompt" line
+		status=$?
+		LC_ALL=C
+		[ $status -eq 0 ] || return $status
 		[ -z "$line" ] || history -s "$line"
 		source+=$line$'\n'
 		wants_more <<<"${source%$'\n'}" || return 0
@@ -141,9 +146,6 @@ verb_shell() {
 	results=1
 	cell_options "$@"
 	[ ${#rest[@]} -eq 0 ] && [ -z "$quiet$detach" ] || usage
-	# readline must know the characters of the terminal; names of Python are bytes everywhere else
-	export LC_ALL=$locale
-	[ -n "$LC_ALL" ] || unset LC_ALL
 	HISTFILE=${DDIP_HISTORY:-$HOME/.ddip_history}
 	HISTSIZE=5000
 	history -r "$HISTFILE" 2>/dev/null

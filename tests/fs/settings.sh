@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Settings as they work: history, spool, idle, timeout, autogc; free; clones of settings.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+set_() {
+	echo "$*" >"$G/ctl"
+}
+
+# history: the last ended cells stay, numbers go on
+for i in 1 2 3 4 5; do cell "x = $i"; done
+is 'all' "$(ls "$G/cells" | xargs)" '1 2 3 4 5 last'
+set_ history 2
+is 'history 2' "$(ls "$G/cells" | xargs)" '4 5 last'
+cell 'x = 6'
+is 'the next' "$(ls "$G/cells" | xargs)" '5 6 last'
+is 'an old one' "$(errno open "$G/cells/1/status")" ENOENT
+exec 5<"$G/cells/5/source"
+cell 'x = 7'
+is 'an open one' "$(cat <&5)" 'x = 5'
+exec 5<&-
+set_ history 200
+
+# spool: so much of each stream is kept; what was dropped is told
+: >"$G/rank0/stdout"
+exec 5<"$G/events"
+set_ spool 100000
+cell 'for i in range(20000): print(f"line {i:05}")' "$G/rank0/cell"
+n=$(readlink "$G/cells/last")
+like 'it is told' "$(await 5 ' spool ')" 'spool rank=0 stream=stdout dropped=[0-9]+'
+is 'the size' "$(stat -c %s "$G/rank0/stdout")" 100000
+is 'the last ones' "$(tail -n 1 "$G/rank0/stdout")" 'line 19999'
+is 'as much to read' "$(cat "$G/rank0/stdout" | wc -c)" 100000
+is 'the cell has it too' "$(cat "$G/cells/$n/rank0/stdout" | md5sum)" "$(cat "$G/rank0/stdout" | md5sum)"
+is 'its size' "$(stat -c %s "$G/cells/$n/rank0/stdout")" 100000
+is 'no byte of nothing in its stream' "$(grep -c '\\u0000' "$G/cells/$n/stream")" 0
+spool=$(key "$G/status" spool)
+[ "$(stat -c '%b * %B' "$spool/rank0.stdout" | bc)" -lt 200000 ] || bad "the disk keeps $(stat -c '%b * %B' "$spool/rank0.stdout")"
+cell 'import os
+for i in range(20000): print(f"line {i:05}")
+while not os.path.exists("'"$T"'/end"): pass' "$G/rank1/cell" &
+until [[ $(await 5 ' spool ') =~ rank=1 ]]; do :; done
+is 'while it runs too' "$(($(stat -c %s "$G/rank1/stdout") <= 150000))" 1
+touch "$T/end"
+wait $!
+set_ spool 1000
+is 'at once' "$(stat -c %s "$G/rank0/stdout")" 1000
+set_ spool 0
+cell 'print("x" * 5000)' "$G/rank0/cell"
+is 'all again' "$(stat -c %s "$G/rank0/stdout")" 6001
+exec 5<&-
+
+# timeout: the cell ends, the rank stays
+set_ timeout 0.3
+is 'too long' "$(errno write "$G/cell" 'while True: pass')" ETIMEDOUT
+like 'the text' "$(tail -n 1 "$G/error")" 'ETIMEDOUT.*0.3'
+like 'its state' "$(cat "$G/cells/last/status")" 'ETIMEDOUT'
+is 'a short one' "$(errno write "$G/cell" 'y = 1')" 0
+set_ timeout off
+is 'none any more' "$(errno write "$G/cell" 'import time; time.sleep(0.5)')" 0
+
+# free: what came free is told
+cell 'a = []; a.append(a); del a; import gc; gc.disable()
+b = []; b.append(b); del b'
+exec 5<"$G/events"
+set_ free
+like 'free' "$(await 5 freed)" 'freed rank=[01] .*objects'
+exec 5<&-
+
+# autogc: settable at any time
+is 'on by default' "$(grep autogc "$G/ctl")" 'autogc on'
+is 'off' "$(errno write "$G/ctl" $'autogc off\n')" 0
+is 'it shows' "$(grep autogc "$G/ctl")" 'autogc off'
+leak='import gc, weakref; gc.disable()
+class C: pass
+c = C(); c.me = c; r = weakref.ref(c); del c
+1 / 0'
+fails cell "$leak"
+is 'nothing was collected' "$(value 'r() is None')" False
+set_ autogc on
+fails cell "$leak"
+is 'after a failed cell' "$(value 'r() is None')" True
+
+# idle: an unused group is stopped, a cell starts it again
+exec 5<"$G/events"
+set_ idle 0.2
+like 'it stops' "$(await 5 'state.*stopp|stopped')" .
+until [ "$(key "$G/status" state)" = stopped ]; do :; done
+is 'no engine' "$(rank_pids)" ''
+set_ idle off
+exec 5<&-
+set_ start
+is 'not idle while a cell runs' "$(set_ idle 0.1; errno write "$G/cell" 'import time; time.sleep(0.4)')" 0
+set_ idle off stop 2>/dev/null
+set_ idle off
+
+# clones
+printf 'stop\nsize 3\ngrace 1.5\nenv A=b\ntimeout 9\nautogc off\nspool 12345\n' >"$G/ctl" || bad 'settings'
+mkdir "$M/b" || bad mkdir
+cat "$G/ctl" >"$M/b/ctl" || bad 'clone'
+is 'the same' "$(cat "$M/b/ctl")" "$(cat "$G/ctl")"
+is 'its ranks' "$(cell 'import os; v = os.environ["A"], world_size' "$M/b/cell" && cat "$M/b/vars/v")" "('b', 3)"
