@@ -63,8 +63,11 @@ SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOUR
 
 # ---- build ----------------------------------------------------------------------------------
 
-TOOL     := ddip ddip-demo ddip-stream.awk ddip-verbs
-PROGRAMS := $(BUILD)/ddipfs $(BUILD)/ddip-engine $(BUILD)/ddip_engine.so $(addprefix $(BUILD)/,$(TOOL))
+# The shell tool: the program, and its parts, which lie beside it here and in lib/ddipfs installed.
+TOOL_LIB := ddip-demo ddip-cells.bash ddip-terminal.bash ddip-stream.awk ddip-verbs
+TOOL     := ddip $(TOOL_LIB)
+PROGRAMS := $(BUILD)/ddipfs $(BUILD)/ddip-engine $(BUILD)/ddip_engine.so \
+	$(addprefix $(BUILD)/,$(TOOL) examples)
 
 .PHONY: all
 all: $(PROGRAMS)
@@ -85,6 +88,10 @@ $(addprefix $(BUILD)/,$(TOOL)): $(BUILD)/%: scripts/%
 	$(call say,COPY,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)cp -p $< $@
+
+$(BUILD)/examples:
+	$(Q)mkdir -p $(@D)
+	$(Q)ln -s $(CURDIR)/scripts/examples $@
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += $(FUSE_CFLAGS)
 $(BUILD)/obj/%.o: %.c Makefile

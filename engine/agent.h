@@ -22,6 +22,7 @@ struct zygote {
 	pid_t pid;
 	uint32_t tag; /* of the Tfork that made it, 0: it was executed */
 	bool ready, successor, spare;
+	bool taken;	       /* a spare that becomes an engine now */
 	bool retired;	       /* told to quit, waited for */
 	char *paths;	       /* what ages it, each ended by NUL, then an empty one */
 	struct timespec *ages; /* their mtimes when it was started */

@@ -177,7 +177,7 @@ fork_by(struct zygote *z, struct engine *e)
 	buf_free(&env);
 	e->state = ENGINE_FORKS;
 	e->zygote = z;
-	z->ready = !z->spare; /* it is taken */
+	z->taken = z->spare;
 	warm_busy(e->warm);
 }
 
@@ -278,14 +278,22 @@ spawn_refused(struct zygote *z, struct msg *m)
 void
 spawn_orphaned(struct zygote *z)
 {
-	struct engine *e, *next;
+	struct engine *e;
 	struct err err;
 
 	fail(&err, EHOSTDOWN, "the zygote died while it forked a rank");
-	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
-		next = TAILQ_NEXT(e, link);
-		if (e->state == ENGINE_FORKS && e->zygote == z)
+	for (e = TAILQ_FIRST(&agent.engines); e;) {
+		if (e->state != ENGINE_FORKS || e->zygote != z) {
+			e = TAILQ_NEXT(e, link);
+			continue;
+		}
+		e->zygote = NULL;
+		e->state = ENGINE_WAITS;
+		if (z->spare && e->warm)
+			start(e); /* there are others that can do it */
+		else
 			refuse(e, &err);
+		e = TAILQ_FIRST(&agent.engines); /* others may have gone with it */
 	}
 }
 

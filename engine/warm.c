@@ -99,7 +99,7 @@ find_spare(struct warm *w, bool ready)
 
 	TAILQ_FOREACH(z, &agent.zygotes, link)
 	{
-		if (z->warm == w && z->spare && !z->retired && (z->ready || !ready))
+		if (z->warm == w && z->spare && !z->retired && !z->taken && (z->ready || !ready))
 			return z;
 	}
 	return NULL;

@@ -252,13 +252,13 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *bor
 	hooks->before();
 	pid = fork();
 	if (pid == 0) {
+		signal(SIGCHLD, SIG_DFL); /* one that ends at once is the agent's to wait for */
 		pid = fork();
 		if (pid != 0) { /* the process between: by its end the agent is the parent */
 			announce(m->tag, pid);
 			_exit(0);
 		}
 		setsid();
-		signal(SIGCHLD, SIG_DFL);
 		hooks->child();
 		over = become(kind, m, born->name);
 	} else {

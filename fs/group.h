@@ -44,7 +44,6 @@ struct rank {
 	char *stderr_tail;            /* the last of stderr of that process */
 	bool waits_input;
 	bool doomed; /* SIGKILL is on its way: nothing more is sent there */
-	struct work *behind; /* a cell of several ranks that has ended here and not yet everywhere */
 	TAILQ_HEAD(, job) queue;      /* first: running if it was sent */
 	int cell;                     /* number of the cell that runs, 0: none */
 };

@@ -14,8 +14,7 @@ climb_later(void *arg)
 	struct work *w = arg;
 
 	w->ladder = NULL;
-	if (!work_drop_queued(w, "another rank failed before this one began"))
-		ladder_climb(w);
+	ladder_climb(w);
 }
 
 static void
@@ -77,8 +76,7 @@ time_is_up(void *arg)
 	w->deadline = NULL;
 	w->timed_out = true;
 	group_event(w->g, "cell %d timeout", w->cell->number);
-	if (!work_drop_queued(w, "the cell's time was up before this rank began it"))
-		ladder_climb(w);
+	ladder_climb(w);
 }
 
 void
@@ -105,5 +103,5 @@ ladder_outcome(struct work *w)
 	if (w->kind != WORK_RUN || w->dropped)
 		return;
 	if (w->rung || (w->err.no && uneven(w)))
-		w->g->rebuild = w->g->size > 1;
+		w->g->rebuild |= w->g->size > 1;
 }

@@ -1,6 +1,7 @@
 /* The command line: what is for us, what is for FUSE; the mount point. */
 #include "options.h"
 #include "settings.h"
+#include "text.h"
 #include "wire.h"
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +26,7 @@ static const char usage[] =
     "  -o OPTION       FUSE's own: allow_other, ro, fsname=…\n"
     "  -h, --help      this text\n"
     "  -V, --version   version\n"
+    "  --readme        what is in a mount: files, views, OPs, verbs of ctl\n"
     "\n"
     "Then: echo 'print(\"hello from\", rank)' > MOUNTPOINT/group/cell; cat MOUNTPOINT/group/rank1/stdout\n"
     "Unmount: umount MOUNTPOINT, fusermount3 -u MOUNTPOINT, or ddip umount. See ddipfs(1), ddipfs(4).\n";
@@ -151,7 +153,8 @@ void
 options_parse(struct options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {
-	    {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
+	    {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'},
+	    {"readme", no_argument, NULL, 'R'}, {0}};
 	struct buf fuse = {0};
 	int c;
 
@@ -172,6 +175,10 @@ options_parse(struct options *o, int argc, char **argv)
 			exit(0);
 		case 'V':
 			printf("ddipfs %s wire %d\n", DDIP_VERSION, WIRE_VERSION);
+			exit(0);
+		case 'R':
+			text_readme(NULL, &fuse, NULL);
+			fwrite(fuse.p, 1, fuse.n, stdout);
 			exit(0);
 		default:
 			misused("no such option: ", argv[optind - 1]);

@@ -192,36 +192,51 @@ queue_works(struct rank *k)
 	return j && j->state != JOB_PREPARED;
 }
 
-/*
- * May it begin now? Collectives of two cells must not meet: a cell of several ranks begins where the
- * one before it has ended everywhere. And the process group is made anew between cells: not before
- * one that other ranks are in already, who would wait for this rank while it waits for them.
- */
+/* Is this job the next of its rank, and the rank free? */
 static bool
-may_begin(struct rank *k, const struct work *w)
+is_next(const struct job *j)
 {
-	struct group *g = k->g;
+	const struct rank *k = j->k;
 
-	if (g->state != G_READY || k->state != R_READY || k->doomed || g->rebuilding)
-		return false;
-	if (k->behind && w->kind == WORK_RUN && w->n > 1)
-		return false;
-	return !g->rebuild || w->begun || group_rebuild(g);
+	return TAILQ_FIRST(&k->queue) == j && j->state == JOB_QUEUED && k->state == R_READY &&
+	    !k->doomed;
 }
 
+static void
+send(struct job *j)
+{
+	struct agent *a = j->w->g->agent;
+
+	j->state = JOB_SENT;
+	j->t0 = now_wall();
+	j->tag = agent_tag(a, j->k->slot, on_answer, j);
+	senders[j->w->kind](j, a);
+}
+
+/*
+ * A cell begins on all its ranks at once: so its collectives never meet those of another one, and no
+ * rank is in it that waits for one who can't come. Other works begin rank by rank.
+ */
 void
 queue_pump(struct rank *k)
 {
 	struct group *g = k->g;
 	struct job *j = TAILQ_FIRST(&k->queue);
+	struct work *w;
 
-	if (!j || j->state != JOB_QUEUED || !may_begin(k, j->w))
+	if (!j || !is_next(j) || g->state != G_READY || g->rebuilding)
 		return;
-	begin(j->w);
-	j->state = JOB_SENT;
-	j->t0 = now_wall();
-	j->tag = agent_tag(g->agent, k->slot, on_answer, j);
-	senders[j->w->kind](j, g->agent);
+	w = j->w;
+	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
+		if (!is_next(&w->jobs[i]))
+			return;
+	if (g->rebuild && !group_rebuild(g))
+		return;
+	begin(w);
+	if (w->kind != WORK_RUN)
+		send(j);
+	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
+		send(&w->jobs[i]);
 	group_changed(g);
 }
 
@@ -268,9 +283,6 @@ finish(struct work *w)
 	loop_timer_del(w->ladder);
 	loop_timer_del(w->deadline);
 	loop_timer_del(w->stall_timer);
-	for (int i = 0; i < w->n; i++)
-		if (w->jobs[i].k->behind == w)
-			w->jobs[i].k->behind = NULL;
 	w->ladder = w->deadline = w->stall_timer = NULL;
 	work_close_fds(w);
 	ladder_outcome(w);
@@ -310,8 +322,6 @@ job_over(struct job *j)
 		finish(w);
 		return;
 	}
-	if (w->kind == WORK_RUN)
-		k->behind = w;
 	if (j->err.no)
 		ladder_failed(j);
 	queue_pump(k);
@@ -454,11 +464,11 @@ work_cancel(struct work *w, int error, const char *why)
 }
 
 bool
-work_drop_queued(struct work *w, const char *why)
+work_drop_queued(struct work *w, int error, const char *why)
 {
 	struct err e = {0};
 
-	fail(&e, ECANCELED, "%s", why);
+	fail(&e, error, "%s", why);
 	for (int i = 0; i < w->n && w->left > 0; i++) {
 		struct job *j = &w->jobs[i];
 		bool last = w->left == 1;
@@ -484,26 +494,12 @@ queue_drop(struct rank *k, const struct err *e)
 	}
 }
 
-/* A cell that others have begun without it would wait for this rank's part, and the rank for them. */
-static struct job *
-begun_elsewhere(struct rank *k)
-{
-	struct job *j;
-
-	TAILQ_FOREACH (j, &k->queue, link)
-		if (j->state == JOB_QUEUED && j->w->kind == WORK_RUN && j->w->begun)
-			return j;
-	return NULL;
-}
-
 void
 queue_lost(struct rank *k, const struct err *e)
 {
 	struct job *j = TAILQ_FIRST(&k->queue);
 
 	if (j && j->state == JOB_PREPARED)
-		job_failed(j, e);
-	while ((j = begun_elsewhere(k)))
 		job_failed(j, e);
 }
 
@@ -551,6 +547,6 @@ work_interrupt(struct work *w)
 	w->interrupted = true;
 	if (work_cancel(w, EINTR, "interrupted while it was queued"))
 		return;
-	if (!work_drop_queued(w, "the cell was interrupted before this rank began it"))
+	if (!work_drop_queued(w, EINTR, "the cell was interrupted before this rank began it"))
 		ladder_climb(w);
 }

@@ -61,7 +61,7 @@ void work_interrupt(struct work *w);
 /* Drops it if nothing of it runs. */
 bool work_cancel(struct work *w, int error, const char *why);
 /* Drops it where it has not begun. True: that was its end, and it may be freed by now. */
-bool work_drop_queued(struct work *w, const char *why);
+bool work_drop_queued(struct work *w, int error, const char *why);
 void work_close_fds(struct work *w);
 void work_free(struct work *w);
 /* Sends what can be sent to this rank, to all of the group. */
@@ -69,8 +69,7 @@ void queue_pump(struct rank *k);
 void queue_pump_all(struct group *g);
 /* The rank will not come back: everything in its queue fails with e. */
 void queue_drop(struct rank *k, const struct err *e);
-/* The same for what was to be committed there and for cells that other ranks have begun, when its
- * process has ended. */
+/* The same for what was to be committed there, when its process has ended. */
 void queue_lost(struct rank *k, const struct err *e);
 /* The same for what has not begun. */
 void queue_drop_queued(struct rank *k, const struct err *e);

@@ -30,7 +30,7 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 
 		if (!row->reading && !row->writing)
 			continue;
-		buf_addf(out, "%-30s %04o  %s%s%s%s\n", row->path, row->mode & 07777,
+		buf_addf(out, "%-30s %04o  %s%s%s%s\n", *row->path ? row->path : ".", row->mode & 07777,
 		    row->reading ? row->reading : "", row->reading && row->writing ? "; " : "",
 		    row->writing ? "written: " : "", row->writing ? row->writing : "");
 	}

@@ -1,6 +1,6 @@
 # Part of ddip: what runs Python. Submitting a cell, following what it prints, how it ended.
 # The verbs: run, exec, wait, interrupt. Sourced by ddip, which has the group in G.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2153,SC2086
 
 # The first column is what `status` of a cell says; the second what ddip's exit status is then.
 outcome_status() {
@@ -170,7 +170,9 @@ verb_run() {
 	[ ${#rest[@]} -ge 1 ] || usage
 	file=${rest[0]}
 	if [ "$file" != - ]; then
-		[ -r "$file" ] && [ ! -d "$file" ] || die $NOTHING "$file: no such file, or not readable"
+		if [ ! -r "$file" ] || [ -d "$file" ]; then
+			die $NOTHING "$file: no such file, or not readable"
+		fi
 		file=$(realpath "$file")
 	fi
 	if [ "$file" != - ] || [ ${#rest[@]} -gt 1 ]; then

@@ -1,6 +1,6 @@
 # Part of ddip: the verbs that talk with somebody at a terminal: shell and attach. Sourced by ddip,
 # which has the group in G and the verbs that run cells.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034,SC2086
 
 # What a rank prints, and lines for its input() and debugger. Ctrl-C interrupts the rank; Ctrl-D, or
 # the rank's end, ends this.
@@ -145,7 +145,9 @@ verb_shell() {
 	need_group
 	results=1
 	cell_options "$@"
-	[ ${#rest[@]} -eq 0 ] && [ -z "$quiet$detach" ] || usage
+	if [ ${#rest[@]} -gt 0 ] || [ "$quiet$detach" ]; then
+		usage
+	fi
 	HISTFILE=${DDIP_HISTORY:-$HOME/.ddip_history}
 	HISTSIZE=5000
 	history -r "$HISTFILE" 2>/dev/null

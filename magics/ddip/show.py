@@ -128,6 +128,7 @@ class LabelledView(View):
         self._since = None  # when the oldest of them came
         self._slot = Slot(sink)
         self._displays = {}  # rank -> _Displays
+        self._results = {}  # rank -> its result, shown at the end in the order of the ranks
         self._known = set()  # display ids that have their label
 
     def _on_stream(self, rank, message):
@@ -166,7 +167,13 @@ class LabelledView(View):
         for (rank, name), line in sorted(self._open.items()):
             self.text(rank, name, f"[{rank}] {line}\n")
         self._open.clear()
+        for rank, message in sorted(self._results.items()):
+            super()._on_result(rank, message)
+        self._results.clear()
         super().end()
+
+    def _on_result(self, rank, message):
+        self._results[rank] = message
 
     def _on_display(self, rank, message):
         shown = message.get("transient", {}).get("display_id")

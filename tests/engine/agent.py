@@ -124,8 +124,9 @@ def check_interrupt(a):
 def check_services(a):
     tag = a.ask("Trun", 0, 70, 1, "import numpy as np; big = np.arange(1 << 20); 'here'", mark=True)
     a.finish(0, tag)
-    tag = a.ask("Trun", 0, 71, 1, "import ctypes; ctypes.PyDLL(None).sleep(1)", mark=True)
-    a.wait("Nmark")
+    held = "import ctypes; print('held', flush=True); ctypes.PyDLL(None).sleep(1)"
+    tag = a.ask("Trun", 0, 71, 1, held, mark=True)
+    until(lambda: a.spool(0, "stdout").endswith(b"held\n"), what="the cell")
     r = a.call("Tstack", 0)  # the GIL is held in C
     assert b"<cell 71>" in r.text or b"cell" in r.text, r.text
     a.wait(lambda m: m.tag == tag and m.name == "Rrun")

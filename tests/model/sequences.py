@@ -181,7 +181,7 @@ class Sequence:
         self.sure = True  # nothing is under way: the state is `want`
         self.may_fail = False  # a start may have failed
         self.cells = []
-        self.pids, self.kept, self.before = {}, {}, set()
+        self.kept, self.before, self.killed = {}, set(), set()
         self.generation = 0
 
     def verb(self, line, wait=False):
@@ -294,8 +294,10 @@ class Sequence:
         pids = self.ranks()
         if pids:
             self.log.append("SIGKILL to a rank")
+            pid = self.rng.choice(list(pids.values()))
+            self.killed.add(pid)
             try:
-                os.kill(self.rng.choice(list(pids.values())), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 self.log[-1] += ": it has ended"
 
@@ -404,6 +406,7 @@ class Sequence:
     def settle(self):
         self.log.append("settle")
         self.end_cells()
+        self.wait_until("news of who was killed", lambda: not self.killed & set(self.ranks().values()))
         allowed = {self.want}
         if self.may_fail:
             allowed |= {"stopped", "idle"}
