@@ -93,7 +93,7 @@ $(BUILD)/examples:
 	$(Q)mkdir -p $(@D)
 	$(Q)ln -s $(CURDIR)/scripts/examples $@
 
-$(BUILD)/obj/fs/%.o: CPPFLAGS += $(FUSE_CFLAGS)
+$(BUILD)/obj/fs/%.o: CPPFLAGS += -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/%.o: %.c Makefile
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)

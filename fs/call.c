@@ -1,10 +1,11 @@
-/* One FUSE call: answering it now or later, signals of its client, and the session that brings calls. */
-#define FUSE_USE_VERSION 312
+/* One FUSE call: answering it now or later, signals of its client, and the session that brings
+ * calls. */
 #include "call.h"
 #include "copy.h"
 #include "daemon.h"
 #include "fuse.h"
 #include "group.h"
+#include "live.h"
 #include "notify.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +21,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { MAX_WRITE = 1 << 20, BACKGROUND = 1024, INLINE_COPY = 32 << 10, LOOK_MS = 50, BATCH = 32,
-	TIMEOUT_MARGIN_S = 15 };
+enum {
+	MAX_WRITE = 1 << 20,
+	BACKGROUND = 1024,
+	INLINE_COPY = 32 << 10,
+	LOOK_MS = 50,
+	BATCH = 32,
+	TIMEOUT_MARGIN_S = 15
+};
+
 /* INIT flags that libfuse 3.14 has no names for: bit - 32 in flags2 */
-enum { DIRECT_IO_ALLOW_MMAP = 1 << 4, REQUEST_TIMEOUT = 1 << 10, TIMEOUT_OFFSET = 40, LONGEST = 65535 };
+enum {
+	DIRECT_IO_ALLOW_MMAP = 1 << 4,
+	REQUEST_TIMEOUT = 1 << 10,
+	TIMEOUT_OFFSET = 40,
+	LONGEST = 65535
+};
 
 static struct fuse_session *session;
 static struct watch *fuse_watch, *mounts_watch;
@@ -39,6 +52,47 @@ static uint32_t init_flags2;
 static bool direct_mmap, shut, gone; /* gone: the kernel has unmounted us */
 
 /* ---- calls ---- */
+
+struct node *
+call_node(fuse_ino_t ino)
+{
+	return ino == FUSE_ROOT_ID ? tree_root() : (struct node *)(uintptr_t)ino;
+}
+
+bool
+call_by_warden(fuse_req_t fr)
+{
+	return fuse_req_ctx(fr)->pid == notify_warden();
+}
+
+void
+call_show(fuse_req_t fr, const char *op, const struct node *n, const char *name)
+{
+	struct buf b = {0};
+
+	if (!live_tracing() || call_by_warden(fr) || n->row->ops == &live_trace_ops)
+		return;
+	tree_path(n, &b);
+	live_trace("fuse %s %s%s%s pid=%d", op, b.n ? b.p : "/", name ? " " : "", name ? name : "",
+	    (int)fuse_req_ctx(fr)->pid);
+	buf_free(&b);
+}
+
+/* A failure with a text goes to the group's `error`. */
+void
+call_fail(fuse_req_t fr, const struct node *n, const char *name, int result, const struct err *e)
+{
+	struct buf b = {0};
+
+	if (e && e->text[0] && n->at.g) {
+		tree_path(n, &b);
+		if (name)
+			buf_addf(&b, "/%s", name);
+		group_fail(n->at.g, e, b.p);
+		buf_free(&b);
+	}
+	fuse_reply_err(fr, -result);
+}
 
 struct call *
 call_new(fuse_req_t fr, enum call_kind kind)
@@ -160,11 +214,12 @@ pending_signals(pid_t tid)
 	return own | all;
 }
 
-#define BIT(signo) (1ull << ((signo) - 1))
+#define BIT(signo) (1ull << ((signo)-1))
 
 static const unsigned long long stop_signals =
     BIT(SIGINT) | BIT(SIGTERM) | BIT(SIGHUP) | BIT(SIGQUIT) | BIT(SIGKILL);
-static const unsigned long long pause_signals = BIT(SIGTSTP) | BIT(SIGSTOP) | BIT(SIGTTIN) | BIT(SIGTTOU);
+static const unsigned long long pause_signals =
+    BIT(SIGTSTP) | BIT(SIGSTOP) | BIT(SIGTTIN) | BIT(SIGTTOU);
 
 bool
 req_exiting(const struct req *r, bool *killed)
@@ -179,7 +234,8 @@ req_exiting(const struct req *r, bool *killed)
 	return true;
 }
 
-/* What its client's signal means for a parked call; a signal that means nothing leaves it parked. */
+/* What its client's signal means for a parked call; a signal that means nothing leaves it parked.
+ */
 static void
 look_at(struct call *c)
 {
@@ -247,7 +303,8 @@ let_go_of_old(void *arg)
 		next = TAILQ_NEXT(c, link);
 		if (now_ns() - c->since < longest * 1000000000u)
 			continue;
-		note("a request waited %llu s: let go before the kernel's limit", (unsigned long long)longest);
+		note("a request waited %llu s: let go before the kernel's limit",
+		    (unsigned long long)longest);
 		c->on_interrupt ? c->on_interrupt(&c->r, LET_GO) : req_done(&c->r, -EINTR);
 	}
 	if (!TAILQ_EMPTY(&parked))
@@ -286,8 +343,8 @@ call_init(void *userdata, struct fuse_conn_info *conn)
 	conn->max_background = BACKGROUND;
 	conn->congestion_threshold = BACKGROUND;
 	conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC;
-	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
-	    FUSE_CAP_WRITEBACK_CACHE);
+	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+				  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE);
 }
 
 static ssize_t
@@ -304,8 +361,8 @@ session_read(int fd, void *p, size_t n, void *userdata)
 	return r;
 }
 
-/* The INIT reply also asks for what this libfuse can't: maps of files read directly, and requests that may wait for
- * hours (a distribution's timeout would end the whole mount). */
+/* The INIT reply also asks for what this libfuse can't: maps of files read directly, and requests
+ * that may wait for hours (a distribution's timeout would end the whole mount). */
 static ssize_t
 session_write(int fd, struct iovec *iov, int count, void *userdata)
 {
@@ -340,7 +397,8 @@ still_mounted(void)
 
 	if (read_file("/proc/self/mountinfo", &b) < 0)
 		return true;
-	for (line = strtok_r(b.p, "\n", &save); line && !found; line = strtok_r(NULL, "\n", &save)) {
+	for (line = strtok_r(b.p, "\n", &save); line && !found;
+	     line = strtok_r(NULL, "\n", &save)) {
 		char dev[32];
 
 		found = sscanf(line, "%*d %*d %31s", dev) == 1 && strcmp(dev, device) == 0;
@@ -373,7 +431,8 @@ learn_device(void)
 	for (line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		char dev[32], where[4096];
 
-		if (strstr(line, " - fuse") && sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) == 2 &&
+		if (strstr(line, " - fuse") &&
+		    sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) == 2 &&
 		    strcmp(where, mounted_at) == 0)
 			snprintf(device, sizeof(device), "%s", dev);
 	}
@@ -409,7 +468,8 @@ on_fuse(void *arg, uint32_t events)
 	}
 }
 
-/* What libfuse says goes to our log; that it can't unmount what was unmounted already is no news. */
+/* What libfuse says goes to our log; that it can't unmount what was unmounted already is no news.
+ */
 static void
 on_log(enum fuse_log_level level, const char *fmt, va_list ap)
 {
@@ -433,7 +493,8 @@ int
 fuse_start(const struct fuse_options *o, struct err *e)
 {
 	static const struct fuse_custom_io io = {.read = session_read, .writev = session_write};
-	char *opts = xasprintf("-ofsname=ddipfs,subtype=ddipfs%s%s", *o->fuse_opts ? "," : "", o->fuse_opts);
+	char *opts =
+	    xasprintf("-ofsname=ddipfs,subtype=ddipfs%s%s", *o->fuse_opts ? "," : "", o->fuse_opts);
 	char *argv[] = {xstrdup("ddipfs"), opts, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
 	int r = 0;
@@ -457,7 +518,8 @@ fuse_start(const struct fuse_options *o, struct err *e)
 	fuse_watch = loop_fd(daemon_.loop, fuse_session_fd(session), EPOLLIN, on_fuse, NULL);
 	mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 	if (mounts_fd >= 0)
-		mounts_watch = loop_fd(daemon_.loop, mounts_fd, EPOLLPRI | EPOLLERR, on_mounts, NULL);
+		mounts_watch =
+		    loop_fd(daemon_.loop, mounts_fd, EPOLLPRI | EPOLLERR, on_mounts, NULL);
 	return 0;
 }
 

@@ -307,6 +307,7 @@ job_over(struct job *j)
 {
 	struct work *w = j->w;
 	struct rank *k = j->k;
+	struct group *g = k->g;
 
 	TAILQ_REMOVE(&k->queue, j, link);
 	j->state = JOB_DONE;
@@ -325,6 +326,7 @@ job_over(struct job *j)
 	if (j->err.no)
 		ladder_failed(j);
 	queue_pump(k);
+	group_rebuild(g); /* this rank may have been the last that kept it from beginning */
 }
 
 static const int outcome_errno[OUT_COUNT] = {
@@ -357,9 +359,12 @@ run_answer(struct job *j, struct msg *m)
 		set_text(&j->error, error);
 		set_text(&j->traceback, traceback);
 		rank_set_table(j->k, table);
-		if (outcome_errno[j->outcome])
-			fail(&j->err, j->w->timed_out ? ETIMEDOUT : outcome_errno[j->outcome],
-			    "rank %d: %.800s", j->k->number, j->error);
+		if (outcome_errno[j->outcome] && j->w->timed_out)
+			fail(&j->err, ETIMEDOUT, "rank %d: the cell took longer than timeout %g: %.800s",
+			    j->k->number, j->w->g->set.timeout, j->error);
+		else if (outcome_errno[j->outcome])
+			fail(&j->err, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
+			    j->error);
 	}
 	job_over(j);
 }
@@ -390,6 +395,8 @@ put_answer(struct job *j)
 	w->ready++;
 	if (w->ready == w->n)
 		commit(w);
+	else
+		group_rebuild(w->g); /* it rests now: what the others need first may begin */
 }
 
 static void

@@ -140,7 +140,6 @@ rank_spawn(struct rank *k)
 	k->pid = 0;
 	k->cell = 0;
 	k->waits_input = k->doomed = false;
-	rank_set_table(k, (struct slice){"", 0});
 	k->slot = agent_slot(g->agent, k, NULL);
 	rank_set_state(k, R_SPAWNING);
 	spawn(g, ENGINE_RANK, k->slot, name, on_spawned, k);
@@ -241,6 +240,7 @@ rank_gone(struct rank *k, const struct err *why)
 	k->died_as = k->state;
 	k->state = R_DEAD;
 	k->slot = NO_SLOT;
+	rank_set_table(k, (struct slice){"", 0});
 	/* before the next cell of any rank can begin */
 	k->g->rebuild |= k->g->state == G_READY;
 	queue_lost(k, why);

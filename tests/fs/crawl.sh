@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Programs that walk over everything: no hang, no error of ours, no engine started by them.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+has() {
+	command -v "$1" >/dev/null
+}
+
+# Runs a program that must end; its complaints must be about modes and what cannot be followed only.
+crawl() {
+	local what=$1 pattern=$2 status
+	shift 2
+	timeout 20 "$@" >"$T/out" 2>"$T/err" </dev/null
+	status=$?
+	[ $status -ne 124 ] || bad "$what hangs"
+	grep -vE "$pattern" "$T/err" >"$T/complaints" && bad "$what: $(head -n 3 "$T/complaints")"
+	return 0
+}
+
+# Files that wait for data are for readers that want to wait: crawlers are told to leave them out.
+live=(trace events log follow wait stream)
+not_live=() excludes=() globs=()
+for name in "${live[@]}"; do
+	not_live+=(-name "$name" -prune -o)
+	excludes+=("--exclude=$name")
+	globs+=("--exclude=$name")
+done
+# write-only files, and what has no engine behind it, may be refused
+refused='Permission denied|No such process|Operation not supported|Is a directory|Input/output error: never'
+
+everything() { # WHEN
+	crawl "find $1" '^$' find "$M" -ls
+	crawl "find -newer $1" '^$' find "$M" -newer / -size +0 -perm /u+r
+	crawl "ls -laR $1" '^$' ls -laR "$M"
+	crawl "du $1" '^$' du -a "$M"
+	crawl "grep -r $1" "$refused" grep -r "${globs[@]}" nowhere_to_be_found "$M"
+	crawl "tar $1" "$refused|file changed as we read|Exiting with failure|shrank by|Removing leading" \
+		tar -cf "$T/all.tar" "${excludes[@]}" -C "$M" .
+	crawl "cat $1" "$refused" find "$M" "${not_live[@]}" -type f -exec cat '{}' +
+	! has rsync || crawl "rsync $1" "$refused|rsync error: some files|some files vanished|failed verification" \
+		rsync -a "${excludes[@]}" "$M/" "$T/copy"
+	if has git; then
+		crawl "git status $1" 'not a git repository|Stopping at filesystem|GIT_DISCOVERY' \
+			git -C "$M" status
+		git init -q "$T/repo" 2>/dev/null
+		crawl "git add $1" "$refused|unable to index|adding files failed|Adding embedded|^hint|could not open|open\(" \
+			git --git-dir="$T/repo/.git" --work-tree="$M" status --short -uall
+	fi
+	crawl "md5sum $1" "$refused" find "$M" "${not_live[@]}" -type f -perm -u+r -exec md5sum '{}' +
+	crawl "file system check $1" '^$' stat -f "$M" "$G"
+	crawl "sync $1" '^$' sync -f "$M/README"
+}
+
+everything 'when new'
+is 'no engine was started' "$(key "$G/status" state)" new
+is 'no rank' "$(rank_pids)" ''
+
+cell 'text, numbers = "words", [1, 2, 3]
+print("printed")'
+everything 'when idle'
+ok grep -q words "$T/copy/group/vars/text"
+is 'what tar got' "$(tar -xOf "$T/all.tar" ./group/vars/numbers 2>/dev/null)" '[1, 2, 3]'
+is 'copied' "$(cat "$T/copy/group/rank0/stdout")" printed
+is 'the link' "$(readlink "$T/copy/group/cells/last")" 1
+
+errno nonblock "$G/cell" 'import os
+while not os.path.exists("'"$T"'/end"): pass' >/dev/null
+n=$(readlink "$G/cells/last")
+everything 'when busy'
+is 'still running' "$(state "$n")" running
+touch "$T/end"
+wait_cell "$n" >/dev/null
+is 'no crawler made a cell' "$(readlink "$G/cells/last")" "$n"
+echo stop >"$G/ctl"
+is 'no variables without an engine' "$(ls "$G/vars")" ''
+everything 'when stopped'
+is 'nor then' "$(rank_pids)" ''
+is 'no bug of ours' "$(grep -c EIO "$G/error")" 0
+echo start >"$G/ctl"
+cell 'x = 1' && is 'it works' "$(cat "$G/vars/x")" 1
+
+# heavy ones, where they are installed: stdout as a file that is read in every way
+cell 'import sys
+for i in range(200000): sys.stdout.write(f"{i:09}\n")' "$G/rank0/cell"
+if has fio; then
+	size=$(stat -c %s "$G/rank0/stdout")
+	for engine in psync mmap; do
+		crawl "fio $engine" '^$' fio --name=read --filename="$G/rank0/stdout" --readonly --thread \
+			--rw=randread --bs=4k --size=1M --numjobs=2 --time_based --runtime=1 --ioengine=$engine \
+			--output="$T/fio"
+		like "fio $engine" "$(cat "$T/fio")" 'read: IOPS'
+		like "fio $engine: no error" "$(cat "$T/fio")" 'err= 0'
+	done
+fi
+if has stress-ng; then
+	# where files can be made: staged names below vars
+	crawl 'stress-ng' '.' stress-ng --temp-path "$M" --timeout 1 --dir 1 --access 1 --chdir 1 --dentry 1 \
+		--fstat 1 --getdent 1 --quiet
+	is 'the mount lives' "$(cat "$G/vars/x")" 1
+	timeout 20 find "$M" >/dev/null || bad 'find after stress-ng'
+fi

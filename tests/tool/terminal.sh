@@ -1,0 +1,231 @@
+#!/usr/bin/env bash
+# The shell tool at a real terminal: Ctrl-C in each verb, the prompt with history and completion,
+# attach for input() and pdb, colours.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain -o size=2
+export DDIP_MOUNT=$M PATH=$BUILD:$PATH HOME=$T
+ddip start || give_up 'no start'
+
+cat >"$T/terminal.py" <<'END'
+"""A program at a terminal of its own: type(), expect(), status()."""
+
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
+
+CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
+
+
+class Terminal:
+    def __init__(self, *words):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # the caller may ignore it
+            os.environ["TERM"] = "dumb"
+            os.execvp(words[0], words)
+        self.words, self.seen, self.text = words, "", ""
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def _more(self, end):
+        if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+            raise AssertionError(f"{self.words}: timeout; on the terminal: {self.seen!r}")
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:  # EIO: the other side is closed
+            data = b""
+        self.seen += data.decode(errors="replace")
+        self.text += data.decode(errors="replace")
+        return bool(data)
+
+    def expect(self, pattern, seconds=20):
+        """Waits for it behind what was expected before; the text until its end."""
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.seen, re.S)):
+            if not self._more(end):
+                raise AssertionError(f"{self.words} ended; no {pattern!r} in {self.seen!r}")
+        text, self.seen = self.seen[: found.end()], self.seen[found.end() :]
+        return text
+
+    def status(self, seconds=20):
+        """Its exit status, -N for a signal."""
+        end = time.monotonic() + seconds
+        while self._more(end):
+            pass
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def is_(what, found, wanted):
+    if found != wanted:
+        sys.exit(f"{what}: {found!r}, not {wanted!r}")
+END
+
+# a piece of Python with Terminal at hand; its messages are the test's
+at_terminal() {
+	PYTHONPATH=$T "$PLAIN_PYTHON" -c "from terminal import *
+$2" || bad "$1"
+}
+
+at_terminal 'exec: Ctrl-C' '
+t = Terminal("ddip", "exec", "import time\nprint(\"begun\")\ntime.sleep(100)")
+t.expect("begun")
+t.type(CTRL_C)
+is_("exec", t.status(), 130)
+assert "KeyboardInterrupt" in t.text, t.text
+'
+is 'the cell was interrupted' "$(state)" interrupted
+
+printf 'import time\nprint("begun")\ntime.sleep(100)\n' >"$T/sleeps.py"
+at_terminal 'run: Ctrl-C; stderr in red; a message on colour' '
+t = Terminal("ddip", "run", sys.argv[1] if sys.argv[1:] else os.environ["HOME"] + "/sleeps.py")
+t.expect("begun")
+t.type(CTRL_C)
+is_("run", t.status(), 130)
+t = Terminal("ddip", "exec", "import sys; print(\"dark\", file=sys.stderr)")
+t.expect("\x1b.31mdark")
+is_("exec", t.status(), 0)
+'
+
+at_terminal 'run -: Ctrl-C while it is typed' '
+t = Terminal("ddip", "run", "-")
+t.type("half = 1\n")
+t.expect("half = 1")
+t.type(CTRL_C)
+is_("run -", t.status(), -2)
+'
+like 'half a program is not run' "$(errno read "$G/vars/half")" ENOENT
+
+# wait, tail -f: they end, what they look at goes on
+n=$(ddip exec -d 'import time; print("line", flush=True); time.sleep(100)')
+timeout 10 grep -m1 -q line "$G/cells/$n/stream"
+at_terminal 'wait: Ctrl-C' '
+t = Terminal("ddip", "-x", "wait")
+t.expect("cat .*/wait")
+t.type(CTRL_C)
+assert t.status() in (130, -2)
+'
+at_terminal 'tail -f: Ctrl-C' '
+t = Terminal("ddip", "tail", "-f", "0")
+t.expect("line")
+t.type(CTRL_C)
+assert t.status() in (130, -2)
+t = Terminal("ddip", "-x", "tail", "-f")
+t.expect("cat .*/log")
+t.type(CTRL_C)
+assert t.status() in (130, -2)
+'
+is 'it still runs' "$(state "$n")" running
+ok ddip interrupt "$n"
+wait_cell "$n" >/dev/null
+
+# attach
+n=$(ddip exec -d 'name = input("your name: ")')
+timeout 10 grep -m1 -q input_request "$G/cells/$n/stream"
+echo nobody >"$G/rank1/stdin"
+at_terminal 'attach: input()' '
+t = Terminal("ddip", "attach", "0")
+t.expect("your name: ")
+t.type("somebody\n")
+t.type(CTRL_D)
+is_("attach", t.status(), 0)
+'
+like 'input() ends' "$(wait_cell "$n")" 'state ok'
+is 'what it was given' "$(cat "$G"/rank?/vars/name | xargs)" 'somebody nobody'
+n=$(ddip exec -d -r 1 'x = 5
+import pdb; pdb.set_trace()
+y = 1')
+timeout 10 grep -m1 -q input_request "$G/cells/$n/stream"
+at_terminal 'attach: pdb' '
+t = Terminal("ddip", "attach", "1")
+t.expect("[(]Pdb[)] ")
+t.type("p x * 2\n")
+t.expect("10.*[(]Pdb[)] ")
+t.type("c\n")
+t.type(CTRL_D)
+is_("attach", t.status(), 0)
+'
+like 'pdb goes on' "$(wait_cell "$n")" 'state ok'
+n=$(ddip exec -d -r 1 'import time
+print("sleeps", flush=True)
+time.sleep(100)')
+at_terminal 'attach: Ctrl-C' '
+t = Terminal("ddip", "attach", "1")
+t.expect("sleeps")
+t.type(CTRL_C)
+'
+like 'Ctrl-C in attach interrupts the cell' "$(wait_cell "$n")" 'state interrupted'
+
+# shell
+at_terminal 'shell' '
+t = Terminal("ddip", "shell")
+t.expect("group> ")
+t.type("6 * 7\n")
+t.expect("42\r\n.*group> ")
+t.type("for i in range(2):\n")
+t.expect("[.][.][.] ")
+t.type("    print(\"i =\", i)\n\n")
+t.expect("i = 0\r\ni = 1\r\n.*group> ")
+t.type("z = [1,\n2]\n")
+t.expect("group> ")
+t.type("\"\"\"a\nb\"\"\"\n")
+t.expect("a.nb.*group> ")
+t.type("1 / 0\n")
+t.expect("ZeroDivisionError.*group> ")
+t.type("import time; print(\"begun\"); time.sleep(100)\n")
+t.expect("begun\r\n")
+t.type(CTRL_C)
+t.expect("KeyboardInterrupt.*group> ")
+t.type("this is dropped")
+t.expect("dropped")
+t.type(CTRL_C)
+t.expect("group> ")
+t.type("while True:\n")
+t.expect("[.][.][.] ")
+t.type(CTRL_C)
+t.expect("group> ")
+t.type("remarkable_name = 8\n")
+t.expect("group> ")
+t.type("remark" + TAB + " + 1\n")
+t.expect("9\r\n.*group> ")
+t.type("remarkable_name.bit_le" + TAB + "()\n")
+t.expect("\r\n4\r\n.*group> ")
+t.type("remarkable_name.c" + TAB + TAB)
+t.expect("conjugate")
+t.type(CTRL_C)
+t.expect("group> ")
+t.type("print(\"\u00e4\u00f6x\x7fz\")\n")
+t.expect("\r\n\u00e4\u00f6z\r\n.*group> ")
+t.type(UP + "\n")
+t.expect("\r\n\u00e4\u00f6z\r\n.*group> ")
+t.type(CTRL_D)
+is_("shell", t.status(), 0)
+t = Terminal("ddip", "shell", "-a")
+t.expect("group> ")
+t.type(UP + "\n")
+t.expect("[01]: \u00e4\u00f6z\r\n[01]: \u00e4\u00f6z\r\n.*group> ")
+t.type("exit\n")
+is_("shell", t.status(), 0)
+'
+ok grep -q '6 \* 7' "$T/.ddip_history"
+like 'what was dropped did not run' "$(cat "$G"/cells/*/source | grep -c 'dropped\|while')" '^0$'
+
+# the other verbs are done at once, or wait as the mount does
+at_terminal 'restart: Ctrl-C leaves a group that works' '
+t = Terminal("ddip", "-x", "restart")
+t.expect("echo restart")
+t.type(CTRL_C)
+t.status()
+'
+ok ddip start
+is 'it works' "$(ddip exec 1)" 1
+at_terminal 'mount and umount' '
+t = Terminal("sh", "-c", "mkdir $HOME/two && ddip mount -o backend=none $HOME/two && ddip umount $HOME/two")
+is_("mount and umount", t.status(), 0)
+'
