@@ -16,7 +16,7 @@ import sys
 import tokenize
 
 from ddip_engine import cell as cells
-from ddip_engine import colour, state, streams
+from ddip_engine import colour, libraries, state, streams
 
 _shell = None  # the instance, None: no IPython
 _cell = None  # the cell.Cell that runs
@@ -52,6 +52,7 @@ def make():
     classes = _classes()
     _shell = classes["shell"].instance(user_module=state.main)
     _shell.set_hook("show_in_pager", _page, 99)
+    libraries.install()
     names = state.main.__dict__
     for name in ("exit", "quit"):  # IPython's take no exit status, which programs give
         names[name] = _sitebuiltins.Quitter(name, "Ctrl-D")

@@ -1,6 +1,5 @@
 /* Live streams of lines: an append-only file, offsets as readers. */
 #include "event.h"
-#include "fuse.h"
 #include "tree.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -105,5 +104,5 @@ stream_add(struct stream *s, const char *p, size_t n)
 		TAILQ_REMOVE(&woken, r, link);
 		stream_read(r->waits_for, r);
 	}
-	fuse_wake_pollers();
+	req_wake_pollers();
 }

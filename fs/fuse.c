@@ -253,7 +253,7 @@ op_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_po
 }
 
 void
-fuse_wake_pollers(void)
+req_wake_pollers(void)
 {
 	struct file *f;
 

@@ -15,7 +15,5 @@ void fuse_on_ready(void (*fn)(void));
 void fuse_shut(void);
 /* Answers every parked request and frees the session. */
 void fuse_stop(void);
-/* Something that somebody polls may have happened. */
-void fuse_wake_pollers(void);
 
 #endif

@@ -29,7 +29,6 @@ struct warm {
 };
 
 static struct agent *local;
-extern char **environ;
 
 /* Starts ddip-engine --agent with both ends of its control connection on one socket. */
 static int

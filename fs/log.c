@@ -1,7 +1,6 @@
 /* What ranks print, as files. The daemon learns of growth by inotify on the index of each spool. */
 #include "log.h"
 #include "daemon.h"
-#include "fuse.h"
 #include "notify.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +93,7 @@ log_wake(struct group *g)
 		TAILQ_REMOVE(&woken, r, link);
 		r->file->ops->read(r->file, r);
 	}
-	fuse_wake_pollers();
+	req_wake_pollers();
 }
 
 /* Walks the index to its end; tells which streams grew. */

@@ -2,7 +2,7 @@
 #include "notify.h"
 #include "daemon.h"
 #include "group.h"
-#include "vars.h"
+#include "varname.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -30,7 +30,6 @@ static pid_t warden;
 static struct timer *tick;
 static struct watch *room;
 static struct buf out;
-extern char **environ;
 
 int
 notify_start(const char *self, const char *mountpoint, int log)

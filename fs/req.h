@@ -46,6 +46,9 @@ void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
 typedef void req_interrupt_fn(struct req *r, enum interrupt how);
 int req_park(struct req *r, req_interrupt_fn *fn); /* returns PARKED */
 
+/* Something that somebody polls may have happened. */
+void req_wake_pollers(void);
+
 /* The process (tgid) that made it; 0: of a foreign pid namespace. */
 pid_t req_process(const struct req *r);
 /* The calling process is ending: *killed by a signal, or by exit. */

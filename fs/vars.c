@@ -117,6 +117,27 @@ var_is_coming(const struct place *at, const char *name)
 	return false;
 }
 
+int
+var_find(const struct place *at, const char *name)
+{
+	struct rank *k = group_rank(at->g, MAX(at->rank, 0));
+	struct var_name v;
+	struct err e = {0};
+	bool bad;
+
+	if (var_is_staging(name))
+		return -ENOENT;
+	bad = var_parse(name, at->rank < 0, &v, &e) < 0;
+	if (!bad && var_is_coming(at, v.name))
+		return 0;
+	/* what a running cell makes is in no table yet: opening will tell */
+	if (!k || !*v.name || (!var_row(k->table, v.name).p && (bad || !group_busy(at->g))))
+		return -ENOENT;
+	if (bad)
+		group_fail(at->g, &e, name);
+	return bad ? -EINVAL : 0;
+}
+
 static void
 ask(struct var_file *v)
 {

@@ -106,7 +106,7 @@ run_cell() {
 		watch_cell
 		status=$?
 	fi
-	trap - INT
+	trap 'exit $INTERRUPTED' INT
 	return $status
 }
 

@@ -10,6 +10,7 @@ verb_attach() {
 	need_group
 	need_rank "$1"
 	show "tail -n 5 $G/rank$1/stdout; cat $G/rank$1/follow & cat > $G/rank$1/stdin"
+	trap 'ctl "$G/rank$1/ctl" interrupt' INT
 	# opened first, so that nothing is missed between the two
 	exec 5<"$G/rank$1/follow" || return $NOTHING
 	tail -n 5 "$G/rank$1/stdout"
@@ -22,7 +23,6 @@ verb_attach() {
 	feeder=$!
 	# shellcheck disable=SC2064 # these pids, now
 	trap "kill $shower $feeder 2>/dev/null" EXIT
-	trap 'ctl "$G/rank$1/ctl" interrupt' INT
 	while kill -0 $shower 2>/dev/null && kill -0 $feeder 2>/dev/null; do
 		wait -n $shower $feeder
 	done
@@ -127,10 +127,15 @@ read_source() {
 	local line status prompt="$group> "
 	source=
 	while :; do
-		LC_ALL=$locale # readline must know the characters of the terminal
-		IFS= read -e -r -p "$prompt" line
+		# a process of its own, that Ctrl-C ends: read goes on when a trap has run
+		line=$(
+			LC_ALL=$locale # readline must know the characters of the terminal
+			IFS= read -e -r -p "$prompt" line
+			status=$?
+			printf '%s' "$line"
+			exit $status
+		)
 		status=$?
-		LC_ALL=C
 		[ $status -eq 0 ] || return $status
 		[ -z "$line" ] || history -s "$line"
 		source+=$line$'\n'

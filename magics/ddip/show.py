@@ -177,6 +177,8 @@ class LabelledView(View):
 
     def _on_display(self, rank, message):
         shown = message.get("transient", {}).get("display_id")
+        if shown is None and message["data"].get("text/plain") == "":
+            return  # a label above nothing
         if shown is not None:
             if shown not in self._known:
                 self._known.add(shown)
