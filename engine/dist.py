@@ -25,6 +25,8 @@ _COLLECTIVES = """
     reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list
     send send_object_list split_group _all_gather_base _reduce_scatter_base
 """.split()  # noqa: SIM905
+# What not every rank does: how often says nothing.
+_BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "wait", "new_group")
 _CONNECT_S = 60  # to the store, which is there before any rank
 _GRAVE_S = 0.25  # a group's threads are idle this long after its destruction
 _GRAVES_MAX = 32  # each keeps threads and sockets
@@ -63,6 +65,7 @@ def install():
     for name in _COLLECTIVES:
         _count(name)
     _count_wait()
+    _count_backward()
     _wrap_spawn()
     os.register_at_fork(after_in_child=_in_child)
 
@@ -71,17 +74,50 @@ def install():
 
 
 def _counted(function, name):
-    enter = _ddip.collective
+    enter, done = _ddip.collective, _ddip.collective_done
+    alike = name not in _BY_TWO
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
         enter(name)
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if alike and _by_all(args, kwargs):
+                done()
+            return result
         finally:
             enter(None)
 
     return counted
+
+
+def _by_all(args, kwargs):
+    """True if the call is for the default group: then every rank must make it."""
+    group = kwargs.get("group")
+    if group is None:
+        for each in args:
+            if isinstance(each, c10d.ProcessGroup):
+                group = each
+    return group is None or group is c10d.GroupMember.WORLD
+
+
+def _count_backward():
+    """Backward of a wrapped model blocks in C++ like a collective."""
+    autograd = sys.modules["torch.autograd"]
+    function = autograd._engine_run_backward
+    enter = _ddip.collective
+
+    @functools.wraps(function)
+    def counted(*args, **kwargs):
+        if c10d.GroupMember.WORLD is None:
+            return function(*args, **kwargs)
+        enter("backward")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            enter(None)
+
+    autograd._engine_run_backward = counted
 
 
 def _count(name):

@@ -170,6 +170,7 @@ py_enter(PyObject *module, PyObject *number)
 	if (PyErr_Occurred())
 		return NULL;
 	rank_cell_enter((uint32_t)cell);
+	rank_collective_reset();
 	if (PyErr_CheckSignals() < 0)
 		return NULL;
 	Py_RETURN_NONE;
@@ -250,12 +251,12 @@ py_collective(PyObject *module, PyObject *name)
 	const char *text;
 
 	if (name == Py_None) {
-		rank_collective = NULL;
+		rank_collective_leave();
 		Py_RETURN_NONE;
 	}
 	for (size_t i = 0; i < n; i++) {
 		if (known[i].object == name) {
-			rank_collective = known[i].text;
+			rank_collective_enter(known[i].text);
 			Py_RETURN_NONE;
 		}
 	}
@@ -263,13 +264,26 @@ py_collective(PyObject *module, PyObject *name)
 	if (!text)
 		return NULL;
 	if (n == ARRAY_LEN(known)) {
-		rank_collective = "collective";
+		rank_collective_enter("collective");
 		Py_RETURN_NONE;
 	}
 	known[n].object = Py_NewRef(name);
 	known[n].text = text;
-	rank_collective = known[n++].text;
+	rank_collective_enter(known[n++].text);
 	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_collective_done(PyObject *module, PyObject *unused)
+{
+	rank_collective_done();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_collectives(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(rank_collective_count());
 }
 
 static PyObject *
@@ -310,6 +324,9 @@ static PyMethodDef methods[] = {
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
     {"collective", py_collective, METH_O, "collective(name or None)"},
+    {"collective_done", py_collective_done, METH_NOARGS,
+	"One that all ranks must do alike is done"},
+    {"collectives", py_collectives, METH_NOARGS, "How many those were in this cell"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "What faulthandler is to be registered for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "Where faulthandler is to write"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},

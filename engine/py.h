@@ -30,7 +30,9 @@
  *                              kinds, and behind what C code or a child wrote before
  *   stdin_read() -> bytes      blocks without the GIL for Nstdin; b"" at the end. Says Ninput
  *                              before and after, if it has to wait
- *   collective(name or None)   the main thread enters (leaves) a collective: Nabort 0 asks for it
+ *   collective(name or None)   user code enters (leaves) a collective: Nabort 0 asks for it
+ *   collective_done()          one that all ranks of the default group must do alike is done
+ *   collectives() -> int       how many those were in this cell
  *   stack_signal() -> int      the real-time signal that faulthandler is to be registered for; with
  *                              chain=True: our handler behind it then says that the dump is whole
  *   stack_fd() -> int          the memfd that it writes to

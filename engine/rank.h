@@ -8,6 +8,7 @@
  *   rank_cell.c   which cell runs, and whom an interrupt is for
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_stdin.c  what input() reads
+ *   rank_collective.c  what the rank is doing with the others
  *   rank_free.c   freeing a rank that is stuck in a collective
  *   rank_stack.c  where Python is
  */
@@ -90,8 +91,17 @@ int rank_pin_read(uint32_t handle, uint64_t offset, void *p, size_t count, struc
 void rank_pin_lock(void);
 void rank_pin_unlock(void);
 
+/* rank_collective.c */
+extern _Atomic(const char *) rank_collective; /* that user code is in; NULL */
+void rank_collective_enter(const char *name); /* lives for ever */
+void rank_collective_leave(void);
+/* One of those that all ranks of the default group must do alike is done. */
+void rank_collective_done(void);
+void rank_collective_reset(void);     /* a cell begins */
+uint32_t rank_collective_count(void); /* since then */
+uint64_t rank_collective_us(void);    /* how long it is in this one; 0: in none */
+
 /* rank_free.c */
-extern _Atomic(const char *) rank_collective; /* that the main thread is in; NULL */
 /* Ends the connections of the process group: a rank that waits in it gets an error. */
 void rank_free_sockets(bool always);
 /* The port of the store, from the text of an environment (K=V, NUL-ended). */

@@ -214,7 +214,7 @@ def _run(fd, cell, generation, source):
         dist.new_generation(generation)
     state.cell = cell
     dist.begin_cell()
-    return run.execute(cell, source)
+    return (*run.execute(cell, source), _ddip.collectives())
 
 
 def _set_autogc(fd, on):

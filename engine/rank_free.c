@@ -16,8 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-_Atomic(const char *) rank_collective;
-
 static _Atomic uint16_t store_port;
 
 void

@@ -67,6 +67,7 @@ rank_stack_open(void)
 static void
 answer(const char *remark)
 {
+	const char *in = rank_collective;
 	struct buf text = {0}, body = {0};
 	struct msg m;
 	struct stat st;
@@ -81,7 +82,9 @@ answer(const char *remark)
 		buf_adds(&text, remark);
 	for (size_t i = 0; i < stack.waiting; i++) {
 		buf_clear(&body);
-		wire_pack(&body, Rstack, 0, 0, stack.tags[i], (struct slice){text.p, text.n});
+		wire_pack(&body, Rstack, 0, 0, stack.tags[i],
+		    ((struct slice){in ? in : "", in ? strlen(in) : 0}), rank_collective_us(),
+		    rank_collective_count(), ((struct slice){text.p, text.n}));
 		if (wire_frame(body.p, body.n, &m, NULL) > 0)
 			rank_link_send(&m);
 	}

@@ -202,8 +202,7 @@ engine_of(pid_t pid)
 {
 	struct engine *e;
 
-	TAILQ_FOREACH(e, &agent.engines, link)
-	{
+	TAILQ_FOREACH (e, &agent.engines, link) {
 		if (e->pid == pid && e->state == ENGINE_RUNS)
 			return e;
 	}
@@ -277,8 +276,7 @@ reap_all(int status)
 	struct engine *e;
 	sigset_t child;
 
-	TAILQ_FOREACH(e, &agent.engines, link)
-	{
+	TAILQ_FOREACH (e, &agent.engines, link) {
 		drain_all(e);
 		if (e->pid && e->state == ENGINE_RUNS)
 			reap_session(e->pid);

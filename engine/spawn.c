@@ -17,8 +17,7 @@ spawn_find(unsigned slot)
 {
 	struct engine *e;
 
-	TAILQ_FOREACH(e, &agent.engines, link)
-	{
+	TAILQ_FOREACH (e, &agent.engines, link) {
 		if (e->slot == slot)
 			return e;
 	}
@@ -224,8 +223,7 @@ spawn_forget(struct warm *w)
 {
 	struct engine *e;
 
-	TAILQ_FOREACH(e, &agent.engines, link)
-	{
+	TAILQ_FOREACH (e, &agent.engines, link) {
 		if (e->warm == w)
 			e->warm = NULL;
 	}

@@ -25,8 +25,7 @@ warm_find(uint32_t id)
 {
 	struct warm *w;
 
-	TAILQ_FOREACH(w, &agent.warms, link)
-	{
+	TAILQ_FOREACH (w, &agent.warms, link) {
 		if (w->id == id)
 			return w;
 	}
@@ -97,8 +96,7 @@ find_spare(struct warm *w, bool ready)
 {
 	struct zygote *z;
 
-	TAILQ_FOREACH(z, &agent.zygotes, link)
-	{
+	TAILQ_FOREACH (z, &agent.zygotes, link) {
 		if (z->warm == w && z->spare && !z->retired && !z->taken && (z->ready || !ready))
 			return z;
 	}
@@ -261,8 +259,7 @@ made_by(uint32_t tag)
 {
 	struct zygote *z;
 
-	TAILQ_FOREACH(z, &agent.zygotes, link)
-	{
+	TAILQ_FOREACH (z, &agent.zygotes, link) {
 		if (z->tag == tag)
 			return z;
 	}
@@ -394,8 +391,7 @@ is_starting(struct warm *w)
 {
 	struct engine *e;
 
-	TAILQ_FOREACH(e, &agent.engines, link)
-	{
+	TAILQ_FOREACH (e, &agent.engines, link) {
 		if (e->warm == w && (e->state == ENGINE_WAITS || e->state == ENGINE_FORKS))
 			return true;
 	}
@@ -433,7 +429,7 @@ engines_of(const struct warm *w)
 	const struct engine *e;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(e, &agent.engines, link)
+	TAILQ_FOREACH (e, &agent.engines, link)
 		n += e->warm == w;
 	return n;
 }
@@ -456,8 +452,7 @@ on_quiet(void *arg)
 		breed(w, ENGINE_SUCCESSOR);
 		return;
 	}
-	TAILQ_FOREACH(z, &agent.zygotes, link)
-	{
+	TAILQ_FOREACH (z, &agent.zygotes, link) {
 		spares += z->warm == w && z->spare && !z->retired;
 	}
 	for (; spares < w->spares; spares++)
@@ -487,8 +482,7 @@ warm_reaped(pid_t pid, int status)
 {
 	struct zygote *z;
 
-	TAILQ_FOREACH(z, &agent.zygotes, link)
-	{
+	TAILQ_FOREACH (z, &agent.zygotes, link) {
 		if (z->pid != pid)
 			continue;
 		z->pid = 0;
@@ -547,8 +541,7 @@ warm_cool(struct msg *m)
 		return;
 	spawn_failed(w, &gone);
 	loop_timer_del(w->idle);
-	TAILQ_FOREACH(z, &agent.zygotes, link)
-	{
+	TAILQ_FOREACH (z, &agent.zygotes, link) {
 		if (z->warm != w)
 			continue;
 		retire(z);

@@ -13,9 +13,9 @@ cell_find(struct group *g, int number)
 {
 	struct cell *c;
 
-	TAILQ_FOREACH_REVERSE (c, &g->cells, cell_list, link)
-		if (c->number == number)
-			return c;
+	TAILQ_FOREACH_REVERSE(c, &g->cells, cell_list, link)
+	if (c->number == number)
+		return c;
 	return NULL;
 }
 
@@ -113,7 +113,8 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 		return NULL;
 	for (int i = 0; i < n; i++)
 		if (ranks[i] >= g->size) {
-			fail(e, EINVAL, "rank %d: the group has ranks 0..%d", ranks[i], g->size - 1);
+			fail(
+			    e, EINVAL, "rank %d: the group has ranks 0..%d", ranks[i], g->size - 1);
 			return NULL;
 		}
 	c = xcalloc(1, sizeof(*c));
@@ -165,8 +166,8 @@ rank_list(const char *s, int size, int *ranks, struct err *e)
 
 	for (;;) {
 		if (!take_range(&p, &from, &to) || to >= size || (*p && *p != ','))
-			return fail(e, EINVAL, "ranks: want e.g. 0,2-3 out of 0..%d, not '%.80s'", size - 1,
-			    s);
+			return fail(e, EINVAL, "ranks: want e.g. 0,2-3 out of 0..%d, not '%.80s'",
+			    size - 1, s);
 		for (; from <= to; from++)
 			seen[from] = true;
 		if (!*p++)

@@ -6,8 +6,8 @@
 struct cell {
 	struct group *g; /* not referenced: a cell lives in its group's history */
 	int number, refs;
-	bool gone;       /* dropped from the history; open files still read it */
-	struct work *w;  /* kept after its end */
+	bool gone;	/* dropped from the history; open files still read it */
+	struct work *w; /* kept after its end */
 	char *source;
 	size_t source_len;
 	int *ranks, n;
@@ -17,7 +17,8 @@ struct cell {
 enum { SOURCE_MAX = 16 << 20 };
 
 /* Makes and submits a cell on these ranks. NULL with e. */
-struct cell *cell_submit(struct group *g, const int *ranks, int n, struct slice source, struct err *e);
+struct cell *cell_submit(
+    struct group *g, const int *ranks, int n, struct slice source, struct err *e);
 struct cell *cell_find(struct group *g, int number);
 struct cell *cell_last(struct group *g);
 struct cell *cell_ref(struct cell *c);

@@ -5,22 +5,22 @@
 
 /* ---- what the machine has itself ---- */
 
-#define MACHINE_TYPE(name, type, member)                                                       \
-	static void load_##name(                                                               \
-	    const struct dtype *d, union lane *restrict to, const void *restrict from)         \
-	{                                                                                      \
-		const type *x = from;                                                          \
-                                                                                               \
-		for (int i = 0; i < DTYPE_BLOCK; i++)                                          \
-			to->member[i] = x[i];                                                  \
-	}                                                                                      \
-	static void store_##name(                                                              \
-	    const struct dtype *d, void *restrict to, const union lane *restrict from)         \
-	{                                                                                      \
-		type *y = to;                                                                  \
-                                                                                               \
-		for (int i = 0; i < DTYPE_BLOCK; i++)                                          \
-			y[i] = (type)from->member[i];                                          \
+#define MACHINE_TYPE(name, type, member)                                                           \
+	static void load_##name(                                                                   \
+	    const struct dtype *d, union lane *restrict to, const void *restrict from)             \
+	{                                                                                          \
+		const type *x = from;                                                              \
+                                                                                                   \
+		for (int i = 0; i < DTYPE_BLOCK; i++)                                              \
+			to->member[i] = x[i];                                                      \
+	}                                                                                          \
+	static void store_##name(                                                                  \
+	    const struct dtype *d, void *restrict to, const union lane *restrict from)             \
+	{                                                                                          \
+		type *y = to;                                                                      \
+                                                                                                   \
+		for (int i = 0; i < DTYPE_BLOCK; i++)                                              \
+			y[i] = (type)from->member[i];                                              \
 	}
 
 MACHINE_TYPE(int8, int8_t, i)
@@ -101,7 +101,8 @@ encode(const struct dtype_format *f, double v)
 		u = (u >> shift) - ((uint64_t)(1023 - f->bias) << f->mantissa);
 		code = u > f->max ? f->over : (unsigned)u;
 	} else {
-		/* adding 2^52 rounds to an integer; 2^mantissa is the smallest normal number's code */
+		/* adding 2^52 rounds to an integer; 2^mantissa is the smallest normal number's code
+		 */
 		v = of_bits(u) * power_of_two(f->bias - 1 + (int)f->mantissa);
 		code = (unsigned)(bits_of(v + 0x1p52) & 0xffff);
 	}
@@ -252,6 +253,7 @@ static const struct dtype dtypes[] = {
     {"float8_e5m2fnuz", 1, 1, LANE_FLOAT, load_8, store_8, &eights[E5M2FNUZ]},
     {"float8_e8m0fnu", 1, 1, LANE_FLOAT, load_8, store_e8m0, NULL},
 };
+
 /* clang-format on */
 
 const struct dtype *

@@ -1,4 +1,5 @@
-/* Live streams of lines with any number of readers: the bytes lie in a file, a reader is an offset. */
+/* Live streams of lines with any number of readers: the bytes lie in a file, a reader is an offset.
+ */
 #ifndef EVENT_H
 #define EVENT_H
 #include "req.h"
@@ -15,7 +16,8 @@ struct stream_reader {
 	uint64_t base, next; /* next: behind the last bytes it got */
 };
 
-/* A stream on a file of the run directory, or on an unnamed one (path NULL). Dies without a place to write. */
+/* A stream on a file of the run directory, or on an unnamed one (path NULL). Dies without a place
+ * to write. */
 struct stream *stream_new(const char *path);
 void stream_free(struct stream *s, int error); /* parked readers get -error */
 void stream_add(struct stream *s, const char *p, size_t n);

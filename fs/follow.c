@@ -1,6 +1,6 @@
 /*
- * Live readers of what ranks print: rankK/follow, log, a cell's stream and wait. A reader is a set of cursors in the
- * spools; nothing is kept for it but what it was given last.
+ * Live readers of what ranks print: rankK/follow, log, a cell's stream and wait. A reader is a set
+ * of cursors in the spools; nothing is kept for it but what it was given last.
  */
 #include "follow.h"
 #include "json.h"
@@ -38,9 +38,9 @@ park(struct group *g, struct req *r)
 struct source_rank {
 	int rank;
 	struct spool_cursor at;
-	struct job *job;                       /* of a cell's stream; NULL: everything */
-	bool placed;                           /* at is set */
-	struct buf part[SPOOL_STREAMS];        /* a line (a character) that is not whole yet */
+	struct job *job;		/* of a cell's stream; NULL: everything */
+	bool placed;			/* at is set */
+	struct buf part[SPOOL_STREAMS]; /* a line (a character) that is not whole yet */
 };
 
 struct live {
@@ -48,7 +48,7 @@ struct live {
 	int n;
 	struct buf ready; /* made; what was read stays a while: shells read ahead and seek back */
 	uint64_t base, next; /* the file's offset of ready.p[0]; behind the last read */
-	bool finished;    /* nothing more will come */
+	bool finished;	     /* nothing more will come */
 	void (*take)(struct live *l, struct source_rank *s, int stream, const char *p, size_t n);
 };
 
@@ -90,7 +90,8 @@ pull(struct group *g, struct live *l, struct source_rank *s)
 	size_t len;
 	ssize_t n;
 
-	if (!k || !s->placed || !spool_next(&k->spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
+	if (!k || !s->placed ||
+	    !spool_next(&k->spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
 	if (stream <= SPOOL_STDERR && offset < k->base[stream]) { /* dropped: a hole now */
 		size_t hole = (size_t)MIN(k->base[stream] - offset, (uint64_t)len);
@@ -258,8 +259,8 @@ take_json(struct live *l, struct source_rank *s, int stream, const char *p, size
 	} else {
 		whole = json_whole(part->p, part->n);
 		if (whole) {
-			buf_addf(&l->ready, "{\"type\":\"stream\",\"name\":\"%s\",\"text\":",
-			    spool_names[stream]);
+			buf_addf(&l->ready,
+			    "{\"type\":\"stream\",\"name\":\"%s\",\"text\":", spool_names[stream]);
 			json_string(&l->ready, part->p, whole);
 			buf_addf(&l->ready, ",\"rank\":%d}\n", s->rank);
 		}
@@ -295,7 +296,9 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t until)
 	if (l->finished || !c->w->done || l->base + l->ready.n >= until)
 		return;
 	l->finished = true;
-	buf_addf(&l->ready, "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}\n",
+	buf_addf(&l->ready,
+	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"
+	    "\n",
 	    c->number, work_state(c->w), c->w->err.no ? err_name(c->w->err.no) : "",
 	    c->w->begun ? c->w->t_end - c->w->t_begin : 0.0);
 }

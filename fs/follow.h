@@ -3,9 +3,9 @@
 #define FOLLOW_H
 #include "log.h"
 
-extern const struct file_ops follow_rank_ops;   /* rankK/follow */
-extern const struct file_ops follow_all_ops;    /* log */
+extern const struct file_ops follow_rank_ops;	/* rankK/follow */
+extern const struct file_ops follow_all_ops;	/* log */
 extern const struct file_ops follow_stream_ops; /* cells/N/stream */
-extern const struct file_ops follow_wait_ops;   /* cells/N/wait */
+extern const struct file_ops follow_wait_ops;	/* cells/N/wait */
 
 #endif

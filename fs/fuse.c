@@ -257,8 +257,7 @@ req_wake_pollers(void)
 {
 	struct file *f;
 
-	TAILQ_FOREACH(f, &files, link)
-	{
+	TAILQ_FOREACH (f, &files, link) {
 		if (!f->poll_handle || (!gone(f) && f->ops && f->ops->poll && !f->ops->poll(f)))
 			continue;
 		fuse_lowlevel_notify_poll(f->poll_handle);

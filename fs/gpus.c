@@ -64,8 +64,8 @@ by_label(const struct gpus *from, const char *word)
 	return NULL;
 }
 
-/* Numbers count the cards in `from`, instances do not count: with nothing inherited that is nvidia-smi's
- * number. Where only instances were left to us, numbers count those. */
+/* Numbers count the cards in `from`, instances do not count: with nothing inherited that is
+ * nvidia-smi's number. Where only instances were left to us, numbers count those. */
 static const struct nvml_gpu *
 by_number(const struct gpus *from, const char *word)
 {
@@ -115,8 +115,9 @@ unknown_word(const struct gpus *from, const char *word, struct err *e)
 	int r;
 
 	print_all(from, &all);
-	r = fail(e, EINVAL, "gpus: no GPU '%.100s' here: want all, none, or some of what there is: %s",
-	    word, all.p);
+	r = fail(e, EINVAL,
+	    "gpus: no GPU '%.100s' here: want all, none, or some of what there is: %s", word,
+	    all.p);
 	buf_free(&all);
 	return r;
 }
@@ -130,9 +131,12 @@ split_card(const struct gpus *from, const struct nvml_gpu *card, struct err *e)
 
 	for (int i = 0; i < from->n; i++)
 		if (from->gpu[i]->card == card->card && from->gpu[i] != card)
-			buf_addf(&all, " %s (%s)", gpus_label(from->gpu[i], label), from->gpu[i]->uuid);
-	r = fail(e, EINVAL, "gpus: GPU %d is in MIG mode and computes by its instances only: want some of%s",
-	    card->index, all.n ? all.p : " those that you make on it with nvidia-smi mig (it has none)");
+			buf_addf(
+			    &all, " %s (%s)", gpus_label(from->gpu[i], label), from->gpu[i]->uuid);
+	r = fail(e, EINVAL,
+	    "gpus: GPU %d is in MIG mode and computes by its instances only: want some of%s",
+	    card->index,
+	    all.n ? all.p : " those that you make on it with nvidia-smi mig (it has none)");
 	buf_free(&all);
 	return r;
 }
@@ -152,7 +156,8 @@ divide(char *copy, char **word, struct err *e)
 	return n;
 }
 
-/* Is one of those before the i-th the same? Twice by one name is on purpose, by two names a slip. */
+/* Is one of those before the i-th the same? Twice by one name is on purpose, by two names a slip.
+ */
 static int
 check_repeated(char **word, struct gpus *out, int i, struct err *e)
 {
@@ -162,7 +167,8 @@ check_repeated(char **word, struct gpus *out, int i, struct err *e)
 			continue;
 		if (strcasecmp(word[k], word[i]) != 0)
 			return fail(e, EINVAL,
-			    "gpus: %.60s and %.60s are the same GPU: to put two ranks on it write %.60s,%.60s",
+			    "gpus: %.60s and %.60s are the same GPU: to put two ranks on it write "
+			    "%.60s,%.60s",
 			    word[k], word[i], word[k], word[k]);
 		out->alone = true;
 	}
@@ -250,19 +256,24 @@ gpus_visible(
 
 		for (int k = 0; k < out->n; k++)
 			again |= out->gpu[k] == gpu;
-		if (again) { /* CUDA sees none then, so the daemon's other children see none either */
+		if (again) { /* CUDA sees none then, so the daemon's other children see none either
+			      */
 			out->n = 0;
-			fail(why, EINVAL, "CUDA_VISIBLE_DEVICES=%.200s names %.60s twice: CUDA sees no GPU",
+			fail(why, EINVAL,
+			    "CUDA_VISIBLE_DEVICES=%.200s names %.60s twice: CUDA sees no GPU",
 			    visible, word[i]);
 			break;
 		}
 		if (!gpu) {
-			fail(why, EINVAL, "CUDA_VISIBLE_DEVICES=%.200s: there is no '%.60s', and CUDA stops there",
+			fail(why, EINVAL,
+			    "CUDA_VISIBLE_DEVICES=%.200s: there is no '%.60s', and CUDA stops "
+			    "there",
 			    visible, word[i]);
 			break;
 		}
 		add(out, gpu);
-		for (size_t k = 0; gpu->split && k < n; k++) /* what is left with a card are its instances */
+		for (size_t k = 0; gpu->split && k < n;
+		     k++) /* what is left with a card are its instances */
 			if (list[k].card == gpu->card && list[k].mig != NVML_WHOLE)
 				add(out, &list[k]);
 	}
@@ -309,7 +320,8 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 		comma = ",";
 	}
 	buf_addc(env, '\0');
-	/* NCCL refuses two ranks on one card: the first is for versions before 2.30, the other later */
+	/* NCCL refuses two ranks on one card: the first is for versions before 2.30, the other
+	 * later */
 	if (gpus->crowded)
 		buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%c", rank, 0, 0);
 }

@@ -27,7 +27,7 @@ static struct {
 	bool listed, asked, ended;
 	struct nvml_gpu *list; /* as soon as it is listed it does not change any more */
 	size_t n;
-	struct err why;        /* there is no NVML, or it does not work */
+	struct err why;	       /* there is no NVML, or it does not work */
 	struct nvml_use *made; /* one for each of the list, for the loop to take; NULL: taken */
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -232,7 +232,8 @@ gpustat_choose(const char *words, struct gpus *out, struct err *e)
 	if (r == 0 || !why.no)
 		return r;
 	if (from.unknown)
-		return fail(e, EINVAL, "gpus: want all or none, since nobody can tell which GPUs there are: %s",
+		return fail(e, EINVAL,
+		    "gpus: want all or none, since nobody can tell which GPUs there are: %s",
 		    why.text);
 	said = *e;
 	return fail(e, EINVAL, "%.600s (%.300s)", said.text, why.text);
@@ -356,8 +357,8 @@ gpu_of(const struct rank *k)
 	return k->number < gpus.n ? gpus.gpu[k->number] : NULL;
 }
 
-/* Memory that the rank's process has there. NVML numbers processes as the host does, which in a container are
- * other numbers. */
+/* Memory that the rank's process has there. NVML numbers processes as the host does, which in a
+ * container are other numbers. */
 static bool
 memory_of(const struct rank *k, const struct nvml_use *u, unsigned long long *bytes)
 {
@@ -443,8 +444,8 @@ stop_waiting(struct req *r, enum interrupt how)
 	req_done(r, -EINTR);
 }
 
-/* The text is made already, from what was seen before: good enough if that is no time ago, if there is no GPU
- * in it, or if the answer is overdue already (then the text says so). */
+/* The text is made already, from what was seen before: good enough if that is no time ago, if there
+ * is no GPU in it, or if the answer is overdue already (then the text says so). */
 static int
 open_fresh(struct file *f, struct req *r)
 {

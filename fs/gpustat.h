@@ -1,4 +1,5 @@
-/* The GPUs of this host as NVML tells of them: asked by a thread of its own, since a driver may take its time. */
+/* The GPUs of this host as NVML tells of them: asked by a thread of its own, since a driver may
+ * take its time. */
 #ifndef GPUSTAT_H
 #define GPUSTAT_H
 #include "gpus.h"

@@ -1,4 +1,5 @@
-/* A group's life: what start, stop and restart mean in each state, and what the engines' messages make of it. */
+/* A group's life: what start, stop and restart mean in each state, and what the engines' messages
+ * make of it. */
 #include "group.h"
 #include "cell.h"
 #include "daemon.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { POLITE_MS = 2000, REBUILD_MS = 30000, LOSSES_MAX = 3 };
@@ -130,6 +132,19 @@ processes_left(const struct group *g)
 }
 
 /* The ranks as the settings want them; those of before are kept if their number is right. */
+/* Room for all that there may be, which stay where they are; only pages of those that there are take
+ * memory, and it goes back to the system. */
+static struct rank *
+new_ranks(void)
+{
+	void *p = mmap(NULL, MAX_RANKS * sizeof(struct rank), PROT_READ | PROT_WRITE,
+	    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("no memory for ranks");
+	return p;
+}
+
 void
 group_make_ranks(struct group *g)
 {
@@ -145,7 +160,7 @@ group_make_ranks(struct group *g)
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
 	if (!g->ranks)
-		g->ranks = xcalloc(MAX_RANKS, sizeof(*g->ranks));
+		g->ranks = new_ranks();
 	g->size = size;
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
@@ -260,7 +275,7 @@ begin_stop(struct group *g, const char *why)
 
 		if (queue_running(k)) {
 			rank_interrupt(k, 0);
-			rank_abort(k);
+			rank_abort(k, true);
 		}
 		rank_quit(k);
 	}
@@ -335,7 +350,8 @@ group_idle(struct group *g)
 	loop_timer_del(g->idle_timer);
 	g->idle_timer = NULL;
 	if (g->state == G_READY && g->set.idle >= 0 && !group_busy(g) && !g->gone)
-		g->idle_timer = loop_timer(daemon_.loop, (uint64_t)(g->set.idle * 1000), idle_is_up, g);
+		g->idle_timer =
+		    loop_timer(daemon_.loop, (uint64_t)(g->set.idle * 1000), idle_is_up, g);
 }
 
 /* All are born and the store listens: they meet. */
@@ -379,7 +395,8 @@ rebuilt_if_so(struct group *g)
 		return;
 	for (int i = 0; i < g->size; i++)
 		if (g->ranks[i].state != R_READY) {
-			group_rebuild(g); /* one died meanwhile: once more, as soon as its successor is born */
+			group_rebuild(g); /* one died meanwhile: once more, as soon as its successor
+					     is born */
 			return;
 		}
 	loop_timer_del(g->rebuild_timer);
@@ -430,8 +447,8 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		group_fail(g, e, "recover");
 		g->unhealed = true;
 	} else if (wire_unpack(m, NULL, &unhealed) == 0 && unhealed.n) {
-		fail(&what, EREMOTEIO, "rank %d, after the process group was made anew: %.*s", k->number,
-		    (int)MIN(unhealed.n, (size_t)800), unhealed.p);
+		fail(&what, EREMOTEIO, "rank %d, after the process group was made anew: %.*s",
+		    k->number, (int)MIN(unhealed.n, (size_t)800), unhealed.p);
 		group_fail(g, &what, "recover");
 	}
 	if (g->rebuilding > 0)
@@ -523,7 +540,7 @@ group_rank_died(struct rank *k, const char *how)
 	g->rebuild = true;
 	/* those who wait for it in a rendezvous would wait for ever */
 	for (int i = 0; g->rebuilding && i < g->size; i++)
-		rank_abort(&g->ranks[i]);
+		rank_abort(&g->ranks[i], true);
 	if (k->died_as == R_INIT && g->rebuilding > 0)
 		g->rebuilding--; /* it will not join any more */
 	rank_spawn(k);

@@ -9,6 +9,7 @@
 enum { MAX_RANKS = 256, ERRORS_KEPT = 8, NO_SLOT = -1 };
 
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_STOPPED, G_STATES };
+
 enum rank_state { R_NONE, R_SPAWNING, R_BORN, R_INIT, R_READY, R_DEAD, R_STATES };
 
 struct group;
@@ -31,21 +32,21 @@ struct rank {
 	struct group *g;
 	int number;
 	enum rank_state state, died_as; /* died_as: what it was when its process ended */
-	int slot; /* at the agent; NO_SLOT: no process */
+	int slot;			/* at the agent; NO_SLOT: no process */
 	pid_t pid;
 	char how[16]; /* zygote, successor, cold */
 	double since; /* wall time of the last change of state */
 	struct spool_reader spool;
 	struct spool_cursor tail;     /* how far the index was walked: near its end */
 	uint64_t base[SPOOL_STREAMS]; /* what `: > stdout` and `spool` dropped */
-	double output_time;           /* wall time of the last growth */
-	char *table;                  /* variables, as reported */
-	char *last;                   /* how its last process ended: text; NULL: it lives, or never was */
-	char *stderr_tail;            /* the last of stderr of that process */
+	double output_time;	      /* wall time of the last growth */
+	char *table;		      /* variables, as reported */
+	char *last;	   /* how its last process ended: text; NULL: it lives, or never was */
+	char *stderr_tail; /* the last of stderr of that process */
 	bool waits_input;
-	bool doomed; /* SIGKILL is on its way: nothing more is sent there */
-	TAILQ_HEAD(, job) queue;      /* first: running if it was sent */
-	int cell;                     /* number of the cell that runs, 0: none */
+	bool doomed;		 /* SIGKILL is on its way: nothing more is sent there */
+	TAILQ_HEAD(, job) queue; /* first: running if it was sent */
+	int cell;		 /* number of the cell that runs, 0: none */
 };
 
 struct phase {
@@ -69,7 +70,8 @@ struct group {
 	bool want_start, resume; /* start asked for; resume: as soon as the stop is done */
 	struct settings set;
 	int size; /* of the ranks that are there */
-	struct rank *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
+	struct rank
+	    *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
 	struct agent *agent;
 	uint32_t agent_serial; /* of the process that the ranks were started by */
 	uint32_t zygote;
@@ -78,11 +80,11 @@ struct group {
 	bool store_born;
 	uint32_t store_port; /* 0: that python has no torch */
 	uint32_t generation;
-	bool rebuild;          /* the process group must be made anew before the next cell */
-	int rebuilding;        /* answers that are still out */
-	bool unhealed;         /* the last rebuild failed on a rank */
-	int losses;            /* ranks that died, or rebuilds that failed, in a row */
-	char *run_dir;         /* spools */
+	bool rebuild;		 /* the process group must be made anew before the next cell */
+	int rebuilding;		 /* answers that are still out */
+	bool unhealed;		 /* the last rebuild failed on a rank */
+	int losses;		 /* ranks that died, or rebuilds that failed, in a row */
+	char *run_dir;		 /* spools */
 	uint64_t started, ready; /* now_ns of the last start, and when it was ready */
 	struct phase phases[16];
 	int phase_count;
@@ -93,12 +95,12 @@ struct group {
 	uint64_t error_seq;
 	TAILQ_HEAD(cell_list, cell) cells;
 	int last_cell, cell_count;
-	int queued;            /* works that have not begun */
-	char last_result[24];  /* of the last ended cell: ok, error … */
+	int queued;		 /* works that have not begun */
+	char last_result[24];	 /* of the last ended cell: ok, error … */
 	struct req_list waiters; /* of ctl */
-	struct req_list live;    /* parked readers of log, follow, stream, wait */
+	struct req_list live;	 /* parked readers of log, follow, stream, wait */
 	struct timer *stop_timer, *rebuild_timer, *idle_timer;
-	double changed;        /* wall time of the last change that `status` shows */
+	double changed; /* wall time of the last change that `status` shows */
 	TAILQ_ENTRY(group) link;
 };
 
@@ -120,7 +122,8 @@ void group_event(struct group *g, const char *fmt, ...) PRINTF(2, 3);
 void group_changed(struct group *g);
 const char *group_state_name(const struct group *g);
 bool group_busy(const struct group *g);
-void group_make_ranks(struct group *g); /* as many as the settings want: new ones are without a process */
+void group_make_ranks(
+    struct group *g); /* as many as the settings want: new ones are without a process */
 struct rank *group_rank(struct group *g, int k);
 
 /* Events of the life cycle. start and stop say what shall be; group_settled tells when it is. */
@@ -132,13 +135,14 @@ int group_accepts(const struct group *g, struct err *e);
 void group_phase(struct group *g, const char *name, double ms);
 /* Nothing is to be done (any more): the clock of `idle` starts anew. */
 void group_idle(struct group *g);
-/* Begins to make the process group anew if no rank works. True: nothing is to be done (any more). */
+/* Begins to make the process group anew if no rank works. True: nothing is to be done (any more).
+ */
 bool group_rebuild(struct group *g);
 /* PARKED: r is answered when what was asked for is so, with the errno if it can't be. */
 int group_wait(struct group *g, struct req *r, struct work *w);
 /* SIGKILL to a rank's processes: a new one takes its place. */
 void group_kill_rank(struct rank *k);
-void group_rank_died(struct rank *k, const char *how); /* after rank_gone() */
+void group_rank_died(struct rank *k, const char *how);	     /* after rank_gone() */
 void group_rank_unborn(struct rank *k, const struct err *e); /* it could not be started */
 void group_store_died(struct group *g, const struct err *e);
 /* What rank.c tells: the engine at this rank speaks. */

@@ -1,4 +1,5 @@
-/* All groups: making, removing, finding; what they tell (events, error, changes). Their life is group.c's. */
+/* All groups: making, removing, finding; what they tell (events, error, changes). Their life is
+ * group.c's. */
 #include "cell.h"
 #include "settings.h"
 #include "daemon.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,7 +39,8 @@ check_name(const char *name, struct err *e)
 
 	if (!isalpha((unsigned char)name[0]) || name[n] || n > NAME_LENGTH)
 		return fail(e, EINVAL,
-		    "a group is named by a letter and up to %d letters, digits, _ or -, not '%.80s'",
+		    "a group is named by a letter and up to %d letters, digits, _ or -, not "
+		    "'%.80s'",
 		    NAME_LENGTH - 1, name);
 	return 0;
 }
@@ -97,7 +100,8 @@ group_unref(struct group *g)
 		free(g->errors[i].text);
 	}
 	settings_free(&g->set);
-	free(g->ranks);
+	if (g->ranks)
+		munmap(g->ranks, MAX_RANKS * sizeof(*g->ranks));
 	free(g->run_dir);
 	free(g->name);
 	free(g);
@@ -157,7 +161,8 @@ int
 group_remove(struct group *g, struct err *e)
 {
 	if (g->state != G_NEW && g->state != G_STOPPED)
-		return fail(e, EBUSY, "the group %s has engines: echo stop > %s/ctl", g->name, g->name);
+		return fail(
+		    e, EBUSY, "the group %s has engines: echo stop > %s/ctl", g->name, g->name);
 	remove_files(g->run_dir, g);
 	take_down(g);
 	return 0;

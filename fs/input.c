@@ -1,4 +1,5 @@
-/* Files that take what is written: a cell is collected and submitted, a line of ctl acts at once. */
+/* Files that take what is written: a cell is collected and submitted, a line of ctl acts at once.
+ */
 #include "input.h"
 #include "cell.h"
 #include "ctl.h"
@@ -64,8 +65,8 @@ input_caller(pid_t pid)
 
 struct cell_input {
 	struct buf source;
-	int number;     /* of the last cell that this descriptor submitted */
-	bool told;      /* a read gave the number */
+	int number; /* of the last cell that this descriptor submitted */
+	bool told;  /* a read gave the number */
 	bool too_large;
 };
 
@@ -103,7 +104,8 @@ cell_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err 
 		buf_free(&in->source);
 	}
 	if (in->too_large)
-		return fail(e, EFBIG, "a cell has at most %d bytes (import a module instead)", SOURCE_MAX);
+		return fail(
+		    e, EFBIG, "a cell has at most %d bytes (import a module instead)", SOURCE_MAX);
 	buf_add(&in->source, p, n);
 	return (ssize_t)n;
 }
@@ -119,7 +121,8 @@ input_check_caller(struct group *g, const struct req *r, const int *ranks, int n
 	if (!k || k->g != g || !asked)
 		return 0;
 	return fail(e, EDEADLK,
-	    "rank %d would wait for itself: its own work must end first (O_NONBLOCK only queues)", k->number);
+	    "rank %d would wait for itself: its own work must end first (O_NONBLOCK only queues)",
+	    k->number);
 }
 
 /* Submits what was collected. Returns the cell or NULL with e. */
@@ -131,7 +134,8 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 	struct cell *c = NULL;
 
 	if (n >= 0 && (!waits || input_check_caller(f->node->at.g, r, ranks, n, e) == 0))
-		c = cell_submit(f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
+		c = cell_submit(
+		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
 	in->number = c ? c->number : in->number;
 	in->told = false;
@@ -147,7 +151,8 @@ submit_and_wait(struct file *f, struct req *r)
 
 	if (in->too_large) {
 		in->too_large = false;
-		return fail(&r->err, EFBIG, "a cell has at most %d bytes: nothing was run", SOURCE_MAX);
+		return fail(
+		    &r->err, EFBIG, "a cell has at most %d bytes: nothing was run", SOURCE_MAX);
 	}
 	if (in->source.n == 0)
 		return 0;
@@ -169,8 +174,9 @@ cell_flush(struct file *f, struct req *r)
 	if (!req_exiting(r, &killed))
 		return submit_and_wait(f, r);
 	if (killed) {
-		group_event(f->node->at.g, "discarded bytes=%zu pid=%d killed while it wrote a cell",
-		    in->source.n, (int)f->opener);
+		group_event(f->node->at.g,
+		    "discarded bytes=%zu pid=%d killed while it wrote a cell", in->source.n,
+		    (int)f->opener);
 		buf_free(&in->source);
 		return 0;
 	}
@@ -203,7 +209,8 @@ give_number(struct file *f, struct req *r)
 		req_data(r, "", 0);
 		return;
 	}
-	n = snprintf(text, sizeof(text), "%d\n", in->number ? in->number : f->node->at.g->last_cell);
+	n = snprintf(
+	    text, sizeof(text), "%d\n", in->number ? in->number : f->node->at.g->last_cell);
 	in->told = true;
 	req_data(r, text, MIN((size_t)n, r->want));
 }
@@ -234,7 +241,8 @@ const struct file_ops input_cell_ops = {
 
 /* ---- lines ---- */
 
-/* Does each line of a write in turn. At a bad one: the bytes done so far, or its errno if there are none. */
+/* Does each line of a write in turn. At a bad one: the bytes done so far, or its errno if there are
+ * none. */
 static ssize_t
 each_line(struct file *f, const char *p, size_t n, struct err *e,
     int (*fn)(struct file *f, const char *line, struct err *e))

@@ -15,7 +15,8 @@ character_length(unsigned char c)
 	return c >= 0xf0 && c < 0xf5 ? 4 : 0;
 }
 
-/* The length of the valid character at p, 0 if there is none (RFC 3629: no surrogates, nothing overlong). */
+/* The length of the valid character at p, 0 if there is none (RFC 3629: no surrogates, nothing
+ * overlong). */
 static size_t
 character(const char *s, size_t n)
 {
@@ -49,7 +50,8 @@ json_whole(const char *p, size_t n)
 void
 json_string(struct buf *b, const char *p, size_t n)
 {
-	static const char escapes[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+	static const char escapes[] = {
+	    ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
 
 	buf_addc(b, '"');
 	for (size_t i = 0; i < n;) {

@@ -29,7 +29,7 @@ free_rank(struct job *j, int rung)
 		return;
 	}
 	rank_interrupt(j->k, cell);
-	rank_abort(j->k);
+	rank_abort(j->k, rung > 1);
 }
 
 void
@@ -97,11 +97,29 @@ uneven(const struct work *w)
 	return false;
 }
 
+/* The same number of collectives everywhere? Else one waits somewhere for who has not come, and
+ * would meet the next cell's. */
+static bool
+even_collectives(const struct work *w)
+{
+	struct buf b = {0};
+	bool even = true;
+
+	for (int i = 0; i < w->n; i++) {
+		even &= w->jobs[i].collectives == w->jobs[0].collectives;
+		buf_addf(&b, " rank%d=%u", w->jobs[i].k->number, w->jobs[i].collectives);
+	}
+	if (!even)
+		group_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
+	buf_free(&b);
+	return even;
+}
+
 void
 ladder_outcome(struct work *w)
 {
-	if (w->kind != WORK_RUN || w->dropped)
+	if (w->kind != WORK_RUN || w->dropped || w->g->size == 1)
 		return;
-	if (w->rung || (w->err.no && uneven(w)))
-		w->g->rebuild |= w->g->size > 1;
+	if (!even_collectives(w) || w->rung || (w->err.no && uneven(w)))
+		w->g->rebuild = true;
 }

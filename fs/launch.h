@@ -4,7 +4,8 @@
 #include "conn.h"
 #include "group.h"
 
-/* The answer to a call: m, or NULL and what went wrong (e->text; traceback in *trace, may be empty). */
+/* The answer to a call: m, or NULL and what went wrong (e->text; traceback in *trace, may be
+ * empty). */
 typedef void reply_fn(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
 struct agent;
@@ -18,18 +19,20 @@ struct launcher {
 struct agent {
 	const struct launcher *launcher;
 	struct conn *conn; /* NULL: gone */
-	pid_t pid;         /* of the local process that leads to it */
-	pid_t host_pid;    /* the agent itself, on its host */
+	pid_t pid;	   /* of the local process that leads to it */
+	pid_t host_pid;	   /* the agent itself, on its host */
 	char *host;
-	struct err why;    /* it is gone because */
+	struct err why; /* it is gone because */
 	bool said_hello;
 	uint32_t serial; /* another one with each process */
 	struct call *calls;
 	size_t call_room;
+
 	struct slot {
 		struct rank *rank;   /* either */
 		struct group *store; /* of these */
-	} *slots;
+	} * slots;
+
 	size_t slot_room;
 	int next_slot;
 	struct warm *warm; /* zygotes asked for */
@@ -49,7 +52,7 @@ bool agent_reaped(pid_t pid, int status);
 uint32_t agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg);
 /* Nobody wants the answer any more: who asked is gone. */
 void agent_forget(struct agent *a, uint32_t tag);
-#define agent_send(a, type, flags, slot, tag, fd, ...) \
+#define agent_send(a, type, flags, slot, tag, fd, ...)                                             \
 	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
 
 /* A slot for a new engine; its messages go to rank.c. */

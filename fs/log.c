@@ -14,10 +14,12 @@
 #include <unistd.h>
 
 static int inotify_fd = -1;
+
 static struct {
 	int wd;
 	struct group *g;
-} *watched;
+} * watched;
+
 static size_t watched_count;
 
 static int
@@ -43,8 +45,9 @@ move_base(struct rank *k, int stream, uint64_t base)
 
 	k->base[stream] = base;
 	/* the disk gets its room back; offsets stay */
-	if (base >= page && fallocate(k->spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-				(off_t)(base / page * page)) < 0)
+	if (base >= page &&
+	    fallocate(k->spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		(off_t)(base / page * page)) < 0)
 		debug("cell", "fallocate: %s", strerrordesc_np(errno));
 }
 
@@ -121,7 +124,8 @@ grew(struct group *g, const char *file)
 	int k;
 	char tail[16];
 
-	if (sscanf(file, "rank%d.%15s", &k, tail) != 2 || strcmp(tail, spool_names[SPOOL_STREAMS]) != 0)
+	if (sscanf(file, "rank%d.%15s", &k, tail) != 2 ||
+	    strcmp(tail, spool_names[SPOOL_STREAMS]) != 0)
 		return;
 	if (k >= g->size)
 		return;
@@ -231,7 +235,8 @@ output_read(struct file *f, struct req *r)
 	if (r->offset >= size)
 		req_data(r, "", 0);
 	else
-		req_copy(r, &s, k->base[stream] + r->offset, (size_t)MIN(size - r->offset, r->want));
+		req_copy(
+		    r, &s, k->base[stream] + r->offset, (size_t)MIN(size - r->offset, r->want));
 }
 
 static int

@@ -4,7 +4,7 @@
 #include "cell.h"
 #include "tree.h"
 
-extern const struct file_ops log_stdout_ops, log_stderr_ops;           /* rankK/… */
+extern const struct file_ops log_stdout_ops, log_stderr_ops;	       /* rankK/… */
 extern const struct file_ops log_cell_stdout_ops, log_cell_stderr_ops; /* cells/N/rankK/… */
 
 /* Watches the spools of a group (inotify) from now on, no more. */

@@ -28,7 +28,7 @@ enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
 struct daemon daemon_;
 static int ready_pipe = -1; /* to who started us in the background: a byte when the mount works */
-static int log_fd = -1;     /* of ddipfs.log */
+static int log_fd = -1;	    /* of ddipfs.log */
 static const struct options *options;
 
 static void
@@ -39,7 +39,8 @@ on_child(void *arg, int signo)
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid == notify_warden() && !daemon_.ending)
-			note("the warden has ended: no inotify events, and nobody unmounts after a crash");
+			note("the warden has ended: no inotify events, and nobody unmounts after a "
+			     "crash");
 		else
 			agent_reaped(pid, status);
 	}
@@ -189,7 +190,8 @@ serve(const struct options *o)
 	loop_run(daemon_.loop);
 	daemon_.ending = true;
 	fuse_shut();
-	/* nothing is left for the warden to unmount, and the next mount may get our device number */
+	/* nothing is left for the warden to unmount, and the next mount may get our device number
+	 */
 	notify_mounted(0, 0);
 	end_groups();
 	group_remove_all();
@@ -224,7 +226,8 @@ find_engine(void)
 			return path;
 		free(path);
 	}
-	die("ddip-engine is not beside ddipfs in %s: build or install both (make; make install)", self);
+	die("ddip-engine is not beside ddipfs in %s: build or install both (make; make install)",
+	    self);
 }
 
 int

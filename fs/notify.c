@@ -95,7 +95,8 @@ push(void)
 		}
 		if (n < 0 && errno == EINTR)
 			continue;
-		note("the warden is gone: no inotify events any more, and nobody unmounts after a crash");
+		note("the warden is gone: no inotify events any more, and nobody unmounts after a "
+		     "crash");
 		close(pipe_fd);
 		pipe_fd = -1;
 		buf_clear(&out);

@@ -17,8 +17,8 @@ void notify_stop(void);
 pid_t notify_warden(void);
 /* Something below the mount has changed: path as "group/status". */
 void notify_path(enum notice_kind kind, const char *fmt, ...) PRINTF(2, 3);
-/* The warden asks for `name` in a vars directory: is it about to make (delete) it? Each is expected once:
- * done takes it off. */
+/* The warden asks for `name` in a vars directory: is it about to make (delete) it? Each is expected
+ * once: done takes it off. */
 /* A rank's table of variables has changed: CREATE and DELETE in the vars directories. */
 void notify_table(struct group *g, int rank, const char *old, const char *new);
 bool notify_expects(enum notice_kind kind, const char *path, bool done);

@@ -28,8 +28,10 @@ static const char usage[] =
     "  -V, --version   version\n"
     "  --readme        what is in a mount: files, views, OPs, verbs of ctl\n"
     "\n"
-    "Then: echo 'print(\"hello from\", rank)' > MOUNTPOINT/group/cell; cat MOUNTPOINT/group/rank1/stdout\n"
-    "Unmount: umount MOUNTPOINT, fusermount3 -u MOUNTPOINT, or ddip umount. See ddipfs(1), ddipfs(4).\n";
+    "Then: echo 'print(\"hello from\", rank)' > MOUNTPOINT/group/cell; cat "
+    "MOUNTPOINT/group/rank1/stdout\n"
+    "Unmount: umount MOUNTPOINT, fusermount3 -u MOUNTPOINT, or ddip umount. See ddipfs(1), "
+    "ddipfs(4).\n";
 
 _Noreturn static void
 misused(const char *what, const char *which)
@@ -55,8 +57,8 @@ static void
 take_option(struct options *o, const char *s, struct buf *fuse)
 {
 	/* what mount(8) and fstab add, and nobody but them cares for */
-	static const char *const ignored[] = {"auto", "noauto", "user", "nouser", "users", "defaults",
-	    "_netdev", "nofail"};
+	static const char *const ignored[] = {
+	    "auto", "noauto", "user", "nouser", "users", "defaults", "_netdev", "nofail"};
 	const char *eq = strchr(s, '=');
 
 	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
@@ -66,8 +68,7 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 		return;
 	if (eq && is_setting(s, (size_t)(eq - s))) {
 		o->settings = xrealloc(o->settings, (o->settings_count + 1) * sizeof(*o->settings));
-		o->settings[o->settings_count++] =
-		    xasprintf("%.*s '%s'", (int)(eq - s), s, eq + 1);
+		o->settings[o->settings_count++] = xasprintf("%.*s '%s'", (int)(eq - s), s, eq + 1);
 		return;
 	}
 	buf_addf(fuse, "%s%s", fuse->n ? "," : "", s);
@@ -133,11 +134,13 @@ check_mountpoint(const char *path)
 	struct stat st;
 
 	if (lstat(path, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
-		fprintf(stderr, "ddipfs: %s is the mount of a daemon that is dead: taking it away\n", path);
+		fprintf(stderr,
+		    "ddipfs: %s is the mount of a daemon that is dead: taking it away\n", path);
 		clear_dead(path);
 	}
 	if (stat(path, &st) < 0)
-		die("%s: %s%s", path, strerrordesc_np(errno), errno == ENOENT ? " (mkdir it first)" : "");
+		die("%s: %s%s", path, strerrordesc_np(errno),
+		    errno == ENOENT ? " (mkdir it first)" : "");
 	if (!S_ISDIR(st.st_mode))
 		die("%s is not a directory", path);
 	if (!realpath(path, real))
@@ -145,16 +148,16 @@ check_mountpoint(const char *path)
 	if (is_ddipfs(real))
 		die("%s is a ddipfs already (umount it, or use it)", real);
 	if (!is_empty(real))
-		die("%s is not empty, and what is in it would be hidden: take an empty directory", real);
+		die("%s is not empty, and what is in it would be hidden: take an empty directory",
+		    real);
 	return xstrdup(real);
 }
 
 void
 options_parse(struct options *o, int argc, char **argv)
 {
-	static const struct option longs[] = {
-	    {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'},
-	    {"readme", no_argument, NULL, 'R'}, {0}};
+	static const struct option longs[] = {{"help", no_argument, NULL, 'h'},
+	    {"version", no_argument, NULL, 'V'}, {"readme", no_argument, NULL, 'R'}, {0}};
 	struct buf fuse = {0};
 	int c;
 

@@ -11,7 +11,8 @@ struct options {
 	size_t settings_count;
 };
 
-/* Fills o, or says what is wrong and ends the program with 2 (0 for --help and --version). Clears a dead mount. */
+/* Fills o, or says what is wrong and ends the program with 2 (0 for --help and --version). Clears a
+ * dead mount. */
 void options_parse(struct options *o, int argc, char **argv);
 void options_free(struct options *o);
 /* The default interpreter: $VIRTUAL_ENV's, else the first python3 in PATH. Owned by the caller. */

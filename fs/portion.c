@@ -52,7 +52,8 @@ portion_elements(const struct portion *p, int axis)
 }
 
 int
-portion_parse(struct portion *p, int rank, const struct source *source, uint64_t size, struct err *e)
+portion_parse(
+    struct portion *p, int rank, const struct source *source, uint64_t size, struct err *e)
 {
 	const char *end = source->head_n ? memchr(source->head, '\n', source->head_n) : NULL;
 	struct slice line = {source->head, end ? (size_t)(end - source->head) : 0}, width, shape;
@@ -129,7 +130,8 @@ bool
 portion_same_type(const struct portion *a, const struct portion *b)
 {
 	return portion_is_object(a) == portion_is_object(b) &&
-	    (portion_is_object(a) || (a->dtype.n == b->dtype.n && memcmp(a->dtype.p, b->dtype.p, a->dtype.n) == 0));
+	       (portion_is_object(a) ||
+		   (a->dtype.n == b->dtype.n && memcmp(a->dtype.p, b->dtype.p, a->dtype.n) == 0));
 }
 
 bool

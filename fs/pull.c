@@ -27,12 +27,12 @@ struct got {
 struct pull {
 	struct group *g; /* referenced */
 	struct var_name name;
-	int n, left;	  /* ranks; answers that are still out */
+	int n, left; /* ranks; answers that are still out */
 	struct got *got;
 	struct got whole; /* the view of the result, by the first rank */
 	struct reduction *reduction;
-	bool running;	  /* the reduction */
-	pull_fn *fn;	  /* NULL: nobody waits any more */
+	bool running; /* the reduction */
+	pull_fn *fn;  /* NULL: nobody waits any more */
 	void *arg;
 };
 

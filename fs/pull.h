@@ -1,4 +1,5 @@
-/* An object on its way out: asks ranks for their bytes, and makes one of all where an OP says so. */
+/* An object on its way out: asks ranks for their bytes, and makes one of all where an OP says so.
+ */
 #ifndef PULL_H
 #define PULL_H
 #include "vars.h"

@@ -1,4 +1,5 @@
-/* Works and the ranks' queues: sending, answers, outcome. The ladder that frees ranks is ladder.c's. */
+/* Works and the ranks' queues: sending, answers, outcome. The ladder that frees ranks is
+ * ladder.c's. */
 #include "queue.h"
 #include "cell.h"
 #include "daemon.h"
@@ -25,8 +26,8 @@ send_run(struct job *j, struct agent *a)
 {
 	struct cell *c = j->w->cell;
 
-	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number, j->w->g->generation,
-	    ((struct slice){c->source, c->source_len}));
+	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number,
+	    j->w->g->generation, ((struct slice){c->source, c->source_len}));
 	j->k->cell = c->number;
 }
 
@@ -36,8 +37,8 @@ send_put(struct job *j, struct agent *a)
 	struct work *w = j->w;
 	int i = w->fd_count == 1 ? 0 : (int)(j - w->jobs);
 
-	agent_send(a, Tput, 0, j->k->slot, j->tag, w->fds[i], text(w->name), text(w->view), text(w->op),
-	    w->sizes[i]);
+	agent_send(a, Tput, 0, j->k->slot, j->tag, w->fds[i], text(w->name), text(w->view),
+	    text(w->op), w->sizes[i]);
 }
 
 static void
@@ -199,7 +200,7 @@ is_next(const struct job *j)
 	const struct rank *k = j->k;
 
 	return TAILQ_FIRST(&k->queue) == j && j->state == JOB_QUEUED && k->state == R_READY &&
-	    !k->doomed;
+	       !k->doomed;
 }
 
 static void
@@ -214,8 +215,8 @@ send(struct job *j)
 }
 
 /*
- * A cell begins on all its ranks at once: so its collectives never meet those of another one, and no
- * rank is in it that waits for one who can't come. Other works begin rank by rank.
+ * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
+ * no rank is in it that waits for one who can't come. Other works begin rank by rank.
  */
 void
 queue_pump(struct rank *k)
@@ -351,8 +352,8 @@ run_answer(struct job *j, struct msg *m)
 	struct slice value, error, traceback, table;
 	uint8_t outcome;
 
-	if (wire_unpack(m, &j->err, &outcome, &value, &error, &traceback, &table, &j->end.size[0],
-		&j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
+	if (wire_unpack(m, &j->err, &outcome, &value, &error, &traceback, &table, &j->collectives,
+		&j->end.size[0], &j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
 		j->ended = true;
 		j->outcome = MIN(outcome, OUT_COUNT - 1);
 		set_text(&j->value, value);
@@ -360,8 +361,9 @@ run_answer(struct job *j, struct msg *m)
 		set_text(&j->traceback, traceback);
 		rank_set_table(j->k, table);
 		if (outcome_errno[j->outcome] && j->w->timed_out)
-			fail(&j->err, ETIMEDOUT, "rank %d: the cell took longer than timeout %g: %.800s",
-			    j->k->number, j->w->g->set.timeout, j->error);
+			fail(&j->err, ETIMEDOUT,
+			    "rank %d: the cell took longer than timeout %g: %.800s", j->k->number,
+			    j->w->g->set.timeout, j->error);
 		else if (outcome_errno[j->outcome])
 			fail(&j->err, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
 			    j->error);

@@ -1,6 +1,6 @@
 /*
- * Work for ranks: every rank has a queue in the order of submission, a work stands in the queues of all its ranks
- * at once. A cell, a push, a removal, a reset are works.
+ * Work for ranks: every rank has a queue in the order of submission, a work stands in the queues of
+ * all its ranks at once. A cell, a push, a removal, a reset are works.
  */
 #ifndef QUEUE_H
 #define QUEUE_H
@@ -8,6 +8,7 @@
 #include "wire.h"
 
 enum work_kind { WORK_RUN, WORK_PUT, WORK_DEL, WORK_MOVE, WORK_RESET, WORK_FREE, WORK_KINDS };
+
 enum job_state { JOB_QUEUED, JOB_SENT, JOB_PREPARED, JOB_COMMIT, JOB_DONE };
 
 /* The part of a work on one rank. */
@@ -16,12 +17,13 @@ struct job {
 	struct rank *k;
 	enum job_state state;
 	uint32_t tag;
-	int outcome;        /* enum outcome, for WORK_RUN */
-	struct err err;     /* no 0: went well */
+	int outcome;			 /* enum outcome, for WORK_RUN */
+	uint32_t collectives;		 /* of the default group, done in it */
+	struct err err;			 /* no 0: went well */
 	char *value, *error, *traceback; /* texts, "" if none */
 	struct spool_mark begin, end;
-	bool begun, ended;  /* the marks are there */
-	double t0, t1;      /* wall times */
+	bool begun, ended; /* the marks are there */
+	double t0, t1;	   /* wall times */
 	TAILQ_ENTRY(job) link;
 };
 
@@ -29,17 +31,17 @@ struct work {
 	enum work_kind kind;
 	struct group *g;
 	struct job *jobs;
-	int n, left;        /* jobs; not yet done */
-	int ready;          /* WORK_PUT: ranks that have answered the first question */
-	struct err err;     /* the outcome: the first failure */
-	int first;          /* index of the first job that failed, -1 */
+	int n, left;	/* jobs; not yet done */
+	int ready;	/* WORK_PUT: ranks that have answered the first question */
+	struct err err; /* the outcome: the first failure */
+	int first;	/* index of the first job that failed, -1 */
 	bool begun, done, interrupted, dropped, timed_out;
 	double t_queued, t_begin, t_end;
 	struct req_list waiters; /* answered with err when it is done */
 	/* what it carries */
-	struct cell *cell;  /* WORK_RUN */
+	struct cell *cell; /* WORK_RUN */
 	char *name, *view, *op, *to;
-	int *fds;           /* WORK_PUT: one a job, or one for all: fds[0] if fd_count == 1 */
+	int *fds; /* WORK_PUT: one a job, or one for all: fds[0] if fd_count == 1 */
 	int fd_count;
 	uint64_t *sizes;
 	/* the ladder that frees its ranks */
@@ -54,7 +56,8 @@ struct work {
 /* A work on these ranks (n numbers). ended() frees or keeps it. */
 struct work *work_new(struct group *g, enum work_kind kind, const int *ranks, int n);
 void work_submit(struct work *w);
-/* Answers r when the work has ended, with the errno of its outcome. A signal interrupts the work. */
+/* Answers r when the work has ended, with the errno of its outcome. A signal interrupts the work.
+ */
 int work_wait(struct work *w, struct req *r);
 /* Interrupts it: a queued one is dropped, a running one climbs the ladder at once. */
 void work_interrupt(struct work *w);

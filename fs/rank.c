@@ -1,4 +1,5 @@
-/* One engine: spawning, its first messages, its notices, its end. What follows from them is group.c's. */
+/* One engine: spawning, its first messages, its notices, its end. What follows from them is
+ * group.c's. */
 #include "rank.h"
 #include "daemon.h"
 #include "gpustat.h"
@@ -122,8 +123,9 @@ spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
 	if (kind == ENGINE_RANK)
 		gpustat_env(g, ((struct rank *)arg)->number, &env);
-	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1, (uint32_t)kind,
-	    g->zygote, text(g->run_dir), text(name), ((struct slice){env.p, env.n}), (uint32_t)0);
+	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1,
+	    (uint32_t)kind, g->zygote, text(g->run_dir), text(name), ((struct slice){env.p, env.n}),
+	    (uint32_t)0);
 	buf_free(&env);
 }
 
@@ -180,7 +182,8 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		if (k->state != R_INIT)
 			return; /* its death is told elsewhere */
 		why = *e;
-		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number, e->text);
+		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number,
+		    e->text);
 		if (k->g->state == G_READY) {
 			group_fail(k->g, &why, "recover");
 			rank_kill(k); /* and another one is born */
@@ -218,12 +221,13 @@ rank_join(struct rank *k)
 
 	buf_addf(&env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
 	buf_addf(&env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
-	buf_addf(&env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c", k->number / local_size, 0,
-	    (g->size + local_size - 1) / local_size, 0, 0);
+	buf_addf(&env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c",
+	    k->number / local_size, 0, (g->size + local_size - 1) / local_size, 0, 0);
 	buf_addf(&env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
 	buf_addf(&env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store_port, 0);
 	buf_addf(&env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
-	buf_addf(&env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
+	buf_addf(
+	    &env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
 	buf_addf(&env, "TORCHELASTIC_USE_AGENT_STORE=True%c", 0);
 	rank_set_state(k, R_INIT);
 	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
@@ -278,10 +282,10 @@ rank_interrupt(struct rank *k, int cell)
 }
 
 void
-rank_abort(struct rank *k)
+rank_abort(struct rank *k, bool always)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, 1u);
+		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)always);
 }
 
 static void
@@ -342,8 +346,8 @@ on_exit_notice(struct rank *k, struct msg *m)
 	how = describe_end(status);
 	free(k->stderr_tail);
 	k->stderr_tail = slice_dup(last);
-	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%.600s", k->number, how, last.n ? "; its last words: " : "",
-	    k->stderr_tail);
+	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%.600s", k->number, how,
+	    last.n ? "; its last words: " : "", k->stderr_tail);
 	queue_mark_end(k, &at);
 	rank_gone(k, &gone);
 	agent_slot_free(k->g->agent, slot, &gone);
@@ -419,7 +423,8 @@ rank_store_notice(struct group *g, struct msg *m)
 	if (m->type == Nborn && wire_unpack(m, NULL, &pid, &port, &phases) == 0) {
 		group_store_born(g, port);
 	} else if (m->type == Nexit) {
-		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended: restart");
+		fail(&e, EHOSTDOWN,
+		    "the process that holds the rendezvous store has ended: restart");
 		agent_slot_free(g->agent, g->store_slot, &e);
 		group_store_died(g, &e);
 	}

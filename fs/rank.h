@@ -11,7 +11,8 @@ void rank_spawn(struct rank *k);
 void rank_spawn_store(struct group *g);
 /* Tinit: environment and process group; group_rank_ready() follows, or group_rank_died(). */
 void rank_join(struct rank *k);
-/* Its process is gone: nothing is sent there any more, and what it had promised fails. group_rank_died() follows. */
+/* Its process is gone: nothing is sent there any more, and what it had promised fails.
+ * group_rank_died() follows. */
 void rank_gone(struct rank *k, const struct err *why);
 /* Nquit, and SIGKILL. */
 void rank_quit(struct rank *k);
@@ -20,7 +21,8 @@ void rank_set_autogc(struct rank *k);
 void rank_kill(struct rank *k);
 void rank_signal(struct rank *k, int signo);
 void rank_interrupt(struct rank *k, int cell);
-void rank_abort(struct rank *k); /* its collectives end with an error; the process group is broken then */
+void rank_abort(
+    struct rank *k); /* its collectives end with an error; the process group is broken then */
 /* Messages about a slot that no call waits for (launch.c passes them on). */
 void rank_notice(struct rank *k, struct msg *m);
 void rank_store_notice(struct group *g, struct msg *m);

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 enum {
-	PIECE = 32 * DTYPE_BLOCK,      /* numbers */
-	PIECE_BYTES = PIECE * 8,       /* of the widest type; what copying takes at a time */
+	PIECE = 32 * DTYPE_BLOCK, /* numbers */
+	PIECE_BYTES = PIECE * 8,  /* of the widest type; what copying takes at a time */
 	SCRATCH = 2 * PIECE_BYTES + (int)sizeof(union lane),
 	WORKERS = 2,
 	AT_ONCE = 64 << 10 /* so many bytes are done without a thread */
@@ -77,7 +77,8 @@ check_alike(const struct reduction *r, int axis, struct err *e)
 		const struct portion *a = &r->parts[0], *p = &r->parts[i];
 		struct buf b = {0};
 
-		if (portion_same_type(a, p) && (portion_is_object(a) || portion_same_shape(a, p, axis)))
+		if (portion_same_type(a, p) &&
+		    (portion_is_object(a) || portion_same_shape(a, p, axis)))
 			continue;
 		portion_describe(&b, a);
 		buf_adds(&b, ", ");
@@ -177,8 +178,8 @@ plan_numbers(struct reduction *r, struct err *e)
 		return fail(e, EOPNOTSUPP, "%s is %.*s: %s is for numbers; read %s.gather", r->what,
 		    (int)p->dtype.n, p->dtype.p, r->op->name, r->what);
 	if (r->in->reals > 1 && !r->op->mean && r->op != &reduce_sum)
-		return fail(e, EOPNOTSUPP, "%s is %s: complex numbers have no order", r->what,
-		    r->in->name);
+		return fail(
+		    e, EOPNOTSUPP, "%s is %s: complex numbers have no order", r->what, r->in->name);
 	if (r->op->mean && r->in->lane != LANE_FLOAT)
 		out = float64;
 	else if (r->op == &reduce_sum && slice_eq(p->dtype, "bool"))
@@ -216,8 +217,8 @@ to_float(union lane *x, enum dtype_lane lane)
 }
 
 static void
-fold_part(const struct reduction *r, bool first, union lane *acc, union lane *spare,
-    const char *in, size_t n)
+fold_part(const struct reduction *r, bool first, union lane *acc, union lane *spare, const char *in,
+    size_t n)
 {
 	bool floats = r->op->mean && r->in->lane != LANE_FLOAT;
 	enum dtype_lane lane = floats ? LANE_FLOAT : r->in->lane;
@@ -296,14 +297,14 @@ piece_same(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 
 /* ---- folds ---- */
 
-#define FOLD(name, member, value)                                                              \
-	static void name(union lane *restrict acc, const union lane *restrict x)               \
-	{                                                                                      \
-		for (int i = 0; i < DTYPE_BLOCK; i++) {                                        \
-			__typeof__(acc->member[0]) a = acc->member[i], b = x->member[i];       \
-                                                                                               \
-			acc->member[i] = (value);                                              \
-		}                                                                              \
+#define FOLD(name, member, value)                                                                  \
+	static void name(union lane *restrict acc, const union lane *restrict x)                   \
+	{                                                                                          \
+		for (int i = 0; i < DTYPE_BLOCK; i++) {                                            \
+			__typeof__(acc->member[0]) a = acc->member[i], b = x->member[i];           \
+                                                                                                   \
+			acc->member[i] = (value);                                                  \
+		}                                                                                  \
 	}
 
 FOLD(add_floats, f, a + b)
@@ -331,8 +332,8 @@ const struct reduce_op reduce_same = {"same", plan_same, piece_same, {NULL}, fal
 /* ---- running ---- */
 
 struct reduction *
-reduce_new(const struct reduce_op *op, const char *what, const struct portion *parts, int n,
-    struct err *e)
+reduce_new(
+    const struct reduce_op *op, const char *what, const struct portion *parts, int n, struct err *e)
 {
 	struct reduction *r = xcalloc(1, sizeof(*r));
 

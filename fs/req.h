@@ -1,4 +1,5 @@
-/* A client's request, as the tree sees it: answered exactly once, now or later. fuse.c makes and answers them. */
+/* A client's request, as the tree sees it: answered exactly once, now or later. fuse.c makes and
+ * answers them. */
 #ifndef REQ_H
 #define REQ_H
 #include "err.h"
@@ -15,18 +16,18 @@ struct source {
 	enum source_kind kind; /* of what follows the head; SOURCE_MEMORY: nothing does */
 	const char *head;
 	uint64_t head_n;
-	int fd;                /* SOURCE_FD: from its beginning on */
-	pid_t pid;             /* SOURCE_PROCESS: process_vm_readv from addr on */
+	int fd;	   /* SOURCE_FD: from its beginning on */
+	pid_t pid; /* SOURCE_PROCESS: process_vm_readv from addr on */
 	uint64_t addr;
 };
 
 struct req {
 	TAILQ_ENTRY(req) link; /* for the list of who parks it */
-	struct err err;        /* the text of a failure goes to the group's `error` */
-	size_t want;           /* READ: how many bytes at most */
+	struct err err;	       /* the text of a failure goes to the group's `error` */
+	size_t want;	       /* READ: how many bytes at most */
 	uint64_t offset;       /* READ: from where */
 	struct file *file;
-	void *waits_for;       /* for who parks it */
+	void *waits_for; /* for who parks it */
 };
 
 TAILQ_HEAD(req_list, req);
@@ -41,8 +42,8 @@ void req_data(struct req *r, const void *p, size_t n);
 /* Answers a READ with n bytes of the source from offset on, from a copy thread if it is much. */
 void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
 
-/* How a parked request hears of a signal: fn must answer it now (LET_GO) or see that it is answered soon.
- * A request parked without fn is answered EINTR. */
+/* How a parked request hears of a signal: fn must answer it now (LET_GO) or see that it is answered
+ * soon. A request parked without fn is answered EINTR. */
 typedef void req_interrupt_fn(struct req *r, enum interrupt how);
 int req_park(struct req *r, req_interrupt_fn *fn); /* returns PARKED */
 

@@ -13,13 +13,13 @@
 
 struct staged {
 	uint64_t group; /* its serial number */
-	int rank;       /* -1: of all ranks */
+	int rank;	/* -1: of all ranks */
 	char *name;
 	int memfd;
 	uint64_t size;
 	double mtime;
-	int refs;       /* the directory, open files, a pull that fills it */
-	bool pushed;    /* ranks map its pages: nothing is written any more */
+	int refs;    /* the directory, open files, a pull that fills it */
+	bool pushed; /* ranks map its pages: nothing is written any more */
 	TAILQ_ENTRY(staged) link;
 };
 
@@ -116,12 +116,13 @@ staged_make(const struct place *at, const char *name)
 	make(at, name);
 }
 
-/* mkstemp(3) alone opens for both, exclusively, for the user only: nobody pushes an object like that. */
+/* mkstemp(3) alone opens for both, exclusively, for the user only: nobody pushes an object like
+ * that. */
 bool
 staged_wants(const char *name, int flags, mode_t mode)
 {
 	return var_is_staging(name) ||
-	    ((flags & O_EXCL) && (flags & O_ACCMODE) == O_RDWR && !(mode & 077));
+	       ((flags & O_EXCL) && (flags & O_ACCMODE) == O_RDWR && !(mode & 077));
 }
 
 int
@@ -141,8 +142,8 @@ static int
 need_memfd(struct staged *s, struct err *e)
 {
 	if (s->pushed)
-		return fail(e, EACCES, "%s was pushed when it was renamed: open the variable instead",
-		    s->name);
+		return fail(e, EACCES,
+		    "%s was pushed when it was renamed: open the variable instead", s->name);
 	if (s->memfd < 0)
 		s->memfd = memfd_create("ddipfs-staged", MFD_CLOEXEC);
 	return s->memfd < 0 ? fail_errno(e, "memfd_create") : 0;

@@ -14,8 +14,8 @@ void staged_make(const struct place *at, const char *name);
 /* Is a file that is created like this a staged one? mode: before the umask, or behind it. */
 bool staged_wants(const char *name, int flags, mode_t mode);
 int staged_remove(const struct place *at); /* 0 or -ENOENT */
-/* mv between names of which one at least is staged; a variable's name is pushed to (from it: copied).
- * Never waits. 0 or -errno. */
+/* mv between names of which one at least is staged; a variable's name is pushed to (from it:
+ * copied). Never waits. 0 or -errno. */
 int staged_rename(const struct place *from, const struct place *to, struct err *e);
 bool staged_concerns(const struct place *from, const struct place *to);
 /* Forgets the files of groups that are gone. */

@@ -1,6 +1,7 @@
 /*
- * Who is waiting for whom. Each rank's stack is asked for (the I/O thread answers, whatever Python does) and read for two
- * things: the collective that it is in, and the line of the user's code. Whoever is not where most are comes first.
+ * Who is waiting for whom. Each rank's stack is asked for (the I/O thread answers, whatever Python
+ * does) and read for two things: the collective that it is in, and the line of the user's code.
+ * Whoever is not where most are comes first.
  */
 #include "stall.h"
 #include "cell.h"
@@ -20,17 +21,18 @@ struct seen {
 
 /* One round of questions. */
 struct look {
-	struct group *g;  /* referenced */
+	struct group *g; /* referenced */
 	struct seen *seen;
 	int n, left;
-	struct req *r;    /* the open that waits, NULL: none */
+	struct req *r; /* the open that waits, NULL: none */
 	struct file *f;
-	int cell;         /* for the event, 0: none */
-	uint64_t before;  /* hash of what the last look of this cell saw */
+	int cell;	 /* for the event, 0: none */
+	uint64_t before; /* hash of what the last look of this cell saw */
 };
 
 /* Packages whose frames are not the user's. */
-static const char *const libraries[] = {"/site-packages/", "/lib/python", "/dist-packages/", "ddip_engine", "<frozen"};
+static const char *const libraries[] = {
+    "/site-packages/", "/lib/python", "/dist-packages/", "ddip_engine", "<frozen"};
 
 static bool
 is_library(const char *file, size_t n)
@@ -55,13 +57,17 @@ read_stack(struct slice text, struct seen *s)
 		main_thread = p;
 	snprintf(s->where, sizeof(s->where), "in=- at=-");
 	line = main_thread ? strchr(main_thread, '\n') : NULL;
-	for (line = line ? strtok_r(line, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
-		if (sscanf(line, " File \"%199[^\"]\", line %u in %63s", file, &lineno, function) != 3)
+	for (line = line ? strtok_r(line, "\n", &save) : NULL; line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		if (sscanf(line, " File \"%199[^\"]\", line %u in %63s", file, &lineno, function) !=
+		    3)
 			break;
 		if (strstr(file, "distributed_c10d.py") && strcmp(function, "wrapper") != 0)
 			snprintf(in, sizeof(in), "%s", function);
-		else if (strstr(file, "nn/parallel/distributed.py") || strstr(file, "torch/autograd/graph.py"))
-			snprintf(in, sizeof(in), "%s", strstr(file, "autograd") ? "backward" : function);
+		else if (strstr(file, "nn/parallel/distributed.py") ||
+			 strstr(file, "torch/autograd/graph.py"))
+			snprintf(
+			    in, sizeof(in), "%s", strstr(file, "autograd") ? "backward" : function);
 		if (!is_library(file, strlen(file))) {
 			snprintf(s->where, sizeof(s->where), "in=%s at=%s:%u", in, file, lineno);
 			break;
@@ -91,7 +97,8 @@ print(const struct look *l, struct buf *out)
 
 			if (companions(l, i) != want)
 				continue;
-			buf_addf(out, "%d state=%s cell=%d", k->number, rank_state_name(k), k->cell);
+			buf_addf(
+			    out, "%d state=%s cell=%d", k->number, rank_state_name(k), k->cell);
 			if (j && j->state != JOB_QUEUED)
 				buf_addf(out, " seconds=%.1f", now_wall() - j->t0);
 			buf_addf(out, " %s\n", l->seen[i].where);
@@ -117,7 +124,8 @@ look_free(struct look *l)
 	free(l);
 }
 
-/* The cell is where it was at the last look, and somebody is in a collective: that is worth a line. */
+/* The cell is where it was at the last look, and somebody is in a collective: that is worth a line.
+ */
 static void
 tell(struct look *l)
 {
@@ -131,7 +139,8 @@ tell(struct look *l)
 		return;
 	if (waits && l->before == hash(l)) {
 		print(l, &b);
-		group_event(l->g, "stall cell=%d seconds=%.0f %s", l->cell, now_wall() - c->w->t_begin, b.p);
+		group_event(l->g, "stall cell=%d seconds=%.0f %s", l->cell,
+		    now_wall() - c->w->t_begin, b.p);
 		buf_free(&b);
 	}
 	c->w->stall_seen = hash(l);
@@ -178,7 +187,8 @@ ask(struct look *l)
 		if (k->slot == NO_SLOT || !k->cell)
 			continue;
 		l->left++;
-		agent_send(g->agent, Tstack, 0, k->slot, agent_tag(g->agent, k->slot, on_stack, &l->seen[i]), -1);
+		agent_send(g->agent, Tstack, 0, k->slot,
+		    agent_tag(g->agent, k->slot, on_stack, &l->seen[i]), -1);
 	}
 	if (--l->left == 0)
 		complete(l);

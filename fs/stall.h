@@ -7,7 +7,8 @@ struct work;
 
 extern const struct file_ops stall_ops; /* G/stall */
 
-/* A cell has begun: looks at it each `stall` seconds until it has ended, and tells when nothing moves. */
+/* A cell has begun: looks at it each `stall` seconds until it has ended, and tells when nothing
+ * moves. */
 void stall_watch(struct work *w);
 
 #endif

@@ -26,7 +26,8 @@ private_dir(const char *path, struct err *e)
 		return fail_errno(e, "%s", path);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
 		return fail(e, EACCES,
-		    "%s must be a directory of yours with mode 0700, and is not: remove it, or set DDIP_STATE",
+		    "%s must be a directory of yours with mode 0700, and is not: remove it, or set "
+		    "DDIP_STATE",
 		    path);
 	return 0;
 }
@@ -45,7 +46,7 @@ is_dead(const char *dir, const char *mountpoint)
 	struct buf b = {0};
 	int fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	bool dead = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && read_file(name, &b) == 0 &&
-	    strcmp(b.p, mountpoint) == 0;
+		    strcmp(b.p, mountpoint) == 0;
 
 	if (fd >= 0)
 		close(fd);
@@ -117,6 +118,7 @@ lock_session(const char *dir, struct err *e)
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
 		r = fail_errno(e, "%s", path);
 	free(path);
+	/* cppcheck-suppress resourceLeak */
 	return r;
 }
 

@@ -24,15 +24,17 @@ text_version(const struct place *at, struct buf *out, struct err *e)
 int
 text_readme(const struct place *at, struct buf *out, struct err *e)
 {
-	buf_adds(out, "ddipfs: a PyTorch DDP group as files. G: a group, K: a rank, N: a cell's number.\n\n");
+	buf_adds(out,
+	    "ddipfs: a PyTorch DDP group as files. G: a group, K: a rank, N: a cell's number.\n\n");
 	for (size_t i = 0; i < name_count; i++) {
 		const struct row *row = &name_rows[i];
 
 		if (!row->reading && !row->writing)
 			continue;
-		buf_addf(out, "%-30s %04o  %s%s%s%s\n", *row->path ? row->path : ".", row->mode & 07777,
-		    row->reading ? row->reading : "", row->reading && row->writing ? "; " : "",
-		    row->writing ? "written: " : "", row->writing ? row->writing : "");
+		buf_addf(out, "%-30s %04o  %s%s%s%s\n", *row->path ? row->path : ".",
+		    row->mode & 07777, row->reading ? row->reading : "",
+		    row->reading && row->writing ? "; " : "", row->writing ? "written: " : "",
+		    row->writing ? row->writing : "");
 	}
 	buf_adds(out, "\nNAME is VARIABLE[.OP][.VIEW]. Views:\n");
 	for (size_t i = 0; i < var_view_count; i++)
@@ -104,7 +106,8 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 
 		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
 		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
-		buf_addf(out, " host=%s", at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+		buf_addf(
+		    out, " host=%s", at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
 		gpustat_rank_words(k, out);
 		buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0, k->cell);
 	}
@@ -153,7 +156,8 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 
 		if (!f->text)
 			continue;
-		buf_addf(out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
+		buf_addf(
+		    out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
 		add_indented(f->what, out);
 		buf_adds(out, ": ");
 		add_indented(f->text, out);
@@ -166,7 +170,8 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 static void
 add_name(struct slice row, struct buf *out)
 {
-	static const char *const keys[] = {"", " type=", " dtype=", " shape=", " bytes=", " device="};
+	static const char *const keys[] = {
+	    "", " type=", " dtype=", " shape=", " bytes=", " device="};
 	const char *p = row.p, *end = row.p + row.n;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys) && p <= end; i++) {

@@ -38,7 +38,8 @@ place_free(struct place *at)
 	*at = (struct place){.rank = -1};
 }
 
-/* FNV-1a over what a path stands for: the same path has the same inode number, another one never does. */
+/* FNV-1a over what a path stands for: the same path has the same inode number, another one never
+ * does. */
 static uint64_t
 inode_number(const struct row *row, const struct place *at)
 {
@@ -57,7 +58,7 @@ static bool
 same_place(const struct place *a, const struct place *b)
 {
 	return a->g == b->g && a->rank == b->rank && a->cell == b->cell &&
-	    strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+	       strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
 }
 
 struct node *
@@ -74,8 +75,9 @@ tree_node(const struct row *row, struct place at)
 	if (n) {
 		place_free(&at);
 	} else {
+		generation++;
 		n = xcalloc(1, sizeof(*n));
-		*n = (struct node){.ino = ino, .generation = ++generation, .row = row, .at = at};
+		*n = (struct node){.ino = ino, .generation = generation, .row = row, .at = at};
 		n->mtime = now_wall();
 		if (!(row->flags & ROW_FRESH))
 			TAILQ_INSERT_HEAD(b, n, link);
@@ -216,8 +218,8 @@ tree_stat(struct node *n, struct stat *st)
 {
 	const struct row *row = n->row;
 	double t = n->at.g && n->at.g->changed > n->mtime && !(row->flags & ROW_FRESH)
-	    ? n->at.g->changed
-	    : n->mtime;
+		       ? n->at.g->changed
+		       : n->mtime;
 
 	*st = (struct stat){.st_ino = n->ino,
 	    .st_mode = row->mode,
@@ -249,7 +251,8 @@ add_part(const char *word, size_t n, const struct place *at, struct buf *out)
 		buf_addf(out, "%d", at->cell->number);
 	else if (n == 5 && strncmp(word, "rankK", 5) == 0)
 		buf_addf(out, "rank%d", at->rank);
-	else if ((n == 4 && strncmp(word, "NAME", 4) == 0) || (n == 6 && strncmp(word, "STAGED", 6) == 0))
+	else if ((n == 4 && strncmp(word, "NAME", 4) == 0) ||
+		 (n == 6 && strncmp(word, "STAGED", 6) == 0))
 		buf_adds(out, at->name);
 	else if (n == 9 && strncmp(word, "cell.LIST", 9) == 0)
 		buf_addf(out, "cell.%s", at->name);
@@ -280,7 +283,8 @@ check_mode(const struct row *row, int flags, struct err *e)
 	if (S_ISDIR(row->mode))
 		return fail(e, EISDIR, "is a directory");
 	if ((want != O_WRONLY && !(row->mode & 0400)) || (want != O_RDONLY && !(row->mode & 0200)))
-		return fail(e, EACCES, "%s", row->mode & 0400 ? "can be read only" : "can be written only");
+		return fail(
+		    e, EACCES, "%s", row->mode & 0400 ? "can be read only" : "can be written only");
 	return 0;
 }
 

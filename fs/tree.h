@@ -10,14 +10,15 @@ struct cell;
 /* Where in the tree: what the variable parts of a path stand for. */
 struct place {
 	struct group *g;   /* referenced */
-	int rank;          /* -1: none */
+	int rank;	   /* -1: none */
 	struct cell *cell; /* referenced; NULL: none */
-	char *name;        /* of a variable with its suffixes, of a rank list; NULL: none */
+	char *name;	   /* of a variable with its suffixes, of a rank list; NULL: none */
 };
 
 struct file;
 
-/* What a file does. Missing operations: EACCES for open in that direction, 0 for flush and fsync. */
+/* What a file does. Missing operations: EACCES for open in that direction, 0 for flush and fsync.
+ */
 struct file_ops {
 	int (*open)(struct file *f, struct req *r); /* 0, -errno with r->err, or PARKED */
 	void (*read)(struct file *f, struct req *r);
@@ -33,22 +34,23 @@ struct file_ops {
 };
 
 enum row_flags {
-	ROW_FRESH = 1,  /* a new node for each LOOKUP: every opener has an inode lock of its own */
+	ROW_FRESH = 1,	/* a new node for each LOOKUP: every opener has an inode lock of its own */
 	ROW_HIDDEN = 2, /* found, not listed */
-	ROW_SIZED = 4,  /* a text whose true size stat tells */
-	ROW_LIVE = 8,   /* waits for data */
+	ROW_SIZED = 4,	/* a text whose true size stat tells */
+	ROW_LIVE = 8,	/* waits for data */
 	ROW_MAPPED = 16 /* bytes that may be mapped */
 };
 
 typedef int text_fn(const struct place *at, struct buf *out, struct err *e);
 
-/* One file of the name space. Parts of a path in capitals stand for many names (names.c, `parts`). */
+/* One file of the name space. Parts of a path in capitals stand for many names (names.c, `parts`).
+ */
 struct row {
 	const char *path;
 	mode_t mode;
 	unsigned flags;
 	const struct file_ops *ops; /* NULL: text, generated at open */
-	text_fn *text;              /* of a symlink: its target */
+	text_fn *text;		    /* of a symlink: its target */
 	const char *reading, *writing;
 };
 
@@ -68,24 +70,24 @@ extern const struct part name_parts[];
 extern const size_t name_part_count;
 
 struct node {
-	uint64_t ino;       /* what stat shows; the same for the same path */
-	uint64_t lookups;   /* that the kernel holds */
+	uint64_t ino;	  /* what stat shows; the same for the same path */
+	uint64_t lookups; /* that the kernel holds */
 	uint64_t generation;
 	const struct row *row;
 	struct place at;
-	uint64_t size;      /* ROW_FRESH: set by its open file */
-	double mtime;       /* ROW_FRESH */
+	uint64_t size; /* ROW_FRESH: set by its open file */
+	double mtime;  /* ROW_FRESH */
 	TAILQ_ENTRY(node) link;
 };
 
 struct file {
 	struct node *node;
-	int flags;          /* as open(2) */
-	pid_t opener;       /* tgid */
+	int flags;    /* as open(2) */
+	pid_t opener; /* tgid */
 	const struct file_ops *ops;
-	void *state;        /* of the ops */
-	struct buf text;    /* generated at open */
-	void *poll_handle;  /* fuse.c's */
+	void *state;	   /* of the ops */
+	struct buf text;   /* generated at open */
+	void *poll_handle; /* fuse.c's */
 	TAILQ_ENTRY(file) link;
 };
 
@@ -93,7 +95,8 @@ void tree_init(void);
 struct node *tree_root(void);
 /* The child of this name, one lookup more; NULL with *error = -ENOENT … */
 struct node *tree_lookup(struct node *dir, const char *name, int *error);
-/* The node of a row for a place that is known to exist (takes over at's references), one lookup more. */
+/* The node of a row for a place that is known to exist (takes over at's references), one lookup
+ * more. */
 struct node *tree_node(const struct row *row, struct place at);
 void tree_forget(struct node *n, uint64_t lookups);
 void tree_stat(struct node *n, struct stat *st);

@@ -1,4 +1,5 @@
-/* The grammar of names below `vars`: the tables of views and OPs, and ranks' tables of variables. */
+/* The grammar of names below `vars`: the tables of views and OPs, and ranks' tables of variables.
+ */
 #include "varname.h"
 #include "group.h"
 #include "rank.h"
@@ -28,7 +29,8 @@ const struct var_op var_ops[] = {
     {"sum", "by elements; integers wrap, bool counts", &reduce_sum, false},
     {"min", "by elements; NaN wins", &reduce_min, false},
     {"max", "by elements; NaN wins", &reduce_max, false},
-    {"gather", "stacked on a new axis 0, else a list; written: item K to rank K", &reduce_gather, true},
+    {"gather", "stacked on a new axis 0, else a list; written: item K to rank K", &reduce_gather,
+	true},
     {"cat", "joined on axis 0; written: axis 0 split over the ranks", &reduce_cat, true},
     {"same", "the one value; ENOTUNIQ if ranks differ", &reduce_same, false},
 };

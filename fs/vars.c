@@ -1,4 +1,5 @@
-/* Objects as files. A rank makes the bytes (engine/values.py); here is who is asked, and how the bytes go on. */
+/* Objects as files. A rank makes the bytes (engine/values.py); here is who is asked, and how the
+ * bytes go on. */
 #include "vars.h"
 #include "copy.h"
 #include "daemon.h"
@@ -221,11 +222,13 @@ var_open(struct file *f, struct req *r)
 	}
 	if (mode == O_RDWR && !(f->flags & O_TRUNC))
 		return fail(&r->err, EOPNOTSUPP,
-		    "an object is read or written as a whole: open it for one of both, or with O_TRUNC");
+		    "an object is read or written as a whole: open it for one of both, or with "
+		    "O_TRUNC");
 	if (!name.view->writes)
 		return fail(&r->err, EOPNOTSUPP, "the view %s can only be read", name.view->name);
 	if (name.op && !name.op->writes)
-		return fail(&r->err, EOPNOTSUPP, "%s over all ranks can only be read", name.op->name);
+		return fail(
+		    &r->err, EOPNOTSUPP, "%s over all ranks can only be read", name.op->name);
 	result = group_accepts(f->node->at.g, &r->err);
 	return result < 0 ? result : begin_write(f, r);
 }
@@ -258,7 +261,8 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 {
 	struct var_file *v = f ? f->state : NULL;
 
-	/* O_TRUNC and truncate(2) of what is not open: the bytes that are written will say what it shall be */
+	/* O_TRUNC and truncate(2) of what is not open: the bytes that are written will say what it
+	 * shall be */
 	if (!v || v->memfd < 0)
 		return 0;
 	if (ftruncate(v->memfd, (off_t)size) < 0)
@@ -327,7 +331,8 @@ submit_push(struct file *f, struct req *r, bool waits)
 	int ranks[MAX_RANKS], result;
 	struct work *w;
 
-	if (waits && (result = input_check_caller(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
+	if (waits &&
+	    (result = input_check_caller(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
 		return result;
 	w = push_work(at, v->memfd, v->size, &r->err);
 	if (!w)
@@ -494,7 +499,8 @@ var_rename(const struct place *from, const struct place *to, struct err *e)
 		return staged_rename(from, to, e);
 	if (from->g != to->g || from->rank != to->rank)
 		return fail(e, EXDEV, "mv renames within one rank; cp copies to another");
-	if (var_parse(from->name, from->rank < 0, &a, e) < 0 || var_parse(to->name, to->rank < 0, &b, e) < 0)
+	if (var_parse(from->name, from->rank < 0, &a, e) < 0 ||
+	    var_parse(to->name, to->rank < 0, &b, e) < 0)
 		return -e->no;
 	if (a.op || b.op || *a.view->name || *b.view->name)
 		return fail(e, EINVAL, "mv takes variables' names without views");
@@ -514,7 +520,7 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct stack_open *s = arg;
 	struct slice text;
 
-	if (s->r && m && wire_unpack(m, &s->r->err, &text) == 0) {
+	if (s->r && m && wire_unpack(m, &s->r->err, NULL, NULL, NULL, &text) == 0) {
 		buf_add(&s->f->text, text.p, text.n);
 		req_done(s->r, 0);
 	} else if (s->r) {
@@ -545,7 +551,8 @@ stack_open(struct file *f, struct req *r)
 	*s = (struct stack_open){f, r};
 	r->waits_for = s;
 	req_park(r, stack_interrupted);
-	agent_send(k->g->agent, Tstack, 0, k->slot, agent_tag(k->g->agent, k->slot, on_stack, s), -1);
+	agent_send(
+	    k->g->agent, Tstack, 0, k->slot, agent_tag(k->g->agent, k->slot, on_stack, s), -1);
 	return PARKED;
 }
 

@@ -8,7 +8,8 @@
 int var_find(const struct place *at, const char *name);
 int var_remove(const struct place *at, struct err *e);
 int var_rename(const struct place *from, const struct place *to, struct err *e);
-/* Queues a push of size bytes of a memfd, which it takes over: a staged file that got a variable's name. */
+/* Queues a push of size bytes of a memfd, which it takes over: a staged file that got a variable's
+ * name. */
 int var_push_file(const struct place *at, int memfd, uint64_t size, struct err *e);
 /* Is such a push to this name under way? What is opened now waits for it. */
 bool var_is_coming(const struct place *at, const char *name);

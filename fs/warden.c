@@ -1,6 +1,7 @@
 /*
- * The warden: a process of its own, without /dev/fuse. Only operations made through a mount raise inotify events,
- * and the daemon may not touch its own mount: killed with such a call in flight it could never end. So this one does.
+ * The warden: a process of its own, without /dev/fuse. Only operations made through a mount raise
+ * inotify events, and the daemon may not touch its own mount: killed with such a call in flight it
+ * could never end. So this one does.
  *
  * Lines on standard input:
  *   dev MAJOR:MINOR   the mount is this device: nothing else is ever touched or unmounted
@@ -29,7 +30,7 @@
 enum { AGENT_ENDS_MS = 2000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until told */
-static int agent = -1;  /* pidfd */
+static int agent = -1;	/* pidfd */
 
 /* The mount's root for one batch: held longer it would keep umount from working. */
 static int
@@ -115,7 +116,8 @@ still_mounted(const char *mountpoint)
 
 	if (!*device || read_file("/proc/self/mountinfo", &b) < 0)
 		return false;
-	for (line = strtok_r(b.p, "\n", &save); line && !found; line = strtok_r(NULL, "\n", &save)) {
+	for (line = strtok_r(b.p, "\n", &save); line && !found;
+	     line = strtok_r(NULL, "\n", &save)) {
 		char dev[32], where[4096];
 
 		if (sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) != 2)
@@ -140,7 +142,8 @@ unmount(const char *mountpoint)
 		return;
 	pid = fork();
 	if (pid == 0) {
-		execlp("fusermount3", "fusermount3", "-u", "-z", "-q", "--", mountpoint, (char *)NULL);
+		execlp(
+		    "fusermount3", "fusermount3", "-u", "-z", "-q", "--", mountpoint, (char *)NULL);
 		_exit(127);
 	}
 	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)

@@ -125,8 +125,7 @@ loop_timer(struct loop *l, uint64_t ms, loop_fn *fn, void *arg)
 	struct timer *t = xcalloc(1, sizeof(*t)), *after;
 
 	*t = (struct timer){.loop = l, .at = now_ns() + ms * 1000000u, .fn = fn, .arg = arg};
-	TAILQ_FOREACH(after, &l->timers, link)
-	{
+	TAILQ_FOREACH (after, &l->timers, link) {
 		if (after->at > t->at) {
 			TAILQ_INSERT_BEFORE(after, t, link);
 			return t;

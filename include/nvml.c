@@ -88,10 +88,12 @@ load_symbols(struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
 		void *p = NULL;
 
-		for (size_t k = 0; k < ARRAY_LEN(symbols[i].names) && symbols[i].names[k] && !p; k++)
+		for (size_t k = 0; k < ARRAY_LEN(symbols[i].names) && symbols[i].names[k] && !p;
+		     k++)
 			p = dlsym(nvml.library, symbols[i].names[k]);
 		if (!p && symbols[i].needed)
-			return fail(e, ENOSYS, "%s has no %s: it is no NVML, or one of a driver too old",
+			return fail(e, ENOSYS,
+			    "%s has no %s: it is no NVML, or one of a driver too old",
 			    library_name(), symbols[i].names[0]);
 		if (!p)
 			debug("gpus", "%s has no %s", library_name(), symbols[i].names[0]);
@@ -230,7 +232,8 @@ static void
 ask_processes(void *handle, struct nvml_use *u)
 {
 	size_t each = nvml.processes ? sizeof(struct process_v2) : sizeof(struct process_v1);
-	int (*call)(void *, unsigned *, void *) = nvml.processes ? nvml.processes : nvml.processes_v1;
+	int (*call)(void *, unsigned *, void *) =
+	    nvml.processes ? nvml.processes : nvml.processes_v1;
 	unsigned n = 0, room = 0;
 	char *all = NULL;
 	int r;

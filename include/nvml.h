@@ -11,11 +11,11 @@ enum { NVML_TEXT = 96, NVML_WHOLE = -1 };
 
 /* What computes: a GPU, or a MIG instance of one. */
 struct nvml_gpu {
-	void *handle, *card;   /* NVML's: its own, and that of the GPU that it is (part of) */
-	int index;	       /* of the GPU, as nvidia-smi counts */
-	int mig;	       /* which instance of it; NVML_WHOLE: all of it */
-	bool split;	       /* a whole GPU in MIG mode: only its instances compute */
-	char uuid[NVML_TEXT];  /* GPU-…, MIG-… */
+	void *handle, *card;  /* NVML's: its own, and that of the GPU that it is (part of) */
+	int index;	      /* of the GPU, as nvidia-smi counts */
+	int mig;	      /* which instance of it; NVML_WHOLE: all of it */
+	bool split;	      /* a whole GPU in MIG mode: only its instances compute */
+	char uuid[NVML_TEXT]; /* GPU-…, MIG-… */
 	char name[NVML_TEXT];
 };
 
@@ -31,7 +31,7 @@ struct nvml_use {
 	uint64_t used, total; /* bytes */
 	int util, temp;	      /* per cent, °C; -1: not told */
 	struct nvml_process *process;
-	int n; /* -1: not told */
+	int n;		 /* -1: not told */
 	char error[200]; /* the first call that failed, and why; "": none */
 };
 

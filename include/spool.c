@@ -137,8 +137,8 @@ spool_writer_move(struct spool_writer *w, int stream, int pipefd, bool *eof)
 		waiting = 0;
 	do {
 		loff_t to = (loff_t)w->at.size[stream];
-		ssize_t n =
-		    splice(pipefd, NULL, w->fd[stream], &to, CHUNK, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+		ssize_t n = splice(
+		    pipefd, NULL, w->fd[stream], &to, CHUNK, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
 
 		if (n > 0) {
 			record(w, stream, (uint64_t)n);

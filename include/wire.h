@@ -67,7 +67,7 @@ enum {
 	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
 	X(Rinit,    33, "sd",       "phases table") \
 	X(Trun,     34, "44d",      "cell generation source") \
-	X(Rrun,     35, "1dsdd8888", "outcome value error traceback table out err disp records") \
+	X(Rrun,     35, "1dsdd48888", "outcome value error traceback table collectives out err disp records") \
 	X(Tput,     36, "sss8",     "name view op size") /* FD: the bytes. Decoded and kept until Tcommit */ \
 	X(Rput,     37, "",         "") \
 	X(Tcommit,  38, "1",        "keep") /* 1: bind what Tput decoded, 0: forget it */ \
@@ -93,7 +93,7 @@ enum {
 	X(Tread,    60, "484",      "handle offset count") \
 	X(Rread,    61, "d",        "data") \
 	X(Tstack,   62, "",         "") \
-	X(Rstack,   63, "d",        "text") \
+	X(Rstack,   63, "s84d",     "collective microseconds count text") /* "": in none; count: done in this cell */ \
 	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
 	X(Nabort,   66, "1",        "always") /* end collectives: 0 only if the rank is in one, 1 anyway */ \
 	X(Nstdin,   68, "d",        "data") \

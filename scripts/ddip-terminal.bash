@@ -146,8 +146,9 @@ read_source() {
 
 # A prompt. Ctrl-C drops the line, or interrupts the cell that runs.
 verb_shell() {
-	local status
+	local status terminal
 	need_group
+	terminal=$(stty -g 2>/dev/null)
 	results=1
 	cell_options "$@"
 	if [ ${#rest[@]} -gt 0 ] || [ "$quiet$detach" ]; then
@@ -164,6 +165,8 @@ verb_shell() {
 		read_source
 		status=$?
 		if [ $status -gt 128 ]; then
+			# it may have been killed within a completion
+			[ -z "$terminal" ] || stty "$terminal"
 			echo
 			continue
 		fi

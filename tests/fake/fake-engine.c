@@ -136,7 +136,7 @@ engine_ran(struct engine *e, int outcome, const char *error, const char *traceba
 
 	engine_say(e, Rrun, FLAG_MARK, e->tag, (uint32_t)outcome,
 	    text(outcome == OUT_OK ? e->value : ""), text(error), text(traceback), text(table),
-	    at.size[0], at.size[1], at.size[2], at.records);
+	    e->collectives, at.size[0], at.size[1], at.size[2], at.records);
 	free(table);
 }
 
@@ -161,9 +161,9 @@ engine_variable(const struct engine *e, const char *name)
 {
 	struct variable *v;
 
-	TAILQ_FOREACH(v, &e->variables, link)
-	if (strcmp(v->name, name) == 0)
-		return v;
+	TAILQ_FOREACH (v, &e->variables, link)
+		if (strcmp(v->name, name) == 0)
+			return v;
 	return NULL;
 }
 
@@ -201,8 +201,8 @@ engine_table(const struct engine *e)
 	struct variable *v;
 	struct buf b = {0};
 
-	TAILQ_FOREACH(v, &e->variables, link)
-	buf_addf(&b, "%s\tstr\t-\t-\t%zu\tcpu\n", v->name, strlen(v->value));
+	TAILQ_FOREACH (v, &e->variables, link)
+		buf_addf(&b, "%s\tstr\t-\t-\t%zu\tcpu\n", v->name, strlen(v->value));
 	return buf_take(&b);
 }
 
@@ -436,7 +436,8 @@ do_gc(struct engine *e, struct msg *m)
 static void
 do_stack(struct engine *e, struct msg *m)
 {
-	engine_say(e, Rstack, 0, m->tag,
+	engine_say(e, Rstack, 0, m->tag, text(e->waits == WAIT_REDUCE ? "reduce" : ""), (uint64_t)0,
+	    0u,
 	    text("Thread 1 (most recent call first):\n  File \"<cell>\", line 1 in <module>\n"));
 }
 
@@ -495,9 +496,9 @@ find(unsigned slot)
 {
 	struct engine *e;
 
-	TAILQ_FOREACH(e, &engines, link)
-	if (e->slot == slot && !e->gone)
-		return e;
+	TAILQ_FOREACH (e, &engines, link)
+		if (e->slot == slot && !e->gone)
+			return e;
 	return NULL;
 }
 

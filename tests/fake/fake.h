@@ -50,6 +50,7 @@ struct engine {
 	uint32_t cell, tag;
 	char *source, *at; /* the rest of it */
 	char *value;
+	uint32_t collectives; /* done in it */
 	enum wait_kind waits;
 	struct timer *timer;
 	/* what it said and is not out yet */

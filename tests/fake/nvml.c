@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum { GPUS_MAX = 16, INSTANCES_MAX = 7 };
+
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
 
 struct device {
@@ -120,10 +121,15 @@ nvmlShutdown(void)
 const char *
 nvmlErrorString(int code)
 {
-	static const char *const texts[] = {[OK] = "Success", [UNINITIALIZED] = "Uninitialized",
-	    [INVALID] = "Invalid Argument", [NOT_SUPPORTED] = "Not Supported",
-	    [4] = "Insufficient Permissions", [NOT_FOUND] = "Not Found",
-	    [TOO_SMALL] = "Insufficient Size", [9] = "Driver Not Loaded", [15] = "GPU is lost",
+	static const char *const texts[] = {[OK] = "Success",
+	    [UNINITIALIZED] = "Uninitialized",
+	    [INVALID] = "Invalid Argument",
+	    [NOT_SUPPORTED] = "Not Supported",
+	    [4] = "Insufficient Permissions",
+	    [NOT_FOUND] = "Not Found",
+	    [TOO_SMALL] = "Insufficient Size",
+	    [9] = "Driver Not Loaded",
+	    [15] = "GPU is lost",
 	    [18] = "Driver/library version mismatch"};
 	size_t n = sizeof(texts) / sizeof(texts[0]);
 

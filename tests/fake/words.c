@@ -103,8 +103,8 @@ word_reduce(struct engine *e, char *rest)
 	char sum[32];
 
 	e->waits = WAIT_REDUCE;
-	TAILQ_FOREACH(x, &engines, link)
-	there += meets(e, x);
+	TAILQ_FOREACH (x, &engines, link)
+		there += meets(e, x);
 	if (there < e->size)
 		return;
 	snprintf(sum, sizeof(sum), "%u", e->size * (e->size - 1) / 2);
@@ -117,6 +117,7 @@ word_reduce(struct engine *e, char *rest)
 		free(x->value);
 		x->value = xstrdup(sum);
 		x->waits = WAIT_NONE;
+		x->collectives++;
 		if (x != e)
 			go_on(x);
 	}
@@ -281,6 +282,7 @@ words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source)
 	e->value = xstrdup("");
 	e->tag = tag;
 	e->cell = cell;
+	e->collectives = 0;
 	e->running = true;
 	e->waits = WAIT_NONE;
 	go_on(e);

@@ -1,7 +1,7 @@
 /*
- * Runs a fuzz target where there is no libFuzzer: each file of the corpus as it is, then changed at random
- * until the time is up. usage: PROGRAM [-max_total_time=SECONDS] [-seed=N] CORPUS. Knows nothing of
- * coverage; a crash leaves the input in ./crash-input.
+ * Runs a fuzz target where there is no libFuzzer: each file of the corpus as it is, then changed at
+ * random until the time is up. usage: PROGRAM [-max_total_time=SECONDS] [-seed=N] CORPUS. Knows
+ * nothing of coverage; a crash leaves the input in ./crash-input.
  */
 #include <dirent.h>
 #include <stdint.h>

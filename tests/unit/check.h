@@ -6,21 +6,21 @@
 
 static int check_failures;
 
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #what); \
-			check_failures++; \
-		} \
+#define CHECK(what)                                                                                \
+	do {                                                                                       \
+		if (!(what)) {                                                                     \
+			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #what);                  \
+			check_failures++;                                                          \
+		}                                                                                  \
 	} while (0)
 
-#define CHECK_STR(a, b) \
-	do { \
-		const char *a_ = (a), *b_ = (b); \
-		if (strcmp(a_, b_) != 0) { \
-			printf("%s:%d: '%s', not '%s'\n", __FILE__, __LINE__, a_, b_); \
-			check_failures++; \
-		} \
+#define CHECK_STR(a, b)                                                                            \
+	do {                                                                                       \
+		const char *a_ = (a), *b_ = (b);                                                   \
+		if (strcmp(a_, b_) != 0) {                                                         \
+			printf("%s:%d: '%s', not '%s'\n", __FILE__, __LINE__, a_, b_);             \
+			check_failures++;                                                          \
+		}                                                                                  \
 	} while (0)
 
 #define CHECK_DONE() (check_failures ? 1 : 0)

@@ -1,4 +1,5 @@
-/* The choice of GPUs, on a machine of 8 that a fake NVML describes; and NVML itself when it fails. */
+/* The choice of GPUs, on a machine of 8 that a fake NVML describes; and NVML itself when it fails.
+ */
 #include "check.h"
 #include "../../fs/gpus.h"
 #include <errno.h>
@@ -74,7 +75,7 @@ static const struct {
     {"5,2,7", "3", "EINVAL"},
     {"5,2,7", UUID(7), "7"},
     {"5,2,7", UUID(3), "EINVAL"}, /* not ours */
-    {"5,2,9,7", "all", "5 2"},    /* as CUDA: up to what is wrong */
+    {"5,2,9,7", "all", "5 2"},	  /* as CUDA: up to what is wrong */
     {"5,2,5", "all", ""},
     {UUID(6) "," UUID(1), "all", "6 1"},
     {"GPU-000000a3", "0", "3"},
@@ -169,17 +170,18 @@ test_environment(void)
 	CHECK(gpus_check_size(&gpus, 0, "3,1", &e) == 0);
 	CHECK(gpus_check_size(&gpus, 3, "3,1", &e) == -EINVAL && strstr(e.text, "size 3"));
 	CHECK(gpus_choose(&from, "2:1,2:0", &gpus, &e) == 0);
-	CHECK_STR(environment(&gpus, 1), "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" MIG(2, 0)
-	    " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1");
+	CHECK_STR(environment(&gpus, 1), "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" MIG(2,
+					     0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1");
 	CHECK(gpus_local_rank(&gpus, 1) == 0);
 	CHECK(gpus_choose(&from, "0,0", &gpus, &e) == 0);
-	CHECK_STR(environment(&gpus, 1), "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" UUID(0)
-	    " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1");
+	CHECK_STR(environment(&gpus, 1), "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" UUID(
+					     0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1");
 	CHECK(gpus_choose(&from, "none", &gpus, &e) == 0);
 	CHECK_STR(environment(&gpus, 0), "CUDA_VISIBLE_DEVICES=");
 	CHECK(gpus_default_size(&gpus) == 2 && gpus_check_size(&gpus, 9, "none", &e) == 0);
 	CHECK(gpus_choose(&from, "9", &gpus, &e) == -EINVAL);
-	CHECK(strstr(e.text, "'9'") && strstr(e.text, "7 " UUID(7)) && strstr(e.text, "2:1 " MIG(2, 1)));
+	CHECK(strstr(e.text, "'9'") && strstr(e.text, "7 " UUID(7)) &&
+	      strstr(e.text, "2:1 " MIG(2, 1)));
 	CHECK(gpus_choose(&from, "2", &gpus, &e) == -EINVAL && strstr(e.text, "MIG mode"));
 	CHECK(strstr(e.text, "2:0 (" MIG(2, 0) ")") != NULL);
 	free(list);
@@ -194,7 +196,8 @@ test_use(void)
 	struct err e = {0};
 	size_t n;
 
-	use_fake("libnvidia-ml.so.1", "gpus=2 mig=1:1 busy=0:71,72,73 fail=nvmlDeviceGetTemperature:15:1");
+	use_fake("libnvidia-ml.so.1",
+	    "gpus=2 mig=1:1 busy=0:71,72,73 fail=nvmlDeviceGetTemperature:15:1");
 	CHECK(nvml_open(&e) == 0 && nvml_list(&list, &n, &e) == 0 && n == 3);
 	nvml_use(&list[0], &u);
 	CHECK(u.has_memory && u.used == 1 << 20 && u.total == 80ull << 30);
@@ -202,7 +205,8 @@ test_use(void)
 	CHECK(u.process[1].bytes == 72 << 10);
 	CHECK_STR(u.error, "");
 	free(u.process);
-	nvml_use(&list[2], &u); /* the instance: no utilization, the card's temperature, which fails */
+	nvml_use(
+	    &list[2], &u); /* the instance: no utilization, the card's temperature, which fails */
 	CHECK(u.has_memory && u.total == 10ull << 30 && u.util == -1 && u.temp == -1 && u.n == 0);
 	CHECK_STR(u.error, "NVML: nvmlDeviceGetTemperature: GPU is lost");
 	free(u.process);
@@ -249,7 +253,8 @@ test_failures(void)
 	CHECK(nvml_list(&list, &n, &e) == -EIO && strstr(e.text, "Driver Not Loaded"));
 	CHECK(n == 0);
 	nvml_close();
-	use_fake("libnvidia-ml.so.1", "gpus=4 fail=nvmlDeviceGetHandleByIndex_v2:15:1 fail=nvmlDeviceGetUUID:4:3");
+	use_fake("libnvidia-ml.so.1",
+	    "gpus=4 fail=nvmlDeviceGetHandleByIndex_v2:15:1 fail=nvmlDeviceGetUUID:4:3");
 	CHECK(nvml_open(&e) == 0 && nvml_list(&list, &n, &e) == 0);
 	CHECK(n == 2 && list[0].index == 0 && list[1].index == 2);
 	free(list);

@@ -29,10 +29,10 @@ test_timers(void)
 
 	l = loop_new();
 	loop_timer(l, 30, stop, NULL);
-	loop_timer(l, 20, note_order, (void *)(intptr_t)"c");
-	never = loop_timer(l, 15, note_order, (void *)(intptr_t)"x");
-	loop_timer(l, 10, note_order, (void *)(intptr_t)"a");
-	loop_timer(l, 10, note_order, (void *)(intptr_t)"b"); /* the same moment: in order */
+	loop_timer(l, 20, note_order, (void *)(intptr_t) "c");
+	never = loop_timer(l, 15, note_order, (void *)(intptr_t) "x");
+	loop_timer(l, 10, note_order, (void *)(intptr_t) "a");
+	loop_timer(l, 10, note_order, (void *)(intptr_t) "b"); /* the same moment: in order */
 	loop_timer_del(never);
 	loop_timer_del(NULL);
 	loop_run(l);

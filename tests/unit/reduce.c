@@ -1,4 +1,5 @@
-/* Operations over ranks' parts: types to the last code, NaN, wrapping, pieces, threads, refusals. */
+/* Operations over ranks' parts: types to the last code, NaN, wrapping, pieces, threads, refusals.
+ */
 #include "../../fs/reduce.h"
 #include "check.h"
 #include <errno.h>
@@ -74,7 +75,8 @@ static void
 check_small(const char *name)
 {
 	static double value[CODES], middle[CODES], below[CODES], above[CODES];
-	static uint16_t code[CODES], back[CODES], at_middle[CODES], at_below[CODES], at_above[CODES];
+	static uint16_t code[CODES], back[CODES], at_middle[CODES], at_below[CODES],
+	    at_above[CODES];
 	const struct dtype *d = type(name);
 	unsigned codes = d->size == 1 ? 256 : CODES, wrong = 0;
 
@@ -94,13 +96,14 @@ check_small(const char *name)
 		double v = value[c], next = value[c + 1];
 
 		if (v != v) {
-			wrong += back[c] != d->format->nan && back[c] != (d->format->nan | 1u << (d->format->bits - 1));
+			wrong += back[c] != d->format->nan &&
+				 back[c] != (d->format->nan | 1u << (d->format->bits - 1));
 			continue;
 		}
 		wrong += back[c] != c;
 		if (isfinite(v) && isfinite(next) && v != next && (v < 0) == (next < 0))
 			wrong += at_middle[c] != (c & 1 ? c + 1 : c) || at_below[c] != c ||
-			    at_above[c] != c + 1;
+				 at_above[c] != c + 1;
 	}
 	if (wrong)
 		printf("%s: %u codes\n", name, wrong);
@@ -113,7 +116,8 @@ check_exponents(void)
 	const struct dtype *d = type("float8_e8m0fnu");
 
 	for (unsigned c = 0; c < 255; c++)
-		CHECK(value_of(d, c) == ldexp(1, (int)c - 127) && code_of(d, ldexp(1, (int)c - 127)) == c);
+		CHECK(value_of(d, c) == ldexp(1, (int)c - 127) &&
+		      code_of(d, ldexp(1, (int)c - 127)) == c);
 	CHECK(isnan(value_of(d, 255)) && code_of(d, NAN) == 255);
 	CHECK(code_of(d, 1.4) == 127 && code_of(d, 1.6) == 128);
 }
@@ -200,6 +204,7 @@ static void
 check_large(struct loop *l)
 {
 	enum { N = 300001 }; /* pieces, and an end that fills no block */
+
 	float *a = xcalloc(N, sizeof(*a)), *b = xcalloc(N, sizeof(*b)), *mean;
 	const char *lines[] = {"array 4 300001 float32", "array 4 300001 float32"};
 	size_t sizes[] = {N * sizeof(*a), N * sizeof(*a)};
@@ -210,13 +215,15 @@ check_large(struct loop *l)
 		a[i] = (float)i * 0.37f;
 		b[i] = (float)(N - i) * 1.7f;
 	}
-	mean = (float *)(void *)run(l, &reduce_mean, lines, (const void *[]){a, b}, sizes, 2, &line);
+	mean =
+	    (float *)(void *)run(l, &reduce_mean, lines, (const void *[]){a, b}, sizes, 2, &line);
 	for (int i = 0; mean && i < N; i++)
 		wrong += mean[i] != (float)(((double)a[i] + (double)b[i]) / 2);
 	CHECK(mean && wrong == 0);
 	CHECK_STR(line.p, "mean array 4 300001 float32");
 	free(mean);
-	mean = (float *)(void *)run(l, &reduce_gather, lines, (const void *[]){a, b}, sizes, 2, &line);
+	mean =
+	    (float *)(void *)run(l, &reduce_gather, lines, (const void *[]){a, b}, sizes, 2, &line);
 	CHECK(mean && memcmp(mean, a, sizes[0]) == 0 && memcmp(mean + N, b, sizes[0]) == 0);
 	CHECK_STR(line.p, "gather array 4 2,300001 float32");
 	free(mean);
@@ -304,16 +311,22 @@ check_refusals(struct loop *l)
 	struct err e = {0};
 	struct source s;
 
-	CHECK(!run(l, &reduce_sum, (const char *[]){"array 4 1 int32", "array 4 2 int32"}, data, sizes, 2, NULL));
-	CHECK(outcome.no == EOPNOTSUPP && strstr(outcome.text, "rank 1 has array int32 of shape 2"));
-	CHECK(!run(l, &reduce_gather, (const char *[]){"array 4 1 int32", "object 1 8 str"}, data, sizes, 2, NULL));
-	CHECK(!run(l, &reduce_min, (const char *[]){"array 8 1 complex64", "array 8 1 complex64"}, data, eights, 2, NULL));
+	CHECK(!run(l, &reduce_sum, (const char *[]){"array 4 1 int32", "array 4 2 int32"}, data,
+	    sizes, 2, NULL));
+	CHECK(
+	    outcome.no == EOPNOTSUPP && strstr(outcome.text, "rank 1 has array int32 of shape 2"));
+	CHECK(!run(l, &reduce_gather, (const char *[]){"array 4 1 int32", "object 1 8 str"}, data,
+	    sizes, 2, NULL));
+	CHECK(!run(l, &reduce_min, (const char *[]){"array 8 1 complex64", "array 8 1 complex64"},
+	    data, eights, 2, NULL));
 	CHECK(strstr(outcome.text, "no order") != NULL);
-	CHECK(!run(l, &reduce_sum, (const char *[]){"array 8 1 '<M8[D]'", "array 8 1 '<M8[D]'"}, data, eights, 2, NULL));
-	CHECK(!run(l, &reduce_cat, (const char *[]){"array 8 - int64", "array 8 - int64"}, data, eights, 2, NULL));
-	for (const char *const *bad = (const char *const[]){"", "array", "array 4 2 int32", "array 4 2 int32\nabc",
-		 "array 4 2,,2 int32\nabcd", NULL};
-	    *bad; bad++) {
+	CHECK(!run(l, &reduce_sum, (const char *[]){"array 8 1 '<M8[D]'", "array 8 1 '<M8[D]'"},
+	    data, eights, 2, NULL));
+	CHECK(!run(l, &reduce_cat, (const char *[]){"array 8 - int64", "array 8 - int64"}, data,
+	    eights, 2, NULL));
+	for (const char *const *bad = (const char *const[]){"", "array", "array 4 2 int32",
+		 "array 4 2 int32\nabc", "array 4 2,,2 int32\nabcd", NULL};
+	     *bad; bad++) {
 		s = memory(*bad, strlen(*bad));
 		CHECK(portion_parse(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);
 	}
