@@ -224,18 +224,25 @@ test:
 # ---- install and package --------------------------------------------------------------------
 
 D := $(DESTDIR)$(PREFIX)
-.PHONY: install deb clean picture help
+.PHONY: install uninstall deb clean picture help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs $(D)/share/man/man1 $(D)/share/man/man4 \
-		$(D)/share/bash-completion/completions $(D)/share/ddipfs/examples
-	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(BUILD)/ddip-engine $(D)/bin
-	install -m 644 $(BUILD)/ddip_engine.so $(BUILD)/ddip-stream.awk $(BUILD)/ddip-verbs $(D)/lib/ddipfs
-	install -m 755 $(BUILD)/ddip-demo $(D)/lib/ddipfs
+		$(D)/share/bash-completion/completions $(D)/share/ddipfs/examples $(D)/share/doc/ddipfs
+	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(D)/bin
+	install -m 755 $(BUILD)/ddip-engine $(BUILD)/ddip-demo $(D)/lib/ddipfs
+	install -m 644 $(BUILD)/ddip_engine.so $(addprefix $(BUILD)/,$(filter-out ddip-demo,$(TOOL_LIB))) \
+		$(D)/lib/ddipfs
 	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
 	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
-	install -m 644 $(wildcard scripts/examples/*.py) $(D)/share/ddipfs/examples
-	ln -sf ../bin/ddipfs $(D)/bin/mount.fuse.ddipfs
+	install -m 644 $(wildcard scripts/examples/*.py scripts/examples/*.md) $(D)/share/ddipfs/examples
+	install -m 755 $(wildcard scripts/examples/*.sh) $(D)/share/ddipfs/examples
+	install -m 644 README.md CHANGELOG.md LICENSE scripts/ddipfs.service $(D)/share/doc/ddipfs
+
+uninstall:
+	rm -rf $(D)/lib/ddipfs $(D)/share/ddipfs $(D)/share/doc/ddipfs
+	rm -f $(D)/bin/ddipfs $(D)/bin/ddip $(D)/share/bash-completion/completions/ddip \
+		$(D)/share/man/man1/ddipfs.1 $(D)/share/man/man1/ddip.1 $(D)/share/man/man4/ddipfs.4
 
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
@@ -254,6 +261,6 @@ help:
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun'
-	@echo 'make install DESTDIR= PREFIX=/usr/local;  make deb;  make picture;  make clean'
+	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture;  make clean'
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)

@@ -65,7 +65,7 @@ def install():
     for name in _COLLECTIVES:
         _count(name)
     _count_wait()
-    _count_backward()
+    _mark_others()
     _wrap_spawn()
     os.register_at_fork(after_in_child=_in_child)
 
@@ -101,23 +101,30 @@ def _by_all(args, kwargs):
     return group is None or group is c10d.GroupMember.WORLD
 
 
-def _count_backward():
-    """Backward of a wrapped model blocks in C++ like a collective."""
-    autograd = sys.modules["torch.autograd"]
-    function = autograd._engine_run_backward
-    enter = _ddip.collective
+def _mark(owner, function, name):
+    """Marks what blocks in C++ like a collective: parts of a wrapped model's step, the store."""
+    real, enter = getattr(owner, function), _ddip.collective
 
-    @functools.wraps(function)
-    def counted(*args, **kwargs):
+    @functools.wraps(real)
+    def marked(*args, **kwargs):
         if c10d.GroupMember.WORLD is None:
-            return function(*args, **kwargs)
-        enter("backward")
+            return real(*args, **kwargs)
+        enter(name)
         try:
-            return function(*args, **kwargs)
+            return real(*args, **kwargs)
         finally:
             enter(None)
 
-    autograd._engine_run_backward = counted
+    setattr(owner, function, marked)
+
+
+def _mark_others():
+    _mark(sys.modules["torch.autograd"], "_engine_run_backward", "backward")
+    parallel = sys.modules.get("torch.nn.parallel.distributed")
+    if parallel is not None:
+        _mark(parallel.DistributedDataParallel, "_pre_forward", "forward")
+    for function in ("get", "wait"):
+        _mark(c10d.Store, function, "store")
 
 
 def _count(name):
@@ -362,6 +369,9 @@ def start(backend, address, port):
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(state.local_rank % torch.cuda.device_count())
+    elif torch is not None:
+        # Accelerate joins a group on the CPU only if this says so, as its own launcher does
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     make_default()
 
 

@@ -1,4 +1,4 @@
-"""Libraries that reach a notebook by channels which only a Jupyter kernel has: told to use displays.
+"""Libraries that reach a notebook by channels that only a Jupyter kernel has: made to use displays.
 
 rich draws what moves (progress bars, `Live`) into a widget; here it is a display with updates.
 """

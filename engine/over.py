@@ -111,11 +111,7 @@ def behind(export, value, fd):
     """The same export; where its bytes are the memfd's that value lies over, from the memfd."""
     if export.keep is None or export.size - len(export.head) != os.fstat(fd).st_size:
         return export
-    address = (
-        value.data_ptr()
-        if arrays.is_tensor(value)
-        else value.__array_interface__["data"][0]
-    )
+    address = value.data_ptr() if arrays.is_tensor(value) else value.__array_interface__["data"][0]
     if export.address != address:
         return export
     return Export(export.head, fd=os.dup(fd), size=export.size)
@@ -140,9 +136,7 @@ def _numbers(name, op, values):
         if not isinstance(value, numbers.Number):
             what = f"{name} is {article(value)} on rank {rank}"
             use = f"read {name}.gather or {name}.same"
-            raise Refusal(
-                EOPNOTSUPP, f"{what}: {op} is for numbers, arrays and tensors; {use}"
-            )
+            raise Refusal(EOPNOTSUPP, f"{what}: {op} is for numbers, arrays and tensors; {use}")
     return values
 
 

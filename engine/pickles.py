@@ -77,8 +77,10 @@ def _reduce_tensor(value):
 
 
 def _reduce_special(value):
-    """What torch pickles but does not unpickle everywhere: types that came after its typed storages,
-    and tensors of a GPU, which another process may not have."""
+    """What torch pickles but does not unpickle everywhere.
+
+    Types that came after its typed storages; tensors of a GPU, which another process may not have.
+    """
     name = str(getattr(value, "dtype", "")).removeprefix("torch.")
     new = name.startswith("float8") or name in ("uint16", "uint32", "uint64")
     special = new or getattr(value, "is_cuda", False)

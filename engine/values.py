@@ -4,7 +4,7 @@ Reading is for the service thread and may happen while a cell runs; pushing, del
 are for the main thread, between cells.
 """
 
-from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
+from errno import EAGAIN, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
 
 from ddip_engine import arrays, over, pickles, state, table, texts
 from ddip_engine.state import Refusal

@@ -82,6 +82,14 @@ stream_read(struct stream_reader *reader, struct req *r)
 }
 
 void
+stream_drop(struct stream *s)
+{
+	if (s->size &&
+	    fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)s->size) < 0)
+		note("a live stream keeps its memory: %s", strerrordesc_np(errno));
+}
+
+void
 stream_add(struct stream *s, const char *p, size_t n)
 {
 	struct req_list woken = TAILQ_HEAD_INITIALIZER(woken);

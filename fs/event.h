@@ -21,6 +21,8 @@ struct stream_reader {
 struct stream *stream_new(const char *path);
 void stream_free(struct stream *s, int error); /* parked readers get -error */
 void stream_add(struct stream *s, const char *p, size_t n);
+/* Nobody reads it: the bytes so far may go, offsets stay. */
+void stream_drop(struct stream *s);
 /* Answers r with whole lines from its offset on (shells read ahead and seek back), or parks it. */
 void stream_read(struct stream_reader *reader, struct req *r);
 

@@ -131,9 +131,8 @@ processes_left(const struct group *g)
 	return g->store_slot != NO_SLOT;
 }
 
-/* The ranks as the settings want them; those of before are kept if their number is right. */
-/* Room for all that there may be, which stay where they are; only pages of those that there are take
- * memory, and it goes back to the system. */
+/* Room for as many as there may be: they stay where they are. Only pages of those that there are
+ * take memory, and it goes back to the system. */
 static struct rank *
 new_ranks(void)
 {
@@ -145,6 +144,7 @@ new_ranks(void)
 	return p;
 }
 
+/* The ranks as the settings want them; those of before are kept if their number is right. */
 void
 group_make_ranks(struct group *g)
 {
@@ -173,12 +173,21 @@ wants_store(const struct group *g)
 }
 
 static int
+check_run_dir(const struct group *g, struct err *e)
+{
+	if (access(g->run_dir, W_OK) == 0)
+		return 0;
+	return fail(e, errno, "%s is gone, where output is kept: rmdir the group and make it again",
+	    g->run_dir);
+}
+
+static int
 begin_start(struct group *g, struct err *e)
 {
 	struct agent *a;
 	struct gpus gpus;
 
-	if (gpustat_choose(g->set.gpus, &gpus, e) < 0 ||
+	if (check_run_dir(g, e) < 0 || gpustat_choose(g->set.gpus, &gpus, e) < 0 ||
 	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) < 0 || !(a = agent_local(e))) {
 		g->start_error = *e;
 		return -e->no;

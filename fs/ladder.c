@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { SECOND_RUNG_MS = 1000, LAST_RUNG = 3 };
+enum { AGAIN_MS = 100, SECOND_RUNG_MS = 1000, LAST_RUNG = 3 };
 
 static void
 climb_later(void *arg)
@@ -15,6 +15,18 @@ climb_later(void *arg)
 
 	w->ladder = NULL;
 	ladder_climb(w);
+}
+
+/* The first rung may have found a rank just before it went into a collective. */
+static void
+abort_again(void *arg)
+{
+	struct work *w = arg;
+
+	for (int i = 0; i < w->n; i++)
+		if (w->jobs[i].state == JOB_SENT)
+			rank_abort(w->jobs[i].k, false);
+	w->ladder = loop_timer(daemon_.loop, SECOND_RUNG_MS - AGAIN_MS, climb_later, w);
 }
 
 static void
@@ -47,7 +59,7 @@ ladder_climb(struct work *w)
 	for (int i = 0; i < w->n; i++)
 		free_rank(&w->jobs[i], w->rung);
 	if (w->rung == 1)
-		w->ladder = loop_timer(daemon_.loop, SECOND_RUNG_MS, climb_later, w);
+		w->ladder = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);
 	else if (w->rung == 2 && g->set.killafter >= 0)
 		w->ladder =
 		    loop_timer(daemon_.loop, (uint64_t)(g->set.killafter * 1000), climb_later, w);

@@ -2,9 +2,9 @@
  * How ranks are freed when a cell can't end by itself: one rank has failed and others wait for it,
  * somebody interrupts, or the time is up.
  *
- *   rung 1  SIGINT, and the rank's collectives ended
- *   rung 2  (1 s later, or at a second interrupt) the same again: clean-up code may have begun new
- * ones rung 3  (killafter seconds later) SIGKILL; a new rank takes the place
+ *   rung 1  SIGINT; collectives ended where the rank is known to be in one
+ *   rung 2  1 s later, or at a second interrupt: SIGINT; collectives ended everywhere
+ *   rung 3  killafter seconds later: SIGKILL; a new rank takes the place
  *
  * A failure waits `grace` seconds before the first rung, an interrupt does not.
  */

@@ -64,8 +64,8 @@ trace_open(struct file *f, struct req *r)
 static void
 trace_release(struct file *f)
 {
-	if (f->state)
-		tracers--;
+	if (f->state && --tracers == 0)
+		stream_drop(trace);
 	free(f->state);
 }
 

@@ -21,8 +21,9 @@ void rank_set_autogc(struct rank *k);
 void rank_kill(struct rank *k);
 void rank_signal(struct rank *k, int signo);
 void rank_interrupt(struct rank *k, int cell);
-void rank_abort(
-    struct rank *k); /* its collectives end with an error; the process group is broken then */
+/* Its collectives end with an error, and the process group is broken then. Only if it is known to
+ * be in one, or always. */
+void rank_abort(struct rank *k, bool always);
 /* Messages about a slot that no call waits for (launch.c passes them on). */
 void rank_notice(struct rank *k, struct msg *m);
 void rank_store_notice(struct group *g, struct msg *m);

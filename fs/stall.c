@@ -16,7 +16,9 @@
 struct seen {
 	struct look *look;
 	struct rank *k;
-	char where[320]; /* "in=all_reduce at=<cell 17>:3" */
+	char where[360]; /* "in=all_reduce number=4 at=<cell 17>:3" */
+	double since;	 /* seconds in this collective */
+	bool collective;
 };
 
 /* One round of questions. */
@@ -43,33 +45,31 @@ is_library(const char *file, size_t n)
 	return false;
 }
 
-/* Reads the main thread's part: lines «  File "FILE", line N in FUNCTION», the innermost first. */
+/*
+ * Reads the main thread's part: lines «  File "FILE", line N in FUNCTION», the innermost first. The
+ * first of the user's goes to at; in is what torch's function above it says, if the engine did not.
+ */
 static void
-read_stack(struct slice text, struct seen *s)
+read_stack(struct slice text, char in[64], char at[260])
 {
 	char *copy = slice_dup(text), *save, *line;
 	const char *main_thread = strstr(copy, "most recent call first");
-	char in[64] = "-", file[200], function[64];
+	char file[200], function[64];
 	unsigned lineno;
 
 	/* the thread of the cells was the first of the process: faulthandler lists it last */
 	for (const char *p = main_thread; p; p = strstr(p + 1, "most recent call first"))
 		main_thread = p;
-	snprintf(s->where, sizeof(s->where), "in=- at=-");
 	line = main_thread ? strchr(main_thread, '\n') : NULL;
 	for (line = line ? strtok_r(line, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		if (sscanf(line, " File \"%199[^\"]\", line %u in %63s", file, &lineno, function) !=
 		    3)
 			break;
-		if (strstr(file, "distributed_c10d.py") && strcmp(function, "wrapper") != 0)
-			snprintf(in, sizeof(in), "%s", function);
-		else if (strstr(file, "nn/parallel/distributed.py") ||
-			 strstr(file, "torch/autograd/graph.py"))
-			snprintf(
-			    in, sizeof(in), "%s", strstr(file, "autograd") ? "backward" : function);
+		if (*in == '-' && strstr(file, "nn/parallel/distributed.py"))
+			snprintf(in, 64, "%s", function);
 		if (!is_library(file, strlen(file))) {
-			snprintf(s->where, sizeof(s->where), "in=%s at=%s:%u", in, file, lineno);
+			snprintf(at, 260, "%s:%u", file, lineno);
 			break;
 		}
 	}
@@ -101,7 +101,10 @@ print(const struct look *l, struct buf *out)
 			    out, "%d state=%s cell=%d", k->number, rank_state_name(k), k->cell);
 			if (j && j->state != JOB_QUEUED)
 				buf_addf(out, " seconds=%.1f", now_wall() - j->t0);
-			buf_addf(out, " %s\n", l->seen[i].where);
+			buf_addf(out, " %s", l->seen[i].where);
+			if (l->seen[i].since > 0)
+				buf_addf(out, " for=%.1f", l->seen[i].since);
+			buf_addc(out, '\n');
 		}
 }
 
@@ -131,13 +134,15 @@ tell(struct look *l)
 {
 	struct cell *c = l->g->gone ? NULL : cell_find(l->g, l->cell);
 	struct buf b = {0};
-	bool waits = false;
+	bool waits = false, asks = false;
 
-	for (int i = 0; i < l->n; i++)
-		waits |= strncmp(l->seen[i].where, "in=- ", 5) != 0;
+	for (int i = 0; i < l->n; i++) {
+		waits |= l->seen[i].collective;
+		asks |= l->seen[i].k->waits_input;
+	}
 	if (!c || c->w->done)
 		return;
-	if (waits && l->before == hash(l)) {
+	if (waits && !asks && l->before == hash(l)) {
 		print(l, &b);
 		group_event(l->g, "stall cell=%d seconds=%.0f %s", l->cell,
 		    now_wall() - c->w->t_begin, b.p);
@@ -163,10 +168,21 @@ static void
 on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct seen *s = arg;
-	struct slice text;
+	struct slice name, text;
+	uint64_t us;
+	uint32_t count;
+	char in[64] = "-", at[260] = "-";
 
-	if (m && wire_unpack(m, NULL, &text) == 0)
-		read_stack(text, s);
+	if (m && wire_unpack(m, NULL, &name, &us, &count, &text) == 0) {
+		if (name.n)
+			snprintf(in, sizeof(in), "%.*s", (int)MIN(name.n, sizeof(in) - 1), name.p);
+		read_stack(text, in, at);
+		s->collective = *in != '-';
+		s->since = (double)us / 1e6;
+		/* its number among the collectives of this cell: that of the one it is in */
+		snprintf(s->where, sizeof(s->where), "in=%s number=%u at=%s", in,
+		    count + (name.n > 0), at);
+	}
 	if (--s->look->left == 0)
 		complete(s->look);
 }
@@ -183,7 +199,7 @@ ask(struct look *l)
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
-		l->seen[i] = (struct seen){.look = l, .k = k, .where = "in=- at=-"};
+		l->seen[i] = (struct seen){.look = l, .k = k, .where = "in=- number=0 at=-"};
 		if (k->slot == NO_SLOT || !k->cell)
 			continue;
 		l->left++;

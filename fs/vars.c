@@ -118,6 +118,17 @@ var_is_coming(const struct place *at, const char *name)
 	return false;
 }
 
+/* A lookup has nobody who would tell the path and the text. */
+static void
+fail_lookup(const struct place *at, const char *name, const struct err *e)
+{
+	char *path = at->rank < 0 ? xasprintf("%s/vars/%s", at->g->name, name)
+				  : xasprintf("%s/rank%d/vars/%s", at->g->name, at->rank, name);
+
+	group_fail(at->g, e, path);
+	free(path);
+}
+
 int
 var_find(const struct place *at, const char *name)
 {
@@ -135,7 +146,7 @@ var_find(const struct place *at, const char *name)
 	if (!k || !*v.name || (!var_row(k->table, v.name).p && (bad || !group_busy(at->g))))
 		return -ENOENT;
 	if (bad)
-		group_fail(at->g, &e, name);
+		fail_lookup(at, name, &e);
 	return bad ? -EINVAL : 0;
 }
 

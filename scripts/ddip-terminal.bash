@@ -105,7 +105,7 @@ common_beginning() {
 
 # Tab in the shell.
 complete_line() {
-	local left=${READLINE_LINE:0:READLINE_POINT} right=${READLINE_LINE:READLINE_POINT} word names add
+	local IFS=' ' left=${READLINE_LINE:0:READLINE_POINT} right=${READLINE_LINE:READLINE_POINT} word names add
 	word=${left##*[!A-Za-z0-9_]}
 	if [[ $left =~ ^[[:space:]]*$ ]]; then
 		add='    '
@@ -115,7 +115,8 @@ complete_line() {
 		add=$(common_beginning "${names[@]}")
 		add=${add#"$word"}
 		if [ -z "$add" ] && [ ${#names[@]} -gt 1 ]; then
-			printf '%s\n' "${names[*]}" | fold -s -w "${COLUMNS:-80}"
+			# standard output is what takes the line
+			printf '%s\n' "${names[*]}" | fold -s -w "${COLUMNS:-80}" >&2
 		fi
 	fi
 	READLINE_LINE=$left$add$right

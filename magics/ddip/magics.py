@@ -92,12 +92,20 @@ class DdipMagics(Magics):
         if args.kill:
             self._kill(args)
             return
+        if self._only_asks(args) and self.attached() is None:
+            print("There is no DDP group")
+            return
         self._attach(args)
         self._make(args)
         if args.app:
             self._prepare(args.app)
         if args.info:
             print(self.info())
+
+    def _only_asks(self, args):
+        """True for `%makedip -i`, which starts nothing."""
+        asks_more = args.gpus or args.size or args.restart or args.app or args.mount
+        return args.info and not asks_more
 
     def info(self):
         """What `%makedip -i` shows."""
@@ -167,7 +175,7 @@ class DdipMagics(Magics):
             if verbs:
                 print(f"DDP group unchanged: {group.describe()}")
             return
-        if args.info and not verbs and not args.restart:
+        if self._only_asks(args):
             return
         if state not in _STOPPED:
             group.stop()

@@ -85,7 +85,6 @@ while IFS='|' read -r what outcome code; do
 dist.all_reduce(ones())"
 	is "$what: state" "$(state "$n")" "$outcome"
 	[ $took -lt 1800 ] || bad "$what: $took ms"
-	next "$what"
 	is "$what: rank 0 lives on" "$(cat "$G/rank0/vars/kept")" 100
 	if [ "$outcome" = lost ]; then
 		is "$what: the new rank is empty" "$(errno read "$G/rank1/vars/kept")" ENOENT
@@ -97,6 +96,7 @@ def ones():
     return torch.ones(4)
 kept = 100 + rank' "$G/rank1/cell" || bad "$what: the names again"
 	fi
+	next "$what"
 done <<'EOF'
 SystemExit|error|sys.exit(3)
 MemoryError|error|bytearray(1 << 60)
@@ -145,7 +145,9 @@ next 'new_group'
 like 'what to write' "$(cat "$G/error")" 'pair: ProcessGroup .*new_group\(\.\.\.\)'
 
 # interrupts: how long from ctl to the end of the cell
-cell 'del pair'
+cell 'del pair
+loader = iter(torch.utils.data.DataLoader(range(10**6), num_workers=2))
+first = next(loader)'
 echo 'killafter 1' >"$G/ctl"
 while IFS='|' read -r limit what code; do
 	errno nonblock "$G/cell" "print('$what begins', flush=True)
@@ -167,24 +169,23 @@ done <<'EOF'
 800|all_reduce|dist.all_reduce(ones()) if rank == 0 else time.sleep(100)
 800|new_group|dist.new_group([0, 1]) if rank == 0 else time.sleep(100)
 800|store|dist.distributed_c10d._get_default_store().get('nobody sets this')
-800|loader|[time.sleep(0.1) for _ in torch.utils.data.DataLoader(range(10**6), num_workers=2)]
+800|loader|[time.sleep(0.1) for _ in loader]
 EOF
 # C code that takes no signal: killed after killafter
-errno nonblock "$G/rank1/cell" "import ctypes
-print('c begins', flush=True)
-ctypes.PyDLL(None).sleep(100) or [ctypes.PyDLL(None).sleep(100) for _ in range(9)]" >/dev/null
+errno nonblock "$G/rank1/cell" "print('c begins', flush=True)
+sum(range(10**13))" >/dev/null
 n=$(readlink "$G/cells/last")
 timeout 20 grep -m1 -q "c begins" "$G/cells/$n/stream" || bad 'C code does not begin'
 begin=$(now_ms)
 ok timeout 1 cat "$G/rank1/stack" >"$T/stack"
 took=$(($(now_ms) - begin))
-like 'the stack of C code that holds the GIL' "$(cat "$T/stack")" 'line 3 in <module>'
+like 'the stack of C code that holds the GIL' "$(cat "$T/stack")" 'line 2 in <module>'
 [ $took -lt 200 ] || bad "its stack took $took ms"
 begin=$(now_ms)
 echo interrupt >"$G/cells/$n/ctl"
 wait_cell "$n" >/dev/null
 took=$(($(now_ms) - begin))
-[ $took -lt 4000 ] || bad "C code: $took ms"
+[ $took -gt 1900 ] && [ $took -lt 4000 ] || bad "C code: $took ms"
 cell 'import torch, torch.distributed as dist' || bad 'after C code'
 next 'C code'
 echo "ms to the prompt + to the next all_reduce:$times"

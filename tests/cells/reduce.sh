@@ -197,3 +197,17 @@ is 'an item each' "$(cat "$G"/rank?/vars/letter | xargs)" 'a b c'
 "$TORCH_PYTHON" -c "import numpy as np; np.save('$T/p.npy', np.arange(6, dtype='f4'))"
 cp "$T/p.npy" "$V/param.cat.npy" || bad 'into a parameter'
 is 'still a parameter' "$(value 'type(param).__name__, param.is_leaf, param.tolist()' 2)" "('Parameter', True, [4.0, 5.0])"
+
+# any view that can be written can be split
+cell 'whole = torch.arange(7).to(torch.bfloat16); eight = torch.arange(6.).to(torch.float8_e5m2); many = [1, 2, 3, 4]'
+for view in pt pkl p5 safetensors; do
+	for name in whole eight; do
+		cat "$G/rank0/vars/$name.$view" >"$V/$name.cat.$view" || bad "$name.cat.$view"
+		is "$name.cat.$view" "$(value "$name.float().tolist(), str($name.dtype)[6:]" 1)" \
+			"$([ $name = whole ] && echo "([3.0, 4.0], 'bfloat16')" || echo "([2.0, 3.0], 'float8_e5m2')")"
+		cell 'whole = torch.arange(7).to(torch.bfloat16); eight = torch.arange(6.).to(torch.float8_e5m2)'
+	done
+	[ $view = pt ] || [ $view = safetensors ] || cat "$G/rank0/vars/many.$view" >"$V/few.cat.$view" || bad "few.cat.$view"
+done
+is 'a list' "$(cat "$G"/rank?/vars/few.json | xargs -d '\n')" '[1, 2] [3] [4]'
+is 'joined again' "$(cat "$V/few.cat.json")" '[1, 2, 3, 4]'

@@ -39,7 +39,7 @@ state.main = types.ModuleType("__main__")
 NAMES = state.main.__dict__
 DTYPES = """
     ? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 >i4 >f8 S5 U3 M8[s] m8[ms]
-""".split()  # noqa: SIM905
+""".split()
 
 
 def read(name, view=""):

@@ -84,13 +84,17 @@ cell 'x = 1' && is 'it works' "$(cat "$G/vars/x")" 1
 cell 'import sys
 for i in range(200000): sys.stdout.write(f"{i:09}\n")' "$G/rank0/cell"
 if has fio; then
-	size=$(stat -c %s "$G/rank0/stdout")
 	for engine in psync mmap; do
 		crawl "fio $engine" '^$' fio --name=read --filename="$G/rank0/stdout" --readonly --thread \
 			--rw=randread --bs=4k --size=1M --numjobs=2 --time_based --runtime=1 --ioengine=$engine \
 			--output="$T/fio"
 		like "fio $engine" "$(cat "$T/fio")" 'read: IOPS'
 		like "fio $engine: no error" "$(cat "$T/fio")" 'err= 0'
+		# a staged file is written, mapped and read in any order
+		crawl "fio $engine, writing" '^$' fio --name=write --filename="$G/vars/.fio" --rw=randwrite \
+			--verify=crc32c --verify_state_save=0 --bs=4k --size=2M --thread --ioengine=$engine --output="$T/fio"
+		like "fio $engine: verified" "$(cat "$T/fio")" 'err= 0'
+		rm "$G/vars/.fio" || bad 'rm .fio'
 	done
 fi
 if has stress-ng; then
@@ -98,5 +102,6 @@ if has stress-ng; then
 	crawl 'stress-ng' '.' stress-ng --temp-path "$M" --timeout 1 --dir 1 --access 1 --chdir 1 --dentry 1 \
 		--fstat 1 --getdent 1 --quiet
 	is 'the mount lives' "$(cat "$G/vars/x")" 1
+	is 'it made no engine' "$(rank_pids | wc -l)" 2
 	timeout 20 find "$M" >/dev/null || bad 'find after stress-ng'
 fi

@@ -50,3 +50,49 @@ timeout 10 grep -m1 -q 'for tail' <(tail -n +1 -f --pid=$tailer "$T/tail") || ba
 kill $tailer
 wait $tailer 2>/dev/null
 like 'ls agrees' "$(ls "$G/vars" | xargs)" '^x$'
+
+# names below vars, whoever makes them: each directory tells
+stdbuf -oL inotifywait -q -m -e create,delete --format '%e %w%f' "$G/vars" "$G/rank0/vars" "$G/rank1/vars" >"$T/names" &
+watcher=$!
+until [ "$(cat /proc/$watcher/fdinfo/* 2>/dev/null | grep -c '^inotify wd')" = 3 ]; do :; done
+told() { # EVENT PATH…
+	local event=$1 path
+	shift
+	for path; do
+		timeout 5 grep -m1 -qF "$event $G/$path" \
+			<(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/names") || bad "no $event of $path"
+	done
+}
+cell 'made = 1'
+told CREATE vars/made rank0/vars/made rank1/vars/made
+echo 5 >"$G/vars/pushed"
+told CREATE vars/pushed rank0/vars/pushed rank1/vars/pushed
+echo 5 >"$G/rank1/vars/single"
+told CREATE rank1/vars/single
+rm "$G/vars/pushed"
+told DELETE vars/pushed rank0/vars/pushed rank1/vars/pushed
+mv "$G/rank0/vars/made" "$G/rank0/vars/moved"
+told DELETE rank0/vars/made vars/made
+told CREATE rank0/vars/moved vars/moved
+echo '[1]' >"$G/vars/.aside" && mv "$G/vars/.aside" "$G/vars/staged.json"
+told CREATE vars/staged rank1/vars/staged
+echo reset >"$G/ctl"
+told DELETE vars/staged rank0/vars/moved rank1/vars/single
+cell 'end = 1'
+echo stop >"$G/ctl"
+told DELETE vars/end rank1/vars/end
+is 'nothing of what never was' "$(grep -c 'rank0/vars/single' "$T/names")" 0
+kill $watcher
+wait $watcher 2>/dev/null
+echo start >"$G/ctl"
+
+# MODIFY is coalesced: not one for each line
+stdbuf -oL inotifywait -q -m -e modify --format '%e' "$G/rank0/stdout" >"$T/modified" &
+watcher=$!
+until grep -qs '^inotify wd' /proc/$watcher/fdinfo/*; do :; done
+cell 'for i in range(100000): print(i)' "$G/rank0/cell"
+timeout 5 grep -m1 -q MODIFY <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/modified") || bad 'no MODIFY'
+[ "$(wc -l <"$T/modified")" -lt 500 ] || bad "$(wc -l <"$T/modified") MODIFY for one cell"
+kill $watcher
+wait $watcher 2>/dev/null
+is 'the rank works on' "$(value '1 + 1')" 2

@@ -133,6 +133,23 @@ touch "$T/end"
 wait_cell "$n" >/dev/null
 is 'the end' "$(cat "$G/vars/count.json")" "$(value count)"
 
+# while C code holds the GIL: a reader waits, lets itself be interrupted, or does not wait
+errno nonblock "$G/cell" "import ctypes
+open('$T/held', 'w').close()
+ctypes.PyDLL(None).usleep(1500000)" >/dev/null
+n=$(readlink "$G/cells/last")
+until [ -e "$T/held" ]; do :; done
+is 'O_NONBLOCK' "$("$PLAIN_PYTHON" -c "
+import errno, os
+try:
+    os.open('$G/vars/s', os.O_RDONLY | os.O_NONBLOCK)
+except OSError as e:
+    print(errno.errorcode[e.errno])")" EAGAIN
+timeout 0.2 cat "$G/vars/s"
+is 'interrupted' $? 124
+is 'waits' "$(head -n 1 "$G/vars/s")" "it's"
+wait_cell "$n" >/dev/null
+
 # an open file keeps its object, whatever becomes of the name
 cell 'text = "old " * 1000'
 exec 5<"$G/vars/text"

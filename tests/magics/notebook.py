@@ -115,8 +115,8 @@ class Notebook:
         return outcome
 
     def interrupt(self):
-        """What the stop button does."""
-        os.kill(self.pid, signal.SIGINT)
+        """What the stop button does: the kernel's whole process group gets it."""
+        os.killpg(os.getpgid(self.pid), signal.SIGINT)
 
     def when(self, condition, act):
         """Calls act() in a thread as soon as condition() is true."""
@@ -130,6 +130,12 @@ class Notebook:
         thread = threading.Thread(target=wait)
         thread.start()
         return thread
+
+    def submit(self, source):
+        """Submits a cell as another program would, and does not wait for it."""
+        fd = os.open(os.path.join(self.group, "cell"), os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, source.encode())
+        os.close(fd)
 
     def is_printed(self, text, rank=0):
         """True if the rank has printed that."""

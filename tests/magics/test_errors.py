@@ -120,10 +120,24 @@ def test_two_notebooks():
 def test_kernel_restart():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nkept = 5") as nb:
         os.kill(nb.pid, signal.SIGKILL)
+        gate = nb.mount + ".gate"
+        nb.submit(
+            f"import os, time\nprint('begun', flush=True)\n"
+            f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)\nprint('done')"
+        )
         with notebook.Notebook(nb.mount) as again:
             again.ok("%load_ext ddip")
-            assert "Attached" in again.ok("%makedip").text()
-            assert again.ok("%%dip\nkept").data() == ["Out[0:2]: 5"]
+            attached = again.ok("%makedip").text()
+            assert "Attached" in attached and "cell 2 runs" in attached, attached
+            # it is followed from its beginning; letting go of it leaves it alone
+            thread = again.when(lambda: again.is_printed("begun"), again.interrupt)
+            name, value, _ = again.run("%dip --replay").error
+            thread.join()
+            assert name == "DipError" and "cell 2 goes on" in value, (name, value)
+            with open(gate, "w"):
+                pass
+            assert again.ok("%dip --replay").text() == "begun\ndone\n"
+            assert again.ok("%%dip\nkept").data() == ["Out[0:3]: 5"]
             again.ok("%makedip -k")
 
 

@@ -104,6 +104,25 @@ def test_completion():
         code = "%%dip\nremote_thing"
         call = f"get_ipython().kernel.do_inspect({code!r}, 10)['data']['text/plain']"
         assert "of the ranks" in nb.ok(call).data()[0]
+        _while_a_cell_runs(nb)
+
+
+def _while_a_cell_runs(nb):
+    """Completes and inspects while the ranks are busy with somebody else's cell."""
+    gate = nb.mount + ".gate"
+    nb.submit(
+        f"import os, time\nprint('begun', flush=True)\n"
+        f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)"
+    )
+    notebook.wait(lambda: nb.is_printed("begun"))
+    code = "%%dip\nremote_thing.s"
+    call = f"get_ipython().kernel.do_complete({code!r}, {len(code)})['matches']"
+    assert "shiny" in nb.ok(call).data()[0]
+    call = f"get_ipython().kernel.do_inspect({code!r}, 12)['data']['text/plain']"
+    assert "of the ranks" in nb.ok(call).data()[0]
+    assert "(busy)" in nb.ok("%makedip -i").text()
+    with open(gate, "w"):
+        pass
 
 
 def test_import():

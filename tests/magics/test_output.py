@@ -6,6 +6,7 @@ import time
 import notebook
 
 notebook.need("torch", "IPython", "ipykernel", "nbclient", "tqdm", "matplotlib", "pandas")
+notebook.need("rich", "fastprogress")
 
 
 def test_streams():
@@ -57,6 +58,19 @@ def test_bars():
         assert "\r" not in quiet.text("stderr") and quiet.text() == "x\n"
         many = nb.ok("%%dip --see all\n" + bar).text("stderr").splitlines()
         assert len(many) == 2 and all("30/30" in line for line in many), many
+
+
+def test_bars_of_displays():
+    fast = "from fastprogress.fastprogress import progress_bar\n"
+    fast += "for i in progress_bar(range(20)): time.sleep(0.01)"
+    rich = "from rich.progress import track\nfor i in track(range(20), 'going'): time.sleep(0.01)"
+    with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nimport time") as nb:
+        for code, end in ((fast, "20/20"), (rich, "100%")):
+            for options, times in (("", 1), ("-q", 1), ("--see all", 2)):
+                shown = nb.ok(f"%%dip {options}\n{code}")
+                bars = [html for html in shown.data("text/html") if end in html]
+                assert len(bars) == times, (options, shown.outputs)
+                assert len(shown.outputs) <= 2 * times + 1, shown.outputs
 
 
 def test_rich():

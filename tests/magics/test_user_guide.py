@@ -68,6 +68,22 @@ def test_push_and_pull():
         )
 
 
+def test_help():
+    with notebook.notebook("%load_ext ddip") as nb:
+        for name, words in {
+            "makedip": "--gpus --app --restart --kill --info --verbose --timeout --mount",
+            "dip": "--see --quiet --appcmd --ranks --to --push remote local everywhere",
+            "autodip": "--args on off",
+            "dipush": "NAME",
+            "dipull": "--rank NAME",
+            "dipper": "handle",
+        }.items():
+            text = nb.ok(f"print(get_ipython().find_line_magic('{name}').__doc__)").text()
+            missing = [word for word in words.split() if word not in text]
+            assert not missing, (name, missing, text)
+            assert "DDP" in text or "rank" in text or "group" in text, text
+
+
 def test_makedip():
     with notebook.notebook("%load_ext Ddip") as nb:
         said = nb.ok("%makedip -g all -a fastai_v1 --verbose True")
@@ -76,6 +92,7 @@ def test_makedip():
         for words in ("Cluster processes", "engine pids: [", "Rank 0: CPU", "execution: Off"):
             assert words in info, info
         nb.ok("%makedip -k")
+        assert nb.ok("%makedip -i").text() == "There is no DDP group\n"
         notebook.wait(lambda: not notebook.os.path.ismount(nb.mount))
         assert nb.ok("%makedip -k").text() == "There is no DDP group\n"
         assert nb.run("%%dip\n1").error[0] == "DipError"
@@ -83,7 +100,10 @@ def test_makedip():
         nb.ok("%%dip\nkept = 1")
         assert "unchanged" in nb.ok("%makedip -g 1 0").text()
         nb.ok("%%dip\nkept")
-        nb.ok("%makedip -r -g all")
+        for line in ("-r -g all", "-g all -r", "-i -r", "-r -i -g 1,0"):
+            said = nb.ok(f"%makedip {line}").text()
+            assert "DDP group: idle, 2 CPU ranks" in said, said
+            assert ("engine pids" in said) == ("-i" in line), said
         assert nb.run("%%dip\nkept").error[1] == "NameError(name 'kept' is not defined)"
         assert "3 CPU ranks" in nb.ok("%makedip -n 3 -t 60").text()
         assert nb.ok("%%dip -S 0,2\nrank").data() == ["Out[0:4]: 0", "Out[2:4]: 2"]

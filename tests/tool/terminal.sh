@@ -57,6 +57,23 @@ class Terminal:
         text, self.seen = self.seen[: found.end()], self.seen[found.end() :]
         return text
 
+    def _press_until(self, done):
+        """Ctrl-C, again where bash did not see it: in a fork, or (once in a hundred) at a prompt."""
+        for seconds in (2, 2, 2, 20):
+            self.type(CTRL_C)
+            try:
+                return done(seconds)
+            except AssertionError as e:
+                error = e
+        raise error
+
+    def drop_line(self):
+        return self._press_until(lambda seconds: self.expect("group> ", seconds))
+
+    def break_off(self):
+        status = self._press_until(self.status)
+        assert status in (130, -2), status
+
     def status(self, seconds=20):
         """Its exit status, -N for a signal."""
         end = time.monotonic() + seconds
@@ -101,8 +118,7 @@ at_terminal 'run -: Ctrl-C while it is typed' '
 t = Terminal("ddip", "run", "-")
 t.type("half = 1\n")
 t.expect("half = 1")
-t.type(CTRL_C)
-assert t.status() in (130, -2)
+t.break_off()
 '
 like 'half a program is not run' "$(errno read "$G/vars/half")" ENOENT
 
@@ -112,18 +128,15 @@ timeout 10 grep -m1 -q line "$G/cells/$n/stream"
 at_terminal 'wait: Ctrl-C' '
 t = Terminal("ddip", "-x", "wait")
 t.expect("cat .*/wait")
-t.type(CTRL_C)
-assert t.status() in (130, -2)
+t.break_off()
 '
 at_terminal 'tail -f: Ctrl-C' '
 t = Terminal("ddip", "tail", "-f", "0")
 t.expect("line")
-t.type(CTRL_C)
-assert t.status() in (130, -2)
+t.break_off()
 t = Terminal("ddip", "-x", "tail", "-f")
 t.expect("cat .*/log")
-t.type(CTRL_C)
-assert t.status() in (130, -2)
+t.break_off()
 '
 is 'it still runs' "$(state "$n")" running
 ok ddip interrupt "$n"
@@ -191,22 +204,19 @@ t.type(CTRL_C)
 t.expect("KeyboardInterrupt.*group> ")
 t.type("this is dropped")
 t.expect("dropped")
-t.type(CTRL_C)
-t.expect("group> ")
+t.drop_line()
 t.type("while True:\n")
 t.expect("[.][.][.] ")
-t.type(CTRL_C)
-t.expect("group> ")
+t.drop_line()
 t.type("remarkable_name = 8\n")
 t.expect("group> ")
 t.type("remark" + TAB + " + 1\n")
 t.expect("9\r\n.*group> ")
 t.type("remarkable_name.bit_le" + TAB + "()\n")
 t.expect("\r\n4\r\n.*group> ")
-t.type("remarkable_name.c" + TAB + TAB)
-t.expect("conjugate")
-t.type(CTRL_C)
-t.expect("group> ")
+t.type("remarkable_name.b" + TAB + TAB)
+t.expect("bit_count bit_length.*group> remarkable_name.bit_$")
+t.drop_line()
 t.type("print(\"\u00e4\u00f6x\x7fz\")\n")
 t.expect("\r\n\u00e4\u00f6z\r\n.*group> ")
 t.type(UP + "\n")

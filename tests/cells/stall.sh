@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Nobody fails, but nothing moves: who is where, since when, the odd one out first; uneven numbers of
+# collectives; a debugger on one rank is no stall.
+. "$(dirname "$0")/../lib.sh"
+
+mount_torch -o size=3 -o stall=0.5 -o grace=0.3
+exec 4<"$G/events"
+cell 'import time, torch, torch.distributed as dist
+def ones():
+    return torch.ones(2)' || give_up 'the first cell'
+
+# submit CODE: without waiting; sets n
+submit() {
+	errno nonblock "$G/cell" "$1" >/dev/null
+	n=$(readlink "$G/cells/last")
+}
+
+interrupt() {
+	echo interrupt >"$G/cells/$n/ctl"
+	wait_cell "$n" >/dev/null
+}
+
+submit 'dist.barrier()
+if rank == 1:
+    while True: pass
+dist.all_reduce(ones())'
+event=$(await 4 'stall cell=' 10)
+like 'the event: the odd one first' "$event" "stall cell=$n seconds=[0-9]+ 1 state=busy "
+stall=$(cat "$G/stall")
+like 'the odd one out' "$(head -n 1 <<<"$stall")" "^1 state=busy cell=$n seconds=[0-9.]+ in=- number=1 at=<cell $n>:3$"
+like 'who waits' "$(tail -n 1 <<<"$stall")" \
+	"^2 state=busy cell=$n seconds=[0-9.]+ in=all_reduce number=2 at=<cell $n>:4 for=[0-9.]+$"
+like 'stacks, equal ones once' "$(DDIP_MOUNT=$M "$BUILD/ddip" stack 2>&1)" 'ranks? 0,2'
+interrupt
+cell 't = ones(); dist.all_reduce(t); t = t.sum().item()' || bad "after it: $(tail -n 1 "$G/error")"
+is 'the next sum' "$(cat "$G/rank2/vars/t")" 6.0
+
+# one collective more on one rank: told, and it meets no later one
+cell 'w = dist.all_reduce(ones(), async_op=True) if rank == 0 else None' || bad 'an unpaired collective'
+like 'uneven numbers' "$(await 4 uneven)" "rank0=1 rank1=0 rank2=0"
+cell 't = torch.full((1,), 10.0 + rank); dist.all_reduce(t); t = t.item()' || bad "after it: $(tail -n 1 "$G/error")"
+is 'the next sum is right' "$(cat "$G"/rank?/vars/t | xargs)" '33.0 33.0 33.0'
+
+# a debugger: the others wait for it
+submit 'if rank == 1: breakpoint()
+dist.barrier()'
+await 4 'rank 1 waits-for-input' >/dev/null
+exec 5<"$G/events"
+like 'who asks' "$(grep '^1 ' "$G/ranks")" 'state=input'
+echo 'p 40 + 2' >"$G/rank1/stdin"
+timeout 10 grep -q '42' "$G/rank1/follow" &
+reader=$!
+echo 'p 40 + 2' >"$G/rank1/stdin"
+wait $reader || bad 'pdb does not answer'
+# three times as long as what would be a stall
+like 'no stall while somebody debugs' "$(timeout 1.6 cat <&5 | grep -c stall)" '^0$'
+echo 'continue' >"$G/rank1/stdin"
+like 'leaving frees all' "$(wait_cell "$n")" 'state ok'
+
+# %debug after an error
+cell 'if rank == 2: broken = {}["missing"]' 2>/dev/null
+submit 'if rank == 2:
+    import pdb
+    pdb.pm()
+dist.barrier()'
+await 4 'rank 2 waits-for-input' >/dev/null
+echo 'q' >"$G/rank2/stdin"
+wait_cell "$n" >/dev/null
+exec 5<&-

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# A part of it fails: agent, zygote, warden or a rank killed, its directory gone, the disk full, no
+# descriptors, a Python or an engine that can't work. Each says what is wrong, and nothing hangs.
+. "$(dirname "$0")/../lib.sh"
+
+# children PID NAME: those of that name
+children() {
+	local pid
+	for pid in $(cat "/proc/$1/task/"*/children); do
+		[ "$(cat "/proc/$pid/comm")" != "$2" ] || echo "$pid"
+	done
+}
+
+# try CODE: a cell; its errno by name
+try() {
+	errno write "$G/cell" "$1"
+}
+
+site=
+# refuses WHAT ERRNO PATTERN OPTION…: a mount whose first cell fails so
+refuses() {
+	local what=$1 no=$2 pattern=$3
+	shift 3
+	mkdir -p "$M"
+	PYTHONPATH=$site "$BUILD/ddipfs" "$@" "$M" || give_up "$what: ddipfs: $?"
+	is "$what" "$(try 'x = 1')" "$no"
+	like "$what: it says so" "$(cat "$G/error")" "$pattern"
+	is "$what: and no cell is lost" "$(key "$G/cells/1/wait" errno)" "$no"
+	unmount
+}
+
+mount_plain
+cell 'x = 1'
+daemon=$(daemon_pid) || give_up 'no daemon'
+ranks=$(rank_pids)
+exec 4<"$G/events"
+
+# the agent: what it ran is gone with it, a start makes another
+agent=$(children "$daemon" ddip-agent)
+errno nonblock "$G/cell" 'import time; time.sleep(100)' >/dev/null
+n=$(readlink "$G/cells/last")
+await 4 "cell $n start" >/dev/null
+kill -KILL "$agent"
+like 'the agent is killed' "$(wait_cell "$n" 10)" 'errno EHOSTDOWN'
+like 'it says so' "$(cat "$G/error")" 'agent .*(ended|gone)'
+# shellcheck disable=SC2086
+gone $ranks
+is 'no engine' "$(try 'x = 1')" ESRCH
+is 'start' "$(errno write "$G/ctl" $'start\n')" 0
+is 'a new one works' "$(try 'x = 2')" 0
+
+# the zygote: ranks live on, and new ones come from another
+zygotes=$(children "$(children "$daemon" ddip-agent)" ddip-zygote)
+# shellcheck disable=SC2086
+kill -KILL $zygotes
+# shellcheck disable=SC2086
+gone $zygotes
+is 'ranks outlive the zygote' "$(try 'y = x')" 0
+errno write "$G/rank1/ctl" $'kill\n' >/dev/null
+await 4 'recovered' >/dev/null
+is 'a new rank' "$(try 'z = 1')" 0
+is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
+is 'all new' "$(try 'z = 1')" 0
+
+# the warden: the daemon goes on, and says what is missing
+warden=$(children "$daemon" ddipfs-warden)
+kill -KILL "$warden"
+gone "$warden"
+is 'cells run without the warden' "$(try 'w = 1')" 0
+
+# the directory of the spools
+spool=$(key "$G/status" spool)
+rm -rf "$spool"
+is 'cells run on without the directory' "$(try 'print(5)')" 0
+errno write "$G/ctl" $'restart\n' >/dev/null
+like 'a start needs it' "$(tail -n 1 "$G/error")" "$spool is gone.*rmdir"
+exec 4<&-
+unmount
+
+# descriptors: refused, not lost; later they work again
+mount_plain
+cell 'x = 1'
+"$PLAIN_PYTHON" - "$(daemon_pid)" "$G" <<'EOF' || bad 'descriptors exhausted'
+import os, resource, sys
+pid, group = int(sys.argv[1]), sys.argv[2]
+old = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+used = len(os.listdir(f"/proc/{pid}/fd"))
+resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, old[1]))
+try:
+    fd = os.open(group + "/vars/y", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(fd, b"5\n")
+    os.close(fd)
+    print("a push went through", file=sys.stderr)
+except OSError as e:
+    print(os.strerror(e.errno))
+assert "state" in open(group + "/status").read()
+resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
+with open(group + "/vars/y", "w") as f:
+    f.write("6\n")
+assert open(group + "/rank1/vars/y").read() == "6\n"
+EOF
+unmount
+
+# Pythons
+printf '#!/bin/sh\necho this is no Python >&2\nexit 1\n' >"$T/python"
+chmod +x "$T/python"
+refuses 'no Python' EHOSTDOWN 'ended before it was ready.*|this is no Python' -o "python=$T/python"
+like 'a path of nothing' "$("$BUILD/ddipfs" -o "python=$T/nothing" "$M" 2>&1)" "$T/nothing: No such file"
+refuses 'no torch' EOPNOTSUPP 'install torch there, or say backend none' -o "python=$PLAIN_PYTHON,backend=gloo"
+mkdir "$T/site"
+site=$T/site
+echo 'import os; os._exit(4)' >"$site/sitecustomize.py"
+refuses 'a sitecustomize that ends' EHOSTDOWN 'ended before it was ready' -o "python=$PLAIN_PYTHON"
+# one that raises is told by Python, and no obstacle
+echo 'raise RuntimeError("of the site")' >"$site/sitecustomize.py"
+PYTHONPATH=$site mount_plain
+is 'a sitecustomize that raises' "$(try 'x = 1')" 0
+unmount
+site=
+
+# engines: each answer that can go wrong (the fake one)
+if [ -x "$BUILD/fake/engine" ]; then
+	export DDIP_ENGINE=$BUILD/fake/engine
+	DDIP_FAKE=version refuses 'another version' EPROTO 'wire 99.*install both' -o size=2
+	DDIP_FAKE=hello refuses 'another build' EPROTO 'install both' -o size=2
+	DDIP_FAKE=spawn refuses 'no processes' EAGAIN 'no more processes' -o size=2
+	DDIP_FAKE=unborn refuses 'dead at birth' EHOSTDOWN 'exit status 3' -o size=2
+	DDIP_FAKE=init refuses 'no torch' ENOENT "No module named 'torch'" -o size=2
+	unset DDIP_ENGINE
+fi
+like 'no engine' "$(DDIP_ENGINE=$T/nothing "$BUILD/ddipfs" "$M" 2>&1; cat "$G/error" 2>&1)" "$T/nothing"
+! mountpoint -q "$M" || unmount
+
+# mount points
+mkdir "$T/full"
+touch "$T/full/file"
+like 'not empty' "$("$BUILD/ddipfs" "$T/full" 2>&1)" 'is not empty'
+
+# a full disk loses output, not the cell
+if [ "$(id -u)" = 0 ] && mkdir "$T/small" && mount -t tmpfs -o size=1m tmpfs "$T/small" 2>/dev/null; then
+	DDIP_STATE=$T/small mount_plain
+	is 'much output' "$(try "for _ in range(3000): print('x' * 1000)
+y = 5")" 0
+	like 'it says so' "$(cat "$G/error")" 'ENOSPC .*output of rank [01] (is|are) lost'
+	is 'the cell is whole' "$(cat "$G/rank1/vars/y")" 5
+	is 'its status' "$(state)" ok
+	unmount
+	umount "$T/small"
+fi

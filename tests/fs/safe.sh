@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Nobody else gets in: modes, owners, no listening sockets, nothing predictable to lie in wait for, no
+# environment in files that others read.
+. "$(dirname "$0")/../lib.sh"
+
+export SECRET_OF_THE_TEST=dont-tell-anybody-7391
+mount_plain
+cell 'import os; x = os.environ["SECRET_OF_THE_TEST"]'
+spool=$(key "$G/status" spool)
+
+# whose and what for: files and directories of the mount, spools, and what is above them
+is 'owners in the mount' "$(find "$M" ! -user "$(id -u)" | head)" ''
+is 'modes in the mount' "$(find "$M" ! -type l -perm /077 | head)" ''
+is 'modes of the spools' "$(find "$spool/.." -perm /077 | head)" ''
+is 'the directory above' "$(stat -c '%a %u' "$spool/../..")" "700 $(id -u)"
+
+# no listening TCP: without torch there is no rendezvous, and control never listens
+for pid in $(others) $(rank_pids); do
+	for fd in /proc/"$pid"/fd/*; do
+		inode=$(readlink "$fd" | sed -n 's/^socket:\[\(.*\)\]$/\1/p')
+		[ -z "$inode" ] || ! awk -v i="$inode" '$4 == "0A" && $10 == i { found = 1 } END { exit !found }' \
+			/proc/net/tcp /proc/net/tcp6 || bad "process $pid listens on TCP"
+	done
+done
+is 'no named or abstract sockets of ours' "$(awk '/ddip/' /proc/net/unix)" ''
+
+# /dev/fuse stays in the daemon: an engine that held it would make a dead mount hang
+for pid in $(rank_pids); do
+	is "descriptors of rank $pid" "$(find "/proc/$pid/fd" -lname '*fuse*')" ''
+done
+
+# the environment is in no file that others could read, and not in an argument
+is 'no secret in files' "$(grep -rlsF "$SECRET_OF_THE_TEST" "$spool/.." | head)" ''
+printf "%s" "$SECRET_OF_THE_TEST" >"$T/secret"
+is 'no secret in arguments' "$(grep -lsF -f "$T/secret" /proc/[0-9]*/cmdline | head)" ''
+
+# another user sees nothing
+if [ "$(id -u)" = 0 ]; then
+	is 'another user' "$(setpriv --reuid 65534 --clear-groups ls "$M" 2>&1 | grep -c 'Permission denied')" 1
+	is 'nor the spools' "$(setpriv --reuid 65534 --clear-groups ls "$spool" 2>&1 | grep -c 'Permission denied')" 1
+fi
+unmount
+
+# with allow_other: only what the modes permit, which is nothing
+if [ "$(id -u)" = 0 ]; then
+	chmod 755 "$T" "$TMPDIR" 2>/dev/null
+	mount_plain -o allow_other
+	cell 'x = 1'
+	for what in "$G/status" "$G/rank0/stdout" "$G/vars/x" "$G/ctl"; do
+		setpriv --reuid 65534 --clear-groups cat "$what" >"$T/seen" 2>/dev/null && bad "another user reads $what"
+		is "what another user sees of $what" "$(cat "$T/seen")" ''
+	done
+	setpriv --reuid 65534 --clear-groups sh -c "echo 'x = 666' >'$G/cell'" 2>/dev/null &&
+		bad 'another user runs a cell'
+	is 'x is what it was' "$(cat "$G/vars/x")" 1
+	unmount
+fi
+
+# a place that others prepared is refused: a link, a directory that is open, one of somebody else
+lie() {
+	rm -rf "$T/state"
+	mkdir "$T/state"
+	"$@"
+	mkdir -p "$M"
+	out=$(DDIP_STATE=$T/state "$BUILD/ddipfs" "$M" 2>&1) && unmount
+	like "refused: $*" "$out" 'must be a directory of yours with mode 0700'
+	is "nothing was written: $*" "$(find "$T/elsewhere" -mindepth 1)" ''
+}
+mkdir -m 700 "$T/elsewhere"
+lie ln -s "$T/elsewhere" "$T/state/ddipfs-$(id -u)"
+lie mkdir -m 777 "$T/state/ddipfs-$(id -u)"
+if [ "$(id -u)" = 0 ]; then
+	somebody() {
+		mkdir -m 700 "$1" && chown 65534 "$1"
+	}
+	lie somebody "$T/state/ddipfs-0"
+fi
+
+# a mount point that is a link leads where it leads; the mount is found there, and ends
+mkdir "$T/real"
+ln -s "$T/real" "$T/link"
+"$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none" "$T/link" || bad "a link as mount point: $?"
+mountpoint -q "$T/real" && pids=$(others) && fusermount3 -u "$T/real"
+# shellcheck disable=SC2086 # a list
+gone $pids

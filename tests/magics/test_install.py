@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""The package as pip installs it, found by a kernel that knows nothing of the tree."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+
+import notebook
+
+notebook.need("torch", "IPython", "ipykernel", "nbclient", "setuptools")
+
+
+def test_install():
+    with tempfile.TemporaryDirectory() as folder:
+        tree = shutil.copytree(notebook.MAGICS, os.path.join(folder, "magics"))
+        target = os.path.join(folder, "site")
+        pip = [notebook.PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # what it depends on is there; nothing is fetched
+        options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", target]
+        subprocess.run([*pip, *options, tree], check=True)
+        with notebook.notebook(PYTHONPATH=target) as nb:
+            for name in ("ddip", "Ddip", "ddipp"):
+                nb.ok(f"%load_ext {name}")
+            where = nb.ok("import ddip\nprint(ddip.__file__)").text()
+            assert where.startswith(target), where
+            assert "fastai" in nb.ok("%makedip -a fastai_v1").text("stderr")
+            assert nb.ok("%%dip\nrank").data() == ["Out[0:2]: 0"]
+            assert nb.ok("ddip.ranch(2, max, 1, 2)").data() == ["[2, 2]"]
+
+
+if __name__ == "__main__":
+    notebook.run(globals())

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# make install into a directory, make deb and what is in it; both run from where they are.
+. "$(dirname "$0")/../lib.sh"
+
+cd "$ROOT" || exit
+mkdir "$M"
+quietly() {
+	"$@" >"$T/out" 2>&1 || bad "$*: $(tail -n 5 "$T/out")"
+}
+
+# try BIN: mounts, runs, unmounts with the programs there
+try() {
+	ok env PATH="$1:$PATH" ddip mount -o "python=$PLAIN_PYTHON,size=2,backend=none" "$M"
+	is "$1: a cell" "$("$1/ddip" -m "$M" exec -a rank | sort | xargs)" '0: 0 1: 1'
+	ok "$1/ddip" umount "$M"
+	ok "$1/ddip" help shell >/dev/null
+}
+
+quietly make BUILD="$BUILD" DESTDIR="$T/root" PREFIX=/opt/ddipfs install
+try "$T/root/opt/ddipfs/bin"
+for page in man1/ddipfs.1 man1/ddip.1 man4/ddipfs.4; do
+	[ -s "$T/root/opt/ddipfs/share/man/$page" ] || bad "no page $page"
+done
+[ -x "$T/root/opt/ddipfs/share/ddipfs/examples/watch.sh" ] || bad 'no examples'
+quietly make BUILD="$BUILD" DESTDIR="$T/root" PREFIX=/opt/ddipfs uninstall
+is 'nothing is left' "$(find "$T/root" -type f -o -type l)" ''
+
+if command -v dpkg-deb >/dev/null; then
+	quietly make BUILD="$BUILD" deb
+	package=$(echo "$BUILD"/ddipfs_*.deb)
+	like 'what it needs' "$(dpkg-deb -f "$package" Depends)" 'fuse3.*libfuse3'
+	ok dpkg-deb -x "$package" "$T/deb"
+	try "$T/deb/usr/bin"
+	is 'all belong to root' "$(dpkg-deb -c "$package" | awk '{ print $2 }' | sort -u)" root/root
+fi
+
+# mount(8) by way of fuse3's helper
+if [ "$(id -u)" = 0 ] && command -v mount.fuse >/dev/null; then
+	ok env PATH="$BUILD:$PATH" mount -t fuse.ddipfs \
+		-o "noatime,python=$PLAIN_PYTHON,size=1,backend=none" ddipfs "$M"
+	like 'mount -t' "$(cat "$M/version")" '^ddipfs '
+	is 'its type' "$(findmnt -n -o FSTYPE "$M")" fuse.ddipfs
+	pids=$(others)
+	ok umount "$M"
+	# shellcheck disable=SC2086
+	gone $pids
+fi

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# What is written about files, views, OPs and verbs is complete: compared with the programs' own tables.
+. "$(dirname "$0")/../lib.sh"
+
+cd "$ROOT" || exit
+readme=$("$BUILD/ddipfs" --readme) || give_up 'ddipfs --readme'
+page4=$(sed 's/\\&//g' fs/ddipfs.4)
+
+# has WHAT WORD TEXT: the word is somewhere in it
+has() {
+	grep -qwF -- "$2" <<<"$3" || bad "$1 does not tell of $2"
+}
+
+while read -r path _; do
+	name=${path##*/}
+	case $name in
+	'' | . | G | N | K | rankK | NAME | LIST | STAGED) ;;
+	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$(cat README.md)" ;;
+	esac
+done < <(sed -n '3,/^$/p' <<<"$readme")
+words=$(sed -n '/^NAME is/,$s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
+[ "$(wc -w <<<"$words")" -gt 30 ] || bad "too few words: $words"
+for word in $words; do
+	has 'ddipfs(4)' "$word" "$page4"
+done
+for word in $(sed -n '/^NAME is/,/^Verbs/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme"); do
+	has README.md "$word" "$(cat README.md)"
+done
+
+page=$(cat scripts/ddip.1)
+for verb in $(sed -n 's/^\([a-z][a-z]*\).*/\1/p' scripts/ddip-verbs); do
+	has 'ddip(1)' "$verb" "$page"
+	has completion "$verb" "$(cat scripts/ddip.bash-completion)"
+	ok "$BUILD/ddip" help "$verb" >/dev/null
+done
+for topic in files views ops ctl exit; do
+	[ "$("$BUILD/ddip" help "$topic" | wc -l)" -gt 3 ] || bad "ddip help $topic tells nothing"
+done
+fails "$BUILD/ddip" help nonsense
+
+# the tour of the source names every C file, and none that is not there
+tour=$(sed -n '/^## Tour/,/^How to add/p' README.md)
+for file in fs/*.c include/*.c; do
+	name=$(basename "$file" .c)
+	has "the tour" "$name" "$tour"
+done
+if command -v mandoc >/dev/null; then
+	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/ddipfs.1 fs/ddipfs.4 scripts/ddip.1 2>&1 | grep -v mandoc.db)" ''
+fi
+
+# completion: what is there in a mount
+mount_plain -o size=2
+ok "$BUILD/ddip" -m "$M" start
+echo 5 | "$BUILD/ddip" -m "$M" push xyz -
+export DDIP_MOUNT=$M
+complete_ddip() {
+	bash -c '. scripts/ddip.bash-completion
+		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+		_ddip
+		echo "${COMPREPLY[*]}"' - ddip "$@"
+}
+is 'verbs' "$(complete_ddip st)" 'start stop status stack'
+is 'ranks' "$(complete_ddip tail '')" '0 1'
+is 'groups' "$(complete_ddip -g '')" group
+is 'variables' "$(complete_ddip pull x)" xyz
+is 'views and OPs' "$(complete_ddip pull xyz.s)" 'xyz.safetensors xyz.sum xyz.same'
+is 'files' "$(complete_ddip push xyz READ)" README.md
