@@ -224,6 +224,8 @@ test:
 # ---- install and package --------------------------------------------------------------------
 
 D := $(DESTDIR)$(PREFIX)
+# The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
+MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
 .PHONY: install uninstall deb clean picture help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs $(D)/share/man/man1 $(D)/share/man/man4 \
@@ -235,9 +237,11 @@ install: all
 	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
 	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
-	install -m 644 $(wildcard scripts/examples/*.py scripts/examples/*.md) $(D)/share/ddipfs/examples
+	install -m 644 $(wildcard $(addprefix scripts/examples/*.,py md ipynb)) $(D)/share/ddipfs/examples
 	install -m 755 $(wildcard scripts/examples/*.sh) $(D)/share/ddipfs/examples
 	install -m 644 README.md CHANGELOG.md LICENSE scripts/ddipfs.service $(D)/share/doc/ddipfs
+	for file in $(MAGICS); do install -D -m 644 $$file $(D)/share/ddipfs/$$file || exit 1; done
+	$(if $(PYTHON),$(PYTHON) -m pip install $(if $(DESTDIR),--root '$(DESTDIR)') $(D)/share/ddipfs/magics)
 
 uninstall:
 	rm -rf $(D)/lib/ddipfs $(D)/share/ddipfs $(D)/share/doc/ddipfs

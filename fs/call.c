@@ -493,8 +493,11 @@ int
 fuse_start(const struct fuse_options *o, struct err *e)
 {
 	static const struct fuse_custom_io io = {.read = session_read, .writev = session_write};
-	char *opts =
-	    xasprintf("-ofsname=ddipfs,subtype=ddipfs%s%s", *o->fuse_opts ? "," : "", o->fuse_opts);
+	/* the kernel keeps everybody else out; once they are let in, somebody must look at the
+	 * modes */
+	const char *check = strstr(o->fuse_opts, "allow_other") ? ",default_permissions" : "";
+	char *opts = xasprintf(
+	    "-ofsname=ddipfs,subtype=ddipfs%s%s%s", check, *o->fuse_opts ? "," : "", o->fuse_opts);
 	char *argv[] = {xstrdup("ddipfs"), opts, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
 	int r = 0;

@@ -199,13 +199,13 @@ find_verb(const char *word, struct err *e)
 {
 	struct buf all = {0};
 
-	settings_names(&all);
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		if (strcmp(verbs[i].name, word) == 0)
 			return &verbs[i];
+	settings_names(&all);
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		if (!verbs[i].none)
 			buf_addf(&all, " %s", verbs[i].name);
-	}
 	fail(e, EINVAL, "no verb '%.80s'; want one of%s", word, all.p);
 	buf_free(&all);
 	return NULL;

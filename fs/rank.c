@@ -263,7 +263,8 @@ rank_kill(struct rank *k)
 	if (!reachable(k))
 		return;
 	k->doomed = true;
-	k->g->rebuild |= k->g->state == G_READY; /* others wait for its successor */
+	/* others wait for its successor, once there is something to wait for */
+	k->g->rebuild |= k->g->state == G_READY || k->g->state == G_STARTING;
 	agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
 }
 

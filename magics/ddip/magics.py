@@ -156,11 +156,13 @@ class DdipMagics(Magics):
         if path is None or not mount.is_mounted(path):
             print("There is no DDP group")
             return
+        group = groups.Group(os.path.join(path, groups.named()))
+        if group.is_started():
+            group.stop()  # what it holds is free when this returns, the daemon's end may come later
         if mount.is_private(path):
             mount.stop(path)
             text = f"The DDP group and its daemon at {path} have ended"
         else:
-            groups.Group(os.path.join(path, groups.named())).stop()
             text = f"The DDP group has ended; the mount {path} was not made here and stays"
         if self.verbose:
             print(text)

@@ -48,7 +48,8 @@ class Mount:
         return self
 
     def __exit__(self, *_):
-        subprocess.run(["fusermount3", "-u", "-z", self.path], check=False)
+        if os.path.ismount(self.path):  # a benchmark may have killed the daemon
+            subprocess.run(["fusermount3", "-u", "-z", self.path], check=False)
         subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
 
     def file(self, name):

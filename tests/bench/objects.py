@@ -1,5 +1,6 @@
 """Objects: push to both ranks, pull from one; a value read while training runs."""
 
+import contextlib
 import os
 import shutil
 import time
@@ -51,11 +52,15 @@ def loss(report, m):
     os.write(fd, LOOP.encode())
     os.fsync(fd)
     os.close(fd)
-    while not os.path.exists(m.file("vars/loss")) or float(m.read("vars/loss")) == 0:
-        time.sleep(0.01)
 
     def read():
         return float(m.read("vars/loss"))
+
+    while True:  # until it trains
+        with contextlib.suppress(FileNotFoundError):
+            if read():
+                break
+        time.sleep(0.01)
 
     taken = timed(read, 1000)
     n = os.readlink(m.file("cells/last"))

@@ -161,15 +161,15 @@ $code" >/dev/null
 	[ $took -lt "$limit" ] || bad "interrupt in $what: $took ms"
 	next "interrupt:$what"
 done <<'EOF'
-300|loop|while True: pass
-300|sleep|time.sleep(100)
-300|lock|(lambda l: (l.acquire(), l.acquire()))(threading.Lock())
-300|child|subprocess.run(['sleep', '100'])
-300|input|input()
-800|all_reduce|dist.all_reduce(ones()) if rank == 0 else time.sleep(100)
-800|new_group|dist.new_group([0, 1]) if rank == 0 else time.sleep(100)
-800|store|dist.distributed_c10d._get_default_store().get('nobody sets this')
-800|loader|[time.sleep(0.1) for _ in loader]
+900|loop|while True: pass
+900|sleep|time.sleep(100)
+900|lock|(lambda l: (l.acquire(), l.acquire()))(threading.Lock())
+900|child|subprocess.run(['sleep', '100'])
+900|input|input()
+900|all_reduce|dist.all_reduce(ones()) if rank == 0 else time.sleep(100)
+900|new_group|dist.new_group([0, 1]) if rank == 0 else time.sleep(100)
+900|store|dist.distributed_c10d._get_default_store().get('nobody sets this')
+900|loader|[time.sleep(0.1) for _ in loader]
 EOF
 # C code that takes no signal: killed after killafter
 errno nonblock "$G/rank1/cell" "print('c begins', flush=True)

@@ -47,11 +47,10 @@ dist.barrier()'
 await 4 'rank 1 waits-for-input' >/dev/null
 exec 5<"$G/events"
 like 'who asks' "$(grep '^1 ' "$G/ranks")" 'state=input'
+exec 6<"$G/rank1/follow"
 echo 'p 40 + 2' >"$G/rank1/stdin"
-timeout 10 grep -q '42' "$G/rank1/follow" &
-reader=$!
-echo 'p 40 + 2' >"$G/rank1/stdin"
-wait $reader || bad 'pdb does not answer'
+timeout 10 grep -m1 -q '42' <&6 || bad 'pdb does not answer'
+exec 6<&-
 # three times as long as what would be a stall
 like 'no stall while somebody debugs' "$(timeout 1.6 cat <&5 | grep -c stall)" '^0$'
 echo 'continue' >"$G/rank1/stdin"

@@ -4,6 +4,7 @@ Nothing here is a test. A test file is a program: `run()` calls its functions na
 """
 
 import contextlib
+import glob
 import os
 import re
 import signal
@@ -137,6 +138,11 @@ class Notebook:
         os.write(fd, source.encode())
         os.close(fd)
 
+    def is_shown(self, text):
+        """True if the cell that runs has shown that so far."""
+        cells = self._node.cells
+        return bool(cells) and any(text in o.get("text", "") for o in cells[-1].outputs)
+
     def is_printed(self, text, rank=0):
         """True if the rank has printed that."""
         with open(f"{self.group}/rank{rank}/stdout", encoding="utf-8") as file:
@@ -174,7 +180,20 @@ def place(folder):
     finally:
         if os.path.ismount(mount):
             subprocess.run(["fusermount3", "-u", mount], check=True)
-        wait(lambda: not os.path.ismount(mount))
+        wait(lambda: not os.path.ismount(mount) and not _is_served(mount))
+
+
+def _is_served(mount):
+    """True while a daemon of that mount is there: it ends after all that it started."""
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if os.fsencode(mount) in words:
+            return True
+    return False
 
 
 def wait(condition, seconds=20):

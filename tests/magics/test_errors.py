@@ -130,7 +130,7 @@ def test_kernel_restart():
             attached = again.ok("%makedip").text()
             assert "Attached" in attached and "cell 2 runs" in attached, attached
             # it is followed from its beginning; letting go of it leaves it alone
-            thread = again.when(lambda: again.is_printed("begun"), again.interrupt)
+            thread = again.when(lambda: again.is_shown("begun"), again.interrupt)
             name, value, _ = again.run("%dip --replay").error
             thread.join()
             assert name == "DipError" and "cell 2 goes on" in value, (name, value)

@@ -35,14 +35,11 @@ def _it_streams(nb):
     )
     gate = nb.mount + ".gate"
 
-    def printed():
-        return any("begun" in o.get("text", "") for o in nb._node.cells[-1].outputs)
-
     def act():
         seen.append(time.monotonic())
         open(gate, "w").close()
 
-    thread = nb.when(printed, act)
+    thread = nb.when(lambda: nb.is_shown("begun"), act)
     assert nb.ok(code.format(gate)).text() == "begun\ndone\n"
     thread.join()
     assert seen

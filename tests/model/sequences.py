@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Random sequences of verbs, cells, kills and interrupts, checked against a model of a group.
 
-The daemon serves a fake engine (tests/fake) that says everything a few milliseconds late, by chance.
-Steps are fired without waiting for the one before; now and then the driver lets the group settle and
-checks what must be true then: the state that the last verb asked for, the outcome of each cell as far as
-the steps allow it, variables of ranks that have lived on, no process left of those that have not, and
-that a collective over all ranks works and meets only its own cell.
+The daemon serves a fake engine (tests/fake) that says everything a few milliseconds late, by
+chance. Steps are fired without waiting for the one before; now and then the driver lets the group
+settle and checks what must be true then: the state that the last verb asked for, the outcome of
+each cell as far as the steps allow it, variables of ranks that have lived on, no process left of
+those that have not, and that a collective over all ranks works and meets only its own cell.
 
-SEED=N repeats a run, SEQUENCES=N says how many; the seed is printed. Exit status 77: cannot run here.
+SEED=N repeats a run, SEQUENCES=N says how many; the seed is printed. Exit 77: cannot run here.
 """
 
 import concurrent.futures
@@ -176,8 +176,13 @@ class Sequence:
         self.log = []
         os.mkdir(self.g)
         self.events = Events(self.g)
-        for line in (f"size {self.size}", "backend " + rng.choice(("none", "gloo")),
-                     "grace 0.01", "killafter 0.02", f"history {rng.choice((1, 3, 200))}"):  # fmt: skip
+        for line in (
+            f"size {self.size}",
+            "backend " + rng.choice(("none", "gloo")),
+            "grace 0.01",
+            "killafter 0.02",
+            f"history {rng.choice((1, 3, 200))}",
+        ):
             self.verb(line)
         self.want = "new"  # what the last verb asked for
         self.sure = True  # nothing is under way: the state is `want`
@@ -221,7 +226,9 @@ class Sequence:
         except OSError as e:
             self.log[-1] += f" -> open {errno.errorcode[e.errno]}"
             if self.sure or e.errno != errno.ESRCH:
-                self.expect("open of cell", e.errno, *([errno.ESRCH] if self.want == "stopped" else []))
+                self.expect(
+                    "open of cell", e.errno, *([errno.ESRCH] if self.want == "stopped" else [])
+                )
             return e.errno
         result = 0
         try:
@@ -274,7 +281,9 @@ class Sequence:
     def step_restart(self):
         wait = self.rng.random() < 0.3
         self.disturb("stop")
-        self.expect("restart", self.verb("restart", wait), 0, *((errno.EHOSTDOWN,) if self.may_fail else ()))
+        self.expect(
+            "restart", self.verb("restart", wait), 0, *((errno.EHOSTDOWN,) if self.may_fail else ())
+        )
         self.want = "idle"
 
     def step_interrupt(self):
@@ -350,7 +359,9 @@ class Sequence:
         self.log.append(f"push {name}")
         result = put(f"{self.g}/vars/{name}", self.rng.choice(("a value\n", "bad\n")),
                      make=os.O_CREAT | os.O_TRUNC)  # fmt: skip
-        self.expect("push", result, 0, *((errno.ESRCH,) if not self.sure or self.want == "stopped" else ()))
+        self.expect(
+            "push", result, 0, *((errno.ESRCH,) if not self.sure or self.want == "stopped" else ())
+        )
         self.kept.clear()
         if self.want == "new":
             self.want = "idle"
@@ -381,14 +392,17 @@ class Sequence:
 
     def ranks(self):
         """rank -> pid of those that live."""
-        return {int(m[1]): int(m[2]) for m in re.finditer(r"(?m)^(\d+) .*? pid=(\d+) ", get(self.g + "/ranks"))}
+        return {
+            int(m[1]): int(m[2])
+            for m in re.finditer(r"(?m)^(\d+) .*? pid=(\d+) ", get(self.g + "/ranks"))
+        }
 
     def wait_until(self, what, condition):
         end = time.monotonic() + PATIENCE
         while not condition():
             left = end - time.monotonic()
             # a process that ends and a state that is a matter of the agent raise no event of ours
-            if left <= 0 or not self.events.wait(min(left, 0.05)) and time.monotonic() > end:
+            if left <= 0 or (not self.events.wait(min(left, 0.05)) and time.monotonic() > end):
                 raise Hang(f"{what} did not come")
 
     def end_cells(self):
@@ -408,11 +422,15 @@ class Sequence:
     def settle(self):
         self.log.append("settle")
         self.end_cells()
-        self.wait_until("news of who was killed", lambda: not self.killed & set(self.ranks().values()))
+        self.wait_until(
+            "news of who was killed", lambda: not self.killed & set(self.ranks().values())
+        )
         allowed = {self.want}
         if self.may_fail:
             allowed |= {"stopped", "idle"}
-        self.wait_until(f"state {allowed}", lambda: keys(get(self.g + "/status"))["state"] in allowed)
+        self.wait_until(
+            f"state {allowed}", lambda: keys(get(self.g + "/status"))["state"] in allowed
+        )
         status = keys(get(self.g + "/status"))
         self.want, self.sure, self.may_fail = status["state"], True, False
         self.wait_until("an empty queue", lambda: keys(get(self.g + "/status"))["queued"] == "0")
@@ -421,8 +439,10 @@ class Sequence:
             raise Wrong(f"generation {generation} after {self.generation}")
         self.generation = generation
         pids = self.ranks()
-        self.wait_until("the end of old processes",
-                        lambda: not any(alive(p) for p in self.before - set(pids.values())))  # fmt: skip
+        self.wait_until(
+            "the end of old processes",
+            lambda: not any(alive(p) for p in self.before - set(pids.values())),
+        )
         self.before |= set(pids.values())
         self.check_idle(pids) if self.want == "idle" else self.expect("ranks", pids, {})
 
@@ -430,13 +450,17 @@ class Sequence:
         self.expect("ranks that live", sorted(pids), list(range(self.size)))
         for rank, (pid, value) in self.kept.items():
             if pids.get(rank) == pid:
-                self.expect(f"variable of rank {rank}", get(f"{self.g}/rank{rank}/vars/kept"), value + "\n")
+                self.expect(
+                    f"variable of rank {rank}", get(f"{self.g}/rank{rank}/vars/kept"), value + "\n"
+                )
         everybody = list(range(self.size))
         mark = f"{self.rng.random()}"
         result = self.submit(self.g + "/cell", f"reduce\nset kept {mark}", everybody, wait=True)
         self.expect("a collective after it all", result, 0)
         n = self.cells.pop().number
-        self.expect("its sum", get(f"{self.g}/cells/{n}/result"), f"{self.size * (self.size - 1) // 2}\n")
+        self.expect(
+            "its sum", get(f"{self.g}/cells/{n}/result"), f"{self.size * (self.size - 1) // 2}\n"
+        )
         self.kept = {k: (pid, mark) for k, pid in self.ranks().items()}
         self.expect("ranks that ran it", self.ranks(), pids)
 

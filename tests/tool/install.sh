@@ -36,8 +36,7 @@ fi
 
 # mount(8) by way of fuse3's helper
 if [ "$(id -u)" = 0 ] && command -v mount.fuse >/dev/null; then
-	ok env PATH="$BUILD:$PATH" mount -t fuse.ddipfs \
-		-o "noatime,python=$PLAIN_PYTHON,size=1,backend=none" ddipfs "$M"
+	ok mount -t fuse -o "noatime,python=$PLAIN_PYTHON,size=1,backend=none" "$BUILD/ddipfs#" "$M"
 	like 'mount -t' "$(cat "$M/version")" '^ddipfs '
 	is 'its type' "$(findmnt -n -o FSTYPE "$M")" fuse.ddipfs
 	pids=$(others)

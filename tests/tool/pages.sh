@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What is written about files, views, OPs and verbs is complete: compared with the programs' own tables.
+# shellcheck disable=SC2013 # words, not lines
 . "$(dirname "$0")/../lib.sh"
 
 cd "$ROOT" || exit

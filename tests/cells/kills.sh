@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Any rank killed at any moment of a cell: the cell ends, no line of output is lost, the next collective
+# is right. KILLS=N says how often, SEED=N repeats.
+. "$(dirname "$0")/../lib.sh"
+
+RANDOM=${SEED:-20240229}
+echo "seed ${SEED:-20240229}"
+mount_torch -o size=2 -o grace=0
+for i in $(seq "${KILLS:-20}"); do
+	cell 'import torch, torch.distributed as dist' || give_up "kill $i: the imports: $(tail -n 1 "$G/error")"
+	victim=$((RANDOM % 2)) lines=$((RANDOM % 400 + 1))
+	pid=$(sed -n "s/^$victim .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
+	exec 4<"$G/rank$((RANDOM % 2))/follow"
+	errno nonblock "$G/cell" 'for i in range(10**6):
+    print(i)
+    if i % 10 == 0: dist.all_reduce(torch.ones(64))' >/dev/null
+	n=$(readlink "$G/cells/last")
+	timeout 20 head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
+	kill -KILL "$pid"
+	exec 4<&-
+	like "kill $i: the cell ends" "$(wait_cell "$n" 20)" 'errno (EHOSTDOWN|EREMOTEIO|EINTR)'
+	for k in 0 1; do
+		out=$G/cells/$n/rank$k/stdout
+		# what was printed is there without a gap: the numbers are their line's
+		awk 'NR > 1 && $1 != last + 1 && length($1) > 0 { exit 1 } { last = $1 }' "$out" ||
+			bad "kill $i: rank $k: a gap in the output"
+	done
+	cell 'import torch, torch.distributed as dist
+t = torch.full((1,), 10.0 + rank); dist.all_reduce(t); t = t.item()' || bad "kill $i: $(tail -n 1 "$G/error")"
+	is "kill $i: the next sum" "$(cat "$G"/rank?/vars/t | xargs)" '21.0 21.0'
+done
