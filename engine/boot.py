@@ -53,7 +53,7 @@ class _Phases:
 
 
 def main(role):
-    """role "zygote": forks ranks until it is told to end. "rank", "store": is one, nothing forked."""
+    """role "zygote": forks ranks until it is told to end. "rank", "store": is one, forks none."""
     phases = _Phases()
     state.fresh_main()
     sys.argv = [""]

@@ -24,7 +24,7 @@ _COLLECTIVES = """
     broadcast_object_list gather gather_object monitored_barrier new_group recv recv_object_list
     reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list
     send send_object_list split_group _all_gather_base _reduce_scatter_base
-""".split()  # noqa: SIM905
+""".split()
 # What not every rank does: how often says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "wait", "new_group")
 _CONNECT_S = 60  # to the store, which is there before any rank

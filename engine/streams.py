@@ -181,12 +181,12 @@ def _in_child():
     global _display
     _display = None
     for number, name in ((1, "stdout"), (2, "stderr")):
-        raw = open(number, "wb", closefd=False)  # noqa: SIM115
+        raw = open(number, "wb", closefd=False)
         text = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True)
         if isinstance(getattr(sys, name), Stream):
             setattr(sys, name, text)
         setattr(sys, "__%s__" % name, text)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
 
 
 def flush():

@@ -68,16 +68,18 @@ def submit(group, source, ranks=None):
     return Cell(group, number)
 
 
-class _Interrupts:
-    """Takes SIGINT while a cell is followed: each one interrupts the cell, none tears a message.
+class Interrupts:
+    """Takes SIGINT from before a cell is submitted until it has ended.
 
-    act: what the first and second do; None: the third's effect at once. In another thread than
-    the main one Python has no signals, and nothing is done.
+    Each one interrupts the cell, none tears a message; the third lets go of it as well. What
+    comes while there is no cell yet waits for follow(). In another thread than the main one
+    Python has no signals, and nothing is done.
     """
 
-    def __init__(self, act):
+    def __init__(self):
         self.count = 0
-        self._act = act
+        self._cell = None
+        self._attached = False  # the cell is somebody else's
         self._before = None
         self._main = threading.current_thread() is threading.main_thread()
 
@@ -90,16 +92,25 @@ class _Interrupts:
         if self._main:
             signal.signal(signal.SIGINT, self._before)
 
-    def _on_signal(self, signum, frame):
-        self.tell()
-        if self._act is None or self.count >= _ABANDON:
-            raise KeyboardInterrupt
-
-    def tell(self):
-        """One more interrupt."""
-        self.count += 1
-        if self._act is not None:
+    def follows(self, cell, attached):
+        """From now on they are for this cell; attached: Ctrl-C leaves it alone and lets go."""
+        self._attached, self._cell = attached, cell
+        if self.count:
             self._act()
+
+    def _on_signal(self, signum, frame):
+        self.count += 1
+        if self._cell is not None:
+            self._act()
+
+    def _act(self):
+        if not self._attached:
+            try:
+                self._cell.interrupt()
+            except FileNotFoundError:
+                pass  # it has ended, and the history has dropped it
+        if self._attached or self.count >= _ABANDON:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -114,34 +125,29 @@ def default_interrupts():
             signal.signal(signal.SIGINT, before)
 
 
-def follow(cell, take, patience=None, seen=None, attached=False):
+def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None):
     """Calls take(messages) for each batch of the cell's stream, until its end.
 
     patience() gives the milliseconds after which take([]) is called when nothing comes; None:
     never. seen: ranks whose text is wanted; of others only what is no text is parsed. attached:
-    the cell is somebody else's, Ctrl-C leaves it alone. Returns the final status message, with
-    the number of interrupts as "interrupts". Raises KeyboardInterrupt if told three times to let
-    go, DipError if the mount goes away.
+    the cell is somebody else's, Ctrl-C leaves it alone. interrupts: the Interrupts that the cell
+    was submitted within. Returns the final status message, with the number of interrupts as
+    "interrupts". Raises KeyboardInterrupt if told three times to let go, DipError if the mount
+    goes away.
     """
-
-    def interrupt():
+    with contextlib.nullcontext(interrupts) if interrupts else Interrupts() as taken:
         try:
-            cell.interrupt()
-        except FileNotFoundError:
-            pass  # it has ended, and the history has dropped it
-
-    with _Interrupts(None if attached else interrupt) as interrupts:
-        try:
-            end = _pump(cell, take, patience, seen, interrupts)
+            taken.follows(cell, attached)
+            end = _pump(cell, take, patience, seen)
         except OSError as e:
             gone = e.errno in (errno.ENOTCONN, errno.ENODEV, errno.ECONNABORTED)
             text = "its group or its mount has gone" if gone else e.strerror
             raise DipError(f"cell {cell.number}: {text}") from e
-    end["interrupts"] = interrupts.count
+    end["interrupts"] = taken.count
     return end
 
 
-def _pump(cell, take, patience, seen, interrupts):
+def _pump(cell, take, patience, seen):
     rest = b""
     with open(os.path.join(cell.path, "stream"), "rb", buffering=0) as stream:
         poller = select.poll()

@@ -213,7 +213,7 @@ class DdipMagics(Magics):
 
     def _prepare(self, name):
         """Runs an application's source on the ranks; what is missing is told, and no error."""
-        from ddip.cell import follow, submit
+        from ddip.cell import Interrupts, follow, submit
 
         texts = {}
 
@@ -222,8 +222,9 @@ class DdipMagics(Magics):
                 if message["type"] == "stream":
                     texts.setdefault(message["rank"], []).append(message["text"])
 
-        cell = submit(self.group, apps.source(name))
-        end = follow(cell, take)
+        with Interrupts() as interrupts:
+            cell = submit(self.group, apps.source(name))
+            end = follow(cell, take, interrupts=interrupts)
         if end["state"] != "ok":
             raise run.failure(cell, {}, end)
         lines = {rank: "".join(pieces).strip() for rank, pieces in sorted(texts.items())}

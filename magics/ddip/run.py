@@ -45,8 +45,9 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     """
     on = parse_ranks(ranks, group.size) if ranks else None
     seen = parse_ranks(see, group.size) if see else (on or [0])[:1]
-    cell = cells.submit(group, source, spell_ranks(on) if on else None)
-    watch(shell, cell, seen, quiet)
+    with cells.Interrupts() as interrupts:
+        cell = cells.submit(group, source, spell_ranks(on) if on else None)
+        watch(shell, cell, seen, quiet, interrupts=interrupts)
 
 
 def replay(shell, group, number, see=None):
@@ -66,8 +67,8 @@ def replay(shell, group, number, see=None):
         ) from None
 
 
-def watch(shell, cell, seen, quiet, attached=False):
-    """Follows a cell to its end and shows the ranks of seen."""
+def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
+    """Follows a cell to its end and shows the ranks of seen. The last two: see follow()."""
 
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
@@ -81,7 +82,7 @@ def watch(shell, cell, seen, quiet, attached=False):
                 _answer(shell, cell, message)
 
     try:
-        end = cells.follow(cell, take, view.patience, set(seen), attached)
+        end = cells.follow(cell, take, view.patience, set(seen), attached, interrupts)
     finally:
         view.end()
     if end["state"] != "ok":

@@ -30,7 +30,7 @@ def runs(m, number):
     with open(m.file(f"cells/{number}/stream"), encoding="utf-8") as f:
         seen = 0
         while seen < 2:
-            seen += '"in"' in f.readline().replace('in\\n', "in")
+            seen += '"in"' in f.readline().replace("in\\n", "in")
 
 
 def interrupt(m, number):

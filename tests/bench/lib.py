@@ -1,7 +1,7 @@
 """What the benchmarks share: a mount of one's own, timing, one line per result.
 
-A benchmark is a program tests/bench/NAME.py whose `main(report)` measures one thing in turn with its
-peer, so that both meet the same machine in the same minutes; `tests/bench/run` runs them.
+A benchmark is a program tests/bench/NAME.py whose `main(report)` measures one thing in turn with
+its peer, so that both meet the same machine in the same minutes; `tests/bench/run` runs them.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The notebook: %%dip beside ipyparallel's %%px in the same shell, on an empty cell and on much output."""
+"""The notebook: %%dip beside ipyparallel's %%px in one shell: an empty cell, much output."""
 
 import json
 import os

@@ -40,9 +40,9 @@ def main():
     result = {"import": imported}
     with ipyparallel.Cluster(n=2, log_level=40) as client:
         client[:].activate()
-        for name, cell in (("local", ""), ("dip", "%%dip\n"), ("px", "%%px\n")):
+        for name, cell in (("local", ""), ("dip", "%%dip\n"), ("px", "%%px --block\n")):
             result[name], _ = timed(shell, cell + "pass", TIMES)
-        for name, cell in (("dip", "%%dip --see all\n"), ("px", "%%px\n")):
+        for name, cell in (("dip", "%%dip --see all\n"), ("px", "%%px --block\n")):
             result[name + "_lines"], out = timed(shell, cell + PRINTS, 3)
             assert f"{LINES - 1} a line of a cell" in out, out[-1000:]
     print(json.dumps(result))

@@ -1,4 +1,4 @@
-"""Starting: the first time, and from the warm zygote, until a collective and a DDP step are done."""
+"""Starting, at first and from the warm zygote, until a collective and a DDP step are done."""
 
 import json
 import os

@@ -18,7 +18,12 @@ for i in $(seq "${KILLS:-20}"); do
 	timeout 20 head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
 	kill -KILL "$pid"
 	exec 4<&-
-	like "kill $i: the cell ends" "$(wait_cell "$n" 20)" 'errno (EHOSTDOWN|EREMOTEIO|EINTR)'
+	if ! ended=$(timeout 20 cat "$G/cells/$n/wait"); then
+		bad "kill $i: cell $n does not end: $(cat "$G/cells/$n/status" "$G/ranks" "$G/stall")"
+		cat "$G/rank$((1 - victim))/stack"
+		tail -n 20 "$G/error"
+	fi
+	like "kill $i: how it ended" "$ended" 'errno (EHOSTDOWN|EREMOTEIO|EINTR)'
 	for k in 0 1; do
 		out=$G/cells/$n/rank$k/stdout
 		# what was printed is there without a gap: the numbers are their line's

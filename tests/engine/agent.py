@@ -95,7 +95,7 @@ def check_flood(a):
     _, out, _ = a.run(0, held)
     same(len(out), 5000000)
     switches = "import sys\nfor i in range(5000): print(i); print(i, file=sys.stderr)"
-    r, out, err = a.run(0, switches)
+    _, out, err = a.run(0, switches)
     same(out, err)
     same(out, b"".join(b"%d\n" % i for i in range(5000)))
 
