@@ -3,6 +3,7 @@
 #include "settings.h"
 #include "text.h"
 #include "wire.h"
+#include "words.h"
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
@@ -22,7 +23,7 @@ static const char usage[] =
     "  -f              stay in the foreground\n"
     "  -d              the same, with every request and message on stderr\n"
     "  -o NAME=VALUE   a setting of the group, as in its `ctl`: size=2, python=/opt/v/bin/python,\n"
-    "                  backend=gloo, grace=10 …\n"
+    "                  backend=gloo, grace=10, 'gpus=3\\,1' …\n"
     "  -o OPTION       FUSE's own: allow_other, ro, fsname=…\n"
     "  -h, --help      this text\n"
     "  -V, --version   version\n"
@@ -67,21 +68,36 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 	if (strncmp(s, "x-", 2) == 0 || !*s)
 		return;
 	if (eq && is_setting(s, (size_t)(eq - s))) {
+		struct buf line = {0};
+
+		buf_addf(&line, "%.*s ", (int)(eq - s), s);
+		words_print(eq + 1, &line);
 		o->settings = xrealloc(o->settings, (o->settings_count + 1) * sizeof(*o->settings));
-		o->settings[o->settings_count++] = xasprintf("%.*s '%s'", (int)(eq - s), s, eq + 1);
+		o->settings[o->settings_count++] = buf_take(&line);
 		return;
 	}
 	buf_addf(fuse, "%s%s", fuse->n ? "," : "", s);
 }
 
+/* Commas separate; one that belongs to a value has a backslash before it, as FUSE wants it. */
 static void
 take_options(struct options *o, const char *list, struct buf *fuse)
 {
-	char *copy = xstrdup(list), *save, *s;
+	struct buf one = {0};
 
-	for (s = strtok_r(copy, ",", &save); s; s = strtok_r(NULL, ",", &save))
-		take_option(o, s, fuse);
-	free(copy);
+	for (const char *s = list;; s++) {
+		if (*s && *s != ',') {
+			s += *s == '\\' && s[1];
+			buf_addc(&one, *s);
+			continue;
+		}
+		if (one.n)
+			take_option(o, one.p, fuse);
+		buf_clear(&one);
+		if (!*s)
+			break;
+	}
+	buf_free(&one);
 }
 
 /* A mount whose daemon is dead answers ENOTCONN to everything: it is taken away. */

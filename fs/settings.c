@@ -330,7 +330,7 @@ static const struct setting settings[] = {
     {"python", "PATH", "the interpreter", 1, 1, false, do_python, print_python},
     {"cwd", "DIR", "where the ranks work", 1, 1, false, do_cwd, print_cwd},
     {"env", "NAME=VALUE", "a variable for the ranks; nothing behind = takes it away", 1, 1, false, do_env, NULL},
-    {"preload", "[MODULE…]", "what the zygote imports ahead", 0, WORDS_MAX, false, do_preload, print_preload},
+    {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, false, do_preload, print_preload},
     {"timeout", "S|off", "seconds that a cell may take", 1, 1, true, do_timeout, print_timeout},
     {"grace", "S|off", "seconds between a rank's failure and freeing the others", 1, 1, true, do_grace, print_grace},
     {"killafter", "S|off", "seconds until a rank that can't be freed is killed", 1, 1, true, do_killafter, print_killafter},

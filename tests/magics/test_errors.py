@@ -66,7 +66,20 @@ def test_interrupt():
             assert time.monotonic() - begun[0] < 5, word
             assert outcome.error[0] == "KeyboardInterrupt", outcome.outputs
             assert nb.ok("%%dip\nrank").data()[0].endswith("0")
+        _while_it_is_submitted(nb)
         _stubborn(nb)
+
+
+def _while_it_is_submitted(nb):
+    """An interrupt before the cell has a number reaches the cell all the same."""
+    nb.ok(
+        "import os, signal\nfrom ddip import cell\nplain = cell.submit\n"
+        "def submit(*args):\n    os.kill(os.getpid(), signal.SIGINT)\n    return plain(*args)\n"
+        "cell.submit = submit"
+    )
+    assert nb.run("%%dip\nimport time\ntime.sleep(100)").error[0] == "KeyboardInterrupt"
+    nb.ok("cell.submit = plain")
+    assert nb.ok("%%dip\nrank").data()[0].endswith("0")
 
 
 def _stubborn(nb):
