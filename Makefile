@@ -128,6 +128,8 @@ FORCE:
 UNIT_SRC  := $(wildcard tests/unit/*.c)
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
+UNIT_ctl := fs/words.c
+UNIT_names := fs/varname.c fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
 UNIT_reduce := fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 

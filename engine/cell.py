@@ -53,8 +53,22 @@ class Ended:
 
 
 def trim(error, file):
-    """Takes the frames above the cell's code, and the engine's own anywhere, out of a traceback."""
-    tb = error.__traceback__
+    """Takes the frames above the cell's code, and the engine's own anywhere, out of the tracebacks
+    of an exception, of those that led to it, and of those in its group."""
+    waiting, seen = [error], set()
+    while waiting:
+        error = waiting.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        error.__traceback__ = _cut(error.__traceback__, file)
+        waiting += [error.__cause__, error.__context__]
+        if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup, of Python 3.11
+            waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
+
+
+def _cut(tb, file):
+    """The traceback without these frames. It is changed in place."""
     at = tb
     while at is not None and at.tb_frame.f_code.co_filename != file:
         at = at.tb_next
@@ -68,7 +82,7 @@ def trim(error, file):
     for this in reversed(kept):
         this.tb_next = following
         following = this
-    error.__traceback__ = following
+    return following
 
 
 def remember_source(name, source):

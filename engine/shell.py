@@ -176,6 +176,9 @@ class _Shell:
         self.autoawait = True
         self.loop_runner = cells.run_async
 
+    def _atexit_once(self):
+        """The rank's end drops the names itself; IPython's way collects garbage too: 50 ms."""
+
     def init_virtualenv(self):
         """The interpreter is the environment's own already."""
 

@@ -96,7 +96,9 @@ stream_add(struct stream *s, const char *p, size_t n)
 	struct req *r;
 
 	for (size_t done = 0; done < n;) {
-		ssize_t w = pwrite(s->fd, p + done, n - done, (off_t)(s->size + done));
+		ssize_t w = fault("stream.write", ENOSPC)
+				? -1
+				: pwrite(s->fd, p + done, n - done, (off_t)(s->size + done));
 
 		if (w < 0 && errno == EINTR)
 			continue;

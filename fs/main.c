@@ -111,7 +111,7 @@ go_to_background(void)
 	char ok;
 	pid_t pid;
 
-	if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
+	if (fault("background", EAGAIN) || pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
 		die("cannot go to the background: %s", strerrordesc_np(errno));
 	if (pid > 0) {
 		close(ends[1]);

@@ -206,7 +206,9 @@ begin_write(struct file *f, struct req *r)
 	struct var_file *v = xcalloc(1, sizeof(*v));
 	int result;
 
-	*v = (struct var_file){.f = f, .memfd = memfd_create("ddipfs-push", MFD_CLOEXEC)};
+	*v = (struct var_file){.f = f, .memfd = -1};
+	if (!fault("push.memfd", EMFILE))
+		v->memfd = memfd_create("ddipfs-push", MFD_CLOEXEC);
 	if (v->memfd < 0) {
 		result = fail_errno(&r->err, "memfd_create");
 		free(v);
@@ -253,7 +255,9 @@ var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 	if (offset + n > (uint64_t)1 << WRITE_MAX_BITS)
 		return fail(e, EFBIG, "an object has at most %d TiB", 1 << (WRITE_MAX_BITS - 40));
 	while (done < n) {
-		ssize_t k = pwrite(v->memfd, p + done, n - done, (off_t)(offset + done));
+		ssize_t k = fault("push.write", ENOSPC)
+				? -1
+				: pwrite(v->memfd, p + done, n - done, (off_t)(offset + done));
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -276,7 +280,7 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 	 * shall be */
 	if (!v || v->memfd < 0)
 		return 0;
-	if (ftruncate(v->memfd, (off_t)size) < 0)
+	if (fault("push.size", EFBIG) || ftruncate(v->memfd, (off_t)size) < 0)
 		return fail_errno(e, "ftruncate");
 	v->size = f->node->size = size;
 	v->dirty |= size > 0;

@@ -1,6 +1,7 @@
 /* A framed connection: out queue, partial reads, descriptors by SCM_RIGHTS. */
 #include "conn.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ enum { READ_SIZE = 64 << 10, FDS_PER_READ = 16 };
 struct fd_out { /* a descriptor that leaves with the byte at this place of the stream */
 	uint64_t at;
 	int fd;
+	bool lent; /* the caller's own: sent before sent_frame() returns */
 	STAILQ_ENTRY(fd_out) link;
 };
 
@@ -57,15 +59,21 @@ show(bool in, const struct msg *m)
 }
 
 static void
+unqueue_fd(struct conn *c, struct fd_out *o)
+{
+	STAILQ_REMOVE_HEAD(&c->fds_out, link);
+	if (!o->lent)
+		close(o->fd);
+	free(o);
+}
+
+static void
 destroy(struct conn *c)
 {
 	struct fd_out *o;
 
-	while ((o = STAILQ_FIRST(&c->fds_out))) {
-		STAILQ_REMOVE_HEAD(&c->fds_out, link);
-		close(o->fd);
-		free(o);
-	}
+	while ((o = STAILQ_FIRST(&c->fds_out)))
+		unqueue_fd(c, o);
 	while (c->n_in)
 		close(c->fds_in[--c->n_in]);
 	buf_free(&c->rbuf);
@@ -147,17 +155,18 @@ push(struct conn *c)
 			if (STAILQ_NEXT(o, link))
 				iov.iov_len = MIN(n, (size_t)(STAILQ_NEXT(o, link)->at - o->at));
 		}
-		w = c->is_socket ? sendmsg(c->wfd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT)
-				 : write(c->wfd, iov.iov_base, iov.iov_len);
+		if (fault("conn.write", EPIPE))
+			w = -1;
+		else if (c->is_socket)
+			w = sendmsg(c->wfd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+		else
+			w = write(c->wfd, iov.iov_base, iov.iov_len);
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w < 0)
 			return errno == EAGAIN ? 0 : -errno;
-		if (with_fd) {
-			STAILQ_REMOVE_HEAD(&c->fds_out, link);
-			close(o->fd);
-			free(o);
-		}
+		if (with_fd)
+			unqueue_fd(c, o);
 		c->sent += (size_t)w;
 	}
 	c->written += c->sent;
@@ -196,14 +205,16 @@ send_queued(struct conn *c, bool was_empty)
 		watch_out(c);
 }
 
-static void
+/* True: it could not be copied, and is the caller's still. */
+static bool
 queue_fd(struct conn *c, int fd, size_t at)
 {
 	struct fd_out *o = xcalloc(1, sizeof(*o));
+	int copy = fault("conn.dup", EMFILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
-	o->at = c->written + at;
-	o->fd = fd;
+	*o = (struct fd_out){.at = c->written + at, .fd = copy < 0 ? fd : copy, .lent = copy < 0};
 	STAILQ_INSERT_TAIL(&c->fds_out, o, link);
+	return o->lent;
 }
 
 static void
@@ -211,13 +222,16 @@ sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 {
 	struct msg m;
 
-	if (fd >= 0)
-		queue_fd(c, fd, at);
+	bool lent = fd >= 0 && queue_fd(c, fd, at);
+
 	if (trace || debug_on("wire")) {
 		wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
 		show(false, &m);
 	}
 	send_queued(c, was_empty);
+	/* No descriptor is left for a copy: it must be out before the caller closes its own. */
+	if (lent)
+		conn_flush(c);
 }
 
 void
@@ -232,8 +246,6 @@ conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int 
 	va_start(ap, fd);
 	wire_vpack(&c->wbuf, type, flags | (fd >= 0 ? FLAG_FD : 0), slot, tag, ap);
 	va_end(ap);
-	if (fd >= 0 && (fd = dup(fd)) < 0)
-		die("dup: %s", strerrordesc_np(errno));
 	sent_frame(c, at, fd, was_empty);
 }
 
@@ -242,14 +254,11 @@ conn_forward(struct conn *c, const struct msg *m)
 {
 	size_t at = c->wbuf.n;
 	bool was_empty = c->sent == at;
-	int fd = -1;
 
 	if (c->closed)
 		return;
 	wire_pack_raw(&c->wbuf, m);
-	if (m->fd >= 0 && (fd = dup(m->fd)) < 0)
-		die("dup: %s", strerrordesc_np(errno));
-	sent_frame(c, at, fd, was_empty);
+	sent_frame(c, at, m->fd, was_empty);
 }
 
 size_t
@@ -292,7 +301,9 @@ pull(struct conn *c)
 	    .msg_controllen = sizeof(control)};
 	ssize_t n;
 
-	if (c->is_socket)
+	if (fault("conn.read", ECONNRESET))
+		n = -1;
+	else if (c->is_socket)
 		n = recvmsg(c->rfd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	else
 		n = read(c->rfd, iov.iov_base, iov.iov_len);
