@@ -13,6 +13,7 @@ import traceback
 
 from ddip_engine import state
 
+_BOM = "\ufeff"  # at the beginning of files that some editors write
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 
 
@@ -24,7 +25,7 @@ class Cell:
         self.interrupted_late = False  # an interrupt came that nothing raised
         self.argv = None  # of a program, None: a plain cell
         self.file = "<cell %d>" % number  # as tracebacks name it
-        self.source = source
+        self.source = source = source.removeprefix(_BOM)
         first, _, rest = source.partition("\n")
         found = _DIRECTIVE.fullmatch(first.rstrip())
         if found:
@@ -40,7 +41,7 @@ class Cell:
             raise SyntaxError("first line: want '# ddip: FILE ARG…', there is no FILE")
         self.argv = argv
         self.file = os.path.abspath(argv[0])
-        self.source = rest
+        self.source = rest.removeprefix(_BOM)
 
 
 class Ended:

@@ -6,7 +6,6 @@ Without IPython nothing here is used but available(), which says so.
 
 import _sitebuiltins
 import ast
-import builtins
 import inspect
 import io
 import os
@@ -289,14 +288,12 @@ class _Shell:
 
 
 def _shows_itself(error):
-    """Errors that IPython shows in ways of their own: of syntax, of usage, groups."""
+    """Errors that IPython shows in ways of their own: of syntax, of usage."""
     from IPython.core.error import UsageError
 
-    kinds = (SyntaxError, UsageError, *_GROUPS)
-    return isinstance(error, kinds) or hasattr(error, "_render_traceback_")
+    return isinstance(error, (SyntaxError, UsageError)) or hasattr(error, "_render_traceback_")
 
 
-_GROUPS = (getattr(builtins, "BaseExceptionGroup", SyntaxError),)
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 

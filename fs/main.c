@@ -197,6 +197,7 @@ serve(const struct options *o)
 	group_remove_all();
 	agent_stop_all();
 	fuse_stop();
+	tree_fini();
 	live_stop();
 	gpustat_stop();
 	notify_stop();

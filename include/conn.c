@@ -23,6 +23,8 @@ struct conn {
 	struct loop *loop;
 	int rfd, wfd;
 	bool is_socket, closed, busy, doomed; /* busy: inside a callback; doomed: freed meanwhile */
+	bool mute;			      /* nothing can be sent any more */
+	struct err why;			      /* for what reason, if it is ours */
 	struct watch *in,
 	    *out; /* out only while something waits (or shares `in` on one descriptor) */
 	struct buf rbuf, wbuf;
@@ -111,14 +113,13 @@ conn_free(struct conn *c)
 static void
 lost(struct conn *c, const struct err *e)
 {
-	static const struct err none;
 	bool was_busy = c->busy;
 
 	if (c->closed)
 		return;
 	hang_up(c);
 	c->busy = true;
-	c->close(c->arg, e ? e : &none);
+	c->close(c->arg, e ? e : &c->why);
 	c->busy = was_busy;
 	if (c->doomed && !c->busy)
 		destroy(c);
@@ -155,7 +156,7 @@ push(struct conn *c)
 			if (STAILQ_NEXT(o, link))
 				iov.iov_len = MIN(n, (size_t)(STAILQ_NEXT(o, link)->at - o->at));
 		}
-		if (fault("conn.write", EPIPE))
+		if (fault("conn.write", ETOOMANYREFS))
 			w = -1;
 		else if (c->is_socket)
 			w = sendmsg(c->wfd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -177,11 +178,39 @@ push(struct conn *c)
 
 static void on_event(void *arg, uint32_t events);
 
+/* What can't be written any more is noticed by the read side, which has the last words: the peer
+ * may live, and must see the end. */
+static void
+stop_writing(struct conn *c, int no)
+{
+	c->mute = true;
+	if (no != EPIPE && no != ECONNRESET)
+		fail(&c->why, no, "sending failed: %s", strerrordesc_np(no));
+	if (c->is_socket) {
+		shutdown(c->wfd, SHUT_WR);
+	} else if (c->wfd != c->rfd) {
+		loop_fd_del(c->out);
+		c->out = NULL;
+		close(c->wfd);
+		c->wfd = c->rfd;
+	}
+}
+
+/* Sends what waits, as far as there is room. */
+static void
+send_some(struct conn *c)
+{
+	int r = c->mute ? 0 : push(c);
+
+	if (r < 0)
+		stop_writing(c, -r);
+}
+
 /* Watches for room while something waits. */
 static void
 watch_out(struct conn *c)
 {
-	bool want = c->sent < c->wbuf.n;
+	bool want = !c->mute && c->sent < c->wbuf.n;
 
 	if (c->rfd == c->wfd) {
 		loop_fd_events(c->in, EPOLLIN | (want ? EPOLLOUT : 0));
@@ -196,12 +225,10 @@ watch_out(struct conn *c)
 static void
 send_queued(struct conn *c, bool was_empty)
 {
-	if (c->closed)
+	if (c->closed || !was_empty)
 		return;
-	/* What can't be written any more is noticed by the read side, which has the last words. */
-	if (was_empty && push(c) < 0)
-		return;
-	if (was_empty && c->sent < c->wbuf.n)
+	send_some(c);
+	if (!c->mute && c->sent < c->wbuf.n)
 		watch_out(c);
 }
 
@@ -241,7 +268,7 @@ conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int 
 	bool was_empty = c->sent == at;
 	va_list ap;
 
-	if (c->closed)
+	if (c->closed || c->mute)
 		return;
 	va_start(ap, fd);
 	wire_vpack(&c->wbuf, type, flags | (fd >= 0 ? FLAG_FD : 0), slot, tag, ap);
@@ -255,7 +282,7 @@ conn_forward(struct conn *c, const struct msg *m)
 	size_t at = c->wbuf.n;
 	bool was_empty = c->sent == at;
 
-	if (c->closed)
+	if (c->closed || c->mute)
 		return;
 	wire_pack_raw(&c->wbuf, m);
 	sent_frame(c, at, m->fd, was_empty);
@@ -276,13 +303,12 @@ conn_fd(const struct conn *c)
 void
 conn_flush(struct conn *c)
 {
-	while (!c->closed && conn_queued(c)) {
+	while (!c->closed && !c->mute && conn_queued(c)) {
 		struct pollfd p = {c->wfd, POLLOUT, 0};
 
 		if (poll(&p, 1, -1) < 0 && errno != EINTR)
 			return;
-		if (push(c) < 0)
-			return;
+		send_some(c);
 	}
 }
 
@@ -372,7 +398,7 @@ on_event(void *arg, uint32_t events)
 
 	c->busy = true;
 	if (events & EPOLLOUT) {
-		push(c);
+		send_some(c);
 		if (!c->closed)
 			watch_out(c);
 	}

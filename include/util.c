@@ -251,6 +251,22 @@ read_file(const char *path, struct buf *out)
 }
 
 void
+mountinfo_path(char *path)
+{
+	const char *in = path;
+
+	while (*in) {
+		if (*in == '\\' && strspn(in + 1, "01234567") >= 3) {
+			*path++ = (char)((in[1] - '0') << 6 | (in[2] - '0') << 3 | (in[3] - '0'));
+			in += 4;
+		} else {
+			*path++ = *in++;
+		}
+	}
+	*path = '\0';
+}
+
+void
 note_as(const char *name)
 {
 	program = name;
@@ -310,7 +326,7 @@ fault_wanted(const char *s, const char *place)
 	s = strchr(s, '/') ? s + n + 1 : s;
 	n = strcspn(s, ":");
 	if (n == 3 && strncmp(s, "any", 3) == 0)
-		return strcmp(place, "alloc") != 0;
+		return strcmp(place, "alloc") != 0 && strncmp(place, "fuse.", 5) != 0;
 	return n == strlen(place) && strncmp(s, place, n) == 0;
 }
 
@@ -319,9 +335,12 @@ fault(const char *place, int no)
 {
 	static atomic_ulong passed; /* copy threads come here too */
 	const char *s = getenv("DDIP_FAULT"), *n = s ? strchr(s, ':') : NULL;
+	const char *once = getenv("DDIP_FAULT_ONCE");
 
 	if (!n || !fault_wanted(s, place) ||
 	    atomic_fetch_add(&passed, 1) + 1 != strtoul(n + 1, NULL, 10))
+		return false;
+	if (once && unlink(once) < 0)
 		return false;
 	/* no memory is taken here: it may be what is to fail */
 	dprintf(STDERR_FILENO, "%s[%d]: injected: %s: %s\n", program, (int)getpid(), place,
