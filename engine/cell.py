@@ -63,6 +63,8 @@ def trim(error, file):
             continue
         seen.add(id(error))
         error.__traceback__ = _cut(error.__traceback__, file)
+        if isinstance(error, KeyboardInterrupt):
+            error.__suppress_context__ = True  # the collective that was ended for it: no news
         waiting += [error.__cause__, error.__context__]
         if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup, of Python 3.11
             waiting += [each for each in error.exceptions if isinstance(each, BaseException)]

@@ -51,9 +51,8 @@ read_process(const struct source *s, uint64_t offset, char *p, size_t n)
 {
 	struct iovec here = {p, n};
 	struct iovec there = {(void *)(uintptr_t)(s->addr + offset), n};
-	ssize_t k = fault("copy.process", EPERM)
-			? -1
-			: process_vm_readv(s->pid, &here, 1, &there, 1, 0);
+	ssize_t k =
+	    fault("copy.process", EPERM) ? -1 : process_vm_readv(s->pid, &here, 1, &there, 1, 0);
 
 	return k < 0 ? -errno : k;
 }

@@ -25,7 +25,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool listed, asked, ended, gone; /* gone: the thread is at its end */
-	struct nvml_gpu *list; /* as soon as it is listed it does not change any more */
+	struct nvml_gpu *list;		 /* as soon as it is listed it does not change any more */
 	size_t n;
 	struct err why;	       /* there is no NVML, or it does not work */
 	struct nvml_use *made; /* one for each of the list, for the loop to take; NULL: taken */
@@ -179,8 +179,7 @@ gpustat_stop(void)
 	pthread_mutex_lock(&shared.lock);
 	shared.ended = true;
 	pthread_cond_broadcast(&shared.changed);
-	while (!shared.gone &&
-	       pthread_cond_timedwait(&shared.changed, &shared.lock, &until) == 0)
+	while (!shared.gone && pthread_cond_timedwait(&shared.changed, &shared.lock, &until) == 0)
 		;
 	gone = shared.gone;
 	pthread_mutex_unlock(&shared.lock);

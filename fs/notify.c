@@ -50,7 +50,9 @@ notify_start(const char *self, const char *mountpoint, int log)
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-	r = fault("warden.spawn", EAGAIN) ? EAGAIN : posix_spawn(&warden, self, &files, &attr, argv, environ);
+	r = fault("warden.spawn", EAGAIN)
+		? EAGAIN
+		: posix_spawn(&warden, self, &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
 	for (int i = 0; argv[i]; i++)

@@ -60,7 +60,8 @@ void mountinfo_path(char *path);
 
 /* Failure injection, in a build with -DDDIP_FAULT (make FAULT=1) only: DDIP_FAULT=[PROGRAM/]PLACE:N
  * makes the N-th pass of that place fail in each process of that program (PLACE any: of all places
- * but alloc and fuse.*, which are many), with DDIP_FAULT_ONCE=FILE only in the first. True: the caller shall fail here as the kernel would with errno = no. */
+ * but alloc and fuse.*, which are many), with DDIP_FAULT_ONCE=FILE only in the first. True: the
+ * caller shall fail here as the kernel would with errno = no. */
 #ifdef DDIP_FAULT
 bool fault(const char *place, int no);
 #else

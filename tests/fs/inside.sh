@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A cell that uses the mount that it is run by: it works, or is refused with EDEADLK and a text. From
-# the rank itself, from a thread and from a child process; nothing hangs.
+# the rank itself, a thread and a child process; nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2,timeout=20
@@ -11,8 +11,9 @@ import errno, os, subprocess, sys, threading
 
 def act(path, text=None, flags=0):
     'The errno of a read, or of a write and its close.'
+    flags |= os.O_RDONLY if text is None else os.O_WRONLY | os.O_CREAT
     try:
-        fd = os.open(path, (os.O_RDONLY if text is None else os.O_WRONLY | os.O_CREAT) | flags, 0o600)
+        fd = os.open(path, flags, 0o600)
     except OSError as e:
         return errno.errorcode[e.errno]
     name = '0'
@@ -51,7 +52,7 @@ def all_ways(*args):
     return ' '.join(f(*args) for f in (act, in_thread, in_child))
 " || give_up 'no definitions'
 
-# inside WHAT EXPRESSION EXPECTED: what rank 0 gets in a cell of all ranks, where the other does nothing
+# inside WHAT EXPRESSION EXPECTED: what rank 0 gets in a cell of all ranks; the other does nothing
 inside() {
 	local n
 	exec 5<>"$G/cell"
@@ -72,7 +73,8 @@ yes='0 0 0'
 no='EDEADLK EDEADLK EDEADLK'
 
 # files of the daemon
-for file in status ranks error names ctl stall cells/last/source cells/last/status rank0/status rank1/status; do
+for file in status ranks error names ctl stall cells/last/source cells/last/status \
+	rank0/status rank1/status; do
 	inside "read $file" "all_ways(G + '/$file')" "$yes"
 done
 inside 'list' "' '.join(sorted(os.listdir(G + '/vars')))[:3]" 'G a'

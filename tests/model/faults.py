@@ -32,8 +32,8 @@ PATIENCE = float(os.environ.get("PATIENCE", "15"))  # seconds after which someth
 LIVES = 4  # at once
 MARK = "DDIP_FAULT_RUN"
 # program/place, each N-th from a random one on: those that are many
-SERIES = (("ddipfs/any", 1), ("fake-engine/any", 2), ("ddipfs/fuse.reply", 4),
-          ("ddipfs/fuse.read", 31), ("ddipfs/alloc", 31))  # fmt: skip
+SERIES = (("ddipfs/any", 2), ("fake-engine/any", 3), ("ddipfs/fuse.reply", 8),
+          ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
 
 
 class Wrong(Exception):
