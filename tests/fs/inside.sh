@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cell that uses the mount that it is run by: it works, or is refused with EDEADLK and a text. From
-# the rank itself, a thread and a child process; nothing hangs.
+# A cell that uses the mount it is run by: it works, or is refused with EDEADLK and a text. From the
+# rank itself, a thread and a child process; nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2,timeout=20
@@ -110,7 +110,8 @@ inside 'its own end' "all_ways(os.path.realpath(G + '/cells/last') + '/wait')" "
 said 'EDEADLK .*cells/[0-9]+/wait: rank 0 would wait for itself'
 inside 'its own stream' "all_ways(os.path.realpath(G + '/cells/last') + '/stream')" "$no"
 inside 'the end of another' "all_ways(G + '/cells/1/wait')" "$yes"
-inside 'its own interrupt' "act('/dev/null') if act(G + '/cells/1/ctl', 'interrupt') == '0' else 'no'" 0
+inside 'its own interrupt' \
+	"act('/dev/null') if act(G + '/cells/1/ctl', 'interrupt') == '0' else 'no'" 0
 
 # in a circle: rank 0 waits for rank 1, which must not wait for rank 0 then
 cat >"$G/cell" <<'END'
