@@ -3,6 +3,7 @@
 #include "group.h"
 #include "cell.h"
 #include "daemon.h"
+#include "external.h"
 #include "gpustat.h"
 #include "launch.h"
 #include "notify.h"
@@ -54,9 +55,8 @@ settled(const struct group *g)
 {
 	if (g->state == G_STARTING || g->state == G_STOPPING)
 		return false;
-	for (int i = 0; g->state == G_READY && i < g->size; i++)
-		if (g->ranks[i].state != R_READY)
-			return false;
+	if (g->state == G_READY && !external_others_are(g, R_READY))
+		return false;
 	return !(g->state == G_READY && (g->rebuild || g->rebuilding));
 }
 
@@ -119,7 +119,7 @@ group_accepts(const struct group *g, struct err *e)
 	if (g->state == G_STOPPED || (g->state == G_STOPPING && !g->resume))
 		return fail(e, ESRCH, "no engine runs: the group is %s (echo start > %s/ctl)",
 		    state_names[g->state], g->name);
-	return 0;
+	return external_leaves_some(g, e);
 }
 
 static bool
@@ -193,6 +193,10 @@ begin_start(struct group *g, struct err *e)
 		return -e->no;
 	}
 	group_make_ranks(g);
+	if (external_begin(g, e) < 0) {
+		g->start_error = *e;
+		return -e->no;
+	}
 	g->agent = a;
 	g->agent_serial = a->serial;
 	g->zygote = agent_zygote(a, &g->set);
@@ -209,7 +213,8 @@ begin_start(struct group *g, struct err *e)
 	if (wants_store(g))
 		rank_spawn_store(g);
 	for (int i = 0; i < g->size; i++)
-		rank_spawn(&g->ranks[i]);
+		if (!external_is(&g->ranks[i]))
+			rank_spawn(&g->ranks[i]);
 	return 0;
 }
 
@@ -369,12 +374,12 @@ join_if_born(struct group *g)
 {
 	if (g->state != G_STARTING || (wants_store(g) && !g->store_born))
 		return;
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != R_BORN)
-			return;
+	if (!external_others_are(g, R_BORN))
+		return;
 	group_phase(g, "spawn_ms", (double)(now_ns() - g->started) / 1e6);
 	for (int i = 0; i < g->size; i++)
-		rank_join(&g->ranks[i]);
+		if (!external_is(&g->ranks[i]))
+			rank_join(&g->ranks[i]);
 }
 
 void
@@ -402,12 +407,11 @@ rebuilt_if_so(struct group *g)
 {
 	if (g->rebuilding || g->state != G_READY)
 		return;
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != R_READY) {
-			group_rebuild(g); /* one died meanwhile: once more, as soon as its successor
-					     is born */
-			return;
-		}
+	if (!external_others_are(g, R_READY)) {
+		group_rebuild(
+		    g); /* one died meanwhile: once more, as soon as its successor is born */
+		return;
+	}
 	loop_timer_del(g->rebuild_timer);
 	g->rebuild_timer = NULL;
 	if (g->unhealed && ++g->losses <= LOSSES_MAX) {
@@ -433,9 +437,8 @@ group_rank_ready(struct rank *k)
 		rebuilt_if_so(g);
 		return;
 	}
-	for (int i = 0; i < g->size; i++)
-		if (g->state != G_STARTING || g->ranks[i].state != R_READY)
-			return;
+	if (g->state != G_STARTING || !external_others_are(g, R_READY))
+		return;
 	g->ready = now_ns();
 	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);
 	set_state(g, G_READY);
@@ -480,23 +483,26 @@ rebuild_late(void *arg)
 bool
 group_rebuild(struct group *g)
 {
+	int own[MAX_RANKS], n;
+
 	if (g->state != G_READY || !g->rebuild)
 		return !g->rebuild;
 	if (g->rebuilding)
 		return false;
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
+	n = external_own(g, own);
+	for (int i = 0; i < n; i++) {
+		struct rank *k = &g->ranks[own[i]];
 
 		if (queue_works(k) || k->doomed || (k->state != R_READY && k->state != R_BORN))
 			return false;
 	}
 	g->generation++;
-	g->rebuilding = g->size;
+	g->rebuilding = n;
 	group_event(g, "recover generation=%u", g->generation);
 	loop_timer_del(g->rebuild_timer);
 	g->rebuild_timer = loop_timer(daemon_.loop, REBUILD_MS, rebuild_late, g);
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
+	for (int i = 0; i < n; i++) {
+		struct rank *k = &g->ranks[own[i]];
 
 		if (k->state == R_BORN)
 			rank_join(k);

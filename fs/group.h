@@ -26,6 +26,7 @@ struct settings {
 	long history;
 	long long spool; /* bytes of output kept for each stream; 0: all */
 	bool autogc;
+	bool external[MAX_RANKS]; /* these ranks are processes that others start */
 };
 
 struct rank {
