@@ -40,6 +40,7 @@ _store = None  # the one client of the store of this rank
 _endpoint = ("", 0)  # of that store
 _inits = collections.Counter()  # init_process_group calls of this cell, by rendezvous
 _claimed = None  # the cell in which user code took or made the default group; None: nobody yet
+_met = None  # the generation in which the external ranks were met; None: not yet
 _foreign = False  # the default group came of arguments that no later call can be compared with
 _graves = collections.deque()  # (time, destroyed group): its threads may still want the GIL
 _accelerate_stale = False
@@ -195,6 +196,10 @@ def _store_for(host, port, rank, size, timeout, tag):
     group of other processes hosts its own, as without the engine.
     """
     own = os.getpid() == state.pid and _endpoint[1] != 0
+    if state.external and size == state.size:
+        own = own and (host, port) == _endpoint
+        if own:
+            return _store_with_external()
     if own and ((rank, size) == (state.rank, state.size) or (host, port) == _endpoint):
         if size != state.size:
             tag += f".of{size}"
@@ -203,6 +208,38 @@ def _store_for(host, port, rank, size, timeout, tag):
         return api.PrefixStore(prefix, _client())
     hosts = rank == 0 and (host, port) != _endpoint
     return api.TCPStore(host, port, size, is_master=hosts, timeout=timeout, multi_tenant=True)
+
+
+def _store_with_external():
+    """The keys that a process with torch's own env:// arrives at. They can be used once."""
+    global _met
+    if _met == state.generation:
+        raise RuntimeError(
+            f"the external ranks ({state.external}) can be met once: write `recover` (or `restart`)"
+            " to ctl, let their processes join anew, then call init_process_group() again"
+        )
+    _met = state.generation
+    rendezvous = sys.modules["torch.distributed.rendezvous"]
+    if "attempt" in rendezvous._create_c10d_store.__code__.co_varnames:  # torch before 2.5
+        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        return api.PrefixStore(f"/worker/attempt_{attempt}", _client())
+    return _client()
+
+
+def _forget_external():
+    """Nobody shall read what the ranks of an older generation wrote for the external ones.
+
+    Runs while no rank of the group meets others: at a rebuild, and when a new rank joins.
+    """
+    global _met
+    if not state.external or c10d is None or _endpoint[1] == 0:
+        return
+    client = _client()
+    if not hasattr(client, "list_keys"):  # then it is once for each start
+        _met = state.generation if _met is not None else None
+        return
+    for key in client.list_keys():
+        client.delete_key(key)
 
 
 def _numbers(url):
@@ -385,8 +422,14 @@ def start(backend, address, port):
 
 
 def make_default():
-    """Makes the engine's default group, if it is to have one; waits for the other ranks."""
+    """Makes the engine's default group, if it is to have one; waits for the other ranks.
+
+    With external ranks the first init_process_group() of a cell makes it: they come when they do.
+    """
     global _claimed, _foreign
+    if state.external:
+        _forget_external()
+        return
     if _backend == "none" or (c10d is None and _backend == "auto"):
         return
     if c10d is None:

@@ -172,6 +172,7 @@ def _init(fd, rank, size, local, generation, backend, env):
     given = dict(item.split("=", 1) for item in env.decode().split("\0") if item)
     state.rank, state.size, state.local_rank = rank, size, local
     state.local_size = int(given.get("LOCAL_WORLD_SIZE", size))
+    state.external = given.pop("DDIP_EXTERNAL", "")
     dist.new_generation(generation)
     os.environ.update(_launch_environment(given))
     _name_numbers()

@@ -14,6 +14,7 @@ local_rank = 0
 local_size = 1
 generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
+external = ""  # the ranks of this group that are other programs' processes: "1,3"
 autogc = True  # give memory back after each cell
 pid = os.getpid()  # of the engine process; a child that user code forked has another one
 

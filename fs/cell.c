@@ -1,5 +1,6 @@
 /* Cells: history and the texts made of their outcome. */
 #include "cell.h"
+#include "external.h"
 #include "log.h"
 #include "notify.h"
 #include "rank.h"
@@ -105,6 +106,7 @@ cell_ended(struct work *w)
 struct cell *
 cell_submit(struct group *g, const int *ranks, int n, struct slice source, struct err *e)
 {
+	int own[MAX_RANKS], own_n;
 	struct cell *c;
 
 	if (group_accepts(g, e) < 0)
@@ -117,16 +119,20 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 			    e, EINVAL, "rank %d: the group has ranks 0..%d", ranks[i], g->size - 1);
 			return NULL;
 		}
+	for (int i = 0; i < n; i++)
+		if (external_refuse(&g->ranks[ranks[i]], e) < 0)
+			return NULL;
+	own_n = external_own(g, own);
 	c = xcalloc(1, sizeof(*c));
 	*c = (struct cell){.g = g,
 	    .number = ++g->last_cell,
 	    .refs = 1,
 	    .source = slice_dup(source),
 	    .source_len = source.n,
-	    .n = n ? n : g->size};
+	    .n = n ? n : own_n};
 	c->ranks = xcalloc((size_t)c->n, sizeof(int));
 	for (int i = 0; i < c->n; i++)
-		c->ranks[i] = n ? ranks[i] : i;
+		c->ranks[i] = n ? ranks[i] : own[i];
 	c->w = work_new(g, WORK_RUN, c->ranks, c->n);
 	c->w->cell = c;
 	c->w->ended = cell_ended;

@@ -1,8 +1,10 @@
 /* The verbs of `ctl` that act: one row each. Those that say how a group shall be are in settings.c.
  */
 #include "ctl.h"
+#include "external.h"
 #include "queue.h"
 #include "rank.h"
+#include "rebuild.h"
 #include "settings.h"
 #include "words.h"
 #include <errno.h>
@@ -46,25 +48,26 @@ do_restart(struct call_ctx *c)
 	return group_restart(c->g, c->e);
 }
 
-/* The ranks named, or all, into which[]; how many, or -errno. */
+/* The ranks named, or all of our own, into which[]; how many, or -errno. */
 static int
 named_ranks(struct call_ctx *c, int *which)
 {
+	int n = c->n ? c->n : external_own(c->g, which);
 	long long v;
 
-	for (int i = 0; c->n == 0 && i < c->g->size; i++)
-		which[i] = i;
 	for (int i = 1; i <= c->n; i++) {
 		int r = words_number(c->word[0], c->word[i], 0, c->g->size - 1, &v, c->e);
 
 		if (r < 0)
+			return r;
+		if ((r = external_refuse(&c->g->ranks[v], c->e)) < 0)
 			return r;
 		which[i - 1] = (int)v;
 	}
 	if (c->g->state != G_READY && c->g->state != G_STARTING)
 		return fail(c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0],
 		    c->g->name);
-	return c->n ? c->n : c->g->size;
+	return n;
 }
 
 static int
@@ -115,7 +118,7 @@ do_recover(struct call_ctx *c)
 		return n;
 	c->res->waits = true;
 	c->g->rebuild = true;
-	group_rebuild(c->g);
+	rebuild_begin(c->g);
 	return 0;
 }
 
@@ -189,7 +192,6 @@ static const struct verb verbs[] = {
     {"free", "", "collect garbage, empty the GPU cache; events tell what came free", 0, false, do_free},
     {"hosts", "", "other hosts", WORDS_MAX, true, do_later},
     {"launcher", "", "how to reach them", WORDS_MAX, true, do_later},
-    {"external", "", "a rank that is another process", WORDS_MAX, true, do_later},
 };
 
 /* clang-format on */
@@ -306,10 +308,10 @@ ctl_rank_line(struct rank *k, const char *line, struct err *e)
 		i++;
 	if (i == ARRAY_LEN(rank_verbs))
 		r = fail(e, EINVAL, "want interrupt, kill or signal NAME, not '%.80s'", words[0]);
-	else if (k->slot == NO_SLOT)
+	else if ((r = external_refuse(k, e)) == 0 && k->slot == NO_SLOT)
 		r = fail(
 		    e, ESRCH, "rank %d has no engine (echo start > %s/ctl)", k->number, k->g->name);
-	else
+	else if (r == 0)
 		r = rank_verbs[i].fn(k, words, e);
 out:
 	free(copy);

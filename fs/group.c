@@ -3,10 +3,12 @@
 #include "group.h"
 #include "cell.h"
 #include "daemon.h"
+#include "external.h"
 #include "gpustat.h"
 #include "launch.h"
 #include "notify.h"
 #include "queue.h"
+#include "rebuild.h"
 #include "rank.h"
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { POLITE_MS = 2000, REBUILD_MS = 30000, BROKEN_MS = 2000, TICK_MS = 200, LOSSES_MAX = 3 };
+enum { POLITE_MS = 2000 };
 
 static const char *const state_names[G_STATES] = {
     [G_NEW] = "new",
@@ -34,19 +36,10 @@ group_busy(const struct group *g)
 	return false;
 }
 
-bool
-group_rebuilding(const struct group *g)
-{
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].meets)
-			return true;
-	return false;
-}
-
 const char *
 group_state_name(const struct group *g)
 {
-	if (g->state == G_READY && (group_rebuilding(g) || g->rebuild))
+	if (g->state == G_READY && (rebuild_runs(g) || g->rebuild))
 		return "recovering";
 	return group_busy(g) ? "busy" : state_names[g->state];
 }
@@ -62,10 +55,9 @@ group_settled(const struct group *g)
 {
 	if (g->state == G_STARTING || g->state == G_STOPPING)
 		return false;
-	for (int i = 0; g->state == G_READY && i < g->size; i++)
-		if (g->ranks[i].state != R_READY)
-			return false;
-	return !(g->state == G_READY && (g->rebuild || group_rebuilding(g)));
+	if (g->state == G_READY && !external_others_are(g, R_READY))
+		return false;
+	return !(g->state == G_READY && (g->rebuild || rebuild_runs(g)));
 }
 
 static int
@@ -74,8 +66,8 @@ settled_errno(const struct group *g)
 	return g->want_start && g->state != G_READY ? MAX(g->start_error.no, 1) : 0;
 }
 
-static void
-answer_waiters(struct group *g)
+void
+group_settle(struct group *g)
 {
 	struct req *r;
 
@@ -95,7 +87,7 @@ set_state(struct group *g, enum group_state state)
 	g->state = state;
 	group_event(g, "state %s", state_names[state]);
 	group_changed(g);
-	answer_waiters(g);
+	group_settle(g);
 }
 
 static void
@@ -127,7 +119,7 @@ group_accepts(const struct group *g, struct err *e)
 	if (g->state == G_STOPPED || (g->state == G_STOPPING && !g->resume))
 		return fail(e, ESRCH, "no engine runs: the group is %s (echo start > %s/ctl)",
 		    state_names[g->state], g->name);
-	return 0;
+	return external_leaves_some(g, e);
 }
 
 static bool
@@ -201,6 +193,10 @@ begin_start(struct group *g, struct err *e)
 		return -e->no;
 	}
 	group_make_ranks(g);
+	if (external_begin(g, e) < 0) {
+		g->start_error = *e;
+		return -e->no;
+	}
 	g->agent = a;
 	g->agent_serial = a->serial;
 	g->zygote = agent_zygote(a, &g->set);
@@ -217,7 +213,8 @@ begin_start(struct group *g, struct err *e)
 	if (wants_store(g))
 		rank_spawn_store(g);
 	for (int i = 0; i < g->size; i++)
-		rank_spawn(&g->ranks[i]);
+		if (!external_is(&g->ranks[i]))
+			rank_spawn(&g->ranks[i]);
 	return 0;
 }
 
@@ -280,11 +277,7 @@ begin_stop(struct group *g, const char *why)
 {
 	struct err e = {0};
 
-	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = NULL;
-	g->rebuild = false;
-	for (int i = 0; i < g->size; i++)
-		g->ranks[i].meets = false;
+	rebuild_call_off(g);
 	fail(&e, ECANCELED, "%s", why);
 	set_state(g, G_STOPPING);
 	drop_queued(g, &e);
@@ -378,12 +371,12 @@ join_if_born(struct group *g)
 {
 	if (g->state != G_STARTING || (wants_store(g) && !g->store_born))
 		return;
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != R_BORN)
-			return;
+	if (!external_others_are(g, R_BORN))
+		return;
 	group_phase(g, "spawn_ms", (double)(now_ns() - g->started) / 1e6);
 	for (int i = 0; i < g->size; i++)
-		rank_join(&g->ranks[i]);
+		if (!external_is(&g->ranks[i]))
+			rank_join(&g->ranks[i]);
 }
 
 void
@@ -401,35 +394,9 @@ group_rank_born(struct rank *k)
 
 	group_event(g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->how);
 	if (g->state == G_READY)
-		group_rebuild(g);
+		rebuild_begin(g);
 	else
 		join_if_born(g);
-}
-
-static void
-rebuilt_if_so(struct group *g)
-{
-	if (group_rebuilding(g) || g->state != G_READY)
-		return;
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != R_READY) {
-			group_rebuild(g); /* one died meanwhile: once more, as soon as its successor
-					     is born */
-			return;
-		}
-	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = NULL;
-	if (g->unhealed && ++g->losses <= LOSSES_MAX) {
-		g->unhealed = false;
-		group_rebuild(g);
-		return;
-	}
-	g->rebuild = g->unhealed = false;
-	g->losses = 0;
-	group_event(g, "recovered generation=%u", g->generation);
-	group_changed(g);
-	answer_waiters(g);
-	queue_pump_all(g);
 }
 
 void
@@ -438,109 +405,17 @@ group_rank_ready(struct rank *k)
 	struct group *g = k->g;
 
 	if (g->state == G_READY) {
-		k->meets = false;
-		rebuilt_if_so(g);
+		rebuild_came_back(k);
 		return;
 	}
-	for (int i = 0; i < g->size; i++)
-		if (g->state != G_STARTING || g->ranks[i].state != R_READY)
-			return;
+	if (g->state != G_STARTING || !external_others_are(g, R_READY))
+		return;
 	g->ready = now_ns();
 	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);
 	set_state(g, G_READY);
 	queue_pump_all(g);
-	group_rebuild(g); /* `recover` was asked for meanwhile */
+	rebuild_begin(g); /* `recover` was asked for meanwhile */
 	group_idle(g);
-}
-
-static void
-on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct rank *k = arg;
-	struct group *g = k->g;
-	struct slice unhealed;
-	struct err what = {0};
-
-	if (!m) {
-		group_fail(g, e, "recover");
-		g->unhealed = true;
-	} else if (wire_unpack(m, NULL, &unhealed) == 0 && unhealed.n) {
-		fail(&what, EREMOTEIO, "rank %d, after the process group was made anew: %.*s",
-		    k->number, (int)MIN(unhealed.n, (size_t)800), unhealed.p);
-		group_fail(g, &what, "recover");
-	}
-	k->meets = false;
-	rebuilt_if_so(g);
-}
-
-/* Frees who waits for a rank that died: one that joins has nothing to lose, and waits perhaps for a
- * connection to come, where no socket can be shut down. */
-static void
-free_from_rebuild(struct rank *k)
-{
-	if (!k->meets)
-		return;
-	if (k->state == R_INIT)
-		group_kill_rank(k);
-	else
-		rank_abort(k, true);
-}
-
-/* Freed again and again, since it may have been about to wait only. Whoever has not come back at last
- * never will. */
-static void
-rebuild_tick(void *arg)
-{
-	struct group *g = arg;
-	uint64_t limit = g->rebuild_broken ? BROKEN_MS : REBUILD_MS;
-	bool late = now_ns() - g->rebuild_began > limit * 1000000;
-
-	g->rebuild_timer = NULL;
-	if (!group_rebuilding(g))
-		return;
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
-
-		if (late && k->meets) {
-			group_event(g, "recover-late killing=%d", i);
-			group_kill_rank(k);
-		} else if (g->rebuild_broken) {
-			free_from_rebuild(k);
-		}
-	}
-	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, rebuild_tick, g);
-}
-
-bool
-group_rebuild(struct group *g)
-{
-	if (g->state != G_READY || !g->rebuild)
-		return !g->rebuild;
-	if (group_rebuilding(g))
-		return false;
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
-
-		if (queue_works(k) || k->doomed || (k->state != R_READY && k->state != R_BORN))
-			return false;
-	}
-	g->generation++;
-	g->rebuild_broken = false;
-	g->rebuild_began = now_ns();
-	group_event(g, "recover generation=%u", g->generation);
-	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, rebuild_tick, g);
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
-
-		k->meets = true;
-		if (k->state == R_BORN)
-			rank_join(k);
-		else
-			agent_send(g->agent, Trebuild, 0, k->slot,
-			    agent_tag(g->agent, k->slot, on_rebuilt, k), -1, g->generation);
-	}
-	return false;
 }
 
 void
@@ -582,13 +457,9 @@ group_rank_died(struct rank *k, const char *how)
 		return;
 	}
 	group_fail(g, &e, "rank");
-	g->rebuild = true;
-	g->rebuild_broken = true;
-	k->meets = false;
-	for (int i = 0; i < g->size; i++)
-		free_from_rebuild(&g->ranks[i]);
+	rebuild_lost(k);
 	rank_spawn(k);
-	rebuilt_if_so(g); /* it was the last that the others waited for */
+	rebuild_came_back(k); /* it may be the last that the others waited for */
 }
 
 void

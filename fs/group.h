@@ -6,7 +6,8 @@
 #include "event.h"
 #include "req.h"
 
-enum { MAX_RANKS = 256, ERRORS_KEPT = 8, NO_SLOT = -1 };
+/* LOSSES_MAX: failures in a row to start or to meet, until the group is stopped */
+enum { MAX_RANKS = 256, ERRORS_KEPT = 8, LOSSES_MAX = 3, NO_SLOT = -1 };
 
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_STOPPED, G_STATES };
 
@@ -26,6 +27,7 @@ struct settings {
 	long history;
 	long long spool; /* bytes of output kept for each stream; 0: all */
 	bool autogc;
+	bool external[MAX_RANKS]; /* these ranks are processes that others start */
 };
 
 struct rank {
@@ -138,13 +140,10 @@ int group_accepts(const struct group *g, struct err *e);
 void group_phase(struct group *g, const char *name, double ms);
 /* Nothing is to be done (any more): the clock of `idle` starts anew. */
 void group_idle(struct group *g);
-/* Does some rank still make the process group anew? */
-bool group_rebuilding(const struct group *g);
-/* Begins to make the process group anew if no rank works. True: nothing is to be done (any more).
- */
-bool group_rebuild(struct group *g);
 /* Is everything so that was asked for? */
 bool group_settled(const struct group *g);
+/* Answers who waits for that, if it is so. */
+void group_settle(struct group *g);
 /* PARKED: r is answered when what was asked for is so, with the errno if it can't be. */
 int group_wait(struct group *g, struct req *r, struct work *w);
 /* SIGKILL to a rank's processes: a new one takes its place. */

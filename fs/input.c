@@ -4,6 +4,7 @@
 #include "caller.h"
 #include "cell.h"
 #include "ctl.h"
+#include "external.h"
 #include "words.h"
 #include "launch.h"
 #include "rank.h"
@@ -36,8 +37,10 @@ static int
 ranks_of(const struct place *at, int *ranks, struct err *e)
 {
 	if (at->rank >= 0) {
+		struct rank *k = group_rank(at->g, at->rank);
+
 		ranks[0] = at->rank;
-		return 1;
+		return k && external_refuse(k, e) < 0 ? -e->no : 1;
 	}
 	return at->name ? rank_list(at->name, at->g->size, ranks, e) : 0;
 }
@@ -46,9 +49,9 @@ static int
 cell_open(struct file *f, struct req *r)
 {
 	if ((f->flags & O_ACCMODE) != O_RDONLY) {
-		int n = group_accepts(f->node->at.g, &r->err);
+		int ranks[MAX_RANKS], n = group_accepts(f->node->at.g, &r->err);
 
-		if (n < 0)
+		if (n < 0 || (n = ranks_of(&f->node->at, ranks, &r->err)) < 0)
 			return n;
 	}
 	f->state = xcalloc(1, sizeof(struct cell_input));
@@ -369,6 +372,8 @@ stdin_open(struct file *f, struct req *r)
 {
 	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
 
+	if (k && external_refuse(k, &r->err) < 0)
+		return -r->err.no;
 	if (!k || k->slot == NO_SLOT)
 		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
 	return 0;

@@ -2,6 +2,7 @@
 #include "ladder.h"
 #include "cell.h"
 #include "daemon.h"
+#include "external.h"
 #include "rank.h"
 #include <errno.h>
 #include <string.h>
@@ -127,11 +128,18 @@ even_collectives(const struct work *w)
 	return even;
 }
 
+/* May an external rank, whose collectives nobody can count, wait for one that this cell began? */
+static bool
+leaves_external(const struct work *w)
+{
+	return w->err.no != ENOEXEC && external_any(w->g);
+}
+
 void
 ladder_outcome(struct work *w)
 {
 	if (w->kind != WORK_RUN || w->dropped || w->g->size == 1)
 		return;
-	if (!even_collectives(w) || w->rung || (w->err.no && uneven(w)))
+	if (!even_collectives(w) || w->rung || (w->err.no && (uneven(w) || leaves_external(w))))
 		w->g->rebuild = true;
 }

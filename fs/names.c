@@ -4,6 +4,7 @@
  * NAME a variable, LIST ranks.
  */
 #include "cell.h"
+#include "external.h"
 #include "follow.h"
 #include "gpustat.h"
 #include "input.h"
@@ -63,6 +64,7 @@ const struct row name_rows[] = {
     {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
+    {"G/rankK/env", REG | 0400, 0, NULL, external_env, "NAME=VALUE lines to join the process group as this rank", NULL},
     {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME"},
     {"G/rankK/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "as G/cell", "runs on this rank only"},
     {"G/rankK/stdout", REG | 0600, 0, &log_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
@@ -185,7 +187,7 @@ find_var(struct place *at, const char *name)
 static bool
 list_vars(const struct place *at, size_t i, char *name, size_t size)
 {
-	struct rank *k = group_rank(at->g, MAX(at->rank, 0));
+	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
 
 	return k && var_name_at(k->table, i, name, size);
 }

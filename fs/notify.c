@@ -1,5 +1,6 @@
 /* The daemon's side of the warden: a dirty set of paths, told over a pipe at most each TICK_MS. */
 #include "notify.h"
+#include "external.h"
 #include "daemon.h"
 #include "group.h"
 #include "varname.h"
@@ -234,7 +235,7 @@ notify_table(struct group *g, int rank, const char *old, const char *new)
 	snprintf(dir, sizeof(dir), "%s/rank%d/vars", g->name, rank);
 	differences(new, old, NOTICE_CREATE, dir);
 	differences(old, new, NOTICE_DELETE, dir);
-	if (rank != 0)
+	if (rank != external_first(g))
 		return;
 	snprintf(dir, sizeof(dir), "%s/vars", g->name);
 	differences(new, old, NOTICE_CREATE, dir);

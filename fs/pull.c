@@ -5,6 +5,7 @@
  */
 #include "pull.h"
 #include "daemon.h"
+#include "external.h"
 #include "launch.h"
 #include "rank.h"
 #include <errno.h>
@@ -178,6 +179,8 @@ ask(struct pull *p, struct got *x, int rank, const char *op, int fd)
 static int
 check_rank(const struct group *g, const struct rank *k, int rank, struct err *e)
 {
+	if (k && external_refuse(k, e) < 0)
+		return -e->no;
 	if (k && (k->state == R_READY || k->state == R_INIT) && g->agent && g->agent->conn)
 		return 0;
 	return fail(e, ESRCH, "rank %d has no engine that could answer (echo start > %s/ctl)", rank,
@@ -228,17 +231,19 @@ struct pull *
 pull_new(const struct place *at, const struct var_name *name, struct err *e)
 {
 	struct group *g = at->g;
-	int first = MAX(at->rank, 0), n = name->op ? g->size : 1;
+	int ranks[MAX_RANKS] = {at->rank}, n = at->rank < 0 ? external_own(g, ranks) : 1;
 	struct pull *p;
 
-	for (int i = first; i < first + n; i++)
-		if (check_rank(g, group_rank(g, i), i, e) < 0)
+	if (!name->op)
+		n = 1;
+	for (int i = 0; i < n; i++)
+		if (check_rank(g, group_rank(g, ranks[i]), ranks[i], e) < 0)
 			return NULL;
 	p = xcalloc(1, sizeof(*p));
 	*p = (struct pull){.g = group_ref(g), .name = *name, .n = n, .whole.fd = -1};
 	p->got = xcalloc((size_t)n, sizeof(*p->got));
 	for (int i = 0; i < n; i++)
-		p->got[i] = (struct got){.p = p, .rank = first + i, .fd = -1};
+		p->got[i] = (struct got){.p = p, .rank = ranks[i], .fd = -1};
 	return p;
 }
 

@@ -7,6 +7,7 @@
 #include "launch.h"
 #include "log.h"
 #include "rank.h"
+#include "rebuild.h"
 #include "stall.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -225,13 +226,13 @@ queue_pump(struct rank *k)
 	struct job *j = TAILQ_FIRST(&k->queue);
 	struct work *w;
 
-	if (!j || !is_next(j) || g->state != G_READY || group_rebuilding(g))
+	if (!j || !is_next(j) || g->state != G_READY || rebuild_runs(g))
 		return;
 	w = j->w;
 	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
 		if (!is_next(&w->jobs[i]))
 			return;
-	if (g->rebuild && !group_rebuild(g))
+	if (g->rebuild && !rebuild_begin(g))
 		return;
 	begin(w);
 	if (w->kind != WORK_RUN)
@@ -297,7 +298,7 @@ finish(struct work *w)
 	w->ended(w);
 	group_changed(g);
 	queue_pump_all(g);
-	group_rebuild(g);
+	rebuild_begin(g);
 	group_idle(g);
 	group_unref(g);
 }
@@ -327,7 +328,7 @@ job_over(struct job *j)
 	if (j->err.no)
 		ladder_failed(j);
 	queue_pump(k);
-	group_rebuild(g); /* this rank may have been the last that kept it from beginning */
+	rebuild_begin(g); /* this rank may have been the last that kept it from beginning */
 }
 
 static const int outcome_errno[OUT_COUNT] = {
@@ -398,7 +399,7 @@ put_answer(struct job *j)
 	if (w->ready == w->n)
 		commit(w);
 	else
-		group_rebuild(w->g); /* it rests now: what the others need first may begin */
+		rebuild_begin(w->g); /* it rests now: what the others need first may begin */
 }
 
 static void

@@ -2,6 +2,7 @@
  * group.c's. */
 #include "rank.h"
 #include "daemon.h"
+#include "external.h"
 #include "gpustat.h"
 #include "notify.h"
 #include "queue.h"
@@ -25,6 +26,8 @@ static const char *const state_names[R_STATES] = {
 const char *
 rank_state_name(const struct rank *k)
 {
+	if (external_is(k))
+		return "external";
 	if (k->state == R_READY && k->waits_input)
 		return "input";
 	if (k->state == R_READY && !TAILQ_EMPTY(&k->queue) &&
@@ -213,27 +216,39 @@ rank_set_autogc(struct rank *k)
 }
 
 void
+rank_env(const struct rank *k, struct buf *env)
+{
+	const struct group *g = k->g;
+	int local = gpustat_local_rank(g, k->number), local_size = gpustat_local_size(g);
+
+	buf_addf(env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
+	buf_addf(env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
+	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c",
+	    k->number / local_size, 0, (g->size + local_size - 1) / local_size, 0, 0);
+	buf_addf(env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
+	buf_addf(env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store_port, 0);
+	buf_addf(env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
+	buf_addf(
+	    env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
+	buf_addf(env, "TORCHELASTIC_USE_AGENT_STORE=True%c", 0);
+}
+
+void
 rank_join(struct rank *k)
 {
 	struct group *g = k->g;
-	struct buf env = {0};
-	int local = gpustat_local_rank(g, k->number), local_size = gpustat_local_size(g);
+	struct buf env = {0}, external = {0};
 
-	buf_addf(&env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
-	buf_addf(&env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
-	buf_addf(&env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c",
-	    k->number / local_size, 0, (g->size + local_size - 1) / local_size, 0, 0);
-	buf_addf(&env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
-	buf_addf(&env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store_port, 0);
-	buf_addf(&env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
-	buf_addf(
-	    &env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
-	buf_addf(&env, "TORCHELASTIC_USE_AGENT_STORE=True%c", 0);
+	rank_env(k, &env);
+	external_list(&g->set, &external);
+	if (external.n)
+		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
 	rank_set_state(k, R_INIT);
 	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
-	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)local, g->generation,
-	    text(g->set.backend), ((struct slice){env.p, env.n}));
+	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)gpustat_local_rank(g, k->number),
+	    g->generation, text(g->set.backend), ((struct slice){env.p, env.n}));
 	buf_free(&env);
+	buf_free(&external);
 	if (!g->set.autogc)
 		rank_set_autogc(k);
 }

@@ -11,6 +11,8 @@ void rank_spawn(struct rank *k);
 void rank_spawn_store(struct group *g);
 /* Tinit: environment and process group; group_rank_ready() follows, or group_rank_died(). */
 void rank_join(struct rank *k);
+/* What torchrun would set for it: NAME=VALUE, NUL behind each. */
+void rank_env(const struct rank *k, struct buf *env);
 /* Its process is gone: nothing is sent there any more, and what it had promised fails.
  * group_rank_died() follows. */
 void rank_gone(struct rank *k, const struct err *why);

@@ -3,6 +3,7 @@
 #include "settings.h"
 #include "daemon.h"
 #include "cell.h"
+#include "external.h"
 #include "gpustat.h"
 #include "log.h"
 #include "rank.h"
@@ -239,6 +240,29 @@ print_preload(const struct settings *s, struct buf *out)
 	buf_adds(out, s->preload);
 }
 
+/* All of them are said anew: which ranks others start. */
+static int
+do_external(struct set_ctx *c)
+{
+	bool external[MAX_RANKS] = {false};
+	long size = c->g->set.size ? c->g->set.size : MAX_RANKS; /* start knows more */
+	int ranks[MAX_RANKS];
+
+	for (int i = 1; i <= c->n; i++) {
+		int n = 0;
+
+		if (c->n > 1 || strcmp(c->word[i], "none") != 0)
+			n = rank_list(c->word[i], (int)size, ranks, c->e);
+		if (n < 0)
+			return n;
+		while (n-- > 0)
+			external[ranks[n]] = true;
+	}
+	memcpy(c->g->set.external, external, sizeof(external));
+	group_changed(c->g);
+	return 0;
+}
+
 #define SECONDS_VERB(field)                                                                        \
 	static int do_##field(struct set_ctx *c)                                                   \
 	{                                                                                          \
@@ -331,6 +355,7 @@ static const struct setting settings[] = {
     {"cwd", "DIR", "where the ranks work", 1, 1, false, do_cwd, print_cwd},
     {"env", "NAME=VALUE", "a variable for the ranks; nothing behind = takes it away", 1, 1, false, do_env, NULL},
     {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, false, do_preload, print_preload},
+    {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, false, do_external, external_list},
     {"timeout", "S|off", "seconds that a cell may take", 1, 1, true, do_timeout, print_timeout},
     {"grace", "S|off", "seconds between a rank's failure and freeing the others", 1, 1, true, do_grace, print_grace},
     {"killafter", "S|off", "seconds until a rank that can't be freed is killed", 1, 1, true, do_killafter, print_killafter},

@@ -4,6 +4,7 @@
 #include "caller.h"
 #include "copy.h"
 #include "daemon.h"
+#include "external.h"
 #include "input.h"
 #include "launch.h"
 #include "notify.h"
@@ -107,7 +108,7 @@ on_pulled(void *arg, const struct err *e)
 bool
 var_is_coming(const struct place *at, const char *name)
 {
-	int rank = MAX(at->rank, 0);
+	int rank = at->rank >= 0 ? at->rank : external_first(at->g);
 	struct coming *c;
 
 	/* one behind a running cell takes its time: until then the old object is shown */
@@ -141,7 +142,7 @@ is_absent(const struct rank *k, const char *name)
 int
 var_find(const struct place *at, const char *name)
 {
-	struct rank *k = group_rank(at->g, MAX(at->rank, 0));
+	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
 	struct var_name v;
 	struct err e = {0};
 	bool bad;
@@ -228,6 +229,17 @@ begin_write(struct file *f, struct req *r)
 	return 0;
 }
 
+/* 0, or -EOPNOTSUPP: what is written here is (in parts) for a rank that is external. */
+static int
+refuse_external(const struct place *at, bool parts, struct err *e)
+{
+	struct rank *k = group_rank(at->g, at->rank);
+
+	if (parts && external_any(at->g))
+		return fail(e, EOPNOTSUPP, "%s: an external rank would miss its part", at->name);
+	return k ? external_refuse(k, e) : 0;
+}
+
 static int
 var_open(struct file *f, struct req *r)
 {
@@ -254,7 +266,9 @@ var_open(struct file *f, struct req *r)
 	if (name.op && !name.op->writes)
 		return fail(
 		    &r->err, EOPNOTSUPP, "%s over all ranks can only be read", name.op->name);
-	result = group_accepts(f->node->at.g, &r->err);
+	result = refuse_external(&f->node->at, name.op, &r->err);
+	if (result == 0)
+		result = group_accepts(f->node->at.g, &r->err);
 	return result < 0 ? result : begin_write(f, r);
 }
 
@@ -313,15 +327,11 @@ push_ended(struct work *w)
 static int
 targets(const struct place *at, int *ranks)
 {
-	int n = 0;
-
 	if (at->rank >= 0) {
 		ranks[0] = at->rank;
 		return 1;
 	}
-	for (; n < at->g->size; n++)
-		ranks[n] = n;
-	return n;
+	return external_own(at->g, ranks);
 }
 
 /* A work that pushes a memfd, which it takes over. NULL with e: the group takes none. */
@@ -334,7 +344,7 @@ push_work(const struct place *at, int memfd, uint64_t size, struct err *e)
 	struct work *w;
 
 	if (var_parse(at->name, at->rank < 0, &name, e) < 0 || group_accepts(g, e) < 0 ||
-	    (g->state == G_NEW && group_start(g, e) < 0))
+	    refuse_external(at, name.op, e) < 0 || (g->state == G_NEW && group_start(g, e) < 0))
 		return NULL;
 	n = targets(at, ranks);
 	w = work_new(g, WORK_PUT, ranks, n);
@@ -493,7 +503,7 @@ change(const struct place *at, enum work_kind kind, const char *name, const char
 	int ranks[MAX_RANKS], n = targets(at, ranks), r = group_accepts(at->g, e);
 	struct work *w;
 
-	if (r < 0)
+	if (r < 0 || (r = refuse_external(at, false, e)) < 0)
 		return r;
 	w = work_new(at->g, kind, ranks, n);
 	w->name = xstrdup(name);
@@ -573,6 +583,8 @@ stack_open(struct file *f, struct req *r)
 	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
 	struct stack_open *s;
 
+	if (k && external_refuse(k, &r->err) < 0)
+		return -r->err.no;
 	if (!k || k->slot == NO_SLOT || k->state == R_SPAWNING)
 		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
 	s = xcalloc(1, sizeof(*s));

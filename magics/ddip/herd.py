@@ -53,7 +53,7 @@ def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", impo
         if not ranks:
             result = worker.call(plan, caller_rank)
             return [result] if gather else result
-        with _Herd(ranks) as herd:
+        with _Herd(nprocs, caller_rank, ranks) as herd:
             return _run(herd, plan, caller_rank)
 
 
@@ -108,8 +108,10 @@ class _Herd:
 
     _count = 0
 
-    def __init__(self, ranks):
-        self._ranks = ranks  # the worker of each rank of the group
+    def __init__(self, nprocs, caller_rank, ranks):
+        self._size = nprocs
+        self._caller = caller_rank  # this process is that rank; None: no rank
+        self._ranks = ranks  # the others
         self._group = None
         self._cell = None
         self._thread = None
@@ -130,7 +132,8 @@ class _Herd:
             ]
             self._group.ctl(
                 *settings,
-                f"size {len(self._ranks)}",
+                f"size {self._size}",
+                f"external {'none' if self._caller is None else self._caller}",
                 "backend none",
                 f"grace {_GRACE_S}",
                 "start",
@@ -161,7 +164,7 @@ class _Herd:
         call = (
             f"def _ddip_ranch():\n    space = {{'__name__': 'ddip_worker'}}\n"
             f"    exec(compile({source!r}, 'ddip/worker.py', 'exec'), space)\n"
-            f"    space['work'](globals(), {self._ranks!r})\n\n_ddip_ranch()\n"
+            "    space['work'](globals())\n\n_ddip_ranch()\n"
         )
         self._cell = cells.submit(self._group, call)
         self._view = show.LabelledView(Sink(), self._ranks, self._place)
@@ -174,7 +177,7 @@ class _Herd:
     def _watch(self):
         """Follows the workers' cell; their failure ends them, which frees a stuck caller."""
         try:
-            end = cells.follow(self._cell, self._take)
+            end = cells.follow(self._cell, self._view.take)
             self._view.end()
             if end["state"] != "ok":
                 self.failure = self._failed(end)
@@ -182,21 +185,17 @@ class _Herd:
         except Exception as e:  # raised by the thread that waits
             self.failure = self.failure or e
 
-    def _take(self, messages):
-        self._view.take([{**m, "rank": self._ranks[m["rank"]]} for m in messages])
-
     def _failed(self, end):
         """The exception of the worker that failed first, with its traceback as the cause."""
-        errors = {self._ranks.index(rank): m for rank, m in self._view.errors.items()}
-        told = run.failure(self._cell, errors, end)
+        told = run.failure(self._cell, self._view.errors, end)
         if not isinstance(told, RemoteError):
             return told
         try:
             error, text = objects.pull(self._group, "ddip_error", told.first)
         except DipError:  # it ended without leaving one
             text = told.evalue.removeprefix(f"rank {told.first} ")
-            return DipError(f"worker {self._ranks[told.first]} {text}")
-        cause = RemoteTraceback(f"\n--- worker {self._ranks[told.first]}\n{text}")
+            return DipError(f"worker {told.first} {text}")
+        cause = RemoteTraceback(f"\n--- worker {told.first}\n{text}")
         error = error if error is not None else told
         error.__cause__ = cause
         return error
@@ -231,4 +230,4 @@ class _Herd:
 
     def results(self):
         """What each worker returned."""
-        return [objects.pull(self._group, "ddip_result", rank) for rank in range(len(self._ranks))]
+        return [objects.pull(self._group, "ddip_result", rank) for rank in self._ranks]

@@ -36,13 +36,13 @@ def call(plan, rank):
         return plan["fn"](*plan["args"], **plan["kwargs"])
 
 
-def work(names, ranks):
+def work(names):
     """On a rank: takes the plan that was pushed, leaves the result or the failure behind."""
     paths, data, buffers = names.pop("ddip_plan")
     sys.path.extend(path for path in paths if path not in sys.path)
     try:
         plan = pickle.loads(data, buffers=buffers)
-        result = call(plan, ranks[names["rank"]])
+        result = call(plan, names["rank"])
         names["ddip_result"] = result if plan["gather"] else None
     except BaseException as e:
         own = e.__traceback__

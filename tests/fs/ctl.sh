@@ -51,7 +51,7 @@ gpus 17|EINVAL
 env 'open|EINVAL
 hosts a b|EOPNOTSUPP
 launcher ssh a|EOPNOTSUPP
-external 1|EOPNOTSUPP
+external x|EINVAL
 END
 is 'nothing changed' "$(grep '^size' "$G/ctl")" 'size 2'
 line 'size many' >/dev/null

@@ -10,7 +10,7 @@ for name in cell cells ctl error events log names rank0 rank1 ranks status vars;
 	ls "$G" | grep -qx "$name" || bad "$name is not listed in the group"
 done
 ls "$G" | grep -q '^cell\.' && bad 'cell.LIST is listed'
-for name in cell ctl follow stack status stderr stdin stdout vars; do
+for name in cell ctl env follow stack status stderr stdin stdout vars; do
 	ls "$G/rank1" | grep -qx "$name" || bad "$name is not listed in rank1"
 done
 for name in ctl error result source status stream traceback wait rank0 rank1; do
@@ -55,6 +55,7 @@ done <<'END'
 400 group/rank0/follow
 200 group/rank0/stdin
 400 group/rank0/stack
+400 group/rank0/env
 END
 is 'cells/last' "$(readlink "$G/cells/last")" 1
 is 'result' "$(readlink "$G/result")" cells/last/result
