@@ -1,12 +1,14 @@
 # ddipfs: one Makefile, no recursion into folders. `make help` lists the targets.
 #
 # Variables: V=1 shows every command; WERROR=1 makes warnings errors; PYTHON=/path/python uses that
-# environment instead of .venv; SAN=asan|tsan builds into build/asan or build/tsan; T=PATTERN picks
-# tests; DESTDIR= and PREFIX= say where `install` puts things.
+# environment instead of .venv; SAN=asan|tsan builds into build/asan or build/tsan; FAULT=1 builds
+# into build/fault, with places that fail when told to (include/util.h); T=PATTERN picks tests;
+# DESTDIR= and PREFIX= say where `install` puts things.
 
 VERSION := 0.1.0
 SAN     :=
-BUILD   := build$(if $(SAN),/$(SAN))
+FAULT   :=
+BUILD   := build$(if $(SAN),/$(SAN))$(if $(FAULT),/fault)
 PREFIX  := /usr/local
 PYTHON  :=
 T       :=
@@ -45,7 +47,7 @@ SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 COVER    :=
 SANITIZE := $(SAN_$(SAN)) $(if $(COVER),--coverage -O0)
-CPPFLAGS := -Iinclude -D_GNU_SOURCE= -DDDIP_VERSION='"$(VERSION)"'
+CPPFLAGS := -Iinclude -D_GNU_SOURCE= -DDDIP_VERSION='"$(VERSION)"' $(if $(FAULT),-DDDIP_FAULT)
 CFLAGS    = -std=gnu11 $(OPT) $(WARN) $(HARDEN) -fPIE
 LDFLAGS  := -pie -Wl,-z,relro,-z,now
 LIBS     := -pthread -ldl
@@ -128,6 +130,8 @@ FORCE:
 UNIT_SRC  := $(wildcard tests/unit/*.c)
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
+UNIT_ctl := fs/words.c
+UNIT_names := fs/varname.c fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
 UNIT_reduce := fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
@@ -180,8 +184,14 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) M
 	$(Q)$(FUZZ_CC) $(CPPFLAGS) -std=gnu11 -O1 -g -fsanitize=address,undefined \
 		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
 
+# What tests/model/faults.py makes fail.
+.PHONY: faulty
+faulty:
+	$(Q)$(MAKE) --no-print-directory FAULT=1 BUILD=$(BUILD)/fault $(BUILD)/fault/ddipfs \
+		$(BUILD)/fault/fake/engine
+
 .PHONY: check check-gpu fuzz asan tsan cover bench lint fmt fmt-check
-check: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN)
+check: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' tests/run $(T)
 
 check-gpu: all

@@ -13,6 +13,7 @@ import traceback
 
 from ddip_engine import state
 
+_BOM = "\ufeff"  # at the beginning of files that some editors write
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 
 
@@ -24,7 +25,7 @@ class Cell:
         self.interrupted_late = False  # an interrupt came that nothing raised
         self.argv = None  # of a program, None: a plain cell
         self.file = "<cell %d>" % number  # as tracebacks name it
-        self.source = source
+        self.source = source = source.removeprefix(_BOM)
         first, _, rest = source.partition("\n")
         found = _DIRECTIVE.fullmatch(first.rstrip())
         if found:
@@ -40,7 +41,7 @@ class Cell:
             raise SyntaxError("first line: want '# ddip: FILE ARG…', there is no FILE")
         self.argv = argv
         self.file = os.path.abspath(argv[0])
-        self.source = rest
+        self.source = rest.removeprefix(_BOM)
 
 
 class Ended:
@@ -53,8 +54,24 @@ class Ended:
 
 
 def trim(error, file):
-    """Takes the frames above the cell's code, and the engine's own anywhere, out of a traceback."""
-    tb = error.__traceback__
+    """Takes the frames above the cell's code, and the engine's own anywhere, out of the tracebacks
+    of an exception, of those that led to it, and of those in its group."""
+    waiting, seen = [error], set()
+    while waiting:
+        error = waiting.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        error.__traceback__ = _cut(error.__traceback__, file)
+        if isinstance(error, KeyboardInterrupt):
+            error.__suppress_context__ = True  # the collective that was ended for it: no news
+        waiting += [error.__cause__, error.__context__]
+        if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup, of Python 3.11
+            waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
+
+
+def _cut(tb, file):
+    """The traceback without these frames. It is changed in place."""
     at = tb
     while at is not None and at.tb_frame.f_code.co_filename != file:
         at = at.tb_next
@@ -68,7 +85,7 @@ def trim(error, file):
     for this in reversed(kept):
         this.tb_next = following
         following = this
-    error.__traceback__ = following
+    return following
 
 
 def remember_source(name, source):

@@ -4,6 +4,7 @@ IPython's own parse every file of a traceback first, which takes half a second w
 torch's: too long for an interrupt. Where %xmode asks for another kind, IPython's are used.
 """
 
+import builtins
 import linecache
 import os
 import re
@@ -16,6 +17,7 @@ _REPEATS = 3  # equal frames that are shown; the rest are counted
 _CELL = re.compile(r"<cell (\d+)>")
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
+_GROUP = getattr(builtins, "BaseExceptionGroup", ())  # there is none before Python 3.11
 _pygments = None  # (highlight, lexer, formatter), () if there is none
 
 
@@ -54,7 +56,17 @@ def _one(error):
     said = "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
     kind, colon, text = said.partition(":")
     lines.append(_RED + kind + _END + colon + text)
+    if isinstance(error, _GROUP):
+        lines += _members(error)
     return lines
+
+
+def _members(group):
+    """The exceptions of a group, indented."""
+    for number, error in enumerate(group.exceptions, 1):
+        yield f"    {number} of {len(group.exceptions)}:"
+        for text in render(error):
+            yield "\n".join("    " + line for line in text.split("\n"))
 
 
 def _frame(frame, lineno):

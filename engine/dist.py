@@ -301,10 +301,11 @@ def _hook_kept():
         sys.excepthook = hook
 
 
-def _make(*args, **kwargs):
-    """torch's own init_process_group()."""
+def _begin(*args, **kwargs):
+    """Torch's own init. Its keys have a count in their names, which a failed init leaves grown:
+    the next one would look for the other ranks under a name that they do not use.
+    """
     if c10d.GroupMember.WORLD is None:
-        # The keys have this number in them, and one that failed half way has counted already.
         c10d._world.group_count = 0
     with _hook_kept():
         _real_init(*args, **kwargs)
@@ -328,7 +329,7 @@ def _init_process_group(*args, **kwargs):
                 _adopt(asked)
                 return None
             _destroy_process_group()
-        _make(*args, **kwargs)
+        _begin(*args, **kwargs)
         _claimed = state.cell
         _foreign = _is_special(asked)
     finally:
@@ -436,7 +437,7 @@ def make_default():
             f"backend {_backend} needs torch, which {sys.executable} cannot import: "
             "set `python` to one that can, or `backend none`"
         )
-    _make(_choose(_backend), "env://", rank=state.rank, world_size=state.size)
+    _begin(_choose(_backend), "env://", rank=state.rank, world_size=state.size)
     _claimed, _foreign = None, False
 
 

@@ -152,12 +152,14 @@ def _has_inline():
 
 
 def _end():
-    """Runs what programs registered for their end, then goes without destructors.
+    """Runs what programs registered for their end, drops their names (files are flushed), and goes.
 
     The interpreter's own way would destroy process groups, whose threads may be stuck.
     """
     threading._shutdown()
     atexit._run_exitfuncs()
+    for name in [name for name in state.main.__dict__ if not name.startswith("__")]:
+        state.main.__dict__.pop(name, None)
     streams.flush()
     os._exit(0)
 

@@ -6,7 +6,6 @@ Without IPython nothing here is used but available(), which says so.
 
 import _sitebuiltins
 import ast
-import builtins
 import inspect
 import io
 import os
@@ -176,6 +175,9 @@ class _Shell:
         self.autoawait = True
         self.loop_runner = cells.run_async
 
+    def _atexit_once(self):
+        """The rank's end drops the names itself; IPython's way collects garbage too: 50 ms."""
+
     def init_virtualenv(self):
         """The interpreter is the environment's own already."""
 
@@ -286,14 +288,12 @@ class _Shell:
 
 
 def _shows_itself(error):
-    """Errors that IPython shows in ways of their own: of syntax, of usage, groups."""
+    """Errors that IPython shows in ways of their own: of syntax, of usage."""
     from IPython.core.error import UsageError
 
-    kinds = (SyntaxError, UsageError, *_GROUPS)
-    return isinstance(error, kinds) or hasattr(error, "_render_traceback_")
+    return isinstance(error, (SyntaxError, UsageError)) or hasattr(error, "_render_traceback_")
 
 
-_GROUPS = (getattr(builtins, "BaseExceptionGroup", SyntaxError),)
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 

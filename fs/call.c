@@ -3,6 +3,7 @@
 #include "call.h"
 #include "copy.h"
 #include "daemon.h"
+#include "entry.h"
 #include "fuse.h"
 #include "group.h"
 #include "live.h"
@@ -350,7 +351,7 @@ call_init(void *userdata, struct fuse_conn_info *conn)
 static ssize_t
 session_read(int fd, void *p, size_t n, void *userdata)
 {
-	ssize_t r = read(fd, p, n);
+	ssize_t r = fault("fuse.read", ENOMEM) ? -1 : read(fd, p, n);
 	const struct fuse_in_header *h = p;
 	const struct fuse_init_in *init = (const void *)(h + 1);
 
@@ -361,12 +362,31 @@ session_read(int fd, void *p, size_t n, void *userdata)
 	return r;
 }
 
+/* As the kernel does it: who asked gets an error, and so do we. */
+static ssize_t
+fail_reply(int fd, struct iovec *iov)
+{
+	struct fuse_out_header h = *(struct fuse_out_header *)iov[0].iov_base;
+	struct iovec error = {&h, sizeof(h)};
+
+	/* a notice (no request) just gets lost */
+	if (h.unique) {
+		h.len = sizeof(h);
+		h.error = -EIO;
+		(void)!writev(fd, &error, 1);
+	}
+	errno = ENOMEM;
+	return -1;
+}
+
 /* The INIT reply also asks for what this libfuse can't: maps of files read directly, and requests
  * that may wait for hours (a distribution's timeout would end the whole mount). */
 static ssize_t
 session_write(int fd, struct iovec *iov, int count, void *userdata)
 {
 	struct fuse_out_header *h = iov[0].iov_base;
+	bool init = init_unique && h->unique == init_unique;
+	ssize_t r;
 
 	if (init_unique && h->unique == init_unique && count == 2 && h->error == 0 &&
 	    iov[1].iov_len >= sizeof(struct fuse_init_out)) {
@@ -384,7 +404,10 @@ session_write(int fd, struct iovec *iov, int count, void *userdata)
 		}
 		init_unique = 0;
 	}
-	return writev(fd, iov, count);
+	r = fault("fuse.reply", ENOMEM) ? fail_reply(fd, iov) : writev(fd, iov, count);
+	if (r < 0 && init)
+		die("the kernel did not take our first answer: %s", strerrordesc_np(errno));
+	return r;
 }
 
 /* Is a mount of our device still in the table? The path may lead elsewhere by now. */
@@ -431,9 +454,11 @@ learn_device(void)
 	for (line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		char dev[32], where[4096];
 
-		if (strstr(line, " - fuse") &&
-		    sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) == 2 &&
-		    strcmp(where, mounted_at) == 0)
+		if (!strstr(line, " - fuse") ||
+		    sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) != 2)
+			continue;
+		mountinfo_path(where);
+		if (strcmp(where, mounted_at) == 0)
 			snprintf(device, sizeof(device), "%s", dev);
 	}
 	buf_free(&b);
@@ -455,6 +480,8 @@ on_fuse(void *arg, uint32_t events)
 			return;
 		if (n <= 0 || fuse_session_exited(session)) {
 			gone |= n == 0;
+			if (n < 0)
+				note("ending: /dev/fuse: %s", strerrordesc_np(-n));
 			loop_stop(daemon_.loop);
 			return;
 		}
@@ -518,6 +545,11 @@ fuse_start(const struct fuse_options *o, struct err *e)
 	mounted_at = xstrdup(o->mountpoint);
 	longest = longest_wait();
 	learn_device();
+	if (!*device) {
+		fuse_session_unmount(session);
+		return fail(
+		    e, EIO, "%s is mounted, but not found in /proc/self/mountinfo", o->mountpoint);
+	}
 	fuse_watch = loop_fd(daemon_.loop, fuse_session_fd(session), EPOLLIN, on_fuse, NULL);
 	mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 	if (mounts_fd >= 0)
@@ -554,5 +586,6 @@ fuse_stop(void)
 	copy_stop();
 	fuse_session_destroy(session);
 	session = NULL;
+	entry_fini();
 	free(mounted_at);
 }

@@ -31,7 +31,9 @@ read_fd(int fd, uint64_t offset, char *p, size_t n)
 	size_t done = 0;
 
 	while (done < n) {
-		ssize_t k = pread(fd, p + done, n - done, (off_t)(offset + done));
+		ssize_t k = fault("copy.file", EIO)
+				? -1
+				: pread(fd, p + done, n - done, (off_t)(offset + done));
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -49,7 +51,8 @@ read_process(const struct source *s, uint64_t offset, char *p, size_t n)
 {
 	struct iovec here = {p, n};
 	struct iovec there = {(void *)(uintptr_t)(s->addr + offset), n};
-	ssize_t k = process_vm_readv(s->pid, &here, 1, &there, 1, 0);
+	ssize_t k =
+	    fault("copy.process", EPERM) ? -1 : process_vm_readv(s->pid, &here, 1, &there, 1, 0);
 
 	return k < 0 ? -errno : k;
 }

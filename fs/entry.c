@@ -123,7 +123,10 @@ struct listing {
 	size_t *at;	  /* where each begins */
 	uint64_t *ino;
 	size_t n;
+	TAILQ_ENTRY(listing) link;
 };
+
+static TAILQ_HEAD(, listing) listings = TAILQ_HEAD_INITIALIZER(listings);
 
 static void
 list(struct listing *l)
@@ -156,6 +159,25 @@ list(struct listing *l)
 	}
 }
 
+static void
+listing_free(struct listing *l)
+{
+	TAILQ_REMOVE(&listings, l, link);
+	buf_free(&l->names);
+	free(l->at);
+	free(l->ino);
+	free(l);
+}
+
+void
+entry_fini(void)
+{
+	struct listing *l;
+
+	while ((l = TAILQ_FIRST(&listings)))
+		listing_free(l);
+}
+
 void
 entry_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -169,9 +191,11 @@ entry_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	l = xcalloc(1, sizeof(*l));
 	l->dir = n;
+	TAILQ_INSERT_TAIL(&listings, l, link);
 	list(l);
 	fi->fh = (uintptr_t)l;
-	fuse_reply_open(fr, fi);
+	if (fuse_reply_open(fr, fi) < 0)
+		listing_free(l); /* the opener is gone: no releasedir will come */
 }
 
 void
@@ -205,12 +229,7 @@ entry_readdir(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse
 void
 entry_releasedir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct listing *l = (struct listing *)(uintptr_t)fi->fh;
-
-	buf_free(&l->names);
-	free(l->at);
-	free(l->ino);
-	free(l);
+	listing_free((struct listing *)(uintptr_t)fi->fh);
 	fuse_reply_err(fr, 0);
 }
 

@@ -11,14 +11,21 @@
 enum { PIECE = 16 << 10 };
 
 struct stream *
-stream_new(const char *path)
+stream_new(const char *path, struct err *e)
 {
 	struct stream *s = xcalloc(1, sizeof(*s));
 
-	s->fd = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)
-		     : memfd_create("ddipfs-stream", MFD_CLOEXEC);
-	if (s->fd < 0)
-		die("%s: %s", path ? path : "memfd", strerrordesc_np(errno));
+	if (fault("stream.open", EMFILE))
+		s->fd = -1;
+	else if (path)
+		s->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	else
+		s->fd = memfd_create("ddipfs-stream", MFD_CLOEXEC);
+	if (s->fd < 0) {
+		fail_errno(e, "%s", path ? path : "a live stream");
+		free(s);
+		return NULL;
+	}
 	TAILQ_INIT(&s->readers);
 	return s;
 }
@@ -96,7 +103,9 @@ stream_add(struct stream *s, const char *p, size_t n)
 	struct req *r;
 
 	for (size_t done = 0; done < n;) {
-		ssize_t w = pwrite(s->fd, p + done, n - done, (off_t)(s->size + done));
+		ssize_t w = fault("stream.write", ENOSPC)
+				? -1
+				: pwrite(s->fd, p + done, n - done, (off_t)(s->size + done));
 
 		if (w < 0 && errno == EINTR)
 			continue;

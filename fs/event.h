@@ -16,9 +16,9 @@ struct stream_reader {
 	uint64_t base, next; /* next: behind the last bytes it got */
 };
 
-/* A stream on a file of the run directory, or on an unnamed one (path NULL). Dies without a place
- * to write. */
-struct stream *stream_new(const char *path);
+/* A stream on a file of the run directory, or on an unnamed one (path NULL). NULL with e: there is
+ * no place to write. */
+struct stream *stream_new(const char *path, struct err *e);
 void stream_free(struct stream *s, int error); /* parked readers get -error */
 void stream_add(struct stream *s, const char *p, size_t n);
 /* Nobody reads it: the bytes so far may go, offsets stay. */

@@ -130,7 +130,7 @@ external_env(const struct place *at, struct buf *out, struct err *e)
 		return fail(e, ESRCH,
 		    "rank %d has nobody to join: the group is %s (echo start > %s/ctl)", k->number,
 		    group_state_name(g), g->name);
-	if (g->rebuild || g->rebuilding)
+	if (g->rebuild || group_rebuilding(g))
 		return fail(e, EBUSY,
 		    "the process group of %s is being made anew: once status says idle there is "
 		    "something to join",

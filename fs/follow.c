@@ -3,6 +3,7 @@
  * of cursors in the spools; nothing is kept for it but what it was given last.
  */
 #include "follow.h"
+#include "caller.h"
 #include "json.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,6 +33,16 @@ park(struct group *g, struct req *r)
 	r->waits_for = g;
 	TAILQ_INSERT_TAIL(&g->live, r, link);
 	req_park(r, live_interrupted);
+}
+
+/* A read that only the end of a cell is sure to answer. */
+static void
+park_for_cell(struct cell *c, struct req *r)
+{
+	if (!(r->file->flags & O_NONBLOCK) && caller_check_cell(c, r, &r->err) < 0)
+		req_done(r, -r->err.no);
+	else
+		park(c->g, r);
 }
 
 /* One rank's output, taken in order. */
@@ -312,7 +323,7 @@ jsonl_read(struct file *f, struct req *r)
 	if (there(l, r->offset) || l->finished)
 		give(l, r);
 	else
-		park(f->node->at.g, r);
+		park_for_cell(f->node->at.cell, r);
 }
 
 static unsigned
@@ -336,7 +347,7 @@ wait_read(struct file *f, struct req *r)
 	struct buf b = {0};
 
 	if (!c->w->done) {
-		park(f->node->at.g, r);
+		park_for_cell(c, r);
 		return;
 	}
 	cell_status(c, &b);

@@ -24,8 +24,8 @@ enum { LIST_S = 10, ANSWER_MS = 3000, FRESH_MS = 200, JOIN_MS = 500 };
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool listed, asked, ended;
-	struct nvml_gpu *list; /* as soon as it is listed it does not change any more */
+	bool listed, asked, ended, gone; /* gone: the thread is at its end */
+	struct nvml_gpu *list;		 /* as soon as it is listed it does not change any more */
 	size_t n;
 	struct err why;	       /* there is no NVML, or it does not work */
 	struct nvml_use *made; /* one for each of the list, for the loop to take; NULL: taken */
@@ -96,6 +96,10 @@ run(void *unused)
 	}
 	pthread_mutex_unlock(&shared.lock);
 	nvml_close();
+	pthread_mutex_lock(&shared.lock);
+	shared.gone = true;
+	pthread_cond_broadcast(&shared.changed);
+	pthread_mutex_unlock(&shared.lock);
 	return NULL;
 }
 
@@ -161,6 +165,7 @@ gpustat_stop(void)
 {
 	struct timespec until = after_ms(JOIN_MS);
 	struct req *r;
+	bool gone;
 
 	if (!started)
 		return;
@@ -174,10 +179,14 @@ gpustat_stop(void)
 	pthread_mutex_lock(&shared.lock);
 	shared.ended = true;
 	pthread_cond_broadcast(&shared.changed);
+	while (!shared.gone && pthread_cond_timedwait(&shared.changed, &shared.lock, &until) == 0)
+		;
+	gone = shared.gone;
 	pthread_mutex_unlock(&shared.lock);
 	/* one that the driver does not let go of ends with the process */
-	if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != 0)
+	if (!gone)
 		return;
+	pthread_join(thread, NULL);
 	free_use(use, use_n);
 	free_use(shared.made, shared.n);
 	free(shared.list);

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { POLITE_MS = 2000, REBUILD_MS = 30000, LOSSES_MAX = 3 };
+enum { POLITE_MS = 2000, REBUILD_MS = 30000, BROKEN_MS = 2000, TICK_MS = 200, LOSSES_MAX = 3 };
 
 static const char *const state_names[G_STATES] = {
     [G_NEW] = "new",
@@ -35,10 +35,19 @@ group_busy(const struct group *g)
 	return false;
 }
 
+bool
+group_rebuilding(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].meets)
+			return true;
+	return false;
+}
+
 const char *
 group_state_name(const struct group *g)
 {
-	if (g->state == G_READY && (g->rebuilding || g->rebuild))
+	if (g->state == G_READY && (group_rebuilding(g) || g->rebuild))
 		return "recovering";
 	return group_busy(g) ? "busy" : state_names[g->state];
 }
@@ -49,15 +58,14 @@ group_rank(struct group *g, int k)
 	return k >= 0 && k < g->size ? &g->ranks[k] : NULL;
 }
 
-/* Everything that was asked for is so. */
-static bool
-settled(const struct group *g)
+bool
+group_settled(const struct group *g)
 {
 	if (g->state == G_STARTING || g->state == G_STOPPING)
 		return false;
 	if (g->state == G_READY && !external_others_are(g, R_READY))
 		return false;
-	return !(g->state == G_READY && (g->rebuild || g->rebuilding));
+	return !(g->state == G_READY && (g->rebuild || group_rebuilding(g)));
 }
 
 static int
@@ -71,7 +79,7 @@ answer_waiters(struct group *g)
 {
 	struct req *r;
 
-	if (!settled(g))
+	if (!group_settled(g))
 		return;
 	while ((r = TAILQ_FIRST(&g->waiters))) {
 		TAILQ_REMOVE(&g->waiters, r, link);
@@ -104,7 +112,7 @@ group_wait(struct group *g, struct req *r, struct work *w)
 {
 	if (w)
 		return work_wait(w, r);
-	if (settled(g))
+	if (group_settled(g))
 		return -settled_errno(g);
 	r->waits_for = g;
 	TAILQ_INSERT_TAIL(&g->waiters, r, link);
@@ -202,7 +210,7 @@ begin_start(struct group *g, struct err *e)
 	g->zygote = agent_zygote(a, &g->set);
 	g->generation++;
 	g->rebuild = g->unhealed = false;
-	g->rebuilding = g->losses = 0;
+	g->losses = 0;
 	g->phase_count = 0;
 	g->start_error = (struct err){0};
 	g->started = now_ns();
@@ -280,7 +288,8 @@ begin_stop(struct group *g, const char *why)
 	loop_timer_del(g->rebuild_timer);
 	g->rebuild_timer = NULL;
 	g->rebuild = false;
-	g->rebuilding = 0;
+	for (int i = 0; i < g->size; i++)
+		g->ranks[i].meets = false;
 	fail(&e, ECANCELED, "%s", why);
 	set_state(g, G_STOPPING);
 	drop_queued(g, &e);
@@ -405,11 +414,11 @@ group_rank_born(struct rank *k)
 static void
 rebuilt_if_so(struct group *g)
 {
-	if (g->rebuilding || g->state != G_READY)
+	if (group_rebuilding(g) || g->state != G_READY)
 		return;
 	if (!external_others_are(g, R_READY)) {
-		group_rebuild(
-		    g); /* one died meanwhile: once more, as soon as its successor is born */
+		/* one died meanwhile: once more, as soon as its successor is born */
+		group_rebuild(g);
 		return;
 	}
 	loop_timer_del(g->rebuild_timer);
@@ -433,7 +442,7 @@ group_rank_ready(struct rank *k)
 	struct group *g = k->g;
 
 	if (g->state == G_READY) {
-		g->rebuilding--;
+		k->meets = false;
 		rebuilt_if_so(g);
 		return;
 	}
@@ -463,21 +472,46 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		    k->number, (int)MIN(unhealed.n, (size_t)800), unhealed.p);
 		group_fail(g, &what, "recover");
 	}
-	if (g->rebuilding > 0)
-		g->rebuilding--;
+	k->meets = false;
 	rebuilt_if_so(g);
 }
 
-/* Whoever has not come back from the rebuild never will. */
+/* Frees who waits for a rank that died: one that joins has nothing to lose, and waits perhaps for a
+ * connection to come, where no socket can be shut down. */
 static void
-rebuild_late(void *arg)
+free_from_rebuild(struct rank *k)
+{
+	if (!k->meets)
+		return;
+	if (k->state == R_INIT)
+		group_kill_rank(k);
+	else
+		rank_abort(k, true);
+}
+
+/* Freed again and again, since it may have been about to wait only. Whoever has not come back at
+ * last never will. */
+static void
+rebuild_tick(void *arg)
 {
 	struct group *g = arg;
+	uint64_t limit = g->rebuild_broken ? BROKEN_MS : REBUILD_MS;
+	bool late = now_ns() - g->rebuild_began > limit * 1000000;
 
 	g->rebuild_timer = NULL;
-	group_event(g, "recover-late killing=all");
-	for (int i = 0; i < g->size; i++)
-		group_kill_rank(&g->ranks[i]);
+	if (!group_rebuilding(g))
+		return;
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		if (late && k->meets) {
+			group_event(g, "recover-late killing=%d", i);
+			group_kill_rank(k);
+		} else if (g->rebuild_broken) {
+			free_from_rebuild(k);
+		}
+	}
+	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, rebuild_tick, g);
 }
 
 bool
@@ -487,7 +521,7 @@ group_rebuild(struct group *g)
 
 	if (g->state != G_READY || !g->rebuild)
 		return !g->rebuild;
-	if (g->rebuilding)
+	if (group_rebuilding(g))
 		return false;
 	n = external_own(g, own);
 	for (int i = 0; i < n; i++) {
@@ -497,13 +531,15 @@ group_rebuild(struct group *g)
 			return false;
 	}
 	g->generation++;
-	g->rebuilding = n;
+	g->rebuild_broken = false;
+	g->rebuild_began = now_ns();
 	group_event(g, "recover generation=%u", g->generation);
 	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = loop_timer(daemon_.loop, REBUILD_MS, rebuild_late, g);
+	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, rebuild_tick, g);
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
+		k->meets = true;
 		if (k->state == R_BORN)
 			rank_join(k);
 		else
@@ -553,12 +589,12 @@ group_rank_died(struct rank *k, const char *how)
 	}
 	group_fail(g, &e, "rank");
 	g->rebuild = true;
-	/* those who wait for it in a rendezvous would wait for ever */
-	for (int i = 0; g->rebuilding && i < g->size; i++)
-		rank_abort(&g->ranks[i], true);
-	if (k->died_as == R_INIT && g->rebuilding > 0)
-		g->rebuilding--; /* it will not join any more */
+	g->rebuild_broken = true;
+	k->meets = false;
+	for (int i = 0; i < g->size; i++)
+		free_from_rebuild(&g->ranks[i]);
 	rank_spawn(k);
+	rebuilt_if_so(g); /* it was the last that the others waited for */
 }
 
 void

@@ -45,9 +45,11 @@ struct rank {
 	char *last;	   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail; /* the last of stderr of that process */
 	bool waits_input;
+	bool meets;		 /* its answer to the rebuild is out */
 	bool doomed;		 /* SIGKILL is on its way: nothing more is sent there */
 	TAILQ_HEAD(, job) queue; /* first: running if it was sent */
 	int cell;		 /* number of the cell that runs, 0: none */
+	bool awaited;		 /* caller.c's mark */
 };
 
 struct phase {
@@ -82,7 +84,8 @@ struct group {
 	uint32_t store_port; /* 0: that python has no torch */
 	uint32_t generation;
 	bool rebuild;		 /* the process group must be made anew before the next cell */
-	int rebuilding;		 /* answers that are still out */
+	bool rebuild_broken;	 /* a rank died meanwhile */
+	uint64_t rebuild_began;	 /* now_ns */
 	bool unhealed;		 /* the last rebuild failed on a rank */
 	int losses;		 /* ranks that died, or rebuilds that failed, in a row */
 	char *run_dir;		 /* spools */
@@ -136,9 +139,13 @@ int group_accepts(const struct group *g, struct err *e);
 void group_phase(struct group *g, const char *name, double ms);
 /* Nothing is to be done (any more): the clock of `idle` starts anew. */
 void group_idle(struct group *g);
+/* Does some rank still make the process group anew? */
+bool group_rebuilding(const struct group *g);
 /* Begins to make the process group anew if no rank works. True: nothing is to be done (any more).
  */
 bool group_rebuild(struct group *g);
+/* Is everything so that was asked for? */
+bool group_settled(const struct group *g);
 /* PARKED: r is answered when what was asked for is so, with the errno if it can't be. */
 int group_wait(struct group *g, struct req *r, struct work *w);
 /* SIGKILL to a rank's processes: a new one takes its place. */

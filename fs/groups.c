@@ -9,6 +9,7 @@
 #include "queue.h"
 #include "rank.h"
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ group_make(const char *name, struct err *e)
 {
 	static uint64_t serial;
 	struct group *g;
+	struct stream *stream;
 	char *dir, *events;
 	int r = check_name(name, e);
 
@@ -58,10 +60,18 @@ group_make(const char *name, struct err *e)
 	if (group_find(name))
 		return fail(e, EEXIST, "there is a group %s already", name);
 	dir = xasprintf("%s/%s.%llu", daemon_.state_dir, name, (unsigned long long)serial + 1);
-	if (mkdir(dir, 0700) < 0) {
+	if (fault("group.mkdir", ENOSPC) || mkdir(dir, 0700) < 0) {
 		r = fail_errno(e, "%s", dir);
 		free(dir);
 		return r;
+	}
+	events = xasprintf("%s/events", dir);
+	stream = stream_new(events, e);
+	free(events);
+	if (!stream) {
+		rmdir(dir);
+		free(dir);
+		return -e->no;
 	}
 	g = xcalloc(1, sizeof(*g));
 	g->serial = ++serial;
@@ -70,9 +80,7 @@ group_make(const char *name, struct err *e)
 	g->run_dir = dir;
 	g->store_slot = NO_SLOT;
 	g->changed = now_wall();
-	events = xasprintf("%s/events", dir);
-	g->events = stream_new(events);
-	free(events);
+	g->events = stream;
 	TAILQ_INIT(&g->cells);
 	TAILQ_INIT(&g->waiters);
 	TAILQ_INIT(&g->live);
@@ -136,23 +144,18 @@ take_down(struct group *g)
 	group_unref(g);
 }
 
-/* The spools of a removed group go with it. */
+/* The spools of a removed group go with it: also of ranks that it had when it was larger. */
 static void
-remove_files(const char *dir, const struct group *g)
+remove_files(const char *dir)
 {
-	for (int i = 0; i < g->size; i++)
-		for (int s = 0; s <= SPOOL_STREAMS; s++) {
-			char *path = xasprintf("%s/rank%d.%s", dir, i, spool_names[s]);
+	DIR *d = opendir(dir);
+	struct dirent *de;
 
-			unlink(path);
-			free(path);
-		}
-	for (const char *const *name = (const char *const[]){"events", NULL}; *name; name++) {
-		char *path = xasprintf("%s/%s", dir, *name);
-
-		unlink(path);
-		free(path);
-	}
+	while (d && (de = readdir(d)))
+		if (de->d_type == DT_REG && unlinkat(dirfd(d), de->d_name, 0) < 0)
+			note("%s/%s: %s", dir, de->d_name, strerrordesc_np(errno));
+	if (d)
+		closedir(d);
 	if (rmdir(dir) < 0)
 		note("%s: %s", dir, strerrordesc_np(errno));
 }
@@ -163,7 +166,7 @@ group_remove(struct group *g, struct err *e)
 	if (g->state != G_NEW && g->state != G_STOPPED)
 		return fail(
 		    e, EBUSY, "the group %s has engines: echo stop > %s/ctl", g->name, g->name);
-	remove_files(g->run_dir, g);
+	remove_files(g->run_dir);
 	take_down(g);
 	return 0;
 }

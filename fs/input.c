@@ -1,6 +1,7 @@
 /* Files that take what is written: a cell is collected and submitted, a line of ctl acts at once.
  */
 #include "input.h"
+#include "caller.h"
 #include "cell.h"
 #include "ctl.h"
 #include "external.h"
@@ -20,46 +21,6 @@ input_is_close(const struct file *f, const struct req *r)
 
 	/* 0: a foreign pid namespace, where nobody can be told from another */
 	return pid == 0 || pid == f->opener;
-}
-
-static pid_t
-parent_of(pid_t pid)
-{
-	char path[32];
-	struct buf b = {0};
-	const char *line;
-	pid_t parent = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	if (read_file(path, &b) == 0 && (line = strstr(b.p, "\nPPid:")))
-		parent = (pid_t)strtol(line + 6, NULL, 10);
-	buf_free(&b);
-	return parent;
-}
-
-static struct rank *
-rank_of_pid(pid_t pid)
-{
-	struct group *g;
-
-	TAILQ_FOREACH (g, &groups, link)
-		for (int i = 0; i < g->size; i++)
-			if (g->ranks[i].pid == pid)
-				return &g->ranks[i];
-	return NULL;
-}
-
-struct rank *
-input_caller(pid_t pid)
-{
-	for (int depth = 0; pid > 1 && depth < 64; depth++) {
-		struct rank *k = rank_of_pid(pid);
-
-		if (k)
-			return k;
-		pid = parent_of(pid);
-	}
-	return NULL;
 }
 
 /* ---- cells ---- */
@@ -113,21 +74,6 @@ cell_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err 
 	return (ssize_t)n;
 }
 
-int
-input_check_caller(struct group *g, const struct req *r, const int *ranks, int n, struct err *e)
-{
-	struct rank *k = group_busy(g) ? input_caller(req_process(r)) : NULL;
-	bool asked = n == 0;
-
-	for (int i = 0; k && i < n; i++)
-		asked |= ranks[i] == k->number;
-	if (!k || k->g != g || !asked)
-		return 0;
-	return fail(e, EDEADLK,
-	    "rank %d would wait for itself: its own work must end first (O_NONBLOCK only queues)",
-	    k->number);
-}
-
 /* Submits what was collected. Returns the cell or NULL with e. */
 static struct cell *
 submit(struct file *f, struct req *r, bool waits, struct err *e)
@@ -136,7 +82,7 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 	int ranks[MAX_RANKS], n = ranks_of(&f->node->at, ranks, e);
 	struct cell *c = NULL;
 
-	if (n >= 0 && (!waits || input_check_caller(f->node->at.g, r, ranks, n, e) == 0))
+	if (n >= 0 && (!waits || caller_check(f->node->at.g, r, ranks, n, e) == 0))
 		c = cell_submit(
 		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
@@ -256,7 +202,8 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 		const char *end = memchr(p + done, '\n', n - done);
 		size_t len = end ? (size_t)(end - p) - done : n - done;
 		char *line = xstrndup(p + done, len);
-		int r = fn(f, line, e);
+		int r = strlen(line) < len ? fail(e, EINVAL, "a line has no NUL bytes")
+					   : fn(f, line, e);
 
 		if (r < 0 && done) {
 			*e = (struct err){0}; /* the retry will tell */
@@ -335,15 +282,21 @@ static int
 ctl_wait(struct file *f, struct req *r)
 {
 	struct ctl_input *in = f->state;
+	struct group *g = f->node->at.g;
 	int work_errno = in->work_errno;
 
 	if (!in->waits || (f->flags & O_NONBLOCK))
 		return 0;
 	if (in->work)
-		return work_wait(in->work, r);
+		return caller_check(g, r, NULL, 0, &r->err) < 0 ? -r->err.no
+								: work_wait(in->work, r);
 	in->waits = false;
 	in->work_errno = 0;
-	return work_errno ? -work_errno : group_wait(f->node->at.g, r, NULL);
+	if (work_errno)
+		return -work_errno;
+	if (!group_settled(g) && caller_check_group(g, r, &r->err) < 0)
+		return -r->err.no;
+	return group_wait(g, r, NULL);
 }
 
 static int

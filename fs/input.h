@@ -13,10 +13,5 @@ extern const struct file_ops input_error_ops;	 /* G/error: truncating clears */
 /* Is the flush of this request the writer's own close (and not that of a child that inherited the
  * descriptor)? */
 bool input_is_close(const struct file *f, const struct req *r);
-/* The rank that this process belongs to, NULL: none. */
-struct rank *input_caller(pid_t pid);
-/* May the caller wait for these ranks (n 0: all)? -EDEADLK if one of them is its own. */
-int input_check_caller(
-    struct group *g, const struct req *r, const int *ranks, int n, struct err *e);
 
 #endif

@@ -40,7 +40,8 @@ start_local(struct agent *a, struct err *e)
 	sigset_t none, all;
 	int pair[2], r;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+	if (fault("agent.socketpair", EMFILE) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return fail_errno(e, "agent: socketpair");
 	sigemptyset(&none);
 	sigfillset(&all);
@@ -54,7 +55,9 @@ start_local(struct agent *a, struct err *e)
 	posix_spawnattr_setsigdefault(&attr, &all);
 	posix_spawnattr_setflags(
 	    &attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	r = posix_spawn(&a->pid, daemon_.engine, &files, &attr, argv, environ);
+	r = fault("agent.spawn", EAGAIN)
+		? EAGAIN
+		: posix_spawn(&a->pid, daemon_.engine, &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
 	close(pair[1]);

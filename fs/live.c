@@ -114,7 +114,11 @@ wire_line(bool in, const struct msg *m)
 void
 live_init(void)
 {
-	trace = stream_new(NULL);
+	struct err e = {0};
+
+	trace = stream_new(NULL, &e);
+	if (!trace)
+		die("%s", e.text);
 	conn_trace(wire_line);
 }
 

@@ -111,7 +111,7 @@ go_to_background(void)
 	char ok;
 	pid_t pid;
 
-	if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
+	if (fault("background", EAGAIN) || pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
 		die("cannot go to the background: %s", strerrordesc_np(errno));
 	if (pid > 0) {
 		close(ends[1]);
@@ -197,6 +197,7 @@ serve(const struct options *o)
 	group_remove_all();
 	agent_stop_all();
 	fuse_stop();
+	tree_fini();
 	live_stop();
 	gpustat_stop();
 	notify_stop();

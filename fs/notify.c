@@ -41,7 +41,7 @@ notify_start(const char *self, const char *mountpoint, int log)
 	sigset_t none;
 	int ends[2], r;
 
-	if (pipe2(ends, O_CLOEXEC) < 0)
+	if (fault("warden.pipe", EMFILE) || pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
@@ -51,7 +51,9 @@ notify_start(const char *self, const char *mountpoint, int log)
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-	r = posix_spawn(&warden, self, &files, &attr, argv, environ);
+	r = fault("warden.spawn", EAGAIN)
+		? EAGAIN
+		: posix_spawn(&warden, self, &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
 	for (int i = 0; argv[i]; i++)
@@ -83,7 +85,7 @@ static void
 push(void)
 {
 	while (pipe_fd >= 0 && out.n) {
-		ssize_t n = write(pipe_fd, out.p, out.n);
+		ssize_t n = fault("warden.write", EPIPE) ? -1 : write(pipe_fd, out.p, out.n);
 
 		if (n > 0) {
 			buf_drop(&out, (size_t)n);

@@ -161,6 +161,8 @@ check_mountpoint(const char *path)
 		die("%s is not a directory", path);
 	if (!realpath(path, real))
 		die("%s: %s", path, strerrordesc_np(errno));
+	if (access(real, R_OK | W_OK | X_OK) < 0)
+		die("%s: %s (mount on a directory of your own)", real, strerrordesc_np(errno));
 	if (is_ddipfs(real))
 		die("%s is a ddipfs already (umount it, or use it)", real);
 	if (!is_empty(real))
@@ -211,7 +213,8 @@ options_parse(struct options *o, int argc, char **argv)
 		    argc == optind ? "" : argv[optind + 2]);
 	if (access("/dev/fuse", R_OK | W_OK) < 0)
 		die("/dev/fuse: %s%s", strerrordesc_np(errno),
-		    errno == ENOENT ? " (modprobe fuse; in a container: --device /dev/fuse)" : "");
+		    errno == ENOENT ? " (modprobe fuse; in a container: --device /dev/fuse)"
+				    : " (who mounts must read and write it: chmod 666 /dev/fuse)");
 	o->mountpoint = check_mountpoint(argv[optind]);
 	o->fuse_opts = buf_take(&fuse);
 }

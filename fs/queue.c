@@ -225,7 +225,7 @@ queue_pump(struct rank *k)
 	struct job *j = TAILQ_FIRST(&k->queue);
 	struct work *w;
 
-	if (!j || !is_next(j) || g->state != G_READY || g->rebuilding)
+	if (!j || !is_next(j) || g->state != G_READY || group_rebuilding(g))
 		return;
 	w = j->w;
 	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)

@@ -346,7 +346,8 @@ reduce_new(
 		goto failed;
 	if (op == &reduce_same)
 		return r;
-	r->memfd = memfd_create("ddipfs-over", MFD_CLOEXEC);
+	if (!fault("reduce.memfd", EMFILE))
+		r->memfd = memfd_create("ddipfs-over", MFD_CLOEXEC);
 	if (r->memfd >= 0)
 		return r;
 	fail_errno(e, "memfd_create");

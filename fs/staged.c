@@ -144,7 +144,7 @@ need_memfd(struct staged *s, struct err *e)
 	if (s->pushed)
 		return fail(e, EACCES,
 		    "%s was pushed when it was renamed: open the variable instead", s->name);
-	if (s->memfd < 0)
+	if (s->memfd < 0 && !fault("staged.memfd", EMFILE))
 		s->memfd = memfd_create("ddipfs-staged", MFD_CLOEXEC);
 	return s->memfd < 0 ? fail_errno(e, "memfd_create") : 0;
 }
@@ -154,7 +154,7 @@ resize(struct staged *s, uint64_t size, struct err *e)
 {
 	if (need_memfd(s, e) < 0)
 		return -e->no;
-	if (ftruncate(s->memfd, (off_t)size) < 0)
+	if (fault("staged.size", EFBIG) || ftruncate(s->memfd, (off_t)size) < 0)
 		return fail_errno(e, "%s can't have %llu bytes", s->name, (unsigned long long)size);
 	s->size = size;
 	s->mtime = now_wall();
@@ -203,7 +203,9 @@ staged_write(struct file *f, const char *p, size_t n, uint64_t offset, struct er
 	if (f->flags & O_APPEND)
 		offset = s->size;
 	while (done < n) {
-		ssize_t k = pwrite(s->memfd, p + done, n - done, (off_t)(offset + done));
+		ssize_t k = fault("staged.write", ENOSPC)
+				? -1
+				: pwrite(s->memfd, p + done, n - done, (off_t)(offset + done));
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -350,7 +352,7 @@ staged_rename(const struct place *from, const struct place *to, struct err *e)
 	}
 	if (need_memfd(s, e) < 0)
 		return -e->no;
-	fd = fcntl(s->memfd, F_DUPFD_CLOEXEC, 0);
+	fd = fault("staged.dup", EMFILE) ? -1 : fcntl(s->memfd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return fail_errno(e, "F_DUPFD_CLOEXEC");
 	r = var_push_file(to, fd, s->size, e);

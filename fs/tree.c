@@ -13,6 +13,7 @@
 enum { BUCKETS = 1024 };
 
 static TAILQ_HEAD(bucket, node) shared[BUCKETS]; /* nodes that are not fresh, by ino */
+static struct bucket fresh;
 static struct node *root;
 static uint64_t generation;
 
@@ -79,8 +80,7 @@ tree_node(const struct row *row, struct place at)
 		n = xcalloc(1, sizeof(*n));
 		*n = (struct node){.ino = ino, .generation = generation, .row = row, .at = at};
 		n->mtime = now_wall();
-		if (!(row->flags & ROW_FRESH))
-			TAILQ_INSERT_HEAD(b, n, link);
+		TAILQ_INSERT_HEAD(row->flags & ROW_FRESH ? &fresh : b, n, link);
 	}
 	n->lookups++;
 	return n;
@@ -91,6 +91,7 @@ tree_init(void)
 {
 	for (int i = 0; i < BUCKETS; i++)
 		TAILQ_INIT(&shared[i]);
+	TAILQ_INIT(&fresh);
 	root = tree_node(&name_rows[0], (struct place){.rank = -1});
 }
 
@@ -100,16 +101,40 @@ tree_root(void)
 	return root;
 }
 
+static struct bucket *
+list_of(const struct node *n)
+{
+	return n->row->flags & ROW_FRESH ? &fresh : &shared[n->ino % BUCKETS];
+}
+
+static void
+node_free(struct node *n)
+{
+	TAILQ_REMOVE(list_of(n), n, link);
+	place_free(&n->at);
+	free(n);
+}
+
 void
 tree_forget(struct node *n, uint64_t lookups)
 {
 	n->lookups -= MIN(lookups, n->lookups);
 	if (n->lookups || n == root)
 		return;
-	if (!(n->row->flags & ROW_FRESH))
-		TAILQ_REMOVE(&shared[n->ino % BUCKETS], n, link);
-	place_free(&n->at);
-	free(n);
+	node_free(n);
+}
+
+void
+tree_fini(void)
+{
+	struct node *n;
+
+	for (int i = 0; i < BUCKETS; i++)
+		while ((n = TAILQ_FIRST(&shared[i])))
+			node_free(n);
+	while ((n = TAILQ_FIRST(&fresh)))
+		node_free(n);
+	root = NULL;
 }
 
 /* The last part of a row's path, if it is a child of dir; NULL if not. */

@@ -92,6 +92,8 @@ struct file {
 };
 
 void tree_init(void);
+/* Lets go of all nodes: the kernel, which held them, is gone. */
+void tree_fini(void);
 struct node *tree_root(void);
 /* The child of this name, one lookup more; NULL with *error = -ENOENT … */
 struct node *tree_lookup(struct node *dir, const char *name, int *error);

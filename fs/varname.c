@@ -1,8 +1,6 @@
 /* The grammar of names below `vars`: the tables of views and OPs, and ranks' tables of variables.
  */
 #include "varname.h"
-#include "group.h"
-#include "rank.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

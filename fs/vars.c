@@ -1,6 +1,7 @@
 /* Objects as files. A rank makes the bytes (engine/values.py); here is who is asked, and how the
  * bytes go on. */
 #include "vars.h"
+#include "caller.h"
 #include "copy.h"
 #include "daemon.h"
 #include "external.h"
@@ -130,6 +131,14 @@ fail_lookup(const struct place *at, const char *name, const struct err *e)
 	free(path);
 }
 
+/* Not in the rank's table, though it would be if it were there. */
+static bool
+is_absent(const struct rank *k, const char *name)
+{
+	/* what begins with _ never is, what a running cell makes not yet: opening will tell */
+	return !var_row(k->table, name).p && *name != '_' && !group_busy(k->g);
+}
+
 int
 var_find(const struct place *at, const char *name)
 {
@@ -143,8 +152,7 @@ var_find(const struct place *at, const char *name)
 	bad = var_parse(name, at->rank < 0, &v, &e) < 0;
 	if (!bad && var_is_coming(at, v.name))
 		return 0;
-	/* what a running cell makes is in no table yet: opening will tell */
-	if (!k || !*v.name || (!var_row(k->table, v.name).p && (bad || !group_busy(at->g))))
+	if (!k || !*v.name || is_absent(k, v.name) || (bad && !var_row(k->table, v.name).p))
 		return -ENOENT;
 	if (bad)
 		fail_lookup(at, name, &e);
@@ -190,7 +198,8 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	if (f->flags & O_NONBLOCK)
 		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, no_patience, v);
 	req_park(r, open_interrupted);
-	if (var_is_coming(&f->node->at, name->name)) {
+	/* a rank that waited for it could be waited for by it: it gets the old object */
+	if (var_is_coming(&f->node->at, name->name) && !caller_rank(req_process(r))) {
 		v->waits = true;
 		TAILQ_INSERT_TAIL(&openings, v, link);
 	} else {
@@ -207,7 +216,9 @@ begin_write(struct file *f, struct req *r)
 	struct var_file *v = xcalloc(1, sizeof(*v));
 	int result;
 
-	*v = (struct var_file){.f = f, .memfd = memfd_create("ddipfs-push", MFD_CLOEXEC)};
+	*v = (struct var_file){.f = f, .memfd = -1};
+	if (!fault("push.memfd", EMFILE))
+		v->memfd = memfd_create("ddipfs-push", MFD_CLOEXEC);
 	if (v->memfd < 0) {
 		result = fail_errno(&r->err, "memfd_create");
 		free(v);
@@ -247,6 +258,9 @@ var_open(struct file *f, struct req *r)
 		return fail(&r->err, EOPNOTSUPP,
 		    "an object is read or written as a whole: open it for one of both, or with "
 		    "O_TRUNC");
+	if (f->flags & O_APPEND)
+		return fail(&r->err, EOPNOTSUPP,
+		    "an object is written as a whole: nothing can be appended to it (> for >>)");
 	if (!name.view->writes)
 		return fail(&r->err, EOPNOTSUPP, "the view %s can only be read", name.view->name);
 	if (name.op && !name.op->writes)
@@ -267,7 +281,9 @@ var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 	if (offset + n > (uint64_t)1 << WRITE_MAX_BITS)
 		return fail(e, EFBIG, "an object has at most %d TiB", 1 << (WRITE_MAX_BITS - 40));
 	while (done < n) {
-		ssize_t k = pwrite(v->memfd, p + done, n - done, (off_t)(offset + done));
+		ssize_t k = fault("push.write", ENOSPC)
+				? -1
+				: pwrite(v->memfd, p + done, n - done, (off_t)(offset + done));
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -290,7 +306,7 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 	 * shall be */
 	if (!v || v->memfd < 0)
 		return 0;
-	if (ftruncate(v->memfd, (off_t)size) < 0)
+	if (fault("push.size", EFBIG) || ftruncate(v->memfd, (off_t)size) < 0)
 		return fail_errno(e, "ftruncate");
 	v->size = f->node->size = size;
 	v->dirty |= size > 0;
@@ -352,8 +368,7 @@ submit_push(struct file *f, struct req *r, bool waits)
 	int ranks[MAX_RANKS], result;
 	struct work *w;
 
-	if (waits &&
-	    (result = input_check_caller(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
+	if (waits && (result = caller_check(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
 		return result;
 	w = push_work(at, v->memfd, v->size, &r->err);
 	if (!w)
@@ -519,7 +534,9 @@ var_rename(const struct place *from, const struct place *to, struct err *e)
 	if (staged_concerns(from, to))
 		return staged_rename(from, to, e);
 	if (from->g != to->g || from->rank != to->rank)
-		return fail(e, EXDEV, "mv renames within one rank; cp copies to another");
+		/* not EXDEV: mv(1) would copy the text that people read, and delete the object */
+		return fail(e, EOPNOTSUPP,
+		    "mv renames within one rank: copy a view to the other, as pkl, and rm it here");
 	if (var_parse(from->name, from->rank < 0, &a, e) < 0 ||
 	    var_parse(to->name, to->rank < 0, &b, e) < 0)
 		return -e->no;

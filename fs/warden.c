@@ -111,7 +111,7 @@ static bool
 still_mounted(const char *mountpoint)
 {
 	struct buf b = {0};
-	char *line, *save, *p;
+	char *line, *save;
 	bool found = false;
 
 	if (!*device || read_file("/proc/self/mountinfo", &b) < 0)
@@ -122,13 +122,20 @@ still_mounted(const char *mountpoint)
 
 		if (sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) != 2)
 			continue;
-		/* mountinfo writes blanks in paths as \040 */
-		for (p = where; (p = strstr(p, "\\040")); p++)
-			memmove(p + 1, p + 4, strlen(p + 4) + 1), *p = ' ';
+		mountinfo_path(where);
 		found = strcmp(dev, device) == 0 && strcmp(where, mountpoint) == 0;
 	}
 	buf_free(&b);
 	return found;
+}
+
+/* The daemon ended before it could tell the device: a mount there that is dead is its own. */
+static bool
+is_dead(const char *mountpoint)
+{
+	struct stat st;
+
+	return stat(mountpoint, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 static void
@@ -136,7 +143,7 @@ unmount(const char *mountpoint)
 {
 	pid_t pid;
 
-	if (!still_mounted(mountpoint))
+	if (*device ? !still_mounted(mountpoint) : !is_dead(mountpoint))
 		return;
 	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
 		return;

@@ -42,7 +42,7 @@ words_split(char *line, char **words, int max, struct err *e)
 void
 words_print(const char *s, struct buf *out)
 {
-	if (*s && !strpbrk(s, " \t\n'#")) {
+	if (*s && !strpbrk(s, " \t\n\v\f\r'#")) {
 		buf_adds(out, s);
 		return;
 	}

@@ -1,6 +1,7 @@
 /* A framed connection: out queue, partial reads, descriptors by SCM_RIGHTS. */
 #include "conn.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ enum { READ_SIZE = 64 << 10, FDS_PER_READ = 16 };
 struct fd_out { /* a descriptor that leaves with the byte at this place of the stream */
 	uint64_t at;
 	int fd;
+	bool lent; /* the caller's own: sent before sent_frame() returns */
 	STAILQ_ENTRY(fd_out) link;
 };
 
@@ -21,6 +23,8 @@ struct conn {
 	struct loop *loop;
 	int rfd, wfd;
 	bool is_socket, closed, busy, doomed; /* busy: inside a callback; doomed: freed meanwhile */
+	bool mute;			      /* nothing can be sent any more */
+	struct err why;			      /* for what reason, if it is ours */
 	struct watch *in,
 	    *out; /* out only while something waits (or shares `in` on one descriptor) */
 	struct buf rbuf, wbuf;
@@ -57,15 +61,21 @@ show(bool in, const struct msg *m)
 }
 
 static void
+unqueue_fd(struct conn *c, struct fd_out *o)
+{
+	STAILQ_REMOVE_HEAD(&c->fds_out, link);
+	if (!o->lent)
+		close(o->fd);
+	free(o);
+}
+
+static void
 destroy(struct conn *c)
 {
 	struct fd_out *o;
 
-	while ((o = STAILQ_FIRST(&c->fds_out))) {
-		STAILQ_REMOVE_HEAD(&c->fds_out, link);
-		close(o->fd);
-		free(o);
-	}
+	while ((o = STAILQ_FIRST(&c->fds_out)))
+		unqueue_fd(c, o);
 	while (c->n_in)
 		close(c->fds_in[--c->n_in]);
 	buf_free(&c->rbuf);
@@ -103,14 +113,13 @@ conn_free(struct conn *c)
 static void
 lost(struct conn *c, const struct err *e)
 {
-	static const struct err none;
 	bool was_busy = c->busy;
 
 	if (c->closed)
 		return;
 	hang_up(c);
 	c->busy = true;
-	c->close(c->arg, e ? e : &none);
+	c->close(c->arg, e ? e : &c->why);
 	c->busy = was_busy;
 	if (c->doomed && !c->busy)
 		destroy(c);
@@ -147,17 +156,18 @@ push(struct conn *c)
 			if (STAILQ_NEXT(o, link))
 				iov.iov_len = MIN(n, (size_t)(STAILQ_NEXT(o, link)->at - o->at));
 		}
-		w = c->is_socket ? sendmsg(c->wfd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT)
-				 : write(c->wfd, iov.iov_base, iov.iov_len);
+		if (fault("conn.write", ETOOMANYREFS))
+			w = -1;
+		else if (c->is_socket)
+			w = sendmsg(c->wfd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+		else
+			w = write(c->wfd, iov.iov_base, iov.iov_len);
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w < 0)
 			return errno == EAGAIN ? 0 : -errno;
-		if (with_fd) {
-			STAILQ_REMOVE_HEAD(&c->fds_out, link);
-			close(o->fd);
-			free(o);
-		}
+		if (with_fd)
+			unqueue_fd(c, o);
 		c->sent += (size_t)w;
 	}
 	c->written += c->sent;
@@ -168,11 +178,39 @@ push(struct conn *c)
 
 static void on_event(void *arg, uint32_t events);
 
+/* What can't be written any more is noticed by the read side, which has the last words: the peer
+ * may live, and must see the end. */
+static void
+stop_writing(struct conn *c, int no)
+{
+	c->mute = true;
+	if (no != EPIPE && no != ECONNRESET)
+		fail(&c->why, no, "sending failed: %s", strerrordesc_np(no));
+	if (c->is_socket) {
+		shutdown(c->wfd, SHUT_WR);
+	} else if (c->wfd != c->rfd) {
+		loop_fd_del(c->out);
+		c->out = NULL;
+		close(c->wfd);
+		c->wfd = c->rfd;
+	}
+}
+
+/* Sends what waits, as far as there is room. */
+static void
+send_some(struct conn *c)
+{
+	int r = c->mute ? 0 : push(c);
+
+	if (r < 0)
+		stop_writing(c, -r);
+}
+
 /* Watches for room while something waits. */
 static void
 watch_out(struct conn *c)
 {
-	bool want = c->sent < c->wbuf.n;
+	bool want = !c->mute && c->sent < c->wbuf.n;
 
 	if (c->rfd == c->wfd) {
 		loop_fd_events(c->in, EPOLLIN | (want ? EPOLLOUT : 0));
@@ -187,23 +225,23 @@ watch_out(struct conn *c)
 static void
 send_queued(struct conn *c, bool was_empty)
 {
-	if (c->closed)
+	if (c->closed || !was_empty)
 		return;
-	/* What can't be written any more is noticed by the read side, which has the last words. */
-	if (was_empty && push(c) < 0)
-		return;
-	if (was_empty && c->sent < c->wbuf.n)
+	send_some(c);
+	if (!c->mute && c->sent < c->wbuf.n)
 		watch_out(c);
 }
 
-static void
+/* True: it could not be copied, and is the caller's still. */
+static bool
 queue_fd(struct conn *c, int fd, size_t at)
 {
 	struct fd_out *o = xcalloc(1, sizeof(*o));
+	int copy = fault("conn.dup", EMFILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
-	o->at = c->written + at;
-	o->fd = fd;
+	*o = (struct fd_out){.at = c->written + at, .fd = copy < 0 ? fd : copy, .lent = copy < 0};
 	STAILQ_INSERT_TAIL(&c->fds_out, o, link);
+	return o->lent;
 }
 
 static void
@@ -211,13 +249,16 @@ sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 {
 	struct msg m;
 
-	if (fd >= 0)
-		queue_fd(c, fd, at);
+	bool lent = fd >= 0 && queue_fd(c, fd, at);
+
 	if (trace || debug_on("wire")) {
 		wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
 		show(false, &m);
 	}
 	send_queued(c, was_empty);
+	/* No descriptor is left for a copy: it must be out before the caller closes its own. */
+	if (lent)
+		conn_flush(c);
 }
 
 void
@@ -227,13 +268,11 @@ conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int 
 	bool was_empty = c->sent == at;
 	va_list ap;
 
-	if (c->closed)
+	if (c->closed || c->mute)
 		return;
 	va_start(ap, fd);
 	wire_vpack(&c->wbuf, type, flags | (fd >= 0 ? FLAG_FD : 0), slot, tag, ap);
 	va_end(ap);
-	if (fd >= 0 && (fd = dup(fd)) < 0)
-		die("dup: %s", strerrordesc_np(errno));
 	sent_frame(c, at, fd, was_empty);
 }
 
@@ -242,14 +281,11 @@ conn_forward(struct conn *c, const struct msg *m)
 {
 	size_t at = c->wbuf.n;
 	bool was_empty = c->sent == at;
-	int fd = -1;
 
-	if (c->closed)
+	if (c->closed || c->mute)
 		return;
 	wire_pack_raw(&c->wbuf, m);
-	if (m->fd >= 0 && (fd = dup(m->fd)) < 0)
-		die("dup: %s", strerrordesc_np(errno));
-	sent_frame(c, at, fd, was_empty);
+	sent_frame(c, at, m->fd, was_empty);
 }
 
 size_t
@@ -267,13 +303,12 @@ conn_fd(const struct conn *c)
 void
 conn_flush(struct conn *c)
 {
-	while (!c->closed && conn_queued(c)) {
+	while (!c->closed && !c->mute && conn_queued(c)) {
 		struct pollfd p = {c->wfd, POLLOUT, 0};
 
 		if (poll(&p, 1, -1) < 0 && errno != EINTR)
 			return;
-		if (push(c) < 0)
-			return;
+		send_some(c);
 	}
 }
 
@@ -292,7 +327,9 @@ pull(struct conn *c)
 	    .msg_controllen = sizeof(control)};
 	ssize_t n;
 
-	if (c->is_socket)
+	if (fault("conn.read", ECONNRESET))
+		n = -1;
+	else if (c->is_socket)
 		n = recvmsg(c->rfd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	else
 		n = read(c->rfd, iov.iov_base, iov.iov_len);
@@ -361,7 +398,7 @@ on_event(void *arg, uint32_t events)
 
 	c->busy = true;
 	if (events & EPOLLOUT) {
-		push(c);
+		send_some(c);
 		if (!c->closed)
 			watch_out(c);
 	}

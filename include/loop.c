@@ -93,7 +93,7 @@ loop_fd(struct loop *l, int fd, uint32_t events, loop_fd_fn *fn, void *arg)
 	struct epoll_event ev = {.events = events, .data.ptr = w};
 
 	*w = (struct watch){.loop = l, .fd = fd, .fn = fn, .arg = arg};
-	if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
+	if (fault("loop.add", ENOSPC) || epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
 		die("epoll: descriptor %d: %s", fd, strerrordesc_np(errno));
 	TAILQ_INSERT_TAIL(&l->watches, w, link);
 	return w;

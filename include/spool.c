@@ -23,7 +23,9 @@ open_files(int fds[SPOOL_STREAMS + 1], const char *dir, const char *name, int fl
 		char *path = xasprintf("%s/%s.%s", dir, name, spool_names[i]);
 		int r;
 
-		fds[i] = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+		fds[i] = fault("spool.open", EMFILE)
+			     ? -1
+			     : open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fds[i] < 0) {
 			r = fail_errno(e, "spool %s", path);
 			free(path);
@@ -81,7 +83,8 @@ record(struct spool_writer *w, int stream, uint64_t n)
 	} else {
 		w->at.records++;
 	}
-	if (pwrite(w->order, &rec, RECORD, (off_t)((w->at.records - 1) * RECORD)) == RECORD) {
+	if (!fault("spool.order", ENOSPC) &&
+	    pwrite(w->order, &rec, RECORD, (off_t)((w->at.records - 1) * RECORD)) == RECORD) {
 		w->open_record = rec;
 		return;
 	}
@@ -99,8 +102,10 @@ spool_writer_add(struct spool_writer *w, int stream, const void *p, size_t n)
 	uint64_t done = 0;
 
 	while (done < n) {
-		ssize_t k =
-		    pwrite(w->fd[stream], at + done, n - done, (off_t)(w->at.size[stream] + done));
+		off_t to = (off_t)(w->at.size[stream] + done);
+		ssize_t k = fault("spool.write", ENOSPC)
+				? -1
+				: pwrite(w->fd[stream], at + done, n - done, to);
 
 		if (k < 0 && errno == EINTR)
 			continue;

@@ -2,6 +2,7 @@
 #include "util.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ xmalloc(size_t n)
 void *
 xcalloc(size_t n, size_t size)
 {
-	void *p = calloc(n ? n : 1, size ? size : 1);
+	void *p = fault("alloc", ENOMEM) ? NULL : calloc(n ? n : 1, size ? size : 1);
 
 	if (!p)
 		die("out of memory (%zu x %zu bytes)", n, size);
@@ -29,7 +30,7 @@ xcalloc(size_t n, size_t size)
 void *
 xrealloc(void *old, size_t n)
 {
-	void *p = realloc(old, n ? n : 1);
+	void *p = fault("alloc", ENOMEM) ? NULL : realloc(old, n ? n : 1);
 
 	if (!p)
 		die("out of memory (%zu bytes)", n);
@@ -213,7 +214,7 @@ write_all(int fd, const void *p, size_t n)
 	const char *at = p;
 
 	while (n > 0) {
-		ssize_t w = write(fd, at, n);
+		ssize_t w = fault("file.write", ENOSPC) ? -1 : write(fd, at, n);
 
 		if (w < 0 && errno == EINTR)
 			continue;
@@ -228,7 +229,7 @@ write_all(int fd, const void *p, size_t n)
 int
 read_file(const char *path, struct buf *out)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = fault("file.open", EMFILE) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
 
 	if (fd < 0)
@@ -247,6 +248,22 @@ read_file(const char *path, struct buf *out)
 	}
 	close(fd);
 	return 0;
+}
+
+void
+mountinfo_path(char *path)
+{
+	const char *in = path;
+
+	while (*in) {
+		if (*in == '\\' && strspn(in + 1, "01234567") >= 3) {
+			*path++ = (char)((in[1] - '0') << 6 | (in[2] - '0') << 3 | (in[3] - '0'));
+			in += 4;
+		} else {
+			*path++ = *in++;
+		}
+	}
+	*path = '\0';
 }
 
 void
@@ -296,6 +313,42 @@ die(const char *fmt, ...)
 	va_end(ap);
 	exit(1);
 }
+
+#ifdef DDIP_FAULT
+/* [PROGRAM/]PLACE:N of DDIP_FAULT: is it about this place of this program? */
+static bool
+fault_wanted(const char *s, const char *place)
+{
+	size_t n = strlen(program);
+
+	if (strchr(s, '/') && (strncmp(s, program, n) != 0 || s[n] != '/'))
+		return false;
+	s = strchr(s, '/') ? s + n + 1 : s;
+	n = strcspn(s, ":");
+	if (n == 3 && strncmp(s, "any", 3) == 0)
+		return strcmp(place, "alloc") != 0 && strncmp(place, "fuse.", 5) != 0;
+	return n == strlen(place) && strncmp(s, place, n) == 0;
+}
+
+bool
+fault(const char *place, int no)
+{
+	static atomic_ulong passed; /* copy threads come here too */
+	const char *s = getenv("DDIP_FAULT"), *n = s ? strchr(s, ':') : NULL;
+	const char *once = getenv("DDIP_FAULT_ONCE");
+
+	if (!n || !fault_wanted(s, place) ||
+	    atomic_fetch_add(&passed, 1) + 1 != strtoul(n + 1, NULL, 10))
+		return false;
+	if (once && unlink(once) < 0)
+		return false;
+	/* no memory is taken here: it may be what is to fail */
+	dprintf(STDERR_FILENO, "%s[%d]: injected: %s: %s\n", program, (int)getpid(), place,
+	    strerrordesc_np(no));
+	errno = no;
+	return true;
+}
+#endif
 
 bool
 debug_on(const char *area)

@@ -55,6 +55,22 @@ int fd_nonblock(int fd, bool on);
 int write_all(int fd, const void *p, size_t n);
 /* Reads a whole small file; 0 or -errno. */
 int read_file(const char *path, struct buf *out);
+/* A path of /proc/self/mountinfo, where blanks and the like are \ooo, made plain in place. */
+void mountinfo_path(char *path);
+
+/* Failure injection, in a build with -DDDIP_FAULT (make FAULT=1) only: DDIP_FAULT=[PROGRAM/]PLACE:N
+ * makes the N-th pass of that place fail in each process of that program (PLACE any: of all places
+ * but alloc and fuse.*, which are many), with DDIP_FAULT_ONCE=FILE only in the first. True: the
+ * caller shall fail here as the kernel would with errno = no. */
+#ifdef DDIP_FAULT
+bool fault(const char *place, int no);
+#else
+static inline bool
+fault(const char *place, int no)
+{
+	return false;
+}
+#endif
 
 /* Ends the program: for what must not happen to a program that still starts. */
 _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);

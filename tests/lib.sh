@@ -168,7 +168,8 @@ errno() {
 		what, path, data = sys.argv[1], sys.argv[2], (sys.argv[3:] + [""])[0].encode()
 		flags = {"write": os.O_WRONLY, "create": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
 		         "fsync": os.O_RDWR, "nonblock": os.O_WRONLY | os.O_NONBLOCK,
-		         "read": os.O_RDONLY, "open": os.O_RDONLY, "truncate": os.O_WRONLY | os.O_TRUNC}
+		         "read": os.O_RDONLY, "open": os.O_RDONLY, "truncate": os.O_WRONLY | os.O_TRUNC,
+		         "append": os.O_WRONLY | os.O_APPEND}
 		try:
 		    if what in ("mkdir", "rmdir", "unlink"):
 		        getattr(os, what)(path)

@@ -200,7 +200,7 @@ class DdipMagics(Magics):
             if there:
                 verbs.append("gpus " + ",".join(names))
             else:
-                print(f"There is no GPU here: {size} ranks run on the CPU")
+                print(f"There is no GPU here: rank{'s' * (size > 1)} on the CPU: {size}")
         if size is not None:
             verbs.append(f"size {size}")
         return verbs

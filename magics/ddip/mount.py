@@ -14,6 +14,7 @@ from ddip.errors import DipError
 
 PRIVATE = "ddip-notebook"  # the fsname of mounts that were made here
 _UNMOUNT_S = 20
+_BUSY_S = 2  # the warden, which wakes watchers, has a file open for a moment after each change
 
 # Runs as a child of the kernel and becomes the daemon: the kernel's end, whatever kind, ends it.
 _TIED = """
@@ -191,9 +192,12 @@ def _end_tied(daemon):
 
 def stop(path):
     """Ends the daemon of a mount, and its ranks with it. Raises DipError if the mount is in use."""
-    done = subprocess.run(["fusermount3", "-u", path], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DipError(f"{path} could not be unmounted: {done.stderr.strip()}")
+    command = ["fusermount3", "-u", path]
+    deadline = time.monotonic() + _BUSY_S
+    while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+        if "busy" not in done.stderr or time.monotonic() > deadline:
+            raise DipError(f"{path} could not be unmounted: {done.stderr.strip()}")
+        time.sleep(0.02)
     deadline = time.monotonic() + _UNMOUNT_S
     while os.path.realpath(path) in mounts() and time.monotonic() < deadline:
         time.sleep(0.005)

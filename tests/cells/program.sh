@@ -38,6 +38,9 @@ like 'the source line' "$(cat "$T/out")" 'raise RuntimeError\("unlucky"\)'
 is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
 printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
 is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py True"
+printf '\357\273\277print(7)\n' >bom.py
+is 'a byte order mark' "$("$ddip" run bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
+	$'7\n7'
 
 # workers: fork, spawn, forkserver; mp.spawn; all find the program's functions
 cat >workers.py <<'END'

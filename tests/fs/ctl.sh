@@ -22,6 +22,9 @@ is 'a folder with a blank' "$(line "cwd '$T/a folder'")" 0
 is 'no newline at the end' "$(errno write "$G/ctl" 'history 100')" 0
 is 'it counts' "$(grep '^history' "$G/ctl")" 'history 100'
 
+is 'a NUL byte' "$(printf 'timeout 5\0\n' | dd of="$G/ctl" status=none 2>&1 | grep -c Invalid)" 1
+is 'no effect' "$(grep '^timeout' "$G/ctl")" 'timeout off'
+
 # a bad line: text, and no effect
 while IFS='|' read -r text error; do
 	is "'$text'" "$(line "$text")" "$error"

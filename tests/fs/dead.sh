@@ -134,7 +134,39 @@ like 'no engine' "$(DDIP_ENGINE=$T/nothing "$BUILD/ddipfs" "$M" 2>&1; cat "$G/er
 # mount points
 mkdir "$T/full"
 touch "$T/full/file"
-like 'not empty' "$("$BUILD/ddipfs" "$T/full" 2>&1)" 'is not empty'
+like 'not empty' "$("$BUILD/ddipfs" "$T/full" 2>&1)" 'is not empty.*take an empty directory'
+like 'no directory' "$("$BUILD/ddipfs" "$T/full/file" 2>&1)" 'file is not a directory'
+like 'missing' "$("$BUILD/ddipfs" "$T/missing" 2>&1)" 'missing: No such file or directory \(mkdir it first\)'
+like 'below a file' "$("$BUILD/ddipfs" "$T/full/file/below" 2>&1)" 'Not a directory'
+
+# root without its privileges is like anybody else, but for the owner of /dev/fuse
+plain_user() {
+	setpriv --bounding-set -all --inh-caps -all --no-new-privs "$@" 2>&1
+}
+
+if [ "$(id -u)" = 0 ] && plain_user true; then
+	mkdir "$T/mine"
+	mkdir -m 700 "$T/theirs"
+	mkdir -m 755 "$T/readable"
+	chown 65534 "$T/theirs" "$T/readable"
+	for dir in theirs readable; do
+		like "no permission: $dir" "$(plain_user "$BUILD/ddipfs" "$T/$dir")" \
+			"$dir: Permission denied \(mount on a directory of your own\)"
+	done
+	like 'below it' "$(plain_user "$BUILD/ddipfs" "$T/theirs/below")" 'below: Permission denied'
+	like 'may not mount at all' "$(plain_user "$BUILD/ddipfs" "$T/mine")" "cannot mount at $T/mine"
+	is 'nothing is mounted' "$(grep -F "$T/" /proc/self/mountinfo)" ''
+fi
+
+# many more ranks than cores
+mount_plain -o size=100
+is 'a hundred ranks' "$(try 'x = rank')" 0
+is 'all of them' "$(grep -c ' state=idle ' "$G/ranks")" 100
+is 'each its own' "$(tr -d '\n ' <"$G/vars/x.gather.json")" "[$(seq -s , 0 99)]"
+is 'one raises' "$(try 'assert rank != 57')" EREMOTEIO
+like 'which one' "$(cat "$G/cells/last/error")" '^rank 57: AssertionError'
+is 'all go on' "$(try 'y = x')" 0
+unmount
 
 # a full disk loses output, not the cell
 if [ "$(id -u)" = 0 ] && mkdir "$T/small" && mount -t tmpfs -o size=1m tmpfs "$T/small" 2>/dev/null; then

@@ -101,6 +101,17 @@ is 'nothing is left' "$(others)" ''
 out=$(timeout 10 "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON" "$M" 2>&1) || bad "in a command substitution: $? $out"
 unmount
 
+# a path as mountinfo cannot write it plainly; the warden finds it too
+plain=$M
+M=$T/$'a b\\ \tü#' G=$M/group
+mount_plain
+is 'at an odd path' "$(value '6 * 7')" 42
+kill -KILL "$(daemon_pid)"
+# shellcheck disable=SC2046 # a list
+gone $(others)
+fails mountpoint -q "$M"
+M=$plain G=$plain/group
+
 # what cannot be mounted says why
 like 'no such folder' "$("$BUILD/ddipfs" "$T/nothing" 2>&1)" "$T/nothing"
 touch "$T/file"

@@ -76,6 +76,15 @@ mv "$G/rank0/vars/n" "$G/rank0/vars/renamed" || bad mv
 is 'renamed' "$(cat "$G/rank0/vars/renamed")" 42
 is 'only there' "$(cat "$G/rank1/vars/n")" 42
 is 'the old name' "$(errno read "$G/rank0/vars/n")" ENOENT
+is 'not to another rank' \
+	"$(errno rename "$G/rank1/vars/n" "$G/rank0/vars/n")$(errno rename "$G/vars/s" "$G/rank1/vars/t")" \
+	EOPNOTSUPPEOPNOTSUPP
+is 'it is where it was' "$(cat "$G/rank1/vars/n" "$G/vars/s" | head -n 1)" 42
+is 'nothing is appended' "$(errno append "$G/vars/s" more)" EOPNOTSUPP
+is 'the old one' "$(tail -n 1 "$G/vars/s")" '"quoted"'
+echo 8 >"$G/vars/_pushed" || bad 'a private name'
+is 'a private name is not listed' "$(cat "$G/rank1/vars/_pushed") $(ls "$G/vars" | grep -c _)" '8 0'
+is 'no such private name' "$(errno read "$G/vars/_nothing")" ENOENT
 is 'rm of nothing' "$(errno unlink "$G/vars/nothing")" ENOENT
 
 # errors

@@ -61,6 +61,12 @@ class Outcome:
         return [_ANSI.sub("", value) for value in found if value is not None]
 
     @property
+    def coloured(self):
+        """The traceback of the error as it came, with its colours; "" if there is none."""
+        tracebacks = [o.traceback for o in self.outputs if o.output_type == "error"]
+        return "\n".join(tracebacks[0]) if tracebacks else ""
+
+    @property
     def error(self):
         """(name, value, traceback without colours) of the error, None if there is none."""
         for output in self.outputs:
@@ -114,6 +120,38 @@ class Notebook:
         outcome = self.run(source)
         assert outcome.error is None, outcome.error[2]
         return outcome
+
+    def begin(self, source):
+        """Starts a cell and does not wait for it. Returns what finish() takes."""
+        from jupyter_client import BlockingKernelClient
+
+        client = BlockingKernelClient(connection_file=self._client.km.connection_file)
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        return client, client.execute(source)
+
+    def finish(self, begun):
+        """Waits for the end of a cell that was begun. Returns its Outcome."""
+        from nbformat.notebooknode import NotebookNode
+        from nbformat.v4 import output_from_msg
+
+        client, cell = begun
+        outputs, ended = [], False
+        while not ended:
+            message = client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
+                outputs.append(output_from_msg(message))
+            ended = message["content"].get("execution_state") == "idle"
+        client.stop_channels()
+        return Outcome(NotebookNode(outputs=outputs))
+
+    def status(self):
+        """The `status` of the group as a dictionary."""
+        with open(f"{self.group}/status", encoding="utf-8") as file:
+            return dict(line.rstrip("\n").partition(" ")[::2] for line in file)
 
     def interrupt(self):
         """What the stop button does: the kernel's whole process group gets it."""

@@ -3,6 +3,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import notebook
@@ -12,7 +13,12 @@ notebook.need("torch", "IPython", "ipykernel", "nbclient")
 
 def test_errors():
     with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
-        name, value, text = nb.run("%%dip\na = 1\ndef f():\n    return 1 / 0\nf()").error
+        failed = nb.run("%%dip\na = 1\ndef f():\n    return 1 / 0\nf()")
+        name, value, text = failed.error
+        for red in ("\x1b[31mZeroDivisionError\x1b[39m", "\x1b[31mZeroDivisionError\x1b[39m: "):
+            assert red in failed.coloured, failed.coloured
+        assert "\x1b[36mCell\x1b[39m \x1b[32mIn[" in failed.coloured, failed.coloured
+        assert "\x1b[32m----> 5\x1b[39m " in failed.coloured, failed.coloured
         assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)")
         assert text.startswith("ranks 0-2:\n") and text.count("ZeroDivisionError: ") == 1, text
         assert "----> 5 f()" in text and "----> 4     return 1 / 0" in text, text
@@ -30,6 +36,30 @@ def test_errors():
         name, value, _ = nb.run("%%dip\nimport os\nif rank == 1: os._exit(3)").error
         assert "rank 1" in value and "status 3" in value, value
         assert len(nb.ok("%%dip -S all\nrank").data()) == 3, "a new rank took its place"
+
+
+def test_chained():
+    """Of all exceptions that a traceback tells, only the user's frames and the libraries'."""
+    collective = "dist.all_reduce(torch.ones(1), op='no such operation')"
+    ways = {
+        "During handling of": f"try:\n    {collective}\nexcept Exception:\n    {{}}['gone']",
+        "the direct cause of": f"try:\n    {collective}\nexcept Exception as e:\n"
+        "    raise ValueError('mine') from e",
+    }
+    if sys.version_info >= (3, 11):
+        ways["ExceptionGroup"] = (
+            f"try:\n    {collective}\nexcept Exception as e:\n"
+            "    raise ExceptionGroup('both', [e, KeyError(1)])"
+        )
+    first = "%%dip\nimport torch, torch.distributed as dist"
+    with notebook.notebook("%load_ext ddip", "%makedip", first) as nb:
+        for words, code in ways.items():
+            shown = nb.run(f"%%dip\n{code}").error[2]
+            with open(f"{nb.group}/traceback", encoding="utf-8") as file:
+                plain = file.read()
+            for text in (shown, plain):
+                assert words in text and "distributed_c10d.py" in text, text
+                assert "ddip_engine" not in text and "counted" not in text, text
 
 
 def test_first_failure_is_last():
@@ -110,24 +140,25 @@ def test_two_notebooks():
         with notebook.Notebook(one.mount) as two:
             two.ok("%load_ext ddip")
             two.ok("%makedip")
-            waiting = two.when(lambda: one.is_printed("mine"), two.interrupt)
             # the other's cell stands in the queue behind this one: stopping it leaves this alone
-            import threading
-
-            outcome = []
-            other = threading.Thread(
-                target=lambda: outcome.append(two.run("%%dip\nprint('theirs')"))
+            gate = one.mount + ".gate"
+            mine = one.begin(
+                f"%%dip\nimport os\nprint('begun', flush=True)\n"
+                f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)\n4"
             )
-            started = one.when(lambda: one.is_printed("begun"), other.start)
-            mine = one.ok(
-                "%%dip\nprint('begun', flush=True)\ntime.sleep(1)\nprint('mine', flush=True)\n"
-                "time.sleep(1)\n4"
-            )
-            for thread in (started, waiting):
-                thread.join()
-            other.join()
-            assert mine.data()[-1].endswith("4") and "theirs" not in mine.text(), mine.outputs
-            assert outcome[0].error is not None, outcome[0].outputs
+            notebook.wait(lambda: one.is_printed("begun"))
+            theirs = two.begin("%%dip\nprint('theirs')")
+            notebook.wait(lambda: one.status()["queued"] == "1")
+            two.interrupt()
+            theirs = two.finish(theirs)
+            assert theirs.error is not None, theirs.outputs
+            assert one.status()["state"] == "busy"
+            with open(gate, "w"):
+                pass
+            mine = one.finish(mine)
+            assert mine.error is None and mine.data()[-1].endswith("4"), mine.outputs
+            assert "theirs" not in mine.text(), mine.outputs
+            assert not one.is_printed("theirs"), "it was dropped from the queue"
 
 
 def test_kernel_restart():

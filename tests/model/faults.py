@@ -1,0 +1,355 @@
+#!/usr/bin/env python3
+"""The life cycle of a mount with one thing that fails, for each thing that can.
+
+The daemon is built with places that fail when told to (fault() in include/util.h) and is served by
+the fake engine. Each run lets one place fail once, in its N-th pass over all places, and goes
+through mount, start, cells, push, pull, a death, restart, stop and unmount. Whatever fails, no step
+may hang, and at the end the daemon either works (a start, a cell, a push and a pull go well), or
+has ended and said why; no process and no mount is left.
+
+RUN=PROGRAM/PLACE:N repeats one run and shows it; STRIDE=N takes each N-th only; SEED=N says where
+the strides begin. Exit 77: cannot run here.
+"""
+
+import collections
+import concurrent.futures
+import itertools
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"), "fault")
+SEED = int(os.environ.get("SEED", str(random.randrange(1 << 16))))
+PATIENCE = float(os.environ.get("PATIENCE", "15"))  # seconds after which something hangs
+LIVES = 4  # at once
+MARK = "DDIP_FAULT_RUN"
+# program/place, each N-th from a random one on: those that are many
+SERIES = (("ddipfs/any", 2), ("fake-engine/any", 3), ("ddipfs/fuse.reply", 8),
+          ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
+
+
+class Wrong(Exception):
+    """What must not be, whatever failed."""
+
+
+def put(path, text, make=0):
+    """Writes a file and waits for what it asks for."""
+    fd = os.open(path, os.O_WRONLY | make, 0o600)
+    try:
+        os.write(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def get(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def processes(mark):
+    """The pids whose environment has this mark."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if mark in f.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+class Life:
+    """One mount, from its first request to its last, with one fault."""
+
+    def __init__(self, fault):
+        self.fault = fault
+        self.dir = tempfile.mkdtemp(prefix="faults.")
+        self.mnt, self.g = self.dir + "/mnt", self.dir + "/mnt/group"
+        self.mark = f"{MARK}={os.path.basename(self.dir)}"
+        self.late = None
+        self.done = []  # steps, with what came of them
+        self.daemon = None
+
+    # ---- steps: any may fail, none may hang
+
+    def start(self):
+        put(self.g + "/ctl", "size 2\nbackend gloo\ngrace 0.01\nkillafter 0.05\nstart\n")
+
+    def look(self):
+        for where, _, files in itertools.islice(os.walk(self.mnt), 12):
+            for name in ("status", "ranks", "error", "names", "stall", "stack", "README"):
+                if name in files:
+                    get(f"{where}/{name}")
+
+    def cell(self):
+        put(self.g + "/cell", "print hello\nset x 5\nreduce\nvalue 7")
+        get(self.g + "/cells/last/rank0/stdout")
+        get(self.g + "/cells/last/stream")
+
+    def one_rank(self):
+        put(self.g + "/rank1/cell", "flood 1000")
+        get(self.g + "/rank1/stdout")
+
+    def failing(self):
+        put(self.g + "/cell", "@0 raise boom\nreduce")
+
+    def push(self):
+        put(self.g + "/vars/y", "a value\n", os.O_CREAT | os.O_TRUNC)
+
+    def pull(self):
+        get(self.g + "/vars/y")
+        get(self.g + "/rank1/vars/x")
+        get(self.g + "/vars/y.same")
+
+    def staged(self):
+        put(self.g + "/vars/.new", "another\n", os.O_CREAT | os.O_TRUNC)
+        os.truncate(self.g + "/vars/.new", 4)
+        os.rename(self.g + "/vars/.new", self.g + "/vars/z")
+        get(self.g + "/vars/z")
+        os.unlink(self.g + "/vars/z")
+
+    def interrupt(self):
+        fd = os.open(self.g + "/cell", os.O_RDWR | os.O_NONBLOCK)
+        try:
+            os.write(fd, b"sleep 100")
+            os.fsync(fd)
+            number = int(os.read(fd, 16))
+            put(f"{self.g}/cells/{number}/ctl", "interrupt\n")
+            get(f"{self.g}/cells/{number}/wait")
+        finally:
+            # or it sleeps on
+            put(self.g + "/ctl", "cancel\ninterrupt\n")
+            os.close(fd)
+
+    def events(self):
+        fd = os.open(self.g + "/events", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            put(self.g + "/rank0/cell", "ok")
+            if select.select([fd], [], [], PATIENCE / 2)[0]:
+                os.read(fd, 1 << 16)
+        finally:
+            os.close(fd)
+
+    def death(self):
+        put(self.g + "/cell", "@1 die 3\nreduce")
+
+    def groups(self):
+        os.mkdir(self.mnt + "/other")
+        os.rmdir(self.mnt + "/other")
+
+    def restart(self):
+        put(self.g + "/ctl", "restart\n")
+        put(self.g + "/cell", "reduce")
+
+    def stop(self):
+        put(self.g + "/ctl", "stop\n")
+
+    STEPS = (start, look, cell, one_rank, failing, push, pull, staged, interrupt, events, death,
+             groups, restart, stop)  # fmt: skip
+
+    def step(self, fn):
+        begin, came = time.monotonic(), "ok"
+        try:
+            fn(self)
+        except (OSError, ValueError) as e:
+            came = str(e)
+        self.done.append(f"{fn.__name__}: {came} ({time.monotonic() - begin:.3f} s)")
+        if self.late:
+            raise Wrong(f"{self.late} hangs")
+
+    # ---- the frame
+
+    def said(self):
+        with open(self.dir + "/log", encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def bite(self):
+        self.late = self.done[-1] if self.done else "the mount"
+        self.late = f"what comes after '{self.late}'"
+        self.daemon.kill()
+
+    def mount(self):
+        os.mkdir(self.mnt)
+        env = {**os.environ, "DDIP_ENGINE": BUILD + "/fake/engine", "DDIP_STATE": self.dir,
+               "DDIP_FAULT": self.fault, "DDIP_FAULT_ONCE": self.dir + "/once",
+               # libfuse does not free its path if others have unmounted it
+               "LSAN_OPTIONS": f"suppressions={self.dir}/leaks:print_suppressions=0",
+               MARK: self.mark.split("=")[1]}  # fmt: skip
+        with open(self.dir + "/leaks", "x", encoding="utf-8") as f:
+            f.write("leak:fuse_session_mount\n")
+        with open(self.dir + "/once", "x", encoding="utf-8"):
+            pass
+        with open(self.dir + "/log", "w", encoding="utf-8") as log:
+            self.daemon = subprocess.Popen(
+                [BUILD + "/ddipfs", "-f", "-o", f"python={sys.executable}", self.mnt],
+                env=env, stdout=log, stderr=log)  # fmt: skip
+        end = time.monotonic() + PATIENCE
+        while self.daemon.poll() is None and not os.path.ismount(self.mnt):
+            if time.monotonic() > end:
+                raise Wrong("it neither mounts nor ends")
+            time.sleep(0.002)
+
+    def use(self):
+        put(self.g + "/ctl", "start\n")
+        put(self.g + "/cell", "reduce\nset x 6")
+        put(self.g + "/vars/y", "b\n", os.O_CREAT | os.O_TRUNC)
+        values = get(self.g + "/rank1/vars/x"), get(self.g + "/vars/y")
+        if values != ("6\n", "b\n"):
+            raise Wrong(f"x and y are {values}")
+
+    def check_works(self):
+        """After the fault all goes well again: what was lost is made new by a start."""
+        early = ": injected: " in self.said()
+        try:
+            try:
+                self.use()
+            except OSError:
+                if early:
+                    raise
+                self.use()  # it came just now
+        except OSError as e:
+            if self.daemon.poll() is not None or not os.path.exists(self.mnt + "/version"):
+                return  # it is ending
+            raise Wrong(f"after it: {e}\n{get(self.g + '/error')}{get(self.g + '/status')}") from e
+
+    def end(self):
+        """The daemon's end, and what it must leave: nothing."""
+        if self.daemon.poll() is None:
+            self.daemon.terminate()
+        try:
+            status = self.daemon.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Wrong("the daemon does not end") from None
+        text = "\n".join(s for s in self.said().splitlines() if ": injected: " not in s)
+        if re.search(r"(?m)^(ddipfs|fake-engine): ", text):
+            text = text.replace("LeakSanitizer", "")  # who ends at once frees nothing
+            text = text.replace("AddressSanitizer: ", "", text.count("leaked in"))
+        if status < 0 or "Sanitizer" in text or "runtime error" in text:
+            raise Wrong(f"the daemon ended with status {status}")
+        if status > 0 and not text:
+            raise Wrong(f"the daemon ended with status {status} and did not say why")
+        end = time.monotonic() + 6
+        while True:
+            left = processes(self.mark.encode())
+            mounted = self.mnt in get("/proc/self/mountinfo")
+            if not left and not mounted:
+                return
+            if time.monotonic() > end:
+                raise Wrong(f"left: {'the mount' if mounted else ''} processes {left}")
+            time.sleep(0.01)
+
+    def run(self):
+        """The place that failed, None if none did."""
+        watch = threading.Timer(PATIENCE, self.bite)
+        try:
+            self.mount()
+            watch.start()
+            for fn in self.STEPS:
+                if self.daemon.poll() is None:
+                    self.step(fn)
+            if self.daemon.poll() is None:
+                self.check_works()
+            if self.late:
+                raise Wrong(f"{self.late} hangs")
+            self.end()
+        finally:
+            watch.cancel()
+            if self.daemon.poll() is None:
+                self.daemon.kill()
+            self.daemon.wait()
+        m = re.search(r": injected: ([\w.]+)", self.said())
+        return m and m[1]
+
+    def tidy(self):
+        for pid in processes(self.mark.encode()):
+            os.kill(pid, signal.SIGKILL)
+        if self.mnt in get("/proc/self/mountinfo"):
+            subprocess.run(["fusermount3", "-u", "-z", "-q", self.mnt], check=False)
+        subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=True)
+
+
+def live(fault, show=False):
+    """(went well, the place that failed or None) of one run."""
+    life = Life(fault)
+    try:
+        place = life.run()
+        if show:
+            print("\n".join(life.done) + "\n" + life.said())
+        return True, place
+    except Wrong as e:
+        print(f"RUN={fault}: {e}\n  " + "\n  ".join(life.done) + "\n--- the daemon\n" + life.said(),
+              flush=True)  # fmt: skip
+        return False, "?"
+    finally:
+        life.tidy()
+
+
+def series(what, stride, rng):
+    """All runs of one program and place, until no fault fires: (good, Counter of places)."""
+    places, good = collections.Counter(), True
+    counter = itertools.count(1 + rng.randrange(stride), stride)
+    over = threading.Event()
+    lock = threading.Lock()
+
+    def worker():
+        nonlocal good
+        while not over.is_set():
+            with lock:
+                n = next(counter)
+            ok, place = live(f"{what}:{n}")
+            with lock:
+                good &= ok
+                places[place] += 1
+            if place is None or places["?"] > 5:
+                over.set()
+
+    with concurrent.futures.ThreadPoolExecutor(LIVES) as pool:
+        for f in [pool.submit(worker) for _ in range(LIVES)]:
+            f.result()
+    return good, places
+
+
+def background():
+    """What fails before the daemon is in the background is told to who started it."""
+    with tempfile.TemporaryDirectory() as d:
+        env = {**os.environ, "DDIP_FAULT": "background:1", "DDIP_STATE": d,
+               "DDIP_ENGINE": BUILD + "/fake/engine"}  # fmt: skip
+        r = subprocess.run([BUILD + "/ddipfs", d], env=env, capture_output=True, timeout=PATIENCE)
+    if r.returncode == 1 and b"background: " in r.stderr:
+        return True
+    print(f"background: status {r.returncode}: {r.stderr}")
+    return False
+
+
+def main():
+    for needed in (BUILD + "/ddipfs", BUILD + "/fake/engine", "/dev/fuse"):
+        if not os.path.exists(needed):
+            print(f"there is no {needed} (make faulty)")
+            return 77
+    if os.environ.get("RUN"):
+        return 0 if live(os.environ["RUN"], show=True)[0] else 1
+    print(f"SEED={SEED}")
+    rng = random.Random(SEED)
+    good = background()
+    for what, stride in SERIES:
+        begin = time.monotonic()
+        ok, places = series(what, int(os.environ.get("STRIDE", stride)), rng)
+        good &= ok
+        del places[None]
+        print(f"{what}: {sum(places.values())} faults in {time.monotonic() - begin:.1f} s: "
+              + ", ".join(f"{k} {n}" for k, n in sorted(places.items())), flush=True)  # fmt: skip
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
