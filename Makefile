@@ -211,7 +211,8 @@ bench: all
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/bench/run $(T)
 
 lint:
-	$(Q)BUILD='$(BUILD)' scripts/lint $(T)
+	$(Q)PYTHON='$(PYTHON)' scripts/setup --lint
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' scripts/lint $(T)
 
 fmt:
 	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
