@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STACK_MS = 200, STACK_LOOK_MS = 10 };
+enum { STACK_MS = 1000, STACK_LOOK_MS = 10, STACK_QUIET_MS = 100 };
 
 /* Stacks: Python's faulthandler writes them into a memfd on a signal, then chains to our handler.
  */
@@ -23,6 +23,7 @@ static struct {
 	struct loop *loop;
 	struct timer *look;
 	int ms;	    /* since it was asked for */
+	int quiet;  /* ms since it grew */
 	off_t size; /* at the last look */
 	uint32_t tags[64];
 	size_t waiting;
@@ -115,7 +116,8 @@ look(void *arg)
 	stack.ms += STACK_LOOK_MS;
 	if (fstat(stack.fd, &st) < 0)
 		st.st_size = 0;
-	if (st.st_size > 0 && (st.st_size == stack.size || stack.ms >= STACK_MS)) {
+	stack.quiet = st.st_size == stack.size ? stack.quiet + STACK_LOOK_MS : 0;
+	if (st.st_size > 0 && (stack.quiet >= STACK_QUIET_MS || stack.ms >= STACK_MS)) {
 		answer(NULL);
 	} else if (stack.ms >= STACK_MS) {
 		answer("(the main thread takes no signals: it is in an uninterruptible call)\n");
@@ -142,7 +144,7 @@ rank_stack_ask(uint32_t tag)
 		return; /* the dump that is on its way answers this one too */
 	if (ftruncate(stack.fd, 0) < 0 || lseek(stack.fd, 0, SEEK_SET) < 0)
 		note("stack: %s", strerrordesc_np(errno));
-	stack.ms = 0;
+	stack.ms = stack.quiet = 0;
 	stack.size = 0;
 	stack.look = loop_timer(stack.loop, STACK_LOOK_MS, look, NULL);
 	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());

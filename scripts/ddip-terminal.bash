@@ -26,6 +26,7 @@ verb_attach() {
 	while kill -0 $shower 2>/dev/null && kill -0 $feeder 2>/dev/null; do
 		wait -n $shower $feeder
 	done
+	return 0 # Ctrl-C was for the rank
 }
 
 # Is more to come: an open bracket or string, a block, a line that is continued?
