@@ -488,8 +488,11 @@ warm_reaped(pid_t pid, int status)
 		z->pid = 0;
 		if (WIFSIGNALED(status) && !z->retired)
 			note("zygote %d was ended by signal %d", (int)pid, WTERMSIG(status));
-		/* a process that it left behind may hold the socket: the end is now */
-		on_zygote_close(z, &(struct err){0});
+		/* A process that it left behind may hold the socket: the end is now. But one that
+		 * was told to quit may have forked just before: its last Rfork comes, and then the
+		 * end. */
+		if (!z->retired || WIFSIGNALED(status))
+			on_zygote_close(z, &(struct err){0});
 		return true;
 	}
 	return false;

@@ -303,6 +303,13 @@ finish(struct work *w)
 	group_unref(g);
 }
 
+/* Its rank has died, and not by the ladder, which kills for another's failure. */
+static bool
+died_first(const struct job *j)
+{
+	return j->err.no == EHOSTDOWN && j->w->rung <= 2;
+}
+
 /* A job is over; j->err says how. */
 static void
 job_over(struct job *j)
@@ -316,7 +323,8 @@ job_over(struct job *j)
 	j->t1 = now_wall();
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
-	if (j->err.no && !w->err.no) {
+	/* what the others say of a rank that died may come before its end is known */
+	if (j->err.no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
 		w->err = j->err;
 		w->first = (int)(j - w->jobs);
 	}

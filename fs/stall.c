@@ -21,6 +21,8 @@ struct seen {
 	bool collective;
 };
 
+enum { LATE_MS = 2000 };
+
 /* One round of questions. */
 struct look {
 	struct group *g; /* referenced */
@@ -28,6 +30,7 @@ struct look {
 	int n, left;
 	struct req *r; /* the open that waits, NULL: none */
 	struct file *f;
+	struct timer *late;
 	int cell;	 /* for the event, 0: none */
 	uint64_t before; /* hash of what the last look of this cell saw */
 };
@@ -153,15 +156,35 @@ tell(struct look *l)
 }
 
 static void
+answer(struct look *l)
+{
+	struct req *r = l->r;
+
+	l->r = NULL;
+	print(l, &l->f->text);
+	req_done(r, 0);
+}
+
+static void
 complete(struct look *l)
 {
-	if (l->r) {
-		print(l, &l->f->text);
-		req_done(l->r, 0);
-	} else if (l->cell) {
+	loop_timer_del(l->late);
+	if (l->r)
+		answer(l);
+	else if (l->cell)
 		tell(l);
-	}
 	look_free(l);
+}
+
+/* A rank that is stopped, or in an uninterruptible call, answers when it can. */
+static void
+on_late(void *arg)
+{
+	struct look *l = arg;
+
+	l->late = NULL;
+	if (l->r)
+		answer(l);
 }
 
 static void
@@ -208,6 +231,8 @@ ask(struct look *l)
 	}
 	if (--l->left == 0)
 		complete(l);
+	else if (l->r)
+		l->late = loop_timer(daemon_.loop, LATE_MS, on_late, l);
 }
 
 static void
