@@ -158,7 +158,9 @@ def _serve_store(env):
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.bind((address, 0))  # by itself a TCPStore listens on every interface
+    # by itself a TCPStore listens on every interface; the port: of one that died, for its clients
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, int(os.environ.get("DDIP_STORE_PORT", "0"))))
     listener.listen(1024)
     port = listener.getsockname()[1]
     started = time.monotonic()

@@ -166,8 +166,8 @@ group_make_ranks(struct group *g)
 		rank_init(&g->ranks[i], g, i);
 }
 
-static bool
-wants_store(const struct group *g)
+bool
+group_wants_store(const struct group *g)
 {
 	return strcmp(g->set.backend, "none") != 0;
 }
@@ -210,7 +210,8 @@ begin_start(struct group *g, struct err *e)
 	g->resume = false;
 	set_state(g, G_STARTING);
 	g->store_slot = NO_SLOT;
-	if (wants_store(g))
+	g->store_port = 0;
+	if (group_wants_store(g))
 		rank_spawn_store(g);
 	for (int i = 0; i < g->size; i++)
 		if (!external_is(&g->ranks[i]))
@@ -369,7 +370,7 @@ group_idle(struct group *g)
 static void
 join_if_born(struct group *g)
 {
-	if (g->state != G_STARTING || (wants_store(g) && !g->store_born))
+	if (g->state != G_STARTING || (group_wants_store(g) && !g->store_born))
 		return;
 	if (!external_others_are(g, R_BORN))
 		return;
@@ -384,7 +385,10 @@ group_store_born(struct group *g, uint32_t port)
 {
 	g->store_port = port;
 	g->store_born = true;
-	join_if_born(g);
+	if (g->state == G_READY)
+		rebuild_begin(g);
+	else
+		join_if_born(g);
 }
 
 void
@@ -472,12 +476,21 @@ group_rank_unborn(struct rank *k, const struct err *e)
 void
 group_store_died(struct group *g, const struct err *e)
 {
+	bool born = g->store_born;
+
 	g->store_slot = NO_SLOT;
 	g->store_pid = 0;
-	if (g->state == G_STARTING || agent_gone(g))
-		group_start_failed(g, e);
-	else if (g->state == G_READY)
+	g->store_born = false;
+	if (g->state == G_READY && !agent_gone(g) && (born || ++g->losses <= LOSSES_MAX)) {
+		/* its keys are gone: all meet again at the new one, which listens at the same port
+		 */
 		group_fail(g, e, "store");
+		rank_spawn_store(g);
+		rebuild_store_lost(g);
+		return;
+	}
+	if (g->state == G_STARTING || g->state == G_READY)
+		group_start_failed(g, e);
 	stopped_if_so(g);
 }
 

@@ -142,6 +142,8 @@ void group_phase(struct group *g, const char *name, double ms);
 void group_idle(struct group *g);
 /* Is everything so that was asked for? */
 bool group_settled(const struct group *g);
+/* Do its ranks meet at a store? */
+bool group_wants_store(const struct group *g);
 /* Answers who waits for that, if it is so. */
 void group_settle(struct group *g);
 /* PARKED: r is answered when what was asked for is so, with the errno if it can't be. */

@@ -124,6 +124,8 @@ spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void 
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
+	if (kind == ENGINE_STORE && g->store_port)
+		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store_port, 0);
 	if (kind == ENGINE_RANK)
 		gpustat_env(g, ((struct rank *)arg)->number, &env);
 	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1,
@@ -168,7 +170,6 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 void
 rank_spawn_store(struct group *g)
 {
-	g->store_port = 0;
 	g->store_born = false;
 	g->store_slot = agent_slot(g->agent, NULL, g);
 	spawn(g, ENGINE_STORE, g->store_slot, "store", on_store_spawned, g);
@@ -439,8 +440,7 @@ rank_store_notice(struct group *g, struct msg *m)
 	if (m->type == Nborn && wire_unpack(m, NULL, &pid, &port, &phases) == 0) {
 		group_store_born(g, port);
 	} else if (m->type == Nexit) {
-		fail(&e, EHOSTDOWN,
-		    "the process that holds the rendezvous store has ended: restart");
+		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
 		agent_slot_free(g->agent, g->store_slot, &e);
 		group_store_died(g, &e);
 	}

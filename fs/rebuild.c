@@ -111,7 +111,7 @@ rebuild_begin(struct group *g)
 
 	if (g->state != G_READY || !g->rebuild)
 		return !g->rebuild;
-	if (rebuild_runs(g))
+	if (rebuild_runs(g) || (group_wants_store(g) && !g->store_born))
 		return false;
 	n = external_own(g, own);
 	for (int i = 0; i < n; i++) {
@@ -149,10 +149,14 @@ rebuild_came_back(struct rank *k)
 void
 rebuild_lost(struct rank *k)
 {
-	struct group *g = k->g;
-
-	g->rebuild = g->rebuild_broken = true;
 	k->meets = false;
+	rebuild_store_lost(k->g);
+}
+
+void
+rebuild_store_lost(struct group *g)
+{
+	g->rebuild = g->rebuild_broken = true;
 	for (int i = 0; i < g->size; i++)
 		let_go(&g->ranks[i]);
 }

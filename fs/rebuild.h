@@ -12,6 +12,8 @@ bool rebuild_begin(struct group *g);
 void rebuild_came_back(struct rank *k);
 /* This rank has died: a rebuild is wanted, and who waits for the rank in one is freed. */
 void rebuild_lost(struct rank *k);
+/* The store has died: the same for all ranks. */
+void rebuild_store_lost(struct group *g);
 /* The engines end: no rebuild any more. */
 void rebuild_call_off(struct group *g);
 

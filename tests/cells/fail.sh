@@ -188,4 +188,25 @@ took=$(($(now_ms) - begin))
 [ $took -gt 1900 ] && [ $took -lt 4000 ] || bad "C code: $took ms"
 cell 'import torch, torch.distributed as dist' || bad 'after C code'
 next 'C code'
+# The store of the rendezvous is killed: another one takes its place, nothing else changes.
+# store: the pid of the process that holds it, a sibling of the ranks
+store() {
+	local rank parent pid
+	rank=$(rank_pids | head -n 1)
+	parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$rank/status")
+	for pid in $(cat "/proc/$parent/task/"*/children); do
+		[ "$(cat "/proc/$pid/comm")" != ddip-store ] || echo "$pid"
+	done
+}
+
+cell 'stays = rank'
+generation=$(key "$G/status" generation)
+kill -KILL "$(store)"
+await 4 " recovered generation=$((generation + 1))\$" >/dev/null
+next 'the store'
+is 'the names stay' "$(cat "$G/rank1/vars/stays")" 1
+kill -KILL "$(store)"
+echo 'kill 0' >"$G/ctl"
+cell 'import torch, torch.distributed as dist' || bad 'after the store and a rank'
+next 'the store and a rank'
 echo "ms to the prompt + to the next all_reduce:$times"
