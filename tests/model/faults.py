@@ -13,6 +13,7 @@ the strides begin. Exit 77: cannot run here.
 
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import os
 import random
@@ -127,12 +128,13 @@ class Life:
             put(f"{self.g}/cells/{number}/ctl", "interrupt\n")
             get(f"{self.g}/cells/{number}/wait")
         finally:
-            # or it sleeps on, and keeps what comes after it waiting; what fails, fails once
+            # closing runs what a lost answer left in the cell; asleep it would keep the next ones waiting
+            with contextlib.suppress(OSError):
+                os.close(fd)
             try:
                 put(self.g + "/ctl", "cancel\ninterrupt\n")
-            except OSError:
+            except OSError:  # what fails, fails once
                 put(self.g + "/ctl", "cancel\ninterrupt\n")
-            os.close(fd)
 
     def events(self):
         fd = os.open(self.g + "/events", os.O_RDONLY | os.O_NONBLOCK)
