@@ -64,10 +64,10 @@ def torchrun(what):
         with tempfile.TemporaryDirectory() as d:
             out = os.path.join(d, "times")
             begin = time.time()
-            subprocess.run(
+            subprocess.run(  # gloo may abort as it exits; what is measured has then been written
                 [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                  here("torchrun_step.py"), out],
-                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             with open(out, encoding="utf-8") as f:
                 taken.append(json.load(f)[what] - begin)
