@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STAYS_S = 3600 };
+
 void
 entry_of(struct node *n, struct fuse_entry_param *e)
 {
-	*e =
-	    (struct fuse_entry_param){.ino = (fuse_ino_t)(uintptr_t)n, .generation = n->generation};
+	*e = (struct fuse_entry_param){.ino = (fuse_ino_t)(uintptr_t)n,
+	    .generation = n->generation,
+	    .entry_timeout = n->row->flags & ROW_STAYS ? STAYS_S : 0};
 	tree_stat(n, &e->attr);
 }
 

@@ -114,7 +114,9 @@ call_open(struct call *c, struct node *n)
 	struct file *f = xcalloc(1, sizeof(*f));
 	int r;
 
-	*f = (struct file){.node = n, .flags = c->fi.flags, .opener = req_process(&c->r)};
+	*f = (struct file){.node = n, .flags = c->fi.flags};
+	if ((f->flags & O_ACCMODE) != O_RDONLY)
+		f->opener = req_process(&c->r);
 	TAILQ_INSERT_TAIL(&files, f, link);
 	c->r.file = f;
 	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || call_direct_mmap();

@@ -22,14 +22,23 @@ rebuild_runs(const struct group *g)
 	return false;
 }
 
+static bool
+one_is_doomed(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].doomed)
+			return true;
+	return false;
+}
+
 /* All have come back: the group works again. */
 static void
 done_if_so(struct group *g)
 {
 	if (rebuild_runs(g) || g->state != G_READY)
 		return;
-	if (!external_others_are(g, R_READY)) {
-		rebuild_begin(g); /* one died meanwhile: once more, when its successor is born */
+	if (!external_others_are(g, R_READY) || one_is_doomed(g)) {
+		rebuild_begin(g); /* one dies meanwhile: once more, when its successor is born */
 		return;
 	}
 	loop_timer_del(g->rebuild_timer);

@@ -34,11 +34,12 @@ struct file_ops {
 };
 
 enum row_flags {
-	ROW_FRESH = 1,	/* a new node for each LOOKUP: every opener has an inode lock of its own */
-	ROW_HIDDEN = 2, /* found, not listed */
-	ROW_SIZED = 4,	/* a text whose true size stat tells */
-	ROW_LIVE = 8,	/* waits for data */
-	ROW_MAPPED = 16 /* bytes that may be mapped */
+	ROW_FRESH = 1,	 /* a new node for each LOOKUP: every opener has an inode lock of its own */
+	ROW_HIDDEN = 2,	 /* found, not listed */
+	ROW_SIZED = 4,	 /* a text whose true size stat tells */
+	ROW_LIVE = 8,	 /* waits for data */
+	ROW_MAPPED = 16, /* bytes that may be mapped */
+	ROW_STAYS = 32	 /* as long as its parent, or until rmdir: the kernel need not ask again */
 };
 
 typedef int text_fn(const struct place *at, struct buf *out, struct err *e);
@@ -83,7 +84,7 @@ struct node {
 struct file {
 	struct node *node;
 	int flags;    /* as open(2) */
-	pid_t opener; /* tgid */
+	pid_t opener; /* tgid of who may write; 0: for reading */
 	const struct file_ops *ops;
 	void *state;	   /* of the ops */
 	struct buf text;   /* generated at open */

@@ -9,7 +9,7 @@ TIMES = 1000
 
 def main(report):
     with Mount(size=2) as m:
-        m.write("cell", "pass")
+        m.settle()
         with m.cells() as run:
             timed(lambda: run("pass"), 200)
             ours = timed(lambda: run("pass"), TIMES)

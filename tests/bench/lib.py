@@ -52,6 +52,13 @@ class Mount:
             subprocess.run(["fusermount3", "-u", "-z", self.path], check=False)
         subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
 
+    def settle(self):
+        """Until the zygote's successor makes the ranks, and no longer takes a core to itself."""
+        self.write("cell", "pass")
+        while b"made_by successor" not in self.read("rank0/status"):
+            time.sleep(1)  # it is made in quiet time
+            self.write("ctl", "restart\n")
+
     def file(self, name):
         return os.path.join(self.group, name)
 

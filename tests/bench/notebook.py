@@ -9,7 +9,7 @@ from lib import PEER, ROOT, Mount, here, median, ms, percentile, times
 
 def main(report):
     with Mount(size=2) as m:
-        m.write("cell", "pass")
+        m.settle()
         env = dict(os.environ, DDIP_MOUNT=m.path, PYTHONPATH=os.path.join(ROOT, "magics"))
         run = subprocess.run(
             [PEER, here("notebook_cells.py")], env=env, stdout=subprocess.PIPE, check=True

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import time
 
 import numpy as np
@@ -24,11 +23,9 @@ while loss >= 0:
 def sizes(report, m):
     for name, size, count in (("1 KB", 1 << 10, 200), ("100 MB", 100 << 20, 10)):
         data = np.arange(size // 8, dtype="f8")
-        file = os.path.join(m.dir, "x.npy")
-        np.save(file, data)
 
-        def push(file=file):
-            shutil.copyfile(file, m.file("vars/x.npy"))
+        def push(data=data):
+            np.save(m.file("vars/x.npy"), data)
 
         def pull():
             with open(m.file("rank0/vars/x.npy"), "rb") as f:
@@ -78,6 +75,7 @@ def loss(report, m):
 
 def main(report):
     with Mount(size=2) as m:
+        m.settle()
         m.write("cell", "import numpy as np")
         sizes(report, m)
         loss(report, m)

@@ -39,13 +39,6 @@ def first(report):
     )
 
 
-def settled(m):
-    """Until the zygote's successor makes the ranks: it has what a DDP step imports."""
-    while b"made_by successor" not in m.read("rank0/status"):
-        time.sleep(1)  # it is made in quiet time
-        m.write("ctl", "restart\n")
-
-
 def again(m, source):
     taken = []
     for _ in range(15):
@@ -78,7 +71,7 @@ def main(report):
     first(report)
     with Mount(size=2) as m:
         m.write("cell", REDUCE)
-        settled(m)
+        m.settle()
         for what, source, goal in (
             ("all_reduce", REDUCE, "100 ms"),
             ("step", REDUCE + STEP, "150 ms; 20×"),
