@@ -131,13 +131,15 @@ static void
 on_abort(struct msg *m)
 {
 	uint8_t always;
+	uint32_t ms;
 	bool stuck = rank_collective != NULL; /* before the sockets are shut */
 
-	if (wire_unpack(m, NULL, &always) < 0)
+	if (wire_unpack(m, NULL, &always, &ms) < 0)
+		return;
+	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
 	rank_free_sockets(always);
-	if (stuck || always)
-		rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
+	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
 }
 
 static void

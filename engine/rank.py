@@ -297,7 +297,7 @@ def _gc(fd):
     return (text,)
 
 
-def _abort(fd, always):
+def _abort(fd, always, ms):
     dist.abort()
 
 

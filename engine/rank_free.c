@@ -81,11 +81,8 @@ rank_free_sockets(bool always)
 {
 	const char *name = atomic_load(&rank_collective);
 	bool store_too = uses_store(name) || (always && !name);
-	DIR *d;
+	DIR *d = opendir("/proc/self/fd");
 
-	if (!always && !name)
-		return;
-	d = opendir("/proc/self/fd");
 	if (!d) {
 		note("cannot list the descriptors of this rank: %s", strerrordesc_np(errno));
 		return;

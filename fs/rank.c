@@ -302,7 +302,15 @@ void
 rank_abort(struct rank *k, bool always)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)always);
+		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)always, (uint32_t)0);
+}
+
+void
+rank_abort_stuck(struct rank *k, double seconds)
+{
+	if (reachable(k))
+		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)0,
+		    (uint32_t)(seconds * 1000));
 }
 
 static void

@@ -26,6 +26,8 @@ void rank_interrupt(struct rank *k, int cell);
 /* Its collectives end with an error, and the process group is broken then. Only if it is known to
  * be in one, or always. */
 void rank_abort(struct rank *k, bool always);
+/* So does the one that it has been in for that long, if any. */
+void rank_abort_stuck(struct rank *k, double seconds);
 /* Messages about a slot that no call waits for (launch.c passes them on). */
 void rank_notice(struct rank *k, struct msg *m);
 void rank_store_notice(struct group *g, struct msg *m);

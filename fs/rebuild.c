@@ -9,8 +9,8 @@
 #include "rank.h"
 #include <errno.h>
 
-/* TICK: how often those who wait for a dead rank are freed. BROKEN, ALL: until who does not come
- * back is killed, if a rank has died meanwhile, and if none has. */
+/* TICK: how often those who wait for a dead rank are freed, or for one that waits for them. BROKEN,
+ * ALL: until who does not come back is killed, if a rank has died meanwhile, and if none has. */
 enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000 };
 
 bool
@@ -30,6 +30,8 @@ one_is_doomed(const struct group *g)
 			return true;
 	return false;
 }
+
+static void on_tick(void *arg);
 
 /* All have come back: the group works again. */
 static void
@@ -88,6 +90,23 @@ let_go(struct rank *k)
 		rank_abort(k, true);
 }
 
+/* Cells wait for the rebuild, the rebuild for a rank, and that one in a collective for those cells:
+ * it has `grace` to end. */
+static void
+free_stuck(struct group *g)
+{
+	bool waited = false;
+
+	if (!g->rebuild || g->state != G_READY || g->set.grace < 0)
+		return;
+	for (int i = 0; i < g->size; i++)
+		waited |= !queue_works(&g->ranks[i]) && !TAILQ_EMPTY(&g->ranks[i].queue);
+	for (int i = 0; waited && i < g->size; i++)
+		if (queue_works(&g->ranks[i]))
+			rank_abort_stuck(&g->ranks[i], g->set.grace);
+	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+}
+
 /* Freed again and again, since it may have been about to wait only. Whoever has not come back at
  * last never will. */
 static void
@@ -98,8 +117,10 @@ on_tick(void *arg)
 	bool late = now_ns() - g->rebuild_began > limit * 1000000;
 
 	g->rebuild_timer = NULL;
-	if (!rebuild_runs(g))
+	if (!rebuild_runs(g)) {
+		free_stuck(g);
 		return;
+	}
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
@@ -126,6 +147,8 @@ rebuild_begin(struct group *g)
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
+		if (queue_works(k) && !g->rebuild_timer)
+			g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 		if (queue_works(k) || k->doomed || (k->state != R_READY && k->state != R_BORN))
 			return false;
 	}

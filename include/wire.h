@@ -95,7 +95,7 @@ enum {
 	X(Tstack,   62, "",         "") \
 	X(Rstack,   63, "s84d",     "collective microseconds count text") /* "": in none; count: done in this cell */ \
 	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
-	X(Nabort,   66, "1",        "always") /* end collectives: 0 only if the rank is in one, 1 anyway */ \
+	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
 	X(Nstdin,   68, "d",        "data") \
 	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */
 

@@ -136,6 +136,20 @@ wait_cell "$n" >/dev/null
 took=0
 next 'grace off'
 
+# a rank waits for what another is to do, and that one's cells wait for the group to be made anew
+echo 'grace 0.3' >"$G/ctl"
+errno nonblock "$G/rank1/cell" 'dist.recv(ones(), 0)' >/dev/null
+waiting=$(readlink "$G/cells/last")
+errno nonblock "$G/rank0/cell" 'print("here", flush=True); time.sleep(100)' >/dev/null
+n=$(readlink "$G/cells/last")
+until grep -q here "$G/cells/$n/rank0/stdout"; do sleep 0.01; done
+echo interrupt >"$G/cells/$n/ctl"
+is 'the next cell of the rank that was interrupted' "$(errno write "$G/rank0/cell" 'x = 1')" 0
+wait_cell "$waiting" >/dev/null
+is 'the one that waited' "$(state "$waiting")" error
+took=0
+next 'one waits for the other'
+
 # what can't be made whole is named
 echo 'grace 0' >"$G/ctl"
 cell 'pair = dist.new_group([0, 1])'

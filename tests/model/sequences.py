@@ -147,6 +147,11 @@ class Cell:
         self.number, self.words, self.ranks = number, words, ranks
         self.hangs = any(h in words for h in HANGS) and words not in PLAIN
         self.allowed = {self.plain(size)}
+        if self.alone(size):  # another such cell may meet it, or the group may be made anew
+            self.allowed |= {"ok", "error"}
+
+    def alone(self, size):
+        return len(self.ranks) < size and "reduce" in self.words.split("\n")
 
     def plain(self, size):
         # the lines for ranks that it does not run on are nobody's
@@ -157,8 +162,7 @@ class Cell:
                 lines.append(line)
             elif int(m[1]) in self.ranks:
                 return "lost" if re.match("die|signal", m[2]) else "error"
-        alone = len(self.ranks) < size and "reduce" in lines
-        if alone or any(h in line for h in HANGS for line in lines):
+        if self.alone(size) or any(h in line for h in HANGS for line in lines):
             self.hangs = True
             return "interrupted"
         return PLAIN.get("\n".join(lines), "ok")
