@@ -128,7 +128,7 @@ class Life:
             put(f"{self.g}/cells/{number}/ctl", "interrupt\n")
             get(f"{self.g}/cells/{number}/wait")
         finally:
-            # closing runs what a lost answer left in the cell; asleep it would keep the next ones waiting
+            # closing runs what a lost answer left in the cell; asleep it would hold up the next
             with contextlib.suppress(OSError):
                 os.close(fd)
             try:
