@@ -67,6 +67,7 @@ def install():
         _count(name)
     _count_wait()
     _mark_others()
+    _ddip.mend_gloo()
     _wrap_spawn()
     os.register_at_fork(after_in_child=_in_child)
 

@@ -287,6 +287,12 @@ py_collectives(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_mend_gloo(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_gloo_mend());
+}
+
+static PyObject *
 py_stack_signal(PyObject *module, PyObject *unused)
 {
 	return PyLong_FromLong(rank_stack_signal());
@@ -327,6 +333,7 @@ static PyMethodDef methods[] = {
     {"collective_done", py_collective_done, METH_NOARGS,
 	"One that all ranks must do alike is done"},
     {"collectives", py_collectives, METH_NOARGS, "How many those were in this cell"},
+    {"mend_gloo", py_mend_gloo, METH_NOARGS, "No send to a dead peer waits for ever"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "What faulthandler is to be registered for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "Where faulthandler is to write"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},

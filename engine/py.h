@@ -33,6 +33,7 @@
  *   collective(name or None)   user code enters (leaves) a collective: Nabort 0 asks for it
  *   collective_done()          one that all ranks of the default group must do alike is done
  *   collectives() -> int       how many those were in this cell
+ *   mend_gloo() -> bool        no send to a peer that has died waits for ever; torch is loaded
  *   stack_signal() -> int      the real-time signal that faulthandler is to be registered for; with
  *                              chain=True: our handler behind it then says that the dump is whole
  *   stack_fd() -> int          the memfd that it writes to

@@ -107,6 +107,11 @@ void rank_free_sockets(bool always);
 /* The port of the store, from the text of an environment (K=V, NUL-ended). */
 void rank_free_env(struct slice env);
 
+/* rank_gloo.c */
+/* Makes gloo's writes to a peer that is gone succeed. False: this torch does not call writev(2) so.
+ */
+bool rank_gloo_mend(void);
+
 /* rank_stack.c */
 int rank_stack_signal(void);
 int rank_stack_fd(void);

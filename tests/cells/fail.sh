@@ -5,10 +5,13 @@
 
 mount_torch -o size=2 -o grace=0.3
 exec 4<"$G/events"
-cell 'import os, signal, subprocess, sys, threading, time, torch, torch.distributed as dist
+names='import os, signal, subprocess, sys, threading, time, torch, torch.distributed as dist
+def ones():
+    return torch.ones(4)
+kept = 100 + rank'
+cell "$names"'
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-kept = 100 + rank
 torch.manual_seed(1)
 model = DDP(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -16,8 +19,6 @@ def step():
     optimizer.zero_grad()
     model(torch.full((2, 4), rank + 1.0)).sum().backward()
     optimizer.step()
-def ones():
-    return torch.ones(4)
 step()' || give_up 'the first cell'
 
 now_ms() {
@@ -91,10 +92,7 @@ dist.all_reduce(ones())"
 		await 4 "rank 1 exit" >/dev/null
 		like "$what: it says so" "$(cat "$G/error")" 'rank 1 died'
 		# a whole group again
-		cell 'import os, signal, subprocess, sys, threading, time, torch, torch.distributed as dist
-def ones():
-    return torch.ones(4)
-kept = 100 + rank' "$G/rank1/cell" || bad "$what: the names again"
+		cell "$names" "$G/rank1/cell" || bad "$what: the names again"
 	fi
 	next "$what"
 done <<'EOF'
@@ -106,6 +104,22 @@ SIGKILL|lost|os.kill(os.getpid(), signal.SIGKILL)
 abort|lost|os.abort()
 EOF
 like 'how it ended' "$(cat "$G/error")" 'rank 1 died: signal 6 \(Aborted\)'
+
+# it dies while much is on its way to it: gloo forgets such a send
+run "pids = [None, None]
+dist.all_gather_object(pids, os.getpid())
+big = torch.ones(1 << 24)
+if rank == 1:
+    dist.irecv(big, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+while open(f'/proc/{pids[1]}/stat').read().split()[2] != 'T': pass
+threading.Timer(0.3, os.kill, (pids[1], signal.SIGKILL)).start()
+dist.send(big, 1)"
+is 'a send to who dies: state' "$(state "$n")" lost
+[ $took -lt 2000 ] || bad "a send to who dies: $took ms"
+is 'a send to who dies: rank 0 lives on' "$(cat "$G/rank0/vars/kept")" 100
+cell "$names" "$G/rank1/cell" || bad 'a send to who dies: the names again'
+next 'a send to who dies'
 
 # even ranks raise, odd ranks sleep: as published for notebook launchers, which wait for all of it
 run 'if rank % 2 == 0: raise RuntimeError("an even rank fails")

@@ -305,8 +305,10 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             tag = a.ask("Trun", 0, 3, 1 + always, "dist.all_reduce(t)", mark=True)
             same(a.run(1, "raise ValueError", cell=3)[0].outcome, 1)
             until(lambda: b"all_reduce" in a.call("Tstack", 0).text, what="all_reduce")
+            a.send("Nabort", 0, 0, 600000)  # not yet: it has not been in there for ten minutes
+            same(b"all_reduce" in a.call("Tstack", 0).text, True)
             started = time.monotonic()
-            a.send("Nabort", 0, always)
+            a.send("Nabort", 0, always, 0)
             r, _, _ = a.finish(0, tag)
             same(r.outcome, 1)
             assert time.monotonic() - started < 1, r
@@ -321,7 +323,7 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
         source = "import time; print('on'); time.sleep(0.3); 'unharmed'"
         tag = a.ask("Trun", 0, 8, 3, source, mark=True)
         until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what="the cell")
-        a.send("Nabort", 0, 0)
+        a.send("Nabort", 0, 0, 0)
         same(a.finish(0, tag)[0].value, b"'unharmed'")
 
 

@@ -306,7 +306,7 @@ def check_healing(g):
         until(lambda: b"ward" in g.a.call("Tstack", 0).text, what="the step")
         started = time.monotonic()
         g.a.send("Nintr", 0, g.cell)
-        g.a.send("Nabort", 0, 1)
+        g.a.send("Nabort", 0, 1, 0)
         same(g.a.finish(0, tag)[0].outcome, INTERRUPTED)
         assert time.monotonic() - started < 2
         told = g.rebuild()
