@@ -49,12 +49,11 @@ def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", impo
         "imports": imports,
     }
     ranks = [rank for rank in range(nprocs) if rank != caller_rank]
-    with _hosted(ctx):
-        if not ranks:
-            result = worker.call(plan, caller_rank)
-            return [result] if gather else result
-        with _Herd(nprocs, caller_rank, ranks) as herd:
-            return _run(herd, plan, caller_rank)
+    if not ranks:
+        result = worker.call(plan, caller_rank)
+        return [result] if gather else result
+    with _Herd(nprocs, caller_rank, ranks, _backend(ctx, nprocs)) as herd:
+        return _run(herd, plan, caller_rank)
 
 
 def _needed(need):
@@ -65,12 +64,10 @@ def _needed(need):
     return {name: names[name] for name in need.split()}
 
 
-def _hosted(ctx):
-    """A context manager of ours may have something to host for all workers while they run."""
-    from contextlib import nullcontext
-
-    host = getattr(ctx, "ddip_host", None)
-    return host() if host is not None else nullcontext()
+def _backend(ctx, nprocs):
+    """The backend of the workers' own process group, if ctx has a use for one."""
+    choose = getattr(ctx, "ddip_backend", None)
+    return choose(nprocs) if choose is not None else "none"
 
 
 def _run(herd, plan, caller_rank):
@@ -78,7 +75,7 @@ def _run(herd, plan, caller_rank):
     own = None
     if caller_rank is not None:
         try:
-            own = worker.call(plan, caller_rank)
+            own = worker.call(plan, caller_rank, herd.environment())
         except BaseException as e:
             theirs = herd.failure is not None or (_is_lost_peer(e) and herd.failed(_BLAME_S))
             herd.interrupt()
@@ -108,10 +105,11 @@ class _Herd:
 
     _count = 0
 
-    def __init__(self, nprocs, caller_rank, ranks):
+    def __init__(self, nprocs, caller_rank, ranks, backend):
         self._size = nprocs
         self._caller = caller_rank  # this process is that rank; None: no rank
         self._ranks = ranks  # the others
+        self._backend = backend
         self._group = None
         self._cell = None
         self._thread = None
@@ -134,7 +132,7 @@ class _Herd:
                 *settings,
                 f"size {self._size}",
                 f"external {'none' if self._caller is None else self._caller}",
-                "backend none",
+                f"backend {self._backend}",
                 f"grace {_GRACE_S}",
                 "start",
                 wait=False,
@@ -170,6 +168,13 @@ class _Herd:
         self._view = show.LabelledView(Sink(), self._ranks, self._place)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
+
+    def environment(self):
+        """The variables with which this process joins the workers' process group, if any."""
+        if self._backend == "none":
+            return {}
+        lines = self._group.read(f"rank{self._caller}/env").splitlines()
+        return dict(line.split("=", 1) for line in lines if not line.startswith("CUDA_"))
 
     def _place(self, rank, name):
         return f"the output of worker {rank}, which is not kept"

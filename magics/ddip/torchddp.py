@@ -6,9 +6,10 @@ torch is imported when one of them is used, not before.
 import contextlib
 import os
 import sys
-from uuid import uuid4
 
 from ddip.herd import ranch
+
+_PORT = 29500  # as torch's own launchers have it, for groups over several hosts
 
 
 class TorchDDPCtx(contextlib.AbstractContextManager):
@@ -16,8 +17,8 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
 
     world_size: of the group. base_rank: the rank of the local worker 0. use_gpu: NCCL, and the GPU
     of LOCAL_RANK, where there are GPUs; else gloo. addr, port: where rank 0 hosts the store, for
-    groups over several hosts; without a port the workers of one call find each other. LOCAL_RANK
-    and LOCAL_WORLD_SIZE must be set, as ranch() does.
+    groups over several hosts; without a port the workers of one call meet as the ranks of their
+    group do. LOCAL_RANK and LOCAL_WORLD_SIZE must be set, as ranch() does.
     """
 
     def __init__(
@@ -39,22 +40,14 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         self._addr = addr
         self._port = port
         self._threads = num_threads
-        self._prefix = None  # of the keys in the store that this process hosts
         self._before = {}
         self._made = False
 
-    @contextlib.contextmanager
-    def ddip_host(self):
-        """Hosts the store while the workers of one call run, unless a port was given."""
-        if self._port is not None:
-            yield
-            return
-        store = _listening_store(self._addr)
-        self._port, self._prefix = store.port, uuid4().hex
-        try:
-            yield
-        finally:
-            self._port = self._prefix = None
+    def ddip_backend(self, nprocs):
+        """The backend of a group of nprocs ranks that can be this one; "none": it can't."""
+        if self._port is not None or (self._size, self._base) != (nprocs, 0):
+            return "none"
+        return "auto" if self._use_gpu else "gloo"
 
     def __enter__(self):
         import torch
@@ -66,7 +59,7 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             backend = "nccl"
         self._set_environment(rank)
-        if not distributed.is_initialized() or self._prefix:
+        if not distributed.is_initialized():
             self._join(distributed, backend, rank)
         return self
 
@@ -82,28 +75,21 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         return local + self._base
 
     def _set_environment(self, rank):
-        values = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(self._size),
-            "MASTER_ADDR": self._addr,
-            "MASTER_PORT": str(self._port or 29500),
-            "OMP_NUM_THREADS": str(self._threads),
-        }
-        if self._addr.startswith("127.") and "GLOO_SOCKET_IFNAME" not in os.environ:
-            values["GLOO_SOCKET_IFNAME"] = "lo"
+        values = {"OMP_NUM_THREADS": str(self._threads)}
+        place = {"RANK": str(rank), "WORLD_SIZE": str(self._size)}
+        known = "MASTER_PORT" in os.environ and place.items() <= os.environ.items()
+        if self._port is not None or not known:  # else ranch() has said where to meet
+            values |= place
+            values |= {"MASTER_ADDR": self._addr, "MASTER_PORT": str(self._port or _PORT)}
+            if self._addr.startswith("127.") and "GLOO_SOCKET_IFNAME" not in os.environ:
+                values["GLOO_SOCKET_IFNAME"] = "lo"
         self._before = {name: os.environ.get(name) for name in values}
         os.environ.update(values)
 
     def _join(self, distributed, backend, rank):
         hook = sys.excepthook  # each init wraps it once more
-        if self._prefix is None:
-            distributed.init_process_group(backend, rank=rank, world_size=self._size)
-        else:
-            store = distributed.TCPStore(
-                self._addr, self._port, is_master=False, wait_for_workers=False
-            )
-            store = distributed.PrefixStore(self._prefix, store)
-            distributed.init_process_group(backend, store=store, rank=rank, world_size=self._size)
+        alone = distributed.HashStore() if self._size == 1 and self._port is None else None
+        distributed.init_process_group(backend, store=alone, rank=rank, world_size=self._size)
         sys.excepthook = hook
         self._made = True
 
@@ -121,22 +107,6 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
             else:
                 os.environ[name] = value
         return False
-
-
-def _listening_store(addr):
-    """A store that listens on this address only, on a port of the system's choice."""
-    import socket
-
-    from torch.distributed import TCPStore
-
-    family = socket.AF_INET6 if ":" in addr else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.bind((addr, 0))
-    listener.listen(1024)
-    port = listener.getsockname()[1]
-    return TCPStore(
-        addr, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
 
 
 def in_torchddp(

@@ -26,13 +26,13 @@ def environment(values):
                 os.environ[name] = value
 
 
-def call(plan, rank):
-    """Runs the planned function as this rank. Returns what it returns."""
+def call(plan, rank, env=()):
+    """Runs the planned function as this rank, with these variables. Returns what it returns."""
     names = sys.modules["__main__"].__dict__
     names.update(plan["need"])
     exec(compile(dedent(plan["imports"]), "<imports>", "exec"), names)
     numbers = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(plan["nprocs"])}
-    with environment(numbers), plan["ctx"] or contextlib.nullcontext():
+    with environment(dict(env, **numbers)), plan["ctx"] or contextlib.nullcontext():
         return plan["fn"](*plan["args"], **plan["kwargs"])
 
 

@@ -97,6 +97,12 @@ def test_torchddp():
             call = f"ddip.ranch(3, in_rank(summed), {ctx}, caller_rank={caller})"
             assert nb.ok(call).data() == ["[3.0, 3.0, 3.0]"]
         nb.ok("assert not dist.is_initialized() and 'RANK' not in os.environ")
+        nb.ok("def port(rank, size): return os.environ['MASTER_PORT']")
+        ports = nb.ok(f"ddip.ranch(3, in_rank(port), {ctx}, caller_rank=1, imports='import os')")
+        first, *others = ports.data()[0].strip("[]").split(", ")
+        assert others == [first] * 2 and first != "'29500'", ports.data()  # the group's own store
+        alone = "ddip.in_torchddp(1, in_rank(summed), ctx=ddip.TorchDDPCtx(world_size=1))"
+        assert nb.ok(alone).data() == ["1.0"]
         assert [name for name in os.listdir(nb.mount) if name.startswith("ranch")] == []
 
 
