@@ -148,6 +148,21 @@ class Notebook:
         client.stop_channels()
         return Outcome(NotebookNode(outputs=outputs))
 
+    def talk(self, source, *answers):
+        """Runs a cell whose input fields get these answers. Returns (Outcome, the prompts)."""
+        begun, prompts = self.begin(source), []
+
+        def answer():
+            for line in answers:
+                prompts.append(begun[0].get_stdin_msg(timeout=60)["content"]["prompt"])
+                begun[0].input(line)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        outcome = self.finish(begun)
+        thread.join()
+        return outcome, prompts
+
     def status(self):
         """The `status` of the group as a dictionary."""
         with open(f"{self.group}/status", encoding="utf-8") as file:

@@ -135,6 +135,25 @@ def _stubborn(nb):
     assert nb.ok("%%dip\nrank").data()[0].endswith("0")
 
 
+def test_input_fields():
+    """What a rank asks for is an input field of the notebook: input(), pdb, post-mortem."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        ask = "%%dip -S all\nif rank == 1:\n    name = input('your name: ')\n    print('hello', name)"
+        outcome, prompts = nb.talk(ask, "Ada")
+        assert (outcome.error, prompts) == (None, ["[rank 1] your name: "]), (outcome.error, prompts)
+        assert "hello Ada" in outcome.text(), outcome.text()
+        stop = "%%dip\nx = 41 + rank\nif rank == 1:\n    breakpoint()\nimport torch\n" + (
+            "t = torch.ones(1); torch.distributed.all_reduce(t); t.item()"
+        )
+        outcome, prompts = nb.talk(stop, "p x", "c")
+        assert outcome.error is None and outcome.data() == ["Out[0:2]: 2.0"], outcome.outputs
+        assert all("rank 1" in prompt for prompt in prompts), prompts
+        assert nb.run("%%dip\ndef f(y): return 1 / y\nif rank: f(0)").error[1].endswith("zero)")
+        outcome, prompts = nb.talk("%%dip --ranks 1\n%debug", "p y", "q")
+        assert outcome.error is None and "0\n" in outcome.text(), outcome.outputs
+        assert len(nb.ok("%%dip -S all\nrank").data()) == 2
+
+
 def test_two_notebooks():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nimport time") as one:
         with notebook.Notebook(one.mount) as two:
