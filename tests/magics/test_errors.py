@@ -138,10 +138,10 @@ def _stubborn(nb):
 def test_input_fields():
     """What a rank asks for is an input field of the notebook: input(), pdb, post-mortem."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
-        ask = "%%dip -S all\nif rank == 1:\n    name = input('your name: ')\n    print('hello', name)"
+        ask = "%%dip -S all\nif rank == 1:\n    name = input('your name: ')\n    print('hi', name)"
         outcome, prompts = nb.talk(ask, "Ada")
-        assert (outcome.error, prompts) == (None, ["[rank 1] your name: "]), (outcome.error, prompts)
-        assert "hello Ada" in outcome.text(), outcome.text()
+        assert outcome.error is None and prompts == ["[rank 1] your name: "], prompts
+        assert "hi Ada" in outcome.text(), outcome.text()
         stop = "%%dip\nx = 41 + rank\nif rank == 1:\n    breakpoint()\nimport torch\n" + (
             "t = torch.ones(1); torch.distributed.all_reduce(t); t.item()"
         )
