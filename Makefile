@@ -188,7 +188,8 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) M
 .PHONY: faulty
 faulty:
 	$(Q)$(MAKE) --no-print-directory FAULT=1 BUILD=$(BUILD)/fault $(BUILD)/fault/ddipfs \
-		$(BUILD)/fault/fake/engine
+		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
+		$(BUILD)/fault/ddip_engine.so
 
 .PHONY: check check-gpu fuzz asan tsan cover bench lint fmt fmt-check
 check: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty

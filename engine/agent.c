@@ -109,7 +109,7 @@ take_descriptors(int *in, int *out)
 	close_range(3, ~0U, 0);
 	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
-	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	null = fault("agent.null", EMFILE) ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (*in < 0 || *out < 0 || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
 		die("want the daemon on descriptors 0 and 1, and a log on 2: %s",
 		    strerrordesc_np(errno));
@@ -140,7 +140,7 @@ agent_main(void)
 	take_descriptors(&in, &out);
 	name_daemon(in);
 	setsid(); /* it may lead one already */
-	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		die("subreaper: %s", strerrordesc_np(errno));
 	TAILQ_INIT(&agent.engines);
 	TAILQ_INIT(&agent.warms);

@@ -178,17 +178,19 @@ on_bell(void *arg, uint32_t events)
 static int
 open_page(struct engine *e, struct err *err)
 {
-	int fd = memfd_create("ddip-page", MFD_CLOEXEC);
+	int fd = fault("page.memfd", ENOMEM) ? -1 : memfd_create("ddip-page", MFD_CLOEXEC);
 	void *p;
 
 	if (fd < 0 || ftruncate(fd, sizeof(struct page)) < 0)
 		return fail_errno(err, "output page of %s", e->name);
 	e->given[ENGINE_FD_PAGE] = fd;
-	p = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	p = fault("page.map", ENOMEM)
+		? MAP_FAILED
+		: mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return fail_errno(err, "output page of %s", e->name);
 	e->page = p;
-	e->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->bell = fault("page.bell", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	e->given[ENGINE_FD_BELL] = fcntl(e->bell, F_DUPFD_CLOEXEC, 3);
 	if (e->bell < 0 || e->given[ENGINE_FD_BELL] < 0)
 		return fail_errno(err, "output bell of %s", e->name);
@@ -209,7 +211,7 @@ drain_open(struct engine *e, struct err *err)
 		struct outlet *o = &e->outlet[i];
 		int fds[2];
 
-		if (pipe2(fds, O_CLOEXEC) < 0)
+		if (fault("engine.pipe", EMFILE) || pipe2(fds, O_CLOEXEC) < 0)
 			return fail_errno(err, "output pipe of %s", e->name);
 		o->fd = fds[0];
 		e->given[ENGINE_FD_OUT + i] = fds[1];

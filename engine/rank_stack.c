@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STACK_MS = 1000, STACK_LOOK_MS = 10, STACK_QUIET_MS = 100 };
+enum { STACK_MS = 1000, STACK_LOOK_MS = 10, STACK_QUIET_MS = 100, FORGET_NS = 2000000000 };
 
 /* Stacks: Python's faulthandler writes them into a memfd on a signal, then chains to our handler.
  */
@@ -27,6 +27,8 @@ static struct {
 	off_t size; /* at the last look */
 	uint32_t tags[64];
 	size_t waiting;
+	uint64_t asked, begun,
+	    ended; /* dumps: now_ns of the last; how many were begun, have ended */
 } stack = {.fd = -1, .done = -1};
 
 int
@@ -101,7 +103,11 @@ on_done(void *arg, uint32_t events)
 {
 	uint64_t count;
 
-	if (read(stack.done, &count, sizeof(count)) == sizeof(count) && stack.waiting)
+	if (read(stack.done, &count, sizeof(count)) != sizeof(count))
+		return;
+	stack.ended += count;
+	/* an earlier dump may end only now, whoever was answered without its end */
+	if (stack.waiting && stack.ended >= stack.begun)
 		answer(NULL);
 }
 
@@ -142,6 +148,10 @@ rank_stack_ask(uint32_t tag)
 	stack.tags[stack.waiting++] = tag;
 	if (stack.waiting > 1)
 		return; /* the dump that is on its way answers this one too */
+	if (now_ns() - stack.asked > FORGET_NS) /* some may never have ended: user code's handler */
+		stack.begun = stack.ended = 0;
+	stack.asked = now_ns();
+	stack.begun++;
 	if (ftruncate(stack.fd, 0) < 0 || lseek(stack.fd, 0, SEEK_SET) < 0)
 		note("stack: %s", strerrordesc_np(errno));
 	stack.ms = stack.quiet = 0;

@@ -301,7 +301,8 @@ open_engine(struct engine *e, struct err *err)
 {
 	int pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+	if (fault("engine.socket", EMFILE) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return fail_errno(err, "socket of %s", e->name);
 	e->ctl = pair[1];
 	e->conn = conn_new(agent.loop, pair[0], pair[0], on_message, on_close, e);

@@ -38,7 +38,7 @@ become(const struct warm *w, const char *role, int out, int err, char **env, pid
 {
 	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[16] = "--";
 	char *argv[] = {program, option, w->python, NULL};
-	int null = open("/dev/null", O_RDONLY);
+	int null = fault("zygote.null", EMFILE) ? -1 : open("/dev/null", O_RDONLY);
 	sigset_t none;
 
 	sigemptyset(&none);
@@ -50,10 +50,11 @@ become(const struct warm *w, const char *role, int out, int err, char **env, pid
 	dup2(err, 2);
 	if (dup2(null, 0) < 0 || dup2(out, 1) < 0)
 		die("descriptors of a %s: %s", role, strerrordesc_np(errno));
-	if (chdir(w->cwd) < 0)
+	if (fault("zygote.cwd", EACCES) || chdir(w->cwd) < 0)
 		die("cwd %s: %s", w->cwd, strerrordesc_np(errno));
 	strncat(option, role, sizeof(option) - 3);
-	execve(self, argv, env);
+	if (!fault("zygote.exec", ENOMEM))
+		execve(self, argv, env);
 	die("%s: %s", self, strerrordesc_np(errno));
 }
 
@@ -64,7 +65,7 @@ warm_exec(
 	pid_t us = getpid(), pid;
 	char **all = env_overlay(env);
 
-	pid = fork();
+	pid = fault("zygote.fork", EAGAIN) ? -1 : fork();
 	if (pid == 0) {
 		become(w, role, out, err, all, us);
 		_exit(127);
@@ -315,7 +316,8 @@ new_zygote(struct warm *w, int *theirs, struct err *e)
 	struct zygote *z;
 	int pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+	if (fault("zygote.socket", EMFILE) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
 		fail_errno(e, "zygote: socketpair");
 		return NULL;
 	}
@@ -512,7 +514,7 @@ warm_ask(struct msg *m)
 		return;
 	}
 	w = warm_find(id);
-	if (w || pipe2(fds, O_CLOEXEC) < 0) {
+	if (w || fault("zygote.pipe", EMFILE) || pipe2(fds, O_CLOEXEC) < 0) {
 		fail(&e, w ? EEXIST : errno,
 		    w ? "zygote %u was asked for already" : "zygote %u: pipe", id);
 		agent_refuse(SLOT_AGENT, m->tag, &e);

@@ -41,6 +41,7 @@ zygote_open(int fd, pid_t agent)
 		self.gift[i] = -1;
 	fd_cloexec(fd, true);
 	rank_link_open(fd, true);
+	note_as("ddip-zygote");
 	prctl(PR_SET_NAME, "ddip-zygote");
 }
 
@@ -250,10 +251,10 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *bor
 		return become(kind, m, born->name);
 	}
 	hooks->before();
-	pid = fork();
+	pid = fault("rank.fork", EAGAIN) ? -1 : fork();
 	if (pid == 0) {
 		signal(SIGCHLD, SIG_DFL); /* one that ends at once is the agent's to wait for */
-		pid = fork();
+		pid = fault("rank.refork", EAGAIN) ? -1 : fork();
 		if (pid != 0) { /* the process between: by its end the agent is the parent */
 			announce(m->tag, pid);
 			_exit(0);

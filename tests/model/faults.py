@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """The life cycle of a mount with one thing that fails, for each thing that can.
 
-The daemon is built with places that fail when told to (fault() in include/util.h) and is served by
-the fake engine. Each run lets one place fail once, in its N-th pass over all places, and goes
-through mount, start, cells, push, pull, a death, restart, stop and unmount. Whatever fails, no step
-may hang, and at the end the daemon either works (a start, a cell, a push and a pull go well), or
-has ended and said why; no process and no mount is left.
+The programs are built with places that fail when told to (fault() in include/util.h). The daemon's
+are tried with the fake engine, the agent's and the zygote's with the real one and a plain Python.
+Each run lets one place fail once, in its N-th pass over all places, and goes through mount, start,
+cells, push, pull, a death, restart, stop and unmount. Whatever fails, no step may hang, and at the
+end the daemon either works (a start, a cell, a push and a pull go well), or has ended and said why;
+no process and no mount is left.
 
-RUN=PROGRAM/PLACE:N repeats one run and shows it; STRIDE=N takes each N-th only; SEED=N says where
-the strides begin. Exit 77: cannot run here.
+RUN=PROGRAM/PLACE:N repeats one run and shows it (ENGINE=real: with the real engine); STRIDE=N takes
+each N-th only; SEED=N says where the strides begin. Exit 77: cannot run here.
 """
 
 import collections
@@ -35,6 +36,7 @@ MARK = "DDIP_FAULT_RUN"
 # program/place, each N-th from one on that SEED picks: those that are many
 SERIES = (("ddipfs/any", 2), ("fake-engine/any", 3), ("ddipfs/fuse.reply", 8),
           ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
+REAL_SERIES = (("ddip-agent/any", 24), ("ddip-zygote/any", 1))
 
 
 class Wrong(Exception):
@@ -70,7 +72,13 @@ def processes(mark):
 
 
 class Life:
-    """One mount, from its first request to its last, with one fault."""
+    """One mount, from its first request to its last, with one fault, served by the fake engine."""
+
+    ENGINE, SETTINGS = BUILD + "/fake/engine", "backend gloo"
+    FIRST, FAILS = "print hello\nset x 5\nreduce\nvalue 7", "@0 raise boom\nreduce"
+    ONE = "flood 1000"
+    SLEEPS, DIES, AGAIN, SETS = "sleep 100", "@1 die 3\nreduce", "reduce", "reduce\nset x 6"
+    PUSHED = ("y", "a value\n")
 
     def __init__(self, fault):
         self.fault = fault
@@ -84,7 +92,7 @@ class Life:
     # ---- steps: any may fail, none may hang
 
     def start(self):
-        put(self.g + "/ctl", "size 2\nbackend gloo\ngrace 0.01\nkillafter 0.05\nstart\n")
+        put(self.g + "/ctl", f"size 2\n{self.SETTINGS}\ngrace 0.01\nkillafter 0.05\nstart\n")
 
     def look(self):
         for where, _, files in itertools.islice(os.walk(self.mnt), 12):
@@ -93,19 +101,20 @@ class Life:
                     get(f"{where}/{name}")
 
     def cell(self):
-        put(self.g + "/cell", "print hello\nset x 5\nreduce\nvalue 7")
+        put(self.g + "/cell", self.FIRST)
         get(self.g + "/cells/last/rank0/stdout")
         get(self.g + "/cells/last/stream")
 
     def one_rank(self):
-        put(self.g + "/rank1/cell", "flood 1000")
+        put(self.g + "/rank1/cell", self.ONE)
         get(self.g + "/rank1/stdout")
 
     def failing(self):
-        put(self.g + "/cell", "@0 raise boom\nreduce")
+        put(self.g + "/cell", self.FAILS)
 
     def push(self):
-        put(self.g + "/vars/y", "a value\n", os.O_CREAT | os.O_TRUNC)
+        name, text = self.PUSHED
+        put(f"{self.g}/vars/{name}", text, os.O_CREAT | os.O_TRUNC)
 
     def pull(self):
         get(self.g + "/vars/y")
@@ -122,7 +131,7 @@ class Life:
     def interrupt(self):
         fd = os.open(self.g + "/cell", os.O_RDWR | os.O_NONBLOCK)
         try:
-            os.write(fd, b"sleep 100")
+            os.write(fd, self.SLEEPS.encode())
             os.fsync(fd)
             number = int(os.read(fd, 16))
             put(f"{self.g}/cells/{number}/ctl", "interrupt\n")
@@ -146,7 +155,7 @@ class Life:
             os.close(fd)
 
     def death(self):
-        put(self.g + "/cell", "@1 die 3\nreduce")
+        put(self.g + "/cell", self.DIES)
 
     def groups(self):
         os.mkdir(self.mnt + "/other")
@@ -154,7 +163,7 @@ class Life:
 
     def restart(self):
         put(self.g + "/ctl", "restart\n")
-        put(self.g + "/cell", "reduce")
+        put(self.g + "/cell", self.AGAIN)
 
     def stop(self):
         put(self.g + "/ctl", "stop\n")
@@ -185,7 +194,7 @@ class Life:
 
     def mount(self):
         os.mkdir(self.mnt)
-        env = {**os.environ, "DDIP_ENGINE": BUILD + "/fake/engine", "DDIP_STATE": self.dir,
+        env = {**os.environ, "DDIP_ENGINE": self.ENGINE, "DDIP_STATE": self.dir,
                "DDIP_FAULT": self.fault, "DDIP_FAULT_ONCE": self.dir + "/once",
                # libfuse does not free its path if others have unmounted it
                "LSAN_OPTIONS": f"suppressions={self.dir}/leaks:print_suppressions=0",
@@ -206,10 +215,10 @@ class Life:
 
     def use(self):
         put(self.g + "/ctl", "start\n")
-        put(self.g + "/cell", "reduce\nset x 6")
-        put(self.g + "/vars/y", "b\n", os.O_CREAT | os.O_TRUNC)
-        values = get(self.g + "/rank1/vars/x"), get(self.g + "/vars/y")
-        if values != ("6\n", "b\n"):
+        put(self.g + "/cell", self.SETS)
+        self.push()
+        values = get(self.g + "/rank1/vars/x"), get(f"{self.g}/vars/{self.PUSHED[0]}")
+        if values != ("6\n", self.PUSHED[1]):
             raise Wrong(f"x and y are {values}")
 
     def check_works(self):
@@ -283,9 +292,21 @@ class Life:
         subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=True)
 
 
-def live(fault, show=False):
+class RealLife(Life):
+    """The same with the real engine and a Python that has nothing to import."""
+
+    ENGINE, SETTINGS = BUILD + "/ddip-engine", "backend none"
+    FIRST, ONE, FAILS = "print('hello'); x = 5\nx + 2", "print('a line\\n' * 1000)", "1 / 0"
+    SLEEPS, DIES = "import time; time.sleep(100)", "import os\nif rank: os._exit(3)"
+    AGAIN, SETS = "x = 1", "x = 6"
+    PUSHED = ("y.json", "7\n")
+    STEPS = (Life.start, Life.cell, Life.one_rank, Life.failing, Life.push, Life.pull,
+             Life.interrupt, Life.death, Life.restart, Life.stop)  # fmt: skip
+
+
+def live(fault, kind=Life, show=False):
     """(went well, the place that failed or None) of one run."""
-    life = Life(fault)
+    life = kind(fault)
     try:
         place = life.run()
         if show:
@@ -299,7 +320,7 @@ def live(fault, show=False):
         life.tidy()
 
 
-def series(what, stride, rng):
+def series(what, stride, rng, kind):
     """All runs of one program and place, until no fault fires: (good, Counter of places)."""
     places, good = collections.Counter(), True
     counter = itertools.count(1 + rng.randrange(stride), stride)
@@ -311,7 +332,7 @@ def series(what, stride, rng):
         while not over.is_set():
             with lock:
                 n = next(counter)
-            ok, place = live(f"{what}:{n}")
+            ok, place = live(f"{what}:{n}", kind)
             with lock:
                 good &= ok
                 places[place] += 1
@@ -337,18 +358,20 @@ def background():
 
 
 def main():
-    for needed in (BUILD + "/ddipfs", BUILD + "/fake/engine", "/dev/fuse"):
+    for needed in (BUILD + "/ddipfs", Life.ENGINE, RealLife.ENGINE, "/dev/fuse"):
         if not os.path.exists(needed):
             print(f"there is no {needed} (make faulty)")
             return 77
     if os.environ.get("RUN"):
-        return 0 if live(os.environ["RUN"], show=True)[0] else 1
+        kind = RealLife if os.environ.get("ENGINE") == "real" else Life
+        return 0 if live(os.environ["RUN"], kind, show=True)[0] else 1
     print(f"SEED={SEED}")
     rng = random.Random(SEED)
     good = background()
-    for what, stride in SERIES:
+    every = [(Life, *s) for s in SERIES] + [(RealLife, *s) for s in REAL_SERIES]
+    for kind, what, stride in every:
         begin = time.monotonic()
-        ok, places = series(what, int(os.environ.get("STRIDE", stride)), rng)
+        ok, places = series(what, int(os.environ.get("STRIDE", stride)), rng, kind)
         good &= ok
         del places[None]
         print(f"{what}: {sum(places.values())} faults in {time.monotonic() - begin:.1f} s: "
