@@ -202,7 +202,9 @@ fuzz: $(FUZZ_BIN)
 	$(Q)BUILD='$(BUILD)' SECS='$(SECS)' tests/fuzz/run
 
 asan tsan:
-	$(Q)$(MAKE) --no-print-directory SAN=$@ check
+	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 \
+		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks:print_suppressions=0 \
+		$(MAKE) --no-print-directory SAN=$@ check
 
 cover:
 	$(Q)$(MAKE) --no-print-directory BUILD=build/cover COVER=1 check

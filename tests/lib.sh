@@ -161,6 +161,11 @@ state() {
 	key "$G/cells/${1:-last}/status" state
 }
 
+# Is this a build whose memory says nothing?
+sanitized() {
+	[[ $BUILD == */?san ]] || [[ $BUILD == */?san/* ]]
+}
+
 # errno COMMAND…: the symbol of the errno that a Python function meets, "0" if none. Code for python -c.
 errno() {
 	"$PLAIN_PYTHON" - "$@" <<-'END'
