@@ -171,9 +171,23 @@ run 'if rank == 1: raise ValueError("x")
 dist.barrier()'
 next 'new_group'
 like 'what to write' "$(cat "$G/error")" 'pair: ProcessGroup .*new_group\(\.\.\.\)'
+cell 'del pair
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (2,))
+sharded = nn.Linear(8, 8)
+fully_shard(sharded, mesh=mesh)
+sharded(torch.ones(2, 8)).sum().backward()' || bad 'FSDP2'
+run 'if rank == 1: raise ValueError("x")
+sharded(torch.ones(2, 8))'
+is 'FSDP2: state' "$(state "$n")" error
+next 'FSDP2'
+like 'FSDP2: what to write' "$(cat "$G/error")" 'sharded: .*fully_shard\(\)'
 
 # interrupts: how long from ctl to the end of the cell
 cell 'del pair
+from torch import nn
 loader = iter(torch.utils.data.DataLoader(range(10**6), num_workers=2))
 first = next(loader)'
 echo 'killafter 1' >"$G/ctl"
