@@ -77,9 +77,11 @@ class Watch:
 
     def bite(self, sequence, daemon):
         self.late = True
-        for name in ("status", "ranks", "error", "ctl"):
-            print(f"--- {name}\n{get(sequence.g + '/' + name)}")
-        daemon.send_signal(signal.SIGABRT if os.environ.get("CORE") else signal.SIGKILL)
+        try:
+            for name in ("status", "ranks", "error", "ctl"):
+                print(f"--- {name}\n{get(sequence.g + '/' + name)}")
+        finally:
+            daemon.send_signal(signal.SIGABRT if os.environ.get("CORE") else signal.SIGKILL)
 
 
 def put(path, text, wait=False, make=0):
