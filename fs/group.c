@@ -454,7 +454,7 @@ group_rank_died(struct rank *k, const char *how)
 		return;
 	}
 	group_event(g, "rank %d exit %s", k->number, how);
-	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%.600s", k->number, how,
+	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
 	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
 	if (g->state == G_STARTING || agent_gone(g) || (early && ++g->losses > LOSSES_MAX)) {
 		group_start_failed(g, &e);

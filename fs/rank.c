@@ -14,6 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { WORDS_MAX = 600 };
+
+#define FRAME "frame #"
+
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
     [R_SPAWNING] = "starting",
@@ -355,6 +359,31 @@ describe_end(uint32_t status)
 	return xasprintf("exit status %d", WEXITSTATUS(st));
 }
 
+/* The end of what it wrote to stderr, in whole lines, without C++ stacks: torch prints one with
+ * each warning of a lost connection. Owned by the caller. */
+static char *
+last_words(struct slice tail)
+{
+	struct buf kept = {0};
+	const char *end = tail.p + tail.n, *from, *line;
+	char *words;
+
+	for (const char *at = tail.p, *next; at < end; at = next) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at));
+
+		next = newline ? newline + 1 : end;
+		if ((size_t)(next - at) < strlen(FRAME) || memcmp(at, FRAME, strlen(FRAME)) != 0)
+			buf_add(&kept, at, (size_t)(next - at));
+	}
+	buf_addc(&kept, '\0');
+	from = kept.p + (kept.n > WORDS_MAX ? kept.n - WORDS_MAX : 0);
+	if (from > kept.p && (line = strchr(from, '\n')) && line[1])
+		from = line + 1;
+	words = xstrdup(from);
+	buf_free(&kept);
+	return words;
+}
+
 static void
 on_exit_notice(struct rank *k, struct msg *m)
 {
@@ -370,9 +399,9 @@ on_exit_notice(struct rank *k, struct msg *m)
 		return;
 	how = describe_end(status);
 	free(k->stderr_tail);
-	k->stderr_tail = slice_dup(last);
-	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%.600s", k->number, how,
-	    last.n ? "; its last words: " : "", k->stderr_tail);
+	k->stderr_tail = last_words(last);
+	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
+	    *k->stderr_tail ? "; its last words: " : "", k->stderr_tail);
 	queue_mark_end(k, &at);
 	rank_gone(k, &gone);
 	agent_slot_free(k->g->agent, slot, &gone);

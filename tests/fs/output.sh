@@ -74,6 +74,13 @@ is 'four threads' "$(sort "$G/cells/last/rank0/stdout" | md5sum)" \
 # a rank that is killed: what it printed before is there
 cell 'print("last words"); os.kill(os.getpid(), 9)' "$G/rank1/cell" 2>/dev/null
 is 'last words' "$(cat "$G/cells/last/rank1/stdout")" 'last words'
+cell 'import os, sys
+for i in range(60): print("line", i, "-" * 30, file=sys.stderr)
+print("frame #0: somewhere\nthe very last\nframe #1: elsewhere", file=sys.stderr)
+os._exit(4)' "$G/rank1/cell" 2>/dev/null
+like 'its last words' "$(cat "$G/cells/last/error")" 'exit status 4; its last words: line [0-9]'
+like 'to the end' "$(cat "$G/cells/last/error")" 'the very last'
+is 'without a C++ stack' "$(grep -c 'frame #' "$G/error")" 0
 cell 'import os, sys; sys.stdout.write("no newline"); sys.stderr.write("either"); os._exit(1)' "$G/rank1/cell" 2>/dev/null
 is 'even unflushed' "$(cat "$G/cells/last/rank1/stdout" "$G/cells/last/rank1/stderr")" 'no newlineeither'
 
