@@ -22,9 +22,10 @@ static struct {
 	int fd, done;
 	struct loop *loop;
 	struct timer *look;
-	int ms;	    /* since it was asked for */
-	int quiet;  /* ms since it grew */
-	off_t size; /* at the last look */
+	int ms;		/* since it was asked for */
+	int quiet;	/* ms since it grew */
+	off_t size;	/* at the last look */
+	bool unchained; /* the last dump did not say that it was whole */
 	uint32_t tags[64];
 	size_t waiting;
 	uint64_t asked, begun,
@@ -106,13 +107,14 @@ on_done(void *arg, uint32_t events)
 	if (read(stack.done, &count, sizeof(count)) != sizeof(count))
 		return;
 	stack.ended += count;
+	stack.unchained = false;
 	/* an earlier dump may end only now, whoever was answered without its end */
 	if (stack.waiting && stack.ended >= stack.begun)
 		answer(NULL);
 }
 
-/* User code may have registered its own handler without a chain to ours: then a dump that does not
- * grow any more is a whole one. */
+/* User code may have registered its own handler without a chain to ours: then, from the second dump
+ * on, one that does not grow any more is a whole one. */
 static void
 look(void *arg)
 {
@@ -123,7 +125,10 @@ look(void *arg)
 	if (fstat(stack.fd, &st) < 0)
 		st.st_size = 0;
 	stack.quiet = st.st_size == stack.size ? stack.quiet + STACK_LOOK_MS : 0;
-	if (st.st_size > 0 && (stack.quiet >= STACK_QUIET_MS || stack.ms >= STACK_MS)) {
+	if (st.st_size > 0 && stack.unchained && stack.quiet >= STACK_QUIET_MS) {
+		answer(NULL);
+	} else if (st.st_size > 0 && stack.ms >= STACK_MS) {
+		stack.unchained = true;
 		answer(NULL);
 	} else if (stack.ms >= STACK_MS) {
 		answer("(the main thread takes no signals: it is in an uninterruptible call)\n");
