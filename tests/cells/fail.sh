@@ -186,10 +186,9 @@ next 'FSDP2'
 like 'FSDP2: what to write' "$(cat "$G/error")" 'sharded: .*fully_shard\(\)'
 
 # interrupts: how long from ctl to the end of the cell
-cell 'del pair
-from torch import nn
+cell 'del sharded, mesh
 loader = iter(torch.utils.data.DataLoader(range(10**6), num_workers=2))
-first = next(loader)'
+first = next(loader)' || bad 'a loader'
 echo 'killafter 1' >"$G/ctl"
 while IFS='|' read -r limit what code; do
 	errno nonblock "$G/cell" "print('$what begins', flush=True)
