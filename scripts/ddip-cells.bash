@@ -56,7 +56,7 @@ submit() {
 # Follows cell N to its end. mawk would wait for a full buffer.
 follow() {
 	local interactive=() red=
-	if awk -W version 2>&1 </dev/null | grep -q mawk; then
+	if [[ $(awk -W version 2>&1 </dev/null) == *mawk* ]]; then
 		interactive=(-W interactive)
 	fi
 	[ ! -t 2 ] || red=1
