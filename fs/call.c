@@ -388,8 +388,7 @@ session_write(int fd, struct iovec *iov, int count, void *userdata)
 	bool init = init_unique && h->unique == init_unique;
 	ssize_t r;
 
-	if (init_unique && h->unique == init_unique && count == 2 && h->error == 0 &&
-	    iov[1].iov_len >= sizeof(struct fuse_init_out)) {
+	if (init && count == 2 && h->error == 0 && iov[1].iov_len >= sizeof(struct fuse_init_out)) {
 		struct fuse_init_out *out = iov[1].iov_base;
 		uint16_t forever = LONGEST;
 

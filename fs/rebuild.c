@@ -147,9 +147,12 @@ rebuild_begin(struct group *g)
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
-		if (queue_works(k) && !g->rebuild_timer)
-			g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
-		if (queue_works(k) || k->doomed || (k->state != R_READY && k->state != R_BORN))
+		if (queue_works(k)) {
+			if (!g->rebuild_timer)
+				g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+			return false;
+		}
+		if (k->doomed || (k->state != R_READY && k->state != R_BORN))
 			return false;
 	}
 	g->generation++;
