@@ -21,12 +21,12 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(CURDIR)/%,%,$(2))')
 # ---- what is compiled from what -------------------------------------------------------------
 
 SHARED_SRC := $(wildcard include/*.c)
-FS_SRC     := $(wildcard fs/*.c)
-# These know Python or live in its process: the shared object. All other files of engine/ are the
-# launcher and the agent, which never load Python.
-SO_SRC     := $(sort $(wildcard $(foreach p,zygote rank py out,engine/$p.c engine/$p_*.c)))
-ENGINE_SRC := $(filter-out $(SO_SRC),$(wildcard engine/*.c))
-ENGINE_PY  := $(sort $(wildcard engine/*.py))
+FS_SRC     := $(wildcard fs/*.c fs/*/*.c)
+# engine/rank and engine/py live in a process with Python: the shared object. The launcher and
+# engine/agent never load it.
+SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
+ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c)
+ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py))
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 SHARED_OBJ := $(call objects,$(SHARED_SRC))
@@ -95,12 +95,14 @@ $(BUILD)/examples:
 	$(Q)mkdir -p $(@D)
 	$(Q)ln -s $(CURDIR)/scripts/examples $@
 
-$(BUILD)/obj/fs/%.o: CPPFLAGS += -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
+$(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
+$(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
 $(BUILD)/obj/%.o: %.c Makefile
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) -MMD -MP -c -o $@ $<
 
+$(BUILD)/so/%.o: CPPFLAGS += -Iengine
 $(BUILD)/so/%.o: %.c Makefile
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
@@ -126,18 +128,20 @@ FORCE:
 # ---- tests ----------------------------------------------------------------------------------
 
 # A unit test is one file of tests/unit with the shared sources, always under ASan and UBSan. One
-# that tests a file of fs/ or engine/ names it here: UNIT_ctl := fs/ctl.c
+# that tests a file of fs/ or engine/ names it here: UNIT_ctl := fs/base/words.c
 UNIT_SRC  := $(wildcard tests/unit/*.c)
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
-UNIT_ctl := fs/words.c
-UNIT_names := fs/varname.c fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
-UNIT_reduce := fs/reduce.c fs/portion.c fs/dtype.c fs/copy.c
+UNIT_ctl := fs/base/words.c
+REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
+UNIT_names := fs/object/varname.c $(REDUCE)
+UNIT_reduce := $(REDUCE)
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit
 unit: $(UNIT_BIN)
 
+$(BUILD)/unit/obj/%.o: CPPFLAGS += -Ifs
 $(BUILD)/unit/obj/%.o: %.c Makefile
 	$(call say,CC,$< (sanitized))
 	$(Q)mkdir -p $(@D)
@@ -151,7 +155,7 @@ $(BUILD)/unit/%: $(BUILD)/unit/obj/tests/unit/%.o $(UNIT_OBJ) \
 	$(Q)$(CC) $(UNIT_FLAGS) -o $@ $^ $(LIBS)
 percent := %
 
-UNIT_gpus := fs/gpus.c
+UNIT_gpus := fs/host/gpus.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 
 # What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
@@ -181,7 +185,7 @@ FUZZ_CC   = $(eval FUZZ_CC := $$(shell scripts/fuzz-compiler $(CC)))$(FUZZ_CC)
 $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) Makefile
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) -std=gnu11 -O1 -g -fsanitize=address,undefined \
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) -Ifs -std=gnu11 -O1 -g -fsanitize=address,undefined \
 		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
 
 # What tests/model/faults.py makes fail.

@@ -4,8 +4,8 @@
  * process, zygote.c and rank.c.
  */
 #define _GNU_SOURCE
-#include "agent.h"
-#include "launch.h"
+#include "agent/agent.h"
+#include "launcher.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

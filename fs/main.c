@@ -1,17 +1,17 @@
 /* ddipfs: options, the background, the mount, the end. */
-#include "copy.h"
-#include "ctl.h"
-#include "daemon.h"
-#include "fuse.h"
-#include "gpustat.h"
-#include "group.h"
-#include "launch.h"
-#include "live.h"
-#include "notify.h"
+#include "base/copy.h"
+#include "tree/ctl.h"
+#include "base/daemon.h"
+#include "session/session.h"
+#include "host/gpustat.h"
+#include "group/group.h"
+#include "host/agent.h"
+#include "tree/event_file.h"
+#include "host/ticks.h"
 #include "options.h"
-#include "state.h"
-#include "tree.h"
-#include "warden.h"
+#include "host/state.h"
+#include "tree/tree.h"
+#include "host/watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -38,8 +38,8 @@ on_child(void *arg, int signo)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid == notify_warden() && !daemon_.ending)
-			note("the warden has ended: no inotify events, and nobody unmounts after a "
+		if (pid == ticks_watchdog() && !daemon_.ending)
+			note("the watchdog has ended: no inotify events, and nobody unmounts after a "
 			     "crash");
 		else
 			agent_reaped(pid, status);
@@ -98,7 +98,7 @@ on_mounted(void)
 		group_fail(g, &e, "agent");
 		return;
 	}
-	notify_agent(a->pid);
+	ticks_agent(a->pid);
 	g->agent = a;
 	g->zygote = agent_zygote(a, &g->set);
 }
@@ -158,7 +158,7 @@ end_groups(void)
 static void
 serve(const struct options *o)
 {
-	struct fuse_options fuse = {o->mountpoint, o->fuse_opts};
+	struct session_options fuse = {o->mountpoint, o->fuse_opts};
 	struct err e = {0};
 
 	options = o;
@@ -179,28 +179,28 @@ serve(const struct options *o)
 		die("%s", e.text);
 	apply_settings(TAILQ_FIRST(&groups), o);
 	log_fd = open_log();
-	if (notify_start("/proc/self/exe", daemon_.mountpoint, ready_pipe < 0 ? 2 : log_fd) < 0)
-		die("cannot start the warden");
+	if (ticks_start("/proc/self/exe", daemon_.mountpoint, ready_pipe < 0 ? 2 : log_fd) < 0)
+		die("cannot start the watchdog");
 	copy_start();
-	fuse_on_ready(on_mounted);
-	if (fuse_start(&fuse, &e) < 0) {
-		notify_stop();
+	session_on_ready(on_mounted);
+	if (session_start(&fuse, &e) < 0) {
+		ticks_stop();
 		die("%s", e.text);
 	}
 	loop_run(daemon_.loop);
 	daemon_.ending = true;
-	fuse_shut();
-	/* nothing is left for the warden to unmount, and the next mount may get our device number
+	session_shut();
+	/* nothing is left for the watchdog to unmount, and the next mount may get our device number
 	 */
-	notify_mounted(0, 0);
+	ticks_mounted(0, 0);
 	end_groups();
 	group_remove_all();
 	agent_stop_all();
-	fuse_stop();
+	session_stop();
 	tree_fini();
 	live_stop();
 	gpustat_stop();
-	notify_stop();
+	ticks_stop();
 	while (waitpid(-1, NULL, 0) > 0)
 		;
 	loop_free(daemon_.loop);
@@ -240,8 +240,8 @@ main(int argc, char **argv)
 
 	note_as("ddipfs");
 	close_range(3, ~0U, 0); /* locks and pipes of the caller: it may wait for their end */
-	if (argc == 3 && strcmp(argv[1], "--warden") == 0)
-		return warden_main(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "--watchdog") == 0)
+		return watchdog_main(argv[2]);
 	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
 		files.rlim_cur = files.rlim_max;

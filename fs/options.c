@@ -1,9 +1,9 @@
 /* The command line: what is for us, what is for FUSE; the mount point. */
 #include "options.h"
-#include "settings.h"
-#include "text.h"
+#include "tree/settings.h"
+#include "tree/text.h"
 #include "wire.h"
-#include "words.h"
+#include "base/words.h"
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>

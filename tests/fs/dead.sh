@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A part of it fails: agent, zygote, warden or a rank killed, its directory gone, the disk full, no
+# A part of it fails: agent, zygote, watchdog or a rank killed, its directory gone, the disk full, no
 # descriptors, a Python or an engine that can't work. Each says what is wrong, and nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
@@ -62,11 +62,11 @@ is 'a new rank' "$(try 'z = 1')" 0
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 is 'all new' "$(try 'z = 1')" 0
 
-# the warden: the daemon goes on, and says what is missing
-warden=$(children "$daemon" ddipfs-warden)
-kill -KILL "$warden"
-gone "$warden"
-is 'cells run without the warden' "$(try 'w = 1')" 0
+# the watchdog: the daemon goes on, and says what is missing
+watchdog=$(children "$daemon" ddipfs-watchdog)
+kill -KILL "$watchdog"
+gone "$watchdog"
+is 'cells run without the watchdog' "$(try 'w = 1')" 0
 
 # the directory of the spools
 spool=$(key "$G/status" spool)

@@ -65,7 +65,7 @@ for how in TERM fusermount umount lazy KILL; do
 	done
 done
 
-# a dead mount is no obstacle: kill the daemon and its warden at once
+# a dead mount is no obstacle: kill the daemon and its watchdog at once
 mount_plain
 cell 'x = 1'
 children=$(others)
@@ -101,7 +101,7 @@ is 'nothing is left' "$(others)" ''
 out=$(timeout 10 "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON" "$M" 2>&1) || bad "in a command substitution: $? $out"
 unmount
 
-# a path as mountinfo cannot write it plainly; the warden finds it too
+# a path as mountinfo cannot write it plainly; the watchdog finds it too
 plain=$M
 M=$T/$'a b\\ \tü#' G=$M/group
 mount_plain

@@ -1,5 +1,5 @@
 /* Fuzzes the lines of ctl: split into words; printed and split again they are the same words. */
-#include "../../fs/words.h"
+#include "base/words.h"
 #include <stdlib.h>
 #include <string.h>
 

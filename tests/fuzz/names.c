@@ -1,6 +1,6 @@
 /* Fuzzes names below vars, and the tables of variables that ranks report: the first line of the
  * input is a name, the rest a table. */
-#include "../../fs/varname.h"
+#include "object/varname.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -415,7 +415,7 @@ class Sequence:
         for c in self.cells:
             path = f"{self.g}/cells/{c.number}/wait"
             if c.hangs:
-                for _ in range(3):  # a rung each: no time is to be waited for
+                for _ in range(3):  # a step each: no time is to be waited for
                     self.interrupt_cell(c)
             try:
                 state = keys(get(path))["state"]
@@ -561,7 +561,7 @@ def main():
     begin = time.monotonic()
     if only:
         return 0 if one_mount(int(only), 1) else 1
-    # most of their time is waiting for rungs of the ladder
+    # most of their time is waiting for steps of the escalation
     firsts = range(0, SEQUENCES, GROUPS_PER_MOUNT)
     with concurrent.futures.ThreadPoolExecutor(MOUNTS) as pool:
         counts = [min(GROUPS_PER_MOUNT, SEQUENCES - first) for first in firsts]

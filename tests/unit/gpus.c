@@ -1,7 +1,7 @@
 /* The choice of GPUs, on a machine of 8 that a fake NVML describes; and NVML itself when it fails.
  */
 #include "check.h"
-#include "../../fs/gpus.h"
+#include "host/gpus.h"
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Operations over ranks' parts: types to the last code, NaN, wrapping, pieces, threads, refusals.
  */
-#include "../../fs/reduce.h"
+#include "object/reduce.h"
 #include "check.h"
 #include <errno.h>
 #include <math.h>
@@ -153,16 +153,16 @@ memory(const char *p, size_t n)
 }
 
 /* A part of this line and these bytes; the buffer is the caller's. */
-static struct portion
+static struct shard
 part(struct buf *b, int rank, const char *line, const void *p, size_t n)
 {
-	struct portion out;
+	struct shard out;
 	struct source s;
 
 	buf_addf(b, "%s\n", line);
 	buf_add(b, p, n);
 	s = memory(b->p, b->n);
-	CHECK(portion_parse(&out, rank, &s, b->n, NULL) == 0);
+	CHECK(shard_parse(&out, rank, &s, b->n, NULL) == 0);
 	return out;
 }
 
@@ -172,7 +172,7 @@ run(struct loop *l, const struct reduce_op *op, const char *lines[], const void 
     const size_t sizes[], int n, struct buf *line)
 {
 	struct buf bytes[4] = {{0}};
-	struct portion parts[4] = {{0}};
+	struct shard parts[4] = {{0}};
 	struct reduction *r;
 	bool done = false;
 	char *out = NULL;
@@ -307,7 +307,7 @@ check_refusals(struct loop *l)
 {
 	const size_t sizes[] = {4, 8}, eights[] = {8, 8};
 	const void *data[] = {"abcdefgh", "abcdefgh"};
-	struct portion p;
+	struct shard p;
 	struct err e = {0};
 	struct source s;
 
@@ -328,7 +328,7 @@ check_refusals(struct loop *l)
 		 "array 4 2 int32\nabc", "array 4 2,,2 int32\nabcd", NULL};
 	     *bad; bad++) {
 		s = memory(*bad, strlen(*bad));
-		CHECK(portion_parse(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);
+		CHECK(shard_parse(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);
 	}
 }
 

@@ -1,0 +1,153 @@
+/* The agent: the control connection to the daemon, and who gets its messages. */
+#define _GNU_SOURCE
+#include "agent/agent.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct agent agent;
+
+struct slice
+agent_text(const char *s)
+{
+	return (struct slice){s, strlen(s)};
+}
+
+void
+agent_refuse(unsigned slot, uint32_t tag, const struct err *e)
+{
+	conn_send(agent.up, Rerror, 0, slot, tag, -1, (uint32_t)e->no, agent_text(e->text),
+	    (struct slice){0});
+}
+
+static void
+on_hello(struct msg *m)
+{
+	char host[256] = "localhost";
+	struct slice debug_areas;
+	uint32_t version;
+	char *areas;
+	struct err e = {0};
+
+	if (wire_unpack(m, &e, &version, &debug_areas) == 0 && version != WIRE_VERSION)
+		fail(&e, EPROTO, "ddip-engine speaks wire %d, ddipfs %u: install both anew",
+		    WIRE_VERSION, version);
+	if (e.no) {
+		agent_refuse(SLOT_AGENT, m->tag, &e);
+		conn_flush(agent.up);
+		reap_all(1);
+	}
+	agent.greeted = true;
+	areas = slice_dup(debug_areas);
+	if (*areas)
+		setenv("DDIP_DEBUG", areas, 1);
+	free(areas);
+	gethostname(host, sizeof(host) - 1);
+	conn_send(agent.up, Rhello, 0, SLOT_AGENT, m->tag, -1, (uint32_t)WIRE_VERSION,
+	    (uint32_t)getpid(), agent_text(host));
+}
+
+/* What is for the agent itself; the rest is for the engine at the slot. */
+static const struct {
+	int type;
+	void (*fn)(struct msg *m);
+} rows[] = {
+    {Thello, on_hello},
+    {Twarm, warm_ask},
+    {Ncool, warm_cool},
+    {Tspawn, spawn_ask},
+    {Nsignal, spawn_signal},
+};
+
+static void
+on_message(void *arg, struct msg *m)
+{
+	struct engine *e;
+	struct err err;
+
+	if (!agent.greeted && m->type != Thello) {
+		note("%s came before Thello", wire_name(m->type));
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (rows[i].type == m->type) {
+			rows[i].fn(m);
+			return;
+		}
+	}
+	e = spawn_find(m->slot);
+	if (e) {
+		spawn_pass(e, m);
+	} else if (m->tag) {
+		fail(&err, ESRCH, "%s: slot %u has no engine", wire_name(m->type), m->slot);
+		agent_refuse(m->slot, m->tag, &err);
+	}
+}
+
+static void
+on_close(void *arg, const struct err *e)
+{
+	if (e->no)
+		note("%s", e->text);
+	reap_all(e->no ? 1 : 0);
+}
+
+/* Moves the connection away from 0 and 1, where children would inherit or write to it. What else we
+ * were started with is nobody's here, but would keep its other end open as long as a rank lives. */
+static void
+take_descriptors(int *in, int *out)
+{
+	int type, null;
+	socklen_t len = sizeof(type);
+	bool is_socket = getsockopt(0, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
+
+	close_range(3, ~0U, 0);
+	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
+	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
+	null = fault("agent.null", EMFILE) ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (*in < 0 || *out < 0 || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
+		die("want the daemon on descriptors 0 and 1, and a log on 2: %s",
+		    strerrordesc_np(errno));
+	close(null);
+}
+
+/* Tells ranks which process may read their memory: who made the socket, if it is on this host. */
+static void
+name_daemon(int fd)
+{
+	struct ucred c;
+	socklen_t len = sizeof(c);
+	char pid[16];
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) < 0 || c.pid <= 0)
+		return;
+	snprintf(pid, sizeof(pid), "%d", (int)c.pid);
+	setenv("DDIP_DAEMON_PID", pid, 0);
+}
+
+int
+agent_main(void)
+{
+	int in, out;
+
+	note_as("ddip-agent");
+	prctl(PR_SET_NAME, "ddip-agent");
+	take_descriptors(&in, &out);
+	name_daemon(in);
+	setsid(); /* it may lead one already */
+	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+		die("subreaper: %s", strerrordesc_np(errno));
+	TAILQ_INIT(&agent.engines);
+	TAILQ_INIT(&agent.warms);
+	TAILQ_INIT(&agent.zygotes);
+	agent.loop = loop_new();
+	reap_start();
+	agent.up = conn_new(agent.loop, in, out, on_message, on_close, NULL);
+	loop_run(agent.loop);
+	return 0;
+}

@@ -1,0 +1,175 @@
+/*
+ * The agent of a host: what its parts share. No Python here: zygotes and ranks are its children.
+ *
+ *   agent.c  the control connection: one row per message
+ *   warm.c   zygotes and their successors
+ *   spawn.c  a new engine: descriptors, fork by the zygote, or exec
+ *   drain.c  what engines print: page and pipes to spools
+ *   reap.c   who died, and the end of everything
+ */
+#ifndef AGENT_H
+#define AGENT_H
+#include "conn.h"
+#include "spool.h"
+#include "output_ring.h"
+#include <sys/queue.h>
+#include <sys/types.h>
+
+/* One process that forks ranks. */
+struct zygote {
+	struct warm *warm;
+	struct conn *conn;
+	pid_t pid;
+	uint32_t tag; /* of the Tfork that made it, 0: it was executed */
+	bool ready, successor, spare;
+	bool taken;	       /* a spare that becomes an engine now */
+	bool retired;	       /* told to quit, waited for */
+	char *paths;	       /* what ages it, each ended by NUL, then an empty one */
+	struct timespec *ages; /* their mtimes when it was started */
+	size_t n_paths;
+	TAILQ_ENTRY(zygote) link;
+};
+
+/* What the daemon asked for by Twarm: python, environment, directory, modules. */
+struct warm {
+	uint32_t id;
+	char *python, *cwd, *preload;
+	struct buf env;		   /* K=V, each ended by NUL */
+	struct zygote *now, *next; /* now serves; next, its successor, will */
+	uint32_t tag;		   /* of the Twarm that is not answered yet, 0: none */
+	int err_in, err_out;	   /* the pipe that its zygotes' stdout and stderr are */
+	struct watch *err_watch;
+	struct buf tail; /* the last they said */
+	struct timer *idle;
+	struct buf phases;
+	bool succeeded;	 /* a successor was asked for since `now` was started */
+	unsigned spares; /* processes to be held ready for the next start like the last */
+	TAILQ_ENTRY(warm) link;
+};
+
+enum engine_state { ENGINE_WAITS, ENGINE_FORKS, ENGINE_RUNS, ENGINE_ENDED };
+
+/* A rank or a store. */
+struct engine {
+	uint16_t slot;
+	uint8_t kind;
+	enum engine_state state;
+	pid_t pid; /* 0: not known yet */
+	uint32_t tag;
+	bool cold;
+	struct warm *warm;
+	struct zygote *zygote; /* that was asked to fork it, until it answers */
+	char *name, *dir;
+	struct buf env;
+	struct conn *conn;	    /* NULL: closed by the engine */
+	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1 */
+	struct spool_writer spool;
+	bool spooled;
+	uint64_t err_start; /* size of stderr before this engine */
+
+	struct outlet {
+		struct engine *e;
+		int fd; /* read end, -1: closed */
+		struct watch *watch;
+	} outlet[SPOOL_STREAMS];
+
+	int bell;
+	struct watch *bell_watch;
+	struct page *page;
+	uint64_t head; /* our copy of what the page says: the rank could change that */
+	uint32_t switch_head, kind_now;
+	struct timer *look;    /* at the page again */
+	struct timer *linger;  /* dead: the last frames are awaited */
+	uint64_t told_dropped; /* by Ndropped */
+	int signal;	       /* to be sent as soon as there is a process */
+	int status;	       /* of wait(2), when ended */
+	TAILQ_ENTRY(engine) link;
+};
+
+struct agent {
+	struct loop *loop;
+	struct conn *up; /* the daemon */
+	bool greeted;
+	TAILQ_HEAD(engines, engine) engines;
+	TAILQ_HEAD(warms, warm) warms;
+	TAILQ_HEAD(zygotes, zygote) zygotes;
+
+	struct { /* exits of processes that nobody knows yet: a fork's answer may come later */
+		pid_t pid;
+		int status;
+	} strays[64];
+
+	unsigned n_strays;
+};
+
+extern struct agent agent; /* there is one per process */
+
+/* Serves the daemon on descriptors 0 and 1 until they end. Returns the exit status. */
+int agent_main(void);
+/* Rerror to the daemon. */
+void agent_refuse(unsigned slot, uint32_t tag, const struct err *e);
+struct slice agent_text(const char *s);
+
+/* warm.c */
+void warm_ask(struct msg *m);  /* Twarm */
+void warm_cool(struct msg *m); /* Ncool */
+struct warm *warm_find(uint32_t id);
+/* A zygote that is ready to fork (or a spare of it), else NULL: one is on its way, and
+ * warm_ready/warm_failed will tell. */
+struct zygote *warm_zygote(struct warm *w);
+/* Something of a start happened: the successor waits until it is quiet. */
+void warm_busy(struct warm *w);
+/* A spare became an engine: from here on its pid is spawn.c's. */
+void warm_spent(struct zygote *z);
+bool warm_reaped(pid_t pid, int status);
+/* Starts ddip-engine ROLE with w's Python in a session of its own, in w's directory, with these
+ * descriptors as 1 and 2 and env (K=V NUL-ended) over ours. The child dies with us. Returns its
+ * pid, or -errno. */
+pid_t warm_exec(
+    const struct warm *w, const char *role, int out, int err, const struct buf *env, struct err *e);
+
+/* spawn.c */
+void spawn_ask(struct msg *m); /* Tspawn */
+/* w has a zygote now, or can't have one (e). */
+void spawn_ready(struct warm *w);
+void spawn_failed(struct warm *w, const struct err *e);
+/* Rfork and Rerror of a zygote, and its end. */
+void spawn_forked(struct zygote *z, struct msg *m);
+void spawn_refused(struct zygote *z, struct msg *m);
+void spawn_orphaned(struct zygote *z);
+void spawn_forget(struct warm *w); /* w is about to be freed */
+/* A message of the daemon for an engine: a marked one is announced by Nmark. */
+void spawn_pass(struct engine *e, struct msg *m);
+void spawn_signal(struct msg *m); /* Nsignal */
+struct engine *spawn_find(unsigned slot);
+void spawn_free(struct engine *e);
+
+/* env.c: NUL-ended K=V texts, one behind the other. */
+const char *env_get(const struct buf *env, const char *key); /* NULL: not there */
+void env_add(struct buf *env, const char *fmt, ...) PRINTF(2, 3);
+/* The program's own environment, overlaid by env: NULL-ended; the array is the caller's, the texts
+ * are not. */
+char **env_overlay(const struct buf *env);
+/* What a zygote must not hand to its ranks: their thread counts as w's user set them, or as
+ * torchrun would. A key without '=' takes the variable away. */
+void env_add_threads(struct buf *to, const struct warm *w, bool for_zygote);
+
+/* drain.c */
+int drain_open(struct engine *e, struct err *err);
+void drain_close(struct engine *e);
+/* All that was printed until now is in the spool. */
+void drain_all(struct engine *e);
+
+/* reap.c */
+void reap_start(void);
+/* Is pid dead already? Then *status. */
+bool reap_stray(pid_t pid, int *status);
+void reap_ended(struct engine *e, int status);
+/* The engine closed its socket: it is dead, or dies now. */
+void reap_closed(struct engine *e);
+/* SIGKILL to all processes of the session of leader. */
+void reap_session(pid_t leader);
+/* Kills all that descends from this process, waits for it, and exits. */
+_Noreturn void reap_all(int status);
+
+#endif

@@ -1,0 +1,241 @@
+/*
+ * What engines print, on its way to the spools: the shared page (Python's own prints) and three
+ * pipes (C code and child processes). The page is always looked at before the pipes: a rank writes
+ * to the page only while its pipes are empty, so what is in a pipe is younger.
+ */
+#define _GNU_SOURCE
+#include "agent/agent.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { PIPE_SIZE = 1 << 20 };
+
+static void page_watch(void *arg);
+
+/* Where the bytes at e->head end that are of one kind, at most at tail. Passes switches that are
+ * reached. */
+static uint64_t
+same_kind_until(struct engine *e, uint64_t tail)
+{
+	struct page *p = e->page;
+	uint32_t last = atomic_load_explicit(&p->switch_tail, memory_order_acquire);
+
+	while (e->switch_head != last && last - e->switch_head <= PAGE_SWITCHES) {
+		struct page_switch *s = &p->switches[e->switch_head % PAGE_SWITCHES];
+		uint64_t at = atomic_load_explicit(&s->position, memory_order_relaxed);
+
+		if (at > e->head)
+			return MIN(at, tail);
+		e->kind_now = atomic_load_explicit(&s->kind, memory_order_relaxed) % PAGE_KINDS;
+		e->switch_head++;
+	}
+	return tail;
+}
+
+/* Moves what is in the page to the spool. True if there was something. */
+static bool
+take_page(struct engine *e)
+{
+	struct page *p = e->page;
+	uint64_t tail, head = e->head;
+
+	if (!p)
+		return false;
+	tail = atomic_load_explicit(&p->tail, memory_order_acquire);
+	if (tail - head > PAGE_RING) {
+		note("%s: its output buffer was overwritten; %s", e->name,
+		    "prints since the last look are lost");
+		e->head = tail;
+	}
+	while (e->head != tail) {
+		uint64_t end = same_kind_until(e, tail);
+		size_t at = e->head % PAGE_RING;
+		size_t n = MIN((size_t)(end - e->head), (size_t)PAGE_RING - at);
+
+		spool_writer_add(&e->spool, (int)e->kind_now, p->ring + at, n);
+		e->head += n;
+	}
+	atomic_store_explicit(&p->switch_head, e->switch_head, memory_order_release);
+	atomic_store_explicit(&p->head, e->head, memory_order_release);
+	return e->head != head;
+}
+
+/* Lets go who waits for room or for empty pipes. */
+static void
+wake(struct engine *e)
+{
+	struct page *p = e->page;
+
+	if (!p)
+		return;
+	atomic_fetch_add(&p->epoch, 1);
+	if (atomic_exchange(&p->waiting, 0))
+		syscall(SYS_futex, &p->epoch, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void
+tell_dropped(struct engine *e)
+{
+	uint64_t more = e->spool.dropped - e->told_dropped;
+
+	if (!more)
+		return;
+	e->told_dropped = e->spool.dropped;
+	conn_send(agent.up, Ndropped, 0, e->slot, 0, -1, more);
+}
+
+static void
+close_outlet(struct outlet *o)
+{
+	loop_fd_del(o->watch);
+	o->watch = NULL;
+	if (o->fd >= 0)
+		close(o->fd);
+	o->fd = -1;
+}
+
+static void
+take_outlet(struct outlet *o)
+{
+	int stream = (int)(o - o->e->outlet);
+	bool eof;
+
+	if (o->fd < 0)
+		return;
+	spool_writer_move(&o->e->spool, stream, o->fd, &eof);
+	atomic_fetch_add(&o->e->page->drained[stream], 1);
+	if (eof)
+		close_outlet(o);
+}
+
+void
+drain_all(struct engine *e)
+{
+	if (!e->spooled)
+		return;
+	take_page(e);
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		take_outlet(&e->outlet[i]);
+	wake(e);
+	tell_dropped(e);
+}
+
+static void
+on_outlet(void *arg, uint32_t events)
+{
+	struct outlet *o = arg;
+
+	take_page(o->e);
+	take_outlet(o);
+	wake(o->e);
+	tell_dropped(o->e);
+}
+
+/* While bytes keep coming we look by the clock: a rank that prints a lot then never makes a system
+ * call. */
+static void
+page_watch(void *arg)
+{
+	struct engine *e = arg;
+	bool more = take_page(e);
+
+	e->look = NULL;
+	if (!more) {
+		atomic_store(&e->page->watching, 0);
+		/* It may have written after our look and before it saw that we stop. */
+		more = atomic_load(&e->page->tail) != e->head;
+		if (more)
+			atomic_store(&e->page->watching, 1);
+	}
+	wake(e);
+	tell_dropped(e);
+	if (more)
+		e->look = loop_timer(agent.loop, PAGE_POLL_MS, page_watch, e);
+}
+
+static void
+on_bell(void *arg, uint32_t events)
+{
+	struct engine *e = arg;
+	uint64_t count;
+
+	if (read(e->bell, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		note("%s: its bell: %s", e->name, strerrordesc_np(errno));
+	atomic_store(&e->page->watching, 1);
+	atomic_store(&e->page->urgent, 0);
+	loop_timer_del(e->look);
+	page_watch(e);
+}
+
+static int
+open_page(struct engine *e, struct err *err)
+{
+	int fd = fault("page.memfd", ENOMEM) ? -1 : memfd_create("ddip-page", MFD_CLOEXEC);
+	void *p;
+
+	if (fd < 0 || ftruncate(fd, sizeof(struct page)) < 0)
+		return fail_errno(err, "output page of %s", e->name);
+	e->given[ENGINE_FD_PAGE] = fd;
+	p = fault("page.map", ENOMEM)
+		? MAP_FAILED
+		: mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return fail_errno(err, "output page of %s", e->name);
+	e->page = p;
+	e->bell = fault("page.bell", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->given[ENGINE_FD_BELL] = fcntl(e->bell, F_DUPFD_CLOEXEC, 3);
+	if (e->bell < 0 || e->given[ENGINE_FD_BELL] < 0)
+		return fail_errno(err, "output bell of %s", e->name);
+	e->bell_watch = loop_fd(agent.loop, e->bell, EPOLLIN, on_bell, e);
+	return 0;
+}
+
+int
+drain_open(struct engine *e, struct err *err)
+{
+	int r = spool_writer_open(&e->spool, e->dir, e->name, err);
+
+	if (r < 0)
+		return r;
+	e->spooled = true;
+	e->err_start = e->spool.at.size[SPOOL_STDERR];
+	for (int i = 0; i < SPOOL_STREAMS; i++) {
+		struct outlet *o = &e->outlet[i];
+		int fds[2];
+
+		if (fault("engine.pipe", EMFILE) || pipe2(fds, O_CLOEXEC) < 0)
+			return fail_errno(err, "output pipe of %s", e->name);
+		o->fd = fds[0];
+		e->given[ENGINE_FD_OUT + i] = fds[1];
+		/* Less is granted to users who have many pipes: slower, nothing else. */
+		fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE);
+		fd_nonblock(o->fd, true);
+		o->watch = loop_fd(agent.loop, o->fd, EPOLLIN, on_outlet, o);
+	}
+	return open_page(e, err);
+}
+
+void
+drain_close(struct engine *e)
+{
+	loop_timer_del(e->look);
+	loop_fd_del(e->bell_watch);
+	if (e->bell >= 0)
+		close(e->bell);
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		close_outlet(&e->outlet[i]);
+	if (e->page)
+		munmap(e->page, sizeof(*e->page));
+	if (e->spooled)
+		spool_writer_close(&e->spool);
+	e->page = NULL;
+	e->spooled = false;
+}

@@ -1,0 +1,295 @@
+/* Who died, who dies with it, and the end of everything: nothing that descends from us outlives us.
+ */
+#define _GNU_SOURCE
+#include "agent/agent.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LINGER_MS = 100, LAST_WORDS = 2000, END_MS = 900 };
+
+typedef void process_fn(pid_t pid, pid_t parent, pid_t session, pid_t arg);
+
+/* Calls fn for each process that is not a zombie. */
+static void
+each_process(process_fn *fn, pid_t arg)
+{
+	DIR *proc = opendir("/proc");
+
+	if (!proc)
+		die("/proc: %s", strerrordesc_np(errno));
+	for (struct dirent *d; (d = readdir(proc));) {
+		char path[sizeof(d->d_name) + 16], line[512], *at;
+		int parent, group, session;
+		ssize_t n;
+		char state;
+		int fd;
+
+		if (!isdigit((unsigned char)d->d_name[0]))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			continue; /* it has ended meanwhile */
+		n = read(fd, line, sizeof(line) - 1);
+		close(fd);
+		line[MAX(n, (ssize_t)0)] = '\0';
+		/* the name in parentheses may hold anything, the rest holds none */
+		at = strrchr(line, ')');
+		if (at && sscanf(at, ") %c %d %d %d", &state, &parent, &group, &session) == 4 &&
+		    state != 'Z' && state != 'X')
+			fn(atoi(d->d_name), parent, session, arg);
+	}
+	closedir(proc);
+}
+
+static void
+kill_if_session(pid_t pid, pid_t parent, pid_t session, pid_t leader)
+{
+	if (session == leader)
+		kill(pid, SIGKILL);
+}
+
+static void
+kill_if_child(pid_t pid, pid_t parent, pid_t session, pid_t us)
+{
+	if (parent == us)
+		kill(pid, SIGKILL);
+}
+
+/* Kills what descends from parent in the session of leader. False: this kernel has no lists of
+ * children. A process that ends meanwhile has no list either, but its children are ours then. */
+static bool
+kill_below(pid_t parent, pid_t leader)
+{
+	char path[300];
+	struct buf list = {0};
+	DIR *tasks;
+	bool known = false;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
+	tasks = opendir(path);
+	for (struct dirent *d; tasks && (d = readdir(tasks));) {
+		char *at, *end;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)parent, d->d_name);
+		buf_clear(&list);
+		if (d->d_name[0] == '.' || read_file(path, &list) < 0)
+			continue;
+		known = true;
+		for (at = list.p; at && *at; at = end) {
+			pid_t child = (pid_t)strtol(at, &end, 10);
+
+			if (end == at)
+				break;
+			if (getsid(child) != leader)
+				continue;
+			kill_below(child, leader);
+			kill(child, SIGKILL);
+		}
+	}
+	if (tasks)
+		closedir(tasks);
+	buf_free(&list);
+	return known;
+}
+
+void
+reap_session(pid_t leader)
+{
+	kill(-leader, SIGKILL);
+	/* Twice: one that was forked behind our back while we looked. */
+	for (int i = 0; i < 2; i++)
+		if (!kill_below(getpid(), leader))
+			each_process(kill_if_session, leader);
+}
+
+/* The last lines of stderr that this engine wrote. */
+static struct slice
+last_words(struct engine *e, char room[LAST_WORDS])
+{
+	uint64_t size, n;
+	ssize_t got;
+	char *line;
+
+	if (!e->spooled)
+		return (struct slice){0};
+	size = e->spool.at.size[SPOOL_STDERR];
+	n = MIN(size - e->err_start, (uint64_t)LAST_WORDS);
+	got = pread(e->spool.fd[SPOOL_STDERR], room, n, (off_t)(size - n));
+	if (got <= 0)
+		return (struct slice){0};
+	/* whole lines, if it began before them */
+	line = n == LAST_WORDS ? memchr(room, '\n', (size_t)got) : NULL;
+	if (line && line + 1 < room + got)
+		return (struct slice){line + 1, (size_t)(room + got - line - 1)};
+	return (struct slice){room, (size_t)got};
+}
+
+/* All that it said has been passed on: the last message of an engine. */
+static void
+finish(void *arg)
+{
+	struct engine *e = arg;
+	struct spool_mark at = {0};
+	char room[LAST_WORDS];
+
+	e->linger = NULL;
+	drain_all(e);
+	if (e->spooled)
+		at = spool_writer_cut(&e->spool);
+	conn_send(agent.up, Nexit, 0, e->slot, 0, -1, (uint32_t)e->pid, (uint32_t)e->status,
+	    last_words(e, room), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
+	    at.size[SPOOL_DISPLAY], at.records);
+	spawn_free(e);
+}
+
+void
+reap_ended(struct engine *e, int status)
+{
+	e->status = status;
+	e->state = ENGINE_ENDED;
+	/* What it sent is read before its end is told; a process that took the socket along must
+	 * not keep us. */
+	if (e->conn)
+		e->linger = loop_timer(agent.loop, LINGER_MS, finish, e);
+	else
+		finish(e);
+}
+
+void
+reap_closed(struct engine *e)
+{
+	if (e->state == ENGINE_ENDED) {
+		loop_timer_del(e->linger);
+		finish(e);
+	} else if (e->pid) {
+		kill(e->pid, SIGKILL);
+	}
+}
+
+static void
+remember_stray(pid_t pid, int status)
+{
+	unsigned i = agent.n_strays++ % ARRAY_LEN(agent.strays);
+
+	agent.strays[i].pid = pid;
+	agent.strays[i].status = status;
+}
+
+bool
+reap_stray(pid_t pid, int *status)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(agent.strays); i++) {
+		if (agent.strays[i].pid != pid)
+			continue;
+		agent.strays[i].pid = 0;
+		*status = agent.strays[i].status;
+		return kill(pid, 0) < 0 && errno == ESRCH; /* else: the number was used again */
+	}
+	return false;
+}
+
+static struct engine *
+engine_of(pid_t pid)
+{
+	struct engine *e;
+
+	TAILQ_FOREACH (e, &agent.engines, link) {
+		if (e->pid == pid && e->state == ENGINE_RUNS)
+			return e;
+	}
+	return NULL;
+}
+
+static void
+on_child(void *arg, int signo)
+{
+	for (;;) {
+		siginfo_t si = {0};
+		struct engine *e;
+		int status;
+
+		/* Its number is its own until it is waited for: only then its session can be meant
+		 * by it. */
+		if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
+			return;
+		e = engine_of(si.si_pid);
+		if (e)
+			reap_session(e->pid);
+		if (waitpid(si.si_pid, &status, WNOHANG) != si.si_pid)
+			return;
+		if (e)
+			reap_ended(e, status);
+		else if (!warm_reaped(si.si_pid, status))
+			remember_stray(si.si_pid, status);
+	}
+}
+
+static void
+on_term(void *arg, int signo)
+{
+	reap_all(0);
+}
+
+static void
+on_ignored(void *arg, int signo)
+{
+	debug("agent", "signal %d is not for the agent", signo);
+}
+
+void
+reap_start(void)
+{
+	loop_signal(agent.loop, SIGCHLD, on_child, NULL);
+	loop_signal(agent.loop, SIGTERM, on_term, NULL);
+	/* Those of a terminal are the daemon's: what they mean here comes as EOF. */
+	loop_signal(agent.loop, SIGINT, on_ignored, NULL);
+	loop_signal(agent.loop, SIGHUP, on_ignored, NULL);
+	loop_signal(agent.loop, SIGQUIT, on_ignored, NULL);
+}
+
+/* Reaps what can be reaped. False: there are no children any more. */
+static bool
+reap_some(void)
+{
+	pid_t pid;
+
+	do
+		pid = waitpid(-1, NULL, WNOHANG);
+	while (pid > 0);
+	return pid == 0;
+}
+
+void
+reap_all(int status)
+{
+	uint64_t end = now_ns() + END_MS * 1000000ull;
+	const struct timespec slice = {.tv_nsec = 20000000};
+	struct engine *e;
+	sigset_t child;
+
+	TAILQ_FOREACH (e, &agent.engines, link) {
+		drain_all(e);
+		if (e->pid && e->state == ENGINE_RUNS)
+			reap_session(e->pid);
+	}
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	do {
+		/* Orphans of those we kill become our children: look again after each death. */
+		each_process(kill_if_child, getpid());
+		if (!reap_some())
+			exit(status);
+		sigtimedwait(&child, NULL, &slice);
+	} while (now_ns() < end);
+	note("some processes could not be killed in %d ms", END_MS);
+	exit(1);
+}

@@ -1,0 +1,394 @@
+/* A new engine (rank or store): its descriptors, its fork by a zygote or its cold start, its
+ * messages. */
+#define _GNU_SOURCE
+#include "agent/agent.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MARK_SIZE = 4 * sizeof(uint64_t) };
+
+struct engine *
+spawn_find(unsigned slot)
+{
+	struct engine *e;
+
+	TAILQ_FOREACH (e, &agent.engines, link) {
+		if (e->slot == slot)
+			return e;
+	}
+	return NULL;
+}
+
+static void
+close_given(struct engine *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(e->given); i++) {
+		if (e->given[i] >= 0)
+			close(e->given[i]);
+		e->given[i] = -1;
+	}
+	if (e->ctl >= 0)
+		close(e->ctl);
+	e->ctl = -1;
+}
+
+void
+spawn_free(struct engine *e)
+{
+	TAILQ_REMOVE(&agent.engines, e, link);
+	loop_timer_del(e->linger);
+	drain_close(e);
+	close_given(e);
+	conn_free(e->conn);
+	buf_free(&e->env);
+	free(e->name);
+	free(e->dir);
+	free(e);
+}
+
+/* It never came to live. */
+static void
+refuse(struct engine *e, const struct err *err)
+{
+	agent_refuse(e->slot, e->tag, err);
+	spawn_free(e);
+}
+
+/* Writes the place in the output into the last fields of an R, which the engine left empty. */
+static void
+pass_marked(struct engine *e, struct msg *m)
+{
+	struct spool_mark at;
+	char *body, *p;
+
+	drain_all(e);
+	at = spool_writer_cut(&e->spool);
+	body = xmalloc(m->len);
+	memcpy(body, m->body, m->len);
+	p = body + m->len - MARK_SIZE;
+	for (size_t i = 0; i < MARK_SIZE; i++) {
+		uint64_t v = i / 8 < SPOOL_STREAMS ? at.size[i / 8] : at.records;
+
+		p[i] = (char)(v >> (8 * (i % 8)));
+	}
+	m->body = body;
+	conn_forward(agent.up, m);
+	free(body);
+}
+
+/* What an engine says is the daemon's. */
+static void
+on_message(void *arg, struct msg *m)
+{
+	struct engine *e = arg;
+
+	m->slot = e->slot;
+	if (m->type == Rinit && e->warm)
+		warm_busy(e->warm);
+	if (m->flags & FLAG_MARK && e->spooled && m->len >= MARK_SIZE)
+		pass_marked(e, m);
+	else
+		conn_forward(agent.up, m);
+}
+
+static void
+on_close(void *arg, const struct err *why)
+{
+	struct engine *e = arg;
+
+	if (why->no)
+		note("%s: %s", e->name, why->text);
+	conn_free(e->conn);
+	e->conn = NULL;
+	reap_closed(e);
+}
+
+static void
+answer(struct engine *e, pid_t pid, const char *how)
+{
+	e->state = ENGINE_RUNS;
+	e->pid = pid;
+	e->zygote = NULL;
+	close_given(e);
+	conn_send(agent.up, Rspawn, 0, e->slot, e->tag, -1, (uint32_t)pid, agent_text(how));
+	if (e->signal)
+		kill(pid, e->signal);
+	if (!e->conn)
+		reap_closed(e);
+}
+
+/* Makes fd survive exec under its number and tells it by name. */
+static void
+hand_over(struct buf *env, const char *name, int fd)
+{
+	if (fd < 0)
+		return;
+	fd_cloexec(fd, false);
+	env_add(env, "%s=%d", name, fd);
+}
+
+/* A process of its own, with nothing loaded: when there is no zygote that may fork, or the user
+ * wants it so. */
+static void
+start_cold(struct engine *e)
+{
+	struct warm *w = e->warm;
+	struct buf env = {0};
+	struct err err;
+	pid_t pid;
+
+	buf_add(&env, w->env.p, w->env.n);
+	env_add_threads(&env, w, false);
+	buf_add(&env, e->env.p, e->env.n);
+	env_add(&env, "DDIP_PRELOAD=%s", w->preload);
+	env_add(&env, "%s=%d", ENGINE_ENV_AGENT, (int)getpid());
+	env_add(&env, "%s=%d", ENGINE_ENV_KIND, e->kind);
+	env_add(&env, "%s=%s", ENGINE_ENV_NAME, e->name);
+	hand_over(&env, ENGINE_ENV_CTL, e->ctl);
+	hand_over(&env, ENGINE_ENV_BELL, e->given[ENGINE_FD_BELL]);
+	hand_over(&env, ENGINE_ENV_PAGE, e->given[ENGINE_FD_PAGE]);
+	hand_over(&env, ENGINE_ENV_DISPLAY, e->given[ENGINE_FD_DISPLAY]);
+	pid = warm_exec(w, "rank", e->given[ENGINE_FD_OUT], e->given[ENGINE_FD_ERR], &env, &err);
+	buf_free(&env);
+	if (pid < 0)
+		refuse(e, &err);
+	else
+		answer(e, pid, "cold");
+}
+
+static void
+fork_by(struct zygote *z, struct engine *e)
+{
+	struct buf env = {0};
+
+	env_add_threads(&env, e->warm, false);
+	buf_add(&env, e->env.p, e->env.n);
+	for (uint32_t i = 0; i < ENGINE_FDS; i++)
+		if (e->given[i] >= 0)
+			conn_send(z->conn, Nfd, 0, SLOT_AGENT, 0, e->given[i], i);
+	conn_send(z->conn, Tfork, 0, SLOT_AGENT, e->slot, e->ctl, (uint32_t)e->kind,
+	    agent_text(e->name), (struct slice){env.p, env.n});
+	buf_free(&env);
+	e->state = ENGINE_FORKS;
+	e->zygote = z;
+	z->taken = z->spare;
+	warm_busy(e->warm);
+}
+
+static void
+start(struct engine *e)
+{
+	struct zygote *z;
+
+	if (e->cold) {
+		start_cold(e);
+		return;
+	}
+	z = warm_zygote(e->warm); /* may call spawn_failed, which frees e */
+	if (z)
+		fork_by(z, e);
+}
+
+void
+spawn_ready(struct warm *w)
+{
+	struct engine *e, *next;
+
+	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
+		next = TAILQ_NEXT(e, link);
+		if (e->warm == w && e->state == ENGINE_WAITS)
+			fork_by(w->now, e); /* the new one has no spares yet */
+	}
+}
+
+void
+spawn_failed(struct warm *w, const struct err *err)
+{
+	struct engine *e, *next;
+
+	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
+		next = TAILQ_NEXT(e, link);
+		if (e->warm == w && e->state == ENGINE_WAITS)
+			refuse(e, err);
+	}
+}
+
+void
+spawn_forget(struct warm *w)
+{
+	struct engine *e;
+
+	TAILQ_FOREACH (e, &agent.engines, link) {
+		if (e->warm == w)
+			e->warm = NULL;
+	}
+}
+
+static struct engine *
+forking(struct zygote *z, unsigned slot)
+{
+	struct engine *e = spawn_find(slot);
+
+	return e && e->state == ENGINE_FORKS && e->zygote == z ? e : NULL;
+}
+
+void
+spawn_forked(struct zygote *z, struct msg *m)
+{
+	struct engine *e = forking(z, m->tag);
+	uint32_t pid;
+	int status;
+
+	if (!e || wire_unpack(m, NULL, &pid) < 0)
+		return;
+	if (e->warm)
+		warm_busy(e->warm);
+	if (z->spare)
+		warm_spent(z);
+	answer(e, (pid_t)pid, z->successor ? "successor" : "zygote");
+	if (reap_stray((pid_t)pid, &status))
+		reap_ended(e, status);
+}
+
+void
+spawn_refused(struct zygote *z, struct msg *m)
+{
+	struct engine *e = forking(z, m->tag);
+	struct slice text = {0};
+
+	if (!e)
+		return;
+	wire_unpack(m, NULL, NULL, &text, NULL);
+	note("%s starts cold: %.*s", e->name, (int)text.n, text.p);
+	e->zygote = NULL;
+	if (e->warm) {
+		start_cold(e);
+		return;
+	}
+	refuse(e, &(struct err){ESRCH, "the zygote was given back"});
+}
+
+void
+spawn_orphaned(struct zygote *z)
+{
+	struct engine *e;
+	struct err err;
+
+	fail(&err, EHOSTDOWN, "the zygote died while it forked a rank");
+	for (e = TAILQ_FIRST(&agent.engines); e;) {
+		if (e->state != ENGINE_FORKS || e->zygote != z) {
+			e = TAILQ_NEXT(e, link);
+			continue;
+		}
+		e->zygote = NULL;
+		e->state = ENGINE_WAITS;
+		if (z->spare && e->warm)
+			start(e); /* there are others that can do it */
+		else
+			refuse(e, &err);
+		e = TAILQ_FIRST(&agent.engines); /* others may have gone with it */
+	}
+}
+
+/* The descriptors of an engine: its socket, and what it prints to (a store prints into the log). */
+static int
+open_engine(struct engine *e, struct err *err)
+{
+	int pair[2];
+
+	if (fault("engine.socket", EMFILE) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return fail_errno(err, "socket of %s", e->name);
+	e->ctl = pair[1];
+	e->conn = conn_new(agent.loop, pair[0], pair[0], on_message, on_close, e);
+	if (e->kind == ENGINE_RANK)
+		return drain_open(e, err);
+	e->given[ENGINE_FD_OUT] = fcntl(2, F_DUPFD_CLOEXEC, 3);
+	e->given[ENGINE_FD_ERR] = fcntl(2, F_DUPFD_CLOEXEC, 3);
+	return e->given[ENGINE_FD_ERR] < 0 ? fail_errno(err, "log of %s", e->name) : 0;
+}
+
+void
+spawn_ask(struct msg *m)
+{
+	struct slice dir, name, env;
+	uint8_t kind, cold;
+	uint32_t zygote;
+	struct engine *e;
+	struct err err = {0};
+
+	if (wire_unpack(m, &err, &kind, &zygote, &dir, &name, &env, &cold) == 0) {
+		if (!warm_find(zygote))
+			fail(&err, EINVAL, "spawn: zygote %u was not asked for", zygote);
+		else if (spawn_find(m->slot))
+			fail(&err, EEXIST, "spawn: slot %u has an engine", m->slot);
+	}
+	if (err.no) {
+		agent_refuse(m->slot, m->tag, &err);
+		return;
+	}
+	e = xcalloc(1, sizeof(*e));
+	*e = (struct engine){
+	    .slot = m->slot, .kind = kind, .cold = cold, .tag = m->tag, .ctl = -1, .bell = -1};
+	for (size_t i = 0; i < ARRAY_LEN(e->given); i++)
+		e->given[i] = -1;
+	for (size_t i = 0; i < ARRAY_LEN(e->outlet); i++)
+		e->outlet[i] = (struct outlet){.e = e, .fd = -1};
+	e->warm = warm_find(zygote);
+	e->dir = slice_dup(dir);
+	e->name = slice_dup(name);
+	buf_add(&e->env, env.p, env.n);
+	if (e->env.n && e->env.p[e->env.n - 1])
+		buf_addc(&e->env, '\0');
+	TAILQ_INSERT_TAIL(&agent.engines, e, link);
+	if (open_engine(e, &err) < 0)
+		refuse(e, &err);
+	else
+		start(e);
+}
+
+void
+spawn_pass(struct engine *e, struct msg *m)
+{
+	struct spool_mark at;
+
+	if (!e->conn) {
+		if (m->tag)
+			agent_refuse(
+			    m->slot, m->tag, &(struct err){EHOSTDOWN, "the engine has ended"});
+		return;
+	}
+	if (m->flags & FLAG_MARK && e->spooled) {
+		drain_all(e);
+		at = spool_writer_cut(&e->spool);
+		conn_send(agent.up, Nmark, 0, e->slot, 0, -1, m->tag, at.size[SPOOL_STDOUT],
+		    at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY], at.records);
+	}
+	conn_forward(e->conn, m);
+}
+
+void
+spawn_signal(struct msg *m)
+{
+	struct engine *e = spawn_find(m->slot);
+	uint32_t signo;
+	uint8_t all;
+
+	if (!e || wire_unpack(m, NULL, &signo, &all) < 0 || e->state == ENGINE_ENDED)
+		return;
+	if (e->state == ENGINE_WAITS && signo == SIGKILL)
+		refuse(e, &(struct err){ECANCELED, "killed before it was started"});
+	else if (e->state != ENGINE_RUNS)
+		e->signal = (int)signo;
+	else if (!all)
+		kill(e->pid, (int)signo);
+	else if (signo == SIGKILL)
+		reap_session(e->pid);
+	else
+		kill(-e->pid, (int)signo);
+}

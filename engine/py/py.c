@@ -1,0 +1,364 @@
+/* The module `_ddip`: its functions, one row each. What they are for is in py.h. */
+#define _GNU_SOURCE
+#include <Python.h>
+#include "py/py.h"
+#include "rank/rank_stdin.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+PyMODINIT_FUNC PyInit__ddip(void);
+
+/* The next message of a queue as a tuple, None at the end. */
+static PyObject *
+take(struct rank_queue *q)
+{
+	for (;;) {
+		struct item *it = NULL;
+		int r = 0;
+
+		if (rank_forked())
+			Py_RETURN_NONE;
+		if (rank_queue_try(q, &it)) {
+			r = 1;
+		} else {
+			Py_BEGIN_ALLOW_THREADS r = rank_queue_take(q, &it);
+			Py_END_ALLOW_THREADS
+		}
+		if (r == 0)
+			Py_RETURN_NONE;
+		if (r > 0)
+			return py_message_tuple(it);
+		if (PyErr_CheckSignals() < 0)
+			return NULL;
+	}
+}
+
+static PyObject *
+py_next(PyObject *module, PyObject *unused)
+{
+	return take(&rank_main);
+}
+
+/* Gives up an object that nobody reads any more. */
+static void
+unpin(struct item *it)
+{
+	uint32_t handle;
+
+	if (wire_unpack(&it->m, NULL, &handle) == 0)
+		Py_XDECREF((PyObject *)rank_pin_drop(handle));
+	free(it);
+}
+
+/* take() for the threads beside the main one: pins are given up here. */
+static PyObject *
+take_aside(struct rank_queue *q)
+{
+	static __thread bool blocked;
+	sigset_t all;
+
+	if (!blocked) { /* signals are the main thread's */
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, NULL);
+		blocked = true;
+	}
+	for (;;) {
+		struct item *it = NULL;
+		int r;
+
+		if (rank_forked())
+			Py_RETURN_NONE;
+		Py_BEGIN_ALLOW_THREADS r = rank_queue_take(q, &it);
+		Py_END_ALLOW_THREADS if (r == 0) Py_RETURN_NONE;
+		if (r < 0)
+			continue;
+		if (it->m.type != Nfree)
+			return py_message_tuple(it);
+		unpin(it);
+	}
+}
+
+static PyObject *
+py_serve(PyObject *module, PyObject *unused)
+{
+	return take_aside(&rank_service);
+}
+
+static PyObject *
+py_rescue(PyObject *module, PyObject *unused)
+{
+	return take_aside(&rank_rescue);
+}
+
+/* A number from 0 to max at args[i]; false: an exception is set. */
+static bool
+number_at(PyObject *args, Py_ssize_t i, uint64_t max, uint64_t *v)
+{
+	PyObject *o = PyTuple_GetItem(args, i);
+
+	if (!o)
+		return false;
+	*v = PyLong_AsUnsignedLongLong(o);
+	if (PyErr_Occurred())
+		return false;
+	if (*v <= max)
+		return true;
+	PyErr_Format(
+	    PyExc_ValueError, "argument %zd: want 0..%llu", i + 1, (unsigned long long)max);
+	return false;
+}
+
+static PyObject *
+py_reply(PyObject *module, PyObject *args)
+{
+	uint64_t tag;
+
+	if (!number_at(args, 1, UINT32_MAX, &tag) ||
+	    !py_message_send(PyTuple_GetItem(args, 0), (uint32_t)tag, -1, args, 2))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_reply_fd(PyObject *module, PyObject *args)
+{
+	uint64_t tag, fd;
+
+	if (!number_at(args, 1, UINT32_MAX, &tag) || !number_at(args, 2, INT32_MAX, &fd) ||
+	    !py_message_send(PyTuple_GetItem(args, 0), (uint32_t)tag, (int)fd, args, 3))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_notify(PyObject *module, PyObject *args)
+{
+	PyObject *type = PyTuple_GetItem(args, 0);
+
+	if (!type || !py_message_send(type, 0, -1, args, 1))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_error(PyObject *module, PyObject *args)
+{
+	PyObject *type, *fields, *text, *trace = NULL;
+	unsigned int tag, no;
+	bool sent;
+
+	if (!PyArg_ParseTuple(args, "IIO|O:error", &tag, &no, &text, &trace))
+		return NULL;
+	type = PyUnicode_FromString("Rerror");
+	fields =
+	    trace ? Py_BuildValue("(IOO)", no, text, trace) : Py_BuildValue("(IOs)", no, text, "");
+	sent = type && fields && py_message_send(type, tag, -1, fields, 0);
+	Py_XDECREF(type);
+	Py_XDECREF(fields);
+	if (!sent)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_enter(PyObject *module, PyObject *number)
+{
+	unsigned long cell = PyLong_AsUnsignedLong(number);
+
+	if (PyErr_Occurred())
+		return NULL;
+	rank_cell_enter((uint32_t)cell);
+	rank_collective_reset();
+	if (PyErr_CheckSignals() < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_leave(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_cell_leave());
+}
+
+static PyObject *
+py_interrupt_wanted(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(!rank_forked() && rank_cell_wanted());
+}
+
+static PyObject *
+py_pin(PyObject *module, PyObject *args)
+{
+	unsigned long long addr, size;
+	PyObject *obj;
+
+	if (!PyArg_ParseTuple(args, "OKK:pin", &obj, &addr, &size))
+		return NULL;
+	return PyLong_FromUnsignedLong(rank_pin_add(Py_NewRef(obj), addr, size));
+}
+
+static bool
+tell_waits(bool waits)
+{
+	PyObject *args = Py_BuildValue("(si)", "Ninput", (int)waits);
+	bool sent = args && py_message_send(PyTuple_GetItem(args, 0), 0, -1, args, 1);
+
+	Py_XDECREF(args);
+	return sent;
+}
+
+static PyObject *
+py_stdin_read(PyObject *module, PyObject *unused)
+{
+	struct buf b = {0};
+	PyObject *bytes = NULL;
+	bool waits = !rank_stdin_ready();
+	int r;
+
+	if (waits && !tell_waits(true))
+		return NULL;
+	do {
+		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b);
+		Py_END_ALLOW_THREADS
+	} while (r < 0 && PyErr_CheckSignals() == 0);
+	if (r >= 0)
+		bytes = PyBytes_FromStringAndSize(b.p, (Py_ssize_t)b.n);
+	if (waits) { /* also when interrupted; that exception is the one to go on with */
+		PyObject *type, *value, *trace;
+
+		PyErr_Fetch(&type, &value, &trace);
+		if (!tell_waits(false))
+			PyErr_Clear();
+		PyErr_Restore(type, value, trace);
+	}
+	buf_free(&b);
+	return bytes;
+}
+
+/* The I/O thread reads the name at any time, so none is ever freed; programs use a few, again and
+ * again. */
+static PyObject *
+py_collective(PyObject *module, PyObject *name)
+{
+	static struct {
+		PyObject *object;
+		const char *text;
+	} known[64];
+
+	static size_t n;
+	const char *text;
+
+	if (name == Py_None) {
+		rank_collective_leave();
+		Py_RETURN_NONE;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (known[i].object == name) {
+			rank_collective_enter(known[i].text);
+			Py_RETURN_NONE;
+		}
+	}
+	text = PyUnicode_AsUTF8AndSize(name, NULL);
+	if (!text)
+		return NULL;
+	if (n == ARRAY_LEN(known)) {
+		rank_collective_enter("collective");
+		Py_RETURN_NONE;
+	}
+	known[n].object = Py_NewRef(name);
+	known[n].text = text;
+	rank_collective_enter(known[n++].text);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_collective_done(PyObject *module, PyObject *unused)
+{
+	rank_collective_done();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_collectives(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(rank_collective_count());
+}
+
+static PyObject *
+py_mend_gloo(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_gloo_mend());
+}
+
+static PyObject *
+py_stack_signal(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromLong(rank_stack_signal());
+}
+
+static PyObject *
+py_stack_fd(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromLong(rank_stack_fd());
+}
+
+static PyObject *
+py_display_fd(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromLong(rank_display());
+}
+
+static PyObject *
+py_version(PyObject *module, PyObject *unused)
+{
+	return PyUnicode_FromString(DDIP_VERSION);
+}
+
+static PyMethodDef methods[] = {
+    {"next", py_next, METH_NOARGS, "The main thread's next message; None: end now."},
+    {"serve", py_serve, METH_NOARGS, "The service thread's next message; None: end now."},
+    {"rescue", py_rescue, METH_NOARGS, "The rescue thread's next message; None: end now."},
+    {"reply", py_reply, METH_VARARGS, "reply(type, tag, *fields)"},
+    {"reply_fd", py_reply_fd, METH_VARARGS, "reply_fd(type, tag, fd, *fields); fd stays open"},
+    {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},
+    {"notify", py_notify, METH_VARARGS, "notify(type, *fields)"},
+    {"enter", py_enter, METH_O, "enter(cell): its user code begins"},
+    {"leave", py_leave, METH_NOARGS, "User code ends; True: an interrupt for it was not raised"},
+    {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
+    {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
+    {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
+    {"collective", py_collective, METH_O, "collective(name or None)"},
+    {"collective_done", py_collective_done, METH_NOARGS,
+	"One that all ranks must do alike is done"},
+    {"collectives", py_collectives, METH_NOARGS, "How many those were in this cell"},
+    {"mend_gloo", py_mend_gloo, METH_NOARGS, "No send to a dead peer waits for ever"},
+    {"stack_signal", py_stack_signal, METH_NOARGS, "What faulthandler is to be registered for"},
+    {"stack_fd", py_stack_fd, METH_NOARGS, "Where faulthandler is to write"},
+    {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
+    {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
+    {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},
+    {"version", py_version, METH_NOARGS, "The version of ddipfs"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_ddip",
+    .m_doc = "What the engine's C gives to its Python.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC
+PyInit__ddip(void)
+{
+	PyObject *module = PyModule_Create(&definition);
+
+	if (module && !py_out_add(module)) {
+		Py_DECREF(module);
+		return NULL;
+	}
+	return module;
+}

@@ -1,0 +1,69 @@
+/* clang-format off */
+/*
+ * The module `_ddip`: what the engine's C gives to its Python, inside zygotes and ranks.
+ *
+ * One C I/O thread owns the control socket and never takes the GIL. Messages for Python are queued:
+ * those that must keep their order for the main thread (next), those that are answered also while
+ * a cell runs for the service thread (serve). A message comes as a tuple (type, tag, fd, field…):
+ * type is the wire's name ("Trun"), fd an int or -1 (the receiver closes it), s fields are str,
+ * d fields bytes, numbers int.
+ *
+ *   next() -> tuple            blocks without the GIL; None: end now (Nquit)
+ *   serve() -> tuple           the same for the service thread, which gets no signals from then on
+ *   rescue() -> tuple          the same for the thread that ends NCCL's collectives (Nabort): the
+ *                              service thread may wait for the GPU that they block
+ *   reply(type, tag, *fields)  sends an R; its mark fields (out err disp records) are left out, the
+ *                              agent writes them
+ *   reply_fd(type, tag, fd, *fields)  the same with a descriptor (not closed)
+ *   error(tag, errno, text, traceback="")  sends Rerror
+ *   notify(type, *fields)      sends an N
+ *   enter(cell), leave()       user code of this cell begins, ends: an interrupt is for it alone.
+ *                              leave() gives True if an interrupt for it came and was not raised
+ *   interrupt_wanted() -> bool for the SIGINT handler: raise KeyboardInterrupt? Only while user
+ *                              code runs
+ *   pin(obj, addr, size) -> handle  keeps obj alive; its bytes are served by Tread and may be read
+ *                              from outside; Nfree lets go
+ *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,
+ *                              flush, fileno; kind 0 stdout, 1 stderr, 2 display (whose fd may be
+ *                              given as -1). What is written is in memory shared with the agent, so
+ *                              that not even SIGKILL loses a byte; it keeps its place among other
+ *                              kinds, and behind what C code or a child wrote before
+ *   stdin_read() -> bytes      blocks without the GIL for Nstdin; b"" at the end. Says Ninput
+ *                              before and after, if it has to wait
+ *   collective(name or None)   user code enters (leaves) a collective: Nabort 0 asks for it
+ *   collective_done()          one that all ranks of the default group must do alike is done
+ *   collectives() -> int       how many those were in this cell
+ *   mend_gloo() -> bool        no send to a peer that has died waits for ever; torch is loaded
+ *   stack_signal() -> int      the real-time signal that faulthandler is to be registered for; with
+ *                              chain=True: our handler behind it then says that the dump is whole
+ *   stack_fd() -> int          the memfd that it writes to
+ *   display_fd() -> int        the pipe that takes rich output; -1: nowhere
+ *   boot(role)                 called once by the launcher: makes `ddip_engine` importable, and
+ *                              calls its boot.main with "zygote", "rank" or "store"
+ *   zygote() -> (kind, name, env)  serves forks; returns in a forked child, which is a rank (0), a
+ *                              store (1) or the zygote's successor (2), with os.environ as it is to
+ *                              be. Never returns in the zygote itself
+ *   version() -> str
+ *
+ * In a process that user code forked, all of it is dead: next, serve and rescue give None, sends do
+ * nothing.
+ */
+/* clang-format on */
+#ifndef PY_H
+#define PY_H
+#ifdef Py_PYTHON_H
+#include "rank/rank.h"
+
+/* py_message.c */
+PyObject *py_message_tuple(struct item *it); /* frees it */
+/* Sends type(args from first on); false: an exception is set. */
+bool py_message_send(PyObject *type, uint32_t tag, int fd, PyObject *args, Py_ssize_t first);
+
+/* py_out.c */
+bool py_out_add(PyObject *module);
+
+/* py_boot.c */
+PyObject *py_boot(PyObject *module, PyObject *role);
+PyObject *py_zygote(PyObject *module, PyObject *unused);
+#endif
+#endif

@@ -1,0 +1,209 @@
+/* The first steps in the interpreter: what the agent gave, the importer of `ddip_engine`, and
+ * births by fork. */
+#define _GNU_SOURCE
+#include <Python.h>
+#include "py/py.h"
+#include "output_ring.h"
+#include "rank/zygote.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Made by scripts/embed from engine/'s Python files; ended by a row of NULL. */
+struct embedded {
+	const char *name, *text;
+	size_t n;
+};
+extern const struct embedded embedded_sources[];
+
+/* Finds the embedded modules; DDIP_ENGINE_PY names a directory to take them from instead. Their
+ * text is there for tracebacks. */
+static const char importer[] =
+    "import importlib.abc, importlib.util, os, sys\n"
+    "class Embedded(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name == 'ddip_engine' or name.startswith('ddip_engine.') and name[12:] in "
+    "sources:\n"
+    "            return importlib.util.spec_from_loader(name, self, origin='<' + name + '>')\n"
+    "    def is_package(self, name):\n"
+    "        return name == 'ddip_engine'\n"
+    "    def get_source(self, name):\n"
+    "        return sources.get(name[12:], '')\n"
+    "    def get_code(self, name):\n"
+    "        return compile(self.get_source(name), '<' + name + '>', 'exec', dont_inherit=True)\n"
+    "place = os.environ.pop('DDIP_ENGINE_PY', None)\n"
+    "for name in hidden:\n"
+    "    os.environ.pop(name, None)\n"
+    "if place:\n"
+    "    spec = importlib.util.spec_from_loader('ddip_engine', None, is_package=True)\n"
+    "    spec.submodule_search_locations[:] = [place]\n"
+    "    sys.modules['ddip_engine'] = importlib.util.module_from_spec(spec)\n"
+    "else:\n"
+    "    sys.meta_path.insert(0, Embedded())\n"
+    "from ddip_engine import boot\n"
+    "boot.main(role)\n";
+
+/* Ours alone: user code and its children need not see them. */
+static const char *const hidden[] = {ENGINE_ENV_CTL, ENGINE_ENV_BELL, ENGINE_ENV_PAGE,
+    ENGINE_ENV_DISPLAY, ENGINE_ENV_AGENT, ENGINE_ENV_KIND, ENGINE_ENV_NAME, "DDIP_ENGINE_SO"};
+
+static int
+number(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? atoi(text) : -1;
+}
+
+/* Takes what the agent gave to a process that it executed. Gives the role as boot.main knows it. */
+static const char *
+take_gift(const char *role)
+{
+	const char *name = getenv(ENGINE_ENV_NAME);
+	struct rank_gift g = {.ctl = number(ENGINE_ENV_CTL),
+	    .display = number(ENGINE_ENV_DISPLAY),
+	    .page = number(ENGINE_ENV_PAGE),
+	    .bell = number(ENGINE_ENV_BELL),
+	    .agent = (pid_t)number(ENGINE_ENV_AGENT)};
+
+	if (g.ctl < 0 || g.agent <= 0) {
+		PyErr_Format(PyExc_RuntimeError, "%s is not set: an engine is started by its agent",
+		    ENGINE_ENV_CTL);
+		return NULL;
+	}
+	if (!strcmp(role, "zygote")) {
+		zygote_open(g.ctl, g.agent);
+		return role;
+	}
+	g.name = xasprintf("ddip-%s", name ? name : role);
+	rank_start(&g);
+	return number(ENGINE_ENV_KIND) == ENGINE_STORE ? "store" : role;
+}
+
+static PyObject *
+source_table(void)
+{
+	PyObject *all = PyDict_New();
+
+	for (const struct embedded *s = embedded_sources; all && s->name; s++) {
+		PyObject *text = PyUnicode_DecodeUTF8(s->text, (Py_ssize_t)s->n, "strict");
+
+		if (!text || PyDict_SetItemString(all, s->name, text) < 0)
+			Py_CLEAR(all);
+		Py_XDECREF(text);
+	}
+	return all;
+}
+
+static PyObject *
+hidden_names(void)
+{
+	PyObject *all = PyList_New(0);
+
+	for (size_t i = 0; all && i < ARRAY_LEN(hidden); i++) {
+		PyObject *name = PyUnicode_FromString(hidden[i]);
+
+		if (!name || PyList_Append(all, name) < 0)
+			Py_CLEAR(all);
+		Py_XDECREF(name);
+	}
+	return all;
+}
+
+/* Puts o, a new reference or NULL, into the dict. */
+static bool
+give(PyObject *dict, const char *key, PyObject *o)
+{
+	bool ok = o && PyDict_SetItemString(dict, key, o) == 0;
+
+	Py_XDECREF(o);
+	return ok;
+}
+
+PyObject *
+py_boot(PyObject *module, PyObject *role)
+{
+	const char *text = PyUnicode_AsUTF8AndSize(role, NULL);
+	PyObject *names, *code, *result = NULL;
+
+	if (!text || !(text = take_gift(text)))
+		return NULL;
+	names = PyDict_New();
+	code = Py_CompileString(importer, "<ddip_engine importer>", Py_file_input);
+	if (names && code && give(names, "sources", source_table()) &&
+	    give(names, "hidden", hidden_names()) &&
+	    give(names, "role", PyUnicode_FromString(text)) &&
+	    give(names, "__builtins__", PyImport_ImportModule("builtins")))
+		result = PyEval_EvalCode(code, names, names);
+	Py_XDECREF(names);
+	Py_XDECREF(code);
+	return result;
+}
+
+static void
+before_fork(void)
+{
+	PyOS_BeforeFork();
+}
+
+static void
+after_in_parent(void)
+{
+	PyOS_AfterFork_Parent();
+}
+
+static void
+after_in_child(void)
+{
+	PyOS_AfterFork_Child();
+}
+
+/* Makes os.environ say line (K=V, or K to take it away) and adds a K=V to dict. */
+static bool
+apply(PyObject *environ_, PyObject *dict, const char *line)
+{
+	const char *eq = strchr(line, '=');
+	size_t n = eq ? (size_t)(eq - line) : strlen(line);
+	PyObject *key = PyUnicode_DecodeFSDefaultAndSize(line, (Py_ssize_t)n);
+	PyObject *value = eq ? PyUnicode_DecodeFSDefault(eq + 1) : NULL, *r = NULL;
+	bool ok = false;
+
+	if (key && value) {
+		ok = PyObject_SetItem(environ_, key, value) == 0 &&
+		     PyDict_SetItem(dict, key, value) == 0;
+	} else if (key && !eq) {
+		r = PyObject_CallMethod(environ_, "pop", "OO", key, Py_None);
+		ok = r != NULL;
+	}
+	Py_XDECREF(key);
+	Py_XDECREF(value);
+	Py_XDECREF(r);
+	return ok;
+}
+
+PyObject *
+py_zygote(PyObject *module, PyObject *unused)
+{
+	static const struct zygote_hooks hooks = {before_fork, after_in_parent, after_in_child};
+	struct zygote_born born;
+	PyObject *os = PyImport_ImportModule("os"), *environ_ = NULL, *env = PyDict_New();
+	PyObject *result = NULL;
+	bool ok;
+
+	if (os)
+		environ_ = PyObject_GetAttrString(os, "environ");
+	ok = environ_ && env;
+	if (ok) {
+		zygote_serve(&hooks, &born);
+		for (size_t at = 0; ok && at < born.env.n; at += strlen(born.env.p + at) + 1)
+			ok = apply(environ_, env, born.env.p + at);
+		if (ok)
+			result = Py_BuildValue("(IsO)", born.kind, born.name, env);
+		free(born.name);
+		buf_free(&born.env);
+	}
+	Py_XDECREF(os);
+	Py_XDECREF(environ_);
+	Py_XDECREF(env);
+	return result;
+}

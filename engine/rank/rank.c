@@ -1,0 +1,359 @@
+/* The I/O thread of a rank: its messages, its start, what a fork of user code leaves behind, its
+ * end. */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include "rank/output.h"
+#include "rank/rank_stdin.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { READ_MAX = 1 << 20, ADOPT_MS = 1 };
+
+static struct {
+	struct rank_gift gift;
+	struct loop *loop;
+	struct conn *conn;
+	struct watch *out; /* while something waits to be sent */
+	int out_fd, kick;
+	bool forked;
+} self = {.gift.display = -1};
+
+bool
+rank_forked(void)
+{
+	return self.forked;
+}
+
+int
+rank_display(void)
+{
+	return self.gift.display;
+}
+
+void
+rank_die(void)
+{
+	kill(0, SIGKILL);
+	_exit(1);
+}
+
+/* Packs and sends a message of the I/O thread's own. */
+#define say(type, tag, ...)                                                                        \
+	do {                                                                                       \
+		struct buf b_ = {0};                                                               \
+		struct msg m_;                                                                     \
+		wire_pack(&b_, type, 0, 0, tag, ##__VA_ARGS__);                                    \
+		if (wire_frame(b_.p, b_.n, &m_, NULL) > 0)                                         \
+			rank_link_send(&m_);                                                       \
+		buf_free(&b_);                                                                     \
+	} while (0)
+
+static void
+for_main(struct msg *m)
+{
+	rank_queue_put(&rank_main, m);
+}
+
+static void
+for_service(struct msg *m)
+{
+	rank_queue_put(&rank_service, m);
+}
+
+static void
+on_init(struct msg *m)
+{
+	struct slice env;
+
+	if (wire_unpack(m, NULL, NULL, NULL, NULL, NULL, NULL, &env) == 0)
+		rank_free_env(env);
+	for_main(m);
+}
+
+static void
+on_quit(struct msg *m)
+{
+	rank_queue_end(&rank_main);
+	rank_queue_end(&rank_service);
+	rank_queue_end(&rank_rescue);
+	rank_stdin_end();
+}
+
+static void
+on_read(struct msg *m)
+{
+	struct slice data = {0};
+	uint64_t offset;
+	uint32_t handle, count;
+	struct err e = {0};
+	char *room = NULL;
+
+	if (wire_unpack(m, &e, &handle, &offset, &count) == 0 && count > READ_MAX)
+		fail(&e, EINVAL, "read: %u bytes at once (want 0..%d)", count, READ_MAX);
+	if (!e.no) {
+		room = xmalloc(count + 1);
+		rank_pin_read(handle, offset, room, count, &e);
+		data = (struct slice){room, count};
+	}
+	if (e.no)
+		say(Rerror, m->tag, (uint32_t)e.no, ((struct slice){e.text, strlen(e.text)}),
+		    ((struct slice){0}));
+	else
+		say(Rread, m->tag, data);
+	free(room);
+}
+
+static void
+on_stack(struct msg *m)
+{
+	rank_stack_ask(m->tag);
+}
+
+static void
+on_interrupt(struct msg *m)
+{
+	uint32_t number;
+
+	if (wire_unpack(m, NULL, &number) == 0)
+		rank_cell_interrupt(number);
+}
+
+static void
+on_abort(struct msg *m)
+{
+	uint8_t always;
+	uint32_t ms;
+	bool stuck = rank_collective != NULL; /* before the sockets are shut */
+
+	if (wire_unpack(m, NULL, &always, &ms) < 0)
+		return;
+	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
+		return;
+	rank_free_sockets(always);
+	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
+}
+
+static void
+on_stdin(struct msg *m)
+{
+	struct slice data;
+
+	if (wire_unpack(m, NULL, &data) == 0)
+		rank_stdin_put(data);
+}
+
+static const struct {
+	int type;
+	void (*fn)(struct msg *m);
+} rows[] = {
+    {Trun, for_main},
+    {Tinit, on_init},
+    {Tput, for_main},
+    {Tcommit, for_main},
+    {Tdel, for_main},
+    {Tmove, for_main},
+    {Treset, for_main},
+    {Trebuild, for_main},
+    {Nautogc, for_main},
+    {Tget, for_service},
+    {Ttable, for_service},
+    {Tgc, for_service},
+    {Nfree, for_service},
+    {Tread, on_read},
+    {Tstack, on_stack},
+    {Nintr, on_interrupt},
+    {Nabort, on_abort},
+    {Nstdin, on_stdin},
+    {Nquit, on_quit},
+};
+
+static void
+on_message(void *arg, struct msg *m)
+{
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (rows[i].type == m->type) {
+			rows[i].fn(m);
+			return;
+		}
+	}
+	fail(&e, EOPNOTSUPP, "%s is not for a rank", wire_name(m->type));
+	if (m->tag)
+		say(Rerror, m->tag, (uint32_t)e.no, ((struct slice){e.text, strlen(e.text)}),
+		    ((struct slice){0}));
+}
+
+/* Without the agent nobody would ever end this process. */
+static void
+on_close(void *arg, const struct err *e)
+{
+	if (e->no)
+		note("%s", e->text);
+	rank_die();
+}
+
+static void
+on_room(void *arg, uint32_t events)
+{
+	if (rank_link_push())
+		return;
+	loop_fd_del(self.out);
+	self.out = NULL;
+}
+
+static void
+on_kick(void *arg, uint32_t events)
+{
+	uint64_t count;
+
+	if (read(self.kick, &count, sizeof(count)) == sizeof(count) && !self.out)
+		self.out = loop_fd(self.loop, self.out_fd, EPOLLOUT, on_room, NULL);
+}
+
+static void
+kick(void)
+{
+	uint64_t one = 1;
+
+	/* Full means that it was kicked already. */
+	if (write(self.kick, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* We become the agent's child when the process between us has ended; from then on we die with the
+ * agent. */
+static void
+be_adopted(void *arg)
+{
+	if (getppid() != self.gift.agent) {
+		loop_timer(self.loop, ADOPT_MS, be_adopted, NULL);
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != self.gift.agent)
+		rank_die();
+}
+
+static void *
+io_thread(void *arg)
+{
+	prctl(PR_SET_NAME, "ddip-io");
+	be_adopted(NULL);
+	loop_run(self.loop);
+	return NULL;
+}
+
+static void
+before_fork(void)
+{
+	rank_cell_lock();
+	rank_queue_lock_all();
+	rank_stdin_lock();
+	rank_pin_lock();
+	rank_link_lock();
+}
+
+static void
+after_fork(void)
+{
+	rank_link_unlock();
+	rank_pin_unlock();
+	rank_stdin_unlock();
+	rank_queue_unlock_all();
+	rank_cell_unlock();
+}
+
+/* A child that user code forked has none of our threads and must not speak for its parent. */
+static void
+in_child(void)
+{
+	after_fork();
+	if (self.forked)
+		return;
+	self.forked = true;
+	out_leave();
+	/* The agent must see the rank's end, though its children live on. */
+	close(self.gift.ctl);
+	close(self.out_fd);
+	close(self.gift.bell);
+	close(self.gift.page);
+	rank_link_open(-1, false);
+	rank_queue_end(&rank_main);
+	rank_queue_end(&rank_service);
+	rank_queue_end(&rank_rescue);
+	rank_stdin_end();
+}
+
+static void
+start_thread(void)
+{
+	pthread_t thread;
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(&thread, NULL, io_thread, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r != 0)
+		die("no I/O thread: %s", strerrordesc_np(r));
+	pthread_detach(thread);
+}
+
+/* Lets the daemon read this process's memory, where only parents may (yama). */
+static void
+allow_daemon(void)
+{
+	const char *pid = getenv("DDIP_DAEMON_PID");
+
+	if (pid && atoi(pid) > 0 && prctl(PR_SET_PTRACER, atoi(pid), 0, 0, 0) < 0 &&
+	    errno != EINVAL)
+		note("PR_SET_PTRACER: %s", strerrordesc_np(errno));
+}
+
+void
+rank_start(const struct rank_gift *g)
+{
+	int r;
+
+	self.gift = *g;
+	note_as(g->name);
+	prctl(PR_SET_NAME, g->name);
+	fd_cloexec(g->ctl, true);
+	self.out_fd = fcntl(g->ctl, F_DUPFD_CLOEXEC, 3);
+	self.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (self.out_fd < 0 || self.kick < 0)
+		die("descriptors: %s", strerrordesc_np(errno));
+	if (g->display >= 0)
+		fd_cloexec(g->display, true);
+	if (g->page >= 0 && (r = out_open(g->page, g->bell)) < 0)
+		die("output page: %s", strerrordesc_np(-r));
+	if (g->page >= 0)
+		fd_cloexec(g->page, true);
+	if (g->bell >= 0)
+		fd_cloexec(g->bell, true);
+	setvbuf(stdout, NULL, _IOLBF, 0); /* C code's prints come as they do on a terminal */
+	allow_daemon();
+	rank_queue_init(&rank_main);
+	rank_queue_init(&rank_service);
+	rank_queue_init(&rank_rescue);
+	rank_stack_open();
+	self.loop = loop_new();
+	rank_stack_init(self.loop);
+	loop_fd(self.loop, self.kick, EPOLLIN, on_kick, NULL);
+	rank_link_open(self.out_fd, false);
+	rank_link_kick(kick);
+	self.conn = conn_new(self.loop, g->ctl, g->ctl, on_message, on_close, NULL);
+	pthread_atfork(before_fork, after_fork, in_child);
+	start_thread();
+}

@@ -1,0 +1,122 @@
+/*
+ * A rank's C half. One I/O thread, with all signals blocked, owns the control socket and never
+ * takes the GIL, so that it answers whatever Python does.
+ *
+ *   rank.c        the I/O thread: one row per message; start, fork of user code, end
+ *   rank_link.c   sending, from any thread
+ *   rank_queue.c  what waits for a Python thread
+ *   rank_cell.c   which cell runs, and whom an interrupt is for
+ *   rank_pin.c    bytes of objects that are read from outside
+ *   rank_stdin.c  what input() reads
+ *   rank_collective.c  what the rank is doing with the others
+ *   rank_free.c   freeing a rank that is stuck in a collective
+ *   rank_stack.c  where Python is
+ */
+#ifndef RANK_H
+#define RANK_H
+#include "conn.h"
+#include <pthread.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+
+/* What a rank was given; -1: it has none. */
+struct rank_gift {
+	int ctl, display, page, bell;
+	pid_t agent; /* who must be our parent in the end */
+	const char *name;
+};
+
+/* Takes over: page, I/O thread, fork handlers, name. Dies with a line on stderr if it can't. */
+void rank_start(const struct rank_gift *g);
+/* True in a process that user code forked from a rank: nothing here works there. */
+bool rank_forked(void);
+int rank_display(void); /* descriptor, -1 */
+/* Ends this process and its process group at once. */
+_Noreturn void rank_die(void);
+
+/* rank_link.c */
+/* fd is the control socket. blocking: no I/O thread sends what has to wait (zygotes). */
+void rank_link_open(int fd, bool blocking);
+/* kick: called (with the lock held) when something has to wait, for the I/O thread. */
+void rank_link_kick(void (*kick)(void));
+void rank_link_send(const struct msg *m); /* m->fd is not closed */
+/* Sends what waits. True: something still does. */
+bool rank_link_push(void);
+/* Around a fork: nobody else is in here meanwhile. */
+void rank_link_lock(void);
+void rank_link_unlock(void);
+
+/* rank_queue.c: an endless row of messages for one Python thread. */
+struct item {
+	struct msg m; /* its body follows */
+	STAILQ_ENTRY(item) link;
+};
+
+struct rank_queue {
+	pthread_mutex_t lock;
+	STAILQ_HEAD(, item) items;
+	_Atomic uint32_t changes; /* a futex */
+	bool ended;
+};
+
+extern struct rank_queue rank_main, rank_service, rank_rescue;
+
+void rank_queue_init(struct rank_queue *q);
+void rank_queue_put(struct rank_queue *q, struct msg *m); /* takes m->fd */
+/* Nothing more will come: what is there is still taken. */
+void rank_queue_end(struct rank_queue *q);
+/* 1: *it is the caller's (free); 0: the end; -EINTR: a signal came. Blocks: without the GIL. */
+int rank_queue_take(struct rank_queue *q, struct item **it);
+/* The same, but never blocks: 0 is also "nothing now". */
+bool rank_queue_try(struct rank_queue *q, struct item **it);
+
+/* Around a fork: all queues. */
+void rank_queue_lock_all(void);
+void rank_queue_unlock_all(void);
+
+/* rank_cell.c */
+void rank_cell_enter(uint32_t cell);
+bool rank_cell_leave(void);  /* True: an interrupt for it came and was not raised */
+bool rank_cell_wanted(void); /* For a SIGINT that is handled now: does it mean user code? */
+void rank_cell_interrupt(uint32_t cell);
+void rank_cell_lock(void);
+void rank_cell_unlock(void);
+
+/* rank_pin.c */
+/* Keeps these bytes readable; obj is given back by rank_pin_drop. */
+uint32_t rank_pin_add(void *obj, uint64_t addr, uint64_t size);
+void *rank_pin_drop(uint32_t handle); /* NULL: no such pin */
+/* Copies count bytes at offset to p. 0 or -errno, with the text. */
+int rank_pin_read(uint32_t handle, uint64_t offset, void *p, size_t count, struct err *e);
+void rank_pin_lock(void);
+void rank_pin_unlock(void);
+
+/* rank_collective.c */
+extern _Atomic(const char *) rank_collective; /* that user code is in; NULL */
+void rank_collective_enter(const char *name); /* lives for ever */
+void rank_collective_leave(void);
+/* One of those that all ranks of the default group must do alike is done. */
+void rank_collective_done(void);
+void rank_collective_reset(void);     /* a cell begins */
+uint32_t rank_collective_count(void); /* since then */
+uint64_t rank_collective_us(void);    /* how long it is in this one; 0: in none */
+
+/* rank_free.c */
+/* Ends the connections of the process group: a rank that waits in it gets an error. */
+void rank_free_sockets(bool always);
+/* The port of the store, from the text of an environment (K=V, NUL-ended). */
+void rank_free_env(struct slice env);
+
+/* rank_gloo.c */
+/* Makes gloo's writes to a peer that is gone succeed. False: this torch does not call writev(2) so.
+ */
+bool rank_gloo_mend(void);
+
+/* rank_stack.c */
+int rank_stack_signal(void);
+int rank_stack_fd(void);
+void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
+void rank_stack_open(void);	      /* before Python registers its handler */
+void rank_stack_ask(uint32_t tag);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * Which collective user code is in, since when, and how many it has done in this cell: what the I/O
+ * thread looks at without the GIL, which the functions here are called with.
+ */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+
+_Atomic(const char *) rank_collective;
+
+static _Atomic uint64_t since; /* now_ns; 0: in none */
+static _Atomic uint32_t count;
+static unsigned depth; /* one calls another; threads may be in several */
+
+void
+rank_collective_enter(const char *name)
+{
+	if (depth++ > 0)
+		return;
+	since = now_ns();
+	rank_collective = name;
+}
+
+void
+rank_collective_leave(void)
+{
+	if (depth == 0 || --depth > 0)
+		return;
+	rank_collective = NULL;
+	since = 0;
+}
+
+void
+rank_collective_done(void)
+{
+	count++;
+}
+
+void
+rank_collective_reset(void)
+{
+	count = 0;
+}
+
+uint32_t
+rank_collective_count(void)
+{
+	return count;
+}
+
+uint64_t
+rank_collective_us(void)
+{
+	uint64_t begin = since;
+
+	return begin ? (now_ns() - begin) / 1000 : 0;
+}

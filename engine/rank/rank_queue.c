@@ -1,0 +1,106 @@
+/* What the I/O thread leaves for a Python thread. A futex rather than a condition: a signal must
+ * end the wait. */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct rank_queue rank_main, rank_service, rank_rescue;
+
+void
+rank_queue_init(struct rank_queue *q)
+{
+	pthread_mutex_init(&q->lock, NULL);
+	STAILQ_INIT(&q->items);
+	q->ended = false;
+}
+
+static void
+changed(struct rank_queue *q)
+{
+	atomic_fetch_add(&q->changes, 1);
+	syscall(SYS_futex, &q->changes, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void
+rank_queue_put(struct rank_queue *q, struct msg *m)
+{
+	struct item *it = xmalloc(sizeof(*it) + m->len);
+	char *body = (char *)(it + 1);
+
+	it->m = *m;
+	it->m.body = body;
+	memcpy(body, m->body, m->len);
+	m->fd = -1;
+	pthread_mutex_lock(&q->lock);
+	STAILQ_INSERT_TAIL(&q->items, it, link);
+	pthread_mutex_unlock(&q->lock);
+	changed(q);
+}
+
+void
+rank_queue_end(struct rank_queue *q)
+{
+	pthread_mutex_lock(&q->lock);
+	q->ended = true;
+	pthread_mutex_unlock(&q->lock);
+	changed(q);
+}
+
+void
+rank_queue_lock_all(void)
+{
+	pthread_mutex_lock(&rank_main.lock);
+	pthread_mutex_lock(&rank_service.lock);
+	pthread_mutex_lock(&rank_rescue.lock);
+}
+
+void
+rank_queue_unlock_all(void)
+{
+	pthread_mutex_unlock(&rank_rescue.lock);
+	pthread_mutex_unlock(&rank_service.lock);
+	pthread_mutex_unlock(&rank_main.lock);
+}
+
+/* 1: *it, 0: the end, -EAGAIN: nothing now. */
+static int
+take(struct rank_queue *q, struct item **it)
+{
+	int r;
+
+	pthread_mutex_lock(&q->lock);
+	*it = STAILQ_FIRST(&q->items);
+	r = *it ? 1 : q->ended ? 0 : -EAGAIN;
+	if (*it)
+		STAILQ_REMOVE_HEAD(&q->items, link);
+	pthread_mutex_unlock(&q->lock);
+	return r;
+}
+
+bool
+rank_queue_try(struct rank_queue *q, struct item **it)
+{
+	return take(q, it) > 0;
+}
+
+int
+rank_queue_take(struct rank_queue *q, struct item **it)
+{
+	for (;;) {
+		uint32_t seen = atomic_load(&q->changes);
+		int r = take(q, it);
+
+		if (r != -EAGAIN)
+			return r;
+		if (syscall(SYS_futex, &q->changes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0) < 0 &&
+		    errno == EINTR)
+			return -EINTR;
+	}
+}

@@ -1,0 +1,103 @@
+/*
+ * Freeing a rank that waits in a collective, while Python is stuck.
+ *
+ * No call of torch ends a gloo collective; shutdown(2) of its connected sockets does, in
+ * milliseconds. Never the listening one: the process would die in accept. The store's only if the
+ * rank may be waiting for the store.
+ */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static _Atomic uint16_t store_port;
+
+void
+rank_free_env(struct slice env)
+{
+	static const char key[] = "MASTER_PORT=";
+
+	for (size_t at = 0; at < env.n; at += strnlen(env.p + at, env.n - at) + 1) {
+		struct slice line = {env.p + at, strnlen(env.p + at, env.n - at)};
+
+		if (line.n > sizeof(key) - 1 && !memcmp(line.p, key, sizeof(key) - 1)) {
+			char *text = slice_dup(line);
+
+			store_port = (uint16_t)atoi(text + sizeof(key) - 1);
+			free(text);
+		}
+	}
+}
+
+/* The port that a connected TCP socket leads to; 0: it is something else. *local: to this host. */
+static uint16_t
+peer_port(int fd, bool *local)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} peer, us;
+
+	socklen_t len = sizeof(peer), us_len = sizeof(us), int_len = sizeof(int);
+	int type, listens;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_len) < 0 || type != SOCK_STREAM ||
+	    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &int_len) < 0 || listens ||
+	    getpeername(fd, &peer.any, &len) < 0 || getsockname(fd, &us.any, &us_len) < 0)
+		return 0;
+	if (peer.any.sa_family == AF_INET) {
+		*local = peer.v4.sin_addr.s_addr == us.v4.sin_addr.s_addr ||
+			 ntohl(peer.v4.sin_addr.s_addr) >> 24 == 127;
+		return ntohs(peer.v4.sin_port);
+	}
+	if (peer.any.sa_family != AF_INET6)
+		return 0;
+	*local = !memcmp(&peer.v6.sin6_addr, &us.v6.sin6_addr, sizeof(us.v6.sin6_addr));
+	return ntohs(peer.v6.sin6_port);
+}
+
+/* Does that call wait in the store, too? */
+static bool
+uses_store(const char *name)
+{
+	static const char *const names[] = {"init", "new_group", "store", "new_subgroups", "split",
+	    "device_mesh", "destroy", "monitored_barrier"};
+
+	for (size_t i = 0; name && i < ARRAY_LEN(names); i++)
+		if (strstr(name, names[i]))
+			return true;
+	return false;
+}
+
+void
+rank_free_sockets(bool always)
+{
+	const char *name = atomic_load(&rank_collective);
+	bool store_too = uses_store(name) || (always && !name);
+	DIR *d = opendir("/proc/self/fd");
+
+	if (!d) {
+		note("cannot list the descriptors of this rank: %s", strerrordesc_np(errno));
+		return;
+	}
+	for (struct dirent *f; (f = readdir(d));) {
+		int fd = atoi(f->d_name);
+		bool local = false;
+		uint16_t port = f->d_name[0] == '.' ? 0 : peer_port(fd, &local);
+
+		/* Connections to other hosts are the user's, as long as the group is on one host.
+		 */
+		if (!port || !local || (port == store_port && !store_too))
+			continue;
+		debug("cell", "shutdown of socket %d to port %u", fd, port);
+		shutdown(fd, SHUT_RDWR);
+	}
+	closedir(d);
+}

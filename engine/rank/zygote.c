@@ -1,0 +1,308 @@
+/*
+ * A zygote waits, Python and torch loaded, and forks what the agent asks for: ranks, stores, its
+ * successor. The fork is double, so that the agent becomes the child's parent. Who has a second
+ * thread or an open GPU must not fork: it says so, and the agent starts a cold process instead.
+ */
+#define _GNU_SOURCE
+#include "rank/zygote.h"
+#include "output_ring.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CHUNK = 16 << 10, FDS = 64 };
+
+static struct {
+	int fd;
+	pid_t agent;
+	struct buf in;
+	int fds[FDS]; /* that came and belong to frames not seen yet */
+	size_t n_fds;
+	int gift[ENGINE_FDS]; /* brought by Nfd for the next Tfork */
+	bool spare;	      /* becomes the next engine itself */
+} self = {.fd = -1};
+
+void
+zygote_open(int fd, pid_t agent)
+{
+	self.fd = fd;
+	self.agent = agent;
+	buf_clear(&self.in);
+	self.n_fds = 0;
+	for (size_t i = 0; i < ENGINE_FDS; i++)
+		self.gift[i] = -1;
+	fd_cloexec(fd, true);
+	rank_link_open(fd, true);
+	note_as("ddip-zygote");
+	prctl(PR_SET_NAME, "ddip-zygote");
+}
+
+/* Reads more from the agent; ends the process when it has gone. */
+static void
+pull(void)
+{
+	union {
+		struct cmsghdr h;
+		char space[CMSG_SPACE(sizeof(int) * FDS)];
+	} control;
+	struct iovec iov = {buf_room(&self.in, CHUNK), CHUNK};
+	struct msghdr mh = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(self.fd, &mh, MSG_CMSG_CLOEXEC);
+
+	if (n < 0 && errno == EINTR)
+		return;
+	if (n <= 0)
+		_exit(0);
+	self.in.n += (size_t)n;
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(&mh); h; h = CMSG_NXTHDR(&mh, h)) {
+		size_t k = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		if (self.n_fds + k > FDS)
+			die("the agent sent too many descriptors");
+		memcpy(self.fds + self.n_fds, CMSG_DATA(h), k * sizeof(int));
+		self.n_fds += k;
+	}
+}
+
+/* The next whole message; m points into a copy that the caller frees. */
+static struct buf
+next_message(struct msg *m)
+{
+	struct buf frame = {0};
+	struct err e;
+	long n;
+
+	while ((n = wire_frame(self.in.p, self.in.n, m, &e)) == 0)
+		pull();
+	if (n < 0)
+		die("%s", e.text);
+	buf_add(&frame, self.in.p, (size_t)n);
+	buf_drop(&self.in, (size_t)n);
+	wire_frame(frame.p, frame.n, m, NULL);
+	if (m->flags & FLAG_FD) {
+		if (self.n_fds == 0)
+			die("%s came without its descriptor", wire_name(m->type));
+		m->fd = self.fds[0];
+		memmove(self.fds, self.fds + 1, --self.n_fds * sizeof(int));
+	}
+	return frame;
+}
+
+/* Why this process must not fork, or NULL. */
+static const char *
+guard(void)
+{
+	static char why[128];
+	DIR *d = opendir("/proc/self/task");
+	int threads = 0;
+
+	for (struct dirent *f; d && (f = readdir(d));)
+		threads += f->d_name[0] != '.';
+	if (d)
+		closedir(d);
+	if (threads != 1) {
+		snprintf(why, sizeof(why),
+		    "the zygote has %d threads (something that was "
+		    "imported started one)",
+		    threads);
+		return why;
+	}
+	d = opendir("/proc/self/fd");
+	why[0] = '\0';
+	for (struct dirent *f; d && (f = readdir(d));) {
+		char path[64];
+		ssize_t n = readlinkat(dirfd(d), f->d_name, path, sizeof(path) - 1);
+
+		if (n > 0 && !strncmp(path, "/dev/nvidia", MIN((size_t)n, (size_t)11)) && n >= 11)
+			snprintf(why, sizeof(why), "the zygote holds %.*s open", (int)n, path);
+	}
+	if (d)
+		closedir(d);
+	return why[0] ? why : NULL;
+}
+
+static void
+refuse(uint32_t tag, int no, const char *text)
+{
+	struct buf b = {0};
+	struct msg m;
+
+	wire_pack(&b, Rerror, 0, SLOT_AGENT, tag, (uint32_t)no, (struct slice){text, strlen(text)},
+	    (struct slice){0});
+	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_link_send(&m);
+	buf_free(&b);
+}
+
+static void
+close_gift(void)
+{
+	for (size_t i = 0; i < ENGINE_FDS; i++) {
+		if (self.gift[i] >= 0)
+			close(self.gift[i]);
+		self.gift[i] = -1;
+	}
+}
+
+static void
+announce(uint32_t tag, pid_t pid)
+{
+	struct buf b = {0};
+	struct msg m;
+
+	if (pid < 0) {
+		refuse(tag, errno, "fork failed");
+		return;
+	}
+	wire_pack(&b, Rfork, 0, SLOT_AGENT, tag, (uint32_t)pid);
+	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_link_send(&m);
+	buf_free(&b);
+}
+
+/* A successor or a spare: the agent talks to it by a socket of its own. */
+static void
+begin_server(int ctl)
+{
+	int old = self.fd;
+
+	close_gift();
+	zygote_open(ctl, self.agent);
+	close(old);
+	if (self.spare)
+		prctl(PR_SET_NAME, "ddip-spare");
+	/* It has no I/O thread that could wait for the process between; the agent's end closes its
+	 * socket. */
+	while (getppid() != self.agent) {
+		if (getppid() == 1 || kill(self.agent, 0) < 0)
+			_exit(1);
+		sched_yield();
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != self.agent)
+		_exit(1);
+}
+
+/* In the new rank or store: its own descriptors instead of the zygote's. */
+static void
+begin_engine(int ctl, const char *name)
+{
+	struct rank_gift g = {.ctl = ctl,
+	    .display = self.gift[ENGINE_FD_DISPLAY],
+	    .page = self.gift[ENGINE_FD_PAGE],
+	    .bell = self.gift[ENGINE_FD_BELL],
+	    .agent = self.agent};
+	char *title = xasprintf("ddip-%s", name);
+
+	if (dup2(self.gift[ENGINE_FD_OUT], 1) < 0 || dup2(self.gift[ENGINE_FD_ERR], 2) < 0)
+		die("descriptors of %s: %s", name, strerrordesc_np(errno));
+	close(self.gift[ENGINE_FD_OUT]);
+	close(self.gift[ENGINE_FD_ERR]);
+	close(self.fd);
+	self.fd = -1;
+	g.name = title; /* kept for the life of the process */
+	rank_start(&g);
+}
+
+/* In the child of a fork, or in a spare. True: zygote_serve is over, this is an engine or
+ * successor. */
+static bool
+become(uint32_t kind, struct msg *m, const char *name)
+{
+	int ctl = m->fd;
+
+	m->fd = -1;
+	self.spare = kind == ENGINE_SPARE;
+	if (kind == ENGINE_SUCCESSOR || kind == ENGINE_SPARE)
+		begin_server(ctl);
+	else
+		begin_engine(ctl, name);
+	return !self.spare;
+}
+
+/* Does what Tfork asks for. True: zygote_serve is over. */
+static bool
+on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *born)
+{
+	struct slice name, env;
+	uint8_t kind;
+	pid_t pid;
+	bool over;
+
+	if (wire_unpack(m, NULL, &kind, &name, &env) < 0)
+		die("Tfork is damaged");
+	*born = (struct zygote_born){.kind = kind, .name = slice_dup(name)};
+	buf_add(&born->env, env.p, env.n);
+	if (self.spare) {
+		announce(m->tag, getpid());
+		return become(kind, m, born->name);
+	}
+	hooks->before();
+	pid = fault("rank.fork", EAGAIN) ? -1 : fork();
+	if (pid == 0) {
+		signal(SIGCHLD, SIG_DFL); /* one that ends at once is the agent's to wait for */
+		pid = fault("rank.refork", EAGAIN) ? -1 : fork();
+		if (pid != 0) { /* the process between: by its end the agent is the parent */
+			announce(m->tag, pid);
+			_exit(0);
+		}
+		setsid();
+		hooks->child();
+		over = become(kind, m, born->name);
+	} else {
+		hooks->parent();
+		if (pid < 0)
+			refuse(m->tag, errno, "fork failed");
+		close_gift();
+		over = false;
+	}
+	if (!over) {
+		free(born->name);
+		buf_free(&born->env);
+	}
+	return over;
+}
+
+void
+zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born)
+{
+	if (!self.spare)
+		signal(SIGCHLD, SIG_IGN); /* those between need not be waited for */
+	for (;;) {
+		struct msg m;
+		struct buf frame = next_message(&m);
+		const char *why;
+		uint8_t which;
+		bool over = false;
+
+		if (m.type == Nquit)
+			_exit(0);
+		if (m.type == Nfd && wire_unpack(&m, NULL, &which) == 0 && which < ENGINE_FDS) {
+			self.gift[which] = m.fd;
+			m.fd = -1;
+		} else if (m.type == Tfork && (why = guard())) {
+			refuse(m.tag, EBUSY, why);
+			close_gift();
+		} else if (m.type == Tfork) {
+			over = on_fork(hooks, &m, born);
+		}
+		buf_free(&frame);
+		if (m.fd >= 0)
+			close(m.fd);
+		if (over)
+			return;
+	}
+}

@@ -1,0 +1,144 @@
+/* Two threads that read sources into buffers of their own and answer. They know nothing else. */
+#include "base/copy.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { THREADS = 2 };
+
+struct job {
+	struct source source;
+	uint64_t offset;
+	size_t n;
+	void (*fn)(void *arg, const char *p, ssize_t n);
+	void *arg;
+	STAILQ_ENTRY(job) link;
+};
+
+static pthread_t threads[THREADS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
+static STAILQ_HEAD(, job) jobs = STAILQ_HEAD_INITIALIZER(jobs);
+static bool stopping;
+
+static ssize_t
+read_fd(int fd, uint64_t offset, char *p, size_t n)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t k = fault("copy.file", EIO)
+				? -1
+				: pread(fd, p + done, n - done, (off_t)(offset + done));
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		if (k == 0)
+			break;
+		done += (size_t)k;
+	}
+	return (ssize_t)done;
+}
+
+static ssize_t
+read_process(const struct source *s, uint64_t offset, char *p, size_t n)
+{
+	struct iovec here = {p, n};
+	struct iovec there = {(void *)(uintptr_t)(s->addr + offset), n};
+	ssize_t k =
+	    fault("copy.process", EPERM) ? -1 : process_vm_readv(s->pid, &here, 1, &there, 1, 0);
+
+	return k < 0 ? -errno : k;
+}
+
+ssize_t
+copy_read(const struct source *s, uint64_t offset, char *p, size_t n)
+{
+	size_t head = 0;
+	ssize_t k = 0;
+
+	if (offset < s->head_n) {
+		head = (size_t)MIN(s->head_n - offset, (uint64_t)n);
+		memcpy(p, s->head + offset, head);
+	}
+	if (head == n)
+		return (ssize_t)n;
+	offset = offset + head - s->head_n;
+	if (s->kind == SOURCE_FD)
+		k = read_fd(s->fd, offset, p + head, n - head);
+	else if (s->kind == SOURCE_PROCESS)
+		k = read_process(s, offset, p + head, n - head);
+	return k < 0 ? k : k + (ssize_t)head;
+}
+
+static void *
+thread(void *arg)
+{
+	char *p = NULL;
+	size_t room = 0;
+
+	for (;;) {
+		struct job *j;
+
+		pthread_mutex_lock(&lock);
+		while (!(j = STAILQ_FIRST(&jobs)) && !stopping)
+			pthread_cond_wait(&work, &lock);
+		if (j)
+			STAILQ_REMOVE_HEAD(&jobs, link);
+		pthread_mutex_unlock(&lock);
+		if (!j)
+			break;
+		if (j->n > room) {
+			free(p);
+			p = xmalloc(j->n);
+			room = j->n;
+		}
+		j->fn(j->arg, p, copy_read(&j->source, j->offset, p, j->n));
+		free(j);
+	}
+	free(p);
+	return NULL;
+}
+
+void
+copy_start(void)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&threads[i], NULL, thread, NULL) != 0)
+			die("cannot start a copy thread");
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void
+copy_stop(void)
+{
+	pthread_mutex_lock(&lock);
+	stopping = true;
+	pthread_cond_broadcast(&work);
+	pthread_mutex_unlock(&lock);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+void
+copy_later(const struct source *s, uint64_t offset, size_t n,
+    void (*fn)(void *arg, const char *p, ssize_t n), void *arg)
+{
+	struct job *j = xcalloc(1, sizeof(*j));
+
+	*j = (struct job){.source = *s, .offset = offset, .n = n, .fn = fn, .arg = arg};
+	pthread_mutex_lock(&lock);
+	STAILQ_INSERT_TAIL(&jobs, j, link);
+	pthread_cond_signal(&work);
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,125 @@
+/* Live streams of lines: an append-only file, offsets as readers. */
+#include "base/stream.h"
+#include "tree/tree.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PIECE = 16 << 10 };
+
+struct stream *
+stream_new(const char *path, struct err *e)
+{
+	struct stream *s = xcalloc(1, sizeof(*s));
+
+	if (fault("stream.open", EMFILE))
+		s->fd = -1;
+	else if (path)
+		s->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	else
+		s->fd = memfd_create("ddipfs-stream", MFD_CLOEXEC);
+	if (s->fd < 0) {
+		fail_errno(e, "%s", path ? path : "a live stream");
+		free(s);
+		return NULL;
+	}
+	TAILQ_INIT(&s->readers);
+	return s;
+}
+
+void
+stream_free(struct stream *s, int error)
+{
+	struct req *r;
+
+	if (!s)
+		return;
+	while ((r = TAILQ_FIRST(&s->readers))) {
+		TAILQ_REMOVE(&s->readers, r, link);
+		req_done(r, -error);
+	}
+	close(s->fd);
+	free(s);
+}
+
+/* Whole lines from a place on, at most n bytes. 0: nothing yet. */
+static size_t
+take(const struct stream *s, uint64_t at, char *p, size_t n)
+{
+	ssize_t got = pread(s->fd, p, n, (off_t)at);
+	char *end;
+
+	if (got <= 0)
+		return 0;
+	/* cut at a line's end, unless one line is longer than the reader's buffer */
+	end = memrchr(p, '\n', (size_t)got);
+	return end ? (size_t)(end - p) + 1 : (size_t)got;
+}
+
+static void
+interrupted(struct req *r, enum interrupt how)
+{
+	struct stream_reader *reader = r->waits_for;
+
+	TAILQ_REMOVE(&reader->s->readers, r, link);
+	req_done(r, -EINTR);
+}
+
+void
+stream_read(struct stream_reader *reader, struct req *r)
+{
+	char piece[PIECE];
+	size_t n = take(reader->s, reader->base + r->offset, piece, MIN(r->want, sizeof(piece)));
+
+	if (n) {
+		reader->next = reader->base + r->offset + n;
+		req_data(r, piece, n);
+		return;
+	}
+	if (r->file->flags & O_NONBLOCK) {
+		req_done(r, -EAGAIN);
+		return;
+	}
+	r->waits_for = reader;
+	TAILQ_INSERT_TAIL(&reader->s->readers, r, link);
+	req_park(r, interrupted);
+}
+
+void
+stream_drop(struct stream *s)
+{
+	if (s->size &&
+	    fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)s->size) < 0)
+		note("a live stream keeps its memory: %s", strerrordesc_np(errno));
+}
+
+void
+stream_add(struct stream *s, const char *p, size_t n)
+{
+	struct req_list woken = TAILQ_HEAD_INITIALIZER(woken);
+	struct req *r;
+
+	for (size_t done = 0; done < n;) {
+		ssize_t w = fault("stream.write", ENOSPC)
+				? -1
+				: pwrite(s->fd, p + done, n - done, (off_t)(s->size + done));
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0) {
+			note("%zu bytes of a live stream are lost: %s", n, strerrordesc_np(errno));
+			return;
+		}
+		done += (size_t)w;
+	}
+	s->size += n;
+	TAILQ_CONCAT(&woken, &s->readers, link);
+	while ((r = TAILQ_FIRST(&woken))) {
+		TAILQ_REMOVE(&woken, r, link);
+		stream_read(r->waits_for, r);
+	}
+	req_wake_pollers();
+}

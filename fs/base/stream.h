@@ -1,0 +1,29 @@
+/* Live streams of lines with any number of readers: the bytes lie in a file, a reader is an offset.
+ */
+#ifndef STREAM_H
+#define STREAM_H
+#include "base/req.h"
+
+struct stream {
+	int fd;
+	uint64_t size;
+	struct req_list readers; /* parked */
+};
+
+/* One opener of a stream: its file's offset 0 is where the stream was when it opened. */
+struct stream_reader {
+	struct stream *s;
+	uint64_t base, next; /* next: behind the last bytes it got */
+};
+
+/* A stream on a file of the run directory, or on an unnamed one (path NULL). NULL with e: there is
+ * no place to write. */
+struct stream *stream_new(const char *path, struct err *e);
+void stream_free(struct stream *s, int error); /* parked readers get -error */
+void stream_add(struct stream *s, const char *p, size_t n);
+/* Nobody reads it: the bytes so far may go, offsets stay. */
+void stream_drop(struct stream *s);
+/* Answers r with whole lines from its offset on (shells read ahead and seek back), or parks it. */
+void stream_read(struct stream_reader *reader, struct req *r);
+
+#endif

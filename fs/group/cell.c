@@ -1,0 +1,250 @@
+/* Cells: history and the texts made of their outcome. */
+#include "group/cell.h"
+#include "group/external.h"
+#include "tree/output_file.h"
+#include "host/ticks.h"
+#include "group/rank.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cell *
+cell_find(struct group *g, int number)
+{
+	struct cell *c;
+
+	TAILQ_FOREACH_REVERSE(c, &g->cells, cell_list, link)
+	if (c->number == number)
+		return c;
+	return NULL;
+}
+
+struct cell *
+cell_last(struct group *g)
+{
+	return TAILQ_LAST(&g->cells, cell_list);
+}
+
+struct cell *
+cell_ref(struct cell *c)
+{
+	c->refs++;
+	return c;
+}
+
+void
+cell_unref(struct cell *c)
+{
+	if (--c->refs > 0)
+		return;
+	work_free(c->w);
+	free(c->source);
+	free(c->ranks);
+	free(c);
+}
+
+struct job *
+cell_job(const struct cell *c, int rank)
+{
+	for (int i = 0; i < c->n; i++)
+		if (c->ranks[i] == rank)
+			return &c->w->jobs[i];
+	return NULL;
+}
+
+static void
+drop(struct cell *c)
+{
+	TAILQ_REMOVE(&c->g->cells, c, link);
+	c->g->cell_count--;
+	c->gone = true;
+	cell_unref(c);
+}
+
+void
+cell_prune(struct group *g)
+{
+	struct cell *c, *next;
+
+	for (c = TAILQ_FIRST(&g->cells); c && g->cell_count > g->set.history; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->w->done)
+			drop(c);
+	}
+}
+
+void
+cell_drop_all(struct group *g)
+{
+	struct cell *c;
+
+	while ((c = TAILQ_FIRST(&g->cells)))
+		drop(c);
+}
+
+static void
+cell_ended(struct work *w)
+{
+	struct cell *c = w->cell;
+	struct group *g = w->g;
+	char what[32];
+
+	snprintf(what, sizeof(what), "cell %d", c->number);
+	if (w->err.no)
+		group_fail(g, &w->err, what);
+	group_event(g, "cell %d %s%s%s seconds=%.6f", c->number, work_state(w),
+	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
+	    w->begun ? w->t_end - w->t_begin : 0.0);
+	snprintf(g->last_result, sizeof(g->last_result), "%s", work_state(w));
+	ticks_path(TICK_CLOSE, "%s/status", g->name);
+	log_wake(g);
+	log_trim(g);
+	cell_prune(g);
+}
+
+struct cell *
+cell_submit(struct group *g, const int *ranks, int n, struct slice source, struct err *e)
+{
+	int own[MAX_RANKS], own_n;
+	struct cell *c;
+
+	if (group_accepts(g, e) < 0)
+		return NULL;
+	if (g->state == G_NEW && group_start(g, e) < 0)
+		return NULL;
+	for (int i = 0; i < n; i++)
+		if (ranks[i] >= g->size) {
+			fail(
+			    e, EINVAL, "rank %d: the group has ranks 0..%d", ranks[i], g->size - 1);
+			return NULL;
+		}
+	for (int i = 0; i < n; i++)
+		if (external_refuse(&g->ranks[ranks[i]], e) < 0)
+			return NULL;
+	own_n = external_own(g, own);
+	c = xcalloc(1, sizeof(*c));
+	*c = (struct cell){.g = g,
+	    .number = ++g->last_cell,
+	    .refs = 1,
+	    .source = slice_dup(source),
+	    .source_len = source.n,
+	    .n = n ? n : own_n};
+	c->ranks = xcalloc((size_t)c->n, sizeof(int));
+	for (int i = 0; i < c->n; i++)
+		c->ranks[i] = n ? ranks[i] : own[i];
+	c->w = work_new(g, WORK_RUN, c->ranks, c->n);
+	c->w->cell = c;
+	c->w->ended = cell_ended;
+	TAILQ_INSERT_TAIL(&g->cells, c, link);
+	g->cell_count++;
+	cell_ref(c); /* until it has ended, whatever the history does */
+	work_submit(c->w);
+	cell_unref(c);
+	return c;
+}
+
+/* "2" or "0-3" at *s; moves *s behind it. False: neither. */
+static bool
+take_range(const char **s, long *from, long *to)
+{
+	char *end;
+
+	if (**s < '0' || **s > '9')
+		return false;
+	*from = *to = strtol(*s, &end, 10);
+	if (*end == '-') {
+		if (end[1] < '0' || end[1] > '9')
+			return false;
+		*to = strtol(end + 1, &end, 10);
+	}
+	*s = end;
+	return *from <= *to;
+}
+
+int
+rank_list(const char *s, int size, int *ranks, struct err *e)
+{
+	bool seen[MAX_RANKS] = {false};
+	const char *p = s;
+	long from, to;
+	int n = 0;
+
+	for (;;) {
+		if (!take_range(&p, &from, &to) || to >= size || (*p && *p != ','))
+			return fail(e, EINVAL, "ranks: want e.g. 0,2-3 out of 0..%d, not '%.80s'",
+			    size - 1, s);
+		for (; from <= to; from++)
+			seen[from] = true;
+		if (!*p++)
+			break;
+	}
+	for (int i = 0; i < size; i++)
+		if (seen[i])
+			ranks[n++] = i;
+	return n;
+}
+
+void
+cell_status(const struct cell *c, struct buf *out)
+{
+	const struct work *w = c->w;
+
+	buf_addf(out, "cell %d\nstate %s\n", c->number, work_state(w));
+	if (w->done && w->err.no)
+		buf_addf(out, "errno %s\n", err_name(w->err.no));
+	buf_addf(out, "queued %.6f\n", w->t_queued);
+	if (w->begun)
+		buf_addf(out, "began %.6f\n", w->t_begin);
+	if (w->done)
+		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->t_end,
+		    w->begun ? w->t_end - w->t_begin : 0.0);
+	buf_adds(out, "ranks ");
+	for (int i = 0; i < c->n; i++)
+		buf_addf(out, "%s%d", i ? "," : "", c->ranks[i]);
+	buf_addc(out, '\n');
+}
+
+void
+cell_error(const struct cell *c, struct buf *out)
+{
+	for (int i = 0; i < c->n; i++)
+		if (c->w->jobs[i].err.no)
+			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->jobs[i].error);
+}
+
+/* "ranks 0,2:" and one traceback for all that have the same; the first that failed comes last. */
+void
+cell_traceback(const struct cell *c, struct buf *out)
+{
+	const struct work *w = c->w;
+	bool told[MAX_RANKS] = {false};
+	const char *last = w->first >= 0 ? w->jobs[w->first].traceback : "";
+
+	for (int i = 0; i <= c->n; i++) {
+		const char *t = i < c->n ? w->jobs[i].traceback : last;
+		const char *sep = "";
+		bool many = false;
+
+		if (!*t || (i < c->n && (told[i] || strcmp(t, last) == 0)))
+			continue;
+		for (int k = 0, n = 0; k < c->n; k++)
+			many |= strcmp(w->jobs[k].traceback, t) == 0 && ++n > 1;
+		buf_adds(out, many ? "ranks " : "rank ");
+		for (int k = 0; k < c->n; k++) {
+			if (strcmp(w->jobs[k].traceback, t) != 0)
+				continue;
+			told[k] = true;
+			buf_addf(out, "%s%d", sep, c->ranks[k]);
+			sep = ",";
+		}
+		buf_addf(out, ":\n%s%s", t, t[strlen(t) - 1] == '\n' ? "" : "\n");
+	}
+}
+
+void
+cell_result(const struct cell *c, struct buf *out)
+{
+	if (c->n && *c->w->jobs[0].value)
+		buf_addf(out, "%s\n", c->w->jobs[0].value);
+}

@@ -1,0 +1,38 @@
+/* Cells: their numbers, their history, what came of them. */
+#ifndef CELL_H
+#define CELL_H
+#include "group/queue.h"
+
+struct cell {
+	struct group *g; /* not referenced: a cell lives in its group's history */
+	int number, refs;
+	bool gone;	/* dropped from the history; open files still read it */
+	struct work *w; /* kept after its end */
+	char *source;
+	size_t source_len;
+	int *ranks, n;
+	TAILQ_ENTRY(cell) link;
+};
+
+enum { SOURCE_MAX = 16 << 20 };
+
+/* Makes and submits a cell on these ranks. NULL with e. */
+struct cell *cell_submit(
+    struct group *g, const int *ranks, int n, struct slice source, struct err *e);
+struct cell *cell_find(struct group *g, int number);
+struct cell *cell_last(struct group *g);
+struct cell *cell_ref(struct cell *c);
+void cell_unref(struct cell *c);
+struct job *cell_job(const struct cell *c, int rank); /* NULL: not one of its ranks */
+/* Keeps the last `history` ended ones. */
+void cell_prune(struct group *g);
+void cell_drop_all(struct group *g);
+/* "0-2,5" → numbers into ranks (MAX_RANKS), how many; or -EINVAL. */
+int rank_list(const char *s, int size, int *ranks, struct err *e);
+/* Texts of the files under cells/N. */
+void cell_status(const struct cell *c, struct buf *out);
+void cell_error(const struct cell *c, struct buf *out);
+void cell_traceback(const struct cell *c, struct buf *out);
+void cell_result(const struct cell *c, struct buf *out);
+
+#endif

@@ -1,0 +1,570 @@
+/* Works and the ranks' queues: sending, answers, outcome. The escalation that frees ranks is
+ * escalation.c's. */
+#include "group/queue.h"
+#include "group/cell.h"
+#include "base/daemon.h"
+#include "group/escalation.h"
+#include "host/agent.h"
+#include "tree/output_file.h"
+#include "group/rank.h"
+#include "group/recovery.h"
+#include "group/stall.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
+
+static struct slice
+text(const char *s)
+{
+	return (struct slice){s, s ? strlen(s) : 0};
+}
+
+static void
+send_run(struct job *j, struct agent *a)
+{
+	struct cell *c = j->w->cell;
+
+	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number,
+	    j->w->g->generation, ((struct slice){c->source, c->source_len}));
+	j->k->cell = c->number;
+}
+
+static void
+send_put(struct job *j, struct agent *a)
+{
+	struct work *w = j->w;
+	int i = w->fd_count == 1 ? 0 : (int)(j - w->jobs);
+
+	agent_send(a, Tput, 0, j->k->slot, j->tag, w->fds[i], text(w->name), text(w->view),
+	    text(w->op), w->sizes[i]);
+}
+
+static void
+send_del(struct job *j, struct agent *a)
+{
+	agent_send(a, Tdel, 0, j->k->slot, j->tag, -1, text(j->w->name));
+}
+
+static void
+send_move(struct job *j, struct agent *a)
+{
+	agent_send(a, Tmove, 0, j->k->slot, j->tag, -1, text(j->w->name), text(j->w->to));
+}
+
+static void
+send_reset(struct job *j, struct agent *a)
+{
+	agent_send(a, Treset, 0, j->k->slot, j->tag, -1);
+}
+
+static void
+send_free(struct job *j, struct agent *a)
+{
+	agent_send(a, Tgc, 0, j->k->slot, j->tag, -1);
+}
+
+static void (*const senders[WORK_KINDS])(struct job *j, struct agent *a) = {
+    [WORK_RUN] = send_run,
+    [WORK_PUT] = send_put,
+    [WORK_DEL] = send_del,
+    [WORK_MOVE] = send_move,
+    [WORK_RESET] = send_reset,
+    [WORK_FREE] = send_free,
+};
+
+struct work *
+work_new(struct group *g, enum work_kind kind, const int *ranks, int n)
+{
+	struct work *w = xcalloc(1, sizeof(*w));
+
+	*w = (struct work){.kind = kind,
+	    .g = g,
+	    .jobs = xcalloc((size_t)n, sizeof(*w->jobs)),
+	    .n = n,
+	    .left = n,
+	    .first = -1,
+	    .t_queued = now_wall()};
+	TAILQ_INIT(&w->waiters);
+	for (int i = 0; i < n; i++) {
+		w->jobs[i] = (struct job){.w = w, .k = group_rank(g, ranks[i])};
+		w->jobs[i].value = xstrdup("");
+		w->jobs[i].error = xstrdup("");
+		w->jobs[i].traceback = xstrdup("");
+	}
+	return w;
+}
+
+void
+work_free(struct work *w)
+{
+	if (!w)
+		return;
+	for (int i = 0; i < w->n; i++) {
+		free(w->jobs[i].value);
+		free(w->jobs[i].error);
+		free(w->jobs[i].traceback);
+	}
+	work_close_fds(w);
+	loop_timer_del(w->escalation);
+	loop_timer_del(w->deadline);
+	loop_timer_del(w->stall_timer);
+	free(w->jobs);
+	free(w->name);
+	free(w->view);
+	free(w->op);
+	free(w->to);
+	free(w);
+}
+
+void
+work_close_fds(struct work *w)
+{
+	for (int i = 0; i < w->fd_count; i++)
+		close(w->fds[i]);
+	free(w->fds);
+	free(w->sizes);
+	w->fds = NULL;
+	w->sizes = NULL;
+	w->fd_count = 0;
+}
+
+const char *
+work_state(const struct work *w)
+{
+	if (!w->done)
+		return w->begun ? "running" : "queued";
+	switch (w->err.no) {
+	case 0:
+		return "ok";
+	case EINTR:
+		return "interrupted";
+	case ECANCELED:
+		return "cancelled";
+	case EHOSTDOWN:
+		return "lost";
+	case ETIMEDOUT:
+		return "timeout";
+	default:
+		return "error";
+	}
+}
+
+void
+work_submit(struct work *w)
+{
+	struct group *g = w->g;
+
+	g->queued++;
+	for (int i = 0; i < w->n; i++)
+		TAILQ_INSERT_TAIL(&w->jobs[i].k->queue, &w->jobs[i], link);
+	group_changed(g);
+	queue_pump_all(g);
+}
+
+struct job *
+queue_running(struct rank *k)
+{
+	struct job *j = TAILQ_FIRST(&k->queue);
+
+	return j && j->state != JOB_QUEUED ? j : NULL;
+}
+
+static void
+begin(struct work *w)
+{
+	if (w->begun)
+		return;
+	w->begun = true;
+	w->t_begin = now_wall();
+	w->g->queued--;
+	if (w->cell)
+		group_event(w->g, "cell %d start", w->cell->number);
+	escalation_deadline(w);
+	stall_watch(w);
+}
+
+bool
+queue_works(struct rank *k)
+{
+	struct job *j = queue_running(k);
+
+	return j && j->state != JOB_PREPARED;
+}
+
+/* Is this job the next of its rank, and the rank free? */
+static bool
+is_next(const struct job *j)
+{
+	const struct rank *k = j->k;
+
+	return TAILQ_FIRST(&k->queue) == j && j->state == JOB_QUEUED && k->state == R_READY &&
+	       !k->doomed;
+}
+
+static void
+send(struct job *j)
+{
+	struct agent *a = j->w->g->agent;
+
+	j->state = JOB_SENT;
+	j->t0 = now_wall();
+	j->tag = agent_tag(a, j->k->slot, on_answer, j);
+	senders[j->w->kind](j, a);
+}
+
+/*
+ * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
+ * no rank is in it that waits for one who can't come. Other works begin rank by rank.
+ */
+void
+queue_pump(struct rank *k)
+{
+	struct group *g = k->g;
+	struct job *j = TAILQ_FIRST(&k->queue);
+	struct work *w;
+
+	if (!j || !is_next(j) || g->state != G_READY || recovery_runs(g))
+		return;
+	w = j->w;
+	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
+		if (!is_next(&w->jobs[i]))
+			return;
+	if (g->rebuild && !recovery_begin(g))
+		return;
+	begin(w);
+	if (w->kind != WORK_RUN)
+		send(j);
+	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
+		send(&w->jobs[i]);
+	group_changed(g);
+}
+
+void
+queue_pump_all(struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		queue_pump(&g->ranks[i]);
+}
+
+void
+queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at)
+{
+	struct job *j = queue_running(k);
+
+	if (!j || j->tag != tag)
+		return;
+	j->begin = *at;
+	j->begun = true;
+	log_wake(k->g);
+}
+
+void
+queue_mark_end(struct rank *k, const struct spool_mark *at)
+{
+	struct job *j = queue_running(k);
+
+	if (!j || !j->begun || j->ended)
+		return;
+	j->end = *at;
+	j->ended = true;
+}
+
+static void
+finish(struct work *w)
+{
+	struct group *g = w->g;
+	struct req *r;
+
+	w->done = true;
+	w->t_end = now_wall();
+	if (!w->begun)
+		g->queued--;
+	loop_timer_del(w->escalation);
+	loop_timer_del(w->deadline);
+	loop_timer_del(w->stall_timer);
+	w->escalation = w->deadline = w->stall_timer = NULL;
+	work_close_fds(w);
+	escalation_outcome(w);
+	while ((r = TAILQ_FIRST(&w->waiters))) {
+		TAILQ_REMOVE(&w->waiters, r, link);
+		r->err = w->err;
+		r->err.text[0] = '\0'; /* told once, by ended() */
+		req_done(r, -w->err.no);
+	}
+	group_ref(g);
+	w->ended(w);
+	group_changed(g);
+	queue_pump_all(g);
+	recovery_begin(g);
+	group_idle(g);
+	group_unref(g);
+}
+
+/* Its rank has died, and not by the escalation, which kills for another's failure. */
+static bool
+died_first(const struct job *j)
+{
+	return j->err.no == EHOSTDOWN && j->w->step <= 2;
+}
+
+/* A job is over; j->err says how. */
+static void
+job_over(struct job *j)
+{
+	struct work *w = j->w;
+	struct rank *k = j->k;
+	struct group *g = k->g;
+
+	TAILQ_REMOVE(&k->queue, j, link);
+	j->state = JOB_DONE;
+	j->t1 = now_wall();
+	if (w->cell && k->cell == w->cell->number)
+		k->cell = 0;
+	/* what the others say of a rank that died may come before its end is known */
+	if (j->err.no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
+		w->err = j->err;
+		w->first = (int)(j - w->jobs);
+	}
+	w->left--;
+	if (w->left == 0) {
+		finish(w);
+		return;
+	}
+	if (j->err.no)
+		escalation_failed(j);
+	queue_pump(k);
+	recovery_begin(g); /* this rank may have been the last that kept it from beginning */
+}
+
+static const int outcome_errno[OUT_COUNT] = {
+    [OUT_OK] = 0,
+    [OUT_RAISED] = EREMOTEIO,
+    [OUT_INTERRUPTED] = EINTR,
+    [OUT_SYNTAX] = ENOEXEC,
+    [OUT_EXIT] = EREMOTEIO,
+};
+
+static void
+set_text(char **to, struct slice s)
+{
+	free(*to);
+	*to = slice_dup(s);
+}
+
+/* The cell has ended on this rank. */
+static void
+run_answer(struct job *j, struct msg *m)
+{
+	struct slice value, error, traceback, table;
+	uint8_t outcome;
+
+	if (wire_unpack(m, &j->err, &outcome, &value, &error, &traceback, &table, &j->collectives,
+		&j->end.size[0], &j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
+		j->ended = true;
+		j->outcome = MIN(outcome, OUT_COUNT - 1);
+		set_text(&j->value, value);
+		set_text(&j->error, error);
+		set_text(&j->traceback, traceback);
+		rank_set_table(j->k, table);
+		if (outcome_errno[j->outcome] && j->w->timed_out)
+			fail(&j->err, ETIMEDOUT,
+			    "rank %d: the cell took longer than timeout %g: %.800s", j->k->number,
+			    j->w->g->set.timeout, j->error);
+		else if (outcome_errno[j->outcome])
+			fail(&j->err, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
+			    j->error);
+	}
+	job_over(j);
+}
+
+/* Everybody has decoded, or somebody could not: all bind it, or none. */
+static void
+commit(struct work *w)
+{
+	bool keep = w->err.no == 0;
+
+	for (int i = 0; i < w->n; i++) {
+		struct job *j = &w->jobs[i];
+
+		if (j->state != JOB_PREPARED)
+			continue;
+		j->state = JOB_COMMIT;
+		j->tag = agent_tag(w->g->agent, j->k->slot, on_answer, j);
+		agent_send(w->g->agent, Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
+	}
+}
+
+static void
+put_answer(struct job *j)
+{
+	struct work *w = j->w;
+
+	j->state = JOB_PREPARED;
+	w->ready++;
+	if (w->ready == w->n)
+		commit(w);
+	else
+		recovery_begin(w->g); /* it rests now: what the others need first may begin */
+}
+
+static void
+put_failed(struct job *j)
+{
+	struct work *w = j->w;
+	bool first = j->state == JOB_QUEUED || j->state == JOB_SENT;
+
+	if (first)
+		w->ready++;
+	if (!w->err.no)
+		w->err = j->err;
+	if (first && w->ready == w->n)
+		commit(w);
+	job_over(j);
+}
+
+/* It could not be done here. May end the work. */
+static void
+job_failed(struct job *j, const struct err *e)
+{
+	j->err = *e;
+	set_text(&j->error, text(e->text));
+	if (j->w->kind == WORK_PUT)
+		put_failed(j);
+	else
+		job_over(j);
+}
+
+static void
+on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct job *j = arg;
+	struct slice table;
+
+	if (!m) {
+		set_text(&j->traceback, trace.n ? trace : text(e->text));
+		job_failed(j, e);
+		return;
+	}
+	if (m->type == Rrun) {
+		run_answer(j, m);
+	} else if (m->type == Rput) {
+		put_answer(j);
+	} else if (m->type == Rgc) {
+		if (wire_unpack(m, &j->err, &table) == 0)
+			set_text(&j->value, table);
+		job_over(j);
+	} else {
+		if (wire_unpack(m, &j->err, &table) == 0)
+			rank_set_table(j->k, table);
+		job_over(j);
+	}
+}
+
+bool
+work_cancel(struct work *w, int error, const char *why)
+{
+	for (int i = 0; i < w->n; i++)
+		if (w->jobs[i].state != JOB_QUEUED)
+			return false;
+	fail(&w->err, error, "%s", why);
+	w->dropped = true;
+	w->left = 0;
+	for (int i = 0; i < w->n; i++) {
+		TAILQ_REMOVE(&w->jobs[i].k->queue, &w->jobs[i], link);
+		w->jobs[i].state = JOB_DONE;
+		w->jobs[i].err = w->err;
+	}
+	finish(w);
+	return true;
+}
+
+bool
+work_drop_queued(struct work *w, int error, const char *why)
+{
+	struct err e = {0};
+
+	fail(&e, error, "%s", why);
+	for (int i = 0; i < w->n && w->left > 0; i++) {
+		struct job *j = &w->jobs[i];
+		bool last = w->left == 1;
+
+		if (j->state != JOB_QUEUED)
+			continue;
+		job_failed(j, &e);
+		if (last)
+			return true;
+	}
+	return false;
+}
+
+void
+queue_drop(struct rank *k, const struct err *e)
+{
+	struct job *j;
+
+	while ((j = TAILQ_FIRST(&k->queue))) {
+		if (j->state == JOB_SENT || j->state == JOB_COMMIT)
+			agent_forget(k->g->agent, j->tag);
+		job_failed(j, e);
+	}
+}
+
+void
+queue_lost(struct rank *k, const struct err *e)
+{
+	struct job *j = TAILQ_FIRST(&k->queue);
+
+	if (j && j->state == JOB_PREPARED)
+		job_failed(j, e);
+}
+
+void
+queue_drop_queued(struct rank *k, const struct err *e)
+{
+	for (;;) {
+		struct job *j;
+
+		TAILQ_FOREACH (j, &k->queue, link)
+			if (j->state == JOB_QUEUED)
+				break;
+		if (!j)
+			return;
+		job_failed(j, e);
+	}
+}
+
+static void
+waiter_interrupted(struct req *r, enum interrupt how)
+{
+	struct work *w = r->waits_for;
+
+	if (how == STOP_WORK) {
+		work_interrupt(w);
+		return;
+	}
+	TAILQ_REMOVE(&w->waiters, r, link);
+	req_done(r, 0);
+}
+
+int
+work_wait(struct work *w, struct req *r)
+{
+	r->waits_for = w;
+	TAILQ_INSERT_TAIL(&w->waiters, r, link);
+	return req_park(r, waiter_interrupted);
+}
+
+void
+work_interrupt(struct work *w)
+{
+	if (w->done)
+		return;
+	w->interrupted = true;
+	if (work_cancel(w, EINTR, "interrupted while it was queued"))
+		return;
+	if (!work_drop_queued(w, EINTR, "the cell was interrupted before this rank began it"))
+		escalation_step(w);
+}

@@ -1,0 +1,421 @@
+/* Agents and calls to them. One row of `launchers` for each way of starting an agent. */
+#include "host/agent.h"
+#include "base/daemon.h"
+#include "group/rank.h"
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct call {
+	reply_fn *fn; /* NULL: free */
+	void *arg;
+	int slot;
+	uint32_t use; /* counts who had this place: the upper bits of the tag */
+};
+
+enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the place in calls, plus 1 */
+
+/* A zygote that was asked for, by what it is made of. */
+struct warm {
+	uint32_t id;
+	struct agent *agent;
+	char *key, *phases, *failed;
+	struct warm *next;
+};
+
+static struct agent *local;
+
+/* Starts ddip-engine --agent with both ends of its control connection on one socket. */
+static int
+start_local(struct agent *a, struct err *e)
+{
+	char *argv[] = {daemon_.engine, (char[]){"--agent"}, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, all;
+	int pair[2], r;
+
+	if (fault("agent.socketpair", EMFILE) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return fail_errno(e, "agent: socketpair");
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_adddup2(&files, pair[1], 0);
+	posix_spawn_file_actions_adddup2(&files, pair[1], 1);
+	/* libraries open what they like: a zygote that held a GPU's device could not fork */
+	posix_spawn_file_actions_addclosefrom_np(&files, 3);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawnattr_setflags(
+	    &attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+	r = fault("agent.spawn", EAGAIN)
+		? EAGAIN
+		: posix_spawn(&a->pid, daemon_.engine, &files, &attr, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attr);
+	close(pair[1]);
+	if (r != 0) {
+		close(pair[0]);
+		return fail(e, r, "%s: %s (is ddipfs installed completely?)", daemon_.engine,
+		    strerrordesc_np(r));
+	}
+	a->conn = NULL;
+	return pair[0];
+}
+
+const struct launcher launchers[] = {
+    {"local", start_local},
+};
+const size_t launcher_count = ARRAY_LEN(launchers);
+
+uint32_t
+agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
+{
+	size_t i = 0;
+
+	while (i < a->call_room && a->calls[i].fn)
+		i++;
+	if (i == a->call_room) {
+		a->call_room = MAX(a->call_room * 2, (size_t)64);
+		a->calls = xrealloc(a->calls, a->call_room * sizeof(*a->calls));
+		memset(a->calls + i, 0, (a->call_room - i) * sizeof(*a->calls));
+	}
+	a->calls[i] = (struct call){
+	    .fn = fn, .arg = arg, .slot = slot, .use = (a->calls[i].use + 1) % TAG_USES};
+	return a->calls[i].use << TAG_PLACE | (uint32_t)(i + 1);
+}
+
+/* The call that this tag was given to, NULL: it is over. What an agent says late of an engine that
+ * has ended must not meet the call that has the place now. */
+static struct call *
+find_call(struct agent *a, uint32_t tag)
+{
+	size_t i = tag & ((1u << TAG_PLACE) - 1);
+	struct call *c = i && i <= a->call_room ? &a->calls[i - 1] : NULL;
+
+	return c && c->fn && c->use == tag >> TAG_PLACE ? c : NULL;
+}
+
+static void
+unheard(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+}
+
+/* The tag stays taken until it is answered: a late answer must not meet another question. */
+void
+agent_forget(struct agent *a, uint32_t tag)
+{
+	struct call *c = a ? find_call(a, tag) : NULL;
+
+	if (c)
+		c->fn = unheard;
+}
+
+/* Ends the calls of a slot (or all: NO_SLOT) with an error. */
+static void
+fail_calls(struct agent *a, int slot, const struct err *e)
+{
+	for (size_t i = 0; i < a->call_room; i++) {
+		struct call c = a->calls[i];
+
+		if (!c.fn || (slot != NO_SLOT && c.slot != slot))
+			continue;
+		a->calls[i].fn = NULL;
+		c.fn(c.arg, NULL, e, (struct slice){0});
+	}
+}
+
+static void
+answered(struct agent *a, struct msg *m)
+{
+	struct slice text, trace = {0};
+	struct err e = {0};
+	struct call *place = find_call(a, m->tag), c;
+	uint32_t no;
+
+	if (!place) {
+		debug("wire", "%s with tag %u that nobody waits for", wire_name(m->type), m->tag);
+		return;
+	}
+	c = *place;
+	place->fn = NULL;
+	if (m->type != Rerror) {
+		c.fn(c.arg, m, &e, trace);
+		return;
+	}
+	if (wire_unpack(m, &e, &no, &text, &trace) == 0)
+		fail(&e, (int)no, "%.*s", (int)MIN(text.n, sizeof(e.text) - 1), text.p);
+	c.fn(c.arg, NULL, &e, trace);
+}
+
+static bool
+is_notice(int type)
+{
+	return wire_name(type)[0] == 'N';
+}
+
+static void
+on_message(void *arg, struct msg *m)
+{
+	struct agent *a = arg;
+	struct slot *s = NULL;
+
+	if (!is_notice(m->type)) {
+		answered(a, m);
+		return;
+	}
+	if (m->slot < a->slot_room)
+		s = &a->slots[m->slot];
+	if (s && s->rank)
+		rank_notice(s->rank, m);
+	else if (s && s->store)
+		rank_store_notice(s->store, m);
+	else if (m->type != Nexit)
+		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
+}
+
+/* Everything on this host is gone. First nothing may be sent there any more, then who waits is
+ * told: what follows from that may start another agent in the place of this one. */
+static void
+lost(struct agent *a)
+{
+	int n = a->next_slot;
+	struct err why = a->why;
+
+	conn_free(a->conn);
+	a->conn = NULL;
+	if (!daemon_.ending)
+		note("%s", why.text);
+	for (int i = 0; i < n; i++)
+		if (a->slots[i].rank)
+			rank_gone(a->slots[i].rank, &why);
+	fail_calls(a, NO_SLOT, &why);
+	for (int i = 0; i < n; i++) {
+		struct slot s = a->slots[i];
+
+		a->slots[i] = (struct slot){0};
+		if (s.rank)
+			group_rank_died(s.rank, why.text);
+		else if (s.store)
+			group_store_died(s.store, &why);
+	}
+}
+
+static void
+on_close(void *arg, const struct err *why)
+{
+	struct agent *a = arg;
+
+	if (!a->why.no)
+		fail(&a->why, EHOSTDOWN, "the agent of host %s is gone%s%s",
+		    a->host ? a->host : "?", why->no ? ": " : "",
+		    why->no ? why->text : " (its log is ddipfs.log)");
+	lost(a);
+}
+
+static void
+on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct agent *a = arg;
+	uint32_t version, pid;
+	struct slice host;
+
+	if (!m && !a->conn)
+		return; /* it ended before it said anything */
+	if (!m) {
+		fail(&a->why, e->no, "%s: %.900s", daemon_.engine, e->text);
+		lost(a);
+		return;
+	}
+	if (wire_unpack(m, &a->why, &version, &pid, &host) < 0) {
+		lost(a);
+		return;
+	}
+	if (version != WIRE_VERSION) {
+		fail(&a->why, EPROTO, "%s speaks wire %u, this ddipfs %d: install both anew",
+		    daemon_.engine, version, WIRE_VERSION);
+		lost(a);
+		return;
+	}
+	a->said_hello = true;
+	a->host_pid = (pid_t)pid;
+	free(a->host);
+	a->host = slice_dup(host);
+}
+
+static void
+forget_warm(struct agent *a)
+{
+	while (a->warm) {
+		struct warm *w = a->warm;
+
+		a->warm = w->next;
+		free(w->key);
+		free(w->phases);
+		free(w->failed);
+		free(w);
+	}
+}
+
+struct agent *
+agent_local(struct err *e)
+{
+	int fd;
+
+	if (daemon_.ending) {
+		fail(e, ENODEV, "ddipfs is ending");
+		return NULL;
+	}
+	if (local && local->conn)
+		return local;
+	if (!local)
+		local = xcalloc(1, sizeof(*local));
+	forget_warm(local);
+	local->launcher = &launchers[0];
+	local->why = (struct err){0};
+	local->said_hello = false;
+	local->serial++;
+	fd = local->launcher->start(local, e);
+	if (fd < 0)
+		return NULL;
+	local->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, local);
+	agent_send(local, Thello, 0, SLOT_AGENT, agent_tag(local, NO_SLOT, on_hello, local), -1,
+	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
+	return local;
+}
+
+bool
+agent_reaped(pid_t pid, int status)
+{
+	if (!local || local->pid != pid)
+		return false;
+	local->pid = 0;
+	if (!daemon_.ending && local->conn) {
+		fail(&local->why, EHOSTDOWN,
+		    "the agent ended with %s %d: everything it ran is gone",
+		    WIFSIGNALED(status) ? "signal" : "exit status",
+		    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	}
+	return true;
+}
+
+void
+agent_stop_all(void)
+{
+	uint64_t deadline = now_ns() + 4000000000u;
+
+	if (!local)
+		return;
+	conn_free(local->conn);
+	local->conn = NULL;
+	/* EOF makes it kill what it runs and end. One that does not is killed, its engines by
+	 * PDEATHSIG. */
+	while (local->pid && waitpid(local->pid, NULL, WNOHANG) != local->pid) {
+		if (now_ns() > deadline) {
+			kill(local->pid, SIGKILL);
+			waitpid(local->pid, NULL, 0);
+			break;
+		}
+		usleep(1000);
+	}
+	forget_warm(local);
+	free(local->calls);
+	free(local->slots);
+	free(local->host);
+	free(local);
+	local = NULL;
+}
+
+int
+agent_slot(struct agent *a, struct rank *k, struct group *store)
+{
+	int slot = a->next_slot++;
+
+	if (slot >= SLOT_AGENT)
+		return NO_SLOT;
+	if ((size_t)slot >= a->slot_room) {
+		size_t old = a->slot_room;
+
+		a->slot_room = MAX(old * 2, (size_t)16);
+		a->slots = xrealloc(a->slots, a->slot_room * sizeof(*a->slots));
+		memset(a->slots + old, 0, (a->slot_room - old) * sizeof(*a->slots));
+	}
+	a->slots[slot] = (struct slot){.rank = k, .store = store};
+	return slot;
+}
+
+void
+agent_slot_free(struct agent *a, int slot, const struct err *why)
+{
+	if (slot == NO_SLOT)
+		return;
+	a->slots[slot] = (struct slot){0};
+	fail_calls(a, slot, why);
+}
+
+static void
+on_warm(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct warm *w = arg;
+	struct slice phases;
+	uint32_t id;
+
+	if (m && wire_unpack(m, NULL, &id, &phases) == 0) {
+		free(w->phases);
+		w->phases = slice_dup(phases);
+		return;
+	}
+	if (e->no == EHOSTDOWN && !w->agent->conn)
+		return; /* it goes with its agent */
+	w->failed = xstrdup(e->text);
+	note("zygote: %s", e->text);
+}
+
+uint32_t
+agent_zygote(struct agent *a, const struct settings *set)
+{
+	char *key = xasprintf("%s\n%s\n%s\n%s", set->python, set->cwd, set->preload, set->env);
+	struct buf env = {0};
+	struct warm *w;
+
+	for (w = a->warm; w; w = w->next)
+		if (strcmp(w->key, key) == 0 && !w->failed)
+			break;
+	if (w) {
+		free(key);
+		return w->id;
+	}
+	w = xcalloc(1, sizeof(*w));
+	*w = (struct warm){.id = ++a->next_zygote, .agent = a, .key = key, .next = a->warm};
+	a->warm = w;
+	buf_adds(&env, set->env);
+	for (size_t i = 0; i < env.n; i++)
+		if (env.p[i] == '\n')
+			env.p[i] = '\0';
+	agent_send(a, Twarm, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, on_warm, w), -1, w->id,
+	    ((struct slice){set->python, strlen(set->python)}), ((struct slice){env.p, env.n}),
+	    ((struct slice){set->cwd, strlen(set->cwd)}),
+	    ((struct slice){set->preload, strlen(set->preload)}));
+	buf_free(&env);
+	return w->id;
+}
+
+const char *
+agent_zygote_phases(struct agent *a, uint32_t zygote, const char **failed)
+{
+	for (struct warm *w = a->warm; w; w = w->next) {
+		if (w->id != zygote)
+			continue;
+		*failed = w->failed;
+		return w->phases ? w->phases : "";
+	}
+	*failed = NULL;
+	return "";
+}

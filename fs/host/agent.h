@@ -1,0 +1,67 @@
+/* Agents: starting one for a host, calling it, and finding whose engine a message is about. */
+#ifndef AGENT_H
+#define AGENT_H
+#include "conn.h"
+#include "group/group.h"
+
+/* The answer to a call: m, or NULL and what went wrong (e->text; traceback in *trace, may be
+ * empty). */
+typedef void reply_fn(void *arg, struct msg *m, const struct err *e, struct slice trace);
+
+struct agent;
+
+/* How to start an agent for a host: the local one is a row, others will be. */
+struct launcher {
+	const char *name;
+	int (*start)(struct agent *a, struct err *e);
+};
+
+struct agent {
+	const struct launcher *launcher;
+	struct conn *conn; /* NULL: gone */
+	pid_t pid;	   /* of the local process that leads to it */
+	pid_t host_pid;	   /* the agent itself, on its host */
+	char *host;
+	struct err why; /* it is gone because */
+	bool said_hello;
+	uint32_t serial; /* another one with each process */
+	struct call *calls;
+	size_t call_room;
+
+	struct slot {
+		struct rank *rank;   /* either */
+		struct group *store; /* of these */
+	} * slots;
+
+	size_t slot_room;
+	int next_slot;
+	struct warm *warm; /* zygotes asked for */
+	uint32_t next_zygote;
+};
+
+extern const struct launcher launchers[];
+extern const size_t launcher_count;
+
+/* The host's agent, started if need be. NULL with e. */
+struct agent *agent_local(struct err *e);
+void agent_stop_all(void); /* EOF to all: engines die with their agents; waits for them */
+/* Tells who is gone when SIGCHLD says so; false: not an agent. */
+bool agent_reaped(pid_t pid, int status);
+
+/* A tag for a T: fn is called once. */
+uint32_t agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg);
+/* Nobody wants the answer any more: who asked is gone. */
+void agent_forget(struct agent *a, uint32_t tag);
+#define agent_send(a, type, flags, slot, tag, fd, ...)                                             \
+	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
+
+/* A slot for a new engine; its messages go to rank.c. */
+int agent_slot(struct agent *a, struct rank *k, struct group *store);
+/* The engine is gone: its open calls fail with why. */
+void agent_slot_free(struct agent *a, int slot, const struct err *why);
+/* Asks for a zygote that fits these settings (or finds the one that was asked for); its number. */
+uint32_t agent_zygote(struct agent *a, const struct settings *set);
+/* The phases that a zygote told, "" before. *failed: it could not start. */
+const char *agent_zygote_phases(struct agent *a, uint32_t zygote, const char **failed);
+
+#endif

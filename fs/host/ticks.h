@@ -1,0 +1,26 @@
+/* Waking who watches: inotify by the watchdog's hands, poll(2) through fuse.c. Coalesced. */
+#ifndef TICKS_H
+#define TICKS_H
+#include "util.h"
+
+struct group;
+#include <sys/types.h>
+
+enum tick_kind { TICK_MODIFY, TICK_CLOSE, TICK_CREATE, TICK_DELETE, TICK_KINDS };
+
+/* Starts the watchdog for a mount; its notes go to the descriptor log. 0 or -errno. */
+int ticks_start(const char *self, const char *mountpoint, int log);
+/* Tells it which device the mount has, and whose agent is to end with us. */
+void ticks_mounted(unsigned major, unsigned minor);
+void ticks_agent(pid_t pid);
+void ticks_stop(void);
+pid_t ticks_watchdog(void);
+/* Something below the mount has changed: path as "group/status". */
+void ticks_path(enum tick_kind kind, const char *fmt, ...) PRINTF(2, 3);
+/* The watchdog asks for `name` in a vars directory: is it about to make (delete) it? Each is expected
+ * once: done takes it off. */
+/* A rank's table of variables has changed: CREATE and DELETE in the vars directories. */
+void ticks_table(struct group *g, int rank, const char *old, const char *new);
+bool ticks_expects(enum tick_kind kind, const char *path, bool done);
+
+#endif

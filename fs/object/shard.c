@@ -1,0 +1,145 @@
+/* A rank's part of an object over all ranks: the line it begins with, its bytes, how it differs. */
+#include "object/shard.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool
+take_word(struct slice *line, struct slice *word)
+{
+	const char *space = memchr(line->p, ' ', line->n);
+
+	if (!space)
+		return false;
+	*word = (struct slice){line->p, (size_t)(space - line->p)};
+	line->n -= word->n + 1;
+	line->p = space + 1;
+	return true;
+}
+
+/* Numbers with commas between; `-`: none. */
+static bool
+take_shape(struct shard *p, struct slice text)
+{
+	const char *s = text.p, *end = text.p + text.n;
+
+	p->dims = 0;
+	if (slice_eq(text, "-"))
+		return true;
+	while (p->dims < SHARD_DIMS) {
+		char *next;
+
+		p->shape[p->dims++] = strtoull(s, &next, 10);
+		if (next == s || next > end)
+			return false;
+		if (next == end)
+			return true;
+		if (*next != ',')
+			return false;
+		s = next + 1;
+	}
+	return false;
+}
+
+uint64_t
+shard_elements(const struct shard *p, int axis)
+{
+	uint64_t n = 1;
+
+	for (; axis < p->dims; axis++)
+		n *= p->shape[axis];
+	return n;
+}
+
+int
+shard_parse(
+    struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e)
+{
+	const char *end = source->head_n ? memchr(source->head, '\n', source->head_n) : NULL;
+	struct slice line = {source->head, end ? (size_t)(end - source->head) : 0}, width, shape;
+
+	*p = (struct shard){.rank = rank, .source = *source};
+	if (!end || !take_word(&line, &p->kind) || !take_word(&line, &width) ||
+	    !take_word(&line, &shape) || !take_shape(p, shape))
+		return fail(e, EBADMSG, "rank %d does not say what its part is", rank);
+	p->itemsize = strtoul(width.p, NULL, 10);
+	p->dtype = line;
+	p->at = (uint64_t)(end + 1 - source->head);
+	p->size = size - p->at;
+	if (shard_elements(p, 0) * p->itemsize != p->size)
+		return fail(e, EBADMSG, "rank %d's part is not as long as it says", rank);
+	return 0;
+}
+
+void
+shard_raw(struct shard *p, int rank, const struct source *source, uint64_t size)
+{
+	*p = (struct shard){.rank = rank,
+	    .source = *source,
+	    .size = size,
+	    .kind = {"object", 6},
+	    .itemsize = 1,
+	    .dims = 1,
+	    .shape = {size},
+	    .dtype = {"bytes", 5}};
+}
+
+int
+shard_read(const struct shard *p, uint64_t offset, char *to, size_t n, struct err *e)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t k = copy_read(&p->source, p->at + offset + done, to + done, n - done);
+
+		if (k <= 0)
+			return fail(e, k == -ESRCH || k == 0 ? EHOSTDOWN : (int)-k,
+			    "rank %d's object went away while it was read", p->rank);
+		done += (size_t)k;
+	}
+	return 0;
+}
+
+void
+shard_add_shape(struct buf *b, const struct shard *p)
+{
+	if (p->dims == 0)
+		buf_addc(b, '-');
+	for (int i = 0; i < p->dims; i++)
+		buf_addf(b, "%s%llu", i ? "," : "", (unsigned long long)p->shape[i]);
+}
+
+void
+shard_describe(struct buf *b, const struct shard *p)
+{
+	buf_addf(b, "rank %d has %.*s %.*s", p->rank, (int)p->kind.n, p->kind.p, (int)p->dtype.n,
+	    p->dtype.p);
+	if (slice_eq(p->kind, "object"))
+		return;
+	buf_adds(b, " of shape ");
+	shard_add_shape(b, p);
+}
+
+bool
+shard_is_object(const struct shard *p)
+{
+	return slice_eq(p->kind, "object");
+}
+
+bool
+shard_same_type(const struct shard *a, const struct shard *b)
+{
+	return shard_is_object(a) == shard_is_object(b) &&
+	       (shard_is_object(a) ||
+		   (a->dtype.n == b->dtype.n && memcmp(a->dtype.p, b->dtype.p, a->dtype.n) == 0));
+}
+
+bool
+shard_same_shape(const struct shard *a, const struct shard *b, int axis)
+{
+	bool same = a->dims == b->dims;
+
+	for (; same && axis < a->dims; axis++)
+		same = a->shape[axis] == b->shape[axis];
+	return same;
+}

@@ -1,0 +1,43 @@
+/*
+ * A rank's part of an object over all ranks: type, shape and bytes. A part is a source: ranks'
+ * processes and Python are not known here, nor is what is made of the parts.
+ */
+#ifndef SHARD_H
+#define SHARD_H
+#include "base/copy.h"
+#include "err.h"
+
+enum { SHARD_DIMS = 64 };
+
+/* What a rank gave. The bytes, and the line that the slices point into, belong to the caller. */
+struct shard {
+	int rank;
+	struct source source;
+	uint64_t at, size; /* where its bytes begin in the source, and how many they are */
+	struct slice kind; /* tensor, array; object: bytes that are only joined */
+	size_t itemsize;
+	int dims;
+	uint64_t shape[SHARD_DIMS];
+	struct slice dtype;
+};
+
+/* Reads the line `KIND ITEMSIZE SHAPE DTYPE\n` that a source of so many bytes begins with.
+ * -EBADMSG. */
+int shard_parse(
+    struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e);
+/* The whole source as bytes of no further meaning. */
+void shard_raw(struct shard *p, int rank, const struct source *source, uint64_t size);
+/* n bytes at this offset of the part, all of them; -EHOSTDOWN if the rank has gone. */
+int shard_read(const struct shard *p, uint64_t offset, char *to, size_t n, struct err *e);
+/* Elements from this axis on: 0 for all. */
+uint64_t shard_elements(const struct shard *p, int axis);
+bool shard_is_object(const struct shard *p);
+bool shard_same_type(const struct shard *a, const struct shard *b);
+/* The same number of axes, and extents from this axis on. */
+bool shard_same_shape(const struct shard *a, const struct shard *b, int axis);
+/* `3,4`; `-` of a number. */
+void shard_add_shape(struct buf *b, const struct shard *p);
+/* `rank 1 has tensor float32 of shape 3,4`, for messages. */
+void shard_describe(struct buf *b, const struct shard *p);
+
+#endif

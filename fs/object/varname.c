@@ -1,0 +1,140 @@
+/* The grammar of names below `vars`: the tables of views and OPs, and ranks' tables of variables.
+ */
+#include "object/varname.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct var_view var_views[] = {
+    {"", true, true, "text for people; written: a Python literal, else a string"},
+    {"json", true, true, "JSON"},
+    {"npy", true, true, "NumPy array or tensor, its live bytes, mmap-able"},
+    {"safetensors", true, true, "tensors; state of a module or optimiser"},
+    {"pt", true, true, "torch.save; torch.load(weights_only=True)"},
+    {"pkl", true, true, "pickle 5, cloudpickle"},
+    {"p5", true, true, "pickle 5 with its buffers out of band"},
+    {"csv", true, false, "DataFrame or 2-D array"},
+    {"png", true, false, "figure or image"},
+    {"dir", true, false, "attribute names, one a line"},
+    {"doc", true, false, "what obj? prints"},
+};
+const size_t var_view_count = ARRAY_LEN(var_views);
+
+const struct var_op var_ops[] = {
+    {"mean", "by elements, over the ranks; of integers float64", &reduce_mean, false},
+    {"sum", "by elements; integers wrap, bool counts", &reduce_sum, false},
+    {"min", "by elements; NaN wins", &reduce_min, false},
+    {"max", "by elements; NaN wins", &reduce_max, false},
+    {"gather", "stacked on a new axis 0, else a list; written: item K to rank K", &reduce_gather,
+	true},
+    {"cat", "joined on axis 0; written: axis 0 split over the ranks", &reduce_cat, true},
+    {"same", "the one value; ENOTUNIQ if ranks differ", &reduce_same, false},
+};
+const size_t var_op_count = ARRAY_LEN(var_ops);
+
+static const struct var_view *
+find_view(const char *s)
+{
+	for (size_t i = 0; i < var_view_count; i++)
+		if (strcmp(var_views[i].name, s) == 0)
+			return &var_views[i];
+	return NULL;
+}
+
+static const struct var_op *
+find_op(const char *s, size_t n)
+{
+	for (size_t i = 0; i < var_op_count; i++)
+		if (strlen(var_ops[i].name) == n && strncmp(var_ops[i].name, s, n) == 0)
+			return &var_ops[i];
+	return NULL;
+}
+
+bool
+var_is_staging(const char *name)
+{
+	size_t n = strlen(name);
+
+	return *name == '.' || (n > 0 && name[n - 1] == '~') || strcmp(name, "4913") == 0;
+}
+
+/* An identifier as far as C can tell: what is not ASCII is left to the rank. */
+static bool
+is_identifier(const char *s, size_t n)
+{
+	if (n == 0 || isdigit((unsigned char)s[0]))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((unsigned char)s[i]) && s[i] != '_' && !((unsigned char)s[i] & 0x80))
+			return false;
+	return true;
+}
+
+static int
+unknown_suffix(const char *s, bool group, struct err *e)
+{
+	struct buf b = {0};
+	int r;
+
+	for (size_t i = 1; i < var_view_count; i++)
+		buf_addf(&b, " %s", var_views[i].name);
+	for (size_t i = 0; group && i < var_op_count; i++)
+		buf_addf(&b, "%s %s", i ? "" : "; of all ranks:", var_ops[i].name);
+	r = fail(e, EINVAL, "no view '%.80s'; there are%s", s, b.p);
+	buf_free(&b);
+	return r;
+}
+
+int
+var_parse(const char *s, bool group, struct var_name *v, struct err *e)
+{
+	const char *dot = strchr(s, '.');
+	size_t n = dot ? (size_t)(dot - s) : strlen(s);
+
+	*v = (struct var_name){.view = &var_views[0]};
+	if (!is_identifier(s, n) || n >= sizeof(v->name))
+		return fail(e, EINVAL, "'%.80s' is no name of a variable", s);
+	memcpy(v->name, s, n);
+	if (!dot)
+		return 0;
+	s = dot + 1;
+	n = strcspn(s, ".");
+	if (group && (v->op = find_op(s, n))) {
+		if (!s[n])
+			return 0;
+		s += n + 1;
+	}
+	v->view = *s ? find_view(s) : NULL;
+	return v->view ? 0 : unknown_suffix(s, group, e);
+}
+
+struct slice
+var_row(const char *table, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *p = table; *p;) {
+		size_t len = strcspn(p, "\n");
+
+		if (len > n && strncmp(p, name, n) == 0 && p[n] == '\t')
+			return (struct slice){p, len};
+		p += len + (p[len] == '\n');
+	}
+	return (struct slice){NULL, 0};
+}
+
+bool
+var_name_at(const char *table, size_t i, char *name, size_t size)
+{
+	for (const char *p = table; *p;) {
+		if (i-- == 0) {
+			snprintf(name, size, "%.*s", (int)strcspn(p, "\t\n"), p);
+			return true;
+		}
+		p += strcspn(p, "\n");
+		p += *p == '\n';
+	}
+	return false;
+}

@@ -1,0 +1,368 @@
+/* The requests about names in directories: look up, list, make, remove, rename. */
+#include "session/directory.h"
+#include "session/request.h"
+#include "group/group.h"
+#include "host/ticks.h"
+#include "tree/staged_file.h"
+#include "tree/var_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAYS_S = 3600 };
+
+void
+directory_of(struct node *n, struct fuse_entry_param *e)
+{
+	*e = (struct fuse_entry_param){.ino = (fuse_ino_t)(uintptr_t)n,
+	    .generation = n->generation,
+	    .entry_timeout = n->row->flags & ROW_STAYS ? STAYS_S : 0};
+	tree_stat(n, &e->attr);
+}
+
+static void
+reply_entry(fuse_req_t fr, struct node *n)
+{
+	struct fuse_entry_param e;
+
+	directory_of(n, &e);
+	if (fuse_reply_entry(fr, &e) < 0)
+		tree_forget(n, 1);
+}
+
+static char *
+child_path(const struct node *dir, const char *name)
+{
+	struct buf b = {0};
+
+	tree_path(dir, &b);
+	buf_addf(&b, "%s%s", b.n ? "/" : "", name);
+	return buf_take(&b);
+}
+
+/* The directories where variables live. */
+static const struct row *
+var_row_of(const struct node *dir)
+{
+	if (strcmp(dir->row->path, "G/vars") == 0)
+		return tree_row("G/vars/NAME");
+	if (strcmp(dir->row->path, "G/rankK/vars") == 0)
+		return tree_row("G/rankK/vars/NAME");
+	return NULL;
+}
+
+static struct node *
+var_node(const struct node *dir, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	return tree_node(var_row_of(dir), at);
+}
+
+static struct node *
+staged_node(const struct node *dir, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	staged_make(&at, name);
+	return tree_node(tree_row(at.rank < 0 ? "G/vars/STAGED" : "G/rankK/vars/STAGED"), at);
+}
+
+/* The watchdog looks for what it is to create (which must not be there) or to delete (which must). */
+static bool
+warden_lookup(fuse_req_t fr, struct node *dir, const char *name)
+{
+	char *path = child_path(dir, name);
+	bool made = ticks_expects(TICK_CREATE, path, false);
+	bool gone = ticks_expects(TICK_DELETE, path, false);
+
+	free(path);
+	if (made)
+		fuse_reply_err(fr, ENOENT);
+	else if (gone)
+		reply_entry(fr, var_node(dir, name));
+	return made || gone;
+}
+
+void
+directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
+{
+	struct node *dir = request_node(parent), *n;
+	int error;
+
+	request_show(fr, "lookup", dir, name);
+	if (request_by_watchdog(fr) && var_row_of(dir) && warden_lookup(fr, dir, name))
+		return;
+	n = tree_lookup(dir, name, &error);
+	if (n)
+		reply_entry(fr, n);
+	else
+		fuse_reply_err(fr, -error);
+}
+
+void
+directory_forget(fuse_req_t fr, fuse_ino_t ino, uint64_t n)
+{
+	tree_forget(request_node(ino), n);
+	fuse_reply_none(fr);
+}
+
+void
+directory_forget_multi(fuse_req_t fr, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		tree_forget(request_node(forgets[i].ino), forgets[i].nlookup);
+	fuse_reply_none(fr);
+}
+
+struct listing {
+	struct node *dir;
+	struct buf names; /* type char, name, NUL */
+	size_t *at;	  /* where each begins */
+	uint64_t *ino;
+	size_t n;
+	TAILQ_ENTRY(listing) link;
+};
+
+static TAILQ_HEAD(, listing) listings = TAILQ_HEAD_INITIALIZER(listings);
+
+static void
+list(struct listing *l)
+{
+	char name[300];
+	mode_t type;
+	size_t room = 0;
+
+	buf_clear(&l->names);
+	l->n = 0;
+	free(l->at);
+	free(l->ino);
+	l->at = NULL;
+	l->ino = NULL;
+	for (size_t i = 0; tree_entry(l->dir, i, name, sizeof(name), &type); i++) {
+		int error;
+		struct node *n = tree_lookup(l->dir, name, &error);
+
+		if (l->n == room) {
+			room = MAX(room * 2, (size_t)32);
+			l->at = xrealloc(l->at, room * sizeof(*l->at));
+			l->ino = xrealloc(l->ino, room * sizeof(*l->ino));
+		}
+		l->at[l->n] = l->names.n;
+		l->ino[l->n++] = n ? n->ino : 2;
+		if (n)
+			tree_forget(n, 1);
+		buf_addc(&l->names, S_ISDIR(type) ? 'd' : S_ISLNK(type) ? 'l' : '-');
+		buf_add(&l->names, name, strlen(name) + 1);
+	}
+}
+
+static void
+listing_free(struct listing *l)
+{
+	TAILQ_REMOVE(&listings, l, link);
+	buf_free(&l->names);
+	free(l->at);
+	free(l->ino);
+	free(l);
+}
+
+void
+directory_fini(void)
+{
+	struct listing *l;
+
+	while ((l = TAILQ_FIRST(&listings)))
+		listing_free(l);
+}
+
+void
+directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct listing *l;
+	struct node *n = request_node(ino);
+
+	request_show(fr, "opendir", n, NULL);
+	if (n->at.g && n->at.g->gone) {
+		fuse_reply_err(fr, ENODEV);
+		return;
+	}
+	l = xcalloc(1, sizeof(*l));
+	l->dir = n;
+	TAILQ_INSERT_TAIL(&listings, l, link);
+	list(l);
+	fi->fh = (uintptr_t)l;
+	if (fuse_reply_open(fr, fi) < 0)
+		listing_free(l); /* the opener is gone: no releasedir will come */
+}
+
+void
+directory_readdir(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	static const char *const dots[] = {".", ".."};
+	struct listing *l = (struct listing *)(uintptr_t)fi->fh;
+	char *space = xmalloc(size);
+	size_t used = 0;
+
+	if (off == 0)
+		list(l); /* rewinddir(3) shows what is there now */
+	for (size_t i = (size_t)off; i < l->n + 2; i++) {
+		const char *entry = i < 2 ? dots[i] : l->names.p + l->at[i - 2] + 1;
+		char kind = i < 2 ? 'd' : entry[-1];
+		struct stat st = {.st_ino = i < 2 ? 1 : l->ino[i - 2],
+		    .st_mode = kind == 'd'   ? S_IFDIR
+			       : kind == 'l' ? S_IFLNK
+					     : S_IFREG};
+		size_t n =
+		    fuse_add_direntry(fr, space + used, size - used, entry, &st, (off_t)i + 1);
+
+		if (n > size - used)
+			break;
+		used += n;
+	}
+	fuse_reply_buf(fr, space, used);
+	free(space);
+}
+
+void
+directory_releasedir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	listing_free((struct listing *)(uintptr_t)fi->fh);
+	fuse_reply_err(fr, 0);
+}
+
+void
+directory_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	struct node *dir = request_node(parent), *n;
+	struct err e = {0};
+	int r = -EACCES;
+
+	request_show(fr, "mkdir", dir, name);
+	if (dir == tree_root())
+		r = group_make(name, &e);
+	n = r == 0 ? tree_lookup(dir, name, &r) : NULL;
+	if (n) {
+		reply_entry(fr, n);
+		return;
+	}
+	if (e.text[0])
+		note("mkdir %s: %s", name, e.text);
+	fuse_reply_err(fr, -r);
+}
+
+void
+directory_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
+{
+	struct node *dir = request_node(parent);
+	struct group *g = dir == tree_root() ? group_find(name) : NULL;
+	struct err e = {0};
+	int r = dir == tree_root() ? -ENOENT : -EACCES;
+
+	request_show(fr, "rmdir", dir, name);
+	if (g && (r = group_remove(g, &e)) < 0)
+		group_fail(g, &e, "rmdir");
+	fuse_reply_err(fr, -r);
+}
+
+void
+directory_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+	struct node *dir = request_node(parent);
+	char *path = child_path(dir, name);
+
+	if (request_by_watchdog(fr) && var_row_of(dir) && ticks_expects(TICK_CREATE, path, true))
+		reply_entry(fr, var_node(dir, name));
+	else
+		fuse_reply_err(fr, EACCES);
+	free(path);
+}
+
+void
+directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
+{
+	struct node *dir = request_node(parent);
+	char *path = child_path(dir, name);
+	struct place at = dir->at;
+	struct err e = {0};
+	int r = -EACCES;
+
+	request_show(fr, "unlink", dir, name);
+	at.name = xstrdup(name);
+	if (request_by_watchdog(fr) && ticks_expects(TICK_DELETE, path, true))
+		r = 0;
+	else if (var_row_of(dir) && !dir->at.g->gone)
+		r = var_remove(&at, &e);
+	if (r < 0)
+		request_fail(fr, dir, name, r, &e);
+	else
+		fuse_reply_err(fr, 0);
+	free(at.name);
+	free(path);
+}
+
+void
+directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
+    const char *to, unsigned flags)
+{
+	struct node *dir = request_node(parent), *to_dir = request_node(to_parent);
+	struct place a = dir->at, b = to_dir->at;
+	struct err e = {0};
+	int r = -EACCES;
+
+	request_show(fr, "rename", dir, name);
+	a.name = xstrdup(name);
+	b.name = xstrdup(to);
+	if (var_row_of(dir) && var_row_of(to_dir) && !dir->at.g->gone)
+		r = flags ? -EINVAL : var_rename(&a, &b, &e);
+	if (r < 0)
+		request_fail(fr, dir, name, r, &e);
+	else
+		fuse_reply_err(fr, 0);
+	free(a.name);
+	free(b.name);
+}
+
+void
+directory_symlink(fuse_req_t fr, const char *link, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(fr, EACCES);
+}
+
+void
+directory_link(fuse_req_t fr, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(fr, EACCES);
+}
+
+void
+directory_create(
+    fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct node *dir = request_node(parent);
+	struct var_name v;
+	struct err e = {0};
+	struct request *c;
+	bool staged;
+
+	request_show(fr, "create", dir, name);
+	if (!var_row_of(dir)) {
+		fuse_reply_err(fr, EACCES);
+		return;
+	}
+	staged = staged_wants(name, fi->flags, mode);
+	if (dir->at.g->gone || (!staged && var_parse(name, dir->at.rank < 0, &v, &e) < 0)) {
+		request_fail(fr, dir, name, dir->at.g->gone ? -ENODEV : -e.no, &e);
+		return;
+	}
+	c = request_new(fr, REQUEST_CREATE);
+	c->fi = *fi;
+	c->fi.flags |= O_TRUNC;
+	c->created = staged ? staged_node(dir, name) : var_node(dir, name);
+	request_open(c, c->created);
+}

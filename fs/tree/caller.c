@@ -1,0 +1,194 @@
+/* Calls that come from ranks: whose they are, and whether they would wait for themselves. */
+#include "tree/caller.h"
+#include "group/cell.h"
+#include "group/queue.h"
+#include "tree/tree.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 64 };
+
+static pid_t
+parent_of(pid_t pid)
+{
+	char path[32];
+	struct buf b = {0};
+	const char *line;
+	pid_t parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	if (read_file(path, &b) == 0 && (line = strstr(b.p, "\nPPid:")))
+		parent = (pid_t)strtol(line + 6, NULL, 10);
+	buf_free(&b);
+	return parent;
+}
+
+static struct rank *
+rank_of_pid(pid_t pid)
+{
+	struct group *g;
+
+	TAILQ_FOREACH (g, &groups, link)
+		for (int i = 0; i < g->size; i++)
+			if (g->ranks[i].pid == pid)
+				return &g->ranks[i];
+	return NULL;
+}
+
+struct rank *
+caller_rank(pid_t pid)
+{
+	for (int depth = 0; pid > 1 && depth < DEPTH_MAX; depth++) {
+		struct rank *k = rank_of_pid(pid);
+
+		if (k)
+			return k;
+		pid = parent_of(pid);
+	}
+	return NULL;
+}
+
+/* ---- who waits for whom ---- */
+
+/* Marks all ranks that this work still needs. True: some are new. */
+static bool
+mark_work(struct work *w)
+{
+	bool changed = false;
+
+	for (int i = 0; i < w->n; i++) {
+		struct rank *k = w->jobs[i].k;
+
+		if (w->jobs[i].state == JOB_DONE || k->awaited)
+			continue;
+		k->awaited = changed = true;
+	}
+	return changed;
+}
+
+/* Does r come from a rank that is waited for? Then so is what it waits for. */
+static bool
+mark_waiter(const struct req *r, struct work *w)
+{
+	struct rank *k = w->done ? NULL : caller_rank(req_process(r));
+
+	return k && k->awaited && mark_work(w);
+}
+
+/* A work in the queue of a rank that is waited for: one that has not begun needs all its ranks to
+ * begin, and a push all of them to end. A running cell ends on each rank by itself. */
+static bool
+mark_job(struct job *j)
+{
+	struct work *w = j->w;
+	struct req *r;
+	bool changed = false;
+
+	if (j->k->awaited && (w->kind == WORK_PUT || j->state == JOB_QUEUED))
+		changed = mark_work(w);
+	TAILQ_FOREACH (r, &w->waiters, link)
+		changed |= mark_waiter(r, w);
+	return changed;
+}
+
+static bool
+mark_group(struct group *g)
+{
+	bool changed = false;
+	struct req *r;
+	struct job *j;
+
+	for (int i = 0; i < g->size; i++)
+		TAILQ_FOREACH (j, &g->ranks[i].queue, link)
+			changed |= mark_job(j);
+	/* readers of a cell's `wait` and `stream` */
+	TAILQ_FOREACH (r, &g->live, link)
+		if (r->file->node->at.cell)
+			changed |= mark_waiter(r, r->file->node->at.cell->w);
+	return changed;
+}
+
+static void
+mark_all(void)
+{
+	struct group *g;
+	bool changed = true;
+
+	while (changed) {
+		changed = false;
+		TAILQ_FOREACH (g, &groups, link)
+			changed |= mark_group(g);
+	}
+}
+
+static void
+forget_marks(void)
+{
+	struct group *g;
+
+	TAILQ_FOREACH (g, &groups, link)
+		for (int i = 0; i < g->size; i++)
+			g->ranks[i].awaited = false;
+}
+
+/* k wants to wait for the ranks that are marked. */
+static int
+check_marks(const struct rank *k, struct err *e)
+{
+	bool itself;
+
+	mark_all();
+	itself = k->awaited;
+	forget_marks();
+	if (!itself)
+		return 0;
+	return fail(e, EDEADLK,
+	    "rank %d would wait for itself: its own work must end first (O_NONBLOCK only queues)",
+	    k->number);
+}
+
+/* The rank that r comes from, if it has work that must end. */
+static struct rank *
+busy_caller(const struct req *r)
+{
+	struct rank *k = caller_rank(req_process(r));
+
+	return k && !TAILQ_EMPTY(&k->queue) ? k : NULL;
+}
+
+int
+caller_check(struct group *g, const struct req *r, const int *ranks, int n, struct err *e)
+{
+	struct rank *k = group_busy(g) ? busy_caller(r) : NULL;
+
+	if (!k)
+		return 0;
+	for (int i = 0; i < (n ? n : g->size); i++)
+		g->ranks[n ? ranks[i] : i].awaited = true;
+	return check_marks(k, e);
+}
+
+int
+caller_check_cell(const struct cell *c, const struct req *r, struct err *e)
+{
+	struct rank *k = c->w->done ? NULL : busy_caller(r);
+
+	if (!k)
+		return 0;
+	mark_work(c->w);
+	return check_marks(k, e);
+}
+
+int
+caller_check_group(struct group *g, const struct req *r, struct err *e)
+{
+	struct rank *k = caller_rank(req_process(r));
+
+	if (!k || k->g != g)
+		return 0;
+	return fail(e, EDEADLK,
+	    "rank %d is of this group and can't wait for it (O_NONBLOCK only asks for it)",
+	    k->number);
+}

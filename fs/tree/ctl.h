@@ -1,0 +1,19 @@
+/* The lines of `ctl`: the verbs. */
+#ifndef CTL_H
+#define CTL_H
+#include "group/group.h"
+
+/* What an action leaves to wait for: a work (e.g. reset), or the group's state. */
+struct ctl_result {
+	bool waits;
+	struct work *work;
+};
+
+/* One line: 0 or -errno; a verb that fails changes nothing. */
+int ctl_line(struct group *g, const char *line, struct ctl_result *res, struct err *e);
+/* The same for rankK/ctl. */
+int ctl_rank_line(struct rank *k, const char *line, struct err *e);
+/* The verbs with what they mean, for README and man page. */
+void ctl_help(struct buf *out);
+
+#endif

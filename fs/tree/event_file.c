@@ -1,0 +1,131 @@
+/* Live files that are streams of lines: `trace` and each group's `events`. */
+#include "tree/event_file.h"
+#include "conn.h"
+#include "base/stream.h"
+#include "group/group.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+static struct stream *trace;
+static int tracers;
+
+static int
+open_at_end(struct file *f, struct stream *s)
+{
+	struct stream_reader *reader = xcalloc(1, sizeof(*reader));
+
+	*reader = (struct stream_reader){.s = s, .base = s->size, .next = s->size};
+	f->state = reader;
+	return 0;
+}
+
+static void
+stream_file_read(struct file *f, struct req *r)
+{
+	stream_read(f->state, r);
+}
+
+static unsigned
+stream_file_poll(struct file *f)
+{
+	const struct stream_reader *reader = f->state;
+
+	return reader->next < reader->s->size ? EPOLLIN | EPOLLRDNORM : 0;
+}
+
+static void
+stream_file_release(struct file *f)
+{
+	free(f->state);
+}
+
+static int
+events_open(struct file *f, struct req *r)
+{
+	return open_at_end(f, f->node->at.g->events);
+}
+
+const struct file_ops live_events_ops = {
+    .open = events_open,
+    .read = stream_file_read,
+    .poll = stream_file_poll,
+    .release = stream_file_release,
+};
+
+static int
+trace_open(struct file *f, struct req *r)
+{
+	tracers++;
+	return open_at_end(f, trace);
+}
+
+static void
+trace_release(struct file *f)
+{
+	if (f->state && --tracers == 0)
+		stream_drop(trace);
+	free(f->state);
+}
+
+const struct file_ops live_trace_ops = {
+    .open = trace_open,
+    .read = stream_file_read,
+    .poll = stream_file_poll,
+    .release = trace_release,
+};
+
+bool
+live_tracing(void)
+{
+	return tracers > 0;
+}
+
+void
+live_trace(const char *fmt, ...)
+{
+	struct buf b = {0};
+	va_list ap;
+
+	if (!tracers)
+		return;
+	buf_addf(&b, "%.6f ", now_wall());
+	va_start(ap, fmt);
+	buf_vaddf(&b, fmt, ap);
+	va_end(ap);
+	buf_addc(&b, '\n');
+	stream_add(trace, b.p, b.n);
+	buf_free(&b);
+}
+
+static void
+wire_line(bool in, const struct msg *m)
+{
+	struct buf b = {0};
+
+	if (!tracers)
+		return;
+	wire_print(m, &b);
+	live_trace("wire %s %s", in ? "<" : ">", b.p);
+	buf_free(&b);
+}
+
+void
+live_init(void)
+{
+	struct err e = {0};
+
+	trace = stream_new(NULL, &e);
+	if (!trace)
+		die("%s", e.text);
+	conn_trace(wire_line);
+}
+
+void
+live_stop(void)
+{
+	conn_trace(NULL);
+	stream_free(trace, ENODEV);
+	trace = NULL;
+}

@@ -1,0 +1,203 @@
+/*
+ * THE NAME SPACE: a row per file. Walk, readdir, stat, permissions, the README in the mount come
+ * from here. A part of a path in capitals stands for many names: G a group, K a rank, N a cell,
+ * NAME a variable, LIST ranks.
+ */
+#include "group/cell.h"
+#include "group/external.h"
+#include "tree/stream_file.h"
+#include "host/gpustat.h"
+#include "tree/input.h"
+#include "tree/output_file.h"
+#include "tree/event_file.h"
+#include "tree/staged_file.h"
+#include "group/stall.h"
+#include "tree/text.h"
+#include "tree/tree.h"
+#include "tree/var_file.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIR = S_IFDIR, REG = S_IFREG, LNK = S_IFLNK };
+
+/* clang-format off */
+const struct row name_rows[] = {
+    {"", DIR | 0700, 0, NULL, NULL, "the groups", "mkdir makes one, rmdir removes it"},
+    {"README", REG | 0400, 0, NULL, text_readme, "this table", NULL},
+    {"version", REG | 0400, 0, NULL, text_version, "ddipfs X.Y.Z wire W", NULL},
+    {"trace", REG | 0400, ROW_LIVE, &live_trace_ops, NULL, "live: every FUSE request and wire message", NULL},
+    {"G", DIR | 0500, ROW_STAYS, NULL, NULL, NULL, NULL},
+    {"G/ctl", REG | 0600, ROW_FRESH, &input_ctl_ops, text_ctl, "the settings, as the verbs that set them", "verbs, below"},
+    {"G/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
+    {"G/cell.LIST", REG | 0600, ROW_FRESH | ROW_HIDDEN, &input_cell_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
+    {"G/status", REG | 0400, 0, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
+    {"G/ranks", REG | 0400, 0, &gpustat_ops, text_ranks, "a line for each rank", NULL},
+    {"G/gpus", REG | 0400, 0, &gpustat_ops, gpustat_text, "a line for each GPU that the group uses", NULL},
+    {"G/events", REG | 0400, ROW_LIVE, &live_events_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
+    {"G/error", REG | 0600, 0, &input_error_ops, text_error, "the last failures with their text", "truncating clears it"},
+    {"G/log", REG | 0400, ROW_LIVE, &follow_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
+    {"G/names", REG | 0400, 0, NULL, text_names, "table of variables", NULL},
+    {"G/stall", REG | 0400, ROW_FRESH, &stall_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
+    {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
+    {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
+    {"G/cells", DIR | 0500, ROW_STAYS, NULL, NULL, "history", NULL},
+    {"G/cells/last", LNK | 0777, 0, NULL, text_last_cell, "link to the last one", NULL},
+    {"G/cells/N", DIR | 0500, 0, NULL, NULL, NULL, NULL},
+    {"G/cells/N/source", REG | 0400, ROW_SIZED, NULL, text_cell_source, "as submitted", NULL},
+    {"G/cells/N/status", REG | 0400, ROW_SIZED, NULL, text_cell_status, "state, errno, times, ranks", NULL},
+    {"G/cells/N/wait", REG | 0400, ROW_LIVE, &follow_wait_ops, NULL, "waits for the end; the final status", NULL},
+    {"G/cells/N/result", REG | 0400, ROW_SIZED, NULL, text_cell_result, "value of the last expression, first rank", NULL},
+    {"G/cells/N/error", REG | 0400, ROW_SIZED, NULL, text_cell_error, "a line for each rank that failed", NULL},
+    {"G/cells/N/traceback", REG | 0400, ROW_SIZED, NULL, text_cell_traceback, "tracebacks, equal ones once, the first cause last", NULL},
+    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &follow_stream_ops, NULL, "live: JSON lines, all that the cell prints and shows", NULL},
+    {"G/cells/N/ctl", REG | 0200, ROW_FRESH, &input_cell_ctl_ops, NULL, NULL, "interrupt: this cell only"},
+    {"G/cells/N/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
+    {"G/cells/N/rankK/stdout", REG | 0400, 0, &log_cell_stdout_ops, NULL, "what the cell printed there", NULL},
+    {"G/cells/N/rankK/stderr", REG | 0400, 0, &log_cell_stderr_ops, NULL, "likewise", NULL},
+    {"G/cells/N/rankK/result", REG | 0400, ROW_SIZED, NULL, text_job_result, "value of the last expression", NULL},
+    {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_job_traceback, "its traceback", NULL},
+    {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_job_status, "state, errno, times", NULL},
+    {"G/vars", DIR | 0700, ROW_STAYS, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
+    {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "files that programs write aside: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
+    {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
+    {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
+    {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
+    {"G/rankK/env", REG | 0400, 0, NULL, external_env, "NAME=VALUE lines to join the process group as this rank", NULL},
+    {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME"},
+    {"G/rankK/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "as G/cell", "runs on this rank only"},
+    {"G/rankK/stdout", REG | 0600, 0, &log_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
+    {"G/rankK/stderr", REG | 0600, 0, &log_stderr_ops, NULL, "likewise", "likewise"},
+    {"G/rankK/follow", REG | 0400, ROW_LIVE, &follow_rank_ops, NULL, "live: both streams as they come", NULL},
+    {"G/rankK/stdin", REG | 0200, ROW_FRESH, &input_stdin_ops, NULL, NULL, "feeds input() and pdb"},
+    {"G/rankK/stack", REG | 0400, ROW_FRESH, &var_stack_ops, NULL, "Python stack of every thread, now", NULL},
+    {"G/rankK/vars", DIR | 0700, ROW_STAYS, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
+    {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
+    {"G/rankK/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},
+};
+/* clang-format on */
+const size_t name_count = ARRAY_LEN(name_rows);
+
+static int
+find_group(struct place *at, const char *name)
+{
+	struct group *g = group_find(name);
+
+	if (!g)
+		return -ENOENT;
+	at->g = group_ref(g);
+	return 0;
+}
+
+static bool
+list_groups(const struct place *at, size_t i, char *name, size_t size)
+{
+	struct group *g;
+
+	TAILQ_FOREACH (g, &groups, link)
+		if (i-- == 0) {
+			snprintf(name, size, "%s", g->name);
+			return true;
+		}
+	return false;
+}
+
+/* A number without sign or leading zeros; -1: none. */
+static long
+plain_number(const char *s)
+{
+	char *end;
+	long n = strtol(s, &end, 10);
+
+	return *s < '0' || *s > '9' || *end || n > 1 << 30 || (*s == '0' && s[1]) ? -1 : n;
+}
+
+static int
+find_cell(struct place *at, const char *name)
+{
+	long n = plain_number(name);
+	struct cell *c = n > 0 ? cell_find(at->g, (int)n) : NULL;
+
+	if (!c)
+		return -ENOENT;
+	at->cell = cell_ref(c);
+	return 0;
+}
+
+static bool
+list_cells(const struct place *at, size_t i, char *name, size_t size)
+{
+	struct cell *c;
+
+	TAILQ_FOREACH (c, &at->g->cells, link)
+		if (i-- == 0) {
+			snprintf(name, size, "%d", c->number);
+			return true;
+		}
+	return false;
+}
+
+static int
+find_rank(struct place *at, const char *name)
+{
+	long n = strncmp(name, "rank", 4) == 0 ? plain_number(name + 4) : -1;
+
+	if (n < 0 || n >= at->g->size || (at->cell && !cell_job(at->cell, (int)n)))
+		return -ENOENT;
+	at->rank = (int)n;
+	return 0;
+}
+
+static bool
+list_ranks(const struct place *at, size_t i, char *name, size_t size)
+{
+	int n = at->cell ? at->cell->n : at->g->size;
+
+	if (i >= (size_t)n)
+		return false;
+	snprintf(name, size, "rank%d", at->cell ? at->cell->ranks[i] : (int)i);
+	return true;
+}
+
+static int
+find_list(struct place *at, const char *name)
+{
+	int ranks[MAX_RANKS];
+
+	if (strncmp(name, "cell.", 5) != 0)
+		return -ENOENT;
+	if (rank_list(name + 5, at->g->size, ranks, NULL) < 0)
+		return -EINVAL;
+	at->name = xstrdup(name + 5);
+	return 0;
+}
+
+static int
+find_var(struct place *at, const char *name)
+{
+	int r = var_find(at, name);
+
+	if (r < 0)
+		return r;
+	at->name = xstrdup(name);
+	return 0;
+}
+
+static bool
+list_vars(const struct place *at, size_t i, char *name, size_t size)
+{
+	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
+
+	return k && var_name_at(k->table, i, name, size);
+}
+
+const struct part name_parts[] = {
+    {"G", find_group, list_groups},
+    {"N", find_cell, list_cells},
+    {"rankK", find_rank, list_ranks},
+    {"cell.LIST", find_list, NULL},
+    {"STAGED", staged_find, staged_list},
+    {"NAME", find_var, list_vars},
+};
+const size_t name_part_count = ARRAY_LEN(name_parts);

@@ -1,0 +1,433 @@
+/* The settings of a group: the verbs of `ctl` that say how it shall be. What it shall do is in
+ * ctl.c. */
+#include "tree/settings.h"
+#include "base/daemon.h"
+#include "group/cell.h"
+#include "group/external.h"
+#include "host/gpustat.h"
+#include "tree/output_file.h"
+#include "group/rank.h"
+#include "base/words.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEFAULT_HISTORY = 200, HISTORY_MAX = 1000000 };
+
+struct set_ctx {
+	struct group *g;
+	char **word; /* word[0] is the setting's name */
+	int n;	     /* words behind it */
+	struct err *e;
+};
+
+struct setting {
+	const char *name, *args, *help;
+	int min, max; /* words behind the name */
+	bool anytime; /* also while engines run */
+	int (*fn)(struct set_ctx *c);
+	void (*print)(
+	    const struct settings *s, struct buf *out); /* what `ctl` shows behind the name */
+};
+
+void
+settings_default(struct settings *s)
+{
+	*s = (struct settings){.gpus = xstrdup("all"),
+	    .backend = xstrdup("auto"),
+	    .python = xstrdup(daemon_.python),
+	    .cwd = xstrdup(daemon_.cwd),
+	    .preload = xstrdup(""),
+	    .env = xstrdup(""),
+	    .timeout = -1,
+	    .grace = 5,
+	    .killafter = 30,
+	    .stall = 60,
+	    .idle = -1,
+	    .history = DEFAULT_HISTORY,
+	    .autogc = true};
+}
+
+void
+settings_free(struct settings *s)
+{
+	free(s->gpus);
+	free(s->backend);
+	free(s->python);
+	free(s->cwd);
+	free(s->preload);
+	free(s->env);
+}
+
+static void
+set_string(char **to, const char *s)
+{
+	free(*to);
+	*to = xstrdup(s);
+}
+
+/* Seconds, or off (-1). */
+static int
+seconds(struct set_ctx *c, double *v)
+{
+	char *end;
+	double d = strtod(c->word[1], &end);
+
+	if (strcmp(c->word[1], "off") == 0) {
+		*v = -1;
+		return 0;
+	}
+	if (end == c->word[1] || *end || !isfinite(d) || d < 0 || d > 1e9)
+		return fail(c->e, EINVAL, "%s: want seconds (0 or more) or off, not '%.80s'",
+		    c->word[0], c->word[1]);
+	*v = d;
+	return 0;
+}
+
+static void
+print_seconds(double v, struct buf *out)
+{
+	if (v < 0)
+		buf_adds(out, "off");
+	else
+		buf_addf(out, "%g", v);
+}
+
+static int
+do_size(struct set_ctx *c)
+{
+	long long v;
+	int r = words_number(c->word[0], c->word[1], 1, MAX_RANKS, &v, c->e);
+
+	if (r < 0)
+		return r;
+	c->g->set.size = (long)v;
+	group_make_ranks(c->g);
+	return 0;
+}
+
+static void
+print_size(const struct settings *s, struct buf *out)
+{
+	if (s->size)
+		buf_addf(out, "%ld", s->size);
+}
+
+static int
+do_gpus(struct set_ctx *c)
+{
+	struct gpus chosen;
+	struct buf words = {0};
+	int r;
+
+	for (int i = 1; i <= c->n; i++)
+		buf_addf(&words, "%s%s", i > 1 ? "," : "", c->word[i]);
+	r = gpustat_choose(words.p, &chosen, c->e);
+	if (r == 0) {
+		set_string(&c->g->set.gpus, words.p);
+		group_make_ranks(c->g);
+	}
+	buf_free(&words);
+	return r;
+}
+
+static void
+print_gpus(const struct settings *s, struct buf *out)
+{
+	words_print(s->gpus, out);
+}
+
+static int
+do_backend(struct set_ctx *c)
+{
+	static const char *const known[] = {"auto", "nccl", "gloo", "none"};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (strcmp(known[i], c->word[1]) == 0) {
+			set_string(&c->g->set.backend, known[i]);
+			return 0;
+		}
+	return fail(
+	    c->e, EINVAL, "backend: want auto, nccl, gloo or none, not '%.80s'", c->word[1]);
+}
+
+static void
+print_backend(const struct settings *s, struct buf *out)
+{
+	words_print(s->backend, out);
+}
+
+static int
+do_python(struct set_ctx *c)
+{
+	if (c->word[1][0] == '/' && access(c->word[1], X_OK) < 0)
+		return fail_errno(c->e, "python: %.200s", c->word[1]);
+	set_string(&c->g->set.python, c->word[1]);
+	return 0;
+}
+
+static void
+print_python(const struct settings *s, struct buf *out)
+{
+	words_print(s->python, out);
+}
+
+static int
+do_cwd(struct set_ctx *c)
+{
+	struct stat st;
+	const char *s = c->word[1];
+
+	if (s[0] != '/')
+		return fail(c->e, EINVAL, "cwd: want an absolute path, not '%.200s'", s);
+	if (stat(s, &st) < 0)
+		return fail_errno(c->e, "cwd: %.200s", s);
+	if (!S_ISDIR(st.st_mode))
+		return fail(c->e, EINVAL, "cwd: %.200s is not a directory", s);
+	set_string(&c->g->set.cwd, s);
+	return 0;
+}
+
+static void
+print_cwd(const struct settings *s, struct buf *out)
+{
+	words_print(s->cwd, out);
+}
+
+/* env K=V: K is set anew, or taken away by `env K=` with nothing behind it. */
+static int
+do_env(struct set_ctx *c)
+{
+	const char *kv = c->word[1], *eq = strchr(kv, '=');
+	char *old = c->g->set.env, *line, *save;
+	struct buf b = {0};
+	size_t k;
+
+	if (!eq || eq == kv || isdigit((unsigned char)kv[0]) ||
+	    strspn(kv, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") !=
+		(size_t)(eq - kv))
+		return fail(c->e, EINVAL, "env: want NAME=VALUE, not '%.80s'", kv);
+	k = (size_t)(eq - kv) + 1;
+	for (line = strtok_r(old, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		if (strncmp(line, kv, k) != 0)
+			buf_addf(&b, "%s\n", line);
+	if (eq[1])
+		buf_addf(&b, "%s\n", kv);
+	free(old);
+	c->g->set.env = buf_take(&b);
+	return 0;
+}
+
+static int
+do_preload(struct set_ctx *c)
+{
+	struct buf b = {0};
+
+	for (int i = 1; i <= c->n; i++)
+		buf_addf(&b, "%s%s", i > 1 ? " " : "", c->word[i]);
+	free(c->g->set.preload);
+	c->g->set.preload = buf_take(&b);
+	return 0;
+}
+
+static void
+print_preload(const struct settings *s, struct buf *out)
+{
+	buf_adds(out, s->preload);
+}
+
+/* All of them are said anew: which ranks others start. */
+static int
+do_external(struct set_ctx *c)
+{
+	bool external[MAX_RANKS] = {false};
+	long size = c->g->set.size ? c->g->set.size : MAX_RANKS; /* start knows more */
+	int ranks[MAX_RANKS];
+
+	for (int i = 1; i <= c->n; i++) {
+		int n = 0;
+
+		if (c->n > 1 || strcmp(c->word[i], "none") != 0)
+			n = rank_list(c->word[i], (int)size, ranks, c->e);
+		if (n < 0)
+			return n;
+		while (n-- > 0)
+			external[ranks[n]] = true;
+	}
+	memcpy(c->g->set.external, external, sizeof(external));
+	group_changed(c->g);
+	return 0;
+}
+
+#define SECONDS_VERB(field)                                                                        \
+	static int do_##field(struct set_ctx *c)                                                   \
+	{                                                                                          \
+		return seconds(c, &c->g->set.field);                                               \
+	}                                                                                          \
+	static void print_##field(const struct settings *s, struct buf *out)                       \
+	{                                                                                          \
+		print_seconds(s->field, out);                                                      \
+	}
+
+SECONDS_VERB(timeout)
+SECONDS_VERB(grace)
+SECONDS_VERB(killafter)
+SECONDS_VERB(stall)
+
+static int
+do_idle(struct set_ctx *c)
+{
+	int r = seconds(c, &c->g->set.idle);
+
+	if (r == 0)
+		group_idle(c->g);
+	return r;
+}
+
+static void
+print_idle(const struct settings *s, struct buf *out)
+{
+	print_seconds(s->idle, out);
+}
+
+static int
+do_autogc(struct set_ctx *c)
+{
+	if (strcmp(c->word[1], "on") != 0 && strcmp(c->word[1], "off") != 0)
+		return fail(c->e, EINVAL, "autogc: want on or off, not '%.80s'", c->word[1]);
+	c->g->set.autogc = strcmp(c->word[1], "on") == 0;
+	for (int i = 0; i < c->g->size; i++)
+		rank_set_autogc(&c->g->ranks[i]);
+	return 0;
+}
+
+static void
+print_autogc(const struct settings *s, struct buf *out)
+{
+	buf_adds(out, s->autogc ? "on" : "off");
+}
+
+static int
+do_history(struct set_ctx *c)
+{
+	long long v;
+	int r = words_number(c->word[0], c->word[1], 1, HISTORY_MAX, &v, c->e);
+
+	if (r == 0) {
+		c->g->set.history = (long)v;
+		cell_prune(c->g);
+	}
+	return r;
+}
+
+static void
+print_history(const struct settings *s, struct buf *out)
+{
+	buf_addf(out, "%ld", s->history);
+}
+
+static int
+do_spool(struct set_ctx *c)
+{
+	int r = words_number(c->word[0], c->word[1], 0, 1LL << 60, &c->g->set.spool, c->e);
+
+	if (r == 0)
+		log_trim(c->g);
+	return r;
+}
+
+static void
+print_spool(const struct settings *s, struct buf *out)
+{
+	buf_addf(out, "%lld", s->spool);
+}
+
+/* clang-format off */
+static const struct setting settings[] = {
+    {"size", "N", "how many ranks", 1, 1, false, do_size, print_size},
+    {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, false, do_gpus, print_gpus},
+    {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, false, do_backend, print_backend},
+    {"python", "PATH", "the interpreter", 1, 1, false, do_python, print_python},
+    {"cwd", "DIR", "where the ranks work", 1, 1, false, do_cwd, print_cwd},
+    {"env", "NAME=VALUE", "a variable for the ranks; nothing behind = takes it away", 1, 1, false, do_env, NULL},
+    {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, false, do_preload, print_preload},
+    {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, false, do_external, external_list},
+    {"timeout", "S|off", "seconds that a cell may take", 1, 1, true, do_timeout, print_timeout},
+    {"grace", "S|off", "seconds between a rank's failure and freeing the others", 1, 1, true, do_grace, print_grace},
+    {"killafter", "S|off", "seconds until a rank that can't be freed is killed", 1, 1, true, do_killafter, print_killafter},
+    {"stall", "S|off", "seconds without movement until it is told", 1, 1, true, do_stall, print_stall},
+    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, true, do_idle, print_idle},
+    {"autogc", "on|off", "give memory back after each cell", 1, 1, true, do_autogc, print_autogc},
+    {"history", "N", "how many ended cells are kept", 1, 1, true, do_history, print_history},
+    {"spool", "BYTES", "how much output is kept for each stream; 0: all", 1, 1, true, do_spool, print_spool},
+};
+
+/* clang-format on */
+
+const struct setting *
+settings_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+		if (strcmp(settings[i].name, name) == 0)
+			return &settings[i];
+	return NULL;
+}
+
+int
+settings_set(const struct setting *v, struct group *g, char **word, int n, struct err *e)
+{
+	struct set_ctx c = {.g = g, .word = word, .n = n, .e = e};
+
+	if (n < v->min || n > v->max)
+		return fail(e, EINVAL, "usage: %s %s", v->name, v->args);
+	if (!v->anytime && (g->state == G_STARTING || g->state == G_READY))
+		return fail(e, EBUSY,
+		    "%s can be set while the group is new or stopped (echo stop > %s/ctl)", v->name,
+		    g->name);
+	return v->fn(&c);
+}
+
+void
+settings_print(const struct group *g, struct buf *out)
+{
+	char *env = xstrdup(g->set.env), *save, *line;
+	struct buf value = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+		const struct setting *v = &settings[i];
+
+		if (!v->print)
+			continue;
+		buf_clear(&value);
+		v->print(&g->set, &value);
+		if (value.n || v->min == 0) /* else there is no value that says so: the default */
+			buf_addf(
+			    out, "%s%s%s\n", v->name, value.n ? " " : "", value.n ? value.p : "");
+	}
+	for (line = strtok_r(env, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		buf_adds(out, "env ");
+		words_print(line, out);
+		buf_addc(out, '\n');
+	}
+	buf_free(&value);
+	free(env);
+}
+
+void
+settings_help(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+		buf_addf(
+		    out, "  %-9s %-20s %s\n", settings[i].name, settings[i].args, settings[i].help);
+}
+
+void
+settings_names(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+		buf_addf(out, " %s", settings[i].name);
+}

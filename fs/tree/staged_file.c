@@ -1,0 +1,364 @@
+/* Staged files: a memfd each, by directory and name. What becomes of them when they are renamed. */
+#include "tree/staged_file.h"
+#include "base/daemon.h"
+#include "group/group.h"
+#include "object/pull.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct staged {
+	uint64_t group; /* its serial number */
+	int rank;	/* -1: of all ranks */
+	char *name;
+	int memfd;
+	uint64_t size;
+	double mtime;
+	int refs;    /* the directory, open files, a pull that fills it */
+	bool pushed; /* ranks map its pages: nothing is written any more */
+	TAILQ_ENTRY(staged) link;
+};
+
+static TAILQ_HEAD(, staged) all = TAILQ_HEAD_INITIALIZER(all);
+
+static struct staged *
+find(const struct place *at, const char *name)
+{
+	struct staged *s;
+
+	TAILQ_FOREACH (s, &all, link)
+		if (s->group == at->g->serial && s->rank == at->rank && strcmp(s->name, name) == 0)
+			return s;
+	return NULL;
+}
+
+static void
+unref(struct staged *s)
+{
+	if (--s->refs > 0)
+		return;
+	if (s->memfd >= 0)
+		close(s->memfd);
+	free(s->name);
+	free(s);
+}
+
+static void
+drop(struct staged *s)
+{
+	TAILQ_REMOVE(&all, s, link);
+	s->group = 0; /* found no more */
+	unref(s);
+}
+
+void
+staged_sweep(void)
+{
+	struct staged *s, *next;
+
+	for (s = TAILQ_FIRST(&all); s; s = next) {
+		struct group *g;
+
+		next = TAILQ_NEXT(s, link);
+		TAILQ_FOREACH (g, &groups, link)
+			if (g->serial == s->group)
+				break;
+		if (!g)
+			drop(s);
+	}
+}
+
+int
+staged_find(struct place *at, const char *name)
+{
+	if (!find(at, name))
+		return -ENOENT;
+	at->name = xstrdup(name);
+	return 0;
+}
+
+bool
+staged_list(const struct place *at, size_t i, char *name, size_t size)
+{
+	struct staged *s;
+
+	TAILQ_FOREACH (s, &all, link)
+		if (s->group == at->g->serial && s->rank == at->rank && i-- == 0) {
+			snprintf(name, size, "%s", s->name);
+			return true;
+		}
+	return false;
+}
+
+static struct staged *
+make(const struct place *at, const char *name)
+{
+	struct staged *s = find(at, name);
+
+	if (s)
+		return s;
+	staged_sweep();
+	s = xcalloc(1, sizeof(*s));
+	*s = (struct staged){.group = at->g->serial, .rank = at->rank, .memfd = -1, .refs = 1};
+	s->name = xstrdup(name);
+	s->mtime = now_wall();
+	TAILQ_INSERT_TAIL(&all, s, link);
+	return s;
+}
+
+void
+staged_make(const struct place *at, const char *name)
+{
+	make(at, name);
+}
+
+/* mkstemp(3) alone opens for both, exclusively, for the user only: nobody pushes an object like
+ * that. */
+bool
+staged_wants(const char *name, int flags, mode_t mode)
+{
+	return var_is_staging(name) ||
+	       ((flags & O_EXCL) && (flags & O_ACCMODE) == O_RDWR && !(mode & 077));
+}
+
+int
+staged_remove(const struct place *at)
+{
+	struct staged *s = find(at, at->name);
+
+	if (!s)
+		return -ENOENT;
+	drop(s);
+	return 0;
+}
+
+/* ---- the open file ---- */
+
+static int
+need_memfd(struct staged *s, struct err *e)
+{
+	if (s->pushed)
+		return fail(e, EACCES,
+		    "%s was pushed when it was renamed: open the variable instead", s->name);
+	if (s->memfd < 0 && !fault("staged.memfd", EMFILE))
+		s->memfd = memfd_create("ddipfs-staged", MFD_CLOEXEC);
+	return s->memfd < 0 ? fail_errno(e, "memfd_create") : 0;
+}
+
+static int
+resize(struct staged *s, uint64_t size, struct err *e)
+{
+	if (need_memfd(s, e) < 0)
+		return -e->no;
+	if (fault("staged.size", EFBIG) || ftruncate(s->memfd, (off_t)size) < 0)
+		return fail_errno(e, "%s can't have %llu bytes", s->name, (unsigned long long)size);
+	s->size = size;
+	s->mtime = now_wall();
+	return 0;
+}
+
+static int
+staged_open(struct file *f, struct req *r)
+{
+	struct staged *s = find(&f->node->at, f->node->at.name);
+
+	if (!s)
+		return -ENOENT;
+	s->refs++;
+	f->state = s;
+	return 0;
+}
+
+static void
+staged_release(struct file *f)
+{
+	if (f->state)
+		unref(f->state);
+}
+
+static void
+staged_read(struct file *f, struct req *r)
+{
+	struct staged *s = f->state;
+	struct source own = {.kind = SOURCE_FD, .fd = s->memfd};
+
+	if (r->offset >= s->size)
+		req_data(r, "", 0);
+	else
+		req_copy(r, &own, r->offset, (size_t)MIN(s->size - r->offset, r->want));
+}
+
+static ssize_t
+staged_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	struct staged *s = f->state;
+	size_t done = 0;
+
+	if (need_memfd(s, e) < 0)
+		return -e->no;
+	if (f->flags & O_APPEND)
+		offset = s->size;
+	while (done < n) {
+		ssize_t k = fault("staged.write", ENOSPC)
+				? -1
+				: pwrite(s->memfd, p + done, n - done, (off_t)(offset + done));
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return fail_errno(e, "no room for %zu bytes of %s", n, s->name);
+		done += (size_t)k;
+	}
+	s->size = MAX(s->size, offset + n);
+	s->mtime = now_wall();
+	return (ssize_t)n;
+}
+
+static int
+staged_truncate(const struct place *at, struct file *f, uint64_t size, struct err *e)
+{
+	struct staged *s = f && f->state ? f->state : find(at, at->name);
+
+	return s ? resize(s, size, e) : -ENOENT;
+}
+
+static uint64_t
+staged_size(const struct place *at)
+{
+	struct staged *s = find(at, at->name);
+
+	return s ? s->size : 0;
+}
+
+static double
+staged_mtime(const struct place *at)
+{
+	struct staged *s = find(at, at->name);
+
+	return s ? s->mtime : now_wall();
+}
+
+const struct file_ops staged_ops = {
+    .open = staged_open,
+    .read = staged_read,
+    .write = staged_write,
+    .release = staged_release,
+    .truncate = staged_truncate,
+    .size = staged_size,
+    .mtime = staged_mtime,
+};
+
+/* ---- mv ---- */
+
+bool
+staged_concerns(const struct place *from, const struct place *to)
+{
+	return find(from, from->name) || var_is_staging(to->name);
+}
+
+/* A copy of what a variable's name gives now, into a staged file: an editor's backup. */
+struct backup {
+	struct staged *s; /* referenced */
+	struct group *g;  /* referenced */
+	char *name;
+	struct pull *pull;
+	struct reduction *copy;
+};
+
+static void
+backup_done(void *arg, const struct err *e)
+{
+	struct backup *b = arg;
+
+	if (e->no)
+		group_fail(b->g, e, b->name);
+	else if (!b->s->pushed && b->s->memfd < 0) {
+		b->s->memfd = fcntl(reduce_result(b->copy), F_DUPFD_CLOEXEC, 0);
+		b->s->size = b->s->memfd < 0 ? 0 : pull_size(b->pull);
+	}
+	reduce_free(b->copy);
+	pull_free(b->pull);
+	unref(b->s);
+	group_unref(b->g);
+	free(b->name);
+	free(b);
+}
+
+static void
+backup_pulled(void *arg, const struct err *e)
+{
+	struct backup *b = arg;
+	struct err why = *e;
+	struct shard all_of_it;
+
+	if (!why.no) {
+		shard_raw(&all_of_it, 0, pull_source(b->pull), pull_size(b->pull));
+		b->copy = reduce_new(&reduce_cat, b->name, &all_of_it, 1, &why);
+	}
+	if (b->copy)
+		reduce_run(b->copy, daemon_.loop, backup_done, b);
+	else
+		backup_done(b, &why);
+}
+
+/* The variable stays: the editor binds it anew in a moment, and where it does not, nothing is lost.
+ * The rank is asked now, before any push that follows. */
+static int
+back_up(const struct place *from, const struct place *to, struct err *e)
+{
+	struct var_name name;
+	struct backup *b;
+	struct pull *pull;
+	struct staged *old = find(to, to->name);
+
+	if (var_parse(from->name, from->rank < 0, &name, e) < 0)
+		return -e->no;
+	if (!name.view->reads || (name.op && !name.op->reads))
+		return fail(e, EOPNOTSUPP, "%s can't be read", from->name);
+	pull = pull_new(from, &name, e);
+	if (!pull)
+		return -e->no;
+	if (old)
+		drop(old);
+	b = xcalloc(1, sizeof(*b));
+	*b = (struct backup){.s = make(to, to->name), .g = group_ref(from->g), .pull = pull};
+	b->s->refs++;
+	b->name = xstrdup(from->name);
+	pull_start(pull, backup_pulled, b);
+	return 0;
+}
+
+int
+staged_rename(const struct place *from, const struct place *to, struct err *e)
+{
+	struct staged *s = find(from, from->name), *old;
+	int fd, r;
+
+	if (from->g != to->g || from->rank != to->rank)
+		return fail(e, EXDEV, "mv renames within one directory; cp copies to another");
+	if (!s)
+		return back_up(from, to, e);
+	if (var_is_staging(to->name) || find(to, to->name)) {
+		old = find(to, to->name);
+		if (old && old != s)
+			drop(old);
+		free(s->name);
+		s->name = xstrdup(to->name);
+		return 0;
+	}
+	if (need_memfd(s, e) < 0)
+		return -e->no;
+	fd = fault("staged.dup", EMFILE) ? -1 : fcntl(s->memfd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return fail_errno(e, "F_DUPFD_CLOEXEC");
+	r = var_push_file(to, fd, s->size, e);
+	if (r < 0)
+		return r;
+	s->pushed = true;
+	drop(s);
+	return 0;
+}

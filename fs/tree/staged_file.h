@@ -1,0 +1,26 @@
+/*
+ * Staged files: bytes in memory in the vars directories, for programs that write aside and rename.
+ * Names that begin with `.`, end in `~`, or are `4913`, and what is made as mkstemp(3) does.
+ */
+#ifndef STAGED_FILE_H
+#define STAGED_FILE_H
+#include "tree/tree.h"
+
+/* Is there one of this name? 0 or -ENOENT. */
+int staged_find(struct place *at, const char *name);
+bool staged_list(const struct place *at, size_t i, char *name, size_t size);
+/* Makes an empty one if there is none. */
+void staged_make(const struct place *at, const char *name);
+/* Is a file that is created like this a staged one? mode: before the umask, or behind it. */
+bool staged_wants(const char *name, int flags, mode_t mode);
+int staged_remove(const struct place *at); /* 0 or -ENOENT */
+/* mv between names of which one at least is staged; a variable's name is pushed to (from it:
+ * copied). Never waits. 0 or -errno. */
+int staged_rename(const struct place *from, const struct place *to, struct err *e);
+bool staged_concerns(const struct place *from, const struct place *to);
+/* Forgets the files of groups that are gone. */
+void staged_sweep(void);
+
+extern const struct file_ops staged_ops;
+
+#endif

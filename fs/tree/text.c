@@ -1,0 +1,313 @@
+/* The texts of small files, made when they are opened. */
+#include "tree/text.h"
+#include "group/cell.h"
+#include "tree/ctl.h"
+#include "tree/settings.h"
+#include "base/daemon.h"
+#include "host/gpustat.h"
+#include "host/agent.h"
+#include "group/rank.h"
+#include "tree/var_file.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int
+text_version(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_addf(out, "ddipfs %s wire %d\n", DDIP_VERSION, WIRE_VERSION);
+	return 0;
+}
+
+/* The name space as a table, from the rows themselves. */
+int
+text_readme(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_adds(out,
+	    "ddipfs: a PyTorch DDP group as files. G: a group, K: a rank, N: a cell's number.\n\n");
+	for (size_t i = 0; i < name_count; i++) {
+		const struct row *row = &name_rows[i];
+
+		if (!row->reading && !row->writing)
+			continue;
+		buf_addf(out, "%-30s %04o  %s%s%s%s\n", *row->path ? row->path : ".",
+		    row->mode & 07777, row->reading ? row->reading : "",
+		    row->reading && row->writing ? "; " : "", row->writing ? "written: " : "",
+		    row->writing ? row->writing : "");
+	}
+	buf_adds(out, "\nNAME is VARIABLE[.OP][.VIEW]. Views:\n");
+	for (size_t i = 0; i < var_view_count; i++)
+		buf_addf(out, "  %-12s %s%s\n", *var_views[i].name ? var_views[i].name : "(none)",
+		    var_views[i].help, var_views[i].writes ? "" : " (reading)");
+	buf_adds(out, "OPs, at G/vars only:\n");
+	for (size_t i = 0; i < var_op_count; i++)
+		buf_addf(out, "  %-12s %s\n", var_ops[i].name, var_ops[i].help);
+	buf_adds(out, "Verbs of ctl, one a line:\n");
+	ctl_help(out);
+	return 0;
+}
+
+int
+text_ctl(const struct place *at, struct buf *out, struct err *e)
+{
+	settings_print(at->g, out);
+	return 0;
+}
+
+int
+text_status(const struct place *at, struct buf *out, struct err *e)
+{
+	struct group *g = at->g;
+	int running = 0;
+	const char *failed = NULL, *phases;
+
+	for (int i = 0; i < g->size && !running; i++)
+		running = g->ranks[i].cell;
+	buf_addf(out, "state %s\nsize %d\ncell %d\n", group_state_name(g), g->size,
+	    running ? running : g->last_cell);
+	buf_addf(out, "queued %d\nlast %s\ngeneration %u\n", g->queued,
+	    *g->last_result ? g->last_result : "-", g->generation);
+	buf_addf(out, "since %.3f\nspool %s\n", g->changed, g->run_dir);
+	for (int i = 0; i < g->phase_count; i++)
+		buf_addf(out, "%s %.1f\n", g->phases[i].name, g->phases[i].ms);
+	if (g->agent && g->agent->conn) {
+		phases = agent_zygote_phases(g->agent, g->zygote, &failed);
+		for (const char *p = phases; *p;) {
+			size_t n = strcspn(p, "\n");
+
+			buf_addf(out, "zygote_%.*s\n", (int)n, p);
+			p += n + (p[n] == '\n');
+		}
+	}
+	return 0;
+}
+
+/* Bytes of memory that a process has in RAM. */
+static unsigned long long
+resident(pid_t pid)
+{
+	char path[32];
+	struct buf b = {0};
+	unsigned long long size, rss = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+	if (read_file(path, &b) == 0 && sscanf(b.p, "%llu %llu", &size, &rss) == 2)
+		rss *= (unsigned long long)sysconf(_SC_PAGESIZE);
+	buf_free(&b);
+	return rss;
+}
+
+int
+text_ranks(const struct place *at, struct buf *out, struct err *e)
+{
+	for (int i = 0; i < at->g->size; i++) {
+		struct rank *k = &at->g->ranks[i];
+
+		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
+		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
+		buf_addf(
+		    out, " host=%s", at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+		gpustat_rank_words(k, out);
+		buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0, k->cell);
+	}
+	return 0;
+}
+
+int
+text_rank_status(const struct place *at, struct buf *out, struct err *e)
+{
+	struct rank *k = group_rank(at->g, at->rank);
+
+	if (!k)
+		return fail(e, ENODEV, "the rank is gone");
+	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
+	    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+	gpustat_rank_lines(k, out);
+	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
+	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
+	if (*k->how)
+		buf_addf(out, "made_by %s\n", k->how);
+	if (k->last)
+		buf_addf(out, "exit %s\n", k->last);
+	return 0;
+}
+
+/* A text of several lines as one entry: what follows the first line is set in. */
+static void
+add_indented(const char *s, struct buf *out)
+{
+	for (; *s; s++) {
+		buf_addc(out, *s);
+		if (*s == '\n' && s[1])
+			buf_addc(out, '\t');
+	}
+	if (out->n && out->p[out->n - 1] == '\n')
+		out->n--;
+}
+
+int
+text_error(const struct place *at, struct buf *out, struct err *e)
+{
+	struct group *g = at->g;
+
+	for (uint64_t i = 0; i < ERRORS_KEPT; i++) {
+		const struct failure *f = &g->errors[(g->error_seq + i) % ERRORS_KEPT];
+
+		if (!f->text)
+			continue;
+		buf_addf(
+		    out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
+		add_indented(f->what, out);
+		buf_adds(out, ": ");
+		add_indented(f->text, out);
+		buf_addc(out, '\n');
+	}
+	return 0;
+}
+
+/* One line of a rank's table: name, type, dtype, shape, bytes, device. */
+static void
+add_name(struct slice row, struct buf *out)
+{
+	static const char *const keys[] = {
+	    "", " type=", " dtype=", " shape=", " bytes=", " device="};
+	const char *p = row.p, *end = row.p + row.n;
+
+	for (size_t i = 0; i < ARRAY_LEN(keys) && p <= end; i++) {
+		const char *tab = memchr(p, '\t', (size_t)(end - p));
+		const char *stop = tab ? tab : end;
+
+		buf_addf(out, "%s%.*s", keys[i], (int)(stop - p), p);
+		p = stop + 1;
+	}
+}
+
+int
+text_names(const struct place *at, struct buf *out, struct err *e)
+{
+	struct group *g = at->g;
+	char name[256];
+
+	for (int k = 0; k < g->size; k++)
+		for (size_t i = 0; var_name_at(g->ranks[k].table, i, name, sizeof(name)); i++) {
+			const char *sep = " ranks=";
+			bool before = false;
+			int have = 0;
+
+			for (int j = 0; j < g->size; j++) {
+				bool has = var_row(g->ranks[j].table, name).p != NULL;
+
+				before |= has && j < k;
+				have += has;
+			}
+			if (before)
+				continue;
+			add_name(var_row(g->ranks[k].table, name), out);
+			for (int j = 0; j < g->size && have < g->size; j++)
+				if (var_row(g->ranks[j].table, name).p) {
+					buf_addf(out, "%s%d", sep, j);
+					sep = ",";
+				}
+			buf_addc(out, '\n');
+		}
+	return 0;
+}
+
+int
+text_last_result(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_adds(out, "cells/last/result");
+	return 0;
+}
+
+int
+text_last_traceback(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_adds(out, "cells/last/traceback");
+	return 0;
+}
+
+int
+text_last_cell(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_addf(out, "%d", at->g->last_cell);
+	return 0;
+}
+
+int
+text_cell_source(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_add(out, at->cell->source, at->cell->source_len);
+	return 0;
+}
+
+int
+text_cell_status(const struct place *at, struct buf *out, struct err *e)
+{
+	cell_status(at->cell, out);
+	return 0;
+}
+
+int
+text_cell_result(const struct place *at, struct buf *out, struct err *e)
+{
+	cell_result(at->cell, out);
+	return 0;
+}
+
+int
+text_cell_error(const struct place *at, struct buf *out, struct err *e)
+{
+	cell_error(at->cell, out);
+	return 0;
+}
+
+int
+text_cell_traceback(const struct place *at, struct buf *out, struct err *e)
+{
+	cell_traceback(at->cell, out);
+	return 0;
+}
+
+int
+text_job_result(const struct place *at, struct buf *out, struct err *e)
+{
+	const struct job *j = cell_job(at->cell, at->rank);
+
+	if (j && *j->value)
+		buf_addf(out, "%s\n", j->value);
+	return 0;
+}
+
+int
+text_job_traceback(const struct place *at, struct buf *out, struct err *e)
+{
+	const struct job *j = cell_job(at->cell, at->rank);
+
+	if (j)
+		buf_adds(out, j->traceback);
+	return 0;
+}
+
+int
+text_job_status(const struct place *at, struct buf *out, struct err *e)
+{
+	const struct job *j = cell_job(at->cell, at->rank);
+	const char *state = "queued";
+
+	if (!j)
+		return fail(e, ENOENT, "the cell did not run on this rank");
+	if (j->state == JOB_DONE)
+		state = j->err.no ? "failed" : "ok";
+	else if (j->state != JOB_QUEUED)
+		state = "running";
+	buf_addf(out, "state %s\n", state);
+	if (j->err.no)
+		buf_addf(out, "errno %s\nerror %s\n", err_name(j->err.no), j->error);
+	if (j->t0 > 0)
+		buf_addf(out, "began %.6f\n", j->t0);
+	if (j->t1 > 0)
+		buf_addf(out, "ended %.6f\n", j->t1);
+	return 0;
+}

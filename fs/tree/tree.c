@@ -1,0 +1,355 @@
+/* Nodes and open files, driven by the rows of names.c. */
+#include "tree/tree.h"
+#include "group/cell.h"
+#include "base/daemon.h"
+#include "group/group.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUCKETS = 1024 };
+
+static TAILQ_HEAD(bucket, node) shared[BUCKETS]; /* nodes that are not fresh, by ino */
+static struct bucket fresh;
+static struct node *root;
+static uint64_t generation;
+
+void
+place_ref(struct place *at)
+{
+	if (at->g)
+		group_ref(at->g);
+	if (at->cell)
+		cell_ref(at->cell);
+	if (at->name)
+		at->name = xstrdup(at->name);
+}
+
+void
+place_free(struct place *at)
+{
+	if (at->cell)
+		cell_unref(at->cell);
+	if (at->g)
+		group_unref(at->g);
+	free(at->name);
+	*at = (struct place){.rank = -1};
+}
+
+/* FNV-1a over what a path stands for: the same path has the same inode number, another one never
+ * does. */
+static uint64_t
+inode_number(const struct row *row, const struct place *at)
+{
+	uint64_t part[4] = {(uint64_t)(row - name_rows) + 1, at->g ? at->g->serial : 0,
+	    (uint64_t)(at->rank + 1), at->cell ? (uint64_t)at->cell->number : 0};
+	uint64_t h = 14695981039346656037u;
+
+	for (size_t i = 0; i < sizeof(part); i++)
+		h = (h ^ ((const unsigned char *)part)[i]) * 1099511628211u;
+	for (const char *s = at->name ? at->name : ""; *s; s++)
+		h = (h ^ (unsigned char)*s) * 1099511628211u;
+	return h | 2; /* 0 and 1 are taken */
+}
+
+static bool
+same_place(const struct place *a, const struct place *b)
+{
+	return a->g == b->g && a->rank == b->rank && a->cell == b->cell &&
+	       strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+}
+
+struct node *
+tree_node(const struct row *row, struct place at)
+{
+	uint64_t ino = inode_number(row, &at);
+	struct bucket *b = &shared[ino % BUCKETS];
+	struct node *n = NULL;
+
+	if (!(row->flags & ROW_FRESH))
+		TAILQ_FOREACH (n, b, link)
+			if (n->row == row && same_place(&n->at, &at))
+				break;
+	if (n) {
+		place_free(&at);
+	} else {
+		generation++;
+		n = xcalloc(1, sizeof(*n));
+		*n = (struct node){.ino = ino, .generation = generation, .row = row, .at = at};
+		n->mtime = now_wall();
+		TAILQ_INSERT_HEAD(row->flags & ROW_FRESH ? &fresh : b, n, link);
+	}
+	n->lookups++;
+	return n;
+}
+
+void
+tree_init(void)
+{
+	for (int i = 0; i < BUCKETS; i++)
+		TAILQ_INIT(&shared[i]);
+	TAILQ_INIT(&fresh);
+	root = tree_node(&name_rows[0], (struct place){.rank = -1});
+}
+
+struct node *
+tree_root(void)
+{
+	return root;
+}
+
+static struct bucket *
+list_of(const struct node *n)
+{
+	return n->row->flags & ROW_FRESH ? &fresh : &shared[n->ino % BUCKETS];
+}
+
+static void
+node_free(struct node *n)
+{
+	TAILQ_REMOVE(list_of(n), n, link);
+	place_free(&n->at);
+	free(n);
+}
+
+void
+tree_forget(struct node *n, uint64_t lookups)
+{
+	n->lookups -= MIN(lookups, n->lookups);
+	if (n->lookups || n == root)
+		return;
+	node_free(n);
+}
+
+void
+tree_fini(void)
+{
+	struct node *n;
+
+	for (int i = 0; i < BUCKETS; i++)
+		while ((n = TAILQ_FIRST(&shared[i])))
+			node_free(n);
+	while ((n = TAILQ_FIRST(&fresh)))
+		node_free(n);
+	root = NULL;
+}
+
+/* The last part of a row's path, if it is a child of dir; NULL if not. */
+static const char *
+child_part(const struct row *dir, const struct row *row)
+{
+	size_t n = strlen(dir->path);
+
+	if (row == dir || strncmp(row->path, dir->path, n) != 0)
+		return NULL;
+	if (n && row->path[n] != '/')
+		return NULL;
+	n += n > 0;
+	return row->path[n] && !strchr(row->path + n, '/') ? row->path + n : NULL;
+}
+
+static const struct part *
+part_of(const char *word)
+{
+	for (size_t i = 0; i < name_part_count; i++)
+		if (strcmp(name_parts[i].word, word) == 0)
+			return &name_parts[i];
+	return NULL;
+}
+
+const struct row *
+tree_row(const char *path)
+{
+	for (size_t i = 0; i < name_count; i++)
+		if (strcmp(name_rows[i].path, path) == 0)
+			return &name_rows[i];
+	return NULL;
+}
+
+struct node *
+tree_lookup(struct node *dir, const char *name, int *error)
+{
+	*error = -ENOENT;
+	if (dir->at.g && dir->at.g->gone) {
+		*error = -ENODEV;
+		return NULL;
+	}
+	for (size_t i = 0; i < name_count; i++) {
+		const struct row *row = &name_rows[i];
+		const char *word = child_part(dir->row, row);
+		const struct part *part = word ? part_of(word) : NULL;
+		struct place at = dir->at;
+
+		if (!word || (!part && strcmp(word, name) != 0))
+			continue;
+		place_ref(&at);
+		if (part) {
+			int r = part->find(&at, name);
+
+			if (r < 0) {
+				place_free(&at);
+				*error = r == -ENOENT ? *error : r;
+				continue;
+			}
+		}
+		return tree_node(row, at);
+	}
+	return NULL;
+}
+
+bool
+tree_entry(struct node *dir, size_t i, char *name, size_t size, mode_t *type)
+{
+	for (size_t k = 0; k < name_count; k++) {
+		const struct row *row = &name_rows[k];
+		const char *word = child_part(dir->row, row);
+		const struct part *part = word ? part_of(word) : NULL;
+
+		if (!word || (row->flags & ROW_HIDDEN) || (dir->at.g && dir->at.g->gone))
+			continue;
+		*type = row->mode & S_IFMT;
+		if (!part) {
+			if (i-- == 0) {
+				snprintf(name, size, "%s", word);
+				return true;
+			}
+			continue;
+		}
+		for (size_t j = 0; part->list(&dir->at, j, name, size); j++)
+			if (i-- == 0)
+				return true;
+	}
+	return false;
+}
+
+static uint64_t
+text_size(const struct node *n)
+{
+	struct buf b = {0};
+	struct err e;
+	uint64_t size;
+
+	n->row->text(&n->at, &b, &e);
+	size = b.n;
+	buf_free(&b);
+	return size;
+}
+
+void
+tree_stat(struct node *n, struct stat *st)
+{
+	const struct row *row = n->row;
+	double t = n->at.g && n->at.g->changed > n->mtime && !(row->flags & ROW_FRESH)
+		       ? n->at.g->changed
+		       : n->mtime;
+
+	*st = (struct stat){.st_ino = n->ino,
+	    .st_mode = row->mode,
+	    .st_nlink = S_ISDIR(row->mode) ? 2 : 1,
+	    .st_uid = geteuid(),
+	    .st_gid = getegid(),
+	    .st_blksize = 1 << 20};
+	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
+		st->st_size = (off_t)text_size(n);
+	else if (row->flags & ROW_FRESH)
+		st->st_size = (off_t)n->size;
+	else if (row->ops && row->ops->size)
+		st->st_size = (off_t)row->ops->size(&n->at);
+	if (row->ops && row->ops->mtime)
+		t = row->ops->mtime(&n->at);
+	st->st_blocks = (st->st_size + 511) / 512;
+	st->st_mtim.tv_sec = (time_t)t;
+	st->st_mtim.tv_nsec = (long)((t - (double)(time_t)t) * 1e9);
+	st->st_atim = st->st_ctim = st->st_mtim;
+}
+
+/* One part of a row's path as this place has it. */
+static void
+add_part(const char *word, size_t n, const struct place *at, struct buf *out)
+{
+	if (n == 1 && *word == 'G')
+		buf_adds(out, at->g->name);
+	else if (n == 1 && *word == 'N')
+		buf_addf(out, "%d", at->cell->number);
+	else if (n == 5 && strncmp(word, "rankK", 5) == 0)
+		buf_addf(out, "rank%d", at->rank);
+	else if ((n == 4 && strncmp(word, "NAME", 4) == 0) ||
+		 (n == 6 && strncmp(word, "STAGED", 6) == 0))
+		buf_adds(out, at->name);
+	else if (n == 9 && strncmp(word, "cell.LIST", 9) == 0)
+		buf_addf(out, "cell.%s", at->name);
+	else
+		buf_add(out, word, n);
+}
+
+void
+tree_path(const struct node *n, struct buf *out)
+{
+	const char *p = n->row->path;
+
+	while (*p) {
+		size_t k = strcspn(p, "/");
+
+		add_part(p, k, &n->at, out);
+		p += k;
+		if (*p == '/')
+			buf_addc(out, *p++);
+	}
+}
+
+/* Without a text: whoever walks a tree meets these, and the mode says it all. */
+static int
+check_mode(const struct row *row, int flags)
+{
+	int want = flags & O_ACCMODE;
+
+	if (S_ISDIR(row->mode))
+		return -EISDIR;
+	if ((want != O_WRONLY && !(row->mode & 0400)) || (want != O_RDONLY && !(row->mode & 0200)))
+		return -EACCES;
+	return 0;
+}
+
+int
+tree_open(struct file *f, struct req *r)
+{
+	const struct row *row = f->node->row;
+	int result = check_mode(row, f->flags);
+
+	if (result < 0)
+		return result;
+	f->ops = row->ops;
+	if ((f->flags & O_TRUNC) && f->ops && f->ops->truncate) {
+		result = f->ops->truncate(&f->node->at, f, 0, &r->err);
+		if (result < 0)
+			return result;
+	}
+	if (row->text && (f->flags & O_ACCMODE) != O_WRONLY) {
+		result = row->text(&f->node->at, &f->text, &r->err);
+		if (result < 0)
+			return result;
+	}
+	return f->ops && f->ops->open ? f->ops->open(f, r) : 0;
+}
+
+void
+tree_read(struct file *f, struct req *r)
+{
+	size_t at = (size_t)MIN(r->offset, (uint64_t)f->text.n);
+
+	if (f->ops && f->ops->read)
+		f->ops->read(f, r);
+	else
+		req_data(r, f->text.p + at, MIN(r->want, f->text.n - at));
+}
+
+void
+tree_release(struct file *f)
+{
+	if (f->ops && f->ops->release)
+		f->ops->release(f);
+	buf_free(&f->text);
+}

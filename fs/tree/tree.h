@@ -1,0 +1,120 @@
+/* Nodes and open files, driven by the rows of names.c: walk, readdir, stat. Knows no FUSE. */
+#ifndef TREE_H
+#define TREE_H
+#include "base/req.h"
+#include <sys/stat.h>
+
+struct group;
+struct cell;
+
+/* Where in the tree: what the variable parts of a path stand for. */
+struct place {
+	struct group *g;   /* referenced */
+	int rank;	   /* -1: none */
+	struct cell *cell; /* referenced; NULL: none */
+	char *name;	   /* of a variable with its suffixes, of a rank list; NULL: none */
+};
+
+struct file;
+
+/* What a file does. Missing operations: EACCES for open in that direction, 0 for flush and fsync.
+ */
+struct file_ops {
+	int (*open)(struct file *f, struct req *r); /* 0, -errno with r->err, or PARKED */
+	void (*read)(struct file *f, struct req *r);
+	/* Takes n bytes now: how many, or -errno. Never waits. */
+	ssize_t (*write)(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e);
+	int (*flush)(struct file *f, struct req *r); /* 0, -errno or PARKED, as fsync */
+	int (*fsync)(struct file *f, struct req *r);
+	void (*release)(struct file *f);
+	unsigned (*poll)(struct file *f); /* POLLIN … ready now */
+	int (*truncate)(const struct place *at, struct file *f, uint64_t size, struct err *e);
+	uint64_t (*size)(const struct place *at);
+	double (*mtime)(const struct place *at);
+};
+
+enum row_flags {
+	ROW_FRESH = 1,	 /* a new node for each LOOKUP: every opener has an inode lock of its own */
+	ROW_HIDDEN = 2,	 /* found, not listed */
+	ROW_SIZED = 4,	 /* a text whose true size stat tells */
+	ROW_LIVE = 8,	 /* waits for data */
+	ROW_MAPPED = 16, /* bytes that may be mapped */
+	ROW_STAYS = 32	 /* as long as its parent, or until rmdir: the kernel need not ask again */
+};
+
+typedef int text_fn(const struct place *at, struct buf *out, struct err *e);
+
+/* One file of the name space. Parts of a path in capitals stand for many names (names.c, `parts`).
+ */
+struct row {
+	const char *path;
+	mode_t mode;
+	unsigned flags;
+	const struct file_ops *ops; /* NULL: text, generated at open */
+	text_fn *text;		    /* of a symlink: its target */
+	const char *reading, *writing;
+};
+
+extern const struct row name_rows[];
+extern const size_t name_count;
+
+/* A part of a path that stands for many names. */
+struct part {
+	const char *word; /* as the rows write it */
+	/* 0 and at filled (what it refers to is referenced), or -errno */
+	int (*find)(struct place *at, const char *name);
+	/* The i-th name; false: no more. */
+	bool (*list)(const struct place *at, size_t i, char *name, size_t size);
+};
+
+extern const struct part name_parts[];
+extern const size_t name_part_count;
+
+struct node {
+	uint64_t ino;	  /* what stat shows; the same for the same path */
+	uint64_t lookups; /* that the kernel holds */
+	uint64_t generation;
+	const struct row *row;
+	struct place at;
+	uint64_t size; /* ROW_FRESH: set by its open file */
+	double mtime;  /* ROW_FRESH */
+	TAILQ_ENTRY(node) link;
+};
+
+struct file {
+	struct node *node;
+	int flags;    /* as open(2) */
+	pid_t opener; /* tgid of who may write; 0: for reading */
+	const struct file_ops *ops;
+	void *state;	   /* of the ops */
+	struct buf text;   /* generated at open */
+	void *poll_handle; /* fuse.c's */
+	TAILQ_ENTRY(file) link;
+};
+
+void tree_init(void);
+/* Lets go of all nodes: the kernel, which held them, is gone. */
+void tree_fini(void);
+struct node *tree_root(void);
+/* The child of this name, one lookup more; NULL with *error = -ENOENT … */
+struct node *tree_lookup(struct node *dir, const char *name, int *error);
+/* The node of a row for a place that is known to exist (takes over at's references), one lookup
+ * more. */
+struct node *tree_node(const struct row *row, struct place at);
+void tree_forget(struct node *n, uint64_t lookups);
+void tree_stat(struct node *n, struct stat *st);
+/* The i-th entry behind "." and ".."; false: the end. */
+bool tree_entry(struct node *dir, size_t i, char *name, size_t size, mode_t *type);
+/* The row of a child, by its path in the table. */
+const struct row *tree_row(const char *path);
+/* The path below the mount, for messages. */
+void tree_path(const struct node *n, struct buf *out);
+/* 0, -errno or PARKED, as the operation of the row. */
+int tree_open(struct file *f, struct req *r);
+void tree_read(struct file *f, struct req *r);
+void tree_release(struct file *f);
+
+void place_ref(struct place *at);
+void place_free(struct place *at);
+
+#endif
