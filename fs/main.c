@@ -39,7 +39,8 @@ on_child(void *arg, int signo)
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid == ticks_watchdog() && !daemon_.ending)
-			note("the watchdog has ended: no inotify events, and nobody unmounts after a "
+			note("the watchdog has ended: no inotify events, and nobody unmounts after "
+			     "a "
 			     "crash");
 		else
 			agent_reaped(pid, status);
@@ -149,7 +150,7 @@ end_groups(void)
 	while (left && now_ns() < deadline) {
 		left = false;
 		TAILQ_FOREACH (g, &groups, link)
-			left |= g->state == G_STOPPING;
+			left |= g->life.state == G_STOPPING;
 		if (left)
 			loop_once(daemon_.loop, 20);
 	}

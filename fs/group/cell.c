@@ -14,7 +14,7 @@ cell_find(struct group *g, int number)
 {
 	struct cell *c;
 
-	TAILQ_FOREACH_REVERSE(c, &g->cells, cell_list, link)
+	TAILQ_FOREACH_REVERSE(c, &g->history.cells, cell_list, link)
 	if (c->number == number)
 		return c;
 	return NULL;
@@ -23,7 +23,7 @@ cell_find(struct group *g, int number)
 struct cell *
 cell_last(struct group *g)
 {
-	return TAILQ_LAST(&g->cells, cell_list);
+	return TAILQ_LAST(&g->history.cells, cell_list);
 }
 
 struct cell *
@@ -56,8 +56,8 @@ cell_job(const struct cell *c, int rank)
 static void
 drop(struct cell *c)
 {
-	TAILQ_REMOVE(&c->g->cells, c, link);
-	c->g->cell_count--;
+	TAILQ_REMOVE(&c->g->history.cells, c, link);
+	c->g->history.count--;
 	c->gone = true;
 	cell_unref(c);
 }
@@ -67,7 +67,7 @@ cell_prune(struct group *g)
 {
 	struct cell *c, *next;
 
-	for (c = TAILQ_FIRST(&g->cells); c && g->cell_count > g->set.history; c = next) {
+	for (c = TAILQ_FIRST(&g->history.cells); c && g->history.count > g->set.history; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->w->done)
 			drop(c);
@@ -79,7 +79,7 @@ cell_drop_all(struct group *g)
 {
 	struct cell *c;
 
-	while ((c = TAILQ_FIRST(&g->cells)))
+	while ((c = TAILQ_FIRST(&g->history.cells)))
 		drop(c);
 }
 
@@ -96,7 +96,7 @@ cell_ended(struct work *w)
 	group_event(g, "cell %d %s%s%s seconds=%.6f", c->number, work_state(w),
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
 	    w->begun ? w->t_end - w->t_begin : 0.0);
-	snprintf(g->last_result, sizeof(g->last_result), "%s", work_state(w));
+	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", work_state(w));
 	ticks_path(TICK_CLOSE, "%s/status", g->name);
 	log_wake(g);
 	log_trim(g);
@@ -111,7 +111,7 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 
 	if (group_accepts(g, e) < 0)
 		return NULL;
-	if (g->state == G_NEW && group_start(g, e) < 0)
+	if (g->life.state == G_NEW && group_start(g, e) < 0)
 		return NULL;
 	for (int i = 0; i < n; i++)
 		if (ranks[i] >= g->size) {
@@ -125,7 +125,7 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	own_n = external_own(g, own);
 	c = xcalloc(1, sizeof(*c));
 	*c = (struct cell){.g = g,
-	    .number = ++g->last_cell,
+	    .number = ++g->history.last,
 	    .refs = 1,
 	    .source = slice_dup(source),
 	    .source_len = source.n,
@@ -136,8 +136,8 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->w = work_new(g, WORK_RUN, c->ranks, c->n);
 	c->w->cell = c;
 	c->w->ended = cell_ended;
-	TAILQ_INSERT_TAIL(&g->cells, c, link);
-	g->cell_count++;
+	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
+	g->history.count++;
 	cell_ref(c); /* until it has ended, whatever the history does */
 	work_submit(c->w);
 	cell_unref(c);

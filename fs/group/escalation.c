@@ -141,5 +141,5 @@ escalation_outcome(struct work *w)
 	if (w->kind != WORK_RUN || w->dropped || w->g->size == 1)
 		return;
 	if (!even_collectives(w) || w->step || (w->err.no && (uneven(w) || leaves_external(w))))
-		w->g->rebuild = true;
+		w->g->recovery.needed = true;
 }

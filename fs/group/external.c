@@ -127,16 +127,16 @@ external_env(const struct place *at, struct buf *out, struct err *e)
 
 	if (!k)
 		return fail(e, ENODEV, "the rank is gone");
-	if (g->state != G_READY)
+	if (g->life.state != G_READY)
 		return fail(e, ESRCH,
 		    "rank %d has nobody to join: the group is %s (echo start > %s/ctl)", k->number,
 		    group_state_name(g), g->name);
-	if (g->rebuild || recovery_runs(g))
+	if (g->recovery.needed || recovery_runs(g))
 		return fail(e, EBUSY,
 		    "the process group of %s is being made anew: once status says idle there is "
 		    "something to join",
 		    g->name);
-	if (g->store_slot == NO_SLOT || !g->store_port)
+	if (g->store.slot == NO_SLOT || !g->store.port)
 		return fail(e, EOPNOTSUPP,
 		    "%s has no store to meet at: backend none, or a python without torch", g->name);
 	rank_env(k, out);

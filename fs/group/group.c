@@ -31,7 +31,7 @@ bool
 group_busy(const struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->state == G_READY && !TAILQ_EMPTY(&g->ranks[i].queue))
+		if (g->life.state == G_READY && !TAILQ_EMPTY(&g->ranks[i].queue))
 			return true;
 	return false;
 }
@@ -39,9 +39,9 @@ group_busy(const struct group *g)
 const char *
 group_state_name(const struct group *g)
 {
-	if (g->state == G_READY && (recovery_runs(g) || g->rebuild))
+	if (g->life.state == G_READY && (recovery_runs(g) || g->recovery.needed))
 		return "recovering";
-	return group_busy(g) ? "busy" : state_names[g->state];
+	return group_busy(g) ? "busy" : state_names[g->life.state];
 }
 
 struct rank *
@@ -53,17 +53,17 @@ group_rank(struct group *g, int k)
 bool
 group_settled(const struct group *g)
 {
-	if (g->state == G_STARTING || g->state == G_STOPPING)
+	if (g->life.state == G_STARTING || g->life.state == G_STOPPING)
 		return false;
-	if (g->state == G_READY && !external_others_are(g, R_READY))
+	if (g->life.state == G_READY && !external_others_are(g, R_READY))
 		return false;
-	return !(g->state == G_READY && (g->rebuild || recovery_runs(g)));
+	return !(g->life.state == G_READY && (g->recovery.needed || recovery_runs(g)));
 }
 
 static int
 settled_errno(const struct group *g)
 {
-	return g->want_start && g->state != G_READY ? MAX(g->start_error.no, 1) : 0;
+	return g->life.want_start && g->life.state != G_READY ? MAX(g->life.start_error.no, 1) : 0;
 }
 
 void
@@ -73,8 +73,8 @@ group_settle(struct group *g)
 
 	if (!group_settled(g))
 		return;
-	while ((r = TAILQ_FIRST(&g->waiters))) {
-		TAILQ_REMOVE(&g->waiters, r, link);
+	while ((r = TAILQ_FIRST(&g->life.waiters))) {
+		TAILQ_REMOVE(&g->life.waiters, r, link);
 		req_done(r, -settled_errno(g));
 	}
 }
@@ -82,9 +82,9 @@ group_settle(struct group *g)
 static void
 set_state(struct group *g, enum group_state state)
 {
-	if (g->state == state)
+	if (g->life.state == state)
 		return;
-	g->state = state;
+	g->life.state = state;
 	group_event(g, "state %s", state_names[state]);
 	group_changed(g);
 	group_settle(g);
@@ -95,7 +95,7 @@ wait_interrupted(struct req *r, enum interrupt how)
 {
 	struct group *g = r->waits_for;
 
-	TAILQ_REMOVE(&g->waiters, r, link);
+	TAILQ_REMOVE(&g->life.waiters, r, link);
 	req_done(r, how == LET_GO ? 0 : -EINTR);
 }
 
@@ -107,7 +107,7 @@ group_wait(struct group *g, struct req *r, struct work *w)
 	if (group_settled(g))
 		return -settled_errno(g);
 	r->waits_for = g;
-	TAILQ_INSERT_TAIL(&g->waiters, r, link);
+	TAILQ_INSERT_TAIL(&g->life.waiters, r, link);
 	return req_park(r, wait_interrupted);
 }
 
@@ -116,9 +116,9 @@ group_accepts(const struct group *g, struct err *e)
 {
 	if (g->gone)
 		return fail(e, ENODEV, "the group %s is gone", g->name);
-	if (g->state == G_STOPPED || (g->state == G_STOPPING && !g->resume))
+	if (g->life.state == G_STOPPED || (g->life.state == G_STOPPING && !g->life.resume))
 		return fail(e, ESRCH, "no engine runs: the group is %s (echo start > %s/ctl)",
-		    state_names[g->state], g->name);
+		    state_names[g->life.state], g->name);
 	return external_leaves_some(g, e);
 }
 
@@ -128,7 +128,7 @@ processes_left(const struct group *g)
 	for (int i = 0; i < g->size; i++)
 		if (g->ranks[i].slot != NO_SLOT)
 			return true;
-	return g->store_slot != NO_SLOT;
+	return g->store.slot != NO_SLOT;
 }
 
 /* Room for as many as there may be: they stay where they are. Only pages of those that there are
@@ -189,28 +189,28 @@ begin_start(struct group *g, struct err *e)
 
 	if (check_run_dir(g, e) < 0 || gpustat_choose(g->set.gpus, &gpus, e) < 0 ||
 	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) < 0 || !(a = agent_local(e))) {
-		g->start_error = *e;
+		g->life.start_error = *e;
 		return -e->no;
 	}
 	group_make_ranks(g);
 	if (external_begin(g, e) < 0) {
-		g->start_error = *e;
+		g->life.start_error = *e;
 		return -e->no;
 	}
 	g->agent = a;
 	g->agent_serial = a->serial;
 	g->zygote = agent_zygote(a, &g->set);
-	g->generation++;
-	g->rebuild = g->unhealed = false;
-	g->losses = 0;
-	g->phase_count = 0;
-	g->start_error = (struct err){0};
-	g->started = now_ns();
-	g->want_start = true;
-	g->resume = false;
+	g->recovery.generation++;
+	g->recovery.needed = g->recovery.failed = false;
+	g->recovery.consecutive_failures = 0;
+	g->life.phase_count = 0;
+	g->life.start_error = (struct err){0};
+	g->life.started = now_ns();
+	g->life.want_start = true;
+	g->life.resume = false;
 	set_state(g, G_STARTING);
-	g->store_slot = NO_SLOT;
-	g->store_port = 0;
+	g->store.slot = NO_SLOT;
+	g->store.port = 0;
 	if (group_wants_store(g))
 		rank_spawn_store(g);
 	for (int i = 0; i < g->size; i++)
@@ -222,10 +222,10 @@ begin_start(struct group *g, struct err *e)
 int
 group_start(struct group *g, struct err *e)
 {
-	g->want_start = true;
-	if (g->state == G_STOPPING)
-		g->resume = true;
-	if (g->state == G_NEW || g->state == G_STOPPED)
+	g->life.want_start = true;
+	if (g->life.state == G_STOPPING)
+		g->life.resume = true;
+	if (g->life.state == G_NEW || g->life.state == G_STOPPED)
 		return begin_start(g, e);
 	return 0;
 }
@@ -242,13 +242,13 @@ stopped_if_so(struct group *g)
 {
 	struct err e = {0};
 
-	if (g->state != G_STOPPING || processes_left(g))
+	if (g->life.state != G_STOPPING || processes_left(g))
 		return;
-	loop_timer_del(g->stop_timer);
-	g->stop_timer = NULL;
+	loop_timer_del(g->life.stop_timer);
+	g->life.stop_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		rank_set_state(&g->ranks[i], R_NONE);
-	if (!g->resume) {
+	if (!g->life.resume) {
 		group_make_ranks(g);
 		set_state(g, G_STOPPED);
 		return;
@@ -265,11 +265,11 @@ kill_all(void *arg)
 {
 	struct group *g = arg;
 
-	g->stop_timer = NULL;
+	g->life.stop_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		rank_kill(&g->ranks[i]);
-	if (g->store_slot != NO_SLOT && g->agent->conn)
-		agent_send(g->agent, Nsignal, 0, g->store_slot, 0, -1, 9u, 1u);
+	if (g->store.slot != NO_SLOT && g->agent->conn)
+		agent_send(g->agent, Nsignal, 0, g->store.slot, 0, -1, 9u, 1u);
 }
 
 /* Ends all engines, politely first. What was queued is dropped. */
@@ -291,10 +291,10 @@ begin_stop(struct group *g, const char *why)
 		}
 		rank_quit(k);
 	}
-	if (g->store_slot != NO_SLOT && g->agent->conn)
-		agent_send(g->agent, Nquit, 0, g->store_slot, 0, -1);
-	if (!g->stop_timer)
-		g->stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
+	if (g->store.slot != NO_SLOT && g->agent->conn)
+		agent_send(g->agent, Nquit, 0, g->store.slot, 0, -1);
+	if (!g->life.stop_timer)
+		g->life.stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
 	stopped_if_so(g);
 }
 
@@ -303,10 +303,10 @@ group_stop(struct group *g, struct err *e)
 {
 	static const struct err dropped = {ECANCELED, "the group was stopped"};
 
-	g->want_start = g->resume = false;
-	if (g->state == G_STARTING || g->state == G_READY)
+	g->life.want_start = g->life.resume = false;
+	if (g->life.state == G_STARTING || g->life.state == G_READY)
 		begin_stop(g, dropped.text);
-	else if (g->state == G_STOPPING)
+	else if (g->life.state == G_STOPPING)
 		drop_queued(g, &dropped); /* it waited for the start that is called off */
 	return 0;
 }
@@ -316,11 +316,11 @@ group_restart(struct group *g, struct err *e)
 {
 	static const struct err dropped = {ECANCELED, "the group was restarted"};
 
-	g->want_start = true;
-	if (g->state == G_NEW || g->state == G_STOPPED)
+	g->life.want_start = true;
+	if (g->life.state == G_NEW || g->life.state == G_STOPPED)
 		return begin_start(g, e);
-	g->resume = true;
-	if (g->state != G_STOPPING)
+	g->life.resume = true;
+	if (g->life.state != G_STOPPING)
 		begin_stop(g, dropped.text);
 	else
 		drop_queued(g, &dropped);
@@ -332,12 +332,12 @@ group_start_failed(struct group *g, const struct err *e)
 {
 	struct err lost = *e;
 
-	if (g->state != G_STARTING && g->state != G_READY)
+	if (g->life.state != G_STARTING && g->life.state != G_READY)
 		return;
-	g->start_error = *e;
+	g->life.start_error = *e;
 	group_fail(g, e, "start");
 	group_event(g, "start-failed errno=%s", err_name(e->no));
-	g->resume = false;
+	g->life.resume = false;
 	for (int i = 0; i < g->size; i++)
 		queue_drop(&g->ranks[i], &lost);
 	begin_stop(g, lost.text);
@@ -349,8 +349,8 @@ idle_is_up(void *arg)
 	struct group *g = arg;
 	struct err e;
 
-	g->idle_timer = NULL;
-	if (g->state != G_READY || group_busy(g) || g->set.idle < 0)
+	g->life.idle_timer = NULL;
+	if (g->life.state != G_READY || group_busy(g) || g->set.idle < 0)
 		return;
 	group_event(g, "idle seconds=%g", g->set.idle);
 	group_stop(g, &e);
@@ -359,10 +359,10 @@ idle_is_up(void *arg)
 void
 group_idle(struct group *g)
 {
-	loop_timer_del(g->idle_timer);
-	g->idle_timer = NULL;
-	if (g->state == G_READY && g->set.idle >= 0 && !group_busy(g) && !g->gone)
-		g->idle_timer =
+	loop_timer_del(g->life.idle_timer);
+	g->life.idle_timer = NULL;
+	if (g->life.state == G_READY && g->set.idle >= 0 && !group_busy(g) && !g->gone)
+		g->life.idle_timer =
 		    loop_timer(daemon_.loop, (uint64_t)(g->set.idle * 1000), idle_is_up, g);
 }
 
@@ -370,11 +370,11 @@ group_idle(struct group *g)
 static void
 join_if_born(struct group *g)
 {
-	if (g->state != G_STARTING || (group_wants_store(g) && !g->store_born))
+	if (g->life.state != G_STARTING || (group_wants_store(g) && !g->store.listening))
 		return;
 	if (!external_others_are(g, R_BORN))
 		return;
-	group_phase(g, "spawn_ms", (double)(now_ns() - g->started) / 1e6);
+	group_phase(g, "spawn_ms", (double)(now_ns() - g->life.started) / 1e6);
 	for (int i = 0; i < g->size; i++)
 		if (!external_is(&g->ranks[i]))
 			rank_join(&g->ranks[i]);
@@ -383,9 +383,9 @@ join_if_born(struct group *g)
 void
 group_store_born(struct group *g, uint32_t port)
 {
-	g->store_port = port;
-	g->store_born = true;
-	if (g->state == G_READY)
+	g->store.port = port;
+	g->store.listening = true;
+	if (g->life.state == G_READY)
 		recovery_begin(g);
 	else
 		join_if_born(g);
@@ -397,7 +397,7 @@ group_rank_born(struct rank *k)
 	struct group *g = k->g;
 
 	group_event(g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->how);
-	if (g->state == G_READY)
+	if (g->life.state == G_READY)
 		recovery_begin(g);
 	else
 		join_if_born(g);
@@ -408,14 +408,14 @@ group_rank_ready(struct rank *k)
 {
 	struct group *g = k->g;
 
-	if (g->state == G_READY) {
+	if (g->life.state == G_READY) {
 		recovery_came_back(k);
 		return;
 	}
-	if (g->state != G_STARTING || !external_others_are(g, R_READY))
+	if (g->life.state != G_STARTING || !external_others_are(g, R_READY))
 		return;
-	g->ready = now_ns();
-	group_phase(g, "start_ms", (double)(g->ready - g->started) / 1e6);
+	g->life.ready = now_ns();
+	group_phase(g, "start_ms", (double)(g->life.ready - g->life.started) / 1e6);
 	set_state(g, G_READY);
 	queue_pump_all(g);
 	recovery_begin(g); /* `recover` was asked for meanwhile */
@@ -449,14 +449,15 @@ group_rank_died(struct rank *k, const char *how)
 	free(k->last);
 	k->last = xstrdup(how);
 	rank_set_state(k, R_DEAD);
-	if (g->state == G_STOPPING) {
+	if (g->life.state == G_STOPPING) {
 		stopped_if_so(g);
 		return;
 	}
 	group_event(g, "rank %d exit %s", k->number, how);
 	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
 	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
-	if (g->state == G_STARTING || agent_gone(g) || (early && ++g->losses > LOSSES_MAX)) {
+	if (g->life.state == G_STARTING || agent_gone(g) ||
+	    (early && ++g->recovery.consecutive_failures > LOSSES_MAX)) {
 		group_start_failed(g, &e);
 		return;
 	}
@@ -476,12 +477,13 @@ group_rank_unborn(struct rank *k, const struct err *e)
 void
 group_store_died(struct group *g, const struct err *e)
 {
-	bool born = g->store_born;
+	bool born = g->store.listening;
 
-	g->store_slot = NO_SLOT;
-	g->store_pid = 0;
-	g->store_born = false;
-	if (g->state == G_READY && !agent_gone(g) && (born || ++g->losses <= LOSSES_MAX)) {
+	g->store.slot = NO_SLOT;
+	g->store.pid = 0;
+	g->store.listening = false;
+	if (g->life.state == G_READY && !agent_gone(g) &&
+	    (born || ++g->recovery.consecutive_failures <= LOSSES_MAX)) {
 		/* its keys are gone: all meet again at the new one, which listens at the same port
 		 */
 		group_fail(g, e, "store");
@@ -489,7 +491,7 @@ group_store_died(struct group *g, const struct err *e)
 		recovery_store_lost(g);
 		return;
 	}
-	if (g->state == G_STARTING || g->state == G_READY)
+	if (g->life.state == G_STARTING || g->life.state == G_READY)
 		group_start_failed(g, e);
 	stopped_if_so(g);
 }
@@ -499,9 +501,9 @@ group_phase(struct group *g, const char *name, double ms)
 {
 	struct phase *p;
 
-	if (g->phase_count == ARRAY_LEN(g->phases))
+	if (g->life.phase_count == ARRAY_LEN(g->life.phases))
 		return;
-	p = &g->phases[g->phase_count++];
+	p = &g->life.phases[g->life.phase_count++];
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	p->ms = ms;
 }

@@ -7,7 +7,7 @@
 #include "base/req.h"
 
 /* LOSSES_MAX: failures in a row to start or to meet, until the group is stopped */
-enum { MAX_RANKS = 256, ERRORS_KEPT = 8, LOSSES_MAX = 3, NO_SLOT = -1 };
+enum { MAX_RANKS = 256, ERRORS_KEPT = 8, LOSSES_MAX = 3, NO_SLOT = -1, PHASES_MAX = 16 };
 
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_STOPPED, G_STATES };
 
@@ -65,47 +65,73 @@ struct failure {
 	char *what, *text;
 };
 
+/* What start, stop and restart made of it (group.c). */
+struct group_life {
+	enum group_state state;
+	bool want_start, resume; /* start asked for; resume: as soon as the stop is done */
+	uint64_t started, ready; /* now_ns of the last start, and when it was ready */
+	struct phase phases[PHASES_MAX];
+	int phase_count;
+	struct err start_error;
+	struct req_list waiters; /* of ctl */
+	struct timer *stop_timer, *idle_timer;
+};
+
+/* The process group and its rebuilds (recovery.c). */
+struct group_recovery {
+	uint32_t generation;
+	bool needed;		  /* the process group must be rebuilt before the next cell */
+	bool broken;		  /* a rank died meanwhile */
+	bool failed;		  /* the last rebuild failed on a rank */
+	int consecutive_failures; /* ranks that died, or rebuilds that failed, in a row */
+	uint64_t began;		  /* now_ns */
+	struct timer *timer;
+};
+
+/* The process that holds the rendezvous store. */
+struct group_store {
+	int slot;
+	pid_t pid;
+	bool listening;
+	uint32_t port; /* 0: that python has no torch */
+};
+
+/* What is told: events and failures. */
+struct group_journal {
+	struct stream *events; /* lines */
+	uint64_t event_seq;
+	struct failure errors[ERRORS_KEPT];
+	uint64_t error_seq;
+};
+
+/* The cells so far. */
+struct group_history {
+	TAILQ_HEAD(cell_list, cell) cells;
+	int last, count;
+	char last_result[24]; /* of the last ended cell: ok, error … */
+};
+
 struct group {
 	char *name;
 	uint64_t serial; /* never used again */
 	int refs;
 	bool gone;
-	enum group_state state;
-	bool want_start, resume; /* start asked for; resume: as soon as the stop is done */
 	struct settings set;
+	struct group_life life;
+	struct group_recovery recovery;
+	struct group_store store;
+	struct group_journal journal;
+	struct group_history history;
 	int size; /* of the ranks that are there */
 	struct rank
 	    *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
 	struct agent *agent;
 	uint32_t agent_serial; /* of the process that the ranks were started by */
 	uint32_t zygote;
-	int store_slot;
-	pid_t store_pid;
-	bool store_born;
-	uint32_t store_port; /* 0: that python has no torch */
-	uint32_t generation;
-	bool rebuild;		 /* the process group must be made anew before the next cell */
-	bool rebuild_broken;	 /* a rank died meanwhile */
-	uint64_t rebuild_began;	 /* now_ns */
-	bool unhealed;		 /* the last rebuild failed on a rank */
-	int losses;		 /* ranks that died, or rebuilds that failed, in a row */
-	char *run_dir;		 /* spools */
-	uint64_t started, ready; /* now_ns of the last start, and when it was ready */
-	struct phase phases[16];
-	int phase_count;
-	struct err start_error;
-	struct stream *events; /* lines */
-	uint64_t event_seq;
-	struct failure errors[ERRORS_KEPT];
-	uint64_t error_seq;
-	TAILQ_HEAD(cell_list, cell) cells;
-	int last_cell, cell_count;
-	int queued;		 /* works that have not begun */
-	char last_result[24];	 /* of the last ended cell: ok, error … */
-	struct req_list waiters; /* of ctl */
-	struct req_list live;	 /* parked readers of log, follow, stream, wait */
-	struct timer *stop_timer, *rebuild_timer, *idle_timer;
-	double changed; /* wall time of the last change that `status` shows */
+	char *run_dir;	      /* spools */
+	int queued;	      /* works that have not begun */
+	struct req_list live; /* parked readers of log, follow, stream, wait */
+	double changed;	      /* wall time of the last change that `status` shows */
 	TAILQ_ENTRY(group) link;
 };
 

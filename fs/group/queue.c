@@ -28,7 +28,7 @@ send_run(struct job *j, struct agent *a)
 	struct cell *c = j->w->cell;
 
 	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number,
-	    j->w->g->generation, ((struct slice){c->source, c->source_len}));
+	    j->w->g->recovery.generation, ((struct slice){c->source, c->source_len}));
 	j->k->cell = c->number;
 }
 
@@ -226,13 +226,13 @@ queue_pump(struct rank *k)
 	struct job *j = TAILQ_FIRST(&k->queue);
 	struct work *w;
 
-	if (!j || !is_next(j) || g->state != G_READY || recovery_runs(g))
+	if (!j || !is_next(j) || g->life.state != G_READY || recovery_runs(g))
 		return;
 	w = j->w;
 	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
 		if (!is_next(&w->jobs[i]))
 			return;
-	if (g->rebuild && !recovery_begin(g))
+	if (g->recovery.needed && !recovery_begin(g))
 		return;
 	begin(w);
 	if (w->kind != WORK_RUN)

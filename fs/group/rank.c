@@ -128,8 +128,8 @@ spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void 
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
-	if (kind == ENGINE_STORE && g->store_port)
-		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store_port, 0);
+	if (kind == ENGINE_STORE && g->store.port)
+		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
 	if (kind == ENGINE_RANK)
 		gpustat_env(g, ((struct rank *)arg)->number, &env);
 	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1,
@@ -163,20 +163,20 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	struct slice how;
 	uint32_t pid;
 
-	if (!m && g->agent->conn && g->store_slot != NO_SLOT) {
-		agent_slot_free(g->agent, g->store_slot, e);
+	if (!m && g->agent->conn && g->store.slot != NO_SLOT) {
+		agent_slot_free(g->agent, g->store.slot, e);
 		group_store_died(g, e);
 	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
-		g->store_pid = (pid_t)pid;
+		g->store.pid = (pid_t)pid;
 	}
 }
 
 void
 rank_spawn_store(struct group *g)
 {
-	g->store_born = false;
-	g->store_slot = agent_slot(g->agent, NULL, g);
-	spawn(g, ENGINE_STORE, g->store_slot, "store", on_store_spawned, g);
+	g->store.listening = false;
+	g->store.slot = agent_slot(g->agent, NULL, g);
+	spawn(g, ENGINE_STORE, g->store.slot, "store", on_store_spawned, g);
 }
 
 static void
@@ -192,7 +192,7 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		why = *e;
 		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number,
 		    e->text);
-		if (k->g->state == G_READY) {
+		if (k->g->life.state == G_READY) {
 			group_fail(k->g, &why, "recover");
 			rank_kill(k); /* and another one is born */
 		} else {
@@ -231,7 +231,7 @@ rank_env(const struct rank *k, struct buf *env)
 	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c",
 	    k->number / local_size, 0, (g->size + local_size - 1) / local_size, 0, 0);
 	buf_addf(env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
-	buf_addf(env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store_port, 0);
+	buf_addf(env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store.port, 0);
 	buf_addf(env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
 	buf_addf(
 	    env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
@@ -251,7 +251,7 @@ rank_join(struct rank *k)
 	rank_set_state(k, R_INIT);
 	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
 	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)gpustat_local_rank(g, k->number),
-	    g->generation, text(g->set.backend), ((struct slice){env.p, env.n}));
+	    g->recovery.generation, text(g->set.backend), ((struct slice){env.p, env.n}));
 	buf_free(&env);
 	buf_free(&external);
 	if (!g->set.autogc)
@@ -266,7 +266,7 @@ rank_gone(struct rank *k, const struct err *why)
 	k->slot = NO_SLOT;
 	rank_set_table(k, (struct slice){"", 0});
 	/* before the next cell of any rank can begin */
-	k->g->rebuild |= k->g->state == G_READY;
+	k->g->recovery.needed |= k->g->life.state == G_READY;
 	queue_lost(k, why);
 }
 
@@ -284,7 +284,7 @@ rank_kill(struct rank *k)
 		return;
 	k->doomed = true;
 	/* others wait for its successor, once there is something to wait for */
-	k->g->rebuild |= k->g->state == G_READY || k->g->state == G_STARTING;
+	k->g->recovery.needed |= k->g->life.state == G_READY || k->g->life.state == G_STARTING;
 	agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
 }
 
@@ -478,7 +478,7 @@ rank_store_notice(struct group *g, struct msg *m)
 		group_store_born(g, port);
 	} else if (m->type == Nexit) {
 		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
-		agent_slot_free(g->agent, g->store_slot, &e);
+		agent_slot_free(g->agent, g->store.slot, &e);
 		group_store_died(g, &e);
 	}
 }

@@ -37,22 +37,22 @@ static void on_tick(void *arg);
 static void
 done_if_so(struct group *g)
 {
-	if (recovery_runs(g) || g->state != G_READY)
+	if (recovery_runs(g) || g->life.state != G_READY)
 		return;
 	if (!external_others_are(g, R_READY) || one_is_doomed(g)) {
 		recovery_begin(g); /* one dies meanwhile: once more, when its successor is born */
 		return;
 	}
-	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = NULL;
-	if (g->unhealed && ++g->losses <= LOSSES_MAX) {
-		g->unhealed = false;
+	loop_timer_del(g->recovery.timer);
+	g->recovery.timer = NULL;
+	if (g->recovery.failed && ++g->recovery.consecutive_failures <= LOSSES_MAX) {
+		g->recovery.failed = false;
 		recovery_begin(g);
 		return;
 	}
-	g->rebuild = g->unhealed = false;
-	g->losses = 0;
-	group_event(g, "recovered generation=%u", g->generation);
+	g->recovery.needed = g->recovery.failed = false;
+	g->recovery.consecutive_failures = 0;
+	group_event(g, "recovered generation=%u", g->recovery.generation);
 	group_changed(g);
 	group_settle(g);
 	queue_pump_all(g);
@@ -68,7 +68,7 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 	if (!m) {
 		group_fail(g, e, "recover");
-		g->unhealed = true;
+		g->recovery.failed = true;
 	} else if (wire_unpack(m, NULL, &unhealed) == 0 && unhealed.n) {
 		fail(&what, EREMOTEIO, "rank %d, after the process group was made anew: %.*s",
 		    k->number, (int)MIN(unhealed.n, (size_t)800), unhealed.p);
@@ -97,14 +97,14 @@ free_stuck(struct group *g)
 {
 	bool waited = false;
 
-	if (!g->rebuild || g->state != G_READY || g->set.grace < 0)
+	if (!g->recovery.needed || g->life.state != G_READY || g->set.grace < 0)
 		return;
 	for (int i = 0; i < g->size; i++)
 		waited |= !queue_works(&g->ranks[i]) && !TAILQ_EMPTY(&g->ranks[i].queue);
 	for (int i = 0; waited && i < g->size; i++)
 		if (queue_works(&g->ranks[i]))
 			rank_abort_stuck(&g->ranks[i], g->set.grace);
-	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
 
 /* Freed again and again, since it may have been about to wait only. Whoever has not come back at
@@ -113,10 +113,10 @@ static void
 on_tick(void *arg)
 {
 	struct group *g = arg;
-	uint64_t limit = g->rebuild_broken ? BROKEN_MS : ALL_MS;
-	bool late = now_ns() - g->rebuild_began > limit * 1000000;
+	uint64_t limit = g->recovery.broken ? BROKEN_MS : ALL_MS;
+	bool late = now_ns() - g->recovery.began > limit * 1000000;
 
-	g->rebuild_timer = NULL;
+	g->recovery.timer = NULL;
 	if (!recovery_runs(g)) {
 		free_stuck(g);
 		return;
@@ -127,11 +127,11 @@ on_tick(void *arg)
 		if (late && k->meets) {
 			group_event(g, "recover-late killing=%d", i);
 			group_kill_rank(k);
-		} else if (g->rebuild_broken) {
+		} else if (g->recovery.broken) {
 			let_go(k);
 		}
 	}
-	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
 
 bool
@@ -139,28 +139,28 @@ recovery_begin(struct group *g)
 {
 	int own[MAX_RANKS], n;
 
-	if (g->state != G_READY || !g->rebuild)
-		return !g->rebuild;
-	if (recovery_runs(g) || (group_wants_store(g) && !g->store_born))
+	if (g->life.state != G_READY || !g->recovery.needed)
+		return !g->recovery.needed;
+	if (recovery_runs(g) || (group_wants_store(g) && !g->store.listening))
 		return false;
 	n = external_own(g, own);
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
 		if (queue_works(k)) {
-			if (!g->rebuild_timer)
-				g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+			if (!g->recovery.timer)
+				g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 			return false;
 		}
 		if (k->doomed || (k->state != R_READY && k->state != R_BORN))
 			return false;
 	}
-	g->generation++;
-	g->rebuild_broken = false;
-	g->rebuild_began = now_ns();
-	group_event(g, "recover generation=%u", g->generation);
-	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+	g->recovery.generation++;
+	g->recovery.broken = false;
+	g->recovery.began = now_ns();
+	group_event(g, "recover generation=%u", g->recovery.generation);
+	loop_timer_del(g->recovery.timer);
+	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
@@ -169,7 +169,8 @@ recovery_begin(struct group *g)
 			rank_join(k);
 		else
 			agent_send(g->agent, Trebuild, 0, k->slot,
-			    agent_tag(g->agent, k->slot, on_rebuilt, k), -1, g->generation);
+			    agent_tag(g->agent, k->slot, on_rebuilt, k), -1,
+			    g->recovery.generation);
 	}
 	return false;
 }
@@ -191,7 +192,7 @@ recovery_lost(struct rank *k)
 void
 recovery_store_lost(struct group *g)
 {
-	g->rebuild = g->rebuild_broken = true;
+	g->recovery.needed = g->recovery.broken = true;
 	for (int i = 0; i < g->size; i++)
 		let_go(&g->ranks[i]);
 }
@@ -199,9 +200,9 @@ recovery_store_lost(struct group *g)
 void
 recovery_call_off(struct group *g)
 {
-	loop_timer_del(g->rebuild_timer);
-	g->rebuild_timer = NULL;
-	g->rebuild = false;
+	loop_timer_del(g->recovery.timer);
+	g->recovery.timer = NULL;
+	g->recovery.needed = false;
 	for (int i = 0; i < g->size; i++)
 		g->ranks[i].meets = false;
 }

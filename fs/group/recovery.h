@@ -5,8 +5,8 @@
 
 /* Does some rank still meet the others? */
 bool recovery_runs(const struct group *g);
-/* Begins it, if it is wanted (g->rebuild) and no rank works. True: nothing is to be done (any
- * more). */
+/* Begins it, if it is wanted (g->recovery.needed) and no rank works. True: nothing is to be done
+ * (any more). */
 bool recovery_begin(struct group *g);
 /* This rank has met the others, or will not: the last one ends the rebuild. */
 void recovery_came_back(struct rank *k);

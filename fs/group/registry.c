@@ -78,11 +78,11 @@ group_make(const char *name, struct err *e)
 	g->name = xstrdup(name);
 	g->refs = 1;
 	g->run_dir = dir;
-	g->store_slot = NO_SLOT;
+	g->store.slot = NO_SLOT;
 	g->changed = now_wall();
-	g->events = stream;
-	TAILQ_INIT(&g->cells);
-	TAILQ_INIT(&g->waiters);
+	g->journal.events = stream;
+	TAILQ_INIT(&g->history.cells);
+	TAILQ_INIT(&g->life.waiters);
 	TAILQ_INIT(&g->live);
 	settings_default(&g->set);
 	group_make_ranks(g);
@@ -104,8 +104,8 @@ group_unref(struct group *g)
 	if (--g->refs > 0)
 		return;
 	for (int i = 0; i < ERRORS_KEPT; i++) {
-		free(g->errors[i].what);
-		free(g->errors[i].text);
+		free(g->journal.errors[i].what);
+		free(g->journal.errors[i].text);
 	}
 	settings_free(&g->set);
 	if (g->ranks)
@@ -124,19 +124,19 @@ take_down(struct group *g)
 
 	g->gone = true;
 	TAILQ_REMOVE(&groups, g, link);
-	loop_timer_del(g->stop_timer);
-	loop_timer_del(g->rebuild_timer);
-	loop_timer_del(g->idle_timer);
-	g->stop_timer = g->rebuild_timer = g->idle_timer = NULL;
+	loop_timer_del(g->life.stop_timer);
+	loop_timer_del(g->recovery.timer);
+	loop_timer_del(g->life.idle_timer);
+	g->life.stop_timer = g->recovery.timer = g->life.idle_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		queue_drop(&g->ranks[i], &gone);
-	while ((r = TAILQ_FIRST(&g->waiters))) {
-		TAILQ_REMOVE(&g->waiters, r, link);
+	while ((r = TAILQ_FIRST(&g->life.waiters))) {
+		TAILQ_REMOVE(&g->life.waiters, r, link);
 		req_done(r, -ENODEV);
 	}
 	log_gone(g);
-	stream_free(g->events, ENODEV);
-	g->events = NULL;
+	stream_free(g->journal.events, ENODEV);
+	g->journal.events = NULL;
 	cell_drop_all(g);
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
@@ -163,7 +163,7 @@ remove_files(const char *dir)
 int
 group_remove(struct group *g, struct err *e)
 {
-	if (g->state != G_NEW && g->state != G_STOPPED)
+	if (g->life.state != G_NEW && g->life.state != G_STOPPED)
 		return fail(
 		    e, EBUSY, "the group %s has engines: echo stop > %s/ctl", g->name, g->name);
 	remove_files(g->run_dir);
@@ -186,9 +186,9 @@ group_event(struct group *g, const char *fmt, ...)
 	struct buf b = {0};
 	va_list ap;
 
-	if (!g->events)
+	if (!g->journal.events)
 		return;
-	buf_addf(&b, "%llu %.3f ", (unsigned long long)++g->event_seq, now_wall());
+	buf_addf(&b, "%llu %.3f ", (unsigned long long)++g->journal.event_seq, now_wall());
 	va_start(ap, fmt);
 	buf_vaddf(&b, fmt, ap);
 	va_end(ap);
@@ -196,7 +196,7 @@ group_event(struct group *g, const char *fmt, ...)
 		if (b.p[i] == '\n')
 			b.p[i] = ' ';
 	buf_addc(&b, '\n');
-	stream_add(g->events, b.p, b.n);
+	stream_add(g->journal.events, b.p, b.n);
 	debug("cell", "%s: %s", g->name, b.p);
 	buf_free(&b);
 }
@@ -212,12 +212,12 @@ group_changed(struct group *g)
 void
 group_fail(struct group *g, const struct err *e, const char *what)
 {
-	struct failure *f = &g->errors[g->error_seq++ % ERRORS_KEPT];
+	struct failure *f = &g->journal.errors[g->journal.error_seq++ % ERRORS_KEPT];
 	size_t n = strlen(what);
 
 	free(f->what);
 	free(f->text);
-	*f = (struct failure){.seq = g->error_seq, .time = now_wall(), .no = e->no};
+	*f = (struct failure){.seq = g->journal.error_seq, .time = now_wall(), .no = e->no};
 	while (n && what[n - 1] == '\n')
 		n--;
 	f->what = xstrndup(what, MIN(n, (size_t)200));

@@ -1,4 +1,5 @@
-/* The daemon's side of the watchdog: a dirty set of paths, told over a pipe at most each TICK_MS. */
+/* The daemon's side of the watchdog: a dirty set of paths, told over a pipe at most each TICK_MS.
+ */
 #include "host/ticks.h"
 #include "group/external.h"
 #include "base/daemon.h"
@@ -98,8 +99,9 @@ push(void)
 		}
 		if (n < 0 && errno == EINTR)
 			continue;
-		note("the watchdog is gone: no inotify events any more, and nobody unmounts after a "
-		     "crash");
+		note(
+		    "the watchdog is gone: no inotify events any more, and nobody unmounts after a "
+		    "crash");
 		close(pipe_fd);
 		pipe_fd = -1;
 		buf_clear(&out);

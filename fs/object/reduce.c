@@ -77,8 +77,7 @@ check_alike(const struct reduction *r, int axis, struct err *e)
 		const struct shard *a = &r->parts[0], *p = &r->parts[i];
 		struct buf b = {0};
 
-		if (shard_same_type(a, p) &&
-		    (shard_is_object(a) || shard_same_shape(a, p, axis)))
+		if (shard_same_type(a, p) && (shard_is_object(a) || shard_same_shape(a, p, axis)))
 			continue;
 		shard_describe(&b, a);
 		buf_adds(&b, ", ");

@@ -27,8 +27,8 @@ extern const struct reduce_op reduce_mean, reduce_sum, reduce_min, reduce_max, r
 typedef void reduce_fn(void *arg, const struct err *e);
 
 /* what: the object, for messages. NULL with e: the parts do not go together. */
-struct reduction *reduce_new(const struct reduce_op *op, const char *what,
-    const struct shard *parts, int n, struct err *e);
+struct reduction *reduce_new(
+    const struct reduce_op *op, const char *what, const struct shard *parts, int n, struct err *e);
 /* Does it; if it is little, before this returns. fn may free it. */
 void reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg);
 /* It ends soon, with ECANCELED; fn is still called. */

@@ -52,8 +52,7 @@ shard_elements(const struct shard *p, int axis)
 }
 
 int
-shard_parse(
-    struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e)
+shard_parse(struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e)
 {
 	const char *end = source->head_n ? memchr(source->head, '\n', source->head_n) : NULL;
 	struct slice line = {source->head, end ? (size_t)(end - source->head) : 0}, width, shape;

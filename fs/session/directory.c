@@ -73,7 +73,8 @@ staged_node(const struct node *dir, const char *name)
 	return tree_node(tree_row(at.rank < 0 ? "G/vars/STAGED" : "G/rankK/vars/STAGED"), at);
 }
 
-/* The watchdog looks for what it is to create (which must not be there) or to delete (which must). */
+/* The watchdog looks for what it is to create (which must not be there) or to delete (which must).
+ */
 static bool
 warden_lookup(fuse_req_t fr, struct node *dir, const char *name)
 {

@@ -16,7 +16,7 @@ struct request {
 	uint64_t since; /* now_ns when it was parked */
 	req_interrupt_fn *on_interrupt;
 	bool parked, interrupted, told; /* told: who parks it knows of the signal */
-	TAILQ_ENTRY(request) link;		/* among the parked */
+	TAILQ_ENTRY(request) link;	/* among the parked */
 };
 
 extern const struct fuse_lowlevel_ops fuse_ops;

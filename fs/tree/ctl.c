@@ -64,7 +64,7 @@ named_ranks(struct call_ctx *c, int *which)
 			return r;
 		which[i - 1] = (int)v;
 	}
-	if (c->g->state != G_READY && c->g->state != G_STARTING)
+	if (c->g->life.state != G_READY && c->g->life.state != G_STARTING)
 		return fail(c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0],
 		    c->g->name);
 	return n;
@@ -117,7 +117,7 @@ do_recover(struct call_ctx *c)
 	if (n < 0)
 		return n;
 	c->res->waits = true;
-	c->g->rebuild = true;
+	c->g->recovery.needed = true;
 	recovery_begin(c->g);
 	return 0;
 }

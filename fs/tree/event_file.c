@@ -44,7 +44,7 @@ stream_file_release(struct file *f)
 static int
 events_open(struct file *f, struct req *r)
 {
-	return open_at_end(f, f->node->at.g->events);
+	return open_at_end(f, f->node->at.g->journal.events);
 }
 
 const struct file_ops live_events_ops = {

@@ -159,7 +159,7 @@ give_number(struct file *f, struct req *r)
 		return;
 	}
 	n = snprintf(
-	    text, sizeof(text), "%d\n", in->number ? in->number : f->node->at.g->last_cell);
+	    text, sizeof(text), "%d\n", in->number ? in->number : f->node->at.g->history.last);
 	in->told = true;
 	req_data(r, text, MIN((size_t)n, r->want));
 }
@@ -400,7 +400,7 @@ error_truncate(const struct place *at, struct file *f, uint64_t size, struct err
 	if (size != 0)
 		return fail(e, EINVAL, "`error` can only be cleared as a whole (: > error)");
 	for (int i = 0; i < ERRORS_KEPT; i++) {
-		struct failure *x = &at->g->errors[i];
+		struct failure *x = &at->g->journal.errors[i];
 
 		free(x->what);
 		free(x->text);

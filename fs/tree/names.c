@@ -130,7 +130,7 @@ list_cells(const struct place *at, size_t i, char *name, size_t size)
 {
 	struct cell *c;
 
-	TAILQ_FOREACH (c, &at->g->cells, link)
+	TAILQ_FOREACH (c, &at->g->history.cells, link)
 		if (i-- == 0) {
 			snprintf(name, size, "%d", c->number);
 			return true;

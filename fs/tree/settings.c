@@ -384,7 +384,7 @@ settings_set(const struct setting *v, struct group *g, char **word, int n, struc
 
 	if (n < v->min || n > v->max)
 		return fail(e, EINVAL, "usage: %s %s", v->name, v->args);
-	if (!v->anytime && (g->state == G_STARTING || g->state == G_READY))
+	if (!v->anytime && (g->life.state == G_STARTING || g->life.state == G_READY))
 		return fail(e, EBUSY,
 		    "%s can be set while the group is new or stopped (echo stop > %s/ctl)", v->name,
 		    g->name);

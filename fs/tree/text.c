@@ -65,12 +65,12 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 	for (int i = 0; i < g->size && !running; i++)
 		running = g->ranks[i].cell;
 	buf_addf(out, "state %s\nsize %d\ncell %d\n", group_state_name(g), g->size,
-	    running ? running : g->last_cell);
+	    running ? running : g->history.last);
 	buf_addf(out, "queued %d\nlast %s\ngeneration %u\n", g->queued,
-	    *g->last_result ? g->last_result : "-", g->generation);
+	    *g->history.last_result ? g->history.last_result : "-", g->recovery.generation);
 	buf_addf(out, "since %.3f\nspool %s\n", g->changed, g->run_dir);
-	for (int i = 0; i < g->phase_count; i++)
-		buf_addf(out, "%s %.1f\n", g->phases[i].name, g->phases[i].ms);
+	for (int i = 0; i < g->life.phase_count; i++)
+		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);
 	if (g->agent && g->agent->conn) {
 		phases = agent_zygote_phases(g->agent, g->zygote, &failed);
 		for (const char *p = phases; *p;) {
@@ -152,7 +152,8 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 	struct group *g = at->g;
 
 	for (uint64_t i = 0; i < ERRORS_KEPT; i++) {
-		const struct failure *f = &g->errors[(g->error_seq + i) % ERRORS_KEPT];
+		const struct failure *f =
+		    &g->journal.errors[(g->journal.error_seq + i) % ERRORS_KEPT];
 
 		if (!f->text)
 			continue;
@@ -231,7 +232,7 @@ text_last_traceback(const struct place *at, struct buf *out, struct err *e)
 int
 text_last_cell(const struct place *at, struct buf *out, struct err *e)
 {
-	buf_addf(out, "%d", at->g->last_cell);
+	buf_addf(out, "%d", at->g->history.last);
 	return 0;
 }
 

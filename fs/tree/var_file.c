@@ -344,7 +344,8 @@ push_work(const struct place *at, int memfd, uint64_t size, struct err *e)
 	struct work *w;
 
 	if (var_parse(at->name, at->rank < 0, &name, e) < 0 || group_accepts(g, e) < 0 ||
-	    refuse_external(at, name.op, e) < 0 || (g->state == G_NEW && group_start(g, e) < 0))
+	    refuse_external(at, name.op, e) < 0 ||
+	    (g->life.state == G_NEW && group_start(g, e) < 0))
 		return NULL;
 	n = targets(at, ranks);
 	w = work_new(g, WORK_PUT, ranks, n);
