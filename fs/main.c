@@ -1,17 +1,23 @@
 /* ddipfs: options, the background, the mount, the end. */
 #include "base/copy.h"
-#include "tree/ctl.h"
 #include "base/daemon.h"
-#include "session/session.h"
-#include "host/gpustat.h"
 #include "group/group.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/rank.h"
+#include "group/registry.h"
 #include "host/agent.h"
-#include "tree/event_file.h"
-#include "host/ticks.h"
-#include "options.h"
+#include "host/gpustat.h"
 #include "host/state.h"
-#include "tree/tree.h"
+#include "host/ticks.h"
 #include "host/watchdog.h"
+#include "options.h"
+#include "session/session.h"
+#include "tree/change_ticks.h"
+#include "tree/stream_file.h"
+#include "tree/ctl.h"
+#include "tree/event_file.h"
+#include "tree/tree.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -101,7 +107,7 @@ on_mounted(void)
 	}
 	ticks_agent(a->pid);
 	g->agent = a;
-	g->zygote = agent_zygote(a, &g->set);
+	g->zygote = rank_zygote(g);
 }
 
 /* Forks: the parent waits until the mount can be used, and ends with 0, or 1 if it can't. */
@@ -146,7 +152,7 @@ end_groups(void)
 	bool left = true;
 
 	TAILQ_FOREACH (g, &groups, link)
-		group_stop(g, &e);
+		lifecycle_stop(g, &e);
 	while (left && now_ns() < deadline) {
 		left = false;
 		TAILQ_FOREACH (g, &groups, link)
@@ -173,6 +179,9 @@ serve(const struct options *o)
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (state_make(daemon_.mountpoint, &daemon_.state_dir, &e) < 0)
 		die("%s", e.text);
+	group_init();
+	change_ticks_init();
+	stream_file_init();
 	tree_init();
 	live_init();
 	gpustat_start();

@@ -1,9 +1,9 @@
 /* The command line: what is for us, what is for FUSE; the mount point. */
 #include "options.h"
-#include "tree/settings.h"
+#include "base/words.h"
+#include "group/settings.h"
 #include "tree/text.h"
 #include "wire.h"
-#include "base/words.h"
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>

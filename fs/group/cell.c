@@ -1,9 +1,12 @@
 /* Cells: history and the texts made of their outcome. */
 #include "group/cell.h"
 #include "group/external.h"
-#include "tree/output_file.h"
-#include "host/ticks.h"
-#include "group/rank.h"
+#include "group/hooks.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/output.h"
+#include "group/queue.h"
+#include "group/task.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,8 +100,8 @@ cell_ended(struct work *w)
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
 	    w->begun ? w->t_end - w->t_begin : 0.0);
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", work_state(w));
-	ticks_path(TICK_CLOSE, "%s/status", g->name);
-	log_wake(g);
+	group_tell(cell_ended, g);
+	group_tell(output_moved, g);
 	log_trim(g);
 	cell_prune(g);
 }
@@ -109,9 +112,9 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	int own[MAX_RANKS], own_n;
 	struct cell *c;
 
-	if (group_accepts(g, e) < 0)
+	if (lifecycle_accepts(g, e) < 0)
 		return NULL;
-	if (g->life.state == G_NEW && group_start(g, e) < 0)
+	if (g->life.state == G_NEW && lifecycle_start(g, e) < 0)
 		return NULL;
 	for (int i = 0; i < n; i++)
 		if (ranks[i] >= g->size) {

@@ -1,18 +1,7 @@
 /* Cells: their numbers, their history, what came of them. */
 #ifndef CELL_H
 #define CELL_H
-#include "group/queue.h"
-
-struct cell {
-	struct group *g; /* not referenced: a cell lives in its group's history */
-	int number, refs;
-	bool gone;	/* dropped from the history; open files still read it */
-	struct work *w; /* kept after its end */
-	char *source;
-	size_t source_len;
-	int *ranks, n;
-	TAILQ_ENTRY(cell) link;
-};
+#include "group/cell_data.h"
 
 enum { SOURCE_MAX = 16 << 20 };
 

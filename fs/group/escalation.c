@@ -1,24 +1,33 @@
 /* The escalation: from a signal to SIGKILL, each step after its time. */
 #include "group/escalation.h"
-#include "group/cell.h"
 #include "base/daemon.h"
+#include "group/cell_data.h"
 #include "group/external.h"
+#include "group/journal.h"
 #include "group/rank.h"
+#include "group/recovery.h"
+#include "group/task.h"
 #include <errno.h>
-#include <string.h>
 
-enum { AGAIN_MS = 100, SECOND_STEP_MS = 1000, LAST_STEP = 3 };
+enum { AGAIN_MS = 100, STEP_MS = 1000, MS_PER_S = 1000, NS_PER_MS = 1000000 };
 
-static void
-step_later(void *arg)
+static void on_second_step(void *arg);
+
+static uint64_t
+milliseconds(double seconds)
 {
-	struct work *w = arg;
-
-	w->escalation = NULL;
-	escalation_step(w);
+	return (uint64_t)(seconds * MS_PER_S);
 }
 
-/* The first step may have found a rank just before it went into a collective. */
+static void
+enter_step(struct work *w, int step)
+{
+	w->step = step;
+	if (w->cell)
+		group_event(w->g, "cell %d escalation step=%d", w->cell->number, step);
+}
+
+/* Step 1 may have found a rank just before it entered a collective. */
 static void
 abort_again(void *arg)
 {
@@ -27,43 +36,119 @@ abort_again(void *arg)
 	for (int i = 0; i < w->n; i++)
 		if (w->jobs[i].state == JOB_SENT)
 			rank_abort(w->jobs[i].k, false);
-	w->escalation = loop_timer(daemon_.loop, SECOND_STEP_MS - AGAIN_MS, step_later, w);
+	w->escalation = loop_timer(daemon_.loop, STEP_MS - AGAIN_MS, on_second_step, w);
 }
 
+/* Signals who was not signalled yet, ends the collectives that ranks are known to be in. */
 static void
-free_rank(struct job *j, int step)
+first_step(struct work *w)
 {
-	int cell = j->w->cell ? j->w->cell->number : 0;
-
-	if (j->state != JOB_SENT)
-		return;
-	if (step == LAST_STEP) {
-		group_kill_rank(j->k);
-		return;
-	}
-	rank_interrupt(j->k, cell);
-	rank_abort(j->k, step > 1);
-}
-
-void
-escalation_step(struct work *w)
-{
-	struct group *g = w->g;
+	int cell = w->cell ? w->cell->number : 0;
 
 	loop_timer_del(w->escalation);
 	w->escalation = NULL;
-	if (w->step == LAST_STEP)
-		return; /* killed already: their deaths are on the way */
-	w->step++;
-	if (w->cell)
-		group_event(g, "cell %d freeing step=%d", w->cell->number, w->step);
+	if (w->step == 0)
+		enter_step(w, 1);
+	for (int i = 0; i < w->n; i++) {
+		struct job *j = &w->jobs[i];
+
+		if (j->state != JOB_SENT)
+			continue;
+		if (!j->signalled)
+			rank_interrupt(j->k, cell);
+		j->signalled = true;
+		rank_abort(j->k, false);
+	}
+	w->escalation = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);
+}
+
+static void
+on_grace_over(void *arg)
+{
+	struct work *w = arg;
+
+	w->escalation = NULL;
+	first_step(w);
+}
+
+static void
+kill_deaf_rank(struct job *j)
+{
+	struct work *w = j->w;
+	struct err e = {0};
+
+	j->killed = true;
+	fail(&e, EHOSTDOWN,
+	    "rank %d ran no Python for %g s after the interrupt and was killed: its variables are "
+	    "lost (killafter off: never)",
+	    j->k->number, w->g->set.killafter + 1);
+	group_fail(w->g, &e, "killafter");
+	recovery_kill(j->k, "rank-killed");
+}
+
+/* Step 3 for those that step 2 has not moved in time. */
+static void
+third_step(struct work *w)
+{
+	enter_step(w, 3);
 	for (int i = 0; i < w->n; i++)
-		free_rank(&w->jobs[i], w->step);
-	if (w->step == 1)
-		w->escalation = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);
-	else if (w->step == 2 && g->set.killafter >= 0)
-		w->escalation =
-		    loop_timer(daemon_.loop, (uint64_t)(g->set.killafter * 1000), step_later, w);
+		if (w->jobs[i].state == JOB_SENT && !w->jobs[i].signal_taken && !w->jobs[i].killed)
+			kill_deaf_rank(&w->jobs[i]);
+}
+
+/* Each second until the task has ended. */
+static void
+on_second_step(void *arg)
+{
+	struct work *w = arg;
+	const struct settings *set = &w->g->set;
+	uint64_t wait;
+	bool deaf = false;
+
+	w->escalation = NULL;
+	if (w->step == 1) {
+		enter_step(w, 2);
+		w->second_step = now_ns();
+	}
+	for (int i = 0; i < w->n; i++) {
+		struct job *j = &w->jobs[i];
+
+		if (j->state != JOB_SENT)
+			continue;
+		deaf |= !j->signal_taken && !j->killed;
+		if (!j->signal_taken)
+			rank_abort(j->k, true);
+		else if (w->left < w->n && set->grace >= 0)
+			rank_abort_stuck(j->k, set->grace);
+	}
+	wait = STEP_MS;
+	if (deaf && set->killafter >= 0) {
+		uint64_t limit = milliseconds(set->killafter);
+		uint64_t passed = (now_ns() - w->second_step) / NS_PER_MS;
+
+		if (passed >= limit)
+			third_step(w);
+		else
+			wait = MIN(wait, limit - passed);
+	}
+	w->escalation = loop_timer(daemon_.loop, wait, on_second_step, w);
+}
+
+void
+escalation_interrupt(struct work *w)
+{
+	for (int i = 0; i < w->n; i++)
+		w->jobs[i].signalled = false;
+	first_step(w);
+}
+
+void
+escalation_taken(struct rank *k, uint32_t cell)
+{
+	struct job *j = queue_running(k);
+
+	if (j && j->w->cell && (uint32_t)j->w->cell->number == cell)
+		j->signal_taken = true;
 }
 
 void
@@ -76,9 +161,9 @@ escalation_failed(struct job *j)
 		return;
 	group_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
 	    err_name(j->err.no));
-	if (w->escalation || w->step || g->set.grace < 0)
+	if (w->escalation || g->set.grace < 0)
 		return;
-	w->escalation = loop_timer(daemon_.loop, (uint64_t)(g->set.grace * 1000), step_later, w);
+	w->escalation = loop_timer(daemon_.loop, milliseconds(g->set.grace), on_grace_over, w);
 }
 
 static void
@@ -89,7 +174,7 @@ time_is_up(void *arg)
 	w->deadline = NULL;
 	w->timed_out = true;
 	group_event(w->g, "cell %d timeout", w->cell->number);
-	escalation_step(w);
+	first_step(w);
 }
 
 void
@@ -97,12 +182,12 @@ escalation_deadline(struct work *w)
 {
 	if (w->kind == WORK_RUN && w->g->set.timeout > 0)
 		w->deadline =
-		    loop_timer(daemon_.loop, (uint64_t)(w->g->set.timeout * 1000), time_is_up, w);
+		    loop_timer(daemon_.loop, milliseconds(w->g->set.timeout), time_is_up, w);
 }
 
-/* Did ranks come out of it differently? Then one may have left a collective half done. */
+/* Did the task end differently on its ranks? Then one may have left a collective half done. */
 static bool
-uneven(const struct work *w)
+is_uneven(const struct work *w)
 {
 	for (int i = 1; i < w->n; i++)
 		if (w->jobs[i].err.no != w->jobs[0].err.no)
@@ -110,10 +195,10 @@ uneven(const struct work *w)
 	return false;
 }
 
-/* The same number of collectives everywhere? Else one waits somewhere for who has not come, and
+/* The same number of collectives on every rank? Else one waits for a peer that has not come, and
  * would meet the next cell's. */
 static bool
-even_collectives(const struct work *w)
+collectives_are_even(const struct work *w)
 {
 	struct buf b = {0};
 	bool even = true;
@@ -140,6 +225,10 @@ escalation_outcome(struct work *w)
 {
 	if (w->kind != WORK_RUN || w->dropped || w->g->size == 1)
 		return;
-	if (!even_collectives(w) || w->step || (w->err.no && (uneven(w) || leaves_external(w))))
-		w->g->recovery.needed = true;
+	if (!collectives_are_even(w))
+		recovery_request(w->g, "uneven-collectives");
+	else if (w->step)
+		recovery_request(w->g, "interrupted");
+	else if (w->err.no && (is_uneven(w) || leaves_external(w)))
+		recovery_request(w->g, "failed");
 }

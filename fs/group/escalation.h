@@ -1,24 +1,31 @@
 /*
- * How ranks are freed when a cell can't end by itself: one rank has failed and others wait for it,
- * somebody interrupts, or the time is up.
+ * How ranks are unblocked when a cell cannot end by itself: somebody interrupts it, its time is up,
+ * or one rank has failed and others wait for it.
  *
- *   step 1  SIGINT; collectives ended where the rank is known to be in one
- *   step 2  1 s later, or at a second interrupt: SIGINT; collectives ended everywhere
- *   step 3  killafter seconds later: SIGKILL; a new rank takes the place
+ *   step 1  one SIGINT; the collective that a rank is known to be in is ended (again 100 ms later:
+ * it may have been about to enter one) step 2  1 s later, and each second from then on: a rank that
+ * has not taken the signal is unblocked wherever it waits; one that has, where it is in a
+ * collective for `grace` seconds that a peer has left step 3  killafter seconds after step 2: a
+ * rank that still has not taken the signal is killed; a new one takes its place, and `error` says
+ * that the namespace is lost
  *
- * A failure waits `grace` seconds before the first step, an interrupt does not.
+ * A rank takes the signal when Python raises its KeyboardInterrupt. From then on its handlers run
+ * to their end, however long that takes. A second request repeats the KeyboardInterrupt, and never
+ * kills. A failure waits `grace` seconds before step 1.
  */
 #ifndef ESCALATION_H
 #define ESCALATION_H
-#include "group/queue.h"
+#include "group/task.h"
 
-/* A rank has failed while others work on: the first step comes after `grace`. */
+/* A rank has failed while others work on: step 1 comes after `grace`. */
 void escalation_failed(struct job *j);
-/* The next step, now. */
-void escalation_step(struct work *w);
+/* Step 1, now; for a rank that was interrupted before, another KeyboardInterrupt. */
+void escalation_interrupt(struct work *w);
+/* The engine says that the KeyboardInterrupt of this cell was raised. */
+void escalation_taken(struct rank *k, uint32_t cell);
 /* The clock of `timeout` starts. */
 void escalation_deadline(struct work *w);
-/* The work is over: decides whether the process group must be made anew. */
+/* The task is over: asks for a rebuild of the process group if its ranks may be out of step. */
 void escalation_outcome(struct work *w);
 
 #endif

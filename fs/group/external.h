@@ -3,7 +3,6 @@
 #ifndef EXTERNAL_H
 #define EXTERNAL_H
 #include "group/group.h"
-#include "tree/tree.h"
 
 bool external_is(const struct rank *k);
 /* 0, or -EOPNOTSUPP with the text: this rank is external. */
@@ -17,12 +16,8 @@ int external_first(const struct group *g);
 bool external_others_are(const struct group *g, enum rank_state state);
 /* 0, or -EINVAL with the text: every rank is external. */
 int external_leaves_some(const struct group *g, struct err *e);
-/* Before a start, with as many ranks as there will be: 0, or -EINVAL if they cannot be so. Drops
- * what was queued for a rank before it became external. */
-int external_begin(struct group *g, struct err *e);
+/* With as many ranks as there will be: 0, or -EINVAL if they cannot be so. */
+int external_check(const struct group *g, struct err *e);
 /* "1,3" of what is set, nothing for none. */
 void external_list(const struct settings *s, struct buf *out);
-/* rankK/env: NAME=VALUE lines with which a process joins as this rank. */
-int external_env(const struct place *at, struct buf *out, struct err *e);
-
 #endif

@@ -1,14 +1,14 @@
 /* Works and the ranks' queues: sending, answers, outcome. The escalation that frees ranks is
  * escalation.c's. */
 #include "group/queue.h"
-#include "group/cell.h"
-#include "base/daemon.h"
+#include "group/cell_data.h"
 #include "group/escalation.h"
-#include "host/agent.h"
-#include "tree/output_file.h"
+#include "group/hooks.h"
+#include "group/journal.h"
 #include "group/rank.h"
 #include "group/recovery.h"
-#include "group/stall.h"
+#include "group/task.h"
+#include "host/agent.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,83 +75,6 @@ static void (*const senders[WORK_KINDS])(struct job *j, struct agent *a) = {
     [WORK_FREE] = send_free,
 };
 
-struct work *
-work_new(struct group *g, enum work_kind kind, const int *ranks, int n)
-{
-	struct work *w = xcalloc(1, sizeof(*w));
-
-	*w = (struct work){.kind = kind,
-	    .g = g,
-	    .jobs = xcalloc((size_t)n, sizeof(*w->jobs)),
-	    .n = n,
-	    .left = n,
-	    .first = -1,
-	    .t_queued = now_wall()};
-	TAILQ_INIT(&w->waiters);
-	for (int i = 0; i < n; i++) {
-		w->jobs[i] = (struct job){.w = w, .k = group_rank(g, ranks[i])};
-		w->jobs[i].value = xstrdup("");
-		w->jobs[i].error = xstrdup("");
-		w->jobs[i].traceback = xstrdup("");
-	}
-	return w;
-}
-
-void
-work_free(struct work *w)
-{
-	if (!w)
-		return;
-	for (int i = 0; i < w->n; i++) {
-		free(w->jobs[i].value);
-		free(w->jobs[i].error);
-		free(w->jobs[i].traceback);
-	}
-	work_close_fds(w);
-	loop_timer_del(w->escalation);
-	loop_timer_del(w->deadline);
-	loop_timer_del(w->stall_timer);
-	free(w->jobs);
-	free(w->name);
-	free(w->view);
-	free(w->op);
-	free(w->to);
-	free(w);
-}
-
-void
-work_close_fds(struct work *w)
-{
-	for (int i = 0; i < w->fd_count; i++)
-		close(w->fds[i]);
-	free(w->fds);
-	free(w->sizes);
-	w->fds = NULL;
-	w->sizes = NULL;
-	w->fd_count = 0;
-}
-
-const char *
-work_state(const struct work *w)
-{
-	if (!w->done)
-		return w->begun ? "running" : "queued";
-	switch (w->err.no) {
-	case 0:
-		return "ok";
-	case EINTR:
-		return "interrupted";
-	case ECANCELED:
-		return "cancelled";
-	case EHOSTDOWN:
-		return "lost";
-	case ETIMEDOUT:
-		return "timeout";
-	default:
-		return "error";
-	}
-}
-
 void
 work_submit(struct work *w)
 {
@@ -162,14 +85,6 @@ work_submit(struct work *w)
 		TAILQ_INSERT_TAIL(&w->jobs[i].k->queue, &w->jobs[i], link);
 	group_changed(g);
 	queue_pump_all(g);
-}
-
-struct job *
-queue_running(struct rank *k)
-{
-	struct job *j = TAILQ_FIRST(&k->queue);
-
-	return j && j->state != JOB_QUEUED ? j : NULL;
 }
 
 static void
@@ -183,15 +98,7 @@ begin(struct work *w)
 	if (w->cell)
 		group_event(w->g, "cell %d start", w->cell->number);
 	escalation_deadline(w);
-	stall_watch(w);
-}
-
-bool
-queue_works(struct rank *k)
-{
-	struct job *j = queue_running(k);
-
-	return j && j->state != JOB_PREPARED;
+	group_tell(task_began, w);
 }
 
 /* Is this job the next of its rank, and the rank free? */
@@ -201,7 +108,7 @@ is_next(const struct job *j)
 	const struct rank *k = j->k;
 
 	return TAILQ_FIRST(&k->queue) == j && j->state == JOB_QUEUED && k->state == R_READY &&
-	       !k->doomed;
+	       !k->kill_sent;
 }
 
 static void
@@ -226,13 +133,13 @@ queue_pump(struct rank *k)
 	struct job *j = TAILQ_FIRST(&k->queue);
 	struct work *w;
 
-	if (!j || !is_next(j) || g->life.state != G_READY || recovery_runs(g))
+	if (!j || !is_next(j) || g->life.state != G_READY || recovery_running(g))
 		return;
 	w = j->w;
 	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
 		if (!is_next(&w->jobs[i]))
 			return;
-	if (g->recovery.needed && !recovery_begin(g))
+	if (!recovery_begin(g))
 		return;
 	begin(w);
 	if (w->kind != WORK_RUN)
@@ -258,7 +165,7 @@ queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at)
 		return;
 	j->begin = *at;
 	j->begun = true;
-	log_wake(k->g);
+	group_tell(output_moved, k->g);
 }
 
 void
@@ -294,20 +201,18 @@ finish(struct work *w)
 		r->err.text[0] = '\0'; /* told once, by ended() */
 		req_done(r, -w->err.no);
 	}
-	group_ref(g);
 	w->ended(w);
 	group_changed(g);
 	queue_pump_all(g);
 	recovery_begin(g);
-	group_idle(g);
-	group_unref(g);
+	group_tell(rested, g);
 }
 
 /* Its rank has died, and not by the escalation, which kills for another's failure. */
 static bool
 died_first(const struct job *j)
 {
-	return j->err.no == EHOSTDOWN && j->w->step <= 2;
+	return j->err.no == EHOSTDOWN && !j->killed;
 }
 
 /* A job is over; j->err says how. */
@@ -566,5 +471,5 @@ work_interrupt(struct work *w)
 	if (work_cancel(w, EINTR, "interrupted while it was queued"))
 		return;
 	if (!work_drop_queued(w, EINTR, "the cell was interrupted before this rank began it"))
-		escalation_step(w);
+		escalation_interrupt(w);
 }

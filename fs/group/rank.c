@@ -3,9 +3,10 @@
 #include "group/rank.h"
 #include "base/daemon.h"
 #include "group/external.h"
+#include "group/hooks.h"
+#include "group/journal.h"
+#include "group/task.h"
 #include "host/gpustat.h"
-#include "host/ticks.h"
-#include "group/queue.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,24 +19,26 @@ enum { WORDS_MAX = 600 };
 
 #define FRAME "frame #"
 
+static const struct slot_ops rank_slot, store_slot;
+static void rank_gone(struct rank *k, const struct err *why);
+
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
     [R_SPAWNING] = "starting",
-    [R_BORN] = "starting",
+    [R_STARTED] = "starting",
     [R_INIT] = "joining",
     [R_READY] = "idle",
     [R_DEAD] = "dead",
 };
 
 const char *
-rank_state_name(const struct rank *k)
+rank_state_name(struct rank *k)
 {
 	if (external_is(k))
 		return "external";
 	if (k->state == R_READY && k->waits_input)
 		return "input";
-	if (k->state == R_READY && !TAILQ_EMPTY(&k->queue) &&
-	    TAILQ_FIRST(&k->queue)->state != JOB_QUEUED)
+	if (k->state == R_READY && queue_running(k))
 		return "busy";
 	return state_names[k->state];
 }
@@ -53,11 +56,11 @@ rank_init(struct rank *k, struct group *g, int number)
 	char name[32];
 
 	*k = (struct rank){.g = g, .number = number, .slot = NO_SLOT, .since = now_wall()};
-	k->output_time = k->since;
+	k->output.time = k->since;
 	k->table = xstrdup("");
 	TAILQ_INIT(&k->queue);
 	snprintf(name, sizeof(name), "rank%d", number);
-	if (spool_reader_open(&k->spool, g->run_dir, name, &e) < 0)
+	if (spool_reader_open(&k->output.spool, g->run_dir, name, &e) < 0)
 		group_fail(g, &e, "start");
 }
 
@@ -69,11 +72,11 @@ rank_fini(struct rank *k)
 	if (k->g->agent)
 		agent_slot_free(k->g->agent, k->slot, &gone);
 	k->slot = NO_SLOT;
-	spool_reader_close(&k->spool);
+	spool_reader_close(&k->output.spool);
 	free(k->table);
-	free(k->last);
+	free(k->last_exit);
 	free(k->stderr_tail);
-	k->table = k->last = k->stderr_tail = NULL;
+	k->table = k->last_exit = k->stderr_tail = NULL;
 }
 
 void
@@ -93,7 +96,7 @@ rank_set_table(struct rank *k, struct slice table)
 		return;
 	old = k->table;
 	k->table = slice_dup(table);
-	ticks_table(k->g, k->number, old, k->table);
+	group_tell(table_changed, k, old, k->table);
 	free(old);
 	group_changed(k->g);
 }
@@ -113,13 +116,13 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		rank_gone(k, e);
 		agent_slot_free(k->g->agent, slot, e);
 		rank_set_state(k, R_DEAD);
-		group_rank_unborn(k, e);
+		group_tell(rank_spawn_failed, k, e);
 		return;
 	}
 	if (wire_unpack(m, NULL, &pid, &how) < 0)
 		return;
 	k->pid = (pid_t)pid;
-	snprintf(k->how, sizeof(k->how), "%.*s", (int)how.n, how.p);
+	snprintf(k->spawn_method, sizeof(k->spawn_method), "%.*s", (int)how.n, how.p);
 }
 
 static void
@@ -145,15 +148,27 @@ rank_spawn(struct rank *k)
 	char name[32];
 
 	snprintf(name, sizeof(name), "rank%d", k->number);
-	free(k->last);
+	free(k->last_exit);
 	free(k->stderr_tail);
-	k->last = k->stderr_tail = NULL;
+	k->last_exit = k->stderr_tail = NULL;
 	k->pid = 0;
 	k->cell = 0;
-	k->waits_input = k->doomed = false;
-	k->slot = agent_slot(g->agent, k, NULL);
+	k->waits_input = k->kill_sent = false;
+	k->slot = agent_slot(g->agent, &rank_slot, k);
 	rank_set_state(k, R_SPAWNING);
 	spawn(g, ENGINE_RANK, k->slot, name, on_spawned, k);
+}
+
+/* The store's process has ended, or never came. */
+static void
+store_gone(struct group *g, const struct err *e)
+{
+	bool listened = g->store.listening;
+
+	g->store.slot = NO_SLOT;
+	g->store.pid = 0;
+	g->store.listening = false;
+	group_tell(store_died, g, listened, e);
 }
 
 static void
@@ -165,17 +180,52 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 
 	if (!m && g->agent->conn && g->store.slot != NO_SLOT) {
 		agent_slot_free(g->agent, g->store.slot, e);
-		group_store_died(g, e);
+		store_gone(g, e);
 	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
 		g->store.pid = (pid_t)pid;
 	}
+}
+
+bool
+rank_store_wanted(const struct group *g)
+{
+	return strcmp(g->set.backend, "none") != 0;
+}
+
+uint32_t
+rank_zygote(const struct group *g)
+{
+	struct zygote_spec spec = {g->set.python, g->set.cwd, g->set.preload, g->set.env};
+
+	return agent_zygote(g->agent, &spec);
+}
+
+static bool
+store_reachable(const struct group *g)
+{
+	return g->store.slot != NO_SLOT && g->agent && g->agent->conn;
+}
+
+void
+rank_quit_store(struct group *g)
+{
+	if (store_reachable(g))
+		agent_send(g->agent, Nquit, 0, g->store.slot, 0, -1);
+}
+
+void
+rank_kill_store(struct group *g)
+{
+	if (store_reachable(g))
+		agent_send(
+		    g->agent, Nsignal, 0, g->store.slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
 }
 
 void
 rank_spawn_store(struct group *g)
 {
 	g->store.listening = false;
-	g->store.slot = agent_slot(g->agent, NULL, g);
+	g->store.slot = agent_slot(g->agent, &store_slot, g);
 	spawn(g, ENGINE_STORE, g->store.slot, "store", on_store_spawned, g);
 }
 
@@ -192,19 +242,14 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		why = *e;
 		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number,
 		    e->text);
-		if (k->g->life.state == G_READY) {
-			group_fail(k->g, &why, "recover");
-			rank_kill(k); /* and another one is born */
-		} else {
-			group_start_failed(k->g, &why);
-		}
+		group_tell(rank_join_failed, k, &why);
 		return;
 	}
 	if (wire_unpack(m, NULL, &phases, &table) < 0)
 		return;
 	rank_set_table(k, table);
 	rank_set_state(k, R_READY);
-	group_rank_ready(k);
+	group_tell(rank_ready, k);
 }
 
 static bool
@@ -258,16 +303,25 @@ rank_join(struct rank *k)
 		rank_set_autogc(k);
 }
 
-void
+static void
 rank_gone(struct rank *k, const struct err *why)
 {
 	k->died_as = k->state;
 	k->state = R_DEAD;
 	k->slot = NO_SLOT;
 	rank_set_table(k, (struct slice){"", 0});
-	/* before the next cell of any rank can begin */
-	k->g->recovery.needed |= k->g->life.state == G_READY;
-	queue_lost(k, why);
+	group_tell(rank_lost, k, why);
+}
+
+void
+rank_set_dead(struct rank *k, const char *how)
+{
+	k->pid = 0;
+	k->cell = 0;
+	k->waits_input = false;
+	free(k->last_exit);
+	k->last_exit = xstrdup(how);
+	rank_set_state(k, R_DEAD);
 }
 
 void
@@ -282,9 +336,7 @@ rank_kill(struct rank *k)
 {
 	if (!reachable(k))
 		return;
-	k->doomed = true;
-	/* others wait for its successor, once there is something to wait for */
-	k->g->recovery.needed |= k->g->life.state == G_READY || k->g->life.state == G_STARTING;
+	k->kill_sent = true;
 	agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
 }
 
@@ -317,6 +369,18 @@ rank_abort_stuck(struct rank *k, double seconds)
 		    (uint32_t)(seconds * 1000));
 }
 
+void
+rank_phase(struct group *g, const char *name, double ms)
+{
+	struct phase *p;
+
+	if (g->life.phase_count == ARRAY_LEN(g->life.phases))
+		return;
+	p = &g->life.phases[g->life.phase_count++];
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	p->ms = ms;
+}
+
 static void
 add_phases(struct group *g, struct slice phases)
 {
@@ -328,7 +392,7 @@ add_phases(struct group *g, struct slice phases)
 		if (!space)
 			continue;
 		*space = '\0';
-		group_phase(g, line, strtod(space + 1, NULL));
+		rank_phase(g, line, strtod(space + 1, NULL));
 	}
 	free(lines);
 }
@@ -344,8 +408,8 @@ on_born(struct rank *k, struct msg *m)
 	k->pid = (pid_t)pid;
 	if (k->number == 0)
 		add_phases(k->g, phases);
-	rank_set_state(k, R_BORN);
-	group_rank_born(k);
+	rank_set_state(k, R_STARTED);
+	group_tell(rank_started, k);
 }
 
 /* "exit status 1", "signal 9 (Killed)" */
@@ -402,10 +466,10 @@ on_exit_notice(struct rank *k, struct msg *m)
 	k->stderr_tail = last_words(last);
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
 	    *k->stderr_tail ? "; its last words: " : "", k->stderr_tail);
-	queue_mark_end(k, &at);
+	group_tell(output_end, k, &at);
 	rank_gone(k, &gone);
 	agent_slot_free(k->g->agent, slot, &gone);
-	group_rank_died(k, how);
+	group_tell(rank_died, k, how);
 	free(how);
 }
 
@@ -416,7 +480,7 @@ on_mark(struct rank *k, struct msg *m)
 	uint32_t tag;
 
 	if (wire_unpack(m, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) == 0)
-		queue_mark(k, tag, &at);
+		group_tell(output_mark, k, tag, &at);
 }
 
 static void
@@ -456,9 +520,11 @@ static const struct {
     {Ninput, on_input},
 };
 
-void
-rank_notice(struct rank *k, struct msg *m)
+static void
+rank_notice(void *arg, struct msg *m)
 {
+	struct rank *k = arg;
+
 	for (size_t i = 0; i < ARRAY_LEN(notices); i++)
 		if (notices[i].type == m->type) {
 			notices[i].fn(k, m);
@@ -467,18 +533,42 @@ rank_notice(struct rank *k, struct msg *m)
 	note("rank %d: %s is not for the daemon", k->number, wire_name(m->type));
 }
 
-void
-rank_store_notice(struct group *g, struct msg *m)
+static void
+rank_ended(void *arg, const struct err *why)
 {
+	group_tell(rank_died, arg, why->text);
+}
+
+static void
+rank_agent_lost(void *arg, const struct err *why)
+{
+	rank_gone(arg, why);
+}
+
+static void
+store_notice(void *arg, struct msg *m)
+{
+	struct group *g = arg;
 	struct err e = {0};
 	uint32_t pid, port;
 	struct slice phases;
 
 	if (m->type == Nborn && wire_unpack(m, NULL, &pid, &port, &phases) == 0) {
-		group_store_born(g, port);
+		g->store.port = port;
+		g->store.listening = true;
+		group_tell(store_started, g);
 	} else if (m->type == Nexit) {
 		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
 		agent_slot_free(g->agent, g->store.slot, &e);
-		group_store_died(g, &e);
+		store_gone(g, &e);
 	}
 }
+
+static void
+store_ended(void *arg, const struct err *why)
+{
+	store_gone(arg, why);
+}
+
+static const struct slot_ops rank_slot = {rank_notice, rank_agent_lost, rank_ended};
+static const struct slot_ops store_slot = {store_notice, NULL, store_ended};

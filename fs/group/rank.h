@@ -1,4 +1,5 @@
-/* One engine: spawning, its first messages, its notices, its end. */
+/* One rank and its process: spawning, joining, its notices, its end. hooks.h says who hears of it.
+ */
 #ifndef RANK_H
 #define RANK_H
 #include "group/group.h"
@@ -6,16 +7,24 @@
 
 void rank_init(struct rank *k, struct group *g, int number);
 void rank_fini(struct rank *k);
-/* Starts its process (state SPAWNING); born and ready are told to group.c. */
+/* Starts its process (state SPAWNING). What comes of it is told by hooks.h. */
 void rank_spawn(struct rank *k);
+/* The store: is one wanted, by the setting `backend`? Its process: started, asked to end, killed.
+ */
+bool rank_store_wanted(const struct group *g);
 void rank_spawn_store(struct group *g);
-/* Tinit: environment and process group; group_rank_ready() follows, or group_rank_died(). */
+void rank_quit_store(struct group *g);
+void rank_kill_store(struct group *g);
+/* The number of the zygote that the settings want, asked for if need be. */
+uint32_t rank_zygote(const struct group *g);
+/* A phase of the start, for `status`. */
+void rank_phase(struct group *g, const char *name, double ms);
+/* Its process has ended; how: text. */
+void rank_set_dead(struct rank *k, const char *how);
+/* Has it join the process group: rank_ready follows, rank_join_failed, or rank_died. */
 void rank_join(struct rank *k);
 /* What torchrun would set for it: NAME=VALUE, NUL behind each. */
 void rank_env(const struct rank *k, struct buf *env);
-/* Its process is gone: nothing is sent there any more, and what it had promised fails.
- * group_rank_died() follows. */
-void rank_gone(struct rank *k, const struct err *why);
 /* Nquit, and SIGKILL. */
 void rank_quit(struct rank *k);
 /* Tells it the setting of that name. */
@@ -28,10 +37,7 @@ void rank_interrupt(struct rank *k, int cell);
 void rank_abort(struct rank *k, bool always);
 /* So does the one that it has been in for that long, if any. */
 void rank_abort_stuck(struct rank *k, double seconds);
-/* Messages about a slot that no call waits for (launch.c passes them on). */
-void rank_notice(struct rank *k, struct msg *m);
-void rank_store_notice(struct group *g, struct msg *m);
-const char *rank_state_name(const struct rank *k);
+const char *rank_state_name(struct rank *k);
 void rank_set_table(struct rank *k, struct slice table);
 void rank_set_state(struct rank *k, enum rank_state state);
 

@@ -1,51 +1,95 @@
-/* The process group made anew after a failure, namespaces kept: under a new generation all ranks
- * meet again, new ones by Tinit, the others by Trebuild. Who heals what in a rank is
- * engine/heal.py. */
+/* The rebuild of a process group. What is repaired in a rank is engine/ddip_engine/repair.py's. */
 #include "group/recovery.h"
 #include "base/daemon.h"
 #include "group/external.h"
-#include "host/agent.h"
-#include "group/queue.h"
+#include "group/hooks.h"
+#include "group/journal.h"
 #include "group/rank.h"
+#include "group/task.h"
+#include "host/agent.h"
 #include <errno.h>
 
-/* TICK: how often those who wait for a dead rank are freed, or for one that waits for them. BROKEN,
- * ALL: until who does not come back is killed, if a rank has died meanwhile, and if none has. */
-enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000 };
+/* TICK: how often ranks that wait for a dead one are unblocked, or one that waits for those that
+ * wait for the rebuild. BROKEN, ALL: until a rank that does not rejoin is killed, if another has
+ * died meanwhile, and if none has. */
+enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000, NS_PER_MS = 1000000 };
+
+enum { FAILURES_MAX = 3 }; /* in a row, to start or to rejoin, until the group is stopped */
+
+enum { TRACE_MAX = 800 }; /* characters of what a rank could not repair */
+
+void
+recovery_reset(struct group *g)
+{
+	g->recovery.generation++;
+	g->recovery.needed = g->recovery.failed = false;
+	g->recovery.consecutive_failures = 0;
+}
+
+void
+recovery_request(struct group *g, const char *reason)
+{
+	if (g->recovery.needed || (g->life.state != G_READY && g->life.state != G_STARTING))
+		return;
+	g->recovery.needed = true;
+	group_event(g, "rebuild-wanted reason=%s", reason);
+	group_changed(g);
+}
 
 bool
-recovery_runs(const struct group *g)
+recovery_pending(const struct group *g)
+{
+	return g->recovery.needed || recovery_running(g);
+}
+
+bool
+recovery_tolerates(struct group *g)
+{
+	return ++g->recovery.consecutive_failures <= FAILURES_MAX;
+}
+
+void
+recovery_kill(struct rank *k, const char *reason)
+{
+	rank_kill(k);
+	/* the others wait for its successor */
+	if (k->kill_sent)
+		recovery_request(k->g, reason);
+}
+
+bool
+recovery_running(const struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].meets)
+		if (g->ranks[i].rejoining)
 			return true;
 	return false;
 }
 
 static bool
-one_is_doomed(const struct group *g)
+one_is_killed(const struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].doomed)
+		if (g->ranks[i].kill_sent)
 			return true;
 	return false;
 }
 
 static void on_tick(void *arg);
 
-/* All have come back: the group works again. */
+/* Have all rejoined? Then the group works again. */
 static void
 done_if_so(struct group *g)
 {
-	if (recovery_runs(g) || g->life.state != G_READY)
+	if (recovery_running(g) || g->life.state != G_READY)
 		return;
-	if (!external_others_are(g, R_READY) || one_is_doomed(g)) {
-		recovery_begin(g); /* one dies meanwhile: once more, when its successor is born */
+	if (!external_others_are(g, R_READY) || one_is_killed(g)) {
+		recovery_begin(g); /* one dies meanwhile: once more, when its successor runs */
 		return;
 	}
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = NULL;
-	if (g->recovery.failed && ++g->recovery.consecutive_failures <= LOSSES_MAX) {
+	if (g->recovery.failed && recovery_tolerates(g)) {
 		g->recovery.failed = false;
 		recovery_begin(g);
 		return;
@@ -54,8 +98,7 @@ done_if_so(struct group *g)
 	g->recovery.consecutive_failures = 0;
 	group_event(g, "recovered generation=%u", g->recovery.generation);
 	group_changed(g);
-	group_settle(g);
-	queue_pump_all(g);
+	group_tell(recovered, g);
 }
 
 static void
@@ -63,29 +106,29 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct rank *k = arg;
 	struct group *g = k->g;
-	struct slice unhealed;
+	struct slice not_repaired;
 	struct err what = {0};
 
 	if (!m) {
 		group_fail(g, e, "recover");
 		g->recovery.failed = true;
-	} else if (wire_unpack(m, NULL, &unhealed) == 0 && unhealed.n) {
-		fail(&what, EREMOTEIO, "rank %d, after the process group was made anew: %.*s",
-		    k->number, (int)MIN(unhealed.n, (size_t)800), unhealed.p);
+	} else if (wire_unpack(m, NULL, &not_repaired) == 0 && not_repaired.n) {
+		fail(&what, EREMOTEIO, "rank %d, after the process group was rebuilt: %.*s",
+		    k->number, (int)MIN(not_repaired.n, (size_t)TRACE_MAX), not_repaired.p);
 		group_fail(g, &what, "recover");
 	}
-	recovery_came_back(k);
+	recovery_rejoined(k);
 }
 
-/* Frees who waits for a rank that died: one that joins has nothing to lose, and waits perhaps for a
- * connection to come, where no socket can be shut down. */
+/* Unblocks a rank that waits for one that died: one that joins has nothing to lose, and waits
+ * perhaps for a connection to come, where no socket can be shut down. */
 static void
-let_go(struct rank *k)
+unblock(struct rank *k)
 {
-	if (!k->meets)
+	if (!k->rejoining)
 		return;
 	if (k->state == R_INIT)
-		group_kill_rank(k);
+		recovery_kill(k, "rank-killed");
 	else
 		rank_abort(k, true);
 }
@@ -93,7 +136,7 @@ let_go(struct rank *k)
 /* Cells wait for the rebuild, the rebuild for a rank, and that one in a collective for those cells:
  * it has `grace` to end. */
 static void
-free_stuck(struct group *g)
+unblock_stuck(struct group *g)
 {
 	bool waited = false;
 
@@ -107,28 +150,28 @@ free_stuck(struct group *g)
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
 
-/* Freed again and again, since it may have been about to wait only. Whoever has not come back at
- * last never will. */
+/* Unblocks again and again: a rank may have been about to wait only. One that has not rejoined in
+ * time never will. */
 static void
 on_tick(void *arg)
 {
 	struct group *g = arg;
 	uint64_t limit = g->recovery.broken ? BROKEN_MS : ALL_MS;
-	bool late = now_ns() - g->recovery.began > limit * 1000000;
+	bool late = now_ns() - g->recovery.began > limit * NS_PER_MS;
 
 	g->recovery.timer = NULL;
-	if (!recovery_runs(g)) {
-		free_stuck(g);
+	if (!recovery_running(g)) {
+		unblock_stuck(g);
 		return;
 	}
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
-		if (late && k->meets) {
+		if (late && k->rejoining) {
 			group_event(g, "recover-late killing=%d", i);
-			group_kill_rank(k);
+			recovery_kill(k, "rank-killed");
 		} else if (g->recovery.broken) {
-			let_go(k);
+			unblock(k);
 		}
 	}
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
@@ -141,7 +184,7 @@ recovery_begin(struct group *g)
 
 	if (g->life.state != G_READY || !g->recovery.needed)
 		return !g->recovery.needed;
-	if (recovery_runs(g) || (group_wants_store(g) && !g->store.listening))
+	if (recovery_running(g) || (rank_store_wanted(g) && !g->store.listening))
 		return false;
 	n = external_own(g, own);
 	for (int i = 0; i < n; i++) {
@@ -152,7 +195,7 @@ recovery_begin(struct group *g)
 				g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 			return false;
 		}
-		if (k->doomed || (k->state != R_READY && k->state != R_BORN))
+		if (k->kill_sent || (k->state != R_READY && k->state != R_STARTED))
 			return false;
 	}
 	g->recovery.generation++;
@@ -164,8 +207,8 @@ recovery_begin(struct group *g)
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
-		k->meets = true;
-		if (k->state == R_BORN)
+		k->rejoining = true;
+		if (k->state == R_STARTED)
 			rank_join(k);
 		else
 			agent_send(g->agent, Trebuild, 0, k->slot,
@@ -176,33 +219,42 @@ recovery_begin(struct group *g)
 }
 
 void
-recovery_came_back(struct rank *k)
+recovery_rejoined(struct rank *k)
 {
-	k->meets = false;
+	k->rejoining = false;
 	done_if_so(k->g);
 }
 
-void
-recovery_lost(struct rank *k)
+/* A rebuild that runs meanwhile cannot end well. */
+static void
+mark_broken(struct group *g)
 {
-	k->meets = false;
-	recovery_store_lost(k->g);
-}
-
-void
-recovery_store_lost(struct group *g)
-{
-	g->recovery.needed = g->recovery.broken = true;
+	g->recovery.broken = true;
 	for (int i = 0; i < g->size; i++)
-		let_go(&g->ranks[i]);
+		unblock(&g->ranks[i]);
 }
 
 void
-recovery_call_off(struct group *g)
+recovery_rank_died(struct rank *k)
+{
+	k->rejoining = false;
+	recovery_request(k->g, "rank-died");
+	mark_broken(k->g);
+}
+
+void
+recovery_store_died(struct group *g)
+{
+	recovery_request(g, "store-died");
+	mark_broken(g);
+}
+
+void
+recovery_stop(struct group *g)
 {
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = NULL;
 	g->recovery.needed = false;
 	for (int i = 0; i < g->size; i++)
-		g->ranks[i].meets = false;
+		g->ranks[i].rejoining = false;
 }

@@ -1,13 +1,17 @@
-/* All groups: making, removing, finding; what they tell (events, error, changes). Their life is
- * group.c's. */
-#include "group/cell.h"
-#include "tree/settings.h"
+/* All groups: making, removing, finding. */
+#include "group/registry.h"
 #include "base/daemon.h"
-#include "group/group.h"
-#include "tree/output_file.h"
-#include "host/ticks.h"
+#include "group/cell.h"
+#include "group/escalation.h"
+#include "group/hooks.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/output.h"
 #include "group/queue.h"
 #include "group/rank.h"
+#include "group/recovery.h"
+#include "group/settings.h"
+#include "group/stall.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -21,6 +25,25 @@
 enum { NAME_LENGTH = 64 };
 
 struct group_list groups = TAILQ_HEAD_INITIALIZER(groups);
+
+/* Who hears of what within the room. */
+void
+group_init(void)
+{
+	group_hooks.rank_started = lifecycle_rank_started;
+	group_hooks.rank_ready = lifecycle_rank_ready;
+	group_hooks.rank_join_failed = lifecycle_rank_join_failed;
+	group_hooks.rank_lost = lifecycle_rank_lost;
+	group_hooks.rank_died = lifecycle_rank_died;
+	group_hooks.rank_spawn_failed = lifecycle_rank_spawn_failed;
+	group_hooks.store_started = lifecycle_store_started;
+	group_hooks.store_died = lifecycle_store_died;
+	group_hooks.output_mark = queue_mark;
+	group_hooks.output_end = queue_mark_end;
+	group_hooks.recovered = lifecycle_recovered;
+	group_hooks.task_began = stall_watch;
+	group_hooks.rested = lifecycle_rested;
+}
 
 struct group *
 group_find(const char *name)
@@ -51,8 +74,7 @@ group_make(const char *name, struct err *e)
 {
 	static uint64_t serial;
 	struct group *g;
-	struct stream *stream;
-	char *dir, *events;
+	char *dir;
 	int r = check_name(name, e);
 
 	if (r < 0)
@@ -65,27 +87,24 @@ group_make(const char *name, struct err *e)
 		free(dir);
 		return r;
 	}
-	events = xasprintf("%s/events", dir);
-	stream = stream_new(events, e);
-	free(events);
-	if (!stream) {
+	g = xcalloc(1, sizeof(*g));
+	g->run_dir = dir;
+	if (journal_open(g, e) < 0) {
 		rmdir(dir);
 		free(dir);
+		free(g);
 		return -e->no;
 	}
-	g = xcalloc(1, sizeof(*g));
 	g->serial = ++serial;
 	g->name = xstrdup(name);
 	g->refs = 1;
-	g->run_dir = dir;
 	g->store.slot = NO_SLOT;
-	g->changed = now_wall();
-	g->journal.events = stream;
+	g->journal.changed = now_wall();
 	TAILQ_INIT(&g->history.cells);
 	TAILQ_INIT(&g->life.waiters);
 	TAILQ_INIT(&g->live);
 	settings_default(&g->set);
-	group_make_ranks(g);
+	lifecycle_make_ranks(g);
 	TAILQ_INSERT_TAIL(&groups, g, link);
 	log_follow(g);
 	return 0;
@@ -103,10 +122,7 @@ group_unref(struct group *g)
 {
 	if (--g->refs > 0)
 		return;
-	for (int i = 0; i < ERRORS_KEPT; i++) {
-		free(g->journal.errors[i].what);
-		free(g->journal.errors[i].text);
-	}
+	journal_clear(g);
 	settings_free(&g->set);
 	if (g->ranks)
 		munmap(g->ranks, MAX_RANKS * sizeof(*g->ranks));
@@ -124,19 +140,16 @@ take_down(struct group *g)
 
 	g->gone = true;
 	TAILQ_REMOVE(&groups, g, link);
-	loop_timer_del(g->life.stop_timer);
-	loop_timer_del(g->recovery.timer);
-	loop_timer_del(g->life.idle_timer);
-	g->life.stop_timer = g->recovery.timer = g->life.idle_timer = NULL;
+	recovery_stop(g);
 	for (int i = 0; i < g->size; i++)
 		queue_drop(&g->ranks[i], &gone);
-	while ((r = TAILQ_FIRST(&g->life.waiters))) {
-		TAILQ_REMOVE(&g->life.waiters, r, link);
+	lifecycle_end(g);
+	log_gone(g);
+	while ((r = TAILQ_FIRST(&g->live))) {
+		TAILQ_REMOVE(&g->live, r, link);
 		req_done(r, -ENODEV);
 	}
-	log_gone(g);
-	stream_free(g->journal.events, ENODEV);
-	g->journal.events = NULL;
+	journal_close(g);
 	cell_drop_all(g);
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
@@ -178,51 +191,4 @@ group_remove_all(void)
 
 	while ((g = TAILQ_FIRST(&groups)))
 		take_down(g);
-}
-
-void
-group_event(struct group *g, const char *fmt, ...)
-{
-	struct buf b = {0};
-	va_list ap;
-
-	if (!g->journal.events)
-		return;
-	buf_addf(&b, "%llu %.3f ", (unsigned long long)++g->journal.event_seq, now_wall());
-	va_start(ap, fmt);
-	buf_vaddf(&b, fmt, ap);
-	va_end(ap);
-	for (size_t i = 0; i < b.n; i++)
-		if (b.p[i] == '\n')
-			b.p[i] = ' ';
-	buf_addc(&b, '\n');
-	stream_add(g->journal.events, b.p, b.n);
-	debug("cell", "%s: %s", g->name, b.p);
-	buf_free(&b);
-}
-
-void
-group_changed(struct group *g)
-{
-	g->changed = now_wall();
-	if (!g->gone)
-		ticks_path(TICK_MODIFY, "%s/status", g->name);
-}
-
-void
-group_fail(struct group *g, const struct err *e, const char *what)
-{
-	struct failure *f = &g->journal.errors[g->journal.error_seq++ % ERRORS_KEPT];
-	size_t n = strlen(what);
-
-	free(f->what);
-	free(f->text);
-	*f = (struct failure){.seq = g->journal.error_seq, .time = now_wall(), .no = e->no};
-	while (n && what[n - 1] == '\n')
-		n--;
-	f->what = xstrndup(what, MIN(n, (size_t)200));
-	f->text = xstrdup(e->text);
-	note("%s: %s: %s: %s", g->name, err_name(e->no), f->what, f->text);
-	if (!g->gone)
-		ticks_path(TICK_MODIFY, "%s/error", g->name);
 }

@@ -1,38 +1,45 @@
 /*
- * Who is waiting for whom. Each rank's stack is asked for (the I/O thread answers, whatever Python
- * does) and read for two things: the collective that it is in, and the line of the user's code.
- * Whoever is not where most are comes first.
+ * Each rank's stack is asked for (the I/O thread answers, whatever Python does) and read for two
+ * things: the collective that it is in, and the line of the user's code. The rank that is behind
+ * the others comes first, and a line above says what it has not done.
  */
 #include "group/stall.h"
-#include "group/cell.h"
 #include "base/daemon.h"
-#include "host/agent.h"
+#include "group/cell.h"
+#include "group/journal.h"
 #include "group/rank.h"
-#include <errno.h>
+#include "group/registry.h"
+#include "group/task.h"
+#include "host/agent.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct seen {
-	struct look *look;
+enum { LATE_MS = 2000, US_PER_S = 1000000 };
+
+enum { NAME_SIZE = 64, LINE_SIZE = 260 };
+
+/* Where one rank is. */
+struct rank_sample {
+	struct stall_sample *of;
 	struct rank *k;
-	char where[360]; /* "in=all_reduce number=4 at=<cell 17>:3" */
-	double since;	 /* seconds in this collective */
-	bool collective;
+	char collective[NAME_SIZE]; /* "-": in none */
+	char line[LINE_SIZE];	    /* of the user's code, FILE:N; "-": unknown */
+	uint32_t number;	    /* of the collective that it is in, else of the last one done */
+	double seconds;		    /* in this collective */
+	int same_location;	    /* ranks that are at the same place, itself included */
 };
 
-enum { LATE_MS = 2000 };
-
 /* One round of questions. */
-struct look {
+struct stall_sample {
 	struct group *g; /* referenced */
-	struct seen *seen;
+	struct rank_sample *rank;
 	int n, left;
-	struct req *r; /* the open that waits, NULL: none */
-	struct file *f;
+	stall_fn *fn; /* NULL: told already, or for the event */
+	void *arg;
 	struct timer *late;
 	int cell;	 /* for the event, 0: none */
-	uint64_t before; /* hash of what the last look of this cell saw */
+	uint64_t before; /* hash of what the last sample of this cell saw */
 };
 
 /* Packages whose frames are not the user's. */
@@ -79,194 +86,234 @@ read_stack(struct slice text, char in[64], char at[260])
 	free(copy);
 }
 
-static int
-companions(const struct look *l, int i)
+static bool
+in_collective(const struct rank_sample *r)
 {
-	int n = 0;
+	return *r->collective != '-';
+}
 
-	for (int k = 0; k < l->n; k++)
-		n += strcmp(l->seen[k].where, l->seen[i].where) == 0;
-	return n;
+/* The order of the text: who has done fewest collectives and is in none, then the odd one out. */
+static int
+compare(const void *a, const void *b)
+{
+	const struct rank_sample *x = a, *y = b;
+
+	if (x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	if (in_collective(x) != in_collective(y))
+		return in_collective(x) ? 1 : -1;
+	if (x->same_location != y->same_location)
+		return x->same_location - y->same_location;
+	return x->k->number - y->k->number;
+}
+
+static bool
+same_place(const struct rank_sample *a, const struct rank_sample *b)
+{
+	return a->number == b->number && strcmp(a->collective, b->collective) == 0 &&
+	       strcmp(a->line, b->line) == 0;
 }
 
 static void
-print(const struct look *l, struct buf *out)
+sort_ranks(struct stall_sample *s)
 {
-	/* fewer companions first: the odd one out */
-	for (int want = 1; want <= l->n; want++)
-		for (int i = 0; i < l->n; i++) {
-			const struct rank *k = l->seen[i].k;
-			const struct job *j = TAILQ_FIRST(&k->queue);
-
-			if (companions(l, i) != want)
-				continue;
-			buf_addf(
-			    out, "%d state=%s cell=%d", k->number, rank_state_name(k), k->cell);
-			if (j && j->state != JOB_QUEUED)
-				buf_addf(out, " seconds=%.1f", now_wall() - j->t0);
-			buf_addf(out, " %s", l->seen[i].where);
-			if (l->seen[i].since > 0)
-				buf_addf(out, " for=%.1f", l->seen[i].since);
-			buf_addc(out, '\n');
-		}
+	for (int i = 0; i < s->n; i++)
+		for (int k = 0; k < s->n; k++)
+			s->rank[i].same_location += same_place(&s->rank[i], &s->rank[k]);
+	qsort(s->rank, (size_t)s->n, sizeof(*s->rank), compare);
 }
 
+/* "rank 1 has not entered all_reduce 2: train.py:88", if somebody waits in it. */
+static void
+print_verdict(const struct stall_sample *s, struct buf *out)
+{
+	const struct rank_sample *last = s->n ? &s->rank[s->n - 1] : NULL;
+
+	if (!last || !in_collective(last))
+		return;
+	for (int i = 0; i < s->n; i++) {
+		const struct rank_sample *r = &s->rank[i];
+
+		if (r->number == last->number && in_collective(r))
+			break;
+		buf_addf(out, "rank %d has not entered %s %u: %s\n", r->k->number, last->collective,
+		    last->number, r->k->cell ? r->line : "it runs no cell");
+	}
+}
+
+static void
+print_rank(const struct rank_sample *r, struct buf *out)
+{
+	const struct job *j = queue_running(r->k);
+
+	buf_addf(out, "%d state=%s cell=%d", r->k->number, rank_state_name(r->k), r->k->cell);
+	if (j)
+		buf_addf(out, " seconds=%.1f", now_wall() - j->t0);
+	buf_addf(out, " in=%s number=%u at=%s", r->collective, r->number, r->line);
+	if (r->seconds > 0)
+		buf_addf(out, " for=%.1f", r->seconds);
+	buf_addc(out, '\n');
+}
+
+static void
+print(struct stall_sample *s, struct buf *out)
+{
+	sort_ranks(s);
+	print_verdict(s, out);
+	for (int i = 0; i < s->n; i++)
+		print_rank(&s->rank[i], out);
+}
+
+/* Of where all ranks are, in their order by number: FNV-1a. */
 static uint64_t
-hash(const struct look *l)
+hash(const struct stall_sample *s)
 {
 	uint64_t h = 14695981039346656037u;
+	struct buf b = {0};
 
-	for (int i = 0; i < l->n; i++)
-		for (const char *p = l->seen[i].where; *p; p++)
-			h = (h ^ (unsigned char)*p) * 1099511628211u;
+	for (int i = 0; i < s->n; i++)
+		buf_addf(
+		    &b, "%s %u %s\n", s->rank[i].collective, s->rank[i].number, s->rank[i].line);
+	for (size_t i = 0; i < b.n; i++)
+		h = (h ^ (unsigned char)b.p[i]) * 1099511628211u;
+	buf_free(&b);
 	return h;
 }
 
-static void
-look_free(struct look *l)
-{
-	group_unref(l->g);
-	free(l->seen);
-	free(l);
-}
-
-/* The cell is where it was at the last look, and somebody is in a collective: that is worth a line.
+/* The cell is where it was at the last sample, and a rank is in a collective: that is worth a line.
  */
 static void
-tell(struct look *l)
+report(struct stall_sample *s)
 {
-	struct cell *c = l->g->gone ? NULL : cell_find(l->g, l->cell);
-	struct buf b = {0};
+	struct cell *c = s->g->gone ? NULL : cell_find(s->g, s->cell);
+	uint64_t now = hash(s);
 	bool waits = false, asks = false;
 
-	for (int i = 0; i < l->n; i++) {
-		waits |= l->seen[i].collective;
-		asks |= l->seen[i].k->waits_input;
+	for (int i = 0; i < s->n; i++) {
+		waits |= in_collective(&s->rank[i]);
+		asks |= s->rank[i].k->waits_input;
 	}
 	if (!c || c->w->done)
 		return;
-	if (waits && !asks && l->before == hash(l)) {
-		print(l, &b);
-		group_event(l->g, "stall cell=%d seconds=%.0f %s", l->cell,
+	if (waits && !asks && s->before == now) {
+		struct buf b = {0};
+
+		print(s, &b);
+		group_event(s->g, "stall cell=%d seconds=%.0f %s", s->cell,
 		    now_wall() - c->w->t_begin, b.p);
 		buf_free(&b);
 	}
-	c->w->stall_seen = hash(l);
+	c->w->stall_seen = now;
 	stall_watch(c->w);
 }
 
 static void
-answer(struct look *l)
+answer(struct stall_sample *s)
 {
-	struct req *r = l->r;
+	stall_fn *fn = s->fn;
+	struct buf b = {0};
 
-	l->r = NULL;
-	print(l, &l->f->text);
-	req_done(r, 0);
+	s->fn = NULL;
+	print(s, &b);
+	fn(s->arg, (struct slice){b.p, b.n});
+	buf_free(&b);
 }
 
 static void
-complete(struct look *l)
+complete(struct stall_sample *s)
 {
-	loop_timer_del(l->late);
-	if (l->r)
-		answer(l);
-	else if (l->cell)
-		tell(l);
-	look_free(l);
+	loop_timer_del(s->late);
+	if (s->fn)
+		answer(s);
+	else if (s->cell)
+		report(s);
+	group_unref(s->g);
+	free(s->rank);
+	free(s);
 }
 
 /* A rank that is stopped, or in an uninterruptible call, answers when it can. */
 static void
 on_late(void *arg)
 {
-	struct look *l = arg;
+	struct stall_sample *s = arg;
 
-	l->late = NULL;
-	if (l->r)
-		answer(l);
+	s->late = NULL;
+	if (s->fn)
+		answer(s);
 }
 
 static void
 on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
-	struct seen *s = arg;
+	struct rank_sample *r = arg;
 	struct slice name, text;
 	uint64_t us;
-	uint32_t count;
-	char in[64] = "-", at[260] = "-";
+	uint32_t done;
 
-	if (m && wire_unpack(m, NULL, &name, &us, &count, &text) == 0) {
+	/* an answer after answer() would meet the sorted ranks: then nobody looks any more */
+	if (m && (r->of->fn || r->of->cell) &&
+	    wire_unpack(m, NULL, &name, &us, &done, &text) == 0) {
 		if (name.n)
-			snprintf(in, sizeof(in), "%.*s", (int)MIN(name.n, sizeof(in) - 1), name.p);
-		read_stack(text, in, at);
-		s->collective = *in != '-';
-		s->since = (double)us / 1e6;
-		/* its number among the collectives of this cell: that of the one it is in */
-		snprintf(s->where, sizeof(s->where), "in=%s number=%u at=%s", in,
-		    count + (name.n > 0), at);
+			snprintf(r->collective, sizeof(r->collective), "%.*s",
+			    (int)MIN(name.n, sizeof(r->collective) - 1), name.p);
+		read_stack(text, r->collective, r->line);
+		r->seconds = (double)us / US_PER_S;
+		r->number = done + (name.n > 0);
 	}
-	if (--s->look->left == 0)
-		complete(s->look);
+	if (--r->of->left == 0)
+		complete(r->of);
 }
 
-/* Asks every rank; calls complete() at the end, perhaps at once. */
-static void
-ask(struct look *l)
+void
+stall_ask(struct stall_sample *s)
 {
-	struct group *g = l->g;
+	struct group *g = s->g;
 
-	l->n = g->size;
-	l->seen = xcalloc((size_t)MAX(g->size, 1), sizeof(*l->seen));
-	l->left = 1;
+	s->n = g->size;
+	s->rank = xcalloc((size_t)MAX(g->size, 1), sizeof(*s->rank));
+	s->left = 1;
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
-		l->seen[i] = (struct seen){.look = l, .k = k, .where = "in=- number=0 at=-"};
+		s->rank[i] = (struct rank_sample){.of = s, .k = k, .collective = "-", .line = "-"};
 		if (k->slot == NO_SLOT || !k->cell)
 			continue;
-		l->left++;
+		s->left++;
 		agent_send(g->agent, Tstack, 0, k->slot,
-		    agent_tag(g->agent, k->slot, on_stack, &l->seen[i]), -1);
+		    agent_tag(g->agent, k->slot, on_stack, &s->rank[i]), -1);
 	}
-	if (--l->left == 0)
-		complete(l);
-	else if (l->r)
-		l->late = loop_timer(daemon_.loop, LATE_MS, on_late, l);
+	if (--s->left == 0)
+		complete(s);
+	else if (s->fn)
+		s->late = loop_timer(daemon_.loop, LATE_MS, on_late, s);
+}
+
+struct stall_sample *
+stall_prepare(struct group *g, stall_fn *fn, void *arg)
+{
+	struct stall_sample *s = xcalloc(1, sizeof(*s));
+
+	*s = (struct stall_sample){.g = group_ref(g), .fn = fn, .arg = arg};
+	return s;
+}
+
+void
+stall_cancel(struct stall_sample *s)
+{
+	s->fn = NULL;
 }
 
 static void
-open_interrupted(struct req *r, enum interrupt how)
-{
-	struct look *l = r->waits_for;
-
-	l->r = NULL;
-	req_done(r, -EINTR);
-}
-
-static int
-stall_open(struct file *f, struct req *r)
-{
-	struct look *l = xcalloc(1, sizeof(*l));
-
-	*l = (struct look){.g = group_ref(f->node->at.g), .r = r, .f = f};
-	r->waits_for = l;
-	req_park(r, open_interrupted);
-	ask(l);
-	return PARKED;
-}
-
-const struct file_ops stall_ops = {.open = stall_open};
-
-static void
-time_to_look(void *arg)
+on_time(void *arg)
 {
 	struct work *w = arg;
-	struct look *l = xcalloc(1, sizeof(*l));
+	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
 	w->stall_timer = NULL;
-	*l = (struct look){.g = group_ref(w->g), .cell = w->cell->number, .before = w->stall_seen};
-	ask(l);
+	*s = (struct stall_sample){
+	    .g = group_ref(w->g), .cell = w->cell->number, .before = w->stall_seen};
+	stall_ask(s);
 }
 
 void
@@ -274,5 +321,5 @@ stall_watch(struct work *w)
 {
 	if (w->kind == WORK_RUN && w->g->set.stall > 0 && !w->done && !w->stall_timer)
 		w->stall_timer =
-		    loop_timer(daemon_.loop, (uint64_t)(w->g->set.stall * 1000), time_to_look, w);
+		    loop_timer(daemon_.loop, (uint64_t)(w->g->set.stall * 1000), on_time, w);
 }

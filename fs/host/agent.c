@@ -1,7 +1,6 @@
 /* Agents and calls to them. One row of `launchers` for each way of starting an agent. */
 #include "host/agent.h"
 #include "base/daemon.h"
-#include "group/rank.h"
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -173,10 +172,8 @@ on_message(void *arg, struct msg *m)
 	}
 	if (m->slot < a->slot_room)
 		s = &a->slots[m->slot];
-	if (s && s->rank)
-		rank_notice(s->rank, m);
-	else if (s && s->store)
-		rank_store_notice(s->store, m);
+	if (s && s->ops)
+		s->ops->notice(s->arg, m);
 	else if (m->type != Nexit)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
 }
@@ -194,17 +191,15 @@ lost(struct agent *a)
 	if (!daemon_.ending)
 		note("%s", why.text);
 	for (int i = 0; i < n; i++)
-		if (a->slots[i].rank)
-			rank_gone(a->slots[i].rank, &why);
+		if (a->slots[i].ops && a->slots[i].ops->lost)
+			a->slots[i].ops->lost(a->slots[i].arg, &why);
 	fail_calls(a, NO_SLOT, &why);
 	for (int i = 0; i < n; i++) {
 		struct slot s = a->slots[i];
 
 		a->slots[i] = (struct slot){0};
-		if (s.rank)
-			group_rank_died(s.rank, why.text);
-		else if (s.store)
-			group_store_died(s.store, &why);
+		if (s.ops)
+			s.ops->ended(s.arg, &why);
 	}
 }
 
@@ -334,7 +329,7 @@ agent_stop_all(void)
 }
 
 int
-agent_slot(struct agent *a, struct rank *k, struct group *store)
+agent_slot(struct agent *a, const struct slot_ops *ops, void *arg)
 {
 	int slot = a->next_slot++;
 
@@ -347,7 +342,7 @@ agent_slot(struct agent *a, struct rank *k, struct group *store)
 		a->slots = xrealloc(a->slots, a->slot_room * sizeof(*a->slots));
 		memset(a->slots + old, 0, (a->slot_room - old) * sizeof(*a->slots));
 	}
-	a->slots[slot] = (struct slot){.rank = k, .store = store};
+	a->slots[slot] = (struct slot){.ops = ops, .arg = arg};
 	return slot;
 }
 
@@ -379,9 +374,9 @@ on_warm(void *arg, struct msg *m, const struct err *e, struct slice trace)
 }
 
 uint32_t
-agent_zygote(struct agent *a, const struct settings *set)
+agent_zygote(struct agent *a, const struct zygote_spec *spec)
 {
-	char *key = xasprintf("%s\n%s\n%s\n%s", set->python, set->cwd, set->preload, set->env);
+	char *key = xasprintf("%s\n%s\n%s\n%s", spec->python, spec->cwd, spec->preload, spec->env);
 	struct buf env = {0};
 	struct warm *w;
 
@@ -395,14 +390,14 @@ agent_zygote(struct agent *a, const struct settings *set)
 	w = xcalloc(1, sizeof(*w));
 	*w = (struct warm){.id = ++a->next_zygote, .agent = a, .key = key, .next = a->warm};
 	a->warm = w;
-	buf_adds(&env, set->env);
+	buf_adds(&env, spec->env);
 	for (size_t i = 0; i < env.n; i++)
 		if (env.p[i] == '\n')
 			env.p[i] = '\0';
 	agent_send(a, Twarm, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, on_warm, w), -1, w->id,
-	    ((struct slice){set->python, strlen(set->python)}), ((struct slice){env.p, env.n}),
-	    ((struct slice){set->cwd, strlen(set->cwd)}),
-	    ((struct slice){set->preload, strlen(set->preload)}));
+	    ((struct slice){spec->python, strlen(spec->python)}), ((struct slice){env.p, env.n}),
+	    ((struct slice){spec->cwd, strlen(spec->cwd)}),
+	    ((struct slice){spec->preload, strlen(spec->preload)}));
 	buf_free(&env);
 	return w->id;
 }

@@ -2,13 +2,30 @@
 #ifndef AGENT_H
 #define AGENT_H
 #include "conn.h"
-#include "group/group.h"
+#include <sys/types.h>
 
 /* The answer to a call: m, or NULL and what went wrong (e->text; traceback in *trace, may be
  * empty). */
 typedef void reply_fn(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
 struct agent;
+
+/* Who hears of an engine: messages that no call waits for, and the end of its agent. */
+struct slot_ops {
+	void (*notice)(void *arg, struct msg *m);
+	/* The agent is gone: nothing may be sent there any more. Called for all slots first. NULL:
+	 * none. */
+	void (*lost)(void *arg, const struct err *why);
+	/* Then: what follows from that, perhaps another agent. */
+	void (*ended)(void *arg, const struct err *why);
+};
+
+/* What a zygote is made of. */
+struct zygote_spec {
+	const char *python, *cwd;
+	const char *preload; /* modules, divided by blanks */
+	const char *env;     /* K=V lines */
+};
 
 /* How to start an agent for a host: the local one is a row, others will be. */
 struct launcher {
@@ -29,8 +46,8 @@ struct agent {
 	size_t call_room;
 
 	struct slot {
-		struct rank *rank;   /* either */
-		struct group *store; /* of these */
+		const struct slot_ops *ops; /* NULL: free */
+		void *arg;
 	} * slots;
 
 	size_t slot_room;
@@ -55,12 +72,14 @@ void agent_forget(struct agent *a, uint32_t tag);
 #define agent_send(a, type, flags, slot, tag, fd, ...)                                             \
 	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
 
-/* A slot for a new engine; its messages go to rank.c. */
-int agent_slot(struct agent *a, struct rank *k, struct group *store);
+enum { NO_SLOT = -1 };
+
+/* A slot for a new engine: ops hear of it, with arg. NO_SLOT: all are taken. */
+int agent_slot(struct agent *a, const struct slot_ops *ops, void *arg);
 /* The engine is gone: its open calls fail with why. */
 void agent_slot_free(struct agent *a, int slot, const struct err *why);
-/* Asks for a zygote that fits these settings (or finds the one that was asked for); its number. */
-uint32_t agent_zygote(struct agent *a, const struct settings *set);
+/* Asks for such a zygote (or finds the one that was asked for); its number. */
+uint32_t agent_zygote(struct agent *a, const struct zygote_spec *spec);
 /* The phases that a zygote told, "" before. *failed: it could not start. */
 const char *agent_zygote_phases(struct agent *a, uint32_t zygote, const char **failed);
 

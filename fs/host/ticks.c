@@ -1,8 +1,8 @@
 /* The daemon's side of the watchdog: a dirty set of paths, told over a pipe at most each TICK_MS.
  */
 #include "host/ticks.h"
-#include "group/external.h"
 #include "base/daemon.h"
+#include "group/external.h"
 #include "group/group.h"
 #include "object/varname.h"
 #include <errno.h>

@@ -6,8 +6,9 @@
 #include "object/pull.h"
 #include "base/daemon.h"
 #include "group/external.h"
-#include "host/agent.h"
 #include "group/rank.h"
+#include "group/registry.h"
+#include "host/agent.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

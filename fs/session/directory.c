@@ -1,8 +1,10 @@
 /* The requests about names in directories: look up, list, make, remove, rename. */
 #include "session/directory.h"
-#include "session/request.h"
 #include "group/group.h"
+#include "group/journal.h"
+#include "group/registry.h"
 #include "host/ticks.h"
+#include "session/request.h"
 #include "tree/staged_file.h"
 #include "tree/var_file.h"
 #include <errno.h>

@@ -3,11 +3,12 @@
 #include "session/request.h"
 #include "base/copy.h"
 #include "base/daemon.h"
+#include "group/group.h"
+#include "group/journal.h"
+#include "host/ticks.h"
 #include "session/directory.h"
 #include "session/session.h"
-#include "group/group.h"
 #include "tree/event_file.h"
-#include "host/ticks.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_log.h>

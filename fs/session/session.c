@@ -1,12 +1,12 @@
 /* Requests about open files: in, as struct req through the tree, replies out. Those about names are
  * in entry.c; what all share is in call.c. No other files know FUSE. */
 #include "session/session.h"
-#include "session/request.h"
 #include "base/copy.h"
-#include "session/directory.h"
 #include "group/group.h"
-#include "tree/event_file.h"
 #include "host/ticks.h"
+#include "session/directory.h"
+#include "session/request.h"
+#include "tree/event_file.h"
 #include "tree/staged_file.h"
 #include "tree/var_file.h"
 #include <errno.h>

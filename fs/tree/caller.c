@@ -2,6 +2,8 @@
 #include "tree/caller.h"
 #include "group/cell.h"
 #include "group/queue.h"
+#include "group/registry.h"
+#include "group/task.h"
 #include "tree/tree.h"
 #include <errno.h>
 #include <stdio.h>

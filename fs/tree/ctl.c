@@ -1,12 +1,15 @@
 /* The verbs of `ctl` that act: one row each. Those that say how a group shall be are in settings.c.
  */
 #include "tree/ctl.h"
+#include "base/words.h"
 #include "group/external.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/recovery.h"
-#include "tree/settings.h"
-#include "base/words.h"
+#include "group/settings.h"
+#include "group/task.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,21 +34,21 @@ static int
 do_start(struct call_ctx *c)
 {
 	c->res->waits = true;
-	return group_start(c->g, c->e);
+	return lifecycle_start(c->g, c->e);
 }
 
 static int
 do_stop(struct call_ctx *c)
 {
 	c->res->waits = true;
-	return group_stop(c->g, c->e);
+	return lifecycle_stop(c->g, c->e);
 }
 
 static int
 do_restart(struct call_ctx *c)
 {
 	c->res->waits = true;
-	return group_restart(c->g, c->e);
+	return lifecycle_restart(c->g, c->e);
 }
 
 /* The ranks named, or all of our own, into which[]; how many, or -errno. */
@@ -96,7 +99,7 @@ do_kill(struct call_ctx *c)
 	int which[MAX_RANKS], n = named_ranks(c, which);
 
 	for (int i = 0; i < n; i++)
-		group_kill_rank(&c->g->ranks[which[i]]);
+		recovery_kill(&c->g->ranks[which[i]], "rank-killed");
 	return MIN(n, 0);
 }
 
@@ -117,7 +120,7 @@ do_recover(struct call_ctx *c)
 	if (n < 0)
 		return n;
 	c->res->waits = true;
-	c->g->recovery.needed = true;
+	recovery_request(c->g, "asked-for");
 	recovery_begin(c->g);
 	return 0;
 }
@@ -263,7 +266,7 @@ rank_interrupt_verb(struct rank *k, char **word, struct err *e)
 static int
 rank_kill_verb(struct rank *k, char **word, struct err *e)
 {
-	group_kill_rank(k);
+	recovery_kill(k, "rank-killed");
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* Live files that are streams of lines: `trace` and each group's `events`. */
 #include "tree/event_file.h"
-#include "conn.h"
 #include "base/stream.h"
+#include "conn.h"
 #include "group/group.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,13 +1,17 @@
 /* Files that take what is written: a cell is collected and submitted, a line of ctl acts at once.
  */
 #include "tree/input.h"
-#include "tree/caller.h"
-#include "group/cell.h"
-#include "tree/ctl.h"
-#include "group/external.h"
 #include "base/words.h"
-#include "host/agent.h"
+#include "group/cell.h"
+#include "group/external.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
 #include "group/rank.h"
+#include "group/task.h"
+#include "host/agent.h"
+#include "tree/caller.h"
+#include "tree/ctl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,7 +53,7 @@ static int
 cell_open(struct file *f, struct req *r)
 {
 	if ((f->flags & O_ACCMODE) != O_RDONLY) {
-		int ranks[MAX_RANKS], n = group_accepts(f->node->at.g, &r->err);
+		int ranks[MAX_RANKS], n = lifecycle_accepts(f->node->at.g, &r->err);
 
 		if (n < 0 || (n = ranks_of(&f->node->at, ranks, &r->err)) < 0)
 			return n;
@@ -294,9 +298,9 @@ ctl_wait(struct file *f, struct req *r)
 	in->work_errno = 0;
 	if (work_errno)
 		return -work_errno;
-	if (!group_settled(g) && caller_check_group(g, r, &r->err) < 0)
+	if (!lifecycle_settled(g) && caller_check_group(g, r, &r->err) < 0)
 		return -r->err.no;
-	return group_wait(g, r, NULL);
+	return lifecycle_wait(g, r);
 }
 
 static int
@@ -399,13 +403,7 @@ error_truncate(const struct place *at, struct file *f, uint64_t size, struct err
 {
 	if (size != 0)
 		return fail(e, EINVAL, "`error` can only be cleared as a whole (: > error)");
-	for (int i = 0; i < ERRORS_KEPT; i++) {
-		struct failure *x = &at->g->journal.errors[i];
-
-		free(x->what);
-		free(x->text);
-		*x = (struct failure){0};
-	}
+	journal_clear(at->g);
 	return 0;
 }
 

@@ -5,13 +5,15 @@
  */
 #include "group/cell.h"
 #include "group/external.h"
-#include "tree/stream_file.h"
+#include "group/registry.h"
 #include "host/gpustat.h"
+#include "tree/env_file.h"
+#include "tree/event_file.h"
 #include "tree/input.h"
 #include "tree/output_file.h"
-#include "tree/event_file.h"
 #include "tree/staged_file.h"
-#include "group/stall.h"
+#include "tree/stall_file.h"
+#include "tree/stream_file.h"
 #include "tree/text.h"
 #include "tree/tree.h"
 #include "tree/var_file.h"
@@ -39,7 +41,7 @@ const struct row name_rows[] = {
     {"G/error", REG | 0600, 0, &input_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &follow_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
     {"G/names", REG | 0400, 0, NULL, text_names, "table of variables", NULL},
-    {"G/stall", REG | 0400, ROW_FRESH, &stall_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
+    {"G/stall", REG | 0400, ROW_FRESH, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
     {"G/cells", DIR | 0500, ROW_STAYS, NULL, NULL, "history", NULL},
@@ -64,7 +66,7 @@ const struct row name_rows[] = {
     {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
-    {"G/rankK/env", REG | 0400, 0, NULL, external_env, "NAME=VALUE lines to join the process group as this rank", NULL},
+    {"G/rankK/env", REG | 0400, 0, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
     {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME"},
     {"G/rankK/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "as G/cell", "runs on this rank only"},
     {"G/rankK/stdout", REG | 0600, 0, &log_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},

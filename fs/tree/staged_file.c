@@ -2,6 +2,8 @@
 #include "tree/staged_file.h"
 #include "base/daemon.h"
 #include "group/group.h"
+#include "group/journal.h"
+#include "group/registry.h"
 #include "object/pull.h"
 #include <errno.h>
 #include <fcntl.h>

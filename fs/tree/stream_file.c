@@ -3,8 +3,12 @@
  * of cursors in the spools; nothing is kept for it but what it was given last.
  */
 #include "tree/stream_file.h"
-#include "tree/caller.h"
 #include "base/json.h"
+#include "group/cell.h"
+#include "group/hooks.h"
+#include "group/output.h"
+#include "group/task.h"
+#include "tree/caller.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -102,15 +106,15 @@ pull(struct group *g, struct live *l, struct source_rank *s)
 	ssize_t n;
 
 	if (!k || !s->placed ||
-	    !spool_next(&k->spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
+	    !spool_next(&k->output.spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
-	if (stream <= SPOOL_STDERR && offset < k->base[stream]) { /* dropped: a hole now */
-		size_t hole = (size_t)MIN(k->base[stream] - offset, (uint64_t)len);
+	if (stream <= SPOOL_STDERR && offset < k->output.base[stream]) { /* dropped: a hole now */
+		size_t hole = (size_t)MIN(k->output.base[stream] - offset, (uint64_t)len);
 
 		offset += hole;
 		len -= hole;
 	}
-	n = pread(k->spool.fd[stream], piece, len, (off_t)offset);
+	n = pread(k->output.spool.fd[stream], piece, len, (off_t)offset);
 	if (n > 0)
 		l->take(l, s, stream, piece, (size_t)n);
 	return true;
@@ -180,7 +184,7 @@ static void
 place_now(struct group *g, struct source_rank *s, int k)
 {
 	log_advance(&g->ranks[k]);
-	*s = (struct source_rank){.rank = k, .at = g->ranks[k].tail, .placed = true};
+	*s = (struct source_rank){.rank = k, .at = g->ranks[k].output.tail, .placed = true};
 }
 
 static void
@@ -362,3 +366,26 @@ wait_poll(struct file *f)
 }
 
 const struct file_ops follow_wait_ops = {.read = wait_read, .poll = wait_poll};
+
+/* ---- waking ---- */
+
+/* Each parked reader reads again, and parks again if there is still nothing for it. */
+static void
+wake(struct group *g)
+{
+	struct req_list woken = TAILQ_HEAD_INITIALIZER(woken);
+	struct req *r;
+
+	TAILQ_CONCAT(&woken, &g->live, link);
+	while ((r = TAILQ_FIRST(&woken))) {
+		TAILQ_REMOVE(&woken, r, link);
+		r->file->ops->read(r->file, r);
+	}
+	req_wake_pollers();
+}
+
+void
+stream_file_init(void)
+{
+	group_hooks.output_moved = wake;
+}

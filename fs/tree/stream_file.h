@@ -8,4 +8,7 @@ extern const struct file_ops follow_all_ops;	/* log */
 extern const struct file_ops follow_stream_ops; /* cells/N/stream */
 extern const struct file_ops follow_wait_ops;	/* cells/N/wait */
 
+/* Readers hear of output by the groups' hooks; once, before any group is made. */
+void stream_file_init(void);
+
 #endif

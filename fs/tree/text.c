@@ -1,12 +1,14 @@
 /* The texts of small files, made when they are opened. */
 #include "tree/text.h"
-#include "group/cell.h"
-#include "tree/ctl.h"
-#include "tree/settings.h"
 #include "base/daemon.h"
-#include "host/gpustat.h"
-#include "host/agent.h"
+#include "group/cell.h"
+#include "group/lifecycle.h"
 #include "group/rank.h"
+#include "group/settings.h"
+#include "group/task.h"
+#include "host/agent.h"
+#include "host/gpustat.h"
+#include "tree/ctl.h"
 #include "tree/var_file.h"
 #include <errno.h>
 #include <stdio.h>
@@ -64,11 +66,11 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 
 	for (int i = 0; i < g->size && !running; i++)
 		running = g->ranks[i].cell;
-	buf_addf(out, "state %s\nsize %d\ncell %d\n", group_state_name(g), g->size,
+	buf_addf(out, "state %s\nsize %d\ncell %d\n", lifecycle_state_name(g), g->size,
 	    running ? running : g->history.last);
 	buf_addf(out, "queued %d\nlast %s\ngeneration %u\n", g->queued,
 	    *g->history.last_result ? g->history.last_result : "-", g->recovery.generation);
-	buf_addf(out, "since %.3f\nspool %s\n", g->changed, g->run_dir);
+	buf_addf(out, "since %.3f\nspool %s\n", g->journal.changed, g->run_dir);
 	for (int i = 0; i < g->life.phase_count; i++)
 		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);
 	if (g->agent && g->agent->conn) {
@@ -126,10 +128,10 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	gpustat_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
-	if (*k->how)
-		buf_addf(out, "made_by %s\n", k->how);
-	if (k->last)
-		buf_addf(out, "exit %s\n", k->last);
+	if (*k->spawn_method)
+		buf_addf(out, "made_by %s\n", k->spawn_method);
+	if (k->last_exit)
+		buf_addf(out, "exit %s\n", k->last_exit);
 	return 0;
 }
 
@@ -151,17 +153,16 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 {
 	struct group *g = at->g;
 
-	for (uint64_t i = 0; i < ERRORS_KEPT; i++) {
-		const struct failure *f =
-		    &g->journal.errors[(g->journal.error_seq + i) % ERRORS_KEPT];
+	for (int i = 0; i < g->journal.error_count; i++) {
+		const struct failure *f = &g->journal.errors[i];
 
-		if (!f->text)
-			continue;
 		buf_addf(
 		    out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
 		add_indented(f->what, out);
 		buf_adds(out, ": ");
 		add_indented(f->text, out);
+		if (f->times > 1)
+			buf_addf(out, " (%u times)", f->times);
 		buf_addc(out, '\n');
 	}
 	return 0;

@@ -1,8 +1,9 @@
 /* Nodes and open files, driven by the rows of names.c. */
 #include "tree/tree.h"
-#include "group/cell.h"
 #include "base/daemon.h"
+#include "group/cell.h"
 #include "group/group.h"
+#include "group/registry.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -242,8 +243,8 @@ void
 tree_stat(struct node *n, struct stat *st)
 {
 	const struct row *row = n->row;
-	double t = n->at.g && n->at.g->changed > n->mtime && !(row->flags & ROW_FRESH)
-		       ? n->at.g->changed
+	double t = n->at.g && n->at.g->journal.changed > n->mtime && !(row->flags & ROW_FRESH)
+		       ? n->at.g->journal.changed
 		       : n->mtime;
 
 	*st = (struct stat){.st_ino = n->ino,

@@ -1,16 +1,19 @@
 /* Objects as files. A rank makes the bytes (engine/values.py); here is who is asked, and how the
  * bytes go on. */
 #include "tree/var_file.h"
-#include "tree/caller.h"
 #include "base/copy.h"
 #include "base/daemon.h"
 #include "group/external.h"
-#include "tree/input.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "group/rank.h"
+#include "group/task.h"
 #include "host/agent.h"
 #include "host/ticks.h"
 #include "object/pull.h"
-#include "group/queue.h"
-#include "group/rank.h"
+#include "tree/caller.h"
+#include "tree/input.h"
 #include "tree/staged_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -268,7 +271,7 @@ var_open(struct file *f, struct req *r)
 		    &r->err, EOPNOTSUPP, "%s over all ranks can only be read", name.op->name);
 	result = refuse_external(&f->node->at, name.op, &r->err);
 	if (result == 0)
-		result = group_accepts(f->node->at.g, &r->err);
+		result = lifecycle_accepts(f->node->at.g, &r->err);
 	return result < 0 ? result : begin_write(f, r);
 }
 
@@ -343,9 +346,9 @@ push_work(const struct place *at, int memfd, uint64_t size, struct err *e)
 	struct var_name name;
 	struct work *w;
 
-	if (var_parse(at->name, at->rank < 0, &name, e) < 0 || group_accepts(g, e) < 0 ||
+	if (var_parse(at->name, at->rank < 0, &name, e) < 0 || lifecycle_accepts(g, e) < 0 ||
 	    refuse_external(at, name.op, e) < 0 ||
-	    (g->life.state == G_NEW && group_start(g, e) < 0))
+	    (g->life.state == G_NEW && lifecycle_start(g, e) < 0))
 		return NULL;
 	n = targets(at, ranks);
 	w = work_new(g, WORK_PUT, ranks, n);
@@ -476,7 +479,7 @@ var_read(struct file *f, struct req *r)
 static double
 var_mtime(const struct place *at)
 {
-	return MAX(at->g->changed, daemon_.mounted);
+	return MAX(at->g->journal.changed, daemon_.mounted);
 }
 
 const struct file_ops var_ops_file = {
@@ -501,7 +504,7 @@ change_ended(struct work *w)
 static int
 change(const struct place *at, enum work_kind kind, const char *name, const char *to, struct err *e)
 {
-	int ranks[MAX_RANKS], n = targets(at, ranks), r = group_accepts(at->g, e);
+	int ranks[MAX_RANKS], n = targets(at, ranks), r = lifecycle_accepts(at->g, e);
 	struct work *w;
 
 	if (r < 0 || (r = refuse_external(at, false, e)) < 0)

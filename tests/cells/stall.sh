@@ -25,12 +25,22 @@ if rank == 1:
     while True: pass
 dist.all_reduce(ones())'
 event=$(await 4 'stall cell=' 10)
-like 'the event: the odd one first' "$event" "stall cell=$n seconds=[0-9]+ 1 state=busy "
+like 'the event says first who is behind' "$event" \
+	"stall cell=$n seconds=[0-9]+ rank 1 has not entered all_reduce 2: <cell $n>:3 1 state=busy "
 stall=$(cat "$G/stall")
-like 'the odd one out' "$(head -n 1 <<<"$stall")" "^1 state=busy cell=$n seconds=[0-9.]+ in=- number=1 at=<cell $n>:3$"
+is 'the verdict names who is behind' "$(head -n 1 <<<"$stall")" "rank 1 has not entered all_reduce 2: <cell $n>:3"
+like 'the rank that is behind comes first' "$(sed -n 2p <<<"$stall")" "^1 state=busy cell=$n seconds=[0-9.]+ in=- number=1 at=<cell $n>:3$"
 like 'who waits' "$(tail -n 1 <<<"$stall")" \
 	"^2 state=busy cell=$n seconds=[0-9.]+ in=all_reduce number=2 at=<cell $n>:4 for=[0-9.]+$"
 like 'stacks, equal ones once' "$(DDIP_MOUNT=$M "$BUILD/ddip" stack 2>&1)" 'ranks? 0,2'
+interrupt
+# of two ranks no one is the odd one out: the one that is behind comes first all the same
+submit 'if rank == 1:
+    while True: pass
+dist.all_reduce(ones(), group=dist.group.WORLD) if rank != 2 else None'
+await 4 'stall cell=' >/dev/null
+is 'ranks that have not come are both named' "$(grep -c 'has not entered all_reduce 1' "$G/stall")" 2
+is 'and stand above who waits' "$(grep -v entered "$G/stall" | cut -d ' ' -f 1 | tail -n 1)" 0
 interrupt
 cell 't = ones(); dist.all_reduce(t); t = t.sum().item()' || bad "after it: $(tail -n 1 "$G/error")"
 is 'the next sum' "$(cat "$G/rank2/vars/t")" 6.0

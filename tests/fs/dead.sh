@@ -73,7 +73,7 @@ spool=$(key "$G/status" spool)
 rm -rf "$spool"
 is 'cells run on without the directory' "$(try 'print(5)')" 0
 errno write "$G/ctl" $'restart\n' >/dev/null
-like 'a start needs it' "$(tail -n 1 "$G/error")" "$spool is gone.*rmdir"
+like 'a start needs it' "$(tail -n 1 "$G/error")" "$spool was deleted.*rmdir"
 exec 4<&-
 unmount
 

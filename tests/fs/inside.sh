@@ -139,7 +139,7 @@ if rank == 0:
     os.close(fd)" >/dev/null
 	await 4 "state $2" >/dev/null
 }
-ends restart stopping
+ends restart restarting
 await 4 'state idle' >/dev/null
 is 'after restart' "$(errno write "$G/cell" 'import os')" 0
 ends stop stopped

@@ -1,13 +1,15 @@
 /* The settings of a group: the verbs of `ctl` that say how it shall be. What it shall do is in
  * ctl.c. */
-#include "tree/settings.h"
+#include "group/settings.h"
 #include "base/daemon.h"
+#include "base/words.h"
 #include "group/cell.h"
 #include "group/external.h"
-#include "host/gpustat.h"
-#include "tree/output_file.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/output.h"
 #include "group/rank.h"
-#include "base/words.h"
+#include "host/gpustat.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -106,7 +108,7 @@ do_size(struct set_ctx *c)
 	if (r < 0)
 		return r;
 	c->g->set.size = (long)v;
-	group_make_ranks(c->g);
+	lifecycle_make_ranks(c->g);
 	return 0;
 }
 
@@ -129,7 +131,7 @@ do_gpus(struct set_ctx *c)
 	r = gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
 		set_string(&c->g->set.gpus, words.p);
-		group_make_ranks(c->g);
+		lifecycle_make_ranks(c->g);
 	}
 	buf_free(&words);
 	return r;
@@ -284,7 +286,7 @@ do_idle(struct set_ctx *c)
 	int r = seconds(c, &c->g->set.idle);
 
 	if (r == 0)
-		group_idle(c->g);
+		lifecycle_rested(c->g);
 	return r;
 }
 
@@ -353,13 +355,13 @@ static const struct setting settings[] = {
     {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, false, do_backend, print_backend},
     {"python", "PATH", "the interpreter", 1, 1, false, do_python, print_python},
     {"cwd", "DIR", "where the ranks work", 1, 1, false, do_cwd, print_cwd},
-    {"env", "NAME=VALUE", "a variable for the ranks; nothing behind = takes it away", 1, 1, false, do_env, NULL},
+    {"env", "NAME=VALUE", "a variable for the ranks; an empty value unsets it", 1, 1, false, do_env, NULL},
     {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, false, do_preload, print_preload},
     {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, false, do_external, external_list},
     {"timeout", "S|off", "seconds that a cell may take", 1, 1, true, do_timeout, print_timeout},
     {"grace", "S|off", "seconds between a rank's failure and freeing the others", 1, 1, true, do_grace, print_grace},
     {"killafter", "S|off", "seconds until a rank that can't be freed is killed", 1, 1, true, do_killafter, print_killafter},
-    {"stall", "S|off", "seconds without movement until it is told", 1, 1, true, do_stall, print_stall},
+    {"stall", "S|off", "report a stall after this long without progress", 1, 1, true, do_stall, print_stall},
     {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, true, do_idle, print_idle},
     {"autogc", "on|off", "give memory back after each cell", 1, 1, true, do_autogc, print_autogc},
     {"history", "N", "how many ended cells are kept", 1, 1, true, do_history, print_history},
@@ -386,8 +388,9 @@ settings_set(const struct setting *v, struct group *g, char **word, int n, struc
 		return fail(e, EINVAL, "usage: %s %s", v->name, v->args);
 	if (!v->anytime && (g->life.state == G_STARTING || g->life.state == G_READY))
 		return fail(e, EBUSY,
-		    "%s can be set while the group is new or stopped (echo stop > %s/ctl)", v->name,
-		    g->name);
+		    "%s can be set while the group is new, stopping or stopped (echo stop > "
+		    "%s/ctl)",
+		    v->name, g->name);
 	return v->fn(&c);
 }
 

@@ -1,0 +1,635 @@
+/* The life cycle of a group. */
+#include "group/lifecycle.h"
+#include "base/daemon.h"
+#include "group/external.h"
+#include "group/journal.h"
+#include "group/queue.h"
+#include "group/rank.h"
+#include "group/recovery.h"
+#include "group/task.h"
+#include "host/agent.h"
+#include "host/gpustat.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* POLITE: from Nquit to SIGKILL */
+enum { POLITE_MS = 2000, MS_PER_S = 1000, NS_PER_MS = 1000000 };
+
+enum { NO_GPUS_SIZE = 2 }; /* ranks if nobody says how many, and there is no GPU */
+
+static const char *const state_names[G_STATES] = {
+    [G_NEW] = "new",
+    [G_STARTING] = "starting",
+    [G_READY] = "idle",
+    [G_STOPPING] = "stopping",
+    [G_RESTARTING] = "restarting",
+    [G_STOPPED] = "stopped",
+};
+
+static const char *const event_names[LIFE_EVENTS] = {
+    [LIFE_START] = "start",
+    [LIFE_STOP] = "stop",
+    [LIFE_RESTART] = "restart",
+    [LIFE_FAILED] = "failed",
+    [LIFE_STARTED] = "started",
+    [LIFE_JOINED] = "joined",
+    [LIFE_ENDED] = "ended",
+};
+
+/* What an event in a state leads to. */
+struct transition {
+	/* May it happen? 0; -EAGAIN: not yet; another -errno with e: refused. NULL: it may. */
+	int (*guard)(struct group *g, struct err *e);
+	enum group_state next;
+	/* In the new state. why: of LIFE_FAILED. NULL: nothing more. */
+	void (*action)(struct group *g, const struct err *why);
+	const char *help; /* NULL: nothing happens */
+};
+
+static int take(struct group *g, enum life_event event, struct err *e);
+static void enter(struct group *g, enum group_state state);
+
+const char *
+lifecycle_state_name(const struct group *g)
+{
+	if (g->life.state == G_READY && recovery_pending(g))
+		return "recovering";
+	return group_busy(g) ? "busy" : state_names[g->life.state];
+}
+
+/* ---- who waits ---- */
+
+bool
+lifecycle_settled(const struct group *g)
+{
+	switch (g->life.state) {
+	case G_STARTING:
+	case G_STOPPING:
+	case G_RESTARTING:
+		return false;
+	case G_READY:
+		return external_others_are(g, R_READY) && !recovery_pending(g);
+	default:
+		return true;
+	}
+}
+
+/* Of who waits: what was asked for came to nothing. */
+static int
+settled_errno(const struct group *g)
+{
+	return g->life.state == G_READY ? 0 : g->life.start_error.no;
+}
+
+void
+lifecycle_settle(struct group *g)
+{
+	struct req *r;
+
+	if (!lifecycle_settled(g))
+		return;
+	while ((r = TAILQ_FIRST(&g->life.waiters))) {
+		TAILQ_REMOVE(&g->life.waiters, r, link);
+		req_done(r, -settled_errno(g));
+	}
+}
+
+static void
+wait_interrupted(struct req *r, enum interrupt how)
+{
+	struct group *g = r->waits_for;
+
+	TAILQ_REMOVE(&g->life.waiters, r, link);
+	req_done(r, how == LET_GO ? 0 : -EINTR);
+}
+
+int
+lifecycle_wait(struct group *g, struct req *r)
+{
+	if (lifecycle_settled(g))
+		return -settled_errno(g);
+	r->waits_for = g;
+	TAILQ_INSERT_TAIL(&g->life.waiters, r, link);
+	return req_park(r, wait_interrupted);
+}
+
+int
+lifecycle_accepts(const struct group *g, struct err *e)
+{
+	if (g->gone)
+		return fail(e, ENODEV, "the group %s is gone", g->name);
+	if (g->life.state == G_STOPPED || g->life.state == G_STOPPING)
+		return fail(e, ESRCH, "no engine runs: the group is %s (echo start > %s/ctl)",
+		    state_names[g->life.state], g->name);
+	return external_leaves_some(g, e);
+}
+
+/* ---- ranks ---- */
+
+static bool
+processes_left(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].slot != NO_SLOT)
+			return true;
+	return g->store.slot != NO_SLOT;
+}
+
+/* Room for as many as there may be: they stay where they are. Only pages of those that there are
+ * take memory, and it goes back to the system. */
+static struct rank *
+new_ranks(void)
+{
+	void *p = mmap(NULL, MAX_RANKS * sizeof(struct rank), PROT_READ | PROT_WRITE,
+	    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("no memory for ranks");
+	return p;
+}
+
+void
+lifecycle_make_ranks(struct group *g)
+{
+	struct gpus gpus;
+	struct err e;
+	int size = (int)g->set.size;
+
+	/* what was set was good; if there is nothing to choose from, the default */
+	if (!size)
+		size = gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE
+								  : gpus_default_size(&gpus);
+	if ((g->ranks && g->size == size) || processes_left(g))
+		return; /* the end of the last process comes back here */
+	for (int i = 0; i < g->size; i++)
+		rank_fini(&g->ranks[i]);
+	if (!g->ranks)
+		g->ranks = new_ranks();
+	g->size = size;
+	for (int i = 0; i < size; i++)
+		rank_init(&g->ranks[i], g, i);
+}
+
+static void
+drop_queued(struct group *g, const struct err *e)
+{
+	for (int i = 0; i < g->size; i++)
+		queue_drop_queued(&g->ranks[i], e);
+}
+
+/* ---- starting ---- */
+
+static int
+check_run_dir(const struct group *g, struct err *e)
+{
+	if (access(g->run_dir, W_OK) == 0)
+		return 0;
+	return fail(e, errno,
+	    "the output directory %s was deleted: rmdir the group and make it again", g->run_dir);
+}
+
+/* What queued for a rank that has become external meanwhile will never run. */
+static int
+check_external(struct group *g, struct err *e)
+{
+	struct err dropped = {0};
+
+	if (external_check(g, e) < 0)
+		return -e->no;
+	for (int i = 0; i < g->size; i++)
+		if (external_refuse(&g->ranks[i], &dropped) < 0)
+			queue_drop_queued(&g->ranks[i], &dropped);
+	return 0;
+}
+
+/* All that may be wrong before the first process is asked for. */
+static int
+check_start(struct group *g, struct err *e)
+{
+	struct gpus gpus;
+
+	g->life.start_error = (struct err){0};
+	if (check_run_dir(g, e) == 0 && gpustat_choose(g->set.gpus, &gpus, e) == 0 &&
+	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) == 0 &&
+	    (g->agent = agent_local(e))) {
+		lifecycle_make_ranks(g);
+		if (check_external(g, e) == 0)
+			return 0;
+	}
+	g->life.start_error = *e;
+	return -e->no;
+}
+
+static void
+spawn_all(struct group *g, const struct err *why)
+{
+	g->agent_serial = g->agent->serial;
+	g->zygote = rank_zygote(g);
+	recovery_reset(g);
+	g->life.phase_count = 0;
+	g->life.started = now_ns();
+	if (rank_store_wanted(g))
+		rank_spawn_store(g);
+	for (int i = 0; i < g->size; i++)
+		if (!external_is(&g->ranks[i]))
+			rank_spawn(&g->ranks[i]);
+}
+
+static int
+all_started(struct group *g, struct err *e)
+{
+	if (rank_store_wanted(g) && !g->store.listening)
+		return -EAGAIN;
+	return external_others_are(g, R_STARTED) ? 0 : -EAGAIN;
+}
+
+static void
+join_all(struct group *g, const struct err *why)
+{
+	rank_phase(g, "spawn_ms", (double)(now_ns() - g->life.started) / NS_PER_MS);
+	for (int i = 0; i < g->size; i++)
+		if (!external_is(&g->ranks[i]))
+			rank_join(&g->ranks[i]);
+}
+
+static int
+all_joined(struct group *g, struct err *e)
+{
+	return external_others_are(g, R_READY) ? 0 : -EAGAIN;
+}
+
+static void
+begin_cells(struct group *g, const struct err *why)
+{
+	g->life.ready = now_ns();
+	rank_phase(g, "start_ms", (double)(g->life.ready - g->life.started) / NS_PER_MS);
+	queue_pump_all(g);
+	recovery_begin(g); /* it may have been asked for meanwhile */
+	lifecycle_rested(g);
+}
+
+/* A rank that was started anew has the others to rejoin. */
+static void
+rejoin(struct group *g, const struct err *why)
+{
+	recovery_begin(g);
+}
+
+/* ---- stopping ---- */
+
+static void
+kill_all(void *arg)
+{
+	struct group *g = arg;
+
+	g->life.stop_timer = NULL;
+	for (int i = 0; i < g->size; i++)
+		rank_kill(&g->ranks[i]);
+	rank_kill_store(g);
+}
+
+/* Ends all processes, politely first. What is queued is dropped. */
+static void
+end_ranks(struct group *g, const char *why)
+{
+	struct err e = {0};
+
+	recovery_stop(g);
+	fail(&e, ECANCELED, "%s", why);
+	drop_queued(g, &e);
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		if (queue_running(k)) {
+			rank_interrupt(k, 0);
+			rank_abort(k, true);
+		}
+		rank_quit(k);
+	}
+	rank_quit_store(g);
+	if (!g->life.stop_timer)
+		g->life.stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
+	take(g, LIFE_ENDED, &e); /* there may be none */
+}
+
+static void
+stop_ranks(struct group *g, const struct err *why)
+{
+	end_ranks(g, "the group was stopped");
+}
+
+static void
+restart_ranks(struct group *g, const struct err *why)
+{
+	end_ranks(g, "the group was restarted");
+}
+
+/* What waits for a start that is called off, or that comes later than it was meant to. */
+static void
+drop_waiting(struct group *g, const struct err *why)
+{
+	static const struct err stopped = {ECANCELED, "the group was stopped"};
+
+	drop_queued(g, &stopped);
+}
+
+static void
+give_up(struct group *g, const struct err *failure)
+{
+	struct err why = *failure;
+
+	g->life.start_error = why;
+	group_fail(g, &why, "start");
+	group_event(g, "start-failed errno=%s", err_name(why.no));
+	for (int i = 0; i < g->size; i++)
+		queue_drop(&g->ranks[i], &why);
+	end_ranks(g, why.text);
+}
+
+static int
+all_ended(struct group *g, struct err *e)
+{
+	return processes_left(g) ? -EAGAIN : 0;
+}
+
+static void
+rest(struct group *g, const struct err *why)
+{
+	loop_timer_del(g->life.stop_timer);
+	g->life.stop_timer = NULL;
+	for (int i = 0; i < g->size; i++)
+		rank_set_state(&g->ranks[i], R_NONE);
+	lifecycle_make_ranks(g);
+}
+
+static void
+spawn_again(struct group *g, const struct err *why)
+{
+	struct err e = {0};
+
+	rest(g, why);
+	if (check_start(g, &e) == 0) {
+		spawn_all(g, why);
+		return;
+	}
+	group_fail(g, &e, "start");
+	drop_queued(g, &e);
+	enter(g, G_STOPPED);
+}
+
+/* clang-format off */
+static const struct transition table[G_STATES][LIFE_EVENTS] = {
+    [G_NEW] = {
+	[LIFE_START]   = {check_start, G_STARTING, spawn_all, "a process is started for each rank, and the store"},
+	[LIFE_RESTART] = {check_start, G_STARTING, spawn_all, "as start"},
+    },
+    [G_STARTING] = {
+	[LIFE_STOP]    = {NULL, G_STOPPING, stop_ranks, "the processes are ended"},
+	[LIFE_RESTART] = {NULL, G_RESTARTING, restart_ranks, "the processes are ended, then new ones started"},
+	[LIFE_FAILED]  = {NULL, G_STOPPING, give_up, "what is queued fails with the reason"},
+	[LIFE_STARTED] = {all_started, G_STARTING, join_all, "once all run, they join the process group"},
+	[LIFE_JOINED]  = {all_joined, G_READY, begin_cells, "once all have joined, cells begin"},
+    },
+    [G_READY] = {
+	[LIFE_STOP]    = {NULL, G_STOPPING, stop_ranks, "the processes are ended; what is queued is dropped"},
+	[LIFE_RESTART] = {NULL, G_RESTARTING, restart_ranks, "the processes are ended, then new ones started"},
+	[LIFE_FAILED]  = {NULL, G_STOPPING, give_up, "what is queued fails with the reason"},
+	[LIFE_STARTED] = {NULL, G_READY, rejoin, "a rank that was replaced rejoins with the others"},
+    },
+    [G_STOPPING] = {
+	[LIFE_START]   = {NULL, G_RESTARTING, NULL, "new processes are started once the last has ended"},
+	[LIFE_RESTART] = {NULL, G_RESTARTING, drop_waiting, "new processes are started once the last has ended"},
+	[LIFE_ENDED]   = {all_ended, G_STOPPED, rest, "once the last process has ended"},
+    },
+    [G_RESTARTING] = {
+	[LIFE_STOP]    = {NULL, G_STOPPING, drop_waiting, "the start is called off; what is queued is dropped"},
+	[LIFE_RESTART] = {NULL, G_RESTARTING, drop_waiting, "what is queued is dropped"},
+	[LIFE_ENDED]   = {all_ended, G_STARTING, spawn_again, "once the last process has ended"},
+    },
+    [G_STOPPED] = {
+	[LIFE_START]   = {check_start, G_STARTING, spawn_all, "a process is started for each rank, and the store"},
+	[LIFE_RESTART] = {check_start, G_STARTING, spawn_all, "as start"},
+    },
+};
+
+/* clang-format on */
+
+void
+lifecycle_print(struct buf *out)
+{
+	for (int s = 0; s < G_STATES; s++)
+		for (int v = 0; v < LIFE_EVENTS; v++)
+			if (table[s][v].help)
+				buf_addf(out, "%-10s %-8s %-10s %s\n", state_names[s],
+				    event_names[v], state_names[table[s][v].next],
+				    table[s][v].help);
+}
+
+static void
+enter(struct group *g, enum group_state state)
+{
+	if (g->life.state == state)
+		return;
+	g->life.state = state;
+	group_event(g, "state %s", state_names[state]);
+	group_changed(g);
+	lifecycle_settle(g);
+}
+
+/* Does what the table says. e: of a refusal; for LIFE_FAILED, why. */
+static int
+take(struct group *g, enum life_event event, struct err *e)
+{
+	const struct transition *t = &table[g->life.state][event];
+	int r;
+
+	if (!t->help)
+		return 0;
+	r = t->guard ? t->guard(g, e) : 0;
+	if (r < 0)
+		return r == -EAGAIN ? 0 : r;
+	enter(g, t->next);
+	if (t->action)
+		t->action(g, e);
+	return 0;
+}
+
+int
+lifecycle_start(struct group *g, struct err *e)
+{
+	return take(g, LIFE_START, e);
+}
+
+int
+lifecycle_stop(struct group *g, struct err *e)
+{
+	g->life.start_error = (struct err){0};
+	return take(g, LIFE_STOP, e);
+}
+
+int
+lifecycle_restart(struct group *g, struct err *e)
+{
+	g->life.start_error = (struct err){0};
+	return take(g, LIFE_RESTART, e);
+}
+
+/* ---- idle ---- */
+
+static void
+on_idle(void *arg)
+{
+	struct group *g = arg;
+	struct err e;
+
+	g->life.idle_timer = NULL;
+	if (g->life.state != G_READY || group_busy(g) || g->set.idle < 0)
+		return;
+	group_event(g, "idle seconds=%g", g->set.idle);
+	lifecycle_stop(g, &e);
+}
+
+void
+lifecycle_rested(struct group *g)
+{
+	loop_timer_del(g->life.idle_timer);
+	g->life.idle_timer = NULL;
+	if (g->life.state == G_READY && g->set.idle >= 0 && !group_busy(g) && !g->gone)
+		g->life.idle_timer =
+		    loop_timer(daemon_.loop, (uint64_t)(g->set.idle * MS_PER_S), on_idle, g);
+}
+
+void
+lifecycle_end(struct group *g)
+{
+	struct req *r;
+
+	loop_timer_del(g->life.stop_timer);
+	loop_timer_del(g->life.idle_timer);
+	g->life.stop_timer = g->life.idle_timer = NULL;
+	while ((r = TAILQ_FIRST(&g->life.waiters))) {
+		TAILQ_REMOVE(&g->life.waiters, r, link);
+		req_done(r, -ENODEV);
+	}
+}
+
+/* ---- what the processes tell ---- */
+
+void
+lifecycle_store_started(struct group *g)
+{
+	struct err e;
+
+	take(g, LIFE_STARTED, &e);
+}
+
+void
+lifecycle_rank_started(struct rank *k)
+{
+	struct err e;
+
+	group_event(k->g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->spawn_method);
+	take(k->g, LIFE_STARTED, &e);
+}
+
+void
+lifecycle_rank_ready(struct rank *k)
+{
+	struct err e;
+
+	if (k->g->life.state == G_READY)
+		recovery_rejoined(k);
+	else
+		take(k->g, LIFE_JOINED, &e);
+}
+
+void
+lifecycle_rank_join_failed(struct rank *k, const struct err *e)
+{
+	struct err why = *e;
+
+	if (k->g->life.state == G_READY) {
+		group_fail(k->g, e, "recover");
+		recovery_kill(k, "rank-killed"); /* and another one is started */
+	} else {
+		take(k->g, LIFE_FAILED, &why);
+	}
+}
+
+void
+lifecycle_rank_lost(struct rank *k, const struct err *why)
+{
+	/* before the next cell of any rank can begin */
+	if (k->g->life.state == G_READY)
+		recovery_request(k->g, "rank-died");
+	queue_lost(k, why);
+}
+
+/* The agent that started the ranks, whoever serves now. */
+static bool
+agent_gone(const struct group *g)
+{
+	return !g->agent->conn || g->agent->serial != g->agent_serial;
+}
+
+/* Its process has ended, or its agent has. What it ran has failed already. */
+void
+lifecycle_rank_died(struct rank *k, const char *how)
+{
+	struct group *g = k->g;
+	bool early = k->died_as != R_READY;
+	struct err e = {0};
+
+	rank_set_dead(k, how);
+	if (g->life.state == G_STOPPING || g->life.state == G_RESTARTING) {
+		take(g, LIFE_ENDED, &e);
+		return;
+	}
+	group_event(g, "rank %d exit %s", k->number, how);
+	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
+	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
+	if (g->life.state == G_STARTING || agent_gone(g) || (early && !recovery_tolerates(g))) {
+		take(g, LIFE_FAILED, &e);
+		return;
+	}
+	group_fail(g, &e, "rank");
+	recovery_rank_died(k);
+	rank_spawn(k);
+	recovery_rejoined(k); /* it may be the last that the others waited for */
+}
+
+void
+lifecycle_rank_spawn_failed(struct rank *k, const struct err *e)
+{
+	struct err why = *e;
+
+	take(k->g, LIFE_FAILED, &why);
+	take(k->g, LIFE_ENDED, &why);
+}
+
+void
+lifecycle_store_died(struct group *g, bool had_started, const struct err *e)
+{
+	struct err why = *e;
+
+	if (g->life.state == G_READY && !agent_gone(g) && (had_started || recovery_tolerates(g))) {
+		/* its keys are gone: all join again at the new one, which listens at the same port
+		 */
+		group_fail(g, e, "store");
+		rank_spawn_store(g);
+		recovery_store_died(g);
+		return;
+	}
+	take(g, LIFE_FAILED, &why);
+	take(g, LIFE_ENDED, &why);
+}
+
+void
+lifecycle_recovered(struct group *g)
+{
+	lifecycle_settle(g);
+	queue_pump_all(g);
+}

@@ -1,0 +1,58 @@
+/*
+ * The life of a group: what start, stop and restart mean in each state, and what follows when ranks
+ * and the store start, join and die. A table of state × event in lifecycle.c.
+ */
+#ifndef LIFECYCLE_H
+#define LIFECYCLE_H
+#include "group/group.h"
+
+struct work;
+
+enum life_event {
+	LIFE_START,   /* asked for by `start`, or by the first cell */
+	LIFE_STOP,    /* asked for by `stop`, or by `idle` */
+	LIFE_RESTART, /* asked for by `restart` */
+	LIFE_FAILED,  /* a rank or the store could not start, or too often */
+	LIFE_STARTED, /* a rank or the store runs */
+	LIFE_JOINED,  /* a rank has joined the process group */
+	LIFE_ENDED,   /* a process has ended */
+	LIFE_EVENTS
+};
+
+/* The table as text, for README and manual page: a line for each pair. */
+void lifecycle_print(struct buf *out);
+/* new, starting, idle, busy, recovering, stopping, restarting, stopped. */
+const char *lifecycle_state_name(const struct group *g);
+
+/* Say what shall be; lifecycle_settled tells when it is. 0, or -errno with e. */
+int lifecycle_start(struct group *g, struct err *e);
+int lifecycle_stop(struct group *g, struct err *e);
+int lifecycle_restart(struct group *g, struct err *e);
+/* Could a cell be queued now? 0, or -ESRCH, -ENODEV, -EINVAL with the text. */
+int lifecycle_accepts(const struct group *g, struct err *e);
+/* Has the requested state been reached? */
+bool lifecycle_settled(const struct group *g);
+/* PARKED: r is answered when the requested state has been reached, with the errno if it cannot be.
+ */
+int lifecycle_wait(struct group *g, struct req *r);
+/* Answers who waits for that, if it is so. */
+void lifecycle_settle(struct group *g);
+/* As many ranks as the settings want: new ones are without a process. */
+void lifecycle_make_ranks(struct group *g);
+/* Perhaps nothing is to be done any more: the clock of `idle` starts anew. */
+void lifecycle_rested(struct group *g);
+/* The group is removed: its timers end, who waits gets ENODEV. */
+void lifecycle_end(struct group *g);
+
+/* For hooks.h. */
+void lifecycle_rank_started(struct rank *k);
+void lifecycle_rank_ready(struct rank *k);
+void lifecycle_rank_join_failed(struct rank *k, const struct err *e);
+void lifecycle_rank_lost(struct rank *k, const struct err *why);
+void lifecycle_rank_died(struct rank *k, const char *how);
+void lifecycle_rank_spawn_failed(struct rank *k, const struct err *e);
+void lifecycle_store_started(struct group *g);
+void lifecycle_store_died(struct group *g, bool had_started, const struct err *e);
+void lifecycle_recovered(struct group *g);
+
+#endif

@@ -1,0 +1,168 @@
+/* What ranks print comes by inotify on the index of each spool; what is too old is dropped. */
+#include "group/output.h"
+#include "base/daemon.h"
+#include "group/hooks.h"
+#include "group/journal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+static int inotify_fd = -1;
+
+static struct {
+	int wd;
+	struct group *g;
+} * watched;
+
+static size_t watched_count;
+
+/* ---- what is kept ---- */
+
+uint64_t
+output_size(const struct rank *k, int stream)
+{
+	uint64_t size = spool_reader_size(&k->output.spool, stream);
+
+	return size > k->output.base[stream] ? size - k->output.base[stream] : 0;
+}
+
+void
+output_drop(struct rank *k, int stream, uint64_t base)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	k->output.base[stream] = base;
+	/* the disk gets its room back; offsets stay */
+	if (base >= page &&
+	    fallocate(k->output.spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		(off_t)(base / page * page)) < 0)
+		debug("cell", "fallocate: %s", strerrordesc_np(errno));
+}
+
+/* Drops what is there beyond so many bytes. */
+static void
+trim(struct rank *k, int stream, uint64_t keep)
+{
+	uint64_t size = output_size(k, stream);
+
+	if (size <= keep)
+		return;
+	group_event(k->g, "spool rank=%d stream=%s dropped=%llu", k->number, spool_names[stream],
+	    (unsigned long long)(size - keep));
+	output_drop(k, stream, k->output.base[stream] + size - keep);
+}
+
+void
+log_trim(struct group *g)
+{
+	for (int i = 0; g->set.spool && i < g->size; i++)
+		for (int s = 0; s <= SPOOL_STDERR; s++)
+			trim(&g->ranks[i], s, (uint64_t)g->set.spool);
+}
+
+/* While a cell prints it may be half as much more: not each line is worth an event. */
+static void
+trim_growing(struct rank *k)
+{
+	uint64_t keep = (uint64_t)k->g->set.spool;
+
+	for (int s = 0; keep && s <= SPOOL_STDERR; s++)
+		if (output_size(k, s) > keep + keep / 2)
+			trim(k, s, keep);
+}
+
+/* ---- waking ---- */
+
+/* Walks the index to its end; tells which streams grew. */
+void
+log_advance(struct rank *k)
+{
+	uint64_t before[SPOOL_STREAMS], offset;
+	int stream;
+	size_t len;
+
+	memcpy(before, k->output.tail.at.size, sizeof(before));
+	while (spool_next(
+	    &k->output.spool, &k->output.tail, NULL, SIZE_MAX / 2, &stream, &offset, &len))
+		;
+	for (int s = 0; s <= SPOOL_STDERR; s++) {
+		if (k->output.tail.at.size[s] == before[s])
+			continue;
+		k->output.time = now_wall();
+		group_tell(output_grew, k, s);
+	}
+}
+
+static void
+grew(struct group *g, const char *file)
+{
+	int k;
+	char tail[16];
+
+	if (sscanf(file, "rank%d.%15s", &k, tail) != 2 ||
+	    strcmp(tail, spool_names[SPOOL_STREAMS]) != 0)
+		return;
+	if (k >= g->size)
+		return;
+	log_advance(&g->ranks[k]);
+	group_tell(output_moved, g);
+	trim_growing(&g->ranks[k]);
+}
+
+static void
+on_inotify(void *arg, uint32_t events)
+{
+	char space[16 << 10] __attribute__((aligned(__alignof__(struct inotify_event))));
+	ssize_t n = read(inotify_fd, space, sizeof(space));
+
+	for (char *p = space; p < space + n;) {
+		const struct inotify_event *ev = (const struct inotify_event *)(const void *)p;
+
+		for (size_t i = 0; i < watched_count; i++)
+			if (watched[i].wd == ev->wd && watched[i].g && ev->len)
+				grew(watched[i].g, ev->name);
+		if (ev->mask & IN_Q_OVERFLOW)
+			for (size_t i = 0; i < watched_count; i++)
+				for (int k = 0; watched[i].g && k < watched[i].g->size; k++)
+					log_advance(&watched[i].g->ranks[k]);
+		p += sizeof(*ev) + ev->len;
+	}
+}
+
+void
+log_follow(struct group *g)
+{
+	size_t i = 0;
+
+	if (inotify_fd < 0) {
+		inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+		if (inotify_fd < 0)
+			die("inotify: %s", strerrordesc_np(errno));
+		loop_fd(daemon_.loop, inotify_fd, EPOLLIN, on_inotify, NULL);
+	}
+	while (i < watched_count && watched[i].g)
+		i++;
+	if (i == watched_count)
+		watched = xrealloc(watched, ++watched_count * sizeof(*watched));
+	watched[i].g = g;
+	watched[i].wd = inotify_add_watch(inotify_fd, g->run_dir, IN_MODIFY);
+	if (watched[i].wd < 0)
+		note("inotify: %s: %s: output of %s will not be seen as it comes", g->run_dir,
+		    strerrordesc_np(errno), g->name);
+}
+
+void
+log_gone(struct group *g)
+{
+	for (size_t i = 0; i < watched_count; i++)
+		if (watched[i].g == g) {
+			inotify_rm_watch(inotify_fd, watched[i].wd);
+			watched[i].g = NULL;
+		}
+}

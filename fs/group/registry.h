@@ -1,0 +1,19 @@
+/* All groups: making, removing, finding; references of those that outlive their group's removal. */
+#ifndef REGISTRY_H
+#define REGISTRY_H
+#include "group/group.h"
+
+TAILQ_HEAD(group_list, group);
+extern struct group_list groups;
+
+/* Wires the modules of the room; once, before any group is made. */
+void group_init(void);
+int group_make(const char *name, struct err *e); /* 0 or -errno */
+/* -EBUSY while it has engines. */
+int group_remove(struct group *g, struct err *e);
+struct group *group_find(const char *name); /* NULL: none */
+struct group *group_ref(struct group *g);
+void group_unref(struct group *g);
+void group_remove_all(void);
+
+#endif

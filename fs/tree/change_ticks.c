@@ -1,0 +1,44 @@
+/* The groups' news as ticks of the files that show it. */
+#include "tree/change_ticks.h"
+#include "group/hooks.h"
+#include "host/ticks.h"
+
+static void
+status_changed(struct group *g)
+{
+	ticks_path(TICK_MODIFY, "%s/status", g->name);
+}
+
+static void
+error_changed(struct group *g)
+{
+	ticks_path(TICK_MODIFY, "%s/error", g->name);
+}
+
+static void
+cell_ended(struct group *g)
+{
+	ticks_path(TICK_CLOSE, "%s/status", g->name);
+}
+
+static void
+output_grew(struct rank *k, int stream)
+{
+	ticks_path(TICK_MODIFY, "%s/rank%d/%s", k->g->name, k->number, spool_names[stream]);
+}
+
+static void
+table_changed(struct rank *k, const char *before, const char *now)
+{
+	ticks_table(k->g, k->number, before, now);
+}
+
+void
+change_ticks_init(void)
+{
+	group_hooks.status_changed = status_changed;
+	group_hooks.error_changed = error_changed;
+	group_hooks.cell_ended = cell_ended;
+	group_hooks.output_grew = output_grew;
+	group_hooks.table_changed = table_changed;
+}

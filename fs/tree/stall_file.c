@@ -1,0 +1,32 @@
+/* G/stall: open waits for a sample of all ranks; what is read is its text. */
+#include "tree/stall_file.h"
+#include "group/stall.h"
+#include <errno.h>
+
+static void
+on_sample(void *arg, struct slice text)
+{
+	struct req *r = arg;
+
+	buf_add(&r->file->text, text.p, text.n);
+	req_done(r, 0);
+}
+
+static void
+open_interrupted(struct req *r, enum interrupt how)
+{
+	stall_cancel(r->waits_for);
+	req_done(r, -EINTR);
+}
+
+static int
+stall_file_open(struct file *f, struct req *r)
+{
+	int parked = req_park(r, open_interrupted);
+
+	r->waits_for = stall_prepare(f->node->at.g, on_sample, r);
+	stall_ask(r->waits_for);
+	return parked;
+}
+
+const struct file_ops stall_file_ops = {.open = stall_file_open};

@@ -1,0 +1,8 @@
+/* G/stall: who waits for whom, sampled when it is opened. */
+#ifndef STALL_FILE_H
+#define STALL_FILE_H
+#include "tree/tree.h"
+
+extern const struct file_ops stall_file_ops;
+
+#endif
