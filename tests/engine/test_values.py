@@ -30,7 +30,7 @@ except ImportError as e:
     sys.exit(77)
 
 package = types.ModuleType("ddip_engine")
-package.__path__ = [os.path.join(ROOT, "engine")]
+package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
 sys.modules["ddip_engine"] = package
 
 from ddip_engine import state, table, values  # noqa: E402
