@@ -15,6 +15,9 @@ from ddip_engine import state
 
 _BOM = "\ufeff"  # at the beginning of files that some editors write
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
+_TOLD_BYTES = 1 << 20  # of a value, an error, a traceback: more than that is cut
+_NOTE_BYTES = 64  # of them, for what says so
+_END_BYTES = _TOLD_BYTES // 2  # of a traceback's end, which is what counts
 
 
 class Cell:
@@ -96,13 +99,39 @@ def remember_source(name, source):
     linecache.cache[name] = (len(source), None, lines, name)
 
 
+def bound(text, end_bytes=0):
+    """The text, of which a megabyte is told; of a longer one so many bytes of its end stay."""
+    if len(text) <= _TOLD_BYTES // 4:  # UTF-8 has at most 4 bytes a character
+        return text
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= _TOLD_BYTES:
+        return text
+    begin = data[: _TOLD_BYTES - _NOTE_BYTES - end_bytes].decode("utf-8", "ignore")
+    end = data[len(data) - end_bytes :].decode("utf-8", "ignore")
+    cut = len(data) - (_TOLD_BYTES - _NOTE_BYTES)
+    return f"{begin}… cut, {cut} bytes" + (f" …{end}" if end else "")
+
+
+def bound_traceback(text):
+    """The same of a traceback: what is cut is its middle."""
+    return bound(text, _END_BYTES)
+
+
+def message(error):
+    """str(error), bounded, whatever its class does; of any object."""
+    try:
+        return bound(str(error))
+    except BaseException as e:  # as the traceback module takes it
+        return f"<{type(error).__name__} whose text raises {type(e).__name__}>"
+
+
 def describe(error):
     """The content of an `error` message of the Jupyter protocol, uncoloured."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return {
         "ename": type(error).__name__,
-        "evalue": str(error),
-        "traceback": "".join(lines).splitlines(),
+        "evalue": message(error),
+        "traceback": bound_traceback("".join(lines)).splitlines(),
     }
 
 

@@ -70,7 +70,7 @@ def _evaluate(code):
 
 def _show(value, cell):
     """The result as text, and as an execute_result."""
-    text = repr(value)
+    text = cells.bound(repr(value))
     state.main.__dict__["_"] = value if isinstance(value, (int, float, str)) else None
     streams.display(
         "execute_result", data={"text/plain": text}, metadata={}, execution_count=cell.number

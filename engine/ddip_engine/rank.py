@@ -18,6 +18,7 @@ import warnings
 from errno import EIO, ENOSYS
 
 import _ddip
+from ddip_engine import cell as cells
 from ddip_engine import dist, heal, run, shell, state, streams, table, values
 from ddip_engine.state import Refusal
 
@@ -81,6 +82,7 @@ def _answer(rows, message):
 def _fail(tag, kind, error):
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text, trace = cells.bound(text), cells.bound_traceback(trace)
     if tag:
         _ddip.error(tag, EIO, f"{kind}: {text}", trace)
     else:

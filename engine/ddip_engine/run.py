@@ -82,10 +82,10 @@ def execute(number, source):
     except (SyntaxError, UnicodeDecodeError) as e:
         return (SYNTAX, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
     ended = _run(cell)
-    outcome, value = _classify(ended, cell), _encode(ended.value)
+    outcome, value = _classify(ended, cell), _encode(cells.bound(ended.value))
     error, trace = "", b""
     if outcome != OK:
-        error, trace = _one_line(ended.error), _encode(_format(ended))
+        error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended)))
         _keep_last(ended.error)
     ended.error = None  # frames of the traceback lead to it
     streams.flush()
@@ -165,11 +165,11 @@ def _classify(ended, cell):
 def _one_line(error):
     """`ValueError: bad`: the exception and the first words of what it says."""
     if isinstance(error, SystemExit):
-        return "SystemExit: %s" % (error.code,)
+        return "SystemExit: " + cells.message(error.code)
     text = traceback.format_exception_only(type(error), error)[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    first = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
-    return _encode(first).decode()
+    first = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    return _encode(cells.bound(first)).decode()
 
 
 def _format(ended):

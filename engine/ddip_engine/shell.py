@@ -106,7 +106,9 @@ class _Hook:
 
     def write_format_data(self, format_dict, md_dict=None):
         number = _cell.number if _cell is not None else 0
-        self.shell.result_text = format_dict.get("text/plain", "")
+        self.shell.result_text = cells.bound(format_dict.get("text/plain", ""))
+        if "text/plain" in format_dict:
+            format_dict = {**format_dict, "text/plain": self.shell.result_text}
         streams.display(
             "execute_result", data=format_dict, metadata=md_dict or {}, execution_count=number
         )
@@ -275,7 +277,10 @@ class _Shell:
 
     def _showtraceback(self, etype, evalue, stb):
         self.shown_error = evalue
-        streams.display("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
+        told = cells.message(evalue)
+        text = stb if isinstance(stb, str) else "\n".join(stb)
+        lines = cells.bound_traceback(text).split("\n")
+        streams.display("error", ename=etype.__name__, evalue=told, traceback=lines)
 
     def system_raw(self, cmd):
         """`!cmd`: the command writes to the rank's own descriptors; its status is _exit_code."""

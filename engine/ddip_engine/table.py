@@ -8,9 +8,11 @@ import __future__
 
 import functools
 import keyword
+import re
 import sys
 import types
 import weakref
+from operator import itemgetter
 
 from ddip_engine import state
 
@@ -27,91 +29,171 @@ _DEFINITIONS = (
 )
 _NEVER = (types.ModuleType, type(__future__.annotations))
 _SCALARS = (int, float, complex, bool, type(None))
+_TEXTS = (str, bytes, bytearray)
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+_UNKNOWN = ("-", "-", "-", "-")
+_NAME_BYTES = 255  # of a file's name
+_TABLE_BYTES = 8 << 20  # of the whole table, some 200,000 names: the names behind are not listed
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would begin a line or a column
+_name_of_type = type.__dict__["__name__"].__get__  # not a metaclass's own
+_module_of_type = type.__dict__["__module__"].__get__
 _measured = {}  # name -> (weak reference, fields) of objects whose size takes a walk
 
 
-def is_variable(name, value):
-    """True for what a cell made or somebody pushed."""
-    if name.startswith("_") or isinstance(value, _NEVER):
+def is_name(name):
+    """True for what may be a variable's name, which is to be the name of a file too."""
+    if not name.isidentifier() or keyword.iskeyword(name):
         return False
-    if name in state.engine_names and state.engine_names[name] is value:
-        return False
-    if isinstance(value, _DEFINITIONS):
-        return getattr(value, "__module__", None) == "__main__"
-    return not _from_typing(value)
-
-
-def _from_typing(value):
-    """`List`, `Optional` and their kind, and numpy's functions: imports that are no functions."""
-    kind = type(value)
-    return kind.__module__ == "typing" or (kind.__module__ == "numpy" and kind.__name__ == "ufunc")
+    return len(name) <= _NAME_BYTES // 4 or len(name.encode()) <= _NAME_BYTES  # UTF-8: 4 at most
 
 
 def names():
     """The user's variables, sorted: (name, value) pairs."""
-    found = [(k, v) for k, v in list(state.main.__dict__.items()) if is_variable(k, v)]
-    found.sort(key=lambda pair: pair[0])
+    kinds = dict(_BUILTINS)
+    return [(name, value) for name, value in _sorted() if _how(name, value, kinds)]
+
+
+def _sorted():
+    """What may be a variable by its name alone; a namespace takes other keys than names."""
+    found = [
+        pair
+        for pair in list(state.main.__dict__.items())
+        if type(pair[0]) is str and pair[0][:1] != "_" and is_name(pair[0])
+    ]
+    found.sort(key=itemgetter(0))
     return found
 
 
+def _how(name, value, kinds):
+    """How the facts of a variable are found, None for what no cell made and nobody pushed.
+
+    kinds has what is known of types by their id: objects are many, types are few.
+    """
+    kind = type(value)
+    how = kinds.get(id(kind), _BUILTINS)  # which is no how
+    if how is _BUILTINS:
+        how = kinds[id(kind)] = _how_of_kind(kind)
+    if how is _definition_facts and not _is_defined_here(value):
+        return None
+    if name in state.engine_names and state.engine_names[name] is value:
+        return None
+    return how
+
+
+def _is_defined_here(value):
+    """True for a function or class that a cell made."""
+    if issubclass(type(value), type):
+        return _module_of_type(value) == "__main__"
+    if type(value) is types.MethodType:
+        value = value.__func__
+        if type(value) is not types.FunctionType:  # any callable may be bound
+            return False
+    return getattr(value, "__module__", None) == "__main__"
+
+
+def _how_of_kind(kind):
+    """A function of (name, value, thorough) that gives its fields; their text where all objects of
+    the type have the same; None: none of them is a variable."""
+    if issubclass(kind, _NEVER) or _is_from_typing(kind):
+        return None
+    if issubclass(kind, _DEFINITIONS):
+        return _definition_facts
+    if issubclass(kind, _SCALARS):
+        return _line_end(kind, _UNKNOWN)
+    for base in (*_TEXTS, *_CONTAINERS):
+        if issubclass(kind, base):
+            return _length_facts(base)
+    for module, name, facts in _LIBRARIES:
+        known = getattr(sys.modules.get(module), name, None)
+        if isinstance(known, type) and issubclass(kind, known):
+            return facts
+    return _line_end(kind, _UNKNOWN)
+
+
+def _is_from_typing(kind):
+    """`List`, `Optional` and their kind, and numpy's functions: imports that are no functions."""
+    module, name = _module_of_type(kind), _name_of_type(kind)
+    return module == "typing" or (module == "numpy" and name == "ufunc")
+
+
 def text(thorough=True):
-    """The table as bytes: name, type, dtype, shape, bytes, device, one line each, tab-separated.
+    """The table as bytes: name, type, dtype, shape, bytes, device, one line each, tab-separated,
+    in the order of the names' bytes.
 
     thorough=False takes the sizes of modules and data frames from the last thorough call.
     """
-    lines = []
-    for name, value in names():
-        try:
-            fields = _facts(name, value, thorough)
-        except Exception:  # an object that lies about its shape is listed all the same
-            fields = ("-", "-", "-", "-")
-        lines.append("\t".join((name, type(value).__name__, *fields)) + "\n")
-    for gone in _measured.keys() - state.main.__dict__.keys():
-        del _measured[gone]
-    return "".join(lines).encode("utf-8", "backslashreplace")
+    lines, kinds = [], dict(_BUILTINS)
+    for name, value in _sorted():
+        how = _how(name, value, kinds)
+        if type(how) is str:
+            lines.append(name + how)
+        elif how is not None:
+            lines.append(name + _line_end(type(value), _facts(how, name, value, thorough)))
+    for gone in [name for name in _measured if name not in state.main.__dict__]:
+        _measured.pop(gone, None)
+    return _cut("".join(lines).encode("utf-8", "backslashreplace"))
 
 
-def _facts(name, value, thorough):
+def _cut(table):
+    """Its first lines, as many as may be sent."""
+    if len(table) <= _TABLE_BYTES:
+        return table
+    return table[: table.rindex(b"\n", 0, _TABLE_BYTES) + 1]
+
+
+def _facts(how, name, value, thorough):
     """(dtype, shape, bytes, device) as text."""
-    if isinstance(value, _SCALARS):
-        return ("-", "-", "-", "-")
-    if isinstance(value, (str, bytes, bytearray)):
-        return ("-", "-", str(len(value)), "-")
-    if isinstance(value, (list, tuple, dict, set, frozenset)):
-        return ("-", str(len(value)), "-", "-")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _tensor_facts(value)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        return (str(value.dtype), _shape(value.shape), str(value.nbytes), "cpu")
-    return _measure(name, value, thorough, torch)
+    try:
+        return how(name, value, thorough)
+    except Exception:  # an object that lies about its shape is listed all the same
+        return _UNKNOWN
 
 
-def _tensor_facts(tensor):
+def _line_end(kind, fields):
+    columns = (_BREAKS.sub("?", str(field)) for field in (_name_of_type(kind), *fields))
+    return "\t" + "\t".join(columns) + "\n"
+
+
+def _definition_facts(name, value, thorough):
+    return _UNKNOWN
+
+
+def _length_facts(base):
+    """Texts have their length as bytes, containers as shape; by the type that has them."""
+
+    def facts(name, value, thorough):
+        length = str(base.__len__(value))
+        return ("-", "-", length, "-") if base in _TEXTS else ("-", length, "-", "-")
+
+    return facts
+
+
+def _tensor_facts(name, tensor, thorough):
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = tensor.numel() * tensor.element_size()
     return (dtype, _shape(tensor.shape), str(size), str(tensor.device))
+
+
+def _array_facts(name, array, thorough):
+    return (str(array.dtype), _shape(array.shape), str(array.nbytes), "cpu")
 
 
 def _shape(shape):
     return ",".join(map(str, shape)) or "()"
 
 
-def _measure(name, value, thorough, torch):
+def _measure(fact):
     """Facts of what has to be walked through: modules and data frames."""
-    if torch is not None and isinstance(value, torch.nn.Module):
-        fact = _module_facts
-    elif hasattr(type(value), "memory_usage") and hasattr(type(value), "iloc"):
-        fact = _frame_facts
-    else:
-        return ("-", "-", "-", "-")
-    known = _measured.get(name)
-    if known is not None and known[0]() is value and not thorough:
-        return known[1]
-    fields = fact(value)
-    _measured[name] = (weakref.ref(value), fields)
-    return fields
+
+    def facts(name, value, thorough):
+        known = _measured.get(name)
+        if known is not None and known[0]() is value and not thorough:
+            return known[1]
+        fields = fact(value)
+        _measured[name] = (weakref.ref(value), fields)
+        return fields
+
+    return facts
 
 
 def _module_facts(module):
@@ -133,11 +215,19 @@ def _frame_facts(frame):
     return ("-", _shape(frame.shape), str(total), "cpu")
 
 
+# Where a library is loaded: its class, and how the facts of its objects are found
+_LIBRARIES = (
+    ("torch", "Tensor", _tensor_facts),
+    ("numpy", "ndarray", _array_facts),
+    ("numpy", "generic", _array_facts),
+    ("torch.nn", "Module", _measure(_module_facts)),
+    ("pandas", "DataFrame", _measure(_frame_facts)),
+    ("pandas", "Series", _measure(_frame_facts)),
+)
+
+_BUILTINS = {id(kind): _how_of_kind(kind) for kind in (*_SCALARS, *_TEXTS, *_CONTAINERS)}
+
+
 def clear():
     """Forgets what was measured: the namespace is empty."""
     _measured.clear()
-
-
-def is_name(name):
-    """True for what may be a variable's name."""
-    return name.isidentifier() and not keyword.iskeyword(name)

@@ -6,7 +6,7 @@ are for the main thread, between cells.
 
 from errno import EAGAIN, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
 
-from ddip_engine import arrays, over, pickles, state, table, texts
+from ddip_engine import across_ranks, arrays, pickles, state, table, texts
 from ddip_engine.state import Refusal
 from ddip_engine.view import Incoming, unsupported
 
@@ -53,9 +53,9 @@ def get(name, view, op="", fd=-1):
     """
     export, _ = _view(view)
     if fd >= 0:
-        value = over.whole(name, op, fd)
-        return over.behind(_export(export, name, view, value), value, fd)
-    return _export(over.part if op else export, name, view, _lookup(name))
+        value = across_ranks.assemble(name, op, fd)
+        return across_ranks.alias(_export(export, name, view, value), value, fd)
+    return _export(across_ranks.export if op else export, name, view, _lookup(name))
 
 
 def _export(export, name, view, value):
@@ -97,7 +97,7 @@ def put(name, view, op, fd, size):
         _pending = lambda: arrays.load_state(name, old, value)  # noqa: E731
         return
     if op:
-        value = over.share(name, value, op, old, state.rank, state.size)
+        value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
     _pending = lambda: state.main.__dict__.__setitem__(name, value)  # noqa: E731
 
 

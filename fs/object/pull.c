@@ -1,6 +1,6 @@
 /*
  * An object on its way out of its ranks. Without an OP one rank gives the view's bytes. With one
- * each rank gives its part (engine/over.py), the parts become one (reduce.c), and rank 0 makes the
+ * each rank gives its part (across_ranks.py), the parts become one (reduce.c), and rank 0 makes the
  * view of that. Knows no files.
  */
 #include "object/pull.h"

@@ -20,7 +20,7 @@ struct var_view {
 struct var_op {
 	const char *name, *help;
 	const struct reduce_op *reads; /* NULL: only written */
-	bool writes;		       /* each rank takes its part (engine/over.py) */
+	bool writes;		       /* each rank takes its part (across_ranks.py) */
 };
 
 extern const struct var_view var_views[];

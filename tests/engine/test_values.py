@@ -30,7 +30,7 @@ except ImportError as e:
     sys.exit(77)
 
 package = types.ModuleType("ddip_engine")
-package.__path__ = [os.path.join(ROOT, "engine")]
+package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
 sys.modules["ddip_engine"] = package
 
 from ddip_engine import state, table, values  # noqa: E402
@@ -518,6 +518,50 @@ class Table(Case):
         self.assertEqual(rows["m"], ["Linear", "float32", "-", "36", "cpu"])
         self.assertEqual(rows["f"], ["float", "-", "-", "-", "-"])
         self.assertEqual(rows["s"], ["str", "-", "-", "3", "-"])
+
+    def test_only_names_are_listed_each_on_one_line(self):
+        class Text(str):
+            pass
+
+        odd = ["../../x", "a b", "a\nb", "a\tb", "", "1a", "class", "\ud800", "n" * 256, "é" * 128]
+        fine = ["n" * 255, "é" * 127, "Z", "a", "ß", "𝑥", "ﬁ"]
+        NAMES.update({name: 1 for name in odd + fine})
+        NAMES.update({1: 2, None: 3, (4, 5): 6, b"bytes": 7, Text("text"): 8, 2.5: 9})
+        NAMES["kind"] = type("K\tx\ny\u2028z", (), {})()
+        lines = table.text().decode().splitlines()
+        self.assertEqual([line.split("\t")[0] for line in lines], sorted([*fine, "kind"]))
+        self.assertEqual({len(line.split("\t")) for line in lines}, {6})
+        names = [line.split(b"\t")[0] for line in table.text().splitlines()]
+        self.assertEqual(names, sorted(names), "the order is that of the bytes")
+        for name in ("n" * 256, "é" * 128, "a b"):
+            self.refuses(EINVAL, "no name", write, name, "1")
+
+    def test_no_object_breaks_the_table_or_is_asked(self):
+        asked = []
+
+        def ask(*_):
+            asked.append(1)
+            raise SystemExit
+
+        class Meta(type):
+            __name__ = __module__ = property(ask)
+            __hash__ = __eq__ = ask
+
+        body = {
+            name: ask for name in ("__len__", "__repr__", "__getattr__", "memory_usage", "iloc")
+        }
+        asker = Meta("Asker", (list,), {**body, "__class__": property(ask), "shape": property(ask)})
+        NAMES.update(made=asker(), Asker=asker, frame=type("F", (), body)())
+        rows = self.rows()
+        self.assertEqual(rows["made"], ["Asker", "-", "0", "-", "-"])
+        self.assertEqual(rows["frame"], ["F", "-", "-", "-", "-"])
+        self.assertEqual(asked, [])
+
+    def test_a_large_table_is_cut_at_a_line(self):
+        NAMES.update({f"{'v' * 200}{i}": i for i in range(50_000)})
+        data = table.text()
+        self.assertTrue((8 << 20) - 300 < len(data) <= 8 << 20, len(data))
+        self.assertTrue(data.endswith(b"int\t-\t-\t-\t-\n"))
 
     def test_own_names_are_hidden_until_changed(self):
         state.put(rank=3)

@@ -1,9 +1,9 @@
 """One object over all ranks: this rank's part of it, and the object made of all the parts.
 
-The daemon asks each rank for its part: a line `KIND ITEMSIZE SHAPE DTYPE` and the bytes, in C order
-and in the machine's byte order. KIND is tensor, array or object; an object's bytes are a pickle,
-its DTYPE is the name of its type. The daemon computes with the bytes of arrays and tensors (it
-joins those of objects), and hands the result to rank 0, which makes the view of it.
+The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTYPE` and the bytes,
+in C order and in the machine's byte order. KIND is tensor, array or object; an object's bytes are a
+pickle, its DTYPE is the name of its type. The daemon computes with the bytes of arrays and tensors
+(it joins those of objects), and hands the result to rank 0, which makes the view of it (assemble).
 """
 
 import ast
@@ -21,7 +21,7 @@ from ddip_engine.view import Export, Incoming, article, export_memory
 _NAMED = "biufc"  # kinds of NumPy's dtypes whose name says all
 
 
-def part(name, value):
+def export(name, value):
     """This rank's part as a view.Export; the bytes are the object's own where that is possible."""
     if arrays.is_tensor(value):
         return _tensor_part(name, value)
@@ -89,7 +89,7 @@ def _object_part(name, value):
     return Export(line + export.head, fd=export.fd, size=len(line) + export.size)
 
 
-def whole(name, asked, fd):
+def assemble(name, asked, fd):
     """The object that the daemon made of all parts: asked is `OP KIND ITEMSIZE SHAPE DTYPE`."""
     op, kind, _, shape, dtype = asked.split(" ", 4)
     data = Incoming(fd, os.fstat(fd).st_size).data()
@@ -107,14 +107,14 @@ def whole(name, asked, fd):
     return numpy.ndarray(shape, _dtype_of(dtype), buffer=data)
 
 
-def behind(export, value, fd):
+def alias(exported, value, fd):
     """The same export; where its bytes are the memfd's that value lies over, from the memfd."""
-    if export.keep is None or export.size - len(export.head) != os.fstat(fd).st_size:
-        return export
+    if exported.keep is None or exported.size - len(exported.head) != os.fstat(fd).st_size:
+        return exported
     address = value.data_ptr() if arrays.is_tensor(value) else value.__array_interface__["data"][0]
-    if export.address != address:
-        return export
-    return Export(export.head, fd=os.dup(fd), size=export.size)
+    if exported.address != address:
+        return exported
+    return Export(exported.head, fd=os.dup(fd), size=exported.size)
 
 
 # ---- numbers, lists and whatever else has no bytes of its own
@@ -180,7 +180,7 @@ _OBJECT_OPS = {
 # ---- writing: each rank takes its part
 
 
-def share(name, value, op, old, rank, size):
+def scatter(name, value, op, old, rank, size):
     """This rank's part of what was written to name.cat (axis 0 split) or name.gather (item K).
 
     A part of an array or a tensor is a copy: a view would keep all the others' bytes alive.
