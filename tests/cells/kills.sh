@@ -15,10 +15,9 @@ for i in $(seq "${KILLS:-20}"); do
 	pid=$(sed -n "s/^$victim .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
 	survivor=$(sed -n "s/^$((1 - victim)) .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
 	exec 4<"$G/rank$((RANDOM % 2))/follow"
-	errno nonblock "$G/cell" 'for i in range(10**6):
+	submit 'for i in range(10**6):
     print(i)
-    if i % 10 == 0: dist.all_reduce(torch.ones(64))' >/dev/null
-	n=$(readlink "$G/cells/last")
+    if i % 10 == 0: dist.all_reduce(torch.ones(64))'
 	timeout 20 head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
 	kill -KILL "$pid"
 	exec 4<&-

@@ -37,11 +37,10 @@ exec 4<"$G/events"
 
 # the agent: what it ran is gone with it, a start makes another
 agent=$(children "$daemon" ddip-agent)
-errno nonblock "$G/cell" 'import time; time.sleep(100)' >/dev/null
-n=$(readlink "$G/cells/last")
+submit 'import time; time.sleep(100)'
 await 4 "cell $n start" >/dev/null
 kill -KILL "$agent"
-like 'the agent is killed' "$(wait_cell "$n" 10)" 'errno EHOSTDOWN'
+like 'the agent is killed' "$(wait_cell "$n")" 'errno EHOSTDOWN'
 like 'it says so' "$(cat "$G/error")" 'agent .*(ended|gone)'
 # shellcheck disable=SC2086
 gone $ranks

@@ -60,7 +60,7 @@ inside() {
 	# reading gives the number of the cell that was written there
 	read -r n <&5
 	exec 5<&-
-	like "$1: the cell" "$(wait_cell "$n" 10)" 'state ok'
+	like "$1: the cell" "$(wait_cell "$n")" 'state ok'
 	is "$1" "$(cat "$G/cells/$n/rank0/result")" "'$3'"
 }
 

@@ -42,17 +42,16 @@ a lock|threading.Lock().acquire() and (lambda l: (l.acquire(), l.acquire()))(thr
 END
 
 # only the cell that is meant
-errno nonblock "$G/rank0/cell" 'time.sleep(100)' >/dev/null
-zero=$(readlink "$G/cells/last")
-errno nonblock "$G/rank1/cell" 'time.sleep(100)' >/dev/null
-one=$(readlink "$G/cells/last")
+submit 'time.sleep(100)' "$G/rank0/cell"
+zero=$n
+submit 'time.sleep(100)' "$G/rank1/cell"
+one=$n
 is 'cells/N/ctl' "$(errno write "$G/cells/$one/ctl" $'interrupt\n')" 0
 like 'it stops' "$(wait_cell "$one")" 'state interrupted'
 is 'the other runs' "$(state "$zero")" running
 is 'rankK/ctl' "$(errno write "$G/rank0/ctl" $'interrupt\n')" 0
 like 'it stops too' "$(wait_cell "$zero")" 'state interrupted'
-errno nonblock "$G/cell" 'time.sleep(100)' >/dev/null
-n=$(readlink "$G/cells/last")
+submit 'time.sleep(100)'
 is 'ctl' "$(errno write "$G/ctl" $'interrupt\n')" 0
 like 'all stop' "$(wait_cell "$n")" 'state interrupted'
 like 'the traceback' "$(cat "$G/cells/$n/traceback")" KeyboardInterrupt
@@ -61,10 +60,9 @@ is 'an unknown verb' "$(errno write "$G/cells/$n/ctl" $'stop\n')" EINVAL
 
 # a program that takes no interrupt is killed after killafter
 echo 'killafter 1' >"$G/ctl"
-errno nonblock "$G/rank0/cell" "import signal
+submit "import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-while True: pass" >/dev/null
-n=$(readlink "$G/cells/last")
+while True: pass" "$G/rank0/cell"
 await 4 "cell $n start" >/dev/null
 echo interrupt >"$G/cells/$n/ctl"
 wait_cell "$n" >/dev/null

@@ -130,10 +130,9 @@ is 'none has it' "$(cat "$G"/rank?/vars/kept | xargs)" 'old old'
 
 # while a cell runs
 mkfifo "$T/gate"
-errno nonblock "$G/cell" "count = 0
+submit "count = 0
 while not os.path.exists('$T/end'):
-    count += 1" >/dev/null
-n=$(readlink "$G/cells/last")
+    count += 1"
 is 'it runs' "$(timeout 10 grep -m1 -c running "$G/cells/$n/status")" 1
 a=$(cat "$G/vars/count" 2>/dev/null || echo 0)
 until b=$(cat "$G/vars/count") && [ "$b" -gt "$a" ]; do :; done
@@ -143,10 +142,9 @@ wait_cell "$n" >/dev/null
 is 'the end' "$(cat "$G/vars/count.json")" "$(value count)"
 
 # while C code holds the GIL: a reader waits, lets itself be interrupted, or does not wait
-errno nonblock "$G/cell" "import ctypes
+submit "import ctypes
 open('$T/held', 'w').close()
-ctypes.PyDLL(None).usleep(1500000)" >/dev/null
-n=$(readlink "$G/cells/last")
+ctypes.PyDLL(None).usleep(1500000)"
 until [ -e "$T/held" ]; do :; done
 is 'O_NONBLOCK' "$("$PLAIN_PYTHON" -c "
 import errno, os
