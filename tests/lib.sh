@@ -16,7 +16,7 @@ PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 # Seconds after which something hangs. Nothing is expected to come near it, on a busy machine neither:
 # it asserts no speed (tests/bench does). Waits end when what they wait for happens.
-HANG_LIMIT_S=${HANG_LIMIT_S:-120}
+export HANG_LIMIT_S=${HANG_LIMIT_S:-120}
 
 skip() {
 	echo "$*"

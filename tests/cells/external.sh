@@ -19,7 +19,7 @@ END
 # joins as rank $1, in the background; its output goes to $T/out
 join() {
 	# shellcheck disable=SC2046 # one word a line
-	env $(cat "$G/rank$1/env") timeout 40 "$TORCH_PYTHON" "$T/join.py" "${2:-1}" >"$T/out" 2>&1 &
+	env $(cat "$G/rank$1/env") timeout "$HANG_LIMIT_S" "$TORCH_PYTHON" "$T/join.py" "${2:-1}" >"$T/out" 2>&1 &
 	joined=$!
 }
 

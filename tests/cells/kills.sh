@@ -18,10 +18,10 @@ for i in $(seq "${KILLS:-20}"); do
 	submit 'for i in range(10**6):
     print(i)
     if i % 10 == 0: dist.all_reduce(torch.ones(64))'
-	timeout 20 head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
+	guarded head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
 	kill -KILL "$pid"
 	exec 4<&-
-	if ! ended=$(timeout 20 cat "$G/cells/$n/wait"); then
+	if ! ended=$(guarded cat "$G/cells/$n/wait"); then
 		bad "kill $i: cell $n does not end: $(cat "$G/cells/$n/status" "$G/ranks" "$G/stall")"
 		cat "$G/rank$((1 - victim))/stack"
 		tail -n 20 "$G/error"

@@ -158,7 +158,10 @@ submit "import os
 while not os.path.exists('$T/end'):
     number += 1"
 a=$(cat "$V/number.mean")
-until [ "$(cat "$V/number.mean")" != "$a" ]; do :; done
+moves() {
+	[ "$(cat "$V/number.mean")" != "$a" ]
+}
+until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 

@@ -81,8 +81,14 @@ submit 'import os
 live = torch.zeros(4)
 while not os.path.exists("'"$T"'/end"):
     live += 1'
-until first=$(cat "$V/live.json" 2>/dev/null) && [ -n "$first" ]; do :; done
-until [ "$(cat "$V/live.json")" != "$first" ]; do :; done
+there() {
+	first=$(cat "$V/live.json" 2>/dev/null) && [ -n "$first" ]
+}
+moves() {
+	[ "$(cat "$V/live.json")" != "$first" ]
+}
+until_true there
+until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 

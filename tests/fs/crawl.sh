@@ -11,7 +11,7 @@ has() {
 crawl() {
 	local what=$1 pattern=$2 status
 	shift 2
-	timeout 20 "$@" >"$T/out" 2>"$T/err" </dev/null
+	guarded "$@" >"$T/out" 2>"$T/err" </dev/null
 	status=$?
 	[ $status -ne 124 ] || bad "$what hangs"
 	grep -vE "$pattern" "$T/err" >"$T/complaints" && bad "$what: $(head -n 3 "$T/complaints")"
@@ -102,5 +102,5 @@ if has stress-ng; then
 		--fstat 1 --getdent 1 --quiet
 	is 'the mount lives' "$(cat "$G/vars/x")" 1
 	is 'it made no engine' "$(rank_pids | wc -l)" 2
-	timeout 20 find "$M" >/dev/null || bad 'find after stress-ng'
+	guarded find "$M" >/dev/null || bad 'find after stress-ng'
 fi
