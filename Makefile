@@ -129,13 +129,15 @@ FORCE:
 
 # A unit test is one file of tests/unit with the shared sources, always under ASan and UBSan. One
 # that tests a file of fs/ or engine/ names it here: UNIT_ctl := fs/base/words.c
-UNIT_SRC  := $(wildcard tests/unit/*.c)
+UNIT_SRC  := $(filter-out tests/unit/fake_%,$(wildcard tests/unit/*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
 UNIT_ctl := fs/base/words.c
 REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
 UNIT_names := fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
+# The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
+UNIT_queue := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit

@@ -14,7 +14,9 @@ M=$T/mnt
 G=$M/group
 PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
-failures=0
+# Seconds after which something hangs. Nothing is expected to come near it, on a busy machine neither:
+# it asserts no speed (tests/bench does). Waits end when what they wait for happens.
+export HANG_LIMIT_S=${HANG_LIMIT_S:-120}
 
 skip() {
 	echo "$*"
@@ -31,10 +33,9 @@ give_up() {
 	exit 1
 }
 
-# Goes on, and fails at the end.
+# Goes on, and fails at the end, also where a subshell says so. The line is that of the test's top level.
 bad() {
-	printf 'FAILED (line %s): %s\n' "${BASH_LINENO[1]}" "$*"
-	failures=$((failures + 1))
+	printf 'FAILED (line %s): %s\n' "${BASH_LINENO[-2]}" "$*" | tee -a "$T/failures" >&2
 }
 
 # is WHAT ACTUAL EXPECTED
@@ -47,15 +48,25 @@ like() {
 	[[ $2 =~ $3 ]] || bad "$1: $(printf '%q' "$2") is not like '$3'"
 }
 
-# ok COMMAND…, fails COMMAND…: its status
+# ok COMMAND…: its status is 0
 ok() {
 	"$@" || bad "$* failed ($?)"
 }
 
+# fails COMMAND…: it refuses. One that hangs (124), cannot be run (126, 127) or dies of a signal does not.
 fails() {
-	if "$@" 2>/dev/null; then
+	local status=0
+	"$@" 2>"$T/stderr" || status=$?
+	if [ $status -eq 0 ]; then
 		bad "$* went well"
+	elif [ $status -ge 124 ]; then
+		bad "$* did not fail by itself: status $status: $(tail -n 1 "$T/stderr")"
 	fi
+}
+
+# guarded COMMAND…: runs it, but not for ever; 124 if it hangs
+guarded() {
+	timeout "$HANG_LIMIT_S" "$@"
 }
 
 # Mounts with a Python that has no torch: ranks start in a fraction of a second.
@@ -96,11 +107,11 @@ daemon_pid() {
 	return 1
 }
 
-# gone PID… : all of them end within 5 s
+# gone PID… : all of them end
 gone() {
 	local pid
 	for pid; do
-		timeout 5 tail -s 0.05 --pid="$pid" -f /dev/null || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
+		guarded tail -s 0.05 --pid="$pid" -f /dev/null || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
 	done
 }
 
@@ -128,16 +139,16 @@ at_exit() {
 	# what the test has open keeps the mount busy
 	exec 3<&- 4<&- 5<&- 6<&-
 	if mountpoint -q "$M" 2>/dev/null || grep -qF " $M " /proc/self/mountinfo; then
-		if [ "$status" -ne 0 ] || [ "$failures" -gt 0 ]; then
-			printf '%s\n' '--- status' "$(timeout 5 cat "$G/status" "$G/ranks" 2>&1)" \
-				'--- error' "$(timeout 5 cat "$G/error" 2>&1)"
+		if [ "$status" -ne 0 ] || [ -s "$T/failures" ]; then
+			printf '%s\n' '--- status' "$(guarded cat "$G/status" "$G/ranks" 2>&1)" \
+				'--- error' "$(guarded cat "$G/error" 2>&1)"
 		fi
 		jobs -p | xargs -r kill 2>/dev/null
 		unmount
 		! grep -qF " $M " /proc/self/mountinfo || fusermount3 -u -z "$M"
 	fi
+	[ "$status" -ne 0 ] || [ ! -s "$T/failures" ] || status=1
 	rm -rf --one-file-system "$T"
-	[ "$status" -ne 0 ] || [ "$failures" -eq 0 ] || status=1
 	exit "$status"
 }
 trap at_exit EXIT
@@ -196,10 +207,10 @@ errno() {
 	END
 }
 
-# watch FD: a descriptor on events from now on; await FD PATTERN [SECONDS]: the first such line
+# await FD PATTERN: the first such line of a live file that is open there
 await() {
 	local line
-	while IFS= read -r -t "${3:-20}" line <&"$1"; do
+	while IFS= read -r -t "$HANG_LIMIT_S" line <&"$1"; do
 		if [[ $line =~ $2 ]]; then
 			echo "$line"
 			return
@@ -208,7 +219,41 @@ await() {
 	bad "no event like '$2'"
 }
 
+# upto FD PATTERN: all lines of a live file that is open there, to the first one like this
+upto() {
+	local line
+	while IFS= read -r -t "$HANG_LIMIT_S" line <&"$1"; do
+		echo "$line"
+		if [[ $line =~ $2 ]]; then
+			return
+		fi
+	done
+	bad "no line like '$2'"
+}
+
+# prints FILE PATTERN: waits until a live file has such a line
+prints() {
+	guarded grep -m1 -q "$2" "$1" || bad "no '$2' in $1"
+}
+
+# until_true COMMAND…: again and again, until it succeeds. For what no event tells of.
+until_true() {
+	local end=$((SECONDS + HANG_LIMIT_S))
+	until "$@"; do
+		[ $SECONDS -lt $end ] || {
+			bad "it never comes true: $*"
+			return 1
+		}
+	done
+}
+
+# submit CODE [FILE]: a cell that is not waited for; sets n, its number
+submit() {
+	is "a cell is queued in ${2:-cell}" "$(errno nonblock "${2:-$G/cell}" "$1")" 0
+	n=$(readlink "$G/cells/last")
+}
+
 # wait_cell N: its final status
 wait_cell() {
-	timeout "${2:-60}" cat "$G/cells/$1/wait" || bad "cell $1 did not end"
+	guarded cat "$G/cells/$1/wait" || bad "cell $1 does not end"
 }

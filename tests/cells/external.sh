@@ -19,7 +19,7 @@ END
 # joins as rank $1, in the background; its output goes to $T/out
 join() {
 	# shellcheck disable=SC2046 # one word a line
-	env $(cat "$G/rank$1/env") timeout 40 "$TORCH_PYTHON" "$T/join.py" "${2:-1}" >"$T/out" 2>&1 &
+	env $(cat "$G/rank$1/env") timeout "$HANG_LIMIT_S" "$TORCH_PYTHON" "$T/join.py" "${2:-1}" >"$T/out" 2>&1 &
 	joined=$!
 }
 
@@ -99,11 +99,10 @@ wait "$joined" || bad "the program that left: $(cat "$T/out")"
 # nobody comes: an interrupt ends the wait
 is 'recovered' "$(errno fsync "$G/ctl" recover)" 0
 exec 4<"$G/events"
-errno nonblock "$G/cell" "$meet" >/dev/null
-n=$(readlink "$G/cells/last")
+submit "$meet"
 await 4 "cell $n start" >/dev/null
 echo interrupt >"$G/cells/$n/ctl"
-like 'interrupted' "$(wait_cell "$n" 20)" 'state interrupted'
+like 'interrupted' "$(wait_cell "$n")" 'state interrupted'
 
 # a rank of ours dies: its successor and the external one meet
 echo 'kill 2' >"$G/ctl"

@@ -15,14 +15,13 @@ for i in $(seq "${KILLS:-20}"); do
 	pid=$(sed -n "s/^$victim .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
 	survivor=$(sed -n "s/^$((1 - victim)) .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
 	exec 4<"$G/rank$((RANDOM % 2))/follow"
-	errno nonblock "$G/cell" 'for i in range(10**6):
+	submit 'for i in range(10**6):
     print(i)
-    if i % 10 == 0: dist.all_reduce(torch.ones(64))' >/dev/null
-	n=$(readlink "$G/cells/last")
-	timeout 20 head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
+    if i % 10 == 0: dist.all_reduce(torch.ones(64))'
+	guarded head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"
 	kill -KILL "$pid"
 	exec 4<&-
-	if ! ended=$(timeout 20 cat "$G/cells/$n/wait"); then
+	if ! ended=$(guarded cat "$G/cells/$n/wait"); then
 		bad "kill $i: cell $n does not end: $(cat "$G/cells/$n/status" "$G/ranks" "$G/stall")"
 		cat "$G/rank$((1 - victim))/stack"
 		tail -n 20 "$G/error"

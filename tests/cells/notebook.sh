@@ -46,6 +46,6 @@ echo in bash' || bad '%%bash'
 is '%%bash' "$(cat "$G/cells/last/rank1/stdout")" 'in bash'
 cell 'from IPython.display import display, HTML
 display(HTML("<b>rich</b>"))' || bad display
-like 'display' "$(timeout 10 cat "$G/cells/last/stream")" '"display_data".*<b>rich</b>'
+like 'display' "$(guarded cat "$G/cells/last/stream")" '"display_data".*<b>rich</b>'
 like 'get_ipython' "$(value 'type(get_ipython()).__name__')" ZMQInteractiveShell
 is 'the errno of a syntax error' "$(errno write "$G/cell" 'x = = 1')" ENOEXEC

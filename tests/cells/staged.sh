@@ -66,7 +66,7 @@ if command -v vim >/dev/null; then
 	is 'vim' "$(cat "$V/config.json")" '{"lr": 0.5}'
 	ok vim -Nes -u NONE -i NONE -c 'set backup backupskip= backupcopy=no' -c '%s/0.5/0.7/' -c wq "$V/config.json" </dev/null
 	is 'vim with a backup by renaming' "$(cat "$V/config.json")" '{"lr": 0.7}'
-	until [ -s "$V/config.json~" ]; do :; done
+	until_true test -s "$V/config.json~"
 	is 'the backup' "$(cat "$V/config.json~")" '{"lr": 0.5}'
 	ok mv "$V/config.json~" "$V/config.json"
 	is 'restored' "$(cat "$V/config.json")" '{"lr": 0.5}'
@@ -126,15 +126,17 @@ assert not [n for n in os.listdir(V) if n.startswith((".", "tmp"))], os.listdir(
 END
 
 # behind a running cell: the rename is answered, the old object is shown until then
-errno nonblock "$G/cell" "import os
+submit "import os
 while not os.path.exists('$T/end'):
-    pass" >/dev/null
-n=$(readlink "$G/cells/last")
+    pass"
 echo '[6]' >"$V/.later" && ok mv "$V/.later" "$V/r.json"
 is 'still the old one' "$(cat "$V/r.json")" '[5]'
 touch "$T/end"
 wait_cell "$n" >/dev/null
-until [ "$(cat "$V/r.json")" = '[6]' ]; do :; done
+arrived() {
+	[ "$(cat "$V/r.json")" = '[6]' ]
+}
+until_true arrived
 
 # they go with their group
 mkdir "$M/other" && echo 1 >"$M/other/vars/.x" && ok rmdir "$M/other" && mkdir "$M/other"

@@ -77,13 +77,18 @@ is 'cut off' "$(head -c 100 "$T/five.npy" | cat >"$V/fresh.npy" 2>/dev/null; val
 is 'same' "$(errno read "$V/x.same.npy")" ENOTUNIQ
 
 # a live reading while a cell changes the object
-errno nonblock "$G/cell" 'import os
+submit 'import os
 live = torch.zeros(4)
 while not os.path.exists("'"$T"'/end"):
-    live += 1' >/dev/null
-n=$(readlink "$G/cells/last")
-until first=$(cat "$V/live.json" 2>/dev/null) && [ -n "$first" ]; do :; done
-until [ "$(cat "$V/live.json")" != "$first" ]; do :; done
+    live += 1'
+there() {
+	first=$(cat "$V/live.json" 2>/dev/null) && [ -n "$first" ]
+}
+moves() {
+	[ "$(cat "$V/live.json")" != "$first" ]
+}
+until_true there
+until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 

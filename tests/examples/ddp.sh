@@ -11,7 +11,7 @@ examples=$ROOT/scripts/examples
 # watch.sh
 ddip start
 n=$(ddip run -d "$examples/ddp.py" --epochs 3 --images 3000)
-timeout 60 "$examples/watch.sh" step_loss >"$T/out" || bad "watch.sh: status $?"
+guarded "$examples/watch.sh" step_loss >"$T/out" || bad "watch.sh: status $?"
 for epoch in 1 2 3; do
 	like "epoch $epoch is seen" "$(cat "$T/out")" "epoch $epoch  loss of this rank's share"
 done
@@ -48,7 +48,7 @@ fails "$examples/checkpoint.sh" "$T/saved" nothing
 is 'nothing is left of that' "$(find "$T/saved" -type f | wc -l)" 2
 
 # early-stop.sh: on 500 images it soon gets no better
-timeout 60 "$examples/early-stop.sh" "$examples/ddp.py" --epochs 1000 --images 500 --lr 0.01 >"$T/out" ||
+guarded "$examples/early-stop.sh" "$examples/ddp.py" --epochs 1000 --images 500 --lr 0.01 >"$T/out" ||
 	bad "early-stop.sh: status $?"
 like 'losses' "$(head -n 1 "$T/out")" 'loss, mean over ranks: [0-9.]+'
 like 'stopped' "$(tail -n 1 "$T/out")" 'no better than [0-9.]+ for 2 epochs: stopped'

@@ -11,7 +11,7 @@ has() {
 crawl() {
 	local what=$1 pattern=$2 status
 	shift 2
-	timeout 20 "$@" >"$T/out" 2>"$T/err" </dev/null
+	guarded "$@" >"$T/out" 2>"$T/err" </dev/null
 	status=$?
 	[ $status -ne 124 ] || bad "$what hangs"
 	grep -vE "$pattern" "$T/err" >"$T/complaints" && bad "$what: $(head -n 3 "$T/complaints")"
@@ -64,9 +64,8 @@ is 'what tar got' "$(tar -xOf "$T/all.tar" ./group/vars/numbers 2>/dev/null)" '[
 is 'copied' "$(cat "$T/copy/group/rank0/stdout")" printed
 is 'the link' "$(readlink "$T/copy/group/cells/last")" 1
 
-errno nonblock "$G/cell" 'import os
-while not os.path.exists("'"$T"'/end"): pass' >/dev/null
-n=$(readlink "$G/cells/last")
+submit 'import os
+while not os.path.exists("'"$T"'/end"): pass'
 everything 'when busy'
 is 'still running' "$(state "$n")" running
 touch "$T/end"
@@ -103,5 +102,5 @@ if has stress-ng; then
 		--fstat 1 --getdent 1 --quiet
 	is 'the mount lives' "$(cat "$G/vars/x")" 1
 	is 'it made no engine' "$(rank_pids | wc -l)" 2
-	timeout 20 find "$M" >/dev/null || bad 'find after stress-ng'
+	guarded find "$M" >/dev/null || bad 'find after stress-ng'
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The daemon's end, each way, idle and while a cell runs: no engine, no child of one, no mount is left
-# within 5 s, and mounting again works.
+# and mounting again works.
 . "$(dirname "$0")/../lib.sh"
 
 # a cell that has children which ignore polite signals, and prints when they are there
@@ -9,6 +9,10 @@ children = [subprocess.Popen(['sh', '-c', 'trap \"\" TERM INT HUP; sleep 1000 & 
 other = subprocess.Popen(['setsid', 'sleep', '1000'])
 print('busy', flush=True)
 time.sleep(1000)"
+
+unmounted() {
+	! grep -qF " $M " /proc/self/mountinfo
+}
 
 end_by() {
 	case $1 in
@@ -29,8 +33,8 @@ for how in TERM fusermount umount lazy KILL; do
 		reader=
 		case $load in
 		busy | reading)
-			errno nonblock "$G/cell" "$BUSY" >/dev/null
-			timeout 20 grep -m1 -q 'busy.*"rank":1' "$G/cells/last/stream" || bad 'it does not begin'
+			submit "$BUSY"
+			prints "$G/cells/$n/stream" 'busy.*"rank":1'
 			;;
 		esac
 		if [ "$load" = reading ] && [[ $how == TERM || $how == KILL || $how == lazy ]]; then
@@ -56,11 +60,7 @@ for how in TERM fusermount umount lazy KILL; do
 			# shellcheck disable=SC2086
 			gone $reader
 		fi
-		for _ in 1 2 3 4 5; do
-			grep -qF " $M " /proc/self/mountinfo || break
-			timeout 1 tail --pid="$daemon" -f /dev/null
-		done
-		grep -qF " $M " /proc/self/mountinfo && bad "$how $load: the mount is still there"
+		until_true unmounted || bad "$how $load: the mount is still there"
 		wait
 	done
 done
@@ -80,7 +80,7 @@ unmount
 
 # foreground: Ctrl-C ends it
 "$PLAIN_PYTHON" - "$BUILD/ddipfs" "$M" "$PLAIN_PYTHON" <<'END' || bad 'Ctrl-C with -f'
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys
 program, mount, python = sys.argv[1:]
 daemon = subprocess.Popen([program, "-f", "-o", "backend=none,python=" + python, mount],
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -89,16 +89,14 @@ while not os.path.exists(mount + "/version"):
 with open(mount + "/group/cell", "w") as f:
     f.write("x = 1")
 daemon.send_signal(signal.SIGINT)
-begin = time.monotonic()
-status = daemon.wait(timeout=10)
-assert time.monotonic() - begin < 5
+status = daemon.wait(timeout=float(os.environ["HANG_LIMIT_S"]))
 assert status == 0, status
 assert not os.path.ismount(mount)
 END
 is 'nothing is left' "$(others)" ''
 
 # nothing keeps the caller's output open
-out=$(timeout 10 "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON" "$M" 2>&1) || bad "in a command substitution: $? $out"
+out=$(guarded "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON" "$M" 2>&1) || bad "in a command substitution: $? $out"
 unmount
 
 # a path as mountinfo cannot write it plainly; the watchdog finds it too

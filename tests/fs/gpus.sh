@@ -145,6 +145,6 @@ wait $reader
 like 'it says so' "$(cat "$T/out")" "^0 index=0 .* used_bytes=- .*error='NVML does not answer"
 is 'at once now' "$(wc -l <"$G/gpus")" 2
 exec 5<>"$T/fifo" # both calls come back, and then nothing is overdue
-timeout 10 sh -c "while grep -q error= '$G/gpus'; do :; done" || bad 'it does not recover'
+guarded sh -c "while grep -q error= '$G/gpus'; do :; done" || bad 'it does not recover'
 like 'it is back' "$(sed -n 2p "$G/gpus")" 'used_bytes=2097152'
 exec 5>&-

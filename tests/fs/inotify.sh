@@ -6,19 +6,21 @@ command -v inotifywait >/dev/null || skip 'there is no inotifywait'
 mount_plain
 cell 'x = 1'
 
+# watches N: the watcher's descriptor has so many watches, which is when they are established
+watches() {
+	[ "$(cat /proc/$watcher/fdinfo/* 2>/dev/null | grep -c '^inotify wd')" = "$1" ]
+}
+
 # watching EVENTS PATH: starts a watcher, waits until it watches
 watching() {
 	stdbuf -oL inotifywait -q -m -e "$1" --format '%e %f' "$2" >"$T/seen" 2>"$T/watch.err" &
 	watcher=$!
-	# established when the descriptor has a watch
-	until grep -qs '^inotify wd' /proc/$watcher/fdinfo/*; do
-		kill -0 $watcher || give_up "inotifywait: $(cat "$T/watch.err")"
-	done
+	until_true watches 1 || give_up "inotifywait: $(cat "$T/watch.err")"
 }
 
-# seen PATTERN: within 5 s
+# seen PATTERN
 seen() {
-	timeout 5 grep -m1 -q "$1" <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/seen") || bad "no event like $1"
+	guarded grep -m1 -q "$1" <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/seen") || bad "no event like $1"
 	kill $watcher
 	wait $watcher 2>/dev/null
 }
@@ -46,7 +48,7 @@ seen 'DELETE brand_new'
 tail -n +1 -s 0.1 -f "$G/rank0/stdout" >"$T/tail" &
 tailer=$!
 cell 'print("for tail")'
-timeout 10 grep -m1 -q 'for tail' <(tail -n +1 -f --pid=$tailer "$T/tail") || bad 'tail -f'
+guarded grep -m1 -q 'for tail' <(tail -n +1 -f --pid=$tailer "$T/tail") || bad 'tail -f'
 kill $tailer
 wait $tailer 2>/dev/null
 like 'ls agrees' "$(ls "$G/vars" | xargs)" '^x$'
@@ -54,12 +56,12 @@ like 'ls agrees' "$(ls "$G/vars" | xargs)" '^x$'
 # names below vars, whoever makes them: each directory tells
 stdbuf -oL inotifywait -q -m -e create,delete --format '%e %w%f' "$G/vars" "$G/rank0/vars" "$G/rank1/vars" >"$T/names" &
 watcher=$!
-until [ "$(cat /proc/$watcher/fdinfo/* 2>/dev/null | grep -c '^inotify wd')" = 3 ]; do :; done
+until_true watches 3
 told() { # EVENT PATH…
 	local event=$1 path
 	shift
 	for path; do
-		timeout 5 grep -m1 -qF "$event $G/$path" \
+		guarded grep -m1 -qF "$event $G/$path" \
 			<(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/names") || bad "no $event of $path"
 	done
 }
@@ -89,9 +91,9 @@ echo start >"$G/ctl"
 # MODIFY is coalesced: not one for each line
 stdbuf -oL inotifywait -q -m -e modify --format '%e' "$G/rank0/stdout" >"$T/modified" &
 watcher=$!
-until grep -qs '^inotify wd' /proc/$watcher/fdinfo/*; do :; done
+until_true watches 1
 cell 'for i in range(100000): print(i)' "$G/rank0/cell"
-timeout 5 grep -m1 -q MODIFY <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/modified") || bad 'no MODIFY'
+guarded grep -m1 -q MODIFY <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/modified") || bad 'no MODIFY'
 [ "$(wc -l <"$T/modified")" -lt 500 ] || bad "$(wc -l <"$T/modified") MODIFY for one cell"
 kill $watcher
 wait $watcher 2>/dev/null

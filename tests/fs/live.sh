@@ -9,6 +9,7 @@ cell 'x = 1'
 "$PLAIN_PYTHON" - <<'END' || bad 'poll'
 import errno, os, select
 G, M = os.environ["G"], os.environ["M"]
+HANG_LIMIT_MS = int(os.environ["HANG_LIMIT_S"]) * 1000
 
 def submit(text, path=G + "/cell"):
     fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
@@ -43,7 +44,7 @@ for rank in "01":
         pass
 left = dict(fds)
 while left:
-    some = ready(left, 10000)
+    some = ready(left, HANG_LIMIT_MS)
     assert some, f"never ready: {sorted(left)}"
     for name in some:
         assert os.read(left.pop(name), 1 << 16), name
@@ -55,7 +56,7 @@ os.lseek(fds["stream"], 0, os.SEEK_SET)
 data = b""
 while piece := os.read(fds["stream"], 1 << 16):
     data += piece
-    ready({"stream": fds["stream"]}, 10000)
+    ready({"stream": fds["stream"]}, HANG_LIMIT_MS)
 assert data.count(b"said") == 2 and data.endswith(b"}\n"), data
 for fd in fds.values():
     os.close(fd)
@@ -68,31 +69,27 @@ END
 exec 5<"$M/trace"
 cat "$G/version" "$M/version" >/dev/null 2>&1
 cell 'x = "traced"'
-timeout 10 grep -m1 'Rrun' <&5 >"$T/rrun" || bad 'no Rrun in trace'
+guarded grep -m1 'Rrun' <&5 >"$T/rrun" || bad 'no Rrun in trace'
 exec 5<&-
 like 'a message' "$(cat "$T/rrun")" '^[0-9]+\.[0-9]{6} wire < Rrun slot='
 exec 5<"$M/trace"
 cat "$M/version" >/dev/null
-ok timeout 10 sed -n '/ fuse open version pid=/q' <&5
+ok guarded sed -n '/ fuse open version pid=/q' <&5
 exec 5<&-
 exec 5<"$M/trace"
 cell 'y = 1'
 ls "$M" >/dev/null
-timeout 10 sed '/ fuse opendir /q' <&5 >"$T/trace"
+guarded sed '/ fuse opendir /q' <&5 >"$T/trace"
 exec 5<&-
 is 'itself' "$(grep 'fuse.* trace' "$T/trace")" ''
 is 'the daemon' "$(grep -c "pid=$(daemon_pid)$" "$T/trace")" 0
 like 'the source' "$(grep Trun "$T/trace")" "wire > Trun .*source='y = 1"
 
 # stdin: input(), whole lines, what comes early is kept; the end; pdb
-submit() { # CODE [FILE]
-	errno nonblock "${2:-$G/cell}" "$1" >/dev/null
-	n=$(basename "$(readlink "$G/cells/last")")
-}
 exec 5<"$G/events"
 submit 'name = input("who? "); print("hello", name)' "$G/rank0/cell"
 await 5 'input' >/dev/null
-like 'it says so' "$(cat "$G/ranks")" 'state=input'
+like 'ranks names who waits for input' "$(cat "$G/ranks")" 'state=input'
 echo Bob >"$G/rank0/stdin" || bad 'stdin'
 like 'the cell ends' "$(wait_cell "$n")" 'state ok'
 is 'the answer' "$(cat "$G/rank0/vars/name")" Bob
@@ -103,7 +100,7 @@ like 'two lines' "$(wait_cell "$n")" 'state ok'
 is 'each' "$(cat "$G/rank1/vars/a" "$G/rank1/vars/b" | xargs)" 'one two'
 submit 'import sys; line = sys.stdin.readline()' "$G/rank1/cell"
 printf 'in ' >"$G/rank1/stdin" && printf 'pieces\n' >"$G/rank1/stdin"
-wait_cell "$n" >/dev/null
+like 'a line in pieces' "$(wait_cell "$n")" 'state ok'
 is 'in pieces' "$(cat "$G/rank1/vars/line.json")" '"in pieces\n"'
 submit 'def inner():
     secret = 41

@@ -55,7 +55,7 @@ def until(end):
     for fd in fds:
         poll.register(fd, select.POLLIN)
     while left:
-        ready = poll.poll(20000)
+        ready = poll.poll(int(os.environ["HANG_LIMIT_S"]) * 1000)
         assert ready, f"nothing comes any more; {len(left)} readers have not seen the end"
         for fd, _ in ready:
             try:

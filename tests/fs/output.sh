@@ -32,10 +32,10 @@ cell 'for i in range(50):
     print("out", i)
     print("err", i, file=sys.stderr)'
 n=$(readlink "$G/cells/last")
-is 'order of the streams' "$(timeout 10 cat "$G/cells/$n/stream" | grep '"rank":0' | grep '"stream"' |
+is 'order of the streams' "$(guarded cat "$G/cells/$n/stream" | grep '"rank":0' | grep '"stream"' |
 	grep -o '"text":"[a-z]* [0-9]*' | cut -d '"' -f 4 | tr '\n' ' ')" \
 	"$(for i in $(seq 0 49); do printf 'out %d err %d ' "$i" "$i"; done)"
-like 'its end' "$(timeout 10 cat "$G/cells/$n/stream" | tail -n 1)" '"type":"status".*"state":"ok"'
+like 'its end' "$(guarded cat "$G/cells/$n/stream" | tail -n 1)" '"type":"status".*"state":"ok"'
 
 # output between cells belongs to the rank, not to a cell
 mkfifo "$T/gate"
@@ -47,7 +47,7 @@ if rank == 0:
     t.start()"
 exec 5<"$G/rank0/follow"
 echo >"$T/gate"
-like 'follow' "$(timeout 10 grep -m1 between <&5)" 'between cells'
+like 'follow' "$(guarded grep -m1 between <&5)" 'between cells'
 exec 5<&-
 cell 't.join() if rank == 0 else None; print("next")'
 is 'not in the next cell' "$(cat "$G/cells/last/rank0/stdout")" next
@@ -57,7 +57,7 @@ grep -q 'between cells' "$G/rank0/stdout" || bad 'it is not in the log'
 exec 5<"$G/log" 6<"$G/log"
 cell 'print("to the log")'
 for fd in 5 6; do
-	is "log $fd" "$(timeout 10 head -n 2 <&$fd | sort)" $'0: to the log\n1: to the log'
+	is "log $fd" "$(guarded head -n 2 <&$fd | sort)" $'0: to the log\n1: to the log'
 done
 exec 5<&- 6<&-
 

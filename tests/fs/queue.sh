@@ -15,11 +15,10 @@ is 'both went on' "$(cat "$G/rank0/vars/got" "$G/rank1/vars/got" | xargs)" 'pong
 
 # order on a rank is the order of submission, through cells, group cells and pushes
 cell 'order = []'
-errno nonblock "$G/rank0/cell" "open('$T/gate').read(); order.append('first')" >/dev/null
-errno nonblock "$G/cell" "order.append('second')" >/dev/null
-errno nonblock "$G/vars/pushed" '42' >/dev/null
-errno nonblock "$G/cell" "order.append(pushed)" >/dev/null
-n=$(readlink "$G/cells/last")
+submit "open('$T/gate').read(); order.append('first')" "$G/rank0/cell"
+submit "order.append('second')"
+is 'a push is queued' "$(errno nonblock "$G/vars/pushed" '42')" 0
+submit "order.append(pushed)"
 [ "$(key "$G/status" queued)" -ge 1 ] || bad "queued: $(key "$G/status" queued)"
 echo >"$T/gate"
 wait_cell "$n" >/dev/null
@@ -27,18 +26,18 @@ is 'rank 0' "$(cat "$G/rank0/vars/order")" "['first', 'second', 42]"
 is 'rank 1' "$(cat "$G/rank1/vars/order")" "['second', 42]"
 
 # a failed cell does not cancel those behind it; cancel does
-errno nonblock "$G/cell" "open('$T/gate').read() if rank == 0 else None" >/dev/null
-running=$(readlink "$G/cells/last")
-errno nonblock "$G/cell" '1 / 0' >/dev/null
-errno nonblock "$G/cell" 'behind = 1' >/dev/null
-behind=$(readlink "$G/cells/last")
+submit "open('$T/gate').read() if rank == 0 else None"
+running=$n
+submit '1 / 0'
+submit 'behind = 1'
+behind=$n
 echo >"$T/gate"
 like 'behind a failed one' "$(wait_cell "$behind")" 'state ok'
 
-errno nonblock "$G/cell" "open('$T/gate').read() if rank == 0 else None" >/dev/null
-running=$(readlink "$G/cells/last")
-errno nonblock "$G/cell" 'dropped = 1' >/dev/null
-dropped=$(readlink "$G/cells/last")
+submit "open('$T/gate').read() if rank == 0 else None"
+running=$n
+submit 'dropped = 1'
+dropped=$n
 echo cancel >"$G/ctl"
 like 'cancelled' "$(wait_cell "$dropped")" 'errno ECANCELED'
 echo >"$T/gate"
@@ -46,10 +45,10 @@ like 'what ran goes on' "$(wait_cell "$running")" 'state ok'
 is 'the dropped one never ran' "$(errno read "$G/vars/dropped")" ENOENT
 
 # one queued cell is dropped by its own ctl
-errno nonblock "$G/cell" "open('$T/gate').read() if rank == 0 else None" >/dev/null
-running=$(readlink "$G/cells/last")
-errno nonblock "$G/cell" 'dropped = 1' >/dev/null
-dropped=$(readlink "$G/cells/last")
+submit "open('$T/gate').read() if rank == 0 else None"
+running=$n
+submit 'dropped = 1'
+dropped=$n
 is 'interrupt of a queued one' "$(errno write "$G/cells/$dropped/ctl" $'interrupt\n')" 0
 like 'it is dropped' "$(wait_cell "$dropped")" 'errno (EINTR|ECANCELED)'
 echo >"$T/gate"

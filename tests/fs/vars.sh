@@ -130,34 +130,39 @@ is 'none has it' "$(cat "$G"/rank?/vars/kept | xargs)" 'old old'
 
 # while a cell runs
 mkfifo "$T/gate"
-errno nonblock "$G/cell" "count = 0
+submit "count = 0
 while not os.path.exists('$T/end'):
-    count += 1" >/dev/null
-n=$(readlink "$G/cells/last")
-is 'it runs' "$(timeout 10 grep -m1 -c running "$G/cells/$n/status")" 1
+    count += 1"
+until_true grep -q running "$G/cells/$n/status"
 a=$(cat "$G/vars/count" 2>/dev/null || echo 0)
-until b=$(cat "$G/vars/count") && [ "$b" -gt "$a" ]; do :; done
+grows() {
+	[ "$(cat "$G/vars/count")" -gt "$a" ]
+}
+until_true grows
 is 'still running' "$(state "$n")" running
 touch "$T/end"
-wait_cell "$n" >/dev/null
+like 'the cell that counted' "$(wait_cell "$n")" 'state ok'
 is 'the end' "$(cat "$G/vars/count.json")" "$(value count)"
 
 # while C code holds the GIL: a reader waits, lets itself be interrupted, or does not wait
-errno nonblock "$G/cell" "import ctypes
+mkfifo "$T/gil"
+submit "import ctypes
 open('$T/held', 'w').close()
-ctypes.PyDLL(None).usleep(1500000)" >/dev/null
-n=$(readlink "$G/cells/last")
-until [ -e "$T/held" ]; do :; done
-is 'O_NONBLOCK' "$("$PLAIN_PYTHON" -c "
+ctypes.PyDLL(None).open(b'$T/gil', 0)"
+until_true test -e "$T/held"
+is 'O_NONBLOCK does not wait for the GIL' "$("$PLAIN_PYTHON" -c "
 import errno, os
 try:
     os.open('$G/vars/s', os.O_RDONLY | os.O_NONBLOCK)
 except OSError as e:
     print(errno.errorcode[e.errno])")" EAGAIN
-timeout 0.2 cat "$G/vars/s"
-is 'interrupted' $? 124
-is 'waits' "$(head -n 1 "$G/vars/s")" "it's"
-wait_cell "$n" >/dev/null
+timeout 1 cat "$G/vars/s"
+is 'a reader that waits for the GIL can be interrupted' $? 124
+head -n 1 "$G/vars/s" >"$T/read" &
+echo >"$T/gil"
+wait $!
+is 'a reader waits until the GIL is free' "$(cat "$T/read")" "it's"
+like 'the cell that held the GIL' "$(wait_cell "$n")" 'state ok'
 
 # an open file keeps its object, whatever becomes of the name
 cell 'text = "old " * 1000'

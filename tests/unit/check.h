@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static int check_failures;
+/* Weak: one for all files of a test. */
+__attribute__((weak)) int check_failures;
 
 #define CHECK(what)                                                                                \
 	do {                                                                                       \
 		if (!(what)) {                                                                     \
-			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #what);                  \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #what);         \
 			check_failures++;                                                          \
 		}                                                                                  \
 	} while (0)
@@ -18,7 +19,7 @@ static int check_failures;
 	do {                                                                                       \
 		const char *a_ = (a), *b_ = (b);                                                   \
 		if (strcmp(a_, b_) != 0) {                                                         \
-			printf("%s:%d: '%s', not '%s'\n", __FILE__, __LINE__, a_, b_);             \
+			fprintf(stderr, "%s:%d: '%s', not '%s'\n", __FILE__, __LINE__, a_, b_);    \
 			check_failures++;                                                          \
 		}                                                                                  \
 	} while (0)

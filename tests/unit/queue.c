@@ -1,0 +1,212 @@
+/*
+ * Tests of fs/group/queue.c and cell.c: what is sent to which rank and when, what comes of it, and
+ * what a rank's end does to its queue. The engines are the test, see fake_agent.h.
+ */
+#include "fake_agent.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const int zero[] = {0}, one[] = {1};
+
+/* A cell of one rank leaves the others free; one of all begins when all are free, everywhere at
+ * once; what is behind it waits. */
+static void
+test_order(void)
+{
+	struct group *g = fake_begin(3);
+	struct cell *single = fake_cell(g, "a", 1, zero), *all = fake_cell(g, "b", 0, NULL),
+		    *behind = fake_cell(g, "c", 1, one);
+	struct fake_msg *m = fake_take(Trun, 0);
+	struct slice source;
+	uint32_t number;
+
+	CHECK(m && wire_unpack(&m->m, NULL, &number, NULL, &source) == 0);
+	CHECK(number == (uint32_t)single->number && slice_eq(source, "a"));
+	CHECK(fake_count(Trun, 1) == 0 && fake_count(Trun, 2) == 0);
+	CHECK_STR(work_state(single->w), "running");
+	CHECK_STR(work_state(all->w), "queued");
+	CHECK(g->queued == 2);
+	fake_ran(m, OUT_OK, "");
+	CHECK_STR(work_state(single->w), "ok");
+	CHECK_STR(work_state(all->w), "running");
+	CHECK(fake_count(Trun, 0) == 1 && fake_count(Trun, 1) == 1 && fake_count(Trun, 2) == 1);
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	/* rank 1 is free already, and its next cell is its own */
+	CHECK_STR(work_state(all->w), "running");
+	CHECK_STR(work_state(behind->w), "running");
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_ran(fake_take(Trun, 2), OUT_OK, "");
+	CHECK_STR(work_state(all->w), "ok");
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	CHECK_STR(work_state(behind->w), "ok");
+	CHECK(g->queued == 0);
+	fake_end();
+}
+
+/* The writer gets the errno of the first rank that failed; the cell behind runs all the same. */
+static void
+test_failure(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *bad = fake_cell(g, "1 / 0", 0, NULL), *next = fake_cell(g, "2", 0, NULL);
+	struct fake_req r;
+	struct buf text = {0};
+
+	fake_wait(bad->w, &r);
+	fake_ran(fake_take(Trun, 1), OUT_RAISED, "ZeroDivisionError");
+	CHECK(!r.done);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	CHECK(r.done && r.result == -EREMOTEIO);
+	CHECK_STR(work_state(bad->w), "error");
+	cell_error(bad, &text);
+	CHECK_STR(text.p, "rank 1: ZeroDivisionError\n");
+	buf_free(&text);
+	/* one rank may have left a collective half done: the process group was rebuilt in between
+	 */
+	CHECK(g->recovery.generation == 2);
+	CHECK_STR(work_state(next->w), "running");
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	CHECK_STR(work_state(next->w), "ok");
+	fake_end();
+}
+
+/* Of queued cells nothing is ever sent when they are interrupted or dropped. */
+static void
+test_drop(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *running = fake_cell(g, "a", 1, zero), *queued = fake_cell(g, "b", 0, NULL),
+		    *cancelled = fake_cell(g, "c", 0, NULL);
+	struct fake_req r, waits;
+
+	fake_wait(queued->w, &r);
+	fake_wait(running->w, &waits);
+	r.interrupt(&r.r, STOP_WORK);
+	CHECK(r.done && r.result == -EINTR);
+	CHECK_STR(work_state(queued->w), "interrupted");
+	CHECK(work_cancel(cancelled->w, ECANCELED, "dropped"));
+	CHECK_STR(work_state(cancelled->w), "cancelled");
+	CHECK(!work_cancel(running->w, ECANCELED, "dropped")); /* it has begun */
+	waits.interrupt(&waits.r, LET_GO);
+	CHECK(waits.done && waits.result == 0);
+	CHECK_STR(work_state(running->w), "running");
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	CHECK(fake_count(Trun, 0) == 0 && fake_count(Trun, 1) == 0 && g->queued == 0);
+	fake_end();
+}
+
+static void
+keep(struct work *w)
+{
+	*(bool *)w->arg = true;
+}
+
+/* A push of one byte to all of two ranks. */
+static struct work *
+push(struct group *g, bool *ended)
+{
+	static const int both[] = {0, 1};
+	struct work *w = work_new(g, WORK_PUT, both, 2);
+	FILE *f = tmpfile();
+
+	w->name = xstrdup("x");
+	w->view = xstrdup("json");
+	w->op = xstrdup("");
+	w->fds = xcalloc(1, sizeof(*w->fds));
+	w->sizes = xcalloc(1, sizeof(*w->sizes));
+	w->fds[0] = dup(fileno(f));
+	w->sizes[0] = 1;
+	w->fd_count = 1;
+	w->ended = keep;
+	w->arg = ended;
+	*ended = false;
+	fclose(f);
+	work_submit(w);
+	fake_step();
+	return w;
+}
+
+static uint8_t
+kept(struct fake_msg *commit)
+{
+	uint8_t keep_it = 2;
+
+	CHECK(commit && wire_unpack(&commit->m, NULL, &keep_it) == 0);
+	return keep_it;
+}
+
+/* A push is bound when all ranks have decoded it, or on none. */
+static void
+test_push(void)
+{
+	struct group *g = fake_begin(2);
+	struct slice none = {"", 0};
+	struct fake_msg *commit;
+	struct work *w;
+	bool ended;
+
+	w = push(g, &ended);
+	fake_answer(fake_take(Tput, 0), Rput);
+	CHECK(fake_count(Tcommit, 0) == 0);
+	fake_answer(fake_take(Tput, 1), Rput);
+	for (int i = 0; i < 2; i++) {
+		commit = fake_take(Tcommit, i);
+		CHECK(!ended && kept(commit) == 1);
+		fake_answer(commit, Rcommit, none);
+	}
+	CHECK(ended && w->err.no == 0);
+	work_free(w);
+
+	w = push(g, &ended);
+	fake_answer(fake_take(Tput, 0), Rput);
+	fake_refuses(fake_take(Tput, 1), EBADMSG, "no JSON");
+	commit = fake_take(Tcommit, 0);
+	CHECK(!ended && kept(commit) == 0);
+	CHECK(fake_count(Tcommit, 1) == 0);
+	fake_answer(commit, Rcommit, none);
+	CHECK(ended && w->err.no == EBADMSG);
+	CHECK_STR(w->err.text, "no JSON");
+	work_free(w);
+	fake_end();
+}
+
+/* A rank that dies fails what it ran; its successor takes what waited. The one that is left is
+ * freed after grace, not before. */
+static void
+test_death(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL), *next = fake_cell(g, "b", 0, NULL);
+	struct fake_req r;
+
+	fake_wait(c->w, &r);
+	fake_take(Trun, 1);
+	fake_dies(1, SIGKILL);
+	CHECK(!r.done);
+	fake_pass(g->set.grace - 0.1);
+	CHECK(fake_count(Nintr, 0) == 0);
+	fake_pass(0.2);
+	CHECK(fake_count(Nintr, 0) == 1);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	CHECK(r.done && r.result == -EHOSTDOWN);
+	CHECK_STR(work_state(c->w), "lost");
+	CHECK_STR(work_state(next->w), "running");
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	CHECK_STR(work_state(next->w), "ok");
+	fake_end();
+}
+
+int
+main(void)
+{
+	test_order();
+	test_failure();
+	test_drop();
+	test_push();
+	test_death();
+	return CHECK_DONE();
+}
