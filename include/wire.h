@@ -14,6 +14,13 @@
  * for two: before it passes Trun (or Tput, Tinit …: any T with FLAG_MARK) on it drains the engine's
  * pipes and says Nmark; before it passes an R with FLAG_MARK on it drains them and writes the place
  * into its last 32 bytes.
+ *
+ * Nintr is one SIGINT. Nsignalled answers it as soon as it has arrived, which may be never: raised
+ * 1, KeyboardInterrupt was raised in the cell's code, whose `except` and `finally` run now, however
+ * long they take; raised 0, the main thread runs Python and the signal went to a handler of the
+ * program's own (or it ignores SIGINT). No Nsignalled: the main thread is in C code that checks no
+ * signals, in a collective for example. 0 may be followed by 1. Nothing of it comes once the cell
+ * is over.
  */
 #ifndef WIRE_H
 #define WIRE_H
@@ -95,6 +102,7 @@ enum {
 	X(Tstack,   62, "",         "") \
 	X(Rstack,   63, "s84d",     "collective microseconds count text") /* "": in none; count: done in this cell */ \
 	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
+	X(Nsignalled, 65, "41",     "cell raised") /* an interrupt of this cell reached Python: see above */ \
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
 	X(Nstdin,   68, "d",        "data") \
 	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */

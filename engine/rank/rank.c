@@ -350,6 +350,7 @@ rank_start(const struct rank_gift *g)
 	rank_stack_open();
 	self.loop = loop_new();
 	rank_stack_init(self.loop);
+	rank_cell_init(self.loop);
 	loop_fd(self.loop, self.kick, EPOLLIN, on_kick, NULL);
 	rank_link_open(self.out_fd, false);
 	rank_link_kick(kick);
