@@ -310,6 +310,12 @@ note_as(const char *name)
 	program = name;
 }
 
+const char *
+note_name(void)
+{
+	return program;
+}
+
 static void
 say(const char *fmt, va_list ap)
 {

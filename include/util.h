@@ -85,6 +85,7 @@ _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 /* One line to stderr (the daemon's stderr is ddipfs.log), with time and program. */
 void note(const char *fmt, ...) PRINTF(1, 2);
 void note_as(const char *program); /* the name that note() and die() write; kept, not copied */
+const char *note_name(void);
 /* The same if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, loop. */
 bool debug_on(const char *area);
 void debug(const char *area, const char *fmt, ...) PRINTF(2, 3);

@@ -129,8 +129,12 @@ struct msg {
  * for 8, struct slice for s and d. */
 void wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...);
 void wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap);
+/* Appends Rerror to the question with this tag. */
+void wire_pack_error(struct buf *b, unsigned slot, uint32_t tag, const struct err *e);
 /* Appends a frame with a body that is packed already. */
 void wire_pack_raw(struct buf *b, const struct msg *m);
+/* Makes the whole frame at p one that no descriptor comes with. */
+void wire_drop_fd(char *p);
 /* The frame at p: 0 if more bytes are needed, its length, or -EBADMSG. Fills m (fd -1), which
  * points into p. */
 long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
@@ -138,6 +142,8 @@ long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
  * *. NULL skips a field. -EBADMSG if the body is not exactly of this form. */
 int wire_unpack(const struct msg *m, struct err *e, ...);
 const char *wire_name(int type); /* NULL: no such message */
+/* 'T' asks, 'R' answers, 'N' is a notice. */
+char wire_kind(int type);
 /* "Trun slot=1 tag=5 cell=17 generation=1 source='x = 1…'", for trace and debug. */
 void wire_print(const struct msg *m, struct buf *out);
 
