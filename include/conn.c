@@ -1,5 +1,7 @@
-/* A framed connection: out queue, partial reads, descriptors by SCM_RIGHTS. */
+/* A framed connection on a loop: what waits to be sent, whom to call for what came, and who is told
+ * where a descriptor could not go along. */
 #include "conn.h"
+#include "frame.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,13 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 64 << 10, FDS_PER_READ = 16 };
+/* More than this is not kept for the next message. */
+enum { ROOM_KEPT = 256 << 10 };
 
 struct fd_out { /* a descriptor that leaves with the byte at this place of the stream */
 	uint64_t at;
 	int fd;
-	bool lent; /* the caller's own: sent before sent_frame() returns */
-	STAILQ_ENTRY(fd_out) link;
+	bool lent; /* the caller's own: sent, or replaced by a copy, before sent_frame() returns */
+	TAILQ_ENTRY(fd_out) link;
 };
 
 struct conn {
@@ -27,13 +30,14 @@ struct conn {
 	struct err why;			      /* for what reason, if it is ours */
 	struct watch *in,
 	    *out; /* out only while something waits (or shares `in` on one descriptor) */
-	struct buf rbuf, wbuf;
+	struct frame_reader in_frames;
+	struct buf wbuf;
 	size_t sent;	  /* bytes of wbuf that are out */
 	uint64_t written; /* bytes of the stream before wbuf */
-	STAILQ_HEAD(, fd_out) fds_out;
-	int fds_in[256];
-	unsigned n_in;
-	conn_msg_fn *msg;
+	TAILQ_HEAD(fds_out, fd_out) fds_out;
+	struct buf answers; /* Rerror frames to ourselves: questions that could not be sent */
+	struct timer *answer_timer;
+	conn_msg_fn *msg, *cut;
 	conn_close_fn *close;
 	void *arg;
 };
@@ -63,7 +67,7 @@ show(bool in, const struct msg *m)
 static void
 unqueue_fd(struct conn *c, struct fd_out *o)
 {
-	STAILQ_REMOVE_HEAD(&c->fds_out, link);
+	TAILQ_REMOVE(&c->fds_out, o, link);
 	if (!o->lent)
 		close(o->fd);
 	free(o);
@@ -74,12 +78,11 @@ destroy(struct conn *c)
 {
 	struct fd_out *o;
 
-	while ((o = STAILQ_FIRST(&c->fds_out)))
+	while ((o = TAILQ_FIRST(&c->fds_out)))
 		unqueue_fd(c, o);
-	while (c->n_in)
-		close(c->fds_in[--c->n_in]);
-	buf_free(&c->rbuf);
+	frame_reader_free(&c->in_frames);
 	buf_free(&c->wbuf);
+	buf_free(&c->answers);
 	free(c);
 }
 
@@ -91,7 +94,9 @@ hang_up(struct conn *c)
 	c->closed = true;
 	loop_fd_del(c->in);
 	loop_fd_del(c->out);
+	loop_timer_del(c->answer_timer);
 	c->in = c->out = NULL;
+	c->answer_timer = NULL;
 	close(c->rfd);
 	if (c->wfd != c->rfd)
 		close(c->wfd);
@@ -130,42 +135,22 @@ static int
 push(struct conn *c)
 {
 	while (c->sent < c->wbuf.n) {
-		struct fd_out *o = STAILQ_FIRST(&c->fds_out);
+		struct fd_out *o = TAILQ_FIRST(&c->fds_out);
+		uint64_t at = c->written + c->sent;
 		size_t n = c->wbuf.n - c->sent;
-
-		union {
-			struct cmsghdr h;
-			char space[CMSG_SPACE(sizeof(int))];
-		} control = {0};
-		struct iovec iov = {c->wbuf.p + c->sent, n};
-		struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
-		bool with_fd = false;
+		bool with_fd = o && o->at == at;
 		ssize_t w;
 
-		if (o && o->at > c->written + c->sent) {
-			iov.iov_len = MIN(n, (size_t)(o->at - c->written - c->sent));
-		} else if (o) {
-			with_fd = true;
-			mh.msg_control = &control;
-			mh.msg_controllen = sizeof(control.space);
-			control.h = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
-			    .cmsg_level = SOL_SOCKET,
-			    .cmsg_type = SCM_RIGHTS};
-			memcpy(CMSG_DATA(&control.h), &o->fd, sizeof(int));
-			/* the descriptor must not be merged with the next one's bytes */
-			if (STAILQ_NEXT(o, link))
-				iov.iov_len = MIN(n, (size_t)(STAILQ_NEXT(o, link)->at - o->at));
-		}
-		if (fault("conn.write", ETOOMANYREFS))
-			w = -1;
-		else if (c->is_socket)
-			w = sendmsg(c->wfd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
-		else
-			w = write(c->wfd, iov.iov_base, iov.iov_len);
-		if (w < 0 && errno == EINTR)
-			continue;
+		/* up to the next byte that has a descriptor of its own */
+		if (with_fd)
+			o = TAILQ_NEXT(o, link);
+		if (o)
+			n = MIN(n, (size_t)(o->at - at));
+		o = TAILQ_FIRST(&c->fds_out);
+		w = frame_send(
+		    c->wfd, c->is_socket, c->wbuf.p + c->sent, n, with_fd ? o->fd : -1, false);
 		if (w < 0)
-			return errno == EAGAIN ? 0 : -errno;
+			return w == -EAGAIN ? 0 : (int)w;
 		if (with_fd)
 			unqueue_fd(c, o);
 		c->sent += (size_t)w;
@@ -184,6 +169,8 @@ static void
 stop_writing(struct conn *c, int no)
 {
 	c->mute = true;
+	while (!TAILQ_EMPTY(&c->fds_out))
+		unqueue_fd(c, TAILQ_FIRST(&c->fds_out));
 	if (no != EPIPE && no != ECONNRESET)
 		fail(&c->why, no, "sending failed: %s", strerrordesc_np(no));
 	if (c->is_socket) {
@@ -232,33 +219,84 @@ send_queued(struct conn *c, bool was_empty)
 		watch_out(c);
 }
 
-/* True: it could not be copied, and is the caller's still. */
-static bool
-queue_fd(struct conn *c, int fd, size_t at)
+/* Our own questions that could not be sent are answered here, as the other side would. */
+static void
+give_answers(void *arg)
 {
-	struct fd_out *o = xcalloc(1, sizeof(*o));
-	int copy = fault("conn.dup", EMFILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	struct conn *c = arg;
+	struct buf frames = c->answers;
+	size_t at = 0;
+	struct msg m;
+	long n;
 
-	*o = (struct fd_out){.at = c->written + at, .fd = copy < 0 ? fd : copy, .lent = copy < 0};
-	STAILQ_INSERT_TAIL(&c->fds_out, o, link);
-	return o->lent;
+	c->answer_timer = NULL;
+	c->answers = (struct buf){0};
+	c->busy = true;
+	while (!c->closed && (n = wire_frame(frames.p + at, frames.n - at, &m, NULL)) > 0) {
+		show(true, &m);
+		c->msg(c->arg, &m);
+		at += (size_t)n;
+	}
+	c->busy = false;
+	buf_free(&frames);
+	if (c->doomed)
+		destroy(c);
 }
 
+/* The last frame, of which nothing is out, can't wait for room: no descriptor is left for a copy of
+ * the one that goes along. */
+static void
+withdraw(struct conn *c, size_t at, struct fd_out *o)
+{
+	struct err e;
+	struct msg m;
+
+	TAILQ_REMOVE(&c->fds_out, o, link);
+	free(o);
+	wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
+	frame_no_descriptor(&e);
+	switch (wire_kind(m.type)) {
+	case 'T':
+		wire_pack_error(&c->answers, m.slot, m.tag, &e);
+		c->wbuf.n = at;
+		if (!c->answer_timer)
+			c->answer_timer = loop_timer(c->loop, 0, give_answers, c);
+		return;
+	case 'R':
+		c->wbuf.n = at;
+		wire_pack_error(&c->wbuf, m.slot, m.tag, &e);
+		return;
+	default:
+		note("%s: %s", wire_name(m.type), e.text);
+		wire_drop_fd(c->wbuf.p + at);
+	}
+}
+
+/* Sends the frame at `at` of wbuf, or leaves it there until there is room. */
 static void
 sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 {
+	uint64_t place = c->written + at;
+	struct fd_out *o;
 	struct msg m;
 
-	bool lent = fd >= 0 && queue_fd(c, fd, at);
-
+	if (fd >= 0) {
+		o = xmalloc(sizeof(*o));
+		*o = (struct fd_out){.at = place, .fd = fd, .lent = true};
+		TAILQ_INSERT_TAIL(&c->fds_out, o, link);
+	}
 	if (trace || debug_on("wire")) {
 		wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
 		show(false, &m);
 	}
 	send_queued(c, was_empty);
-	/* No descriptor is left for a copy: it must be out before the caller closes its own. */
-	if (lent)
-		conn_flush(c);
+	o = TAILQ_LAST(&c->fds_out, fds_out);
+	if (fd < 0 || !o || o->at != place)
+		return; /* it is out, or will never be */
+	o->fd = fault("conn.dup", EMFILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	o->lent = false;
+	if (o->fd < 0)
+		withdraw(c, at, o);
 }
 
 void
@@ -294,6 +332,12 @@ conn_queued(const struct conn *c)
 	return c->wbuf.n - c->sent;
 }
 
+void
+conn_on_cut(struct conn *c, conn_msg_fn *cut)
+{
+	c->cut = cut;
+}
+
 int
 conn_fd(const struct conn *c)
 {
@@ -312,80 +356,58 @@ conn_flush(struct conn *c)
 	}
 }
 
-/* Reads what is there. 1: more may come, 0: end, or -errno. */
-static int
-pull(struct conn *c)
+/* m came without its descriptor: only what it asked for, or answers, fails. */
+static void
+on_cut(struct conn *c, struct msg *m)
 {
-	union {
-		struct cmsghdr h;
-		char space[CMSG_SPACE(sizeof(int) * FDS_PER_READ)];
-	} control;
-	struct iovec iov = {buf_room(&c->rbuf, READ_SIZE), READ_SIZE};
-	struct msghdr mh = {.msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = sizeof(control)};
-	ssize_t n;
+	struct buf error = {0};
+	struct err e;
+	struct msg r;
 
-	if (fault("conn.read", ECONNRESET))
-		n = -1;
-	else if (c->is_socket)
-		n = recvmsg(c->rfd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	else
-		n = read(c->rfd, iov.iov_base, iov.iov_len);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 1 : -errno;
-	if (n == 0)
-		return 0;
-	c->rbuf.n += (size_t)n;
-	if (!c->is_socket)
-		return 1;
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(&mh); h; h = CMSG_NXTHDR(&mh, h)) {
-		size_t k = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		if (c->n_in + k > ARRAY_LEN(c->fds_in))
-			return -EBADMSG;
-		memcpy(c->fds_in + c->n_in, CMSG_DATA(h), k * sizeof(int));
-		c->n_in += (unsigned)k;
+	m->fd = -1;
+	frame_no_descriptor(&e);
+	switch (wire_kind(m->type)) {
+	case 'T':
+		if (c->cut)
+			c->cut(c->arg, m);
+		else
+			conn_send(c, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e.no,
+			    slice_text(e.text), slice_text(""));
+		break;
+	case 'R':
+		wire_pack_error(&error, m->slot, m->tag, &e);
+		wire_frame(error.p, error.n, &r, NULL);
+		c->msg(c->arg, &r);
+		break;
+	default:
+		c->msg(c->arg, m);
 	}
-	return 1;
+	buf_free(&error);
 }
 
-static int
-take_fd(struct conn *c, struct msg *m, struct err *e)
-{
-	if (!(m->flags & FLAG_FD))
-		return 0;
-	if (c->n_in == 0)
-		return fail(e, EBADMSG, "wire: %s came without its descriptor", wire_name(m->type));
-	m->fd = c->fds_in[0];
-	memmove(c->fds_in, c->fds_in + 1, --c->n_in * sizeof(int));
-	return 0;
-}
-
-/* Hands over each whole frame of rbuf. Negative: nonsense. */
+/* Hands over each whole frame that came. Negative: nonsense. */
 static int
 dispatch(struct conn *c, struct err *e)
 {
+	struct buf *bytes = &c->in_frames.bytes;
 	size_t at = 0;
 	struct msg m;
 	long n = 0;
 
-	while (!c->closed && (n = wire_frame(c->rbuf.p + at, c->rbuf.n - at, &m, e)) > 0) {
-		if (take_fd(c, &m, e) < 0)
-			return -EBADMSG;
+	while (!c->closed && (n = frame_take(&c->in_frames, at, &m, e)) > 0) {
 		show(true, &m);
-		c->msg(c->arg, &m);
+		if (m.fd == FRAME_FD_CUT)
+			on_cut(c, &m);
+		else
+			c->msg(c->arg, &m);
 		if (m.fd >= 0)
 			close(m.fd);
 		at += (size_t)n;
 	}
-	buf_drop(&c->rbuf, at);
+	buf_drop(bytes, at);
 	/* one large message must not cost its memory for ever */
-	if (c->rbuf.n == 0 && c->rbuf.cap > 4 * READ_SIZE)
-		buf_free(&c->rbuf);
+	if (bytes->n == 0 && bytes->cap > ROOM_KEPT)
+		buf_free(bytes);
 	return (int)MIN(n, 0);
 }
 
@@ -403,7 +425,7 @@ on_event(void *arg, uint32_t events)
 			watch_out(c);
 	}
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		r = pull(c);
+		r = frame_receive(&c->in_frames, c->rfd, c->is_socket, false);
 		if (dispatch(c, &e) < 0)
 			lost(c, &e);
 		else if (r <= 0)
@@ -418,13 +440,11 @@ struct conn *
 conn_new(struct loop *l, int rfd, int wfd, conn_msg_fn *msg, conn_close_fn *close_fn, void *arg)
 {
 	struct conn *c = xcalloc(1, sizeof(*c));
-	int type;
-	socklen_t len = sizeof(type);
 
 	*c = (struct conn){
 	    .loop = l, .rfd = rfd, .wfd = wfd, .msg = msg, .close = close_fn, .arg = arg};
-	STAILQ_INIT(&c->fds_out);
-	c->is_socket = rfd == wfd && getsockopt(rfd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
+	TAILQ_INIT(&c->fds_out);
+	c->is_socket = rfd == wfd && frame_is_socket(rfd);
 	fd_nonblock(rfd, true);
 	fd_nonblock(wfd, true);
 	fd_cloexec(rfd, true);

@@ -19,11 +19,20 @@ struct conn *conn_new(
 /* NULL-safe; safe inside a callback. What is still queued is dropped. */
 void conn_free(struct conn *c);
 
-/* Packs and sends as wire_pack does. fd (or -1) is duplicated if it can't be sent at once. Never
- * blocks: what does not go out now is queued. */
+/*
+ * Packs and sends as wire_pack does; fd (or -1) stays the caller's. Never blocks: what does not go
+ * out now is queued, with a duplicate of fd.
+ *
+ * Where a process has no descriptor left, on either side, only what needed it fails: a T is
+ * answered by Rerror with EMFILE (from the loop, never inside the call), in the place of an R goes
+ * or comes such an Rerror, an N is there without its descriptor (m->fd -1).
+ */
 void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
 /* Passes a message on: same body, its own slot, tag and descriptor. */
 void conn_forward(struct conn *c, const struct msg *m);
+/* cut is called, in place of Rerror, for a T that came without its descriptor: for one who does not
+ * send by this connection. */
+void conn_on_cut(struct conn *c, conn_msg_fn *cut);
 size_t conn_queued(const struct conn *c); /* bytes that wait */
 int conn_fd(const struct conn *c);	  /* the reading descriptor */
 /* Blocks until everything queued is out or the peer is gone: for the last words of a process. */

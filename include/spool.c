@@ -98,21 +98,8 @@ record(struct spool_writer *w, int stream, uint64_t n)
 void
 spool_writer_add(struct spool_writer *w, int stream, const void *p, size_t n)
 {
-	const char *at = p;
-	uint64_t done = 0;
+	size_t done = pwrite_all("spool.write", w->fd[stream], p, n, w->at.size[stream]);
 
-	while (done < n) {
-		off_t to = (off_t)(w->at.size[stream] + done);
-		ssize_t k = fault("spool.write", ENOSPC)
-				? -1
-				: pwrite(w->fd[stream], at + done, n - done, to);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			break;
-		done += (uint64_t)k;
-	}
 	w->dropped += n - done;
 	if (done)
 		record(w, stream, done);

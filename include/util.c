@@ -78,6 +78,23 @@ slice_dup(struct slice s)
 	return xstrndup(s.p, s.n);
 }
 
+struct slice
+slice_text(const char *s)
+{
+	return (struct slice){s, strlen(s)};
+}
+
+uint64_t
+hash_add(uint64_t hash, const void *p, size_t n)
+{
+	static const uint64_t prime = 1099511628211u;
+	const unsigned char *at = p;
+
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ at[i]) * prime;
+	return hash;
+}
+
 char *
 buf_room(struct buf *b, size_t n)
 {
@@ -226,6 +243,27 @@ write_all(int fd, const void *p, size_t n)
 	return 0;
 }
 
+size_t
+pwrite_all(const char *place, int fd, const void *p, size_t n, uint64_t offset)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t w = fault(place, ENOSPC) ? -1
+						 : pwrite(fd, (const char *)p + done, n - done,
+						       (off_t)(offset + done));
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w == 0)
+			errno = ENOSPC;
+		if (w <= 0)
+			break;
+		done += (size_t)w;
+	}
+	return done;
+}
+
 int
 read_file(const char *path, struct buf *out)
 {
@@ -270,6 +308,12 @@ void
 note_as(const char *name)
 {
 	program = name;
+}
+
+const char *
+note_name(void)
+{
+	return program;
 }
 
 static void

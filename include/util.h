@@ -26,7 +26,12 @@ struct slice {
 };
 
 bool slice_eq(struct slice s, const char *text);
-char *slice_dup(struct slice s); /* NUL-terminated copy, owned by the caller */
+char *slice_dup(struct slice s);	/* NUL-terminated copy, owned by the caller */
+struct slice slice_text(const char *s); /* of a string, without its NUL */
+
+/* FNV-1a, 64 bits: begin with HASH_START, then add bytes, piece by piece. */
+#define HASH_START UINT64_C(14695981039346656037)
+uint64_t hash_add(uint64_t hash, const void *p, size_t n);
 
 /* A growing byte buffer; zero-initialised is empty. Always NUL-terminated behind p[n] once used. */
 struct buf {
@@ -53,6 +58,9 @@ int fd_cloexec(int fd, bool on);
 int fd_nonblock(int fd, bool on);
 /* Writes all of it to a blocking descriptor; 0 or -errno. */
 int write_all(int fd, const void *p, size_t n);
+/* Writes to a place in a file as much as goes there, and gives how many bytes that were: if fewer
+ * than n, errno says why. place: its name for failure injection. */
+size_t pwrite_all(const char *place, int fd, const void *p, size_t n, uint64_t offset);
 /* Reads a whole small file; 0 or -errno. */
 int read_file(const char *path, struct buf *out);
 /* A path of /proc/self/mountinfo, where blanks and the like are \ooo, made plain in place. */
@@ -77,6 +85,7 @@ _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 /* One line to stderr (the daemon's stderr is ddipfs.log), with time and program. */
 void note(const char *fmt, ...) PRINTF(1, 2);
 void note_as(const char *program); /* the name that note() and die() write; kept, not copied */
+const char *note_name(void);
 /* The same if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, loop. */
 bool debug_on(const char *area);
 void debug(const char *area, const char *fmt, ...) PRINTF(2, 3);

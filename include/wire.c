@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { FLAGS_AT = 5 }; /* in a header */
+
 static const struct row {
 	const char *name, *format, *fields;
 } rows[256] = {
@@ -85,10 +87,22 @@ wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_l
 }
 
 void
+wire_pack_error(struct buf *b, unsigned slot, uint32_t tag, const struct err *e)
+{
+	wire_pack(b, Rerror, 0, slot, tag, (uint32_t)e->no, slice_text(e->text), slice_text(""));
+}
+
+void
 wire_pack_raw(struct buf *b, const struct msg *m)
 {
 	put_header(b, m->type, m->flags, m->slot, m->tag, WIRE_HEADER + m->len);
 	buf_add(b, m->body, m->len);
+}
+
+void
+wire_drop_fd(char *p)
+{
+	p[FLAGS_AT] = (char)(p[FLAGS_AT] & ~FLAG_FD);
 }
 
 long
@@ -180,6 +194,12 @@ const char *
 wire_name(int type)
 {
 	return type >= 0 && type < 256 ? rows[type].name : NULL;
+}
+
+char
+wire_kind(int type)
+{
+	return wire_name(type)[0];
 }
 
 static void

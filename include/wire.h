@@ -14,6 +14,13 @@
  * for two: before it passes Trun (or Tput, Tinit …: any T with FLAG_MARK) on it drains the engine's
  * pipes and says Nmark; before it passes an R with FLAG_MARK on it drains them and writes the place
  * into its last 32 bytes.
+ *
+ * Nintr is one SIGINT. Nsignalled answers it as soon as it has arrived, which may be never: raised
+ * 1, KeyboardInterrupt was raised in the cell's code, whose `except` and `finally` run now, however
+ * long they take; raised 0, the main thread runs Python and the signal went to a handler of the
+ * program's own (or it ignores SIGINT). No Nsignalled: the main thread is in C code that checks no
+ * signals, in a collective for example. 0 may be followed by 1. Nothing of it comes once the cell
+ * is over.
  */
 #ifndef WIRE_H
 #define WIRE_H
@@ -95,6 +102,7 @@ enum {
 	X(Tstack,   62, "",         "") \
 	X(Rstack,   63, "s84d",     "collective microseconds count text") /* "": in none; count: done in this cell */ \
 	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
+	X(Nsignalled, 65, "41",     "cell raised") /* an interrupt of this cell reached Python: see above */ \
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
 	X(Nstdin,   68, "d",        "data") \
 	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */
@@ -121,8 +129,12 @@ struct msg {
  * for 8, struct slice for s and d. */
 void wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...);
 void wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap);
+/* Appends Rerror to the question with this tag. */
+void wire_pack_error(struct buf *b, unsigned slot, uint32_t tag, const struct err *e);
 /* Appends a frame with a body that is packed already. */
 void wire_pack_raw(struct buf *b, const struct msg *m);
+/* Makes the whole frame at p one that no descriptor comes with. */
+void wire_drop_fd(char *p);
 /* The frame at p: 0 if more bytes are needed, its length, or -EBADMSG. Fills m (fd -1), which
  * points into p. */
 long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
@@ -130,6 +142,8 @@ long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
  * *. NULL skips a field. -EBADMSG if the body is not exactly of this form. */
 int wire_unpack(const struct msg *m, struct err *e, ...);
 const char *wire_name(int type); /* NULL: no such message */
+/* 'T' asks, 'R' answers, 'N' is a notice. */
+char wire_kind(int type);
 /* "Trun slot=1 tag=5 cell=17 generation=1 source='x = 1…'", for trace and debug. */
 void wire_print(const struct msg *m, struct buf *out);
 

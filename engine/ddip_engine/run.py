@@ -40,6 +40,7 @@ def _on_sigint(signum, frame):
 def install():
     """Takes SIGINT; a child that user code forks takes it as any Python program does."""
     signal.signal(signal.SIGINT, _on_sigint)
+    signal.signal(_ddip.probe_signal(), _ddip.probed)
     os.register_at_fork(after_in_child=_in_child)
 
 

@@ -163,6 +163,20 @@ py_error(PyObject *module, PyObject *args)
 }
 
 static PyObject *
+py_probe_signal(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromLong(rank_cell_probe_signal());
+}
+
+static PyObject *
+py_probed(PyObject *module, PyObject *args)
+{
+	if (!rank_forked())
+		rank_cell_probed();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
 py_enter(PyObject *module, PyObject *number)
 {
 	unsigned long cell = PyLong_AsUnsignedLong(number);
@@ -326,6 +340,8 @@ static PyMethodDef methods[] = {
     {"notify", py_notify, METH_VARARGS, "notify(type, *fields)"},
     {"enter", py_enter, METH_O, "enter(cell): its user code begins"},
     {"leave", py_leave, METH_NOARGS, "User code ends; True: an interrupt for it was not raised"},
+    {"probe_signal", py_probe_signal, METH_NOARGS, "What probed is to be registered for"},
+    {"probed", py_probed, METH_VARARGS, "A handler of signals: Python runs such handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},

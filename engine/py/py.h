@@ -20,7 +20,10 @@
  *   enter(cell), leave()       user code of this cell begins, ends: an interrupt is for it alone.
  *                              leave() gives True if an interrupt for it came and was not raised
  *   interrupt_wanted() -> bool for the SIGINT handler: raise KeyboardInterrupt? Only while user
- *                              code runs
+ *                              code runs. True tells the daemon that it is raised (Nsignalled)
+ *   probe_signal() -> int      the real-time signal that probed is to be registered for (by signal.signal):
+ *   probed(signum, frame)      tells the daemon that Python runs handlers of signals, when the one
+ *                              of SIGINT did not ask interrupt_wanted: it is the program's own
  *   pin(obj, addr, size) -> handle  keeps obj alive; its bytes are served by Tread and may be read
  *                              from outside; Nfree lets go
  *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,

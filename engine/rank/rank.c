@@ -2,6 +2,7 @@
  * end. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
+#include "frame.h"
 #include "rank/output.h"
 #include "rank/rank_stdin.h"
 #include <errno.h>
@@ -105,8 +106,7 @@ on_read(struct msg *m)
 		data = (struct slice){room, count};
 	}
 	if (e.no)
-		say(Rerror, m->tag, (uint32_t)e.no, ((struct slice){e.text, strlen(e.text)}),
-		    ((struct slice){0}));
+		say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
 	else
 		say(Rread, m->tag, data);
 	free(room);
@@ -189,8 +189,17 @@ on_message(void *arg, struct msg *m)
 	}
 	fail(&e, EOPNOTSUPP, "%s is not for a rank", wire_name(m->type));
 	if (m->tag)
-		say(Rerror, m->tag, (uint32_t)e.no, ((struct slice){e.text, strlen(e.text)}),
-		    ((struct slice){0}));
+		say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
+}
+
+/* No descriptor was left for the one that came with m: m alone fails. */
+static void
+on_cut(void *arg, struct msg *m)
+{
+	struct err e;
+
+	frame_no_descriptor(&e);
+	say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
 }
 
 /* Without the agent nobody would ever end this process. */
@@ -350,10 +359,12 @@ rank_start(const struct rank_gift *g)
 	rank_stack_open();
 	self.loop = loop_new();
 	rank_stack_init(self.loop);
+	rank_cell_init(self.loop);
 	loop_fd(self.loop, self.kick, EPOLLIN, on_kick, NULL);
 	rank_link_open(self.out_fd, false);
 	rank_link_kick(kick);
 	self.conn = conn_new(self.loop, g->ctl, g->ctl, on_message, on_close, NULL);
+	conn_on_cut(self.conn, on_cut);
 	pthread_atfork(before_fork, after_fork, in_child);
 	start_thread();
 }

@@ -75,10 +75,18 @@ void rank_queue_lock_all(void);
 void rank_queue_unlock_all(void);
 
 /* rank_cell.c */
+void rank_cell_init(struct loop *l); /* the I/O thread's */
 void rank_cell_enter(uint32_t cell);
-bool rank_cell_leave(void);  /* True: an interrupt for it came and was not raised */
-bool rank_cell_wanted(void); /* For a SIGINT that is handled now: does it mean user code? */
+bool rank_cell_leave(void); /* True: an interrupt for it came and was not raised */
+/* For a SIGINT that is handled now: does it mean user code? If so, the daemon is told (Nsignalled):
+ * KeyboardInterrupt is raised. */
+bool rank_cell_wanted(void);
+/* Nintr, in the I/O thread. Sends SIGINT if this cell runs. If rank_cell_wanted() is not asked
+ * soon, the main thread gets the probe signal. */
 void rank_cell_interrupt(uint32_t cell);
+int rank_cell_probe_signal(void);
+/* The handler of the probe signal: Python runs handlers, and the program has one of its own. */
+void rank_cell_probed(void);
 void rank_cell_lock(void);
 void rank_cell_unlock(void);
 

@@ -5,15 +5,24 @@
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
+#include "proc.h"
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* How long the engine's own handler of SIGINT has, until it is asked whether the program has
+ * another.
+ */
+enum { HANDLER_MS = 20 };
 
 static struct {
 	pthread_mutex_t lock;
 	uint32_t running; /* 0: no user code */
 	uint32_t ahead;	  /* an interrupt for a cell that has not begun */
 	bool pending;	  /* an interrupt of ours was sent to the running cell and not raised yet */
+	bool asked;	  /* nobody was told yet that the main thread noticed it */
+	struct loop *loop; /* of the I/O thread, which has the timer */
+	struct timer *timer;
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
@@ -29,13 +38,31 @@ rank_cell_unlock(void)
 }
 
 void
+rank_cell_init(struct loop *l)
+{
+	cell.loop = l;
+}
+
+static void
+tell(uint32_t number, bool raised)
+{
+	struct buf b = {0};
+	struct msg m;
+
+	wire_pack(&b, Nsignalled, 0, 0, 0, number, (uint32_t)raised);
+	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_link_send(&m);
+	buf_free(&b);
+}
+
+void
 rank_cell_enter(uint32_t number)
 {
 	bool now;
 
 	rank_cell_lock();
 	cell.running = number;
-	cell.pending = now = cell.ahead == number && number != 0;
+	cell.pending = cell.asked = now = cell.ahead == number && number != 0;
 	cell.ahead = 0;
 	rank_cell_unlock();
 	if (now)
@@ -50,7 +77,7 @@ rank_cell_leave(void)
 	rank_cell_lock();
 	missed = cell.pending;
 	cell.running = 0;
-	cell.pending = false;
+	cell.pending = cell.asked = false;
 	rank_cell_unlock();
 	/* A SIGINT sent before that is delivered at the latest when this call returns: never to the
 	 * next cell. */
@@ -62,23 +89,67 @@ rank_cell_leave(void)
 bool
 rank_cell_wanted(void)
 {
-	bool wanted;
+	uint32_t number;
+	bool ours;
 
 	rank_cell_lock();
 	/* In user code any SIGINT counts: one that was not ours is the user's own. */
-	wanted = cell.running != 0;
-	if (wanted)
-		cell.pending = false;
+	number = cell.running;
+	ours = number && cell.pending;
+	if (number)
+		cell.pending = cell.asked = false;
 	rank_cell_unlock();
-	return wanted;
+	if (ours)
+		tell(number, true);
+	return number != 0;
+}
+
+void
+rank_cell_probed(void)
+{
+	uint32_t number;
+	bool now;
+
+	rank_cell_lock();
+	number = cell.running;
+	now = number && cell.asked;
+	cell.asked = false;
+	rank_cell_unlock();
+	if (now)
+		tell(number, false);
+}
+
+/* Has Python run a handler of ours, if it runs any: those of signals that came before run first. */
+static void
+probe(void *arg)
+{
+	struct proc_status s;
+	bool asked;
+
+	cell.timer = NULL;
+	rank_cell_lock();
+	asked = cell.asked;
+	rank_cell_unlock();
+	/* user code may have taken the handler away: then the signal would end the process */
+	if (asked && proc_status(getpid(), &s) == 0 &&
+	    s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
+		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
+}
+
+int
+rank_cell_probe_signal(void)
+{
+	return SIGRTMAX - 4;
 }
 
 void
 rank_cell_interrupt(uint32_t number)
 {
+	bool sent = false;
+
 	rank_cell_lock();
 	if (cell.running && (number == 0 || number == cell.running)) {
-		cell.pending = true;
+		cell.pending = cell.asked = sent = true;
 		/* As a terminal does: children of the cell get it too. We can't, all is blocked
 		 * here. */
 		kill(0, SIGINT);
@@ -86,4 +157,6 @@ rank_cell_interrupt(uint32_t number)
 		cell.ahead = number;
 	}
 	rank_cell_unlock();
+	if (sent && !cell.timer)
+		cell.timer = loop_timer(cell.loop, HANDLER_MS, probe, NULL);
 }

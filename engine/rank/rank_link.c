@@ -2,18 +2,17 @@
  * thread's wake-up. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
+#include "frame.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 struct frame {
 	STAILQ_ENTRY(frame) link;
 	struct buf b;
 	size_t sent;
-	int fd;
+	int fd; /* goes with the first byte */
 };
 
 static struct {
@@ -64,33 +63,34 @@ static int
 push(struct frame *f)
 {
 	while (f->sent < f->b.n) {
-		union {
-			struct cmsghdr h;
-			char space[CMSG_SPACE(sizeof(int))];
-		} control = {0};
-		struct iovec iov = {f->b.p + f->sent, f->b.n - f->sent};
-		struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
-		ssize_t n;
+		ssize_t n = frame_send(self.fd, true, f->b.p + f->sent, f->b.n - f->sent,
+		    f->sent ? -1 : f->fd, self.blocking);
 
-		if (f->fd >= 0) {
-			mh.msg_control = &control;
-			mh.msg_controllen = sizeof(control.space);
-			control.h = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
-			    .cmsg_level = SOL_SOCKET,
-			    .cmsg_type = SCM_RIGHTS};
-			memcpy(CMSG_DATA(&control.h), &f->fd, sizeof(int));
-		}
-		n = sendmsg(self.fd, &mh, MSG_NOSIGNAL | (self.blocking ? 0 : MSG_DONTWAIT));
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
-			return errno == EAGAIN ? 0 : -errno;
-		if (f->fd >= 0)
-			close(f->fd);
-		f->fd = -1; /* it went with the first byte */
+			return n == -EAGAIN ? 0 : (int)n;
 		f->sent += (size_t)n;
 	}
 	return 1;
+}
+
+/* f waits for room with a descriptor of its own. Where none is left an answer says so, and a notice
+ * goes without. */
+static void
+own_descriptor(struct frame *f, const struct msg *m)
+{
+	struct err e;
+
+	f->fd = f->sent ? -1 : fcntl(m->fd, F_DUPFD_CLOEXEC, 3);
+	if (f->sent || f->fd >= 0)
+		return;
+	frame_no_descriptor(&e);
+	if (wire_kind(m->type) != 'R') {
+		note("%s: %s", wire_name(m->type), e.text);
+		wire_drop_fd(f->b.p);
+		return;
+	}
+	buf_clear(&f->b);
+	wire_pack_error(&f->b, m->slot, m->tag, &e);
 }
 
 bool
@@ -114,21 +114,19 @@ rank_link_push(void)
 void
 rank_link_send(const struct msg *m)
 {
-	struct frame f = {.fd = m->fd >= 0 ? fcntl(m->fd, F_DUPFD_CLOEXEC, 3) : -1}, *waits;
+	struct frame f = {.fd = m->fd}, *waits;
 	struct msg out = *m;
 
-	if (m->fd >= 0 && f.fd < 0)
-		note("%s: its descriptor: %s", wire_name(m->type), strerrordesc_np(errno));
-	out.flags = (uint8_t)((m->flags & ~FLAG_FD) | (f.fd >= 0 ? FLAG_FD : 0));
+	out.flags = (uint8_t)((m->flags & ~FLAG_FD) | (m->fd >= 0 ? FLAG_FD : 0));
 	wire_pack_raw(&f.b, &out);
 	rank_link_lock();
 	if (STAILQ_EMPTY(&self.waits) && push(&f) != 0) {
 		rank_link_unlock();
-		if (f.fd >= 0)
-			close(f.fd);
 		buf_free(&f.b);
 		return;
 	}
+	if (m->fd >= 0)
+		own_descriptor(&f, m);
 	waits = xmalloc(sizeof(*waits));
 	*waits = f;
 	STAILQ_INSERT_TAIL(&self.waits, waits, link);

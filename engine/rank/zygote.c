@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "rank/zygote.h"
+#include "frame.h"
 #include "output_ring.h"
 #include <dirent.h>
 #include <errno.h>
@@ -15,18 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-enum { CHUNK = 16 << 10, FDS = 64 };
 
 static struct {
 	int fd;
 	pid_t agent;
-	struct buf in;
-	int fds[FDS]; /* that came and belong to frames not seen yet */
-	size_t n_fds;
+	struct frame_reader in;
 	int gift[ENGINE_FDS]; /* brought by Nfd for the next Tfork */
+	bool cut;	      /* one of them could not be received */
 	bool spare;	      /* becomes the next engine itself */
 } self = {.fd = -1};
 
@@ -35,8 +32,7 @@ zygote_open(int fd, pid_t agent)
 {
 	self.fd = fd;
 	self.agent = agent;
-	buf_clear(&self.in);
-	self.n_fds = 0;
+	frame_reader_free(&self.in);
 	for (size_t i = 0; i < ENGINE_FDS; i++)
 		self.gift[i] = -1;
 	fd_cloexec(fd, true);
@@ -49,32 +45,12 @@ zygote_open(int fd, pid_t agent)
 static void
 pull(void)
 {
-	union {
-		struct cmsghdr h;
-		char space[CMSG_SPACE(sizeof(int) * FDS)];
-	} control;
-	struct iovec iov = {buf_room(&self.in, CHUNK), CHUNK};
-	struct msghdr mh = {.msg_iov = &iov,
-	    .msg_iovlen = 1,
-	    .msg_control = &control,
-	    .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(self.fd, &mh, MSG_CMSG_CLOEXEC);
+	int r = frame_receive(&self.in, self.fd, true, true);
 
-	if (n < 0 && errno == EINTR)
-		return;
-	if (n <= 0)
+	if (r < 0 && r != -ECONNRESET)
+		die("the agent's messages: %s", strerrordesc_np(-r));
+	if (r <= 0)
 		_exit(0);
-	self.in.n += (size_t)n;
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(&mh); h; h = CMSG_NXTHDR(&mh, h)) {
-		size_t k = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		if (self.n_fds + k > FDS)
-			die("the agent sent too many descriptors");
-		memcpy(self.fds + self.n_fds, CMSG_DATA(h), k * sizeof(int));
-		self.n_fds += k;
-	}
 }
 
 /* The next whole message; m points into a copy that the caller frees. */
@@ -84,20 +60,17 @@ next_message(struct msg *m)
 	struct buf frame = {0};
 	struct err e;
 	long n;
+	int fd;
 
-	while ((n = wire_frame(self.in.p, self.in.n, m, &e)) == 0)
+	while ((n = frame_take(&self.in, 0, m, &e)) == 0)
 		pull();
 	if (n < 0)
 		die("%s", e.text);
-	buf_add(&frame, self.in.p, (size_t)n);
-	buf_drop(&self.in, (size_t)n);
+	fd = m->fd;
+	buf_add(&frame, self.in.bytes.p, (size_t)n);
+	buf_drop(&self.in.bytes, (size_t)n);
 	wire_frame(frame.p, frame.n, m, NULL);
-	if (m->flags & FLAG_FD) {
-		if (self.n_fds == 0)
-			die("%s came without its descriptor", wire_name(m->type));
-		m->fd = self.fds[0];
-		memmove(self.fds, self.fds + 1, --self.n_fds * sizeof(int));
-	}
+	m->fd = fd;
 	return frame;
 }
 
@@ -109,10 +82,14 @@ guard(void)
 	DIR *d = opendir("/proc/self/task");
 	int threads = 0;
 
-	for (struct dirent *f; d && (f = readdir(d));)
+	if (!d) {
+		snprintf(why, sizeof(why), "the zygote can't count its threads: %s",
+		    strerrordesc_np(errno));
+		return why;
+	}
+	for (struct dirent *f; (f = readdir(d));)
 		threads += f->d_name[0] != '.';
-	if (d)
-		closedir(d);
+	closedir(d);
 	if (threads != 1) {
 		snprintf(why, sizeof(why),
 		    "the zygote has %d threads (something that was "
@@ -148,6 +125,15 @@ refuse(uint32_t tag, int no, const char *text)
 }
 
 static void
+refuse_cut(const struct msg *m)
+{
+	struct err e;
+
+	frame_no_descriptor(&e);
+	refuse(m->tag, e.no, e.text);
+}
+
+static void
 close_gift(void)
 {
 	for (size_t i = 0; i < ENGINE_FDS; i++) {
@@ -155,6 +141,7 @@ close_gift(void)
 			close(self.gift[i]);
 		self.gift[i] = -1;
 	}
+	self.cut = false;
 }
 
 static void
@@ -213,7 +200,8 @@ begin_engine(int ctl, const char *name)
 	close(self.gift[ENGINE_FD_ERR]);
 	close(self.fd);
 	self.fd = -1;
-	g.name = title; /* kept for the life of the process */
+	frame_reader_free(&self.in); /* what has come for the zygote already */
+	g.name = title;		     /* kept for the life of the process */
 	rank_start(&g);
 }
 
@@ -290,9 +278,13 @@ zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born)
 
 		if (m.type == Nquit)
 			_exit(0);
+		self.cut |= m.fd == FRAME_FD_CUT;
 		if (m.type == Nfd && wire_unpack(&m, NULL, &which) == 0 && which < ENGINE_FDS) {
 			self.gift[which] = m.fd;
 			m.fd = -1;
+		} else if (m.type == Tfork && self.cut) {
+			refuse_cut(&m);
+			close_gift();
 		} else if (m.type == Tfork && (why = guard())) {
 			refuse(m.tag, EBUSY, why);
 			close_gift();

@@ -509,6 +509,18 @@ on_input(struct rank *k, struct msg *m)
 	group_changed(k->g);
 }
 
+static void
+on_signalled(struct rank *k, struct msg *m)
+{
+	uint32_t cell;
+	uint8_t raised;
+
+	if (wire_unpack(m, NULL, &cell, &raised) < 0)
+		return;
+	k->signalled = (int)cell;
+	k->raised = raised;
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
@@ -518,6 +530,7 @@ static const struct {
     {Nmark, on_mark},
     {Ndropped, on_dropped},
     {Ninput, on_input},
+    {Nsignalled, on_signalled},
 };
 
 static void

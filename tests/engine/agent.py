@@ -209,6 +209,77 @@ def test_ranks():
         assert a.close() < 1
 
 
+def check_signalled(a):
+    """Nsignalled tells whether an interrupt reached Python, and who took it there."""
+
+    def begin(cell, source, says=b"on\n"):
+        before = len(a.spool(0, "stdout"))
+        tag = a.ask("Trun", 0, cell, 1, "print('on')\n" + source, mark=True)
+        until(lambda: a.spool(0, "stdout")[before:] == says, what=source)
+        a.seen = [m for m in a.seen if m.name != "Nsignalled"]
+        return tag
+
+    # raised in the cell's code; its own handlers run on, and a second one is told anew
+    source = """
+import time
+for i in range(2):
+    try:
+        print('try', i)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+i"""
+    tag = begin(80, source, b"on\ntry 0\n")
+    a.send("Nintr", 0, 80)
+    m = a.wait("Nsignalled")
+    same((m.cell, m.raised), (80, 1))
+    until(lambda: a.spool(0, "stdout").endswith(b"try 1\n"), what="its handler")
+    a.send("Nintr", 0, 80)
+    same(a.wait("Nsignalled").raised, 1)
+    same(a.finish(0, tag)[0].value, b"1")
+    for loop in ("while True: pass", "import subprocess; subprocess.run(['sleep', '60'])"):
+        tag = begin(81, loop)
+        a.send("Nintr", 0, 81)
+        same(a.wait("Nsignalled").raised, 1)
+        same(a.finish(0, tag)[0].outcome, 2)
+    # a handler of the program's own, and a program that ignores it
+    for handler in ("lambda *_: taken.append(1)", "signal.SIG_IGN"):
+        source = f"""
+import signal, time
+taken = []
+signal.signal(signal.SIGINT, {handler})
+while not input(): pass
+len(taken)"""
+        tag = begin(82, source)
+        a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
+        a.send("Nintr", 0, 82)
+        a.send("Nstdin", 0, "\n")
+        m = a.wait("Nsignalled")
+        same((m.cell, m.raised), (82, 0))
+        a.send("Nstdin", 0, "done\n")
+        same(a.finish(0, tag)[0].value, b"0" if "IGN" in handler else b"1")
+    # C code that keeps the main thread: nothing is told, though the probe has come (its number is
+    # written by Python's C handler)
+    waits = b"trap '' INT; echo in C; exec sleep 1000"
+    source = f"""
+import ctypes, os, signal
+os.set_blocking(1, False); signal.set_wakeup_fd(1)
+ctypes.PyDLL(None).system({waits})"""
+    begin(83, source, b"on\nin C\n")
+    a.send("Nintr", 0, 83)
+    until(lambda: a.spool(0, "stdout").endswith(b"%c" % (signal.SIGRTMAX - 4)), what="the probe")
+    a.call("Tstack", 0)  # what was said before has come
+    assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
+    a.send("Nsignal", 0, signal.SIGKILL, 1)
+    a.wait("Nexit")
+
+
+def test_signalled():
+    with Agent(PYTHON) as a:
+        a.spawn(0)
+        check_signalled(a)
+
+
 def test_successor_and_cold():
     with Agent(PYTHON) as a:
         same(a.spawn(0).how, "zygote")

@@ -19,7 +19,18 @@
 #include <sys/types.h>
 
 /* How a word of a cell waits for something. */
-enum wait_kind { WAIT_NONE, WAIT_TIME, WAIT_ABORT, WAIT_KILL, WAIT_REDUCE, WAIT_INPUT, WAIT_CHILD };
+enum wait_kind {
+	WAIT_NONE,
+	WAIT_TIME,
+	WAIT_ABORT,
+	WAIT_KILL,
+	WAIT_REDUCE,
+	WAIT_INPUT,
+	WAIT_CHILD,
+	WAIT_INTERRUPT, /* for Nintr, which it handles */
+	WAIT_HANDLER,	/* in its own handler of Nintr */
+	WAIT_OWN	/* time goes by, Nintr goes to a handler that does nothing */
+};
 
 struct variable {
 	char *name, *value;
@@ -52,6 +63,7 @@ struct engine {
 	char *value;
 	uint32_t collectives; /* done in it */
 	enum wait_kind waits;
+	double handler_s; /* how long it handles an interrupt */
 	struct timer *timer;
 	/* what it said and is not out yet */
 	TAILQ_HEAD(, frame) said;

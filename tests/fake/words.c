@@ -1,15 +1,26 @@
+/* clang-format off */
 /*
  * What a fake rank does with a cell: one line after the other.
  *
- *   @K WORDS     on rank K only            value TEXT   the cell's result
- *   raise TEXT   syntax   exit N           print TEXT   err TEXT   flood N (bytes)
- *   sleep S      ends by Nintr             stuck        ends by Nabort only
- *   hard         ends by SIGKILL only      reduce       waits for all ranks of its group and
- * generation input        waits for Nstdin          set NAME VALUE   del NAME die N        exit
- * status N             signal N     dies by it use PATH TEXT   writes to a file (of the mount, say)
- * in the rank's process; raises its errno agent N      the agent ends with status N nonsense   it
- * sends what is no frame
+ *   @K WORDS       on rank K only
+ *   value TEXT     the cell's result
+ *   raise TEXT, syntax, exit N
+ *   print TEXT, err TEXT, flood N   (N bytes)
+ *   sleep S        ends by Nintr: KeyboardInterrupt (Nsignalled raised=1)
+ *   handle S       waits for Nintr; `except KeyboardInterrupt` then runs for S seconds, and it goes on
+ *   own S          S seconds; Nintr goes to a handler of its own (Nsignalled raised=0)
+ *   stuck          ends by Nabort only
+ *   hard           ends by SIGKILL only
+ *   reduce         waits for all ranks of its group and generation
+ *   input          waits for Nstdin
+ *   set NAME VALUE, del NAME
+ *   die N          exit status N
+ *   signal N       dies by it
+ *   use PATH TEXT  writes to a file (of the mount, say) in the rank's process; raises its errno
+ *   agent N        the agent ends with status N
+ *   nonsense       it sends what is no frame
  */
+/* clang-format on */
 #include "fake.h"
 #include <signal.h>
 #include <stdio.h>
@@ -65,6 +76,20 @@ word_sleep(struct engine *e, char *rest)
 {
 	e->waits = WAIT_TIME;
 	e->timer = loop_timer(loop, (uint64_t)(strtod(rest, NULL) * 1000), time_is_over, e);
+}
+
+static void
+word_handle(struct engine *e, char *rest)
+{
+	e->waits = WAIT_INTERRUPT;
+	e->handler_s = strtod(rest, NULL);
+}
+
+static void
+word_own(struct engine *e, char *rest)
+{
+	word_sleep(e, rest);
+	e->waits = WAIT_OWN;
 }
 
 static void
@@ -219,6 +244,8 @@ static const struct {
     {"syntax", word_syntax},
     {"exit", word_exit},
     {"sleep", word_sleep},
+    {"handle", word_handle},
+    {"own", word_own},
     {"stuck", word_stuck},
     {"hard", word_hard},
     {"input", word_input},
@@ -292,8 +319,18 @@ words_interrupt(struct engine *e, uint32_t cell)
 		return;
 	if (e->waits == WAIT_INPUT)
 		engine_say(e, Ninput, 0, 0, 0u);
-	if (e->waits == WAIT_TIME || e->waits == WAIT_INPUT)
-		over(e, OUT_INTERRUPTED, "KeyboardInterrupt");
+	if (e->waits == WAIT_OWN)
+		engine_say(e, Nsignalled, 0, 0, e->cell, 0u);
+	if (e->waits != WAIT_TIME && e->waits != WAIT_INPUT && e->waits != WAIT_INTERRUPT &&
+	    e->waits != WAIT_HANDLER)
+		return;
+	engine_say(e, Nsignalled, 0, 0, e->cell, 1u);
+	if (e->waits == WAIT_INTERRUPT) {
+		e->waits = WAIT_HANDLER;
+		e->timer = loop_timer(loop, (uint64_t)(e->handler_s * 1000), time_is_over, e);
+		return;
+	}
+	over(e, OUT_INTERRUPTED, "KeyboardInterrupt");
 }
 
 void

@@ -2,13 +2,19 @@
 #include "conn.h"
 #include "check.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 struct side {
 	struct conn *c;
 	int messages, closes, why, last_fd_byte;
+	int errors, no; /* Rerror: how many, and the last one's errno */
+	uint32_t error_tag;
+	int no_fd;	 /* notices that came without their descriptor */
+	int answer_with; /* a descriptor for the answer to Tget; -1: none */
 	size_t bytes;
 	bool free_inside;
 };
@@ -23,6 +29,18 @@ on_msg(void *arg, struct msg *m)
 	char c = 0;
 
 	s->messages++;
+	if (m->type == Rerror) {
+		uint32_t no = 0;
+
+		wire_unpack(m, NULL, &no, NULL, NULL);
+		s->errors++;
+		s->no = (int)no;
+		s->error_tag = m->tag;
+	}
+	if (m->type == Tget && s->answer_with >= 0)
+		conn_send(s->c, Rget, 0, m->slot, m->tag, s->answer_with, 1u, 0u, (uint64_t)0,
+		    (uint64_t)1, (struct slice){"", 0});
+	s->no_fd += m->type == Nfd && m->fd < 0;
 	if (m->type == Rread && wire_unpack(m, NULL, &d) == 0)
 		s->bytes += d.n;
 	if (m->fd >= 0) {
@@ -49,7 +67,7 @@ connect_sides(struct side *a, struct side *b)
 {
 	int fds[2];
 
-	*a = *b = (struct side){0};
+	*a = *b = (struct side){.answer_with = -1};
 	l = loop_new();
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
 	a->c = conn_new(l, fds[0], fds[0], on_msg, on_close, a);
@@ -175,9 +193,117 @@ test_pipes(void)
 	disconnect(&a, &b);
 }
 
+static void
+put_with(struct side *s, uint32_t tag, int fd)
+{
+	conn_send(s->c, Tput, 0, 1, tag, fd, slice_text("x"), slice_text(""), slice_text(""),
+	    (uint64_t)1);
+}
+
+/* Takes all descriptors that this process may have; gives the limit it had. */
+static rlim_t
+use_up(void)
+{
+	struct rlimit files;
+	rlim_t had;
+	int fd = dup(0);
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	had = files.rlim_cur;
+	close(fd);
+	files.rlim_cur = (rlim_t)fd; /* the lowest that is free */
+	setrlimit(RLIMIT_NOFILE, &files);
+	CHECK(dup(0) < 0 && errno == EMFILE);
+	return had;
+}
+
+static void
+restore(rlim_t had)
+{
+	struct rlimit files;
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = had;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static int
+file_with(char c)
+{
+	char path[] = "/tmp/ddip-unit.XXXXXX";
+	int fd = mkstemp(path);
+
+	CHECK(fd >= 0 && write(fd, &c, 1) == 1 && unlink(path) == 0);
+	return fd;
+}
+
+/* A message whose descriptor can't be received fails alone, and those around it keep theirs. */
+static void
+test_none_left_to_receive(void)
+{
+	struct side a, b;
+	int x = file_with('x'), y = file_with('y');
+	rlim_t had;
+
+	connect_sides(&a, &b);
+	had = use_up();
+	conn_send(a.c, Nquit, 0, 1, 0, -1);
+	put_with(&a, 7, x);
+	conn_send(a.c, Nquit, 0, 1, 0, -1);
+	drain();
+	CHECK(b.messages == 2 && b.closes == 0); /* the notices */
+	CHECK(a.errors == 1 && a.no == EMFILE && a.error_tag == 7);
+	/* an answer, and a notice */
+	b.answer_with = y;
+	conn_send(a.c, Tget, 0, 1, 8, -1, slice_text("x"), slice_text(""), slice_text(""));
+	drain();
+	CHECK(a.errors == 2 && a.no == EMFILE && a.error_tag == 8);
+	conn_send(a.c, Nfd, 0, 1, 0, x, 1u);
+	drain();
+	CHECK(b.no_fd == 1);
+	restore(had);
+	put_with(&a, 9, y);
+	drain();
+	CHECK(b.last_fd_byte == 'y' && a.errors == 2 && a.closes == 0 && b.closes == 0);
+	close(x);
+	close(y);
+	disconnect(&a, &b);
+}
+
+/* One that has to wait for room, and for which no copy can be made, fails alone: nobody blocks. */
+static void
+test_none_left_to_send(void)
+{
+	struct side a, b;
+	char *data = calloc(1, 1 << 20);
+	int x = file_with('x');
+	rlim_t had;
+
+	connect_sides(&a, &b);
+	conn_send(a.c, Rread, 0, 1, 5, -1, (struct slice){data, 1 << 20});
+	CHECK(conn_queued(a.c) > 0);
+	had = use_up();
+	put_with(&a, 7, x);
+	CHECK(a.errors == 0); /* not inside of the call */
+	conn_send(a.c, Rget, 0, 1, 8, x, 1u, 0u, (uint64_t)0, (uint64_t)1, (struct slice){"", 0});
+	conn_send(a.c, Nfd, 0, 1, 0, x, 1u);
+	restore(had);
+	put_with(&a, 9, x);
+	close(x);
+	drain();
+	CHECK(a.errors == 1 && a.no == EMFILE && a.error_tag == 7);
+	CHECK(b.errors == 1 && b.no == EMFILE && b.error_tag == 8);
+	CHECK(b.no_fd == 1 && b.bytes == 1 << 20 && b.last_fd_byte == 'x');
+	CHECK(b.messages == 4 && a.closes == 0 && b.closes == 0);
+	disconnect(&a, &b);
+	free(data);
+}
+
 int
 main(void)
 {
+	test_none_left_to_receive();
+	test_none_left_to_send();
 	test_bulk();
 	test_descriptors();
 	test_end_and_nonsense();

@@ -1,0 +1,39 @@
+/*
+ * The framed socket: how frames of wire.h, and the descriptors that come with some of them, go into
+ * a stream and out of it. No loop and no queue: conn.c, a rank's threads and zygotes have their
+ * own.
+ *
+ * A descriptor goes with the first byte of its frame, one a sendmsg(2). A receiver that has no
+ * descriptor left gets the bytes without it (MSG_CTRUNC): its place is kept, so that the message it
+ * belongs to is known, and every other keeps its own.
+ */
+#ifndef FRAME_H
+#define FRAME_H
+#include "wire.h"
+#include <sys/types.h>
+
+enum { FRAME_FDS = 256, FRAME_FD_CUT = -2 };
+
+/* What has come and was not taken yet. Zero-initialised is empty. */
+struct frame_reader {
+	struct buf bytes;
+	int fds[FRAME_FDS]; /* of frames that are in bytes, in their order; FRAME_FD_CUT */
+	unsigned n_fds;
+};
+
+void frame_reader_free(struct frame_reader *r); /* closes what nobody took */
+/* Is fd a socket, over which descriptors can go? */
+bool frame_is_socket(int fd);
+/* Reads what is there, with wait at least one byte. 1: something came, or may come (EAGAIN, EINTR);
+ * 0: the end; -errno. */
+int frame_receive(struct frame_reader *r, int fd, bool is_socket, bool wait);
+/* The whole frame at `at` of bytes: its length, 0 if more must come, or -EBADMSG. m points into
+ * bytes, which the caller drops; m->fd is the caller's, FRAME_FD_CUT if it did not arrive. */
+long frame_take(struct frame_reader *r, size_t at, struct msg *m, struct err *e);
+/* Sends some of the n bytes, and the descriptor with (-1: none) with the first of them. How many,
+ * or -errno: -EAGAIN only without wait. */
+ssize_t frame_send(int fd, bool is_socket, const char *p, size_t n, int with, bool wait);
+/* EMFILE: this process can't take, or copy, the descriptor of a message. */
+void frame_no_descriptor(struct err *e);
+
+#endif

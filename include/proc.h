@@ -1,0 +1,41 @@
+/* What the kernel tells under /proc: of one process or thread, and of the mounts that we see. */
+#ifndef PROC_H
+#define PROC_H
+#include "util.h"
+#include <sys/types.h>
+
+/* The bit of a signal in the sets below. */
+#define PROC_SIGNAL(signo) (UINT64_C(1) << ((signo)-1))
+
+/* /proc/PID/status of a process or a thread. */
+struct proc_status {
+	pid_t process; /* that a thread belongs to (Tgid) */
+	pid_t parent;
+	char state;	  /* R S D T t Z X, as ps(1) shows it */
+	bool exiting;	  /* it ends, and has given up its descriptors already */
+	bool dumping;	  /* it is being written to a core file */
+	uint64_t pending; /* signals for this thread or its process, not delivered yet */
+	uint64_t blocked, ignored, caught;
+};
+
+/* Reads it; pid may be a thread's number. 0, or -errno: -ENOENT if there is no such process. Of all
+ * files of a process this is the one that may be read while the process waits for us in a FLUSH:
+ * others can wait for locks that it holds. */
+int proc_status(pid_t pid, struct proc_status *s);
+/* The parent of a process, 0: there is no such process. */
+pid_t proc_parent(pid_t pid);
+
+/* A line of /proc/self/mountinfo; the texts live until the callback returns. */
+struct proc_mount {
+	const char *device; /* "0:53" */
+	const char *where;  /* the mount point, blanks and the like made plain */
+	const char *type;   /* "fuse.ddipfs" */
+};
+
+typedef bool proc_mount_fn(const struct proc_mount *m, void *arg);
+
+/* Calls fn for each mount, the lowest first, until it gives true. 1: it did; 0: it never did;
+ * -errno: the table can't be read. */
+int proc_mounts(proc_mount_fn *fn, void *arg);
+
+#endif

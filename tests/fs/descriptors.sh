@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# No descriptors left, in the daemon, the agent or a rank: what needs one is refused with EMFILE and a
+# text that says where, and nothing else happens; no rank and no agent is lost.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+cell 'big = list(range(400000))'
+pids=$(rank_pids)
+daemon=$(daemon_pid) || give_up 'no daemon'
+agent=$(pgrep -P "$daemon" -x ddip-agent)
+engine=$(rank_pids | tail -n 1)
+
+# limited PID: from now on it gets no descriptor more than it has; unlimited PID: as before
+declare -A before
+limited() {
+	local low
+	before[$1]=$(prlimit --pid "$1" --nofile --output SOFT --noheadings | xargs)
+	# the lowest number that is free: those above it stay open
+	low=$("$PLAIN_PYTHON" -c 'import os, sys
+used = {int(n) for n in os.listdir(f"/proc/{sys.argv[1]}/fd")}
+print(min(set(range(len(used) + 1)) - used))' "$1")
+	prlimit --pid "$1" "--nofile=$low:"
+}
+
+unlimited() {
+	prlimit --pid "$1" "--nofile=${before[$1]}:"
+}
+
+# open_all N: the errnos that N opens of a value of 1 MB meet (which comes as a descriptor), those that are held meanwhile
+open_all() {
+	"$PLAIN_PYTHON" - "$G" "$1" <<-'EOF'
+		import errno, os, sys
+		met = set()
+		for i in range(int(sys.argv[2])):
+		    try:
+		        os.open(f"{sys.argv[1]}/rank{i % 2}/vars/big.pkl", os.O_RDONLY)
+		    except OSError as e:
+		        met.add(errno.errorcode[e.errno])
+		print(*sorted(met))
+	EOF
+}
+
+for who in daemon agent engine; do
+	: >"$G/error"
+	limited "${!who}"
+	is "a push is refused when the $who has no descriptor left" "$(errno create "$G/vars/z" '5')" EMFILE
+	like "error says that it was for want of descriptors ($who)" "$(cat "$G/error")" 'EMFILE .*(descriptor|open files)'
+	# what a rank's Python makes of it is its own affair: there only the rank's life is looked at
+	met=$(open_all 8)
+	[ "$who" = engine ] || is "pulls are refused when the $who has none left" "$met" EMFILE
+	is "a cell runs, though the $who has none left" "$(errno write "$G/cell" 'x = 1')" 0
+	unlimited "${!who}"
+	is "no rank was lost when the $who had none left" "$(rank_pids)" "$pids"
+	is "a push works when the $who has descriptors again" "$(errno create "$G/vars/z" '6')" 0
+	is "so does a pull ($who)" "$(open_all 8)" ''
+	is "all ranks have what was pushed ($who)" "$(cat "$G/rank0/vars/z" "$G/rank1/vars/z" | xargs)" '6 6'
+done
+is 'the agent is the same' "$(pgrep -P "$daemon" -x ddip-agent)" "$agent"

@@ -1,0 +1,86 @@
+/* Tests of include/proc.c: what is told of ourselves, of a child and of mounts. */
+#include "proc.h"
+#include "check.h"
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void
+test_ourselves(void)
+{
+	struct proc_status s;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGRTMAX);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGUSR2, SIG_IGN);
+	CHECK(proc_status(getpid(), &s) == 0);
+	CHECK(s.process == getpid() && s.parent == getppid() && s.state == 'R');
+	CHECK(!s.exiting && !s.dumping);
+	CHECK(s.blocked & PROC_SIGNAL(SIGUSR1) && s.blocked & PROC_SIGNAL(SIGRTMAX));
+	CHECK(!(s.pending & PROC_SIGNAL(SIGUSR1)));
+	CHECK(s.ignored & PROC_SIGNAL(SIGUSR2) && !(s.caught & PROC_SIGNAL(SIGUSR2)));
+	/* one for the process, one for the thread alone */
+	kill(getpid(), SIGUSR1);
+	syscall(SYS_tgkill, getpid(), gettid(), SIGRTMAX);
+	CHECK(proc_status(gettid(), &s) == 0);
+	CHECK(s.pending == (PROC_SIGNAL(SIGUSR1) | PROC_SIGNAL(SIGRTMAX)));
+}
+
+static void
+test_children(void)
+{
+	struct proc_status s;
+	siginfo_t si;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	CHECK(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT) == 0);
+	CHECK(proc_status(pid, &s) == 0);
+	CHECK(s.state == 'Z' && s.exiting && s.parent == getpid());
+	CHECK(proc_parent(pid) == getpid());
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	CHECK(proc_status(pid, &s) == -ENOENT);
+	CHECK(proc_parent(pid) == 0);
+}
+
+static bool
+is_proc(const struct proc_mount *m, void *arg)
+{
+	int *seen = arg;
+
+	++*seen;
+	CHECK(m->device && strchr(m->device, ':') && *m->where == '/');
+	return strcmp(m->where, "/proc") == 0 && strcmp(m->type, "proc") == 0;
+}
+
+static bool
+never(const struct proc_mount *m, void *arg)
+{
+	++*(int *)arg;
+	return false;
+}
+
+static void
+test_mounts(void)
+{
+	int seen = 0, all = 0;
+
+	CHECK(proc_mounts(is_proc, &seen) == 1);
+	CHECK(proc_mounts(never, &all) == 0);
+	CHECK(seen > 0 && all >= seen);
+}
+
+int
+main(void)
+{
+	test_ourselves();
+	test_children();
+	test_mounts();
+	return CHECK_DONE();
+}
