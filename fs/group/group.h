@@ -59,8 +59,6 @@ struct rank {
 	bool kill_sent;		 /* SIGKILL is on its way: nothing more is sent there */
 	TAILQ_HEAD(, job) queue; /* queue.c; first: running if it was sent */
 	int cell;		 /* number of the cell that runs, 0: none */
-	int signalled;		 /* the last cell here of which an interrupt reached Python */
-	bool raised;		 /* and was KeyboardInterrupt in its code */
 	bool awaited;		 /* caller.c's mark */
 };
 

@@ -25,6 +25,8 @@ struct group_hooks {
 	/* Where the output of the running task begins and ends. */
 	void (*output_mark)(struct rank *k, uint32_t tag, const struct spool_mark *at);
 	void (*output_end)(struct rank *k, const struct spool_mark *at);
+	/* The interrupt of this cell has reached Python there. */
+	void (*signal_taken)(struct rank *k, uint32_t cell);
 	/* recovery.c: the process group works again. */
 	void (*recovered)(struct group *g);
 	/* queue.c: a task has begun; one has ended, or its output has begun, so who follows may go

@@ -517,8 +517,7 @@ on_signalled(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, NULL, &cell, &raised) < 0)
 		return;
-	k->signalled = (int)cell;
-	k->raised = raised;
+	group_tell(signal_taken, k, cell);
 }
 
 static const struct {

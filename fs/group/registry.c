@@ -40,6 +40,7 @@ group_init(void)
 	group_hooks.store_died = lifecycle_store_died;
 	group_hooks.output_mark = queue_mark;
 	group_hooks.output_end = queue_mark_end;
+	group_hooks.signal_taken = escalation_taken;
 	group_hooks.recovered = lifecycle_recovered;
 	group_hooks.task_began = stall_watch;
 	group_hooks.rested = lifecycle_rested;
