@@ -137,7 +137,10 @@ REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
 UNIT_names := fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
 # The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
-UNIT_queue := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c
+GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c
+UNIT_queue := $(GROUP_ROOM)
+UNIT_lifecycle := $(GROUP_ROOM)
+UNIT_escalation := $(GROUP_ROOM)
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit

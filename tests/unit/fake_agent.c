@@ -1,6 +1,9 @@
 /* The agent's side, see fake_agent.h; and in the place of fs/session, requests that nobody made. */
 #include "fake_agent.h"
 #include "base/daemon.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "group/registry.h"
 #include "host/agent.h"
 #include <errno.h>
 #include <spawn.h>
@@ -169,6 +172,7 @@ fake_begin(int size)
 	    .engine = (char[]){"engine"},
 	    .python = (char[]){"python"},
 	    .cwd = (char[]){"/"}};
+	group_init();
 	CHECK(group_make("g", &e) == 0);
 	g = group_find("g");
 	g->set.size = size;
@@ -176,9 +180,9 @@ fake_begin(int size)
 	g->set.gpus = xstrdup("none");
 	free(g->set.backend);
 	g->set.backend = xstrdup("none");
-	CHECK(group_start(g, &e) == 0);
+	CHECK(lifecycle_start(g, &e) == 0);
 	fake_step();
-	CHECK_STR(group_state_name(g), "idle");
+	CHECK_STR(lifecycle_state_name(g), "idle");
 	return g;
 }
 

@@ -3,6 +3,7 @@
  * what a rank's end does to its queue. The engines are the test, see fake_agent.h.
  */
 #include "fake_agent.h"
+#include "group/queue.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

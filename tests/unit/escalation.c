@@ -1,0 +1,174 @@
+/*
+ * Tests of fs/group/escalation.c: what an interrupt, a failure and a timeout send to which rank,
+ * and when. The engines are the test, the clock is its own, see fake_agent.h.
+ */
+#include "fake_agent.h"
+#include "group/queue.h"
+#include <errno.h>
+#include <signal.h>
+
+/* The engine says that the KeyboardInterrupt of this cell was raised. */
+static void
+take_signal(int rank, const struct cell *c)
+{
+	struct fake_msg *m = fake_take(Nintr, rank);
+
+	CHECK(m != NULL);
+	if (m)
+		conn_send(
+		    fake_conn, Nsignalled, 0, m->m.slot, 0, -1, (uint32_t)c->number, (uint32_t)1);
+	fake_step();
+}
+
+/* A rank that takes the signal is left in peace, however long its handlers run. */
+static void
+test_taken(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	work_interrupt(c->w);
+	fake_step();
+	take_signal(0, c);
+	fake_take(Nabort, 0);
+	fake_take(Nabort, 0); /* 100 ms later */
+	fake_pass(10 * g->set.killafter);
+	CHECK(fake_count(Nintr, 0) == 0);
+	CHECK(fake_count(Nsignal, 0) == 0);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	CHECK_STR(work_state(c->w), "interrupted");
+	fake_end();
+}
+
+/* One request is one SIGINT, also for a rank that does not take it: that one is killed after
+ * killafter, and `error` says that its variables are lost. */
+static void
+test_deaf(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	work_interrupt(c->w);
+	fake_pass(g->set.killafter + 0.9);
+	CHECK(fake_count(Nintr, 0) == 1);
+	CHECK(fake_count(Nsignal, 0) == 0);
+	CHECK(g->journal.error_count == 0);
+	fake_pass(0.2);
+	CHECK(fake_count(Nintr, 0) == 1);
+	CHECK(fake_count(Nsignal, 0) == 1);
+	CHECK(g->journal.error_count == 1 &&
+	      strstr(g->journal.errors[0].text, "its variables are lost"));
+	fake_dies(0, SIGKILL);
+	CHECK_STR(work_state(c->w), "lost");
+	fake_end();
+}
+
+/* A second request repeats the KeyboardInterrupt, and nothing more. */
+static void
+test_again(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	work_interrupt(c->w);
+	fake_step();
+	take_signal(0, c);
+	for (int i = 0; i < 5; i++) {
+		work_interrupt(c->w);
+		fake_step();
+		CHECK(fake_take(Nintr, 0) != NULL);
+	}
+	fake_pass(2 * g->set.killafter);
+	CHECK(fake_count(Nintr, 0) == 0 && fake_count(Nsignal, 0) == 0);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	fake_end();
+}
+
+/* killafter off: nothing is ever killed. */
+static void
+test_never_kill(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	g->set.killafter = -1;
+	work_interrupt(c->w);
+	fake_pass(1000);
+	CHECK(fake_count(Nsignal, 0) == 0);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_end();
+}
+
+/* A failure signals the others once, after grace; a user's interrupt meanwhile does not wait. */
+static void
+test_failure(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	fake_ran(fake_take(Trun, 0), OUT_RAISED, "ValueError");
+	fake_pass(g->set.grace - 0.1);
+	CHECK(fake_count(Nintr, 1) == 0);
+	fake_pass(0.2);
+	CHECK(fake_count(Nintr, 1) == 1);
+	CHECK(fake_count(Nintr, 0) == 0); /* it has ended */
+	take_signal(1, c);
+	fake_pass(2 * g->set.killafter);
+	CHECK(fake_count(Nintr, 1) == 0 && fake_count(Nsignal, 1) == 0);
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
+	CHECK_STR(work_state(c->w), "error");
+	CHECK(c->w->err.no == EREMOTEIO); /* the first failure, not what followed from it */
+	fake_end();
+}
+
+/* A rank that is in its handlers, and there in a collective that a failed peer has left, is
+ * unblocked again and again. */
+static void
+test_handler_in_collective(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	work_interrupt(c->w);
+	fake_step();
+	take_signal(1, c);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	while (fake_take(Nabort, 1))
+		;
+	fake_pass(3);
+	CHECK(fake_count(Nabort, 1) >= 2);
+	CHECK(fake_count(Nintr, 1) == 0);
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
+	fake_end();
+}
+
+/* The time of a cell is up: as an interrupt, with its own errno. */
+static void
+test_timeout(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c;
+
+	g->set.timeout = 3;
+	c = fake_cell(g, "a", 0, NULL);
+	fake_pass(2.9);
+	CHECK(fake_count(Nintr, 0) == 0);
+	fake_pass(0.2);
+	CHECK(fake_count(Nintr, 0) == 1);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	CHECK(c->w->err.no == ETIMEDOUT);
+	fake_end();
+}
+
+int
+main(void)
+{
+	test_taken();
+	test_deaf();
+	test_again();
+	test_never_kill();
+	test_failure();
+	test_handler_in_collective();
+	test_timeout();
+	return CHECK_DONE();
+}

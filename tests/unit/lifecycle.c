@@ -1,0 +1,188 @@
+/*
+ * Tests of fs/group/lifecycle.c and recovery.c: what start, stop and restart lead to, who waits for
+ * them, and when the process group is rebuilt. The engines are the test, see fake_agent.h.
+ */
+#include "fake_agent.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "group/rank.h"
+#include "group/recovery.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A client that waits for what it asked of the group. */
+static void
+wait_for(struct group *g, struct fake_req *r)
+{
+	int now;
+
+	*r = (struct fake_req){0};
+	now = lifecycle_wait(g, &r->r);
+	if (now != PARKED)
+		req_done(&r->r, now);
+}
+
+static void
+all_die(struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		fake_dies(i, 0);
+}
+
+/* Stop asks politely, kills who does not go, and is done when the last has ended. */
+static void
+test_stop(void)
+{
+	struct group *g = fake_begin(2);
+	struct fake_req r;
+	struct err e = {0};
+
+	CHECK(lifecycle_stop(g, &e) == 0);
+	wait_for(g, &r);
+	fake_step();
+	CHECK_STR(lifecycle_state_name(g), "stopping");
+	CHECK(fake_count(Nquit, 0) == 1 && fake_count(Nquit, 1) == 1);
+	fake_dies(0, 0);
+	CHECK(!r.done);
+	fake_pass(2.1);
+	CHECK(fake_count(Nsignal, 0) == 0 && fake_count(Nsignal, 1) == 1);
+	fake_dies(1, SIGKILL);
+	CHECK(r.done && r.result == 0);
+	CHECK_STR(lifecycle_state_name(g), "stopped");
+	CHECK(lifecycle_accepts(g, &e) == -ESRCH);
+	fake_end();
+}
+
+/* Restart is a stop that a start follows; cells that were submitted meanwhile run then. */
+static void
+test_restart(void)
+{
+	struct group *g = fake_begin(2);
+	struct fake_req r;
+	struct err e = {0};
+	struct cell *c;
+
+	CHECK(lifecycle_restart(g, &e) == 0);
+	wait_for(g, &r);
+	CHECK_STR(lifecycle_state_name(g), "restarting");
+	c = fake_cell(g, "a", 0, NULL);
+	CHECK_STR(work_state(c->w), "queued");
+	all_die(g);
+	CHECK(r.done && r.result == 0);
+	CHECK(fake_count(Trun, 0) == 1 && fake_count(Trun, 1) == 1);
+	CHECK(g->recovery.generation == 2);
+	fake_end();
+}
+
+/* Of stop and start the last one counts; a stop drops what waited for the start. */
+static void
+test_last_word(void)
+{
+	struct group *g = fake_begin(1);
+	struct err e = {0};
+	struct cell *c;
+
+	lifecycle_stop(g, &e);
+	lifecycle_start(g, &e);
+	CHECK_STR(lifecycle_state_name(g), "restarting");
+	c = fake_cell(g, "a", 0, NULL);
+	lifecycle_stop(g, &e);
+	CHECK_STR(lifecycle_state_name(g), "stopping");
+	CHECK_STR(work_state(c->w), "cancelled");
+	all_die(g);
+	CHECK_STR(lifecycle_state_name(g), "stopped");
+	CHECK(lifecycle_start(g, &e) == 0);
+	fake_step();
+	CHECK_STR(lifecycle_state_name(g), "idle");
+	fake_end();
+}
+
+/* What asked for a start that comes to nothing gets the errno; a later stop does not. */
+static void
+test_refused(void)
+{
+	struct group *g = fake_begin(1);
+	struct fake_req r;
+	struct err e = {0};
+
+	lifecycle_stop(g, &e);
+	all_die(g);
+	CHECK(rmdir(g->run_dir) < 0); /* spools lie there */
+	free(g->run_dir);
+	g->run_dir = xstrdup("/nowhere");
+	CHECK(lifecycle_start(g, &e) == -ENOENT);
+	CHECK_STR(lifecycle_state_name(g), "stopped");
+	wait_for(g, &r);
+	CHECK(r.done && r.result == -ENOENT);
+	CHECK(lifecycle_stop(g, &e) == 0);
+	wait_for(g, &r);
+	CHECK(r.done && r.result == 0);
+	fake_end();
+}
+
+/* A rank that dies in between is replaced, and all rejoin before the next cell; who dies too often
+ * is not replaced any more. */
+static void
+test_replace(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c;
+
+	fake_dies(1, SIGKILL);
+	CHECK_STR(lifecycle_state_name(g), "idle"); /* the fake rejoins at once */
+	CHECK(g->recovery.generation == 2 && !recovery_pending(g));
+	c = fake_cell(g, "a", 0, NULL);
+	CHECK_STR(work_state(c->w), "running");
+	fake_end();
+}
+
+/* A rebuild that is asked for waits for the cells that run, and those behind it wait for the
+ * rebuild. */
+static void
+test_recover(void)
+{
+	static const int zero[] = {0}, one[] = {1};
+	struct group *g = fake_begin(2);
+	struct cell *running = fake_cell(g, "a", 1, zero), *next;
+
+	recovery_request(g, "test");
+	CHECK(!recovery_begin(g));
+	CHECK(recovery_pending(g) && !recovery_running(g));
+	next = fake_cell(g, "b", 1, one);
+	CHECK_STR(work_state(next->w), "queued");
+	CHECK_STR(lifecycle_state_name(g), "recovering");
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	CHECK(g->recovery.generation == 2);
+	CHECK_STR(work_state(running->w), "ok");
+	CHECK_STR(work_state(next->w), "running");
+	fake_end();
+}
+
+/* The table names every state, and each of its lines an event and what it leads to. */
+static void
+test_table(void)
+{
+	struct buf b = {0};
+
+	lifecycle_print(&b);
+	for (const char *s = "new\0starting\0idle\0stopping\0restarting\0stopped\0"; *s;
+	     s += strlen(s) + 1)
+		CHECK(strstr(b.p, s) != NULL);
+	CHECK(strncmp(b.p, "new        start    starting   ", 31) == 0);
+	buf_free(&b);
+}
+
+int
+main(void)
+{
+	test_stop();
+	test_restart();
+	test_last_word();
+	test_refused();
+	test_replace();
+	test_recover();
+	test_table();
+	return CHECK_DONE();
+}
