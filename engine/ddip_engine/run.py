@@ -6,6 +6,7 @@ without IPython.
 
 import _signal
 import contextlib
+import functools
 import gc
 import linecache
 import os
@@ -49,6 +50,16 @@ def install():
     """Takes SIGINT; a child that user code forks takes it as any Python program does."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _ddip.probed)
+    real = signal.signal
+
+    @functools.wraps(real)
+    def watched(signalnum, handler):
+        old = real(signalnum, handler)
+        if signalnum == signal.SIGINT and os.getpid() == state.pid:
+            _ddip.own_handler(handler not in (_on_sigint, signal.default_int_handler))
+        return old
+
+    signal.signal = watched
     os.register_at_fork(after_in_child=_in_child)
 
 

@@ -203,6 +203,13 @@ py_interrupt_wanted(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_own_handler(PyObject *module, PyObject *is_own)
+{
+	rank_handler_set(PyObject_IsTrue(is_own) == 1);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
 py_repeat(PyObject *module, PyObject *number)
 {
 	unsigned long cell = PyLong_AsUnsignedLong(number);
@@ -371,6 +378,7 @@ static PyMethodDef methods[] = {
     {"probe_signal", py_probe_signal, METH_NOARGS, "What probed is to be registered for"},
     {"probed", py_probed, METH_VARARGS, "A handler of signals: Python runs such handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
+    {"own_handler", py_own_handler, METH_O, "own_handler(bool): user code takes SIGINT itself"},
     {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT once more; False: it does not run"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},

@@ -11,6 +11,7 @@
  *   rank_collective.c  what the rank is doing with the others
  *   rank_free.c   freeing a rank that is stuck in a collective
  *   rank_stack.c  where Python is
+ *   rank_handler.c  whether the program takes SIGINT itself
  *   rank_title.c  what ps shows
  */
 #ifndef RANK_H
@@ -122,6 +123,11 @@ void rank_free_env(struct slice env);
 /* Makes gloo's writes to a peer that is gone succeed. False: this torch does not call writev(2) so.
  */
 bool rank_gloo_mend(void);
+
+/* rank_handler.c */
+/* Does the program that runs have a handler of SIGINT of its own? */
+void rank_handler_set(bool is_own);
+bool rank_handler_is_own(void);
 
 /* rank_title.c */
 /* What ps shows as the command of this process, as far as there is room. */

@@ -8,9 +8,9 @@
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/recovery.h"
-#include "host/agent.h"
 #include "group/settings.h"
 #include "group/task.h"
+#include "host/agent.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
