@@ -20,9 +20,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The shared object is a module only by its own loader: it lies in no directory of sys.path. */
+/* The shared object is a module only by its own loader: it lies in no directory of sys.path.
+ * Nothing is imported from the current directory, which python -c has in front. */
 #define BOOT                                                                                       \
-	"import importlib.machinery as m, importlib.util as u, os, sys\n"                          \
+	"import sys; sys.path[:] = [d for d in sys.path if d]\n"                                   \
+	"import importlib.machinery as m, importlib.util as u, os\n"                               \
 	"p = os.environ['DDIP_ENGINE_SO']\n"                                                       \
 	"s = u.spec_from_file_location('_ddip', p, loader=m.ExtensionFileLoader('_ddip', p))\n"    \
 	"d = u.module_from_spec(s); sys.modules['_ddip'] = d; s.loader.exec_module(d)\n"           \

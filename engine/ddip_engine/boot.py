@@ -111,7 +111,7 @@ def _prepare(phases):
     from ddip_engine import dist, rank, shell
 
     assert rank  # imported for the children
-    dist.install()
+    phases.text += dist.install()
     if "IPython" in sys.modules:
         phases.measure("ipython_shell_ms", shell.make)
 

@@ -5,36 +5,49 @@ Tracebacks are cut here, sources remembered, coroutines run; the runners are pla
 
 import asyncio
 import io
+import json
 import linecache
 import os
 import re
 import shlex
+import tokenize
 import traceback
 
 from ddip_engine import state
 
 _BOM = "\ufeff"  # at the beginning of files that some editors write
+_PROGRAM = re.compile(r"# ddip run:(.*)")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # of a value, an error, a traceback: more than that is cut
 _NOTE_BYTES = 64  # of them, for what says so
 _END_BYTES = _TOLD_BYTES // 2  # of a traceback's end, which is what counts
+_FORM = '# ddip run: {"argv": [FILE, ARG…], "module": NAME or null, "cwd": DIR, "env": {…}}'
 
 
 class Cell:
     """One cell as it is run: its text without the directive, and the program it belongs to."""
 
     def __init__(self, number, source):
+        """source: bytes as they were submitted. SyntaxError: they or the directive are wrong."""
         self.number = number
+        self.interrupted = False  # a KeyboardInterrupt was raised in it
         self.interrupted_late = False  # an interrupt came that nothing raised
-        self.argv = None  # of a program, None: a plain cell
+        self.argv = None  # of a `# ddip:` cell, None: a plain cell
+        self.program = None  # a Program, None: a cell
         self.file = "<cell %d>" % number  # as tracebacks name it
-        self.source = source = source.removeprefix(_BOM)
-        first, _, rest = source.partition("\n")
-        found = _DIRECTIVE.fullmatch(first.rstrip())
-        if found:
-            self._become_program(found.group(1), rest)
+        first, _, rest = source.partition(b"\n")
+        first = first.decode("utf-8", "replace").removeprefix(_BOM).rstrip()
+        if found := _PROGRAM.fullmatch(first):
+            self.program = Program(found.group(1))
+            self.file = self.program.file()
+            self.source = _decode(rest)
+        elif found := _DIRECTIVE.fullmatch(first):
+            self._become_program(found.group(1))
+            self.source = _decode(rest)
+        else:
+            self.source = _decode(source)
 
-    def _become_program(self, words, rest):
+    def _become_program(self, words):
         """The directive's line goes, so that line numbers are those of the file."""
         try:
             argv = shlex.split(words)
@@ -44,7 +57,64 @@ class Cell:
             raise SyntaxError("first line: want '# ddip: FILE ARG…', there is no FILE")
         self.argv = argv
         self.file = os.path.abspath(argv[0])
-        self.source = rest.removeprefix(_BOM)
+
+
+class Program:
+    """What `# ddip run:` says: how a program was started."""
+
+    def __init__(self, text):
+        try:
+            said = json.loads(text)
+        except ValueError as e:
+            raise SyntaxError("first line: want '%s': %s" % (_FORM, e)) from None
+        if not isinstance(said, dict):
+            raise SyntaxError("first line: want '%s'" % _FORM)
+        self.argv = _texts(said.get("argv"), "argv", list)
+        self.module = _said(said.get("module"), "module", (str, type(None)))
+        self.cwd = _said(said.get("cwd", os.getcwd()), "cwd", str)
+        self.env = _texts(said.get("env", {}), "env", dict)
+        self.keep = _said(said.get("keep", False), "keep", bool)
+        if not self.argv and not self.module:
+            raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
+
+    def file(self):
+        """The name of the program's code; of a module it is known when it runs."""
+        if self.module:
+            return "<module %s>" % self.module
+        if self.argv[0] == "-":
+            return "<stdin>"
+        return os.path.normpath(os.path.join(self.cwd, self.argv[0]))
+
+
+def _said(value, key, kind):
+    if not isinstance(value, kind):
+        raise SyntaxError("first line: '%s' has the wrong type; want '%s'" % (key, _FORM))
+    return value
+
+
+def _texts(value, key, kind):
+    """A list or dict of texts without NUL bytes, as a process can be given."""
+    items = [*_said(value, key, kind)]
+    if kind is dict:
+        items += value.values()
+    for item in items:
+        if "\0" in _said(item, key, str):
+            raise SyntaxError("first line: '%s' has a NUL byte" % key)
+    return value
+
+
+def _decode(source):
+    """A source's text: in UTF-8, or as the coding cookie in its first two lines says."""
+    try:
+        coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(coding).removeprefix(_BOM)
+    except (SyntaxError, UnicodeDecodeError) as e:
+        try:  # a cell in UTF-8 says something else in a comment
+            return source.decode("utf-8").removeprefix(_BOM)
+        except UnicodeDecodeError:
+            raise SyntaxError(
+                "the source is not in UTF-8, nor as a '# -*- coding: …' line says: %s" % e
+            ) from None
 
 
 class Ended:

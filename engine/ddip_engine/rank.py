@@ -19,11 +19,11 @@ from errno import EIO, ENOSYS
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import dist, heal, run, shell, state, streams, table, values
+from ddip_engine import dist, repair, run, shell, state, streams, table, values
 from ddip_engine.state import Refusal
 
 _GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
-_TORCH_SEED = 67280421310721  # what torch's generator of a new process starts with
+_path_is_open = False  # user code has run, or objects came
 _FIXED_THREADS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
@@ -118,10 +118,10 @@ def _become(env):
         if name not in env:
             os.environ.pop(name, None)
     os.environ.update(env)
+    state.engine_env.update((k, v) for k, v in env.items() if k not in _FIXED_THREADS)
+    state.default_env["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _set_backend_of_figures()
-    if "" not in sys.path:
-        sys.path.insert(0, "")
     # Newer Pythons warn at each fork where there are threads; the engine's are no program's fault.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead", DeprecationWarning)
     random.seed()
@@ -129,7 +129,7 @@ def _become(env):
         sys.modules["numpy"].random.seed()
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.default_generator.manual_seed(_TORCH_SEED)
+        torch.default_generator.seed()  # from the system's entropy
         threads = os.environ["OMP_NUM_THREADS"].partition(",")[0]
         torch.set_num_threads(int(threads) if threads.isdigit() and int(threads) else 1)
 
@@ -175,9 +175,14 @@ def _init(fd, rank, size, local, generation, backend, env):
     state.rank, state.size, state.local_rank = rank, size, local
     state.local_size = int(given.get("LOCAL_WORLD_SIZE", size))
     state.external = given.pop("DDIP_EXTERNAL", "")
+    settings = given.pop("DDIP_SETTINGS", "").splitlines()
+    state.settings_env = dict(line.split("=", 1) for line in settings)
     dist.new_generation(generation)
-    os.environ.update(_launch_environment(given))
-    _name_numbers()
+    launched = _launch_environment(given)
+    state.engine_env.update(launched)
+    os.environ.update(launched)
+    state.name_numbers()
+    _ddip.title(f"ddip: rank {rank} of {size}, {os.environ.get('DDIP_GROUP', '')}")
     port = int(os.environ.get("MASTER_PORT") or 0)
     dist.start(backend, os.environ.get("MASTER_ADDR", ""), port)
     spent = (time.monotonic() - started) * 1000
@@ -210,16 +215,21 @@ def _launch_environment(given):
     return {name: str(value) for name, value in defaults.items()} | given
 
 
-def _name_numbers():
-    state.put(rank=state.rank, local_rank=state.local_rank, world_size=state.size)
-
-
 def _run(fd, cell, generation, source):
     if generation != state.generation:
         dist.new_generation(generation)
     state.cell = cell
+    _open_path()
     dist.begin_cell()
     return (*run.execute(cell, source), _ddip.collectives())
+
+
+def _open_path():
+    """User code imports from the current directory, too; the engine itself never does."""
+    global _path_is_open
+    if not _path_is_open and "" not in sys.path:
+        sys.path.insert(0, "")
+    _path_is_open = True
 
 
 def _set_autogc(fd, on):
@@ -227,6 +237,7 @@ def _set_autogc(fd, on):
 
 
 def _put(fd, name, view, op, size):
+    _open_path()
     values.put(name, view, op, fd, size)
     return ()
 
@@ -256,13 +267,13 @@ def _reset(fd):
     names.update(state.engine_names)
     shell.reset()
     table.clear()
-    _name_numbers()
+    state.name_numbers()
     gc.collect()
     return (table.text(),)
 
 
 def _rebuild(fd, generation):
-    return (heal.rebuild(generation),)
+    return (repair.rebuild(generation),)
 
 
 # ---- service thread

@@ -6,6 +6,7 @@ without IPython.
 
 import _signal
 import contextlib
+import functools
 import gc
 import linecache
 import os
@@ -17,15 +18,19 @@ import traceback
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import plain, shell, state, streams, table
+from ddip_engine import imports, plain, program, shell, state, streams, table
 
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
 
 _DEFINES = re.compile(r"\b(def|class|lambda)\b")
+# What torch and its loaders say when what they wait for has been ended.
+_ENDED_WAIT = re.compile(
+    r"gloo|NCCL|[Cc]onnection (closed|reset|was)|[Bb]roken pipe|DataLoader worker|[Ss]ocket|aborted"
+)
 # A cell that says one of these wants the exception of the cell before.
 _LOOKS_BACK = re.compile(r"%debug|%tb|\bpm\(|post_mortem|\blast_(exc|value|traceback|type)\b")
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
-_running = False
+_cell = None  # the cell.Cell that runs, None: none does
 _THOROUGH_S = 0.005  # a cell that took this long pays for walking through its modules
 
 
@@ -33,7 +38,11 @@ def _on_sigint(signum, frame):
     """Raises in user code only: a late signal must not hit the engine's own."""
     if frame is not None and frame.f_code is _guarded.__code__:
         return
+    if _cell is not None and imports.put_off(frame, _cell.number):
+        return
     if _ddip.interrupt_wanted():
+        if _cell is not None:
+            _cell.interrupted = True
         raise KeyboardInterrupt
 
 
@@ -41,6 +50,16 @@ def install():
     """Takes SIGINT; a child that user code forks takes it as any Python program does."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _ddip.probed)
+    real = signal.signal
+
+    @functools.wraps(real)
+    def watched(signalnum, handler):
+        old = real(signalnum, handler)
+        if signalnum == signal.SIGINT and os.getpid() == state.pid:
+            _ddip.own_handler(handler not in (_on_sigint, signal.default_int_handler))
+        return old
+
+    signal.signal = watched
     os.register_at_fork(after_in_child=_in_child)
 
 
@@ -51,7 +70,7 @@ def _in_child():
 
 def running():
     """True while a cell runs."""
-    return _running
+    return _cell is not None
 
 
 def _armed(cell, runner):
@@ -79,8 +98,8 @@ def execute(number, source):
     if not _LOOKS_BACK.search(text):
         drop_last()
     try:
-        cell = cells.Cell(number, source.decode("utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as e:
+        cell = cells.Cell(number, source)
+    except SyntaxError as e:
         return (SYNTAX, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
     ended = _run(cell)
     outcome, value = _classify(ended, cell), _encode(cells.bound(ended.value))
@@ -97,15 +116,22 @@ def execute(number, source):
 
 def _run(cell):
     """Runs it within its surroundings; never raises. Returns Ended."""
-    global _running
-    runner = shell.run_cell if shell.available() else plain.run_cell
+    global _cell
+    runner, around = shell.run_cell if shell.available() else plain.run_cell, _directive
+    if cell.program:
+        runner, around = program.run_cell, program.surroundings
     hooks = sys.excepthook, sys.displayhook
-    _running = True
-    with _program(cell):
-        ended = _guarded(cell, runner)
-    _running = False
-    if os.getpid() != state.pid:
-        _end_child(ended)
+    _cell = cell
+    try:
+        with around(cell):
+            ended = _guarded(cell, runner)
+            if os.getpid() != state.pid:
+                _end_child(ended)
+    except OSError as e:  # a program's directory is not there
+        ended = cells.Ended(e)
+        streams.display("error", **cells.describe(e))
+    _cell = None
+    imports.clean_up()
     sys.excepthook, sys.displayhook = hooks
     if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's is 5 µs
         signal.signal(signal.SIGINT, _on_sigint)
@@ -122,19 +148,21 @@ def _end_child(ended):
     elif error is not None:
         traceback.print_exception(type(error), error, error.__traceback__)
         status = 1
+    program.end_child()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status & 255)
 
 
 @contextlib.contextmanager
-def _program(cell):
-    """sys.argv, __file__ and sys.path[0] of a program, for the cell's time."""
+def _directive(cell):
+    """sys.argv, __file__ and sys.path[0] of a `# ddip:` cell, for the cell's time."""
     if cell.argv is None:
         yield
         return
     names, argv = state.main.__dict__, sys.argv
     folder = os.path.dirname(cell.file)
+    program.forget_modules_beside(folder)
     had_file, old_file = "__file__" in names, names.get("__file__")
     replaced = bool(sys.path) and sys.path[0] == ""
     sys.path[: 1 if replaced else 0] = [folder]
@@ -156,11 +184,31 @@ def _classify(ended, cell):
     error = ended.error
     if error is None:
         return OK
-    if isinstance(error, SystemExit):
-        return OK if error.code in (None, 0) else EXIT
-    if cell.interrupted_late or isinstance(error, KeyboardInterrupt):
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return OK
+    if isinstance(error, KeyboardInterrupt) or _by_interrupt(error, cell):
         return INTERRUPTED
+    if isinstance(error, SystemExit):
+        return EXIT
     return SYNTAX if ended.syntax else RAISED
+
+
+def _by_interrupt(error, cell):
+    """True if the cell ended so because it was interrupted: it exits for it, or what it waited for
+    was ended with it."""
+    if cell.interrupted_late:
+        return True
+    if not cell.interrupted:
+        return False
+    if isinstance(error, SystemExit) or _ENDED_WAIT.search(_one_line(error)):
+        return True
+    seen = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _one_line(error):

@@ -21,6 +21,7 @@ _shell = None  # the instance, None: no IPython
 _cell = None  # the cell.Cell that runs
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
+_SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -189,6 +190,11 @@ class _Shell:
     def init_sys_modules(self):
         sys.modules["__main__"] = self.user_module
 
+    def reset(self, *args, **kwargs):
+        """`%reset` takes the user's names; those of the engine stay."""
+        super().reset(*args, **kwargs)
+        state.name_numbers()
+
     def enable_gui(self, gui=None):
         """There is no event loop to enable; figures come inline."""
 
@@ -351,6 +357,28 @@ def forget():
         for name in ("etype", "evalue", "value", "tb"):
             if hasattr(shower, name):
                 setattr(shower, name, None)
+
+
+def hide():
+    """A program finds no IPython, as in a new process. Returns what unhide() takes."""
+    if _shell is None:
+        return None
+    kinds = [kind for kind in type(_shell)._walk_mro()]
+    hidden = {kind: kind._instance for kind in kinds}
+    for kind in kinds:
+        kind._instance = None
+    names = {name: state.main.__dict__.pop(name) for name in _SHELL_NAMES & vars(state.main).keys()}
+    return hidden, names
+
+
+def unhide(hidden):
+    """What hide() took away is there again; names that the program bound stay."""
+    if hidden is None:
+        return
+    for kind, instance in hidden[0].items():
+        kind._instance = instance
+    for name, value in hidden[1].items():
+        state.main.__dict__.setdefault(name, value)
 
 
 def inspect_name(name):

@@ -16,6 +16,9 @@ generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
 external = ""  # the ranks of this group that are other programs' processes: "1,3"
 autogc = True  # give memory back after each cell
+settings_env = {}  # what the group's `env` settings say
+engine_env = {}  # what the engine set in the environment of this rank
+default_env = {}  # the same, where nobody says otherwise
 pid = os.getpid()  # of the engine process; a child that user code forked has another one
 
 main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has made it
@@ -37,6 +40,11 @@ def fresh_main():
     module.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules.setdefault("_ddip_first_main", sys.modules["__main__"])
     sys.modules["__main__"] = main = module
+
+
+def name_numbers():
+    """Defines rank, local_rank and world_size in the user's namespace."""
+    put(rank=rank, local_rank=local_rank, world_size=size)
 
 
 def put(**names):

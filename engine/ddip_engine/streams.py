@@ -18,6 +18,7 @@ from ddip_engine import state
 
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
 _libc = ctypes.CDLL(None)
+_stdin = None  # the rank's own, whatever sys.stdin is
 _display = None  # the Out of kind 2; None: rich output is not taken (a forked child)
 
 
@@ -78,6 +79,29 @@ class Stream(_ddip.Out):
         self.flush()
 
 
+class _BinaryStdin(io.BufferedIOBase):
+    """`sys.stdin.buffer`: the bytes that the text stream has not taken, nothing read ahead."""
+
+    def __init__(self, text):
+        super().__init__()
+        self._text = text
+
+    def readable(self):
+        return True
+
+    def read(self, count=-1):
+        """Up to count bytes, or all until the end of input."""
+        return self._text.take(count)
+
+    def read1(self, count=-1):
+        """What is there, or the next that comes."""
+        return self._text.take_some(count)
+
+    def readline(self, limit=-1):
+        """A line with its newline; the rest, perhaps nothing, at the end of input."""
+        return self._text.take_line(limit)
+
+
 class _Stdin(io.TextIOBase):
     """Text that somebody writes into the rank's stdin file; reading waits for it."""
 
@@ -88,8 +112,10 @@ class _Stdin(io.TextIOBase):
 
     def __init__(self):
         super().__init__()
-        self._held = b""
-        self._ended = False
+        self._held = bytearray()
+        self._ended = False  # the end has come; bytes before it are held
+        self._stays_ended = False  # once at its end, as a pipe: while a program runs
+        self.buffer = _BinaryStdin(self)
 
     def readable(self):
         return True
@@ -103,37 +129,86 @@ class _Stdin(io.TextIOBase):
     def close(self):
         """Stays open: the builtin exit() closes stdin, and the rank goes on."""
 
-    def _fill(self):
-        """Waits for more bytes; False at the end of input."""
-        flush()
-        data = _ddip.stdin_read()
-        self._held += data
-        return bool(data)
+    def begin_program(self):
+        """From now on an end is the end, as that of a pipe."""
+        self._stays_ended = True
 
-    def _take(self, count):
-        data, self._held = self._held[:count], self._held[count:]
-        return data.decode("utf-8", "replace")
+    def end_program(self):
+        """What the program did not read is nobody's."""
+        self._held.clear()
+        self._ended = self._stays_ended = False
+        _ddip.stdin_drop()
 
     def readline(self, limit=-1):
         """A line with its newline; the rest, perhaps nothing, at the end of input."""
-        if b"\n" not in self._held:
-            display("input_request", prompt=_prompt, password=_password)
-        while b"\n" not in self._held and (limit is None or limit < 0 or len(self._held) < limit):
-            if not self._fill():
-                break
-        count = self._held.find(b"\n") + 1 or len(self._held)
-        if limit is not None and limit >= 0:
-            count = min(count, limit)
-        return self._take(count)
+        return self.take_line(limit).decode("utf-8", "replace")
 
     def read(self, count=-1):
-        """Up to count characters, or all until the end of input."""
-        if not self._held or count is None or count < 0:
-            display("input_request", prompt=_prompt, password=_password)
-        while count is None or count < 0 or len(self._held) < count:
+        """Up to count bytes' characters, or all until the end of input."""
+        return self.take(count).decode("utf-8", "replace")
+
+    def take_line(self, limit):
+        """The bytes of readline()."""
+        limit = _unlimited(limit)
+        if b"\n" not in self._held:
+            self._ask()
+        while b"\n" not in self._held and len(self._held) < limit:
             if not self._fill():
                 break
-        return self._take(len(self._held) if count is None or count < 0 else count)
+        line = self._cut(min(self._held.find(b"\n") + 1 or len(self._held), limit))
+        if not line and limit:
+            self._see_end()
+        return line
+
+    def take(self, count):
+        """The bytes of read()."""
+        count = _unlimited(count)
+        if len(self._held) < count:
+            self._ask()
+        while len(self._held) < count:
+            if not self._fill():
+                break
+        data = self._cut(count)
+        if len(data) < count and (count == sys.maxsize or not data):
+            self._see_end()
+        return data
+
+    def take_some(self, count):
+        """At least one byte, unless it is the end, and no more than are there."""
+        if not self._held:
+            self._ask()
+            self._fill()
+        data = self._cut(_unlimited(count))
+        if not data and count:
+            self._see_end()
+        return data
+
+    def _ask(self):
+        if not self._ended:
+            display("input_request", prompt=_prompt, password=_password)
+
+    def _fill(self):
+        """Waits for more bytes; False at the end of input."""
+        if self._ended:
+            return False
+        flush()
+        data = _ddip.stdin_read()
+        self._held += data
+        self._ended = not data
+        return bool(data)
+
+    def _see_end(self):
+        """Who reads on behind the end waits for more input; in a program the end stays."""
+        self._ended = self._ended and (self._stays_ended or bool(self._held))
+
+    def _cut(self, count):
+        data = bytes(self._held[:count])
+        del self._held[:count]
+        return data
+
+
+def _unlimited(count):
+    return sys.maxsize if count is None or count < 0 else count
 
 
 _prompt = ""  # of the input() that waits now, for the front end's input field
@@ -166,14 +241,24 @@ def _ask(prompt, password):
 
 def install():
     """Puts the rank's streams into sys; called once, before any user code."""
-    global _display
+    global _display, _stdin
     sys.stdout = sys.__stdout__ = Stream(1, _STDOUT)
     sys.stderr = sys.__stderr__ = Stream(2, _STDERR)
-    sys.stdin = sys.__stdin__ = _Stdin()
+    sys.stdin = sys.__stdin__ = _stdin = _Stdin()
     _display = _ddip.Out(-1, _DISPLAY)
     builtins.input = _input
     getpass.getpass = _getpass
     os.register_at_fork(after_in_child=_in_child)
+
+
+def begin_program():
+    """The standard input of a program is at its end when it has come there."""
+    _stdin.begin_program()
+
+
+def end_program():
+    """Standard input waits again; what the program left unread is dropped."""
+    _stdin.end_program()
 
 
 def _in_child():

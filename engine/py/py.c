@@ -203,6 +203,23 @@ py_interrupt_wanted(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_own_handler(PyObject *module, PyObject *is_own)
+{
+	rank_handler_set(PyObject_IsTrue(is_own) == 1);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_repeat(PyObject *module, PyObject *number)
+{
+	unsigned long cell = PyLong_AsUnsignedLong(number);
+
+	if (PyErr_Occurred())
+		return NULL;
+	return PyBool_FromLong(!rank_forked() && rank_cell_repeat((uint32_t)cell));
+}
+
+static PyObject *
 py_pin(PyObject *module, PyObject *args)
 {
 	unsigned long long addr, size;
@@ -249,6 +266,24 @@ py_stdin_read(PyObject *module, PyObject *unused)
 	}
 	buf_free(&b);
 	return bytes;
+}
+
+static PyObject *
+py_stdin_drop(PyObject *module, PyObject *unused)
+{
+	rank_stdin_drop();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_title(PyObject *module, PyObject *text)
+{
+	const char *title = PyUnicode_AsUTF8AndSize(text, NULL);
+
+	if (!title)
+		return NULL;
+	rank_title(title);
+	Py_RETURN_NONE;
 }
 
 /* The I/O thread reads the name at any time, so none is ever freed; programs use a few, again and
@@ -343,8 +378,12 @@ static PyMethodDef methods[] = {
     {"probe_signal", py_probe_signal, METH_NOARGS, "What probed is to be registered for"},
     {"probed", py_probed, METH_VARARGS, "A handler of signals: Python runs such handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
+    {"own_handler", py_own_handler, METH_O, "own_handler(bool): user code takes SIGINT itself"},
+    {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT once more; False: it does not run"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
+    {"stdin_drop", py_stdin_drop, METH_NOARGS, "Forgets input that nobody has read, and its end"},
+    {"title", py_title, METH_O, "title(text): what ps shows"},
     {"collective", py_collective, METH_O, "collective(name or None)"},
     {"collective_done", py_collective_done, METH_NOARGS,
 	"One that all ranks must do alike is done"},

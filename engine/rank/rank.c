@@ -138,6 +138,8 @@ on_abort(struct msg *m)
 		return;
 	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
+	if (!always && ms == 0 && rank_handler_is_own())
+		return; /* the signal is for the program to deal with; it is given time */
 	rank_free_sockets(always);
 	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
 }

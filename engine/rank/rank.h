@@ -11,6 +11,8 @@
  *   rank_collective.c  what the rank is doing with the others
  *   rank_free.c   freeing a rank that is stuck in a collective
  *   rank_stack.c  where Python is
+ *   rank_handler.c  whether the program takes SIGINT itself
+ *   rank_title.c  what ps shows
  */
 #ifndef RANK_H
 #define RANK_H
@@ -87,6 +89,8 @@ void rank_cell_interrupt(uint32_t cell);
 int rank_cell_probe_signal(void);
 /* The handler of the probe signal: Python runs handlers, and the program has one of its own. */
 void rank_cell_probed(void);
+/* SIGINT to the main thread again if this cell still runs; false: it does not. */
+bool rank_cell_repeat(uint32_t cell);
 void rank_cell_lock(void);
 void rank_cell_unlock(void);
 
@@ -119,6 +123,15 @@ void rank_free_env(struct slice env);
 /* Makes gloo's writes to a peer that is gone succeed. False: this torch does not call writev(2) so.
  */
 bool rank_gloo_mend(void);
+
+/* rank_handler.c */
+/* Does the program that runs have a handler of SIGINT of its own? */
+void rank_handler_set(bool is_own);
+bool rank_handler_is_own(void);
+
+/* rank_title.c */
+/* What ps shows as the command of this process, as far as there is room. */
+void rank_title(const char *text);
 
 /* rank_stack.c */
 int rank_stack_signal(void);

@@ -142,6 +142,21 @@ rank_cell_probe_signal(void)
 	return SIGRTMAX - 4;
 }
 
+bool
+rank_cell_repeat(uint32_t number)
+{
+	bool runs;
+
+	rank_cell_lock();
+	runs = number != 0 && cell.running == number;
+	if (runs) {
+		cell.pending = true;
+		syscall(SYS_tgkill, getpid(), getpid(), SIGINT); /* the main thread alone */
+	}
+	rank_cell_unlock();
+	return runs;
+}
+
 void
 rank_cell_interrupt(uint32_t number)
 {

@@ -48,6 +48,15 @@ rank_stdin_put(struct slice data)
 }
 
 void
+rank_stdin_drop(void)
+{
+	rank_stdin_lock();
+	buf_clear(&in.bytes);
+	in.ends = 0;
+	rank_stdin_unlock();
+}
+
+void
 rank_stdin_end(void)
 {
 	rank_stdin_lock();

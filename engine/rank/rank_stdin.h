@@ -9,6 +9,7 @@ void rank_stdin_end(void);		/* for good */
  * GIL. */
 int rank_stdin_take(struct buf *to);
 bool rank_stdin_ready(void); /* take would not block */
+void rank_stdin_drop(void);  /* what nobody has taken, ends as well */
 void rank_stdin_lock(void);
 void rank_stdin_unlock(void);
 

@@ -16,6 +16,9 @@ enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_RESTARTING, G_STOPP
 
 enum rank_state { R_NONE, R_SPAWNING, R_STARTED, R_INIT, R_READY, R_DEAD, R_STATES };
 
+/* What made the names that the ranks hold now. */
+enum group_names { NAMES_EMPTY, NAMES_PROGRAM, NAMES_CELLS };
+
 struct group;
 struct agent;
 struct job;
@@ -121,6 +124,7 @@ struct group_history {
 	TAILQ_HEAD(cell_list, cell) cells;
 	int last, count;
 	char last_result[24]; /* of the last ended cell: ok, error … */
+	enum group_names names;
 };
 
 struct group {

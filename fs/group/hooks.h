@@ -17,6 +17,7 @@ struct group_hooks {
 	void (*rank_ready)(struct rank *k);
 	void (*rank_join_failed)(struct rank *k, const struct err *e);
 	void (*rank_lost)(struct rank *k, const struct err *why);
+	void (*rank_exited)(struct rank *k); /* so it has ended, by itself and with status 0 */
 	void (*rank_died)(struct rank *k, const char *how);
 	void (*rank_spawn_failed)(struct rank *k, const struct err *e);
 	/* The store's process listens; it has ended, or could not be started. */

@@ -434,6 +434,8 @@ enter(struct group *g, enum group_state state)
 	if (g->life.state == state)
 		return;
 	g->life.state = state;
+	if (state == G_STARTING || state == G_STOPPED)
+		g->history.names = NAMES_EMPTY;
 	group_event(g, "state %s", state_names[state]);
 	group_changed(g);
 	lifecycle_settle(g);

@@ -87,12 +87,28 @@ work_submit(struct work *w)
 	queue_pump_all(g);
 }
 
+/* What this work leaves in the ranks' namespaces; removals and collections of garbage add nothing.
+ */
+static void
+note_names(const struct work *w)
+{
+	enum group_names *names = &w->g->history.names;
+
+	if (w->kind == WORK_RESET)
+		*names = NAMES_EMPTY;
+	else if (work_is_program(w))
+		*names = MAX(*names, NAMES_PROGRAM);
+	else if (w->kind == WORK_RUN || w->kind == WORK_PUT)
+		*names = NAMES_CELLS;
+}
+
 static void
 begin(struct work *w)
 {
 	if (w->begun)
 		return;
 	w->begun = true;
+	note_names(w);
 	w->t_begin = now_wall();
 	w->g->queued--;
 	if (w->cell)
@@ -424,6 +440,17 @@ queue_lost(struct rank *k, const struct err *e)
 
 	if (j && j->state == JOB_PREPARED)
 		job_failed(j, e);
+}
+
+void
+queue_exited(struct rank *k)
+{
+	struct job *j = queue_running(k);
+
+	if (!j || !work_is_program(j->w))
+		return;
+	agent_forget(k->g->agent, j->tag);
+	job_over(j);
 }
 
 void

@@ -26,6 +26,8 @@ void queue_drop(struct rank *k, const struct err *e);
 void queue_lost(struct rank *k, const struct err *e);
 /* The same for what has not begun. */
 void queue_drop_queued(struct rank *k, const struct err *e);
+/* The process that was there has ended with status 0: if it ran a program, that was its success. */
+void queue_exited(struct rank *k);
 /* Nmark for a job's tag. */
 void queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at);
 /* The process ended there: its running job's output ends here. */

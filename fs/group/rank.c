@@ -290,9 +290,12 @@ rank_join(struct rank *k)
 	struct buf env = {0}, external = {0};
 
 	rank_env(k, &env);
+	buf_addf(&env, "TORCHELASTIC_ERROR_FILE=%s/rank%d.error.json%c", g->run_dir, k->number, 0);
 	external_list(&g->set, &external);
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
+	if (*g->set.env)
+		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);
 	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
 	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)gpustat_local_rank(g, k->number),
@@ -468,6 +471,8 @@ on_exit_notice(struct rank *k, struct msg *m)
 	    *k->stderr_tail ? "; its last words: " : "", k->stderr_tail);
 	group_tell(output_end, k, &at);
 	rank_gone(k, &gone);
+	if (WIFEXITED((int)status) && WEXITSTATUS((int)status) == 0)
+		group_tell(rank_exited, k);
 	agent_slot_free(k->g->agent, slot, &gone);
 	group_tell(rank_died, k, how);
 	free(how);

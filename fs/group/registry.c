@@ -34,6 +34,7 @@ group_init(void)
 	group_hooks.rank_ready = lifecycle_rank_ready;
 	group_hooks.rank_join_failed = lifecycle_rank_join_failed;
 	group_hooks.rank_lost = lifecycle_rank_lost;
+	group_hooks.rank_exited = queue_exited;
 	group_hooks.rank_died = lifecycle_rank_died;
 	group_hooks.rank_spawn_failed = lifecycle_rank_spawn_failed;
 	group_hooks.store_started = lifecycle_store_started;

@@ -1,7 +1,9 @@
 /* Tasks: made, freed, told. */
 #include "group/task.h"
+#include "group/cell_data.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct work *
@@ -58,6 +60,16 @@ work_close_fds(struct work *w)
 	w->fds = NULL;
 	w->sizes = NULL;
 	w->fd_count = 0;
+}
+
+bool
+work_is_program(const struct work *w)
+{
+	static const char directive[] = "# ddip run:";
+	size_t n = sizeof(directive) - 1;
+
+	return w->kind == WORK_RUN && w->cell->source_len >= n &&
+	       memcmp(w->cell->source, directive, n) == 0;
 }
 
 const char *

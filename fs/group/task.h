@@ -58,6 +58,8 @@ struct work {
 
 /* A work on these ranks (n numbers). ended() frees or keeps it. */
 struct work *work_new(struct group *g, enum work_kind kind, const int *ranks, int n);
+/* Is it a program of its own (`# ddip run:`), rather than a cell of the session? */
+bool work_is_program(const struct work *w);
 void work_close_fds(struct work *w);
 void work_free(struct work *w);
 const char *work_state(const struct work *w); /* queued running ok error … */

@@ -10,6 +10,7 @@
 #include "group/recovery.h"
 #include "group/settings.h"
 #include "group/task.h"
+#include "host/agent.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -51,26 +52,33 @@ do_restart(struct call_ctx *c)
 	return lifecycle_restart(c->g, c->e);
 }
 
-/* The ranks named, or all of our own, into which[]; how many, or -errno. */
+/* The ranks that the words from word[first] on name, or all of our own if there are none, into
+ * which[]; how many, or -errno. */
 static int
-named_ranks(struct call_ctx *c, int *which)
+ranks_from(struct call_ctx *c, int first, int *which)
 {
-	int n = c->n ? c->n : external_own(c->g, which);
+	int n = c->n >= first ? c->n - first + 1 : external_own(c->g, which);
 	long long v;
 
-	for (int i = 1; i <= c->n; i++) {
+	for (int i = first; i <= c->n; i++) {
 		int r = words_number(c->word[0], c->word[i], 0, c->g->size - 1, &v, c->e);
 
 		if (r < 0)
 			return r;
 		if ((r = external_refuse(&c->g->ranks[v], c->e)) < 0)
 			return r;
-		which[i - 1] = (int)v;
+		which[i - first] = (int)v;
 	}
 	if (c->g->life.state != G_READY && c->g->life.state != G_STARTING)
 		return fail(c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0],
 		    c->g->name);
 	return n;
+}
+
+static int
+named_ranks(struct call_ctx *c, int *which)
+{
+	return ranks_from(c, 1, which);
 }
 
 static int
@@ -101,6 +109,37 @@ do_kill(struct call_ctx *c)
 	for (int i = 0; i < n; i++)
 		recovery_kill(&c->g->ranks[which[i]], "rank-killed");
 	return MIN(n, 0);
+}
+
+/* The number of a signal by its name, with or without SIG; or -EINVAL. */
+static int
+signal_number(const char *name, struct err *e)
+{
+	const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
+
+	for (int s = 1; s < NSIG; s++) {
+		const char *abbrev = sigabbrev_np(s);
+
+		if (abbrev && strcmp(abbrev, bare) == 0)
+			return s;
+	}
+	return fail(e, EINVAL, "signal: no signal '%.80s' (want e.g. USR1)", name);
+}
+
+static int
+do_signal(struct call_ctx *c)
+{
+	int which[MAX_RANKS], signo, n;
+
+	if (c->n < 1)
+		return fail(c->e, EINVAL, "signal: want NAME [RANK...], e.g. signal USR1");
+	if ((signo = signal_number(c->word[1], c->e)) < 0)
+		return signo;
+	if ((n = ranks_from(c, 2, which)) < 0)
+		return n;
+	for (int i = 0; i < n; i++)
+		rank_signal(&c->g->ranks[which[i]], signo);
+	return 0;
 }
 
 static void
@@ -189,6 +228,7 @@ static const struct verb verbs[] = {
     {"restart", "", "stop and start", 0, false, do_restart},
     {"interrupt", "[RANK...]", "interrupt the cells that run there", WORDS_MAX, false, do_interrupt},
     {"kill", "[RANK...]", "SIGKILL; new ranks take their places", WORDS_MAX, false, do_kill},
+    {"signal", "NAME [RANK...]", "send a signal to the ranks' processes", WORDS_MAX, false, do_signal},
     {"reset", "", "empty the namespaces; the processes stay", 0, false, do_reset},
     {"cancel", "", "drop what is queued", 0, false, do_cancel},
     {"recover", "", "make the process group anew; the namespaces stay", 0, false, do_recover},
@@ -273,18 +313,18 @@ rank_kill_verb(struct rank *k, char **word, struct err *e)
 static int
 rank_signal_verb(struct rank *k, char **word, struct err *e)
 {
-	const char *name = word[1];
+	int signo = signal_number(word[1], e);
 
-	for (int s = 1; s < NSIG; s++) {
-		const char *abbrev = sigabbrev_np(s);
+	if (signo > 0)
+		rank_signal(k, signo);
+	return MIN(signo, 0);
+}
 
-		if (abbrev && (strcmp(abbrev, name) == 0 || (strncmp(name, "SIG", 3) == 0 &&
-								strcmp(abbrev, name + 3) == 0))) {
-			rank_signal(k, s);
-			return 0;
-		}
-	}
-	return fail(e, EINVAL, "signal: no signal '%.80s' (want e.g. USR1)", name);
+static int
+rank_eof_verb(struct rank *k, char **word, struct err *e)
+{
+	agent_send(k->g->agent, Nstdin, 0, k->slot, 0, -1, ((struct slice){"", 0}));
+	return 0;
 }
 
 static const struct {
@@ -295,6 +335,7 @@ static const struct {
     {"interrupt", 0, rank_interrupt_verb},
     {"kill", 0, rank_kill_verb},
     {"signal", 1, rank_signal_verb},
+    {"eof", 0, rank_eof_verb},
 };
 
 int
@@ -310,7 +351,8 @@ ctl_rank_line(struct rank *k, const char *line, struct err *e)
 	       (n != rank_verbs[i].args + 1 || strcmp(rank_verbs[i].name, words[0]) != 0))
 		i++;
 	if (i == ARRAY_LEN(rank_verbs))
-		r = fail(e, EINVAL, "want interrupt, kill or signal NAME, not '%.80s'", words[0]);
+		r = fail(
+		    e, EINVAL, "want interrupt, kill, signal NAME or eof, not '%.80s'", words[0]);
 	else if ((r = external_refuse(k, e)) == 0 && k->slot == NO_SLOT)
 		r = fail(
 		    e, ESRCH, "rank %d has no engine (echo start > %s/ctl)", k->number, k->g->name);

@@ -67,7 +67,7 @@ const struct row name_rows[] = {
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
     {"G/rankK/env", REG | 0400, 0, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
-    {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME"},
+    {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME, eof"},
     {"G/rankK/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "as G/cell", "runs on this rank only"},
     {"G/rankK/stdout", REG | 0600, 0, &log_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
     {"G/rankK/stderr", REG | 0600, 0, &log_stderr_ops, NULL, "likewise", "likewise"},

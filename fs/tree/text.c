@@ -61,6 +61,8 @@ int
 text_status(const struct place *at, struct buf *out, struct err *e)
 {
 	struct group *g = at->g;
+	static const char *const names[] = {
+	    [NAMES_EMPTY] = "empty", [NAMES_PROGRAM] = "program", [NAMES_CELLS] = "cells"};
 	int running = 0;
 	const char *failed = NULL, *phases;
 
@@ -70,6 +72,7 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 	    running ? running : g->history.last);
 	buf_addf(out, "queued %d\nlast %s\ngeneration %u\n", g->queued,
 	    *g->history.last_result ? g->history.last_result : "-", g->recovery.generation);
+	buf_addf(out, "namespace %s\n", names[g->history.names]);
 	buf_addf(out, "since %.3f\nspool %s\n", g->journal.changed, g->run_dir);
 	for (int i = 0; i < g->life.phase_count; i++)
 		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);

@@ -49,3 +49,6 @@ display(HTML("<b>rich</b>"))' || bad display
 like 'display' "$(guarded cat "$G/cells/last/stream")" '"display_data".*<b>rich</b>'
 like 'get_ipython' "$(value 'type(get_ipython()).__name__')" ZMQInteractiveShell
 is 'the errno of a syntax error' "$(errno write "$G/cell" 'x = = 1')" ENOEXEC
+cell '%reset -f' || bad '%reset'
+is 'names of the engine after %reset' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
+is 'names of the user after %reset' "$(errno read "$G/vars/C")" ENOENT

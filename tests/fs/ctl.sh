@@ -49,6 +49,9 @@ cwd /nonexistent|ENOENT
 stop now|EINVAL
 gpus 17|EINVAL
 env 'open|EINVAL
+signal|EINVAL
+signal NONE|EINVAL
+signal USR1|ESRCH
 hosts a b|EOPNOTSUPP
 launcher ssh a|EOPNOTSUPP
 external x|EINVAL
@@ -79,10 +82,30 @@ done
 
 cell 'x = 1'
 before=$(rank_pids | xargs)
+is 'cells have run' "$(key "$G/status" namespace)" cells
 is 'reset' "$(line reset)" 0
+is 'the namespace is empty' "$(key "$G/status" namespace)" empty
+echo 5 >"$G/vars/pushed"
+is 'something was pushed' "$(key "$G/status" namespace)" cells
+is 'reset once more' "$(line reset)" 0
 is 'names are gone' "$(errno read "$G/vars/x")" ENOENT
 is 'the processes stay' "$(rank_pids | xargs)" "$before"
 is 'rank is defined' "$(value rank 1)" 1
+
+# signals, to all ranks and to one; the end of standard input
+cell 'import signal, sys, time
+got = []
+signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))'
+is 'signal' "$(line 'signal SIGUSR1')" 0
+ok timeout 20 sh -c "echo 'while not got: time.sleep(0.01)' | cat >$G/cell"
+is 'a signal to all' "$(value 'got == [signal.SIGUSR1]' 0) $(value 'got == [signal.SIGUSR1]' 1)" 'True True'
+is 'signal to a rank' "$(line 'signal USR1 1')" 0
+ok timeout 20 sh -c "echo 'while len(got) < 2: time.sleep(0.01)' | cat >$G/rank1/cell"
+is 'not to the other' "$(value 'len(got)' 0)" 1
+is 'signal to no rank' "$(line 'signal USR1 7')" EINVAL
+printf 'text' >"$G/rank0/stdin"
+is 'eof' "$(errno write "$G/rank0/ctl" $'eof\n')" 0
+is 'a rank reads to the end of its input' "$(value 'sys.stdin.read()')" "'text'"
 # shellcheck disable=SC2086 # a list
 is 'restart' "$(line restart)" 0
 [ "$(rank_pids | xargs)" != "$before" ] || bad 'the processes are the same after restart'

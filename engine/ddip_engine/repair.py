@@ -1,6 +1,6 @@
 """A new process group under the old objects: after an abort, with the namespace kept.
 
-DistributedDataParallel wrappers on the default group are made whole in place; what else holds a
+DistributedDataParallel wrappers on the default group are repaired in place; what else holds a
 dead group is found and named, with what to write.
 """
 
@@ -37,7 +37,7 @@ def rebuild(generation):
     lines = []
     for wrapper in wrappers:
         name = known.get(id(wrapper), "a model that no name is bound to")
-        lines += _heal(wrapper, name)
+        lines += _repair(wrapper, name)
     return "".join(lines + _holders(dead))
 
 
@@ -54,7 +54,7 @@ def _wrappers():
     return [wrapper for wrapper in found if "reducer" in vars(wrapper)]  # else half made
 
 
-def _heal(wrapper, name):
+def _repair(wrapper, name):
     """Gives a wrapper the new default group and a new reducer, without any collective."""
     if wrapper.process_group.group_desc != "default_pg":
         return [
@@ -75,7 +75,7 @@ def _heal(wrapper, name):
             wrapper.register_comm_hook(hook_state, hook)
     except Exception as e:  # torch's internals may refuse for reasons of the model's
         return [
-            f"{name}: could not be made whole ({type(e).__name__}: {e}): "
+            f"{name}: could not be repaired ({type(e).__name__}: {e}): "
             f"wrap it again: {name} = DistributedDataParallel({name}.module)\n"
         ]
     return []

@@ -1,0 +1,403 @@
+"""A program in the ranks, as torchrun runs one: its directory, environment and arguments, its code
+as `__main__`, and its end: the end of a process, as far as that can be had in one that stays.
+
+A cell whose first line is `# ddip run: JSON` is one (cell.py reads that line). What the program
+changed around it is put back when it is done; its variables stay.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import logging
+import os
+import runpy
+import subprocess
+import sys
+import threading
+import traceback
+import weakref
+
+from ddip_engine import cell as cells
+from ddip_engine import colour, dist, shell, state, streams
+
+_MAIN_NAMES = ("__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__")
+_HOOKS = ("excepthook", "unraisablehook", "displayhook")
+_real_register, _real_unregister = atexit.register, atexit.unregister
+_real_execve, _real_execv = os.execve, os.execv
+_running = None  # the _Surroundings of the program that runs
+
+
+def run_cell(cell):
+    """Runs the program to its end. Returns cell.Ended."""
+    ended = _execute(cell)
+    _report(ended)
+    for step in _STEPS:
+        try:
+            step(_running)
+        except BaseException as e:  # as a Python that ends: it is told, and the next step is done
+            _complain("at the end of the program", e)
+            if isinstance(e, KeyboardInterrupt) and ended.error is None:
+                ended = cells.Ended(e)
+    return ended
+
+
+def _execute(cell):
+    names, program = state.main.__dict__, cell.program
+    try:
+        if program.module:
+            runpy._run_module_as_main(program.module)
+        else:
+            cells.remember_source(cell.file, cell.source)
+            exec(compile(cell.source, cell.file, "exec", 0, True), names)
+    except (SyntaxError, ValueError) as e:
+        outside = e.__traceback__.tb_next is None  # no frame but this one: nothing of it ran
+        return cells.Ended(e, syntax=outside and not program.module)
+    except BaseException as e:
+        return cells.Ended(e)
+    finally:
+        if program.module:
+            cell.file = names.get("__file__") or cell.file
+    return cells.Ended()
+
+
+def _report(ended):
+    """Shows how it failed: by the program's own sys.excepthook if it has one."""
+    error = ended.error
+    if isinstance(error, SystemExit):
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        return
+    if error is None:
+        return
+    cells.trim(error, _running.cell.file)
+    if sys.excepthook is not _running.hooks["excepthook"]:
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+            return
+        except BaseException as e:  # then it is shown as others are
+            _complain("in sys.excepthook", e)
+    shown = cells.describe(error)
+    if shell.available():
+        shown["traceback"] = colour.render(error)
+    streams.display("error", **shown)
+
+
+def _complain(where, error):
+    """Tells of an exception that nobody can catch any more."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    print(f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr)
+
+
+# ---- what is around it
+
+
+class _Surroundings:
+    """What a program finds, and what was there before it."""
+
+    def __init__(self, cell):
+        self.cell = cell
+        self.cwd = os.getcwd()
+        self.environ = dict(os.environ)
+        self.argv, self.path = sys.argv, list(sys.path)
+        names = state.main.__dict__
+        self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
+        self.hooks = {name: getattr(sys, name) for name in _HOOKS}
+        self.shell = None  # IPython's, hidden meanwhile
+        self.group = None  # the engine's process group, hidden meanwhile
+        self.at_exit = []  # (function, arguments) that the program registered
+        self.threads = set(threading.enumerate())
+        self.finalizers = set(weakref.finalize._registry)
+        self.children = set(_children())
+        self.resources = set(_resources())
+
+
+@contextlib.contextmanager
+def surroundings(cell):
+    """A program's directory, environment, arguments and hooks, for its time."""
+    global _running
+    _running = around = _Surroundings(cell)
+    try:
+        _enter(around)
+        yield
+    finally:
+        _leave(around)
+        _running = None
+
+
+def _enter(around):
+    program = around.cell.program
+    os.chdir(program.cwd)
+    _set_environment(environment(program.env))
+    _set_threads()
+    names = state.main.__dict__
+    for name in _MAIN_NAMES:
+        names.pop(name, None)
+    names.update(__spec__=None, __package__=None, __doc__=None)
+    sys.argv = list(program.argv)
+    if program.module:
+        sys.argv.insert(0, "-m")
+        folder = os.getcwd()
+    elif program.argv[0] == "-":
+        folder = ""
+    else:
+        names["__file__"] = around.cell.file
+        folder = os.path.dirname(os.path.realpath(around.cell.file))
+    forget_modules_beside(folder or os.getcwd())
+    _set_path(folder)
+    atexit.register, atexit.unregister = _register, _unregister
+    os.execve, os.execv = _execve, _execv
+    streams.begin_program()
+    around.shell = shell.hide()
+    if not program.keep:
+        around.group = dist.hide_default()
+
+
+def _leave(around):
+    dist.unhide_default(around.group)
+    shell.unhide(around.shell)
+    streams.end_program()
+    atexit.register, atexit.unregister = _real_register, _real_unregister
+    os.execve, os.execv = _real_execve, _real_execv
+    names = state.main.__dict__
+    for name in _MAIN_NAMES:
+        names.pop(name, None)
+    names.update(around.names)
+    sys.argv = around.argv
+    sys.path[:] = around.path
+    for name, hook in around.hooks.items():
+        setattr(sys, name, hook)
+    _set_environment(around.environ)
+    _set_threads()
+    try:
+        os.chdir(around.cwd)
+    except OSError as e:
+        print(f"ddip: the directory {around.cwd} cannot be entered again: {e}", file=sys.stderr)
+
+
+def environment(given):
+    """The environment of a program that was started with this one: what the group's settings say,
+    and what the engine set, win; a number of threads is the caller's, else torchrun's."""
+    env = dict(given)
+    env.update(state.settings_env)
+    env.update(state.engine_env)
+    for name, value in state.default_env.items():
+        env.setdefault(name, value)
+    return env
+
+
+def _set_environment(env):
+    for name in os.environ.keys() - env.keys():
+        del os.environ[name]
+    for name, value in env.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _set_threads():
+    """Torch computes with as many threads as the environment says, as if it were imported now."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    count = os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]
+    if count.isdigit() and int(count) and int(count) != torch.get_num_threads():
+        torch.set_num_threads(int(count))
+
+
+def _set_path(folder):
+    """sys.path as Python makes it: the program's folder, PYTHONPATH, what the installation has."""
+    rest = [each for each in sys.path if each]
+    given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    given = [os.path.abspath(each) for each in given]
+    sys.path[:] = [folder, *(each for each in given if each not in rest), *rest]
+
+
+def forget_modules_beside(folder):
+    """Drops the modules that were imported from this folder, and their parts: they may have been
+    edited since, or be another program's of the same name."""
+    folder = os.path.realpath(folder)
+    beside = {name for name, module in list(sys.modules.items()) if _lies_in(folder, name, module)}
+    for name in list(sys.modules):
+        if name.partition(".")[0] in beside:
+            del sys.modules[name]
+    if beside:
+        importlib.invalidate_caches()
+
+
+def _lies_in(folder, name, module):
+    """True if this is a module of Python's, and FOLDER/NAME.py or FOLDER/NAME/."""
+    if "." in name or name == "__main__":
+        return False
+    file = getattr(module, "__file__", None)
+    if file is None:  # a package without __init__.py
+        places = [os.path.dirname(each) for each in getattr(module, "__path__", ())]
+    elif not str(file).endswith((".py", ".pyc")):
+        return False
+    else:
+        place = os.path.dirname(file)
+        places = [os.path.dirname(place) if hasattr(module, "__path__") else place]
+    return any(os.path.realpath(place) == folder for place in places)
+
+
+# ---- functions that a program calls, in the rank's own process only
+
+
+def _own():
+    return _running is not None and os.getpid() == state.pid
+
+
+def _register(function, /, *args, **kwargs):
+    """atexit.register: the program's functions run at its end."""
+    if not _own():
+        return _real_register(function, *args, **kwargs)
+    if not callable(function):
+        raise TypeError("the first argument must be callable")
+    _running.at_exit.append((function, args, kwargs))
+    return function
+
+
+def _unregister(function):
+    """atexit.unregister, for what was registered before the program, too."""
+    if _running is not None:
+        _running.at_exit = [each for each in _running.at_exit if each[0] != function]
+    _real_unregister(function)
+
+
+def _execv(path, argv):
+    _execve(path, argv, os.environ)
+
+
+def _execve(path, argv, env):
+    """os.execve: the other program runs as a child, and this process ends as it does."""
+    if not _own() or isinstance(path, int):
+        _real_execve(path, argv, env)
+    streams.flush()
+    status = None
+    with subprocess.Popen(list(argv), executable=path, env=dict(env)) as child:
+        while status is None:
+            with contextlib.suppress(KeyboardInterrupt):  # the child has the signal as well
+                status = child.wait()
+    os._exit(status if status >= 0 else 128 - status)
+
+
+# ---- its end, in the order in which a Python ends
+
+
+def _end_threads(around):
+    """Waits for the threads that are no daemons; pools finish what they were given."""
+    main = threading.main_thread()
+    main.is_alive = lambda: False  # some wait for that
+    try:
+        pools = sys.modules.get("concurrent.futures.thread")
+        if pools is not None:
+            _end_pools(pools, around)
+        while waiting := [t for t in threading.enumerate() if _is_awaited(t, around)]:
+            waiting[0].join()
+    finally:
+        del main.is_alive
+
+
+def _is_awaited(thread, around):
+    return not thread.daemon and thread not in around.threads
+
+
+def _end_pools(pools, around):
+    """What concurrent.futures does at the end, for the pools of this program."""
+    with pools._global_shutdown_lock:
+        pools._shutdown = True
+        queues = [(t, q) for t, q in pools._threads_queues.items() if t not in around.threads]
+    try:
+        for _, queue in queues:
+            queue.put(None)
+        for thread, _ in queues:
+            thread.join()
+    finally:
+        pools._shutdown = False
+
+
+def _end_functions(around):
+    """Runs what the program registered with atexit, the last first."""
+    while around.at_exit:
+        function, args, kwargs = around.at_exit.pop()
+        try:
+            function(*args, **kwargs)
+        except Exception as e:  # the others run all the same
+            _complain(f"in the atexit function {function!r}", e)
+
+
+def _end_children(around):
+    """As multiprocessing does: what it made is given up, daemons are ended, others waited for."""
+    _finalize(around, 0)
+    children = _children() - around.children
+    for child in children:
+        if child.daemon:
+            child.terminate()
+    for child in children:
+        child.join()
+    _finalize(around, None)
+
+
+def _children():
+    process = sys.modules.get("multiprocessing.process")
+    return set(process.active_children()) if process is not None else set()
+
+
+def _resources():
+    """The keys of multiprocessing's finalizers: (priority or None, number)."""
+    util = sys.modules.get("multiprocessing.util")
+    return set(util._finalizer_registry) if util is not None else set()
+
+
+def _finalize(around, least):
+    """Runs the program's finalizers of at least this priority; None: all that have one."""
+    util = sys.modules.get("multiprocessing.util")
+    own = [key for key in _resources() - around.resources if key[0] is not None]
+    for key in sorted(own, reverse=True):
+        finalizer = util._finalizer_registry.get(key)
+        if finalizer is not None and (least is None or key[0] >= least):
+            finalizer()
+
+
+def _end_finalizers(around):
+    """weakref.finalize: temporary directories and their kind."""
+    known = weakref.finalize._registry
+    own = [(info.index, f) for f, info in list(known.items()) if f not in around.finalizers]
+    for _, finalizer in sorted(own, key=lambda pair: pair[0], reverse=True):
+        if finalizer.atexit:
+            finalizer()
+
+
+def _end_rpc(around):
+    rpc = sys.modules.get("torch.distributed.rpc.api")
+    if rpc is not None and rpc._is_current_rpc_agent_set():
+        rpc.shutdown(graceful=False)
+
+
+def _end_files(around):
+    """Flushes what is open for writing: the variables that hold it stay."""
+    for handler in list(logging._handlerList):
+        if (handler := handler()) is not None:
+            handler.flush()
+    files = [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]
+    texts = [each for each in files if isinstance(each, io.TextIOBase)]
+    for file in texts + [each for each in files if not isinstance(each, io.TextIOBase)]:
+        with contextlib.suppress(Exception):  # closed, not for writing, or its disk is full
+            if not file.closed and file.writable():
+                file.flush()
+
+
+_STEPS = (
+    _end_threads,
+    _end_functions,
+    _end_children,
+    _end_finalizers,
+    _end_rpc,
+    _end_files,
+)
+
+
+def end_child():
+    """In a child that user code forked and that came back: what it inherited runs at its end."""
+    if _running is not None:
+        _end_functions(_running)

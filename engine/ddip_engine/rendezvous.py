@@ -1,0 +1,207 @@
+"""Where ranks meet: one store client for each rank, and the rendezvous of env://, tcp:// and
+file://, which all lead to the engine's store for the ranks of this group.
+"""
+
+import collections
+import functools
+import os
+import sys
+from datetime import timedelta
+
+from ddip_engine import state
+
+_CONNECT_S = 60  # to the store, which is there before any rank
+
+api = None  # torch.distributed
+_real = {}  # scheme -> torch's own handler
+_store = None  # the one client of the store of this rank
+_endpoint = ("", 0)  # of that store
+_inits = collections.Counter()  # init_process_group calls of this cell, by rendezvous
+_external_joined_in = None  # the generation in which the external ranks were met; None: not yet
+
+
+def install():
+    """Replaces torch's handlers. Torch is imported."""
+    global api
+    api = sys.modules["torch"].distributed
+    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
+    ours = {"env": _env_rendezvous, "tcp": _tcp_rendezvous, "file": _file_rendezvous}
+    for scheme, handler in ours.items():
+        _real[scheme] = handlers.get(scheme)
+        handlers[scheme] = handler
+    _wrap_spawn()
+
+
+def start(address, port):
+    """Says where the store of this group is."""
+    global _endpoint
+    _endpoint = (address, port)
+
+
+def begin_cell():
+    """No init of the cell that begins can meet another cell's keys."""
+    _inits.clear()
+
+
+def drop_client():
+    """The client, which its owner must not use any more; None: there was none."""
+    global _store
+    client, _store = _store, None
+    return client
+
+
+def _wrap_spawn():
+    """Processes that user code spawns are a job of their own: their rank 0 hosts their store."""
+    spawn = sys.modules.get("torch.multiprocessing.spawn")
+    if spawn is None:
+        return
+    real = spawn.start_processes
+
+    @functools.wraps(real)
+    def start_processes(*args, **kwargs):
+        flag = os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        try:
+            return real(*args, **kwargs)
+        finally:
+            if flag is not None:
+                os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
+
+    spawn.start_processes = start_processes
+    sys.modules["torch.multiprocessing"].start_processes = start_processes
+
+
+def _client():
+    """The rank's client of the store; made again if its socket is gone."""
+    global _store
+    if _store is not None:
+        try:
+            _store.check(["ddip"])
+            return _store
+        except RuntimeError:  # shut down to free this rank
+            _store = None
+    host, port = _endpoint
+    _store = api.TCPStore(
+        host, port, is_master=False, timeout=timedelta(seconds=_CONNECT_S), wait_for_workers=False
+    )
+    return _store
+
+
+def _is_ours_to_serve():
+    return os.getpid() == state.pid and _endpoint[1] != 0
+
+
+def _is_ours(rank, size):
+    """True if this is the group of this mount, and none of its ranks is another's process."""
+    return _is_ours_to_serve() and not state.external and (rank, size) == (state.rank, state.size)
+
+
+def _store_for(host, port, rank, size, timeout, tag):
+    """A store whose keys no other init of this mount sees.
+
+    The engine's store serves the ranks of this group, whatever host and port the program says; a
+    group of other processes hosts its own, as without the engine.
+    """
+    own = _is_ours_to_serve()
+    if state.external and size == state.size:
+        own = own and (host, port) == _endpoint
+        if own:
+            return _store_with_external()
+    if own and ((rank, size) == (state.rank, state.size) or (host, port) == _endpoint):
+        if size != state.size:
+            tag += f".of{size}"
+        _inits[tag] += 1
+        prefix = f"{state.generation}.{state.cell}.{_inits[tag]}{tag}"
+        return api.PrefixStore(prefix, _client())
+    hosts = rank == 0 and (host, port) != _endpoint
+    return api.TCPStore(host, port, size, is_master=hosts, timeout=timeout, multi_tenant=True)
+
+
+def _store_with_external():
+    """The keys that a process with torch's own env:// arrives at. They can be used once."""
+    global _external_joined_in
+    if _external_joined_in == state.generation:
+        raise RuntimeError(
+            f"the external ranks ({state.external}) can be met once: write `recover` (or `restart`)"
+            " to ctl, let their processes join anew, then call init_process_group() again"
+        )
+    _external_joined_in = state.generation
+    rendezvous = sys.modules["torch.distributed.rendezvous"]
+    if "attempt" in rendezvous._create_c10d_store.__code__.co_varnames:  # torch before 2.5
+        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        return api.PrefixStore(f"/worker/attempt_{attempt}", _client())
+    return _client()
+
+
+def forget_external():
+    """Nobody shall read what the ranks of an older generation wrote for the external ones.
+
+    Runs while no rank of the group meets others: at a rebuild, and when a new rank joins.
+    """
+    global _external_joined_in
+    if not state.external or api is None or _endpoint[1] == 0:
+        return
+    client = _client()
+    if not hasattr(client, "list_keys"):  # then it is once for each start
+        _external_joined_in = state.generation if _external_joined_in is not None else None
+        return
+    for key in client.list_keys():
+        client.delete_key(key)
+
+
+def numbers(url):
+    """(parsed url, rank, world size): of the url's query, else of the environment."""
+    rendezvous = sys.modules["torch.distributed.rendezvous"]
+    parsed = rendezvous.urlparse(url)
+    query = rendezvous._query_to_dict(parsed.query)
+    return parsed, query.get("rank"), query.get("world_size")
+
+
+def _environment(name):
+    value = os.environ.get(name)
+    if not value:
+        raise ValueError(
+            "Error initializing torch.distributed using env:// rendezvous: "
+            f"environment variable {name} expected, but not set"
+        )
+    return value
+
+
+def _env_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
+    """The handler of env://, see torch.distributed.rendezvous."""
+    _, rank, size = numbers(url)
+    rank = int(rank if rank is not None else _environment("RANK"))
+    size = int(size if size is not None else _environment("WORLD_SIZE"))
+    host, port = _environment("MASTER_ADDR"), int(_environment("MASTER_PORT"))
+    yield _store_for(host, port, rank, size, timeout, ""), rank, size
+    raise RuntimeError("Unable to perform re-rendezvous using env:// method")
+
+
+def _file_rendezvous(url, **kwargs):
+    """The handler of file://. The ranks of this group meet at the engine's store, under the file's
+    name: torch's own way leaves keys in the file that the next init of a process would find."""
+    parsed, rank, size = numbers(url)
+    if rank is None or size is None or not _is_ours(int(rank), int(size)):
+        yield from _real["file"](url, **kwargs)
+        return
+    timeout = kwargs.get("timeout", timedelta(minutes=30))
+    tag = f".file.{parsed.netloc}{parsed.path}"
+    yield _store_for("", 0, int(rank), int(size), timeout, tag), int(rank), int(size)
+    raise RuntimeError("Unable to perform rerendezvous using file method")
+
+
+def _tcp_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
+    """The handler of tcp://, see torch.distributed.rendezvous."""
+    parsed, rank, size = numbers(url)
+    for value, what in (
+        (parsed.port, "port number"),
+        (rank, "rank parameter"),
+        (size, "world size parameter"),
+    ):
+        if value is None:
+            raise ValueError(
+                "Error initializing torch.distributed using tcp:// rendezvous: " + what + " missing"
+            )
+    tag = f".tcp.{parsed.hostname}:{parsed.port}"
+    store = _store_for(parsed.hostname, parsed.port, int(rank), int(size), timeout, tag)
+    yield store, int(rank), int(size)
+    raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# What an interrupt leaves: imports that can be done again, programs that stop in their own way, and an outcome
+# that says that it was one.
+. "$(dirname "$0")/../lib.sh"
+
+mkdir -p "$T/src/slow" "$T/src/endless"
+echo 'X = 1' | tee "$T/src/slow/part.py" >"$T/src/endless/part.py"
+cat >"$T/src/slow/__init__.py" <<'END'
+import os, signal
+from . import part
+os.kill(os.getpid(), signal.SIGINT)
+for i in range(1000):
+    pass
+done = part.X
+END
+cat >"$T/src/endless/__init__.py" <<'END'
+import os, signal, time
+from . import part
+if not os.path.exists(__file__ + ".go"):
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        time.sleep(0.01)
+END
+# who looks for modules in the current directory before a cell runs finds these
+mkdir "$T/here"
+for name in numpy torch IPython json socket site; do
+	echo "open('$T/imported', 'a').write('$name by ' + open('/proc/self/comm').read())" >"$T/here/$name.py"
+done
+echo 'X = 1' >"$T/here/mine.py"
+cd "$T/here" || exit
+mount_torch -o size=2
+echo start >"$G/ctl" || bad start
+is 'nothing is imported from where the mount was made' "$(cat "$T/imported" 2>/dev/null)" ''
+echo restart >"$G/ctl" || bad restart
+is 'nor by the next ranks' "$(cat "$T/imported" 2>/dev/null)" ''
+cell 'import mine' || bad 'a cell does not import from the current directory'
+rm -r "$T/here"/*.py
+cell "import sys; sys.path.insert(0, '$T/src')"
+
+# runs CODE FILE: it is submitted and prints "begins" on all ranks; n is its number
+runs() {
+	errno nonblock "${2:-$G/cell}" "import time
+print('begins', flush=True)
+$1" >/dev/null
+	n=$(readlink "$G/cells/last")
+	for part in "$G/cells/$n"/rank?; do
+		until grep -q begins "$part/stdout"; do sleep 0.01; done
+	done
+}
+
+# the interrupt comes when the import is done
+is 'an import that is interrupted' "$(errno write "$G/cell" 'import slow
+import time
+time.sleep(100)')" EINTR
+is 'was done first' "$(value 'slow.done' 0) $(value 'import slow; slow.part.X' 1)" '1 1'
+# an import that does not end: what it had begun to import goes
+is 'an import that does not end' "$(errno write "$G/cell" 'import endless')" EINTR
+is 'leaves nothing' "$(value '[name for name in sys.modules if "endless" in name]')" '[]'
+: >"$T/src/endless/__init__.py.go"
+is 'and can be done again' "$(value 'import endless; endless.part.X')" 1
+
+# how a cell ends that was interrupted
+while IFS='|' read -r what state code; do
+	runs "try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    $code"
+	echo interrupt >"$G/cells/$n/ctl"
+	like "$what" "$(wait_cell "$n")" "state $state"
+done <<'END'
+an exit with a status|interrupted|sys.exit(1)
+another exception|interrupted|raise ValueError('after it')
+success|ok|pass
+an exit with success|ok|sys.exit(0)
+END
+is 'an exit without an interrupt' "$(errno write "$G/cell" 'sys.exit(1)')" EREMOTEIO
+
+# a program with a handler of its own: the collective that it is in goes on
+echo 'grace 60' >"$G/ctl"
+runs "import signal, torch, torch.distributed as dist
+stopped = []
+signal.signal(signal.SIGINT, lambda *args: stopped.append(1))
+while rank == 1 and not stopped:
+    time.sleep(0.01)
+t = torch.ones(1)
+dist.all_reduce(t)
+saved = t.item()"
+until grep -q '^0 .*all_reduce' "$G/stall"; do sleep 0.01; done
+echo interrupt >"$G/cells/$n/ctl"
+like 'a handler of its own' "$(wait_cell "$n")" 'state ok'
+is 'the collective was not ended' "$(cat "$G"/rank?/vars/saved | xargs)" '2.0 2.0'
+is 'the handler is not the next cell'"'"'s' "$(errno write "$G/cell" 'import os; os.kill(os.getpid(), signal.SIGINT)
+time.sleep(100)')" EINTR
