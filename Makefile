@@ -66,10 +66,11 @@ SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOUR
 # ---- build ----------------------------------------------------------------------------------
 
 # The shell tool: the program, and its parts, which lie beside it here and in lib/ddipfs installed.
-TOOL_LIB := ddip-demo ddip-cells.bash ddip-terminal.bash ddip-stream.awk ddip-verbs
-TOOL     := ddip $(TOOL_LIB)
+# ddip_tool is the Python of it, which uses the package in magics/.
+TOOL     := ddip ddip-demo ddip-verbs
+TOOL_PY  := $(wildcard scripts/ddip_tool/*.py)
 PROGRAMS := $(BUILD)/ddipfs $(BUILD)/ddip-engine $(BUILD)/ddip_engine.so \
-	$(addprefix $(BUILD)/,$(TOOL) examples)
+	$(addprefix $(BUILD)/,$(TOOL) examples ddip_tool)
 
 .PHONY: all
 all: $(PROGRAMS)
@@ -91,9 +92,9 @@ $(addprefix $(BUILD)/,$(TOOL)): $(BUILD)/%: scripts/%
 	$(Q)mkdir -p $(@D)
 	$(Q)cp -p $< $@
 
-$(BUILD)/examples:
+$(BUILD)/examples $(BUILD)/ddip_tool:
 	$(Q)mkdir -p $(@D)
-	$(Q)ln -s $(CURDIR)/scripts/examples $@
+	$(Q)ln -s $(CURDIR)/scripts/$(@F) $@
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
@@ -251,12 +252,12 @@ D := $(DESTDIR)$(PREFIX)
 MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
 .PHONY: install uninstall deb clean picture help
 install: all
-	install -d $(D)/bin $(D)/lib/ddipfs $(D)/share/man/man1 $(D)/share/man/man4 \
+	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(D)/share/man/man1 $(D)/share/man/man4 \
 		$(D)/share/bash-completion/completions $(D)/share/ddipfs/examples $(D)/share/doc/ddipfs
 	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(D)/bin
 	install -m 755 $(BUILD)/ddip-engine $(BUILD)/ddip-demo $(D)/lib/ddipfs
-	install -m 644 $(BUILD)/ddip_engine.so $(addprefix $(BUILD)/,$(filter-out ddip-demo,$(TOOL_LIB))) \
-		$(D)/lib/ddipfs
+	install -m 644 $(BUILD)/ddip_engine.so $(BUILD)/ddip-verbs $(D)/lib/ddipfs
+	install -m 644 $(TOOL_PY) $(D)/lib/ddipfs/ddip_tool
 	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
 	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip

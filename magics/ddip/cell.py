@@ -1,6 +1,7 @@
 """A cell on its way through the mount: submitting, following its stream, interrupting it.
 
-What is shown of the stream is show.py's business.
+The magics and the shell tool both use it, so it imports the standard library alone. What is shown
+of the stream is their business.
 """
 
 import contextlib
@@ -45,8 +46,11 @@ class Cell:
 
 
 def submit(group, source, ranks=None):
-    """Queues a source on the ranks of a list ("0,2-3", None: all). Returns the Cell."""
-    data = source.encode("utf-8", "surrogatepass")
+    """Queues a source (text or bytes) on the ranks of a list ("0,2-3", None: all).
+
+    Returns the Cell. Raises DipError.
+    """
+    data = source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass")
     if len(data) > SOURCE_MAX:
         raise DipError(f"a cell has at most {SOURCE_MAX} bytes: import a module instead")
     if not data.strip():
@@ -64,7 +68,7 @@ def submit(group, source, ranks=None):
         finally:
             os.close(fd)
     except OSError as e:
-        raise group.why(e, "the cell could not be submitted", since) from e
+        raise group.error_from(e, "the cell could not be submitted", since) from e
     return Cell(group, number)
 
 
@@ -73,7 +77,8 @@ class Interrupts:
 
     Each one interrupts the cell, none tears a message; the third lets go of it as well. What
     comes while there is no cell yet waits for follow(). In another thread than the main one
-    Python has no signals, and nothing is done.
+    Python has no signals, and a process that a shell put into the background ignores this one:
+    nothing is done.
     """
 
     def __init__(self):
@@ -81,15 +86,15 @@ class Interrupts:
         self._cell = None
         self._attached = False  # the cell is somebody else's
         self._before = None
-        self._main = threading.current_thread() is threading.main_thread()
+        self._takes = _is_main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
     def __enter__(self):
-        if self._main:
+        if self._takes:
             self._before = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(self, *exc_info):
-        if self._main:
+        if self._takes:
             signal.signal(signal.SIGINT, self._before)
 
     def follows(self, cell, attached):
@@ -116,13 +121,17 @@ class Interrupts:
 @contextlib.contextmanager
 def default_interrupts():
     """Within follow(): Ctrl-C raises KeyboardInterrupt as it does elsewhere."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
+    takes = _is_main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if takes else None
     try:
         yield
     finally:
-        if main:
+        if takes:
             signal.signal(signal.SIGINT, before)
+
+
+def _is_main_thread():
+    return threading.current_thread() is threading.main_thread()
 
 
 def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None):
@@ -140,20 +149,32 @@ def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None
             taken.follows(cell, attached)
             end = _pump(cell, take, patience, seen)
         except OSError as e:
-            gone = e.errno in (errno.ENOTCONN, errno.ENODEV, errno.ECONNABORTED)
-            text = "its group or its mount has gone" if gone else e.strerror
-            raise DipError(f"cell {cell.number}: {text}") from e
+            raise _broken_off(cell, e) from e
     end["interrupts"] = taken.count
     return end
 
 
+def _broken_off(cell, error):
+    """The DipError for a cell that cannot be followed."""
+    text = error.strerror
+    if error.errno in (errno.ENOTCONN, errno.ENODEV, errno.ECONNABORTED):
+        text = "its group or its mount has gone"
+    elif error.errno == errno.EDEADLK:
+        with contextlib.suppress(OSError):
+            cell.interrupt()  # it is queued behind the cell that calls: it is dropped
+        text = "deadlock: the rank that runs this would wait for its own running cell"
+    return DipError(f"cell {cell.number}: {text}", error.errno)
+
+
 def _pump(cell, take, patience, seen):
     rest = b""
+    # To a rank that would wait for itself the daemon says so, but only in a read that would block.
+    within = os.environ.get("TORCHELASTIC_RUN_ID") == "ddip"
     with open(os.path.join(cell.path, "stream"), "rb", buffering=0) as stream:
         poller = select.poll()
         poller.register(stream, select.POLLIN)
         while True:
-            if not poller.poll(patience() if patience else None):
+            if not within and not poller.poll(patience() if patience else None):
                 take([])
                 continue
             data = stream.read(_PIECE)

@@ -11,6 +11,38 @@ _NAMED = re.compile(r"([^\W\d]\w*)\.([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
 
 
+def candidates(group, text):
+    """[(name, kind)] of remote names and attributes that could stand at the end of this text."""
+    dotted = _NAMED.search(text)
+    if dotted:
+        name, begun = dotted[1], dotted[2] or ""
+        if text[: dotted.start()].endswith("."):
+            return []  # an attribute of an attribute: no file tells of it
+        hidden = begun.startswith("_")
+        return [
+            (key, "attribute")
+            for key in _view(group, name, "dir").splitlines()
+            if key.startswith(begun) and (hidden or not key.startswith("_"))
+        ]
+    begun = _fragment(text)
+    if not begun:
+        return []
+    table = group.read("names").splitlines()
+    names = sorted({line.split()[0] for line in table if line and not line.startswith("#")})
+    return [(name, "instance") for name in names if name.startswith(begun)]
+
+
+def _view(group, name, view):
+    """A view of a remote object, or "" where it cannot be had at once."""
+    path = os.path.join(group.path, "vars", f"{name}.{view}")
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # no such name, or the rank is in C code
+        return ""
+    with open(fd, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 class Helper:
     """Hooks into one shell. is_remote(code): will this cell run on ranks? group(): or None."""
 
@@ -48,43 +80,12 @@ class Helper:
 
         found = []
         if self._is_remote(context.full_text) and self._group() is not None:
-            found = self.complete(context.text_until_cursor)
+            found = candidates(self._group(), context.text_until_cursor)
         return {
             "completions": [SimpleCompletion(text=text, type=kind) for text, kind in found],
             "suppress": bool(found),
             "matched_fragment": _fragment(context.text_until_cursor),
         }
-
-    def complete(self, text):
-        """[(name, kind)] that could stand at the end of this text."""
-        dotted = _NAMED.search(text)
-        if dotted:
-            name, begun = dotted[1], dotted[2] or ""
-            if text[: dotted.start()].endswith("."):
-                return []  # an attribute of an attribute: no file tells of it
-            names = [line for line in self._view(name, "dir").splitlines()]
-            hidden = begun.startswith("_")
-            return [
-                (key, "attribute")
-                for key in names
-                if key.startswith(begun) and (hidden or not key.startswith("_"))
-            ]
-        begun = _fragment(text)
-        if not begun:
-            return []
-        table = self._group().read("names").splitlines()
-        names = sorted({line.split()[0] for line in table if line and not line.startswith("#")})
-        return [(name, "instance") for name in names if name.startswith(begun)]
-
-    def _view(self, name, view):
-        """A view of a remote object, or "" where it cannot be had at once."""
-        path = os.path.join(self._group().path, "vars", f"{name}.{view}")
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:  # no such name, or the rank is in C code
-            return ""
-        with open(fd, encoding="utf-8", errors="replace") as file:
-            return file.read()
 
     def _do_inspect(self, code, cursor_pos, *args, **kwargs):
         """The kernel's inspect_request: Shift-Tab, `obj?` in a console."""
@@ -92,7 +93,7 @@ class Helper:
             from IPython.utils.tokenutil import token_at_cursor
 
             name = token_at_cursor(code, cursor_pos)
-            text = self._view(name, "doc") if name.isidentifier() else ""
+            text = _view(self._group(), name, "doc") if name.isidentifier() else ""
             if text:
                 data = {"text/plain": text}
                 return {"status": "ok", "found": True, "data": data, "metadata": {}}

@@ -1,8 +1,15 @@
-"""What the magics raise: errors that show themselves as text, without this package's frames."""
+"""What the package raises: errors that show themselves as text, without this package's frames."""
 
 
 class DipError(Exception):
-    """Something that the magics cannot do: the text says what was wrong and what would be right."""
+    """Something that cannot be done: the text says what was wrong and what would be right.
+
+    errno: of the file operation that failed, None: it was no file operation.
+    """
+
+    def __init__(self, text="", errno=None):
+        super().__init__(text)
+        self.errno = errno
 
     def _render_traceback_(self):
         """IPython shows this in place of a traceback."""

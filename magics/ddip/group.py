@@ -15,8 +15,8 @@ _FAILURE = re.compile(r"^\d+ (\S+) \S+ ", re.M)
 _STARTED = ("idle", "busy", "recovering")
 
 
-def named():
-    """The name of the group that notebooks use: $DDIP_GROUP, else `group`."""
+def default_group():
+    """The name of the group to use: $DDIP_GROUP, else `group`."""
     return os.environ.get("DDIP_GROUP", "group")
 
 
@@ -134,7 +134,7 @@ class Group:
             for head, end in zip(heads, ends, strict=True)
         ]
 
-    def why(self, error, what, since):
+    def error_from(self, error, what, since):
         """A DipError for a failed file operation that began at that wall time.
 
         With the group's own text, if there is one from then on.
@@ -142,8 +142,10 @@ class Group:
         try:
             new = [text for at, text in self.failures() if at >= since - 0.001]
         except OSError:
-            return DipError(f"{what}: {error.strerror} (is the mount {self.path} gone?)")
-        return DipError(f"{what}: {new[-1].partition(': ')[2] if new else error.strerror}")
+            text = f"{error.strerror} (is the mount {self.path} gone?)"
+        else:
+            text = new[-1].partition(": ")[2] if new else error.strerror
+        return DipError(f"{what}: {text}", error.errno)
 
     # ---- verbs
 
@@ -168,7 +170,7 @@ class Group:
             finally:
                 os.close(fd)
         except OSError as e:
-            raise self.why(e, line or self.path, since) from e
+            raise self.error_from(e, line or self.path, since) from e
 
     def start(self, timeout=None):
         """Starts the ranks and waits until they are ready. Raises DipError, also after timeout."""
@@ -183,7 +185,7 @@ class Group:
             while (state := self.status().get("state")) not in _STARTED:
                 left = end - time.monotonic()
                 if state in ("stopped", "new", None):
-                    raise self.why(OSError(errno.EHOSTDOWN, "no ranks"), "start", since)
+                    raise self.error_from(OSError(errno.EHOSTDOWN, "no ranks"), "start", since)
                 if left <= 0:
                     raise DipError(f"not started within {timeout:g} s: {self.describe()}")
                 if waiter.poll(left * 1000):

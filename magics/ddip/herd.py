@@ -9,7 +9,7 @@ import time
 from ddip import cell as cells
 from ddip import mount, objects, p5, run, show, worker
 from ddip.errors import DipError, RemoteError
-from ddip.group import Group, named
+from ddip.group import Group, default_group
 from ddip.sink import Sink
 
 _GRACE_S = 1  # a worker's failure frees the others after that
@@ -118,7 +118,7 @@ class _Herd:
 
     def __enter__(self):
         path = mount.find() or mount.start(mount.private_path())
-        template = Group(os.path.join(path, named()))
+        template = Group(os.path.join(path, default_group()))
         _Herd._count += 1
         self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_Herd._count}"))
         os.mkdir(self._group.path)

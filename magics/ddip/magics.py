@@ -115,7 +115,7 @@ class DdipMagics(Magics):
         """The group, found if this shell has none yet; None if nothing is mounted."""
         if self.group is None or not self.group.status():
             path = mount.find()
-            found = path and os.path.join(path, groups.named())
+            found = path and os.path.join(path, groups.default_group())
             self.group = groups.Group(found) if found and os.path.isdir(found) else None
         return self.group
 
@@ -138,7 +138,7 @@ class DdipMagics(Magics):
             mount.start(path, args.with_kernel)
         elif args.with_kernel:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
-        self.group = groups.Group(os.path.join(path, groups.named()))
+        self.group = groups.Group(os.path.join(path, groups.default_group()))
         status = self.group.status()
         if found is not None and status.get("state") not in _STOPPED:
             text = f"Attached to {self.group.path}: {self.group.describe()}"
@@ -156,7 +156,7 @@ class DdipMagics(Magics):
         if path is None or not mount.is_mounted(path):
             print("There is no DDP group")
             return
-        group = groups.Group(os.path.join(path, groups.named()))
+        group = groups.Group(os.path.join(path, groups.default_group()))
         if group.is_started():
             group.stop()  # what it holds is free when this returns, the daemon's end may come later
         if mount.is_private(path):

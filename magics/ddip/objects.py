@@ -24,7 +24,7 @@ def push(group, name, value, rank=None):
         finally:
             os.close(fd)
     except OSError as e:
-        raise group.why(e, f"push {name}", since) from e
+        raise group.error_from(e, f"push {name}", since) from e
 
 
 def _path(group, name, rank, view="p5"):
@@ -49,4 +49,4 @@ def pull(group, name, rank=0):
     except OSError as e:
         if e.errno == errno.ESRCH:
             raise DipError("no ranks run: %makedip starts them") from e
-        raise group.why(e, f"pull {name} from rank {rank}", since) from e
+        raise group.error_from(e, f"pull {name} from rank {rank}", since) from e

@@ -85,6 +85,32 @@ is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'
 is 'a rank died' $status 6
 
+# what cannot be printed, and where there is nothing to run it with
+run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
+is 'a full standard output is a failure' $status 4
+like 'it says where the output is' "$out" "No space left on device; all of it is in $G/cells/[0-9]+/rank0/stdout"
+mkdir "$T/bin"
+for program in bash dirname readlink cat awk id; do
+	ln -s "$(command -v $program)" "$T/bin/$program"
+done
+PATH=$T/bin run "$ddip" exec 1
+is 'without python3 exec is refused' $status 4
+like 'it says that python3 is missing' "$out" 'needs python3'
+is 'escapes of the stream are the characters that they stand for' \
+	"$("$ddip" exec 'print("\\ \" \t \u00e4 \U0001f600")')" $'\\ " \t \303\244 \360\237\230\200'
+
+# a cell that waits behind another one says so
+mkfifo "$T/gate"
+n=$("$ddip" exec -d -r 0 "open('$T/gate').close()")
+"$ddip" exec -q pass 2>"$T/said" &
+second=$!
+until grep -q . "$T/said"; do
+	kill -0 $second || give_up 'the second cell did not wait'
+done
+like 'what it waits for is named' "$(cat "$T/said")" "^ddip: cell $((n + 1)) is queued: rank 0 runs cell $n\$"
+: >"$T/gate"
+wait $second || bad "the cell that waited: status $?"
+
 # output comes while the cell runs, Ctrl-C interrupts
 "$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'live output and Ctrl-C'
 import os, signal, subprocess, sys

@@ -1,0 +1,190 @@
+"""A cell from its submission to its exit status, and what is printed meanwhile; exec and wait."""
+
+import os
+import re
+
+from ddip import cell as cells
+from ddip.errors import DipError
+from stdin import Stdin
+from tool import OK, RAISED, REFUSED, Failure, Options, complain, say, status_of
+
+_QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
+FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
+VALUED = {"r": "ranks"}
+
+
+class Choice:
+    """Where a cell runs and what is shown of it, from the options of a verb."""
+
+    def __init__(self, options):
+        self.ranks = options.last("ranks")  # a list as in cell.LIST, None: all
+        digits = re.match("[0-9]+", self.ranks or "")
+        self.first = int(digits[0]) if digits else 0  # the rank that is shown and gets the input
+        self.label = options.has("all")
+        self.quiet = options.has("quiet")
+        self.detach = options.has("detach")
+
+    def shown(self):
+        """The ranks that are shown; None: all."""
+        if self.quiet:
+            return set()
+        return None if self.label else {self.first}
+
+
+class Printer:
+    """Prints what a cell's stream says of the chosen ranks, to the descriptors that it is for."""
+
+    def __init__(self, choice, results):
+        self._seen = choice.shown()
+        self._label = choice.label
+        self._results = results  # values of last expressions are printed, too
+        self._red = os.isatty(2)
+        self._open = set()  # (descriptor, rank) whose last line is not whole
+        self.failed = None  # the OSError that ended the writing to standard output
+
+    def take(self, message):
+        """Prints a message, if it is one that is printed."""
+        kind, rank = message["type"], message["rank"]
+        if self._seen is not None and rank not in self._seen:
+            return
+        if kind == "stream":
+            self._put(2 if message["name"] == "stderr" else 1, rank, message["text"])
+        elif kind == "display_data" or (kind == "execute_result" and self._results):
+            self._put(1, rank, message["data"].get("text/plain", "") + "\n")
+
+    def _put(self, fd, rank, text):
+        if self._label:
+            text = self._labelled(fd, rank, text)
+        if self._red and fd == 2:
+            text = f"\x1b[31m{text}\x1b[0m"
+        try:
+            write_all(fd, text.encode("utf-8", "surrogatepass"))
+        except OSError as e:
+            if fd == 1:
+                self.failed = self.failed or e
+
+    def _labelled(self, fd, rank, text):
+        """Each line begins with its rank; a piece of a line goes on where it was."""
+        lines = text.split("\n")
+        last = lines.pop()
+        mark = f"{rank}: "
+        at = (fd, rank)
+        text = "".join(f"{mark}{line}\n" for line in lines)
+        text += mark + last if last else ""
+        if at in self._open:
+            text = text[len(mark) :] if lines else last
+        if last or lines:
+            self._open.add(at) if last else self._open.discard(at)
+        return text
+
+
+def write_all(fd, data):
+    """Writes bytes to a descriptor. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class Watch:
+    """Follows one cell: prints, passes input on, says why nothing comes."""
+
+    def __init__(self, tool, cell, printer, stdin):
+        self._tool = tool
+        self._cell = cell
+        self._printer = printer
+        self._stdin = stdin
+        self._begun = False
+
+    def patience(self):
+        """See cell.follow()."""
+        return None if self._begun else _QUEUED_MS
+
+    def take(self, messages):
+        """See cell.follow()."""
+        if not messages:
+            self._say_if_queued()
+        self._begun = True
+        for message in messages:
+            if message["type"] == "input_request":
+                self._stdin.ask(message["rank"])
+            else:
+                self._printer.take(message)
+
+    def _say_if_queued(self):
+        if "\nstate queued\n" not in self._cell.read("status"):
+            return
+        rows = enumerate(self._tool.group.ranks())
+        busy = {row["cell"]: rank for rank, row in rows if row.get("state") == "busy"}
+        for number, rank in busy.items():
+            say(f"cell {self._cell.number} is queued: rank {rank} runs cell {number}")
+
+
+def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
+    """Runs a source on ranks and prints what they say. Returns the exit status.
+
+    stdin: where the input of the ranks comes from. submitted() is called when it is queued. Raises
+    DipError if it could not be.
+    """
+    name = f"cell.{choice.ranks}" if choice.ranks else "cell"
+    tool.show(
+        f"exec 3<>{tool.path(name)}; dd oflag=nonblock conv=fsync,notrunc >&3 <<<SOURCE;"
+        " read number <&3"
+    )
+    if choice.detach:
+        cell = cells.submit(tool.group, source, choice.ranks)
+        submitted()
+        write_all(1, b"%d\n" % cell.number)
+        return OK
+    with cells.Interrupts() as interrupts:
+        cell = cells.submit(tool.group, source, choice.ranks)
+        submitted()
+        return _see_to_its_end(tool, cell, choice, results, stdin, interrupts)
+
+
+def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
+    printer = Printer(choice, results)
+    tool.show(f"cat {cell.path}/stream")
+    with stdin or Stdin(tool, choice.first) as source:
+        watch = Watch(tool, cell, printer, source)
+        try:
+            end = cells.follow(cell, watch.take, watch.patience, choice.shown(), False, interrupts)
+        except KeyboardInterrupt:
+            say(f"cell {cell.number} goes on: ddip wait {cell.number}; ddip restart ends its ranks")
+            raise
+    if end["interrupts"]:
+        tool.show(f"echo interrupt > {cell.path}/ctl")
+    status = status_of(end["state"])
+    if status != OK:
+        complain(tool.read(f"cells/{cell.number}/traceback"))
+        if status != RAISED:
+            complain(tool.read(f"cells/{cell.number}/error"))
+    elif printer.failed and not isinstance(printer.failed, BrokenPipeError):
+        place = f"{cell.path}/rank{choice.first}/stdout"
+        raise Failure(
+            REFUSED, f"standard output: {printer.failed.strerror}; all of it is in {place}"
+        )
+    return status
+
+
+def exec_code(tool, words):
+    """ddip exec: one piece of Python; its value is printed, too."""
+    options = Options(tool, words, FLAGS, VALUED)
+    if len(options.rest) != 1:
+        raise tool.misuse()
+    return run_cell(tool, options.rest[0] + "\n", Choice(options), results=True)
+
+
+def wait(tool, words):
+    """ddip wait: until a cell has ended."""
+    if len(words) > 1:
+        raise tool.misuse()
+    name = f"cells/{words[0] if words else 'last'}"
+    if not os.path.exists(tool.path(name)):
+        raise DipError(f"no cell {words[0] if words else 'yet'} in {tool.group.path}", 2)
+    # `last` may be another one afterwards
+    name = f"cells/{os.path.basename(os.path.realpath(tool.path(name)))}"
+    pairs = dict(line.partition(" ")[::2] for line in tool.read(f"{name}/wait").splitlines())
+    status = status_of(pairs["state"])
+    if status != OK:
+        complain(tool.read(f"{name}/error"))
+    return status

@@ -1,0 +1,129 @@
+"""ddip shell: a prompt whose lines run on the ranks, with history and completion."""
+
+import ast
+import codeop
+import os
+import string
+
+from cells import FLAGS, VALUED, Choice, run_cell
+from ddip import complete
+from ddip.errors import DipError
+from tool import OK, Options, complain, say
+
+try:
+    import readline
+except ImportError:  # a Python that was built without it
+    readline = None
+
+_HISTORY_LINES = 5000
+# Characters of the terminal come as they are, whatever the locale.
+_SETTINGS = (
+    "set input-meta on",
+    "set output-meta on",
+    "set convert-meta off",
+    "set show-all-if-unmodified on",
+    "tab: complete",
+)
+
+
+def shell(tool, words):
+    """ddip shell. Ctrl-C at the prompt drops what was typed, else it interrupts the cell."""
+    options = Options(tool, words, FLAGS, VALUED)
+    if options.rest or options.has("quiet") or options.has("detach"):
+        raise tool.misuse()
+    choice = Choice(options)
+    name = os.path.basename(tool.group.path)
+    history = os.environ.get("DDIP_HISTORY") or os.path.expanduser("~/.ddip_history")
+    _begin(tool.group, history)
+    try:
+        while (source := _read(f"{name}> ")) is not None:
+            if source.strip() in ("exit", "quit", "exit()", "quit()"):
+                break
+            if source.strip():
+                _run(tool, source, choice)
+    finally:
+        _end(history)
+    complain("\n" if source is None else "")
+    return OK
+
+
+def _run(tool, source, choice):
+    try:
+        run_cell(tool, source, choice, results=True)
+    except DipError as e:
+        say(str(e))
+    except KeyboardInterrupt:  # it let go of the cell, and said so
+        pass
+
+
+def _read(prompt):
+    """One piece of Python, "" for one that was dropped; None: the end of input."""
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    lines = []
+    try:
+        while True:
+            lines.append(input("... " if lines else prompt))
+            if _is_whole("\n".join(lines), compiler):
+                return "\n".join(lines) + "\n"
+    except KeyboardInterrupt:
+        complain("\n")
+        return ""
+    except EOFError:
+        return None
+
+
+def _is_whole(source, compiler):
+    """False: more is to come. What is no Python is whole: the ranks tell, or it is a magic."""
+    try:
+        return compiler(source, "<shell>", "single") is not None
+    except (SyntaxError, ValueError, OverflowError):
+        return True
+
+
+# ---- the line
+
+
+def _begin(group, history):
+    if readline is None:
+        return
+    for setting in _SETTINGS:
+        readline.parse_and_bind(setting)
+    readline.set_history_length(_HISTORY_LINES)
+    readline.set_completer_delims(string.whitespace + string.punctuation.replace("_", ""))
+    readline.set_completer(_Completer(group))
+    try:
+        readline.read_history_file(history)
+    except OSError:
+        pass  # the first time
+
+
+def _end(history):
+    if readline is None:
+        return
+    try:
+        readline.write_history_file(history)
+    except OSError as e:
+        say(f"{history}: {e.strerror}")
+
+
+class _Completer:
+    """What readline asks for the names that could stand at the cursor: (text, 0), (text, 1) …"""
+
+    def __init__(self, group):
+        self._group = group
+        self._found = []
+
+    def __call__(self, text, state):
+        if state == 0:
+            line = readline.get_line_buffer()[: readline.get_endidx()]
+            self._found = self._complete(line)
+        return self._found[state] if state < len(self._found) else None
+
+    def _complete(self, line):
+        if not line.strip():
+            return ["    "]
+        try:
+            return [name for name, _ in complete.candidates(self._group, line)]
+        except OSError:
+            return []

@@ -1,0 +1,140 @@
+"""What the verbs share: exit statuses, messages, -x, options, the group."""
+
+import contextlib
+import errno
+import os
+import sys
+
+from ddip.errors import DipError
+from ddip.group import Group
+
+OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
+INTERRUPTED = 130
+
+# what `status` of a cell says -> the exit status
+_STATES = {
+    "ok": OK,
+    "error": RAISED,
+    "interrupted": INTERRUPTED,
+    "timeout": 124,
+    "cancelled": DROPPED,
+    "lost": DIED,
+}
+_ERRNOS = {errno.ENOENT: NOTHING, errno.EINTR: INTERRUPTED}
+
+
+def status_of(state):
+    """The exit status for the final state of a cell."""
+    return _STATES.get(state, REFUSED)
+
+
+class Failure(Exception):
+    """Ends the tool with this exit status and this text."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
+def failure_of(error):
+    """The Failure for a DipError or an OSError."""
+    text = str(error)
+    if not isinstance(error, DipError):
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return Failure(_ERRNOS.get(error.errno, REFUSED), text)
+
+
+def complain(text):
+    """Writes to standard error; if that cannot be written, there is nobody to tell."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def say(text):
+    """A message of the tool's own."""
+    complain(f"{text}\n" if text.startswith("usage: ") else f"ddip: {text}\n")
+
+
+class Tool:
+    """One call of the tool: its group, how the verb is used, and what -x prints."""
+
+    def __init__(self, path, trace, usage):
+        self.group = Group(path)
+        self._trace = bool(trace)
+        self._usage = usage
+
+    def show(self, text):
+        """-x: prints a file operation as one would type it."""
+        if self._trace:
+            complain(f"+ {text}\n")
+
+    def misuse(self, text=""):
+        """The Failure for wrong words: what is wrong with them, and how the verb is used."""
+        usage = f"usage: ddip {self._usage}"
+        return Failure(USAGE, f"{text}\n{usage}" if text else usage)
+
+    def path(self, name):
+        """The path of a file of the group."""
+        return os.path.join(self.group.path, name)
+
+    def read(self, name):
+        """The text of a file of the group, shown by -x."""
+        self.show(f"cat {self.path(name)}")
+        return self.group.read(name)
+
+    def tell(self, name, verb):
+        """Writes a verb to a file that acts on it at once. Raises OSError."""
+        self.show(f"echo {verb} > {self.path(name)}")
+        fd = os.open(self.path(name), os.O_WRONLY)
+        try:
+            os.write(fd, verb.encode() + b"\n")
+        finally:
+            os.close(fd)
+
+    def ctl(self, verb):
+        """Writes a verb to the group's ctl and waits until what it asks for is so."""
+        self.show(f"echo {verb} > {self.path('ctl')}")
+        self.group.ctl(verb)
+
+
+class Options:
+    """The options in front of a verb's words: `given` by their long names, and the `rest`.
+
+    flags, valued: {"r": "ranks"}: the letters and long names of those without and with a value;
+    what comes behind the one named by `final` is the rest. An unknown one is misuse.
+    """
+
+    def __init__(self, tool, words, flags, valued, final=None, refuse=lambda word: None):
+        self.given = {}
+        self._words = list(words)
+        self._tool = tool
+        letters = flags | valued
+        while self._words and self._words[0].startswith("-") and self._words[0] != "-":
+            word = self._words.pop(0)
+            if word == "--":
+                break
+            long, equals, value = word.partition("=")
+            name = long[2:] if long.startswith("--") else letters.get(word[1:])
+            if name in flags.values() and not equals:
+                self.given[name] = True
+            elif name in valued.values():
+                self.given.setdefault(name, []).append(value if equals else self._value(word))
+            else:
+                raise tool.misuse(refuse(long) or f"no option {word}")
+            if name == final:
+                break
+        self.rest = self._words
+
+    def _value(self, word):
+        if not self._words:
+            raise self._tool.misuse(f"{word} requires an argument")
+        return self._words.pop(0)
+
+    def has(self, name):
+        """True if it was given."""
+        return name in self.given
+
+    def last(self, name):
+        """Its value, of several the last; None: it was not given."""
+        return self.given[name][-1] if name in self.given else None
