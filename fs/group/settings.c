@@ -10,6 +10,7 @@
 #include "group/output.h"
 #include "group/rank.h"
 #include "host/gpustat.h"
+#include "host/path.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -166,8 +167,14 @@ print_backend(const struct settings *s, struct buf *out)
 static int
 do_python(struct set_ctx *c)
 {
-	if (c->word[1][0] == '/' && access(c->word[1], X_OK) < 0)
-		return fail_errno(c->e, "python: %.200s", c->word[1]);
+	if (c->word[1][0] == '/') {
+		int r = path_check_outside("python", c->word[1], c->e);
+
+		if (r < 0)
+			return r;
+		if (access(c->word[1], X_OK) < 0)
+			return fail_errno(c->e, "python: %.200s", c->word[1]);
+	}
 	set_string(&c->g->set.python, c->word[1]);
 	return 0;
 }
@@ -183,9 +190,13 @@ do_cwd(struct set_ctx *c)
 {
 	struct stat st;
 	const char *s = c->word[1];
+	int r;
 
 	if (s[0] != '/')
 		return fail(c->e, EINVAL, "cwd: want an absolute path, not '%.200s'", s);
+	r = path_check_outside("cwd", s, c->e);
+	if (r < 0)
+		return r;
 	if (stat(s, &st) < 0)
 		return fail_errno(c->e, "cwd: %.200s", s);
 	if (!S_ISDIR(st.st_mode))

@@ -105,3 +105,21 @@ mkdir "$M/b" || bad mkdir
 cat "$G/ctl" >"$M/b/ctl" || bad 'clone'
 is 'the same' "$(cat "$M/b/ctl")" "$(cat "$G/ctl")"
 is 'its ranks' "$(cell 'import os; v = os.environ["A"], world_size' "$M/b/cell" && cat "$M/b/vars/v")" "('b', 3)"
+
+# a path into a mount is refused at once, by whatever way it leads there: the daemon never waits for itself
+mkdir "$M/outside"
+ln -s "$M/group" "$T/link"
+ln -s link/../group "$T/second"
+for path in "$M/group" "$M" "$M/../mnt/./group/rank0" "$T/link" "$T/link/vars" "$T/second"; do
+	for setting in cwd python; do
+		is "$setting $path is refused" "$(errno write "$M/outside/ctl" "$setting $path")" EINVAL
+	done
+done
+like 'error says what would be right' "$(tail -n 1 "$M/outside/error")" 'in a ddipfs mount.*want a path outside'
+ln -s "$T" "$T/good"
+ln -s loop "$T/loop"
+is 'a link to a directory outside is taken' "$(errno write "$M/outside/ctl" "cwd $T/good/good")" 0
+is 'a circle of links is ELOOP' "$(errno write "$M/outside/ctl" "cwd $T/loop")" ELOOP
+is 'a directory that is not there is ENOENT' "$(errno write "$M/outside/ctl" "cwd $T/nothing/../here")" ENOENT
+rm "$T"/link "$T/second" "$T/good" "$T/loop"
+rmdir "$M/outside"
