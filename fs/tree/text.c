@@ -47,6 +47,8 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 		buf_addf(out, "  %-12s %s\n", var_ops[i].name, var_ops[i].help);
 	buf_adds(out, "Verbs of ctl, one a line:\n");
 	ctl_help(out);
+	buf_adds(out, "\nThe life of a group: state, event, next state.\n");
+	lifecycle_print(out);
 	return 0;
 }
 

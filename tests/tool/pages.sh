@@ -19,7 +19,7 @@ while read -r path _; do
 	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$(cat README.md)" ;;
 	esac
 done < <(sed -n '3,/^$/p' <<<"$readme")
-words=$(sed -n '/^NAME is/,$s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
+words=$(sed -n '/^NAME is/,/^The life/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
 [ "$(wc -w <<<"$words")" -gt 30 ] || bad "too few words: $words"
 for word in $words; do
 	has 'ddipfs(4)' "$word" "$page4"
@@ -27,6 +27,13 @@ done
 for word in $(sed -n '/^NAME is/,/^Verbs/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme"); do
 	has README.md "$word" "$(cat README.md)"
 done
+
+life=$(sed -n '/^The life of a group/,$p' <<<"$readme" | tail -n +2)
+[ "$(wc -l <<<"$life")" -gt 10 ] || bad "the table of states is not told: $life"
+while read -r from event to help; do
+	grep -qF -- ".It $from Ta $event Ta $to Ta $help" fs/ddipfs.4 ||
+		bad "ddipfs(4) lacks the transition $from, $event, $to: $help"
+done <<<"$life"
 
 page=$(cat scripts/ddip.1)
 for verb in $(sed -n 's/^\([a-z][a-z]*\).*/\1/p' scripts/ddip-verbs); do
