@@ -22,6 +22,7 @@ import sys
 import time
 import zlib
 
+from faults import processes
 from sequences import BUILD, PATIENCE, SEED, Hang, Mount, Wrong, get, keys, put
 
 COUNT = int(os.environ.get("COUNT", "10000"))
@@ -38,32 +39,32 @@ SIZES = (0, 1, 7, 511, 4096, 65536, 1 << 20)
 FLAGS = ((os.O_CREAT, 0.2), (os.O_EXCL, 0.05), (os.O_TRUNC, 0.2), (os.O_APPEND, 0.1),
          (os.O_DIRECTORY, 0.02))  # fmt: skip
 PLACES = (0, 0, 0, 1, 100, 4096, 1 << 20, (1 << 31) - 1, 1 << 40, (1 << 62) + 3)
-NAMES = ("x", "y", "long_name", "x.json", "y.npy", "x.mean", "x.gather.json", "y.same", 
-         "x.cat.npy", "x.nonsense", "class", "1abc", "a-b", "é", "n" * 255, ".aside", "tmp~", "4913")  # fmt: skip
+NAMES = (
+    "x", "y", "long_name", "x.json", "y.npy", "x.mean", "x.gather.json", "y.same", "x.cat.npy",
+    "x.nonsense", "class", "1abc", "a-b", "é", "n" * 255, ".aside", "tmp~", "4913",
+)  # fmt: skip
 ROOT_FILES = ("README", "version", "trace", "", "nothing")
 GROUP_FILES = (
-    "", "ctl", "ctl", "cell", "cell", "cell.0", "cell.0-1", "cell.1,7", "cell.x", "status", "ranks",
-    "gpus", "events", "error", "log", "names", "stall", "result", "traceback", "cells", "vars",
-    "nothing",
+    "", "ctl", "ctl", "cell", "cell", "cell.0", "cell.0-1", "cell.1,7", "cell.x", "status",
+    "ranks", "gpus", "events", "error", "log", "names", "stall", "result", "traceback", "cells",
+    "vars", "nothing",
 )  # fmt: skip
 CELL_FILES = ("", "source", "status", "wait", "result", "error", "traceback", "stream", "ctl")
 JOB_FILES = ("", "stdout", "stderr", "result", "traceback", "status")
 RANK_FILES = (
     "", "status", "env", "ctl", "cell", "stdout", "stderr", "follow", "stdin", "stack", "vars",
 )  # fmt: skip
-
 LIVE = ("trace", "events", "log", "wait", "stream", "follow")
-
 SOURCES = (
     "ok", "print some words", "flood 5000", "sleep 0.01", "raise boom", "syntax", "exit 3",
-    "reduce", "set x 5", "set y text", "del x", "stuck", "input", "@0 raise one\nreduce", "@1 die 3\nreduce",
-    "value 7", "err words\nprint words",
+    "reduce", "set x 5", "set y text", "del x", "stuck", "input", "@0 raise one\nreduce",
+    "@1 die 3\nreduce", "value 7", "err words\nprint words",
 )  # fmt: skip
 VERBS = (
-    "start", "start", "start", "stop", "restart", "reset", "recover", "free", "cancel", 
-    "interrupt", "interrupt 1", "kill", "kill 0", "size 2", "size 3", "size 99999", "history 3", "history 100",
-    "spool 1000", "spool 0", "autogc off", "env A=b", "backend none", "nonsense", "'open",
-    "grace 0", "stop\nsize 2\nstart",
+    "start", "start", "start", "stop", "restart", "reset", "recover", "free", "cancel",
+    "interrupt", "interrupt 1", "kill", "kill 0", "size 2", "size 3", "size 99999", "history 3",
+    "history 100", "spool 1000", "spool 0", "autogc off", "env A=b", "backend none", "nonsense",
+    "'open", "grace 0", "stop\nsize 2\nstart",
 )  # fmt: skip
 TEXTS = ("5", "words", "[1, 2", "bad bytes", "\0\0", "x" * 10000, "interrupt", "kill", "")
 
@@ -234,10 +235,11 @@ class Worker:
             ("unlink", os.unlink, path), ("rmdir", os.rmdir, path), ("mkdir", os.mkdir, path),
             ("mkdir", os.mkdir, f"{self.mount}/{rng.choice(GROUPS)}"),
             ("rmdir", os.rmdir, f"{self.mount}/g1"),
-            ("truncate", os.truncate, path, rng.choice(PLACES)), ("rename", os.rename, path, other),
-            ("link", os.link, path, other), ("symlink", os.symlink, path, other),
-            ("chmod", os.chmod, path, 0o644), ("utime", os.utime, path),
-            ("mkfifo", os.mkfifo, path), ("statvfs", os.statvfs, path), ("listxattr", os.listxattr, path),
+            ("truncate", os.truncate, path, rng.choice(PLACES)),
+            ("rename", os.rename, path, other), ("link", os.link, path, other),
+            ("symlink", os.symlink, path, other), ("chmod", os.chmod, path, 0o644),
+            ("utime", os.utime, path), ("mkfifo", os.mkfifo, path), ("statvfs", os.statvfs, path),
+            ("listxattr", os.listxattr, path),
         ]  # fmt: skip
         what, function, *args = rng.choice(choices)
         self.call(f"{what} {' '.join(map(str, args))}", what == "truncate", function, *args)
@@ -417,7 +419,7 @@ class Driver:
 
 
 def settle(mount, board):
-    """In the state that a user's verbs ask for; variables agree; none but the first group is left."""
+    """What verbs ask for is so; variables agree; none but the first group is left."""
 
     def step(text, function, *args, **how):
         board.begin(text, False)
@@ -457,19 +459,6 @@ def settle(mount, board):
     expect("stop", step("stop", put, g + "/ctl", "stop\n", wait=True), 0)
 
 
-def left(mark):
-    """Processes whose environment has this mark."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                if mark in f.read() and int(pid) != os.getpid():
-                    found.append(f"{pid} {get(f'/proc/{pid}/comm').strip()}")
-        except OSError:
-            continue
-    return found
-
-
 def main():
     for needed in (BUILD + "/ddipfs", BUILD + "/fake/engine", "/dev/fuse"):
         if not os.path.exists(needed):
@@ -485,7 +474,7 @@ def main():
             raise Wrong("it does not start")
         driver.run()
         mount.end()
-        rest = left(mount.path.encode())
+        rest = processes(mount.path.encode())
         if rest or mount.path in get("/proc/self/mountinfo"):
             raise Wrong(f"left behind: {rest or mount.path}")
     except (Hang, Wrong) as e:
