@@ -23,12 +23,13 @@ import time
 import zlib
 
 from faults import processes
-from sequences import BUILD, PATIENCE, SEED, Hang, Mount, Wrong, get, keys, put
+from sequences import BUILD, HANG_LIMIT_S, SEED, Hang, Mount, Wrong, get, keys, put
 
 COUNT = int(os.environ.get("COUNT", "10000"))
 WORKERS = 4  # at once
 LIFE = 150  # operations of a worker, at most
 WAIT_S = 0.2  # a call that may wait is let wait so long before its process is killed
+REPEAT_S = 5  # until a killed process that is there still gets SIGKILL
 OPEN_MAX = 8
 # What ends a process while it writes and what asks it to end.
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
@@ -331,9 +332,9 @@ class Process:
         """The text of a call that does not end, or of a process that is killed and stays."""
         _, began, may_wait, text = self.board.now()
         now = time.monotonic()
-        if self.killed and now - self.killed > PATIENCE:
+        if self.killed and now - self.killed > HANG_LIMIT_S:
             return f"killed, and still in: {text}"
-        if began and not may_wait and not self.killed and now - began > PATIENCE:
+        if began and not may_wait and not self.killed and now - began > HANG_LIMIT_S:
             return f"does not end: {text}"
         return None
 
@@ -381,8 +382,8 @@ class Driver:
         if not process.killed and (number >= end_at or waits):
             self.kills += 1
             process.kill(self.rng.choice(SIGNALS))
-        elif process.killed and time.monotonic() - process.killed > PATIENCE / 4:
-            process.kill(signal.SIGKILL)  # the signal before may have been late for its own default
+        elif process.killed and time.monotonic() - process.killed > REPEAT_S:
+            process.kill(signal.SIGKILL)
 
     def past(self, process, what):
         last = "\n".join("  " + line for line in process.board.past())
@@ -411,7 +412,7 @@ class Driver:
         while not process.ended():
             _, began, _, text = board.now()
             self.check_daemon()
-            if began and time.monotonic() - began > PATIENCE:
+            if began and time.monotonic() - began > HANG_LIMIT_S:
                 raise Hang(self.past(process, text) + "\n" + process.where())
             time.sleep(0.002)
         if process.status != 0:
@@ -474,7 +475,7 @@ def main():
             raise Wrong("it does not start")
         driver.run()
         mount.end()
-        rest = processes(mount.path.encode())
+        rest = processes(mount.dir.encode())
         if rest or mount.path in get("/proc/self/mountinfo"):
             raise Wrong(f"left behind: {rest or mount.path}")
     except (Hang, Wrong) as e:
