@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Any rank killed at any moment of a cell: the cell ends, no line of output is lost, the next collective
-# is right. KILLS=N says how often, SEED=N repeats.
+# is right. COUNT=N says how often, SEED=N repeats.
 . "$(dirname "$0")/../lib.sh"
 
 RANDOM=${SEED:-20240229}
@@ -9,7 +9,7 @@ echo "seed ${SEED:-20240229}"
 # left to be freed by: then the survivor is killed too, after killafter. How often is told.
 mount_torch -o size=2 -o grace=0 -o killafter=3
 killed=0
-for i in $(seq "${KILLS:-20}"); do
+for i in $(seq "${COUNT:-20}"); do
 	cell 'import torch, torch.distributed as dist' || give_up "kill $i: the imports: $(tail -n 1 "$G/error")"
 	victim=$((RANDOM % 2)) lines=$((RANDOM % 400 + 1))
 	pid=$(sed -n "s/^$victim .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
@@ -38,4 +38,4 @@ for i in $(seq "${KILLS:-20}"); do
 t = torch.full((1,), 10.0 + rank); dist.all_reduce(t); t = t.item()' || bad "kill $i: $(tail -n 1 "$G/error")"
 	is "kill $i: the next sum" "$(cat "$G"/rank?/vars/t | xargs)" '21.0 21.0'
 done
-echo "the survivor had to be killed in $killed of ${KILLS:-20}"
+echo "the survivor had to be killed in $killed of ${COUNT:-20}"

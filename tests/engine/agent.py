@@ -11,7 +11,7 @@ import time
 import traceback
 
 import wire
-from wire import Agent, alive, until
+from wire import HANG_LIMIT_S, Agent, alive, until
 
 PYTHON = os.environ.get("PYTHON") or os.path.join(wire.ROOT, ".venv", "bin", "python")
 
@@ -29,7 +29,7 @@ def test_hello_version():
     with Agent(warm=False) as a:
         same((a.hello.name, a.hello.version, a.hello.pid), ("Rhello", 1, a.process.pid))
         refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", "wire 1, ddipfs 99")
-        same(a.process.wait(timeout=5), 1)
+        same(a.process.wait(timeout=HANG_LIMIT_S), 1)
 
 
 def test_bad_python():
@@ -107,10 +107,8 @@ def check_interrupt(a):
         until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what=source)
         a.send("Nintr", 0, 49)  # another cell's: nothing happens
         a.send("Nintr", 0, 50)
-        started = time.monotonic()
         r, _, _ = a.finish(0, tag)
         same(r.outcome, 2)
-        assert time.monotonic() - started < 1, source
         a.run(0, "print('off')")
     # one that comes before its cell, and one that comes after it
     a.send("Nintr", 0, 61)
@@ -124,11 +122,15 @@ def check_interrupt(a):
 def check_services(a):
     tag = a.ask("Trun", 0, 70, 1, "import numpy as np; big = np.arange(1 << 20); 'here'", mark=True)
     a.finish(0, tag)
-    held = "import ctypes; print('held', flush=True); ctypes.PyDLL(None).sleep(1)"
+    gate = os.path.join(a.dir, "gate")
+    os.mkfifo(gate)
+    held = f"import ctypes; print('held', flush=True); ctypes.PyDLL(None).system(b'read x <{gate}')"
     tag = a.ask("Trun", 0, 71, 1, held, mark=True)
     until(lambda: a.spool(0, "stdout").endswith(b"held\n"), what="the cell")
     r = a.call("Tstack", 0)  # the GIL is held in C
-    assert b"<cell 71>" in r.text or b"cell" in r.text, r.text
+    assert b"<cell 71>" in r.text, r.text
+    with open(gate, "w", encoding="utf-8"):
+        pass
     a.wait(lambda m: m.tag == tag and m.name == "Rrun")
     r = a.call("Tget", 0, "big", "npy", "")
     same((r.name, r.kind), ("Rget", 2))
@@ -206,7 +208,7 @@ def test_ranks():
         a.spawn(2)
         a.send("Nquit", 2)
         same(a.wait("Nexit").status, 0)
-        assert a.close() < 1
+        a.close()
 
 
 def check_signalled(a):
@@ -283,7 +285,7 @@ def test_signalled():
 def test_successor_and_cold():
     with Agent(PYTHON) as a:
         same(a.spawn(0).how, "zygote")
-        until(lambda: slot_how(a) == "successor", 60, "a successor")
+        until(lambda: slot_how(a) == "successor", what="a successor")
         same(a.spawn(999, cold=1, name="cold").how, "cold")
         r = a.call("Trun", 999, 1, 1, "2 + 3", mark=True)
         same((r.outcome, r.value), (0, b"5"))
@@ -379,11 +381,9 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             a.send("Nabort", 0, 0, 600000)  # not yet: it has not been in there for ten minutes
             stack = a.call("Tstack", 0)
             assert b"all_reduce" in stack.text, stack.text
-            started = time.monotonic()
             a.send("Nabort", 0, always, 0)
             r, _, _ = a.finish(0, tag)
             same(r.outcome, 1)
-            assert time.monotonic() - started < 1, r
             tags = [a.ask("Trebuild", k, 2 + always) for k in (0, 1)]
             for tag in tags:
                 m = a.wait(lambda m, tag=tag: m.tag == tag and m.name[0] == "R")
@@ -426,10 +426,8 @@ def end_of_all(how):
         until(lambda: len(sleepers()) >= 2, what="its children")
         pids = descendants(a.process.pid)
         assert len(pids) >= 5, pids
-        started = time.monotonic()
         how(a)
-        until(lambda: not any(alive(p) for p in [*pids, a.process.pid]), 2, "the end of all")
-        assert time.monotonic() - started < 1
+        until(lambda: not any(alive(p) for p in [*pids, a.process.pid]), what="the end of all")
         assert not sleepers(), sleepers()
 
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import wire
-from wire import Agent, until
+from wire import HANG_LIMIT_S, Agent, until
 
 PYTHON = os.environ.get("PYTHON") or os.path.join(wire.ROOT, ".venv", "bin", "python")
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)
@@ -90,7 +90,7 @@ class Group:
     def start(self, rank, source):
         return self.a.ask("Trun", rank, self.cell, self.generation, source, mark=True)
 
-    def run(self, source, want=OK, timeout=60):
+    def run(self, source, want=OK, timeout=HANG_LIMIT_S):
         """The cell's Rrun of each rank; all of them have the outcome that is wanted."""
         self.cell += 1
         tags = [self.start(k, source) for k in range(self.size)]
@@ -304,11 +304,9 @@ def check_healing(g):
         tag = g.start(0, "step()")
         same(g.a.run(1, "raise ValueError", cell=g.cell)[0].outcome, RAISED)
         until(lambda: b"ward" in g.a.call("Tstack", 0).text, what="the step")
-        started = time.monotonic()
         g.a.send("Nintr", 0, g.cell)
         g.a.send("Nabort", 0, 1, 0)
         same(g.a.finish(0, tag)[0].outcome, INTERRUPTED)
-        assert time.monotonic() - started < 2
         told = g.rebuild()
         assert all(("sub: ProcessGroup" in text) == (round_ == 0) for text in told), told
         first, second = g.values("[step() for i in range(3)][-1]")

@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DELAY_MAX_MS = 4 };
+/* PUT_MAX: bytes of a push; a sparse file may claim to have any number */
+enum { DELAY_MAX_MS = 4, PUT_MAX = 64 << 20 };
 
 struct engine_list engines = TAILQ_HEAD_INITIALIZER(engines);
 struct loop *loop;
@@ -332,6 +333,10 @@ do_put(struct engine *e, struct msg *m)
 	char *value;
 
 	wire_unpack(m, NULL, &name, NULL, NULL, &size);
+	if (size > PUT_MAX) {
+		engine_refuse(e, m->tag, EFBIG, "more than a fake takes");
+		return;
+	}
 	value = xcalloc(1, (size_t)size + 1);
 	if (m->fd < 0 || pread(m->fd, value, (size_t)size, 0) != (ssize_t)size) {
 		engine_refuse(e, m->tag, EIO, "the bytes did not come");

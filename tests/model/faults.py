@@ -9,7 +9,8 @@ end the daemon either works (a start, a cell, a push and a pull go well), or has
 no process and no mount is left.
 
 RUN=PROGRAM/PLACE:N repeats one run and shows it (ENGINE=real: with the real engine); STRIDE=N takes
-each N-th only; SEED=N says where the strides begin. Exit 77: cannot run here.
+each N-th only, COUNT=N that many of each series at most; SEED=N says where the strides begin. Exit
+77: cannot run here.
 """
 
 import collections
@@ -30,7 +31,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"), "fault")
 SEED = int(os.environ.get("SEED", "20240229"))
-PATIENCE = float(os.environ.get("PATIENCE", "15"))  # seconds after which something hangs
+COUNT = int(os.environ.get("COUNT", "1000000"))
+HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
 LIVES = 4  # at once
 MARK = "DDIP_FAULT_RUN"
 # program/place, each N-th from one on that SEED picks: those that are many
@@ -149,7 +151,7 @@ class Life:
         fd = os.open(self.g + "/events", os.O_RDONLY | os.O_NONBLOCK)
         try:
             put(self.g + "/rank0/cell", "ok")
-            if select.select([fd], [], [], PATIENCE / 2)[0]:
+            if select.select([fd], [], [], HANG_LIMIT_S / 2)[0]:
                 os.read(fd, 1 << 16)
         finally:
             os.close(fd)
@@ -204,7 +206,7 @@ class Life:
             self.daemon = subprocess.Popen(
                 [BUILD + "/ddipfs", "-f", "-o", f"python={sys.executable}", self.mnt],
                 env=env, stdout=log, stderr=log)  # fmt: skip
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + HANG_LIMIT_S
         while self.daemon.poll() is None and not os.path.ismount(self.mnt):
             if time.monotonic() > end:
                 raise Wrong("it neither mounts nor ends")
@@ -238,7 +240,7 @@ class Life:
         if self.daemon.poll() is None:
             self.daemon.terminate()
         try:
-            status = self.daemon.wait(PATIENCE)
+            status = self.daemon.wait(HANG_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise Wrong("the daemon does not end") from None
         text = "\n".join(s for s in self.said().splitlines() if ": injected: " not in s)
@@ -249,7 +251,7 @@ class Life:
             raise Wrong(f"the daemon ended with status {status}")
         if status > 0 and not text:
             raise Wrong(f"the daemon ended with status {status} and did not say why")
-        end = time.monotonic() + 6
+        end = time.monotonic() + HANG_LIMIT_S
         while True:
             left = processes(self.mark.encode())
             mounted = self.mnt in get("/proc/self/mountinfo")
@@ -261,7 +263,7 @@ class Life:
 
     def run(self):
         """The place that failed, None if none did."""
-        watch = threading.Timer(PATIENCE, self.bite)
+        watch = threading.Timer(HANG_LIMIT_S, self.bite)
         try:
             self.mount()
             watch.start()
@@ -329,6 +331,8 @@ def series(what, stride, rng, kind):
         while not over.is_set():
             with lock:
                 n = next(counter)
+                if sum(places.values()) >= COUNT:
+                    return
             ok, place = live(f"{what}:{n}", kind)
             with lock:
                 good &= ok
@@ -347,7 +351,9 @@ def background():
     with tempfile.TemporaryDirectory() as d:
         env = {**os.environ, "DDIP_FAULT": "background:1", "DDIP_STATE": d,
                "DDIP_ENGINE": BUILD + "/fake/engine"}  # fmt: skip
-        r = subprocess.run([BUILD + "/ddipfs", d], env=env, capture_output=True, timeout=PATIENCE)
+        r = subprocess.run(
+            [BUILD + "/ddipfs", d], env=env, capture_output=True, timeout=HANG_LIMIT_S
+        )
     if r.returncode == 1 and b"background: " in r.stderr:
         return True
     print(f"background: status {r.returncode}: {r.stderr}")

@@ -7,7 +7,7 @@ settle and checks what must be true then: the state that the last verb asked for
 each cell as far as the steps allow it, variables of ranks that have lived on, no process left of
 those that have not, and that a collective over all ranks works and meets only its own cell.
 
-SEED=N repeats a run, SEQUENCES=N says how many; the seed is printed. Exit 77: cannot run here.
+SEED=N repeats a run, COUNT=N says how many; the seed is printed. Exit 77: cannot run here.
 """
 
 import concurrent.futures
@@ -26,8 +26,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SEED = int(os.environ.get("SEED", "20240229"))
-SEQUENCES = int(os.environ.get("SEQUENCES", "500"))
-PATIENCE = float(os.environ.get("PATIENCE", "20"))  # seconds after which something hangs
+SEQUENCES = int(os.environ.get("COUNT", "500"))
+HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
 GROUPS_PER_MOUNT = 50
 MOUNTS = 4  # at once
 STEPS = 9
@@ -51,7 +51,7 @@ DISTURBED = {
 
 
 class Hang(Exception):
-    """Something did not happen in PATIENCE seconds."""
+    """Something did not happen in HANG_LIMIT_S seconds."""
 
 
 class Wrong(Exception):
@@ -67,7 +67,7 @@ class Watch:
 
     def start(self, sequence, daemon):
         self.stop()
-        self.timer = threading.Timer(PATIENCE, self.bite, (sequence, daemon))
+        self.timer = threading.Timer(HANG_LIMIT_S, self.bite, (sequence, daemon))
         self.timer.daemon = True
         self.timer.start()
 
@@ -404,7 +404,7 @@ class Sequence:
         }
 
     def wait_until(self, what, condition):
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + HANG_LIMIT_S
         while not condition():
             left = end - time.monotonic()
             # a process that ends and a state that is a matter of the agent raise no event of ours
@@ -501,7 +501,7 @@ class Mount:
         self.daemon = subprocess.Popen(
             [BUILD + "/ddipfs", "-f", "-o", f"python={sys.executable}", self.path],
             env=env, stdout=self.log, stderr=self.log)  # fmt: skip
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + HANG_LIMIT_S
         while not os.path.exists(self.path + "/version"):
             if self.daemon.poll() is not None or time.monotonic() > end:
                 raise Wrong("no mount: " + self.said())
@@ -515,7 +515,7 @@ class Mount:
         """The daemon's end by SIGTERM; what was wrong with it."""
         self.daemon.terminate()
         try:
-            status = self.daemon.wait(PATIENCE)
+            status = self.daemon.wait(HANG_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.daemon.kill()
             self.daemon.wait()
@@ -557,7 +557,7 @@ def main():
             print(f"there is no {needed}")
             return 77
     only = os.environ.get("ONLY")
-    print(f"seed {SEED}, {SEQUENCES} sequences (SEED=N SEQUENCES=N ONLY=I to repeat)")
+    print(f"seed {SEED}, {SEQUENCES} sequences (SEED=N COUNT=N ONLY=I to repeat)")
     begin = time.monotonic()
     if only:
         return 0 if one_mount(int(only), 1) else 1
