@@ -183,6 +183,7 @@ py_enter(PyObject *module, PyObject *number)
 
 	if (PyErr_Occurred())
 		return NULL;
+	rank_handler_begin();
 	rank_cell_enter((uint32_t)cell);
 	rank_collective_reset();
 	if (PyErr_CheckSignals() < 0)

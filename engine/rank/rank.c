@@ -123,8 +123,10 @@ on_interrupt(struct msg *m)
 {
 	uint32_t number;
 
-	if (wire_unpack(m, NULL, &number) == 0)
-		rank_cell_interrupt(number);
+	if (wire_unpack(m, NULL, &number) < 0)
+		return;
+	rank_handler_interrupted();
+	rank_cell_interrupt(number);
 }
 
 static void
@@ -138,7 +140,7 @@ on_abort(struct msg *m)
 		return;
 	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
-	if (!always && ms == 0 && rank_handler_is_own())
+	if (!always && ms == 0 && rank_handler_ends_itself())
 		return; /* the signal is for the program to deal with; it is given time */
 	rank_free_sockets(always);
 	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */

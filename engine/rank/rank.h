@@ -125,9 +125,11 @@ void rank_free_env(struct slice env);
 bool rank_gloo_mend(void);
 
 /* rank_handler.c */
-/* Does the program that runs have a handler of SIGINT of its own? */
-void rank_handler_set(bool is_own);
-bool rank_handler_is_own(void);
+void rank_handler_set(bool is_own); /* of SIGINT */
+void rank_handler_begin(void);	    /* a cell begins */
+void rank_handler_interrupted(void);
+/* Does the program take SIGINT itself, and has been interrupted no more than once? */
+bool rank_handler_ends_itself(void);
 
 /* rank_title.c */
 /* What ps shows as the command of this process, as far as there is room. */

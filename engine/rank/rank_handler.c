@@ -1,10 +1,11 @@
 /* Whether the program takes SIGINT itself: then it ends in its own way, and the collectives that it
- * needs for that are left alone at first. */
+ * needs for that are left alone, until it is interrupted once more. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <stdatomic.h>
 
 static atomic_bool own;
+static atomic_uint interrupts; /* of the cell that runs */
 
 void
 rank_handler_set(bool is_own)
@@ -12,8 +13,20 @@ rank_handler_set(bool is_own)
 	own = is_own;
 }
 
-bool
-rank_handler_is_own(void)
+void
+rank_handler_begin(void)
 {
-	return own;
+	interrupts = 0;
+}
+
+void
+rank_handler_interrupted(void)
+{
+	interrupts++;
+}
+
+bool
+rank_handler_ends_itself(void)
+{
+	return own && interrupts <= 1;
 }

@@ -15,8 +15,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* POLITE: from Nquit to SIGKILL */
-enum { POLITE_MS = 2000, MS_PER_S = 1000, NS_PER_MS = 1000000 };
+/* From the interrupt and Nquit until all collectives are ended: a program that takes the signal
+ * itself may need them to save its state; and from then to SIGKILL. */
+enum { SAVING_MS = 1000, POLITE_MS = 1000 };
+
+enum { MS_PER_S = 1000, NS_PER_MS = 1000000 };
 
 enum { NO_GPUS_SIZE = 2 }; /* ranks if nobody says how many, and there is no GPU */
 
@@ -291,6 +294,16 @@ kill_all(void *arg)
 	rank_kill_store(g);
 }
 
+static void
+abort_all(void *arg)
+{
+	struct group *g = arg;
+
+	for (int i = 0; i < g->size; i++)
+		rank_abort(&g->ranks[i], true);
+	g->life.stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
+}
+
 /* Ends all processes, politely first. What is queued is dropped. */
 static void
 end_ranks(struct group *g, const char *why)
@@ -305,13 +318,13 @@ end_ranks(struct group *g, const char *why)
 
 		if (queue_running(k)) {
 			rank_interrupt(k, 0);
-			rank_abort(k, true);
+			rank_abort(k, false);
 		}
 		rank_quit(k);
 	}
 	rank_quit_store(g);
 	if (!g->life.stop_timer)
-		g->life.stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
+		g->life.stop_timer = loop_timer(daemon_.loop, SAVING_MS, abort_all, g);
 	take(g, LIFE_ENDED, &e); /* there may be none */
 }
 

@@ -73,6 +73,26 @@ another exception|interrupted|raise ValueError('after it')
 success|ok|pass
 an exit with success|ok|sys.exit(0)
 END
+# one KeyboardInterrupt for one interrupt, whatever is done with it and however long
+exec 4<"$G/events"
+runs "import os
+caught = []
+try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    try:
+        while not os.path.exists('$T/go'):
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        caught.append('again')
+    caught.append('saved')"
+echo interrupt >"$G/cells/$n/ctl"
+await 4 "cell $n escalation step=2" >/dev/null
+exec 4<&-
+: >"$T/go"
+like 'who handles it' "$(wait_cell "$n")" 'state ok'
+is 'is not interrupted again' "$(cat "$G"/rank?/vars/caught.json | xargs)" '[saved] [saved]'
+
 is 'an exit without an interrupt' "$(errno write "$G/cell" 'sys.exit(1)')" EREMOTEIO
 
 # a program with a handler of its own: the collective that it is in goes on
@@ -89,5 +109,28 @@ until grep -q '^0 .*all_reduce' "$G/stall"; do sleep 0.01; done
 echo interrupt >"$G/cells/$n/ctl"
 like 'a handler of its own' "$(wait_cell "$n")" 'state ok'
 is 'the collective was not ended' "$(cat "$G"/rank?/vars/saved | xargs)" '2.0 2.0'
+# so does `stop`; who is interrupted twice is freed
+code="import signal, torch, torch.distributed as dist
+stopped = []
+signal.signal(signal.SIGINT, lambda *args: stopped.append(1))
+"
+runs "$code
+while rank == 1 and not stopped:
+    time.sleep(0.01)
+dist.all_reduce(torch.ones(1))
+open('$T/saved' + str(rank), 'w').close()"
+until grep -q '^0 .*all_reduce' "$G/stall"; do sleep 0.01; done
+ok test "$(errno write "$G/ctl" $'restart\n')" = 0
+is 'a program saves when the group is stopped' "$(ls "$T" | grep -c saved)" 2
+runs "$code
+if rank == 0:
+    dist.all_reduce(torch.ones(1))
+while len(stopped) < 2:
+    time.sleep(0.01)"
+until grep -q '^0 .*all_reduce' "$G/stall"; do sleep 0.01; done
+echo interrupt >"$G/cells/$n/ctl"
+is 'it is spared once' "$(timeout 0.3 cat "$G/cells/$n/wait")" ''
+echo interrupt >"$G/cells/$n/ctl"
+like 'and freed when it is interrupted again' "$(wait_cell "$n")" 'state'
 is 'the handler is not the next cell'"'"'s' "$(errno write "$G/cell" 'import os; os.kill(os.getpid(), signal.SIGINT)
 time.sleep(100)')" EINTR
