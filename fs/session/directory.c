@@ -191,7 +191,7 @@ directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct node *n = request_node(ino);
 
 	request_show(fr, "opendir", n, NULL);
-	if (n->at.g && n->at.g->gone) {
+	if (place_gone(&n->at)) {
 		fuse_reply_err(fr, ENODEV);
 		return;
 	}
@@ -299,7 +299,9 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	at.name = xstrdup(name);
 	if (request_by_watchdog(fr) && ticks_expects(TICK_DELETE, path, true))
 		r = 0;
-	else if (var_row_of(dir) && !dir->at.g->gone)
+	else if (place_gone(&dir->at))
+		r = place_fail(&dir->at, &e);
+	else if (var_row_of(dir))
 		r = var_remove(&at, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
@@ -321,7 +323,11 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
 	request_show(fr, "rename", dir, name);
 	a.name = xstrdup(name);
 	b.name = xstrdup(to);
-	if (var_row_of(dir) && var_row_of(to_dir) && !dir->at.g->gone)
+	if (place_gone(&dir->at))
+		r = place_fail(&dir->at, &e);
+	else if (place_gone(&to_dir->at))
+		r = place_fail(&to_dir->at, &e);
+	else if (var_row_of(dir) && var_row_of(to_dir))
 		r = flags ? -EINVAL : var_rename(&a, &b, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
@@ -352,6 +358,7 @@ directory_create(
 	struct err e = {0};
 	struct request *c;
 	bool staged;
+	int r = 0;
 
 	request_show(fr, "create", dir, name);
 	if (!var_row_of(dir)) {
@@ -359,8 +366,12 @@ directory_create(
 		return;
 	}
 	staged = staged_wants(name, fi->flags, mode);
-	if (dir->at.g->gone || (!staged && var_parse(name, dir->at.rank < 0, &v, &e) < 0)) {
-		request_fail(fr, dir, name, dir->at.g->gone ? -ENODEV : -e.no, &e);
+	if (place_gone(&dir->at))
+		r = place_fail(&dir->at, &e);
+	else if (!staged)
+		r = var_parse(name, dir->at.rank < 0, &v, &e);
+	if (r < 0) {
+		request_fail(fr, dir, name, r, &e);
 		return;
 	}
 	c = request_new(fr, REQUEST_CREATE);

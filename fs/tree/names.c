@@ -189,7 +189,7 @@ find_var(struct place *at, const char *name)
 static bool
 list_vars(const struct place *at, size_t i, char *name, size_t size)
 {
-	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
+	struct rank *k = place_rank(at, NULL);
 
 	return k && var_name_at(k->table, i, name, size);
 }

@@ -119,10 +119,10 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 int
 text_rank_status(const struct place *at, struct buf *out, struct err *e)
 {
-	struct rank *k = group_rank(at->g, at->rank);
+	struct rank *k = place_rank(at, e);
 
 	if (!k)
-		return fail(e, ENODEV, "the rank is gone");
+		return -e->no;
 	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
 	    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
 	gpustat_rank_lines(k, out);

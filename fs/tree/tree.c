@@ -2,7 +2,7 @@
 #include "tree/tree.h"
 #include "base/daemon.h"
 #include "group/cell.h"
-#include "group/group.h"
+#include "group/external.h"
 #include "group/registry.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +38,31 @@ place_free(struct place *at)
 		group_unref(at->g);
 	free(at->name);
 	*at = (struct place){.rank = -1};
+}
+
+/* The ranks of a cell stay what they were, however many the group has now. */
+bool
+place_gone(const struct place *at)
+{
+	return at->g && (at->g->gone || (at->rank >= at->g->size && !at->cell));
+}
+
+int
+place_fail(const struct place *at, struct err *e)
+{
+	if (at->g->gone)
+		return fail(e, ENODEV, "the group %s is gone", at->g->name);
+	return fail(e, ENODEV, "rank %d is no more: the group %s has ranks 0..%d", at->rank,
+	    at->g->name, at->g->size - 1);
+}
+
+struct rank *
+place_rank(const struct place *at, struct err *e)
+{
+	if (!place_gone(at))
+		return group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
+	place_fail(at, e);
+	return NULL;
 }
 
 /* FNV-1a over what a path stands for: the same path has the same inode number, another one never
@@ -174,7 +199,7 @@ struct node *
 tree_lookup(struct node *dir, const char *name, int *error)
 {
 	*error = -ENOENT;
-	if (dir->at.g && dir->at.g->gone) {
+	if (place_gone(&dir->at)) {
 		*error = -ENODEV;
 		return NULL;
 	}
@@ -209,7 +234,7 @@ tree_entry(struct node *dir, size_t i, char *name, size_t size, mode_t *type)
 		const char *word = child_part(dir->row, row);
 		const struct part *part = word ? part_of(word) : NULL;
 
-		if (!word || (row->flags & ROW_HIDDEN) || (dir->at.g && dir->at.g->gone))
+		if (!word || (row->flags & ROW_HIDDEN) || place_gone(&dir->at))
 			continue;
 		*type = row->mode & S_IFMT;
 		if (!part) {

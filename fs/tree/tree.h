@@ -114,6 +114,12 @@ int tree_open(struct file *f, struct req *r);
 void tree_read(struct file *f, struct req *r);
 void tree_release(struct file *f);
 
+/* Does it name a group, or a rank of one, that is no more? Everything at such a place is ENODEV. */
+bool place_gone(const struct place *at);
+/* -ENODEV, with what is no more in e. Only for a place that is gone. */
+int place_fail(const struct place *at, struct err *e);
+/* The rank of the place, in G/vars the first that is not external; NULL with e if it is no more. */
+struct rank *place_rank(const struct place *at, struct err *e);
 void place_ref(struct place *at);
 void place_free(struct place *at);
 

@@ -145,7 +145,7 @@ is_absent(const struct rank *k, const char *name)
 int
 var_find(const struct place *at, const char *name)
 {
-	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
+	struct rank *k = place_rank(at, NULL);
 	struct var_name v;
 	struct err e = {0};
 	bool bad;
@@ -236,11 +236,13 @@ begin_write(struct file *f, struct req *r)
 static int
 refuse_external(const struct place *at, bool parts, struct err *e)
 {
-	struct rank *k = group_rank(at->g, at->rank);
+	struct rank *k = place_rank(at, e);
 
+	if (!k)
+		return -e->no;
 	if (parts && external_any(at->g))
 		return fail(e, EOPNOTSUPP, "%s: an external rank would miss its part", at->name);
-	return k ? external_refuse(k, e) : 0;
+	return at->rank >= 0 ? external_refuse(k, e) : 0;
 }
 
 static int
@@ -326,10 +328,12 @@ push_ended(struct work *w)
 	work_free(w);
 }
 
-/* The ranks that a name is for. */
+/* The ranks that a name is for: how many, or -ENODEV. */
 static int
-targets(const struct place *at, int *ranks)
+targets(const struct place *at, int *ranks, struct err *e)
 {
+	if (!place_rank(at, e))
+		return -e->no;
 	if (at->rank >= 0) {
 		ranks[0] = at->rank;
 		return 1;
@@ -350,7 +354,9 @@ push_work(const struct place *at, int memfd, uint64_t size, struct err *e)
 	    refuse_external(at, name.op, e) < 0 ||
 	    (g->life.state == G_NEW && lifecycle_start(g, e) < 0))
 		return NULL;
-	n = targets(at, ranks);
+	n = targets(at, ranks, e);
+	if (n < 0)
+		return NULL;
 	w = work_new(g, WORK_PUT, ranks, n);
 	w->name = xstrdup(name.name);
 	w->view = xstrdup(name.view->name);
@@ -369,11 +375,11 @@ submit_push(struct file *f, struct req *r, bool waits)
 {
 	const struct place *at = &f->node->at;
 	struct var_file *v = f->state;
-	int ranks[MAX_RANKS], result;
+	int ranks[MAX_RANKS], n = targets(at, ranks, &r->err);
 	struct work *w;
 
-	if (waits && (result = caller_check(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
-		return result;
+	if (n < 0 || (waits && caller_check(at->g, r, ranks, n, &r->err) < 0))
+		return -r->err.no;
 	w = push_work(at, v->memfd, v->size, &r->err);
 	if (!w)
 		return -r->err.no;
@@ -504,7 +510,7 @@ change_ended(struct work *w)
 static int
 change(const struct place *at, enum work_kind kind, const char *name, const char *to, struct err *e)
 {
-	int ranks[MAX_RANKS], n = targets(at, ranks), r = lifecycle_accepts(at->g, e);
+	int ranks[MAX_RANKS], n = targets(at, ranks, e), r = n < 0 ? n : lifecycle_accepts(at->g, e);
 	struct work *w;
 
 	if (r < 0 || (r = refuse_external(at, false, e)) < 0)
@@ -584,12 +590,12 @@ stack_interrupted(struct req *r, enum interrupt how)
 static int
 stack_open(struct file *f, struct req *r)
 {
-	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
+	struct rank *k = place_rank(&f->node->at, &r->err);
 	struct stack_open *s;
 
-	if (k && external_refuse(k, &r->err) < 0)
+	if (!k || external_refuse(k, &r->err) < 0)
 		return -r->err.no;
-	if (!k || k->slot == NO_SLOT || k->state == R_SPAWNING)
+	if (k->slot == NO_SLOT || k->state == R_SPAWNING)
 		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
 	s = xcalloc(1, sizeof(*s));
 	*s = (struct stack_open){f, r};
