@@ -134,7 +134,8 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
 UNIT_ctl := fs/base/words.c
 REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
-UNIT_names := fs/object/varname.c $(REDUCE)
+UNIT_names := fs/object/varname.c fs/object/var_table.c $(REDUCE)
+UNIT_var_table := fs/object/var_table.c fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
 # The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
 UNIT_queue := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c

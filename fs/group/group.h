@@ -19,6 +19,7 @@ enum rank_state { R_NONE, R_SPAWNING, R_STARTED, R_INIT, R_READY, R_DEAD, R_STAT
 struct group;
 struct agent;
 struct job;
+struct var_table;
 struct cell;
 
 /* What `ctl` sets (settings.c). Strings are owned; times in seconds, negative: off. */
@@ -51,7 +52,7 @@ struct rank {
 	char spawn_method[16]; /* zygote, successor, cold */
 	double since;	       /* wall time of the last change of state */
 	struct rank_output output;
-	char *table;	   /* variables, as reported */
+	struct var_table *table; /* variables, as reported */
 	char *last_exit;   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail; /* the last of stderr of that process */
 	bool waits_input;
@@ -122,6 +123,8 @@ struct group_journal {
 struct group_history {
 	TAILQ_HEAD(cell_list, cell) cells;
 	int last, count;
+	struct cell **index; /* the same from index_first to index_end, by number */
+	size_t index_first, index_end, index_room;
 	char last_result[24]; /* of the last ended cell: ok, error … */
 };
 

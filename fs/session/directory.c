@@ -123,55 +123,62 @@ directory_forget_multi(fuse_req_t fr, size_t count, struct fuse_forget_data *for
 	fuse_reply_none(fr);
 }
 
+/* What was read of an open directory: an offset is a place in it, and stays one. Entries are made
+ * when they are asked for. */
 struct listing {
-	struct node *dir;
-	struct buf names; /* type char, name, NUL */
-	size_t *at;	  /* where each begins */
-	uint64_t *ino;
-	size_t n;
+	struct tree_cursor cursor;
+	struct buf names; /* with their NUL */
+
+	struct listed {
+		size_t name; /* where in names */
+		uint64_t ino;
+		mode_t type;
+	} * entries;
+
+	size_t n, room;
 	TAILQ_ENTRY(listing) link;
 };
 
 static TAILQ_HEAD(, listing) listings = TAILQ_HEAD_INITIALIZER(listings);
 
-static void
-list(struct listing *l)
+/* The i-th entry; false: there are not so many. */
+static bool
+listing_reach(struct listing *l, size_t i)
 {
-	char name[300];
-	mode_t type;
-	size_t room = 0;
+	struct dir_entry e;
 
+	while (l->n <= i) {
+		if (!tree_next(&l->cursor, &e))
+			return false;
+		if (l->n == l->room) {
+			l->room = MAX(l->room * 2, (size_t)32);
+			l->entries = xrealloc(l->entries, l->room * sizeof(*l->entries));
+		}
+		l->entries[l->n++] = (struct listed){l->names.n, e.ino, e.type};
+		buf_add(&l->names, e.name, strlen(e.name) + 1);
+	}
+	return true;
+}
+
+/* rewinddir(3) shows what is there now. */
+static void
+listing_rewind(struct listing *l)
+{
+	struct node *dir = l->cursor.dir;
+
+	tree_cursor_free(&l->cursor);
+	l->cursor = (struct tree_cursor){.dir = dir};
 	buf_clear(&l->names);
 	l->n = 0;
-	free(l->at);
-	free(l->ino);
-	l->at = NULL;
-	l->ino = NULL;
-	for (size_t i = 0; tree_entry(l->dir, i, name, sizeof(name), &type); i++) {
-		int error;
-		struct node *n = tree_lookup(l->dir, name, &error);
-
-		if (l->n == room) {
-			room = MAX(room * 2, (size_t)32);
-			l->at = xrealloc(l->at, room * sizeof(*l->at));
-			l->ino = xrealloc(l->ino, room * sizeof(*l->ino));
-		}
-		l->at[l->n] = l->names.n;
-		l->ino[l->n++] = n ? n->ino : 2;
-		if (n)
-			tree_forget(n, 1);
-		buf_addc(&l->names, S_ISDIR(type) ? 'd' : S_ISLNK(type) ? 'l' : '-');
-		buf_add(&l->names, name, strlen(name) + 1);
-	}
 }
 
 static void
 listing_free(struct listing *l)
 {
 	TAILQ_REMOVE(&listings, l, link);
+	tree_cursor_free(&l->cursor);
 	buf_free(&l->names);
-	free(l->at);
-	free(l->ino);
+	free(l->entries);
 	free(l);
 }
 
@@ -196,9 +203,8 @@ directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	l = xcalloc(1, sizeof(*l));
-	l->dir = n;
+	l->cursor.dir = n;
 	TAILQ_INSERT_TAIL(&listings, l, link);
-	list(l);
 	fi->fh = (uintptr_t)l;
 	if (fuse_reply_open(fr, fi) < 0)
 		listing_free(l); /* the opener is gone: no releasedir will come */
@@ -210,20 +216,25 @@ directory_readdir(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct 
 	static const char *const dots[] = {".", ".."};
 	struct listing *l = (struct listing *)(uintptr_t)fi->fh;
 	char *space = xmalloc(size);
-	size_t used = 0;
+	size_t used = 0, at = (size_t)off;
 
 	if (off == 0)
-		list(l); /* rewinddir(3) shows what is there now */
-	for (size_t i = (size_t)off; i < l->n + 2; i++) {
-		const char *entry = i < 2 ? dots[i] : l->names.p + l->at[i - 2] + 1;
-		char kind = i < 2 ? 'd' : entry[-1];
-		struct stat st = {.st_ino = i < 2 ? 1 : l->ino[i - 2],
-		    .st_mode = kind == 'd'   ? S_IFDIR
-			       : kind == 'l' ? S_IFLNK
-					     : S_IFREG};
-		size_t n =
-		    fuse_add_direntry(fr, space + used, size - used, entry, &st, (off_t)i + 1);
+		listing_rewind(l);
+	for (; at < ARRAY_LEN(dots) || listing_reach(l, at - ARRAY_LEN(dots)); at++) {
+		struct stat st = {.st_ino = FUSE_ROOT_ID, .st_mode = S_IFDIR};
+		const char *name;
+		size_t n;
 
+		if (at < ARRAY_LEN(dots)) {
+			name = dots[at];
+		} else {
+			const struct listed *e = &l->entries[at - ARRAY_LEN(dots)];
+
+			name = l->names.p + e->name;
+			st.st_ino = e->ino;
+			st.st_mode = e->type;
+		}
+		n = fuse_add_direntry(fr, space + used, size - used, name, &st, (off_t)at + 1);
 		if (n > size - used)
 			break;
 		used += n;

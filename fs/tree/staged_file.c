@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 struct staged {
-	uint64_t group; /* its serial number */
-	int rank;	/* -1: of all ranks */
+	uint64_t serial; /* in the order of all, never used again */
+	uint64_t group;	 /* its serial number; 0: removed */
+	int rank;	 /* -1: of all ranks */
 	char *name;
 	int memfd;
 	uint64_t size;
@@ -53,7 +54,7 @@ static void
 drop(struct staged *s)
 {
 	TAILQ_REMOVE(&all, s, link);
-	s->group = 0; /* found no more */
+	s->group = 0;
 	unref(s);
 }
 
@@ -83,29 +84,44 @@ staged_find(struct place *at, const char *name)
 	return 0;
 }
 
-bool
-staged_list(const struct place *at, size_t i, char *name, size_t size)
+static void
+drop_cursor(void *state)
 {
-	struct staged *s;
+	unref(state);
+}
 
-	TAILQ_FOREACH (s, &all, link)
-		if (s->group == at->g->serial && s->rank == at->rank && i-- == 0) {
-			snprintf(name, size, "%s", s->name);
-			return true;
-		}
-	return false;
+bool
+staged_next(const struct place *at, struct part_cursor *c, struct place *child, char *name)
+{
+	struct staged *last = c->state, *s = TAILQ_FIRST(&all);
+
+	if (last && last->group)
+		s = TAILQ_NEXT(last, link);
+	while (s && (s->serial <= c->at || s->group != at->g->serial || s->rank != at->rank))
+		s = TAILQ_NEXT(s, link);
+	if (!s)
+		return false;
+	s->refs++;
+	if (last)
+		unref(last);
+	*c = (struct part_cursor){s->serial, s, drop_cursor};
+	snprintf(name, ENTRY_NAME_SIZE, "%s", s->name);
+	child->name = name;
+	return true;
 }
 
 static struct staged *
 make(const struct place *at, const char *name)
 {
+	static uint64_t serial;
 	struct staged *s = find(at, name);
 
 	if (s)
 		return s;
 	staged_sweep();
 	s = xcalloc(1, sizeof(*s));
-	*s = (struct staged){.group = at->g->serial, .rank = at->rank, .memfd = -1, .refs = 1};
+	*s = (struct staged){
+	    .serial = ++serial, .group = at->g->serial, .rank = at->rank, .memfd = -1, .refs = 1};
 	s->name = xstrdup(name);
 	s->mtime = now_wall();
 	TAILQ_INSERT_TAIL(&all, s, link);

@@ -12,6 +12,7 @@
 #include "host/agent.h"
 #include "host/ticks.h"
 #include "object/pull.h"
+#include "object/var_table.h"
 #include "tree/caller.h"
 #include "tree/input.h"
 #include "tree/staged_file.h"
@@ -139,7 +140,7 @@ static bool
 is_absent(const struct rank *k, const char *name)
 {
 	/* what begins with _ never is, what a running cell makes not yet: opening will tell */
-	return !var_row(k->table, name).p && *name != '_' && !group_busy(k->g);
+	return !var_table_find(k->table, name).p && *name != '_' && !group_busy(k->g);
 }
 
 int
@@ -155,7 +156,7 @@ var_find(const struct place *at, const char *name)
 	bad = var_parse(name, at->rank < 0, &v, &e) < 0;
 	if (!bad && var_is_coming(at, v.name))
 		return 0;
-	if (!k || !*v.name || is_absent(k, v.name) || (bad && !var_row(k->table, v.name).p))
+	if (!k || !*v.name || is_absent(k, v.name) || (bad && !var_table_find(k->table, v.name).p))
 		return -ENOENT;
 	if (bad)
 		fail_lookup(at, name, &e);
