@@ -58,7 +58,7 @@ struct rank {
 	bool waits_input;
 	bool rejoining;		 /* recovery.c: its answer to the rebuild is still to come */
 	bool kill_sent;		 /* SIGKILL is on its way: nothing more is sent there */
-	TAILQ_HEAD(, job) queue; /* queue.c; first: running if it was sent */
+	TAILQ_HEAD(job_queue, job) queue; /* queue.c; first: running if it was sent */
 	int cell;		 /* number of the cell that runs, 0: none */
 	int signalled;		 /* the last cell here of which an interrupt reached Python */
 	bool raised;		 /* and was KeyboardInterrupt in its code */

@@ -6,7 +6,8 @@
 #include "host/ticks.h"
 #include "session/request.h"
 #include "tree/staged_file.h"
-#include "tree/var_file.h"
+#include "tree/var_change.h"
+#include "tree/var_names.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -92,6 +93,30 @@ warden_lookup(fuse_req_t fr, struct node *dir, const char *name)
 	return made || gone;
 }
 
+/* The rank itself is asked whether it has a variable of this name. */
+static void
+ask_for_name(fuse_req_t fr, struct node *dir, const char *name)
+{
+	struct request *c = request_new(fr, REQUEST_LOOKUP);
+	int r;
+
+	c->created = var_node(dir, name);
+	r = var_names_ask(&c->created->at, &c->r);
+	if (r != PARKED)
+		req_done(&c->r, r);
+}
+
+void
+directory_looked_up(struct request *c, int result)
+{
+	if (result == 0) {
+		reply_entry(c->fr, c->created);
+		return;
+	}
+	tree_forget(c->created, 1);
+	fuse_reply_err(c->fr, -result);
+}
+
 void
 directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
@@ -104,6 +129,9 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	n = tree_lookup(dir, name, &error);
 	if (n)
 		reply_entry(fr, n);
+	else if (error == -ENOENT && var_row_of(dir) && !request_by_watchdog(fr) &&
+		 var_names_may_ask(&dir->at, name))
+		ask_for_name(fr, dir, name);
 	else
 		fuse_reply_err(fr, -error);
 }
@@ -313,7 +341,7 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	else if (place_gone(&dir->at))
 		r = place_fail(&dir->at, &e);
 	else if (var_row_of(dir))
-		r = var_remove(&at, &e);
+		r = var_change_remove(&at, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
 	else
@@ -339,7 +367,7 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
 	else if (place_gone(&to_dir->at))
 		r = place_fail(&to_dir->at, &e);
 	else if (var_row_of(dir) && var_row_of(to_dir))
-		r = flags ? -EINVAL : var_rename(&a, &b, &e);
+		r = flags ? -EINVAL : var_change_rename(&a, &b, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
 	else

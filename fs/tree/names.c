@@ -17,8 +17,8 @@
 #include "tree/text.h"
 #include "tree/tree.h"
 #include "tree/var_file.h"
+#include "tree/var_names.h"
 #include "tree/var_text.h"
-#include "object/var_table.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,48 +192,12 @@ find_list(struct place *at, const char *name)
 	return 0;
 }
 
-static int
-find_var(struct place *at, const char *name)
-{
-	int r = var_find(at, name);
-
-	if (r < 0)
-		return r;
-	at->name = xstrdup(name);
-	return 0;
-}
-
-static void
-drop_table(void *state)
-{
-	var_table_unref(state);
-}
-
-/* What the rank had reported when the listing began. */
-static bool
-next_var(const struct place *at, struct part_cursor *c, struct place *child, char *name)
-{
-	struct rank *k = c->state ? NULL : place_rank(at, NULL);
-	struct slice next;
-
-	if (k) {
-		c->state = var_table_ref(k->table);
-		c->free = drop_table;
-	}
-	if (!c->state || c->at >= var_table_count(c->state))
-		return false;
-	next = var_table_name(c->state, c->at++);
-	snprintf(name, ENTRY_NAME_SIZE, "%.*s", (int)next.n, next.p);
-	child->name = name;
-	return true;
-}
-
 const struct part name_parts[] = {
     {"G", find_group, next_group},
     {"N", find_cell, next_cell},
     {"rankK", find_rank, next_rank},
     {"cell.LIST", find_list, NULL},
     {"STAGED", staged_find, staged_next},
-    {"NAME", find_var, next_var},
+    {"NAME", var_names_find, var_names_next},
 };
 const size_t name_part_count = ARRAY_LEN(name_parts);

@@ -9,7 +9,7 @@
 #include "host/agent.h"
 #include "host/gpustat.h"
 #include "tree/ctl.h"
-#include "tree/var_file.h"
+#include "object/varname.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
