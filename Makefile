@@ -137,6 +137,8 @@ REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
 UNIT_names := fs/object/varname.c fs/object/var_table.c $(REDUCE)
 UNIT_var_table := fs/object/var_table.c fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
+UNIT_copy := fs/base/copy.c
+UNIT_push := fs/object/push.c
 # The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
 UNIT_queue := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))

@@ -144,9 +144,8 @@ take_bytes(struct got *x, struct msg *m)
 	if (kind != GET_FD)
 		return 0;
 	if (m->fd < 0)
-		return fail(&x->err, EMFILE,
-		    "rank %d's object came without its bytes: ddipfs has too many files open",
-		    x->rank.number);
+		return fail(
+		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
 	x->fd = m->fd;
 	m->fd = -1;
 	x->source.kind = SOURCE_FD;
