@@ -135,8 +135,11 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
 UNIT_ctl := fs/base/words.c
 REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
-UNIT_names := fs/object/varname.c $(REDUCE)
+UNIT_names := fs/object/varname.c fs/object/var_table.c $(REDUCE)
+UNIT_var_table := fs/object/var_table.c fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
+UNIT_copy := fs/base/copy.c
+UNIT_push := fs/object/push.c
 # The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)

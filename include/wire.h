@@ -94,6 +94,8 @@ enum {
 	X(Nfree,    52, "4",        "handle") \
 	X(Ttable,   54, "",         "") \
 	X(Rtable,   55, "d",        "table") \
+	X(Thas,     58, "s",        "name") /* is there a variable of this name now? */ \
+	X(Rhas,     59, "1",        "has") \
 	X(Tgc,      56, "",         "") \
 	X(Rgc,      57, "s",        "freed") \
 	/* the I/O thread itself: answers whatever Python does */ \

@@ -293,6 +293,10 @@ def _table(fd):
     return (table.text(),)
 
 
+def _has(fd, name):
+    return (int(name in state.main.__dict__),)
+
+
 def _gc(fd):
     """Frees what nothing refers to, and the cached memory of the GPU. Tells what came free."""
     torch = sys.modules.get("torch")
@@ -329,6 +333,7 @@ _MAIN = {
 _SERVICE = {
     "Tget": (_get, "Rget"),
     "Ttable": (_table, "Rtable"),
+    "Thas": (_has, "Rhas"),
     "Tgc": (_gc, "Rgc"),
 }
 _RESCUE = {"Nabort": (_abort, None)}

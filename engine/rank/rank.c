@@ -170,6 +170,7 @@ static const struct {
     {Nautogc, for_main},
     {Tget, for_service},
     {Ttable, for_service},
+    {Thas, for_service},
     {Tgc, for_service},
     {Nfree, for_service},
     {Tread, on_read},

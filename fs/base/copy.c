@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -54,7 +55,12 @@ read_process(const struct source *s, uint64_t offset, char *p, size_t n)
 	ssize_t k =
 	    fault("copy.process", EPERM) ? -1 : process_vm_readv(s->pid, &here, 1, &there, 1, 0);
 
-	return k < 0 ? -errno : k;
+	if (k < 0)
+		return -errno;
+	/* it is there still, so it was there when it was read: not another one that got its pid */
+	if (syscall(SYS_pidfd_send_signal, s->pidfd, 0, NULL, 0) < 0)
+		return -ESRCH;
+	return k;
 }
 
 ssize_t

@@ -17,7 +17,10 @@ struct source {
 	const char *head;
 	uint64_t head_n;
 	int fd;	   /* SOURCE_FD: from its beginning on */
-	pid_t pid; /* SOURCE_PROCESS: process_vm_readv from addr on */
+	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process lived:
+	 * it tells whether the pid is still that process's. */
+	pid_t pid;
+	int pidfd;
 	uint64_t addr;
 };
 

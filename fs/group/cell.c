@@ -12,15 +12,78 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- the history by number ---- */
+
+/* The place of the first cell with this number or a higher one. */
+static size_t
+index_of(const struct group_history *h, int number)
+{
+	size_t low = h->index_first, high = h->index_end;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (h->index[middle]->number < number)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* A new one has the highest number. */
+static void
+index_add(struct group_history *h, struct cell *c)
+{
+	size_t n = h->index_end - h->index_first;
+
+	if (h->index_end == h->index_room) {
+		/* half of it is free, or it grows: cells cost the same, however many there are */
+		if (n <= h->index_room / 2)
+			memmove(h->index, h->index + h->index_first, n * sizeof(*h->index));
+		if (n > h->index_room / 2 || !h->index_room) {
+			struct cell **grown;
+
+			h->index_room = MAX(h->index_room * 2, (size_t)64);
+			grown = xmalloc(h->index_room * sizeof(*grown));
+			if (n)
+				memcpy(grown, h->index + h->index_first, n * sizeof(*grown));
+			free(h->index);
+			h->index = grown;
+		}
+		h->index_first = 0;
+		h->index_end = n;
+	}
+	h->index[h->index_end++] = c;
+}
+
+static void
+index_remove(struct group_history *h, const struct cell *c)
+{
+	size_t i = index_of(h, c->number);
+
+	if (i == h->index_first) {
+		h->index_first++;
+		return;
+	}
+	h->index_end--;
+	memmove(h->index + i, h->index + i + 1, (h->index_end - i) * sizeof(*h->index));
+}
+
+struct cell *
+cell_after(struct group *g, int number)
+{
+	size_t i = index_of(&g->history, number + 1);
+
+	return i < g->history.index_end ? g->history.index[i] : NULL;
+}
+
 struct cell *
 cell_find(struct group *g, int number)
 {
-	struct cell *c;
+	struct cell *c = cell_after(g, number - 1);
 
-	TAILQ_FOREACH_REVERSE(c, &g->history.cells, cell_list, link)
-	if (c->number == number)
-		return c;
-	return NULL;
+	return c && c->number == number ? c : NULL;
 }
 
 struct cell *
@@ -60,6 +123,7 @@ static void
 drop(struct cell *c)
 {
 	TAILQ_REMOVE(&c->g->history.cells, c, link);
+	index_remove(&c->g->history, c);
 	c->g->history.count--;
 	c->gone = true;
 	cell_unref(c);
@@ -84,6 +148,9 @@ cell_drop_all(struct group *g)
 
 	while ((c = TAILQ_FIRST(&g->history.cells)))
 		drop(c);
+	free(g->history.index);
+	g->history.index = NULL;
+	g->history.index_first = g->history.index_end = g->history.index_room = 0;
 }
 
 static void
@@ -140,6 +207,7 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->w->cell = c;
 	c->w->ended = cell_ended;
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
+	index_add(&g->history, c);
 	g->history.count++;
 	cell_ref(c); /* until it has ended, whatever the history does */
 	work_submit(c->w);

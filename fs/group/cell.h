@@ -9,6 +9,8 @@ enum { SOURCE_MAX = 16 << 20 };
 struct cell *cell_submit(
     struct group *g, const int *ranks, int n, struct slice source, struct err *e);
 struct cell *cell_find(struct group *g, int number);
+/* The one with the next higher number; NULL: none. */
+struct cell *cell_after(struct group *g, int number);
 struct cell *cell_last(struct group *g);
 struct cell *cell_ref(struct cell *c);
 void cell_unref(struct cell *c);

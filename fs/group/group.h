@@ -22,6 +22,7 @@ enum group_names { NAMES_EMPTY, NAMES_PROGRAM, NAMES_CELLS };
 struct group;
 struct agent;
 struct job;
+struct var_table;
 struct cell;
 
 /* What `ctl` sets (settings.c). Strings are owned; times in seconds, negative: off. */
@@ -54,13 +55,13 @@ struct rank {
 	char spawn_method[16]; /* zygote, successor, cold */
 	double since;	       /* wall time of the last change of state */
 	struct rank_output output;
-	char *table;	   /* variables, as reported */
+	struct var_table *table; /* variables, as reported */
 	char *last_exit;   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail; /* the last of stderr of that process */
 	bool waits_input;
 	bool rejoining;		 /* recovery.c: its answer to the rebuild is still to come */
 	bool kill_sent;		 /* SIGKILL is on its way: nothing more is sent there */
-	TAILQ_HEAD(, job) queue; /* queue.c; first: running if it was sent */
+	TAILQ_HEAD(job_queue, job) queue; /* queue.c; first: running if it was sent */
 	int cell;		 /* number of the cell that runs, 0: none */
 	bool awaited;		 /* caller.c's mark */
 };
@@ -123,6 +124,8 @@ struct group_journal {
 struct group_history {
 	TAILQ_HEAD(cell_list, cell) cells;
 	int last, count;
+	struct cell **index; /* the same from index_first to index_end, by number */
+	size_t index_first, index_end, index_room;
 	char last_result[24]; /* of the last ended cell: ok, error … */
 	enum group_names names;
 };

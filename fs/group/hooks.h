@@ -39,7 +39,8 @@ struct group_hooks {
 	 * changed; a stream of a rank has grown; a cell has ended. */
 	void (*status_changed)(struct group *g);
 	void (*error_changed)(struct group *g);
-	void (*table_changed)(struct rank *k, const char *before, const char *now);
+	void (*table_changed)(
+	    struct rank *k, const struct var_table *before, const struct var_table *now);
 	void (*output_grew)(struct rank *k, int stream);
 	void (*cell_ended)(struct group *g);
 };

@@ -7,6 +7,7 @@
 #include "group/journal.h"
 #include "group/task.h"
 #include "host/gpustat.h"
+#include "object/var_table.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ rank_init(struct rank *k, struct group *g, int number)
 
 	*k = (struct rank){.g = g, .number = number, .slot = NO_SLOT, .since = now_wall()};
 	k->output.time = k->since;
-	k->table = xstrdup("");
+	k->table = var_table_new((struct slice){"", 0});
 	TAILQ_INIT(&k->queue);
 	snprintf(name, sizeof(name), "rank%d", number);
 	if (spool_reader_open(&k->output.spool, g->run_dir, name, &e) < 0)
@@ -73,10 +74,11 @@ rank_fini(struct rank *k)
 		agent_slot_free(k->g->agent, k->slot, &gone);
 	k->slot = NO_SLOT;
 	spool_reader_close(&k->output.spool);
-	free(k->table);
+	var_table_unref(k->table);
 	free(k->last_exit);
 	free(k->stderr_tail);
-	k->table = k->last_exit = k->stderr_tail = NULL;
+	k->table = NULL;
+	k->last_exit = k->stderr_tail = NULL;
 }
 
 void
@@ -87,17 +89,25 @@ rank_set_state(struct rank *k, enum rank_state state)
 	group_changed(k->g);
 }
 
-void
-rank_set_table(struct rank *k, struct slice table)
+/* Ranks mostly have the same variables: one table then serves them all. */
+static struct var_table *
+table_of(const struct group *g, struct slice text)
 {
-	char *old;
+	struct var_table *first = g->size ? g->ranks[0].table : NULL;
 
-	if (slice_eq(table, k->table))
+	return first && var_table_is(first, text) ? var_table_ref(first) : var_table_new(text);
+}
+
+void
+rank_set_table(struct rank *k, struct slice text)
+{
+	struct var_table *old = k->table;
+
+	if (var_table_is(old, text))
 		return;
-	old = k->table;
-	k->table = slice_dup(table);
+	k->table = table_of(k->g, text);
 	group_tell(table_changed, k, old, k->table);
-	free(old);
+	var_table_unref(old);
 	group_changed(k->g);
 }
 

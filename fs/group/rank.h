@@ -38,7 +38,8 @@ void rank_abort(struct rank *k, bool always);
 /* So does the one that it has been in for that long, if any. */
 void rank_abort_stuck(struct rank *k, double seconds);
 const char *rank_state_name(struct rank *k);
-void rank_set_table(struct rank *k, struct slice table);
+/* Its variables, as it reports them. */
+void rank_set_table(struct rank *k, struct slice text);
 void rank_set_state(struct rank *k, enum rank_state state);
 
 #endif

@@ -168,14 +168,13 @@ print(struct stall_sample *s, struct buf *out)
 static uint64_t
 hash(const struct stall_sample *s)
 {
-	uint64_t h = 14695981039346656037u;
+	uint64_t h;
 	struct buf b = {0};
 
 	for (int i = 0; i < s->n; i++)
 		buf_addf(
 		    &b, "%s %u %s\n", s->rank[i].collective, s->rank[i].number, s->rank[i].line);
-	for (size_t i = 0; i < b.n; i++)
-		h = (h ^ (unsigned char)b.p[i]) * 1099511628211u;
+	h = hash_add(HASH_START, b.p, b.n);
 	buf_free(&b);
 	return h;
 }

@@ -346,6 +346,13 @@ agent_slot(struct agent *a, const struct slot_ops *ops, void *arg)
 	return slot;
 }
 
+bool
+agent_slot_lives(const struct agent *a, int slot)
+{
+	return a && a == local && a->conn && slot >= 0 && slot < a->next_slot &&
+	       a->slots[slot].ops;
+}
+
 void
 agent_slot_free(struct agent *a, int slot, const struct err *why)
 {

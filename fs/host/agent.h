@@ -76,6 +76,8 @@ enum { NO_SLOT = -1 };
 
 /* A slot for a new engine: ops hear of it, with arg. NO_SLOT: all are taken. */
 int agent_slot(struct agent *a, const struct slot_ops *ops, void *arg);
+/* Is an engine there that can be sent to? The agent may be gone, or NULL. */
+bool agent_slot_lives(const struct agent *a, int slot);
 /* The engine is gone: its open calls fail with why. */
 void agent_slot_free(struct agent *a, int slot, const struct err *why);
 /* Asks for such a zygote (or finds the one that was asked for); its number. */

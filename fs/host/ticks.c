@@ -2,9 +2,6 @@
  */
 #include "host/ticks.h"
 #include "base/daemon.h"
-#include "group/external.h"
-#include "group/group.h"
-#include "object/varname.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,16 +13,19 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { TICK_MS = 10 };
+enum { TICK_MS = 10, BUCKETS = 1024 };
 
 struct pending_tick {
 	enum tick_kind kind;
 	bool told; /* CREATE, DELETE: the watchdog is at it */
 	char *path;
 	TAILQ_ENTRY(pending_tick) link;
+	LIST_ENTRY(pending_tick) same_hash;
 };
 
 static TAILQ_HEAD(, pending_tick) notices = TAILQ_HEAD_INITIALIZER(notices);
+static LIST_HEAD(, pending_tick) by_path[BUCKETS];
+static size_t pending; /* CREATE and DELETE */
 static const char letters[TICK_KINDS] = {'m', 'w', 'c', 'd'};
 static int pipe_fd = -1;
 static pid_t watchdog;
@@ -131,6 +131,46 @@ ticks_agent(pid_t pid)
 	say("agent %d\n", (int)pid);
 }
 
+/* CREATE and DELETE are asked for by the watchdog before they are done; the others are not. */
+static bool
+is_asked_for(enum tick_kind kind)
+{
+	return kind == TICK_CREATE || kind == TICK_DELETE;
+}
+
+static void
+forget(struct pending_tick *n)
+{
+	TAILQ_REMOVE(&notices, n, link);
+	LIST_REMOVE(n, same_hash);
+	pending -= is_asked_for(n->kind);
+	free(n->path);
+	free(n);
+}
+
+static size_t
+bucket_of(const char *path)
+{
+	return hash_add(HASH_START, path, strlen(path)) % BUCKETS;
+}
+
+static struct pending_tick *
+find(enum tick_kind kind, const char *path, bool told)
+{
+	struct pending_tick *n;
+
+	LIST_FOREACH (n, &by_path[bucket_of(path)], same_hash)
+		if (n->kind == kind && n->told == told && strcmp(n->path, path) == 0)
+			return n;
+	return NULL;
+}
+
+size_t
+ticks_pending(void)
+{
+	return pending;
+}
+
 void
 ticks_stop(void)
 {
@@ -143,20 +183,9 @@ ticks_stop(void)
 	if (pipe_fd >= 0)
 		close(pipe_fd);
 	pipe_fd = -1;
-	while ((n = TAILQ_FIRST(&notices))) {
-		TAILQ_REMOVE(&notices, n, link);
-		free(n->path);
-		free(n);
-	}
+	while ((n = TAILQ_FIRST(&notices)))
+		forget(n);
 	buf_free(&out);
-}
-
-static void
-forget(struct pending_tick *n)
-{
-	TAILQ_REMOVE(&notices, n, link);
-	free(n->path);
-	free(n);
 }
 
 static void
@@ -172,7 +201,7 @@ tell(void *arg)
 		buf_addf(&out, "%c %s\n", letters[n->kind], n->path);
 		n->told = true;
 		/* those that the watchdog's own request takes off stay until then */
-		if (n->kind == TICK_MODIFY || n->kind == TICK_CLOSE)
+		if (!is_asked_for(n->kind))
 			forget(n);
 	}
 	push();
@@ -190,10 +219,7 @@ ticks_path(enum tick_kind kind, const char *fmt, ...)
 	va_start(ap, fmt);
 	buf_vaddf(&path, fmt, ap);
 	va_end(ap);
-	TAILQ_FOREACH (n, &notices, link)
-		if (n->kind == kind && !n->told && strcmp(n->path, path.p) == 0)
-			break;
-	if (n) {
+	if (find(kind, path.p, false)) {
 		buf_free(&path);
 		return;
 	}
@@ -201,6 +227,8 @@ ticks_path(enum tick_kind kind, const char *fmt, ...)
 	n->kind = kind;
 	n->path = buf_take(&path);
 	TAILQ_INSERT_TAIL(&notices, n, link);
+	LIST_INSERT_HEAD(&by_path[bucket_of(n->path)], n, same_hash);
+	pending += is_asked_for(kind);
 	if (!tick)
 		tick = loop_timer(daemon_.loop, TICK_MS, tell, NULL);
 }
@@ -208,38 +236,9 @@ ticks_path(enum tick_kind kind, const char *fmt, ...)
 bool
 ticks_expects(enum tick_kind kind, const char *path, bool done)
 {
-	struct pending_tick *n;
+	struct pending_tick *n = find(kind, path, true);
 
-	TAILQ_FOREACH (n, &notices, link)
-		if (n->kind == kind && n->told && strcmp(n->path, path) == 0)
-			break;
 	if (n && done)
 		forget(n);
 	return n != NULL;
-}
-
-/* Names of a table that are not in the other. */
-static void
-differences(const char *a, const char *b, enum tick_kind kind, const char *dir)
-{
-	char name[256];
-
-	for (size_t i = 0; var_name_at(a, i, name, sizeof(name)); i++)
-		if (!var_row(b, name).p)
-			ticks_path(kind, "%s/%s", dir, name);
-}
-
-void
-ticks_table(struct group *g, int rank, const char *old, const char *new)
-{
-	char dir[128];
-
-	snprintf(dir, sizeof(dir), "%s/rank%d/vars", g->name, rank);
-	differences(new, old, TICK_CREATE, dir);
-	differences(old, new, TICK_DELETE, dir);
-	if (rank != external_first(g))
-		return;
-	snprintf(dir, sizeof(dir), "%s/vars", g->name);
-	differences(new, old, TICK_CREATE, dir);
-	differences(old, new, TICK_DELETE, dir);
 }

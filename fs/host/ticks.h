@@ -3,7 +3,6 @@
 #define TICKS_H
 #include "util.h"
 
-struct group;
 #include <sys/types.h>
 
 enum tick_kind { TICK_MODIFY, TICK_CLOSE, TICK_CREATE, TICK_DELETE, TICK_KINDS };
@@ -17,10 +16,10 @@ void ticks_stop(void);
 pid_t ticks_watchdog(void);
 /* Something below the mount has changed: path as "group/status". */
 void ticks_path(enum tick_kind kind, const char *fmt, ...) PRINTF(2, 3);
+/* How many CREATE and DELETE are still out. */
+size_t ticks_pending(void);
 /* The watchdog asks for `name` in a vars directory: is it about to make (delete) it? Each is
  * expected once: done takes it off. */
-/* A rank's table of variables has changed: CREATE and DELETE in the vars directories. */
-void ticks_table(struct group *g, int rank, const char *old, const char *new);
 bool ticks_expects(enum tick_kind kind, const char *path, bool done);
 
 #endif

@@ -7,7 +7,7 @@
 
 #define MACHINE_TYPE(name, type, member)                                                           \
 	static void load_##name(                                                                   \
-	    const struct dtype *d, union lane *restrict to, const void *restrict from)             \
+	    const struct dtype *d, union block *restrict to, const void *restrict from)            \
 	{                                                                                          \
 		const type *x = from;                                                              \
                                                                                                    \
@@ -15,7 +15,7 @@
 			to->member[i] = x[i];                                                      \
 	}                                                                                          \
 	static void store_##name(                                                                  \
-	    const struct dtype *d, void *restrict to, const union lane *restrict from)             \
+	    const struct dtype *d, void *restrict to, const union block *restrict from)            \
 	{                                                                                          \
 		type *y = to;                                                                      \
                                                                                                    \
@@ -35,7 +35,7 @@ MACHINE_TYPE(float32, float, f)
 MACHINE_TYPE(float64, double, f)
 
 static void
-load_bool(const struct dtype *d, union lane *restrict to, const void *restrict from)
+load_bool(const struct dtype *d, union block *restrict to, const void *restrict from)
 {
 	const uint8_t *x = from;
 
@@ -111,7 +111,7 @@ encode(const struct dtype_format *f, double v)
 
 /* bfloat16 is the upper half of float32. */
 static void
-load_bfloat16(const struct dtype *d, union lane *restrict to, const void *restrict from)
+load_bfloat16(const struct dtype *d, union block *restrict to, const void *restrict from)
 {
 	const uint16_t *x = from;
 
@@ -127,7 +127,7 @@ load_bfloat16(const struct dtype *d, union lane *restrict to, const void *restri
 /* Without branches: the bits move to where float32 has them, and a multiplication or a subtraction
  * sets the exponent right. */
 static void
-load_float16(const struct dtype *d, union lane *restrict to, const void *restrict from)
+load_float16(const struct dtype *d, union block *restrict to, const void *restrict from)
 {
 	const uint16_t *x = from;
 
@@ -150,7 +150,7 @@ load_float16(const struct dtype *d, union lane *restrict to, const void *restric
 }
 
 static void
-store_16(const struct dtype *d, void *restrict to, const union lane *restrict from)
+store_16(const struct dtype *d, void *restrict to, const union block *restrict from)
 {
 	uint16_t *y = to;
 
@@ -159,7 +159,7 @@ store_16(const struct dtype *d, void *restrict to, const union lane *restrict fr
 }
 
 static void
-store_8(const struct dtype *d, void *restrict to, const union lane *restrict from)
+store_8(const struct dtype *d, void *restrict to, const union block *restrict from)
 {
 	uint8_t *y = to;
 
@@ -175,7 +175,7 @@ decode_e8m0(unsigned code)
 }
 
 static void
-store_e8m0(const struct dtype *d, void *restrict to, const union lane *restrict from)
+store_e8m0(const struct dtype *d, void *restrict to, const union block *restrict from)
 {
 	uint8_t *y = to;
 
@@ -220,7 +220,7 @@ make_values(void)
 }
 
 static void
-load_8(const struct dtype *d, union lane *restrict to, const void *restrict from)
+load_8(const struct dtype *d, union block *restrict to, const void *restrict from)
 {
 	const double *values = eight_values[d->format ? d->format - eights : EIGHTS];
 	const uint8_t *x = from;
@@ -231,27 +231,27 @@ load_8(const struct dtype *d, union lane *restrict to, const void *restrict from
 
 /* clang-format off */
 static const struct dtype dtypes[] = {
-    {"bool", 1, 1, LANE_UNSIGNED, load_bool, store_uint8, NULL},
-    {"int8", 1, 1, LANE_SIGNED, load_int8, store_int8, NULL},
-    {"int16", 2, 1, LANE_SIGNED, load_int16, store_int16, NULL},
-    {"int32", 4, 1, LANE_SIGNED, load_int32, store_int32, NULL},
-    {"int64", 8, 1, LANE_SIGNED, load_int64, store_int64, NULL},
-    {"uint8", 1, 1, LANE_UNSIGNED, load_uint8, store_uint8, NULL},
-    {"uint16", 2, 1, LANE_UNSIGNED, load_uint16, store_uint16, NULL},
-    {"uint32", 4, 1, LANE_UNSIGNED, load_uint32, store_uint32, NULL},
-    {"uint64", 8, 1, LANE_UNSIGNED, load_uint64, store_uint64, NULL},
-    {"float16", 2, 1, LANE_FLOAT, load_float16, store_16, &half},
-    {"bfloat16", 2, 1, LANE_FLOAT, load_bfloat16, store_16, &brain},
-    {"float32", 4, 1, LANE_FLOAT, load_float32, store_float32, NULL},
-    {"float64", 8, 1, LANE_FLOAT, load_float64, store_float64, NULL},
-    {"complex32", 2, 2, LANE_FLOAT, load_float16, store_16, &half},
-    {"complex64", 4, 2, LANE_FLOAT, load_float32, store_float32, NULL},
-    {"complex128", 8, 2, LANE_FLOAT, load_float64, store_float64, NULL},
-    {"float8_e4m3fn", 1, 1, LANE_FLOAT, load_8, store_8, &eights[E4M3FN]},
-    {"float8_e5m2", 1, 1, LANE_FLOAT, load_8, store_8, &eights[E5M2]},
-    {"float8_e4m3fnuz", 1, 1, LANE_FLOAT, load_8, store_8, &eights[E4M3FNUZ]},
-    {"float8_e5m2fnuz", 1, 1, LANE_FLOAT, load_8, store_8, &eights[E5M2FNUZ]},
-    {"float8_e8m0fnu", 1, 1, LANE_FLOAT, load_8, store_e8m0, NULL},
+    {"bool", 1, 1, KIND_UNSIGNED, load_bool, store_uint8, NULL},
+    {"int8", 1, 1, KIND_SIGNED, load_int8, store_int8, NULL},
+    {"int16", 2, 1, KIND_SIGNED, load_int16, store_int16, NULL},
+    {"int32", 4, 1, KIND_SIGNED, load_int32, store_int32, NULL},
+    {"int64", 8, 1, KIND_SIGNED, load_int64, store_int64, NULL},
+    {"uint8", 1, 1, KIND_UNSIGNED, load_uint8, store_uint8, NULL},
+    {"uint16", 2, 1, KIND_UNSIGNED, load_uint16, store_uint16, NULL},
+    {"uint32", 4, 1, KIND_UNSIGNED, load_uint32, store_uint32, NULL},
+    {"uint64", 8, 1, KIND_UNSIGNED, load_uint64, store_uint64, NULL},
+    {"float16", 2, 1, KIND_FLOAT, load_float16, store_16, &half},
+    {"bfloat16", 2, 1, KIND_FLOAT, load_bfloat16, store_16, &brain},
+    {"float32", 4, 1, KIND_FLOAT, load_float32, store_float32, NULL},
+    {"float64", 8, 1, KIND_FLOAT, load_float64, store_float64, NULL},
+    {"complex32", 2, 2, KIND_FLOAT, load_float16, store_16, &half},
+    {"complex64", 4, 2, KIND_FLOAT, load_float32, store_float32, NULL},
+    {"complex128", 8, 2, KIND_FLOAT, load_float64, store_float64, NULL},
+    {"float8_e4m3fn", 1, 1, KIND_FLOAT, load_8, store_8, &eights[E4M3FN]},
+    {"float8_e5m2", 1, 1, KIND_FLOAT, load_8, store_8, &eights[E5M2]},
+    {"float8_e4m3fnuz", 1, 1, KIND_FLOAT, load_8, store_8, &eights[E4M3FNUZ]},
+    {"float8_e5m2fnuz", 1, 1, KIND_FLOAT, load_8, store_8, &eights[E5M2FNUZ]},
+    {"float8_e8m0fnu", 1, 1, KIND_FLOAT, load_8, store_e8m0, NULL},
 };
 
 /* clang-format on */

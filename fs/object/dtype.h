@@ -1,4 +1,5 @@
-/* Types of array elements as numbers: blocks of them into lanes one can compute in, and back. */
+/* Types of array elements as numbers: blocks of them into a kind of number one can compute in, and
+ * back. */
 #ifndef DTYPE_H
 #define DTYPE_H
 #include "util.h"
@@ -7,9 +8,9 @@
 enum { DTYPE_BLOCK = 1024 };
 
 /* Floating point is computed in double, integers in 64 bits that wrap. */
-enum dtype_lane { LANE_FLOAT, LANE_SIGNED, LANE_UNSIGNED, LANES };
+enum dtype_kind { KIND_FLOAT, KIND_SIGNED, KIND_UNSIGNED, KINDS };
 
-union lane {
+union block {
 	double f[DTYPE_BLOCK];
 	int64_t i[DTYPE_BLOCK];
 	uint64_t u[DTYPE_BLOCK];
@@ -27,10 +28,10 @@ struct dtype {
 	const char *name; /* as NumPy and torch have it */
 	size_t size;	  /* of one number */
 	unsigned reals;	  /* numbers in an element: 2 of a complex one */
-	enum dtype_lane lane;
+	enum dtype_kind kind;
 	/* DTYPE_BLOCK numbers each way; the results are rounded once, to nearest, ties to even */
-	void (*load)(const struct dtype *d, union lane *restrict to, const void *restrict from);
-	void (*store)(const struct dtype *d, void *restrict to, const union lane *restrict from);
+	void (*load)(const struct dtype *d, union block *restrict to, const void *restrict from);
+	void (*store)(const struct dtype *d, void *restrict to, const union block *restrict from);
 	const struct dtype_format *format;
 };
 

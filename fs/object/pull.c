@@ -5,29 +5,27 @@
  */
 #include "object/pull.h"
 #include "base/daemon.h"
-#include "group/external.h"
-#include "group/rank.h"
-#include "group/registry.h"
-#include "host/agent.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* What one rank gave. */
 struct got {
 	struct pull *p;
-	int rank, slot;	 /* slot: of the process that gave it */
+	struct pull_rank rank;
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
 	int fd;
+	int pidfd, pidfd_errno; /* opened before the question: who answers it had the pid then */
 	struct source source;
 	uint64_t size;
 	struct err err;
 };
 
 struct pull {
-	struct group *g; /* referenced */
+	struct agent *agent;
 	struct var_name name;
 	int n, left; /* ranks; answers that are still out */
 	struct got *got;
@@ -45,17 +43,23 @@ text(const char *s)
 }
 
 static void
+close_pidfd(struct got *x)
+{
+	if (x->pidfd >= 0)
+		close(x->pidfd);
+	x->pidfd = -1;
+}
+
+static void
 got_free(struct pull *p, struct got *x)
 {
-	struct rank *k = group_rank(p->g, x->rank);
-	struct agent *a = k ? p->g->agent : NULL;
-
-	if (x->handle && a && a->conn && k->slot == x->slot)
-		agent_send(a, Nfree, 0, x->slot, 0, -1, x->handle);
+	if (x->handle && agent_slot_lives(p->agent, x->rank.slot))
+		agent_send(p->agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
 	x->handle = 0;
 	if (x->fd >= 0)
 		close(x->fd);
 	x->fd = -1;
+	close_pidfd(x);
 	buf_free(&x->head);
 }
 
@@ -73,7 +77,6 @@ destroy(struct pull *p)
 {
 	let_go_of_parts(p);
 	got_free(p, &p->whole);
-	group_unref(p->g);
 	free(p->got);
 	free(p);
 }
@@ -101,10 +104,31 @@ ended(struct pull *p, const struct err *e)
 		destroy(p);
 }
 
+/* The bytes that lie in the rank's own memory. */
+static int
+take_live(struct got *x, uint64_t addr)
+{
+	char probe;
+
+	if (x->pidfd < 0)
+		return fail(&x->err, x->pidfd_errno == ESRCH ? EHOSTDOWN : x->pidfd_errno,
+		    "rank %d's memory can't be read: pidfd_open: %s", x->rank.number,
+		    strerrordesc_np(x->pidfd_errno));
+	x->source.kind = SOURCE_PROCESS;
+	x->source.pid = x->rank.pid;
+	x->source.pidfd = x->pidfd;
+	x->source.addr = addr;
+	/* forbidden here (ptrace rules)? Better now than in the middle of a read */
+	if (x->size > x->head.n && copy_read(&x->source, x->head.n, &probe, 1) < 0)
+		return fail(&x->err, EPERM,
+		    "rank %d's memory can't be read from here: allow ptrace for your own processes",
+		    x->rank.number);
+	return 0;
+}
+
 static int
 take_bytes(struct got *x, struct msg *m)
 {
-	struct rank *k = group_rank(x->p->g, x->rank);
 	struct slice head;
 	uint64_t addr;
 	uint8_t kind;
@@ -114,24 +138,18 @@ take_bytes(struct got *x, struct msg *m)
 		return r;
 	buf_add(&x->head, head.p, head.n);
 	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
-	if (kind == GET_FD) {
-		x->fd = m->fd;
-		m->fd = -1;
-		x->source.kind = SOURCE_FD;
-		x->source.fd = x->fd;
-	} else if (kind == GET_LIVE && k) {
-		char probe;
-
-		x->source.kind = SOURCE_PROCESS;
-		x->source.pid = k->pid;
-		x->source.addr = addr;
-		/* forbidden here (ptrace rules)? Better now than in the middle of a read */
-		if (x->size > x->head.n && copy_read(&x->source, x->head.n, &probe, 1) < 0)
-			return fail(&x->err, EPERM,
-			    "rank %d's memory can't be read from here: allow ptrace for your own "
-			    "processes",
-			    x->rank);
-	}
+	if (kind == GET_LIVE)
+		return take_live(x, addr);
+	close_pidfd(x);
+	if (kind != GET_FD)
+		return 0;
+	if (m->fd < 0)
+		return fail(
+		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
+	x->fd = m->fd;
+	m->fd = -1;
+	x->source.kind = SOURCE_FD;
+	x->source.fd = x->fd;
 	return 0;
 }
 
@@ -167,40 +185,35 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 /* A question to a rank. fd: the result that it is to make a view of. */
 static void
-ask(struct pull *p, struct got *x, int rank, const char *op, int fd)
+ask(struct pull *p, struct got *x, struct pull_rank rank, const char *op, int fd)
 {
-	struct rank *k = group_rank(p->g, rank);
+	struct agent *a = p->agent;
 
-	*x = (struct got){.p = p, .rank = rank, .slot = k->slot, .fd = -1};
+	*x = (struct got){.p = p, .rank = rank, .fd = -1};
+	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, rank.pid, 0);
+	x->pidfd_errno = errno;
 	p->left++;
-	agent_send(p->g->agent, Tget, 0, k->slot, agent_tag(p->g->agent, k->slot, on_got, x), fd,
+	agent_send(a, Tget, 0, rank.slot, agent_tag(a, rank.slot, on_got, x), fd,
 	    text(p->name.name), text(p->name.view->name), text(op));
-}
-
-static int
-check_rank(const struct group *g, const struct rank *k, int rank, struct err *e)
-{
-	if (k && external_refuse(k, e) < 0)
-		return -e->no;
-	if (k && (k->state == R_READY || k->state == R_INIT) && g->agent && g->agent->conn)
-		return 0;
-	return fail(e, ESRCH, "rank %d has no engine that could answer (echo start > %s/ctl)", rank,
-	    g->name);
 }
 
 static void
 on_combined(void *arg, const struct err *e)
 {
 	struct pull *p = arg;
-	int first = p->got[0].rank;
+	struct pull_rank first = p->got[0].rank;
 	struct err why = *e;
+	bool more = !why.no && p->fn && reduce_result(p->reduction) >= 0;
 
 	p->running = false;
-	if (!why.no && p->fn && reduce_result(p->reduction) >= 0 &&
-	    check_rank(p->g, group_rank(p->g, first), first, &why) == 0)
+	if (more && !agent_slot_lives(p->agent, first.slot))
+		fail(&why, EHOSTDOWN, "rank %d went away while %s was put together", first.number,
+		    p->name.name);
+	else if (more) {
 		ask(p, &p->whole, first, reduce_line(p->reduction), reduce_result(p->reduction));
-	else
-		ended(p, &why);
+		return;
+	}
+	ended(p, &why);
 }
 
 static void
@@ -214,9 +227,9 @@ combine(struct pull *p)
 		struct got *x = &p->got[i];
 
 		if (op == &reduce_same)
-			shard_raw(&parts[i], x->rank, &x->source, x->size);
+			shard_raw(&parts[i], x->rank.number, &x->source, x->size);
 		else
-			shard_parse(&parts[i], x->rank, &x->source, x->size, &e);
+			shard_parse(&parts[i], x->rank.number, &x->source, x->size, &e);
 	}
 	p->reduction = e.no ? NULL : reduce_new(op, p->name.name, parts, p->n, &e);
 	free(parts);
@@ -229,22 +242,15 @@ combine(struct pull *p)
 }
 
 struct pull *
-pull_new(const struct place *at, const struct var_name *name, struct err *e)
+pull_new(struct agent *a, const struct pull_rank *ranks, int n, const struct var_name *name)
 {
-	struct group *g = at->g;
-	int ranks[MAX_RANKS] = {at->rank}, n = at->rank < 0 ? external_own(g, ranks) : 1;
-	struct pull *p;
+	struct pull *p = xcalloc(1, sizeof(*p));
 
-	if (!name->op)
-		n = 1;
-	for (int i = 0; i < n; i++)
-		if (check_rank(g, group_rank(g, ranks[i]), ranks[i], e) < 0)
-			return NULL;
-	p = xcalloc(1, sizeof(*p));
-	*p = (struct pull){.g = group_ref(g), .name = *name, .n = n, .whole.fd = -1};
-	p->got = xcalloc((size_t)n, sizeof(*p->got));
-	for (int i = 0; i < n; i++)
-		p->got[i] = (struct got){.p = p, .rank = ranks[i], .fd = -1};
+	*p = (struct pull){.agent = a, .name = *name, .n = name->op ? n : 1};
+	p->whole = (struct got){.fd = -1, .pidfd = -1};
+	p->got = xcalloc((size_t)p->n, sizeof(*p->got));
+	for (int i = 0; i < p->n; i++)
+		p->got[i] = (struct got){.p = p, .rank = ranks[i], .fd = -1, .pidfd = -1};
 	return p;
 }
 

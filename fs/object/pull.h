@@ -2,15 +2,25 @@
  */
 #ifndef PULL_H
 #define PULL_H
-#include "tree/var_file.h"
+#include "base/copy.h"
+#include "host/agent.h"
+#include "object/varname.h"
 
 struct pull;
 
-/* Called once, maybe before pull_new returns: the bytes are there, or (e->no) are not. */
+/* Who is asked: an engine at the agent. */
+struct pull_rank {
+	int number; /* for messages */
+	int slot;
+	pid_t pid;
+};
+
+/* Called once, maybe before pull_start returns: the bytes are there, or (e->no) are not. */
 typedef void pull_fn(void *arg, const struct err *e);
 
-/* at: of a variable, without its name. NULL with e if a rank has no engine. */
-struct pull *pull_new(const struct place *at, const struct var_name *name, struct err *e);
+/* Of these ranks, which have engines now: of one without an OP, of all with one. */
+struct pull *pull_new(
+    struct agent *a, const struct pull_rank *ranks, int n, const struct var_name *name);
 /* fn may free it. */
 void pull_start(struct pull *p, pull_fn *fn, void *arg);
 /* Where the bytes are, and how many; as long as the pull lives. */

@@ -14,7 +14,7 @@
 enum {
 	PIECE = 32 * DTYPE_BLOCK, /* numbers */
 	PIECE_BYTES = PIECE * 8,  /* of the widest type; what copying takes at a time */
-	SCRATCH = 2 * PIECE_BYTES + (int)sizeof(union lane),
+	SCRATCH = 2 * PIECE_BYTES + (int)sizeof(union block),
 	WORKERS = 2,
 	AT_ONCE = 64 << 10 /* so many bytes are done without a thread */
 };
@@ -179,7 +179,7 @@ plan_numbers(struct reduction *r, struct err *e)
 	if (r->in->reals > 1 && !r->op->mean && r->op != &reduce_sum)
 		return fail(
 		    e, EOPNOTSUPP, "%s is %s: complex numbers have no order", r->what, r->in->name);
-	if (r->op->mean && r->in->lane != LANE_FLOAT)
+	if (r->op->mean && r->in->kind != KIND_FLOAT)
 		out = float64;
 	else if (r->op == &reduce_sum && slice_eq(p->dtype, "bool"))
 		out = int64; /* how many are true */
@@ -205,9 +205,9 @@ plan_same(struct reduction *r, struct err *e)
 /* ---- pieces ---- */
 
 static void
-to_float(union lane *x, enum dtype_lane lane)
+to_float(union block *x, enum dtype_kind kind)
 {
-	if (lane == LANE_SIGNED)
+	if (kind == KIND_SIGNED)
 		for (int i = 0; i < DTYPE_BLOCK; i++)
 			x->f[i] = (double)x->i[i];
 	else
@@ -216,29 +216,29 @@ to_float(union lane *x, enum dtype_lane lane)
 }
 
 static void
-fold_part(const struct reduction *r, bool first, union lane *acc, union lane *spare, const char *in,
-    size_t n)
+fold_part(const struct reduction *r, bool first, union block *acc, union block *spare,
+    const char *in, size_t n)
 {
-	bool floats = r->op->mean && r->in->lane != LANE_FLOAT;
-	enum dtype_lane lane = floats ? LANE_FLOAT : r->in->lane;
+	bool floats = r->op->mean && r->in->kind != KIND_FLOAT;
+	enum dtype_kind kind = floats ? KIND_FLOAT : r->in->kind;
 
 	for (size_t b = 0; b * DTYPE_BLOCK < n; b++) {
-		union lane *to = first ? &acc[b] : spare;
+		union block *to = first ? &acc[b] : spare;
 
 		r->in->load(r->in, to, in + b * DTYPE_BLOCK * r->in->size);
 		if (floats)
-			to_float(to, r->in->lane);
+			to_float(to, r->in->kind);
 		if (!first)
-			r->op->fold[lane](&acc[b], spare);
+			r->op->fold[kind](&acc[b], spare);
 	}
 }
 
 static int
 piece_numbers(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 {
-	union lane *acc = (union lane *)(void *)scratch;
+	union block *acc = (union block *)(void *)scratch;
 	char *bytes = scratch + PIECE_BYTES;
-	union lane *spare = (union lane *)(void *)(bytes + PIECE_BYTES);
+	union block *spare = (union block *)(void *)(bytes + PIECE_BYTES);
 	uint64_t first = k * PIECE;
 	size_t n = (size_t)MIN(r->total - first, (uint64_t)PIECE), have = n * r->in->size;
 	size_t blocks = (n + DTYPE_BLOCK - 1) / DTYPE_BLOCK;
@@ -297,7 +297,7 @@ piece_same(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 /* ---- folds ---- */
 
 #define FOLD(name, member, value)                                                                  \
-	static void name(union lane *restrict acc, const union lane *restrict x)                   \
+	static void name(union block *restrict acc, const union block *restrict x)                 \
 	{                                                                                          \
 		for (int i = 0; i < DTYPE_BLOCK; i++) {                                            \
 			__typeof__(acc->member[0]) a = acc->member[i], b = x->member[i];           \

@@ -16,7 +16,7 @@ struct reduce_op {
 	int (*plan)(struct reduction *r, struct err *e);
 	int (*piece)(struct reduction *r, uint64_t k, char *scratch, struct err *e);
 	/* acc = acc op x, for DTYPE_BLOCK numbers */
-	void (*fold[LANES])(union lane *restrict acc, const union lane *restrict x);
+	void (*fold[KINDS])(union block *restrict acc, const union block *restrict x);
 	bool mean; /* in floating point, and divided by the number of parts */
 };
 

@@ -1,5 +1,4 @@
-/* The grammar of names below `vars`: the tables of views and OPs, and ranks' tables of variables.
- */
+/* The grammar of names below `vars`, and the tables of views and OPs. */
 #include "object/varname.h"
 #include <ctype.h>
 #include <errno.h>
@@ -60,14 +59,14 @@ var_is_staging(const char *name)
 	return *name == '.' || (n > 0 && name[n - 1] == '~') || strcmp(name, "4913") == 0;
 }
 
-/* An identifier as far as C can tell: what is not ASCII is left to the rank. */
-static bool
-is_identifier(const char *s, size_t n)
+bool
+var_is_name(struct slice s)
 {
-	if (n == 0 || isdigit((unsigned char)s[0]))
+	if (s.n == 0 || s.n >= VAR_NAME_SIZE || isdigit((unsigned char)s.p[0]))
 		return false;
-	for (size_t i = 0; i < n; i++)
-		if (!isalnum((unsigned char)s[i]) && s[i] != '_' && !((unsigned char)s[i] & 0x80))
+	for (size_t i = 0; i < s.n; i++)
+		if (!isalnum((unsigned char)s.p[i]) && s.p[i] != '_' &&
+		    !((unsigned char)s.p[i] & 0x80))
 			return false;
 	return true;
 }
@@ -94,8 +93,8 @@ var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 	size_t n = dot ? (size_t)(dot - s) : strlen(s);
 
 	*v = (struct var_name){.view = &var_views[0]};
-	if (!is_identifier(s, n) || n >= sizeof(v->name))
-		return fail(e, EINVAL, "'%.80s' is no name of a variable", s);
+	if (!var_is_name((struct slice){s, n}))
+		return fail(e, EINVAL, "'%.80s' is not a valid variable name", s);
 	memcpy(v->name, s, n);
 	if (!dot)
 		return 0;
@@ -108,33 +107,4 @@ var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 	}
 	v->view = *s ? find_view(s) : NULL;
 	return v->view ? 0 : unknown_suffix(s, group, e);
-}
-
-struct slice
-var_row(const char *table, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (const char *p = table; *p;) {
-		size_t len = strcspn(p, "\n");
-
-		if (len > n && strncmp(p, name, n) == 0 && p[n] == '\t')
-			return (struct slice){p, len};
-		p += len + (p[len] == '\n');
-	}
-	return (struct slice){NULL, 0};
-}
-
-bool
-var_name_at(const char *table, size_t i, char *name, size_t size)
-{
-	for (const char *p = table; *p;) {
-		if (i-- == 0) {
-			snprintf(name, size, "%.*s", (int)strcspn(p, "\t\n"), p);
-			return true;
-		}
-		p += strcspn(p, "\n");
-		p += *p == '\n';
-	}
-	return false;
 }

@@ -1,12 +1,14 @@
-/* Names below `vars`: their grammar, the tables of views and OPs, what the ranks reported. */
+/* Names below `vars`: their grammar, the tables of views and OPs. */
 #ifndef VARNAME_H
 #define VARNAME_H
 #include "err.h"
 #include "object/reduce.h"
 
+enum { VAR_NAME_SIZE = 256 }; /* of a name with its NUL: what a file name may have */
+
 /* A name below `vars`, taken apart: NAME[.OP][.VIEW] */
 struct var_name {
-	char name[256];
+	char name[VAR_NAME_SIZE];
 	const struct var_op *op;     /* NULL: none */
 	const struct var_view *view; /* never NULL */
 };
@@ -32,9 +34,8 @@ extern const size_t var_op_count;
 int var_parse(const char *s, bool group, struct var_name *v, struct err *e);
 /* Names of files that programs write aside and rename: `.name`, `name~`, `4913`. */
 bool var_is_staging(const char *name);
-/* The row of a rank's table that tells about a name: a slice of it, empty if there is none. */
-struct slice var_row(const char *table, const char *name);
-/* The i-th name of a table; false: no more. */
-bool var_name_at(const char *table, size_t i, char *name, size_t size);
+/* May a variable have this name? As far as C can tell: which letters beyond ASCII Python takes is
+ * left to the rank. */
+bool var_is_name(struct slice s);
 
 #endif

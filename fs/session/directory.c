@@ -6,7 +6,8 @@
 #include "host/ticks.h"
 #include "session/request.h"
 #include "tree/staged_file.h"
-#include "tree/var_file.h"
+#include "tree/var_change.h"
+#include "tree/var_names.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -92,6 +93,30 @@ warden_lookup(fuse_req_t fr, struct node *dir, const char *name)
 	return made || gone;
 }
 
+/* The rank itself is asked whether it has a variable of this name. */
+static void
+ask_for_name(fuse_req_t fr, struct node *dir, const char *name)
+{
+	struct request *c = request_new(fr, REQUEST_LOOKUP);
+	int r;
+
+	c->created = var_node(dir, name);
+	r = var_names_ask(&c->created->at, &c->r);
+	if (r != PARKED)
+		req_done(&c->r, r);
+}
+
+void
+directory_looked_up(struct request *c, int result)
+{
+	if (result == 0) {
+		reply_entry(c->fr, c->created);
+		return;
+	}
+	tree_forget(c->created, 1);
+	fuse_reply_err(c->fr, -result);
+}
+
 void
 directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
@@ -104,6 +129,9 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	n = tree_lookup(dir, name, &error);
 	if (n)
 		reply_entry(fr, n);
+	else if (error == -ENOENT && var_row_of(dir) && !request_by_watchdog(fr) &&
+		 var_names_may_ask(&dir->at, name))
+		ask_for_name(fr, dir, name);
 	else
 		fuse_reply_err(fr, -error);
 }
@@ -123,55 +151,62 @@ directory_forget_multi(fuse_req_t fr, size_t count, struct fuse_forget_data *for
 	fuse_reply_none(fr);
 }
 
+/* What was read of an open directory: an offset is a place in it, and stays one. Entries are made
+ * when they are asked for. */
 struct listing {
-	struct node *dir;
-	struct buf names; /* type char, name, NUL */
-	size_t *at;	  /* where each begins */
-	uint64_t *ino;
-	size_t n;
+	struct tree_cursor cursor;
+	struct buf names; /* with their NUL */
+
+	struct listed {
+		size_t name; /* where in names */
+		uint64_t ino;
+		mode_t type;
+	} * entries;
+
+	size_t n, room;
 	TAILQ_ENTRY(listing) link;
 };
 
 static TAILQ_HEAD(, listing) listings = TAILQ_HEAD_INITIALIZER(listings);
 
-static void
-list(struct listing *l)
+/* The i-th entry; false: there are not so many. */
+static bool
+listing_reach(struct listing *l, size_t i)
 {
-	char name[300];
-	mode_t type;
-	size_t room = 0;
+	struct dir_entry e;
 
+	while (l->n <= i) {
+		if (!tree_next(&l->cursor, &e))
+			return false;
+		if (l->n == l->room) {
+			l->room = MAX(l->room * 2, (size_t)32);
+			l->entries = xrealloc(l->entries, l->room * sizeof(*l->entries));
+		}
+		l->entries[l->n++] = (struct listed){l->names.n, e.ino, e.type};
+		buf_add(&l->names, e.name, strlen(e.name) + 1);
+	}
+	return true;
+}
+
+/* rewinddir(3) shows what is there now. */
+static void
+listing_rewind(struct listing *l)
+{
+	struct node *dir = l->cursor.dir;
+
+	tree_cursor_free(&l->cursor);
+	l->cursor = (struct tree_cursor){.dir = dir};
 	buf_clear(&l->names);
 	l->n = 0;
-	free(l->at);
-	free(l->ino);
-	l->at = NULL;
-	l->ino = NULL;
-	for (size_t i = 0; tree_entry(l->dir, i, name, sizeof(name), &type); i++) {
-		int error;
-		struct node *n = tree_lookup(l->dir, name, &error);
-
-		if (l->n == room) {
-			room = MAX(room * 2, (size_t)32);
-			l->at = xrealloc(l->at, room * sizeof(*l->at));
-			l->ino = xrealloc(l->ino, room * sizeof(*l->ino));
-		}
-		l->at[l->n] = l->names.n;
-		l->ino[l->n++] = n ? n->ino : 2;
-		if (n)
-			tree_forget(n, 1);
-		buf_addc(&l->names, S_ISDIR(type) ? 'd' : S_ISLNK(type) ? 'l' : '-');
-		buf_add(&l->names, name, strlen(name) + 1);
-	}
 }
 
 static void
 listing_free(struct listing *l)
 {
 	TAILQ_REMOVE(&listings, l, link);
+	tree_cursor_free(&l->cursor);
 	buf_free(&l->names);
-	free(l->at);
-	free(l->ino);
+	free(l->entries);
 	free(l);
 }
 
@@ -191,14 +226,13 @@ directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct node *n = request_node(ino);
 
 	request_show(fr, "opendir", n, NULL);
-	if (n->at.g && n->at.g->gone) {
+	if (place_gone(&n->at)) {
 		fuse_reply_err(fr, ENODEV);
 		return;
 	}
 	l = xcalloc(1, sizeof(*l));
-	l->dir = n;
+	l->cursor.dir = n;
 	TAILQ_INSERT_TAIL(&listings, l, link);
-	list(l);
 	fi->fh = (uintptr_t)l;
 	if (fuse_reply_open(fr, fi) < 0)
 		listing_free(l); /* the opener is gone: no releasedir will come */
@@ -210,20 +244,25 @@ directory_readdir(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct 
 	static const char *const dots[] = {".", ".."};
 	struct listing *l = (struct listing *)(uintptr_t)fi->fh;
 	char *space = xmalloc(size);
-	size_t used = 0;
+	size_t used = 0, at = (size_t)off;
 
 	if (off == 0)
-		list(l); /* rewinddir(3) shows what is there now */
-	for (size_t i = (size_t)off; i < l->n + 2; i++) {
-		const char *entry = i < 2 ? dots[i] : l->names.p + l->at[i - 2] + 1;
-		char kind = i < 2 ? 'd' : entry[-1];
-		struct stat st = {.st_ino = i < 2 ? 1 : l->ino[i - 2],
-		    .st_mode = kind == 'd'   ? S_IFDIR
-			       : kind == 'l' ? S_IFLNK
-					     : S_IFREG};
-		size_t n =
-		    fuse_add_direntry(fr, space + used, size - used, entry, &st, (off_t)i + 1);
+		listing_rewind(l);
+	for (; at < ARRAY_LEN(dots) || listing_reach(l, at - ARRAY_LEN(dots)); at++) {
+		struct stat st = {.st_ino = FUSE_ROOT_ID, .st_mode = S_IFDIR};
+		const char *name;
+		size_t n;
 
+		if (at < ARRAY_LEN(dots)) {
+			name = dots[at];
+		} else {
+			const struct listed *e = &l->entries[at - ARRAY_LEN(dots)];
+
+			name = l->names.p + e->name;
+			st.st_ino = e->ino;
+			st.st_mode = e->type;
+		}
+		n = fuse_add_direntry(fr, space + used, size - used, name, &st, (off_t)at + 1);
 		if (n > size - used)
 			break;
 		used += n;
@@ -299,8 +338,10 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	at.name = xstrdup(name);
 	if (request_by_watchdog(fr) && ticks_expects(TICK_DELETE, path, true))
 		r = 0;
-	else if (var_row_of(dir) && !dir->at.g->gone)
-		r = var_remove(&at, &e);
+	else if (place_gone(&dir->at))
+		r = place_fail(&dir->at, &e);
+	else if (var_row_of(dir))
+		r = var_change_remove(&at, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
 	else
@@ -321,8 +362,12 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
 	request_show(fr, "rename", dir, name);
 	a.name = xstrdup(name);
 	b.name = xstrdup(to);
-	if (var_row_of(dir) && var_row_of(to_dir) && !dir->at.g->gone)
-		r = flags ? -EINVAL : var_rename(&a, &b, &e);
+	if (place_gone(&dir->at))
+		r = place_fail(&dir->at, &e);
+	else if (place_gone(&to_dir->at))
+		r = place_fail(&to_dir->at, &e);
+	else if (var_row_of(dir) && var_row_of(to_dir))
+		r = flags ? -EINVAL : var_change_rename(&a, &b, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
 	else
@@ -352,6 +397,7 @@ directory_create(
 	struct err e = {0};
 	struct request *c;
 	bool staged;
+	int r = 0;
 
 	request_show(fr, "create", dir, name);
 	if (!var_row_of(dir)) {
@@ -359,8 +405,12 @@ directory_create(
 		return;
 	}
 	staged = staged_wants(name, fi->flags, mode);
-	if (dir->at.g->gone || (!staged && var_parse(name, dir->at.rank < 0, &v, &e) < 0)) {
-		request_fail(fr, dir, name, dir->at.g->gone ? -ENODEV : -e.no, &e);
+	if (place_gone(&dir->at))
+		r = place_fail(&dir->at, &e);
+	else if (!staged)
+		r = var_parse(name, dir->at.rank < 0, &v, &e);
+	if (r < 0) {
+		request_fail(fr, dir, name, r, &e);
 		return;
 	}
 	c = request_new(fr, REQUEST_CREATE);

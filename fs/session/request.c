@@ -133,6 +133,8 @@ req_done(struct req *r, int result)
 	}
 	if (c->kind == REQUEST_OPEN || c->kind == REQUEST_CREATE)
 		request_opened(c, result);
+	else if (c->kind == REQUEST_LOOKUP)
+		directory_looked_up(c, result);
 	else
 		fuse_reply_err(c->fr, -result);
 	free(c);

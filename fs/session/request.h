@@ -4,14 +4,14 @@
 #include "tree/tree.h"
 #include <fuse_lowlevel.h>
 
-enum request_kind { REQUEST_OPEN, REQUEST_CREATE, REQUEST_READ, REQUEST_SYNC };
+enum request_kind { REQUEST_OPEN, REQUEST_CREATE, REQUEST_READ, REQUEST_SYNC, REQUEST_LOOKUP };
 
 struct request {
 	struct req r; /* first: a struct req is a struct request */
 	fuse_req_t fr;
 	enum request_kind kind;
 	struct fuse_file_info fi; /* OPEN, CREATE */
-	struct node *created;	  /* CREATE */
+	struct node *created;	  /* CREATE, LOOKUP: what is given to the kernel if all is well */
 	pid_t tid;
 	uint64_t since; /* now_ns when it was parked */
 	req_interrupt_fn *on_interrupt;

@@ -37,7 +37,9 @@ op_setattr(fuse_req_t fr, fuse_ino_t ino, struct stat *attr, int to_set, struct 
 	int r = 0;
 
 	request_show(fr, "setattr", n, NULL);
-	if ((to_set & FUSE_SET_ATTR_SIZE) && S_ISREG(n->row->mode)) {
+	if ((to_set & FUSE_SET_ATTR_SIZE) && place_gone(&n->at))
+		r = place_fail(&n->at, &e);
+	else if ((to_set & FUSE_SET_ATTR_SIZE) && S_ISREG(n->row->mode)) {
 		if (n->row->ops && n->row->ops->truncate)
 			r = n->row->ops->truncate(&n->at, f, (uint64_t)attr->st_size, &e);
 		else if (!(n->row->mode & 0200))
@@ -121,8 +123,8 @@ request_open(struct request *c, struct node *n)
 	c->r.file = f;
 	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || request_direct_mmap();
 	c->fi.keep_cache = 0;
-	if (n->at.g && n->at.g->gone)
-		r = -ENODEV;
+	if (place_gone(&n->at))
+		r = place_fail(&n->at, &c->r.err);
 	else
 		r = tree_open(f, &c->r);
 	if (r != PARKED)
@@ -153,7 +155,7 @@ file_of(const struct fuse_file_info *fi)
 static bool
 gone(const struct file *f)
 {
-	return f->node->at.g && f->node->at.g->gone;
+	return place_gone(&f->node->at);
 }
 
 static void

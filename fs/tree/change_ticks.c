@@ -2,6 +2,7 @@
 #include "tree/change_ticks.h"
 #include "group/hooks.h"
 #include "host/ticks.h"
+#include "tree/var_ticks.h"
 
 static void
 status_changed(struct group *g)
@@ -28,9 +29,9 @@ output_grew(struct rank *k, int stream)
 }
 
 static void
-table_changed(struct rank *k, const char *before, const char *now)
+table_changed(struct rank *k, const struct var_table *before, const struct var_table *now)
 {
-	ticks_table(k->g, k->number, before, now);
+	var_ticks_table(k->g, k->number, before, now);
 }
 
 void

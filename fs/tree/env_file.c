@@ -29,12 +29,12 @@ add_interface(const struct settings *set, struct buf *out)
 int
 env_file_text(const struct place *at, struct buf *out, struct err *e)
 {
-	struct rank *k = group_rank(at->g, at->rank);
+	struct rank *k = place_rank(at, e);
 	struct group *g = at->g;
 	size_t from = out->n;
 
 	if (!k)
-		return fail(e, ENODEV, "the rank is gone");
+		return -e->no;
 	if (g->life.state != G_READY)
 		return fail(e, ESRCH, "rank %d cannot join: the group is %s (echo start > %s/ctl)",
 		    k->number, lifecycle_state_name(g), g->name);

@@ -41,10 +41,10 @@ static int
 ranks_of(const struct place *at, int *ranks, struct err *e)
 {
 	if (at->rank >= 0) {
-		struct rank *k = group_rank(at->g, at->rank);
+		struct rank *k = place_rank(at, e);
 
 		ranks[0] = at->rank;
-		return k && external_refuse(k, e) < 0 ? -e->no : 1;
+		return !k || external_refuse(k, e) < 0 ? -e->no : 1;
 	}
 	return at->name ? rank_list(at->name, at->g->size, ranks, e) : 0;
 }
@@ -334,9 +334,9 @@ const struct file_ops input_ctl_ops = {
 static int
 rank_ctl_do(struct file *f, const char *line, struct err *e)
 {
-	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
+	struct rank *k = place_rank(&f->node->at, e);
 
-	return k ? ctl_rank_line(k, line, e) : fail(e, ENODEV, "the rank is gone");
+	return k ? ctl_rank_line(k, line, e) : -e->no;
 }
 
 static ssize_t
@@ -374,11 +374,11 @@ const struct file_ops input_cell_ctl_ops = {.write = cell_ctl_write};
 static int
 stdin_open(struct file *f, struct req *r)
 {
-	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
+	struct rank *k = place_rank(&f->node->at, &r->err);
 
-	if (k && external_refuse(k, &r->err) < 0)
+	if (!k || external_refuse(k, &r->err) < 0)
 		return -r->err.no;
-	if (!k || k->slot == NO_SLOT)
+	if (k->slot == NO_SLOT)
 		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
 	return 0;
 }
@@ -386,9 +386,11 @@ stdin_open(struct file *f, struct req *r)
 static ssize_t
 stdin_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
 {
-	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
+	struct rank *k = place_rank(&f->node->at, e);
 
-	if (!k || k->slot == NO_SLOT)
+	if (!k)
+		return -e->no;
+	if (k->slot == NO_SLOT)
 		return fail(e, ESRCH, "rank %d has no engine", f->node->at.rank);
 	agent_send(k->g->agent, Nstdin, 0, k->slot, 0, -1, ((struct slice){p, n}));
 	return (ssize_t)n;

@@ -17,6 +17,8 @@
 #include "tree/text.h"
 #include "tree/tree.h"
 #include "tree/var_file.h"
+#include "tree/var_names.h"
+#include "tree/var_text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,7 @@ const struct row name_rows[] = {
     {"G/events", REG | 0400, ROW_LIVE, &live_events_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
     {"G/error", REG | 0600, 0, &input_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &follow_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
-    {"G/names", REG | 0400, 0, NULL, text_names, "table of variables", NULL},
+    {"G/names", REG | 0400, 0, NULL, var_text_names, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_FRESH, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
@@ -92,17 +94,31 @@ find_group(struct place *at, const char *name)
 	return 0;
 }
 
-static bool
-list_groups(const struct place *at, size_t i, char *name, size_t size)
+static void
+drop_group(void *state)
 {
-	struct group *g;
+	group_unref(state);
+}
 
-	TAILQ_FOREACH (g, &groups, link)
-		if (i-- == 0) {
-			snprintf(name, size, "%s", g->name);
-			return true;
-		}
-	return false;
+/* Behind the last one, or if that is gone meanwhile behind its number. */
+static bool
+next_group(const struct place *at, struct part_cursor *c, struct place *child, char *name)
+{
+	struct group *last = c->state, *g = TAILQ_FIRST(&groups);
+
+	if (last && !last->gone)
+		g = TAILQ_NEXT(last, link);
+	while (g && g->serial <= c->at)
+		g = TAILQ_NEXT(g, link);
+	if (!g)
+		return false;
+	group_ref(g);
+	if (last)
+		group_unref(last);
+	*c = (struct part_cursor){g->serial, g, drop_group};
+	child->g = g;
+	snprintf(name, ENTRY_NAME_SIZE, "%s", g->name);
+	return true;
 }
 
 /* A number without sign or leading zeros; -1: none. */
@@ -128,16 +144,16 @@ find_cell(struct place *at, const char *name)
 }
 
 static bool
-list_cells(const struct place *at, size_t i, char *name, size_t size)
+next_cell(const struct place *at, struct part_cursor *c, struct place *child, char *name)
 {
-	struct cell *c;
+	struct cell *cell = cell_after(at->g, (int)c->at);
 
-	TAILQ_FOREACH (c, &at->g->history.cells, link)
-		if (i-- == 0) {
-			snprintf(name, size, "%d", c->number);
-			return true;
-		}
-	return false;
+	if (!cell)
+		return false;
+	c->at = (uint64_t)cell->number;
+	child->cell = cell;
+	snprintf(name, ENTRY_NAME_SIZE, "%d", cell->number);
+	return true;
 }
 
 static int
@@ -152,13 +168,14 @@ find_rank(struct place *at, const char *name)
 }
 
 static bool
-list_ranks(const struct place *at, size_t i, char *name, size_t size)
+next_rank(const struct place *at, struct part_cursor *c, struct place *child, char *name)
 {
-	int n = at->cell ? at->cell->n : at->g->size;
+	int i = (int)c->at++, n = at->cell ? at->cell->n : at->g->size;
 
-	if (i >= (size_t)n)
+	if (i >= n)
 		return false;
-	snprintf(name, size, "rank%d", at->cell ? at->cell->ranks[i] : (int)i);
+	child->rank = at->cell ? at->cell->ranks[i] : i;
+	snprintf(name, ENTRY_NAME_SIZE, "rank%d", child->rank);
 	return true;
 }
 
@@ -175,31 +192,12 @@ find_list(struct place *at, const char *name)
 	return 0;
 }
 
-static int
-find_var(struct place *at, const char *name)
-{
-	int r = var_find(at, name);
-
-	if (r < 0)
-		return r;
-	at->name = xstrdup(name);
-	return 0;
-}
-
-static bool
-list_vars(const struct place *at, size_t i, char *name, size_t size)
-{
-	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
-
-	return k && var_name_at(k->table, i, name, size);
-}
-
 const struct part name_parts[] = {
-    {"G", find_group, list_groups},
-    {"N", find_cell, list_cells},
-    {"rankK", find_rank, list_ranks},
+    {"G", find_group, next_group},
+    {"N", find_cell, next_cell},
+    {"rankK", find_rank, next_rank},
     {"cell.LIST", find_list, NULL},
-    {"STAGED", staged_find, staged_list},
-    {"NAME", find_var, list_vars},
+    {"STAGED", staged_find, staged_next},
+    {"NAME", var_names_find, var_names_next},
 };
 const size_t name_part_count = ARRAY_LEN(name_parts);

@@ -1,24 +1,22 @@
 /* Staged files: a memfd each, by directory and name. What becomes of them when they are renamed. */
 #include "tree/staged_file.h"
 #include "base/daemon.h"
-#include "group/group.h"
 #include "group/journal.h"
 #include "group/registry.h"
-#include "object/pull.h"
+#include "tree/var_change.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 struct staged {
-	uint64_t group; /* its serial number */
-	int rank;	/* -1: of all ranks */
+	uint64_t serial; /* in the order of all, never used again */
+	uint64_t group;	 /* its serial number; 0: removed */
+	int rank;	 /* -1: of all ranks */
 	char *name;
-	int memfd;
-	uint64_t size;
+	struct push push;
 	double mtime;
 	int refs;    /* the directory, open files, a pull that fills it */
 	bool pushed; /* ranks map its pages: nothing is written any more */
@@ -43,8 +41,7 @@ unref(struct staged *s)
 {
 	if (--s->refs > 0)
 		return;
-	if (s->memfd >= 0)
-		close(s->memfd);
+	push_close(&s->push);
 	free(s->name);
 	free(s);
 }
@@ -53,7 +50,7 @@ static void
 drop(struct staged *s)
 {
 	TAILQ_REMOVE(&all, s, link);
-	s->group = 0; /* found no more */
+	s->group = 0;
 	unref(s);
 }
 
@@ -83,29 +80,47 @@ staged_find(struct place *at, const char *name)
 	return 0;
 }
 
-bool
-staged_list(const struct place *at, size_t i, char *name, size_t size)
+static void
+drop_cursor(void *state)
 {
-	struct staged *s;
+	unref(state);
+}
 
-	TAILQ_FOREACH (s, &all, link)
-		if (s->group == at->g->serial && s->rank == at->rank && i-- == 0) {
-			snprintf(name, size, "%s", s->name);
-			return true;
-		}
-	return false;
+bool
+staged_next(const struct place *at, struct part_cursor *c, struct place *child, char *name)
+{
+	struct staged *last = c->state, *s = TAILQ_FIRST(&all);
+
+	if (last && last->group)
+		s = TAILQ_NEXT(last, link);
+	while (s && (s->serial <= c->at || s->group != at->g->serial || s->rank != at->rank))
+		s = TAILQ_NEXT(s, link);
+	if (!s)
+		return false;
+	s->refs++;
+	if (last)
+		unref(last);
+	*c = (struct part_cursor){s->serial, s, drop_cursor};
+	snprintf(name, ENTRY_NAME_SIZE, "%s", s->name);
+	child->name = name;
+	return true;
 }
 
 static struct staged *
 make(const struct place *at, const char *name)
 {
+	static uint64_t serial;
 	struct staged *s = find(at, name);
 
 	if (s)
 		return s;
 	staged_sweep();
 	s = xcalloc(1, sizeof(*s));
-	*s = (struct staged){.group = at->g->serial, .rank = at->rank, .memfd = -1, .refs = 1};
+	*s = (struct staged){.serial = ++serial,
+	    .group = at->g->serial,
+	    .rank = at->rank,
+	    .push.memfd = -1,
+	    .refs = 1};
 	s->name = xstrdup(name);
 	s->mtime = now_wall();
 	TAILQ_INSERT_TAIL(&all, s, link);
@@ -146,9 +161,7 @@ need_memfd(struct staged *s, struct err *e)
 	if (s->pushed)
 		return fail(e, EACCES,
 		    "%s was pushed when it was renamed: open the variable instead", s->name);
-	if (s->memfd < 0 && !fault("staged.memfd", EMFILE))
-		s->memfd = memfd_create("ddipfs-staged", MFD_CLOEXEC);
-	return s->memfd < 0 ? fail_errno(e, "memfd_create") : 0;
+	return s->push.memfd < 0 ? push_open(&s->push, s->name, e) : 0;
 }
 
 static int
@@ -156,9 +169,8 @@ resize(struct staged *s, uint64_t size, struct err *e)
 {
 	if (need_memfd(s, e) < 0)
 		return -e->no;
-	if (fault("staged.size", EFBIG) || ftruncate(s->memfd, (off_t)size) < 0)
-		return fail_errno(e, "%s can't have %llu bytes", s->name, (unsigned long long)size);
-	s->size = size;
+	if (push_resize(&s->push, size, s->name, e) < 0)
+		return -e->no;
 	s->mtime = now_wall();
 	return 0;
 }
@@ -186,38 +198,25 @@ static void
 staged_read(struct file *f, struct req *r)
 {
 	struct staged *s = f->state;
-	struct source own = {.kind = SOURCE_FD, .fd = s->memfd};
+	struct source own = {.kind = SOURCE_FD, .fd = s->push.memfd};
 
-	if (r->offset >= s->size)
+	if (r->offset >= s->push.size)
 		req_data(r, "", 0);
 	else
-		req_copy(r, &own, r->offset, (size_t)MIN(s->size - r->offset, r->want));
+		req_copy(r, &own, r->offset, (size_t)MIN(s->push.size - r->offset, r->want));
 }
 
 static ssize_t
 staged_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
 {
 	struct staged *s = f->state;
-	size_t done = 0;
+	ssize_t k;
 
 	if (need_memfd(s, e) < 0)
 		return -e->no;
-	if (f->flags & O_APPEND)
-		offset = s->size;
-	while (done < n) {
-		ssize_t k = fault("staged.write", ENOSPC)
-				? -1
-				: pwrite(s->memfd, p + done, n - done, (off_t)(offset + done));
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return fail_errno(e, "no room for %zu bytes of %s", n, s->name);
-		done += (size_t)k;
-	}
-	s->size = MAX(s->size, offset + n);
+	k = push_write(&s->push, p, n, f->flags & O_APPEND ? s->push.size : offset, s->name, e);
 	s->mtime = now_wall();
-	return (ssize_t)n;
+	return k;
 }
 
 static int
@@ -233,7 +232,7 @@ staged_size(const struct place *at)
 {
 	struct staged *s = find(at, at->name);
 
-	return s ? s->size : 0;
+	return s ? s->push.size : 0;
 }
 
 static double
@@ -278,9 +277,9 @@ backup_done(void *arg, const struct err *e)
 
 	if (e->no)
 		group_fail(b->g, e, b->name);
-	else if (!b->s->pushed && b->s->memfd < 0) {
-		b->s->memfd = fcntl(reduce_result(b->copy), F_DUPFD_CLOEXEC, 0);
-		b->s->size = b->s->memfd < 0 ? 0 : pull_size(b->pull);
+	else if (!b->s->pushed && b->s->push.memfd < 0) {
+		b->s->push.memfd = fcntl(reduce_result(b->copy), F_DUPFD_CLOEXEC, 0);
+		b->s->push.size = b->s->push.memfd < 0 ? 0 : pull_size(b->pull);
 	}
 	reduce_free(b->copy);
 	pull_free(b->pull);
@@ -321,7 +320,7 @@ back_up(const struct place *from, const struct place *to, struct err *e)
 		return -e->no;
 	if (!name.view->reads || (name.op && !name.op->reads))
 		return fail(e, EOPNOTSUPP, "%s can't be read", from->name);
-	pull = pull_new(from, &name, e);
+	pull = var_change_pull(from, &name, e);
 	if (!pull)
 		return -e->no;
 	if (old)
@@ -338,7 +337,7 @@ int
 staged_rename(const struct place *from, const struct place *to, struct err *e)
 {
 	struct staged *s = find(from, from->name), *old;
-	int fd, r;
+	int r;
 
 	if (from->g != to->g || from->rank != to->rank)
 		return fail(e, EXDEV, "mv renames within one directory; cp copies to another");
@@ -354,10 +353,7 @@ staged_rename(const struct place *from, const struct place *to, struct err *e)
 	}
 	if (need_memfd(s, e) < 0)
 		return -e->no;
-	fd = fault("staged.dup", EMFILE) ? -1 : fcntl(s->memfd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return fail_errno(e, "F_DUPFD_CLOEXEC");
-	r = var_push_file(to, fd, s->size, e);
+	r = var_change_push_staged(to, &s->push, e);
 	if (r < 0)
 		return r;
 	s->pushed = true;

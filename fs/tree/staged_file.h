@@ -8,7 +8,8 @@
 
 /* Is there one of this name? 0 or -ENOENT. */
 int staged_find(struct place *at, const char *name);
-bool staged_list(const struct place *at, size_t i, char *name, size_t size);
+/* As in struct part. */
+bool staged_next(const struct place *at, struct part_cursor *c, struct place *child, char *name);
 /* Makes an empty one if there is none. */
 void staged_make(const struct place *at, const char *name);
 /* Is a file that is created like this a staged one? mode: before the umask, or behind it. */

@@ -9,7 +9,7 @@
 #include "host/agent.h"
 #include "host/gpustat.h"
 #include "tree/ctl.h"
-#include "tree/var_file.h"
+#include "object/varname.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -124,10 +124,10 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 int
 text_rank_status(const struct place *at, struct buf *out, struct err *e)
 {
-	struct rank *k = group_rank(at->g, at->rank);
+	struct rank *k = place_rank(at, e);
 
 	if (!k)
-		return fail(e, ENODEV, "the rank is gone");
+		return -e->no;
 	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
 	    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
 	gpustat_rank_lines(k, out);
@@ -170,54 +170,6 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 			buf_addf(out, " (%u times)", f->times);
 		buf_addc(out, '\n');
 	}
-	return 0;
-}
-
-/* One line of a rank's table: name, type, dtype, shape, bytes, device. */
-static void
-add_name(struct slice row, struct buf *out)
-{
-	static const char *const keys[] = {
-	    "", " type=", " dtype=", " shape=", " bytes=", " device="};
-	const char *p = row.p, *end = row.p + row.n;
-
-	for (size_t i = 0; i < ARRAY_LEN(keys) && p <= end; i++) {
-		const char *tab = memchr(p, '\t', (size_t)(end - p));
-		const char *stop = tab ? tab : end;
-
-		buf_addf(out, "%s%.*s", keys[i], (int)(stop - p), p);
-		p = stop + 1;
-	}
-}
-
-int
-text_names(const struct place *at, struct buf *out, struct err *e)
-{
-	struct group *g = at->g;
-	char name[256];
-
-	for (int k = 0; k < g->size; k++)
-		for (size_t i = 0; var_name_at(g->ranks[k].table, i, name, sizeof(name)); i++) {
-			const char *sep = " ranks=";
-			bool before = false;
-			int have = 0;
-
-			for (int j = 0; j < g->size; j++) {
-				bool has = var_row(g->ranks[j].table, name).p != NULL;
-
-				before |= has && j < k;
-				have += has;
-			}
-			if (before)
-				continue;
-			add_name(var_row(g->ranks[k].table, name), out);
-			for (int j = 0; j < g->size && have < g->size; j++)
-				if (var_row(g->ranks[j].table, name).p) {
-					buf_addf(out, "%s%d", sep, j);
-					sep = ",";
-				}
-			buf_addc(out, '\n');
-		}
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 #include "tree/tree.h"
 #include "base/daemon.h"
 #include "group/cell.h"
-#include "group/group.h"
+#include "group/external.h"
 #include "group/registry.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -40,6 +40,31 @@ place_free(struct place *at)
 	*at = (struct place){.rank = -1};
 }
 
+/* The ranks of a cell stay what they were, however many the group has now. */
+bool
+place_gone(const struct place *at)
+{
+	return at->g && (at->g->gone || (at->rank >= at->g->size && !at->cell));
+}
+
+int
+place_fail(const struct place *at, struct err *e)
+{
+	if (at->g->gone)
+		return fail(e, ENODEV, "the group %s is gone", at->g->name);
+	return fail(e, ENODEV, "rank %d is no more: the group %s has ranks 0..%d", at->rank,
+	    at->g->name, at->g->size - 1);
+}
+
+struct rank *
+place_rank(const struct place *at, struct err *e)
+{
+	if (!place_gone(at))
+		return group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
+	place_fail(at, e);
+	return NULL;
+}
+
 /* FNV-1a over what a path stands for: the same path has the same inode number, another one never
  * does. */
 static uint64_t
@@ -47,12 +72,10 @@ inode_number(const struct row *row, const struct place *at)
 {
 	uint64_t part[4] = {(uint64_t)(row - name_rows) + 1, at->g ? at->g->serial : 0,
 	    (uint64_t)(at->rank + 1), at->cell ? (uint64_t)at->cell->number : 0};
-	uint64_t h = 14695981039346656037u;
+	uint64_t h = hash_add(HASH_START, part, sizeof(part));
 
-	for (size_t i = 0; i < sizeof(part); i++)
-		h = (h ^ ((const unsigned char *)part)[i]) * 1099511628211u;
-	for (const char *s = at->name ? at->name : ""; *s; s++)
-		h = (h ^ (unsigned char)*s) * 1099511628211u;
+	if (at->name)
+		h = hash_add(h, at->name, strlen(at->name));
 	return h | 2; /* 0 and 1 are taken */
 }
 
@@ -174,7 +197,7 @@ struct node *
 tree_lookup(struct node *dir, const char *name, int *error)
 {
 	*error = -ENOENT;
-	if (dir->at.g && dir->at.g->gone) {
+	if (place_gone(&dir->at)) {
 		*error = -ENODEV;
 		return NULL;
 	}
@@ -201,29 +224,54 @@ tree_lookup(struct node *dir, const char *name, int *error)
 	return NULL;
 }
 
-bool
-tree_entry(struct node *dir, size_t i, char *name, size_t size, mode_t *type)
+/* The entry of a row that stands for one name. */
+static void
+fill_entry(struct dir_entry *e, const struct row *row, const struct place *at)
 {
-	for (size_t k = 0; k < name_count; k++) {
-		const struct row *row = &name_rows[k];
+	e->type = row->mode & S_IFMT;
+	e->ino = inode_number(row, at);
+}
+
+static void
+end_part(struct tree_cursor *c)
+{
+	if (c->part.state)
+		c->part.free(c->part.state);
+	c->part = (struct part_cursor){0};
+	c->row++;
+}
+
+bool
+tree_next(struct tree_cursor *c, struct dir_entry *e)
+{
+	const struct node *dir = c->dir;
+
+	for (; c->row < name_count && !place_gone(&dir->at); end_part(c)) {
+		const struct row *row = &name_rows[c->row];
 		const char *word = child_part(dir->row, row);
 		const struct part *part = word ? part_of(word) : NULL;
+		struct place at = dir->at; /* references nothing */
 
-		if (!word || (row->flags & ROW_HIDDEN) || (dir->at.g && dir->at.g->gone))
+		if (!word || (row->flags & ROW_HIDDEN))
 			continue;
-		*type = row->mode & S_IFMT;
+		at.name = NULL;
+		if (part && !part->next(&dir->at, &c->part, &at, e->name))
+			continue;
+		fill_entry(e, row, &at);
 		if (!part) {
-			if (i-- == 0) {
-				snprintf(name, size, "%s", word);
-				return true;
-			}
-			continue;
+			snprintf(e->name, sizeof(e->name), "%s", word);
+			end_part(c);
 		}
-		for (size_t j = 0; part->list(&dir->at, j, name, size); j++)
-			if (i-- == 0)
-				return true;
+		return true;
 	}
 	return false;
+}
+
+void
+tree_cursor_free(struct tree_cursor *c)
+{
+	end_part(c);
+	c->row = name_count;
 }
 
 static uint64_t

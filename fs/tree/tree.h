@@ -58,13 +58,24 @@ struct row {
 extern const struct row name_rows[];
 extern const size_t name_count;
 
+enum { ENTRY_NAME_SIZE = 256 };
+
+/* How far a part has been listed. */
+struct part_cursor {
+	uint64_t at; /* 0 in the beginning */
+	void *state; /* NULL in the beginning; if set, so is what frees it */
+	void (*free)(void *state);
+};
+
 /* A part of a path that stands for many names. */
 struct part {
 	const char *word; /* as the rows write it */
 	/* 0 and at filled (what it refers to is referenced), or -errno */
 	int (*find)(struct place *at, const char *name);
-	/* The i-th name; false: no more. */
-	bool (*list)(const struct place *at, size_t i, char *name, size_t size);
+	/* The name behind the cursor, into name[ENTRY_NAME_SIZE], and what it stands for into
+	 * child (borrowed until the next call); false: no more. NULL: not listed. */
+	bool (*next)(
+	    const struct place *at, struct part_cursor *c, struct place *child, char *name);
 };
 
 extern const struct part name_parts[];
@@ -92,6 +103,19 @@ struct file {
 	TAILQ_ENTRY(file) link;
 };
 
+/* A directory that is being listed: begins with all but dir zero. */
+struct tree_cursor {
+	struct node *dir;
+	size_t row;
+	struct part_cursor part; /* of that row */
+};
+
+struct dir_entry {
+	char name[ENTRY_NAME_SIZE];
+	mode_t type;
+	uint64_t ino;
+};
+
 void tree_init(void);
 /* Lets go of all nodes: the kernel, which held them, is gone. */
 void tree_fini(void);
@@ -103,8 +127,11 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
 struct node *tree_node(const struct row *row, struct place at);
 void tree_forget(struct node *n, uint64_t lookups);
 void tree_stat(struct node *n, struct stat *st);
-/* The i-th entry behind "." and ".."; false: the end. */
-bool tree_entry(struct node *dir, size_t i, char *name, size_t size, mode_t *type);
+/* The next entry of a directory; false: the end. What comes and goes meanwhile may be told or not,
+ * all else is told once. The steps of a whole listing take n log n. */
+bool tree_next(struct tree_cursor *c, struct dir_entry *e);
+/* Gives back what the cursor holds, not its directory. */
+void tree_cursor_free(struct tree_cursor *c);
 /* The row of a child, by its path in the table. */
 const struct row *tree_row(const char *path);
 /* The path below the mount, for messages. */
@@ -114,6 +141,12 @@ int tree_open(struct file *f, struct req *r);
 void tree_read(struct file *f, struct req *r);
 void tree_release(struct file *f);
 
+/* Does it name a group, or a rank of one, that is no more? Everything at such a place is ENODEV. */
+bool place_gone(const struct place *at);
+/* -ENODEV, with what is no more in e. Only for a place that is gone. */
+int place_fail(const struct place *at, struct err *e);
+/* The rank of the place, in G/vars the first that is not external; NULL with e if it is no more. */
+struct rank *place_rank(const struct place *at, struct err *e);
 void place_ref(struct place *at);
 void place_free(struct place *at);
 

@@ -1,52 +1,37 @@
 /* Objects as files. A rank makes the bytes (engine/values.py); here is who is asked, and how the
  * bytes go on. */
 #include "tree/var_file.h"
-#include "base/copy.h"
 #include "base/daemon.h"
 #include "group/external.h"
 #include "group/journal.h"
-#include "group/lifecycle.h"
-#include "group/queue.h"
-#include "group/rank.h"
-#include "group/task.h"
-#include "host/agent.h"
-#include "host/ticks.h"
-#include "object/pull.h"
 #include "tree/caller.h"
 #include "tree/input.h"
-#include "tree/staged_file.h"
+#include "tree/var_change.h"
+#include "tree/var_names.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { NONBLOCK_MS = 50, WRITE_MAX_BITS = 46 };
+enum { NONBLOCK_MS = 50 };
 
 struct var_file {
 	struct file *f;
-	struct req *r; /* the open that waits */
-	struct timer *patience;
 	/* reading */
 	struct var_name name;
+	struct req *r; /* the open that waits */
+	struct timer *patience;
 	struct pull *pull;
-	bool waits; /* for a push to this name: among the openings */
+	bool waits; /* for a change of this name that is under way: among the openings */
 	TAILQ_ENTRY(var_file) link;
 	/* writing */
-	int memfd;
-	uint64_t size;
-	bool dirty;
+	struct var_writer writer;
+	struct push push;
+	bool writes;
+	bool dirty; /* there is something that was not pushed yet */
+	bool whole; /* it began empty: the file holds all that was written */
 };
 
-/* A push that no close waits for: a staged file was renamed. */
-struct coming {
-	struct work *w;
-	TAILQ_ENTRY(coming) link;
-};
-
-static TAILQ_HEAD(, coming) comings = TAILQ_HEAD_INITIALIZER(comings);
 static TAILQ_HEAD(, var_file) openings = TAILQ_HEAD_INITIALIZER(openings);
 
 static void
@@ -56,8 +41,10 @@ var_free(struct var_file *v)
 	if (v->waits)
 		TAILQ_REMOVE(&openings, v, link);
 	loop_timer_del(v->patience);
-	if (v->memfd >= 0)
-		close(v->memfd);
+	if (v->writes) {
+		var_names_close(&v->writer);
+		push_close(&v->push);
+	}
 	free(v);
 }
 
@@ -108,60 +95,6 @@ on_pulled(void *arg, const struct err *e)
 	req_done(r, 0);
 }
 
-bool
-var_is_coming(const struct place *at, const char *name)
-{
-	int rank = at->rank >= 0 ? at->rank : external_first(at->g);
-	struct coming *c;
-
-	/* one behind a running cell takes its time: until then the old object is shown */
-	TAILQ_FOREACH (c, &comings, link)
-		if (c->w->g == at->g && c->w->begun && strcmp(c->w->name, name) == 0)
-			for (int i = 0; i < c->w->n; i++)
-				if (at->rank < 0 || c->w->jobs[i].k->number == rank)
-					return true;
-	return false;
-}
-
-/* A lookup has nobody who would tell the path and the text. */
-static void
-fail_lookup(const struct place *at, const char *name, const struct err *e)
-{
-	char *path = at->rank < 0 ? xasprintf("%s/vars/%s", at->g->name, name)
-				  : xasprintf("%s/rank%d/vars/%s", at->g->name, at->rank, name);
-
-	group_fail(at->g, e, path);
-	free(path);
-}
-
-/* Not in the rank's table, though it would be if it were there. */
-static bool
-is_absent(const struct rank *k, const char *name)
-{
-	/* what begins with _ never is, what a running cell makes not yet: opening will tell */
-	return !var_row(k->table, name).p && *name != '_' && !group_busy(k->g);
-}
-
-int
-var_find(const struct place *at, const char *name)
-{
-	struct rank *k = group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
-	struct var_name v;
-	struct err e = {0};
-	bool bad;
-
-	if (var_is_staging(name))
-		return -ENOENT;
-	bad = var_parse(name, at->rank < 0, &v, &e) < 0;
-	if (!bad && var_is_coming(at, v.name))
-		return 0;
-	if (!k || !*v.name || is_absent(k, v.name) || (bad && !var_row(k->table, v.name).p))
-		return -ENOENT;
-	if (bad)
-		fail_lookup(at, name, &e);
-	return bad ? -EINVAL : 0;
-}
-
 static void
 ask(struct var_file *v)
 {
@@ -170,14 +103,14 @@ ask(struct var_file *v)
 	if (v->waits)
 		TAILQ_REMOVE(&openings, v, link);
 	v->waits = false;
-	v->pull = pull_new(&v->f->node->at, &v->name, &e);
+	v->pull = var_change_pull(&v->f->node->at, &v->name, &e);
 	if (v->pull)
 		pull_start(v->pull, on_pulled, v);
 	else
 		give_up(v, &e);
 }
 
-/* A push that was awaited has ended. */
+/* A change that was awaited has ended. */
 static void
 ask_again(void)
 {
@@ -185,7 +118,7 @@ ask_again(void)
 
 	for (v = TAILQ_FIRST(&openings); v; v = next) {
 		next = TAILQ_NEXT(v, link);
-		if (!var_is_coming(&v->f->node->at, v->name.name))
+		if (!var_names_settling(&v->f->node->at, v->name.name))
 			ask(v);
 	}
 }
@@ -195,14 +128,15 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
 	struct var_file *v = xcalloc(1, sizeof(*v));
 
-	*v = (struct var_file){.f = f, .r = r, .name = *name, .memfd = -1};
+	*v = (struct var_file){.f = f, .r = r, .name = *name, .push.memfd = -1};
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
 		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, no_patience, v);
 	req_park(r, open_interrupted);
 	/* a rank that waited for it could be waited for by it: it gets the old object */
-	if (var_is_coming(&f->node->at, name->name) && !caller_rank(req_process(r))) {
+	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {
+		var_change_on_settled(ask_again);
 		v->waits = true;
 		TAILQ_INSERT_TAIL(&openings, v, link);
 	} else {
@@ -214,33 +148,21 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 /* ---- writing ---- */
 
 static int
-begin_write(struct file *f, struct req *r)
+begin_write(struct file *f, struct req *r, const struct var_name *name)
 {
-	struct var_file *v = xcalloc(1, sizeof(*v));
-	int result;
+	struct var_file *v;
+	struct push push;
 
-	*v = (struct var_file){.f = f, .memfd = -1};
-	if (!fault("push.memfd", EMFILE))
-		v->memfd = memfd_create("ddipfs-push", MFD_CLOEXEC);
-	if (v->memfd < 0) {
-		result = fail_errno(&r->err, "memfd_create");
-		free(v);
-		return result;
-	}
+	if (push_open(&push, f->node->at.name, &r->err) < 0)
+		return -r->err.no;
+	v = xcalloc(1, sizeof(*v));
+	*v = (struct var_file){.f = f, .writes = true, .push = push, .whole = f->flags & O_TRUNC};
+	v->writer.at = &f->node->at;
+	memcpy(v->writer.name, name->name, sizeof(v->writer.name));
+	var_names_open(&v->writer);
 	f->state = v;
 	f->node->size = 0;
 	return 0;
-}
-
-/* 0, or -EOPNOTSUPP: what is written here is (in parts) for a rank that is external. */
-static int
-refuse_external(const struct place *at, bool parts, struct err *e)
-{
-	struct rank *k = group_rank(at->g, at->rank);
-
-	if (parts && external_any(at->g))
-		return fail(e, EOPNOTSUPP, "%s: an external rank would miss its part", at->name);
-	return k ? external_refuse(k, e) : 0;
 }
 
 static int
@@ -264,177 +186,93 @@ var_open(struct file *f, struct req *r)
 	if (f->flags & O_APPEND)
 		return fail(&r->err, EOPNOTSUPP,
 		    "an object is written as a whole: nothing can be appended to it (> for >>)");
-	if (!name.view->writes)
-		return fail(&r->err, EOPNOTSUPP, "the view %s can only be read", name.view->name);
-	if (name.op && !name.op->writes)
-		return fail(
-		    &r->err, EOPNOTSUPP, "%s over all ranks can only be read", name.op->name);
-	result = refuse_external(&f->node->at, name.op, &r->err);
-	if (result == 0)
-		result = lifecycle_accepts(f->node->at.g, &r->err);
-	return result < 0 ? result : begin_write(f, r);
+	result = var_change_check(&f->node->at, &r->err);
+	return result < 0 ? result : begin_write(f, r, &name);
+}
+
+static struct var_file *
+written(struct file *f)
+{
+	struct var_file *v = f->state;
+
+	return v && v->writes ? v : NULL;
 }
 
 static ssize_t
 var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
 {
-	struct var_file *v = f->state;
-	size_t done = 0;
+	struct var_file *v = written(f);
+	ssize_t k;
 
-	if (offset + n > (uint64_t)1 << WRITE_MAX_BITS)
-		return fail(e, EFBIG, "an object has at most %d TiB", 1 << (WRITE_MAX_BITS - 40));
-	while (done < n) {
-		ssize_t k = fault("push.write", ENOSPC)
-				? -1
-				: pwrite(v->memfd, p + done, n - done, (off_t)(offset + done));
+	if (!v->whole && offset > v->push.size)
+		return fail(e, EINVAL,
+		    "an object is written as a whole, from its beginning: nothing is known of what "
+		    "lies before byte %llu",
+		    (unsigned long long)offset);
+	k = push_write(&v->push, p, n, offset, f->node->at.name, e);
+	v->dirty |= k >= 0;
+	f->node->size = v->push.size;
+	return k;
+}
 
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return fail_errno(e, "no room for %zu bytes of %s", n, f->node->at.name);
-		done += (size_t)k;
-	}
-	v->size = MAX(v->size, offset + n);
-	v->dirty = true;
-	f->node->size = v->size;
-	return (ssize_t)n;
+/* truncate(2) of a name that is not open. */
+static int
+truncate_name(const struct place *at, uint64_t size, struct err *e)
+{
+	struct push empty;
+	int r;
+
+	if (size > 0)
+		return fail(e, EINVAL,
+		    "an object is written as a whole: it can't be cut or grown to %llu bytes",
+		    (unsigned long long)size);
+	if (var_change_check(at, e) < 0 || push_open(&empty, at->name, e) < 0)
+		return -e->no;
+	r = var_change_push_staged(at, &empty, e);
+	push_close(&empty);
+	return r;
 }
 
 static int
 var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *e)
 {
-	struct var_file *v = f ? f->state : NULL;
+	struct var_file *v = f ? written(f) : NULL;
+	int r;
 
-	/* O_TRUNC and truncate(2) of what is not open: the bytes that are written will say what it
-	 * shall be */
-	if (!v || v->memfd < 0)
-		return 0;
-	if (fault("push.size", EFBIG) || ftruncate(v->memfd, (off_t)size) < 0)
-		return fail_errno(e, "ftruncate");
-	v->size = f->node->size = size;
-	v->dirty |= size > 0;
-	return 0;
-}
-
-static void
-push_ended(struct work *w)
-{
-	struct group *g = w->g;
-
-	if (w->err.no)
-		group_fail(g, &w->err, w->name);
-	work_free(w);
-}
-
-/* The ranks that a name is for. */
-static int
-targets(const struct place *at, int *ranks)
-{
-	if (at->rank >= 0) {
-		ranks[0] = at->rank;
-		return 1;
-	}
-	return external_own(at->g, ranks);
-}
-
-/* A work that pushes a memfd, which it takes over. NULL with e: the group takes none. */
-static struct work *
-push_work(const struct place *at, int memfd, uint64_t size, struct err *e)
-{
-	struct group *g = at->g;
-	int ranks[MAX_RANKS], n;
-	struct var_name name;
-	struct work *w;
-
-	if (var_parse(at->name, at->rank < 0, &name, e) < 0 || lifecycle_accepts(g, e) < 0 ||
-	    refuse_external(at, name.op, e) < 0 ||
-	    (g->life.state == G_NEW && lifecycle_start(g, e) < 0))
-		return NULL;
-	n = targets(at, ranks);
-	w = work_new(g, WORK_PUT, ranks, n);
-	w->name = xstrdup(name.name);
-	w->view = xstrdup(name.view->name);
-	w->op = xstrdup(name.op ? name.op->name : "");
-	w->fd_count = 1;
-	w->fds = xcalloc(1, sizeof(*w->fds));
-	w->sizes = xcalloc(1, sizeof(*w->sizes));
-	w->fds[0] = memfd;
-	w->sizes[0] = size;
-	w->ended = push_ended;
-	return w;
+	if (!v) /* O_TRUNC of one that is being opened: what is written will say what it shall be */
+		return f ? 0 : truncate_name(at, size, e);
+	if (!v->whole && size > v->push.size)
+		return fail(e, EINVAL,
+		    "an object is written as a whole: it can't be cut or grown to %llu bytes",
+		    (unsigned long long)size);
+	r = push_resize(&v->push, size, at->name, e);
+	v->whole |= r == 0 && size == 0;
+	v->dirty |= r == 0;
+	f->node->size = v->push.size;
+	return r;
 }
 
 static int
-submit_push(struct file *f, struct req *r, bool waits)
+submit(struct var_file *v, struct req *r, bool waits)
 {
-	const struct place *at = &f->node->at;
-	struct var_file *v = f->state;
-	int ranks[MAX_RANKS], result;
-	struct work *w;
+	int result = var_change_push(&v->f->node->at, &v->push, r, waits);
 
-	if (waits && (result = caller_check(at->g, r, ranks, targets(at, ranks), &r->err)) < 0)
-		return result;
-	w = push_work(at, v->memfd, v->size, &r->err);
-	if (!w)
-		return -r->err.no;
-	/* the ranks map these very pages: what is written from now on must not be seen there */
-	v->memfd = -1;
-	v->dirty = false;
-	work_submit(w);
-	return waits ? work_wait(w, r) : 0;
-}
-
-static void
-coming_ended(struct work *w)
-{
-	struct coming *c = w->arg;
-
-	TAILQ_REMOVE(&comings, c, link);
-	free(c);
-	push_ended(w);
-	ask_again();
-}
-
-int
-var_push_file(const struct place *at, int memfd, uint64_t size, struct err *e)
-{
-	struct var_name name;
-	struct coming *c;
-	struct work *w = NULL;
-
-	if (var_parse(at->name, at->rank < 0, &name, e) == 0) {
-		if (!name.view->writes || (name.op && !name.op->writes))
-			fail(e, EOPNOTSUPP, "%s can only be read", at->name);
-		else
-			w = push_work(at, memfd, size, e);
-	}
-	if (!w) {
-		close(memfd);
-		return -e->no;
-	}
-	c = xcalloc(1, sizeof(*c));
-	c->w = w;
-	w->arg = c;
-	w->ended = coming_ended;
-	TAILQ_INSERT_TAIL(&comings, c, link);
-	work_submit(w);
-	return 0;
+	v->dirty &= result < 0;
+	return result;
 }
 
 static int
 var_fsync(struct file *f, struct req *r)
 {
-	struct var_file *v = f->state;
+	struct var_file *v = written(f);
 
-	if (!v || !v->dirty)
-		return 0;
-	return submit_push(f, r, !(f->flags & O_NONBLOCK));
+	return v && v->dirty ? submit(v, r, !(f->flags & O_NONBLOCK)) : 0;
 }
 
 static int
 var_flush(struct file *f, struct req *r)
 {
-	struct var_file *v = f->state;
+	struct var_file *v = written(f);
 	bool killed;
 
 	if (!v || !v->dirty || !input_is_close(f, r))
@@ -445,7 +283,7 @@ var_flush(struct file *f, struct req *r)
 		v->dirty = false; /* half an object is none */
 		return 0;
 	}
-	return submit_push(f, r, false);
+	return submit(v, r, false);
 }
 
 static void
@@ -456,7 +294,7 @@ var_release(struct file *f)
 
 	if (!v)
 		return;
-	if (v->dirty && submit_push(f, &r, false) < 0)
+	if (v->dirty && submit(v, &r, false) < 0)
 		group_fail(f->node->at.g, &r.err, f->node->at.name);
 	var_free(v);
 }
@@ -465,11 +303,11 @@ static void
 var_read(struct file *f, struct req *r)
 {
 	struct var_file *v = f->state;
-	struct source own = {.kind = SOURCE_FD, .fd = v ? v->memfd : -1};
-	const struct source *s = v && v->pull ? pull_source(v->pull) : &own;
-	uint64_t size = v && v->pull ? pull_size(v->pull) : v ? v->size : 0;
+	struct source own = {.kind = SOURCE_FD, .fd = v->push.memfd};
+	const struct source *s = v->pull ? pull_source(v->pull) : &own;
+	uint64_t size = v->pull ? pull_size(v->pull) : v->push.size;
 
-	if (r->offset >= size || (s == &own && own.fd < 0))
+	if (r->offset >= size)
 		req_data(r, "", 0);
 	else
 		req_copy(r, s, r->offset, (size_t)MIN(size - r->offset, r->want));
@@ -492,62 +330,6 @@ const struct file_ops var_ops_file = {
     .truncate = var_truncate,
     .mtime = var_mtime,
 };
-
-/* ---- rm, mv ---- */
-
-static void
-change_ended(struct work *w)
-{
-	push_ended(w);
-}
-
-static int
-change(const struct place *at, enum work_kind kind, const char *name, const char *to, struct err *e)
-{
-	int ranks[MAX_RANKS], n = targets(at, ranks), r = lifecycle_accepts(at->g, e);
-	struct work *w;
-
-	if (r < 0 || (r = refuse_external(at, false, e)) < 0)
-		return r;
-	w = work_new(at->g, kind, ranks, n);
-	w->name = xstrdup(name);
-	w->to = xstrdup(to);
-	w->ended = change_ended;
-	work_submit(w);
-	return 0;
-}
-
-int
-var_remove(const struct place *at, struct err *e)
-{
-	struct var_name v;
-	int r = staged_remove(at);
-
-	if (r == 0 || (r = var_parse(at->name, at->rank < 0, &v, e)) < 0)
-		return r;
-	if (v.op || *v.view->name)
-		return fail(e, EINVAL, "rm takes the variable's name, %s, without a view", v.name);
-	return change(at, WORK_DEL, v.name, "", e);
-}
-
-int
-var_rename(const struct place *from, const struct place *to, struct err *e)
-{
-	struct var_name a, b;
-
-	if (staged_concerns(from, to))
-		return staged_rename(from, to, e);
-	if (from->g != to->g || from->rank != to->rank)
-		/* not EXDEV: mv(1) would copy the text that people read, and delete the object */
-		return fail(e, EOPNOTSUPP,
-		    "mv renames within one rank: copy a view to the other, as pkl, and rm it here");
-	if (var_parse(from->name, from->rank < 0, &a, e) < 0 ||
-	    var_parse(to->name, to->rank < 0, &b, e) < 0)
-		return -e->no;
-	if (a.op || b.op || *a.view->name || *b.view->name)
-		return fail(e, EINVAL, "mv takes variables' names without views");
-	return change(from, WORK_MOVE, a.name, b.name, e);
-}
 
 /* ---- stack ---- */
 
@@ -584,12 +366,12 @@ stack_interrupted(struct req *r, enum interrupt how)
 static int
 stack_open(struct file *f, struct req *r)
 {
-	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
+	struct rank *k = place_rank(&f->node->at, &r->err);
 	struct stack_open *s;
 
-	if (k && external_refuse(k, &r->err) < 0)
+	if (!k || external_refuse(k, &r->err) < 0)
 		return -r->err.no;
-	if (!k || k->slot == NO_SLOT || k->state == R_SPAWNING)
+	if (k->slot == NO_SLOT || k->state == R_SPAWNING)
 		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
 	s = xcalloc(1, sizeof(*s));
 	*s = (struct stack_open){f, r};

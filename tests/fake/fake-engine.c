@@ -428,6 +428,18 @@ do_get(struct engine *e, struct msg *m)
 }
 
 static void
+do_has(struct engine *e, struct msg *m)
+{
+	struct slice name;
+	char *s;
+
+	wire_unpack(m, NULL, &name);
+	s = slice_dup(name);
+	engine_say(e, Rhas, 0, m->tag, engine_variable(e, s) ? 1u : 0u);
+	free(s);
+}
+
+static void
 do_free(struct engine *e, struct msg *m)
 {
 }
@@ -488,6 +500,7 @@ static const struct {
     {Treset, NULL, do_reset},
     {Trebuild, NULL, do_rebuild},
     {Tget, NULL, do_get},
+    {Thas, NULL, do_has},
     {Nfree, NULL, do_free},
     {Tgc, NULL, do_gc},
     {Tstack, NULL, do_stack},

@@ -88,6 +88,18 @@ kill $watcher
 wait $watcher 2>/dev/null
 echo start >"$G/ctl"
 
+# very many names at once: one MODIFY of the directory in their place, and it is told when they are few again
+stdbuf -oL inotifywait -q -m -e create,delete,modify --format '%e %w%f' "$G/vars" >"$T/many" &
+watcher=$!
+until grep -qs '^inotify wd' /proc/$watcher/fdinfo/*; do :; done
+cell 'globals().update({f"many{i}": i for i in range(1001)})'
+cell 'few = 1'
+timeout 5 grep -m1 -qF "CREATE $G/vars/few" <(exec tail -n +1 -s 0.05 -f --pid=$watcher "$T/many") ||
+	bad 'no CREATE of the one name'
+is '1001 names that come are one MODIFY' "$(grep -c many "$T/many") $(grep -c MODIFY "$T/many")" '0 1'
+kill $watcher
+wait $watcher 2>/dev/null
+
 # MODIFY is coalesced: not one for each line
 stdbuf -oL inotifywait -q -m -e modify --format '%e' "$G/rank0/stdout" >"$T/modified" &
 watcher=$!

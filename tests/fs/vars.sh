@@ -46,6 +46,58 @@ is 'a broken list' "$(errno create "$G/vars/pushed" '[1, 2')" EBADMSG
 like 'leaves the old one' "$(value 'pushed')" 'two'
 like 'the text' "$(tail -n 2 "$G/error")" 'EBADMSG.*never closed'
 
+# write, fsync, write: each fsync pushes what is there, and the ranks keep what they got
+"$PLAIN_PYTHON" - "$G" <<'END' || bad 'writing goes on after fsync'
+import errno, os, sys
+G = sys.argv[1]
+def text():
+    return [open(f"{G}/rank{k}/vars/grows").read() for k in (0, 1)]
+fd = os.open(G + "/vars/grows", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+os.write(fd, b"one")
+os.fsync(fd)
+assert text() == ["one\n"] * 2, text()
+os.fsync(fd)
+os.write(fd, b" two")
+assert text() == ["one\n"] * 2, text()
+os.fsync(fd)
+assert text() == ["one two\n"] * 2, text()
+os.ftruncate(fd, 0)
+os.pwrite(fd, b"three", 0)
+os.close(fd)
+assert text() == ["three\n"] * 2, text()
+fd = os.open(G + "/vars/grows", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+os.write(fd, b"four")
+os.fsync(fd)
+assert os.pread(fd, 10, 0) == b"four"
+os.close(fd)
+
+# what is not written from its beginning, or cut without being written, stays as it is
+for flags, change in (
+    (os.O_WRONLY, lambda fd: os.ftruncate(fd, 10)),
+    (os.O_WRONLY, lambda fd: os.pwrite(fd, b"x", 5)),
+    (os.O_WRONLY | os.O_CREAT, lambda fd: os.ftruncate(fd, 2)),
+):
+    fd = os.open(G + "/vars/grows", flags, 0o600)
+    try:
+        change(fd)
+        raise SystemExit("half an object")
+    except OSError as e:
+        assert e.errno == errno.EINVAL, e
+    os.close(fd)
+    assert text() == ["four\n"] * 2, text()
+try:
+    os.truncate(G + "/vars/grows", 2)
+    raise SystemExit("cut")
+except OSError as e:
+    assert e.errno == errno.EINVAL, e
+# a program that makes holes: what was written, the rest zeros
+with open(G + "/vars/holes", "wb") as f:
+    f.write(b"a")
+    f.truncate(3)
+assert open(G + "/vars/holes").read() == "a\0\0\n"
+END
+like 'error says how an object is written' "$(cat "$G/error")" 'EINVAL .*grows: an object is written as a whole'
+
 # json and pickle round trips
 is 'json' "$(cat "$G/vars/nested.json")" '{"a": [1, 2, {"b": [3, 4]}], "c": null}'
 echo '{"x": [1.5, true, null, "é"]}' >"$G/vars/j.json" || bad 'json'

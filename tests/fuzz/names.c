@@ -1,5 +1,6 @@
 /* Fuzzes names below vars, and the tables of variables that ranks report: the first line of the
  * input is a name, the rest a table. */
+#include "object/var_table.h"
 #include "object/varname.h"
 #include <stdlib.h>
 #include <string.h>
@@ -32,24 +33,29 @@ parse(const char *name, bool group)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *name = malloc(size + 1), *table, listed[256];
-	struct slice row;
+	char *name = malloc(size + 1), *text;
+	struct var_table *table;
 
 	memcpy(name, data, size);
 	name[size] = '\0';
-	table = strchr(name, '\n');
-	table = xstrdup(table ? table + 1 : "");
+	text = strchr(name, '\n');
+	table =
+	    var_table_new(text ? (struct slice){text + 1, strlen(text + 1)} : (struct slice){0});
 	name[strcspn(name, "\n")] = '\0';
 	parse(name, true);
 	parse(name, false);
 	var_is_staging(name);
-	row = var_row(table, name);
-	if (row.p && (row.p < table || row.p + row.n > table + strlen(table)))
-		abort();
-	for (size_t i = 0; var_name_at(table, i, listed, sizeof(listed)); i++)
-		if (strpbrk(listed, "\t\n"))
+	for (size_t i = 0; i < var_table_count(table); i++) {
+		char *listed = slice_dup(var_table_name(table, i));
+		struct slice row = var_table_find(table, listed);
+
+		/* each name that is listed is found, and could be a file's */
+		if (row.p != var_table_row(table, i).p || strpbrk(listed, "\t\n/") ||
+		    var_row_column(row, VAR_DEVICE).n > row.n)
 			abort();
-	free(table);
+		free(listed);
+	}
+	var_table_unref(table);
 	free(name);
 	return 0;
 }

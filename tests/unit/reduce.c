@@ -21,7 +21,7 @@ enum { CODES = 65536 };
 static void
 values_of(const struct dtype *d, const uint16_t *codes, double *values, unsigned n)
 {
-	static union lane to;
+	static union block to;
 	static uint16_t wide[DTYPE_BLOCK];
 	uint8_t narrow[DTYPE_BLOCK];
 
@@ -38,7 +38,7 @@ values_of(const struct dtype *d, const uint16_t *codes, double *values, unsigned
 static void
 codes_of(const struct dtype *d, const double *values, uint16_t *codes, unsigned n)
 {
-	static union lane from;
+	static union block from;
 	static uint16_t wide[DTYPE_BLOCK];
 	uint8_t narrow[DTYPE_BLOCK];
 

@@ -1,0 +1,118 @@
+/* Bytes that are pushed: written once, mapped by every rank of the host. */
+#include "object/push.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+enum {
+	SIZE_MAX_BITS = 46,
+	COPY_MAX = 4 << 20 /* bytes that are copied at once: a millisecond or so of the loop */
+};
+
+static int
+new_memfd(const char *what, struct err *e)
+{
+	int fd = fault("push.memfd", EMFILE) ? -1 : memfd_create("ddipfs-push", MFD_CLOEXEC);
+
+	return fd < 0 ? fail_errno(e, "%s: memfd_create", what) : fd;
+}
+
+int
+push_open(struct push *p, const char *what, struct err *e)
+{
+	*p = (struct push){.memfd = new_memfd(what, e)};
+	return MIN(p->memfd, 0);
+}
+
+void
+push_close(struct push *p)
+{
+	if (p->memfd >= 0)
+		close(p->memfd);
+	p->memfd = -1;
+}
+
+/* The bytes that ranks map must not change: goes on with a copy of the first `keep`. */
+static int
+unshare(struct push *p, uint64_t keep, const char *what, struct err *e)
+{
+	off_t from = 0;
+	int fd;
+
+	if (!p->shared)
+		return 0;
+	if (keep > COPY_MAX)
+		return fail(e, EOPNOTSUPP,
+		    "%s: its %llu bytes were pushed by fsync: open it anew to write it again", what,
+		    (unsigned long long)keep);
+	fd = new_memfd(what, e);
+	if (fd < 0)
+		return fd;
+	while ((uint64_t)from < keep) {
+		ssize_t n = fault("push.copy", ENOSPC)
+				? -1
+				: sendfile(fd, p->memfd, &from, (size_t)(keep - (uint64_t)from));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			fail_errno(
+			    e, "no room for %llu bytes of %s", (unsigned long long)keep, what);
+			close(fd);
+			return -e->no;
+		}
+	}
+	close(p->memfd);
+	p->memfd = fd;
+	p->shared = false;
+	return 0;
+}
+
+ssize_t
+push_write(
+    struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
+{
+	size_t done = 0;
+
+	if (offset + n > (uint64_t)1 << SIZE_MAX_BITS)
+		return fail(e, EFBIG, "an object has at most %d TiB", 1 << (SIZE_MAX_BITS - 40));
+	if (unshare(p, p->size, what, e) < 0)
+		return -e->no;
+	while (done < n) {
+		ssize_t k = fault("push.write", ENOSPC)
+				? -1
+				: pwrite(p->memfd, data + done, n - done, (off_t)(offset + done));
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return fail_errno(e, "no room for %zu bytes of %s", n, what);
+		done += (size_t)k;
+	}
+	p->size = MAX(p->size, offset + n);
+	return (ssize_t)n;
+}
+
+int
+push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
+{
+	if (unshare(p, MIN(size, p->size), what, e) < 0)
+		return -e->no;
+	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)
+		return fail_errno(e, "%s can't have %llu bytes", what, (unsigned long long)size);
+	p->size = size;
+	return 0;
+}
+
+int
+push_share(struct push *p, const char *what, struct err *e)
+{
+	int fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
+
+	if (fd < 0)
+		return fail_errno(e, "%s: no descriptor is left for its bytes", what);
+	p->shared = true;
+	return fd;
+}

@@ -1,0 +1,227 @@
+/* Changes of variables: which ranks they are for, and whether they may be. */
+#include "tree/var_change.h"
+#include "group/external.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "group/rank.h"
+#include "tree/caller.h"
+#include "tree/staged_file.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void (*on_settled)(void);
+
+void
+var_change_on_settled(void (*fn)(void))
+{
+	on_settled = fn;
+}
+
+/* The ranks that a name is for: how many, or -ENODEV. */
+static int
+targets(const struct place *at, int *ranks, struct err *e)
+{
+	if (!place_rank(at, e))
+		return -e->no;
+	if (at->rank < 0)
+		return external_own(at->g, ranks);
+	ranks[0] = at->rank;
+	return 1;
+}
+
+/* 0, or -EOPNOTSUPP: what is written here is (in parts) for a rank that is external. */
+static int
+refuse_external(const struct place *at, bool parts, struct err *e)
+{
+	struct rank *k = place_rank(at, e);
+
+	if (!k)
+		return -e->no;
+	if (parts && external_any(at->g))
+		return fail(e, EOPNOTSUPP, "%s: an external rank would miss its part", at->name);
+	return at->rank >= 0 ? external_refuse(k, e) : 0;
+}
+
+static int
+parse_writable(const struct place *at, struct var_name *name, struct err *e)
+{
+	if (var_parse(at->name, at->rank < 0, name, e) < 0)
+		return -e->no;
+	if (!name->view->writes)
+		return fail(
+		    e, EOPNOTSUPP, "%s: the view %s can only be read", at->name, name->view->name);
+	if (name->op && !name->op->writes)
+		return fail(e, EOPNOTSUPP, "%s: %s over all ranks can only be read", at->name,
+		    name->op->name);
+	return refuse_external(at, name->op, e);
+}
+
+int
+var_change_check(const struct place *at, struct err *e)
+{
+	struct var_name name;
+
+	return parse_writable(at, &name, e) < 0 ? -e->no : lifecycle_accepts(at->g, e);
+}
+
+static void
+change_ended(struct work *w)
+{
+	if (w->err.no)
+		group_fail(w->g, &w->err, w->name);
+	work_free(w);
+	if (on_settled)
+		on_settled();
+}
+
+/* A work for the ranks of a place. NULL with e: the group takes none. */
+static struct work *
+change_new(const struct place *at, enum work_kind kind, const char *name, struct err *e)
+{
+	int ranks[MAX_RANKS], n = targets(at, ranks, e);
+	struct work *w;
+
+	if (n < 0 || lifecycle_accepts(at->g, e) < 0)
+		return NULL;
+	w = work_new(at->g, kind, ranks, n);
+	w->name = xstrdup(name);
+	w->ended = change_ended;
+	return w;
+}
+
+/* ---- pushes ---- */
+
+static struct work *
+push_new(const struct place *at, struct push *p, struct err *e)
+{
+	struct var_name name;
+	struct work *w = NULL;
+	int fd;
+
+	if (parse_writable(at, &name, e) < 0 || lifecycle_accepts(at->g, e) < 0 ||
+	    (at->g->life.state == G_NEW && lifecycle_start(at->g, e) < 0))
+		return NULL;
+	fd = push_share(p, at->name, e);
+	if (fd >= 0)
+		w = change_new(at, WORK_PUT, name.name, e);
+	if (!w) {
+		if (fd >= 0)
+			close(fd);
+		return NULL;
+	}
+	w->view = xstrdup(name.view->name);
+	w->op = xstrdup(name.op ? name.op->name : "");
+	w->fd_count = 1;
+	w->fds = xcalloc(1, sizeof(*w->fds));
+	w->sizes = xcalloc(1, sizeof(*w->sizes));
+	w->fds[0] = fd;
+	w->sizes[0] = p->size;
+	return w;
+}
+
+int
+var_change_push(const struct place *at, struct push *p, struct req *r, bool waits)
+{
+	int ranks[MAX_RANKS], n = targets(at, ranks, &r->err);
+	struct work *w;
+
+	if (n < 0 || (waits && caller_check(at->g, r, ranks, n, &r->err) < 0))
+		return -r->err.no;
+	w = push_new(at, p, &r->err);
+	if (!w)
+		return -r->err.no;
+	work_submit(w);
+	return waits ? work_wait(w, r) : 0;
+}
+
+int
+var_change_push_staged(const struct place *at, struct push *p, struct err *e)
+{
+	struct work *w = push_new(at, p, e);
+
+	if (!w)
+		return -e->no;
+	work_submit(w);
+	return 0;
+}
+
+/* ---- rm, mv ---- */
+
+int
+var_change_remove(const struct place *at, struct err *e)
+{
+	struct var_name v;
+	struct work *w;
+	int r = staged_remove(at);
+
+	if (r == 0 || (r = var_parse(at->name, at->rank < 0, &v, e)) < 0)
+		return r;
+	if (v.op || *v.view->name)
+		return fail(e, EINVAL, "rm takes the variable's name, %s, without a view", v.name);
+	if (refuse_external(at, false, e) < 0 || !(w = change_new(at, WORK_DEL, v.name, e)))
+		return -e->no;
+	w->to = xstrdup("");
+	work_submit(w);
+	return 0;
+}
+
+int
+var_change_rename(const struct place *from, const struct place *to, struct err *e)
+{
+	struct var_name a, b;
+	struct work *w;
+
+	if (staged_concerns(from, to))
+		return staged_rename(from, to, e);
+	if (from->g != to->g || from->rank != to->rank)
+		/* not EXDEV: mv(1) would copy the text that people read, and delete the object */
+		return fail(e, EOPNOTSUPP,
+		    "mv renames within one rank: copy a view to the other, as pkl, and rm it here");
+	if (var_parse(from->name, from->rank < 0, &a, e) < 0 ||
+	    var_parse(to->name, to->rank < 0, &b, e) < 0)
+		return -e->no;
+	if (a.op || b.op || *a.view->name || *b.view->name)
+		return fail(e, EINVAL, "mv takes variables' names without views");
+	if (refuse_external(from, false, e) < 0 || !(w = change_new(from, WORK_MOVE, a.name, e)))
+		return -e->no;
+	w->to = xstrdup(b.name);
+	work_submit(w);
+	return 0;
+}
+
+/* ---- pulls ---- */
+
+/* 0, or -errno: this rank can't be asked for an object. */
+static int
+fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
+{
+	struct group *g = k->g;
+
+	if (external_refuse(k, e) < 0)
+		return -e->no;
+	if ((k->state != R_READY && k->state != R_INIT) || !agent_slot_lives(g->agent, k->slot))
+		return fail(e, ESRCH,
+		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
+		    g->name);
+	*out = (struct pull_rank){k->number, k->slot, k->pid};
+	return 0;
+}
+
+struct pull *
+var_change_pull(const struct place *at, const struct var_name *name, struct err *e)
+{
+	struct pull_rank ranks[MAX_RANKS];
+	int own[MAX_RANKS], n = targets(at, own, e);
+
+	if (n < 0)
+		return NULL;
+	if (!name->op)
+		n = 1;
+	for (int i = 0; i < n; i++)
+		if (fill_pull_rank(group_rank(at->g, own[i]), &ranks[i], e) < 0)
+			return NULL;
+	return pull_new(at->g->agent, ranks, n, name);
+}

@@ -1,0 +1,396 @@
+/* Names of variables that exist. A lookup holds its directory's lock, so it never waits for long.
+ */
+#include "tree/var_names.h"
+#include "base/daemon.h"
+#include "group/external.h"
+#include "group/journal.h"
+#include "group/task.h"
+#include "host/agent.h"
+#include "object/var_table.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ASK_MS = 50 /* for the rank to say whether it has a name: 99 % of the answers take 7 ms */
+};
+
+enum presence { ABSENT, PRESENT, UNKNOWN };
+
+static TAILQ_HEAD(, var_writer) writers = TAILQ_HEAD_INITIALIZER(writers);
+
+void
+var_names_open(struct var_writer *w)
+{
+	TAILQ_INSERT_TAIL(&writers, w, link);
+}
+
+void
+var_names_close(struct var_writer *w)
+{
+	TAILQ_REMOVE(&writers, w, link);
+}
+
+/* Is it pushed to the rank whose names this directory shows? */
+static bool
+writes_here(const struct var_writer *w, const struct place *at)
+{
+	return w->at->g == at->g &&
+	       (w->at->rank < 0 ||
+		   w->at->rank == (at->rank < 0 ? external_first(at->g) : at->rank));
+}
+
+/* ---- what is queued ---- */
+
+/* What a work makes of a name: UNKNOWN if it does not touch it. */
+static enum presence
+outcome(const struct work *w, const char *name)
+{
+	switch (w->kind) {
+	case WORK_PUT:
+		return strcmp(w->name, name) == 0 ? PRESENT : UNKNOWN;
+	case WORK_DEL:
+		return strcmp(w->name, name) == 0 ? ABSENT : UNKNOWN;
+	case WORK_MOVE:
+		if (strcmp(w->to, name) == 0)
+			return PRESENT;
+		return strcmp(w->name, name) == 0 ? ABSENT : UNKNOWN;
+	case WORK_RESET:
+		return ABSENT;
+	default:
+		return UNKNOWN;
+	}
+}
+
+static bool
+runs_cell(struct rank *k)
+{
+	struct job *j = queue_running(k);
+
+	return j && j->w->kind == WORK_RUN;
+}
+
+static enum presence
+presence(const struct place *at, struct rank *k, const char *name)
+{
+	struct var_writer *w;
+	struct job *j;
+
+	TAILQ_FOREACH (w, &writers, link)
+		if (writes_here(w, at) && strcmp(w->name, name) == 0)
+			return PRESENT;
+	TAILQ_FOREACH_REVERSE(j, &k->queue, job_queue, link)
+	{
+		enum presence p = outcome(j->w, name);
+
+		if (p != UNKNOWN)
+			return p;
+	}
+	if (var_table_find(k->table, name).p)
+		return PRESENT;
+	/* what begins with _ is never reported, what a running cell makes not yet */
+	return *name == '_' || runs_cell(k) ? UNKNOWN : ABSENT;
+}
+
+bool
+var_names_settling(const struct place *at, const char *name)
+{
+	int first = at->rank < 0 ? 0 : at->rank, last = at->rank < 0 ? at->g->size - 1 : at->rank;
+
+	for (int i = first; i <= last && i < at->g->size; i++) {
+		struct job *j = queue_running(&at->g->ranks[i]);
+		bool begun = j && TAILQ_EMPTY(&j->w->waiters) && outcome(j->w, name) != UNKNOWN;
+
+		for (int k = 0; begun && k < j->w->n; k++)
+			begun = j->w->jobs[k].state != JOB_QUEUED;
+		if (begun)
+			return true;
+	}
+	return false;
+}
+
+/* ---- looking up ---- */
+
+/* A lookup has nobody who would tell the path and the text. */
+static void
+fail_lookup(const struct place *at, const char *name, const struct err *e)
+{
+	char *path = at->rank < 0 ? xasprintf("%s/vars/%s", at->g->name, name)
+				  : xasprintf("%s/rank%d/vars/%s", at->g->name, at->rank, name);
+
+	group_fail(at->g, e, path);
+	free(path);
+}
+
+/* The answer about a name, bad or good, whose variable is there. */
+static int
+found(const struct place *at, const char *name)
+{
+	struct var_name v;
+	struct err e = {0};
+
+	if (var_parse(name, at->rank < 0, &v, &e) < 0)
+		fail_lookup(at, name, &e);
+	return -e.no;
+}
+
+/* Of a file's name, whatever its suffixes; false: it can be none of a variable. */
+static bool
+variable_of(const struct place *at, const char *name, struct var_name *v)
+{
+	if (var_is_staging(name))
+		return false;
+	var_parse(name, at->rank < 0, v, NULL);
+	return *v->name;
+}
+
+int
+var_names_find(struct place *at, const char *name)
+{
+	struct rank *k = place_rank(at, NULL);
+	struct var_name v;
+	int r;
+
+	if (!k || !variable_of(at, name, &v) || presence(at, k, v.name) != PRESENT)
+		return -ENOENT;
+	r = found(at, name);
+	if (r == 0)
+		at->name = xstrdup(name);
+	return r;
+}
+
+/* ---- asking the rank ---- */
+
+struct ask {
+	struct req *r; /* NULL: answered */
+	struct place at;
+	int slot;
+	struct timer *timer;
+	TAILQ_ENTRY(ask) link;
+};
+
+static TAILQ_HEAD(, ask) asks = TAILQ_HEAD_INITIALIZER(asks);
+
+/* Has the rank been asked and not answered in time? Then nobody else waits for it meanwhile. */
+static bool
+is_slow(const struct rank *k)
+{
+	const struct ask *a;
+
+	TAILQ_FOREACH (a, &asks, link)
+		if (a->slot == k->slot && !a->r)
+			return true;
+	return false;
+}
+
+bool
+var_names_may_ask(const struct place *at, const char *name)
+{
+	struct rank *k = place_rank(at, NULL);
+	struct var_name v;
+
+	return k && k->state == R_READY && variable_of(at, name, &v) &&
+	       presence(at, k, v.name) == UNKNOWN && !is_slow(k) &&
+	       agent_slot_lives(at->g->agent, k->slot);
+}
+
+static void
+answer(struct ask *a, int result)
+{
+	struct req *r = a->r;
+
+	a->r = NULL;
+	loop_timer_del(a->timer);
+	a->timer = NULL;
+	if (r)
+		req_done(r, result);
+}
+
+static void
+on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct ask *a = arg;
+	uint8_t has = 0;
+
+	if (m)
+		wire_unpack(m, NULL, &has);
+	TAILQ_REMOVE(&asks, a, link);
+	if (a->r)
+		answer(a, has ? found(&a->at, a->at.name) : -ENOENT);
+	place_free(&a->at);
+	free(a);
+}
+
+static void
+on_ask_timeout(void *arg)
+{
+	struct ask *a = arg;
+
+	a->timer = NULL;
+	answer(a, -ENOENT);
+}
+
+static void
+ask_interrupted(struct req *r, enum interrupt how)
+{
+	answer(r->waits_for, -EINTR);
+}
+
+int
+var_names_ask(const struct place *at, struct req *r)
+{
+	struct rank *k = place_rank(at, NULL);
+	struct agent *agent = at->g->agent;
+	struct ask *a = xcalloc(1, sizeof(*a));
+	struct var_name v;
+
+	variable_of(at, at->name, &v);
+	*a = (struct ask){.r = r, .at = *at, .slot = k->slot};
+	place_ref(&a->at);
+	TAILQ_INSERT_TAIL(&asks, a, link);
+	a->timer = loop_timer(daemon_.loop, ASK_MS, on_ask_timeout, a);
+	r->waits_for = a;
+	req_park(r, ask_interrupted);
+	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, on_has, a), -1,
+	    ((struct slice){v.name, strlen(v.name)}));
+	return PARKED;
+}
+
+/* ---- listing ---- */
+
+/* A name that is not, or not only, in the table. */
+struct change {
+	char *name;
+	size_t order; /* the later one decides */
+	bool present;
+};
+
+struct listing {
+	struct var_table *table; /* referenced */
+	size_t at;
+	struct change *changes; /* sorted, each name once */
+	size_t n, room, change_at;
+};
+
+static void
+drop_changes(struct listing *l)
+{
+	while (l->n)
+		free(l->changes[--l->n].name);
+}
+
+static void
+listing_free(void *state)
+{
+	struct listing *l = state;
+
+	var_table_unref(l->table);
+	drop_changes(l);
+	free(l->changes);
+	free(l);
+}
+
+static void
+add_change(struct listing *l, const char *name, bool present)
+{
+	if (*name == '_')
+		return; /* private: never listed */
+	if (l->n == l->room) {
+		l->room = MAX(l->room * 2, (size_t)16);
+		l->changes = xrealloc(l->changes, l->room * sizeof(*l->changes));
+	}
+	l->changes[l->n] = (struct change){xstrdup(name), l->n, present};
+	l->n++;
+}
+
+static int
+compare_changes(const void *a, const void *b)
+{
+	const struct change *x = a, *y = b;
+	int d = strcmp(x->name, y->name);
+
+	return d ? d : (x->order < y->order) - (x->order > y->order);
+}
+
+/* Sorts, and keeps the last change of each name. */
+static void
+settle_changes(struct listing *l)
+{
+	size_t kept = 0;
+
+	if (l->n)
+		qsort(l->changes, l->n, sizeof(*l->changes), compare_changes);
+	for (size_t i = 0; i < l->n; i++)
+		if (kept && strcmp(l->changes[kept - 1].name, l->changes[i].name) == 0)
+			free(l->changes[i].name);
+		else
+			l->changes[kept++] = l->changes[i];
+	l->n = kept;
+}
+
+static struct listing *
+listing_new(const struct place *at, struct rank *k)
+{
+	struct listing *l = xcalloc(1, sizeof(*l));
+	struct var_writer *w;
+	struct job *j;
+
+	l->table = var_table_ref(k->table);
+	TAILQ_FOREACH (j, &k->queue, link) {
+		if (j->w->kind == WORK_RESET) {
+			drop_changes(l);
+			l->at = var_table_count(l->table);
+		}
+		if (j->w->kind == WORK_PUT || j->w->kind == WORK_DEL || j->w->kind == WORK_MOVE)
+			add_change(l, j->w->name, j->w->kind == WORK_PUT);
+		if (j->w->kind == WORK_MOVE)
+			add_change(l, j->w->to, true);
+	}
+	TAILQ_FOREACH (w, &writers, link)
+		if (writes_here(w, at))
+			add_change(l, w->name, true);
+	settle_changes(l);
+	return l;
+}
+
+/* The next name of both, NUL-terminated in name; false: no more. */
+static bool
+listing_next(struct listing *l, char *name)
+{
+	while (l->at < var_table_count(l->table) || l->change_at < l->n) {
+		const struct change *c = l->change_at < l->n ? &l->changes[l->change_at] : NULL;
+		int d = -1;
+
+		if (l->at < var_table_count(l->table)) {
+			struct slice row = var_table_name(l->table, l->at);
+
+			snprintf(name, ENTRY_NAME_SIZE, "%.*s", (int)row.n, row.p);
+			d = c ? strcmp(name, c->name) : -1;
+		} else {
+			d = 1;
+		}
+		l->at += d <= 0;
+		l->change_at += d >= 0;
+		if (d < 0)
+			return true;
+		if (!c->present)
+			continue;
+		snprintf(name, ENTRY_NAME_SIZE, "%s", c->name);
+		return true;
+	}
+	return false;
+}
+
+bool
+var_names_next(const struct place *at, struct part_cursor *c, struct place *child, char *name)
+{
+	struct rank *k = c->state ? NULL : place_rank(at, NULL);
+
+	if (k)
+		*c = (struct part_cursor){0, listing_new(at, k), listing_free};
+	if (!c->state || !listing_next(c->state, name))
+		return false;
+	child->name = name;
+	return true;
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Names of variables exist when they exist, and only then: idle and while a cell runs, while they are written, removed, renamed.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+V=$G/vars
+cell 'import os, time
+here, _private = 1, 2'
+
+exists() { [ -e "$1" ] || bad "$1 does not exist"; }
+absent() { [ ! -e "$1" ] || bad "$1 exists"; }
+
+# idle
+exists "$V/here"
+exists "$V/here.json"
+exists "$V/_private"
+absent "$V/_nothing"
+absent "$V/nothing"
+absent "$V/nothing.json"
+is 'rm of nothing' "$(errno unlink "$V/nothing")" ENOENT
+is 'rm of a private name that is none' "$(errno unlink "$V/_nothing")" ENOENT
+is 'a wrong view of a private one' "$(errno open "$V/_private.nothing")" EINVAL
+for i in {1..50}; do
+	echo "$i" >"$V/a" && mv "$V/a" "$V/b" || bad "mv $i"
+	[ "$(cat "$V/b")" = "$i" ] || bad "b is not $i after mv"
+	absent "$V/a"
+	rm "$V/b" || bad "rm $i"
+	absent "$V/b"
+	[ "$(errno open "$V/b")" = ENOENT ] || bad "b opens after rm"
+done
+
+# while it is written
+"$PLAIN_PYTHON" - "$G" <<'END' || bad 'a name that is open for writing'
+import os, sys
+G = sys.argv[1]
+fd = os.open(G + "/vars/coming.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+for path in "vars/coming", "vars/coming.json", "vars/coming.npy", "rank1/vars/coming":
+    assert os.path.exists(f"{G}/{path}"), path
+assert "coming" in os.listdir(G + "/vars") and "coming" in os.listdir(G + "/rank1/vars")
+try:
+    os.open(G + "/vars/coming.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    raise SystemExit("made twice")
+except FileExistsError:
+    pass
+os.write(fd, b"[1")
+os.unlink(G + "/vars/here")
+try:
+    os.close(fd)
+    raise SystemExit("bad JSON went well")
+except OSError:
+    pass
+assert not os.path.exists(G + "/vars/coming") and "coming" not in os.listdir(G + "/vars")
+fd = os.open(G + "/rank1/vars/single", os.O_WRONLY | os.O_CREAT, 0o600)
+assert os.path.exists(G + "/rank1/vars/single") and not os.path.exists(G + "/vars/single")
+os.write(fd, b"1")
+os.close(fd)
+END
+rm "$G/rank1/vars/single"
+echo 1 >"$V/here"
+
+# while a cell runs: what it has made is there, what is not is not
+running() {
+	rm -f "$T/end" "$T/begun"
+	errno nonblock "$G/cell" "made, _made = rank, 1
+open('$T/begun', 'w').close()
+while not os.path.exists('$T/end'): time.sleep(0.001)" >/dev/null
+	n=$(readlink "$G/cells/last")
+	until [ -e "$T/begun" ]; do :; done
+}
+ended() {
+	: >"$T/end"
+	wait_cell "$n" >/dev/null
+}
+running
+exists "$V/made"
+exists "$V/_made"
+exists "$G/rank1/vars/made.json"
+is 'it is read' "$(cat "$G/rank1/vars/made")" 1
+absent "$V/done"
+absent "$V/done.json"
+absent "$V/_done"
+is 'rm of nothing meanwhile' "$(errno unlink "$V/done")" ENOENT
+is 'reading nothing meanwhile' "$(errno open "$V/done")" ENOENT
+is 'a wrong view meanwhile' "$(errno open "$V/made.nothing")" EINVAL
+rm "$V/here" || bad 'rm meanwhile'
+absent "$V/here"
+absent "$G/rank1/vars/here.json"
+is 'it is not listed' "$(ls "$V" | grep -c here)" 0
+echo '[7]' >"$V/.aside" && mv "$V/.aside" "$V/queued.json"
+exists "$V/queued"
+is 'what is queued is listed' "$(ls "$V" | grep -c queued)" 1
+mv "$V/queued" "$V/renamed" || bad 'mv meanwhile'
+absent "$V/queued"
+exists "$G/rank0/vars/renamed"
+ended
+is 'all was done in order' "$(ls "$V" | xargs) $(cat "$V/renamed")" 'made renamed [7]'
+
+# many programs that create, while a cell runs
+echo '[1, 2, 3]' >"$T/x.json"
+mkdir "$T/tree" && for i in {1..20}; do echo "$i" >"$T/tree/t$i"; done
+tar -C "$T/tree" -cf "$T/tree.tar" .
+running
+for i in {1..100}; do
+	{ cp "$T/x.json" "$V/p$i.json" 2>>"$T/refused" || echo "cp $i: $?" >>"$T/refused"; } &
+	copies[i]=$!
+done
+{ tar -C "$V" --no-overwrite-dir -xf "$T/tree.tar" 2>>"$T/refused" || echo "tar: $?" >>"$T/refused"; } &
+tar=$!
+until [ "$(ls "$V" | grep -c '^p[0-9]')" = 100 ]; do :; done
+ended
+wait "${copies[@]}" $tar
+is 'nothing is refused' "$(cat "$T/refused")" ''
+is '100 copies' "$(cat "$G"/rank1/vars/p{1..100} | sort | uniq -c | xargs)" '100 [1, 2, 3]'
+is 'a tar archive' "$(cat "$V"/t{1..20} | xargs)" "$(seq 20 | xargs)"
+
+# reset
+running
+exists "$V/renamed"
+"$PLAIN_PYTHON" -c "
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)
+os.write(fd, b'reset\n')
+os.close(fd)" "$G/ctl"
+absent "$V/renamed"
+is 'nothing is listed that a queued reset takes' "$(ls "$V" | xargs)" ''
+ended
+is 'nor after it' "$(cat "$G/cell" >/dev/null; cell pass; ls "$V" | xargs)" ''
+
+# a rank whose C code holds the GIL does not hold lookups
+cell 'import ctypes'
+mkfifo "$T/gate"
+errno nonblock "$G/rank0/cell" "open('$T/held', 'w').close()
+ctypes.PyDLL(None).open(b'$T/gate', 0)" >/dev/null
+n=$(readlink "$G/cells/last")
+until [ -e "$T/held" ]; do :; done
+for i in {1..40}; do absent "$V/nothing$i"; done
+: >"$T/gate" # all were answered: only this ends the C code
+wait_cell "$n" >/dev/null

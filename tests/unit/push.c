@@ -1,0 +1,91 @@
+/* Bytes that are pushed: writing, cutting, and what ranks that map them see of what is written
+ * later. */
+#include "object/push.h"
+#include "check.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LARGE = 5 << 20 }; /* more than is copied at once */
+
+static void
+check_bytes(int fd, const char *want, size_t n)
+{
+	char p[32] = {0};
+
+	CHECK(pread(fd, p, sizeof(p), 0) == (ssize_t)n);
+	CHECK(memcmp(p, want, n) == 0);
+}
+
+static void
+test_write(void)
+{
+	struct err e = {0};
+	struct push p;
+
+	CHECK(push_open(&p, "x", &e) == 0 && p.size == 0);
+	CHECK(push_write(&p, "abc", 3, 0, "x", &e) == 3 && p.size == 3);
+	CHECK(push_write(&p, "Z", 1, 1, "x", &e) == 1 && p.size == 3);
+	CHECK(push_write(&p, "e", 1, 4, "x", &e) == 1 && p.size == 5);
+	check_bytes(p.memfd, "aZc\0e", 5);
+	CHECK(push_resize(&p, 2, "x", &e) == 0 && p.size == 2);
+	check_bytes(p.memfd, "aZ", 2);
+	CHECK(push_write(&p, "x", 1, UINT64_C(1) << 46, "x", &e) == -EFBIG && e.text[0]);
+	push_close(&p);
+	CHECK(p.memfd == -1);
+	push_close(&p);
+}
+
+static void
+test_shared(void)
+{
+	struct err e = {0};
+	struct push p;
+	int first, second;
+
+	push_open(&p, "x", &e);
+	push_write(&p, "one", 3, 0, "x", &e);
+	first = push_share(&p, "x", &e);
+	CHECK(first >= 0 && p.shared);
+	check_bytes(p.memfd, "one", 3);
+	CHECK(push_write(&p, " two", 4, 3, "x", &e) == 4 && !p.shared);
+	second = push_share(&p, "x", &e);
+	CHECK(push_resize(&p, 1, "x", &e) == 0);
+	check_bytes(first, "one", 3);
+	check_bytes(second, "one two", 7);
+	check_bytes(p.memfd, "o", 1);
+	close(first);
+	close(second);
+	push_close(&p);
+}
+
+/* What is too much to be copied is refused, unless nothing of it is kept. */
+static void
+test_large(void)
+{
+	char *bytes = calloc(1, LARGE);
+	struct err e = {0};
+	struct push p;
+	int shared;
+
+	push_open(&p, "x", &e);
+	CHECK(push_write(&p, bytes, LARGE, 0, "x", &e) == LARGE);
+	shared = push_share(&p, "x", &e);
+	CHECK(push_write(&p, "y", 1, 0, "x", &e) == -EOPNOTSUPP && strstr(e.text, "open it anew"));
+	CHECK(p.size == LARGE && p.shared);
+	CHECK(push_resize(&p, 0, "x", &e) == 0 && p.size == 0);
+	CHECK(push_write(&p, "y", 1, 0, "x", &e) == 1);
+	CHECK(lseek(shared, 0, SEEK_END) == LARGE);
+	close(shared);
+	push_close(&p);
+	free(bytes);
+}
+
+int
+main(void)
+{
+	test_write();
+	test_shared();
+	test_large();
+	return CHECK_DONE();
+}
