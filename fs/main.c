@@ -5,6 +5,7 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
+#include "group/rank_control.h"
 #include "group/registry.h"
 #include "host/agent.h"
 #include "host/gpustat.h"
@@ -14,9 +15,9 @@
 #include "options.h"
 #include "session/session.h"
 #include "tree/change_ticks.h"
-#include "tree/stream_file.h"
 #include "tree/ctl.h"
 #include "tree/event_file.h"
+#include "tree/stream_file.h"
 #include "tree/tree.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -185,7 +185,7 @@ errno() {
 		flags = {"write": os.O_WRONLY, "create": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
 		         "fsync": os.O_RDWR, "nonblock": os.O_WRONLY | os.O_NONBLOCK,
 		         "read": os.O_RDONLY, "open": os.O_RDONLY, "truncate": os.O_WRONLY | os.O_TRUNC,
-		         "append": os.O_WRONLY | os.O_APPEND}
+		         "push": os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, "append": os.O_WRONLY | os.O_APPEND}
 		try:
 		    if what in ("mkdir", "rmdir", "unlink"):
 		        getattr(os, what)(path)

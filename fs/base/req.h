@@ -16,9 +16,9 @@ struct source {
 	enum source_kind kind; /* of what follows the head; SOURCE_MEMORY: nothing does */
 	const char *head;
 	uint64_t head_n;
-	int fd;	   /* SOURCE_FD: from its beginning on */
-	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process lived:
-	 * it tells whether the pid is still that process's. */
+	int fd; /* SOURCE_FD: from its beginning on */
+	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process
+	 * lived: it tells whether the pid is still that process's. */
 	pid_t pid;
 	int pidfd;
 	uint64_t addr;

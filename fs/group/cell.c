@@ -39,7 +39,7 @@ index_add(struct group_history *h, struct cell *c)
 
 	if (h->index_end == h->index_room) {
 		/* half of it is free, or it grows: cells cost the same, however many there are */
-		if (n <= h->index_room / 2)
+		if (n && n <= h->index_room / 2)
 			memmove(h->index, h->index + h->index_first, n * sizeof(*h->index));
 		if (n > h->index_room / 2 || !h->index_room) {
 			struct cell **grown;

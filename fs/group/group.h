@@ -59,11 +59,11 @@ struct rank {
 	char *last_exit;   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail; /* the last of stderr of that process */
 	bool waits_input;
-	bool rejoining;		 /* recovery.c: its answer to the rebuild is still to come */
-	bool kill_sent;		 /* SIGKILL is on its way: nothing more is sent there */
+	bool rejoining; /* recovery.c: its answer to the rebuild is still to come */
+	bool kill_sent; /* SIGKILL is on its way: nothing more is sent there */
 	TAILQ_HEAD(job_queue, job) queue; /* queue.c; first: running if it was sent */
-	int cell;		 /* number of the cell that runs, 0: none */
-	bool awaited;		 /* caller.c's mark */
+	int cell;			  /* number of the cell that runs, 0: none */
+	bool awaited;			  /* caller.c's mark */
 };
 
 struct phase {

@@ -5,7 +5,9 @@
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
+#include "group/rank_control.h"
 #include "group/recovery.h"
+#include "group/store.h"
 #include "group/task.h"
 #include "host/agent.h"
 #include "host/gpustat.h"
@@ -20,8 +22,6 @@
 enum { SAVING_MS = 1000, POLITE_MS = 1000 };
 
 enum { MS_PER_S = 1000, NS_PER_MS = 1000000 };
-
-enum { NO_GPUS_SIZE = 2 }; /* ranks if nobody says how many, and there is no GPU */
 
 static const char *const state_names[G_STATES] = {
     [G_NEW] = "new",
@@ -52,7 +52,6 @@ struct transition {
 	const char *help; /* NULL: nothing happens */
 };
 
-static int take(struct group *g, enum life_event event, struct err *e);
 static void enter(struct group *g, enum group_state state);
 
 const char *
@@ -132,50 +131,6 @@ lifecycle_accepts(const struct group *g, struct err *e)
 
 /* ---- ranks ---- */
 
-static bool
-processes_left(const struct group *g)
-{
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].slot != NO_SLOT)
-			return true;
-	return g->store.slot != NO_SLOT;
-}
-
-/* Room for as many as there may be: they stay where they are. Only pages of those that there are
- * take memory, and it goes back to the system. */
-static struct rank *
-new_ranks(void)
-{
-	void *p = mmap(NULL, MAX_RANKS * sizeof(struct rank), PROT_READ | PROT_WRITE,
-	    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (p == MAP_FAILED)
-		die("no memory for ranks");
-	return p;
-}
-
-void
-lifecycle_make_ranks(struct group *g)
-{
-	struct gpus gpus;
-	struct err e;
-	int size = (int)g->set.size;
-
-	/* what was set was good; if there is nothing to choose from, the default */
-	if (!size)
-		size = gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE
-								  : gpus_default_size(&gpus);
-	if ((g->ranks && g->size == size) || processes_left(g))
-		return; /* the end of the last process comes back here */
-	for (int i = 0; i < g->size; i++)
-		rank_fini(&g->ranks[i]);
-	if (!g->ranks)
-		g->ranks = new_ranks();
-	g->size = size;
-	for (int i = 0; i < size; i++)
-		rank_init(&g->ranks[i], g, i);
-}
-
 static void
 drop_queued(struct group *g, const struct err *e)
 {
@@ -218,7 +173,7 @@ check_start(struct group *g, struct err *e)
 	if (check_run_dir(g, e) == 0 && gpustat_choose(g->set.gpus, &gpus, e) == 0 &&
 	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) == 0 &&
 	    (g->agent = agent_local(e))) {
-		lifecycle_make_ranks(g);
+		rank_make_all(g);
 		if (check_external(g, e) == 0)
 			return 0;
 	}
@@ -234,8 +189,8 @@ spawn_all(struct group *g, const struct err *why)
 	recovery_reset(g);
 	g->life.phase_count = 0;
 	g->life.started = now_ns();
-	if (rank_store_wanted(g))
-		rank_spawn_store(g);
+	if (store_wanted(g))
+		store_spawn(g);
 	for (int i = 0; i < g->size; i++)
 		if (!external_is(&g->ranks[i]))
 			rank_spawn(&g->ranks[i]);
@@ -244,7 +199,7 @@ spawn_all(struct group *g, const struct err *why)
 static int
 all_started(struct group *g, struct err *e)
 {
-	if (rank_store_wanted(g) && !g->store.listening)
+	if (store_wanted(g) && !g->store.listening)
 		return -EAGAIN;
 	return external_others_are(g, R_STARTED) ? 0 : -EAGAIN;
 }
@@ -291,7 +246,7 @@ kill_all(void *arg)
 	g->life.stop_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		rank_kill(&g->ranks[i]);
-	rank_kill_store(g);
+	store_kill(g);
 }
 
 static void
@@ -322,10 +277,10 @@ end_ranks(struct group *g, const char *why)
 		}
 		rank_quit(k);
 	}
-	rank_quit_store(g);
+	store_quit(g);
 	if (!g->life.stop_timer)
 		g->life.stop_timer = loop_timer(daemon_.loop, SAVING_MS, abort_all, g);
-	take(g, LIFE_ENDED, &e); /* there may be none */
+	lifecycle_take(g, LIFE_ENDED, &e); /* there may be none */
 }
 
 static void
@@ -365,7 +320,7 @@ give_up(struct group *g, const struct err *failure)
 static int
 all_ended(struct group *g, struct err *e)
 {
-	return processes_left(g) ? -EAGAIN : 0;
+	return rank_any_process(g) ? -EAGAIN : 0;
 }
 
 static void
@@ -375,7 +330,7 @@ rest(struct group *g, const struct err *why)
 	g->life.stop_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		rank_set_state(&g->ranks[i], R_NONE);
-	lifecycle_make_ranks(g);
+	rank_make_all(g);
 }
 
 static void
@@ -454,9 +409,8 @@ enter(struct group *g, enum group_state state)
 	lifecycle_settle(g);
 }
 
-/* Does what the table says. e: of a refusal; for LIFE_FAILED, why. */
-static int
-take(struct group *g, enum life_event event, struct err *e)
+int
+lifecycle_take(struct group *g, enum life_event event, struct err *e)
 {
 	const struct transition *t = &table[g->life.state][event];
 	int r;
@@ -475,21 +429,21 @@ take(struct group *g, enum life_event event, struct err *e)
 int
 lifecycle_start(struct group *g, struct err *e)
 {
-	return take(g, LIFE_START, e);
+	return lifecycle_take(g, LIFE_START, e);
 }
 
 int
 lifecycle_stop(struct group *g, struct err *e)
 {
 	g->life.start_error = (struct err){0};
-	return take(g, LIFE_STOP, e);
+	return lifecycle_take(g, LIFE_STOP, e);
 }
 
 int
 lifecycle_restart(struct group *g, struct err *e)
 {
 	g->life.start_error = (struct err){0};
-	return take(g, LIFE_RESTART, e);
+	return lifecycle_take(g, LIFE_RESTART, e);
 }
 
 /* ---- idle ---- */
@@ -529,117 +483,6 @@ lifecycle_end(struct group *g)
 		TAILQ_REMOVE(&g->life.waiters, r, link);
 		req_done(r, -ENODEV);
 	}
-}
-
-/* ---- what the processes tell ---- */
-
-void
-lifecycle_store_started(struct group *g)
-{
-	struct err e;
-
-	take(g, LIFE_STARTED, &e);
-}
-
-void
-lifecycle_rank_started(struct rank *k)
-{
-	struct err e;
-
-	group_event(k->g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->spawn_method);
-	take(k->g, LIFE_STARTED, &e);
-}
-
-void
-lifecycle_rank_ready(struct rank *k)
-{
-	struct err e;
-
-	if (k->g->life.state == G_READY)
-		recovery_rejoined(k);
-	else
-		take(k->g, LIFE_JOINED, &e);
-}
-
-void
-lifecycle_rank_join_failed(struct rank *k, const struct err *e)
-{
-	struct err why = *e;
-
-	if (k->g->life.state == G_READY) {
-		group_fail(k->g, e, "recover");
-		recovery_kill(k, "rank-killed"); /* and another one is started */
-	} else {
-		take(k->g, LIFE_FAILED, &why);
-	}
-}
-
-void
-lifecycle_rank_lost(struct rank *k, const struct err *why)
-{
-	/* before the next cell of any rank can begin */
-	if (k->g->life.state == G_READY)
-		recovery_request(k->g, "rank-died");
-	queue_lost(k, why);
-}
-
-/* The agent that started the ranks, whoever serves now. */
-static bool
-agent_gone(const struct group *g)
-{
-	return !g->agent->conn || g->agent->serial != g->agent_serial;
-}
-
-/* Its process has ended, or its agent has. What it ran has failed already. */
-void
-lifecycle_rank_died(struct rank *k, const char *how)
-{
-	struct group *g = k->g;
-	bool early = k->died_as != R_READY;
-	struct err e = {0};
-
-	rank_set_dead(k, how);
-	if (g->life.state == G_STOPPING || g->life.state == G_RESTARTING) {
-		take(g, LIFE_ENDED, &e);
-		return;
-	}
-	group_event(g, "rank %d exit %s", k->number, how);
-	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
-	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
-	if (g->life.state == G_STARTING || agent_gone(g) || (early && !recovery_tolerates(g))) {
-		take(g, LIFE_FAILED, &e);
-		return;
-	}
-	group_fail(g, &e, "rank");
-	recovery_rank_died(k);
-	rank_spawn(k);
-	recovery_rejoined(k); /* it may be the last that the others waited for */
-}
-
-void
-lifecycle_rank_spawn_failed(struct rank *k, const struct err *e)
-{
-	struct err why = *e;
-
-	take(k->g, LIFE_FAILED, &why);
-	take(k->g, LIFE_ENDED, &why);
-}
-
-void
-lifecycle_store_died(struct group *g, bool had_started, const struct err *e)
-{
-	struct err why = *e;
-
-	if (g->life.state == G_READY && !agent_gone(g) && (had_started || recovery_tolerates(g))) {
-		/* its keys are gone: all join again at the new one, which listens at the same port
-		 */
-		group_fail(g, e, "store");
-		rank_spawn_store(g);
-		recovery_store_died(g);
-		return;
-	}
-	take(g, LIFE_FAILED, &why);
-	take(g, LIFE_ENDED, &why);
 }
 
 void

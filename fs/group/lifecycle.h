@@ -37,22 +37,15 @@ bool lifecycle_settled(const struct group *g);
 int lifecycle_wait(struct group *g, struct req *r);
 /* Answers who waits for that, if it is so. */
 void lifecycle_settle(struct group *g);
-/* As many ranks as the settings want: new ones are without a process. */
-void lifecycle_make_ranks(struct group *g);
 /* Perhaps nothing is to be done any more: the clock of `idle` starts anew. */
 void lifecycle_rested(struct group *g);
 /* The group is removed: its timers end, who waits gets ENODEV. */
 void lifecycle_end(struct group *g);
 
-/* For hooks.h. */
-void lifecycle_rank_started(struct rank *k);
-void lifecycle_rank_ready(struct rank *k);
-void lifecycle_rank_join_failed(struct rank *k, const struct err *e);
-void lifecycle_rank_lost(struct rank *k, const struct err *why);
-void lifecycle_rank_died(struct rank *k, const char *how);
-void lifecycle_rank_spawn_failed(struct rank *k, const struct err *e);
-void lifecycle_store_started(struct group *g);
-void lifecycle_store_died(struct group *g, bool had_started, const struct err *e);
+/* Something has happened: does what the table says. 0, or -errno with e if it is refused. Of
+ * LIFE_FAILED, e says why. */
+int lifecycle_take(struct group *g, enum life_event event, struct err *e);
+/* The process group works again. */
 void lifecycle_recovered(struct group *g);
 
 #endif

@@ -8,6 +8,7 @@
 #include "group/rank.h"
 #include "group/recovery.h"
 #include "group/task.h"
+#include "group/task_send.h"
 #include "host/agent.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -15,65 +16,6 @@
 #include <unistd.h>
 
 static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
-
-static struct slice
-text(const char *s)
-{
-	return (struct slice){s, s ? strlen(s) : 0};
-}
-
-static void
-send_run(struct job *j, struct agent *a)
-{
-	struct cell *c = j->w->cell;
-
-	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number,
-	    j->w->g->recovery.generation, ((struct slice){c->source, c->source_len}));
-	j->k->cell = c->number;
-}
-
-static void
-send_put(struct job *j, struct agent *a)
-{
-	struct work *w = j->w;
-	int i = w->fd_count == 1 ? 0 : (int)(j - w->jobs);
-
-	agent_send(a, Tput, 0, j->k->slot, j->tag, w->fds[i], text(w->name), text(w->view),
-	    text(w->op), w->sizes[i]);
-}
-
-static void
-send_del(struct job *j, struct agent *a)
-{
-	agent_send(a, Tdel, 0, j->k->slot, j->tag, -1, text(j->w->name));
-}
-
-static void
-send_move(struct job *j, struct agent *a)
-{
-	agent_send(a, Tmove, 0, j->k->slot, j->tag, -1, text(j->w->name), text(j->w->to));
-}
-
-static void
-send_reset(struct job *j, struct agent *a)
-{
-	agent_send(a, Treset, 0, j->k->slot, j->tag, -1);
-}
-
-static void
-send_free(struct job *j, struct agent *a)
-{
-	agent_send(a, Tgc, 0, j->k->slot, j->tag, -1);
-}
-
-static void (*const senders[WORK_KINDS])(struct job *j, struct agent *a) = {
-    [WORK_RUN] = send_run,
-    [WORK_PUT] = send_put,
-    [WORK_DEL] = send_del,
-    [WORK_MOVE] = send_move,
-    [WORK_RESET] = send_reset,
-    [WORK_FREE] = send_free,
-};
 
 void
 work_submit(struct work *w)
@@ -135,7 +77,7 @@ send(struct job *j)
 	j->state = JOB_SENT;
 	j->t0 = now_wall();
 	j->tag = agent_tag(a, j->k->slot, on_answer, j);
-	senders[j->w->kind](j, a);
+	task_send(j, a);
 }
 
 /*
@@ -351,7 +293,7 @@ static void
 job_failed(struct job *j, const struct err *e)
 {
 	j->err = *e;
-	set_text(&j->error, text(e->text));
+	set_text(&j->error, slice_text(e->text));
 	if (j->w->kind == WORK_PUT)
 		put_failed(j);
 	else
@@ -365,7 +307,7 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct slice table;
 
 	if (!m) {
-		set_text(&j->traceback, trace.n ? trace : text(e->text));
+		set_text(&j->traceback, trace.n ? trace : slice_text(e->text));
 		job_failed(j, e);
 		return;
 	}

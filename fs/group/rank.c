@@ -1,5 +1,5 @@
-/* One engine: spawning, its first messages, its notices, its end. What follows from them is
- * group.c's. */
+/* The state of a rank, and the notices of its process. What follows from them is decided by those
+ * who listen to hooks.h. */
 #include "group/rank.h"
 #include "base/daemon.h"
 #include "group/external.h"
@@ -13,15 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { WORDS_MAX = 600 };
 
-#define FRAME "frame #"
+/* ranks if nobody says how many, and there is no GPU */
+enum { NO_GPUS_SIZE = 2 };
 
-static const struct slot_ops rank_slot, store_slot;
-static void rank_gone(struct rank *k, const struct err *why);
+#define FRAME "frame #"
 
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
@@ -42,12 +43,6 @@ rank_state_name(struct rank *k)
 	if (k->state == R_READY && queue_running(k))
 		return "busy";
 	return state_names[k->state];
-}
-
-static struct slice
-text(const char *s)
-{
-	return (struct slice){s, strlen(s)};
 }
 
 void
@@ -81,6 +76,50 @@ rank_fini(struct rank *k)
 	k->last_exit = k->stderr_tail = NULL;
 }
 
+bool
+rank_any_process(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].slot != NO_SLOT)
+			return true;
+	return g->store.slot != NO_SLOT;
+}
+
+/* Room for as many as there may be: they stay where they are. Only pages of those that there are
+ * take memory, and it goes back to the system. */
+static struct rank *
+new_ranks(void)
+{
+	void *p = mmap(NULL, MAX_RANKS * sizeof(struct rank), PROT_READ | PROT_WRITE,
+	    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("no memory for ranks");
+	return p;
+}
+
+void
+rank_make_all(struct group *g)
+{
+	struct gpus gpus;
+	struct err e;
+	int size = (int)g->set.size;
+
+	/* what was set was good; if there is nothing to choose from, the default */
+	if (!size)
+		size = gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE
+								  : gpus_default_size(&gpus);
+	if ((g->ranks && g->size == size) || rank_any_process(g))
+		return; /* the end of the last process comes back here */
+	for (int i = 0; i < g->size; i++)
+		rank_fini(&g->ranks[i]);
+	if (!g->ranks)
+		g->ranks = new_ranks();
+	g->size = size;
+	for (int i = 0; i < size; i++)
+		rank_init(&g->ranks[i], g, i);
+}
+
 void
 rank_set_state(struct rank *k, enum rank_state state)
 {
@@ -111,212 +150,7 @@ rank_set_table(struct rank *k, struct slice text)
 	group_changed(k->g);
 }
 
-static void
-on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct rank *k = arg;
-	struct slice how;
-	uint32_t pid;
-
-	if (!m) {
-		int slot = k->slot;
-
-		if (slot == NO_SLOT)
-			return; /* with its agent: that is told elsewhere */
-		rank_gone(k, e);
-		agent_slot_free(k->g->agent, slot, e);
-		rank_set_state(k, R_DEAD);
-		group_tell(rank_spawn_failed, k, e);
-		return;
-	}
-	if (wire_unpack(m, NULL, &pid, &how) < 0)
-		return;
-	k->pid = (pid_t)pid;
-	snprintf(k->spawn_method, sizeof(k->spawn_method), "%.*s", (int)how.n, how.p);
-}
-
-static void
-spawn(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void *arg)
-{
-	struct buf env = {0};
-
-	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
-	if (kind == ENGINE_STORE && g->store.port)
-		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
-	if (kind == ENGINE_RANK)
-		gpustat_env(g, ((struct rank *)arg)->number, &env);
-	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1,
-	    (uint32_t)kind, g->zygote, text(g->run_dir), text(name), ((struct slice){env.p, env.n}),
-	    (uint32_t)0);
-	buf_free(&env);
-}
-
 void
-rank_spawn(struct rank *k)
-{
-	struct group *g = k->g;
-	char name[32];
-
-	snprintf(name, sizeof(name), "rank%d", k->number);
-	free(k->last_exit);
-	free(k->stderr_tail);
-	k->last_exit = k->stderr_tail = NULL;
-	k->pid = 0;
-	k->cell = 0;
-	k->waits_input = k->kill_sent = false;
-	k->slot = agent_slot(g->agent, &rank_slot, k);
-	rank_set_state(k, R_SPAWNING);
-	spawn(g, ENGINE_RANK, k->slot, name, on_spawned, k);
-}
-
-/* The store's process has ended, or never came. */
-static void
-store_gone(struct group *g, const struct err *e)
-{
-	bool listened = g->store.listening;
-
-	g->store.slot = NO_SLOT;
-	g->store.pid = 0;
-	g->store.listening = false;
-	group_tell(store_died, g, listened, e);
-}
-
-static void
-on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct group *g = arg;
-	struct slice how;
-	uint32_t pid;
-
-	if (!m && g->agent->conn && g->store.slot != NO_SLOT) {
-		agent_slot_free(g->agent, g->store.slot, e);
-		store_gone(g, e);
-	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
-		g->store.pid = (pid_t)pid;
-	}
-}
-
-bool
-rank_store_wanted(const struct group *g)
-{
-	return strcmp(g->set.backend, "none") != 0;
-}
-
-uint32_t
-rank_zygote(const struct group *g)
-{
-	struct zygote_spec spec = {g->set.python, g->set.cwd, g->set.preload, g->set.env};
-
-	return agent_zygote(g->agent, &spec);
-}
-
-static bool
-store_reachable(const struct group *g)
-{
-	return g->store.slot != NO_SLOT && g->agent && g->agent->conn;
-}
-
-void
-rank_quit_store(struct group *g)
-{
-	if (store_reachable(g))
-		agent_send(g->agent, Nquit, 0, g->store.slot, 0, -1);
-}
-
-void
-rank_kill_store(struct group *g)
-{
-	if (store_reachable(g))
-		agent_send(
-		    g->agent, Nsignal, 0, g->store.slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
-}
-
-void
-rank_spawn_store(struct group *g)
-{
-	g->store.listening = false;
-	g->store.slot = agent_slot(g->agent, &store_slot, g);
-	spawn(g, ENGINE_STORE, g->store.slot, "store", on_store_spawned, g);
-}
-
-static void
-on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct rank *k = arg;
-	struct slice phases, table;
-	struct err why;
-
-	if (!m) {
-		if (k->state != R_INIT)
-			return; /* its death is told elsewhere */
-		why = *e;
-		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number,
-		    e->text);
-		group_tell(rank_join_failed, k, &why);
-		return;
-	}
-	if (wire_unpack(m, NULL, &phases, &table) < 0)
-		return;
-	rank_set_table(k, table);
-	rank_set_state(k, R_READY);
-	group_tell(rank_ready, k);
-}
-
-static bool
-reachable(struct rank *k)
-{
-	return k->slot != NO_SLOT && k->g->agent && k->g->agent->conn;
-}
-
-void
-rank_set_autogc(struct rank *k)
-{
-	if (reachable(k))
-		agent_send(k->g->agent, Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.autogc);
-}
-
-void
-rank_env(const struct rank *k, struct buf *env)
-{
-	const struct group *g = k->g;
-	int local = gpustat_local_rank(g, k->number), local_size = gpustat_local_size(g);
-
-	buf_addf(env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
-	buf_addf(env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
-	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c",
-	    k->number / local_size, 0, (g->size + local_size - 1) / local_size, 0, 0);
-	buf_addf(env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
-	buf_addf(env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store.port, 0);
-	buf_addf(env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
-	buf_addf(
-	    env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
-	buf_addf(env, "TORCHELASTIC_USE_AGENT_STORE=True%c", 0);
-}
-
-void
-rank_join(struct rank *k)
-{
-	struct group *g = k->g;
-	struct buf env = {0}, external = {0};
-
-	rank_env(k, &env);
-	buf_addf(&env, "TORCHELASTIC_ERROR_FILE=%s/rank%d.error.json%c", g->run_dir, k->number, 0);
-	external_list(&g->set, &external);
-	if (external.n)
-		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
-	if (*g->set.env)
-		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
-	rank_set_state(k, R_INIT);
-	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
-	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)gpustat_local_rank(g, k->number),
-	    g->recovery.generation, text(g->set.backend), ((struct slice){env.p, env.n}));
-	buf_free(&env);
-	buf_free(&external);
-	if (!g->set.autogc)
-		rank_set_autogc(k);
-}
-
-static void
 rank_gone(struct rank *k, const struct err *why)
 {
 	k->died_as = k->state;
@@ -335,51 +169,6 @@ rank_set_dead(struct rank *k, const char *how)
 	free(k->last_exit);
 	k->last_exit = xstrdup(how);
 	rank_set_state(k, R_DEAD);
-}
-
-void
-rank_quit(struct rank *k)
-{
-	if (reachable(k))
-		agent_send(k->g->agent, Nquit, 0, k->slot, 0, -1);
-}
-
-void
-rank_kill(struct rank *k)
-{
-	if (!reachable(k))
-		return;
-	k->kill_sent = true;
-	agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
-}
-
-void
-rank_signal(struct rank *k, int signo)
-{
-	if (reachable(k))
-		agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)signo, (uint32_t)0);
-}
-
-void
-rank_interrupt(struct rank *k, int cell)
-{
-	if (reachable(k))
-		agent_send(k->g->agent, Nintr, 0, k->slot, 0, -1, (uint32_t)cell);
-}
-
-void
-rank_abort(struct rank *k, bool always)
-{
-	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)always, (uint32_t)0);
-}
-
-void
-rank_abort_stuck(struct rank *k, double seconds)
-{
-	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)0,
-		    (uint32_t)(seconds * 1000));
 }
 
 void
@@ -572,30 +361,4 @@ rank_agent_lost(void *arg, const struct err *why)
 	rank_gone(arg, why);
 }
 
-static void
-store_notice(void *arg, struct msg *m)
-{
-	struct group *g = arg;
-	struct err e = {0};
-	uint32_t pid, port;
-	struct slice phases;
-
-	if (m->type == Nborn && wire_unpack(m, NULL, &pid, &port, &phases) == 0) {
-		g->store.port = port;
-		g->store.listening = true;
-		group_tell(store_started, g);
-	} else if (m->type == Nexit) {
-		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
-		agent_slot_free(g->agent, g->store.slot, &e);
-		store_gone(g, &e);
-	}
-}
-
-static void
-store_ended(void *arg, const struct err *why)
-{
-	store_gone(arg, why);
-}
-
-static const struct slot_ops rank_slot = {rank_notice, rank_agent_lost, rank_ended};
-static const struct slot_ops store_slot = {store_notice, NULL, store_ended};
+const struct slot_ops rank_slot = {rank_notice, rank_agent_lost, rank_ended};

@@ -5,6 +5,8 @@
 #include "group/hooks.h"
 #include "group/journal.h"
 #include "group/rank.h"
+#include "group/rank_control.h"
+#include "group/store.h"
 #include "group/task.h"
 #include "host/agent.h"
 #include <errno.h>
@@ -184,7 +186,7 @@ recovery_begin(struct group *g)
 
 	if (g->life.state != G_READY || !g->recovery.needed)
 		return !g->recovery.needed;
-	if (recovery_running(g) || (rank_store_wanted(g) && !g->store.listening))
+	if (recovery_running(g) || (store_wanted(g) && !g->store.listening))
 		return false;
 	n = external_own(g, own);
 	for (int i = 0; i < n; i++) {

@@ -7,6 +7,7 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/output.h"
+#include "group/processes.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/recovery.h"
@@ -30,15 +31,15 @@ struct group_list groups = TAILQ_HEAD_INITIALIZER(groups);
 void
 group_init(void)
 {
-	group_hooks.rank_started = lifecycle_rank_started;
-	group_hooks.rank_ready = lifecycle_rank_ready;
-	group_hooks.rank_join_failed = lifecycle_rank_join_failed;
-	group_hooks.rank_lost = lifecycle_rank_lost;
+	group_hooks.rank_started = processes_rank_started;
+	group_hooks.rank_ready = processes_rank_ready;
+	group_hooks.rank_join_failed = processes_rank_join_failed;
+	group_hooks.rank_lost = processes_rank_lost;
 	group_hooks.rank_exited = queue_exited;
-	group_hooks.rank_died = lifecycle_rank_died;
-	group_hooks.rank_spawn_failed = lifecycle_rank_spawn_failed;
-	group_hooks.store_started = lifecycle_store_started;
-	group_hooks.store_died = lifecycle_store_died;
+	group_hooks.rank_died = processes_rank_died;
+	group_hooks.rank_spawn_failed = processes_rank_spawn_failed;
+	group_hooks.store_started = processes_store_started;
+	group_hooks.store_died = processes_store_died;
 	group_hooks.output_mark = queue_mark;
 	group_hooks.output_end = queue_mark_end;
 	group_hooks.signal_taken = escalation_taken;
@@ -106,7 +107,7 @@ group_make(const char *name, struct err *e)
 	TAILQ_INIT(&g->life.waiters);
 	TAILQ_INIT(&g->live);
 	settings_default(&g->set);
-	lifecycle_make_ranks(g);
+	rank_make_all(g);
 	TAILQ_INSERT_TAIL(&groups, g, link);
 	log_follow(g);
 	return 0;

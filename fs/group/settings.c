@@ -9,6 +9,7 @@
 #include "group/lifecycle.h"
 #include "group/output.h"
 #include "group/rank.h"
+#include "group/rank_control.h"
 #include "host/gpustat.h"
 #include "host/path.h"
 #include <ctype.h>
@@ -109,7 +110,7 @@ do_size(struct set_ctx *c)
 	if (r < 0)
 		return r;
 	c->g->set.size = (long)v;
-	lifecycle_make_ranks(c->g);
+	rank_make_all(c->g);
 	return 0;
 }
 
@@ -132,7 +133,7 @@ do_gpus(struct set_ctx *c)
 	r = gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
 		set_string(&c->g->set.gpus, words.p);
-		lifecycle_make_ranks(c->g);
+		rank_make_all(c->g);
 	}
 	buf_free(&words);
 	return r;

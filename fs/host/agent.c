@@ -349,8 +349,7 @@ agent_slot(struct agent *a, const struct slot_ops *ops, void *arg)
 bool
 agent_slot_lives(const struct agent *a, int slot)
 {
-	return a && a == local && a->conn && slot >= 0 && slot < a->next_slot &&
-	       a->slots[slot].ops;
+	return a && a == local && a->conn && slot >= 0 && slot < a->next_slot && a->slots[slot].ops;
 }
 
 void

@@ -112,7 +112,8 @@ path_check_outside(const char *what, const char *path, struct err *e)
 	buf_free(&mounts);
 	if (r == -EXDEV)
 		return fail(e, EINVAL,
-		    "%s: %.200s is in a ddipfs mount, where the ranks would wait for themselves: want a "
+		    "%s: %.200s is in a ddipfs mount, where the ranks would wait for themselves: "
+		    "want a "
 		    "path outside",
 		    what, path);
 	if (r < 0)

@@ -7,6 +7,7 @@
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
+#include "group/rank_control.h"
 #include "group/recovery.h"
 #include "group/settings.h"
 #include "group/task.h"

@@ -8,8 +8,8 @@
 #include "group/task.h"
 #include "host/agent.h"
 #include "host/gpustat.h"
-#include "tree/ctl.h"
 #include "object/varname.h"
+#include "tree/ctl.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

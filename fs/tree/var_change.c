@@ -5,6 +5,7 @@
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
+#include "group/task.h"
 #include "tree/caller.h"
 #include "tree/staged_file.h"
 #include <errno.h>

@@ -36,13 +36,17 @@ fails tee "$G/cell" <<<'1 / 0'
 echo '1 / 0' >"$G/cell"
 is 'echo cannot see it, status can' "$(key "$G/status" last)" error
 
-# a failed cell is not in the way of the next one, and `error` keeps eight
-for i in 1 2 3 4 5 6 7 8 9; do
+# a failed cell is not in the way of the next one, and `error` keeps 64
+for i in {1..65}; do
 	cell "raise ValueError('number $i')" 2>/dev/null
 done
 is 'the next one' "$(errno write "$G/cell" 'x = 1')" 0
-is 'eight failures' "$(grep -c 'number [0-9]' "$G/error")" 8
-grep -q 'number 1$' "$G/error" && bad 'the ninth is kept'
+is '`error` keeps the last 64 failures' "$(grep -c 'number [0-9]' "$G/error")" 64
+grep -q 'number 1$' "$G/error" && bad 'the oldest of 65 failures is still in `error`'
+for _ in {1..5}; do
+	errno write "$G/ctl" $'nonsense\n' >/dev/null
+done
+is 'the same failure again is counted, not added' "$(grep -c "no verb 'nonsense'.*(5 times)" "$G/error")" 1
 : >"$G/error"
 is 'cleared' "$(cat "$G/error")" ''
 

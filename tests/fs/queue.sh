@@ -17,7 +17,7 @@ is 'both went on' "$(cat "$G/rank0/vars/got" "$G/rank1/vars/got" | xargs)" 'pong
 cell 'order = []'
 submit "open('$T/gate').read(); order.append('first')" "$G/rank0/cell"
 submit "order.append('second')"
-is 'a push is queued' "$(errno nonblock "$G/vars/pushed" '42')" 0
+is 'a push is queued' "$(errno push "$G/vars/pushed" '42')" 0
 submit "order.append(pushed)"
 [ "$(key "$G/status" queued)" -ge 1 ] || bad "queued: $(key "$G/status" queued)"
 echo >"$T/gate"

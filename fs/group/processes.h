@@ -1,0 +1,16 @@
+/* What follows when the processes of a group start, join, fail and die; hooks.h says what each
+ * means. */
+#ifndef PROCESSES_H
+#define PROCESSES_H
+#include "group/group.h"
+
+void processes_rank_started(struct rank *k);
+void processes_rank_ready(struct rank *k);
+void processes_rank_join_failed(struct rank *k, const struct err *e);
+void processes_rank_lost(struct rank *k, const struct err *why);
+void processes_rank_died(struct rank *k, const char *how);
+void processes_rank_spawn_failed(struct rank *k, const struct err *e);
+void processes_store_started(struct group *g);
+void processes_store_died(struct group *g, bool had_started, const struct err *e);
+
+#endif
