@@ -17,6 +17,7 @@ TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 # Seconds after which something hangs. Nothing is expected to come near it, on a busy machine neither:
 # it asserts no speed (tests/bench does). Waits end when what they wait for happens.
 export HANG_LIMIT_S=${HANG_LIMIT_S:-120}
+POLL_S=0.01 # between two looks at what no event tells of
 
 skip() {
 	echo "$*"
@@ -107,11 +108,18 @@ daemon_pid() {
 	return 1
 }
 
+# Has it ended? One that nobody reaped yet has: who that is, and when it looks, is not ours.
+has_ended() {
+	local stat
+	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+	[[ ${stat##*) } == [ZX]* ]] && [ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -le 1 ]
+}
+
 # gone PID… : all of them end
 gone() {
 	local pid
 	for pid; do
-		guarded tail -s 0.05 --pid="$pid" -f /dev/null || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
+		until_true has_ended "$pid" || bad "process $pid is still there: $(ps -o stat,args -p "$pid")"
 	done
 }
 
@@ -244,6 +252,7 @@ until_true() {
 			bad "it never comes true: $*"
 			return 1
 		}
+		sleep "$POLL_S"
 	done
 }
 

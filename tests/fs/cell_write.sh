@@ -114,12 +114,12 @@ os.close(fd)"
 one 'an editor' $'k = 1\nk += 1\n'
 
 # 3 MiB come in several requests
-"$PLAIN_PYTHON" -c "print('big = [' + '0,' * (3 << 19) + ']\nlen(big)')" >"$T/big.py"
+"$PLAIN_PYTHON" -c "print('big = \"' + 'x' * (3 << 20) + '\"\nlen(big)')" >"$T/big.py"
 cat "$T/big.py" >"$G/cell" || bad '3 MiB'
 number=$((number + 1))
 is '3 MiB: one cell' "$(readlink "$G/cells/last")" "$number"
 cmp "$T/big.py" "$G/cells/last/source" || bad '3 MiB: source'
-is '3 MiB: result' "$(cat "$G/result")" $((3 << 19))
+is '3 MiB: result' "$(cat "$G/result")" $((3 << 20))
 head -c 17825792 /dev/zero | tr '\0' '#' >"$T/huge.py"
 is 'over the limit' "$(errno write "$G/cell" "$(head -c 17 /dev/zero)"; "$PLAIN_PYTHON" -c "
 import errno, os
