@@ -16,7 +16,7 @@ from errno import EBADMSG, EINVAL, EOPNOTSUPP
 
 from ddip_engine import arrays, pickles
 from ddip_engine.state import Refusal
-from ddip_engine.view import Export, Incoming, article, export_memory
+from ddip_engine.view import Export, Incoming, article, export_memory, refusal_of, type_name
 
 _NAMED = "biufc"  # kinds of NumPy's dtypes whose name says all
 
@@ -85,7 +85,7 @@ def _dtype_of(text):
 def _object_part(name, value):
     """A pickle: rank 0 alone reads it."""
     export = pickles.export_pkl(name, value)
-    line = _line("object", 1, (export.size,), type(value).__name__)
+    line = _line("object", 1, (export.size,), type_name(type(value)))
     return Export(line + export.head, fd=export.fd, size=len(line) + export.size)
 
 
@@ -127,7 +127,7 @@ def _of_objects(name, op, data):
             values.append(pickle.load(file))
         except Exception as e:  # code of the object's class
             text = f"{name}: rank {len(values)}'s object can't be unpickled on rank 0"
-            raise Refusal(EOPNOTSUPP, f"{text}: {type(e).__name__}: {e}") from e
+            raise refusal_of(e, text, EOPNOTSUPP) from e
     return _OBJECT_OPS[op](name, op, values)
 
 
@@ -161,7 +161,7 @@ def _mean(name, op, values):
 def _joined(name, op, values):
     kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {list, tuple}:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        found = ", ".join(sorted(type_name(kind) for kind in kinds))
         text = f"{name} is {found}: cat joins arrays, tensors, lists, tuples; read {name}.gather"
         raise Refusal(EOPNOTSUPP, text)
     return sum(values, kinds.pop()())

@@ -1,13 +1,24 @@
 """Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimisers."""
 
+import contextlib
+import inspect
 import io
 import json
+import math
 import struct
 import sys
-from errno import EBADMSG
+from errno import EBADMSG, EOPNOTSUPP
 
 from ddip_engine.state import Refusal
-from ddip_engine.view import article, export_memory, export_written, unsupported
+from ddip_engine.view import (
+    article,
+    export_memory,
+    export_written,
+    reason,
+    unsupported,
+)
+
+_NPY_HEAD = 12 + (64 << 10)  # bytes of the longest header of version 1.0, and of a newer's length
 
 # safetensors' names of types, and torch's; the last ones exist in newer versions only
 _SAFE_TYPES = {
@@ -18,8 +29,21 @@ _SAFE_TYPES = {
 }  # fmt: skip
 
 
+_SAFE_ALIGN = 16  # bytes, of the longest element
+_NO_TORCH = "which this environment does not have"
+
+
 def _torch():
-    return sys.modules.get("torch")
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "optim") else None  # else a cell is importing it
+
+
+def types():
+    """The types of arrays and tensors that this process has."""
+    torch, numpy = _torch(), sys.modules.get("numpy")
+    kinds = [getattr(torch, "Tensor", None), getattr(numpy, "ndarray", None)]
+    kinds.append(getattr(getattr(torch, "nn", None), "Parameter", None))
+    return tuple(kind for kind in kinds if kind is not None)
 
 
 def is_tensor(value):
@@ -41,8 +65,7 @@ def holds_state(value):
 def as_array(name, value, view="npy"):
     """(array, what owns its memory) of an array, tensor or number; the memory is the object's own
     where it lies on the CPU."""
-    import numpy
-
+    numpy = _numpy(name)
     if is_tensor(value):
         return _tensor_as_array(name, value, view)
     if isinstance(value, (numpy.ndarray, numpy.generic, int, float, complex)):
@@ -103,30 +126,58 @@ def export_npy(name, value):
 
 def import_npy(name, data, old):
     """An array over the pushed memory, writable; a tensor if the name holds one."""
-    import numpy
-    from numpy.lib import format as npy
-
+    numpy = _numpy(name)
     view = data.data()
     try:
-        head = io.BytesIO(view[: 64 << 10])
-        version = npy.read_magic(head)
-        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        if version not in readers:
+        found = _parse_npy_header(view)
+        if found is None:
             return like(old, _load_npy(numpy, data), name)
-        shape, fortran, dtype = readers[version](head)
-    except ValueError as e:
-        raise Refusal(EBADMSG, f"not .npy: {e}") from e
-    if dtype.hasobject:
-        raise Refusal(EBADMSG, f"an object array is a pickle: write it to {name}.pkl")
-    start, count = head.tell(), 1
-    for extent in shape:
-        count *= extent
-    if start + count * dtype.itemsize != len(view):
-        want = start + count * dtype.itemsize
-        raise Refusal(EBADMSG, f".npy of {len(view)} bytes: its header says {want}")
-    order = "F" if fortran else "C"
-    array = numpy.ndarray(shape, dtype, buffer=view, offset=start, order=order)
+        start, shape, fortran, dtype = found
+        if dtype.hasobject:
+            raise Refusal(EBADMSG, f"an object array is a pickle: write it to {name}.pkl")
+        want = start + math.prod(shape) * dtype.itemsize
+        if want != len(view):
+            raise Refusal(EBADMSG, f".npy of {len(view)} bytes: its header says {want}")
+        order = "F" if fortran else "C"
+        array = numpy.ndarray(shape, dtype, buffer=view, offset=start, order=order)
+    except Refusal:
+        raise
+    except Exception as e:  # NumPy reads the header as Python: what is wrong there may be anything
+        raise Refusal(EBADMSG, f"not .npy: {reason(e)}") from e
     return like(old, array, name)
+
+
+def _numpy(name):
+    try:
+        import numpy
+    except ImportError as e:
+        use = f"npy needs NumPy, which this environment does not have: use {name}.json"
+        raise Refusal(EOPNOTSUPP, use) from e
+    return numpy
+
+
+def _parse_npy_header(view):
+    """(where the bytes begin, shape, Fortran's order?, dtype); None: of another version."""
+    from numpy.lib import format as npy
+
+    file = io.BytesIO(view[:_NPY_HEAD])
+    version = npy.read_magic(file)
+    if version == (1, 0):
+        return _read_npy_header(npy.read_array_header_1_0, file)
+    if version != (2, 0):
+        return None
+    (length,) = struct.unpack("<I", file.read(4))
+    file = io.BytesIO(view[: _NPY_HEAD + length])
+    npy.read_magic(file)
+    return _read_npy_header(npy.read_array_header_2_0, file)
+
+
+def _read_npy_header(read, file):
+    limit = {}
+    if "max_header_size" in inspect.signature(read).parameters:  # NumPy's is for strangers' files
+        limit["max_header_size"] = len(file.getbuffer())
+    shape, fortran, dtype = read(file, **limit)
+    return file.tell(), shape, fortran, dtype
 
 
 def _load_npy(numpy, data):
@@ -154,11 +205,29 @@ def like(old, new, name):
 
 
 def placed(old, new):
-    """new where old lies, if that is a GPU: a tensor, or each tensor of a dict by its key."""
+    """new where old lies, if that is a GPU: a tensor, or each tensor of a dict by its key.
+
+    A dict is changed in place: it was decoded just now, and may lead back into itself.
+    """
+    if is_tensor(new):
+        return _placed_tensor(old, new)
+    waiting, seen = [(old, new)], set()
+    while waiting:
+        held, fresh = waiting.pop()
+        if type(fresh) is not dict or not isinstance(held, dict) or id(fresh) in seen:
+            continue
+        seen.add(id(fresh))
+        for key, value in list(fresh.items()):
+            if is_tensor(value):
+                fresh[key] = _placed_tensor(held.get(key), value)
+            else:
+                waiting.append((held.get(key), value))
+    return new
+
+
+def _placed_tensor(old, new):
     torch = _torch()
-    if type(new) is dict and isinstance(old, dict):
-        return {key: placed(old.get(key), value) for key, value in new.items()}
-    if not (is_tensor(old) and is_tensor(new)) or not old.is_cuda or new.device == old.device:
+    if not is_tensor(old) or not old.is_cuda or new.device == old.device:
         return new
     moved = new.detach().to(old.device)
     if isinstance(new, torch.nn.Parameter):
@@ -267,13 +336,15 @@ def import_safetensors(name, data, old):
     """A tensor if its one key is the name, else a dict; a state dict if the name takes one."""
     torch = _torch()
     if torch is None:
-        raise Refusal(EBADMSG, "safetensors need torch, which this environment does not have")
+        raise Refusal(EOPNOTSUPP, f"safetensors need torch, {_NO_TORCH}")
     try:
         tensors, metadata = _parse_safetensors(torch, data.data())
         if isinstance(old, torch.optim.Optimizer):
             return _unflatten_optimizer(old, tensors, metadata)
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as e:
-        raise Refusal(EBADMSG, f"not safetensors: {type(e).__name__}: {e}") from e
+    except Refusal:
+        raise
+    except Exception as e:  # the header may be any JSON
+        raise Refusal(EBADMSG, f"not safetensors: {reason(e)}") from e
     if list(tensors) == [name] and not holds_state(old):
         return like(old, tensors[name], name)
     return placed(old, tensors)
@@ -285,20 +356,25 @@ def _parse_safetensors(torch, view):
         raise ValueError(f"header of {length} bytes in a file of {len(view)}")
     entries = json.loads(bytes(view[8 : 8 + length]))
     metadata = entries.pop("__metadata__", {})
-    tensors = {}
-    for key, entry in entries.items():
-        dtype = getattr(torch, _SAFE_TYPES[entry["dtype"]])
-        begin, end = entry["data_offsets"]
-        raw = view[8 + length + begin : 8 + length + end]
-        if len(raw) != end - begin or begin < 0:
-            raise ValueError(f"{key} wants bytes {begin} to {end}, the file ends before")
-        if len(raw):
-            flat = torch.frombuffer(raw, dtype=torch.uint8)
-            flat = flat.clone() if (8 + length + begin) % 16 else flat
-        else:
-            flat = torch.empty(0, dtype=torch.uint8)
-        tensors[key] = flat.view(dtype).reshape(entry["shape"])
+    data = view[8 + length :]
+    tensors = {key: _parse_tensor(torch, key, entry, data) for key, entry in entries.items()}
     return tensors, metadata
+
+
+def _parse_tensor(torch, key, entry, data):
+    """A tensor over its bytes; over a copy where they are not aligned."""
+    empty = torch.empty(0, dtype=getattr(torch, _SAFE_TYPES[entry["dtype"]]))
+    begin, end = entry["data_offsets"]
+    shape = entry["shape"]
+    if not 0 <= begin <= end <= len(data):
+        raise ValueError(f"{key} wants bytes {begin} to {end}, there are {len(data)}")
+    if end - begin != math.prod(shape) * empty.element_size() or min(shape, default=0) < 0:
+        raise ValueError(f"{key} of shape {shape} has {end - begin} bytes")
+    if begin == end:
+        return empty.reshape(shape)
+    flat = torch.frombuffer(data[begin:end], dtype=torch.uint8)
+    flat = flat.clone() if flat.data_ptr() % _SAFE_ALIGN else flat
+    return flat.view(empty.dtype).reshape(shape)
 
 
 # ---- pt
@@ -310,75 +386,28 @@ def export_pt(name, value):
     if torch is None:
         raise unsupported(name, value, "pt", f"there is no torch here: read {name}.pkl")
     thing = value.state_dict() if holds_state(value) else value
-    try:
-        return export_written(lambda file: torch.save(thing, file))
-    except Exception as e:
-        use = f"torch.save: {type(e).__name__}: {e}"
-        raise unsupported(name, value, "pt", use) from e
+    return export_written(lambda file: torch.save(thing, file))
+
+
+def _arrays_allowed(torch):
+    """Lets torch.load make NumPy's arrays and numbers, which torch.save writes, and no more."""
+    numpy = sys.modules.get("numpy")
+    allow = getattr(torch.serialization, "safe_globals", None)  # torch 2.5
+    if numpy is None or allow is None:
+        return contextlib.nullcontext()
+    remake, (number, _) = numpy.empty(0).__reduce__()[0], numpy.float64().__reduce__()
+    kinds = {type(numpy.dtype(code)) for code in numpy.typecodes["All"]}
+    return allow([remake, number, numpy.ndarray, numpy.dtype, *kinds])
 
 
 def import_pt(name, data, old):
     """torch.load(weights_only=True), onto the CPU, then as what the name holds."""
     torch = _torch()
     if torch is None:
-        raise Refusal(EBADMSG, "pt needs torch, which this environment does not have")
+        raise Refusal(EOPNOTSUPP, f"pt needs torch, {_NO_TORCH}")
     try:
-        value = torch.load(data.file(), map_location="cpu", weights_only=True)
+        with _arrays_allowed(torch):
+            value = torch.load(data.file(), map_location="cpu", weights_only=True)
     except Exception as e:
-        first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise Refusal(EBADMSG, f"torch.load(weights_only=True): {first}") from e
+        raise Refusal(EBADMSG, f"torch.load(weights_only=True): {reason(e)}") from e
     return like(old, value, name) if is_tensor(value) else placed(old, value)
-
-
-# ---- state dicts
-
-
-def check_state(name, holder, state):
-    """Refuses a state dict that does not fit, before anything is loaded."""
-    if not isinstance(state, dict):
-        text = f"{name} is {type(holder).__name__}: want its state dict, not {type(state).__name__}"
-        raise Refusal(EBADMSG, text)
-    torch = _torch()
-    problems = (
-        _optimizer_problems(holder, state)
-        if isinstance(holder, torch.optim.Optimizer)
-        else _module_problems(holder.state_dict(), state)
-    )
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise Refusal(EBADMSG, f"not the state of {name}: {'; '.join(problems[:3])}{more}")
-
-
-def _module_problems(have, state):
-    problems = [f"{key} is missing" for key in have if key not in state]
-    problems += [f"{key} is unexpected" for key in state if key not in have]
-    for key, value in have.items():
-        other = state.get(key)
-        if is_tensor(value) and is_tensor(other) and value.shape != other.shape:
-            problems.append(f"{key} is {tuple(other.shape)}, want {tuple(value.shape)}")
-    return problems
-
-
-def _optimizer_problems(optimizer, state):
-    if not {"state", "param_groups"} <= state.keys():
-        return ["an optimizer's state dict has 'state' and 'param_groups'"]
-    want = [len(group["params"]) for group in optimizer.param_groups]
-    have = [len(group["params"]) for group in state["param_groups"]]
-    if want != have:
-        return [f"parameters by group: {have}, want {want}"]
-    held, problems = optimizer.state_dict()["state"], []
-    for param, fields in state["state"].items():
-        for key, new in fields.items():
-            old = held.get(param, {}).get(key)
-            if is_tensor(old) and is_tensor(new) and old.shape != new.shape:
-                problems.append(f"{param}.{key} is {tuple(new.shape)}, want {tuple(old.shape)}")
-    return problems
-
-
-def load_state(name, holder, state):
-    """load_state_dict of a state that check_state has let through."""
-    try:
-        holder.load_state_dict(state)
-    except Exception as e:  # code of the object's class
-        text = f"{name}.load_state_dict: {type(e).__name__}: {e}"
-        raise Refusal(EBADMSG, text) from e

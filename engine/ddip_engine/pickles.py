@@ -17,7 +17,7 @@ from errno import EBADMSG
 
 from ddip_engine.arrays import placed
 from ddip_engine.state import Refusal
-from ddip_engine.view import export_written, unsupported
+from ddip_engine.view import export_written, one_line, reason, unsupported
 
 _MAGIC = b"ddip-p5\n"
 _HEAD = struct.Struct("<8sIIQ")
@@ -81,10 +81,12 @@ def _reduce_special(value):
 
     Types that came after its typed storages; tensors of a GPU, which another process may not have.
     """
-    name = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) is not torch.Tensor:
+        return NotImplemented
+    name = str(value.dtype).removeprefix("torch.")
     new = name.startswith("float8") or name in ("uint16", "uint32", "uint64")
-    special = new or getattr(value, "is_cuda", False)
-    return _reduce_tensor(value) if special else NotImplemented
+    return _reduce_tensor(value) if new or value.is_cuda else NotImplemented
 
 
 def export_pkl(name, value):
@@ -125,12 +127,10 @@ def _write_p5(file, pickled, buffers):
 
 
 def _unpicklable(name, value, view, error):
-    if isinstance(error, Refusal):
+    if isinstance(error, (Refusal, MemoryError, OSError)):
         return error
     where = _culprit(value, name, 4)
-    return unsupported(
-        name, value, view, f"{where} cannot be pickled ({type(error).__name__}: {error})"
-    )
+    return unsupported(name, value, view, f"{one_line(where)} cannot be pickled ({reason(error)})")
 
 
 def _culprit(value, path, depth):
@@ -183,8 +183,8 @@ def import_p5(name, data, old):
 def _load(data, buffers):
     try:
         return pickle.loads(data, buffers=buffers)
-    except Exception as e:  # unpickling runs whatever the pickle says
-        text = f"cannot be unpickled here: {type(e).__name__}: {e}"
-        if isinstance(e, AttributeError) and "__main__" in str(e):
+    except BaseException as e:  # unpickling runs whatever the pickle says
+        text = f"cannot be unpickled here: {reason(e)}"
+        if isinstance(e, AttributeError) and "__main__" in text:
             text += "; define it on the ranks first, or push it with cloudpickle"
         raise Refusal(EBADMSG, text) from e

@@ -33,6 +33,10 @@ class Refusal(Exception):
         self.errno = errno
 
 
+class Cancelled(BaseException):
+    """Raised in code that makes a view when nobody waits for that any more."""
+
+
 def fresh_main():
     """Makes an empty `__main__` and installs it; the old module stays alive (it may be running)."""
     global main

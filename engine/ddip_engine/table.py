@@ -15,6 +15,7 @@ import weakref
 from operator import itemgetter
 
 from ddip_engine import state
+from ddip_engine.view import type_name
 
 # Functions and classes: listed only where a cell made them, not where it imported them.
 _DEFINITIONS = (
@@ -35,8 +36,7 @@ _UNKNOWN = ("-", "-", "-", "-")
 _NAME_BYTES = 255  # of a file's name
 _TABLE_BYTES = 8 << 20  # of the whole table, some 200,000 names: the names behind are not listed
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would begin a line or a column
-_name_of_type = type.__dict__["__name__"].__get__  # not a metaclass's own
-_module_of_type = type.__dict__["__module__"].__get__
+_module_of_type = type.__dict__["__module__"].__get__  # not a metaclass's own
 _measured = {}  # name -> (weak reference, fields) of objects whose size takes a walk
 
 
@@ -112,7 +112,7 @@ def _how_of_kind(kind):
 
 def _is_from_typing(kind):
     """`List`, `Optional` and their kind, and numpy's functions: imports that are no functions."""
-    module, name = _module_of_type(kind), _name_of_type(kind)
+    module, name = _module_of_type(kind), type_name(kind)
     return module == "typing" or (module == "numpy" and name == "ufunc")
 
 
@@ -150,7 +150,7 @@ def _facts(how, name, value, thorough):
 
 
 def _line_end(kind, fields):
-    columns = (_BREAKS.sub("?", str(field)) for field in (_name_of_type(kind), *fields))
+    columns = (_BREAKS.sub("?", str(field)) for field in (type_name(kind), *fields))
     return "\t" + "\t".join(columns) + "\n"
 
 

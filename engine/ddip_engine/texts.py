@@ -2,39 +2,98 @@
 
 import ast
 import csv
-import io
 import json
 import pydoc
 import re
 import struct
 import sys
+import threading
 import zlib
 from errno import EBADMSG
 
+from ddip_engine import arrays
 from ddip_engine.state import Refusal
-from ddip_engine.view import Export, export_text, export_written, unsupported
+from ddip_engine.view import (
+    ABSENT,
+    TEXT_BYTES,
+    Export,
+    Limited,
+    article,
+    check_size,
+    export_text,
+    export_written,
+    reason,
+    too_big,
+    unsupported,
+)
 
 _OPENS = re.compile(r"\s*[\[({'\"]")  # begins like a list, a tuple, a dict, a quote
+# What stands for more than it says: `[0. ... 0.]`, rows that are left out, a value that was cut,
+# `<socket object at 0x7f…>`, the last line of a long data frame or series.
+_ELIDED = re.compile(
+    r"\[[^\]]*(?<![^\s,\[])\.\.\.(?![^\s,\]])|\],?\s*\.\.\.,?\s*\[|… cut, \d+ bytes"
+    r"|\A\s*<.* at 0x[0-9a-f]+>\s*\Z|\[\d+ rows x \d+ columns\]\s*\Z|\nLength: \d+, dtype: \S+\s*\Z"
+)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_OBJECT_VIEWS = ".json, .npy, .safetensors, .pt or .pkl"
+_ROWS = 4096  # of an array that become text at once
+_drawing = threading.Lock()  # matplotlib is for one thread at a time
+_DRAWING_S = 0.05  # between looks whether somebody still waits
 
 
 def export_plain(name, value):
     """str(x) and a newline; long arrays are elided as print does."""
-    return export_text(f"{value}\n")
+    check_size(name, value)
+    return _export_bounded(name, f"{value}\n")
+
+
+def _export_bounded(what, text):
+    if len(text) > TEXT_BYTES:
+        raise too_big(what)
+    return export_text(text)
 
 
 def import_plain(name, data, old):
-    """A Python literal, else the text itself; one trailing newline is cut."""
+    """A Python literal, else the text itself; one trailing newline is cut.
+
+    A text that is no literal replaces nothing but a text: what people read of an object is not it.
+    """
     text = data.text().removesuffix("\n")
     try:
-        return ast.literal_eval(text.strip())
+        value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as e:
         if _OPENS.match(text):
-            why = getattr(e, "msg", None) or str(e) or type(e).__name__
-            raise Refusal(
-                EBADMSG, f"it begins like a Python literal and is none: {why.splitlines()[0]}"
-            ) from e
-        return text
+            why = getattr(e, "msg", None) or reason(e)
+            raise Refusal(EBADMSG, f"it begins like a Python literal and is none: {why}") from e
+        return _checked_text(name, text, old)
+    if _holds_ellipsis(value):
+        raise Refusal(EBADMSG, f"'...' stands for what is not there: write {name}{_OBJECT_VIEWS}")
+    return value
+
+
+def _checked_text(name, text, old):
+    """The text, where it may be an object."""
+    if old is not ABSENT and not isinstance(old, str):
+        what = f"{name} holds {article(old)} and this is no Python literal"
+        raise Refusal(EBADMSG, f"{what}: quote a string, or write {name}{_OBJECT_VIEWS}")
+    if _ELIDED.search(text):
+        what = "the text of an object is not the object"
+        raise Refusal(EBADMSG, f"{what}: copy {name}{_OBJECT_VIEWS}; a string in quotes is one")
+    return text
+
+
+def _holds_ellipsis(value):
+    """True for a literal that has `...` in it; literals do not lead back into themselves."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if item is ...:
+            return True
+        if isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple, set)):
+            waiting += item
+    return False
 
 
 def _jsonable(value):
@@ -48,10 +107,12 @@ def _jsonable(value):
 
 def export_json(name, value):
     """JSON, with NaN and Infinity as Python writes them."""
+    check_size(f"{name}.json", value, arrays.types())
     try:
-        return export_text(json.dumps(value, default=_jsonable, ensure_ascii=False) + "\n")
-    except (TypeError, ValueError) as e:
-        raise unsupported(name, value, "json", f"{e}: read {name}.pkl") from e
+        text = json.dumps(value, default=_jsonable, ensure_ascii=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as e:
+        raise unsupported(name, value, "json", f"{reason(e)}: read {name}.pkl") from e
+    return _export_bounded(f"{name}.json", text)
 
 
 def import_json(name, data, old):
@@ -59,20 +120,29 @@ def import_json(name, data, old):
     try:
         return json.loads(data.text())
     except (ValueError, RecursionError) as e:
-        raise Refusal(EBADMSG, f"not JSON: {e}") from e
+        raise Refusal(EBADMSG, f"not JSON: {reason(e)}") from e
 
 
 def export_csv(name, value):
     """A data frame, or the rows of a 2-D array."""
+    array = value.detach() if hasattr(value, "detach") else value
     if hasattr(value, "to_csv"):
         default = type(getattr(value, "index", None)).__name__ == "RangeIndex"
-        return export_text(value.to_csv(index=not default))
-    array = value.detach() if hasattr(value, "detach") else value
+        return _export_lines(name, lambda file: value.to_csv(file, index=not default))
     if getattr(array, "ndim", None) != 2 or not hasattr(array, "tolist"):
         raise unsupported(name, value, "csv", f"want a data frame or a 2-D array; read {name}.json")
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(array.tolist())
-    return export_text(out.getvalue())
+
+    def write(file):
+        rows = csv.writer(file, lineterminator="\n")
+        for begin in range(0, len(array), _ROWS):
+            rows.writerows(array[begin : begin + _ROWS].tolist())
+
+    return _export_lines(name, write)
+
+
+def _export_lines(name, write):
+    """What write(file) writes to a file for text."""
+    return export_written(lambda file: write(Limited(file, name, "csv")))
 
 
 def export_dir(name, value):
@@ -92,10 +162,19 @@ def export_png(name, value):
     """A figure, a PIL image, or an array shaped like an image: HxW, HxWxC or CxHxW."""
     figure = value if hasattr(value, "savefig") else getattr(value, "figure", None)
     if hasattr(figure, "savefig"):
-        return export_written(lambda file: figure.savefig(file, format="png"))
+        return _draw(figure)
     if type(value).__module__.startswith("PIL."):
         return export_written(lambda file: value.save(file, format="PNG"))
     return Export(_encode_png(*_pixels(name, value)))
+
+
+def _draw(figure):
+    while not _drawing.acquire(timeout=_DRAWING_S):
+        """Whoever does not wait any more is told so between two tries."""
+    try:
+        return export_written(lambda file: figure.savefig(file, format="png"))
+    finally:
+        _drawing.release()
 
 
 def _pixels(name, value):

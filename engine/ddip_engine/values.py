@@ -4,11 +4,11 @@ Reading is for the service thread and may happen while a cell runs; pushing, del
 are for the main thread, between cells.
 """
 
-from errno import EAGAIN, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
+from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
-from ddip_engine import across_ranks, arrays, pickles, state, table, texts
+from ddip_engine import across_ranks, arrays, pickles, state, state_dicts, table, texts
 from ddip_engine.state import Refusal
-from ddip_engine.view import Incoming, unsupported
+from ddip_engine.view import ABSENT, Incoming, article, reason, refusal_of
 
 # view -> (bytes of an object, object of bytes); None: this direction does not exist.
 VIEWS = {
@@ -28,7 +28,9 @@ VIEWS = {
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimiser: load_state_dict
 _ATTEMPTS = 3  # at an object that a running cell changes meanwhile
 
-_pending = None  # what commit() will do: a function, None: nothing was pushed
+_pending = (
+    None  # (what commit(True) does, what undoes put()) as functions; None: nothing was pushed
+)
 
 
 def _view(name):
@@ -59,56 +61,66 @@ def get(name, view, op="", fd=-1):
 
 
 def _export(export, name, view, value):
+    what = f"{_path(name, view)} of {article(value)}"
     for _ in range(_ATTEMPTS):
         try:
             return export(name, value)
-        except Refusal:
-            raise
-        except MemoryError as e:
-            raise Refusal(ENOMEM, f"{name}.{view}: no memory for it on rank {state.rank}") from e
-        except RuntimeError as e:
-            if "changed" not in str(e):  # "dictionary changed size during iteration"
-                raise _failed(name, value, view, e) from e
-        except Exception as e:  # code of the object's class
-            raise _failed(name, value, view, e) from e
+        except BaseException as e:  # code of the object's class may raise anything
+            if not _changed_meanwhile(e):
+                raise refusal_of(e, what, EOPNOTSUPP) from e
     raise Refusal(EAGAIN, f"{name} changes while it is read: try again")
 
 
-def _failed(name, value, view, error):
-    return unsupported(name, value, view, f"{type(error).__name__}: {error}")
+def _path(name, view):
+    return f"{name}.{view}" if view else name
+
+
+def _changed_meanwhile(error):
+    """ "dictionary changed size during iteration", "deque mutated during iteration"."""
+    return isinstance(error, RuntimeError) and "during iteration" in reason(error)
 
 
 def put(name, view, op, fd, size):
     """Decodes pushed bytes; nothing is bound until commit(True)."""
     global _pending
-    _pending = None
+    commit(False)
     check_name(name)
     _, decode = _view(view)
     if decode is None:
         raise Refusal(EOPNOTSUPP, f".{view} can only be read")
-    old = state.main.__dict__.get(name)
-    into_state = view in _STATE_VIEWS and arrays.holds_state(old)
+    names = state.main.__dict__
+    old = names.get(name, ABSENT)
     try:
         value = decode(name, Incoming(fd, size), old)
-    except MemoryError as e:
-        raise Refusal(ENOMEM, f"{name}: no memory for {size} bytes on rank {state.rank}") from e
-    if into_state and not op:
-        arrays.check_state(name, old, value)
-        _pending = lambda: arrays.load_state(name, old, value)  # noqa: E731
-        return
-    if op:
-        value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
-    _pending = lambda: state.main.__dict__.__setitem__(name, value)  # noqa: E731
+        if view in _STATE_VIEWS and arrays.holds_state(old) and not op:
+            _pending = _load_state(name, old, value)
+            return
+        if op:
+            value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
+    except BaseException as e:  # the bytes may be anything, and may make anything be called
+        what = f"{_path(name, view)}: {size} bytes that do not decode"
+        raise refusal_of(e, what, EBADMSG) from e
+    _pending = (lambda: names.__setitem__(name, value)), None
+
+
+def _load_state(name, holder, value):
+    """Loads it now, for that may fail: a rank where it does must be able to stop all the others."""
+    state_dicts.check(name, holder, value)
+    return None, state_dicts.load(name, holder, value)
 
 
 def commit(keep):
-    """Binds what put() decoded, or forgets it."""
+    """Binds what put() decoded, or leaves all as it was before."""
     global _pending
-    act, _pending = _pending, None
-    if keep and act is None:
-        raise Refusal(EINVAL, "nothing was pushed that could be kept")
-    if keep:
-        act()
+    pending, _pending = _pending, None
+    if pending is None:
+        if keep:
+            raise Refusal(EINVAL, "nothing was pushed that could be kept")
+        return
+    act, undo = pending
+    function = act if keep else undo
+    if function is not None:
+        function()
 
 
 def check_name(name):

@@ -2,13 +2,23 @@
 
 import ctypes
 import io
+import math
 import mmap
 import os
+import re
 import weakref
-from errno import EBADMSG, EOPNOTSUPP
+from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOTSUPP
 
-from ddip_engine.state import Refusal
+from ddip_engine.state import Cancelled, Refusal
 
+ABSENT = type("Absent", (), {})()  # in the old object's place where the name is new
+TEXT_BYTES = 256 << 20  # of an object's text
+ELEMENTS = 16 << 20  # of an object that is to become text
+_REASON_CHARS = 300  # of what an exception says
+_CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_name_of_type = type.__dict__["__name__"].__get__
+_MACHINE = (EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC)  # what this machine lacks, no object's fault
 INLINE = 1 << 20  # bytes that still travel in a message
 _COPIED = 64 << 10  # smaller ones are copied: a mapping or a pin costs more
 
@@ -55,6 +65,77 @@ def export_text(text):
     if len(data) <= INLINE:
         return Export(data)
     return export_written(lambda file: file.write(data))
+
+
+class Limited(io.TextIOBase):
+    """A file for text, as an object's own code writes it: not more than fits into a view."""
+
+    def __init__(self, file, name, view):
+        super().__init__()
+        self._file = file
+        self._left = TEXT_BYTES
+        self._what = f"{name}.{view}"
+
+    def write(self, text):
+        """Takes all of it, or refuses."""
+        data = text.encode("utf-8", "backslashreplace")
+        self._left -= len(data)
+        if self._left < 0:
+            raise too_big(self._what)
+        self._file.write(data)
+        return len(text)
+
+
+def too_big(what):
+    """The refusal of a text that nobody could use."""
+    return Refusal(
+        EFBIG,
+        f"{what} would be a text of more than {TEXT_BYTES >> 20} MiB, or of more than {ELEMENTS}"
+        " elements: read .npy, .safetensors, .pkl or .p5",
+    )
+
+
+def check_size(what, value, leaves=()):
+    """Refuses what has too many elements, or too many characters, to become a text.
+
+    What is in lists, tuples, sets and dicts counts as often as it would be written; what leads back
+    into itself does not. leaves: types whose extent counts (arrays, where they are written out).
+    """
+    kinds, path, left = {*_CONTAINERS, *_TEXTS, *leaves}, [], ELEMENTS
+    around, inner = set(), iter([value] if type(value) in kinds else [])
+    while True:
+        for item in inner:
+            if id(item) in around:
+                continue
+            left -= _extent(item)
+            if left < 0:
+                raise too_big(what)
+            if type(item) in _CONTAINERS:
+                path.append((id(item), inner))
+                around.add(id(item))
+                inner = iter([child for child in _elements(item) if type(child) in kinds])
+                break
+        else:
+            if not path:
+                return
+            done, inner = path.pop()
+            around.discard(done)
+
+
+def _elements(value):
+    """A copy of what is in a container: a running cell may change it."""
+    return list(value.values()) if type(value) is dict else list(value)
+
+
+def _extent(value):
+    """The number of elements; of a text the share that it takes of what a text may have."""
+    if type(value) in _TEXTS:
+        return len(value) * ELEMENTS // TEXT_BYTES
+    return len(value) if type(value) in _CONTAINERS else math.prod(getattr(value, "shape", ()))
+
+
+_CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
+_TEXTS = frozenset((str, bytes, bytearray))
 
 
 def _map_private(fd, size):
@@ -107,6 +188,41 @@ class Incoming:
         return io.BytesIO(self.data())
 
 
+def reason(error):
+    """`ValueError: bad`: an exception on one line, whatever its class does."""
+    name = type_name(type(error))
+    try:
+        text = str(error)
+    except BaseException as e:
+        text = f"its text raises {type_name(type(e))}"
+    return one_line(f"{name}: {text}" if text else name)
+
+
+def type_name(kind):
+    """The type's own name for itself, on one line; no code of a metaclass."""
+    return one_line(_name_of_type(kind))
+
+
+def one_line(text):
+    """The beginning of a text without line ends and colours."""
+    words = _CONTROL.sub(" ", _ANSI.sub("", text[: 4 * _REASON_CHARS])).strip()
+    return words if len(words) <= _REASON_CHARS else words[:_REASON_CHARS] + "…"
+
+
+def refusal_of(error, what, errno):
+    """What an exception of an object's own code means to who asked: a Refusal.
+
+    errno is the one of code that simply failed. A cancellation goes on as it is.
+    """
+    if isinstance(error, (Refusal, Cancelled)):
+        return error
+    if isinstance(error, MemoryError) or type_name(type(error)) == "OutOfMemoryError":  # torch's
+        return Refusal(ENOMEM, f"{what}: no memory for it on this rank ({reason(error)})")
+    if isinstance(error, OSError) and error.errno in _MACHINE:
+        return Refusal(error.errno, f"{what}: {reason(error)}")
+    return Refusal(errno, f"{what}: {reason(error)}")
+
+
 def unsupported(name, value, view, use):
     """The refusal of a view: what the object is, and what to read instead."""
     what = f"{name} is {article(value)}"
@@ -117,5 +233,5 @@ def unsupported(name, value, view, use):
 
 def article(value):
     """`a list`, `an int`: the type's name for a sentence."""
-    name = type(value).__name__
+    name = type_name(type(value))
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

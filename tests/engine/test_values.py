@@ -1,83 +1,16 @@
 #!/usr/bin/env python3
-"""Views of objects, without an engine: what each gives, what it refuses, what comes back.
-
-It needs NumPy and torch, and runs itself again in the environment that has them.
-"""
-
-import __future__
+"""Views of objects, without an engine: what each gives, what it refuses, what comes back."""
 
 import ctypes
 import io
 import json
 import os
 import pickle
-import sys
 import types
 import unittest
-from errno import EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
+from errno import EBADMSG, EFBIG, EINVAL, ENOENT, EOPNOTSUPP
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
-
-try:
-    import numpy as np
-    import torch
-except ImportError as e:
-    if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
-        os.environ["DDIP_TEST_AGAIN"] = "yes"
-        os.execv(PYTHON, [PYTHON, *sys.argv])
-    print(f"{sys.executable}: {e}")
-    sys.exit(77)
-
-package = types.ModuleType("ddip_engine")
-package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
-sys.modules["ddip_engine"] = package
-
-from ddip_engine import state, table, values  # noqa: E402
-
-state.main = types.ModuleType("__main__")
-NAMES = state.main.__dict__
-DTYPES = """
-    ? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 >i4 >f8 S5 U3 M8[s] m8[ms]
-""".split()
-
-
-def read(name, view=""):
-    """All bytes of a view, as a reader of the file gets them."""
-    export = values.get(name, view)
-    if export.fd >= 0:
-        with open(export.fd, "rb") as f:
-            data = export.head + f.read()
-    elif export.keep is not None:
-        size = export.size - len(export.head)
-        data = export.head + ctypes.string_at(export.address, size)
-    else:
-        data = export.head
-    assert len(data) == export.size, (len(data), export.size)
-    return data
-
-
-def write(name, data, view="", op=""):
-    """What a push does."""
-    data = data.encode() if isinstance(data, str) else data
-    fd = os.memfd_create("test")
-    try:
-        os.write(fd, data)
-        values.put(name, view, op, fd, len(data))
-        values.commit(True)
-    finally:
-        os.close(fd)
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        NAMES.clear()
-
-    def refuses(self, errno, text, function, *args):
-        with self.assertRaises(state.Refusal) as caught:
-            function(*args)
-        self.assertEqual(caught.exception.errno, errno, caught.exception)
-        self.assertIn(text, str(caught.exception))
+from in_process import DTYPES, NAMES, Case, np, read, state, texts, torch, values, views, write
 
 
 class Text(Case):
@@ -94,7 +27,9 @@ class Text(Case):
             ("5\n", 5), ("-2.5", -2.5), ("None\n", None), ("hello\n", "hello"), ("hi\n\n", "hi\n"),
             ("[1, 'a']\n", [1, "a"]), ("{'k': (1,)}", {"k": (1,)}), ("'q'\n", "q"), ("", ""),
             ("True", True), ("007", "007"), ("it's", "it's"), ("1e5", 1e5),
+            ("wait ... for it", "wait ... for it"), ("'[0, ..., 1]'", "[0, ..., 1]"),
         ):  # fmt: skip
+            NAMES.pop("x", None)
             write("x", text)
             self.assertEqual(NAMES["x"], want)
             self.assertIs(type(NAMES["x"]), type(want))
@@ -109,6 +44,83 @@ class Text(Case):
         self.refuses(EINVAL, "no name", write, "a-b", "1")
         self.refuses(EINVAL, "no name", write, "class", "1")
         self.assertEqual(NAMES["x"], "old")
+
+    def test_text_that_is_no_literal_replaces_only_text(self):
+        for held in (torch.ones(3), np.ones(3), [1], {}, 5, 2.5, None, True, b"b", len, object()):
+            NAMES["x"] = held
+            for text in ("tensor([1., 1., 1.])", "hello", "007", "", str(held).strip("[{") + "?"):
+                self.refuses(EBADMSG, "x.json, .npy, .safetensors, .pt or .pkl", write, "x", text)
+            self.assertIs(NAMES["x"], held)
+        write("x", "'hello'")
+        self.assertEqual(NAMES["x"], "hello")
+        write("x", "good bye")
+        self.assertEqual(NAMES["x"], "good bye")
+
+    def test_elided_text_is_no_object(self):
+        circle = [1]
+        circle.append(circle)
+        pandas = []
+        try:
+            import pandas as pd
+
+            pandas = [pd.DataFrame({"a": range(200)}), pd.Series(range(200))]
+        except ImportError:
+            pass
+        things = [
+            np.zeros(5000), np.zeros((2000, 2)), np.zeros((2, 5000)), np.zeros((40, 40, 40)),
+            torch.zeros(5000), torch.zeros(2000, 2), torch.zeros(2, 5000),
+            torch.nn.Parameter(torch.zeros(5000)), torch.zeros(2000, 2, requires_grad=True),
+            circle, {"a": np.zeros(5000)}, [torch.zeros(5000)], object(), lambda: 0,
+            types.SimpleNamespace(a=np.zeros(5000)), [...], {"a": (1, ...)}, *pandas,
+        ]  # fmt: skip
+        for thing in things:
+            NAMES["x"] = thing
+            text = read("x")
+            for held in ({}, {"y": "text"}):
+                with self.subTest(text=text[:80], held=held):
+                    NAMES.pop("y", None)
+                    NAMES.update(held)
+                    self.refuses(EBADMSG, "", write, "y", text)
+                    self.assertEqual(NAMES.get("y"), held.get("y"))
+        for text in ("x… cut, 5 bytes", "...", "<socket object at 0x7f00>"):
+            self.refuses(EBADMSG, "", write, "y", text)
+
+    def test_bounds(self):
+        laughs = ["ha"]
+        for _ in range(60):
+            laughs = [laughs, laughs]
+        kept = views.TEXT_BYTES, views.ELEMENTS
+        views.TEXT_BYTES = texts.TEXT_BYTES = 1 << 16
+        views.ELEMENTS = 1 << 12
+        try:
+            NAMES.update(
+                laughs=laughs, long=[0] * 4097, deep=[[{"a": [0] * 4000}], [0] * 100],
+                text="a" * 65537, texts=["a" * 40000] * 2, wordy=["a" * 17] * 3800,
+                array=np.zeros((64, 65)), tensor=torch.zeros(4097), grid=np.zeros((8192, 8)),
+                short=[0] * 4000, circle=[1],
+            )  # fmt: skip
+            NAMES["circle"].append(NAMES["circle"])
+            for name in ("laughs", "long", "deep", "text", "texts", "wordy"):
+                for suffix in ("", "json"):
+                    self.refuses(EFBIG, ".pkl", read, name, suffix)
+            for name in ("array", "tensor"):
+                self.refuses(EFBIG, ".npy", read, name, "json")
+                self.assertIn(b"...", read(name))
+            self.refuses(EFBIG, "grid.csv", read, "grid", "csv")
+            self.assertEqual(read("circle"), b"[1, [...]]\n")
+            self.refuses(EOPNOTSUPP, "Circular", read, "circle", "json")
+            self.assertEqual(len(read("short", "json")), 12001)
+            try:
+                import pandas as pd
+            except ImportError:
+                return
+            NAMES["frame"] = pd.DataFrame({"a": range(100_000)})
+            self.refuses(EFBIG, "frame.csv", read, "frame", "csv")
+            NAMES["frame"] = NAMES["frame"][:3]
+            self.assertEqual(read("frame", "csv"), b"a\n0\n1\n2\n")
+        finally:
+            views.TEXT_BYTES, views.ELEMENTS = kept
+            texts.TEXT_BYTES = kept[0]
 
     def test_large(self):
         write("x", "a" * (3 << 20))
@@ -177,6 +189,8 @@ class Npy(Case):
         out = io.BytesIO()
         np.save(out, NAMES["x"])
         self.assertEqual(read("x", "npy"), out.getvalue())
+        write("y", read("x", "npy"), "npy")
+        self.assertEqual(NAMES["y"].dtype, NAMES["x"].dtype)
 
     def test_large_is_live(self):
         NAMES["x"] = array = np.zeros(10**6)
@@ -343,94 +357,6 @@ class Pickles(Case):
         self.refuses(EBADMSG, "No module named", write, "y", b"cnosuchmodule\nf\n.", "pkl")
 
 
-class States(Case):
-    def test_safetensors(self):
-        for tensor in (
-            torch.randn(3, 4),
-            torch.randn(300, 400).bfloat16(),
-            torch.tensor(1),
-            torch.empty(0),
-            torch.randn(4, 4).T,
-            torch.arange(3, dtype=torch.uint8),
-            torch.tensor([True]),
-        ):
-            NAMES["x"] = tensor
-            data = read("x", "safetensors")
-            NAMES.pop("x")
-            write("x", data, "safetensors")
-            self.assertTrue(torch.equal(NAMES["x"], tensor))
-        NAMES["d"] = {"a": torch.randn(3), "b": torch.arange(600000)}
-        write("e", read("d", "safetensors"), "safetensors")
-        self.assertEqual(sorted(NAMES["e"]), ["a", "b"])
-        self.assertTrue(torch.equal(NAMES["e"]["b"], NAMES["d"]["b"]))
-        self.refuses(EBADMSG, "not safetensors", write, "x", b"\xff" * 20, "safetensors")
-        self.refuses(
-            EBADMSG, "not safetensors", write, "x", read("d", "safetensors")[:-1], "safetensors"
-        )
-
-    def test_against_library(self):
-        try:
-            from safetensors.torch import load, save
-        except ImportError:
-            self.skipTest("no safetensors here")
-        tensors = {"a": torch.randn(3, 5), "b": torch.randn(7).half(), "c": torch.tensor([1, 2])}
-        NAMES["x"] = tensors
-        for key, tensor in load(read("x", "safetensors")).items():
-            self.assertTrue(torch.equal(tensor, tensors[key]))
-        write("y", save(tensors), "safetensors")
-        for key, tensor in NAMES["y"].items():
-            self.assertTrue(torch.equal(tensor, tensors[key]))
-
-    def trained(self, kind):
-        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
-        optimizer = kind(model.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(5, 4)).pow(2).sum().backward()
-            optimizer.step()
-        return model, optimizer
-
-    def test_modules_and_optimizers(self):
-        kinds = (torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop)
-        for view in ("safetensors", "pt"):
-            for kind in kinds:
-                NAMES["m"], NAMES["o"] = self.trained(kind)
-                model, optimizer = read("m", view), read("o", view)
-                saved = {k: v.clone() for k, v in NAMES["m"].state_dict().items()}
-                want = self.plain(NAMES["o"])
-                NAMES["m"], NAMES["o"] = self.trained(kind)
-                held = NAMES["m"]
-                write("m", model, view)
-                write("o", optimizer, view)
-                self.assertIs(NAMES["m"], held)
-                for key, tensor in NAMES["m"].state_dict().items():
-                    self.assertTrue(torch.equal(tensor, saved[key]))
-                self.assertEqual(self.plain(NAMES["o"]), want)
-
-    def plain(self, optimizer):
-        state_dict = optimizer.state_dict()
-        fields = {k: {n: repr(t) for n, t in v.items()} for k, v in state_dict["state"].items()}
-        return fields, state_dict["param_groups"]
-
-    def test_all_or_nothing(self):
-        NAMES["m"] = torch.nn.Linear(2, 2)
-        before = NAMES["m"].weight.detach().clone()
-        for wrong in (
-            {"weight": torch.ones(2, 2)},
-            {"weight": torch.ones(2, 3), "bias": torch.ones(2)},
-        ):
-            NAMES["d"] = wrong
-            for view in ("safetensors", "pt"):
-                self.refuses(EBADMSG, "not the state of m", write, "m", read("d", view), view)
-        self.assertTrue(torch.equal(NAMES["m"].weight, before))
-
-    def test_pt(self):
-        NAMES["x"] = {"a": torch.randn(3), "n": 1, "l": [1, "b"]}
-        write("y", read("x", "pt"), "pt")
-        self.assertEqual(NAMES["y"]["l"], [1, "b"])
-        self.refuses(EBADMSG, "weights_only", write, "y", pickle.dumps(os.system), "pt")
-
-
 class Others(Case):
     def test_scatter(self):
         NAMES["a"] = np.arange(10)
@@ -492,82 +418,6 @@ class Others(Case):
         self.refuses(EINVAL, "nothing was pushed", values.commit, True)
         self.refuses(EBADMSG, "2 bytes were announced", values.put, "x", "", "", fd, 2)
         os.close(fd)
-
-
-class Table(Case):
-    def rows(self):
-        lines = table.text().decode().splitlines()
-        return {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
-
-    def test_rows(self):
-        NAMES.update(
-            f=1.5, s="abc", l=[1, 2], n=np.zeros((2, 3), "f4"), z=np.array(1),
-            t=torch.zeros(4).half(), m=torch.nn.Linear(2, 3), _p=1, os=os, dumps=json.dumps,
-            Case=unittest.TestCase, __x__=1,
-            annotations=__future__.annotations,
-        )  # fmt: skip
-        exec(
-            "def g(): pass\nclass K: pass\nk = K()\nfrom math import sin\nfrom typing import List",
-            NAMES,
-        )
-        NAMES["K"].__module__ = NAMES["g"].__module__ = "__main__"
-        rows = self.rows()
-        self.assertEqual(sorted(rows), sorted(["f", "s", "l", "n", "z", "t", "m", "g", "K", "k"]))
-        self.assertEqual(rows["n"], ["ndarray", "float32", "2,3", "24", "cpu"])
-        self.assertEqual(rows["t"], ["Tensor", "float16", "4", "8", "cpu"])
-        self.assertEqual(rows["m"], ["Linear", "float32", "-", "36", "cpu"])
-        self.assertEqual(rows["f"], ["float", "-", "-", "-", "-"])
-        self.assertEqual(rows["s"], ["str", "-", "-", "3", "-"])
-
-    def test_only_names_are_listed_each_on_one_line(self):
-        class Text(str):
-            pass
-
-        odd = ["../../x", "a b", "a\nb", "a\tb", "", "1a", "class", "\ud800", "n" * 256, "é" * 128]
-        fine = ["n" * 255, "é" * 127, "Z", "a", "ß", "𝑥", "ﬁ"]
-        NAMES.update({name: 1 for name in odd + fine})
-        NAMES.update({1: 2, None: 3, (4, 5): 6, b"bytes": 7, Text("text"): 8, 2.5: 9})
-        NAMES["kind"] = type("K\tx\ny\u2028z", (), {})()
-        lines = table.text().decode().splitlines()
-        self.assertEqual([line.split("\t")[0] for line in lines], sorted([*fine, "kind"]))
-        self.assertEqual({len(line.split("\t")) for line in lines}, {6})
-        names = [line.split(b"\t")[0] for line in table.text().splitlines()]
-        self.assertEqual(names, sorted(names), "the order is that of the bytes")
-        for name in ("n" * 256, "é" * 128, "a b"):
-            self.refuses(EINVAL, "no name", write, name, "1")
-
-    def test_no_object_breaks_the_table_or_is_asked(self):
-        asked = []
-
-        def ask(*_):
-            asked.append(1)
-            raise SystemExit
-
-        class Meta(type):
-            __name__ = __module__ = property(ask)
-            __hash__ = __eq__ = ask
-
-        body = {
-            name: ask for name in ("__len__", "__repr__", "__getattr__", "memory_usage", "iloc")
-        }
-        asker = Meta("Asker", (list,), {**body, "__class__": property(ask), "shape": property(ask)})
-        NAMES.update(made=asker(), Asker=asker, frame=type("F", (), body)())
-        rows = self.rows()
-        self.assertEqual(rows["made"], ["Asker", "-", "0", "-", "-"])
-        self.assertEqual(rows["frame"], ["F", "-", "-", "-", "-"])
-        self.assertEqual(asked, [])
-
-    def test_a_large_table_is_cut_at_a_line(self):
-        NAMES.update({f"{'v' * 200}{i}": i for i in range(50_000)})
-        data = table.text()
-        self.assertTrue((8 << 20) - 300 < len(data) <= 8 << 20, len(data))
-        self.assertTrue(data.endswith(b"int\t-\t-\t-\t-\n"))
-
-    def test_own_names_are_hidden_until_changed(self):
-        state.put(rank=3)
-        self.assertNotIn("rank", self.rows())
-        NAMES["rank"] = "mine"
-        self.assertIn("rank", self.rows())
 
 
 if __name__ == "__main__":

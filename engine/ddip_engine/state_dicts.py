@@ -1,0 +1,138 @@
+"""State dicts into modules and optimisers: what fits, and all of it or nothing."""
+
+import sys
+from errno import EBADMSG
+
+from ddip_engine.arrays import is_tensor
+from ddip_engine.state import Refusal
+from ddip_engine.view import article, refusal_of
+
+_REGISTRIES = ("_parameters", "_buffers", "_modules")  # dicts of a module that loading may change
+
+
+def check(name, holder, state):
+    """Refuses a state dict that does not fit, before anything is loaded."""
+    if not isinstance(state, dict):
+        text = f"{name} is {article(holder)}: want its state dict, not {article(state)}"
+        raise Refusal(EBADMSG, text)
+    torch = sys.modules["torch"]
+    problems = (
+        _optimizer_problems(holder, state)
+        if isinstance(holder, torch.optim.Optimizer)
+        else _module_problems(holder.state_dict(), state)
+    )
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise Refusal(EBADMSG, f"not the state of {name}: {'; '.join(problems[:3])}{more}")
+
+
+def _module_problems(have, state):
+    problems = [f"{key} is missing" for key in have if key not in state]
+    problems += [f"{key} is unexpected" for key in state if key not in have]
+    for key, value in have.items():
+        other = state.get(key)
+        if is_tensor(value) and is_tensor(other) and value.shape != other.shape:
+            problems.append(f"{key} is {tuple(other.shape)}, want {tuple(value.shape)}")
+    return problems
+
+
+def _optimizer_problems(optimizer, state):
+    if not {"state", "param_groups"} <= state.keys():
+        return ["an optimizer's state dict has 'state' and 'param_groups'"]
+    want = [len(group["params"]) for group in optimizer.param_groups]
+    have = [len(group["params"]) for group in state["param_groups"]]
+    if want != have:
+        return [f"parameters by group: {have}, want {want}"]
+    held, problems = optimizer.state_dict()["state"], []
+    for param, fields in state["state"].items():
+        for key, new in fields.items():
+            old = held.get(param, {}).get(key)
+            if is_tensor(old) and is_tensor(new) and old.shape != new.shape:
+                problems.append(f"{param}.{key} is {tuple(new.shape)}, want {tuple(old.shape)}")
+    return problems
+
+
+def load(name, holder, state):
+    """load_state_dict; returns what undoes it. If it fails the holder is as it was."""
+    torch = sys.modules["torch"]
+    kept = _kept_optimizer if isinstance(holder, torch.optim.Optimizer) else _kept_module
+    undo = kept(holder)
+    try:
+        holder.load_state_dict(state)
+    except BaseException as e:  # code of the object's class, hooks of a program
+        undo()
+        raise refusal_of(e, f"{name}.load_state_dict", EBADMSG) from e
+    return undo
+
+
+def _kept_module(module):
+    """A function that makes a module what it is now: its tensors with their bytes, its attributes.
+
+    What else an attribute leads to (a list that a hook changes in place) is not kept.
+    """
+    kept = []
+    for part in module.modules():
+        names = part.__dict__
+        registries = [names[key] for key in _REGISTRIES if isinstance(names.get(key), dict)]
+        kept += [(each, dict(each)) for each in (names, *registries)]
+    tensors = _copies([*module.parameters(), *module.buffers()])
+
+    def undo():
+        for names, values in kept:
+            _set_dict(names, values)
+        _put_back(tensors)
+
+    return undo
+
+
+def _kept_optimizer(optimizer):
+    """The same of an optimiser: its groups, and its state of each parameter."""
+    groups, states = optimizer.param_groups, optimizer.state
+    fields = [each for each in states.values() if isinstance(each, dict)]
+    kept = [(each, dict(each)) for each in (optimizer.__dict__, states, *groups, *fields)]
+    in_order = list(groups)
+    tensors = _copies([value for each in fields for value in each.values()])
+
+    def undo():
+        for names, values in kept:
+            _set_dict(names, values)
+        groups[:] = in_order
+        _put_back(tensors)
+
+    return undo
+
+
+def _set_dict(names, values):
+    """The same dict with these entries."""
+    names.clear()
+    names.update(values)
+
+
+def _copies(values):
+    """(tensor, a copy) of each tensor that has bytes of its own."""
+    found = {id(value): value for value in values if is_tensor(value)}
+    local = [t.to_local() if hasattr(t, "to_local") else t for t in found.values()]  # DTensor
+    return [(t, _copy(t.detach())) for t in local if not t.is_meta]
+
+
+def _copy(tensor):
+    try:
+        return tensor.clone()
+    except RuntimeError:  # no room for it on its device
+        return tensor.cpu()
+
+
+def _put_back(copies):
+    with sys.modules["torch"].no_grad():
+        for tensor, copy in copies:
+            if tensor.shape == copy.shape and tensor.dtype == copy.dtype:
+                _write(tensor, copy)
+            else:  # a hook gave it other bytes
+                tensor.data = copy
+
+
+def _write(tensor, copy):
+    try:
+        tensor.copy_(copy)
+    except RuntimeError:
+        """What no one can write to (an expanded tensor) was not written to."""

@@ -1,0 +1,75 @@
+"""What tests of the engine's Python share: a namespace without an engine, its views as bytes.
+
+It needs NumPy and torch, and runs the test again in the environment that has them.
+"""
+
+import ctypes
+import os
+import sys
+import types
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
+
+try:
+    import numpy as np  # noqa: F401
+    import torch
+except ImportError as e:
+    if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
+        os.environ["DDIP_TEST_AGAIN"] = "yes"
+        os.execv(PYTHON, [PYTHON, *sys.argv])
+    print(f"{sys.executable}: {e}")
+    sys.exit(77)
+
+package = types.ModuleType("ddip_engine")
+package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
+sys.modules["ddip_engine"] = package
+
+from ddip_engine import state, table, texts, values  # noqa: E402, F401
+from ddip_engine import view as views  # noqa: E402, F401
+
+state.main = types.ModuleType("__main__")
+NAMES = state.main.__dict__
+torch.set_num_threads(1)  # one test forks
+DTYPES = """
+    ? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 >i4 >f8 S5 U3 M8[s] m8[ms]
+""".split()
+
+
+def read(name, view=""):
+    """All bytes of a view, as a reader of the file gets them."""
+    export = values.get(name, view)
+    if export.fd >= 0:
+        with open(export.fd, "rb") as f:
+            data = export.head + f.read()
+    elif export.keep is not None:
+        size = export.size - len(export.head)
+        data = export.head + ctypes.string_at(export.address, size)
+    else:
+        data = export.head
+    assert len(data) == export.size, (len(data), export.size)
+    return data
+
+
+def write(name, data, view="", op=""):
+    """What a push does."""
+    data = data.encode() if isinstance(data, str) else data
+    fd = os.memfd_create("test")
+    try:
+        os.write(fd, data)
+        values.put(name, view, op, fd, len(data))
+        values.commit(True)
+    finally:
+        os.close(fd)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        NAMES.clear()
+
+    def refuses(self, errno, text, function, *args):
+        with self.assertRaises(state.Refusal) as caught:
+            function(*args)
+        self.assertEqual(caught.exception.errno, errno, caught.exception)
+        self.assertIn(text, str(caught.exception))
