@@ -102,7 +102,7 @@ def put(name, view, op, fd, size):
 
 
 def commit(keep):
-    """Binds what put() decoded, or forgets it."""
+    """Does what put() or move() made ready, or forgets it."""
     global _pending
     act, _pending = _pending, None
     if keep and act is None:
@@ -124,9 +124,12 @@ def delete(name):
 
 
 def move(old, new):
-    """Renames; what the new name held is gone."""
+    """Renames at commit(True); what the new name held is gone then."""
+    global _pending
     check_name(new)
-    value = _lookup(old)
-    if old != new:
-        state.main.__dict__[new] = value
-        del state.main.__dict__[old]
+    _lookup(old)
+    _pending = lambda: _rename(old, new)  # noqa: E731
+
+
+def _rename(old, new):
+    state.main.__dict__[new] = state.main.__dict__.pop(old)

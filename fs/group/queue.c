@@ -301,7 +301,7 @@ run_answer(struct job *j, struct msg *m)
 	job_over(j);
 }
 
-/* Everybody has decoded, or somebody could not: all bind it, or none. */
+/* Everybody is ready, or somebody cannot: all do it, or none. */
 static void
 commit(struct work *w)
 {
@@ -319,7 +319,7 @@ commit(struct work *w)
 }
 
 static void
-put_answer(struct job *j)
+first_step_done(struct job *j)
 {
 	struct work *w = j->w;
 
@@ -332,7 +332,7 @@ put_answer(struct job *j)
 }
 
 static void
-put_failed(struct job *j)
+first_step_failed(struct job *j)
 {
 	struct work *w = j->w;
 	bool first = j->state == JOB_QUEUED || j->state == JOB_SENT;
@@ -352,8 +352,8 @@ job_failed(struct job *j, const struct err *e)
 {
 	j->err = *e;
 	set_text(&j->error, text(e->text));
-	if (j->w->kind == WORK_PUT)
-		put_failed(j);
+	if (work_in_two_steps(j->w))
+		first_step_failed(j);
 	else
 		job_over(j);
 }
@@ -371,8 +371,8 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	}
 	if (m->type == Rrun) {
 		run_answer(j, m);
-	} else if (m->type == Rput) {
-		put_answer(j);
+	} else if (m->type == Rput || m->type == Rmove) {
+		first_step_done(j);
 	} else if (m->type == Rgc) {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			set_text(&j->value, table);
