@@ -77,12 +77,12 @@ enum {
 	X(Rrun,     35, "1dsdd48888", "outcome value error traceback table collectives out err disp records") \
 	X(Tput,     36, "sss8",     "name view op size") /* FD: the bytes. Decoded and kept until Tcommit */ \
 	X(Rput,     37, "",         "") \
-	X(Tcommit,  38, "1",        "keep") /* 1: bind what Tput decoded, 0: forget it */ \
+	X(Tcommit,  38, "1",        "keep") /* 1: bind what Tput decoded, rename as Tmove said; 0: forget it */ \
 	X(Rcommit,  39, "d",        "table") \
 	X(Tdel,     40, "s",        "name") \
 	X(Rdel,     41, "d",        "table") \
-	X(Tmove,    42, "ss",       "from to") \
-	X(Rmove,    43, "d",        "table") \
+	X(Tmove,    42, "ss",       "from to") /* looked up and kept until Tcommit */ \
+	X(Rmove,    43, "",         "") \
 	X(Treset,   44, "",         "") /* an empty namespace */ \
 	X(Rreset,   45, "d",        "table") \
 	X(Trebuild, 46, "4",        "generation") /* a new process group, namespace kept */ \

@@ -254,7 +254,7 @@ def _delete(fd, name):
 
 def _move(fd, old, new):
     values.move(old, new)
-    return (table.text(),)
+    return ()
 
 
 def _reset(fd):

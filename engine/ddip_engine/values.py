@@ -110,7 +110,7 @@ def _load_state(name, holder, value):
 
 
 def commit(keep):
-    """Binds what put() decoded, or leaves all as it was before."""
+    """Does what put() or move() made ready, or leaves all as it was before."""
     global _pending
     pending, _pending = _pending, None
     if pending is None:
@@ -136,9 +136,12 @@ def delete(name):
 
 
 def move(old, new):
-    """Renames; what the new name held is gone."""
+    """Renames at commit(True); what the new name held is gone then."""
+    global _pending
     check_name(new)
-    value = _lookup(old)
-    if old != new:
-        state.main.__dict__[new] = value
-        del state.main.__dict__[old]
+    _lookup(old)
+    _pending = (lambda: _rename(old, new)), None
+
+
+def _rename(old, new):
+    state.main.__dict__[new] = state.main.__dict__.pop(old)

@@ -14,6 +14,8 @@
 
 /* ---- the history by number ---- */
 
+enum { INDEX_FIRST = 64 }; /* cells that the first index has room for */
+
 /* The place of the first cell with this number or a higher one. */
 static size_t
 index_of(const struct group_history *h, int number)
@@ -31,29 +33,33 @@ index_of(const struct group_history *h, int number)
 	return low;
 }
 
+/* Room for one more behind the others: half of it is free already, or it grows, so that a cell
+ * costs the same however many there are. */
+static void
+index_make_room(struct group_history *h)
+{
+	size_t n = h->index_end - h->index_first;
+	struct cell **to = h->index;
+
+	if (n >= h->index_room / 2) {
+		h->index_room = MAX(h->index_room * 2, (size_t)INDEX_FIRST);
+		to = xmalloc(h->index_room * sizeof(*to));
+	}
+	if (n)
+		memmove(to, h->index + h->index_first, n * sizeof(*to));
+	if (to != h->index)
+		free(h->index);
+	h->index = to;
+	h->index_first = 0;
+	h->index_end = n;
+}
+
 /* A new one has the highest number. */
 static void
 index_add(struct group_history *h, struct cell *c)
 {
-	size_t n = h->index_end - h->index_first;
-
-	if (h->index_end == h->index_room) {
-		/* half of it is free, or it grows: cells cost the same, however many there are */
-		if (n && n <= h->index_room / 2)
-			memmove(h->index, h->index + h->index_first, n * sizeof(*h->index));
-		if (n > h->index_room / 2 || !h->index_room) {
-			struct cell **grown;
-
-			h->index_room = MAX(h->index_room * 2, (size_t)64);
-			grown = xmalloc(h->index_room * sizeof(*grown));
-			if (n)
-				memcpy(grown, h->index + h->index_first, n * sizeof(*grown));
-			free(h->index);
-			h->index = grown;
-		}
-		h->index_first = 0;
-		h->index_end = n;
-	}
+	if (h->index_end == h->index_room)
+		index_make_room(h);
 	h->index[h->index_end++] = c;
 }
 

@@ -243,7 +243,7 @@ run_answer(struct job *j, struct msg *m)
 	job_over(j);
 }
 
-/* Everybody has decoded, or somebody could not: all bind it, or none. */
+/* Everybody is ready, or somebody cannot: all do it, or none. */
 static void
 commit(struct work *w)
 {
@@ -261,7 +261,7 @@ commit(struct work *w)
 }
 
 static void
-put_answer(struct job *j)
+first_step_done(struct job *j)
 {
 	struct work *w = j->w;
 
@@ -274,7 +274,7 @@ put_answer(struct job *j)
 }
 
 static void
-put_failed(struct job *j)
+first_step_failed(struct job *j)
 {
 	struct work *w = j->w;
 	bool first = j->state == JOB_QUEUED || j->state == JOB_SENT;
@@ -294,8 +294,8 @@ job_failed(struct job *j, const struct err *e)
 {
 	j->err = *e;
 	set_text(&j->error, slice_text(e->text));
-	if (j->w->kind == WORK_PUT)
-		put_failed(j);
+	if (work_in_two_steps(j->w))
+		first_step_failed(j);
 	else
 		job_over(j);
 }
@@ -313,8 +313,8 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	}
 	if (m->type == Rrun) {
 		run_answer(j, m);
-	} else if (m->type == Rput) {
-		put_answer(j);
+	} else if (m->type == Rput || m->type == Rmove) {
+		first_step_done(j);
 	} else if (m->type == Rgc) {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			set_text(&j->value, table);

@@ -50,6 +50,12 @@ work_free(struct work *w)
 	free(w);
 }
 
+bool
+work_in_two_steps(const struct work *w)
+{
+	return w->kind == WORK_PUT || w->kind == WORK_MOVE;
+}
+
 void
 work_close_fds(struct work *w)
 {

@@ -34,7 +34,7 @@ struct work {
 	struct group *g;
 	struct job *jobs;
 	int n, left;	/* jobs; not yet done */
-	int ready;	/* WORK_PUT: ranks that have answered the first question */
+	int ready;	/* in two steps: ranks that have answered the first question */
 	struct err err; /* the outcome: the first failure */
 	int first;	/* index of the first job that failed, -1 */
 	bool begun, done, interrupted, dropped, timed_out;
@@ -60,6 +60,8 @@ struct work {
 struct work *work_new(struct group *g, enum work_kind kind, const int *ranks, int n);
 /* Is it a program of its own (`# ddip run:`), rather than a cell of the session? */
 bool work_is_program(const struct work *w);
+/* Is it first made ready on all its ranks, and then done on all, or on none? Pushes, renaming. */
+bool work_in_two_steps(const struct work *w);
 void work_close_fds(struct work *w);
 void work_free(struct work *w);
 const char *work_state(const struct work *w); /* queued running ok error … */

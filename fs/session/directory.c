@@ -5,6 +5,8 @@
 #include "group/registry.h"
 #include "host/ticks.h"
 #include "session/request.h"
+#include "proc.h"
+#include "tree/removal.h"
 #include "tree/staged_file.h"
 #include "tree/var_change.h"
 #include "tree/var_names.h"
@@ -325,23 +327,35 @@ directory_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode,
 	free(path);
 }
 
+static pid_t
+process_of(fuse_req_t fr)
+{
+	struct proc_status s;
+	pid_t thread = fuse_req_ctx(fr)->pid;
+
+	return thread && proc_status(thread, &s) == 0 ? s.process : thread;
+}
+
 void
 directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
 	struct node *dir = request_node(parent);
 	char *path = child_path(dir, name);
+	pid_t process = process_of(fr);
 	struct place at = dir->at;
 	struct err e = {0};
 	int r = -EACCES;
 
 	request_show(fr, "unlink", dir, name);
 	at.name = xstrdup(name);
-	if (request_by_watchdog(fr) && ticks_expects(TICK_DELETE, path, true))
-		r = 0;
+	if (request_by_watchdog(fr))
+		r = ticks_expects(TICK_DELETE, path, true) ? 0 : -ENOENT;
 	else if (place_gone(&dir->at))
 		r = place_fail(&dir->at, &e);
 	else if (var_row_of(dir))
-		r = var_change_remove(&at, &e);
+		r = var_change_remove(&at, process, &e);
+	else
+		removal_refused(process, &dir->at);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
 	else

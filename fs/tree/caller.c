@@ -88,7 +88,7 @@ mark_job(struct job *j)
 	struct req *r;
 	bool changed = false;
 
-	if (j->k->awaited && (w->kind == WORK_PUT || j->state == JOB_QUEUED))
+	if (j->k->awaited && (work_in_two_steps(w) || j->state == JOB_QUEUED))
 		changed = mark_work(w);
 	TAILQ_FOREACH (r, &w->waiters, link)
 		changed |= mark_waiter(r, w);

@@ -7,6 +7,7 @@
 #include "group/rank.h"
 #include "group/task.h"
 #include "tree/caller.h"
+#include "tree/removal.h"
 #include "tree/staged_file.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -68,11 +69,21 @@ var_change_check(const struct place *at, struct err *e)
 	return parse_writable(at, &name, e) < 0 ? -e->no : lifecycle_accepts(at->g, e);
 }
 
+/* What the kernel has told of the names of a change: the one that goes, the one that comes. */
+struct names_told {
+	struct var_told *gone, *made;
+};
+
 static void
 change_ended(struct work *w)
 {
+	struct names_told *told = w->arg;
+
 	if (w->err.no)
 		group_fail(w->g, &w->err, w->name);
+	var_ticks_settle(told->gone);
+	var_ticks_settle(told->made);
+	free(told);
 	work_free(w);
 	if (on_settled)
 		on_settled();
@@ -89,6 +100,7 @@ change_new(const struct place *at, enum work_kind kind, const char *name, struct
 		return NULL;
 	w = work_new(at->g, kind, ranks, n);
 	w->name = xstrdup(name);
+	w->arg = xcalloc(1, sizeof(struct names_told));
 	w->ended = change_ended;
 	return w;
 }
@@ -124,7 +136,8 @@ push_new(const struct place *at, struct push *p, struct err *e)
 }
 
 int
-var_change_push(const struct place *at, struct push *p, struct req *r, bool waits)
+var_change_push(
+    const struct place *at, struct push *p, struct var_told **told, struct req *r, bool waits)
 {
 	int ranks[MAX_RANKS], n = targets(at, ranks, &r->err);
 	struct work *w;
@@ -134,6 +147,8 @@ var_change_push(const struct place *at, struct push *p, struct req *r, bool wait
 	w = push_new(at, p, &r->err);
 	if (!w)
 		return -r->err.no;
+	((struct names_told *)w->arg)->made = *told;
+	*told = NULL;
 	work_submit(w);
 	return waits ? work_wait(w, r) : 0;
 }
@@ -145,14 +160,18 @@ var_change_push_staged(const struct place *at, struct push *p, struct err *e)
 
 	if (!w)
 		return -e->no;
+	if (strcmp(at->name, w->name) == 0)
+		((struct names_told *)w->arg)->made = var_ticks_told(at, w->name, TICK_CREATE);
 	work_submit(w);
 	return 0;
 }
 
 /* ---- rm, mv ---- */
 
+/* With a view, too: programs that replace a file (mv, install, tar) remove it first, and then
+ * write. */
 int
-var_change_remove(const struct place *at, struct err *e)
+var_change_remove(const struct place *at, pid_t process, struct err *e)
 {
 	struct var_name v;
 	struct work *w;
@@ -160,10 +179,14 @@ var_change_remove(const struct place *at, struct err *e)
 
 	if (r == 0 || (r = var_parse(at->name, at->rank < 0, &v, e)) < 0)
 		return r;
-	if (v.op || *v.view->name)
-		return fail(e, EINVAL, "rm takes the variable's name, %s, without a view", v.name);
-	if (refuse_external(at, false, e) < 0 || !(w = change_new(at, WORK_DEL, v.name, e)))
+	if (v.op || !v.view->writes)
+		return fail(e, EOPNOTSUPP, "%s can't be removed: rm takes the variable, %s",
+		    at->name, v.name);
+	if (removal_check(process, at, v.name, e) < 0 || refuse_external(at, false, e) < 0 ||
+	    !(w = change_new(at, WORK_DEL, v.name, e)))
 		return -e->no;
+	if (!*v.view->name)
+		((struct names_told *)w->arg)->gone = var_ticks_told(at, v.name, TICK_DELETE);
 	w->to = xstrdup("");
 	work_submit(w);
 	return 0;
@@ -189,6 +212,8 @@ var_change_rename(const struct place *from, const struct place *to, struct err *
 	if (refuse_external(from, false, e) < 0 || !(w = change_new(from, WORK_MOVE, a.name, e)))
 		return -e->no;
 	w->to = xstrdup(b.name);
+	*(struct names_told *)w->arg = (struct names_told){
+	    var_ticks_told(from, a.name, TICK_DELETE), var_ticks_told(to, b.name, TICK_CREATE)};
 	work_submit(w);
 	return 0;
 }

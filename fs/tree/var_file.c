@@ -6,6 +6,8 @@
 #include "group/journal.h"
 #include "tree/caller.h"
 #include "tree/input.h"
+#include "object/var_table.h"
+#include "tree/removal.h"
 #include "tree/var_change.h"
 #include "tree/var_names.h"
 #include <errno.h>
@@ -27,6 +29,7 @@ struct var_file {
 	/* writing */
 	struct var_writer writer;
 	struct push push;
+	struct var_told *told; /* the name was made for this file; NULL: it was not, or is pushed */
 	bool writes;
 	bool dirty; /* there is something that was not pushed yet */
 	bool whole; /* it began empty: the file holds all that was written */
@@ -43,6 +46,7 @@ var_free(struct var_file *v)
 	loop_timer_del(v->patience);
 	if (v->writes) {
 		var_names_close(&v->writer);
+		var_ticks_settle(v->told);
 		push_close(&v->push);
 	}
 	free(v);
@@ -123,6 +127,21 @@ ask_again(void)
 	}
 }
 
+/* Does its text hold all of the object, as far as its type tells? */
+static bool
+is_told_whole(const struct place *at, const char *name)
+{
+	static const char *const types[] = {
+	    "str", "int", "float", "bool", "complex", "bytes", "NoneType"};
+	struct rank *k = place_rank(at, NULL);
+	struct slice row = k ? var_table_find(k->table, name) : (struct slice){NULL, 0};
+
+	for (size_t i = 0; row.p && i < ARRAY_LEN(types); i++)
+		if (slice_eq(var_row_column(row, VAR_TYPE), types[i]))
+			return true;
+	return false;
+}
+
 static int
 begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
@@ -134,6 +153,8 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	if (f->flags & O_NONBLOCK)
 		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, no_patience, v);
 	req_park(r, open_interrupted);
+	if (!*name->view->name && !name->op && !is_told_whole(&f->node->at, name->name))
+		removal_text_read(req_process(r), &f->node->at, name->name);
 	/* a rank that waited for it could be waited for by it: it gets the old object */
 	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {
 		var_change_on_settled(ask_again);
@@ -160,6 +181,8 @@ begin_write(struct file *f, struct req *r, const struct var_name *name)
 	v->writer.at = &f->node->at;
 	memcpy(v->writer.name, name->name, sizeof(v->writer.name));
 	var_names_open(&v->writer);
+	if ((f->flags & O_CREAT) && strcmp(f->node->at.name, name->name) == 0)
+		v->told = var_ticks_told(&f->node->at, name->name, TICK_CREATE);
 	f->state = v;
 	f->node->size = 0;
 	return 0;
@@ -255,7 +278,7 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 static int
 submit(struct var_file *v, struct req *r, bool waits)
 {
-	int result = var_change_push(&v->f->node->at, &v->push, r, waits);
+	int result = var_change_push(&v->f->node->at, &v->push, &v->told, r, waits);
 
 	v->dirty &= result < 0;
 	return result;

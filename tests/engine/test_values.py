@@ -404,6 +404,10 @@ class Others(Case):
     def test_delete_and_move(self):
         NAMES.update(a=1, b=2)
         values.move("a", "b")
+        values.commit(False)
+        self.assertIn("a", state.main.__dict__)
+        values.move("a", "b")
+        values.commit(True)
         self.assertEqual(dict(NAMES), {"b": 1})
         values.delete("b")
         self.refuses(ENOENT, "no variable", values.delete, "b")

@@ -73,6 +73,7 @@ engine_free(struct engine *e)
 	free(e->name);
 	free(e->put_name);
 	free(e->put_value);
+	free(e->moved);
 	free(e->source);
 	free(e->value);
 	free(e);
@@ -361,13 +362,43 @@ say_table(struct engine *e, int type, uint32_t tag)
 	free(table);
 }
 
+/* As a push: the value under the other name, the old one goes at Tcommit. */
+static void
+do_move(struct engine *e, struct msg *m)
+{
+	struct slice from, to;
+	struct variable *v;
+	char *name;
+
+	wire_unpack(m, NULL, &from, &to);
+	name = slice_dup(from);
+	v = engine_variable(e, name);
+	if (!v) {
+		engine_refuse(e, m->tag, ENOENT, "no such variable");
+		free(name);
+		return;
+	}
+	free(e->put_name);
+	free(e->put_value);
+	free(e->moved);
+	e->put_name = slice_dup(to);
+	e->put_value = xstrdup(v->value);
+	e->moved = name;
+	engine_say(e, Rmove, 0, m->tag);
+}
+
 static void
 do_commit(struct engine *e, struct msg *m)
 {
 	uint8_t keep;
 
-	if (wire_unpack(m, NULL, &keep) == 0 && keep)
+	if (wire_unpack(m, NULL, &keep) == 0 && keep) {
+		if (e->moved)
+			engine_unset(e, e->moved);
 		engine_set(e, e->put_name, e->put_value);
+	}
+	free(e->moved);
+	e->moved = NULL;
 	say_table(e, Rcommit, m->tag);
 }
 
@@ -497,6 +528,7 @@ static const struct {
     {Tput, NULL, do_put},
     {Tcommit, NULL, do_commit},
     {Tdel, NULL, do_del},
+    {Tmove, NULL, do_move},
     {Treset, NULL, do_reset},
     {Trebuild, NULL, do_rebuild},
     {Tget, NULL, do_get},

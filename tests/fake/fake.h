@@ -56,6 +56,7 @@ struct engine {
 	uint32_t rank, size, generation;
 	TAILQ_HEAD(, variable) variables;
 	char *put_name, *put_value; /* decoded, waits for Tcommit */
+	char *moved;		    /* the name that goes then; NULL: it was a push */
 	/* the cell that runs */
 	bool running;
 	uint32_t cell, tag;

@@ -74,8 +74,11 @@ told CREATE rank1/vars/single
 rm "$G/vars/pushed"
 told DELETE vars/pushed rank0/vars/pushed rank1/vars/pushed
 mv "$G/rank0/vars/made" "$G/rank0/vars/moved"
-told DELETE rank0/vars/made vars/made
-told CREATE rank0/vars/moved vars/moved
+told DELETE vars/made
+told CREATE vars/moved
+mv "$G/rank1/vars/made" "$G/rank1/vars/moved" # (watchers of rank1 hear of it as of any mv)
+is 'a push that fails' "$(errno create "$G/vars/failed" '[1')" EBADMSG
+told DELETE vars/failed
 echo '[1]' >"$G/vars/.aside" && mv "$G/vars/.aside" "$G/vars/staged.json"
 told CREATE vars/staged rank1/vars/staged
 echo reset >"$G/ctl"
@@ -84,6 +87,15 @@ cell 'end = 1'
 echo stop >"$G/ctl"
 told DELETE vars/end rank1/vars/end
 is 'nothing of what never was' "$(grep -c 'rank0/vars/single' "$T/names")" 0
+once() { # EVENT PATH: it is told once
+	is "$1 $2 is told once" "$(grep -cxF "$1 $G/$2" "$T/names")" 1
+}
+once CREATE vars/pushed
+once DELETE vars/pushed
+once CREATE rank1/vars/single
+once CREATE rank0/vars/pushed
+once DELETE rank1/vars/pushed
+is 'what mv(1) itself tells is not told again' "$(grep -cE '(DELETE .*/rank0/vars/made|CREATE .*/rank0/vars/moved)$' "$T/names")" 0
 kill $watcher
 wait $watcher 2>/dev/null
 echo start >"$G/ctl"

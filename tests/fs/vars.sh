@@ -128,6 +128,14 @@ mv "$G/rank0/vars/n" "$G/rank0/vars/renamed" || bad mv
 is 'renamed' "$(cat "$G/rank0/vars/renamed")" 42
 is 'only there' "$(cat "$G/rank1/vars/n")" 42
 is 'the old name' "$(errno read "$G/rank0/vars/n")" ENOENT
+cell 'both = rank
+if rank == 0: one = 1'
+mv "$G/vars/both" "$G/vars/other" || bad 'mv on all ranks'
+is 'renamed on all ranks' "$(cat "$G"/rank?/vars/other | xargs) $(ls "$G/vars" | grep -c both)" '0 1 0'
+mv "$G/vars/one" "$G/vars/other" || bad 'mv is queued'
+cell pass
+is 'a name that one rank lacks is renamed on none' "$(cat "$G/rank0/vars/one") $(cat "$G"/rank?/vars/other | xargs)" '1 0 1'
+like 'error says which rank lacks it' "$(tail -n 1 "$G/error")" 'ENOENT.*one.* rank 1'
 is 'not to another rank' \
 	"$(errno rename "$G/rank1/vars/n" "$G/rank0/vars/n")$(errno rename "$G/vars/s" "$G/rank1/vars/t")" \
 	EOPNOTSUPPEOPNOTSUPP

@@ -174,6 +174,33 @@ test_push(void)
 	fake_end();
 }
 
+/* So is a name moved. */
+static void
+test_move(void)
+{
+	static const int both[] = {0, 1};
+	struct group *g = fake_begin(2);
+	struct work *w = work_new(g, WORK_MOVE, both, 2);
+	struct fake_msg *commit;
+	bool ended = false;
+
+	w->name = xstrdup("a");
+	w->to = xstrdup("b");
+	w->ended = keep;
+	w->arg = &ended;
+	work_submit(w);
+	fake_step();
+	fake_answer(fake_take(Tmove, 0), Rmove);
+	CHECK(fake_count(Tcommit, 0) == 0);
+	fake_refuses(fake_take(Tmove, 1), ENOENT, "no variable a");
+	commit = fake_take(Tcommit, 0);
+	CHECK(!ended && kept(commit) == 0);
+	fake_answer(commit, Rcommit, ((struct slice){"", 0}));
+	CHECK(ended && w->err.no == ENOENT);
+	work_free(w);
+	fake_end();
+}
+
 /* A rank that dies fails what it ran; its successor takes what waited. The one that is left is
  * freed after grace, not before. */
 static void
@@ -208,6 +235,7 @@ main(void)
 	test_failure();
 	test_drop();
 	test_push();
+	test_move();
 	test_death();
 	return CHECK_DONE();
 }

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Removing variables by programs that mean something else: mv out of the mount, rm -r of more than variables; and by those
+# that unlink before they write: mv into the mount, install, tar.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain
+V=$G/vars
+cell 'class Thing:
+    def __repr__(self): return "a thing, elided ..."
+thing, things, n, s, none = Thing(), [Thing()], 42, "words", None'
+
+# mv out of the mount is a copy of the text and a removal: only where the text is the object
+fails mv "$V/thing" "$T/thing"
+is 'the object stays where its text is not all of it' "$(cat "$V/thing")" 'a thing, elided ...'
+like 'error says what to do' "$(tail -n 1 "$G/error")" 'EOPNOTSUPP .*thing stays: .*copy a view of it, as thing.pkl'
+fails mv "$G/rank1/vars/things" "$T/things"
+is 'that of one rank as well' "$(cat "$G/rank1/vars/things")" '[a thing, elided ...]'
+ok mv "$V/n" "$V/s" "$V/none" "$T"
+is 'scalars and strings go' "$(ls "$V" | xargs) $(cat "$T/n" "$T/s" "$T/none" | xargs)" 'Thing thing things 42 words None'
+is 'who has only looked may remove' "$(cat "$V/things" >/dev/null; rm "$V/things" && ls "$V" | xargs)" 'Thing thing'
+"$PLAIN_PYTHON" - "$V/thing" <<'END' || bad 'who insists removes'
+import errno, os, sys
+open(sys.argv[1]).read()
+try:
+    os.unlink(sys.argv[1])
+    raise SystemExit("removed at once")
+except OSError as e:
+    assert e.errno == errno.EOPNOTSUPP, e
+os.unlink(sys.argv[1])
+assert not os.path.exists(sys.argv[1])
+END
+
+# rm -r of a directory with files that can't be removed leaves the variables
+cell 'a, b = 1, 2'
+for what in rank0 rank1 '' cells; do
+	fails rm -rf "$G/$what"
+	is "variables stay after rm -rf G/$what" "$(ls "$V" "$G/rank1/vars" | grep -cx '[ab]')" 4
+done
+fails rm -rf "$M"
+is 'variables stay after rm -rf of the mount' "$(ls "$V" | grep -cx '[ab]')" 2
+like 'error says why' "$(tail -n 1 "$G/error")" 'EACCES .* stays: .*to remove variables: rm vars/\*'
+"$PLAIN_PYTHON" -c 'import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)' "$G"
+is 'variables stay after shutil.rmtree' "$(ls "$V" | grep -cx '[ab]')" 2
+ok rm "$V/a" "$V/b"
+is 'rm of variables removes them' "$(ls "$V" | xargs)" Thing
+cell 'a, b = 1, 2'
+fails rm -rf "$G/vars"
+is 'rm -rf of vars itself removes all, and the directory stays' "$(ls "$V" | xargs)" ''
+
+# programs that remove what they replace
+echo '[1]' >"$T/x.json"
+for i in new old; do
+	cp "$T/x.json" "$T/w.json"
+	ok mv "$T/w.json" "$V/w.json"
+	is "mv onto a view of a $i name" "$(cat "$G"/rank?/vars/w | xargs) $(ls "$T" | grep -c w.json)" '[1] [1] 0'
+	ok install "$T/x.json" "$V/i.json"
+	is "install onto a view of a $i name" "$(cat "$G"/rank?/vars/i | xargs)" '[1] [1]'
+	ok cp --remove-destination "$T/x.json" "$V/c.json"
+	is "cp --remove-destination, a $i name" "$(cat "$G"/rank?/vars/c | xargs)" '[1] [1]'
+	tar -C "$T" -cf - x.json | tar -C "$V" --no-overwrite-dir -xf - || bad "tar x of a $i name"
+	is "tar x of a $i name" "$(cat "$G"/rank?/vars/x | xargs)" '[1] [1]'
+done
+fails cp -f "$T/x.json" "$V/w.png"
+is 'a view that is only read does not cost the variable' "$(cat "$V/w")" '[1]'
+is 'nor does an OP' "$(errno unlink "$V/w.same") $(cat "$V/w")" 'EOPNOTSUPP [1]'
