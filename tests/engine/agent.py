@@ -86,6 +86,24 @@ print('end')
     same(out, b"parent child\nend\n")
 
 
+def check_shared_memory(a):
+    """What is shared with the agent can't be cut off under its feet."""
+    source = """
+import os
+fds = [int(n) for n in os.listdir('/proc/self/fd')]
+ours = [n for n in fds if os.path.exists(f'/proc/self/fd/{n}')
+        and 'ddip-output' in os.readlink(f'/proc/self/fd/{n}')]
+for n in ours:
+    for size in (0, 1 << 30):
+        try:
+            os.ftruncate(n, size)
+        except PermissionError as e:
+            print(e.strerror)
+len(ours)"""
+    r, out, _ = a.run(0, source)
+    same((r.value, out), (b"1", b"Operation not permitted\n" * 2))
+
+
 def check_flood(a):
     source = "for i in range(300000): print(i, 'x' * 20)"
     _, out, _ = a.run(0, source)
@@ -199,6 +217,7 @@ def test_ranks():
                         "'MKL_NUM_THREADS', 'DDIP_FD_CTL', 'DDIP_ENGINE_SO')]")  # fmt: skip
         same(r.value, b"['3', 'yes', None, None, None]")
         check_output(a)
+        check_shared_memory(a)
         check_flood(a)
         check_interrupt(a)
         check_services(a)
@@ -374,6 +393,16 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             tags = [a.ask("Trun", k, cell, 1, works, mark=True) for k in (0, 1)]
             for k, tag in enumerate(tags):
                 same(a.finish(k, tag)[0].value, b"8.0")
+        # a server of the program's own and its client, which nobody may touch
+        own = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname()); peer, _ = server.accept()
+# of torch's library its data may be written, and nothing else
+maps = open("/proc/self/maps").read()
+sum("libtorch_cpu" in line and " rw" in line for line in maps.splitlines())"""
+        same(a.run(0, own, cell=2)[0].value, b"1")
+        own = "client.sendall(b'mine'); peer.recv(4)"
         for always in (0, 1):
             tag = a.ask("Trun", 0, 3, 1 + always, "dist.all_reduce(t)", mark=True)
             same(a.run(1, "raise ValueError", cell=3)[0].outcome, 1)
@@ -384,6 +413,7 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             a.send("Nabort", 0, always, 0)
             r, _, _ = a.finish(0, tag)
             same(r.outcome, 1)
+            same(a.run(0, own, cell=3)[0].value, b"b'mine'")
             tags = [a.ask("Trebuild", k, 2 + always) for k in (0, 1)]
             for tag in tags:
                 m = a.wait(lambda m, tag=tag: m.tag == tag and m.name[0] == "R")
