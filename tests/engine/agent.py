@@ -137,6 +137,20 @@ def check_interrupt(a):
     same((r.outcome, r.value), (0, b"2"))
 
 
+def check_stacks(a):
+    """Each of many stacks, asked for one right behind the other, says where the rank is."""
+    before = len(a.spool(0, "stdout"))
+    source = "import time\ndef waits_here(): time.sleep(60)\nprint('on'); waits_here()"
+    tag = a.ask("Trun", 0, 75, 1, source, mark=True)
+    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    for _ in range(300):
+        text = a.call("Tstack", 0).text
+        assert b"Thread" in text, text
+    until(lambda: b"waits_here" in a.call("Tstack", 0).text, what="its function")
+    a.send("Nintr", 0, 75)
+    same(a.finish(0, tag)[0].outcome, 2)
+
+
 def check_services(a):
     tag = a.ask("Trun", 0, 70, 1, "import numpy as np; big = np.arange(1 << 20); 'here'", mark=True)
     a.finish(0, tag)
@@ -221,6 +235,7 @@ def test_ranks():
         check_flood(a)
         check_interrupt(a)
         check_services(a)
+        check_stacks(a)
         check_death(a, 0)
         a.spawn(1, name="rank1")
         check_flood_death(a, 1)
