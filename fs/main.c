@@ -27,8 +27,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Files of a mount are the user's alone. */
+enum { PRIVATE_UMASK = 077 };
 
 enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
@@ -241,11 +245,27 @@ find_engine(void)
 	    self);
 }
 
+/* Takes a mask and a limit of its own, and keeps the caller's for the ranks. */
+static void
+set_limits(void)
+{
+	struct rlimit files;
+	char text[32];
+
+	snprintf(text, sizeof(text), "%o", (unsigned)umask(PRIVATE_UMASK));
+	setenv(ENGINE_ENV_UMASK, text, 1);
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)files.rlim_cur);
+	setenv(ENGINE_ENV_FILES, text, 1);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int
 main(int argc, char **argv)
 {
 	struct options o = {0};
-	struct rlimit files;
 	char cwd[PATH_MAX];
 
 	note_as("ddipfs");
@@ -253,10 +273,7 @@ main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--watchdog") == 0)
 		return watchdog_main(argv[2]);
 	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
+	set_limits();
 	if (!getcwd(cwd, sizeof(cwd)))
 		die("the current directory is gone: %s", strerrordesc_np(errno));
 	daemon_.cwd = xstrdup(cwd);
@@ -264,7 +281,6 @@ main(int argc, char **argv)
 	daemon_.python = options_python();
 	daemon_.engine = find_engine();
 	daemon_.mounted = now_wall();
-	umask(077);
 	if (!o.foreground)
 		go_to_background();
 	serve(&o);

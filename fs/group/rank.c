@@ -7,6 +7,7 @@
 #include "group/journal.h"
 #include "group/task.h"
 #include "host/gpustat.h"
+#include "host/zygotes.h"
 #include "object/var_table.h"
 #include <errno.h>
 #include <signal.h>
@@ -203,11 +204,11 @@ rank_store_wanted(const struct group *g)
 }
 
 uint32_t
-rank_zygote(const struct group *g)
+rank_zygote(struct group *g)
 {
 	struct zygote_spec spec = {g->set.python, g->set.cwd, g->set.preload, g->set.env};
 
-	return agent_zygote(g->agent, &spec);
+	return zygotes_want(g->agent, g->zygote, &spec);
 }
 
 static bool

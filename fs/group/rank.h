@@ -15,8 +15,9 @@ bool rank_store_wanted(const struct group *g);
 void rank_spawn_store(struct group *g);
 void rank_quit_store(struct group *g);
 void rank_kill_store(struct group *g);
-/* The number of the zygote that the settings want, asked for if need be. */
-uint32_t rank_zygote(const struct group *g);
+/* The number of the zygote that the settings want, asked for if need be; the group's old one is given
+ * up. */
+uint32_t rank_zygote(struct group *g);
 /* A phase of the start, for `status`. */
 void rank_phase(struct group *g, const char *name, double ms);
 /* Its process has ended; how: text. */

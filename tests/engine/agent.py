@@ -28,7 +28,8 @@ def refused(m, errno_name, text):
 def test_hello_version():
     with Agent(warm=False) as a:
         same((a.hello.name, a.hello.version, a.hello.pid), ("Rhello", 1, a.process.pid))
-        refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", "wire 1, ddipfs 99")
+        mismatch = "protocol mismatch (99, expected 1)"
+        refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", mismatch)
         same(a.process.wait(timeout=HANG_LIMIT_S), 1)
 
 
