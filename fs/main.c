@@ -48,11 +48,7 @@ on_child(void *arg, int signo)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid == ticks_watchdog() && !daemon_.ending)
-			note("the watchdog has ended: no inotify events, and nobody unmounts after "
-			     "a "
-			     "crash");
-		else
+		if (!ticks_reaped(pid))
 			agent_reaped(pid, status);
 	}
 }
@@ -109,7 +105,6 @@ on_mounted(void)
 		group_fail(g, &e, "agent");
 		return;
 	}
-	ticks_agent(a->pid);
 	g->agent = a;
 	g->zygote = rank_zygote(g);
 }
@@ -193,7 +188,7 @@ serve(const struct options *o)
 		die("%s", e.text);
 	apply_settings(TAILQ_FIRST(&groups), o);
 	log_fd = open_log();
-	if (ticks_start("/proc/self/exe", daemon_.mountpoint, ready_pipe < 0 ? 2 : log_fd) < 0)
+	if (ticks_start(ready_pipe < 0 ? STDERR_FILENO : log_fd) < 0)
 		die("cannot start the watchdog");
 	copy_start();
 	session_on_ready(on_mounted);

@@ -1,5 +1,6 @@
 /* Agents and calls to them. One row of `launchers` for each way of starting an agent. */
 #include "host/agent.h"
+#include "host/ticks.h"
 #include "host/zygotes.h"
 #include "base/daemon.h"
 #include <errno.h>
@@ -259,6 +260,7 @@ agent_local(struct err *e)
 	fd = local->launcher->start(local, e);
 	if (fd < 0)
 		return NULL;
+	ticks_agent(local->pid);
 	local->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, local);
 	agent_send(local, Thello, 0, SLOT_AGENT, agent_tag(local, NO_SLOT, on_hello, local), -1,
 	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));

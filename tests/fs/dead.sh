@@ -61,7 +61,7 @@ is 'a new rank' "$(try 'z = 1')" 0
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 is 'all new' "$(try 'z = 1')" 0
 
-# the watchdog: the daemon goes on, and says what is missing
+# the watchdog: the daemon goes on (fs/watchdog tells what follows)
 watchdog=$(children "$daemon" ddipfs-watchdog)
 kill -KILL "$watchdog"
 gone "$watchdog"
