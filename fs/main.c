@@ -28,8 +28,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Files of a mount are the user's alone. */
+enum { PRIVATE_UMASK = 077 };
 
 enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
@@ -45,11 +49,7 @@ on_child(void *arg, int signo)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid == ticks_watchdog() && !daemon_.ending)
-			note("the watchdog has ended: no inotify events, and nobody unmounts after "
-			     "a "
-			     "crash");
-		else
+		if (!ticks_reaped(pid))
 			agent_reaped(pid, status);
 	}
 }
@@ -106,7 +106,6 @@ on_mounted(void)
 		group_fail(g, &e, "agent");
 		return;
 	}
-	ticks_agent(a->pid);
 	g->agent = a;
 	g->zygote = rank_zygote(g);
 }
@@ -190,7 +189,7 @@ serve(const struct options *o)
 		die("%s", e.text);
 	apply_settings(TAILQ_FIRST(&groups), o);
 	log_fd = open_log();
-	if (ticks_start("/proc/self/exe", daemon_.mountpoint, ready_pipe < 0 ? 2 : log_fd) < 0)
+	if (ticks_start(ready_pipe < 0 ? STDERR_FILENO : log_fd) < 0)
 		die("cannot start the watchdog");
 	copy_start();
 	session_on_ready(on_mounted);
@@ -242,11 +241,27 @@ find_engine(void)
 	    self);
 }
 
+/* Takes a mask and a limit of its own, and keeps the caller's for the ranks. */
+static void
+set_limits(void)
+{
+	struct rlimit files;
+	char text[32];
+
+	snprintf(text, sizeof(text), "%o", (unsigned)umask(PRIVATE_UMASK));
+	setenv(ENGINE_ENV_UMASK, text, 1);
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)files.rlim_cur);
+	setenv(ENGINE_ENV_FILES, text, 1);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int
 main(int argc, char **argv)
 {
 	struct options o = {0};
-	struct rlimit files;
 	char cwd[PATH_MAX];
 
 	note_as("ddipfs");
@@ -254,10 +269,7 @@ main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--watchdog") == 0)
 		return watchdog_main(argv[2]);
 	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
+	set_limits();
 	if (!getcwd(cwd, sizeof(cwd)))
 		die("the current directory is gone: %s", strerrordesc_np(errno));
 	daemon_.cwd = xstrdup(cwd);
@@ -265,7 +277,6 @@ main(int argc, char **argv)
 	daemon_.python = options_python();
 	daemon_.engine = find_engine();
 	daemon_.mounted = now_wall();
-	umask(077);
 	if (!o.foreground)
 		go_to_background();
 	serve(&o);

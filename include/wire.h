@@ -30,6 +30,12 @@ enum { WIRE_VERSION = 1, WIRE_HEADER = 12, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xf
 
 enum { FLAG_FD = 1, FLAG_MARK = 2 };
 
+/* What the agent is told in its environment: the umask (octal) and the limit of open files
+ * (decimal) of the user, which zygotes and ranks get in place of the daemon's. Not set: the agent's
+ * own. */
+#define ENGINE_ENV_UMASK "DDIP_UMASK"
+#define ENGINE_ENV_FILES "DDIP_OPEN_FILES"
+
 /* How a cell ended on a rank (Rrun outcome). */
 enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_COUNT };
 
@@ -55,7 +61,7 @@ enum {
 	/* a zygote for (python, env, preload); env is K=V lines ended by NUL each. Rwarm: it can fork ranks */ \
 	X(Twarm,     4, "4sdss",    "zygote python env cwd preload") \
 	X(Rwarm,     5, "4s",       "zygote phases") \
-	X(Ncool,     6, "4",        "zygote") /* not needed any more */ \
+	X(Nrelease,  6, "4",        "zygote") /* nobody wants it any more */ \
 	/* an engine at header.slot; name is the spool's in dir (the group's run directory); "" cold: fork */ \
 	X(Tspawn,    8, "14ssd1",   "kind zygote dir name env cold") \
 	X(Rspawn,    9, "4s",       "pid how") /* how: zygote successor cold; pid of the new process */ \

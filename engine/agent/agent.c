@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { OCTAL = 8, DECIMAL = 10 };
+
 struct agent agent;
 
 struct slice
@@ -35,8 +37,8 @@ on_hello(struct msg *m)
 	struct err e = {0};
 
 	if (wire_unpack(m, &e, &version, &debug_areas) == 0 && version != WIRE_VERSION)
-		fail(&e, EPROTO, "ddip-engine speaks wire %d, ddipfs %u: install both anew",
-		    WIRE_VERSION, version);
+		fail(&e, EPROTO, "ddip-engine: protocol mismatch (%u, expected %d): reinstall both",
+		    version, WIRE_VERSION);
 	if (e.no) {
 		agent_refuse(SLOT_AGENT, m->tag, &e);
 		conn_flush(agent.up);
@@ -59,7 +61,7 @@ static const struct {
 } rows[] = {
     {Thello, on_hello},
     {Twarm, warm_ask},
-    {Ncool, warm_cool},
+    {Nrelease, warm_release},
     {Tspawn, spawn_ask},
     {Nsignal, spawn_signal},
 };
@@ -130,6 +132,17 @@ name_daemon(int fd)
 	setenv("DDIP_DAEMON_PID", pid, 0);
 }
 
+/* A number that the daemon left in the environment, which ranks need not see; -1: none. */
+static long long
+take_number(const char *name, int base)
+{
+	const char *text = getenv(name);
+	long long v = text && *text ? strtoll(text, NULL, base) : -1;
+
+	unsetenv(name);
+	return v;
+}
+
 int
 agent_main(void)
 {
@@ -139,6 +152,8 @@ agent_main(void)
 	prctl(PR_SET_NAME, "ddip-agent");
 	take_descriptors(&in, &out);
 	name_daemon(in);
+	agent.user_umask = (int)take_number(ENGINE_ENV_UMASK, OCTAL);
+	agent.user_files = take_number(ENGINE_ENV_FILES, DECIMAL);
 	setsid(); /* it may lead one already */
 	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		die("subreaper: %s", strerrordesc_np(errno));

@@ -90,6 +90,8 @@ struct agent {
 	struct loop *loop;
 	struct conn *up; /* the daemon */
 	bool greeted;
+	int user_umask;	      /* of whoever mounted, for zygotes and ranks; -1: as ours */
+	long long user_files; /* limit of open files, likewise */
 	TAILQ_HEAD(engines, engine) engines;
 	TAILQ_HEAD(warms, warm) warms;
 	TAILQ_HEAD(zygotes, zygote) zygotes;
@@ -111,8 +113,8 @@ void agent_refuse(unsigned slot, uint32_t tag, const struct err *e);
 struct slice agent_text(const char *s);
 
 /* warm.c */
-void warm_ask(struct msg *m);  /* Twarm */
-void warm_cool(struct msg *m); /* Ncool */
+void warm_ask(struct msg *m);	  /* Twarm */
+void warm_release(struct msg *m); /* Nrelease */
 struct warm *warm_find(uint32_t id);
 /* A zygote that is ready to fork (or a spare of it), else NULL: one is on its way, and
  * warm_ready/warm_failed will tell. */

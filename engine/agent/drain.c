@@ -178,12 +178,16 @@ on_bell(void *arg, uint32_t events)
 static int
 open_page(struct engine *e, struct err *err)
 {
-	int fd = fault("page.memfd", ENOMEM) ? -1 : memfd_create("ddip-page", MFD_CLOEXEC);
+	int fd = fault("page.memfd", ENOMEM)
+		     ? -1
+		     : memfd_create("ddip-output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *p;
 
-	if (fd < 0 || ftruncate(fd, sizeof(struct page)) < 0)
-		return fail_errno(err, "output page of %s", e->name);
 	e->given[ENGINE_FD_PAGE] = fd;
+	/* The rank has the descriptor too: made shorter, it would end us with SIGBUS. */
+	if (fd < 0 || ftruncate(fd, sizeof(struct page)) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return fail_errno(err, "output page of %s", e->name);
 	p = fault("page.map", ENOMEM)
 		? MAP_FAILED
 		: mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

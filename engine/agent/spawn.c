@@ -270,7 +270,7 @@ spawn_refused(struct zygote *z, struct msg *m)
 		start_cold(e);
 		return;
 	}
-	refuse(e, &(struct err){ESRCH, "the zygote was given back"});
+	refuse(e, &(struct err){ESRCH, "the zygote was given up"});
 }
 
 void

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -30,6 +31,20 @@ warm_find(uint32_t id)
 			return w;
 	}
 	return NULL;
+}
+
+/* The user's own umask and limit in place of the daemon's. */
+static void
+take_users_limits(void)
+{
+	struct rlimit files;
+
+	if (agent.user_umask >= 0)
+		umask((mode_t)agent.user_umask);
+	if (agent.user_files < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return;
+	files.rlim_cur = MIN((rlim_t)agent.user_files, files.rlim_max);
+	setrlimit(RLIMIT_NOFILE, &files);
 }
 
 /* Between fork and exec: only calls that need no lock. */
@@ -52,6 +67,7 @@ become(const struct warm *w, const char *role, int out, int err, char **env, pid
 		die("descriptors of a %s: %s", role, strerrordesc_np(errno));
 	if (fault("zygote.cwd", EACCES) || chdir(w->cwd) < 0)
 		die("cwd %s: %s", w->cwd, strerrordesc_np(errno));
+	take_users_limits();
 	strncat(option, role, sizeof(option) - 3);
 	if (!fault("zygote.exec", ENOMEM))
 		execve(self, argv, env);
@@ -535,9 +551,9 @@ warm_ask(struct msg *m)
 }
 
 void
-warm_cool(struct msg *m)
+warm_release(struct msg *m)
 {
-	static const struct err gone = {ESRCH, "the zygote was given back"};
+	static const struct err gone = {ESRCH, "the zygote was given up"};
 	struct warm *w;
 	struct zygote *z;
 	uint32_t id;
@@ -545,6 +561,8 @@ warm_cool(struct msg *m)
 	if (wire_unpack(m, NULL, &id) < 0 || !(w = warm_find(id)))
 		return;
 	spawn_failed(w, &gone);
+	if (w->tag)
+		agent_refuse(SLOT_AGENT, w->tag, &gone);
 	loop_timer_del(w->idle);
 	TAILQ_FOREACH (z, &agent.zygotes, link) {
 		if (z->warm != w)

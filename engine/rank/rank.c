@@ -76,7 +76,7 @@ on_init(struct msg *m)
 	struct slice env;
 
 	if (wire_unpack(m, NULL, NULL, NULL, NULL, NULL, NULL, &env) == 0)
-		rank_free_env(env);
+		rank_unblock_env(env);
 	for_main(m);
 }
 
@@ -142,7 +142,7 @@ on_abort(struct msg *m)
 		return;
 	if (!always && ms == 0 && rank_handler_ends_itself())
 		return; /* the signal is for the program to deal with; it is given time */
-	rank_free_sockets(always);
+	rank_unblock_sockets(always);
 	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
 }
 
@@ -274,6 +274,7 @@ before_fork(void)
 	rank_queue_lock_all();
 	rank_stdin_lock();
 	rank_pin_lock();
+	rank_unblock_lock();
 	rank_link_lock();
 }
 
@@ -281,6 +282,7 @@ static void
 after_fork(void)
 {
 	rank_link_unlock();
+	rank_unblock_unlock();
 	rank_pin_unlock();
 	rank_stdin_unlock();
 	rank_queue_unlock_all();

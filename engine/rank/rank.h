@@ -9,7 +9,8 @@
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_stdin.c  what input() reads
  *   rank_collective.c  what the rank is doing with the others
- *   rank_free.c   freeing a rank that is stuck in a collective
+ *   rank_unblock.c  ending the connections that a collective waits for
+ *   rank_gloo.c   calls of libtorch that are changed for it
  *   rank_stack.c  where Python is
  *   rank_handler.c  whether the program takes SIGINT itself
  *   rank_title.c  what ps shows
@@ -113,15 +114,20 @@ void rank_collective_reset(void);     /* a cell begins */
 uint32_t rank_collective_count(void); /* since then */
 uint64_t rank_collective_us(void);    /* how long it is in this one; 0: in none */
 
-/* rank_free.c */
+/* rank_unblock.c */
 /* Ends the connections of the process group: a rank that waits in it gets an error. */
-void rank_free_sockets(bool always);
+void rank_unblock_sockets(bool always);
 /* The port of the store, from the text of an environment (K=V, NUL-ended). */
-void rank_free_env(struct slice env);
+void rank_unblock_env(struct slice env);
+/* torch has made this socket (or failed: -1). Keeps errno. */
+void rank_unblock_remember(int fd);
+void rank_unblock_remembers(void); /* all that it makes from now on */
+void rank_unblock_lock(void);
+void rank_unblock_unlock(void);
 
 /* rank_gloo.c */
-/* Makes gloo's writes to a peer that is gone succeed. False: this torch does not call writev(2) so.
- */
+/* Makes gloo's writes to a peer that is gone succeed, and has torch's sockets remembered. False:
+ * this torch does not make these calls so; neither holds then, or only one. */
 bool rank_gloo_mend(void);
 
 /* rank_handler.c */

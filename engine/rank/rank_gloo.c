@@ -1,13 +1,17 @@
 /*
- * A send that gloo forgets.
+ * Calls of libtorch into the C library that are changed in a rank.
  *
- * When a peer dies, gloo's Pair::write meets EPIPE or ECONNRESET and puts the operation back into
- * its queue; Pair::signalException, which comes next, tells everybody but that queue
- * (gloo/transport/tcp/ pair.cc). Who waits for such a send waits for ever, and no socket is left to
- * be shut down. So a write to a peer that is gone succeeds here, as it would have a moment earlier,
- * when the kernel still took the bytes: the next receive says that the connection is closed.
+ * writev: a send that gloo forgets. When a peer dies, gloo's Pair::write meets EPIPE or ECONNRESET
+ * and puts the operation back into its queue; Pair::signalException, which comes next, tells
+ * everybody but that queue (gloo/transport/tcp/pair.cc). Who waits for such a send waits for ever,
+ * and no socket is left to be shut down. So a write to a peer that is gone succeeds here, as it
+ * would have a moment earlier, when the kernel still took the bytes: the next receive says that the
+ * connection is closed.
  *
- * libtorch calls writev(2) through a slot of its procedure linkage table; that slot is changed.
+ * socket, accept, accept4: the sockets that torch makes are remembered, so that those of the
+ * program are left alone when a rank is unblocked (rank_unblock.c).
+ *
+ * libtorch makes these calls through slots of its procedure linkage table; those are changed.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -15,10 +19,9 @@
 #include <link.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-typedef ssize_t writev_fn(int fd, const struct iovec *iov, int n);
 
 static ssize_t
 write_or_forget(int fd, const struct iovec *iov, int n)
@@ -32,6 +35,47 @@ write_or_forget(int fd, const struct iovec *iov, int n)
 		all += (ssize_t)iov[i].iov_len;
 	return all;
 }
+
+static int
+make_socket(int domain, int type, int protocol)
+{
+	int fd = socket(domain, type, protocol);
+
+	rank_unblock_remember(fd);
+	return fd;
+}
+
+static int
+accept_one(int listener, struct sockaddr *address, socklen_t *len)
+{
+	int fd = accept(listener, address, len);
+
+	rank_unblock_remember(fd);
+	return fd;
+}
+
+static int
+accept_one4(int listener, struct sockaddr *address, socklen_t *len, int flags)
+{
+	int fd = accept4(listener, address, len, flags);
+
+	rank_unblock_remember(fd);
+	return fd;
+}
+
+typedef void function(void);
+
+enum { SLOT_WRITEV, SLOT_SOCKET, SLOT_ACCEPT, SLOT_ACCEPT4, SLOTS };
+
+static const struct {
+	const char *name;
+	function *ours;
+} slots[SLOTS] = {
+    [SLOT_WRITEV] = {"writev", (function *)write_or_forget},
+    [SLOT_SOCKET] = {"socket", (function *)make_socket},
+    [SLOT_ACCEPT] = {"accept", (function *)accept_one},
+    [SLOT_ACCEPT4] = {"accept4", (function *)accept_one4},
+};
 
 /* What the dynamic section says of calls into other libraries. */
 struct calls {
@@ -65,17 +109,45 @@ calls_of(const ElfW(Dyn) * d)
 	return c;
 }
 
+/* Is the page in the part of the library that the loader made read-only (-z relro)? It leaves out
+ * the last page if that is not a whole one. */
 static bool
-change_slot(writev_fn **slot)
+is_read_only(const struct dl_phdr_info *info, uintptr_t page, size_t page_size)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	void *at = (void *)((uintptr_t)slot & ~(page - 1));
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		uintptr_t from = (info->dlpi_addr + p->p_vaddr) & ~(page_size - 1);
+		uintptr_t end = (info->dlpi_addr + p->p_vaddr + p->p_memsz) & ~(page_size - 1);
 
-	/* it is read-only where the library was linked with -z now, and stays writable now */
-	if (mprotect(at, page, PROT_READ | PROT_WRITE) < 0)
+		if (p->p_type == PT_GNU_RELRO && page >= from && page < end)
+			return true;
+	}
+	return false;
+}
+
+static bool
+change_slot(const struct dl_phdr_info *info, function **slot, function *ours)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t page = (uintptr_t)slot & ~(size - 1);
+	bool read_only = is_read_only(info, page, size);
+
+	if (read_only && mprotect((void *)page, size, PROT_READ | PROT_WRITE) < 0)
 		return false;
-	*slot = write_or_forget;
+	*slot = ours;
+	if (read_only && mprotect((void *)page, size, PROT_READ) < 0)
+		note("a page of libtorch stays writable: %s", strerrordesc_np(errno));
 	return true;
+}
+
+/* Is it the library that has gloo and the store in it? Which directory it lies in is no matter. */
+static bool
+is_libtorch(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	base = base ? base + 1 : path;
+	return strcmp(base, "libtorch_cpu.so") == 0 || strcmp(base, "libtorch.so") == 0;
 }
 
 static int
@@ -83,7 +155,7 @@ mend_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	bool *mended = arg;
 
-	if (!strstr(info->dlpi_name, "libtorch"))
+	if (!is_libtorch(info->dlpi_name))
 		return 0;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		struct calls c;
@@ -93,10 +165,11 @@ mend_library(struct dl_phdr_info *info, size_t size, void *arg)
 		c = calls_of((const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
 		for (size_t k = 0; c.slots && c.symbols && c.strings && k < c.n; k++) {
 			const ElfW(Sym) *s = &c.symbols[ELF64_R_SYM(c.slots[k].r_info)];
+			void *at = (void *)(info->dlpi_addr + c.slots[k].r_offset);
 
-			if (strcmp(c.strings + s->st_name, "writev") == 0)
-				*mended |=
-				    change_slot((void *)(info->dlpi_addr + c.slots[k].r_offset));
+			for (size_t n = 0; n < SLOTS; n++)
+				if (strcmp(c.strings + s->st_name, slots[n].name) == 0)
+					mended[n] |= change_slot(info, at, slots[n].ours);
 		}
 	}
 	return 0;
@@ -105,8 +178,10 @@ mend_library(struct dl_phdr_info *info, size_t size, void *arg)
 bool
 rank_gloo_mend(void)
 {
-	bool mended = false;
+	bool mended[SLOTS] = {false};
 
-	dl_iterate_phdr(mend_library, &mended);
-	return mended;
+	dl_iterate_phdr(mend_library, mended);
+	if (mended[SLOT_SOCKET] && (mended[SLOT_ACCEPT] || mended[SLOT_ACCEPT4]))
+		rank_unblock_remembers();
+	return mended[SLOT_WRITEV] && mended[SLOT_SOCKET];
 }

@@ -99,9 +99,18 @@ answer(const char *remark)
 	buf_free(&body);
 }
 
+/* Asks the main thread for a dump. */
+static void
+dump(void)
+{
+	stack.begun++;
+	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
+}
+
 static void
 on_done(void *arg, uint32_t events)
 {
+	struct stat st;
 	uint64_t count;
 
 	if (read(stack.done, &count, sizeof(count)) != sizeof(count))
@@ -109,7 +118,13 @@ on_done(void *arg, uint32_t events)
 	stack.ended += count;
 	stack.unchained = false;
 	/* an earlier dump may end only now, whoever was answered without its end */
-	if (stack.waiting && stack.ended >= stack.begun)
+	if (!stack.waiting || stack.ended < stack.begun)
+		return;
+	/* faulthandler takes itself out of the chain while it calls our handler: a signal that came
+	 * just then was ours alone, and nothing was written */
+	if (fstat(stack.fd, &st) == 0 && st.st_size == 0)
+		dump();
+	else
 		answer(NULL);
 }
 
@@ -156,11 +171,10 @@ rank_stack_ask(uint32_t tag)
 	if (now_ns() - stack.asked > FORGET_NS) /* some may never have ended: user code's handler */
 		stack.begun = stack.ended = 0;
 	stack.asked = now_ns();
-	stack.begun++;
 	if (ftruncate(stack.fd, 0) < 0 || lseek(stack.fd, 0, SEEK_SET) < 0)
 		note("stack: %s", strerrordesc_np(errno));
 	stack.ms = stack.quiet = 0;
 	stack.size = 0;
 	stack.look = loop_timer(stack.loop, STACK_LOOK_MS, look, NULL);
-	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
+	dump();
 }

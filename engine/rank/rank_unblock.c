@@ -1,9 +1,10 @@
 /*
- * Freeing a rank that waits in a collective, while Python is stuck.
+ * Unblocking a rank that waits in a collective, while Python is stuck.
  *
  * No call of torch ends a gloo collective; shutdown(2) of its connected sockets does, in
  * milliseconds. Never the listening one: the process would die in accept. The store's only if the
- * rank may be waiting for the store.
+ * rank may be waiting for the store. Never one that the program made: which are torch's is
+ * remembered when it makes them (rank_gloo.c).
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -18,8 +19,67 @@
 
 static _Atomic uint16_t store_port;
 
+/* Sockets that torch made. A number may be another file by now: the cookie tells. */
+static struct {
+	pthread_mutex_t lock;
+	bool known;	   /* torch's calls are seen */
+	uint64_t *cookies; /* by descriptor; 0: none of torch's */
+	size_t room;
+} made = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 void
-rank_free_env(struct slice env)
+rank_unblock_lock(void)
+{
+	pthread_mutex_lock(&made.lock);
+}
+
+void
+rank_unblock_unlock(void)
+{
+	pthread_mutex_unlock(&made.lock);
+}
+
+void
+rank_unblock_remembers(void)
+{
+	made.known = true;
+}
+
+/* The number of a socket that none other in this network ever has; 0: fd is no socket. */
+static uint64_t
+cookie_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) < 0 ? 0 : cookie;
+}
+
+void
+rank_unblock_remember(int fd)
+{
+	int saved = errno;
+	uint64_t cookie;
+	size_t old;
+
+	if (fd < 0 || !(cookie = cookie_of(fd))) {
+		errno = saved;
+		return;
+	}
+	rank_unblock_lock();
+	old = made.room;
+	if ((size_t)fd >= old) {
+		made.room = MAX((size_t)fd + 1, old * 2);
+		made.cookies = xrealloc(made.cookies, made.room * sizeof(*made.cookies));
+		memset(made.cookies + old, 0, (made.room - old) * sizeof(*made.cookies));
+	}
+	made.cookies[fd] = cookie;
+	rank_unblock_unlock();
+	errno = saved;
+}
+
+void
+rank_unblock_env(struct slice env)
 {
 	static const char key[] = "MASTER_PORT=";
 
@@ -76,28 +136,49 @@ uses_store(const char *name)
 	return false;
 }
 
-void
-rank_free_sockets(bool always)
+/* Ends the connection if it is a local one, and the store's only with store_too. Connections to
+ * other hosts are the program's, as long as the group is on one host. */
+static void
+end_connection(int fd, bool store_too)
 {
-	const char *name = atomic_load(&rank_collective);
-	bool store_too = uses_store(name) || (always && !name);
+	bool local = false;
+	uint16_t port = peer_port(fd, &local);
+
+	if (!port || !local || (port == store_port && !store_too))
+		return;
+	debug("cell", "shutdown of socket %d to port %u", fd, port);
+	shutdown(fd, SHUT_RDWR);
+}
+
+/* Where torch's calls can't be seen, its sockets are not known from others. */
+static void
+end_all_connections(bool store_too)
+{
 	DIR *d = opendir("/proc/self/fd");
 
 	if (!d) {
 		note("cannot list the descriptors of this rank: %s", strerrordesc_np(errno));
 		return;
 	}
-	for (struct dirent *f; (f = readdir(d));) {
-		int fd = atoi(f->d_name);
-		bool local = false;
-		uint16_t port = f->d_name[0] == '.' ? 0 : peer_port(fd, &local);
-
-		/* Connections to other hosts are the user's, as long as the group is on one host.
-		 */
-		if (!port || !local || (port == store_port && !store_too))
-			continue;
-		debug("cell", "shutdown of socket %d to port %u", fd, port);
-		shutdown(fd, SHUT_RDWR);
-	}
+	for (struct dirent *f; (f = readdir(d));)
+		if (f->d_name[0] != '.')
+			end_connection(atoi(f->d_name), store_too);
 	closedir(d);
+}
+
+void
+rank_unblock_sockets(bool always)
+{
+	const char *name = atomic_load(&rank_collective);
+	bool store_too = uses_store(name) || (always && !name);
+
+	if (!made.known) {
+		end_all_connections(store_too);
+		return;
+	}
+	rank_unblock_lock();
+	for (size_t fd = 0; fd < made.room; fd++)
+		if (made.cookies[fd] && cookie_of((int)fd) == made.cookies[fd])
+			end_connection((int)fd, store_too);
+	rank_unblock_unlock();
 }

@@ -7,6 +7,7 @@
 #include "group/journal.h"
 #include "group/task.h"
 #include "host/gpustat.h"
+#include "host/zygotes.h"
 #include "object/var_table.h"
 #include <errno.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
 #include "group/hooks.h"
 #include "group/rank.h"
 #include "host/gpustat.h"
+#include "host/zygotes.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +18,11 @@ reachable(struct rank *k)
 }
 
 uint32_t
-rank_zygote(const struct group *g)
+rank_zygote(struct group *g)
 {
 	struct zygote_spec spec = {g->set.python, g->set.cwd, g->set.preload, g->set.env};
 
-	return agent_zygote(g->agent, &spec);
+	return zygotes_want(g->agent, g->zygote, &spec);
 }
 
 static void

@@ -5,8 +5,9 @@
 #include "group/group.h"
 #include "host/agent.h"
 
-/* The number of the zygote that the settings want, asked for if need be. */
-uint32_t rank_zygote(const struct group *g);
+/* The number of the zygote that the settings want, asked for if need be; the group's old one is
+ * given up. */
+uint32_t rank_zygote(struct group *g);
 /* Starts a process of a group at a slot; kind: ENGINE_RANK (arg: the rank) or ENGINE_STORE. fn
  * hears whether that went well. */
 void rank_spawn_process(

@@ -1,5 +1,6 @@
 /* All groups: making, removing, finding. */
 #include "group/registry.h"
+#include "host/zygotes.h"
 #include "base/daemon.h"
 #include "group/cell.h"
 #include "group/escalation.h"
@@ -156,6 +157,8 @@ take_down(struct group *g)
 	cell_drop_all(g);
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
+	if (g->agent)
+		zygotes_release(g->agent, g->zygote);
 	g->size = 0;
 	group_unref(g);
 }

@@ -1,5 +1,7 @@
 /* Agents and calls to them. One row of `launchers` for each way of starting an agent. */
 #include "host/agent.h"
+#include "host/ticks.h"
+#include "host/zygotes.h"
 #include "base/daemon.h"
 #include <errno.h>
 #include <signal.h>
@@ -18,14 +20,6 @@ struct call {
 };
 
 enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the place in calls, plus 1 */
-
-/* A zygote that was asked for, by what it is made of. */
-struct warm {
-	uint32_t id;
-	struct agent *agent;
-	char *key, *phases, *failed;
-	struct warm *next;
-};
 
 static struct agent *local;
 
@@ -103,7 +97,7 @@ find_call(struct agent *a, uint32_t tag)
 }
 
 static void
-unheard(void *arg, struct msg *m, const struct err *e, struct slice trace)
+ignore_reply(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 }
 
@@ -114,7 +108,7 @@ agent_forget(struct agent *a, uint32_t tag)
 	struct call *c = a ? find_call(a, tag) : NULL;
 
 	if (c)
-		c->fn = unheard;
+		c->fn = ignore_reply;
 }
 
 /* Ends the calls of a slot (or all: NO_SLOT) with an error. */
@@ -234,7 +228,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		return;
 	}
 	if (version != WIRE_VERSION) {
-		fail(&a->why, EPROTO, "%s speaks wire %u, this ddipfs %d: install both anew",
+		fail(&a->why, EPROTO, "%s: protocol mismatch (%u, expected %d): reinstall both",
 		    daemon_.engine, version, WIRE_VERSION);
 		lost(a);
 		return;
@@ -243,20 +237,6 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	a->host_pid = (pid_t)pid;
 	free(a->host);
 	a->host = slice_dup(host);
-}
-
-static void
-forget_warm(struct agent *a)
-{
-	while (a->warm) {
-		struct warm *w = a->warm;
-
-		a->warm = w->next;
-		free(w->key);
-		free(w->phases);
-		free(w->failed);
-		free(w);
-	}
 }
 
 struct agent *
@@ -272,7 +252,7 @@ agent_local(struct err *e)
 		return local;
 	if (!local)
 		local = xcalloc(1, sizeof(*local));
-	forget_warm(local);
+	zygotes_forget(local);
 	local->launcher = &launchers[0];
 	local->why = (struct err){0};
 	local->said_hello = false;
@@ -280,6 +260,7 @@ agent_local(struct err *e)
 	fd = local->launcher->start(local, e);
 	if (fd < 0)
 		return NULL;
+	ticks_agent(local->pid);
 	local->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, local);
 	agent_send(local, Thello, 0, SLOT_AGENT, agent_tag(local, NO_SLOT, on_hello, local), -1,
 	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
@@ -320,7 +301,7 @@ agent_stop_all(void)
 		}
 		usleep(1000);
 	}
-	forget_warm(local);
+	zygotes_forget(local);
 	free(local->calls);
 	free(local->slots);
 	free(local->host);
@@ -359,64 +340,4 @@ agent_slot_free(struct agent *a, int slot, const struct err *why)
 		return;
 	a->slots[slot] = (struct slot){0};
 	fail_calls(a, slot, why);
-}
-
-static void
-on_warm(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct warm *w = arg;
-	struct slice phases;
-	uint32_t id;
-
-	if (m && wire_unpack(m, NULL, &id, &phases) == 0) {
-		free(w->phases);
-		w->phases = slice_dup(phases);
-		return;
-	}
-	if (e->no == EHOSTDOWN && !w->agent->conn)
-		return; /* it goes with its agent */
-	w->failed = xstrdup(e->text);
-	note("zygote: %s", e->text);
-}
-
-uint32_t
-agent_zygote(struct agent *a, const struct zygote_spec *spec)
-{
-	char *key = xasprintf("%s\n%s\n%s\n%s", spec->python, spec->cwd, spec->preload, spec->env);
-	struct buf env = {0};
-	struct warm *w;
-
-	for (w = a->warm; w; w = w->next)
-		if (strcmp(w->key, key) == 0 && !w->failed)
-			break;
-	if (w) {
-		free(key);
-		return w->id;
-	}
-	w = xcalloc(1, sizeof(*w));
-	*w = (struct warm){.id = ++a->next_zygote, .agent = a, .key = key, .next = a->warm};
-	a->warm = w;
-	buf_adds(&env, spec->env);
-	for (size_t i = 0; i < env.n; i++)
-		if (env.p[i] == '\n')
-			env.p[i] = '\0';
-	agent_send(a, Twarm, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, on_warm, w), -1, w->id,
-	    ((struct slice){spec->python, strlen(spec->python)}), ((struct slice){env.p, env.n}),
-	    ((struct slice){spec->cwd, strlen(spec->cwd)}),
-	    ((struct slice){spec->preload, strlen(spec->preload)}));
-	buf_free(&env);
-	return w->id;
-}
-
-const char *
-agent_zygote_phases(struct agent *a, uint32_t zygote, const char **failed)
-{
-	for (struct warm *w = a->warm; w; w = w->next) {
-		if (w->id != zygote)
-			continue;
-		*failed = w->failed;
-		return w->phases ? w->phases : "";
-	}
-	*failed = NULL;
-	return "";
 }

@@ -20,13 +20,6 @@ struct slot_ops {
 	void (*ended)(void *arg, const struct err *why);
 };
 
-/* What a zygote is made of. */
-struct zygote_spec {
-	const char *python, *cwd;
-	const char *preload; /* modules, divided by blanks */
-	const char *env;     /* K=V lines */
-};
-
 /* How to start an agent for a host: the local one is a row, others will be. */
 struct launcher {
 	const char *name;
@@ -52,8 +45,8 @@ struct agent {
 
 	size_t slot_room;
 	int next_slot;
-	struct warm *warm; /* zygotes asked for */
-	uint32_t next_zygote;
+	struct zygote *zygotes; /* asked for (zygotes.c) */
+	uint32_t last_zygote;	/* number given */
 };
 
 extern const struct launcher launchers[];
@@ -80,9 +73,5 @@ int agent_slot(struct agent *a, const struct slot_ops *ops, void *arg);
 bool agent_slot_lives(const struct agent *a, int slot);
 /* The engine is gone: its open calls fail with why. */
 void agent_slot_free(struct agent *a, int slot, const struct err *why);
-/* Asks for such a zygote (or finds the one that was asked for); its number. */
-uint32_t agent_zygote(struct agent *a, const struct zygote_spec *spec);
-/* The phases that a zygote told, "" before. *failed: it could not start. */
-const char *agent_zygote_phases(struct agent *a, uint32_t zygote, const char **failed);
 
 #endif

@@ -13,7 +13,10 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { TICK_MS = 10, BUCKETS = 1024 };
+/* AGAIN_MS: one that ends as soon as it has begun is not started again before that. */
+enum { TICK_MS = 10, AGAIN_MS = 1000, BUCKETS = 1024 };
+
+static const uint64_t NS_PER_MS = 1000000;
 
 struct pending_tick {
 	enum tick_kind kind;
@@ -28,15 +31,21 @@ static LIST_HEAD(, pending_tick) by_path[BUCKETS];
 static size_t pending; /* CREATE and DELETE */
 static const char letters[TICK_KINDS] = {'m', 'w', 'c', 'd'};
 static int pipe_fd = -1;
-static pid_t watchdog;
-static struct timer *tick;
+static int log_fd;	 /* where its notes go */
+static pid_t watchdog;	 /* 0: none */
+static uint64_t spawned; /* now_ns */
+static char device[32];	 /* of the mount, "" until it is known */
+static pid_t agent;	 /* 0: none yet */
+static struct timer *tick, *again;
 static struct watch *room;
 static struct buf out;
 
-int
-ticks_start(const char *self, const char *mountpoint, int log)
+/* Starts the process. 0 or -errno. */
+static int
+spawn(void)
 {
-	char *argv[] = {xstrdup("ddipfs"), xstrdup("--watchdog"), xstrdup(mountpoint), NULL};
+	char *argv[] = {
+	    xstrdup("ddipfs"), xstrdup("--watchdog"), xstrdup(daemon_.mountpoint), NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none;
@@ -48,27 +57,52 @@ ticks_start(const char *self, const char *mountpoint, int log)
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, ends[0], 0);
 	posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_adddup2(&files, log, 2);
+	posix_spawn_file_actions_adddup2(&files, log_fd, 2);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
 	r = fault("watchdog.spawn", EAGAIN)
 		? EAGAIN
-		: posix_spawn(&watchdog, self, &files, &attr, argv, environ);
+		: posix_spawn(&watchdog, "/proc/self/exe", &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
 	for (int i = 0; argv[i]; i++)
 		free(argv[i]);
 	close(ends[0]);
+	if (r != 0) {
+		close(ends[1]);
+		watchdog = 0;
+		return -r;
+	}
 	pipe_fd = ends[1];
 	fd_nonblock(pipe_fd, true);
-	return -r;
+	spawned = now_ns();
+	return 0;
+}
+
+int
+ticks_start(int log)
+{
+	log_fd = log;
+	return spawn();
 }
 
 pid_t
 ticks_watchdog(void)
 {
 	return watchdog;
+}
+
+/* Nothing can be sent to the watchdog any more. */
+static void
+hang_up(void)
+{
+	loop_fd_del(room);
+	room = NULL;
+	if (pipe_fd >= 0)
+		close(pipe_fd);
+	pipe_fd = -1;
+	buf_clear(&out);
 }
 
 static void push(void);
@@ -99,12 +133,7 @@ push(void)
 		}
 		if (n < 0 && errno == EINTR)
 			continue;
-		note(
-		    "the watchdog is gone: no inotify events any more, and nobody unmounts after a "
-		    "crash");
-		close(pipe_fd);
-		pipe_fd = -1;
-		buf_clear(&out);
+		hang_up(); /* its end is told by SIGCHLD */
 	}
 }
 
@@ -115,6 +144,7 @@ say(const char *fmt, ...)
 
 	va_start(ap, fmt);
 	buf_vaddf(&out, fmt, ap);
+	buf_addc(&out, '\0');
 	va_end(ap);
 	push();
 }
@@ -122,13 +152,15 @@ say(const char *fmt, ...)
 void
 ticks_mounted(unsigned major, unsigned minor)
 {
-	say("dev %u:%u\n", major, minor);
+	snprintf(device, sizeof(device), "%u:%u", major, minor);
+	say("dev %s", device);
 }
 
 void
 ticks_agent(pid_t pid)
 {
-	say("agent %d\n", (int)pid);
+	agent = pid;
+	say("agent %d", (int)pid);
 }
 
 /* CREATE and DELETE are asked for by the watchdog before they are done; the others are not. */
@@ -177,12 +209,9 @@ ticks_stop(void)
 	struct pending_tick *n;
 
 	loop_timer_del(tick);
-	loop_fd_del(room);
-	tick = NULL;
-	room = NULL;
-	if (pipe_fd >= 0)
-		close(pipe_fd);
-	pipe_fd = -1;
+	loop_timer_del(again);
+	tick = again = NULL;
+	hang_up();
 	while ((n = TAILQ_FIRST(&notices)))
 		forget(n);
 	buf_free(&out);
@@ -198,7 +227,7 @@ tell(void *arg)
 		next = TAILQ_NEXT(n, link);
 		if (n->told)
 			continue;
-		buf_addf(&out, "%c %s\n", letters[n->kind], n->path);
+		buf_addf(&out, "%c %s%c", letters[n->kind], n->path, 0);
 		n->told = true;
 		/* those that the watchdog's own request takes off stay until then */
 		if (!is_asked_for(n->kind))
@@ -241,4 +270,49 @@ ticks_expects(enum tick_kind kind, const char *path, bool done)
 	if (n && done)
 		forget(n);
 	return n != NULL;
+}
+
+/* Another one in the place of one that has ended. */
+static void
+replace(void *arg)
+{
+	int r;
+
+	again = NULL;
+	r = spawn();
+	if (r < 0) {
+		note("cannot start another watchdog: %s", strerrordesc_np(-r));
+		again = loop_timer(daemon_.loop, AGAIN_MS, replace, NULL);
+		return;
+	}
+	if (*device)
+		say("dev %s", device);
+	if (agent)
+		say("agent %d", (int)agent);
+}
+
+bool
+ticks_reaped(pid_t pid)
+{
+	struct pending_tick *n, *next;
+	bool at_once = now_ns() - spawned > AGAIN_MS * NS_PER_MS;
+
+	if (pid != watchdog || pid == 0)
+		return false;
+	watchdog = 0;
+	hang_up();
+	if (daemon_.ending)
+		return true;
+	note("the watchdog has ended: another one takes its place");
+	/* what it was told to do and has not done is nobody's now */
+	for (n = TAILQ_FIRST(&notices); n; n = next) {
+		next = TAILQ_NEXT(n, link);
+		if (n->told)
+			forget(n);
+	}
+	if (at_once)
+		replace(NULL);
+	else if (!again)
+		again = loop_timer(daemon_.loop, AGAIN_MS, replace, NULL);
+	return true;
 }

@@ -7,8 +7,11 @@
 
 enum tick_kind { TICK_MODIFY, TICK_CLOSE, TICK_CREATE, TICK_DELETE, TICK_KINDS };
 
-/* Starts the watchdog for a mount; its notes go to the descriptor log. 0 or -errno. */
-int ticks_start(const char *self, const char *mountpoint, int log);
+/* Starts the watchdog for the daemon's mount; its notes go to the descriptor log. 0 or -errno. */
+int ticks_start(int log);
+/* A child has ended: if it was the watchdog, another one takes its place, and is told what that one
+ * knew. False: it was another child. */
+bool ticks_reaped(pid_t pid);
 /* Tells it which device the mount has, and whose agent is to end with us. */
 void ticks_mounted(unsigned major, unsigned minor);
 void ticks_agent(pid_t pid);

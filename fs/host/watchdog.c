@@ -3,17 +3,20 @@
  * inotify events, and the daemon may not touch its own mount: killed with such a call in flight it
  * could never end. So this one does.
  *
- * Lines on standard input:
+ * Commands on standard input, each ended by a NUL:
  *   dev MAJOR:MINOR   the mount is this device: nothing else is ever touched or unmounted
  *   agent PID         ends with the daemon
  *   m PATH            MODIFY        w PATH   CLOSE_WRITE
  *   c PATH            CREATE        d PATH   DELETE
- * End of file: the daemon is gone.
+ * End of file: the daemon is gone. A PATH leads from the mount's root downwards, by plain names,
+ * and over no link and no other mount: whatever names user code has made up, nothing else is
+ * reached.
  */
 #include "host/watchdog.h"
-#include "util.h"
+#include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,43 +54,87 @@ open_root(const char *mountpoint)
 	return -1;
 }
 
+/* Opens path below the root and nowhere else. -1: it is not there, or is not such a path. */
+static int
+open_below(int root, const char *path, uint64_t flags)
+{
+	static bool told;
+	struct open_how how = {.flags = flags | O_CLOEXEC,
+	    .resolve =
+		RESOLVE_BENEATH | RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && !told) {
+		note("openat2: %s: there will be no inotify events", strerrordesc_np(errno));
+		told = true;
+	}
+	return fd;
+}
+
+/* Opens the directory that path is in. *name is set to the last name. -1: as open_below. */
+static int
+open_parent(int root, char *path, const char **name)
+{
+	char *slash = strrchr(path, '/');
+
+	*name = slash ? slash + 1 : path;
+	if (!**name || strcmp(*name, ".") == 0 || strcmp(*name, "..") == 0)
+		return -1;
+	if (slash)
+		*slash = '\0';
+	return open_below(root, slash ? path : ".", O_PATH | O_DIRECTORY);
+}
+
 /* Errors are nobody's business here: the file may be gone by now. */
 static void
-touch(int root, const char *path)
+touch(int dir, const char *name)
 {
 	struct timespec t[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
 
-	(void)!utimensat(root, path, t, 0);
+	(void)!utimensat(dir, name, t, AT_SYMLINK_NOFOLLOW);
 }
 
 static void
-close_write(int root, const char *path)
+close_write(int dir, const char *name)
 {
-	int fd = openat(root, path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_below(dir, name, O_WRONLY | O_NONBLOCK);
 
 	if (fd >= 0)
 		close(fd);
 }
 
 static void
-create(int root, const char *path)
+create(int dir, const char *name)
 {
-	(void)!mknodat(root, path, S_IFREG | 0600, 0);
+	(void)!mknodat(dir, name, S_IFREG | 0600, 0);
 }
 
 static void
-remove_(int root, const char *path)
+remove_(int dir, const char *name)
 {
-	(void)!unlinkat(root, path, 0);
+	(void)!unlinkat(dir, name, 0);
 }
 
 static const struct {
 	char letter;
-	void (*fn)(int root, const char *path);
-} deeds[] = {{'m', touch}, {'w', close_write}, {'c', create}, {'d', remove_}};
+	void (*fn)(int dir, const char *name);
+} commands[] = {{'m', touch}, {'w', close_write}, {'c', create}, {'d', remove_}};
 
 static void
-obey(const char *mountpoint, int *root, char *line)
+touch_path(int root, char letter, char *path)
+{
+	const char *name;
+	int dir = open_parent(root, path, &name);
+
+	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(commands); i++)
+		if (letter == commands[i].letter)
+			commands[i].fn(dir, name);
+	if (dir >= 0)
+		close(dir);
+}
+
+static void
+run_command(const char *mountpoint, int *root, char *line)
 {
 	int pid;
 
@@ -101,32 +148,21 @@ obey(const char *mountpoint, int *root, char *line)
 	}
 	if (*root < 0)
 		*root = open_root(mountpoint);
-	for (size_t i = 0; *root >= 0 && i < ARRAY_LEN(deeds); i++)
-		if (line[0] == deeds[i].letter && line[1] == ' ')
-			deeds[i].fn(*root, line + 2);
+	if (*root >= 0 && line[0] && line[1] == ' ')
+		touch_path(*root, line[0], line + 2);
+}
+
+static bool
+is_ours(const struct proc_mount *m, void *mountpoint)
+{
+	return strcmp(m->device, device) == 0 && strcmp(m->where, mountpoint) == 0;
 }
 
 /* Does mountinfo have our device at this place? */
 static bool
 still_mounted(const char *mountpoint)
 {
-	struct buf b = {0};
-	char *line, *save;
-	bool found = false;
-
-	if (!*device || read_file("/proc/self/mountinfo", &b) < 0)
-		return false;
-	for (line = strtok_r(b.p, "\n", &save); line && !found;
-	     line = strtok_r(NULL, "\n", &save)) {
-		char dev[32], where[4096];
-
-		if (sscanf(line, "%*d %*d %31s %*s %4095s", dev, where) != 2)
-			continue;
-		mountinfo_path(where);
-		found = strcmp(dev, device) == 0 && strcmp(where, mountpoint) == 0;
-	}
-	buf_free(&b);
-	return found;
+	return *device && proc_mounts(is_ours, (void *)(uintptr_t)mountpoint) > 0;
 }
 
 /* The daemon ended before it could tell the device: a mount there that is dead is its own. */
@@ -190,9 +226,8 @@ watchdog_main(const char *mountpoint)
 		if (n < 0)
 			break;
 		in.n += (size_t)n;
-		while ((end = memchr(in.p, '\n', in.n))) {
-			*end = '\0';
-			obey(mountpoint, &root, in.p);
+		while ((end = memchr(in.p, '\0', in.n))) {
+			run_command(mountpoint, &root, in.p);
 			buf_drop(&in, (size_t)(end - in.p) + 1);
 		}
 		if (root >= 0)

@@ -8,6 +8,7 @@
 #include "group/task.h"
 #include "host/agent.h"
 #include "host/gpustat.h"
+#include "host/zygotes.h"
 #include "object/varname.h"
 #include "tree/ctl.h"
 #include <errno.h>
@@ -79,7 +80,7 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 	for (int i = 0; i < g->life.phase_count; i++)
 		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);
 	if (g->agent && g->agent->conn) {
-		phases = agent_zygote_phases(g->agent, g->zygote, &failed);
+		phases = zygotes_phases(g->agent, g->zygote, &failed);
 		for (const char *p = phases; *p;) {
 			size_t n = strcspn(p, "\n");
 

@@ -28,7 +28,8 @@ def refused(m, errno_name, text):
 def test_hello_version():
     with Agent(warm=False) as a:
         same((a.hello.name, a.hello.version, a.hello.pid), ("Rhello", 1, a.process.pid))
-        refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", "wire 1, ddipfs 99")
+        mismatch = "protocol mismatch (99, expected 1)"
+        refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", mismatch)
         same(a.process.wait(timeout=HANG_LIMIT_S), 1)
 
 
@@ -86,6 +87,24 @@ print('end')
     same(out, b"parent child\nend\n")
 
 
+def check_shared_memory(a):
+    """What is shared with the agent can't be cut off under its feet."""
+    source = """
+import os
+fds = [int(n) for n in os.listdir('/proc/self/fd')]
+ours = [n for n in fds if os.path.exists(f'/proc/self/fd/{n}')
+        and 'ddip-output' in os.readlink(f'/proc/self/fd/{n}')]
+for n in ours:
+    for size in (0, 1 << 30):
+        try:
+            os.ftruncate(n, size)
+        except PermissionError as e:
+            print(e.strerror)
+len(ours)"""
+    r, out, _ = a.run(0, source)
+    same((r.value, out), (b"1", b"Operation not permitted\n" * 2))
+
+
 def check_flood(a):
     source = "for i in range(300000): print(i, 'x' * 20)"
     _, out, _ = a.run(0, source)
@@ -117,6 +136,20 @@ def check_interrupt(a):
     a.send("Nintr", 0, 61)
     r, _, _ = a.run(0, "1 + 1", cell=62)
     same((r.outcome, r.value), (0, b"2"))
+
+
+def check_stacks(a):
+    """Each of many stacks, asked for one right behind the other, says where the rank is."""
+    before = len(a.spool(0, "stdout"))
+    source = "import time\ndef waits_here(): time.sleep(60)\nprint('on'); waits_here()"
+    tag = a.ask("Trun", 0, 75, 1, source, mark=True)
+    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    for _ in range(300):
+        text = a.call("Tstack", 0).text
+        assert b"Thread" in text, text
+    until(lambda: b"waits_here" in a.call("Tstack", 0).text, what="its function")
+    a.send("Nintr", 0, 75)
+    same(a.finish(0, tag)[0].outcome, 2)
 
 
 def check_services(a):
@@ -199,9 +232,11 @@ def test_ranks():
                         "'MKL_NUM_THREADS', 'DDIP_FD_CTL', 'DDIP_ENGINE_SO')]")  # fmt: skip
         same(r.value, b"['3', 'yes', None, None, None]")
         check_output(a)
+        check_shared_memory(a)
         check_flood(a)
         check_interrupt(a)
         check_services(a)
+        check_stacks(a)
         check_death(a, 0)
         a.spawn(1, name="rank1")
         check_flood_death(a, 1)
@@ -374,6 +409,16 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             tags = [a.ask("Trun", k, cell, 1, works, mark=True) for k in (0, 1)]
             for k, tag in enumerate(tags):
                 same(a.finish(k, tag)[0].value, b"8.0")
+        # a server of the program's own and its client, which nobody may touch
+        own = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname()); peer, _ = server.accept()
+# of torch's library its data may be written, and nothing else
+maps = open("/proc/self/maps").read()
+sum("libtorch_cpu" in line and " rw" in line for line in maps.splitlines())"""
+        same(a.run(0, own, cell=2)[0].value, b"1")
+        own = "client.sendall(b'mine'); peer.recv(4)"
         for always in (0, 1):
             tag = a.ask("Trun", 0, 3, 1 + always, "dist.all_reduce(t)", mark=True)
             same(a.run(1, "raise ValueError", cell=3)[0].outcome, 1)
@@ -384,6 +429,7 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             a.send("Nabort", 0, always, 0)
             r, _, _ = a.finish(0, tag)
             same(r.outcome, 1)
+            same(a.run(0, own, cell=3)[0].value, b"b'mine'")
             tags = [a.ask("Trebuild", k, 2 + always) for k in (0, 1)]
             for tag in tags:
                 m = a.wait(lambda m, tag=tag: m.tag == tag and m.name[0] == "R")

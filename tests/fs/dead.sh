@@ -61,7 +61,7 @@ is 'a new rank' "$(try 'z = 1')" 0
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 is 'all new' "$(try 'z = 1')" 0
 
-# the watchdog: the daemon goes on, and says what is missing
+# the watchdog: the daemon goes on (fs/watchdog tells what follows)
 watchdog=$(children "$daemon" ddipfs-watchdog)
 kill -KILL "$watchdog"
 gone "$watchdog"
@@ -120,7 +120,7 @@ site=
 # engines: each answer that can go wrong (the fake one)
 if [ -x "$BUILD/fake/engine" ]; then
 	export DDIP_ENGINE=$BUILD/fake/engine
-	DDIP_FAKE=version refuses 'another version' EPROTO 'wire 99.*install both' -o size=2
+	DDIP_FAKE=version refuses 'another version' EPROTO 'protocol mismatch \(99, expected 1\)' -o size=2
 	DDIP_FAKE=hello refuses 'another build' EPROTO 'install both' -o size=2
 	DDIP_FAKE=spawn refuses 'no processes' EAGAIN 'no more processes' -o size=2
 	DDIP_FAKE=unborn refuses 'dead at birth' EHOSTDOWN 'exit status 3' -o size=2

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The watchdog touches what it is told below the mount and nothing else; a killed one is replaced, and
+# the new one knows what the old one knew.
+. "$(dirname "$0")/../lib.sh"
+
+# by itself, over a plain directory that it takes for the mount
+mkdir -p "$T/root/dir" "$T/else"
+touch -d 2001-01-01 "$T/root/dir/kept" "$T/root/top" "$T/else/kept"
+touch "$T/root/dir/old"
+ln -s ../../else "$T/root/dir/link"
+ln -s ../../else/kept "$T/root/dir/file"
+mkdir "$T/root/proc"
+told() {
+	printf '%s\0' "dev $((0x$(stat -c %D "$T/root") >> 8)):$((0x$(stat -c %D "$T/root") & 255))" "$@" |
+		"$BUILD/ddipfs" --watchdog "$T/root"
+}
+told 'c dir/new' 'd dir/old' 'm top' $'c dir/two\nlines' 'm dir/kept'
+is 'it makes and removes what it is told' "$(ls "$T/root/dir" | tr '\n' ' ')" 'file kept link new two lines '
+is 'it touches what it is told, at the top too' "$(find "$T/root" -name kept -newermt 2002-01-01 -o -name top -newermt 2002-01-01 | wc -l)" 2
+before=$(find "$T/else" "$T/root" -printf '%p %T@ %s\n' | sort)
+told 'd ../else/kept' 'c ../else/new' 'm ../else/kept' "d $T/else/kept" "c $T/else/new" 'd dir/../../else/kept' \
+	'd dir/link/kept' 'c dir/link/new' 'm dir/link/kept' 'm dir/..' 'c dir/' 'd .' 'c ..' 'c ' 'm' '' 'w dir/file' \
+	'c ../../../../../../../../../../../../../../../../../../../tmp/new' 'z dir/kept' 'm dir/nothing/at/all' 'm dir/file/'
+is 'what is no plain path below the mount is left alone' "$(find "$T/else" "$T/root" -printf '%p %T@ %s\n' | sort)" "$before"
+
+# killed: another one, which wakes watchers and ends what the daemon leaves
+command -v inotifywait >/dev/null || skip 'there is no inotifywait'
+mount_plain
+cell 'x = 1'
+daemon=$(daemon_pid) || give_up 'no daemon'
+agent=$(pgrep -P "$daemon" -x ddip-agent)
+another() { # than the pid $watchdog
+	new=$(pgrep -P "$daemon" -x ddipfs-watchdog) && [ "$new" != "$watchdog" ]
+}
+for i in 1 2; do
+	watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog) || give_up 'there is no watchdog'
+	kill -KILL "$watchdog"
+	until_true another || give_up "no watchdog takes the place of the $i. one that is killed"
+done
+is 'the daemon goes on' "$(errno write "$G/cell" 'y = 2')" 0
+inotifywait -q -m -e create --format '%f' "$G/vars" >"$T/seen" 2>"$T/watch.err" &
+watcher=$!
+established() {
+	[ "$(cat /proc/$watcher/fdinfo/* 2>/dev/null | grep -c '^inotify wd')" = 1 ]
+}
+until_true established
+cell 'made_by_a_cell = 3'
+until_true grep -q made_by_a_cell "$T/seen" || bad 'watchers are not woken by the new watchdog'
+kill $watcher
+wait $watcher 2>/dev/null
+kill -STOP "$agent" # it cannot end by itself
+kill -KILL "$daemon"
+gone "$daemon" "$agent" "$new"
+unmounted() {
+	! grep -qF " $M " /proc/self/mountinfo
+}
+until_true unmounted || bad 'the new watchdog did not unmount'

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Zygotes, one for each environment that a group wants: given up when none wants it; and ranks have the
+# user's own umask and limit of open files, not the daemon's.
+. "$(dirname "$0")/../lib.sh"
+
+umask 027
+ulimit -Sn 777
+mount_plain -o size=1
+umask 022
+daemon=$(daemon_pid) || give_up 'no daemon'
+agent=$(pgrep -P "$daemon" -x ddip-agent)
+
+is 'a rank has the umask and the limit of who mounted' \
+	"$(value '__import__("os").umask(0o27), __import__("resource").getrlimit(7)[0]')" '(23, 777)'
+is 'a file of a rank has the mode that its user wants' \
+	"$(cell "open('$T/made', 'w').close()" && stat -c %a "$T/made")" 640
+is 'files of the mount are private all the same' \
+	"$(find "$(key "$G/status" spool)" -type f -perm /077)" ''
+is 'the environment of ranks has nothing of it' \
+	"$(value '[k for k in __import__("os").environ if k in ("DDIP_UMASK", "DDIP_OPEN_FILES")]')" '[]'
+
+# zygotes: pids that are one of this agent's, or a spare of one
+zygotes() {
+	pgrep -P "$agent" -x ddip-zygote | sort
+}
+
+# no_more_than N: within the limit that guards against a hang
+no_more_than() {
+	local i
+	for ((i = 0; i < 600; i++)); do
+		[ "$(zygotes | wc -l)" -gt "$1" ] || return 0
+		sleep 0.1
+	done
+	return 1
+}
+
+for i in {1..10}; do
+	printf 'stop\nenv TRY=%s\nstart\n' "$i" >"$G/ctl"
+	is "start $i has the environment that was set" "$(value '__import__("os").environ["TRY"]')" "'$i'"
+done
+# the one that is wanted, perhaps its successor, and one that settings might be changed back to
+no_more_than 3 || bad "after ten changes of env $(zygotes | wc -l) zygotes are left"
+kept=$(zygotes)
+printf 'stop\nenv TRY=9\nstart\n' >"$G/ctl"
+value 1 >/dev/null
+[ -n "$(comm -12 <(echo "$kept") <(zygotes))" ] || bad 'the zygote before the last one was not kept'
+
+# a group that is removed gives its own up; the one of another group with the same settings stays
+mkdir "$M/other"
+printf 'env TRY=other\nsize 1\nstart\n' >"$M/other/ctl"
+echo 'x = 1' >"$M/other/cell"
+printf 'stop\n' >"$M/other/ctl"
+rmdir "$M/other" || bad 'rmdir of a stopped group'
+is 'the first group goes on' "$(value '__import__("os").environ["TRY"]')" "'9'"
+no_more_than 3 || bad "$(zygotes | wc -l) zygotes are left after the other group is gone"
+printf 'restart\n' >"$G/ctl"
+is 'and it starts again' "$(value '__import__("os").environ["TRY"]')" "'9'"
