@@ -134,6 +134,7 @@ UNIT_SRC  := $(filter-out tests/unit/fake_%,$(wildcard tests/unit/*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
 UNIT_ctl := fs/base/words.c
+UNIT_stream := fs/base/stream.c
 REDUCE := fs/object/reduce.c fs/object/shard.c fs/object/dtype.c fs/base/copy.c
 UNIT_names := fs/object/varname.c fs/object/var_table.c $(REDUCE)
 UNIT_var_table := fs/object/var_table.c fs/object/varname.c $(REDUCE)

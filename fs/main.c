@@ -17,6 +17,7 @@
 #include "tree/change_ticks.h"
 #include "tree/ctl.h"
 #include "tree/event_file.h"
+#include "tree/live.h"
 #include "tree/stream_file.h"
 #include "tree/tree.h"
 #include <errno.h>
@@ -181,9 +182,9 @@ serve(const struct options *o)
 		die("%s", e.text);
 	group_init();
 	change_ticks_init();
-	stream_file_init();
-	tree_init();
 	live_init();
+	tree_init();
+	event_file_init();
 	gpustat_start();
 	if (group_make("group", &e) < 0)
 		die("%s", e.text);
@@ -208,7 +209,7 @@ serve(const struct options *o)
 	agent_stop_all();
 	session_stop();
 	tree_fini();
-	live_stop();
+	event_file_stop();
 	gpustat_stop();
 	ticks_stop();
 	while (waitpid(-1, NULL, 0) > 0)

@@ -11,6 +11,7 @@
 struct proc_status {
 	pid_t process; /* that a thread belongs to (Tgid) */
 	pid_t parent;
+	char name[16];	  /* of the program, cut to 15 characters */
 	char state;	  /* R S D T t Z X, as ps(1) shows it */
 	bool exiting;	  /* it ends, and has given up its descriptors already */
 	bool dumping;	  /* it is being written to a core file */
@@ -22,6 +23,13 @@ struct proc_status {
  * files of a process this is the one that may be read while the process waits for us in a FLUSH:
  * others can wait for locks that it holds. */
 int proc_status(pid_t pid, struct proc_status *s);
+/* How a process that is `exiting` ends: the signal that kills it (also one that dumps a core, which
+ * leaves no other trace), 0 for a plain exit or if we may not know. Only for one that is exiting:
+ * of another this file may wait for the process itself. */
+int proc_exit_signal(pid_t pid);
+/* How many descriptors for writing a process (or thread) has on files of this inode number; -errno,
+ * -E2BIG if it has more than `most` descriptors. May be asked while the process waits for us. */
+int proc_writes(pid_t pid, uint64_t ino, int most);
 /* The parent of a process, 0: there is no such process. */
 pid_t proc_parent(pid_t pid);
 

@@ -1,5 +1,5 @@
-/* A client's request, as the tree sees it: answered exactly once, now or later. fuse.c makes and
- * answers them. */
+/* A client's request, as the tree sees it: answered exactly once, now or later. The session makes
+ * and answers them. */
 #ifndef REQ_H
 #define REQ_H
 #include "err.h"
@@ -31,6 +31,8 @@ struct req {
 	uint64_t offset;       /* READ: from where */
 	struct file *file;
 	void *waits_for; /* for who parks it */
+	/* called before req_done answers; NULL: nobody wants to know */
+	void (*on_done)(struct req *r, int result);
 };
 
 TAILQ_HEAD(req_list, req);
@@ -55,6 +57,8 @@ void req_wake_pollers(void);
 
 /* The process (tgid) that made it; 0: of a foreign pid namespace. */
 pid_t req_process(const struct req *r);
+/* Its program is a shell: where it redirects, errors of close(2) are lost. */
+bool req_by_shell(const struct req *r);
 /* The calling process is ending: *killed by a signal, or by exit. */
 bool req_exiting(const struct req *r, bool *killed);
 

@@ -3,12 +3,17 @@
 #include "tree/tree.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PIECE = 16 << 10 };
+enum {
+	PIECE = 16 << 10,      /* bytes of one read */
+	KEEP_BYTES = 16 << 20, /* of a stream */
+	LOST_LINE = 80	       /* characters of a line that tells of a loss */
+};
 
 struct stream *
 stream_new(const char *path, struct err *e)
@@ -69,13 +74,47 @@ interrupted(struct req *r, enum interrupt how)
 }
 
 void
+stream_reader_init(struct stream_reader *reader, struct stream *s)
+{
+	*reader = (struct stream_reader){.s = s, .base = (int64_t)s->size, .next = s->size};
+}
+
+bool
+stream_ready(const struct stream_reader *reader)
+{
+	return reader->next < reader->s->size;
+}
+
+/* What a reader wants is no longer there: a line tells how much, and the oldest one follows it. */
+static void
+give_lost(struct stream_reader *reader, struct req *r, uint64_t lost)
+{
+	char line[LOST_LINE];
+	int made = snprintf(line, sizeof(line), "- %.3f dropped bytes=%llu\n", now_wall(),
+	    (unsigned long long)lost);
+	size_t n = MIN((size_t)made, r->want);
+
+	reader->next = reader->s->first;
+	reader->base = (int64_t)reader->s->first - (int64_t)(r->offset + n);
+	req_data(r, line, n);
+}
+
+void
 stream_read(struct stream_reader *reader, struct req *r)
 {
+	struct stream *s = reader->s;
 	char piece[PIECE];
-	size_t n = take(reader->s, reader->base + r->offset, piece, MIN(r->want, sizeof(piece)));
+	int64_t at = reader->base + (int64_t)MIN(r->offset, (uint64_t)INT64_MAX / 2);
+	size_t n;
 
-	if (n) {
-		reader->next = reader->base + r->offset + n;
+	if (at < (int64_t)s->first) {
+		give_lost(reader, r, s->first - (uint64_t)at);
+		return;
+	}
+	n = take(s, (uint64_t)at, piece, MIN(r->want, sizeof(piece)));
+	if (n || (uint64_t)at > s->size) {
+		if (n)
+			reader->next = (uint64_t)at + n;
 		req_data(r, piece, n);
 		return;
 	}
@@ -84,16 +123,40 @@ stream_read(struct stream_reader *reader, struct req *r)
 		return;
 	}
 	r->waits_for = reader;
-	TAILQ_INSERT_TAIL(&reader->s->readers, r, link);
+	TAILQ_INSERT_TAIL(&s->readers, r, link);
 	req_park(r, interrupted);
+}
+
+/* Gives back the room of what lies before an offset. */
+static void
+drop_before(struct stream *s, uint64_t first)
+{
+	s->first = first;
+	if (first &&
+	    fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)first) < 0)
+		note("a live stream keeps its memory: %s", strerrordesc_np(errno));
 }
 
 void
 stream_drop(struct stream *s)
 {
-	if (s->size &&
-	    fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)s->size) < 0)
-		note("a live stream keeps its memory: %s", strerrordesc_np(errno));
+	drop_before(s, s->size);
+}
+
+/* Keeps the last KEEP_BYTES, from the beginning of a line on; half as much more may grow before. */
+static void
+bound(struct stream *s)
+{
+	char piece[PIECE];
+	uint64_t first = s->size - MIN(s->size, (uint64_t)KEEP_BYTES);
+	const char *end;
+	ssize_t n;
+
+	if (s->size - s->first <= KEEP_BYTES + KEEP_BYTES / 2)
+		return;
+	n = pread(s->fd, piece, sizeof(piece), (off_t)first);
+	end = n > 0 ? memchr(piece, '\n', (size_t)n) : NULL;
+	drop_before(s, end ? first + (uint64_t)(end - piece) + 1 : first);
 }
 
 void
@@ -116,6 +179,7 @@ stream_add(struct stream *s, const char *p, size_t n)
 		done += (size_t)w;
 	}
 	s->size += n;
+	bound(s);
 	TAILQ_CONCAT(&woken, &s->readers, link);
 	while ((r = TAILQ_FIRST(&woken))) {
 		TAILQ_REMOVE(&woken, r, link);

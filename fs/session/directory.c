@@ -4,8 +4,9 @@
 #include "group/journal.h"
 #include "group/registry.h"
 #include "host/ticks.h"
-#include "session/request.h"
 #include "proc.h"
+#include "session/file.h"
+#include "session/request.h"
 #include "tree/removal.h"
 #include "tree/staged_file.h"
 #include "tree/var_change.h"
@@ -431,5 +432,5 @@ directory_create(
 	c->fi = *fi;
 	c->fi.flags |= O_TRUNC;
 	c->created = staged ? staged_node(dir, name) : var_node(dir, name);
-	request_open(c, c->created);
+	file_open_node(c, c->created);
 }

@@ -1,4 +1,4 @@
-/* fuse.c's private face: the session, and one call that is answered now or later (call.c). */
+/* The room's private face: one FUSE request, which is answered now or later, and who answers it. */
 #ifndef REQUEST_H
 #define REQUEST_H
 #include "tree/tree.h"
@@ -15,14 +15,18 @@ struct request {
 	pid_t tid;
 	uint64_t since; /* now_ns when it was parked */
 	req_interrupt_fn *on_interrupt;
-	bool parked, interrupted, told; /* told: who parks it knows of the signal */
-	TAILQ_ENTRY(request) link;	/* among the parked */
+	bool parked;
+	TAILQ_ENTRY(request) link; /* among the parked */
+	bool interrupted;	   /* its client got a signal */
+	TAILQ_ENTRY(request) signalled_link;
+	uint64_t round;	  /* of looks, in which it was looked at last */
+	bool told;	  /* who parks it knows that it shall end */
+	uint64_t told_at; /* now_ns */
 };
-
-extern const struct fuse_lowlevel_ops fuse_ops;
 
 /* The node that a request is about; the tree keeps it as long as the kernel does. */
 struct node *request_node(fuse_ino_t ino);
+fuse_ino_t request_ino(struct node *n);
 bool request_by_watchdog(fuse_req_t fr);
 /* A line of `trace`; name: a child of n that is meant, or NULL. */
 void request_show(fuse_req_t fr, const char *op, const struct node *n, const char *name);
@@ -31,12 +35,13 @@ void request_fail(
     fuse_req_t fr, const struct node *n, const char *name, int result, const struct err *e);
 
 struct request *request_new(fuse_req_t fr, enum request_kind kind);
-/* Opens n for an OPEN or CREATE, which is answered now or later (fuse.c). */
-void request_open(struct request *c, struct node *n);
-/* Answers it (fuse.c). */
-void request_opened(struct request *c, int result);
-void request_init(void *userdata, struct fuse_conn_info *conn);
-/* Does this kernel map files that are read directly? */
-bool request_direct_mmap(void);
+/* So long may a request be parked. */
+void request_longest(uint64_t seconds);
+/* Answers every parked request: nobody else will. */
+void request_fini(void);
+/* Does this kernel map files that are read directly? (session.c) */
+bool session_direct_mmap(void);
+/* The session, for notices to the kernel; NULL: there is none (any more). */
+struct fuse_session *session_fuse(void);
 
 #endif

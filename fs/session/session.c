@@ -1,291 +1,252 @@
-/* Requests about open files: in, as struct req through the tree, replies out. Those about names are
- * in entry.c; what all share is in call.c. No other files know FUSE. */
+/* The FUSE session: the mount, its first message, what the kernel may be asked for, its end. */
 #include "session/session.h"
 #include "base/copy.h"
-#include "group/group.h"
+#include "base/daemon.h"
 #include "host/ticks.h"
+#include "proc.h"
 #include "session/directory.h"
+#include "session/file.h"
 #include "session/request.h"
-#include "tree/event_file.h"
-#include "tree/staged_file.h"
-#include "tree/var_file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <fuse_log.h>
+#include <linux/fuse.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
-static TAILQ_HEAD(, file) files = TAILQ_HEAD_INITIALIZER(files);
+enum {
+	MAX_WRITE = 1 << 20,
+	BACKGROUND = 1024, /* requests in the background that the kernel has out at once */
+	BATCH = 32,	   /* requests taken in one go of the loop */
+	TIMEOUT_MARGIN_S = 15,
+	EARLIER_S = 600 /* than the longest limit we let go ourselves */
+};
 
-static void
-op_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+/* INIT flags that libfuse 3.14 has no names for: bit - 32 in flags2 */
+enum {
+	DIRECT_IO_ALLOW_MMAP = 1 << 4,
+	REQUEST_TIMEOUT = 1 << 10,
+	TIMEOUT_OFFSET = 40,
+	LONGEST_S = 65535 /* that a request may wait, in the field's 16 bits */
+};
+
+static struct fuse_session *session;
+static struct watch *fuse_watch, *mounts_watch;
+static int mounts_fd = -1;
+static char device[32];
+static char *mounted_at;
+static void (*on_ready)(void);
+static uint64_t init_unique;
+static uint32_t init_flags2;
+static bool direct_mmap, shut, gone; /* gone: the kernel has unmounted us */
+
+/* Seconds that a request may wait before the kernel ends the whole mount for it. */
+static uint64_t
+longest_wait(void)
 {
-	struct stat st;
-
-	request_show(fr, "getattr", request_node(ino), NULL);
-	tree_stat(request_node(ino), &st);
-	fuse_reply_attr(fr, &st, 0);
-}
-
-static void
-op_setattr(fuse_req_t fr, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
-{
-	struct node *n = request_node(ino);
-	struct file *f = fi ? (struct file *)(uintptr_t)fi->fh : NULL;
-	struct err e = {0};
-	struct stat st;
-	int r = 0;
-
-	request_show(fr, "setattr", n, NULL);
-	if ((to_set & FUSE_SET_ATTR_SIZE) && place_gone(&n->at))
-		r = place_fail(&n->at, &e);
-	else if ((to_set & FUSE_SET_ATTR_SIZE) && S_ISREG(n->row->mode)) {
-		if (n->row->ops && n->row->ops->truncate)
-			r = n->row->ops->truncate(&n->at, f, (uint64_t)attr->st_size, &e);
-		else if (!(n->row->mode & 0200))
-			r = fail(&e, EACCES, "can be read only");
-	}
-	if (request_by_watchdog(fr))
-		n->mtime = now_wall();
-	/* modes, owners and times are ours: editors and cp -p may set them without effect */
-	if (r < 0) {
-		request_fail(fr, n, NULL, r, &e);
-		return;
-	}
-	tree_stat(n, &st);
-	fuse_reply_attr(fr, &st, 0);
-}
-
-static void
-op_readlink(fuse_req_t fr, fuse_ino_t ino)
-{
-	struct node *n = request_node(ino);
 	struct buf b = {0};
-	struct err e = {0};
+	uint64_t max = 0;
 
-	request_show(fr, "readlink", n, NULL);
-	n->row->text(&n->at, &b, &e);
-	buf_addc(&b, '\0');
-	fuse_reply_readlink(fr, b.p);
+	if (read_file("/proc/sys/fs/fuse/max_request_timeout", &b) == 0)
+		max = strtoull(b.p, NULL, 10);
 	buf_free(&b);
+	return max > 2 * TIMEOUT_MARGIN_S ? max - TIMEOUT_MARGIN_S
+	       : max			  ? max / 2
+					  : LONGEST_S - EARLIER_S;
 }
 
-/* ---- files ---- */
-
-static void
-file_free(struct file *f)
+bool
+session_direct_mmap(void)
 {
-	if (f->poll_handle)
-		fuse_pollhandle_destroy(f->poll_handle);
-	TAILQ_REMOVE(&files, f, link);
-	tree_release(f);
-	free(f);
+	return direct_mmap;
 }
 
-void
-request_opened(struct request *c, int result)
+struct fuse_session *
+session_fuse(void)
 {
-	struct file *f = c->r.file;
-
-	c->fi.fh = (uintptr_t)f;
-	if (result < 0) {
-		file_free(f);
-		if (c->kind == REQUEST_CREATE)
-			tree_forget(c->created, 1);
-		fuse_reply_err(c->fr, -result);
-		return;
-	}
-	if (c->kind == REQUEST_OPEN)
-		result = fuse_reply_open(c->fr, &c->fi);
-	else {
-		struct fuse_entry_param e;
-
-		directory_of(c->created, &e);
-		result = fuse_reply_create(c->fr, &e, &c->fi);
-	}
-	if (result < 0) { /* the opener is gone: no release will come */
-		file_free(f);
-		if (c->kind == REQUEST_CREATE)
-			tree_forget(c->created, 1);
-	}
-}
-
-void
-request_open(struct request *c, struct node *n)
-{
-	struct file *f = xcalloc(1, sizeof(*f));
-	int r;
-
-	*f = (struct file){.node = n, .flags = c->fi.flags};
-	if ((f->flags & O_ACCMODE) != O_RDONLY)
-		f->opener = req_process(&c->r);
-	TAILQ_INSERT_TAIL(&files, f, link);
-	c->r.file = f;
-	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || request_direct_mmap();
-	c->fi.keep_cache = 0;
-	if (place_gone(&n->at))
-		r = place_fail(&n->at, &c->r.err);
-	else
-		r = tree_open(f, &c->r);
-	if (r != PARKED)
-		req_done(&c->r, r);
+	return session;
 }
 
 static void
-op_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+session_init(void *userdata, struct fuse_conn_info *conn)
 {
-	struct node *n = request_node(ino);
-	struct request *c;
-
-	request_show(fr, "open", n, NULL);
-	/* a tick for CLOSE_WRITE on a file that nobody may write */
-	if (request_by_watchdog(fr))
-		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;
-	c = request_new(fr, REQUEST_OPEN);
-	c->fi = *fi;
-	request_open(c, n);
+	conn->max_write = MAX_WRITE;
+	conn->max_background = BACKGROUND;
+	conn->congestion_threshold = BACKGROUND;
+	conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC;
+	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+				  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE);
 }
 
-static struct file *
-file_of(const struct fuse_file_info *fi)
+static ssize_t
+session_read(int fd, void *p, size_t n, void *userdata)
 {
-	return (struct file *)(uintptr_t)fi->fh;
+	ssize_t r = fault("fuse.read", ENOMEM) ? -1 : read(fd, p, n);
+	const struct fuse_in_header *h = p;
+	const struct fuse_init_in *init = (const void *)(h + 1);
+
+	if (r >= (ssize_t)(sizeof(*h) + sizeof(*init)) && h->opcode == FUSE_INIT) {
+		init_unique = h->unique;
+		init_flags2 = init->flags2;
+	}
+	return r;
+}
+
+/* As the kernel does it: who asked gets an error, and so do we. */
+static ssize_t
+fail_reply(int fd, struct iovec *iov)
+{
+	struct fuse_out_header h = *(struct fuse_out_header *)iov[0].iov_base;
+	struct iovec error = {&h, sizeof(h)};
+
+	/* a notice (no request) just gets lost */
+	if (h.unique) {
+		h.len = sizeof(h);
+		h.error = -EIO;
+		(void)!writev(fd, &error, 1);
+	}
+	errno = ENOMEM;
+	return -1;
+}
+
+/* The INIT reply also asks for what this libfuse can't: maps of files read directly, and requests
+ * that may wait for hours (a distribution's timeout would end the whole mount). */
+static ssize_t
+session_write(int fd, struct iovec *iov, int count, void *userdata)
+{
+	struct fuse_out_header *h = iov[0].iov_base;
+	bool init = init_unique && h->unique == init_unique;
+	ssize_t r;
+
+	if (init && count == 2 && h->error == 0 && iov[1].iov_len >= sizeof(struct fuse_init_out)) {
+		struct fuse_init_out *out = iov[1].iov_base;
+		uint16_t forever = LONGEST_S;
+
+		out->flags |= FUSE_INIT_EXT;
+		if (init_flags2 & DIRECT_IO_ALLOW_MMAP) {
+			out->flags2 |= DIRECT_IO_ALLOW_MMAP;
+			direct_mmap = true;
+		}
+		if (init_flags2 & REQUEST_TIMEOUT) {
+			out->flags2 |= REQUEST_TIMEOUT;
+			memcpy((char *)out + TIMEOUT_OFFSET, &forever, sizeof(forever));
+		}
+		init_unique = 0;
+	}
+	r = fault("fuse.reply", ENOMEM) ? fail_reply(fd, iov) : writev(fd, iov, count);
+	if (r < 0 && init)
+		die("the kernel did not take our first answer: %s", strerrordesc_np(errno));
+	return r;
 }
 
 static bool
-gone(const struct file *f)
+is_our_device(const struct proc_mount *m, void *arg)
 {
-	return place_gone(&f->node->at);
+	return strcmp(m->device, device) == 0;
 }
 
+/* umount -l lets open files live on; for us it is the end. */
 static void
-op_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+on_mounts(void *arg, uint32_t events)
 {
-	struct file *f = file_of(fi);
-	struct request *c;
-
-	request_show(fr, "read", f->node, NULL);
-	if (gone(f)) {
-		fuse_reply_err(fr, ENODEV);
-		return;
+	/* by its number: the path may lead elsewhere by now */
+	if (*device && proc_mounts(is_our_device, NULL) == 0) {
+		gone = true;
+		note("unmounted");
+		loop_stop(daemon_.loop);
 	}
-	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
-	c = request_new(fr, REQUEST_READ);
-	c->r.file = f;
-	c->r.want = size;
-	c->r.offset = (uint64_t)off;
-	tree_read(f, &c->r);
+}
+
+/* The last mount at our path hides the others. */
+static bool
+take_device(const struct proc_mount *m, void *arg)
+{
+	if (strncmp(m->type, "fuse", 4) == 0 && strcmp(m->where, mounted_at) == 0)
+		snprintf(device, sizeof(device), "%s", m->device);
+	return false;
+}
+
+/* Our device number, as mountinfo has it behind our path. */
+static void
+learn_device(void)
+{
+	unsigned ma, mi;
+
+	proc_mounts(take_device, NULL);
+	if (sscanf(device, "%u:%u", &ma, &mi) == 2)
+		ticks_mounted(ma, mi);
 }
 
 static void
-op_write(
-    fuse_req_t fr, fuse_ino_t ino, const char *p, size_t n, off_t off, struct fuse_file_info *fi)
+on_fuse(void *arg, uint32_t events)
 {
-	struct file *f = file_of(fi);
-	struct err e = {0};
-	ssize_t r = -ENODEV;
+	static struct fuse_buf buf;
 
-	request_show(fr, "write", f->node, NULL);
-	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
-	if (!gone(f))
-		r = f->ops && f->ops->write ? f->ops->write(f, p, n, (uint64_t)off, &e) : -EACCES;
-	if (r < 0)
-		request_fail(fr, f->node, NULL, (int)r, &e);
-	else
-		fuse_reply_write(fr, (size_t)r);
-}
+	for (int i = 0; i < BATCH; i++) {
+		int n = fuse_session_receive_buf(session, &buf);
 
-static void
-sync_file(fuse_req_t fr, struct file *f, int (*fn)(struct file *f, struct req *r))
-{
-	struct request *c;
-	int r;
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			return;
+		if (n <= 0 || fuse_session_exited(session)) {
+			gone |= n == 0;
+			if (n < 0)
+				note("ending: /dev/fuse: %s", strerrordesc_np(-n));
+			loop_stop(daemon_.loop);
+			return;
+		}
+		fuse_session_process_buf(session, &buf);
+		if (on_ready && init_unique == 0 && *device) {
+			void (*fn)(void) = on_ready;
 
-	if (!fn || gone(f)) {
-		fuse_reply_err(fr, fn && gone(f) ? ENODEV : 0);
-		return;
+			on_ready = NULL;
+			fn();
+		}
 	}
-	c = request_new(fr, REQUEST_SYNC);
-	c->r.file = f;
-	r = fn(f, &c->r);
-	if (r != PARKED)
-		req_done(&c->r, r);
 }
 
+/* What libfuse says goes to our log; that it can't unmount what was unmounted already is no news.
+ */
 static void
-op_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+on_log(enum fuse_log_level level, const char *fmt, va_list ap)
 {
-	struct file *f = file_of(fi);
+	struct buf b = {0};
 
-	request_show(fr, "flush", f->node, NULL);
-	sync_file(fr, f, f->ops ? f->ops->flush : NULL);
-}
-
-static void
-op_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
-{
-	struct file *f = file_of(fi);
-
-	/* the flags of the open or the last write hold: FSYNC brings none */
-	request_show(fr, "fsync", f->node, NULL);
-	sync_file(fr, f, f->ops ? f->ops->fsync : NULL);
-}
-
-static void
-op_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	request_show(fr, "release", request_node(ino), NULL);
-	file_free(file_of(fi));
-	fuse_reply_err(fr, 0);
-}
-
-static void
-op_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph)
-{
-	struct file *f = file_of(fi);
-	unsigned ready = EPOLLIN | EPOLLOUT | EPOLLRDNORM | EPOLLWRNORM;
-
-	request_show(fr, "poll", f->node, NULL);
-	if (ph) {
-		if (f->poll_handle)
-			fuse_pollhandle_destroy(f->poll_handle);
-		f->poll_handle = ph;
-	}
-	if (!gone(f) && f->ops && f->ops->poll)
-		ready = f->ops->poll(f);
-	fuse_reply_poll(fr, ready);
+	buf_vaddf(&b, fmt, ap);
+	while (b.n && b.p[b.n - 1] == '\n')
+		b.p[--b.n] = '\0';
+	if (level <= FUSE_LOG_WARNING && !shut)
+		note("%s", b.p);
+	buf_free(&b);
 }
 
 void
-req_wake_pollers(void)
+session_on_ready(void (*fn)(void))
 {
-	struct file *f;
-
-	TAILQ_FOREACH (f, &files, link) {
-		if (!f->poll_handle || (!gone(f) && f->ops && f->ops->poll && !f->ops->poll(f)))
-			continue;
-		fuse_lowlevel_notify_poll(f->poll_handle);
-		fuse_pollhandle_destroy(f->poll_handle);
-		f->poll_handle = NULL;
-	}
+	on_ready = fn;
 }
 
 static void
-op_statfs(fuse_req_t fr, fuse_ino_t ino)
+session_statfs(fuse_req_t fr, fuse_ino_t ino)
 {
 	struct statvfs st = {.f_bsize = 1 << 20, .f_frsize = 4096, .f_namemax = 255};
 
 	fuse_reply_statfs(fr, &st);
 }
 
-const struct fuse_lowlevel_ops fuse_ops = {
-    .init = request_init,
+static const struct fuse_lowlevel_ops operations = {
+    .init = session_init,
     .lookup = directory_lookup,
     .forget = directory_forget,
     .forget_multi = directory_forget_multi,
-    .getattr = op_getattr,
-    .setattr = op_setattr,
-    .readlink = op_readlink,
+    .getattr = file_getattr,
+    .setattr = file_setattr,
+    .readlink = file_readlink,
     .mknod = directory_mknod,
     .mkdir = directory_mkdir,
     .unlink = directory_unlink,
@@ -293,16 +254,84 @@ const struct fuse_lowlevel_ops fuse_ops = {
     .symlink = directory_symlink,
     .rename = directory_rename,
     .link = directory_link,
-    .open = op_open,
+    .open = file_open,
     .create = directory_create,
-    .read = op_read,
-    .write = op_write,
-    .flush = op_flush,
-    .fsync = op_fsync,
-    .release = op_release,
-    .poll = op_poll,
+    .read = file_read,
+    .write = file_write,
+    .flush = file_flush,
+    .fsync = file_fsync,
+    .release = file_release,
+    .poll = file_poll,
     .opendir = directory_opendir,
     .readdir = directory_readdir,
     .releasedir = directory_releasedir,
-    .statfs = op_statfs,
+    .statfs = session_statfs,
 };
+
+int
+session_start(const struct session_options *o, struct err *e)
+{
+	static const struct fuse_custom_io io = {.read = session_read, .writev = session_write};
+	/* the kernel keeps everybody else out; once they are let in, somebody must look at the
+	 * modes */
+	const char *check = strstr(o->fuse_opts, "allow_other") ? ",default_permissions" : "";
+	char *opts = xasprintf(
+	    "-ofsname=ddipfs,subtype=ddipfs%s%s%s", check, *o->fuse_opts ? "," : "", o->fuse_opts);
+	char *argv[] = {xstrdup("ddipfs"), opts, NULL};
+	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
+	int r = 0;
+
+	fuse_set_log_func(on_log);
+	session = fuse_session_new(&args, &operations, sizeof(operations), NULL);
+	fuse_opt_free_args(&args);
+	if (!session)
+		r = fail(e, EINVAL, "FUSE does not take these options: %s", o->fuse_opts);
+	else if (fuse_session_mount(session, o->mountpoint) < 0)
+		r = fail(e, EIO, "cannot mount at %s (see the line above)", o->mountpoint);
+	free(argv[0]);
+	free(opts);
+	if (r < 0)
+		return r;
+	fuse_session_custom_io(session, &io, fuse_session_fd(session));
+	fd_nonblock(fuse_session_fd(session), true);
+	mounted_at = xstrdup(o->mountpoint);
+	request_longest(longest_wait());
+	learn_device();
+	if (!*device) {
+		fuse_session_unmount(session);
+		return fail(
+		    e, EIO, "%s is mounted, but not found in /proc/self/mountinfo", o->mountpoint);
+	}
+	fuse_watch = loop_fd(daemon_.loop, fuse_session_fd(session), EPOLLIN, on_fuse, NULL);
+	mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	if (mounts_fd >= 0)
+		mounts_watch =
+		    loop_fd(daemon_.loop, mounts_fd, EPOLLPRI | EPOLLERR, on_mounts, NULL);
+	return 0;
+}
+
+void
+session_shut(void)
+{
+	loop_fd_del(mounts_watch);
+	loop_fd_del(fuse_watch);
+	mounts_watch = fuse_watch = NULL;
+	if (mounts_fd >= 0)
+		close(mounts_fd);
+	mounts_fd = -1;
+	shut = true;
+	/* libfuse unmounts by path, and another mount may be there by now */
+	if (!gone)
+		fuse_session_unmount(session);
+}
+
+void
+session_stop(void)
+{
+	request_fini();
+	copy_stop();
+	fuse_session_destroy(session);
+	session = NULL;
+	directory_fini();
+	free(mounted_at);
+}

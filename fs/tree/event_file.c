@@ -16,7 +16,7 @@ open_at_end(struct file *f, struct stream *s)
 {
 	struct stream_reader *reader = xcalloc(1, sizeof(*reader));
 
-	*reader = (struct stream_reader){.s = s, .base = s->size, .next = s->size};
+	stream_reader_init(reader, s);
 	f->state = reader;
 	return 0;
 }
@@ -32,7 +32,7 @@ stream_file_poll(struct file *f)
 {
 	const struct stream_reader *reader = f->state;
 
-	return reader->next < reader->s->size ? EPOLLIN | EPOLLRDNORM : 0;
+	return stream_ready(reader) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 static void
@@ -47,7 +47,7 @@ events_open(struct file *f, struct req *r)
 	return open_at_end(f, f->node->at.g->journal.events);
 }
 
-const struct file_ops live_events_ops = {
+const struct file_ops event_file_ops = {
     .open = events_open,
     .read = stream_file_read,
     .poll = stream_file_poll,
@@ -69,7 +69,7 @@ trace_release(struct file *f)
 	free(f->state);
 }
 
-const struct file_ops live_trace_ops = {
+const struct file_ops event_file_trace_ops = {
     .open = trace_open,
     .read = stream_file_read,
     .poll = stream_file_poll,
@@ -77,13 +77,13 @@ const struct file_ops live_trace_ops = {
 };
 
 bool
-live_tracing(void)
+event_file_tracing(void)
 {
 	return tracers > 0;
 }
 
 void
-live_trace(const char *fmt, ...)
+event_file_trace(const char *fmt, ...)
 {
 	struct buf b = {0};
 	va_list ap;
@@ -107,12 +107,12 @@ wire_line(bool in, const struct msg *m)
 	if (!tracers)
 		return;
 	wire_print(m, &b);
-	live_trace("wire %s %s", in ? "<" : ">", b.p);
+	event_file_trace("wire %s %s", in ? "<" : ">", b.p);
 	buf_free(&b);
 }
 
 void
-live_init(void)
+event_file_init(void)
 {
 	struct err e = {0};
 
@@ -123,7 +123,7 @@ live_init(void)
 }
 
 void
-live_stop(void)
+event_file_stop(void)
 {
 	conn_trace(NULL);
 	stream_free(trace, ENODEV);

@@ -3,12 +3,12 @@
 #define EVENT_FILE_H
 #include "tree/tree.h"
 
-extern const struct file_ops live_trace_ops, live_events_ops;
+extern const struct file_ops event_file_trace_ops, event_file_ops;
 
 /* Somebody reads `trace`? Then lines are worth making. */
-bool live_tracing(void);
-void live_trace(const char *fmt, ...) PRINTF(1, 2);
-void live_init(void); /* wire messages go to `trace` */
-void live_stop(void);
+bool event_file_tracing(void);
+void event_file_trace(const char *fmt, ...) PRINTF(1, 2);
+void event_file_init(void); /* wire messages go to `trace` */
+void event_file_stop(void);
 
 #endif

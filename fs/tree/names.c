@@ -7,12 +7,16 @@
 #include "group/external.h"
 #include "group/registry.h"
 #include "host/gpustat.h"
+#include "tree/cell_file.h"
+#include "tree/cell_stream.h"
+#include "tree/ctl_file.h"
 #include "tree/env_file.h"
 #include "tree/event_file.h"
-#include "tree/input.h"
 #include "tree/output_file.h"
+#include "tree/stack_file.h"
 #include "tree/staged_file.h"
 #include "tree/stall_file.h"
+#include "tree/stdin_file.h"
 #include "tree/stream_file.h"
 #include "tree/text.h"
 #include "tree/tree.h"
@@ -29,20 +33,20 @@ enum { DIR = S_IFDIR, REG = S_IFREG, LNK = S_IFLNK };
 /* clang-format off */
 const struct row name_rows[] = {
     {"", DIR | 0700, 0, NULL, NULL, "the groups", "mkdir makes one, rmdir removes it"},
-    {"README", REG | 0400, 0, NULL, text_readme, "this table", NULL},
-    {"version", REG | 0400, 0, NULL, text_version, "ddipfs X.Y.Z wire W", NULL},
-    {"trace", REG | 0400, ROW_LIVE, &live_trace_ops, NULL, "live: every FUSE request and wire message", NULL},
+    {"README", REG | 0400, ROW_SIZED, NULL, text_readme, "this table", NULL},
+    {"version", REG | 0400, ROW_SIZED, NULL, text_version, "ddipfs X.Y.Z wire W", NULL},
+    {"trace", REG | 0400, ROW_LIVE, &event_file_trace_ops, NULL, "live: every FUSE request and wire message", NULL},
     {"G", DIR | 0500, ROW_STAYS, NULL, NULL, NULL, NULL},
-    {"G/ctl", REG | 0600, ROW_FRESH, &input_ctl_ops, text_ctl, "the settings, as the verbs that set them", "verbs, below"},
-    {"G/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
-    {"G/cell.LIST", REG | 0600, ROW_FRESH | ROW_HIDDEN, &input_cell_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
-    {"G/status", REG | 0400, 0, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
-    {"G/ranks", REG | 0400, 0, &gpustat_ops, text_ranks, "a line for each rank", NULL},
-    {"G/gpus", REG | 0400, 0, &gpustat_ops, gpustat_text, "a line for each GPU that the group uses", NULL},
-    {"G/events", REG | 0400, ROW_LIVE, &live_events_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
-    {"G/error", REG | 0600, 0, &input_error_ops, text_error, "the last failures with their text", "truncating clears it"},
-    {"G/log", REG | 0400, ROW_LIVE, &follow_all_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
-    {"G/names", REG | 0400, 0, NULL, var_text_names, "table of variables", NULL},
+    {"G/ctl", REG | 0600, ROW_FRESH | ROW_SIZED, &ctl_file_group_ops, text_ctl, "the settings, as the verbs that set them", "verbs, below"},
+    {"G/cell", REG | 0600, ROW_FRESH, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
+    {"G/cell.LIST", REG | 0600, ROW_FRESH | ROW_HIDDEN, &cell_file_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
+    {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
+    {"G/ranks", REG | 0400, ROW_FRESH, &gpustat_ops, text_ranks, "a line for each rank", NULL},
+    {"G/gpus", REG | 0400, ROW_FRESH, &gpustat_ops, gpustat_text, "a line for each GPU that the group uses", NULL},
+    {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
+    {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
+    {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
+    {"G/names", REG | 0400, ROW_FRESH, NULL, var_text_names, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_FRESH, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
@@ -51,15 +55,15 @@ const struct row name_rows[] = {
     {"G/cells/N", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/cells/N/source", REG | 0400, ROW_SIZED, NULL, text_cell_source, "as submitted", NULL},
     {"G/cells/N/status", REG | 0400, ROW_SIZED, NULL, text_cell_status, "state, errno, times, ranks", NULL},
-    {"G/cells/N/wait", REG | 0400, ROW_LIVE, &follow_wait_ops, NULL, "waits for the end; the final status", NULL},
+    {"G/cells/N/wait", REG | 0400, ROW_LIVE | ROW_FRESH, &cell_stream_wait_ops, NULL, "waits for the end; the final status", NULL},
     {"G/cells/N/result", REG | 0400, ROW_SIZED, NULL, text_cell_result, "value of the last expression, first rank", NULL},
     {"G/cells/N/error", REG | 0400, ROW_SIZED, NULL, text_cell_error, "a line for each rank that failed", NULL},
     {"G/cells/N/traceback", REG | 0400, ROW_SIZED, NULL, text_cell_traceback, "tracebacks, equal ones once, the first cause last", NULL},
-    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &follow_stream_ops, NULL, "live: JSON lines, all that the cell prints and shows", NULL},
-    {"G/cells/N/ctl", REG | 0200, ROW_FRESH, &input_cell_ctl_ops, NULL, NULL, "interrupt: this cell only"},
+    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &cell_stream_ops, NULL, "live: JSON lines, all that the cell prints and shows", NULL},
+    {"G/cells/N/ctl", REG | 0200, ROW_FRESH, &ctl_file_cell_ops, NULL, NULL, "interrupt: this cell only"},
     {"G/cells/N/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
-    {"G/cells/N/rankK/stdout", REG | 0400, 0, &log_cell_stdout_ops, NULL, "what the cell printed there", NULL},
-    {"G/cells/N/rankK/stderr", REG | 0400, 0, &log_cell_stderr_ops, NULL, "likewise", NULL},
+    {"G/cells/N/rankK/stdout", REG | 0400, 0, &output_file_cell_stdout_ops, NULL, "what the cell printed there", NULL},
+    {"G/cells/N/rankK/stderr", REG | 0400, 0, &output_file_cell_stderr_ops, NULL, "likewise", NULL},
     {"G/cells/N/rankK/result", REG | 0400, ROW_SIZED, NULL, text_job_result, "value of the last expression", NULL},
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_job_traceback, "its traceback", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_job_status, "state, errno, times", NULL},
@@ -67,15 +71,15 @@ const struct row name_rows[] = {
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "files that programs write aside: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
-    {"G/rankK/status", REG | 0400, 0, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
-    {"G/rankK/env", REG | 0400, 0, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
-    {"G/rankK/ctl", REG | 0200, ROW_FRESH, &input_rank_ctl_ops, NULL, NULL, "interrupt, kill, signal NAME, eof"},
-    {"G/rankK/cell", REG | 0600, ROW_FRESH, &input_cell_ops, NULL, "as G/cell", "runs on this rank only"},
-    {"G/rankK/stdout", REG | 0600, 0, &log_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
-    {"G/rankK/stderr", REG | 0600, 0, &log_stderr_ops, NULL, "likewise", "likewise"},
-    {"G/rankK/follow", REG | 0400, ROW_LIVE, &follow_rank_ops, NULL, "live: both streams as they come", NULL},
-    {"G/rankK/stdin", REG | 0200, ROW_FRESH, &input_stdin_ops, NULL, NULL, "feeds input() and pdb"},
-    {"G/rankK/stack", REG | 0400, ROW_FRESH, &var_stack_ops, NULL, "Python stack of every thread, now", NULL},
+    {"G/rankK/status", REG | 0400, ROW_FRESH, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
+    {"G/rankK/env", REG | 0400, ROW_FRESH, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
+    {"G/rankK/ctl", REG | 0200, ROW_FRESH, &ctl_file_rank_ops, NULL, NULL, "interrupt, kill, signal NAME, eof"},
+    {"G/rankK/cell", REG | 0600, ROW_FRESH, &cell_file_ops, NULL, "as G/cell", "runs on this rank only"},
+    {"G/rankK/stdout", REG | 0600, 0, &output_file_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
+    {"G/rankK/stderr", REG | 0600, 0, &output_file_stderr_ops, NULL, "likewise", "likewise"},
+    {"G/rankK/follow", REG | 0400, ROW_LIVE, &stream_file_follow_ops, NULL, "live: both streams as they come", NULL},
+    {"G/rankK/stdin", REG | 0200, ROW_FRESH, &stdin_file_ops, NULL, NULL, "feeds input() and pdb"},
+    {"G/rankK/stack", REG | 0400, ROW_FRESH, &stack_file_ops, NULL, "Python stack of every thread, now", NULL},
     {"G/rankK/vars", DIR | 0700, ROW_STAYS, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
     {"G/rankK/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},

@@ -4,13 +4,6 @@
 #include "group/output.h"
 #include "group/task.h"
 #include <errno.h>
-#include <string.h>
-
-static int
-stream_of(const struct place *at, const struct row *row)
-{
-	return strstr(row->path, "stderr") ? SPOOL_STDERR : SPOOL_STDOUT;
-}
 
 /* ---- rankK/stdout, rankK/stderr ---- */
 
@@ -39,10 +32,9 @@ output_mtime(const struct place *at)
 }
 
 static void
-output_read(struct file *f, struct req *r)
+read_output(struct file *f, struct req *r, int stream)
 {
 	struct rank *k = group_rank(f->node->at.g, f->node->at.rank);
-	int stream = stream_of(&f->node->at, f->node->row);
 	struct source s = {.kind = SOURCE_FD};
 	uint64_t size;
 
@@ -59,18 +51,41 @@ output_read(struct file *f, struct req *r)
 		    (size_t)MIN(size - r->offset, r->want));
 }
 
+static void
+stdout_read(struct file *f, struct req *r)
+{
+	read_output(f, r, SPOOL_STDOUT);
+}
+
+static void
+stderr_read(struct file *f, struct req *r)
+{
+	read_output(f, r, SPOOL_STDERR);
+}
+
 static int
-output_truncate(const struct place *at, struct file *f, uint64_t size, struct err *e)
+drop_output(const struct place *at, int stream, uint64_t size, struct err *e)
 {
 	struct rank *k = group_rank(at->g, at->rank);
-	const struct row *row = f ? f->node->row : NULL;
-	int stream = row ? stream_of(at, row) : SPOOL_STDOUT;
 
 	if (size != 0)
-		return fail(e, EINVAL, "output can only be dropped as a whole (: > stdout)");
+		return fail(e, EINVAL, "output can only be dropped as a whole (: > %s)",
+		    spool_names[stream]);
 	if (k)
 		output_drop(k, stream, spool_reader_size(&k->output.spool, stream));
 	return 0;
+}
+
+static int
+stdout_truncate(const struct place *at, struct file *f, uint64_t size, struct err *e)
+{
+	return drop_output(at, SPOOL_STDOUT, size, e);
+}
+
+static int
+stderr_truncate(const struct place *at, struct file *f, uint64_t size, struct err *e)
+{
+	return drop_output(at, SPOOL_STDERR, size, e);
 }
 
 static ssize_t
@@ -79,20 +94,20 @@ output_write(struct file *f, const char *p, size_t n, uint64_t offset, struct er
 	return fail(e, EACCES, "only the ranks write here; `: > stdout` drops what is there");
 }
 
-const struct file_ops log_stdout_ops = {
-    .read = output_read,
+const struct file_ops output_file_stdout_ops = {
+    .read = stdout_read,
     .write = output_write,
     .size = stdout_size,
     .mtime = output_mtime,
-    .truncate = output_truncate,
+    .truncate = stdout_truncate,
 };
 
-const struct file_ops log_stderr_ops = {
-    .read = output_read,
+const struct file_ops output_file_stderr_ops = {
+    .read = stderr_read,
     .write = output_write,
     .size = stderr_size,
     .mtime = output_mtime,
-    .truncate = output_truncate,
+    .truncate = stderr_truncate,
 };
 
 /* ---- cells/N/rankK/stdout, stderr ---- */
@@ -130,10 +145,9 @@ cell_stderr_size(const struct place *at)
 }
 
 static void
-cell_output_read(struct file *f, struct req *r)
+read_cell_output(struct file *f, struct req *r, int stream)
 {
 	const struct place *at = &f->node->at;
-	int stream = stream_of(at, f->node->row);
 	struct source s = {.kind = SOURCE_FD};
 	uint64_t from, to;
 
@@ -145,5 +159,19 @@ cell_output_read(struct file *f, struct req *r)
 	req_copy(r, &s, from + r->offset, (size_t)MIN(to - from - r->offset, r->want));
 }
 
-const struct file_ops log_cell_stdout_ops = {.read = cell_output_read, .size = cell_stdout_size};
-const struct file_ops log_cell_stderr_ops = {.read = cell_output_read, .size = cell_stderr_size};
+static void
+cell_stdout_read(struct file *f, struct req *r)
+{
+	read_cell_output(f, r, SPOOL_STDOUT);
+}
+
+static void
+cell_stderr_read(struct file *f, struct req *r)
+{
+	read_cell_output(f, r, SPOOL_STDERR);
+}
+
+const struct file_ops output_file_cell_stdout_ops = {
+    .read = cell_stdout_read, .size = cell_stdout_size};
+const struct file_ops output_file_cell_stderr_ops = {
+    .read = cell_stderr_read, .size = cell_stderr_size};

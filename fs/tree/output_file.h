@@ -4,7 +4,8 @@
 #include "group/cell.h"
 #include "tree/tree.h"
 
-extern const struct file_ops log_stdout_ops, log_stderr_ops;	       /* rankK/… */
-extern const struct file_ops log_cell_stdout_ops, log_cell_stderr_ops; /* cells/N/rankK/… */
+extern const struct file_ops output_file_stdout_ops, output_file_stderr_ops; /* rankK/… */
+extern const struct file_ops output_file_cell_stdout_ops,
+    output_file_cell_stderr_ops; /* cells/N/rankK/… */
 
 #endif

@@ -2,6 +2,7 @@
 #include "tree/text.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
 #include "group/settings.h"
@@ -13,6 +14,7 @@
 #include "tree/ctl.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -141,6 +143,41 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+/* The end of the escape sequence at p: CSI parameters and a letter, OSC up to BEL or ST, or one
+ * character. */
+static const char *
+behind_escape(const char *p)
+{
+	if (*++p == '[') {
+		p++;
+		p += strspn(p, "0123456789:;<=>?!\"#$%&'()*+,-./ ");
+	} else if (*p == ']') {
+		p += strcspn(p, "\a\033");
+		p += *p == '\033' && p[1] == '\\';
+	}
+	return *p ? p + 1 : p;
+}
+
+void
+text_plain(struct buf *b)
+{
+	struct buf plain = {0};
+
+	for (const char *p = b->n ? b->p : ""; *p;) {
+		unsigned char c = (unsigned char)*p;
+
+		if (c == '\033') {
+			p = behind_escape(p);
+			continue;
+		}
+		if (c == '\n' || c == '\t' || (c >= ' ' && c != 0x7f))
+			buf_addc(&plain, *p);
+		p++;
+	}
+	buf_free(b);
+	*b = plain;
+}
+
 /* A text of several lines as one entry: what follows the first line is set in. */
 static void
 add_indented(const char *s, struct buf *out)
@@ -171,6 +208,7 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 			buf_addf(out, " (%u times)", f->times);
 		buf_addc(out, '\n');
 	}
+	text_plain(out);
 	return 0;
 }
 
@@ -271,3 +309,22 @@ text_job_status(const struct place *at, struct buf *out, struct err *e)
 		buf_addf(out, "ended %.6f\n", j->t1);
 	return 0;
 }
+
+/* ---- error: truncating clears it ---- */
+
+static int
+error_truncate(const struct place *at, struct file *f, uint64_t size, struct err *e)
+{
+	if (size != 0)
+		return fail(e, EINVAL, "`error` can only be cleared as a whole (: > error)");
+	journal_clear(at->g);
+	return 0;
+}
+
+static ssize_t
+error_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	return fail(e, EINVAL, "`error` can only be cleared (: > error)");
+}
+
+const struct file_ops text_error_ops = {.write = error_write, .truncate = error_truncate};

@@ -8,4 +8,10 @@ text_fn text_rank_status, text_last_result, text_last_traceback, text_last_cell;
 text_fn text_cell_source, text_cell_status, text_cell_result, text_cell_error, text_cell_traceback;
 text_fn text_job_result, text_job_traceback, text_job_status;
 
+/* Takes terminal control out of a text that others made: escape sequences, and bytes that are not
+ * shown, but for newlines and tabs. */
+void text_plain(struct buf *b);
+
+extern const struct file_ops text_error_ops; /* G/error: truncating clears it */
+
 #endif

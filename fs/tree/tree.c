@@ -309,6 +309,7 @@ tree_stat(struct node *n, struct stat *st)
 		st->st_size = (off_t)row->ops->size(&n->at);
 	if (row->ops && row->ops->mtime)
 		t = row->ops->mtime(&n->at);
+	n->told = (uint64_t)st->st_size;
 	st->st_blocks = (st->st_size + 511) / 512;
 	st->st_mtim.tv_sec = (time_t)t;
 	st->st_mtim.tv_nsec = (long)((t - (double)(time_t)t) * 1e9);
@@ -382,6 +383,19 @@ tree_open(struct file *f, struct req *r)
 			return result;
 	}
 	return f->ops && f->ops->open ? f->ops->open(f, r) : 0;
+}
+
+uint64_t
+tree_open_size(struct file *f)
+{
+	struct node *n = f->node;
+
+	if ((f->flags & O_ACCMODE) == O_WRONLY)
+		return 0;
+	if (!(n->row->flags & ROW_FRESH))
+		return f->text.n;
+	n->size = MAX(f->text.n, n->size);
+	return n->size;
 }
 
 void

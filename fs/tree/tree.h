@@ -88,19 +88,28 @@ struct node {
 	const struct row *row;
 	struct place at;
 	uint64_t size; /* ROW_FRESH: set by its open file */
+	uint64_t told; /* the size that the kernel was told last */
+	int opens;     /* files open on it, or about to be */
+	bool retried;  /* an open was sent back for a new lookup */
 	double mtime;  /* ROW_FRESH */
 	TAILQ_ENTRY(node) link;
 };
 
+enum { WRITERS_MAX = 8 }; /* of one open file, that are remembered */
+
 struct file {
 	struct node *node;
-	int flags;    /* as open(2) */
-	pid_t opener; /* tgid of who may write; 0: for reading */
+	int flags;		    /* as open(2) */
+	pid_t opener;		    /* tgid of who may write; 0: for reading */
+	bool by_shell;		    /* the opener is one: it hides errors of close(2) */
+	int twins;		    /* other open files of this opener on the same inode */
+	pid_t writers[WRITERS_MAX]; /* threads that have written; 0: none */
 	const struct file_ops *ops;
 	void *state;	   /* of the ops */
 	struct buf text;   /* generated at open */
-	void *poll_handle; /* fuse.c's */
-	TAILQ_ENTRY(file) link;
+	void *poll_handle; /* these are the session's */
+	bool polled;
+	TAILQ_ENTRY(file) link, written_link, polled_link;
 };
 
 /* A directory that is being listed: begins with all but dir zero. */
@@ -127,6 +136,9 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
 struct node *tree_node(const struct row *row, struct place at);
 void tree_forget(struct node *n, uint64_t lookups);
 void tree_stat(struct node *n, struct stat *st);
+/* The size that an open file will give, as far as it is known when it is opened; 0: it is not. From
+ * now on its node shows it. */
+uint64_t tree_open_size(struct file *f);
 /* The next entry of a directory; false: the end. What comes and goes meanwhile may be told or not,
  * all else is told once. The steps of a whole listing take n log n. */
 bool tree_next(struct tree_cursor *c, struct dir_entry *e);

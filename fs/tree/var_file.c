@@ -4,12 +4,12 @@
 #include "base/daemon.h"
 #include "group/external.h"
 #include "group/journal.h"
-#include "tree/caller.h"
-#include "tree/input.h"
 #include "object/var_table.h"
+#include "tree/caller.h"
 #include "tree/removal.h"
 #include "tree/var_change.h"
 #include "tree/var_names.h"
+#include "tree/writer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -296,17 +296,21 @@ static int
 var_flush(struct file *f, struct req *r)
 {
 	struct var_file *v = written(f);
-	bool killed;
 
-	if (!v || !v->dirty || !input_is_close(f, r))
+	if (!v || !v->dirty)
 		return 0;
-	if (!req_exiting(r, &killed))
-		return var_fsync(f, r);
-	if (killed) {
+	switch (writer_close(f, r)) {
+	case WRITER_STAYS:
+		return 0;
+	case WRITER_KILLED:
 		v->dirty = false; /* half an object is none */
 		return 0;
+	case WRITER_EXITS:
+		return submit(v, r, false);
+	case WRITER_CLOSES:
+		break;
 	}
-	return submit(v, r, false);
+	return var_fsync(f, r);
 }
 
 static void
@@ -353,56 +357,3 @@ const struct file_ops var_ops_file = {
     .truncate = var_truncate,
     .mtime = var_mtime,
 };
-
-/* ---- stack ---- */
-
-struct stack_open {
-	struct file *f;
-	struct req *r; /* NULL: nobody waits any more */
-};
-
-static void
-on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-	struct stack_open *s = arg;
-	struct slice text;
-
-	if (s->r && m && wire_unpack(m, &s->r->err, NULL, NULL, NULL, &text) == 0) {
-		buf_add(&s->f->text, text.p, text.n);
-		req_done(s->r, 0);
-	} else if (s->r) {
-		s->r->err = m ? s->r->err : *e;
-		req_done(s->r, -s->r->err.no);
-	}
-	free(s);
-}
-
-static void
-stack_interrupted(struct req *r, enum interrupt how)
-{
-	struct stack_open *s = r->waits_for;
-
-	s->r = NULL;
-	req_done(r, -EINTR);
-}
-
-static int
-stack_open(struct file *f, struct req *r)
-{
-	struct rank *k = place_rank(&f->node->at, &r->err);
-	struct stack_open *s;
-
-	if (!k || external_refuse(k, &r->err) < 0)
-		return -r->err.no;
-	if (k->slot == NO_SLOT || k->state == R_SPAWNING)
-		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
-	s = xcalloc(1, sizeof(*s));
-	*s = (struct stack_open){f, r};
-	r->waits_for = s;
-	req_park(r, stack_interrupted);
-	agent_send(
-	    k->g->agent, Tstack, 0, k->slot, agent_tag(k->g->agent, k->slot, on_stack, s), -1);
-	return PARKED;
-}
-
-const struct file_ops var_stack_ops = {.open = stack_open};

@@ -6,6 +6,5 @@
 #include "tree/tree.h"
 
 extern const struct file_ops var_ops_file;
-extern const struct file_ops var_stack_ops; /* rankK/stack */
 
 #endif

@@ -317,6 +317,12 @@ req_process(const struct req *r)
 }
 
 bool
+req_by_shell(const struct req *r)
+{
+	return false;
+}
+
+bool
 req_exiting(const struct req *r, bool *killed)
 {
 	return false;

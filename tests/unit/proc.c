@@ -2,7 +2,11 @@
 #include "proc.h"
 #include "check.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,6 +53,58 @@ test_children(void)
 	CHECK(proc_parent(pid) == 0);
 }
 
+/* A child that a signal ended, and one that left, before they are waited for. */
+static void
+test_exit_signal(void)
+{
+	static const int signals[] = {0, SIGKILL, SIGHUP, SIGUSR1, SIGSEGV, SIGABRT, SIGXCPU};
+
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+		siginfo_t si;
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			struct rlimit none = {0, 0};
+			sigset_t all;
+
+			sigfillset(&all);
+			sigprocmask(SIG_UNBLOCK, &all, NULL);
+			setrlimit(RLIMIT_CORE, &none);
+			signal(signals[i], SIG_DFL);
+			if (signals[i])
+				kill(getpid(), signals[i]);
+			_exit(7);
+		}
+		CHECK(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT) == 0);
+		CHECK(proc_exit_signal(pid) == signals[i]);
+		CHECK(waitpid(pid, NULL, 0) == pid);
+		CHECK(proc_exit_signal(pid) == 0);
+	}
+}
+
+static void
+test_writes(void)
+{
+	enum { MANY = 1000, FEW = 2 };
+
+	char path[] = "/tmp/ddip-proc.XXXXXX";
+	int fd = mkstemp(path), reads, dup_fd;
+	struct stat st;
+
+	CHECK(fd >= 0 && fstat(fd, &st) == 0);
+	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 1);
+	reads = open(path, O_RDONLY);
+	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 1);
+	dup_fd = dup(fd);
+	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 2);
+	CHECK(proc_writes(getpid(), st.st_ino, FEW) == -E2BIG);
+	close(dup_fd);
+	close(fd);
+	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 0);
+	close(reads);
+	unlink(path);
+}
+
 static bool
 is_proc(const struct proc_mount *m, void *arg)
 {
@@ -81,6 +137,8 @@ main(void)
 {
 	test_ourselves();
 	test_children();
+	test_exit_signal();
+	test_writes();
 	test_mounts();
 	return CHECK_DONE();
 }

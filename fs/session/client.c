@@ -1,0 +1,82 @@
+/* The process behind a request. It waits for us, so of all that /proc tells of it only `status` is
+ * asked, and `stat` when it is past the locks that a call may hold. */
+#include "session/client.h"
+#include "proc.h"
+#include <signal.h>
+#include <string.h>
+
+static const uint64_t stop_signals = PROC_SIGNAL(SIGINT) | PROC_SIGNAL(SIGTERM) |
+				     PROC_SIGNAL(SIGHUP) | PROC_SIGNAL(SIGQUIT) |
+				     PROC_SIGNAL(SIGKILL);
+static const uint64_t pause_signals =
+    PROC_SIGNAL(SIGTSTP) | PROC_SIGNAL(SIGSTOP) | PROC_SIGNAL(SIGTTIN) | PROC_SIGNAL(SIGTTOU);
+/* What does nothing where no handler is set. */
+static const uint64_t harmless_signals =
+    PROC_SIGNAL(SIGCHLD) | PROC_SIGNAL(SIGCONT) | PROC_SIGNAL(SIGURG) | PROC_SIGNAL(SIGWINCH);
+
+pid_t
+client_process(pid_t tid)
+{
+	struct proc_status s;
+
+	if (tid == 0)
+		return 0;
+	return proc_status(tid, &s) == 0 ? s.process : tid;
+}
+
+pid_t
+client_program(pid_t tid, bool *shell)
+{
+	static const char *const shells[] = {
+	    "ash", "bash", "busybox", "dash", "ksh", "ksh93", "lksh", "mksh", "rbash", "sh", "zsh"};
+	struct proc_status s;
+
+	*shell = false;
+	if (tid == 0 || proc_status(tid, &s) < 0)
+		return tid;
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+		*shell |= strcmp(s.name, shells[i]) == 0;
+	return s.process;
+}
+
+/* Pending signals that end the process: nobody handles or ignores them. */
+static uint64_t
+fatal_signals(const struct proc_status *s)
+{
+	return s->pending &
+	       ~(s->ignored | s->caught | s->blocked | pause_signals | harmless_signals);
+}
+
+enum client_wish
+client_wish(pid_t tid)
+{
+	struct proc_status s;
+	uint64_t fatal;
+
+	/* of a foreign pid namespace nobody can tell which signal it was: the worst is assumed */
+	if (tid == 0)
+		return CLIENT_DYING;
+	if (proc_status(tid, &s) < 0)
+		return CLIENT_GONE;
+	fatal = fatal_signals(&s);
+	if (fatal == PROC_SIGNAL(SIGKILL))
+		return CLIENT_GONE;
+	if (fatal)
+		return CLIENT_DYING;
+	if (s.pending & stop_signals)
+		return CLIENT_STOP;
+	return s.pending & pause_signals ? CLIENT_PAUSE : CLIENT_NONE;
+}
+
+bool
+client_exiting(pid_t tid, bool *killed)
+{
+	struct proc_status s;
+
+	*killed = false;
+	if (tid == 0 || proc_status(tid, &s) < 0 || !s.exiting)
+		return false;
+	/* the pending ones are for a client of another user, whose exit code we may not see */
+	*killed = proc_exit_signal(tid) != 0 || fatal_signals(&s) != 0;
+	return true;
+}

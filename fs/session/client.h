@@ -1,0 +1,26 @@
+/* The process behind a request: which it is, whether it ends, what its signals ask for. */
+#ifndef CLIENT_H
+#define CLIENT_H
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* What the signals of a waiting client ask for. */
+enum client_wish {
+	CLIENT_NONE,  /* a signal that says nothing to us (SIGCHLD, SIGWINCH …) */
+	CLIENT_PAUSE, /* Ctrl-Z: it goes, the work stays */
+	CLIENT_STOP,  /* Ctrl-C and its like: the work shall stop */
+	CLIENT_DYING, /* the same, and this process will never see an answer */
+	CLIENT_GONE   /* the same, at once: SIGKILL alone, or it is no more */
+};
+
+/* The process (tgid) of a thread; 0 stays 0: a foreign pid namespace. */
+pid_t client_process(pid_t tid);
+/* The same, and whether the program is a shell whose redirections hide errors of close(2)
+ * (fish and yash tell of them). */
+pid_t client_program(pid_t tid, bool *shell);
+/* By the signals that are pending now. */
+enum client_wish client_wish(pid_t tid);
+/* Is the process of this thread ending? *killed: by a signal, not by exit(3). */
+bool client_exiting(pid_t tid, bool *killed);
+
+#endif

@@ -1,0 +1,343 @@
+/* Requests about nodes and open files, in through the tree, replies out. */
+#include "session/file.h"
+#include "group/group.h"
+#include "host/ticks.h"
+#include "session/client.h"
+#include "session/directory.h"
+#include "session/request.h"
+#include "tree/writer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* All that are open: some may be so still when the mount ends. */
+static TAILQ_HEAD(file_list, file) files = TAILQ_HEAD_INITIALIZER(files);
+static struct file_list written = TAILQ_HEAD_INITIALIZER(written); /* may be written */
+static struct file_list polled = TAILQ_HEAD_INITIALIZER(polled);   /* somebody waits in poll(2) */
+
+void
+file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct stat st;
+
+	request_show(fr, "getattr", request_node(ino), NULL);
+	tree_stat(request_node(ino), &st);
+	fuse_reply_attr(fr, &st, 0);
+}
+
+void
+file_setattr(
+    fuse_req_t fr, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+	struct node *n = request_node(ino);
+	struct file *f = fi ? (struct file *)(uintptr_t)fi->fh : NULL;
+	struct err e = {0};
+	struct stat st;
+	int r = 0;
+
+	request_show(fr, "setattr", n, NULL);
+	if ((to_set & FUSE_SET_ATTR_SIZE) && place_gone(&n->at))
+		r = place_fail(&n->at, &e);
+	else if ((to_set & FUSE_SET_ATTR_SIZE) && S_ISREG(n->row->mode)) {
+		if (n->row->ops && n->row->ops->truncate)
+			r = n->row->ops->truncate(&n->at, f, (uint64_t)attr->st_size, &e);
+		else if (!(n->row->mode & 0200))
+			r = fail(&e, EACCES, "can be read only");
+	}
+	if (request_by_watchdog(fr))
+		n->mtime = now_wall();
+	/* modes, owners and times are ours: editors and cp -p may set them without effect */
+	if (r < 0) {
+		request_fail(fr, n, NULL, r, &e);
+		return;
+	}
+	tree_stat(n, &st);
+	fuse_reply_attr(fr, &st, 0);
+}
+
+void
+file_readlink(fuse_req_t fr, fuse_ino_t ino)
+{
+	struct node *n = request_node(ino);
+	struct buf b = {0};
+	struct err e = {0};
+
+	request_show(fr, "readlink", n, NULL);
+	n->row->text(&n->at, &b, &e);
+	buf_addc(&b, '\0');
+	fuse_reply_readlink(fr, b.p);
+	buf_free(&b);
+}
+
+/* ---- files ---- */
+
+/* Counts, for each file that may be written, others of its opener on the same inode. */
+static void
+count_twins(struct file *f, int step)
+{
+	struct file *o;
+
+	TAILQ_FOREACH (o, &written, written_link)
+		if (o != f && o->opener == f->opener && o->node->ino == f->node->ino) {
+			o->twins += step;
+			f->twins += step;
+		}
+}
+
+static void
+file_free(struct file *f)
+{
+	if (f->opener) {
+		TAILQ_REMOVE(&written, f, written_link);
+		count_twins(f, -1);
+	}
+	if (f->polled)
+		TAILQ_REMOVE(&polled, f, polled_link);
+	if (f->poll_handle)
+		fuse_pollhandle_destroy(f->poll_handle);
+	TAILQ_REMOVE(&files, f, link);
+	f->node->opens--;
+	tree_release(f);
+	free(f);
+}
+
+/* Who reads by sendfile(2) or splice(2), as busybox, node and Python's shutil do, gets no more than
+ * the size that the kernel knows, which for texts and views is told by their lookup at best: a byte
+ * stored at the end makes it known. Its page is dropped when the open is answered. 0, or -ESTALE.
+ */
+static int
+tell_size(struct file *f)
+{
+	struct node *n = f->node;
+	uint64_t size = tree_open_size(f);
+	struct fuse_bufvec end = FUSE_BUFVEC_INIT(1);
+	char last = f->text.n ? f->text.p[f->text.n - 1] : '\0';
+	int r;
+
+	if (size <= n->told) {
+		n->retried = false;
+		return 0;
+	}
+	if (n->opens > 1) {
+		/* Others have it open. A page of it may be waiting for a read that we have not
+		 * seen yet, and storing would wait for that page, for ever. But it is a text that
+		 * stat tells the size of, and grew since: the kernel looks it up again. */
+		n->retried = !n->retried;
+		return n->retried ? -ESTALE : 0;
+	}
+	end.buf[0].mem = &last;
+	r = fuse_lowlevel_notify_store(
+	    session_fuse(), request_ino(n), (off_t)size - 1, &end, FUSE_BUF_NO_SPLICE);
+	if (r < 0)
+		debug("fuse", "the size of a file is not known to the kernel: %s",
+		    strerrordesc_np(-r));
+	else
+		n->told = size;
+	return 0;
+}
+
+void
+file_opened(struct request *c, int result)
+{
+	struct file *f = c->r.file;
+
+	c->fi.fh = (uintptr_t)f;
+	if (result == 0 && c->kind == REQUEST_OPEN)
+		result = tell_size(f);
+	if (result < 0) {
+		file_free(f);
+		if (c->kind == REQUEST_CREATE)
+			tree_forget(c->created, 1);
+		fuse_reply_err(c->fr, -result);
+		return;
+	}
+	if (c->kind == REQUEST_OPEN)
+		result = fuse_reply_open(c->fr, &c->fi);
+	else {
+		struct fuse_entry_param e;
+
+		directory_of(c->created, &e);
+		result = fuse_reply_create(c->fr, &e, &c->fi);
+	}
+	if (result < 0) { /* the opener is gone: no release will come */
+		file_free(f);
+		if (c->kind == REQUEST_CREATE)
+			tree_forget(c->created, 1);
+	}
+}
+
+void
+file_open_node(struct request *c, struct node *n)
+{
+	struct file *f = xcalloc(1, sizeof(*f));
+	int r;
+
+	*f = (struct file){.node = n, .flags = c->fi.flags};
+	if ((f->flags & O_ACCMODE) != O_RDONLY)
+		f->opener = client_program(c->tid, &f->by_shell);
+	if (f->opener) {
+		count_twins(f, 1);
+		TAILQ_INSERT_TAIL(&written, f, written_link);
+	}
+	TAILQ_INSERT_TAIL(&files, f, link);
+	n->opens++;
+	c->r.file = f;
+	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || session_direct_mmap();
+	c->fi.keep_cache = 0;
+	if (place_gone(&n->at))
+		r = place_fail(&n->at, &c->r.err);
+	else
+		r = tree_open(f, &c->r);
+	if (r != PARKED)
+		req_done(&c->r, r);
+}
+
+void
+file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct node *n = request_node(ino);
+	struct request *c;
+
+	request_show(fr, "open", n, NULL);
+	/* a tick for CLOSE_WRITE on a file that nobody may write */
+	if (request_by_watchdog(fr))
+		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;
+	c = request_new(fr, REQUEST_OPEN);
+	c->fi = *fi;
+	file_open_node(c, n);
+}
+
+static struct file *
+file_of(const struct fuse_file_info *fi)
+{
+	return (struct file *)(uintptr_t)fi->fh;
+}
+
+static bool
+gone(const struct file *f)
+{
+	return place_gone(&f->node->at);
+}
+
+void
+file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+	struct request *c;
+
+	request_show(fr, "read", f->node, NULL);
+	if (gone(f)) {
+		fuse_reply_err(fr, ENODEV);
+		return;
+	}
+	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
+	c = request_new(fr, REQUEST_READ);
+	c->r.file = f;
+	c->r.want = size;
+	c->r.offset = (uint64_t)off;
+	tree_read(f, &c->r);
+}
+
+void
+file_write(
+    fuse_req_t fr, fuse_ino_t ino, const char *p, size_t n, off_t off, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+	struct err e = {0};
+	ssize_t r = -ENODEV;
+
+	request_show(fr, "write", f->node, NULL);
+	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
+	if (f->opener)
+		writer_note(f, fuse_req_ctx(fr)->pid);
+	if (!gone(f))
+		r = f->ops && f->ops->write ? f->ops->write(f, p, n, (uint64_t)off, &e) : -EACCES;
+	if (r < 0)
+		request_fail(fr, f->node, NULL, (int)r, &e);
+	else
+		fuse_reply_write(fr, (size_t)r);
+}
+
+static void
+sync_file(fuse_req_t fr, struct file *f, int (*fn)(struct file *f, struct req *r))
+{
+	struct request *c;
+	int r;
+
+	if (!fn || gone(f)) {
+		fuse_reply_err(fr, fn && gone(f) ? ENODEV : 0);
+		return;
+	}
+	c = request_new(fr, REQUEST_SYNC);
+	c->r.file = f;
+	r = fn(f, &c->r);
+	if (r != PARKED)
+		req_done(&c->r, r);
+}
+
+void
+file_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+
+	request_show(fr, "flush", f->node, NULL);
+	sync_file(fr, f, f->ops ? f->ops->flush : NULL);
+}
+
+void
+file_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct file *f = file_of(fi);
+
+	/* the flags of the open or the last write hold: FSYNC brings none */
+	request_show(fr, "fsync", f->node, NULL);
+	sync_file(fr, f, f->ops ? f->ops->fsync : NULL);
+}
+
+void
+file_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	request_show(fr, "release", request_node(ino), NULL);
+	file_free(file_of(fi));
+	fuse_reply_err(fr, 0);
+}
+
+void
+file_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph)
+{
+	struct file *f = file_of(fi);
+	unsigned ready = EPOLLIN | EPOLLOUT | EPOLLRDNORM | EPOLLWRNORM;
+
+	request_show(fr, "poll", f->node, NULL);
+	if (ph) {
+		if (f->poll_handle)
+			fuse_pollhandle_destroy(f->poll_handle);
+		f->poll_handle = ph;
+		if (!f->polled)
+			TAILQ_INSERT_TAIL(&polled, f, polled_link);
+		f->polled = true;
+	}
+	if (!gone(f) && f->ops && f->ops->poll)
+		ready = f->ops->poll(f);
+	fuse_reply_poll(fr, ready);
+}
+
+void
+req_wake_pollers(void)
+{
+	struct file *f, *next;
+
+	/* nothing is answered here that could close another file */
+	for (f = TAILQ_FIRST(&polled); f; f = next) {
+		next = TAILQ_NEXT(f, polled_link);
+		if (!gone(f) && f->ops && f->ops->poll && !f->ops->poll(f))
+			continue;
+		fuse_lowlevel_notify_poll(f->poll_handle);
+		fuse_pollhandle_destroy(f->poll_handle);
+		f->poll_handle = NULL;
+		f->polled = false;
+		TAILQ_REMOVE(&polled, f, polled_link);
+	}
+}

@@ -1,0 +1,28 @@
+/* FUSE requests about nodes and open files, rows of the session's table. */
+#ifndef FILE_H
+#define FILE_H
+#include <fuse_lowlevel.h>
+
+struct node;
+struct request;
+
+/* Opens n for an OPEN or CREATE, which is answered now or later. */
+void file_open_node(struct request *c, struct node *n);
+/* Answers it: 0 or -errno. */
+void file_opened(struct request *c, int result);
+
+void file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
+void file_setattr(
+    fuse_req_t fr, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi);
+void file_readlink(fuse_req_t fr, fuse_ino_t ino);
+void file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
+void file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void file_write(
+    fuse_req_t fr, fuse_ino_t ino, const char *p, size_t n, off_t off, struct fuse_file_info *fi);
+void file_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
+void file_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void file_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
+void file_poll(
+    fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph);
+
+#endif

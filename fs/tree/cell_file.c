@@ -1,0 +1,232 @@
+/* Files that take cells: what is written is collected, and submitted by fsync or the last close. */
+#include "tree/cell_file.h"
+#include "group/cell.h"
+#include "group/external.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "group/task.h"
+#include "tree/caller.h"
+#include "tree/text.h"
+#include "tree/writer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct cell_input {
+	struct buf source;
+	int number; /* of the last cell that this descriptor submitted */
+	bool told;  /* a read gave the number */
+	bool too_large;
+	bool discarded; /* who wrote was killed: nothing of it is run */
+	int terminal;	/* of a shell that opened it; -1: none */
+};
+
+/* The ranks that this file is for: none means all. */
+static int
+ranks_of(const struct place *at, int *ranks, struct err *e)
+{
+	if (at->rank >= 0) {
+		struct rank *k = place_rank(at, e);
+
+		ranks[0] = at->rank;
+		return !k || external_refuse(k, e) < 0 ? -e->no : 1;
+	}
+	return at->name ? rank_list(at->name, at->g->size, ranks, e) : 0;
+}
+
+static int
+cell_open(struct file *f, struct req *r)
+{
+	struct cell_input *in;
+
+	if ((f->flags & O_ACCMODE) != O_RDONLY) {
+		int ranks[MAX_RANKS], n = lifecycle_accepts(f->node->at.g, &r->err);
+
+		if (n < 0 || (n = ranks_of(&f->node->at, ranks, &r->err)) < 0)
+			return n;
+	}
+	in = xcalloc(1, sizeof(*in));
+	in->terminal = writer_terminal(f);
+	if ((f->flags & O_ACCMODE) == O_RDONLY)
+		f->node->size = (uint64_t)snprintf(NULL, 0, "%d\n", f->node->at.g->history.last);
+	f->state = in;
+	return 0;
+}
+
+static ssize_t
+cell_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	struct cell_input *in = f->state;
+
+	if (in->discarded)
+		return fail(
+		    e, ECANCELED, "a signal ended a process that wrote a part of this cell");
+	if (in->source.n + n > SOURCE_MAX) {
+		in->too_large = true;
+		buf_free(&in->source);
+	}
+	if (in->too_large)
+		return fail(
+		    e, EFBIG, "a cell has at most %d bytes (import a module instead)", SOURCE_MAX);
+	buf_add(&in->source, p, n);
+	return (ssize_t)n;
+}
+
+/* Submits what was collected. Returns the cell or NULL with e. */
+static struct cell *
+submit(struct file *f, struct req *r, bool waits, struct err *e)
+{
+	struct cell_input *in = f->state;
+	int ranks[MAX_RANKS], n = ranks_of(&f->node->at, ranks, e);
+	struct cell *c = NULL;
+
+	if (n >= 0 && (!waits || caller_check(f->node->at.g, r, ranks, n, e) == 0))
+		c = cell_submit(
+		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
+	buf_free(&in->source);
+	in->number = c ? c->number : in->number;
+	in->told = false;
+	return c;
+}
+
+static int
+submit_and_wait(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	bool waits = !(f->flags & O_NONBLOCK);
+	struct cell *c;
+
+	if (in->too_large) {
+		in->too_large = false;
+		return fail(
+		    &r->err, EFBIG, "a cell has at most %d bytes: nothing was run", SOURCE_MAX);
+	}
+	if (in->source.n == 0)
+		return 0;
+	c = submit(f, r, waits, &r->err);
+	if (!c)
+		return -r->err.no;
+	return waits ? work_wait(c->w, r) : 0;
+}
+
+/* A shell's close(2) failed, and it will not say so: its user is told. */
+static void
+show_failure(struct req *r, int result)
+{
+	struct cell_input *in = r->file->state;
+	struct group *g = r->file->node->at.g;
+	struct cell *c = cell_find(g, in->number);
+	bool ran = c && !r->err.text[0];
+	const struct err *e = ran ? &c->w->err : &r->err;
+	struct buf line = {0};
+
+	if (result == 0)
+		return;
+	buf_addf(&line, "ddipfs: %s", g->name);
+	if (ran)
+		buf_addf(&line, "/cells/%d", in->number);
+	buf_addf(&line, ": %s", err_name(-result));
+	if (e->text[0])
+		buf_addf(&line, ": %s", e->text);
+	while (line.n && line.p[line.n - 1] == '\n')
+		line.p[--line.n] = '\0';
+	text_plain(&line);
+	buf_addc(&line, '\n');
+	writer_tell(in->terminal, line.p);
+	buf_free(&line);
+}
+
+/* Half a cell is none, and neither is what others still write behind it. */
+static int
+discard(struct file *f)
+{
+	struct cell_input *in = f->state;
+
+	group_event(
+	    f->node->at.g, "discarded bytes=%zu: a signal ended who wrote a cell", in->source.n);
+	buf_free(&in->source);
+	in->discarded = true;
+	return 0;
+}
+
+static int
+cell_flush(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+
+	if (in->source.n == 0 && !in->too_large)
+		return 0;
+	switch (writer_close(f, r)) {
+	case WRITER_STAYS:
+		return 0;
+	case WRITER_KILLED:
+		return discard(f);
+	case WRITER_EXITS:
+		return submit(f, r, false, &r->err) ? 0 : -r->err.no;
+	case WRITER_CLOSES:
+		break;
+	}
+	if (in->terminal >= 0 && req_by_shell(r))
+		r->on_done = show_failure;
+	return submit_and_wait(f, r);
+}
+
+static void
+cell_release(struct file *f)
+{
+	struct cell_input *in = f->state;
+	struct err e = {0};
+
+	if (in && in->source.n && !submit(f, NULL, false, &e))
+		group_fail(f->node->at.g, &e, "cell");
+	if (!in)
+		return;
+	if (in->terminal >= 0)
+		close(in->terminal);
+	buf_free(&in->source);
+	free(in);
+}
+
+static void
+give_number(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	char text[16];
+	int n;
+
+	if (in->told) {
+		req_data(r, "", 0);
+		return;
+	}
+	n = snprintf(
+	    text, sizeof(text), "%d\n", in->number ? in->number : f->node->at.g->history.last);
+	in->told = true;
+	req_data(r, text, MIN((size_t)n, r->want));
+}
+
+static void
+cell_read(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	struct err e = {0};
+
+	/* a program that writes and then reads on one descriptor means: run it */
+	if (in->source.n && !submit(f, r, false, &e)) {
+		group_fail(f->node->at.g, &e, "cell");
+		req_done(r, -e.no);
+		return;
+	}
+	give_number(f, r);
+}
+
+const struct file_ops cell_file_ops = {
+    .open = cell_open,
+    .read = cell_read,
+    .write = cell_write,
+    .flush = cell_flush,
+    .fsync = submit_and_wait,
+    .release = cell_release,
+};

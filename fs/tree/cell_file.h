@@ -1,0 +1,8 @@
+/* Files that take cells. */
+#ifndef CELL_FILE_H
+#define CELL_FILE_H
+#include "tree/tree.h"
+
+extern const struct file_ops cell_file_ops; /* G/cell, G/cell.LIST, G/rankK/cell */
+
+#endif

@@ -1,0 +1,156 @@
+/* cells/N/stream, all that a cell prints and shows as JSON lines, and cells/N/wait, its end. */
+#include "tree/cell_stream.h"
+#include "base/json.h"
+#include "group/cell.h"
+#include "group/task.h"
+#include "tree/caller.h"
+#include "tree/live.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* A read that only the end of a cell is sure to answer. */
+static void
+park_for_cell(struct cell *c, struct req *r)
+{
+	if (!(r->file->flags & O_NONBLOCK) && caller_check_cell(c, r, &r->err) < 0)
+		req_done(r, -r->err.no);
+	else
+		live_park(c->g, r);
+}
+
+static void
+tell_json(struct live *l, uint64_t lost)
+{
+	buf_addf(&l->ready, "{\"type\":\"dropped\",\"bytes\":%llu}\n", (unsigned long long)lost);
+}
+
+/* One message of a cell's stream: printed text as JSON, display lines as they are. */
+static void
+take_json(struct live *l, struct live_rank *s, int stream, const char *p, size_t n)
+{
+	struct buf *part = &s->part[stream];
+	size_t whole;
+
+	buf_add(part, p, n);
+	if (stream == SPOOL_DISPLAY) {
+		const char *end = memrchr(part->p, '\n', part->n);
+
+		whole = end ? (size_t)(end - part->p) + 1 : 0;
+		buf_add(&l->ready, part->p, whole);
+	} else {
+		whole = json_whole(part->p, part->n);
+		if (whole) {
+			buf_addf(&l->ready,
+			    "{\"type\":\"stream\",\"name\":\"%s\",\"text\":", spool_names[stream]);
+			json_string(&l->ready, part->p, whole);
+			buf_addf(&l->ready, ",\"rank\":%d}\n", s->rank);
+		}
+	}
+	buf_drop(part, whole);
+}
+
+static int
+jsonl_open(struct file *f, struct req *r)
+{
+	struct cell *c = f->node->at.cell;
+	struct live *l = live_new(c->n, take_json, tell_json);
+
+	for (int i = 0; i < c->n; i++)
+		l->ranks[i] = (struct live_rank){.rank = c->ranks[i], .job = &c->w->jobs[i]};
+	f->state = l;
+	return 0;
+}
+
+/* Places readers of ranks that have begun; adds the last message when all is told. True: see
+ * live_fill(). */
+static bool
+jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
+{
+	bool more;
+
+	for (int i = 0; i < l->n; i++) {
+		struct live_rank *s = &l->ranks[i];
+
+		if (s->placed || !s->job->begun)
+			continue;
+		s->at = s->start = (struct spool_cursor){.at = s->job->begin};
+		s->placed = true;
+	}
+	more = live_fill(c->g, l, from, until);
+	if (more || l->finished || !c->w->done || l->base + l->ready.n >= until)
+		return more;
+	l->finished = true;
+	buf_addf(&l->ready,
+	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"
+	    "\n",
+	    c->number, work_state(c->w), c->w->err.no ? err_name(c->w->err.no) : "",
+	    c->w->begun ? c->w->t_end - c->w->t_begin : 0.0);
+	return false;
+}
+
+static void
+jsonl_read(struct file *f, struct req *r)
+{
+	struct live *l = f->state;
+	struct cell *c = f->node->at.cell;
+	bool more;
+
+	if (r->offset < l->base)
+		live_go_back(l, r->offset);
+	more = jsonl_advance(c, l, r->offset, live_end_of(r));
+	if (more && !live_there(l, r->offset))
+		live_park_more(c->g, r);
+	else if (live_answers(l, r))
+		live_give(l, r);
+	else
+		park_for_cell(c, r);
+}
+
+static unsigned
+jsonl_poll(struct file *f)
+{
+	struct live *l = f->state;
+
+	jsonl_advance(f->node->at.cell, l, l->next, l->next + 1);
+	return live_there(l, l->next) || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
+}
+
+const struct file_ops cell_stream_ops = {
+    .open = jsonl_open, .read = jsonl_read, .poll = jsonl_poll, .release = live_release};
+
+/* ---- cells/N/wait ---- */
+
+/* Of an ended cell it is a text like others. */
+static int
+wait_open(struct file *f, struct req *r)
+{
+	if (f->node->at.cell->w->done)
+		cell_status(f->node->at.cell, &f->text);
+	return 0;
+}
+
+static void
+wait_read(struct file *f, struct req *r)
+{
+	struct cell *c = f->node->at.cell;
+	struct buf b = {0};
+
+	if (!c->w->done) {
+		park_for_cell(c, r);
+		return;
+	}
+	cell_status(c, &b);
+	req_data(r, b.p + MIN(r->offset, b.n), r->offset < b.n ? MIN(b.n - r->offset, r->want) : 0);
+	buf_free(&b);
+}
+
+static unsigned
+wait_poll(struct file *f)
+{
+	return f->node->at.cell->w->done ? EPOLLIN | EPOLLRDNORM : 0;
+}
+
+const struct file_ops cell_stream_wait_ops = {
+    .open = wait_open, .read = wait_read, .poll = wait_poll};

@@ -1,0 +1,9 @@
+/* Live files of a cell: its stream and its end. */
+#ifndef CELL_STREAM_H
+#define CELL_STREAM_H
+#include "tree/tree.h"
+
+extern const struct file_ops cell_stream_ops;	   /* cells/N/stream */
+extern const struct file_ops cell_stream_wait_ops; /* cells/N/wait */
+
+#endif

@@ -1,0 +1,188 @@
+/* Files that take verbs: each line that is written acts at once. */
+#include "tree/ctl_file.h"
+#include "base/words.h"
+#include "group/cell.h"
+#include "group/journal.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "group/task.h"
+#include "tree/caller.h"
+#include "tree/ctl.h"
+#include "tree/writer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Does each line of a write in turn. At a bad one: the bytes done so far, or its errno if there are
+ * none. */
+static ssize_t
+each_line(struct file *f, const char *p, size_t n, struct err *e,
+    int (*fn)(struct file *f, const char *line, struct err *e))
+{
+	size_t done = 0;
+
+	while (done < n) {
+		const char *end = memchr(p + done, '\n', n - done);
+		size_t len = end ? (size_t)(end - p) - done : n - done;
+		char *line = xstrndup(p + done, len);
+		int r = strlen(line) < len ? fail(e, EINVAL, "a line has no NUL bytes")
+					   : fn(f, line, e);
+
+		if (r < 0 && done) {
+			*e = (struct err){0}; /* the retry will tell */
+			free(line);
+			return (ssize_t)done;
+		}
+		if (r < 0) {
+			group_fail(f->node->at.g, e, line);
+			e->text[0] = '\0';
+			free(line);
+			return r;
+		}
+		free(line);
+		done += len + (end != NULL);
+	}
+	return (ssize_t)done;
+}
+
+/* What the close of a ctl waits for. */
+struct ctl_input {
+	bool waits;
+	struct work *work; /* the last one; it clears this when it ends */
+	int work_errno;
+	void (*ended)(struct work *w);
+};
+
+static void
+ctl_work_ended(struct work *w)
+{
+	struct ctl_input *in = w->arg;
+
+	if (in) {
+		in->work = NULL;
+		in->work_errno = w->err.no;
+		in->ended(w);
+		return;
+	}
+	work_free(w);
+}
+
+static int
+ctl_do(struct file *f, const char *line, struct err *e)
+{
+	struct ctl_input *in = f->state;
+	struct ctl_result res;
+	int r = ctl_line(f->node->at.g, line, &res, e);
+
+	if (r < 0)
+		return r;
+	in->waits |= res.waits;
+	if (res.work) {
+		if (in->work)
+			in->work->arg = NULL;
+		in->work = res.work;
+		in->ended = res.work->ended;
+		res.work->arg = in;
+		res.work->ended = ctl_work_ended;
+	}
+	return 0;
+}
+
+static int
+ctl_open(struct file *f, struct req *r)
+{
+	f->state = xcalloc(1, sizeof(struct ctl_input));
+	return 0;
+}
+
+static ssize_t
+ctl_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	return each_line(f, p, n, e, ctl_do);
+}
+
+static int
+ctl_wait(struct file *f, struct req *r)
+{
+	struct ctl_input *in = f->state;
+	struct group *g = f->node->at.g;
+	int work_errno = in->work_errno;
+
+	if (!in->waits || (f->flags & O_NONBLOCK))
+		return 0;
+	if (in->work)
+		return caller_check(g, r, NULL, 0, &r->err) < 0 ? -r->err.no
+								: work_wait(in->work, r);
+	in->waits = false;
+	in->work_errno = 0;
+	if (work_errno)
+		return -work_errno;
+	if (!lifecycle_settled(g) && caller_check_group(g, r, &r->err) < 0)
+		return -r->err.no;
+	return lifecycle_wait(g, r);
+}
+
+static int
+ctl_flush(struct file *f, struct req *r)
+{
+	return writer_close(f, r) == WRITER_CLOSES ? ctl_wait(f, r) : 0;
+}
+
+static void
+ctl_release(struct file *f)
+{
+	struct ctl_input *in = f->state;
+
+	if (in && in->work) {
+		in->work->ended = in->ended;
+		in->work->arg = NULL;
+	}
+	free(in);
+}
+
+const struct file_ops ctl_file_group_ops = {
+    .open = ctl_open,
+    .write = ctl_write,
+    .flush = ctl_flush,
+    .fsync = ctl_wait,
+    .release = ctl_release,
+};
+
+static int
+rank_ctl_do(struct file *f, const char *line, struct err *e)
+{
+	struct rank *k = place_rank(&f->node->at, e);
+
+	return k ? ctl_rank_line(k, line, e) : -e->no;
+}
+
+static ssize_t
+rank_ctl_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	return each_line(f, p, n, e, rank_ctl_do);
+}
+
+const struct file_ops ctl_file_rank_ops = {.write = rank_ctl_write};
+
+static int
+cell_ctl_do(struct file *f, const char *line, struct err *e)
+{
+	char *copy = xstrdup(line), *words[WORDS_MAX];
+	int n = words_split(copy, words, WORDS_MAX, e);
+
+	if (n == 1 && strcmp(words[0], "interrupt") == 0)
+		work_interrupt(f->node->at.cell->w);
+	else if (n > 0)
+		n = fail(e, EINVAL, "want interrupt, not '%.80s'", words[0]);
+	free(copy);
+	return MIN(n, 0);
+}
+
+static ssize_t
+cell_ctl_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	return each_line(f, p, n, e, cell_ctl_do);
+}
+
+const struct file_ops ctl_file_cell_ops = {.write = cell_ctl_write};

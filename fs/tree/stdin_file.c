@@ -1,0 +1,33 @@
+/* rankK/stdin: what is written is for input() and pdb on that rank. */
+#include "tree/stdin_file.h"
+#include "group/external.h"
+#include "group/rank.h"
+#include "host/agent.h"
+#include <errno.h>
+
+static int
+stdin_open(struct file *f, struct req *r)
+{
+	struct rank *k = place_rank(&f->node->at, &r->err);
+
+	if (!k || external_refuse(k, &r->err) < 0)
+		return -r->err.no;
+	if (k->slot == NO_SLOT)
+		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
+	return 0;
+}
+
+static ssize_t
+stdin_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e)
+{
+	struct rank *k = place_rank(&f->node->at, e);
+
+	if (!k)
+		return -e->no;
+	if (k->slot == NO_SLOT)
+		return fail(e, ESRCH, "rank %d has no engine", f->node->at.rank);
+	agent_send(k->g->agent, Nstdin, 0, k->slot, 0, -1, ((struct slice){p, n}));
+	return (ssize_t)n;
+}
+
+const struct file_ops stdin_file_ops = {.open = stdin_open, .write = stdin_write};

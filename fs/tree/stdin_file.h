@@ -1,0 +1,8 @@
+/* A rank's stdin. */
+#ifndef STDIN_FILE_H
+#define STDIN_FILE_H
+#include "tree/tree.h"
+
+extern const struct file_ops stdin_file_ops;
+
+#endif

@@ -1,0 +1,137 @@
+/* Who writes a file, and which close of it is the last. The kernel sends a FLUSH for each close of
+ * each copy of a descriptor, and does not say whether others are left. */
+#include "tree/writer.h"
+#include "proc.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A process with more descriptors than this is not searched: it would take milliseconds. */
+enum { LOOK_MAX = 256, PATH_ROOM = 64 };
+
+enum answer { NO, YES, UNKNOWN };
+
+static enum answer
+still_writes(pid_t pid, const struct file *f)
+{
+	int n = pid ? proc_writes(pid, f->node->ino, LOOK_MAX) : -ENOENT;
+
+	if (n == -ENOENT || n == -ESRCH)
+		return NO; /* it is no more */
+	return n < 0 ? UNKNOWN : n > 0 ? YES : NO;
+}
+
+/* Another open file of this opener has the same inode number: its descriptors can't be told from
+ * those of this one. */
+static bool
+is_one_of_two(const struct file *f)
+{
+	return f->twins > 0;
+}
+
+/* Is it the last close, as far as can be seen? */
+static bool
+is_last(const struct file *f, pid_t pid)
+{
+	enum answer a;
+
+	/* 0: a foreign pid namespace, where nobody can be told from another */
+	if (pid == 0)
+		return true;
+	if (is_one_of_two(f))
+		return pid == f->opener;
+	a = still_writes(pid, f);
+	if (a == NO && pid != f->opener)
+		a = still_writes(f->opener, f);
+	for (int i = 0; i < WRITERS_MAX && a == NO; i++)
+		if (f->writers[i] && f->writers[i] != pid)
+			a = still_writes(f->writers[i], f);
+	return a == UNKNOWN ? pid == f->opener : a == NO;
+}
+
+static bool
+wrote(const struct file *f, pid_t pid)
+{
+	bool did = pid == f->opener;
+
+	for (int i = 0; i < WRITERS_MAX; i++)
+		did |= f->writers[i] == pid;
+	return did;
+}
+
+enum writer_close
+writer_close(const struct file *f, const struct req *r)
+{
+	pid_t pid = req_process(r);
+	bool killed, exits = req_exiting(r, &killed);
+
+	if (exits && killed && wrote(f, pid))
+		return WRITER_KILLED;
+	if (!is_last(f, pid))
+		return WRITER_STAYS;
+	return exits ? WRITER_EXITS : WRITER_CLOSES;
+}
+
+void
+writer_note(struct file *f, pid_t tid)
+{
+	for (int i = 0; tid && i < WRITERS_MAX; i++) {
+		if (f->writers[i] == tid)
+			return;
+		if (!f->writers[i]) {
+			f->writers[i] = tid;
+			return;
+		}
+	}
+}
+
+static bool
+is_terminal(int path_fd)
+{
+	char link[PATH_ROOM], target[PATH_ROOM];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
+	n = readlink(link, target, sizeof(target) - 1);
+	if (n <= 0)
+		return false;
+	target[n] = '\0';
+	return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
+}
+
+int
+writer_terminal(const struct file *f)
+{
+	char link[PATH_ROOM];
+	int fd;
+
+	if (!f->by_shell)
+		return -1;
+	/* O_PATH asks no file system, which could be ours; what it is, is looked at before it is
+	 * opened. In an open the process has no lock that this waits for, as in a flush it might.
+	 */
+	snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)f->opener);
+	fd = open(link, O_PATH | O_CLOEXEC);
+	if (fd >= 0 && !is_terminal(fd)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+void
+writer_tell(int terminal, const char *text)
+{
+	char link[PATH_ROOM];
+	int fd;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", terminal);
+	fd = open(link, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (isatty(fd) && write(fd, text, strlen(text)) < 0)
+		debug("fuse", "a terminal: %s", strerrordesc_np(errno));
+	close(fd);
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# A writer that a signal ends, whichever: half a cell is not run, half an object binds nothing. One that is
+# killed while it waits is let go, whatever the ranks do.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain -o size=1
+cell 'x = "whole"'
+exec 4<"$G/events"
+
+# writes TEXT to FILE and ends by SIGNAL, before it closes the file
+cat >"$T/writer.py" <<'END'
+import os, resource, signal, sys
+path, text, name = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+if name.endswith("+core"):
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
+number = getattr(signal, "SIG" + name.removesuffix("+core"))
+if number not in (signal.SIGKILL,):
+    signal.signal(number, signal.SIG_DFL)
+fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+os.write(fd, text.encode())
+os.kill(os.getpid(), number)
+signal.pause()
+END
+
+last=$(readlink "$G/cells/last")
+for name in HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT XCPU XFSZ VTALRM PROF IO PWR SYS; do
+	"$PLAIN_PYTHON" "$T/writer.py" "$G/cell" $'half = 1\n' $name 2>/dev/null
+	[ $? -gt 128 ] || bad "SIG$name did not end the writer"
+	is "SIG$name: half a cell is not run" "$(readlink "$G/cells/last")" "$last"
+	"$PLAIN_PYTHON" "$T/writer.py" "$G/vars/x" '"half"' $name 2>/dev/null
+	is "SIG$name: half an object binds nothing" "$(cat "$G/vars/x")" whole
+done
+is 'each is told in events' "$(await 4 'discarded' | cut -d ' ' -f 3-)" 'discarded bytes=9: a signal ended who wrote a cell'
+is 'nothing of them ran' "$(value "'half' in globals()")" False
+last=$(readlink "$G/cells/last")
+
+# a shell that holds the file for a command that is killed submits nothing either
+for shell in bash dash; do
+	command -v $shell >/dev/null || continue
+	$shell -c "{ '$PLAIN_PYTHON' -c 'import os, signal
+os.write(1, b\"half = 2\\n\")
+os.kill(os.getpid(), signal.SIGTERM)'; echo 'half = 3'; } >'$G/cell'" 2>/dev/null
+	is "$shell: what others write behind half a cell is not run" "$(readlink "$G/cells/last")" "$last"
+done
+# a killed child that has the descriptor, but wrote nothing, changes nothing
+"$PLAIN_PYTHON" -c "
+import subprocess
+with open('$G/cell', 'w') as f:
+    f.write('y = 1\n')
+    f.flush()
+    subprocess.run(['sh', '-c', 'kill -TERM \$\$'], close_fds=False)
+    f.write('y += 1\n')"
+is 'a killed child that wrote nothing changes nothing' "$(cat "$G/vars/y")" 2
+# a plain end is no signal, whatever the status
+"$PLAIN_PYTHON" -c "
+import os
+fd = os.open('$G/cell', os.O_WRONLY)
+os.write(fd, b'z = 5\n')
+os._exit(9)"
+wait_cell last >/dev/null
+is 'a writer that exits without closing submits' "$(cat "$G/vars/z")" 5
+
+# let go, whatever the rank does: its process is stopped, then its agent too
+pid=$(rank_pids)
+agent=$(others | while read -r p; do [ "$(cat "/proc/$p/comm")" != ddip-agent ] || echo "$p"; done)
+[ -n "$agent" ] || give_up 'no agent'
+for stopped in "$pid" "$pid $agent"; do
+	for signal in KILL TERM; do
+		# shellcheck disable=SC2086 # a list
+		kill -STOP $stopped
+		n=$(readlink "$G/cells/last")
+		cp /dev/stdin "$G/cell" <<<'import time; time.sleep(1000)' &
+		writer=$!
+		until [ "$(readlink "$G/cells/last")" -gt "$n" ]; do :; done
+		kill -$signal $writer
+		gone $writer
+		# shellcheck disable=SC2086
+		kill -CONT $stopped
+		like "SIG$signal to the writer: its cell stops when the rank goes on" \
+			"$(wait_cell $((n + 1)))" 'state (interrupted|lost|cancelled)'
+	done
+done
+is 'the group works' "$(value '1 + 1')" 2
+exec 4<&-

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Shells that write a cell by a redirection: each way makes one cell, the shell goes on when it has ended,
+# and the exit status is that of the table in ddipfs(4).
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain -o size=1
+cell 'import time'
+printf 'time.sleep(0.1)\n1 / 0\n' >"$T/fails.py"
+
+# In each row: the shell, then whether it sees a failed cell after
+#   echo CODE > cell, cat FILE > cell, cat FILE | cat > cell, { cat FILE; cat FILE; } > cell, cp FILE cell
+# 1: its status is not 0; 0: it is; -: the same, and it does not even wait (the shell's process ends with this close)
+tried=0
+while read -r shell echo cat pipe group cp; do
+	command -v "$shell" >/dev/null || continue
+	tried=$((tried + 1))
+	[ "$shell" != busybox ] || shell='busybox sh'
+	for row in "$echo echo 'time.sleep(0.1); 1 / 0' >'$G/cell'" \
+		"$cat cat '$T/fails.py' >'$G/cell'" \
+		"$pipe cat '$T/fails.py' | cat >'$G/cell'" \
+		"$group { cat '$T/fails.py'; cat '$T/fails.py'; } >'$G/cell'" \
+		"$cp cp '$T/fails.py' '$G/cell'"; do
+		want=${row%% *} line=${row#* }
+		[ "$shell" != fish ] || line=${line//\{/begin;} line=${line//\}/end}
+		n=$(($(readlink "$G/cells/last") + 1))
+		# shellcheck disable=SC2086 # `busybox sh` is two words
+		$shell -c "$line" 2>/dev/null
+		status=$?
+		[ "$want" = - ] || is "$shell has waited for: $line" "$(state $n)" error
+		[ "$want" = 1 ] && [ $status -eq 0 ] && bad "$shell does not see the failure of: $line"
+		[ "$want" != 1 ] && [ $status -ne 0 ] && bad "$shell sees the failure of: $line (correct the manual)"
+		# the shell that does not wait: its cell is queued at the latest when its last copy is closed
+		until [ "$(readlink "$G/cells/last")" -ge "$n" ]; do :; done
+		wait_cell "$n" >/dev/null
+		is "$shell makes one cell by: $line" "$(readlink "$G/cells/last")" "$n"
+	done
+done <<'END'
+bash    0 1 1 0 1
+dash    0 0 1 0 1
+busybox 0 1 1 0 1
+mksh    0 0 1 0 1
+ksh93   - 1 1 1 1
+zsh     0 1 1 1 1
+fish    0 1 1 0 1
+yash    0 0 0 0 1
+END
+[ $tried -gt 0 ] || bad 'no shell was there to be tried'
+
+# what the same program writes after a child is still the same cell, also where the opener's own copies are closed
+n=$(readlink "$G/cells/last")
+exec 3>"$G/cell"
+echo 'a = 1' >&3
+echo 'b = a + 1' >&3
+is 'a builtin closes a copy: nothing is submitted yet' "$(readlink "$G/cells/last")" "$n"
+exec 3>&-
+is 'the last close submits all of it' "$(cat "$G/cells/last/source")" $'a = 1\nb = a + 1'
+is 'and waited for it' "$(state)" ok
+
+# the opener is gone before the writers are: the last of them submits
+n=$(readlink "$G/cells/last")
+mkfifo "$T/wrote" "$T/both" "$T/first" "$T/second"
+sh -c "exec >'$G/cell'
+{ echo 'c = 1'; echo >'$T/wrote'; read x <'$T/first'; } &
+{ read x <'$T/wrote'; echo 'd = 2'; echo >'$T/both'; read x <'$T/second'; } &"
+read -r _ <"$T/both"
+is 'writers are left: nothing is submitted' "$(readlink "$G/cells/last")" "$n"
+echo >"$T/first"
+echo >"$T/second"
+until [ "$(readlink "$G/cells/last")" -gt "$n" ]; do :; done
+wait_cell "$(readlink "$G/cells/last")" >/dev/null
+is 'one cell of both' "$(cat "$G/cells/last/source")" $'c = 1\nd = 2'
+is 'that ran' "$(value 'c + d')" 3
+
+# on a terminal the shell's user is told, with what went wrong, and nothing else is written there
+printf 'print("quiet")' >"$T/good.py"
+if command -v script >/dev/null; then
+	for shell in bash dash; do
+		timeout 20 script -qec "$shell -c 'echo \"1 / 0\" >$G/cell; cat $T/good.py >$G/cell; echo said'" \
+			/dev/null </dev/null >"$T/said" || bad "script: $?"
+		is "what a terminal shows with $shell" "$(tr -d '\r' <"$T/said")" \
+			"ddipfs: group/cells/$(($(readlink "$G/cells/last") - 1)): EREMOTEIO: rank 0: ZeroDivisionError: division by zero
+said"
+	done
+fi
