@@ -36,6 +36,9 @@ is 'on all ranks' "$(cat "$G"/rank?/vars/pushed | xargs)" '7 7'
 is 'its type' "$(value 'type(pushed).__name__' 1)" "'int'"
 echo "[1, 'two', None]" >"$G/vars/pushed"
 is 'a list' "$(value 'pushed[1]')" "'two'"
+is 'words where a list is' "$(errno create "$G/vars/pushed" 'just words')" EBADMSG
+is 'leave the list' "$(value 'pushed[1]' 1)" "'two'"
+echo '"just words"' >"$G/vars/pushed"
 echo 'just words' >"$G/vars/pushed"
 is 'a string' "$(value 'pushed')" "'just words'"
 printf 'two\n\n' >"$G/vars/pushed"
