@@ -74,6 +74,8 @@ class Program:
         self.cwd = _said(said.get("cwd", os.getcwd()), "cwd", str)
         self.env = _texts(said.get("env", {}), "env", dict)
         self.keep = _said(said.get("keep", False), "keep", bool)
+        # name of a stream -> the rank whose stream of that name a terminal shows
+        self.terminal = _said(said.get("terminal", {}), "terminal", dict)
         if not self.argv and not self.module:
             raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
 

@@ -148,7 +148,7 @@ def _enter(around):
     _set_path(folder)
     atexit.register, atexit.unregister = _register, _unregister
     os.execve, os.execv = _execve, _execv
-    streams.begin_program()
+    streams.begin_program([k for k, rank in program.terminal.items() if rank == state.rank])
     around.shell = shell.hide()
     if not program.keep:
         around.group = dist.hide_default()

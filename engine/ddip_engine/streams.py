@@ -60,10 +60,11 @@ class Stream(_ddip.Out):
     def __init__(self, fd, kind):
         super().__init__(fd, kind)
         self.name = "<%s>" % ("stdout", "stderr", "display")[kind]
+        self.terminal = False  # it is shown on one, where a program runs
         self.buffer = _Binary(self)
 
     def isatty(self):
-        return False
+        return self.terminal
 
     def writable(self):
         return True
@@ -150,9 +151,8 @@ class _Stdin(io.TextIOBase):
     def take_line(self, limit):
         """The bytes of readline()."""
         limit = _unlimited(limit)
-        if b"\n" not in self._held:
-            self._ask()
         while b"\n" not in self._held and len(self._held) < limit:
+            self._ask()
             if not self._fill():
                 break
         line = self._cut(min(self._held.find(b"\n") + 1 or len(self._held), limit))
@@ -163,9 +163,8 @@ class _Stdin(io.TextIOBase):
     def take(self, count):
         """The bytes of read()."""
         count = _unlimited(count)
-        if len(self._held) < count:
-            self._ask()
         while len(self._held) < count:
+            self._ask()
             if not self._fill():
                 break
         data = self._cut(count)
@@ -184,6 +183,7 @@ class _Stdin(io.TextIOBase):
         return data
 
     def _ask(self):
+        """Says that more is needed, each time: who answers may give a line, and waits."""
         if not self._ended:
             display("input_request", prompt=_prompt, password=_password)
 
@@ -251,14 +251,21 @@ def install():
     os.register_at_fork(after_in_child=_in_child)
 
 
-def begin_program():
-    """The standard input of a program is at its end when it has come there."""
+def begin_program(terminals):
+    """The standard input of a program is at its end when it has come there.
+
+    terminals: names of the streams that a terminal shows, as isatty() is to say.
+    """
     _stdin.begin_program()
+    for name, stream in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        stream.terminal = name in terminals
 
 
 def end_program():
     """Standard input waits again; what the program left unread is dropped."""
     _stdin.end_program()
+    for stream in (sys.__stdout__, sys.__stderr__):
+        stream.terminal = False
 
 
 def _in_child():

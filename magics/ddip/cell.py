@@ -169,7 +169,7 @@ def _broken_off(cell, error):
 def _pump(cell, take, patience, seen):
     rest = b""
     # To a rank that would wait for itself the daemon says so, but only in a read that would block.
-    within = os.environ.get("TORCHELASTIC_RUN_ID") == "ddip"
+    within = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip")
     with open(os.path.join(cell.path, "stream"), "rb", buffering=0) as stream:
         poller = select.poll()
         poller.register(stream, select.POLLIN)

@@ -12,6 +12,11 @@ import sys
 if sys.version_info < (3, 10):  # noqa: UP036
     sys.exit("ddip: this python3 is %d.%d: 3.10 or newer is needed" % sys.version_info[:2])
 
+for _fd in range(3):  # one that is closed must not become a file of the group
+    try:
+        os.fstat(_fd)
+    except OSError:
+        os.open(os.devnull, os.O_RDONLY)
 _here = os.path.dirname(os.path.realpath(__file__))
 # in the source tree; where it was installed
 _homes = [os.path.join(_here, up) for up in ("../../magics", "../../../share/ddipfs/magics")]

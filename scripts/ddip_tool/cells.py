@@ -16,7 +16,9 @@ VALUED = {"r": "ranks"}
 class Choice:
     """Where a cell runs and what is shown of it, from the options of a verb."""
 
-    def __init__(self, options):
+    def __init__(self, options, red=True):
+        """red: on a terminal stderr is red."""
+        self.red = red and os.isatty(2)
         self.ranks = options.last("ranks")  # a list as in cell.LIST, None: all
         digits = re.match("[0-9]+", self.ranks or "")
         self.first = int(digits[0]) if digits else 0  # the rank that is shown and gets the input
@@ -38,7 +40,7 @@ class Printer:
         self._seen = choice.shown()
         self._label = choice.label
         self._results = results  # values of last expressions are printed, too
-        self._red = os.isatty(2)
+        self._red = choice.red
         self._open = set()  # (descriptor, rank) whose last line is not whole
         self.failed = None  # the OSError that ended the writing to standard output
 

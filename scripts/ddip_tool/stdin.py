@@ -1,10 +1,10 @@
 """The tool's standard input, for ranks that ask for input while a cell runs.
 
-It is touched only when a rank asks. One rank gets it; on a terminal a line for each time that it
-asks. What is no terminal is passed on to its end, and all others find the end at once, as workers
-of torchrun do.
+It is touched only when a rank asks, which then gets one piece of it. One rank gets it. The others
+are for `ddip attach` where it is a terminal, else they find its end at once.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -13,17 +13,21 @@ import time
 
 from tool import say
 
-_PIECE = 64 << 10
+_PIECE = 1 << 20
 _FULL_S = 0.05  # between two attempts to write into an input that is full
 
 
 class Stdin:
     """Passes standard input to the ranks of one cell, while the context lasts."""
 
-    def __init__(self, tool, rank, ended=False):
+    def __init__(self, tool, rank, ended=False, by_line=True):
+        """rank: the one that gets it. ended: there is nothing to get. by_line: what a request gets
+        is a line, so that nothing is left for the next cell; else what has come."""
         self._tool = tool
-        self._rank = rank  # the one that gets it
-        self._ended = ended  # nothing more comes
+        self._rank = rank
+        self._ended = ended
+        self._by_line = by_line
+        self._held = bytearray()  # read, not yet passed on
         self._terminal = not ended and os.isatty(0)
         self._thread = None
         self._lock = threading.Lock()
@@ -60,20 +64,31 @@ class Stdin:
         self._thread.start()
 
     def _pass_on(self):
-        """Passes on a line of the terminal for each request, or all that comes until the end."""
-        while self._is_wanted() and self._wait():
+        """Passes on one piece for each request, the end for each one behind it."""
+        while self._is_wanted() and (piece := self._next_piece()) is not None:
+            self._wanted = False  # the rank asks again when it has got this
+            if piece:
+                self._write(piece)
+            else:
+                self._end(self._rank)
+
+    def _next_piece(self):
+        """What one request gets; b"" at the end; None: the cell has ended."""
+        while not self._held or (self._by_line and b"\n" not in self._held):
+            if not self._wait():
+                return None
             try:
                 data = os.read(0, _PIECE)
             except OSError:  # closed, or a terminal that is gone
                 data = b""
-            if self._terminal:
-                self._wanted = False  # the rank asks again when it has got the line
-            elif not data:
-                self._ended = True
             if not data:
-                self._end(self._rank)
-            if not (data or self._terminal) or not self._write(data):
-                return
+                self._ended = not self._terminal
+                break
+            self._held += data
+        size = self._held.find(b"\n") + 1 if self._by_line else 0
+        piece = bytes(self._held[: size or None])
+        del self._held[: size or None]
+        return piece
 
     def _is_wanted(self):
         with self._lock:
@@ -88,23 +103,24 @@ class Stdin:
         return self._stop not in dict(poller.poll())
 
     def _write(self, data):
-        """Writes it into the rank's input. False: nobody takes it any more."""
-        path = self._tool.path(f"rank{self._rank}/stdin")
+        """Writes it into the rank's input; what the rank does not take any more is dropped."""
+        view = memoryview(data)
+        with contextlib.suppress(OSError):
+            fd = os.open(self._tool.path(f"rank{self._rank}/stdin"), os.O_WRONLY)
+            try:
+                while view:
+                    view = view[self._write_some(fd, view) :]
+            finally:
+                os.close(fd)
+
+    def _write_some(self, fd, view):
+        """How much of it was written; where the input is full, after a moment. Raises OSError."""
         try:
-            fd = os.open(path, os.O_WRONLY)
-        except OSError:
-            return False
-        try:
-            view = memoryview(data)
-            while view:
-                try:
-                    view = view[os.write(fd, view) :]
-                except OSError as e:
-                    if e.errno not in (errno.EAGAIN, errno.ENOSPC) or self._is_over():
-                        return False
-        finally:
-            os.close(fd)
-        return True
+            return os.write(fd, view)
+        except OSError as e:
+            if e.errno not in (errno.EAGAIN, errno.ENOSPC) or self._is_over():
+                raise
+            return 0
 
     def _is_over(self):
         """Waits a moment. True: the cell has ended meanwhile."""

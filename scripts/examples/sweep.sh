@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sweeps a parameter: each rank runs the program alone, with one value after the other, side by side
-# with the other ranks. Prints each value with what came out, sorted by that.
+# with the other ranks, in processes that stay (-k). Prints each value with what came out, sorted.
 #
 #   sweep.sh OPTION VALUE,VALUE… PROGRAM [ARG…]           RESULT=accuracy in the environment
 #   sweep.sh --lr 0.0003,0.001,0.003 single.py --epochs 1
@@ -21,7 +21,7 @@ worker() {
 	local k=$1 value out
 	shift
 	for value; do
-		ddip run -q -r "$k" "${program[@]}" "$option" "$value" >&2 &&
+		ddip run -q -k -r "$k" "${program[@]}" "$option" "$value" >&2 &&
 			out=$(cat "$G/rank$k/vars/$result") || return
 		printf '%s %s\n' "$out" "$value"
 	done

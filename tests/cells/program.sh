@@ -28,10 +28,10 @@ if __name__ == "__main__":
     if args.n == 13:
         raise RuntimeError("unlucky")
 END
-is 'arguments' "$("$ddip" run args.py --n 3 'two words' "it's")" \
+is 'arguments' "$("$ddip" run -f args.py --n 3 'two words' "it's")" \
 	"3 ['two words', \"it's\"] 42 args.py True"
-like 'a bad argument' "$("$ddip" run args.py --n x 2>&1)" 'invalid int value'
-"$ddip" run args.py --n 13 >"$T/out" 2>&1
+like 'a bad argument' "$("$ddip" run -f args.py --n x 2>&1)" 'invalid int value'
+"$ddip" run -f args.py --n 13 >"$T/out" 2>&1
 is 'exit status' $? 1
 like 'file and line in the traceback' "$(cat "$T/out")" 'args.py", line 15'
 like 'the source line' "$(cat "$T/out")" 'raise RuntimeError\("unlucky"\)'
@@ -39,7 +39,7 @@ is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
 printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
 is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py True"
 printf '\357\273\277print(7)\n' >bom.py
-is 'a byte order mark' "$("$ddip" run bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
+is 'a byte order mark' "$("$ddip" run -f bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
 	$'7\n7'
 
 # workers: fork, spawn, forkserver; mp.spawn; all find the program's functions
@@ -75,7 +75,7 @@ if __name__ == "__main__":
         print(pool.map(abs, [-1]))
 END
 mkdir "$T/done"
-is 'workers' "$("$ddip" run workers.py "$T/done" | xargs)" 'fork 140 spawn 140 forkserver 140 [1]'
+is 'workers' "$("$ddip" run -f workers.py "$T/done" | xargs)" 'fork 140 spawn 140 forkserver 140 [1]'
 is 'mp.spawn' "$(ls "$T/done" | xargs)" '0.0 0.1 1.0 1.1'
 
 # the same without a file: fork works
@@ -107,5 +107,5 @@ END
 want=$("$(dirname "$TORCH_PYTHON")/torchrun" --standalone --nproc-per-node 2 reduce.py 2>/dev/null) ||
 	want='sum 3.0 of 2'
 for i in 1 2 3; do
-	is "as torchrun, $i" "$("$ddip" run reduce.py)" "$want"
+	is "as torchrun, $i" "$("$ddip" run -f reduce.py)" "$want"
 done

@@ -47,6 +47,8 @@ END_PYTHON
 fails "$examples/checkpoint.sh" "$T/saved" nothing
 is 'nothing is left of that' "$(find "$T/saved" -type f | wc -l)" 2
 
+ok ddip restart # a program asks before it takes the place of variables
+
 # early-stop.sh: on 500 images it soon gets no better
 guarded "$examples/early-stop.sh" "$examples/ddp.py" --epochs 1000 --images 500 --lr 0.01 >"$T/out" ||
 	bad "early-stop.sh: status $?"

@@ -64,11 +64,11 @@ run "$ddip" exec -r 7 '1'
 [ $status -ne 0 ] || bad 'rank 7'
 is 'stderr apart' "$("$ddip" exec 'import sys; print("o"); print("e", file=sys.stderr)' 2>/dev/null)" o
 printf 'import sys\nprint(sys.argv[1:], __file__)\nassert len(sys.argv) < 4, "too many"\n' >"$T/p.py"
-is 'run' "$("$ddip" run "$T/p.py" a "b c")" "['a', 'b c'] $T/p.py"
-run "$ddip" run "$T/p.py" 1 2 3
+is 'run' "$("$ddip" run -f "$T/p.py" a "b c")" "['a', 'b c'] $T/p.py"
+run "$ddip" run -f "$T/p.py" 1 2 3
 is 'run: raised' $status 1
 like 'its line' "$out" "p.py\", line 3"
-is 'run -' "$(echo 'print("from stdin")' | "$ddip" run -)" 'from stdin'
+is 'run -' "$(echo 'print("from stdin")' | "$ddip" run -f -)" 'from stdin'
 run "$ddip" run "$T/nothing.py"
 is 'no such file' $status 3
 n=$("$ddip" exec -d 'import time; print("begins", flush=True); time.sleep(100)')
@@ -131,6 +131,16 @@ is 'on all' "$("$ddip" exec -r 1 'sum(o)')" 6
 is 'pull' "$("$ddip" pull o)" '[1, 2, 3]'
 ok "$ddip" pull o "$T/back.json"
 is 'pull into a file' "$(tr -d ' \n' <"$T/back.json")" '[1,2,3]'
+run "$ddip" pull o "$T/o.txt"
+is 'text that may be cut is not saved' $status 2
+like 'a view is asked for' "$out" 'the text of o .list. is for people.*ddip pull o.pkl'
+[ ! -e "$T/o.txt" ] || bad 'a file was made for text that may be cut'
+"$ddip" pull o >"$T/o.txt" 2>/dev/null
+is 'nor by the shell' "$? $(wc -c <"$T/o.txt")" '2 0'
+echo 5 | "$ddip" push number -
+ok "$ddip" pull number "$T/number"
+ok "$ddip" pull number.sum "$T/sum"
+is 'numbers are all there in their text' "$(cat "$T/number" "$T/sum" | xargs)" '5 10'
 echo 5 | "$ddip" push -r 1 o -
 is 'push to one' "$("$ddip" pull o; "$ddip" pull -r 1 o)" $'[1, 2, 3]\n5'
 run "$ddip" pull nothing "$T/nothing"

@@ -105,13 +105,33 @@ is 'the cell was interrupted' "$(state)" interrupted
 
 printf 'import time\nprint("begun")\ntime.sleep(100)\n' >"$T/sleeps.py"
 at_terminal 'run: Ctrl-C; stderr in red; a message on colour' '
-t = Terminal("ddip", "run", os.environ["HOME"] + "/sleeps.py")
+t = Terminal("ddip", "run", "-f", os.environ["HOME"] + "/sleeps.py")
 t.expect("begun")
 t.type(CTRL_C)
 is_("run", t.status(), 130)
 t = Terminal("ddip", "exec", "import sys; print(\"dark\", file=sys.stderr)")
 t.expect("\x1b.31mdark")
 is_("exec", t.status(), 0)
+'
+
+cat >"$T/asks.py" <<'END'
+import shutil, sys
+print(sys.stdout.isatty(), sys.stderr.isatty(), tuple(shutil.get_terminal_size()))
+print("err", file=sys.stderr)
+print("hello", input("name: "), len(sys.stdin.read()))
+END
+at_terminal 'run: a terminal is one to the program of the rank that is shown, and its lines are the input' '
+t = Terminal("sh", "-c", "stty rows 33 cols 111 && ddip run -f -r 1 $HOME/asks.py")
+t.expect(r"True True [(]111, 33[)]\r\nerr\r\nname: ")
+t.type("Ada\n")
+t.type("a\nbc\n")
+t.type(CTRL_D)
+t.expect(r"hello Ada 5\r\n")
+is_("run", t.status(), 0)
+t = Terminal("ddip", "run", "-a", "-r", "1", os.environ["HOME"] + "/asks.py")
+t.expect(r"1: False False .*1: name: ")
+t.type(CTRL_C)
+is_("run", t.status(), 130)
 '
 
 at_terminal 'run -: Ctrl-C while it is typed' '

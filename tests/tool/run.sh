@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# ddip run: a program gets new processes and what its caller has: arguments, directory, environment,
+# standard input; -k: the processes that are there.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain -o size=2
+export DDIP_MOUNT=$M PATH=$BUILD:$PATH
+mkdir "$T/src" "$T/here"
+cd "$T/here" || exit
+
+# status of a command, its output in $out
+run() {
+	"$@" >"$T/out" 2>&1
+	status=$?
+	out=$(cat "$T/out")
+}
+
+# ---- what it is given
+
+cat >"$T/src/given.py" <<'END'
+import json
+import os
+import sys
+if os.environ["RANK"] == "0":
+    print(json.dumps([sys.argv, __file__, os.getcwd(), [os.environ.get(k) for k in ("FOO", "BAR", "LC_ALL", "A b")]]))
+END
+unset LC_ALL
+is 'arguments, directory and environment are the caller'\''s; -e is on top' \
+	"$(FOO=1 BAR=$'two\nlines' ddip run -e FOO=3 -e 'A b=x=y' ../src/given.py --x 'two words' -r '' </dev/null)" \
+	"[[\"$T/src/given.py\", \"--x\", \"two words\", \"-r\", \"\"], \"$T/src/given.py\", \"$T/here\", [\"3\", \"two\\nlines\", null, \"x=y\"]]"
+is 'LC_ALL is the caller'\''s too' "$(LC_ALL=C.UTF-8 ddip run ../src/given.py </dev/null | grep -c 'C.UTF-8')" 1
+export LC_ALL=C
+mkdir pack
+echo 'import sys; print(sys.argv[1:], __package__, __spec__.name)' >pack/__main__.py
+is 'a module' "$(ddip run -m pack -r 5 --all </dev/null)" "['-r', '5', '--all'] pack pack.__main__"
+is 'a program from standard input' "$(echo 'import sys; print(sys.argv, sys.stdin.read() == "")' | ddip run - a)" "['-', 'a'] True"
+run ddip run nothing.py
+is 'a file that is not there: status' $status 3
+run ddip run -e nonsense ../src/given.py
+is 'a wrong -e: status' $status 2
+run ddip run
+is 'no program: status' $status 2
+run ddip run -m
+is 'no module: status' $status 2
+
+# ---- standard input
+
+cat >"$T/src/reads.py" <<'END'
+import os, sys
+print(os.environ["RANK"], sys.stdin.read().split(), sys.stdin.read())
+END
+is 'standard input is rank 0'\''s, the others are at its end' \
+	"$(printf 'one\ntwo\n' | ddip run -a "$T/src/reads.py" | sort)" $'0: 0 [\'one\', \'two\'] \n1: 1 [] '
+is 'with -r it is the first of these ranks'\''' \
+	"$(echo one | ddip run -r 1 "$T/src/reads.py" 2>/dev/null)" "1 ['one'] "
+is 'nothing to read is the end' "$(ddip run "$T/src/reads.py" </dev/null)" '0 [] '
+is 'so is a closed input' "$(ddip run "$T/src/reads.py" <&-)" '0 [] '
+head -c 3000000 /dev/zero | tr '\0' 'x' >"$T/big"
+echo 'import sys; print(len(sys.stdin.buffer.read()))' >"$T/src/counts.py"
+is 'three megabytes arrive' "$(ddip run "$T/src/counts.py" <"$T/big")" 3000000
+is 'lines are passed on as they come' "$(
+	cat >"$T/src/echo.py" <<-'END'
+		import sys
+		for line in sys.stdin:
+		    print("got", line, end="", flush=True)
+	END
+	mkfifo "$T/in" "$T/answers"
+	ddip run "$T/src/echo.py" <"$T/in" >"$T/answers" &
+	exec 3>"$T/in" 4<"$T/answers"
+	for word in a b; do
+		echo "$word" >&3
+		read -r -t 60 answer <&4
+		echo "$answer"
+	done
+	exec 3>&-
+	wait $! || echo "status $?"
+)" $'got a\ngot b'
+ddip start
+is 'exec passes it on, too, when the code asks' "$(echo Ada | ddip exec -r 0 'print("hi", input())')" 'hi Ada'
+
+# ---- new processes
+
+run ddip run -f "$T/src/given.py"
+is '-f where cells have run' $status 0
+cat >"$T/src/leaves.py" <<'END'
+import atexit, os, sys, threading, time
+assert "left" not in os.environ and not hasattr(sys, "left")
+os.environ["left"] = sys.left = "behind"
+made = os.getpid()
+atexit.register(print, "at exit")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+print("end")
+END
+is 'a program ends when its process would' "$(ddip run "$T/src/leaves.py")" $'end\nthread\nat exit'
+like 'what it left can be looked at' "$(cat "$G/vars/made")" '^[0-9]+$'
+first=$(cat "$G/rank0/vars/made")
+is 'the next one meets nothing of it' "$(ddip run "$T/src/leaves.py")" $'end\nthread\nat exit'
+[ "$(cat "$G/rank0/vars/made")" != "$first" ] || bad 'the second program ran in the first one'\''s process'
+is 'the number of a program that is left alone' "$(ddip run -d "$T/src/leaves.py")" \
+	"$(key "$G/status" cell)"
+ddip wait
+
+ddip exec 'precious = 7'
+before=$(cat "$G/ranks")
+run ddip run "$T/src/leaves.py" 'two words'
+is 'variables of cells are not lost without a word' $status 2
+like 'it says what to type' "$out" "ddip run -f $T/src/leaves.py 'two words' .*ddip run -k $T/src/leaves.py 'two words' "
+is 'the variable is there' "$(cat "$G/vars/precious")" 7
+echo 'precious += 1; print("added")' >"$T/src/adds.py"
+is '-k runs it where the variables are' "$(ddip run -k "$T/src/adds.py")" added
+is 'the variable has its new value' "$(cat "$G/vars/precious")" 8
+is 'the processes are the same' "$(cut -d ' ' -f 3 "$G/ranks")" "$(cut -d ' ' -f 3 <<<"$before")"
+run ddip run -f -k "$T/src/adds.py"
+is '-f and -k exclude each other' $status 2
+run ddip run -f "$T/src/adds.py"
+is '-f gives new processes' "$status $(grep -c NameError "$T/out")" '1 1'
+run ddip run -r 1 "$T/src/given.py"
+like 'it says which ranks run it' "$out" 'only these ranks run the program: 1'
+
+# ---- beside others
+
+mkfifo "$T/gate"
+echo "import os
+if os.environ['RANK'] == '0': open('$T/gate').close()
+print('through')" >"$T/src/gate.py"
+n=$(ddip run -d "$T/src/gate.py")
+for k in 1 2; do
+	ddip run "$T/src/leaves.py" >"$T/out$k" 2>"$T/said$k" &
+done
+for k in 1 2; do
+	until grep -q . "$T/said$k"; do
+		jobs -r | grep -q leaves || give_up 'a program did not wait for the one that runs'
+	done
+done
+like 'one says that it waits for what runs, the other that it comes after that' "$(cat "$T"/said? | sort | xargs)" \
+	"^ddip: another ddip run waits for this group: .* ddip: the group is busy .cell $n.: the program comes then\$"
+: >"$T/gate"
+wait
+is 'both ran' "$(cat "$T"/out? | sort | uniq -c | xargs)" '2 at exit 2 end 2 thread'
+is 'what they waited for was left alone' "$(state "$n")" ok
+
+# ---- options of torchrun, failures
+
+for option in --nproc-per-node=2 --nproc_per_node --standalone --rdzv-backend=c10d --max-restarts=1 --log-dir; do
+	run ddip run $option 2 "$T/src/given.py"
+	is "$option: status" $status 2
+	like "$option: it says what to do here" "$out" "${option%=*} is an option of torchrun: .*(leave it out|ctl)"
+done
+run ddip run --nonsense "$T/src/given.py"
+like 'another option is just unknown' "$out" 'no option --nonsense'
+echo 'print("text")' >"$T/src/prints.py"
+run sh -c 'ddip run "$1" >/dev/full' - "$T/src/prints.py"
+is 'a full standard output is a failure' $status 4
+echo 'import sys; sys.exit(3)' >"$T/src/fails.py"
+run ddip run "$T/src/fails.py"
+is 'a program that fails: status' $status 1
+printf '\nx = = 1\n' >"$T/src/wrong.py"
+run ddip run "$T/src/wrong.py"
+is 'a program that is no Python: status' $status 1
+like 'its line' "$out" 'wrong.py", line 2'
+run ddip exec "import subprocess; print(subprocess.run(['$BUILD/ddip', '-m', '$M', 'exec', '1'], capture_output=True, text=True))"
+like 'a rank that would wait for itself is refused' "$out" 'returncode=4.*deadlock'
