@@ -2,7 +2,8 @@
 #
 # Variables: V=1 shows every command; WERROR=1 makes warnings errors; PYTHON=/path/python uses that
 # environment instead of .venv; SAN=asan|tsan builds into build/asan or build/tsan; FAULT=1 builds
-# into build/fault, with places that fail when told to (include/util.h); T=PATTERN picks tests;
+# into build/fault, with places that fail when told to (include/util.h); T=PATTERN picks tests, parts
+# of lint, measures; OLD=DIR is a build directory that `bench` measures beside this one;
 # DESTDIR= and PREFIX= say where `install` puts things.
 
 VERSION := 0.1.0
@@ -12,6 +13,7 @@ BUILD   := build$(if $(SAN),/$(SAN))$(if $(FAULT),/fault)
 PREFIX  := /usr/local
 PYTHON  :=
 T       :=
+OLD     :=
 V       :=
 WERROR  :=
 
@@ -225,7 +227,7 @@ cover:
 	$(Q)gcovr -r . --exclude tests --html-details build/cover/index.html --print-summary
 
 bench: all
-	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/bench/run $(T)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' OLD='$(OLD)' tests/bench/run $(T)
 
 lint:
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --lint
@@ -292,7 +294,7 @@ help:
 	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu: those on GPUs'
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
-	@echo 'make bench      measure, beside ipyparallel and torchrun'
+	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
 	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture;  make clean'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)

@@ -34,13 +34,14 @@ class Report:
 class Mount:
     """A daemon on a directory of its own; `with Mount(size=2) as m: … m.group`."""
 
-    def __init__(self, python=PYTHON, **settings):
+    def __init__(self, python=PYTHON, build=BUILD, **settings):
+        self.build = build
         self.dir = tempfile.mkdtemp(prefix="ddip-bench.")
         self.path = os.path.join(self.dir, "mnt")
         self.group = os.path.join(self.path, "group")
         os.mkdir(self.path)
         options = ",".join([f"python={python}"] + [f"{k}={v}" for k, v in settings.items()])
-        self.command = [os.path.join(BUILD, "ddipfs"), "-o", options, self.path]
+        self.command = [os.path.join(build, "ddipfs"), "-o", options, self.path]
         self.env = dict(os.environ, DDIP_STATE=self.dir)
 
     def __enter__(self):
@@ -55,7 +56,7 @@ class Mount:
     def settle(self):
         """Until the zygote's successor makes the ranks, and no longer takes a core to itself."""
         self.write("cell", "pass")
-        while b"made_by successor" not in self.read("rank0/status"):
+        while b" successor\n" not in self.read("rank0/status"):
             time.sleep(1)  # it is made in quiet time
             self.write("ctl", "restart\n")
 
