@@ -1,6 +1,5 @@
 /* Live streams of lines: an append-only file, offsets as readers. */
 #include "base/stream.h"
-#include "tree/tree.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -118,7 +117,7 @@ stream_read(struct stream_reader *reader, struct req *r)
 		req_data(r, piece, n);
 		return;
 	}
-	if (r->file->flags & O_NONBLOCK) {
+	if (r->nonblock) {
 		req_done(r, -EAGAIN);
 		return;
 	}

@@ -236,6 +236,7 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 	c = request_new(fr, REQUEST_READ);
 	c->r.file = f;
 	c->r.want = size;
+	c->r.nonblock = f->flags & O_NONBLOCK;
 	c->r.offset = (uint64_t)off;
 	tree_read(f, &c->r);
 }

@@ -14,7 +14,7 @@
 static void
 park_for_cell(struct cell *c, struct req *r)
 {
-	if (!(r->file->flags & O_NONBLOCK) && caller_check_cell(c, r, &r->err) < 0)
+	if (!r->nonblock && caller_check_cell(c, r, &r->err) < 0)
 		req_done(r, -r->err.no);
 	else
 		live_park(c->g, r);

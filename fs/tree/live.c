@@ -32,7 +32,7 @@ live_interrupted(struct req *r, enum interrupt how)
 void
 live_park(struct group *g, struct req *r)
 {
-	if (g->gone || (r->file->flags & O_NONBLOCK)) {
+	if (g->gone || r->nonblock) {
 		req_done(r, g->gone ? -ENODEV : -EAGAIN);
 		return;
 	}
