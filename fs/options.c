@@ -50,7 +50,7 @@ is_setting(const char *s, size_t n)
 		return false;
 	memcpy(name, s, n);
 	name[n] = '\0';
-	return settings_find(name) != NULL;
+	return verb_find(&settings_table, name) != NULL;
 }
 
 /* One of -o's: NAME=VALUE of ours becomes a line of ctl, the rest goes to FUSE. */

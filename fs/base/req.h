@@ -30,7 +30,7 @@ struct req {
 	size_t want;	       /* READ: how many bytes at most */
 	uint64_t offset;       /* READ: from where */
 	struct file *file;
-	bool nonblock; /* READ: its descriptor is O_NONBLOCK */
+	bool nonblock;	 /* READ: its descriptor is O_NONBLOCK */
 	void *waits_for; /* for who parks it */
 	/* called before req_done answers; NULL: nobody wants to know */
 	void (*on_done)(struct req *r, int result);

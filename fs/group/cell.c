@@ -221,47 +221,6 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	return c;
 }
 
-/* "2" or "0-3" at *s; moves *s behind it. False: neither. */
-static bool
-take_range(const char **s, long *from, long *to)
-{
-	char *end;
-
-	if (**s < '0' || **s > '9')
-		return false;
-	*from = *to = strtol(*s, &end, 10);
-	if (*end == '-') {
-		if (end[1] < '0' || end[1] > '9')
-			return false;
-		*to = strtol(end + 1, &end, 10);
-	}
-	*s = end;
-	return *from <= *to;
-}
-
-int
-rank_list(const char *s, int size, int *ranks, struct err *e)
-{
-	bool seen[MAX_RANKS] = {false};
-	const char *p = s;
-	long from, to;
-	int n = 0;
-
-	for (;;) {
-		if (!take_range(&p, &from, &to) || to >= size || (*p && *p != ','))
-			return fail(e, EINVAL, "ranks: want e.g. 0,2-3 out of 0..%d, not '%.80s'",
-			    size - 1, s);
-		for (; from <= to; from++)
-			seen[from] = true;
-		if (!*p++)
-			break;
-	}
-	for (int i = 0; i < size; i++)
-		if (seen[i])
-			ranks[n++] = i;
-	return n;
-}
-
 void
 cell_status(const struct cell *c, struct buf *out)
 {

@@ -18,8 +18,6 @@ struct job *cell_job(const struct cell *c, int rank); /* NULL: not one of its ra
 /* Keeps the last `history` ended ones. */
 void cell_prune(struct group *g);
 void cell_drop_all(struct group *g);
-/* "0-2,5" → numbers into ranks (MAX_RANKS), how many; or -EINVAL. */
-int rank_list(const char *s, int size, int *ranks, struct err *e);
 /* Texts of the files under cells/N. */
 void cell_status(const struct cell *c, struct buf *out);
 void cell_error(const struct cell *c, struct buf *out);

@@ -1,6 +1,5 @@
 /* All groups: making, removing, finding. */
 #include "group/registry.h"
-#include "host/zygotes.h"
 #include "base/daemon.h"
 #include "group/cell.h"
 #include "group/escalation.h"
@@ -14,6 +13,7 @@
 #include "group/recovery.h"
 #include "group/settings.h"
 #include "group/stall.h"
+#include "host/zygotes.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>

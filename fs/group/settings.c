@@ -10,6 +10,7 @@
 #include "group/output.h"
 #include "group/rank.h"
 #include "group/rank_control.h"
+#include "group/rank_list.h"
 #include "host/gpustat.h"
 #include "host/path.h"
 #include <ctype.h>
@@ -22,21 +23,12 @@
 
 enum { DEFAULT_HISTORY = 200, HISTORY_MAX = 1000000 };
 
-struct set_ctx {
-	struct group *g;
-	char **word; /* word[0] is the setting's name */
-	int n;	     /* words behind it */
-	struct err *e;
-};
-
-struct setting {
-	const char *name, *args, *help;
-	int min, max; /* words behind the name */
-	bool anytime; /* also while engines run */
-	int (*fn)(struct set_ctx *c);
-	void (*print)(
-	    const struct settings *s, struct buf *out); /* what `ctl` shows behind the name */
-};
+/* The group that a call is for. */
+static struct group *
+group_of(const struct verb_call *c)
+{
+	return c->subject;
+}
 
 void
 settings_default(struct settings *s)
@@ -76,7 +68,7 @@ set_string(char **to, const char *s)
 
 /* Seconds, or off (-1). */
 static int
-seconds(struct set_ctx *c, double *v)
+seconds(struct verb_call *c, double *v)
 {
 	char *end;
 	double d = strtod(c->word[1], &end);
@@ -102,27 +94,29 @@ print_seconds(double v, struct buf *out)
 }
 
 static int
-do_size(struct set_ctx *c)
+do_size(struct verb_call *c)
 {
 	long long v;
 	int r = words_number(c->word[0], c->word[1], 1, MAX_RANKS, &v, c->e);
 
 	if (r < 0)
 		return r;
-	c->g->set.size = (long)v;
-	rank_make_all(c->g);
+	group_of(c)->set.size = (long)v;
+	rank_make_all(group_of(c));
 	return 0;
 }
 
 static void
-print_size(const struct settings *s, struct buf *out)
+print_size(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	if (s->size)
 		buf_addf(out, "%ld", s->size);
 }
 
 static int
-do_gpus(struct set_ctx *c)
+do_gpus(struct verb_call *c)
 {
 	struct gpus chosen;
 	struct buf words = {0};
@@ -132,27 +126,29 @@ do_gpus(struct set_ctx *c)
 		buf_addf(&words, "%s%s", i > 1 ? "," : "", c->word[i]);
 	r = gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
-		set_string(&c->g->set.gpus, words.p);
-		rank_make_all(c->g);
+		set_string(&group_of(c)->set.gpus, words.p);
+		rank_make_all(group_of(c));
 	}
 	buf_free(&words);
 	return r;
 }
 
 static void
-print_gpus(const struct settings *s, struct buf *out)
+print_gpus(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	words_print(s->gpus, out);
 }
 
 static int
-do_backend(struct set_ctx *c)
+do_backend(struct verb_call *c)
 {
 	static const char *const known[] = {"auto", "nccl", "gloo", "none"};
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		if (strcmp(known[i], c->word[1]) == 0) {
-			set_string(&c->g->set.backend, known[i]);
+			set_string(&group_of(c)->set.backend, known[i]);
 			return 0;
 		}
 	return fail(
@@ -160,13 +156,15 @@ do_backend(struct set_ctx *c)
 }
 
 static void
-print_backend(const struct settings *s, struct buf *out)
+print_backend(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	words_print(s->backend, out);
 }
 
 static int
-do_python(struct set_ctx *c)
+do_python(struct verb_call *c)
 {
 	if (c->word[1][0] == '/') {
 		int r = path_check_outside("python", c->word[1], c->e);
@@ -176,18 +174,20 @@ do_python(struct set_ctx *c)
 		if (access(c->word[1], X_OK) < 0)
 			return fail_errno(c->e, "python: %.200s", c->word[1]);
 	}
-	set_string(&c->g->set.python, c->word[1]);
+	set_string(&group_of(c)->set.python, c->word[1]);
 	return 0;
 }
 
 static void
-print_python(const struct settings *s, struct buf *out)
+print_python(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	words_print(s->python, out);
 }
 
 static int
-do_cwd(struct set_ctx *c)
+do_cwd(struct verb_call *c)
 {
 	struct stat st;
 	const char *s = c->word[1];
@@ -202,22 +202,24 @@ do_cwd(struct set_ctx *c)
 		return fail_errno(c->e, "cwd: %.200s", s);
 	if (!S_ISDIR(st.st_mode))
 		return fail(c->e, EINVAL, "cwd: %.200s is not a directory", s);
-	set_string(&c->g->set.cwd, s);
+	set_string(&group_of(c)->set.cwd, s);
 	return 0;
 }
 
 static void
-print_cwd(const struct settings *s, struct buf *out)
+print_cwd(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	words_print(s->cwd, out);
 }
 
 /* env K=V: K is set anew, or taken away by `env K=` with nothing behind it. */
 static int
-do_env(struct set_ctx *c)
+do_env(struct verb_call *c)
 {
 	const char *kv = c->word[1], *eq = strchr(kv, '=');
-	char *old = c->g->set.env, *line, *save;
+	char *old = group_of(c)->set.env, *line, *save;
 	struct buf b = {0};
 	size_t k;
 
@@ -232,58 +234,64 @@ do_env(struct set_ctx *c)
 	if (eq[1])
 		buf_addf(&b, "%s\n", kv);
 	free(old);
-	c->g->set.env = buf_take(&b);
+	group_of(c)->set.env = buf_take(&b);
 	return 0;
 }
 
 static int
-do_preload(struct set_ctx *c)
+do_preload(struct verb_call *c)
 {
 	struct buf b = {0};
 
 	for (int i = 1; i <= c->n; i++)
 		buf_addf(&b, "%s%s", i > 1 ? " " : "", c->word[i]);
-	free(c->g->set.preload);
-	c->g->set.preload = buf_take(&b);
+	free(group_of(c)->set.preload);
+	group_of(c)->set.preload = buf_take(&b);
 	return 0;
 }
 
 static void
-print_preload(const struct settings *s, struct buf *out)
+print_preload(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	buf_adds(out, s->preload);
 }
 
 /* All of them are said anew: which ranks others start. */
 static int
-do_external(struct set_ctx *c)
+do_external(struct verb_call *c)
 {
-	bool external[MAX_RANKS] = {false};
-	long size = c->g->set.size ? c->g->set.size : MAX_RANKS; /* start knows more */
-	int ranks[MAX_RANKS];
+	struct group *g = group_of(c);
+	long size = g->set.size ? g->set.size : MAX_RANKS; /* start knows more */
+	int ranks[MAX_RANKS], n = 0;
 
-	for (int i = 1; i <= c->n; i++) {
-		int n = 0;
-
-		if (c->n > 1 || strcmp(c->word[i], "none") != 0)
-			n = rank_list(c->word[i], (int)size, ranks, c->e);
-		if (n < 0)
-			return n;
-		while (n-- > 0)
-			external[ranks[n]] = true;
-	}
-	memcpy(c->g->set.external, external, sizeof(external));
-	group_changed(c->g);
+	if (c->n != 1 || strcmp(c->word[1], "none") != 0)
+		n = rank_list_words(c->word + 1, c->n, (int)size, ranks, c->e);
+	if (n < 0)
+		return n;
+	memset(g->set.external, 0, sizeof(g->set.external));
+	while (n-- > 0)
+		g->set.external[ranks[n]] = true;
+	group_changed(g);
 	return 0;
 }
 
+static void
+print_external(const void *settings, struct buf *out)
+{
+	external_list(settings, out);
+}
+
 #define SECONDS_VERB(field)                                                                        \
-	static int do_##field(struct set_ctx *c)                                                   \
+	static int do_##field(struct verb_call *c)                                                 \
 	{                                                                                          \
-		return seconds(c, &c->g->set.field);                                               \
+		return seconds(c, &group_of(c)->set.field);                                        \
 	}                                                                                          \
-	static void print_##field(const struct settings *s, struct buf *out)                       \
+	static void print_##field(const void *settings, struct buf *out)                           \
 	{                                                                                          \
+		const struct settings *s = settings;                                               \
+                                                                                                   \
 		print_seconds(s->field, out);                                                      \
 	}
 
@@ -293,118 +301,116 @@ SECONDS_VERB(killafter)
 SECONDS_VERB(stall)
 
 static int
-do_idle(struct set_ctx *c)
+do_idle(struct verb_call *c)
 {
-	int r = seconds(c, &c->g->set.idle);
+	int r = seconds(c, &group_of(c)->set.idle);
 
 	if (r == 0)
-		lifecycle_rested(c->g);
+		lifecycle_rested(group_of(c));
 	return r;
 }
 
 static void
-print_idle(const struct settings *s, struct buf *out)
+print_idle(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	print_seconds(s->idle, out);
 }
 
 static int
-do_autogc(struct set_ctx *c)
+do_autogc(struct verb_call *c)
 {
 	if (strcmp(c->word[1], "on") != 0 && strcmp(c->word[1], "off") != 0)
 		return fail(c->e, EINVAL, "autogc: want on or off, not '%.80s'", c->word[1]);
-	c->g->set.autogc = strcmp(c->word[1], "on") == 0;
-	for (int i = 0; i < c->g->size; i++)
-		rank_set_autogc(&c->g->ranks[i]);
+	group_of(c)->set.autogc = strcmp(c->word[1], "on") == 0;
+	for (int i = 0; i < group_of(c)->size; i++)
+		rank_set_autogc(&group_of(c)->ranks[i]);
 	return 0;
 }
 
 static void
-print_autogc(const struct settings *s, struct buf *out)
+print_autogc(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	buf_adds(out, s->autogc ? "on" : "off");
 }
 
 static int
-do_history(struct set_ctx *c)
+do_history(struct verb_call *c)
 {
 	long long v;
 	int r = words_number(c->word[0], c->word[1], 1, HISTORY_MAX, &v, c->e);
 
 	if (r == 0) {
-		c->g->set.history = (long)v;
-		cell_prune(c->g);
+		group_of(c)->set.history = (long)v;
+		cell_prune(group_of(c));
 	}
 	return r;
 }
 
 static void
-print_history(const struct settings *s, struct buf *out)
+print_history(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	buf_addf(out, "%ld", s->history);
 }
 
 static int
-do_spool(struct set_ctx *c)
+do_spool(struct verb_call *c)
 {
-	int r = words_number(c->word[0], c->word[1], 0, 1LL << 60, &c->g->set.spool, c->e);
+	int r = words_number(c->word[0], c->word[1], 0, 1LL << 60, &group_of(c)->set.spool, c->e);
 
 	if (r == 0)
-		log_trim(c->g);
+		log_trim(group_of(c));
 	return r;
 }
 
 static void
-print_spool(const struct settings *s, struct buf *out)
+print_spool(const void *settings, struct buf *out)
 {
+	const struct settings *s = settings;
+
 	buf_addf(out, "%lld", s->spool);
 }
 
 /* clang-format off */
-static const struct setting settings[] = {
-    {"size", "N", "how many ranks", 1, 1, false, do_size, print_size},
-    {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, false, do_gpus, print_gpus},
-    {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, false, do_backend, print_backend},
-    {"python", "PATH", "the interpreter", 1, 1, false, do_python, print_python},
-    {"cwd", "DIR", "where the ranks work", 1, 1, false, do_cwd, print_cwd},
-    {"env", "NAME=VALUE", "a variable for the ranks; an empty value unsets it", 1, 1, false, do_env, NULL},
-    {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, false, do_preload, print_preload},
-    {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, false, do_external, external_list},
-    {"timeout", "S|off", "seconds that a cell may take", 1, 1, true, do_timeout, print_timeout},
-    {"grace", "S|off", "seconds between a rank's failure and freeing the others", 1, 1, true, do_grace, print_grace},
-    {"killafter", "S|off", "seconds until a rank that can't be freed is killed", 1, 1, true, do_killafter, print_killafter},
-    {"stall", "S|off", "report a stall after this long without progress", 1, 1, true, do_stall, print_stall},
-    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, true, do_idle, print_idle},
-    {"autogc", "on|off", "give memory back after each cell", 1, 1, true, do_autogc, print_autogc},
-    {"history", "N", "how many ended cells are kept", 1, 1, true, do_history, print_history},
-    {"spool", "BYTES", "how much output is kept for each stream; 0: all", 1, 1, true, do_spool, print_spool},
+static const struct verb verbs[] = {
+    {"size", "N", "how many ranks", 1, 1, 0, do_size, print_size},
+    {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, 0, do_gpus, print_gpus},
+    {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, 0, do_backend, print_backend},
+    {"python", "PATH", "the interpreter", 1, 1, 0, do_python, print_python},
+    {"cwd", "DIR", "where the ranks work", 1, 1, 0, do_cwd, print_cwd},
+    {"env", "NAME=VALUE", "a variable for the ranks; an empty value unsets it", 1, 1, 0, do_env, NULL},
+    {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, 0, do_preload, print_preload},
+    {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, 0, do_external, print_external},
+    {"timeout", "S|off", "seconds that a cell may take", 1, 1, VERB_ANYTIME, do_timeout, print_timeout},
+    {"grace", "S|off", "seconds between a rank's failure and unblocking the others", 1, 1, VERB_ANYTIME, do_grace, print_grace},
+    {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, do_killafter, print_killafter},
+    {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, do_stall, print_stall},
+    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, do_idle, print_idle},
+    {"autogc", "on|off", "give memory back after each cell", 1, 1, VERB_ANYTIME, do_autogc, print_autogc},
+    {"history", "N", "how many ended cells are kept", 1, 1, VERB_ANYTIME, do_history, print_history},
+    {"spool", "BYTES", "how much output is kept for each stream; 0: all", 1, 1, VERB_ANYTIME, do_spool, print_spool},
 };
 
 /* clang-format on */
 
-const struct setting *
-settings_find(const char *name)
+static int
+check(const struct verb *v, const struct verb_call *c)
 {
-	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
-		if (strcmp(settings[i].name, name) == 0)
-			return &settings[i];
-	return NULL;
+	const struct group *g = group_of(c);
+
+	if (v->flags & VERB_ANYTIME || (g->life.state != G_STARTING && g->life.state != G_READY))
+		return 0;
+	return fail(c->e, EBUSY,
+	    "%s can be set while the group is new, stopping or stopped (echo stop > %s/ctl)",
+	    v->name, g->name);
 }
 
-int
-settings_set(const struct setting *v, struct group *g, char **word, int n, struct err *e)
-{
-	struct set_ctx c = {.g = g, .word = word, .n = n, .e = e};
-
-	if (n < v->min || n > v->max)
-		return fail(e, EINVAL, "usage: %s %s", v->name, v->args);
-	if (!v->anytime && (g->life.state == G_STARTING || g->life.state == G_READY))
-		return fail(e, EBUSY,
-		    "%s can be set while the group is new, stopping or stopped (echo stop > "
-		    "%s/ctl)",
-		    v->name, g->name);
-	return v->fn(&c);
-}
+const struct verb_table settings_table = {verbs, ARRAY_LEN(verbs), check};
 
 void
 settings_print(const struct group *g, struct buf *out)
@@ -412,8 +418,8 @@ settings_print(const struct group *g, struct buf *out)
 	char *env = xstrdup(g->set.env), *save, *line;
 	struct buf value = {0};
 
-	for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
-		const struct setting *v = &settings[i];
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+		const struct verb *v = &verbs[i];
 
 		if (!v->print)
 			continue;
@@ -430,19 +436,4 @@ settings_print(const struct group *g, struct buf *out)
 	}
 	buf_free(&value);
 	free(env);
-}
-
-void
-settings_help(struct buf *out)
-{
-	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
-		buf_addf(
-		    out, "  %-9s %-20s %s\n", settings[i].name, settings[i].args, settings[i].help);
-}
-
-void
-settings_names(struct buf *out)
-{
-	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
-		buf_addf(out, " %s", settings[i].name);
 }

@@ -50,11 +50,12 @@ request_show(fuse_req_t fr, const char *op, const struct node *n, const char *na
 {
 	struct buf b = {0};
 
-	if (!event_file_tracing() || request_by_watchdog(fr) || n->row->ops == &event_file_trace_ops)
+	if (!event_file_tracing() || request_by_watchdog(fr) ||
+	    n->row->ops == &event_file_trace_ops)
 		return;
 	tree_path(n, &b);
-	event_file_trace("fuse %s %s%s%s pid=%d", op, b.n ? b.p : "/", name ? " " : "", name ? name : "",
-	    (int)fuse_req_ctx(fr)->pid);
+	event_file_trace("fuse %s %s%s%s pid=%d", op, b.n ? b.p : "/", name ? " " : "",
+	    name ? name : "", (int)fuse_req_ctx(fr)->pid);
 	buf_free(&b);
 }
 

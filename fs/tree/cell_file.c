@@ -5,6 +5,7 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
+#include "group/rank_list.h"
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/text.h"

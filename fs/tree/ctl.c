@@ -1,13 +1,15 @@
 /* The verbs of `ctl` that act: one row each. Those that say how a group shall be are in settings.c.
  */
 #include "tree/ctl.h"
-#include "base/words.h"
+#include "base/verb.h"
+#include "group/cell.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/rank_control.h"
+#include "group/rank_list.h"
 #include "group/recovery.h"
 #include "group/settings.h"
 #include "group/task.h"
@@ -17,82 +19,80 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct call_ctx {
-	struct group *g;
-	char **word; /* word[0] is the verb */
-	int n;	     /* words behind it */
-	struct ctl_result *res;
-	struct err *e;
-};
-
-struct verb {
-	const char *name, *args, *help;
-	int max;   /* words behind it */
-	bool none; /* not here: for what other hosts need */
-	int (*fn)(struct call_ctx *c);
-};
-
-static int
-do_start(struct call_ctx *c)
+/* The group that a call is for. */
+static struct group *
+group_of(const struct verb_call *c)
 {
-	c->res->waits = true;
-	return lifecycle_start(c->g, c->e);
+	return c->subject;
+}
+
+/* Its outcome is waited for by the close of `ctl`. */
+static struct ctl_result *
+waits(const struct verb_call *c)
+{
+	struct ctl_result *res = c->result;
+
+	res->waits = true;
+	return res;
 }
 
 static int
-do_stop(struct call_ctx *c)
+do_start(struct verb_call *c)
 {
-	c->res->waits = true;
-	return lifecycle_stop(c->g, c->e);
+	waits(c);
+	return lifecycle_start(group_of(c), c->e);
 }
 
 static int
-do_restart(struct call_ctx *c)
+do_stop(struct verb_call *c)
 {
-	c->res->waits = true;
-	return lifecycle_restart(c->g, c->e);
+	waits(c);
+	return lifecycle_stop(group_of(c), c->e);
+}
+
+static int
+do_restart(struct verb_call *c)
+{
+	waits(c);
+	return lifecycle_restart(group_of(c), c->e);
 }
 
 /* The ranks that the words from word[first] on name, or all of our own if there are none, into
  * which[]; how many, or -errno. */
 static int
-ranks_from(struct call_ctx *c, int first, int *which)
+ranks_from(struct verb_call *c, int first, int *which)
 {
-	int n = c->n >= first ? c->n - first + 1 : external_own(c->g, which);
-	long long v;
+	struct group *g = group_of(c);
+	int n = c->n >= first
+		    ? rank_list_words(c->word + first, c->n - first + 1, g->size, which, c->e)
+		    : external_own(g, which);
 
-	for (int i = first; i <= c->n; i++) {
-		int r = words_number(c->word[0], c->word[i], 0, c->g->size - 1, &v, c->e);
-
-		if (r < 0)
-			return r;
-		if ((r = external_refuse(&c->g->ranks[v], c->e)) < 0)
-			return r;
-		which[i - first] = (int)v;
-	}
-	if (c->g->life.state != G_READY && c->g->life.state != G_STARTING)
-		return fail(c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0],
-		    c->g->name);
+	for (int i = 0; i < n; i++)
+		if (external_refuse(&g->ranks[which[i]], c->e) < 0)
+			return -c->e->no;
+	if (n >= 0 && g->life.state != G_READY && g->life.state != G_STARTING)
+		return fail(
+		    c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0], g->name);
 	return n;
 }
 
 static int
-named_ranks(struct call_ctx *c, int *which)
+named_ranks(struct verb_call *c, int *which)
 {
 	return ranks_from(c, 1, which);
 }
 
 static int
-do_interrupt(struct call_ctx *c)
+do_interrupt(struct verb_call *c)
 {
 	int which[MAX_RANKS], n = named_ranks(c, which);
 
 	for (int i = 0; i < n; i++) {
-		struct job *j = queue_running(&c->g->ranks[which[i]]);
+		struct job *j = queue_running(&group_of(c)->ranks[which[i]]);
 		bool before = false;
 
 		for (int k = 0; j && k < i; k++) {
-			const struct job *other = queue_running(&c->g->ranks[which[k]]);
+			const struct job *other = queue_running(&group_of(c)->ranks[which[k]]);
 
 			before |= other && other->w == j->w;
 		}
@@ -103,12 +103,12 @@ do_interrupt(struct call_ctx *c)
 }
 
 static int
-do_kill(struct call_ctx *c)
+do_kill(struct verb_call *c)
 {
 	int which[MAX_RANKS], n = named_ranks(c, which);
 
 	for (int i = 0; i < n; i++)
-		recovery_kill(&c->g->ranks[which[i]], "rank-killed");
+		recovery_kill(&group_of(c)->ranks[which[i]], "rank-killed");
 	return MIN(n, 0);
 }
 
@@ -128,18 +128,16 @@ signal_number(const char *name, struct err *e)
 }
 
 static int
-do_signal(struct call_ctx *c)
+do_signal(struct verb_call *c)
 {
 	int which[MAX_RANKS], signo, n;
 
-	if (c->n < 1)
-		return fail(c->e, EINVAL, "signal: want NAME [RANK...], e.g. signal USR1");
 	if ((signo = signal_number(c->word[1], c->e)) < 0)
 		return signo;
 	if ((n = ranks_from(c, 2, which)) < 0)
 		return n;
 	for (int i = 0; i < n; i++)
-		rank_signal(&c->g->ranks[which[i]], signo);
+		rank_signal(&group_of(c)->ranks[which[i]], signo);
 	return 0;
 }
 
@@ -153,15 +151,15 @@ reset_ended(struct work *w)
 
 /* The process group anew, namespaces kept. */
 static int
-do_recover(struct call_ctx *c)
+do_recover(struct verb_call *c)
 {
 	int all[MAX_RANKS], n = named_ranks(c, all);
 
 	if (n < 0)
 		return n;
-	c->res->waits = true;
-	recovery_request(c->g, "asked-for");
-	recovery_begin(c->g);
+	waits(c);
+	recovery_request(group_of(c), "asked-for");
+	recovery_begin(group_of(c));
 	return 0;
 }
 
@@ -179,44 +177,45 @@ free_ended(struct work *w)
 
 /* A work for all ranks that the close of ctl waits for. */
 static int
-submit_for_all(struct call_ctx *c, enum work_kind kind, void (*ended)(struct work *w))
+submit_for_all(struct verb_call *c, enum work_kind kind, void (*ended)(struct work *w))
 {
 	int all[MAX_RANKS], n = named_ranks(c, all);
+	struct work *w;
 
 	if (n < 0)
 		return n;
-	c->res->work = work_new(c->g, kind, all, n);
-	c->res->work->ended = ended;
-	c->res->waits = true;
-	work_submit(c->res->work);
+	w = work_new(group_of(c), kind, all, n);
+	w->ended = ended;
+	waits(c)->work = w;
+	work_submit(w);
 	return 0;
 }
 
 static int
-do_reset(struct call_ctx *c)
+do_reset(struct verb_call *c)
 {
 	return submit_for_all(c, WORK_RESET, reset_ended);
 }
 
 static int
-do_free(struct call_ctx *c)
+do_free(struct verb_call *c)
 {
 	return submit_for_all(c, WORK_FREE, free_ended);
 }
 
 static int
-do_cancel(struct call_ctx *c)
+do_cancel(struct verb_call *c)
 {
 	struct err e = {0};
 
 	fail(&e, ECANCELED, "dropped from the queue by cancel");
-	for (int i = 0; i < c->g->size; i++)
-		queue_drop_queued(&c->g->ranks[i], &e);
+	for (int i = 0; i < group_of(c)->size; i++)
+		queue_drop_queued(&group_of(c)->ranks[i], &e);
 	return 0;
 }
 
 static int
-do_later(struct call_ctx *c)
+do_later(struct verb_call *c)
 {
 	return fail(c->e, EOPNOTSUPP,
 	    "%s: this ddipfs serves the local host only and has no such verb", c->word[0]);
@@ -224,80 +223,45 @@ do_later(struct call_ctx *c)
 
 /* clang-format off */
 static const struct verb verbs[] = {
-    {"start", "", "start the ranks", 0, false, do_start},
-    {"stop", "", "end them", 0, false, do_stop},
-    {"restart", "", "stop and start", 0, false, do_restart},
-    {"interrupt", "[RANK...]", "interrupt the cells that run there", WORDS_MAX, false, do_interrupt},
-    {"kill", "[RANK...]", "SIGKILL; new ranks take their places", WORDS_MAX, false, do_kill},
-    {"signal", "NAME [RANK...]", "send a signal to the ranks' processes", WORDS_MAX, false, do_signal},
-    {"reset", "", "empty the namespaces; the processes stay", 0, false, do_reset},
-    {"cancel", "", "drop what is queued", 0, false, do_cancel},
-    {"recover", "", "make the process group anew; the namespaces stay", 0, false, do_recover},
-    {"free", "", "collect garbage, empty the GPU cache; events tell what came free", 0, false, do_free},
-    {"hosts", "", "other hosts", WORDS_MAX, true, do_later},
-    {"launcher", "", "how to reach them", WORDS_MAX, true, do_later},
+    {"start", "", "start the ranks", 0, 0, 0, do_start, NULL},
+    {"stop", "", "end them", 0, 0, 0, do_stop, NULL},
+    {"restart", "", "stop and start", 0, 0, 0, do_restart, NULL},
+    {"interrupt", "[RANKS...]", "interrupt the cells that run there", 0, WORDS_MAX, 0, do_interrupt, NULL},
+    {"kill", "[RANKS...]", "SIGKILL; new ranks take their places", 0, WORDS_MAX, 0, do_kill, NULL},
+    {"signal", "NAME [RANKS...]", "send a signal to the ranks' processes", 1, WORDS_MAX, 0, do_signal, NULL},
+    {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
+    {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
+    {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
+    {"free", "", "collect garbage, empty the GPU cache; events report the freed memory", 0, 0, 0, do_free, NULL},
+    {"hosts", "", "other hosts", 0, WORDS_MAX, VERB_HIDDEN, do_later, NULL},
+    {"launcher", "", "how to reach them", 0, WORDS_MAX, VERB_HIDDEN, do_later, NULL},
 };
-
 /* clang-format on */
 
-static const struct verb *
-find_verb(const char *word, struct err *e)
-{
-	struct buf all = {0};
-
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		if (strcmp(verbs[i].name, word) == 0)
-			return &verbs[i];
-	settings_names(&all);
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		if (!verbs[i].none)
-			buf_addf(&all, " %s", verbs[i].name);
-	fail(e, EINVAL, "no verb '%.80s'; want one of%s", word, all.p);
-	buf_free(&all);
-	return NULL;
-}
+static const struct verb_table group_table = {verbs, ARRAY_LEN(verbs), NULL};
 
 int
 ctl_line(struct group *g, const char *line, struct ctl_result *res, struct err *e)
 {
-	char *copy = xstrdup(line), *words[WORDS_MAX];
-	struct call_ctx c = {.g = g, .word = words, .res = res, .e = e};
-	const struct setting *set;
-	const struct verb *v;
-	int n = words_split(copy, words, WORDS_MAX, e), r = MIN(n, 0);
+	static const struct verb_table *const tables[] = {&settings_table, &group_table, NULL};
 
 	*res = (struct ctl_result){0};
-	c.n = n - 1;
-	if (n <= 0)
-		goto out;
-	set = settings_find(words[0]);
-	if (set)
-		r = settings_set(set, g, words, c.n, e);
-	else if (!(v = find_verb(words[0], e)))
-		r = -EINVAL;
-	else if (c.n > v->max)
-		r = fail(e, EINVAL, "usage: %s%s%s", v->name, *v->args ? " " : "", v->args);
-	else
-		r = v->fn(&c);
-out:
-	free(copy);
-	return r;
+	return verb_line(tables, line, g, res, e);
 }
 
 void
 ctl_help(struct buf *out)
 {
-	settings_help(out);
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		if (!verbs[i].none)
-			buf_addf(
-			    out, "  %-9s %-20s %s\n", verbs[i].name, verbs[i].args, verbs[i].help);
+	verb_help(&settings_table, out);
+	verb_help(&group_table, out);
 }
 
+/* ---- rankK/ctl ---- */
+
 static int
-rank_interrupt_verb(struct rank *k, char **word, struct err *e)
+interrupt_rank(struct verb_call *c)
 {
-	struct job *j = queue_running(k);
+	struct job *j = queue_running(c->subject);
 
 	if (j)
 		work_interrupt(j->w);
@@ -305,61 +269,78 @@ rank_interrupt_verb(struct rank *k, char **word, struct err *e)
 }
 
 static int
-rank_kill_verb(struct rank *k, char **word, struct err *e)
+kill_rank(struct verb_call *c)
 {
-	recovery_kill(k, "rank-killed");
+	recovery_kill(c->subject, "rank-killed");
 	return 0;
 }
 
 static int
-rank_signal_verb(struct rank *k, char **word, struct err *e)
+signal_one_rank(struct verb_call *c)
 {
-	int signo = signal_number(word[1], e);
+	int signo = signal_number(c->word[1], c->e);
 
 	if (signo > 0)
-		rank_signal(k, signo);
+		rank_signal(c->subject, signo);
 	return MIN(signo, 0);
 }
 
 static int
-rank_eof_verb(struct rank *k, char **word, struct err *e)
+end_stdin(struct verb_call *c)
 {
+	struct rank *k = c->subject;
+
 	agent_send(k->g->agent, Nstdin, 0, k->slot, 0, -1, ((struct slice){"", 0}));
 	return 0;
 }
 
-static const struct {
-	const char *name;
-	int args;
-	int (*fn)(struct rank *k, char **word, struct err *e);
-} rank_verbs[] = {
-    {"interrupt", 0, rank_interrupt_verb},
-    {"kill", 0, rank_kill_verb},
-    {"signal", 1, rank_signal_verb},
-    {"eof", 0, rank_eof_verb},
+static const struct verb rank_verbs[] = {
+    {"interrupt", "", "interrupt what runs there", 0, 0, 0, interrupt_rank, NULL},
+    {"kill", "", "SIGKILL; a new rank takes its place", 0, 0, 0, kill_rank, NULL},
+    {"signal", "NAME", "send a signal to its processes", 1, 1, 0, signal_one_rank, NULL},
+    {"eof", "", "its standard input ends", 0, 0, 0, end_stdin, NULL},
 };
+
+static int
+check_rank(const struct verb *v, const struct verb_call *c)
+{
+	struct rank *k = c->subject;
+
+	if (external_refuse(k, c->e) < 0)
+		return -c->e->no;
+	if (k->slot == NO_SLOT)
+		return fail(c->e, ESRCH, "rank %d has no engine (echo start > %s/ctl)", k->number,
+		    k->g->name);
+	return 0;
+}
 
 int
 ctl_rank_line(struct rank *k, const char *line, struct err *e)
 {
-	char *copy = xstrdup(line), *words[WORDS_MAX];
-	int n = words_split(copy, words, WORDS_MAX, e), r = MIN(n, 0);
-	size_t i = 0;
+	static const struct verb_table table = {rank_verbs, ARRAY_LEN(rank_verbs), check_rank};
+	static const struct verb_table *const tables[] = {&table, NULL};
 
-	if (n <= 0)
-		goto out;
-	while (i < ARRAY_LEN(rank_verbs) &&
-	       (n != rank_verbs[i].args + 1 || strcmp(rank_verbs[i].name, words[0]) != 0))
-		i++;
-	if (i == ARRAY_LEN(rank_verbs))
-		r = fail(
-		    e, EINVAL, "want interrupt, kill, signal NAME or eof, not '%.80s'", words[0]);
-	else if ((r = external_refuse(k, e)) == 0 && k->slot == NO_SLOT)
-		r = fail(
-		    e, ESRCH, "rank %d has no engine (echo start > %s/ctl)", k->number, k->g->name);
-	else if (r == 0)
-		r = rank_verbs[i].fn(k, words, e);
-out:
-	free(copy);
-	return r;
+	return verb_line(tables, line, k, NULL, e);
+}
+
+/* ---- cells/N/ctl ---- */
+
+static int
+interrupt_cell(struct verb_call *c)
+{
+	struct cell *cell = c->subject;
+
+	work_interrupt(cell->w);
+	return 0;
+}
+
+int
+ctl_cell_line(struct cell *c, const char *line, struct err *e)
+{
+	static const struct verb verb = {"interrupt", "", "stop this cell; drop it if it is queued",
+	    0, 0, 0, interrupt_cell, NULL};
+	static const struct verb_table table = {&verb, 1, NULL};
+	static const struct verb_table *const tables[] = {&table, NULL};
+
+	return verb_line(tables, line, c, NULL, e);
 }

@@ -11,8 +11,9 @@ struct ctl_result {
 
 /* One line: 0 or -errno; a verb that fails changes nothing. */
 int ctl_line(struct group *g, const char *line, struct ctl_result *res, struct err *e);
-/* The same for rankK/ctl. */
+/* The same for rankK/ctl, and for cells/N/ctl. */
 int ctl_rank_line(struct rank *k, const char *line, struct err *e);
+int ctl_cell_line(struct cell *c, const char *line, struct err *e);
 /* The verbs with what they mean, for README and man page. */
 void ctl_help(struct buf *out);
 

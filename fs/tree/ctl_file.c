@@ -1,6 +1,5 @@
 /* Files that take verbs: each line that is written acts at once. */
 #include "tree/ctl_file.h"
-#include "base/words.h"
 #include "group/cell.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -168,15 +167,7 @@ const struct file_ops ctl_file_rank_ops = {.write = rank_ctl_write};
 static int
 cell_ctl_do(struct file *f, const char *line, struct err *e)
 {
-	char *copy = xstrdup(line), *words[WORDS_MAX];
-	int n = words_split(copy, words, WORDS_MAX, e);
-
-	if (n == 1 && strcmp(words[0], "interrupt") == 0)
-		work_interrupt(f->node->at.cell->w);
-	else if (n > 0)
-		n = fail(e, EINVAL, "want interrupt, not '%.80s'", words[0]);
-	free(copy);
-	return MIN(n, 0);
+	return ctl_cell_line(f->node->at.cell, line, e);
 }
 
 static ssize_t

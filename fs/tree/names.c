@@ -5,6 +5,7 @@
  */
 #include "group/cell.h"
 #include "group/external.h"
+#include "group/rank_list.h"
 #include "group/registry.h"
 #include "host/gpustat.h"
 #include "tree/cell_file.h"

@@ -92,8 +92,8 @@ is 'an idle group is stopped' "$(key "$G/status" state)" stopped
 is 'no engine' "$(rank_pids)" ''
 set_ idle off
 set_ start
+is 'a cell longer than idle is taken' "$(errno nonblock "$G/cell" 'import time; time.sleep(0.4)')" 0
 set_ idle 0.1
-is 'a cell longer than idle' "$(errno write "$G/cell" 'import time; time.sleep(0.4)')" 0
 story=$(upto 5 'cell .* start'; upto 5 'cell .* ok ')
 set_ idle off
 [[ ! ${story##* start} =~ idle ]] || bad "a group is stopped as idle while a cell runs: $story"

@@ -2,7 +2,6 @@
  */
 #include "base/stream.h"
 #include "check.h"
-#include "tree/tree.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -44,8 +43,7 @@ req_wake_pollers(void)
 {
 }
 
-static struct file file = {.flags = O_RDONLY};
-static struct req req = {.file = &file};
+static struct req req;
 
 static void
 ask(struct stream_reader *reader, uint64_t offset, size_t want)
@@ -66,7 +64,7 @@ test_places(void)
 	stream_add(s, "before\n", 7);
 	stream_reader_init(&reader, s);
 	CHECK(!stream_ready(&reader));
-	file.flags = O_RDONLY | O_NONBLOCK;
+	req.nonblock = true;
 	ask(&reader, 0, 100);
 	CHECK(result == -EAGAIN);
 	ask(&reader, 1, 100);
@@ -79,7 +77,7 @@ test_places(void)
 	CHECK(strcmp(answer.p, "one\n") == 0);
 	ask(&reader, 4, 100);
 	CHECK(strcmp(answer.p, "two\n") == 0 && !stream_ready(&reader));
-	file.flags = O_RDONLY;
+	req.nonblock = false;
 	ask(&reader, 8, 100);
 	CHECK(parked);
 	stream_add(s, "three\n", 6);
@@ -111,7 +109,7 @@ test_bound(void)
 	stream_reader_init(&reader, s);
 	for (unsigned i = 0; i < LINES; i++)
 		add(s, i);
-	file.flags = O_RDONLY | O_NONBLOCK;
+	req.nonblock = true;
 	ask(&reader, 0, 4096);
 	CHECK(sscanf(answer.p, "- %*f dropped bytes=%llu\n", &lost) == 1);
 	CHECK(lost % 100 == 0 && strchr(answer.p, '\n') == answer.p + answer.n - 1);
