@@ -231,6 +231,17 @@ is 'a program alone is a program' "$(echo restart >"$G/ctl"; {
 echo reset >"$G/ctl"
 is 'the namespace after reset' "$(key "$G/status" namespace)" empty
 
+# what it leaves is shut down, also when it fails
+program rpc.py '"keep": true' <<'END'
+import os
+import torch.distributed.rpc as rpc
+rpc.init_rpc("w" + os.environ["RANK"], rank=int(os.environ["RANK"]), world_size=2)
+assert rpc.rpc_sync("w0", max, (1, 2)) == 2
+raise ValueError("after it")
+END
+like 'a failure after init_rpc' "$(tail -n 1 "$G/error")" 'ValueError: after it'
+is 'no RPC is left' "$(value 'rpc.api._is_current_rpc_agent_set()')" False
+
 # os._exit(0) is a success, os.execv goes on in another program
 program exit.py <<'END' || bad "os._exit(0): $(cat "$G/error")"
 import os
