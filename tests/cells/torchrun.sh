@@ -71,7 +71,7 @@ END
 is 'keep: names and an edited helper' "$(said 0)" '7 22'
 echo 'VALUE = 333' >"$T/src/helper.py"
 printf '# ddip: %s\nimport helper\nprint(helper.VALUE)\n' "$T/src/keep.py" | cat >"$G/cell"
-is 'a `# ddip:` cell sees an edited helper, too' "$(said 1)" 333
+is 'a cell with a directive sees an edited helper, too' "$(said 1)" 333
 
 # modules
 mkdir -p "$T/here/pkg"
