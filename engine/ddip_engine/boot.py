@@ -2,6 +2,7 @@
 store. Measures what it imports; what cannot be imported is told and does without.
 """
 
+import _thread
 import errno
 import gc
 import importlib
@@ -12,7 +13,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import state
+from ddip_engine import state, store
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
@@ -148,13 +149,16 @@ def _become_rank(env, phases):
 
 
 def _serve_store(env):
-    """The TCPStore of a group, in a process that runs no user code. Lives until told to end."""
+    """The stores of a group, in a process that runs no user code. Lives until told to end."""
     os.environ.update(env)
     try:
         from torch.distributed import TCPStore
     except ImportError:
         _ddip.notify("Nborn", os.getpid(), 0, "")  # no torch, no store: the ranks do without
         _wait_for_the_end()
+    path = os.environ.get("DDIP_STORE")
+    if path:
+        _thread.start_new_thread(store.Server(store.listen(path)).serve, ())
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -164,13 +168,13 @@ def _serve_store(env):
     listener.listen(1024)
     port = listener.getsockname()[1]
     started = time.monotonic()
-    store = TCPStore(
+    tcp_store = TCPStore(
         address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
     spent = (time.monotonic() - started) * 1000
-    _ddip.notify("Nborn", os.getpid(), store.port, f"store_ms {spent:.0f}\n")
+    _ddip.notify("Nborn", os.getpid(), tcp_store.port, f"store_ms {spent:.0f}\n")
     _wait_for_the_end()
-    del store
+    del tcp_store
 
 
 def _wait_for_the_end():

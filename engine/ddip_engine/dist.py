@@ -177,11 +177,11 @@ def _choose(backend):
     return "nccl" if enough and c10d.is_nccl_available() else "gloo"
 
 
-def start(backend, address, port):
+def start(backend, address, port, path):
     """The default group of a new rank. backend "none": only what a later init by the user needs."""
     global _backend
     _backend = backend
-    rendezvous.start(address, port)
+    rendezvous.start(address, port, path)
     if c10d is None and backend not in ("auto", "none"):
         text = f"backend {backend}: {sys.executable} has no torch.distributed"
         raise state.Refusal(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
@@ -299,9 +299,8 @@ def _loops_busy():
 
 def _in_child():
     """A forked child must not use its parent's sockets; a group it has only of its user."""
-    client = rendezvous.drop_client()
-    if client is not None:
-        _retired_groups.append((0.0, client))  # a thread of the parent may hold its lock
+    # a thread of the parent may hold their locks
+    _retired_groups.extend((0.0, client) for client in rendezvous.drop_clients())
     if _adopted_in is None and c10d.GroupMember.WORLD is not None:
         _retired_groups.extend((0.0, pg) for pg in c10d._world.pg_map)
         _forget_groups()

@@ -175,6 +175,7 @@ def _init(fd, rank, size, local, generation, backend, env):
     state.rank, state.size, state.local_rank = rank, size, local
     state.local_size = int(given.get("LOCAL_WORLD_SIZE", size))
     state.external = given.pop("DDIP_EXTERNAL", "")
+    store = given.pop("DDIP_STORE", "")
     settings = given.pop("DDIP_SETTINGS", "").splitlines()
     state.settings_env = dict(line.split("=", 1) for line in settings)
     dist.new_generation(generation)
@@ -184,7 +185,7 @@ def _init(fd, rank, size, local, generation, backend, env):
     state.name_numbers()
     _ddip.title(f"ddip: rank {rank} of {size}, {os.environ.get('DDIP_GROUP', '')}")
     port = int(os.environ.get("MASTER_PORT") or 0)
-    dist.start(backend, os.environ.get("MASTER_ADDR", ""), port)
+    dist.start(backend, os.environ.get("MASTER_ADDR", ""), port, store)
     spent = (time.monotonic() - started) * 1000
     return f"process_group_ms {spent:.1f}\n", table.text()
 

@@ -1,8 +1,12 @@
 """Where ranks meet: one store client for each rank, and the rendezvous of env://, tcp:// and
 file://, which all lead to the engine's store for the ranks of this group.
+
+On one host that is a Unix socket of this user's (store.py). MASTER_ADDR and MASTER_PORT lead to a
+TCPStore beside it: for external ranks, for what programs spawn, for who connects to it himself.
 """
 
 import collections
+import contextlib
 import functools
 import os
 import sys
@@ -15,7 +19,9 @@ _CONNECT_S = 60  # to the store, which is there before any rank
 api = None  # torch.distributed
 _real = {}  # scheme -> torch's own handler
 _store = None  # the one client of the store of this rank
-_endpoint = ("", 0)  # of that store
+_tcp_store = None  # the one client of the TCPStore of this rank
+_endpoint = ("", 0)  # of that TCPStore
+_path = ""  # of the store's Unix socket; "": there is the TCPStore only
 _inits = collections.Counter()  # init_process_group calls of this cell, by rendezvous
 _external_joined_in = None  # the generation in which the external ranks were met; None: not yet
 
@@ -32,10 +38,11 @@ def install():
     _wrap_spawn()
 
 
-def start(address, port):
-    """Says where the store of this group is."""
-    global _endpoint
+def start(address, port, path):
+    """Says where the stores of this group are."""
+    global _endpoint, _path
     _endpoint = (address, port)
+    _path = path
 
 
 def begin_cell():
@@ -43,11 +50,12 @@ def begin_cell():
     _inits.clear()
 
 
-def drop_client():
-    """The client, which its owner must not use any more; None: there was none."""
-    global _store
-    client, _store = _store, None
-    return client
+def drop_clients():
+    """The clients, which this process must not use any more."""
+    global _store, _tcp_store
+    clients = [client for client in (_store, _tcp_store) if client is not None]
+    _store = _tcp_store = None
+    return clients
 
 
 def _wrap_spawn():
@@ -71,19 +79,33 @@ def _wrap_spawn():
 
 
 def _client():
-    """The rank's client of the store; made again if its socket is gone."""
+    """The rank's client of its group's store; it connects again if its socket is gone."""
     global _store
-    if _store is not None:
+    if not _path:
+        return _tcp_client()
+    if _store is None:
+        from ddip_engine import store_client
+
+        _store = store_client.Client(_path)
+    with contextlib.suppress(OSError, RuntimeError):  # shut down to free this rank
+        _store.check(["ddip"])
+    return _store
+
+
+def _tcp_client():
+    """The rank's client of the TCPStore; made again if its socket is gone."""
+    global _tcp_store
+    if _tcp_store is not None:
         try:
-            _store.check(["ddip"])
-            return _store
+            _tcp_store.check(["ddip"])
+            return _tcp_store
         except RuntimeError:  # shut down to free this rank
-            _store = None
+            _tcp_store = None
     host, port = _endpoint
-    _store = api.TCPStore(
+    _tcp_store = api.TCPStore(
         host, port, is_master=False, timeout=timedelta(seconds=_CONNECT_S), wait_for_workers=False
     )
-    return _store
+    return _tcp_store
 
 
 def _is_ours_to_serve():
@@ -128,8 +150,8 @@ def _store_with_external():
     rendezvous = sys.modules["torch.distributed.rendezvous"]
     if "attempt" in rendezvous._create_c10d_store.__code__.co_varnames:  # torch before 2.5
         attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-        return api.PrefixStore(f"/worker/attempt_{attempt}", _client())
-    return _client()
+        return api.PrefixStore(f"/worker/attempt_{attempt}", _tcp_client())
+    return _tcp_client()
 
 
 def forget_external():
@@ -140,7 +162,7 @@ def forget_external():
     global _external_joined_in
     if not state.external or api is None or _endpoint[1] == 0:
         return
-    client = _client()
+    client = _tcp_client()
     if not hasattr(client, "list_keys"):  # then it is once for each start
         _external_joined_in = state.generation if _external_joined_in is not None else None
         return

@@ -211,6 +211,22 @@ py_own_handler(PyObject *module, PyObject *is_own)
 }
 
 static PyObject *
+py_store_socket(PyObject *module, PyObject *args)
+{
+	int fd, is_open;
+
+	if (!PyArg_ParseTuple(args, "ip:store_socket", &fd, &is_open))
+		return NULL;
+	if (rank_forked())
+		Py_RETURN_NONE;
+	if (is_open)
+		rank_store_open(fd);
+	else
+		rank_store_close(fd);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
 py_repeat(PyObject *module, PyObject *number)
 {
 	unsigned long cell = PyLong_AsUnsignedLong(number);
@@ -380,6 +396,8 @@ static PyMethodDef methods[] = {
     {"probed", py_probed, METH_VARARGS, "A handler of signals: Python runs such handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
     {"own_handler", py_own_handler, METH_O, "own_handler(bool): user code takes SIGINT itself"},
+    {"store_socket", py_store_socket, METH_VARARGS,
+	"store_socket(fd, bool): one to the store, no more"},
     {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT once more; False: it does not run"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},

@@ -13,6 +13,7 @@
  *   rank_gloo.c   calls of libtorch that are changed for it
  *   rank_stack.c  where Python is
  *   rank_handler.c  whether the program takes SIGINT itself
+ *   rank_store.c  its connections to the store
  *   rank_title.c  what ps shows
  */
 #ifndef RANK_H
@@ -136,6 +137,13 @@ void rank_handler_begin(void);	    /* a cell begins */
 void rank_handler_interrupted(void);
 /* Does the program take SIGINT itself, and has been interrupted no more than once? */
 bool rank_handler_ends_itself(void);
+
+/* rank_store.c */
+void rank_store_open(int fd);  /* fd is a connection to the store now */
+void rank_store_close(int fd); /* before it is closed */
+void rank_store_shut(void);    /* ends waits in the store */
+void rank_store_lock(void);
+void rank_store_unlock(void);
 
 /* rank_title.c */
 /* What ps shows as the command of this process, as far as there is room. */

@@ -156,6 +156,8 @@ end_all_connections(bool store_too)
 {
 	DIR *d = opendir("/proc/self/fd");
 
+	if (store_too)
+		rank_store_shut();
 	if (!d) {
 		note("cannot list the descriptors of this rank: %s", strerrordesc_np(errno));
 		return;

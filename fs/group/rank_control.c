@@ -55,6 +55,8 @@ rank_spawn_process(struct group *g, int kind, int slot, const char *name, reply_
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
+	if (kind == ENGINE_STORE)
+		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
 	if (kind == ENGINE_STORE && g->store.port)
 		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
 	if (kind == ENGINE_RANK)
@@ -142,6 +144,8 @@ rank_join(struct rank *k)
 	external_list(&g->set, &external);
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
+	if (g->store.port)
+		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
 	if (*g->set.env)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);

@@ -71,6 +71,14 @@ like 'freed' "$(wait_cell "$n")" 'state interrupted'
 cell 't = torch.ones(1); dist.all_reduce(t)' || bad 'the cell behind it'
 is 'its sum, too' "$(cat "$G"/rank?/vars/t.json | xargs)" '[2.0] [2.0]'
 
+# the ranks meet where only this user can: what torch's own store on loopback holds leads to no rank
+is 'nothing of the group in the TCPStore' "$(value '[key for key in dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False).list_keys() if b"127.0.0.1" in key.encode() or "/" in key]')" '[]'
+folder=$(key "$G/status" spool)
+is 'who may enter' "$(stat -c %a "$folder" "$folder/store" | xargs)" '700 600'
+is 'torch'"'"'s store serves who connects to it' "$(value 'tcp = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
+tcp.set("mine", "1"); tcp.get("mine")' 1)" "b'1'"
+is 'the store of the group' "$(value 'dist.distributed_c10d._get_default_store().set("k", "v"); dist.distributed_c10d._get_default_store().get("k")')" "b'v'"
+
 # send on one rank, receive on the other, as cells of their own
 cell 'dist.send(torch.arange(3), 1)' "$G/rank0/cell" &
 cell 'got = torch.zeros(3, dtype=torch.int64); dist.recv(got, 0)' "$G/rank1/cell" &

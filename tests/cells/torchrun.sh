@@ -71,7 +71,7 @@ END
 is 'keep: names and an edited helper' "$(said 0)" '7 22'
 echo 'VALUE = 333' >"$T/src/helper.py"
 printf '# ddip: %s\nimport helper\nprint(helper.VALUE)\n' "$T/src/keep.py" | cat >"$G/cell"
-is 'a `# ddip:` cell sees an edited helper, too' "$(said 1)" 333
+is 'a cell with a directive sees an edited helper, too' "$(said 1)" 333
 
 # modules
 mkdir -p "$T/here/pkg"
@@ -230,6 +230,17 @@ is 'a program alone is a program' "$(echo restart >"$G/ctl"; {
 } | cat >"$G/rank0/cell"; key "$G/status" namespace)" program
 echo reset >"$G/ctl"
 is 'the namespace after reset' "$(key "$G/status" namespace)" empty
+
+# what it leaves is shut down, also when it fails
+program rpc.py '"keep": true' <<'END'
+import os
+import torch.distributed.rpc as rpc
+rpc.init_rpc("w" + os.environ["RANK"], rank=int(os.environ["RANK"]), world_size=2)
+assert rpc.rpc_sync("w0", max, (1, 2)) == 2
+raise ValueError("after it")
+END
+like 'a failure after init_rpc' "$(tail -n 1 "$G/error")" 'ValueError: after it'
+is 'no RPC is left' "$(value 'rpc.api._is_current_rpc_agent_set()')" False
 
 # os._exit(0) is a success, os.execv goes on in another program
 program exit.py <<'END' || bad "os._exit(0): $(cat "$G/error")"

@@ -1,0 +1,201 @@
+"""The store at which the ranks of a group meet: keys and values behind a Unix socket in the group's
+own directory, where no other user comes; a TCPStore on loopback is open to all. No torch is needed.
+
+A request is length[4] op[1] and fields, each length[4] and its bytes; an answer is length[4] and
+bytes. GET and WAIT are answered when all their keys are there; a client has one request under way.
+"""
+
+import os
+import selectors
+import socket
+import struct
+
+SET, GET, ADD, WAIT, CHECK, DELETE, COMPARE_SET, APPEND, COUNT, LIST = range(10)
+
+_LENGTH = struct.Struct("<I")
+_CHUNK = 1 << 16
+_BACKLOG = 1024
+_CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
+
+
+def pack(fields):
+    """Fields as bytes."""
+    return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
+
+
+def unpack(data):
+    """The list of fields that pack() made these bytes of."""
+    fields, at = [], 0
+    while at < len(data):
+        (size,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        fields.append(bytes(data[at : at + size]))
+        at += size
+    return fields
+
+
+def frame(body):
+    """Bytes as they are sent."""
+    return _LENGTH.pack(len(body)) + body
+
+
+def unframe(buffer):
+    """Takes the first whole body out of a bytearray; None: it has not come yet."""
+    if len(buffer) < _LENGTH.size:
+        return None
+    (size,) = _LENGTH.unpack_from(buffer)
+    end = _LENGTH.size + size
+    if len(buffer) < end:
+        return None
+    body = bytes(buffer[_LENGTH.size : end])
+    del buffer[:end]
+    return body
+
+
+def reach(path, use):
+    """Calls use(address) for the socket's path, however long that is."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return use(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
+
+
+def listen(path):
+    """A listening socket; what another process left at this path is taken away."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if os.path.lexists(path):
+        os.unlink(path)
+    reach(path, listener.bind)
+    os.chmod(path, 0o600)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+class Server:
+    """Serves the clients of a listening socket, for ever."""
+
+    def __init__(self, listener):
+        self._listener = listener
+        self._data = {}
+        self._waiting = {}  # connection -> (op, keys)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def serve(self):
+        """Never returns."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listener:
+                    self._accept()
+                else:
+                    self._read(key.fileobj, key.data)
+
+    def _accept(self):
+        connection, _ = self._listener.accept()
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(peer)[1] not in (os.getuid(), 0):
+            connection.close()
+            return
+        self._selector.register(connection, selectors.EVENT_READ, bytearray())
+
+    def _read(self, connection, buffer):
+        try:
+            data = connection.recv(_CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return
+        buffer += data
+        while (body := unframe(buffer)) is not None:
+            self._obey(connection, body[0], unpack(body[1:]))
+
+    def _drop(self, connection):
+        self._waiting.pop(connection, None)
+        self._selector.unregister(connection)
+        connection.close()
+
+    def _answer(self, connection, body=b""):
+        try:
+            connection.sendall(frame(body))
+        except OSError:
+            connection.shutdown(socket.SHUT_RDWR)  # the next read drops it
+
+    def _obey(self, connection, op, fields):
+        if op in (GET, WAIT):
+            self._waiting[connection] = (op, fields)
+            self._look_at([connection])
+            return
+        changed = _ACTIONS[op](self._data, fields, lambda body: self._answer(connection, body))
+        if changed:
+            self._look_at(list(self._waiting))
+
+    def _look_at(self, connections):
+        for connection in connections:
+            op, keys = self._waiting[connection]
+            if all(key in self._data for key in keys):
+                del self._waiting[connection]
+                found = [self._data[key] for key in keys] if op == GET else []
+                self._answer(connection, pack(found))
+
+
+# ---- what is answered at once: functions of the data, the fields, and what sends the answer; True:
+# ---- a key may be new
+
+
+def _set(data, fields, answer):
+    for key, value in zip(fields[::2], fields[1::2], strict=True):
+        data[key] = value
+    answer(b"")
+    return True
+
+
+def _add(data, fields, answer):
+    key, amount = fields
+    data[key] = b"%d" % (int(data.get(key, b"0")) + int(amount))
+    answer(data[key])
+    return True
+
+
+def _check(data, fields, answer):
+    answer(b"%d" % all(key in data for key in fields))
+
+
+def _delete(data, fields, answer):
+    answer(b"%d" % (data.pop(fields[0], None) is not None))
+
+
+def _compare_set(data, fields, answer):
+    """As TCPStore: a key that is not there is set if nothing was expected. Gives what it is now."""
+    key, expected, desired = fields
+    if data.get(key, b"") == expected:
+        data[key] = desired
+    answer(data.get(key, expected))
+    return True
+
+
+def _append(data, fields, answer):
+    data[fields[0]] = data.get(fields[0], b"") + fields[1]
+    answer(b"")
+    return True
+
+
+def _count(data, fields, answer):
+    answer(b"%d" % len(data))
+
+
+def _list(data, fields, answer):
+    answer(pack(data))
+
+
+_ACTIONS = {
+    SET: _set,
+    ADD: _add,
+    CHECK: _check,
+    DELETE: _delete,
+    COMPARE_SET: _compare_set,
+    APPEND: _append,
+    COUNT: _count,
+    LIST: _list,
+}

@@ -1,0 +1,129 @@
+"""A rank's client of the store of its group: a store as torch takes one. Torch is imported.
+
+C++ holds of a store what is C++ in it, which is nothing without the Python object: who makes a
+client keeps it as long as anybody may use it.
+"""
+
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+
+import _ddip
+from ddip_engine import store
+from torch import distributed
+
+_CHUNK = 1 << 16
+
+
+class Client(distributed.Store):
+    """Keys and values behind a Unix socket. A wait ends by a signal, a timeout, or the abort."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+        self._lock = threading.Lock()
+        self._socket = None
+        self._clones = []
+
+    def set(self, key, value):
+        self._call(store.SET, _bytes(key), _bytes(value))
+
+    def get(self, key):
+        return store.unpack(self._wait(store.GET, [key], self.timeout))[0]
+
+    def add(self, key, amount):
+        return int(self._call(store.ADD, _bytes(key), b"%d" % amount))
+
+    def wait(self, keys, timeout=None):
+        self._wait(store.WAIT, keys, self.timeout if timeout is None else timeout)
+
+    def check(self, keys):
+        return self._call(store.CHECK, *map(_bytes, keys)) == b"1"
+
+    def delete_key(self, key):
+        return self._call(store.DELETE, _bytes(key)) == b"1"
+
+    def compare_set(self, key, expected, desired):
+        return self._call(store.COMPARE_SET, _bytes(key), _bytes(expected), _bytes(desired))
+
+    def append(self, key, value):
+        self._call(store.APPEND, _bytes(key), _bytes(value))
+
+    def multi_get(self, keys):
+        return store.unpack(self._wait(store.GET, keys, self.timeout))
+
+    def multi_set(self, keys, values):
+        pairs = zip(keys, values, strict=True)
+        self._call(store.SET, *(_bytes(each) for pair in pairs for each in pair))
+
+    def num_keys(self):
+        return int(self._call(store.COUNT))
+
+    def list_keys(self):
+        return [key.decode() for key in store.unpack(self._call(store.LIST))]
+
+    # what C++ calls them
+    deleteKey, getNumKeys, listKeys = delete_key, num_keys, list_keys
+
+    def has_extended_api(self):
+        return True
+
+    def clone(self):
+        """Another client: one has one request under way."""
+        other = Client(self._path)
+        other.set_timeout(self.timeout)
+        self._clones.append(other)
+        return other
+
+    def close(self):
+        """The next call connects again."""
+        if self._socket is not None:
+            _ddip.store_socket(self._socket.fileno(), False)
+            self._socket.close()
+            self._socket = None
+
+    def _wait(self, op, keys, timeout):
+        try:
+            return self._call(op, *map(_bytes, keys), timeout=timeout)
+        except TimeoutError:
+            text = f"wait timeout after {timeout}, keys: {', '.join(map(str, keys))}"
+            raise distributed.DistStoreError(text) from None
+
+    def _call(self, op, *fields, timeout=timedelta(0)):
+        """Asks and waits. Whatever goes wrong, an answer that is still to come is never taken for
+        another's: the connection is given up."""
+        end = time.monotonic() + timeout.total_seconds() if timeout else None
+        with self._lock:
+            try:
+                self._connect()
+                self._socket.settimeout(None)
+                self._socket.sendall(store.frame(bytes([op]) + store.pack(fields)))
+                return self._receive(end)
+            except BaseException:
+                self.close()
+                raise
+
+    def _connect(self):
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            store.reach(self._path, self._socket.connect)
+            _ddip.store_socket(self._socket.fileno(), True)
+
+    def _receive(self, end):
+        buffer = bytearray()
+        while (body := store.unframe(buffer)) is None:
+            if end is not None:
+                self._socket.settimeout(max(end - time.monotonic(), 0.001))
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                raise distributed.DistNetworkError(
+                    f"the store of this group has closed the connection (pid {os.getpid()})"
+                )
+            buffer += data
+        return body
+
+
+def _bytes(value):
+    return value.encode() if isinstance(value, str) else bytes(value)

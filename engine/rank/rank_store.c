@@ -1,0 +1,52 @@
+/* The connections of this rank to the store of its group: shutting them down ends a wait there. */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include <sys/socket.h>
+
+enum { SOCKETS_MAX = 64 }; /* of those beyond it a wait is ended by its timeout only */
+
+static struct {
+	pthread_mutex_t lock;
+	int fds[SOCKETS_MAX];
+	size_t n;
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void
+rank_store_lock(void)
+{
+	pthread_mutex_lock(&self.lock);
+}
+
+void
+rank_store_unlock(void)
+{
+	pthread_mutex_unlock(&self.lock);
+}
+
+void
+rank_store_open(int fd)
+{
+	rank_store_lock();
+	if (self.n < SOCKETS_MAX)
+		self.fds[self.n++] = fd;
+	rank_store_unlock();
+}
+
+void
+rank_store_close(int fd)
+{
+	rank_store_lock();
+	for (size_t i = 0; i < self.n; i++)
+		if (self.fds[i] == fd)
+			self.fds[i--] = self.fds[--self.n];
+	rank_store_unlock();
+}
+
+void
+rank_store_shut(void)
+{
+	rank_store_lock();
+	for (size_t i = 0; i < self.n; i++)
+		shutdown(self.fds[i], SHUT_RDWR);
+	rank_store_unlock();
+}

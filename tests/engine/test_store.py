@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""The store at which ranks meet, with its client, without an engine: what torch expects of a store.
+
+It needs torch, and runs itself again in the environment that has it.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from datetime import timedelta
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
+
+try:
+    from torch import distributed
+except ImportError as e:
+    if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
+        os.environ["DDIP_TEST_AGAIN"] = "yes"
+        os.execv(PYTHON, [PYTHON, *sys.argv])
+    print(f"{sys.executable}: {e}")
+    sys.exit(77)
+
+package = types.ModuleType("ddip_engine")
+package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
+sys.modules["ddip_engine"] = package
+sys.modules["_ddip"] = types.ModuleType("_ddip")
+OPEN = set()  # what the client says of its sockets
+sys.modules["_ddip"].store_socket = lambda fd, is_open: (OPEN.add if is_open else OPEN.discard)(fd)
+
+from ddip_engine import store  # noqa: E402
+from ddip_engine.store_client import Client  # noqa: E402
+
+
+class TestStore(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        # longer than the address of a Unix socket can be
+        deep = os.path.join(folder, *["a directory with a long name"] * 5)
+        os.makedirs(deep)
+        self.path = os.path.join(deep, "store")
+        listener = store.listen(self.path)
+        threading.Thread(target=store.Server(listener).serve, daemon=True).start()
+        self.client = Client(self.path)
+        self.second = Client(self.path)
+        self.other = distributed.PrefixStore("p", self.second)
+        self.mine = distributed.PrefixStore("p", self.client)
+
+    def tearDown(self):
+        for client in (self.client, self.second, *self.client._clones):
+            client.close()
+
+    def test_values_are_bytes_and_seen_by_others(self):
+        self.mine.set("k", b"\0\xff" * 3)
+        self.assertEqual(self.other.get("k"), b"\0\xff" * 3)
+        self.mine.set("k", "text")
+        self.assertEqual(self.other.get("k"), b"text")
+        self.mine.set("", "")
+        self.assertEqual(self.other.get(""), b"")
+
+    def test_large_values_come_whole(self):
+        value = os.urandom(3_000_000)
+        self.client.set("large", value)
+        self.assertEqual(self.client.get("large"), value)
+
+    def test_counters(self):
+        self.assertEqual(self.mine.add("n", 3), 3)
+        self.assertEqual(self.other.add("n", -5), -2)
+        self.assertEqual(self.mine.get("n"), b"-2")
+
+    def test_keys_are_checked_counted_and_deleted(self):
+        self.assertFalse(self.mine.check(["a"]))
+        self.mine.set("a", "1")
+        self.mine.set("b", "2")
+        self.assertTrue(self.other.check(["a", "b"]))
+        self.assertEqual(self.client.num_keys(), 2)
+        self.assertEqual(sorted(self.client.list_keys()), ["p/a", "p/b"])
+        self.assertTrue(self.other.delete_key("a"))
+        self.assertFalse(self.other.delete_key("a"))
+
+    def test_compare_set_as_tcp_store(self):
+        tcp = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        for each in tcp, self.mine:
+            each.set("there", "old")
+        steps = [("new", "", "a"), ("new", "x", "b"), ("new", "a", "c"), ("none", "x", "y"),
+                 ("there", "old", "z"), ("there", "old", "q")]  # fmt: skip
+        for step in steps:
+            self.assertEqual(self.mine.compare_set(*step), tcp.compare_set(*step), step)
+
+    def test_several_at_once(self):
+        self.mine.multi_set(["a", "b"], ["1", "2"])
+        self.mine.append("a", "+")
+        self.assertEqual(self.other.multi_get(["a", "b"]), [b"1+", b"2"])
+
+    def test_get_waits_for_the_key(self):
+        got = []
+        thread = threading.Thread(target=lambda: got.append(self.other.get("late")))
+        thread.start()
+        self.mine.set("early", "0")
+        self.mine.set("late", "1")
+        thread.join()
+        self.assertEqual(got, [b"1"])
+
+    def test_a_wait_that_takes_too_long_is_torchs_error_and_the_client_goes_on(self):
+        with self.assertRaises(distributed.DistStoreError) as caught:
+            self.mine.wait(["never"], timedelta(milliseconds=10))
+        self.assertIn("never", str(caught.exception))
+        self.mine.set("never", "1")
+        self.assertEqual(self.mine.get("never"), b"1")
+
+    def test_a_client_whose_socket_was_shut_connects_again(self):
+        self.client.set("a", "1")
+        self.assertEqual(OPEN, {self.client._socket.fileno()})
+        self.client._socket.shutdown(2)
+        with self.assertRaises((OSError, distributed.DistNetworkError)):
+            self.client.get("a")
+        self.assertEqual(OPEN, set())
+        self.assertEqual(self.client.get("a"), b"1")
+
+    def test_a_clone_is_another_connection(self):
+        clone, got = self.mine.clone(), []
+        thread = threading.Thread(target=lambda: got.append(clone.get("late")))
+        thread.start()
+        self.mine.set("late", "1")
+        thread.join()
+        self.assertEqual(got, [b"1"])
+
+    def test_only_this_user_can_open_it(self):
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+
+
+if __name__ == "__main__":
+    unittest.main()
