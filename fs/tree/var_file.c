@@ -33,6 +33,8 @@ struct var_file {
 	bool writes;
 	bool dirty; /* there is something that was not pushed yet */
 	bool whole; /* it began empty: the file holds all that was written */
+	bool empty; /* and nothing was written: that is an object, too, when the last close tells so
+		     */
 };
 
 static TAILQ_HEAD(, var_file) openings = TAILQ_HEAD_INITIALIZER(openings);
@@ -177,7 +179,11 @@ begin_write(struct file *f, struct req *r, const struct var_name *name)
 	if (push_open(&push, f->node->at.name, &r->err) < 0)
 		return -r->err.no;
 	v = xcalloc(1, sizeof(*v));
-	*v = (struct var_file){.f = f, .writes = true, .push = push, .whole = f->flags & O_TRUNC};
+	*v = (struct var_file){.f = f,
+	    .writes = true,
+	    .push = push,
+	    .whole = f->flags & O_TRUNC,
+	    .empty = f->flags & O_TRUNC};
 	v->writer.at = &f->node->at;
 	memcpy(v->writer.name, name->name, sizeof(v->writer.name));
 	var_names_open(&v->writer);
@@ -234,6 +240,7 @@ var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 		    (unsigned long long)offset);
 	k = push_write(&v->push, p, n, offset, f->node->at.name, e);
 	v->dirty |= k >= 0;
+	v->empty &= k < 0;
 	f->node->size = v->push.size;
 	return k;
 }
@@ -271,6 +278,7 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 	r = push_resize(&v->push, size, at->name, e);
 	v->whole |= r == 0 && size == 0;
 	v->dirty |= r == 0;
+	v->empty &= r < 0;
 	f->node->size = v->push.size;
 	return r;
 }
@@ -281,6 +289,7 @@ submit(struct var_file *v, struct req *r, bool waits)
 	int result = var_change_push(&v->f->node->at, &v->push, &v->told, r, waits);
 
 	v->dirty &= result < 0;
+	v->empty = false;
 	return result;
 }
 
@@ -297,20 +306,20 @@ var_flush(struct file *f, struct req *r)
 {
 	struct var_file *v = written(f);
 
-	if (!v || !v->dirty)
+	if (!v || (!v->dirty && !v->empty))
 		return 0;
 	switch (writer_close(f, r)) {
 	case WRITER_STAYS:
 		return 0;
 	case WRITER_KILLED:
-		v->dirty = false; /* half an object is none */
+		v->dirty = v->empty = false; /* half an object is none */
 		return 0;
 	case WRITER_EXITS:
 		return submit(v, r, false);
 	case WRITER_CLOSES:
 		break;
 	}
-	return var_fsync(f, r);
+	return submit(v, r, !(f->flags & O_NONBLOCK));
 }
 
 static void
@@ -321,7 +330,7 @@ var_release(struct file *f)
 
 	if (!v)
 		return;
-	if (v->dirty && submit(v, &r, false) < 0)
+	if ((v->dirty || v->empty) && submit(v, &r, false) < 0)
 		group_fail(f->node->at.g, &r.err, f->node->at.name);
 	var_free(v);
 }

@@ -101,6 +101,27 @@ assert open(G + "/vars/holes").read() == "a\0\0\n"
 END
 like 'error says how an object is written' "$(cat "$G/error")" 'EINVAL .*grows: an object is written as a whole'
 
+# an empty file is an object where its view has one: an empty string
+: >"$T/empty"
+for how in "cp $T/empty" "touch" "install $T/empty"; do
+	$how "$G/vars/hollow" || bad "$how of a new name"
+	is "$how makes an empty string" "$(cat "$G"/rank?/vars/hollow | xargs -d '\n') $(value 'hollow')" "  ''"
+	rm "$G/vars/hollow"
+done
+echo 5 >"$G/vars/hollow"
+touch "$G/vars/hollow"
+is 'touch of a name that is there changes nothing' "$(cat "$G/vars/hollow")" 5
+echo '"words"' >"$G/vars/hollow"
+: >"$G/vars/hollow"
+is 'a string is emptied' "$(value 'hollow' 1)" "''"
+truncate -s 0 "$G/vars/s" || bad 'truncate -s 0'
+is 'truncate -s 0 empties a string' "$(value 's')" "''"
+fails cp "$T/empty" "$G/vars/n.json"
+is 'an empty file is no JSON' "$(cat "$G/vars/n")" 42
+like 'error says so' "$(tail -n 1 "$G/error")" 'EBADMSG .*n: not JSON'
+rm "$G/vars/hollow"
+cell "s = 'it\\'s\\n\"quoted\"'"
+
 # json and pickle round trips
 is 'json' "$(cat "$G/vars/nested.json")" '{"a": [1, 2, {"b": [3, 4]}], "c": null}'
 echo '{"x": [1.5, true, null, "é"]}' >"$G/vars/j.json" || bad 'json'
