@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct frame {
@@ -58,7 +60,17 @@ rank_link_unlock(void)
 	pthread_mutex_unlock(&self.lock);
 }
 
-/* Sends f from where it stands. 1: all is out, 0: no room, or -errno. */
+/* A message is lost, and who waits for it would wait for ever: both sides shall see the end. */
+static int
+broken(int no)
+{
+	if (no != -EPIPE && no != -ECONNRESET)
+		note("sending failed: %s", strerrordesc_np(-no));
+	shutdown(self.fd, SHUT_RDWR);
+	return no;
+}
+
+/* Sends f from where it stands. 1: all is out, 0: no room, or -errno: the connection is over. */
 static int
 push(struct frame *f)
 {
@@ -67,7 +79,7 @@ push(struct frame *f)
 		    f->sent ? -1 : f->fd, self.blocking);
 
 		if (n < 0)
-			return n == -EAGAIN ? 0 : (int)n;
+			return n == -EAGAIN ? 0 : broken((int)n);
 		f->sent += (size_t)n;
 	}
 	return 1;

@@ -82,7 +82,7 @@ staged_node(const struct node *dir, const char *name)
 /* The watchdog looks for what it is to create (which must not be there) or to delete (which must).
  */
 static bool
-warden_lookup(fuse_req_t fr, struct node *dir, const char *name)
+watchdog_lookup(fuse_req_t fr, struct node *dir, const char *name)
 {
 	char *path = child_path(dir, name);
 	bool made = ticks_expects(TICK_CREATE, path, false);
@@ -127,7 +127,7 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	int error;
 
 	request_show(fr, "lookup", dir, name);
-	if (request_by_watchdog(fr) && var_row_of(dir) && warden_lookup(fr, dir, name))
+	if (request_by_watchdog(fr) && var_row_of(dir) && watchdog_lookup(fr, dir, name))
 		return;
 	n = tree_lookup(dir, name, &error);
 	if (n)

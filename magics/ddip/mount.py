@@ -14,7 +14,7 @@ from ddip.errors import DipError
 
 PRIVATE = "ddip-notebook"  # the fsname of mounts that were made here
 _UNMOUNT_S = 20
-_BUSY_S = 2  # the warden, which wakes watchers, has a file open for a moment after each change
+_BUSY_S = 2  # the watchdog, which wakes watchers, has a file open for a moment after each change
 
 # Runs as a child of the kernel and becomes the daemon: the kernel's end, whatever kind, ends it.
 _TIED = """

@@ -275,7 +275,7 @@ do_spawn(struct msg *m)
 	TAILQ_INSERT_TAIL(&engines, e, link);
 	child_fork(e);
 	engine_say(e, Rspawn, 0, m->tag, (uint32_t)e->pid, text("zygote"));
-	if (kind == ENGINE_RANK && wrong("unborn"))
+	if (kind == ENGINE_RANK && wrong("spawn_failed"))
 		child_order(e, "exit 3\n");
 	else
 		engine_say(e, Nborn, 0, 0, (uint32_t)e->pid, kind == ENGINE_STORE ? 29500u : 0u,

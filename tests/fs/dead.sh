@@ -123,7 +123,7 @@ if [ -x "$BUILD/fake/engine" ]; then
 	DDIP_FAKE=version refuses 'another version' EPROTO 'protocol mismatch \(99, expected 1\)' -o size=2
 	DDIP_FAKE=hello refuses 'another build' EPROTO 'install both' -o size=2
 	DDIP_FAKE=spawn refuses 'no processes' EAGAIN 'no more processes' -o size=2
-	DDIP_FAKE=unborn refuses 'dead at birth' EHOSTDOWN 'exit status 3' -o size=2
+	DDIP_FAKE=spawn_failed refuses 'dead at birth' EHOSTDOWN 'exit status 3' -o size=2
 	DDIP_FAKE=init refuses 'no torch' ENOENT "No module named 'torch'" -o size=2
 	unset DDIP_ENGINE
 fi

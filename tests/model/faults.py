@@ -28,21 +28,17 @@ import tempfile
 import threading
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"), "fault")
-SEED = int(os.environ.get("SEED", "20240229"))
+import common
+from common import HANG_LIMIT_S, ROOT, SEED, Mismatch, get, processes
+
+BUILD = os.path.join(common.BUILD, "fault")
 COUNT = int(os.environ.get("COUNT", "1000000"))
-HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
 LIVES = 4  # at once
 MARK = "DDIP_FAULT_RUN"
 # program/place, each N-th from one on that SEED picks: those that are many
 SERIES = (("ddipfs/any", 2), ("fake-engine/any", 3), ("ddipfs/fuse.reply", 8),
           ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
 REAL_SERIES = (("ddip-agent/any", 24), ("ddip-zygote/any", 1))
-
-
-class Wrong(Exception):
-    """What must not be, whatever failed."""
 
 
 def put(path, text, make=0):
@@ -53,24 +49,6 @@ def put(path, text, make=0):
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def get(path):
-    with open(path, encoding="utf-8") as f:
-        return f.read()
-
-
-def processes(mark):
-    """The pids whose environment has this mark."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                if mark in f.read():
-                    found.append(int(pid))
-        except OSError:
-            pass
-    return found
 
 
 class Life:
@@ -181,7 +159,7 @@ class Life:
             came = str(e)
         self.done.append(f"{fn.__name__}: {came} ({time.monotonic() - begin:.3f} s)")
         if self.late:
-            raise Wrong(f"{self.late} hangs")
+            raise Mismatch(f"{self.late} hangs")
 
     # ---- the frame
 
@@ -189,7 +167,7 @@ class Life:
         with open(self.dir + "/log", encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    def bite(self):
+    def end_daemon(self):
         self.late = self.done[-1] if self.done else "the mount"
         self.late = f"what comes after '{self.late}'"
         self.daemon.kill()
@@ -209,7 +187,7 @@ class Life:
         end = time.monotonic() + HANG_LIMIT_S
         while self.daemon.poll() is None and not os.path.ismount(self.mnt):
             if time.monotonic() > end:
-                raise Wrong("it neither mounts nor ends")
+                raise Mismatch("it neither mounts nor ends")
             time.sleep(0.002)
 
     def use(self):
@@ -218,7 +196,7 @@ class Life:
         self.push()
         values = get(self.g + "/rank1/vars/x"), get(f"{self.g}/vars/{self.PUSHED[0]}")
         if values != ("6\n", self.PUSHED[1]):
-            raise Wrong(f"x and y are {values}")
+            raise Mismatch(f"x and y are {values}")
 
     def check_works(self):
         """After the fault all goes well again: what was lost is made new by a start."""
@@ -233,7 +211,9 @@ class Life:
         except OSError as e:
             if self.daemon.poll() is not None or not os.path.exists(self.mnt + "/version"):
                 return  # it is ending
-            raise Wrong(f"after it: {e}\n{get(self.g + '/error')}{get(self.g + '/status')}") from e
+            raise Mismatch(
+                f"after it: {e}\n{get(self.g + '/error')}{get(self.g + '/status')}"
+            ) from e
 
     def end(self):
         """The daemon's end, and what it must leave: nothing."""
@@ -242,15 +222,15 @@ class Life:
         try:
             status = self.daemon.wait(HANG_LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise Wrong("the daemon does not end") from None
+            raise Mismatch("the daemon does not end") from None
         text = "\n".join(s for s in self.said().splitlines() if ": injected: " not in s)
         if re.search(r"(?m)^(ddipfs|fake-engine|ddip-\w+): ", text):
             text = text.replace("LeakSanitizer", "")  # who ends at once frees nothing
             text = text.replace("AddressSanitizer: ", "", text.count("leaked in"))
         if status < 0 or "Sanitizer" in text or "runtime error" in text:
-            raise Wrong(f"the daemon ended with status {status}")
+            raise Mismatch(f"the daemon ended with status {status}")
         if status > 0 and not text:
-            raise Wrong(f"the daemon ended with status {status} and did not say why")
+            raise Mismatch(f"the daemon ended with status {status} and did not say why")
         end = time.monotonic() + HANG_LIMIT_S
         while True:
             left = processes(self.mark.encode())
@@ -258,12 +238,12 @@ class Life:
             if not left and not mounted:
                 return
             if time.monotonic() > end:
-                raise Wrong(f"left: {'the mount' if mounted else ''} processes {left}")
+                raise Mismatch(f"left: {'the mount' if mounted else ''} processes {left}")
             time.sleep(0.01)
 
     def run(self):
         """The place that failed, None if none did."""
-        watch = threading.Timer(HANG_LIMIT_S, self.bite)
+        watch = threading.Timer(HANG_LIMIT_S, self.end_daemon)
         try:
             self.mount()
             watch.start()
@@ -273,7 +253,7 @@ class Life:
             if self.daemon.poll() is None:
                 self.check_works()
             if self.late:
-                raise Wrong(f"{self.late} hangs")
+                raise Mismatch(f"{self.late} hangs")
             self.end()
         finally:
             watch.cancel()
@@ -311,7 +291,7 @@ def live(fault, kind=Life, show=False):
         if show:
             print("\n".join(life.done) + "\n" + life.said())
         return True, place
-    except Wrong as e:
+    except Mismatch as e:
         print(f"RUN={fault}: {e}\n  " + "\n  ".join(life.done) + "\n--- the daemon\n" + life.said(),
               flush=True)  # fmt: skip
         return False, "?"

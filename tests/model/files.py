@@ -22,8 +22,7 @@ import sys
 import time
 import zlib
 
-from faults import processes
-from sequences import BUILD, HANG_LIMIT_S, SEED, Hang, Mount, Wrong, get, keys, put
+from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, get, keys, processes, put
 
 COUNT = int(os.environ.get("COUNT", "10000"))
 WORKERS = 4  # at once
@@ -371,7 +370,7 @@ class Driver:
         process, end_at = self.at_work[board]
         if process.ended():
             if os.WIFEXITED(process.status) and os.WEXITSTATUS(process.status) != 0:
-                raise Wrong(self.past(process, board.now()[3]))
+                raise Mismatch(self.past(process, board.now()[3]))
             self.done += board.now()[0]
             del self.at_work[board]
             return
@@ -392,7 +391,7 @@ class Driver:
     def check_daemon(self):
         if self.mount.daemon.poll() is not None:
             pasts = "\n".join(self.past(p, b.now()[3]) for b, (p, _) in self.at_work.items())
-            raise Wrong(f"the daemon ended with {self.mount.daemon.returncode}\n{pasts}")
+            raise Mismatch(f"the daemon ended with {self.mount.daemon.returncode}\n{pasts}")
 
     def run(self):
         while self.done < COUNT or self.at_work:
@@ -416,7 +415,7 @@ class Driver:
                 raise Hang(self.past(process, text) + "\n" + process.where())
             time.sleep(0.002)
         if process.status != 0:
-            raise Wrong(f"at the end: {board.now()[3]}")
+            raise Mismatch(f"at the end: {board.now()[3]}")
 
 
 def settle(mount, board):
@@ -472,13 +471,13 @@ def main():
     try:
         limits = "size 2\ngrace 0.1\nkillafter 0.5\ntimeout 0.5\n"
         if put(mount.path + "/group/ctl", limits + "start\n", wait=True) != 0:
-            raise Wrong("it does not start")
+            raise Mismatch("it does not start")
         driver.run()
         mount.end()
         rest = processes(mount.dir.encode())
         if rest or mount.path in get("/proc/self/mountinfo"):
-            raise Wrong(f"left behind: {rest or mount.path}")
-    except (Hang, Wrong) as e:
+            raise Mismatch(f"left behind: {rest or mount.path}")
+    except (Hang, Mismatch) as e:
         print(f"{type(e).__name__} after {driver.done} operations: {e}")
         for process, _ in driver.at_work.values():
             os.kill(process.pid, signal.SIGKILL)

@@ -19,15 +19,12 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
-SEED = int(os.environ.get("SEED", "20240229"))
+from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, alive, get, keys, put
+
 SEQUENCES = int(os.environ.get("COUNT", "500"))
-HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
 GROUPS_PER_MOUNT = 50
 MOUNTS = 4  # at once
 STEPS = 9
@@ -50,14 +47,6 @@ DISTURBED = {
 }
 
 
-class Hang(Exception):
-    """Something did not happen in HANG_LIMIT_S seconds."""
-
-
-class Wrong(Exception):
-    """The group is not what the model says."""
-
-
 class Watch:
     """Ends the daemon when a step takes too long: then every call on the mount returns."""
 
@@ -67,7 +56,7 @@ class Watch:
 
     def start(self, sequence, daemon):
         self.stop()
-        self.timer = threading.Timer(HANG_LIMIT_S, self.bite, (sequence, daemon))
+        self.timer = threading.Timer(HANG_LIMIT_S, self.end_daemon, (sequence, daemon))
         self.timer.daemon = True
         self.timer.start()
 
@@ -75,54 +64,13 @@ class Watch:
         if self.timer:
             self.timer.cancel()
 
-    def bite(self, sequence, daemon):
+    def end_daemon(self, sequence, daemon):
         self.late = True
         try:
             for name in ("status", "ranks", "error", "ctl"):
                 print(f"--- {name}\n{get(sequence.g + '/' + name)}")
         finally:
             daemon.send_signal(signal.SIGABRT if os.environ.get("CORE") else signal.SIGKILL)
-
-
-def put(path, text, wait=False, make=0):
-    """Writes as a program that waits (or not) for what it asked for; the errno, 0 if none."""
-    flags = os.O_WRONLY | make | (0 if wait else os.O_NONBLOCK)
-    try:
-        fd = os.open(path, flags, 0o600)
-    except OSError as e:
-        return e.errno
-    result = 0
-    try:
-        data = text.encode()
-        while data:
-            data = data[os.write(fd, data) :]
-        if wait:
-            os.fsync(fd)
-    except OSError as e:
-        result = e.errno
-    try:
-        os.close(fd)
-    except OSError as e:
-        result = result or e.errno
-    return result
-
-
-def get(path):
-    with open(path, encoding="utf-8") as f:
-        return f.read()
-
-
-def keys(text):
-    """A dict of `key value` lines."""
-    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
-            return f.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 class Events:
@@ -210,7 +158,7 @@ class Sequence:
 
     def expect(self, what, got, *want):
         if got not in want:
-            raise Wrong(f"{what}: {got!r}, not {' or '.join(map(repr, want))}")
+            raise Mismatch(f"{what}: {got!r}, not {' or '.join(map(repr, want))}")
 
     # ---- steps
 
@@ -356,7 +304,7 @@ class Sequence:
             return
         try:
             os.rmdir(self.g)
-            raise Wrong("rmdir of a live group went well")
+            raise Mismatch("rmdir of a live group went well")
         except OSError as e:
             self.expect("rmdir", e.errno, errno.EBUSY)
 
@@ -442,7 +390,7 @@ class Sequence:
         self.wait_until("an empty queue", lambda: keys(get(self.g + "/status"))["queued"] == "0")
         generation = int(status["generation"])
         if generation < self.generation:
-            raise Wrong(f"generation {generation} after {self.generation}")
+            raise Mismatch(f"generation {generation} after {self.generation}")
         self.generation = generation
         pids = self.ranks()
         self.wait_until(
@@ -488,44 +436,6 @@ class Sequence:
         watch.stop()
 
 
-class Mount:
-    """A daemon of our own, served by the fake engine."""
-
-    def __init__(self, seed):
-        self.dir = tempfile.mkdtemp(prefix="model.")
-        self.path = self.dir + "/mnt"
-        os.mkdir(self.path)
-        env = {**os.environ, "DDIP_ENGINE": BUILD + "/fake/engine", "DDIP_FAKE_SEED": str(seed + 1),
-               "DDIP_STATE": self.dir}  # fmt: skip
-        self.log = open(self.dir + "/log", "w+", encoding="utf-8")
-        self.daemon = subprocess.Popen(
-            [BUILD + "/ddipfs", "-f", "-o", f"python={sys.executable}", self.path],
-            env=env, stdout=self.log, stderr=self.log)  # fmt: skip
-        end = time.monotonic() + HANG_LIMIT_S
-        while not os.path.exists(self.path + "/version"):
-            if self.daemon.poll() is not None or time.monotonic() > end:
-                raise Wrong("no mount: " + self.said())
-            time.sleep(0.005)
-
-    def said(self):
-        with open(self.dir + "/log", encoding="utf-8", errors="replace") as f:
-            return f.read()[-12000:]
-
-    def end(self):
-        """The daemon's end by SIGTERM; what was wrong with it."""
-        self.daemon.terminate()
-        try:
-            status = self.daemon.wait(HANG_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.daemon.kill()
-            self.daemon.wait()
-            raise Hang("the daemon did not end\n" + self.said()) from None
-        said = self.said()
-        if status != 0 or "Sanitizer" in said or "runtime error" in said:
-            raise Wrong(f"the daemon ended with {status}\n{said}")
-        subprocess.run(["rm", "-rf", self.dir], check=True)
-
-
 def one_mount(first, count):
     mount = Mount(SEED + first)
     watch = Watch()
@@ -534,7 +444,7 @@ def one_mount(first, count):
         try:
             s = Sequence(mount.path, f"g{i}", random.Random(SEED * 1000003 + i))
             s.run(watch, mount.daemon)
-        except (Hang, Wrong, OSError, KeyError, ValueError) as e:
+        except (Hang, Mismatch, OSError, KeyError, ValueError) as e:
             watch.stop()
             what = "it hangs" if watch.late else f"{type(e).__name__}: {e}"
             print(f"sequence {i} of seed {SEED}: {what}")
