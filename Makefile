@@ -28,7 +28,8 @@ FS_SRC     := $(wildcard fs/*.c fs/*/*.c)
 # engine/agent never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
 ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c)
-ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py))
+# p5.py is the notebook's, too: one source.
+ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py)) magics/ddip/p5.py
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 SHARED_OBJ := $(call objects,$(SHARED_SRC))

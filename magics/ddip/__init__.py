@@ -11,7 +11,7 @@ _HOMES = {
     "DipError": "errors",
     "RemoteError": "errors",
     "Group": "group",
-    "ranch": "herd",
+    "ranch": "workers",
     "import_star": "imports",
     "global_imports": "imports",
     "TorchDDPCtx": "torchddp",

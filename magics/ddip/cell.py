@@ -167,17 +167,21 @@ def _broken_off(cell, error):
 
 
 def _pump(cell, take, patience, seen):
-    rest = b""
     # To a rank that would wait for itself the daemon says so, but only in a read that would block.
-    within = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip")
-    with open(os.path.join(cell.path, "stream"), "rb", buffering=0) as stream:
+    if os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip"):
+        patience = None
+    rest = b""
+    stream = os.open(os.path.join(cell.path, "stream"), os.O_RDONLY)
+    try:
         poller = select.poll()
         poller.register(stream, select.POLLIN)
         while True:
-            if not within and not poller.poll(patience() if patience else None):
+            # a poll is two more requests: without a time to look at, the read waits
+            wait_ms = patience() if patience else None
+            if wait_ms is not None and not poller.poll(wait_ms):
                 take([])
                 continue
-            data = stream.read(_PIECE)
+            data = os.read(stream, _PIECE)
             if not data:
                 raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
             *lines, rest = (rest + data).split(b"\n")
@@ -188,6 +192,8 @@ def _pump(cell, take, patience, seen):
                 take(messages)
             if ended:
                 return end
+    finally:
+        os.close(stream)
 
 
 def _is_wanted(line, seen):

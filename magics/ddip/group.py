@@ -3,6 +3,7 @@
 The class is the handle that `%dipper` gives; the magics use it as well.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -83,13 +84,26 @@ class Group:
         """How many GPUs the daemon may use."""
         if self.settings().get("gpus") == "all":
             return _count_gpus(self.path)
-        # this group's own list is shorter; a new group's is that of all
-        probe = f"{self.path}-gpus-{os.getpid()}"
-        os.mkdir(probe)
+        with (
+            self._another() as other
+        ):  # this group's own list is shorter; a new one's is that of all
+            return _count_gpus(other.path)
+
+    @contextlib.contextmanager
+    def _another(self):
+        """A group beside this one, which never starts, for the context's time."""
+        other = Group(f"{self.path}-try-{os.getpid()}")
+        os.mkdir(other.path)
         try:
-            return _count_gpus(probe)
+            yield other
         finally:
-            os.rmdir(probe)
+            os.rmdir(other.path)
+
+    def try_settings(self, verbs):
+        """Raises DipError for a setting that is refused, before anything is stopped for it."""
+        if verbs:
+            with self._another() as other:
+                other.ctl(*verbs)
 
     def describe(self):
         """One line: the state, and what the ranks run on."""

@@ -1,5 +1,6 @@
 """The magics and their options. What they do is in mount.py, group.py, run.py and objects.py."""
 
+import errno
 import os
 import re
 import shlex
@@ -10,12 +11,15 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from ddip import apps, mount, run
 from ddip import group as groups
+from ddip import ranks as rank_lists
 from ddip.complete import Helper
 from ddip.errors import DipError
 
 LOCALLY = "#dip_locally"  # a first line that keeps %autodip away from a cell
 _WHERE = ("remote", "local", "everywhere")
 _TO = {"remote": "remote", "gpu": "remote", "local": "local", "both": "everywhere"}
+_GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ENOTDIR)  # its mount is not there
+_GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # what nvidia-smi -L names
 _STOPPED = ("new", "stopped", "stopping")
 
 
@@ -35,6 +39,7 @@ class DdipMagics(Magics):
         super().__init__(shell=shell)
         self.group = None  # the Group that cells run on; None: not attached yet
         self.verbose = False
+        self._parsed = None, None  # the last line of %%dip, its options
         self._auto = None  # what %autodip puts in front of cells; None: nothing
         self._helper = Helper(shell, self.is_remote, self.attached)
 
@@ -120,9 +125,21 @@ class DdipMagics(Magics):
         return self.group
 
     def _need(self):
-        if self.attached() is None:
+        """The group of the last cell, which is not asked whether it is still there; else a look."""
+        if self.group is None and self.attached() is None:
             raise DipError("there is no DDP group: %makedip makes one")
         return self.group
+
+    def _with_group(self, act):
+        """act(group); once more, with the group that is there now, if that one has gone."""
+        group = self._need()
+        try:
+            act(group)
+        except DipError as e:
+            if e.errno not in _GONE or group.status():
+                raise
+            self.group = None
+            act(self._need())
 
     def _attach(self, args):
         """Finds the mount or starts a daemon; tells what is there."""
@@ -179,6 +196,7 @@ class DdipMagics(Magics):
             return
         if self._only_asks(args):
             return
+        group.try_settings([verb for verb in verbs if verb in changed])
         if state not in _STOPPED:
             group.stop()
             group.app = None
@@ -194,6 +212,9 @@ class DdipMagics(Magics):
         if args.gpus:
             names = [name for word in args.gpus for name in word.split(",") if name]
             names = ["all"] if "all" in names else names
+            for name in names:
+                if not _GPU.fullmatch(name):
+                    raise DipError(f"-g: '{name}' is no GPU: want all, or a list like 0,1 or 3 1")
             there = self.group.gpu_count()
             wanted = (there or 2) if names == ["all"] else len(names)
             size = size or wanted
@@ -252,7 +273,9 @@ class DdipMagics(Magics):
         help="the ranks whose output is shown: a list like 0,2-3 or 0 1, or all. Default: 0.",
     )
     @argument("-a", "--appcmd", metavar="CMD", help="a command for the application, run before")
-    @argument("--ranks", metavar="LIST", help="run it on these ranks only, e.g. 0,2-3")
+    @argument(
+        "--ranks", nargs="+", metavar="RANK", help="run it on these ranks only: 0,2-3 or 0 2-3"
+    )
     @argument("-t", "--to", choices=sorted(_TO), help="where to run it: remote, local, or both")
     @argument(
         "-p", "--push", nargs="+", metavar="NAME", help="set these variables on all ranks first"
@@ -289,9 +312,15 @@ class DdipMagics(Magics):
             self._run_remotely(line, cell, args)
 
     def _dip_args(self, line):
-        """The options of a line. A word like `remote` behind -S or -p means the place."""
+        """The options of a line, parsed when it is another one than the last."""
+        if self._parsed[0] != line:
+            self._parsed = line, self._parse_dip(line)
+        return self._parsed[1]
+
+    def _parse_dip(self, line):
+        """A word like `remote` behind -S or -p means the place."""
         args = self.dip.parser.parse_args(_words(line))
-        for words in (args.see, args.push):
+        for words in (args.see, args.push, args.ranks):
             for word in _WHERE:
                 if words and words[-1] == word:
                     args.where = words.pop()
@@ -319,16 +348,20 @@ class DdipMagics(Magics):
             raise error
 
     def _run_remotely(self, line, cell, args):
-        group = self._need()
-        if args.appcmd:
-            run.run(self.shell, group, apps.command(group.app, _words(args.appcmd)), see=["all"])
-        self._say(f"%%dip {line}: Running cell in remote DDP namespace (GPUs: {group.ddp_group}).")
         # the magic's own line stands for itself: line numbers are those that the user sees
         own_line = not args.auto and not cell.lstrip().startswith("%%")
         source = f"#%%dip {line}".rstrip() + f"\n{cell}" if own_line else cell
-        run.run(
-            self.shell, group, source, args.see, args.quiet, [args.ranks] if args.ranks else None
-        )
+        self._with_group(lambda group: self._run_on(group, line, source, args))
+
+    def _run_on(self, group, line, source, args):
+        if args.appcmd:
+            run.run(self.shell, group, apps.command(group.app, _words(args.appcmd)), see=["all"])
+        if self.verbose:
+            places = group.ddp_group
+            print(
+                f"%%dip {line}: Running cell in remote DDP namespace (GPUs: {places}).", flush=True
+            )
+        run.run(self.shell, group, source, args.see, args.quiet, args.ranks)
 
     def _replay(self, args):
         group = self._need()
@@ -401,7 +434,7 @@ class DdipMagics(Magics):
         args = self.dipull.parser.parse_args(_words(line))
         group = self._need()
         self._say(f"Pulling from DDP namespace: {args.names}")
-        ranks = run.parse_ranks([args.rank], group.size)
+        ranks = rank_lists.parse([args.rank], group.size)
         pulled = [group.pull(args.names, rank) for rank in ranks]
         if args.rank == "all":
             self.shell.push({name: [values[name] for values in pulled] for name in args.names})

@@ -17,7 +17,7 @@ _UNMOUNT_S = 20
 _BUSY_S = 2  # the watchdog, which wakes watchers, has a file open for a moment after each change
 
 # Runs as a child of the kernel and becomes the daemon: the kernel's end, whatever kind, ends it.
-_TIED = """
+_WITH_KERNEL = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() != int(sys.argv[1]):
@@ -130,9 +130,9 @@ def start(path, with_kernel=False):
     command = [program(), "-o", options, path]
     try:
         if with_kernel:
-            _start_tied(command, path)
+            _start_with_kernel(command, path)
         else:
-            _start_free(command)
+            _start_detached(command)
     except OSError as e:
         raise DipError(f"{command[0]} could not be started: {e.strerror}") from e
     return path
@@ -147,7 +147,7 @@ def _make_directory(path):
             raise DipError(f"{path} cannot be made: {e.strerror}") from e
 
 
-def _start_free(command):
+def _start_detached(command):
     with tempfile.TemporaryFile() as said:
         status = subprocess.call(
             command,
@@ -162,13 +162,13 @@ def _start_free(command):
         raise DipError(text or f"{' '.join(command)} ended with status {status}")
 
 
-def _start_tied(command, path):
+def _start_with_kernel(command, path):
     import atexit
 
     command.insert(1, "-f")
     log = tempfile.TemporaryFile()
     daemon = subprocess.Popen(
-        [sys.executable, "-c", _TIED, str(os.getpid()), *command],
+        [sys.executable, "-c", _WITH_KERNEL, str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -182,10 +182,10 @@ def _start_tied(command, path):
         log.seek(0)
         text = log.read().decode("utf-8", "replace").strip()
         raise DipError(text or f"{' '.join(command)} ended with status {status}")
-    atexit.register(_end_tied, daemon)
+    atexit.register(_end_with_kernel, daemon)
 
 
-def _end_tied(daemon):
+def _end_with_kernel(daemon):
     daemon.terminate()
     daemon.wait()
 

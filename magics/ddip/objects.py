@@ -2,19 +2,32 @@
 
 import errno
 import os
+import pickle
 import time
 
-from ddip import p5
+from ddip import functions, p5
 from ddip.errors import DipError
 
 _PIECE = 64 << 20  # of one write: between two of them Ctrl-C is heard
 
 
+def dump(value, name):
+    """(pickle, buffers) of an object; name is what errors call it. Raises DipError."""
+    try:
+        return p5.dump(value, functions.reduce)
+    except Exception as e:  # pickling runs the methods of whatever the objects are
+        where, part, why = p5.culprit(value, name, e, functions.reduce)
+    text = f"{where} ({type(part).__name__}) cannot be pickled: {why}"
+    if p5.base() is pickle.Pickler and getattr(type(part), "__module__", "") == "__main__":
+        text += "; with cloudpickle installed, classes of the notebook travel too"
+    raise DipError(text)
+
+
 def push(group, name, value, rank=None):
     """Sets a variable on all ranks, or on one. Raises DipError that says what cannot travel."""
     if not name.isidentifier():
-        raise DipError(f"'{name}' is no name of a variable")
-    pickled, buffers = p5.dump(value, name)
+        raise DipError(f"'{name}' is not a valid variable name")
+    pickled, buffers = dump(value, name)
     since = time.time()
     try:
         fd = os.open(_path(group, name, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -43,10 +56,16 @@ def pull(group, name, rank=0):
     since = time.time()
     try:
         with open(_path(group, name, rank), "rb", buffering=0) as file:
-            return p5.read(file, name)
+            pickled, buffers = p5.read(file)
     except FileNotFoundError:
         raise DipError(f"there is no variable {name} on rank {rank}") from None
     except OSError as e:
         if e.errno == errno.ESRCH:
             raise DipError("no ranks run: %makedip starts them") from e
         raise group.error_from(e, f"pull {name} from rank {rank}", since) from e
+    except p5.Malformed as e:
+        raise DipError(f"pull {name} from rank {rank}: {e}") from None
+    try:
+        return pickle.loads(pickled, buffers=buffers)
+    except Exception as e:  # unpickling imports what the pickle names
+        raise DipError(f"{name} cannot be unpickled here: {type(e).__name__}: {e}") from e

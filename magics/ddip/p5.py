@@ -1,46 +1,39 @@
-"""The p5 format: pickles of protocol 5 whose large buffers lie beside the pickle. See ddipfs(4).
+"""The p5 format: a pickle of protocol 5 whose large buffers lie beside it, 64-byte aligned.
 
-Arrays and tensors are written from where they lie and read into the memory that they keep.
-Functions of the notebook travel as code and find their globals in `__main__` over there.
+    "ddip-p5\\n", u32 version 1, u32 number of buffers, u64 length of the pickle,
+    for each buffer u64 offset and u64 length, the pickle, the buffers     (little-endian)
+
+Nothing but public functions of torch and numpy is named in it: any Python reads it by
+pickle.loads(…, buffers=…). The engine embeds this file: the standard library is all that it may
+import.
 """
 
 import io
-import linecache
-import marshal
 import mmap
-import os
 import pickle
 import struct
 import sys
 import types
-from importlib import import_module
-from operator import itemgetter, methodcaller
-
-from ddip.errors import DipError
 
 _MAGIC = b"ddip-p5\n"
+_VERSION = 1
 _HEAD = struct.Struct("<8sIIQ")
 _BUFFER = struct.Struct("<QQ")
 _ALIGN = 64
 _MAPPED = 64 << 10  # larger buffers get memory of their own that nothing has to clear
 _DEPTH = 4  # how deep a part that cannot be pickled is looked for
+_PARTS = 1000  # so many parts of an object are tried
 
 
-class _Call:
-    """Pickles as the value of function(*args), computed where it is unpickled."""
-
-    def __init__(self, function, *args):
-        self._parts = function, args
-
-    def __reduce__(self):
-        return self._parts
-
-    def __call__(self):
-        """Never called here: picklers only want to see that it could be."""
-        raise TypeError("the value is over there")
+class Malformed(ValueError):
+    """Bytes that are no p5: the text says why."""
 
 
-def _base():
+# ---- pickling
+
+
+def base():
+    """The class of picklers: cloudpickle's where it is installed."""
     try:
         import cloudpickle
     except ImportError:
@@ -48,13 +41,13 @@ def _base():
     return cloudpickle.Pickler
 
 
-def pickler(file, buffer_callback=None):
-    """A pickler for objects of a notebook."""
-    base = _base()
+def pickler(file, reduce, buffer_callback=None):
+    """A pickler that asks reduce(value) first, which may say NotImplemented."""
+    parent = base()
 
-    class Pickler(base):
+    class Pickler(parent):
         def reducer_override(self, value):
-            reduced = _reduce(value)
+            reduced = reduce(value)
             if reduced is not NotImplemented:
                 return reduced
             inherited = getattr(super(), "reducer_override", None)
@@ -63,116 +56,7 @@ def pickler(file, buffer_callback=None):
     return Pickler(file, protocol=5, buffer_callback=buffer_callback)
 
 
-def _reduce(value):
-    if isinstance(value, types.FunctionType):
-        return NotImplemented if _is_importable(value) else _reduce_function(value)
-    return _reduce_tensor(value)
-
-
-# ---- functions
-
-
-def _is_importable(function):
-    """True if the other side can import it by name."""
-    name = function.__module__
-    found = sys.modules.get(name) if name != "__main__" else None
-    for part in function.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is function
-
-
-def _namespace(name):
-    """A module's dictionary, the other side's."""
-    return _Call(vars, _Call(import_module, name))
-
-
-def _of_types(name):
-    return _Call(getattr, _Call(import_module, "types"), name)
-
-
-def _reduce_function(function):
-    """Code over the globals of the module of that name; the rest is state, for it may be cyclic.
-
-    Functions, classes and modules of the notebook that it uses go along, for names that mean
-    nothing there yet.
-    """
-    space = _namespace(function.__module__)
-    cells = [(_Cell(), cell) for cell in function.__closure__ or ()]
-    args = (
-        _Code(function.__code__),
-        space,
-        function.__name__,
-        function.__defaults__,
-        tuple(place for place, _ in cells) or None,
-    )
-    steps = [_Call(setattr, place, "cell_contents", *_contents(cell)) for place, cell in cells]
-    steps += _source(function.__code__.co_filename)
-    for name, value in _used(function).items():
-        steps.append(_Call(methodcaller("setdefault", name, value), space))
-    state = {
-        "__doc__": _Call(itemgetter(-1), (*steps, function.__doc__)),
-        "__kwdefaults__": function.__kwdefaults__,
-        "__qualname__": function.__qualname__,
-        "__module__": function.__module__,
-        "__dict__": function.__dict__,
-    }
-    return _of_types("FunctionType"), args, (None, state)
-
-
-def _source(file):
-    """Lets tracebacks over there show the lines of a cell, which are in no file."""
-    if os.path.exists(file) or not (lines := linecache.getlines(file)):
-        return []
-    cache = _Call(getattr, _Call(import_module, "linecache"), "cache")
-    return [_Call(methodcaller("setdefault", file, (0, None, lines, file)), cache)]
-
-
-class _Code:
-    """A code object, by marshal; only for the same version of Python."""
-
-    def __init__(self, code):
-        self._data = marshal.dumps(code)
-
-    def __reduce__(self):
-        return marshal.loads, (self._data,)
-
-
-class _Cell:
-    """An empty cell of a closure."""
-
-    def __reduce__(self):
-        return _of_types("CellType"), ()
-
-
-def _contents(cell):
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        raise pickle.PicklingError("it uses a variable that has no value yet") from None
-
-
-def _used(function):
-    """Definitions and modules among the globals that a function of the notebook uses."""
-    if function.__module__ != "__main__":
-        return {}
-    names, codes = set(), [function.__code__]
-    while codes:
-        code = codes.pop()
-        names.update(code.co_names)
-        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
-    space = function.__globals__
-    return {
-        name: _Call(import_module, value.__name__) if isinstance(value, types.ModuleType) else value
-        for name in sorted(names)
-        if isinstance(value := space.get(name), kinds) and value is not function
-    }
-
-
-# ---- tensors
-
-
-def _reduce_tensor(value):
+def reduce_tensor(value):
     """A tensor as an array over its memory, whose bytes numpy keeps out of the pickle."""
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor or value.layout is not torch.strided:
@@ -186,96 +70,119 @@ def _reduce_tensor(value):
         plain = plain.contiguous()
     try:
         return torch.from_numpy, (plain.numpy(),)
-    except TypeError:  # a type that numpy has not: its bytes under another name
+    except TypeError:  # a type that numpy does not have: its bytes under another name
         widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         return torch.Tensor.view, (plain.view(widths[plain.element_size()]), value.dtype)
+
+
+def dump(value, reduce=reduce_tensor):
+    """(pickle, buffers) of an object, the buffers where they lie. Raises what pickling raises."""
+    out, buffers = io.BytesIO(), []
+    pickler(out, reduce, buffers.append).dump(value)
+    return out.getbuffer(), [buffer.raw() for buffer in buffers]
+
+
+def culprit(value, path, error, reduce=reduce_tensor, depth=_DEPTH):
+    """(path, object, exception) of the innermost part of an object that cannot be pickled.
+
+    path: what the object is called; error: what pickling it raised.
+    """
+    for part, child in parts_of(value, path) if depth else ():
+        try:
+            pickler(io.BytesIO(), reduce, [].append).dump(child)
+        except Exception as e:  # pickling runs the methods of whatever the objects are
+            return culprit(child, part, e, reduce, depth - 1)
+    return path, value, error
+
+
+def parts_of(value, path):
+    """Parts of an object, with what one would write to reach them."""
+    if isinstance(value, dict):
+        return [(f"{path}[{key!r}]", child) for key, child in list(value.items())[:_PARTS]]
+    if isinstance(value, (list, tuple)):
+        return [(f"{path}[{i}]", child) for i, child in enumerate(value[:_PARTS])]
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        names = zip(value.__code__.co_freevars, value.__closure__, strict=True)
+        try:
+            return [(f"{name} (used by {path})", cell.cell_contents) for name, cell in names]
+        except ValueError:  # a variable without a value
+            return []
+    attributes = getattr(value, "__dict__", None) or {}
+    return [(f"{path}.{key}", child) for key, child in list(attributes.items())[:_PARTS]]
 
 
 # ---- bytes
 
 
-def dump(value, name):
-    """(pickle, buffers) of an object; name is what errors call it. Raises DipError."""
-    out, buffers = io.BytesIO(), []
-    try:
-        pickler(out, buffers.append).dump(value)
-    except Exception as e:  # pickling runs the methods of whatever the objects are
-        where, reason = _culprit(value, name, e, _DEPTH)
-        text = f"{where} ({type(reason[0]).__name__}) cannot be pickled: {reason[1]}"
-        if _base() is pickle.Pickler and getattr(type(reason[0]), "__module__", "") == "__main__":
-            text += "; with cloudpickle installed, classes of the notebook travel too"
-        raise DipError(text) from None
-    return out.getbuffer(), [buffer.raw() for buffer in buffers]
-
-
-def _culprit(value, path, error, depth):
-    """(path, (object, exception)) of the innermost part that cannot be pickled."""
-    for part, child in _parts(value, path) if depth else ():
-        try:
-            pickler(io.BytesIO(), [].append).dump(child)
-        except Exception as e:
-            return _culprit(child, part, e, depth - 1)
-    return path, (value, error)
-
-
-def _parts(value, path):
-    """Parts of an object, with what one would write to reach them."""
-    if isinstance(value, dict):
-        return [(f"{path}[{key!r}]", child) for key, child in list(value.items())[:1000]]
-    if isinstance(value, (list, tuple)):
-        return [(f"{path}[{i}]", child) for i, child in enumerate(value[:1000])]
-    if isinstance(value, types.FunctionType) and value.__closure__:
-        names = zip(value.__code__.co_freevars, value.__closure__, strict=True)
-        return [(f"{name} (used by {path})", cell.cell_contents) for name, cell in names]
-    attributes = getattr(value, "__dict__", None) or {}
-    return [(f"{path}.{key}", child) for key, child in list(attributes.items())[:1000]]
-
-
 def write(write_all, pickled, buffers):
     """Passes the pieces of a p5 file to write_all(bytes-like), in order, without joining them."""
-    at = _HEAD.size + _BUFFER.size * len(buffers) + len(pickled)
-    head, places = [_HEAD.pack(_MAGIC, 1, len(buffers), len(pickled))], []
+    start = at = _HEAD.size + _BUFFER.size * len(buffers) + len(pickled)
+    head, places = [_HEAD.pack(_MAGIC, _VERSION, len(buffers), len(pickled))], []
     for buffer in buffers:
         at += -at % _ALIGN
         places.append(at)
         head.append(_BUFFER.pack(at, buffer.nbytes))
         at += buffer.nbytes
-    at = sum(map(len, head))
     write_all(b"".join(head))
     write_all(pickled)
-    at += len(pickled)
+    at = start
     for place, buffer in zip(places, buffers, strict=True):
         write_all(bytes(place - at))
         write_all(buffer)
         at = place + buffer.nbytes
 
 
-def read(file, name):
-    """The object of a p5 file (binary, unbuffered). Each buffer lands where it stays."""
-    magic, version, count, length = _HEAD.unpack(_exactly(file, bytearray(_HEAD.size), name))
-    if magic != _MAGIC or version != 1:
-        raise DipError(f"{name} is not p5 of version 1")
-    table = _exactly(file, bytearray(_BUFFER.size * count), name)
-    pickled = _exactly(file, bytearray(length), name)
+def _check_head(head):
+    """(number of buffers, length of the pickle)."""
+    if len(head) < _HEAD.size or bytes(head[: len(_MAGIC)]) != _MAGIC:
+        raise Malformed(f"not p5: want {_MAGIC!r} at the beginning")
+    _, version, count, length = _HEAD.unpack_from(head)
+    if version != _VERSION:
+        raise Malformed(f"p5 of version {version}, this reads version {_VERSION}")
+    return count, length
+
+
+def split(view):
+    """(pickle, buffers) of a p5 that is in memory, as parts of that view. Raises Malformed."""
+    count, length = _check_head(view)
+    start = _HEAD.size + count * _BUFFER.size
+    if start + length > len(view):
+        raise Malformed(f"p5 ends early: want {start + length} bytes, have {len(view)}")
+    buffers = []
+    for i in range(count):
+        offset, size = _BUFFER.unpack_from(view, _HEAD.size + i * _BUFFER.size)
+        if offset + size > len(view):
+            raise Malformed(f"p5 ends early: buffer {i} wants {offset + size} bytes")
+        buffers.append(view[offset : offset + size])
+    return view[start : start + length], buffers
+
+
+def read(file):
+    """(pickle, buffers) of a p5 file (binary, unbuffered). Each buffer lands where it stays.
+
+    Raises Malformed or OSError.
+    """
+    count, length = _check_head(_exactly(file, bytearray(_HEAD.size)))
+    table = _exactly(file, bytearray(_BUFFER.size * count))
+    pickled = _exactly(file, bytearray(length))
     at = _HEAD.size + len(table) + length
     buffers = []
     for place, size in _BUFFER.iter_unpack(table):
-        _exactly(file, bytearray(place - at), name)
+        if place < at:
+            raise Malformed("p5 has a buffer that overlaps what is before it")
+        _exactly(file, bytearray(place - at))
         memory = mmap.mmap(-1, size) if size >= _MAPPED else bytearray(size)
-        buffers.append(_exactly(file, memory, name))
+        buffers.append(_exactly(file, memory))
         at = place + size
-    try:
-        return pickle.loads(pickled, buffers=buffers)
-    except Exception as e:  # unpickling imports what the pickle names
-        raise DipError(f"{name} cannot be unpickled here: {type(e).__name__}: {e}") from e
+    return pickled, buffers
 
 
-def _exactly(file, memory, name):
+def _exactly(file, memory):
     """Fills memory from the file. Returns it."""
     view = memoryview(memory)
     while view:
         count = file.readinto(view)
         if not count:
-            raise DipError(f"{name} ends early")
+            raise Malformed("p5 ends early")
         view = view[count:]
     return memory

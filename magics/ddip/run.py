@@ -1,40 +1,20 @@
 """Running a cell on the ranks and showing it: `%%dip` without its options."""
 
+import contextlib
+import os
 import re
+import select
+import signal
+import threading
 
 from ddip import cell as cells
+from ddip import ranks as rank_lists
 from ddip import show
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
 from ddip.sink import Sink
 
 _HEADING = "\x1b[1m%s:\x1b[0m"
-
-
-def parse_ranks(words, size):
-    """The ranks of words like 0 1, 0,1, 0-3 or all. Raises DipError for one that is not there."""
-    found = []
-    for word in re.split(r"[\s,]+", " ".join(map(str, words)).strip(", ")):
-        if word == "all":
-            return list(range(size))
-        first, dash, last = word.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise DipError(f"ranks: want e.g. 0 2-3 or all, not '{word}'")
-        found.extend(range(int(first), int(last or first) + 1))
-    for rank in found:
-        if rank >= size:
-            raise DipError(f"rank {rank}: the group has ranks 0..{size - 1}")
-    return sorted(set(found))
-
-
-def spell_ranks(ranks):
-    """`0-3,5` for a list of numbers."""
-    spans = []
-    for rank in sorted(ranks):
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+_VOID_MS = 1000  # after an interrupt a cell has so long to end before the next prompt is shown
 
 
 def run(shell, group, source, see=None, quiet=False, ranks=None):
@@ -43,10 +23,11 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     see: words for the ranks that are shown, None: rank 0, or the first that runs it. ranks: words
     for those that run it, None: all. Raises RemoteError, RemoteInterrupt or DipError.
     """
-    on = parse_ranks(ranks, group.size) if ranks else None
-    seen = parse_ranks(see, group.size) if see else (on or [0])[:1]
+    size = group.size if ranks or see else 0  # the file is read where it is needed
+    on = rank_lists.parse(ranks, size) if ranks else None
+    seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
     with cells.Interrupts() as interrupts:
-        cell = cells.submit(group, source, spell_ranks(on) if on else None)
+        cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
         watch(shell, cell, seen, quiet, interrupts=interrupts)
 
 
@@ -57,8 +38,8 @@ def replay(shell, group, number, see=None):
         ranks = dict(line.partition(" ")[::2] for line in cell.read("status").splitlines())["ranks"]
     except FileNotFoundError:
         raise DipError(f"there is no cell {number} in the history of {group.path}") from None
-    on = parse_ranks([ranks], group.size)
-    seen = parse_ranks(see, group.size) if see else on[:1]
+    on = rank_lists.parse([ranks], group.size)
+    seen = rank_lists.parse(see, group.size) if see else on[:1]
     try:
         watch(shell, cell, seen, quiet=False, attached=True)
     except KeyboardInterrupt:
@@ -75,43 +56,104 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
 
     view = show.make(Sink(shell), seen, files, quiet)
 
+    prompts = _Prompts(shell, cell)
+
     def take(messages):
         view.take([m for m in messages if m["type"] != "input_request"])
-        for message in messages:
-            if message["type"] == "input_request":
-                _answer(shell, cell, message)
+        prompts.take([m for m in messages if m["type"] == "input_request"])
 
     try:
         end = cells.follow(cell, take, view.patience, set(seen), attached, interrupts)
+    except KeyboardInterrupt:
+        if attached:
+            raise
+        text = (
+            f"cell {cell.number} goes on: %dip --replay {cell.number} shows it, %makedip -r ends it"
+        )
+        raise RemoteInterrupt(text, [text]) from None
     finally:
         view.end()
     if end["state"] != "ok":
         raise failure(cell, view.errors, end)
 
 
-def _answer(shell, cell, message):
-    """Asks the user what a rank asks, and passes it on to its stdin."""
-    rank, prompt = message["rank"], f"[rank {message['rank']}] {message.get('prompt', '')}"
-    try:
-        with cells.default_interrupts():
-            if message.get("password"):
-                from getpass import getpass
+class _Prompts:
+    """The input fields of a cell: what its ranks ask for, one after the other.
 
-                line = getpass(prompt)
-            else:
-                line = input(prompt)
-    except KeyboardInterrupt:
-        cell.interrupt()
-        return
-    except (
-        EOFError,
-        RuntimeError,
-    ) as e:  # nobody can be asked here
-        Sink(shell).write("stderr", f"rank {rank} asks for input: {e}\n")
-        cell.interrupt()
-        return
-    with open(f"{cell.group.path}/rank{rank}/stdin", "w", encoding="utf-8") as stdin:
-        stdin.write(line + "\n")
+    An interrupt in one of them is for the cell, and what other ranks had asked by then is void. The
+    end of the cell closes the field that is open.
+    """
+
+    def __init__(self, shell, cell):
+        self._shell = shell
+        self._cell = cell
+        self._interrupted = False
+
+    def take(self, requests):
+        """Answers requests that came together."""
+        for message in requests:
+            if self._interrupted and self._has_ended(_VOID_MS):
+                return
+            self._interrupted = not self._answer(message)
+            if self._interrupted:
+                with contextlib.suppress(FileNotFoundError):  # it has ended, and was dropped
+                    self._cell.interrupt()
+                return
+
+    def _has_ended(self, wait_ms):
+        """True if the cell has, or does within that time."""
+        try:
+            with open(f"{self._cell.path}/wait", "rb", buffering=0) as wait:
+                poller = select.poll()
+                poller.register(wait, select.POLLIN)
+                return bool(poller.poll(wait_ms))
+        except OSError:  # it is gone
+            return True
+
+    def _answer(self, message):
+        """Asks the user what a rank asks, and passes it on. False: an interrupt is the answer."""
+        rank = message["rank"]
+        prompt = f"[rank {rank}] {message.get('prompt', '')}"
+        try:
+            with cells.default_interrupts(), self._closed_by_the_end():
+                if message.get("password"):
+                    from getpass import getpass
+
+                    line = getpass(prompt)
+                else:
+                    line = input(prompt)
+        except KeyboardInterrupt:
+            return False
+        except (EOFError, RuntimeError) as e:  # nobody can be asked here
+            Sink(self._shell).write("stderr", f"rank {rank} asks for input: {e}\n")
+            return False
+        with open(f"{self._cell.group.path}/rank{rank}/stdin", "w", encoding="utf-8") as stdin:
+            stdin.write(line + "\n")
+        return True
+
+    @contextlib.contextmanager
+    def _closed_by_the_end(self):
+        """Within it the end of the cell is a KeyboardInterrupt: input() knows nothing else."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        read, write = os.pipe()
+        watcher = threading.Thread(target=self._interrupt_at_the_end, args=(read,), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            os.close(write)
+            watcher.join()
+            os.close(read)
+
+    def _interrupt_at_the_end(self, closed):
+        with contextlib.suppress(OSError), open(f"{self._cell.path}/wait", "rb", 0) as wait:
+            poller = select.poll()
+            poller.register(closed, 0)
+            poller.register(wait, select.POLLIN)
+            if closed not in dict(poller.poll()):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 # ---- failures
@@ -156,5 +198,5 @@ def _lines(parts, first):
     lines = []
     for (_, _, text), ranks in sorted(told.items(), key=lambda item: first in item[1]):
         noun = "rank" if len(ranks) == 1 else "ranks"
-        lines += [_HEADING % f"{noun} {spell_ranks(ranks)}", text]
+        lines += [_HEADING % f"{noun} {rank_lists.spell(ranks)}", text]
     return lines

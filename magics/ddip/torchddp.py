@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from ddip.herd import ranch
+from ddip.workers import ranch
 
 _PORT = 29500  # as torch's own launchers have it, for groups over several hosts
 

@@ -24,6 +24,7 @@ except ImportError as e:
 
 package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
+package.__path__.append(os.path.join(ROOT, "magics", "ddip"))  # p5.py, as the Makefile has it
 sys.modules["ddip_engine"] = package
 
 from ddip_engine import state, table, texts, values  # noqa: E402, F401

@@ -154,6 +154,37 @@ def test_input_fields():
         assert len(nb.ok("%%dip -S all\nrank").data()) == 2
 
 
+def test_prompts_end():
+    """An interrupt ends all prompts of a cell, and so does the end of the cell."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        ask = "%%dip -S all\nname = input('your name: ')"
+        begun = nb.begin(ask)
+        begun[0].get_stdin_msg(timeout=60)
+        nb.interrupt()
+        outcome = nb.finish(begun)  # a second prompt would keep the kernel
+        assert outcome.error[0] == "KeyboardInterrupt", outcome.outputs
+        begun = nb.begin(ask)
+        begun[0].get_stdin_msg(timeout=60)
+        with open(f"{nb.group}/cells/2/ctl", "w") as ctl:
+            ctl.write("interrupt\n")
+        outcome = nb.finish(begun)
+        assert outcome.error[0] == "KeyboardInterrupt", outcome.outputs
+        assert nb.ok("%%dip\nrank").data() == ["Out[0:3]: 0"]
+
+
+def test_within_a_rank():
+    """A rank that would wait for its own cell is told so, and what it queued is dropped."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        code = (
+            f"%%dip -S all\nimport sys\nsys.path.insert(0, {notebook.MAGICS!r})\n"
+            "from ddip import errors, run\nfrom ddip.group import Group\n"
+            f"try:\n    run.run(get_ipython(), Group({nb.group!r}), 'left = 1')\n"
+            "except errors.DipError as e:\n    print(e)"
+        )
+        assert nb.ok(code).text().count("deadlock: the rank that runs this") == 2
+        assert nb.run("%%dip\nleft").error[1] == "NameError(name 'left' is not defined)"
+
+
 def test_two_notebooks():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nimport time") as one:
         with notebook.Notebook(one.mount) as two:

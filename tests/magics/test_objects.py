@@ -125,6 +125,28 @@ def _while_a_cell_runs(nb):
         pass
 
 
+def test_rank_lists():
+    """One grammar for all options, that of the mount."""
+    sys.path.insert(0, notebook.MAGICS)
+    from ddip import ranks
+    from ddip.errors import DipError
+
+    for words, want in {
+        ("all",): [0, 1, 2, 3],
+        ("0,2-3",): [0, 2, 3],
+        ("3", "0", "1-1"): [0, 1, 3],
+        ("0,", "2"): [0, 2],
+    }.items():
+        assert ranks.parse(words, 4) == want, words
+    for wrong in ("", "4", "2-1", "0,,1", "-1", "x", "0-", "all,1", "1 2"):
+        try:
+            found = ranks.parse([wrong], 4)
+        except DipError:
+            continue
+        raise AssertionError(f"{wrong!r} is {found}")
+    assert ranks.spell([5, 0, 1, 2]) == "0-2,5"
+
+
 def test_import():
     code = (
         "import sys, time\nt = time.perf_counter()\nimport ddip\n"

@@ -99,6 +99,8 @@ def test_makedip():
         nb.ok("%makedip -g 0,1")
         nb.ok("%%dip\nkept = 1")
         assert "unchanged" in nb.ok("%makedip -g 1 0").text()
+        for line in ("-g al", "-g 0,x", "-n 0", "-n 100000"):
+            assert nb.run(f"%makedip {line}").error[0] == "DipError", line
         nb.ok("%%dip\nkept")
         for line in ("-r -g all", "-g all -r", "-i -r", "-r -i -g 1,0"):
             said = nb.ok(f"%makedip {line}").text()
@@ -107,7 +109,7 @@ def test_makedip():
         assert nb.run("%%dip\nkept").error[1] == "NameError(name 'kept' is not defined)"
         assert "3 CPU ranks" in nb.ok("%makedip -n 3 -t 60").text()
         assert nb.ok("%%dip -S 0,2\nrank").data() == ["Out[0:4]: 0", "Out[2:4]: 2"]
-        assert nb.ok("%%dip --ranks 1-2 --see 2\nrank").data() == ["Out[2:5]: 2"]
+        assert nb.ok("%%dip --ranks 1 2 --see 2\nrank").data() == ["Out[2:5]: 2"]
         assert nb.ok("%%dip --to both\nz = 1").error is None
         assert nb.ok("z\n").data() == ["1"]
         nb.ok("%dipper d\nassert d.pull(['z'])['z'] == 1\nd.push({'w': 7})")

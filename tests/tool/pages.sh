@@ -5,7 +5,12 @@
 
 cd "$ROOT" || exit
 readme=$("$BUILD/ddipfs" --readme) || give_up 'ddipfs --readme'
-page4=$(sed 's/\\&//g' fs/ddipfs.4)
+# what is explained: the items and titles of a page, the words in quotes of the README
+explained() {
+	sed 's/\\&//g' "$1" | grep -E '^\.(It|Ss|Sh|Cm|Pa) '
+}
+page4=$(explained fs/ddipfs.4)
+quoted=$(grep -o '`[^`]*`' README.md)
 
 # has WHAT WORD TEXT: the word is somewhere in it
 has() {
@@ -16,7 +21,7 @@ while read -r path _; do
 	name=${path##*/}
 	case $name in
 	'' | . | G | N | K | rankK | NAME | LIST | STAGED) ;;
-	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$(cat README.md)" ;;
+	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$quoted" ;;
 	esac
 done < <(sed -n '3,/^$/p' <<<"$readme")
 words=$(sed -n '/^NAME is/,/^The life/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
@@ -25,7 +30,7 @@ for word in $words; do
 	has 'ddipfs(4)' "$word" "$page4"
 done
 for word in $(sed -n '/^NAME is/,/^Verbs/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme"); do
-	has README.md "$word" "$(cat README.md)"
+	has README.md "$word" "$quoted"
 done
 
 life=$(sed -n '/^The life of a group/,$p' <<<"$readme" | tail -n +2)
@@ -35,10 +40,11 @@ while read -r from event to help; do
 		bad "ddipfs(4) lacks the transition $from, $event, $to: $help"
 done <<<"$life"
 
-page=$(cat scripts/ddip.1)
+page=$(explained scripts/ddip.1)
+completed=$(bash -c '. scripts/ddip.bash-completion; COMP_WORDS=(ddip "") COMP_CWORD=1; _ddip; echo "${COMPREPLY[*]}"')
 for verb in $(sed -n 's/^\([a-z][a-z]*\).*/\1/p' scripts/ddip-verbs); do
 	has 'ddip(1)' "$verb" "$page"
-	has completion "$verb" "$(cat scripts/ddip.bash-completion)"
+	has completion "$verb" "$completed"
 	ok "$BUILD/ddip" help "$verb" >/dev/null
 done
 for topic in files views ops ctl exit; do

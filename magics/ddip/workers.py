@@ -7,7 +7,7 @@ import threading
 import time
 
 from ddip import cell as cells
-from ddip import mount, objects, p5, run, show, worker
+from ddip import mount, objects, run, show, worker
 from ddip.errors import DipError, RemoteError
 from ddip.group import Group, default_group
 from ddip.sink import Sink
@@ -52,8 +52,8 @@ def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", impo
     if not ranks:
         result = worker.call(plan, caller_rank)
         return [result] if gather else result
-    with _Herd(nprocs, caller_rank, ranks, _backend(ctx, nprocs)) as herd:
-        return _run(herd, plan, caller_rank)
+    with _WorkerGroup(nprocs, caller_rank, ranks, _backend(ctx, nprocs)) as workers:
+        return _run(workers, plan, caller_rank)
 
 
 def _needed(need):
@@ -70,25 +70,25 @@ def _backend(ctx, nprocs):
     return choose(nprocs) if choose is not None else "none"
 
 
-def _run(herd, plan, caller_rank):
-    herd.begin(plan)
+def _run(workers, plan, caller_rank):
+    workers.begin(plan)
     own = None
     if caller_rank is not None:
         try:
-            own = worker.call(plan, caller_rank, herd.environment())
+            own = worker.call(plan, caller_rank, workers.environment())
         except BaseException as e:
-            theirs = herd.failure is not None or (_is_lost_peer(e) and herd.failed(_BLAME_S))
-            herd.interrupt()
-            herd.wait()
+            theirs = workers.failure is not None or (_is_lost_peer(e) and workers.failed(_BLAME_S))
+            workers.interrupt()
+            workers.wait()
             if theirs:
-                raise herd.failure from herd.failure.__cause__
+                raise workers.failure from workers.failure.__cause__
             raise
-    herd.wait()
-    if herd.failure is not None:
-        raise herd.failure
+    workers.wait()
+    if workers.failure is not None:
+        raise workers.failure
     if not plan["gather"]:
         return own
-    results = herd.results()
+    results = workers.results()
     if caller_rank is not None:
         results.insert(caller_rank, own)
     return results
@@ -100,7 +100,7 @@ def _is_lost_peer(error):
     return isinstance(error, RuntimeError) and any(word in text for word in _LOST_PEER)
 
 
-class _Herd:
+class _WorkerGroup:
     """The workers that are not this process: a group of its own, for one call."""
 
     _count = 0
@@ -119,8 +119,8 @@ class _Herd:
     def __enter__(self):
         path = mount.find() or mount.start(mount.private_path())
         template = Group(os.path.join(path, default_group()))
-        _Herd._count += 1
-        self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_Herd._count}"))
+        _WorkerGroup._count += 1
+        self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_WorkerGroup._count}"))
         os.mkdir(self._group.path)
         try:
             settings = [
@@ -153,7 +153,7 @@ class _Herd:
 
     def begin(self, plan):
         """Sends the plan and starts the work; its output is shown as it comes."""
-        pickled, buffers = p5.dump(plan, "ranch()")
+        pickled, buffers = objects.dump(plan, "ranch()")
         buffers = [pickle.PickleBuffer(buffer) for buffer in buffers]
         objects.push(self._group, "ddip_plan", (sys.path, bytes(pickled), buffers))
         with open(worker.__file__, encoding="utf-8") as file:

@@ -1,0 +1,133 @@
+"""Functions of the notebook on their way to the ranks: they travel as code.
+
+Over there they find their globals in the module of the same name: `__main__` in `__main__`.
+"""
+
+import linecache
+import marshal
+import os
+import pickle
+import sys
+import types
+from importlib import import_module
+from operator import itemgetter, methodcaller
+
+from ddip import p5
+
+
+class _Call:
+    """Pickles as the value of function(*args), computed where it is unpickled."""
+
+    def __init__(self, function, *args):
+        self._parts = function, args
+
+    def __reduce__(self):
+        return self._parts
+
+    def __call__(self):
+        """Never called here: picklers only want to see that it could be."""
+        raise TypeError("the value is over there")
+
+
+def reduce(value):
+    """What p5.pickler() asks for objects of a notebook."""
+    if isinstance(value, types.FunctionType):
+        return NotImplemented if _is_importable(value) else _reduce_function(value)
+    return p5.reduce_tensor(value)
+
+
+def _is_importable(function):
+    """True if the other side can import it by name."""
+    name = function.__module__
+    found = sys.modules.get(name) if name != "__main__" else None
+    for part in function.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is function
+
+
+def _namespace(name):
+    """A module's dictionary, the other side's."""
+    return _Call(vars, _Call(import_module, name))
+
+
+def _of_types(name):
+    return _Call(getattr, _Call(import_module, "types"), name)
+
+
+def _reduce_function(function):
+    """Code over the globals of the module of that name; the rest is state, for it may be cyclic.
+
+    Functions, classes and modules of the notebook that it uses go along, for names that mean
+    nothing there yet.
+    """
+    space = _namespace(function.__module__)
+    cells = [(_Cell(), cell) for cell in function.__closure__ or ()]
+    args = (
+        _Code(function.__code__),
+        space,
+        function.__name__,
+        function.__defaults__,
+        tuple(place for place, _ in cells) or None,
+    )
+    steps = [_Call(setattr, place, "cell_contents", *_contents(cell)) for place, cell in cells]
+    steps += _source(function.__code__.co_filename)
+    for name, value in _used(function).items():
+        steps.append(_Call(methodcaller("setdefault", name, value), space))
+    state = {
+        "__doc__": _Call(itemgetter(-1), (*steps, function.__doc__)),
+        "__kwdefaults__": function.__kwdefaults__,
+        "__qualname__": function.__qualname__,
+        "__module__": function.__module__,
+        "__dict__": function.__dict__,
+    }
+    return _of_types("FunctionType"), args, (None, state)
+
+
+def _source(file):
+    """Lets tracebacks over there show the lines of a cell, which are in no file."""
+    if os.path.exists(file) or not (lines := linecache.getlines(file)):
+        return []
+    cache = _Call(getattr, _Call(import_module, "linecache"), "cache")
+    return [_Call(methodcaller("setdefault", file, (0, None, lines, file)), cache)]
+
+
+class _Code:
+    """A code object, by marshal; only for the same version of Python."""
+
+    def __init__(self, code):
+        self._data = marshal.dumps(code)
+
+    def __reduce__(self):
+        return marshal.loads, (self._data,)
+
+
+class _Cell:
+    """An empty cell of a closure."""
+
+    def __reduce__(self):
+        return _of_types("CellType"), ()
+
+
+def _contents(cell):
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        raise pickle.PicklingError("it uses a variable that has no value yet") from None
+
+
+def _used(function):
+    """Definitions and modules among the globals that a function of the notebook uses."""
+    if function.__module__ != "__main__":
+        return {}
+    names, codes = set(), [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+    space = function.__globals__
+    return {
+        name: _Call(import_module, value.__name__) if isinstance(value, types.ModuleType) else value
+        for name in sorted(names)
+        if isinstance(value := space.get(name), kinds) and value is not function
+    }

@@ -1,0 +1,38 @@
+"""Lists of ranks as people write them: `0,2-3`, the grammar of the mount's `cell.0,2-3`."""
+
+import re
+
+from ddip.errors import DipError
+
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+
+
+def parse(words, size):
+    """The ranks of a list, sorted; its words are joined by commas: 0 2-3 is 0,2-3. `all` is all.
+
+    size: how many ranks there are. Raises DipError that says what would be right.
+    """
+    text = ",".join(str(word).strip(",") for word in words)
+    if text == "all":
+        return list(range(size))
+    found = set()
+    for item in text.split(","):
+        range_ = _RANGE.fullmatch(item.strip())
+        first, last = range_.groups() if range_ else (None, None)
+        if first is None or int(last or first) < int(first):
+            raise DipError(f"ranks: want e.g. 0,2-3 or 0 2-3 or all, not '{text}'")
+        if int(last or first) >= size:
+            raise DipError(f"rank {last or first}: the group has ranks 0..{size - 1}")
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)
+
+
+def spell(ranks):
+    """`0-3,5` for a list of numbers."""
+    spans = []
+    for rank in sorted(ranks):
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
