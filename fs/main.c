@@ -275,6 +275,7 @@ main(int argc, char **argv)
 		die("the current directory is gone: %s", strerrordesc_np(errno));
 	daemon_.cwd = xstrdup(cwd);
 	daemon_.mountpoint = o.mountpoint;
+	daemon_.mode = o.mode;
 	daemon_.python = options_python();
 	daemon_.engine = find_engine();
 	daemon_.mounted = now_wall();

@@ -4,6 +4,7 @@
 #include "group/settings.h"
 #include "tree/text.h"
 #include "wire.h"
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
@@ -24,6 +25,7 @@ static const char usage[] =
     "  -d              the same, with every request and message on stderr\n"
     "  -o NAME=VALUE   a setting of the group, as in its `ctl`: size=2, python=/opt/v/bin/python,\n"
     "                  backend=gloo, grace=10, 'gpus=3\\,1' …\n"
+    "  -o umask=077, uid=, gid=   who may do what, with allow_other\n"
     "  -o OPTION       FUSE's own: allow_other, ro, fsname=…\n"
     "  -h, --help      this text\n"
     "  -V, --version   version\n"
@@ -53,6 +55,43 @@ is_setting(const char *s, size_t n)
 	return verb_find(&settings_table, name) != NULL;
 }
 
+static unsigned
+id_number(const char *s)
+{
+	char *end;
+	unsigned long n = strtoul(s, &end, 10);
+
+	if (!isdigit((unsigned char)*s) || *end || n >= (uid_t)-1)
+		misused("uid= and gid= are numbers, as id(1) shows them, not ", s);
+	return (unsigned)n;
+}
+
+static mode_t
+umask_number(const char *s)
+{
+	char *end;
+	unsigned long n = strtoul(s, &end, 8);
+
+	if (!isdigit((unsigned char)*s) || *end || n > 0777)
+		misused("umask= is an octal number up to 777, not ", s);
+	return (mode_t)n;
+}
+
+/* Who the mount is for: false if this option does not say that. */
+static bool
+take_mode(struct mount_mode *m, const char *s)
+{
+	if (strncmp(s, "uid=", 4) == 0)
+		m->uid = id_number(s + 4);
+	else if (strncmp(s, "gid=", 4) == 0)
+		m->gid = id_number(s + 4);
+	else if (strncmp(s, "umask=", 6) == 0)
+		m->umask = umask_number(s + 6);
+	else
+		return false;
+	return true;
+}
+
 /* One of -o's: NAME=VALUE of ours becomes a line of ctl, the rest goes to FUSE. */
 static void
 take_option(struct options *o, const char *s, struct buf *fuse)
@@ -65,7 +104,7 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
 		if (strcmp(s, ignored[i]) == 0)
 			return;
-	if (strncmp(s, "x-", 2) == 0 || !*s)
+	if (strncmp(s, "x-", 2) == 0 || !*s || take_mode(&o->mode, s))
 		return;
 	if (eq && is_setting(s, (size_t)(eq - s))) {
 		struct buf line = {0};
@@ -179,6 +218,7 @@ options_parse(struct options *o, int argc, char **argv)
 	struct buf fuse = {0};
 	int c;
 
+	o->mode = (struct mount_mode){geteuid(), getegid(), S_IRWXG | S_IRWXO};
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "fdo:hV", longs, NULL)) != -1) {
 		switch (c) {

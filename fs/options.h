@@ -1,7 +1,7 @@
 /* The command line: what is for us, what is for FUSE; the mount point. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
-#include "util.h"
+#include "base/daemon.h"
 
 struct options {
 	bool foreground;
@@ -9,6 +9,7 @@ struct options {
 	char *fuse_opts;  /* comma-separated */
 	char **settings;  /* lines of ctl: "size 2" */
 	size_t settings_count;
+	struct mount_mode mode;
 };
 
 /* Fills o, or says what is wrong and ends the program with 2 (0 for --help and --version). Clears a

@@ -4,6 +4,7 @@
 #include "host/ticks.h"
 #include "session/client.h"
 #include "session/directory.h"
+#include "session/lock.h"
 #include "session/request.h"
 #include "tree/writer.h"
 #include <errno.h>
@@ -221,6 +222,16 @@ gone(const struct file *f)
 	return place_gone(&f->node->at);
 }
 
+/* The flags of an open file as they are now. Who opens a live file with O_NOFOLLOW copies a tree (cp -r,
+ * rsync): it gets what is there, and then the end. */
+static int
+flags_now(const struct file *f, const struct fuse_file_info *fi)
+{
+	int flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
+
+	return (f->node->row->flags & ROW_LIVE) && (flags & O_NOFOLLOW) ? flags | O_NONBLOCK : flags;
+}
+
 void
 file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
@@ -232,7 +243,7 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 		fuse_reply_err(fr, ENODEV);
 		return;
 	}
-	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
+	f->flags = flags_now(f, fi);
 	c = request_new(fr, REQUEST_READ);
 	c->r.file = f;
 	c->r.want = size;
@@ -250,7 +261,7 @@ file_write(
 	ssize_t r = -ENODEV;
 
 	request_show(fr, "write", f->node, NULL);
-	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
+	f->flags = flags_now(f, fi);
 	if (f->opener)
 		writer_note(f, fuse_req_ctx(fr)->pid);
 	if (!gone(f))
@@ -284,6 +295,7 @@ file_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct file *f = file_of(fi);
 
 	request_show(fr, "flush", f->node, NULL);
+	lock_closed(ino, fi);
 	sync_file(fr, f, f->ops ? f->ops->flush : NULL);
 }
 
@@ -301,6 +313,7 @@ void
 file_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	request_show(fr, "release", request_node(ino), NULL);
+	lock_released(ino, fi);
 	file_free(file_of(fi));
 	fuse_reply_err(fr, 0);
 }

@@ -9,6 +9,7 @@
 #include "session/file.h"
 #include "tree/event_file.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 enum {
@@ -116,6 +117,8 @@ req_done(struct req *r, int result)
 	}
 	if (c->kind == REQUEST_OPEN || c->kind == REQUEST_CREATE)
 		file_opened(c, result);
+	else if (c->kind == REQUEST_READ && result == -EAGAIN && (r->file->flags & O_NOFOLLOW))
+		fuse_reply_buf(c->fr, NULL, 0); /* a live file, see flags_now() in file.c */
 	else if (c->kind == REQUEST_LOOKUP)
 		directory_looked_up(c, result);
 	else

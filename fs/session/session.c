@@ -6,21 +6,25 @@
 #include "proc.h"
 #include "session/directory.h"
 #include "session/file.h"
+#include "session/lock.h"
 #include "session/request.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_log.h>
+#include <limits.h>
 #include <linux/fuse.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum {
 	MAX_WRITE = 1 << 20,
 	BACKGROUND = 1024, /* requests in the background that the kernel has out at once */
+	PREFERRED_IO = 1 << 20,
 	BATCH = 32,	   /* requests taken in one go of the loop */
 	TIMEOUT_MARGIN_S = 15,
 	EARLIER_S = 600 /* than the longest limit we let go ourselves */
@@ -234,8 +238,13 @@ session_on_ready(void (*fn)(void))
 static void
 session_statfs(fuse_req_t fr, fuse_ino_t ino)
 {
-	struct statvfs st = {.f_bsize = 1 << 20, .f_frsize = 4096, .f_namemax = 255};
+	struct statvfs st;
 
+	/* the room that there is for the ranks' output */
+	if (statvfs(daemon_.state_dir, &st) < 0)
+		st = (struct statvfs){.f_frsize = 4096};
+	st.f_bsize = PREFERRED_IO;
+	st.f_namemax = NAME_MAX;
 	fuse_reply_statfs(fr, &st);
 }
 
@@ -266,6 +275,9 @@ static const struct fuse_lowlevel_ops operations = {
     .readdir = directory_readdir,
     .releasedir = directory_releasedir,
     .statfs = session_statfs,
+    .flock = lock_flock,
+    .getlk = lock_get,
+    .setlk = lock_set,
 };
 
 int

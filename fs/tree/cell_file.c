@@ -230,4 +230,5 @@ const struct file_ops cell_file_ops = {
     .flush = cell_flush,
     .fsync = submit_and_wait,
     .release = cell_release,
+    .mtime = writer_mtime,
 };

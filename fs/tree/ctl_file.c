@@ -146,6 +146,7 @@ const struct file_ops ctl_file_group_ops = {
     .flush = ctl_flush,
     .fsync = ctl_wait,
     .release = ctl_release,
+    .mtime = writer_mtime,
 };
 
 static int

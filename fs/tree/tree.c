@@ -228,7 +228,8 @@ tree_lookup(struct node *dir, const char *name, int *error)
 static void
 fill_entry(struct dir_entry *e, const struct row *row, const struct place *at)
 {
-	e->type = row->mode & S_IFMT;
+	/* who walks a tree by these types leaves pipes alone: nobody waits there by chance */
+	e->type = row->flags & ROW_LIVE ? S_IFIFO : row->mode & S_IFMT;
 	e->ino = inode_number(row, at);
 }
 
@@ -274,6 +275,17 @@ tree_cursor_free(struct tree_cursor *c)
 	c->row = name_count;
 }
 
+/* What the owner may do is for the group and for others too, less the umask of the mount. */
+static mode_t
+shared_mode(mode_t mode)
+{
+	mode_t own = mode & S_IRWXU;
+
+	if (S_ISLNK(mode))
+		return mode;
+	return (mode & S_IFMT) | ((own | own >> 3 | own >> 6) & ~daemon_.mode.umask);
+}
+
 static uint64_t
 text_size(const struct node *n)
 {
@@ -296,10 +308,10 @@ tree_stat(struct node *n, struct stat *st)
 		       : n->mtime;
 
 	*st = (struct stat){.st_ino = n->ino,
-	    .st_mode = row->mode,
+	    .st_mode = shared_mode(row->mode),
 	    .st_nlink = S_ISDIR(row->mode) ? 2 : 1,
-	    .st_uid = geteuid(),
-	    .st_gid = getegid(),
+	    .st_uid = daemon_.mode.uid,
+	    .st_gid = daemon_.mode.gid,
 	    .st_blksize = 1 << 20};
 	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
 		st->st_size = (off_t)text_size(n);

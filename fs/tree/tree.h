@@ -37,7 +37,7 @@ enum row_flags {
 	ROW_FRESH = 1,	 /* a new node for each LOOKUP: every opener has an inode lock of its own */
 	ROW_HIDDEN = 2,	 /* found, not listed */
 	ROW_SIZED = 4,	 /* a text whose true size stat tells */
-	ROW_LIVE = 8,	 /* waits for data */
+	ROW_LIVE = 8,	 /* waits for data: listed as a pipe, though stat says that it is a file */
 	ROW_MAPPED = 16, /* bytes that may be mapped */
 	ROW_STAYS = 32	 /* as long as its parent, or until rmdir: the kernel need not ask again */
 };

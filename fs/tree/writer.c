@@ -1,6 +1,7 @@
 /* Who writes a file, and which close of it is the last. The kernel sends a FLUSH for each close of
  * each copy of a descriptor, and does not say whether others are left. */
 #include "tree/writer.h"
+#include "base/daemon.h"
 #include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -72,6 +73,12 @@ writer_close(const struct file *f, const struct req *r)
 	if (!is_last(f, pid))
 		return WRITER_STAYS;
 	return exits ? WRITER_EXITS : WRITER_CLOSES;
+}
+
+double
+writer_mtime(const struct place *at)
+{
+	return daemon_.mounted;
 }
 
 void

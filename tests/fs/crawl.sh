@@ -18,14 +18,8 @@ crawl() {
 	return 0
 }
 
-# Files that wait for data are for readers that want to wait: crawlers are told to leave them out.
-live=(trace events log follow wait stream)
-not_live=() excludes=() globs=()
-for name in "${live[@]}"; do
-	not_live+=(-name "$name" -prune -o)
-	excludes+=("--exclude=$name")
-	globs+=("--exclude=$name")
-done
+# Files that wait for data are listed as pipes, which these programs leave alone; who copies them as files gets
+# what is there.
 # write-only files, and what has no engine behind it, may be refused
 refused='Permission denied|No such process|Operation not supported|Is a directory|Input/output error: never'
 
@@ -34,12 +28,15 @@ everything() { # WHEN
 	crawl "find -newer $1" '^$' find "$M" -newer / -size +0 -perm /u+r
 	crawl "ls -laR $1" '^$' ls -laR "$M"
 	crawl "du $1" '^$' du -a "$M"
-	crawl "grep -r $1" "$refused" grep -r "${globs[@]}" nowhere_to_be_found "$M"
+	crawl "grep -r $1" "$refused" grep -r nowhere_to_be_found "$M"
+	! has rg || crawl "rg $1" "$refused|^rg: " rg nowhere_to_be_found "$M"
+	rm -rf "$T/cp"
+	crawl "cp -r $1" "$refused" cp -r "$M" "$T/cp"
 	crawl "tar $1" "$refused|file changed as we read|Exiting with failure|shrank by|Removing leading" \
-		tar -cf "$T/all.tar" "${excludes[@]}" -C "$M" .
-	crawl "cat $1" "$refused" find "$M" "${not_live[@]}" -type f -exec cat '{}' +
+		tar -cf "$T/all.tar" -C "$M" .
+	crawl "cat $1" "$refused" find "$M" -type f -exec cat '{}' +
 	! has rsync || crawl "rsync $1" "$refused|rsync error: some files|some files vanished|failed verification" \
-		rsync -a "${excludes[@]}" "$M/" "$T/copy"
+		rsync -a "$M/" "$T/copy"
 	if has git; then
 		crawl "git status $1" 'not a git repository|Stopping at filesystem|GIT_DISCOVERY' \
 			git -C "$M" status
@@ -47,7 +44,7 @@ everything() { # WHEN
 		crawl "git add $1" "$refused|unable to index|adding files failed|Adding embedded|^hint|could not open|open\(" \
 			git --git-dir="$T/repo/.git" --work-tree="$M" status --short -uall
 	fi
-	crawl "md5sum $1" "$refused" find "$M" "${not_live[@]}" -type f -perm -u+r -exec md5sum '{}' +
+	crawl "md5sum $1" "$refused" find "$M" -type f -perm -u+r -exec md5sum '{}' +
 	crawl "file system check $1" '^$' stat -f "$M" "$G"
 	crawl "sync $1" '^$' sync -f "$M/README"
 }
@@ -75,6 +72,8 @@ echo stop >"$G/ctl"
 is 'no variables without an engine' "$(ls "$G/vars")" ''
 everything 'when stopped'
 is 'nor then' "$(rank_pids)" ''
+is 'live files are listed as pipes' "$(find "$G" -maxdepth 1 -type p | sort | xargs -n 1 basename | xargs)" 'events log'
+is 'and are files' "$(stat -c %F "$G/events")" 'regular empty file'
 is 'no bug of ours' "$(grep -c EIO "$G/error")" 0
 echo start >"$G/ctl"
 cell 'x = 1' && is 'it works' "$(cat "$G/vars/x")" 1

@@ -70,6 +70,33 @@ like 'who takes no interrupt is killed' "$(wait_cell "$n")" 'errno EHOSTDOWN'
 is 'a new rank is there' "$(errno write "$G/cell" 'y = rank')" 0
 is 'the other one kept its names' "$(cat "$G/rank1/vars/x")" 1
 
+# a signalled writer whose answer brings other answers with it: a queued cell is dropped, and its readers hear of it
+errno nonblock "$G/cell" 'time.sleep(100)' >/dev/null
+running=$(readlink "$G/cells/last")
+for _ in 1 2 3; do
+	in_background cp /dev/stdin "$G/cell" <<<'x = 2'
+	until [ "$(readlink "$G/cells/last")" -gt "$running" ]; do :; done
+	n=$(readlink "$G/cells/last")
+	writer=$pid readers=
+	exec 5<"$M/trace"
+	for _ in 1 2 3 4; do
+		cat "$G/cells/$n/wait" "$G/cells/$n/stream" >/dev/null &
+		readers="$readers $!"
+	done
+	# the daemon has their reads
+	timeout 20 awk -v file="group/cells/$n/wait" '$2 == "fuse" && $3 == "read" && $4 == file && ++n == 4 { exit }' <&5 ||
+		bad 'the readers do not come'
+	exec 5<&-
+	kill -INT "$writer"
+	wait "$writer"
+	like 'a queued cell is dropped with its writer' "$(wait_cell "$n")" 'state cancelled|state interrupted'
+	# shellcheck disable=SC2086 # a list
+	gone $readers
+	running=$n
+done
+echo interrupt >"$G/ctl"
+is 'and all goes on' "$(errno write "$G/cell" 'x = 3')" 0
+
 # Ctrl-Z lets go of the writer, the cell goes on
 mkfifo "$T/gate"
 printf '%s\n' "z = open('$T/gate').read()" >"$T/z.py"

@@ -95,3 +95,26 @@ is 'dropped' "$(stat -c %s "$G/rank0/stdout")" 0
 cell 'print("new")'
 is 'goes on at 0' "$(cat "$G/rank0/stdout")" new
 like 'writing into it' "$(errno write "$G/rank0/stdout" x)" 'EACCES|EINVAL'
+
+# each stream is dropped by itself, through an open file and by name
+cell 'print("out"); print("err", file=sys.stderr)'
+"$PLAIN_PYTHON" -c "import os; os.truncate('$G/rank0/stderr', 0)" || bad 'truncate(2) of stderr'
+is 'truncate of stderr empties stderr' "$(stat -c %s "$G/rank0/stderr")" 0
+is 'and nothing else' "$(tail -n 1 "$G/rank0/stdout")" out
+cell 'print("err again", file=sys.stderr)'
+"$PLAIN_PYTHON" -c "import os; os.truncate('$G/rank0/stdout', 0)" || bad 'truncate(2) of stdout'
+is 'truncate of stdout empties stdout' "$(stat -c %s "$G/rank0/stdout")" 0
+is 'and not stderr' "$(cat "$G/rank0/stderr")" 'err again'
+
+# what `spool` drops before a reader comes there, the reader is told
+exec 5<"$G/rank0/follow"
+echo 'spool 65536' >"$G/ctl"
+cell 'for i in range(40000): print("number", i)'
+: >"$G/rank0/stdout"
+cell 'print("the last")'
+like 'a reader of follow is told what it missed' "$(timeout 10 grep -a -m1 'dropped' <&5)" '[0-9]+ bytes were dropped'
+like 'and reads on' "$(timeout 10 grep -a -m1 'the last' <&5)" 'the last'
+exec 5<&-
+
+# room: that of the place where output is kept
+is 'df' "$(stat -f -c '%b' "$M")" "$(stat -f -c '%b' "$(key "$G/status" spool)")"

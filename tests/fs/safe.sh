@@ -56,6 +56,31 @@ if [ "$(id -u)" = 0 ]; then
 	unmount
 fi
 
+# with a umask the group or others may do what the owner may, and no more than that
+if [ "$(id -u)" = 0 ]; then
+	somebody() { # GROUP COMMAND…
+		setpriv --reuid 65534 --regid "$1" --clear-groups "${@:2}" 2>/dev/null
+	}
+	mount_plain -o allow_other,umask=007,gid=12345
+	is 'the owner and group that the options say' "$(stat -c '%u %g %a' "$G/cell")" "$(id -u) 12345 660"
+	is 'directories too' "$(stat -c '%a' "$G" "$G/vars" | xargs)" '550 770'
+	is 'what the owner can only read, nobody can write' "$(stat -c '%a' "$G/status")" 440
+	ok somebody 12345 sh -c "cp /dev/stdin '$G/cell' <<E
+x = 'of the group'
+E"
+	is 'a member of the group runs cells and reads objects' "$(somebody 12345 cat "$G/vars/x")" 'of the group'
+	fails somebody 54321 cat "$G/status"
+	unmount
+	mount_plain -o allow_other,umask=022,uid=65533
+	is 'another owner' "$(stat -c '%u %a' "$G/ctl")" '65533 644'
+	ok somebody 54321 cp "$G/status" /dev/null
+	fails somebody 54321 cp /dev/null "$G/cell"
+	unmount
+fi
+for option in umask=8 umask=1777 umask= uid=nobody-of-this-name gid=-1 uid=4294967295; do
+	like "refused: $option" "$("$BUILD/ddipfs" -o "$option" "$M" 2>&1)" "${option%=*}= .*not ${option#*=}"
+done
+
 # a place that others prepared is refused: a link, a directory that is open, one of somebody else
 lie() {
 	rm -rf "$T/state"
@@ -70,10 +95,10 @@ mkdir -m 700 "$T/elsewhere"
 lie ln -s "$T/elsewhere" "$T/state/ddipfs-$(id -u)"
 lie mkdir -m 777 "$T/state/ddipfs-$(id -u)"
 if [ "$(id -u)" = 0 ]; then
-	somebody() {
+	theirs() {
 		mkdir -m 700 "$1" && chown 65534 "$1"
 	}
-	lie somebody "$T/state/ddipfs-0"
+	lie theirs "$T/state/ddipfs-0"
 fi
 
 # a mount point that is a link leads where it leads; the mount is found there, and ends

@@ -3,7 +3,6 @@
 #include "base/stream.h"
 #include "check.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,7 +116,8 @@ test_bound(void)
 	next = (unsigned)(lost / 100);
 	for (;; lines++) {
 		ask(&reader, at, 100);
-		if (result < 0)
+		CHECK(!parked);
+		if (result < 0 || parked)
 			break;
 		CHECK(answer.n == 100 && (unsigned)atoi(answer.p) == next++);
 		at += answer.n;

@@ -1,0 +1,16 @@
+/* Locks of files, flock(2) and fcntl(2): by path, whatever node each opener was given. */
+#ifndef LOCK_H
+#define LOCK_H
+#include <fuse_lowlevel.h>
+
+/* Rows of the session's table. */
+void lock_flock(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, int op);
+void lock_get(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock);
+void lock_set(
+    fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep);
+/* A process closed a descriptor: its fcntl locks on that file end, as POSIX has it. */
+void lock_closed(fuse_ino_t ino, const struct fuse_file_info *fi);
+/* An open file is released: its flock ends. */
+void lock_released(fuse_ino_t ino, const struct fuse_file_info *fi);
+
+#endif
