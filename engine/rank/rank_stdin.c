@@ -1,6 +1,7 @@
 /* Bytes for input(): written by the I/O thread, taken by a Python thread. */
 #define _GNU_SOURCE
 #include "rank/rank_stdin.h"
+#include "rank/rank.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -47,13 +48,29 @@ rank_stdin_put(struct slice data)
 	changed();
 }
 
+static void
+tell_taken(size_t n)
+{
+	struct buf b = {0};
+	struct msg m;
+
+	wire_pack(&b, Ntaken, 0, 0, 0, (uint32_t)n);
+	if (n && wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_link_send(&m);
+	buf_free(&b);
+}
+
 void
 rank_stdin_drop(void)
 {
+	size_t n;
+
 	rank_stdin_lock();
+	n = in.bytes.n;
 	buf_clear(&in.bytes);
 	in.ends = 0;
 	rank_stdin_unlock();
+	tell_taken(n);
 }
 
 void
@@ -69,10 +86,12 @@ rank_stdin_end(void)
 static int
 take(struct buf *to)
 {
+	size_t n;
 	int r;
 
 	rank_stdin_lock();
-	r = in.bytes.n ? 1 : in.ends || in.ended ? 0 : -EAGAIN;
+	n = in.bytes.n;
+	r = n ? 1 : in.ends || in.ended ? 0 : -EAGAIN;
 	if (r == 1) {
 		buf_add(to, in.bytes.p, in.bytes.n);
 		buf_clear(&in.bytes);
@@ -80,6 +99,7 @@ take(struct buf *to)
 		in.ends--;
 	}
 	rank_stdin_unlock();
+	tell_taken(n);
 	return r;
 }
 

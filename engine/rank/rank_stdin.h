@@ -3,6 +3,8 @@
 #define RANK_STDIN_H
 #include "util.h"
 
+/* What takes bytes away tells the daemon how many (Ntaken): it sends no more than fits. */
+
 void rank_stdin_put(struct slice data); /* empty: the end of input, once */
 void rank_stdin_end(void);		/* for good */
 /* Moves what is there to *to. 1: something; 0: the end; -EINTR: a signal came. Blocks: without the

@@ -78,6 +78,7 @@ rank_spawn(struct rank *k)
 	k->pid = 0;
 	k->cell = 0;
 	k->waits_input = k->kill_sent = false;
+	k->unread = 0;
 	k->slot = agent_slot(g->agent, &rank_slot, k);
 	rank_set_state(k, R_SPAWNING);
 	rank_spawn_process(g, ENGINE_RANK, k->slot, name, on_spawned, k);
