@@ -1,7 +1,6 @@
 /* Bytes for input(): written by the I/O thread, taken by a Python thread. */
 #define _GNU_SOURCE
 #include "rank/rank_stdin.h"
-#include "rank/rank.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -48,19 +47,7 @@ rank_stdin_put(struct slice data)
 	changed();
 }
 
-static void
-tell_taken(size_t n)
-{
-	struct buf b = {0};
-	struct msg m;
-
-	wire_pack(&b, Ntaken, 0, 0, 0, (uint32_t)n);
-	if (n && wire_frame(b.p, b.n, &m, NULL) > 0)
-		rank_link_send(&m);
-	buf_free(&b);
-}
-
-void
+size_t
 rank_stdin_drop(void)
 {
 	size_t n;
@@ -70,7 +57,7 @@ rank_stdin_drop(void)
 	buf_clear(&in.bytes);
 	in.ends = 0;
 	rank_stdin_unlock();
-	tell_taken(n);
+	return n;
 }
 
 void
@@ -86,12 +73,10 @@ rank_stdin_end(void)
 static int
 take(struct buf *to)
 {
-	size_t n;
 	int r;
 
 	rank_stdin_lock();
-	n = in.bytes.n;
-	r = n ? 1 : in.ends || in.ended ? 0 : -EAGAIN;
+	r = in.bytes.n ? 1 : in.ends || in.ended ? 0 : -EAGAIN;
 	if (r == 1) {
 		buf_add(to, in.bytes.p, in.bytes.n);
 		buf_clear(&in.bytes);
@@ -99,7 +84,6 @@ take(struct buf *to)
 		in.ends--;
 	}
 	rank_stdin_unlock();
-	tell_taken(n);
 	return r;
 }
 
