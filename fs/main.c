@@ -17,6 +17,7 @@
 #include "tree/change_ticks.h"
 #include "tree/ctl.h"
 #include "tree/event_file.h"
+#include "tree/gpu_file.h"
 #include "tree/live.h"
 #include "tree/stream_file.h"
 #include "tree/tree.h"
@@ -186,6 +187,7 @@ serve(const struct options *o)
 	tree_init();
 	event_file_init();
 	gpustat_start();
+	gpu_file_start();
 	if (group_make("group", &e) < 0)
 		die("%s", e.text);
 	apply_settings(TAILQ_FIRST(&groups), o);
@@ -210,6 +212,7 @@ serve(const struct options *o)
 	session_stop();
 	tree_fini();
 	event_file_stop();
+	gpu_file_stop();
 	gpustat_stop();
 	ticks_stop();
 	while (waitpid(-1, NULL, 0) > 0)

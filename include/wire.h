@@ -113,6 +113,7 @@ enum {
 	X(Nsignalled, 65, "41",     "cell raised") /* an interrupt of this cell reached Python: see above */ \
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
 	X(Nstdin,   68, "d",        "data") \
+	X(Ntaken,   69, "4",        "bytes") /* of Nstdin have reached the program, or were dropped */ \
 	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */
 
 /* clang-format on */

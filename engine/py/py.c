@@ -247,10 +247,11 @@ py_pin(PyObject *module, PyObject *args)
 	return PyLong_FromUnsignedLong(rank_pin_add(Py_NewRef(obj), addr, size));
 }
 
+/* Sends a notice that has one number. False: an exception is set. */
 static bool
-tell_waits(bool waits)
+tell_number(const char *type, size_t n)
 {
-	PyObject *args = Py_BuildValue("(si)", "Ninput", (int)waits);
+	PyObject *args = Py_BuildValue("(sn)", type, (Py_ssize_t)n);
 	bool sent = args && py_message_send(PyTuple_GetItem(args, 0), 0, -1, args, 1);
 
 	Py_XDECREF(args);
@@ -265,19 +266,19 @@ py_stdin_read(PyObject *module, PyObject *unused)
 	bool waits = !rank_stdin_ready();
 	int r;
 
-	if (waits && !tell_waits(true))
+	if (waits && !tell_number("Ninput", 1))
 		return NULL;
 	do {
 		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b);
 		Py_END_ALLOW_THREADS
 	} while (r < 0 && PyErr_CheckSignals() == 0);
-	if (r >= 0)
+	if (r == 0 || (r > 0 && tell_number("Ntaken", b.n)))
 		bytes = PyBytes_FromStringAndSize(b.p, (Py_ssize_t)b.n);
 	if (waits) { /* also when interrupted; that exception is the one to go on with */
 		PyObject *type, *value, *trace;
 
 		PyErr_Fetch(&type, &value, &trace);
-		if (!tell_waits(false))
+		if (!tell_number("Ninput", 0))
 			PyErr_Clear();
 		PyErr_Restore(type, value, trace);
 	}
@@ -288,7 +289,10 @@ py_stdin_read(PyObject *module, PyObject *unused)
 static PyObject *
 py_stdin_drop(PyObject *module, PyObject *unused)
 {
-	rank_stdin_drop();
+	size_t n = rank_stdin_drop();
+
+	if (n && !tell_number("Ntaken", n))
+		return NULL;
 	Py_RETURN_NONE;
 }
 

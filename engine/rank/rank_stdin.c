@@ -47,13 +47,17 @@ rank_stdin_put(struct slice data)
 	changed();
 }
 
-void
+size_t
 rank_stdin_drop(void)
 {
+	size_t n;
+
 	rank_stdin_lock();
+	n = in.bytes.n;
 	buf_clear(&in.bytes);
 	in.ends = 0;
 	rank_stdin_unlock();
+	return n;
 }
 
 void

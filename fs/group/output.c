@@ -13,6 +13,9 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+/* A line of rich output is looked for in so many bytes: a figure is some 100 KB. */
+enum { LINE_ROOM = 1 << 20 };
+
 static int inotify_fd = -1;
 
 static struct {
@@ -45,24 +48,41 @@ output_drop(struct rank *k, int stream, uint64_t base)
 		debug("cell", "fallocate: %s", strerrordesc_np(errno));
 }
 
-/* Drops what is there beyond so many bytes. */
+/* Where the first line begins at or behind this offset; 0: nowhere near. */
+static uint64_t
+line_behind(const struct rank *k, int stream, uint64_t offset)
+{
+	char *room = xmalloc(LINE_ROOM), *end;
+	ssize_t n = pread(k->output.spool.fd[stream], room, LINE_ROOM, (off_t)offset);
+	uint64_t at;
+
+	end = n > 0 ? memchr(room, '\n', (size_t)n) : NULL;
+	at = end ? offset + (uint64_t)(end - room) + 1 : 0;
+	free(room);
+	return at;
+}
+
+/* Drops what is there beyond so many bytes; of rich output whole lines, since one is a message. */
 static void
 trim(struct rank *k, int stream, uint64_t keep)
 {
-	uint64_t size = output_size(k, stream);
+	uint64_t size = output_size(k, stream), base;
 
 	if (size <= keep)
 		return;
+	base = k->output.base[stream] + size - keep;
+	if (stream == SPOOL_DISPLAY && (base = line_behind(k, stream, base)) == 0)
+		return;
 	group_event(k->g, "spool rank=%d stream=%s dropped=%llu", k->number, spool_names[stream],
-	    (unsigned long long)(size - keep));
-	output_drop(k, stream, k->output.base[stream] + size - keep);
+	    (unsigned long long)(base - k->output.base[stream]));
+	output_drop(k, stream, base);
 }
 
 void
 log_trim(struct group *g)
 {
 	for (int i = 0; g->set.spool && i < g->size; i++)
-		for (int s = 0; s <= SPOOL_STDERR; s++)
+		for (int s = 0; s < SPOOL_STREAMS; s++)
 			trim(&g->ranks[i], s, (uint64_t)g->set.spool);
 }
 
@@ -72,7 +92,7 @@ trim_growing(struct rank *k)
 {
 	uint64_t keep = (uint64_t)k->g->set.spool;
 
-	for (int s = 0; keep && s <= SPOOL_STDERR; s++)
+	for (int s = 0; keep && s < SPOOL_STREAMS; s++)
 		if (output_size(k, s) > keep + keep / 2)
 			trim(k, s, keep);
 }

@@ -315,6 +315,15 @@ on_input(struct rank *k, struct msg *m)
 }
 
 static void
+on_taken(struct rank *k, struct msg *m)
+{
+	uint32_t n;
+
+	if (wire_unpack(m, NULL, &n) == 0)
+		k->unread -= MIN((size_t)n, k->unread);
+}
+
+static void
 on_signalled(struct rank *k, struct msg *m)
 {
 	uint32_t cell;
@@ -334,6 +343,7 @@ static const struct {
     {Nmark, on_mark},
     {Ndropped, on_dropped},
     {Ninput, on_input},
+    {Ntaken, on_taken},
     {Nsignalled, on_signalled},
 };
 

@@ -60,7 +60,7 @@ rank_spawn_process(struct group *g, int kind, int slot, const char *name, reply_
 	if (kind == ENGINE_STORE && g->store.port)
 		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
 	if (kind == ENGINE_RANK)
-		gpustat_env(g, ((struct rank *)arg)->number, &env);
+		gpustat_env(g->set.gpus, ((struct rank *)arg)->number, &env);
 	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1,
 	    (uint32_t)kind, g->zygote, slice_text(g->run_dir), slice_text(name),
 	    ((struct slice){env.p, env.n}), (uint32_t)0);
@@ -80,6 +80,7 @@ rank_spawn(struct rank *k)
 	k->pid = 0;
 	k->cell = 0;
 	k->waits_input = k->kill_sent = false;
+	k->unread = 0;
 	k->slot = agent_slot(g->agent, &rank_slot, k);
 	rank_set_state(k, R_SPAWNING);
 	rank_spawn_process(g, ENGINE_RANK, k->slot, name, on_spawned, k);
@@ -112,7 +113,8 @@ void
 rank_env(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
-	int local = gpustat_local_rank(g, k->number), local_size = gpustat_local_size(g);
+	int local = gpustat_local_rank(g->set.gpus, k->number),
+	    local_size = gpustat_local_size(g->set.gpus, g->size);
 
 	buf_addf(env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
 	buf_addf(env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
@@ -150,8 +152,9 @@ rank_join(struct rank *k)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);
 	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
-	    (uint32_t)k->number, (uint32_t)g->size, (uint32_t)gpustat_local_rank(g, k->number),
-	    g->recovery.generation, slice_text(g->set.backend), ((struct slice){env.p, env.n}));
+	    (uint32_t)k->number, (uint32_t)g->size,
+	    (uint32_t)gpustat_local_rank(g->set.gpus, k->number), g->recovery.generation,
+	    slice_text(g->set.backend), ((struct slice){env.p, env.n}));
 	buf_free(&env);
 	buf_free(&external);
 	if (!g->set.autogc)

@@ -1,7 +1,6 @@
 /* Agents and calls to them. One row of `launchers` for each way of starting an agent. */
 #include "host/agent.h"
 #include "host/ticks.h"
-#include "host/zygotes.h"
 #include "base/daemon.h"
 #include <errno.h>
 #include <signal.h>
@@ -239,6 +238,13 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	a->host = slice_dup(host);
 }
 
+static void
+forget_zygotes(struct agent *a)
+{
+	if (a->zygotes_gone)
+		a->zygotes_gone(a);
+}
+
 struct agent *
 agent_local(struct err *e)
 {
@@ -252,7 +258,7 @@ agent_local(struct err *e)
 		return local;
 	if (!local)
 		local = xcalloc(1, sizeof(*local));
-	zygotes_forget(local);
+	forget_zygotes(local);
 	local->launcher = &launchers[0];
 	local->why = (struct err){0};
 	local->said_hello = false;
@@ -301,7 +307,7 @@ agent_stop_all(void)
 		}
 		usleep(1000);
 	}
-	zygotes_forget(local);
+	forget_zygotes(local);
 	free(local->calls);
 	free(local->slots);
 	free(local->host);

@@ -45,8 +45,9 @@ struct agent {
 
 	size_t slot_room;
 	int next_slot;
-	struct zygote *zygotes; /* asked for (zygotes.c) */
-	uint32_t last_zygote;	/* number given */
+	struct zygote *zygotes;		       /* asked for (zygotes.c) */
+	void (*zygotes_gone)(struct agent *a); /* all of them, with the agent */
+	uint32_t last_zygote;		       /* number given */
 };
 
 extern const struct launcher launchers[];

@@ -1,30 +1,34 @@
 /* The GPUs of this host as NVML tells of them: asked by a thread of its own, since a driver may
- * take its time. */
+ * take its time. Knows no group: `words` are those of the verb `gpus`. */
 #ifndef GPUSTAT_H
 #define GPUSTAT_H
 #include "host/gpus.h"
-#include "tree/tree.h"
-
-struct group;
-struct rank;
 
 /* The thread begins to look; once, before any group is made. */
 void gpustat_start(void);
 void gpustat_stop(void);
 
-/* The GPUs that these words of the verb `gpus` name. Waits for the thread's first list, if it is
- * not there yet (some 10 s at most): the daemon does that before it serves. */
+/* What the daemon may choose from; *why: what is wrong with it (no 0: nothing). */
+void gpustat_visible(struct gpus *out, struct err *why);
+/* The GPUs that these words name. Waits for the thread's first list, if it is not there yet (some
+ * 10 s at most): the daemon does that before it serves. */
 int gpustat_choose(const char *words, struct gpus *out, struct err *e);
-/* The environment of a rank, and its number on the host. */
-void gpustat_env(const struct group *g, int rank, struct buf *env);
-int gpustat_local_rank(const struct group *g, int rank);
-int gpustat_local_size(const struct group *g);
+/* The same for words that were good before, as they are now: the list does not change. */
+void gpustat_chosen(const char *words, struct gpus *out);
+/* The environment of a rank, its number on the host, and how many ranks of `size` are there. */
+void gpustat_env(const char *words, int rank, struct buf *env);
+int gpustat_local_rank(const char *words, int rank);
+int gpustat_local_size(const char *words, int size);
 
-/* " gpu=3", then what is known of it; "gpu 3" lines. */
-void gpustat_rank_words(const struct rank *k, struct buf *out);
-void gpustat_rank_lines(const struct rank *k, struct buf *out);
-text_fn gpustat_text; /* G/gpus */
-/* Of texts that tell of GPUs: open waits until NVML was asked again, and makes the text then. */
-extern const struct file_ops gpustat_ops;
+/* What a GPU did when it was looked at last; NULL: nobody has looked yet. */
+const struct nvml_use *gpustat_seen(const struct nvml_gpu *gpu);
+/* The last question was not answered in time: what was seen is from before. */
+bool gpustat_is_late(void);
+/* Is that good enough for a text that is made now? Also if the answer is overdue. */
+bool gpustat_is_fresh(void);
+/* Asks what all GPUs do. fn, which is set once, is called from the loop when that is known, or
+ * overdue. */
+void gpustat_ask(void);
+void gpustat_on_answer(void (*fn)(void));
 
 #endif

@@ -28,8 +28,9 @@ free_zygote(struct zygote *z)
 	free(z);
 }
 
-void
-zygotes_forget(struct agent *a)
+/* The agent is gone, and all of them with it. */
+static void
+forget_all(struct agent *a)
 {
 	while (a->zygotes) {
 		struct zygote *z = a->zygotes;
@@ -126,6 +127,7 @@ ask_for(struct agent *a, char *key, const struct zygote_spec *spec)
 
 	*z = (struct zygote){.id = ++a->last_zygote, .agent = a, .key = key, .next = a->zygotes};
 	a->zygotes = z;
+	a->zygotes_gone = forget_all;
 	z->tag = agent_tag(a, NO_SLOT, on_ready, z);
 	buf_adds(&env, spec->env);
 	for (size_t i = 0; i < env.n; i++)

@@ -19,7 +19,5 @@ uint32_t zygotes_want(struct agent *a, uint32_t had, const struct zygote_spec *s
 void zygotes_release(struct agent *a, uint32_t zygote);
 /* The phases that a zygote told, "" before. *failed: why it could not start, NULL. */
 const char *zygotes_phases(struct agent *a, uint32_t zygote, const char **failed);
-/* The agent is gone, and all of them with it. */
-void zygotes_forget(struct agent *a);
 
 #endif

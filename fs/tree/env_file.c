@@ -47,7 +47,7 @@ env_file_text(const struct place *at, struct buf *out, struct err *e)
 		return fail(e, EOPNOTSUPP,
 		    "%s has no store to meet at: backend none, or a python without torch", g->name);
 	rank_env(k, out);
-	gpustat_env(g, k->number, out);
+	gpustat_env(g->set.gpus, k->number, out);
 	add_interface(&g->set, out);
 	for (size_t i = from; i < out->n; i++)
 		if (out->p[i] == '\0')

@@ -89,12 +89,14 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	if (!k || !s->placed ||
 	    !spool_next(&k->output.spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
-	if (stream <= SPOOL_STDERR && offset < k->output.base[stream]) { /* dropped: a hole now */
+	if (offset < k->output.base[stream]) { /* dropped: a hole now */
 		size_t hole = (size_t)MIN(k->output.base[stream] - offset, (uint64_t)len);
 
 		l->lost += hole;
 		offset += hole;
 		len -= hole;
+		if (stream == SPOOL_DISPLAY)
+			buf_clear(&s->part[stream]); /* half a message */
 	}
 	n = len ? pread(k->output.spool.fd[stream], piece, len, (off_t)offset) : 0;
 	if (n <= 0)

@@ -7,7 +7,7 @@
 #include "group/external.h"
 #include "group/rank_list.h"
 #include "group/registry.h"
-#include "host/gpustat.h"
+#include "tree/gpu_file.h"
 #include "tree/cell_file.h"
 #include "tree/cell_stream.h"
 #include "tree/ctl_file.h"
@@ -42,8 +42,8 @@ const struct row name_rows[] = {
     {"G/cell", REG | 0600, ROW_FRESH, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
     {"G/cell.LIST", REG | 0600, ROW_FRESH | ROW_HIDDEN, &cell_file_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
     {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
-    {"G/ranks", REG | 0400, ROW_FRESH, &gpustat_ops, text_ranks, "a line for each rank", NULL},
-    {"G/gpus", REG | 0400, ROW_FRESH, &gpustat_ops, gpustat_text, "a line for each GPU that the group uses", NULL},
+    {"G/ranks", REG | 0400, ROW_FRESH, &gpu_file_ops, text_ranks, "a line for each rank", NULL},
+    {"G/gpus", REG | 0400, ROW_FRESH, &gpu_file_ops, gpu_file_text, "a line for each GPU that the group uses", NULL},
     {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
     {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
@@ -72,7 +72,7 @@ const struct row name_rows[] = {
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "files that programs write aside: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_FRESH | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
-    {"G/rankK/status", REG | 0400, ROW_FRESH, &gpustat_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
+    {"G/rankK/status", REG | 0400, ROW_FRESH, &gpu_file_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
     {"G/rankK/env", REG | 0400, ROW_FRESH, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
     {"G/rankK/ctl", REG | 0200, ROW_FRESH, &ctl_file_rank_ops, NULL, NULL, "interrupt, kill, signal NAME, eof"},
     {"G/rankK/cell", REG | 0600, ROW_FRESH, &cell_file_ops, NULL, "as G/cell", "runs on this rank only"},

@@ -8,7 +8,7 @@
 #include "group/settings.h"
 #include "group/task.h"
 #include "host/agent.h"
-#include "host/gpustat.h"
+#include "tree/gpu_file.h"
 #include "host/zygotes.h"
 #include "object/varname.h"
 #include "tree/ctl.h"
@@ -118,7 +118,7 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
 		buf_addf(
 		    out, " host=%s", at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
-		gpustat_rank_words(k, out);
+		gpu_file_rank_words(k, out);
 		buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0, k->cell);
 	}
 	return 0;
@@ -133,7 +133,7 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 		return -e->no;
 	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
 	    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
-	gpustat_rank_lines(k, out);
+	gpu_file_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
 	if (*k->spawn_method)

@@ -343,6 +343,7 @@ words_abort(struct engine *e)
 void
 words_input(struct engine *e, struct slice data)
 {
+	engine_say(e, Ntaken, 0, 0, (uint32_t)data.n);
 	if (!e->running || e->waits != WAIT_INPUT)
 		return;
 	engine_say(e, Ninput, 0, 0, 0u);

@@ -1,0 +1,191 @@
+/* What is told of GPUs: G/gpus, and what ranks use of them. A reader waits until NVML was asked
+ * anew. */
+#include "tree/gpu_file.h"
+#include "group/group.h"
+#include "host/gpustat.h"
+#include <errno.h>
+
+static struct req_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
+
+/* ---- texts ---- */
+
+static void
+add_number(struct buf *out, const char *key, bool is, unsigned long long v)
+{
+	if (is)
+		buf_addf(out, "%s%llu", key, v);
+	else
+		buf_addf(out, "%s-", key);
+}
+
+/* 'text', on one line. */
+static void
+add_quoted(struct buf *out, const char *key, const char *text)
+{
+	buf_addf(out, "%s'", key);
+	for (; *text; text++)
+		buf_addc(out, *text == '\'' || *text == '\n' ? ' ' : *text);
+	buf_addc(out, '\'');
+}
+
+static void
+add_use(struct buf *out, const struct nvml_use *u)
+{
+	add_number(out, " used_bytes=", u && u->has_memory, u ? u->used : 0);
+	add_number(out, " total_bytes=", u && u->has_memory, u ? u->total : 0);
+	add_number(out, " util_pct=", u && u->util >= 0, u ? (unsigned long long)u->util : 0);
+	add_number(out, " temp_c=", u && u->temp >= 0, u ? (unsigned long long)u->temp : 0);
+	buf_adds(out, u && u->n >= 0 ? " pids=" : " pids=-");
+	for (int i = 0; u && i < u->n; i++)
+		buf_addf(out, "%s%u", i ? "," : "", u->process[i].pid);
+	if (u && *u->error)
+		add_quoted(out, " error=", u->error);
+	if (gpustat_is_late())
+		add_quoted(out, " error=", "NVML does not answer: this is what it said before");
+}
+
+int
+gpu_file_text(const struct place *at, struct buf *out, struct err *e)
+{
+	struct gpus gpus, from;
+	struct err why;
+	char label[GPUS_LABEL];
+
+	gpustat_chosen(at->g->set.gpus, &gpus);
+	gpustat_visible(&from, &why);
+	if (gpus.none)
+		buf_adds(out, "# gpus none: the ranks see no GPU\n");
+	else if (gpus.n == 0)
+		buf_addf(out, "# no GPU that is known of%s%s\n", why.no ? ": " : "", why.text);
+	else if (why.no)
+		buf_addf(out, "# %s\n", why.text);
+	for (int i = 0; i < gpus.n; i++) {
+		const struct nvml_gpu *gpu = gpus.gpu[i];
+
+		buf_addf(out, "%d index=%s uuid=%s", i, gpus_label(gpu, label), gpu->uuid);
+		add_quoted(out, " name=", gpu->name);
+		add_use(out, gpustat_seen(gpu));
+		buf_addc(out, '\n');
+	}
+	return 0;
+}
+
+static const struct nvml_gpu *
+gpu_of(const struct rank *k)
+{
+	struct gpus gpus;
+
+	gpustat_chosen(k->g->set.gpus, &gpus);
+	return k->number < gpus.n ? gpus.gpu[k->number] : NULL;
+}
+
+/* Memory that the rank's process has there. NVML numbers processes as the host does, which in a
+ * container are other numbers. */
+static bool
+memory_of(const struct rank *k, const struct nvml_use *u, unsigned long long *bytes)
+{
+	for (int i = 0; u && k->pid && i < u->n; i++)
+		if (u->process[i].pid == (uint32_t)k->pid && u->process[i].bytes != UINT64_MAX) {
+			*bytes = u->process[i].bytes;
+			return true;
+		}
+	return false;
+}
+
+void
+gpu_file_rank_words(const struct rank *k, struct buf *out)
+{
+	const struct nvml_gpu *gpu = gpu_of(k);
+	const struct nvml_use *u = gpu ? gpustat_seen(gpu) : NULL;
+	unsigned long long bytes = 0;
+	char label[GPUS_LABEL];
+
+	if (!gpu) {
+		buf_adds(out, " gpu=-");
+		return;
+	}
+	buf_addf(out, " gpu=%s", gpus_label(gpu, label));
+	add_number(out, " gpu_bytes=", memory_of(k, u, &bytes), bytes);
+	add_number(out, " gpu_util_pct=", u && u->util >= 0, u ? (unsigned long long)u->util : 0);
+}
+
+void
+gpu_file_rank_lines(const struct rank *k, struct buf *out)
+{
+	const struct nvml_gpu *gpu = gpu_of(k);
+	const struct nvml_use *u = gpu ? gpustat_seen(gpu) : NULL;
+	unsigned long long bytes = 0;
+	char label[GPUS_LABEL];
+
+	buf_addf(out, "gpu %s\n", gpu ? gpus_label(gpu, label) : "-");
+	if (!gpu)
+		return;
+	buf_addf(out, "gpu_uuid %s\ngpu_name %s\n", gpu->uuid, gpu->name);
+	add_number(out, "gpu_bytes ", memory_of(k, u, &bytes), bytes);
+	add_number(out, "\ngpu_used_bytes ", u && u->has_memory, u ? u->used : 0);
+	add_number(out, "\ngpu_total_bytes ", u && u->has_memory, u ? u->total : 0);
+	add_number(out, "\ngpu_util_pct ", u && u->util >= 0, u ? (unsigned long long)u->util : 0);
+	add_number(out, "\ngpu_processes ", u && u->n >= 0, u ? (unsigned long long)u->n : 0);
+	buf_addc(out, '\n');
+	if (u && *u->error)
+		buf_addf(out, "gpu_error %s\n", u->error);
+}
+
+/* ---- open ---- */
+
+/* Makes the text of each that waits from what is known now. */
+static void
+answer_all(void)
+{
+	struct req *r;
+
+	while ((r = TAILQ_FIRST(&waiting))) {
+		struct file *f = r->file;
+
+		TAILQ_REMOVE(&waiting, r, link);
+		buf_clear(&f->text);
+		req_done(r, f->node->row->text(&f->node->at, &f->text, &r->err));
+	}
+}
+
+void
+gpu_file_start(void)
+{
+	gpustat_on_answer(answer_all);
+}
+
+void
+gpu_file_stop(void)
+{
+	struct req *r;
+
+	while ((r = TAILQ_FIRST(&waiting))) {
+		TAILQ_REMOVE(&waiting, r, link);
+		req_done(r, -ENODEV);
+	}
+}
+
+static void
+stop_waiting(struct req *r, enum interrupt how)
+{
+	TAILQ_REMOVE(&waiting, r, link);
+	req_done(r, -EINTR);
+}
+
+/* The text is made already, from what was seen before: good enough if that is no time ago, or if
+ * there is no GPU in it. */
+static int
+open_fresh(struct file *f, struct req *r)
+{
+	struct gpus gpus;
+
+	gpustat_chosen(f->node->at.g->set.gpus, &gpus);
+	if (gpus.n == 0 || gpustat_is_fresh())
+		return 0;
+	r->file = f;
+	TAILQ_INSERT_TAIL(&waiting, r, link);
+	gpustat_ask();
+	return req_park(r, stop_waiting);
+}
+
+const struct file_ops gpu_file_ops = {.open = open_fresh};
