@@ -12,6 +12,7 @@
 #include "group/settings.h"
 #include "group/task.h"
 #include "host/agent.h"
+#include "object/pull.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -98,6 +99,7 @@ do_interrupt(struct call_ctx *c)
 		}
 		if (j && !before)
 			work_interrupt(j->w);
+		pull_interrupt(c->g->ranks[which[i]].slot);
 	}
 	return MIN(n, 0);
 }
@@ -227,7 +229,7 @@ static const struct verb verbs[] = {
     {"start", "", "start the ranks", 0, false, do_start},
     {"stop", "", "end them", 0, false, do_stop},
     {"restart", "", "stop and start", 0, false, do_restart},
-    {"interrupt", "[RANK...]", "interrupt the cells that run there", WORDS_MAX, false, do_interrupt},
+    {"interrupt", "[RANK...]", "interrupt the cells that run there, and reads of variables", WORDS_MAX, false, do_interrupt},
     {"kill", "[RANK...]", "SIGKILL; new ranks take their places", WORDS_MAX, false, do_kill},
     {"signal", "NAME [RANK...]", "send a signal to the ranks' processes", WORDS_MAX, false, do_signal},
     {"reset", "", "empty the namespaces; the processes stay", 0, false, do_reset},
@@ -301,6 +303,7 @@ rank_interrupt_verb(struct rank *k, char **word, struct err *e)
 
 	if (j)
 		work_interrupt(j->w);
+	pull_interrupt(k->slot);
 	return 0;
 }
 
