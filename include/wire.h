@@ -94,10 +94,11 @@ enum {
 	X(Trebuild, 46, "4",        "generation") /* a new process group, namespace kept */ \
 	X(Rrebuild, 47, "s",        "unhealed") /* lines: what could not be made whole, and what to write */ \
 	X(Nautogc,  48, "1",        "on") /* give memory back after each cell */ \
-	/* service thread: also while a cell runs */ \
+	/* service threads: also while a cell runs, and beside each other */ \
 	X(Tget,     50, "sss",      "name view op") \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
+	X(Ncancel,  53, "4",        "get") /* nobody waits for the Rget of this tag any more; it is answered all the same */ \
 	X(Ttable,   54, "",         "") \
 	X(Rtable,   55, "d",        "table") \
 	X(Thas,     58, "s",        "name") /* is there a variable of this name now? */ \

@@ -108,13 +108,14 @@ def assemble(name, asked, fd):
 
 
 def alias(exported, value, fd):
-    """The same export; where its bytes are the memfd's that value lies over, from the memfd."""
+    """The same export; where its bytes are the memfd's that value lies over, from the memfd, which
+    stays the caller's."""
     if exported.keep is None or exported.size - len(exported.head) != os.fstat(fd).st_size:
         return exported
     address = value.data_ptr() if arrays.is_tensor(value) else value.__array_interface__["data"][0]
     if exported.address != address:
         return exported
-    return Export(exported.head, fd=os.dup(fd), size=exported.size)
+    return Export(exported.head, fd=fd, size=exported.size)
 
 
 # ---- numbers, lists and whatever else has no bytes of its own

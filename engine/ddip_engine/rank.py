@@ -1,7 +1,7 @@
-"""A rank: one table of messages for the main thread, one for the service thread.
+"""A rank: the table of messages for the main thread, and how each thread answers one.
 
-The main thread does one thing after the other, in the order of the messages; the service thread
-answers also while a cell runs.
+The main thread does one thing after the other, in the order of the messages; the service threads
+(service.py) answer also while a cell runs.
 """
 
 import _thread
@@ -15,14 +15,13 @@ import threading
 import time
 import traceback
 import warnings
-from errno import EIO, ENOSYS
+from errno import EINTR, EIO, ENOSYS
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import dist, repair, run, shell, state, streams, table, values
-from ddip_engine.state import Refusal
+from ddip_engine import dist, repair, run, service, shell, state, streams, table, values
+from ddip_engine.state import Cancelled, Refusal
 
-_GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
 _path_is_open = False  # user code has run, or objects came
 _FIXED_THREADS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -38,19 +37,13 @@ def main(env, phases):
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=True)
     _ddip.notify("Nborn", state.pid, 0, phases)
-    _thread.start_new_thread(_serve, ())
+    service.start(_answer)
     _thread.start_new_thread(_rescue, ())
     while (message := _ddip.next()) is not None:
         _answer(_MAIN, message)
         del message
         dist.idle()
     _end()
-
-
-def _serve():
-    while (message := _ddip.serve()) is not None:
-        _answer(_SERVICE, message)
-        del message
 
 
 def _rescue():
@@ -60,18 +53,24 @@ def _rescue():
         del message
 
 
-def _answer(rows, message):
+def _call(tag, function, *args):
+    return function(*args)
+
+
+def _answer(rows, message, call=_call):
     """Calls the message's function and sends what it returns, or why it failed."""
     kind, tag, fd, *fields = message
     try:
         if kind not in rows:
             raise Refusal(ENOSYS, f"this engine does not know {kind}")
         function, reply = rows[kind]
-        answer = function(fd, *fields)
+        answer = call(tag, function, fd, *fields)
         if reply is not None:
             _send(reply, tag, answer)
     except Refusal as e:
-        _ddip.error(tag, e.errno, str(e))
+        _ddip.error(tag, e.errno, cells.bound(str(e)))
+    except Cancelled:
+        _ddip.error(tag, EINTR, "cancelled: nobody waits for it any more")
     except BaseException as e:  # the rank outlives what goes wrong, and tells it
         _fail(tag, kind, e)
     finally:
@@ -91,21 +90,13 @@ def _fail(tag, kind, error):
 
 def _send(reply, tag, answer):
     """answer: the reply's fields, with a descriptor in front where one goes along."""
-    if isinstance(answer, _WithDescriptor):
+    if isinstance(answer, service.WithDescriptor):
         try:
             _ddip.reply_fd(reply, tag, answer.fd, *answer.fields)
         finally:
             os.close(answer.fd)
         return
     _ddip.reply(reply, tag, *answer)
-
-
-class _WithDescriptor:
-    """Fields of a reply that a descriptor goes along with."""
-
-    def __init__(self, fd, *fields):
-        self.fd = fd
-        self.fields = fields
 
 
 # ---- becoming a rank
@@ -277,44 +268,6 @@ def _rebuild(fd, generation):
     return (repair.rebuild(generation),)
 
 
-# ---- service thread
-
-
-def _get(fd, name, view, op):
-    export = values.get(name, view, op, fd)
-    if export.fd >= 0:
-        return _WithDescriptor(export.fd, _GET_FD, 0, 0, export.size, export.head)
-    if export.keep is None:
-        return _GET_BYTES, 0, 0, export.size, export.head
-    handle = _ddip.pin(export.keep, export.address, export.size - len(export.head))
-    return _GET_LIVE, handle, export.address, export.size, export.head
-
-
-def _table(fd):
-    return (table.text(),)
-
-
-def _has(fd, name):
-    return (int(name in state.main.__dict__),)
-
-
-def _gc(fd):
-    """Frees what nothing refers to, and the cached memory of the GPU. Tells what came free."""
-    torch = sys.modules.get("torch")
-    on_gpu = torch is not None and torch.cuda.is_initialized()
-    before = torch.cuda.memory_reserved() if on_gpu else 0
-    if not run.running():
-        run.drop_last()
-    objects = gc.collect()
-    text = f"{objects} objects"
-    if on_gpu:
-        torch.cuda.empty_cache()
-        text += (
-            f", {before - torch.cuda.memory_reserved()} bytes of cuda:{torch.cuda.current_device()}"
-        )
-    return (text,)
-
-
 def _abort(fd, always, ms):
     dist.abort()
 
@@ -330,11 +283,5 @@ _MAIN = {
     "Treset": (_reset, "Rreset"),
     "Trebuild": (_rebuild, "Rrebuild"),
     "Nautogc": (_set_autogc, None),
-}
-_SERVICE = {
-    "Tget": (_get, "Rget"),
-    "Ttable": (_table, "Rtable"),
-    "Thas": (_has, "Rhas"),
-    "Tgc": (_gc, "Rgc"),
 }
 _RESCUE = {"Nabort": (_abort, None)}

@@ -7,7 +7,6 @@ import pydoc
 import re
 import struct
 import sys
-import threading
 import zlib
 from errno import EBADMSG
 
@@ -37,8 +36,6 @@ _ELIDED = re.compile(
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _OBJECT_VIEWS = ".json, .npy, .safetensors, .pt or .pkl"
 _ROWS = 4096  # of an array that become text at once
-_drawing = threading.Lock()  # matplotlib is for one thread at a time
-_DRAWING_S = 0.05  # between looks whether somebody still waits
 
 
 def export_plain(name, value):
@@ -162,19 +159,10 @@ def export_png(name, value):
     """A figure, a PIL image, or an array shaped like an image: HxW, HxWxC or CxHxW."""
     figure = value if hasattr(value, "savefig") else getattr(value, "figure", None)
     if hasattr(figure, "savefig"):
-        return _draw(figure)
+        return export_written(lambda file: figure.savefig(file, format="png"))
     if type(value).__module__.startswith("PIL."):
         return export_written(lambda file: value.save(file, format="PNG"))
     return Export(_encode_png(*_pixels(name, value)))
-
-
-def _draw(figure):
-    while not _drawing.acquire(timeout=_DRAWING_S):
-        """Whoever does not wait any more is told so between two tries."""
-    try:
-        return export_written(lambda file: figure.savefig(file, format="png"))
-    finally:
-        _drawing.release()
 
 
 def _pixels(name, value):

@@ -1,11 +1,13 @@
 """What the views of objects share: how bytes leave a rank, how they come in, how a view refuses."""
 
+import contextlib
 import ctypes
 import io
 import math
 import mmap
 import os
 import re
+import threading
 import weakref
 from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOTSUPP
 
@@ -43,7 +45,7 @@ def export_memory(head, address, size, keep, copy):
 
 def export_written(write):
     """What write(file) writes to a binary file; through a memfd, so that it lies in memory once."""
-    fd = os.memfd_create("ddip-view", os.MFD_CLOEXEC)
+    fd = os.memfd_create(_memfd_name(), os.MFD_CLOEXEC)
     try:
         with open(fd, "r+b", closefd=False, buffering=1 << 20) as file:
             write(file)
@@ -57,6 +59,19 @@ def export_written(write):
         os.close(fd)
         raise
     return Export(fd=fd, size=size)
+
+
+def _memfd_name():
+    return f"ddip-view-{threading.get_ident()}"
+
+
+def close_left_over():
+    """Closes what this thread had opened for a view when it was cancelled, at whatever place."""
+    ours = f"/memfd:{_memfd_name()} (deleted)"
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the directory's own, or closed meanwhile
+            if os.readlink(f"/proc/self/fd/{name}") == ours:
+                os.close(int(name))
 
 
 def export_text(text):

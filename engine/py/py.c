@@ -388,8 +388,11 @@ py_version(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"next", py_next, METH_NOARGS, "The main thread's next message; None: end now."},
-    {"serve", py_serve, METH_NOARGS, "The service thread's next message; None: end now."},
+    {"serve", py_serve, METH_NOARGS, "A service thread's next message; None: end now."},
     {"rescue", py_rescue, METH_NOARGS, "The rescue thread's next message; None: end now."},
+    {"cancellable", py_cancellable, METH_VARARGS, "cancellable(tag, thread, exc, wait, fn, *args)"},
+    {"cancel", py_cancel, METH_O, "cancel(exc): raised where cancelled requests are worked on"},
+    {"cancelled", py_cancelled, METH_O, "cancelled(tag) -> bool"},
     {"reply", py_reply, METH_VARARGS, "reply(type, tag, *fields)"},
     {"reply_fd", py_reply_fd, METH_VARARGS, "reply_fd(type, tag, fd, *fields); fd stays open"},
     {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},

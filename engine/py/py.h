@@ -4,14 +4,20 @@
  *
  * One C I/O thread owns the control socket and never takes the GIL. Messages for Python are queued:
  * those that must keep their order for the main thread (next), those that are answered also while
- * a cell runs for the service thread (serve). A message comes as a tuple (type, tag, fd, field…):
+ * a cell runs for the service threads (serve). A message comes as a tuple (type, tag, fd, field…):
  * type is the wire's name ("Trun"), fd an int or -1 (the receiver closes it), s fields are str,
  * d fields bytes, numbers int.
  *
  *   next() -> tuple            blocks without the GIL; None: end now (Nquit)
- *   serve() -> tuple           the same for the service thread, which gets no signals from then on
+ *   serve() -> tuple           the same for a service thread, which gets no signals from then on
  *   rescue() -> tuple          the same for the thread that ends NCCL's collectives (Nabort): the
  *                              service thread may wait for the GPU that they block
+ *   cancellable(tag, thread, exception, wait, function, *args)  function(*args) for a request that
+ *                              serve() gave to this thread (its ident). If it is cancelled it
+ *                              raises the exception, and none of those that cancel() sent is
+ *                              raised behind it; wait(): a loop without end
+ *   cancel(exception) -> int   raises it in all threads whose requests are cancelled; how many
+ *   cancelled(tag) -> bool     is this request?
  *   reply(type, tag, *fields)  sends an R; its mark fields (out err disp records) are left out, the
  *                              agent writes them
  *   reply_fd(type, tag, fd, *fields)  the same with a descriptor (not closed)
@@ -61,6 +67,11 @@
 PyObject *py_message_tuple(struct item *it); /* frees it */
 /* Sends type(args from first on); false: an exception is set. */
 bool py_message_send(PyObject *type, uint32_t tag, int fd, PyObject *args, Py_ssize_t first);
+
+/* py_request.c */
+PyObject *py_cancellable(PyObject *module, PyObject *args);
+PyObject *py_cancel(PyObject *module, PyObject *exception);
+PyObject *py_cancelled(PyObject *module, PyObject *tag);
 
 /* py_out.c */
 bool py_out_add(PyObject *module);

@@ -70,6 +70,28 @@ for_service(struct msg *m)
 	rank_queue_put(&rank_service, m);
 }
 
+/* Answers at once what no thread has taken yet; else a service thread raises in the one that works
+ * on it. */
+static void
+on_cancel(struct msg *m)
+{
+	struct item *it;
+	uint32_t tag;
+	bool runs;
+
+	if (wire_unpack(m, NULL, &tag) < 0)
+		return;
+	it = rank_request_cancel(tag, &runs);
+	if (runs)
+		rank_queue_put(&rank_service, m);
+	if (!it)
+		return;
+	say(Rerror, tag, (uint32_t)EINTR, slice_text("cancelled before it began"), slice_text(""));
+	if (it->m.fd >= 0)
+		close(it->m.fd);
+	free(it);
+}
+
 static void
 on_init(struct msg *m)
 {
@@ -173,6 +195,7 @@ static const struct {
     {Thas, for_service},
     {Tgc, for_service},
     {Nfree, for_service},
+    {Ncancel, on_cancel},
     {Tread, on_read},
     {Tstack, on_stack},
     {Nintr, on_interrupt},
@@ -363,6 +386,7 @@ rank_start(const struct rank_gift *g)
 	rank_queue_init(&rank_main);
 	rank_queue_init(&rank_service);
 	rank_queue_init(&rank_rescue);
+	rank_request_init();
 	rank_stack_open();
 	self.loop = loop_new();
 	rank_stack_init(self.loop);

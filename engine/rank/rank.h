@@ -5,6 +5,7 @@
  *   rank.c        the I/O thread: one row per message; start, fork of user code, end
  *   rank_link.c   sending, from any thread
  *   rank_queue.c  what waits for a Python thread
+ *   rank_request.c  what the service threads were asked, and cancelling it
  *   rank_cell.c   which cell runs, and whom an interrupt is for
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_stdin.c  what input() reads
@@ -50,7 +51,7 @@ bool rank_link_push(void);
 void rank_link_lock(void);
 void rank_link_unlock(void);
 
-/* rank_queue.c: an endless row of messages for one Python thread. */
+/* rank_queue.c: an endless row of messages for one Python thread, or for several. */
 struct item {
 	struct msg m; /* its body follows */
 	STAILQ_ENTRY(item) link;
@@ -61,6 +62,7 @@ struct rank_queue {
 	STAILQ_HEAD(, item) items;
 	_Atomic uint32_t changes; /* a futex */
 	bool ended;
+	void (*taken)(const struct msg *m); /* called with the lock held; NULL */
 };
 
 extern struct rank_queue rank_main, rank_service, rank_rescue;
@@ -77,6 +79,17 @@ bool rank_queue_try(struct rank_queue *q, struct item **it);
 /* Around a fork: all queues. */
 void rank_queue_lock_all(void);
 void rank_queue_unlock_all(void);
+
+/* rank_request.c */
+void rank_request_init(void); /* before the first message */
+/* Nobody waits for this answer any more. The request if no thread has taken it (the caller's, who
+ * answers and frees it); else NULL, and *runs says whether a thread works on it. */
+struct item *rank_request_cancel(uint32_t tag, bool *runs);
+/* A thread (0: none, only look) begins to work on it. False: it is cancelled. */
+bool rank_request_begin(uint32_t tag, unsigned long thread);
+bool rank_request_end(uint32_t tag); /* True: it was cancelled */
+/* The threads that work on what was cancelled; how many. */
+size_t rank_request_cancelled(unsigned long *threads, size_t max);
 
 /* rank_cell.c */
 void rank_cell_init(struct loop *l); /* the I/O thread's */

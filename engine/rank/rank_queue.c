@@ -22,10 +22,10 @@ rank_queue_init(struct rank_queue *q)
 }
 
 static void
-changed(struct rank_queue *q)
+changed(struct rank_queue *q, int threads)
 {
 	atomic_fetch_add(&q->changes, 1);
-	syscall(SYS_futex, &q->changes, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, &q->changes, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
 }
 
 void
@@ -41,7 +41,7 @@ rank_queue_put(struct rank_queue *q, struct msg *m)
 	pthread_mutex_lock(&q->lock);
 	STAILQ_INSERT_TAIL(&q->items, it, link);
 	pthread_mutex_unlock(&q->lock);
-	changed(q);
+	changed(q, 1);
 }
 
 void
@@ -50,7 +50,7 @@ rank_queue_end(struct rank_queue *q)
 	pthread_mutex_lock(&q->lock);
 	q->ended = true;
 	pthread_mutex_unlock(&q->lock);
-	changed(q);
+	changed(q, INT_MAX);
 }
 
 void
@@ -78,8 +78,11 @@ take(struct rank_queue *q, struct item **it)
 	pthread_mutex_lock(&q->lock);
 	*it = STAILQ_FIRST(&q->items);
 	r = *it ? 1 : q->ended ? 0 : -EAGAIN;
-	if (*it)
+	if (*it) {
 		STAILQ_REMOVE_HEAD(&q->items, link);
+		if (q->taken)
+			q->taken(&(*it)->m);
+	}
 	pthread_mutex_unlock(&q->lock);
 	return r;
 }

@@ -20,7 +20,7 @@ struct daemon {
 	char *python, *cwd; /* defaults of a new group */
 	double mounted;	    /* wall time */
 	struct mount_mode mode;
-	bool ending;	    /* unmounting: nothing starts any more */
+	bool ending; /* unmounting: nothing starts any more */
 };
 
 extern struct daemon daemon_;

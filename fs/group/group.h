@@ -59,7 +59,7 @@ struct rank {
 	char *last_exit;   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail; /* the last of stderr of that process */
 	bool waits_input;
-	size_t unread; /* bytes of its standard input that its program has not taken */
+	size_t unread;	/* bytes of its standard input that its program has not taken */
 	bool rejoining; /* recovery.c: its answer to the rebuild is still to come */
 	bool kill_sent; /* SIGKILL is on its way: nothing more is sent there */
 	TAILQ_HEAD(job_queue, job) queue; /* queue.c; first: running if it was sent */

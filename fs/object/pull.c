@@ -15,6 +15,7 @@
 struct got {
 	struct pull *p;
 	struct pull_rank rank;
+	uint32_t tag;	 /* of the question; 0: there is none, or it is answered */
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
 	int fd;
@@ -34,7 +35,10 @@ struct pull {
 	bool running; /* the reduction */
 	pull_fn *fn;  /* NULL: nobody waits any more */
 	void *arg;
+	TAILQ_ENTRY(pull) link;
 };
+
+static TAILQ_HEAD(, pull) pulls = TAILQ_HEAD_INITIALIZER(pulls);
 
 static struct slice
 text(const char *s)
@@ -77,8 +81,29 @@ destroy(struct pull *p)
 {
 	let_go_of_parts(p);
 	got_free(p, &p->whole);
+	TAILQ_REMOVE(&pulls, p, link);
 	free(p->got);
 	free(p);
+}
+
+static void
+cancel_one(const struct got *x)
+{
+	struct agent *a = x->p->agent;
+
+	if (agent_slot_lives(a, x->rank.slot))
+		agent_send(a, Ncancel, 0, x->rank.slot, 0, -1, x->tag);
+}
+
+/* Nobody waits for what is still asked; the answers come all the same. */
+static void
+cancel(struct pull *p)
+{
+	for (int i = 0; i < p->n; i++)
+		if (p->got[i].tag)
+			cancel_one(&p->got[i]);
+	if (p->whole.tag)
+		cancel_one(&p->whole);
 }
 
 void
@@ -87,6 +112,7 @@ pull_free(struct pull *p)
 	if (!p)
 		return;
 	p->fn = NULL;
+	cancel(p);
 	if (p->running)
 		reduce_cancel(p->reduction);
 	else if (p->left == 0)
@@ -161,6 +187,7 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct got *x = arg;
 	struct pull *p = x->p;
 
+	x->tag = 0;
 	if (!m)
 		x->err = *e;
 	else
@@ -192,9 +219,10 @@ ask(struct pull *p, struct got *x, struct pull_rank rank, const char *op, int fd
 	*x = (struct got){.p = p, .rank = rank, .fd = -1};
 	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, rank.pid, 0);
 	x->pidfd_errno = errno;
+	x->tag = agent_tag(a, rank.slot, on_got, x);
 	p->left++;
-	agent_send(a, Tget, 0, rank.slot, agent_tag(a, rank.slot, on_got, x), fd,
-	    text(p->name.name), text(p->name.view->name), text(op));
+	agent_send(a, Tget, 0, rank.slot, x->tag, fd, text(p->name.name), text(p->name.view->name),
+	    text(op));
 }
 
 static void
@@ -251,6 +279,7 @@ pull_new(struct agent *a, const struct pull_rank *ranks, int n, const struct var
 	p->got = xcalloc((size_t)p->n, sizeof(*p->got));
 	for (int i = 0; i < p->n; i++)
 		p->got[i] = (struct got){.p = p, .rank = ranks[i], .fd = -1, .pidfd = -1};
+	TAILQ_INSERT_TAIL(&pulls, p, link);
 	return p;
 }
 
@@ -264,6 +293,31 @@ pull_start(struct pull *p, pull_fn *fn, void *arg)
 	p->arg = arg;
 	for (int i = 0; i < p->n; i++)
 		ask(p, &p->got[i], p->got[i].rank, parts ? p->name.op->name : "", -1);
+}
+
+static bool
+waits_for(const struct pull *p, int slot)
+{
+	bool waits = p->whole.tag && p->whole.rank.slot == slot;
+
+	for (int i = 0; i < p->n && !waits; i++)
+		waits = p->got[i].tag && p->got[i].rank.slot == slot;
+	return waits;
+}
+
+void
+pull_interrupt(int slot)
+{
+	struct pull *p, *next;
+	struct err e;
+
+	/* not EINTR: some programs would begin anew by themselves */
+	fail(&e, ECANCELED, "interrupted before the rank had made the view");
+	for (p = TAILQ_FIRST(&pulls); p; p = next) {
+		if (p->fn && waits_for(p, slot))
+			p->fn(p->arg, &e); /* it stays in the list until the rank has answered */
+		next = TAILQ_NEXT(p, link);
+	}
 }
 
 static const struct got *

@@ -26,7 +26,10 @@ void pull_start(struct pull *p, pull_fn *fn, void *arg);
 /* Where the bytes are, and how many; as long as the pull lives. */
 const struct source *pull_source(const struct pull *p);
 uint64_t pull_size(const struct pull *p);
-/* Lets go of everything, as soon as what is under way allows it; fn is not called any more.
+/* Whoever waits for this engine gets ECANCELED, by fn, which frees the pull. */
+void pull_interrupt(int slot);
+/* Lets go of everything, as soon as what is under way allows it; fn is not called any more. What a
+ * rank still makes for it is cancelled there.
  * NULL-safe. */
 void pull_free(struct pull *p);
 

@@ -222,14 +222,15 @@ gone(const struct file *f)
 	return place_gone(&f->node->at);
 }
 
-/* The flags of an open file as they are now. Who opens a live file with O_NOFOLLOW copies a tree (cp -r,
- * rsync): it gets what is there, and then the end. */
+/* The flags of an open file as they are now. Who opens a live file with O_NOFOLLOW copies a tree
+ * (cp -r, rsync): it gets what is there, and then the end. */
 static int
 flags_now(const struct file *f, const struct fuse_file_info *fi)
 {
 	int flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
 
-	return (f->node->row->flags & ROW_LIVE) && (flags & O_NOFOLLOW) ? flags | O_NONBLOCK : flags;
+	return (f->node->row->flags & ROW_LIVE) && (flags & O_NOFOLLOW) ? flags | O_NONBLOCK
+									: flags;
 }
 
 void

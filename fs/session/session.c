@@ -25,7 +25,7 @@ enum {
 	MAX_WRITE = 1 << 20,
 	BACKGROUND = 1024, /* requests in the background that the kernel has out at once */
 	PREFERRED_IO = 1 << 20,
-	BATCH = 32,	   /* requests taken in one go of the loop */
+	BATCH = 32, /* requests taken in one go of the loop */
 	TIMEOUT_MARGIN_S = 15,
 	EARLIER_S = 600 /* than the longest limit we let go ourselves */
 };

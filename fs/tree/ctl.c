@@ -14,6 +14,7 @@
 #include "group/settings.h"
 #include "group/task.h"
 #include "host/agent.h"
+#include "object/pull.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -98,6 +99,7 @@ do_interrupt(struct verb_call *c)
 		}
 		if (j && !before)
 			work_interrupt(j->w);
+		pull_interrupt(group_of(c)->ranks[which[i]].slot);
 	}
 	return MIN(n, 0);
 }
@@ -226,7 +228,7 @@ static const struct verb verbs[] = {
     {"start", "", "start the ranks", 0, 0, 0, do_start, NULL},
     {"stop", "", "end them", 0, 0, 0, do_stop, NULL},
     {"restart", "", "stop and start", 0, 0, 0, do_restart, NULL},
-    {"interrupt", "[RANKS...]", "interrupt the cells that run there", 0, WORDS_MAX, 0, do_interrupt, NULL},
+    {"interrupt", "[RANKS...]", "interrupt the cells that run there, and reads of variables", 0, WORDS_MAX, 0, do_interrupt, NULL},
     {"kill", "[RANKS...]", "SIGKILL; new ranks take their places", 0, WORDS_MAX, 0, do_kill, NULL},
     {"signal", "NAME [RANKS...]", "send a signal to the ranks' processes", 1, WORDS_MAX, 0, do_signal, NULL},
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
@@ -261,10 +263,12 @@ ctl_help(struct buf *out)
 static int
 interrupt_rank(struct verb_call *c)
 {
-	struct job *j = queue_running(c->subject);
+	struct rank *k = c->subject;
+	struct job *j = queue_running(k);
 
 	if (j)
 		work_interrupt(j->w);
+	pull_interrupt(k->slot);
 	return 0;
 }
 

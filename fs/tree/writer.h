@@ -16,8 +16,8 @@ enum writer_close {
 /* Judges it as far as can be seen. Children inherit descriptors and shells hold copies: those that
  * the opener, who wrote, or the caller itself still have are looked for. */
 enum writer_close writer_close(const struct file *f, const struct req *r);
-/* The time of a file that always is as it was: an editor that finds another one than when it read it
- * warns. */
+/* The time of a file that always is as it was: an editor that finds another one than when it read
+ * it warns. */
 double writer_mtime(const struct place *at);
 /* This thread has written into it. */
 void writer_note(struct file *f, pid_t tid);

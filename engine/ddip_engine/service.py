@@ -1,0 +1,220 @@
+"""What a rank answers also while a cell runs: several threads, none waits for another.
+
+One thread always waits for the next message. Who takes one and leaves nobody waiting starts another
+thread; a thread that finds two waiting ends. Where there are as many as may be, the last one takes
+only what is quick, and the rest waits until one of the others is done.
+
+A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
+again until it ends, for code of a program may catch it. What is stuck in C ends by itself or not at
+all, and keeps its thread.
+"""
+
+import _thread
+import collections
+import gc
+import os
+import sys
+import time
+
+import _ddip
+from ddip_engine import arrays, run, state, table, values, view
+from ddip_engine.state import Cancelled
+
+_GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
+_THREADS = 64
+_AGAIN_S = 0.02  # until it is raised again: twice as long each time,
+_AGAIN_MAX_S = 1.0  # up to this
+_QUICK_CHARS = 1 << 16
+
+_lock = _thread.allocate_lock()  # of all below; held for a few lines only
+_waiting = 0  # threads that wait for a message
+_all = 0  # threads
+_behind = collections.deque()  # messages that wait for a thread
+_insisting = False
+_drawing = _thread.allocate_lock()  # matplotlib is for one thread at a time
+
+
+def start(answer):
+    """answer(rows, message, call): answers a message by its row, whose function call() calls."""
+    with _lock:
+        _start_thread(answer)
+
+
+def _start_thread(answer):
+    global _waiting, _all
+    try:
+        _thread.start_new_thread(_serve, (answer,))
+    except RuntimeError:  # the system gives no more
+        return
+    _waiting += 1
+    _all += 1
+
+
+def _serve(answer):
+    while (message := _ddip.serve()) is not None:
+        if message[0] == "Ncancel":
+            _cancel()
+            continue
+        message = _begin(message, answer)
+        while message is not None:
+            answer(_ROWS, message, _call)
+            del message  # and what it refers to
+            message, ends = _end()
+            if ends:
+                return
+
+
+def _begin(message, answer):
+    """Leaves another thread waiting. Returns the message, None if it is to wait."""
+    global _waiting
+    with _lock:
+        _waiting -= 1
+        if _waiting == 0 and _all < _THREADS:
+            _start_thread(answer)
+        if _waiting > 0 or _is_quick(message):
+            return message
+        _waiting += 1
+        _behind.append(message)
+        return None
+
+
+def _end():
+    """(the next message for this thread, or None, whether the thread is to end)."""
+    global _waiting, _all
+    with _lock:
+        if _behind and _waiting > 0:
+            return _behind.popleft(), False
+        if _waiting >= 2:
+            _all -= 1
+            return None, True
+        _waiting += 1
+        return None, False
+
+
+def _is_quick(message):
+    """True for what takes no time and runs no code of a program's."""
+    kind, _, _, *fields = message
+    if kind != "Tget":
+        return kind != "Tgc"
+    name, suffix, op = fields
+    value = state.main.__dict__.get(name, view.ABSENT)
+    if op or suffix not in ("", "json", "npy"):
+        return value is view.ABSENT
+    if suffix == "npy" and type(value) in arrays.types():
+        return not getattr(value, "is_cuda", False)
+    small = type(value) is str and len(value) <= _QUICK_CHARS
+    return small or value is None or value is view.ABSENT or type(value) in (int, float, bool)
+
+
+def _call(tag, function, fd, *fields):
+    """Calls a row's function so that it can be cancelled, and finishes what must not be."""
+    draws = fields[1:2] == ["png"] and _wait_to_draw(tag)
+    try:
+        made = _cancellable(tag, function, fd, *fields)
+    finally:
+        if draws:
+            _drawing.release()
+    return _sendable(made, fd) if isinstance(made, view.Export) else made
+
+
+def _cancellable(tag, function, *args):
+    try:
+        return _ddip.cancellable(tag, _thread.get_ident(), Cancelled, _wait, function, *args)
+    except Cancelled:
+        view.close_left_over()
+        raise
+
+
+def _wait():
+    """For the exception that is on its way to this thread."""
+    while True:
+        pass
+
+
+def _wait_to_draw(tag):
+    """Has the figures for itself, or nobody waits for this one any more."""
+    while not _drawing.acquire(timeout=_AGAIN_S):
+        if _ddip.cancelled(tag):
+            return False
+    return True
+
+
+def _cancel():
+    """Raises where cancelled requests are worked on, until they end."""
+    global _insisting
+    with _lock:
+        if _ddip.cancel(Cancelled) == 0 or _insisting:
+            return
+        _insisting = True
+    _thread.start_new_thread(_insist, ())
+
+
+def _insist():
+    global _insisting
+    pause = _AGAIN_S
+    while True:
+        time.sleep(pause)
+        pause = min(2 * pause, _AGAIN_MAX_S)
+        with _lock:
+            if _ddip.cancel(Cancelled) == 0:
+                _insisting = False
+                return
+
+
+# ---- the messages
+
+
+def _get(fd, name, suffix, op):
+    return values.get(name, suffix, op, fd)
+
+
+def _sendable(export, fd):
+    """The fields of Rget; live memory is pinned. The caller closes fd."""
+    if export.fd >= 0:
+        own = os.dup(fd) if export.fd == fd else export.fd
+        return WithDescriptor(own, _GET_FD, 0, 0, export.size, export.head)
+    if export.keep is None:
+        return _GET_BYTES, 0, 0, export.size, export.head
+    handle = _ddip.pin(export.keep, export.address, export.size - len(export.head))
+    return _GET_LIVE, handle, export.address, export.size, export.head
+
+
+class WithDescriptor:
+    """Fields of a reply that a descriptor goes along with; who sends them closes it."""
+
+    def __init__(self, fd, *fields):
+        self.fd = fd
+        self.fields = fields
+
+
+def _table(fd):
+    return (table.text(),)
+
+
+def _has(fd, name):
+    return (int(name in state.main.__dict__),)
+
+
+def _gc(fd):
+    """Frees what nothing refers to, and the cached memory of the GPU. Tells what came free."""
+    torch = sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    before = torch.cuda.memory_reserved() if on_gpu else 0
+    if not run.running():
+        run.drop_last()
+    objects = gc.collect()
+    text = f"{objects} objects"
+    if on_gpu:
+        torch.cuda.empty_cache()
+        text += (
+            f", {before - torch.cuda.memory_reserved()} bytes of cuda:{torch.cuda.current_device()}"
+        )
+    return (text,)
+
+
+_ROWS = {
+    "Tget": (_get, "Rget"),
+    "Ttable": (_table, "Rtable"),
+    "Thas": (_has, "Rhas"),
+    "Tgc": (_gc, "Rgc"),
+}

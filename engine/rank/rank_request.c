@@ -1,0 +1,113 @@
+/*
+ * What the service threads were asked and have not answered yet: whom a cancellation is for. A
+ * request that still waits in the queue is taken out; one that a thread works on is marked, and
+ * Python raises in that thread (py_request.c).
+ *
+ * All of it is under the service queue's lock, so that a request is always in one of both places.
+ */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include <stdlib.h>
+
+struct request {
+	uint32_t tag;
+	unsigned long thread; /* Python's name for it; 0: nothing runs for it now */
+	bool cancelled;
+	LIST_ENTRY(request) link;
+};
+
+static LIST_HEAD(, request) taken = LIST_HEAD_INITIALIZER(taken);
+
+static struct request *
+find(uint32_t tag)
+{
+	struct request *r;
+
+	LIST_FOREACH (r, &taken, link)
+		if (r->tag == tag)
+			return r;
+	return NULL;
+}
+
+static void
+on_taken(const struct msg *m)
+{
+	struct request *r;
+
+	if (!m->tag)
+		return; /* a notice */
+	r = xmalloc(sizeof(*r));
+	*r = (struct request){.tag = m->tag};
+	LIST_INSERT_HEAD(&taken, r, link);
+}
+
+void
+rank_request_init(void)
+{
+	rank_service.taken = on_taken;
+}
+
+struct item *
+rank_request_cancel(uint32_t tag, bool *runs)
+{
+	struct request *r;
+	struct item *it;
+
+	pthread_mutex_lock(&rank_service.lock);
+	STAILQ_FOREACH (it, &rank_service.items, link)
+		if (it->m.tag == tag)
+			break;
+	if (it)
+		STAILQ_REMOVE(&rank_service.items, it, item, link);
+	r = find(tag);
+	if (r)
+		r->cancelled = true;
+	*runs = r && r->thread;
+	pthread_mutex_unlock(&rank_service.lock);
+	return it;
+}
+
+bool
+rank_request_begin(uint32_t tag, unsigned long thread)
+{
+	struct request *r;
+	bool wanted;
+
+	pthread_mutex_lock(&rank_service.lock);
+	r = find(tag);
+	wanted = !r || !r->cancelled;
+	if (r && wanted)
+		r->thread = thread;
+	pthread_mutex_unlock(&rank_service.lock);
+	return wanted;
+}
+
+bool
+rank_request_end(uint32_t tag)
+{
+	struct request *r;
+	bool cancelled;
+
+	pthread_mutex_lock(&rank_service.lock);
+	r = find(tag);
+	if (r)
+		LIST_REMOVE(r, link);
+	cancelled = r && r->cancelled;
+	pthread_mutex_unlock(&rank_service.lock);
+	free(r);
+	return cancelled;
+}
+
+size_t
+rank_request_cancelled(unsigned long *threads, size_t max)
+{
+	struct request *r;
+	size_t n = 0;
+
+	pthread_mutex_lock(&rank_service.lock);
+	LIST_FOREACH (r, &taken, link)
+		if (r->cancelled && r->thread && n < max)
+			threads[n++] = r->thread;
+	pthread_mutex_unlock(&rank_service.lock);
+	return n;
+}
