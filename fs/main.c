@@ -7,6 +7,7 @@
 #include "group/rank.h"
 #include "group/rank_control.h"
 #include "group/registry.h"
+#include "group/wiring.h"
 #include "host/agent.h"
 #include "host/gpustat.h"
 #include "host/state.h"

@@ -1,7 +1,7 @@
 /* Cells: their numbers, their history, what came of them. */
 #ifndef CELL_H
 #define CELL_H
-#include "group/cell_data.h"
+#include "group/task.h"
 
 enum { SOURCE_MAX = 16 << 20 };
 

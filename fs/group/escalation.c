@@ -1,7 +1,6 @@
 /* The escalation: from a signal to SIGKILL, each step after its time. */
 #include "group/escalation.h"
 #include "base/daemon.h"
-#include "group/cell_data.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/rank.h"

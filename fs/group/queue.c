@@ -1,7 +1,6 @@
 /* Works and the ranks' queues: sending, answers, outcome. The escalation that frees ranks is
  * escalation.c's. */
 #include "group/queue.h"
-#include "group/cell_data.h"
 #include "group/escalation.h"
 #include "group/hooks.h"
 #include "group/journal.h"

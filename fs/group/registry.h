@@ -6,8 +6,6 @@
 TAILQ_HEAD(group_list, group);
 extern struct group_list groups;
 
-/* Wires the modules of the room; once, before any group is made. */
-void group_init(void);
 int group_make(const char *name, struct err *e); /* 0 or -errno */
 /* -EBUSY while it has engines. */
 int group_remove(struct group *g, struct err *e);

@@ -1,6 +1,5 @@
 /* Tasks: made, freed, told. */
 #include "group/task.h"
-#include "group/cell_data.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -56,6 +56,18 @@ struct work {
 	TAILQ_ENTRY(work) link; /* among the group's works */
 };
 
+/* A cell: its number, its source, its ranks, its task. */
+struct cell {
+	struct group *g; /* not referenced: a cell lives in its group's history */
+	int number, refs;
+	bool gone;	/* dropped from the history; open files still read it */
+	struct work *w; /* kept after its end */
+	char *source;
+	size_t source_len;
+	int *ranks, n;
+	TAILQ_ENTRY(cell) link;
+};
+
 /* A work on these ranks (n numbers). ended() frees or keeps it. */
 struct work *work_new(struct group *g, enum work_kind kind, const int *ranks, int n);
 /* Is it a program of its own (`# ddip run:`), rather than a cell of the session? */

@@ -1,6 +1,5 @@
 /* A row for each kind of task: how it goes to a rank. */
 #include "group/task_send.h"
-#include "group/cell_data.h"
 #include "group/task.h"
 #include "host/agent.h"
 

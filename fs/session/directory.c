@@ -16,23 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAYS_S = 3600 };
-
-void
-directory_of(struct node *n, struct fuse_entry_param *e)
-{
-	*e = (struct fuse_entry_param){.ino = (fuse_ino_t)(uintptr_t)n,
-	    .generation = n->generation,
-	    .entry_timeout = n->row->flags & ROW_STAYS ? STAYS_S : 0};
-	tree_stat(n, &e->attr);
-}
-
 static void
 reply_entry(fuse_req_t fr, struct node *n)
 {
 	struct fuse_entry_param e;
 
-	directory_of(n, &e);
+	request_entry(n, &e);
 	if (fuse_reply_entry(fr, &e) < 0)
 		tree_forget(n, 1);
 }
@@ -96,21 +85,8 @@ watchdog_lookup(fuse_req_t fr, struct node *dir, const char *name)
 	return made || gone;
 }
 
-/* The rank itself is asked whether it has a variable of this name. */
 static void
-ask_for_name(fuse_req_t fr, struct node *dir, const char *name)
-{
-	struct request *c = request_new(fr, REQUEST_LOOKUP);
-	int r;
-
-	c->created = var_node(dir, name);
-	r = var_names_ask(&c->created->at, &c->r);
-	if (r != PARKED)
-		req_done(&c->r, r);
-}
-
-void
-directory_looked_up(struct request *c, int result)
+answer_lookup(struct request *c, int result)
 {
 	if (result == 0) {
 		reply_entry(c->fr, c->created);
@@ -118,6 +94,19 @@ directory_looked_up(struct request *c, int result)
 	}
 	tree_forget(c->created, 1);
 	fuse_reply_err(c->fr, -result);
+}
+
+/* The rank itself is asked whether it has a variable of this name. */
+static void
+ask_for_name(fuse_req_t fr, struct node *dir, const char *name)
+{
+	struct request *c = request_new(fr, answer_lookup);
+	int r;
+
+	c->created = var_node(dir, name);
+	r = var_names_ask(&c->created->at, &c->r);
+	if (r != PARKED)
+		req_done(&c->r, r);
 }
 
 void
@@ -337,6 +326,20 @@ process_of(fuse_req_t fr)
 	return thread && proc_status(thread, &s) == 0 ? s.process : thread;
 }
 
+/* In a vars directory: a staged file, else the variable of that name. */
+static int
+remove_entry(const struct place *at, pid_t process, struct err *e)
+{
+	return staged_remove(at) == 0 ? 0 : var_change_remove(at, process, e);
+}
+
+static int
+rename_entry(const struct place *from, const struct place *to, struct err *e)
+{
+	return staged_concerns(from, to) ? staged_rename(from, to, e)
+					 : var_change_rename(from, to, e);
+}
+
 void
 directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
@@ -354,7 +357,7 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	else if (place_gone(&dir->at))
 		r = place_fail(&dir->at, &e);
 	else if (var_row_of(dir))
-		r = var_change_remove(&at, process, &e);
+		r = remove_entry(&at, process, &e);
 	else
 		removal_refused(process, &dir->at);
 	if (r < 0)
@@ -382,7 +385,7 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
 	else if (place_gone(&to_dir->at))
 		r = place_fail(&to_dir->at, &e);
 	else if (var_row_of(dir) && var_row_of(to_dir))
-		r = flags ? -EINVAL : var_change_rename(&a, &b, &e);
+		r = flags ? -EINVAL : rename_entry(&a, &b, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
 	else
@@ -428,7 +431,7 @@ directory_create(
 		request_fail(fr, dir, name, r, &e);
 		return;
 	}
-	c = request_new(fr, REQUEST_CREATE);
+	c = request_new(fr, file_answer_create);
 	c->fi = *fi;
 	c->fi.flags |= O_TRUNC;
 	c->created = staged ? staged_node(dir, name) : var_node(dir, name);

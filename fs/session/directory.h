@@ -6,12 +6,7 @@
 struct node;
 struct request;
 
-/* What the kernel is to know of a node it was given. */
-void directory_of(struct node *n, struct fuse_entry_param *e);
-
 void directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name);
-/* Answers a LOOKUP that was parked: 0 or -errno. */
-void directory_looked_up(struct request *c, int result);
 void directory_forget(fuse_req_t fr, fuse_ino_t ino, uint64_t n);
 void directory_forget_multi(fuse_req_t fr, size_t count, struct fuse_forget_data *forgets);
 void directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);

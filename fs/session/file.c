@@ -3,7 +3,6 @@
 #include "group/group.h"
 #include "host/ticks.h"
 #include "session/client.h"
-#include "session/directory.h"
 #include "session/lock.h"
 #include "session/request.h"
 #include "tree/writer.h"
@@ -139,34 +138,50 @@ tell_size(struct file *f)
 	return 0;
 }
 
-void
-file_opened(struct request *c, int result)
+static void
+answer_open(struct request *c, int result)
 {
 	struct file *f = c->r.file;
 
 	c->fi.fh = (uintptr_t)f;
-	if (result == 0 && c->kind == REQUEST_OPEN)
+	if (result == 0)
 		result = tell_size(f);
-	if (result < 0) {
-		file_free(f);
-		if (c->kind == REQUEST_CREATE)
-			tree_forget(c->created, 1);
+	if (result < 0)
 		fuse_reply_err(c->fr, -result);
-		return;
-	}
-	if (c->kind == REQUEST_OPEN)
+	else /* fails if the opener is gone: no release will come */
 		result = fuse_reply_open(c->fr, &c->fi);
-	else {
-		struct fuse_entry_param e;
+	if (result < 0)
+		file_free(f);
+}
 
-		directory_of(c->created, &e);
+void
+file_answer_create(struct request *c, int result)
+{
+	struct file *f = c->r.file;
+	struct fuse_entry_param e;
+
+	c->fi.fh = (uintptr_t)f;
+	if (result < 0) {
+		fuse_reply_err(c->fr, -result);
+	} else {
+		request_entry(c->created, &e);
 		result = fuse_reply_create(c->fr, &e, &c->fi);
 	}
-	if (result < 0) { /* the opener is gone: no release will come */
+	if (result < 0) {
 		file_free(f);
-		if (c->kind == REQUEST_CREATE)
-			tree_forget(c->created, 1);
+		tree_forget(c->created, 1);
 	}
+}
+
+/* Of a read that would wait: a live file of a client that cannot wait has its end here, see
+ * flags_now(). */
+static void
+answer_read(struct request *c, int result)
+{
+	if (result == -EAGAIN && (c->r.file->flags & O_NOFOLLOW))
+		fuse_reply_buf(c->fr, NULL, 0);
+	else
+		fuse_reply_err(c->fr, -result);
 }
 
 void
@@ -205,7 +220,7 @@ file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	/* a tick for CLOSE_WRITE on a file that nobody may write */
 	if (request_by_watchdog(fr))
 		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;
-	c = request_new(fr, REQUEST_OPEN);
+	c = request_new(fr, answer_open);
 	c->fi = *fi;
 	file_open_node(c, n);
 }
@@ -245,7 +260,8 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 		return;
 	}
 	f->flags = flags_now(f, fi);
-	c = request_new(fr, REQUEST_READ);
+	c = request_new(fr, answer_read);
+	c->is_read = true;
 	c->r.file = f;
 	c->r.want = size;
 	c->r.nonblock = f->flags & O_NONBLOCK;
@@ -283,7 +299,7 @@ sync_file(fuse_req_t fr, struct file *f, int (*fn)(struct file *f, struct req *r
 		fuse_reply_err(fr, fn && gone(f) ? ENODEV : 0);
 		return;
 	}
-	c = request_new(fr, REQUEST_SYNC);
+	c = request_new(fr, NULL);
 	c->r.file = f;
 	r = fn(f, &c->r);
 	if (r != PARKED)

@@ -8,8 +8,8 @@ struct request;
 
 /* Opens n for an OPEN or CREATE, which is answered now or later. */
 void file_open_node(struct request *c, struct node *n);
-/* Answers it: 0 or -errno. */
-void file_opened(struct request *c, int result);
+/* Answers a CREATE. */
+void file_answer_create(struct request *c, int result);
 
 void file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
 void file_setattr(

@@ -136,7 +136,7 @@ want_lock(fuse_req_t fr, const struct lock *want, bool waits)
 		fuse_reply_err(fr, EAGAIN);
 		return;
 	}
-	c = request_new(fr, REQUEST_SYNC);
+	c = request_new(fr, NULL);
 	w = xcalloc(1, sizeof(*w));
 	*w = (struct waiter){.want = *want, .r = &c->r};
 	c->r.waits_for = w;

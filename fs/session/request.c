@@ -5,8 +5,6 @@
 #include "group/journal.h"
 #include "host/ticks.h"
 #include "session/client.h"
-#include "session/directory.h"
-#include "session/file.h"
 #include "tree/event_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -76,13 +74,25 @@ request_fail(fuse_req_t fr, const struct node *n, const char *name, int result, 
 	fuse_reply_err(fr, -result);
 }
 
+/* STAYS: seconds that the kernel may remember a name that lives as long as its parent */
+enum { STAYS_S = 3600 };
+
+void
+request_entry(struct node *n, struct fuse_entry_param *e)
+{
+	*e = (struct fuse_entry_param){.ino = (fuse_ino_t)(uintptr_t)n,
+	    .generation = n->generation,
+	    .entry_timeout = n->row->flags & ROW_STAYS ? STAYS_S : 0};
+	tree_stat(n, &e->attr);
+}
+
 struct request *
-request_new(fuse_req_t fr, enum request_kind kind)
+request_new(fuse_req_t fr, request_answer_fn *answer)
 {
 	struct request *c = xcalloc(1, sizeof(*c));
 
 	c->fr = fr;
-	c->kind = kind;
+	c->answer = answer;
 	c->tid = fuse_req_ctx(fr)->pid;
 	return c;
 }
@@ -115,12 +125,8 @@ req_done(struct req *r, int result)
 		group_fail(n->at.g, &r->err, b.p);
 		buf_free(&b);
 	}
-	if (c->kind == REQUEST_OPEN || c->kind == REQUEST_CREATE)
-		file_opened(c, result);
-	else if (c->kind == REQUEST_READ && result == -EAGAIN && (r->file->flags & O_NOFOLLOW))
-		fuse_reply_buf(c->fr, NULL, 0); /* a live file, see flags_now() in file.c */
-	else if (c->kind == REQUEST_LOOKUP)
-		directory_looked_up(c, result);
+	if (c->answer)
+		c->answer(c, result);
 	else
 		fuse_reply_err(c->fr, -result);
 	free(c);
@@ -205,7 +211,7 @@ look_at(struct request *c)
 	uint64_t waited_ms = (now_ns() - c->told_at) / NS_IN_MS;
 
 	/* a read is made again after any signal */
-	if (wish == CLIENT_NONE && c->kind == REQUEST_READ)
+	if (wish == CLIENT_NONE && c->is_read)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
 		tell(c, LET_GO);

@@ -4,12 +4,16 @@
 #include "tree/tree.h"
 #include <fuse_lowlevel.h>
 
-enum request_kind { REQUEST_OPEN, REQUEST_CREATE, REQUEST_READ, REQUEST_SYNC, REQUEST_LOOKUP };
+struct request;
+
+/* Answers it without data: 0 or -errno. It is freed behind. */
+typedef void request_answer_fn(struct request *c, int result);
 
 struct request {
 	struct req r; /* first: a struct req is a struct request */
 	fuse_req_t fr;
-	enum request_kind kind;
+	request_answer_fn *answer;
+	bool is_read;		  /* shells read on where a signal means nothing to them */
 	struct fuse_file_info fi; /* OPEN, CREATE */
 	struct node *created;	  /* CREATE, LOOKUP: what is given to the kernel if all is well */
 	pid_t tid;
@@ -34,7 +38,10 @@ void request_show(fuse_req_t fr, const char *op, const struct node *n, const cha
 void request_fail(
     fuse_req_t fr, const struct node *n, const char *name, int result, const struct err *e);
 
-struct request *request_new(fuse_req_t fr, enum request_kind kind);
+/* answer NULL: the errno alone. */
+struct request *request_new(fuse_req_t fr, request_answer_fn *answer);
+/* What the kernel is to know of a node that it is given. */
+void request_entry(struct node *n, struct fuse_entry_param *e);
 /* So long may a request be parked. */
 void request_longest(uint64_t seconds);
 /* Answers every parked request: nobody else will. */

@@ -8,7 +8,6 @@
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/removal.h"
-#include "tree/staged_file.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,10 +174,9 @@ var_change_remove(const struct place *at, pid_t process, struct err *e)
 {
 	struct var_name v;
 	struct work *w;
-	int r = staged_remove(at);
 
-	if (r == 0 || (r = var_parse(at->name, at->rank < 0, &v, e)) < 0)
-		return r;
+	if (var_parse(at->name, at->rank < 0, &v, e) < 0)
+		return -e->no;
 	if (v.op || !v.view->writes)
 		return fail(e, EOPNOTSUPP, "%s can't be removed: rm takes the variable, %s",
 		    at->name, v.name);
@@ -198,8 +196,6 @@ var_change_rename(const struct place *from, const struct place *to, struct err *
 	struct var_name a, b;
 	struct work *w;
 
-	if (staged_concerns(from, to))
-		return staged_rename(from, to, e);
 	if (from->g != to->g || from->rank != to->rank)
 		/* not EXDEV: mv(1) would copy the text that people read, and delete the object */
 		return fail(e, EOPNOTSUPP,

@@ -59,14 +59,13 @@ like 'the traceback' "$(cat "$G/cells/$n/traceback")" KeyboardInterrupt
 is 'nothing runs: a success' "$(errno write "$G/ctl" $'interrupt\n')" 0
 is 'an unknown verb' "$(errno write "$G/cells/$n/ctl" $'stop\n')" EINVAL
 
-# a program that takes no interrupt is killed after killafter
+# a rank that runs no Python code is killed after killafter, and error says what is lost
 echo 'killafter 1' >"$G/ctl"
-submit "import signal
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-while True: pass" "$G/rank0/cell"
+submit 'sum(range(10**15))' "$G/rank0/cell"
 await 4 "cell $n start" >/dev/null
 echo interrupt >"$G/cells/$n/ctl"
-like 'who takes no interrupt is killed' "$(wait_cell "$n")" 'errno EHOSTDOWN'
+like 'a rank in C code is killed' "$(wait_cell "$n")" 'errno EHOSTDOWN'
+like 'error tells that the variables are lost' "$(grep killafter "$G/error")" 'rank 0 ran no Python.*its variables are lost'
 is 'a new rank is there' "$(errno write "$G/cell" 'y = rank')" 0
 is 'the other one kept its names' "$(cat "$G/rank1/vars/x")" 1
 

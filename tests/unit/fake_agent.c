@@ -4,6 +4,7 @@
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/registry.h"
+#include "group/wiring.h"
 #include "host/agent.h"
 #include <errno.h>
 #include <spawn.h>
