@@ -85,6 +85,20 @@ is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'
 is 'a rank died' $status 6
 
+# a cell without the tool, in any shell: the exit status is the cell's
+for shell in bash dash 'busybox sh' mksh ksh93 zsh fish yash; do
+	command -v "${shell%% *}" >/dev/null || continue
+	# fish has no here-documents
+	[ "$shell" = fish ] && give="printf '%s\n' \$argv[1] | cp /dev/stdin '$G/cell'" ||
+		give="cp /dev/stdin '$G/cell' <<END"$'\n''$1'$'\n''END'
+	words=(-c "$give")
+	[ "$shell" = fish ] || words+=("$shell")
+	# shellcheck disable=SC2086 # busybox and its applet
+	ok $shell "${words[@]}" 'shell = 1'
+	# shellcheck disable=SC2086
+	fails $shell "${words[@]}" 'raise ValueError'
+done
+
 # what cannot be printed, and where there is nothing to run it with
 run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
 is 'a full standard output is a failure' $status 4
