@@ -61,7 +61,7 @@ is 'all ranks, labelled' "$("$ddip" exec -a 'print("I am", rank)' | sort | xargs
 is 'one rank' "$("$ddip" exec -r 1 'rank')" 1
 is 'quiet' "$("$ddip" exec -q 'print(1)')" ''
 run "$ddip" exec -r 7 '1'
-[ $status -ne 0 ] || bad 'rank 7'
+is 'a rank that is not there is refused' $status 4
 is 'stderr apart' "$("$ddip" exec 'import sys; print("o"); print("e", file=sys.stderr)' 2>/dev/null)" o
 printf 'import sys\nprint(sys.argv[1:], __file__)\nassert len(sys.argv) < 4, "too many"\n' >"$T/p.py"
 is 'run' "$("$ddip" run -f "$T/p.py" a "b c")" "['a', 'b c'] $T/p.py"
