@@ -43,11 +43,12 @@ int
 rank_list_words(char **word, int n, int size, int *ranks, struct err *e)
 {
 	bool seen[MAX_RANKS] = {false};
-	int count = 0;
+	int count = 0, failed = 0;
 
-	for (int i = 0; i < n; i++)
-		if (mark(word[i], size, seen, e) < 0)
-			return -e->no;
+	for (int i = 0; i < n && !failed; i++)
+		failed = mark(word[i], size, seen, e);
+	if (failed)
+		return failed;
 	for (int i = 0; i < size; i++)
 		if (seen[i])
 			ranks[count++] = i;

@@ -92,6 +92,9 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         distributed.init_process_group(backend, store=alone, rank=rank, world_size=self._size)
         sys.excepthook = hook
         self._made = True
+        if backend == "gloo" and self._size > 1:
+            # who is ready first may be done, and its connections closed, while others still connect
+            distributed.barrier()
 
     def __exit__(self, *exc_info):
         import torch

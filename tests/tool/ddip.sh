@@ -61,7 +61,7 @@ is 'all ranks, labelled' "$("$ddip" exec -a 'print("I am", rank)' | sort | xargs
 is 'one rank' "$("$ddip" exec -r 1 'rank')" 1
 is 'quiet' "$("$ddip" exec -q 'print(1)')" ''
 run "$ddip" exec -r 7 '1'
-[ $status -ne 0 ] || bad 'rank 7'
+is 'a rank that is not there is refused' $status 4
 is 'stderr apart' "$("$ddip" exec 'import sys; print("o"); print("e", file=sys.stderr)' 2>/dev/null)" o
 printf 'import sys\nprint(sys.argv[1:], __file__)\nassert len(sys.argv) < 4, "too many"\n' >"$T/p.py"
 is 'run' "$("$ddip" run -f "$T/p.py" a "b c")" "['a', 'b c'] $T/p.py"
@@ -84,6 +84,20 @@ run "$ddip" wait 999
 is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'
 is 'a rank died' $status 6
+
+# a cell without the tool, in any shell: the exit status is the cell's
+for shell in bash dash 'busybox sh' mksh ksh93 zsh fish yash; do
+	command -v "${shell%% *}" >/dev/null || continue
+	# fish has no here-documents
+	[ "$shell" = fish ] && give="printf '%s\n' \$argv[1] | cp /dev/stdin '$G/cell'" ||
+		give="cp /dev/stdin '$G/cell' <<END"$'\n''$1'$'\n''END'
+	words=(-c "$give")
+	[ "$shell" = fish ] || words+=("$shell")
+	# shellcheck disable=SC2086 # busybox and its applet
+	ok $shell "${words[@]}" 'shell = 1'
+	# shellcheck disable=SC2086
+	fails $shell "${words[@]}" 'raise ValueError'
+done
 
 # what cannot be printed, and where there is nothing to run it with
 run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
