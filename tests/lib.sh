@@ -112,7 +112,7 @@ daemon_pid() {
 has_ended() {
 	local stat
 	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
-	[[ ${stat##*) } == [ZX]* ]] && [ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -le 1 ]
+	[[ ${stat##*) } == [ZX]* ]] && [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ]
 }
 
 # gone PID… : all of them end

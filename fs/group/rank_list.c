@@ -43,12 +43,11 @@ int
 rank_list_words(char **word, int n, int size, int *ranks, struct err *e)
 {
 	bool seen[MAX_RANKS] = {false};
-	int count = 0, failed = 0;
+	int count = 0, r;
 
-	for (int i = 0; i < n && !failed; i++)
-		failed = mark(word[i], size, seen, e);
-	if (failed)
-		return failed;
+	for (int i = 0; i < n; i++)
+		if ((r = mark(word[i], size, seen, e)) < 0)
+			return r;
 	for (int i = 0; i < size; i++)
 		if (seen[i])
 			ranks[count++] = i;

@@ -70,6 +70,7 @@ for stopped in "$pid" "$pid $agent"; do
 		# shellcheck disable=SC2086 # a list
 		kill -STOP $stopped
 		n=$(readlink "$G/cells/last")
+		# shellcheck disable=SC2217 # it reads /dev/stdin
 		cp /dev/stdin "$G/cell" <<<'import time; time.sleep(1000)' &
 		writer=$!
 		until [ "$(readlink "$G/cells/last")" -gt "$n" ]; do :; done
