@@ -136,7 +136,8 @@ others() {
 unmount() {
 	local pids
 	pids=$(others)
-	fusermount3 -u "$M" || bad "fusermount3 -u $M"
+	# the watchdog is inside for a moment when there is news
+	until_true fusermount3 -q -u "$M" || return
 	# shellcheck disable=SC2086 # a list
 	gone $pids
 }
