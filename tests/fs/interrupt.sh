@@ -72,10 +72,11 @@ is 'the other one kept its names' "$(cat "$G/rank1/vars/x")" 1
 # a signalled writer whose answer brings other answers with it: a queued cell is dropped, and its readers hear of it
 errno nonblock "$G/cell" 'time.sleep(100)' >/dev/null
 running=$(readlink "$G/cells/last")
+echo 'x = 2' >"$T/x.py"
 for _ in 1 2 3; do
-	in_background cp /dev/stdin "$G/cell" <<<'x = 2'
-	until [ "$(readlink "$G/cells/last")" -gt "$running" ]; do :; done
-	n=$(readlink "$G/cells/last")
+	in_background cp "$T/x.py" "$G/cell"
+	# the daemon has made a cell of it, or is no more
+	while n=$(readlink "$G/cells/last") && [ "$n" -le "$running" ]; do :; done
 	writer=$pid readers=
 	exec 5<"$M/trace"
 	for _ in 1 2 3 4; do
@@ -83,8 +84,7 @@ for _ in 1 2 3; do
 		readers="$readers $!"
 	done
 	# the daemon has their reads
-	timeout 20 awk -v file="group/cells/$n/wait" '$2 == "fuse" && $3 == "read" && $4 == file && ++n == 4 { exit }' <&5 ||
-		bad 'the readers do not come'
+	timeout 20 grep -m4 " fuse read group/cells/$n/wait " <&5 >/dev/null || bad 'the readers do not come'
 	exec 5<&-
 	kill -INT "$writer"
 	wait "$writer"

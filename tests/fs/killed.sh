@@ -73,7 +73,7 @@ for stopped in "$pid" "$pid $agent"; do
 		# shellcheck disable=SC2217 # it reads /dev/stdin
 		cp /dev/stdin "$G/cell" <<<'import time; time.sleep(1000)' &
 		writer=$!
-		until [ "$(readlink "$G/cells/last")" -gt "$n" ]; do :; done
+		while now=$(readlink "$G/cells/last") && [ "$now" -le "$n" ]; do :; done
 		kill -$signal $writer
 		gone $writer
 		# shellcheck disable=SC2086

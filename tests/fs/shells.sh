@@ -30,7 +30,7 @@ while read -r shell echo cat pipe group cp; do
 		[ "$want" = 1 ] && [ $status -eq 0 ] && bad "$shell does not see the failure of: $line"
 		[ "$want" != 1 ] && [ $status -ne 0 ] && bad "$shell sees the failure of: $line (correct the manual)"
 		# the shell that does not wait: its cell is queued at the latest when its last copy is closed
-		until [ "$(readlink "$G/cells/last")" -ge "$n" ]; do :; done
+		while now=$(readlink "$G/cells/last") && [ "$now" -lt "$n" ]; do :; done
 		wait_cell "$n" >/dev/null
 		is "$shell makes one cell by: $line" "$(readlink "$G/cells/last")" "$n"
 	done
@@ -66,7 +66,7 @@ read -r _ <"$T/both"
 is 'writers are left: nothing is submitted' "$(readlink "$G/cells/last")" "$n"
 echo >"$T/first"
 echo >"$T/second"
-until [ "$(readlink "$G/cells/last")" -gt "$n" ]; do :; done
+while now=$(readlink "$G/cells/last") && [ "$now" -le "$n" ]; do :; done
 wait_cell "$(readlink "$G/cells/last")" >/dev/null
 is 'one cell of both' "$(cat "$G/cells/last/source")" $'c = 1\nd = 2'
 is 'that ran' "$(value 'c + d')" 3
