@@ -58,9 +58,9 @@ enum {
 	X(Rerror,    1, "4sd",      "errno text traceback") \
 	X(Thello,    2, "4s",       "version debug") \
 	X(Rhello,    3, "44s",      "version pid host") \
-	/* a zygote for (python, env, preload); env is K=V lines ended by NUL each. Rwarm: it can fork ranks */ \
-	X(Twarm,     4, "4sdss",    "zygote python env cwd preload") \
-	X(Rwarm,     5, "4s",       "zygote phases") \
+	/* a zygote for (python, env, preload); env is K=V lines ended by NUL each. Rzygote: it can fork ranks */ \
+	X(Tzygote,     4, "4sdss",    "zygote python env cwd preload") \
+	X(Rzygote,     5, "4s",       "zygote phases") \
 	X(Nrelease,  6, "4",        "zygote") /* nobody wants it any more */ \
 	/* an engine at header.slot; name is the spool's in dir (the group's run directory); "" cold: fork */ \
 	X(Tspawn,    8, "14ssd1",   "kind zygote dir name env cold") \
@@ -76,7 +76,7 @@ enum {
 	X(Nfd,      23, "1",        "which") /* one of the descriptors of the Tfork that follows */ \
 	X(Nquit,    24, "",         "") /* end politely (engines and zygotes) */ \
 	/* daemon and engine; main thread, in order */ \
-	X(Nborn,    30, "44s",      "pid port phases") /* first of each engine; port: the store's */ \
+	X(Nstarted,    30, "44s",      "pid port phases") /* first of each engine; port: the store's */ \
 	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
 	X(Rinit,    33, "sd",       "phases table") \
 	X(Trun,     34, "44d",      "cell generation source") \
