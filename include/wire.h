@@ -99,8 +99,6 @@ enum {
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
 	X(Ncancel,  53, "4",        "get") /* nobody waits for the Rget of this tag any more; it is answered all the same */ \
-	X(Ttable,   54, "",         "") \
-	X(Rtable,   55, "d",        "table") \
 	X(Thas,     58, "s",        "name") /* is there a variable of this name now? */ \
 	X(Rhas,     59, "1",        "has") \
 	X(Tgc,      56, "",         "") \
@@ -151,6 +149,15 @@ long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
 /* Fields into pointers by the format: uint8_t *, uint16_t *, uint32_t *, uint64_t *, struct slice
  * *. NULL skips a field. -EBADMSG if the body is not exactly of this form. */
 int wire_unpack(const struct msg *m, struct err *e, ...);
+/* For code that packs and unpacks field by field, as the module for Python does. */
+void wire_put_number(struct buf *b, char field, uint64_t v); /* field: 1 2 4 8 */
+void wire_put_bytes(struct buf *b, struct slice s);
+/* The field at *p, which moves on: *v, and of s and d *s. False: it is longer than what is left. */
+bool wire_get(char field, const char **p, size_t *left, uint64_t *v, struct slice *s);
+/* The form of a message's fields and their names, divided by blanks. */
+const char *wire_format(int type);
+const char *wire_fields(int type);
+int wire_type(const char *name); /* -1: no such message */
 const char *wire_name(int type); /* NULL: no such message */
 /* 'T' asks, 'R' answers, 'N' is a notice. */
 char wire_kind(int type);

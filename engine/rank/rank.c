@@ -191,7 +191,6 @@ static const struct {
     {Trebuild, for_main},
     {Nautogc, for_main},
     {Tget, for_service},
-    {Ttable, for_service},
     {Thas, for_service},
     {Tgc, for_service},
     {Nfree, for_service},

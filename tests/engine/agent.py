@@ -502,13 +502,13 @@ def test_many():
         a.spawn(0)
         a.send("Nsignal", 0, signal.SIGKILL, 1)
         a.wait("Nexit")
-        a.call("Ttable", 0)  # by its answer all of the end is over
+        a.call("Tgc", 0)  # by its answer all of the end is over
         fds = len(os.listdir(f"/proc/{a.process.pid}/fd"))
         for slot in range(1, 41):
             a.spawn(slot, name="rank1")
             a.send("Nsignal", slot, signal.SIGKILL, 1)
             a.wait("Nexit")
-        a.call("Ttable", 0)
+        a.call("Tgc", 0)
         until(lambda: len(descendants(a.process.pid)) <= 2, what="one zygote and one spare")
         left = len(os.listdir(f"/proc/{a.process.pid}/fd"))
         assert left <= fds + 1, (fds, left)
