@@ -14,9 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Quiet time before a successor, before spares; bytes of last words; spares of a zygote at most; the
- * first tag of a Tfork that is no engine's (those are slots). */
-enum { QUIET_MS = 300, SPARE_MS = 60, TAIL_MAX = 4096, SPARES_MAX = 16, FORK_TAGS = 0x10000 };
+enum {
+	QUIET_MS = 300,	 /* of quiet before a successor is made */
+	SPARE_MS = 60,	 /* and before spares are */
+	TAIL_MAX = 4096, /* bytes of last words that are kept */
+	SPARES_MAX = 16,
+	FORK_TAGS = 0x10000 /* the first tag of a Tfork that is no engine's: those are slots */
+};
 
 struct zygote_pool *
 zygote_pool_find(uint32_t id)
