@@ -1,5 +1,5 @@
 /*
- * The page that a rank shares with its agent (a memfd): the bytes that Python printed, on their
+ * The ring that a rank shares with its agent (a memfd): the bytes that Python printed, on their
  * way.
  *
  * One ring for all kinds (stdout, stderr, display), so that their order needs no care: `switches`
@@ -7,19 +7,19 @@
  * byte before tail is the agent's, whatever becomes of the rank: a SIGKILL neither loses nor
  * doubles one. The agent does not trust what it reads here: user code could scribble on it.
  */
-#ifndef PAGE_H
-#define PAGE_H
+#ifndef OUTPUT_RING_H
+#define OUTPUT_RING_H
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PAGE_KINDS = 3, PAGE_RING = 256 << 10, PAGE_SWITCHES = 1024, PAGE_POLL_MS = 2 };
+enum { RING_KINDS = 3, RING_SIZE = 256 << 10, RING_SWITCHES = 1024, RING_POLL_MS = 2 };
 
 /* How an engine process finds what the agent gave it, when it was exec'ed (env, decimal numbers).
  */
 #define ENGINE_ENV_CTL "DDIP_FD_CTL"
-#define ENGINE_ENV_BELL "DDIP_FD_BELL"
-#define ENGINE_ENV_PAGE "DDIP_FD_PAGE"
+#define ENGINE_ENV_WAKEUP "DDIP_FD_WAKEUP"
+#define ENGINE_ENV_RING "DDIP_FD_RING"
 #define ENGINE_ENV_DISPLAY "DDIP_FD_DISPLAY"
 #define ENGINE_ENV_AGENT "DDIP_AGENT_PID"
 #define ENGINE_ENV_KIND "DDIP_KIND"
@@ -30,8 +30,8 @@ enum engine_fd {
 	ENGINE_FD_OUT,
 	ENGINE_FD_ERR,
 	ENGINE_FD_DISPLAY,
-	ENGINE_FD_PAGE,
-	ENGINE_FD_BELL,
+	ENGINE_FD_RING,
+	ENGINE_FD_WAKEUP,
 	ENGINE_FDS
 };
 
@@ -39,18 +39,18 @@ enum engine_fd {
  * becomes, later and without a fork, what the next Tfork on its own socket says. */
 enum { ENGINE_SUCCESSOR = 2, ENGINE_SPARE };
 
-struct page_switch {
+struct ring_switch {
 	_Atomic uint64_t position;
 	_Atomic uint32_t kind;
 };
 
-struct page {
+struct output_ring {
 	/* The agent's words. */
 	_Alignas(64) _Atomic uint64_t head; /* bytes before it are in the spool */
 	_Atomic uint32_t switch_head;
 	_Atomic uint32_t epoch; /* one more at each look: a futex for who waits */
 	/* One more each time that stream's pipe was seen empty. */
-	_Atomic uint32_t drained[PAGE_KINDS];
+	_Atomic uint32_t drained[RING_KINDS];
 	/* The rank's words. */
 	_Alignas(64) _Atomic uint64_t tail;
 	_Atomic uint32_t switch_tail;
@@ -58,8 +58,8 @@ struct page {
 	 * little room is left. waiting: a thread of the rank sleeps on epoch. */
 	_Alignas(64) _Atomic uint32_t watching;
 	_Atomic uint32_t urgent, waiting;
-	struct page_switch switches[PAGE_SWITCHES];
-	_Alignas(4096) char ring[PAGE_RING];
+	struct ring_switch switches[RING_SWITCHES];
+	_Alignas(4096) char ring[RING_SIZE];
 };
 
 #endif

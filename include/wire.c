@@ -35,6 +35,19 @@ get(const char *p, int size)
 	return v;
 }
 
+void
+wire_put_number(struct buf *b, char field, uint64_t v)
+{
+	put(b, v, field - '0');
+}
+
+void
+wire_put_bytes(struct buf *b, struct slice s)
+{
+	put(b, s.n, 4);
+	buf_add(b, s.p, s.n);
+}
+
 static void
 put_header(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, uint32_t size)
 {
@@ -49,20 +62,17 @@ static void
 vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap)
 {
 	size_t at = b->n;
-	struct slice s;
 
 	if (!rows[type].name)
 		die("wire: no message %d", type);
 	put_header(b, type, flags, slot, tag, 0);
 	for (const char *f = rows[type].format; *f; f++) {
 		if (*f == 's' || *f == 'd') {
-			s = va_arg(ap, struct slice);
-			put(b, s.n, 4);
-			buf_add(b, s.p, s.n);
+			wire_put_bytes(b, va_arg(ap, struct slice));
 		} else if (*f == '8') {
-			put(b, va_arg(ap, uint64_t), 8);
+			wire_put_number(b, *f, va_arg(ap, uint64_t));
 		} else {
-			put(b, va_arg(ap, uint32_t), *f - '0');
+			wire_put_number(b, *f, va_arg(ap, uint32_t));
 		}
 	}
 	for (int i = 0; i < 4; i++)
@@ -130,9 +140,8 @@ wire_frame(const char *p, size_t n, struct msg *m, struct err *e)
 	return (long)size;
 }
 
-/* One field at *p: its integer or its slice. False if it does not fit into what is left. */
-static bool
-field(char f, const char **p, size_t *left, uint64_t *v, struct slice *s)
+bool
+wire_get(char f, const char **p, size_t *left, uint64_t *v, struct slice *s)
 {
 	size_t n = f == 's' || f == 'd' ? 4 : (size_t)(f - '0');
 
@@ -180,7 +189,7 @@ wire_unpack(const struct msg *m, struct err *e, ...)
 
 	va_start(ap, e);
 	for (const char *f = ok ? rows[m->type].format : ""; ok && *f; f++) {
-		ok = field(*f, &p, &left, &v, &s);
+		ok = wire_get(*f, &p, &left, &v, &s);
 		if (ok)
 			store(*f, va_arg(ap, void *), v, s);
 	}
@@ -188,6 +197,27 @@ wire_unpack(const struct msg *m, struct err *e, ...)
 	if (!ok || left)
 		return fail(e, EBADMSG, "wire: %s is damaged", name ? name : "message");
 	return 0;
+}
+
+const char *
+wire_format(int type)
+{
+	return rows[type].format;
+}
+
+const char *
+wire_fields(int type)
+{
+	return rows[type].fields;
+}
+
+int
+wire_type(const char *name)
+{
+	for (int type = 0; type < (int)ARRAY_LEN(rows); type++)
+		if (rows[type].name && strcmp(rows[type].name, name) == 0)
+			return type;
+	return -1;
 }
 
 const char *
@@ -239,7 +269,7 @@ wire_print(const struct msg *m, struct buf *out)
 	for (const char *f = r->format; *f; f++) {
 		size_t n = strcspn(word, " ");
 
-		if (!field(*f, &p, &left, &v, &s)) {
+		if (!wire_get(*f, &p, &left, &v, &s)) {
 			buf_adds(out, " damaged");
 			return;
 		}

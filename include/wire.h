@@ -58,9 +58,9 @@ enum {
 	X(Rerror,    1, "4sd",      "errno text traceback") \
 	X(Thello,    2, "4s",       "version debug") \
 	X(Rhello,    3, "44s",      "version pid host") \
-	/* a zygote for (python, env, preload); env is K=V lines ended by NUL each. Rwarm: it can fork ranks */ \
-	X(Twarm,     4, "4sdss",    "zygote python env cwd preload") \
-	X(Rwarm,     5, "4s",       "zygote phases") \
+	/* a zygote for (python, env, preload); env is K=V lines ended by NUL each. Rzygote: it can fork ranks */ \
+	X(Tzygote,     4, "4sdss",    "zygote python env cwd preload") \
+	X(Rzygote,     5, "4s",       "zygote phases") \
 	X(Nrelease,  6, "4",        "zygote") /* nobody wants it any more */ \
 	/* an engine at header.slot; name is the spool's in dir (the group's run directory); "" cold: fork */ \
 	X(Tspawn,    8, "14ssd1",   "kind zygote dir name env cold") \
@@ -76,7 +76,7 @@ enum {
 	X(Nfd,      23, "1",        "which") /* one of the descriptors of the Tfork that follows */ \
 	X(Nquit,    24, "",         "") /* end politely (engines and zygotes) */ \
 	/* daemon and engine; main thread, in order */ \
-	X(Nborn,    30, "44s",      "pid port phases") /* first of each engine; port: the store's */ \
+	X(Nstarted,    30, "44s",      "pid port phases") /* first of each engine; port: the store's */ \
 	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
 	X(Rinit,    33, "sd",       "phases table") \
 	X(Trun,     34, "44d",      "cell generation source") \
@@ -99,8 +99,6 @@ enum {
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
 	X(Ncancel,  53, "4",        "get") /* nobody waits for the Rget of this tag any more; it is answered all the same */ \
-	X(Ttable,   54, "",         "") \
-	X(Rtable,   55, "d",        "table") \
 	X(Thas,     58, "s",        "name") /* is there a variable of this name now? */ \
 	X(Rhas,     59, "1",        "has") \
 	X(Tgc,      56, "",         "") \
@@ -151,6 +149,15 @@ long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
 /* Fields into pointers by the format: uint8_t *, uint16_t *, uint32_t *, uint64_t *, struct slice
  * *. NULL skips a field. -EBADMSG if the body is not exactly of this form. */
 int wire_unpack(const struct msg *m, struct err *e, ...);
+/* For code that packs and unpacks field by field, as the module for Python does. */
+void wire_put_number(struct buf *b, char field, uint64_t v); /* field: 1 2 4 8 */
+void wire_put_bytes(struct buf *b, struct slice s);
+/* The field at *p, which moves on: *v, and of s and d *s. False: it is longer than what is left. */
+bool wire_get(char field, const char **p, size_t *left, uint64_t *v, struct slice *s);
+/* The form of a message's fields and their names, divided by blanks. */
+const char *wire_format(int type);
+const char *wire_fields(int type);
+int wire_type(const char *name); /* -1: no such message */
 const char *wire_name(int type); /* NULL: no such message */
 /* 'T' asks, 'R' answers, 'N' is a notice. */
 char wire_kind(int type);

@@ -60,8 +60,8 @@ static const struct {
 	void (*fn)(struct msg *m);
 } rows[] = {
     {Thello, on_hello},
-    {Twarm, warm_ask},
-    {Nrelease, warm_release},
+    {Tzygote, zygote_pool_ask},
+    {Nrelease, zygote_pool_release},
     {Tspawn, spawn_ask},
     {Nsignal, spawn_signal},
 };
@@ -158,7 +158,7 @@ agent_main(void)
 	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		die("subreaper: %s", strerrordesc_np(errno));
 	TAILQ_INIT(&agent.engines);
-	TAILQ_INIT(&agent.warms);
+	TAILQ_INIT(&agent.pools);
 	TAILQ_INIT(&agent.zygotes);
 	agent.loop = loop_new();
 	reap_start();

@@ -1,7 +1,7 @@
 /*
- * What engines print, on its way to the spools: the shared page (Python's own prints) and three
- * pipes (C code and child processes). The page is always looked at before the pipes: a rank writes
- * to the page only while its pipes are empty, so what is in a pipe is younger.
+ * What engines print, on its way to the spools: the shared ring (Python's own prints) and three
+ * pipes (C code and child processes). The ring is always looked at before the pipes: a rank writes
+ * to the ring only while its pipes are empty, so what is in a pipe is younger.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
@@ -18,47 +18,47 @@
 
 enum { PIPE_SIZE = 1 << 20 };
 
-static void page_watch(void *arg);
+static void ring_watch(void *arg);
 
 /* Where the bytes at e->head end that are of one kind, at most at tail. Passes switches that are
  * reached. */
 static uint64_t
 same_kind_until(struct engine *e, uint64_t tail)
 {
-	struct page *p = e->page;
+	struct output_ring *p = e->ring;
 	uint32_t last = atomic_load_explicit(&p->switch_tail, memory_order_acquire);
 
-	while (e->switch_head != last && last - e->switch_head <= PAGE_SWITCHES) {
-		struct page_switch *s = &p->switches[e->switch_head % PAGE_SWITCHES];
+	while (e->switch_head != last && last - e->switch_head <= RING_SWITCHES) {
+		struct ring_switch *s = &p->switches[e->switch_head % RING_SWITCHES];
 		uint64_t at = atomic_load_explicit(&s->position, memory_order_relaxed);
 
 		if (at > e->head)
 			return MIN(at, tail);
-		e->kind_now = atomic_load_explicit(&s->kind, memory_order_relaxed) % PAGE_KINDS;
+		e->kind_now = atomic_load_explicit(&s->kind, memory_order_relaxed) % RING_KINDS;
 		e->switch_head++;
 	}
 	return tail;
 }
 
-/* Moves what is in the page to the spool. True if there was something. */
+/* Moves what is in the ring to the spool. True if there was something. */
 static bool
-take_page(struct engine *e)
+take_ring(struct engine *e)
 {
-	struct page *p = e->page;
+	struct output_ring *p = e->ring;
 	uint64_t tail, head = e->head;
 
 	if (!p)
 		return false;
 	tail = atomic_load_explicit(&p->tail, memory_order_acquire);
-	if (tail - head > PAGE_RING) {
+	if (tail - head > RING_SIZE) {
 		note("%s: its output buffer was overwritten; %s", e->name,
 		    "prints since the last look are lost");
 		e->head = tail;
 	}
 	while (e->head != tail) {
 		uint64_t end = same_kind_until(e, tail);
-		size_t at = e->head % PAGE_RING;
-		size_t n = MIN((size_t)(end - e->head), (size_t)PAGE_RING - at);
+		size_t at = e->head % RING_SIZE;
+		size_t n = MIN((size_t)(end - e->head), (size_t)RING_SIZE - at);
 
 		spool_writer_add(&e->spool, (int)e->kind_now, p->ring + at, n);
 		e->head += n;
@@ -72,7 +72,7 @@ take_page(struct engine *e)
 static void
 wake(struct engine *e)
 {
-	struct page *p = e->page;
+	struct output_ring *p = e->ring;
 
 	if (!p)
 		return;
@@ -111,7 +111,7 @@ take_outlet(struct outlet *o)
 	if (o->fd < 0)
 		return;
 	spool_writer_move(&o->e->spool, stream, o->fd, &eof);
-	atomic_fetch_add(&o->e->page->drained[stream], 1);
+	atomic_fetch_add(&o->e->ring->drained[stream], 1);
 	if (eof)
 		close_outlet(o);
 }
@@ -121,7 +121,7 @@ drain_all(struct engine *e)
 {
 	if (!e->spooled)
 		return;
-	take_page(e);
+	take_ring(e);
 	for (int i = 0; i < SPOOL_STREAMS; i++)
 		take_outlet(&e->outlet[i]);
 	wake(e);
@@ -133,7 +133,7 @@ on_outlet(void *arg, uint32_t events)
 {
 	struct outlet *o = arg;
 
-	take_page(o->e);
+	take_ring(o->e);
 	take_outlet(o);
 	wake(o->e);
 	tell_dropped(o->e);
@@ -142,63 +142,63 @@ on_outlet(void *arg, uint32_t events)
 /* While bytes keep coming we look by the clock: a rank that prints a lot then never makes a system
  * call. */
 static void
-page_watch(void *arg)
+ring_watch(void *arg)
 {
 	struct engine *e = arg;
-	bool more = take_page(e);
+	bool more = take_ring(e);
 
 	e->look = NULL;
 	if (!more) {
-		atomic_store(&e->page->watching, 0);
+		atomic_store(&e->ring->watching, 0);
 		/* It may have written after our look and before it saw that we stop. */
-		more = atomic_load(&e->page->tail) != e->head;
+		more = atomic_load(&e->ring->tail) != e->head;
 		if (more)
-			atomic_store(&e->page->watching, 1);
+			atomic_store(&e->ring->watching, 1);
 	}
 	wake(e);
 	tell_dropped(e);
 	if (more)
-		e->look = loop_timer(agent.loop, PAGE_POLL_MS, page_watch, e);
+		e->look = loop_timer(agent.loop, RING_POLL_MS, ring_watch, e);
 }
 
 static void
-on_bell(void *arg, uint32_t events)
+on_wakeup(void *arg, uint32_t events)
 {
 	struct engine *e = arg;
 	uint64_t count;
 
-	if (read(e->bell, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		note("%s: its bell: %s", e->name, strerrordesc_np(errno));
-	atomic_store(&e->page->watching, 1);
-	atomic_store(&e->page->urgent, 0);
+	if (read(e->wakeup_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		note("%s: its wakeup_fd: %s", e->name, strerrordesc_np(errno));
+	atomic_store(&e->ring->watching, 1);
+	atomic_store(&e->ring->urgent, 0);
 	loop_timer_del(e->look);
-	page_watch(e);
+	ring_watch(e);
 }
 
 static int
-open_page(struct engine *e, struct err *err)
+open_ring(struct engine *e, struct err *err)
 {
-	int fd = fault("page.memfd", ENOMEM)
+	int fd = fault("ring.memfd", ENOMEM)
 		     ? -1
 		     : memfd_create("ddip-output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *p;
 
-	e->given[ENGINE_FD_PAGE] = fd;
+	e->given[ENGINE_FD_RING] = fd;
 	/* The rank has the descriptor too: made shorter, it would end us with SIGBUS. */
-	if (fd < 0 || ftruncate(fd, sizeof(struct page)) < 0 ||
+	if (fd < 0 || ftruncate(fd, sizeof(struct output_ring)) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return fail_errno(err, "output page of %s", e->name);
-	p = fault("page.map", ENOMEM)
+		return fail_errno(err, "output ring of %s", e->name);
+	p = fault("ring.map", ENOMEM)
 		? MAP_FAILED
-		: mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		: mmap(NULL, sizeof(struct output_ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
-		return fail_errno(err, "output page of %s", e->name);
-	e->page = p;
-	e->bell = fault("page.bell", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	e->given[ENGINE_FD_BELL] = fcntl(e->bell, F_DUPFD_CLOEXEC, 3);
-	if (e->bell < 0 || e->given[ENGINE_FD_BELL] < 0)
-		return fail_errno(err, "output bell of %s", e->name);
-	e->bell_watch = loop_fd(agent.loop, e->bell, EPOLLIN, on_bell, e);
+		return fail_errno(err, "output ring of %s", e->name);
+	e->ring = p;
+	e->wakeup_fd = fault("ring.wakeup", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->given[ENGINE_FD_WAKEUP] = fcntl(e->wakeup_fd, F_DUPFD_CLOEXEC, 3);
+	if (e->wakeup_fd < 0 || e->given[ENGINE_FD_WAKEUP] < 0)
+		return fail_errno(err, "output wakeup_fd of %s", e->name);
+	e->wakeup_watch = loop_fd(agent.loop, e->wakeup_fd, EPOLLIN, on_wakeup, e);
 	return 0;
 }
 
@@ -224,22 +224,22 @@ drain_open(struct engine *e, struct err *err)
 		fd_nonblock(o->fd, true);
 		o->watch = loop_fd(agent.loop, o->fd, EPOLLIN, on_outlet, o);
 	}
-	return open_page(e, err);
+	return open_ring(e, err);
 }
 
 void
 drain_close(struct engine *e)
 {
 	loop_timer_del(e->look);
-	loop_fd_del(e->bell_watch);
-	if (e->bell >= 0)
-		close(e->bell);
+	loop_fd_del(e->wakeup_watch);
+	if (e->wakeup_fd >= 0)
+		close(e->wakeup_fd);
 	for (int i = 0; i < SPOOL_STREAMS; i++)
 		close_outlet(&e->outlet[i]);
-	if (e->page)
-		munmap(e->page, sizeof(*e->page));
+	if (e->ring)
+		munmap(e->ring, sizeof(*e->ring));
 	if (e->spooled)
 		spool_writer_close(&e->spool);
-	e->page = NULL;
+	e->ring = NULL;
 	e->spooled = false;
 }

@@ -68,10 +68,10 @@ env_overlay(const struct buf *env)
 }
 
 void
-env_add_threads(struct buf *to, const struct warm *w, bool for_zygote)
+env_add_threads(struct buf *to, const struct zygote_pool *pool, bool for_zygote)
 {
 	for (size_t i = 0; i < ARRAY_LEN(thread_counts); i++) {
-		const char *key = thread_counts[i], *value = env_get(&w->env, key);
+		const char *key = thread_counts[i], *value = env_get(&pool->env, key);
 
 		if (!value)
 			value = getenv(key);

@@ -176,22 +176,22 @@ reap_closed(struct engine *e)
 }
 
 static void
-remember_stray(pid_t pid, int status)
+remember_unclaimed(pid_t pid, int status)
 {
-	unsigned i = agent.n_strays++ % ARRAY_LEN(agent.strays);
+	unsigned i = agent.n_unclaimed++ % ARRAY_LEN(agent.unclaimed);
 
-	agent.strays[i].pid = pid;
-	agent.strays[i].status = status;
+	agent.unclaimed[i].pid = pid;
+	agent.unclaimed[i].status = status;
 }
 
 bool
-reap_stray(pid_t pid, int *status)
+reap_unclaimed(pid_t pid, int *status)
 {
-	for (unsigned i = 0; i < ARRAY_LEN(agent.strays); i++) {
-		if (agent.strays[i].pid != pid)
+	for (unsigned i = 0; i < ARRAY_LEN(agent.unclaimed); i++) {
+		if (agent.unclaimed[i].pid != pid)
 			continue;
-		agent.strays[i].pid = 0;
-		*status = agent.strays[i].status;
+		agent.unclaimed[i].pid = 0;
+		*status = agent.unclaimed[i].status;
 		return kill(pid, 0) < 0 && errno == ESRCH; /* else: the number was used again */
 	}
 	return false;
@@ -228,8 +228,8 @@ on_child(void *arg, int signo)
 			return;
 		if (e)
 			reap_ended(e, status);
-		else if (!warm_reaped(si.si_pid, status))
-			remember_stray(si.si_pid, status);
+		else if (!zygote_pool_reaped(si.si_pid, status))
+			remember_unclaimed(si.si_pid, status);
 	}
 }
 

@@ -88,8 +88,8 @@ on_message(void *arg, struct msg *m)
 	struct engine *e = arg;
 
 	m->slot = e->slot;
-	if (m->type == Rinit && e->warm)
-		warm_busy(e->warm);
+	if (m->type == Rinit && e->pool)
+		zygote_pool_busy(e->pool);
 	if (m->flags & FLAG_MARK && e->spooled && m->len >= MARK_SIZE)
 		pass_marked(e, m);
 	else
@@ -137,23 +137,24 @@ hand_over(struct buf *env, const char *name, int fd)
 static void
 start_cold(struct engine *e)
 {
-	struct warm *w = e->warm;
+	struct zygote_pool *pool = e->pool;
 	struct buf env = {0};
 	struct err err;
 	pid_t pid;
 
-	buf_add(&env, w->env.p, w->env.n);
-	env_add_threads(&env, w, false);
+	buf_add(&env, pool->env.p, pool->env.n);
+	env_add_threads(&env, pool, false);
 	buf_add(&env, e->env.p, e->env.n);
-	env_add(&env, "DDIP_PRELOAD=%s", w->preload);
+	env_add(&env, "DDIP_PRELOAD=%s", pool->preload);
 	env_add(&env, "%s=%d", ENGINE_ENV_AGENT, (int)getpid());
 	env_add(&env, "%s=%d", ENGINE_ENV_KIND, e->kind);
 	env_add(&env, "%s=%s", ENGINE_ENV_NAME, e->name);
 	hand_over(&env, ENGINE_ENV_CTL, e->ctl);
-	hand_over(&env, ENGINE_ENV_BELL, e->given[ENGINE_FD_BELL]);
-	hand_over(&env, ENGINE_ENV_PAGE, e->given[ENGINE_FD_PAGE]);
+	hand_over(&env, ENGINE_ENV_WAKEUP, e->given[ENGINE_FD_WAKEUP]);
+	hand_over(&env, ENGINE_ENV_RING, e->given[ENGINE_FD_RING]);
 	hand_over(&env, ENGINE_ENV_DISPLAY, e->given[ENGINE_FD_DISPLAY]);
-	pid = warm_exec(w, "rank", e->given[ENGINE_FD_OUT], e->given[ENGINE_FD_ERR], &env, &err);
+	pid =
+	    zygote_exec(pool, "rank", e->given[ENGINE_FD_OUT], e->given[ENGINE_FD_ERR], &env, &err);
 	buf_free(&env);
 	if (pid < 0)
 		refuse(e, &err);
@@ -166,7 +167,7 @@ fork_by(struct zygote *z, struct engine *e)
 {
 	struct buf env = {0};
 
-	env_add_threads(&env, e->warm, false);
+	env_add_threads(&env, e->pool, false);
 	buf_add(&env, e->env.p, e->env.n);
 	for (uint32_t i = 0; i < ENGINE_FDS; i++)
 		if (e->given[i] >= 0)
@@ -177,7 +178,7 @@ fork_by(struct zygote *z, struct engine *e)
 	e->state = ENGINE_FORKS;
 	e->zygote = z;
 	z->taken = z->spare;
-	warm_busy(e->warm);
+	zygote_pool_busy(e->pool);
 }
 
 static void
@@ -189,43 +190,43 @@ start(struct engine *e)
 		start_cold(e);
 		return;
 	}
-	z = warm_zygote(e->warm); /* may call spawn_failed, which frees e */
+	z = zygote_pool_take(e->pool); /* may call spawn_failed, which frees e */
 	if (z)
 		fork_by(z, e);
 }
 
 void
-spawn_ready(struct warm *w)
+spawn_ready(struct zygote_pool *pool)
 {
 	struct engine *e, *next;
 
 	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
 		next = TAILQ_NEXT(e, link);
-		if (e->warm == w && e->state == ENGINE_WAITS)
-			fork_by(w->now, e); /* the new one has no spares yet */
+		if (e->pool == pool && e->state == ENGINE_WAITS)
+			fork_by(pool->now, e); /* the new one has no spares yet */
 	}
 }
 
 void
-spawn_failed(struct warm *w, const struct err *err)
+spawn_failed(struct zygote_pool *pool, const struct err *err)
 {
 	struct engine *e, *next;
 
 	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
 		next = TAILQ_NEXT(e, link);
-		if (e->warm == w && e->state == ENGINE_WAITS)
+		if (e->pool == pool && e->state == ENGINE_WAITS)
 			refuse(e, err);
 	}
 }
 
 void
-spawn_forget(struct warm *w)
+spawn_forget(struct zygote_pool *pool)
 {
 	struct engine *e;
 
 	TAILQ_FOREACH (e, &agent.engines, link) {
-		if (e->warm == w)
-			e->warm = NULL;
+		if (e->pool == pool)
+			e->pool = NULL;
 	}
 }
 
@@ -246,12 +247,12 @@ spawn_forked(struct zygote *z, struct msg *m)
 
 	if (!e || wire_unpack(m, NULL, &pid) < 0)
 		return;
-	if (e->warm)
-		warm_busy(e->warm);
+	if (e->pool)
+		zygote_pool_busy(e->pool);
 	if (z->spare)
-		warm_spent(z);
+		zygote_handed_over(z);
 	answer(e, (pid_t)pid, z->successor ? "successor" : "zygote");
-	if (reap_stray((pid_t)pid, &status))
+	if (reap_unclaimed((pid_t)pid, &status))
 		reap_ended(e, status);
 }
 
@@ -266,7 +267,7 @@ spawn_refused(struct zygote *z, struct msg *m)
 	wire_unpack(m, NULL, NULL, &text, NULL);
 	note("%s starts cold: %.*s", e->name, (int)text.n, text.p);
 	e->zygote = NULL;
-	if (e->warm) {
+	if (e->pool) {
 		start_cold(e);
 		return;
 	}
@@ -287,7 +288,7 @@ spawn_orphaned(struct zygote *z)
 		}
 		e->zygote = NULL;
 		e->state = ENGINE_WAITS;
-		if (z->spare && e->warm)
+		if (z->spare && e->pool)
 			start(e); /* there are others that can do it */
 		else
 			refuse(e, &err);
@@ -323,7 +324,7 @@ spawn_ask(struct msg *m)
 	struct err err = {0};
 
 	if (wire_unpack(m, &err, &kind, &zygote, &dir, &name, &env, &cold) == 0) {
-		if (!warm_find(zygote))
+		if (!zygote_pool_find(zygote))
 			fail(&err, EINVAL, "spawn: zygote %u was not asked for", zygote);
 		else if (spawn_find(m->slot))
 			fail(&err, EEXIST, "spawn: slot %u has an engine", m->slot);
@@ -334,12 +335,12 @@ spawn_ask(struct msg *m)
 	}
 	e = xcalloc(1, sizeof(*e));
 	*e = (struct engine){
-	    .slot = m->slot, .kind = kind, .cold = cold, .tag = m->tag, .ctl = -1, .bell = -1};
+	    .slot = m->slot, .kind = kind, .cold = cold, .tag = m->tag, .ctl = -1, .wakeup_fd = -1};
 	for (size_t i = 0; i < ARRAY_LEN(e->given); i++)
 		e->given[i] = -1;
 	for (size_t i = 0; i < ARRAY_LEN(e->outlet); i++)
 		e->outlet[i] = (struct outlet){.e = e, .fd = -1};
-	e->warm = warm_find(zygote);
+	e->pool = zygote_pool_find(zygote);
 	e->dir = slice_dup(dir);
 	e->name = slice_dup(name);
 	buf_add(&e->env, env.p, env.n);

@@ -154,7 +154,7 @@ def _serve_store(env):
     try:
         from torch.distributed import TCPStore
     except ImportError:
-        _ddip.notify("Nborn", os.getpid(), 0, "")  # no torch, no store: the ranks do without
+        _ddip.notify("Nstarted", os.getpid(), 0, "")  # no torch, no store: the ranks do without
         _wait_for_the_end()
     path = os.environ.get("DDIP_STORE")
     if path:
@@ -172,7 +172,7 @@ def _serve_store(env):
         address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
     spent = (time.monotonic() - started) * 1000
-    _ddip.notify("Nborn", os.getpid(), tcp_store.port, f"store_ms {spent:.0f}\n")
+    _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {spent:.0f}\n")
     _wait_for_the_end()
     del tcp_store
 

@@ -36,7 +36,7 @@ def main(env, phases):
     run.install()
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=True)
-    _ddip.notify("Nborn", state.pid, 0, phases)
+    _ddip.notify("Nstarted", state.pid, 0, phases)
     service.start(_answer)
     _thread.start_new_thread(_rescue, ())
     while (message := _ddip.next()) is not None:

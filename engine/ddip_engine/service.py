@@ -17,7 +17,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import arrays, run, state, table, values, view
+from ddip_engine import arrays, run, state, values, view
 from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
@@ -187,10 +187,6 @@ class WithDescriptor:
         self.fields = fields
 
 
-def _table(fd):
-    return (table.text(),)
-
-
 def _has(fd, name):
     return (int(name in state.main.__dict__),)
 
@@ -214,7 +210,6 @@ def _gc(fd):
 
 _ROWS = {
     "Tget": (_get, "Rget"),
-    "Ttable": (_table, "Rtable"),
     "Thas": (_has, "Rhas"),
     "Tgc": (_gc, "Rgc"),
 }

@@ -44,7 +44,7 @@ static const char importer[] =
     "boot.main(role)\n";
 
 /* Ours alone: user code and its children need not see them. */
-static const char *const hidden[] = {ENGINE_ENV_CTL, ENGINE_ENV_BELL, ENGINE_ENV_PAGE,
+static const char *const hidden[] = {ENGINE_ENV_CTL, ENGINE_ENV_WAKEUP, ENGINE_ENV_RING,
     ENGINE_ENV_DISPLAY, ENGINE_ENV_AGENT, ENGINE_ENV_KIND, ENGINE_ENV_NAME, "DDIP_ENGINE_SO"};
 
 static int
@@ -57,13 +57,13 @@ number(const char *name)
 
 /* Takes what the agent gave to a process that it executed. Gives the role as boot.main knows it. */
 static const char *
-take_gift(const char *role)
+take_fds(const char *role)
 {
 	const char *name = getenv(ENGINE_ENV_NAME);
-	struct rank_gift g = {.ctl = number(ENGINE_ENV_CTL),
+	struct rank_fds g = {.ctl = number(ENGINE_ENV_CTL),
 	    .display = number(ENGINE_ENV_DISPLAY),
-	    .page = number(ENGINE_ENV_PAGE),
-	    .bell = number(ENGINE_ENV_BELL),
+	    .ring = number(ENGINE_ENV_RING),
+	    .wakeup_fd = number(ENGINE_ENV_WAKEUP),
 	    .agent = (pid_t)number(ENGINE_ENV_AGENT)};
 
 	if (g.ctl < 0 || g.agent <= 0) {
@@ -126,7 +126,7 @@ py_boot(PyObject *module, PyObject *role)
 	const char *text = PyUnicode_AsUTF8AndSize(role, NULL);
 	PyObject *names, *code, *result = NULL;
 
-	if (!text || !(text = take_gift(text)))
+	if (!text || !(text = take_fds(text)))
 		return NULL;
 	names = PyDict_New();
 	code = Py_CompileString(importer, "<ddip_engine importer>", Py_file_input);
@@ -185,7 +185,7 @@ PyObject *
 py_zygote(PyObject *module, PyObject *unused)
 {
 	static const struct zygote_hooks hooks = {before_fork, after_in_parent, after_in_child};
-	struct zygote_born born;
+	struct zygote_child child;
 	PyObject *os = PyImport_ImportModule("os"), *environ_ = NULL, *env = PyDict_New();
 	PyObject *result = NULL;
 	bool ok;
@@ -194,13 +194,13 @@ py_zygote(PyObject *module, PyObject *unused)
 		environ_ = PyObject_GetAttrString(os, "environ");
 	ok = environ_ && env;
 	if (ok) {
-		zygote_serve(&hooks, &born);
-		for (size_t at = 0; ok && at < born.env.n; at += strlen(born.env.p + at) + 1)
-			ok = apply(environ_, env, born.env.p + at);
+		zygote_serve(&hooks, &child);
+		for (size_t at = 0; ok && at < child.env.n; at += strlen(child.env.p + at) + 1)
+			ok = apply(environ_, env, child.env.p + at);
 		if (ok)
-			result = Py_BuildValue("(IsO)", born.kind, born.name, env);
-		free(born.name);
-		buf_free(&born.env);
+			result = Py_BuildValue("(IsO)", child.kind, child.name, env);
+		free(child.name);
+		buf_free(&child.env);
 	}
 	Py_XDECREF(os);
 	Py_XDECREF(environ_);

@@ -1,5 +1,5 @@
 /*
- * The rank's side of the page. The hot path, a loop of prints, makes no system call: it copies,
+ * The rank's side of the ring. The hot path, a loop of prints, makes no system call: it copies,
  * publishes the new tail, and the agent looks every few milliseconds while there is something. The
  * first writes after each look also make sure that what C code or a child process wrote to a pipe
  * before is taken first.
@@ -22,8 +22,8 @@ enum { CAREFUL = 64, LINE_MAX_BYTES = 8192 };
 static const uint64_t PATIENCE = 1000000000; /* ns: for pipes that do not get empty */
 
 static struct {
-	struct page *page; /* NULL: write directly */
-	int bell;
+	struct output_ring *ring; /* NULL: write directly */
+	int wakeup_fd;
 	uint32_t kind;		/* of the last byte */
 	uint32_t epoch, writes; /* writes since the agent looked last */
 	dev_t dev[2];		/* what descriptors 1 and 2 were at the start */
@@ -35,9 +35,10 @@ static struct {
 } own;
 
 int
-out_open(int page_fd, int bell_fd)
+out_open(int ring_fd, int wakeup_fd)
 {
-	void *p = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
+	void *p =
+	    mmap(NULL, sizeof(struct output_ring), PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, 0);
 	struct stat st;
 
 	if (p == MAP_FAILED)
@@ -48,15 +49,15 @@ out_open(int page_fd, int bell_fd)
 		own.dev[i] = st.st_dev;
 		own.ino[i] = st.st_ino;
 	}
-	own.bell = bell_fd;
-	own.page = p;
+	own.wakeup_fd = wakeup_fd;
+	own.ring = p;
 	return 0;
 }
 
 void
 out_leave(void)
 {
-	own.page = NULL;
+	own.ring = NULL;
 }
 
 /* Is descriptor 1 (i = 0) or 2 still what it was? */
@@ -78,7 +79,7 @@ pipes_taken(void)
 	for (int i = 0; i < 2; i++) {
 		int left = 0;
 
-		drained[i] = atomic_load(&own.page->drained[i]);
+		drained[i] = atomic_load(&own.ring->drained[i]);
 		/* the first look to end may have begun before these bytes came */
 		if (own.waits && drained[i] - own.drained[i] > 1)
 			continue;
@@ -100,12 +101,12 @@ pipes_taken(void)
 
 /* The bytes from here on are of this kind. False: no room for that. */
 static bool
-switch_kind(struct page *p, uint32_t kind, uint64_t tail)
+switch_kind(struct output_ring *p, uint32_t kind, uint64_t tail)
 {
 	uint32_t at = atomic_load_explicit(&p->switch_tail, memory_order_relaxed);
-	struct page_switch *s = &p->switches[at % PAGE_SWITCHES];
+	struct ring_switch *s = &p->switches[at % RING_SWITCHES];
 
-	if (at - atomic_load_explicit(&p->switch_head, memory_order_acquire) >= PAGE_SWITCHES)
+	if (at - atomic_load_explicit(&p->switch_head, memory_order_acquire) >= RING_SWITCHES)
 		return false;
 	atomic_store_explicit(&s->position, tail, memory_order_relaxed);
 	atomic_store_explicit(&s->kind, kind, memory_order_relaxed);
@@ -120,14 +121,14 @@ ring(void)
 	uint64_t one = 1;
 
 	/* It can't fail but by overflow, and then the agent has been told often enough. */
-	if (write(own.bell, &one, sizeof(one)) < 0)
-		debug("out", "bell: %s", strerrordesc_np(errno));
+	if (write(own.wakeup_fd, &one, sizeof(one)) < 0)
+		debug("out", "wakeup_fd: %s", strerrordesc_np(errno));
 }
 
 void
 out_flush(void)
 {
-	struct page *p = own.page;
+	struct output_ring *p = own.ring;
 
 	if (!p || atomic_load_explicit(&p->head, memory_order_relaxed) ==
 		      atomic_load_explicit(&p->tail, memory_order_relaxed))
@@ -143,14 +144,14 @@ out_flush(void)
 
 /* Makes the agent look now. */
 static void
-press(struct page *p)
+press(struct output_ring *p)
 {
 	if (!atomic_exchange(&p->urgent, 1))
 		ring();
 }
 
 static ssize_t
-must_wait(struct page *p, uint32_t seen)
+must_wait(struct output_ring *p, uint32_t seen)
 {
 	own.seen = seen;
 	press(p);
@@ -160,7 +161,7 @@ must_wait(struct page *p, uint32_t seen)
 ssize_t
 out_put(const struct out *o, const char *text, size_t n)
 {
-	struct page *p = own.page;
+	struct output_ring *p = own.ring;
 	uint32_t epoch;
 	uint64_t tail, used;
 	size_t at, first;
@@ -180,16 +181,16 @@ out_put(const struct out *o, const char *text, size_t n)
 	}
 	tail = atomic_load_explicit(&p->tail, memory_order_relaxed);
 	used = tail - atomic_load_explicit(&p->head, memory_order_acquire);
-	if (used >= PAGE_RING ||
+	if (used >= RING_SIZE ||
 	    ((uint32_t)o->kind != own.kind && !switch_kind(p, (uint32_t)o->kind, tail)))
 		return must_wait(p, epoch);
-	n = MIN(n, (size_t)(PAGE_RING - used));
-	at = tail % PAGE_RING;
-	first = MIN(n, PAGE_RING - at);
+	n = MIN(n, (size_t)(RING_SIZE - used));
+	at = tail % RING_SIZE;
+	first = MIN(n, RING_SIZE - at);
 	memcpy(p->ring + at, text, first);
 	memcpy(p->ring, text + first, n - first);
 	atomic_store_explicit(&p->tail, tail + n, memory_order_release);
-	if (used + n > PAGE_RING / 2)
+	if (used + n > RING_SIZE / 2)
 		press(p);
 	if (memchr(text, '\n', n))
 		out_flush();
@@ -199,7 +200,7 @@ out_put(const struct out *o, const char *text, size_t n)
 void
 out_wait(void)
 {
-	struct page *p = own.page;
+	struct output_ring *p = own.ring;
 	const struct timespec limit = {.tv_nsec = 100000000};
 
 	if (!p)

@@ -1,7 +1,7 @@
 /*
- * Printing: text of Python on its way to the agent, through the page shared with it (page.h). Where
- * there is no page (a store, a forked child), or user code put another file onto the descriptor, it
- * is written there instead.
+ * Printing: text of Python on its way to the agent, through the ring shared with it
+ * (output_ring.h). Where there is no ring (a store, a forked child), or user code put another file
+ * onto the descriptor, it is written there instead.
  *
  * All calls but out_wait and out_write_direct are made with the GIL held, which is their lock.
  */
@@ -15,9 +15,9 @@ struct out {
 	struct buf line; /* what waits for its newline, when written directly */
 };
 
-/* Maps the page of this rank. 0 or -errno. */
-int out_open(int page_fd, int bell_fd);
-/* In a child that user code forked: the page is the parent's. */
+/* Maps the ring of this rank. 0 or -errno. */
+int out_open(int ring_fd, int wakeup_fd);
+/* In a child that user code forked: the ring is the parent's. */
 void out_leave(void);
 
 /* Copies what there is room for and returns how much; 0: out_wait, then try again. -1: this stream

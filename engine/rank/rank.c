@@ -20,13 +20,13 @@
 enum { READ_MAX = 1 << 20, ADOPT_MS = 1 };
 
 static struct {
-	struct rank_gift gift;
+	struct rank_fds given;
 	struct loop *loop;
 	struct conn *conn;
 	struct watch *out; /* while something waits to be sent */
 	int out_fd, kick;
 	bool forked;
-} self = {.gift.display = -1};
+} self = {.given.display = -1};
 
 bool
 rank_forked(void)
@@ -37,7 +37,7 @@ rank_forked(void)
 int
 rank_display(void)
 {
-	return self.gift.display;
+	return self.given.display;
 }
 
 void
@@ -191,7 +191,6 @@ static const struct {
     {Trebuild, for_main},
     {Nautogc, for_main},
     {Tget, for_service},
-    {Ttable, for_service},
     {Thas, for_service},
     {Tgc, for_service},
     {Nfree, for_service},
@@ -272,12 +271,12 @@ kick(void)
 static void
 be_adopted(void *arg)
 {
-	if (getppid() != self.gift.agent) {
+	if (getppid() != self.given.agent) {
 		loop_timer(self.loop, ADOPT_MS, be_adopted, NULL);
 		return;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != self.gift.agent)
+	if (getppid() != self.given.agent)
 		rank_die();
 }
 
@@ -322,10 +321,10 @@ in_child(void)
 	self.forked = true;
 	out_leave();
 	/* The agent must see the rank's end, though its children live on. */
-	close(self.gift.ctl);
+	close(self.given.ctl);
 	close(self.out_fd);
-	close(self.gift.bell);
-	close(self.gift.page);
+	close(self.given.wakeup_fd);
+	close(self.given.ring);
 	rank_link_open(-1, false);
 	rank_queue_end(&rank_main);
 	rank_queue_end(&rank_service);
@@ -361,11 +360,11 @@ allow_daemon(void)
 }
 
 void
-rank_start(const struct rank_gift *g)
+rank_start(const struct rank_fds *g)
 {
 	int r;
 
-	self.gift = *g;
+	self.given = *g;
 	note_as(g->name);
 	prctl(PR_SET_NAME, g->name);
 	fd_cloexec(g->ctl, true);
@@ -375,12 +374,12 @@ rank_start(const struct rank_gift *g)
 		die("descriptors: %s", strerrordesc_np(errno));
 	if (g->display >= 0)
 		fd_cloexec(g->display, true);
-	if (g->page >= 0 && (r = out_open(g->page, g->bell)) < 0)
-		die("output page: %s", strerrordesc_np(-r));
-	if (g->page >= 0)
-		fd_cloexec(g->page, true);
-	if (g->bell >= 0)
-		fd_cloexec(g->bell, true);
+	if (g->ring >= 0 && (r = out_open(g->ring, g->wakeup_fd)) < 0)
+		die("output ring: %s", strerrordesc_np(-r));
+	if (g->ring >= 0)
+		fd_cloexec(g->ring, true);
+	if (g->wakeup_fd >= 0)
+		fd_cloexec(g->wakeup_fd, true);
 	setvbuf(stdout, NULL, _IOLBF, 0); /* C code's prints come as they do on a terminal */
 	allow_daemon();
 	rank_queue_init(&rank_main);

@@ -25,14 +25,14 @@
 #include <sys/types.h>
 
 /* What a rank was given; -1: it has none. */
-struct rank_gift {
-	int ctl, display, page, bell;
+struct rank_fds {
+	int ctl, display, ring, wakeup_fd;
 	pid_t agent; /* who must be our parent in the end */
 	const char *name;
 };
 
-/* Takes over: page, I/O thread, fork handlers, name. Dies with a line on stderr if it can't. */
-void rank_start(const struct rank_gift *g);
+/* Takes over: ring, I/O thread, fork handlers, name. Dies with a line on stderr if it can't. */
+void rank_start(const struct rank_fds *g);
 /* True in a process that user code forked from a rank: nothing here works there. */
 bool rank_forked(void);
 int rank_display(void); /* descriptor, -1 */

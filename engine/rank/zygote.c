@@ -22,9 +22,9 @@ static struct {
 	int fd;
 	pid_t agent;
 	struct frame_reader in;
-	int gift[ENGINE_FDS]; /* brought by Nfd for the next Tfork */
-	bool cut;	      /* one of them could not be received */
-	bool spare;	      /* becomes the next engine itself */
+	int given[ENGINE_FDS]; /* brought by Nfd for the next Tfork */
+	bool cut;	       /* one of them could not be received */
+	bool spare;	       /* becomes the next engine itself */
 } self = {.fd = -1};
 
 void
@@ -34,7 +34,7 @@ zygote_open(int fd, pid_t agent)
 	self.agent = agent;
 	frame_reader_free(&self.in);
 	for (size_t i = 0; i < ENGINE_FDS; i++)
-		self.gift[i] = -1;
+		self.given[i] = -1;
 	fd_cloexec(fd, true);
 	rank_link_open(fd, true);
 	note_as("ddip-zygote");
@@ -134,12 +134,12 @@ refuse_cut(const struct msg *m)
 }
 
 static void
-close_gift(void)
+close_fds(void)
 {
 	for (size_t i = 0; i < ENGINE_FDS; i++) {
-		if (self.gift[i] >= 0)
-			close(self.gift[i]);
-		self.gift[i] = -1;
+		if (self.given[i] >= 0)
+			close(self.given[i]);
+		self.given[i] = -1;
 	}
 	self.cut = false;
 }
@@ -166,7 +166,7 @@ begin_server(int ctl)
 {
 	int old = self.fd;
 
-	close_gift();
+	close_fds();
 	zygote_open(ctl, self.agent);
 	close(old);
 	if (self.spare)
@@ -187,17 +187,17 @@ begin_server(int ctl)
 static void
 begin_engine(int ctl, const char *name)
 {
-	struct rank_gift g = {.ctl = ctl,
-	    .display = self.gift[ENGINE_FD_DISPLAY],
-	    .page = self.gift[ENGINE_FD_PAGE],
-	    .bell = self.gift[ENGINE_FD_BELL],
+	struct rank_fds g = {.ctl = ctl,
+	    .display = self.given[ENGINE_FD_DISPLAY],
+	    .ring = self.given[ENGINE_FD_RING],
+	    .wakeup_fd = self.given[ENGINE_FD_WAKEUP],
 	    .agent = self.agent};
 	char *title = xasprintf("ddip-%s", name);
 
-	if (dup2(self.gift[ENGINE_FD_OUT], 1) < 0 || dup2(self.gift[ENGINE_FD_ERR], 2) < 0)
+	if (dup2(self.given[ENGINE_FD_OUT], 1) < 0 || dup2(self.given[ENGINE_FD_ERR], 2) < 0)
 		die("descriptors of %s: %s", name, strerrordesc_np(errno));
-	close(self.gift[ENGINE_FD_OUT]);
-	close(self.gift[ENGINE_FD_ERR]);
+	close(self.given[ENGINE_FD_OUT]);
+	close(self.given[ENGINE_FD_ERR]);
 	close(self.fd);
 	self.fd = -1;
 	frame_reader_free(&self.in); /* what has come for the zygote already */
@@ -223,7 +223,7 @@ become(uint32_t kind, struct msg *m, const char *name)
 
 /* Does what Tfork asks for. True: zygote_serve is over. */
 static bool
-on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *born)
+on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_child *child)
 {
 	struct slice name, env;
 	uint8_t kind;
@@ -232,11 +232,11 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *bor
 
 	if (wire_unpack(m, NULL, &kind, &name, &env) < 0)
 		die("Tfork is damaged");
-	*born = (struct zygote_born){.kind = kind, .name = slice_dup(name)};
-	buf_add(&born->env, env.p, env.n);
+	*child = (struct zygote_child){.kind = kind, .name = slice_dup(name)};
+	buf_add(&child->env, env.p, env.n);
 	if (self.spare) {
 		announce(m->tag, getpid());
-		return become(kind, m, born->name);
+		return become(kind, m, child->name);
 	}
 	hooks->before();
 	pid = fault("rank.fork", EAGAIN) ? -1 : fork();
@@ -249,23 +249,23 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_born *bor
 		}
 		setsid();
 		hooks->child();
-		over = become(kind, m, born->name);
+		over = become(kind, m, child->name);
 	} else {
 		hooks->parent();
 		if (pid < 0)
 			refuse(m->tag, errno, "fork failed");
-		close_gift();
+		close_fds();
 		over = false;
 	}
 	if (!over) {
-		free(born->name);
-		buf_free(&born->env);
+		free(child->name);
+		buf_free(&child->env);
 	}
 	return over;
 }
 
 void
-zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born)
+zygote_serve(const struct zygote_hooks *hooks, struct zygote_child *child)
 {
 	if (!self.spare)
 		signal(SIGCHLD, SIG_IGN); /* those between need not be waited for */
@@ -280,16 +280,16 @@ zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born)
 			_exit(0);
 		self.cut |= m.fd == FRAME_FD_CUT;
 		if (m.type == Nfd && wire_unpack(&m, NULL, &which) == 0 && which < ENGINE_FDS) {
-			self.gift[which] = m.fd;
+			self.given[which] = m.fd;
 			m.fd = -1;
 		} else if (m.type == Tfork && self.cut) {
 			refuse_cut(&m);
-			close_gift();
+			close_fds();
 		} else if (m.type == Tfork && (why = guard())) {
 			refuse(m.tag, EBUSY, why);
-			close_gift();
+			close_fds();
 		} else if (m.type == Tfork) {
-			over = on_fork(hooks, &m, born);
+			over = on_fork(hooks, &m, child);
 		}
 		buf_free(&frame);
 		if (m.fd >= 0)

@@ -9,7 +9,7 @@ struct zygote_hooks {
 };
 
 /* Who a forked child is. */
-struct zygote_born {
+struct zygote_child {
 	uint32_t kind; /* ENGINE_RANK, ENGINE_STORE, ENGINE_SUCCESSOR */
 	char *name;
 	struct buf env; /* K=V, or K to be taken away; each ended by NUL */
@@ -19,6 +19,6 @@ struct zygote_born {
 void zygote_open(int fd, pid_t agent);
 /* Serves forks; returns only in a child, which has its own descriptors then and, unless it is a
  * successor, its I/O thread. The zygote itself ends in here. */
-void zygote_serve(const struct zygote_hooks *hooks, struct zygote_born *born);
+void zygote_serve(const struct zygote_hooks *hooks, struct zygote_child *child);
 
 #endif

@@ -338,7 +338,7 @@ static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
 } notices[] = {
-    {Nborn, on_born},
+    {Nstarted, on_born},
     {Nexit, on_exit_notice},
     {Nmark, on_mark},
     {Ndropped, on_dropped},

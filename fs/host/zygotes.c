@@ -133,7 +133,7 @@ ask_for(struct agent *a, char *key, const struct zygote_spec *spec)
 	for (size_t i = 0; i < env.n; i++)
 		if (env.p[i] == '\n')
 			env.p[i] = '\0';
-	agent_send(a, Twarm, 0, SLOT_AGENT, z->tag, -1, z->id, slice_text(spec->python),
+	agent_send(a, Tzygote, 0, SLOT_AGENT, z->tag, -1, z->id, slice_text(spec->python),
 	    ((struct slice){env.p, env.n}), slice_text(spec->cwd), slice_text(spec->preload));
 	buf_free(&env);
 	return z;

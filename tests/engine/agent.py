@@ -223,7 +223,7 @@ def check_flood_death(a, slot):
 
 def test_ranks():
     with Agent(PYTHON) as a:
-        same(a.warm_phases.name, "Rwarm")
+        same(a.warm_phases.name, "Rzygote")
         r = a.spawn(0, env="OMP_NUM_THREADS=3\0MARK=yes\0")
         same((r.name, r.how), ("Rspawn", "zygote"))
         for message in (("Tinit", 0, 0, 1, 0, 1, "none", ""),):
@@ -347,7 +347,7 @@ def test_guard_and_age():
         with open(os.path.join(site, "sitecustomize.py"), "w", encoding="utf-8") as f:
             f.write("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True)"
                     ".start()\n")  # fmt: skip
-        same(a.warm(1, PYTHON, env=f"PYTHONPATH={site}").name, "Rwarm")
+        same(a.warm(1, PYTHON, env=f"PYTHONPATH={site}").name, "Rzygote")
         r = a.spawn(0)
         same((r.name, r.how), ("Rspawn", "cold"))
         same(a.run(0, "6 * 7")[0].value, b"42")
@@ -358,7 +358,7 @@ def test_guard_and_age():
         ).stdout.strip()  # fmt: skip
         os.makedirs(packages)
         env = f"PYTHONUSERBASE={user}"
-        same(a.warm(2, "/usr/bin/python3", env=env).name, "Rwarm")
+        same(a.warm(2, "/usr/bin/python3", env=env).name, "Rzygote")
         same(a.spawn(1, zygote=2, name="rank1").how, "zygote")
         old = zygotes(a)
         with open(os.path.join(packages, "new_module.py"), "w", encoding="utf-8") as f:
@@ -383,7 +383,7 @@ def test_store():
     with Agent(PYTHON) as a:
         r = a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
         same(r.name, "Rspawn")
-        born = a.wait("Nborn")
+        born = a.wait("Nstarted")
         assert born.port > 0
         a.send("Nsignal", 5, signal.SIGKILL, 0)
         m = a.wait("Nexit")
@@ -394,7 +394,7 @@ def test_collective():
     """A rank that waits in a collective is freed; the group works again after a rebuild."""
     with Agent(PYTHON) as a:
         a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
-        port = a.wait("Nborn").port
+        port = a.wait("Nstarted").port
         env = f"MASTER_ADDR=127.0.0.1\0MASTER_PORT={port}\0"
         for rank in (0, 1):
             a.spawn(rank)
@@ -502,13 +502,13 @@ def test_many():
         a.spawn(0)
         a.send("Nsignal", 0, signal.SIGKILL, 1)
         a.wait("Nexit")
-        a.call("Ttable", 0)  # by its answer all of the end is over
+        a.call("Tgc", 0)  # by its answer all of the end is over
         fds = len(os.listdir(f"/proc/{a.process.pid}/fd"))
         for slot in range(1, 41):
             a.spawn(slot, name="rank1")
             a.send("Nsignal", slot, signal.SIGKILL, 1)
             a.wait("Nexit")
-        a.call("Ttable", 0)
+        a.call("Tgc", 0)
         until(lambda: len(descendants(a.process.pid)) <= 2, what="one zygote and one spare")
         left = len(os.listdir(f"/proc/{a.process.pid}/fd"))
         assert left <= fds + 1, (fds, left)

@@ -75,7 +75,7 @@ class Group:
         env = ""
         if backend != "none":
             agent.call("Tspawn", 99, 1, 1, agent.dir, "store", "", 0)
-            env = f"MASTER_ADDR=127.0.0.1\0MASTER_PORT={agent.wait('Nborn').port}\0"
+            env = f"MASTER_ADDR=127.0.0.1\0MASTER_PORT={agent.wait('Nstarted').port}\0"
         for k in range(size):
             same(agent.spawn(k).name, "Rspawn")
         self.all([("Tinit", k, k, size, k, 1, backend, env) for k in range(size)], "Rinit")

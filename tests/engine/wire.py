@@ -164,15 +164,15 @@ class Agent:
             self.seen.append(unpack(frame, fd))
 
     def warm(self, zygote, python=sys.executable, env="", cwd=None, preload=""):
-        """Asks for a zygote; Rwarm or Rerror."""
-        return self.call("Twarm", AGENT, zygote, python, env, cwd or self.dir, preload)
+        """Asks for a zygote; Rzygote or Rerror."""
+        return self.call("Tzygote", AGENT, zygote, python, env, cwd or self.dir, preload)
 
     def spawn(self, slot, kind=0, zygote=1, env="", cold=0, name=None):
         """Starts an engine and waits until it is born. Rspawn (or Rerror)."""
         name = name or f"rank{slot}"
         r = self.call("Tspawn", slot, kind, zygote, self.dir, name, env, cold)
         if r.name == "Rspawn":
-            self.wait(lambda m: m.name == "Nborn" and m.slot == slot, what="Nborn")
+            self.wait(lambda m: m.name == "Nstarted" and m.slot == slot, what="Nstarted")
         return r
 
     def run(self, slot, source, cell=1, timeout=HANG_LIMIT_S):

@@ -230,7 +230,7 @@ do_hello(struct msg *m)
 }
 
 static void
-do_warm(struct msg *m)
+do_zygote(struct msg *m)
 {
 	uint32_t zygote;
 
@@ -238,7 +238,7 @@ do_warm(struct msg *m)
 	if (wrong("warm"))
 		refuse(m, ENOENT, "python3: there is no such interpreter");
 	else
-		conn_send(up, Rwarm, 0, m->slot, m->tag, -1, zygote, text("imports_ms 1"));
+		conn_send(up, Rzygote, 0, m->slot, m->tag, -1, zygote, text("imports_ms 1"));
 }
 
 static void
@@ -278,7 +278,7 @@ do_spawn(struct msg *m)
 	if (kind == ENGINE_RANK && wrong("spawn_failed"))
 		child_order(e, "exit 3\n");
 	else
-		engine_say(e, Nborn, 0, 0, (uint32_t)e->pid, kind == ENGINE_STORE ? 29500u : 0u,
+		engine_say(e, Nstarted, 0, 0, (uint32_t)e->pid, kind == ENGINE_STORE ? 29500u : 0u,
 		    text("fork_ms 1\n"));
 }
 
@@ -519,7 +519,7 @@ static const struct {
 	void (*engine)(struct engine *e, struct msg *m);
 } rows[] = {
     {Thello, do_hello, NULL},
-    {Twarm, do_warm, NULL},
+    {Tzygote, do_zygote, NULL},
     {Tspawn, do_spawn, NULL},
     {Nsignal, NULL, do_signal},
     {Nquit, NULL, do_quit},

@@ -8,7 +8,7 @@ cell 'big = list(range(400000))'
 pids=$(rank_pids)
 daemon=$(daemon_pid) || give_up 'no daemon'
 agent=$(pgrep -P "$daemon" -x ddip-agent)
-# shellcheck disable=SC2034 # by its name
+# shellcheck disable=SC2034 # by name, below
 engine=$(rank_pids | tail -n 1)
 
 # limited PID: from now on it gets no descriptor more than it has; unlimited PID: as before

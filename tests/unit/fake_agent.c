@@ -75,8 +75,8 @@ answer_start(struct msg *m)
 		conn_send(fake_conn, Rhello, 0, m->slot, m->tag, -1, (uint32_t)WIRE_VERSION, pid,
 		    fake_slice("host"));
 		return true;
-	case Twarm:
-		conn_send(fake_conn, Rwarm, 0, m->slot, m->tag, -1, (uint32_t)1, none);
+	case Tzygote:
+		conn_send(fake_conn, Rzygote, 0, m->slot, m->tag, -1, (uint32_t)1, none);
 		return true;
 	case Tspawn:
 		if (wire_unpack(m, NULL, &kind, &zygote, &dir, &name, NULL, NULL) < 0)
@@ -89,7 +89,7 @@ answer_start(struct msg *m)
 			slot_of_rank[rank_of_slot[m->slot]] = m->slot;
 		}
 		conn_send(fake_conn, Rspawn, 0, m->slot, m->tag, -1, pid, fake_slice("zygote"));
-		conn_send(fake_conn, Nborn, 0, m->slot, 0, -1, pid, (uint32_t)1, none);
+		conn_send(fake_conn, Nstarted, 0, m->slot, 0, -1, pid, (uint32_t)1, none);
 		return true;
 	case Tinit:
 		conn_send(fake_conn, Rinit, 0, m->slot, m->tag, -1, none, none);

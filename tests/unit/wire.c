@@ -83,6 +83,7 @@ test_damage(void)
 	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
 	memset(b.p + WIRE_HEADER, 0xff, 4);
 	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
+	CHECK(wire_type("Tdel") == Tdel && wire_type("Tde") == -1 && wire_type("") == -1);
 	CHECK(wire_name(Tdel) && !wire_name(-1) && !wire_name(255) && !wire_name(256));
 	buf_free(&b);
 }
