@@ -106,7 +106,7 @@ on_mounted(void)
 	}
 	a = agent_local(&e);
 	if (!a) {
-		group_fail(g, &e, "agent");
+		journal_fail(g, &e, "agent");
 		return;
 	}
 	g->agent = a;

@@ -15,7 +15,7 @@ import sys
 from errno import EBADMSG, EINVAL, EOPNOTSUPP
 
 from ddip_engine import arrays, pickles
-from ddip_engine.state import Refusal
+from ddip_engine.state import EngineError
 from ddip_engine.view import Export, Incoming, article, export_memory, refusal_of, type_name
 
 _NAMED = "biufc"  # kinds of NumPy's dtypes whose name says all
@@ -41,9 +41,9 @@ def _tensor_part(name, value):
     torch = sys.modules["torch"]
     if hasattr(value, "full_tensor"):
         use = f"take {name}.full_tensor() or {name}.to_local() in a cell"
-        raise Refusal(EOPNOTSUPP, f"{name} is a DTensor: {use}")
+        raise EngineError(EOPNOTSUPP, f"{name} is a DTensor: {use}")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-        raise Refusal(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
+        raise EngineError(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
     plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
     dtype = str(plain.dtype).removeprefix("torch.")
     head = _line("tensor", plain.element_size(), plain.shape, dtype)
@@ -137,14 +137,14 @@ def _numbers(name, op, values):
         if not isinstance(value, numbers.Number):
             what = f"{name} is {article(value)} on rank {rank}"
             use = f"read {name}.gather or {name}.same"
-            raise Refusal(EOPNOTSUPP, f"{what}: {op} is for numbers, arrays and tensors; {use}")
+            raise EngineError(EOPNOTSUPP, f"{what}: {op} is for numbers, arrays and tensors; {use}")
     return values
 
 
 def _extreme(pick):
     def choose(name, op, values):
         if any(isinstance(value, complex) for value in _numbers(name, op, values)):
-            raise Refusal(EOPNOTSUPP, f"{name}: complex numbers have no order")
+            raise EngineError(EOPNOTSUPP, f"{name}: complex numbers have no order")
         lost = [value for value in values if value != value]  # NaN wins, as in NumPy
         return lost[0] if lost else pick(values)
 
@@ -164,7 +164,7 @@ def _joined(name, op, values):
     if len(kinds) != 1 or not kinds <= {list, tuple}:
         found = ", ".join(sorted(type_name(kind) for kind in kinds))
         text = f"{name} is {found}: cat joins arrays, tensors, lists, tuples; read {name}.gather"
-        raise Refusal(EOPNOTSUPP, text)
+        raise EngineError(EOPNOTSUPP, text)
     return sum(values, kinds.pop()())
 
 
@@ -189,7 +189,7 @@ def scatter(name, value, op, old, rank, size):
     length = _length(name, value, op)
     if op == "gather":
         if length != size:
-            raise Refusal(EINVAL, f"{name}.gather: {length} items for {size} ranks")
+            raise EngineError(EINVAL, f"{name}.gather: {length} items for {size} ranks")
         part_of = value[rank]
     else:
         each, more = divmod(length, size)
@@ -209,5 +209,5 @@ def _length(name, value, op):
     sequence = isinstance(value, (list, tuple)) or hasattr(value, "shape")
     framed = hasattr(value, "iloc") and op == "gather"
     if not sequence or framed or getattr(value, "shape", None) == ():
-        raise Refusal(EBADMSG, f"{name}.{op}: {article(value)} has no parts for the ranks")
+        raise EngineError(EBADMSG, f"{name}.{op}: {article(value)} has no parts for the ranks")
     return len(value)

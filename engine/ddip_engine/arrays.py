@@ -9,7 +9,7 @@ import struct
 import sys
 from errno import EBADMSG, EOPNOTSUPP
 
-from ddip_engine.state import Refusal
+from ddip_engine.state import EngineError
 from ddip_engine.view import (
     article,
     export_memory,
@@ -134,16 +134,16 @@ def import_npy(name, data, old):
             return like(old, _load_npy(numpy, data), name)
         start, shape, fortran, dtype = found
         if dtype.hasobject:
-            raise Refusal(EBADMSG, f"an object array is a pickle: write it to {name}.pkl")
+            raise EngineError(EBADMSG, f"an object array is a pickle: write it to {name}.pkl")
         want = start + math.prod(shape) * dtype.itemsize
         if want != len(view):
-            raise Refusal(EBADMSG, f".npy of {len(view)} bytes: its header says {want}")
+            raise EngineError(EBADMSG, f".npy of {len(view)} bytes: its header says {want}")
         order = "F" if fortran else "C"
         array = numpy.ndarray(shape, dtype, buffer=view, offset=start, order=order)
-    except Refusal:
+    except EngineError:
         raise
     except Exception as e:  # NumPy reads the header as Python: what is wrong there may be anything
-        raise Refusal(EBADMSG, f"not .npy: {reason(e)}") from e
+        raise EngineError(EBADMSG, f"not .npy: {reason(e)}") from e
     return like(old, array, name)
 
 
@@ -152,7 +152,7 @@ def _numpy(name):
         import numpy
     except ImportError as e:
         use = f"npy needs NumPy, which this environment does not have: use {name}.json"
-        raise Refusal(EOPNOTSUPP, use) from e
+        raise EngineError(EOPNOTSUPP, use) from e
     return numpy
 
 
@@ -196,7 +196,7 @@ def like(old, new, name):
             new = torch.from_numpy(new)
         except TypeError as e:
             text = f"{name} holds a tensor, and torch has no {new.dtype}: del {name} first"
-            raise Refusal(EBADMSG, text) from e
+            raise EngineError(EBADMSG, text) from e
     new = new.detach().to(old.device)
     wants = old.requires_grad and (new.is_floating_point() or new.is_complex())
     if isinstance(old, torch.nn.Parameter):
@@ -320,7 +320,7 @@ def _flatten_optimizer(state):
 
 def _unflatten_optimizer(optimizer, tensors, metadata):
     if "param_groups" not in metadata:
-        raise Refusal(EBADMSG, "no optimizer's state: its metadata has no param_groups")
+        raise EngineError(EBADMSG, "no optimizer's state: its metadata has no param_groups")
     state = {int(k): dict(v) for k, v in json.loads(metadata.get("state", "{}")).items()}
     for key, tensor in tensors.items():
         _, param, field = key.split(".", 2)
@@ -336,15 +336,15 @@ def import_safetensors(name, data, old):
     """A tensor if its one key is the name, else a dict; a state dict if the name takes one."""
     torch = _torch()
     if torch is None:
-        raise Refusal(EOPNOTSUPP, f"safetensors need torch, {_NO_TORCH}")
+        raise EngineError(EOPNOTSUPP, f"safetensors need torch, {_NO_TORCH}")
     try:
         tensors, metadata = _parse_safetensors(torch, data.data())
         if isinstance(old, torch.optim.Optimizer):
             return _unflatten_optimizer(old, tensors, metadata)
-    except Refusal:
+    except EngineError:
         raise
     except Exception as e:  # the header may be any JSON
-        raise Refusal(EBADMSG, f"not safetensors: {reason(e)}") from e
+        raise EngineError(EBADMSG, f"not safetensors: {reason(e)}") from e
     if list(tensors) == [name] and not holds_state(old):
         return like(old, tensors[name], name)
     return placed(old, tensors)
@@ -404,10 +404,10 @@ def import_pt(name, data, old):
     """torch.load(weights_only=True), onto the CPU, then as what the name holds."""
     torch = _torch()
     if torch is None:
-        raise Refusal(EOPNOTSUPP, f"pt needs torch, {_NO_TORCH}")
+        raise EngineError(EOPNOTSUPP, f"pt needs torch, {_NO_TORCH}")
     try:
         with _arrays_allowed(torch):
             value = torch.load(data.file(), map_location="cpu", weights_only=True)
     except Exception as e:
-        raise Refusal(EBADMSG, f"torch.load(weights_only=True): {reason(e)}") from e
+        raise EngineError(EBADMSG, f"torch.load(weights_only=True): {reason(e)}") from e
     return like(old, value, name) if is_tensor(value) else placed(old, value)

@@ -184,7 +184,7 @@ def start(backend, address, port, path):
     rendezvous.start(address, port, path)
     if c10d is None and backend not in ("auto", "none"):
         text = f"backend {backend}: {sys.executable} has no torch.distributed"
-        raise state.Refusal(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
+        raise state.EngineError(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(state.local_rank % torch.cuda.device_count())

@@ -9,7 +9,7 @@ from errno import EBADMSG
 
 from ddip_engine import p5
 from ddip_engine.arrays import placed
-from ddip_engine.state import Refusal
+from ddip_engine.state import EngineError
 from ddip_engine.view import export_written, one_line, reason, unsupported
 
 
@@ -44,7 +44,7 @@ def export_p5(name, value):
 
 
 def _unpicklable(name, value, view, error):
-    if isinstance(error, (Refusal, MemoryError, OSError)):
+    if isinstance(error, (EngineError, MemoryError, OSError)):
         return error
     where, _, _ = p5.culprit(value, name, error)
     return unsupported(name, value, view, f"{one_line(where)} cannot be pickled ({reason(error)})")
@@ -60,7 +60,7 @@ def import_p5(name, data, old):
     try:
         pickled, buffers = p5.split(data.data())
     except p5.Malformed as e:
-        raise Refusal(EBADMSG, str(e)) from None
+        raise EngineError(EBADMSG, str(e)) from None
     return placed(old, _load(pickled, buffers))
 
 
@@ -71,4 +71,4 @@ def _load(data, buffers):
         text = f"cannot be unpickled here: {reason(e)}"
         if isinstance(e, AttributeError) and "__main__" in text:
             text += "; define it on the ranks first, or push it with cloudpickle"
-        raise Refusal(EBADMSG, text) from e
+        raise EngineError(EBADMSG, text) from e

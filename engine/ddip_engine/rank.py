@@ -20,7 +20,7 @@ from errno import EINTR, EIO, ENOSYS
 import _ddip
 from ddip_engine import cell as cells
 from ddip_engine import dist, repair, run, service, shell, state, streams, table, values
-from ddip_engine.state import Cancelled, Refusal
+from ddip_engine.state import Cancelled, EngineError
 
 _path_is_open = False  # user code has run, or objects came
 _FIXED_THREADS = (
@@ -62,12 +62,12 @@ def _answer(rows, message, call=_call):
     kind, tag, fd, *fields = message
     try:
         if kind not in rows:
-            raise Refusal(ENOSYS, f"this engine does not know {kind}")
+            raise EngineError(ENOSYS, f"this engine does not know {kind}")
         function, reply = rows[kind]
         answer = call(tag, function, fd, *fields)
         if reply is not None:
             _send(reply, tag, answer)
-    except Refusal as e:
+    except EngineError as e:
         _ddip.error(tag, e.errno, cells.bound(str(e)))
     except Cancelled:
         _ddip.error(tag, EINTR, "cancelled: nobody waits for it any more")

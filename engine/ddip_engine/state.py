@@ -25,7 +25,7 @@ main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has ma
 engine_names = {}  # what the engine itself put into that namespace: hidden as long as unchanged
 
 
-class Refusal(Exception):
+class EngineError(Exception):
     """A request that cannot be met: an errno for the caller and the text that explains it."""
 
     def __init__(self, errno, text):

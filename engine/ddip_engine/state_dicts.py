@@ -4,7 +4,7 @@ import sys
 from errno import EBADMSG
 
 from ddip_engine.arrays import is_tensor
-from ddip_engine.state import Refusal
+from ddip_engine.state import EngineError
 from ddip_engine.view import article, refusal_of
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # dicts of a module that loading may change
@@ -14,7 +14,7 @@ def check(name, holder, state):
     """Refuses a state dict that does not fit, before anything is loaded."""
     if not isinstance(state, dict):
         text = f"{name} is {article(holder)}: want its state dict, not {article(state)}"
-        raise Refusal(EBADMSG, text)
+        raise EngineError(EBADMSG, text)
     torch = sys.modules["torch"]
     problems = (
         _optimizer_problems(holder, state)
@@ -23,7 +23,7 @@ def check(name, holder, state):
     )
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise Refusal(EBADMSG, f"not the state of {name}: {'; '.join(problems[:3])}{more}")
+        raise EngineError(EBADMSG, f"not the state of {name}: {'; '.join(problems[:3])}{more}")
 
 
 def _module_problems(have, state):

@@ -11,7 +11,7 @@ import zlib
 from errno import EBADMSG
 
 from ddip_engine import arrays
-from ddip_engine.state import Refusal
+from ddip_engine.state import EngineError
 from ddip_engine.view import (
     ABSENT,
     TEXT_BYTES,
@@ -61,10 +61,10 @@ def import_plain(name, data, old):
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as e:
         if _OPENS.match(text):
             why = getattr(e, "msg", None) or reason(e)
-            raise Refusal(EBADMSG, f"it begins like a Python literal and is none: {why}") from e
+            raise EngineError(EBADMSG, f"it begins like a Python literal and is none: {why}") from e
         return _checked_text(name, text, old)
     if _holds_ellipsis(value):
-        raise Refusal(EBADMSG, f"'...' stands for what is not there: write {name}{_OBJECT_VIEWS}")
+        raise EngineError(EBADMSG, f"'...' stands for what is not there: write {name}{_OBJECT_VIEWS}")
     return value
 
 
@@ -72,10 +72,10 @@ def _checked_text(name, text, old):
     """The text, where it may be an object."""
     if old is not ABSENT and not isinstance(old, str):
         what = f"{name} holds {article(old)} and this is no Python literal"
-        raise Refusal(EBADMSG, f"{what}: quote a string, or write {name}{_OBJECT_VIEWS}")
+        raise EngineError(EBADMSG, f"{what}: quote a string, or write {name}{_OBJECT_VIEWS}")
     if _ELIDED.search(text):
         what = "the text of an object is not the object"
-        raise Refusal(EBADMSG, f"{what}: copy {name}{_OBJECT_VIEWS}; a string in quotes is one")
+        raise EngineError(EBADMSG, f"{what}: copy {name}{_OBJECT_VIEWS}; a string in quotes is one")
     return text
 
 
@@ -117,7 +117,7 @@ def import_json(name, data, old):
     try:
         return json.loads(data.text())
     except (ValueError, RecursionError) as e:
-        raise Refusal(EBADMSG, f"not JSON: {reason(e)}") from e
+        raise EngineError(EBADMSG, f"not JSON: {reason(e)}") from e
 
 
 def export_csv(name, value):

@@ -7,7 +7,7 @@ are for the main thread, between cells.
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
 from ddip_engine import across_ranks, arrays, pickles, state, state_dicts, table, texts
-from ddip_engine.state import Refusal
+from ddip_engine.state import EngineError
 from ddip_engine.view import ABSENT, Incoming, article, reason, refusal_of
 
 # view -> (bytes of an object, object of bytes); None: this direction does not exist.
@@ -36,7 +36,7 @@ _pending = (
 def _view(name):
     if name not in VIEWS:
         known = " ".join(view for view in VIEWS if view)
-        raise Refusal(EINVAL, f"no view .{name}; there are: {known}")
+        raise EngineError(EINVAL, f"no view .{name}; there are: {known}")
     return VIEWS[name]
 
 
@@ -44,7 +44,7 @@ def _lookup(name):
     try:
         return state.main.__dict__[name]
     except KeyError:
-        raise Refusal(ENOENT, f"no variable {name} on rank {state.rank}") from None
+        raise EngineError(ENOENT, f"no variable {name} on rank {state.rank}") from None
 
 
 def get(name, view, op="", fd=-1):
@@ -68,7 +68,7 @@ def _export(export, name, view, value):
         except BaseException as e:  # code of the object's class may raise anything
             if not _changed_meanwhile(e):
                 raise refusal_of(e, what, EOPNOTSUPP) from e
-    raise Refusal(EAGAIN, f"{name} changes while it is read: try again")
+    raise EngineError(EAGAIN, f"{name} changes while it is read: try again")
 
 
 def _path(name, view):
@@ -87,7 +87,7 @@ def put(name, view, op, fd, size):
     check_name(name)
     _, decode = _view(view)
     if decode is None:
-        raise Refusal(EOPNOTSUPP, f".{view} can only be read")
+        raise EngineError(EOPNOTSUPP, f".{view} can only be read")
     names = state.main.__dict__
     old = names.get(name, ABSENT)
     try:
@@ -115,7 +115,7 @@ def commit(keep):
     pending, _pending = _pending, None
     if pending is None:
         if keep:
-            raise Refusal(EINVAL, "nothing was pushed that could be kept")
+            raise EngineError(EINVAL, "nothing was pushed that could be kept")
         return
     act, undo = pending
     function = act if keep else undo
@@ -126,7 +126,7 @@ def commit(keep):
 def check_name(name):
     """Refuses what cannot be a variable."""
     if not table.is_name(name):
-        raise Refusal(EINVAL, f"'{name}' is no name of a variable")
+        raise EngineError(EINVAL, f"'{name}' is no name of a variable")
 
 
 def delete(name):

@@ -11,7 +11,7 @@ import threading
 import weakref
 from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOTSUPP
 
-from ddip_engine.state import Cancelled, Refusal
+from ddip_engine.state import Cancelled, EngineError
 
 ABSENT = type("Absent", (), {})()  # in the old object's place where the name is new
 TEXT_BYTES = 256 << 20  # of an object's text
@@ -103,7 +103,7 @@ class Limited(io.TextIOBase):
 
 def too_big(what):
     """The refusal of a text that nobody could use."""
-    return Refusal(
+    return EngineError(
         EFBIG,
         f"{what} would be a text of more than {TEXT_BYTES >> 20} MiB, or of more than {ELEMENTS}"
         " elements: read .npy, .safetensors, .pkl or .p5",
@@ -179,7 +179,7 @@ class Incoming:
     def __init__(self, fd, size):
         have = os.fstat(fd).st_size
         if have < size:
-            raise Refusal(EBADMSG, f"{size} bytes were announced, {have} came")
+            raise EngineError(EBADMSG, f"{size} bytes were announced, {have} came")
         self._fd = fd
         self.size = size
 
@@ -194,7 +194,7 @@ class Incoming:
         try:
             return str(self.data(), "utf-8")
         except UnicodeDecodeError as e:
-            raise Refusal(
+            raise EngineError(
                 EBADMSG, f"not UTF-8 text: byte {e.start} is 0x{e.object[e.start]:02x}"
             ) from e
 
@@ -225,23 +225,23 @@ def one_line(text):
 
 
 def refusal_of(error, what, errno):
-    """What an exception of an object's own code means to who asked: a Refusal.
+    """What an exception of an object's own code means to who asked: a EngineError.
 
     errno is the one of code that simply failed. A cancellation goes on as it is.
     """
-    if isinstance(error, (Refusal, Cancelled)):
+    if isinstance(error, (EngineError, Cancelled)):
         return error
     if isinstance(error, MemoryError) or type_name(type(error)) == "OutOfMemoryError":  # torch's
-        return Refusal(ENOMEM, f"{what}: no memory for it on this rank ({reason(error)})")
+        return EngineError(ENOMEM, f"{what}: no memory for it on this rank ({reason(error)})")
     if isinstance(error, OSError) and error.errno in _MACHINE:
-        return Refusal(error.errno, f"{what}: {reason(error)}")
-    return Refusal(errno, f"{what}: {reason(error)}")
+        return EngineError(error.errno, f"{what}: {reason(error)}")
+    return EngineError(errno, f"{what}: {reason(error)}")
 
 
 def unsupported(name, value, view, use):
     """The refusal of a view: what the object is, and what to read instead."""
     what = f"{name} is {article(value)}"
-    return Refusal(
+    return EngineError(
         EOPNOTSUPP, f"{what}: no view .{view} of it; {use}" if view else f"{what}: {use}"
     )
 

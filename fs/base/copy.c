@@ -11,19 +11,19 @@
 
 enum { THREADS = 2 };
 
-struct job {
+struct subtask {
 	struct source source;
 	uint64_t offset;
 	size_t n;
 	void (*fn)(void *arg, const char *p, ssize_t n);
 	void *arg;
-	STAILQ_ENTRY(job) link;
+	STAILQ_ENTRY(subtask) link;
 };
 
 static pthread_t threads[THREADS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
-static STAILQ_HEAD(, job) jobs = STAILQ_HEAD_INITIALIZER(jobs);
+static STAILQ_HEAD(, subtask) jobs = STAILQ_HEAD_INITIALIZER(jobs);
 static bool stopping;
 
 static ssize_t
@@ -90,7 +90,7 @@ thread(void *arg)
 	size_t room = 0;
 
 	for (;;) {
-		struct job *j;
+		struct subtask *j;
 
 		pthread_mutex_lock(&lock);
 		while (!(j = STAILQ_FIRST(&jobs)) && !stopping)
@@ -140,9 +140,9 @@ void
 copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg)
 {
-	struct job *j = xcalloc(1, sizeof(*j));
+	struct subtask *j = xcalloc(1, sizeof(*j));
 
-	*j = (struct job){.source = *s, .offset = offset, .n = n, .fn = fn, .arg = arg};
+	*j = (struct subtask){.source = *s, .offset = offset, .n = n, .fn = fn, .arg = arg};
 	pthread_mutex_lock(&lock);
 	STAILQ_INSERT_TAIL(&jobs, j, link);
 	pthread_cond_signal(&work);

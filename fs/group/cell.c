@@ -110,18 +110,18 @@ cell_unref(struct cell *c)
 {
 	if (--c->refs > 0)
 		return;
-	work_free(c->w);
+	task_free(c->w);
 	free(c->source);
 	free(c->ranks);
 	free(c);
 }
 
-struct job *
-cell_job(const struct cell *c, int rank)
+struct subtask *
+cell_subtask(const struct cell *c, int rank)
 {
 	for (int i = 0; i < c->n; i++)
 		if (c->ranks[i] == rank)
-			return &c->w->jobs[i];
+			return &c->w->subtasks[i];
 	return NULL;
 }
 
@@ -160,7 +160,7 @@ cell_drop_all(struct group *g)
 }
 
 static void
-cell_ended(struct work *w)
+cell_ended(struct task *w)
 {
 	struct cell *c = w->cell;
 	struct group *g = w->g;
@@ -168,14 +168,14 @@ cell_ended(struct work *w)
 
 	snprintf(what, sizeof(what), "cell %d", c->number);
 	if (w->err.no)
-		group_fail(g, &w->err, what);
-	group_event(g, "cell %d %s%s%s seconds=%.6f", c->number, work_state(w),
+		journal_fail(g, &w->err, what);
+	journal_event(g, "cell %d %s%s%s seconds=%.6f", c->number, task_state(w),
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
-	    w->begun ? w->t_end - w->t_begin : 0.0);
-	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", work_state(w));
+	    w->begun ? w->when.end - w->when.begin : 0.0);
+	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));
 	group_tell(cell_ended, g);
 	group_tell(output_moved, g);
-	log_trim(g);
+	output_trim(g);
 	cell_prune(g);
 }
 
@@ -209,14 +209,14 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->ranks = xcalloc((size_t)c->n, sizeof(int));
 	for (int i = 0; i < c->n; i++)
 		c->ranks[i] = n ? ranks[i] : own[i];
-	c->w = work_new(g, WORK_RUN, c->ranks, c->n);
+	c->w = task_new(g, TASK_RUN, c->ranks, c->n);
 	c->w->cell = c;
 	c->w->ended = cell_ended;
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);
 	g->history.count++;
 	cell_ref(c); /* until it has ended, whatever the history does */
-	work_submit(c->w);
+	task_submit(c->w);
 	cell_unref(c);
 	return c;
 }
@@ -224,17 +224,17 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 void
 cell_status(const struct cell *c, struct buf *out)
 {
-	const struct work *w = c->w;
+	const struct task *w = c->w;
 
-	buf_addf(out, "cell %d\nstate %s\n", c->number, work_state(w));
+	buf_addf(out, "cell %d\nstate %s\n", c->number, task_state(w));
 	if (w->done && w->err.no)
 		buf_addf(out, "errno %s\n", err_name(w->err.no));
-	buf_addf(out, "queued %.6f\n", w->t_queued);
+	buf_addf(out, "queued %.6f\n", w->when.queued);
 	if (w->begun)
-		buf_addf(out, "began %.6f\n", w->t_begin);
+		buf_addf(out, "began %.6f\n", w->when.begin);
 	if (w->done)
-		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->t_end,
-		    w->begun ? w->t_end - w->t_begin : 0.0);
+		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->when.end,
+		    w->begun ? w->when.end - w->when.begin : 0.0);
 	buf_adds(out, "ranks ");
 	for (int i = 0; i < c->n; i++)
 		buf_addf(out, "%s%d", i ? "," : "", c->ranks[i]);
@@ -245,30 +245,30 @@ void
 cell_error(const struct cell *c, struct buf *out)
 {
 	for (int i = 0; i < c->n; i++)
-		if (c->w->jobs[i].err.no)
-			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->jobs[i].error);
+		if (c->w->subtasks[i].err.no)
+			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->subtasks[i].error);
 }
 
 /* "ranks 0,2:" and one traceback for all that have the same; the first that failed comes last. */
 void
 cell_traceback(const struct cell *c, struct buf *out)
 {
-	const struct work *w = c->w;
+	const struct task *w = c->w;
 	bool told[MAX_RANKS] = {false};
-	const char *last = w->first >= 0 ? w->jobs[w->first].traceback : "";
+	const char *last = w->first >= 0 ? w->subtasks[w->first].traceback : "";
 
 	for (int i = 0; i <= c->n; i++) {
-		const char *t = i < c->n ? w->jobs[i].traceback : last;
+		const char *t = i < c->n ? w->subtasks[i].traceback : last;
 		const char *sep = "";
 		bool many = false;
 
 		if (!*t || (i < c->n && (told[i] || strcmp(t, last) == 0)))
 			continue;
 		for (int k = 0, n = 0; k < c->n; k++)
-			many |= strcmp(w->jobs[k].traceback, t) == 0 && ++n > 1;
+			many |= strcmp(w->subtasks[k].traceback, t) == 0 && ++n > 1;
 		buf_adds(out, many ? "ranks " : "rank ");
 		for (int k = 0; k < c->n; k++) {
-			if (strcmp(w->jobs[k].traceback, t) != 0)
+			if (strcmp(w->subtasks[k].traceback, t) != 0)
 				continue;
 			told[k] = true;
 			buf_addf(out, "%s%d", sep, c->ranks[k]);
@@ -281,6 +281,6 @@ cell_traceback(const struct cell *c, struct buf *out)
 void
 cell_result(const struct cell *c, struct buf *out)
 {
-	if (c->n && *c->w->jobs[0].value)
-		buf_addf(out, "%s\n", c->w->jobs[0].value);
+	if (c->n && *c->w->subtasks[0].value)
+		buf_addf(out, "%s\n", c->w->subtasks[0].value);
 }

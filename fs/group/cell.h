@@ -14,7 +14,7 @@ struct cell *cell_after(struct group *g, int number);
 struct cell *cell_last(struct group *g);
 struct cell *cell_ref(struct cell *c);
 void cell_unref(struct cell *c);
-struct job *cell_job(const struct cell *c, int rank); /* NULL: not one of its ranks */
+struct subtask *cell_subtask(const struct cell *c, int rank); /* NULL: not one of its ranks */
 /* Keeps the last `history` ended ones. */
 void cell_prune(struct group *g);
 void cell_drop_all(struct group *g);

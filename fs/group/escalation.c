@@ -20,61 +20,61 @@ milliseconds(double seconds)
 }
 
 static void
-enter_step(struct work *w, int step)
+enter_step(struct task *w, int step)
 {
-	w->step = step;
+	w->escalation.step = step;
 	if (w->cell)
-		group_event(w->g, "cell %d escalation step=%d", w->cell->number, step);
+		journal_event(w->g, "cell %d escalation step=%d", w->cell->number, step);
 }
 
 /* Step 1 may have found a rank just before it entered a collective. */
 static void
 abort_again(void *arg)
 {
-	struct work *w = arg;
+	struct task *w = arg;
 
 	for (int i = 0; i < w->n; i++)
-		if (w->jobs[i].state == JOB_SENT)
-			rank_abort(w->jobs[i].k, false);
-	w->escalation = loop_timer(daemon_.loop, STEP_MS - AGAIN_MS, on_second_step, w);
+		if (w->subtasks[i].state == SUBTASK_SENT)
+			rank_abort(w->subtasks[i].k, false);
+	w->escalation.timer = loop_timer(daemon_.loop, STEP_MS - AGAIN_MS, on_second_step, w);
 }
 
 /* Signals who was not signalled yet, ends the collectives that ranks are known to be in. */
 static void
-first_step(struct work *w)
+first_step(struct task *w)
 {
 	int cell = w->cell ? w->cell->number : 0;
 
-	loop_timer_del(w->escalation);
-	w->escalation = NULL;
-	if (w->step == 0)
+	loop_timer_del(w->escalation.timer);
+	w->escalation.timer = NULL;
+	if (w->escalation.step == 0)
 		enter_step(w, 1);
 	for (int i = 0; i < w->n; i++) {
-		struct job *j = &w->jobs[i];
+		struct subtask *j = &w->subtasks[i];
 
-		if (j->state != JOB_SENT)
+		if (j->state != SUBTASK_SENT)
 			continue;
 		if (!j->signalled)
 			rank_interrupt(j->k, cell);
 		j->signalled = true;
 		rank_abort(j->k, false);
 	}
-	w->escalation = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);
+	w->escalation.timer = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);
 }
 
 static void
 on_grace_over(void *arg)
 {
-	struct work *w = arg;
+	struct task *w = arg;
 
-	w->escalation = NULL;
+	w->escalation.timer = NULL;
 	first_step(w);
 }
 
 static void
-kill_deaf_rank(struct job *j)
+kill_deaf_rank(struct subtask *j)
 {
-	struct work *w = j->w;
+	struct task *w = j->w;
 	struct err e = {0};
 
 	j->killed = true;
@@ -82,38 +82,39 @@ kill_deaf_rank(struct job *j)
 	    "rank %d ran no Python for %g s after the interrupt and was killed: its variables are "
 	    "lost (killafter off: never)",
 	    j->k->number, w->g->set.killafter + 1);
-	group_fail(w->g, &e, "killafter");
+	journal_fail(w->g, &e, "killafter");
 	recovery_kill(j->k, "rank-killed");
 }
 
 /* Step 3 for those that step 2 has not moved in time. */
 static void
-third_step(struct work *w)
+third_step(struct task *w)
 {
 	enter_step(w, 3);
 	for (int i = 0; i < w->n; i++)
-		if (w->jobs[i].state == JOB_SENT && !w->jobs[i].signal_taken && !w->jobs[i].killed)
-			kill_deaf_rank(&w->jobs[i]);
+		if (w->subtasks[i].state == SUBTASK_SENT && !w->subtasks[i].signal_taken &&
+		    !w->subtasks[i].killed)
+			kill_deaf_rank(&w->subtasks[i]);
 }
 
 /* Each second until the task has ended. */
 static void
 on_second_step(void *arg)
 {
-	struct work *w = arg;
+	struct task *w = arg;
 	const struct settings *set = &w->g->set;
 	uint64_t wait;
 	bool deaf = false;
 
-	w->escalation = NULL;
-	if (w->step == 1) {
+	w->escalation.timer = NULL;
+	if (w->escalation.step == 1) {
 		enter_step(w, 2);
-		w->second_step = now_ns();
+		w->escalation.second_step = now_ns();
 	}
 	for (int i = 0; i < w->n; i++) {
-		struct job *j = &w->jobs[i];
+		struct subtask *j = &w->subtasks[i];
 
-		if (j->state != JOB_SENT)
+		if (j->state != SUBTASK_SENT)
 			continue;
 		deaf |= !j->signal_taken && !j->killed;
 		if (!j->signal_taken)
@@ -124,73 +125,74 @@ on_second_step(void *arg)
 	wait = STEP_MS;
 	if (deaf && set->killafter >= 0) {
 		uint64_t limit = milliseconds(set->killafter);
-		uint64_t passed = (now_ns() - w->second_step) / NS_PER_MS;
+		uint64_t passed = (now_ns() - w->escalation.second_step) / NS_PER_MS;
 
 		if (passed >= limit)
 			third_step(w);
 		else
 			wait = MIN(wait, limit - passed);
 	}
-	w->escalation = loop_timer(daemon_.loop, wait, on_second_step, w);
+	w->escalation.timer = loop_timer(daemon_.loop, wait, on_second_step, w);
 }
 
 void
-escalation_interrupt(struct work *w)
+escalation_interrupt(struct task *w)
 {
 	for (int i = 0; i < w->n; i++)
-		w->jobs[i].signalled = false;
+		w->subtasks[i].signalled = false;
 	first_step(w);
 }
 
 void
 escalation_taken(struct rank *k, uint32_t cell)
 {
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
 	if (j && j->w->cell && (uint32_t)j->w->cell->number == cell)
 		j->signal_taken = true;
 }
 
 void
-escalation_failed(struct job *j)
+escalation_failed(struct subtask *j)
 {
-	struct work *w = j->w;
+	struct task *w = j->w;
 	struct group *g = w->g;
 
-	if (w->kind != WORK_RUN)
+	if (w->kind != TASK_RUN)
 		return;
-	group_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
+	journal_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
 	    err_name(j->err.no));
-	if (w->escalation || g->set.grace < 0)
+	if (w->escalation.timer || g->set.grace < 0)
 		return;
-	w->escalation = loop_timer(daemon_.loop, milliseconds(g->set.grace), on_grace_over, w);
+	w->escalation.timer =
+	    loop_timer(daemon_.loop, milliseconds(g->set.grace), on_grace_over, w);
 }
 
 static void
 time_is_up(void *arg)
 {
-	struct work *w = arg;
+	struct task *w = arg;
 
-	w->deadline = NULL;
+	w->escalation.deadline = NULL;
 	w->timed_out = true;
-	group_event(w->g, "cell %d timeout", w->cell->number);
+	journal_event(w->g, "cell %d timeout", w->cell->number);
 	first_step(w);
 }
 
 void
-escalation_deadline(struct work *w)
+escalation_deadline(struct task *w)
 {
-	if (w->kind == WORK_RUN && w->g->set.timeout > 0)
-		w->deadline =
+	if (w->kind == TASK_RUN && w->g->set.timeout > 0)
+		w->escalation.deadline =
 		    loop_timer(daemon_.loop, milliseconds(w->g->set.timeout), time_is_up, w);
 }
 
 /* Did the task end differently on its ranks? Then one may have left a collective half done. */
 static bool
-is_uneven(const struct work *w)
+is_uneven(const struct task *w)
 {
 	for (int i = 1; i < w->n; i++)
-		if (w->jobs[i].err.no != w->jobs[0].err.no)
+		if (w->subtasks[i].err.no != w->subtasks[0].err.no)
 			return true;
 	return false;
 }
@@ -198,36 +200,36 @@ is_uneven(const struct work *w)
 /* The same number of collectives on every rank? Else one waits for a peer that has not come, and
  * would meet the next cell's. */
 static bool
-collectives_are_even(const struct work *w)
+collectives_are_even(const struct task *w)
 {
 	struct buf b = {0};
 	bool even = true;
 
 	for (int i = 0; i < w->n; i++) {
-		even &= w->jobs[i].collectives == w->jobs[0].collectives;
-		buf_addf(&b, " rank%d=%u", w->jobs[i].k->number, w->jobs[i].collectives);
+		even &= w->subtasks[i].collectives == w->subtasks[0].collectives;
+		buf_addf(&b, " rank%d=%u", w->subtasks[i].k->number, w->subtasks[i].collectives);
 	}
 	if (!even)
-		group_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
+		journal_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
 	buf_free(&b);
 	return even;
 }
 
 /* May an external rank, whose collectives nobody can count, wait for one that this cell began? */
 static bool
-leaves_external(const struct work *w)
+leaves_external(const struct task *w)
 {
 	return w->err.no != ENOEXEC && external_any(w->g);
 }
 
 void
-escalation_outcome(struct work *w)
+escalation_outcome(struct task *w)
 {
-	if (w->kind != WORK_RUN || w->dropped || w->g->size == 1)
+	if (w->kind != TASK_RUN || w->dropped || w->g->size == 1)
 		return;
 	if (!collectives_are_even(w))
 		recovery_request(w->g, "uneven-collectives");
-	else if (w->step)
+	else if (w->escalation.step)
 		recovery_request(w->g, "interrupted");
 	else if (w->err.no && (is_uneven(w) || leaves_external(w)))
 		recovery_request(w->g, "failed");

@@ -18,14 +18,14 @@
 #include "group/task.h"
 
 /* A rank has failed while others work on: step 1 comes after `grace`. */
-void escalation_failed(struct job *j);
+void escalation_failed(struct subtask *j);
 /* Step 1, now; for a rank that was interrupted before, another KeyboardInterrupt. */
-void escalation_interrupt(struct work *w);
+void escalation_interrupt(struct task *w);
 /* The engine says that the KeyboardInterrupt of this cell was raised. */
 void escalation_taken(struct rank *k, uint32_t cell);
 /* The clock of `timeout` starts. */
-void escalation_deadline(struct work *w);
+void escalation_deadline(struct task *w);
 /* The task is over: asks for a rebuild of the process group if its ranks may be out of step. */
-void escalation_outcome(struct work *w);
+void escalation_outcome(struct task *w);
 
 #endif

@@ -21,7 +21,7 @@ enum group_names { NAMES_EMPTY, NAMES_PROGRAM, NAMES_CELLS };
 
 struct group;
 struct agent;
-struct job;
+struct subtask;
 struct var_table;
 struct cell;
 
@@ -62,9 +62,9 @@ struct rank {
 	size_t unread;	/* bytes of its standard input that its program has not taken */
 	bool rejoining; /* recovery.c: its answer to the rebuild is still to come */
 	bool kill_sent; /* SIGKILL is on its way: nothing more is sent there */
-	TAILQ_HEAD(job_queue, job) queue; /* queue.c; first: running if it was sent */
-	int cell;			  /* number of the cell that runs, 0: none */
-	bool awaited;			  /* caller.c's mark */
+	TAILQ_HEAD(subtask_queue, subtask) queue; /* queue.c; first: running if it was sent */
+	int cell;				  /* number of the cell that runs, 0: none */
+	bool awaited;				  /* caller.c's mark */
 };
 
 struct phase {

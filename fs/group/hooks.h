@@ -7,7 +7,7 @@
 #define HOOKS_H
 #include "group/group.h"
 
-struct work;
+struct task;
 
 struct group_hooks {
 	/* rank.c tells of a rank's process: it runs; it has joined the process group; it could not
@@ -32,7 +32,7 @@ struct group_hooks {
 	void (*recovered)(struct group *g);
 	/* queue.c: a task has begun; one has ended, or its output has begun, so who follows may go
 	 * on; perhaps nothing is to be done any more. */
-	void (*task_began)(struct work *w);
+	void (*task_began)(struct task *w);
 	void (*output_moved)(struct group *g);
 	void (*rested)(struct group *g);
 	/* For the rooms above: what `status`, `error` and the table of a rank's variables show has

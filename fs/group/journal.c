@@ -44,7 +44,7 @@ journal_clear(struct group *g)
 }
 
 void
-group_event(struct group *g, const char *fmt, ...)
+journal_event(struct group *g, const char *fmt, ...)
 {
 	struct buf b = {0};
 	va_list ap;
@@ -65,7 +65,7 @@ group_event(struct group *g, const char *fmt, ...)
 }
 
 void
-group_changed(struct group *g)
+journal_changed(struct group *g)
 {
 	g->journal.changed = now_wall();
 	if (!g->gone)
@@ -95,7 +95,7 @@ same_failure(struct group_journal *j, int no, const char *what, const char *text
 }
 
 void
-group_fail(struct group *g, const struct err *e, const char *what)
+journal_fail(struct group *g, const struct err *e, const char *what)
 {
 	struct group_journal *j = &g->journal;
 	size_t n = strlen(what);

@@ -12,10 +12,10 @@ void journal_clear(struct group *g);
 
 /* A failure that a user made or meets: into `error` (and the log). what: the line or the file. The
  * same one again is counted, not added. */
-void group_fail(struct group *g, const struct err *e, const char *what);
+void journal_fail(struct group *g, const struct err *e, const char *what);
 /* A line into `events`; a newline in it becomes a blank. */
-void group_event(struct group *g, const char *fmt, ...) PRINTF(2, 3);
+void journal_event(struct group *g, const char *fmt, ...) PRINTF(2, 3);
 /* Something that `status` shows has changed: wakes who watches. */
-void group_changed(struct group *g);
+void journal_changed(struct group *g);
 
 #endif

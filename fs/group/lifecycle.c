@@ -310,8 +310,8 @@ give_up(struct group *g, const struct err *failure)
 	struct err why = *failure;
 
 	g->life.start_error = why;
-	group_fail(g, &why, "start");
-	group_event(g, "start-failed errno=%s", err_name(why.no));
+	journal_fail(g, &why, "start");
+	journal_event(g, "start-failed errno=%s", err_name(why.no));
 	for (int i = 0; i < g->size; i++)
 		queue_drop(&g->ranks[i], &why);
 	end_ranks(g, why.text);
@@ -343,7 +343,7 @@ spawn_again(struct group *g, const struct err *why)
 		spawn_all(g, why);
 		return;
 	}
-	group_fail(g, &e, "start");
+	journal_fail(g, &e, "start");
 	drop_queued(g, &e);
 	enter(g, G_STOPPED);
 }
@@ -404,8 +404,8 @@ enter(struct group *g, enum group_state state)
 	g->life.state = state;
 	if (state == G_STARTING || state == G_STOPPED)
 		g->history.names = NAMES_EMPTY;
-	group_event(g, "state %s", state_names[state]);
-	group_changed(g);
+	journal_event(g, "state %s", state_names[state]);
+	journal_changed(g);
 	lifecycle_settle(g);
 }
 
@@ -457,7 +457,7 @@ on_idle(void *arg)
 	g->life.idle_timer = NULL;
 	if (g->life.state != G_READY || group_busy(g) || g->set.idle < 0)
 		return;
-	group_event(g, "idle seconds=%g", g->set.idle);
+	journal_event(g, "idle seconds=%g", g->set.idle);
 	lifecycle_stop(g, &e);
 }
 

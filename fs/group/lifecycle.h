@@ -6,7 +6,7 @@
 #define LIFECYCLE_H
 #include "group/group.h"
 
-struct work;
+struct task;
 
 enum life_event {
 	LIFE_START,   /* asked for by `start`, or by the first cell */

@@ -73,13 +73,13 @@ trim(struct rank *k, int stream, uint64_t keep)
 	base = k->output.base[stream] + size - keep;
 	if (stream == SPOOL_DISPLAY && (base = line_behind(k, stream, base)) == 0)
 		return;
-	group_event(k->g, "spool rank=%d stream=%s dropped=%llu", k->number, spool_names[stream],
+	journal_event(k->g, "spool rank=%d stream=%s dropped=%llu", k->number, spool_names[stream],
 	    (unsigned long long)(base - k->output.base[stream]));
 	output_drop(k, stream, base);
 }
 
 void
-log_trim(struct group *g)
+output_trim(struct group *g)
 {
 	for (int i = 0; g->set.spool && i < g->size; i++)
 		for (int s = 0; s < SPOOL_STREAMS; s++)
@@ -101,7 +101,7 @@ trim_growing(struct rank *k)
 
 /* Walks the index to its end; tells which streams grew. */
 void
-log_advance(struct rank *k)
+output_advance(struct rank *k)
 {
 	uint64_t before[SPOOL_STREAMS], offset;
 	int stream;
@@ -130,7 +130,7 @@ grew(struct group *g, const char *file)
 		return;
 	if (k >= g->size)
 		return;
-	log_advance(&g->ranks[k]);
+	output_advance(&g->ranks[k]);
 	group_tell(output_moved, g);
 	trim_growing(&g->ranks[k]);
 }
@@ -150,13 +150,13 @@ on_inotify(void *arg, uint32_t events)
 		if (ev->mask & IN_Q_OVERFLOW)
 			for (size_t i = 0; i < watched_count; i++)
 				for (int k = 0; watched[i].g && k < watched[i].g->size; k++)
-					log_advance(&watched[i].g->ranks[k]);
+					output_advance(&watched[i].g->ranks[k]);
 		p += sizeof(*ev) + ev->len;
 	}
 }
 
 void
-log_follow(struct group *g)
+output_follow(struct group *g)
 {
 	size_t i = 0;
 
@@ -178,7 +178,7 @@ log_follow(struct group *g)
 }
 
 void
-log_gone(struct group *g)
+output_gone(struct group *g)
 {
 	for (size_t i = 0; i < watched_count; i++)
 		if (watched[i].g == g) {

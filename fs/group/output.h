@@ -4,12 +4,12 @@
 #include "group/group.h"
 
 /* Watches the spools of a group (inotify) from now on, no more. */
-void log_follow(struct group *g);
-void log_gone(struct group *g);
+void output_follow(struct group *g);
+void output_gone(struct group *g);
 /* Walks a rank's index to its end (k->output.tail); tells what grew. */
-void log_advance(struct rank *k);
+void output_advance(struct rank *k);
 /* Applies `spool`: drops what is too much. */
-void log_trim(struct group *g);
+void output_trim(struct group *g);
 /* The bytes of a stream (SPOOL_STDOUT, SPOOL_STDERR) that are kept. */
 uint64_t output_size(const struct rank *k, int stream);
 /* Drops what is before this offset of the spool; offsets do not move. */

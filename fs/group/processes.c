@@ -24,7 +24,7 @@ processes_rank_started(struct rank *k)
 {
 	struct err e;
 
-	group_event(k->g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->spawn_method);
+	journal_event(k->g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->spawn_method);
 	lifecycle_take(k->g, LIFE_STARTED, &e);
 }
 
@@ -45,7 +45,7 @@ processes_rank_join_failed(struct rank *k, const struct err *e)
 	struct err why = *e;
 
 	if (k->g->life.state == G_READY) {
-		group_fail(k->g, e, "recover");
+		journal_fail(k->g, e, "recover");
 		recovery_kill(k, "rank-killed"); /* and another one is started */
 	} else {
 		lifecycle_take(k->g, LIFE_FAILED, &why);
@@ -81,14 +81,14 @@ processes_rank_died(struct rank *k, const char *how)
 		lifecycle_take(g, LIFE_ENDED, &e);
 		return;
 	}
-	group_event(g, "rank %d exit %s", k->number, how);
+	journal_event(g, "rank %d exit %s", k->number, how);
 	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
 	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
 	if (g->life.state == G_STARTING || agent_gone(g) || (early && !recovery_tolerates(g))) {
 		lifecycle_take(g, LIFE_FAILED, &e);
 		return;
 	}
-	group_fail(g, &e, "rank");
+	journal_fail(g, &e, "rank");
 	recovery_rank_died(k);
 	rank_spawn(k);
 	recovery_rejoined(k); /* it may be the last that the others waited for */
@@ -111,7 +111,7 @@ processes_store_died(struct group *g, bool had_started, const struct err *e)
 	if (g->life.state == G_READY && !agent_gone(g) && (had_started || recovery_tolerates(g))) {
 		/* its keys are gone: all join again at the new one, which listens at the same port
 		 */
-		group_fail(g, e, "store");
+		journal_fail(g, e, "store");
 		store_spawn(g);
 		recovery_store_died(g);
 		return;

@@ -17,63 +17,63 @@
 static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
 void
-work_submit(struct work *w)
+task_submit(struct task *w)
 {
 	struct group *g = w->g;
 
 	g->queued++;
 	for (int i = 0; i < w->n; i++)
-		TAILQ_INSERT_TAIL(&w->jobs[i].k->queue, &w->jobs[i], link);
-	group_changed(g);
+		TAILQ_INSERT_TAIL(&w->subtasks[i].k->queue, &w->subtasks[i], link);
+	journal_changed(g);
 	queue_pump_all(g);
 }
 
-/* What this work leaves in the ranks' namespaces; removals and collections of garbage add nothing.
+/* What this task leaves in the ranks' namespaces; removals and collections of garbage add nothing.
  */
 static void
-note_names(const struct work *w)
+note_names(const struct task *w)
 {
 	enum group_names *names = &w->g->history.names;
 
-	if (w->kind == WORK_RESET)
+	if (w->kind == TASK_RESET)
 		*names = NAMES_EMPTY;
-	else if (work_is_program(w))
+	else if (task_is_program(w))
 		*names = MAX(*names, NAMES_PROGRAM);
-	else if (w->kind == WORK_RUN || w->kind == WORK_PUT)
+	else if (w->kind == TASK_RUN || w->kind == TASK_PUT)
 		*names = NAMES_CELLS;
 }
 
 static void
-begin(struct work *w)
+begin(struct task *w)
 {
 	if (w->begun)
 		return;
 	w->begun = true;
 	note_names(w);
-	w->t_begin = now_wall();
+	w->when.begin = now_wall();
 	w->g->queued--;
 	if (w->cell)
-		group_event(w->g, "cell %d start", w->cell->number);
+		journal_event(w->g, "cell %d start", w->cell->number);
 	escalation_deadline(w);
 	group_tell(task_began, w);
 }
 
-/* Is this job the next of its rank, and the rank free? */
+/* Is this subtask the next of its rank, and the rank free? */
 static bool
-is_next(const struct job *j)
+is_next(const struct subtask *j)
 {
 	const struct rank *k = j->k;
 
-	return TAILQ_FIRST(&k->queue) == j && j->state == JOB_QUEUED && k->state == R_READY &&
+	return TAILQ_FIRST(&k->queue) == j && j->state == SUBTASK_QUEUED && k->state == R_READY &&
 	       !k->kill_sent;
 }
 
 static void
-send(struct job *j)
+send(struct subtask *j)
 {
 	struct agent *a = j->w->g->agent;
 
-	j->state = JOB_SENT;
+	j->state = SUBTASK_SENT;
 	j->t0 = now_wall();
 	j->tag = agent_tag(a, j->k->slot, on_answer, j);
 	task_send(j, a);
@@ -81,29 +81,29 @@ send(struct job *j)
 
 /*
  * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
- * no rank is in it that waits for one who can't come. Other works begin rank by rank.
+ * no rank is in it that waits for one who can't come. Other tasks begin rank by rank.
  */
 void
 queue_pump(struct rank *k)
 {
 	struct group *g = k->g;
-	struct job *j = TAILQ_FIRST(&k->queue);
-	struct work *w;
+	struct subtask *j = TAILQ_FIRST(&k->queue);
+	struct task *w;
 
 	if (!j || !is_next(j) || g->life.state != G_READY || recovery_running(g))
 		return;
 	w = j->w;
-	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
-		if (!is_next(&w->jobs[i]))
+	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)
+		if (!is_next(&w->subtasks[i]))
 			return;
 	if (!recovery_begin(g))
 		return;
 	begin(w);
-	if (w->kind != WORK_RUN)
+	if (w->kind != TASK_RUN)
 		send(j);
-	for (int i = 0; w->kind == WORK_RUN && i < w->n; i++)
-		send(&w->jobs[i]);
-	group_changed(g);
+	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)
+		send(&w->subtasks[i]);
+	journal_changed(g);
 }
 
 void
@@ -116,7 +116,7 @@ queue_pump_all(struct group *g)
 void
 queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at)
 {
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
 	if (!j || j->tag != tag)
 		return;
@@ -128,7 +128,7 @@ queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at)
 void
 queue_mark_end(struct rank *k, const struct spool_mark *at)
 {
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
 	if (!j || !j->begun || j->ended)
 		return;
@@ -137,20 +137,20 @@ queue_mark_end(struct rank *k, const struct spool_mark *at)
 }
 
 static void
-finish(struct work *w)
+finish(struct task *w)
 {
 	struct group *g = w->g;
 	struct req *r;
 
 	w->done = true;
-	w->t_end = now_wall();
+	w->when.end = now_wall();
 	if (!w->begun)
 		g->queued--;
-	loop_timer_del(w->escalation);
-	loop_timer_del(w->deadline);
-	loop_timer_del(w->stall_timer);
-	w->escalation = w->deadline = w->stall_timer = NULL;
-	work_close_fds(w);
+	loop_timer_del(w->escalation.timer);
+	loop_timer_del(w->escalation.deadline);
+	loop_timer_del(w->escalation.stall_timer);
+	w->escalation.timer = w->escalation.deadline = w->escalation.stall_timer = NULL;
+	task_close_fds(w);
 	escalation_outcome(w);
 	while ((r = TAILQ_FIRST(&w->waiters))) {
 		TAILQ_REMOVE(&w->waiters, r, link);
@@ -159,7 +159,7 @@ finish(struct work *w)
 		req_done(r, -w->err.no);
 	}
 	w->ended(w);
-	group_changed(g);
+	journal_changed(g);
 	queue_pump_all(g);
 	recovery_begin(g);
 	group_tell(rested, g);
@@ -167,28 +167,28 @@ finish(struct work *w)
 
 /* Its rank has died, and not by the escalation, which kills for another's failure. */
 static bool
-died_first(const struct job *j)
+died_first(const struct subtask *j)
 {
 	return j->err.no == EHOSTDOWN && !j->killed;
 }
 
-/* A job is over; j->err says how. */
+/* A subtask is over; j->err says how. */
 static void
-job_over(struct job *j)
+subtask_over(struct subtask *j)
 {
-	struct work *w = j->w;
+	struct task *w = j->w;
 	struct rank *k = j->k;
 	struct group *g = k->g;
 
 	TAILQ_REMOVE(&k->queue, j, link);
-	j->state = JOB_DONE;
+	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
 	/* what the others say of a rank that died may come before its end is known */
 	if (j->err.no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
 		w->err = j->err;
-		w->first = (int)(j - w->jobs);
+		w->first = (int)(j - w->subtasks);
 	}
 	w->left--;
 	if (w->left == 0) {
@@ -218,7 +218,7 @@ set_text(char **to, struct slice s)
 
 /* The cell has ended on this rank. */
 static void
-run_answer(struct job *j, struct msg *m)
+run_answer(struct subtask *j, struct msg *m)
 {
 	struct slice value, error, traceback, table;
 	uint8_t outcome;
@@ -239,32 +239,32 @@ run_answer(struct job *j, struct msg *m)
 			fail(&j->err, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
 			    j->error);
 	}
-	job_over(j);
+	subtask_over(j);
 }
 
 /* Everybody is ready, or somebody cannot: all do it, or none. */
 static void
-commit(struct work *w)
+commit(struct task *w)
 {
 	bool keep = w->err.no == 0;
 
 	for (int i = 0; i < w->n; i++) {
-		struct job *j = &w->jobs[i];
+		struct subtask *j = &w->subtasks[i];
 
-		if (j->state != JOB_PREPARED)
+		if (j->state != SUBTASK_PREPARED)
 			continue;
-		j->state = JOB_COMMIT;
+		j->state = SUBTASK_COMMIT;
 		j->tag = agent_tag(w->g->agent, j->k->slot, on_answer, j);
 		agent_send(w->g->agent, Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
 	}
 }
 
 static void
-first_step_done(struct job *j)
+first_step_done(struct subtask *j)
 {
-	struct work *w = j->w;
+	struct task *w = j->w;
 
-	j->state = JOB_PREPARED;
+	j->state = SUBTASK_PREPARED;
 	w->ready++;
 	if (w->ready == w->n)
 		commit(w);
@@ -273,10 +273,10 @@ first_step_done(struct job *j)
 }
 
 static void
-first_step_failed(struct job *j)
+first_step_failed(struct subtask *j)
 {
-	struct work *w = j->w;
-	bool first = j->state == JOB_QUEUED || j->state == JOB_SENT;
+	struct task *w = j->w;
+	bool first = j->state == SUBTASK_QUEUED || j->state == SUBTASK_SENT;
 
 	if (first)
 		w->ready++;
@@ -284,30 +284,30 @@ first_step_failed(struct job *j)
 		w->err = j->err;
 	if (first && w->ready == w->n)
 		commit(w);
-	job_over(j);
+	subtask_over(j);
 }
 
-/* It could not be done here. May end the work. */
+/* It could not be done here. May end the task. */
 static void
-job_failed(struct job *j, const struct err *e)
+subtask_failed(struct subtask *j, const struct err *e)
 {
 	j->err = *e;
 	set_text(&j->error, slice_text(e->text));
-	if (work_in_two_steps(j->w))
+	if (task_in_two_steps(j->w))
 		first_step_failed(j);
 	else
-		job_over(j);
+		subtask_over(j);
 }
 
 static void
 on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
-	struct job *j = arg;
+	struct subtask *j = arg;
 	struct slice table;
 
 	if (!m) {
 		set_text(&j->traceback, trace.n ? trace : slice_text(e->text));
-		job_failed(j, e);
+		subtask_failed(j, e);
 		return;
 	}
 	if (m->type == Rrun) {
@@ -317,45 +317,45 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	} else if (m->type == Rgc) {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			set_text(&j->value, table);
-		job_over(j);
+		subtask_over(j);
 	} else {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			rank_set_table(j->k, table);
-		job_over(j);
+		subtask_over(j);
 	}
 }
 
 bool
-work_cancel(struct work *w, int error, const char *why)
+task_cancel(struct task *w, int error, const char *why)
 {
 	for (int i = 0; i < w->n; i++)
-		if (w->jobs[i].state != JOB_QUEUED)
+		if (w->subtasks[i].state != SUBTASK_QUEUED)
 			return false;
 	fail(&w->err, error, "%s", why);
 	w->dropped = true;
 	w->left = 0;
 	for (int i = 0; i < w->n; i++) {
-		TAILQ_REMOVE(&w->jobs[i].k->queue, &w->jobs[i], link);
-		w->jobs[i].state = JOB_DONE;
-		w->jobs[i].err = w->err;
+		TAILQ_REMOVE(&w->subtasks[i].k->queue, &w->subtasks[i], link);
+		w->subtasks[i].state = SUBTASK_DONE;
+		w->subtasks[i].err = w->err;
 	}
 	finish(w);
 	return true;
 }
 
 bool
-work_drop_queued(struct work *w, int error, const char *why)
+task_drop_queued(struct task *w, int error, const char *why)
 {
 	struct err e = {0};
 
 	fail(&e, error, "%s", why);
 	for (int i = 0; i < w->n && w->left > 0; i++) {
-		struct job *j = &w->jobs[i];
+		struct subtask *j = &w->subtasks[i];
 		bool last = w->left == 1;
 
-		if (j->state != JOB_QUEUED)
+		if (j->state != SUBTASK_QUEUED)
 			continue;
-		job_failed(j, &e);
+		subtask_failed(j, &e);
 		if (last)
 			return true;
 	}
@@ -365,57 +365,57 @@ work_drop_queued(struct work *w, int error, const char *why)
 void
 queue_drop(struct rank *k, const struct err *e)
 {
-	struct job *j;
+	struct subtask *j;
 
 	while ((j = TAILQ_FIRST(&k->queue))) {
-		if (j->state == JOB_SENT || j->state == JOB_COMMIT)
+		if (j->state == SUBTASK_SENT || j->state == SUBTASK_COMMIT)
 			agent_forget(k->g->agent, j->tag);
-		job_failed(j, e);
+		subtask_failed(j, e);
 	}
 }
 
 void
 queue_lost(struct rank *k, const struct err *e)
 {
-	struct job *j = TAILQ_FIRST(&k->queue);
+	struct subtask *j = TAILQ_FIRST(&k->queue);
 
-	if (j && j->state == JOB_PREPARED)
-		job_failed(j, e);
+	if (j && j->state == SUBTASK_PREPARED)
+		subtask_failed(j, e);
 }
 
 void
 queue_exited(struct rank *k)
 {
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
-	if (!j || !work_is_program(j->w))
+	if (!j || !task_is_program(j->w))
 		return;
 	agent_forget(k->g->agent, j->tag);
-	job_over(j);
+	subtask_over(j);
 }
 
 void
 queue_drop_queued(struct rank *k, const struct err *e)
 {
 	for (;;) {
-		struct job *j;
+		struct subtask *j;
 
 		TAILQ_FOREACH (j, &k->queue, link)
-			if (j->state == JOB_QUEUED)
+			if (j->state == SUBTASK_QUEUED)
 				break;
 		if (!j)
 			return;
-		job_failed(j, e);
+		subtask_failed(j, e);
 	}
 }
 
 static void
 waiter_interrupted(struct req *r, enum interrupt how)
 {
-	struct work *w = r->waits_for;
+	struct task *w = r->waits_for;
 
 	if (how == STOP_WORK) {
-		work_interrupt(w);
+		task_interrupt(w);
 		return;
 	}
 	TAILQ_REMOVE(&w->waiters, r, link);
@@ -423,7 +423,7 @@ waiter_interrupted(struct req *r, enum interrupt how)
 }
 
 int
-work_wait(struct work *w, struct req *r)
+task_wait(struct task *w, struct req *r)
 {
 	r->waits_for = w;
 	TAILQ_INSERT_TAIL(&w->waiters, r, link);
@@ -431,13 +431,12 @@ work_wait(struct work *w, struct req *r)
 }
 
 void
-work_interrupt(struct work *w)
+task_interrupt(struct task *w)
 {
 	if (w->done)
 		return;
-	w->interrupted = true;
-	if (work_cancel(w, EINTR, "interrupted while it was queued"))
+	if (task_cancel(w, EINTR, "interrupted while it was queued"))
 		return;
-	if (!work_drop_queued(w, EINTR, "the cell was interrupted before this rank began it"))
+	if (!task_drop_queued(w, EINTR, "the cell was interrupted before this rank began it"))
 		escalation_interrupt(w);
 }

@@ -58,7 +58,7 @@ rank_init(struct rank *k, struct group *g, int number)
 	TAILQ_INIT(&k->queue);
 	snprintf(name, sizeof(name), "rank%d", number);
 	if (spool_reader_open(&k->output.spool, g->run_dir, name, &e) < 0)
-		group_fail(g, &e, "start");
+		journal_fail(g, &e, "start");
 }
 
 void
@@ -126,7 +126,7 @@ rank_set_state(struct rank *k, enum rank_state state)
 {
 	k->state = state;
 	k->since = now_wall();
-	group_changed(k->g);
+	journal_changed(k->g);
 }
 
 /* Ranks mostly have the same variables: one table then serves them all. */
@@ -148,7 +148,7 @@ rank_set_table(struct rank *k, struct slice text)
 	k->table = table_of(k->g, text);
 	group_tell(table_changed, k, old, k->table);
 	var_table_unref(old);
-	group_changed(k->g);
+	journal_changed(k->g);
 }
 
 void
@@ -298,8 +298,8 @@ on_dropped(struct rank *k, struct msg *m)
 		return;
 	fail(&e, ENOSPC, "%llu bytes of output of rank %d are lost: no room in %s",
 	    (unsigned long long)bytes, k->number, k->g->run_dir);
-	group_fail(k->g, &e, "output");
-	group_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
+	journal_fail(k->g, &e, "output");
+	journal_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 }
 
 static void
@@ -310,8 +310,8 @@ on_input(struct rank *k, struct msg *m)
 	if (wire_unpack(m, NULL, &waits) < 0)
 		return;
 	k->waits_input = waits;
-	group_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
-	group_changed(k->g);
+	journal_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
+	journal_changed(k->g);
 }
 
 static void

@@ -34,8 +34,8 @@ recovery_request(struct group *g, const char *reason)
 	if (g->recovery.needed || (g->life.state != G_READY && g->life.state != G_STARTING))
 		return;
 	g->recovery.needed = true;
-	group_event(g, "rebuild-wanted reason=%s", reason);
-	group_changed(g);
+	journal_event(g, "rebuild-wanted reason=%s", reason);
+	journal_changed(g);
 }
 
 bool
@@ -98,8 +98,8 @@ done_if_so(struct group *g)
 	}
 	g->recovery.needed = g->recovery.failed = false;
 	g->recovery.consecutive_failures = 0;
-	group_event(g, "recovered generation=%u", g->recovery.generation);
-	group_changed(g);
+	journal_event(g, "recovered generation=%u", g->recovery.generation);
+	journal_changed(g);
 	group_tell(recovered, g);
 }
 
@@ -112,12 +112,12 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct err what = {0};
 
 	if (!m) {
-		group_fail(g, e, "recover");
+		journal_fail(g, e, "recover");
 		g->recovery.failed = true;
 	} else if (wire_unpack(m, NULL, &not_repaired) == 0 && not_repaired.n) {
 		fail(&what, EREMOTEIO, "rank %d, after the process group was rebuilt: %.*s",
 		    k->number, (int)MIN(not_repaired.n, (size_t)TRACE_MAX), not_repaired.p);
-		group_fail(g, &what, "recover");
+		journal_fail(g, &what, "recover");
 	}
 	recovery_rejoined(k);
 }
@@ -170,7 +170,7 @@ on_tick(void *arg)
 		struct rank *k = &g->ranks[i];
 
 		if (late && k->rejoining) {
-			group_event(g, "recover-late killing=%d", i);
+			journal_event(g, "recover-late killing=%d", i);
 			recovery_kill(k, "rank-killed");
 		} else if (g->recovery.broken) {
 			unblock(k);
@@ -203,7 +203,7 @@ recovery_begin(struct group *g)
 	g->recovery.generation++;
 	g->recovery.broken = false;
 	g->recovery.began = now_ns();
-	group_event(g, "recover generation=%u", g->recovery.generation);
+	journal_event(g, "recover generation=%u", g->recovery.generation);
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 	for (int i = 0; i < n; i++) {

@@ -85,7 +85,7 @@ group_make(const char *name, struct err *e)
 	settings_default(&g->set);
 	rank_make_all(g);
 	TAILQ_INSERT_TAIL(&groups, g, link);
-	log_follow(g);
+	output_follow(g);
 	return 0;
 }
 
@@ -123,7 +123,7 @@ take_down(struct group *g)
 	for (int i = 0; i < g->size; i++)
 		queue_drop(&g->ranks[i], &gone);
 	lifecycle_end(g);
-	log_gone(g);
+	output_gone(g);
 	while ((r = TAILQ_FIRST(&g->live))) {
 		TAILQ_REMOVE(&g->live, r, link);
 		req_done(r, -ENODEV);

@@ -273,7 +273,7 @@ do_external(struct verb_call *c)
 	memset(g->set.external, 0, sizeof(g->set.external));
 	while (n-- > 0)
 		g->set.external[ranks[n]] = true;
-	group_changed(g);
+	journal_changed(g);
 	return 0;
 }
 
@@ -364,7 +364,7 @@ do_spool(struct verb_call *c)
 	int r = words_number(c->word[0], c->word[1], 0, 1LL << 60, &group_of(c)->set.spool, c->e);
 
 	if (r == 0)
-		log_trim(group_of(c));
+		output_trim(group_of(c));
 	return r;
 }
 

@@ -144,7 +144,7 @@ print_verdict(const struct stall_sample *s, struct buf *out)
 static void
 print_rank(const struct rank_sample *r, struct buf *out)
 {
-	const struct job *j = queue_running(r->k);
+	const struct subtask *j = queue_running(r->k);
 
 	buf_addf(out, "%d state=%s cell=%d", r->k->number, rank_state_name(r->k), r->k->cell);
 	if (j)
@@ -198,11 +198,11 @@ report(struct stall_sample *s)
 		struct buf b = {0};
 
 		print(s, &b);
-		group_event(s->g, "stall cell=%d seconds=%.0f %s", s->cell,
-		    now_wall() - c->w->t_begin, b.p);
+		journal_event(s->g, "stall cell=%d seconds=%.0f %s", s->cell,
+		    now_wall() - c->w->when.begin, b.p);
 		buf_free(&b);
 	}
-	c->w->stall_seen = now;
+	c->w->escalation.stall_seen = now;
 	stall_watch(c->w);
 }
 
@@ -306,19 +306,19 @@ stall_cancel(struct stall_sample *s)
 static void
 on_time(void *arg)
 {
-	struct work *w = arg;
+	struct task *w = arg;
 	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
-	w->stall_timer = NULL;
+	w->escalation.stall_timer = NULL;
 	*s = (struct stall_sample){
-	    .g = group_ref(w->g), .cell = w->cell->number, .before = w->stall_seen};
+	    .g = group_ref(w->g), .cell = w->cell->number, .before = w->escalation.stall_seen};
 	stall_ask(s);
 }
 
 void
-stall_watch(struct work *w)
+stall_watch(struct task *w)
 {
-	if (w->kind == WORK_RUN && w->g->set.stall > 0 && !w->done && !w->stall_timer)
-		w->stall_timer =
+	if (w->kind == TASK_RUN && w->g->set.stall > 0 && !w->done && !w->escalation.stall_timer)
+		w->escalation.stall_timer =
 		    loop_timer(daemon_.loop, (uint64_t)(w->g->set.stall * 1000), on_time, w);
 }

@@ -3,7 +3,7 @@
 #define STALL_H
 #include "group/group.h"
 
-struct work;
+struct task;
 struct stall_sample;
 
 /* Called once, with the text of `stall`; not after stall_cancel. */
@@ -18,6 +18,6 @@ void stall_ask(struct stall_sample *s);
 void stall_cancel(struct stall_sample *s);
 /* A cell has begun: sampled each `stall` seconds until it has ended; an event is raised when
  * nothing moves. */
-void stall_watch(struct work *w);
+void stall_watch(struct task *w);
 
 #endif

@@ -5,80 +5,80 @@
 #include <string.h>
 #include <unistd.h>
 
-struct work *
-work_new(struct group *g, enum work_kind kind, const int *ranks, int n)
+struct task *
+task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 {
-	struct work *w = xcalloc(1, sizeof(*w));
+	struct task *w = xcalloc(1, sizeof(*w));
 
-	*w = (struct work){.kind = kind,
+	*w = (struct task){.kind = kind,
 	    .g = g,
-	    .jobs = xcalloc((size_t)n, sizeof(*w->jobs)),
+	    .subtasks = xcalloc((size_t)n, sizeof(*w->subtasks)),
 	    .n = n,
 	    .left = n,
 	    .first = -1,
-	    .t_queued = now_wall()};
+	    .when.queued = now_wall()};
 	TAILQ_INIT(&w->waiters);
 	for (int i = 0; i < n; i++) {
-		w->jobs[i] = (struct job){.w = w, .k = group_rank(g, ranks[i])};
-		w->jobs[i].value = xstrdup("");
-		w->jobs[i].error = xstrdup("");
-		w->jobs[i].traceback = xstrdup("");
+		w->subtasks[i] = (struct subtask){.w = w, .k = group_rank(g, ranks[i])};
+		w->subtasks[i].value = xstrdup("");
+		w->subtasks[i].error = xstrdup("");
+		w->subtasks[i].traceback = xstrdup("");
 	}
 	return w;
 }
 
 void
-work_free(struct work *w)
+task_free(struct task *w)
 {
 	if (!w)
 		return;
 	for (int i = 0; i < w->n; i++) {
-		free(w->jobs[i].value);
-		free(w->jobs[i].error);
-		free(w->jobs[i].traceback);
+		free(w->subtasks[i].value);
+		free(w->subtasks[i].error);
+		free(w->subtasks[i].traceback);
 	}
-	work_close_fds(w);
-	loop_timer_del(w->escalation);
-	loop_timer_del(w->deadline);
-	loop_timer_del(w->stall_timer);
-	free(w->jobs);
-	free(w->name);
-	free(w->view);
-	free(w->op);
-	free(w->to);
+	task_close_fds(w);
+	loop_timer_del(w->escalation.timer);
+	loop_timer_del(w->escalation.deadline);
+	loop_timer_del(w->escalation.stall_timer);
+	free(w->subtasks);
+	free(w->payload.name);
+	free(w->payload.view);
+	free(w->payload.op);
+	free(w->payload.to);
 	free(w);
 }
 
 bool
-work_in_two_steps(const struct work *w)
+task_in_two_steps(const struct task *w)
 {
-	return w->kind == WORK_PUT || w->kind == WORK_MOVE;
+	return w->kind == TASK_PUT || w->kind == TASK_MOVE;
 }
 
 void
-work_close_fds(struct work *w)
+task_close_fds(struct task *w)
 {
-	for (int i = 0; i < w->fd_count; i++)
-		close(w->fds[i]);
-	free(w->fds);
-	free(w->sizes);
-	w->fds = NULL;
-	w->sizes = NULL;
-	w->fd_count = 0;
+	for (int i = 0; i < w->payload.fd_count; i++)
+		close(w->payload.fds[i]);
+	free(w->payload.fds);
+	free(w->payload.sizes);
+	w->payload.fds = NULL;
+	w->payload.sizes = NULL;
+	w->payload.fd_count = 0;
 }
 
 bool
-work_is_program(const struct work *w)
+task_is_program(const struct task *w)
 {
 	static const char directive[] = "# ddip run:";
 	size_t n = sizeof(directive) - 1;
 
-	return w->kind == WORK_RUN && w->cell->source_len >= n &&
+	return w->kind == TASK_RUN && w->cell->source_len >= n &&
 	       memcmp(w->cell->source, directive, n) == 0;
 }
 
 const char *
-work_state(const struct work *w)
+task_state(const struct task *w)
 {
 	if (!w->done)
 		return w->begun ? "running" : "queued";
@@ -98,20 +98,20 @@ work_state(const struct work *w)
 	}
 }
 
-struct job *
+struct subtask *
 queue_running(struct rank *k)
 {
-	struct job *j = TAILQ_FIRST(&k->queue);
+	struct subtask *j = TAILQ_FIRST(&k->queue);
 
-	return j && j->state != JOB_QUEUED ? j : NULL;
+	return j && j->state != SUBTASK_QUEUED ? j : NULL;
 }
 
 bool
 queue_works(struct rank *k)
 {
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
-	return j && j->state != JOB_PREPARED;
+	return j && j->state != SUBTASK_PREPARED;
 }
 
 bool

@@ -4,7 +4,7 @@
 #include "host/agent.h"
 
 static void
-send_run(struct job *j, struct agent *a)
+send_run(struct subtask *j, struct agent *a)
 {
 	struct cell *c = j->w->cell;
 
@@ -14,51 +14,51 @@ send_run(struct job *j, struct agent *a)
 }
 
 static void
-send_put(struct job *j, struct agent *a)
+send_put(struct subtask *j, struct agent *a)
 {
-	struct work *w = j->w;
-	int i = w->fd_count == 1 ? 0 : (int)(j - w->jobs);
+	struct task *w = j->w;
+	int i = w->payload.fd_count == 1 ? 0 : (int)(j - w->subtasks);
 
-	agent_send(a, Tput, 0, j->k->slot, j->tag, w->fds[i], slice_text(w->name),
-	    slice_text(w->view), slice_text(w->op), w->sizes[i]);
+	agent_send(a, Tput, 0, j->k->slot, j->tag, w->payload.fds[i], slice_text(w->payload.name),
+	    slice_text(w->payload.view), slice_text(w->payload.op), w->payload.sizes[i]);
 }
 
 static void
-send_del(struct job *j, struct agent *a)
+send_del(struct subtask *j, struct agent *a)
 {
-	agent_send(a, Tdel, 0, j->k->slot, j->tag, -1, slice_text(j->w->name));
+	agent_send(a, Tdel, 0, j->k->slot, j->tag, -1, slice_text(j->w->payload.name));
 }
 
 static void
-send_move(struct job *j, struct agent *a)
+send_move(struct subtask *j, struct agent *a)
 {
-	agent_send(
-	    a, Tmove, 0, j->k->slot, j->tag, -1, slice_text(j->w->name), slice_text(j->w->to));
+	agent_send(a, Tmove, 0, j->k->slot, j->tag, -1, slice_text(j->w->payload.name),
+	    slice_text(j->w->payload.to));
 }
 
 static void
-send_reset(struct job *j, struct agent *a)
+send_reset(struct subtask *j, struct agent *a)
 {
 	agent_send(a, Treset, 0, j->k->slot, j->tag, -1);
 }
 
 static void
-send_free(struct job *j, struct agent *a)
+send_free(struct subtask *j, struct agent *a)
 {
 	agent_send(a, Tgc, 0, j->k->slot, j->tag, -1);
 }
 
-static void (*const senders[WORK_KINDS])(struct job *j, struct agent *a) = {
-    [WORK_RUN] = send_run,
-    [WORK_PUT] = send_put,
-    [WORK_DEL] = send_del,
-    [WORK_MOVE] = send_move,
-    [WORK_RESET] = send_reset,
-    [WORK_FREE] = send_free,
+static void (*const senders[TASK_KINDS])(struct subtask *j, struct agent *a) = {
+    [TASK_RUN] = send_run,
+    [TASK_PUT] = send_put,
+    [TASK_DEL] = send_del,
+    [TASK_MOVE] = send_move,
+    [TASK_RESET] = send_reset,
+    [TASK_FREE] = send_free,
 };
 
 void
-task_send(struct job *j, struct agent *a)
+task_send(struct subtask *j, struct agent *a)
 {
 	senders[j->w->kind](j, a);
 }

@@ -300,7 +300,7 @@ directory_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 
 	request_show(fr, "rmdir", dir, name);
 	if (g && (r = group_remove(g, &e)) < 0)
-		group_fail(g, &e, "rmdir");
+		journal_fail(g, &e, "rmdir");
 	fuse_reply_err(fr, -r);
 }
 

@@ -68,21 +68,21 @@ request_fail(fuse_req_t fr, const struct node *n, const char *name, int result, 
 		tree_path(n, &b);
 		if (name)
 			buf_addf(&b, "/%s", name);
-		group_fail(n->at.g, e, b.p);
+		journal_fail(n->at.g, e, b.p);
 		buf_free(&b);
 	}
 	fuse_reply_err(fr, -result);
 }
 
 /* STAYS: seconds that the kernel may remember a name that lives as long as its parent */
-enum { STAYS_S = 3600 };
+enum { CACHEABLE_S = 3600 };
 
 void
 request_entry(struct node *n, struct fuse_entry_param *e)
 {
 	*e = (struct fuse_entry_param){.ino = (fuse_ino_t)(uintptr_t)n,
 	    .generation = n->generation,
-	    .entry_timeout = n->row->flags & ROW_STAYS ? STAYS_S : 0};
+	    .entry_timeout = n->row->flags & ROW_CACHEABLE ? CACHEABLE_S : 0};
 	tree_stat(n, &e->attr);
 }
 
@@ -122,7 +122,7 @@ req_done(struct req *r, int result)
 		struct buf b = {0};
 
 		tree_path(n, &b);
-		group_fail(n->at.g, &r->err, b.p);
+		journal_fail(n->at.g, &r->err, b.p);
 		buf_free(&b);
 	}
 	if (c->answer)

@@ -54,16 +54,16 @@ caller_rank(pid_t pid)
 
 /* ---- who waits for whom ---- */
 
-/* Marks all ranks that this work still needs. True: some are new. */
+/* Marks all ranks that this task still needs. True: some are new. */
 static bool
-mark_work(struct work *w)
+mark_task(struct task *w)
 {
 	bool changed = false;
 
 	for (int i = 0; i < w->n; i++) {
-		struct rank *k = w->jobs[i].k;
+		struct rank *k = w->subtasks[i].k;
 
-		if (w->jobs[i].state == JOB_DONE || k->awaited)
+		if (w->subtasks[i].state == SUBTASK_DONE || k->awaited)
 			continue;
 		k->awaited = changed = true;
 	}
@@ -72,24 +72,24 @@ mark_work(struct work *w)
 
 /* Does r come from a rank that is waited for? Then so is what it waits for. */
 static bool
-mark_waiter(const struct req *r, struct work *w)
+mark_waiter(const struct req *r, struct task *w)
 {
 	struct rank *k = w->done ? NULL : caller_rank(req_process(r));
 
-	return k && k->awaited && mark_work(w);
+	return k && k->awaited && mark_task(w);
 }
 
-/* A work in the queue of a rank that is waited for: one that has not begun needs all its ranks to
+/* A task in the queue of a rank that is waited for: one that has not begun needs all its ranks to
  * begin, and a push all of them to end. A running cell ends on each rank by itself. */
 static bool
-mark_job(struct job *j)
+mark_subtask(struct subtask *j)
 {
-	struct work *w = j->w;
+	struct task *w = j->w;
 	struct req *r;
 	bool changed = false;
 
-	if (j->k->awaited && (work_in_two_steps(w) || j->state == JOB_QUEUED))
-		changed = mark_work(w);
+	if (j->k->awaited && (task_in_two_steps(w) || j->state == SUBTASK_QUEUED))
+		changed = mark_task(w);
 	TAILQ_FOREACH (r, &w->waiters, link)
 		changed |= mark_waiter(r, w);
 	return changed;
@@ -100,11 +100,11 @@ mark_group(struct group *g)
 {
 	bool changed = false;
 	struct req *r;
-	struct job *j;
+	struct subtask *j;
 
 	for (int i = 0; i < g->size; i++)
 		TAILQ_FOREACH (j, &g->ranks[i].queue, link)
-			changed |= mark_job(j);
+			changed |= mark_subtask(j);
 	/* readers of a cell's `wait` and `stream` */
 	TAILQ_FOREACH (r, &g->live, link)
 		if (r->file->node->at.cell)
@@ -179,7 +179,7 @@ caller_check_cell(const struct cell *c, const struct req *r, struct err *e)
 
 	if (!k)
 		return 0;
-	mark_work(c->w);
+	mark_task(c->w);
 	return check_marks(k, e);
 }
 

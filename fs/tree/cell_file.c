@@ -110,7 +110,7 @@ submit_and_wait(struct file *f, struct req *r)
 	c = submit(f, r, waits, &r->err);
 	if (!c)
 		return -r->err.no;
-	return waits ? work_wait(c->w, r) : 0;
+	return waits ? task_wait(c->w, r) : 0;
 }
 
 /* A shell's close(2) failed, and it will not say so: its user is told. */
@@ -146,7 +146,7 @@ discard(struct file *f)
 {
 	struct cell_input *in = f->state;
 
-	group_event(
+	journal_event(
 	    f->node->at.g, "discarded bytes=%zu: a signal ended who wrote a cell", in->source.n);
 	buf_free(&in->source);
 	in->discarded = true;
@@ -182,7 +182,7 @@ cell_release(struct file *f)
 	struct err e = {0};
 
 	if (in && in->source.n && !submit(f, NULL, false, &e))
-		group_fail(f->node->at.g, &e, "cell");
+		journal_fail(f->node->at.g, &e, "cell");
 	if (!in)
 		return;
 	if (in->terminal >= 0)
@@ -216,7 +216,7 @@ cell_read(struct file *f, struct req *r)
 
 	/* a program that writes and then reads on one descriptor means: run it */
 	if (in->source.n && !submit(f, r, false, &e)) {
-		group_fail(f->node->at.g, &e, "cell");
+		journal_fail(f->node->at.g, &e, "cell");
 		req_done(r, -e.no);
 		return;
 	}

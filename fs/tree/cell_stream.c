@@ -58,7 +58,8 @@ jsonl_open(struct file *f, struct req *r)
 	struct live *l = live_new(c->n, take_json, tell_json);
 
 	for (int i = 0; i < c->n; i++)
-		l->ranks[i] = (struct live_rank){.rank = c->ranks[i], .job = &c->w->jobs[i]};
+		l->ranks[i] =
+		    (struct live_rank){.rank = c->ranks[i], .subtask = &c->w->subtasks[i]};
 	f->state = l;
 	return 0;
 }
@@ -73,9 +74,9 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	for (int i = 0; i < l->n; i++) {
 		struct live_rank *s = &l->ranks[i];
 
-		if (s->placed || !s->job->begun)
+		if (s->placed || !s->subtask->begun)
 			continue;
-		s->at = s->start = (struct spool_cursor){.at = s->job->begin};
+		s->at = s->start = (struct spool_cursor){.at = s->subtask->begin};
 		s->placed = true;
 	}
 	more = live_fill(c->g, l, from, until);
@@ -85,8 +86,8 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	buf_addf(&l->ready,
 	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"
 	    "\n",
-	    c->number, work_state(c->w), c->w->err.no ? err_name(c->w->err.no) : "",
-	    c->w->begun ? c->w->t_end - c->w->t_begin : 0.0);
+	    c->number, task_state(c->w), c->w->err.no ? err_name(c->w->err.no) : "",
+	    c->w->begun ? c->w->when.end - c->w->when.begin : 0.0);
 	return false;
 }
 

@@ -89,16 +89,16 @@ do_interrupt(struct verb_call *c)
 	int which[MAX_RANKS], n = named_ranks(c, which);
 
 	for (int i = 0; i < n; i++) {
-		struct job *j = queue_running(&group_of(c)->ranks[which[i]]);
+		struct subtask *j = queue_running(&group_of(c)->ranks[which[i]]);
 		bool before = false;
 
 		for (int k = 0; j && k < i; k++) {
-			const struct job *other = queue_running(&group_of(c)->ranks[which[k]]);
+			const struct subtask *other = queue_running(&group_of(c)->ranks[which[k]]);
 
 			before |= other && other->w == j->w;
 		}
 		if (j && !before)
-			work_interrupt(j->w);
+			task_interrupt(j->w);
 		pull_interrupt(group_of(c)->ranks[which[i]].slot);
 	}
 	return MIN(n, 0);
@@ -144,11 +144,11 @@ do_signal(struct verb_call *c)
 }
 
 static void
-reset_ended(struct work *w)
+reset_ended(struct task *w)
 {
 	if (w->err.no)
-		group_fail(w->g, &w->err, "reset");
-	work_free(w);
+		journal_fail(w->g, &w->err, "reset");
+	task_free(w);
 }
 
 /* The process group anew, namespaces kept. */
@@ -166,43 +166,43 @@ do_recover(struct verb_call *c)
 }
 
 static void
-free_ended(struct work *w)
+free_ended(struct task *w)
 {
 	if (w->err.no)
-		group_fail(w->g, &w->err, "free");
+		journal_fail(w->g, &w->err, "free");
 	for (int i = 0; i < w->n; i++)
-		if (*w->jobs[i].value)
-			group_event(
-			    w->g, "freed rank=%d %s", w->jobs[i].k->number, w->jobs[i].value);
-	work_free(w);
+		if (*w->subtasks[i].value)
+			journal_event(w->g, "freed rank=%d %s", w->subtasks[i].k->number,
+			    w->subtasks[i].value);
+	task_free(w);
 }
 
-/* A work for all ranks that the close of ctl waits for. */
+/* A task for all ranks that the close of ctl waits for. */
 static int
-submit_for_all(struct verb_call *c, enum work_kind kind, void (*ended)(struct work *w))
+submit_for_all(struct verb_call *c, enum task_kind kind, void (*ended)(struct task *w))
 {
 	int all[MAX_RANKS], n = named_ranks(c, all);
-	struct work *w;
+	struct task *w;
 
 	if (n < 0)
 		return n;
-	w = work_new(group_of(c), kind, all, n);
+	w = task_new(group_of(c), kind, all, n);
 	w->ended = ended;
-	waits(c)->work = w;
-	work_submit(w);
+	waits(c)->task = w;
+	task_submit(w);
 	return 0;
 }
 
 static int
 do_reset(struct verb_call *c)
 {
-	return submit_for_all(c, WORK_RESET, reset_ended);
+	return submit_for_all(c, TASK_RESET, reset_ended);
 }
 
 static int
 do_free(struct verb_call *c)
 {
-	return submit_for_all(c, WORK_FREE, free_ended);
+	return submit_for_all(c, TASK_FREE, free_ended);
 }
 
 static int
@@ -264,10 +264,10 @@ static int
 interrupt_rank(struct verb_call *c)
 {
 	struct rank *k = c->subject;
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
 	if (j)
-		work_interrupt(j->w);
+		task_interrupt(j->w);
 	pull_interrupt(k->slot);
 	return 0;
 }
@@ -334,7 +334,7 @@ interrupt_cell(struct verb_call *c)
 {
 	struct cell *cell = c->subject;
 
-	work_interrupt(cell->w);
+	task_interrupt(cell->w);
 	return 0;
 }
 

@@ -3,10 +3,10 @@
 #define CTL_H
 #include "group/group.h"
 
-/* What an action leaves to wait for: a work (e.g. reset), or the group's state. */
+/* What an action leaves to wait for: a task (e.g. reset), or the group's state. */
 struct ctl_result {
 	bool waits;
-	struct work *work;
+	struct task *task;
 };
 
 /* One line: 0 or -errno; a verb that fails changes nothing. */

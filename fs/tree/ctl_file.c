@@ -34,7 +34,7 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 			return (ssize_t)done;
 		}
 		if (r < 0) {
-			group_fail(f->node->at.g, e, line);
+			journal_fail(f->node->at.g, e, line);
 			e->text[0] = '\0';
 			free(line);
 			return r;
@@ -48,23 +48,23 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 /* What the close of a ctl waits for. */
 struct ctl_input {
 	bool waits;
-	struct work *work; /* the last one; it clears this when it ends */
-	int work_errno;
-	void (*ended)(struct work *w);
+	struct task *task; /* the last one; it clears this when it ends */
+	int task_errno;
+	void (*ended)(struct task *w);
 };
 
 static void
-ctl_work_ended(struct work *w)
+ctl_task_ended(struct task *w)
 {
 	struct ctl_input *in = w->arg;
 
 	if (in) {
-		in->work = NULL;
-		in->work_errno = w->err.no;
+		in->task = NULL;
+		in->task_errno = w->err.no;
 		in->ended(w);
 		return;
 	}
-	work_free(w);
+	task_free(w);
 }
 
 static int
@@ -77,13 +77,13 @@ ctl_do(struct file *f, const char *line, struct err *e)
 	if (r < 0)
 		return r;
 	in->waits |= res.waits;
-	if (res.work) {
-		if (in->work)
-			in->work->arg = NULL;
-		in->work = res.work;
-		in->ended = res.work->ended;
-		res.work->arg = in;
-		res.work->ended = ctl_work_ended;
+	if (res.task) {
+		if (in->task)
+			in->task->arg = NULL;
+		in->task = res.task;
+		in->ended = res.task->ended;
+		res.task->arg = in;
+		res.task->ended = ctl_task_ended;
 	}
 	return 0;
 }
@@ -106,17 +106,17 @@ ctl_wait(struct file *f, struct req *r)
 {
 	struct ctl_input *in = f->state;
 	struct group *g = f->node->at.g;
-	int work_errno = in->work_errno;
+	int task_errno = in->task_errno;
 
 	if (!in->waits || (f->flags & O_NONBLOCK))
 		return 0;
-	if (in->work)
+	if (in->task)
 		return caller_check(g, r, NULL, 0, &r->err) < 0 ? -r->err.no
-								: work_wait(in->work, r);
+								: task_wait(in->task, r);
 	in->waits = false;
-	in->work_errno = 0;
-	if (work_errno)
-		return -work_errno;
+	in->task_errno = 0;
+	if (task_errno)
+		return -task_errno;
 	if (!lifecycle_settled(g) && caller_check_group(g, r, &r->err) < 0)
 		return -r->err.no;
 	return lifecycle_wait(g, r);
@@ -133,9 +133,9 @@ ctl_release(struct file *f)
 {
 	struct ctl_input *in = f->state;
 
-	if (in && in->work) {
-		in->work->ended = in->ended;
-		in->work->arg = NULL;
+	if (in && in->task) {
+		in->task->ended = in->ended;
+		in->task->arg = NULL;
 	}
 	free(in);
 }

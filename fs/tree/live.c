@@ -80,7 +80,7 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 {
 	char piece[PIECE];
 	struct rank *k = group_rank(g, s->rank);
-	const struct spool_mark *end = s->job && s->job->ended ? &s->job->end : NULL;
+	const struct spool_mark *end = s->subtask && s->subtask->ended ? &s->subtask->end : NULL;
 	uint64_t offset;
 	int stream;
 	size_t len;
@@ -254,7 +254,7 @@ live_poll(struct file *f)
 void
 live_place_now(struct group *g, struct live_rank *s, int k)
 {
-	log_advance(&g->ranks[k]);
+	output_advance(&g->ranks[k]);
 	*s = (struct live_rank){.rank = k, .at = g->ranks[k].output.tail, .placed = true};
 	s->start = s->at;
 }

@@ -4,13 +4,13 @@
 #include "spool.h"
 #include "tree/tree.h"
 
-struct job;
+struct subtask;
 
 /* One rank's output, taken in order. */
 struct live_rank {
 	int rank;
 	struct spool_cursor at, start;	/* start: where this reader began */
-	struct job *job;		/* of a cell's stream; NULL: everything */
+	struct subtask *subtask;	/* of a cell's stream; NULL: everything */
 	bool placed;			/* at is set */
 	struct buf part[SPOOL_STREAMS]; /* a line (a character) that is not whole yet */
 };

@@ -116,7 +116,7 @@ const struct file_ops output_file_stderr_ops = {
 static bool
 cell_range(const struct place *at, int stream, uint64_t *from, uint64_t *to)
 {
-	struct job *j = cell_job(at->cell, at->rank);
+	struct subtask *j = cell_subtask(at->cell, at->rank);
 	struct rank *k = group_rank(at->g, at->rank);
 
 	if (!j || !k || !j->begun)

@@ -276,7 +276,7 @@ backup_done(void *arg, const struct err *e)
 	struct backup *b = arg;
 
 	if (e->no)
-		group_fail(b->g, e, b->name);
+		journal_fail(b->g, e, b->name);
 	else if (!b->s->pushed && b->s->push.memfd < 0) {
 		b->s->push.memfd = fcntl(reduce_result(b->copy), F_DUPFD_CLOEXEC, 0);
 		b->s->push.size = b->s->push.memfd < 0 ? 0 : pull_size(b->pull);

@@ -269,9 +269,9 @@ text_cell_traceback(const struct place *at, struct buf *out, struct err *e)
 }
 
 int
-text_job_result(const struct place *at, struct buf *out, struct err *e)
+text_subtask_result(const struct place *at, struct buf *out, struct err *e)
 {
-	const struct job *j = cell_job(at->cell, at->rank);
+	const struct subtask *j = cell_subtask(at->cell, at->rank);
 
 	if (j && *j->value)
 		buf_addf(out, "%s\n", j->value);
@@ -279,9 +279,9 @@ text_job_result(const struct place *at, struct buf *out, struct err *e)
 }
 
 int
-text_job_traceback(const struct place *at, struct buf *out, struct err *e)
+text_subtask_traceback(const struct place *at, struct buf *out, struct err *e)
 {
-	const struct job *j = cell_job(at->cell, at->rank);
+	const struct subtask *j = cell_subtask(at->cell, at->rank);
 
 	if (j)
 		buf_adds(out, j->traceback);
@@ -289,16 +289,16 @@ text_job_traceback(const struct place *at, struct buf *out, struct err *e)
 }
 
 int
-text_job_status(const struct place *at, struct buf *out, struct err *e)
+text_subtask_status(const struct place *at, struct buf *out, struct err *e)
 {
-	const struct job *j = cell_job(at->cell, at->rank);
+	const struct subtask *j = cell_subtask(at->cell, at->rank);
 	const char *state = "queued";
 
 	if (!j)
 		return fail(e, ENOENT, "the cell did not run on this rank");
-	if (j->state == JOB_DONE)
+	if (j->state == SUBTASK_DONE)
 		state = j->err.no ? "failed" : "ok";
-	else if (j->state != JOB_QUEUED)
+	else if (j->state != SUBTASK_QUEUED)
 		state = "running";
 	buf_addf(out, "state %s\n", state);
 	if (j->err.no)

@@ -6,7 +6,7 @@
 text_fn text_readme, text_version, text_ctl, text_status, text_ranks, text_error;
 text_fn text_rank_status, text_last_result, text_last_traceback, text_last_cell;
 text_fn text_cell_source, text_cell_status, text_cell_result, text_cell_error, text_cell_traceback;
-text_fn text_job_result, text_job_traceback, text_job_status;
+text_fn text_subtask_result, text_subtask_traceback, text_subtask_status;
 
 /* Takes terminal control out of a text that others made: escape sequences, and bytes that are not
  * shown, but for newlines and tabs. */

@@ -93,7 +93,7 @@ tree_node(const struct row *row, struct place at)
 	struct bucket *b = &shared[ino % BUCKETS];
 	struct node *n = NULL;
 
-	if (!(row->flags & ROW_FRESH))
+	if (!(row->flags & ROW_PRIVATE_NODE))
 		TAILQ_FOREACH (n, b, link)
 			if (n->row == row && same_place(&n->at, &at))
 				break;
@@ -104,7 +104,7 @@ tree_node(const struct row *row, struct place at)
 		n = xcalloc(1, sizeof(*n));
 		*n = (struct node){.ino = ino, .generation = generation, .row = row, .at = at};
 		n->mtime = now_wall();
-		TAILQ_INSERT_HEAD(row->flags & ROW_FRESH ? &fresh : b, n, link);
+		TAILQ_INSERT_HEAD(row->flags & ROW_PRIVATE_NODE ? &fresh : b, n, link);
 	}
 	n->lookups++;
 	return n;
@@ -128,7 +128,7 @@ tree_root(void)
 static struct bucket *
 list_of(const struct node *n)
 {
-	return n->row->flags & ROW_FRESH ? &fresh : &shared[n->ino % BUCKETS];
+	return n->row->flags & ROW_PRIVATE_NODE ? &fresh : &shared[n->ino % BUCKETS];
 }
 
 static void
@@ -303,9 +303,10 @@ void
 tree_stat(struct node *n, struct stat *st)
 {
 	const struct row *row = n->row;
-	double t = n->at.g && n->at.g->journal.changed > n->mtime && !(row->flags & ROW_FRESH)
-		       ? n->at.g->journal.changed
-		       : n->mtime;
+	double t =
+	    n->at.g && n->at.g->journal.changed > n->mtime && !(row->flags & ROW_PRIVATE_NODE)
+		? n->at.g->journal.changed
+		: n->mtime;
 
 	*st = (struct stat){.st_ino = n->ino,
 	    .st_mode = shared_mode(row->mode),
@@ -315,7 +316,7 @@ tree_stat(struct node *n, struct stat *st)
 	    .st_blksize = 1 << 20};
 	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
 		st->st_size = (off_t)text_size(n);
-	else if (row->flags & ROW_FRESH)
+	else if (row->flags & ROW_PRIVATE_NODE)
 		st->st_size = (off_t)n->size;
 	else if (row->ops && row->ops->size)
 		st->st_size = (off_t)row->ops->size(&n->at);
@@ -404,7 +405,7 @@ tree_open_size(struct file *f)
 
 	if ((f->flags & O_ACCMODE) == O_WRONLY)
 		return 0;
-	if (!(n->row->flags & ROW_FRESH))
+	if (!(n->row->flags & ROW_PRIVATE_NODE))
 		return f->text.n;
 	n->size = MAX(f->text.n, n->size);
 	return n->size;

@@ -34,12 +34,14 @@ struct file_ops {
 };
 
 enum row_flags {
-	ROW_FRESH = 1,	 /* a new node for each LOOKUP: every opener has an inode lock of its own */
+	ROW_PRIVATE_NODE =
+	    1,		 /* a new node for each LOOKUP: every opener has an inode lock of its own */
 	ROW_HIDDEN = 2,	 /* found, not listed */
 	ROW_SIZED = 4,	 /* a text whose true size stat tells */
 	ROW_LIVE = 8,	 /* waits for data: listed as a pipe, though stat says that it is a file */
 	ROW_MAPPED = 16, /* bytes that may be mapped */
-	ROW_STAYS = 32	 /* as long as its parent, or until rmdir: the kernel need not ask again */
+	ROW_CACHEABLE =
+	    32 /* as long as its parent, or until rmdir: the kernel need not ask again */
 };
 
 typedef int text_fn(const struct place *at, struct buf *out, struct err *e);
@@ -87,11 +89,11 @@ struct node {
 	uint64_t generation;
 	const struct row *row;
 	struct place at;
-	uint64_t size; /* ROW_FRESH: set by its open file */
+	uint64_t size; /* ROW_PRIVATE_NODE: set by its open file */
 	uint64_t told; /* the size that the kernel was told last */
 	int opens;     /* files open on it, or about to be */
 	bool retried;  /* an open was sent back for a new lookup */
-	double mtime;  /* ROW_FRESH */
+	double mtime;  /* ROW_PRIVATE_NODE */
 	TAILQ_ENTRY(node) link;
 };
 

@@ -74,31 +74,31 @@ struct names_told {
 };
 
 static void
-change_ended(struct work *w)
+change_ended(struct task *w)
 {
 	struct names_told *told = w->arg;
 
 	if (w->err.no)
-		group_fail(w->g, &w->err, w->name);
+		journal_fail(w->g, &w->err, w->payload.name);
 	var_ticks_settle(told->gone);
 	var_ticks_settle(told->made);
 	free(told);
-	work_free(w);
+	task_free(w);
 	if (on_settled)
 		on_settled();
 }
 
-/* A work for the ranks of a place. NULL with e: the group takes none. */
-static struct work *
-change_new(const struct place *at, enum work_kind kind, const char *name, struct err *e)
+/* A task for the ranks of a place. NULL with e: the group takes none. */
+static struct task *
+change_new(const struct place *at, enum task_kind kind, const char *name, struct err *e)
 {
 	int ranks[MAX_RANKS], n = targets(at, ranks, e);
-	struct work *w;
+	struct task *w;
 
 	if (n < 0 || lifecycle_accepts(at->g, e) < 0)
 		return NULL;
-	w = work_new(at->g, kind, ranks, n);
-	w->name = xstrdup(name);
+	w = task_new(at->g, kind, ranks, n);
+	w->payload.name = xstrdup(name);
 	w->arg = xcalloc(1, sizeof(struct names_told));
 	w->ended = change_ended;
 	return w;
@@ -106,11 +106,11 @@ change_new(const struct place *at, enum work_kind kind, const char *name, struct
 
 /* ---- pushes ---- */
 
-static struct work *
+static struct task *
 push_new(const struct place *at, struct push *p, struct err *e)
 {
 	struct var_name name;
-	struct work *w = NULL;
+	struct task *w = NULL;
 	int fd;
 
 	if (parse_writable(at, &name, e) < 0 || lifecycle_accepts(at->g, e) < 0 ||
@@ -118,19 +118,19 @@ push_new(const struct place *at, struct push *p, struct err *e)
 		return NULL;
 	fd = push_share(p, at->name, e);
 	if (fd >= 0)
-		w = change_new(at, WORK_PUT, name.name, e);
+		w = change_new(at, TASK_PUT, name.name, e);
 	if (!w) {
 		if (fd >= 0)
 			close(fd);
 		return NULL;
 	}
-	w->view = xstrdup(name.view->name);
-	w->op = xstrdup(name.op ? name.op->name : "");
-	w->fd_count = 1;
-	w->fds = xcalloc(1, sizeof(*w->fds));
-	w->sizes = xcalloc(1, sizeof(*w->sizes));
-	w->fds[0] = fd;
-	w->sizes[0] = p->size;
+	w->payload.view = xstrdup(name.view->name);
+	w->payload.op = xstrdup(name.op ? name.op->name : "");
+	w->payload.fd_count = 1;
+	w->payload.fds = xcalloc(1, sizeof(*w->payload.fds));
+	w->payload.sizes = xcalloc(1, sizeof(*w->payload.sizes));
+	w->payload.fds[0] = fd;
+	w->payload.sizes[0] = p->size;
 	return w;
 }
 
@@ -139,7 +139,7 @@ var_change_push(
     const struct place *at, struct push *p, struct var_told **told, struct req *r, bool waits)
 {
 	int ranks[MAX_RANKS], n = targets(at, ranks, &r->err);
-	struct work *w;
+	struct task *w;
 
 	if (n < 0 || (waits && caller_check(at->g, r, ranks, n, &r->err) < 0))
 		return -r->err.no;
@@ -148,20 +148,21 @@ var_change_push(
 		return -r->err.no;
 	((struct names_told *)w->arg)->made = *told;
 	*told = NULL;
-	work_submit(w);
-	return waits ? work_wait(w, r) : 0;
+	task_submit(w);
+	return waits ? task_wait(w, r) : 0;
 }
 
 int
 var_change_push_staged(const struct place *at, struct push *p, struct err *e)
 {
-	struct work *w = push_new(at, p, e);
+	struct task *w = push_new(at, p, e);
 
 	if (!w)
 		return -e->no;
-	if (strcmp(at->name, w->name) == 0)
-		((struct names_told *)w->arg)->made = var_ticks_told(at, w->name, TICK_CREATE);
-	work_submit(w);
+	if (strcmp(at->name, w->payload.name) == 0)
+		((struct names_told *)w->arg)->made =
+		    var_ticks_told(at, w->payload.name, TICK_CREATE);
+	task_submit(w);
 	return 0;
 }
 
@@ -173,7 +174,7 @@ int
 var_change_remove(const struct place *at, pid_t process, struct err *e)
 {
 	struct var_name v;
-	struct work *w;
+	struct task *w;
 
 	if (var_parse(at->name, at->rank < 0, &v, e) < 0)
 		return -e->no;
@@ -181,12 +182,12 @@ var_change_remove(const struct place *at, pid_t process, struct err *e)
 		return fail(e, EOPNOTSUPP, "%s can't be removed: rm takes the variable, %s",
 		    at->name, v.name);
 	if (removal_check(process, at, v.name, e) < 0 || refuse_external(at, false, e) < 0 ||
-	    !(w = change_new(at, WORK_DEL, v.name, e)))
+	    !(w = change_new(at, TASK_DEL, v.name, e)))
 		return -e->no;
 	if (!*v.view->name)
 		((struct names_told *)w->arg)->gone = var_ticks_told(at, v.name, TICK_DELETE);
-	w->to = xstrdup("");
-	work_submit(w);
+	w->payload.to = xstrdup("");
+	task_submit(w);
 	return 0;
 }
 
@@ -194,7 +195,7 @@ int
 var_change_rename(const struct place *from, const struct place *to, struct err *e)
 {
 	struct var_name a, b;
-	struct work *w;
+	struct task *w;
 
 	if (from->g != to->g || from->rank != to->rank)
 		/* not EXDEV: mv(1) would copy the text that people read, and delete the object */
@@ -205,12 +206,12 @@ var_change_rename(const struct place *from, const struct place *to, struct err *
 		return -e->no;
 	if (a.op || b.op || *a.view->name || *b.view->name)
 		return fail(e, EINVAL, "mv takes variables' names without views");
-	if (refuse_external(from, false, e) < 0 || !(w = change_new(from, WORK_MOVE, a.name, e)))
+	if (refuse_external(from, false, e) < 0 || !(w = change_new(from, TASK_MOVE, a.name, e)))
 		return -e->no;
-	w->to = xstrdup(b.name);
+	w->payload.to = xstrdup(b.name);
 	*(struct names_told *)w->arg = (struct names_told){
 	    var_ticks_told(from, a.name, TICK_DELETE), var_ticks_told(to, b.name, TICK_CREATE)};
-	work_submit(w);
+	task_submit(w);
 	return 0;
 }
 

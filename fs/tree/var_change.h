@@ -1,4 +1,4 @@
-/* What changes variables: pushes, rm and mv, as works of the group. */
+/* What changes variables: pushes, rm and mv, as tasks of the group. */
 #ifndef VAR_CHANGE_H
 #define VAR_CHANGE_H
 #include "object/pull.h"

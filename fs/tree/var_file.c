@@ -331,7 +331,7 @@ var_release(struct file *f)
 	if (!v)
 		return;
 	if ((v->dirty || v->empty) && submit(v, &r, false) < 0)
-		group_fail(f->node->at.g, &r.err, f->node->at.name);
+		journal_fail(f->node->at.g, &r.err, f->node->at.name);
 	var_free(v);
 }
 

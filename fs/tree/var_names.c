@@ -43,20 +43,20 @@ writes_here(const struct var_writer *w, const struct place *at)
 
 /* ---- what is queued ---- */
 
-/* What a work makes of a name: UNKNOWN if it does not touch it. */
+/* What a task makes of a name: UNKNOWN if it does not touch it. */
 static enum presence
-outcome(const struct work *w, const char *name)
+outcome(const struct task *w, const char *name)
 {
 	switch (w->kind) {
-	case WORK_PUT:
-		return strcmp(w->name, name) == 0 ? PRESENT : UNKNOWN;
-	case WORK_DEL:
-		return strcmp(w->name, name) == 0 ? ABSENT : UNKNOWN;
-	case WORK_MOVE:
-		if (strcmp(w->to, name) == 0)
+	case TASK_PUT:
+		return strcmp(w->payload.name, name) == 0 ? PRESENT : UNKNOWN;
+	case TASK_DEL:
+		return strcmp(w->payload.name, name) == 0 ? ABSENT : UNKNOWN;
+	case TASK_MOVE:
+		if (strcmp(w->payload.to, name) == 0)
 			return PRESENT;
-		return strcmp(w->name, name) == 0 ? ABSENT : UNKNOWN;
-	case WORK_RESET:
+		return strcmp(w->payload.name, name) == 0 ? ABSENT : UNKNOWN;
+	case TASK_RESET:
 		return ABSENT;
 	default:
 		return UNKNOWN;
@@ -66,21 +66,21 @@ outcome(const struct work *w, const char *name)
 static bool
 runs_cell(struct rank *k)
 {
-	struct job *j = queue_running(k);
+	struct subtask *j = queue_running(k);
 
-	return j && j->w->kind == WORK_RUN;
+	return j && j->w->kind == TASK_RUN;
 }
 
 static enum presence
 presence(const struct place *at, struct rank *k, const char *name)
 {
 	struct var_writer *w;
-	struct job *j;
+	struct subtask *j;
 
 	TAILQ_FOREACH (w, &writers, link)
 		if (writes_here(w, at) && strcmp(w->name, name) == 0)
 			return PRESENT;
-	TAILQ_FOREACH_REVERSE(j, &k->queue, job_queue, link)
+	TAILQ_FOREACH_REVERSE(j, &k->queue, subtask_queue, link)
 	{
 		enum presence p = outcome(j->w, name);
 
@@ -99,11 +99,11 @@ var_names_settling(const struct place *at, const char *name)
 	int first = at->rank < 0 ? 0 : at->rank, last = at->rank < 0 ? at->g->size - 1 : at->rank;
 
 	for (int i = first; i <= last && i < at->g->size; i++) {
-		struct job *j = queue_running(&at->g->ranks[i]);
+		struct subtask *j = queue_running(&at->g->ranks[i]);
 		bool begun = j && TAILQ_EMPTY(&j->w->waiters) && outcome(j->w, name) != UNKNOWN;
 
 		for (int k = 0; begun && k < j->w->n; k++)
-			begun = j->w->jobs[k].state != JOB_QUEUED;
+			begun = j->w->subtasks[k].state != SUBTASK_QUEUED;
 		if (begun)
 			return true;
 	}
@@ -119,7 +119,7 @@ fail_lookup(const struct place *at, const char *name, const struct err *e)
 	char *path = at->rank < 0 ? xasprintf("%s/vars/%s", at->g->name, name)
 				  : xasprintf("%s/rank%d/vars/%s", at->g->name, at->rank, name);
 
-	group_fail(at->g, e, path);
+	journal_fail(at->g, e, path);
 	free(path);
 }
 
@@ -334,18 +334,18 @@ listing_new(const struct place *at, struct rank *k)
 {
 	struct listing *l = xcalloc(1, sizeof(*l));
 	struct var_writer *w;
-	struct job *j;
+	struct subtask *j;
 
 	l->table = var_table_ref(k->table);
 	TAILQ_FOREACH (j, &k->queue, link) {
-		if (j->w->kind == WORK_RESET) {
+		if (j->w->kind == TASK_RESET) {
 			drop_changes(l);
 			l->at = var_table_count(l->table);
 		}
-		if (j->w->kind == WORK_PUT || j->w->kind == WORK_DEL || j->w->kind == WORK_MOVE)
-			add_change(l, j->w->name, j->w->kind == WORK_PUT);
-		if (j->w->kind == WORK_MOVE)
-			add_change(l, j->w->to, true);
+		if (j->w->kind == TASK_PUT || j->w->kind == TASK_DEL || j->w->kind == TASK_MOVE)
+			add_change(l, j->w->payload.name, j->w->kind == TASK_PUT);
+		if (j->w->kind == TASK_MOVE)
+			add_change(l, j->w->payload.to, true);
 	}
 	TAILQ_FOREACH (w, &writers, link)
 		if (writes_here(w, at))

@@ -70,7 +70,7 @@ class Case(unittest.TestCase):
         NAMES.clear()
 
     def refuses(self, errno, text, function, *args):
-        with self.assertRaises(state.Refusal) as caught:
+        with self.assertRaises(state.EngineError) as caught:
             function(*args)
         self.assertEqual(caught.exception.errno, errno, caught.exception)
         self.assertIn(text, str(caught.exception))

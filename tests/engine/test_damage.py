@@ -47,7 +47,7 @@ class Errors(Case):
         self.assertTrue(text.isprintable() and len(text) < 400, text)
 
     def caught(self, function, *args):
-        with self.assertRaises(state.Refusal) as caught:
+        with self.assertRaises(state.EngineError) as caught:
             function(*args)
         return caught.exception
 
@@ -149,7 +149,7 @@ class Mutations(Case):
                 NAMES["y"] = old
             try:
                 write("y", data, view_name)
-            except state.Refusal as e:
+            except state.EngineError as e:
                 self.assertIn(e.errno, self.ALLOWED, (view_name, number, str(e), data[:200]))
                 self.assertTrue(str(e), (view_name, number))
                 self.assertTrue(number % 2 == 0 or NAMES["y"] is old)

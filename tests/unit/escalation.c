@@ -27,7 +27,7 @@ test_taken(void)
 	struct group *g = fake_begin(1);
 	struct cell *c = fake_cell(g, "a", 0, NULL);
 
-	work_interrupt(c->w);
+	task_interrupt(c->w);
 	fake_step();
 	take_signal(0, c);
 	fake_take(Nabort, 0);
@@ -36,7 +36,7 @@ test_taken(void)
 	CHECK(fake_count(Nintr, 0) == 0);
 	CHECK(fake_count(Nsignal, 0) == 0);
 	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
-	CHECK_STR(work_state(c->w), "interrupted");
+	CHECK_STR(task_state(c->w), "interrupted");
 	fake_end();
 }
 
@@ -48,7 +48,7 @@ test_deaf(void)
 	struct group *g = fake_begin(1);
 	struct cell *c = fake_cell(g, "a", 0, NULL);
 
-	work_interrupt(c->w);
+	task_interrupt(c->w);
 	fake_pass(g->set.killafter + 0.9);
 	CHECK(fake_count(Nintr, 0) == 1);
 	CHECK(fake_count(Nsignal, 0) == 0);
@@ -59,7 +59,7 @@ test_deaf(void)
 	CHECK(g->journal.error_count == 1 &&
 	      strstr(g->journal.errors[0].text, "its variables are lost"));
 	fake_dies(0, SIGKILL);
-	CHECK_STR(work_state(c->w), "lost");
+	CHECK_STR(task_state(c->w), "lost");
 	fake_end();
 }
 
@@ -70,11 +70,11 @@ test_again(void)
 	struct group *g = fake_begin(1);
 	struct cell *c = fake_cell(g, "a", 0, NULL);
 
-	work_interrupt(c->w);
+	task_interrupt(c->w);
 	fake_step();
 	take_signal(0, c);
 	for (int i = 0; i < 5; i++) {
-		work_interrupt(c->w);
+		task_interrupt(c->w);
 		fake_step();
 		CHECK(fake_take(Nintr, 0) != NULL);
 	}
@@ -92,7 +92,7 @@ test_never_kill(void)
 	struct cell *c = fake_cell(g, "a", 0, NULL);
 
 	g->set.killafter = -1;
-	work_interrupt(c->w);
+	task_interrupt(c->w);
 	fake_pass(1000);
 	CHECK(fake_count(Nsignal, 0) == 0);
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
@@ -116,7 +116,7 @@ test_failure(void)
 	fake_pass(2 * g->set.killafter);
 	CHECK(fake_count(Nintr, 1) == 0 && fake_count(Nsignal, 1) == 0);
 	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
-	CHECK_STR(work_state(c->w), "error");
+	CHECK_STR(task_state(c->w), "error");
 	CHECK(c->w->err.no == EREMOTEIO); /* the first failure, not what followed from it */
 	fake_end();
 }
@@ -129,7 +129,7 @@ test_handler_in_collective(void)
 	struct group *g = fake_begin(2);
 	struct cell *c = fake_cell(g, "a", 0, NULL);
 
-	work_interrupt(c->w);
+	task_interrupt(c->w);
 	fake_step();
 	take_signal(1, c);
 	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");

@@ -270,10 +270,10 @@ fake_cell(struct group *g, const char *source, int n, const int *ranks)
 }
 
 void
-fake_wait(struct work *w, struct fake_req *r)
+fake_wait(struct task *w, struct fake_req *r)
 {
 	*r = (struct fake_req){0};
-	CHECK(work_wait(w, &r->r) == PARKED);
+	CHECK(task_wait(w, &r->r) == PARKED);
 }
 
 int

@@ -64,7 +64,7 @@ void fake_dies(int rank, int status);
 /* Submits a cell (n 0: on all ranks). */
 struct cell *fake_cell(struct group *g, const char *source, int n, const int *ranks);
 /* Waits for the work's end as a client would. */
-void fake_wait(struct work *w, struct fake_req *r);
+void fake_wait(struct task *w, struct fake_req *r);
 
 struct slice fake_slice(const char *s);
 

@@ -68,7 +68,7 @@ test_restart(void)
 	wait_for(g, &r);
 	CHECK_STR(lifecycle_state_name(g), "restarting");
 	c = fake_cell(g, "a", 0, NULL);
-	CHECK_STR(work_state(c->w), "queued");
+	CHECK_STR(task_state(c->w), "queued");
 	all_die(g);
 	CHECK(r.done && r.result == 0);
 	CHECK(fake_count(Trun, 0) == 1 && fake_count(Trun, 1) == 1);
@@ -90,7 +90,7 @@ test_last_word(void)
 	c = fake_cell(g, "a", 0, NULL);
 	lifecycle_stop(g, &e);
 	CHECK_STR(lifecycle_state_name(g), "stopping");
-	CHECK_STR(work_state(c->w), "cancelled");
+	CHECK_STR(task_state(c->w), "cancelled");
 	all_die(g);
 	CHECK_STR(lifecycle_state_name(g), "stopped");
 	CHECK(lifecycle_start(g, &e) == 0);
@@ -134,7 +134,7 @@ test_replace(void)
 	CHECK_STR(lifecycle_state_name(g), "idle"); /* the fake rejoins at once */
 	CHECK(g->recovery.generation == 2 && !recovery_pending(g));
 	c = fake_cell(g, "a", 0, NULL);
-	CHECK_STR(work_state(c->w), "running");
+	CHECK_STR(task_state(c->w), "running");
 	fake_end();
 }
 
@@ -151,12 +151,12 @@ test_recover(void)
 	CHECK(!recovery_begin(g));
 	CHECK(recovery_pending(g) && !recovery_running(g));
 	next = fake_cell(g, "b", 1, one);
-	CHECK_STR(work_state(next->w), "queued");
+	CHECK_STR(task_state(next->w), "queued");
 	CHECK_STR(lifecycle_state_name(g), "recovering");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	CHECK(g->recovery.generation == 2);
-	CHECK_STR(work_state(running->w), "ok");
-	CHECK_STR(work_state(next->w), "running");
+	CHECK_STR(task_state(running->w), "ok");
+	CHECK_STR(task_state(next->w), "running");
 	fake_end();
 }
 

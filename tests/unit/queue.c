@@ -26,22 +26,22 @@ test_order(void)
 	CHECK(m && wire_unpack(&m->m, NULL, &number, NULL, &source) == 0);
 	CHECK(number == (uint32_t)single->number && slice_eq(source, "a"));
 	CHECK(fake_count(Trun, 1) == 0 && fake_count(Trun, 2) == 0);
-	CHECK_STR(work_state(single->w), "running");
-	CHECK_STR(work_state(all->w), "queued");
+	CHECK_STR(task_state(single->w), "running");
+	CHECK_STR(task_state(all->w), "queued");
 	CHECK(g->queued == 2);
 	fake_ran(m, OUT_OK, "");
-	CHECK_STR(work_state(single->w), "ok");
-	CHECK_STR(work_state(all->w), "running");
+	CHECK_STR(task_state(single->w), "ok");
+	CHECK_STR(task_state(all->w), "running");
 	CHECK(fake_count(Trun, 0) == 1 && fake_count(Trun, 1) == 1 && fake_count(Trun, 2) == 1);
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
 	/* rank 1 is free already, and its next cell is its own */
-	CHECK_STR(work_state(all->w), "running");
-	CHECK_STR(work_state(behind->w), "running");
+	CHECK_STR(task_state(all->w), "running");
+	CHECK_STR(task_state(behind->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	fake_ran(fake_take(Trun, 2), OUT_OK, "");
-	CHECK_STR(work_state(all->w), "ok");
+	CHECK_STR(task_state(all->w), "ok");
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
-	CHECK_STR(work_state(behind->w), "ok");
+	CHECK_STR(task_state(behind->w), "ok");
 	CHECK(g->queued == 0);
 	fake_end();
 }
@@ -60,17 +60,17 @@ test_failure(void)
 	CHECK(!r.done);
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	CHECK(r.done && r.result == -EREMOTEIO);
-	CHECK_STR(work_state(bad->w), "error");
+	CHECK_STR(task_state(bad->w), "error");
 	cell_error(bad, &text);
 	CHECK_STR(text.p, "rank 1: ZeroDivisionError\n");
 	buf_free(&text);
 	/* one rank may have left a collective half done: the process group was rebuilt in between
 	 */
 	CHECK(g->recovery.generation == 2);
-	CHECK_STR(work_state(next->w), "running");
+	CHECK_STR(task_state(next->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
-	CHECK_STR(work_state(next->w), "ok");
+	CHECK_STR(task_state(next->w), "ok");
 	fake_end();
 }
 
@@ -87,45 +87,45 @@ test_drop(void)
 	fake_wait(running->w, &waits);
 	r.interrupt(&r.r, STOP_WORK);
 	CHECK(r.done && r.result == -EINTR);
-	CHECK_STR(work_state(queued->w), "interrupted");
-	CHECK(work_cancel(cancelled->w, ECANCELED, "dropped"));
-	CHECK_STR(work_state(cancelled->w), "cancelled");
-	CHECK(!work_cancel(running->w, ECANCELED, "dropped")); /* it has begun */
+	CHECK_STR(task_state(queued->w), "interrupted");
+	CHECK(task_cancel(cancelled->w, ECANCELED, "dropped"));
+	CHECK_STR(task_state(cancelled->w), "cancelled");
+	CHECK(!task_cancel(running->w, ECANCELED, "dropped")); /* it has begun */
 	waits.interrupt(&waits.r, LET_GO);
 	CHECK(waits.done && waits.result == 0);
-	CHECK_STR(work_state(running->w), "running");
+	CHECK_STR(task_state(running->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	CHECK(fake_count(Trun, 0) == 0 && fake_count(Trun, 1) == 0 && g->queued == 0);
 	fake_end();
 }
 
 static void
-keep(struct work *w)
+keep(struct task *w)
 {
 	*(bool *)w->arg = true;
 }
 
 /* A push of one byte to all of two ranks. */
-static struct work *
+static struct task *
 push(struct group *g, bool *ended)
 {
 	static const int both[] = {0, 1};
-	struct work *w = work_new(g, WORK_PUT, both, 2);
+	struct task *w = task_new(g, TASK_PUT, both, 2);
 	FILE *f = tmpfile();
 
-	w->name = xstrdup("x");
-	w->view = xstrdup("json");
-	w->op = xstrdup("");
-	w->fds = xcalloc(1, sizeof(*w->fds));
-	w->sizes = xcalloc(1, sizeof(*w->sizes));
-	w->fds[0] = dup(fileno(f));
-	w->sizes[0] = 1;
-	w->fd_count = 1;
+	w->payload.name = xstrdup("x");
+	w->payload.view = xstrdup("json");
+	w->payload.op = xstrdup("");
+	w->payload.fds = xcalloc(1, sizeof(*w->payload.fds));
+	w->payload.sizes = xcalloc(1, sizeof(*w->payload.sizes));
+	w->payload.fds[0] = dup(fileno(f));
+	w->payload.sizes[0] = 1;
+	w->payload.fd_count = 1;
 	w->ended = keep;
 	w->arg = ended;
 	*ended = false;
 	fclose(f);
-	work_submit(w);
+	task_submit(w);
 	fake_step();
 	return w;
 }
@@ -146,7 +146,7 @@ test_push(void)
 	struct group *g = fake_begin(2);
 	struct slice none = {"", 0};
 	struct fake_msg *commit;
-	struct work *w;
+	struct task *w;
 	bool ended;
 
 	w = push(g, &ended);
@@ -159,7 +159,7 @@ test_push(void)
 		fake_answer(commit, Rcommit, none);
 	}
 	CHECK(ended && w->err.no == 0);
-	work_free(w);
+	task_free(w);
 
 	w = push(g, &ended);
 	fake_answer(fake_take(Tput, 0), Rput);
@@ -170,7 +170,7 @@ test_push(void)
 	fake_answer(commit, Rcommit, none);
 	CHECK(ended && w->err.no == EBADMSG);
 	CHECK_STR(w->err.text, "no JSON");
-	work_free(w);
+	task_free(w);
 	fake_end();
 }
 
@@ -180,15 +180,15 @@ test_move(void)
 {
 	static const int both[] = {0, 1};
 	struct group *g = fake_begin(2);
-	struct work *w = work_new(g, WORK_MOVE, both, 2);
+	struct task *w = task_new(g, TASK_MOVE, both, 2);
 	struct fake_msg *commit;
 	bool ended = false;
 
-	w->name = xstrdup("a");
-	w->to = xstrdup("b");
+	w->payload.name = xstrdup("a");
+	w->payload.to = xstrdup("b");
 	w->ended = keep;
 	w->arg = &ended;
-	work_submit(w);
+	task_submit(w);
 	fake_step();
 	fake_answer(fake_take(Tmove, 0), Rmove);
 	CHECK(fake_count(Tcommit, 0) == 0);
@@ -197,7 +197,7 @@ test_move(void)
 	CHECK(!ended && kept(commit) == 0);
 	fake_answer(commit, Rcommit, ((struct slice){"", 0}));
 	CHECK(ended && w->err.no == ENOENT);
-	work_free(w);
+	task_free(w);
 	fake_end();
 }
 
@@ -220,11 +220,11 @@ test_death(void)
 	CHECK(fake_count(Nintr, 0) == 1);
 	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
 	CHECK(r.done && r.result == -EHOSTDOWN);
-	CHECK_STR(work_state(c->w), "lost");
-	CHECK_STR(work_state(next->w), "running");
+	CHECK_STR(task_state(c->w), "lost");
+	CHECK_STR(task_state(next->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
-	CHECK_STR(work_state(next->w), "ok");
+	CHECK_STR(task_state(next->w), "ok");
 	fake_end();
 }
 
