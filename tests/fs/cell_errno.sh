@@ -54,6 +54,10 @@ for _ in {1..5}; do
 	errno write "$G/ctl" $'nonsense\n' >/dev/null
 done
 is 'the same failure again is counted, not added' "$(grep -c "no verb 'nonsense'.*(5 times)" "$G/error")" 1
+cell 'raise ValueError("\x1b[31mred\x1b[0m and \x1b]0;title\x07plain")' 2>/dev/null
+like 'colours and titles of a message are not written to who reads error' "$(tail -n 1 "$G/error")" 'ValueError: red and plain$'
+# an editor of a cell finds the file as it was, whatever ran meanwhile
+is 'a cell file keeps its time' "$(stat -c %Y.%y "$G/cell"; cell 'x = 1')" "$(stat -c %Y.%y "$G/cell")"
 : >"$G/error"
 is 'cleared' "$(cat "$G/error")" ''
 

@@ -9,10 +9,11 @@ for file in cell ctl status vars/x rank0/stdout; do
 import errno, fcntl, os, signal, sys
 
 path = sys.argv[1]
+only_read = path.endswith(("status", "vars/x"))
 
 
 def opened():
-    return os.open(path, os.O_RDONLY if path.endswith("status") else os.O_RDWR | (os.O_TRUNC if "vars" in path else 0))
+    return os.open(path, os.O_RDONLY if only_read else os.O_RDWR)
 
 
 def refused(lock, *args):
@@ -63,7 +64,7 @@ if pid == 0:
 assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGALRM, "a waiter that a signal ends"
 os.close(b)
 
-if not path.endswith("status"):
+if not only_read:
     # ranges, between processes
     fcntl.lockf(a, fcntl.LOCK_EX, 100, 100)
     assert in_child(lambda: refused(fcntl.lockf, opened(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 150)), "inside"

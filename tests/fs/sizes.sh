@@ -17,7 +17,8 @@ files="README version group/ctl group/status group/error group/cell group/result
 	group/cells/1/source group/cells/1/result group/cells/1/wait group/cells/2/traceback group/cells/2/error"
 check() { # WHAT FILE COPY
 	case $2 in
-	*/ranks | */status | */stack | */stall | *x.pkl) is "$1: lines of $2" "$(wc -l <"$3")" "$(cat "$M/$2" | wc -l)" ;;
+	*/stack) like "$1: the end of $2" "$(tail -n 1 "$3" | wc -c):$(wc -l <"$3")" '^[1-9][0-9]*:[1-9]' ;;
+	*/ranks | */status | */stall | *x.pkl) is "$1: lines of $2" "$(wc -l <"$3")" "$(cat "$M/$2" | wc -l)" ;;
 	*) cat "$M/$2" | cmp -s - "$3" || bad "$1: $2: $(wc -c <"$3") bytes, not $(cat "$M/$2" | wc -c)" ;;
 	esac
 }
