@@ -54,7 +54,7 @@ struct output_ring {
 	/* The rank's words. */
 	_Alignas(64) _Atomic uint64_t tail;
 	_Atomic uint32_t switch_tail;
-	/* Both. watching: the agent looks again by itself, no need to ring. urgent: rung because
+	/* Both. watching: the agent looks again by itself, no need to ring. urgent: woken because
 	 * little room is left. waiting: a thread of the rank sleeps on epoch. */
 	_Alignas(64) _Atomic uint32_t watching;
 	_Atomic uint32_t urgent, waiting;

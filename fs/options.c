@@ -190,7 +190,7 @@ check_mountpoint(const char *path)
 
 	if (lstat(path, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
 		fprintf(stderr,
-		    "ddipfs: %s is the mount of a daemon that is dead: taking it away\n", path);
+		    "ddipfs: %s: stale mount (its daemon is gone): unmounting\n", path);
 		clear_dead(path);
 	}
 	if (stat(path, &st) < 0)
@@ -249,7 +249,7 @@ options_parse(struct options *o, int argc, char **argv)
 	if (argc - optind == 2)
 		optind++;
 	if (argc - optind != 1)
-		misused(argc == optind ? "where shall I mount?" : "too many words: ",
+		misused(argc == optind ? "missing mount point" : "too many words: ",
 		    argc == optind ? "" : argv[optind + 2]);
 	if (access("/dev/fuse", R_OK | W_OK) < 0)
 		die("/dev/fuse: %s%s", strerrordesc_np(errno),

@@ -92,7 +92,7 @@ enum {
 	X(Treset,   44, "",         "") /* an empty namespace */ \
 	X(Rreset,   45, "d",        "table") \
 	X(Trebuild, 46, "4",        "generation") /* a new process group, namespace kept */ \
-	X(Rrebuild, 47, "s",        "unhealed") /* lines: what could not be made whole, and what to write */ \
+	X(Rrebuild, 47, "s",        "not_repaired") /* lines: what could not be repaired, and what to write */ \
 	X(Nautogc,  48, "1",        "on") /* give memory back after each cell */ \
 	/* service threads: also while a cell runs, and beside each other */ \
 	X(Tget,     50, "sss",      "name view op") \

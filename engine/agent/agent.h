@@ -143,7 +143,7 @@ void zygote_free(struct zygote *z); /* with its process */
 void zygote_remember_ages(struct zygote *z, struct slice paths);
 bool zygote_is_stale(const struct zygote *z);
 /* The zygote that a Tfork with this tag was to make, NULL: none. */
-struct zygote *zygote_made_by(uint32_t tag);
+struct zygote *zygote_of_tag(uint32_t tag);
 /* A spare became an engine: from here on its pid is spawn.c's. */
 void zygote_handed_over(struct zygote *z);
 

@@ -145,7 +145,7 @@ zygote_is_stale(const struct zygote *z)
 }
 
 struct zygote *
-zygote_made_by(uint32_t tag)
+zygote_of_tag(uint32_t tag)
 {
 	struct zygote *z;
 

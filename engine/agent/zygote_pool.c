@@ -171,7 +171,7 @@ on_rfork(struct zygote *z, struct msg *m)
 		spawn_forked(z, m);
 		return;
 	}
-	made = zygote_made_by(m->tag);
+	made = zygote_of_tag(m->tag);
 	if (!made || wire_unpack(m, NULL, &pid) < 0 || reap_unclaimed((pid_t)pid, &status))
 		return; /* its socket tells that it is gone */
 	made->pid = (pid_t)pid;
@@ -185,7 +185,7 @@ on_refused(struct zygote *z, struct msg *m)
 
 	if (m->tag < FORK_TAGS)
 		spawn_refused(z, m);
-	else if ((made = zygote_made_by(m->tag)))
+	else if ((made = zygote_of_tag(m->tag)))
 		zygote_free(made);
 }
 

@@ -80,10 +80,10 @@ def _zygote(phases):
     _prepare(phases)
     while True:
         _ready(phases.text)
-        born = _ddip.zygote()
-        if born is None:
+        forked = _ddip.zygote()
+        if forked is None:
             return None, {}
-        kind, _, env = born
+        kind, _, env = forked
         if kind != _SUCCESSOR:
             return kind, env
         phases = _Phases()
@@ -171,8 +171,8 @@ def _serve_store(env):
     tcp_store = TCPStore(
         address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
-    spent = (time.monotonic() - started) * 1000
-    _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {spent:.0f}\n")
+    elapsed_ms = (time.monotonic() - started) * 1000
+    _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {elapsed_ms:.0f}\n")
     _wait_for_the_end()
     del tcp_store
 

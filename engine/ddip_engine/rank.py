@@ -177,8 +177,8 @@ def _init(fd, rank, size, local, generation, backend, env):
     _ddip.title(f"ddip: rank {rank} of {size}, {os.environ.get('DDIP_GROUP', '')}")
     port = int(os.environ.get("MASTER_PORT") or 0)
     dist.start(backend, os.environ.get("MASTER_ADDR", ""), port, store)
-    spent = (time.monotonic() - started) * 1000
-    return f"process_group_ms {spent:.1f}\n", table.text()
+    elapsed_ms = (time.monotonic() - started) * 1000
+    return f"process_group_ms {elapsed_ms:.1f}\n", table.text()
 
 
 def _launch_environment(given):

@@ -109,7 +109,7 @@ class Server:
             return
         buffer += data
         while (body := unframe(buffer)) is not None:
-            self._obey(connection, body[0], unpack(body[1:]))
+            self._run_command(connection, body[0], unpack(body[1:]))
 
     def _drop(self, connection):
         self._waiting.pop(connection, None)
@@ -122,7 +122,7 @@ class Server:
         except OSError:
             connection.shutdown(socket.SHUT_RDWR)  # the next read drops it
 
-    def _obey(self, connection, op, fields):
+    def _run_command(self, connection, op, fields):
         if op in (GET, WAIT):
             self._waiting[connection] = (op, fields)
             self._look_at([connection])

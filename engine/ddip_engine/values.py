@@ -126,7 +126,7 @@ def commit(keep):
 def check_name(name):
     """Refuses what cannot be a variable."""
     if not table.is_name(name):
-        raise EngineError(EINVAL, f"'{name}' is no name of a variable")
+        raise EngineError(EINVAL, f"'{name}' is not a valid variable name")
 
 
 def delete(name):

@@ -39,7 +39,7 @@ struct req {
 TAILQ_HEAD(req_list, req);
 
 /* What the client's signal asks of who parks its request. */
-enum interrupt { STOP_WORK, LET_GO };
+enum interrupt { STOP_WORK, DETACH };
 
 /* Answers whatever has no data: 0 or -errno. */
 void req_done(struct req *r, int result);
@@ -48,7 +48,7 @@ void req_data(struct req *r, const void *p, size_t n);
 /* Answers a READ with n bytes of the source from offset on, from a copy thread if it is much. */
 void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
 
-/* How a parked request hears of a signal: fn must answer it now (LET_GO) or see that it is answered
+/* How a parked request hears of a signal: fn must answer it now (DETACH) or see that it is answered
  * soon. A request parked without fn is answered EINTR. */
 typedef void req_interrupt_fn(struct req *r, enum interrupt how);
 int req_park(struct req *r, req_interrupt_fn *fn); /* returns PARKED */

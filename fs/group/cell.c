@@ -173,7 +173,7 @@ cell_ended(struct task *w)
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
 	    w->begun ? w->when.end - w->when.begin : 0.0);
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));
-	group_tell(cell_ended, g);
+	group_tell(above.cell_ended, g);
 	group_tell(output_moved, g);
 	output_trim(g);
 	cell_prune(g);

@@ -1,6 +1,6 @@
 /*
  * News that goes up. A module of the group room knows only those below it; what they have to say is
- * told through these functions. registry.c wires those within the room (group_init), the rooms
+ * told through these functions. wiring.c wires those within the room (group_init), the rooms
  * above add theirs. An unset one is nobody who listens.
  */
 #ifndef HOOKS_H
@@ -8,6 +8,17 @@
 #include "group/group.h"
 
 struct task;
+
+/* For the rooms above: what `status`, `error` and the table of a rank's variables show has changed; a
+ * stream of a rank has grown; a cell has ended. */
+struct group_news {
+	void (*status_changed)(struct group *g);
+	void (*error_changed)(struct group *g);
+	void (*table_changed)(
+	    struct rank *k, const struct var_table *before, const struct var_table *now);
+	void (*output_grew)(struct rank *k, int stream);
+	void (*cell_ended)(struct group *g);
+};
 
 struct group_hooks {
 	/* rank.c tells of a rank's process: it runs; it has joined the process group; it could not
@@ -35,14 +46,7 @@ struct group_hooks {
 	void (*task_began)(struct task *w);
 	void (*output_moved)(struct group *g);
 	void (*rested)(struct group *g);
-	/* For the rooms above: what `status`, `error` and the table of a rank's variables show has
-	 * changed; a stream of a rank has grown; a cell has ended. */
-	void (*status_changed)(struct group *g);
-	void (*error_changed)(struct group *g);
-	void (*table_changed)(
-	    struct rank *k, const struct var_table *before, const struct var_table *now);
-	void (*output_grew)(struct rank *k, int stream);
-	void (*cell_ended)(struct group *g);
+	struct group_news above;
 };
 
 extern struct group_hooks group_hooks; /* in journal.c */

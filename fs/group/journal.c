@@ -69,7 +69,7 @@ journal_changed(struct group *g)
 {
 	g->journal.changed = now_wall();
 	if (!g->gone)
-		group_tell(status_changed, g);
+		group_tell(above.status_changed, g);
 }
 
 /* Takes entry i out; those behind it move up. */
@@ -123,5 +123,5 @@ journal_fail(struct group *g, const struct err *e, const char *what)
 	}
 	j->errors[j->error_count++] = f;
 	if (!g->gone)
-		group_tell(error_changed, g);
+		group_tell(above.error_changed, g);
 }

@@ -105,7 +105,7 @@ wait_interrupted(struct req *r, enum interrupt how)
 	struct group *g = r->waits_for;
 
 	TAILQ_REMOVE(&g->life.waiters, r, link);
-	req_done(r, how == LET_GO ? 0 : -EINTR);
+	req_done(r, how == DETACH ? 0 : -EINTR);
 }
 
 int

@@ -115,7 +115,7 @@ output_advance(struct rank *k)
 		if (k->output.tail.at.size[s] == before[s])
 			continue;
 		k->output.time = now_wall();
-		group_tell(output_grew, k, s);
+		group_tell(above.output_grew, k, s);
 	}
 }
 

@@ -146,7 +146,7 @@ rank_set_table(struct rank *k, struct slice text)
 	if (var_table_is(old, text))
 		return;
 	k->table = table_of(k->g, text);
-	group_tell(table_changed, k, old, k->table);
+	group_tell(above.table_changed, k, old, k->table);
 	var_table_unref(old);
 	journal_changed(k->g);
 }
@@ -201,7 +201,7 @@ add_phases(struct group *g, struct slice phases)
 }
 
 static void
-on_born(struct rank *k, struct msg *m)
+on_started(struct rank *k, struct msg *m)
 {
 	uint32_t pid, port;
 	struct slice phases;
@@ -338,7 +338,7 @@ static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
 } notices[] = {
-    {Nstarted, on_born},
+    {Nstarted, on_started},
     {Nexit, on_exit_notice},
     {Nmark, on_mark},
     {Ndropped, on_dropped},

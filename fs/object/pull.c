@@ -68,7 +68,7 @@ got_free(struct pull *p, struct got *x)
 }
 
 static void
-let_go_of_parts(struct pull *p)
+release_parts(struct pull *p)
 {
 	for (int i = 0; i < p->n; i++)
 		got_free(p, &p->got[i]);
@@ -79,7 +79,7 @@ let_go_of_parts(struct pull *p)
 static void
 destroy(struct pull *p)
 {
-	let_go_of_parts(p);
+	release_parts(p);
 	got_free(p, &p->whole);
 	TAILQ_REMOVE(&pulls, p, link);
 	free(p->got);
@@ -195,7 +195,7 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (--p->left > 0)
 		return;
 	if (x == &p->whole) {
-		let_go_of_parts(p);
+		release_parts(p);
 		ended(p, &x->err);
 		return;
 	}

@@ -214,13 +214,13 @@ look_at(struct request *c)
 	if (wish == CLIENT_NONE && c->is_read)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
-		tell(c, LET_GO);
+		tell(c, DETACH);
 	} else if (wish != CLIENT_NONE && !c->told) {
 		c->told = true;
 		c->told_at = now_ns();
 		tell(c, STOP_WORK);
 	} else if (wish == CLIENT_GONE || (wish == CLIENT_DYING && waited_ms >= DYING_MS)) {
-		tell(c, LET_GO);
+		tell(c, DETACH);
 	}
 }
 
@@ -260,7 +260,7 @@ on_interrupt(fuse_req_t fr, void *arg)
 
 /* Lets go of who has waited too long: a writer as after Ctrl-Z, a reader with EINTR. */
 static void
-let_go_of_old(void *arg)
+detach_old(void *arg)
 {
 	struct request *c;
 
@@ -268,11 +268,11 @@ let_go_of_old(void *arg)
 	while ((c = TAILQ_FIRST(&parked)) && now_ns() - c->since >= longest_s * NS_IN_S) {
 		note("a request waited %llu s: let go before the kernel's limit",
 		    (unsigned long long)longest_s);
-		tell(c, LET_GO);
+		tell(c, DETACH);
 	}
 	if (c)
 		age_timer =
-		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, let_go_of_old, NULL);
+		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, detach_old, NULL);
 }
 
 void
@@ -293,7 +293,7 @@ req_park(struct req *r, req_interrupt_fn *fn)
 	c->since = now_ns();
 	if (!age_timer)
 		age_timer =
-		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, let_go_of_old, NULL);
+		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, detach_old, NULL);
 	TAILQ_INSERT_TAIL(&parked, c, link);
 	fuse_req_interrupt_func(c->fr, on_interrupt, c);
 	return PARKED;

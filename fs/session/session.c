@@ -143,7 +143,7 @@ session_write(int fd, struct iovec *iov, int count, void *userdata)
 	}
 	r = fault("fuse.reply", ENOMEM) ? fail_reply(fd, iov) : writev(fd, iov, count);
 	if (r < 0 && init)
-		die("the kernel did not take our first answer: %s", strerrordesc_np(errno));
+		die("the kernel rejected the INIT reply: %s", strerrordesc_np(errno));
 	return r;
 }
 

@@ -37,9 +37,9 @@ table_changed(struct rank *k, const struct var_table *before, const struct var_t
 void
 change_ticks_init(void)
 {
-	group_hooks.status_changed = status_changed;
-	group_hooks.error_changed = error_changed;
-	group_hooks.cell_ended = cell_ended;
-	group_hooks.output_grew = output_grew;
-	group_hooks.table_changed = table_changed;
+	group_hooks.above.status_changed = status_changed;
+	group_hooks.above.error_changed = error_changed;
+	group_hooks.above.cell_ended = cell_ended;
+	group_hooks.above.output_grew = output_grew;
+	group_hooks.above.table_changed = table_changed;
 }

@@ -137,7 +137,7 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
 	if (*k->spawn_method)
-		buf_addf(out, "made_by %s\n", k->spawn_method);
+		buf_addf(out, "spawn_method %s\n", k->spawn_method);
 	if (k->last_exit)
 		buf_addf(out, "exit %s\n", k->last_exit);
 	return 0;

@@ -24,7 +24,7 @@ struct var_file {
 	struct req *r; /* the open that waits */
 	struct timer *patience;
 	struct pull *pull;
-	bool waits; /* for a change of this name that is under way: among the openings */
+	bool waits; /* for a change of this name that is under way: among the blocked opens */
 	TAILQ_ENTRY(var_file) link;
 	/* writing */
 	struct var_writer writer;
@@ -37,14 +37,14 @@ struct var_file {
 		     */
 };
 
-static TAILQ_HEAD(, var_file) openings = TAILQ_HEAD_INITIALIZER(openings);
+static TAILQ_HEAD(, var_file) blocked_opens = TAILQ_HEAD_INITIALIZER(blocked_opens);
 
 static void
 var_free(struct var_file *v)
 {
 	pull_free(v->pull);
 	if (v->waits)
-		TAILQ_REMOVE(&openings, v, link);
+		TAILQ_REMOVE(&blocked_opens, v, link);
 	loop_timer_del(v->patience);
 	if (v->writes) {
 		var_names_close(&v->writer);
@@ -75,7 +75,7 @@ open_interrupted(struct req *r, enum interrupt how)
 }
 
 static void
-no_patience(void *arg)
+on_open_timeout(void *arg)
 {
 	struct var_file *v = arg;
 
@@ -107,7 +107,7 @@ ask(struct var_file *v)
 	struct err e = {0};
 
 	if (v->waits)
-		TAILQ_REMOVE(&openings, v, link);
+		TAILQ_REMOVE(&blocked_opens, v, link);
 	v->waits = false;
 	v->pull = var_change_pull(&v->f->node->at, &v->name, &e);
 	if (v->pull)
@@ -122,7 +122,7 @@ ask_again(void)
 {
 	struct var_file *v, *next;
 
-	for (v = TAILQ_FIRST(&openings); v; v = next) {
+	for (v = TAILQ_FIRST(&blocked_opens); v; v = next) {
 		next = TAILQ_NEXT(v, link);
 		if (!var_names_settling(&v->f->node->at, v->name.name))
 			ask(v);
@@ -153,7 +153,7 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
-		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, no_patience, v);
+		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, on_open_timeout, v);
 	req_park(r, open_interrupted);
 	if (!*name->view->name && !name->op && !is_told_whole(&f->node->at, name->name))
 		removal_text_read(req_process(r), &f->node->at, name->name);
@@ -161,7 +161,7 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {
 		var_change_on_settled(ask_again);
 		v->waits = true;
-		TAILQ_INSERT_TAIL(&openings, v, link);
+		TAILQ_INSERT_TAIL(&blocked_opens, v, link);
 	} else {
 		ask(v);
 	}

@@ -124,7 +124,7 @@ GRACE_DEFAULT_MS=5000
 # all alike: no grace
 echo 'grace 1000' >"$G/ctl"
 run 'raise ValueError("all alike")'
-[[ ! $story =~ step= ]] || bad "who fails alike needs no freeing: $story"
+[[ ! $story =~ step= ]] || bad "ranks that fail alike need not be unblocked: $story"
 is 'one traceback for all' "$(grep -c 'all alike' "$G/cells/$n/traceback")" 2
 # grace 0: at once
 echo 'grace 0' >"$G/ctl"
@@ -142,7 +142,7 @@ echo interrupt >"$G/cells/$n/ctl"
 like 'grace off: an interrupt ends it' "$(wait_cell "$n")" 'state (error|interrupted)'
 next 'grace off'
 
-# a rank waits for what another is to do, and that one's cells wait for the group to be made anew
+# a rank waits for what another is to do, and that one's cells wait for the group to be rebuilt
 echo 'grace 0.3' >"$G/ctl"
 submit 'dist.recv(ones(), 0)' "$G/rank1/cell"
 waiting=$n
@@ -154,7 +154,7 @@ wait_cell "$waiting" >/dev/null
 is 'the one that waited' "$(state "$waiting")" error
 next 'one waits for the other'
 
-# what can't be made whole is named
+# what cannot be repaired is named
 echo 'grace 0' >"$G/ctl"
 cell 'pair = dist.new_group([0, 1])'
 run 'if rank == 1: raise ValueError("x")

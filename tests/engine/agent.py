@@ -383,8 +383,8 @@ def test_store():
     with Agent(PYTHON) as a:
         r = a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
         same(r.name, "Rspawn")
-        born = a.wait("Nstarted")
-        assert born.port > 0
+        started = a.wait("Nstarted")
+        assert started.port > 0
         a.send("Nsignal", 5, signal.SIGKILL, 0)
         m = a.wait("Nexit")
         same((m.slot, m.status), (5, 9))

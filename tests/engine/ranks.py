@@ -113,7 +113,7 @@ class Group:
     def rebuild(self):
         self.generation += 1
         messages = [("Trebuild", k, self.generation) for k in range(self.size)]
-        return [m.unhealed for m in self.all(messages, "Rrebuild")]
+        return [m.not_repaired for m in self.all(messages, "Rrebuild")]
 
 
 def check_results(g):

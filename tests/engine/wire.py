@@ -168,7 +168,7 @@ class Agent:
         return self.call("Tzygote", AGENT, zygote, python, env, cwd or self.dir, preload)
 
     def spawn(self, slot, kind=0, zygote=1, env="", cold=0, name=None):
-        """Starts an engine and waits until it is born. Rspawn (or Rerror)."""
+        """Starts an engine and waits until it has started. Rspawn (or Rerror)."""
         name = name or f"rank{slot}"
         r = self.call("Tspawn", slot, kind, zygote, self.dir, name, env, cold)
         if r.name == "Rspawn":

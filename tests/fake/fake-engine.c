@@ -222,7 +222,7 @@ do_hello(struct msg *m)
 	if (wrong("mute"))
 		return;
 	if (wrong("hello")) {
-		refuse(m, EPROTO, "this engine is of another build: install both anew");
+		refuse(m, EPROTO, "this engine is of another build: reinstall both");
 		return;
 	}
 	conn_send(up, Rhello, 0, m->slot, m->tag, -1,

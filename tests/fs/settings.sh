@@ -62,7 +62,7 @@ set_ timeout 0.3
 set_ timeout off
 is 'without a timeout a cell may last' "$(errno write "$G/cell" 'import time; time.sleep(0.5)')" 0
 
-# free: what came free is told
+# free: events report the memory that was freed
 cell 'a = []; a.append(a); del a; import gc; gc.disable()
 b = []; b.append(b); del b'
 exec 5<"$G/events"

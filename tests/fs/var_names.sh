@@ -33,12 +33,12 @@ done
 "$PLAIN_PYTHON" - "$G" <<'END' || bad 'a name that is open for writing'
 import os, sys
 G = sys.argv[1]
-fd = os.open(G + "/vars/coming.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-for path in "vars/coming", "vars/coming.json", "vars/coming.npy", "rank1/vars/coming":
+fd = os.open(G + "/vars/arriving.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+for path in "vars/arriving", "vars/arriving.json", "vars/arriving.npy", "rank1/vars/arriving":
     assert os.path.exists(f"{G}/{path}"), path
-assert "coming" in os.listdir(G + "/vars") and "coming" in os.listdir(G + "/rank1/vars")
+assert "arriving" in os.listdir(G + "/vars") and "arriving" in os.listdir(G + "/rank1/vars")
 try:
-    os.open(G + "/vars/coming.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.open(G + "/vars/arriving.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     raise SystemExit("made twice")
 except FileExistsError:
     pass
@@ -49,7 +49,7 @@ try:
     raise SystemExit("bad JSON went well")
 except OSError:
     pass
-assert not os.path.exists(G + "/vars/coming") and "coming" not in os.listdir(G + "/vars")
+assert not os.path.exists(G + "/vars/arriving") and "arriving" not in os.listdir(G + "/vars")
 fd = os.open(G + "/rank1/vars/single", os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.path.exists(G + "/rank1/vars/single") and not os.path.exists(G + "/vars/single")
 os.write(fd, b"1")

@@ -44,8 +44,8 @@ established() {
 	[ "$(cat /proc/$watcher/fdinfo/* 2>/dev/null | grep -c '^inotify wd')" = 1 ]
 }
 until_true established
-cell 'made_by_a_cell = 3'
-until_true grep -q made_by_a_cell "$T/seen" || bad 'watchers are not woken by the new watchdog'
+cell 'from_a_cell = 3'
+until_true grep -q from_a_cell "$T/seen" || bad 'watchers are not woken by the new watchdog'
 kill $watcher
 wait $watcher 2>/dev/null
 kill -STOP "$agent" # it cannot end by itself

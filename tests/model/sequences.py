@@ -97,7 +97,7 @@ class Cell:
         self.number, self.words, self.ranks = number, words, ranks
         self.hangs = any(h in words for h in HANGS) and words not in PLAIN
         self.allowed = {self.plain(size)}
-        if self.alone(size):  # another such cell may meet it, or the group may be made anew
+        if self.alone(size):  # another such cell may meet it, or the group may be rebuilt
             self.allowed |= {"ok", "error"}
 
     def alone(self, size):

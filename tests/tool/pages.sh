@@ -52,11 +52,14 @@ for topic in files views ops ctl exit; do
 done
 fails "$BUILD/ddip" help nonsense
 
-# the tour of the source names every C file, and none that is not there
+# the tour of the source names every module of every folder
 tour=$(sed -n '/^## Tour/,/^How to add/p' README.md)
-for file in fs/*.c include/*.c; do
-	name=$(basename "$file" .c)
+for file in include/*.c fs/*.c fs/*/*.[ch] engine/*.c engine/agent/*.c engine/ddip_engine/*.py; do
+	name=$(basename "${file%.*}")
 	has "the tour" "$name" "$tour"
+done
+for file in $(grep -o '`\(fs\|engine\|include\)/[a-z_/.]*`' README.md | tr -d '`'); do
+	[ -e "$file" ] || bad "README.md tells of $file, which is not there"
 done
 if command -v mandoc >/dev/null; then
 	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/ddipfs.1 fs/ddipfs.4 scripts/ddip.1 2>&1 | grep -v mandoc.db)" ''

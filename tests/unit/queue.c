@@ -91,7 +91,7 @@ test_drop(void)
 	CHECK(task_cancel(cancelled->w, ECANCELED, "dropped"));
 	CHECK_STR(task_state(cancelled->w), "cancelled");
 	CHECK(!task_cancel(running->w, ECANCELED, "dropped")); /* it has begun */
-	waits.interrupt(&waits.r, LET_GO);
+	waits.interrupt(&waits.r, DETACH);
 	CHECK(waits.done && waits.result == 0);
 	CHECK_STR(task_state(running->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
