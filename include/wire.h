@@ -19,8 +19,8 @@
  * 1, KeyboardInterrupt was raised in the cell's code, whose `except` and `finally` run now, however
  * long they take; raised 0, the main thread runs Python and the signal went to a handler of the
  * program's own (or it ignores SIGINT). No Nsignalled: the main thread is in C code that checks no
- * signals, in a collective for example. 0 may be followed by 1. Nothing of it comes once the cell
- * is over.
+ * signals, in a collective for example, or it blocks SIGINT. 0 may be followed by 1. Nothing of it
+ * comes once the cell is over.
  */
 #ifndef WIRE_H
 #define WIRE_H

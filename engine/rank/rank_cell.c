@@ -13,7 +13,7 @@
 /* How long the engine's own handler of SIGINT has, until it is asked whether the program has
  * another.
  */
-enum { HANDLER_MS = 20 };
+enum { HANDLER_MS = 20, BLOCKED_MS = 200 };
 
 static struct {
 	pthread_mutex_t lock;
@@ -130,9 +130,13 @@ probe(void *arg)
 	rank_cell_lock();
 	asked = cell.asked;
 	rank_cell_unlock();
+	if (!asked || proc_status(getpid(), &s) < 0)
+		return;
+	/* the program blocks SIGINT: it has not come yet, but may */
+	if (s.pending & PROC_SIGNAL(SIGINT))
+		cell.timer = loop_timer(cell.loop, BLOCKED_MS, probe, NULL);
 	/* user code may have taken the handler away: then the signal would end the process */
-	if (asked && proc_status(getpid(), &s) == 0 &&
-	    s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
+	else if (s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
 		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
 }
 

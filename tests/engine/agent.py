@@ -250,10 +250,10 @@ def check_signalled(a):
     """Nsignalled tells whether an interrupt reached Python, and who took it there."""
 
     def begin(cell, source, says=b"on\n"):
+        a.seen = [m for m in a.seen if m.name not in ("Nsignalled", "Ninput")]
         before = len(a.spool(0, "stdout"))
         tag = a.ask("Trun", 0, cell, 1, "print('on')\n" + source, mark=True)
         until(lambda: a.spool(0, "stdout")[before:] == says, what=source)
-        a.seen = [m for m in a.seen if m.name != "Nsignalled"]
         return tag
 
     # raised in the cell's code; its own handlers run on, and a second one is told anew
@@ -295,6 +295,20 @@ len(taken)"""
         same((m.cell, m.raised), (82, 0))
         a.send("Nstdin", 0, "done\n")
         same(a.finish(0, tag)[0].value, b"0" if "IGN" in handler else b"1")
+    # one that is blocked has reached nobody, though Python runs (a wrong answer has its time)
+    source = """
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+print('on')
+while not input(): pass
+end = time.monotonic() + 0.2
+while time.monotonic() < end: pass
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"""
+    tag = begin(84, source, b"on\non\n")
+    a.send("Nintr", 0, 84)
+    a.send("Nstdin", 0, "go\n")
+    same(a.wait("Nsignalled").raised, 1)
+    same(a.finish(0, tag)[0].outcome, 2)
     # C code that keeps the main thread: nothing is told, though the probe has come (its number is
     # written by Python's C handler)
     waits = b"trap '' INT; echo in C; exec sleep 1000"
