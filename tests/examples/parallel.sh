@@ -19,6 +19,7 @@ for how in '' --pipelined; do
 		assert sum(losses[-10:]) < 0.7 * sum(losses[:10]), losses
 	END_PYTHON
 done
+is 'each rank has its stage' "$(cat "$G"/rank[01]/vars/stage | grep -c Flatten)" 1
 
 # Both compute the same gradients: of one batch, in float64, where the order of the sums (some thousand
 # terms of 1e-16) is far below the bound and a wrong scale or a lost micro-batch far above it.
@@ -48,7 +49,6 @@ ddip run - <<-END_PYTHON || bad 'plain and pipelined gradients differ'
 	    torch.testing.assert_close(other_loss, loss, rtol=1e-9, atol=1e-12)
 	dist.destroy_process_group()
 END_PYTHON
-is 'each rank has its stage' "$(cat "$G"/rank[01]/vars/stage | grep -c Flatten)" 1
 
 ddip run -a "$examples/fsdp.py" --images 2000 --epochs 1 >"$T/out" || bad "fsdp.py: status $?"
 held=$(sed -n 's/.*rank [01] holds \([0-9]*\) of.*/\1/p' "$T/out" | paste -sd+)

@@ -61,8 +61,8 @@ is 'an unknown verb' "$(errno write "$G/cells/$n/ctl" $'stop\n')" EINVAL
 
 # a rank that runs no Python code is killed after killafter, and error says what is lost
 echo 'killafter 1' >"$G/ctl"
-submit 'sum(range(10**15))' "$G/rank0/cell"
-await 4 "cell $n start" >/dev/null
+submit $'print("before C", flush=True)\nsum(range(10**15))' "$G/rank0/cell"
+prints "$G/cells/$n/stream" 'before C'
 echo interrupt >"$G/cells/$n/ctl"
 like 'a rank in C code is killed' "$(wait_cell "$n")" 'errno EHOSTDOWN'
 like 'error tells that the variables are lost' "$(grep killafter "$G/error")" 'rank 0 ran no Python.*its variables are lost'
