@@ -189,8 +189,7 @@ check_mountpoint(const char *path)
 	struct stat st;
 
 	if (lstat(path, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
-		fprintf(stderr,
-		    "ddipfs: %s: stale mount (its daemon is gone): unmounting\n", path);
+		fprintf(stderr, "ddipfs: %s: stale mount (its daemon is gone): unmounting\n", path);
 		clear_dead(path);
 	}
 	if (stat(path, &st) < 0)

@@ -139,8 +139,8 @@ on_outlet(void *arg, uint32_t events)
 	tell_dropped(o->e);
 }
 
-/* While bytes keep arriving we look by the clock: a rank that prints a lot then never makes a system
- * call. */
+/* While bytes keep arriving we look by the clock: a rank that prints a lot then never makes a
+ * system call. */
 static void
 ring_watch(void *arg)
 {

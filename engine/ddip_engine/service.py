@@ -192,7 +192,7 @@ def _has(fd, name):
 
 
 def _gc(fd):
-    """Frees what nothing refers to, and the cached memory of the GPU. Gives a text of the memory that was freed."""
+    """Frees what nothing refers to, and the GPU's cached memory; says how much that was."""
     torch = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_initialized()
     before = torch.cuda.memory_reserved() if on_gpu else 0

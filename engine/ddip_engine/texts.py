@@ -64,7 +64,9 @@ def import_plain(name, data, old):
             raise EngineError(EBADMSG, f"it begins like a Python literal and is none: {why}") from e
         return _checked_text(name, text, old)
     if _holds_ellipsis(value):
-        raise EngineError(EBADMSG, f"'...' stands for what is not there: write {name}{_OBJECT_VIEWS}")
+        raise EngineError(
+            EBADMSG, f"'...' stands for what is not there: write {name}{_OBJECT_VIEWS}"
+        )
     return value
 
 

@@ -9,8 +9,8 @@
 
 struct task;
 
-/* For the rooms above: what `status`, `error` and the table of a rank's variables show has changed; a
- * stream of a rank has grown; a cell has ended. */
+/* For the rooms above: what `status`, `error` and the table of a rank's variables show has changed;
+ * a stream of a rank has grown; a cell has ended. */
 struct group_news {
 	void (*status_changed)(struct group *g);
 	void (*error_changed)(struct group *g);

@@ -9,8 +9,8 @@ struct var_table;
 /* The columns of a row, as engine/ddip_engine/table.py writes them. */
 enum var_column { VAR_NAME, VAR_TYPE, VAR_DTYPE, VAR_SHAPE, VAR_BYTES, VAR_DEVICE, VAR_COLUMNS };
 
-/* Lines of columns with tabs between. What is not a valid variable name is left out. n log n, linear if
- * the lines are sorted. */
+/* Lines of columns with tabs between. What is not a valid variable name is left out. n log n,
+ * linear if the lines are sorted. */
 struct var_table *var_table_new(struct slice text);
 struct var_table *var_table_ref(struct var_table *t);
 void var_table_unref(struct var_table *t); /* NULL-safe */

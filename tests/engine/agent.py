@@ -8,16 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 
 import wire
-from wire import HANG_LIMIT_S, Agent, alive, until
-
-PYTHON = os.environ.get("PYTHON") or os.path.join(wire.ROOT, ".venv", "bin", "python")
-
-
-def same(got, want):
-    assert got == want, f"got {got!r}, want {want!r}"
+from wire import HANG_LIMIT_S, PYTHON, Agent, alive, same, until
 
 
 def refused(m, errno_name, text):
@@ -246,91 +239,6 @@ def test_ranks():
         a.close()
 
 
-def check_signalled(a):
-    """Nsignalled tells whether an interrupt reached Python, and who took it there."""
-
-    def begin(cell, source, says=b"on\n"):
-        a.seen = [m for m in a.seen if m.name not in ("Nsignalled", "Ninput")]
-        before = len(a.spool(0, "stdout"))
-        tag = a.ask("Trun", 0, cell, 1, "print('on')\n" + source, mark=True)
-        until(lambda: a.spool(0, "stdout")[before:] == says, what=source)
-        return tag
-
-    # raised in the cell's code; its own handlers run on, and a second one is told anew
-    source = """
-import time
-for i in range(2):
-    try:
-        print('try', i)
-        time.sleep(60)
-    except KeyboardInterrupt:
-        pass
-i"""
-    tag = begin(80, source, b"on\ntry 0\n")
-    a.send("Nintr", 0, 80)
-    m = a.wait("Nsignalled")
-    same((m.cell, m.raised), (80, 1))
-    until(lambda: a.spool(0, "stdout").endswith(b"try 1\n"), what="its handler")
-    a.send("Nintr", 0, 80)
-    same(a.wait("Nsignalled").raised, 1)
-    same(a.finish(0, tag)[0].value, b"1")
-    for loop in ("while True: pass", "import subprocess; subprocess.run(['sleep', '60'])"):
-        tag = begin(81, loop)
-        a.send("Nintr", 0, 81)
-        same(a.wait("Nsignalled").raised, 1)
-        same(a.finish(0, tag)[0].outcome, 2)
-    # a handler of the program's own, and a program that ignores it
-    for handler in ("lambda *_: taken.append(1)", "signal.SIG_IGN"):
-        source = f"""
-import signal, time
-taken = []
-signal.signal(signal.SIGINT, {handler})
-while not input(): pass
-len(taken)"""
-        tag = begin(82, source)
-        a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
-        a.send("Nintr", 0, 82)
-        a.send("Nstdin", 0, "\n")
-        m = a.wait("Nsignalled")
-        same((m.cell, m.raised), (82, 0))
-        a.send("Nstdin", 0, "done\n")
-        same(a.finish(0, tag)[0].value, b"0" if "IGN" in handler else b"1")
-    # one that is blocked has reached nobody, though Python runs (a wrong answer has its time)
-    source = """
-import signal, time
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-print('on')
-while not input(): pass
-end = time.monotonic() + 0.2
-while time.monotonic() < end: pass
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"""
-    tag = begin(84, source, b"on\non\n")
-    a.send("Nintr", 0, 84)
-    a.send("Nstdin", 0, "go\n")
-    same(a.wait("Nsignalled").raised, 1)
-    same(a.finish(0, tag)[0].outcome, 2)
-    # C code that keeps the main thread: nothing is told, though the probe has come (its number is
-    # written by Python's C handler)
-    waits = b"trap '' INT; echo in C; exec sleep 1000"
-    source = f"""
-import ctypes, os, signal
-os.set_blocking(1, False); signal.set_wakeup_fd(1)
-ctypes.PyDLL(None).system({waits})"""
-    begin(83, source, b"on\nin C\n")
-    a.send("Nintr", 0, 83)
-    until(lambda: a.spool(0, "stdout").endswith(b"%c" % (signal.SIGRTMAX - 4)), what="the probe")
-    a.call("Tstack", 0)  # what was said before has come
-    assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
-    a.send("Nsignal", 0, signal.SIGKILL, 1)
-    a.wait("Nexit")
-
-
-def test_signalled():
-    with Agent(PYTHON) as a:
-        a.spawn(0)
-        check_signalled(a)
-
-
 def test_successor_and_cold():
     with Agent(PYTHON) as a:
         same(a.spawn(0).how, "zygote")
@@ -528,25 +436,8 @@ def test_many():
         assert left <= fds + 1, (fds, left)
 
 
-def main():
+if __name__ == "__main__":
     if not os.path.exists(PYTHON):
         print(f"no Python at {PYTHON}")
-        return 77
-    failed = 0
-    wanted = sys.argv[1:]
-    for name, function in list(globals().items()):
-        if not name.startswith("test_") or (wanted and name[5:] not in wanted):
-            continue
-        started = time.monotonic()
-        try:
-            function()
-            print(f"ok   {time.monotonic() - started:6.2f} s  {name[5:]}", flush=True)
-        except Exception:
-            traceback.print_exc()
-            print(f"FAIL {name[5:]}", flush=True)
-            failed += 1
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))

@@ -8,9 +8,8 @@ import tempfile
 import time
 
 import wire
-from wire import HANG_LIMIT_S, Agent, until
+from wire import HANG_LIMIT_S, PYTHON, Agent, same, until
 
-PYTHON = os.environ.get("PYTHON") or os.path.join(wire.ROOT, ".venv", "bin", "python")
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)
 PROGRAM = """
 import argparse, sys
@@ -61,10 +60,6 @@ def demo(rank, world_size):
 
 demo(rank, world_size)
 """
-
-
-def same(got, want):
-    assert got == want, f"got {got!r}, want {want!r}"
 
 
 class Group:

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
 AGENT = 0xFFFF  # slot of the agent itself
@@ -209,3 +211,24 @@ def until(condition, seconds=HANG_LIMIT_S, what="it"):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} did not happen in {seconds} s")
         time.sleep(0.002)
+
+
+def same(got, want):
+    assert got == want, f"got {got!r}, want {want!r}"
+
+
+def run_tests(names, wanted):
+    """Runs the functions test_* of a module (all, or those that are wanted). Returns the exit status."""
+    failed = 0
+    for name, function in list(names.items()):
+        if not name.startswith("test_") or (wanted and name[5:] not in wanted):
+            continue
+        started = time.monotonic()
+        try:
+            function()
+            print(f"ok   {time.monotonic() - started:6.2f} s  {name[5:]}", flush=True)
+        except Exception:
+            traceback.print_exc()
+            print(f"FAIL {name[5:]}", flush=True)
+            failed += 1
+    return 1 if failed else 0

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Interrupts over the wire: Nsignalled tells whether one reached Python, and who took it there."""
+
+import os
+import signal
+import sys
+
+import wire
+from wire import PYTHON, Agent, same, until
+
+
+def begin(a, cell, source, says=b"on\n"):
+    """Starts a cell and waits until it has said so. Returns the tag of its Trun."""
+    a.seen = [m for m in a.seen if m.name not in ("Nsignalled", "Ninput")]
+    before = len(a.spool(0, "stdout"))
+    tag = a.ask("Trun", 0, cell, 1, "print('on')\n" + source, mark=True)
+    until(lambda: a.spool(0, "stdout")[before:] == says, what=source)
+    return tag
+
+
+def check_raised(a):
+    """KeyboardInterrupt is raised in the cell's code; its handlers run on, and a second one is told anew."""
+    source = """
+import time
+for i in range(2):
+    try:
+        print('try', i)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+i"""
+    tag = begin(a, 80, source, b"on\ntry 0\n")
+    a.send("Nintr", 0, 80)
+    m = a.wait("Nsignalled")
+    same((m.cell, m.raised), (80, 1))
+    until(lambda: a.spool(0, "stdout").endswith(b"try 1\n"), what="its handler")
+    a.send("Nintr", 0, 80)
+    same(a.wait("Nsignalled").raised, 1)
+    same(a.finish(0, tag)[0].value, b"1")
+    for loop in ("while True: pass", "import subprocess; subprocess.run(['sleep', '60'])"):
+        tag = begin(a, 81, loop)
+        a.send("Nintr", 0, 81)
+        same(a.wait("Nsignalled").raised, 1)
+        same(a.finish(0, tag)[0].outcome, 2)
+
+
+def check_own_handler(a):
+    """A handler of the program's own takes the signal; a program may ignore it."""
+    for handler in ("lambda *_: taken.append(1)", "signal.SIG_IGN"):
+        source = f"""
+import signal, time
+taken = []
+signal.signal(signal.SIGINT, {handler})
+while not input(): pass
+len(taken)"""
+        tag = begin(a, 82, source)
+        a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
+        a.send("Nintr", 0, 82)
+        a.send("Nstdin", 0, "\n")
+        m = a.wait("Nsignalled")
+        same((m.cell, m.raised), (82, 0))
+        a.send("Nstdin", 0, "done\n")
+        same(a.finish(0, tag)[0].value, b"0" if "IGN" in handler else b"1")
+
+
+def check_blocked(a):
+    """A signal that is blocked has reached nobody, though Python runs (a wrong answer has its time)."""
+    source = """
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+print('on')
+while not input(): pass
+end = time.monotonic() + 0.2
+while time.monotonic() < end: pass
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"""
+    tag = begin(a, 84, source, b"on\non\n")
+    a.send("Nintr", 0, 84)
+    a.send("Nstdin", 0, "go\n")
+    same(a.wait("Nsignalled").raised, 1)
+    same(a.finish(0, tag)[0].outcome, 2)
+
+
+def check_in_c(a):
+    """C code keeps the main thread: nothing is told, though the probe has come."""
+    waits = b"trap '' INT; echo in C; exec sleep 1000"
+    source = f"""
+import ctypes, os, signal
+os.set_blocking(1, False); signal.set_wakeup_fd(1)
+ctypes.PyDLL(None).system({waits})"""
+    begin(a, 83, source, b"on\nin C\n")
+    a.send("Nintr", 0, 83)
+    until(lambda: a.spool(0, "stdout").endswith(b"%c" % (signal.SIGRTMAX - 4)), what="the probe")
+    a.call("Tstack", 0)  # what was said before has come
+    assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
+    a.send("Nsignal", 0, signal.SIGKILL, 1)
+    a.wait("Nexit")
+
+
+def test_signalled():
+    with Agent(PYTHON) as a:
+        a.spawn(0)
+        check_raised(a)
+        check_own_handler(a)
+        check_blocked(a)
+        check_in_c(a)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(PYTHON):
+        print(f"no Python at {PYTHON}")
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))
