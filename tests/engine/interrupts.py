@@ -19,7 +19,7 @@ def begin(a, cell, source, says=b"on\n"):
 
 
 def check_raised(a):
-    """KeyboardInterrupt is raised in the cell's code; its handlers run on, and a second one is told anew."""
+    """KeyboardInterrupt is raised in the cell's code; its handlers run on; a second one is told."""
     source = """
 import time
 for i in range(2):
@@ -64,7 +64,7 @@ len(taken)"""
 
 
 def check_blocked(a):
-    """A signal that is blocked has reached nobody, though Python runs (a wrong answer has its time)."""
+    """A blocked signal has reached nobody, though Python runs (a wrong answer has its time)."""
     source = """
 import signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

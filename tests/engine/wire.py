@@ -218,7 +218,7 @@ def same(got, want):
 
 
 def run_tests(names, wanted):
-    """Runs the functions test_* of a module (all, or those that are wanted). Returns the exit status."""
+    """Runs the functions test_* of a module, all or those wanted. Returns the exit status."""
     failed = 0
     for name, function in list(names.items()):
         if not name.startswith("test_") or (wanted and name[5:] not in wanted):
