@@ -52,20 +52,8 @@ struct zygote_pool {
 
 enum engine_state { ENGINE_WAITS, ENGINE_FORKS, ENGINE_RUNS, ENGINE_ENDED };
 
-/* A rank or a store. */
-struct engine {
-	uint16_t slot;
-	uint8_t kind;
-	enum engine_state state;
-	pid_t pid; /* 0: not known yet */
-	uint32_t tag;
-	bool cold;
-	struct zygote_pool *pool;
-	struct zygote *zygote; /* that was asked to fork it, until it answers */
-	char *name, *dir;
-	struct buf env;
-	struct conn *conn;	    /* NULL: closed by the engine */
-	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1 */
+/* What it prints, on its way into the spools (drain.c). */
+struct engine_output {
 	struct spool_writer spool;
 	bool spooled;
 	uint64_t err_start; /* size of stderr before this engine */
@@ -84,8 +72,25 @@ struct engine {
 	struct timer *look;    /* at the ring again */
 	struct timer *linger;  /* dead: the last frames are awaited */
 	uint64_t told_dropped; /* by Ndropped */
-	int signal;	       /* to be sent as soon as there is a process */
-	int status;	       /* of wait(2), when ended */
+};
+
+/* A rank or a store. */
+struct engine {
+	uint16_t slot;
+	uint8_t kind;
+	enum engine_state state;
+	pid_t pid; /* 0: not known yet */
+	uint32_t tag;
+	bool cold;
+	struct zygote_pool *pool;
+	struct zygote *zygote; /* that was asked to fork it, until it answers */
+	char *name, *dir;
+	struct buf env;
+	struct conn *conn;	    /* NULL: closed by the engine */
+	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1 */
+	struct engine_output output;
+	int signal; /* to be sent as soon as there is a process */
+	int status; /* of wait(2), when ended */
 	TAILQ_ENTRY(engine) link;
 };
 

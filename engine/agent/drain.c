@@ -20,22 +20,23 @@ enum { PIPE_SIZE = 1 << 20 };
 
 static void ring_watch(void *arg);
 
-/* Where the bytes at e->head end that are of one kind, at most at tail. Passes switches that are
- * reached. */
+/* Where the bytes at e->output.head end that are of one kind, at most at tail. Passes switches that
+ * are reached. */
 static uint64_t
 same_kind_until(struct engine *e, uint64_t tail)
 {
-	struct output_ring *p = e->ring;
+	struct output_ring *p = e->output.ring;
 	uint32_t last = atomic_load_explicit(&p->switch_tail, memory_order_acquire);
 
-	while (e->switch_head != last && last - e->switch_head <= RING_SWITCHES) {
-		struct ring_switch *s = &p->switches[e->switch_head % RING_SWITCHES];
+	while (e->output.switch_head != last && last - e->output.switch_head <= RING_SWITCHES) {
+		struct ring_switch *s = &p->switches[e->output.switch_head % RING_SWITCHES];
 		uint64_t at = atomic_load_explicit(&s->position, memory_order_relaxed);
 
-		if (at > e->head)
+		if (at > e->output.head)
 			return MIN(at, tail);
-		e->kind_now = atomic_load_explicit(&s->kind, memory_order_relaxed) % RING_KINDS;
-		e->switch_head++;
+		e->output.kind_now =
+		    atomic_load_explicit(&s->kind, memory_order_relaxed) % RING_KINDS;
+		e->output.switch_head++;
 	}
 	return tail;
 }
@@ -44,8 +45,8 @@ same_kind_until(struct engine *e, uint64_t tail)
 static bool
 take_ring(struct engine *e)
 {
-	struct output_ring *p = e->ring;
-	uint64_t tail, head = e->head;
+	struct output_ring *p = e->output.ring;
+	uint64_t tail, head = e->output.head;
 
 	if (!p)
 		return false;
@@ -53,26 +54,26 @@ take_ring(struct engine *e)
 	if (tail - head > RING_SIZE) {
 		note("%s: its output buffer was overwritten; %s", e->name,
 		    "prints since the last look are lost");
-		e->head = tail;
+		e->output.head = tail;
 	}
-	while (e->head != tail) {
+	while (e->output.head != tail) {
 		uint64_t end = same_kind_until(e, tail);
-		size_t at = e->head % RING_SIZE;
-		size_t n = MIN((size_t)(end - e->head), (size_t)RING_SIZE - at);
+		size_t at = e->output.head % RING_SIZE;
+		size_t n = MIN((size_t)(end - e->output.head), (size_t)RING_SIZE - at);
 
-		spool_writer_add(&e->spool, (int)e->kind_now, p->ring + at, n);
-		e->head += n;
+		spool_writer_add(&e->output.spool, (int)e->output.kind_now, p->ring + at, n);
+		e->output.head += n;
 	}
-	atomic_store_explicit(&p->switch_head, e->switch_head, memory_order_release);
-	atomic_store_explicit(&p->head, e->head, memory_order_release);
-	return e->head != head;
+	atomic_store_explicit(&p->switch_head, e->output.switch_head, memory_order_release);
+	atomic_store_explicit(&p->head, e->output.head, memory_order_release);
+	return e->output.head != head;
 }
 
 /* Lets go who waits for room or for empty pipes. */
 static void
 wake(struct engine *e)
 {
-	struct output_ring *p = e->ring;
+	struct output_ring *p = e->output.ring;
 
 	if (!p)
 		return;
@@ -84,11 +85,11 @@ wake(struct engine *e)
 static void
 tell_dropped(struct engine *e)
 {
-	uint64_t more = e->spool.dropped - e->told_dropped;
+	uint64_t more = e->output.spool.dropped - e->output.told_dropped;
 
 	if (!more)
 		return;
-	e->told_dropped = e->spool.dropped;
+	e->output.told_dropped = e->output.spool.dropped;
 	conn_send(agent.up, Ndropped, 0, e->slot, 0, -1, more);
 }
 
@@ -105,13 +106,13 @@ close_outlet(struct outlet *o)
 static void
 take_outlet(struct outlet *o)
 {
-	int stream = (int)(o - o->e->outlet);
+	int stream = (int)(o - o->e->output.outlet);
 	bool eof;
 
 	if (o->fd < 0)
 		return;
-	spool_writer_move(&o->e->spool, stream, o->fd, &eof);
-	atomic_fetch_add(&o->e->ring->drained[stream], 1);
+	spool_writer_move(&o->e->output.spool, stream, o->fd, &eof);
+	atomic_fetch_add(&o->e->output.ring->drained[stream], 1);
 	if (eof)
 		close_outlet(o);
 }
@@ -119,11 +120,11 @@ take_outlet(struct outlet *o)
 void
 drain_all(struct engine *e)
 {
-	if (!e->spooled)
+	if (!e->output.spooled)
 		return;
 	take_ring(e);
 	for (int i = 0; i < SPOOL_STREAMS; i++)
-		take_outlet(&e->outlet[i]);
+		take_outlet(&e->output.outlet[i]);
 	wake(e);
 	tell_dropped(e);
 }
@@ -147,18 +148,18 @@ ring_watch(void *arg)
 	struct engine *e = arg;
 	bool more = take_ring(e);
 
-	e->look = NULL;
+	e->output.look = NULL;
 	if (!more) {
-		atomic_store(&e->ring->watching, 0);
+		atomic_store(&e->output.ring->watching, 0);
 		/* It may have written after our look and before it saw that we stop. */
-		more = atomic_load(&e->ring->tail) != e->head;
+		more = atomic_load(&e->output.ring->tail) != e->output.head;
 		if (more)
-			atomic_store(&e->ring->watching, 1);
+			atomic_store(&e->output.ring->watching, 1);
 	}
 	wake(e);
 	tell_dropped(e);
 	if (more)
-		e->look = loop_timer(agent.loop, RING_POLL_MS, ring_watch, e);
+		e->output.look = loop_timer(agent.loop, RING_POLL_MS, ring_watch, e);
 }
 
 static void
@@ -167,11 +168,11 @@ on_wakeup(void *arg, uint32_t events)
 	struct engine *e = arg;
 	uint64_t count;
 
-	if (read(e->wakeup_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+	if (read(e->output.wakeup_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 		note("%s: its wakeup_fd: %s", e->name, strerrordesc_np(errno));
-	atomic_store(&e->ring->watching, 1);
-	atomic_store(&e->ring->urgent, 0);
-	loop_timer_del(e->look);
+	atomic_store(&e->output.ring->watching, 1);
+	atomic_store(&e->output.ring->urgent, 0);
+	loop_timer_del(e->output.look);
 	ring_watch(e);
 }
 
@@ -193,26 +194,27 @@ open_ring(struct engine *e, struct err *err)
 		: mmap(NULL, sizeof(struct output_ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return fail_errno(err, "output ring of %s", e->name);
-	e->ring = p;
-	e->wakeup_fd = fault("ring.wakeup", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	e->given[ENGINE_FD_WAKEUP] = fcntl(e->wakeup_fd, F_DUPFD_CLOEXEC, 3);
-	if (e->wakeup_fd < 0 || e->given[ENGINE_FD_WAKEUP] < 0)
+	e->output.ring = p;
+	e->output.wakeup_fd =
+	    fault("ring.wakeup", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->given[ENGINE_FD_WAKEUP] = fcntl(e->output.wakeup_fd, F_DUPFD_CLOEXEC, 3);
+	if (e->output.wakeup_fd < 0 || e->given[ENGINE_FD_WAKEUP] < 0)
 		return fail_errno(err, "output wakeup_fd of %s", e->name);
-	e->wakeup_watch = loop_fd(agent.loop, e->wakeup_fd, EPOLLIN, on_wakeup, e);
+	e->output.wakeup_watch = loop_fd(agent.loop, e->output.wakeup_fd, EPOLLIN, on_wakeup, e);
 	return 0;
 }
 
 int
 drain_open(struct engine *e, struct err *err)
 {
-	int r = spool_writer_open(&e->spool, e->dir, e->name, err);
+	int r = spool_writer_open(&e->output.spool, e->dir, e->name, err);
 
 	if (r < 0)
 		return r;
-	e->spooled = true;
-	e->err_start = e->spool.at.size[SPOOL_STDERR];
+	e->output.spooled = true;
+	e->output.err_start = e->output.spool.at.size[SPOOL_STDERR];
 	for (int i = 0; i < SPOOL_STREAMS; i++) {
-		struct outlet *o = &e->outlet[i];
+		struct outlet *o = &e->output.outlet[i];
 		int fds[2];
 
 		if (fault("engine.pipe", EMFILE) || pipe2(fds, O_CLOEXEC) < 0)
@@ -230,16 +232,16 @@ drain_open(struct engine *e, struct err *err)
 void
 drain_close(struct engine *e)
 {
-	loop_timer_del(e->look);
-	loop_fd_del(e->wakeup_watch);
-	if (e->wakeup_fd >= 0)
-		close(e->wakeup_fd);
+	loop_timer_del(e->output.look);
+	loop_fd_del(e->output.wakeup_watch);
+	if (e->output.wakeup_fd >= 0)
+		close(e->output.wakeup_fd);
 	for (int i = 0; i < SPOOL_STREAMS; i++)
-		close_outlet(&e->outlet[i]);
-	if (e->ring)
-		munmap(e->ring, sizeof(*e->ring));
-	if (e->spooled)
-		spool_writer_close(&e->spool);
-	e->ring = NULL;
-	e->spooled = false;
+		close_outlet(&e->output.outlet[i]);
+	if (e->output.ring)
+		munmap(e->output.ring, sizeof(*e->output.ring));
+	if (e->output.spooled)
+		spool_writer_close(&e->output.spool);
+	e->output.ring = NULL;
+	e->output.spooled = false;
 }

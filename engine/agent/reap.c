@@ -119,11 +119,11 @@ last_words(struct engine *e, char room[LAST_WORDS])
 	ssize_t got;
 	char *line;
 
-	if (!e->spooled)
+	if (!e->output.spooled)
 		return (struct slice){0};
-	size = e->spool.at.size[SPOOL_STDERR];
-	n = MIN(size - e->err_start, (uint64_t)LAST_WORDS);
-	got = pread(e->spool.fd[SPOOL_STDERR], room, n, (off_t)(size - n));
+	size = e->output.spool.at.size[SPOOL_STDERR];
+	n = MIN(size - e->output.err_start, (uint64_t)LAST_WORDS);
+	got = pread(e->output.spool.fd[SPOOL_STDERR], room, n, (off_t)(size - n));
 	if (got <= 0)
 		return (struct slice){0};
 	/* whole lines, if it began before them */
@@ -141,10 +141,10 @@ finish(void *arg)
 	struct spool_mark at = {0};
 	char room[LAST_WORDS];
 
-	e->linger = NULL;
+	e->output.linger = NULL;
 	drain_all(e);
-	if (e->spooled)
-		at = spool_writer_cut(&e->spool);
+	if (e->output.spooled)
+		at = spool_writer_cut(&e->output.spool);
 	conn_send(agent.up, Nexit, 0, e->slot, 0, -1, (uint32_t)e->pid, (uint32_t)e->status,
 	    last_words(e, room), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
 	    at.size[SPOOL_DISPLAY], at.records);
@@ -159,7 +159,7 @@ reap_ended(struct engine *e, int status)
 	/* What it sent is read before its end is told; a process that took the socket along must
 	 * not keep us. */
 	if (e->conn)
-		e->linger = loop_timer(agent.loop, LINGER_MS, finish, e);
+		e->output.linger = loop_timer(agent.loop, LINGER_MS, finish, e);
 	else
 		finish(e);
 }
@@ -168,7 +168,7 @@ void
 reap_closed(struct engine *e)
 {
 	if (e->state == ENGINE_ENDED) {
-		loop_timer_del(e->linger);
+		loop_timer_del(e->output.linger);
 		finish(e);
 	} else if (e->pid) {
 		kill(e->pid, SIGKILL);

@@ -41,7 +41,7 @@ void
 spawn_free(struct engine *e)
 {
 	TAILQ_REMOVE(&agent.engines, e, link);
-	loop_timer_del(e->linger);
+	loop_timer_del(e->output.linger);
 	drain_close(e);
 	close_given(e);
 	conn_free(e->conn);
@@ -67,7 +67,7 @@ pass_marked(struct engine *e, struct msg *m)
 	char *body, *p;
 
 	drain_all(e);
-	at = spool_writer_cut(&e->spool);
+	at = spool_writer_cut(&e->output.spool);
 	body = xmalloc(m->len);
 	memcpy(body, m->body, m->len);
 	p = body + m->len - MARK_SIZE;
@@ -90,7 +90,7 @@ on_message(void *arg, struct msg *m)
 	m->slot = e->slot;
 	if (m->type == Rinit && e->pool)
 		zygote_pool_busy(e->pool);
-	if (m->flags & FLAG_MARK && e->spooled && m->len >= MARK_SIZE)
+	if (m->flags & FLAG_MARK && e->output.spooled && m->len >= MARK_SIZE)
 		pass_marked(e, m);
 	else
 		conn_forward(agent.up, m);
@@ -334,12 +334,16 @@ spawn_ask(struct msg *m)
 		return;
 	}
 	e = xcalloc(1, sizeof(*e));
-	*e = (struct engine){
-	    .slot = m->slot, .kind = kind, .cold = cold, .tag = m->tag, .ctl = -1, .wakeup_fd = -1};
+	*e = (struct engine){.slot = m->slot,
+	    .kind = kind,
+	    .cold = cold,
+	    .tag = m->tag,
+	    .ctl = -1,
+	    .output = {.wakeup_fd = -1}};
 	for (size_t i = 0; i < ARRAY_LEN(e->given); i++)
 		e->given[i] = -1;
-	for (size_t i = 0; i < ARRAY_LEN(e->outlet); i++)
-		e->outlet[i] = (struct outlet){.e = e, .fd = -1};
+	for (size_t i = 0; i < ARRAY_LEN(e->output.outlet); i++)
+		e->output.outlet[i] = (struct outlet){.e = e, .fd = -1};
 	e->pool = zygote_pool_find(zygote);
 	e->dir = slice_dup(dir);
 	e->name = slice_dup(name);
@@ -364,9 +368,9 @@ spawn_pass(struct engine *e, struct msg *m)
 			    m->slot, m->tag, &(struct err){EHOSTDOWN, "the engine has ended"});
 		return;
 	}
-	if (m->flags & FLAG_MARK && e->spooled) {
+	if (m->flags & FLAG_MARK && e->output.spooled) {
 		drain_all(e);
-		at = spool_writer_cut(&e->spool);
+		at = spool_writer_cut(&e->output.spool);
 		conn_send(agent.up, Nmark, 0, e->slot, 0, -1, m->tag, at.size[SPOOL_STDOUT],
 		    at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY], at.records);
 	}
