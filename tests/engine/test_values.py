@@ -41,8 +41,8 @@ class Text(Case):
         self.refuses(EBADMSG, "UTF-8", write, "x", b"a\xff")
         self.refuses(ENOENT, "no variable y", read, "y")
         self.refuses(EINVAL, "no view .nosuch", read, "x", "nosuch")
-        self.refuses(EINVAL, "no name", write, "a-b", "1")
-        self.refuses(EINVAL, "no name", write, "class", "1")
+        self.refuses(EINVAL, "not a valid variable name", write, "a-b", "1")
+        self.refuses(EINVAL, "not a valid variable name", write, "class", "1")
         self.assertEqual(NAMES["x"], "old")
 
     def test_text_that_is_no_literal_replaces_only_text(self):
@@ -411,7 +411,7 @@ class Others(Case):
         self.assertEqual(dict(NAMES), {"b": 1})
         values.delete("b")
         self.refuses(ENOENT, "no variable", values.delete, "b")
-        self.refuses(EINVAL, "no name", values.move, "a", "1x")
+        self.refuses(EINVAL, "not a valid variable name", values.move, "a", "1x")
 
     def test_commit_forgets(self):
         fd = os.memfd_create("test")
