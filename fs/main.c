@@ -263,6 +263,18 @@ set_limits(void)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
+/* Ranks cannot work in what the mount covers: `cd DIR; ddipfs .` means the directory above. */
+static void
+leave_mountpoint(char *cwd, const char *mountpoint)
+{
+	size_t n = strlen(mountpoint);
+
+	if (strncmp(cwd, mountpoint, n) == 0 && (!cwd[n] || cwd[n] == '/')) {
+		cwd[n] = '\0';
+		*(strrchr(cwd, '/') + (strrchr(cwd, '/') == cwd)) = '\0';
+	}
+}
+
 int
 main(int argc, char **argv)
 {
@@ -277,6 +289,7 @@ main(int argc, char **argv)
 	set_limits();
 	if (!getcwd(cwd, sizeof(cwd)))
 		die("the current directory is gone: %s", strerrordesc_np(errno));
+	leave_mountpoint(cwd, o.mountpoint);
 	daemon_.cwd = xstrdup(cwd);
 	daemon_.mountpoint = o.mountpoint;
 	daemon_.mode = o.mode;

@@ -123,3 +123,9 @@ is 'a circle of links is ELOOP' "$(errno write "$M/outside/ctl" "cwd $T/loop")" 
 is 'a directory that is not there is ENOENT' "$(errno write "$M/outside/ctl" "cwd $T/nothing/../here")" ENOENT
 rm "$T"/link "$T/second" "$T/good" "$T/loop"
 rmdir "$M/outside"
+
+# mounted over the directory that it was started in, the ranks work in the one above
+unmount
+(cd "$M" && "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none,size=1" .) || bad 'ddipfs . in the directory itself'
+is 'the directory above is where they work' "$(key "$G/ctl" cwd)" "$T"
+is 'and they do' "$(value 'import os; os.getcwd()')" "'$T'"
