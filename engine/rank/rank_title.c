@@ -41,5 +41,5 @@ rank_title(const char *text)
 		return;
 	/* A last byte that is not NUL would make ps read on, into the environment. */
 	memset(begin, 0, size);
-	memcpy(begin, text, MIN(strlen(text), size - 1));
+	memcpy(begin, text, strnlen(text, size - 1));
 }

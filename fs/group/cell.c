@@ -43,10 +43,10 @@ index_make_room(struct group_history *h)
 
 	if (n >= h->index_room / 2) {
 		h->index_room = MAX(h->index_room * 2, (size_t)INDEX_FIRST);
-		to = xmalloc(h->index_room * sizeof(*to));
+		to = xmalloc(h->index_room * sizeof(struct cell *));
 	}
 	if (n)
-		memmove(to, h->index + h->index_first, n * sizeof(*to));
+		memmove(to, h->index + h->index_first, n * sizeof(struct cell *));
 	if (to != h->index)
 		free(h->index);
 	h->index = to;
@@ -73,7 +73,7 @@ index_remove(struct group_history *h, const struct cell *c)
 		return;
 	}
 	h->index_end--;
-	memmove(h->index + i, h->index + i + 1, (h->index_end - i) * sizeof(*h->index));
+	memmove(h->index + i, h->index + i + 1, (h->index_end - i) * sizeof(struct cell *));
 }
 
 struct cell *

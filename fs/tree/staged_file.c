@@ -116,7 +116,8 @@ make(const struct place *at, const char *name)
 		return s;
 	staged_sweep();
 	s = xcalloc(1, sizeof(*s));
-	*s = (struct staged){.serial = ++serial,
+	serial++;
+	*s = (struct staged){.serial = serial,
 	    .group = at->g->serial,
 	    .rank = at->rank,
 	    .push.memfd = -1,
