@@ -93,12 +93,6 @@ cell_find(struct group *g, int number)
 }
 
 struct cell *
-cell_last(struct group *g)
-{
-	return TAILQ_LAST(&g->history.cells, cell_list);
-}
-
-struct cell *
 cell_ref(struct cell *c)
 {
 	c->refs++;

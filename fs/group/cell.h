@@ -11,7 +11,6 @@ struct cell *cell_submit(
 struct cell *cell_find(struct group *g, int number);
 /* The one with the next higher number; NULL: none. */
 struct cell *cell_after(struct group *g, int number);
-struct cell *cell_last(struct group *g);
 struct cell *cell_ref(struct cell *c);
 void cell_unref(struct cell *c);
 struct subtask *cell_subtask(const struct cell *c, int rank); /* NULL: not one of its ranks */

@@ -86,7 +86,8 @@ settled_errno(const struct group *g)
 	return g->life.state == G_READY ? 0 : g->life.start_error.no;
 }
 
-void
+/* Answers who waits for the requested state, if it has been reached. */
+static void
 lifecycle_settle(struct group *g)
 {
 	struct req *r;

@@ -35,8 +35,6 @@ bool lifecycle_settled(const struct group *g);
 /* PARKED: r is answered when the requested state has been reached, with the errno if it cannot be.
  */
 int lifecycle_wait(struct group *g, struct req *r);
-/* Answers who waits for that, if it is so. */
-void lifecycle_settle(struct group *g);
 /* Perhaps nothing is to be done any more: the clock of `idle` starts anew. */
 void lifecycle_rested(struct group *g);
 /* The group is removed: its timers end, who waits gets ENODEV. */

@@ -343,7 +343,8 @@ task_cancel(struct task *w, int error, const char *why)
 	return true;
 }
 
-bool
+/* Drops it where it has not begun. True: that was its end, and it may be freed by now. */
+static bool
 task_drop_queued(struct task *w, int error, const char *why)
 {
 	struct err e = {0};

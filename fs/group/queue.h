@@ -15,8 +15,6 @@ int task_wait(struct task *w, struct req *r);
 void task_interrupt(struct task *w);
 /* Drops it if nothing of it runs. */
 bool task_cancel(struct task *w, int error, const char *why);
-/* Drops it where it has not begun. True: that was its end, and it may be freed by now. */
-bool task_drop_queued(struct task *w, int error, const char *why);
 /* Sends what can be sent to this rank, to all of the group. */
 void queue_pump(struct rank *k);
 void queue_pump_all(struct group *g);

@@ -46,7 +46,7 @@ rank_state_name(struct rank *k)
 	return state_names[k->state];
 }
 
-void
+static void
 rank_init(struct rank *k, struct group *g, int number)
 {
 	struct err e = {0};

@@ -7,7 +7,6 @@
 /* What an agent tells of a rank's process. */
 extern const struct slot_ops rank_slot;
 
-void rank_init(struct rank *k, struct group *g, int number);
 void rank_fini(struct rank *k);
 /* As many ranks as the settings want, none of them with a process; nothing while processes are
  * left. */

@@ -54,7 +54,8 @@ drop(struct staged *s)
 	unref(s);
 }
 
-void
+/* Forgets the files of groups that are gone. */
+static void
 staged_sweep(void)
 {
 	struct staged *s, *next;

@@ -19,8 +19,6 @@ int staged_remove(const struct place *at); /* 0 or -ENOENT */
  * copied). Never waits. 0 or -errno. */
 int staged_rename(const struct place *from, const struct place *to, struct err *e);
 bool staged_concerns(const struct place *from, const struct place *to);
-/* Forgets the files of groups that are gone. */
-void staged_sweep(void);
 
 extern const struct file_ops staged_ops;
 

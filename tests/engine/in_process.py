@@ -5,30 +5,14 @@ It needs NumPy and torch, and runs the test again in the environment that has th
 
 import ctypes
 import os
-import sys
 import types
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
-
-try:
-    import numpy as np  # noqa: F401
-    import torch
-except ImportError as e:
-    if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
-        os.environ["DDIP_TEST_AGAIN"] = "yes"
-        os.execv(PYTHON, [PYTHON, *sys.argv])
-    print(f"{sys.executable}: {e}")
-    sys.exit(77)
-
-package = types.ModuleType("ddip_engine")
-package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
-package.__path__.append(os.path.join(ROOT, "magics", "ddip"))  # p5.py, as the Makefile has it
-sys.modules["ddip_engine"] = package
-
-from ddip_engine import state, table, texts, values  # noqa: E402, F401
-from ddip_engine import view as views  # noqa: E402, F401
+import engine_sources  # noqa: F401
+import numpy as np  # noqa: F401
+import torch
+from ddip_engine import state, table, texts, values  # noqa: F401
+from ddip_engine import view as views  # noqa: F401
 
 state.main = types.ModuleType("__main__")
 NAMES = state.main.__dict__

@@ -13,21 +13,9 @@ import types
 import unittest
 from datetime import timedelta
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
+import engine_sources  # noqa: F401
+from torch import distributed
 
-try:
-    from torch import distributed
-except ImportError as e:
-    if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
-        os.environ["DDIP_TEST_AGAIN"] = "yes"
-        os.execv(PYTHON, [PYTHON, *sys.argv])
-    print(f"{sys.executable}: {e}")
-    sys.exit(77)
-
-package = types.ModuleType("ddip_engine")
-package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
-sys.modules["ddip_engine"] = package
 sys.modules["_ddip"] = types.ModuleType("_ddip")
 OPEN = set()  # what the client says of its sockets
 sys.modules["_ddip"].store_socket = lambda fd, is_open: (OPEN.add if is_open else OPEN.discard)(fd)
