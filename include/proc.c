@@ -9,10 +9,32 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { PATH_ROOM = 32, OCTAL = 8, DECIMAL = 10, HEX = 16 };
+enum { PATH_ROOM = 32, TEXT_ROOM = 4096, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 
 /* of /proc/PID/stat, as proc(5) counts */
 enum { NAME_FIELD = 2, EXIT_CODE_FIELD = 52 };
+
+/* Reads a file of /proc that the kernel writes as one record, so that a short read is all of it.
+ * These are read for each close of each writer: as few calls as can be. 0, or -errno: -ENOENT when
+ * the process ended meanwhile. */
+static int
+read_record(int dir, const char *path, char text[static TEXT_ROOM])
+{
+	int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+	int no;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, TEXT_ROOM - 1);
+	no = errno;
+	close(fd);
+	if (n > 0) {
+		text[n] = '\0';
+		return 0;
+	}
+	return n == 0 || no == ESRCH ? -ENOENT : -no;
+}
 
 /* The text behind `key` at the beginning of a line, NULL: there is no such line. */
 static const char *
@@ -40,69 +62,59 @@ number(const char *text, const char *key, int base, uint64_t otherwise)
 int
 proc_status(pid_t pid, struct proc_status *s)
 {
-	char path[PATH_ROOM];
-	struct buf b = {0};
+	char path[PATH_ROOM], text[TEXT_ROOM];
 	const char *state, *name;
 	int r;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	r = read_file(path, &b);
-	if (r == 0 && !b.n)
-		r = -ENOENT;
-	if (r == 0) {
-		state = value_of(b.p, "State:");
-		name = value_of(b.p, "Name:");
-		*s = (struct proc_status){.process = (pid_t)number(b.p, "Tgid:", DECIMAL, 0),
-		    .parent = (pid_t)number(b.p, "PPid:", DECIMAL, 0),
-		    .state = state ? *state : '?',
-		    .exiting = number(b.p, "FDSize:", DECIMAL, 1) == 0,
-		    .dumping = number(b.p, "CoreDumping:", DECIMAL, 0) != 0,
-		    .pending = number(b.p, "SigPnd:", HEX, 0) | number(b.p, "ShdPnd:", HEX, 0),
-		    .blocked = number(b.p, "SigBlk:", HEX, 0),
-		    .ignored = number(b.p, "SigIgn:", HEX, 0),
-		    .caught = number(b.p, "SigCgt:", HEX, 0)};
-		snprintf(s->name, sizeof(s->name), "%.*s", name ? (int)strcspn(name, "\n") : 0,
-		    name ? name : "");
-	}
-	buf_free(&b);
-	return r == -ESRCH ? -ENOENT : r; /* it ended between open and read */
+	r = fault("file.open", EMFILE) ? -EMFILE : read_record(AT_FDCWD, path, text);
+	if (r < 0)
+		return r;
+	state = value_of(text, "State:");
+	name = value_of(text, "Name:");
+	*s = (struct proc_status){.process = (pid_t)number(text, "Tgid:", DECIMAL, 0),
+	    .parent = (pid_t)number(text, "PPid:", DECIMAL, 0),
+	    .state = state ? *state : '?',
+	    .exiting = number(text, "FDSize:", DECIMAL, 1) == 0,
+	    .dumping = number(text, "CoreDumping:", DECIMAL, 0) != 0,
+	    .pending = number(text, "SigPnd:", HEX, 0) | number(text, "ShdPnd:", HEX, 0),
+	    .blocked = number(text, "SigBlk:", HEX, 0),
+	    .ignored = number(text, "SigIgn:", HEX, 0),
+	    .caught = number(text, "SigCgt:", HEX, 0)};
+	snprintf(s->name, sizeof(s->name), "%.*s", name ? (int)strcspn(name, "\n") : 0,
+	    name ? name : "");
+	return 0;
 }
 
 int
 proc_exit_signal(pid_t pid)
 {
-	char path[PATH_ROOM];
-	struct buf b = {0};
+	char path[PATH_ROOM], text[TEXT_ROOM];
 	const char *p = NULL;
 	unsigned code = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	/* the program's name, in brackets, may have blanks and brackets: count from its end */
-	if (read_file(path, &b) == 0 && b.n)
-		p = strrchr(b.p, ')');
+	if (read_record(AT_FDCWD, path, text) == 0)
+		p = strrchr(text, ')');
 	for (int field = NAME_FIELD; p && field < EXIT_CODE_FIELD; field++)
 		p = strchr(p + 1, ' ');
 	if (p)
 		code = (unsigned)strtoul(p, NULL, DECIMAL);
-	buf_free(&b);
 	return WTERMSIG(code);
 }
 
 static bool
-writes(pid_t pid, const char *fd, uint64_t ino)
+writes(int fdinfo, const char *fd, uint64_t ino)
 {
-	char path[PATH_ROOM + NAME_MAX];
-	struct buf b = {0};
-	bool does = false;
+	char text[TEXT_ROOM];
 
-	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%s", (int)pid, fd);
-	if (read_file(path, &b) == 0 && b.n)
-		does = number(b.p, "ino:", DECIMAL, 0) == ino &&
-		       (number(b.p, "flags:", OCTAL, 0) & O_ACCMODE) != O_RDONLY;
-	buf_free(&b);
-	return does;
+	return read_record(fdinfo, fd, text) == 0 && number(text, "ino:", DECIMAL, 0) == ino &&
+	       (number(text, "flags:", OCTAL, 0) & O_ACCMODE) != O_RDONLY;
 }
 
+/* fdinfo, not the links in fd: to read those waits for an execve(2), which itself waits for the
+ * answer to its FLUSH of what is closed on exec. */
 int
 proc_writes(pid_t pid, uint64_t ino, int most)
 {
@@ -117,7 +129,7 @@ proc_writes(pid_t pid, uint64_t ino, int most)
 		return -errno;
 	while (most >= 0 && (de = readdir(d)))
 		if (de->d_name[0] != '.') {
-			n += writes(pid, de->d_name, ino);
+			n += writes(dirfd(d), de->d_name, ino);
 			most--;
 		}
 	closedir(d);

@@ -60,7 +60,13 @@ void req_wake_pollers(void);
 pid_t req_process(const struct req *r);
 /* Its program is a shell: where it redirects, errors of close(2) are lost. */
 bool req_by_shell(const struct req *r);
-/* The calling process is ending: *killed by a signal, or by exit. */
-bool req_exiting(const struct req *r, bool *killed);
+
+/* What the process that made it is about. */
+struct req_client {
+	pid_t process; /* as req_process gives it */
+	bool exits;    /* it is ending, */
+	bool killed;   /* by a signal, not by exit(3) */
+};
+struct req_client req_client(const struct req *r);
 
 #endif

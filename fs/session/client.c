@@ -68,15 +68,17 @@ client_wish(pid_t tid)
 	return s.pending & pause_signals ? CLIENT_PAUSE : CLIENT_NONE;
 }
 
-bool
-client_exiting(pid_t tid, bool *killed)
+struct req_client
+client_now(pid_t tid)
 {
+	struct req_client c = {.process = tid};
 	struct proc_status s;
 
-	*killed = false;
-	if (tid == 0 || proc_status(tid, &s) < 0 || !s.exiting)
-		return false;
+	if (tid == 0 || proc_status(tid, &s) < 0)
+		return c;
+	c.process = s.process;
+	c.exits = s.exiting;
 	/* the pending ones are for a client of another user, whose exit code we may not see */
-	*killed = proc_exit_signal(tid) != 0 || fatal_signals(&s) != 0;
-	return true;
+	c.killed = s.exiting && (proc_exit_signal(tid) != 0 || fatal_signals(&s) != 0);
+	return c;
 }

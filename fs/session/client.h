@@ -1,6 +1,7 @@
 /* The process behind a request: which it is, whether it ends, what its signals ask for. */
 #ifndef CLIENT_H
 #define CLIENT_H
+#include "base/req.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -20,7 +21,7 @@ pid_t client_process(pid_t tid);
 pid_t client_program(pid_t tid, bool *shell);
 /* By the signals that are pending now. */
 enum client_wish client_wish(pid_t tid);
-/* Is the process of this thread ending? *killed: by a signal, not by exit(3). */
-bool client_exiting(pid_t tid, bool *killed);
+/* The process of a thread, and whether it is ending. */
+struct req_client client_now(pid_t tid);
 
 #endif

@@ -187,10 +187,10 @@ req_by_shell(const struct req *r)
 	return shell;
 }
 
-bool
-req_exiting(const struct req *r, bool *killed)
+struct req_client
+req_client(const struct req *r)
 {
-	return client_exiting(((const struct request *)r)->tid, killed);
+	return client_now(((const struct request *)r)->tid);
 }
 
 static void

@@ -65,14 +65,13 @@ wrote(const struct file *f, pid_t pid)
 enum writer_close
 writer_close(const struct file *f, const struct req *r)
 {
-	pid_t pid = req_process(r);
-	bool killed, exits = req_exiting(r, &killed);
+	struct req_client c = req_client(r);
 
-	if (exits && killed && wrote(f, pid))
+	if (c.killed && wrote(f, c.process))
 		return WRITER_KILLED;
-	if (!is_last(f, pid))
+	if (!is_last(f, c.process))
 		return WRITER_STAYS;
-	return exits ? WRITER_EXITS : WRITER_CLOSES;
+	return c.exits ? WRITER_EXITS : WRITER_CLOSES;
 }
 
 double
