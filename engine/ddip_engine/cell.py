@@ -4,6 +4,7 @@ Tracebacks are cut here, sources remembered, coroutines run; the runners are pla
 """
 
 import asyncio
+import contextlib
 import io
 import json
 import linecache
@@ -15,6 +16,7 @@ import traceback
 
 from ddip_engine import state
 
+_COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # at the beginning of files that some editors write
 _PROGRAM = re.compile(r"# ddip run:(.*)")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
@@ -107,6 +109,9 @@ def _texts(value, key, kind):
 
 def _decode(source):
     """A source's text: in UTF-8, or as the coding cookie in its first two lines says."""
+    if not _COOKIE.match(source):  # most have none, and to detect its encoding takes long
+        with contextlib.suppress(UnicodeDecodeError):
+            return source.decode().removeprefix(_BOM)
     try:
         coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(coding).removeprefix(_BOM)

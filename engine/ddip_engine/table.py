@@ -37,6 +37,7 @@ _NAME_BYTES = 255  # of a file's name
 _TABLE_BYTES = 8 << 20  # of the whole table, some 200,000 names: the names behind are not listed
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would begin a line or a column
 _module_of_type = type.__dict__["__module__"].__get__  # not a metaclass's own
+_kinds = {}  # id of a type -> (weak reference, how), since objects are many and types are few
 _measured = {}  # name -> (weak reference, fields) of objects whose size takes a walk
 
 
@@ -49,8 +50,7 @@ def is_name(name):
 
 def names():
     """The user's variables, sorted: (name, value) pairs."""
-    kinds = dict(_BUILTINS)
-    return [(name, value) for name, value in _sorted() if _how(name, value, kinds)]
+    return [(name, value) for name, value in _sorted() if _how(name, value)]
 
 
 def _sorted():
@@ -64,15 +64,11 @@ def _sorted():
     return found
 
 
-def _how(name, value, kinds):
-    """How the facts of a variable are found, None for what no cell made and nobody pushed.
-
-    kinds has what is known of types by their id: objects are many, types are few.
-    """
+def _how(name, value):
+    """How the facts of a variable are found, None for what no cell made and nobody pushed."""
     kind = type(value)
-    how = kinds.get(id(kind), _BUILTINS)  # which is no how
-    if how is _BUILTINS:
-        how = kinds[id(kind)] = _how_of_kind(kind)
+    known = _kinds.get(id(kind))
+    how = known[1] if known is not None and known[0]() is kind else _learn(kind)
     if how is _definition_facts and not _is_defined_here(value):
         return None
     if name in state.engine_names and state.engine_names[name] is value:
@@ -89,6 +85,19 @@ def _is_defined_here(value):
         if type(value) is not types.FunctionType:  # any callable may be bound
             return False
     return getattr(value, "__module__", None) == "__main__"
+
+
+def _learn(kind):
+    """Finds what _how_of_kind says of a type, and remembers it for as long as the type lives."""
+    key, how = id(kind), _how_of_kind(kind)
+    _kinds[key] = weakref.ref(kind, lambda gone: _forget(key, gone)), how
+    return how
+
+
+def _forget(key, gone):
+    """A type is no more; another one may have its id already."""
+    if _kinds.get(key, (None,))[0] is gone:
+        del _kinds[key]
 
 
 def _how_of_kind(kind):
@@ -122,9 +131,9 @@ def text(thorough=True):
 
     thorough=False takes the sizes of modules and data frames from the last thorough call.
     """
-    lines, kinds = [], dict(_BUILTINS)
+    lines = []
     for name, value in _sorted():
-        how = _how(name, value, kinds)
+        how = _how(name, value)
         if type(how) is str:
             lines.append(name + how)
         elif how is not None:
@@ -225,7 +234,6 @@ _LIBRARIES = (
     ("pandas", "Series", _measure(_frame_facts)),
 )
 
-_BUILTINS = {id(kind): _how_of_kind(kind) for kind in (*_SCALARS, *_TEXTS, *_CONTAINERS)}
 
 
 def clear():

@@ -3,6 +3,7 @@
 
 import __future__
 
+import gc
 import json
 import os
 import unittest
@@ -73,6 +74,17 @@ class Table(Case):
         self.assertEqual(rows["made"], ["Asker", "-", "0", "-", "-"])
         self.assertEqual(rows["frame"], ["F", "-", "-", "-", "-"])
         self.assertEqual(asked, [])
+
+    def test_types_that_are_gone_are_forgotten(self):
+        table.text()
+        known = len(table._kinds)
+        for i in range(100):
+            NAMES[f"v{i}"] = type(f"K{i}", (), {})()
+        self.assertEqual(self.rows()["v99"][0], "K99")
+        for i in range(100):
+            del NAMES[f"v{i}"]
+        gc.collect()
+        self.assertEqual(len(table._kinds), known)
 
     def test_a_large_table_is_cut_at_a_line(self):
         NAMES.update({f"{'v' * 200}{i}": i for i in range(50_000)})
