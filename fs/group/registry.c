@@ -146,7 +146,7 @@ remove_files(const char *dir)
 	struct dirent *de;
 
 	while (d && (de = readdir(d)))
-		if (de->d_type == DT_REG && unlinkat(dirfd(d), de->d_name, 0) < 0)
+		if (de->d_type != DT_DIR && unlinkat(dirfd(d), de->d_name, 0) < 0)
 			note("%s/%s: %s", dir, de->d_name, strerrordesc_np(errno));
 	if (d)
 		closedir(d);

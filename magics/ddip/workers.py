@@ -1,7 +1,9 @@
 """ranch(): a function of the notebook on a fresh group of workers, the notebook among them."""
 
+import contextlib
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -71,6 +73,14 @@ def _backend(ctx, nprocs):
 
 
 def _run(workers, plan, caller_rank):
+    workers.interrupts.allow()
+    try:
+        return _results(workers, plan, caller_rank)
+    finally:
+        workers.interrupts.hold()
+
+
+def _results(workers, plan, caller_rank):
     workers.begin(plan)
     own = None
     if caller_rank is not None:
@@ -100,6 +110,48 @@ def _is_lost_peer(error):
     return isinstance(error, RuntimeError) and any(word in text for word in _LOST_PEER)
 
 
+class _Interrupts:
+    """Ctrl-C is a KeyboardInterrupt where it is allowed, and waits where it is not.
+
+    Each time it is allowed it raises once: what cleans up after it is not interrupted. In another
+    thread than the main one, or where the program has a handler of its own, nothing is changed.
+    """
+
+    def __init__(self):
+        self._allowed = self._came = self._taken = False
+
+    def __enter__(self):
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._taken = True
+            signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *exc_info):
+        if self._taken and signal.getsignal(signal.SIGINT) == self._on_signal:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._raise_if_came()
+
+    def allow(self):
+        """From now on it raises, also if it has come before."""
+        self._allowed = True
+        self._raise_if_came()
+
+    def hold(self):
+        """From now on it waits."""
+        self._allowed = False
+
+    def _on_signal(self, signum, frame):
+        self._came = True
+        if self._allowed:
+            self._raise_if_came()
+
+    def _raise_if_came(self):
+        if self._came:
+            self._allowed = self._came = False
+            raise KeyboardInterrupt
+
+
 class _WorkerGroup:
     """The workers that are not this process: a group of its own, for one call."""
 
@@ -114,6 +166,8 @@ class _WorkerGroup:
         self._cell = None
         self._thread = None
         self._view = None
+        self._undo = None
+        self.interrupts = _Interrupts()
         self.failure = None  # the exception to raise, as soon as the workers have failed
 
     def __enter__(self):
@@ -121,30 +175,33 @@ class _WorkerGroup:
         template = Group(os.path.join(path, default_group()))
         _WorkerGroup._count += 1
         self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_WorkerGroup._count}"))
-        os.mkdir(self._group.path)
-        try:
-            settings = [
-                line
-                for line in template.read("ctl").splitlines()
-                if line.split()[0] in ("python", "cwd", "env", "preload", "gpus")
-            ]
-            self._group.ctl(
-                *settings,
-                f"size {self._size}",
-                f"external {'none' if self._caller is None else self._caller}",
-                f"backend {self._backend}",
-                f"grace {_GRACE_S}",
-                "start",
-                wait=False,
-            )
-        except BaseException:
-            self.__exit__()
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(self.interrupts)
+            os.mkdir(self._group.path)
+            undo.callback(os.rmdir, self._group.path)
+            undo.callback(self._end)
+            self._start(template)
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *exc_info):
-        self._end()
-        os.rmdir(self._group.path)
+        self._undo.close()
+
+    def _start(self, template):
+        settings = [
+            line
+            for line in template.read("ctl").splitlines()
+            if line.split()[0] in ("python", "cwd", "env", "preload", "gpus")
+        ]
+        self._group.ctl(
+            *settings,
+            f"size {self._size}",
+            f"external {'none' if self._caller is None else self._caller}",
+            f"backend {self._backend}",
+            f"grace {_GRACE_S}",
+            "start",
+            wait=False,
+        )
 
     def _end(self):
         self._group.ctl("stop")
@@ -226,6 +283,7 @@ class _WorkerGroup:
         times = 0
         while self._thread.is_alive():
             try:
+                self.interrupts.allow()
                 self._thread.join()
             except KeyboardInterrupt:
                 times += 1

@@ -29,8 +29,9 @@ dist.barrier()" || bad 'without a backend'
 cell "dist.destroy_process_group()
 dist.init_process_group('gloo', init_method='env://', rank=rank, world_size=world_size)
 dist.barrier()" || bad 'env://'
+port=$((10000 + $$ % 20000)) # below those that the kernel gives, another one for each test
 cell "dist.destroy_process_group()
-dist.init_process_group('gloo', init_method='tcp://127.0.0.1:29617', rank=rank, world_size=2)
+dist.init_process_group('gloo', init_method='tcp://127.0.0.1:$port', rank=rank, world_size=2)
 t = torch.ones(1); dist.all_reduce(t); dist.destroy_process_group()" || bad 'tcp://'
 cell "dist.init_process_group('gloo')
 sub = dist.new_group([0, 1]); t = torch.ones(1); dist.all_reduce(t, group=sub)
@@ -75,6 +76,11 @@ is 'its sum, too' "$(cat "$G"/rank?/vars/t.json | xargs)" '[2.0] [2.0]'
 is 'nothing of the group in the TCPStore' "$(value '[key for key in dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False).list_keys() if b"127.0.0.1" in key.encode() or "/" in key]')" '[]'
 folder=$(key "$G/status" spool)
 is 'who may enter' "$(stat -c %a "$folder" "$folder/store" | xargs)" '700 600'
+mkdir "$M/other" && cat "$G/ctl" >"$M/other/ctl" || bad "another group"
+folder=$(key "$M/other/status" spool)
+is 'another group' "$(errno fsync "$M/other/ctl" start) $(stat -c %F "$folder/store") $(errno fsync "$M/other/ctl" stop)" '0 socket 0'
+ok rmdir "$M/other"
+[ ! -e "$folder" ] || bad "a group that was removed leaves $(ls "$folder")"
 is 'torch'"'"'s store serves who connects to it' "$(value 'tcp = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
 tcp.set("mine", "1"); tcp.get("mine")' 1)" "b'1'"
 is 'the store of the group' "$(value 'dist.distributed_c10d._get_default_store().set("k", "v"); dist.distributed_c10d._get_default_store().get("k")')" "b'v'"

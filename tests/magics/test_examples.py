@@ -17,7 +17,6 @@ DATA = "/usr/share/datasets/fashion-mnist"
 def execute(name):
     """Runs a copy of a notebook. Returns the Outcomes of its code cells."""
     import nbformat
-    from nbclient import NotebookClient
 
     node = nbformat.read(os.path.join(EXAMPLES, f"{name}.ipynb"), as_version=4)
     nbformat.validate(node)
@@ -25,10 +24,8 @@ def execute(name):
         for file in glob.glob(os.path.join(EXAMPLES, "*.py")):
             shutil.copy(file, folder)
         environment = {**os.environ, **notebook.environment_of(mount)}
-        client = NotebookClient(
-            node, timeout=100, kernel_name="python3", resources={"metadata": {"path": folder}}
-        )
-        client.execute(env=environment)
+        resources = {"metadata": {"path": folder}}
+        notebook.client(node, resources=resources).execute(env=environment)
     return [notebook.Outcome(cell) for cell in node.cells if cell.cell_type == "code"]
 
 

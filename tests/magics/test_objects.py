@@ -3,7 +3,6 @@
 
 import subprocess
 import sys
-import time
 
 import notebook
 
@@ -114,7 +113,7 @@ def _while_a_cell_runs(nb):
         f"import os, time\nprint('begun', flush=True)\n"
         f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)"
     )
-    notebook.wait(lambda: nb.is_printed("begun"))
+    notebook.until(lambda: nb.is_printed("begun"))
     code = "%%dip\nremote_thing.s"
     call = f"get_ipython().kernel.do_complete({code!r}, {len(code)})['matches']"
     assert "shiny" in nb.ok(call).data()[0]
@@ -149,29 +148,11 @@ def test_rank_lists():
 
 def test_import():
     code = (
-        "import sys, time\nt = time.perf_counter()\nimport ddip\n"
-        "ms = (time.perf_counter() - t) * 1e3\n"
-        "assert ms < 50, ms\nassert not {'torch', 'numpy', 'IPython'} & set(sys.modules)\n"
+        "import sys\nimport ddip\nassert not {'torch', 'numpy', 'IPython'} & set(sys.modules)\n"
         "import Ddip, ddipp\nassert Ddip.load_ipython_extension is ddip.load_ipython_extension"
     )
     environment = notebook.environment_of("/nowhere")
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-
-
-def test_latency():
-    with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\npass") as nb:
-        said = nb.ok(
-            "import time\nip = get_ipython()\ndef median(call):\n    times = []\n"
-            "    for _ in range(51):\n        t = time.perf_counter()\n        call()\n"
-            "        times.append(time.perf_counter() - t)\n    return sorted(times)[25] * 1e3\n"
-            "print(median(lambda: ip.run_cell_magic('dip', '', 'pass\\n'))\n"
-            "      - median(lambda: ip.run_cell('pass')))"
-        )
-        print(f"%%dip pass takes {float(said.text()):.2f} ms more than a local cell")
-        assert float(said.text()) < 50, "an order of magnitude above what is meant: not noise"
-        begun = time.monotonic()
-        nb.ok("%%dip\nfor i in range(100_000): print(i)")
-        assert time.monotonic() - begun < 20
 
 
 if __name__ == "__main__":

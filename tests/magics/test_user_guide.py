@@ -93,7 +93,7 @@ def test_makedip():
             assert words in info, info
         nb.ok("%makedip -k")
         assert nb.ok("%makedip -i").text() == "There is no DDP group\n"
-        notebook.wait(lambda: not notebook.os.path.ismount(nb.mount))
+        notebook.until(lambda: not notebook.os.path.ismount(nb.mount))
         assert nb.ok("%makedip -k").text() == "There is no DDP group\n"
         assert nb.run("%%dip\n1").error[0] == "DipError"
         nb.ok("%makedip -g 0,1")

@@ -9,8 +9,8 @@ end the daemon either works (a start, a cell, a push and a pull go well), or has
 no process and no mount is left.
 
 RUN=PROGRAM/PLACE:N repeats one run and shows it (ENGINE=real: with the real engine); STRIDE=N takes
-each N-th only, COUNT=N that many of each series at most; SEED=N says where the strides begin. Exit
-77: cannot run here.
+each N-th only, COUNT=N that many of each series at most; LIVES=N mounts at once; SEED=N says where
+the strides begin. The last lines say again which runs failed. Exit 77: cannot run here.
 """
 
 import collections
@@ -33,8 +33,9 @@ from common import HANG_LIMIT_S, ROOT, SEED, Mismatch, get, processes
 
 BUILD = os.path.join(common.BUILD, "fault")
 COUNT = int(os.environ.get("COUNT", "1000000"))
-LIVES = 4  # at once
+LIVES = int(os.environ.get("LIVES", "4"))  # mounts at once
 MARK = "DDIP_FAULT_RUN"
+failures = []  # RUN=…: why
 # program/place, each N-th from one on that SEED picks: those that are many
 SERIES = (("ddipfs/any", 2), ("fake-engine/any", 3), ("ddipfs/fuse.reply", 8),
           ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
@@ -292,6 +293,7 @@ def live(fault, kind=Life, show=False):
             print("\n".join(life.done) + "\n" + life.said())
         return True, place
     except Mismatch as e:
+        failures.append(f"RUN={fault} {'ENGINE=real' if kind is RealLife else ''}: {e}")
         print(f"RUN={fault}: {e}\n  " + "\n  ".join(life.done) + "\n--- the daemon\n" + life.said(),
               flush=True)  # fmt: skip
         return False, "?"
@@ -359,6 +361,8 @@ def main():
         del places[None]
         print(f"{what}: {sum(places.values())} faults in {time.monotonic() - begin:.1f} s: "
               + ", ".join(f"{k} {n}" for k, n in sorted(places.items())), flush=True)  # fmt: skip
+    for failure in failures:
+        print("failed:", failure)
     return 0 if good else 1
 
 
