@@ -2,6 +2,7 @@
 #include "options.h"
 #include "base/words.h"
 #include "group/settings.h"
+#include "host/ids.h"
 #include "tree/text.h"
 #include "wire.h"
 #include <ctype.h>
@@ -55,15 +56,24 @@ is_setting(const char *s, size_t n)
 	return verb_find(&settings_table, name) != NULL;
 }
 
-static unsigned
-id_number(const char *s)
+static uid_t
+user_id(const char *s)
 {
-	char *end;
-	unsigned long n = strtoul(s, &end, 10);
+	uid_t id;
 
-	if (!isdigit((unsigned char)*s) || *end || n >= (uid_t)-1)
-		misused("uid= and gid= are numbers, as id(1) shows them, not ", s);
-	return (unsigned)n;
+	if (!ids_user(s, &id))
+		misused("uid= is a user's name or number, as id(1) shows them, not ", s);
+	return id;
+}
+
+static gid_t
+group_id(const char *s)
+{
+	gid_t id;
+
+	if (!ids_group(s, &id))
+		misused("gid= is a group's name or number, as id(1) shows them, not ", s);
+	return id;
 }
 
 static mode_t
@@ -82,9 +92,9 @@ static bool
 take_mode(struct mount_mode *m, const char *s)
 {
 	if (strncmp(s, "uid=", 4) == 0)
-		m->uid = id_number(s + 4);
+		m->uid = user_id(s + 4);
 	else if (strncmp(s, "gid=", 4) == 0)
-		m->gid = id_number(s + 4);
+		m->gid = group_id(s + 4);
 	else if (strncmp(s, "umask=", 6) == 0)
 		m->umask = umask_number(s + 6);
 	else

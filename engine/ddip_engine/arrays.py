@@ -14,7 +14,7 @@ from ddip_engine.view import (
     article,
     export_memory,
     export_written,
-    reason,
+    refusal_of,
     unsupported,
 )
 
@@ -140,10 +140,8 @@ def import_npy(name, data, old):
             raise EngineError(EBADMSG, f".npy of {len(view)} bytes: its header says {want}")
         order = "F" if fortran else "C"
         array = numpy.ndarray(shape, dtype, buffer=view, offset=start, order=order)
-    except EngineError:
-        raise
     except Exception as e:  # NumPy reads the header as Python: what is wrong there may be anything
-        raise EngineError(EBADMSG, f"not .npy: {reason(e)}") from e
+        raise refusal_of(e, "not .npy", EBADMSG) from e
     return like(old, array, name)
 
 
@@ -341,10 +339,8 @@ def import_safetensors(name, data, old):
         tensors, metadata = _parse_safetensors(torch, data.data())
         if isinstance(old, torch.optim.Optimizer):
             return _unflatten_optimizer(old, tensors, metadata)
-    except EngineError:
-        raise
     except Exception as e:  # the header may be any JSON
-        raise EngineError(EBADMSG, f"not safetensors: {reason(e)}") from e
+        raise refusal_of(e, "not safetensors", EBADMSG) from e
     if list(tensors) == [name] and not holds_state(old):
         return like(old, tensors[name], name)
     return placed(old, tensors)
@@ -409,5 +405,5 @@ def import_pt(name, data, old):
         with _arrays_allowed(torch):
             value = torch.load(data.file(), map_location="cpu", weights_only=True)
     except Exception as e:
-        raise EngineError(EBADMSG, f"torch.load(weights_only=True): {reason(e)}") from e
+        raise refusal_of(e, "torch.load(weights_only=True)", EBADMSG) from e
     return like(old, value, name) if is_tensor(value) else placed(old, value)

@@ -10,7 +10,7 @@ from errno import EBADMSG
 from ddip_engine import p5
 from ddip_engine.arrays import placed
 from ddip_engine.state import EngineError
-from ddip_engine.view import export_written, one_line, reason, unsupported
+from ddip_engine.view import export_written, one_line, reason, refusal_of, unsupported
 
 
 def _reduce_special(value):
@@ -68,7 +68,8 @@ def _load(data, buffers):
     try:
         return pickle.loads(data, buffers=buffers)
     except BaseException as e:  # unpickling runs whatever the pickle says
-        text = f"cannot be unpickled here: {reason(e)}"
-        if isinstance(e, AttributeError) and "__main__" in text:
-            text += "; define it on the ranks first, or push it with cloudpickle"
-        raise EngineError(EBADMSG, text) from e
+        what = "cannot be unpickled here"
+        if isinstance(e, AttributeError) and "__main__" in str(e):
+            use = "define it on the ranks first, or push it with cloudpickle"
+            raise EngineError(EBADMSG, f"{what}: {reason(e)}; {use}") from e
+        raise refusal_of(e, what, EBADMSG) from e

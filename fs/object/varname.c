@@ -60,6 +60,19 @@ var_is_staging(const char *name)
 }
 
 bool
+var_is_probe(const char *name)
+{
+	static const char *const suffixes[] = {
+	    "bak", "lock", "new", "old", "orig", "part", "rej", "save", "swo", "swp", "swx", "tmp"};
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < ARRAY_LEN(suffixes); i++)
+		if (strcmp(dot + 1, suffixes[i]) == 0)
+			return true;
+	return false;
+}
+
+bool
 var_is_name(struct slice s)
 {
 	if (s.n == 0 || s.n >= VAR_NAME_SIZE || isdigit((unsigned char)s.p[0]))

@@ -34,6 +34,9 @@ extern const size_t var_op_count;
 int var_parse(const char *s, bool group, struct var_name *v, struct err *e);
 /* Names of files that programs write aside and rename: `.name`, `name~`, `4913`. */
 bool var_is_staging(const char *name);
+/* Names of files that editors look for beside the one they edit, as `x.swp`, `x.json.bak`: that
+ * there is no such view is no mistake of anybody's. */
+bool var_is_probe(const char *name);
 /* May a variable have this name? As far as C can tell: which letters beyond ASCII Python takes is
  * left to the rank. */
 bool var_is_name(struct slice s);

@@ -139,7 +139,7 @@ found(const struct place *at, const char *name)
 static bool
 variable_of(const struct place *at, const char *name, struct var_name *v)
 {
-	if (var_is_staging(name))
+	if (var_is_staging(name) || var_is_probe(name))
 		return false;
 	var_parse(name, at->rank < 0, v, NULL);
 	return *v->name;

@@ -8,6 +8,7 @@ import sys
 import unittest
 from errno import EBADMSG, EFBIG, EINVAL, EMFILE, ENOMEM, EOPNOTSUPP
 from random import Random
+from unittest import mock
 
 from in_process import NAMES, Case, np, read, state, torch, values, write
 
@@ -29,6 +30,20 @@ class Raises:
         raise object.__getattribute__(self, "error")
 
     __repr__ = __str__ = __reduce_ex__ = __getattr__ = __dir__ = __len__ = fail
+
+
+class Lacks:
+    """Its pickle raises, where it is unpickled, what it was made for."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        return raised, (self.error,)
+
+
+def raised(error):
+    raise error
 
 
 class Errors(Case):
@@ -56,6 +71,30 @@ class Errors(Case):
             NAMES["x"] = Raises(error)
             for view_name in ("", "json", "pkl", "p5", "dir"):
                 self.refuses(errno, "x", read, "x", view_name)
+
+    def test_the_machine_lacks_something_for_what_is_written(self):
+        files = {view: self.bytes_of(view) for view in ("npy", "safetensors", "pt")}
+        for error, errno in ((MemoryError(), ENOMEM), (OSError(EMFILE, "no descriptors"), EMFILE)):
+            NAMES["x"] = Lacks(error)
+            for view_name in ("pkl", "p5"):
+                self.refuses(
+                    errno, "cannot be unpickled here: ", write, "y", read("x", view_name), view_name
+                )
+            for view_name, where in (
+                ("npy", "numpy.ndarray"),
+                ("safetensors", "torch.frombuffer"),
+                ("pt", "torch.load"),
+            ):
+                with mock.patch(where, side_effect=error):
+                    self.refuses(errno, "", write, "y", files[view_name], view_name)
+            self.assertNotIn("y", NAMES)
+
+    def bytes_of(self, view_name):
+        NAMES["y"] = torch.ones(3)
+        try:
+            return read("y", view_name)
+        finally:
+            del NAMES["y"]
 
     def test_a_cancelled_view_is_no_refusal(self):
         for view_name in ("", "json", "pkl", "p5", "pt", "dir"):
@@ -111,7 +150,7 @@ class Errors(Case):
 class Mutations(Case):
     """Bytes that somebody damaged: refused with an errno and a text, or an object; nothing else."""
 
-    ALLOWED = (EBADMSG, EINVAL, EOPNOTSUPP, EFBIG)
+    ALLOWED = (EBADMSG, EINVAL, EOPNOTSUPP, EFBIG, ENOMEM)  # a damaged size may be a huge one
     ROUNDS = 500  # for each view and each object
 
     def mutate(self, random, data):

@@ -82,5 +82,39 @@ for stopped in "$pid" "$pid $agent"; do
 			"$(wait_cell $((n + 1)))" 'state (interrupted|lost|cancelled)'
 	done
 done
+# every other way to wait for them: a push, a pull, what a rank does now, a verb
+exec 5<"$M/trace"
+echo 3 >"$T/value"
+echo restart >"$T/verb"
+cat >"$T/fsync.py" <<'END'
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+os.write(fd, b"3")
+os.fsync(fd)
+END
+while read -r request path command; do
+	for signal in KILL TERM; do
+		cell pass # all ranks are there
+		stopped="$(rank_pids) $agent"
+		# shellcheck disable=SC2086 # a list
+		kill -STOP $stopped
+		(cd "$G" && exec bash -c "exec $command" >"$T/out") &
+		waiter=$!
+		await 5 " fuse $request group/$path pid=$waiter\$" >/dev/null
+		kill -$signal $waiter
+		gone $waiter
+		# shellcheck disable=SC2086 # the last verb may have ended the rank
+		kill -CONT $stopped 2>/dev/null
+	done
+done <<END
+flush vars/x cp $T/value vars/x
+fsync rank0/vars/x $PLAIN_PYTHON $T/fsync.py rank0/vars/x
+open vars/x cat vars/x
+open vars/x.pkl cat vars/x.pkl
+open vars/x.same cat vars/x.same
+open rank0/stack cat rank0/stack
+flush ctl cp $T/verb ctl
+END
+exec 5<&-
 is 'the group works' "$(value '1 + 1')" 2
 exec 4<&-

@@ -71,13 +71,16 @@ E"
 	is 'a member of the group runs cells and reads objects' "$(somebody 12345 cat "$G/vars/x")" 'of the group'
 	fails somebody 54321 cat "$G/status"
 	unmount
+	mount_plain -o umask=022,uid=daemon,gid=video
+	is 'an owner and a group by their names' "$(stat -c '%U %G' "$G/ctl")" 'daemon video'
+	unmount
 	mount_plain -o allow_other,umask=022,uid=65533
 	is 'another owner' "$(stat -c '%u %a' "$G/ctl")" '65533 644'
 	ok somebody 54321 cp "$G/status" /dev/null
 	fails somebody 54321 cp /dev/null "$G/cell"
 	unmount
 fi
-for option in umask=8 umask=1777 umask= uid=nobody-of-this-name gid=-1 uid=4294967295; do
+for option in umask=8 umask=1777 umask= uid=nobody-of-this-name gid=nobody-of-this-name uid= gid=-1 uid=4294967295; do
 	like "refused: $option" "$("$BUILD/ddipfs" -o "$option" "$M" 2>&1)" "${option%=*}= .*not ${option#*=}"
 done
 

@@ -29,6 +29,16 @@ for i in {1..50}; do
 	[ "$(errno open "$V/b")" = ENOENT ] || bad "b opens after rm"
 done
 
+# what programs look for beside a file is not there, and no mistake that is told; a view that is none is one
+: >"$G/error"
+for name in .here.swp .here.swx .here.json.swp here.swp here.json.swp 4913 here~ here.json~ .#here '#here#' here.bak \
+	here.json.tmp here.orig .git .gitignore .directory .nfs0001 __init__.py pyproject.toml package.json nothing.nothing; do
+	is "$name is looked for in vain" "$(errno open "$V/$name") $(errno open "$G/rank1/vars/$name")" 'ENOENT ENOENT'
+done
+is 'error tells of none of them' "$(cat "$G/error")" ''
+is 'a view that is none is refused' "$(errno open "$V/here.jsn")" EINVAL
+like 'error tells of it' "$(cat "$G/error")" "EINVAL group/vars/here.jsn: no view 'jsn'; there are json"
+
 # while it is written
 "$PLAIN_PYTHON" - "$G" <<'END' || bad 'a name that is open for writing'
 import os, sys

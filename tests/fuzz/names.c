@@ -45,6 +45,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	parse(name, true);
 	parse(name, false);
 	var_is_staging(name);
+	var_is_probe(name);
 	for (size_t i = 0; i < var_table_count(table); i++) {
 		char *listed = slice_dup(var_table_name(table, i));
 		struct slice row = var_table_find(table, listed);

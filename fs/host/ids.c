@@ -1,0 +1,47 @@
+/* Users and groups of this host, by name. A file of its own: <grp.h> has a struct group, too. */
+#include "host/ids.h"
+#include <ctype.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+
+enum { DECIMAL = 10 };
+
+/* Is it a number that a user or a group may have? (uid_t)-1 means nobody. */
+static bool
+is_number(const char *s, unsigned *id)
+{
+	char *end;
+	unsigned long n = strtoul(s, &end, DECIMAL);
+
+	if (!isdigit((unsigned char)*s) || *end || n >= (uid_t)-1)
+		return false;
+	*id = (unsigned)n;
+	return true;
+}
+
+bool
+ids_user(const char *s, uid_t *id)
+{
+	const struct passwd *p;
+
+	if (is_number(s, id))
+		return true;
+	p = getpwnam(s);
+	if (p)
+		*id = p->pw_uid;
+	return p;
+}
+
+bool
+ids_group(const char *s, gid_t *id)
+{
+	const struct group *g;
+
+	if (is_number(s, id))
+		return true;
+	g = getgrnam(s);
+	if (g)
+		*id = g->gr_gid;
+	return g;
+}
