@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { PATH_ROOM = 32, TEXT_ROOM = 4096, OCTAL = 8, DECIMAL = 10, HEX = 16 };
+enum { PATH_ROOM = 32, TEXT_ROOM = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 
 /* of /proc/PID/stat, as proc(5) counts */
 enum { NAME_FIELD = 2, EXIT_CODE_FIELD = 52 };

@@ -4,28 +4,11 @@
 #include "group/queue.h"
 #include "group/registry.h"
 #include "group/task.h"
+#include "proc.h"
 #include "tree/tree.h"
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { DEPTH_MAX = 64 };
-
-static pid_t
-parent_of(pid_t pid)
-{
-	char path[32];
-	struct buf b = {0};
-	const char *line;
-	pid_t parent = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	if (read_file(path, &b) == 0 && (line = strstr(b.p, "\nPPid:")))
-		parent = (pid_t)strtol(line + 6, NULL, 10);
-	buf_free(&b);
-	return parent;
-}
 
 static struct rank *
 rank_of_pid(pid_t pid)
@@ -47,7 +30,7 @@ caller_rank(pid_t pid)
 
 		if (k)
 			return k;
-		pid = parent_of(pid);
+		pid = proc_parent(pid);
 	}
 	return NULL;
 }
