@@ -260,7 +260,8 @@ MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
 .PHONY: install uninstall deb clean picture help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(D)/share/man/man1 $(D)/share/man/man4 \
-		$(D)/share/bash-completion/completions $(D)/share/ddipfs/examples $(D)/share/doc/ddipfs
+		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
+		$(D)/share/fish/vendor_completions.d $(D)/share/ddipfs/examples $(D)/share/doc/ddipfs
 	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(D)/bin
 	install -m 755 $(BUILD)/ddip-engine $(BUILD)/ddip-demo $(D)/lib/ddipfs
 	install -m 644 $(BUILD)/ddip_engine.so $(BUILD)/ddip-verbs $(D)/lib/ddipfs
@@ -268,6 +269,8 @@ install: all
 	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
 	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
+	install -m 644 scripts/ddip.zsh-completion $(D)/share/zsh/site-functions/_ddip
+	install -m 644 scripts/ddip.fish-completion $(D)/share/fish/vendor_completions.d/ddip.fish
 	install -m 644 $(wildcard $(addprefix scripts/examples/*.,py md ipynb)) $(D)/share/ddipfs/examples
 	install -m 755 $(wildcard scripts/examples/*.sh) $(D)/share/ddipfs/examples
 	install -m 644 README.md CHANGELOG.md LICENSE scripts/ddipfs.service $(D)/share/doc/ddipfs
@@ -277,6 +280,7 @@ install: all
 uninstall:
 	rm -rf $(D)/lib/ddipfs $(D)/share/ddipfs $(D)/share/doc/ddipfs
 	rm -f $(D)/bin/ddipfs $(D)/bin/ddip $(D)/share/bash-completion/completions/ddip \
+		$(D)/share/zsh/site-functions/_ddip $(D)/share/fish/vendor_completions.d/ddip.fish \
 		$(D)/share/man/man1/ddipfs.1 $(D)/share/man/man1/ddip.1 $(D)/share/man/man4/ddipfs.4
 
 deb: all

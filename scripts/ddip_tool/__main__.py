@@ -1,4 +1,4 @@
-"""The verbs of ddip that run Python and follow it: run, exec, wait, shell, attach.
+"""The verbs of ddip that run Python and follow it: run, exec, wait, shell, attach, top.
 
 usage: python3 ddip_tool GROUP TRACE USAGE VERB [ARG…]   by scripts/ddip, which found the group
 
@@ -27,6 +27,7 @@ import cells  # noqa: E402
 import program  # noqa: E402
 import shell  # noqa: E402
 import tool  # noqa: E402
+import top  # noqa: E402
 from ddip.errors import DipError  # noqa: E402
 
 _VERBS = {
@@ -35,6 +36,7 @@ _VERBS = {
     "wait": cells.wait,
     "shell": shell.shell,
     "attach": attach.attach,
+    "top": top.top,
 }
 
 

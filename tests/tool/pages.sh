@@ -82,3 +82,48 @@ is 'groups' "$(complete_ddip -g '')" group
 is 'variables' "$(complete_ddip pull x)" xyz
 is 'views and OPs' "$(complete_ddip pull xyz.s)" 'xyz.safetensors xyz.sum xyz.same'
 is 'files' "$(complete_ddip push xyz READ)" README.md
+
+# zsh and fish complete what bash completes
+if command -v fish >/dev/null; then
+	found=$(fish -N -c 'source scripts/ddip.fish-completion; complete -C "ddip pull xyz.s"')
+	is 'fish' "$(sort <<<"$found" | xargs)" 'xyz.safetensors xyz.same xyz.sum'
+	is 'fish completes groups' "$(fish -N -c 'source scripts/ddip.fish-completion; complete -C "ddip -g "')" group
+fi
+if command -v zsh >/dev/null; then
+	mkdir "$T/functions"
+	ln -s "$ROOT/scripts/ddip.zsh-completion" "$T/functions/_ddip"
+	cat >"$T/zsh.py" <<-'END'
+		"""zsh at a terminal completes a word. The directory of its function is the argument."""
+		import os, pty, sys
+
+		pid, fd = pty.fork()
+		if pid == 0:
+		    os.environ.update(TERM="dumb", PS1="ready> ")
+		    os.execvp("zsh", ["zsh", "-f", "-i"])
+		seen = b""
+
+
+		def expect(text):
+		    global seen
+		    while text not in seen:
+		        seen += os.read(fd, 65536)
+		    seen = seen.partition(text)[2]
+
+
+		expect(b"ready> ")
+		os.write(fd, f"fpath=({sys.argv[1]} $fpath); autoload -U compinit; compinit -u -D; echo do''ne\n".encode())
+		expect(b"done")
+		expect(b"ready> ")
+		os.write(fd, b"ddip pull xyz.safe\t")
+		expect(b"xyz.safetensors")
+		os.write(fd, b"\x15exit\n")
+		while True:
+		    try:
+		        if not os.read(fd, 65536):
+		            break
+		    except OSError:
+		        break
+		os.waitpid(pid, 0)
+	END
+	ok guarded python3 "$T/zsh.py" "$T/functions"
+fi

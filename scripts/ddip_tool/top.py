@@ -1,0 +1,234 @@
+"""ddip top: what all ranks do, live: a screen with keys at a terminal, else plain text."""
+
+import collections
+import curses
+import os
+import re
+import sys
+import time
+
+from tool import NOTHING, OK, USAGE, Failure, Options
+
+_KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
+_COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
+_SPEED_S = 5  # steps a second are counted over that long
+_PIECE = 16 << 10  # of a rank's output, for its last lines
+_UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+_PAIR = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")  # a value may have blanks
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_ESCAPE = 27
+_MANY = 1e6  # seconds or rounds
+
+TITLE, ALARM, HEAD, PLAIN, CHOSEN, DIM = range(6)
+
+
+def top(tool, words):
+    """The options are those of top(1)."""
+    options = Options(tool, words, {}, {"d": "delay", "n": "number"})
+    if options.rest:
+        raise tool.misuse()
+    delay = _number(options, "delay", float) or 1.0
+    rounds = _number(options, "number", int)
+    tool.show("; ".join(f"cat {tool.path(name)}" for name in ("status", "ranks", "stall", "gpus")))
+    watch = Watch(tool)
+    if sys.stdout.isatty() and sys.stdin.isatty() and not rounds:
+        curses.wrapper(lambda screen: Screen(screen, watch, delay).run())
+        return OK
+    for i in range(rounds or 1):
+        if i:
+            time.sleep(delay)
+        watch.look()
+        print("\n".join(text for _, text in watch.lines(None)), flush=True)
+    return OK
+
+
+def _number(options, name, kind):
+    """The value of an option, None: it was not given."""
+    text = options.last(name)
+    if text is None:
+        return None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < _MANY:
+        raise Failure(USAGE, f"--{name} takes a number above 0, not '{text}'")
+    return value
+
+
+def _size(count):
+    """Bytes for people."""
+    for bits, unit in _UNITS:
+        if count >= 1 << bits:
+            return f"{count / (1 << bits):.1f} {unit}"
+    return f"{count} B"
+
+
+class Watch:
+    """What the files of a group say, as lines of text; how it has changed since the last look."""
+
+    def __init__(self, tool):
+        self.tool = tool
+        self.ranks = []
+        self._status, self._gpus, self._verdict = {}, [], ""
+        self._places = {}  # rank -> what `stall` says of it
+        self._steps = collections.defaultdict(collections.deque)  # rank -> (time, cell, steps)
+
+    def look(self):
+        """Reads the files again. Raises Failure when the group is gone."""
+        self._status = self.tool.group.status()
+        if not self._status:
+            raise Failure(NOTHING, f"{self.tool.group.path} is gone")
+        self.ranks = self.tool.group.ranks()
+        self._gpus = self.tool.group.read("gpus").splitlines()
+        verdict, *rows = self.tool.group.read("stall").splitlines() or [""]
+        if re.match(r"\d+ ", verdict):
+            verdict, rows = "", [verdict, *rows]
+        self._verdict = verdict
+        self._places = {}
+        for row in rows:
+            number, _, words = row.partition(" ")
+            self._places[int(number)] = dict(_PAIR.findall(words))
+        now = time.monotonic()
+        for rank in range(len(self.ranks)):
+            self._count(rank, now)
+
+    def _count(self, rank, now):
+        """Remembers how far a rank is in its cell: the collectives it has entered."""
+        steps, place = self._steps[rank], self._places.get(rank, {})
+        at = (now, place.get("cell"), int(place.get("number") or 0))
+        if steps and (steps[-1][1] != at[1] or steps[-1][2] > at[2]):
+            steps.clear()
+        steps.append(at)
+        while now - steps[0][0] > _SPEED_S and len(steps) > 2:
+            steps.popleft()
+
+    def _speed(self, rank):
+        """Collectives a second, "-" where none can be counted."""
+        steps = self._steps[rank]
+        if len(steps) < 2 or steps[-1][2] == 0:
+            return "-"
+        return f"{(steps[-1][2] - steps[0][2]) / (steps[-1][0] - steps[0][0]):.1f}"
+
+    def lines(self, chosen):
+        """(style, text) for each line but those of the chosen rank's output."""
+        status = self._status
+        title = f"{os.path.basename(self.tool.group.path)}: {status.get('state', '-')}"
+        title += f", cell {status.get('cell', '-')}, queued {status.get('queued', '-')}"
+        title += f", last {status.get('last', '-')}, generation {status.get('generation', '-')}"
+        yield TITLE, title
+        if self._verdict:
+            yield ALARM, self._verdict
+        yield HEAD, _COLUMNS
+        for rank, row in enumerate(self.ranks):
+            yield (CHOSEN if rank == chosen else PLAIN), self._row(rank, row)
+        for line in self._gpus:
+            yield DIM, line
+
+    def _row(self, rank, row):
+        place = self._places.get(rank, {})
+        memory = _size(int(row["rss_bytes"])) if row.get("rss_bytes", "").isdigit() else "-"
+        where = place.get("in", "-")
+        if where != "-":
+            where += f" {place.get('number', '')} for {place.get('for', '?')} s"
+        at = place.get("at", "-").removeprefix("-")
+        return (
+            f"{rank:4} {row.get('state', '-'):11} {row.get('cell', '-'):>5}"
+            f" {row.get('pid', '-'):>7} {row.get('host', '-'):12.12} {row.get('gpu', '-'):>3}"
+            f" {memory:>9} {self._speed(rank):>7}  {where}{'  ' + at if at else ''}"
+        ).rstrip()
+
+    def output(self, rank, count):
+        """The last lines of what a rank printed."""
+        try:
+            with open(self.tool.path(f"rank{rank}/stdout"), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _PIECE))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:  # the group is smaller now
+            return []
+        lines = [line.rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
+        return lines[max(0, len(lines) - count) :]
+
+
+class Screen:
+    """The terminal: draws, and does what the keys say."""
+
+    def __init__(self, screen, watch, delay):
+        self._screen, self._watch, self._delay = screen, watch, delay
+        self._chosen = 0
+        self._note = ""  # what the last key did, or why not
+        curses.curs_set(0)
+        curses.use_default_colors()
+        curses.init_pair(1, curses.COLOR_YELLOW, -1)
+        self._styles = {
+            TITLE: curses.A_BOLD, ALARM: curses.color_pair(1) | curses.A_BOLD,
+            HEAD: curses.A_REVERSE, PLAIN: curses.A_NORMAL, CHOSEN: curses.A_BOLD,
+            DIM: curses.A_DIM,
+        }  # fmt: skip
+
+    def run(self):
+        """Until q."""
+        while True:
+            self._watch.look()
+            self._chosen = max(0, min(self._chosen, len(self._watch.ranks) - 1))
+            self._draw()
+            until = time.monotonic() + self._delay
+            while (left := until - time.monotonic()) > 0:
+                self._screen.timeout(int(left * 1000) + 1)
+                key = self._screen.getch()
+                if key in (ord("q"), _ESCAPE):
+                    return
+                if key != -1:
+                    self._press(key)
+                    break
+
+    def _press(self, key):
+        self._note = ""
+        if key == curses.KEY_UP:
+            self._chosen -= 1
+        elif key == curses.KEY_DOWN:
+            self._chosen += 1
+        elif key == ord("i"):
+            self._tell("ctl", "interrupt")
+        elif key == ord("s"):
+            self._page(f"rank{self._chosen}/stack")
+
+    def _tell(self, name, verb):
+        try:
+            self._watch.tool.tell(name, verb)
+            self._note = f"{verb}: sent"
+        except OSError as e:
+            self._note = f"{verb}: {e.strerror}"
+
+    def _page(self, name):
+        """Shows a text until a key is pressed."""
+        try:
+            text = self._watch.tool.group.read(name)
+        except OSError as e:
+            text = str(e.strerror)
+        self._screen.erase()
+        for y, line in enumerate([*text.splitlines(), "", "any key goes back"]):
+            self._put(y, line, curses.A_NORMAL)
+        self._screen.refresh()
+        self._screen.timeout(-1)
+        self._screen.getch()
+
+    def _draw(self):
+        self._screen.erase()
+        height, _ = self._screen.getmaxyx()
+        y = 0
+        for style, text in self._watch.lines(self._chosen):
+            self._put(y, text, self._styles[style])
+            y += 1
+        self._put(y + 1, f"rank {self._chosen} prints:", curses.A_REVERSE)
+        for line in self._watch.output(self._chosen, height - y - 3):
+            self._put(y + 2, line, curses.A_NORMAL)
+            y += 1
+        self._put(height - 1, self._note or _KEYS, curses.A_DIM)
+        self._screen.refresh()
+
+    def _put(self, y, text, style):
+        """One line, as much of it as there is room for."""
+        height, width = self._screen.getmaxyx()
+        if 0 <= y < height:
+            self._screen.addnstr(y, 0, _CONTROL.sub("", text), width - 1, style)
