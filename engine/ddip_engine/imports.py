@@ -10,50 +10,82 @@ import time
 import _ddip
 
 _WAIT_S = 2.0  # for an import that is under way
-_AGAIN_S = 0.02  # between two looks at whether it is done
+_AGAIN_S = 0.02  # between two looks at whether it is done, and at who has taken the interrupt;
+_AGAIN_MAX_S = 0.5  # up to this
 _IMPORTLIB = "<frozen importlib._bootstrap>"
 
-_deadline = None  # monotonic time; None: no interrupt waits
+_waiting = None  # the _Interrupt that waits, None: none does
 _interrupted = []  # names of modules whose import was interrupted all the same
+
+
+class _Interrupt:
+    """One that came during an import: it is sent once more, when that is done or takes too long."""
+
+    def __init__(self, cell):
+        self.cell = cell
+        self.deadline = time.monotonic() + _WAIT_S
+        self.held = True  # it is to be sent
+        _thread.start_new_thread(self._send, (_thread.get_ident(),))
+
+    def _send(self, main):
+        global _waiting
+        pause = _AGAIN_S
+        while _waiting is self:
+            if self.held and not (self.is_early() and _imports(sys._current_frames().get(main))):
+                self.held = False
+                if not _ddip.repeat(self.cell):
+                    return
+            time.sleep(pause)
+            if self.held:
+                pause = _AGAIN_S
+            elif _ddip.probe():  # nobody has taken it: the program blocks it, or runs C code
+                pause = min(2 * pause, _AGAIN_MAX_S)
+            else:
+                _waiting = None
+                if not self.held:
+                    return
+                _waiting = _waiting or self
+
+    def is_early(self):
+        """True while it can wait."""
+        return time.monotonic() < self.deadline
 
 
 def put_off(frame, cell):
     """True: the interrupt comes again later, since modules are being imported in this frame."""
-    global _deadline
-    names = _imported_in(frame)
-    now = time.monotonic()
-    if names and _deadline is None:
-        _deadline = now + _WAIT_S
-        _thread.start_new_thread(_repeat, (cell,))
+    global _waiting
+    names = [each.f_locals.get("name", "") for each in _imports(frame)]
+    if names and _waiting is None:
+        _waiting = _Interrupt(cell)
         return True
-    if names and now < _deadline:
+    if names and _waiting.is_early():
+        _waiting.held = True
         return True
-    _deadline = None
+    _waiting = None
     _interrupted.extend(names)
     return False
 
 
-def _imported_in(frame):
-    """The modules whose import is under way, the outermost last."""
-    names = []
+def holds():
+    """True while an interrupt waits for the end of an import."""
+    return _waiting is not None and _waiting.held
+
+
+def _imports(frame):
+    """The frames that are imports under way, the outermost last."""
+    found = []
     while frame is not None:
         code = frame.f_code
         if code.co_filename == _IMPORTLIB and code.co_name == "_find_and_load":
-            names.append(frame.f_locals.get("name", ""))
+            found.append(frame)
         frame = frame.f_back
-    return names
-
-
-def _repeat(cell):
-    """Sends the interrupt again until it is taken, or its cell has ended."""
-    while _deadline is not None and _ddip.repeat(cell):
-        time.sleep(_AGAIN_S)
+    return found
 
 
 def clean_up():
     """After a cell: removes the parts of packages whose import was interrupted."""
-    global _deadline
-    _deadline = None
+    global _waiting
+    _waiting = None
     while _interrupted:
         name = _interrupted.pop()
         if name in sys.modules:

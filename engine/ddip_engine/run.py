@@ -46,10 +46,16 @@ def _on_sigint(signum, frame):
         raise KeyboardInterrupt
 
 
+def _probed(signum, frame):
+    """Python runs handlers: so one of the program's own took SIGINT, unless it is yet to come."""
+    if not imports.holds():
+        _ddip.probed(signum, frame)
+
+
 def install():
     """Takes SIGINT; a child that user code forks takes it as any Python program does."""
     signal.signal(signal.SIGINT, _on_sigint)
-    signal.signal(_ddip.probe_signal(), _ddip.probed)
+    signal.signal(_ddip.probe_signal(), _probed)
     real = signal.signal
 
     @functools.wraps(real)

@@ -237,6 +237,12 @@ py_repeat(PyObject *module, PyObject *number)
 }
 
 static PyObject *
+py_probe(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(!rank_forked() && rank_cell_probe());
+}
+
+static PyObject *
 py_pin(PyObject *module, PyObject *args)
 {
 	unsigned long long addr, size;
@@ -406,6 +412,7 @@ static PyMethodDef methods[] = {
     {"store_socket", py_store_socket, METH_VARARGS,
 	"store_socket(fd, bool): one to the store, no more"},
     {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT once more; False: it does not run"},
+    {"probe", py_probe, METH_NOARGS, "After repeat; False: it is known who took it"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
     {"stdin_drop", py_stdin_drop, METH_NOARGS, "Forgets input that nobody has read, and its end"},

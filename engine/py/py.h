@@ -30,6 +30,8 @@
  *   probe_signal() -> int      the real-time signal that probed is to be registered for (by signal.signal):
  *   probed(signum, frame)      tells the daemon that Python runs handlers of signals, when the one
  *                              of SIGINT did not ask interrupt_wanted: it is the program's own
+ *   repeat(cell) -> bool       the SIGINT of an interrupt once more; False: that cell does not run
+ *   probe() -> bool            some time after repeat, until it is False: has somebody taken it?
  *   pin(obj, addr, size) -> handle  keeps obj alive; its bytes are served by Tread and may be read
  *                              from outside; Nfree lets go
  *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,

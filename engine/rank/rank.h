@@ -106,6 +106,9 @@ int rank_cell_probe_signal(void);
 void rank_cell_probed(void);
 /* SIGINT to the main thread again if this cell still runs; false: it does not. */
 bool rank_cell_repeat(uint32_t cell);
+/* Some time after that: the main thread gets the probe signal, unless SIGINT is blocked. False: the
+ * daemon has been told who took it. */
+bool rank_cell_probe(void);
 void rank_cell_lock(void);
 void rank_cell_unlock(void);
 

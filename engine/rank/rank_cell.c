@@ -55,6 +55,17 @@ tell(uint32_t number, bool raised)
 	buf_free(&b);
 }
 
+static bool
+is_asked(void)
+{
+	bool asked;
+
+	rank_cell_lock();
+	asked = cell.asked;
+	rank_cell_unlock();
+	return asked;
+}
+
 void
 rank_cell_enter(uint32_t number)
 {
@@ -119,25 +130,35 @@ rank_cell_probed(void)
 		tell(number, false);
 }
 
-/* Has Python run a handler of ours, if it runs any: those of signals that came before run first. */
+/* Has Python run a handler of ours, if it runs any: those of signals that came before run first.
+ * True: it can't be asked yet. */
+static bool
+ask_python(void)
+{
+	struct proc_status s;
+
+	if (!is_asked() || proc_status(getpid(), &s) < 0)
+		return false;
+	/* the program blocks SIGINT: it has not come yet, but may */
+	if (s.pending & PROC_SIGNAL(SIGINT))
+		return true;
+	/* user code may have taken the handler away: then the signal would end the process */
+	if (s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
+		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
+	return false;
+}
+
 static void
 probe(void *arg)
 {
-	struct proc_status s;
-	bool asked;
+	cell.timer = ask_python() ? loop_timer(cell.loop, BLOCKED_MS, probe, NULL) : NULL;
+}
 
-	cell.timer = NULL;
-	rank_cell_lock();
-	asked = cell.asked;
-	rank_cell_unlock();
-	if (!asked || proc_status(getpid(), &s) < 0)
-		return;
-	/* the program blocks SIGINT: it has not come yet, but may */
-	if (s.pending & PROC_SIGNAL(SIGINT))
-		cell.timer = loop_timer(cell.loop, BLOCKED_MS, probe, NULL);
-	/* user code may have taken the handler away: then the signal would end the process */
-	else if (s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
-		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
+bool
+rank_cell_probe(void)
+{
+	ask_python();
+	return is_asked();
 }
 
 int
@@ -154,7 +175,7 @@ rank_cell_repeat(uint32_t number)
 	rank_cell_lock();
 	runs = number != 0 && cell.running == number;
 	if (runs) {
-		cell.pending = true;
+		cell.pending = cell.asked = true;
 		syscall(SYS_tgkill, getpid(), getpid(), SIGINT); /* the main thread alone */
 	}
 	rank_cell_unlock();

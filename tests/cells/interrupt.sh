@@ -37,10 +37,10 @@ cell 'import mine' || bad 'a cell does not import from the current directory'
 rm -r "$T/here"/*.py
 cell "import sys; sys.path.insert(0, '$T/src')"
 
-# runs CODE FILE: it is submitted and prints "begins" on all ranks; n is its number
+# runs CODE FILE: it is submitted and calls begins() on all ranks; n is its number
 runs() {
 	errno nonblock "${2:-$G/cell}" "import time
-print('begins', flush=True)
+def begins(): print('begins', flush=True)
 $1" >/dev/null
 	n=$(readlink "$G/cells/last")
 	for part in "$G/cells/$n"/rank?; do
@@ -62,6 +62,7 @@ is 'and can be done again' "$(value 'import endless; endless.part.X')" 1
 # how a cell ends that was interrupted
 while IFS='|' read -r what state code; do
 	runs "try:
+    begins()
     time.sleep(100)
 except KeyboardInterrupt:
     $code"
@@ -78,6 +79,7 @@ exec 4<"$G/events"
 runs "import os
 caught = []
 try:
+    begins()
     time.sleep(100)
 except KeyboardInterrupt:
     try:
@@ -100,6 +102,7 @@ echo 'grace 60' >"$G/ctl"
 runs "import signal, torch, torch.distributed as dist
 stopped = []
 signal.signal(signal.SIGINT, lambda *args: stopped.append(1))
+begins()
 while rank == 1 and not stopped:
     time.sleep(0.01)
 t = torch.ones(1)
@@ -113,7 +116,7 @@ is 'the collective was not ended' "$(cat "$G"/rank?/vars/saved | xargs)" '2.0 2.
 code="import signal, torch, torch.distributed as dist
 stopped = []
 signal.signal(signal.SIGINT, lambda *args: stopped.append(1))
-"
+begins()"
 runs "$code
 while rank == 1 and not stopped:
     time.sleep(0.01)

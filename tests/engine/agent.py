@@ -12,6 +12,8 @@ import time
 import wire
 from wire import HANG_LIMIT_S, PYTHON, Agent, alive, same, until
 
+NAP = f".{os.getpid()}"  # the fraction of a second by which children that sleep are known
+
 
 def refused(m, errno_name, text):
     same((m.name, errno.errorcode.get(getattr(m, "errno", 0))), ("Rerror", errno_name))
@@ -178,9 +180,10 @@ def check_services(a):
 
 def check_death(a, slot):
     """A rank that is killed: its last words, its children, its page."""
-    source = """
+    source = f"""
 import os, subprocess, sys, signal
-subprocess.Popen(['sleep', '1000']); p = subprocess.Popen(['sh', '-c', 'sleep 1001 & sleep 1002'])
+subprocess.Popen(['sleep', '1000{NAP}'])
+p = subprocess.Popen(['sh', '-c', 'sleep 1001{NAP} & sleep 1002{NAP}'])
 print('words', end=''); sys.stderr.write('last'); sys.stderr.flush()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -195,17 +198,16 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def sleepers():
-    """The children that check_death left, if they live."""
+    """The children of ranks that sleep still."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
-    return [line for line in found.splitlines() if line.split(None, 1)[1:] and
-            line.split(None, 1)[1] in ("sleep 1000", "sleep 1001", "sleep 1002")]  # fmt: skip
+    return [line for line in found.splitlines() if line.endswith(NAP)]
 
 
 def check_flood_death(a, slot):
     """Killed while it prints: no byte twice, none missing before the last."""
     a.ask("Trun", slot, 90, 1, "i = 0\nwhile True:\n    print(i); i += 1", mark=True)
     mark = a.wait("Nmark")
-    until(lambda: len(a.spool(slot, "stdout")) > mark.out + 200000, 20, "output")
+    until(lambda: len(a.spool(slot, "stdout")) > mark.out + 200000, what="output")
     a.send("Nsignal", slot, signal.SIGKILL, 0)
     a.wait("Nexit")
     *lines, rest = a.spool(slot, "stdout")[mark.out :].split(b"\n")
@@ -387,9 +389,14 @@ def end_of_all(how):
         for slot in (0, 1):
             a.spawn(slot)
         # one in a session of its own, one that ignores signals, one in a loop without end
-        a.ask("Trun", 0, 1, 1, "import subprocess; subprocess.Popen(['setsid', 'sleep', '1000']);"
-              "subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP INT; sleep 1001; sleep 1'])\n"
-              "print('on')\nwhile True: pass", mark=True)  # fmt: skip
+        source = f"""
+import subprocess
+subprocess.Popen(['setsid', 'sleep', '1000{NAP}'])
+subprocess.Popen(['sh', '-c', 'trap "" TERM HUP INT; sleep 1001{NAP}; sleep 1'])
+print('on')
+while True: pass
+"""
+        a.ask("Trun", 0, 1, 1, source, mark=True)
         until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what="the cell")
         until(lambda: len(sleepers()) >= 2, what="its children")
         pids = descendants(a.process.pid)
@@ -415,7 +422,7 @@ def test_agent_killed():
         pids = descendants(a.process.pid)
         a.process.kill()
         a.process.wait()
-        until(lambda: not any(alive(p) for p in pids), 2, "the end of its children")
+        until(lambda: not any(alive(p) for p in pids), what="the end of its children")
 
 
 def test_many():

@@ -80,6 +80,50 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"""
     same(a.finish(0, tag)[0].outcome, 2)
 
 
+def check_importing(a):
+    """During an import it has reached nobody; behind it it comes once, to whom takes it then."""
+    # each signal writes its number: when the probe is there, SIGINT has been put off
+    module = """
+import os, signal, sys, time
+os.set_blocking(1, False); old = signal.set_wakeup_fd(1)
+print('imports')
+while not os.path.exists(__file__ + '.go'): time.sleep(0.01)
+signal.set_wakeup_fd(old)
+"""
+    blocks = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])"
+    handles = "taken = []\nsignal.signal(signal.SIGINT, lambda *_: taken.append(1))"
+    for number, (name, then) in enumerate((("blocks", blocks), ("handles", handles)), 90):
+        path = os.path.join(a.dir, f"{name}.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(module + then)
+        source = f"""
+import signal, sys, time
+sys.path.insert(0, {a.dir!r})
+import {name}
+while not input(): pass
+end = time.monotonic() + 0.2  # a wrong answer has its time, and so have two where one is right
+while time.monotonic() < end: pass
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+len(getattr({name}, 'taken', ()))"""
+        tag = begin(a, number, source, b"on\nimports\n")
+        before = len(a.spool(0, "stdout"))
+        a.send("Nintr", 0, number)
+        probed = b"%c%c" % (signal.SIGINT, signal.SIGRTMAX - 4)
+        until(lambda at=before, b=probed: a.spool(0, "stdout")[at:] == b, what="the probe")
+        a.call("Tstack", 0)  # what was said before has come
+        assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
+        open(path + ".go", "w").close()
+        a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
+        if name == "handles":
+            a.send("Nstdin", 0, "\n")  # Python runs handlers, then
+            same(a.wait("Nsignalled").raised, 0)
+        a.send("Nstdin", 0, "go\n")
+        if name == "blocks":
+            same(a.wait("Nsignalled").raised, 1)
+        r = a.finish(0, tag)[0]
+        same((r.outcome, r.value), (2, b"") if name == "blocks" else (0, b"1"))
+
+
 def check_in_c(a):
     """C code keeps the main thread: nothing is told, though the probe has come."""
     waits = b"trap '' INT; echo in C; exec sleep 1000"
@@ -102,6 +146,7 @@ def test_signalled():
         check_raised(a)
         check_own_handler(a)
         check_blocked(a)
+        check_importing(a)
         check_in_c(a)
 
 

@@ -97,10 +97,10 @@ cell 'import signal, sys, time
 got = []
 signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))'
 is 'signal' "$(line 'signal SIGUSR1')" 0
-ok timeout 20 sh -c "echo 'while not got: time.sleep(0.01)' | cat >$G/cell"
+ok guarded sh -c "echo 'while not got: time.sleep(0.01)' | cat >$G/cell"
 is 'a signal to all' "$(value 'got == [signal.SIGUSR1]' 0) $(value 'got == [signal.SIGUSR1]' 1)" 'True True'
 is 'signal to a rank' "$(line 'signal USR1 1')" 0
-ok timeout 20 sh -c "echo 'while len(got) < 2: time.sleep(0.01)' | cat >$G/rank1/cell"
+ok guarded sh -c "echo 'while len(got) < 2: time.sleep(0.01)' | cat >$G/rank1/cell"
 is 'not to the other' "$(value 'len(got)' 0)" 1
 is 'signal to no rank' "$(line 'signal USR1 7')" EINVAL
 printf 'text' >"$G/rank0/stdin"

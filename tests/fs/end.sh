@@ -17,8 +17,9 @@ unmounted() {
 end_by() {
 	case $1 in
 	TERM | KILL) kill -"$1" "$daemon" ;;
-	fusermount) fusermount3 -u "$M" || bad "fusermount3 -u: $?" ;;
-	umount) umount "$M" || bad "umount: $?" ;;
+	# not while the watchdog is inside for a moment
+	fusermount) until_true fusermount3 -q -u "$M" ;;
+	umount) until_true umount -q "$M" ;;
 	lazy) umount -l "$M" || bad "umount -l: $?" ;;
 	esac
 }

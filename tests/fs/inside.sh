@@ -3,7 +3,7 @@
 # rank itself, a thread and a child process; nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
-mount_plain -o size=2,timeout=20
+mount_plain -o "size=2,timeout=$HANG_LIMIT_S"
 
 # What cells use: at(FN, ARG…) makes a call in each of three ways, and tells its errno by name.
 cell "G = '$G'

@@ -5,7 +5,7 @@
 mount_plain
 cell 'x = 1'
 for file in cell ctl status vars/x rank0/stdout; do
-	timeout 60 "$PLAIN_PYTHON" - "$G/$file" <<'END' || bad "locks of $file"
+	guarded "$PLAIN_PYTHON" - "$G/$file" <<'END' || bad "locks of $file"
 import errno, fcntl, os, signal, sys
 
 path = sys.argv[1]

@@ -15,7 +15,7 @@ mkfifo "$T/gate"
 errno nonblock "$G/rank1/cell" "for i in range(5000): print('running', i)
 sys.stdout.flush(); open('$T/gate').read()" >/dev/null
 running=$(readlink "$G/cells/last")
-timeout 20 grep -q -m1 'running 4999' "$G/cells/$running/stream" || give_up 'the cell does not run'
+guarded grep -q -m1 'running 4999' "$G/cells/$running/stream" || give_up 'the cell does not run'
 
 SEED=${SEED:-1} "$PLAIN_PYTHON" - "$M" "$running" <<'END' || bad 'reads at odd places'
 import errno, os, random, sys
@@ -131,8 +131,8 @@ END
 is 'the daemon lives' "$(head -c 6 "$M/version")" ddipfs
 is 'the cell runs on' "$(state "$running")" running
 # a reader that starts far behind what is there already gets what comes from there on, however much it is
-is 'tail -c +N' "$(timeout 20 tail -c +200000 "$G/cells/1/stream" | tail -n 1 | grep -o '"state":"[a-z]*"')" '"state":"ok"'
-is 'from there on' "$(timeout 20 tail -c +200001 "$G/cells/1/stream" | md5sum)" "$(tail -c +200001 <(cat "$G/cells/1/stream") | md5sum)"
+is 'tail -c +N' "$(guarded tail -c +200000 "$G/cells/1/stream" | tail -n 1 | grep -o '"state":"[a-z]*"')" '"state":"ok"'
+is 'from there on' "$(guarded tail -c +200001 "$G/cells/1/stream" | md5sum)" "$(tail -c +200001 <(cat "$G/cells/1/stream") | md5sum)"
 echo >"$T/gate"
 like 'it ends' "$(wait_cell "$running")" 'state ok'
 is 'no bug of ours' "$(grep -c " EIO " "$G/error")" 0

@@ -112,8 +112,8 @@ echo 'spool 65536' >"$G/ctl"
 cell 'for i in range(40000): print("number", i)'
 : >"$G/rank0/stdout"
 cell 'print("the last")'
-like 'a reader of follow is told what it missed' "$(timeout 10 grep -a -m1 'dropped' <&5)" '[0-9]+ bytes were dropped'
-like 'and reads on' "$(timeout 10 grep -a -m1 'the last' <&5)" 'the last'
+like 'a reader of follow is told what it missed' "$(guarded grep -a -m1 'dropped' <&5)" '[0-9]+ bytes were dropped'
+like 'and reads on' "$(guarded grep -a -m1 'the last' <&5)" 'the last'
 exec 5<&-
 
 # room: that of the place where output is kept

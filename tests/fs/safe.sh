@@ -22,7 +22,13 @@ for pid in $(others) $(rank_pids); do
 			/proc/net/tcp /proc/net/tcp6 || bad "process $pid listens on TCP"
 	done
 done
-is 'no named or abstract sockets of ours' "$(awk '/ddip/' /proc/net/unix)" ''
+for pid in $(others) $(rank_pids); do
+	for fd in /proc/"$pid"/fd/*; do
+		inode=$(readlink "$fd" | sed -n 's/^socket:\[\(.*\)\]$/\1/p')
+		[ -z "$inode" ] || is "process $pid has no named or abstract socket" \
+			"$(awk -v i="$inode" '$7 == i { print $8 }' /proc/net/unix)" ''
+	done
+done
 
 # /dev/fuse stays in the daemon: an engine that held it would make a dead mount hang
 for pid in $(rank_pids); do
@@ -108,6 +114,6 @@ fi
 mkdir "$T/real"
 ln -s "$T/real" "$T/link"
 "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none" "$T/link" || bad "a link as mount point: $?"
-mountpoint -q "$T/real" && pids=$(others) && fusermount3 -u "$T/real"
+mountpoint -q "$T/real" && pids=$(others) && until_true fusermount3 -q -u "$T/real"
 # shellcheck disable=SC2086 # a list
 gone $pids

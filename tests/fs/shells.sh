@@ -75,7 +75,7 @@ is 'that ran' "$(value 'c + d')" 3
 printf 'print("quiet")' >"$T/good.py"
 if command -v script >/dev/null; then
 	for shell in bash dash; do
-		timeout 20 script -qec "$shell -c 'echo \"1 / 0\" >$G/cell; cat $T/good.py >$G/cell; echo said'" \
+		guarded script -qec "$shell -c 'echo \"1 / 0\" >$G/cell; cat $T/good.py >$G/cell; echo said'" \
 			/dev/null </dev/null >"$T/said" || bad "script: $?"
 		is "what a terminal shows with $shell" "$(tr -d '\r' <"$T/said")" \
 			"ddipfs: group/cells/$(($(readlink "$G/cells/last") - 1)): EREMOTEIO: rank 0: ZeroDivisionError: division by zero

@@ -24,14 +24,8 @@ zygotes() {
 	pgrep -P "$agent" -x ddip-zygote | sort
 }
 
-# no_more_than N: within the limit that guards against a hang
 no_more_than() {
-	local i
-	for ((i = 0; i < 600; i++)); do
-		[ "$(zygotes | wc -l)" -gt "$1" ] || return 0
-		sleep 0.1
-	done
-	return 1
+	[ "$(zygotes | wc -l)" -le "$1" ]
 }
 
 for i in {1..10}; do
@@ -39,7 +33,7 @@ for i in {1..10}; do
 	is "start $i has the environment that was set" "$(value '__import__("os").environ["TRY"]')" "'$i'"
 done
 # the one that is wanted, perhaps its successor, and one that settings might be changed back to
-no_more_than 3 || bad "after ten changes of env $(zygotes | wc -l) zygotes are left"
+until_true no_more_than 3 || bad "after ten changes of env $(zygotes | wc -l) zygotes are left"
 kept=$(zygotes)
 printf 'stop\nenv TRY=9\nstart\n' >"$G/ctl"
 value 1 >/dev/null
@@ -52,6 +46,6 @@ echo 'x = 1' >"$M/other/cell"
 printf 'stop\n' >"$M/other/ctl"
 rmdir "$M/other" || bad 'rmdir of a stopped group'
 is 'the first group goes on' "$(value '__import__("os").environ["TRY"]')" "'9'"
-no_more_than 3 || bad "$(zygotes | wc -l) zygotes are left after the other group is gone"
+until_true no_more_than 3 || bad "$(zygotes | wc -l) zygotes are left after the other group is gone"
 printf 'restart\n' >"$G/ctl"
 is 'and it starts again' "$(value '__import__("os").environ["TRY"]')" "'9'"

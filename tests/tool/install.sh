@@ -40,7 +40,7 @@ if [ "$(id -u)" = 0 ] && command -v mount.fuse >/dev/null; then
 	like 'mount -t' "$(cat "$M/version")" '^ddipfs '
 	is 'its type' "$(findmnt -n -o FSTYPE "$M")" fuse.ddipfs
 	pids=$(others)
-	ok umount "$M"
+	until_true umount -q "$M" # not while the watchdog is inside for a moment
 	# shellcheck disable=SC2086
 	gone $pids
 fi
