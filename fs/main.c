@@ -20,6 +20,7 @@
 #include "tree/event_file.h"
 #include "tree/gpu_file.h"
 #include "tree/live.h"
+#include "tree/replacement.h"
 #include "tree/stream_file.h"
 #include "tree/tree.h"
 #include <errno.h>
@@ -184,6 +185,7 @@ serve(const struct options *o)
 		die("%s", e.text);
 	group_init();
 	change_ticks_init();
+	replacement_init();
 	live_init();
 	tree_init();
 	event_file_init();

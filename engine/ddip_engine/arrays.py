@@ -180,7 +180,11 @@ def _read_npy_header(read, file):
 
 def _load_npy(numpy, data):
     """Rare versions of the format, by NumPy itself."""
-    return numpy.load(data.file(), allow_pickle=False)
+    file = data.file()
+    array = numpy.load(file, allow_pickle=False)
+    if file.tell() != data.size:
+        raise EngineError(EBADMSG, f".npy of {data.size} bytes: its header says {file.tell()}")
+    return array
 
 
 def like(old, new, name):
@@ -353,6 +357,9 @@ def _parse_safetensors(torch, view):
     entries = json.loads(bytes(view[8 : 8 + length]))
     metadata = entries.pop("__metadata__", {})
     data = view[8 + length :]
+    said = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if said != len(data):
+        raise ValueError(f"{len(data)} bytes of tensors, the header says {said}")
     tensors = {key: _parse_tensor(torch, key, entry, data) for key, entry in entries.items()}
     return tensors, metadata
 

@@ -10,8 +10,10 @@
 struct task;
 
 /* For the rooms above: what `status`, `error` and the table of a rank's variables show has changed;
- * a stream of a rank has grown; a cell has ended. */
+ * a stream of a rank has grown; a cell has ended; a task is about to be submitted, behind which
+ * nothing comes any more that was to be before it. */
 struct group_news {
+	void (*before_task)(struct group *g);
 	void (*status_changed)(struct group *g);
 	void (*error_changed)(struct group *g);
 	void (*table_changed)(

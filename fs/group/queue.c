@@ -21,6 +21,7 @@ task_submit(struct task *w)
 {
 	struct group *g = w->g;
 
+	group_tell(above.before_task, g);
 	g->queued++;
 	for (int i = 0; i < w->n; i++)
 		TAILQ_INSERT_TAIL(&w->subtasks[i].k->queue, &w->subtasks[i], link);

@@ -8,6 +8,7 @@
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/removal.h"
+#include "tree/replacement.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,13 +169,35 @@ var_change_push_staged(const struct place *at, struct push *p, struct err *e)
 
 /* ---- rm, mv ---- */
 
-/* With a view, too: programs that replace a file (mv, install, tar) remove it first, and then
- * write. */
+/* known: the kernel has told the name's watchers. */
+static int
+submit_removal(const struct place *at, const char *name, bool known, struct err *e)
+{
+	struct task *w = change_new(at, TASK_DEL, name, e);
+
+	if (!w)
+		return -e->no;
+	if (known)
+		((struct names_told *)w->arg)->gone = var_ticks_told(at, name, TICK_DELETE);
+	w->payload.to = xstrdup("");
+	task_submit(w);
+	return 0;
+}
+
+/* What was removed by a view is not written anew. */
+static void
+remove_at_last(const struct place *at, const char *name)
+{
+	struct err e = {0};
+
+	if (!place_gone(at) && submit_removal(at, name, false, &e) < 0)
+		journal_fail(at->g, &e, name);
+}
+
 int
 var_change_remove(const struct place *at, pid_t process, struct err *e)
 {
 	struct var_name v;
-	struct task *w;
 
 	if (var_parse(at->name, at->rank < 0, &v, e) < 0)
 		return -e->no;
@@ -182,13 +205,13 @@ var_change_remove(const struct place *at, pid_t process, struct err *e)
 		return fail(e, EOPNOTSUPP, "%s can't be removed: rm takes the variable, %s",
 		    at->name, v.name);
 	if (removal_check(process, at, v.name, e) < 0 || refuse_external(at, false, e) < 0 ||
-	    !(w = change_new(at, TASK_DEL, v.name, e)))
+	    lifecycle_accepts(at->g, e) < 0)
 		return -e->no;
-	if (!*v.view->name)
-		((struct names_told *)w->arg)->gone = var_ticks_told(at, v.name, TICK_DELETE);
-	w->payload.to = xstrdup("");
-	task_submit(w);
-	return 0;
+	if (*v.view->name && process) {
+		replacement_expect(at, v.name, process, remove_at_last);
+		return 0;
+	}
+	return submit_removal(at, v.name, !*v.view->name, e);
 }
 
 int

@@ -7,6 +7,7 @@
 #include "object/var_table.h"
 #include "tree/caller.h"
 #include "tree/removal.h"
+#include "tree/replacement.h"
 #include "tree/var_change.h"
 #include "tree/var_names.h"
 #include "tree/writer.h"
@@ -186,6 +187,7 @@ begin_write(struct file *f, struct req *r, const struct var_name *name)
 	    .empty = f->flags & O_TRUNC};
 	v->writer.at = &f->node->at;
 	memcpy(v->writer.name, name->name, sizeof(v->writer.name));
+	replacement_claim(&f->node->at, name->name, f->opener);
 	var_names_open(&v->writer);
 	if ((f->flags & O_CREAT) && strcmp(f->node->at.name, name->name) == 0)
 		v->told = var_ticks_told(&f->node->at, name->name, TICK_CREATE);

@@ -7,6 +7,7 @@
 #include "group/task.h"
 #include "host/agent.h"
 #include "object/var_table.h"
+#include "tree/replacement.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,8 @@ presence(const struct place *at, struct rank *k, const char *name)
 	TAILQ_FOREACH (w, &writers, link)
 		if (writes_here(w, at) && strcmp(w->name, name) == 0)
 			return PRESENT;
+	if (replacement_hides(at, name))
+		return ABSENT;
 	TAILQ_FOREACH_REVERSE(j, &k->queue, subtask_queue, link)
 	{
 		enum presence p = outcome(j->w, name);
@@ -329,6 +332,12 @@ settle_changes(struct listing *l)
 	l->n = kept;
 }
 
+static void
+hide(void *listing, const char *name)
+{
+	add_change(listing, name, false);
+}
+
 static struct listing *
 listing_new(const struct place *at, struct rank *k)
 {
@@ -347,6 +356,7 @@ listing_new(const struct place *at, struct rank *k)
 		if (j->w->kind == TASK_MOVE)
 			add_change(l, j->w->payload.to, true);
 	}
+	replacement_each(at, hide, l);
 	TAILQ_FOREACH (w, &writers, link)
 		if (writes_here(w, at))
 			add_change(l, w->name, true);

@@ -51,6 +51,35 @@ if command -v rsync >/dev/null; then
 	is 'nothing left' "$(ls -A "$V" | xargs)" 'a large'
 fi
 
+# what removes the file that it replaces and writes it anew, replaces the object, which keeps what it is
+cell 'class Old(torch.nn.Linear): pass
+t, p, m = torch.zeros(5, requires_grad=True), torch.nn.Parameter(torch.zeros(5)), Old(3, 2)'
+"$TORCH_PYTHON" -c "import torch; from safetensors.torch import save_file
+save_file({'weight': torch.ones(2, 3), 'bias': torch.ones(2)}, '$T/m.safetensors')"
+for replace in mv install 'cp --remove-destination' 'rsync -a' 'rsync -a --inplace' 'tar'; do
+	command -v "${replace%% *}" >/dev/null || continue
+	cell 'with torch.no_grad():
+    for v in (t, p, *m.parameters()): v.zero_()'
+	mkdir "$T/new"
+	cp "$T/a.npy" "$T/new/t.npy"
+	"$TORCH_PYTHON" -c "import numpy as np; np.save('$T/new/p.npy', np.arange(5.0))"
+	cp "$T/m.safetensors" "$T/new/m.safetensors"
+	for name in t.npy p.npy m.safetensors; do
+		case $replace in
+		tar) tar -C "$T/new" -cf - $name | tar -C "$V" --no-overwrite-dir -xf - || bad "tar x of $name" ;;
+		*)
+			# shellcheck disable=SC2086 # words
+			ok $replace "$T/new/$name" "$V/$name"
+			;;
+		esac
+	done
+	rm -r "$T/new"
+	is "$replace onto a tensor, a parameter, a module: they stay what they are, with the new values" \
+		"$(value 'type(t).__name__, t.tolist(), type(p).__name__, p.tolist(), type(m).__name__, m.weight.sum().item()' 1)" \
+		"('Tensor', [0, 1, 2, 3, 4], 'Parameter', [0.0, 1.0, 2.0, 3.0, 4.0], 'Old', 6.0)"
+done
+cell 'del t, p, m, Old'
+
 # sed -i: mkstemp's way of opening
 echo '{"lr": 0.1}' >"$V/config.json"
 ok sed -i 's/0.1/0.01/' "$V/config.json"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What goes wrong has an errno and a text: code of objects, damaged bytes, what is missing."""
 
+import io
 import os
 import re
 import resource
@@ -88,6 +89,26 @@ class Errors(Case):
                 with mock.patch(where, side_effect=error):
                     self.refuses(errno, "", write, "y", files[view_name], view_name)
             self.assertNotIn("y", NAMES)
+
+    def test_a_file_that_describes_itself_has_all_its_bytes(self):
+        for what, view_name, data in self.self_describing():
+            write("y", data, view_name)
+            NAMES["y"] = kept = object()
+            for cut in (*range(len(data)), len(data) + 1):
+                with self.subTest(what=what, cut=cut):
+                    damaged = (data + b"\0")[:cut]
+                    self.refuses(EBADMSG, "", write, "y", damaged, view_name)
+                    self.refuses(EBADMSG, "", write, "y", damaged, view_name, "cat")
+                    self.assertIs(NAMES["y"], kept)
+            del NAMES["y"]
+
+    def self_describing(self):
+        for version in (1, 0), (2, 0), (3, 0):
+            file = io.BytesIO()
+            np.lib.format.write_array(file, np.arange(6.0).reshape(2, 3), version)
+            yield f"npy {version}", "npy", file.getvalue()
+        NAMES["y"] = {"a": torch.ones(4), "b": torch.ones(3, dtype=torch.uint8)}
+        yield "safetensors", "safetensors", read("y", "safetensors")
 
     def bytes_of(self, view_name):
         NAMES["y"] = torch.ones(3)

@@ -60,6 +60,38 @@ for i in new old; do
 	tar -C "$T" -cf - x.json | tar -C "$V" --no-overwrite-dir -xf - || bad "tar x of a $i name"
 	is "tar x of a $i name" "$(cat "$G"/rank?/vars/x | xargs)" '[1] [1]'
 done
+echo '[1' >"$T/bad.json"
+for replace in mv install 'cp --remove-destination'; do
+	cp "$T/bad.json" "$T/w.json"
+	# shellcheck disable=SC2086 # words
+	fails $replace "$T/w.json" "$V/w.json"
+	is "$replace: bytes that do not decode leave the object that they were to replace" "$(cat "$G"/rank?/vars/w | xargs)" '[1] [1]'
+done
+ok rm "$V/w.json"
+is 'rm of a view removes the variable: it is not listed, not found, not in the next cell' \
+	"$(ls "$V" "$G/rank1/vars" | grep -cx w) $(errno open "$V/w") $(value '"w" in globals()' 1)" '0 ENOENT False'
+echo '[1]' >"$V/w.json"
+ok rm "$G/rank1/vars/w.json"
+is 'rm of a view of one rank removes it there' "$(cat "$V/w") $(errno open "$G/rank1/vars/w")" '[1] ENOENT'
+removed() {
+	! grep -q "^$1 " "$G/names"
+}
+echo '[1]' >"$V/alone.json" && ok rm "$V/alone.json" && until_true removed alone
+"$PLAIN_PYTHON" - "$V" <<'END' || bad 'a program that removes a view and goes on'
+import os, subprocess, sys
+os.chdir(sys.argv[1])
+def names():
+    return [line.split()[0] for line in open("../names")]
+for name in "k", "l":
+    open(name + ".json", "w").write("[1]")
+    os.unlink(name + ".json")
+    assert name not in os.listdir() and not os.path.exists(name), name
+subprocess.run(["sh", "-c", "printf '[2]' | cp /dev/stdin k.json"], check=True)
+assert open("k").read() == "[2]\n"  # what another process writes is its own
+while "l" in names():  # it is removed, though nobody waits and this process goes on
+    pass
+END
+ok rm "$V/k"
 fails cp -f "$T/x.json" "$V/w.png"
 is 'a view that is only read does not cost the variable' "$(cat "$V/w")" '[1]'
 is 'nor does an OP' "$(errno unlink "$V/w.same") $(cat "$V/w")" 'EOPNOTSUPP [1]'
