@@ -14,6 +14,7 @@ from ddip import group as groups
 from ddip import ranks as rank_lists
 from ddip.complete import Helper
 from ddip.errors import DipError
+from ddip.failures import failure
 
 LOCALLY = "#dip_locally"  # a first line that keeps %autodip away from a cell
 _WHERE = ("remote", "local", "everywhere")
@@ -247,7 +248,7 @@ class DdipMagics(Magics):
             cell = submit(self.group, apps.source(name))
             end = follow(cell, take, interrupts=interrupts)
         if end["state"] != "ok":
-            raise run.failure(cell, {}, end)
+            raise failure(cell, {}, end)
         lines = {rank: "".join(pieces).strip() for rank, pieces in sorted(texts.items())}
         if all(line.startswith(f"{name}: ") for line in lines.values()):
             print(lines[0], file=sys.stderr)

@@ -7,8 +7,9 @@ import threading
 import time
 
 from ddip import cell as cells
-from ddip import mount, objects, run, show, worker
-from ddip.errors import DipError, RemoteError
+from ddip import mount, objects, show, worker
+from ddip.errors import DipError, RemoteError, RemoteTraceback
+from ddip.failures import failure
 from ddip.group import Group, default_group
 from ddip.sink import Sink
 
@@ -16,13 +17,6 @@ _GRACE_S = 1  # a worker's failure frees the others after that
 # A collective of the caller fails as soon as a worker is gone, and may be told before that is:
 _BLAME_S = 0.3
 _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
-
-
-class RemoteTraceback(Exception):
-    """The cause of a worker's exception: how it looked over there."""
-
-    def __str__(self):
-        return self.args[0]
 
 
 def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", imports="", **kwargs):
@@ -165,7 +159,7 @@ class _WorkerGroup:
             "    space['work'](globals())\n\n_ddip_ranch()\n"
         )
         self._cell = cells.submit(self._group, call)
-        self._view = show.LabelledView(Sink(), self._ranks, self._place)
+        self._view = show.View(Sink(), self._ranks, self._place, labelled=True)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -182,7 +176,7 @@ class _WorkerGroup:
     def _watch(self):
         """Follows the workers' cell; their failure ends them, which frees a stuck caller."""
         try:
-            end = cells.follow(self._cell, self._view.take)
+            end = cells.follow(self._cell, self._view.take, self._view.patience)
             self._view.end()
             if end["state"] != "ok":
                 self.failure = self._failed(end)
@@ -192,7 +186,7 @@ class _WorkerGroup:
 
     def _failed(self, end):
         """The exception of the worker that failed first, with its traceback as the cause."""
-        told = run.failure(self._cell, self._view.errors, end)
+        told = failure(self._cell, self._view.errors, end)
         if not isinstance(told, RemoteError):
             return told
         try:

@@ -52,13 +52,13 @@ class Outcome:
         self.outputs = cell.outputs
 
     def text(self, name="stdout"):
-        """What was printed there."""
-        return "".join(o.text for o in self.outputs if o.get("name") == name)
+        """What was printed there, without colours."""
+        return _ANSI.sub("", "".join(o.text for o in self.outputs if o.get("name") == name))
 
     def data(self, mime="text/plain"):
-        """The representations of that kind, of all displays and results."""
+        """The representations of that kind, of all displays and results; of emptied ones none."""
         found = [o.data.get(mime) for o in self.outputs if "data" in o]
-        return [_ANSI.sub("", value) for value in found if value is not None]
+        return [_ANSI.sub("", value) for value in found if value]
 
     @property
     def coloured(self):

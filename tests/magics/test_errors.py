@@ -3,6 +3,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -21,6 +22,8 @@ def test_errors():
         assert "\x1b[32m----> 5\x1b[39m " in failed.coloured, failed.coloured
         assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)")
         assert text.startswith("ranks 0-2:\n") and text.count("ZeroDivisionError: ") == 1, text
+        assert "\n\nCell In[1], line 4, in f()\n" in text, text
+        assert text.rstrip().endswith("\n\nZeroDivisionError: division by zero"), text
         assert "----> 5 f()" in text and "----> 4     return 1 / 0" in text, text
         assert "ddip" not in text.replace("#%%dip", ""), text
         text = nb.run("%%dip\nif rank:\n    raise ValueError(rank)").error[2]
@@ -60,6 +63,23 @@ def test_chained():
             for text in (shown, plain):
                 assert words in text and "distributed_c10d.py" in text, text
                 assert "ddip_engine" not in text and "counted" not in text, text
+
+
+def test_script():
+    """A program that lets a RemoteError pass shows the ranks' traceback."""
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        code = (
+            "import ddip\ng = ddip.Group(%r)\ng.run_cell('print(5)')\n"
+            "g.run_cell('def f(y): return 1 / y\\nf(0)')" % nb.group
+        )
+        environment = {**os.environ, **notebook.environment_of(nb.mount)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and done.stdout == "5\n", done
+        remote, _, own = done.stderr.partition("direct cause")
+        assert "ranks 0-1:" in remote and "----> 1 def f(y): return 1 / y" in remote, done.stderr
+        assert own.rstrip().endswith("RemoteError: ZeroDivisionError(division by zero)"), own
 
 
 def test_first_failure_is_last():
@@ -146,7 +166,10 @@ def test_input_fields():
             "t = torch.ones(1); torch.distributed.all_reduce(t); t.item()"
         )
         outcome, prompts = nb.talk(stop, "p x", "c")
-        assert outcome.error is None and outcome.data() == ["Out[0:2]: 2.0"], outcome.outputs
+        assert outcome.error is None and "[1] -> import torch\n" in outcome.text(), outcome.outputs
+        assert outcome.data() == ["Out[0:2]: 2.0", "Out[1:2]: 2.0"], (
+            "who asks is shown from then on"
+        )
         assert all("rank 1" in prompt for prompt in prompts), prompts
         assert nb.run("%%dip\ndef f(y): return 1 / y\nif rank: f(0)").error[1].endswith("zero)")
         outcome, prompts = nb.talk("%%dip --ranks 1\n%debug", "p y", "q")
