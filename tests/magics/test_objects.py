@@ -94,6 +94,23 @@ def test_completion():
 
         assert "remote_thing" in matches("%%dip\nremote_t")
         assert "shiny" in matches("%%dip\nremote_thing.s")
+        nb.ok(
+            "%%dip\nimport json as js\nimport torch\nclass Inner:\n    def turn(self, angle):\n"
+            "        'turns it'\n    @property\n    def costly(self): raise SystemExit\n"
+            "remote_thing.inner = Inner()\nmodel = torch.nn.Linear(2, 2)"
+        )
+        for code, name in {
+            "js.du": "dumps",
+            "js.decoder.JSOND": "JSONDecoder",
+            "remote_thing.inner.tu": "turn",
+            "model.weight.req": "requires_grad",
+            "js.dumps.__na": "__name__",
+            "torc": "torch",
+        }.items():
+            assert f"'{name}'" in matches(f"%%dip\nx = {code}"), code
+        assert "real" not in matches("%%dip\nremote_thing.inner.costly.re"), "it was computed"
+        assert matches("%%dip\nlist()[0].js.du") == "[]", "the module is another object's attribute"
+        assert "'remote_thing'" in matches("%dipull remo")
         assert "remote_thing" not in matches("remote_t")
         assert "remote_thing" not in matches("%%dip local\nremote_t")
         nb.ok("%autodip on")
@@ -104,6 +121,10 @@ def test_completion():
         code = "%%dip\nremote_thing"
         call = f"get_ipython().kernel.do_inspect({code!r}, 10)['data']['text/plain']"
         assert "of the ranks" in nb.ok(call).data()[0]
+        for code, text in (("remote_thing.inner.turn(", "turns it"), ("js.dumps(", "Serialize")):
+            code = f"%%dip\n{code}"
+            call = f"get_ipython().kernel.do_inspect({code!r}, {len(code)})['data']['text/plain']"
+            assert text in nb.ok(call).data()[0], code
         _while_a_cell_runs(nb)
 
 
