@@ -24,7 +24,7 @@ def candidates(group, text):
             return []
         found = [(key, "attribute") for key in _view(group, path[:-1], "dir").splitlines()]
     elif begun := _fragment(text):
-        names = _view(group, "", "dir").splitlines() or variables(group)
+        names = _view(group, "", "dir").splitlines() or group.variables()
         found = [(name, "instance") for name in names]
     else:
         return []
@@ -34,12 +34,6 @@ def candidates(group, text):
         for name, kind in found
         if name.startswith(begun) and (hidden or not name.startswith("_"))
     ]
-
-
-def variables(group):
-    """The names of the variables that the ranks have reported."""
-    table = group.read("names").splitlines()
-    return sorted({line.split()[0] for line in table if line and not line.startswith("#")})
 
 
 def _view(group, path, view):
@@ -111,7 +105,7 @@ class Helper:
         if _PULLS.match(text.rpartition("\n")[2]):
             if (group := self._group()) is not None:
                 begun = _fragment(text)
-                names = [name for name in variables(group) if name.startswith(begun)]
+                names = [name for name in group.variables() if name.startswith(begun)]
                 found = [(name, "instance") for name in names]
         elif self._is_remote(context.full_text) and (group := self._group()) is not None:
             found = candidates(group, text)

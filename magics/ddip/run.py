@@ -10,6 +10,8 @@ from ddip.progress import Progress
 from ddip.prompts import Prompts
 from ddip.sink import Sink
 
+_detached = set()  # paths of cells that were submitted here and not waited for
+
 
 def run(shell, group, source, see=None, quiet=False, ranks=None):
     """Runs a source on the ranks, shows it, returns what its results are (results.values()).
@@ -17,13 +19,23 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     see: words for the ranks that are shown, None: rank 0, or the first that runs it. ranks: words
     for those that run it, None: all. Raises RemoteError, RemoteInterrupt or DipError.
     """
-    on, seen = places(group, see, ranks)
+    on, seen = _places(group, see, ranks)
     with cells.Interrupts() as interrupts:
         cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
         return watch(shell, cell, seen, quiet, interrupts=interrupts)
 
 
-def places(group, see, ranks):
+def detach(shell, group, source, see=None, ranks=None):
+    """The same without waiting. Returns a DetachedCell."""
+    from ddip.detached import DetachedCell
+
+    on, seen = _places(group, see, ranks)
+    cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
+    _detached.add(cell.path)
+    return DetachedCell(shell, cell, seen)
+
+
+def _places(group, see, ranks):
     """(ranks that run a cell or None for all, ranks that are shown) of the words for both."""
     size = group.size if ranks or see else 0  # the file is read where it is needed
     on = rank_lists.parse(ranks, size) if ranks else None
@@ -88,11 +100,12 @@ def _waits_for(cell):
         if cell.status().get("state") != "queued":
             return ""
         status = cell.group.status()
-        running = {row["cell"] for row in cell.group.ranks() if row.get("state") == "busy"}
+        rows = cell.group.ranks()
     except (OSError, KeyError):
         return ""
-    if status.get("state") == "busy" and running:
-        numbers = sorted(int(number) for number in running)
+    numbers = sorted({int(row["cell"]) for row in rows if row["state"] == "busy"})
+    if status.get("state") == "busy" and numbers:
         words = " and ".join(f"cell {number}" for number in numbers)
-        return f"queued behind {words} of another client"
+        own = all(cells.Cell(cell.group, number).path in _detached for number in numbers)
+        return f"queued behind {words}" + ("" if own else " of another client")
     return f"queued: the group is {status.get('state')}"

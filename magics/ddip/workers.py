@@ -10,7 +10,7 @@ from ddip import cell as cells
 from ddip import mount, objects, show, worker
 from ddip.errors import DipError, RemoteError, RemoteTraceback
 from ddip.failures import failure
-from ddip.group import Group, default_group
+from ddip.groups import Group, default_group
 from ddip.sink import Sink
 
 _GRACE_S = 1  # a worker's failure frees the others after that
@@ -111,7 +111,7 @@ class _WorkerGroup:
         self.failure = None  # the exception to raise, as soon as the workers have failed
 
     def __enter__(self):
-        path = mount.find() or mount.start(mount.private_path())
+        path = mount.find_or_start()
         template = Group(os.path.join(path, default_group()))
         _WorkerGroup._count += 1
         self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_WorkerGroup._count}"))

@@ -131,6 +131,12 @@ class Notebook:
         client.wait_for_ready(timeout=60)
         return client, client.execute(source)
 
+    def until(self, begun, text):
+        """Waits until a cell that was begun has shown this text."""
+        shown = ""
+        while text not in shown:
+            shown = str(begun[0].get_iopub_msg(timeout=60)["content"])
+
     def finish(self, begun):
         """Waits for the end of a cell that was begun. Returns its Outcome."""
         from nbformat.notebooknode import NotebookNode
@@ -233,10 +239,10 @@ def place(folder):
     finally:
         if os.path.ismount(mount):
             subprocess.run(["fusermount3", "-u", mount], check=True)
-        wait(lambda: not os.path.ismount(mount) and not _is_served(mount))
+        wait(lambda: not os.path.ismount(mount) and not is_served(mount))
 
 
-def _is_served(mount):
+def is_served(mount):
     """True while a daemon of that mount is there: it ends after all that it started."""
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import notebook
@@ -200,7 +201,7 @@ def test_within_a_rank():
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         code = (
             f"%%dip -S all\nimport sys\nsys.path.insert(0, {notebook.MAGICS!r})\n"
-            "from ddip import errors, run\nfrom ddip.group import Group\n"
+            "from ddip import errors, run\nfrom ddip.groups import Group\n"
             f"try:\n    run.run(get_ipython(), Group({nb.group!r}), 'left = 1')\n"
             "except errors.DipError as e:\n    print(e)"
         )
@@ -232,6 +233,45 @@ def test_two_notebooks():
             assert mine.error is None and mine.data()[-1].endswith("4"), mine.outputs
             assert "theirs" not in mine.text(), mine.outputs
             assert not one.is_printed("theirs"), "it was dropped from the queue"
+
+
+def test_of_others():
+    """What another client has made or waits for is said, and not lost by the way."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\na = b = 1") as one:
+        folder = tempfile.mkdtemp(dir=os.path.dirname(one.mount))
+        with notebook.Notebook(one.mount) as two:
+            two.ok(f"import os\nos.chdir({folder!r})\n%load_ext ddip")
+            said = two.ok("%makedip").text()
+            assert f"in {os.path.dirname(one.mount)}, this kernel " in said, said
+            name, value, _ = two.run("%makedip -n 3").error
+            assert name == "DipError" and "lose a, b; with -r" in value, value
+            assert one.ok("%%dip\na").data() == ["Out[0:2]: 1"]
+            gate = one.mount + ".gate"
+            one.submit(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)")
+            mine = two.begin("%%dip\n5")
+            two.until(mine, "queued behind cell 3 of another client")
+            with open(gate, "w"):
+                pass
+            assert two.finish(mine).data()[-1] == "Out[0:4]: 5"
+            os.remove(gate)
+            _dropped_and_stopped(one, two, gate)
+            assert "3 CPU ranks" in two.ok("%makedip -n 3 -r").text()
+            two.ok("%%dip\nown = 1")
+            assert "2 CPU ranks" in two.ok("%makedip -n 2").text(), "its own it may lose"
+
+
+def _dropped_and_stopped(one, two, gate):
+    one.submit(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)")
+    mine = two.begin("%%dip\n5")
+    notebook.wait(lambda: one.status()["queued"] == "1")
+    with open(f"{one.group}/ctl", "w") as ctl:
+        ctl.write("cancel\n")
+    name, value, _ = two.finish(mine).error
+    assert (name, value) == ("DipError", "cell 6 did not run: dropped from the queue by cancel")
+    with open(f"{one.group}/cells/5/ctl", "w") as ctl:
+        ctl.write("interrupt\n")
+    name, value, _ = two.run("%dip --replay 5").error
+    assert name == "KeyboardInterrupt" and "goes on" not in value, value
 
 
 def test_kernel_restart():
