@@ -95,7 +95,7 @@ enum {
 	X(Rrebuild, 47, "s",        "not_repaired") /* lines: what could not be repaired, and what to write */ \
 	X(Nautogc,  48, "1",        "on") /* give memory back after each cell */ \
 	/* service threads: also while a cell runs, and beside each other */ \
-	X(Tget,     50, "sss",      "name view op") \
+	X(Tget,     50, "sss",      "name view op") /* name: of dir and doc with attributes, "a.b.c" */ \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
 	X(Ncancel,  53, "4",        "get") /* nobody waits for the Rget of this tag any more; it is answered all the same */ \

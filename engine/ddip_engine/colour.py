@@ -50,9 +50,9 @@ def _one(error):
         count = count + 1 if place == last else 0
         last = place
         if count == _REPEATS:
-            lines.append("    [... the same frame again and again]")
+            lines += ["    [... the same frame again and again]", ""]
         if count < _REPEATS:
-            lines.append(_frame(frame, lineno))
+            lines += [_frame(frame, lineno), ""]
     said = "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
     kind, colon, text = said.partition(":")
     lines.append(_RED + kind + _END + colon + text)

@@ -17,7 +17,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import arrays, run, state, values, view
+from ddip_engine import arrays, run, state, table, values, view
 from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
@@ -99,7 +99,7 @@ def _is_quick(message):
     name, suffix, op = fields
     value = state.main.__dict__.get(name, view.ABSENT)
     if op or suffix not in ("", "json", "npy"):
-        return value is view.ABSENT
+        return value is view.ABSENT and name.partition(".")[0] == name != table.MAIN
     if suffix == "npy" and type(value) in arrays.types():
         return not getattr(value, "is_cuda", False)
     small = type(value) is str and len(value) <= _QUICK_CHARS
@@ -188,7 +188,7 @@ class WithDescriptor:
 
 
 def _has(fd, name):
-    return (int(name in state.main.__dict__),)
+    return (int(name in state.main.__dict__ or name == table.MAIN),)
 
 
 def _gc(fd):

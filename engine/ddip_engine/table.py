@@ -33,6 +33,7 @@ _SCALARS = (int, float, complex, bool, type(None))
 _TEXTS = (str, bytes, bytearray)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _UNKNOWN = ("-", "-", "-", "-")
+MAIN = "__main__"  # as a name that can be read: the namespace itself
 _NAME_BYTES = 255  # of a file's name
 _TABLE_BYTES = 8 << 20  # of the whole table, some 200,000 names: the names behind are not listed
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would begin a line or a column

@@ -10,7 +10,7 @@ import sys
 import zlib
 from errno import EBADMSG
 
-from ddip_engine import arrays
+from ddip_engine import arrays, table
 from ddip_engine.state import EngineError
 from ddip_engine.view import (
     ABSENT,
@@ -153,6 +153,7 @@ def export_doc(name, value):
     """What `obj?` prints; without IPython what help(obj) does."""
     from ddip_engine import shell  # needs _ddip, which no other view does
 
+    name = name.removeprefix(f"{table.MAIN}.")
     text = shell.inspect_name(name) if shell.available() else pydoc.render_doc(value, "%s")
     return export_text(re.sub(".\b", "", _ANSI.sub("", text)).rstrip("\n") + "\n")
 

@@ -4,6 +4,7 @@ Reading is for the service thread and may happen while a cell runs; pushing, del
 are for the main thread, between cells.
 """
 
+import functools
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
 from ddip_engine import across_ranks, arrays, pickles, state, state_dicts, table, texts
@@ -41,10 +42,25 @@ def _view(name):
 
 
 def _lookup(name):
+    """The object of a name, or of an attribute: `a.b.c`; `__main__` is the namespace."""
+    name, *attributes = name.split(".")
     try:
-        return state.main.__dict__[name]
+        value = state.main if name == table.MAIN else state.main.__dict__[name]
     except KeyError:
         raise EngineError(ENOENT, f"no variable {name} on rank {state.rank}") from None
+    for attribute in attributes:
+        value, name = _attribute(name, value, attribute), f"{name}.{attribute}"
+    return value
+
+
+def _attribute(name, value, attribute):
+    """Of properties there is none: what they compute is the program's business."""
+    if isinstance(getattr(type(value), attribute, None), (property, functools.cached_property)):
+        raise EngineError(EOPNOTSUPP, f"{name}.{attribute} is a property: nothing computes it here")
+    try:
+        return getattr(value, attribute)
+    except Exception as e:  # a __getattr__ may raise anything
+        raise EngineError(ENOENT, f"{name} has no {attribute} ({reason(e)})") from None
 
 
 def get(name, view, op="", fd=-1):

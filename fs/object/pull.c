@@ -215,14 +215,17 @@ static void
 ask(struct pull *p, struct got *x, struct pull_rank rank, const char *op, int fd)
 {
 	struct agent *a = p->agent;
+	const char *dot = *p->name.attribute ? "." : "";
+	char *name = xasprintf("%s%s%s", p->name.name, dot, p->name.attribute);
 
 	*x = (struct got){.p = p, .rank = rank, .fd = -1};
 	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, rank.pid, 0);
 	x->pidfd_errno = errno;
 	x->tag = agent_tag(a, rank.slot, on_got, x);
 	p->left++;
-	agent_send(a, Tget, 0, rank.slot, x->tag, fd, text(p->name.name), text(p->name.view->name),
-	    text(op));
+	agent_send(
+	    a, Tget, 0, rank.slot, x->tag, fd, text(name), text(p->name.view->name), text(op));
+	free(name);
 }
 
 static void

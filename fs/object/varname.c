@@ -7,17 +7,17 @@
 #include <string.h>
 
 const struct var_view var_views[] = {
-    {"", true, true, "text for people; written: a Python literal, else a string"},
-    {"json", true, true, "JSON"},
-    {"npy", true, true, "NumPy array or tensor, its live bytes, mmap-able"},
-    {"safetensors", true, true, "tensors; state of a module or optimiser"},
-    {"pt", true, true, "torch.save; torch.load(weights_only=True)"},
-    {"pkl", true, true, "pickle 5, cloudpickle"},
-    {"p5", true, true, "pickle 5 with its buffers out of band"},
-    {"csv", true, false, "DataFrame or 2-D array"},
-    {"png", true, false, "figure or image"},
-    {"dir", true, false, "attribute names, one a line"},
-    {"doc", true, false, "what obj? prints"},
+    {"", true, true, "text for people; written: a Python literal, else a string", false},
+    {"json", true, true, "JSON", false},
+    {"npy", true, true, "NumPy array or tensor, its live bytes, mmap-able", false},
+    {"safetensors", true, true, "tensors; state of a module or optimiser", false},
+    {"pt", true, true, "torch.save; torch.load(weights_only=True)", false},
+    {"pkl", true, true, "pickle 5, cloudpickle", false},
+    {"p5", true, true, "pickle 5 with its buffers out of band", false},
+    {"csv", true, false, "DataFrame or 2-D array", false},
+    {"png", true, false, "figure or image", false},
+    {"dir", true, false, "attribute names, one a line; of attributes too: NAME.ATTR.dir", true},
+    {"doc", true, false, "what obj? prints; of attributes too", true},
 };
 const size_t var_view_count = ARRAY_LEN(var_views);
 
@@ -99,6 +99,25 @@ unknown_suffix(const char *s, bool group, struct err *e)
 	return r;
 }
 
+/* The attribute in `b.c.VIEW`, for views that take one. False: it is none. */
+static bool
+take_attribute(const char *s, struct var_name *v)
+{
+	const char *last = strrchr(s, '.');
+	size_t n = last ? (size_t)(last - s) : 0, part;
+
+	v->view = last ? find_view(last + 1) : NULL;
+	if (!v->view || !v->view->of_attributes || n >= sizeof(v->attribute))
+		return false;
+	for (size_t at = 0; at < n; at += part + 1) {
+		part = strcspn(s + at, ".");
+		if (!var_is_name((struct slice){s + at, part}))
+			return false;
+	}
+	memcpy(v->attribute, s, n);
+	return true;
+}
+
 int
 var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 {
@@ -117,6 +136,8 @@ var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 		if (!s[n])
 			return 0;
 		s += n + 1;
+	} else if (take_attribute(s, v)) {
+		return 0;
 	}
 	v->view = *s ? find_view(s) : NULL;
 	return v->view ? 0 : unknown_suffix(s, group, e);

@@ -6,17 +6,19 @@
 
 enum { VAR_NAME_SIZE = 256 }; /* of a name with its NUL: what a file name may have */
 
-/* A name below `vars`, taken apart: NAME[.OP][.VIEW] */
+/* A name below `vars`, taken apart: NAME[.OP][.VIEW], or NAME.ATTRIBUTE….VIEW */
 struct var_name {
 	char name[VAR_NAME_SIZE];
-	const struct var_op *op;     /* NULL: none */
-	const struct var_view *view; /* never NULL */
+	char attribute[VAR_NAME_SIZE]; /* "b.c" in `a.b.c.dir`; "": none */
+	const struct var_op *op;       /* NULL: none */
+	const struct var_view *view;   /* never NULL */
 };
 
 struct var_view {
 	const char *name;
 	bool reads, writes;
 	const char *help;
+	bool of_attributes; /* it can be asked of an attribute, too */
 };
 
 struct var_op {

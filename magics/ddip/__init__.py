@@ -10,7 +10,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "DipError": "errors",
     "RemoteError": "errors",
-    "Group": "group",
+    "Group": "groups",
+    "group": "groups",
     "ranch": "workers",
     "import_star": "imports",
     "global_imports": "imports",

@@ -36,6 +36,10 @@ class Cell:
         """The text of a file of the cell."""
         return self.group.read(f"cells/{self.number}/{name}")
 
+    def status(self):
+        """`status` as a dictionary: state, ranks …"""
+        return dict(line.partition(" ")[::2] for line in self.read("status").splitlines())
+
     def interrupt(self):
         """Interrupts this cell only; one that is queued is dropped, one that ended stays as is."""
         fd = os.open(os.path.join(self.path, "ctl"), os.O_WRONLY)
@@ -138,11 +142,12 @@ def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None
     """Calls take(messages) for each batch of the cell's stream, until its end.
 
     patience() gives the milliseconds after which take([]) is called when nothing comes; None:
-    never. seen: ranks whose text is wanted; of others only what is no text is parsed. attached:
-    the cell is somebody else's, Ctrl-C leaves it alone. interrupts: the Interrupts that the cell
-    was submitted within. Returns the final status message, with the number of interrupts as
-    "interrupts". Raises KeyboardInterrupt if told three times to let go, DipError if the mount
-    goes away.
+    never. seen: set of ranks whose text is wanted, which may grow; of others only what is no text
+    is parsed. attached: the cell is somebody else's, Ctrl-C leaves it alone. interrupts: the
+    Interrupts that the cell was submitted within.
+
+    Returns the final status message, with the number of interrupts as "interrupts". Raises
+    KeyboardInterrupt if told three times to let go, DipError if the mount goes away.
     """
     with contextlib.nullcontext(interrupts) if interrupts else Interrupts() as taken:
         try:

@@ -4,43 +4,66 @@ Both read what the daemon and the ranks tell at once, also while a cell runs; wh
 wait is left out.
 """
 
+import contextlib
 import os
 import re
+import threading
 
-_NAMED = re.compile(r"([^\W\d]\w*)\.([^\W\d]\w*)?$")
+_DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
+_BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # what no file can tell the attributes of
+_PULLS = re.compile(r"%dipull\s|%dip\s(.*\s)?--gather\s")
 
 
 def candidates(group, text):
     """[(name, kind)] of remote names and attributes that could stand at the end of this text."""
-    dotted = _NAMED.search(text)
+    dotted = _DOTTED.search(text)
     if dotted:
-        name, begun = dotted[1], dotted[2] or ""
-        if text[: dotted.start()].endswith("."):
-            return []  # an attribute of an attribute: no file tells of it
-        hidden = begun.startswith("_")
-        return [
-            (key, "attribute")
-            for key in _view(group, name, "dir").splitlines()
-            if key.startswith(begun) and (hidden or not key.startswith("_"))
-        ]
-    begun = _fragment(text)
-    if not begun:
+        path, begun = dotted[1], dotted[2] or ""
+        if text[: dotted.start()].endswith(_BEHIND_AN_EXPRESSION):
+            return []
+        found = [(key, "attribute") for key in _view(group, path[:-1], "dir").splitlines()]
+    elif begun := _fragment(text):
+        names = _view(group, "", "dir").splitlines() or group.variables()
+        found = [(name, "instance") for name in names]
+    else:
         return []
-    table = group.read("names").splitlines()
-    names = sorted({line.split()[0] for line in table if line and not line.startswith("#")})
-    return [(name, "instance") for name in names if name.startswith(begun)]
+    hidden = begun.startswith("_")
+    return [
+        (name, kind)
+        for name, kind in found
+        if name.startswith(begun) and (hidden or not name.startswith("_"))
+    ]
 
 
-def _view(group, name, view):
-    """A view of a remote object, or "" where it cannot be had at once."""
-    path = os.path.join(group.path, "vars", f"{name}.{view}")
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # no such name, or the rank is in C code
+def _view(group, path, view):
+    """A view of `a.b.c` on rank 0, of its namespace for ""; "" where it cannot be had soon."""
+    path = f"__main__.{path}" if path else "__main__"
+    return _soon(os.path.join(group.path, "rank0", "vars", f"{path}.{view}"))
+
+
+_PATIENCE_S = 1.0  # who types waits no longer
+_reader = None  # the thread that reads a view; it may still wait for a rank that is in C code
+
+
+def _soon(path):
+    """The text of a file whose opening waits for a rank; "" if it takes too long, or cannot be."""
+    global _reader
+    if _reader is not None and _reader.is_alive():
         return ""
-    with open(fd, encoding="utf-8", errors="replace") as file:
-        return file.read()
+    found = []
+
+    def read():
+        with (
+            contextlib.suppress(OSError),
+            open(path, encoding="utf-8", errors="replace") as file,
+        ):
+            found.append(file.read())
+
+    _reader = threading.Thread(target=read, daemon=True)
+    _reader.start()
+    _reader.join(_PATIENCE_S)
+    return found[0] if found else ""
 
 
 class Helper:
@@ -78,13 +101,18 @@ class Helper:
         """IPython's matcher: remote names, or attributes behind a name and a dot."""
         from IPython.core.completer import SimpleCompletion
 
-        found = []
-        if self._is_remote(context.full_text) and self._group() is not None:
-            found = candidates(self._group(), context.text_until_cursor)
+        found, text = [], context.text_until_cursor
+        if _PULLS.match(text.rpartition("\n")[2]):
+            if (group := self._group()) is not None:
+                begun = _fragment(text)
+                names = [name for name in group.variables() if name.startswith(begun)]
+                found = [(name, "instance") for name in names]
+        elif self._is_remote(context.full_text) and (group := self._group()) is not None:
+            found = candidates(group, text)
         return {
             "completions": [SimpleCompletion(text=text, type=kind) for text, kind in found],
             "suppress": bool(found),
-            "matched_fragment": _fragment(context.text_until_cursor),
+            "matched_fragment": _fragment(text),
         }
 
     def _do_inspect(self, code, cursor_pos, *args, **kwargs):
@@ -93,7 +121,8 @@ class Helper:
             from IPython.utils.tokenutil import token_at_cursor
 
             name = token_at_cursor(code, cursor_pos)
-            text = _view(self._group(), name, "doc") if name.isidentifier() else ""
+            known = name and all(part.isidentifier() for part in name.split("."))
+            text = _view(self._group(), name, "doc") if known else ""
             if text:
                 data = {"text/plain": text}
                 return {"status": "ok", "found": True, "data": data, "metadata": {}}

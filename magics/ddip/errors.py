@@ -1,5 +1,9 @@
 """What the package raises: errors that show themselves as text, without this package's frames."""
 
+import re
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
 
 class DipError(Exception):
     """Something that cannot be done: the text says what was wrong and what would be right.
@@ -16,11 +20,22 @@ class DipError(Exception):
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}"]
 
 
+class RemoteTraceback(Exception):
+    """The cause of an exception that was raised on ranks: how it looked over there."""
+
+    def __str__(self):
+        return self.args[0]
+
+
 class RemoteError(DipError):
-    """A cell failed on ranks. ename, evalue: of the first that did; ranks: all of them."""
+    """A cell failed on ranks. ename, evalue: of the first that did; ranks: all of them.
+
+    Where Python shows it, the tracebacks of the ranks are above, as those of its cause.
+    """
 
     def __init__(self, ename, evalue, ranks, lines, first):
         super().__init__(f"{ename}({evalue})")
+        self.__cause__ = RemoteTraceback("\n" + _COLOURS.sub("", "\n".join(lines)))
         self.ename = ename
         self.evalue = evalue
         self.ranks = ranks

@@ -4,19 +4,19 @@ import sys
 from textwrap import dedent
 
 
-def import_star(modules, g=None):
-    """`from MODULE import *` for each of a list of names, into g; None: into `__main__`.
+def import_star(modules, ns=None):
+    """`from MODULE import *` for each of a list of names, into ns; None: into `__main__`.
 
     Python allows the statement at the top of a module only; in a function this does it.
     """
-    global_imports([f"from {name} import *" for name in modules], g)
+    global_imports([f"from {name} import *" for name in modules], ns)
 
 
-def global_imports(imports, globals=None):
+def global_imports(imports, ns=None):
     """Runs import statements (a text of any number of lines, or a list) in a namespace.
 
     None: that of `__main__`. Raises ImportError or SyntaxError as the statements do.
     """
     text = imports if isinstance(imports, str) else "\n".join(imports)
-    space = sys.modules["__main__"].__dict__ if globals is None else globals
+    space = sys.modules["__main__"].__dict__ if ns is None else ns
     exec(compile(dedent(text), "<imports>", "exec"), space)

@@ -3,6 +3,7 @@
 What lies in a mount is group.py's business.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ import time
 
 from ddip.errors import DipError
 
-PRIVATE = "ddip-notebook"  # the fsname of mounts that were made here
+PRIVATE = "ddip-notebook"  # the fsname of mounts that were made in notebooks
+_PROGRAMS = "ddip-program"  # of those that end with the program that made them, which others leave
 _UNMOUNT_S = 20
 _BUSY_S = 2  # the watchdog, which wakes watchers, has a file open for a moment after each change
 
@@ -63,7 +65,8 @@ def find():
     named = os.environ.get("DDIP_MOUNT")
     if named:
         return named if is_mounted(named) else None
-    alive = [path for path in mounts() if is_mounted(path)]
+    found = mounts()
+    alive = [path for path in found if found[path] != _PROGRAMS and is_mounted(path)]
     if len(alive) > 1:
         raise DipError(
             "several mounts, choose one by %makedip -m or $DDIP_MOUNT: " + "  ".join(alive)
@@ -76,6 +79,11 @@ def private_path():
     named = os.environ.get("DDIP_MOUNT")
     if named:
         return named
+    return os.path.join(_base(), "ddip")
+
+
+def _base():
+    """A directory of this user alone."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     if not base or not os.path.isdir(base):
         base = os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
@@ -83,7 +91,7 @@ def private_path():
         owner = os.stat(base).st_uid
         if owner != os.getuid():
             raise DipError(f"{base} belongs to user {owner}: name a place by %makedip -m PATH")
-    return os.path.join(base, "ddip")
+    return base
 
 
 def program():
@@ -120,13 +128,30 @@ def _trees():
         yield os.path.dirname(unquote(urlsplit(json.loads(origin)["url"]).path).rstrip("/"))
 
 
-def start(path, with_kernel=False):
+_own = None  # the mount that ends with this program
+
+
+def find_or_start():
+    """The mount to use, started if there is none: in a program one that ends with it."""
+    global _own
+    path = find() or (_own if _own and is_mounted(_own) else None)
+    if path is not None:
+        return path
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    if get_ipython() is not None:
+        return start(private_path())
+    named = os.environ.get("DDIP_MOUNT")
+    _own = start(named or tempfile.mkdtemp(prefix="ddip-", dir=_base()), True, _PROGRAMS)
+    return _own
+
+
+def start(path, with_kernel=False, source=PRIVATE):
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
     with_kernel: it ends when this process does. Returns the path. Raises DipError.
     """
     _make_directory(path)
-    options = f"fsname={PRIVATE},python={sys.executable}"
+    options = f"fsname={source},python={sys.executable}"
     command = [program(), "-o", options, path]
     try:
         if with_kernel:
@@ -182,12 +207,16 @@ def _start_with_kernel(command, path):
         log.seek(0)
         text = log.read().decode("utf-8", "replace").strip()
         raise DipError(text or f"{' '.join(command)} ended with status {status}")
-    atexit.register(_end_with_kernel, daemon)
+    atexit.register(_end_with_kernel, daemon, path, os.getpid())
 
 
-def _end_with_kernel(daemon):
+def _end_with_kernel(daemon, path, pid):
+    if os.getpid() != pid:
+        return  # in a child of this process, which ends
     daemon.terminate()
     daemon.wait()
+    with contextlib.suppress(OSError):  # it was there before, with something in it
+        os.rmdir(path)
 
 
 def stop(path):

@@ -23,14 +23,17 @@ def dump(value, name):
     raise DipError(text)
 
 
-def push(group, name, value, rank=None):
-    """Sets a variable on all ranks, or on one. Raises DipError that says what cannot travel."""
+def push(group, name, value, rank=None, op=None):
+    """Sets a variable on all ranks, or on one; with an OP, on each rank to its part.
+
+    Raises DipError that says what cannot travel.
+    """
     if not name.isidentifier():
         raise DipError(f"'{name}' is not a valid variable name")
     pickled, buffers = dump(value, name)
     since = time.time()
     try:
-        fd = os.open(_path(group, name, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = os.open(_path(group, name, rank, op), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             p5.write(lambda data: _write_all(fd, data), pickled, buffers)
             os.fsync(fd)
@@ -40,9 +43,9 @@ def push(group, name, value, rank=None):
         raise group.error_from(e, f"push {name}", since) from e
 
 
-def _path(group, name, rank, view="p5"):
+def _path(group, name, rank, op):
     where = "vars" if rank is None else f"rank{rank}/vars"
-    return os.path.join(group.path, where, f"{name}.{view}")
+    return os.path.join(group.path, where, f"{name}.{op}.p5" if op else f"{name}.p5")
 
 
 def _write_all(fd, data):
@@ -51,20 +54,24 @@ def _write_all(fd, data):
         view = view[os.write(fd, view[:_PIECE]) :]
 
 
-def pull(group, name, rank=0):
-    """The object of that name on a rank. Raises DipError."""
+def pull(group, name, rank=0, op=None):
+    """The object of that name on a rank; with an OP (rank None) that of all ranks together.
+
+    Raises DipError.
+    """
     since = time.time()
+    place = f"rank {rank}" if op is None else "all ranks"
     try:
-        with open(_path(group, name, rank), "rb", buffering=0) as file:
+        with open(_path(group, name, rank, op), "rb", buffering=0) as file:
             pickled, buffers = p5.read(file)
     except FileNotFoundError:
-        raise DipError(f"there is no variable {name} on rank {rank}") from None
+        raise DipError(f"there is no variable {name} on {place}") from None
     except OSError as e:
         if e.errno == errno.ESRCH:
             raise DipError("no ranks run: %makedip starts them") from e
-        raise group.error_from(e, f"pull {name} from rank {rank}", since) from e
+        raise group.error_from(e, f"pull {name} from {place}", since) from e
     except p5.Malformed as e:
-        raise DipError(f"pull {name} from rank {rank}: {e}") from None
+        raise DipError(f"pull {name} from {place}: {e}") from None
     try:
         return pickle.loads(pickled, buffers=buffers)
     except Exception as e:  # unpickling imports what the pickle names

@@ -1,9 +1,14 @@
-"""Lists of ranks as people write them: `0,2-3`, the grammar of the mount's `cell.0,2-3`."""
+"""Lists of ranks as people write them: `0,2-3`, the grammar of the mount's `cell.0,2-3`.
+
+Python's slices are understood as well, `::2` or `[0:4:2]`: so ipyparallel names its targets.
+"""
 
 import re
 
 from ddip.errors import DipError
 
+WORD = re.compile(r"[0-9,:[\]-]*[0-9:][0-9,:[\]-]*|all")  # what may be a part of a list
+_SLICE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
@@ -12,11 +17,16 @@ def parse(words, size):
 
     size: how many ranks there are. Raises DipError that says what would be right.
     """
-    text = ",".join(str(word).strip(",") for word in words)
+    text = ",".join(str(word).strip(",[]") for word in words)
     if text == "all":
         return list(range(size))
     found = set()
     for item in text.split(","):
+        slice_ = _SLICE.fullmatch(item.strip())
+        if slice_ and slice_[3] != "0":
+            parts = (int(part) if part else None for part in slice_.groups())
+            found.update(range(size)[slice(*parts)])
+            continue
         range_ = _RANGE.fullmatch(item.strip())
         first, last = range_.groups() if range_ else (None, None)
         if first is None or int(last or first) < int(first):

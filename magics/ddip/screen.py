@@ -1,21 +1,33 @@
 """Text as a terminal shows it: what carriage returns, backspaces and cursor movements overwrite.
 
-Colours stay with the characters that they were written before.
+Rows that may be redrawn stay live; what is above them is settled, and goes on as lines. Colours
+stay with the characters that they were written before.
 """
 
 import re
 
 _TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n\b])|([^\x1b\r\n\b]+)|(\x1b)")
 _MOVES = re.compile(r"[\r\b]|\x1b\[[0-9;?]*[A-DGJKH]")
+_OTHER_MOVES = re.compile("\b|\x1b" + r"\[[0-9;?]*[A-DGJKH]")
+_CUT_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*)?$")
+_LONGEST_SEQUENCE = 32  # of what _CUT_SEQUENCE finds
+_REVISITED = 8  # carriage returns below a row, after which nobody comes back to it
+_LIVE_ROWS = 50  # rows of one stream that may be redrawn
+_DRAWINGS = 64  # of one row and one text, the last ones; what is drawn is drawn whole
 
 
 class Screen:
-    """Rows of characters and a cursor. write() as often as text comes, text() at the end."""
+    """Rows of characters and a cursor."""
 
     def __init__(self):
         self._rows = [[]]
+        self._redrawn = [False]  # for each row: text was put where there may have been some
+        self._left = [0]  # for each row: self._returns when the cursor left it downwards
         self._row = self._column = 0
         self._colour = ""  # escape sequences that wait for the next character
+        self._returns = 0
+        self._returned = False  # the cursor went back: what comes is a redrawing
+        self._settled = 0  # rows from the top that nobody comes back to
 
     def write(self, text):
         """Writes text at the cursor."""
@@ -41,19 +53,32 @@ class Screen:
         self._colour = ""
         row[self._column : self._column + len(cells)] = cells
         self._column += len(cells)
+        self._redrawn[self._row] |= self._returned
 
     def _control(self, control):
         if control == "\n":
             self._end_colour()
-            self._row += 1
+            if self._rows[self._row] and not self._redrawn[self._row]:
+                self._settled = self._row + 1
+            self._go_down()
             self._column = 0
-            if self._row == len(self._rows):
-                self._rows.append([])
+            self._returned = False
         elif control == "\r":
             self._end_colour()
             self._column = 0
+            self._returns += 1
+            self._returned = True
         else:
             self._column = max(0, self._column - 1)
+            self._returned = True
+
+    def _go_down(self):
+        self._left[self._row] = self._returns
+        self._row += 1
+        if self._row == len(self._rows):
+            self._rows.append([])
+            self._redrawn.append(False)
+            self._left.append(0)
 
     def _end_colour(self):
         """A colour that ends at the end of a line stays there."""
@@ -67,29 +92,127 @@ class Screen:
         row = self._rows[self._row]
         if command == "A":
             self._row = max(0, self._row - count)
+            self._returned = True
         elif command == "B":
-            self._row = min(len(self._rows) - 1, self._row + count)
+            for _ in range(min(count, len(self._rows) - 1 - self._row)):
+                self._go_down()
         elif command == "C":
             self._column += count
         elif command == "D":
             self._column = max(0, self._column - count)
+            self._returned = True
         elif command == "G":
             self._column = max(0, count - 1)
+            self._returned = True
         elif command == "K" and argument == "2":
             row.clear()
         elif command == "K" and argument in ("", "0"):
             del row[self._column :]
 
-    def text(self):
+    def take_settled(self, above=False):
+        """The lines that are settled, with their ends; they leave the screen.
+
+        above: all rows above the cursor are.
+        """
+        count = self._row if above else self._settled
+        for row in range(count, self._row):
+            if self._returns - self._left[row] >= _REVISITED:
+                count = row + 1
+        count = min(max(count, len(self._rows) - _LIVE_ROWS), self._row)
+        if not count:
+            return ""
+        lines = [
+            line.rstrip() if redrawn else line
+            for line, redrawn in zip(self.rows()[:count], self._redrawn, strict=False)
+        ]
+        for table in (self._rows, self._redrawn, self._left):
+            del table[:count]
+        self._row -= count
+        self._settled = 0
+        return "".join(line + "\n" for line in lines)
+
+    def is_plain(self):
+        """True if there is one row, which nothing has redrawn."""
+        return len(self._rows) == 1 and not self._redrawn[0] and not self._returned
+
+    def drop(self, end):
+        """Takes this text off the end of the cursor's row, if it is there."""
+        row = self._rows[self._row]
+        if end and "".join(row[-len(end) :]) == end:
+            del row[-len(end) :]
+            self._column = len(row)
+
+    def rows(self):
         """What is to be seen now."""
-        text = "\n".join("".join(row) for row in self._rows)
-        return text + self._colour
+        rows = ["".join(row) for row in self._rows]
+        rows[-1] += self._colour
+        return rows
 
 
-def settled(text):
-    """The text without what it overwrites itself."""
-    if not _MOVES.search(text):
+class Stream:
+    """One stream of a rank, of which it gives what is settled and keeps the live rows."""
+
+    def __init__(self):
+        self._line = ""  # one that is not whole yet
+        self._screen = None  # None: nothing was redrawn, self._line is all
+        self._rest = ""  # the beginning of an escape sequence
+
+    def write(self, text):
+        """Takes text. Returns the lines that are settled by it, with their ends."""
+        text = self._rest + text
+        cut = _CUT_SEQUENCE.search(text, max(0, len(text) - _LONGEST_SEQUENCE))
+        self._rest = cut[0] if cut else ""
+        text = text[: len(text) - len(self._rest)]
+        if self._screen is None:
+            if not _MOVES.search(text):
+                whole, end, self._line = (self._line + text).rpartition("\n")
+                return whole + end
+            self._screen = Screen()
+            text, self._line = self._line + text, ""
+        self._screen.write(_without_overdrawn(text))
+        return self._settled()
+
+    def settle_above(self):
+        """Something else follows: the lines above the cursor are settled. Returns them."""
+        return self._settled(above=True) if self._screen is not None else ""
+
+    def _settled(self, above=False):
+        lines = self._screen.take_settled(above)
+        if self._screen.is_plain():
+            (self._line,) = self._screen.rows()
+            self._screen = None
+        return lines
+
+    def drop(self, end):
+        """Takes this text off the end of what is live, if it is there."""
+        if self._screen is not None:
+            self._screen.drop(end)
+        elif end:
+            self._line = self._line.removesuffix(end)
+
+    @property
+    def is_redrawn(self):
+        """True if the live rows are such as a progress bar has."""
+        return self._screen is not None
+
+    def rows(self):
+        """The live rows, without empty ones."""
+        rows = self._screen.rows() if self._screen is not None else [self._line]
+        return [row.rstrip() if self._screen else row for row in rows if row.strip()]
+
+    def take_line(self):
+        """The plain line that is not whole; "" if there is none or it is a redrawn one."""
+        line, self._line = self._line, ""
+        return line
+
+
+def _without_overdrawn(text):
+    """The text with the last drawings of each row alone, where carriage returns are all it has."""
+    if text.count("\r") <= _DRAWINGS or _OTHER_MOVES.search(text):
         return text
-    screen = Screen()
-    screen.write(text)
-    return screen.text()
+    return "\n".join(map(_last_drawings, text.split("\n")))
+
+
+def _last_drawings(line):
+    first, *drawings = line.split("\r")
+    return "\r".join([first, *drawings[-_DRAWINGS:]])

@@ -1,46 +1,47 @@
-"""What a notebook shows of a cell's stream: a view for one rank, for several, and for -q.
+"""What a notebook shows of a cell's stream: a view of one rank or of several.
 
-A view takes messages (dictionaries of `cells/N/stream`); the sink draws. Errors are only
-collected here: errors.py and run.py tell them.
+A view takes messages (dictionaries of `cells/N/stream`); the sink draws. Lines are printed as they
+come, what may be redrawn is in the live region below them. Errors are only collected here:
+errors.py and run.py tell them.
 """
 
+import math
 import time
 
-from ddip.screen import Screen, settled
-from ddip.sink import Slot
+from ddip import labels
+from ddip.limit import Limit
+from ddip.region import FRAME_S, Region
+from ddip.screen import Stream
 
-HEAD_LINES = 5000  # lines of one cell that are printed as they come
-HEAD_BYTES = 1 << 20
-TAIL_LINES = 30  # of a longer output the last ones are redrawn in place
-_REDRAW_S = 0.25  # between two drawings of one place
 _PARTIAL_S = 0.2  # a line that is not whole for so long is shown
-_SILENCE_S = 3.0  # without output a line tells that the cell runs
-
-
-def _label(rank, data):
-    """The bundle of a result with `Out[rank:n]:` in front, and the prompt alone."""
-    prompt = f"Out[{rank}:{data['execution_count']}]: "
-    bundle = dict(data["data"])
-    if "text/plain" in bundle:
-        lead = "\n" if "\n" in bundle["text/plain"] else ""
-        bundle["text/plain"] = f"\x1b[31m{prompt}\x1b[0m{lead}{bundle['text/plain']}"
-    if "text/html" in bundle:
-        mark = f'<pre style="color:#b22;margin:0">{prompt}</pre>'
-        bundle["text/html"] = mark + bundle["text/html"]
-    return bundle, prompt
+_ROWS = 24  # of one stream in the live region: its last ones
+_ROW_CHARS = 1000  # of a row there: its last ones
+_NAMES = ("stdout", "stderr")
 
 
 class View:
-    """Shows the messages of the ranks of `seen`. files(rank, name): where all of a stream is."""
+    """Shows the messages of the ranks of `seen`. files(rank, name): where all of a stream is.
 
-    def __init__(self, sink, seen, files):
+    progress: a Progress whose line stands below all; None: there is none. labelled: it is said of
+    which rank something is, even if there is but one.
+    """
+
+    def __init__(self, sink, seen, files, progress=None, labelled=False):
         self.sink = sink
-        self.seen = seen
+        self.seen = set(seen)
         self.errors = {}  # rank -> the message of its exception
-        self._files = files
-        self._tail = None
-        self._lines = self._bytes = 0
-        self._progress = Progress(sink)
+        self.results = []  # (rank, message) of results, shown at the end
+        self._always = labelled
+        self._limit = Limit(files)
+        self._region = Region(sink)
+        self._progress = progress
+        self._streams = {}  # (rank, name) -> Stream
+        self._partial = {}  # (rank, name) -> since when its last line is not whole
+        self._updates = {}  # display id -> (rank, message), of which the last one counts
+        self._displays = {}  # rank -> _Displays
+        self._labelled = set()  # display ids that have the rank above
+        self._changed = False  # the region is not as it was drawn
+        self._drawn = 0.0
         self._kinds = {
             "stream": self._on_stream,
             "display_data": self._on_display,
@@ -49,356 +50,212 @@ class View:
             "clear_output": self._on_clear,
         }
 
+    @property
+    def _several(self):
+        """True if it must be said which rank something is of."""
+        return self._always or len(self.seen) > 1
+
     def take(self, messages):
         """Shows a batch; an empty one means that some time has passed."""
-        for message in _latest(messages):
+        for message in messages:
             rank = message["rank"]
             if message["type"] == "error":
                 self.errors[rank] = message
             elif rank in self.seen and message["type"] in self._kinds:
                 self._kinds[message["type"]](rank, message)
-                self._progress.moved()
-        self.settle()
+                if self._progress is not None:
+                    self._progress.moved()
+        if time.monotonic() - self._drawn >= FRAME_S:
+            self._draw()
         self.sink.flush()
-
-    def settle(self):
-        """Draws what waits for its time."""
-        if self._tail is not None:
-            self._tail.draw()
-        self._progress.draw()
 
     def patience(self):
-        """Milliseconds until settle() has something to do, None: it has not."""
-        waits = [self._progress.patience()]
-        if self._tail is not None:
-            waits.append(self._tail.patience())
-        waits = [wait for wait in waits if wait is not None]
-        return max(1, int(min(waits) * 1000)) if waits else None
+        """Milliseconds until take([]) has something to do, None: it has not."""
+        if not self.sink.redraws:
+            return None
+        frame = self._drawn + FRAME_S - time.monotonic()
+        if self._changed or self._updates:
+            wait = frame
+        elif self._progress is not None:
+            wait = max(frame, self._progress.patience())
+        else:
+            return None
+        return max(0, math.ceil(wait * 1000))
+
+    def reveal(self, rank, text):
+        """From now on this rank is shown too; text: the last that it has printed."""
+        if rank not in self.seen:
+            self.seen.add(rank)
+            self._on_stream(rank, {"name": "stdout", "text": text})
+
+    def asks(self, rank, prompt):
+        """The rank waits for input: its prompt is for the input field, and not shown here.
+
+        Returns True if it has been shown all the same.
+        """
+        if (rank, "stdout") in self._streams:
+            self._streams[rank, "stdout"].drop(prompt)
+        self._draw(partial=True)
+        self.sink.flush()
+        return not self.sink.redraws and not self._several
 
     def end(self):
-        """The cell has ended: everything is drawn."""
-        if self._tail is not None:
-            self._tail.draw(last=True)
-        self._progress.end()
+        """The cell has ended: everything is drawn, the results last."""
+        self._draw_updates()
+        for (rank, name), stream in sorted(self._streams.items()):
+            line = "" if stream.is_redrawn else stream.take_line()
+            if line and self._several:
+                self._print_lines(rank, name, line + "\n")
+            elif line:
+                self._print(rank, name, line)
+        text = "" if self._progress is None else self._progress.last_line()
+        self._region.draw(self._text(partial=True) + text, last=True)
+        for rank, message in sorted(self.results, key=lambda item: item[0]):
+            self._show_result(rank, message)
         self.sink.flush()
 
-    def text(self, rank, name, text):
-        """Prints text, or counts it where too much has been printed already."""
-        if self._tail is not None:
-            self._tail.add(rank, name, text)
+    # ---- drawing
+
+    def _draw(self, partial=False):
+        """Brings the displays up to date; partial: also with lines that are not whole."""
+        self._drawn = time.monotonic()
+        self._draw_updates()
+        if not self.sink.redraws:
             return
-        lines = text.count("\n")
-        if self._lines + lines <= HEAD_LINES and self._bytes + len(text) <= HEAD_BYTES:
-            self._lines += lines
-            self._bytes += len(text)
-            self.sink.write(name, text)
-            return
-        head = _first_lines(text, HEAD_LINES - self._lines, HEAD_BYTES - self._bytes)
-        self.sink.write(name, text[:head])
-        self._tail = Tail(self.sink, self._files)
-        self._tail.add(rank, name, text[head:])
+        text = self._text(partial)
+        if self._progress is not None:
+            text += self._progress.line()
+        self._region.draw(text)
+        young = any(self._drawn - since < _PARTIAL_S for since in self._partial.values())
+        self._changed = self._region.waits or young
+
+    def _text(self, partial=False):
+        """The text of the live region; partial: with the lines that are not whole and new."""
+        rows = []
+        for (rank, name), stream in sorted(self._streams.items()):
+            since = self._partial.get((rank, name), self._drawn)
+            if stream.is_redrawn or partial or self._drawn - since >= _PARTIAL_S:
+                mark = self._mark(rank)
+                rows += [f"{mark}{row[-_ROW_CHARS:]}\n" for row in stream.rows()[-_ROWS:]]
+        return self._limit.tail() + "".join(rows)
+
+    def _mark(self, rank):
+        """What stands before a row of the live region."""
+        if not self._several:
+            return ""
+        return labels.chip(rank) if self.sink.coloured else f"[{rank}] "
+
+    def _draw_updates(self):
+        updates, self._updates = self._updates, {}
+        for message in updates.values():
+            self.sink.display(
+                message["data"], message.get("metadata"), message["transient"], update=True
+            )
+
+    # ---- text
 
     def _on_stream(self, rank, message):
-        self.text(rank, message["name"], message["text"])
+        name, text = message["name"], message["text"]
+        if not self.sink.redraws and not self._several:
+            self._print(rank, name, text)  # a terminal knows itself what is overwritten
+            return
+        for other in _NAMES:
+            if other != name and (rank, other) in self._streams:
+                self._print_lines(rank, "stdout", self._streams[rank, other].settle_above())
+        stream = self._streams.setdefault((rank, name), Stream())
+        was_redrawn = stream.is_redrawn
+        lines = stream.write(text)
+        self._print_lines(rank, "stdout" if was_redrawn else name, lines)
+        self._changed = True
+        if stream.is_redrawn or not stream.rows():
+            self._partial.pop((rank, name), None)
+        elif lines or (rank, name) not in self._partial:
+            self._partial[rank, name] = time.monotonic()
 
-    def _on_display(self, rank, message):
-        self.sink.display(message["data"], message.get("metadata"), message.get("transient"))
-
-    def _on_update(self, rank, message):
-        self.sink.display(
-            message["data"], message.get("metadata"), message.get("transient"), update=True
-        )
-
-    def _on_result(self, rank, message):
-        data, prompt = _label(rank, message)
-        if not data.keys() & {"text/plain", "text/html"}:
-            self.sink.write("stdout", prompt + "\n")
-        self.sink.display(data, message.get("metadata"))
-
-    def _on_clear(self, rank, message):
-        self.sink.clear(message["wait"])
-
-
-class LabelledView(View):
-    """Several ranks: whole lines with the rank in front, displays with the rank above."""
-
-    def __init__(self, sink, seen, files):
-        super().__init__(sink, seen, files)
-        self._open = {}  # (rank, name) -> a line that is not whole yet
-        self._since = None  # when the oldest of them came
-        self._slot = Slot(sink)
-        self._displays = {}  # rank -> _Displays
-        self._results = {}  # rank -> its result, shown at the end in the order of the ranks
-        self._known = set()  # display ids that have their label
-
-    def _on_stream(self, rank, message):
-        key = rank, message["name"]
-        *whole, rest = (self._open.pop(key, "") + message["text"]).split("\n")
-        if whole:
+    def _print_lines(self, rank, name, lines):
+        if lines and self._several:
             mark = f"[{rank}] "
-            lines = "\n".join(mark + settled(line) for line in whole)
-            self.text(rank, message["name"], lines + "\n")
-        if rest:
-            self._open[key] = settled(rest) if "\r" in rest else rest
-        self._since = (self._since or time.monotonic()) if self._open else None
+            lines = mark + lines[:-1].replace("\n", "\n" + mark) + "\n"
+        if lines:
+            self._print(rank, name, lines)
 
-    def settle(self):
-        if self.sink.redraws and self._since is not None:
-            if time.monotonic() - self._since >= _PARTIAL_S:
-                self._slot.show(self._partial())
-                self._since = time.monotonic()
-        elif self._slot.shown:
-            self._slot.show("")
-        super().settle()
+    def _print(self, rank, name, text):
+        fits = self._limit.admit(rank, name, text)
+        if fits:
+            self._region.add(name, text[:fits])
+        self._changed = True
 
-    def _partial(self):
-        return "\n".join(f"[{rank}] {line}" for (rank, _), line in sorted(self._open.items()))
-
-    def patience(self):
-        wait = super().patience()
-        if not self.sink.redraws or self._since is None:
-            return wait
-        own = max(1, int((_PARTIAL_S - (time.monotonic() - self._since)) * 1000))
-        return own if wait is None else min(own, wait)
-
-    def end(self):
-        if self._slot.shown:
-            self._slot.show("")
-        for (rank, name), line in sorted(self._open.items()):
-            self.text(rank, name, f"[{rank}] {line}\n")
-        self._open.clear()
-        for rank, message in sorted(self._results.items()):
-            super()._on_result(rank, message)
-        self._results.clear()
-        super().end()
-
-    def _on_result(self, rank, message):
-        self._results[rank] = message
+    # ---- displays
 
     def _on_display(self, rank, message):
         shown = message.get("transient", {}).get("display_id")
         if shown is None and message["data"].get("text/plain") == "":
             return  # a label above nothing
-        if shown is not None:
-            if shown not in self._known:
-                self._known.add(shown)
-                self.sink.write("stdout", f"[{rank}]\n")
-            super()._on_display(rank, message)
+        if self._several and shown is None:
+            self._displays_of(rank).show(message)
             return
-        self._of(rank).show(message)
+        if self._several and shown not in self._labelled:
+            self._labelled.add(shown)
+            self._print_label(rank)
+        self._region.give_way()
+        self.sink.display(message["data"], message.get("metadata"), message.get("transient"))
+
+    def _print_label(self, rank):
+        self._region.give_way()
+        self.sink.write("stdout", self._mark(rank).rstrip() + "\n")
+
+    def _on_update(self, rank, message):
+        self._updates[message["transient"].get("display_id")] = message
 
     def _on_clear(self, rank, message):
-        self._of(rank).clear(message["wait"])
+        for name in _NAMES:
+            self._streams.pop((rank, name), None)
+            self._partial.pop((rank, name), None)
+        self._changed = True
+        if self._several:
+            self._displays_of(rank).clear(message["wait"])
+        else:
+            self._region.forget()
+            self.sink.clear(message["wait"])
 
-    def _of(self, rank):
+    def _displays_of(self, rank):
         if rank not in self._displays:
-            self._displays[rank] = _Displays(self.sink, rank)
+            self._displays[rank] = _Displays(self.sink, lambda: self._print_label(rank))
         return self._displays[rank]
+
+    def _on_result(self, rank, message):
+        self.results.append((rank, message))
+
+    def _show_result(self, rank, message):
+        label, data = labels.result(rank, message["execution_count"], message["data"])
+        if label:
+            self.sink.write("stdout", label)
+        self.sink.display(data, message.get("metadata"))
 
 
 class _Displays:
     """The displays of one rank among others: clear_output() must clear these alone."""
 
-    def __init__(self, sink, rank):
+    def __init__(self, sink, label):
         self._sink = sink
-        self._rank = rank
+        self._label = label  # prints whose they are
         self._ids = []
         self._next = 0  # the place that the next display takes
 
     def show(self, message):
+        """Shows it in the next place."""
         update = self._next < len(self._ids)
         if not update:
             from uuid import uuid4
 
             self._ids.append(f"ddip-{uuid4().hex}")
-            self._sink.write("stdout", f"[{self._rank}]\n")
+            self._label()
         place = {"display_id": self._ids[self._next]}
         self._next += 1
         self._sink.display(message["data"], message.get("metadata"), place, update=update)
 
     def clear(self, wait):
+        """Empties the places; wait: each when the next display comes."""
         self._next = 0
         for place in () if wait else self._ids:
             self._sink.display({"text/plain": ""}, {}, {"display_id": place}, update=True)
-
-
-class QuietView:
-    """Keeps everything until the end, then shows what is left of it in another view."""
-
-    def __init__(self, view):
-        self._view = view
-        self._items = []  # messages; the text of a stream message is a Screen
-        self._progress = Progress(view.sink)
-
-    @property
-    def errors(self):
-        """The exceptions: rank -> message."""
-        return self._view.errors
-
-    @property
-    def seen(self):
-        """The ranks that are shown."""
-        return self._view.seen
-
-    def take(self, messages):
-        """Takes a batch in."""
-        for message in messages:
-            if message["type"] == "error" or message["rank"] in self.seen:
-                self._keep(message)
-        self._progress.draw()
-
-    def _keep(self, message):
-        kind, rank = message["type"], message["rank"]
-        if kind == "stream":
-            last = self._items[-1] if self._items else {}
-            if last.get("rank") != rank or last.get("name") != message["name"]:
-                last = {**message, "text": Screen()}
-                self._items.append(last)
-            last["text"].write(message["text"])
-        elif kind == "clear_output":
-            self._items = [item for item in self._items if item["rank"] != rank]
-        elif kind == "update_display_data":
-            self._replace(message)
-        else:
-            self._items.append(message)
-
-    def _replace(self, message):
-        place = message["transient"]["display_id"]
-        for i, item in enumerate(self._items):
-            if item.get("transient", {}).get("display_id") == place:
-                self._items[i] = {**message, "type": item["type"]}
-                return
-        self._items.append(message)
-
-    def patience(self):
-        """See View."""
-        wait = self._progress.patience()
-        return wait if wait is None else max(1, int(wait * 1000))
-
-    def end(self):
-        """Shows what is left."""
-        self._progress.end()
-        for item in self._items:
-            if item["type"] == "stream":
-                item["text"] = item["text"].text()
-        self._view.take(self._items)
-        self._view.end()
-
-
-class Progress:
-    """A line that tells how long a cell runs that prints nothing."""
-
-    def __init__(self, sink):
-        self._slot = Slot(sink)
-        self._usable = sink.redraws
-        self._started = self._moved = time.monotonic()
-
-    def moved(self):
-        """Something was shown."""
-        self._moved = time.monotonic()
-
-    def patience(self):
-        """Seconds until draw() has something to do."""
-        if not self._usable:
-            return None
-        if self._slot.shown:
-            return 1.0
-        return max(0.0, self._moved + _SILENCE_S - time.monotonic())
-
-    def draw(self):
-        """Shows or renews the line if it is time."""
-        now = time.monotonic()
-        if self._usable and (self._slot.shown or now - self._moved >= _SILENCE_S):
-            self._slot.show(f"running for {now - self._started:.0f} s")
-
-    def end(self):
-        """Leaves the time that it took, if the line was ever shown."""
-        if self._slot.shown:
-            self._slot.show(f"ran for {time.monotonic() - self._started:.1f} s")
-
-
-class Tail:
-    """The end of an output that is too long for a notebook, and where all of it is."""
-
-    def __init__(self, sink, files):
-        self._sink = sink
-        self._files = files
-        self._slot = Slot(sink)
-        self._lines = self._bytes = 0
-        self._last = ""
-        self._of = set()  # (rank, name) that had to be cut
-        self._changed = False
-        self._drawn = 0.0
-
-    def add(self, rank, name, text):
-        """More text."""
-        self._lines += text.count("\n")
-        self._bytes += len(text)
-        self._of.add((rank, name))
-        self._last = _last_lines(self._last + text[-HEAD_BYTES // 8 :])
-        self._changed = True
-
-    def patience(self):
-        """Seconds until the next drawing, None: nothing has changed."""
-        if not self._changed or not self._sink.redraws:
-            return None
-        return max(0.0, self._drawn + _REDRAW_S - time.monotonic())
-
-    def draw(self, last=False):
-        """Draws if it is time; last: whatever the time."""
-        now = time.monotonic()
-        due = self._sink.redraws and now - self._drawn >= _REDRAW_S
-        if not self._changed or not (due or last):
-            return
-        self._drawn, self._changed = now, False
-        self._last = settled(self._last)
-        places = " ".join(self._files(*key) for key in sorted(self._of))
-        size = f"{self._lines:,} more lines, {self._bytes / 1e6:.1f} MB: all of it is in {places}"
-        text = f"… {size}\n{self._last}"
-        if self._sink.redraws:
-            self._slot.show(text)
-        else:
-            self._sink.write("stdout", text if text.endswith("\n") else text + "\n")
-
-
-def _first_lines(text, lines, limit):
-    """How much of a text is its first lines, within a limit, cut behind a line."""
-    at = 0
-    while lines > 0:
-        found = text.find("\n", at) + 1
-        if not found or found > limit:
-            break
-        at, lines = found, lines - 1
-    return at
-
-
-def _last_lines(text):
-    """The last TAIL_LINES lines of a text."""
-    at = len(text)
-    for _ in range(TAIL_LINES + 1):
-        at = text.rfind("\n", 0, at)
-        if at < 0:
-            return text
-    return text[at + 1 :]
-
-
-def _latest(messages):
-    """The batch without updates that a later one of the batch overwrites."""
-    last = {}
-    for i, message in enumerate(messages):
-        if message["type"] == "update_display_data":
-            last[message["transient"].get("display_id")] = i
-    if not last:
-        return messages
-    kept = set(last.values())
-    return [
-        message
-        for i, message in enumerate(messages)
-        if message["type"] != "update_display_data" or i in kept
-    ]
-
-
-def make(sink, seen, files, quiet):
-    """The view for these ranks."""
-    view = (LabelledView if len(seen) > 1 else View)(sink, seen, files)
-    return QuietView(view) if quiet else view

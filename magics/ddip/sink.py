@@ -13,6 +13,7 @@ class Sink:
         self._last = None
         # a kernel's displays can be redrawn; a terminal prints each update
         self.redraws = getattr(shell, "kernel", None) is not None
+        self.coloured = self.redraws
 
     def write(self, name, text):
         """Text to stdout or stderr, in the order of the calls."""
@@ -43,24 +44,3 @@ class Sink:
         self.flush()
         if self._publisher is not None:
             self._publisher.clear_output(wait)
-
-
-class Slot:
-    """A piece of text in the output area that is redrawn in place."""
-
-    def __init__(self, sink):
-        self._sink = sink
-        self._id = None
-        self.shown = ""
-
-    def show(self, text):
-        """Puts text in the place of the last one."""
-        if text == self.shown:
-            return
-        update = self._id is not None
-        if not update:
-            from uuid import uuid4
-
-            self._id = f"ddip-{uuid4().hex}"
-        self.shown = text
-        self._sink.display({"text/plain": text}, transient={"display_id": self._id}, update=update)

@@ -113,17 +113,27 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
 
 
 def in_torchddp(
-    nprocs, fn, *args, ctx=None, world_size=None, base_rank=0, need="", imports="", **kwargs
+    nprocs,
+    fn,
+    *args,
+    ctx=None,
+    world_size=None,
+    base_rank=0,
+    use_gpu=True,
+    need="",
+    imports="",
+    **kwargs,
 ):
     """ranch() within a process group, this process its first local rank. Returns fn's value here.
 
-    ctx: a TorchDDPCtx, None: one of world_size (None: nprocs) ranks from base_rank on.
+    ctx: a TorchDDPCtx, None: one of world_size (None: nprocs) ranks from base_rank on, with
+    use_gpu=False on CPUs even where there are GPUs.
     """
     size = nprocs if world_size is None else world_size
     if base_rank + nprocs > size:
         raise ValueError(f"ranks {base_rank}..{base_rank + nprocs - 1}: world_size is {size}")
     if ctx is None:
-        ctx = TorchDDPCtx(world_size=size, base_rank=base_rank)
+        ctx = TorchDDPCtx(world_size=size, base_rank=base_rank, use_gpu=use_gpu)
     return ranch(
         nprocs,
         fn,

@@ -9,22 +9,16 @@ import threading
 import time
 
 from ddip import cell as cells
-from ddip import mount, objects, run, show, worker
-from ddip.errors import DipError, RemoteError
-from ddip.group import Group, default_group
+from ddip import mount, objects, show, worker
+from ddip.errors import DipError, RemoteError, RemoteTraceback
+from ddip.failures import failure
+from ddip.groups import Group, default_group
 from ddip.sink import Sink
 
 _GRACE_S = 1  # a worker's failure frees the others after that
 # A collective of the caller fails as soon as a worker is gone, and may be told before that is:
 _BLAME_S = 0.3
 _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
-
-
-class RemoteTraceback(Exception):
-    """The cause of a worker's exception: how it looked over there."""
-
-    def __str__(self):
-        return self.args[0]
 
 
 def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", imports="", **kwargs):
@@ -171,7 +165,7 @@ class _WorkerGroup:
         self.failure = None  # the exception to raise, as soon as the workers have failed
 
     def __enter__(self):
-        path = mount.find() or mount.start(mount.private_path())
+        path = mount.find_or_start()
         template = Group(os.path.join(path, default_group()))
         _WorkerGroup._count += 1
         self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_WorkerGroup._count}"))
@@ -222,7 +216,7 @@ class _WorkerGroup:
             "    space['work'](globals())\n\n_ddip_ranch()\n"
         )
         self._cell = cells.submit(self._group, call)
-        self._view = show.LabelledView(Sink(), self._ranks, self._place)
+        self._view = show.View(Sink(), self._ranks, self._place, labelled=True)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -239,7 +233,7 @@ class _WorkerGroup:
     def _watch(self):
         """Follows the workers' cell; their failure ends them, which frees a stuck caller."""
         try:
-            end = cells.follow(self._cell, self._view.take)
+            end = cells.follow(self._cell, self._view.take, self._view.patience)
             self._view.end()
             if end["state"] != "ok":
                 self.failure = self._failed(end)
@@ -249,7 +243,7 @@ class _WorkerGroup:
 
     def _failed(self, end):
         """The exception of the worker that failed first, with its traceback as the cause."""
-        told = run.failure(self._cell, self._view.errors, end)
+        told = failure(self._cell, self._view.errors, end)
         if not isinstance(told, RemoteError):
             return told
         try:

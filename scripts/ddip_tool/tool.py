@@ -6,7 +6,7 @@ import os
 import sys
 
 from ddip.errors import DipError
-from ddip.group import Group
+from ddip.groups import Group
 
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 INTERRUPTED = 130

@@ -92,6 +92,23 @@ until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 
+# attributes, by the views that tell of them
+cell 'class Holder:
+    "holds a list"
+    inner = [1]
+    @property
+    def costly(self): raise SystemExit
+holder = Holder()
+import json as js' || bad attributes
+like 'the names of an attribute' "$(cat "$V/holder.inner.dir")" 'append'
+is 'on one rank' "$(grep -c '^append$' "$G/rank1/vars/holder.inner.dir")" 1
+like 'its help' "$(cat "$V/holder.inner.append.doc")" 'Append object'
+like 'all names, modules as well' "$(cat "$V/__main__.dir")" 'holder.*js'
+like 'the names of a module' "$(cat "$V/__main__.js.decoder.dir")" 'JSONDecoder'
+is 'a property is not computed' "$(errno read "$V/holder.costly.dir")" EOPNOTSUPP
+is 'an attribute that is not there' "$(errno read "$V/holder.nothing.dir")" ENOENT
+is 'the value of an attribute' "$(errno read "$V/holder.inner.json")" EINVAL
+
 cell 'from matplotlib.figure import Figure
 fig = Figure(); fig.subplots().plot([1, 2])
 image = np.zeros((8, 8, 3), "u1")' || bad figure

@@ -20,6 +20,8 @@ parse(const char *name, bool group)
 		abort();
 	if (r == 0) {
 		buf_adds(&again, v.name);
+		if (*v.attribute)
+			buf_addf(&again, ".%s", v.attribute);
 		if (v.op)
 			buf_addf(&again, ".%s", v.op->name);
 		if (*v.view->name)

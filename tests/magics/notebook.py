@@ -74,16 +74,16 @@ class Outcome:
         self.outputs = cell.outputs
 
     def text(self, name="stdout"):
-        """What was printed there."""
-        return "".join(o.text for o in self.outputs if o.get("name") == name)
+        """What was printed there, without colours."""
+        return _ANSI.sub("", "".join(o.text for o in self.outputs if o.get("name") == name))
 
     def data(self, mime="text/plain", passing=False):
-        """The representations of that kind, of all displays and results.
+        """The representations of that kind, of all displays and results; of emptied ones none.
 
         passing: also how long the cell has run, and what it showed of a line that was not whole.
         """
         found = [o.data.get(mime) for o in self.outputs if "data" in o]
-        found = [_ANSI.sub("", value) for value in found if value is not None]
+        found = [_ANSI.sub("", value) for value in found if value]
         return [value for value in found if passing or not _PASSING.fullmatch(value)]
 
     @property
@@ -153,6 +153,12 @@ class Notebook:
         client.start_channels()
         client.wait_for_ready(timeout=HANG_LIMIT_S)
         return client, client.execute(source)
+
+    def until(self, begun, text):
+        """Waits until a cell that was begun has shown this text."""
+        shown = ""
+        while text not in shown:
+            shown = str(begun[0].get_iopub_msg(timeout=60)["content"])
 
     def finish(self, begun):
         """Waits for the end of a cell that was begun. Returns its Outcome."""
@@ -253,7 +259,7 @@ def place(folder):
         yield mount
     finally:
         until(lambda: not os.path.ismount(mount) or _is_unmounted(mount))
-        until(lambda: not _is_served(mount))
+        until(lambda: not is_served(mount))
 
 
 def _is_unmounted(mount):
@@ -263,7 +269,7 @@ def _is_unmounted(mount):
     return done.returncode == 0
 
 
-def _is_served(mount):
+def is_served(mount):
     """True while a daemon of that mount is there: it ends after all that it started."""
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:

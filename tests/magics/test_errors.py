@@ -3,8 +3,11 @@
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
+import time
 
 import notebook
 
@@ -21,6 +24,8 @@ def test_errors():
         assert "\x1b[32m----> 5\x1b[39m " in failed.coloured, failed.coloured
         assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)")
         assert text.startswith("ranks 0-2:\n") and text.count("ZeroDivisionError: ") == 1, text
+        assert "\n\nCell In[1], line 4, in f()\n" in text, text
+        assert text.rstrip().endswith("\n\nZeroDivisionError: division by zero"), text
         assert "----> 5 f()" in text and "----> 4     return 1 / 0" in text, text
         assert "ddip" not in text.replace("#%%dip", ""), text
         text = nb.run("%%dip\nif rank:\n    raise ValueError(rank)").error[2]
@@ -60,6 +65,23 @@ def test_chained():
             for text in (shown, plain):
                 assert words in text and "distributed_c10d.py" in text, text
                 assert "ddip_engine" not in text and "counted" not in text, text
+
+
+def test_script():
+    """A program that lets a RemoteError pass shows the ranks' traceback."""
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        code = (
+            "import ddip\ng = ddip.Group(%r)\ng.run_cell('print(5)')\n"
+            "g.run_cell('def f(y): return 1 / y\\nf(0)')" % nb.group
+        )
+        environment = {**os.environ, **notebook.environment_of(nb.mount)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and done.stdout == "5\n", done
+        remote, _, own = done.stderr.partition("direct cause")
+        assert "ranks 0-1:" in remote and "----> 1 def f(y): return 1 / y" in remote, done.stderr
+        assert own.rstrip().endswith("RemoteError: ZeroDivisionError(division by zero)"), own
 
 
 def test_first_failure_is_last():
@@ -139,7 +161,10 @@ def test_input_fields():
             "t = torch.ones(1); torch.distributed.all_reduce(t); t.item()"
         )
         outcome, prompts = nb.talk(stop, "p x", "c")
-        assert outcome.error is None and outcome.data() == ["Out[0:2]: 2.0"], outcome.outputs
+        assert outcome.error is None and "[1] -> import torch\n" in outcome.text(), outcome.outputs
+        assert outcome.data() == ["Out[0:2]: 2.0", "Out[1:2]: 2.0"], (
+            "who asks is shown from then on"
+        )
         assert all("rank 1" in prompt for prompt in prompts), prompts
         assert nb.run("%%dip\ndef f(y): return 1 / y\nif rank: f(0)").error[1].endswith("zero)")
         outcome, prompts = nb.talk("%%dip --ranks 1\n%debug", "p y", "q")
@@ -170,7 +195,7 @@ def test_within_a_rank():
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         code = (
             f"%%dip -S all\nimport sys\nsys.path.insert(0, {notebook.MAGICS!r})\n"
-            "from ddip import errors, run\nfrom ddip.group import Group\n"
+            "from ddip import errors, run\nfrom ddip.groups import Group\n"
             f"try:\n    run.run(get_ipython(), Group({nb.group!r}), 'left = 1')\n"
             "except errors.DipError as e:\n    print(e)"
         )
@@ -202,6 +227,45 @@ def test_two_notebooks():
             assert mine.error is None and mine.data()[-1].endswith("4"), mine.outputs
             assert "theirs" not in mine.text(), mine.outputs
             assert not one.is_printed("theirs"), "it was dropped from the queue"
+
+
+def test_of_others():
+    """What another client has made or waits for is said, and not lost by the way."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\na = b = 1") as one:
+        folder = tempfile.mkdtemp(dir=os.path.dirname(one.mount))
+        with notebook.Notebook(one.mount) as two:
+            two.ok(f"import os\nos.chdir({folder!r})\n%load_ext ddip")
+            said = two.ok("%makedip").text()
+            assert f"in {os.path.dirname(one.mount)}, this kernel " in said, said
+            name, value, _ = two.run("%makedip -n 3").error
+            assert name == "DipError" and "lose a, b; with -r" in value, value
+            assert one.ok("%%dip\na").data() == ["Out[0:2]: 1"]
+            gate = one.mount + ".gate"
+            one.submit(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)")
+            mine = two.begin("%%dip\n5")
+            two.until(mine, "queued behind cell 3 of another client")
+            with open(gate, "w"):
+                pass
+            assert two.finish(mine).data()[-1] == "Out[0:4]: 5"
+            os.remove(gate)
+            _dropped_and_stopped(one, two, gate)
+            assert "3 CPU ranks" in two.ok("%makedip -n 3 -r").text()
+            two.ok("%%dip\nown = 1")
+            assert "2 CPU ranks" in two.ok("%makedip -n 2").text(), "its own it may lose"
+
+
+def _dropped_and_stopped(one, two, gate):
+    one.submit(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)")
+    mine = two.begin("%%dip\n5")
+    notebook.until(lambda: one.status()["queued"] == "1")
+    with open(f"{one.group}/ctl", "w") as ctl:
+        ctl.write("cancel\n")
+    name, value, _ = two.finish(mine).error
+    assert (name, value) == ("DipError", "cell 6 did not run: dropped from the queue by cancel")
+    with open(f"{one.group}/cells/5/ctl", "w") as ctl:
+        ctl.write("interrupt\n")
+    name, value, _ = two.run("%dip --replay 5").error
+    assert name == "KeyboardInterrupt" and "goes on" not in value, value
 
 
 def test_kernel_restart():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Objects and functions between notebook and ranks; completion; what is imported and what not."""
 
+import os
 import subprocess
 import sys
 
@@ -93,6 +94,23 @@ def test_completion():
 
         assert "remote_thing" in matches("%%dip\nremote_t")
         assert "shiny" in matches("%%dip\nremote_thing.s")
+        nb.ok(
+            "%%dip\nimport json as js\nimport torch\nclass Inner:\n    def turn(self, angle):\n"
+            "        'turns it'\n    @property\n    def costly(self): raise SystemExit\n"
+            "remote_thing.inner = Inner()\nmodel = torch.nn.Linear(2, 2)"
+        )
+        for code, name in {
+            "js.du": "dumps",
+            "js.decoder.JSOND": "JSONDecoder",
+            "remote_thing.inner.tu": "turn",
+            "model.weight.req": "requires_grad",
+            "js.dumps.__na": "__name__",
+            "torc": "torch",
+        }.items():
+            assert f"'{name}'" in matches(f"%%dip\nx = {code}"), code
+        assert "real" not in matches("%%dip\nremote_thing.inner.costly.re"), "it was computed"
+        assert matches("%%dip\nlist()[0].js.du") == "[]", "the module is another object's attribute"
+        assert "'remote_thing'" in matches("%dipull remo")
         assert "remote_thing" not in matches("remote_t")
         assert "remote_thing" not in matches("%%dip local\nremote_t")
         nb.ok("%autodip on")
@@ -103,6 +121,10 @@ def test_completion():
         code = "%%dip\nremote_thing"
         call = f"get_ipython().kernel.do_inspect({code!r}, 10)['data']['text/plain']"
         assert "of the ranks" in nb.ok(call).data()[0]
+        for code, text in (("remote_thing.inner.turn(", "turns it"), ("js.dumps(", "Serialize")):
+            code = f"%%dip\n{code}"
+            call = f"get_ipython().kernel.do_inspect({code!r}, {len(code)})['data']['text/plain']"
+            assert text in nb.ok(call).data()[0], code
         _while_a_cell_runs(nb)
 
 
@@ -135,6 +157,10 @@ def test_rank_lists():
         ("0,2-3",): [0, 2, 3],
         ("3", "0", "1-1"): [0, 1, 3],
         ("0,", "2"): [0, 2],
+        ("::2",): [0, 2],
+        ("[0:4:3]",): [0, 3],
+        ("[0,", "2]"): [0, 2],
+        ("1:",): [1, 2, 3],
     }.items():
         assert ranks.parse(words, 4) == want, words
     for wrong in ("", "4", "2-1", "0,,1", "-1", "x", "0-", "all,1", "1 2"):
@@ -144,6 +170,82 @@ def test_rank_lists():
             continue
         raise AssertionError(f"{wrong!r} is {found}")
     assert ranks.spell([5, 0, 1, 2]) == "0-2,5"
+
+
+def test_lines():
+    """%dip's line: options, then the code."""
+    sys.path.insert(0, notebook.MAGICS)
+    from ddip import magics, options
+
+    parser = magics.DdipMagics.dip.parser
+    for line, want in {
+        "print(rank)": ("", "print(rank)"),
+        "-S all print( 'a  b' )": ("-S all", "print( 'a  b' )"),
+        "-S 0 1 x = 5": ("-S 0 1", "x = 5"),
+        "--ranks 0,2-3 ::2 f()": ("--ranks 0,2-3 ::2", "f()"),
+        "--targets=1 -q f()": ("--targets=1 -q", "f()"),
+        "-g other --noblock -- -x": ("-g other --noblock", "-x"),
+        "-p a b": ("-p a b", ""),
+        "--replay": ("--replay", ""),
+        "--replay 3": ("--replay 3", ""),
+        "local -a 'progress all' [1, 2]": ("local -a 'progress all'", "[1, 2]"),
+        "-S all": ("-S all", ""),
+    }.items():
+        assert options.split(parser, line) == want, (line, options.split(parser, line))
+
+
+def test_group():
+    """ddip.group(): what a notebook's magics do, from any program; the options for it."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
+        nb.ok(
+            "import ddip, numpy as np\ng = ddip.group()\ng['x'] = [1, 2]\ng['x', 1] = 5\n"
+            "assert g['x'] == [1, 2] and g['x', 1] == 5 and g.pull(['x'], 2) == {'x': [1, 2]}\n"
+            "assert g.run('rank * 10') == 0 and g.run('rank', see='all') == {0: 0, 1: 1, 2: 2}\n"
+            "assert g.run('rank', ranks=[2]) == 2 and len(g.ranks()) == 3\n"
+            "assert g.status()['state'] == 'idle'\ng.scatter('part', np.arange(7))\n"
+            "assert g['part', 2].tolist() == [5, 6] and g.gather('part').tolist() == list(range(7))"
+        )
+        nb.ok("words = list('abcde')\nt = (1, 2, 3)")
+        assert nb.ok("%%dip --scatter words t -S all\nwords, t").data() == [
+            f"Out[{k}:4]: {value}"
+            for k, value in enumerate([(["a", "b"], (1,)), (["c", "d"], (2,)), (["e"], (3,))])
+        ]
+        nb.ok("%dip --ranks 1 words.append('z')")
+        nb.ok("%dip --gather words t")
+        assert nb.ok("words, t").data() == ["(['a', 'b', 'c', 'd', 'z', 'e'], (1, 2, 3))"]
+        assert "a dict" in nb.run("d = {}\n%dip --scatter d").error[1]
+        assert nb.ok("%dip -S 1 rank").data() == ["Out[1:6]: 1"]
+        assert "ranks 0-2" in nb.ok("%dip -S all").text()
+        assert len(nb.ok("%%dip\nrank").data()) == 3 and len(nb.ok("%dip -S 0 rank").data()) == 1
+        nb.ok("%dip -S 0")
+        assert nb.ok("%dip --targets 0:3:2 rank").data() == ["Out[0:9]: 0"]
+        os.mkdir(f"{nb.mount}/two")
+        assert "no group" in nb.run("%dip -g three 1").error[1]
+        nb.ok("open(g.path + '/../two/ctl', 'w').write('size 1\\n')")
+        assert nb.ok("%dip -g two world_size").data() == ["Out[0:1]: 1"]
+        assert nb.ok("%dip world_size").data() == ["Out[0:10]: 3"]
+        assert "two" in nb.ok("%dip -g two").text()
+        assert nb.ok("%%dip\nworld_size").data() == ["Out[0:2]: 1"]
+        nb.ok("%dip -g group")
+        _detached(nb)
+
+
+def _detached(nb):
+    gate = nb.mount + ".gate"
+    code = f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)\nprint(5); rank"
+    nb.ok(f"cell = get_ipython().run_cell_magic('dip', '-S all --noblock', {code!r})")
+    said = nb.ok("print(cell.wait(0), cell.done(), cell)").text()
+    assert said.startswith("False False <cell 11 of ") and said.endswith(": running>\n"), said
+    assert nb.run("cell.result(0.01)").error[0] == "TimeoutError"
+    with open(gate, "w"):
+        pass
+    assert nb.ok("cell.result()").data() == ["{0: 0, 1: 1, 2: 2}"]
+    assert nb.ok("cell.show()").text() == "".join(f"[{k}] 5\n" for k in range(3))
+    nb.ok("cell = %dip --noblock import time; time.sleep(100)")
+    nb.ok("cell.interrupt()")
+    assert nb.run("cell.result()").error[0] == "KeyboardInterrupt"
+    assert nb.run("%dip --noblock 1 / 0").error is None
+    assert nb.run("_.result()").error[1] == "ZeroDivisionError(division by zero)"
 
 
 def test_import():

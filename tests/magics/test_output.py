@@ -36,16 +36,58 @@ def _it_streams(nb):
     thread.join()
 
 
+NESTED = """
+import time
+from tqdm.auto import tqdm
+for epoch in tqdm(range(2), desc="epochs"):
+    for step in tqdm(range(20), desc="steps", leave=False):
+        time.sleep(0.01)
+    print("end of", epoch)
+"""
+
+
 def test_bars():
+    """Bars are in one display that is always last, with what was printed above it, never in red."""
     bar = "from tqdm.auto import tqdm\nimport time\nfor i in tqdm(range(30)): time.sleep(0.02)\n"
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
-        live = nb.ok("%%dip\n" + bar).text("stderr")
-        assert "\r" in live and "30/30" in live and live.count("\n") <= 1, live
-        quiet = nb.ok("%%dip -q\n" + bar + "print('x')")
-        assert quiet.text("stderr").count("it/s") == 1, quiet.text("stderr")
-        assert "\r" not in quiet.text("stderr") and quiet.text() == "x\n"
-        many = nb.ok("%%dip --see all\n" + bar).text("stderr").splitlines()
-        assert len(many) == 2 and all("30/30" in line for line in many), many
+        for options, marks in (("", [""]), ("-q", [""]), ("-S all", [" 0  ", " 1  "])):
+            shown = nb.ok(f"%%dip {options}\n{bar}")
+            (bars,) = shown.data()
+            lines = bars.splitlines()
+            assert [line[: len(mark)] for line, mark in zip(lines, marks, strict=True)] == marks
+            assert all("30/30" in line for line in lines), bars
+            assert shown.text("stderr") == shown.text() == "", shown.outputs
+        shown = nb.ok(f"%%dip\n{bar}print('x')\n{bar}")
+        bar_above, x = shown.text().splitlines()
+        assert "30/30" in bar_above and x == "x" and "30/30" in shown.data()[-1], shown.outputs
+        for options, prints in (("", ["end of 0\n", "end of 1\n"]), ("-q -S all", None)):
+            shown = nb.ok(f"%%dip {options}\n{NESTED}")
+            (bars,) = shown.data()
+            assert bars.count("epochs: 100%") == (1 if prints else 2) and "steps" not in bars, bars
+            assert shown.text() == "".join(prints) if prints else shown.text().count("end of") == 4
+            assert shown.text("stderr") == "", shown.outputs
+        shown = nb.ok(f"%%dip\n{NESTED.replace(', leave=False', '')}")
+        words = [line.split(":")[0] for line in shown.text().splitlines()]
+        assert words == ["steps", "end of 0", "steps", "end of 1"], shown.outputs
+
+
+def test_many_drawings():
+    """A megabyte of carriage returns is a few drawings; each bar of a rank is drawn to its end."""
+    flood = "import sys\nfor i in range(20_000): sys.stdout.write(f'\\r{i} ' + 'x' * 50)"
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        nb.ok(
+            "import time\nfrom ddip import sink\nplain, calls = sink.Sink.display, []\n"
+            "def display(*args, **kwargs):\n    calls.append(args)\n    plain(*args, **kwargs)\n"
+            "sink.Sink.display, begun = display, time.monotonic()"
+        )
+        for options, ranks in (("", 1), ("-S all", 2)):
+            (bars,) = nb.ok(f"%%dip {options}\n{flood}").data()
+            assert bars.count("19999 xxx") == ranks == len(bars.splitlines()), bars
+        updates = "h = display('0', display_id=True)\nfor i in range(2000): h.update(str(i))"
+        shown = nb.ok(f"%%dip\n{updates}")
+        assert shown.data() == ["'1999'"], shown.outputs
+        # ten in a second, and for each of the three cells the first and the last ones
+        nb.ok("assert len(calls) <= 10 * (time.monotonic() - begun) + 12, len(calls)")
 
 
 def test_bars_of_displays():
@@ -83,6 +125,37 @@ def test_rich():
         assert sorted(many.data()) == ["'02'", "'12'"], many.outputs
         quiet = nb.ok("%%dip -q\nclear_output()\ndisplay(1)\nclear_output()\ndisplay(2)")
         assert quiet.data() == ["2"]
+
+
+def test_results():
+    """Of each result it is said whose it is; what was shown of it is in Out."""
+    code = {
+        "Markdown('**bold**')": ("text/markdown", "**bold**"),
+        "Math('x')": ("text/latex", "$\\displaystyle x$"),
+        "SVG('<svg/>')": ("image/svg+xml", "<svg/>"),
+        "fig": ("image/png", "iVBOR"),
+    }
+    first = (
+        "%%dip\nfrom IPython.display import SVG, Markdown, Math\nimport matplotlib.pyplot as plt\n"
+    )
+    first += "fig = plt.figure()\nfig.add_subplot()\nplt.close()"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", first) as nb:
+        for cell, (source, (mime, begin)) in enumerate(code.items(), 2):
+            shown = nb.ok(f"%%dip -S all\n{source}")
+            assert shown.text().splitlines() == [f"Out[{k}:{cell}]:" for k in (0, 1)], shown.text()
+            assert [data[: len(begin)] for data in shown.data(mime)] == [begin] * 2, source
+            kinds = [output.output_type for output in shown.outputs]
+            assert kinds == ["stream", "display_data"] * 2, kinds
+        assert nb.ok("Out[2][1]").data("text/markdown") == ["**bold**"]
+        cell = int(nb.status()["cell"]) + 1
+        assert nb.ok("%%dip -S all\n[rank, 'text']").data()[1] == f"Out[1:{cell}]: [1, 'text']"
+        assert nb.ok(f"assert Out[{cell}] == {{0: [0, 'text'], 1: [1, 'text']}}").error is None
+        nb.ok("%%dip -S 1\n{'a': rank}")
+        assert nb.ok(f"assert Out[{cell + 1}] == {{'a': 1}}").error is None
+        nb.ok("%%dip\nimport torch\ntorch.ones(2)")
+        assert nb.ok(f"Out[{cell + 2}]").data() == ["tensor([1., 1.])"]
+        nb.ok("%%dip\nlist(range(2000))")
+        assert nb.ok(f"isinstance(Out[{cell + 3}], list)").data() == ["False"], "it was elided"
 
 
 def test_flood():

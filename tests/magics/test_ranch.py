@@ -37,6 +37,11 @@ def program():
     assert "LOCAL_RANK" not in os.environ and "torch" not in sys.modules
     assert ddip.ranch(2, report, gather=False)["LOCAL_RANK"] == 0
     assert ddip.ranch(2, report, gather=False, caller_rank=None) is None
+    assert ddip.in_torchddp(2, report, use_gpu=False)["args"] == ()
+    space = {}
+    ddip.import_star(["math"], ns=space)
+    ddip.global_imports("import os.path as here", ns=space)
+    assert space["floor"](2.5) == 2 and space["here"] is os.path
 
 
 def test_program():
@@ -44,6 +49,8 @@ def test_program():
         environment = {**os.environ, **notebook.environment_of(mount)}
         command = [sys.executable, os.path.abspath(__file__), "program"]
         subprocess.run(command, env=environment, check=True, cwd=folder)
+        assert not os.path.ismount(mount), "what ranch() started has ended with the program"
+        assert not notebook.is_served(mount), "its daemon has, too"
 
 
 CELLS = """

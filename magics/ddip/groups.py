@@ -8,8 +8,10 @@ import errno
 import os
 import re
 import select
+import sys
 import time
 
+from ddip import mount
 from ddip.errors import DipError
 
 _FAILURE = re.compile(r"^\d+ (\S+) \S+ ", re.M)
@@ -26,13 +28,39 @@ def _pairs(text):
     return dict(line.partition(" ")[::2] for line in text.splitlines())
 
 
+def _words(ranks):
+    """A list of ranks (numbers, or text) as words; None stays."""
+    if ranks is None or isinstance(ranks, (list, tuple)):
+        return ranks
+    return [ranks]
+
+
 def _count_gpus(path):
     with open(os.path.join(path, "gpus"), encoding="utf-8") as file:
         return sum(1 for line in file if not line.startswith("#"))
 
 
+def group(name=None, path=None):
+    """The handle of a group that is mounted: ddip.group().run("print(rank)").
+
+    name: of the group, None: $DDIP_GROUP, else `group`. path: the mount, None: the one that
+    `%makedip` would attach to. Raises DipError if there is none.
+    """
+    path = path or mount.find()
+    if path is None:
+        raise DipError("nothing is mounted: `ddipfs DIRECTORY`, or %makedip in a notebook")
+    found = Group(os.path.join(os.path.expanduser(path), name or default_group()))
+    if not found.status():
+        raise DipError(f"there is no group {found.path}")
+    return found
+
+
 class Group:
-    """The ranks below one directory of a mount."""
+    """The ranks below one directory of a mount.
+
+    g["x"] is rank 0's object of that name, g["x", 1] rank 1's; g["x"] = v sets it on all ranks,
+    g["x", 1] = v on that one.
+    """
 
     app = None  # name of the application that `%makedip -a` prepared
 
@@ -222,26 +250,58 @@ class Group:
 
     # ---- cells and objects, for programs
 
-    def run_cell(self, source, quiet=False, see=None):
-        """Runs a cell and shows it as `%%dip` does; see: ranks, None for rank 0."""
-        from IPython import get_ipython
+    def run(self, source, see=None, ranks=None, quiet=False):
+        """Runs a cell and shows it as `%%dip` does; see, ranks: lists like [0, 2] or "0,2-3".
 
+        Returns what was shown of its results: of one rank the value, of several {rank: value}, if
+        they can be written in Python; else something that shows itself. Raises RemoteError.
+        """
         from ddip.run import run
 
-        run(get_ipython(), self, source, see=see or [0], quiet=quiet)
+        get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+        return run(get_ipython(), self, source, _words(see), quiet, _words(ranks))
+
+    def run_cell(self, source, quiet=False, see=None):
+        """The same, with the arguments of the original."""
+        self.run(source, see, quiet=quiet)
 
     def push(self, names):
         """Sets variables on all ranks: {name: object}."""
-        from ddip.objects import push
-
         for name, value in names.items():
-            push(self, name, value)
+            self[name] = value
 
     def pull(self, names, rank=0):
         """The objects of these names on one rank: {name: object}."""
+        return {name: self[name, rank] for name in names}
+
+    def __getitem__(self, key):
         from ddip.objects import pull
 
-        return {name: pull(self, name, rank) for name in names}
+        name, rank = key if isinstance(key, tuple) else (key, 0)
+        return pull(self, name, rank)
+
+    def __setitem__(self, key, value):
+        from ddip.objects import push
+
+        name, rank = key if isinstance(key, tuple) else (key, None)
+        push(self, name, value, rank)
+
+    def scatter(self, name, value):
+        """Splits an array, a tensor or a list along its first axis: each rank gets its part."""
+        from ddip.objects import push
+
+        push(self, name, value, op="cat")
+
+    def gather(self, name):
+        """The parts of all ranks in one: what scatter() has split."""
+        from ddip.objects import pull
+
+        return pull(self, name, None, op="cat")
+
+    def variables(self):
+        """The names of the variables that the ranks have reported."""
+        lines = self.read("names").splitlines()
+        return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
 
     def meminfo(self):
         """Memory of each rank in bytes."""

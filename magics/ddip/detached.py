@@ -1,0 +1,69 @@
+"""A cell that nobody waits for: what `%%dip --noblock` returns."""
+
+import select
+
+from ddip import cell as cells
+from ddip import ranks as rank_lists
+from ddip import results
+from ddip.failures import failure
+
+
+class DetachedCell:
+    """A cell on its way. Its output is kept by the mount, and shown by show()."""
+
+    def __init__(self, shell, cell, seen):
+        self._shell = shell
+        self._cell = cell
+        self._seen = seen
+        self.number = cell.number
+
+    def __repr__(self):
+        return f"<cell {self.number} of {self._cell.group.path}: {self.state}>"
+
+    @property
+    def state(self):
+        """queued, running, ok, failed …: that of cells/N/status."""
+        return self._cell.status()["state"]
+
+    def done(self):
+        """True if it has ended."""
+        return self.wait(0)
+
+    def wait(self, timeout=None):
+        """Waits for its end, so many seconds at most. Returns True if it has ended."""
+        with open(f"{self._cell.path}/wait", "rb", buffering=0) as wait:
+            poller = select.poll()
+            poller.register(wait, select.POLLIN)
+            return bool(poller.poll(None if timeout is None else timeout * 1000))
+
+    def result(self, timeout=None):
+        """Its result, of one rank that is seen the value, of several {rank: value}.
+
+        Waits for the end. Raises what failed, and TimeoutError.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"cell {self.number} has not ended within {timeout:g} s")
+        errors, shown = {}, []
+
+        def take(messages):
+            for message in messages:
+                if message["type"] == "error":
+                    errors[message["rank"]] = message
+                elif message["type"] == "execute_result" and message["rank"] in self._seen:
+                    shown.append((message["rank"], message))
+
+        end = cells.follow(self._cell, take, seen=set(), attached=True)
+        results.remember(self._shell, self.number, shown)
+        if end["state"] != "ok":
+            raise failure(self._cell, errors, end)
+        return results.values(shown)
+
+    def show(self):
+        """Shows its output as `%dip --replay` does; follows it while it runs."""
+        from ddip.run import replay
+
+        replay(self._shell, self._cell.group, self.number, [rank_lists.spell(self._seen)])
+
+    def interrupt(self):
+        """Interrupts it, and nothing else; one that is queued is dropped."""
+        self._cell.interrupt()

@@ -1,0 +1,61 @@
+"""How a cell failed: the exception for it, from its status, its `error` and what its ranks said."""
+
+import re
+
+from ddip import ranks as rank_lists
+from ddip.errors import DipError, RemoteError, RemoteInterrupt
+
+_HEADING = "\x1b[1m%s:\x1b[0m"
+
+
+def failure(cell, errors, end):
+    """The exception that tells how a cell failed. errors: rank -> its `error` message."""
+    if end["state"] == "cancelled":
+        return DipError(f"cell {cell.number} did not run: {_reason(cell)}")
+    parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
+    for line in cell.read("error").splitlines():
+        rank, _, text = line.removeprefix("rank ").partition(": ")
+        if rank.isdigit() and int(rank) not in parts and text:
+            ename, _, evalue = text.partition(": ")
+            known = ename.isidentifier()  # else it is the daemon's text, of a rank that died
+            parts[int(rank)] = (ename if known else "RankError", evalue if known else text, [text])
+    first = _first(cell, parts)
+    if first is None:
+        text = f"cell {cell.number}: {_reason(cell) or end['state']}"
+        if end["interrupts"] or end["state"] == "interrupted":
+            return RemoteInterrupt(text, [text])
+        return DipError(text)
+    lines = _lines(parts, first)
+    ename, evalue, _ = parts[first]
+    if end["state"] == "interrupted" or (end["interrupts"] and ename == "KeyboardInterrupt"):
+        return RemoteInterrupt(evalue, lines)
+    return RemoteError(ename, evalue, sorted(parts), lines, first)
+
+
+def _reason(cell):
+    """What the group says of the cell; "" if that is forgotten."""
+    for _, text in reversed(cell.group.failures()):
+        if text.startswith(f"cell {cell.number}: "):
+            return text.partition(": ")[2]
+    return cell.read("error").partition("\n")[0].partition(": ")[2]
+
+
+def _first(cell, parts):
+    """The rank that failed first, which the group names."""
+    for _, text in reversed(cell.group.failures()):
+        found = re.match(rf"cell {cell.number}: rank (\d+)", text)
+        if found and int(found[1]) in parts:
+            return int(found[1])
+    return min(parts, default=None)
+
+
+def _lines(parts, first):
+    """Tracebacks with the ranks above, equal ones once, that of the first failure last."""
+    told = {}
+    for rank, (ename, evalue, traceback) in sorted(parts.items()):
+        told.setdefault((ename, evalue, "\n".join(traceback)), []).append(rank)
+    lines = []
+    for (_, _, text), ranks in sorted(told.items(), key=lambda item: first in item[1]):
+        noun = "rank" if len(ranks) == 1 else "ranks"
+        lines += [_HEADING % f"{noun} {rank_lists.spell(ranks)}", text]
+    return lines

@@ -1,0 +1,67 @@
+"""How much of a cell's output a notebook gets: the first lines, of the rest the end."""
+
+HEAD_LINES = 5000
+HEAD_BYTES = 1 << 20
+TAIL_LINES = 30
+_TAIL_BYTES = HEAD_BYTES // 8
+
+
+class Limit:
+    """Counts what is printed. files(rank, name): where all of a stream is."""
+
+    def __init__(self, files):
+        self._files = files
+        self._lines = self._bytes = 0
+        self._more_lines = self._more_bytes = 0
+        self._last = ""
+        self._cut = set()  # (rank, name) of what did not fit
+
+    def admit(self, rank, name, text):
+        """How much of this text, from its begin, is printed. The rest is kept for tail()."""
+        fits = len(text)
+        lines = text.count("\n")
+        if self._cut:
+            fits = 0
+        elif self._lines + lines > HEAD_LINES or self._bytes + len(text) > HEAD_BYTES:
+            fits = _first_lines(text, HEAD_LINES - self._lines, HEAD_BYTES - self._bytes)
+        self._lines += lines
+        self._bytes += len(text)
+        if fits < len(text):
+            self._keep(rank, name, text[fits:])
+        return fits
+
+    def _keep(self, rank, name, text):
+        self._more_lines += text.count("\n")
+        self._more_bytes += len(text)
+        self._cut.add((rank, name))
+        self._last = _last_lines(self._last + text[-_TAIL_BYTES:])
+
+    def tail(self):
+        """The end of the output and where all of it is; "" if all was printed."""
+        if not self._cut:
+            return ""
+        places = " ".join(self._files(*key) for key in sorted(self._cut))
+        size = f"{self._more_lines:,} more lines, {self._more_bytes / 1e6:.1f} MB"
+        text = f"… {size}: all of it is in {places}\n{self._last}"
+        return text if text.endswith("\n") else text + "\n"
+
+
+def _first_lines(text, lines, limit):
+    """How much of a text is its first lines, within a limit, cut behind a line."""
+    at = 0
+    while lines > 0:
+        found = text.find("\n", at) + 1
+        if not found or found > limit:
+            break
+        at, lines = found, lines - 1
+    return at
+
+
+def _last_lines(text):
+    """The last TAIL_LINES lines of a text."""
+    at = len(text)
+    for _ in range(TAIL_LINES + 1):
+        at = text.rfind("\n", 0, at)
+        if at < 0:
+            return text
+    return text[at + 1 :]

@@ -1,0 +1,74 @@
+"""The line of `%dip` and `%%dip`: options first, behind them the code of `%dip CODE`."""
+
+import re
+import shlex
+
+from ddip import ranks as rank_lists
+from ddip.errors import DipError
+
+WHERE = ("remote", "local", "everywhere")
+_TO = {"remote": "remote", "gpu": "remote", "local": "local", "both": "everywhere"}
+TO = sorted(_TO)
+_WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
+
+
+def words(line):
+    """The words of a magic's line, as a shell splits them; # begins a comment."""
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as e:
+        raise DipError(f"{line!r}: {e}") from None
+
+
+def parse(parser, line):
+    """The options of a line, with the place in `where`: a word like `remote` may stand anywhere."""
+    args = parser.parse_args(words(line))
+    for values in (args.see, args.push, args.ranks, args.scatter, args.gather):
+        if values and values[-1] in WHERE:
+            args.where = values.pop()
+    if args.to:
+        args.where = _TO[args.to]
+    return args
+
+
+def split(parser, line):
+    """(options, code) of the line of `%dip`: the code begins with the first word that is neither
+    an option nor belongs to one; `--` may stand before it."""
+    at = 0
+    while found := _WORD.match(line, at):
+        word = found[1]
+        if word == "--":
+            return line[:at], line[found.end() :].strip()
+        option = _option(parser, word)
+        if option is None and word not in WHERE:
+            break
+        at = found.end()
+        if option is not None and "=" not in word:
+            at = _behind_values(option, line, at)
+    return line[:at], line[at:].strip()
+
+
+def _option(parser, word):
+    """The option that a word names, None: it names none."""
+    if word[:1] != "-":
+        return None
+    known = parser._option_string_actions
+    return known.get(word.partition("=")[0])
+
+
+def _behind_values(option, line, at):
+    """Where the words of an option end."""
+    if option.nargs == 0:
+        return at
+    count = 0
+    while found := _WORD.match(line, at):
+        if option.nargs is None and count == 1:
+            break
+        if option.nargs == "?" and (count == 1 or not found[1].isdigit()):
+            break
+        if option.metavar == "RANK" and not rank_lists.WORD.fullmatch(found[1]):
+            break
+        if found[1][:1] == "-" or (count and found[1] in WHERE):
+            break
+        at, count = found.end(), count + 1
+    return at

@@ -1,0 +1,109 @@
+"""The input fields of a cell: what its ranks ask for by input(), getpass() and debuggers."""
+
+import contextlib
+import os
+import select
+import signal
+import threading
+
+from ddip import cell as cells
+from ddip.sink import Sink
+
+_VOID_MS = 1000  # after an interrupt a cell has so long to end before the next prompt is shown
+_CONTEXT_BYTES = 4096  # of what a rank printed before it asked, if it was not shown
+
+
+class Prompts:
+    """Answers the requests of one cell, one after the other; view: where its output is shown.
+
+    An interrupt in one of them is for the cell, and what other ranks had asked by then is void. The
+    end of the cell closes the field that is open.
+    """
+
+    def __init__(self, shell, cell, view):
+        self._shell = shell
+        self._cell = cell
+        self._view = view
+        self._interrupted = False
+
+    def take(self, requests):
+        """Answers requests that came together."""
+        for message in requests:
+            if self._interrupted and self._has_ended(_VOID_MS):
+                return
+            self._interrupted = not self._answer(message)
+            if self._interrupted:
+                with contextlib.suppress(FileNotFoundError):  # it has ended, and was dropped
+                    self._cell.interrupt()
+                return
+
+    def _has_ended(self, wait_ms):
+        """True if the cell has, or does within that time."""
+        try:
+            with open(f"{self._cell.path}/wait", "rb", buffering=0) as wait:
+                poller = select.poll()
+                poller.register(wait, select.POLLIN)
+                return bool(poller.poll(wait_ms))
+        except OSError:  # it is gone
+            return True
+
+    def _answer(self, message):
+        """Asks the user what a rank asks, and passes it on. False: an interrupt is the answer."""
+        rank, prompt = message["rank"], message.get("prompt", "")
+        if rank not in self._view.seen:
+            self._view.reveal(rank, self._last_words(rank))
+        shown = self._view.asks(rank, prompt)
+        prompt = "" if shown else f"[rank {rank}] {prompt}"
+        try:
+            with cells.default_interrupts(), self._closed_by_the_end():
+                if message.get("password"):
+                    from getpass import getpass
+
+                    line = getpass(prompt)
+                else:
+                    line = input(prompt)
+        except KeyboardInterrupt:
+            return False
+        except (EOFError, RuntimeError) as e:  # nobody can be asked here
+            Sink(self._shell).write("stderr", f"rank {rank} asks for input: {e}\n")
+            return False
+        with open(f"{self._cell.group.path}/rank{rank}/stdin", "w", encoding="utf-8") as stdin:
+            stdin.write(line + "\n")
+        return True
+
+    def _last_words(self, rank):
+        """The last lines that a rank has printed in this cell."""
+        try:
+            with open(f"{self._cell.path}/rank{rank}/stdout", "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _CONTEXT_BYTES))
+                data = file.read()
+        except OSError:
+            return ""
+        if size > _CONTEXT_BYTES:
+            data = data.partition(b"\n")[2]
+        return data.decode("utf-8", "replace")
+
+    @contextlib.contextmanager
+    def _closed_by_the_end(self):
+        """Within it the end of the cell is a KeyboardInterrupt: input() knows nothing else."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        read, write = os.pipe()
+        watcher = threading.Thread(target=self._interrupt_at_the_end, args=(read,), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            os.close(write)
+            watcher.join()
+            os.close(read)
+
+    def _interrupt_at_the_end(self, closed):
+        with contextlib.suppress(OSError), open(f"{self._cell.path}/wait", "rb", 0) as wait:
+            poller = select.poll()
+            poller.register(closed, 0)
+            poller.register(wait, select.POLLIN)
+            if closed not in dict(poller.poll()):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

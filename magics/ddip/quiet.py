@@ -1,0 +1,117 @@
+"""`%%dip -q`: the output is held back until the cell has ended, and what is left of it is shown."""
+
+import math
+
+from ddip.region import Region
+from ddip.show import View
+
+
+class _Held:
+    """A sink that keeps what is shown; what is redrawn or cleared is not kept."""
+
+    redraws = True
+
+    def __init__(self, sink):
+        self._sink = sink
+        self.coloured = sink.coloured
+        self._items = []  # ("write", name, pieces) or ("display", data, metadata, transient)
+        self._places = {}  # display id -> its item's index
+        self._shown = set()  # display ids that release() has shown
+
+    def write(self, name, text):
+        """See Sink."""
+        if self._items and self._items[-1][:2] == ["write", name]:
+            self._items[-1][2].append(text)
+        else:
+            self._items.append(["write", name, [text]])
+
+    def flush(self):
+        """See Sink."""
+
+    def display(self, data, metadata=None, transient=None, update=False):
+        """See Sink."""
+        place = (transient or {}).get("display_id")
+        item = ["display", data, metadata, transient, place in self._shown]
+        if update and place in self._places:
+            self._items[self._places[place]] = item
+            return
+        self._places[place] = len(self._items)
+        self._items.append(item)
+
+    def clear(self, wait):
+        """See Sink."""
+        self._items, self._places = [], {}
+
+    def release(self):
+        """Shows what is left."""
+        for kind, *item in self._items:
+            if kind == "write":
+                self._sink.write(item[0], "".join(item[1]))
+                continue
+            data, metadata, transient, update = item
+            if data.get("text/plain") or len(data) > 1 or update:
+                self._sink.display(data, metadata, transient, update=update)
+                self._shown.add((transient or {}).get("display_id"))
+        self._items, self._places = [], {}
+        self._shown.discard(None)
+        self._sink.flush()
+
+
+class QuietView:
+    """A View that shows itself at the end. progress: as there; it alone is shown before."""
+
+    def __init__(self, sink, seen, files, progress=None):
+        self._sink = sink
+        self._held = _Held(sink)
+        self._view = View(self._held, seen, files)
+        self._region = Region(sink)
+        self._progress = progress
+
+    @property
+    def errors(self):
+        """The exceptions: rank -> message."""
+        return self._view.errors
+
+    @property
+    def results(self):
+        """See View."""
+        return self._view.results
+
+    @property
+    def seen(self):
+        """The ranks that are shown."""
+        return self._view.seen
+
+    def take(self, messages):
+        """Takes a batch in."""
+        self._view.take(messages)
+        if self._progress is not None and self._sink.redraws:
+            self._region.draw(self._progress.line())
+
+    def patience(self):
+        """See View."""
+        if self._progress is None or not self._sink.redraws:
+            return None
+        return math.ceil(self._progress.patience() * 1000)
+
+    def reveal(self, rank, text):
+        """See View."""
+        self._view.reveal(rank, text)
+
+    def asks(self, rank, prompt):
+        """See View: who is to answer must see what led to it."""
+        shown = self._view.asks(rank, prompt)
+        self._held.release()
+        return shown
+
+    def end(self):
+        """Shows what is left."""
+        text = "" if self._progress is None else self._progress.last_line()
+        self._region.draw(text, last=True)
+        self._view.end()
+        self._held.release()
+
+
+def make(sink, seen, files, quiet, progress=None):
+    """The view for these ranks."""
+    return (QuietView if quiet else View)(sink, seen, files, progress)
