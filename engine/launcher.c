@@ -1,8 +1,8 @@
 /*
- * Which Python: the user's, as it is. An interpreter that is a thin program over libpythonX.Y.so is
- * replaced by us (dlopen of that library, then Py_BytesMain with its own argv[0], which is what
- * finds a virtual environment); a static one is executed, because it is faster than its
- * distribution's shared library.
+ * Loads the user's Python unchanged. An interpreter that is a thin program over libpythonX.Y.so is
+ * replaced by this process (dlopen of that library, then Py_BytesMain with the interpreter's
+ * argv[0], by which Python finds a virtual environment). A static interpreter is executed, because
+ * it is faster than its distribution's shared library.
  */
 #define _GNU_SOURCE
 #include "launcher.h"

@@ -1,4 +1,4 @@
-/* Loading the user's Python: the launcher's half of zygotes and ranks. */
+/* Loads the user's Python in zygotes and ranks. */
 #ifndef LAUNCH_H
 #define LAUNCH_H
 

@@ -1,7 +1,7 @@
 /*
  * ddip-engine: the program that a host runs for ddipfs. By its first argument it is the agent, or
- * starts a Python that becomes a zygote or a rank. What each does is in agent.c and, in Python's
- * process, zygote.c and rank.c.
+ * it starts a Python that becomes a zygote or a rank. agent.c is the agent; in Python's process,
+ * zygote.c and rank.c are the others.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"

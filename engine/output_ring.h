@@ -1,11 +1,10 @@
 /*
- * The ring that a rank shares with its agent (a memfd): the bytes that Python printed, on their
- * way.
+ * The ring that a rank shares with its agent (a memfd): it carries the bytes that Python prints.
  *
- * One ring for all kinds (stdout, stderr, display), so that their order needs no care: `switches`
- * tells from which position on the bytes are of which kind. The rank writes tail, the agent head. A
- * byte before tail is the agent's, whatever becomes of the rank: a SIGKILL neither loses nor
- * doubles one. The agent does not trust what it reads here: user code could scribble on it.
+ * One ring serves all kinds (stdout, stderr, display), so their order is kept: `switches` says
+ * which kind the bytes from a position on are. The rank writes tail, the agent head. A byte before
+ * tail belongs to the agent, whatever becomes of the rank: a SIGKILL neither loses nor doubles one.
+ * The agent does not trust what it reads here: user code could overwrite it.
  */
 #ifndef OUTPUT_RING_H
 #define OUTPUT_RING_H

@@ -1,4 +1,4 @@
-/* ddipfs: options, the background, the mount, the end. */
+/* The program ddipfs: options, the move to the background, the mount, the end. */
 #include "base/copy.h"
 #include "base/daemon.h"
 #include "group/group.h"

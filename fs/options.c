@@ -1,4 +1,4 @@
-/* The command line: what is for us, what is for FUSE; the mount point. */
+/* Parses the command line: options for ddipfs, options for FUSE, the mount point. */
 #include "options.h"
 #include "base/words.h"
 #include "group/settings.h"

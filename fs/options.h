@@ -1,4 +1,4 @@
-/* The command line: what is for us, what is for FUSE; the mount point. */
+/* The command line: options for ddipfs, options for FUSE, the mount point. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 #include "base/daemon.h"

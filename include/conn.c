@@ -1,5 +1,7 @@
-/* A framed connection on a loop: what waits to be sent, whom to call for what came, and who is told
- * where a descriptor could not go along. */
+/*
+ * A framed connection on a loop: queues what is to be sent, passes on what comes, and reports
+ * descriptors that could not be sent.
+ */
 #include "conn.h"
 #include "frame.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Errors: errno and text, made together. */
+/* Makes errors: errno and text together. */
 #include "err.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* An error is made once, where it happens: errno and the text for people together. */
+/* An error: errno and a text for people, made together where it happens. */
 #ifndef ERR_H
 #define ERR_H
 #include "util.h"

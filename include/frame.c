@@ -1,4 +1,4 @@
-/* Frames and descriptors into a socket and out of it. */
+/* Writes frames and descriptors to a socket, and reads them from it. */
 #include "frame.h"
 #include <errno.h>
 #include <string.h>

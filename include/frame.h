@@ -1,11 +1,11 @@
 /*
- * The framed socket: how frames of wire.h, and the descriptors that come with some of them, go into
- * a stream and out of it. No loop and no queue: conn.c, a rank's threads and zygotes have their
- * own.
+ * The framed socket: writes frames of wire.h, and the descriptors that come with some of them, to a
+ * stream and reads them from it. It has no loop and no queue: conn.c, a rank's threads and zygotes
+ * have their own.
  *
- * A descriptor goes with the first byte of its frame, one a sendmsg(2). A receiver that has no
- * descriptor left gets the bytes without it (MSG_CTRUNC): its place is kept, so that the message it
- * belongs to is known, and every other keeps its own.
+ * A descriptor goes with the first byte of its frame, one in each sendmsg(2). A receiver that has
+ * no descriptor left gets the bytes without it (MSG_CTRUNC); its place is kept, so it is known
+ * which message lacks one, and all others keep theirs.
  */
 #ifndef FRAME_H
 #define FRAME_H

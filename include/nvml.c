@@ -1,6 +1,7 @@
 /*
- * NVML by dlopen. Its header is not needed: the few prototypes and structures used here are part
- * of its stable interface. A symbol that an older driver lacks costs what it would have told.
+ * NVML through dlopen. Its header is not needed: the few prototypes and structures used here are
+ * part of its stable interface. If an older driver lacks a symbol, only what it would report is
+ * missing.
  */
 #include "nvml.h"
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /*
- * NVML, NVIDIA's library that tells about GPUs, loaded when it is asked for: which GPUs and MIG
- * instances there are, and what they are doing. Makes no CUDA context. Which of them a group uses
- * is none of its business. Calls may take long (nvml_open some 100 ms): none for an event loop.
+ * NVML, NVIDIA's library that reports on GPUs, loaded on demand: which GPUs and MIG instances there
+ * are, and what they are doing. It makes no CUDA context and does not decide which GPUs a group
+ * uses. Calls may take long (nvml_open about 100 ms), so no event loop makes them.
  */
 #ifndef NVML_H
 #define NVML_H

@@ -1,4 +1,7 @@
-/* Readers of /proc. */
+/*
+ * Reads /proc: the status of a process, its exit signal, whether it has a file open for writing,
+ * mounts.
+ */
 #include "proc.h"
 #include <dirent.h>
 #include <errno.h>

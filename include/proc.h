@@ -1,4 +1,4 @@
-/* What the kernel tells under /proc: of one process or thread, and of the mounts that we see. */
+/* What the kernel says in /proc about one process or thread, and about the mounts that we see. */
 #ifndef PROC_H
 #define PROC_H
 #include "util.h"

@@ -1,4 +1,4 @@
-/* What ranks print, on disk: writing (agent) and reading in order (daemon). */
+/* The spools of what ranks print: writing (agent) and reading in order (daemon). */
 #include "spool.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Memory, growing buffers, clocks, debug log. */
+/* Memory, growing buffers, clocks, and the debug log. */
 #include "util.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Memory, growing buffers, clocks, debug log: what every file here may use. */
+/* Memory, growing buffers, clocks, and the debug log, for every file. */
 #ifndef UTIL_H
 #define UTIL_H
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Packs, unpacks and prints messages, driven by the table in wire.h. */
+/* Packs, unpacks and prints messages, driven by the table of messages in wire.h. */
 #include "wire.h"
 #include <ctype.h>
 #include <errno.h>

@@ -10,17 +10,17 @@
  * itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine are
  * of one build: another WIRE_VERSION is refused.
  *
- * The agent passes on what is for an engine, and what an engine says, without looking inside, but
- * for two: before it passes Trun (or Tput, Tinit …: any T with FLAG_MARK) on it drains the engine's
- * pipes and says Nmark; before it passes an R with FLAG_MARK on it drains them and writes the place
- * into its last 32 bytes.
+ * The agent passes messages to and from an engine on without looking inside, with two exceptions.
+ * Before it passes on a Trun (or Tput, Tinit …: any T with FLAG_MARK), it drains the engine's pipes
+ * and sends Nmark. Before it passes on an R with FLAG_MARK, it drains them and writes the place
+ * into the last 32 bytes of the R.
  *
  * Nintr is one SIGINT. Nsignalled answers it as soon as it has arrived, which may be never: raised
  * 1, KeyboardInterrupt was raised in the cell's code, whose `except` and `finally` run now, however
  * long they take; raised 0, the main thread runs Python and the signal went to a handler of the
  * program's own (or it ignores SIGINT). No Nsignalled: the main thread is in C code that checks no
- * signals, in a collective for example, or it blocks SIGINT. 0 may be followed by 1. Nothing of it
- * comes once the cell is over.
+ * signals, such as a collective, or it blocks SIGINT. 0 may be followed by 1. No Nsignalled comes
+ * once the cell is over.
  */
 #ifndef WIRE_H
 #define WIRE_H

@@ -1,4 +1,4 @@
-/* The agent: the control connection to the daemon, and who gets its messages. */
+/* The agent: its control connection to the daemon, and the function that handles each message. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include <errno.h>

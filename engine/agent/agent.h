@@ -1,12 +1,13 @@
 /*
- * The agent of a host: what its parts share. No Python here: zygotes and ranks are its children.
+ * The agent of a host: what its modules share. It runs no Python: zygotes and ranks are its
+ * children.
  *
  *   agent.c  the control connection: one row per message
- *   zygote_pool.c  zygotes, their successors and spares: which there are
- *   zygote.c  one of them: its process, its age
+ *   zygote_pool.c  which zygotes, successors and spares there are
+ *   zygote.c  one zygote: its process, its age
  *   spawn.c  a new engine: descriptors, fork by the zygote, or exec
- *   drain.c  what engines print: ring and pipes to spools
- *   reap.c   who died, and the end of everything
+ *   drain.c  moves what engines print from ring and pipes to spools
+ *   reap.c   processes that have died, and the end of the agent
  */
 #ifndef AGENT_H
 #define AGENT_H

@@ -1,7 +1,7 @@
 /*
- * What engines print, on its way to the spools: the shared ring (Python's own prints) and three
- * pipes (C code and child processes). The ring is always looked at before the pipes: a rank writes
- * to the ring only while its pipes are empty, so what is in a pipe is younger.
+ * Moves what engines print to the spools: from the shared ring (Python's own prints) and from three
+ * pipes (C code and child processes). The ring is always read before the pipes: a rank writes to
+ * the ring only while its pipes are empty, so bytes in a pipe are newer.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"

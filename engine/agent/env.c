@@ -1,5 +1,7 @@
-/* Environments of zygotes and ranks: what the daemon had, what the group's settings say, what we
- * need. */
+/*
+ * The environments of zygotes and ranks: the daemon's own, the group's settings, and what the
+ * engine needs.
+ */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include <stdlib.h>

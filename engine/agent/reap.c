@@ -1,4 +1,6 @@
-/* Who died, who dies with it, and the end of everything: nothing that descends from us outlives us.
+/*
+ * Reaps processes that have died, ends those that depend on them, and ends the agent: no descendant
+ * outlives it.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"

@@ -1,5 +1,7 @@
-/* A new engine (rank or store): its descriptors, its fork by a zygote or its cold start, its
- * messages. */
+/*
+ * Starts a new engine (a rank or a store): its descriptors, its fork by a zygote or its cold start,
+ * its messages.
+ */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
-/* One zygote: a process with Python and torch loaded, started by exec or forked by another one; and
- * what makes it too old. Which there are, and what for, is zygote_pool.c's. */
+/*
+ * One zygote: a process that has loaded Python and torch, started by exec or forked by another
+ * zygote; and what makes it too old. zygote_pool.c decides which zygotes there are, and for what.
+ */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include <errno.h>

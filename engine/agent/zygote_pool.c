@@ -1,8 +1,9 @@
 /*
- * Zygotes: processes with Python and torch loaded, which fork ranks in some ten milliseconds. One
- * serves for each Tzygote. In quiet time it forks a successor that imports more and then takes
- * over; after that, spares: children that wait to become the ranks of the next start, which then
- * costs no fork at all. One whose packages changed on disk is replaced.
+ * All zygotes: processes that have loaded Python and torch and fork ranks in about ten
+ * milliseconds. One zygote serves each Tzygote. In quiet time it forks a successor that imports
+ * more and then takes over; after that it forks spares, children that wait to become the ranks of
+ * the next start, which then needs no fork. A zygote whose packages have changed on disk is
+ * replaced.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"

@@ -1,9 +1,10 @@
-"""One object over all ranks: this rank's part of it, and the object made of all the parts.
+"""One object over all ranks: this rank's part of it, the object made of all parts, and the split.
 
 The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTYPE` and the bytes,
 in C order and in the machine's byte order. KIND is tensor, array or object; an object's bytes are a
 pickle, its DTYPE is the name of its type. The daemon computes with the bytes of arrays and tensors
-(it joins those of objects), and hands the result to rank 0, which makes the view of it (assemble).
+(it joins those of objects), and gives the result to rank 0, which makes the view of it (assemble).
+What is written to NAME.cat or NAME.gather goes to every rank, which takes its own part of it.
 """
 
 import ast

@@ -1,5 +1,6 @@
-"""The beginning of every engine process: the zygote that imports and forks, the cold rank, the
-store. Measures what it imports; what cannot be imported is told and does without.
+"""The start of every engine process: the zygote that imports and forks, the cold rank, the store.
+
+It measures what it imports; what cannot be imported is reported, and the process does without it.
 """
 
 import _thread

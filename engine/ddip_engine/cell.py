@@ -1,6 +1,6 @@
-"""A cell, how it ended, and what running one takes with and without IPython.
+"""A cell, how it ended, and what running one needs with and without IPython.
 
-Tracebacks are cut here, sources remembered, coroutines run; the runners are plain.py and shell.py.
+Cuts tracebacks, remembers sources and runs coroutines; the runners are plain.py and shell.py.
 """
 
 import asyncio

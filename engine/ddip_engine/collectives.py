@@ -1,5 +1,6 @@
-"""The collectives of torch, wrapped: which one a rank is in and how many it has done is what the
-stall report and the abort look at.
+"""Wraps torch's collectives: records which one a rank is in and how many it has done.
+
+The stall report and the abort look at that.
 """
 
 import functools

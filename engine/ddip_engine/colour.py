@@ -1,7 +1,7 @@
 """Coloured tracebacks as a notebook shows them: a few lines around each frame's line.
 
-IPython's own parse every file of a traceback first, which takes half a second where the frames are
-torch's: too long for an interrupt. Where %xmode asks for another kind, IPython's are used.
+IPython's own code parses every file of a traceback first, which takes half a second if the frames
+are torch's: too long for an interrupt. It is used only if %xmode asks for another kind.
 """
 
 import builtins

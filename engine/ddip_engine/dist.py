@@ -1,9 +1,9 @@
-"""The default process group: the engine's own, and user code that calls init_process_group() and
-destroy_process_group() as it would under torchrun.
+"""The default process group: the engine's own, and user code's calls of init_process_group() and
+destroy_process_group() as under torchrun.
 
-What is done to torch is done by install(), in the zygote, before anybody imports from it. Where
-ranks meet is in rendezvous.py, what counts their collectives in collectives.py; repairing the
-objects that hold a dead group is in repair.py.
+install() changes torch, in the zygote, before anybody imports from it. rendezvous.py says where
+ranks meet, collectives.py counts their collectives, and repair.py repairs the objects that hold a
+dead group.
 """
 
 import collections

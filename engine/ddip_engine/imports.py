@@ -1,6 +1,8 @@
-"""Interrupts during imports. Python drops a package whose import was interrupted, and keeps the
-parts of it that were done: the next import finds those, and fails until the process ends. So an
-interrupt waits for the import that is under way, and where that takes too long, the parts go too.
+"""Delays interrupts during imports.
+
+Python drops a package whose import was interrupted but keeps the submodules that were done: the
+next import finds those and fails until the process ends. So an interrupt waits for the import in
+progress; if that takes too long, the submodules are dropped too.
 """
 
 import _thread

@@ -1,4 +1,4 @@
-"""Libraries that reach a notebook by channels that only a Jupyter kernel has: made to use displays.
+"""Makes libraries use displays that would reach a notebook by channels of a Jupyter kernel.
 
 rich draws what moves (progress bars, `Live`) into a widget; here it is a display with updates.
 """

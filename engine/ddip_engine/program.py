@@ -1,8 +1,8 @@
-"""A program in the ranks, as torchrun runs one: its directory, environment and arguments, its code
-as `__main__`, and its end: the end of a process, as far as that can be had in one that stays.
+"""Runs a program in the ranks as torchrun does: its directory, environment and arguments, its code
+as `__main__`, and the end of a process, as far as possible in a process that stays.
 
-A cell whose first line is `# ddip run: JSON` is one (cell.py reads that line). What the program
-changed around it is put back when it is done; its variables stay.
+A cell whose first line is `# ddip run: JSON` is a program (cell.py reads that line). What the
+program changed around it is restored when it is done; its variables stay.
 """
 
 import atexit

@@ -1,7 +1,7 @@
 """A rank: the table of messages for the main thread, and how each thread answers one.
 
-The main thread does one thing after the other, in the order of the messages; the service threads
-(service.py) answer also while a cell runs.
+The main thread does one thing after another, in the order of the messages; the service threads
+(service.py) answer even while a cell runs.
 """
 
 import _thread

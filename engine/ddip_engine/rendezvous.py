@@ -1,8 +1,9 @@
 """Where ranks meet: one store client for each rank, and the rendezvous of env://, tcp:// and
-file://, which all lead to the engine's store for the ranks of this group.
+file://, which all lead to the engine's store (store.py) for the ranks of this group.
 
-On one host that is a Unix socket of this user's (store.py). MASTER_ADDR and MASTER_PORT lead to a
-TCPStore beside it: for external ranks, for what programs spawn, for who connects to it himself.
+On one host that is a Unix socket that only this user can open. MASTER_ADDR and MASTER_PORT lead to
+a separate TCPStore, for external ranks, processes that programs spawn, and programs that connect
+to it themselves.
 """
 
 import collections

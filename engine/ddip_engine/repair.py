@@ -1,7 +1,7 @@
-"""A new process group under the old objects: after an abort, with the namespace kept.
+"""Puts a new process group under the existing objects after an abort, and keeps the namespace.
 
-DistributedDataParallel wrappers on the default group are repaired in place; what else holds a
-dead group is found and named, with what to write.
+DistributedDataParallel wrappers on the default group are repaired in place. Other objects that hold
+a dead group are found and named, with the code that repairs them.
 """
 
 import gc

@@ -1,12 +1,12 @@
-"""What a rank answers also while a cell runs: several threads, none waits for another.
+"""Threads that answer requests even while a cell runs; none waits for another.
 
-One thread always waits for the next message. Who takes one and leaves nobody waiting starts another
-thread; a thread that finds two waiting ends. Where there are as many as may be, the last one takes
-only what is quick, and the rest waits until one of the others is done.
+One thread always waits for the next message. A thread that takes one and leaves nobody waiting
+starts another; a thread that finds two waiting ends. When the maximum is reached, the last one
+takes only quick requests, and the rest wait until one of the others is done.
 
 A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
-again until it ends, for code of a program may catch it. What is stuck in C ends by itself or not at
-all, and keeps its thread.
+again until it ends, because code of a program may catch it. A thread stuck in C ends by itself or
+not at all.
 """
 
 import _thread

@@ -1,4 +1,4 @@
-"""State dicts into modules and optimisers: what fits, and all of it or nothing."""
+"""Loads state dicts into modules and optimisers: all of it, or nothing if it does not fit."""
 
 import sys
 from errno import EBADMSG

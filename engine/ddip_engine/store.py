@@ -1,8 +1,9 @@
 """The store at which the ranks of a group meet: keys and values behind a Unix socket in the group's
-own directory, where no other user comes; a TCPStore on loopback is open to all. No torch is needed.
+own directory, which no other user can enter; a TCPStore on loopback is open to all. It needs no
+torch.
 
 A request is length[4] op[1] and fields, each length[4] and its bytes; an answer is length[4] and
-bytes. GET and WAIT are answered when all their keys are there; a client has one request under way.
+bytes. GET and WAIT are answered once all their keys exist; a client has one request at a time.
 """
 
 import os

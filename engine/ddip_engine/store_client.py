@@ -1,7 +1,7 @@
-"""A rank's client of the store of its group: a store as torch takes one. Torch is imported.
+"""A rank's client of its group's store, as the Store that torch expects. Imports torch.
 
-C++ holds of a store what is C++ in it, which is nothing without the Python object: who makes a
-client keeps it as long as anybody may use it.
+C++ holds only the C++ part of a store, which is useless without the Python object: whoever makes a
+client must keep it as long as anybody may use it.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The list of a rank's variables: which names are the user's, and one line of facts for each.
 
-Nothing is referenced after a call, no user code runs (no __repr__, no property), and what is slow
+Nothing is referenced after a call and no user code runs (no __repr__, no property). What is slow
 to measure is measured again only when the caller has time.
 """
 

@@ -1,7 +1,7 @@
 """Objects of a rank by name: THE TABLE OF VIEWS, reading, and pushing in two steps.
 
-Reading is for the service thread and may happen while a cell runs; pushing, deleting and renaming
-are for the main thread, between cells.
+The service threads read, even while a cell runs; the main thread pushes, deletes and renames
+between cells.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What the views of objects share: how bytes leave a rank, how they come in, how a view refuses."""
+"""What all views share: how bytes leave a rank, how they come in, and how a view refuses."""
 
 import contextlib
 import ctypes

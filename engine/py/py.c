@@ -1,4 +1,4 @@
-/* The module `_ddip`: its functions, one row each. What they are for is in py.h. */
+/* The functions of the module `_ddip`, one row each. py.h describes them. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"

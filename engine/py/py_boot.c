@@ -1,5 +1,7 @@
-/* The first steps in the interpreter: what the agent gave, the importer of `ddip_engine`, and
- * births by fork. */
+/*
+ * The first steps in a new interpreter: takes what the agent passed, installs the importer of
+ * `ddip_engine`, and starts forked engines.
+ */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"

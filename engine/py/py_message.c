@@ -1,4 +1,4 @@
-/* Messages of the wire as Python tuples, and back, field by field. */
+/* Converts messages of the wire to Python tuples and back, field by field. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"

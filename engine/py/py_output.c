@@ -1,6 +1,6 @@
 /*
- * The type `_ddip.Out`: base of a rank's sys.stdout and sys.stderr. Its C part lies behind that of
- * _io._TextIOBase, whose size only the running interpreter knows.
+ * The type `_ddip.Out`, the base of a rank's sys.stdout and sys.stderr. Its C part comes after that
+ * of _io._TextIOBase, whose size only the running interpreter knows.
  */
 #define _GNU_SOURCE
 #include <Python.h>

@@ -1,8 +1,8 @@
 /*
- * Making a view so that it can be cancelled: a Python exception is raised in its thread.
+ * Cancels a request for a view: raises a Python exception in the thread that makes the view.
  *
- * Python raises such an exception between two steps of bytecode, maybe much later. All here happens
- * with the GIL and runs no bytecode but the call itself, so that none is raised behind the call.
+ * Python raises such an exception between two bytecode instructions, perhaps much later. All code
+ * here holds the GIL and runs no bytecode but the call itself, so none is raised after the call.
  */
 #define _GNU_SOURCE
 #include <Python.h>

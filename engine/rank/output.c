@@ -1,8 +1,8 @@
 /*
- * The rank's side of the ring. The hot path, a loop of prints, makes no system call: it copies,
+ * The rank's side of the ring. A loop of prints makes no system call: it copies the text and
  * publishes the new tail, and the agent looks every few milliseconds while there is something. The
  * first writes after each look also make sure that what C code or a child process wrote to a pipe
- * before is taken first.
+ * earlier is taken first.
  */
 #define _GNU_SOURCE
 #include "rank/output.h"

@@ -1,9 +1,9 @@
 /*
- * Printing: text of Python on its way to the agent, through the ring shared with it
- * (output_ring.h). Where there is no ring (a store, a forked child), or user code put another file
- * onto the descriptor, it is written there instead.
+ * Prints: passes Python's text to the agent through the ring shared with it (output_ring.h). If
+ * there is no ring (a store, a forked child), or user code has put another file onto the
+ * descriptor, the text is written there instead.
  *
- * All calls but out_wait and out_write_direct are made with the GIL held, which is their lock.
+ * All calls except out_wait and out_write_direct need the GIL, which is their lock.
  */
 #ifndef OUT_H
 #define OUT_H

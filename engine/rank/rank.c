@@ -1,5 +1,4 @@
-/* The I/O thread of a rank: its messages, its start, what a fork of user code leaves behind, its
- * end. */
+/* A rank's I/O thread: its messages, its start, what follows a fork by user code, and its end. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include "frame.h"

@@ -6,14 +6,14 @@
  *   rank_link.c   sending, from any thread
  *   rank_queue.c  what waits for a Python thread
  *   rank_request.c  what the service threads were asked, and cancelling it
- *   rank_cell.c   which cell runs, and whom an interrupt is for
+ *   rank_cell.c   which cell runs, and whether an interrupt is for it
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_stdin.c  what input() reads
- *   rank_collective.c  what the rank is doing with the others
+ *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  ending the connections that a collective waits for
- *   rank_gloo.c   calls of libtorch that are changed for it
+ *   rank_gloo.c   calls of libtorch that are replaced for it
  *   rank_stack.c  where Python is
- *   rank_handler.c  whether the program takes SIGINT itself
+ *   rank_handler.c  whether the program handles SIGINT itself
  *   rank_store.c  its connections to the store
  *   rank_title.c  what ps shows
  */

@@ -1,7 +1,7 @@
 /*
- * Which cell runs, and whether an interrupt is for it. An interrupt names its cell; it may come
- * before the main thread has begun that cell, or when it has just ended: it must hit that cell's
- * code or nothing.
+ * Knows which cell runs, and decides whether an interrupt is for it. An interrupt names its cell.
+ * It may come before the main thread has begun that cell, or when the cell has just ended; it must
+ * hit that cell's code or nothing.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

@@ -1,6 +1,6 @@
 /*
- * Which collective user code is in, since when, and how many it has done in this cell: what the I/O
- * thread looks at without the GIL, which the functions here are called with.
+ * Records which collective user code is in, since when, and how many it has done in this cell. The
+ * I/O thread reads this without the GIL; the functions here are called with it.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

@@ -1,17 +1,17 @@
 /*
- * Calls of libtorch into the C library that are changed in a rank.
+ * Replaces calls of libtorch into the C library in a rank.
  *
- * writev: a send that gloo forgets. When a peer dies, gloo's Pair::write meets EPIPE or ECONNRESET
- * and puts the operation back into its queue; Pair::signalException, which comes next, tells
- * everybody but that queue (gloo/transport/tcp/pair.cc). Who waits for such a send waits for ever,
- * and no socket is left to be shut down. So a write to a peer that is gone succeeds here, as it
- * would have a moment earlier, when the kernel still took the bytes: the next receive says that the
- * connection is closed.
+ * writev: gloo forgets a send. When a peer dies, gloo's Pair::write gets EPIPE or ECONNRESET and
+ * puts the operation back into its queue; Pair::signalException, which comes next, notifies all but
+ * that queue (gloo/transport/tcp/pair.cc). A wait for such a send would never end, and no socket is
+ * left to shut down. So a write to a peer that is gone succeeds here, as it would have a moment
+ * earlier, when the kernel still took the bytes; the next receive says that the connection is
+ * closed.
  *
- * socket, accept, accept4: the sockets that torch makes are remembered, so that those of the
- * program are left alone when a rank is unblocked (rank_unblock.c).
+ * socket, accept, accept4: remember the sockets that torch makes, so that those of the program are
+ * left alone when a rank is unblocked (rank_unblock.c).
  *
- * libtorch makes these calls through slots of its procedure linkage table; those are changed.
+ * libtorch makes these calls through slots of its procedure linkage table; these slots are changed.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

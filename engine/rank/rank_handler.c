@@ -1,5 +1,7 @@
-/* Whether the program takes SIGINT itself: then it ends in its own way, and the collectives that it
- * needs for that are left alone, until it is interrupted once more. */
+/*
+ * Whether the program handles SIGINT itself. If it does, it ends in its own way, and the
+ * collectives that it needs for that are left alone until it is interrupted once more.
+ */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <stdatomic.h>

@@ -1,5 +1,7 @@
-/* Sending on the control socket, from any thread: at once where there is room, which saves a
- * thread's wake-up. */
+/*
+ * Sends on the control socket, from any thread: at once if there is room, which saves a thread's
+ * wake-up.
+ */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include "frame.h"

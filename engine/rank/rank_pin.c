@@ -1,4 +1,4 @@
-/* Objects whose bytes are read from outside while Python does what it likes. */
+/* Keeps alive the objects whose bytes are read from outside, whatever Python does meanwhile. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
-/* What the I/O thread leaves for a Python thread. A futex rather than a condition: a signal must
- * end the wait. */
+/*
+ * Queues of what the I/O thread leaves for Python threads. A futex, not a condition variable,
+ * because a signal must end the wait.
+ */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <errno.h>

@@ -1,9 +1,9 @@
 /*
- * What the service threads were asked and have not answered yet: whom a cancellation is for. A
- * request that still waits in the queue is taken out; one that a thread works on is marked, and
+ * Requests that the service threads have not answered yet, so that a cancellation finds its target.
+ * A request that still waits in the queue is taken out; one that a thread works on is marked, and
  * Python raises in that thread (py_request.c).
  *
- * All of it is under the service queue's lock, so that a request is always in one of both places.
+ * The service queue's lock covers both, so a request is always in exactly one of the two places.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

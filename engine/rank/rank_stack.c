@@ -1,6 +1,6 @@
 /*
- * Where Python is: faulthandler writes the stacks of all threads into a memfd on a signal, needs no
- * GIL for it, and then chains to our handler.
+ * Reports where Python is: on a signal, faulthandler writes the stacks of all threads to a memfd
+ * without the GIL, and then chains to our handler.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

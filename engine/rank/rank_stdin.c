@@ -1,4 +1,4 @@
-/* Bytes for input(): written by the I/O thread, taken by a Python thread. */
+/* Bytes for input(): the I/O thread writes them, a Python thread takes them. */
 #define _GNU_SOURCE
 #include "rank/rank_stdin.h"
 #include <errno.h>

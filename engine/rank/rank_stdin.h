@@ -1,4 +1,4 @@
-/* What somebody feeds to input() and pdb of this rank. */
+/* The bytes that are fed to input() and pdb of this rank. */
 #ifndef RANK_STDIN_H
 #define RANK_STDIN_H
 #include "util.h"

@@ -1,4 +1,4 @@
-/* The connections of this rank to the store of its group: shutting them down ends a wait there. */
+/* This rank's connections to the store of its group: shutting them down ends a wait there. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 /*
- * The title of the process: ps shows the memory that the arguments lie in. The kernel says where
- * that is; what Python needs of the arguments it has copied.
+ * Sets the title of the process by overwriting the memory of its arguments, which ps shows. The
+ * kernel says where that memory is; Python has copied what it needs of it.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

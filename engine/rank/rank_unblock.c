@@ -1,10 +1,10 @@
 /*
- * Unblocking a rank that waits in a collective, while Python is stuck.
+ * Unblocks a rank that waits in a collective while Python is stuck.
  *
- * No call of torch ends a gloo collective; shutdown(2) of its connected sockets does, in
- * milliseconds. Never the listening one: the process would die in accept. The store's only if the
- * rank may be waiting for the store. Never one that the program made: which are torch's is
- * remembered when it makes them (rank_gloo.c).
+ * No call of torch ends a gloo collective; shutdown(2) of its connected sockets does, within
+ * milliseconds. The listening socket is never shut down: the process would die in accept. The
+ * store's connections are shut down only if the rank may be waiting for the store. Sockets that the
+ * program made are left alone: rank_gloo.c remembers which are torch's.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

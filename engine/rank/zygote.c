@@ -1,7 +1,8 @@
 /*
- * A zygote waits, Python and torch loaded, and forks what the agent asks for: ranks, stores, its
- * successor. The fork is double, so that the agent becomes the child's parent. Who has a second
- * thread or an open GPU must not fork: it says so, and the agent starts a cold process instead.
+ * A zygote waits with Python and torch loaded and forks what the agent asks for: ranks, stores, its
+ * successor. The fork is double, so that the agent becomes the child's parent. A zygote with a
+ * second thread or an open GPU must not fork: it says so, and the agent starts a cold process
+ * instead.
  */
 #define _GNU_SOURCE
 #include "rank/zygote.h"

@@ -1,4 +1,4 @@
-/* The forking server: one thread, one socket, no loop that a child could share. */
+/* The zygote's forking server: one thread, one socket, no event loop that a child could share. */
 #ifndef ZYGOTE_H
 #define ZYGOTE_H
 #include "rank/rank.h"

@@ -1,4 +1,4 @@
-/* Two threads that read sources into buffers of their own and answer. They know nothing else. */
+/* Two threads that read sources into buffers of their own and reply. They know nothing else. */
 #include "base/copy.h"
 #include <errno.h>
 #include <pthread.h>

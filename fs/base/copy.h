@@ -1,4 +1,4 @@
-/* Bulk replies by copy threads: the loop never moves a megabyte itself. */
+/* Sends bulk replies from copy threads: the loop never moves a megabyte itself. */
 #ifndef COPY_H
 #define COPY_H
 #include "base/req.h"

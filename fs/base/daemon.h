@@ -1,5 +1,7 @@
-/* What there is once in a daemon: its loop, its directories, its defaults. Filled by main.c before
- * anything runs. */
+/*
+ * What exists once in a daemon: its loop, its directories, its defaults. main.c fills it before
+ * anything runs.
+ */
 #ifndef DAEMON_H
 #define DAEMON_H
 #include "loop.h"

@@ -1,4 +1,4 @@
-/* Writing JSON strings out of bytes that may be anything. */
+/* Writes arbitrary bytes as JSON strings. */
 #include "base/json.h"
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* Writing JSON strings out of bytes that may be anything. */
+/* Writes arbitrary bytes as JSON strings. */
 #ifndef JSON_H
 #define JSON_H
 #include "util.h"

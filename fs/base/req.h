@@ -1,5 +1,7 @@
-/* A client's request, as the tree sees it: answered exactly once, now or later. The session makes
- * and answers them. */
+/*
+ * A client's request as the tree sees it. It is answered exactly once, now or later; the session
+ * makes and answers it.
+ */
 #ifndef REQ_H
 #define REQ_H
 #include "err.h"

@@ -1,4 +1,4 @@
-/* Live streams of lines: an append-only file, offsets as readers. */
+/* Live streams of lines: an append-only file, and an offset for each reader. */
 #include "base/stream.h"
 #include <errno.h>
 #include <fcntl.h>

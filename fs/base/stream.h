@@ -1,4 +1,6 @@
-/* Live streams of lines with any number of readers: the bytes lie in a file, a reader is an offset.
+/*
+ * Live streams of lines with any number of readers: the bytes are in a file, and a reader is an
+ * offset.
  */
 #ifndef STREAM_H
 #define STREAM_H

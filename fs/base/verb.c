@@ -1,4 +1,4 @@
-/* Lines of verbs: split, looked up, checked, done. */
+/* Splits a line of a `ctl` file, looks up its verb, checks it and runs it. */
 #include "base/verb.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Verbs: lines of words that act, as `ctl` files take them and mount options are. One table type
- * for all of them: a row for each verb, a check that goes before.
+ * Verbs: lines of words that act, as in `ctl` files and mount options. All use one type of table: a
+ * row for each verb, and a check that runs first.
  */
 #ifndef VERB_H
 #define VERB_H

@@ -1,4 +1,4 @@
-/* The words of a line of `ctl`. Knows no verbs. */
+/* Splits a line of `ctl` into words. Knows no verbs. */
 #include "base/words.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The words of a line of `ctl`: split, printed, numbers. */
+/* The words of a line of `ctl`: splitting, printing, and numbers. */
 #ifndef WORDS_H
 #define WORDS_H
 #include "err.h"

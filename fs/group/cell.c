@@ -1,4 +1,4 @@
-/* Cells: history and the texts made of their outcome. */
+/* The history of cells, and the texts of their outcomes. */
 #include "group/cell.h"
 #include "group/external.h"
 #include "group/hooks.h"

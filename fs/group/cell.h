@@ -1,4 +1,4 @@
-/* Cells: their numbers, their history, what came of them. */
+/* Cells: their numbers, their history, their outcomes. */
 #ifndef CELL_H
 #define CELL_H
 #include "group/task.h"

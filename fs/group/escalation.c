@@ -1,4 +1,4 @@
-/* The escalation: from a signal to SIGKILL, each step after its time. */
+/* Ends cells that do not end by themselves: from a signal to SIGKILL, step by step. */
 #include "group/escalation.h"
 #include "base/daemon.h"
 #include "group/external.h"

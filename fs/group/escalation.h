@@ -1,13 +1,14 @@
 /*
- * How ranks are unblocked when a cell cannot end by itself: somebody interrupts it, its time is up,
- * or one rank has failed and others wait for it.
+ * Unblocks ranks when a cell cannot end by itself: somebody interrupts it, its time is up, or one
+ * rank has failed and others wait for it.
  *
- *   step 1  one SIGINT; the collective that a rank is known to be in is ended (again 100 ms later:
- * it may have been about to enter one) step 2  1 s later, and each second from then on: a rank that
- * has not taken the signal is unblocked wherever it waits; one that has, where it is in a
- * collective for `grace` seconds that a peer has left step 3  killafter seconds after step 2: a
- * rank that still has not taken the signal is killed; a new one takes its place, and `error` says
- * that the namespace is lost
+ * - Step 1: one SIGINT. The collective that a rank is known to be in is ended, and again 100 ms
+ *   later, because the rank may have been about to enter one.
+ * - Step 2, one second later and each second from then on: a rank that has not taken the signal is
+ *   unblocked wherever it waits. One that has taken it is unblocked if it has been for `grace`
+ *   seconds in a collective that a peer has left.
+ * - Step 3, `killafter` seconds after step 2: a rank that still has not taken the signal is killed.
+ *   A new one takes its place, and `error` says that the namespace is lost.
  *
  * A rank takes the signal when Python raises its KeyboardInterrupt. From then on its handlers run
  * to their end, however long that takes. A second request repeats the KeyboardInterrupt, and never

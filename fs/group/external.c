@@ -1,5 +1,7 @@
-/* Ranks that are other programs' processes: which they are, how one joins. That the engines leave
- * the default process group to the cells then is engine/ddip_engine/dist.py's. */
+/*
+ * Ranks that are other programs' processes: which they are, and how one joins.
+ * engine/ddip_engine/dist.py leaves the default process group to the cells in that case.
+ */
 #include "group/external.h"
 #include <errno.h>
 

@@ -1,5 +1,7 @@
-/* Ranks that are other programs' processes (the setting `external`): which they are, how one joins.
- * The group has no process, no slot and no queue for them. */
+/*
+ * Ranks that are other programs' processes (the setting `external`): which they are, and how one
+ * joins. The group has no process, slot or queue for them.
+ */
 #ifndef EXTERNAL_H
 #define EXTERNAL_H
 #include "group/group.h"

@@ -1,6 +1,6 @@
 /*
- * The data of the group room: groups, their ranks, and the parts of a group, each with one module
- * that writes it. What happens to them is in the modules; who hears of what is in hooks.h.
+ * The data of groups: groups, their ranks, and the parts of a group, each written by one module.
+ * hooks.h says who hears of what happens to them.
  */
 #ifndef GROUP_H
 #define GROUP_H

@@ -1,7 +1,7 @@
 /*
- * News that goes up. A module of the group room knows only those below it; what they have to say is
- * told through these functions. wiring.c wires those within the room (group_init), the rooms
- * above add theirs. An unset one is nobody who listens.
+ * Functions through which a module reports news to modules above it, which it does not know.
+ * wiring.c connects those within this folder (group_init); the folders above add theirs. A hook
+ * that is not set does nothing.
  */
 #ifndef HOOKS_H
 #define HOOKS_H

@@ -1,4 +1,4 @@
-/* The journal of a group: events are lines of a stream, failures a ring of the last ones. */
+/* The journal of a group: events are lines of a stream, failures a ring of the latest ones. */
 #include "group/journal.h"
 #include "group/hooks.h"
 #include <errno.h>

@@ -1,4 +1,7 @@
-/* What is told of a group: the lines of `events`, the entries of `error`, changes of `status`. */
+/*
+ * What is reported about a group: the lines of `events`, the entries of `error`, changes of
+ * `status`.
+ */
 #ifndef JOURNAL_H
 #define JOURNAL_H
 #include "group/group.h"

@@ -1,4 +1,4 @@
-/* The life cycle of a group. */
+/* The life cycle of a group: the table of states and events, and what each transition does. */
 #include "group/lifecycle.h"
 #include "base/daemon.h"
 #include "group/external.h"

@@ -1,6 +1,6 @@
 /*
- * The life of a group: what start, stop and restart mean in each state, and what follows when ranks
- * and the store start, join and die. A table of state × event in lifecycle.c.
+ * The life cycle of a group: what start, stop and restart mean in each state, and what follows when
+ * ranks and the store start, join and die. The table of states and events is in lifecycle.c.
  */
 #ifndef LIFECYCLE_H
 #define LIFECYCLE_H

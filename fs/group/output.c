@@ -1,4 +1,4 @@
-/* What ranks print comes by inotify on the index of each spool; what is too old is dropped. */
+/* Follows what ranks print, by inotify on the index of each spool, and drops what is too old. */
 #include "group/output.h"
 #include "base/daemon.h"
 #include "group/hooks.h"

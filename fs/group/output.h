@@ -1,4 +1,4 @@
-/* What ranks print: following their spools, and what of them is kept. */
+/* Follows the spools of what ranks print, and decides how much of them is kept. */
 #ifndef OUTPUT_H
 #define OUTPUT_H
 #include "group/group.h"

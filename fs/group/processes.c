@@ -1,5 +1,7 @@
-/* What follows when the processes of a group start, join, fail and die: who is replaced, and when
- * that is given up. */
+/*
+ * Decides what follows when the processes of a group start, join, fail and die: which rank is
+ * replaced, and when to give up.
+ */
 #include "group/processes.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"

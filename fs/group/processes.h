@@ -1,5 +1,7 @@
-/* What follows when the processes of a group start, join, fail and die; hooks.h says what each
- * means. */
+/*
+ * What follows when the processes of a group start, join, fail and die; hooks.h says what each
+ * event means.
+ */
 #ifndef PROCESSES_H
 #define PROCESSES_H
 #include "group/group.h"

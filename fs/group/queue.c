@@ -1,5 +1,6 @@
-/* Works and the ranks' queues: sending, answers, outcome. The escalation that frees ranks is
- * escalation.c's. */
+/*
+ * The ranks' queues: sends tasks, takes answers, records outcomes. escalation.c frees stuck ranks.
+ */
 #include "group/queue.h"
 #include "group/escalation.h"
 #include "group/hooks.h"

@@ -1,6 +1,6 @@
 /*
- * Tasks for ranks: every rank has a queue in the order of submission, a task stands in the queues
- * of all its ranks at once. A cell, a push, a removal, a reset are tasks.
+ * The ranks' queues of tasks, in the order of submission. A task stands in the queues of all its
+ * ranks at once. A cell, a push, a removal and a reset are tasks.
  */
 #ifndef QUEUE_H
 #define QUEUE_H

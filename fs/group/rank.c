@@ -1,5 +1,7 @@
-/* The state of a rank, and the notices of its process. What follows from them is decided by those
- * who listen to hooks.h. */
+/*
+ * The state of a rank, and the notices of its process. The modules that listen to hooks.h decide
+ * what follows from them.
+ */
 #include "group/rank.h"
 #include "base/daemon.h"
 #include "group/external.h"

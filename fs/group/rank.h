@@ -1,4 +1,4 @@
-/* A rank: its state, and what its process tells (hooks.h says who hears of it). */
+/* A rank: its state, and what its process reports (hooks.h says who hears of it). */
 #ifndef RANK_H
 #define RANK_H
 #include "group/group.h"

@@ -1,4 +1,4 @@
-/* What a rank's process is asked to do. */
+/* Asks a rank's process to do something. The verbs of rankK/ctl are in tree/ctl.c. */
 #include "group/rank_control.h"
 #include "group/external.h"
 #include "group/hooks.h"

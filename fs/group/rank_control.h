@@ -1,5 +1,7 @@
-/* What a rank's process is asked to do: to start, to join, to stop what it does, to end. Without a
- * process nothing happens. */
+/*
+ * Requests to a rank's process: to start, to join, to stop what it does, to end. Without a process
+ * they do nothing. The verbs of rankK/ctl are in tree/ctl.c.
+ */
 #ifndef RANK_CONTROL_H
 #define RANK_CONTROL_H
 #include "group/group.h"

@@ -1,4 +1,4 @@
-/* Parses lists of ranks. */
+/* Parses lists of ranks, such as 0,2-3. */
 #include "group/rank_list.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Lists of ranks as users write them: 0,2-3. */
+/* Lists of ranks as users write them, such as 0,2-3. */
 #ifndef RANK_LIST_H
 #define RANK_LIST_H
 #include "group/group.h"

@@ -1,4 +1,4 @@
-/* The rebuild of a process group. What is repaired in a rank is engine/ddip_engine/repair.py's. */
+/* Rebuilds the process group. engine/ddip_engine/repair.py repairs what is in a rank. */
 #include "group/recovery.h"
 #include "base/daemon.h"
 #include "group/external.h"

@@ -1,8 +1,7 @@
 /*
- * The process group is rebuilt after a failure, the namespaces are kept: under a new generation all
- * ranks join again, new ones by Tinit, the others by Trebuild. This module is the only one that
- * writes struct group_recovery. Who wants a rebuild asks for it with a reason, which `events`
- * shows.
+ * Rebuilds the process group after a failure and keeps the namespaces: under a new generation all
+ * ranks join again, new ones by Tinit, the others by Trebuild. Only this module writes struct
+ * group_recovery. Other modules ask for a rebuild and give a reason, which `events` shows.
  */
 #ifndef RECOVERY_H
 #define RECOVERY_H

@@ -1,4 +1,4 @@
-/* All groups: making, removing, finding. */
+/* All groups: making, removing and finding them. */
 #include "group/registry.h"
 #include "base/daemon.h"
 #include "group/cell.h"

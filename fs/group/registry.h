@@ -1,4 +1,7 @@
-/* All groups: making, removing, finding; references of those that outlive their group's removal. */
+/*
+ * All groups: making, removing and finding them; references for those who use a group after its
+ * removal.
+ */
 #ifndef REGISTRY_H
 #define REGISTRY_H
 #include "group/group.h"

@@ -1,5 +1,6 @@
-/* The settings of a group: the verbs of `ctl` that say how it shall be. What it shall do is in
- * ctl.c. */
+/*
+ * The settings of a group: the verbs of `ctl` that set them. The verbs that act are in tree/ctl.c.
+ */
 #include "group/settings.h"
 #include "base/daemon.h"
 #include "base/words.h"

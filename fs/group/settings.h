@@ -1,5 +1,7 @@
-/* The settings of a group: the verbs of `ctl` that say how it shall be. The only writer of struct
- * settings. */
+/*
+ * The settings of a group: the verbs of `ctl` that set them. Only this module writes struct
+ * settings.
+ */
 #ifndef SETTINGS_H
 #define SETTINGS_H
 #include "base/verb.h"

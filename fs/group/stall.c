@@ -1,7 +1,8 @@
 /*
- * Each rank's stack is asked for (the I/O thread answers, whatever Python does) and read for two
- * things: the collective that it is in, and the line of the user's code. The rank that is behind
- * the others comes first, and a line above says what it has not done.
+ * Asks each rank for its stack and makes the text of G/stall. The rank's I/O thread answers,
+ * whatever Python does. Two things are read from a stack: the rank's collective, and the line of
+ * the user's code. The rank that is behind the others comes first, and a line above says what it
+ * has not done.
  */
 #include "group/stall.h"
 #include "base/daemon.h"

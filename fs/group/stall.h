@@ -1,4 +1,7 @@
-/* Who waits for whom: samples of where the ranks are, and the event when nothing moves. */
+/*
+ * Who waits for whom: samples of where the ranks are, the text of G/stall, and the event when
+ * nothing moves.
+ */
 #ifndef STALL_H
 #define STALL_H
 #include "group/group.h"

@@ -1,5 +1,7 @@
-/* The process that holds the rendezvous store; the only writer of struct group_store. hooks.h says
- * who hears of it. */
+/*
+ * The process that holds the rendezvous store. Only this module writes struct group_store. hooks.h
+ * says who hears of it.
+ */
 #ifndef STORE_H
 #define STORE_H
 #include "group/group.h"

@@ -1,4 +1,4 @@
-/* Tasks: made, freed, told. */
+/* Makes, frees and describes tasks. */
 #include "group/task.h"
 #include <errno.h>
 #include <stdlib.h>

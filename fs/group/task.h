@@ -1,7 +1,6 @@
 /*
  * Tasks for ranks: a cell, a push, a removal, a reset. A task has a subtask on each of its ranks,
- * which stands in that rank's queue. The data and its texts are here, what moves it on is
- * queue.c's.
+ * which stands in that rank's queue. Their data and texts are here; queue.c moves them on.
  */
 #ifndef TASK_H
 #define TASK_H

@@ -1,4 +1,4 @@
-/* A row for each kind of task: how it goes to a rank. */
+/* Sends a subtask to its rank: a row for each kind of task. */
 #include "group/task_send.h"
 #include "group/task.h"
 #include "host/agent.h"

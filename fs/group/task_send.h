@@ -1,4 +1,4 @@
-/* A subtask as the message that its rank gets. */
+/* Turns a subtask into the message for its rank. */
 #ifndef TASK_SEND_H
 #define TASK_SEND_H
 #include "group/task.h"

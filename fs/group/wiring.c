@@ -1,4 +1,4 @@
-/* Which module of the room hears of what (hooks.h). */
+/* Connects the hooks of this folder's modules (hooks.h). */
 #include "group/wiring.h"
 #include "group/escalation.h"
 #include "group/hooks.h"

@@ -1,4 +1,4 @@
-/* Who hears of what within the room. */
+/* Connects the hooks of this folder's modules (hooks.h). */
 #ifndef WIRING_H
 #define WIRING_H
 

@@ -1,4 +1,4 @@
-/* Agents and calls to them. One row of `launchers` for each way of starting an agent. */
+/* Agents, and calls to them. `launchers` has a row for each way of starting an agent. */
 #include "host/agent.h"
 #include "host/ticks.h"
 #include "base/daemon.h"

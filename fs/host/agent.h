@@ -1,4 +1,4 @@
-/* Agents: starting one for a host, calling it, and finding whose engine a message is about. */
+/* Agents: starts one for a host, calls it, and finds the engine that a message is about. */
 #ifndef AGENT_H
 #define AGENT_H
 #include "conn.h"

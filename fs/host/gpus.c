@@ -1,4 +1,4 @@
-/* The choice of GPUs, and the environment that carries it to the ranks. */
+/* Chooses GPUs, and makes the environment that tells the ranks. */
 #include "host/gpus.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
  * Which GPUs a group uses: what `gpus all|3,1|UUID|none` means on a machine, how many ranks that
- * is, and which environment makes each rank see its own. Pure: where the list of all GPUs comes
- * from is gpustat.c's.
+ * makes, and which environment shows each rank its own. Pure functions: gpustat.c provides the list
+ * of all GPUs.
  */
 #ifndef GPUS_H
 #define GPUS_H

@@ -1,7 +1,8 @@
 /*
- * One thread asks NVML: first for the list of GPUs, which then never changes (a GPU that is divided
- * anew needs a new mount), later for what they do, whenever somebody reads. The loop never calls
- * NVML: starting it takes some 100 ms, and a driver with a broken GPU may not answer at all.
+ * A thread that asks NVML: first for the list of GPUs, which never changes afterwards (a GPU that
+ * is divided anew needs a new mount), later for their activity, whenever somebody reads. The loop
+ * never calls NVML: starting it takes about 100 ms, and a driver with a broken GPU may not answer
+ * at all.
  */
 #include "host/gpustat.h"
 #include "base/daemon.h"

@@ -1,5 +1,7 @@
-/* The GPUs of this host as NVML tells of them: asked by a thread of its own, since a driver may
- * take its time. Knows no group: `words` are those of the verb `gpus`. */
+/*
+ * The GPUs of this host as NVML reports them: a separate thread asks, because a driver may take its
+ * time. Knows no group: `words` are those of the verb `gpus`.
+ */
 #ifndef GPUSTAT_H
 #define GPUSTAT_H
 #include "host/gpus.h"

@@ -1,4 +1,6 @@
-/* Users and groups of this host, by name. A file of its own: <grp.h> has a struct group, too. */
+/*
+ * Users and groups of this host, by name. A separate file, because <grp.h> has a struct group too.
+ */
 #include "host/ids.h"
 #include <ctype.h>
 #include <grp.h>

@@ -1,4 +1,4 @@
-/* Follows a path by hand, component by component, and never touches a ddipfs mount. */
+/* Follows a path component by component, and never touches a ddipfs mount. */
 #include "host/path.h"
 #include "proc.h"
 #include <errno.h>

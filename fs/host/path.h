@@ -1,5 +1,4 @@
-/* Paths that users give: they are looked at by the daemon only where that cannot wait for itself.
- */
+/* Checks paths that users give: the daemon looks at one only where it cannot wait for itself. */
 #ifndef PATH_H
 #define PATH_H
 #include "err.h"

@@ -1,4 +1,4 @@
-/* Where spools and logs of a mount lie. A session is alive while its `lock` is locked. */
+/* The directories of a mount's spools and logs. A session is alive while its `lock` is locked. */
 #include "host/state.h"
 #include <dirent.h>
 #include <errno.h>

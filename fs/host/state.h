@@ -1,4 +1,4 @@
-/* Where spools and logs of a mount lie. */
+/* The directories of a mount's spools and logs. */
 #ifndef STATE_H
 #define STATE_H
 #include "err.h"

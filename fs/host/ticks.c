@@ -1,4 +1,6 @@
-/* The daemon's side of the watchdog: a dirty set of paths, told over a pipe at most each TICK_MS.
+/*
+ * The daemon's side of the watchdog: a set of changed paths, sent over a pipe at most every
+ * TICK_MS.
  */
 #include "host/ticks.h"
 #include "base/daemon.h"

@@ -1,4 +1,7 @@
-/* Waking who watches: inotify by the watchdog's hands, poll(2) through fuse.c. Coalesced. */
+/*
+ * Wakes programs that watch files: inotify through the watchdog, poll(2) through the session. Ticks
+ * are coalesced.
+ */
 #ifndef TICKS_H
 #define TICKS_H
 #include "util.h"

@@ -1,15 +1,15 @@
 /*
- * The watchdog: a process of its own, without /dev/fuse. Only operations made through a mount raise
- * inotify events, and the daemon may not touch its own mount: killed with such a call in flight it
- * could never end. So this one does.
+ * The watchdog: a separate process without /dev/fuse. Only operations made through a mount raise
+ * inotify events, and the daemon may not touch its own mount: killed with such a call in flight, it
+ * could never end. So this process touches the mount.
  *
  * Commands on standard input, each ended by a NUL:
  *   dev MAJOR:MINOR   the mount is this device: nothing else is ever touched or unmounted
  *   agent PID         ends with the daemon
  *   m PATH            MODIFY        w PATH   CLOSE_WRITE
  *   c PATH            CREATE        d PATH   DELETE
- * End of file: the daemon is gone. A PATH leads from the mount's root downwards, by plain names,
- * and over no link and no other mount: whatever names user code has made up, nothing else is
+ * End of file means that the daemon is gone. A PATH leads downwards from the mount's root by plain
+ * names, and over no link and no other mount: whatever names user code makes up, nothing outside is
  * reached.
  */
 #include "host/watchdog.h"

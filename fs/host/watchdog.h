@@ -1,4 +1,7 @@
-/* The watchdog process: touches the mount for inotify, and cleans up when the daemon is gone. */
+/*
+ * The watchdog process: touches the mount to raise inotify events, and cleans up when the daemon is
+ * gone.
+ */
 #ifndef WATCHDOG_H
 #define WATCHDOG_H
 

@@ -1,4 +1,4 @@
-/* Zygotes by what they are made of, and how many groups want each. */
+/* Counts how many groups want each zygote, by what it is made of. */
 #include "host/zygotes.h"
 #include "base/daemon.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
-/* The zygotes that groups want at an agent: one for each (python, cwd, preload, env), given up when
- * no group wants it. */
+/*
+ * The zygotes that groups want from an agent: one for each (python, cwd, preload, env), given up
+ * when no group wants it.
+ */
 #ifndef ZYGOTES_H
 #define ZYGOTES_H
 #include "host/agent.h"

@@ -1,4 +1,4 @@
-/* Types of array elements: the table, and conversions of blocks. Knows nothing of ranks. */
+/* The table of types of array elements, and conversions of blocks. Knows nothing of ranks. */
 #include "object/dtype.h"
 #include <pthread.h>
 #include <string.h>

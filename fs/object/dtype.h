@@ -1,5 +1,6 @@
-/* Types of array elements as numbers: blocks of them into a kind of number one can compute in, and
- * back. */
+/*
+ * Types of array elements: converts blocks of them to a kind of number to compute with, and back.
+ */
 #ifndef DTYPE_H
 #define DTYPE_H
 #include "util.h"

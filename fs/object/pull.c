@@ -1,7 +1,7 @@
 /*
- * An object on its way out of its ranks. Without an OP one rank gives the view's bytes. With one
- * each rank gives its part (across_ranks.py), the parts become one (reduce.c), and rank 0 makes the
- * view of that. Knows no files.
+ * Reads an object from its ranks. Without an OP, one rank gives the view's bytes. With one, each
+ * rank gives its part (across_ranks.py), reduce.c combines the parts, and rank 0 makes the view of
+ * the result. Knows no files.
  */
 #include "object/pull.h"
 #include "base/daemon.h"

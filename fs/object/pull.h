@@ -1,4 +1,5 @@
-/* An object on its way out: asks ranks for their bytes, and makes one of all where an OP says so.
+/*
+ * Reads an object: asks ranks for their bytes, and combines those of all ranks if there is an OP.
  */
 #ifndef PULL_H
 #define PULL_H

@@ -1,5 +1,7 @@
-/* An object on its way in: bytes that a program writes, in a memfd that ranks will map. Knows
- * neither files nor ranks. */
+/*
+ * An object being written: a program's bytes, in a memfd that ranks will map. Knows neither files
+ * nor ranks. Each rank takes its part of NAME.cat in across_ranks.py.
+ */
 #ifndef PUSH_H
 #define PUSH_H
 #include "err.h"

@@ -1,4 +1,4 @@
-/* One object made of all ranks' parts, in pieces that copy threads take. */
+/* Combines all ranks' parts into one object, in pieces that the copy threads take. */
 #include "object/reduce.h"
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /*
- * One object made of all ranks' parts: arithmetic by elements, joining, comparing, piece by piece
- * on the copy threads into a memfd. Knows neither ranks' processes nor Python.
+ * Combines all ranks' parts into one object: arithmetic by elements, joining, comparing, piece by
+ * piece on the copy threads into a memfd. Knows neither ranks' processes nor Python.
  */
 #ifndef REDUCE_H
 #define REDUCE_H

@@ -1,4 +1,7 @@
-/* A rank's part of an object over all ranks: the line it begins with, its bytes, how it differs. */
+/*
+ * A rank's part of an object over all ranks: parses its first line, reads its bytes, compares it
+ * with another.
+ */
 #include "object/shard.h"
 #include <errno.h>
 #include <stdlib.h>

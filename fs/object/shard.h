@@ -1,6 +1,7 @@
 /*
- * A rank's part of an object over all ranks: type, shape and bytes. A part is a source: ranks'
- * processes and Python are not known here, nor is what is made of the parts.
+ * A rank's part of an object over all ranks, as it is read: type, shape and bytes. A part is a
+ * source: ranks' processes, Python and the use of the parts are not known here. Splitting on a push
+ * is across_ranks.py's.
  */
 #ifndef SHARD_H
 #define SHARD_H

@@ -1,4 +1,6 @@
-/* Tables of variables: offsets into the reported text, sorted by name. Knows no ranks. */
+/*
+ * Tables of variables: offsets into the text that a rank reported, sorted by name. Knows no ranks.
+ */
 #include "object/var_table.h"
 #include "object/varname.h"
 #include <stdlib.h>

@@ -1,5 +1,7 @@
-/* What a rank reports of its variables, parsed once: rows sorted by name. A table never changes, so
- * listings, comparisons and other ranks share it by reference. */
+/*
+ * A rank's report of its variables, parsed once: rows sorted by name. A table never changes, so
+ * listings, comparisons and other ranks share it by reference.
+ */
 #ifndef VAR_TABLE_H
 #define VAR_TABLE_H
 #include "util.h"

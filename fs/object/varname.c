@@ -1,4 +1,4 @@
-/* The grammar of names below `vars`, and the tables of views and OPs. */
+/* The grammar of names in `vars`, and the tables of views and OPs. */
 #include "object/varname.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Names below `vars`: their grammar, the tables of views and OPs. */
+/* Names in `vars`: their grammar, and the tables of views and OPs. */
 #ifndef VARNAME_H
 #define VARNAME_H
 #include "err.h"

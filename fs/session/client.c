@@ -1,5 +1,7 @@
-/* The process behind a request. It waits for us, so of all that /proc tells of it only `status` is
- * asked, and `stat` when it is past the locks that a call may hold. */
+/*
+ * The process behind a request. It waits for us, so only its /proc `status` is read, and its `stat`
+ * once it is past the locks that a call may hold.
+ */
 #include "session/client.h"
 #include "proc.h"
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* The process behind a request: which it is, whether it ends, what its signals ask for. */
+/* The process behind a request: which one it is, whether it is ending, what its signals ask for. */
 #ifndef CLIENT_H
 #define CLIENT_H
 #include "base/req.h"

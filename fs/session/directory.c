@@ -1,4 +1,4 @@
-/* The requests about names in directories: look up, list, make, remove, rename. */
+/* FUSE requests about names in directories: look up, list, make, remove, rename. */
 #include "session/directory.h"
 #include "group/group.h"
 #include "group/journal.h"

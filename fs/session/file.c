@@ -1,4 +1,4 @@
-/* Requests about nodes and open files, in through the tree, replies out. */
+/* FUSE requests about nodes and open files: passes them to the tree and sends the replies. */
 #include "session/file.h"
 #include "group/group.h"
 #include "host/ticks.h"

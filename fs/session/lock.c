@@ -1,5 +1,7 @@
-/* Locks of files. Files that are written have a node for each opener, so the kernel's own locks,
- * which are by node, would exclude nobody: here they are by inode number, which is the path's. */
+/*
+ * File locks. A file that is written has a node for each opener, so the kernel's own locks, which
+ * are by node, would exclude nobody: these are by inode number, which stands for the path.
+ */
 #include "session/lock.h"
 #include "session/request.h"
 #include <errno.h>

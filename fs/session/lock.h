@@ -1,4 +1,4 @@
-/* Locks of files, flock(2) and fcntl(2): by path, whatever node each opener was given. */
+/* Locks of flock(2) and fcntl(2) on files: by path, whatever node each opener was given. */
 #ifndef LOCK_H
 #define LOCK_H
 #include <fuse_lowlevel.h>

@@ -1,4 +1,6 @@
-/* One request: shown, parked, answered now or later; what its client's signals do to it. */
+/*
+ * One FUSE request: created, parked, answered now or later, or interrupted by its client's signals.
+ */
 #include "session/request.h"
 #include "base/copy.h"
 #include "base/daemon.h"

@@ -1,4 +1,4 @@
-/* The room's private face: one FUSE request, which is answered now or later, and who answers it. */
+/* Private to this folder: one FUSE request, which is answered now or later, and who answers it. */
 #ifndef REQUEST_H
 #define REQUEST_H
 #include "tree/tree.h"

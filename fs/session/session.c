@@ -1,4 +1,4 @@
-/* The FUSE session: the mount, its first message, what the kernel may be asked for, its end. */
+/* The FUSE session: the mount, the INIT message, what the kernel may ask for, the end. */
 #include "session/session.h"
 #include "base/copy.h"
 #include "base/daemon.h"

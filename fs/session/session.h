@@ -1,4 +1,4 @@
-/* The FUSE session: the only face of fuse.c to the rest. */
+/* The FUSE session as the rest of the daemon sees it. */
 #ifndef SESSION_H
 #define SESSION_H
 #include "err.h"

@@ -1,4 +1,4 @@
-/* Calls that come from ranks: whose they are, and whether they would wait for themselves. */
+/* Recognises calls from ranks: whose they are, and whether they would wait for themselves. */
 #include "tree/caller.h"
 #include "group/cell.h"
 #include "group/queue.h"

@@ -1,4 +1,4 @@
-/* Calls that come from ranks: a cell that uses the mount it is run by must not wait for itself. */
+/* Calls from ranks: a cell that uses the mount it is run by must not wait for itself. */
 #ifndef CALLER_H
 #define CALLER_H
 #include "group/group.h"

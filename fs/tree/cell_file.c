@@ -1,4 +1,4 @@
-/* Files that take cells: what is written is collected, and submitted by fsync or the last close. */
+/* Files that take cells: they collect what is written; fsync or the last close submits it. */
 #include "tree/cell_file.h"
 #include "group/cell.h"
 #include "group/external.h"

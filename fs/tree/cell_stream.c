@@ -1,4 +1,6 @@
-/* cells/N/stream, all that a cell prints and shows as JSON lines, and cells/N/wait, its end. */
+/*
+ * cells/N/stream (all that a cell prints and displays, as JSON lines) and cells/N/wait (its end).
+ */
 #include "tree/cell_stream.h"
 #include "base/json.h"
 #include "group/cell.h"

@@ -1,4 +1,4 @@
-/* Live files of a cell: its stream and its end. */
+/* Live files of a cell: cells/N/stream and cells/N/wait. */
 #ifndef CELL_STREAM_H
 #define CELL_STREAM_H
 #include "tree/tree.h"

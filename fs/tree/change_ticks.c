@@ -1,4 +1,4 @@
-/* The groups' news as ticks of the files that show it. */
+/* Turns changes of groups into ticks of the files that show them. */
 #include "tree/change_ticks.h"
 #include "group/hooks.h"
 #include "host/ticks.h"

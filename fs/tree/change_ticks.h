@@ -1,4 +1,4 @@
-/* Whoever watches the mount by inotify hears of what changes in the groups. */
+/* Tells programs that watch the mount with inotify what changes in the groups. */
 #ifndef CHANGE_TICKS_H
 #define CHANGE_TICKS_H
 

@@ -1,4 +1,6 @@
-/* The verbs of `ctl` that act: one row each. Those that say how a group shall be are in settings.c.
+/*
+ * The verbs of `ctl` that act, one row each: those of a group, of rankK/ctl and of cells/N/ctl. The
+ * verbs that set something are in group/settings.c.
  */
 #include "tree/ctl.h"
 #include "base/verb.h"

@@ -1,4 +1,4 @@
-/* The lines of `ctl`: the verbs. */
+/* Runs a line of a `ctl` file: the verbs of a group, a rank and a cell. */
 #ifndef CTL_H
 #define CTL_H
 #include "group/group.h"

@@ -1,4 +1,4 @@
-/* rankK/env: how a process that others start joins the group as this rank. */
+/* rankK/env: how another program's process joins the group as this rank. */
 #include "tree/env_file.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"

@@ -1,4 +1,4 @@
-/* rankK/env: how a process that others start joins the group as this rank. */
+/* rankK/env: how another program's process joins the group as this rank. */
 #ifndef ENV_FILE_H
 #define ENV_FILE_H
 #include "tree/tree.h"

@@ -1,5 +1,7 @@
-/* What is told of GPUs: G/gpus, and what ranks use of them. A reader waits until NVML was asked
- * anew. */
+/*
+ * Files that report on GPUs: G/gpus, and the files that show what ranks use. A reader waits until
+ * NVML has been asked again.
+ */
 #include "tree/gpu_file.h"
 #include "group/group.h"
 #include "host/gpustat.h"

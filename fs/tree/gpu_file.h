@@ -1,4 +1,4 @@
-/* What is told of GPUs: G/gpus, and what ranks use of them. */
+/* Files that report on GPUs: G/gpus, and the files that show what ranks use. */
 #ifndef GPU_FILE_H
 #define GPU_FILE_H
 #include "tree/tree.h"

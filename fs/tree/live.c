@@ -1,4 +1,6 @@
-/* Live readers of what ranks print: cursors in the spools, and what was made of them last. */
+/*
+ * Live readers of what ranks print: their positions in the spools, and what was last made of them.
+ */
 #include "tree/live.h"
 #include "base/daemon.h"
 #include "group/hooks.h"

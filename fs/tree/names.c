@@ -1,7 +1,7 @@
 /*
- * THE NAME SPACE: a row per file. Walk, readdir, stat, permissions, the README in the mount come
- * from here. A part of a path in capitals stands for many names: G a group, K a rank, N a cell,
- * NAME a variable, LIST ranks.
+ * THE NAME SPACE: a row per file. Walk, readdir, stat, permissions and the README in the mount all
+ * come from this table. A part of a path in capitals stands for many names: G a group, K a rank, N
+ * a cell, NAME a variable, LIST ranks.
  */
 #include "group/cell.h"
 #include "group/external.h"

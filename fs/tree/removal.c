@@ -1,5 +1,8 @@
-/* What processes did before they remove a variable. The last ones are remembered: a process number
- * that is used again finds, at worst, a refusal that it does not meet twice. */
+/*
+ * Remembers what a process did before it removes a variable. Only the latest processes are
+ * remembered: one that gets the number of another meets at worst a refusal that it does not meet
+ * twice.
+ */
 #include "tree/removal.h"
 #include "group/group.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
-/* Which programs may not remove a variable, though they ask for it: a mv(1) out of the mount that
- * has copied only the text, an rm -r that could not remove what lies beside. */
+/*
+ * Refuses the removal of variables that a program asks for by mistake: a mv(1) out of the mount
+ * that has copied only the text, an rm -r that could not remove what lies beside.
+ */
 #ifndef REMOVAL_H
 #define REMOVAL_H
 #include "tree/tree.h"

@@ -1,5 +1,7 @@
-/* Views that were removed and may be written anew by the same process. There are as many as
- * processes that do that at this moment: few. */
+/*
+ * Remembers views that a process has removed and may write again. There are as many as processes
+ * that do that at this moment: few.
+ */
 #include "tree/replacement.h"
 #include "base/daemon.h"
 #include "group/external.h"

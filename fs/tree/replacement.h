@@ -1,6 +1,8 @@
-/* Programs that remove a file to write it anew, as mv(1) into the mount, install(1) and tar(1) do:
- * a view that is removed waits for a moment whether its process writes that name again. Then the
- * object is replaced, as by cp(1), and the variable keeps what it is (a tensor, a module). */
+/*
+ * Handles programs that remove a file to write it again, as mv(1) into the mount, install(1) and
+ * tar(1) do. The removal of a view is delayed for a moment: if its process writes that name again,
+ * the object is replaced as by cp(1), and the variable keeps its type (a tensor, a module).
+ */
 #ifndef REPLACEMENT_H
 #define REPLACEMENT_H
 #include "tree/tree.h"

@@ -1,4 +1,4 @@
-/* The Python stack of a rank. */
+/* rankK/stack: the Python stack of a rank. */
 #ifndef STACK_FILE_H
 #define STACK_FILE_H
 #include "tree/tree.h"

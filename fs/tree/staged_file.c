@@ -1,4 +1,7 @@
-/* Staged files: a memfd each, by directory and name. What becomes of them when they are renamed. */
+/*
+ * Staged files: a memfd for each, by directory and name, and what becomes of them when they are
+ * renamed.
+ */
 #include "tree/staged_file.h"
 #include "base/daemon.h"
 #include "group/journal.h"

@@ -1,6 +1,7 @@
 /*
- * Staged files: bytes in memory in the vars directories, for programs that write aside and rename.
- * Names that begin with `.`, end in `~`, or are `4913`, and what is made as mkstemp(3) does.
+ * Staged files: bytes in memory in the vars directories, for programs that write a temporary file
+ * and rename it. Their names begin with `.`, end in `~`, are `4913`, or look as mkstemp(3) makes
+ * them.
  */
 #ifndef STAGED_FILE_H
 #define STAGED_FILE_H

@@ -1,4 +1,4 @@
-/* rankK/stdin: what is written is for input() and pdb on that rank. */
+/* rankK/stdin: passes what is written to input() and pdb on that rank. */
 #include "tree/stdin_file.h"
 #include "group/external.h"
 #include "group/rank.h"

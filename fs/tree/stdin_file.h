@@ -1,4 +1,4 @@
-/* A rank's stdin. */
+/* rankK/stdin: a rank's standard input. */
 #ifndef STDIN_FILE_H
 #define STDIN_FILE_H
 #include "tree/tree.h"

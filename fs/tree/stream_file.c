@@ -1,4 +1,4 @@
-/* rankK/follow and log: what ranks print from now on, as it comes or in lines. */
+/* rankK/follow and log: what ranks print from now on, as it comes or line by line. */
 #include "tree/stream_file.h"
 #include "group/group.h"
 #include "tree/live.h"

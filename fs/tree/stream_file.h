@@ -1,4 +1,4 @@
-/* Live files of what ranks print: rankK/follow and log. */
+/* rankK/follow and log: live files of what ranks print. */
 #ifndef STREAM_FILE_H
 #define STREAM_FILE_H
 #include "tree/tree.h"

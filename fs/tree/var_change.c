@@ -1,4 +1,4 @@
-/* Changes of variables: which ranks they are for, and whether they may be. */
+/* Changes of variables: which ranks they are for, and whether they are allowed. */
 #include "tree/var_change.h"
 #include "group/external.h"
 #include "group/journal.h"

@@ -1,5 +1,7 @@
-/* Objects as files. A rank makes the bytes (engine/values.py); here is who is asked, and how the
- * bytes go on. */
+/*
+ * Objects as files. A rank makes the bytes (engine/ddip_engine/values.py); this file decides which
+ * ranks are asked, and passes the bytes on.
+ */
 #include "tree/var_file.h"
 #include "base/daemon.h"
 #include "group/external.h"

@@ -1,4 +1,6 @@
-/* Names of variables that exist. A lookup holds its directory's lock, so it never waits for long.
+/*
+ * Knows which names of variables exist. A lookup holds its directory's lock, so it never waits for
+ * long.
  */
 #include "tree/var_names.h"
 #include "base/daemon.h"

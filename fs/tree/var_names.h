@@ -1,5 +1,7 @@
-/* Which names there are in a vars directory: what the rank reported last, what is queued to change
- * it, what is open for writing; and while a cell runs, what the rank says. */
+/*
+ * The names in a vars directory: what the rank reported last, what is queued to change it, what is
+ * open for writing and, while a cell runs, what the rank says.
+ */
 #ifndef VAR_NAMES_H
 #define VAR_NAMES_H
 #include "object/varname.h"

@@ -1,4 +1,6 @@
-/* The table of variables for people: a line for each name, merged from the ranks' tables. */
+/*
+ * `names`, the table of variables for people: a line for each name, merged from the ranks' tables.
+ */
 #include "tree/var_text.h"
 #include "group/group.h"
 #include "object/var_table.h"

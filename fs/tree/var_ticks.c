@@ -1,4 +1,6 @@
-/* The differences of two tables as ticks. Each costs the daemon two requests, so they are bounded.
+/*
+ * Turns the differences of two tables into ticks. Each costs the daemon two requests, so their
+ * number is bounded.
  */
 #include "tree/var_ticks.h"
 #include "group/external.h"

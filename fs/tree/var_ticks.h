@@ -1,4 +1,4 @@
-/* Names that come and go in the vars directories, for who watches them with inotify. */
+/* Tells programs that watch the vars directories with inotify which names come and go. */
 #ifndef VAR_TICKS_H
 #define VAR_TICKS_H
 #include "group/group.h"

@@ -1,5 +1,7 @@
-/* Who writes a file, and which close of it is the last. The kernel sends a FLUSH for each close of
- * each copy of a descriptor, and does not say whether others are left. */
+/*
+ * Decides which close of a file is the last, and whether its writer was killed. The kernel sends a
+ * FLUSH for each close of each copy of a descriptor, and does not say whether others are left.
+ */
 #include "tree/writer.h"
 #include "base/daemon.h"
 #include "proc.h"

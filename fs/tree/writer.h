@@ -1,4 +1,7 @@
-/* Who writes a file, and which close of it is the last: that one submits what was written. */
+/*
+ * Decides which close of a file is the last: that one submits what was written, unless a killed
+ * writer made it.
+ */
 #ifndef WRITER_H
 #define WRITER_H
 #include "tree/tree.h"

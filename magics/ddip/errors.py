@@ -1,4 +1,4 @@
-"""What the package raises: errors that show themselves as text, without this package's frames."""
+"""The errors of the package: they are shown as text, without the package's own frames."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""Functions of the notebook on their way to the ranks: they travel as code.
+"""Sends functions of the notebook to the ranks, as code.
 
-Over there they find their globals in the module of the same name: `__main__` in `__main__`.
+There they find their globals in the module of the same name: `__main__` in `__main__`.
 """
 
 import linecache

@@ -1,4 +1,4 @@
-"""`import_star` and `global_imports`: import statements at work in a namespace of one's choice."""
+"""`import_star` and `global_imports`: import statements that act on a given namespace."""
 
 import sys
 from textwrap import dedent

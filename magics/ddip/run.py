@@ -4,9 +4,9 @@ from ddip import cell as cells
 from ddip import quiet as views
 from ddip import ranks as rank_lists
 from ddip import results
+from ddip.elapsed import Progress
 from ddip.errors import DipError, RemoteInterrupt
 from ddip.failures import failure
-from ddip.progress import Progress
 from ddip.prompts import Prompts
 from ddip.sink import Sink
 

@@ -1,7 +1,7 @@
-"""Text as a terminal shows it: what carriage returns, backspaces and cursor movements overwrite.
+"""Text as a terminal shows it, progress bars too: carriage returns and cursor moves overwrite.
 
-Rows that may be redrawn stay live; what is above them is settled, and goes on as lines. Colours
-stay with the characters that they were written before.
+Rows that may be redrawn stay live; the rows above them are settled and go on as lines. A colour
+stays with the characters that follow it.
 """
 
 import re

@@ -1,8 +1,8 @@
 """What a notebook shows of a cell's stream: a view of one rank or of several.
 
 A view takes messages (dictionaries of `cells/N/stream`); the sink draws. Lines are printed as they
-come, what may be redrawn is in the live region below them. Errors are only collected here:
-errors.py and run.py tell them.
+come; what may be redrawn, such as a progress bar, is in the live region below them. Errors are only
+collected here; errors.py and run.py report them.
 """
 
 import math

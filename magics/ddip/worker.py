@@ -1,6 +1,6 @@
-"""What one worker of ranch() does: in the notebook by import, on a rank as the text of a cell.
+"""What one worker of ranch() does: imported in the notebook, run as the text of a cell on a rank.
 
-So it stands alone: nothing of this package can be imported here.
+So this file stands alone and can import nothing from this package.
 """
 
 import contextlib

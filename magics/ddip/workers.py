@@ -1,4 +1,4 @@
-"""ranch(): a function of the notebook on a fresh group of workers, the notebook among them."""
+"""ranch(): runs a function of the notebook on a new group of workers, one of them the notebook."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The line that tells how long a cell has been running that shows nothing, or what it waits for."""
+"""The line under a cell that shows nothing: how long it has been running, or what it waits for."""
 
 import time
 
