@@ -143,6 +143,7 @@ UNIT_names := fs/object/varname.c fs/object/var_table.c $(REDUCE)
 UNIT_var_table := fs/object/var_table.c fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
 UNIT_copy := fs/base/copy.c
+UNIT_patience := fs/base/patience.c
 UNIT_push := fs/object/push.c
 # The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c

@@ -4,6 +4,7 @@
  */
 #include "tree/var_file.h"
 #include "base/daemon.h"
+#include "base/patience.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "object/var_table.h"
@@ -18,14 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONBLOCK_MS = 50 };
-
 struct var_file {
 	struct file *f;
 	/* reading */
 	struct var_name name;
-	struct req *r; /* the open that waits */
-	struct timer *patience;
+	struct req *r;		   /* the open that waits */
+	struct patience *patience; /* with O_NONBLOCK, while it waits */
 	struct pull *pull;
 	bool waits; /* for a change of this name that is under way: among the blocked opens */
 	TAILQ_ENTRY(var_file) link;
@@ -48,7 +47,7 @@ var_free(struct var_file *v)
 	pull_free(v->pull);
 	if (v->waits)
 		TAILQ_REMOVE(&blocked_opens, v, link);
-	loop_timer_del(v->patience);
+	patience_end(v->patience);
 	if (v->writes) {
 		var_names_close(&v->writer);
 		var_ticks_settle(v->told);
@@ -98,7 +97,7 @@ on_pulled(void *arg, const struct err *e)
 		return;
 	}
 	v->r = NULL;
-	loop_timer_del(v->patience);
+	patience_end(v->patience);
 	v->patience = NULL;
 	v->f->node->size = pull_size(v->pull);
 	req_done(r, 0);
@@ -151,12 +150,13 @@ static int
 begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
 	struct var_file *v = xcalloc(1, sizeof(*v));
+	struct rank *k = place_rank(&f->node->at, NULL);
 
 	*v = (struct var_file){.f = f, .r = r, .name = *name, .push.memfd = -1};
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
-		v->patience = loop_timer(daemon_.loop, NONBLOCK_MS, on_open_timeout, v);
+		v->patience = patience_begin(k ? k->pid : 0, on_open_timeout, v);
 	req_park(r, open_interrupted);
 	if (!*name->view->name && !name->op && !is_told_whole(&f->node->at, name->name))
 		removal_text_read(req_process(r), &f->node->at, name->name);

@@ -3,7 +3,7 @@
  * long.
  */
 #include "tree/var_names.h"
-#include "base/daemon.h"
+#include "base/patience.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/task.h"
@@ -14,10 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-	ASK_MS = 50 /* for the rank to say whether it has a name: 99 % of the answers take 7 ms */
-};
 
 enum presence { ABSENT, PRESENT, UNKNOWN };
 
@@ -171,7 +167,7 @@ struct ask {
 	struct req *r; /* NULL: answered */
 	struct place at;
 	int slot;
-	struct timer *timer;
+	struct patience *patience;
 	TAILQ_ENTRY(ask) link;
 };
 
@@ -206,8 +202,8 @@ answer(struct ask *a, int result)
 	struct req *r = a->r;
 
 	a->r = NULL;
-	loop_timer_del(a->timer);
-	a->timer = NULL;
+	patience_end(a->patience);
+	a->patience = NULL;
 	if (r)
 		req_done(r, result);
 }
@@ -232,7 +228,7 @@ on_ask_timeout(void *arg)
 {
 	struct ask *a = arg;
 
-	a->timer = NULL;
+	a->patience = NULL;
 	answer(a, -ENOENT);
 }
 
@@ -254,7 +250,7 @@ var_names_ask(const struct place *at, struct req *r)
 	*a = (struct ask){.r = r, .at = *at, .slot = k->slot};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);
-	a->timer = loop_timer(daemon_.loop, ASK_MS, on_ask_timeout, a);
+	a->patience = patience_begin(k->pid, on_ask_timeout, a);
 	r->waits_for = a;
 	req_park(r, ask_interrupted);
 	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, on_has, a), -1,

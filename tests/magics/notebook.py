@@ -158,7 +158,7 @@ class Notebook:
         """Waits until a cell that was begun has shown this text."""
         shown = ""
         while text not in shown:
-            shown = str(begun[0].get_iopub_msg(timeout=60)["content"])
+            shown = str(begun[0].get_iopub_msg(timeout=HANG_LIMIT_S)["content"])
 
     def finish(self, begun):
         """Waits for the end of a cell that was begun. Returns its Outcome."""

@@ -73,7 +73,7 @@ run "$ddip" run "$T/nothing.py"
 is 'no such file' $status 3
 n=$("$ddip" exec -d 'import time; print("begins", flush=True); time.sleep(100)')
 like 'detached: a number' "$n" '^[0-9]+$'
-timeout 10 grep -m1 -q begins "$G/cells/$n/stream"
+guarded grep -m1 -q begins "$G/cells/$n/stream"
 run "$ddip" interrupt "$n"
 is 'interrupt' $status 0
 run "$ddip" wait "$n"
@@ -133,7 +133,7 @@ tool = subprocess.Popen([sys.argv[1], "exec", "import time\nprint('first', flush
                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 assert tool.stdout.readline() == b"first\n"
 os.killpg(tool.pid, signal.SIGINT)
-assert tool.wait(timeout=10) == 130, tool.returncode
+assert tool.wait(timeout=float(os.environ["HANG_LIMIT_S"])) == 130, tool.returncode
 END
 is 'the next one works' "$("$ddip" exec '1')" 1
 

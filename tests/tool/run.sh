@@ -69,7 +69,7 @@ is 'lines are passed on as they come' "$(
 	exec 3>"$T/in" 4<"$T/answers"
 	for word in a b; do
 		echo "$word" >&3
-		read -r -t 60 answer <&4
+		read -r -t "$HANG_LIMIT_S" answer <&4
 		echo "$answer"
 	done
 	exec 3>&-

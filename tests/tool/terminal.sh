@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 
+HANG_LIMIT_S = float(os.environ["HANG_LIMIT_S"])
 CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
 
 
@@ -48,7 +49,7 @@ class Terminal:
         self.text += data.decode(errors="replace")
         return bool(data)
 
-    def expect(self, pattern, seconds=20):
+    def expect(self, pattern, seconds=HANG_LIMIT_S):
         """Waits for it behind what was expected before; the text until its end."""
         end = time.monotonic() + seconds
         while not (found := re.search(pattern, self.seen, re.S)):
@@ -59,7 +60,7 @@ class Terminal:
 
     def _press_until(self, done):
         """Ctrl-C, again where bash did not see it: in a fork, or (once in a hundred) at a prompt."""
-        for seconds in (2, 2, 2, 20):
+        for seconds in (2, 2, 2, HANG_LIMIT_S):
             self.type(CTRL_C)
             try:
                 return done(seconds)
@@ -74,7 +75,7 @@ class Terminal:
         status = self._press_until(self.status)
         assert status in (130, -2), status
 
-    def status(self, seconds=20):
+    def status(self, seconds=HANG_LIMIT_S):
         """Its exit status, -N for a signal."""
         end = time.monotonic() + seconds
         while self._more(end):
@@ -144,7 +145,7 @@ like 'half a program is not run' "$(errno read "$G/vars/half")" ENOENT
 
 # wait, tail -f: they end, what they look at goes on
 n=$(ddip exec -d 'import time; print("line", flush=True); time.sleep(100)')
-timeout 10 grep -m1 -q line "$G/cells/$n/stream"
+guarded grep -m1 -q line "$G/cells/$n/stream"
 at_terminal 'wait: Ctrl-C' '
 t = Terminal("ddip", "-x", "wait")
 t.expect("cat .*/wait")
@@ -164,7 +165,7 @@ wait_cell "$n" >/dev/null
 
 # attach
 n=$(ddip exec -d 'name = input("your name: ")')
-timeout 10 grep -m1 -q input_request "$G/cells/$n/stream"
+guarded grep -m1 -q input_request "$G/cells/$n/stream"
 echo nobody >"$G/rank1/stdin"
 at_terminal 'attach: input()' '
 t = Terminal("ddip", "attach", "0")
@@ -178,7 +179,7 @@ is 'what it was given' "$(cat "$G"/rank?/vars/name | xargs)" 'somebody nobody'
 n=$(ddip exec -d -r 1 'x = 5
 import pdb; pdb.set_trace()
 y = 1')
-timeout 10 grep -m1 -q input_request "$G/cells/$n/stream"
+guarded grep -m1 -q input_request "$G/cells/$n/stream"
 at_terminal 'attach: pdb' '
 t = Terminal("ddip", "attach", "1")
 t.expect("[(]Pdb[)] ")
