@@ -115,3 +115,49 @@ image = np.zeros((8, 8, 3), "u1")' || bad figure
 is 'a figure' "$(head -c 8 "$V/fig.png" | od -An -tx1 | xargs)" '89 50 4e 47 0d 0a 1a 0a'
 is 'an image' "$(head -c 4 "$V/image.png" | od -An -tx1 | xargs)" '89 50 4e 47'
 is 'no image' "$(errno read "$V/loss.png")" EOPNOTSUPP
+
+# what stat tells of an .npy that nobody has opened is its size, or 0: where the rank works, and where only it can tell
+cell 'import itertools
+kinds = "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 >f8 S5 U3 M8[s]".split()
+shapes = [(), (0,), (7,), (3, 0, 2), (2, 3), (1,) * 14, (1,) * 15, (1,) * 32, (10**5, 1, 1), (12, 12, 12, 1, 1, 1, 1, 1, 1)]
+for i, kind in enumerate(kinds):
+    for j, shape in enumerate(shapes):
+        globals()[f"a{i}_{j}"] = np.zeros(shape, kind)
+for i, kind in enumerate((torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32, torch.complex64)):
+    for j, shape in enumerate(shapes):
+        globals()[f"t{i}_{j}"] = torch.zeros(shape, dtype=kind)
+cut, turned, wide = np.zeros((6, 6))[::2, 1:], np.zeros((5, 4)).T, torch.zeros(1).expand(9)
+fields, half = np.zeros(3, [("a", "f4"), ("b", "i2")]), torch.zeros(3, dtype=torch.bfloat16)
+number, scalar, state = 5, np.float32(3), torch.nn.Linear(2, 3)
+del kind, shape, i, j, kinds, shapes'
+"$TORCH_PYTHON" - "$V" <<'END' || bad 'sizes that stat tells'
+import os, sys
+os.chdir(sys.argv[1])
+told = 0
+for name in os.listdir("."):
+    path = name + ".npy"
+    size = os.stat(path).st_size
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        assert size in (0, 128 + 6), (name, size)  # the tensor without a type in NumPy
+        continue
+    real = len(os.pread(fd, 1 << 30, 0))
+    assert size in (0, real) and os.fstat(fd).st_size == real, (name, size, real)
+    assert size == real or name[:2] not in ("t0", "t1", "t2", "t3", "t4", "t5") or name[-2:] in ("_6", "_7"), (name, size, real)
+    told += size > 0
+    os.close(fd)
+assert told > 150, told
+for path in "half.npy", "state.npy", "number.npy", "cut.json", "cut.safetensors", "cut", "cut.sum.npy":
+    assert os.stat(path).st_size == 0, path
+END
+mkdir "$T/out"
+ok rsync -a "$V/turned.npy" "$T/out/"
+tar -C "$V" -cf - cut.npy | tar -C "$T/out" -xf - || bad 'tar of a view'
+is 'rsync and tar take an array out of the mount' "$(cmp "$V/turned.npy" "$T/out/turned.npy" && cmp "$V/cut.npy" "$T/out/cut.npy" && echo same)" same
+submit "import os
+while not os.path.exists('$T/grown'): pass"
+is 'while a cell runs nobody knows' "$(stat -c %s "$V/cut.npy" "$G/rank1/vars/cut.npy" | xargs)" '0 0'
+touch "$T/grown"
+wait_cell "$n" >/dev/null
+is 'then stat tells again' "$(stat -c %s "$V/cut.npy" "$G/rank1/vars/cut.npy" | xargs)" '248 248'
