@@ -1,9 +1,12 @@
 """Makes libraries use displays that would reach a notebook by channels of a Jupyter kernel.
 
-rich draws what moves (progress bars, `Live`) into a widget; here it is a display with updates.
+rich draws what moves (progress bars, `Live`) into a widget; here it is a display with updates. What
+starts processes is in launchers.py, what talks to widgets in comms.py.
 """
 
 import sys
+
+from ddip_engine import comms, launchers
 
 _MOVED_ON = {"text/plain": ""}  # what is left of a transient one
 
@@ -79,4 +82,4 @@ def _change_rich_live(module):
     module.Live.refresh = refresh
 
 
-_CHANGES = {"rich.live": _change_rich_live}
+_CHANGES = {"rich.live": _change_rich_live, "comm": comms.change, **launchers.CHANGES}

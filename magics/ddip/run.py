@@ -1,15 +1,16 @@
 """Running a cell on the ranks and showing it: `%%dip` without its options."""
 
 from ddip import cell as cells
+from ddip import comms, results
 from ddip import quiet as views
 from ddip import ranks as rank_lists
-from ddip import results
 from ddip.elapsed import Progress
 from ddip.errors import DipError, RemoteInterrupt
 from ddip.failures import failure
 from ddip.prompts import Prompts
 from ddip.sink import Sink
 
+_ELSEWHERE = ("input_request", *comms.KINDS)  # messages that no view shows
 _detached = set()  # paths of cells that were submitted here and not waited for
 
 
@@ -74,7 +75,10 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
     prompts = Prompts(shell, cell, view)
 
     def take(messages):
-        view.take([m for m in messages if m["type"] != "input_request"])
+        for message in messages:
+            if message["type"] in comms.KINDS and message["rank"] in view.seen:
+                comms.pass_on(shell, cell.group, message)
+        view.take([m for m in messages if m["type"] not in _ELSEWHERE])
         prompts.take([m for m in messages if m["type"] == "input_request"])
 
     try:

@@ -1,4 +1,6 @@
-"""fastai 2 on the ranks: progress bars from rank 0 alone, and its own device on each rank."""
+"""fastai 2 on the ranks: fit() trains with all of them, progress bars come from rank 0 alone."""
+
+import inspect
 
 
 def prepare():
@@ -20,9 +22,42 @@ def prepare():
         torch_core.default_device(torch.cuda.current_device())
     else:
         torch_core.default_device(False)
+    make_distributed("on")
     show_progress("0")
-    where = "learn.distrib_ctx()" if torch.cuda.is_available() else "DistributedDataParallel"
-    return f"fastai {fastai.__version__} is ready on rank {rank}; train within {where}"  # noqa: F821
+    return f"fastai {fastai.__version__} is ready on rank {rank}: fit() trains with all ranks"  # noqa: F821
+
+
+def make_distributed(switch):
+    """Learners train with all ranks ("on"), or each rank's alone ("off")."""
+    import torch
+
+    try:
+        from fastai import distributed
+    except ImportError as e:
+        raise ImportError(f"to train with all ranks fastai needs accelerate ({e})") from None
+    from fastai.learner import Learner
+
+    plain = getattr(Learner, "_ddip_fit", None) or Learner.fit
+    Learner._ddip_fit = plain
+
+    def fit(learner, *args, **kwargs):
+        group = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+        if not group or hasattr(learner, "distributed_trainer"):
+            return plain(learner, *args, **kwargs)
+        with learner.distrib_ctx(sync_bn=torch.cuda.is_available()):
+            return plain(learner, *args, **kwargs)
+
+    def broadcast(loader, numbers, source):
+        """fastai's own takes them to a GPU first."""
+        numbers = torch.LongTensor(numbers)
+        torch.distributed.broadcast(numbers, source)
+        return numbers.tolist()
+
+    fit.__doc__, fit.__signature__ = plain.__doc__, inspect.signature(plain)
+    Learner.fit = fit if switch == "on" else plain
+    if not torch.cuda.is_available():
+        distributed.DistributedDL._broadcast = broadcast
+    return f"distributed learners: {switch}"
 
 
 def show_progress(which):
@@ -37,7 +72,7 @@ def show_progress(which):
     return f"progress bars: {which}"
 
 
-COMMANDS = {"progress": show_progress}
+COMMANDS = {"ddp": make_distributed, "progress": show_progress}
 
 
 def command(name, *words):
