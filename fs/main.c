@@ -1,6 +1,7 @@
 /* ddipfs: options, the background, the mount, the end. */
 #include "base/copy.h"
 #include "base/daemon.h"
+#include "front/listing.h"
 #include "group/group.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -212,7 +213,9 @@ serve(const struct options *o)
 	end_groups();
 	group_remove_all();
 	agent_stop_all();
+	copy_stop();
 	session_stop();
+	listing_fini();
 	tree_fini();
 	event_file_stop();
 	gpu_file_stop();
