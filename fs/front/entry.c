@@ -63,89 +63,87 @@ entry_ask(const struct node *n, struct req *r)
 }
 
 struct node *
-entry_create(const struct node *dir, const char *name, int flags, mode_t mode, int *error)
+entry_create(const struct node *dir, const char *name, int flags, mode_t mode, struct err *e)
 {
+	bool staged = staged_wants(name, flags, mode);
 	struct var_name v;
-	struct err e = {0};
-	bool staged;
+	int r = 0;
 
-	*error = -EACCES;
+	*e = (struct err){0};
 	if (!entry_in_vars(dir))
-		return NULL;
-	*error = 0;
-	staged = staged_wants(name, flags, mode);
-	if (place_gone(&dir->at))
-		*error = place_fail(&dir->at, &e);
+		e->no = EACCES;
+	else if (place_gone(&dir->at))
+		r = place_fail(&dir->at, e);
 	else if (!staged)
-		*error = var_parse(name, dir->at.rank < 0, &v, &e);
-	front_journal(dir, name, &e);
-	if (*error < 0)
+		r = var_parse(name, dir->at.rank < 0, &v, e);
+	if (r < 0)
+		front_journal(dir, name, e);
+	if (e->no)
 		return NULL;
 	return staged ? staged_node(dir, name) : entry_var(dir, name);
 }
 
 int
-entry_make_dir(const struct node *dir, const char *name)
+entry_make_dir(const struct node *dir, const char *name, struct err *e)
 {
-	struct err e = {0};
-	int r = dir == tree_root() ? group_make(name, &e) : -EACCES;
+	int r = dir == tree_root() ? group_make(name, e) : -EACCES;
 
-	if (e.text[0])
-		note("mkdir %s: %s", name, e.text);
+	if (e->text[0])
+		note("mkdir %s: %s", name, e->text);
 	return r;
 }
 
 int
-entry_remove_dir(const struct node *dir, const char *name)
+entry_remove_dir(const struct node *dir, const char *name, struct err *e)
 {
 	struct group *g = dir == tree_root() ? group_find(name) : NULL;
-	struct err e = {0};
 	int r;
 
 	if (!g)
 		return dir == tree_root() ? -ENOENT : -EACCES;
-	r = group_remove(g, &e);
+	r = group_remove(g, e);
 	if (r < 0)
-		journal_fail(g, &e, "rmdir");
+		journal_fail(g, e, "rmdir");
 	return r;
 }
 
 int
-entry_remove(const struct node *dir, const char *name, pid_t process)
+entry_remove(const struct node *dir, const char *name, pid_t process, struct err *e)
 {
 	struct place at = dir->at;
-	struct err e = {0};
 	int r = -EACCES;
 
 	at.name = xstrdup(name);
 	if (place_gone(&dir->at))
-		r = place_fail(&dir->at, &e);
+		r = place_fail(&dir->at, e);
 	else if (entry_in_vars(dir)) /* a staged file, else the variable of that name */
-		r = staged_remove(&at) == 0 ? 0 : var_change_remove(&at, process, &e);
+		r = staged_remove(&at) == 0 ? 0 : var_change_remove(&at, process, e);
 	else
 		removal_refused(process, &dir->at);
-	front_journal(dir, name, &e);
+	if (r < 0)
+		front_journal(dir, name, e);
 	free(at.name);
 	return r;
 }
 
 int
-entry_rename(const struct node *dir, const char *name, const struct node *to_dir, const char *to)
+entry_rename(const struct node *dir, const char *name, const struct node *to_dir, const char *to,
+    struct err *e)
 {
 	struct place a = dir->at, b = to_dir->at;
-	struct err e = {0};
 	int r = -EACCES;
 
 	a.name = xstrdup(name);
 	b.name = xstrdup(to);
 	if (place_gone(&dir->at))
-		r = place_fail(&dir->at, &e);
+		r = place_fail(&dir->at, e);
 	else if (place_gone(&to_dir->at))
-		r = place_fail(&to_dir->at, &e);
+		r = place_fail(&to_dir->at, e);
 	else if (entry_in_vars(dir) && entry_in_vars(to_dir))
-		r = staged_concerns(&a, &b) ? staged_rename(&a, &b, &e)
-					    : var_change_rename(&a, &b, &e);
-	front_journal(dir, name, &e);
+		r = staged_concerns(&a, &b) ? staged_rename(&a, &b, e)
+					    : var_change_rename(&a, &b, e);
+	if (r < 0)
+		front_journal(dir, name, e);
 	free(a.name);
 	free(b.name);
 	return r;

@@ -15,13 +15,13 @@ int entry_ask(const struct node *n, struct req *r);
 /* A node to be opened with O_CREAT, in a directory where there is no such name: NULL with *error.
  */
 struct node *entry_create(
-    const struct node *dir, const char *name, int flags, mode_t mode, int *error);
+    const struct node *dir, const char *name, int flags, mode_t mode, struct err *e);
 /* mkdir, rmdir: of groups. */
-int entry_make_dir(const struct node *dir, const char *name);
-int entry_remove_dir(const struct node *dir, const char *name);
+int entry_make_dir(const struct node *dir, const char *name, struct err *e);
+int entry_remove_dir(const struct node *dir, const char *name, struct err *e);
 /* rm by this process. */
-int entry_remove(const struct node *dir, const char *name, pid_t process);
-int entry_rename(
-    const struct node *dir, const char *name, const struct node *to_dir, const char *to);
+int entry_remove(const struct node *dir, const char *name, pid_t process, struct err *e);
+int entry_rename(const struct node *dir, const char *name, const struct node *to_dir,
+    const char *to, struct err *e);
 
 #endif

@@ -160,10 +160,11 @@ void
 directory_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct node *dir = request_node(parent), *n;
+	struct err e = {0};
 	int r;
 
 	request_show(fr, "mkdir", dir, name);
-	r = entry_make_dir(dir, name);
+	r = entry_make_dir(dir, name, &e);
 	n = r == 0 ? tree_lookup(dir, name, &r) : NULL;
 	if (n)
 		reply_entry(fr, n);
@@ -175,9 +176,10 @@ void
 directory_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
 	struct node *dir = request_node(parent);
+	struct err e = {0};
 
 	request_show(fr, "rmdir", dir, name);
-	fuse_reply_err(fr, -entry_remove_dir(dir, name));
+	fuse_reply_err(fr, -entry_remove_dir(dir, name, &e));
 }
 
 void
@@ -207,13 +209,14 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
 	struct node *dir = request_node(parent);
 	char *path = child_path(dir, name);
+	struct err e = {0};
 	int r;
 
 	request_show(fr, "unlink", dir, name);
 	if (request_by_watchdog(fr))
 		r = ticks_expects(TICK_DELETE, path, true) ? 0 : -ENOENT;
 	else
-		r = entry_remove(dir, name, process_of(fr));
+		r = entry_remove(dir, name, process_of(fr), &e);
 	fuse_reply_err(fr, -r);
 	free(path);
 }
@@ -223,12 +226,13 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
     const char *to, unsigned flags)
 {
 	struct node *dir = request_node(parent), *to_dir = request_node(to_parent);
+	struct err e = {0};
 
 	request_show(fr, "rename", dir, name);
 	if (flags && entry_in_vars(dir) && entry_in_vars(to_dir))
 		fuse_reply_err(fr, EINVAL);
 	else
-		fuse_reply_err(fr, -entry_rename(dir, name, to_dir, to));
+		fuse_reply_err(fr, -entry_rename(dir, name, to_dir, to, &e));
 }
 
 void
@@ -248,14 +252,14 @@ directory_create(
     fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
 	struct node *dir = request_node(parent);
+	struct err e;
 	struct request *c;
-	int error;
 	struct node *n;
 
 	request_show(fr, "create", dir, name);
-	n = entry_create(dir, name, fi->flags, mode, &error);
+	n = entry_create(dir, name, fi->flags, mode, &e);
 	if (!n) {
-		fuse_reply_err(fr, -error);
+		fuse_reply_err(fr, e.no);
 		return;
 	}
 	c = request_new(fr, file_answer_create);
