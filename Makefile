@@ -144,9 +144,10 @@ UNIT_var_table := fs/object/var_table.c fs/object/varname.c $(REDUCE)
 UNIT_reduce := $(REDUCE)
 UNIT_copy := fs/base/copy.c
 UNIT_patience := fs/base/patience.c
+UNIT_ninep := fs/ninep/message.c
 UNIT_push := fs/object/push.c
-# The daemon but for FUSE; tests/unit/fake_agent.c stands in for the rest.
-GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/session/%,$(FS_SRC)) tests/unit/fake_agent.c
+# The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
+GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)

@@ -1,6 +1,7 @@
 /* The program ddipfs: options, the move to the background, the mount, the end. */
 #include "base/copy.h"
 #include "base/daemon.h"
+#include "front/listing.h"
 #include "group/group.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -13,6 +14,7 @@
 #include "host/state.h"
 #include "host/ticks.h"
 #include "host/watchdog.h"
+#include "ninep/server.h"
 #include "options.h"
 #include "session/session.h"
 #include "tree/change_ticks.h"
@@ -92,9 +94,9 @@ to_background(void)
 	close(null);
 }
 
-/* The kernel and we have met: the mount can be used. */
+/* The mount, or the socket alone, can be used. */
 static void
-on_mounted(void)
+on_ready(void)
 {
 	struct err e = {0};
 	struct group *g = TAILQ_FIRST(&groups);
@@ -114,7 +116,8 @@ on_mounted(void)
 	g->zygote = rank_zygote(g);
 }
 
-/* Forks: the parent waits until the mount can be used, and ends with 0, or 1 if it can't. */
+/* Forks: the parent waits until the mount can be used, and ends with 0, or as this process if it
+ * can't. */
 static void
 go_to_background(void)
 {
@@ -125,8 +128,13 @@ go_to_background(void)
 	if (fault("background", EAGAIN) || pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
 		die("cannot go to the background: %s", strerrordesc_np(errno));
 	if (pid > 0) {
+		int status = 1;
+
 		close(ends[1]);
-		_exit(read(ends[0], &ok, 1) == 1 ? 0 : 1);
+		if (read(ends[0], &ok, 1) == 1)
+			_exit(0);
+		_exit(
+		    waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 	}
 	close(ends[0]);
 	ready_pipe = ends[1];
@@ -167,21 +175,75 @@ end_groups(void)
 }
 
 static void
-serve(const struct options *o)
+take_signals(void)
 {
-	struct session_options fuse = {o->mountpoint, o->fuse_opts};
-	struct err e = {0};
-
-	options = o;
-	daemon_.loop = loop_new();
-	loop_spin(daemon_.loop, SPIN_NS);
 	signal(SIGPIPE, SIG_IGN);
 	loop_signal(daemon_.loop, SIGTERM, on_end, NULL);
 	loop_signal(daemon_.loop, SIGINT, on_end, NULL);
 	loop_signal(daemon_.loop, SIGHUP, on_end, NULL);
 	loop_signal(daemon_.loop, SIGCHLD, on_child, NULL);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-	if (state_make(daemon_.mountpoint, &daemon_.state_dir, &e) < 0)
+}
+
+/* The socket first: who finds the mount finds both. */
+static void
+open_doors(const struct options *o)
+{
+	struct session_options fuse = {o->mountpoint, o->fuse_opts};
+	struct err e = {0};
+	int r = o->socket ? server_start(o->socket, &e) : 0;
+
+	session_on_ready(on_ready);
+	if (r == 0 && *o->mountpoint)
+		r = session_start(&fuse, &e);
+	if (r == 0) {
+		if (!*o->mountpoint)
+			on_ready();
+		return;
+	}
+	server_shut();
+	ticks_stop();
+	note("%s", e.text);
+	exit(e.no == EPERM ? EXIT_NO_MOUNT : 1);
+}
+
+/* Nothing is left of what the groups were. */
+static void
+end(const struct options *o)
+{
+	daemon_.ending = true;
+	server_shut();
+	if (*o->mountpoint)
+		session_shut();
+	/* nothing is left for the watchdog to unmount, and the next mount may get our device number
+	 */
+	ticks_mounted(0, 0);
+	end_groups();
+	group_remove_all();
+	agent_stop_all();
+	copy_stop();
+	server_stop();
+	session_stop();
+	listing_fini();
+	tree_fini();
+	event_file_stop();
+	gpu_file_stop();
+	gpustat_stop();
+	ticks_stop();
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+}
+
+static void
+serve(const struct options *o)
+{
+	struct err e = {0};
+
+	options = o;
+	daemon_.loop = loop_new();
+	loop_spin(daemon_.loop, SPIN_NS);
+	take_signals();
+	if (state_make(*o->mountpoint ? o->mountpoint : o->socket, &daemon_.state_dir, &e) < 0)
 		die("%s", e.text);
 	group_init();
 	change_ticks_init();
@@ -198,28 +260,9 @@ serve(const struct options *o)
 	if (ticks_start(ready_pipe < 0 ? STDERR_FILENO : log_fd) < 0)
 		die("cannot start the watchdog");
 	copy_start();
-	session_on_ready(on_mounted);
-	if (session_start(&fuse, &e) < 0) {
-		ticks_stop();
-		die("%s", e.text);
-	}
+	open_doors(o);
 	loop_run(daemon_.loop);
-	daemon_.ending = true;
-	session_shut();
-	/* nothing is left for the watchdog to unmount, and the next mount may get our device number
-	 */
-	ticks_mounted(0, 0);
-	end_groups();
-	group_remove_all();
-	agent_stop_all();
-	session_stop();
-	tree_fini();
-	event_file_stop();
-	gpu_file_stop();
-	gpustat_stop();
-	ticks_stop();
-	while (waitpid(-1, NULL, 0) > 0)
-		;
+	end(o);
 	loop_free(daemon_.loop);
 }
 
@@ -271,7 +314,7 @@ leave_mountpoint(char *cwd, const char *mountpoint)
 {
 	size_t n = strlen(mountpoint);
 
-	if (strncmp(cwd, mountpoint, n) == 0 && (!cwd[n] || cwd[n] == '/')) {
+	if (n && strncmp(cwd, mountpoint, n) == 0 && (!cwd[n] || cwd[n] == '/')) {
 		cwd[n] = '\0';
 		*(strrchr(cwd, '/') + (strrchr(cwd, '/') == cwd)) = '\0';
 	}

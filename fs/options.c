@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: ddipfs [-f] [-d] [-o OPTION[,OPTION…]] MOUNTPOINT\n"
+    "usage: ddipfs [-f] [-d] [-o OPTION[,OPTION…]] [-s SOCKET] MOUNTPOINT\n"
+    "       ddipfs [-f] [-d] [-o OPTION[,OPTION…]] -s SOCKET\n"
     "Mounts a PyTorch DDP group as a file system.\n"
     "\n"
     "  -f              stay in the foreground\n"
@@ -28,6 +29,7 @@ static const char usage[] =
     "                  backend=gloo, grace=10, 'gpus=3\\,1' …\n"
     "  -o umask=077, uid=, gid=   who may do what, with allow_other\n"
     "  -o OPTION       FUSE's own: allow_other, ro, fsname=…\n"
+    "  -s SOCKET       serve the same files over 9P on a Unix socket\n"
     "  -h, --help      this text\n"
     "  -V, --version   version\n"
     "  --readme        what is in a mount: files, views, OPs, verbs of ctl\n"
@@ -219,6 +221,49 @@ check_mountpoint(const char *path)
 	return xstrdup(real);
 }
 
+/* The path of what is to be made in a directory that is there. */
+static char *
+absolute(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? xstrndup(path, (size_t)(slash - path) + 1) : xstrdup(".");
+	char real[PATH_MAX], *whole;
+
+	if (!realpath(dir, real))
+		die("%s: %s", dir, strerrordesc_np(errno));
+	whole = xasprintf("%s/%s", real[1] ? real : "", slash ? slash + 1 : path);
+	free(dir);
+	return whole;
+}
+
+static void
+need_fuse(void)
+{
+	if (access("/dev/fuse", R_OK | W_OK) == 0)
+		return;
+	note("/dev/fuse: %s%s; ddipfs -s SOCKET serves the same files without it",
+	    strerrordesc_np(errno),
+	    errno == ENOENT ? " (modprobe fuse; in a container: --device /dev/fuse)"
+			    : " (who mounts must read and write it: chmod 666 /dev/fuse)");
+	exit(EXIT_NO_MOUNT);
+}
+
+static void
+take_mountpoint(struct options *o, int n, char **words)
+{
+	/* mount(8) calls `ddipfs SOURCE MOUNTPOINT -o …` by way of mount.fuse */
+	bool by_mount = n == 2;
+
+	if (n == 0 && o->socket) {
+		o->mountpoint = xstrdup("");
+		return;
+	}
+	if (n == 0 || n > 2)
+		misused(n ? "too many words: " : "missing mount point", n ? words[2] : "");
+	need_fuse();
+	o->mountpoint = check_mountpoint(words[by_mount]);
+}
+
 void
 options_parse(struct options *o, int argc, char **argv)
 {
@@ -229,7 +274,7 @@ options_parse(struct options *o, int argc, char **argv)
 
 	o->mode = (struct mount_mode){geteuid(), getegid(), S_IRWXG | S_IRWXO};
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "fdo:hV", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "fdo:s:hV", longs, NULL)) != -1) {
 		switch (c) {
 		case 'd':
 			setenv("DDIP_DEBUG", "all", 0);
@@ -239,6 +284,9 @@ options_parse(struct options *o, int argc, char **argv)
 			break;
 		case 'o':
 			take_options(o, optarg, &fuse);
+			break;
+		case 's':
+			o->socket = absolute(optarg);
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -254,17 +302,7 @@ options_parse(struct options *o, int argc, char **argv)
 			misused("no such option: ", argv[optind - 1]);
 		}
 	}
-	/* mount(8) calls `ddipfs SOURCE MOUNTPOINT -o …` by way of mount.fuse */
-	if (argc - optind == 2)
-		optind++;
-	if (argc - optind != 1)
-		misused(argc == optind ? "missing mount point" : "too many words: ",
-		    argc == optind ? "" : argv[optind + 2]);
-	if (access("/dev/fuse", R_OK | W_OK) < 0)
-		die("/dev/fuse: %s%s", strerrordesc_np(errno),
-		    errno == ENOENT ? " (modprobe fuse; in a container: --device /dev/fuse)"
-				    : " (who mounts must read and write it: chmod 666 /dev/fuse)");
-	o->mountpoint = check_mountpoint(argv[optind]);
+	take_mountpoint(o, argc - optind, argv + optind);
 	o->fuse_opts = buf_take(&fuse);
 }
 

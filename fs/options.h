@@ -3,9 +3,13 @@
 #define OPTIONS_H
 #include "base/daemon.h"
 
+/* The program's exit status where nothing can be mounted at all, by nobody's mistake. */
+enum { EXIT_NO_MOUNT = 3 };
+
 struct options {
 	bool foreground;
-	char *mountpoint; /* absolute, exists, is an empty directory */
+	char *mountpoint; /* absolute, exists, is an empty directory; "" none, for socket alone */
+	char *socket;	  /* absolute: 9P is served there; NULL: it is not */
 	char *fuse_opts;  /* comma-separated */
 	char **settings;  /* lines of ctl: "size 2" */
 	size_t settings_count;

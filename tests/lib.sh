@@ -12,6 +12,13 @@ export DDIP_STATE
 T=$(mktemp -d "$TMPDIR/t.XXXXXX")
 M=$T/mnt
 G=$M/group
+# Where the tools find the group: the mount, or with DDIP_TEST_SOCKET=1 the socket that is served beside it
+PLACE=$M
+SERVE=()
+if [ "${DDIP_TEST_SOCKET:-}" ]; then
+	PLACE=$T/socket
+	SERVE=(-s "$PLACE")
+fi
 PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 # Seconds after which something hangs. Nothing is expected to come near it, on a busy machine neither:
@@ -85,7 +92,7 @@ mount_with() {
 	local python=$1
 	shift
 	mkdir -p "$M"
-	"$BUILD/ddipfs" -o "python=$python" "$@" "$M" || give_up "ddipfs $* $M: status $?"
+	"$BUILD/ddipfs" -o "python=$python" "${SERVE[@]}" "$@" "$M" || give_up "ddipfs $* $M: status $?"
 	mountpoint -q "$M" || give_up "$M is not a mount point after ddipfs returned"
 	ENGINES=
 }

@@ -16,7 +16,7 @@ struct mount_mode {
 
 struct daemon {
 	struct loop *loop;
-	char *mountpoint;   /* absolute */
+	char *mountpoint;   /* absolute; "": only a socket is served */
 	char *state_dir;    /* spools and log of this mount, 0700 */
 	char *engine;	    /* path of ddip-engine */
 	char *python, *cwd; /* defaults of a new group */

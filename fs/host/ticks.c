@@ -245,7 +245,7 @@ ticks_path(enum tick_kind kind, const char *fmt, ...)
 	struct pending_tick *n;
 	va_list ap;
 
-	if (pipe_fd < 0)
+	if (pipe_fd < 0 || !*device) /* nothing is mounted: nobody watches */
 		return;
 	va_start(ap, fmt);
 	buf_vaddf(&path, fmt, ap);

@@ -1,5 +1,6 @@
 /* FUSE requests about nodes and open files: passes them to the tree and sends the replies. */
 #include "session/file.h"
+#include "front/open_file.h"
 #include "group/group.h"
 #include "host/ticks.h"
 #include "session/client.h"
@@ -12,10 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* All that are open: some may be so still when the mount ends. */
-static TAILQ_HEAD(file_list, file) files = TAILQ_HEAD_INITIALIZER(files);
-static struct file_list written = TAILQ_HEAD_INITIALIZER(written); /* may be written */
-static struct file_list polled = TAILQ_HEAD_INITIALIZER(polled);   /* somebody waits in poll(2) */
+static TAILQ_HEAD(, file) polled = TAILQ_HEAD_INITIALIZER(polled); /* somebody waits in poll(2) */
 
 void
 file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -38,14 +36,8 @@ file_setattr(
 	int r = 0;
 
 	request_show(fr, "setattr", n, NULL);
-	if ((to_set & FUSE_SET_ATTR_SIZE) && place_gone(&n->at))
-		r = place_fail(&n->at, &e);
-	else if ((to_set & FUSE_SET_ATTR_SIZE) && S_ISREG(n->row->mode)) {
-		if (n->row->ops && n->row->ops->truncate)
-			r = n->row->ops->truncate(&n->at, f, (uint64_t)attr->st_size, &e);
-		else if (!(n->row->mode & 0200))
-			r = fail(&e, EACCES, "can be read only");
-	}
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		r = open_file_truncate(n, f, (uint64_t)attr->st_size, &e);
 	if (request_by_watchdog(fr))
 		n->mtime = now_wall();
 	/* modes, owners and times are ours: editors and cp -p may set them without effect */
@@ -73,34 +65,14 @@ file_readlink(fuse_req_t fr, fuse_ino_t ino)
 
 /* ---- files ---- */
 
-/* Counts, for each file that may be written, others of its opener on the same inode. */
-static void
-count_twins(struct file *f, int step)
-{
-	struct file *o;
-
-	TAILQ_FOREACH (o, &written, written_link)
-		if (o != f && o->opener == f->opener && o->node->ino == f->node->ino) {
-			o->twins += step;
-			f->twins += step;
-		}
-}
-
 static void
 file_free(struct file *f)
 {
-	if (f->opener) {
-		TAILQ_REMOVE(&written, f, written_link);
-		count_twins(f, -1);
-	}
 	if (f->polled)
 		TAILQ_REMOVE(&polled, f, polled_link);
 	if (f->poll_handle)
 		fuse_pollhandle_destroy(f->poll_handle);
-	TAILQ_REMOVE(&files, f, link);
-	f->node->opens--;
-	tree_release(f);
-	free(f);
+	open_file_free(f);
 }
 
 /* Who reads by sendfile(2) or splice(2), as busybox, node and Python's shutil do, gets no more than
@@ -173,12 +145,10 @@ file_answer_create(struct request *c, int result)
 	}
 }
 
-/* Of a read that would wait: a live file of a client that cannot wait has its end here, see
- * flags_now(). */
 static void
 answer_read(struct request *c, int result)
 {
-	if (result == -EAGAIN && (c->r.file->flags & O_NOFOLLOW))
+	if (open_file_ends(c->r.file, result))
 		fuse_reply_buf(c->fr, NULL, 0);
 	else
 		fuse_reply_err(c->fr, -result);
@@ -187,25 +157,14 @@ answer_read(struct request *c, int result)
 void
 file_open_node(struct request *c, struct node *n)
 {
-	struct file *f = xcalloc(1, sizeof(*f));
+	bool by_shell = false;
+	pid_t opener =
+	    (c->fi.flags & O_ACCMODE) == O_RDONLY ? 0 : client_program(c->tid, &by_shell);
 	int r;
 
-	*f = (struct file){.node = n, .flags = c->fi.flags};
-	if ((f->flags & O_ACCMODE) != O_RDONLY)
-		f->opener = client_program(c->tid, &f->by_shell);
-	if (f->opener) {
-		count_twins(f, 1);
-		TAILQ_INSERT_TAIL(&written, f, written_link);
-	}
-	TAILQ_INSERT_TAIL(&files, f, link);
-	n->opens++;
-	c->r.file = f;
 	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || session_direct_mmap();
 	c->fi.keep_cache = 0;
-	if (place_gone(&n->at))
-		r = place_fail(&n->at, &c->r.err);
-	else
-		r = tree_open(f, &c->r);
+	r = open_file_open(open_file_new(n, c->fi.flags, opener, by_shell), &c->r);
 	if (r != PARKED)
 		req_done(&c->r, r);
 }
@@ -231,21 +190,12 @@ file_of(const struct fuse_file_info *fi)
 	return (struct file *)(uintptr_t)fi->fh;
 }
 
-static bool
-gone(const struct file *f)
+/* The flags of an open file are what they are now, not at its open. */
+static void
+take_flags(struct file *f, const struct fuse_file_info *fi)
 {
-	return place_gone(&f->node->at);
-}
-
-/* The flags of an open file as they are now. Who opens a live file with O_NOFOLLOW copies a tree
- * (cp -r, rsync): it gets what is there, and then the end. */
-static int
-flags_now(const struct file *f, const struct fuse_file_info *fi)
-{
-	int flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
-
-	return (f->node->row->flags & ROW_LIVE) && (flags & O_NOFOLLOW) ? flags | O_NONBLOCK
-									: flags;
+	f->flags = (f->flags & ~O_NONBLOCK) | (fi->flags & O_NONBLOCK);
+	f->flags = open_file_flags(f);
 }
 
 void
@@ -255,11 +205,11 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 	struct request *c;
 
 	request_show(fr, "read", f->node, NULL);
-	if (gone(f)) {
+	if (open_file_gone(f)) {
 		fuse_reply_err(fr, ENODEV);
 		return;
 	}
-	f->flags = flags_now(f, fi);
+	take_flags(f, fi);
 	c = request_new(fr, answer_read);
 	c->is_read = true;
 	c->r.file = f;
@@ -275,14 +225,13 @@ file_write(
 {
 	struct file *f = file_of(fi);
 	struct err e = {0};
-	ssize_t r = -ENODEV;
+	ssize_t r;
 
 	request_show(fr, "write", f->node, NULL);
-	f->flags = flags_now(f, fi);
+	take_flags(f, fi);
 	if (f->opener)
 		writer_note(f, fuse_req_ctx(fr)->pid);
-	if (!gone(f))
-		r = f->ops && f->ops->write ? f->ops->write(f, p, n, (uint64_t)off, &e) : -EACCES;
+	r = open_file_write(f, p, n, (uint64_t)off, &e);
 	if (r < 0)
 		request_fail(fr, f->node, NULL, (int)r, &e);
 	else
@@ -292,16 +241,9 @@ file_write(
 static void
 sync_file(fuse_req_t fr, struct file *f, int (*fn)(struct file *f, struct req *r))
 {
-	struct request *c;
-	int r;
+	struct request *c = request_new(fr, NULL);
+	int r = open_file_sync(f, &c->r, fn);
 
-	if (!fn || gone(f)) {
-		fuse_reply_err(fr, fn && gone(f) ? ENODEV : 0);
-		return;
-	}
-	c = request_new(fr, NULL);
-	c->r.file = f;
-	r = fn(f, &c->r);
 	if (r != PARKED)
 		req_done(&c->r, r);
 }
@@ -350,7 +292,7 @@ file_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_
 			TAILQ_INSERT_TAIL(&polled, f, polled_link);
 		f->polled = true;
 	}
-	if (!gone(f) && f->ops && f->ops->poll)
+	if (!open_file_gone(f) && f->ops && f->ops->poll)
 		ready = f->ops->poll(f);
 	fuse_reply_poll(fr, ready);
 }
@@ -363,7 +305,7 @@ req_wake_pollers(void)
 	/* nothing is answered here that could close another file */
 	for (f = TAILQ_FIRST(&polled); f; f = next) {
 		next = TAILQ_NEXT(f, polled_link);
-		if (!gone(f) && f->ops && f->ops->poll && !f->ops->poll(f))
+		if (!open_file_gone(f) && f->ops && f->ops->poll && !f->ops->poll(f))
 			continue;
 		fuse_lowlevel_notify_poll(f->poll_handle);
 		fuse_pollhandle_destroy(f->poll_handle);

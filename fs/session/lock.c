@@ -1,149 +1,23 @@
 /*
- * File locks. A file that is written has a node for each opener, so the kernel's own locks, which
- * are by node, would exclude nobody: these are by inode number, which stands for the path.
+ * FUSE requests about file locks. A file that is written has a node for each opener, so the kernel's
+ * own locks, which are by node, would exclude nobody: front/lock.c locks paths.
  */
 #include "session/lock.h"
+#include "front/lock.h"
 #include "session/request.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/file.h>
-
-struct lock {
-	uint64_t ino, owner;
-	bool whole; /* flock(2), which fcntl's locks do not meet */
-	int type;   /* F_RDLCK, F_WRLCK, F_UNLCK */
-	uint64_t first, last;
-	pid_t pid;
-	TAILQ_ENTRY(lock) link;
-};
-
-/* One that waits for others to go. */
-struct waiter {
-	struct lock want;
-	struct req *r;
-	TAILQ_ENTRY(waiter) link;
-};
-
-static TAILQ_HEAD(, lock) held = TAILQ_HEAD_INITIALIZER(held);
-static TAILQ_HEAD(, waiter) waiters = TAILQ_HEAD_INITIALIZER(waiters);
-
-static bool
-overlap(const struct lock *a, const struct lock *b)
-{
-	return a->ino == b->ino && a->whole == b->whole && a->first <= b->last &&
-	       b->first <= a->last;
-}
-
-/* A lock of somebody else that is in the way, NULL: none. */
-static struct lock *
-conflict(const struct lock *want)
-{
-	struct lock *l;
-
-	TAILQ_FOREACH (l, &held, link)
-		if (l->owner != want->owner && overlap(l, want) && want->type != F_UNLCK &&
-		    (l->type == F_WRLCK || want->type == F_WRLCK))
-			return l;
-	return NULL;
-}
-
-static void
-add(struct lock l)
-{
-	struct lock *copy = xmalloc(sizeof(*copy));
-
-	*copy = l;
-	TAILQ_INSERT_TAIL(&held, copy, link);
-}
-
-/* Takes a range out of what its owner holds; what sticks out on either side stays. */
-static void
-cut(const struct lock *range)
-{
-	struct lock *l, *next;
-
-	for (l = TAILQ_FIRST(&held); l; l = next) {
-		struct lock before, behind;
-
-		next = TAILQ_NEXT(l, link);
-		if (l->owner != range->owner || !overlap(l, range))
-			continue;
-		before = behind = *l;
-		TAILQ_REMOVE(&held, l, link);
-		free(l);
-		if (before.first < range->first) {
-			before.last = range->first - 1;
-			add(before);
-		}
-		if (behind.last > range->last) {
-			behind.first = range->last + 1;
-			add(behind);
-		}
-	}
-}
-
-static void
-take(const struct lock *want)
-{
-	cut(want);
-	if (want->type != F_UNLCK)
-		add(*want);
-}
-
-/* Some may have what they wait for now: in their order, each from the head again. */
-static void
-serve_waiters(void)
-{
-	struct waiter *w;
-
-	for (w = TAILQ_FIRST(&waiters); w;) {
-		struct req *r = w->r;
-
-		if (conflict(&w->want)) {
-			w = TAILQ_NEXT(w, link);
-			continue;
-		}
-		take(&w->want);
-		TAILQ_REMOVE(&waiters, w, link);
-		free(w);
-		req_done(r, 0);
-		w = TAILQ_FIRST(&waiters);
-	}
-}
-
-static void
-interrupted(struct req *r, enum interrupt how)
-{
-	struct waiter *w = r->waits_for;
-
-	TAILQ_REMOVE(&waiters, w, link);
-	free(w);
-	req_done(r, -EINTR);
-}
 
 static void
 want_lock(fuse_req_t fr, const struct lock *want, bool waits)
 {
-	struct request *c;
-	struct waiter *w;
-
-	if (!conflict(want)) {
-		take(want);
+	if (lock_take(want))
 		fuse_reply_err(fr, 0);
-		serve_waiters();
-		return;
-	}
-	if (!waits) {
+	else if (waits)
+		lock_wait(want, &request_new(fr, NULL)->r);
+	else
 		fuse_reply_err(fr, EAGAIN);
-		return;
-	}
-	c = request_new(fr, NULL);
-	w = xcalloc(1, sizeof(*w));
-	*w = (struct waiter){.want = *want, .r = &c->r};
-	c->r.waits_for = w;
-	TAILQ_INSERT_TAIL(&waiters, w, link);
-	req_park(&c->r, interrupted);
 }
 
 static struct lock
@@ -183,7 +57,8 @@ lock_flock(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, int op)
 void
 lock_get(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock)
 {
-	struct lock want = range(ino, fi, lock), *l = conflict(&want);
+	struct lock want = range(ino, fi, lock);
+	const struct lock *l = lock_conflict(&want);
 	struct flock found = *lock;
 
 	request_show(fr, "getlk", request_node(ino), NULL);
@@ -207,24 +82,19 @@ lock_set(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct flock 
 	want_lock(fr, &want, sleep != 0);
 }
 
-static void
-end(struct lock all)
-{
-	if (TAILQ_EMPTY(&held))
-		return;
-	cut(&all);
-	serve_waiters();
-}
-
 void
 lock_closed(fuse_ino_t ino, const struct fuse_file_info *fi)
 {
-	end(whole(ino, fi, false));
+	struct lock all = whole(ino, fi, false);
+
+	lock_take(&all);
 }
 
 void
 lock_released(fuse_ino_t ino, const struct fuse_file_info *fi)
 {
+	struct lock all = whole(ino, fi, true);
+
 	if (fi->flock_release)
-		end(whole(ino, fi, true));
+		lock_take(&all);
 }

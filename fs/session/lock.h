@@ -1,6 +1,6 @@
-/* Locks of flock(2) and fcntl(2) on files: by path, whatever node each opener was given. */
-#ifndef LOCK_H
-#define LOCK_H
+/* FUSE requests about locks of files, flock(2) and fcntl(2). */
+#ifndef SESSION_LOCK_H
+#define SESSION_LOCK_H
 #include <fuse_lowlevel.h>
 
 /* Rows of the session's table. */

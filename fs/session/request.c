@@ -4,19 +4,17 @@
 #include "session/request.h"
 #include "base/copy.h"
 #include "base/daemon.h"
-#include "group/journal.h"
 #include "host/ticks.h"
 #include "session/client.h"
 #include "tree/event_file.h"
 #include <errno.h>
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	INLINE_COPY = 32 << 10, /* bytes that the loop copies itself */
-	LOOK_MS = 50,		/* between two looks at a client that got a signal */
-	DYING_MS = 1000,	/* how long a client that dies waits for its work to end */
-	AGE_LOOKS = 4,		/* so often in the longest time a request may wait */
+	LOOK_MS = 50,	 /* between two looks at a client that got a signal */
+	DYING_MS = 1000, /* how long a client that dies waits for its work to end */
+	AGE_LOOKS = 4,	 /* so often in the longest time a request may wait */
 	MS_IN_S = 1000,
 	NS_IN_MS = 1000000,
 	NS_IN_S = 1000000000
@@ -49,30 +47,20 @@ request_by_watchdog(fuse_req_t fr)
 void
 request_show(fuse_req_t fr, const char *op, const struct node *n, const char *name)
 {
-	struct buf b = {0};
+	char pid[32];
 
-	if (!event_file_tracing() || request_by_watchdog(fr) ||
-	    n->row->ops == &event_file_trace_ops)
+	if (!event_file_tracing() || request_by_watchdog(fr))
 		return;
-	tree_path(n, &b);
-	event_file_trace("fuse %s %s%s%s pid=%d", op, b.n ? b.p : "/", name ? " " : "",
-	    name ? name : "", (int)fuse_req_ctx(fr)->pid);
-	buf_free(&b);
+	snprintf(pid, sizeof(pid), "pid=%d", (int)fuse_req_ctx(fr)->pid);
+	front_trace("fuse", op, n, name, pid);
 }
 
 /* A failure with a text goes to the group's `error`. */
 void
 request_fail(fuse_req_t fr, const struct node *n, const char *name, int result, const struct err *e)
 {
-	struct buf b = {0};
-
-	if (e && e->text[0] && n->at.g) {
-		tree_path(n, &b);
-		if (name)
-			buf_addf(&b, "/%s", name);
-		journal_fail(n->at.g, e, b.p);
-		buf_free(&b);
-	}
+	if (e)
+		front_journal(n, name, e);
 	fuse_reply_err(fr, -result);
 }
 
@@ -88,45 +76,13 @@ request_entry(struct node *n, struct fuse_entry_param *e)
 	tree_stat(n, &e->attr);
 }
 
-struct request *
-request_new(fuse_req_t fr, request_answer_fn *answer)
-{
-	struct request *c = xcalloc(1, sizeof(*c));
-
-	c->fr = fr;
-	c->answer = answer;
-	c->tid = fuse_req_ctx(fr)->pid;
-	return c;
-}
+/* ---- answers ---- */
 
 static void
-unpark(struct request *c)
-{
-	if (!c->parked)
-		return;
-	fuse_req_interrupt_func(c->fr, NULL, NULL);
-	TAILQ_REMOVE(&parked, c, link);
-	if (c->interrupted)
-		TAILQ_REMOVE(&signalled, c, signalled_link);
-	c->parked = c->interrupted = false;
-}
-
-void
-req_done(struct req *r, int result)
+answer_done(struct req *r, int result)
 {
 	struct request *c = (struct request *)r;
-	struct node *n = r->file ? r->file->node : NULL;
 
-	unpark(c);
-	if (r->on_done)
-		r->on_done(r, result);
-	if (result < 0 && r->err.text[0] && n && n->at.g) {
-		struct buf b = {0};
-
-		tree_path(n, &b);
-		journal_fail(n->at.g, &r->err, b.p);
-		buf_free(&b);
-	}
 	if (c->answer)
 		c->answer(c, result);
 	else
@@ -134,54 +90,46 @@ req_done(struct req *r, int result)
 	free(c);
 }
 
-void
-req_data(struct req *r, const void *p, size_t n)
+static void
+answer_data(struct req *r, const void *p, size_t n)
 {
 	struct request *c = (struct request *)r;
 
-	unpark(c);
 	fuse_reply_buf(c->fr, p, n);
 	free(c);
 }
 
+/* On a copy thread. */
 static void
 copied(void *arg, const char *p, ssize_t n)
 {
 	fuse_req_t fr = arg;
 
 	if (n < 0)
-		fuse_reply_err(fr, n == -ESRCH ? EHOSTDOWN : (int)-n);
+		fuse_reply_err(fr, front_copy_errno(n));
 	else
 		fuse_reply_buf(fr, p, (size_t)n);
 }
 
-void
-req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+static void
+answer_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 {
 	struct request *c = (struct request *)r;
-	fuse_req_t fr = c->fr;
 
-	unpark(c);
-	if (n <= INLINE_COPY) {
-		char p[INLINE_COPY];
-
-		copied(fr, p, copy_read(s, offset, p, n));
-	} else {
-		copy_later(s, offset, n, copied, fr);
-	}
+	copy_later(s, offset, n, copied, c->fr);
 	free(c);
 }
 
-/* ---- signals ---- */
+/* ---- the client ---- */
 
-pid_t
-req_process(const struct req *r)
+static pid_t
+process_of(const struct req *r)
 {
 	return client_process(((const struct request *)r)->tid);
 }
 
-bool
-req_by_shell(const struct req *r)
+static bool
+by_shell(const struct req *r)
 {
 	bool shell;
 
@@ -189,20 +137,13 @@ req_by_shell(const struct req *r)
 	return shell;
 }
 
-struct req_client
-req_client(const struct req *r)
+static struct req_client
+client_of(const struct req *r)
 {
 	return client_now(((const struct request *)r)->tid);
 }
 
-static void
-tell(struct request *c, enum interrupt how)
-{
-	if (c->on_interrupt)
-		c->on_interrupt(&c->r, how);
-	else
-		req_done(&c->r, -EINTR);
-}
+/* ---- signals ---- */
 
 /* What its client's signal means for a parked request; one that means nothing leaves it parked. May
  * answer it, and others. */
@@ -216,13 +157,13 @@ look_at(struct request *c)
 	if (wish == CLIENT_NONE && c->is_read)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
-		tell(c, DETACH);
+		front_tell(&c->r, DETACH);
 	} else if (wish != CLIENT_NONE && !c->told) {
 		c->told = true;
 		c->told_at = now_ns();
-		tell(c, STOP_WORK);
+		front_tell(&c->r, STOP_WORK);
 	} else if (wish == CLIENT_GONE || (wish == CLIENT_DYING && waited_ms >= DYING_MS)) {
-		tell(c, DETACH);
+		front_tell(&c->r, DETACH);
 	}
 }
 
@@ -270,7 +211,7 @@ detach_old(void *arg)
 	while ((c = TAILQ_FIRST(&parked)) && now_ns() - c->since >= longest_s * NS_IN_S) {
 		note("a request waited %llu s: let go before the kernel's limit",
 		    (unsigned long long)longest_s);
-		tell(c, DETACH);
+		front_tell(&c->r, DETACH);
 	}
 	if (c)
 		age_timer =
@@ -283,22 +224,52 @@ request_longest(uint64_t seconds)
 	longest_s = seconds;
 }
 
-int
-req_park(struct req *r, req_interrupt_fn *fn)
+static void
+park(struct req *r)
 {
 	struct request *c = (struct request *)r;
 
-	c->on_interrupt = fn;
-	if (c->parked)
-		return PARKED;
-	c->parked = true;
 	c->since = now_ns();
 	if (!age_timer)
 		age_timer =
 		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, detach_old, NULL);
 	TAILQ_INSERT_TAIL(&parked, c, link);
 	fuse_req_interrupt_func(c->fr, on_interrupt, c);
-	return PARKED;
+}
+
+static void
+unpark(struct req *r)
+{
+	struct request *c = (struct request *)r;
+
+	fuse_req_interrupt_func(c->fr, NULL, NULL);
+	TAILQ_REMOVE(&parked, c, link);
+	if (c->interrupted)
+		TAILQ_REMOVE(&signalled, c, signalled_link);
+	c->interrupted = false;
+}
+
+static const struct front session_front = {
+    .done = answer_done,
+    .data = answer_data,
+    .copy = answer_copy,
+    .park = park,
+    .unpark = unpark,
+    .process = process_of,
+    .by_shell = by_shell,
+    .client = client_of,
+};
+
+struct request *
+request_new(fuse_req_t fr, request_answer_fn *answer)
+{
+	struct request *c = xcalloc(1, sizeof(*c));
+
+	c->r.front = &session_front;
+	c->fr = fr;
+	c->answer = answer;
+	c->tid = fuse_req_ctx(fr)->pid;
+	return c;
 }
 
 void

@@ -1,7 +1,7 @@
 /* Private to this folder: one FUSE request, which is answered now or later, and who answers it. */
 #ifndef REQUEST_H
 #define REQUEST_H
-#include "tree/tree.h"
+#include "front/front.h"
 #include <fuse_lowlevel.h>
 
 struct request;
@@ -17,9 +17,7 @@ struct request {
 	struct fuse_file_info fi; /* OPEN, CREATE */
 	struct node *created;	  /* CREATE, LOOKUP: what is given to the kernel if all is well */
 	pid_t tid;
-	uint64_t since; /* now_ns when it was parked */
-	req_interrupt_fn *on_interrupt;
-	bool parked;
+	uint64_t since;		   /* now_ns when it was parked */
 	TAILQ_ENTRY(request) link; /* among the parked */
 	bool interrupted;	   /* its client got a signal */
 	TAILQ_ENTRY(request) signalled_link;

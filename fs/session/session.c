@@ -1,6 +1,5 @@
 /* The FUSE session: the mount, the INIT message, what the kernel may ask for, the end. */
 #include "session/session.h"
-#include "base/copy.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
 #include "proc.h"
@@ -299,7 +298,7 @@ session_start(const struct session_options *o, struct err *e)
 	if (!session)
 		r = fail(e, EINVAL, "FUSE does not take these options: %s", o->fuse_opts);
 	else if (fuse_session_mount(session, o->mountpoint) < 0)
-		r = fail(e, EIO, "cannot mount at %s (see the line above)", o->mountpoint);
+		r = fail(e, EPERM, "cannot mount at %s (see the line above)", o->mountpoint);
 	free(argv[0]);
 	free(opts);
 	if (r < 0)
@@ -341,9 +340,8 @@ void
 session_stop(void)
 {
 	request_fini();
-	copy_stop();
-	fuse_session_destroy(session);
+	if (session)
+		fuse_session_destroy(session);
 	session = NULL;
-	directory_fini();
 	free(mounted_at);
 }

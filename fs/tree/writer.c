@@ -67,8 +67,11 @@ wrote(const struct file *f, pid_t pid)
 enum writer_close
 writer_close(const struct file *f, const struct req *r)
 {
-	struct req_client c = req_client(r);
+	struct req_client c;
 
+	if (r->closer != CLOSER_UNKNOWN)
+		return r->closer == CLOSER_KILLED ? WRITER_KILLED : WRITER_CLOSES;
+	c = req_client(r);
 	if (c.killed && wrote(f, c.process))
 		return WRITER_KILLED;
 	if (!is_last(f, c.process))

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-from ddip import groups, mount
+from ddip import files, groups, mount
 from ddip.errors import DipError
 
 _GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ENOTDIR)  # its mount is not there
@@ -29,7 +29,7 @@ class Attachment:
         if self.group is None or not self.group.status():
             path = mount.find()
             found = path and os.path.join(path, groups.default_group())
-            self._choose(groups.Group(found) if found and os.path.isdir(found) else None)
+            self._choose(groups.Group(found) if found and files.isdir(found) else None)
         return self.group
 
     def _choose(self, group):
@@ -73,14 +73,15 @@ class Attachment:
         """Finds the mount or starts a daemon; tells what is there."""
         if args.mount:
             path = os.path.abspath(os.path.expanduser(args.mount))
-            found = path if mount.is_mounted(path) else None
+            found = mount.locate(path)
         elif self.group is not None and self.group.status():
             return
         else:
             path = found = mount.find()
             path = path or mount.private_path()
+        path = found or path
         if found is None:
-            mount.start(path, args.with_kernel)
+            path = mount.start(path, args.with_kernel)
         elif args.with_kernel:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
         self._choose(groups.Group(os.path.join(path, groups.default_group())))
@@ -108,7 +109,7 @@ class Attachment:
     def kill(self, path, verbose):
         """Ends the ranks; ends a daemon that was started from a notebook. path: None: this one."""
         if path:
-            path = os.path.abspath(os.path.expanduser(path))
+            path = mount.locate(os.path.abspath(os.path.expanduser(path)))
         else:
             path = os.path.dirname(self.group.path) if self.group else mount.find()
         self._choose(None)
@@ -119,7 +120,7 @@ class Attachment:
         if group.is_started():
             group.stop()  # what it holds is free when this returns, the daemon's end may come later
         if mount.is_private(path):
-            mount.stop(path)
+            mount.end(path)
             text = f"The DDP group and its daemon at {path} have ended"
         else:
             text = f"The DDP group has ended; the mount {path} was not made here and stays"

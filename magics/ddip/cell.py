@@ -9,11 +9,11 @@ import errno
 import json
 import os
 import re
-import select
 import signal
 import threading
 import time
 
+from ddip import files
 from ddip.errors import DipError
 
 SOURCE_MAX = 16 << 20
@@ -42,11 +42,7 @@ class Cell:
 
     def interrupt(self):
         """Interrupts this cell only; one that is queued is dropped, one that ended stays as is."""
-        fd = os.open(os.path.join(self.path, "ctl"), os.O_WRONLY)
-        try:
-            os.write(fd, b"interrupt\n")
-        finally:
-            os.close(fd)
+        files.write(os.path.join(self.path, "ctl"), b"interrupt\n")
 
 
 def submit(group, source, ranks=None):
@@ -62,15 +58,10 @@ def submit(group, source, ranks=None):
     since = time.time()
     path = os.path.join(group.path, f"cell.{ranks}" if ranks else "cell")
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+        with files.open_(path, os.O_RDWR | os.O_NONBLOCK) as file:
+            files.write_all(file, data)
             # reading on the descriptor that wrote submits, and gives the number
-            number = int(os.read(fd, 32))
-        finally:
-            os.close(fd)
+            number = int(file.read(32))
     except OSError as e:
         raise group.error_from(e, "the cell could not be submitted", since) from e
     return Cell(group, number)
@@ -176,17 +167,14 @@ def _pump(cell, take, patience, seen):
     if os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip"):
         patience = None
     rest = b""
-    stream = os.open(os.path.join(cell.path, "stream"), os.O_RDONLY)
-    try:
-        poller = select.poll()
-        poller.register(stream, select.POLLIN)
+    with files.open_(os.path.join(cell.path, "stream")) as stream:
         while True:
             # a poll is two more requests: without a time to look at, the read waits
             wait_ms = patience() if patience else None
-            if wait_ms is not None and not poller.poll(wait_ms):
+            if wait_ms is not None and not stream.poll(wait_ms):
                 take([])
                 continue
-            data = os.read(stream, _PIECE)
+            data = stream.read(_PIECE)
             if not data:
                 raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
             *lines, rest = (rest + data).split(b"\n")
@@ -197,8 +185,6 @@ def _pump(cell, take, patience, seen):
                 take(messages)
             if ended:
                 return end
-    finally:
-        os.close(stream)
 
 
 def _is_wanted(line, seen):

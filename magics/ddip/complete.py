@@ -9,6 +9,8 @@ import os
 import re
 import threading
 
+from ddip import files
+
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
 _BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # what no file can tell the attributes of
@@ -54,11 +56,8 @@ def _soon(path):
     found = []
 
     def read():
-        with (
-            contextlib.suppress(OSError),
-            open(path, encoding="utf-8", errors="replace") as file,
-        ):
-            found.append(file.read())
+        with contextlib.suppress(OSError):
+            found.append(files.read_text(path))
 
     _reader = threading.Thread(target=read, daemon=True)
     _reader.start()

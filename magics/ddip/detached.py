@@ -1,10 +1,8 @@
 """A cell that nobody waits for: what `%%dip --noblock` returns."""
 
-import select
-
 from ddip import cell as cells
+from ddip import files, results
 from ddip import ranks as rank_lists
-from ddip import results
 from ddip.failures import failure
 
 
@@ -31,10 +29,8 @@ class DetachedCell:
 
     def wait(self, timeout=None):
         """Waits for its end, so many seconds at most. Returns True if it has ended."""
-        with open(f"{self._cell.path}/wait", "rb", buffering=0) as wait:
-            poller = select.poll()
-            poller.register(wait, select.POLLIN)
-            return bool(poller.poll(None if timeout is None else timeout * 1000))
+        with files.open_(f"{self._cell.path}/wait") as wait:
+            return wait.poll(None if timeout is None else timeout * 1000)
 
     def result(self, timeout=None):
         """Its result, of one rank that is seen the value, of several {rank: value}.

@@ -7,11 +7,10 @@ import contextlib
 import errno
 import os
 import re
-import select
 import sys
 import time
 
-from ddip import mount
+from ddip import files, mount
 from ddip.errors import DipError
 
 _FAILURE = re.compile(r"^\d+ (\S+) \S+ ", re.M)
@@ -36,8 +35,8 @@ def _words(ranks):
 
 
 def _count_gpus(path):
-    with open(os.path.join(path, "gpus"), encoding="utf-8") as file:
-        return sum(1 for line in file if not line.startswith("#"))
+    lines = files.read_text(os.path.join(path, "gpus")).splitlines()
+    return sum(1 for line in lines if not line.startswith("#"))
 
 
 def group(name=None, path=None):
@@ -46,10 +45,10 @@ def group(name=None, path=None):
     name: of the group, None: $DDIP_GROUP, else `group`. path: the mount, None: the one that
     `%makedip` would attach to. Raises DipError if there is none.
     """
-    path = path or mount.find()
+    path = mount.locate(os.path.expanduser(path)) if path else mount.find()
     if path is None:
         raise DipError("nothing is mounted: `ddipfs DIRECTORY`, or %makedip in a notebook")
-    found = Group(os.path.join(os.path.expanduser(path), name or default_group()))
+    found = Group(os.path.join(path, name or default_group()))
     if not found.status():
         raise DipError(f"there is no group {found.path}")
     return found
@@ -65,7 +64,9 @@ class Group:
     app = None  # name of the application that `%makedip -a` prepared
 
     def __init__(self, path):
+        """path: below a mount point, or through a socket."""
         self.path = path
+        files.learn(os.path.dirname(path))
 
     def __repr__(self):
         return f"<ddip.Group {self.path}: {self.describe()}>"
@@ -74,8 +75,7 @@ class Group:
 
     def read(self, name):
         """The text of a file of the group."""
-        with open(os.path.join(self.path, name), encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return files.read_text(os.path.join(self.path, name))
 
     def status(self):
         """`status` as a dictionary; empty if the mount is gone."""
@@ -121,11 +121,11 @@ class Group:
     def _another(self):
         """A group beside this one, which never starts, for the context's time."""
         other = Group(f"{self.path}-try-{os.getpid()}")
-        os.mkdir(other.path)
+        files.mkdir(other.path)
         try:
             yield other
         finally:
-            os.rmdir(other.path)
+            files.rmdir(other.path)
 
     def try_settings(self, verbs):
         """Raises DipError for a setting that is refused, before anything is stopped for it."""
@@ -199,18 +199,15 @@ class Group:
         since, line = time.time(), ""
         try:
             flags = os.O_WRONLY if wait else os.O_WRONLY | os.O_NONBLOCK
-            fd = os.open(os.path.join(self.path, "ctl"), flags)
-            try:
-                for line in lines:
-                    os.write(fd, line.encode() + b"\n")
-                if wait:
-                    os.fsync(fd)
-            except KeyboardInterrupt:
-                os.set_blocking(fd, False)
-                os.write(fd, b"\n")  # tells that the close, too, shall not wait
-                raise
-            finally:
-                os.close(fd)
+            with files.open_(os.path.join(self.path, "ctl"), flags) as file:
+                try:
+                    for line in lines:
+                        files.write_all(file, line.encode() + b"\n")
+                    if wait:
+                        file.fsync()
+                except KeyboardInterrupt:
+                    file.abandon()
+                    raise
         except OSError as e:
             raise self.error_from(e, line or self.path, since) from e
 
@@ -220,17 +217,15 @@ class Group:
             self.ctl("start")
             return
         since, end = time.time(), time.monotonic() + timeout
-        with open(os.path.join(self.path, "events"), "rb", buffering=0) as events:
+        with files.open_(os.path.join(self.path, "events")) as events:
             self.ctl("start", wait=False)
-            waiter = select.poll()
-            waiter.register(events, select.POLLIN)
             while (state := self.status().get("state")) not in _STARTED:
                 left = end - time.monotonic()
                 if state in ("stopped", "new", None):
                     raise self.error_from(OSError(errno.EHOSTDOWN, "no ranks"), "start", since)
                 if left <= 0:
                     raise DipError(f"not started within {timeout:g} s: {self.describe()}")
-                if waiter.poll(left * 1000):
+                if events.poll(left * 1000):
                     events.read(1 << 16)
 
     def stop(self):

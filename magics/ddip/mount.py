@@ -1,20 +1,25 @@
-"""Mounts of ddipfs: finding one, starting a daemon with one of one's own, ending it.
+"""Mounts of ddipfs, and sockets that serve the same: finding one, starting a daemon, ending it.
 
 What lies in a mount is group.py's business.
 """
 
 import contextlib
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+from ddip import files, p9
 from ddip.errors import DipError
 
 PRIVATE = "ddip-notebook"  # the fsname of mounts that were made in notebooks
 _PROGRAMS = "ddip-program"  # of those that end with the program that made them, which others leave
+SOCKETS = ("ddip.sock", f"{PRIVATE}.sock")  # in a directory where nothing can be mounted
+_NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
 _BUSY_S = 2  # the watchdog, which wakes watchers, has a file open for a moment after each change
 
@@ -47,31 +52,52 @@ def mounts():
 
 
 def is_mounted(path):
-    """True if a living ddipfs is mounted there."""
-    try:
-        os.stat(os.path.join(path, "version"))
-    except OSError:
-        return False
-    return True
+    """True if a living ddipfs is mounted, or answers, there."""
+    files.learn(path)
+    return files.exists(os.path.join(path, "version"))
+
+
+def locate(path):
+    """Where the tree of this place is: itself, or a socket in it; None: nobody serves it."""
+    places = [path, *(os.path.join(path, name) for name in SOCKETS)]
+    return next((place for place in places if is_mounted(place)), None)
 
 
 def is_private(path):
-    """True for a mount that was started from a notebook."""
-    return mounts().get(os.path.realpath(path)) == PRIVATE
+    """True for what was started from a notebook."""
+    name = os.path.basename(path)
+    return name == SOCKETS[1] or path in _started or mounts().get(os.path.realpath(path)) == PRIVATE
+
+
+_started = set()  # sockets, by this process
 
 
 def find():
-    """The mount to use: $DDIP_MOUNT, else the only one of this user; None if there is none."""
+    """The place to use: $DDIP_MOUNT, else the only mount of this user, else a socket.
+
+    None if there is none. Raises DipError.
+    """
     named = os.environ.get("DDIP_MOUNT")
     if named:
-        return named if is_mounted(named) else None
+        return locate(named)
     found = mounts()
     alive = [path for path in found if found[path] != _PROGRAMS and is_mounted(path)]
     if len(alive) > 1:
-        raise DipError(
-            "several mounts, choose one by %makedip -m or $DDIP_MOUNT: " + "  ".join(alive)
-        )
-    return alive[0] if alive else None
+        raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
+    sockets = (default_socket(), os.path.join(private_path(), SOCKETS[1]))
+    return alive[0] if alive else next(filter(is_mounted, sockets), None)
+
+
+def _runtime_folder():
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return base if base and os.path.isdir(base) else None
+
+
+def default_socket():
+    """Where `ddip mount` serves if it is told no place, and cannot mount."""
+    variables = (os.environ.get(name) for name in ("DDIP_STATE", "TMPDIR"))
+    state = os.path.join(next(filter(None, variables), "/var/tmp"), f"ddipfs-{os.getuid()}")
+    return os.path.join(_runtime_folder() or state, SOCKETS[0])
 
 
 def private_path():
@@ -84,8 +110,8 @@ def private_path():
 
 def _base():
     """A directory of this user alone."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if not base or not os.path.isdir(base):
+    base = _runtime_folder()
+    if not base:
         base = os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
         os.makedirs(base, mode=0o700, exist_ok=True)
         owner = os.stat(base).st_uid
@@ -148,19 +174,39 @@ def find_or_start():
 def start(path, with_kernel=False, source=PRIVATE):
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
-    with_kernel: it ends when this process does. Returns the path. Raises DipError.
+    with_kernel: it ends when this process does. A path that ends in .sock is a socket; where
+    nothing can be mounted it is one in the directory path. Returns the place. Raises DipError.
     """
+    if path.endswith(".sock"):
+        return _serve(path, with_kernel)
     _make_directory(path)
-    options = f"fsname={source},python={sys.executable}"
-    command = [program(), "-o", options, path]
+    words = ["-o", f"fsname={source},python={sys.executable}", path]
+    if _run(words, path, with_kernel):
+        return path
+    place = _serve(os.path.join(path, SOCKETS[1]), with_kernel)
+    print(f"nothing can be mounted here: the group's files are served at {place}", file=sys.stderr)
+    return place
+
+
+def _serve(path, with_kernel):
+    _run(["-o", f"python={sys.executable}", "-s", path], path, with_kernel)
+    _started.add(path)
+    return path
+
+
+def _run(words, path, with_kernel):
+    """Runs ddipfs. False: nothing can be mounted on this machine. Raises DipError."""
+    command = [program(), *words]
     try:
         if with_kernel:
-            _start_with_kernel(command, path)
+            status, text = _start_with_kernel(command, path)
         else:
-            _start_detached(command)
+            status, text = _start_detached(command)
     except OSError as e:
         raise DipError(f"{command[0]} could not be started: {e.strerror}") from e
-    return path
+    if status not in (0, _NO_MOUNT):
+        raise DipError(text or f"{' '.join(command)} ended with status {status}")
+    return status == 0
 
 
 def _make_directory(path):
@@ -182,9 +228,7 @@ def _start_detached(command):
             start_new_session=True,
         )
         said.seek(0)
-        text = said.read().decode("utf-8", "replace").strip()
-    if status:
-        raise DipError(text or f"{' '.join(command)} ended with status {status}")
+        return status, said.read().decode("utf-8", "replace").strip()
 
 
 def _start_with_kernel(command, path):
@@ -205,9 +249,10 @@ def _start_with_kernel(command, path):
         except subprocess.TimeoutExpired:
             continue
         log.seek(0)
-        text = log.read().decode("utf-8", "replace").strip()
-        raise DipError(text or f"{' '.join(command)} ended with status {status}")
-    atexit.register(_end_with_kernel, daemon, path, os.getpid())
+        return status, log.read().decode("utf-8", "replace").strip()
+    folder = os.path.dirname(path) if path.endswith(".sock") else path
+    atexit.register(_end_with_kernel, daemon, folder, os.getpid())
+    return 0, ""
 
 
 def _end_with_kernel(daemon, path, pid):
@@ -219,16 +264,45 @@ def _end_with_kernel(daemon, path, pid):
         os.rmdir(path)
 
 
-def stop(path):
-    """Ends the daemon of a mount, and its ranks with it. Raises DipError if the mount is in use."""
-    command = ["fusermount3", "-u", path]
+def stop(path, lazy=False):
+    """Ends the daemon of a place, and its ranks with it.
+
+    lazy: also if it is in use. Raises DipError if the mount is in use.
+    """
+    if files.learn(path):
+        _stop_serving(path)
+    else:
+        _unmount(path, lazy)
+
+
+def _unmount(path, lazy):
+    command = ["fusermount3", "-u", *(["-z"] if lazy else []), path]
     deadline = time.monotonic() + _BUSY_S
     while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
         if "busy" not in done.stderr or time.monotonic() > deadline:
             raise DipError(f"{path} could not be unmounted: {done.stderr.strip()}")
         time.sleep(0.02)
+
+
+def _stop_serving(path):
+    try:
+        pidfd = os.pidfd_open(p9.daemon_of(path))
+    except OSError as e:
+        raise DipError(f"{path}: {e.strerror}") from None
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        select.select([pidfd], [], [])
+    finally:
+        os.close(pidfd)
+    _started.discard(path)
+
+
+def end(path):
+    """stop() for a mount that was made here: waits until it is gone, and takes the directory."""
+    stop(path)
     deadline = time.monotonic() + _UNMOUNT_S
     while os.path.realpath(path) in mounts() and time.monotonic() < deadline:
         time.sleep(0.005)
-    if not os.path.ismount(path):
-        os.rmdir(path)
+    folder = os.path.dirname(path) if os.path.basename(path) in SOCKETS else path
+    if os.path.isdir(folder) and not os.path.ismount(folder):
+        os.rmdir(folder)

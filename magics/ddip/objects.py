@@ -5,10 +5,8 @@ import os
 import pickle
 import time
 
-from ddip import functions, p5
+from ddip import files, functions, p5
 from ddip.errors import DipError
-
-_PIECE = 64 << 20  # of one write: between two of them Ctrl-C is heard
 
 
 def dump(value, name):
@@ -33,12 +31,10 @@ def push(group, name, value, rank=None, op=None):
     pickled, buffers = dump(value, name)
     since = time.time()
     try:
-        fd = os.open(_path(group, name, rank, op), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            p5.write(lambda data: _write_all(fd, data), pickled, buffers)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with files.open_(_path(group, name, rank, op), flags) as file:
+            p5.write(lambda data: files.write_all(file, data), pickled, buffers)
+            file.fsync()
     except OSError as e:
         raise group.error_from(e, f"push {name}", since) from e
 
@@ -46,12 +42,6 @@ def push(group, name, value, rank=None, op=None):
 def _path(group, name, rank, op):
     where = "vars" if rank is None else f"rank{rank}/vars"
     return os.path.join(group.path, where, f"{name}.{op}.p5" if op else f"{name}.p5")
-
-
-def _write_all(fd, data):
-    view = memoryview(data).cast("B")
-    while view:
-        view = view[os.write(fd, view[:_PIECE]) :]
 
 
 def pull(group, name, rank=0, op=None):
@@ -62,7 +52,7 @@ def pull(group, name, rank=0, op=None):
     since = time.time()
     place = f"rank {rank}" if op is None else "all ranks"
     try:
-        with open(_path(group, name, rank, op), "rb", buffering=0) as file:
+        with files.open_(_path(group, name, rank, op)) as file:
             pickled, buffers = p5.read(file)
     except FileNotFoundError:
         raise DipError(f"there is no variable {name} on {place}") from None

@@ -7,6 +7,7 @@ import signal
 import threading
 
 from ddip import cell as cells
+from ddip import files
 from ddip.sink import Sink
 
 _VOID_MS = 1000  # after an interrupt a cell has so long to end before the next prompt is shown
@@ -40,10 +41,8 @@ class Prompts:
     def _has_ended(self, wait_ms):
         """True if the cell has, or does within that time."""
         try:
-            with open(f"{self._cell.path}/wait", "rb", buffering=0) as wait:
-                poller = select.poll()
-                poller.register(wait, select.POLLIN)
-                return bool(poller.poll(wait_ms))
+            with files.open_(f"{self._cell.path}/wait") as wait:
+                return wait.poll(wait_ms)
         except OSError:  # it is gone
             return True
 
@@ -67,17 +66,13 @@ class Prompts:
         except (EOFError, RuntimeError) as e:  # nobody can be asked here
             Sink(self._shell).write("stderr", f"rank {rank} asks for input: {e}\n")
             return False
-        with open(f"{self._cell.group.path}/rank{rank}/stdin", "w", encoding="utf-8") as stdin:
-            stdin.write(line + "\n")
+        files.write(f"{self._cell.group.path}/rank{rank}/stdin", f"{line}\n".encode())
         return True
 
     def _last_words(self, rank):
         """The last lines that a rank has printed in this cell."""
         try:
-            with open(f"{self._cell.path}/rank{rank}/stdout", "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _CONTEXT_BYTES))
-                data = file.read()
+            data, size = files.read_end(f"{self._cell.path}/rank{rank}/stdout", _CONTEXT_BYTES)
         except OSError:
             return ""
         if size > _CONTEXT_BYTES:
@@ -101,9 +96,9 @@ class Prompts:
             os.close(read)
 
     def _interrupt_at_the_end(self, closed):
-        with contextlib.suppress(OSError), open(f"{self._cell.path}/wait", "rb", 0) as wait:
+        with contextlib.suppress(OSError), files.open_(f"{self._cell.path}/wait") as wait:
             poller = select.poll()
             poller.register(closed, 0)
-            poller.register(wait, select.POLLIN)
+            poller.register(wait.arm(), select.POLLIN)
             if closed not in dict(poller.poll()):
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

@@ -9,7 +9,7 @@ import threading
 import time
 
 from ddip import cell as cells
-from ddip import mount, objects, show, worker
+from ddip import files, mount, objects, show, worker
 from ddip.errors import DipError, RemoteError, RemoteTraceback
 from ddip.failures import failure
 from ddip.groups import Group, default_group
@@ -171,8 +171,8 @@ class _WorkerGroup:
         self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_WorkerGroup._count}"))
         with contextlib.ExitStack() as undo:
             undo.enter_context(self.interrupts)
-            os.mkdir(self._group.path)
-            undo.callback(os.rmdir, self._group.path)
+            files.mkdir(self._group.path)
+            undo.callback(files.rmdir, self._group.path)
             undo.callback(self._end)
             self._start(template)
             self._undo = undo.pop_all()

@@ -1,9 +1,9 @@
-"""The verbs of ddip that run Python and follow it: run, exec, wait, shell, attach, top.
+"""The verbs of ddip but mount, demo and help.
 
-usage: python3 ddip_tool GROUP TRACE USAGE VERB [ARG…]   by scripts/ddip, which found the group
+usage: python3 ddip_tool MOUNT GROUP TRACE USAGE [ARG…]   by scripts/ddip; USAGE tells the verb
 
-Needs the standard library alone. How a cell is submitted and its stream read is in the package
-ddip, which the magics use as well.
+Needs the standard library alone. File operations, on a mount or a socket, how a cell is submitted
+and its stream read are in the package ddip, which the magics use as well.
 """
 
 import os
@@ -24,6 +24,10 @@ sys.path[:1] = [_here, *(home for home in _homes if os.path.isdir(os.path.join(h
 
 import attach  # noqa: E402
 import cells  # noqa: E402
+import control  # noqa: E402
+import objects  # noqa: E402
+import output  # noqa: E402
+import paths  # noqa: E402
 import program  # noqa: E402
 import shell  # noqa: E402
 import tool  # noqa: E402
@@ -36,16 +40,35 @@ _VERBS = {
     "wait": cells.wait,
     "shell": shell.shell,
     "attach": attach.attach,
+    "start": control.start,
+    "stop": control.start,
+    "restart": control.start,
+    "status": control.status,
+    "interrupt": control.interrupt,
+    "umount": control.umount,
+    "push": objects.push,
+    "pull": objects.pull,
+    "tail": output.tail,
+    "stack": output.stack,
+    "cat": paths.cat,
+    "write": paths.write,
+    "ls": paths.ls,
+    "cp": paths.cp,
+    "rm": paths.rm,
+    "mkdir": paths.mkdir,
     "top": top.top,
 }
 
 
-def main(path, trace, usage, verb, *words):
+def main(named, group, trace, usage, *words):
     """Does what a verb says. Returns the exit status."""
+    call = tool.Tool(named, group, trace, usage)
     try:
-        return _VERBS[verb](tool.Tool(path, trace, usage), words)
+        return _VERBS[call.verb](call, words)
     except KeyboardInterrupt:
         return tool.INTERRUPTED
+    except BrokenPipeError:  # nobody reads on
+        return tool.OK
     except (DipError, OSError) as e:
         failure = tool.failure_of(e)
     except tool.Failure as e:

@@ -4,9 +4,10 @@ import os
 import re
 
 from ddip import cell as cells
+from ddip import files
 from ddip.errors import DipError
 from stdin import Stdin
-from tool import OK, RAISED, REFUSED, Failure, Options, complain, say, status_of
+from tool import OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
 
 _QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
@@ -78,13 +79,6 @@ class Printer:
         if last or lines:
             self._open.add(at) if last else self._open.discard(at)
         return text
-
-
-def write_all(fd, data):
-    """Writes bytes to a descriptor. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 class Watch:
@@ -181,10 +175,11 @@ def wait(tool, words):
     if len(words) > 1:
         raise tool.misuse()
     name = f"cells/{words[0] if words else 'last'}"
-    if not os.path.exists(tool.path(name)):
+    if not files.exists(tool.path(name)):
         raise DipError(f"no cell {words[0] if words else 'yet'} in {tool.group.path}", 2)
     # `last` may be another one afterwards
-    name = f"cells/{os.path.basename(os.path.realpath(tool.path(name)))}"
+    if not words:
+        name = f"cells/{files.readlink(tool.path(name))}"
     pairs = dict(line.partition(" ")[::2] for line in tool.read(f"{name}/wait").splitlines())
     status = status_of(pairs["state"])
     if status != OK:

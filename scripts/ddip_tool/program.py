@@ -1,12 +1,12 @@
 """ddip run: a program as torchrun runs it, in new processes; -k: in those that are there."""
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
 
 from cells import FLAGS, VALUED, Choice, run_cell
+from ddip import files
 from stdin import Stdin
 from tool import NOTHING, USAGE, Failure, Options, say
 
@@ -105,12 +105,10 @@ def _settings(tool, pairs):
 def _new_processes(tool, force, words):
     """Gives the group new processes when it has nothing to do, and keeps others that want the
     same away for the context's time: until the program is queued."""
-    with open(tool.path("status"), "rb") as lock, open(tool.path("events"), "rb", 0) as events:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with files.open_(tool.path("status")) as lock, files.open_(tool.path("events")) as events:
+        if not lock.lock():
             say("another ddip run waits for this group: this one comes after it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.lock(wait=True)
         status = _when_at_rest(tool, events, force, words)
         tool.ctl("start" if status["state"] in ("new", "stopped") else "restart")
         yield

@@ -11,6 +11,7 @@ import select
 import threading
 import time
 
+from ddip import files
 from tool import say
 
 _PIECE = 1 << 20
@@ -105,18 +106,15 @@ class Stdin:
     def _write(self, data):
         """Writes it into the rank's input; what the rank does not take any more is dropped."""
         view = memoryview(data)
-        with contextlib.suppress(OSError):
-            fd = os.open(self._tool.path(f"rank{self._rank}/stdin"), os.O_WRONLY)
-            try:
-                while view:
-                    view = view[self._write_some(fd, view) :]
-            finally:
-                os.close(fd)
+        path = self._tool.path(f"rank{self._rank}/stdin")
+        with contextlib.suppress(OSError), files.open_(path, os.O_WRONLY) as file:
+            while view:
+                view = view[self._write_some(file, view) :]
 
-    def _write_some(self, fd, view):
+    def _write_some(self, file, view):
         """How much of it was written; where the input is full, after a moment. Raises OSError."""
         try:
-            return os.write(fd, view)
+            return file.write(view)
         except OSError as e:
             if e.errno not in (errno.EAGAIN, errno.ENOSPC) or self._is_over():
                 raise

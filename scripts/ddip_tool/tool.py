@@ -2,9 +2,12 @@
 
 import contextlib
 import errno
+import functools
 import os
 import sys
+import time
 
+from ddip import files, mount
 from ddip.errors import DipError
 from ddip.groups import Group
 
@@ -20,7 +23,15 @@ _STATES = {
     "cancelled": DROPPED,
     "lost": DIED,
 }
-_ERRNOS = {errno.ENOENT: NOTHING, errno.EINTR: INTERRUPTED}
+_ERRNOS = {
+    errno.ENOENT: NOTHING,
+    errno.EINTR: INTERRUPTED,
+    errno.EREMOTEIO: RAISED,
+    errno.ENOEXEC: RAISED,
+    errno.ECANCELED: DROPPED,
+    errno.EHOSTDOWN: DIED,
+    errno.ETIMEDOUT: 124,
+}
 
 
 def status_of(state):
@@ -56,13 +67,55 @@ def say(text):
     complain(f"{text}\n" if text.startswith("usage: ") else f"ddip: {text}\n")
 
 
-class Tool:
-    """One call of the tool: its group, how the verb is used, and what -x prints."""
+def write_all(fd, data):
+    """Writes bytes to a descriptor. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
-    def __init__(self, path, trace, usage):
-        self.group = Group(path)
+
+def number_of(tool, word):
+    """The number of a rank that is there."""
+    if not word.isdecimal():
+        raise Failure(USAGE, f"a rank is a number, not '{word}'")
+    if not files.isdir(tool.path(f"rank{word}")):
+        raise Failure(NOTHING, f"no rank {word} in {tool.group.path}")
+    return int(word)
+
+
+class Tool:
+    """One call of the tool: its mount and group, how the verb is used, and what -x prints."""
+
+    def __init__(self, named, group, trace, usage):
+        """named: the mount by -m, "": none."""
+        self.named = (named or os.environ.get("DDIP_MOUNT", "")).rstrip("/")
+        self.verb = usage.split()[0]
+        self._name = group
         self._trace = bool(trace)
         self._usage = usage
+
+    @functools.cached_property
+    def mount(self):
+        """Where the files are: a mount point, or a socket. Raises Failure."""
+        try:
+            found = mount.locate(self.named) if self.named else mount.find()
+        except DipError as e:
+            raise Failure(NOTHING, str(e)) from None
+        if found:
+            return found
+        if self.named:
+            raise Failure(NOTHING, f"{self.named}: no ddipfs is mounted there")
+        text = "nothing is mounted: run 'ddip mount', or name the mount by DDIP_MOUNT or -m"
+        raise Failure(NOTHING, text)
+
+    @functools.cached_property
+    def group(self):
+        """The group that is meant. Raises Failure."""
+        path = os.path.join(self.mount, self._name)
+        if not files.isdir(path):
+            text = f"no group '{self._name}' in {self.mount} (make one: mkdir {path})"
+            raise Failure(NOTHING, text)
+        return Group(path)
 
     def show(self, text):
         """-x: prints a file operation as one would type it."""
@@ -83,14 +136,28 @@ class Tool:
         self.show(f"cat {self.path(name)}")
         return self.group.read(name)
 
+    @contextlib.contextmanager
+    def telling(self, what):
+        """An OSError within it becomes a DipError with the group's own text, if there is one."""
+        since = time.time()
+        try:
+            yield
+        except OSError as e:
+            raise self.group.error_from(e, what, since) from e
+
+    def put(self, name, pieces):
+        """Writes bytes into a file of the group and waits for what comes of it. Raises DipError."""
+        with self.telling(name):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            with files.open_(self.path(name), flags) as file:
+                for piece in pieces:
+                    files.write_all(file, piece)
+                file.fsync()
+
     def tell(self, name, verb):
         """Writes a verb to a file that acts on it at once. Raises OSError."""
         self.show(f"echo {verb} > {self.path(name)}")
-        fd = os.open(self.path(name), os.O_WRONLY)
-        try:
-            os.write(fd, verb.encode() + b"\n")
-        finally:
-            os.close(fd)
+        files.write(self.path(name), verb.encode() + b"\n")
 
     def ctl(self, verb):
         """Writes a verb to the group's ctl and waits until what it asks for is so."""

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 
+from ddip import files
 from tool import NOTHING, OK, USAGE, Failure, Options
 
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
@@ -141,9 +142,8 @@ class Watch:
     def output(self, rank, count):
         """The last lines of what a rank printed."""
         try:
-            with open(self.tool.path(f"rank{rank}/stdout"), "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _PIECE))
-                text = file.read().decode("utf-8", "replace")
+            end, _ = files.read_end(self.tool.path(f"rank{rank}/stdout"), _PIECE)
+            text = end.decode("utf-8", "replace")
         except OSError:  # the group is smaller now
             return []
         lines = [line.rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]

@@ -27,9 +27,9 @@ is 'no such verb' $status 2
 run "$ddip" -m "$M" status
 is 'not mounted' $status 3
 like 'it says so' "$out" "$M"
-run "$ddip" mount -o "python=$PLAIN_PYTHON,size=2" "$M"
+run "$ddip" mount -o "python=$PLAIN_PYTHON,size=2" "${SERVE[@]}" "$M"
 is "mount ($out)" $status 0
-export DDIP_MOUNT=$M
+export DDIP_MOUNT=$PLACE
 mkdir "$T/other"
 run "$ddip" mount -o size=x "$T/other"
 is 'mount that fails' $status 4
@@ -41,7 +41,7 @@ is "start ($out)" $status 0
 run "$ddip" status
 like 'status' "$out" 'state idle.*0 state=.*1 state='
 run "$ddip" -x stop
-like '-x' "$out" "\\+ echo stop > $M/group/ctl"
+like '-x' "$out" "\\+ echo stop > $PLACE/group/ctl"
 run "$ddip" restart
 is 'restart' $status 0
 run "$ddip" -g nowhere status
@@ -102,7 +102,7 @@ done
 # what cannot be printed, and where there is nothing to run it with
 run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
 is 'a full standard output is a failure' $status 4
-like 'it says where the output is' "$out" "No space left on device; all of it is in $G/cells/[0-9]+/rank0/stdout"
+like 'it says where the output is' "$out" "No space left on device; all of it is in $PLACE/group/cells/[0-9]+/rank0/stdout"
 mkdir "$T/bin"
 for program in bash dirname readlink cat awk id; do
 	ln -s "$(command -v $program)" "$T/bin/$program"
@@ -165,6 +165,25 @@ run "$ddip" push o "$T/bad.json"
 is 'push of a broken file' $status 4
 like 'why' "$out" 'EBADMSG|json|JSON'
 
+# files by their paths
+is 'write runs a cell, cat reads' "$(echo 'w = rank + 1; print("written")' | "$ddip" write group/cell; "$ddip" cat group/rank1/vars/w)" 2
+echo '1 / 0' >"$T/fails.py"
+run "$ddip" cp "$T/fails.py" :group/cell
+is "the exit status of cp is the cell's" $status 1
+like 'with what it raised' "$out" 'ZeroDivisionError'
+ok "$ddip" cp "$T/o.json" :group/vars/copied.json
+ok "$ddip" cp :group/vars/copied.json "$T/copied.json"
+is 'cp takes objects in and out' "$(tr -d ' \n' <"$T/copied.json")" '[1,2,3]'
+like 'ls lists' "$("$ddip" ls group/vars | xargs)" 'copied.*o.* w$'
+like 'ls -l tells modes' "$("$ddip" ls -l group)" '-rw------- +[0-9]+ cell'
+ok "$ddip" rm group/vars/copied
+fails "$ddip" cat group/vars/copied
+run "$ddip" cp "$T/o.json" "$T/back.json"
+is 'cp between other files is refused' $status 2
+ok "$ddip" mkdir third
+like 'mkdir makes a group' "$("$ddip" ls | xargs)" 'group.*third'
+ok "$ddip" rm -d third
+
 # tail, stack
 "$ddip" exec -q 'for i in range(20): print("line", i)'
 is 'tail' "$("$ddip" tail -n 2 1)" $'line 18\nline 19'
@@ -186,7 +205,7 @@ if [ "$(grep -c ' fuse.ddipfs ' /proc/self/mountinfo)" = 1 ]; then
 	is 'found' "$("$ddip" exec 1)" 1
 fi
 pids=$(others)
-run "$ddip" umount "$M"
+run "$ddip" umount "$PLACE"
 is "umount ($out)" $status 0
 # shellcheck disable=SC2086
 gone $pids

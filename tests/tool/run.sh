@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
-export DDIP_MOUNT=$M PATH=$BUILD:$PATH
+export DDIP_MOUNT=$PLACE PATH=$BUILD:$PATH
 mkdir "$T/src" "$T/here"
 cd "$T/here" || exit
 
@@ -158,5 +158,5 @@ printf '\nx = = 1\n' >"$T/src/wrong.py"
 run ddip run "$T/src/wrong.py"
 is 'a program that is no Python: status' $status 1
 like 'its line' "$out" 'wrong.py", line 2'
-run ddip exec "import subprocess; print(subprocess.run(['$BUILD/ddip', '-m', '$M', 'exec', '1'], capture_output=True, text=True))"
+run ddip exec "import subprocess; print(subprocess.run(['$BUILD/ddip', '-m', '$PLACE', 'exec', '1'], capture_output=True, text=True))"
 like 'a rank that would wait for itself is refused' "$out" 'returncode=4.*deadlock'

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
-export DDIP_MOUNT=$M PATH=$BUILD:$PATH HOME=$T
+export DDIP_MOUNT=$PLACE PATH=$BUILD:$PATH HOME=$T
 ddip start || give_up 'no start'
 
 cat >"$T/terminal.py" <<'END'

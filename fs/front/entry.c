@@ -1,0 +1,150 @@
+/* What is done to names in directories. */
+#include "front/entry.h"
+#include "front/front.h"
+#include "group/group.h"
+#include "group/journal.h"
+#include "group/registry.h"
+#include "tree/removal.h"
+#include "tree/staged_file.h"
+#include "tree/var_change.h"
+#include "tree/var_names.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct row *
+var_row_of(const struct node *dir)
+{
+	if (strcmp(dir->row->path, "G/vars") == 0)
+		return tree_row("G/vars/NAME");
+	if (strcmp(dir->row->path, "G/rankK/vars") == 0)
+		return tree_row("G/rankK/vars/NAME");
+	return NULL;
+}
+
+bool
+entry_in_vars(const struct node *dir)
+{
+	return var_row_of(dir) != NULL;
+}
+
+struct node *
+entry_var(const struct node *dir, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	return tree_node(var_row_of(dir), at);
+}
+
+static struct node *
+staged_node(const struct node *dir, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	staged_make(&at, name);
+	return tree_node(tree_row(at.rank < 0 ? "G/vars/STAGED" : "G/rankK/vars/STAGED"), at);
+}
+
+bool
+entry_may_ask(const struct node *dir, const char *name)
+{
+	return entry_in_vars(dir) && !place_gone(&dir->at) && var_names_may_ask(&dir->at, name);
+}
+
+int
+entry_ask(const struct node *n, struct req *r)
+{
+	return var_names_ask(&n->at, r);
+}
+
+struct node *
+entry_create(const struct node *dir, const char *name, int flags, mode_t mode, struct err *e)
+{
+	bool staged = staged_wants(name, flags, mode);
+	struct var_name v;
+	int r = 0;
+
+	*e = (struct err){0};
+	if (!entry_in_vars(dir))
+		e->no = EACCES;
+	else if (place_gone(&dir->at))
+		r = place_fail(&dir->at, e);
+	else if (!staged)
+		r = var_parse(name, dir->at.rank < 0, &v, e);
+	if (r < 0)
+		front_journal(dir, name, e);
+	if (e->no)
+		return NULL;
+	return staged ? staged_node(dir, name) : entry_var(dir, name);
+}
+
+int
+entry_make_dir(const struct node *dir, const char *name, struct err *e)
+{
+	int r = dir == tree_root() ? group_make(name, e) : -EACCES;
+
+	if (e->text[0])
+		note("mkdir %s: %s", name, e->text);
+	return r;
+}
+
+int
+entry_remove_dir(const struct node *dir, const char *name, struct err *e)
+{
+	struct group *g = dir == tree_root() ? group_find(name) : NULL;
+	int r;
+
+	if (!g)
+		return dir == tree_root() ? -ENOENT : -EACCES;
+	r = group_remove(g, e);
+	if (r < 0)
+		journal_fail(g, e, "rmdir");
+	return r;
+}
+
+int
+entry_remove(const struct node *dir, const char *name, pid_t process, struct err *e)
+{
+	struct place at = dir->at;
+	int r = -EACCES;
+
+	at.name = xstrdup(name);
+	if (place_gone(&dir->at))
+		r = place_fail(&dir->at, e);
+	else if (entry_in_vars(dir)) /* a staged file, else the variable of that name */
+		r = staged_remove(&at) == 0 ? 0 : var_change_remove(&at, process, e);
+	else
+		removal_refused(process, &dir->at);
+	if (r < 0)
+		front_journal(dir, name, e);
+	free(at.name);
+	return r;
+}
+
+int
+entry_rename(const struct node *dir, const char *name, const struct node *to_dir, const char *to,
+    struct err *e)
+{
+	struct place a = dir->at, b = to_dir->at;
+	int r = -EACCES;
+
+	a.name = xstrdup(name);
+	b.name = xstrdup(to);
+	if (place_gone(&dir->at))
+		r = place_fail(&dir->at, e);
+	else if (place_gone(&to_dir->at))
+		r = place_fail(&to_dir->at, e);
+	else if (entry_in_vars(dir) && entry_in_vars(to_dir))
+		r = staged_concerns(&a, &b) ? staged_rename(&a, &b, e)
+					    : var_change_rename(&a, &b, e);
+	if (r < 0)
+		front_journal(dir, name, e);
+	free(a.name);
+	free(b.name);
+	return r;
+}

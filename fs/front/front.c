@@ -1,0 +1,125 @@
+/* Requests between the tree and their front end. */
+#include "front/front.h"
+#include "base/copy.h"
+#include "group/journal.h"
+#include "tree/event_file.h"
+#include <errno.h>
+
+enum { INLINE_COPY = 32 << 10 }; /* bytes that the loop copies itself */
+
+static void
+unpark(struct req *r)
+{
+	if (!r->parked)
+		return;
+	r->parked = false;
+	r->front->unpark(r);
+}
+
+void
+front_journal(const struct node *n, const char *name, const struct err *e)
+{
+	struct buf b = {0};
+
+	if (!e->text[0] || !n->at.g)
+		return;
+	tree_path(n, &b);
+	if (name)
+		buf_addf(&b, "/%s", name);
+	journal_fail(n->at.g, e, b.p);
+	buf_free(&b);
+}
+
+void
+front_trace(
+    const char *front, const char *op, const struct node *n, const char *name, const char *more)
+{
+	struct buf b = {0};
+
+	if (!event_file_tracing() || n->row->ops == &event_file_trace_ops)
+		return;
+	tree_path(n, &b);
+	event_file_trace(
+	    "%s %s %s%s%s %s", front, op, b.n ? b.p : "/", name ? " " : "", name ? name : "", more);
+	buf_free(&b);
+}
+
+void
+req_done(struct req *r, int result)
+{
+	unpark(r);
+	if (r->on_done)
+		r->on_done(r, result);
+	if (result < 0 && r->file)
+		front_journal(r->file->node, NULL, &r->err);
+	r->front->done(r, result);
+}
+
+void
+req_data(struct req *r, const void *p, size_t n)
+{
+	unpark(r);
+	r->front->data(r, p, n);
+}
+
+int
+front_copy_errno(ssize_t result)
+{
+	return result == -ESRCH ? EHOSTDOWN : (int)-result;
+}
+
+void
+req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+{
+	char p[INLINE_COPY];
+	ssize_t k;
+
+	unpark(r);
+	if (n > sizeof(p)) {
+		r->front->copy(r, s, offset, n);
+		return;
+	}
+	k = copy_read(s, offset, p, n);
+	if (k < 0)
+		r->front->done(r, -front_copy_errno(k));
+	else
+		r->front->data(r, p, (size_t)k);
+}
+
+int
+req_park(struct req *r, req_interrupt_fn *fn)
+{
+	r->on_interrupt = fn;
+	if (!r->parked) {
+		r->parked = true;
+		r->front->park(r);
+	}
+	return PARKED;
+}
+
+void
+front_tell(struct req *r, enum interrupt how)
+{
+	if (r->on_interrupt)
+		r->on_interrupt(r, how);
+	else
+		req_done(r, -EINTR);
+}
+
+pid_t
+req_process(const struct req *r)
+{
+	return r->front->process(r);
+}
+
+bool
+req_by_shell(const struct req *r)
+{
+	return r->front->by_shell(r);
+}
+
+struct req_client
+req_client(const struct req *r)
+{
+	return r->front->client(r);
+}

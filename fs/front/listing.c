@@ -1,0 +1,90 @@
+/* What was read of an open directory: an index is an entry, and stays one. Entries are made when
+ * they are asked for. */
+#include "front/listing.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct listing {
+	struct tree_cursor cursor;
+	struct buf names; /* with their NUL */
+
+	struct listed {
+		size_t name; /* where in names */
+		uint64_t ino;
+		mode_t type;
+	} * entries;
+
+	size_t n, room;
+	TAILQ_ENTRY(listing) link;
+};
+
+static TAILQ_HEAD(, listing) listings = TAILQ_HEAD_INITIALIZER(listings);
+
+/* The i-th entry; false: there are not so many. */
+static bool
+reach(struct listing *l, size_t i)
+{
+	struct dir_entry e;
+
+	while (l->n <= i) {
+		if (!tree_next(&l->cursor, &e))
+			return false;
+		if (l->n == l->room) {
+			l->room = MAX(l->room * 2, (size_t)32);
+			l->entries = xrealloc(l->entries, l->room * sizeof(*l->entries));
+		}
+		l->entries[l->n++] = (struct listed){l->names.n, e.ino, e.type};
+		buf_add(&l->names, e.name, strlen(e.name) + 1);
+	}
+	return true;
+}
+
+struct listing *
+listing_new(struct node *dir)
+{
+	struct listing *l = xcalloc(1, sizeof(*l));
+
+	l->cursor.dir = dir;
+	TAILQ_INSERT_TAIL(&listings, l, link);
+	return l;
+}
+
+void
+listing_rewind(struct listing *l)
+{
+	struct node *dir = l->cursor.dir;
+
+	tree_cursor_free(&l->cursor);
+	l->cursor = (struct tree_cursor){.dir = dir};
+	buf_clear(&l->names);
+	l->n = 0;
+}
+
+const char *
+listing_entry(struct listing *l, size_t i, uint64_t *ino, mode_t *type)
+{
+	if (!reach(l, i))
+		return NULL;
+	*ino = l->entries[i].ino;
+	*type = l->entries[i].type;
+	return l->names.p + l->entries[i].name;
+}
+
+void
+listing_free(struct listing *l)
+{
+	TAILQ_REMOVE(&listings, l, link);
+	tree_cursor_free(&l->cursor);
+	buf_free(&l->names);
+	free(l->entries);
+	free(l);
+}
+
+void
+listing_fini(void)
+{
+	struct listing *l;
+
+	while ((l = TAILQ_FIRST(&listings)))
+		listing_free(l);
+}

@@ -1,0 +1,321 @@
+/* Calls: made, parked, answered. The front end of the tree's requests that come by 9P. */
+#include "ninep/call.h"
+#include "base/copy.h"
+#include "base/daemon.h"
+#include "front/open_file.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { DATA_HEAD = NINEP_HEADER + 4 };
+
+/* What the copy threads have read, for the loop. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static STAILQ_HEAD(, call) copied_calls = STAILQ_HEAD_INITIALIZER(copied_calls);
+static int wakeup_fd = -1;
+static struct watch *wakeup;
+
+static void
+call_free(struct call *c)
+{
+	struct connection *conn = c->conn;
+
+	TAILQ_REMOVE(&conn->calls, c, link);
+	conn->call_count--;
+	conn->promised -= c->promised;
+	fid_unref(c->fid);
+	if (c->walk.node)
+		tree_forget(c->walk.node, 1);
+	if (c->walk.asked)
+		tree_forget(c->walk.asked, 1);
+	free(c->walk.text);
+	buf_free(&c->body);
+	free(c->block);
+	free(c);
+	connection_changed(conn);
+}
+
+/* ---- answers ---- */
+
+static void
+put_header(char head[NINEP_HEADER], size_t size, uint8_t type, uint16_t tag)
+{
+	for (int i = 0; i < 4; i++)
+		head[i] = (char)(size >> 8 * i);
+	head[4] = (char)type;
+	head[5] = (char)tag;
+	head[6] = (char)(tag >> 8);
+}
+
+static void
+send_body(struct call *c, uint8_t type)
+{
+	char head[NINEP_HEADER];
+
+	put_header(head, NINEP_HEADER + c->body.n, type, c->tag);
+	output_add(&c->conn->out, head, sizeof(head));
+	if (c->body.n)
+		output_add(&c->conn->out, c->body.p, c->body.n);
+}
+
+static void
+send_error(struct call *c, int no)
+{
+	buf_clear(&c->body);
+	if (c->conn->dialect == NINEP_L) {
+		ninep_put(&c->body, 4, (uint64_t)no);
+		send_body(c, NINEP_RLERROR);
+	} else {
+		ninep_put_text(&c->body, c->r.err.text[0] ? c->r.err.text : strerrordesc_np(no));
+		send_body(c, NINEP_RERROR);
+	}
+}
+
+static bool
+is_broken(const struct call *c)
+{
+	return c->conn->fd < 0;
+}
+
+/* Who flushed it waits for this: its answer, if it had one, comes first. */
+static void
+answer_flushes(struct call *c)
+{
+	struct call *by;
+
+	while ((by = TAILQ_FIRST(&c->flushes))) {
+		TAILQ_REMOVE(&c->flushes, by, parked_link);
+		call_answer(by, 0);
+	}
+}
+
+void
+call_answer(struct call *c, int result)
+{
+	if (!is_broken(c) && result < 0)
+		send_error(c, -result);
+	else if (!is_broken(c))
+		send_body(c, (uint8_t)(c->type + 1));
+	answer_flushes(c);
+	call_free(c);
+}
+
+static void
+done(struct req *r, int result)
+{
+	struct call *c = (struct call *)r;
+
+	if (c->finish && !is_broken(c))
+		result = c->finish(c, result);
+	if (result != PARKED)
+		call_answer(c, result);
+}
+
+static void
+data(struct req *r, const void *p, size_t n)
+{
+	struct call *c = (struct call *)r;
+
+	ninep_put(&c->body, 4, n);
+	buf_add(&c->body, p, n);
+	call_answer(c, 0);
+}
+
+/* On a copy thread: the reply is made in a block that the output takes as it is. */
+static void
+copied(void *arg, const char *p, ssize_t n)
+{
+	struct call *c = arg;
+	uint64_t one = 1;
+
+	c->block_n = n;
+	if (n >= 0) {
+		c->block = xmalloc(DATA_HEAD + (size_t)n);
+		memcpy(c->block + DATA_HEAD, p, (size_t)n);
+	}
+	pthread_mutex_lock(&lock);
+	STAILQ_INSERT_TAIL(&copied_calls, c, copied_link);
+	pthread_mutex_unlock(&lock);
+	(void)!write(wakeup_fd, &one, sizeof(one));
+}
+
+static void
+copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+{
+	struct call *c = (struct call *)r;
+
+	c->promised = n;
+	c->conn->promised += n;
+	copy_later(s, offset, n, copied, c);
+}
+
+/* Back on the loop. */
+static void
+answer_copied(struct call *c)
+{
+	size_t n = (size_t)c->block_n;
+
+	if (c->block_n < 0 || is_broken(c)) {
+		call_answer(c, c->block_n < 0 ? -front_copy_errno(c->block_n) : 0);
+		return;
+	}
+	put_header(c->block, DATA_HEAD + n, (uint8_t)(c->type + 1), c->tag);
+	for (int i = 0; i < 4; i++)
+		c->block[NINEP_HEADER + i] = (char)(n >> 8 * i);
+	output_give(&c->conn->out, c->block, DATA_HEAD + n);
+	c->block = NULL;
+	answer_flushes(c);
+	call_free(c);
+}
+
+static void
+take_copied(void *arg, uint32_t events)
+{
+	uint64_t count;
+	struct call *c;
+
+	(void)!read(wakeup_fd, &count, sizeof(count));
+	for (;;) {
+		pthread_mutex_lock(&lock);
+		c = STAILQ_FIRST(&copied_calls);
+		if (c)
+			STAILQ_REMOVE_HEAD(&copied_calls, copied_link);
+		pthread_mutex_unlock(&lock);
+		if (!c)
+			return;
+		answer_copied(c);
+	}
+}
+
+int
+call_start(void)
+{
+	wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (wakeup_fd < 0)
+		return -errno;
+	wakeup = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, take_copied, NULL);
+	return 0;
+}
+
+void
+call_stop(void)
+{
+	if (wakeup_fd < 0)
+		return;
+	take_copied(NULL, 0);
+	loop_fd_del(wakeup);
+	close(wakeup_fd);
+	wakeup_fd = -1;
+}
+
+/* ---- waiting ---- */
+
+static void
+park(struct req *r)
+{
+	struct call *c = (struct call *)r;
+
+	TAILQ_INSERT_TAIL(&c->conn->parked, c, parked_link);
+}
+
+static void
+unpark(struct req *r)
+{
+	struct call *c = (struct call *)r;
+
+	TAILQ_REMOVE(&c->conn->parked, c, parked_link);
+}
+
+void
+call_flush(struct call *c, struct call *by)
+{
+	TAILQ_INSERT_TAIL(&c->flushes, by, parked_link);
+	if (c->r.parked)
+		front_tell(&c->r, STOP_WORK);
+}
+
+void
+call_end_parked(struct connection *conn)
+{
+	struct call *c;
+
+	while ((c = TAILQ_FIRST(&conn->parked))) {
+		enum interrupt how = c->told ? DETACH : STOP_WORK;
+
+		c->told = true;
+		front_tell(&c->r, how);
+	}
+}
+
+/* ---- the client ---- */
+
+static pid_t
+process(const struct req *r)
+{
+	return ((const struct call *)r)->conn->peer;
+}
+
+static bool
+by_shell(const struct req *r)
+{
+	return false;
+}
+
+/* Not asked for: each flush says itself what it is. */
+static struct req_client
+client(const struct req *r)
+{
+	return (struct req_client){.process = process(r)};
+}
+
+static const struct front ninep_front = {
+    .done = done,
+    .data = data,
+    .copy = copy,
+    .park = park,
+    .unpark = unpark,
+    .process = process,
+    .by_shell = by_shell,
+    .client = client,
+};
+
+struct call *
+call_new(struct connection *conn, const struct ninep_message *m)
+{
+	struct call *c = xcalloc(1, sizeof(*c));
+
+	c->r.front = &ninep_front;
+	c->conn = conn;
+	c->tag = m->tag;
+	c->type = m->type;
+	TAILQ_INIT(&c->flushes);
+	TAILQ_INSERT_TAIL(&conn->calls, c, link);
+	conn->call_count++;
+	return c;
+}
+
+int
+call_take_fid(struct call *c, uint64_t number)
+{
+	struct fid *f = fid_find(&c->conn->fids, (uint32_t)number);
+
+	if (!f)
+		return fail(&c->r.err, EBADF, "unknown fid");
+	c->fid = fid_ref(f);
+	return 0;
+}
+
+struct call *
+call_find(struct connection *conn, uint16_t tag, const struct call *self)
+{
+	struct call *c;
+
+	TAILQ_FOREACH (c, &conn->calls, link)
+		if (c != self && c->tag == tag)
+			return c;
+	return NULL;
+}

@@ -1,0 +1,121 @@
+/* The socket that clients connect to. */
+#include "ninep/listener.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { OWNER_ONLY = 0177, BACKLOG = 128 };
+
+static dev_t bound_dev;
+static ino_t bound_ino; /* of the socket in the file system */
+
+/* The address of a name in an open directory: paths may be longer than an address. */
+static int
+address_of(int dir, const char *name, struct sockaddr_un *a)
+{
+	*a = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (size_t)snprintf(a->sun_path, sizeof(a->sun_path), "/proc/self/fd/%d/%s", dir,
+		   name) < sizeof(a->sun_path)
+		   ? 0
+		   : -ENAMETOOLONG;
+}
+
+/* Whether somebody serves it: 0: nobody any more; -errno: somebody, or it is no socket. */
+static int
+check_dead(int dir, const char *name, const struct sockaddr_un *a)
+{
+	int fd, r = -EADDRINUSE;
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 && errno == ECONNREFUSED)
+		r = unlinkat(dir, name, 0) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+static int
+bind_at(int dir, const char *name, const char *path, struct err *e)
+{
+	struct sockaddr_un a;
+	struct stat st;
+	mode_t before;
+	int fd, r;
+
+	if (address_of(dir, name, &a) < 0)
+		return fail(e, ENAMETOOLONG, "%s: the name of the socket is too long", path);
+	r = check_dead(dir, name, &a);
+	if (r == -EADDRINUSE)
+		return fail(e, EADDRINUSE, "%s is served by a ddipfs already", path);
+	if (r == -EEXIST)
+		return fail(e, EEXIST, "%s is there and is not a socket: name another place", path);
+	if (r < 0)
+		return fail(e, -r, "%s: %s", path, strerrordesc_np(-r));
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	before = umask(OWNER_ONLY);
+	if (fd < 0 || fault("ninep.bind", ENOSPC) ||
+	    bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
+		r = fail_errno(e, "%s", path);
+	umask(before);
+	if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		bound_dev = st.st_dev;
+		bound_ino = st.st_ino;
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	return r ? r : fail(e, EIO, "%s was removed at once", path);
+}
+
+/* The directory of a path, open, and the name behind it. */
+static int
+open_dir(const char *path, const char **name, struct err *e)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash == path ? xstrdup("/") : xstrndup(path, (size_t)(slash - path));
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	*name = slash + 1;
+	if (fd < 0)
+		fail_errno(e, "%s", dir);
+	free(dir);
+	return fd;
+}
+
+int
+listener_open(const char *path, struct err *e)
+{
+	const char *name;
+	int dir = open_dir(path, &name, e), fd;
+
+	if (dir < 0)
+		return -e->no;
+	/* two that begin at once do not take each other for dead */
+	flock(dir, LOCK_EX);
+	fd = bind_at(dir, name, path, e);
+	close(dir);
+	return fd;
+}
+
+void
+listener_close(int fd, const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) == 0 && st.st_dev == bound_dev && st.st_ino == bound_ino)
+		unlink(path);
+	close(fd);
+}

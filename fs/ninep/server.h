@@ -1,0 +1,13 @@
+/* The tree over 9P, on a Unix socket: the only face of this room to the rest. */
+#ifndef SERVER_H
+#define SERVER_H
+#include "err.h"
+
+/* Serves at path (absolute) on the daemon's loop. 0 or -errno. */
+int server_start(const char *path, struct err *e);
+/* Nobody enters any more; the socket is removed. */
+void server_shut(void);
+/* Answers every parked request and ends the connections; after copy_stop(). */
+void server_stop(void);
+
+#endif

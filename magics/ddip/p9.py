@@ -1,0 +1,450 @@
+"""A client of ddipfs's socket: 9P2000.L, as the kernel's v9fs speaks it.
+
+Each open file has a connection of its own, so that the daemon knows who opened it, threads need no
+lock, and a process that dies is seen as one. Standard library alone.
+"""
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+
+MSIZE = 1 << 20
+_NO_FID = 0xFFFFFFFF
+_NO_TAG = 0xFFFF
+_ROOT = 0
+_HEAD = struct.Struct("<IBH")
+_RLERROR = 7
+_LINK = 0x02  # of the type of a qid
+_QID = 13
+_NAMES = 16  # of one walk
+_LINKS = 8  # that are followed
+_DATA_HEAD = 11  # of Rread before its data
+_WRITE_HEAD = 23  # of Twrite
+_REMOVE_DIR = 0x200
+
+# flag of this machine -> of 9P2000.L
+_FLAGS = {
+    os.O_CREAT: 0o100,
+    os.O_EXCL: 0o200,
+    os.O_TRUNC: 0o1000,
+    os.O_APPEND: 0o2000,
+    os.O_NONBLOCK: 0o4000,
+    os.O_DIRECTORY: 0o200000,
+    os.O_NOFOLLOW: 0o400000,
+}
+(_LOPEN, _LCREATE, _RENAMEAT, _UNLINKAT, _READLINK, _GETATTR, _READDIR) = 12, 14, 74, 76, 22, 24, 40
+(_FSYNC, _LOCK, _MKDIR, _VERSION, _ATTACH, _FLUSH, _WALK) = 50, 52, 72, 100, 104, 108, 110
+(_READ, _WRITE, _CLUNK) = 116, 118, 120
+_LOCK_SUCCESS = 0
+_LOCK_AGAIN_S = 0.05
+
+
+def _text(s):
+    data = os.fsencode(s)
+    return struct.pack("<H", len(data)) + data
+
+
+def _flags(flags):
+    own = [theirs for ours, theirs in _FLAGS.items() if flags & ours == ours]
+    return flags & os.O_ACCMODE | sum(own)
+
+
+def _parts(path):
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def connect(path):
+    """A socket that is connected to path, however long that is. Raises OSError."""
+    folder, name = os.path.split(os.path.abspath(path))
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(f"/proc/self/fd/{fd}/{name}")
+        except BaseException:
+            sock.close()
+            raise
+    except OSError as e:
+        raise OSError(e.errno, os.strerror(e.errno or errno.EIO), path) from None
+    finally:
+        os.close(fd)
+    return sock
+
+
+def daemon_of(path):
+    """The process that serves a socket. Raises OSError."""
+    with connect(path) as sock:
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return struct.unpack("iii", credentials)[0]
+
+
+class Connection:
+    """Messages to the daemon and their replies."""
+
+    def __init__(self, path):
+        """path: of the socket."""
+        self.path = path
+        self._sock = connect(path)
+        self._tag = 0
+        self._fid = _ROOT
+        self._in = bytearray()
+        self._replies = {}  # tag -> (type, body), of those that nobody has waited for yet
+        self._sock.sendall(self._hello())
+
+    def _hello(self):
+        attach = (
+            struct.pack("<II", _ROOT, _NO_FID)
+            + _text("")
+            + _text("")
+            + struct.pack("<I", os.getuid())
+        )
+        version = struct.pack("<I", MSIZE) + _text("9P2000.L")
+        self._greeting = [(_VERSION, _NO_TAG), (_ATTACH, 0)]
+        return self._pack(_VERSION, _NO_TAG, version) + self._pack(_ATTACH, 0, attach)
+
+    @staticmethod
+    def _pack(kind, tag, body):
+        return _HEAD.pack(_HEAD.size + len(body), kind, tag) + body
+
+    def fileno(self):
+        """Readable when a reply has come."""
+        return self._sock.fileno()
+
+    def close(self):
+        """Ends it: what is open is closed as if this process had been killed."""
+        self._sock.close()
+
+    # ---- messages
+
+    def new_fid(self):
+        """A number that is not in use."""
+        self._fid += 1
+        return self._fid
+
+    def send(self, kind, body, data=b""):
+        """Sends a message whose body ends with data. Returns the tag of its reply."""
+        self._tag = (self._tag + 1) % _NO_TAG
+        size = _HEAD.size + len(body) + len(data)
+        parts = [_HEAD.pack(size, kind, self._tag) + body, data]
+        while size:
+            sent = self._send_some(parts)
+            size -= sent
+            while parts and sent >= len(parts[0]):
+                sent -= len(parts.pop(0))
+            if sent:
+                parts[0] = memoryview(parts[0])[sent:]
+        return self._tag
+
+    def _send_some(self, parts):
+        try:
+            return self._sock.sendmsg(parts)
+        except BrokenPipeError:
+            raise OSError(errno.ENOTCONN, "the daemon is gone", self.path) from None
+
+    def receive(self, tag):
+        """The body of the reply with this tag. Raises OSError."""
+        while tag not in self._replies:
+            self._take()
+        kind, body = self._replies.pop(tag)
+        if kind == _RLERROR:
+            number = struct.unpack_from("<I", body)[0]
+            raise OSError(number, os.strerror(number))
+        return body
+
+    def has(self, tag):
+        """True if that reply is there."""
+        while tag not in self._replies and select.select([self._sock], [], [], 0)[0]:
+            self._take()
+        return tag in self._replies
+
+    def _take(self):
+        """Takes one whole message."""
+        while len(self._in) < 4 or len(self._in) < struct.unpack_from("<I", self._in)[0]:
+            self._fill()
+        size, kind, tag = _HEAD.unpack_from(self._in)
+        body = bytes(self._in[_HEAD.size : size])
+        del self._in[:size]
+        if self._greeting:
+            self._greet(kind, body)
+        else:
+            self._replies[tag] = kind, body
+
+    def _greet(self, kind, body):
+        wanted, _ = self._greeting.pop(0)
+        if kind != wanted + 1 or (wanted == _VERSION and body[6:] != b"9P2000.L"):
+            raise OSError(errno.EPROTO, "no ddipfs answers there", self.path)
+
+    def _fill(self):
+        want = struct.unpack_from("<I", self._in)[0] - len(self._in) if len(self._in) >= 4 else 0
+        try:
+            data = self._sock.recv(max(want, 1 << 16))
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise OSError(errno.ENOTCONN, "the daemon is gone", self.path)
+        self._in += data
+
+    def call(self, kind, body, data=b""):
+        """Sends a message and waits for its reply.
+
+        What Ctrl-C raises meanwhile is raised when the daemon has ended the request for it. Raises
+        OSError.
+        """
+        tag = self.send(kind, body, data)
+        try:
+            return self.receive(tag)
+        except OSError:
+            raise
+        except BaseException:
+            self.cancel(tag)
+            raise
+
+    def cancel(self, tag):
+        """Interrupts a request, as Ctrl-C does a system call, and waits for its end."""
+        flush = self.send(_FLUSH, struct.pack("<H", tag))
+        self.receive(flush)
+        self._replies.pop(tag, None)
+
+    # ---- names
+
+    def walk(self, path, follow=True):
+        """(fid, the type of its qid) of a path below the root; follow: also a link at its end.
+
+        Raises OSError.
+        """
+        parts = _parts(path)
+        for _ in range(_LINKS):
+            fid, kinds, error = self._walk(parts)
+            links = [i for i, kind in enumerate(kinds) if kind & _LINK]
+            if links and (error or follow):
+                target = _parts(self._target(parts[: links[0] + 1]))
+                parts[links[0] : links[0] + 1] = target
+                if not error:
+                    self.clunk(fid)
+                continue
+            if error:
+                raise error
+            return fid, kinds[-1] if kinds else 0x80
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+    def _walk(self, parts):
+        """(fid, types of the qids, None or the OSError)."""
+        fid, start, kinds, at = self.new_fid(), _ROOT, [], 0
+        # the last name alone: its failure is told with its errno
+        while True:
+            last = at >= len(parts) - 1
+            names = parts[at:] if last else parts[at : min(at + _NAMES, len(parts) - 1)]
+            body = struct.pack("<IIH", start, fid, len(names)) + b"".join(map(_text, names))
+            try:
+                reply = self.call(_WALK, body)
+            except OSError as e:
+                if start == fid:
+                    self.clunk(fid)
+                return fid, kinds, e
+            kinds += reply[2::_QID]
+            if len(kinds) < at + len(names):
+                if start == fid:
+                    self.clunk(fid)
+                return fid, kinds, OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            start, at = fid, at + len(names)
+            if last:
+                return fid, kinds, None
+
+    def _target(self, parts):
+        fid, _, error = self._walk(parts)
+        if error:
+            raise error
+        reply = self.call(_READLINK, struct.pack("<I", fid))
+        self.clunk(fid)
+        return os.fsdecode(reply[2:])
+
+    def readlink(self, path):
+        """What a symbolic link says."""
+        return self._target(_parts(path))
+
+    def clunk(self, fid):
+        """Lets go of a fid. Raises OSError with the outcome of what was written."""
+        self.call(_CLUNK, struct.pack("<I", fid))
+
+    # ---- files
+
+    def open(self, path, flags, mode):
+        """The fid of a file, open."""
+        folder, name = os.path.split("/".join(_parts(path)))
+        try:
+            fid, _ = self.walk(path, not flags & os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+        else:
+            if flags & os.O_CREAT and flags & os.O_EXCL:
+                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self.call(_LOPEN, struct.pack("<II", fid, _flags(flags & ~os.O_CREAT)))
+            return fid
+        fid, _ = self.walk(folder)
+        numbers = struct.pack("<III", _flags(flags), mode, os.getgid())
+        self.call(_LCREATE, struct.pack("<I", fid) + _text(name) + numbers)
+        return fid
+
+    def attributes(self, path, follow=True):
+        """(mode, size, seconds of the last change, inode number)."""
+        fid, _ = self.walk(path, follow)
+        return self.fid_attributes(fid)
+
+    def fid_attributes(self, fid):
+        """The same of an open file."""
+        reply = self.call(_GETATTR, struct.pack("<IQ", fid, 0x7FF))
+        _, _, _, ino, mode, _, _, _, _, size = struct.unpack_from("<QBIQIIIQQQ", reply)
+        seconds, nanoseconds = struct.unpack_from("<QQ", reply, 8 + _QID + 12 + 40 + 16)
+        return mode, size, seconds + nanoseconds / 1e9, ino
+
+    def listdir(self, path):
+        """The names in a directory."""
+        fid, _ = self.walk(path)
+        self.call(_LOPEN, struct.pack("<II", fid, _flags(os.O_RDONLY | os.O_DIRECTORY)))
+        names, offset = [], 0
+        while data := self.call(_READDIR, struct.pack("<IQI", fid, offset, MSIZE))[4:]:
+            at = 0
+            while at < len(data):
+                offset, _, n = struct.unpack_from("<QBH", data, at + _QID)
+                at += _QID + 11
+                names.append(os.fsdecode(data[at : at + n]))
+                at += n
+        return [name for name in names if name not in (".", "..")]
+
+    def remove(self, path, folder=False):
+        """Removes a file, or a directory."""
+        above, name = os.path.split("/".join(_parts(path)))
+        fid, _ = self.walk(above)
+        flags = struct.pack("<I", _REMOVE_DIR if folder else 0)
+        self.call(_UNLINKAT, struct.pack("<I", fid) + _text(name) + flags)
+
+    def rename(self, path, to):
+        """Renames a file."""
+        above, name = os.path.split("/".join(_parts(path)))
+        to_above, to_name = os.path.split("/".join(_parts(to)))
+        fid, _ = self.walk(above)
+        to_fid, _ = self.walk(to_above)
+        body = struct.pack("<I", fid) + _text(name) + struct.pack("<I", to_fid) + _text(to_name)
+        self.call(_RENAMEAT, body)
+
+    def mkdir(self, path):
+        """Makes a directory."""
+        above, name = os.path.split("/".join(_parts(path)))
+        fid, _ = self.walk(above)
+        body = struct.pack("<I", fid) + _text(name) + struct.pack("<II", 0o700, os.getgid())
+        self.call(_MKDIR, body)
+
+
+class File:
+    """An open file, with the methods of files.File."""
+
+    def __init__(self, path, inner, flags, mode):
+        """path: of the socket; inner: below it. Raises OSError."""
+        self._name = f"{path}/{inner}"
+        self._connection = Connection(path)
+        self._ahead = None  # the tag of a read that was asked for and not taken
+        self._offset = 0
+        try:
+            self._fid = self._connection.open(inner, flags, mode)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._end = flags & os.O_APPEND
+
+    def _ask(self, count):
+        count = min(count, MSIZE - _DATA_HEAD)
+        return self._connection.send(_READ, struct.pack("<IQI", self._fid, self._offset, count))
+
+    def arm(self):
+        """Asks for data. Returns a descriptor that is readable when it has come, or failed."""
+        if self._ahead is None:
+            self._ahead = self._ask(MSIZE)
+        return self._connection.fileno()
+
+    def poll(self, wait_ms=None):
+        """True if a read would not wait; waits so long for it (None: for ever)."""
+        self.arm()
+        poller = select.poll()
+        poller.register(self._connection.fileno(), select.POLLIN)
+        if self._connection.has(self._ahead):
+            return True
+        return bool(poller.poll(wait_ms)) and self._connection.has(self._ahead)
+
+    def read(self, count):
+        """Some bytes, b"" at the end."""
+        tag = self._ahead if self._ahead is not None else self._ask(count)
+        self._ahead = None
+        try:
+            data = self._connection.receive(tag)[4:]
+        except OSError:
+            raise
+        except BaseException:
+            self._connection.cancel(tag)
+            raise
+        if len(data) > count:  # was asked for ahead: the rest can be read again
+            data = data[:count]
+        self._offset += len(data)
+        return data
+
+    def readinto(self, memory):
+        """The same into memory. Returns the count."""
+        view = memoryview(memory).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def write(self, data):
+        """Writes some of it. Returns how much."""
+        view = memoryview(data).cast("B")[: MSIZE - _WRITE_HEAD]
+        head = struct.pack("<IQI", self._fid, self._offset, len(view))
+        count = struct.unpack("<I", self._connection.call(_WRITE, head, view))[0]
+        self._offset += count
+        return count
+
+    def fsync(self):
+        """Submits what was written, and waits. Raises OSError with the outcome."""
+        self._connection.call(_FSYNC, struct.pack("<II", self._fid, 0))
+
+    def seek(self, offset):
+        """The next read or write is there."""
+        if self._ahead is not None:
+            self._connection.cancel(self._ahead)
+        self._ahead, self._offset = None, offset
+
+    def size(self):
+        """Of the file as it is now."""
+        return self._connection.fid_attributes(self._fid)[1]
+
+    def lock(self, wait=False):
+        """True if this file is locked for us now, until it is closed; wait: until it is."""
+        body = struct.pack("<IBIQQI", self._fid, 1, 0, 0, 0, os.getpid()) + _text("")
+        while self._connection.call(_LOCK, body)[0] != _LOCK_SUCCESS:
+            if not wait:
+                return False
+            time.sleep(_LOCK_AGAIN_S)  # the protocol has no other way
+        return True
+
+    def close(self):
+        """Raises OSError with the outcome of what was written and not submitted."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            try:
+                connection.clunk(self._fid)
+            finally:
+                connection.close()
+
+    def abandon(self):
+        """Closes it without waiting for anything."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()

@@ -1,0 +1,90 @@
+"""ddip start, stop, restart, status, interrupt, umount."""
+
+import os
+import re
+import select
+
+from ddip import files, mount
+from ddip.errors import DipError
+from tool import NOTHING, OK, REFUSED, Failure, write_all
+
+_END_MS = 10000  # for a rank to end behind its daemon
+
+
+def start(tool, words):
+    """start, stop and restart are verbs of ctl."""
+    if words:
+        raise tool.misuse()
+    tool.ctl(tool.verb)
+    return OK
+
+
+def status(tool, words):
+    """The state of the group and of each rank."""
+    if words:
+        raise tool.misuse()
+    tool.show(f"cat {tool.path('status')} {tool.path('ranks')}")
+    for name in ("status", "ranks"):
+        write_all(1, files.read(tool.path(name)))
+    return OK
+
+
+def interrupt(tool, words):
+    """Interrupts a cell, or what runs on some ranks, or on all."""
+    words = list(words)
+    if not words:
+        tool.ctl("interrupt")
+    elif words[0] in ("-r", "--ranks") and len(words) == 2:
+        tool.ctl(f"interrupt {words[1].replace(',', ' ')}")
+    elif len(words) == 1 and words[0].isdecimal():
+        name = f"cells/{words[0]}"
+        if not files.isdir(tool.path(name)):
+            raise Failure(NOTHING, f"no cell {words[0]} in {tool.group.path}")
+        with tool.telling(name):
+            tool.tell(f"{name}/ctl", "interrupt")
+    else:
+        raise tool.misuse()
+    return OK
+
+
+def umount(tool, words):
+    """Ends the daemon; when it returns the ranks have ended."""
+    words = list(words)
+    lazy = words[:1] == ["-l"]
+    if lazy:
+        words.pop(0)
+    if len(words) > 1:
+        raise tool.misuse()
+    path = words[0] if words else tool.named or tool.mount
+    path = mount.locate(path) or path
+    ranks = [pidfd for pid in _rank_pids(path) if (pidfd := _pidfd(pid)) is not None]
+    is_socket = files.learn(path)
+    tool.show(f"kill DAEMON # of {path}" if is_socket else f"fusermount3 -u {path}")
+    try:
+        mount.stop(path, lazy)
+    except DipError as e:
+        who = "" if is_socket else f" (who: fuser -vm {path})"
+        raise Failure(REFUSED, f"{e}{who}") from None
+    for pidfd in ranks:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        if not poller.poll(_END_MS):
+            raise Failure(REFUSED, "a rank is still there")
+        os.close(pidfd)
+    return OK
+
+
+def _rank_pids(path):
+    try:
+        groups = [name for name in files.listdir(path) if files.isdir(f"{path}/{name}")]
+        texts = [files.read_text(f"{path}/{name}/ranks") for name in groups]
+    except OSError:
+        return []
+    return [int(pid) for text in texts for pid in re.findall(r" pid=([1-9]\d*)", text)]
+
+
+def _pidfd(pid):
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # it has ended
+        return None

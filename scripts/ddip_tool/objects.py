@@ -1,0 +1,89 @@
+"""ddip push and pull: variables from files and into files."""
+
+import contextlib
+import os
+import stat
+
+from ddip import files
+from tool import NOTHING, OK, USAGE, Failure, number_of, write_all
+
+_PIECE = 1 << 20
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_VIEWS = ("json", "npy", "pkl", "pt", "p5", "safetensors", "csv", "png")
+_ASIDE = ("dir", "doc")  # views of text that is all there
+# Types whose text is all of the object.
+_EXACT = ("bool", "int", "float", "complex", "str", "bytes", "NoneType")
+
+
+def _view_of(name):
+    """The view that fits a file's name, with its dot; "" if none does."""
+    extension = name.rpartition(".")[2] if "." in name else ""
+    return f".{extension}" if extension in _VIEWS else ""
+
+
+def _place(tool, words):
+    """(the folder of objects, the words behind -r RANK)."""
+    if words[:1] != ["-r"]:
+        return "vars", words
+    if len(words) < 2:
+        raise tool.misuse()
+    return f"rank{number_of(tool, words[1])}/vars", words[2:]
+
+
+def push(tool, words):
+    """Sets a variable from a file or standard input."""
+    folder, rest = _place(tool, list(words))
+    if len(rest) != 2:
+        raise tool.misuse()
+    name, file = rest
+    if "." not in name:
+        name += _view_of(file)
+    tool.show(f"cp {'/dev/stdin' if file == '-' else file} {tool.path(folder)}/{name}")
+    try:
+        source = open(0 if file == "-" else file, "rb", buffering=0, closefd=file != "-")
+    except OSError as e:
+        raise Failure(NOTHING, f"{file}: {e.strerror}") from None
+    with source:
+        tool.put(f"{folder}/{name}", iter(lambda: source.read(_PIECE), b""))
+    return OK
+
+
+def _need_exact_text(tool, name, file):
+    """Long arrays are cut in their text, as print does."""
+    variable = name.partition(".")[0]
+    rows = (line.split() for line in tool.group.read("names").splitlines())
+    types = [row[1].removeprefix("type=") for row in rows if row[:1] == [variable]]
+    if types and types[0] in _EXACT:
+        return
+    kind = types[0] if types else f"not in {tool.path('names')}"
+    raise Failure(
+        USAGE,
+        f"the text of {variable} ({kind}) is for people, and need not be all of it: name a view, as"
+        f" in ddip pull {variable}.pkl {file}, or in the file's name (ddip help views)",
+    )
+
+
+def pull(tool, words):
+    """Writes a variable to a file or standard output."""
+    folder, rest = _place(tool, list(words))
+    if len(rest) not in (1, 2):
+        raise tool.misuse()
+    name, file = rest[0], rest[1] if len(rest) == 2 and rest[1] != "-" else ""
+    if "." not in name:
+        name += _view_of(file)
+    path = tool.path(f"{folder}/{name}")
+    if not files.exists(path):
+        variable = name.partition(".")[0]
+        text = f"no variable {variable} in {tool.path(folder)}, or nothing by the name of {name}"
+        raise Failure(NOTHING, text)
+    is_text = not _view_of(name) and name.rpartition(".")[2] not in _ASIDE
+    if is_text and (file or stat.S_ISREG(os.fstat(1).st_mode)):
+        _need_exact_text(tool, name, file or "FILE")
+    tool.show(f"cat {path}{f' > {file}' if file else ''}")
+    # opened first: a file is not touched for a variable that cannot be read
+    with tool.telling(f"{folder}/{name}"):
+        source = files.open_(path)
+    with source, files.open_(file, _CREATE, 0o666) if file else contextlib.nullcontext() as target:
+        while piece := source.read(_PIECE):
+            files.write_all(target, piece) if target else write_all(1, piece)
+    return OK

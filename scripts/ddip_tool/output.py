@@ -1,0 +1,95 @@
+"""ddip tail and stack: what ranks print, and where they are."""
+
+import re
+
+from ddip import files
+from tool import OK, number_of, write_all
+
+_PIECE = 64 << 10
+_LINES = 10  # of tail
+
+
+def tail(tool, words):
+    """The last lines of what a rank printed; -f: what comes, too."""
+    words, follow, count, what = list(words), False, _LINES, "stdout"
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word == "-f":
+            follow = True
+        elif word == "-e":
+            what = "stderr"
+        elif word == "-n" and words and words[0].isdecimal():
+            count = int(words.pop(0))
+        else:
+            raise tool.misuse()
+    if len(words) > 1:
+        raise tool.misuse()
+    rank = f"rank{number_of(tool, words[0] if words else '0')}"
+    if not follow:
+        tool.show(f"tail -n {count} {tool.path(rank)}/{what}")
+        print_end(tool.path(f"{rank}/{what}"), count)
+    elif what == "stderr":
+        tool.show(f"tail -f -n {count} {tool.path(rank)}/stderr")
+        _follow_stderr(tool, rank, count)
+    else:
+        _follow(tool, rank if words else None, count)
+    return OK
+
+
+def print_end(path, count):
+    """Prints the last lines of a file. Returns its size."""
+    with files.open_(path) as file:
+        size = at = file.size()
+        end = b""
+        while at > 0 and end.count(b"\n") <= count:
+            begin = max(0, at - _PIECE)
+            end, at = files.read_range(file, begin, at) + end, begin
+    lines = end.splitlines(keepends=True)
+    write_all(1, b"".join(lines[max(0, len(lines) - count) :]))
+    return size
+
+
+def _follow(tool, rank, count):
+    """The live lines of a rank behind its last ones, or those of all ranks from now on."""
+    name = f"{rank}/follow" if rank else "log"
+    head = f"tail -n {count} {tool.path(rank)}/stdout; " if rank else ""
+    tool.show(f"{head}cat {tool.path(name)}")
+    # opened first, so that nothing is missed between the two
+    with files.open_(tool.path(name)) as live:
+        if rank:
+            print_end(tool.path(f"{rank}/stdout"), count)
+        while data := live.read(_PIECE):
+            write_all(1, data)
+
+
+def _follow_stderr(tool, rank, count):
+    """What the file gets, whenever the rank has printed something."""
+    path = tool.path(f"{rank}/stderr")
+    with files.open_(tool.path(f"{rank}/follow")) as live:
+        at = print_end(path, count)
+        while live.read(_PIECE):
+            with files.open_(path) as file:
+                size = file.size()
+                at = at if at <= size else 0  # it was dropped
+                write_all(1, files.read_range(file, at, size))
+                at = size
+
+
+def stack(tool, words):
+    """The Python stack of each rank, or of one."""
+    if len(words) > 1:
+        raise tool.misuse()
+    if words:
+        name = f"rank{number_of(tool, words[0])}/stack"
+        tool.show(f"cat {tool.path(name)}")
+        write_all(1, files.read(tool.path(name)))
+        return OK
+    same = {}  # what is equal but for the threads' addresses -> (its text, ranks)
+    for rank in range(tool.group.size):
+        tool.show(f"cat {tool.path(f'rank{rank}/stack')}")
+        text = tool.group.read(f"rank{rank}/stack")
+        same.setdefault(re.sub("0x[0-9a-f]+", "", text), (text, []))[1].append(str(rank))
+    for text, ranks in same.values():
+        noun = "ranks" if len(ranks) > 1 else "rank"
+        write_all(1, f"{noun} {','.join(ranks)}:\n{text}".encode())
+    return OK

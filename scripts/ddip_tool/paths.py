@@ -1,0 +1,110 @@
+"""ddip cat, write, ls, cp, rm, mkdir: files below the mount, or behind the socket, by path."""
+
+import os
+import stat
+
+from ddip import files
+from tool import OK, USAGE, Failure, write_all
+
+_PIECE = 1 << 20
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+def _inside(tool, path):
+    return os.path.join(tool.mount, path.strip("/")) if path.strip("/") else tool.mount
+
+
+def cat(tool, words):
+    """Prints files."""
+    if not words:
+        raise tool.misuse()
+    for word in words:
+        path = _inside(tool, word)
+        tool.show(f"cat {path}")
+        with files.open_(path) as file:
+            while piece := file.read(_PIECE):
+                write_all(1, piece)
+    return OK
+
+
+def write(tool, words):
+    """Standard input into a file; waits for what comes of it."""
+    if len(words) != 1:
+        raise tool.misuse()
+    path = _inside(tool, words[0])
+    tool.show(f"cat > {path}")
+    _copy(tool, 0, path)
+    return OK
+
+
+def ls(tool, words):
+    """Names in directories; -l: with mode and size."""
+    words = list(words)
+    long = words[:1] == ["-l"]
+    for word in words[long:] or [""]:
+        path = _inside(tool, word)
+        tool.show(f"ls {'-l ' if long else ''}{path}")
+        is_dir = files.isdir(path)
+        names = sorted(files.listdir(path)) if is_dir else [path]
+        for name in names:
+            whole = os.path.join(path, name)
+            write_all(1, os.fsencode(f"{_about(whole)} {name}\n" if long else f"{name}\n"))
+    return OK
+
+
+def _about(path):
+    mode, size, _ = files.attributes(path, follow=False)
+    return f"{stat.filemode(mode)} {size:12d}"
+
+
+def cp(tool, words):
+    """Copies a file; a path that begins with `:` is one of the tree."""
+    if len(words) != 2:
+        raise tool.misuse()
+    source, target = words
+    if not (source.startswith(":") or target.startswith(":")):
+        raise Failure(USAGE, "one of both begins with `:`, which stands for the group's files")
+    if source.startswith(":"):
+        source = _inside(tool, source[1:])
+    if target.startswith(":"):
+        target = _inside(tool, target[1:])
+    tool.show(f"cp {source} {target}")
+    with files.open_(source) as file:
+        _copy(tool, file, target)
+    return OK
+
+
+def _copy(tool, source, path):
+    """From a descriptor or an open file. What was written is submitted, and waited for."""
+    read = source.read if hasattr(source, "read") else lambda n: os.read(source, n)
+    with tool.telling(path), files.open_(path, _CREATE, 0o666) as file:
+        while piece := read(_PIECE):
+            files.write_all(file, piece)
+        file.fsync()
+
+
+def rm(tool, words):
+    """Removes variables; -d: groups."""
+    words = list(words)
+    folders = words[:1] == ["-d"]
+    if not words[folders:]:
+        raise tool.misuse()
+    for word in words[folders:]:
+        path = _inside(tool, word)
+        tool.show(f"{'rmdir' if folders else 'rm'} {path}")
+        if folders:
+            files.rmdir(path)
+        else:
+            files.remove(path)
+    return OK
+
+
+def mkdir(tool, words):
+    """Makes groups."""
+    if not words:
+        raise tool.misuse()
+    for word in words:
+        path = _inside(tool, word)
+        tool.show(f"mkdir {path}")
+        files.mkdir(path)
+    return OK
