@@ -203,6 +203,7 @@ open_doors(const struct options *o)
 	}
 	server_shut();
 	ticks_stop();
+	group_remove_all();
 	note("%s", e.text);
 	exit(e.no == EPERM ? EXIT_NO_MOUNT : 1);
 }
