@@ -150,8 +150,10 @@ apply_settings(struct group *g, const struct options *o)
 	struct ctl_result res;
 
 	for (size_t i = 0; i < o->settings_count; i++)
-		if (ctl_line(g, o->settings[i], &res, &e) < 0)
+		if (ctl_line(g, o->settings[i], &res, &e) < 0) {
+			group_remove_all(); /* a leak checker does not see what only ranks point to */
 			die("-o %s: %s", o->settings[i], e.text);
+		}
 }
 
 /* Engines end politely if they can in a moment; the mount is shut already. */
