@@ -36,36 +36,34 @@ child_path(const struct node *dir, const char *name)
 	return buf_take(&b);
 }
 
-/* The directories where variables live. */
-static const struct row *
-var_row_of(const struct node *dir)
+/* A directory where variables live? */
+static bool
+holds_variables(const struct node *dir)
 {
-	if (strcmp(dir->row->path, "G/vars") == 0)
-		return tree_row("G/vars/NAME");
-	if (strcmp(dir->row->path, "G/rankK/vars") == 0)
-		return tree_row("G/rankK/vars/NAME");
-	return NULL;
+	return dir->row->flags & ROW_VARIABLES;
+}
+
+static struct node *
+named_node(const struct node *dir, const char *part, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	return tree_node(tree_child(dir->row, part), at);
 }
 
 static struct node *
 var_node(const struct node *dir, const char *name)
 {
-	struct place at = dir->at;
-
-	place_ref(&at);
-	at.name = xstrdup(name);
-	return tree_node(var_row_of(dir), at);
+	return named_node(dir, "NAME", name);
 }
 
 static struct node *
 staged_node(const struct node *dir, const char *name)
 {
-	struct place at = dir->at;
-
-	place_ref(&at);
-	at.name = xstrdup(name);
-	staged_make(&at, name);
-	return tree_node(tree_row(at.rank < 0 ? "G/vars/STAGED" : "G/rankK/vars/STAGED"), at);
+	staged_make(&dir->at, name);
+	return named_node(dir, "STAGED", name);
 }
 
 /* The watchdog looks for what it is to create (which must not be there) or to delete (which must).
@@ -116,12 +114,12 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	int error;
 
 	request_show(fr, "lookup", dir, name);
-	if (request_by_watchdog(fr) && var_row_of(dir) && watchdog_lookup(fr, dir, name))
+	if (request_by_watchdog(fr) && holds_variables(dir) && watchdog_lookup(fr, dir, name))
 		return;
 	n = tree_lookup(dir, name, &error);
 	if (n)
 		reply_entry(fr, n);
-	else if (error == -ENOENT && var_row_of(dir) && !request_by_watchdog(fr) &&
+	else if (error == -ENOENT && holds_variables(dir) && !request_by_watchdog(fr) &&
 		 var_names_may_ask(&dir->at, name))
 		ask_for_name(fr, dir, name);
 	else
@@ -310,7 +308,8 @@ directory_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode,
 	struct node *dir = request_node(parent);
 	char *path = child_path(dir, name);
 
-	if (request_by_watchdog(fr) && var_row_of(dir) && ticks_expects(TICK_CREATE, path, true))
+	if (request_by_watchdog(fr) && holds_variables(dir) &&
+	    ticks_expects(TICK_CREATE, path, true))
 		reply_entry(fr, var_node(dir, name));
 	else
 		fuse_reply_err(fr, EACCES);
@@ -356,7 +355,7 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 		r = ticks_expects(TICK_DELETE, path, true) ? 0 : -ENOENT;
 	else if (place_gone(&dir->at))
 		r = place_fail(&dir->at, &e);
-	else if (var_row_of(dir))
+	else if (holds_variables(dir))
 		r = remove_entry(&at, process, &e);
 	else
 		removal_refused(process, &dir->at);
@@ -384,7 +383,7 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
 		r = place_fail(&dir->at, &e);
 	else if (place_gone(&to_dir->at))
 		r = place_fail(&to_dir->at, &e);
-	else if (var_row_of(dir) && var_row_of(to_dir))
+	else if (holds_variables(dir) && holds_variables(to_dir))
 		r = flags ? -EINVAL : rename_entry(&a, &b, &e);
 	if (r < 0)
 		request_fail(fr, dir, name, r, &e);
@@ -418,7 +417,7 @@ directory_create(
 	int r = 0;
 
 	request_show(fr, "create", dir, name);
-	if (!var_row_of(dir)) {
+	if (!holds_variables(dir)) {
 		fuse_reply_err(fr, EACCES);
 		return;
 	}
