@@ -184,7 +184,7 @@ $(FAKES): tests/fake/nvml.c Makefile
 
 # The agent without Python that tests of the daemon use.
 FAKE_ENGINE := $(BUILD)/fake/engine
-FAKE_SRC    := $(addprefix tests/fake/,fake-engine.c words.c child.c)
+FAKE_SRC    := $(addprefix tests/fake/,fake-engine.c engines.c requests.c words.c child.c)
 
 $(FAKE_ENGINE): $(call objects,$(FAKE_SRC)) $(SHARED_OBJ)
 	$(call say,LINK,$@)

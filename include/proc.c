@@ -147,6 +147,22 @@ proc_parent(pid_t pid)
 	return proc_status(pid, &s) == 0 ? s.parent : 0;
 }
 
+void
+proc_mount_path(char *path)
+{
+	const char *in = path;
+
+	while (*in) {
+		if (*in == '\\' && strspn(in + 1, "01234567") >= 3) {
+			*path++ = (char)((in[1] - '0') << 6 | (in[2] - '0') << 3 | (in[3] - '0'));
+			in += 4;
+		} else {
+			*path++ = *in++;
+		}
+	}
+	*path = '\0';
+}
+
 /* The fields that we want: ID PARENT DEVICE ROOT WHERE OPTIONS [TAG…] - TYPE SOURCE OPTIONS. False:
  * the line is of another form. */
 static bool
@@ -167,7 +183,7 @@ split(char *line, struct proc_mount *m)
 	m->type = word ? strtok_r(NULL, " ", &save) : NULL;
 	if (!m->type)
 		return false;
-	mountinfo_path(where);
+	proc_mount_path(where);
 	return true;
 }
 

@@ -40,6 +40,9 @@ struct proc_mount {
 	const char *type;   /* "fuse.ddipfs" */
 };
 
+/* A path of /proc/self/mountinfo, where blanks and the like are \ooo, made plain in place. */
+void proc_mount_path(char *path);
+
 typedef bool proc_mount_fn(const struct proc_mount *m, void *arg);
 
 /* Calls fn for each mount, the lowest first, until it gives true. 1: it did; 0: it never did;

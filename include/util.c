@@ -289,22 +289,6 @@ read_file(const char *path, struct buf *out)
 }
 
 void
-mountinfo_path(char *path)
-{
-	const char *in = path;
-
-	while (*in) {
-		if (*in == '\\' && strspn(in + 1, "01234567") >= 3) {
-			*path++ = (char)((in[1] - '0') << 6 | (in[2] - '0') << 3 | (in[3] - '0'));
-			in += 4;
-		} else {
-			*path++ = *in++;
-		}
-	}
-	*path = '\0';
-}
-
-void
 note_as(const char *name)
 {
 	program = name;

@@ -97,37 +97,37 @@ rank_cell_leave(void)
 	return missed;
 }
 
+/* Tells of the request that was noted for the running cell: KeyboardInterrupt is being raised, or
+ * a handler of the program's own has it. Returns the cell's number, 0: none runs. */
+static uint32_t
+settle(bool raised)
+{
+	uint32_t number;
+	bool noted;
+
+	rank_cell_lock();
+	number = cell.running;
+	noted = number && (raised ? cell.pending : cell.asked);
+	cell.asked = false;
+	if (raised)
+		cell.pending = false;
+	rank_cell_unlock();
+	if (noted)
+		tell(number, raised);
+	return number;
+}
+
 bool
 rank_cell_wanted(void)
 {
-	uint32_t number;
-	bool ours;
-
-	rank_cell_lock();
 	/* In user code any SIGINT counts: one that was not ours is the user's own. */
-	number = cell.running;
-	ours = number && cell.pending;
-	if (number)
-		cell.pending = cell.asked = false;
-	rank_cell_unlock();
-	if (ours)
-		tell(number, true);
-	return number != 0;
+	return settle(true) != 0;
 }
 
 void
 rank_cell_probed(void)
 {
-	uint32_t number;
-	bool now;
-
-	rank_cell_lock();
-	number = cell.running;
-	now = number && cell.asked;
-	cell.asked = false;
-	rank_cell_unlock();
-	if (now)
-		tell(number, false);
+	settle(false);
 }
 
 /* Has Python run a handler of ours, if it runs any: those of signals that came before run first.

@@ -164,18 +164,9 @@ stream_add(struct stream *s, const char *p, size_t n)
 	struct req_list woken = TAILQ_HEAD_INITIALIZER(woken);
 	struct req *r;
 
-	for (size_t done = 0; done < n;) {
-		ssize_t w = fault("stream.write", ENOSPC)
-				? -1
-				: pwrite(s->fd, p + done, n - done, (off_t)(s->size + done));
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0) {
-			note("%zu bytes of a live stream are lost: %s", n, strerrordesc_np(errno));
-			return;
-		}
-		done += (size_t)w;
+	if (pwrite_all("stream.write", s->fd, p, n, s->size) < n) {
+		note("%zu bytes of a live stream are lost: %s", n, strerrordesc_np(errno));
+		return;
 	}
 	s->size += n;
 	bound(s);

@@ -13,41 +13,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct row *
-var_row_of(const struct node *dir)
-{
-	if (strcmp(dir->row->path, "G/vars") == 0)
-		return tree_row("G/vars/NAME");
-	if (strcmp(dir->row->path, "G/rankK/vars") == 0)
-		return tree_row("G/rankK/vars/NAME");
-	return NULL;
-}
-
 bool
 entry_in_vars(const struct node *dir)
 {
-	return var_row_of(dir) != NULL;
+	return dir->row->flags & ROW_VARIABLES;
+}
+
+static struct node *
+named_node(const struct node *dir, const char *part, const char *name)
+{
+	struct place at = dir->at;
+
+	place_ref(&at);
+	at.name = xstrdup(name);
+	return tree_node(tree_child(dir->row, part), at);
 }
 
 struct node *
 entry_var(const struct node *dir, const char *name)
 {
-	struct place at = dir->at;
-
-	place_ref(&at);
-	at.name = xstrdup(name);
-	return tree_node(var_row_of(dir), at);
+	return named_node(dir, "NAME", name);
 }
 
 static struct node *
 staged_node(const struct node *dir, const char *name)
 {
-	struct place at = dir->at;
-
-	place_ref(&at);
-	at.name = xstrdup(name);
-	staged_make(&at, name);
-	return tree_node(tree_row(at.rank < 0 ? "G/vars/STAGED" : "G/rankK/vars/STAGED"), at);
+	staged_make(&dir->at, name);
+	return named_node(dir, "STAGED", name);
 }
 
 bool

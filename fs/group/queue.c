@@ -85,8 +85,8 @@ send(struct subtask *j)
  * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
  * no rank is in it that waits for one who can't come. Other tasks begin rank by rank.
  */
-void
-queue_pump(struct rank *k)
+static void
+pump(struct rank *k)
 {
 	struct group *g = k->g;
 	struct subtask *j = TAILQ_FIRST(&k->queue);
@@ -112,7 +112,7 @@ void
 queue_pump_all(struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
-		queue_pump(&g->ranks[i]);
+		pump(&g->ranks[i]);
 }
 
 void
@@ -199,7 +199,7 @@ subtask_over(struct subtask *j)
 	}
 	if (j->err.no)
 		escalation_failed(j);
-	queue_pump(k);
+	pump(k);
 	recovery_begin(g); /* this rank may have been the last that kept it from beginning */
 }
 

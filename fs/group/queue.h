@@ -15,8 +15,7 @@ int task_wait(struct task *w, struct req *r);
 void task_interrupt(struct task *w);
 /* Drops it if nothing of it runs. */
 bool task_cancel(struct task *w, int error, const char *why);
-/* Sends what can be sent to this rank, to all of the group. */
-void queue_pump(struct rank *k);
+/* Sends what can be sent to the ranks of the group. */
 void queue_pump_all(struct group *g);
 /* The rank will not come back: everything in its queue fails with e. */
 void queue_drop(struct rank *k, const struct err *e);

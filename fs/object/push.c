@@ -74,23 +74,12 @@ ssize_t
 push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
 {
-	size_t done = 0;
-
 	if (offset + n > (uint64_t)1 << SIZE_MAX_BITS)
 		return fail(e, EFBIG, "an object has at most %d TiB", 1 << (SIZE_MAX_BITS - 40));
 	if (unshare(p, p->size, what, e) < 0)
 		return -e->no;
-	while (done < n) {
-		ssize_t k = fault("push.write", ENOSPC)
-				? -1
-				: pwrite(p->memfd, data + done, n - done, (off_t)(offset + done));
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return fail_errno(e, "no room for %zu bytes of %s", n, what);
-		done += (size_t)k;
-	}
+	if (pwrite_all("push.write", p->memfd, data, n, offset) < n)
+		return fail_errno(e, "no room for %zu bytes of %s", n, what);
 	p->size = MAX(p->size, offset + n);
 	return (ssize_t)n;
 }

@@ -51,17 +51,8 @@ static const struct source nothing = {.kind = SOURCE_MEMORY, .fd = -1};
 static int
 write_result(const struct reduction *r, uint64_t offset, const char *p, size_t n, struct err *e)
 {
-	size_t done = 0;
-
-	while (done < n) {
-		ssize_t k = pwrite(r->memfd, p + done, n - done, (off_t)(offset + done));
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return fail_errno(e, "%s.%s: no room for the result", r->what, r->op->name);
-		done += (size_t)k;
-	}
+	if (pwrite_all("reduce.write", r->memfd, p, n, offset) < n)
+		return fail_errno(e, "%s.%s: no room for the result", r->what, r->op->name);
 	return 0;
 }
 

@@ -68,7 +68,7 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/result", REG | 0400, ROW_SIZED, NULL, text_subtask_result, "value of the last expression", NULL},
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_subtask_traceback, "its traceback", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
-    {"G/vars", DIR | 0700, ROW_CACHEABLE, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
+    {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "files that programs write aside: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
@@ -81,7 +81,7 @@ const struct row name_rows[] = {
     {"G/rankK/follow", REG | 0400, ROW_LIVE, &stream_file_follow_ops, NULL, "live: both streams as they come", NULL},
     {"G/rankK/stdin", REG | 0200, ROW_PRIVATE_NODE, &stdin_file_ops, NULL, NULL, "feeds input() and pdb"},
     {"G/rankK/stack", REG | 0400, ROW_PRIVATE_NODE, &stack_file_ops, NULL, "Python stack of every thread, now", NULL},
-    {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
+    {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
     {"G/rankK/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},
 };
@@ -197,12 +197,42 @@ find_list(struct place *at, const char *name)
 	return 0;
 }
 
+static void
+print_group(const struct place *at, struct buf *out)
+{
+	buf_adds(out, at->g->name);
+}
+
+static void
+print_cell(const struct place *at, struct buf *out)
+{
+	buf_addf(out, "%d", at->cell->number);
+}
+
+static void
+print_rank(const struct place *at, struct buf *out)
+{
+	buf_addf(out, "rank%d", at->rank);
+}
+
+static void
+print_list(const struct place *at, struct buf *out)
+{
+	buf_addf(out, "cell.%s", at->name);
+}
+
+static void
+print_name(const struct place *at, struct buf *out)
+{
+	buf_adds(out, at->name);
+}
+
 const struct part name_parts[] = {
-    {"G", find_group, next_group},
-    {"N", find_cell, next_cell},
-    {"rankK", find_rank, next_rank},
-    {"cell.LIST", find_list, NULL},
-    {"STAGED", staged_find, staged_next},
-    {"NAME", var_names_find, var_names_next},
+    {"G", find_group, next_group, print_group},
+    {"N", find_cell, next_cell, print_cell},
+    {"rankK", find_rank, next_rank, print_rank},
+    {"cell.LIST", find_list, NULL, print_list},
+    {"STAGED", staged_find, staged_next, print_name},
+    {"NAME", var_names_find, var_names_next, print_name},
 };
 const size_t name_part_count = ARRAY_LEN(name_parts);

@@ -185,11 +185,14 @@ part_of(const char *word)
 }
 
 const struct row *
-tree_row(const char *path)
+tree_child(const struct row *dir, const char *part)
 {
-	for (size_t i = 0; i < name_count; i++)
-		if (strcmp(name_rows[i].path, path) == 0)
+	for (size_t i = 0; i < name_count; i++) {
+		const char *word = child_part(dir, &name_rows[i]);
+
+		if (word && strcmp(word, part) == 0)
 			return &name_rows[i];
+	}
 	return NULL;
 }
 
@@ -336,38 +339,23 @@ tree_stat(struct node *n, struct stat *st)
 	st->st_atim = st->st_ctim = st->st_mtim;
 }
 
-/* One part of a row's path as this place has it. */
-static void
-add_part(const char *word, size_t n, const struct place *at, struct buf *out)
-{
-	if (n == 1 && *word == 'G')
-		buf_adds(out, at->g->name);
-	else if (n == 1 && *word == 'N')
-		buf_addf(out, "%d", at->cell->number);
-	else if (n == 5 && strncmp(word, "rankK", 5) == 0)
-		buf_addf(out, "rank%d", at->rank);
-	else if ((n == 4 && strncmp(word, "NAME", 4) == 0) ||
-		 (n == 6 && strncmp(word, "STAGED", 6) == 0))
-		buf_adds(out, at->name);
-	else if (n == 9 && strncmp(word, "cell.LIST", 9) == 0)
-		buf_addf(out, "cell.%s", at->name);
-	else
-		buf_add(out, word, n);
-}
-
 void
 tree_path(const struct node *n, struct buf *out)
 {
-	const char *p = n->row->path;
+	char *path = xstrdup(n->row->path), *save;
+	const char *sep = "";
 
-	while (*p) {
-		size_t k = strcspn(p, "/");
+	for (char *word = strtok_r(path, "/", &save); word; word = strtok_r(NULL, "/", &save)) {
+		const struct part *part = part_of(word);
 
-		add_part(p, k, &n->at, out);
-		p += k;
-		if (*p == '/')
-			buf_addc(out, *p++);
+		buf_adds(out, sep);
+		if (part)
+			part->print(&n->at, out);
+		else
+			buf_adds(out, word);
+		sep = "/";
 	}
+	free(path);
 }
 
 /* Without a text: whoever walks a tree meets these, and the mode says it all. */

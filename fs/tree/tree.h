@@ -41,12 +41,14 @@ enum row_flags {
 	ROW_LIVE = 8,	 /* waits for data: listed as a pipe, though stat says that it is a file */
 	ROW_MAPPED = 16, /* bytes that may be mapped */
 	ROW_CACHEABLE =
-	    32 /* as long as its parent, or until rmdir: the kernel need not ask again */
+	    32, /* as long as its parent, or until rmdir: the kernel need not ask again */
+	ROW_VARIABLES = 64 /* a directory of variables, and of staged files */
 };
 
 typedef int text_fn(const struct place *at, struct buf *out, struct err *e);
 
-/* One file of the name space. Parts of a path in capitals stand for many names (names.c, `parts`).
+/* One file of the name space. Parts of a path in capitals stand for many names (names.c,
+ * name_parts).
  */
 struct row {
 	const char *path;
@@ -78,6 +80,8 @@ struct part {
 	 * child (borrowed until the next call); false: no more. NULL: not listed. */
 	bool (*next)(
 	    const struct place *at, struct part_cursor *c, struct place *child, char *name);
+	/* The name that at has for it. */
+	void (*print)(const struct place *at, struct buf *out);
 };
 
 extern const struct part name_parts[];
@@ -146,8 +150,8 @@ uint64_t tree_open_size(struct file *f);
 bool tree_next(struct tree_cursor *c, struct dir_entry *e);
 /* Gives back what the cursor holds, not its directory. */
 void tree_cursor_free(struct tree_cursor *c);
-/* The row of a child, by its path in the table. */
-const struct row *tree_row(const char *path);
+/* The row of a directory's child, by the part of the path that it adds in the table. */
+const struct row *tree_child(const struct row *dir, const char *part);
 /* The path below the mount, for messages. */
 void tree_path(const struct node *n, struct buf *out);
 /* 0, -errno or PARKED, as the operation of the row. */

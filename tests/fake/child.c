@@ -62,7 +62,7 @@ child_main(int in, int out)
 void
 child_order(struct engine *e, const char *line)
 {
-	(void)!write(e->orders, line, strlen(line));
+	(void)!write(e->child.orders, line, strlen(line));
 }
 
 static void
@@ -70,11 +70,11 @@ on_answer(void *arg, uint32_t events)
 {
 	struct engine *e = arg;
 	char line[256];
-	ssize_t n = read(e->answers, line, sizeof(line) - 1);
+	ssize_t n = read(e->child.answers, line, sizeof(line) - 1);
 
 	if (n <= 0) {
-		loop_fd_del(e->watch);
-		e->watch = NULL;
+		loop_fd_del(e->child.watch);
+		e->child.watch = NULL;
 		return;
 	}
 	line[n] = '\0';
@@ -87,9 +87,9 @@ child_fork(struct engine *e)
 {
 	int to[2], from[2];
 
-	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 || (e->pid = fork()) < 0)
+	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 || (e->child.pid = fork()) < 0)
 		die("a rank: %s", strerrordesc_np(errno));
-	if (e->pid == 0) {
+	if (e->child.pid == 0) {
 		dup2(to[0], 0);
 		dup2(from[1], 1);
 		close_range(3, ~0u, 0);
@@ -97,9 +97,9 @@ child_fork(struct engine *e)
 	}
 	close(to[0]);
 	close(from[1]);
-	e->orders = to[1];
-	e->answers = from[0];
-	e->watch = loop_fd(loop, e->answers, EPOLLIN, on_answer, e);
+	e->child.orders = to[1];
+	e->child.answers = from[0];
+	e->child.watch = loop_fd(loop, e->child.answers, EPOLLIN, on_answer, e);
 }
 
 static void
@@ -110,7 +110,7 @@ ended(struct engine *e, int status)
 	ssize_t n = 0;
 
 	words_end(e);
-	e->dead = true;
+	e->child.dead = true;
 	if (e->spooled) {
 		uint64_t size = e->spool.at.size[SPOOL_STDERR],
 			 from = size - MIN(size, sizeof(words));
@@ -118,7 +118,7 @@ ended(struct engine *e, int status)
 		at = spool_writer_cut(&e->spool);
 		n = pread(e->spool.fd[SPOOL_STDERR], words, sizeof(words), (off_t)from);
 	}
-	engine_say(e, Nexit, 0, 0, (uint32_t)e->pid, (uint32_t)status,
+	engine_say(e, Nexit, 0, 0, (uint32_t)e->child.pid, (uint32_t)status,
 	    ((struct slice){words, (size_t)MAX(n, (ssize_t)0)}), at.size[0], at.size[1], at.size[2],
 	    at.records);
 	engine_gone(e);
@@ -134,7 +134,7 @@ child_ended(void *arg, int signo)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		for (e = TAILQ_FIRST(&engines); e; e = next) {
 			next = TAILQ_NEXT(e, link);
-			if (e->pid == pid && !e->dead)
+			if (e->child.pid == pid && !e->child.dead)
 				ended(e, status);
 		}
 }

@@ -3,7 +3,9 @@
  * rank is a child process that does nothing but live and die, and a cell is a few lines of words
  * (words.c).
  *
- *   fake-engine.c  the agent's messages, the children, the order of what engines say
+ *   fake-engine.c  the connection, messages for the agent
+ *   engines.c      the engines: the order of what they say, their variables
+ *   requests.c     messages for an engine
  *   words.c        what a rank does with a cell
  *   child.c        the processes that ranks are
  *
@@ -42,22 +44,16 @@ struct frame {
 	TAILQ_ENTRY(frame) link;
 };
 
-struct engine {
-	unsigned slot;
-	int kind;
-	bool dead, gone; /* dead: the child was reaped; gone: Nexit is said */
+/* The process of an engine. */
+struct child {
 	pid_t pid;
-	int status;
-	int orders, answers; /* pipes to the child and back */
+	int orders, answers; /* pipes to it and back */
 	struct watch *watch;
-	char *dir, *name;
-	struct spool_writer spool;
-	bool spooled;
-	uint32_t rank, size, generation;
-	TAILQ_HEAD(, variable) variables;
-	char *put_name, *put_value; /* decoded, waits for Tcommit */
-	char *moved;		    /* the name that goes then; NULL: it was a push */
-	/* the cell that runs */
+	bool dead; /* it was reaped */
+};
+
+/* The cell that runs on a rank. */
+struct run {
 	bool running;
 	uint32_t cell, tag;
 	char *source, *at; /* the rest of it */
@@ -66,6 +62,26 @@ struct engine {
 	enum wait_kind waits;
 	double handler_s; /* how long it handles an interrupt */
 	struct timer *timer;
+};
+
+/* What was decoded and waits for Tcommit. */
+struct staged {
+	char *name, *value;
+	char *moved; /* the name that goes then; NULL: it was a push */
+};
+
+struct engine {
+	unsigned slot;
+	int kind;
+	bool gone; /* Nexit is said */
+	struct child child;
+	char *dir, *name;
+	struct spool_writer spool;
+	bool spooled;
+	uint32_t rank, size, generation;
+	TAILQ_HEAD(, variable) variables;
+	struct staged put;
+	struct run run;
 	/* what it said and is not out yet */
 	TAILQ_HEAD(, frame) said;
 	struct timer *mouth;
@@ -76,6 +92,13 @@ TAILQ_HEAD(engine_list, engine);
 extern struct engine_list engines;
 extern struct loop *loop;
 
+/* Is this to go wrong? DDIP_FAKE_ONCE names a file that is there as long as it is. */
+bool fake_wrong(const char *word);
+
+/* engines.c. delays: the seed of random ones, 0: none. */
+void engine_init(struct conn *daemon, unsigned delays);
+struct engine *engine_find(unsigned slot); /* NULL: there is none that lives */
+void engine_free(struct engine *e);
 /* A message of an engine, in order behind those before it. Arguments as wire_pack. */
 void engine_say(struct engine *e, int type, int flags, uint32_t tag, ...);
 void engine_refuse(struct engine *e, uint32_t tag, int no, const char *text);
@@ -90,6 +113,10 @@ struct variable *engine_variable(const struct engine *e, const char *name);
 void engine_gone(struct engine *e);
 /* A frame that is none: the daemon hangs up on who says such things. */
 void engine_nonsense(void);
+
+/* requests.c */
+bool request_is(int type); /* for an engine? */
+void request_answer(struct engine *e, struct msg *m);
 
 /* child.c */
 void child_fork(struct engine *e);

@@ -33,12 +33,12 @@ static void
 over(struct engine *e, int outcome, const char *error)
 {
 	char *trace = xasprintf(
-	    "Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n", e->cell, error);
+	    "Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n", e->run.cell, error);
 
-	loop_timer_del(e->timer);
-	e->timer = NULL;
-	e->waits = WAIT_NONE;
-	e->running = false;
+	loop_timer_del(e->run.timer);
+	e->run.timer = NULL;
+	e->run.waits = WAIT_NONE;
+	e->run.running = false;
 	engine_ran(e, outcome, error, outcome == OUT_OK ? "" : trace);
 	free(trace);
 }
@@ -66,56 +66,56 @@ time_is_over(void *arg)
 {
 	struct engine *e = arg;
 
-	e->timer = NULL;
-	e->waits = WAIT_NONE;
+	e->run.timer = NULL;
+	e->run.waits = WAIT_NONE;
 	go_on(e);
 }
 
 static void
 word_sleep(struct engine *e, char *rest)
 {
-	e->waits = WAIT_TIME;
-	e->timer = loop_timer(loop, (uint64_t)(strtod(rest, NULL) * 1000), time_is_over, e);
+	e->run.waits = WAIT_TIME;
+	e->run.timer = loop_timer(loop, (uint64_t)(strtod(rest, NULL) * 1000), time_is_over, e);
 }
 
 static void
 word_handle(struct engine *e, char *rest)
 {
-	e->waits = WAIT_INTERRUPT;
-	e->handler_s = strtod(rest, NULL);
+	e->run.waits = WAIT_INTERRUPT;
+	e->run.handler_s = strtod(rest, NULL);
 }
 
 static void
 word_own(struct engine *e, char *rest)
 {
 	word_sleep(e, rest);
-	e->waits = WAIT_OWN;
+	e->run.waits = WAIT_OWN;
 }
 
 static void
 word_stuck(struct engine *e, char *rest)
 {
-	e->waits = WAIT_ABORT;
+	e->run.waits = WAIT_ABORT;
 }
 
 static void
 word_hard(struct engine *e, char *rest)
 {
-	e->waits = WAIT_KILL;
+	e->run.waits = WAIT_KILL;
 }
 
 static void
 word_input(struct engine *e, char *rest)
 {
-	e->waits = WAIT_INPUT;
+	e->run.waits = WAIT_INPUT;
 	engine_say(e, Ninput, 0, 0, 1u);
 }
 
 static bool
 meets(const struct engine *a, const struct engine *b)
 {
-	return b->kind == ENGINE_RANK && !b->dead && strcmp(a->dir, b->dir) == 0 &&
-	       a->generation == b->generation && b->waits == WAIT_REDUCE;
+	return b->kind == ENGINE_RANK && !b->child.dead && strcmp(a->dir, b->dir) == 0 &&
+	       a->generation == b->generation && b->run.waits == WAIT_REDUCE;
 }
 
 /* The sum over the ranks, when all are there; as in torch, whatever cells they are in. */
@@ -126,7 +126,7 @@ word_reduce(struct engine *e, char *rest)
 	uint32_t there = 0;
 	char sum[32];
 
-	e->waits = WAIT_REDUCE;
+	e->run.waits = WAIT_REDUCE;
 	TAILQ_FOREACH (x, &engines, link)
 		there += meets(e, x);
 	if (there < e->size)
@@ -136,10 +136,10 @@ word_reduce(struct engine *e, char *rest)
 		next = TAILQ_NEXT(x, link);
 		if (x != e && !meets(e, x))
 			continue;
-		free(x->value);
-		x->value = xstrdup(sum);
-		x->waits = WAIT_NONE;
-		x->collectives++;
+		free(x->run.value);
+		x->run.value = xstrdup(sum);
+		x->run.waits = WAIT_NONE;
+		x->run.collectives++;
 		if (x != e)
 			go_on(x);
 	}
@@ -177,8 +177,8 @@ word_flood(struct engine *e, char *rest)
 static void
 word_value(struct engine *e, char *rest)
 {
-	free(e->value);
-	e->value = xstrdup(rest);
+	free(e->run.value);
+	e->run.value = xstrdup(rest);
 }
 
 static void
@@ -201,7 +201,7 @@ word_die(struct engine *e, char *rest)
 {
 	char *line = xasprintf("exit %s\n", rest);
 
-	e->waits = WAIT_KILL;
+	e->run.waits = WAIT_KILL;
 	child_order(e, line);
 	free(line);
 }
@@ -209,8 +209,8 @@ word_die(struct engine *e, char *rest)
 static void
 word_signal(struct engine *e, char *rest)
 {
-	e->waits = WAIT_KILL;
-	kill(e->pid, atoi(rest));
+	e->run.waits = WAIT_KILL;
+	kill(e->child.pid, atoi(rest));
 }
 
 static void
@@ -218,7 +218,7 @@ word_use(struct engine *e, char *rest)
 {
 	char *line = xasprintf("use %s\n", rest);
 
-	e->waits = WAIT_CHILD;
+	e->run.waits = WAIT_CHILD;
 	child_order(e, line);
 	free(line);
 }
@@ -232,7 +232,7 @@ word_agent(struct engine *e, char *rest)
 static void
 word_nonsense(struct engine *e, char *rest)
 {
-	e->waits = WAIT_KILL;
+	e->run.waits = WAIT_KILL;
 	engine_nonsense();
 }
 
@@ -287,8 +287,8 @@ one(struct engine *e, char *line)
 static void
 go_on(struct engine *e)
 {
-	while (e->running && e->waits == WAIT_NONE) {
-		char *line = strsep(&e->at, "\n");
+	while (e->run.running && e->run.waits == WAIT_NONE) {
+		char *line = strsep(&e->run.at, "\n");
 
 		if (!line)
 			over(e, OUT_OK, "");
@@ -300,34 +300,35 @@ go_on(struct engine *e)
 void
 words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source)
 {
-	free(e->source);
-	e->at = e->source = slice_dup(source);
-	free(e->value);
-	e->value = xstrdup("");
-	e->tag = tag;
-	e->cell = cell;
-	e->collectives = 0;
-	e->running = true;
-	e->waits = WAIT_NONE;
+	free(e->run.source);
+	e->run.at = e->run.source = slice_dup(source);
+	free(e->run.value);
+	e->run.value = xstrdup("");
+	e->run.tag = tag;
+	e->run.cell = cell;
+	e->run.collectives = 0;
+	e->run.running = true;
+	e->run.waits = WAIT_NONE;
 	go_on(e);
 }
 
 void
 words_interrupt(struct engine *e, uint32_t cell)
 {
-	if (!e->running || (cell && cell != e->cell))
+	if (!e->run.running || (cell && cell != e->run.cell))
 		return;
-	if (e->waits == WAIT_INPUT)
+	if (e->run.waits == WAIT_INPUT)
 		engine_say(e, Ninput, 0, 0, 0u);
-	if (e->waits == WAIT_OWN)
-		engine_say(e, Nsignalled, 0, 0, e->cell, 0u);
-	if (e->waits != WAIT_TIME && e->waits != WAIT_INPUT && e->waits != WAIT_INTERRUPT &&
-	    e->waits != WAIT_HANDLER)
+	if (e->run.waits == WAIT_OWN)
+		engine_say(e, Nsignalled, 0, 0, e->run.cell, 0u);
+	if (e->run.waits != WAIT_TIME && e->run.waits != WAIT_INPUT &&
+	    e->run.waits != WAIT_INTERRUPT && e->run.waits != WAIT_HANDLER)
 		return;
-	engine_say(e, Nsignalled, 0, 0, e->cell, 1u);
-	if (e->waits == WAIT_INTERRUPT) {
-		e->waits = WAIT_HANDLER;
-		e->timer = loop_timer(loop, (uint64_t)(e->handler_s * 1000), time_is_over, e);
+	engine_say(e, Nsignalled, 0, 0, e->run.cell, 1u);
+	if (e->run.waits == WAIT_INTERRUPT) {
+		e->run.waits = WAIT_HANDLER;
+		e->run.timer =
+		    loop_timer(loop, (uint64_t)(e->run.handler_s * 1000), time_is_over, e);
 		return;
 	}
 	over(e, OUT_INTERRUPTED, "KeyboardInterrupt");
@@ -336,7 +337,7 @@ words_interrupt(struct engine *e, uint32_t cell)
 void
 words_abort(struct engine *e)
 {
-	if (e->running && (e->waits == WAIT_ABORT || e->waits == WAIT_REDUCE))
+	if (e->run.running && (e->run.waits == WAIT_ABORT || e->run.waits == WAIT_REDUCE))
 		over(e, OUT_RAISED, "RuntimeError: the collective was ended");
 }
 
@@ -344,21 +345,21 @@ void
 words_input(struct engine *e, struct slice data)
 {
 	engine_say(e, Ntaken, 0, 0, (uint32_t)data.n);
-	if (!e->running || e->waits != WAIT_INPUT)
+	if (!e->run.running || e->run.waits != WAIT_INPUT)
 		return;
 	engine_say(e, Ninput, 0, 0, 0u);
-	free(e->value);
-	e->value = slice_dup(data);
-	e->waits = WAIT_NONE;
+	free(e->run.value);
+	e->run.value = slice_dup(data);
+	e->run.waits = WAIT_NONE;
 	go_on(e);
 }
 
 void
 words_answer(struct engine *e, const char *line)
 {
-	if (!e->running || e->waits != WAIT_CHILD)
+	if (!e->run.running || e->run.waits != WAIT_CHILD)
 		return;
-	e->waits = WAIT_NONE;
+	e->run.waits = WAIT_NONE;
 	if (strcmp(line, "0") != 0)
 		over(e, OUT_RAISED, line);
 	else
@@ -368,8 +369,8 @@ words_answer(struct engine *e, const char *line)
 void
 words_end(struct engine *e)
 {
-	loop_timer_del(e->timer);
-	e->timer = NULL;
-	e->running = false;
-	e->waits = WAIT_NONE;
+	loop_timer_del(e->run.timer);
+	e->run.timer = NULL;
+	e->run.running = false;
+	e->run.waits = WAIT_NONE;
 }

@@ -132,6 +132,15 @@ test_mounts(void)
 	CHECK(seen > 0 && all >= seen);
 }
 
+static void
+test_mount_path(void)
+{
+	char path[] = "/a\\040b\\134040/\\011\303\274\\043";
+
+	proc_mount_path(path);
+	CHECK_STR(path, "/a b\\040/\t\303\274#");
+}
+
 int
 main(void)
 {
@@ -140,5 +149,6 @@ main(void)
 	test_exit_signal();
 	test_writes();
 	test_mounts();
+	test_mount_path();
 	return CHECK_DONE();
 }

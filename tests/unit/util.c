@@ -92,15 +92,6 @@ test_err(void)
 }
 
 static void
-test_mountinfo(void)
-{
-	char path[] = "/a\\040b\\134040/\\011\303\274\\043";
-
-	mountinfo_path(path);
-	CHECK_STR(path, "/a b\\040/\t\303\274#");
-}
-
-static void
 test_debug(void)
 {
 	setenv("DDIP_DEBUG", "wire,cell", 1);
@@ -121,7 +112,6 @@ main(void)
 	test_slice();
 	test_file();
 	test_err();
-	test_mountinfo();
 	test_debug();
 	CHECK(now_ns() >= t && now_wall() > 1.6e9);
 	return CHECK_DONE();
