@@ -6,7 +6,7 @@ starts processes is in launchers.py, what talks to widgets in comms.py.
 
 import sys
 
-from ddip_engine import comms, launchers
+from ddip_engine import comms, debuggers, launchers
 
 _MOVED_ON = {"text/plain": ""}  # what is left of a transient one
 
@@ -82,4 +82,9 @@ def _change_rich_live(module):
     module.Live.refresh = refresh
 
 
-_CHANGES = {"rich.live": _change_rich_live, "comm": comms.change, **launchers.CHANGES}
+_CHANGES = {
+    "rich.live": _change_rich_live,
+    "bdb": debuggers.change,
+    "comm": comms.change,
+    **launchers.CHANGES,
+}

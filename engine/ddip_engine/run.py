@@ -79,6 +79,11 @@ def running():
     return _cell is not None
 
 
+def file_of_cell():
+    """What tracebacks call the cell that runs; None: none does."""
+    return _cell.file if _cell is not None else None
+
+
 def _armed(cell, runner):
     """Runs user code so that an interrupt for this cell is raised in it, or here."""
     try:

@@ -267,6 +267,9 @@ class _Shell:
             self.showtraceback(running_compiled_code=True)
         else:
             return False
+        finally:  # a debugger (it has a botframe) would follow into the shell
+            if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
+                sys.settrace(None)
         return True
 
     def showtraceback(self, exc_tuple=None, *args, **kwargs):

@@ -236,7 +236,6 @@ _LIBRARIES = (
 )
 
 
-
 def clear():
     """Forgets what was measured: the namespace is empty."""
     _measured.clear()

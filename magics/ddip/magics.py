@@ -203,10 +203,11 @@ class DdipMagics(Magics):
             self.attachment.need(args.group).scatter(name, self._local(name))
         if args.replay:
             self._replay(args)
-        made = self._run(line, cell, args) if cell.strip() else None
+        made = self._run(line, cell, args) if cell.strip() or args.appcmd else None
         for name in args.gather or ():
             self.shell.push({name: self.attachment.need(args.group).gather(name)})
-        if not cell.strip() and not (args.push or args.scatter or args.gather or args.replay):
+        acts = args.push or args.scatter or args.gather or args.replay or args.appcmd
+        if not cell.strip() and not acts:
             self._set_defaults(args)
         return made
 
@@ -254,7 +255,7 @@ class DdipMagics(Magics):
 
     def _run_remotely(self, line, cell, args):
         # the magic's own line stands for itself: line numbers are those that the user sees
-        own_line = not args.auto and not cell.lstrip().startswith("%%")
+        own_line = bool(cell) and not args.auto and not cell.lstrip().startswith("%%")
         source = f"#%%dip {line}".rstrip() + f"\n{cell}" if own_line else cell
         return self.attachment.with_group(
             args.group, lambda group: self._run_on(group, line, source, args)
@@ -264,6 +265,8 @@ class DdipMagics(Magics):
         if args.appcmd:
             command = apps.command(group.app, options.words(args.appcmd))
             run.run(self.shell, group, command, see=["all"])
+            if not source.strip():
+                return None
         if self.verbose:
             places = group.ddp_group
             print(

@@ -83,6 +83,8 @@ class Outcome:
         passing: also how long the cell has run, and what it showed of a line that was not whole.
         """
         found = [o.data.get(mime) for o in self.outputs if "data" in o]
+        if not mime.startswith("text/"):
+            return [value for value in found if value]
         found = [_ANSI.sub("", value) for value in found if value]
         return [value for value in found if passing or not _PASSING.fullmatch(value)]
 

@@ -171,6 +171,29 @@ def test_input_fields():
         assert len(nb.ok("%%dip -S all\nrank").data()) == 2
 
 
+def test_debuggers():
+    """A rank that is not shown shows what led to its prompt; the stack is the user's."""
+    define = "%%dip\nx = 41\ndef f(y):\n    if y == 1:\n        breakpoint()\n    return 1 / y"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", define) as nb:
+        outcome, prompts = nb.talk("%%dip\nif rank:\n    f(1)\nx = 5", "w", "up", "down", "q")
+        assert outcome.error[1].startswith("BdbQuit"), outcome.error
+        text = outcome.text()
+        assert prompts == ["[rank 1] (Pdb) "] * 4 and "(Pdb)" not in text, (prompts, text)
+        assert text.count("[1] -> f(1)\n") == 2 and "ddip_engine" not in text, text
+        assert "interactiveshell" not in text and "[1]   <cell 2>(3)<module>()" in text, text
+        outcome, _ = nb.talk("%%dip\nif rank: f(1)\nx = 6", *["n"] * 4)
+        assert outcome.error is None and "traitlets" not in outcome.text(), outcome.text()
+        assert nb.run("%%dip\nif rank: f(0)").error[0] == "RemoteError"
+        outcome, prompts = nb.talk("%%dip\n%debug", "p y", "up", "q")
+        text = outcome.text()
+        assert prompts == ["[rank 1] ipdb> "] * 3 and "[1] 0\n" in text, (prompts, text)
+        assert "----> 6     return 1 / y" in text and "if rank: f(0)" in text, text
+        outcome, prompts = nb.talk(
+            "%%dip --ranks 0\nprint('before')\nname = input('name: ')", "Ada"
+        )
+        assert (prompts, outcome.text()) == (["[rank 0] name: "], "before\n"), "the prompt is once"
+
+
 def test_prompts_end():
     """An interrupt ends all prompts of a cell, and so does the end of the cell."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:

@@ -69,7 +69,7 @@ def test_train_ddp():
     _need_data()
     done = execute("train_ddp")
     assert sum(len(o.data("image/png")) for o in done) == 2
-    assert "epoch 2: 100%" in "".join(o.text("stderr") for o in done)
+    assert "epoch 2: 100%" in text(done)
     accuracy = float(text(done).rpartition("mean accuracy ")[2].partition("%")[0])
     assert accuracy > 60, accuracy
 

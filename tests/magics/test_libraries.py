@@ -20,7 +20,7 @@ def _messages(client, kind, count):
     """The content of so many messages of this kind."""
     found = []
     while len(found) < count:
-        message = client.get_iopub_msg(timeout=60)
+        message = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
         if message["msg_type"] == kind:
             found.append((message["content"], [bytes(each) for each in message["buffers"]]))
     return found
@@ -39,7 +39,7 @@ def test_comms():
         client.session.send(client.shell_channel.socket, answer, buffers=[b"there"])
         ((twice, _),) = _messages(client, "comm_msg", 1)
         assert twice["data"] == {"twice": 42}, twice
-        notebook.wait(lambda: nb.is_printed("rank 1 got 21 b'there'", 1))
+        notebook.until(lambda: nb.is_printed("rank 1 got 21 b'there'", 1))
         nb.ok("%dip -S 1 end.close()")
         ((closed, _),) = _messages(client, "comm_close", 1)
         assert closed["comm_id"] == opened["comm_id"]
@@ -107,6 +107,9 @@ def test_fastai():
             one, other = nb.ok("%dip -S all [float(w) for w in weights], sum(seen)").data()
             assert one.partition(" ")[2] == other.partition(" ")[2], (fit, one, other)
             assert ", 32)" in one or (", 64)" in one and fit.startswith("fine")), (fit, one)
+        assert "distributed learners: off" in nb.ok("%dip -a 'ddp off'").text()
+        nb.ok("%dip seen.clear(); learn.fit(1)")
+        assert nb.ok("%dip sum(seen)").data()[0].endswith(" 64"), "each rank alone has all data"
         assert nb.ok("%dip type(learn.model).__name__").data()[0].endswith("'Linear'")
 
 
