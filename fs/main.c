@@ -151,7 +151,8 @@ apply_settings(struct group *g, const struct options *o)
 
 	for (size_t i = 0; i < o->settings_count; i++)
 		if (ctl_line(g, o->settings[i], &res, &e) < 0) {
-			group_remove_all(); /* a leak checker does not see what only ranks point to */
+			group_remove_all(); /* a leak checker does not see what only ranks point to
+					     */
 			die("-o %s: %s", o->settings[i], e.text);
 		}
 }

@@ -69,7 +69,7 @@ fi
 mount_plain -o size=2
 ok "$BUILD/ddip" -m "$M" start
 echo 5 | "$BUILD/ddip" -m "$M" push xyz -
-export DDIP_MOUNT=$M
+export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 complete_ddip() {
 	bash -c '. scripts/ddip.bash-completion
 		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()

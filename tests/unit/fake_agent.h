@@ -1,7 +1,8 @@
 /*
- * The daemon without a front end and without processes, for unit tests of fs/group: a group whose agent is
- * this file, at the other end of a socket pair. The test is the engines: it takes what they were
- * sent and says what they answer. The loop is stepped by hand, and the clock is the test's.
+ * The daemon without a front end and without processes, for unit tests of fs/group: a group whose
+ * agent is this file, at the other end of a socket pair. The test is the engines: it takes what
+ * they were sent and says what they answer. The loop is stepped by hand, and the clock is the
+ * test's.
  */
 #ifndef FAKE_AGENT_H
 #define FAKE_AGENT_H
