@@ -27,8 +27,8 @@ static uint64_t passed_ns;
 static char state_dir[] = "/tmp/ddip-unit.XXXXXX";
 static int agent_end = -1; /* of the socket pair, until it is a connection */
 
-/* In the place of libc's: the clock goes as the test says; but no two looks give the same time, or a
- * timer that is set when one fires would be due at once. */
+/* In the place of libc's: the clock goes as the test says; but no two looks give the same time, or
+ * a timer that is set when one fires would be due at once. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {

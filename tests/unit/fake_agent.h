@@ -1,7 +1,8 @@
 /*
- * The daemon without a front end and without processes, for unit tests of fs/group: a group whose agent is
- * this file, at the other end of a socket pair. The test is the engines: it takes what they were
- * sent and says what they answer. The loop is stepped by hand, and the clock is the test's.
+ * The daemon without a front end and without processes, for unit tests of fs/group: a group whose
+ * agent is this file, at the other end of a socket pair. The test is the engines: it takes what
+ * they were sent and says what they answer. The loop is stepped by hand, and the clock is the
+ * test's.
  */
 #ifndef FAKE_AGENT_H
 #define FAKE_AGENT_H
@@ -22,7 +23,7 @@ enum { FAKE_AGENT = -1 };
 
 /* A client's request, and what it was answered. */
 struct fake_req {
-	struct req r; /* first */
+	struct req r;  /* first */
 	pid_t process; /* that made it; 0: nobody knows */
 	req_interrupt_fn *interrupt;
 	bool done;
