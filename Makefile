@@ -145,12 +145,15 @@ UNIT_reduce := $(REDUCE)
 UNIT_copy := fs/base/copy.c
 UNIT_patience := fs/base/patience.c
 UNIT_ninep := fs/ninep/message.c
+UNIT_client := fs/session/client.c
 UNIT_push := fs/object/push.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)
+UNIT_tree := $(GROUP_ROOM)
+UNIT_caller := $(GROUP_ROOM)
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit

@@ -47,7 +47,7 @@ const struct row name_rows[] = {
     {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
     {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
-    {"G/names", REG | 0400, ROW_PRIVATE_NODE, NULL, var_text_names, "table of variables", NULL},
+    {"G/names", REG | 0400, ROW_PRIVATE_NODE, &var_text_names_ops, NULL, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_PRIVATE_NODE, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},

@@ -2,37 +2,50 @@
  * `names`, the table of variables for people: a line for each name, merged from the ranks' tables.
  */
 #include "tree/var_text.h"
+#include "base/daemon.h"
 #include "group/group.h"
 #include "object/var_table.h"
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { PIECE = 2000 }; /* rows in one go: half a millisecond */
 
 /* One of the tables, which several ranks may share, and how far it is told. */
 struct source_table {
-	const struct var_table *table;
+	struct var_table *table; /* referenced */
 	size_t at;
 	bool now; /* has the name that is told now */
 };
 
+/* The tables as they were when it began. */
 struct merge {
-	const struct group *g;
 	struct source_table tables[MAX_RANKS];
 	int n;
 	int table_of[MAX_RANKS]; /* of each rank */
+	int ranks;
 };
 
 static void
 merge_begin(struct merge *m, const struct group *g)
 {
-	*m = (struct merge){.g = g};
+	*m = (struct merge){.ranks = g->size};
 	for (int k = 0; k < g->size; k++) {
 		int i = 0;
 
 		while (i < m->n && m->tables[i].table != g->ranks[k].table)
 			i++;
 		if (i == m->n)
-			m->tables[m->n++].table = g->ranks[k].table;
+			m->tables[m->n++].table = var_table_ref(g->ranks[k].table);
 		m->table_of[k] = i;
 	}
+}
+
+static void
+merge_end(struct merge *m)
+{
+	for (int i = 0; i < m->n; i++)
+		var_table_unref(m->tables[i].table);
 }
 
 static int
@@ -97,24 +110,94 @@ add_ranks(const struct merge *m, struct buf *out)
 
 	for (int i = 0; i < m->n; i++)
 		all &= m->tables[i].now;
-	for (int k = 0; k < m->g->size && !all; k++)
+	for (int k = 0; k < m->ranks && !all; k++)
 		if (m->tables[m->table_of[k]].now) {
 			buf_addf(out, "%s%d", sep, k);
 			sep = ",";
 		}
 }
 
-int
-var_text_names(const struct place *at, struct buf *out, struct err *e)
-{
-	struct merge m;
-	struct slice row;
+/* An open that makes the text. */
+struct making {
+	struct file *f;
+	struct req *r; /* that waits */
+	struct merge merge;
+	struct timer *next; /* piece */
+};
 
-	merge_begin(&m, at->g);
-	while ((row = merge_next(&m)).p) {
+/* False: that was the last piece. */
+static bool
+make_piece(struct making *m)
+{
+	struct buf *out = &m->f->text;
+
+	for (int i = 0; i < PIECE; i++) {
+		struct slice row = merge_next(&m->merge);
+
+		if (!row.p)
+			return false;
 		add_row(row, out);
-		add_ranks(&m, out);
+		add_ranks(&m->merge, out);
 		buf_addc(out, '\n');
 	}
-	return 0;
+	return true;
 }
+
+static void
+making_free(struct making *m)
+{
+	m->f->state = NULL;
+	loop_timer_del(m->next);
+	merge_end(&m->merge);
+	free(m);
+}
+
+static void
+go_on(void *arg)
+{
+	struct making *m = arg;
+	struct req *r = m->r;
+
+	m->next = NULL;
+	if (make_piece(m)) {
+		m->next = loop_timer(daemon_.loop, 0, go_on, m);
+		return;
+	}
+	making_free(m);
+	req_done(r, 0);
+}
+
+static void
+interrupted(struct req *r, enum interrupt how)
+{
+	making_free(r->waits_for);
+	req_done(r, -EINTR);
+}
+
+static int
+names_open(struct file *f, struct req *r)
+{
+	struct making *m = xcalloc(1, sizeof(*m));
+
+	m->f = f;
+	m->r = r;
+	f->state = m;
+	merge_begin(&m->merge, f->node->at.g);
+	if (!make_piece(m)) {
+		making_free(m);
+		return 0;
+	}
+	m->next = loop_timer(daemon_.loop, 0, go_on, m);
+	r->waits_for = m;
+	return req_park(r, interrupted);
+}
+
+/* Of a file whose open was given up for us: the session ends. */
+static void
+names_release(struct file *f)
+{
+	if (f->state)
+		making_free(f->state);
+}
+
+const struct file_ops var_text_names_ops = {.open = names_open, .release = names_release};

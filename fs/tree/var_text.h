@@ -1,8 +1,9 @@
-/* `names`: the ranks' tables of variables as one text. */
+/* `names`: the ranks' tables of variables as one text, made in pieces: others are served in
+ * between. */
 #ifndef VAR_TEXT_H
 #define VAR_TEXT_H
 #include "tree/tree.h"
 
-int var_text_names(const struct place *at, struct buf *out, struct err *e);
+extern const struct file_ops var_text_names_ops;
 
 #endif

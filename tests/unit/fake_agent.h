@@ -23,7 +23,8 @@ enum { FAKE_AGENT = -1 };
 
 /* A client's request, and what it was answered. */
 struct fake_req {
-	struct req r; /* first */
+	struct req r;  /* first */
+	pid_t process; /* that made it; 0: nobody knows */
 	req_interrupt_fn *interrupt;
 	bool done;
 	int result; /* 0 or -errno */

@@ -1,0 +1,114 @@
+/*
+ * Tests of fs/session/client.c: what the signals of a client ask for, by /proc. The client is a
+ * child that is stopped, so that they stay pending.
+ */
+#include "session/client.h"
+#include "check.h"
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void
+handler(int signo)
+{
+}
+
+/* A child that handles SIGUSR1 and SIGTERM, ignores SIGHUP, blocks SIGALRM, and is stopped. */
+static pid_t
+client(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		sigset_t set;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		signal(SIGUSR1, handler);
+		signal(SIGTERM, handler);
+		signal(SIGHUP, SIG_IGN);
+		sigemptyset(&set);
+		sigaddset(&set, SIGALRM);
+		sigprocmask(SIG_BLOCK, &set, NULL);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	CHECK(pid > 0 && waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	return pid;
+}
+
+static void
+test_wishes(void)
+{
+	static const struct {
+		int signo;
+		enum client_wish wish;
+	} rows[] = {{0, CLIENT_NONE}, {SIGCHLD, CLIENT_NONE}, {SIGWINCH, CLIENT_NONE},
+	    {SIGURG, CLIENT_NONE}, {SIGUSR1, CLIENT_NONE}, {SIGHUP, CLIENT_NONE},
+	    {SIGALRM, CLIENT_NONE}, {SIGTSTP, CLIENT_PAUSE}, {SIGTTOU, CLIENT_PAUSE},
+	    {SIGTERM, CLIENT_STOP}, {SIGINT, CLIENT_DYING}, {SIGPIPE, CLIENT_DYING},
+	    {SIGQUIT, CLIENT_DYING}, {SIGUSR2, CLIENT_DYING}};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		pid_t pid = client();
+		enum client_wish wish;
+
+		CHECK(kill(pid, rows[i].signo) == 0);
+		wish = client_wish(pid);
+		CHECK(wish == rows[i].wish);
+		if (wish != rows[i].wish)
+			fprintf(stderr, "signal %d: %d\n", rows[i].signo, wish);
+		CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+		CHECK(client_wish(pid) == CLIENT_GONE);
+	}
+	CHECK(client_wish(0) == CLIENT_DYING);
+}
+
+/* One that lives, one that was killed and not reaped yet, one that ended by itself, one that is no
+ * more. */
+static void
+test_fates(void)
+{
+	siginfo_t info;
+	pid_t pid = client();
+	struct req_client now = client_now(pid);
+
+	CHECK(now.process == pid && !now.exits && !now.killed);
+	CHECK(kill(pid, SIGKILL) == 0 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0);
+	now = client_now(pid);
+	CHECK(now.process == pid && now.exits && now.killed);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	now = client_now(pid);
+	CHECK(now.process == pid && !now.exits && !now.killed);
+
+	pid = client();
+	CHECK(kill(pid, SIGCONT) == 0 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0);
+	now = client_now(pid);
+	CHECK(now.process == pid && now.exits && !now.killed);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	CHECK(client_now(0).process == 0 && client_process(0) == 0);
+}
+
+/* A thread's process is found; the program's name tells whether it is a shell. */
+static void
+test_who(void)
+{
+	bool shell;
+
+	CHECK(client_process(getpid()) == getpid());
+	CHECK(client_program(getpid(), &shell) == getpid() && !shell);
+	CHECK(prctl(PR_SET_NAME, "dash") == 0);
+	CHECK(client_program(getpid(), &shell) == getpid() && shell);
+	CHECK(prctl(PR_SET_NAME, "fish") == 0);
+	CHECK(client_program(getpid(), &shell) == getpid() && !shell);
+}
+
+int
+main(void)
+{
+	test_wishes();
+	test_fates();
+	test_who();
+	return CHECK_DONE();
+}
