@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { PATH_ROOM = 32, TEXT_ROOM = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
@@ -137,6 +139,20 @@ proc_writes(pid_t pid, uint64_t ino, int most)
 		}
 	closedir(d);
 	return most < 0 ? -E2BIG : n;
+}
+
+uint64_t
+proc_identity(pid_t pid)
+{
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	struct stat st = {0};
+
+	if (fd < 0)
+		return 0;
+	if (fstat(fd, &st) < 0)
+		st.st_ino = 0;
+	close(fd);
+	return st.st_ino;
 }
 
 pid_t

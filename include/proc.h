@@ -30,6 +30,9 @@ int proc_exit_signal(pid_t pid);
 /* How many descriptors for writing a process (or thread) has on files of this inode number; -errno,
  * -E2BIG if it has more than `most` descriptors. May be asked while the process waits for us. */
 int proc_writes(pid_t pid, uint64_t ino, int most);
+/* What tells a process from a later one of its number, where the kernel does (6.9 and newer); 0:
+ * there is no such process. */
+uint64_t proc_identity(pid_t pid);
 /* The parent of a process, 0: there is no such process. */
 pid_t proc_parent(pid_t pid);
 

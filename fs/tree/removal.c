@@ -1,10 +1,10 @@
 /*
  * Remembers what a process did before it removes a variable. Only the latest processes are
- * remembered: one that gets the number of another meets at worst a refusal that it does not meet
- * twice.
+ * remembered.
  */
 #include "tree/removal.h"
 #include "group/group.h"
+#include "proc.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,7 @@ enum { REMEMBERED = 1024, NAME_SIZE = ENTRY_NAME_SIZE };
 
 struct memory {
 	pid_t process;	      /* 0: none */
+	uint64_t identity;    /* for its number may be another's by now */
 	uint64_t group;	      /* serial; 0: all */
 	int rank;	      /* of the directory */
 	char name[NAME_SIZE]; /* the variable whose text was read; "": something was refused */
@@ -24,11 +25,14 @@ static unsigned next;
 static struct memory *
 find(pid_t process, uint64_t group, int rank, const char *name)
 {
+	uint64_t identity = proc_identity(process);
+
 	for (size_t i = 0; i < REMEMBERED; i++) {
 		struct memory *m = &memories[i];
 
-		if (m->process == process && strcmp(m->name, name) == 0 &&
-		    (m->group == group || (!m->group && !*name)) && (m->rank == rank || !*name))
+		if (m->process == process && m->identity == identity &&
+		    strcmp(m->name, name) == 0 && (m->group == group || (!m->group && !*name)) &&
+		    (m->rank == rank || !*name))
 			return m;
 	}
 	return NULL;
@@ -44,7 +48,10 @@ remember(pid_t process, const struct place *at, const char *name)
 	if (process == 0 || find(process, group, at->rank, name))
 		return;
 	m = &memories[next++ % REMEMBERED];
-	*m = (struct memory){.process = process, .group = group, .rank = at->rank};
+	*m = (struct memory){.process = process,
+	    .identity = proc_identity(process),
+	    .group = group,
+	    .rank = at->rank};
 	snprintf(m->name, sizeof(m->name), "%s", name);
 }
 

@@ -30,6 +30,39 @@ os.unlink(sys.argv[1])
 assert not os.path.exists(sys.argv[1])
 END
 
+# nor is a process refused for what an earlier one of its number did (where a number can be chosen)
+cell 'class Thing:
+    def __repr__(self): return "a thing, elided ..."
+thing = Thing()'
+"$PLAIN_PYTHON" - "$V/thing" <<'END' || bad 'a process with the number of one that has read the text removes'
+import os, platform, sys
+
+
+def child(work, number=None):
+    """Runs it in a child of this number; the number, None if another process took it."""
+    if number:
+        with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+            f.write(str(number - 1))
+    pid = os.fork()
+    if pid == 0:
+        if number in (None, os.getpid()):
+            work()
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    if number in (None, pid):
+        assert status == 0, status
+        return pid
+
+
+if os.getuid() or [int(n) for n in platform.release().split(".")[:2]] < [6, 9]:
+    sys.exit()
+reader = child(lambda: open(sys.argv[1]).read())
+for _ in range(1000):
+    if child(lambda: os.unlink(sys.argv[1]), reader):
+        assert not os.path.exists(sys.argv[1])
+        break
+END
+
 # rm -r of a directory with files that can't be removed leaves the variables
 cell 'a, b = 1, 2'
 for what in rank0 rank1 '' cells; do

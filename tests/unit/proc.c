@@ -105,6 +105,24 @@ test_writes(void)
 	unlink(path);
 }
 
+static void
+test_identity(void)
+{
+	uint64_t own = proc_identity(getpid()), other;
+	pid_t child = fork();
+
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	other = proc_identity(child);
+	CHECK(own && own == proc_identity(getpid()));
+	CHECK(other && other == proc_identity(child));
+	kill(child, SIGKILL);
+	CHECK(waitpid(child, NULL, 0) == child);
+	CHECK(proc_identity(child) == 0);
+}
+
 static bool
 is_proc(const struct proc_mount *m, void *arg)
 {
@@ -148,6 +166,7 @@ main(void)
 	test_children();
 	test_exit_signal();
 	test_writes();
+	test_identity();
 	test_mounts();
 	test_mount_path();
 	return CHECK_DONE();
