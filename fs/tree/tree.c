@@ -302,18 +302,6 @@ text_size(const struct node *n)
 	return size;
 }
 
-static uint64_t
-node_size(const struct node *n)
-{
-	const struct row *row = n->row;
-
-	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
-		return text_size(n);
-	if ((row->flags & ROW_PRIVATE_NODE) && (n->size || n->opens))
-		return n->size;
-	return row->ops && row->ops->size ? row->ops->size(&n->at) : 0;
-}
-
 void
 tree_stat(struct node *n, struct stat *st)
 {
@@ -328,8 +316,13 @@ tree_stat(struct node *n, struct stat *st)
 	    .st_nlink = S_ISDIR(row->mode) ? 2 : 1,
 	    .st_uid = daemon_.mode.uid,
 	    .st_gid = daemon_.mode.gid,
-	    .st_size = (off_t)node_size(n),
 	    .st_blksize = 1 << 20};
+	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
+		st->st_size = (off_t)text_size(n);
+	else if (row->flags & ROW_PRIVATE_NODE)
+		st->st_size = (off_t)n->size;
+	else if (row->ops && row->ops->size)
+		st->st_size = (off_t)row->ops->size(&n->at);
 	if (row->ops && row->ops->mtime)
 		t = row->ops->mtime(&n->at);
 	n->told = (uint64_t)st->st_size;

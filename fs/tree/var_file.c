@@ -7,7 +7,6 @@
 #include "base/patience.h"
 #include "group/external.h"
 #include "group/journal.h"
-#include "object/npy.h"
 #include "object/var_table.h"
 #include "tree/caller.h"
 #include "tree/removal.h"
@@ -354,22 +353,6 @@ var_read(struct file *f, struct req *r)
 		req_copy(r, s, r->offset, (size_t)MIN(size - r->offset, r->want));
 }
 
-/* Of a name that is not open. What a rank that works will answer is known to nobody: 0 then, as for
- * views whose size only making them tells. */
-static uint64_t
-var_size(const struct place *at)
-{
-	struct rank *k = place_rank(at, NULL);
-	struct var_name name;
-	uint64_t size;
-
-	if (!k || !TAILQ_EMPTY(&k->queue) || var_parse(at->name, at->rank < 0, &name, NULL) < 0 ||
-	    name.op || strcmp(name.view->name, "npy") != 0 ||
-	    !npy_size(var_table_find(k->table, name.name), &size))
-		return 0;
-	return size;
-}
-
 /* When the ranks last did something: an editor that finds another time than when it read warns. */
 static double
 var_mtime(const struct place *at)
@@ -385,6 +368,5 @@ const struct file_ops var_ops_file = {
     .fsync = var_fsync,
     .release = var_release,
     .truncate = var_truncate,
-    .size = var_size,
     .mtime = var_mtime,
 };

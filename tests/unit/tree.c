@@ -227,25 +227,17 @@ size_of(const char *path)
 	return (uint64_t)st.st_size;
 }
 
-/* Texts have their size, and an array's .npy while its rank does nothing. */
+/* Texts have their size; views have none before they are open, or rsync(1) would take an object
+ * with as many bytes, changed in the second in which a file was, for that file, and not push it. */
 static void
 test_sizes(void)
 {
 	struct group *g = begin(1);
 
-	report(g, 0,
-	    "a\tndarray\tfloat32\t2,"
-	    "3\t24\tcpu\nb\tTensor\tbfloat16\t3\t6\tcpu\nm\tLinear\tfloat32\t-\t32\tcpu\n"
-	    "n\tfloat64\tfloat64\t()\t8\tcpu\ns\tstr\t-\t-\t5\t-\n");
-	CHECK(size_of("version") > 0 && size_of("g/status") > 0 &&
-	      size_of("g/result") == strlen("cells/last/result"));
-	CHECK(size_of("g/vars/a.npy") == 128 + 24 && size_of("g/rank0/vars/n.npy") == 128 + 8);
-	CHECK(size_of("g/vars/b.npy") == 0 && size_of("g/vars/m.npy") == 0 &&
-	      size_of("g/vars/s.npy") == 0);
-	CHECK(size_of("g/vars/a") == 0 && size_of("g/vars/a.json") == 0 &&
-	      size_of("g/vars/a.mean.npy") == 0);
-	fake_cell(g, "a.resize(7)", 0, NULL);
-	CHECK(size_of("g/vars/a.npy") == 0);
+	report(g, 0, "a\tndarray\tfloat32\t2,3\t24\tcpu\n");
+	CHECK(size_of("version") > 0 && size_of("g/status") > 0);
+	CHECK(size_of("g/result") == strlen("cells/last/result"));
+	CHECK(size_of("g/vars/a") == 0 && size_of("g/vars/a.npy") == 0);
 	end();
 }
 
