@@ -33,6 +33,7 @@ class View:
         self.results = []  # (rank, message) of results, shown at the end
         self._always = labelled
         self._limit = Limit(files)
+        self._lost = 0  # bytes that the mount had dropped before they were read
         self._region = Region(sink)
         self._progress = progress
         self._streams = {}  # (rank, name) -> Stream
@@ -58,8 +59,10 @@ class View:
     def take(self, messages):
         """Shows a batch; an empty one means that some time has passed."""
         for message in messages:
-            rank = message["rank"]
-            if message["type"] == "error":
+            rank = message.get("rank")
+            if message["type"] == "dropped":
+                self._lost, self._changed = self._lost + message["bytes"], True
+            elif message["type"] == "error":
                 self.errors[rank] = message
             elif rank in self.seen and message["type"] in self._kinds:
                 self._kinds[message["type"]](rank, message)
@@ -137,7 +140,8 @@ class View:
             if stream.is_redrawn or partial or self._drawn - since >= _PARTIAL_S:
                 mark = self._mark(rank)
                 rows += [f"{mark}{row[-_ROW_CHARS:]}\n" for row in stream.rows()[-_ROWS:]]
-        return self._limit.tail() + "".join(rows)
+        lost = f"… {self._lost:,} bytes of output are not kept any more\n" if self._lost else ""
+        return lost + self._limit.tail() + "".join(rows)
 
     def _mark(self, rank):
         """What stands before a row of the live region."""

@@ -183,6 +183,12 @@ def test_replay():
             assert "Attached" in other.ok("%makedip").text()
             assert other.ok("%dip --replay 1 --see all").text().count("first") == 2
             assert other.run("%dip --replay 99").error[0] == "DipError"
+        with open(f"{nb.group}/ctl", "w") as ctl:
+            ctl.write("spool 4096\n")
+        nb.ok("%%dip\nfor i in range(100_000): print('line', i)")
+        short = nb.ok("%dip --replay")
+        assert "bytes of output are not kept any more" in short.data()[-1], short.data()
+        assert short.text().endswith("line 99999\n"), short.text()[-100:]
 
 
 if __name__ == "__main__":
