@@ -21,6 +21,7 @@ _LINK = 0x02  # of the type of a qid
 _QID = 13
 _NAMES = 16  # of one walk
 _LINKS = 8  # that are followed
+_PIECE = 64 << 10  # taken from the socket at once
 _DATA_HEAD = 11  # of Rread before its data
 _WRITE_HEAD = 23  # of Twrite
 _REMOVE_DIR = 0x200
@@ -91,6 +92,7 @@ class Connection:
         self._tag = 0
         self._fid = _ROOT
         self._in = bytearray()
+        self._torn = False  # a part of a reply has been taken
         self._replies = {}  # tag -> (type, body), of those that nobody has waited for yet
         self._sock.sendall(self._hello())
 
@@ -154,16 +156,52 @@ class Connection:
             raise OSError(number, os.strerror(number))
         return body
 
+    def receive_data(self, tag, view):
+        """The data of a Tread, right into memory. Returns the count. Raises OSError."""
+        while tag not in self._replies:
+            self._need(_HEAD.size)
+            _, kind, next_tag = _HEAD.unpack_from(self._in)
+            if self._greeting or next_tag != tag or kind != _READ + 1:
+                self._take()
+                continue
+            self._need(_DATA_HEAD)
+            count = struct.unpack_from("<I", self._in, _HEAD.size)[0]
+            at = min(len(self._in) - _DATA_HEAD, count)
+            self._torn = True
+            view[:at] = self._in[_DATA_HEAD : _DATA_HEAD + at]
+            del self._in[: _DATA_HEAD + at]
+            while at < count:
+                at += self._receive_some(view[at:count])
+            self._torn = False
+            return count
+        data = self.receive(tag)[4:]
+        view[: len(data)] = data
+        return len(data)
+
+    def _receive_some(self, view):
+        try:
+            count = self._sock.recv_into(view)
+        except ConnectionResetError:
+            count = 0
+        if not count:
+            raise OSError(errno.ENOTCONN, "the daemon is gone", self.path)
+        return count
+
+    def _is_readable(self):
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        return bool(poller.poll(0))
+
     def has(self, tag):
         """True if that reply is there."""
-        while tag not in self._replies and select.select([self._sock], [], [], 0)[0]:
+        while tag not in self._replies and self._is_readable():
             self._take()
         return tag in self._replies
 
     def _take(self):
         """Takes one whole message."""
-        while len(self._in) < 4 or len(self._in) < struct.unpack_from("<I", self._in)[0]:
-            self._fill()
+        self._need(_HEAD.size)
+        self._need(struct.unpack_from("<I", self._in)[0])
         size, kind, tag = _HEAD.unpack_from(self._in)
         body = bytes(self._in[_HEAD.size : size])
         del self._in[:size]
@@ -177,15 +215,11 @@ class Connection:
         if kind != wanted + 1 or (wanted == _VERSION and body[6:] != b"9P2000.L"):
             raise OSError(errno.EPROTO, "no ddipfs answers there", self.path)
 
-    def _fill(self):
-        want = struct.unpack_from("<I", self._in)[0] - len(self._in) if len(self._in) >= 4 else 0
-        try:
-            data = self._sock.recv(max(want, 1 << 16))
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            raise OSError(errno.ENOTCONN, "the daemon is gone", self.path)
-        self._in += data
+    def _need(self, count):
+        """Reads until so many bytes are there."""
+        while len(self._in) < count:
+            piece = bytearray(max(count - len(self._in), _PIECE))
+            self._in += piece[: self._receive_some(piece)]
 
     def call(self, kind, body, data=b""):
         """Sends a message and waits for its reply.
@@ -204,6 +238,9 @@ class Connection:
 
     def cancel(self, tag):
         """Interrupts a request, as Ctrl-C does a system call, and waits for its end."""
+        if self._torn:  # in the middle of a reply: nothing more can be understood
+            self.close()
+            return
         flush = self.send(_FLUSH, struct.pack("<H", tag))
         self.receive(flush)
         self._replies.pop(tag, None)
@@ -226,12 +263,12 @@ class Connection:
                     self.clunk(fid)
                 continue
             if error:
-                raise error
+                raise OSError(error, os.strerror(error))
             return fid, kinds[-1] if kinds else 0x80
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
     def _walk(self, parts):
-        """(fid, types of the qids, None or the OSError)."""
+        """(fid, types of the qids, 0 or the errno), no exception: that would keep frames."""
         fid, start, kinds, at = self.new_fid(), _ROOT, [], 0
         # the last name alone: its failure is told with its errno
         while True:
@@ -243,20 +280,20 @@ class Connection:
             except OSError as e:
                 if start == fid:
                     self.clunk(fid)
-                return fid, kinds, e
+                return fid, kinds, e.errno
             kinds += reply[2::_QID]
             if len(kinds) < at + len(names):
                 if start == fid:
                     self.clunk(fid)
-                return fid, kinds, OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+                return fid, kinds, errno.ENOENT
             start, at = fid, at + len(names)
             if last:
-                return fid, kinds, None
+                return fid, kinds, 0
 
     def _target(self, parts):
         fid, _, error = self._walk(parts)
         if error:
-            raise error
+            raise OSError(error, os.strerror(error))
         reply = self.call(_READLINK, struct.pack("<I", fid))
         self.clunk(fid)
         return os.fsdecode(reply[2:])
@@ -376,26 +413,39 @@ class File:
 
     def read(self, count):
         """Some bytes, b"" at the end."""
-        tag = self._ahead if self._ahead is not None else self._ask(count)
-        self._ahead = None
+        if self._ahead is not None:
+            return self._read_ahead(count)
+        memory = bytearray(min(count, MSIZE))
+        del memory[self.readinto(memory) :]
+        return bytes(memory)
+
+    def _read_ahead(self, count):
+        """What was asked for before; what is more than count is there for the next read."""
+        tag, self._ahead = self._ahead, None
+        data = self._wait(lambda: self._connection.receive(tag)[4:], tag)[:count]
+        self._offset += len(data)
+        return data
+
+    def _wait(self, receive, tag):
         try:
-            data = self._connection.receive(tag)[4:]
+            return receive()
         except OSError:
             raise
         except BaseException:
             self._connection.cancel(tag)
             raise
-        if len(data) > count:  # was asked for ahead: the rest can be read again
-            data = data[:count]
-        self._offset += len(data)
-        return data
 
     def readinto(self, memory):
         """The same into memory. Returns the count."""
         view = memoryview(memory).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+        if self._ahead is not None:
+            data = self._read_ahead(len(view))
+            view[: len(data)] = data
+            return len(data)
+        tag = self._ask(len(view))
+        count = self._wait(lambda: self._connection.receive_data(tag, view), tag)
+        self._offset += count
+        return count
 
     def write(self, data):
         """Writes some of it. Returns how much."""

@@ -231,8 +231,22 @@ class Notebook:
             return text in file.read()
 
 
+def _on_a_socket(mount):
+    """A program that serves what it is told on a socket, and mounts it for the test's own eyes."""
+    program = f"{mount}.ddipfs"
+    with open(program, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nmkdir -p {mount}\nexec {BUILD}/ddipfs "$@" {mount}\n')
+    os.chmod(program, 0o700)
+    return {"DDIPFS": program, "DDIP_MOUNT": f"{mount}.sock"}
+
+
 def environment_of(mount):
     """What a kernel needs to find the package, the daemon and its mount."""
+    return _places(mount) | (_on_a_socket(mount) if os.environ.get("DDIP_TEST_SOCKET") else {})
+
+
+def _places(mount):
+    """The environment of a kernel that mounts."""
     return {
         "PYTHONPATH": MAGICS,
         "DDIPFS": os.path.join(BUILD, "ddipfs"),

@@ -221,7 +221,8 @@ def test_group():
         assert nb.ok("%dip --targets 0:3:2 rank").data() == ["Out[0:9]: 0"]
         os.mkdir(f"{nb.mount}/two")
         assert "no group" in nb.run("%dip -g three 1").error[1]
-        nb.ok("open(g.path + '/../two/ctl', 'w').write('size 1\\n')")
+        with open(f"{nb.mount}/two/ctl", "w", encoding="utf-8") as ctl:
+            ctl.write("size 1\n")
         assert nb.ok("%dip -g two world_size").data() == ["Out[0:1]: 1"]
         assert nb.ok("%dip world_size").data() == ["Out[0:10]: 3"]
         assert "two" in nb.ok("%dip -g two").text()
