@@ -347,6 +347,7 @@ accept_again(void *arg)
 static void
 on_listen(void *arg, uint32_t events)
 {
+	/* cppcheck-suppress nullPointer */
 	int fd = fault("ninep.accept", EMFILE)
 		     ? -1
 		     : accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
