@@ -6,6 +6,10 @@
 
 struct listing;
 
+/* Entries of one reply: some requests ask for a mebibyte of them, which would keep up the others.
+ */
+enum { LISTING_MAX = 4096 };
+
 struct listing *listing_new(struct node *dir);
 void listing_free(struct listing *l);
 /* From now on it shows what is there then. */

@@ -148,7 +148,8 @@ op_readdir(struct call *c, struct ninep_field *f)
 		return -EBADF;
 	if (f[1].n == 0)
 		listing_rewind(c->fid->listing);
-	for (uint64_t i = f[1].n; (name = entry(c->fid->listing, i, &q, &type)); i++) {
+	for (uint64_t i = f[1].n;
+	     i - f[1].n < LISTING_MAX && (name = entry(c->fid->listing, i, &q, &type)); i++) {
 		size_t before = entries.n;
 
 		q.type = S_ISDIR(type) ? NINEP_QID_DIR : S_ISLNK(type) ? NINEP_QID_LINK : 0;
@@ -247,7 +248,9 @@ op_read_dir(struct call *c, uint64_t offset, size_t count)
 		return fail(
 		    &c->r.err, EINVAL, "a directory is read from where it ended, or from 0");
 	}
-	for (; (name = listing_entry(f->listing, f->next_entry, &ino, &type)); f->next_entry++) {
+	for (size_t last = f->next_entry + LISTING_MAX;
+	     f->next_entry < last && (name = listing_entry(f->listing, f->next_entry, &ino, &type));
+	     f->next_entry++) {
 		size_t before = entries.n;
 		int error;
 		struct node *n = tree_lookup(f->node, name, &error);

@@ -288,8 +288,13 @@ op_version(struct call *c, struct ninep_field *f)
 int
 op_auth(struct call *c, struct ninep_field *f)
 {
-	return fail(
-	    &c->r.err, ECONNREFUSED, "no authentication is needed: the socket is its user's");
+	if (c->conn->dialect != NINEP_L)
+		return fail(&c->r.err, ECONNREFUSED,
+		    "no authentication is needed: the socket is its user's");
+	/* error 0 is how servers of this dialect say so */
+	c->type = NINEP_RLERROR - 1;
+	ninep_put(&c->body, 4, 0);
+	return 0;
 }
 
 int
@@ -342,6 +347,7 @@ accept_again(void *arg)
 static void
 on_listen(void *arg, uint32_t events)
 {
+	/* cppcheck-suppress nullPointer */
 	int fd = fault("ninep.accept", EMFILE)
 		     ? -1
 		     : accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -121,17 +121,13 @@ directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 		listing_free(l); /* the opener is gone: no releasedir will come */
 }
 
-/* Entries of one reply: some requests ask for a mebibyte of them, which would keep up the others.
- */
-enum { ENTRIES_MAX = 4096 };
-
 void
 directory_readdir(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	static const char *const dots[] = {".", ".."};
 	struct listing *l = (struct listing *)(uintptr_t)fi->fh;
 	char *space = xmalloc(size);
-	size_t used = 0, at = (size_t)off, last = at + ENTRIES_MAX;
+	size_t used = 0, at = (size_t)off, last = at + LISTING_MAX;
 
 	if (off == 0)
 		listing_rewind(l);
