@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The magics where the group's files are behind a socket: what others test on a mount; and how
-`%makedip` comes to it where nothing can be mounted."""
+"""Objects where the group's files are behind a socket, and how `%makedip` comes to it where nothing
+can be mounted."""
 
 import os
 import tempfile
@@ -8,9 +8,7 @@ import tempfile
 os.environ["DDIP_TEST_SOCKET"] = "1"
 
 import notebook
-import test_errors
 import test_objects
-import test_output
 
 
 def test_fallback():
@@ -37,5 +35,4 @@ def test_fallback():
 
 
 if __name__ == "__main__":
-    tests = vars(test_objects) | vars(test_output) | vars(test_errors)
-    notebook.run(tests | {"test_fallback": test_fallback})
+    notebook.run(vars(test_objects) | {"test_fallback": test_fallback})
