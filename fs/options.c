@@ -315,6 +315,7 @@ options_free(struct options *o)
 	free(o->fuse_opts);
 	free(o->socket);
 	free(o->mountpoint);
+	free(o->socket);
 }
 
 char *
