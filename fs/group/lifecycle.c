@@ -164,6 +164,19 @@ check_external(struct group *g, struct err *e)
 	return 0;
 }
 
+/* As many as the settings ask for. What waits for those that there were would run on too few of them,
+ * or on ranks that are no more. */
+static void
+make_ranks(struct group *g)
+{
+	static const struct err changed = {
+	    ECANCELED, "the group has got another size meanwhile: submit it again"};
+
+	for (int i = 0; !rank_all_made(g) && i < g->size; i++)
+		queue_drop(&g->ranks[i], &changed);
+	rank_make_all(g);
+}
+
 /* All that may be wrong before the first process is asked for. */
 static int
 check_start(struct group *g, struct err *e)
@@ -174,7 +187,7 @@ check_start(struct group *g, struct err *e)
 	if (check_run_dir(g, e) == 0 && gpustat_choose(g->set.gpus, &gpus, e) == 0 &&
 	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) == 0 &&
 	    (g->agent = agent_local(e))) {
-		rank_make_all(g);
+		make_ranks(g);
 		if (check_external(g, e) == 0)
 			return 0;
 	}
@@ -331,7 +344,7 @@ rest(struct group *g, const struct err *why)
 	g->life.stop_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		rank_set_state(&g->ranks[i], R_NONE);
-	rank_make_all(g);
+	make_ranks(g);
 }
 
 static void

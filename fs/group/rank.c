@@ -11,6 +11,7 @@
 #include "host/gpustat.h"
 #include "host/zygotes.h"
 #include "object/var_table.h"
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -68,6 +69,7 @@ rank_fini(struct rank *k)
 {
 	static const struct err gone = {ENODEV, "the group is gone"};
 
+	assert(TAILQ_EMPTY(&k->queue)); /* who waits would wait for ever */
 	if (k->g->agent)
 		agent_slot_free(k->g->agent, k->slot, &gone);
 	k->slot = NO_SLOT;
@@ -101,18 +103,31 @@ new_ranks(void)
 	return p;
 }
 
-void
-rank_make_all(struct group *g)
+/* How many ranks the settings ask for. */
+static int
+wanted_size(const struct group *g)
 {
 	struct gpus gpus;
 	struct err e;
-	int size = (int)g->set.size;
 
+	if (g->set.size)
+		return (int)g->set.size;
 	/* what was set was good; if there is nothing to choose from, the default */
-	if (!size)
-		size = gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE
-								  : gpus_default_size(&gpus);
-	if ((g->ranks && g->size == size) || rank_any_process(g))
+	return gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE : gpus_default_size(&gpus);
+}
+
+bool
+rank_all_made(const struct group *g)
+{
+	return g->ranks && g->size == wanted_size(g);
+}
+
+void
+rank_make_all(struct group *g)
+{
+	int size = wanted_size(g);
+
+	if (rank_all_made(g) || rank_any_process(g))
 		return; /* the end of the last process comes back here */
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);

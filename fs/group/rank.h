@@ -7,10 +7,12 @@
 /* What an agent tells of a rank's process. */
 extern const struct slot_ops rank_slot;
 
-void rank_fini(struct rank *k);
+void rank_fini(struct rank *k); /* its queue is empty */
 /* As many ranks as the settings want, none of them with a process; nothing while processes are
- * left. */
+ * left. Where there are not as many already, nothing may be queued. */
 void rank_make_all(struct group *g);
+/* Are there as many ranks as the settings want? */
+bool rank_all_made(const struct group *g);
 /* Has a rank or the store a process? */
 bool rank_any_process(const struct group *g);
 const char *rank_state_name(struct rank *k);

@@ -99,6 +99,32 @@ test_last_word(void)
 	fake_end();
 }
 
+/* What waits for a start with another size can't run: it is told, and nothing of it is left. */
+static void
+test_other_size(void)
+{
+	for (int size = 1; size <= 3; size += 2) {
+		struct group *g = fake_begin(2);
+		struct fake_req r = {0};
+		struct err e = {0};
+		struct cell *c;
+
+		lifecycle_stop(g, &e);
+		g->set.size = size;
+		lifecycle_start(g, &e);
+		c = fake_cell(g, "a", 0, NULL);
+		fake_wait(c->w, &r);
+		all_die(g);
+		CHECK(r.done && r.result == -ECANCELED);
+		CHECK_STR(task_state(c->w), "cancelled");
+		CHECK(g->size == size && g->queued == 0 && !group_busy(g));
+		c = fake_cell(g, "b", 0, NULL);
+		CHECK_STR(task_state(c->w), "running");
+		CHECK(fake_count(Trun, size - 1) == 1);
+		fake_end();
+	}
+}
+
 /* What asked for a start that comes to nothing gets the errno; a later stop does not. */
 static void
 test_refused(void)
@@ -180,6 +206,7 @@ main(void)
 	test_stop();
 	test_restart();
 	test_last_word();
+	test_other_size();
 	test_refused();
 	test_replace();
 	test_recover();
