@@ -313,7 +313,6 @@ options_free(struct options *o)
 		free(o->settings[i]);
 	free(o->settings);
 	free(o->fuse_opts);
-	free(o->socket);
 	free(o->mountpoint);
 	free(o->socket);
 }
