@@ -130,15 +130,6 @@ lifecycle_accepts(const struct group *g, struct err *e)
 	return external_leaves_some(g, e);
 }
 
-/* ---- ranks ---- */
-
-static void
-drop_queued(struct group *g, const struct err *e)
-{
-	for (int i = 0; i < g->size; i++)
-		queue_drop_queued(&g->ranks[i], e);
-}
-
 /* ---- starting ---- */
 
 static int
@@ -164,16 +155,16 @@ check_external(struct group *g, struct err *e)
 	return 0;
 }
 
-/* As many as the settings ask for. What waits for those that there were would run on too few of them,
- * or on ranks that are no more. */
+/* As many as the settings ask for. What waits for those that there were would run on too few of
+ * them, or on ranks that are no more. */
 static void
 make_ranks(struct group *g)
 {
 	static const struct err changed = {
 	    ECANCELED, "the group has got another size meanwhile: submit it again"};
 
-	for (int i = 0; !rank_all_made(g) && i < g->size; i++)
-		queue_drop(&g->ranks[i], &changed);
+	if (!rank_all_made(g))
+		queue_drop_all(g, &changed);
 	rank_make_all(g);
 }
 
@@ -281,7 +272,7 @@ end_ranks(struct group *g, const char *why)
 
 	recovery_stop(g);
 	fail(&e, ECANCELED, "%s", why);
-	drop_queued(g, &e);
+	queue_drop_all_queued(g, &e);
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 
@@ -315,7 +306,7 @@ drop_waiting(struct group *g, const struct err *why)
 {
 	static const struct err stopped = {ECANCELED, "the group was stopped"};
 
-	drop_queued(g, &stopped);
+	queue_drop_all_queued(g, &stopped);
 }
 
 static void
@@ -326,8 +317,7 @@ give_up(struct group *g, const struct err *failure)
 	g->life.start_error = why;
 	journal_fail(g, &why, "start");
 	journal_event(g, "start-failed errno=%s", err_name(why.no));
-	for (int i = 0; i < g->size; i++)
-		queue_drop(&g->ranks[i], &why);
+	queue_drop_all(g, &why);
 	end_ranks(g, why.text);
 }
 
@@ -358,7 +348,7 @@ spawn_again(struct group *g, const struct err *why)
 		return;
 	}
 	journal_fail(g, &e, "start");
-	drop_queued(g, &e);
+	queue_drop_all_queued(g, &e);
 	enter(g, G_STOPPED);
 }
 

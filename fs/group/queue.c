@@ -365,8 +365,8 @@ task_drop_queued(struct task *w, int error, const char *why)
 	return false;
 }
 
-void
-queue_drop(struct rank *k, const struct err *e)
+static void
+drop(struct rank *k, const struct err *e)
 {
 	struct subtask *j;
 
@@ -375,6 +375,13 @@ queue_drop(struct rank *k, const struct err *e)
 			agent_forget(k->g->agent, j->tag);
 		subtask_failed(j, e);
 	}
+}
+
+void
+queue_drop_all(struct group *g, const struct err *e)
+{
+	for (int i = 0; i < g->size; i++)
+		drop(&g->ranks[i], e);
 }
 
 void
@@ -410,6 +417,13 @@ queue_drop_queued(struct rank *k, const struct err *e)
 			return;
 		subtask_failed(j, e);
 	}
+}
+
+void
+queue_drop_all_queued(struct group *g, const struct err *e)
+{
+	for (int i = 0; i < g->size; i++)
+		queue_drop_queued(&g->ranks[i], e);
 }
 
 static void

@@ -17,12 +17,13 @@ void task_interrupt(struct task *w);
 bool task_cancel(struct task *w, int error, const char *why);
 /* Sends what can be sent to the ranks of the group. */
 void queue_pump_all(struct group *g);
-/* The rank will not come back: everything in its queue fails with e. */
-void queue_drop(struct rank *k, const struct err *e);
+/* The ranks will not come back: everything in their queues fails with e. */
+void queue_drop_all(struct group *g, const struct err *e);
 /* The same for what was to be committed there, when its process has ended. */
 void queue_lost(struct rank *k, const struct err *e);
 /* The same for what has not begun. */
 void queue_drop_queued(struct rank *k, const struct err *e);
+void queue_drop_all_queued(struct group *g, const struct err *e);
 /* The process that was there has ended with status 0: if it ran a program, that was its success. */
 void queue_exited(struct rank *k);
 /* Nmark for a subtask's tag. */

@@ -120,8 +120,7 @@ take_down(struct group *g)
 	g->gone = true;
 	TAILQ_REMOVE(&groups, g, link);
 	recovery_stop(g);
-	for (int i = 0; i < g->size; i++)
-		queue_drop(&g->ranks[i], &gone);
+	queue_drop_all(g, &gone);
 	lifecycle_end(g);
 	output_gone(g);
 	while ((r = TAILQ_FIRST(&g->live))) {

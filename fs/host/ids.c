@@ -29,6 +29,7 @@ ids_user(const char *s, uid_t *id)
 
 	if (is_number(s, id))
 		return true;
+	/* cppcheck-suppress getpwnamCalled; only the thread that reads the options asks */
 	p = getpwnam(s);
 	if (p)
 		*id = p->pw_uid;
@@ -42,6 +43,7 @@ ids_group(const char *s, gid_t *id)
 
 	if (is_number(s, id))
 		return true;
+	/* cppcheck-suppress getgrnamCalled; as above */
 	g = getgrnam(s);
 	if (g)
 		*id = g->gr_gid;

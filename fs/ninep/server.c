@@ -347,13 +347,13 @@ accept_again(void *arg)
 static void
 on_listen(void *arg, uint32_t events)
 {
-	/* cppcheck-suppress nullPointer */
-	int fd = fault("ninep.accept", EMFILE)
-		     ? -1
-		     : accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct connection *conn;
 	pid_t peer = 0;
+	int fd = -1;
 
+	if (!fault("ninep.accept", EMFILE))
+		/* cppcheck-suppress nullPointer; it may be: accept(2) */
+		fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
 		note("9p: a client waits: %s", strerrordesc_np(errno));
 		loop_fd_events(listen_watch, 0);

@@ -213,8 +213,7 @@ do_cancel(struct verb_call *c)
 	struct err e = {0};
 
 	fail(&e, ECANCELED, "dropped from the queue by cancel");
-	for (int i = 0; i < group_of(c)->size; i++)
-		queue_drop_queued(&group_of(c)->ranks[i], &e);
+	queue_drop_all_queued(group_of(c), &e);
 	return 0;
 }
 
