@@ -60,14 +60,18 @@ begin(struct task *w)
 	group_tell(task_began, w);
 }
 
+bool
+queue_goes_on(const struct rank *k)
+{
+	return k->state == R_READY && !k->kill_sent && k->g->life.state == G_READY &&
+	       !recovery_running(k->g);
+}
+
 /* Is this subtask the next of its rank, and the rank free? */
 static bool
 is_next(const struct subtask *j)
 {
-	const struct rank *k = j->k;
-
-	return TAILQ_FIRST(&k->queue) == j && j->state == SUBTASK_QUEUED && k->state == R_READY &&
-	       !k->kill_sent;
+	return TAILQ_FIRST(&j->k->queue) == j && j->state == SUBTASK_QUEUED && queue_goes_on(j->k);
 }
 
 static void
@@ -92,7 +96,7 @@ pump(struct rank *k)
 	struct subtask *j = TAILQ_FIRST(&k->queue);
 	struct task *w;
 
-	if (!j || !is_next(j) || g->life.state != G_READY || recovery_running(g))
+	if (!j || !is_next(j))
 		return;
 	w = j->w;
 	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)

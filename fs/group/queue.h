@@ -15,6 +15,9 @@ int task_wait(struct task *w, struct req *r);
 void task_interrupt(struct task *w);
 /* Drops it if nothing of it runs. */
 bool task_cancel(struct task *w, int error, const char *why);
+/* Is what stands first in the queue sent at once? Not while the rank or its group starts, ends or
+ * recovers. */
+bool queue_goes_on(const struct rank *k);
 /* Sends what can be sent to the ranks of the group. */
 void queue_pump_all(struct group *g);
 /* The ranks will not come back: everything in their queues fails with e. */

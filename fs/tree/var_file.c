@@ -85,6 +85,21 @@ on_open_timeout(void *arg)
 	give_up(v, &(struct err){.no = EAGAIN});
 }
 
+/* Does its text hold all of the object, as far as its type tells? */
+static bool
+is_told_whole(const struct place *at, const char *name)
+{
+	static const char *const types[] = {
+	    "str", "int", "float", "bool", "complex", "bytes", "NoneType"};
+	struct rank *k = place_rank(at, NULL);
+	struct slice row = k ? var_table_find(k->table, name) : (struct slice){NULL, 0};
+
+	for (size_t i = 0; row.p && i < ARRAY_LEN(types); i++)
+		if (slice_eq(var_row_column(row, VAR_TYPE), types[i]))
+			return true;
+	return false;
+}
+
 static void
 on_pulled(void *arg, const struct err *e)
 {
@@ -100,6 +115,8 @@ on_pulled(void *arg, const struct err *e)
 	patience_end(v->patience);
 	v->patience = NULL;
 	v->f->node->size = pull_size(v->pull);
+	if (!*v->name.view->name && !v->name.op && !is_told_whole(&v->f->node->at, v->name.name))
+		removal_text_read(req_process(r), &v->f->node->at, v->name.name);
 	req_done(r, 0);
 }
 
@@ -131,21 +148,6 @@ ask_again(void)
 	}
 }
 
-/* Does its text hold all of the object, as far as its type tells? */
-static bool
-is_told_whole(const struct place *at, const char *name)
-{
-	static const char *const types[] = {
-	    "str", "int", "float", "bool", "complex", "bytes", "NoneType"};
-	struct rank *k = place_rank(at, NULL);
-	struct slice row = k ? var_table_find(k->table, name) : (struct slice){NULL, 0};
-
-	for (size_t i = 0; row.p && i < ARRAY_LEN(types); i++)
-		if (slice_eq(var_row_column(row, VAR_TYPE), types[i]))
-			return true;
-	return false;
-}
-
 static int
 begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
@@ -158,8 +160,6 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	if (f->flags & O_NONBLOCK)
 		v->patience = patience_begin(k ? k->pid : 0, on_open_timeout, v);
 	req_park(r, open_interrupted);
-	if (!*name->view->name && !name->op && !is_told_whole(&f->node->at, name->name))
-		removal_text_read(req_process(r), &f->node->at, name->name);
 	/* a rank that waited for it could be waited for by it: it gets the old object */
 	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {
 		var_change_on_settled(ask_again);

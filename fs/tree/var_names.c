@@ -6,6 +6,7 @@
 #include "base/patience.h"
 #include "group/external.h"
 #include "group/journal.h"
+#include "group/queue.h"
 #include "group/task.h"
 #include "host/agent.h"
 #include "object/var_table.h"
@@ -94,20 +95,38 @@ presence(const struct place *at, struct rank *k, const char *name)
 	return *name == '_' || runs_cell(k) ? UNKNOWN : ABSENT;
 }
 
+/* Does it end soon: do the queues go on that it stands in, and is no cell before it? */
+static bool
+ends_soon(const struct task *w)
+{
+	for (int i = 0; i < w->n; i++) {
+		const struct subtask *j = &w->subtasks[i];
+
+		if (j->state == SUBTASK_DONE)
+			continue;
+		if (j->state == SUBTASK_QUEUED && !queue_goes_on(j->k))
+			return false;
+		for (; j; j = TAILQ_PREV(j, subtask_queue, link))
+			if (j->w->kind == TASK_RUN)
+				return false;
+	}
+	return true;
+}
+
 bool
 var_names_settling(const struct place *at, const char *name)
 {
 	int first = at->rank < 0 ? 0 : at->rank, last = at->rank < 0 ? at->g->size - 1 : at->rank;
+	struct subtask *j;
 
-	for (int i = first; i <= last && i < at->g->size; i++) {
-		struct subtask *j = queue_running(&at->g->ranks[i]);
-		bool begun = j && TAILQ_EMPTY(&j->w->waiters) && outcome(j->w, name) != UNKNOWN;
-
-		for (int k = 0; begun && k < j->w->n; k++)
-			begun = j->w->subtasks[k].state != SUBTASK_QUEUED;
-		if (begun)
-			return true;
-	}
+	for (int i = first; i <= last && i < at->g->size; i++)
+		TAILQ_FOREACH (j, &at->g->ranks[i].queue, link) {
+			if (j->w->kind == TASK_RUN)
+				break;
+			if (TAILQ_EMPTY(&j->w->waiters) && outcome(j->w, name) != UNKNOWN &&
+			    ends_soon(j->w))
+				return true;
+		}
 	return false;
 }
 

@@ -29,6 +29,20 @@ for i in {1..50}; do
 	[ "$(errno open "$V/b")" = ENOENT ] || bad "b opens after rm"
 done
 
+# renamed twice at once: who opens it then waits for both
+"$PLAIN_PYTHON" - "$V" <<'END' || bad 'a name that is opened behind two queued renames'
+import os, sys
+V = sys.argv[1]
+for i in range(300):
+    with open(f"{V}/first", "w", encoding="ascii") as file:
+        file.write(str(i))
+    os.rename(f"{V}/first", f"{V}/second")
+    os.rename(f"{V}/second", f"{V}/third")
+    with open(f"{V}/third", encoding="ascii") as file:
+        assert int(file.read()) == i
+os.unlink(f"{V}/third")
+END
+
 # what programs look for beside a file is not there, and no mistake that is told; a view that is none is one
 : >"$G/error"
 for name in .here.swp .here.swx .here.json.swp here.swp here.json.swp 4913 here~ here.json~ .#here '#here#' here.bak \
