@@ -6,7 +6,7 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/registry.h"
 #include "group/wiring.h"
 #include "host/agent.h"

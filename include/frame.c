@@ -59,7 +59,7 @@ frame_receive(struct frame_reader *r, int fd, bool is_socket, bool wait)
 		struct cmsghdr h;
 		char space[CMSG_SPACE(sizeof(int) * FDS_PER_READ)];
 	} control;
-	struct iovec iov = {buf_room(&r->bytes, READ_SIZE), READ_SIZE};
+	struct iovec iov = {buf_reserve(&r->bytes, READ_SIZE), READ_SIZE};
 	struct msghdr mh = {.msg_iov = &iov,
 	    .msg_iovlen = 1,
 	    .msg_control = &control,

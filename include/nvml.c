@@ -235,19 +235,19 @@ ask_processes(void *handle, struct nvml_use *u)
 	size_t each = nvml.processes ? sizeof(struct process_v2) : sizeof(struct process_v1);
 	int (*call)(void *, unsigned *, void *) =
 	    nvml.processes ? nvml.processes : nvml.processes_v1;
-	unsigned n = 0, room = 0;
+	unsigned n = 0, capacity = 0;
 	char *all = NULL;
 	int r;
 
 	if (!call)
 		return;
-	while ((r = call(handle, &n, all)) == INSUFFICIENT_SIZE && room < PROCESSES_MAX) {
-		room = n + 8; /* more may begin meanwhile */
-		all = xrealloc(all, room * each);
-		n = room;
+	while ((r = call(handle, &n, all)) == INSUFFICIENT_SIZE && capacity < PROCESSES_MAX) {
+		capacity = n + 8; /* more may begin meanwhile */
+		all = xrealloc(all, capacity * each);
+		n = capacity;
 	}
 	if (worked(u, "nvmlDeviceGetComputeRunningProcesses", r)) {
-		u->n = (int)MIN(n, room);
+		u->n = (int)MIN(n, capacity);
 		u->process = xcalloc(MAX(n, 1u), sizeof(*u->process));
 	}
 	for (int i = 0; i < u->n; i++) {

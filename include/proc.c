@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { PATH_ROOM = 32, TEXT_ROOM = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
+enum { PATH_BYTES = 32, TEXT_BYTES = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 
 /* of /proc/PID/stat, as proc(5) counts */
 enum { NAME_FIELD = 2, EXIT_CODE_FIELD = 52 };
@@ -23,7 +23,7 @@ enum { NAME_FIELD = 2, EXIT_CODE_FIELD = 52 };
  * These are read for each close of each writer: as few calls as can be. 0, or -errno: -ENOENT when
  * the process ended meanwhile. */
 static int
-read_record(int dir, const char *path, char text[static TEXT_ROOM])
+read_record(int dir, const char *path, char text[static TEXT_BYTES])
 {
 	int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
@@ -31,7 +31,7 @@ read_record(int dir, const char *path, char text[static TEXT_ROOM])
 
 	if (fd < 0)
 		return -errno;
-	n = read(fd, text, TEXT_ROOM - 1);
+	n = read(fd, text, TEXT_BYTES - 1);
 	no = errno;
 	close(fd);
 	if (n > 0) {
@@ -67,7 +67,7 @@ number(const char *text, const char *key, int base, uint64_t otherwise)
 int
 proc_status(pid_t pid, struct proc_status *s)
 {
-	char path[PATH_ROOM], text[TEXT_ROOM];
+	char path[PATH_BYTES], text[TEXT_BYTES];
 	const char *state, *name;
 	int r;
 
@@ -94,7 +94,7 @@ proc_status(pid_t pid, struct proc_status *s)
 int
 proc_exit_signal(pid_t pid)
 {
-	char path[PATH_ROOM], text[TEXT_ROOM];
+	char path[PATH_BYTES], text[TEXT_BYTES];
 	const char *p = NULL;
 	unsigned code = 0;
 
@@ -112,7 +112,7 @@ proc_exit_signal(pid_t pid)
 static bool
 writes(int fdinfo, const char *fd, uint64_t ino)
 {
-	char text[TEXT_ROOM];
+	char text[TEXT_BYTES];
 
 	return read_record(fdinfo, fd, text) == 0 && number(text, "ino:", DECIMAL, 0) == ino &&
 	       (number(text, "flags:", OCTAL, 0) & O_ACCMODE) != O_RDONLY;
@@ -123,7 +123,7 @@ writes(int fdinfo, const char *fd, uint64_t ino)
 int
 proc_writes(pid_t pid, uint64_t ino, int most)
 {
-	char path[PATH_ROOM];
+	char path[PATH_BYTES];
 	struct dirent *de;
 	int n = 0;
 	DIR *d;

@@ -96,7 +96,7 @@ hash_add(uint64_t hash, const void *p, size_t n)
 }
 
 char *
-buf_room(struct buf *b, size_t n)
+buf_reserve(struct buf *b, size_t n)
 {
 	if (b->n + n + 1 > b->cap) {
 		b->cap = MAX(b->cap * 2, b->n + n + 1);
@@ -109,7 +109,7 @@ buf_room(struct buf *b, size_t n)
 void
 buf_add(struct buf *b, const void *p, size_t n)
 {
-	buf_room(b, n);
+	buf_reserve(b, n);
 	if (n)
 		memcpy(b->p + b->n, p, n);
 	b->n += n;
@@ -139,7 +139,7 @@ buf_vaddf(struct buf *b, const char *fmt, va_list ap)
 	va_end(again);
 	if (n < 0)
 		die("bad format '%s'", fmt);
-	vsnprintf(buf_room(b, (size_t)n), (size_t)n + 1, fmt, ap);
+	vsnprintf(buf_reserve(b, (size_t)n), (size_t)n + 1, fmt, ap);
 	b->n += (size_t)n;
 }
 
@@ -183,7 +183,7 @@ buf_take(struct buf *b)
 {
 	char *p;
 
-	buf_room(b, 0);
+	buf_reserve(b, 0);
 	b->p[b->n] = '\0';
 	p = b->p;
 	*b = (struct buf){0};
@@ -272,7 +272,7 @@ read_file(const char *path, struct buf *out)
 
 	if (fd < 0)
 		return -errno;
-	while ((n = read(fd, buf_room(out, 4096), 4096)) != 0) {
+	while ((n = read(fd, buf_reserve(out, 4096), 4096)) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {

@@ -45,7 +45,7 @@ void buf_addc(struct buf *b, char c);
 void buf_addf(struct buf *b, const char *fmt, ...) PRINTF(2, 3);
 void buf_vaddf(struct buf *b, const char *fmt, va_list ap);
 /* Makes room for n more bytes and returns where they go; the caller then adds to b->n. */
-char *buf_room(struct buf *b, size_t n);
+char *buf_reserve(struct buf *b, size_t n);
 void buf_drop(struct buf *b, size_t n); /* forgets the first n bytes */
 void buf_clear(struct buf *b);
 void buf_free(struct buf *b);

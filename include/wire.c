@@ -18,7 +18,7 @@ static const struct row {
 static void
 put(struct buf *b, uint64_t v, int size)
 {
-	char *p = buf_room(b, (size_t)size);
+	char *p = buf_reserve(b, (size_t)size);
 
 	for (int i = 0; i < size; i++)
 		p[i] = (char)(v >> (8 * i));
@@ -77,7 +77,7 @@ vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list a
 	}
 	for (int i = 0; i < 4; i++)
 		b->p[at + (size_t)i] = (char)((b->n - at) >> (8 * i));
-	buf_room(b, 0)[0] = '\0';
+	buf_reserve(b, 0)[0] = '\0';
 }
 
 void

@@ -69,7 +69,7 @@ take_ring(struct engine *e)
 	return e->output.head != head;
 }
 
-/* Lets go who waits for room or for empty pipes. */
+/* Releases those who wait for free space or for empty pipes. */
 static void
 wake(struct engine *e)
 {

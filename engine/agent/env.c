@@ -45,14 +45,14 @@ env_add(struct buf *env, const char *fmt, ...)
 char **
 env_overlay(const struct buf *env)
 {
-	size_t n = 0, room = 1;
+	size_t n = 0, capacity = 1;
 	char **all;
 
 	for (char **at = environ; *at; at++)
-		room++;
+		capacity++;
 	for (size_t at = 0; at < env->n; at += strlen(env->p + at) + 1)
-		room++;
-	all = xcalloc(room, sizeof(*all));
+		capacity++;
+	all = xcalloc(capacity, sizeof(*all));
 	for (char **at = environ; *at; at++)
 		all[n++] = *at;
 	for (size_t at = 0; at < env->n; at += strlen(env->p + at) + 1) {

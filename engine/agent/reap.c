@@ -115,7 +115,7 @@ reap_session(pid_t leader)
 
 /* The last lines of stderr that this engine wrote. */
 static struct slice
-last_words(struct engine *e, char room[LAST_WORDS])
+last_words(struct engine *e, char bytes[LAST_WORDS])
 {
 	uint64_t size, n;
 	ssize_t got;
@@ -125,14 +125,14 @@ last_words(struct engine *e, char room[LAST_WORDS])
 		return (struct slice){0};
 	size = e->output.spool.at.size[SPOOL_STDERR];
 	n = MIN(size - e->output.err_start, (uint64_t)LAST_WORDS);
-	got = pread(e->output.spool.fd[SPOOL_STDERR], room, n, (off_t)(size - n));
+	got = pread(e->output.spool.fd[SPOOL_STDERR], bytes, n, (off_t)(size - n));
 	if (got <= 0)
 		return (struct slice){0};
 	/* whole lines, if it began before them */
-	line = n == LAST_WORDS ? memchr(room, '\n', (size_t)got) : NULL;
-	if (line && line + 1 < room + got)
-		return (struct slice){line + 1, (size_t)(room + got - line - 1)};
-	return (struct slice){room, (size_t)got};
+	line = n == LAST_WORDS ? memchr(bytes, '\n', (size_t)got) : NULL;
+	if (line && line + 1 < bytes + got)
+		return (struct slice){line + 1, (size_t)(bytes + got - line - 1)};
+	return (struct slice){bytes, (size_t)got};
 }
 
 /* All that it said has been passed on: the last message of an engine. */
@@ -141,14 +141,14 @@ finish(void *arg)
 {
 	struct engine *e = arg;
 	struct spool_mark at = {0};
-	char room[LAST_WORDS];
+	char bytes[LAST_WORDS];
 
 	e->output.linger = NULL;
 	drain_all(e);
 	if (e->output.spooled)
 		at = spool_writer_cut(&e->output.spool);
 	conn_send(agent.up, Nexit, 0, e->slot, 0, -1, (uint32_t)e->pid, (uint32_t)e->status,
-	    last_words(e, room), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
+	    last_words(e, bytes), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
 	    at.size[SPOOL_DISPLAY], at.records);
 	spawn_free(e);
 }

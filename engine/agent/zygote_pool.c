@@ -69,16 +69,16 @@ retire(struct zygote *z)
 static void
 read_tail(struct zygote_pool *pool)
 {
-	char *room;
+	char *bytes;
 	ssize_t n;
 
 	for (;;) {
-		room = buf_room(&pool->tail, TAIL_MAX);
-		n = read(pool->err_in, room, TAIL_MAX);
+		bytes = buf_reserve(&pool->tail, TAIL_MAX);
+		n = read(pool->err_in, bytes, TAIL_MAX);
 		if (n <= 0)
 			return;
 		/* the daemon's log has all of it; a log that is full must not stop us */
-		if (write(2, room, (size_t)n) < 0)
+		if (write(2, bytes, (size_t)n) < 0)
 			debug("agent", "log: %s", strerrordesc_np(errno));
 		pool->tail.n += (size_t)n;
 		if (pool->tail.n > TAIL_MAX)

@@ -1,4 +1,4 @@
-"""Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimisers."""
+"""Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimizers."""
 
 import contextlib
 import inspect
@@ -53,7 +53,7 @@ def is_tensor(value):
 
 
 def holds_state(value):
-    """True for what takes a state dict: a module or an optimiser."""
+    """True for what takes a state dict: a module or an optimizer."""
     torch = _torch()
     kinds = () if torch is None else (torch.nn.Module, torch.optim.Optimizer)
     return isinstance(value, kinds)
@@ -241,7 +241,7 @@ def _placed_tensor(old, new):
 
 
 def export_safetensors(name, value):
-    """One tensor live, several through a memfd; a module's or optimiser's state dict."""
+    """One tensor live, several through a memfd; a module's or optimizer's state dict."""
     tensors, metadata = _named_tensors(name, value)
     head, plains = _safe_header(name, value, tensors, metadata)
     if is_tensor(value):
@@ -384,7 +384,7 @@ def _parse_tensor(torch, key, entry, data):
 
 
 def export_pt(name, value):
-    """torch.save; of a module or optimiser its state dict, which weights_only reads."""
+    """torch.save; of a module or optimizer its state dict, which weights_only reads."""
     torch = _torch()
     if torch is None:
         raise unsupported(name, value, "pt", f"there is no torch here: read {name}.pkl")

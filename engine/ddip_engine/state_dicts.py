@@ -1,4 +1,4 @@
-"""Loads state dicts into modules and optimisers: all of it, or nothing if it does not fit."""
+"""Loads state dicts into modules and optimizers: all of it, or nothing if it does not fit."""
 
 import sys
 from errno import EBADMSG
@@ -86,7 +86,7 @@ def _kept_module(module):
 
 
 def _kept_optimizer(optimizer):
-    """The same of an optimiser: its groups, and its state of each parameter."""
+    """The same of an optimizer: its groups, and its state of each parameter."""
     groups, states = optimizer.param_groups, optimizer.state
     fields = [each for each in states.values() if isinstance(each, dict)]
     kept = [(each, dict(each)) for each in (optimizer.__dict__, states, *groups, *fields)]

@@ -26,7 +26,7 @@ VIEWS = {
     "dir": (texts.export_dir, None),
     "doc": (texts.export_doc, None),
 }
-_STATE_VIEWS = ("safetensors", "pt")  # into a module or optimiser: load_state_dict
+_STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
 _ATTEMPTS = 3  # at an object that a running cell changes meanwhile
 
 _pending = (

@@ -183,7 +183,7 @@ py_enter(PyObject *module, PyObject *number)
 
 	if (PyErr_Occurred())
 		return NULL;
-	rank_handler_begin();
+	rank_sigint_begin();
 	rank_cell_enter((uint32_t)cell);
 	rank_collective_reset();
 	if (PyErr_CheckSignals() < 0)
@@ -206,7 +206,7 @@ py_interrupt_wanted(PyObject *module, PyObject *unused)
 static PyObject *
 py_own_handler(PyObject *module, PyObject *is_own)
 {
-	rank_handler_set(PyObject_IsTrue(is_own) == 1);
+	rank_sigint_set(PyObject_IsTrue(is_own) == 1);
 	Py_RETURN_NONE;
 }
 

@@ -117,20 +117,20 @@ on_read(struct msg *m)
 	uint64_t offset;
 	uint32_t handle, count;
 	struct err e = {0};
-	char *room = NULL;
+	char *bytes = NULL;
 
 	if (wire_unpack(m, &e, &handle, &offset, &count) == 0 && count > READ_MAX)
 		fail(&e, EINVAL, "read: %u bytes at once (want 0..%d)", count, READ_MAX);
 	if (!e.no) {
-		room = xmalloc(count + 1);
-		rank_pin_read(handle, offset, room, count, &e);
-		data = (struct slice){room, count};
+		bytes = xmalloc(count + 1);
+		rank_pin_read(handle, offset, bytes, count, &e);
+		data = (struct slice){bytes, count};
 	}
 	if (e.no)
 		say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
 	else
 		say(Rread, m->tag, data);
-	free(room);
+	free(bytes);
 }
 
 static void
@@ -146,7 +146,7 @@ on_interrupt(struct msg *m)
 
 	if (wire_unpack(m, NULL, &number) < 0)
 		return;
-	rank_handler_interrupted();
+	rank_sigint_interrupted();
 	rank_cell_interrupt(number);
 }
 
@@ -161,7 +161,7 @@ on_abort(struct msg *m)
 		return;
 	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
-	if (!always && ms == 0 && rank_handler_ends_itself())
+	if (!always && ms == 0 && rank_sigint_ends_itself())
 		return; /* the signal is for the program to deal with; it is given time */
 	rank_unblock_sockets(always);
 	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */

@@ -13,7 +13,7 @@
  *   rank_unblock.c  ending the connections that a collective waits for
  *   rank_gloo.c   calls of libtorch that are replaced for it
  *   rank_stack.c  where Python is
- *   rank_handler.c  whether the program handles SIGINT itself
+ *   rank_sigint.c  whether the program handles SIGINT itself
  *   rank_store.c  its connections to the store
  *   rank_title.c  what ps shows
  */
@@ -147,12 +147,12 @@ void rank_unblock_unlock(void);
  * this torch does not make these calls so; neither holds then, or only one. */
 bool rank_gloo_mend(void);
 
-/* rank_handler.c */
-void rank_handler_set(bool is_own); /* of SIGINT */
-void rank_handler_begin(void);	    /* a cell begins */
-void rank_handler_interrupted(void);
+/* rank_sigint.c */
+void rank_sigint_set(bool is_own); /* of SIGINT */
+void rank_sigint_begin(void);	   /* a cell begins */
+void rank_sigint_interrupted(void);
 /* Does the program take SIGINT itself, and has been interrupted no more than once? */
-bool rank_handler_ends_itself(void);
+bool rank_sigint_ends_itself(void);
 
 /* rank_store.c */
 void rank_store_open(int fd);  /* fd is a connection to the store now */

@@ -77,8 +77,8 @@ answer(const char *remark)
 	struct stat st;
 
 	if (fstat(stack.fd, &st) == 0 && st.st_size > 0) {
-		char *room = buf_room(&text, (size_t)st.st_size);
-		ssize_t n = pread(stack.fd, room, (size_t)st.st_size, 0);
+		char *bytes = buf_reserve(&text, (size_t)st.st_size);
+		ssize_t n = pread(stack.fd, bytes, (size_t)st.st_size, 0);
 
 		text.n += (size_t)MAX(n, (ssize_t)0);
 	}

@@ -24,7 +24,7 @@ static struct {
 	pthread_mutex_t lock;
 	bool known;	   /* torch's calls are seen */
 	uint64_t *cookies; /* by descriptor; 0: none of torch's */
-	size_t room;
+	size_t capacity;
 } made = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
@@ -67,11 +67,11 @@ rank_unblock_remember(int fd)
 		return;
 	}
 	rank_unblock_lock();
-	old = made.room;
+	old = made.capacity;
 	if ((size_t)fd >= old) {
-		made.room = MAX((size_t)fd + 1, old * 2);
-		made.cookies = xrealloc(made.cookies, made.room * sizeof(*made.cookies));
-		memset(made.cookies + old, 0, (made.room - old) * sizeof(*made.cookies));
+		made.capacity = MAX((size_t)fd + 1, old * 2);
+		made.cookies = xrealloc(made.cookies, made.capacity * sizeof(*made.cookies));
+		memset(made.cookies + old, 0, (made.capacity - old) * sizeof(*made.cookies));
 	}
 	made.cookies[fd] = cookie;
 	rank_unblock_unlock();
@@ -179,7 +179,7 @@ rank_unblock_sockets(bool always)
 		return;
 	}
 	rank_unblock_lock();
-	for (size_t fd = 0; fd < made.room; fd++)
+	for (size_t fd = 0; fd < made.capacity; fd++)
 		if (made.cookies[fd] && cookie_of((int)fd) == made.cookies[fd])
 			end_connection((int)fd, store_too);
 	rank_unblock_unlock();

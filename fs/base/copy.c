@@ -87,7 +87,7 @@ static void *
 thread(void *arg)
 {
 	char *p = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 
 	for (;;) {
 		struct subtask *j;
@@ -100,10 +100,10 @@ thread(void *arg)
 		pthread_mutex_unlock(&lock);
 		if (!j)
 			break;
-		if (j->n > room) {
+		if (j->n > capacity) {
 			free(p);
 			p = xmalloc(j->n);
-			room = j->n;
+			capacity = j->n;
 		}
 		j->fn(j->arg, p, copy_read(&j->source, j->offset, p, j->n));
 		free(j);

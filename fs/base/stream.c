@@ -126,7 +126,7 @@ stream_read(struct stream_reader *reader, struct req *r)
 	req_park(r, interrupted);
 }
 
-/* Gives back the room of what lies before an offset. */
+/* Frees the memory of what lies before an offset. */
 static void
 drop_before(struct stream *s, uint64_t first)
 {

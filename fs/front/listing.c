@@ -14,7 +14,7 @@ struct listing {
 		mode_t type;
 	} * entries;
 
-	size_t n, room;
+	size_t n, capacity;
 	TAILQ_ENTRY(listing) link;
 };
 
@@ -29,9 +29,9 @@ reach(struct listing *l, size_t i)
 	while (l->n <= i) {
 		if (!tree_next(&l->cursor, &e))
 			return false;
-		if (l->n == l->room) {
-			l->room = MAX(l->room * 2, (size_t)32);
-			l->entries = xrealloc(l->entries, l->room * sizeof(*l->entries));
+		if (l->n == l->capacity) {
+			l->capacity = MAX(l->capacity * 2, (size_t)32);
+			l->entries = xrealloc(l->entries, l->capacity * sizeof(*l->entries));
 		}
 		l->entries[l->n++] = (struct listed){l->names.n, e.ino, e.type};
 		buf_add(&l->names, e.name, strlen(e.name) + 1);

@@ -4,7 +4,7 @@
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/recovery.h"
 #include "group/task.h"
 #include <errno.h>

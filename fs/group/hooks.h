@@ -9,9 +9,9 @@
 
 struct task;
 
-/* For the rooms above: what `status`, `error` and the table of a rank's variables show has changed;
- * a stream of a rank has grown; a cell has ended; a task is about to be submitted, behind which
- * nothing comes any more that was to be before it. */
+/* For the layers above: what `status`, `error` and the table of a rank's variables show has
+ * changed; a stream of a rank has grown; a cell has ended; a task is about to be submitted, behind
+ * which nothing comes any more that was to be before it. */
 struct group_news {
 	void (*before_task)(struct group *g);
 	void (*status_changed)(struct group *g);

@@ -5,7 +5,7 @@
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/recovery.h"
 #include "group/store.h"
 #include "group/task.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* A line of rich output is looked for in so many bytes: a figure is some 100 KB. */
-enum { LINE_ROOM = 1 << 20 };
+enum { LINE_BYTES = 1 << 20 };
 
 static int inotify_fd = -1;
 
@@ -41,7 +41,7 @@ output_drop(struct rank *k, int stream, uint64_t base)
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
 	k->output.base[stream] = base;
-	/* the disk gets its room back; offsets stay */
+	/* the disk gets its space back; offsets stay */
 	if (base >= page &&
 	    fallocate(k->output.spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		(off_t)(base / page * page)) < 0)
@@ -52,13 +52,13 @@ output_drop(struct rank *k, int stream, uint64_t base)
 static uint64_t
 line_behind(const struct rank *k, int stream, uint64_t offset)
 {
-	char *room = xmalloc(LINE_ROOM), *end;
-	ssize_t n = pread(k->output.spool.fd[stream], room, LINE_ROOM, (off_t)offset);
+	char *bytes = xmalloc(LINE_BYTES), *end;
+	ssize_t n = pread(k->output.spool.fd[stream], bytes, LINE_BYTES, (off_t)offset);
 	uint64_t at;
 
-	end = n > 0 ? memchr(room, '\n', (size_t)n) : NULL;
-	at = end ? offset + (uint64_t)(end - room) + 1 : 0;
-	free(room);
+	end = n > 0 ? memchr(bytes, '\n', (size_t)n) : NULL;
+	at = end ? offset + (uint64_t)(end - bytes) + 1 : 0;
+	free(bytes);
 	return at;
 }
 

@@ -7,7 +7,7 @@
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/recovery.h"
 #include "group/store.h"
 #include "host/agent.h"

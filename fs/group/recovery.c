@@ -5,7 +5,7 @@
 #include "group/hooks.h"
 #include "group/journal.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/store.h"
 #include "group/task.h"
 #include "host/agent.h"

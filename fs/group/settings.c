@@ -10,7 +10,7 @@
 #include "group/lifecycle.h"
 #include "group/output.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/rank_list.h"
 #include "host/gpustat.h"
 #include "host/path.h"
@@ -407,7 +407,8 @@ check(const struct verb *v, const struct verb_call *c)
 	if (v->flags & VERB_ANYTIME || (g->life.state != G_STARTING && g->life.state != G_READY))
 		return 0;
 	return fail(c->e, EBUSY,
-	    "%s can be set while the group is new, stopping or stopped (echo stop > %s/ctl)",
+	    "%s can be set while the group is new, stopping, restarting or stopped (echo stop > "
+	    "%s/ctl)",
 	    v->name, g->name);
 }
 

@@ -1,7 +1,7 @@
 /* The process that holds the rendezvous store. */
 #include "group/store.h"
 #include "group/hooks.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

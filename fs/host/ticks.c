@@ -39,7 +39,7 @@ static uint64_t spawned; /* now_ns */
 static char device[32];	 /* of the mount, "" until it is known */
 static pid_t agent;	 /* 0: none yet */
 static struct timer *tick, *again;
-static struct watch *room;
+static struct watch *writable;
 static struct buf out;
 
 /* Starts the process. 0 or -errno. */
@@ -99,8 +99,8 @@ ticks_watchdog(void)
 static void
 hang_up(void)
 {
-	loop_fd_del(room);
-	room = NULL;
+	loop_fd_del(writable);
+	writable = NULL;
 	if (pipe_fd >= 0)
 		close(pipe_fd);
 	pipe_fd = -1;
@@ -110,10 +110,10 @@ hang_up(void)
 static void push(void);
 
 static void
-on_room(void *arg, uint32_t events)
+on_writable(void *arg, uint32_t events)
 {
-	loop_fd_del(room);
-	room = NULL;
+	loop_fd_del(writable);
+	writable = NULL;
 	push();
 }
 
@@ -129,8 +129,9 @@ push(void)
 			continue;
 		}
 		if (n < 0 && errno == EAGAIN) {
-			if (!room)
-				room = loop_fd(daemon_.loop, pipe_fd, EPOLLOUT, on_room, NULL);
+			if (!writable)
+				writable =
+				    loop_fd(daemon_.loop, pipe_fd, EPOLLOUT, on_writable, NULL);
 			return;
 		}
 		if (n < 0 && errno == EINTR)

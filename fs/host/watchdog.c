@@ -217,7 +217,7 @@ watchdog_main(const char *mountpoint)
 	signal(SIGPIPE, SIG_IGN);
 	if (chdir("/") < 0)
 		note("chdir: %s", strerrordesc_np(errno));
-	while ((n = read(0, buf_room(&in, 4096), 4096)) != 0) {
+	while ((n = read(0, buf_reserve(&in, 4096), 4096)) != 0) {
 		char *end;
 		int root = -1;
 

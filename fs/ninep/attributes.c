@@ -95,7 +95,7 @@ op_statfs(struct call *c, struct ninep_field *f)
 
 	if (call_take_fid(c, f[0].n) < 0)
 		return -EBADF;
-	/* the room that there is for the ranks' output */
+	/* free space for the ranks' output */
 	if (statvfs(daemon_.state_dir, &st) < 0)
 		st = (struct statvfs){.f_bsize = 1};
 	ninep_put(&c->body, 4, FS_TYPE);

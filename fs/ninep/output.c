@@ -9,7 +9,7 @@ enum { BLOCK = 16 << 10 };
 
 struct chunk {
 	char *p;
-	size_t at, n, room; /* the first byte that is left, behind the last, of the block */
+	size_t at, n, capacity; /* the first byte that is left, behind the last, of the block */
 	TAILQ_ENTRY(chunk) link;
 };
 
@@ -39,11 +39,11 @@ output_free(struct output *o)
 }
 
 static struct chunk *
-append(struct output *o, char *block, size_t n, size_t room)
+append(struct output *o, char *block, size_t n, size_t capacity)
 {
 	struct chunk *k = xmalloc(sizeof(*k));
 
-	*k = (struct chunk){.p = block, .n = n, .room = room};
+	*k = (struct chunk){.p = block, .n = n, .capacity = capacity};
 	TAILQ_INSERT_TAIL(&o->chunks, k, link);
 	return k;
 }
@@ -53,10 +53,10 @@ output_add(struct output *o, const void *p, size_t n)
 {
 	struct chunk *k = TAILQ_LAST(&o->chunks, chunk_list);
 
-	if (!k || k->room - k->n < n) {
-		size_t room = MAX(n, (size_t)BLOCK);
+	if (!k || k->capacity - k->n < n) {
+		size_t capacity = MAX(n, (size_t)BLOCK);
 
-		k = append(o, xmalloc(room), 0, room);
+		k = append(o, xmalloc(capacity), 0, capacity);
 	}
 	memcpy(k->p + k->n, p, n);
 	k->n += n;

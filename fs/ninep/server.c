@@ -17,7 +17,7 @@ enum {
 	MSIZE_MIN = 1 << 10,	/* less is refused */
 	MSIZE_FIRST = 8 << 10,	/* before both sides have agreed */
 	READ_PIECE = 256 << 10, /* bytes taken from a socket at once */
-	KEEP_ROOM = 64 << 10,	/* of an empty input buffer */
+	KEEP_BYTES = 64 << 10,	/* of an empty input buffer */
 	BATCH = 64,		/* messages of one connection in one go of the loop */
 	OUTPUT_MAX = 4 << 20,	/* bytes that wait before no more requests are read */
 	CALLS_MAX = 1024,	/* of a connection that wait at once */
@@ -227,7 +227,7 @@ take_messages(struct connection *conn)
 	if (conn->fd < 0)
 		return;
 	buf_drop(&conn->in, at);
-	if (!conn->in.n && conn->in.cap > KEEP_ROOM)
+	if (!conn->in.n && conn->in.cap > KEEP_BYTES)
 		buf_free(&conn->in);
 	conn->more = taken == BATCH || is_full(conn);
 	connection_changed(conn);
@@ -245,7 +245,7 @@ on_socket(void *arg, uint32_t events)
 		return;
 	n = fault("ninep.read", ECONNRESET)
 		? -1
-		: recv(conn->fd, buf_room(&conn->in, READ_PIECE), READ_PIECE, MSG_DONTWAIT);
+		: recv(conn->fd, buf_reserve(&conn->in, READ_PIECE), READ_PIECE, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {

@@ -1,4 +1,4 @@
-/* The tree over 9P, on a Unix socket: the only face of this room to the rest. */
+/* The tree over 9P, on a Unix socket: the only header here that other folders include. */
 #ifndef SERVER_H
 #define SERVER_H
 #include "err.h"

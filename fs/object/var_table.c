@@ -58,7 +58,7 @@ static void
 parse(struct var_table *t)
 {
 	const char *end = t->text.p + t->text.n;
-	size_t room = 0;
+	size_t capacity = 0;
 
 	for (const char *p = t->text.p, *next; p < end; p = next) {
 		const char *newline = memchr(p, '\n', (size_t)(end - p));
@@ -69,9 +69,9 @@ parse(struct var_table *t)
 		next = stop + (newline != NULL);
 		if (!var_is_name(name))
 			continue;
-		if (t->n == room) {
-			room = MAX(room * 2, (size_t)64);
-			t->rows = xrealloc(t->rows, room * sizeof(*t->rows));
+		if (t->n == capacity) {
+			capacity = MAX(capacity * 2, (size_t)64);
+			t->rows = xrealloc(t->rows, capacity * sizeof(*t->rows));
 		}
 		t->rows[t->n++] =
 		    (struct row){(uint32_t)(p - t->text.p), (uint32_t)(stop - p), (uint32_t)name.n};

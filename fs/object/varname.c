@@ -10,7 +10,7 @@ const struct var_view var_views[] = {
     {"", true, true, "text for people; written: a Python literal, else a string", false},
     {"json", true, true, "JSON", false},
     {"npy", true, true, "NumPy array or tensor, its live bytes, mmap-able", false},
-    {"safetensors", true, true, "tensors; state of a module or optimiser", false},
+    {"safetensors", true, true, "tensors; state of a module or optimizer", false},
     {"pt", true, true, "torch.save; torch.load(weights_only=True)", false},
     {"pkl", true, true, "pickle 5, cloudpickle", false},
     {"p5", true, true, "pickle 5 with its buffers out of band", false},

@@ -239,7 +239,7 @@ session_statfs(fuse_req_t fr, fuse_ino_t ino)
 {
 	struct statvfs st;
 
-	/* the room that there is for the ranks' output */
+	/* free space for the ranks' output */
 	if (statvfs(daemon_.state_dir, &st) < 0)
 		st = (struct statvfs){.f_frsize = 4096};
 	st.f_bsize = PREFERRED_IO;

@@ -10,7 +10,7 @@
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/rank_list.h"
 #include "group/recovery.h"
 #include "group/settings.h"

@@ -2,7 +2,7 @@
 #include "tree/env_file.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/recovery.h"
 #include "host/gpustat.h"
 #include <errno.h>

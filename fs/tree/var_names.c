@@ -290,7 +290,7 @@ struct listing {
 	struct var_table *table; /* referenced */
 	size_t at;
 	struct change *changes; /* sorted, each name once */
-	size_t n, room, change_at;
+	size_t n, capacity, change_at;
 };
 
 static void
@@ -316,9 +316,9 @@ add_change(struct listing *l, const char *name, bool present)
 {
 	if (*name == '_')
 		return; /* private: never listed */
-	if (l->n == l->room) {
-		l->room = MAX(l->room * 2, (size_t)16);
-		l->changes = xrealloc(l->changes, l->room * sizeof(*l->changes));
+	if (l->n == l->capacity) {
+		l->capacity = MAX(l->capacity * 2, (size_t)16);
+		l->changes = xrealloc(l->changes, l->capacity * sizeof(*l->changes));
 	}
 	l->changes[l->n] = (struct change){xstrdup(name), l->n, present};
 	l->n++;

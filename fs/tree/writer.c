@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* A process with more descriptors than this is not searched: it would take milliseconds. */
-enum { LOOK_MAX = 256, PATH_ROOM = 64 };
+enum { LOOK_MAX = 256, PATH_BYTES = 64 };
 
 enum answer { NO, YES, UNKNOWN };
 
@@ -101,7 +101,7 @@ writer_note(struct file *f, pid_t tid)
 static bool
 is_terminal(int path_fd)
 {
-	char link[PATH_ROOM], target[PATH_ROOM];
+	char link[PATH_BYTES], target[PATH_BYTES];
 	ssize_t n;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
@@ -115,7 +115,7 @@ is_terminal(int path_fd)
 int
 writer_terminal(const struct file *f)
 {
-	char link[PATH_ROOM];
+	char link[PATH_BYTES];
 	int fd;
 
 	if (!f->by_shell)
@@ -135,7 +135,7 @@ writer_terminal(const struct file *f)
 void
 writer_tell(int terminal, const char *text)
 {
-	char link[PATH_ROOM];
+	char link[PATH_BYTES];
 	int fd;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", terminal);

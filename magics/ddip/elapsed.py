@@ -6,7 +6,7 @@ _SILENCE_S = 3.0  # without output the line is shown
 _QUEUED_S = 1.0  # a cell that waits for others says so sooner
 
 
-class Progress:
+class Elapsed:
     """waits_for(): what a cell that has not begun waits for, as text; "" once it runs."""
 
     def __init__(self, waits_for):

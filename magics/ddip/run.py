@@ -4,7 +4,7 @@ from ddip import cell as cells
 from ddip import comms, results
 from ddip import quiet as views
 from ddip import ranks as rank_lists
-from ddip.elapsed import Progress
+from ddip.elapsed import Elapsed
 from ddip.errors import DipError, RemoteInterrupt
 from ddip.failures import failure
 from ddip.prompts import Prompts
@@ -71,7 +71,7 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
 
-    view = views.make(Sink(shell), seen, files, quiet, Progress(lambda: _waits_for(cell)))
+    view = views.make(Sink(shell), seen, files, quiet, Elapsed(lambda: _waits_for(cell)))
     prompts = Prompts(shell, cell, view)
 
     def take(messages):

@@ -1,4 +1,4 @@
-"""FSDP2: parameters, gradients and optimiser state are sharded over the ranks by fully_shard.
+"""FSDP2: parameters, gradients and optimizer state are sharded over the ranks by fully_shard.
 
     torchrun --nproc-per-node 2 fsdp.py --epochs 1
     ddip run fsdp.py --epochs 1

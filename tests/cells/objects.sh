@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# States into modules and optimisers, dicts of tensors, frames, figures, dir, doc: each view as what it is for.
+# States into modules and optimizers, dicts of tensors, frames, figures, dir, doc: each view as what it is for.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2
@@ -23,7 +23,7 @@ class Picky(torch.nn.Linear):
         raise RuntimeError("not today")
 picky = Picky(1, 1)' || give_up "$(cat "$G/traceback")"
 
-"$TORCH_PYTHON" - <<'END' || bad 'states of modules and optimisers'
+"$TORCH_PYTHON" - <<'END' || bad 'states of modules and optimizers'
 import errno, io, os
 import torch
 from safetensors import safe_open
@@ -78,7 +78,7 @@ with io.BytesIO() as out:
 assert write(V + "/net.safetensors", b"nonsense") == "EBADMSG"
 assert read(V + "/net.same.safetensors") == before
 
-# an optimiser
+# an optimizer
 for view in "safetensors", "pt":
     assert pt(R + "/rank1/vars/opt.pt")["param_groups"][0]["lr"] == (0.02 if view == "safetensors" else 0.01)
     one = read(f"{V}/opt.{view}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tensors by name, modules and optimisers: all of a state dict or nothing of it."""
+"""Tensors by name, modules and optimizers: all of a state dict or nothing of it."""
 
 import os
 import pickle

@@ -10,25 +10,25 @@ static atomic_bool own;
 static atomic_uint interrupts; /* of the cell that runs */
 
 void
-rank_handler_set(bool is_own)
+rank_sigint_set(bool is_own)
 {
 	own = is_own;
 }
 
 void
-rank_handler_begin(void)
+rank_sigint_begin(void)
 {
 	interrupts = 0;
 }
 
 void
-rank_handler_interrupted(void)
+rank_sigint_interrupted(void)
 {
 	interrupts++;
 }
 
 bool
-rank_handler_ends_itself(void)
+rank_sigint_ends_itself(void)
 {
 	return own && interrupts <= 1;
 }

@@ -1,5 +1,5 @@
 /* Asks a rank's process to do something. The verbs of rankK/ctl are in tree/ctl.c. */
-#include "group/rank_control.h"
+#include "group/rank_request.h"
 #include "group/external.h"
 #include "group/hooks.h"
 #include "group/rank.h"

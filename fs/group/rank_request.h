@@ -2,8 +2,8 @@
  * Requests to a rank's process: to start, to join, to stop what it does, to end. Without a process
  * they do nothing. The verbs of rankK/ctl are in tree/ctl.c.
  */
-#ifndef RANK_CONTROL_H
-#define RANK_CONTROL_H
+#ifndef RANK_REQUEST_H
+#define RANK_REQUEST_H
 #include "group/group.h"
 #include "host/agent.h"
 
