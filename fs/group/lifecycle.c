@@ -73,7 +73,8 @@ lifecycle_settled(const struct group *g)
 	case G_RESTARTING:
 		return false;
 	case G_READY:
-		return external_others_are(g, R_READY) && !recovery_pending(g);
+		return (external_others_are(g, R_READY) && !recovery_pending(g)) ||
+		       recovery_waits_for_cells(g);
 	default:
 		return true;
 	}
@@ -239,6 +240,7 @@ static void
 rejoin(struct group *g, const struct err *why)
 {
 	recovery_begin(g);
+	lifecycle_settle(g);
 }
 
 /* ---- stopping ---- */

@@ -68,6 +68,23 @@ recovery_running(const struct group *g)
 	return false;
 }
 
+bool
+recovery_waits_for_cells(const struct group *g)
+{
+	int own[MAX_RANKS], n = external_own(g, own), works = 0;
+
+	if (!g->recovery.needed || recovery_running(g))
+		return false;
+	for (int i = 0; i < n; i++) {
+		struct rank *k = &g->ranks[own[i]];
+
+		if (k->kill_sent || (k->state != R_READY && k->state != R_STARTED))
+			return false;
+		works += queue_works(k);
+	}
+	return works > 0;
+}
+
 static bool
 one_is_killed(const struct group *g)
 {

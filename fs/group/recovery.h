@@ -17,6 +17,8 @@ void recovery_request(struct group *g, const char *reason);
 bool recovery_pending(const struct group *g);
 /* Has it begun, and are ranks still to rejoin? */
 bool recovery_running(const struct group *g);
+/* Does it wait for nothing but cells, which may run for ever on ranks that have lost nothing? */
+bool recovery_waits_for_cells(const struct group *g);
 /* Begins it, if it is asked for and no rank works. True: there is nothing to be done (any more). */
 bool recovery_begin(struct group *g);
 /* One more failure in a row. False: there have been too many, and the group should stop. */

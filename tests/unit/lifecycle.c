@@ -76,6 +76,30 @@ test_restart(void)
 	fake_end();
 }
 
+/* A start waits for the rank that takes a dead one's place, and for the rebuild; not for a cell
+ * that has lost nothing, since that may run for ever. */
+static void
+test_start_beside_a_cell(void)
+{
+	struct group *g = fake_begin(2);
+	int zero = 0;
+	struct cell *c = fake_cell(g, "input()", 1, &zero);
+	struct fake_msg *run = fake_take(Trun, 0);
+	struct fake_req r;
+
+	fake_dies(1, SIGKILL);
+	CHECK_STR(lifecycle_state_name(g), "recovering");
+	wait_for(g, &r);
+	fake_step();
+	CHECK(r.done && r.result == 0);
+	CHECK_STR(task_state(c->w), "running");
+	CHECK_STR(lifecycle_state_name(g), "recovering");
+	fake_ran(run, 0, "");
+	fake_step();
+	CHECK_STR(lifecycle_state_name(g), "idle");
+	fake_end();
+}
+
 /* Of stop and start the last one counts; a stop drops what waited for the start. */
 static void
 test_last_word(void)
@@ -205,6 +229,7 @@ main(void)
 {
 	test_stop();
 	test_restart();
+	test_start_beside_a_cell();
 	test_last_word();
 	test_other_size();
 	test_refused();
