@@ -7,8 +7,13 @@ and its stream read are in the package ddip, which the magics use as well.
 """
 
 import os
+import signal
 import sys
 
+# Ctrl-C ends what has not begun, without a traceback; where it is ignored it stays so
+_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if _interrupts:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 if sys.version_info < (3, 10):  # noqa: UP036
     sys.exit("ddip: this python3 is %d.%d: 3.10 or newer is needed" % sys.version_info[:2])
 
@@ -64,6 +69,8 @@ def main(named, group, trace, usage, *words):
     """Does what a verb says. Returns the exit status."""
     call = tool.Tool(named, group, trace, usage)
     try:
+        if _interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return _VERBS[call.verb](call, words)
     except KeyboardInterrupt:
         return tool.INTERRUPTED
