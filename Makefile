@@ -262,7 +262,7 @@ test:
 D := $(DESTDIR)$(PREFIX)
 # The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
 MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
-.PHONY: install uninstall deb clean picture help
+.PHONY: install uninstall deb clean picture screenshots help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
 		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
@@ -293,8 +293,14 @@ uninstall:
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
 
+# The pictures of the README: from runs, and by a browser.
 picture: all
-	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' scripts/make-picture
+	$(Q)PYTHON='$(PYTHON)' scripts/setup --test
+	$(Q)BUILD='$(BUILD)' $(or $(PYTHON),.venv/bin/python) scripts/make-picture
+
+screenshots: all
+	$(Q)PYTHON='$(PYTHON)' scripts/setup --picture
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' build/picture-venv/bin/python scripts/make-picture-notebook scripts/examples
 
 clean:
 	rm -rf build
@@ -307,6 +313,6 @@ help:
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
-	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture;  make clean'
+	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture screenshots;  make clean'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)
