@@ -262,9 +262,9 @@ test:
 D := $(DESTDIR)$(PREFIX)
 # The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
 MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
-.PHONY: install uninstall deb clean picture help
+.PHONY: install uninstall deb clean picture screenshots help
 install: all
-	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(D)/share/man/man1 $(D)/share/man/man4 \
+	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
 		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
 		$(D)/share/fish/vendor_completions.d $(D)/share/ddipfs/examples $(D)/share/doc/ddipfs
 	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(D)/bin
@@ -273,6 +273,7 @@ install: all
 	install -m 644 $(TOOL_PY) $(D)/lib/ddipfs/ddip_tool
 	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
 	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
+	install -m 644 fs/ddipfs.7 scripts/ddip-coming-from.7 $(D)/share/man/man7
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
 	install -m 644 scripts/ddip.zsh-completion $(D)/share/zsh/site-functions/_ddip
 	install -m 644 scripts/ddip.fish-completion $(D)/share/fish/vendor_completions.d/ddip.fish
@@ -286,13 +287,20 @@ uninstall:
 	rm -rf $(D)/lib/ddipfs $(D)/share/ddipfs $(D)/share/doc/ddipfs
 	rm -f $(D)/bin/ddipfs $(D)/bin/ddip $(D)/share/bash-completion/completions/ddip \
 		$(D)/share/zsh/site-functions/_ddip $(D)/share/fish/vendor_completions.d/ddip.fish \
-		$(D)/share/man/man1/ddipfs.1 $(D)/share/man/man1/ddip.1 $(D)/share/man/man4/ddipfs.4
+		$(D)/share/man/man1/ddipfs.1 $(D)/share/man/man1/ddip.1 $(D)/share/man/man4/ddipfs.4 \
+		$(D)/share/man/man7/ddipfs.7 $(D)/share/man/man7/ddip-coming-from.7
 
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
 
+# The pictures of the README: from runs, and by a browser.
 picture: all
-	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' scripts/make-picture
+	$(Q)PYTHON='$(PYTHON)' scripts/setup --test
+	$(Q)BUILD='$(BUILD)' $(or $(PYTHON),.venv/bin/python) scripts/make-picture
+
+screenshots: all
+	$(Q)PYTHON='$(PYTHON)' scripts/setup --picture
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' build/picture-venv/bin/python scripts/make-picture-notebook scripts/examples
 
 clean:
 	rm -rf build
@@ -305,6 +313,6 @@ help:
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
-	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture;  make clean'
+	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture screenshots;  make clean'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)

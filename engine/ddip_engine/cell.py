@@ -73,7 +73,7 @@ class Program:
             raise SyntaxError("first line: want '%s'" % _FORM)
         self.argv = _texts(said.get("argv"), "argv", list)
         self.module = _said(said.get("module"), "module", (str, type(None)))
-        self.cwd = _said(said.get("cwd", os.getcwd()), "cwd", str)
+        self.cwd = _said(said["cwd"] if "cwd" in said else os.getcwd(), "cwd", str)
         self.env = _texts(said.get("env", {}), "env", dict)
         self.keep = _said(said.get("keep", False), "keep", bool)
         # name of a stream -> the rank whose stream of that name a terminal shows

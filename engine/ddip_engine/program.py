@@ -98,7 +98,7 @@ class _Surroundings:
 
     def __init__(self, cell):
         self.cell = cell
-        self.cwd = os.getcwd()
+        self.cwd = _directory()  # None: it was removed, there is no way back
         self.environ = dict(os.environ)
         self.argv, self.path = sys.argv, list(sys.path)
         names = state.main.__dict__
@@ -111,6 +111,13 @@ class _Surroundings:
         self.finalizers = set(weakref.finalize._registry)
         self.children = set(_children())
         self.resources = set(_resources())
+
+
+def _directory():
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 @contextlib.contextmanager
@@ -171,7 +178,8 @@ def _leave(around):
     _set_environment(around.environ)
     _set_threads()
     try:
-        os.chdir(around.cwd)
+        if around.cwd is not None:
+            os.chdir(around.cwd)
     except OSError as e:
         print(f"ddip: the directory {around.cwd} cannot be entered again: {e}", file=sys.stderr)
 

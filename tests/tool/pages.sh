@@ -62,7 +62,7 @@ for file in $(grep -o '`\(fs\|engine\|include\)/[a-z_/.]*`' README.md | tr -d '`
 	[ -e "$file" ] || bad "README.md tells of $file, which is not there"
 done
 if command -v mandoc >/dev/null; then
-	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/ddipfs.1 fs/ddipfs.4 scripts/ddip.1 2>&1 | grep -v mandoc.db)" ''
+	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/*.[1-8] scripts/*.[1-8] 2>&1 | grep -v mandoc.db)" ''
 fi
 
 # completion: what is there in a mount

@@ -160,3 +160,12 @@ is 'a program that is no Python: status' $status 1
 like 'its line' "$out" 'wrong.py", line 2'
 run ddip exec "import subprocess; print(subprocess.run(['$BUILD/ddip', '-m', '$PLACE', 'exec', '1'], capture_output=True, text=True))"
 like 'a rank that would wait for itself is refused' "$out" 'returncode=4.*deadlock'
+
+# ---- where the group began is gone
+
+mkdir "$T/gone"
+printf 'stop\ncwd %s\nstart\n' "$T/gone" >"$G/ctl"
+rmdir "$T/gone"
+echo 'import os; print(os.getcwd() == os.environ["PWD"])' >"$T/src/cwd.py"
+run ddip run -f ../src/cwd.py
+is 'a program runs in its caller'\''s directory where that of the group was removed' "$status $out" '0 True'
