@@ -82,6 +82,13 @@ $(BUILD)/ddipfs: $(FS_OBJ) $(SHARED_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(FUSE_LIBS) $(LIBS)
 
+# The daemon for machines without libfuse.
+FUSE_STATIC = $(eval FUSE_STATIC := $$(shell pkg-config --variable=libdir fuse3)/libfuse3.a)$(FUSE_STATIC)
+$(BUILD)/static/ddipfs: $(FS_OBJ) $(SHARED_OBJ)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(FUSE_STATIC) $(LIBS)
+
 $(BUILD)/ddip-engine: $(ENGINE_OBJ) $(SHARED_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(LIBS)
