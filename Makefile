@@ -269,7 +269,7 @@ test:
 D := $(DESTDIR)$(PREFIX)
 # The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
 MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
-.PHONY: install uninstall deb clean picture help
+.PHONY: install uninstall deb wheel clean picture help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(D)/share/man/man1 $(D)/share/man/man4 \
 		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
@@ -298,6 +298,11 @@ uninstall:
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
 
+# Without a network the cross-compiler may be missing: the wheel says what it needs.
+wheel:
+	$(Q)scripts/setup --wheel || true
+	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' V='$(V)' scripts/make-wheel
+
 picture: all
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' scripts/make-picture
 
@@ -312,6 +317,6 @@ help:
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
-	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture;  make clean'
+	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb; make wheel; make picture;  make clean'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)
