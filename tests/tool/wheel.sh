@@ -63,7 +63,7 @@ printf '%s\n' root:x:0: user:x:1000: >etc/group
 cp "$wheel" home/user
 chmod 755 "$T" home/user
 
-# inside COMMAND…: there, as an ordinary user; what it mounts goes with the namespace
+# inside COMMAND…: there, as an ordinary user, or as $uid; what it mounts goes with the namespace
 inside() {
 	# shellcheck disable=SC2016
 	guarded unshare -m "$BASH" -c '
@@ -79,9 +79,8 @@ inside() {
 			fuse 10:229
 		END
 		mkdir -m 1777 "$root/dev/shm"
-		shift
-		exec chroot "$root" setpriv --reuid 1000 --regid 1000 --clear-groups env -i DDIP_TEST="$DDIP_TEST" \
-			HOME=/home/user PATH=/home/user/v/bin:/usr/bin:/bin "$@"' "$T/root" "$deps" "$@"
+		exec chroot "$root" setpriv --reuid "$2" --regid "$2" --clear-groups env -i DDIP_TEST="$DDIP_TEST" \
+			HOME=/home/user PATH=/home/user/v/bin:/usr/bin:/bin "${@:3}"' "$T/root" "$deps" "${uid:-1000}" "$@"
 }
 
 fails inside sh -c 'ls /usr/lib/*/libfuse* /usr/bin/*gcc* /usr/bin/cc /usr/bin/fusermount*' >"$T/out"
@@ -98,11 +97,16 @@ like "libfuse's is there" "$(cat "$info"/licenses/libfuse3/*)" 'GNU LESSER GENER
 
 # ---- without fusermount3: a socket
 
-inside ddip demo /tmp/loss.png >"$T/out" 2>&1 || bad "ddip demo: $(tail -n 20 "$T/out")"
+# it finds the Python of its environment by itself
+inside env PATH=/usr/bin:/bin /home/user/v/bin/ddip demo /tmp/loss.png >"$T/out" 2>&1 || bad "ddip demo: $(tail -n 20 "$T/out")"
 like 'without fusermount3 a socket is served' "$(cat "$T/out")" 'the same files are served at'
 like 'the demo draws its images where there is no data set' "$(cat "$T/out")" 'train_mnist.py --epochs 3 --data'
 like 'what it reaches' "$(cat "$T/out")" 'same on all ranks: (8[5-9]|9[0-9]|100)\.'
 is 'its picture' "$(head -c 4 tmp/loss.png | tail -c 3)" PNG
+
+said=$(uid=0 inside sh -c 'mkdir /tmp/m && ddip mount -o size=1,backend=none,python=/usr/bin/python3 /tmp/m &&
+	ddip exec "6 * 7" && ddip umount' 2>&1)
+is 'root mounts and unmounts without it' "$said" 42
 
 # ---- with fusermount3: a mount
 
