@@ -82,6 +82,13 @@ $(BUILD)/ddipfs: $(FS_OBJ) $(SHARED_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(FUSE_LIBS) $(LIBS)
 
+# The daemon for machines without libfuse.
+FUSE_STATIC = $(eval FUSE_STATIC := $$(shell pkg-config --variable=libdir fuse3)/libfuse3.a)$(FUSE_STATIC)
+$(BUILD)/static/ddipfs: $(FS_OBJ) $(SHARED_OBJ)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(FUSE_STATIC) $(LIBS)
+
 $(BUILD)/ddip-engine: $(ENGINE_OBJ) $(SHARED_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(SANITIZE) -o $@ $^ $(LIBS)
@@ -262,7 +269,7 @@ test:
 D := $(DESTDIR)$(PREFIX)
 # The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
 MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
-.PHONY: install uninstall deb clean picture screenshots help
+.PHONY: install uninstall deb wheel clean picture screenshots help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
 		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
@@ -293,6 +300,11 @@ uninstall:
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
 
+# Without a network the cross-compiler may be missing: the wheel says what it needs.
+wheel:
+	$(Q)scripts/setup --wheel || true
+	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' V='$(V)' scripts/make-wheel
+
 # The pictures of the README: from runs, and by a browser.
 picture: all
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --test
@@ -313,6 +325,6 @@ help:
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
-	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb;  make picture screenshots;  make clean'
+	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb; make wheel;  make picture screenshots;  make clean'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)

@@ -58,17 +58,11 @@ static void
 name_shared_object(void)
 {
 	static const char *const places[] = {"ddip_engine.so", "../lib/ddipfs/ddip_engine.so"};
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
+	char *self;
 
 	if (getenv("DDIP_ENGINE_SO"))
 		return;
-	if (n < 0)
-		die("/proc/self/exe: %s", strerrordesc_np(errno));
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	*slash = '\0';
+	self = own_folder();
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		char *file = xasprintf("%s/%s", self, places[i]);
 
@@ -79,6 +73,7 @@ name_shared_object(void)
 	if (!getenv("DDIP_ENGINE_SO"))
 		die("ddip_engine.so is missing: looked for %s/%s and %s/%s", self, places[0], self,
 		    places[1]);
+	free(self);
 }
 
 /* A dynamic program's headers, mapped; offsets in it are checked against n. */
@@ -238,6 +233,6 @@ launch_python(const char *python, const char *role)
 	if (shared)
 		return shared(3, argv);
 	execv(program, argv);
-	note("cannot run the Python '%s': %s", program, strerrordesc_np(errno));
+	note("cannot run the Python '%s': %s", program, strerror(errno));
 	return 127;
 }

@@ -16,6 +16,7 @@
 #include "host/watchdog.h"
 #include "ninep/server.h"
 #include "options.h"
+#include "proc.h"
 #include "session/session.h"
 #include "tree/change_ticks.h"
 #include "tree/ctl.h"
@@ -63,7 +64,7 @@ on_child(void *arg, int signo)
 static void
 on_end(void *arg, int signo)
 {
-	note("%s: ending", sigdescr_np(signo));
+	note("%s: ending", strsignal(signo));
 	loop_stop(daemon_.loop);
 }
 
@@ -75,7 +76,7 @@ open_log(void)
 	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (log < 0)
-		die("%s: %s", path, strerrordesc_np(errno));
+		die("%s: %s", path, strerror(errno));
 	free(path);
 	return log;
 }
@@ -87,7 +88,7 @@ to_background(void)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0)
-		die("/dev/null: %s", strerrordesc_np(errno));
+		die("/dev/null: %s", strerror(errno));
 	dup2(null, 0);
 	dup2(null, 1);
 	dup2(log_fd, 2);
@@ -126,7 +127,7 @@ go_to_background(void)
 	pid_t pid;
 
 	if (fault("background", EAGAIN) || pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
-		die("cannot go to the background: %s", strerrordesc_np(errno));
+		die("cannot go to the background: %s", strerror(errno));
 	if (pid > 0) {
 		int status = 1;
 
@@ -140,7 +141,7 @@ go_to_background(void)
 	ready_pipe = ends[1];
 	setsid();
 	if (chdir("/") < 0)
-		die("/: %s", strerrordesc_np(errno));
+		die("/: %s", strerror(errno));
 }
 
 static void
@@ -275,20 +276,18 @@ static char *
 find_engine(void)
 {
 	static const char *const places[] = {"ddip-engine", "../lib/ddipfs/ddip-engine"};
-	char self[PATH_MAX], *given = getenv("DDIP_ENGINE");
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *given = getenv("DDIP_ENGINE"), *self;
 
 	if (given && *given)
 		return xstrdup(given);
-	if (n < 0)
-		die("/proc/self/exe: %s", strerrordesc_np(errno));
-	self[n] = '\0';
-	*strrchr(self, '/') = '\0';
+	self = own_folder();
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		char *path = xasprintf("%s/%s", self, places[i]);
 
-		if (access(path, X_OK) == 0)
+		if (access(path, X_OK) == 0) {
+			free(self);
 			return path;
+		}
 		free(path);
 	}
 	die("ddip-engine is not beside ddipfs in %s: build or install both (make; make install)",
@@ -331,13 +330,13 @@ main(int argc, char **argv)
 	char cwd[PATH_MAX];
 
 	note_as("ddipfs");
-	close_range(3, ~0U, 0); /* locks and pipes of the caller: it may wait for their end */
+	proc_close_from(3); /* locks and pipes of the caller: it may wait for their end */
 	if (argc == 3 && strcmp(argv[1], "--watchdog") == 0)
 		return watchdog_main(argv[2]);
 	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */
 	set_limits();
 	if (!getcwd(cwd, sizeof(cwd)))
-		die("the current directory is gone: %s", strerrordesc_np(errno));
+		die("the current directory is gone: %s", strerror(errno));
 	leave_mountpoint(cwd, o.mountpoint);
 	daemon_.cwd = xstrdup(cwd);
 	daemon_.mountpoint = o.mountpoint;

@@ -205,14 +205,13 @@ check_mountpoint(const char *path)
 		clear_dead(path);
 	}
 	if (stat(path, &st) < 0)
-		die("%s: %s%s", path, strerrordesc_np(errno),
-		    errno == ENOENT ? " (mkdir it first)" : "");
+		die("%s: %s%s", path, strerror(errno), errno == ENOENT ? " (mkdir it first)" : "");
 	if (!S_ISDIR(st.st_mode))
 		die("%s is not a directory", path);
 	if (!realpath(path, real))
-		die("%s: %s", path, strerrordesc_np(errno));
+		die("%s: %s", path, strerror(errno));
 	if (access(real, R_OK | W_OK | X_OK) < 0)
-		die("%s: %s (mount on a directory of your own)", real, strerrordesc_np(errno));
+		die("%s: %s (mount on a directory of your own)", real, strerror(errno));
 	if (is_ddipfs(real))
 		die("%s is a ddipfs already (umount it, or use it)", real);
 	if (!is_empty(real))
@@ -230,7 +229,7 @@ absolute(const char *path)
 	char real[PATH_MAX], *whole;
 
 	if (!realpath(dir, real))
-		die("%s: %s", dir, strerrordesc_np(errno));
+		die("%s: %s", dir, strerror(errno));
 	whole = xasprintf("%s/%s", real[1] ? real : "", slash ? slash + 1 : path);
 	free(dir);
 	return whole;
@@ -241,8 +240,7 @@ need_fuse(void)
 {
 	if (access("/dev/fuse", R_OK | W_OK) == 0)
 		return;
-	note("/dev/fuse: %s%s; ddipfs -s SOCKET serves the same files without it",
-	    strerrordesc_np(errno),
+	note("/dev/fuse: %s%s; ddipfs -s SOCKET serves the same files without it", strerror(errno),
 	    errno == ENOENT ? " (modprobe fuse; in a container: --device /dev/fuse)"
 			    : " (who mounts must read and write it: chmod 666 /dev/fuse)");
 	exit(EXIT_NO_MOUNT);
@@ -317,28 +315,43 @@ options_free(struct options *o)
 	free(o->socket);
 }
 
+/* folder/name if it can be run, else NULL. Owned by the caller. */
+static char *
+program_in(const char *folder, const char *name)
+{
+	char *path = xasprintf("%s/%s", folder, name);
+
+	if (access(path, X_OK) == 0)
+		return path;
+	free(path);
+	return NULL;
+}
+
+/* The interpreter of the virtual environment that this program is installed in, or NULL. */
+static char *
+own_python(void)
+{
+	char *folder = own_folder(), *mark = xasprintf("%s/../pyvenv.cfg", folder);
+	char *found = access(mark, F_OK) == 0 ? program_in(folder, "python") : NULL;
+
+	free(mark);
+	free(folder);
+	return found;
+}
+
 char *
 options_python(void)
 {
 	const char *venv = getenv("VIRTUAL_ENV"), *path = getenv("PATH");
 	char *copy, *save, *dir, *found = NULL;
 
-	if (venv && *venv) {
-		found = xasprintf("%s/bin/python", venv);
-		if (access(found, X_OK) == 0)
-			return found;
-		free(found);
-		found = NULL;
-	}
+	if (venv && *venv)
+		found = program_in(venv, "bin/python");
+	if (!found)
+		found = own_python();
 	copy = xstrdup(path ? path : "/usr/bin:/bin");
-	for (dir = strtok_r(copy, ":", &save); dir && !found; dir = strtok_r(NULL, ":", &save)) {
-		char *p = xasprintf("%s/python3", dir);
-
-		if (access(p, X_OK) == 0)
-			found = p;
-		else
-			free(p);
-	}
+	for (dir = strtok_r(copy, ":", &save); dir && !found; dir = strtok_r(NULL, ":", &save))
+		found = program_in(dir, "python3");
 	free(copy);
 	return found ? found : xstrdup("python3");
 }

@@ -20,7 +20,8 @@ struct options {
  * dead mount. */
 void options_parse(struct options *o, int argc, char **argv);
 void options_free(struct options *o);
-/* The default interpreter: $VIRTUAL_ENV's, else the first python3 in PATH. Owned by the caller. */
+/* The default interpreter: $VIRTUAL_ENV's, else that of the environment that this program is
+ * installed in, else the first python3 in PATH. Owned by the caller. */
 char *options_python(void);
 
 #endif

@@ -174,7 +174,7 @@ stop_writing(struct conn *c, int no)
 	while (!TAILQ_EMPTY(&c->fds_out))
 		unqueue_fd(c, TAILQ_FIRST(&c->fds_out));
 	if (no != EPIPE && no != ECONNRESET)
-		fail(&c->why, no, "sending failed: %s", strerrordesc_np(no));
+		fail(&c->why, no, "sending failed: %s", strerror(no));
 	if (c->is_socket) {
 		shutdown(c->wfd, SHUT_WR);
 	} else if (c->wfd != c->rfd) {

@@ -47,7 +47,7 @@ loop_new(void)
 
 	l->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (l->epoll < 0)
-		die("epoll_create1: %s", strerrordesc_np(errno));
+		die("epoll_create1: %s", strerror(errno));
 	l->sigfd = -1;
 	sigemptyset(&l->signals);
 	TAILQ_INIT(&l->watches);
@@ -94,7 +94,7 @@ loop_fd(struct loop *l, int fd, uint32_t events, loop_fd_fn *fn, void *arg)
 
 	*w = (struct watch){.loop = l, .fd = fd, .fn = fn, .arg = arg};
 	if (fault("loop.add", ENOSPC) || epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
-		die("epoll: descriptor %d: %s", fd, strerrordesc_np(errno));
+		die("epoll: descriptor %d: %s", fd, strerror(errno));
 	TAILQ_INSERT_TAIL(&l->watches, w, link);
 	return w;
 }
@@ -105,7 +105,7 @@ loop_fd_events(struct watch *w, uint32_t events)
 	struct epoll_event ev = {.events = events, .data.ptr = w};
 
 	if (epoll_ctl(w->loop->epoll, EPOLL_CTL_MOD, w->fd, &ev) < 0)
-		die("epoll: descriptor %d: %s", w->fd, strerrordesc_np(errno));
+		die("epoll: descriptor %d: %s", w->fd, strerror(errno));
 }
 
 void
@@ -169,7 +169,7 @@ loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg)
 	sigprocmask(SIG_BLOCK, &l->signals, NULL);
 	l->sigfd = signalfd(l->sigfd, &l->signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (l->sigfd < 0)
-		die("signalfd: %s", strerrordesc_np(errno));
+		die("signalfd: %s", strerror(errno));
 	if (first)
 		loop_fd(l, l->sigfd, EPOLLIN, take_signals, l);
 }
@@ -232,7 +232,7 @@ loop_once(struct loop *l, int timeout_ms)
 	int n = poll_events(l, ev, wait_ms(l, timeout_ms));
 
 	if (n < 0 && errno != EINTR)
-		die("epoll_wait: %s", strerrordesc_np(errno));
+		die("epoll_wait: %s", strerror(errno));
 	for (int i = 0; i < n; i++) {
 		struct watch *w = ev[i].data.ptr;
 

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 32, TEXT_BYTES = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 
@@ -139,6 +140,23 @@ proc_writes(pid_t pid, uint64_t ino, int most)
 		}
 	closedir(d);
 	return most < 0 ? -E2BIG : n;
+}
+
+void
+proc_close_from(int first)
+{
+	struct dirent *de;
+	DIR *d;
+
+	if (syscall(SYS_close_range, first, ~0U, 0) == 0 || !(d = opendir("/proc/self/fd")))
+		return;
+	while ((de = readdir(d))) {
+		int fd = atoi(de->d_name); /* 0 of "." and "..", too */
+
+		if (fd >= first && fd != dirfd(d))
+			close(fd);
+	}
+	closedir(d);
 }
 
 uint64_t

@@ -30,6 +30,9 @@ int proc_exit_signal(pid_t pid);
 /* How many descriptors for writing a process (or thread) has on files of this inode number; -errno,
  * -E2BIG if it has more than `most` descriptors. May be asked while the process waits for us. */
 int proc_writes(pid_t pid, uint64_t ino, int most);
+/* Closes all descriptors of this process from this one on, also where the kernel (before 5.9) has
+ * no close_range. first > 0. */
+void proc_close_from(int first);
 /* What tells a process from a later one of its number, where the kernel does (6.9 and newer); 0:
  * there is no such process. */
 uint64_t proc_identity(pid_t pid);

@@ -2,6 +2,7 @@
 #include "util.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,6 +289,19 @@ read_file(const char *path, struct buf *out)
 	return 0;
 }
 
+char *
+own_folder(void)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0)
+		die("/proc/self/exe: %s", strerror(errno));
+	self[n] = '\0';
+	*strrchr(self, '/') = '\0';
+	return xstrdup(self);
+}
+
 void
 note_as(const char *name)
 {
@@ -372,7 +386,7 @@ fault(const char *place, int no)
 		return false;
 	/* no memory is taken here: it may be what is to fail */
 	dprintf(STDERR_FILENO, "%s[%d]: injected: %s: %s\n", program, (int)getpid(), place,
-	    strerrordesc_np(no));
+	    strerror(no));
 	errno = no;
 	return true;
 }

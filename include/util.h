@@ -63,6 +63,8 @@ int write_all(int fd, const void *p, size_t n);
 size_t pwrite_all(const char *place, int fd, const void *p, size_t n, uint64_t offset);
 /* Reads a whole small file; 0 or -errno. */
 int read_file(const char *path, struct buf *out);
+/* The folder that this program lies in, links followed. Owned by the caller; dies without /proc. */
+char *own_folder(void);
 
 /* Failure injection, in a build with -DDDIP_FAULT (make FAULT=1) only: DDIP_FAULT=[PROGRAM/]PLACE:N
  * makes the N-th pass of that place fail in each process of that program (PLACE any: of all places

@@ -1,6 +1,7 @@
 /* The agent: its control connection to the daemon, and the function that handles each message. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -100,7 +101,9 @@ on_close(void *arg, const struct err *e)
 }
 
 /* Moves the connection away from 0 and 1, where children would inherit or write to it. What else we
- * were started with is nobody's here, but would keep its other end open as long as a rank lives. */
+ * were started with is nobody's here, but would keep its other end open as long as a rank lives;
+ * and libraries in the daemon open what they like: a zygote that held a GPU's device could not
+ * fork. */
 static void
 take_descriptors(int *in, int *out)
 {
@@ -108,13 +111,12 @@ take_descriptors(int *in, int *out)
 	socklen_t len = sizeof(type);
 	bool is_socket = getsockopt(0, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 
-	close_range(3, ~0U, 0);
+	proc_close_from(3);
 	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
 	null = fault("agent.null", EMFILE) ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (*in < 0 || *out < 0 || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
-		die("want the daemon on descriptors 0 and 1, and a log on 2: %s",
-		    strerrordesc_np(errno));
+		die("want the daemon on descriptors 0 and 1, and a log on 2: %s", strerror(errno));
 	close(null);
 }
 
@@ -156,7 +158,7 @@ agent_main(void)
 	agent.user_files = take_number(ENGINE_ENV_FILES, DECIMAL);
 	setsid(); /* it may lead one already */
 	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
-		die("subreaper: %s", strerrordesc_np(errno));
+		die("subreaper: %s", strerror(errno));
 	TAILQ_INIT(&agent.engines);
 	TAILQ_INIT(&agent.pools);
 	TAILQ_INIT(&agent.zygotes);

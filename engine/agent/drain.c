@@ -169,7 +169,7 @@ on_wakeup(void *arg, uint32_t events)
 	uint64_t count;
 
 	if (read(e->output.wakeup_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		note("%s: its wakeup_fd: %s", e->name, strerrordesc_np(errno));
+		note("%s: its wakeup_fd: %s", e->name, strerror(errno));
 	atomic_store(&e->output.ring->watching, 1);
 	atomic_store(&e->output.ring->urgent, 0);
 	loop_timer_del(e->output.look);

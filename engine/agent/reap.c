@@ -26,7 +26,7 @@ each_process(process_fn *fn, pid_t arg)
 	DIR *proc = opendir("/proc");
 
 	if (!proc)
-		die("/proc: %s", strerrordesc_np(errno));
+		die("/proc: %s", strerror(errno));
 	for (struct dirent *d; (d = readdir(proc));) {
 		char path[sizeof(d->d_name) + 16], line[512], *at;
 		int parent, group, session;

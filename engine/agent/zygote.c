@@ -46,14 +46,14 @@ become(const struct zygote_pool *pool, const char *role, int out, int err, char 
 		_exit(1);
 	dup2(err, 2);
 	if (dup2(null, 0) < 0 || dup2(out, 1) < 0)
-		die("descriptors of a %s: %s", role, strerrordesc_np(errno));
+		die("descriptors of a %s: %s", role, strerror(errno));
 	if (fault("zygote.cwd", EACCES) || chdir(pool->cwd) < 0)
-		die("cwd %s: %s", pool->cwd, strerrordesc_np(errno));
+		die("cwd %s: %s", pool->cwd, strerror(errno));
 	take_users_limits();
 	strncat(option, role, sizeof(option) - 3);
 	if (!fault("zygote.exec", ENOMEM))
 		execve(self, argv, env);
-	die("%s: %s", self, strerrordesc_np(errno));
+	die("%s: %s", self, strerror(errno));
 }
 
 pid_t
@@ -124,7 +124,7 @@ zygote_remember_ages(struct zygote *z, struct slice paths)
 		struct stat st = {0};
 
 		if (stat(p, &st) < 0)
-			debug("agent", "%s: %s", p, strerrordesc_np(errno));
+			debug("agent", "%s: %s", p, strerror(errno));
 		z->ages[z->n_paths++] = st.st_mtim;
 	}
 }
@@ -138,7 +138,7 @@ zygote_is_stale(const struct zygote *z)
 		struct stat st = {0};
 
 		if (stat(p, &st) < 0)
-			debug("agent", "%s: %s", p, strerrordesc_np(errno));
+			debug("agent", "%s: %s", p, strerror(errno));
 		if (st.st_mtim.tv_sec != z->ages[i].tv_sec ||
 		    st.st_mtim.tv_nsec != z->ages[i].tv_nsec)
 			return true;

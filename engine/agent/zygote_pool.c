@@ -79,7 +79,7 @@ read_tail(struct zygote_pool *pool)
 			return;
 		/* the daemon's log has all of it; a log that is full must not stop us */
 		if (write(2, bytes, (size_t)n) < 0)
-			debug("agent", "log: %s", strerrordesc_np(errno));
+			debug("agent", "log: %s", strerror(errno));
 		pool->tail.n += (size_t)n;
 		if (pool->tail.n > TAIL_MAX)
 			buf_drop(&pool->tail, pool->tail.n - TAIL_MAX);

@@ -122,7 +122,7 @@ ring(void)
 
 	/* It can't fail but by overflow, and then the agent has been told often enough. */
 	if (write(own.wakeup_fd, &one, sizeof(one)) < 0)
-		debug("out", "wakeup_fd: %s", strerrordesc_np(errno));
+		debug("out", "wakeup_fd: %s", strerror(errno));
 }
 
 void

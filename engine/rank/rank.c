@@ -343,7 +343,7 @@ start_thread(void)
 	r = pthread_create(&thread, NULL, io_thread, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r != 0)
-		die("no I/O thread: %s", strerrordesc_np(r));
+		die("no I/O thread: %s", strerror(r));
 	pthread_detach(thread);
 }
 
@@ -355,7 +355,7 @@ allow_daemon(void)
 
 	if (pid && atoi(pid) > 0 && prctl(PR_SET_PTRACER, atoi(pid), 0, 0, 0) < 0 &&
 	    errno != EINVAL)
-		note("PR_SET_PTRACER: %s", strerrordesc_np(errno));
+		note("PR_SET_PTRACER: %s", strerror(errno));
 }
 
 void
@@ -370,11 +370,11 @@ rank_start(const struct rank_fds *g)
 	self.out_fd = fcntl(g->ctl, F_DUPFD_CLOEXEC, 3);
 	self.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (self.out_fd < 0 || self.kick < 0)
-		die("descriptors: %s", strerrordesc_np(errno));
+		die("descriptors: %s", strerror(errno));
 	if (g->display >= 0)
 		fd_cloexec(g->display, true);
 	if (g->ring >= 0 && (r = out_open(g->ring, g->wakeup_fd)) < 0)
-		die("output ring: %s", strerrordesc_np(-r));
+		die("output ring: %s", strerror(-r));
 	if (g->ring >= 0)
 		fd_cloexec(g->ring, true);
 	if (g->wakeup_fd >= 0)

@@ -136,7 +136,7 @@ change_slot(const struct dl_phdr_info *info, function **slot, function *ours)
 		return false;
 	*slot = ours;
 	if (read_only && mprotect((void *)page, size, PROT_READ) < 0)
-		note("a page of libtorch stays writable: %s", strerrordesc_np(errno));
+		note("a page of libtorch stays writable: %s", strerror(errno));
 	return true;
 }
 

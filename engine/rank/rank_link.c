@@ -67,7 +67,7 @@ static int
 broken(int no)
 {
 	if (no != -EPIPE && no != -ECONNRESET)
-		note("sending failed: %s", strerrordesc_np(-no));
+		note("sending failed: %s", strerror(-no));
 	shutdown(self.fd, SHUT_RDWR);
 	return no;
 }

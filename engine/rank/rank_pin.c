@@ -115,7 +115,7 @@ rank_pin_read(uint32_t handle, uint64_t offset, void *to, size_t count, struct e
 			r = 0;
 		}
 		if (r < 0)
-			fail(e, -r, "read: the object's memory is gone (%s)", strerrordesc_np(-r));
+			fail(e, -r, "read: the object's memory is gone (%s)", strerror(-r));
 	}
 	rank_pin_unlock();
 	return r;

@@ -64,7 +64,7 @@ rank_stack_open(void)
 	stack.fd = memfd_create("ddip-stack", MFD_CLOEXEC);
 	stack.done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (stack.fd < 0 || stack.done < 0 || sigaction(rank_stack_signal(), &act, NULL) < 0)
-		die("stack signal: %s", strerrordesc_np(errno));
+		die("stack signal: %s", strerror(errno));
 }
 
 /* Answers all who asked with what is written. */
@@ -172,7 +172,7 @@ rank_stack_ask(uint32_t tag)
 		stack.begun = stack.ended = 0;
 	stack.asked = now_ns();
 	if (ftruncate(stack.fd, 0) < 0 || lseek(stack.fd, 0, SEEK_SET) < 0)
-		note("stack: %s", strerrordesc_np(errno));
+		note("stack: %s", strerror(errno));
 	stack.ms = stack.quiet = 0;
 	stack.size = 0;
 	stack.look = loop_timer(stack.loop, STACK_LOOK_MS, look, NULL);

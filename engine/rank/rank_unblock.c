@@ -159,7 +159,7 @@ end_all_connections(bool store_too)
 	if (store_too)
 		rank_store_shut();
 	if (!d) {
-		note("cannot list the descriptors of this rank: %s", strerrordesc_np(errno));
+		note("cannot list the descriptors of this rank: %s", strerror(errno));
 		return;
 	}
 	for (struct dirent *f; (f = readdir(d));)

@@ -49,7 +49,7 @@ pull(void)
 	int r = frame_receive(&self.in, self.fd, true, true);
 
 	if (r < 0 && r != -ECONNRESET)
-		die("the agent's messages: %s", strerrordesc_np(-r));
+		die("the agent's messages: %s", strerror(-r));
 	if (r <= 0)
 		_exit(0);
 }
@@ -84,8 +84,8 @@ guard(void)
 	int threads = 0;
 
 	if (!d) {
-		snprintf(why, sizeof(why), "the zygote can't count its threads: %s",
-		    strerrordesc_np(errno));
+		snprintf(
+		    why, sizeof(why), "the zygote can't count its threads: %s", strerror(errno));
 		return why;
 	}
 	for (struct dirent *f; (f = readdir(d));)
@@ -196,7 +196,7 @@ begin_engine(int ctl, const char *name)
 	char *title = xasprintf("ddip-%s", name);
 
 	if (dup2(self.given[ENGINE_FD_OUT], 1) < 0 || dup2(self.given[ENGINE_FD_ERR], 2) < 0)
-		die("descriptors of %s: %s", name, strerrordesc_np(errno));
+		die("descriptors of %s: %s", name, strerror(errno));
 	close(self.given[ENGINE_FD_OUT]);
 	close(self.given[ENGINE_FD_ERR]);
 	close(self.fd);

@@ -133,7 +133,7 @@ drop_before(struct stream *s, uint64_t first)
 	s->first = first;
 	if (first &&
 	    fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)first) < 0)
-		note("a live stream keeps its memory: %s", strerrordesc_np(errno));
+		note("a live stream keeps its memory: %s", strerror(errno));
 }
 
 void
@@ -165,7 +165,7 @@ stream_add(struct stream *s, const char *p, size_t n)
 	struct req *r;
 
 	if (pwrite_all("stream.write", s->fd, p, n, s->size) < n) {
-		note("%zu bytes of a live stream are lost: %s", n, strerrordesc_np(errno));
+		note("%zu bytes of a live stream are lost: %s", n, strerror(errno));
 		return;
 	}
 	s->size += n;

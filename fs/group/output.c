@@ -45,7 +45,7 @@ output_drop(struct rank *k, int stream, uint64_t base)
 	if (base >= page &&
 	    fallocate(k->output.spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		(off_t)(base / page * page)) < 0)
-		debug("cell", "fallocate: %s", strerrordesc_np(errno));
+		debug("cell", "fallocate: %s", strerror(errno));
 }
 
 /* Where the first line begins at or behind this offset; 0: nowhere near. */
@@ -163,7 +163,7 @@ output_follow(struct group *g)
 	if (inotify_fd < 0) {
 		inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 		if (inotify_fd < 0)
-			die("inotify: %s", strerrordesc_np(errno));
+			die("inotify: %s", strerror(errno));
 		loop_fd(daemon_.loop, inotify_fd, EPOLLIN, on_inotify, NULL);
 	}
 	while (i < watched_count && watched[i].g)
@@ -174,7 +174,7 @@ output_follow(struct group *g)
 	watched[i].wd = inotify_add_watch(inotify_fd, g->run_dir, IN_MODIFY);
 	if (watched[i].wd < 0)
 		note("inotify: %s: %s: output of %s will not be seen as it comes", g->run_dir,
-		    strerrordesc_np(errno), g->name);
+		    strerror(errno), g->name);
 }
 
 void

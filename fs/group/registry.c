@@ -146,11 +146,11 @@ remove_files(const char *dir)
 
 	while (d && (de = readdir(d)))
 		if (de->d_type != DT_DIR && unlinkat(dirfd(d), de->d_name, 0) < 0)
-			note("%s/%s: %s", dir, de->d_name, strerrordesc_np(errno));
+			note("%s/%s: %s", dir, de->d_name, strerror(errno));
 	if (d)
 		closedir(d);
 	if (rmdir(dir) < 0)
-		note("%s: %s", dir, strerrordesc_np(errno));
+		note("%s: %s", dir, strerror(errno));
 }
 
 int

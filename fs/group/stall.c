@@ -64,12 +64,12 @@ static void
 read_stack(struct slice text, char in[64], char at[260])
 {
 	char *copy = slice_dup(text), *save, *line;
-	const char *main_thread = strstr(copy, "most recent call first");
+	char *main_thread = strstr(copy, "most recent call first");
 	char file[200], function[64];
 	unsigned lineno;
 
 	/* the thread of the cells was the first of the process: faulthandler lists it last */
-	for (const char *p = main_thread; p; p = strstr(p + 1, "most recent call first"))
+	for (char *p = main_thread; p; p = strstr(p + 1, "most recent call first"))
 		main_thread = p;
 	line = main_thread ? strchr(main_thread, '\n') : NULL;
 	for (line = line ? strtok_r(line, "\n", &save) : NULL; line;

@@ -40,8 +40,6 @@ start_local(struct agent *a, struct err *e)
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, pair[1], 0);
 	posix_spawn_file_actions_adddup2(&files, pair[1], 1);
-	/* libraries open what they like: a zygote that held a GPU's device could not fork */
-	posix_spawn_file_actions_addclosefrom_np(&files, 3);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);
@@ -55,8 +53,8 @@ start_local(struct agent *a, struct err *e)
 	close(pair[1]);
 	if (r != 0) {
 		close(pair[0]);
-		return fail(e, r, "%s: %s (is ddipfs installed completely?)", daemon_.engine,
-		    strerrordesc_np(r));
+		return fail(
+		    e, r, "%s: %s (is ddipfs installed completely?)", daemon_.engine, strerror(r));
 	}
 	a->conn = NULL;
 	return pair[0];

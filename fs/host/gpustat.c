@@ -149,14 +149,14 @@ gpustat_start(void)
 	pthread_condattr_destroy(&clock);
 	wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (wakeup_fd < 0)
-		die("eventfd: %s", strerrordesc_np(errno));
+		die("eventfd: %s", strerror(errno));
 	watch = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, on_wakeup, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(&thread, NULL, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r != 0)
-		die("cannot start a thread: %s", strerrordesc_np(r));
+		die("cannot start a thread: %s", strerror(r));
 	started = true;
 }
 

@@ -117,6 +117,6 @@ path_check_outside(const char *what, const char *path, struct err *e)
 		    "path outside",
 		    what, path);
 	if (r < 0)
-		return fail(e, -r, "%s: %.200s: %s", what, path, strerrordesc_np(-r));
+		return fail(e, -r, "%s: %.200s: %s", what, path, strerror(-r));
 	return 0;
 }

@@ -87,7 +87,7 @@ sweep(const char *base, const char *mountpoint)
 		qsort(dirs, n, sizeof(*dirs), newest_first);
 	for (size_t i = 0; i < n; i++) {
 		if (i > 0 && nftw(dirs[i], remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS) < 0)
-			note("%s: %s", dirs[i], strerrordesc_np(errno));
+			note("%s: %s", dirs[i], strerror(errno));
 		free(dirs[i]);
 	}
 	free(dirs);
@@ -101,7 +101,7 @@ write_small(const char *dir, const char *name, const char *s, struct err *e)
 	int r = fd < 0 ? -errno : write_all(fd, s, strlen(s));
 
 	if (r < 0)
-		fail(e, -r, "%s: %s", path, strerrordesc_np(-r));
+		fail(e, -r, "%s: %s", path, strerror(-r));
 	if (fd >= 0)
 		close(fd);
 	free(path);

@@ -284,7 +284,7 @@ replace(void *arg)
 	again = NULL;
 	r = spawn();
 	if (r < 0) {
-		note("cannot start another watchdog: %s", strerrordesc_np(-r));
+		note("cannot start another watchdog: %s", strerror(-r));
 		again = loop_timer(daemon_.loop, AGAIN_MS, replace, NULL);
 		return;
 	}

@@ -65,7 +65,7 @@ open_below(int root, const char *path, uint64_t flags)
 	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && !told) {
-		note("openat2: %s: there will be no inotify events", strerrordesc_np(errno));
+		note("openat2: %s: there will be no inotify events", strerror(errno));
 		told = true;
 	}
 	return fd;
@@ -216,7 +216,7 @@ watchdog_main(const char *mountpoint)
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	if (chdir("/") < 0)
-		note("chdir: %s", strerrordesc_np(errno));
+		note("chdir: %s", strerror(errno));
 	while ((n = read(0, buf_reserve(&in, 4096), 4096)) != 0) {
 		char *end;
 		int root = -1;

@@ -70,7 +70,7 @@ send_error(struct call *c, int no)
 		ninep_put(&c->body, 4, (uint64_t)no);
 		send_body(c, NINEP_RLERROR);
 	} else {
-		ninep_put_text(&c->body, c->r.err.text[0] ? c->r.err.text : strerrordesc_np(no));
+		ninep_put_text(&c->body, c->r.err.text[0] ? c->r.err.text : strerror(no));
 		send_body(c, NINEP_RERROR);
 	}
 }

@@ -63,7 +63,7 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 	if (r == -EEXIST)
 		return fail(e, EEXIST, "%s is there and is not a socket: name another place", path);
 	if (r < 0)
-		return fail(e, -r, "%s: %s", path, strerrordesc_np(-r));
+		return fail(e, -r, "%s: %s", path, strerror(-r));
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	before = umask(OWNER_ONLY);
 	if (fd < 0 || fault("ninep.bind", ENOSPC) ||

@@ -355,7 +355,7 @@ on_listen(void *arg, uint32_t events)
 		/* cppcheck-suppress nullPointer; it may be: accept(2) */
 		fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-		note("9p: a client waits: %s", strerrordesc_np(errno));
+		note("9p: a client waits: %s", strerror(errno));
 		loop_fd_events(listen_watch, 0);
 		accept_timer = loop_timer(daemon_.loop, ACCEPT_AGAIN_MS, accept_again, NULL);
 	}
@@ -382,7 +382,7 @@ server_start(const char *path, struct err *e)
 	int r = call_start();
 
 	if (r < 0)
-		return fail(e, -r, "cannot serve %s: %s", path, strerrordesc_np(-r));
+		return fail(e, -r, "cannot serve %s: %s", path, strerror(-r));
 	listen_fd = listener_open(path, e);
 	if (listen_fd < 0)
 		return -e->no;

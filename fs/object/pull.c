@@ -139,7 +139,7 @@ take_live(struct got *x, uint64_t addr)
 	if (x->pidfd < 0)
 		return fail(&x->err, x->pidfd_errno == ESRCH ? EHOSTDOWN : x->pidfd_errno,
 		    "rank %d's memory can't be read: pidfd_open: %s", x->rank.number,
-		    strerrordesc_np(x->pidfd_errno));
+		    strerror(x->pidfd_errno));
 	x->source.kind = SOURCE_PROCESS;
 	x->source.pid = x->rank.pid;
 	x->source.pidfd = x->pidfd;

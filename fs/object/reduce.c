@@ -400,7 +400,7 @@ work(void *arg, const char *unused, ssize_t n)
 	free(w);
 	if (atomic_fetch_sub(&r->workers, 1) == 1 &&
 	    write(r->done_fd, &one, sizeof(one)) != sizeof(one))
-		die("eventfd: %s", strerrordesc_np(errno));
+		die("eventfd: %s", strerror(errno));
 }
 
 static void

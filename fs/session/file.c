@@ -103,8 +103,7 @@ tell_size(struct file *f)
 	r = fuse_lowlevel_notify_store(
 	    session_fuse(), request_ino(n), (off_t)size - 1, &end, FUSE_BUF_NO_SPLICE);
 	if (r < 0)
-		debug("fuse", "the size of a file is not known to the kernel: %s",
-		    strerrordesc_np(-r));
+		debug("fuse", "the size of a file is not known to the kernel: %s", strerror(-r));
 	else
 		n->told = size;
 	return 0;

@@ -142,7 +142,7 @@ session_write(int fd, struct iovec *iov, int count, void *userdata)
 	}
 	r = fault("fuse.reply", ENOMEM) ? fail_reply(fd, iov) : writev(fd, iov, count);
 	if (r < 0 && init)
-		die("the kernel rejected the INIT reply: %s", strerrordesc_np(errno));
+		die("the kernel rejected the INIT reply: %s", strerror(errno));
 	return r;
 }
 
@@ -199,7 +199,7 @@ on_fuse(void *arg, uint32_t events)
 		if (n <= 0 || fuse_session_exited(session)) {
 			gone |= n == 0;
 			if (n < 0)
-				note("ending: /dev/fuse: %s", strerrordesc_np(-n));
+				note("ending: /dev/fuse: %s", strerror(-n));
 			loop_stop(daemon_.loop);
 			return;
 		}

@@ -116,18 +116,30 @@ do_kill(struct verb_call *c)
 	return MIN(n, 0);
 }
 
+/* clang-format off */
+/* glibc names them since 2.32. */
+#define S(name) {#name, SIG##name}
+static const struct {
+	const char *name;
+	int number;
+} signals[] = {
+	S(HUP), S(INT), S(QUIT), S(ILL), S(TRAP), S(ABRT), S(BUS), S(FPE), S(KILL), S(USR1), S(SEGV),
+	S(USR2), S(PIPE), S(ALRM), S(TERM), S(STKFLT), S(CHLD), S(CONT), S(STOP), S(TSTP), S(TTIN),
+	S(TTOU), S(URG), S(XCPU), S(XFSZ), S(VTALRM), S(PROF), S(WINCH), S(POLL), S(PWR), S(SYS),
+};
+
+/* clang-format on */
+#undef S
+
 /* The number of a signal by its name, with or without SIG; or -EINVAL. */
 static int
 signal_number(const char *name, struct err *e)
 {
 	const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
 
-	for (int s = 1; s < NSIG; s++) {
-		const char *abbrev = sigabbrev_np(s);
-
-		if (abbrev && strcmp(abbrev, bare) == 0)
-			return s;
-	}
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (strcmp(signals[i].name, bare) == 0)
+			return signals[i].number;
 	return fail(e, EINVAL, "signal: no signal '%.80s' (want e.g. USR1)", name);
 }
 

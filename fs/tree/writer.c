@@ -143,6 +143,6 @@ writer_tell(int terminal, const char *text)
 	if (fd < 0)
 		return;
 	if (isatty(fd) && write(fd, text, strlen(text)) < 0)
-		debug("fuse", "a terminal: %s", strerrordesc_np(errno));
+		debug("fuse", "a terminal: %s", strerror(errno));
 	close(fd);
 }

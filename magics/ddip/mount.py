@@ -133,8 +133,8 @@ def program():
         found = found or shutil.which("ddipfs", path=os.path.join(tree, "build"))
     if not found:
         raise DipError(
-            "no program ddipfs in PATH: run `make` and `make install` in its source, or set"
-            " $DDIPFS to its path"
+            "no program ddipfs in PATH: install its wheel by pip, run `make install` in its"
+            " source, or set $DDIPFS to its path"
         )
     return os.path.realpath(found)
 
@@ -276,7 +276,10 @@ def stop(path, lazy=False):
 
 
 def _unmount(path, lazy):
-    command = ["fusermount3", "-u", *(["-z"] if lazy else []), path]
+    if shutil.which("fusermount3"):
+        command = ["fusermount3", "-u", *(["-z"] if lazy else []), path]
+    else:  # without it only root can have mounted
+        command = ["umount", *(["-l"] if lazy else []), path]
     deadline = time.monotonic() + _BUSY_S
     while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
         if "busy" not in done.stderr or time.monotonic() > deadline:

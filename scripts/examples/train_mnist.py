@@ -90,7 +90,7 @@ def evaluate(model, loader, device):
     return (sums[0] / sums[2]).item(), (sums[1] / sums[2]).item()
 
 
-def draw(history, steps_per_epoch):
+def draw(history, steps_per_epoch, title):
     """The loss curve as a figure."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -99,7 +99,7 @@ def draw(history, steps_per_epoch):
     width = max(1, steps_per_epoch // 20)
     smooth = np.convolve(history, np.ones(width) / width, mode="valid")
     axes.plot(epochs[width - 1 :], smooth, label=f"mean of {width} steps")
-    axes.set(xlabel="epoch", ylabel="training loss", title="Fashion-MNIST", ylim=(0, None))
+    axes.set(xlabel="epoch", ylabel="training loss", title=title, ylim=(0, None))
     axes.legend()
     return figure
 
@@ -154,6 +154,6 @@ def main(args):
 if __name__ == "__main__":
     args = parse_args()
     model, history, accuracy, steps = main(args)
-    fig = draw(history, steps) if history else None
+    fig = draw(history, steps, Path(args.data).name) if history else None
     if args.plot and fig and os.environ["RANK"] == "0":
         fig.savefig(args.plot)

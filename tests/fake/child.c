@@ -88,7 +88,7 @@ child_fork(struct engine *e)
 	int to[2], from[2];
 
 	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 || (e->child.pid = fork()) < 0)
-		die("a rank: %s", strerrordesc_np(errno));
+		die("a rank: %s", strerror(errno));
 	if (e->child.pid == 0) {
 		dup2(to[0], 0);
 		dup2(from[1], 1);

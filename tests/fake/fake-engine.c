@@ -151,7 +151,7 @@ main(int argc, char **argv)
 	note_as("fake-engine");
 	fd = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	if (fd < 0)
-		die("want the daemon on descriptor 0: %s", strerrordesc_np(errno));
+		die("want the daemon on descriptor 0: %s", strerror(errno));
 	signal(SIGPIPE, SIG_IGN);
 	loop = loop_new();
 	loop_signal(loop, SIGCHLD, child_ended, NULL);

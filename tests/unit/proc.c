@@ -3,8 +3,12 @@
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -159,9 +163,60 @@ test_mount_path(void)
 	CHECK_STR(path, "/a b\\040/\t\303\274#");
 }
 
+/* From now on this process has a kernel that answers close_range with ENOSYS. */
+static void
+forbid_close_range(void)
+{
+	struct sock_filter rules[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {ARRAY_LEN(rules), rules};
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	CHECK(syscall(SYS_close_range, 1 << 20, ~0U, 0) < 0 && errno == ENOSYS);
+}
+
+static bool
+is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* In a child, where closing does no harm: from the first on, with and without the kernel's help. */
+static void
+close_from(bool old_kernel)
+{
+	int first = dup(0), last, status = 0;
+	pid_t pid;
+
+	last = fcntl(first, F_DUPFD, first + 50);
+	pid = fork();
+	if (pid == 0) {
+		if (old_kernel)
+			forbid_close_range();
+		proc_close_from(first + 1);
+		_exit(is_open(0) && is_open(first) && !is_open(last) ? 0 : 1);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(first);
+	close(last);
+}
+
+static void
+test_close_from(void)
+{
+	close_from(false);
+	close_from(true);
+}
+
 int
 main(void)
 {
+	test_close_from();
 	test_ourselves();
 	test_children();
 	test_exit_signal();

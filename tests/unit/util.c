@@ -88,7 +88,9 @@ test_err(void)
 	CHECK(fail_errno(&e, "%s", text) == -EIO);
 	CHECK(strlen(e.text) < sizeof(e.text));
 	CHECK_STR(err_name(ENOTUNIQ), "ENOTUNIQ");
+	CHECK_STR(err_name(EOPNOTSUPP), "EOPNOTSUPP");
 	CHECK_STR(err_name(9999), "E9999");
+	CHECK_STR(err_name(-1), "E-1");
 }
 
 static void
