@@ -147,6 +147,7 @@ UNIT_patience := fs/base/patience.c
 UNIT_ninep := fs/ninep/message.c
 UNIT_client := fs/session/client.c
 UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
+UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c)
 UNIT_push := fs/object/push.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
@@ -177,7 +178,7 @@ percent := %
 UNIT_gpus := fs/host/gpus.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 
-$(BUILD)/unit/cuda: | $(BUILD)/fake/libcudart.so.13
+$(BUILD)/unit/cuda $(BUILD)/unit/device: | $(BUILD)/fake/libcudart.so.13
 
 # What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
 FAKE_NVML := $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1

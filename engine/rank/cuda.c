@@ -197,6 +197,12 @@ cuda_use(int device, struct err *e)
 }
 
 int
+cuda_current(int *device, struct err *e)
+{
+	return CALL(e, cudaGetDevice, device);
+}
+
+int
 cuda_owner(uint64_t address, int *device, struct err *e)
 {
 	struct cuda_attributes found = {0};

@@ -29,6 +29,7 @@ const char *cuda_lost_text(void); /* the error that said so; "" */
 int cuda_thread_begin(struct err *e);
 int cuda_device_count(int *n, struct err *e);
 int cuda_use(int device, struct err *e); /* for this thread's calls */
+int cuda_current(int *device, struct err *e);
 /* The device whose memory this is; -EINVAL: it is not memory of a device. */
 int cuda_owner(uint64_t address, int *device, struct err *e);
 int cuda_memory(size_t *free, size_t *total, struct err *e); /* bytes of the device in use */
