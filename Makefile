@@ -153,6 +153,8 @@ UNIT_copy := fs/base/copy.c
 UNIT_patience := fs/base/patience.c
 UNIT_ninep := fs/ninep/message.c
 UNIT_client := fs/session/client.c
+UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
+UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c)
 UNIT_push := fs/object/push.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
@@ -166,7 +168,7 @@ UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter t
 .PHONY: unit
 unit: $(UNIT_BIN)
 
-$(BUILD)/unit/obj/%.o: CPPFLAGS += -Ifs
+$(BUILD)/unit/obj/%.o: CPPFLAGS += -Ifs -Iengine
 $(BUILD)/unit/obj/%.o: %.c Makefile
 	$(call say,CC,$< (sanitized))
 	$(Q)mkdir -p $(@D)
@@ -183,14 +185,28 @@ percent := %
 UNIT_gpus := fs/host/gpus.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 
-# What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
-FAKES := $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
+$(BUILD)/unit/cuda $(BUILD)/unit/device: | $(BUILD)/fake/libcudart.so.13
 
-$(FAKES): tests/fake/nvml.c Makefile
+# What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
+FAKE_NVML := $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
+FAKES     := $(FAKE_NVML)
+
+$(FAKE_NVML): tests/fake/nvml.c Makefile
 	$(call say,FAKE,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= $(if $(findstring -old,$(@F)),-DFAKE_OLD) \
 		-fPIC -shared -o $@ $<
+
+# A CUDA runtime; what tests do with it is told in tests/fake/cudart.h.
+FAKE_CUDA := $(BUILD)/fake/libcudart.so.13
+FAKES += $(FAKE_CUDA)
+
+$(FAKE_CUDA): $(addprefix tests/fake/,cudart.c cudart_stream.c cudart_control.c cudart_inside.h \
+		cudart.h) engine/rank/cuda_api.h Makefile
+	$(call say,FAKE,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= -Iengine -fPIC -shared \
+		-fvisibility=default -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -pthread
 
 # The agent without Python that tests of the daemon use.
 FAKE_ENGINE := $(BUILD)/fake/engine

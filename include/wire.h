@@ -46,8 +46,14 @@ enum { ENGINE_RANK, ENGINE_STORE };
 enum {
 	GET_BYTES, /* head is all of it */
 	GET_FD,	   /* a memfd comes with the frame: head, then its bytes */
-	GET_LIVE /* head, then size - len(head) bytes at addr in process pid, pinned until Nfree */
+	GET_LIVE, /* head, then size - len(head) bytes at addr in process pid, pinned until Nfree */
+	GET_DEVICE /* head, then size - len(head) bytes of a GPU, pinned until Nfree, which Tcopy
+		    * brings into the memfd that comes with the frame: the same for all objects of a
+		    * rank, DEVICE_SLOTS times DEVICE_SLOT bytes, where the daemon chooses a place
+		    */
 };
+
+enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 
 /*
  *    name     type  body         fields
@@ -111,6 +117,8 @@ enum {
 	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
 	X(Nsignalled, 65, "41",     "cell raised") /* an interrupt of this cell reached Python: see above */ \
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
+	X(Tcopy,    72, "4848",     "handle offset count to") /* bytes of a GPU to this place of the memfd of GET_DEVICE */ \
+	X(Rcopy,    73, "",         "") \
 	X(Nstdin,   68, "d",        "data") \
 	X(Ntaken,   69, "4",        "bytes") /* of Nstdin have reached the program, or were dropped */ \
 	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */

@@ -15,7 +15,7 @@ import pickle
 import sys
 from errno import EBADMSG, EINVAL, EOPNOTSUPP
 
-from ddip_engine import arrays, pickles
+from ddip_engine import arrays, gpu, pickles
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, Incoming, article, export_memory, refusal_of, type_name
 
@@ -26,6 +26,7 @@ def export(name, value):
     """This rank's part as a view.Export; the bytes are the object's own where that is possible."""
     if arrays.is_tensor(value):
         return _tensor_part(name, value)
+    value = gpu.host(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         array = numpy.asarray(value)
@@ -45,7 +46,7 @@ def _tensor_part(name, value):
         raise EngineError(EOPNOTSUPP, f"{name} is a DTensor: {use}")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise EngineError(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
-    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    plain = gpu.host(value.detach().resolve_conj().resolve_neg()).contiguous()
     dtype = str(plain.dtype).removeprefix("torch.")
     head = _line("tensor", plain.element_size(), plain.shape, dtype)
     size, keep = plain.numel() * plain.element_size(), (plain.untyped_storage(), plain)

@@ -1,6 +1,7 @@
 """Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimizers."""
 
 import contextlib
+import functools
 import inspect
 import io
 import json
@@ -9,6 +10,7 @@ import struct
 import sys
 from errno import EBADMSG, EOPNOTSUPP
 
+from ddip_engine import gpu
 from ddip_engine.state import EngineError
 from ddip_engine.view import (
     article,
@@ -68,6 +70,7 @@ def as_array(name, value, view="npy"):
     numpy = _numpy(name)
     if is_tensor(value):
         return _tensor_as_array(name, value, view)
+    value = gpu.host(value)
     if isinstance(value, (numpy.ndarray, numpy.generic, int, float, complex)):
         array = numpy.asarray(value)
         if array.dtype.hasobject:
@@ -80,6 +83,15 @@ def as_array(name, value, view="npy"):
 
 
 def _tensor_as_array(name, tensor, view):
+    _check_dense(name, tensor, view)
+    plain = gpu.host(tensor.detach().resolve_conj().resolve_neg())
+    try:
+        return plain.numpy(), plain.untyped_storage()
+    except TypeError:
+        raise _no_numpy_type(name, tensor, view) from None
+
+
+def _check_dense(name, tensor, view):
     torch = _torch()
     if hasattr(tensor, "full_tensor"):
         raise unsupported(
@@ -87,19 +99,18 @@ def _tensor_as_array(name, tensor, view):
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise unsupported(name, tensor, view, f"it is no dense tensor: read {name}.pt")
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
-    try:
-        return plain.numpy(), plain.untyped_storage()
-    except TypeError:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        use = f"NumPy has no {kind}: read {name}.safetensors, {name}.pt or {name}.pkl"
-        raise unsupported(name, tensor, view, use) from None
 
 
-def _npy_header(name, array):
+def _no_numpy_type(name, tensor, view):
+    kind = str(tensor.dtype).removeprefix("torch.")
+    use = f"NumPy has no {kind}: read {name}.safetensors, {name}.pt or {name}.pkl"
+    return unsupported(name, tensor, view, use)
+
+
+def _npy_header(name, array, fields):
     from numpy.lib import format as npy
 
-    out, fields = io.BytesIO(), npy.header_data_from_array_1_0(array)
+    out = io.BytesIO()
     try:
         npy.write_array_header_1_0(out, fields)
     except UnicodeEncodeError:
@@ -114,14 +125,40 @@ def _npy_header(name, array):
 
 def export_npy(name, value):
     """NumPy's header and the live bytes; of an array with gaps, a copy's."""
+    from numpy.lib import format as npy
+
+    found = gpu.memory_of(value)
+    if found is not None and found.order() is not None:
+        return _export_gpu_npy(name, value, found)
     array, owner = as_array(name, value)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         array = owner = array.copy(order="C")
     order = "C" if array.flags.c_contiguous else "F"
     address = array.__array_interface__["data"][0]
-    head = _npy_header(name, array)
+    head = _npy_header(name, array, npy.header_data_from_array_1_0(array))
     keep = (owner, array)
     return export_memory(head, address, array.nbytes, keep, lambda: array.tobytes(order))
+
+
+def _export_gpu_npy(name, value, found):
+    from numpy.lib import format as npy
+
+    dtype = found.dtype
+    if is_tensor(value):
+        try:
+            dtype = _torch().empty(0, dtype=dtype).numpy().dtype
+        except TypeError:
+            raise _no_numpy_type(name, value, "npy") from None
+    descr = npy.dtype_to_descr(dtype)
+    fields = {"descr": descr, "fortran_order": found.order() == "F", "shape": found.shape}
+    head = _npy_header(name, value, fields)
+    return export_gpu(head, found)
+
+
+def export_gpu(head, found):
+    """A head and the live bytes of a GPU's memory."""
+    copy = functools.partial(gpu.read, found)
+    return export_memory(head, found.address, found.nbytes, found, copy, found.device)
 
 
 def import_npy(name, data, old):
@@ -246,13 +283,17 @@ def export_safetensors(name, value):
     head, plains = _safe_header(name, value, tensors, metadata)
     if is_tensor(value):
         (plain,) = plains
+        found = gpu.memory_of(plain)
+        if found is not None and found.order() == "C":
+            return export_gpu(head, found)
+        plain = gpu.host(plain).contiguous()
         keep, size = (plain.untyped_storage(), plain), plain.numel() * plain.element_size()
         return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(_raw(plain)))
 
     def write(file):
         file.write(head)
         for plain in plains:
-            file.write(_raw(plain))
+            file.write(_raw(gpu.host(plain).contiguous()))
 
     return export_written(write)
 
@@ -282,7 +323,7 @@ def _named_tensors(name, value):
 
 
 def _safe_header(name, value, tensors, metadata):
-    """(8-byte length and JSON, contiguous CPU tensors in their order)."""
+    """(8-byte length and JSON, the tensors in their order)."""
     torch = _torch()
     kinds = {getattr(torch, v): k for k, v in _SAFE_TYPES.items() if hasattr(torch, v)}
     entries, plains, at = {"__metadata__": metadata} if metadata else {}, [], 0
@@ -294,7 +335,7 @@ def _safe_header(name, value, tensors, metadata):
             raise unsupported(
                 name, value, "safetensors", f"{key} is a DTensor: gather it in a cell"
             )
-        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        plain = tensor.detach().resolve_conj().resolve_neg()
         size = plain.numel() * plain.element_size()
         entries[key] = {
             "dtype": kinds[plain.dtype],

@@ -7,7 +7,7 @@ import pickle
 import sys
 from errno import EBADMSG
 
-from ddip_engine import p5
+from ddip_engine import gpu, p5
 from ddip_engine.arrays import placed
 from ddip_engine.state import EngineError
 from ddip_engine.view import export_written, one_line, reason, refusal_of, unsupported
@@ -23,7 +23,19 @@ def _reduce_special(value):
         return NotImplemented
     name = str(value.dtype).removeprefix("torch.")
     new = name.startswith("float8") or name in ("uint16", "uint32", "uint64")
-    return p5.reduce_tensor(value) if new or value.is_cuda else NotImplemented
+    return _reduce_to_host(value) if new or value.is_cuda else NotImplemented
+
+
+def _reduce_to_host(value):
+    """What lies on a GPU, which another process may not have, as arrays and tensors of the host."""
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(value, torch.Tensor)
+    if is_tensor and value.requires_grad:
+        return p5.reduce_tensor(value)
+    if gpu.memory_of(value) is None:
+        return p5.reduce_tensor(value)
+    plain = gpu.host(value)
+    return p5.reduce_tensor(plain) if is_tensor else plain.__reduce_ex__(5)
 
 
 def export_pkl(name, value):
@@ -37,7 +49,7 @@ def export_pkl(name, value):
 def export_p5(name, value):
     """The pickle in memory (it is small), the buffers straight into the memfd."""
     try:
-        pickled, buffers = p5.dump(value)
+        pickled, buffers = p5.dump(value, _reduce_to_host)
     except Exception as e:
         raise _unpicklable(name, value, "p5", e) from e
     return export_written(lambda file: p5.write(file.write, pickled, buffers))

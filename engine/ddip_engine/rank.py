@@ -19,7 +19,7 @@ from errno import EINTR, EIO, ENOSYS
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import dist, repair, run, service, shell, state, streams, table, values
+from ddip_engine import dist, gpu, repair, run, service, shell, state, streams, table, values
 from ddip_engine.state import Cancelled, EngineError
 
 _path_is_open = False  # user code has run, or objects came
@@ -213,7 +213,9 @@ def _run(fd, cell, generation, source):
     state.cell = cell
     _open_path()
     dist.begin_cell()
-    return (*run.execute(cell, source), _ddip.collectives())
+    ended = run.execute(cell, source)
+    gpu.mark()
+    return (*ended, _ddip.collectives())
 
 
 def _open_path():

@@ -20,7 +20,7 @@ import _ddip
 from ddip_engine import arrays, run, state, table, values, view
 from ddip_engine.state import Cancelled
 
-_GET_BYTES, _GET_FD, _GET_LIVE = range(3)  # kinds of Rget in wire.h
+_GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
 _THREADS = 64
 _AGAIN_S = 0.02  # until it is raised again: twice as long each time,
 _AGAIN_MAX_S = 1.0  # up to this
@@ -175,7 +175,12 @@ def _sendable(export, fd):
         return WithDescriptor(own, _GET_FD, 0, 0, export.size, export.head)
     if export.keep is None:
         return _GET_BYTES, 0, 0, export.size, export.head
-    handle = _ddip.pin(export.keep, export.address, export.size - len(export.head))
+    size = export.size - len(export.head)
+    if export.device >= 0:
+        handle = _ddip.device_pin(export.keep, export.address, size, export.device)
+        memfd = os.dup(_ddip.device_memfd())
+        return WithDescriptor(memfd, _GET_DEVICE, handle, 0, export.size, export.head)
+    handle = _ddip.pin(export.keep, export.address, size)
     return _GET_LIVE, handle, export.address, export.size, export.head
 
 

@@ -10,7 +10,7 @@ import sys
 import zlib
 from errno import EBADMSG
 
-from ddip_engine import arrays, table
+from ddip_engine import arrays, gpu, table
 from ddip_engine.state import EngineError
 from ddip_engine.view import (
     ABSENT,
@@ -41,7 +41,8 @@ _ROWS = 4096  # of an array that become text at once
 def export_plain(name, value):
     """str(x) and a newline; long arrays are elided as print does."""
     check_size(name, value)
-    return _export_bounded(name, f"{value}\n")
+    text = gpu.text(value)
+    return _export_bounded(name, f"{value if text is None else text}\n")
 
 
 def _export_bounded(what, text):
@@ -97,6 +98,7 @@ def _holds_ellipsis(value):
 
 def _jsonable(value):
     """Arrays and tensors as nested lists, their scalars as numbers."""
+    value = gpu.host(value)
     if hasattr(value, "detach"):
         return value.detach().tolist()
     if hasattr(value, "tolist"):

@@ -7,7 +7,7 @@ between cells.
 import functools
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
-from ddip_engine import across_ranks, arrays, pickles, state, state_dicts, table, texts
+from ddip_engine import across_ranks, arrays, gpu, pickles, state, state_dicts, table, texts
 from ddip_engine.state import EngineError
 from ddip_engine.view import ABSENT, Incoming, article, reason, refusal_of
 
@@ -67,12 +67,14 @@ def get(name, view, op="", fd=-1):
     """The object that the name is bound to now, as a view.Export.
 
     With an OP its part of an object over all ranks; with a descriptor too, what was made of all
-    parts, whose bytes those are, as the view.
+    parts, whose bytes those are, as the view. For the OP `same` the view, in memory of the host.
     """
     export, _ = _view(view)
     if fd >= 0:
         value = across_ranks.assemble(name, op, fd)
         return across_ranks.alias(_export(export, name, view, value), value, fd)
+    if op == "same":
+        return gpu.hosted(_export(export, name, view, _lookup(name)))
     return _export(across_ranks.export if op else export, name, view, _lookup(name))
 
 

@@ -28,19 +28,21 @@ _COPIED = 64 << 10  # smaller ones are copied: a mapping or a pin costs more
 class Export:
     """Bytes on their way out: a head, then a memfd's bytes or live memory, or nothing."""
 
-    def __init__(self, head=b"", fd=-1, size=None, keep=None, address=0):
+    def __init__(self, head=b"", fd=-1, size=None, keep=None, address=0, device=-1):
         self.head = head
         self.fd = fd  # a memfd that the receiver of this object closes
         self.keep = keep  # what must stay alive while address is read
         self.address = address
+        self.device = device  # whose memory that is; -1: the host's
         self.size = len(head) if size is None else size  # of head and the rest together
 
 
-def export_memory(head, address, size, keep, copy):
-    """Live memory behind a head; copy() gives its bytes where there are few."""
+def export_memory(head, address, size, keep, copy, device=-1):
+    """Live memory behind a head, of a GPU with a device; copy() gives its bytes where there are
+    few."""
     if size < _COPIED:
         return Export(head + copy())
-    return Export(head, size=len(head) + size, keep=keep, address=address)
+    return Export(head, size=len(head) + size, keep=keep, address=address, device=device)
 
 
 def export_written(write):

@@ -250,7 +250,7 @@ py_pin(PyObject *module, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "OKK:pin", &obj, &addr, &size))
 		return NULL;
-	return PyLong_FromUnsignedLong(rank_pin_add(Py_NewRef(obj), addr, size));
+	return PyLong_FromUnsignedLong(rank_pin_add(Py_NewRef(obj), addr, size, PIN_HOST));
 }
 
 /* Sends a notice that has one number. False: an exception is set. */
@@ -414,6 +414,14 @@ static PyMethodDef methods[] = {
     {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT once more; False: it does not run"},
     {"probe", py_probe, METH_NOARGS, "After repeat; False: it is known who took it"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
+    {"device_open", py_device_open, METH_O, "device_open(folders): which CUDA"},
+    {"device_is_open", py_device_is_open, METH_NOARGS, "Has that been done?"},
+    {"device_owner", py_device_owner, METH_VARARGS, "device_owner(addr, near) -> device"},
+    {"device_pin", py_device_pin, METH_VARARGS, "device_pin(obj, addr, size, device) -> handle"},
+    {"device_memfd", py_device_memfd, METH_NOARGS, "What device_pin's bytes are copied to"},
+    {"device_copy", py_device_copy, METH_VARARGS, "device_copy(device, addr, host, size, into)"},
+    {"device_mark", py_device_mark, METH_O, "device_mark(stream): copies come behind it"},
+    {"device_memory", py_device_memory, METH_O, "device_memory(device) -> (free, all)"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
     {"stdin_drop", py_stdin_drop, METH_NOARGS, "Forgets input that nobody has read, and its end"},
     {"title", py_title, METH_O, "title(text): what ps shows"},

@@ -34,6 +34,17 @@
  *   probe() -> bool            some time after repeat, until it is False: has somebody taken it?
  *   pin(obj, addr, size) -> handle  keeps obj alive; its bytes are served by Tread and may be read
  *                              from outside; Nfree lets go
+ *   device_open(folders) -> str  loads CUDA, if that was not done, and says which; folders, ended
+ *                              by ":" each, are where it may lie. This and all below raise OSError
+ *   device_is_open() -> bool   was that so?
+ *   device_owner(address, near) -> int  whose memory this is; `near` is asked first
+ *   device_pin(obj, addr, size, device) -> handle  as pin, of a device's memory: served by Tcopy
+ *   device_memfd() -> int      the descriptor that goes with it (not to be closed)
+ *   device_copy(device, addr, host, size, into) -> int  copies from the device, or into it; how many
+ *                              bytes, maybe fewer than size: call again, for the rest
+ *   device_mark(stream) -> bool  what is in this stream of the current device now (0: the default
+ *                              one) comes before every later copy; False: it is being captured
+ *   device_memory(device) -> (free, all)  bytes
  *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,
  *                              flush, fileno; kind 0 stdout, 1 stderr, 2 display (whose fd may be
  *                              given as -1). What is written is in memory shared with the agent, so
@@ -74,6 +85,16 @@ bool py_message_send(PyObject *type, uint32_t tag, int fd, PyObject *args, Py_ss
 PyObject *py_cancellable(PyObject *module, PyObject *args);
 PyObject *py_cancel(PyObject *module, PyObject *exception);
 PyObject *py_cancelled(PyObject *module, PyObject *tag);
+
+/* py_device.c */
+PyObject *py_device_open(PyObject *module, PyObject *folders);
+PyObject *py_device_is_open(PyObject *module, PyObject *unused);
+PyObject *py_device_memfd(PyObject *module, PyObject *unused);
+PyObject *py_device_owner(PyObject *module, PyObject *args);
+PyObject *py_device_pin(PyObject *module, PyObject *args);
+PyObject *py_device_copy(PyObject *module, PyObject *args);
+PyObject *py_device_mark(PyObject *module, PyObject *stream);
+PyObject *py_device_memory(PyObject *module, PyObject *number);
 
 /* py_out.c */
 bool py_out_add(PyObject *module);

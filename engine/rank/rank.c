@@ -134,6 +134,15 @@ on_read(struct msg *m)
 }
 
 static void
+on_copy(struct msg *m)
+{
+	struct err e;
+
+	if (rank_device_answer(m, &e) < 0)
+		say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
+}
+
+static void
 on_stack(struct msg *m)
 {
 	rank_stack_ask(m->tag);
@@ -195,6 +204,7 @@ static const struct {
     {Nfree, for_service},
     {Ncancel, on_cancel},
     {Tread, on_read},
+    {Tcopy, on_copy},
     {Tstack, on_stack},
     {Nintr, on_interrupt},
     {Nabort, on_abort},
@@ -294,6 +304,7 @@ before_fork(void)
 	rank_cell_lock();
 	rank_queue_lock_all();
 	rank_stdin_lock();
+	rank_device_lock();
 	rank_pin_lock();
 	rank_unblock_lock();
 	rank_link_lock();
@@ -305,6 +316,7 @@ after_fork(void)
 	rank_link_unlock();
 	rank_unblock_unlock();
 	rank_pin_unlock();
+	rank_device_unlock();
 	rank_stdin_unlock();
 	rank_queue_unlock_all();
 	rank_cell_unlock();

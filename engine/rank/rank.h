@@ -8,6 +8,7 @@
  *   rank_request.c  what the service threads were asked, and cancelling it
  *   rank_cell.c   which cell runs, and whether an interrupt is for it
  *   rank_pin.c    bytes of objects that are read from outside
+ *   rank_device.c  copies from and to the memory of GPUs, by a thread of its own
  *   rank_stdin.c  what input() reads
  *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  ending the connections that a collective waits for
@@ -113,13 +114,53 @@ void rank_cell_lock(void);
 void rank_cell_unlock(void);
 
 /* rank_pin.c */
-/* Keeps these bytes readable; obj is given back by rank_pin_drop. */
-uint32_t rank_pin_add(void *obj, uint64_t addr, uint64_t size);
-void *rank_pin_drop(uint32_t handle); /* NULL: no such pin */
+/* Keeps these bytes readable; obj is given back by rank_pin_drop. device: whose memory they are,
+ * PIN_HOST: this process's. */
+enum { PIN_HOST = -1 };
+
+uint32_t rank_pin_add(void *obj, uint64_t addr, uint64_t size, int device);
+/* NULL: no such pin, or its bytes are being copied: Nfree is queued again when that is done. */
+void *rank_pin_drop(uint32_t handle);
 /* Copies count bytes at offset to p. 0 or -errno, with the text. */
 int rank_pin_read(uint32_t handle, uint64_t offset, void *p, size_t count, struct err *e);
+/* For a copy that takes its time: where these bytes of a GPU are. It is kept until
+ * rank_pin_release. */
+int rank_pin_hold(
+    uint32_t handle, uint64_t offset, size_t count, uint64_t *addr, int *device, struct err *e);
+void rank_pin_release(uint32_t handle);
 void rank_pin_lock(void);
 void rank_pin_unlock(void);
+
+/* rank_device.c: copies between the memory of GPUs and this process, by a thread of its own that
+ * never takes the GIL. They are made on a stream of their own per device, behind what the last cell
+ * queued (what a running cell queues is not waited for), through memory that is registered with
+ * CUDA and shared with the daemon. */
+struct CUstream_st;
+
+/* Starts the thread, once; a failure is remembered. folders: as cuda_open() takes them. */
+int rank_device_open(const char *folders, struct err *e);
+bool rank_device_is_open(void);
+/* The memfd of GET_DEVICE, which stays ours. */
+int rank_device_memfd(void);
+/* What is in this stream of the calling thread's device (NULL: the default one) comes before all
+ * copies from now on. Two streams of each device are kept so, the default one and another. */
+int rank_device_mark(struct CUstream_st *stream, struct err *e);
+/* The device of this memory. near: the device that is asked first (no context is made on others).
+ */
+int rank_device_owner(uint64_t address, int near, int *device, struct err *e);
+/* Bytes of a device, and those that are free on it. */
+int rank_device_memory(int device, uint64_t *free, uint64_t *total, struct err *e);
+/* Copies n bytes from a device, or (in) to it. Gives how many were copied, which may be fewer than
+ * n, and none, when it took long: so a caller can look whether it is still wanted. In: all, or
+ * -errno. */
+ssize_t rank_device_copy(
+    int device, uint64_t address, char *host, size_t n, bool in, struct err *e);
+/* Tcopy, in the I/O thread: Rcopy or Rerror follows. -errno: nothing does. */
+int rank_device_answer(const struct msg *m, struct err *e);
+
+/* Around a fork. */
+void rank_device_lock(void);
+void rank_device_unlock(void);
 
 /* rank_collective.c */
 extern _Atomic(const char *) rank_collective; /* that user code is in; NULL */

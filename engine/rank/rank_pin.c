@@ -11,6 +11,9 @@ struct pin {
 	void *obj; /* NULL: free */
 	uint64_t addr, size;
 	uint32_t handle;
+	int device;   /* PIN_HOST: none */
+	int copies;   /* that are under way */
+	bool dropped; /* after the last of them */
 };
 
 static struct {
@@ -42,7 +45,7 @@ find(uint32_t handle)
 }
 
 uint32_t
-rank_pin_add(void *obj, uint64_t addr, uint64_t size)
+rank_pin_add(void *obj, uint64_t addr, uint64_t size, int device)
 {
 	uint32_t handle;
 	size_t i = 0;
@@ -56,7 +59,8 @@ rank_pin_add(void *obj, uint64_t addr, uint64_t size)
 		memset(pins.rows + i, 0, (pins.room - i) * sizeof(*pins.rows));
 	}
 	handle = ++pins.last;
-	pins.rows[i] = (struct pin){obj, addr, size, handle};
+	pins.rows[i] = (struct pin){
+	    .obj = obj, .addr = addr, .size = size, .handle = handle, .device = device};
 	rank_pin_unlock();
 	return handle;
 }
@@ -64,16 +68,77 @@ rank_pin_add(void *obj, uint64_t addr, uint64_t size)
 void *
 rank_pin_drop(uint32_t handle)
 {
+	void *obj = NULL;
 	struct pin *p;
-	void *obj;
 
 	rank_pin_lock();
 	p = find(handle);
-	obj = p ? p->obj : NULL;
-	if (p)
+	if (p && p->copies) {
+		p->dropped = true;
+	} else if (p) {
+		obj = p->obj;
 		p->obj = NULL;
+	}
 	rank_pin_unlock();
 	return obj;
+}
+
+/* The pin, if it has these bytes; with the lock held. */
+static struct pin *
+check_range(uint32_t handle, uint64_t offset, size_t count, struct err *e)
+{
+	struct pin *p = find(handle);
+
+	if (!p)
+		fail(e, ESTALE, "read: no object is kept under handle %u", handle);
+	else if (offset > p->size || count > p->size - offset)
+		fail(e, EINVAL, "read: %zu bytes at %llu of an object of %llu", count,
+		    (unsigned long long)offset, (unsigned long long)p->size);
+	else
+		return p;
+	return NULL;
+}
+
+int
+rank_pin_hold(
+    uint32_t handle, uint64_t offset, size_t count, uint64_t *addr, int *device, struct err *e)
+{
+	struct pin *p;
+
+	rank_pin_lock();
+	p = check_range(handle, offset, count, e);
+	if (p && p->device == PIN_HOST) {
+		fail(e, EINVAL, "copy: the object is not on a GPU");
+		p = NULL;
+	}
+	if (p) {
+		p->copies++;
+		*addr = p->addr + offset;
+		*device = p->device;
+	}
+	rank_pin_unlock();
+	return p ? 0 : -e->no;
+}
+
+void
+rank_pin_release(uint32_t handle)
+{
+	struct buf b = {0};
+	struct pin *p;
+	struct msg m;
+	bool last;
+
+	rank_pin_lock();
+	p = find(handle);
+	last = --p->copies == 0 && p->dropped;
+	rank_pin_unlock();
+	if (!last)
+		return;
+	/* the object is Python's: a thread with the GIL lets go of it */
+	wire_pack(&b, Nfree, 0, 0, 0, handle);
+	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_queue_put(&rank_service, &m);
+	buf_free(&b);
 }
 
 /* By the kernel: memory that its owner took away (a truncated file, a freed mapping) gives EFAULT,
@@ -102,12 +167,11 @@ rank_pin_read(uint32_t handle, uint64_t offset, void *to, size_t count, struct e
 	int r;
 
 	rank_pin_lock();
-	p = find(handle);
+	p = check_range(handle, offset, count, e);
 	if (!p) {
-		r = fail(e, ESTALE, "read: no object is kept under handle %u", handle);
-	} else if (offset > p->size || count > p->size - offset) {
-		r = fail(e, EINVAL, "read: %zu bytes at %llu of an object of %llu", count,
-		    (unsigned long long)offset, (unsigned long long)p->size);
+		r = -e->no;
+	} else if (p->device != PIN_HOST) {
+		r = fail(e, EINVAL, "read: the object is on GPU %d", p->device);
 	} else {
 		r = copy(to, p->addr + offset, count);
 		if (r == -ENOSYS || r == -EPERM) { /* a sandbox forbids the call: trust the pin */

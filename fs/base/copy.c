@@ -106,6 +106,8 @@ thread(void *arg)
 			capacity = j->n;
 		}
 		j->fn(j->arg, p, copy_read(&j->source, j->offset, p, j->n));
+		if (j->source.sent)
+			j->source.sent(j->source.sent_arg);
 		free(j);
 	}
 	free(p);

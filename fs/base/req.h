@@ -24,6 +24,10 @@ struct source {
 	pid_t pid;
 	int pidfd;
 	uint64_t addr;
+	/* Called when the bytes of a req_copy have been read, on any thread; NULL: nobody wants to
+	 * know. */
+	void (*sent)(void *arg);
+	void *sent_arg;
 };
 
 /* What the signal of a client asks of who parks its request. */

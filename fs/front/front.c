@@ -84,6 +84,8 @@ req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 		r->front->done(r, -front_copy_errno(k));
 	else
 		r->front->data(r, p, (size_t)k);
+	if (s->sent)
+		s->sent(s->sent_arg);
 }
 
 int

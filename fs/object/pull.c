@@ -5,6 +5,7 @@
  */
 #include "object/pull.h"
 #include "base/daemon.h"
+#include "object/device.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct got {
 	int fd;
 	int pidfd, pidfd_errno; /* opened before the question: who answers it had the pid then */
 	struct source source;
+	struct device *device; /* its bytes are on a GPU; NULL: they are in the source */
 	uint64_t size;
 	struct err err;
 };
@@ -33,6 +35,7 @@ struct pull {
 	struct got whole; /* the view of the result, by the first rank */
 	struct reduction *reduction;
 	bool running; /* the reduction */
+	bool hosted;  /* the bytes must be in memory of the host */
 	pull_fn *fn;  /* NULL: nobody waits any more */
 	void *arg;
 	TAILQ_ENTRY(pull) link;
@@ -57,6 +60,8 @@ close_pidfd(struct got *x)
 static void
 got_free(struct pull *p, struct got *x)
 {
+	device_free(x->device);
+	x->device = NULL;
 	if (x->handle && agent_slot_lives(p->agent, x->rank.slot))
 		agent_send(p->agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
 	x->handle = 0;
@@ -167,13 +172,18 @@ take_bytes(struct got *x, struct msg *m)
 	if (kind == GET_LIVE)
 		return take_live(x, addr);
 	close_pidfd(x);
-	if (kind != GET_FD)
+	if (kind != GET_FD && kind != GET_DEVICE)
 		return 0;
 	if (m->fd < 0)
 		return fail(
 		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
 	x->fd = m->fd;
 	m->fd = -1;
+	if (kind == GET_DEVICE) {
+		x->device = device_new(x->p->agent, x->rank.slot, x->handle, x->fd, &x->err);
+		x->fd = -1;
+		return -x->err.no;
+	}
 	x->source.kind = SOURCE_FD;
 	x->source.fd = x->fd;
 	return 0;
@@ -289,13 +299,13 @@ pull_new(struct agent *a, const struct pull_rank *ranks, int n, const struct var
 void
 pull_start(struct pull *p, pull_fn *fn, void *arg)
 {
-	/* an OP that only compares takes the view's bytes */
-	bool parts = p->name.op && p->name.op->reads != &reduce_same;
+	/* an OP that only compares takes the view's bytes, as one that wants a copy of them */
+	const char *op = p->name.op ? p->name.op->name : p->hosted ? "same" : "";
 
 	p->fn = fn;
 	p->arg = arg;
 	for (int i = 0; i < p->n; i++)
-		ask(p, &p->got[i], p->got[i].rank, parts ? p->name.op->name : "", -1);
+		ask(p, &p->got[i], p->got[i].rank, op, -1);
 }
 
 static bool
@@ -333,6 +343,23 @@ const struct source *
 pull_source(const struct pull *p)
 {
 	return &result(p)->source;
+}
+
+void
+pull_to_host(struct pull *p)
+{
+	p->hosted = true;
+}
+
+void
+pull_read(const struct pull *p, struct req *r, size_t n)
+{
+	const struct got *x = result(p);
+
+	if (x->device)
+		device_read(x->device, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
+	else
+		req_copy(r, &x->source, r->offset, n);
 }
 
 uint64_t

@@ -24,6 +24,11 @@ struct pull *pull_new(
     struct agent *a, const struct pull_rank *ranks, int n, const struct var_name *name);
 /* fn may free it. */
 void pull_start(struct pull *p, pull_fn *fn, void *arg);
+/* Before pull_start(): pull_source() will have all bytes. Else those of a GPU are read by
+ * pull_read() only. */
+void pull_to_host(struct pull *p);
+/* Answers a READ with n bytes, which are there. */
+void pull_read(const struct pull *p, struct req *r, size_t n);
 /* Where the bytes are, and how many; as long as the pull lives. */
 const struct source *pull_source(const struct pull *p);
 uint64_t pull_size(const struct pull *p);

@@ -334,6 +334,7 @@ back_up(const struct place *from, const struct place *to, struct err *e)
 	*b = (struct backup){.s = make(to, to->name), .g = group_ref(from->g), .pull = pull};
 	b->s->refs++;
 	b->name = xstrdup(from->name);
+	pull_to_host(pull);
 	pull_start(pull, backup_pulled, b);
 	return 0;
 }

@@ -344,13 +344,16 @@ var_read(struct file *f, struct req *r)
 {
 	struct var_file *v = f->state;
 	struct source own = {.kind = SOURCE_FD, .fd = v->push.memfd};
-	const struct source *s = v->pull ? pull_source(v->pull) : &own;
 	uint64_t size = v->pull ? pull_size(v->pull) : v->push.size;
 
-	if (r->offset >= size)
+	size_t n = r->offset < size ? (size_t)MIN(size - r->offset, r->want) : 0;
+
+	if (n == 0)
 		req_data(r, "", 0);
+	else if (v->pull)
+		pull_read(v->pull, r, n);
 	else
-		req_copy(r, s, r->offset, (size_t)MIN(size - r->offset, r->want));
+		req_copy(r, &own, r->offset, n);
 }
 
 /* When the ranks last did something: an editor that finds another time than when it read warns. */

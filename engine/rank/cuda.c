@@ -1,0 +1,329 @@
+/* All calls of the CUDA runtime. cuda_api.h has their table. */
+#define _GNU_SOURCE
+#include "rank/cuda.h"
+#include "rank/cuda_api.h"
+#include "rank/library.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
+
+static struct {
+	pthread_mutex_t lock; /* of open and close */
+	void *library;
+	struct err why; /* it could not be opened because */
+	char version[64];
+	pthread_mutex_t lost_lock;
+	_Atomic bool lost;
+	char lost_text[300];
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .lost_lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+#define X(name, type, args, needed) type(*name) args;
+	CUDA_CALLS(X)
+#undef X
+} api;
+
+static const struct symbol symbols[] = {
+#define X(name, type, args, needed) {#name, &api.name, needed},
+    CUDA_CALLS(X)
+#undef X
+};
+
+/* After these every call of the process fails, whatever it asks for. */
+static bool
+loses_context(unsigned code)
+{
+	static const unsigned codes[] = {dcudaErrorECCUncorrectable, dcudaErrorNvlinkUncorrectable,
+	    dcudaErrorIllegalAddress, dcudaErrorLaunchTimeout, dcudaErrorAssert,
+	    dcudaErrorHardwareStackError, dcudaErrorIllegalInstruction, dcudaErrorMisalignedAddress,
+	    dcudaErrorInvalidAddressSpace, dcudaErrorInvalidPc, dcudaErrorLaunchFailure};
+
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+		if (codes[i] == code)
+			return true;
+	return false;
+}
+
+static int
+errno_of(unsigned code)
+{
+	if (loses_context(code))
+		return EHOSTDOWN;
+	switch (code) {
+	case dcudaErrorMemoryAllocation:
+		return ENOMEM;
+	case dcudaErrorInsufficientDriver:
+	case dcudaErrorNoDevice:
+		return EOPNOTSUPP;
+	default:
+		return EREMOTEIO;
+	}
+}
+
+/* 0, or what the call said. The thread's last error is taken: torch looks at it, too. */
+static int
+check(const char *what, unsigned code, struct err *e)
+{
+	struct err own;
+	int r;
+
+	if (code == dcudaSuccess)
+		return 0;
+	api.cudaGetLastError();
+	e = e ? e : &own;
+	r = fail(e, errno_of(code), "%s: %s (%s)", what, api.cudaGetErrorString(code),
+	    api.cudaGetErrorName(code));
+	if (loses_context(code)) {
+		pthread_mutex_lock(&self.lost_lock);
+		if (!self.lost)
+			memcpy(self.lost_text, e->text,
+			    MIN(sizeof(self.lost_text) - 1, strlen(e->text)));
+		self.lost = true;
+		pthread_mutex_unlock(&self.lost_lock);
+	}
+	return r;
+}
+
+#define CALL(e, name, ...) check(#name, api.name(__VA_ARGS__), e)
+
+static int
+load(const char *folders, struct err *e)
+{
+	Dl_info info;
+	void *function;
+	int version = 0, r;
+
+	self.library = library_open("DDIP_CUDART", names, ARRAY_LEN(names), folders, e);
+	if (!self.library)
+		return -e->no;
+	r = library_symbols(self.library, "libcudart", symbols, ARRAY_LEN(symbols), e);
+	if (r == 0)
+		r = CALL(e, cudaRuntimeGetVersion, &version);
+	if (r < 0) {
+		dlclose(self.library);
+		self.library = NULL;
+		return r;
+	}
+	memcpy(&function, &api.cudaRuntimeGetVersion, sizeof(function));
+	snprintf(self.version, sizeof(self.version), "CUDA %d.%d, %s", version / 1000,
+	    version % 1000 / 10, dladdr(function, &info) ? basename(info.dli_fname) : "libcudart");
+	return 0;
+}
+
+int
+cuda_open(const char *folders, struct err *e)
+{
+	struct err why = {0};
+	int r = 0;
+
+	pthread_mutex_lock(&self.lock);
+	if (!self.library && !self.why.no && (r = load(folders, &why)) < 0)
+		fail(&self.why, why.no, "CUDA: %s", why.text);
+	r = self.library ? 0 : -self.why.no;
+	if (r < 0 && e)
+		*e = self.why;
+	pthread_mutex_unlock(&self.lock);
+	return r;
+}
+
+bool
+cuda_is_open(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&self.lock);
+	is = self.library != NULL;
+	pthread_mutex_unlock(&self.lock);
+	return is;
+}
+
+void
+cuda_close(void)
+{
+	pthread_mutex_lock(&self.lock);
+	if (self.library)
+		dlclose(self.library);
+	self.library = NULL;
+	self.why.no = 0;
+	self.version[0] = '\0';
+	self.lost = false;
+	memset(self.lost_text, 0, sizeof(self.lost_text));
+	pthread_mutex_unlock(&self.lock);
+}
+
+const char *
+cuda_version(void)
+{
+	return self.version;
+}
+
+bool
+cuda_is_lost(void)
+{
+	return self.lost;
+}
+
+const char *
+cuda_lost_text(void)
+{
+	return self.lost ? self.lost_text : "";
+}
+
+int
+cuda_thread_begin(struct err *e)
+{
+	unsigned mode = dcudaStreamCaptureModeRelaxed;
+
+	return CALL(e, cudaThreadExchangeStreamCaptureMode, &mode);
+}
+
+int
+cuda_device_count(int *n, struct err *e)
+{
+	*n = 0;
+	return CALL(e, cudaGetDeviceCount, n);
+}
+
+int
+cuda_use(int device, struct err *e)
+{
+	return CALL(e, cudaSetDevice, device);
+}
+
+int
+cuda_current(int *device, struct err *e)
+{
+	return CALL(e, cudaGetDevice, device);
+}
+
+int
+cuda_owner(uint64_t address, int *device, struct err *e)
+{
+	struct cuda_attributes found = {0};
+	int r = CALL(e, cudaPointerGetAttributes, (struct cudaPointerAttributes *)(void *)&found,
+	    (const void *)(uintptr_t)address);
+
+	*device = found.device;
+	if (r == 0 && found.type != dcudaMemoryTypeDevice && found.type != dcudaMemoryTypeManaged)
+		return fail(
+		    e, EINVAL, "0x%llx is not memory of a GPU", (unsigned long long)address);
+	return r;
+}
+
+int
+cuda_memory(size_t *free_bytes, size_t *total, struct err *e)
+{
+	return CALL(e, cudaMemGetInfo, free_bytes, total);
+}
+
+int
+cuda_alloc(uint64_t *address, size_t size, struct err *e)
+{
+	void *p = NULL;
+	int r = CALL(e, cudaMalloc, &p, size);
+
+	*address = (uintptr_t)p;
+	return r;
+}
+
+void
+cuda_free(uint64_t address)
+{
+	CALL(NULL, cudaFree, (void *)(uintptr_t)address);
+}
+
+int
+cuda_register(void *p, size_t size, struct err *e)
+{
+	return CALL(e, cudaHostRegister, p, size, dcudaHostRegisterPortable);
+}
+
+int
+cuda_stream_new(struct CUstream_st **stream, struct err *e)
+{
+	return CALL(e, cudaStreamCreateWithFlags, stream, dcudaStreamNonBlocking);
+}
+
+void
+cuda_stream_free(struct CUstream_st *stream)
+{
+	CALL(NULL, cudaStreamDestroy, stream);
+}
+
+/* 1: done, 0: not yet, or the error. */
+static int
+done(const char *what, unsigned code, struct err *e)
+{
+	if (code != dcudaErrorNotReady)
+		return code == dcudaSuccess ? 1 : check(what, code, e);
+	api.cudaGetLastError();
+	return 0;
+}
+
+int
+cuda_stream_done(struct CUstream_st *stream, struct err *e)
+{
+	return done("cudaStreamQuery", api.cudaStreamQuery(stream), e);
+}
+
+int
+cuda_stream_wait(struct CUstream_st *stream, struct CUevent_st *event, struct err *e)
+{
+	return CALL(e, cudaStreamWaitEvent, stream, event, 0);
+}
+
+int
+cuda_copy_out(struct CUstream_st *stream, void *to, uint64_t from, size_t n, struct err *e)
+{
+	return CALL(e, cudaMemcpyAsync, to, (const void *)(uintptr_t)from, n,
+	    dcudaMemcpyDeviceToHost, stream);
+}
+
+int
+cuda_copy_in(struct CUstream_st *stream, uint64_t to, const void *from, size_t n, struct err *e)
+{
+	return CALL(
+	    e, cudaMemcpyAsync, (void *)(uintptr_t)to, from, n, dcudaMemcpyHostToDevice, stream);
+}
+
+int
+cuda_event_new(struct CUevent_st **event, struct err *e)
+{
+	return CALL(e, cudaEventCreateWithFlags, event, dcudaEventDisableTiming);
+}
+
+void
+cuda_event_free(struct CUevent_st *event)
+{
+	CALL(NULL, cudaEventDestroy, event);
+}
+
+int
+cuda_event_record(struct CUevent_st *event, struct CUstream_st *stream, struct err *e)
+{
+	unsigned status = dcudaStreamCaptureStatusNone;
+	/* asked of the default stream while a stream is captured that waits for it, this fails and
+	 * does no harm, where recording would end the capture */
+	unsigned code = api.cudaStreamIsCapturing(stream, &status);
+
+	if (code == dcudaErrorStreamCaptureImplicit ||
+	    (code == dcudaSuccess && status != dcudaStreamCaptureStatusNone)) {
+		api.cudaGetLastError();
+		return fail(e, EAGAIN, "the stream is being captured");
+	}
+	if (code != dcudaSuccess)
+		return check("cudaStreamIsCapturing", code, e);
+	return CALL(e, cudaEventRecord, event, stream);
+}
+
+int
+cuda_event_done(struct CUevent_st *event, struct err *e)
+{
+	return done("cudaEventQuery", api.cudaEventQuery(event), e);
+}

@@ -1,0 +1,319 @@
+/*
+ * Copies are polled for: to wait in the driver would keep what comes meanwhile from being begun.
+ */
+#define _GNU_SOURCE
+#include "rank/device_thread.h"
+#include "rank/cuda.h"
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+enum {
+	DEVICES_MAX = 64,
+	EVENTS_KEPT = 32,      /* of a device, for copies to come */
+	SPINS = 200,	       /* looks at what is under way before the thread sleeps between two */
+	SLEEP_NS = 50000,      /* between two looks, */
+	SLEEP_MAX_NS = 1000000 /* growing to this */
+};
+
+enum fence { FENCE_DEFAULT, FENCE_OTHER, FENCES };
+
+STAILQ_HEAD(jobs, job);
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	char *memory;
+	size_t size;
+	struct jobs jobs;
+
+	struct {
+		struct CUevent_st *event;
+		bool recorded;
+	} fences[DEVICES_MAX][FENCES];
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER,
+    .work = PTHREAD_COND_INITIALIZER,
+    .done = PTHREAD_COND_INITIALIZER,
+    .jobs = STAILQ_HEAD_INITIALIZER(self.jobs)};
+
+/* The thread's own. */
+static struct {
+	struct CUstream_st *streams[DEVICES_MAX];
+	struct CUevent_st *events[DEVICES_MAX][EVENTS_KEPT]; /* not in use */
+	int event_count[DEVICES_MAX];
+	int device; /* that is in use; -1: none */
+	bool registered;
+	struct jobs under_way;
+} gpu = {.device = -1, .under_way = STAILQ_HEAD_INITIALIZER(gpu.under_way)};
+
+void
+device_thread_lock(void)
+{
+	pthread_mutex_lock(&self.lock);
+}
+
+void
+device_thread_unlock(void)
+{
+	pthread_mutex_unlock(&self.lock);
+}
+
+static void
+finish(struct job *j)
+{
+	void (*ended)(struct job * j);
+
+	if (j->event && gpu.event_count[j->device] < EVENTS_KEPT)
+		gpu.events[j->device][gpu.event_count[j->device]++] = j->event;
+	else if (j->event)
+		cuda_event_free(j->event);
+	j->event = NULL;
+	device_thread_lock();
+	j->done = true;
+	ended = j->ended;
+	pthread_cond_broadcast(&self.done);
+	device_thread_unlock();
+	if (ended)
+		ended(j);
+}
+
+static int
+use(int device, struct err *e)
+{
+	int r;
+
+	if (device < 0 || device >= DEVICES_MAX)
+		return fail(e, EINVAL, "there is no GPU %d", device);
+	if (device == gpu.device)
+		return 0;
+	r = cuda_use(device, e);
+	gpu.device = r < 0 ? -1 : device;
+	return r;
+}
+
+/* The device's stream, behind what was marked. */
+static int
+prepare(int device, struct err *e)
+{
+	struct CUevent_st *waits[FENCES] = {NULL};
+	int r = use(device, e);
+
+	if (r == 0 && !gpu.registered) {
+		struct err why;
+
+		/* slower, but right, without */
+		if (cuda_register(self.memory, self.size, &why) < 0)
+			note("the memory for copies of GPUs: %s", why.text);
+		gpu.registered = true;
+	}
+	if (r == 0 && !gpu.streams[device])
+		r = cuda_stream_new(&gpu.streams[device], e);
+	device_thread_lock();
+	for (int i = 0; i < FENCES; i++)
+		if (self.fences[device][i].recorded)
+			waits[i] = self.fences[device][i].event;
+	device_thread_unlock();
+	for (int i = 0; i < FENCES && r == 0; i++)
+		if (waits[i])
+			r = cuda_stream_wait(gpu.streams[device], waits[i], e);
+	return r;
+}
+
+static int
+begin_copy(struct job *j)
+{
+	struct err *e = &j->err;
+	int device = j->device, r = prepare(device, e);
+	struct CUstream_st *stream;
+
+	if (r < 0)
+		return r;
+	stream = gpu.streams[device];
+	if (gpu.event_count[device])
+		j->event = gpu.events[device][--gpu.event_count[device]];
+	else if ((r = cuda_event_new(&j->event, e)) < 0)
+		return r;
+	r = j->kind == JOB_OUT ? cuda_copy_out(stream, j->host, j->address, j->n, e)
+			       : cuda_copy_in(stream, j->address, j->host, j->n, e);
+	return r < 0 ? r : cuda_event_record(j->event, stream, e);
+}
+
+static void
+begin(struct job *j)
+{
+	size_t free_bytes = 0, total = 0;
+	int r = 0, n;
+
+	switch (j->kind) {
+	case JOB_OUT:
+	case JOB_IN:
+		r = begin_copy(j);
+		if (r == 0) {
+			STAILQ_INSERT_TAIL(&gpu.under_way, j, link);
+			return;
+		}
+		break;
+	case JOB_OWNER:
+		if (cuda_device_count(&n, &j->err) == 0 && use(j->device % n, &j->err) == 0)
+			cuda_owner(j->address, &j->device, &j->err);
+		break;
+	case JOB_MEMORY:
+		if (use(j->device, &j->err) == 0)
+			cuda_memory(&free_bytes, &total, &j->err);
+		j->free = free_bytes;
+		j->total = total;
+		break;
+	}
+	finish(j);
+}
+
+/* Those that are done, whichever they are: each device has a stream of its own. */
+static bool
+look(void)
+{
+	struct job *j, *next;
+	bool any = false;
+
+	for (j = STAILQ_FIRST(&gpu.under_way); j; j = next) {
+		next = STAILQ_NEXT(j, link);
+		if (use(j->device, &j->err) == 0 && cuda_event_done(j->event, &j->err) == 0)
+			continue;
+		STAILQ_REMOVE(&gpu.under_way, j, job, link);
+		finish(j);
+		any = true;
+	}
+	return any;
+}
+
+/* The next job; NULL: none, for about ns; 0 ns: for no time at all. */
+static struct job *
+next_job(long ns)
+{
+	struct timespec until;
+	struct job *j;
+
+	device_thread_lock();
+	if (STAILQ_EMPTY(&self.jobs) && STAILQ_EMPTY(&gpu.under_way)) {
+		while (STAILQ_EMPTY(&self.jobs))
+			pthread_cond_wait(&self.work, &self.lock);
+	} else if (STAILQ_EMPTY(&self.jobs) && ns) {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += ns;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&self.work, &self.lock, &until);
+	}
+	j = STAILQ_FIRST(&self.jobs);
+	if (j)
+		STAILQ_REMOVE_HEAD(&self.jobs, link);
+	device_thread_unlock();
+	return j;
+}
+
+static void *
+device_thread(void *arg)
+{
+	long ns = 0;
+	int looks = 0;
+	struct err e;
+
+	prctl(PR_SET_NAME, "ddip-gpu");
+	if (cuda_thread_begin(&e) < 0)
+		note("a capture of a graph may fail while objects are read: %s", e.text);
+	for (;;) {
+		struct job *j = next_job(ns);
+
+		if (j)
+			begin(j);
+		if (j || look()) {
+			looks = 0;
+			ns = 0;
+		} else if (++looks > SPINS) {
+			ns = ns ? MIN(2 * ns, (long)SLEEP_MAX_NS) : SLEEP_NS;
+		} else {
+			sched_yield();
+		}
+	}
+	return NULL;
+}
+
+int
+device_thread_start(char *memory, size_t size, struct err *e)
+{
+	sigset_t all, old;
+	pthread_t thread;
+	int r;
+
+	self.memory = memory;
+	self.size = size;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(&thread, NULL, device_thread, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r != 0)
+		return fail(e, r, "a thread for copies of GPUs: %s", strerrordesc_np(r));
+	pthread_detach(thread);
+	return 0;
+}
+
+int
+device_thread_mark(struct CUstream_st *stream, struct err *e)
+{
+	enum fence which = stream ? FENCE_OTHER : FENCE_DEFAULT;
+	struct CUevent_st *event;
+	int device = 0, r = cuda_current(&device, e);
+
+	if (r < 0 || device >= DEVICES_MAX)
+		return r;
+	device_thread_lock();
+	event = self.fences[device][which].event;
+	device_thread_unlock();
+	if (!event && (r = cuda_event_new(&event, e)) < 0)
+		return r;
+	r = cuda_event_record(event, stream, e);
+	device_thread_lock();
+	self.fences[device][which].event = event;
+	self.fences[device][which].recorded |= r == 0;
+	device_thread_unlock();
+	return r;
+}
+
+void
+device_thread_submit(struct job *j)
+{
+	device_thread_lock();
+	STAILQ_INSERT_TAIL(&self.jobs, j, link);
+	pthread_cond_signal(&self.work);
+	device_thread_unlock();
+}
+
+bool
+device_thread_await(struct job *j, const struct timespec *until)
+{
+	bool done;
+	int r = 0;
+
+	device_thread_lock();
+	while (!j->done && r != ETIMEDOUT)
+		r = until ? pthread_cond_timedwait(&self.done, &self.lock, until)
+			  : pthread_cond_wait(&self.done, &self.lock);
+	done = j->done;
+	device_thread_unlock();
+	return done;
+}
+
+bool
+device_thread_abandon(struct job *j, void (*ended)(struct job *j))
+{
+	bool done;
+
+	device_thread_lock();
+	done = j->done;
+	if (!done)
+		j->ended = ended;
+	device_thread_unlock();
+	return !done;
+}

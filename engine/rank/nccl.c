@@ -1,0 +1,190 @@
+/* All calls of NCCL. nccl_api.h has their table. */
+#define _GNU_SOURCE
+#include "rank/nccl.h"
+#include "rank/library.h"
+#include "rank/nccl_api.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert((int)NCCL_ID_SIZE == (int)NCCL_ID_BYTES, "an id is what NCCL says");
+
+static const char *const names[] = {"libnccl.so.2"};
+
+static struct {
+	pthread_mutex_t lock; /* of open and close */
+	void *library;
+	struct err why; /* it could not be opened because */
+	char version[32];
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+#define X(name, type, args, needed) type(*name) args;
+	NCCL_CALLS(X)
+#undef X
+} api;
+
+static const struct symbol symbols[] = {
+#define X(name, type, args, needed) {#name, &api.name, needed},
+    NCCL_CALLS(X)
+#undef X
+};
+
+/* 0, or what the call said, with what NCCL has to say about it. */
+static int
+check(const char *what, unsigned code, struct ncclComm *comm, struct err *e)
+{
+	static const int remote = 6; /* ncclRemoteError: before 2.13 there was none */
+	const char *more;
+	int no;
+
+	if (code == dncclSuccess || code == dncclInProgress)
+		return 0;
+	more = api.ncclGetLastError ? api.ncclGetLastError(comm) : "";
+	no = code == (unsigned)remote || code == dncclSystemError ? EHOSTDOWN : EREMOTEIO;
+	return fail(e, no, "NCCL: %s: %s%s%.300s", what, api.ncclGetErrorString(code),
+	    more && *more ? ": " : "", more ? more : "");
+}
+
+#define CALL(e, comm, name, ...) check(#name, api.name(__VA_ARGS__), comm, e)
+
+/* 2.28.9 is 22809. */
+static int
+load(const char *folders, struct err *e)
+{
+	int version = 0, r;
+
+	self.library = library_open("DDIP_NCCL", names, ARRAY_LEN(names), folders, e);
+	if (!self.library)
+		return -e->no;
+	r = library_symbols(self.library, "libnccl", symbols, ARRAY_LEN(symbols), e);
+	if (r == 0)
+		r = CALL(e, NULL, ncclGetVersion, &version);
+	if (r < 0) {
+		dlclose(self.library);
+		self.library = NULL;
+		return r;
+	}
+	snprintf(self.version, sizeof(self.version), "NCCL %d.%d.%d", version / 10000,
+	    version % 10000 / 100, version % 100);
+	return 0;
+}
+
+int
+nccl_open(const char *folders, struct err *e)
+{
+	struct err why = {0};
+	int r = 0;
+
+	pthread_mutex_lock(&self.lock);
+	if (!self.library && !self.why.no && (r = load(folders, &why)) < 0)
+		fail(&self.why, why.no, "NCCL: %s", why.text);
+	r = self.library ? 0 : -self.why.no;
+	if (r < 0 && e)
+		*e = self.why;
+	pthread_mutex_unlock(&self.lock);
+	return r;
+}
+
+void
+nccl_close(void)
+{
+	pthread_mutex_lock(&self.lock);
+	if (self.library)
+		dlclose(self.library);
+	self.library = NULL;
+	self.why.no = 0;
+	self.version[0] = '\0';
+	pthread_mutex_unlock(&self.lock);
+}
+
+const char *
+nccl_version(void)
+{
+	return self.version;
+}
+
+int
+nccl_id(char id[NCCL_ID_SIZE], struct err *e)
+{
+	ncclUniqueId made = {{0}};
+	int r = CALL(e, NULL, ncclGetUniqueId, &made);
+
+	memcpy(id, made.internal, NCCL_ID_SIZE);
+	return r;
+}
+
+int
+nccl_new(struct ncclComm **comm, const char id[NCCL_ID_SIZE], int rank, int ranks, struct err *e)
+{
+	ncclUniqueId given;
+
+	*comm = NULL;
+	memcpy(given.internal, id, NCCL_ID_SIZE);
+	return CALL(e, NULL, ncclCommInitRank, comm, ranks, given, rank);
+}
+
+void
+nccl_free(struct ncclComm *comm)
+{
+	api.ncclCommDestroy(comm);
+}
+
+void
+nccl_abort(struct ncclComm *comm)
+{
+	api.ncclCommAbort(comm);
+}
+
+int
+nccl_error(struct ncclComm *comm, struct err *e)
+{
+	unsigned error = dncclSuccess;
+	int r = CALL(e, comm, ncclCommGetAsyncError, comm, &error);
+
+	return r < 0 ? r : check("ncclCommGetAsyncError", error, comm, e);
+}
+
+/* Both at once, or each would wait for the other. */
+static int
+send_receive(struct ncclComm *comm, const void *from, void *to, size_t count, int rank, int ranks,
+    struct CUstream_st *stream, struct err *e)
+{
+	int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+	int r = CALL(e, comm, ncclGroupStart);
+	struct err later;
+
+	if (r < 0)
+		return r;
+	r = CALL(e, comm, ncclSend, from, count, dncclFloat32, next, comm, stream);
+	if (r == 0)
+		r = CALL(e, comm, ncclRecv, to, count, dncclFloat32, before, comm, stream);
+	if (r < 0) {
+		CALL(&later, comm, ncclGroupEnd);
+		return r;
+	}
+	return CALL(e, comm, ncclGroupEnd);
+}
+
+int
+nccl_put(struct ncclComm *comm, enum nccl_call call, uint64_t from_address, uint64_t to_address,
+    size_t count, int rank, int ranks, struct CUstream_st *stream, struct err *e)
+{
+	const void *from = (const void *)(uintptr_t)from_address;
+	void *to = (void *)(uintptr_t)to_address;
+
+	switch (call) {
+	case NCCL_ALL_REDUCE:
+		return CALL(
+		    e, comm, ncclAllReduce, from, to, count, dncclFloat32, dncclSum, comm, stream);
+	case NCCL_ALL_GATHER:
+		return CALL(e, comm, ncclAllGather, from, to, count, dncclFloat32, comm, stream);
+	case NCCL_BROADCAST:
+		return CALL(e, comm, ncclBroadcast, from, to, count, dncclFloat32, 0, comm, stream);
+	case NCCL_SEND_RECV:
+		return send_receive(comm, from, to, count, rank, ranks, stream, e);
+	}
+	return fail(e, EINVAL, "no such collective: %d", (int)call);
+}

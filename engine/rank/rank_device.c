@@ -1,0 +1,295 @@
+/* Whole copies, in pieces that fit into slots, and what the daemon asks for. */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include "rank/cuda.h"
+#include "rank/device_thread.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+	OWN_SLOTS = 8, /* behind the daemon's: for rank_device_copy() */
+	PIPELINE = 4,  /* of them at most for one copy */
+	WAIT_MS = 50   /* of a thread that looks then whether it is still wanted */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t slot_free;
+	bool open;
+	struct err why; /* it could not be opened because */
+	int memfd;
+	char *memory; /* the daemon's slots, then ours */
+	bool slot_taken[OWN_SLOTS];
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .slot_free = PTHREAD_COND_INITIALIZER, .memfd = -1};
+
+void
+rank_device_lock(void)
+{
+	pthread_mutex_lock(&self.lock);
+	device_thread_lock();
+}
+
+void
+rank_device_unlock(void)
+{
+	device_thread_unlock();
+	pthread_mutex_unlock(&self.lock);
+}
+
+static int
+start(struct err *e)
+{
+	size_t size = (DEVICE_SLOTS + OWN_SLOTS) * (size_t)DEVICE_SLOT;
+	self.memfd = memfd_create("ddip-device", MFD_CLOEXEC);
+	if (self.memfd < 0 || ftruncate(self.memfd, (off_t)size) < 0)
+		return fail_errno(e, "memory for copies of GPUs");
+	self.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.memfd, 0);
+	if (self.memory == MAP_FAILED)
+		return fail_errno(e, "memory for copies of GPUs");
+	return device_thread_start(self.memory, size, e);
+}
+
+int
+rank_device_open(const char *folders, struct err *e)
+{
+	int r = cuda_open(folders, e);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&self.lock);
+	if (!self.open && !self.why.no)
+		self.open = start(&self.why) == 0;
+	r = self.open ? 0 : -self.why.no;
+	if (r < 0)
+		*e = self.why;
+	pthread_mutex_unlock(&self.lock);
+	return r;
+}
+
+bool
+rank_device_is_open(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&self.lock);
+	is = self.open;
+	pthread_mutex_unlock(&self.lock);
+	return is;
+}
+
+int
+rank_device_memfd(void)
+{
+	return self.memfd;
+}
+
+int
+rank_device_mark(struct CUstream_st *stream, struct err *e)
+{
+	return device_thread_mark(stream, e);
+}
+
+static struct timespec
+deadline(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += WAIT_MS * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return until;
+}
+
+/* A question that the thread answers at once. */
+static int
+ask(struct job *j, struct err *e)
+{
+	device_thread_submit(j);
+	device_thread_await(j, NULL);
+	if (j->err.no)
+		*e = j->err;
+	return -j->err.no;
+}
+
+int
+rank_device_owner(uint64_t address, int near, int *device, struct err *e)
+{
+	struct job j = {.kind = JOB_OWNER, .device = near, .address = address};
+	int r = ask(&j, e);
+
+	*device = j.device;
+	return r;
+}
+
+int
+rank_device_memory(int device, uint64_t *free_bytes, uint64_t *total, struct err *e)
+{
+	struct job j = {.kind = JOB_MEMORY, .device = device};
+	int r = ask(&j, e);
+
+	*free_bytes = j.free;
+	*total = j.total;
+	return r;
+}
+
+/* One of our slots; -1: all are taken until `until` is over. */
+static int
+take_slot(const struct timespec *until)
+{
+	int found = -1, r = 0;
+
+	pthread_mutex_lock(&self.lock);
+	while (found < 0 && r != ETIMEDOUT) {
+		for (int i = 0; i < OWN_SLOTS && found < 0; i++)
+			if (!self.slot_taken[i])
+				found = i;
+		if (found < 0)
+			r = pthread_cond_timedwait(&self.slot_free, &self.lock, until);
+	}
+	if (found >= 0)
+		self.slot_taken[found] = true;
+	pthread_mutex_unlock(&self.lock);
+	return found;
+}
+
+static void
+free_slot(int slot)
+{
+	pthread_mutex_lock(&self.lock);
+	self.slot_taken[slot] = false;
+	pthread_cond_broadcast(&self.slot_free);
+	pthread_mutex_unlock(&self.lock);
+}
+
+/* Begins to copy at most a slot's bytes; NULL: no slot came free in time. */
+static struct job *
+begin_piece(
+    int device, uint64_t address, char *host, size_t n, bool in, const struct timespec *until)
+{
+	int slot = take_slot(until);
+	struct job *j;
+
+	if (slot < 0)
+		return NULL;
+	j = xmalloc(sizeof(*j));
+	*j = (struct job){.kind = in ? JOB_IN : JOB_OUT,
+	    .device = device,
+	    .address = address,
+	    .host = self.memory + (size_t)(DEVICE_SLOTS + slot) * DEVICE_SLOT,
+	    .n = MIN(n, (size_t)DEVICE_SLOT),
+	    .slot = slot};
+	if (in)
+		memcpy(j->host, host, j->n);
+	device_thread_submit(j);
+	return j;
+}
+
+/* Takes what a piece that is done has brought: how many bytes. */
+static size_t
+end_piece(struct job *j, char *host, struct err *e)
+{
+	size_t n = j->err.no ? 0 : j->n;
+
+	if (j->err.no && !e->no)
+		*e = j->err;
+	if (j->kind == JOB_OUT)
+		memcpy(host, j->host, n);
+	free_slot(j->slot);
+	free(j);
+	return n;
+}
+
+static void
+free_abandoned(struct job *j)
+{
+	free_slot(j->slot);
+	free(j);
+}
+
+/* Nobody wants what it brings. What it writes to a device must have ended: that may be freed. */
+static void
+abandon(struct job *j)
+{
+	if (j->kind == JOB_IN)
+		device_thread_await(j, NULL);
+	if (!device_thread_abandon(j, free_abandoned))
+		free_abandoned(j);
+}
+
+ssize_t
+rank_device_copy(int device, uint64_t address, char *host, size_t n, bool in, struct err *e)
+{
+	struct timespec until = deadline();
+	struct job *jobs[PIPELINE], *j;
+	size_t begun = 0, ended = 0;
+	int first = 0, count = 0;
+
+	e->no = 0;
+	while (!e->no) {
+		while (count < PIPELINE && begun < n &&
+		       (j = begin_piece(
+			    device, address + begun, host + begun, n - begun, in, &until))) {
+			jobs[(first + count++) % PIPELINE] = j;
+			begun += j->n;
+		}
+		if (count == 0 || !device_thread_await(jobs[first], in ? NULL : &until))
+			break;
+		ended += end_piece(jobs[first], host + ended, e);
+		first = (first + 1) % PIPELINE;
+		count--;
+	}
+	for (; count > 0; count--, first = (first + 1) % PIPELINE)
+		abandon(jobs[first]);
+	return e->no ? -e->no : (ssize_t)ended;
+}
+
+/* Ends a Tcopy. */
+static void
+answer(struct job *j)
+{
+	struct buf b = {0};
+	struct msg m;
+
+	rank_pin_release(j->handle);
+	if (j->err.no)
+		wire_pack_error(&b, 0, j->tag, &j->err);
+	else
+		wire_pack(&b, Rcopy, 0, 0, j->tag);
+	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+		rank_link_send(&m);
+	buf_free(&b);
+	free(j);
+}
+
+int
+rank_device_answer(const struct msg *m, struct err *e)
+{
+	uint64_t offset, to, address;
+	uint32_t handle, count;
+	int device, r = wire_unpack(m, e, &handle, &offset, &count, &to);
+	struct job *j;
+
+	if (r < 0)
+		return r;
+	if (to + (uint64_t)count > (uint64_t)DEVICE_SLOTS * DEVICE_SLOT || count > DEVICE_SLOT)
+		return fail(e, EINVAL, "copy: %u bytes to %llu (want 0..%d in one of %d slots)",
+		    count, (unsigned long long)to, DEVICE_SLOT, DEVICE_SLOTS);
+	r = rank_pin_hold(handle, offset, count, &address, &device, e);
+	if (r < 0)
+		return r;
+	j = xmalloc(sizeof(*j));
+	*j = (struct job){.kind = JOB_OUT,
+	    .device = device,
+	    .address = address,
+	    .host = self.memory + to,
+	    .n = count,
+	    .ended = answer,
+	    .tag = m->tag,
+	    .handle = handle};
+	device_thread_submit(j);
+	return 0;
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Objects on GPUs, on a fake CUDA runtime whose memory the host can't read.
+. "$(dirname "$0")/../lib.sh"
+
+export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_CUDA='gpus=2'
+[ -e "$DDIP_CUDART" ] || skip "$DDIP_CUDART is not built (make check)"
+"$TORCH_PYTHON" -c 'import numpy' 2>/dev/null || skip "no NumPy in $TORCH_PYTHON"
+mount_with "$TORCH_PYTHON" -o backend=none,preload=numpy
+
+# same FILE CODE: the file's bytes are those that a cell's expression gives on rank 0
+same() {
+	cell "with open('$T/want', 'wb') as f: f.write($2)" "$G/rank0/cell"
+	cmp "$1" "$T/want" || bad "$1 is not $2"
+}
+
+npy() {
+	echo "(lambda b: (np.save(b, $1), b.getvalue())[1])(__import__('io').BytesIO())"
+}
+
+copied() {
+	value 'cupy.runtime.fake_cuda_copied()'
+}
+
+cell 'import cupy, numpy as np
+cupy.runtime.cudaSetDevice(rank)
+def on_device(number, source):
+    with cupy.cuda.Device(number):
+        return cupy.array(source)
+big = on_device(rank, np.arange(3 << 20, dtype="i4").reshape(3, -1) + rank)
+small = on_device(rank, np.arange(6.0).reshape(2, 3) + rank)
+odd = on_device(rank, np.arange(5 * 70001, dtype="u1").reshape(5, -1))
+columns = on_device(rank, np.asfortranarray(np.arange(400 * 300.0).reshape(400, 300)))
+gaps, turned, thin = big[:, ::3], big[:, ::-1], big[:, :1]
+empty = on_device(rank, np.zeros((0, 4)))
+record = on_device(rank, np.array([(1, 2.5)] * 20000, dtype="i4,f8"))
+both = {"a": small, "b": [odd[:, :5000]]}'
+
+# npy: the header and the device's bytes, whatever their order
+for name in big small odd columns gaps turned thin empty record; do
+	same "$G/vars/$name.npy" "$(npy "$name.numpy()")"
+done
+is 'each rank gives its own' "$(cat "$G/rank1/vars/big.npy" | tail -c 4 | od -An -t d4 | xargs)" 3145728
+
+# a part costs that part
+before=$(copied)
+is 'one page in the middle' "$(dd if="$G/vars/big.npy" bs=4096 skip=1000 count=1 iflag=direct status=none | wc -c)" 4096
+is 'has cost one page' "$(($(copied) - before))" 4096
+is 'a row by mmap' "$("$TORCH_PYTHON" -c "import numpy as np
+print(np.load('$G/vars/big.npy', mmap_mode='r')[2, 5])")" 2097157
+
+# the bytes are those of the object that was opened, live
+exec 3<"$G/vars/big.npy"
+cell 'big.numpy()[:] = 7; old, big = big, None; del gaps, turned, thin, old'
+is 'a changed object' "$(dd bs=4096 skip=1 count=1 iflag=direct status=none <&3 | tail -c 4 | od -An -t d4 | xargs)" 7
+is 'is kept while its file is open' "$(value 'cupy.runtime.fake_cuda_live()')" 6
+exec 3<&-
+until_true test "$(value 'cupy.runtime.fake_cuda_live()')" = 5
+
+# what people and other programs read
+is 'text' "$(cat "$G/vars/small")" "$(value 'print(small.numpy(), flush=True)' >/dev/null; cat "$G/cells/last/rank0/stdout")"
+is 'json' "$(cat "$G/vars/small.json")" '[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]'
+is 'mean over ranks' "$(cat "$G/vars/small.mean.json")" '[[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]]'
+is 'sum over ranks' "$(cat "$G/vars/small.sum.json")" '[[1.0, 3.0, 5.0], [7.0, 9.0, 11.0]]'
+is 'cat over ranks' "$(cat "$G/vars/small.cat.json")" "$(value 'print(np.concatenate([small.numpy(), small.numpy() + 1]).tolist())' >/dev/null; cat "$G/cells/last/rank0/stdout")"
+is 'ranks that differ' "$(errno read "$G/vars/small.same.npy")" ENOTUNIQ
+ok cmp "$G/vars/odd.same.npy" "$G/vars/odd.npy"
+cell 'wide = on_device(rank, np.arange(1 << 22, dtype="f4").reshape(2, 2, -1))'
+before=$(copied)
+is 'a long array is elided' "$(cat "$G/vars/wide")" "$(value 'print(wide.numpy(), flush=True)' >/dev/null; cat "$G/cells/last/rank0/stdout")"
+ok test $(($(copied) - before)) -lt 1000
+"$TORCH_PYTHON" - "$ROOT/magics/ddip" "$G/vars/both.p5" <<-'END' || bad 'p5 brings arrays of the host'
+	import pickle, sys
+	sys.path.insert(0, sys.argv[1])
+	import numpy as np, p5
+	with open(sys.argv[2], "rb", buffering=0) as f:
+	    pickled, buffers = p5.read(f)
+	got = pickle.loads(pickled, buffers=buffers)
+	assert type(got["a"]) is np.ndarray and got["a"].tolist() == [[0, 1, 2], [3, 4, 5]], got
+END
+
+# while a kernel of a running cell holds up its stream, what ended cells left is read
+mkfifo "$T/fifo"
+cell 'stream = cupy.cuda.Stream().use()'
+submit "stream.hold(); print('on', flush=True); open('$T/fifo').close(); cupy.release()" "$G/rank0/cell"
+until_true grep -q on "$G/cells/$n/rank0/stdout"
+is 'npy' "$(guarded cat "$G/vars/wide.npy" | wc -c)" $(((1 << 24) + 128))
+is 'text' "$(guarded head -c 2 "$G/vars/small")" '[['
+is 'mean' "$(guarded cat "$G/vars/small.mean.json" | head -c 2)" '[['
+: >"$T/fifo"
+is 'it ends' "$(wait_cell "$n" | key /dev/stdin state)" ok
+
+# what a cell has queued comes first, also in a stream of its own; a reader that leaves is let go
+cell 'stream.hold()' "$G/rank0/cell"
+cat "$G/vars/odd.npy" >"$T/late" &
+reader=$!
+is 'rank 1 is not held up' "$(guarded cat "$G/rank1/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
+kill $reader
+wait $reader
+is 'an interrupted reader has nothing' "$(wc -c <"$T/late")" 0
+cell 'cupy.release()' "$G/rank0/cell"
+is 'then it is read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
+
+# a graph that is being captured is not disturbed
+cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 1, 1)'
+is 'read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
+is 'no capture is broken' "$(value 'cupy.runtime.fake_cuda_broken_captures()')" 0
+cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 0, 0)'
+is 'all copies are by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
+is 'no context on the device of another' "$(value 'cupy.runtime.fake_cuda_contexts()' 1)" 2
+
+# what fails is told, and the rank goes on
+cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank0/cell"
+is 'no memory' "$(errno read "$G/vars/odd.npy")" ENOMEM
+like 'its text' "$(tail -n 1 "$G/error")" 'cudaMemcpyAsync: out of memory \(cudaErrorMemoryAllocation\)'
+cell 'cupy.runtime.fake_cuda_lose(700)' "$G/rank0/cell"
+is 'a lost context' "$(errno read "$G/vars/odd.npy")" EHOSTDOWN
+like 'its text' "$(tail -n 1 "$G/error")" 'illegal memory access was encountered \(cudaErrorIllegalAddress\)'
+cell 'cupy.runtime.fake_cuda_lose(0)' "$G/rank0/cell"
+is 'it goes on' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
+is 'a mask' "$(cell 'class Masked:
+    __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (1, False), "version": 3, "mask": small}
+masked = Masked()'; errno read "$G/vars/masked.npy")" EOPNOTSUPP
+is 'memory of the host' "$(cell 'class Host:
+    __cuda_array_interface__ = {"shape": (99999,), "typestr": "<f4", "data": (id(small), False), "version": 3}
+host = Host()'; errno read "$G/vars/host.npy")" EINVAL
+like 'its text' "$(tail -n 1 "$G/error")" 'is not memory of a GPU'

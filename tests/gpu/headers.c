@@ -1,0 +1,36 @@
+/* Compares the engine's declarations of CUDA and NCCL with NVIDIA's own: it compiles if they agree.
+ */
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include "rank/cuda_api.h"
+#include "rank/nccl_api.h"
+
+/* The same type to the compiler, or assigning it is an error. */
+#define X(name, type, args, needed) static type(*our_##name) args = &name;
+CUDA_CALLS(X)
+NCCL_CALLS(X)
+#undef X
+
+#define X(name, value) _Static_assert((int)(name) == (value), #name);
+CUDA_VALUES(X)
+NCCL_VALUES(X)
+#undef X
+
+_Static_assert(sizeof(struct cudaPointerAttributes) <= sizeof(struct cuda_attributes), "size");
+#define SAME(field, ours)                                                                          \
+	_Static_assert(offsetof(struct cudaPointerAttributes, field) ==                            \
+			   offsetof(struct cuda_attributes, ours),                                 \
+	    #field)
+SAME(type, type);
+SAME(device, device);
+SAME(devicePointer, device_pointer);
+SAME(hostPointer, host_pointer);
+_Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "id");
+
+int
+main(void)
+{
+#define X(name, type, args, needed) +(our_##name != 0)
+	return (0 CUDA_CALLS(X) NCCL_CALLS(X)) == 0;
+#undef X
+}

@@ -1,0 +1,239 @@
+/* Copies from and to GPUs by the rank's thread, on the fake runtime; what it sends is kept here. */
+#include "check.h"
+#include "../fake/cudart.h"
+#include "rank/cuda.h"
+#include "rank/cuda_api.h"
+#include "rank/rank.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SIZE = 9 * DEVICE_SLOT + 77 };
+
+struct rank_queue rank_service;
+
+static struct {
+	pthread_mutex_t lock;
+	int copies, errors, frees, error_no;
+} sent = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+	void (*fail)(const char *, unsigned, int, int);
+	void (*hold)(struct CUstream_st *);
+	void (*release)(void);
+	void *(*bytes)(uint64_t, size_t);
+} fake;
+
+void
+rank_link_send(const struct msg *m)
+{
+	uint32_t no = 0;
+
+	pthread_mutex_lock(&sent.lock);
+	sent.copies += m->type == Rcopy;
+	sent.errors += m->type == Rerror;
+	if (m->type == Rerror && wire_unpack(m, NULL, &no, NULL, NULL) == 0)
+		sent.error_no = (int)no;
+	pthread_mutex_unlock(&sent.lock);
+}
+
+void
+rank_queue_put(struct rank_queue *q, struct msg *m)
+{
+	pthread_mutex_lock(&sent.lock);
+	sent.frees += q == &rank_service && m->type == Nfree;
+	pthread_mutex_unlock(&sent.lock);
+}
+
+/* Until a counter is this. */
+static void
+until(const int *count, int want)
+{
+	int have;
+
+	do {
+		sched_yield();
+		pthread_mutex_lock(&sent.lock);
+		have = *count;
+		pthread_mutex_unlock(&sent.lock);
+	} while (have < want);
+	CHECK(have == want);
+}
+
+static void
+find_fake(void *handle, const char *name, void *to)
+{
+	void *p = dlsym(handle, name);
+
+	CHECK(p != NULL);
+	memcpy(to, &p, sizeof(p));
+}
+
+static void
+open_fake(void)
+{
+	char *self = realpath("/proc/self/exe", NULL), *library;
+	struct err e = {0};
+	void *handle;
+
+	memcpy(strstr(self, "/unit/device"), "", 1);
+	library = xasprintf("%s/fake/libcudart.so.13", self);
+	setenv("DDIP_CUDART", library, 1);
+	setenv("FAKE_CUDA", "gpus=2 delay=50", 1);
+	CHECK(!rank_device_is_open());
+	CHECK(rank_device_open("", &e) == 0 && rank_device_open("", &e) == 0);
+	CHECK_STR(e.text, "");
+	CHECK(rank_device_is_open() && rank_device_memfd() >= 0);
+	handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+	find_fake(handle, "fake_cuda_fail", &fake.fail);
+	find_fake(handle, "fake_cuda_hold", &fake.hold);
+	find_fake(handle, "fake_cuda_release", &fake.release);
+	find_fake(handle, "fake_cuda_bytes", &fake.bytes);
+	free(library);
+	free(self);
+}
+
+/* What rank_device_copy() gives in pieces, as a caller does it. */
+static int
+copy_all(uint64_t address, char *host, size_t n, bool in, struct err *e)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t k = rank_device_copy(1, address + at, host + at, n - at, in, e);
+
+		if (k < 0)
+			return (int)k;
+		at += (size_t)k;
+	}
+	return 0;
+}
+
+static void *
+copy_thread(void *arg)
+{
+	char *back = xmalloc(SIZE);
+	struct err e = {0};
+
+	CHECK(copy_all((uintptr_t)arg, back, SIZE, false, &e) == 0);
+	CHECK(memcmp(back, fake.bytes((uintptr_t)arg, SIZE), SIZE) == 0);
+	free(back);
+	return NULL;
+}
+
+/* All bytes arrive, in both directions, also for several threads that share the slots. */
+static void
+test_copies(uint64_t address)
+{
+	char *data = xmalloc(SIZE);
+	pthread_t threads[3];
+	struct err e = {0};
+
+	for (size_t i = 0; i < SIZE; i++)
+		data[i] = (char)(i * 31 >> 3);
+	CHECK(copy_all(address, data, SIZE, true, &e) == 0);
+	CHECK(memcmp(data, fake.bytes(address, SIZE), SIZE) == 0);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		CHECK(pthread_create(&threads[i], NULL, copy_thread, (void *)(uintptr_t)address) ==
+		      0);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		pthread_join(threads[i], NULL);
+	free(data);
+}
+
+/* What takes long gives nothing, so that its caller can leave; its slot comes back. */
+static void
+test_leaving(uint64_t address)
+{
+	char *host = xmalloc(SIZE);
+	struct err e = {0};
+
+	fake.hold(NULL);
+	CHECK(rank_device_mark(NULL, &e) == 0);
+	for (int i = 0; i < 4; i++)
+		CHECK(rank_device_copy(1, address, host, SIZE, false, &e) == 0);
+	fake.release();
+	CHECK(copy_all(address, host, SIZE, false, &e) == 0);
+	free(host);
+}
+
+static void
+ask(uint32_t tag, uint32_t handle, uint64_t offset, uint32_t count, uint64_t to, int want)
+{
+	struct buf b = {0};
+	struct err e = {0};
+	struct msg m;
+
+	wire_pack(&b, Tcopy, 0, 0, tag, handle, offset, count, to);
+	CHECK(wire_frame(b.p, b.n, &m, NULL) > 0);
+	CHECK(rank_device_answer(&m, &e) == want && e.no == -want);
+	buf_free(&b);
+}
+
+/* Tcopy brings a range to its place; an object is kept until the last copy of it is done. */
+static void
+test_answers(uint64_t address)
+{
+	char *memory = mmap(NULL, (size_t)DEVICE_SLOTS * DEVICE_SLOT, PROT_READ, MAP_SHARED,
+	    rank_device_memfd(), 0);
+	int object, other;
+	uint32_t handle = rank_pin_add(&object, address, SIZE, 1);
+	uint32_t host = rank_pin_add(&other, (uintptr_t)&other, sizeof(other), PIN_HOST);
+	struct err e = {0};
+	char byte;
+
+	ask(1, handle, 100, 50, DEVICE_SLOT + 3, 0);
+	until(&sent.copies, 1);
+	CHECK(memcmp(memory + DEVICE_SLOT + 3, fake.bytes(address + 100, 50), 50) == 0);
+	ask(2, handle, SIZE - 1, 2, 0, -EINVAL);
+	ask(3, handle, 0, DEVICE_SLOT, (uint64_t)DEVICE_SLOTS * DEVICE_SLOT - 1, -EINVAL);
+	ask(4, handle, 0, DEVICE_SLOT + 1, 0, -EINVAL);
+	ask(5, handle + 9, 0, 1, 0, -ESTALE);
+	ask(6, host, 0, 1, 0, -EINVAL);
+	CHECK(rank_pin_read(handle, 0, &byte, 1, &e) == -EINVAL);
+	fake.fail("cudaMemcpyAsync", dcudaErrorMemoryAllocation, 0, 1);
+	ask(7, handle, 0, 1, 0, 0);
+	until(&sent.errors, 1);
+	CHECK(sent.error_no == ENOMEM);
+	fake.hold(NULL);
+	CHECK(rank_device_mark(NULL, &e) == 0);
+	ask(8, handle, 0, 1, 0, 0);
+	CHECK(rank_pin_drop(handle) == NULL && sent.frees == 0);
+	fake.release();
+	until(&sent.frees, 1);
+	CHECK(rank_pin_drop(handle) == &object && rank_pin_drop(handle) == NULL);
+	CHECK(rank_pin_drop(host) == &other);
+	munmap(memory, (size_t)DEVICE_SLOTS * DEVICE_SLOT);
+}
+
+static void
+test_questions(uint64_t address)
+{
+	uint64_t unused = 0, total = 0;
+	struct err e = {0};
+	int device = -1;
+
+	CHECK(rank_device_owner(address + 5, 7, &device, &e) == 0 && device == 1);
+	CHECK(rank_device_owner((uintptr_t)&e, 0, &device, &e) == -EINVAL);
+	CHECK(rank_device_memory(1, &unused, &total, &e) == 0 && total - unused == SIZE);
+	CHECK(rank_device_memory(2, &unused, &total, &e) < 0);
+	CHECK(rank_device_memory(-1, &unused, &total, &e) == -EINVAL);
+}
+
+int
+main(void)
+{
+	uint64_t address = 0;
+	struct err e = {0};
+
+	open_fake();
+	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
+	test_copies(address);
+	test_leaving(address);
+	test_answers(address);
+	test_questions(address);
+	cuda_free(address);
+	fflush(NULL);
+	_exit(CHECK_DONE()); /* the thread goes on: a search for leaks would stumble over it */
+}
