@@ -70,7 +70,7 @@ errno_of(unsigned code)
 static int
 check(const char *what, unsigned code, struct err *e)
 {
-	struct err own;
+	struct err own = {0};
 	int r;
 
 	if (code == dcudaSuccess)
