@@ -13,6 +13,7 @@ from tool import NOTHING, OK, USAGE, Failure, Options
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
 _COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
 _SPEED_S = 5  # steps a second are counted over that long
+_FRESH_S = 1.0  # what changes without `status` being told, as memory and GPUs, may be that old
 _PIECE = 16 << 10  # of a rank's output, for its last lines
 _UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
 _PAIR = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")  # a value may have blanks
@@ -74,14 +75,27 @@ class Watch:
         self._status, self._gpus, self._verdict = {}, [], ""
         self._places = {}  # rank -> what `stall` says of it
         self._steps = collections.defaultdict(collections.deque)  # rank -> (time, cell, steps)
+        self._changed = self._read = 0.0  # when `status` changed, when all was read
+        self._output = (None, [])  # which end of which file, its lines
 
     def look(self):
-        """Reads the files again. Raises Failure when the group is gone."""
-        self._status = self.tool.group.status()
-        if not self._status:
-            raise Failure(NOTHING, f"{self.tool.group.path} is gone")
-        self.ranks = self.tool.group.ranks()
-        self._gpus = self.tool.group.read("gpus").splitlines()
+        """Reads what may have changed. False: nothing has. Raises Failure: the group is gone."""
+        now = time.monotonic()
+        try:
+            changed = files.attributes(self.tool.path("status"))[2]
+        except OSError as e:
+            raise Failure(NOTHING, f"{self.tool.group.path} is gone") from e
+        if changed != self._changed or now - self._read >= _FRESH_S:
+            self._changed, self._read = changed, now
+            self._status = self.tool.group.status()
+            self.ranks = self.tool.group.ranks()
+            self._gpus = self.tool.group.read("gpus").splitlines()
+        elif self._status.get("state") == "idle":
+            return False
+        self._look_at_places(now)
+        return True
+
+    def _look_at_places(self, now):
         verdict, *rows = self.tool.group.read("stall").splitlines() or [""]
         if re.match(r"\d+ ", verdict):
             verdict, rows = "", [verdict, *rows]
@@ -90,7 +104,6 @@ class Watch:
         for row in rows:
             number, _, words = row.partition(" ")
             self._places[int(number)] = dict(_PAIR.findall(words))
-        now = time.monotonic()
         for rank in range(len(self.ranks)):
             self._count(rank, now)
 
@@ -140,14 +153,18 @@ class Watch:
         ).rstrip()
 
     def output(self, rank, count):
-        """The last lines of what a rank printed."""
+        """The last lines of what a rank printed, and whether they are others than before."""
+        path = self.tool.path(f"rank{rank}/stdout")
         try:
-            end, _ = files.read_end(self.tool.path(f"rank{rank}/stdout"), _PIECE)
-            text = end.decode("utf-8", "replace")
+            place = rank, count, files.attributes(path)[1:]
+            if place == self._output[0]:
+                return self._output[1], False
+            text = files.read_end(path, _PIECE)[0].decode("utf-8", "replace")
         except OSError:  # the group is smaller now
-            return []
+            place, text = None, ""
         lines = [line.rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
-        return lines[max(0, len(lines) - count) :]
+        self._output = place, lines[max(0, len(lines) - count) :]
+        return self._output[1], True
 
 
 class Screen:
@@ -157,6 +174,8 @@ class Screen:
         self._screen, self._watch, self._delay = screen, watch, delay
         self._chosen = 0
         self._note = ""  # what the last key did, or why not
+        self._overview = []
+        self._shown = None  # what the screen shows; None: it must be drawn
         curses.curs_set(0)
         curses.use_default_colors()
         curses.init_pair(1, curses.COLOR_YELLOW, -1)
@@ -169,8 +188,9 @@ class Screen:
     def run(self):
         """Until q."""
         while True:
-            self._watch.look()
-            self._chosen = max(0, min(self._chosen, len(self._watch.ranks) - 1))
+            if self._watch.look() or self._shown is None:
+                self._chosen = max(0, min(self._chosen, len(self._watch.ranks) - 1))
+                self._overview = list(self._watch.lines(self._chosen))
             self._draw()
             until = time.monotonic() + self._delay
             while (left := until - time.monotonic()) > 0:
@@ -183,7 +203,7 @@ class Screen:
                     break
 
     def _press(self, key):
-        self._note = ""
+        self._note, self._shown = "", None
         if key == curses.KEY_UP:
             self._chosen -= 1
         elif key == curses.KEY_DOWN:
@@ -214,16 +234,19 @@ class Screen:
         self._screen.getch()
 
     def _draw(self):
+        height, width = self._screen.getmaxyx()
+        y = len(self._overview)
+        output, is_new = self._watch.output(self._chosen, height - y - 3)
+        shown = (height, width, self._note, self._overview)
+        if shown == self._shown and not is_new:
+            return
+        self._shown = shown
         self._screen.erase()
-        height, _ = self._screen.getmaxyx()
-        y = 0
-        for style, text in self._watch.lines(self._chosen):
-            self._put(y, text, self._styles[style])
-            y += 1
+        for row, (style, text) in enumerate(self._overview):
+            self._put(row, text, self._styles[style])
         self._put(y + 1, f"rank {self._chosen} prints:", curses.A_REVERSE)
-        for line in self._watch.output(self._chosen, height - y - 3):
-            self._put(y + 2, line, curses.A_NORMAL)
-            y += 1
+        for row, line in enumerate(output):
+            self._put(y + 2 + row, line, curses.A_NORMAL)
         self._put(height - 1, self._note or _KEYS, curses.A_DIM)
         self._screen.refresh()
 
