@@ -5,6 +5,7 @@ What lies in a mount is group.py's business.
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -34,20 +35,21 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def _unescape(field):
-    """A path of mountinfo, where blanks are \\040."""
-    return field.encode("ascii", "surrogateescape").decode("unicode_escape").encode("latin-1")
+    """A field of mountinfo, where a blank is \\040; what is not ASCII stands there as it is."""
+    plain = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)
+    return os.fsdecode(plain)
 
 
 def mounts():
     """This user's mounts of ddipfs: {path: fsname}."""
     found = {}
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+    mine = b"user_id=%d" % os.getuid()
+    with open("/proc/self/mountinfo", "rb") as file:
         for line in file:
-            before, _, after = line.partition(" - ")
-            kind, source, options = after.split()[:3]
-            if kind == "fuse.ddipfs" and f"user_id={os.getuid()}" in options.split(","):
-                path = before.split()[4]
-                found[os.fsdecode(_unescape(path)) if "\\" in path else path] = source
+            before, _, after = line.rstrip(b"\n").partition(b" - ")
+            kind, source, options = after.split(b" ")[:3]
+            if kind == b"fuse.ddipfs" and mine in options.split(b","):
+                found[_unescape(before.split(b" ")[4])] = _unescape(source)
     return found
 
 

@@ -102,9 +102,13 @@ unmount
 
 # a path as mountinfo cannot write it plainly; the watchdog finds it too
 plain=$M
-M=$T/$'a b\\ \tü#' G=$M/group
+M=$T/$'a b\\ \tü\r\u00a0#' G=$M/group
 mount_plain
 is 'at an odd path' "$(value '6 * 7')" 42
+is 'the magics find it' "$(PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c '
+import sys
+from ddip import mount
+print(sys.argv[1] in mount.mounts())' "$M" 2>&1)" True
 kill -KILL "$(daemon_pid)"
 # shellcheck disable=SC2046 # a list
 gone $(others)
