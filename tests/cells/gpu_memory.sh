@@ -124,3 +124,47 @@ is 'memory of the host' "$(cell 'class Host:
     __cuda_array_interface__ = {"shape": (99999,), "typestr": "<f4", "data": (id(small), False), "version": 3}
 host = Host()'; errno read "$G/vars/host.npy")" EINVAL
 like 'its text' "$(tail -n 1 "$G/error")" 'is not memory of a GPU'
+
+# push FILE: NumPy's file of an expression, written there; its errno
+push() {
+	cell "with open('$T/push.npy', 'wb') as f: np.save(f, $2)" "$G/rank0/cell"
+	"$TORCH_PYTHON" -c "import errno
+try:
+    with open('$T/push.npy', 'rb') as f, open('$1', 'wb') as to: to.write(f.read())
+    print(0)
+except OSError as e: print(errno.errorcode[e.errno])"
+}
+
+where() { # EXPRESSION: its device and its last element, on each rank
+	echo "$(value "f'{$1.device.id}:{$1.numpy().flat[-1]}'" 0) $(value "f'{$1.device.id}:{$1.numpy().flat[-1]}'" 1)"
+}
+
+# what is pushed lands on the GPU of what the name held, on each rank its own; with OP cuda on the rank's
+is 'onto the GPUs' "$(push "$G/vars/small.npy" 'np.arange(1 << 20)')" 0
+is 'both have it' "$(where small)" "'0:1048575' '1:1048575'"
+is 'a new name is on the CPU' "$(push "$G/vars/fresh.npy" 'np.ones(3)') $(value 'type(fresh).__module__')" "0 'numpy'"
+is 'but with cuda' "$(push "$G/vars/fresh.cuda.npy" 'np.ones((3, 4)).T') $(where fresh)" "0 '0:1.0' '1:1.0'"
+is 'a list with cuda' "$(echo '[1, 2]' >"$G/vars/fresh.cuda.json"; push "$G/rank0/vars/fresh.npy" 'np.zeros(2)')" 0
+like 'has nothing for a GPU' "$(tail -n 1 "$G/error")" 'EBADMSG .*an int is no array'
+is 'cuda is only written' "$(errno read "$G/vars/small.cuda.npy")" EOPNOTSUPP
+cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank1/cell"
+is 'where one rank has no memory' "$(push "$G/vars/small.npy" 'np.zeros(5)')" ENOMEM
+is 'none has the new one' "$(where small)" "'0:1048575' '1:1048575'"
+cell 'class Other:
+    __cuda_array_interface__ = odd.__cuda_array_interface__
+other = Other()'
+is 'an unknown library' "$(push "$G/vars/other.npy" 'np.zeros(5)')" EBADMSG
+like 'its text' "$(tail -n 1 "$G/error")" 'it holds an Other on GPU [01], which is made in a cell only'
+
+# it comes behind what the program's stream still does with that memory
+mkfifo "$T/release"
+cell "import threading
+threading.Thread(target=lambda: (open('$T/release').close(), cupy.release())).start()
+stream.use(); stream.hold()" "$G/rank0/cell"
+push "$G/vars/small.npy" 'np.full(9, 5)' >"$T/pushed" &
+pusher=$!
+until_true grep -q '^state busy$' "$G/rank0/status"
+: >"$T/release"
+wait $pusher
+is 'it is done' "$(cat "$T/pushed") $(where small)" "0 '0:5' '1:5'"
+is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
