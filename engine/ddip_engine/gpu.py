@@ -16,6 +16,7 @@ from ddip_engine import state
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, article
 
+EXIT_LOST = 70  # the status of a process whose context was lost (EX_SOFTWARE)
 _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends that soon
 _MAP_NORESERVE = 0x4000
 _RUNS = 4096  # so many pieces of an object with gaps are copied one by one,
@@ -377,6 +378,32 @@ def mark():
             module.device_mark(stream)
     except (OSError, EngineError):
         """Whoever reads from the GPU is told why that is not possible."""
+
+
+def leave_if_lost():
+    """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
+    puts another one in its place, and tells what is written here."""
+    module = sys.modules.get("_ddip")
+    why = module.device_lost() if module is not None else ""
+    if not why:
+        return
+    text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
+    os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
+    os._exit(EXIT_LOST)
+
+
+def _where_lost():
+    """The line of the cell where that came up, as far as an exception says it."""
+    trace, line = getattr(sys, "last_traceback", None), 0
+    file = f"<cell {state.cell}>"
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if line:
+        return f"at line {line} of cell {state.cell}"
+    late = "kernels fail late: with CUDA_LAUNCH_BLOCKING=1 in env the line is known"
+    return f"by the end of cell {state.cell} ({late})"
 
 
 def _streams():

@@ -421,6 +421,7 @@ static PyMethodDef methods[] = {
     {"device_memfd", py_device_memfd, METH_NOARGS, "What device_pin's bytes are copied to"},
     {"device_copy", py_device_copy, METH_VARARGS, "device_copy(device, addr, host, size, into)"},
     {"device_mark", py_device_mark, METH_O, "device_mark(stream): copies come behind it"},
+    {"device_lost", py_device_lost, METH_NOARGS, "The error that lost the context"},
     {"device_memory", py_device_memory, METH_O, "device_memory(device) -> (free, all)"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
     {"stdin_drop", py_stdin_drop, METH_NOARGS, "Forgets input that nobody has read, and its end"},

@@ -44,6 +44,7 @@
  *                              bytes, maybe fewer than size: call again, for the rest
  *   device_mark(stream) -> bool  what is in this stream of the current device now (0: the default
  *                              one) comes before every later copy; False: it is being captured
+ *   device_lost() -> str       the error that said that the context is lost; "": none did
  *   device_memory(device) -> (free, all)  bytes
  *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,
  *                              flush, fileno; kind 0 stdout, 1 stderr, 2 display (whose fd may be
@@ -94,6 +95,7 @@ PyObject *py_device_owner(PyObject *module, PyObject *args);
 PyObject *py_device_pin(PyObject *module, PyObject *args);
 PyObject *py_device_copy(PyObject *module, PyObject *args);
 PyObject *py_device_mark(PyObject *module, PyObject *stream);
+PyObject *py_device_lost(PyObject *module, PyObject *unused);
 PyObject *py_device_memory(PyObject *module, PyObject *number);
 
 /* py_out.c */

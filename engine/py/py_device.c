@@ -112,6 +112,12 @@ py_device_mark(PyObject *module, PyObject *stream)
 }
 
 PyObject *
+py_device_lost(PyObject *module, PyObject *unused)
+{
+	return PyUnicode_FromString(rank_forked() ? "" : cuda_lost_text());
+}
+
+PyObject *
 py_device_memory(PyObject *module, PyObject *number)
 {
 	long device = PyLong_AsLong(number);

@@ -112,10 +112,6 @@ is 'no context on the device of another' "$(value 'cupy.runtime.fake_cuda_contex
 cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank0/cell"
 is 'no memory' "$(errno read "$G/vars/odd.npy")" ENOMEM
 like 'its text' "$(tail -n 1 "$G/error")" 'cudaMemcpyAsync: out of memory \(cudaErrorMemoryAllocation\)'
-cell 'cupy.runtime.fake_cuda_lose(700)' "$G/rank0/cell"
-is 'a lost context' "$(errno read "$G/vars/odd.npy")" EHOSTDOWN
-like 'its text' "$(tail -n 1 "$G/error")" 'illegal memory access was encountered \(cudaErrorIllegalAddress\)'
-cell 'cupy.runtime.fake_cuda_lose(0)' "$G/rank0/cell"
 is 'it goes on' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
 is 'a mask' "$(cell 'class Masked:
     __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (1, False), "version": 3, "mask": small}
@@ -168,3 +164,20 @@ until_true grep -q '^state busy$' "$G/rank0/status"
 wait $pusher
 is 'it is done' "$(cat "$T/pushed") $(where small)" "0 '0:5' '1:5'"
 is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
+
+# a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
+for code in 'raise RuntimeError("kernel")' pass; do
+	pid=$(key "$G/rank0/status" pid)
+	errno write "$G/rank0/cell" "import cupy
+cupy.runtime.fake_cuda_lose(700)
+$code" >/dev/null
+	n=$(readlink "$G/cells/last")
+	is 'the cell ends as it would' "$(state)" "$([ "$code" = pass ] && echo ok || echo error)"
+	gone "$pid"
+	until_true grep -q 'rank 0: the CUDA context is lost' "$G/error"
+	like 'why' "$(cat "$G/error")" 'cuda[A-Za-z]*: an illegal memory access was encountered \(cudaErrorIllegalAddress\)'
+	[ "$code" = pass ] || like 'where' "$(cat "$G/error")" "at line 3 of cell $n; all variables of this rank are lost"
+	is 'a new process works' "$(value '6 * 7')" 42
+	: >"$G/error"
+done
+is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5
