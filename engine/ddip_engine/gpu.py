@@ -4,6 +4,7 @@ What a running cell has queued on a GPU is not waited for, what ended cells have
 object is a torch tensor on a CUDA device, or has `__cuda_array_interface__` (cupy, numba, jax).
 """
 
+import functools
 import glob
 import itertools
 import math
@@ -36,7 +37,12 @@ class Memory:
         self.strides = tuple(strides) if strides is not None else _packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
-        self.device = _owner(address, near) if self.nbytes else near
+        self._near = near
+
+    @functools.cached_property
+    def device(self):
+        """The number of the GPU that it lies on."""
+        return _owner(self.address, self._near) if self.nbytes else self._near
 
     def order(self):
         """ "C" or "F": the elements lie so without gaps; None: they do not."""

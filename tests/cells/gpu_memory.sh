@@ -165,6 +165,18 @@ wait $pusher
 is 'it is done' "$(cat "$T/pushed") $(where small)" "0 '0:5' '1:5'"
 is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 
+# what a GPU's memory is used for, by name; of a rank that is stuck as much as is known without it
+cell 'pair = {"a": wide, "b": [odd, odd]}; number = 5'
+like 'gpu' "$(cat "$G/rank0/gpu")" $'^gpu -\ndevice_free_bytes [0-9]+\ndevice_total_bytes 1073741824
+object pair 17127221\nobject wide 16777216\nobject columns 960000\nobject host 399996\nobject other 350005\nobject odd 350005\nobject record 240000'
+mkfifo "$T/stuck"
+submit "import ctypes; print('on', flush=True); ctypes.PyDLL(None).system(b'read x <$T/stuck')" "$G/rank0/cell"
+until_true grep -q on "$G/cells/$n/rank0/stdout"
+like 'a stuck rank' "$(guarded cat "$G/rank0/gpu")" 'error the rank is stuck'
+like 'the other' "$(guarded cat "$G/rank1/gpu")" 'object wide 16777216'
+: >"$T/stuck"
+wait_cell "$n" >/dev/null
+
 # a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
 for code in 'raise RuntimeError("kernel")' pass; do
 	pid=$(key "$G/rank0/status" pid)
