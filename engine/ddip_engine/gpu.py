@@ -22,7 +22,6 @@ _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends tha
 _MAP_NORESERVE = 0x4000
 _RUNS = 4096  # so many pieces of an object with gaps are copied one by one,
 _GAPS = 4  # more only if its gaps are larger than this times its bytes
-_SUMMARY = 1000  # elements: what has more is elided in its text
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
 
@@ -74,7 +73,8 @@ def memory_of(value):
         return _memory_of_tensor(value.detach().resolve_conj().resolve_neg())
     if not hasattr(type(value), "__cuda_array_interface__"):
         return None
-    return _memory_of_interface(value, value.__cuda_array_interface__)
+    facts = getattr(value, "__cuda_array_interface__", None)
+    return _memory_of_interface(value, facts) if facts is not None else None
 
 
 def _memory_of_tensor(tensor):
@@ -115,10 +115,21 @@ def _ddip():
     return module
 
 
+@functools.cache
 def _folders():
     """Where the environment has NVIDIA's libraries, ended by ":" each."""
     found = [glob.glob(os.path.join(place, name)) for place in sys.path for name in _LIBRARIES]
     return "".join(f"{folder}:" for folder in itertools.chain(*found))
+
+
+def libraries():
+    """(key, text) of the libraries that are there, or why they are not."""
+    module = _ddip()
+    for name, function in (("cuda", module.device_open), ("nccl", module.nccl_open)):
+        try:
+            yield f"{name}_library", function(_folders())
+        except OSError as e:
+            yield f"{name}_error", e.strerror
 
 
 def _guarded(what, function, *args):
@@ -318,11 +329,14 @@ def image(value):
     """What print shows of an object, on the host: of a large one all but its edges is zero, and
     takes no memory."""
     memory = memory_of(value)
-    if memory is None or memory.nbytes <= _SUMMARY * memory.itemsize or memory.order() != "C":
+    if memory is None or memory.order() != "C":
+        return host(value)
+    threshold, kept = _elision()
+    if memory.nbytes <= threshold * memory.itemsize:
         return host(value)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     data = mmap.mmap(-1, memory.nbytes, flags=flags)
-    address, kept = _address(data), _edge_items()
+    address = _address(data)
     for offset, size in _edges(memory.shape, memory.strides, memory.itemsize, kept):
         _copy(memory.device, memory.address + offset, address + offset, size)
     if _is_torch(memory):
@@ -333,15 +347,15 @@ def image(value):
     return numpy.ndarray(memory.shape, memory.dtype, data)
 
 
-def _edge_items():
-    """How many elements print shows at each end of an axis, with what it looks at beside them."""
+def _elision():
+    """(elements that print shows all of, how many it looks at, at each end of an axis of more)."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    items = [3]
-    if numpy is not None:
-        items.append(numpy.get_printoptions()["edgeitems"])
     options = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
-    items.append(getattr(options, "edgeitems", 0))
-    return max(items) + 1
+    threshold, items = getattr(options, "threshold", 0), getattr(options, "edgeitems", 0)
+    if numpy is not None:
+        own = numpy.get_printoptions()
+        threshold, items = max(threshold, own["threshold"]), max(items, own["edgeitems"])
+    return threshold, items + 1
 
 
 def _edges(shape, strides, itemsize, kept):

@@ -36,6 +36,7 @@ def _device():
     """What the device has, if this rank has used one."""
     if not _ddip.device_is_open():
         return
+    yield from gpu.libraries()
     torch = sys.modules.get("torch")
     used = hasattr(torch, "optim") and torch.cuda.is_initialized()
     device = torch.cuda.current_device() if used else state.local_rank

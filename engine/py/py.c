@@ -415,6 +415,7 @@ static PyMethodDef methods[] = {
     {"probe", py_probe, METH_NOARGS, "After repeat; False: it is known who took it"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
     {"device_open", py_device_open, METH_O, "device_open(folders): which CUDA"},
+    {"nccl_open", py_nccl_open, METH_O, "nccl_open(folders): which NCCL"},
     {"device_is_open", py_device_is_open, METH_NOARGS, "Has that been done?"},
     {"device_owner", py_device_owner, METH_VARARGS, "device_owner(addr, near) -> device"},
     {"device_pin", py_device_pin, METH_VARARGS, "device_pin(obj, addr, size, device) -> handle"},

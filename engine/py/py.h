@@ -36,6 +36,7 @@
  *                              from outside; Nfree lets go
  *   device_open(folders) -> str  loads CUDA, if that was not done, and says which; folders, ended
  *                              by ":" each, are where it may lie. This and all below raise OSError
+ *   nccl_open(folders) -> str  the same of NCCL
  *   device_is_open() -> bool   was that so?
  *   device_owner(address, near) -> int  whose memory this is; `near` is asked first
  *   device_pin(obj, addr, size, device) -> handle  as pin, of a device's memory: served by Tcopy
@@ -89,6 +90,7 @@ PyObject *py_cancelled(PyObject *module, PyObject *tag);
 
 /* py_device.c */
 PyObject *py_device_open(PyObject *module, PyObject *folders);
+PyObject *py_nccl_open(PyObject *module, PyObject *folders);
 PyObject *py_device_is_open(PyObject *module, PyObject *unused);
 PyObject *py_device_memfd(PyObject *module, PyObject *unused);
 PyObject *py_device_owner(PyObject *module, PyObject *args);

@@ -2,7 +2,7 @@
 # Objects on GPUs, on a fake CUDA runtime whose memory the host can't read.
 . "$(dirname "$0")/../lib.sh"
 
-export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_CUDA='gpus=2'
+export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_CUDA='gpus=2' DDIP_NCCL=/nonexistent/libnccl.so
 [ -e "$DDIP_CUDART" ] || skip "$DDIP_CUDART is not built (make check)"
 "$TORCH_PYTHON" -c 'import numpy' 2>/dev/null || skip "no NumPy in $TORCH_PYTHON"
 mount_with "$TORCH_PYTHON" -o backend=none,preload=numpy
@@ -167,7 +167,7 @@ is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 
 # what a GPU's memory is used for, by name; of a rank that is stuck as much as is known without it
 cell 'pair = {"a": wide, "b": [odd, odd]}; number = 5'
-like 'gpu' "$(cat "$G/rank0/gpu")" $'^gpu -\ndevice_free_bytes [0-9]+\ndevice_total_bytes 1073741824
+like 'gpu' "$(cat "$G/rank0/gpu")" $'^gpu -\ncuda_library CUDA 13.0, libcudart.so.13\nnccl_error NCCL: /nonexistent.*: cannot open[^\n]*\ndevice_free_bytes [0-9]+\ndevice_total_bytes 1073741824
 object pair 17127221\nobject wide 16777216\nobject columns 960000\nobject host 399996\nobject other 350005\nobject odd 350005\nobject record 240000'
 mkfifo "$T/stuck"
 submit "import ctypes; print('on', flush=True); ctypes.PyDLL(None).system(b'read x <$T/stuck')" "$G/rank0/cell"
