@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CLOCK_SM = 1 }; /* NVML_CLOCK_SM */
+
 enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, PROCESSES_MAX = 4096 };
 
 struct memory {
@@ -43,6 +45,8 @@ static struct {
 	int (*memory)(void *, struct memory *);
 	int (*utilization)(void *, struct utilization *);
 	int (*temperature)(void *, int, unsigned *);
+	int (*power)(void *, unsigned *);
+	int (*clock)(void *, int, unsigned *);
 	int (*mig_mode)(void *, unsigned *, unsigned *);
 	int (*mig_count)(void *, unsigned *);
 	int (*mig_by_index)(void *, unsigned, void **);
@@ -66,6 +70,8 @@ static const struct {
     {&nvml.memory, false, {"nvmlDeviceGetMemoryInfo"}},
     {&nvml.utilization, false, {"nvmlDeviceGetUtilizationRates"}},
     {&nvml.temperature, false, {"nvmlDeviceGetTemperature"}},
+    {&nvml.power, false, {"nvmlDeviceGetPowerUsage"}},
+    {&nvml.clock, false, {"nvmlDeviceGetClockInfo"}},
     {&nvml.mig_mode, false, {"nvmlDeviceGetMigMode"}},
     {&nvml.mig_count, false, {"nvmlDeviceGetMaxMigDeviceCount"}},
     {&nvml.mig_by_index, false, {"nvmlDeviceGetMigDeviceHandleByIndex"}},
@@ -264,21 +270,27 @@ nvml_use(const struct nvml_gpu *gpu, struct nvml_use *u)
 {
 	struct memory memory = {0};
 	struct utilization util = {0};
-	unsigned temp = 0;
+	unsigned temp = 0, power = 0, clock = 0;
 
-	*u = (struct nvml_use){.util = -1, .temp = -1, .n = -1};
+	*u = (struct nvml_use){.util = -1, .temp = -1, .milliwatts = -1, .mhz = -1, .n = -1};
 	if (nvml.memory &&
 	    worked(u, "nvmlDeviceGetMemoryInfo", nvml.memory(gpu->handle, &memory))) {
 		u->has_memory = true;
 		u->used = memory.used;
 		u->total = memory.total;
 	}
-	/* NVML tells no utilization of an instance, and the temperature is the card's */
+	/* NVML tells no utilization of an instance; the temperature and what follows is the card's
+	 */
 	if (nvml.utilization && gpu->mig == NVML_WHOLE &&
 	    worked(u, "nvmlDeviceGetUtilizationRates", nvml.utilization(gpu->handle, &util)))
 		u->util = (int)util.gpu;
 	if (nvml.temperature &&
 	    worked(u, "nvmlDeviceGetTemperature", nvml.temperature(gpu->card, 0, &temp)))
 		u->temp = (int)temp;
+	if (nvml.power && worked(u, "nvmlDeviceGetPowerUsage", nvml.power(gpu->card, &power)))
+		u->milliwatts = (int)power;
+	if (nvml.clock &&
+	    worked(u, "nvmlDeviceGetClockInfo", nvml.clock(gpu->card, CLOCK_SM, &clock)))
+		u->mhz = (int)clock;
 	ask_processes(gpu->handle, u);
 }

@@ -29,7 +29,8 @@ struct nvml_process {
 struct nvml_use {
 	bool has_memory;
 	uint64_t used, total; /* bytes */
-	int util, temp;	      /* per cent, °C; -1: not told */
+	int util, temp;	      /* per cent, °C; -1: not told, here and below */
+	int milliwatts, mhz;  /* that it draws; of its processors */
 	struct nvml_process *process;
 	int n;		 /* -1: not told */
 	char error[200]; /* the first call that failed, and why; "": none */

@@ -228,7 +228,7 @@ def like(old, new, name):
     """new as what the name holds: a tensor, on its device, a Parameter, with a gradient."""
     torch = _torch()
     if not is_tensor(old):
-        return new
+        return _placed_array(old, new)
     if not is_tensor(new):
         new = new.astype(new.dtype.newbyteorder("="), copy=False)
         try:
@@ -236,7 +236,7 @@ def like(old, new, name):
         except TypeError as e:
             text = f"{name} holds a tensor, and torch has no {new.dtype}: del {name} first"
             raise EngineError(EBADMSG, text) from e
-    new = new.detach().to(old.device)
+    new = gpu.tensor_on(new.detach(), old.device)
     wants = old.requires_grad and (new.is_floating_point() or new.is_complex())
     if isinstance(old, torch.nn.Parameter):
         return torch.nn.Parameter(new, requires_grad=wants)
@@ -244,12 +244,14 @@ def like(old, new, name):
 
 
 def placed(old, new):
-    """new where old lies, if that is a GPU: a tensor, or each tensor of a dict by its key.
+    """new where old lies, if that is a GPU: an array or a tensor, or each of a dict by its key.
 
     A dict is changed in place: it was decoded just now, and may lead back into itself.
     """
     if is_tensor(new):
         return _placed_tensor(old, new)
+    if type(new) is not dict:
+        return _placed_array(old, new)
     waiting, seen = [(old, new)], set()
     while waiting:
         held, fresh = waiting.pop()
@@ -259,16 +261,26 @@ def placed(old, new):
         for key, value in list(fresh.items()):
             if is_tensor(value):
                 fresh[key] = _placed_tensor(held.get(key), value)
+            elif type(value) is not dict:
+                fresh[key] = _placed_array(held.get(key), value)
             else:
                 waiting.append((held.get(key), value))
     return new
+
+
+def _placed_array(old, new):
+    """An array as what old is, if that is an array on a GPU of a library other than torch."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(new) is not numpy.ndarray or is_tensor(old):
+        return new
+    return new if gpu.memory_of(old) is None else gpu.array_like(old, new)
 
 
 def _placed_tensor(old, new):
     torch = _torch()
     if not is_tensor(old) or not old.is_cuda or new.device == old.device:
         return new
-    moved = new.detach().to(old.device)
+    moved = gpu.tensor_on(new.detach(), old.device)
     if isinstance(new, torch.nn.Parameter):
         return torch.nn.Parameter(moved, requires_grad=new.requires_grad)
     return moved.requires_grad_(new.requires_grad)

@@ -4,23 +4,24 @@ What a running cell has queued on a GPU is not waited for, what ended cells have
 object is a torch tensor on a CUDA device, or has `__cuda_array_interface__` (cupy, numba, jax).
 """
 
+import functools
 import glob
 import itertools
 import math
 import mmap
 import os
 import sys
-from errno import EOPNOTSUPP
+from errno import EBADMSG, EOPNOTSUPP
 
 from ddip_engine import state
 from ddip_engine.state import EngineError
-from ddip_engine.view import Export
+from ddip_engine.view import Export, article
 
+EXIT_LOST = 70  # the status of a process whose context was lost (EX_SOFTWARE)
 _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends that soon
 _MAP_NORESERVE = 0x4000
 _RUNS = 4096  # so many pieces of an object with gaps are copied one by one,
 _GAPS = 4  # more only if its gaps are larger than this times its bytes
-_SUMMARY = 1000  # elements: what has more is elided in its text
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
 
@@ -35,7 +36,12 @@ class Memory:
         self.strides = tuple(strides) if strides is not None else _packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
-        self.device = _owner(address, near) if self.nbytes else near
+        self._near = near
+
+    @functools.cached_property
+    def device(self):
+        """The number of the GPU that it lies on."""
+        return _owner(self.address, self._near) if self.nbytes else self._near
 
     def order(self):
         """ "C" or "F": the elements lie so without gaps; None: they do not."""
@@ -67,7 +73,8 @@ def memory_of(value):
         return _memory_of_tensor(value.detach().resolve_conj().resolve_neg())
     if not hasattr(type(value), "__cuda_array_interface__"):
         return None
-    return _memory_of_interface(value, value.__cuda_array_interface__)
+    facts = getattr(value, "__cuda_array_interface__", None)
+    return _memory_of_interface(value, facts) if facts is not None else None
 
 
 def _memory_of_tensor(tensor):
@@ -108,10 +115,21 @@ def _ddip():
     return module
 
 
+@functools.cache
 def _folders():
     """Where the environment has NVIDIA's libraries, ended by ":" each."""
     found = [glob.glob(os.path.join(place, name)) for place in sys.path for name in _LIBRARIES]
     return "".join(f"{folder}:" for folder in itertools.chain(*found))
+
+
+def libraries():
+    """(key, text) of the libraries that are there, or why they are not."""
+    module = _ddip()
+    for name, function in (("cuda", module.device_open), ("nccl", module.nccl_open)):
+        try:
+            yield f"{name}_library", function(_folders())
+        except OSError as e:
+            yield f"{name}_error", e.strerror
 
 
 def _guarded(what, function, *args):
@@ -239,6 +257,71 @@ def hosted(export):
     return Export(fd=fd, size=export.size)
 
 
+# ---- writing
+
+
+def tensor_on(tensor, device):
+    """The tensor on this device; of the host's to a GPU without its own stream."""
+    torch = sys.modules["torch"]
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    plain = tensor.detach().contiguous()
+    with torch.cuda.device(device):
+        made = torch.empty(plain.shape, dtype=plain.dtype, device=device)
+        _fill(made, plain.data_ptr())
+    return made
+
+
+def array_like(old, array):
+    """A NumPy array as one of the library of old, which is on a GPU, on the same device."""
+    device = memory_of(old).device
+    cupy = sys.modules.get("cupy")
+    if isinstance(old, getattr(cupy, "ndarray", ())):
+        with cupy.cuda.Device(device):
+            return _array_of(cupy.empty, array)
+    cuda = getattr(sys.modules.get("numba"), "cuda", None)
+    if cuda is not None and type(old).__module__.partition(".")[0] == "numba":
+        with cuda.gpus[device]:
+            return _array_of(cuda.device_array, array)
+    text = f"it holds {article(old)} on GPU {device}, which is made in a cell only; or del it first"
+    raise EngineError(EBADMSG, text)
+
+
+def _array_of(empty, array):
+    array = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+    made = empty(array.shape, array.dtype)
+    _fill(made, array.ctypes.data)
+    return made
+
+
+def _fill(made, address):
+    """Copies the host's bytes to a new object of this thread's device. Its memory may be in use
+    still: by what is in the library's stream for who had it before."""
+    memory = memory_of(made)
+    mark()
+    _copy(memory.device, memory.address, address, memory.nbytes, into=True)
+
+
+def on_device(value):
+    """An array or a tensor, or each of a list or a dict, on this rank's GPU."""
+    if type(value) is dict:
+        return {key: on_device(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(on_device(each) for each in value)
+    if memory_of(value) is not None:
+        return value
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    is_tensor = hasattr(torch, "optim") and isinstance(value, torch.Tensor)
+    if not is_tensor and not hasattr(value, "__array_interface__"):
+        raise EngineError(EBADMSG, f"{article(value)} is no array: nothing to be put on a GPU")
+    if hasattr(torch, "optim") and torch.cuda.is_available():
+        tensor = value if is_tensor else torch.from_numpy(value)
+        return tensor_on(tensor, torch.device("cuda", torch.cuda.current_device()))
+    if cupy is not None and not is_tensor:
+        return _array_of(cupy.empty, value)
+    raise EngineError(EOPNOTSUPP, "no torch with CUDA and no cupy is loaded that could hold it")
+
+
 # ---- text
 
 
@@ -246,11 +329,14 @@ def image(value):
     """What print shows of an object, on the host: of a large one all but its edges is zero, and
     takes no memory."""
     memory = memory_of(value)
-    if memory is None or memory.nbytes <= _SUMMARY * memory.itemsize or memory.order() != "C":
+    if memory is None or memory.order() != "C":
+        return host(value)
+    threshold, kept = _elision()
+    if memory.nbytes <= threshold * memory.itemsize:
         return host(value)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     data = mmap.mmap(-1, memory.nbytes, flags=flags)
-    address, kept = _address(data), _edge_items()
+    address = _address(data)
     for offset, size in _edges(memory.shape, memory.strides, memory.itemsize, kept):
         _copy(memory.device, memory.address + offset, address + offset, size)
     if _is_torch(memory):
@@ -261,15 +347,15 @@ def image(value):
     return numpy.ndarray(memory.shape, memory.dtype, data)
 
 
-def _edge_items():
-    """How many elements print shows at each end of an axis, with what it looks at beside them."""
+def _elision():
+    """(elements that print shows all of, how many it looks at, at each end of an axis of more)."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    items = [3]
-    if numpy is not None:
-        items.append(numpy.get_printoptions()["edgeitems"])
     options = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
-    items.append(getattr(options, "edgeitems", 0))
-    return max(items) + 1
+    threshold, items = getattr(options, "threshold", 0), getattr(options, "edgeitems", 0)
+    if numpy is not None:
+        own = numpy.get_printoptions()
+        threshold, items = max(threshold, own["threshold"]), max(items, own["edgeitems"])
+    return threshold, items + 1
 
 
 def _edges(shape, strides, itemsize, kept):
@@ -312,6 +398,32 @@ def mark():
             module.device_mark(stream)
     except (OSError, EngineError):
         """Whoever reads from the GPU is told why that is not possible."""
+
+
+def leave_if_lost():
+    """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
+    puts another one in its place, and tells what is written here."""
+    module = sys.modules.get("_ddip")
+    why = module.device_lost() if module is not None else ""
+    if not why:
+        return
+    text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
+    os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
+    os._exit(EXIT_LOST)
+
+
+def _where_lost():
+    """The line of the cell where that came up, as far as an exception says it."""
+    trace, line = getattr(sys, "last_traceback", None), 0
+    file = f"<cell {state.cell}>"
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if line:
+        return f"at line {line} of cell {state.cell}"
+    late = "kernels fail late: with CUDA_LAUNCH_BLOCKING=1 in env the line is known"
+    return f"by the end of cell {state.cell} ({late})"
 
 
 def _streams():

@@ -42,6 +42,7 @@ def main(env, phases):
     while (message := _ddip.next()) is not None:
         _answer(_MAIN, message)
         del message
+        gpu.leave_if_lost()
         dist.idle()
     _end()
 

@@ -271,4 +271,5 @@ def _tidy(cell, outcome):
     if outcome != OK or on_gpu:
         gc.collect()
     if on_gpu:
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # its context is lost
+            torch.cuda.empty_cache()

@@ -17,7 +17,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import arrays, run, state, table, values, view
+from ddip_engine import arrays, gpu_report, run, state, table, values, view
 from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
@@ -165,6 +165,8 @@ def _insist():
 
 
 def _get(fd, name, suffix, op):
+    if (name, suffix) == (table.MAIN, "gpu"):
+        return gpu_report.export()
     return values.get(name, suffix, op, fd)
 
 

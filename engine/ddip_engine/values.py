@@ -113,7 +113,9 @@ def put(name, view, op, fd, size):
         if view in _STATE_VIEWS and arrays.holds_state(old) and not op:
             _pending = _load_state(name, old, value)
             return
-        if op:
+        if op == "cuda":
+            value = gpu.on_device(value)
+        elif op:
             value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
     except BaseException as e:  # the bytes may be anything, and may make anything be called
         what = f"{_path(name, view)}: {size} bytes that do not decode"

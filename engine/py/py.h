@@ -36,6 +36,7 @@
  *                              from outside; Nfree lets go
  *   device_open(folders) -> str  loads CUDA, if that was not done, and says which; folders, ended
  *                              by ":" each, are where it may lie. This and all below raise OSError
+ *   nccl_open(folders) -> str  the same of NCCL
  *   device_is_open() -> bool   was that so?
  *   device_owner(address, near) -> int  whose memory this is; `near` is asked first
  *   device_pin(obj, addr, size, device) -> handle  as pin, of a device's memory: served by Tcopy
@@ -44,6 +45,7 @@
  *                              bytes, maybe fewer than size: call again, for the rest
  *   device_mark(stream) -> bool  what is in this stream of the current device now (0: the default
  *                              one) comes before every later copy; False: it is being captured
+ *   device_lost() -> str       the error that said that the context is lost; "": none did
  *   device_memory(device) -> (free, all)  bytes
  *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,
  *                              flush, fileno; kind 0 stdout, 1 stderr, 2 display (whose fd may be
@@ -88,12 +90,14 @@ PyObject *py_cancelled(PyObject *module, PyObject *tag);
 
 /* py_device.c */
 PyObject *py_device_open(PyObject *module, PyObject *folders);
+PyObject *py_nccl_open(PyObject *module, PyObject *folders);
 PyObject *py_device_is_open(PyObject *module, PyObject *unused);
 PyObject *py_device_memfd(PyObject *module, PyObject *unused);
 PyObject *py_device_owner(PyObject *module, PyObject *args);
 PyObject *py_device_pin(PyObject *module, PyObject *args);
 PyObject *py_device_copy(PyObject *module, PyObject *args);
 PyObject *py_device_mark(PyObject *module, PyObject *stream);
+PyObject *py_device_lost(PyObject *module, PyObject *unused);
 PyObject *py_device_memory(PyObject *module, PyObject *number);
 
 /* py_out.c */

@@ -3,6 +3,7 @@
 #include <Python.h>
 #include "py/py.h"
 #include "rank/cuda.h"
+#include "rank/nccl.h"
 
 /* Sets OSError(errno, text). NULL. */
 static PyObject *
@@ -42,6 +43,19 @@ py_device_open(PyObject *module, PyObject *folders)
 		return usable() ? Py_NewRef(Py_None) : NULL;
 	Py_BEGIN_ALLOW_THREADS r = rank_device_open(text, &e);
 	Py_END_ALLOW_THREADS return r < 0 ? raise(&e) : PyUnicode_FromString(cuda_version());
+}
+
+PyObject *
+py_nccl_open(PyObject *module, PyObject *folders)
+{
+	const char *text = PyUnicode_AsUTF8AndSize(folders, NULL);
+	struct err e;
+	int r;
+
+	if (!text || !usable())
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = nccl_open(text, &e);
+	Py_END_ALLOW_THREADS return r < 0 ? raise(&e) : PyUnicode_FromString(nccl_version());
 }
 
 PyObject *
@@ -109,6 +123,12 @@ py_device_mark(PyObject *module, PyObject *stream)
 	Py_BEGIN_ALLOW_THREADS r = rank_device_mark((struct CUstream_st *)(uintptr_t)address, &e);
 	Py_END_ALLOW_THREADS if (r < 0 && r != -EAGAIN) return raise(&e);
 	return PyBool_FromLong(r == 0);
+}
+
+PyObject *
+py_device_lost(PyObject *module, PyObject *unused)
+{
+	return PyUnicode_FromString(rank_forked() ? "" : cuda_lost_text());
 }
 
 PyObject *

@@ -29,6 +29,7 @@ const struct var_op var_ops[] = {
     {"gather", "stacked on a new axis 0, else a list; written: item K to rank K", &reduce_gather,
 	true},
     {"cat", "joined on axis 0; written: axis 0 split over the ranks", &reduce_cat, true},
+    {"cuda", "written: onto each rank's GPU", NULL, true},
     {"same", "the one value; ENOTUNIQ if ranks differ", &reduce_same, false},
 };
 const size_t var_op_count = ARRAY_LEN(var_ops);

@@ -24,7 +24,7 @@ struct var_view {
 struct var_op {
 	const char *name, *help;
 	const struct reduce_op *reads; /* NULL: only written */
-	bool writes;		       /* each rank takes its part (across_ranks.py) */
+	bool writes;		       /* the ranks make of it what OP says (values.py) */
 };
 
 extern const struct var_view var_views[];

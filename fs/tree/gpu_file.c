@@ -37,6 +37,9 @@ add_use(struct buf *out, const struct nvml_use *u)
 	add_number(out, " total_bytes=", u && u->has_memory, u ? u->total : 0);
 	add_number(out, " util_pct=", u && u->util >= 0, u ? (unsigned long long)u->util : 0);
 	add_number(out, " temp_c=", u && u->temp >= 0, u ? (unsigned long long)u->temp : 0);
+	add_number(
+	    out, " power_mw=", u && u->milliwatts >= 0, u ? (unsigned long long)u->milliwatts : 0);
+	add_number(out, " clock_mhz=", u && u->mhz >= 0, u ? (unsigned long long)u->mhz : 0);
 	buf_adds(out, u && u->n >= 0 ? " pids=" : " pids=-");
 	for (int i = 0; u && i < u->n; i++)
 		buf_addf(out, "%s%u", i ? "," : "", u->process[i].pid);

@@ -14,6 +14,7 @@
 #include "tree/env_file.h"
 #include "tree/event_file.h"
 #include "tree/output_file.h"
+#include "tree/rank_gpu_file.h"
 #include "tree/stack_file.h"
 #include "tree/staged_file.h"
 #include "tree/stall_file.h"
@@ -81,6 +82,7 @@ const struct row name_rows[] = {
     {"G/rankK/follow", REG | 0400, ROW_LIVE, &stream_file_follow_ops, NULL, "live: both streams as they come", NULL},
     {"G/rankK/stdin", REG | 0200, ROW_PRIVATE_NODE, &stdin_file_ops, NULL, NULL, "feeds input() and pdb"},
     {"G/rankK/stack", REG | 0400, ROW_PRIVATE_NODE, &stack_file_ops, NULL, "Python stack of every thread, now", NULL},
+    {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},
     {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
     {"G/rankK/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},

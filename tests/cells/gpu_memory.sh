@@ -2,7 +2,7 @@
 # Objects on GPUs, on a fake CUDA runtime whose memory the host can't read.
 . "$(dirname "$0")/../lib.sh"
 
-export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_CUDA='gpus=2'
+export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_CUDA='gpus=2' DDIP_NCCL=/nonexistent/libnccl.so
 [ -e "$DDIP_CUDART" ] || skip "$DDIP_CUDART is not built (make check)"
 "$TORCH_PYTHON" -c 'import numpy' 2>/dev/null || skip "no NumPy in $TORCH_PYTHON"
 mount_with "$TORCH_PYTHON" -o backend=none,preload=numpy
@@ -45,24 +45,24 @@ is 'each rank gives its own' "$(cat "$G/rank1/vars/big.npy" | tail -c 4 | od -An
 before=$(copied)
 is 'one page in the middle' "$(dd if="$G/vars/big.npy" bs=4096 skip=1000 count=1 iflag=direct status=none | wc -c)" 4096
 is 'has cost one page' "$(($(copied) - before))" 4096
-is 'a row by mmap' "$("$TORCH_PYTHON" -c "import numpy as np
+is 'a row is read by mmap' "$("$TORCH_PYTHON" -c "import numpy as np
 print(np.load('$G/vars/big.npy', mmap_mode='r')[2, 5])")" 2097157
 
 # the bytes are those of the object that was opened, live
 exec 3<"$G/vars/big.npy"
 cell 'big.numpy()[:] = 7; old, big = big, None; del gaps, turned, thin, old'
-is 'a changed object' "$(dd bs=4096 skip=1 count=1 iflag=direct status=none <&3 | tail -c 4 | od -An -t d4 | xargs)" 7
+is 'an object that changes in place shows it' "$(dd bs=4096 skip=1 count=1 iflag=direct status=none <&3 | tail -c 4 | od -An -t d4 | xargs)" 7
 is 'is kept while its file is open' "$(value 'cupy.runtime.fake_cuda_live()')" 6
 exec 3<&-
 until_true test "$(value 'cupy.runtime.fake_cuda_live()')" = 5
 
 # what people and other programs read
-is 'text' "$(cat "$G/vars/small")" "$(value 'print(small.numpy(), flush=True)' >/dev/null; cat "$G/cells/last/rank0/stdout")"
-is 'json' "$(cat "$G/vars/small.json")" '[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]'
+is 'text is what print shows' "$(cat "$G/vars/small")" "$(value 'print(small.numpy(), flush=True)' >/dev/null; cat "$G/cells/last/rank0/stdout")"
+is 'json has the elements' "$(cat "$G/vars/small.json")" '[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]'
 is 'mean over ranks' "$(cat "$G/vars/small.mean.json")" '[[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]]'
 is 'sum over ranks' "$(cat "$G/vars/small.sum.json")" '[[1.0, 3.0, 5.0], [7.0, 9.0, 11.0]]'
 is 'cat over ranks' "$(cat "$G/vars/small.cat.json")" "$(value 'print(np.concatenate([small.numpy(), small.numpy() + 1]).tolist())' >/dev/null; cat "$G/cells/last/rank0/stdout")"
-is 'ranks that differ' "$(errno read "$G/vars/small.same.npy")" ENOTUNIQ
+is 'ranks that differ are noticed' "$(errno read "$G/vars/small.same.npy")" ENOTUNIQ
 ok cmp "$G/vars/odd.same.npy" "$G/vars/odd.npy"
 cell 'wide = on_device(rank, np.arange(1 << 22, dtype="f4").reshape(2, 2, -1))'
 before=$(copied)
@@ -83,11 +83,11 @@ mkfifo "$T/fifo"
 cell 'stream = cupy.cuda.Stream().use()'
 submit "stream.hold(); print('on', flush=True); open('$T/fifo').close(); cupy.release()" "$G/rank0/cell"
 until_true grep -q on "$G/cells/$n/rank0/stdout"
-is 'npy' "$(guarded cat "$G/vars/wide.npy" | wc -c)" $(((1 << 24) + 128))
-is 'text' "$(guarded head -c 2 "$G/vars/small")" '[['
-is 'mean' "$(guarded cat "$G/vars/small.mean.json" | head -c 2)" '[['
+is 'npy is read while a kernel of the cell runs' "$(guarded cat "$G/vars/wide.npy" | wc -c)" $(((1 << 24) + 128))
+is 'text, too' "$(guarded head -c 2 "$G/vars/small")" '[['
+is 'a mean over ranks, too' "$(guarded cat "$G/vars/small.mean.json" | head -c 2)" '[['
 : >"$T/fifo"
-is 'it ends' "$(wait_cell "$n" | key /dev/stdin state)" ok
+is 'and the cell ends well' "$(wait_cell "$n" | key /dev/stdin state)" ok
 
 # what a cell has queued comes first, also in a stream of its own; a reader that leaves is let go
 cell 'stream.hold()' "$G/rank0/cell"
@@ -102,7 +102,7 @@ is 'then it is read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 1
 
 # a graph that is being captured is not disturbed
 cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 1, 1)'
-is 'read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
+is 'an object is read during a capture' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
 is 'no capture is broken' "$(value 'cupy.runtime.fake_cuda_broken_captures()')" 0
 cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 0, 0)'
 is 'all copies are by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
@@ -110,17 +110,86 @@ is 'no context on the device of another' "$(value 'cupy.runtime.fake_cuda_contex
 
 # what fails is told, and the rank goes on
 cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank0/cell"
-is 'no memory' "$(errno read "$G/vars/odd.npy")" ENOMEM
-like 'its text' "$(tail -n 1 "$G/error")" 'cudaMemcpyAsync: out of memory \(cudaErrorMemoryAllocation\)'
-cell 'cupy.runtime.fake_cuda_lose(700)' "$G/rank0/cell"
-is 'a lost context' "$(errno read "$G/vars/odd.npy")" EHOSTDOWN
-like 'its text' "$(tail -n 1 "$G/error")" 'illegal memory access was encountered \(cudaErrorIllegalAddress\)'
-cell 'cupy.runtime.fake_cuda_lose(0)' "$G/rank0/cell"
+is 'a copy for which CUDA has no memory fails' "$(errno read "$G/vars/odd.npy")" ENOMEM
+like 'error has the call and the text of CUDA' "$(tail -n 1 "$G/error")" 'cudaMemcpyAsync: out of memory \(cudaErrorMemoryAllocation\)'
 is 'it goes on' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
-is 'a mask' "$(cell 'class Masked:
+is 'an array with a mask has no npy' "$(cell 'class Masked:
     __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (1, False), "version": 3, "mask": small}
 masked = Masked()'; errno read "$G/vars/masked.npy")" EOPNOTSUPP
-is 'memory of the host' "$(cell 'class Host:
+is 'an interface that tells memory of the host is refused' "$(cell 'class Host:
     __cuda_array_interface__ = {"shape": (99999,), "typestr": "<f4", "data": (id(small), False), "version": 3}
 host = Host()'; errno read "$G/vars/host.npy")" EINVAL
-like 'its text' "$(tail -n 1 "$G/error")" 'is not memory of a GPU'
+like 'error says what it is not' "$(tail -n 1 "$G/error")" 'is not memory of a GPU'
+
+# push FILE: NumPy's file of an expression, written there; its errno
+push() {
+	cell "with open('$T/push.npy', 'wb') as f: np.save(f, $2)" "$G/rank0/cell"
+	"$TORCH_PYTHON" -c "import errno
+try:
+    with open('$T/push.npy', 'rb') as f, open('$1', 'wb') as to: to.write(f.read())
+    print(0)
+except OSError as e: print(errno.errorcode[e.errno])"
+}
+
+where() { # EXPRESSION: its device and its last element, on each rank
+	echo "$(value "f'{$1.device.id}:{$1.numpy().flat[-1]}'" 0) $(value "f'{$1.device.id}:{$1.numpy().flat[-1]}'" 1)"
+}
+
+# what is pushed lands on the GPU of what the name held, on each rank its own; with OP cuda on the rank's
+is 'onto the GPUs' "$(push "$G/vars/small.npy" 'np.arange(1 << 20)')" 0
+is 'both have it' "$(where small)" "'0:1048575' '1:1048575'"
+is 'a new name is on the CPU' "$(push "$G/vars/fresh.npy" 'np.ones(3)') $(value 'type(fresh).__module__')" "0 'numpy'"
+is 'but with cuda' "$(push "$G/vars/fresh.cuda.npy" 'np.ones((3, 4)).T') $(where fresh)" "0 '0:1.0' '1:1.0'"
+is 'a list with cuda' "$(echo '[1, 2]' >"$G/vars/fresh.cuda.json"; push "$G/rank0/vars/fresh.npy" 'np.zeros(2)')" 0
+like 'has nothing for a GPU' "$(tail -n 1 "$G/error")" 'EBADMSG .*an int is no array'
+is 'cuda is only written' "$(errno read "$G/vars/small.cuda.npy")" EOPNOTSUPP
+cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank1/cell"
+is 'where one rank has no memory' "$(push "$G/vars/small.npy" 'np.zeros(5)')" ENOMEM
+is 'none has the new one' "$(where small)" "'0:1048575' '1:1048575'"
+cell 'class Other:
+    __cuda_array_interface__ = odd.__cuda_array_interface__
+other = Other()'
+is 'an object of an unknown library is not replaced' "$(push "$G/vars/other.npy" 'np.zeros(5)')" EBADMSG
+like 'error says what to do' "$(tail -n 1 "$G/error")" 'it holds an Other on GPU [01], which is made in a cell only'
+
+# it comes behind what the program's stream still does with that memory
+mkfifo "$T/release"
+cell "import threading
+threading.Thread(target=lambda: (open('$T/release').close(), cupy.release())).start()
+stream.use(); stream.hold()" "$G/rank0/cell"
+push "$G/vars/small.npy" 'np.full(9, 5)' >"$T/pushed" &
+pusher=$!
+until_true grep -q '^state busy$' "$G/rank0/status"
+: >"$T/release"
+wait $pusher
+is 'the push is done on both' "$(cat "$T/pushed") $(where small)" "0 '0:5' '1:5'"
+is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
+
+# what a GPU's memory is used for, by name; of a rank that is stuck as much as is known without it
+cell 'pair = {"a": wide, "b": [odd, odd]}; number = 5'
+like 'rankK/gpu lists the largest objects' "$(cat "$G/rank0/gpu")" $'^gpu -\ncuda_library CUDA 13.0, libcudart.so.13\nnccl_error NCCL: /nonexistent.*: cannot open[^\n]*\ndevice_free_bytes [0-9]+\ndevice_total_bytes 1073741824
+object pair 17127221\nobject wide 16777216\nobject columns 960000\nobject host 399996\nobject other 350005\nobject odd 350005\nobject record 240000'
+mkfifo "$T/stuck"
+submit "import ctypes; print('on', flush=True); ctypes.PyDLL(None).system(b'read x <$T/stuck')" "$G/rank0/cell"
+until_true grep -q on "$G/cells/$n/rank0/stdout"
+like 'a stuck rank is not waited for' "$(guarded cat "$G/rank0/gpu")" 'error the rank is stuck'
+like 'the other one answers' "$(guarded cat "$G/rank1/gpu")" 'object wide 16777216'
+: >"$T/stuck"
+wait_cell "$n" >/dev/null
+
+# a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
+for code in 'raise RuntimeError("kernel")' pass; do
+	pid=$(key "$G/rank0/status" pid)
+	errno write "$G/rank0/cell" "import cupy
+cupy.runtime.fake_cuda_lose(700)
+$code" >/dev/null
+	n=$(readlink "$G/cells/last")
+	is 'the cell ends as it would' "$(state)" "$([ "$code" = pass ] && echo ok || echo error)"
+	gone "$pid"
+	until_true grep -q 'rank 0: the CUDA context is lost' "$G/error"
+	like 'error says by what the context was lost' "$(cat "$G/error")" 'cuda[A-Za-z]*: an illegal memory access was encountered \(cudaErrorIllegalAddress\)'
+	[ "$code" = pass ] || like 'error says at which line' "$(cat "$G/error")" "at line 3 of cell $n; all variables of this rank are lost"
+	is 'a new process works' "$(value '6 * 7')" 42
+	: >"$G/error"
+done
+is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5

@@ -38,6 +38,8 @@ int nvmlDeviceGetName(void *handle, char *to, unsigned size);
 int nvmlDeviceGetMemoryInfo(void *handle, unsigned long long *memory);
 int nvmlDeviceGetUtilizationRates(void *handle, unsigned *rates);
 int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *t);
+int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts);
+int nvmlDeviceGetClockInfo(void *handle, int type, unsigned *mhz);
 int nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *n);
 int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned i, void **mig);
@@ -254,6 +256,24 @@ nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *t)
 		return NOT_SUPPORTED;
 	*t = 40u + (unsigned)d->gpu;
 	return check("nvmlDeviceGetTemperature", handle);
+}
+
+int
+nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts)
+{
+	struct device *d = handle;
+
+	*milliwatts = 100000 + 1000 * (unsigned)d->gpu;
+	return check("nvmlDeviceGetPowerUsage", handle);
+}
+
+int
+nvmlDeviceGetClockInfo(void *handle, int type, unsigned *mhz)
+{
+	struct device *d = handle;
+
+	*mhz = 1000 + (unsigned)d->gpu;
+	return check("nvmlDeviceGetClockInfo", handle);
 }
 
 int

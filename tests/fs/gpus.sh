@@ -30,7 +30,7 @@ again
 is 'ranks by GPUs' "$(key "$G/status" size)" 8
 is 'GPUs' "$(wc -l <"$G/gpus")" 8
 like 'a line' "$(sed -n 4p "$G/gpus")" "^3 index=3 uuid=$(uuid 3) name='NVIDIA Fake 80GB' used_bytes=4194304 \
-total_bytes=85899345920 util_pct=30 temp_c=43 pids=$"
+total_bytes=85899345920 util_pct=30 temp_c=43 power_mw=103000 clock_mhz=1003 pids=$"
 
 # the order of the user; unknown ones are refused, with what there is
 is 'in this order' "$(line 'gpus 3,1')" 0
@@ -110,10 +110,10 @@ like 'says what there is' "$(tail -n 1 "$G/error")" "GPU 1 is in MIG mode.* 1:0 
 # processes; a call that fails; an old driver
 FAKE_NVML='gpus=2 busy=0:71,72 fail=nvmlDeviceGetMemoryInfo:15:1' again
 like 'processes' "$(sed -n 1p "$G/gpus")" 'pids=71,72$'
-like 'a lost GPU' "$(sed -n 2p "$G/gpus")" "used_bytes=- total_bytes=- util_pct=10 temp_c=41 pids= \
+like 'a lost GPU' "$(sed -n 2p "$G/gpus")" "used_bytes=- total_bytes=- util_pct=10 temp_c=41 power_mw=101000 clock_mhz=1001 pids= \
 error='NVML: nvmlDeviceGetMemoryInfo: GPU is lost'$"
 DDIP_NVML=$BUILD/fake/libnvidia-ml-old.so.1 FAKE_NVML='gpus=1 busy=0:7' again
-like 'an old driver' "$(cat "$G/gpus")" '^0 index=0 .* util_pct=0 temp_c=- pids=7$'
+like 'an old driver' "$(cat "$G/gpus")" '^0 index=0 .* util_pct=0 temp_c=- power_mw=- clock_mhz=- pids=7$'
 
 # no NVML, another library in its place, one that does not start
 i=0
