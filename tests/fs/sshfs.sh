@@ -84,7 +84,7 @@ near
 # ---- several: what waits holds its own
 
 far -o max_conns=4
-submit=$(key "$G/status" cell)
+before=$(key "$G/status" cell)
 guarded cat >"$G/cell" <<END
 import threading
 print("begun", flush=True)
@@ -93,7 +93,7 @@ END
 exec 3< <(exec tail -n +1 -s 0.1 -f "$G/rank0/stdout")
 tail=$!
 like 'tail -f follows a cell that runs' "$(await 3 begun)" begun
-number=$((submit + 1))
+number=$((before + 1))
 is 'wait says nothing until it has ended' "$(guarded cat "$G/cells/$number/wait")" ''
 like 'its state can be read' "$(guarded cat "$G/cells/$number/status")" 'state running'
 guarded cat "$G/cells/$number/stream" | grep -q begun || bad 'a stream gives what is there'
