@@ -254,7 +254,7 @@ device_thread_start(char *memory, size_t size, struct err *e)
 	r = pthread_create(&thread, NULL, device_thread, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r != 0)
-		return fail(e, r, "a thread for copies of GPUs: %s", strerrordesc_np(r));
+		return fail(e, r, "a thread for copies of GPUs: %s", strerror(r));
 	pthread_detach(thread);
 	return 0;
 }

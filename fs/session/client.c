@@ -41,6 +41,21 @@ client_program(pid_t tid, bool *shell)
 	return s.process;
 }
 
+bool
+client_is_sftp(pid_t tid)
+{
+	/* the last two serve it themselves (internal-sftp) */
+	static const char *const servers[] = {"sftp-server", "sshd", "sshd-session"};
+	struct proc_status s;
+	bool is = false;
+
+	if (tid == 0 || proc_status(tid, &s) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(servers); i++)
+		is |= strcmp(s.name, servers[i]) == 0;
+	return is;
+}
+
 /* Pending signals that end the process: nobody handles or ignores them. */
 static uint64_t
 fatal_signals(const struct proc_status *s)

@@ -19,6 +19,9 @@ pid_t client_process(pid_t tid);
 /* The same, and whether the program is a shell whose redirections hide errors of close(2)
  * (fish and yash tell of them). */
 pid_t client_program(pid_t tid, bool *shell);
+/* Is it a server of SFTP? It works at one request at a time: while one waits, all of its client's
+ * wait (a whole sshfs), and no signal of who waits there comes here. */
+bool client_is_sftp(pid_t tid);
 /* By the signals that are pending now. */
 enum client_wish client_wish(pid_t tid);
 /* The process of a thread, and whether it is ending. */

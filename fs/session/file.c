@@ -180,6 +180,9 @@ file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;
 	c = request_new(fr, answer_open);
 	c->fi = *fi;
+	/* it gets what is there, as who copies a tree does */
+	if (n->row->flags & ROW_LIVE && client_is_sftp(c->tid))
+		c->fi.flags |= O_NOFOLLOW;
 	file_open_node(c, n);
 }
 

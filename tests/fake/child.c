@@ -53,7 +53,7 @@ child_main(int in, int out)
 		if (strncmp(line, "use ", 4) == 0) {
 			int no = use(line + 4);
 
-			dprintf(out, "%s\n", no ? strerrorname_np(no) : "0");
+			dprintf(out, "%s\n", err_name(no));
 		}
 	}
 	_exit(0);

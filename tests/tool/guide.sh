@@ -64,6 +64,7 @@ try fs/ddipfs.1
 try fs/ddipfs.4 mounted
 # shellcheck disable=SC2016 # a fence of Markdown
 commands=$(sed -n '/^```shell/,/^```/p' "$ROOT/README.md" | grep -v '^```' | sed 's/  *#.*//' | xargs)
-is 'all of the README but what has tests of its own is tried' "$commands" 'make run make test'
+is 'all of the README but what has tests of its own is tried' "$commands" \
+	'pip install ddipfs-*.whl ddip demo make run make test'
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'the README: no Fashion-MNIST here'
 try README.md readme

@@ -104,9 +104,22 @@ test_who(void)
 	CHECK(client_program(getpid(), &shell) == getpid() && !shell);
 }
 
+static void
+test_sftp(void)
+{
+	CHECK(!client_is_sftp(0) && !client_is_sftp(getpid()));
+	prctl(PR_SET_NAME, "sftp-server");
+	CHECK(client_is_sftp(getpid()));
+	prctl(PR_SET_NAME, "sshd-session");
+	CHECK(client_is_sftp(getpid()));
+	prctl(PR_SET_NAME, "sshd-keygen");
+	CHECK(!client_is_sftp(getpid()));
+}
+
 int
 main(void)
 {
+	test_sftp();
 	test_wishes();
 	test_fates();
 	test_who();
