@@ -1,14 +1,18 @@
 """Whose output something is: the chip of a rank, the label of a result."""
 
-# background and letters of the chip of rank 0, 1 …, then again from the beginning
-_CHIPS = ("44;97", "45;97", "42;30", "46;30", "43;30", "41;97", "104;30", "105;30")
+# Backgrounds of the chips of rank 0, 1 …, then again from the beginning, of the 256 colours that
+# are the same everywhere. Of a palette's own colours notebooks pad the background, so that the last
+# line of an output gets a scroll bar, and draw the letters in a grey.
+_BACKGROUNDS = (26, 127, 28, 23, 94, 160, 61, 240)
+_LETTERS = 231  # white
 _RED, _END = "\x1b[31m", "\x1b[0m"
 _LABELLED = {"text/plain", "text/html"}  # these have the label in front
 
 
 def chip(rank):
     """The rank's number in its colour."""
-    return f"\x1b[{_CHIPS[rank % len(_CHIPS)]}m {rank} {_END} "
+    background = _BACKGROUNDS[rank % len(_BACKGROUNDS)]
+    return f"\x1b[48;5;{background};38;5;{_LETTERS}m {rank} {_END} "
 
 
 def result(rank, number, data):

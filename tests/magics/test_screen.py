@@ -2,18 +2,38 @@
 """What of a stream is settled and what may be redrawn, and where the live region stands."""
 
 import os
+import re
 import sys
 
 import notebook
 
 sys.path.insert(0, notebook.MAGICS)
-from ddip import region, screen
+from ddip import labels, region, screen
 
 
 def _written(*texts):
     """(settled lines, live rows) of a stream that these texts came in."""
     stream = screen.Stream()
     return "".join(map(stream.write, texts)), stream.rows()
+
+
+def _luminance(colour):
+    """Of one of the 256 colours, from 0 to 1, as WCAG defines it."""
+    grey = [8 + 10 * (colour - 232)] * 3
+    at = (colour - 16) // 36, (colour - 16) // 6 % 6, (colour - 16) % 6
+    parts = [x / 255 for x in (grey if colour >= 232 else [x and 55 + 40 * x for x in at])]
+    parts = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def test_chips():
+    """Eight ranks have chips of their own, each readable, in colours of no palette."""
+    chips = [labels.chip(rank) for rank in range(8)]
+    found = [re.fullmatch(r"\x1b\[48;5;(\d+);38;5;(\d+)m (\d) \x1b\[0m ", c) for c in chips]
+    assert [m[3] for m in found] == [*"01234567"] and len({m[1] for m in found}) == 8, chips
+    for m in found:
+        darker, lighter = sorted(_luminance(int(m[i])) for i in (1, 2))
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, m[0]
 
 
 def test_streams():
