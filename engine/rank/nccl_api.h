@@ -6,7 +6,6 @@
 #define NCCL_API_H
 #include <stddef.h>
 
-struct CUstream_st;
 struct ncclComm;
 
 enum { NCCL_ID_BYTES = 128 };
@@ -23,23 +22,8 @@ typedef struct {
 	X(ncclGetVersion, unsigned, (int *version), 1) \
 	X(ncclGetUniqueId, unsigned, (ncclUniqueId *id), 1) \
 	X(ncclCommInitRank, unsigned, (struct ncclComm **comm, int ranks, ncclUniqueId id, int rank), 1) \
-	X(ncclCommDestroy, unsigned, (struct ncclComm *comm), 1) \
-	X(ncclCommAbort, unsigned, (struct ncclComm *comm), 1) \
-	X(ncclCommGetAsyncError, unsigned, (struct ncclComm *comm, unsigned *error), 1) \
 	X(ncclGetErrorString, const char *, (unsigned error), 1) \
-	X(ncclGetLastError, const char *, (struct ncclComm *comm), 0) \
-	X(ncclGroupStart, unsigned, (void), 1) \
-	X(ncclGroupEnd, unsigned, (void), 1) \
-	X(ncclAllReduce, unsigned, (const void *from, void *to, size_t count, unsigned type, unsigned op, \
-	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
-	X(ncclAllGather, unsigned, (const void *from, void *to, size_t count, unsigned type, \
-	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
-	X(ncclBroadcast, unsigned, (const void *from, void *to, size_t count, unsigned type, int root, \
-	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
-	X(ncclSend, unsigned, (const void *from, size_t count, unsigned type, int peer, \
-	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
-	X(ncclRecv, unsigned, (void *to, size_t count, unsigned type, int peer, \
-	    struct ncclComm *comm, struct CUstream_st *stream), 1)
+	X(ncclGetLastError, const char *, (struct ncclComm *comm), 0)
 /* clang-format on */
 
 /*  (NVIDIA's name, value) */
@@ -47,9 +31,7 @@ typedef struct {
 	X(ncclSuccess, 0)                                                                          \
 	X(ncclUnhandledCudaError, 1)                                                               \
 	X(ncclSystemError, 2)                                                                      \
-	X(ncclInProgress, 7)                                                                       \
-	X(ncclFloat32, 7)                                                                          \
-	X(ncclSum, 0)
+	X(ncclInProgress, 7)
 
 /* NVIDIA's names with a `d` before them: both headers can be included. */
 enum {
