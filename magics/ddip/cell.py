@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 
-from ddip import files
+from ddip import files, wakeup
 from ddip.errors import DipError
 
 SOURCE_MAX = 16 << 20
@@ -86,10 +86,12 @@ class Interrupts:
     def __enter__(self):
         if self._takes:
             self._before = signal.signal(signal.SIGINT, self._on_signal)
+            wakeup.enter()
         return self
 
     def __exit__(self, *exc_info):
         if self._takes:
+            wakeup.leave()
             signal.signal(signal.SIGINT, self._before)
 
     def follows(self, cell, attached):
@@ -99,6 +101,7 @@ class Interrupts:
             self._act()
 
     def _on_signal(self, signum, frame):
+        wakeup.ran()
         self.count += 1
         if self._cell is not None:
             self._act()

@@ -136,6 +136,22 @@ os.killpg(tool.pid, signal.SIGINT)
 assert tool.wait(timeout=float(os.environ["HANG_LIMIT_S"])) == 130, tool.returncode
 END
 is 'the next one works' "$("$ddip" exec '1')" 1
+# the signal comes while the main thread waits, and ends no system call of it, as if it had come just before
+PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" - "$PLACE/group" <<'END' || bad 'an interrupt that ends no system call'
+import os, signal, sys, threading
+from ddip import cell as cells
+from ddip.groups import Group
+
+group = Group(sys.argv[1])
+shown = threading.Event()
+threading.Thread(target=lambda: (shown.wait(), os.kill(os.getpid(), signal.SIGINT)), daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+with cells.Interrupts() as interrupts:
+    cell = cells.submit(group, "import time\nprint('first', flush=True)\ntime.sleep(100)")
+    end = cells.follow(cell, lambda messages: shown.set(), interrupts=interrupts)
+assert end["interrupts"] == 1, end
+assert end["state"] == "interrupted", end
+END
 
 # objects
 echo '[1, 2, 3]' >"$T/o.json"
