@@ -4,6 +4,7 @@
 #include "rank/cuda.h"
 #include "rank/device_thread.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,8 +44,11 @@ static int
 start(struct err *e)
 {
 	size_t size = (DEVICE_SLOTS + OWN_SLOTS) * (size_t)DEVICE_SLOT;
-	self.memfd = memfd_create("ddip-device", MFD_CLOEXEC);
-	if (self.memfd < 0 || ftruncate(self.memfd, (off_t)size) < 0)
+
+	/* The daemon has the descriptor too: made shorter, it would end us both with SIGBUS. */
+	self.memfd = memfd_create("ddip-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (self.memfd < 0 || ftruncate(self.memfd, (off_t)size) < 0 ||
+	    fcntl(self.memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		return fail_errno(e, "memory for copies of GPUs");
 	self.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.memfd, 0);
 	if (self.memory == MAP_FAILED)

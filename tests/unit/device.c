@@ -87,6 +87,7 @@ open_fake(void)
 	CHECK(rank_device_open("", &e) == 0 && rank_device_open("", &e) == 0);
 	CHECK_STR(e.text, "");
 	CHECK(rank_device_is_open() && rank_device_memfd() >= 0);
+	CHECK(ftruncate(rank_device_memfd(), 0) < 0 && errno == EPERM);
 	handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
 	find_fake(handle, "fake_cuda_fail", &fake.fail);
 	find_fake(handle, "fake_cuda_hold", &fake.hold);
