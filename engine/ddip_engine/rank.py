@@ -233,12 +233,16 @@ def _set_autogc(fd, on):
 
 def _put(fd, name, view, op, size):
     _open_path()
-    values.put(name, view, op, fd, size)
+    try:
+        values.put(name, view, op, fd, size)
+    finally:
+        gpu.mark()  # a state dict that is loaded, or undone, is copied by kernels
     return ()
 
 
 def _commit(fd, keep):
     values.commit(keep)
+    gpu.mark()
     return (table.text(),)
 
 

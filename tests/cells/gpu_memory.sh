@@ -100,6 +100,20 @@ is 'an interrupted reader has nothing' "$(wc -c <"$T/late")" 0
 cell 'cupy.release()' "$G/rank0/cell"
 is 'then it is read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
 
+# an object whose descriptor can't be sent is not kept
+cell 'import os, errno
+once = on_device(rank, np.arange(99999))
+real = os.dup
+def dup(fd):
+    os.dup = real
+    raise OSError(errno.EMFILE, "Too many open files")
+os.dup = dup'
+before=$(value 'cupy.runtime.fake_cuda_live()')
+fails cat "$G/rank0/vars/once.npy" >/dev/null 2>&1
+cell 'del once'
+is 'a failed read keeps no object' "$(value 'cupy.runtime.fake_cuda_live()')" $((before - 1))
+cell 'os.dup = real'
+
 # a graph that is being captured is not disturbed
 cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 1, 1)'
 is 'an object is read during a capture' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
@@ -180,6 +194,8 @@ wait_cell "$n" >/dev/null
 # a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
 for code in 'raise RuntimeError("kernel")' pass; do
 	pid=$(key "$G/rank0/status" pid)
+	cell 'import cupy, numpy as np; used = cupy.array(np.ones(3))' "$G/rank0/cell"
+	ok cat "$G/rank0/vars/used.npy" >/dev/null
 	errno write "$G/rank0/cell" "import cupy
 cupy.runtime.fake_cuda_lose(700)
 $code" >/dev/null
