@@ -17,24 +17,37 @@ from ddip_engine import state
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, memfd_name
 
-EXIT_LOST = 70  # the status of a process whose context was lost (EX_SOFTWARE)
 _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends that soon
 _MAP_NORESERVE = 0x4000
 _RUN_BYTES = 64 << 10  # to copy one piece more takes the time of so many bytes more
 _SPAN_BYTES = 256 << 20  # of an object with gaps that are on the host at once, gaps included
 _EDGE_RUNS = 4096  # pieces that are copied one by one for a text
+_NAMED_STREAMS = 2  # up to this not an address of a stream: the legacy and the thread's default one
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
+
+_devices = set()  # where objects of other libraries than torch were read
 
 
 class Memory:
     """Where the elements of an object lie: strides in bytes, dtype torch's or NumPy's.
 
     finish: a function of the copy on the host that makes the object's elements of it; None: it
-    has them. known: near is the GPU that it lies on, not just the first to be asked.
+    has them. known: near is the GPU that it lies on, not just the first to be asked. stream: the
+    address of the one that its library says it is made in, or None.
     """
 
     def __init__(
-        self, owner, address, shape, strides, dtype, itemsize, near, known=False, finish=None
+        self,
+        owner,
+        address,
+        shape,
+        strides,
+        dtype,
+        itemsize,
+        near,
+        known=False,
+        finish=None,
+        stream=None,
     ):
         self.owner = owner
         self.finish = finish
@@ -44,13 +57,17 @@ class Memory:
         self.strides = tuple(strides) if strides is not None else _packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
-        self._near = near
+        self._near, self._stream = near, stream
         self._known = known or not self.nbytes
 
     @functools.cached_property
     def device(self):
         """The number of the GPU that it lies on."""
-        return self._near if self._known else _owner(self.address, self._near)
+        if self._known:
+            return self._near
+        device = _owner(self.address, self._near)
+        _order(device, self._stream)
+        return device
 
     def order(self):
         """ "C" or "F": the elements lie so without gaps; None: they do not."""
@@ -147,8 +164,8 @@ def _memory_of_interface(value, facts):
     descr = facts.get("descr")
     dtype = numpy.dtype([tuple(d) for d in descr] if _has_fields(descr) else facts["typestr"])
     shape, strides = facts["shape"], facts.get("strides")
-    near = state.local_rank
-    return Memory(value, facts["data"][0], shape, strides, dtype, dtype.itemsize, near)
+    place = facts["data"][0], shape, strides, dtype, dtype.itemsize, state.local_rank
+    return Memory(value, *place, stream=facts.get("stream"))
 
 
 def _has_fields(descr):
@@ -193,7 +210,10 @@ def _guarded(what, function, *args):
 
 def _owner(address, near):
     """The device of this memory; near is asked first, where the rank has a context."""
-    return _guarded("", _ddip().device_owner, address, near)
+    function = _ddip().device_owner
+    while (device := _guarded("", function, address, near)) is None:
+        """A request that nobody waits for ends here."""
+    return device
 
 
 def copy(device, address, host, size, into=False):
@@ -435,53 +455,45 @@ def text(value):
 
 
 def mark():
-    """A cell has ended: what it queued comes before all that is read from now on."""
+    """A cell has ended, or what was pushed is there: what that queued comes before all that is read
+    from now on. Of each GPU in use these streams: the default one, torch's and cupy's current one.
+    """
     module = sys.modules.get("_ddip")
     try:
-        if module is None:
-            return
-        streams = list(_streams())
-        if not (streams or module.device_is_open()):
-            return
-        module = _ddip()
-        for stream in (0, *streams):
-            module.device_mark(stream)
+        streams = {(device, 0) for device in _devices} | set(_streams())
+        if module is not None and streams:
+            module = _ddip()
+            for device, stream in sorted(streams):
+                module.device_mark(device, stream)
     except Exception:
         """Whoever reads from the GPU is told why that is not possible; the cell has ended as it
         has, whatever a library says here."""
 
 
-def leave_if_lost():
-    """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
-    puts another one in its place, and tells what is written here."""
-    module = sys.modules.get("_ddip")
-    why = module.device_lost() if module is not None else ""
-    if not why:
-        return
-    text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
-    os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
-    os._exit(EXIT_LOST)
-
-
-def _where_lost():
-    """The line of the cell where that came up, as far as an exception says it."""
-    trace, line = getattr(sys, "last_traceback", None), 0
-    file = f"<cell {state.cell}>"
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    if line:
-        return f"at line {line} of cell {state.cell}"
-    late = "kernels fail late: with CUDA_LAUNCH_BLOCKING=1 in env the line is known"
-    return f"by the end of cell {state.cell} ({late})"
-
-
 def _streams():
-    """The streams of the libraries that have used a GPU, other than the default one. cupy does not
+    """(device, stream) of the libraries that have used a GPU; -1: the current one. cupy does not
     tell whether it has: a rank that only imports it gets no context for that."""
     torch, cupy = torch_module(), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
-        yield torch.cuda.current_stream().cuda_stream
+        for device in filter(torch._C._cuda_hasPrimaryContext, range(torch.cuda.device_count())):
+            yield device, 0
+            yield device, torch.cuda.current_stream(device).cuda_stream
     if hasattr(cupy, "cuda") and (stream := cupy.cuda.get_current_stream().ptr):
-        yield stream
+        yield -1, stream
+
+
+def _order(device, stream):
+    """An object of another library than torch is read on this GPU. The first time it comes behind
+    all in the default stream: what the cells before have queued is not known by anything else."""
+    wanted = {0} if device not in _devices else set()
+    _devices.add(device)
+    if stream is not None and stream > _NAMED_STREAMS and not _cell_runs():
+        wanted.add(stream)
+    for each in sorted(wanted):
+        _guarded(f"GPU {device}: ", _ddip().device_mark, device, each)
+
+
+def _cell_runs():
+    from ddip_engine import run
+
+    return run.running()

@@ -209,3 +209,24 @@ $code" >/dev/null
 	: >"$G/error"
 done
 is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5
+
+# held FILE: it is not read, for what an ended cell has queued comes before; then that ends
+held() {
+	is "$2" "$(timeout 1 cat "$1" | wc -c)" 0
+	cell 'cupy.release()' "$G/rank0/cell"
+	ok test "$(guarded cat "$1" | wc -c)" -gt 0
+}
+
+cell 'import cupy, numpy as np
+first = cupy.array(np.ones(3))
+with cupy.cuda.Device(1):
+    second = cupy.array(np.ones(3))
+cupy.runtime.fake_cuda_hold(None)' "$G/rank0/cell"
+held "$G/rank0/vars/first.npy" 'the first object that is read comes behind the default stream'
+ok cat "$G/rank0/vars/second.npy" >/dev/null
+cell 'cupy.runtime.fake_cuda_hold(None)' "$G/rank0/cell"
+held "$G/rank0/vars/second.npy" 'one on another GPU than the current one, too'
+cell 'one, two = cupy.cuda.Stream(), cupy.cuda.Stream()
+one.use().hold()' "$G/rank0/cell"
+cell 'two.use()' "$G/rank0/cell"
+held "$G/rank0/vars/first.npy" 'one stream does not make another one forgotten'

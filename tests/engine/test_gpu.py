@@ -22,6 +22,7 @@ class Gpu(unittest.TestCase):
 
     def setUp(self):
         names = {"copy": copy, "opens": lambda: True, "_on_cuda": lambda tensor: True}
+        names |= {"_owner": lambda address, near: 0, "_order": lambda device, stream: None}
         for name, function in names.items():
             patch = mock.patch.object(gpu, name, function)
             patch.start()
@@ -78,10 +79,7 @@ class Gpu(unittest.TestCase):
         facts["data"] = (array.__array_interface__["data"][0], False)
         other = types.new_class("Other")()
         type(other).__cuda_array_interface__ = facts
-        with (
-            mock.patch.object(gpu, "_SPAN_BYTES", 5000),
-            mock.patch.object(gpu, "_owner", lambda address, near: 0),
-        ):
+        with mock.patch.object(gpu, "_SPAN_BYTES", 5000):
             self.assertTrue(np.array_equal(gpu.host(other), array))
 
     def test_conjugates_and_negatives_are_computed_on_the_host(self):
@@ -138,7 +136,10 @@ class Marks(unittest.TestCase):
     def mark(self, cupy, is_open):
         module = mock.Mock()
         module.device_is_open.return_value = is_open
-        with mock.patch.dict("sys.modules", _ddip=module, cupy=cupy):
+        with (
+            mock.patch.dict("sys.modules", _ddip=module, cupy=cupy),
+            mock.patch.object(gpu, "_devices", set()),
+        ):
             gpu.mark()
         return module
 
@@ -146,6 +147,17 @@ class Marks(unittest.TestCase):
         cupy = types.SimpleNamespace(cuda=mock.Mock())
         cupy.cuda.get_current_stream.side_effect = RuntimeError("cudaErrorNoDevice")
         self.mark(cupy, True).device_mark.assert_not_called()
+
+    def test_all_gpus_of_a_torch_program_are_marked(self):
+        torch = mock.Mock(spec=["cuda", "optim", "_C"])
+        torch.cuda.is_initialized.return_value = True
+        torch.cuda.device_count.return_value = 3
+        torch.cuda.current_stream = lambda device: mock.Mock(cuda_stream=100 + device)
+        torch._C._cuda_hasPrimaryContext = lambda device: device != 1
+        with mock.patch.dict("sys.modules", torch=torch):
+            module = self.mark(None, True)
+        marked = [call.args for call in module.device_mark.call_args_list]
+        self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
 
     def test_to_import_cupy_makes_no_context(self):
         cupy = types.SimpleNamespace(cuda=mock.Mock())

@@ -71,6 +71,8 @@ fake_say(const char *call, bool device)
 {
 	if (!fake.read)
 		fake_read_words();
+	while (device && fake.stalled)
+		pthread_cond_wait(&fake.changed, &fake.lock);
 	fake_result = fake.lost;
 	if (!fake_result && fake.no_driver)
 		fake_result = dcudaErrorInsufficientDriver;

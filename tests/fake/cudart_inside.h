@@ -52,7 +52,7 @@ struct state {
 	pthread_cond_t changed;
 	int gpus;
 	useconds_t delay;
-	bool read, no_driver, held, implicit_capture;
+	bool read, no_driver, held, stalled, implicit_capture;
 	unsigned lost, contexts;
 	struct block *blocks;
 	struct CUstream_st legacy;

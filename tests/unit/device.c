@@ -24,6 +24,7 @@ static struct {
 	void (*fail)(const char *, unsigned, int, int);
 	void (*hold)(struct CUstream_st *);
 	void (*release)(void);
+	void (*stall)(int);
 	void *(*bytes)(uint64_t, size_t);
 } fake;
 
@@ -92,6 +93,7 @@ open_fake(void)
 	find_fake(handle, "fake_cuda_fail", &fake.fail);
 	find_fake(handle, "fake_cuda_hold", &fake.hold);
 	find_fake(handle, "fake_cuda_release", &fake.release);
+	find_fake(handle, "fake_cuda_stall", &fake.stall);
 	find_fake(handle, "fake_cuda_bytes", &fake.bytes);
 	free(library);
 	free(self);
@@ -151,12 +153,36 @@ test_leaving(uint64_t address)
 	struct err e = {0};
 
 	fake.hold(NULL);
-	CHECK(rank_device_mark(NULL, &e) == 0);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
 	for (int i = 0; i < 4; i++)
 		CHECK(rank_device_copy(1, address, host, SIZE, false, &e) == 0);
 	fake.release();
 	CHECK(copy_all(address, host, SIZE, false, &e) == 0);
 	free(host);
+}
+
+/* What was in any of a device's streams when it was marked comes before a copy. */
+static void
+test_marks(uint64_t address)
+{
+	struct CUstream_st *held = NULL, *others[5] = {NULL};
+	char byte;
+	struct err e = {0};
+
+	CHECK(cuda_stream_new(&held, &e) == 0);
+	fake.hold(held);
+	CHECK(rank_device_mark(1, held, &e) == 0);
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		CHECK(cuda_stream_new(&others[i], &e) == 0 &&
+		      rank_device_mark(-1, others[i], &e) == 0);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, false, &e) == 0);
+	fake.release();
+	CHECK(copy_all(address, &byte, 1, false, &e) == 0);
+	cuda_stream_free(held);
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		cuda_stream_free(others[i]);
+	CHECK(rank_device_mark(2, NULL, &e) < 0);
 }
 
 static void
@@ -198,7 +224,7 @@ test_answers(uint64_t address)
 	until(&sent.errors, 1);
 	CHECK(sent.error_no == ENOMEM);
 	fake.hold(NULL);
-	CHECK(rank_device_mark(NULL, &e) == 0);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
 	ask(8, handle, 0, 1, 0, 0);
 	CHECK(rank_pin_drop(handle) == NULL && sent.frees == 0);
 	fake.release();
@@ -220,6 +246,13 @@ test_questions(uint64_t address)
 	CHECK(rank_device_memory(1, &unused, &total, &e) == 0 && total - unused == SIZE);
 	CHECK(rank_device_memory(2, &unused, &total, &e) < 0);
 	CHECK(rank_device_memory(-1, &unused, &total, &e) == -EINVAL);
+	fake.stall(1);
+	for (int i = 0; i < 3; i++)
+		CHECK(rank_device_owner(address, 0, &device, &e) == -EAGAIN);
+	fake.stall(0);
+	while (rank_device_owner(address, 0, &device, &e) == -EAGAIN)
+		CHECK_STR(e.text, "the driver of the GPU does not answer");
+	CHECK(device == 1);
 }
 
 int
@@ -232,6 +265,7 @@ main(void)
 	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
 	test_copies(address);
 	test_leaving(address);
+	test_marks(address);
 	test_answers(address);
 	test_questions(address);
 	cuda_free(address);
