@@ -28,10 +28,7 @@ static struct {
 	char *memory;
 	size_t size;
 	struct jobs jobs;
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER,
-    .work = PTHREAD_COND_INITIALIZER,
-    .done = PTHREAD_COND_INITIALIZER,
-    .jobs = STAILQ_HEAD_INITIALIZER(self.jobs)};
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .jobs = STAILQ_HEAD_INITIALIZER(self.jobs)};
 
 /* The thread's own. */
 static struct {
@@ -227,7 +224,7 @@ next_job(long ns)
 		while (STAILQ_EMPTY(&self.jobs))
 			pthread_cond_wait(&self.work, &self.lock);
 	} else if (STAILQ_EMPTY(&self.jobs) && ns) {
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += ns;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
@@ -269,6 +266,17 @@ device_thread(void *arg)
 	return NULL;
 }
 
+void
+device_thread_cond(pthread_cond_t *cond)
+{
+	pthread_condattr_t clock;
+
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &clock);
+	pthread_condattr_destroy(&clock);
+}
+
 int
 device_thread_start(char *memory, size_t size, struct err *e)
 {
@@ -276,6 +284,8 @@ device_thread_start(char *memory, size_t size, struct err *e)
 	pthread_t thread;
 	int r;
 
+	device_thread_cond(&self.work);
+	device_thread_cond(&self.done);
 	self.memory = memory;
 	self.size = size;
 	sigfillset(&all);

@@ -25,7 +25,7 @@ static struct {
 	int memfd;
 	char *memory; /* the daemon's slots, then ours */
 	bool slot_taken[OWN_SLOTS];
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .slot_free = PTHREAD_COND_INITIALIZER, .memfd = -1};
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .memfd = -1};
 
 void
 rank_device_lock(void)
@@ -54,6 +54,7 @@ start(struct err *e)
 	self.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.memfd, 0);
 	if (self.memory == MAP_FAILED)
 		return fail_errno(e, "memory for copies of GPUs");
+	device_thread_cond(&self.slot_free);
 	return device_thread_start(self.memory, size, e);
 }
 
@@ -96,7 +97,7 @@ deadline(int ms)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += ms * 1000000L;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;

@@ -17,6 +17,7 @@ struct state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .gpus = 2,
     .legacy.tasks = STAILQ_HEAD_INITIALIZER(fake.legacy.tasks)};
 
+bool fake_stalled;
 __thread int fake_device;
 __thread unsigned fake_result;
 static __thread bool relaxed;
@@ -71,7 +72,7 @@ fake_say(const char *call, bool device)
 {
 	if (!fake.read)
 		fake_read_words();
-	while (device && fake.stalled)
+	while (device && fake_stalled)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	fake_result = fake.lost;
 	if (!fake_result && fake.no_driver)

@@ -42,7 +42,7 @@ void
 fake_cuda_stall(int on)
 {
 	fake_lock();
-	fake.stalled = on;
+	fake_stalled = on;
 	pthread_cond_broadcast(&fake.changed);
 	fake_unlock();
 }

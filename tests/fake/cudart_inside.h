@@ -52,7 +52,7 @@ struct state {
 	pthread_cond_t changed;
 	int gpus;
 	useconds_t delay;
-	bool read, no_driver, held, stalled, implicit_capture;
+	bool read, no_driver, held, implicit_capture;
 	unsigned lost, contexts;
 	struct block *blocks;
 	struct CUstream_st legacy;
@@ -73,6 +73,7 @@ struct state {
 };
 
 extern struct state fake;
+extern bool fake_stalled;	      /* calls of a device block */
 extern __thread int fake_device;      /* of this thread */
 extern __thread unsigned fake_result; /* of its last call */
 
