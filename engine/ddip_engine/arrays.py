@@ -125,6 +125,7 @@ def _npy_header(name, array, fields):
 
 def export_npy(name, value):
     """NumPy's header and the live bytes; of an array with gaps, a copy's."""
+    _numpy(name)  # says what to do where there is none
     from numpy.lib import format as npy
 
     found = gpu.live(value)
