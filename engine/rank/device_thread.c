@@ -43,7 +43,7 @@ static struct {
 
 	int next_mark[DEVICES_MAX];
 	int device; /* that is in use; -1: none */
-	bool registered;
+	bool prepared, registered;
 	struct jobs under_way;
 } gpu = {.device = -1, .under_way = STAILQ_HEAD_INITIALIZER(gpu.under_way)};
 
@@ -98,13 +98,14 @@ prepare(int device, struct err *e)
 {
 	int r = use(device, e);
 
-	if (r == 0 && !gpu.registered) {
+	if (r == 0 && !gpu.prepared) {
 		struct err why;
 
 		/* slower, but right, without */
-		if (cuda_register(self.memory, self.size, &why) < 0)
+		gpu.registered = cuda_register(self.memory, self.size, &why) == 0;
+		if (!gpu.registered)
 			note("the memory for copies of GPUs: %s", why.text);
-		gpu.registered = true;
+		gpu.prepared = true;
 	}
 	if (r == 0 && !gpu.streams[device])
 		r = cuda_stream_new(&gpu.streams[device], e);
@@ -143,6 +144,8 @@ mark(int device, struct CUstream_st *stream, struct err *e)
 	return r < 0 ? r : cuda_stream_wait(gpu.streams[device], m->event, e);
 }
 
+/* 0, also where the job has no event yet: by memory that is not registered the driver copies at
+ * once, and would wait here for what was marked. */
 static int
 begin_copy(struct job *j)
 {
@@ -153,6 +156,8 @@ begin_copy(struct job *j)
 	if (r < 0)
 		return r;
 	stream = gpu.streams[device];
+	if (!gpu.registered && (r = cuda_stream_done(stream, e)) <= 0)
+		return r;
 	if (gpu.event_count[device])
 		j->event = gpu.events[device][--gpu.event_count[device]];
 	else if ((r = cuda_event_new(&j->event, e)) < 0)
@@ -194,6 +199,17 @@ begin(struct job *j)
 	finish(j);
 }
 
+/* It is done, or has failed. */
+static bool
+is_done(struct job *j)
+{
+	if (use(j->device, &j->err) < 0)
+		return true;
+	if (!j->event)
+		return begin_copy(j) < 0;
+	return cuda_event_done(j->event, &j->err) != 0;
+}
+
 /* Those that are done, whichever they are: each device has a stream of its own. */
 static bool
 look(void)
@@ -203,7 +219,7 @@ look(void)
 
 	for (j = STAILQ_FIRST(&gpu.under_way); j; j = next) {
 		next = STAILQ_NEXT(j, link);
-		if (use(j->device, &j->err) == 0 && cuda_event_done(j->event, &j->err) == 0)
+		if (!is_done(j))
 			continue;
 		STAILQ_REMOVE(&gpu.under_way, j, job, link);
 		finish(j);

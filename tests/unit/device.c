@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SIZE = 9 * DEVICE_SLOT + 77 };
@@ -74,7 +75,7 @@ find_fake(void *handle, const char *name, void *to)
 }
 
 static void
-open_fake(void)
+open_fake(const char *words)
 {
 	char *self = realpath("/proc/self/exe", NULL), *library;
 	struct err e = {0};
@@ -83,7 +84,7 @@ open_fake(void)
 	memcpy(strstr(self, "/unit/device"), "", 1);
 	library = xasprintf("%s/fake/libcudart.so.13", self);
 	setenv("DDIP_CUDART", library, 1);
-	setenv("FAKE_CUDA", "gpus=2 delay=50", 1);
+	setenv("FAKE_CUDA", words, 1);
 	CHECK(!rank_device_is_open());
 	CHECK(rank_device_open("", &e) == 0 && rank_device_open("", &e) == 0);
 	CHECK_STR(e.text, "");
@@ -255,13 +256,39 @@ test_questions(uint64_t address)
 	CHECK(device == 1);
 }
 
-int
-main(void)
+/* Where CUDA registers no memory the thread does not wait in the driver for what was marked. In a
+ * process of its own. */
+static int
+test_unregistered(void)
 {
 	uint64_t address = 0;
 	struct err e = {0};
+	int device = -1;
+	char byte;
 
-	open_fake();
+	open_fake("gpus=2 pageable=waits fail=cudaHostRegister:2");
+	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
+	fake.hold(NULL);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, false, &e) == 0);
+	CHECK(rank_device_owner(address, 1, &device, &e) == 0 && device == 1);
+	fake.release();
+	test_copies(address);
+	return CHECK_DONE();
+}
+
+int
+main(void)
+{
+	pid_t child = fork();
+	uint64_t address = 0;
+	struct err e = {0};
+	int status;
+
+	if (child == 0)
+		_exit(test_unregistered());
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	open_fake("gpus=2 delay=50");
 	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
 	test_copies(address);
 	test_leaving(address);
