@@ -47,10 +47,10 @@ enum {
 	GET_BYTES, /* head is all of it */
 	GET_FD,	   /* a memfd comes with the frame: head, then its bytes */
 	GET_LIVE, /* head, then size - len(head) bytes at addr in process pid, pinned until Nfree */
-	GET_DEVICE /* head, then size - len(head) bytes of a GPU, pinned until Nfree, which Tcopy
-		    * brings into the memfd that comes with the frame: the same for all objects of a
-		    * rank, DEVICE_SLOTS times DEVICE_SLOT bytes, where the daemon chooses a place
-		    */
+	GET_DEVICE /* head, then size - len(head) bytes of GPU addr, pinned until Nfree, which
+		    * Tcopy brings into the memfd that comes with the frame: the same for all
+		    * objects of a rank, DEVICE_SLOTS times DEVICE_SLOT bytes, where the daemon
+		    * chooses a place, and sealed against shrinking */
 };
 
 enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };

@@ -46,7 +46,7 @@ def _tensor_part(name, value):
         raise EngineError(EOPNOTSUPP, f"{name} is a DTensor: {use}")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise EngineError(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
-    plain = gpu.host(value.detach().resolve_conj().resolve_neg()).contiguous()
+    plain = gpu.host(gpu.plain(value)).contiguous()
     dtype = str(plain.dtype).removeprefix("torch.")
     head = _line("tensor", plain.element_size(), plain.shape, dtype)
     size, keep = plain.numel() * plain.element_size(), (plain.untyped_storage(), plain)
@@ -101,7 +101,7 @@ def assemble(name, asked, fd):
     if kind == "tensor":
         torch = sys.modules["torch"]
         if not len(data):
-            return torch.empty(shape, dtype=getattr(torch, dtype))
+            return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
         flat = torch.frombuffer(data, dtype=torch.uint8)
         return flat.view(getattr(torch, dtype)).reshape(shape)
     import numpy

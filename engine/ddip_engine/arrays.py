@@ -10,7 +10,7 @@ import struct
 import sys
 from errno import EBADMSG, EOPNOTSUPP
 
-from ddip_engine import gpu
+from ddip_engine import gpu, gpu_write
 from ddip_engine.state import EngineError
 from ddip_engine.view import (
     article,
@@ -84,7 +84,7 @@ def as_array(name, value, view="npy"):
 
 def _tensor_as_array(name, tensor, view):
     _check_dense(name, tensor, view)
-    plain = gpu.host(tensor.detach().resolve_conj().resolve_neg())
+    plain = gpu.host(gpu.plain(tensor))
     try:
         return plain.numpy(), plain.untyped_storage()
     except TypeError:
@@ -125,10 +125,11 @@ def _npy_header(name, array, fields):
 
 def export_npy(name, value):
     """NumPy's header and the live bytes; of an array with gaps, a copy's."""
+    _numpy(name)  # says what to do where there is none
     from numpy.lib import format as npy
 
-    found = gpu.memory_of(value)
-    if found is not None and found.order() is not None:
+    found = gpu.live(value)
+    if found is not None:
         return _export_gpu_npy(name, value, found)
     array, owner = as_array(name, value)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
@@ -146,7 +147,7 @@ def _export_gpu_npy(name, value, found):
     dtype = found.dtype
     if is_tensor(value):
         try:
-            dtype = _torch().empty(0, dtype=dtype).numpy().dtype
+            dtype = _torch().empty(0, dtype=dtype, device="cpu").numpy().dtype
         except TypeError:
             raise _no_numpy_type(name, value, "npy") from None
     descr = npy.dtype_to_descr(dtype)
@@ -236,7 +237,7 @@ def like(old, new, name):
         except TypeError as e:
             text = f"{name} holds a tensor, and torch has no {new.dtype}: del {name} first"
             raise EngineError(EBADMSG, text) from e
-    new = gpu.tensor_on(new.detach(), old.device)
+    new = gpu_write.tensor_on(new.detach(), old.device)
     wants = old.requires_grad and (new.is_floating_point() or new.is_complex())
     if isinstance(old, torch.nn.Parameter):
         return torch.nn.Parameter(new, requires_grad=wants)
@@ -273,14 +274,14 @@ def _placed_array(old, new):
     numpy = sys.modules.get("numpy")
     if numpy is None or type(new) is not numpy.ndarray or is_tensor(old):
         return new
-    return new if gpu.memory_of(old) is None else gpu.array_like(old, new)
+    return new if gpu.memory_of(old) is None else gpu_write.array_like(old, new)
 
 
 def _placed_tensor(old, new):
     torch = _torch()
     if not is_tensor(old) or not old.is_cuda or new.device == old.device:
         return new
-    moved = gpu.tensor_on(new.detach(), old.device)
+    moved = gpu_write.tensor_on(new.detach(), old.device)
     if isinstance(new, torch.nn.Parameter):
         return torch.nn.Parameter(moved, requires_grad=new.requires_grad)
     return moved.requires_grad_(new.requires_grad)
@@ -295,7 +296,7 @@ def export_safetensors(name, value):
     head, plains = _safe_header(name, value, tensors, metadata)
     if is_tensor(value):
         (plain,) = plains
-        found = gpu.memory_of(plain)
+        found = gpu.live(plain)
         if found is not None and found.order() == "C":
             return export_gpu(head, found)
         plain = gpu.host(plain).contiguous()
@@ -347,7 +348,7 @@ def _safe_header(name, value, tensors, metadata):
             raise unsupported(
                 name, value, "safetensors", f"{key} is a DTensor: gather it in a cell"
             )
-        plain = tensor.detach().resolve_conj().resolve_neg()
+        plain = gpu.plain(tensor)
         size = plain.numel() * plain.element_size()
         entries[key] = {
             "dtype": kinds[plain.dtype],

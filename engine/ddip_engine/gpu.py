@@ -11,37 +11,63 @@ import math
 import mmap
 import os
 import sys
-from errno import EBADMSG, EOPNOTSUPP
+from errno import EOPNOTSUPP
 
 from ddip_engine import state
 from ddip_engine.state import EngineError
-from ddip_engine.view import Export, article
+from ddip_engine.view import Export, memfd_name
 
-EXIT_LOST = 70  # the status of a process whose context was lost (EX_SOFTWARE)
 _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends that soon
 _MAP_NORESERVE = 0x4000
-_RUNS = 4096  # so many pieces of an object with gaps are copied one by one,
-_GAPS = 4  # more only if its gaps are larger than this times its bytes
+_RUN_BYTES = 64 << 10  # to copy one piece more takes the time of so many bytes more
+_SPAN_BYTES = 256 << 20  # of an object with gaps that are on the host at once, gaps included
+_EDGE_RUNS = 4096  # pieces that are copied one by one for a text
+_NAMED_STREAMS = 2  # up to this not an address of a stream: the legacy and the thread's default one
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
+
+_devices = set()  # where objects of other libraries than torch were read
 
 
 class Memory:
-    """Where the elements of an object lie: strides in bytes, dtype torch's or NumPy's."""
+    """Where the elements of an object lie: strides in bytes, dtype torch's or NumPy's.
 
-    def __init__(self, owner, address, shape, strides, dtype, itemsize, near):
+    finish: a function of the copy on the host that makes the object's elements of it; None: it
+    has them. known: near is the GPU that it lies on, not just the first to be asked. stream: the
+    address of the one that its library says it is made in, or None.
+    """
+
+    def __init__(
+        self,
+        owner,
+        address,
+        shape,
+        strides,
+        dtype,
+        itemsize,
+        near,
+        known=False,
+        finish=None,
+        stream=None,
+    ):
         self.owner = owner
+        self.finish = finish
         self.address = address
         self.shape = tuple(shape)
         self.itemsize = itemsize
         self.strides = tuple(strides) if strides is not None else _packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
-        self._near = near
+        self._near, self._stream = near, stream
+        self._known = known or not self.nbytes
 
     @functools.cached_property
     def device(self):
         """The number of the GPU that it lies on."""
-        return _owner(self.address, self._near) if self.nbytes else self._near
+        if self._known:
+            return self._near
+        device = _owner(self.address, self._near)
+        _order(device, self._stream)
+        return device
 
     def order(self):
         """ "C" or "F": the elements lie so without gaps; None: they do not."""
@@ -51,6 +77,16 @@ class Memory:
             if not self.nbytes or all(n == 1 or have == want for n, have, want in pairs):
                 return order
         return None
+
+    def half(self, axis, second):
+        """One of the halves along an axis, and where it lies in the whole."""
+        middle = self.shape[axis] // 2
+        part = slice(middle, None) if second else slice(middle)
+        shape, offset = list(self.shape), middle * self.strides[axis] if second else 0
+        shape[axis] = self.shape[axis] - middle if second else middle
+        address = self.address + offset
+        place = address, shape, self.strides, self.dtype, self.itemsize, self.device
+        return Memory(self, *place, known=True), (slice(None),) * axis + (part,)
 
 
 def _packed(shape, itemsize, order="C"):
@@ -62,26 +98,59 @@ def _packed(shape, itemsize, order="C"):
     return tuple(reversed(strides)) if order == "C" else tuple(strides)
 
 
+def torch_module():
+    """torch, where it is loaded; None."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "optim") else None  # else a cell is importing it
+
+
+def is_tensor(value):
+    """True for a torch tensor, parameters included."""
+    torch = torch_module()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _on_cuda(tensor):
+    return tensor.device.type == "cuda"
+
+
 def memory_of(value):
     """The Memory of an object on a GPU; None: it is not on one, or not a dense array."""
-    torch = sys.modules.get("torch")
-    if hasattr(torch, "optim") and isinstance(value, torch.Tensor):
-        if value.device.type != "cuda" or value.layout is not torch.strided or value.is_quantized:
-            return None
-        if hasattr(value, "full_tensor"):
-            return None
-        return _memory_of_tensor(value.detach().resolve_conj().resolve_neg())
+    if is_tensor(value):
+        return _memory_of_tensor(value) if _on_cuda(value) and _is_dense(value) else None
     if not hasattr(type(value), "__cuda_array_interface__"):
         return None
-    facts = getattr(value, "__cuda_array_interface__", None)
+    try:
+        facts = value.__cuda_array_interface__
+    except Exception:  # the object's own code says that it has none
+        return None
     return _memory_of_interface(value, facts) if facts is not None else None
 
 
+def _is_dense(tensor):
+    """False for what has no memory of its own, or more than a shape and strides say of it."""
+    torch = torch_module()
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_nested:
+        return False
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return False
+    return tensor.data_ptr() != 0 or tensor.numel() == 0
+
+
 def _memory_of_tensor(tensor):
-    size = tensor.element_size()
-    strides = [step * size for step in tensor.stride()]
-    near = tensor.device.index
-    return Memory(tensor, tensor.data_ptr(), tensor.shape, strides, tensor.dtype, size, near)
+    """A conjugate or a negative that torch has not computed yet is computed on the host: a kernel
+    for it would run behind whatever the program has queued."""
+    torch = torch_module()
+    raw, steps = tensor.detach(), []
+    if raw.is_neg():
+        raw, steps = torch._neg_view(raw), [torch.Tensor.neg_]
+    if raw.is_conj():
+        raw, steps = raw.conj(), [*steps, torch.Tensor.conj_physical_]
+    finish = functools.partial(functools.reduce, lambda made, step: step(made), steps)
+    size = raw.element_size()
+    strides = [step * size for step in raw.stride()]
+    place = raw.data_ptr(), raw.shape, strides, raw.dtype, size, raw.device.index
+    return Memory(raw, *place, known=True, finish=finish if steps else None)
 
 
 def _memory_of_interface(value, facts):
@@ -95,8 +164,8 @@ def _memory_of_interface(value, facts):
     descr = facts.get("descr")
     dtype = numpy.dtype([tuple(d) for d in descr] if _has_fields(descr) else facts["typestr"])
     shape, strides = facts["shape"], facts.get("strides")
-    near = state.local_rank
-    return Memory(value, facts["data"][0], shape, strides, dtype, dtype.itemsize, near)
+    place = facts["data"][0], shape, strides, dtype, dtype.itemsize, state.local_rank
+    return Memory(value, *place, stream=facts.get("stream"))
 
 
 def _has_fields(descr):
@@ -141,22 +210,25 @@ def _guarded(what, function, *args):
 
 def _owner(address, near):
     """The device of this memory; near is asked first, where the rank has a context."""
-    return _guarded("", _ddip().device_owner, address, near)
+    function = _ddip().device_owner
+    while (device := _guarded("", function, address, near)) is None:
+        """A request that nobody waits for ends here."""
+    return device
 
 
-def _copy(device, address, host, size, into=False):
+def copy(device, address, host, size, into=False):
     """Copies from a device to the host's memory, or into the device."""
-    copy = _ddip().device_copy
+    function = _ddip().device_copy
     while size > 0:
         args = device, address, host, min(size, _PIECE), into
-        done = _guarded(f"GPU {device}: ", copy, *args)
+        done = _guarded(f"GPU {device}: ", function, *args)
         address, host, size = address + done, host + done, size - done
 
 
 def read(memory):
     """All bytes, of what has no gaps."""
     data = bytearray(memory.nbytes)
-    _copy(memory.device, memory.address, _address(data), memory.nbytes)
+    copy(memory.device, memory.address, _address(data), memory.nbytes)
     return bytes(data)
 
 
@@ -166,26 +238,63 @@ def _address(data):
     return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data)) if len(data) else 0
 
 
+def live(value):
+    """The Memory of an object on a GPU whose bytes are its elements without gaps, for whoever
+    reads them there; None: see host()."""
+    memory = memory_of(value)
+    if memory is None or memory.finish or memory.order() is None:
+        return None
+    return memory if not is_tensor(value) or opens() else None
+
+
+def opens():
+    """Is there a CUDA library that the process can use? torch may have one built in."""
+    try:
+        _ddip()
+    except EngineError:
+        return False
+    return True
+
+
 def host(value):
     """The same on the host: a CPU tensor, a NumPy array; what is not on a GPU as it is."""
     memory = memory_of(value)
+    if is_tensor(value) and (memory is None or not opens()):
+        away = value.device.type not in ("cpu", "meta")
+        return value.detach().cpu() if away or memory is not None else value
     if memory is None:
         return value
-    if memory.order() == "C":
-        made, address = _empty(memory, memory.shape)
-        _copy(memory.device, memory.address, address, memory.nbytes)
-        return made
-    runs = list(itertools.islice(_runs(memory), _RUNS + 1))
+    made = _on_host(memory)
+    return memory.finish(made) if memory.finish else made
+
+
+def plain(tensor):
+    """A tensor without a gradient, and without a conjugate or a negative that is not computed."""
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        return host(tensor).resolve_conj().resolve_neg()
+    return tensor
+
+
+def _on_host(memory):
+    made, address = _empty(memory, memory.shape)
+    size, axis = _run(memory)
     low, high = _span(memory)
-    if len(runs) <= _RUNS or high - low > _GAPS * memory.nbytes:
-        return _gathered(memory)
-    return _from_span(memory, low, high - low)
+    if not memory.nbytes:
+        return made
+    if size == memory.nbytes:
+        copy(memory.device, memory.address, address, size)
+    elif math.prod(memory.shape[:axis]) * _RUN_BYTES + memory.nbytes < high - low:
+        _gather(memory, address)
+    else:
+        _copy_spans(memory, made)
+    return made
 
 
 def _empty(memory, shape):
     """(a tensor or array on the host, its address)."""
     if _is_torch(memory):
-        made = sys.modules["torch"].empty(shape, dtype=memory.dtype)
+        made = sys.modules["torch"].empty(shape, dtype=memory.dtype, device="cpu")
         return made, made.data_ptr()
     import numpy
 
@@ -204,43 +313,55 @@ def _span(memory):
     return low, sum(each for each in reach if each > 0) + memory.itemsize
 
 
-def _runs(memory):
-    """(offset, bytes) of all pieces without gaps, in C's order."""
+def _run(memory):
+    """(bytes of a piece without gaps, how many axes lead to such pieces)."""
     size, axis = memory.itemsize, len(memory.shape)
     while axis > 0 and (memory.strides[axis - 1] == size or memory.shape[axis - 1] == 1):
         axis -= 1
         size *= memory.shape[axis]
+    return size, axis
+
+
+def _gather(memory, address):
+    """Copies each piece to its place in C's order."""
+    size, axis = _run(memory)
     for index in itertools.product(*map(range, memory.shape[:axis])):
-        yield sum(i * step for i, step in zip(index, memory.strides, strict=False)), size
-
-
-def _gathered(memory):
-    made, address = _empty(memory, memory.shape)
-    for offset, size in _runs(memory):
-        _copy(memory.device, memory.address + offset, address, size)
+        offset = sum(i * step for i, step in zip(index, memory.strides, strict=False))
+        copy(memory.device, memory.address + offset, address, size)
         address += size
-    return made
+
+
+def _copy_spans(memory, made):
+    """Copies all that lies between the first and the last byte, as much as may be at once."""
+    low, high = _span(memory)
+    if high - low <= _SPAN_BYTES:
+        made[...] = _from_span(memory, low, high - low)
+        return
+    reaches = [(n - 1) * abs(step) for n, step in zip(memory.shape, memory.strides, strict=True)]
+    axis = reaches.index(max(reaches))
+    for second in (False, True):
+        part, where = memory.half(axis, second)
+        _copy_spans(part, made[where])
 
 
 def _from_span(memory, low, size):
-    """Copies the bytes between the elements as well."""
+    """The elements as they lie, in a copy of what lies between them as well."""
     import numpy
 
     data = numpy.empty(size, numpy.uint8)
-    _copy(memory.device, memory.address + low, data.ctypes.data, size)
+    copy(memory.device, memory.address + low, data.ctypes.data, size)
     if not _is_torch(memory):
-        return numpy.ndarray(memory.shape, memory.dtype, data, -low, memory.strides).copy()
+        return numpy.ndarray(memory.shape, memory.dtype, data, -low, memory.strides)
     torch = sys.modules["torch"]
     steps = [step // memory.itemsize for step in memory.strides]
-    flat = torch.from_numpy(data)[: size - size % memory.itemsize].view(memory.dtype)
-    return flat.as_strided(memory.shape, steps).contiguous()
+    return torch.from_numpy(data).view(memory.dtype).as_strided(memory.shape, steps)
 
 
 def hosted(export):
     """The same export with its bytes in a memfd."""
     if export.device < 0:
         return export
-    fd = os.memfd_create("ddip-view", os.MFD_CLOEXEC)
+    fd = os.memfd_create(memfd_name(), os.MFD_CLOEXEC)
     try:
         os.ftruncate(fd, export.size)
         with mmap.mmap(fd, export.size) as memory:
@@ -248,78 +369,13 @@ def hosted(export):
             start = len(export.head)
             view = memoryview(memory)[start:]
             try:
-                _copy(export.device, export.address, _address(view), export.size - start)
+                copy(export.device, export.address, _address(view), export.size - start)
             finally:
                 view.release()
     except BaseException:
         os.close(fd)
         raise
     return Export(fd=fd, size=export.size)
-
-
-# ---- writing
-
-
-def tensor_on(tensor, device):
-    """The tensor on this device; of the host's to a GPU without its own stream."""
-    torch = sys.modules["torch"]
-    if device.type != "cuda" or tensor.device.type != "cpu":
-        return tensor.to(device)
-    plain = tensor.detach().contiguous()
-    with torch.cuda.device(device):
-        made = torch.empty(plain.shape, dtype=plain.dtype, device=device)
-        _fill(made, plain.data_ptr())
-    return made
-
-
-def array_like(old, array):
-    """A NumPy array as one of the library of old, which is on a GPU, on the same device."""
-    device = memory_of(old).device
-    cupy = sys.modules.get("cupy")
-    if isinstance(old, getattr(cupy, "ndarray", ())):
-        with cupy.cuda.Device(device):
-            return _array_of(cupy.empty, array)
-    cuda = getattr(sys.modules.get("numba"), "cuda", None)
-    if cuda is not None and type(old).__module__.partition(".")[0] == "numba":
-        with cuda.gpus[device]:
-            return _array_of(cuda.device_array, array)
-    text = f"it holds {article(old)} on GPU {device}, which is made in a cell only; or del it first"
-    raise EngineError(EBADMSG, text)
-
-
-def _array_of(empty, array):
-    array = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
-    made = empty(array.shape, array.dtype)
-    _fill(made, array.ctypes.data)
-    return made
-
-
-def _fill(made, address):
-    """Copies the host's bytes to a new object of this thread's device. Its memory may be in use
-    still: by what is in the library's stream for who had it before."""
-    memory = memory_of(made)
-    mark()
-    _copy(memory.device, memory.address, address, memory.nbytes, into=True)
-
-
-def on_device(value):
-    """An array or a tensor, or each of a list or a dict, on this rank's GPU."""
-    if type(value) is dict:
-        return {key: on_device(each) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(on_device(each) for each in value)
-    if memory_of(value) is not None:
-        return value
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    is_tensor = hasattr(torch, "optim") and isinstance(value, torch.Tensor)
-    if not is_tensor and not hasattr(value, "__array_interface__"):
-        raise EngineError(EBADMSG, f"{article(value)} is no array: nothing to be put on a GPU")
-    if hasattr(torch, "optim") and torch.cuda.is_available():
-        tensor = value if is_tensor else torch.from_numpy(value)
-        return tensor_on(tensor, torch.device("cuda", torch.cuda.current_device()))
-    if cupy is not None and not is_tensor:
-        return _array_of(cupy.empty, value)
-    raise EngineError(EOPNOTSUPP, "no torch with CUDA and no cupy is loaded that could hold it")
 
 
 # ---- text
@@ -329,16 +385,19 @@ def image(value):
     """What print shows of an object, on the host: of a large one all but its edges is zero, and
     takes no memory."""
     memory = memory_of(value)
-    if memory is None or memory.order() != "C":
+    if memory is None or memory.finish or (is_tensor(value) and not opens()):
         return host(value)
     threshold, kept = _elision()
-    if memory.nbytes <= threshold * memory.itemsize:
+    if not memory.shape or memory.nbytes <= threshold * memory.itemsize:
+        return host(value)
+    edges = list(itertools.islice(_edges(memory, kept), _EDGE_RUNS + 1))
+    if len(edges) > _EDGE_RUNS:
         return host(value)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     data = mmap.mmap(-1, memory.nbytes, flags=flags)
     address = _address(data)
-    for offset, size in _edges(memory.shape, memory.strides, memory.itemsize, kept):
-        _copy(memory.device, memory.address + offset, address + offset, size)
+    for offset, to, size in edges:
+        copy(memory.device, memory.address + offset, address + to, size)
     if _is_torch(memory):
         flat = sys.modules["torch"].frombuffer(data, dtype=memory.dtype)
         return flat.reshape(memory.shape)
@@ -358,78 +417,83 @@ def _elision():
     return threshold, items + 1
 
 
-def _edges(shape, strides, itemsize, kept):
-    """(offset, bytes) of the elements at the ends of all axes."""
-    ends = [sorted({*range(min(n, kept)), *range(max(n - kept, 0), n)}) for n in shape[:-1]]
-    last, n = min(shape[-1], kept), shape[-1]
+def _edges(memory, kept):
+    """(offset, offset in C's order, bytes) of the elements at the ends of all axes."""
+    packed = _packed(memory.shape, memory.itemsize)
+    ends = [list(_ends(n, kept)) for n in memory.shape]
+    if memory.strides[-1] == memory.itemsize:  # neighbours at once
+        n = memory.shape[-1]
+        ends[-1] = [0] if n <= 2 * kept else [0, n - kept]
+        size = memory.itemsize * (n if n <= 2 * kept else kept)
+    else:
+        size = memory.itemsize
     for index in itertools.product(*ends):
-        offset = sum(i * step for i, step in zip(index, strides, strict=False))
-        if n <= 2 * kept:
-            yield offset, n * itemsize
-            continue
-        yield offset, last * itemsize
-        yield offset + (n - last) * itemsize, last * itemsize
+        offset = sum(i * step for i, step in zip(index, memory.strides, strict=True))
+        yield offset, sum(i * step for i, step in zip(index, packed, strict=True)), size
+
+
+def _ends(n, kept):
+    return range(n) if n <= 2 * kept else (*range(kept), *range(n - kept, n))
 
 
 def text(value):
     """str() of an object on a GPU, from its image; None: it is not on one."""
     if memory_of(value) is None:
         return None
-    shown = image(value)
-    torch = sys.modules.get("torch")
-    if not hasattr(torch, "optim") or not isinstance(value, torch.Tensor) or value.ndim == 0:
+    shown, torch = image(value), torch_module()
+    if not is_tensor(value):
+        return f"{shown}"
+    parameter = type(value) is not torch.Tensor
+    if value.ndim == 0 and not parameter:
         return f"{shown}"
     contents = torch._tensor_str._tensor_str(shown, len("tensor("))
-    return value.__repr__(tensor_contents=contents)
+    head = "Parameter containing:\n" if parameter else ""
+    return head + torch.Tensor.__repr__(value, tensor_contents=contents)
 
 
 # ---- the order of things
 
 
 def mark():
-    """A cell has ended: what it queued comes before all that is read from now on."""
+    """A cell has ended, or what was pushed is there: what that queued comes before all that is read
+    from now on. Of each GPU in use these streams: the default one, torch's and cupy's current one.
+    """
     module = sys.modules.get("_ddip")
-    streams = list(_streams())
-    if module is None or not (streams or module.device_is_open()):
-        return
     try:
-        module = _ddip()
-        for stream in (0, *streams):
-            module.device_mark(stream)
-    except (OSError, EngineError):
-        """Whoever reads from the GPU is told why that is not possible."""
-
-
-def leave_if_lost():
-    """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
-    puts another one in its place, and tells what is written here."""
-    module = sys.modules.get("_ddip")
-    why = module.device_lost() if module is not None else ""
-    if not why:
-        return
-    text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
-    os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
-    os._exit(EXIT_LOST)
-
-
-def _where_lost():
-    """The line of the cell where that came up, as far as an exception says it."""
-    trace, line = getattr(sys, "last_traceback", None), 0
-    file = f"<cell {state.cell}>"
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    if line:
-        return f"at line {line} of cell {state.cell}"
-    late = "kernels fail late: with CUDA_LAUNCH_BLOCKING=1 in env the line is known"
-    return f"by the end of cell {state.cell} ({late})"
+        streams = {(device, 0) for device in _devices} | set(_streams())
+        if module is not None and streams:
+            module = _ddip()
+            for device, stream in sorted(streams):
+                module.device_mark(device, stream)
+    except Exception:
+        """Whoever reads from the GPU is told why that is not possible; the cell has ended as it
+        has, whatever a library says here."""
 
 
 def _streams():
-    """The streams of the libraries that have used a GPU, other than the default one."""
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if hasattr(torch, "optim") and torch.cuda.is_initialized():
-        yield torch.cuda.current_stream().cuda_stream
-    if hasattr(cupy, "cuda"):
-        yield cupy.cuda.get_current_stream().ptr
+    """(device, stream) of the libraries that have used a GPU; -1: the current one. cupy does not
+    tell whether it has: a rank that only imports it gets no context for that."""
+    torch, cupy = torch_module(), sys.modules.get("cupy")
+    if torch is not None and torch.cuda.is_initialized():
+        for device in filter(torch._C._cuda_hasPrimaryContext, range(torch.cuda.device_count())):
+            yield device, 0
+            yield device, torch.cuda.current_stream(device).cuda_stream
+    if hasattr(cupy, "cuda") and (stream := cupy.cuda.get_current_stream().ptr):
+        yield -1, stream
+
+
+def _order(device, stream):
+    """An object of another library than torch is read on this GPU. The first time it comes behind
+    all in the default stream: what the cells before have queued is not known by anything else."""
+    wanted = {0} if device not in _devices else set()
+    _devices.add(device)
+    if stream is not None and stream > _NAMED_STREAMS and not _cell_runs():
+        wanted.add(stream)
+    for each in sorted(wanted):
+        _guarded(f"GPU {device}: ", _ddip().device_mark, device, each)
+
+
+def _cell_runs():
+    from ddip_engine import run
+
+    return run.running()

@@ -19,7 +19,19 @@ from errno import EINTR, EIO, ENOSYS
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import dist, gpu, repair, run, service, shell, state, streams, table, values
+from ddip_engine import (
+    dist,
+    gpu,
+    gpu_lost,
+    repair,
+    run,
+    service,
+    shell,
+    state,
+    streams,
+    table,
+    values,
+)
 from ddip_engine.state import Cancelled, EngineError
 
 _path_is_open = False  # user code has run, or objects came
@@ -42,7 +54,7 @@ def main(env, phases):
     while (message := _ddip.next()) is not None:
         _answer(_MAIN, message)
         del message
-        gpu.leave_if_lost()
+        gpu_lost.leave_if_lost()
         dist.idle()
     _end()
 
@@ -233,12 +245,16 @@ def _set_autogc(fd, on):
 
 def _put(fd, name, view, op, size):
     _open_path()
-    values.put(name, view, op, fd, size)
+    try:
+        values.put(name, view, op, fd, size)
+    finally:
+        gpu.mark()  # a state dict that is loaded, or undone, is copied by kernels
     return ()
 
 
 def _commit(fd, keep):
     values.commit(keep)
+    gpu.mark()
     return (table.text(),)
 
 

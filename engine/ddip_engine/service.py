@@ -179,9 +179,9 @@ def _sendable(export, fd):
         return _GET_BYTES, 0, 0, export.size, export.head
     size = export.size - len(export.head)
     if export.device >= 0:
+        memfd = os.dup(_ddip.device_memfd())  # first: what is pinned must be told
         handle = _ddip.device_pin(export.keep, export.address, size, export.device)
-        memfd = os.dup(_ddip.device_memfd())
-        return WithDescriptor(memfd, _GET_DEVICE, handle, 0, export.size, export.head)
+        return WithDescriptor(memfd, _GET_DEVICE, handle, export.device, export.size, export.head)
     handle = _ddip.pin(export.keep, export.address, size)
     return _GET_LIVE, handle, export.address, export.size, export.head
 

@@ -7,7 +7,17 @@ between cells.
 import functools
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
-from ddip_engine import across_ranks, arrays, gpu, pickles, state, state_dicts, table, texts
+from ddip_engine import (
+    across_ranks,
+    arrays,
+    gpu,
+    gpu_write,
+    pickles,
+    state,
+    state_dicts,
+    table,
+    texts,
+)
 from ddip_engine.state import EngineError
 from ddip_engine.view import ABSENT, Incoming, article, reason, refusal_of
 
@@ -114,7 +124,7 @@ def put(name, view, op, fd, size):
             _pending = _load_state(name, old, value)
             return
         if op == "cuda":
-            value = gpu.on_device(value)
+            value = gpu_write.on_device(value)
         elif op:
             value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
     except BaseException as e:  # the bytes may be anything, and may make anything be called

@@ -47,7 +47,7 @@ def export_memory(head, address, size, keep, copy, device=-1):
 
 def export_written(write):
     """What write(file) writes to a binary file; through a memfd, so that it lies in memory once."""
-    fd = os.memfd_create(_memfd_name(), os.MFD_CLOEXEC)
+    fd = os.memfd_create(memfd_name(), os.MFD_CLOEXEC)
     try:
         with open(fd, "r+b", closefd=False, buffering=1 << 20) as file:
             write(file)
@@ -63,13 +63,14 @@ def export_written(write):
     return Export(fd=fd, size=size)
 
 
-def _memfd_name():
+def memfd_name():
+    """The name of what this thread writes a view to."""
     return f"ddip-view-{threading.get_ident()}"
 
 
 def close_left_over():
     """Closes what this thread had opened for a view when it was cancelled, at whatever place."""
-    ours = f"/memfd:{_memfd_name()} (deleted)"
+    ours = f"/memfd:{memfd_name()} (deleted)"
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the directory's own, or closed meanwhile
             if os.readlink(f"/proc/self/fd/{name}") == ours:

@@ -38,13 +38,15 @@
  *                              by ":" each, are where it may lie. This and all below raise OSError
  *   nccl_open(folders) -> str  the same of NCCL
  *   device_is_open() -> bool   was that so?
- *   device_owner(address, near) -> int  whose memory this is; `near` is asked first
+ *   device_owner(address, near) -> int  whose memory this is; `near` is asked first. None: the
+ *                              driver did not answer yet, ask again
  *   device_pin(obj, addr, size, device) -> handle  as pin, of a device's memory: served by Tcopy
  *   device_memfd() -> int      the descriptor that goes with it (not to be closed)
  *   device_copy(device, addr, host, size, into) -> int  copies from the device, or into it; how many
  *                              bytes, maybe fewer than size: call again, for the rest
- *   device_mark(stream) -> bool  what is in this stream of the current device now (0: the default
- *                              one) comes before every later copy; False: it is being captured
+ *   device_mark(device, stream) -> bool  what is in this stream now (0: the default one; device -1:
+ *                              the current one's) comes before every later copy; False: it is
+ *                              being captured, or the driver does not answer
  *   device_lost() -> str       the error that said that the context is lost; "": none did
  *   device_memory(device) -> (free, all)  bytes
  *   Out(fd, kind)              base class of sys.stdout and sys.stderr (an _io._TextIOBase): write,
@@ -96,7 +98,7 @@ PyObject *py_device_memfd(PyObject *module, PyObject *unused);
 PyObject *py_device_owner(PyObject *module, PyObject *args);
 PyObject *py_device_pin(PyObject *module, PyObject *args);
 PyObject *py_device_copy(PyObject *module, PyObject *args);
-PyObject *py_device_mark(PyObject *module, PyObject *stream);
+PyObject *py_device_mark(PyObject *module, PyObject *args);
 PyObject *py_device_lost(PyObject *module, PyObject *unused);
 PyObject *py_device_memory(PyObject *module, PyObject *number);
 

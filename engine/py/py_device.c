@@ -80,7 +80,8 @@ py_device_owner(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "Ki:device_owner", &address, &near) || !usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r = rank_device_owner(address, near, &device, &e);
-	Py_END_ALLOW_THREADS return r < 0 ? raise(&e) : PyLong_FromLong(device);
+	Py_END_ALLOW_THREADS if (r == -EAGAIN) Py_RETURN_NONE;
+	return r < 0 ? raise(&e) : PyLong_FromLong(device);
 }
 
 PyObject *
@@ -112,15 +113,16 @@ py_device_copy(PyObject *module, PyObject *args)
 }
 
 PyObject *
-py_device_mark(PyObject *module, PyObject *stream)
+py_device_mark(PyObject *module, PyObject *args)
 {
-	uint64_t address = PyLong_AsUnsignedLongLong(stream);
+	unsigned long long stream;
 	struct err e;
-	int r;
+	int device, r;
 
-	if (PyErr_Occurred() || !usable())
+	if (!PyArg_ParseTuple(args, "iK:device_mark", &device, &stream) || !usable())
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = rank_device_mark((struct CUstream_st *)(uintptr_t)address, &e);
+	Py_BEGIN_ALLOW_THREADS r =
+	    rank_device_mark(device, (struct CUstream_st *)(uintptr_t)stream, &e);
 	Py_END_ALLOW_THREADS if (r < 0 && r != -EAGAIN) return raise(&e);
 	return PyBool_FromLong(r == 0);
 }

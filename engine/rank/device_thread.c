@@ -14,12 +14,11 @@
 enum {
 	DEVICES_MAX = 64,
 	EVENTS_KEPT = 32,      /* of a device, for copies to come */
+	MARKS_KEPT = 8,	       /* streams of a device that have an event for their marks */
 	SPINS = 200,	       /* looks at what is under way before the thread sleeps between two */
 	SLEEP_NS = 50000,      /* between two looks, */
 	SLEEP_MAX_NS = 1000000 /* growing to this */
 };
-
-enum fence { FENCE_DEFAULT, FENCE_OTHER, FENCES };
 
 STAILQ_HEAD(jobs, job);
 
@@ -29,23 +28,22 @@ static struct {
 	char *memory;
 	size_t size;
 	struct jobs jobs;
-
-	struct {
-		struct CUevent_st *event;
-		bool recorded;
-	} fences[DEVICES_MAX][FENCES];
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER,
-    .work = PTHREAD_COND_INITIALIZER,
-    .done = PTHREAD_COND_INITIALIZER,
-    .jobs = STAILQ_HEAD_INITIALIZER(self.jobs)};
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .jobs = STAILQ_HEAD_INITIALIZER(self.jobs)};
 
 /* The thread's own. */
 static struct {
 	struct CUstream_st *streams[DEVICES_MAX];
 	struct CUevent_st *events[DEVICES_MAX][EVENTS_KEPT]; /* not in use */
 	int event_count[DEVICES_MAX];
+
+	struct mark {
+		struct CUstream_st *stream; /* the last one that it was recorded in */
+		struct CUevent_st *event;
+	} marks[DEVICES_MAX][MARKS_KEPT];
+
+	int next_mark[DEVICES_MAX];
 	int device; /* that is in use; -1: none */
-	bool registered;
+	bool prepared, registered;
 	struct jobs under_way;
 } gpu = {.device = -1, .under_way = STAILQ_HEAD_INITIALIZER(gpu.under_way)};
 
@@ -94,34 +92,60 @@ use(int device, struct err *e)
 	return r;
 }
 
-/* The device's stream, behind what was marked. */
+/* The device is in use and has our stream. */
 static int
 prepare(int device, struct err *e)
 {
-	struct CUevent_st *waits[FENCES] = {NULL};
 	int r = use(device, e);
 
-	if (r == 0 && !gpu.registered) {
+	if (r == 0 && !gpu.prepared) {
 		struct err why;
 
 		/* slower, but right, without */
-		if (cuda_register(self.memory, self.size, &why) < 0)
+		gpu.registered = cuda_register(self.memory, self.size, &why) == 0;
+		if (!gpu.registered)
 			note("the memory for copies of GPUs: %s", why.text);
-		gpu.registered = true;
+		gpu.prepared = true;
 	}
 	if (r == 0 && !gpu.streams[device])
 		r = cuda_stream_new(&gpu.streams[device], e);
-	device_thread_lock();
-	for (int i = 0; i < FENCES; i++)
-		if (self.fences[device][i].recorded)
-			waits[i] = self.fences[device][i].event;
-	device_thread_unlock();
-	for (int i = 0; i < FENCES && r == 0; i++)
-		if (waits[i])
-			r = cuda_stream_wait(gpu.streams[device], waits[i], e);
 	return r;
 }
 
+/* The event for marks of this stream; the longest known gives way where there are many: what waits
+ * for an event waits for what it was recorded behind then. */
+static struct mark *
+mark_of(int device, struct CUstream_st *stream)
+{
+	struct mark *marks = gpu.marks[device], *m;
+
+	for (int i = 0; i < MARKS_KEPT; i++)
+		if (marks[i].event && marks[i].stream == stream)
+			return &marks[i];
+	m = &marks[gpu.next_mark[device]];
+	gpu.next_mark[device] = (gpu.next_mark[device] + 1) % MARKS_KEPT;
+	m->stream = stream;
+	return m;
+}
+
+/* What is in that stream now comes before all that is in ours from now on. */
+static int
+mark(int device, struct CUstream_st *stream, struct err *e)
+{
+	struct mark *m;
+	int r = prepare(device, e);
+
+	if (r < 0)
+		return r;
+	m = mark_of(device, stream);
+	if (!m->event && (r = cuda_event_new(&m->event, e)) < 0)
+		return r;
+	r = cuda_event_record(m->event, stream, e);
+	return r < 0 ? r : cuda_stream_wait(gpu.streams[device], m->event, e);
+}
+
+/* 0, also where the job has no event yet: by memory that is not registered the driver copies at
+ * once, and would wait here for what was marked. */
 static int
 begin_copy(struct job *j)
 {
@@ -132,6 +156,8 @@ begin_copy(struct job *j)
 	if (r < 0)
 		return r;
 	stream = gpu.streams[device];
+	if (!gpu.registered && (r = cuda_stream_done(stream, e)) <= 0)
+		return r;
 	if (gpu.event_count[device])
 		j->event = gpu.events[device][--gpu.event_count[device]];
 	else if ((r = cuda_event_new(&j->event, e)) < 0)
@@ -160,6 +186,9 @@ begin(struct job *j)
 		if (cuda_device_count(&n, &j->err) == 0 && use(j->device % n, &j->err) == 0)
 			cuda_owner(j->address, &j->device, &j->err);
 		break;
+	case JOB_MARK:
+		mark(j->device, j->stream, &j->err);
+		break;
 	case JOB_MEMORY:
 		if (use(j->device, &j->err) == 0)
 			cuda_memory(&free_bytes, &total, &j->err);
@@ -168,6 +197,17 @@ begin(struct job *j)
 		break;
 	}
 	finish(j);
+}
+
+/* It is done, or has failed. */
+static bool
+is_done(struct job *j)
+{
+	if (use(j->device, &j->err) < 0)
+		return true;
+	if (!j->event)
+		return begin_copy(j) < 0;
+	return cuda_event_done(j->event, &j->err) != 0;
 }
 
 /* Those that are done, whichever they are: each device has a stream of its own. */
@@ -179,7 +219,7 @@ look(void)
 
 	for (j = STAILQ_FIRST(&gpu.under_way); j; j = next) {
 		next = STAILQ_NEXT(j, link);
-		if (use(j->device, &j->err) == 0 && cuda_event_done(j->event, &j->err) == 0)
+		if (!is_done(j))
 			continue;
 		STAILQ_REMOVE(&gpu.under_way, j, job, link);
 		finish(j);
@@ -200,15 +240,17 @@ next_job(long ns)
 		while (STAILQ_EMPTY(&self.jobs))
 			pthread_cond_wait(&self.work, &self.lock);
 	} else if (STAILQ_EMPTY(&self.jobs) && ns) {
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += ns;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		pthread_cond_timedwait(&self.work, &self.lock, &until);
 	}
 	j = STAILQ_FIRST(&self.jobs);
-	if (j)
+	if (j) {
 		STAILQ_REMOVE_HEAD(&self.jobs, link);
+		j->begun = true;
+	}
 	device_thread_unlock();
 	return j;
 }
@@ -240,6 +282,17 @@ device_thread(void *arg)
 	return NULL;
 }
 
+void
+device_thread_cond(pthread_cond_t *cond)
+{
+	pthread_condattr_t clock;
+
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &clock);
+	pthread_condattr_destroy(&clock);
+}
+
 int
 device_thread_start(char *memory, size_t size, struct err *e)
 {
@@ -247,6 +300,8 @@ device_thread_start(char *memory, size_t size, struct err *e)
 	pthread_t thread;
 	int r;
 
+	device_thread_cond(&self.work);
+	device_thread_cond(&self.done);
 	self.memory = memory;
 	self.size = size;
 	sigfillset(&all);
@@ -257,28 +312,6 @@ device_thread_start(char *memory, size_t size, struct err *e)
 		return fail(e, r, "a thread for copies of GPUs: %s", strerror(r));
 	pthread_detach(thread);
 	return 0;
-}
-
-int
-device_thread_mark(struct CUstream_st *stream, struct err *e)
-{
-	enum fence which = stream ? FENCE_OTHER : FENCE_DEFAULT;
-	struct CUevent_st *event;
-	int device = 0, r = cuda_current(&device, e);
-
-	if (r < 0 || device >= DEVICES_MAX)
-		return r;
-	device_thread_lock();
-	event = self.fences[device][which].event;
-	device_thread_unlock();
-	if (!event && (r = cuda_event_new(&event, e)) < 0)
-		return r;
-	r = cuda_event_record(event, stream, e);
-	device_thread_lock();
-	self.fences[device][which].event = event;
-	self.fences[device][which].recorded |= r == 0;
-	device_thread_unlock();
-	return r;
 }
 
 void
@@ -311,7 +344,9 @@ device_thread_abandon(struct job *j, void (*ended)(struct job *j))
 	bool done;
 
 	device_thread_lock();
-	done = j->done;
+	done = j->done || !j->begun;
+	if (!j->begun)
+		STAILQ_REMOVE(&self.jobs, j, job, link);
 	if (!done)
 		j->ended = ended;
 	device_thread_unlock();

@@ -1,17 +1,18 @@
 /*
- * The thread that calls CUDA: what it is asked to do, one job after another. It alone calls CUDA,
- * but for device_thread_mark(): a call may block for as long as the driver likes.
+ * The thread that calls CUDA: what it is asked to do, one job after another. It alone calls CUDA: a
+ * call may block for as long as the driver likes.
  */
 #ifndef DEVICE_THREAD_H
 #define DEVICE_THREAD_H
 #include "err.h"
+#include <pthread.h>
 #include <sys/queue.h>
 #include <time.h>
 
 struct CUevent_st;
 struct CUstream_st;
 
-enum job_kind { JOB_OUT, JOB_IN, JOB_OWNER, JOB_MEMORY };
+enum job_kind { JOB_OUT, JOB_IN, JOB_OWNER, JOB_MARK, JOB_MEMORY };
 
 struct job {
 	enum job_kind kind;
@@ -19,14 +20,15 @@ struct job {
 	uint64_t address;
 	char *host; /* of the memory that device_thread_start() gave */
 	size_t n;
-	uint64_t free, total; /* JOB_MEMORY */
-	struct err err;	      /* no 0: it went well */
+	struct CUstream_st *stream; /* JOB_MARK: NULL is the default one */
+	uint64_t free, total;	    /* JOB_MEMORY */
+	struct err err;		    /* no 0: it went well */
 	/* Called in the thread when the job is done, which is then whose this is; NULL: somebody
 	 * waits. */
 	void (*ended)(struct job *j);
 	int slot; /* what follows is of who submits it */
 	uint32_t tag, handle;
-	bool done; /* the thread's, as all below */
+	bool begun, done; /* the thread's, as all below */
 	struct CUevent_st *event;
 	STAILQ_ENTRY(job) link;
 };
@@ -37,10 +39,11 @@ int device_thread_start(char *memory, size_t size, struct err *e);
 void device_thread_submit(struct job *j);
 /* Waits until the job is done; false: the time is over (NULL: there is no such time). */
 bool device_thread_await(struct job *j, const struct timespec *until);
-/* Nobody waits for it any more; ended frees it. False: it is done already. */
+/* Nobody waits for it any more; ended frees it. False: it is done already, or never begun. */
 bool device_thread_abandon(struct job *j, void (*ended)(struct job *j));
-/* As rank_device_mark(). */
-int device_thread_mark(struct CUstream_st *stream, struct err *e);
+/* A condition whose deadlines are of the monotonic clock, as those of device_thread_await(): wall
+ * time may jump. */
+void device_thread_cond(pthread_cond_t *cond);
 /* Around a fork. */
 void device_thread_lock(void);
 void device_thread_unlock(void);

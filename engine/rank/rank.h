@@ -142,9 +142,10 @@ int rank_device_open(const char *folders, struct err *e);
 bool rank_device_is_open(void);
 /* The memfd of GET_DEVICE, which stays ours. */
 int rank_device_memfd(void);
-/* What is in this stream of the calling thread's device (NULL: the default one) comes before all
- * copies from now on. Two streams of each device are kept so, the default one and another. */
-int rank_device_mark(struct CUstream_st *stream, struct err *e);
+/* What is in this stream of the device (NULL: the default one; device -1: the one that the caller
+ * uses) comes before all copies from now on. This and the next two fail with EAGAIN where the
+ * driver does not answer for a while, this one also where a capture is under way. */
+int rank_device_mark(int device, struct CUstream_st *stream, struct err *e);
 /* The device of this memory. near: the device that is asked first (no context is made on others).
  */
 int rank_device_owner(uint64_t address, int near, int *device, struct err *e);

@@ -4,6 +4,7 @@
 #include "rank/cuda.h"
 #include "rank/device_thread.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +13,8 @@
 enum {
 	OWN_SLOTS = 8, /* behind the daemon's: for rank_device_copy() */
 	PIPELINE = 4,  /* of them at most for one copy */
-	WAIT_MS = 50   /* of a thread that looks then whether it is still wanted */
+	WAIT_MS = 50,  /* of a thread that looks then whether it is still wanted */
+	MARK_MS = 1000 /* at most for a mark: the cell has ended */
 };
 
 static struct {
@@ -23,7 +25,7 @@ static struct {
 	int memfd;
 	char *memory; /* the daemon's slots, then ours */
 	bool slot_taken[OWN_SLOTS];
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .slot_free = PTHREAD_COND_INITIALIZER, .memfd = -1};
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .memfd = -1};
 
 void
 rank_device_lock(void)
@@ -43,12 +45,16 @@ static int
 start(struct err *e)
 {
 	size_t size = (DEVICE_SLOTS + OWN_SLOTS) * (size_t)DEVICE_SLOT;
-	self.memfd = memfd_create("ddip-device", MFD_CLOEXEC);
-	if (self.memfd < 0 || ftruncate(self.memfd, (off_t)size) < 0)
+
+	/* The daemon has the descriptor too: made shorter, it would end us both with SIGBUS. */
+	self.memfd = memfd_create("ddip-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (self.memfd < 0 || ftruncate(self.memfd, (off_t)size) < 0 ||
+	    fcntl(self.memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		return fail_errno(e, "memory for copies of GPUs");
 	self.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.memfd, 0);
 	if (self.memory == MAP_FAILED)
 		return fail_errno(e, "memory for copies of GPUs");
+	device_thread_cond(&self.slot_free);
 	return device_thread_start(self.memory, size, e);
 }
 
@@ -86,40 +92,59 @@ rank_device_memfd(void)
 	return self.memfd;
 }
 
-int
-rank_device_mark(struct CUstream_st *stream, struct err *e)
-{
-	return device_thread_mark(stream, e);
-}
-
 static struct timespec
-deadline(void)
+deadline(int ms)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += WAIT_MS * 1000000L;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += ms * 1000000L;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	return until;
 }
 
-/* A question that the thread answers at once. */
-static int
-ask(struct job *j, struct err *e)
+static void
+free_job(struct job *j)
 {
+	free(j);
+}
+
+/* A question that the thread answers at once, unless the driver holds it up: -EAGAIN. Changes *q to
+ * what it has become. */
+static int
+ask(struct job *q, int ms, struct err *e)
+{
+	struct timespec until = deadline(ms);
+	struct job *j = xmalloc(sizeof(*j));
+
+	*j = *q;
 	device_thread_submit(j);
-	device_thread_await(j, NULL);
-	if (j->err.no)
-		*e = j->err;
-	return -j->err.no;
+	if (!device_thread_await(j, &until) && device_thread_abandon(j, free_job))
+		return fail(e, EAGAIN, "the driver of the GPU does not answer");
+	*q = *j;
+	free(j);
+	if (!q->done)
+		return fail(e, EAGAIN, "the driver of the GPU does not answer");
+	if (q->err.no)
+		*e = q->err;
+	return -q->err.no;
+}
+
+int
+rank_device_mark(int device, struct CUstream_st *stream, struct err *e)
+{
+	struct job j = {.kind = JOB_MARK, .device = device, .stream = stream};
+	int r = device < 0 ? cuda_current(&j.device, e) : 0;
+
+	return r < 0 ? r : ask(&j, MARK_MS, e);
 }
 
 int
 rank_device_owner(uint64_t address, int near, int *device, struct err *e)
 {
 	struct job j = {.kind = JOB_OWNER, .device = near, .address = address};
-	int r = ask(&j, e);
+	int r = ask(&j, WAIT_MS, e);
 
 	*device = j.device;
 	return r;
@@ -129,7 +154,7 @@ int
 rank_device_memory(int device, uint64_t *free_bytes, uint64_t *total, struct err *e)
 {
 	struct job j = {.kind = JOB_MEMORY, .device = device};
-	int r = ask(&j, e);
+	int r = ask(&j, WAIT_MS, e);
 
 	*free_bytes = j.free;
 	*total = j.total;
@@ -223,7 +248,7 @@ abandon(struct job *j)
 ssize_t
 rank_device_copy(int device, uint64_t address, char *host, size_t n, bool in, struct err *e)
 {
-	struct timespec until = deadline();
+	struct timespec until = deadline(WAIT_MS);
 	struct job *jobs[PIPELINE], *j;
 	size_t begun = 0, ended = 0;
 	int first = 0, count = 0;

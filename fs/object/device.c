@@ -1,10 +1,13 @@
 /*
  * The memory of a rank is divided into slots. A slot is taken from the question to the rank until
- * the copy thread has sent the reply; reads for which there is none wait in line.
+ * the copy thread has sent the reply; reads for which there is none wait in the line of their GPU.
+ * A GPU has only some of the slots: one that does not get on leaves those of the others alone.
  */
+#define _GNU_SOURCE
 #include "object/device.h"
 #include "base/daemon.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +17,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum {
+	LINES = 16,			  /* GPUs beyond these share a line */
+	SLOTS_OF_LINE = DEVICE_SLOTS / 4, /* that are taken at once, at most */
+	NO_PLACE = -1
+};
+
 struct read {
 	struct ring *ring;
-	struct req *r; /* NULL: it was interrupted */
+	struct line *line; /* of its GPU */
+	struct req *r;	   /* NULL: it was interrupted */
 	uint32_t handle;
 	struct slice head; /* what of it is asked for */
 	uint64_t offset;   /* behind the head */
 	size_t n;	   /* without the head */
-	int place;
+	int place;	   /* NO_PLACE: it waits in its line */
 	TAILQ_ENTRY(read) link;
 };
 
@@ -30,27 +40,35 @@ struct ring {
 	struct agent *agent;
 	int slot; /* of the rank at the agent */
 	char *memory;
-	int refs; /* objects, and taken slots */
+	int refs;     /* objects, and reads */
+	bool serving; /* the lines */
+	int next;     /* the line that is served first */
 
 	struct place_in_ring {
-		bool taken;
+		struct line *line; /* that has it; NULL: it is free */
 		_Atomic bool sent; /* by a copy thread */
 	} places[DEVICE_SLOTS];
 
-	TAILQ_HEAD(, read) waiting;
+	struct line {
+		int taken;
+		TAILQ_HEAD(, read) waiting;
+	} lines[LINES];
+
 	LIST_ENTRY(ring) link;
 };
 
 struct device {
 	struct ring *ring;
+	struct line *line;
 	uint32_t handle;
 };
 
 static const size_t RING_SIZE = (size_t)DEVICE_SLOT * DEVICE_SLOTS;
 
 static LIST_HEAD(, ring) rings = LIST_HEAD_INITIALIZER(rings);
-static int sent_fd = -1; /* copy threads say here that something was sent */
-static struct watch *sent_watch;
+/* Copy threads say here that something was sent. It is never closed: such a thread may be about to
+ * write when what it has sent is known already. */
+static int sent_fd = -1;
 
 static void
 unref(struct ring *ring)
@@ -60,28 +78,64 @@ unref(struct ring *ring)
 	LIST_REMOVE(ring, link);
 	munmap(ring->memory, RING_SIZE);
 	free(ring);
-	if (LIST_EMPTY(&rings)) {
-		loop_fd_del(sent_watch);
-		close(sent_fd);
-		sent_watch = NULL;
-		sent_fd = -1;
-	}
 }
 
 static void begin(struct read *x);
 
+static int
+find_place(const struct ring *ring)
+{
+	for (int i = 0; i < DEVICE_SLOTS; i++)
+		if (!ring->places[i].line)
+			return i;
+	return NO_PLACE;
+}
+
+/* The next of those who wait that may have a slot, of each line in turn; NULL: none may. */
+static struct read *
+next_read(struct ring *ring)
+{
+	for (int i = 0; i < LINES; i++) {
+		struct line *line = &ring->lines[(ring->next + i) % LINES];
+		struct read *x = TAILQ_FIRST(&line->waiting);
+
+		if (!x || line->taken >= SLOTS_OF_LINE)
+			continue;
+		ring->next = (ring->next + i + 1) % LINES;
+		TAILQ_REMOVE(&line->waiting, x, link);
+		return x;
+	}
+	return NULL;
+}
+
+/* Begins what waits, as far as slots are free. A read that is answered at once frees its slot
+ * again, inside begin(): the loop here sees it. */
+static void
+serve(struct ring *ring)
+{
+	struct read *x;
+	int place;
+
+	if (ring->serving)
+		return;
+	ring->serving = true;
+	ring->refs++;
+	while ((place = find_place(ring)) != NO_PLACE && (x = next_read(ring))) {
+		ring->places[place].line = x->line;
+		x->line->taken++;
+		x->place = place;
+		begin(x);
+	}
+	ring->serving = false;
+	unref(ring);
+}
+
 static void
 free_place(struct ring *ring, int place)
 {
-	struct read *x = TAILQ_FIRST(&ring->waiting);
-
-	ring->places[place].taken = false;
-	if (x) {
-		TAILQ_REMOVE(&ring->waiting, x, link);
-		ring->places[place].taken = true;
-		x->place = place;
-		begin(x); /* who waits has a reference, too */
-	}
+	ring->places[place].line->taken--;
+	ring->places[place].line = NULL;
+	serve(ring);
 	unref(ring);
 }
 
@@ -155,7 +209,7 @@ begin(struct read *x)
 	uint32_t tag;
 
 	memcpy(ring->memory + to, x->head.p, x->head.n);
-	if (!x->r || x->n == 0) {
+	if (x->n == 0) {
 		answer(x, &e);
 		return;
 	}
@@ -169,13 +223,19 @@ begin(struct read *x)
 	    to + x->head.n);
 }
 
-/* The rank goes on copying: the slot is taken until then. */
+/* A rank that copies goes on: the slot is taken until then. The object may be gone from here on,
+ * and the head with it. */
 static void
 interrupted(struct req *r, enum interrupt how)
 {
 	struct read *x = r->waits_for;
 
 	x->r = NULL;
+	if (x->place == NO_PLACE) {
+		TAILQ_REMOVE(&x->line->waiting, x, link);
+		unref(x->ring);
+		free(x);
+	}
 	req_done(r, -EINTR);
 }
 
@@ -187,22 +247,16 @@ device_read(struct device *d, struct req *r, struct slice head, uint64_t offset,
 	size_t skip = (size_t)MIN(offset, head.n);
 
 	n = MIN(n, (size_t)DEVICE_SLOT);
-	*x = (struct read){.ring = ring, .r = r, .handle = d->handle};
+	*x = (struct read){
+	    .ring = ring, .line = d->line, .r = r, .handle = d->handle, .place = NO_PLACE};
 	x->head = (struct slice){head.p + skip, MIN(head.n - skip, n)};
 	x->offset = offset > head.n ? offset - head.n : 0;
 	x->n = n - x->head.n;
 	ring->refs++;
 	r->waits_for = x;
 	req_park(r, interrupted);
-	for (int i = 0; i < DEVICE_SLOTS; i++) {
-		if (ring->places[i].taken)
-			continue;
-		ring->places[i].taken = true;
-		x->place = i;
-		begin(x);
-		return;
-	}
-	TAILQ_INSERT_TAIL(&ring->waiting, x, link);
+	TAILQ_INSERT_TAIL(&x->line->waiting, x, link);
+	serve(ring);
 }
 
 static struct ring *
@@ -224,11 +278,12 @@ watch_sent(struct err *e)
 	sent_fd = fault("device.eventfd", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (sent_fd < 0)
 		return fail_errno(e, "eventfd");
-	sent_watch = loop_fd(daemon_.loop, sent_fd, EPOLLIN, on_sent, NULL);
+	loop_fd(daemon_.loop, sent_fd, EPOLLIN, on_sent, NULL);
 	return 0;
 }
 
-/* fd stays the caller's. */
+/* fd stays the caller's. The rank has the descriptor too: made shorter, the memory would end us
+ * with SIGBUS. */
 static struct ring *
 map(struct agent *a, int slot, int fd, struct err *e)
 {
@@ -240,6 +295,10 @@ map(struct agent *a, int slot, int fd, struct err *e)
 		fail(e, EBADMSG, "the rank's memory for copies is too small");
 		return NULL;
 	}
+	if (fcntl(fd, F_GET_SEALS) < 0 || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK)) {
+		fail(e, EBADMSG, "the rank's memory for copies can be made shorter");
+		return NULL;
+	}
 	if (watch_sent(e) < 0)
 		return NULL;
 	memory = mmap(NULL, RING_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -249,13 +308,14 @@ map(struct agent *a, int slot, int fd, struct err *e)
 	}
 	ring = xcalloc(1, sizeof(*ring));
 	*ring = (struct ring){.agent = a, .slot = slot, .memory = memory};
-	TAILQ_INIT(&ring->waiting);
+	for (int i = 0; i < LINES; i++)
+		TAILQ_INIT(&ring->lines[i].waiting);
 	LIST_INSERT_HEAD(&rings, ring, link);
 	return ring;
 }
 
 struct device *
-device_new(struct agent *a, int slot, uint32_t handle, int fd, struct err *e)
+device_new(struct agent *a, int slot, uint32_t handle, unsigned gpu, int fd, struct err *e)
 {
 	struct ring *ring = find(a, slot);
 	struct device *d;
@@ -266,7 +326,7 @@ device_new(struct agent *a, int slot, uint32_t handle, int fd, struct err *e)
 	if (!ring)
 		return NULL;
 	d = xcalloc(1, sizeof(*d));
-	*d = (struct device){.ring = ring, .handle = handle};
+	*d = (struct device){.ring = ring, .line = &ring->lines[gpu % LINES], .handle = handle};
 	ring->refs++;
 	return d;
 }

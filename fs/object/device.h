@@ -9,9 +9,10 @@
 
 struct device;
 
-/* Of the object that this engine keeps under this handle; it sent the descriptor, which is taken.
- * NULL with e. */
-struct device *device_new(struct agent *a, int slot, uint32_t handle, int fd, struct err *e);
+/* Of the object that this engine keeps under this handle, on this GPU of its own numbers; it sent
+ * the descriptor, which is taken. NULL with e. */
+struct device *device_new(
+    struct agent *a, int slot, uint32_t handle, unsigned gpu, int fd, struct err *e);
 /* No read of it is answered after this: all have been, by who closes a file. NULL-safe. */
 void device_free(struct device *d);
 /* Answers a READ with the bytes from offset on, of the head and what follows it. Never waits. */

@@ -180,7 +180,8 @@ take_bytes(struct got *x, struct msg *m)
 	x->fd = m->fd;
 	m->fd = -1;
 	if (kind == GET_DEVICE) {
-		x->device = device_new(x->p->agent, x->rank.slot, x->handle, x->fd, &x->err);
+		x->device = device_new(
+		    x->p->agent, x->rank.slot, x->handle, (unsigned)addr, x->fd, &x->err);
 		x->fd = -1;
 		return -x->err.no;
 	}

@@ -100,6 +100,20 @@ is 'an interrupted reader has nothing' "$(wc -c <"$T/late")" 0
 cell 'cupy.release()' "$G/rank0/cell"
 is 'then it is read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
 
+# an object whose descriptor can't be sent is not kept
+cell 'import os, errno
+once = on_device(rank, np.arange(99999))
+real = os.dup
+def dup(fd):
+    os.dup = real
+    raise OSError(errno.EMFILE, "Too many open files")
+os.dup = dup'
+before=$(value 'cupy.runtime.fake_cuda_live()')
+fails cat "$G/rank0/vars/once.npy" >/dev/null 2>&1
+cell 'del once'
+is 'a failed read keeps no object' "$(value 'cupy.runtime.fake_cuda_live()')" $((before - 1))
+cell 'os.dup = real'
+
 # a graph that is being captured is not disturbed
 cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 1, 1)'
 is 'an object is read during a capture' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
@@ -180,6 +194,8 @@ wait_cell "$n" >/dev/null
 # a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
 for code in 'raise RuntimeError("kernel")' pass; do
 	pid=$(key "$G/rank0/status" pid)
+	cell 'import cupy, numpy as np; used = cupy.array(np.ones(3))' "$G/rank0/cell"
+	ok cat "$G/rank0/vars/used.npy" >/dev/null
 	errno write "$G/rank0/cell" "import cupy
 cupy.runtime.fake_cuda_lose(700)
 $code" >/dev/null
@@ -193,3 +209,24 @@ $code" >/dev/null
 	: >"$G/error"
 done
 is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5
+
+# held FILE: it is not read, for what an ended cell has queued comes before; then that ends
+held() {
+	is "$2" "$(timeout 1 cat "$1" | wc -c)" 0
+	cell 'cupy.release()' "$G/rank0/cell"
+	ok test "$(guarded cat "$1" | wc -c)" -gt 0
+}
+
+cell 'import cupy, numpy as np
+first = cupy.array(np.ones(3))
+with cupy.cuda.Device(1):
+    second = cupy.array(np.ones(3))
+cupy.runtime.fake_cuda_hold(None)' "$G/rank0/cell"
+held "$G/rank0/vars/first.npy" 'the first object that is read comes behind the default stream'
+ok cat "$G/rank0/vars/second.npy" >/dev/null
+cell 'cupy.runtime.fake_cuda_hold(None)' "$G/rank0/cell"
+held "$G/rank0/vars/second.npy" 'one on another GPU than the current one, too'
+cell 'one, two = cupy.cuda.Stream(), cupy.cuda.Stream()
+one.use().hold()' "$G/rank0/cell"
+cell 'two.use()' "$G/rank0/cell"
+held "$G/rank0/vars/first.npy" 'one stream does not make another one forgotten'

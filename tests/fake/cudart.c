@@ -3,6 +3,7 @@
  * thread each works off, events. It has the calls of engine/rank/cuda_api.h, and tests make them
  * fail (cudart.h). Words of $FAKE_CUDA, divided by blanks:
  *   gpus=2      how many devices      delay=300   each copy takes so many microseconds more
+ *   pageable=waits a copy by memory that is not registered returns when it is done
  *   driver=none there is no driver    fail=CALL:ERROR[:AFTER[:TIMES]] as fake_cuda_fail()
  */
 #include "cudart_inside.h"
@@ -17,6 +18,7 @@ struct state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .gpus = 2,
     .legacy.tasks = STAILQ_HEAD_INITIALIZER(fake.legacy.tasks)};
 
+bool fake_stalled, fake_waits;
 __thread int fake_device;
 __thread unsigned fake_result;
 static __thread bool relaxed;
@@ -58,6 +60,8 @@ fake_read_words(void)
 			fake.gpus = atoi(w + 5);
 		else if (strncmp(w, "delay=", 6) == 0)
 			fake.delay = (useconds_t)atoi(w + 6);
+		else if (strcmp(w, "pageable=waits") == 0)
+			fake_waits = true;
 		else if (strcmp(w, "driver=none") == 0)
 			fake.no_driver = true;
 		else if (sscanf(w, "fail=%*[^:]%n:%u:%d:%d", &n, &error, &after, &times) >= 1)
@@ -71,6 +75,8 @@ fake_say(const char *call, bool device)
 {
 	if (!fake.read)
 		fake_read_words();
+	while (device && fake_stalled)
+		pthread_cond_wait(&fake.changed, &fake.lock);
 	fake_result = fake.lost;
 	if (!fake_result && fake.no_driver)
 		fake_result = dcudaErrorInsufficientDriver;
@@ -201,6 +207,9 @@ cudaMemcpyAsync(void *to, const void *from, size_t n, unsigned kind, struct CUst
 			fake_enqueue(stream,
 			    (struct task){
 				.to = out ? to : device, .from = out ? device : from, .n = n});
+			while (fake_waits && !is_registered(out ? to : from, n) &&
+			       (stream->busy || !STAILQ_EMPTY(&stream->tasks)))
+				pthread_cond_wait(&fake.changed, &fake.lock);
 		}
 	}
 	fake_unlock();

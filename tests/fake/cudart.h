@@ -17,6 +17,8 @@ void fake_cuda_lose(unsigned error);
 /* A kernel that runs until fake_cuda_release(): what is behind it in its stream waits. */
 void fake_cuda_hold(struct CUstream_st *stream);
 void fake_cuda_release(void);
+/* Calls of a device (1) block, as a driver does that is busy; (0) no more. */
+void fake_cuda_stall(int on);
 /* fn(arg) runs in the stream, behind what is in there. */
 void fake_cuda_enqueue(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
 /* The stream is captured (1), and with implicit so is what the default stream does. */

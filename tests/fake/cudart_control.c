@@ -39,6 +39,15 @@ fake_cuda_release(void)
 }
 
 void
+fake_cuda_stall(int on)
+{
+	fake_lock();
+	fake_stalled = on;
+	pthread_cond_broadcast(&fake.changed);
+	fake_unlock();
+}
+
+void
 fake_cuda_enqueue(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
 {
 	fake_lock();

@@ -73,6 +73,8 @@ struct state {
 };
 
 extern struct state fake;
+extern bool fake_stalled;	      /* calls of a device block */
+extern bool fake_waits;		      /* so do copies by host memory that is not registered */
 extern __thread int fake_device;      /* of this thread */
 extern __thread unsigned fake_result; /* of its last call */
 

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SIZE = 9 * DEVICE_SLOT + 77 };
@@ -24,6 +25,7 @@ static struct {
 	void (*fail)(const char *, unsigned, int, int);
 	void (*hold)(struct CUstream_st *);
 	void (*release)(void);
+	void (*stall)(int);
 	void *(*bytes)(uint64_t, size_t);
 } fake;
 
@@ -73,7 +75,7 @@ find_fake(void *handle, const char *name, void *to)
 }
 
 static void
-open_fake(void)
+open_fake(const char *words)
 {
 	char *self = realpath("/proc/self/exe", NULL), *library;
 	struct err e = {0};
@@ -82,15 +84,17 @@ open_fake(void)
 	memcpy(strstr(self, "/unit/device"), "", 1);
 	library = xasprintf("%s/fake/libcudart.so.13", self);
 	setenv("DDIP_CUDART", library, 1);
-	setenv("FAKE_CUDA", "gpus=2 delay=50", 1);
+	setenv("FAKE_CUDA", words, 1);
 	CHECK(!rank_device_is_open());
 	CHECK(rank_device_open("", &e) == 0 && rank_device_open("", &e) == 0);
 	CHECK_STR(e.text, "");
 	CHECK(rank_device_is_open() && rank_device_memfd() >= 0);
+	CHECK(ftruncate(rank_device_memfd(), 0) < 0 && errno == EPERM);
 	handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
 	find_fake(handle, "fake_cuda_fail", &fake.fail);
 	find_fake(handle, "fake_cuda_hold", &fake.hold);
 	find_fake(handle, "fake_cuda_release", &fake.release);
+	find_fake(handle, "fake_cuda_stall", &fake.stall);
 	find_fake(handle, "fake_cuda_bytes", &fake.bytes);
 	free(library);
 	free(self);
@@ -150,12 +154,36 @@ test_leaving(uint64_t address)
 	struct err e = {0};
 
 	fake.hold(NULL);
-	CHECK(rank_device_mark(NULL, &e) == 0);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
 	for (int i = 0; i < 4; i++)
 		CHECK(rank_device_copy(1, address, host, SIZE, false, &e) == 0);
 	fake.release();
 	CHECK(copy_all(address, host, SIZE, false, &e) == 0);
 	free(host);
+}
+
+/* What was in any of a device's streams when it was marked comes before a copy. */
+static void
+test_marks(uint64_t address)
+{
+	struct CUstream_st *held = NULL, *others[5] = {NULL};
+	char byte;
+	struct err e = {0};
+
+	CHECK(cuda_stream_new(&held, &e) == 0);
+	fake.hold(held);
+	CHECK(rank_device_mark(1, held, &e) == 0);
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		CHECK(cuda_stream_new(&others[i], &e) == 0 &&
+		      rank_device_mark(-1, others[i], &e) == 0);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, false, &e) == 0);
+	fake.release();
+	CHECK(copy_all(address, &byte, 1, false, &e) == 0);
+	cuda_stream_free(held);
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		cuda_stream_free(others[i]);
+	CHECK(rank_device_mark(2, NULL, &e) < 0);
 }
 
 static void
@@ -197,7 +225,7 @@ test_answers(uint64_t address)
 	until(&sent.errors, 1);
 	CHECK(sent.error_no == ENOMEM);
 	fake.hold(NULL);
-	CHECK(rank_device_mark(NULL, &e) == 0);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
 	ask(8, handle, 0, 1, 0, 0);
 	CHECK(rank_pin_drop(handle) == NULL && sent.frees == 0);
 	fake.release();
@@ -219,18 +247,52 @@ test_questions(uint64_t address)
 	CHECK(rank_device_memory(1, &unused, &total, &e) == 0 && total - unused == SIZE);
 	CHECK(rank_device_memory(2, &unused, &total, &e) < 0);
 	CHECK(rank_device_memory(-1, &unused, &total, &e) == -EINVAL);
+	fake.stall(1);
+	for (int i = 0; i < 3; i++)
+		CHECK(rank_device_owner(address, 0, &device, &e) == -EAGAIN);
+	fake.stall(0);
+	while (rank_device_owner(address, 0, &device, &e) == -EAGAIN)
+		CHECK_STR(e.text, "the driver of the GPU does not answer");
+	CHECK(device == 1);
+}
+
+/* Where CUDA registers no memory the thread does not wait in the driver for what was marked. In a
+ * process of its own. */
+static int
+test_unregistered(void)
+{
+	uint64_t address = 0;
+	struct err e = {0};
+	int device = -1;
+	char byte;
+
+	open_fake("gpus=2 pageable=waits fail=cudaHostRegister:2");
+	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
+	fake.hold(NULL);
+	CHECK(rank_device_mark(1, NULL, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, false, &e) == 0);
+	CHECK(rank_device_owner(address, 1, &device, &e) == 0 && device == 1);
+	fake.release();
+	test_copies(address);
+	return CHECK_DONE();
 }
 
 int
 main(void)
 {
+	pid_t child = fork();
 	uint64_t address = 0;
 	struct err e = {0};
+	int status;
 
-	open_fake();
+	if (child == 0)
+		_exit(test_unregistered());
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	open_fake("gpus=2 delay=50");
 	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
 	test_copies(address);
 	test_leaving(address);
+	test_marks(address);
 	test_answers(address);
 	test_questions(address);
 	cuda_free(address);

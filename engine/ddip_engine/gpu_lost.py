@@ -1,0 +1,34 @@
+"""A rank whose CUDA context is lost ends, and says why."""
+
+import os
+import sys
+
+from ddip_engine import state
+
+EXIT_LOST = 70  # the status of a process whose context was lost (EX_SOFTWARE)
+
+
+def leave_if_lost():
+    """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
+    puts another one in its place, and tells what is written here."""
+    module = sys.modules.get("_ddip")
+    why = module.device_lost() if module is not None else ""
+    if not why:
+        return
+    text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
+    os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
+    os._exit(EXIT_LOST)
+
+
+def _where_lost():
+    """The line of the cell where that came up, as far as an exception says it."""
+    trace, line = getattr(sys, "last_traceback", None), 0
+    file = f"<cell {state.cell}>"
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if line:
+        return f"at line {line} of cell {state.cell}"
+    late = "kernels fail late: with CUDA_LAUNCH_BLOCKING=1 in env the line is known"
+    return f"by the end of cell {state.cell} ({late})"

@@ -1,0 +1,72 @@
+"""Objects on a GPU made of what is pushed, on the GPU of what they replace or on the rank's."""
+
+import sys
+from errno import EBADMSG, EOPNOTSUPP
+
+from ddip_engine import gpu
+from ddip_engine.state import EngineError
+from ddip_engine.view import article
+
+
+def tensor_on(tensor, device):
+    """The tensor on this device; of the host's to a GPU without its own stream."""
+    torch = gpu.torch_module()
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    if not gpu.opens():
+        return tensor.to(device)
+    plain = tensor.detach().contiguous()
+    with torch.cuda.device(device):
+        made = torch.empty(plain.shape, dtype=plain.dtype, device=device)
+        _fill(made, plain.data_ptr())
+    return made
+
+
+def array_like(old, array):
+    """A NumPy array as one of the library of old, which is on a GPU, on the same device."""
+    device = gpu.memory_of(old).device
+    cupy = sys.modules.get("cupy")
+    if isinstance(old, getattr(cupy, "ndarray", ())):
+        with cupy.cuda.Device(device):
+            return _array_of(cupy.empty, array)
+    cuda = getattr(sys.modules.get("numba"), "cuda", None)
+    if cuda is not None and type(old).__module__.partition(".")[0] == "numba":
+        with cuda.gpus[device]:
+            return _array_of(cuda.device_array, array)
+    text = f"it holds {article(old)} on GPU {device}, which is made in a cell only; or del it first"
+    raise EngineError(EBADMSG, text)
+
+
+def _array_of(empty, array):
+    array = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+    made = empty(array.shape, array.dtype)
+    _fill(made, array.ctypes.data)
+    return made
+
+
+def _fill(made, address):
+    """Copies the host's bytes to a new object of this thread's device. Its memory may be in use
+    still: by what is in the library's stream for who had it before."""
+    memory = gpu.memory_of(made)
+    device = memory.device  # CUDA is loaded then: mark() needs it
+    gpu.mark()
+    gpu.copy(device, memory.address, address, memory.nbytes, into=True)
+
+
+def on_device(value):
+    """An array or a tensor, or each of a list or a dict, on this rank's GPU."""
+    if type(value) is dict:
+        return {key: on_device(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(on_device(each) for each in value)
+    if gpu.memory_of(value) is not None:
+        return value
+    torch, cupy, is_tensor = gpu.torch_module(), sys.modules.get("cupy"), gpu.is_tensor(value)
+    if not is_tensor and not hasattr(value, "__array_interface__"):
+        raise EngineError(EBADMSG, f"{article(value)} is no array: nothing to be put on a GPU")
+    if torch is not None and torch.cuda.is_available():
+        tensor = value if is_tensor else torch.from_numpy(value)
+        return tensor_on(tensor, torch.device("cuda", torch.cuda.current_device()))
+    if cupy is not None and not is_tensor:
+        return _array_of(cupy.empty, value)
+    raise EngineError(EOPNOTSUPP, "no torch with CUDA and no cupy is loaded that could hold it")

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Objects on a GPU as they come to the host: torch's tensors of the CPU stand in for a GPU's, whose
+memory is copied piece by piece."""
+
+import ctypes
+import types
+import unittest
+from unittest import mock
+
+from in_process import NAMES, gpu, np, read, torch
+
+
+def copy(device, address, host, size, into=False):
+    assert host, "no memory of the host"
+    Gpu.copies += 1
+    Gpu.copied += size
+    ctypes.memmove(host, address, size)
+
+
+class Gpu(unittest.TestCase):
+    copies = copied = 0
+
+    def setUp(self):
+        names = {"copy": copy, "opens": lambda: True, "_on_cuda": lambda tensor: True}
+        names |= {"_owner": lambda address, near: 0, "_order": lambda device, stream: None}
+        for name, function in names.items():
+            patch = mock.patch.object(gpu, name, function)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.addCleanup(NAMES.clear)
+        Gpu.copies = Gpu.copied = 0
+
+    def check_text(self, value):
+        self.assertEqual(gpu.text(value), f"{value}")
+
+    def test_text_is_what_print_shows(self):
+        for value in (
+            torch.tensor(5.0),
+            torch.arange(6.0).reshape(2, 3),
+            torch.arange(30000).reshape(100, -1),
+            torch.randn(3000, 30),
+            torch.randn(3000, 30).T,
+            torch.randn(40, 40, 40).permute(2, 0, 1)[1:, ::2],
+            torch.randn(5000).expand(7, 5000),
+            torch.zeros(0, 4),
+        ):
+            self.check_text(value)
+
+    def test_a_parameter_says_that_it_is_one(self):
+        for source in (torch.tensor(5.0), torch.ones(3), torch.randn(3000, 30)):
+            self.check_text(torch.nn.Parameter(source))
+
+    def test_a_raised_threshold_is_heeded(self):
+        torch.set_printoptions(threshold=100000)
+        self.addCleanup(torch.set_printoptions, profile="default")
+        self.check_text(torch.arange(1, 5001.0))
+
+    def test_the_text_of_a_transposed_array_costs_its_edges(self):
+        gpu.text(torch.randn(3000, 2000).T)
+        self.assertLess(Gpu.copied, 10000)
+
+    def test_columns_are_not_copied_element_by_element(self):
+        value = torch.randn(20000, 64)
+        self.assertTrue(torch.equal(gpu.host(value[:, :1]), value[:, :1]))
+        self.assertEqual(Gpu.copies, 1)
+
+    def test_few_pieces_far_apart_are_copied_alone(self):
+        value = torch.randn(4, 1 << 20)
+        self.assertTrue(torch.equal(gpu.host(value[:, 5:9]), value[:, 5:9]))
+        self.assertEqual(Gpu.copied, 4 * 16)
+
+    def test_what_is_too_much_for_one_copy_is_copied_in_parts(self):
+        base = torch.randn(40, 50, 60)
+        with mock.patch.object(gpu, "_SPAN_BYTES", 5000):
+            for value in (base[:, ::3, ::2], base.permute(2, 0, 1), base[1:].transpose(0, 2)[3:]):
+                self.assertTrue(torch.equal(gpu.host(value), value))
+        array = np.arange(40 * 50 * 60).reshape(40, 50, 60)[::-1, ::2, ::-3]
+        facts = {"shape": array.shape, "typestr": array.dtype.str, "strides": array.strides}
+        facts["data"] = (array.__array_interface__["data"][0], False)
+        other = types.new_class("Other")()
+        type(other).__cuda_array_interface__ = facts
+        with mock.patch.object(gpu, "_SPAN_BYTES", 5000):
+            self.assertTrue(np.array_equal(gpu.host(other), array))
+
+    def test_conjugates_and_negatives_are_computed_on_the_host(self):
+        source = torch.randn(4, 6, dtype=torch.complex64)
+        values = {"conj": source.conj(), "neg": source.conj().imag, "both": source.conj().T.conj()}
+        values["part"] = torch._neg_view(source.conj()[1:, ::2])
+        for name, value in values.items():
+            NAMES[name] = value
+            for view in ("npy", "safetensors"):
+                with mock.patch.multiple(torch.Tensor, resolve_conj=refuse, resolve_neg=refuse):
+                    got = read(name, view)
+                want = value.resolve_conj().resolve_neg().contiguous().numpy().tobytes()
+                if view == "npy" and not value.is_contiguous():
+                    want = value.resolve_conj().resolve_neg().numpy().tobytes("A")
+                self.assertTrue(got.endswith(want), (name, view))
+
+    def test_what_is_no_plain_memory_is_left_to_its_library(self):
+        from torch.testing._internal.two_tensor import TwoTensor
+
+        class Raises:
+            @property
+            def __cuda_array_interface__(self):
+                raise RuntimeError("only for buffers of a GPU")
+
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+        for value in (TwoTensor(torch.ones(3), torch.ones(3)), nested, Raises()):
+            self.assertIsNone(gpu.memory_of(value))
+            self.assertIsNone(gpu.text(value))
+
+    def test_a_default_device_does_not_get_the_copy(self):
+        value = torch.arange(6.0)
+        NAMES["x"] = torch.arange(6.0)
+        with torch.device("meta"):
+            self.assertTrue(torch.equal(gpu.host(value), value))
+            self.assertTrue(read("x", "npy").endswith(value.numpy().tobytes()))
+
+    def test_without_a_library_torch_itself_copies(self):
+        value = torch.arange(20000.0)
+        with mock.patch.object(gpu, "opens", lambda: False):
+            self.assertTrue(torch.equal(gpu.host(value), value))
+            self.assertIsNone(gpu.live(value))
+            self.check_text(value)
+        self.assertEqual(Gpu.copies, 0)
+
+
+def refuse(tensor):
+    """A kernel that runs behind what the program has queued."""
+    if tensor.is_conj() or tensor.is_neg():
+        raise AssertionError("resolved on the device")
+    return tensor
+
+
+class Marks(unittest.TestCase):
+    def mark(self, cupy, is_open):
+        module = mock.Mock()
+        module.device_is_open.return_value = is_open
+        with (
+            mock.patch.dict("sys.modules", _ddip=module, cupy=cupy),
+            mock.patch.object(gpu, "_devices", set()),
+        ):
+            gpu.mark()
+        return module
+
+    def test_a_library_that_fails_costs_no_cell(self):
+        cupy = types.SimpleNamespace(cuda=mock.Mock())
+        cupy.cuda.get_current_stream.side_effect = RuntimeError("cudaErrorNoDevice")
+        self.mark(cupy, True).device_mark.assert_not_called()
+
+    def test_all_gpus_of_a_torch_program_are_marked(self):
+        torch = mock.Mock(spec=["cuda", "optim", "_C"])
+        torch.cuda.is_initialized.return_value = True
+        torch.cuda.device_count.return_value = 3
+        torch.cuda.current_stream = lambda device: mock.Mock(cuda_stream=100 + device)
+        torch._C._cuda_hasPrimaryContext = lambda device: device != 1
+        with mock.patch.dict("sys.modules", torch=torch):
+            module = self.mark(None, True)
+        marked = [call.args for call in module.device_mark.call_args_list]
+        self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
+
+    def test_to_import_cupy_makes_no_context(self):
+        cupy = types.SimpleNamespace(cuda=mock.Mock())
+        cupy.cuda.get_current_stream.return_value.ptr = 0
+        self.mark(cupy, False).device_open.assert_not_called()
+
+
+if __name__ == "__main__":
+    unittest.main()
