@@ -272,14 +272,16 @@ fmt:
 setup:
 	$(Q)PYTHON='$(PYTHON)' scripts/setup
 
-# setup may install what the rest of this file asks for: hence a make of its own after it.
+# setup may install what the rest of this file asks for: hence a make of its own after it, on all cores.
+ALL_CORES = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
 run: setup
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) all
 	$(Q)PYTHON='$(PYTHON)' build/ddip demo build/fashion-mnist.png
 
 test:
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --test
-	$(Q)$(MAKE) --no-print-directory check
+	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) check
 
 # ---- install and package --------------------------------------------------------------------
 
