@@ -37,9 +37,9 @@ LIVES = int(os.environ.get("LIVES", "4"))  # mounts at once
 MARK = "DDIP_FAULT_RUN"
 failures = []  # RUN=…: why
 # program/place, each N-th from one on that SEED picks: those that are many
-SERIES = (("ddipfs/any", 2), ("fake-engine/any", 3), ("ddipfs/fuse.reply", 8),
+SERIES = (("ddipfs/any", 5), ("fake-engine/any", 7), ("ddipfs/fuse.reply", 16),
           ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
-REAL_SERIES = (("ddip-agent/any", 24), ("ddip-zygote/any", 1))
+REAL_SERIES = (("ddip-agent/any", 48), ("ddip-zygote/any", 1))
 
 
 def put(path, text, make=0):

@@ -24,7 +24,7 @@ import time
 
 from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, alive, get, keys, put
 
-SEQUENCES = int(os.environ.get("COUNT", "500"))
+SEQUENCES = int(os.environ.get("COUNT", "250"))
 GROUPS_PER_MOUNT = 50
 MOUNTS = 4  # at once
 STEPS = 9
