@@ -14,14 +14,10 @@
 static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
 
 static struct {
-	pthread_mutex_t lock; /* of open and close */
-	void *library;
-	struct err why; /* it could not be opened because */
-	char version[64];
 	pthread_mutex_t lost_lock;
 	_Atomic bool lost;
 	char lost_text[300];
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .lost_lock = PTHREAD_MUTEX_INITIALIZER};
+} self = {.lost_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct {
 #define X(name, type, args, needed) type(*name) args;
@@ -93,74 +89,54 @@ check(const char *what, unsigned code, struct err *e)
 #define CALL(e, name, ...) check(#name, api.name(__VA_ARGS__), e)
 
 static int
-load(const char *folders, struct err *e)
+describe(char *text, size_t size, struct err *e)
 {
 	Dl_info info;
 	void *function;
-	int version = 0, r;
+	int version = 0, r = CALL(e, cudaRuntimeGetVersion, &version);
 
-	self.library = library_open("DDIP_CUDART", names, ARRAY_LEN(names), folders, e);
-	if (!self.library)
-		return -e->no;
-	r = library_symbols(self.library, "libcudart", symbols, ARRAY_LEN(symbols), e);
-	if (r == 0)
-		r = CALL(e, cudaRuntimeGetVersion, &version);
-	if (r < 0) {
-		dlclose(self.library);
-		self.library = NULL;
-		return r;
-	}
 	memcpy(&function, &api.cudaRuntimeGetVersion, sizeof(function));
-	snprintf(self.version, sizeof(self.version), "CUDA %d.%d, %s", version / 1000,
-	    version % 1000 / 10, dladdr(function, &info) ? basename(info.dli_fname) : "libcudart");
-	return 0;
+	if (r == 0)
+		snprintf(text, size, "CUDA %d.%d, %s", version / 1000, version % 1000 / 10,
+		    dladdr(function, &info) ? basename(info.dli_fname) : "libcudart");
+	return r;
 }
+
+static struct library library = {.title = "CUDA",
+    .variable = "DDIP_CUDART",
+    .names = names,
+    .names_count = ARRAY_LEN(names),
+    .symbols = symbols,
+    .symbols_count = ARRAY_LEN(symbols),
+    .describe = describe,
+    .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int
 cuda_open(const char *folders, struct err *e)
 {
-	struct err why = {0};
-	int r = 0;
-
-	pthread_mutex_lock(&self.lock);
-	if (!self.library && !self.why.no && (r = load(folders, &why)) < 0)
-		fail(&self.why, why.no, "CUDA: %s", why.text);
-	r = self.library ? 0 : -self.why.no;
-	if (r < 0 && e)
-		*e = self.why;
-	pthread_mutex_unlock(&self.lock);
-	return r;
+	return library_open(&library, folders, e);
 }
 
 bool
 cuda_is_open(void)
 {
-	bool is;
-
-	pthread_mutex_lock(&self.lock);
-	is = self.library != NULL;
-	pthread_mutex_unlock(&self.lock);
-	return is;
+	return library_is_open(&library);
 }
 
 void
 cuda_close(void)
 {
-	pthread_mutex_lock(&self.lock);
-	if (self.library)
-		dlclose(self.library);
-	self.library = NULL;
-	self.why.no = 0;
-	self.version[0] = '\0';
+	library_close(&library);
+	pthread_mutex_lock(&self.lost_lock);
 	self.lost = false;
 	memset(self.lost_text, 0, sizeof(self.lost_text));
-	pthread_mutex_unlock(&self.lock);
+	pthread_mutex_unlock(&self.lost_lock);
 }
 
 const char *
 cuda_version(void)
 {
-	return self.version;
+	return library.version;
 }
 
 bool

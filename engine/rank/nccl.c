@@ -3,22 +3,13 @@
 #include "rank/nccl.h"
 #include "rank/library.h"
 #include "rank/nccl_api.h"
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 _Static_assert((int)NCCL_ID_SIZE == (int)NCCL_ID_BYTES, "an id is what NCCL says");
 
 static const char *const names[] = {"libnccl.so.2"};
-
-static struct {
-	pthread_mutex_t lock; /* of open and close */
-	void *library;
-	struct err why; /* it could not be opened because */
-	char version[32];
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct {
 #define X(name, type, args, needed) type(*name) args;
@@ -52,58 +43,41 @@ check(const char *what, unsigned code, struct ncclComm *comm, struct err *e)
 
 /* 2.28.9 is 22809. */
 static int
-load(const char *folders, struct err *e)
+describe(char *text, size_t size, struct err *e)
 {
-	int version = 0, r;
+	int version = 0, r = CALL(e, NULL, ncclGetVersion, &version);
 
-	self.library = library_open("DDIP_NCCL", names, ARRAY_LEN(names), folders, e);
-	if (!self.library)
-		return -e->no;
-	r = library_symbols(self.library, "libnccl", symbols, ARRAY_LEN(symbols), e);
 	if (r == 0)
-		r = CALL(e, NULL, ncclGetVersion, &version);
-	if (r < 0) {
-		dlclose(self.library);
-		self.library = NULL;
-		return r;
-	}
-	snprintf(self.version, sizeof(self.version), "NCCL %d.%d.%d", version / 10000,
-	    version % 10000 / 100, version % 100);
-	return 0;
+		snprintf(text, size, "NCCL %d.%d.%d", version / 10000, version % 10000 / 100,
+		    version % 100);
+	return r;
 }
+
+static struct library library = {.title = "NCCL",
+    .variable = "DDIP_NCCL",
+    .names = names,
+    .names_count = ARRAY_LEN(names),
+    .symbols = symbols,
+    .symbols_count = ARRAY_LEN(symbols),
+    .describe = describe,
+    .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int
 nccl_open(const char *folders, struct err *e)
 {
-	struct err why = {0};
-	int r = 0;
-
-	pthread_mutex_lock(&self.lock);
-	if (!self.library && !self.why.no && (r = load(folders, &why)) < 0)
-		fail(&self.why, why.no, "NCCL: %s", why.text);
-	r = self.library ? 0 : -self.why.no;
-	if (r < 0 && e)
-		*e = self.why;
-	pthread_mutex_unlock(&self.lock);
-	return r;
+	return library_open(&library, folders, e);
 }
 
 void
 nccl_close(void)
 {
-	pthread_mutex_lock(&self.lock);
-	if (self.library)
-		dlclose(self.library);
-	self.library = NULL;
-	self.why.no = 0;
-	self.version[0] = '\0';
-	pthread_mutex_unlock(&self.lock);
+	library_close(&library);
 }
 
 const char *
 nccl_version(void)
 {
-	return self.version;
+	return library.version;
 }
 
 int

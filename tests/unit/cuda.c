@@ -3,6 +3,7 @@
  * $DDIP_TEST_CUDART and $DDIP_TEST_NCCL (NVIDIA's own) how they fail where there is no device.
  */
 #include "check.h"
+#include "fake_cuda.h"
 #include "../fake/cudart.h"
 #include "rank/cuda.h"
 #include "rank/cuda_api.h"
@@ -26,15 +27,6 @@ static struct {
 	int (*broken)(void);
 	int (*live)(void);
 } fake;
-
-static void
-find_fake(void *handle, const char *name, void *to)
-{
-	void *p = dlsym(handle, name);
-
-	CHECK(p != NULL);
-	memcpy(to, &p, sizeof(p));
-}
 
 static void
 open_fake(void)

@@ -1,5 +1,6 @@
 /* Copies from and to GPUs by the rank's thread, on the fake runtime; what it sends is kept here. */
 #include "check.h"
+#include "fake_cuda.h"
 #include "../fake/cudart.h"
 #include "rank/cuda.h"
 #include "rank/cuda_api.h"
@@ -63,15 +64,6 @@ until(const int *count, int want)
 		pthread_mutex_unlock(&sent.lock);
 	} while (have < want);
 	CHECK(have == want);
-}
-
-static void
-find_fake(void *handle, const char *name, void *to)
-{
-	void *p = dlsym(handle, name);
-
-	CHECK(p != NULL);
-	memcpy(to, &p, sizeof(p));
 }
 
 static void
