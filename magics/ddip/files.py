@@ -117,8 +117,10 @@ class File:
     def __enter__(self):
         return self
 
-    def __exit__(self, *exc_info):
-        self.close()
+    def __exit__(self, kind, *exc_info):
+        # what was not written to its end is refused: that must not hide why it was not
+        with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
+            self.close()
 
 
 def open_(path, flags=os.O_RDONLY, mode=0o600):

@@ -4,6 +4,7 @@ Each open file has a connection of its own, so that the daemon knows who opened 
 lock, and a process that dies is seen as one. Standard library alone.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -496,5 +497,7 @@ class File:
     def __enter__(self):
         return self
 
-    def __exit__(self, *exc_info):
-        self.close()
+    def __exit__(self, kind, *exc_info):
+        # what was not written to its end is refused: that must not hide why it was not
+        with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
+            self.close()

@@ -66,6 +66,20 @@ def test_functions():
         assert nb.ok("%%dip\np.far()").data()[0].endswith("2")
 
 
+def test_interrupted_push():
+    """What is interrupted within its bytes says so, and leaves the variable as it was."""
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        nb.ok("a = 1\n%dipush a\nfrom ddip import files\nwhole = files.write_all")
+        nb.ok(
+            "a = 2\ndef stop(file, data):\n    whole(file, data)\n    raise KeyboardInterrupt\n"
+            "files.write_all = stop"
+        )
+        error = nb.run("%dipush a").error
+        assert error[0] == "KeyboardInterrupt", error[2]
+        nb.ok("files.write_all = whole")
+        assert nb.ok("%%dip\na").data()[0].endswith("1")
+
+
 def test_big():
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         said = nb.ok(
