@@ -4,6 +4,8 @@ The class must be named ZMQInteractiveShell: libraries look at that name to know
 Without IPython nothing here is used but available(), which says so.
 """
 
+import __future__
+
 import _sitebuiltins
 import ast
 import inspect
@@ -23,6 +25,7 @@ _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may ke
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_WAITS = re.compile(r"\b(await|async)\b")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -80,7 +83,17 @@ def _classes():
 
 
 class _Compiler:
-    """Names a cell's code after the cell, or after the program's file."""
+    """Names a cell's code after the cell, or after the program's file; parses its text once."""
+
+    parsed = None, None  # a text and its tree, which the next ast_parse() of that text takes
+
+    def ast_parse(self, source, filename="<unknown>", symbol="exec"):
+        """The tree of a text."""
+        text, tree = self.parsed
+        self.parsed = None, None
+        if text == source and symbol == "exec" and not self.flags & _OTHER_SYNTAX:
+            return tree
+        return super().ast_parse(source, filename, symbol)
 
     def cache(self, transformed_code, number=0, raw_code=None):
         """Keeps the lines for tracebacks. Returns the file name to compile with."""
@@ -101,6 +114,8 @@ class _Hook:
         """A semicolon at the end of the cell hides the result."""
         text = _cell.source.rstrip() if _cell is not None else ""
         return ";" in text.rpartition("\n")[2] and _ends_in_semicolon(text)
+
+    exec_result = None  # no trait here: see _Shell
 
     def write_output_prompt(self):
         pass
@@ -167,7 +182,10 @@ class _Publisher:
 class _Shell:
     """InteractiveShell with the engine's ends: no terminal, no history, no memory of results."""
 
-    execution_count = 1  # the cell's number; no trait here: nobody is to be told, each cell
+    # No traits here: nobody is to be told of them with each cell.
+    execution_count = 1  # the cell's number
+    last_execution_result = None
+    last_execution_succeeded = True
     result_text = ""  # of the cell that runs
     shown_error = None  # the exception that was shown last
 
@@ -207,10 +225,17 @@ class _Shell:
         if self.input_transformers_post or self._may_be_magic(raw_cell):
             return super().transform_cell(raw_cell)
         try:
-            compile(raw_cell, "<cell>", "exec", _PARSE, True)
+            tree = compile(raw_cell, "<cell>", "exec", _PARSE, True)
         except (SyntaxError, ValueError):  # a magic, or an error that will be told with its place
             return super().transform_cell(raw_cell)
+        self.compile.parsed = raw_cell, tree
         return raw_cell
+
+    def should_run_async(self, raw_cell, *, transformed_cell=None, **kwargs):
+        """IPython compiles the cell to know it; without one of these words no cell waits."""
+        if transformed_cell is not None and not _WAITS.search(transformed_cell):
+            return False
+        return super().should_run_async(raw_cell, transformed_cell=transformed_cell, **kwargs)
 
     def _may_be_magic(self, raw_cell):
         """True for a single line that begins with a magic's name, and for cell magics."""
@@ -309,6 +334,7 @@ def _shows_itself(error):
 
 
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_OTHER_SYNTAX = __future__.barry_as_FLUFL.compiler_flag
 
 
 class _Nothing:
