@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -56,6 +57,8 @@ take_ring(struct engine *e)
 		    "prints since the last look are lost");
 		e->output.head = tail;
 	}
+	if (head != tail)
+		conn_push(agent.up); /* whose output it is, is known before it is there */
 	while (e->output.head != tail) {
 		uint64_t end = same_kind_until(e, tail);
 		size_t at = e->output.head % RING_SIZE;
@@ -111,10 +114,29 @@ take_outlet(struct outlet *o)
 
 	if (o->fd < 0)
 		return;
+	conn_push(agent.up);
 	spool_writer_move(&o->e->output.spool, stream, o->fd, &eof);
 	atomic_fetch_add(&o->e->output.ring->drained[stream], 1);
 	if (eof)
 		close_outlet(o);
+}
+
+/* Moves what is in the pipes, which are mostly empty: one call finds that out. */
+static void
+take_outlets(struct engine *e)
+{
+	struct pollfd pipes[SPOOL_STREAMS];
+
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		pipes[i] = (struct pollfd){e->output.outlet[i].fd, POLLIN, 0};
+	if (poll(pipes, SPOOL_STREAMS, 0) < 0)
+		memset(pipes, 0xff, sizeof(pipes)); /* not known: look at each */
+	for (int i = 0; i < SPOOL_STREAMS; i++) {
+		if (pipes[i].revents)
+			take_outlet(&e->output.outlet[i]);
+		else if (pipes[i].fd >= 0)
+			atomic_fetch_add(&e->output.ring->drained[i], 1);
+	}
 }
 
 void
@@ -123,8 +145,7 @@ drain_all(struct engine *e)
 	if (!e->output.spooled)
 		return;
 	take_ring(e);
-	for (int i = 0; i < SPOOL_STREAMS; i++)
-		take_outlet(&e->output.outlet[i]);
+	take_outlets(e);
 	wake(e);
 	tell_dropped(e);
 }

@@ -18,6 +18,7 @@ from ddip_engine import state
 
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # at the beginning of files that some editors write
+_COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
 _PROGRAM = re.compile(r"# ddip run:(.*)")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # of a value, an error, a traceback: more than that is cut
@@ -37,6 +38,9 @@ class Cell:
         self.argv = None  # of a `# ddip:` cell, None: a plain cell
         self.program = None  # a Program, None: a cell
         self.file = "<cell %d>" % number  # as tracebacks name it
+        if not source.startswith(_COMMENT):
+            self.source = _decode(source)
+            return
         first, _, rest = source.partition(b"\n")
         first = first.decode("utf-8", "replace").removeprefix(_BOM).rstrip()
         if found := _PROGRAM.fullmatch(first):
@@ -170,7 +174,8 @@ def _cut(tb, file):
 
 def remember_source(name, source):
     """Lets tracebacks and inspect.getsource find the lines of a cell."""
-    lines = io.StringIO(source, newline=None).readlines()
+    one_line = "\n" not in source and "\r" not in source
+    lines = [source] if one_line and source else io.StringIO(source, newline=None).readlines()
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"  # carets are placed by it
     linecache.cache[name] = (len(source), None, lines, name)

@@ -458,6 +458,8 @@ def mark():
     """A cell has ended, or what was pushed is there: what that queued comes before all that is read
     from now on. Of each GPU in use these streams: the default one, torch's and cupy's current one.
     """
+    if not (_devices or sys.modules.get("torch") or sys.modules.get("cupy")):
+        return
     module = sys.modules.get("_ddip")
     try:
         streams = {(device, 0) for device in _devices} | set(_streams())

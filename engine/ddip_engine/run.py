@@ -105,8 +105,7 @@ def _guarded(cell, runner):
 def execute(number, source):
     """Runs a cell. Returns (outcome, value, error, traceback, table) as Rrun wants them."""
     started = time.monotonic()
-    text = source.decode("utf-8", "replace")
-    if not _LOOKS_BACK.search(text):
+    if hasattr(sys, "last_value") and not _LOOKS_BACK.search(source.decode("utf-8", "replace")):
         drop_last()
     try:
         cell = cells.Cell(number, source)
@@ -128,8 +127,10 @@ def execute(number, source):
 def _run(cell):
     """Runs it within its surroundings; never raises. Returns Ended."""
     global _cell
-    runner, around = shell.run_cell if shell.available() else plain.run_cell, _directive
-    if cell.program:
+    runner, around = shell.run_cell if shell.available() else plain.run_cell, _nothing_around
+    if cell.argv is not None:
+        around = _directive
+    elif cell.program:
         runner, around = program.run_cell, program.surroundings
     hooks = sys.excepthook, sys.displayhook
     _cell = cell
@@ -165,12 +166,17 @@ def _end_child(ended):
     os._exit(status & 255)
 
 
+_nothing = contextlib.nullcontext()
+
+
+def _nothing_around(cell):
+    """The surroundings of a plain cell."""
+    return _nothing
+
+
 @contextlib.contextmanager
 def _directive(cell):
     """sys.argv, __file__ and sys.path[0] of a `# ddip:` cell, for the cell's time."""
-    if cell.argv is None:
-        yield
-        return
     names, argv = state.main.__dict__, sys.argv
     folder = os.path.dirname(cell.file)
     program.forget_modules_beside(folder)

@@ -283,11 +283,12 @@ def _in_child():
 
 def flush():
     """Everything printed so far leaves this process: Python's streams and C stdio's."""
-    for name in ("stdout", "stderr"):
-        stream, own = getattr(sys, name), getattr(sys, "__%s__" % name)
-        if stream is not own:
-            _flush_foreign(name, stream, own)
-        own.flush()
+    if sys.stdout is not sys.__stdout__:
+        _flush_foreign("stdout", sys.stdout, sys.__stdout__)
+    sys.__stdout__.flush()
+    if sys.stderr is not sys.__stderr__:
+        _flush_foreign("stderr", sys.stderr, sys.__stderr__)
+    sys.__stderr__.flush()
     _libc.fflush(None)
 
 
