@@ -4,7 +4,6 @@ Cuts tracebacks, remembers sources and runs coroutines; the runners are plain.py
 """
 
 import asyncio
-import contextlib
 import io
 import json
 import linecache
@@ -113,9 +112,11 @@ def _texts(value, key, kind):
 
 def _decode(source):
     """A source's text: in UTF-8, or as the coding cookie in its first two lines says."""
-    if not _COOKIE.match(source):  # most have none, and to detect its encoding takes long
-        with contextlib.suppress(UnicodeDecodeError):
+    try:
+        if b"coding" not in source or not _COOKIE.match(source):  # to detect it takes long
             return source.decode().removeprefix(_BOM)
+    except UnicodeDecodeError:
+        pass  # it is told below
     try:
         coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(coding).removeprefix(_BOM)

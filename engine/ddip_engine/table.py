@@ -42,6 +42,7 @@ _kinds = {}  # id of a type -> (weak reference, how), since objects are many and
 _measured = {}  # name -> (weak reference, fields) of objects whose size takes a walk
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def is_name(name):
     """True for what may be a variable's name, which is to be the name of a file too."""
     if not name.isidentifier() or keyword.iskeyword(name):
