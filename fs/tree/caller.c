@@ -35,6 +35,22 @@ caller_rank(pid_t pid)
 	return NULL;
 }
 
+/* The rank that r comes from. Who reads on and on is looked for once: that goes through all its
+ * ancestors. */
+static struct rank *
+rank_of(const struct req *r)
+{
+	pid_t process = req_process(r);
+	struct rank *k;
+
+	if (r->file && process && r->file->outsider == process)
+		return NULL;
+	k = caller_rank(process);
+	if (r->file && !k)
+		r->file->outsider = process;
+	return k;
+}
+
 /* ---- who waits for whom ---- */
 
 /* Marks all ranks that this task still needs. True: some are new. */
@@ -57,7 +73,7 @@ mark_task(struct task *w)
 static bool
 mark_waiter(const struct req *r, struct task *w)
 {
-	struct rank *k = w->done ? NULL : caller_rank(req_process(r));
+	struct rank *k = w->done ? NULL : rank_of(r);
 
 	return k && k->awaited && mark_task(w);
 }
@@ -138,7 +154,7 @@ check_marks(const struct rank *k, struct err *e)
 static struct rank *
 busy_caller(const struct req *r)
 {
-	struct rank *k = caller_rank(req_process(r));
+	struct rank *k = rank_of(r);
 
 	return k && !TAILQ_EMPTY(&k->queue) ? k : NULL;
 }
@@ -169,7 +185,7 @@ caller_check_cell(const struct cell *c, const struct req *r, struct err *e)
 int
 caller_check_group(struct group *g, const struct req *r, struct err *e)
 {
-	struct rank *k = caller_rank(req_process(r));
+	struct rank *k = rank_of(r);
 
 	if (!k || k->g != g)
 		return 0;

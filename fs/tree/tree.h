@@ -109,6 +109,7 @@ struct file {
 	pid_t opener;		    /* tgid of who may write; 0: for reading */
 	bool by_shell;		    /* the opener is one: it hides errors of close(2) */
 	int twins;		    /* other open files of this opener on the same inode */
+	pid_t outsider;		    /* a process that is known to belong to no rank; 0: none is */
 	pid_t writers[WRITERS_MAX]; /* threads that have written; 0: none */
 	const struct file_ops *ops;
 	void *state;	   /* of the ops */
