@@ -21,9 +21,13 @@
 #include <unistd.h>
 
 /* The shared object is a module only by its own loader: it lies in no directory of sys.path.
- * Nothing is imported from the current directory, which python -c has in front. */
+ * Nothing is imported from the current directory, which python -c has in front. A build without the
+ * GIL ('t') has another ABI. */
 #define BOOT                                                                                       \
 	"import sys; sys.path[:] = [d for d in sys.path if d]\n"                                   \
+	"if sys.version_info < (3, 10) or sys.implementation.name != 'cpython' or"                 \
+	" 't' in sys.abiflags:\n"                                                                  \
+	"    sys.exit('want CPython 3.10 or newer with its GIL, this is ' + sys.version)\n"        \
 	"import importlib.machinery as m, importlib.util as u, os\n"                               \
 	"p = os.environ['DDIP_ENGINE_SO']\n"                                                       \
 	"s = u.spec_from_file_location('_ddip', p, loader=m.ExtensionFileLoader('_ddip', p))\n"    \
