@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""The magics with an editor that talks to the kernel as VS Code does.
+
+It marks each cell with its own id, sends hidden requests between the user's, never answers a comm
+(it has no manager of widgets), and stops a cell by the kernel's interrupt.
+"""
+
+import contextlib
+import os
+import tempfile
+
+import notebook
+
+notebook.need("torch", "IPython", "ipykernel", "jupyter_client", "nbformat", "ipywidgets", "tqdm")
+
+
+class Editor:
+    """A kernel, and the one client that it has."""
+
+    def __init__(self, mount):
+        from jupyter_client import KernelManager
+
+        # ports chosen beforehand may be somebody else's when the kernel has started
+        sockets = os.path.join(os.path.dirname(mount), "ipc")
+        self._manager = KernelManager(kernel_name="python3", transport="ipc", ip=sockets)
+        self._environment = os.environ | notebook.environment_of(mount)
+        self._cells = 0
+
+    def __enter__(self):
+        self._manager.start_kernel(env=self._environment)
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=notebook.HANG_LIMIT_S)
+        return self
+
+    def __exit__(self, *exc_info):
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+
+    def send(self, source, hidden=False):
+        """Submits a cell, or a request that the user does not see. Returns its message id."""
+        self._cells += 1
+        content = {
+            "code": source,
+            "silent": False,
+            "store_history": not hidden,
+            "user_expressions": {},
+            "allow_stdin": True,
+            "stop_on_error": False,
+        }
+        message = self._client.session.msg("execute_request", content)
+        if not hidden:
+            message["metadata"]["cellId"] = f"vscode-notebook-cell:/a.ipynb#W{self._cells}sZmlsZQ"
+        self._client.shell_channel.send(message)
+        return message["header"]["msg_id"]
+
+    def finish(self, cell):
+        """Waits for its end. Returns its notebook.Outcome, with the answer's content."""
+        from nbformat.notebooknode import NotebookNode
+        from nbformat.v4 import output_from_msg
+
+        outputs, state = [], None
+        while state != "idle":
+            message = self._client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
+                outputs.append(output_from_msg(message))
+            state = message["content"].get("execution_state", state)
+        outcome = notebook.Outcome(NotebookNode(outputs=outputs))
+        outcome.reply = self._client.get_shell_msg(timeout=notebook.HANG_LIMIT_S)["content"]
+        return outcome
+
+    def run(self, source, hidden=False):
+        """Runs a cell. Returns its outcome."""
+        return self.finish(self.send(source, hidden))
+
+    def ok(self, source, hidden=False):
+        """Runs a cell that must not fail."""
+        outcome = self.run(source, hidden)
+        assert outcome.error is None, outcome.error[2]
+        return outcome
+
+    def until_shown(self, text):
+        """Waits until the cell that runs has shown this, which its source does not."""
+        shown = ""
+        while text not in shown:
+            shown += str(self._client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)["content"])
+
+    def stop(self):
+        """What the stop button does."""
+        self._manager.interrupt_kernel()
+
+    def answer(self, line):
+        """Waits for an input field and fills it. Returns its prompt."""
+        asked = self._client.get_stdin_msg(timeout=notebook.HANG_LIMIT_S)["content"]["prompt"]
+        self._client.input(line)
+        return asked
+
+
+@contextlib.contextmanager
+def editor():
+    """An Editor whose notebook has a group of two ranks."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        notebook.place(folder) as mount,
+        Editor(mount) as made,
+    ):
+        made.ok("import sys as _VSCODE_sys\nprint(_VSCODE_sys.executable)", hidden=True)
+        made.ok("%load_ext ddip\n%makedip -n 2")
+        yield made
+
+
+def test_hidden_requests():
+    """What the editor asks between two cells is not theirs, and changes nothing of them."""
+    with editor() as ed:
+        first = ed.ok("%%dip\nprint('shown')\nrank + 5")
+        assert "shown" in first.text() and first.data()[0].endswith("5"), first.outputs
+        asked = ed.ok("import json as _VSCODE_json\nprint(_VSCODE_json.dumps([1]))", hidden=True)
+        assert asked.text() == "[1]\n", asked.outputs
+        running = ed.send("%%dip\nimport time\ntime.sleep(0.3)\nprint('late')")
+        waiting = ed.send("print('asked meanwhile')", hidden=True)
+        assert "late" in ed.finish(running).text()
+        assert ed.finish(waiting).text() == "asked meanwhile\n"
+        count = ed.ok("%%dip\n6").reply["execution_count"]
+        assert count == 3, f"{count}, not the number of the group's cell"
+
+
+def test_no_widgets():
+    """A bar whose comms nobody answers goes to its end, and is there as text."""
+    with editor() as ed:
+        bar = "from tqdm.notebook import tqdm\nfor i in tqdm(range(3)): pass\nprint('after')"
+        outcome = ed.ok(f"%%dip -S all\n{bar}")
+        assert outcome.text().count("after") == 2, outcome.outputs
+        views = [o for o in outcome.outputs if "widget-view" in str(o.get("data", ""))]
+        assert len(views) == 2, outcome.outputs
+        assert all("3" in view["data"]["text/plain"] for view in views), views
+
+
+def test_stop_and_input():
+    """The stop button interrupts the ranks; an input field of a rank is one of the editor."""
+    with editor() as ed:
+        running = ed.send("%%dip\nimport time\nkept = 1\nprint('be' + 'gun')\ntime.sleep(10_000)")
+        ed.until_shown("begun")
+        ed.stop()
+        error = ed.finish(running).error
+        assert error[0] == "KeyboardInterrupt", error[2]
+        asking = ed.send("%%dip\nname = input('name? ') if rank == 0 else None\nname, kept")
+        assert "name? " in ed.answer("Ada")
+        assert ed.finish(asking).data()[-1].endswith("('Ada', 1)")
+
+
+if __name__ == "__main__":
+    notebook.run(globals())
