@@ -52,3 +52,17 @@ is 'the errno of a syntax error' "$(errno write "$G/cell" 'x = = 1')" ENOEXEC
 cell '%reset -f' || bad '%reset'
 is 'names of the engine after %reset' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
 is 'names of the user after %reset' "$(errno read "$G/vars/C")" ENOENT
+
+# What watches or changes cells sees each, also one to which IPython itself would add nothing.
+cell 'shell, seen = get_ipython(), []
+for event in ("pre_execute", "post_execute"): shell.events.register(event, lambda event=event: seen.append(event))
+import ast
+class Doubled(ast.NodeTransformer):
+    def visit_Constant(self, node): return ast.Constant(node.value * 2)'
+is 'callbacks of any execution' "$(value 'seen')" "['post_execute', 'pre_execute']"
+cell 'shell.events.register("pre_run_cell", lambda info: seen.append(info.raw_cell))
+shell.events.register("post_run_cell", lambda result: seen.append(result.success))'
+cell 'x = 1'
+is 'callbacks of a cell' "$(value 'seen[-5:-2]')" "['x = 1\\n', 'post_execute', True]"
+cell 'shell.ast_transformers.append(Doubled())'
+is 'a transformer of trees' "$(value '21')" 42
