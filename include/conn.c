@@ -17,9 +17,6 @@
 /* More than this is not kept for the next message. */
 enum { ROOM_KEPT = 256 << 10 };
 
-/* How long a notice that can wait is held back. */
-enum { LATER_MS = 1 };
-
 struct fd_out { /* a descriptor that leaves with the byte at this place of the stream */
 	uint64_t at;
 	int fd;
@@ -32,7 +29,6 @@ struct conn {
 	int rfd, wfd;
 	bool is_socket, closed, busy, doomed; /* busy: inside a callback; doomed: freed meanwhile */
 	bool mute;			      /* nothing can be sent any more */
-	bool gathers;			      /* sends at the end of a round of the loop */
 	struct err why;			      /* for what reason, if it is ours */
 	struct watch *in,
 	    *out; /* out only while something waits (or shares `in` on one descriptor) */
@@ -43,8 +39,6 @@ struct conn {
 	TAILQ_HEAD(fds_out, fd_out) fds_out;
 	struct buf answers; /* Rerror frames to ourselves: questions that could not be sent */
 	struct timer *answer_timer;
-	struct timer *held; /* until then, what is queued is held back; NULL: it waits for room */
-	uint64_t held_ms;
 	conn_msg_fn *msg, *cut;
 	conn_close_fn *close;
 	void *arg;
@@ -103,9 +97,8 @@ hang_up(struct conn *c)
 	loop_fd_del(c->in);
 	loop_fd_del(c->out);
 	loop_timer_del(c->answer_timer);
-	loop_timer_del(c->held);
 	c->in = c->out = NULL;
-	c->answer_timer = c->held = NULL;
+	c->answer_timer = NULL;
 	close(c->rfd);
 	if (c->wfd != c->rfd)
 		close(c->wfd);
@@ -116,7 +109,6 @@ conn_free(struct conn *c)
 {
 	if (!c)
 		return;
-	conn_push(c);
 	hang_up(c);
 	if (c->busy)
 		c->doomed = true;
@@ -219,48 +211,14 @@ watch_out(struct conn *c)
 	}
 }
 
-/* Sends what is queued, or as much as there is room for. */
 static void
-send_queued(struct conn *c)
+send_queued(struct conn *c, bool was_empty)
 {
-	loop_timer_del(c->held);
-	c->held = NULL;
-	send_some(c);
-	if (!c->closed && !c->mute && c->sent < c->wbuf.n)
-		watch_out(c);
-}
-
-static void
-held_enough(void *arg)
-{
-	struct conn *c = arg;
-
-	c->held = NULL;
-	send_queued(c);
-}
-
-/* Holds back what is queued, no longer than ms. */
-static void
-hold(struct conn *c, uint64_t ms)
-{
-	if (c->held && c->held_ms <= ms)
+	if (c->closed || !was_empty)
 		return;
-	loop_timer_del(c->held);
-	c->held = loop_timer(c->loop, ms, held_enough, c);
-	c->held_ms = ms;
-}
-
-void
-conn_push(struct conn *c)
-{
-	if (c->held)
-		send_queued(c);
-}
-
-void
-conn_gather(struct conn *c)
-{
-	c->gathers = true;
+	send_some(c);
+	if (!c->mute && c->sent < c->wbuf.n)
+		watch_out(c);
 }
 
 /* Our own questions that could not be sent are answered here, as the other side would. */
@@ -316,34 +274,24 @@ withdraw(struct conn *c, size_t at, struct fd_out *o)
 	}
 }
 
-static void
-show_queued(struct conn *c, size_t at)
-{
-	struct msg m;
-
-	if (!trace && !debug_on("wire"))
-		return;
-	wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
-	show(false, &m);
-}
-
 /* Sends the frame at `at` of wbuf, or leaves it there until there is room. */
 static void
 sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 {
 	uint64_t place = c->written + at;
 	struct fd_out *o;
+	struct msg m;
 
 	if (fd >= 0) {
 		o = xmalloc(sizeof(*o));
 		*o = (struct fd_out){.at = place, .fd = fd, .lent = true};
 		TAILQ_INSERT_TAIL(&c->fds_out, o, link);
 	}
-	show_queued(c, at);
-	if (c->gathers && fd < 0 && (was_empty || c->held))
-		hold(c, 0);
-	else if (was_empty || c->held)
-		send_queued(c);
+	if (trace || debug_on("wire")) {
+		wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
+		show(false, &m);
+	}
+	send_queued(c, was_empty);
 	o = TAILQ_LAST(&c->fds_out, fds_out);
 	if (fd < 0 || !o || o->at != place)
 		return; /* it is out, or will never be */
@@ -366,23 +314,6 @@ conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int 
 	wire_vpack(&c->wbuf, type, flags | (fd >= 0 ? FLAG_FD : 0), slot, tag, ap);
 	va_end(ap);
 	sent_frame(c, at, fd, was_empty);
-}
-
-void
-conn_send_later(struct conn *c, int type, unsigned slot, ...)
-{
-	size_t at = c->wbuf.n;
-	bool was_empty = c->sent == at;
-	va_list ap;
-
-	if (c->closed || c->mute)
-		return;
-	va_start(ap, slot);
-	wire_vpack(&c->wbuf, type, 0, slot, 0, ap);
-	va_end(ap);
-	show_queued(c, at);
-	if (was_empty)
-		hold(c, LATER_MS);
 }
 
 void

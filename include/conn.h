@@ -28,13 +28,6 @@ void conn_free(struct conn *c);
  * or comes such an Rerror, an N is there without its descriptor (m->fd -1).
  */
 void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
-/* The same of a notice that can wait: it goes out with the next message, after 1 ms, or by
- * conn_push. It wakes nobody by itself. */
-void conn_send_later(struct conn *c, int type, unsigned slot, ...);
-/* Sends what conn_send_later and conn_gather hold back. */
-void conn_push(struct conn *c);
-/* From now on what is sent in one round of the loop goes out in one piece, at the round's end. */
-void conn_gather(struct conn *c);
 /* Passes a message on: same body, its own slot, tag and descriptor. */
 void conn_forward(struct conn *c, const struct msg *m);
 /* cut is called, in place of Rerror, for a T that came without its descriptor: for one who does not

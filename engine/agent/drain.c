@@ -57,8 +57,6 @@ take_ring(struct engine *e)
 		    "prints since the last look are lost");
 		e->output.head = tail;
 	}
-	if (head != tail)
-		conn_push(agent.up); /* whose output it is, is known before it is there */
 	while (e->output.head != tail) {
 		uint64_t end = same_kind_until(e, tail);
 		size_t at = e->output.head % RING_SIZE;
@@ -114,7 +112,6 @@ take_outlet(struct outlet *o)
 
 	if (o->fd < 0)
 		return;
-	conn_push(agent.up);
 	spool_writer_move(&o->e->output.spool, stream, o->fd, &eof);
 	atomic_fetch_add(&o->e->output.ring->drained[stream], 1);
 	if (eof)

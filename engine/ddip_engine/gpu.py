@@ -456,8 +456,7 @@ def text(value):
 
 def mark():
     """A cell has ended, or what was pushed is there: what that queued comes before all that is read
-    from now on. Of each GPU in use these streams: the default one, torch's and cupy's current one.
-    """
+    from now on. Of each GPU in use: the default stream, torch's and cupy's current ones."""
     if not (_devices or sys.modules.get("torch") or sys.modules.get("cupy")):
         return
     module = sys.modules.get("_ddip")

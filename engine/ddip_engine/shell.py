@@ -105,8 +105,6 @@ class _Hook:
         text = _cell.source.rstrip() if _cell is not None else ""
         return ";" in text.rpartition("\n")[2] and _ends_in_semicolon(text)
 
-    exec_result = None  # no trait here: see _Shell
-
     def write_output_prompt(self):
         pass
 
@@ -172,10 +170,7 @@ class _Publisher:
 class _Shell:
     """InteractiveShell with the engine's ends: no terminal, no history, no memory of results."""
 
-    # No traits here: nobody is to be told of them with each cell.
-    execution_count = 1  # the cell's number
-    last_execution_result = None
-    last_execution_succeeded = True
+    execution_count = 1  # the cell's number; no trait here: nobody is to be told, each cell
     result_text = ""  # of the cell that runs
     shown_error = None  # the exception that was shown last
 
@@ -398,8 +393,11 @@ def run_cell(cell):
             result = _shell.run_cell(cell.source, shell_futures=cell.argv is None)
         return _ended(result, last)
     finally:
-        _shell.last_execution_result = None
-        _shell.displayhook.exec_result = None
+        # run_cell() leaves them; to set such a trait takes long
+        if _shell.last_execution_result is not None:
+            _shell.last_execution_result = None
+        if _shell.displayhook.exec_result is not None:
+            _shell.displayhook.exec_result = None
 
 
 def _ended(result, last):

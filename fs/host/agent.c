@@ -266,7 +266,6 @@ agent_local(struct err *e)
 		return NULL;
 	ticks_agent(local->pid);
 	local->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, local);
-	conn_gather(local->conn);
 	agent_send(local, Thello, 0, SLOT_AGENT, agent_tag(local, NO_SLOT, on_hello, local), -1,
 	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
 	return local;

@@ -12,6 +12,7 @@ import select
 import stat
 
 from ddip import p9
+from ddip.opened import Opened
 
 _PIECE = 1 << 20
 _WRITTEN = 64 << 20  # of one write: between two of them Ctrl-C is heard
@@ -53,7 +54,7 @@ def _tree(place, path):
             connection.close()
 
 
-class File:
+class File(Opened):
     """An open file of a mount. p9.File has the same methods."""
 
     def __init__(self, path, flags, mode):
@@ -113,14 +114,6 @@ class File:
         with contextlib.suppress(OSError):
             os.write(self._fd, b"\n")
         self.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *exc_info):
-        # what was not written to its end is refused: that must not hide why it was not
-        with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
-            self.close()
 
 
 def open_(path, flags=os.O_RDONLY, mode=0o600):

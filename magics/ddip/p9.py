@@ -4,13 +4,14 @@ Each open file has a connection of its own, so that the daemon knows who opened 
 lock, and a process that dies is seen as one. Standard library alone.
 """
 
-import contextlib
 import errno
 import os
 import select
 import socket
 import struct
 import time
+
+from ddip.opened import Opened
 
 MSIZE = 1 << 20
 _NO_FID = 0xFFFFFFFF
@@ -377,7 +378,7 @@ class Connection:
         self.call(_MKDIR, body)
 
 
-class File:
+class File(Opened):
     """An open file, with the methods of files.File."""
 
     def __init__(self, path, inner, flags, mode):
@@ -493,11 +494,3 @@ class File:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *exc_info):
-        # what was not written to its end is refused: that must not hide why it was not
-        with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
-            self.close()
