@@ -184,6 +184,7 @@ $(BUILD)/unit/%: $(BUILD)/unit/obj/tests/unit/%.o $(UNIT_OBJ) \
 percent := %
 
 UNIT_gpus := fs/host/gpus.c
+UNIT_hosts := $(addprefix fs/host/,hostlist.c launcher.c gpus.c) fs/base/words.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 
 $(BUILD)/unit/cuda $(BUILD)/unit/device: | $(BUILD)/fake/libcudart.so.13
@@ -305,7 +306,7 @@ install: all
 	install -m 644 $(TOOL_PY) $(D)/lib/ddipfs/ddip_tool
 	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
 	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
-	install -m 644 fs/ddipfs.7 scripts/ddip-coming-from.7 $(D)/share/man/man7
+	install -m 644 fs/ddipfs.7 fs/ddip-hosts.7 scripts/ddip-coming-from.7 $(D)/share/man/man7
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
 	install -m 644 scripts/ddip.zsh-completion $(D)/share/zsh/site-functions/_ddip
 	install -m 644 scripts/ddip.fish-completion $(D)/share/fish/vendor_completions.d/ddip.fish
@@ -320,7 +321,7 @@ uninstall:
 	rm -f $(D)/bin/ddipfs $(D)/bin/ddip $(D)/share/bash-completion/completions/ddip \
 		$(D)/share/zsh/site-functions/_ddip $(D)/share/fish/vendor_completions.d/ddip.fish \
 		$(D)/share/man/man1/ddipfs.1 $(D)/share/man/man1/ddip.1 $(D)/share/man/man4/ddipfs.4 \
-		$(D)/share/man/man7/ddipfs.7 $(D)/share/man/man7/ddip-coming-from.7
+		$(D)/share/man/man7/ddipfs.7 $(D)/share/man/man7/ddip-hosts.7 $(D)/share/man/man7/ddip-coming-from.7
 
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb

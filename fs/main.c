@@ -3,10 +3,10 @@
 #include "base/daemon.h"
 #include "front/listing.h"
 #include "group/group.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
-#include "group/rank_request.h"
 #include "group/registry.h"
 #include "group/wiring.h"
 #include "host/agent.h"
@@ -101,20 +101,14 @@ on_ready(void)
 {
 	struct err e = {0};
 	struct group *g = TAILQ_FIRST(&groups);
-	struct agent *a;
 
 	if (ready_pipe >= 0) {
 		to_background();
 		(void)!write(ready_pipe, "", 1);
 		close(ready_pipe);
 	}
-	a = agent_local(&e);
-	if (!a) {
+	if (hosts_warm(g, &e) < 0)
 		journal_fail(g, &e, "agent");
-		return;
-	}
-	g->agent = a;
-	g->zygote = rank_zygote(g);
 }
 
 /* Forks: the parent waits until the mount can be used, and ends with 0, or as this process if it
@@ -235,6 +229,7 @@ end(const struct options *o)
 	gpu_file_stop();
 	gpustat_stop();
 	ticks_stop();
+	agent_free_all();
 	while (waitpid(-1, NULL, 0) > 0)
 		;
 }

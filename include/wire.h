@@ -97,7 +97,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rmove,    43, "",         "") \
 	X(Treset,   44, "",         "") /* an empty namespace */ \
 	X(Rreset,   45, "d",        "table") \
-	X(Trebuild, 46, "4",        "generation") /* a new process group, namespace kept */ \
+	X(Trebuild, 46, "4d",       "generation env") /* a new process group, namespace kept; env: where it is, as in Tinit */ \
 	X(Rrebuild, 47, "s",        "not_repaired") /* lines: what could not be repaired, and what to write */ \
 	X(Nautogc,  48, "1",        "on") /* give memory back after each cell */ \
 	/* service threads: also while a cell runs, and beside each other */ \

@@ -195,6 +195,15 @@ def start(backend, address, port, path):
     make_default()
 
 
+def move(address, port, path):
+    """The store is there now. C++ may still hold clients of one that was elsewhere."""
+    if rendezvous.is_at(address, port, path):
+        return
+    now = time.monotonic()
+    _retired_groups.extend((now, client) for client in rendezvous.drop_clients())
+    rendezvous.start(address, port, path)
+
+
 def make_default():
     """Makes the engine's default group, if it is to have one; waits for the other ranks.
 

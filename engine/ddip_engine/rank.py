@@ -23,6 +23,7 @@ from ddip_engine import (
     dist,
     gpu,
     gpu_lost,
+    interface,
     repair,
     run,
     service,
@@ -175,7 +176,7 @@ def _end():
 
 def _init(fd, rank, size, local, generation, backend, env):
     started = time.monotonic()
-    given = dict(item.split("=", 1) for item in env.decode().split("\0") if item)
+    given = _items(env)
     state.rank, state.size, state.local_rank = rank, size, local
     state.local_size = int(given.get("LOCAL_WORLD_SIZE", size))
     state.external = given.pop("DDIP_EXTERNAL", "")
@@ -192,6 +193,23 @@ def _init(fd, rank, size, local, generation, backend, env):
     dist.start(backend, os.environ.get("MASTER_ADDR", ""), port, store)
     elapsed_ms = (time.monotonic() - started) * 1000
     return f"process_group_ms {elapsed_ms:.1f}\n", table.text()
+
+
+def _items(env):
+    return dict(item.split("=", 1) for item in env.decode().split("\0") if item)
+
+
+def _take_place(env):
+    """The group may have other hosts, and a store at another one."""
+    given = _items(env)
+    store = given.pop("DDIP_STORE", "")
+    given.pop("DDIP_PEER", "")
+    changed = {name: v for name, v in given.items() if state.engine_env.get(name) != v}
+    state.engine_env.update(changed)
+    os.environ.update(changed)
+    state.local_size = int(given.get("LOCAL_WORLD_SIZE", state.local_size))
+    if given:
+        dist.move(given["MASTER_ADDR"], int(given["MASTER_PORT"]), store)
 
 
 def _launch_environment(given):
@@ -214,9 +232,12 @@ def _launch_environment(given):
     # By itself torch would end the process of a collective that hangs; the engine aborts it.
     for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
         defaults[name] = os.environ.get(name, 0)
-    alone = given.get("MASTER_ADDR", "").startswith("127.")
-    if alone and "GLOO_SOCKET_IFNAME" not in os.environ:
-        defaults["GLOO_SOCKET_IFNAME"] = "lo"
+    peers = [given.get("MASTER_ADDR", ""), given.pop("DDIP_PEER", "")]
+    alone = peers[0].startswith("127.")
+    if "GLOO_SOCKET_IFNAME" not in os.environ:
+        name = "lo" if alone else peers[0] and interface.towards(peers)
+        if name:
+            defaults["GLOO_SOCKET_IFNAME"] = name
     return {name: str(value) for name, value in defaults.items()} | given
 
 
@@ -283,7 +304,8 @@ def _reset(fd):
     return (table.text(),)
 
 
-def _rebuild(fd, generation):
+def _rebuild(fd, generation, env):
+    _take_place(env)
     return (repair.rebuild(generation),)
 
 

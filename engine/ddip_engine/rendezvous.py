@@ -46,6 +46,11 @@ def start(address, port, path):
     _path = path
 
 
+def is_at(address, port, path):
+    """Is that where the stores are known to be?"""
+    return (_endpoint, _path) == ((address, port), path)
+
+
 def begin_cell():
     """No init of the cell that begins can meet another cell's keys."""
     _inits.clear()

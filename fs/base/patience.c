@@ -18,13 +18,16 @@ struct patience {
 	void *arg;
 };
 
-/* What a process has used of the processor, in ns; UINT64_MAX: it is no more. */
+/* What a process has used of the processor, in ns; UINT64_MAX: it is no more. 0: of one that is not
+ * of this machine nobody knows. */
 static uint64_t
 used_by(pid_t pid)
 {
 	struct timespec t;
 	clockid_t clock;
 
+	if (!pid)
+		return 0;
 	if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
 		return UINT64_MAX;
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;

@@ -16,8 +16,9 @@ struct verb_call {
 };
 
 enum verb_flags {
-	VERB_HIDDEN = 1, /* known, not told: refused here */
-	VERB_ANYTIME = 2 /* a setting that may be set while engines run */
+	VERB_HIDDEN = 1,  /* known, not told: refused here */
+	VERB_ANYTIME = 2, /* a setting that may be set while engines run */
+	VERB_LACKING = 4  /* one that may be set while the group lacks a host */
 };
 
 struct verb {

@@ -4,7 +4,7 @@
 #include "err.h"
 #include "util.h"
 
-enum { WORDS_MAX = 64 };
+enum { WORDS_MAX = 4096 };
 
 /* Splits a line into words: blanks separate, '…' quotes ('' inside is one '), # begins a comment.
  * The words lie in line, which is changed. How many, or -EINVAL. */

@@ -25,16 +25,36 @@ struct subtask;
 struct var_table;
 struct cell;
 
+/* Where ranks run (host_settings.c). Strings are owned. */
+struct host_settings {
+	char *names;		    /* NAME:SLOTS, divided by blanks; "": this machine */
+	char *launcher;		    /* words; "": ssh */
+	char *engine, *master_addr; /* "": none is set */
+	double linger;		    /* seconds */
+};
+
 /* What `ctl` sets (settings.c). Strings are owned; times in seconds, negative: off. */
 struct settings {
 	long size; /* 0: one per GPU, 2 without GPUs */
 	char *gpus, *backend, *python, *cwd, *preload;
 	char *env; /* K=V lines */
+	struct host_settings hosts;
 	double timeout, grace, killafter, stall, idle;
 	long history;
 	long long spool; /* bytes of output kept for each stream; 0: all */
 	bool autogc;
 	bool external[MAX_RANKS]; /* these ranks are processes that others start */
+};
+
+/* A machine that ranks run on (hosts.c). */
+struct host {
+	char *name;	       /* as in `hosts`; "": this machine, where nobody named any */
+	int slots;	       /* ranks that it has room for */
+	struct agent *agent;   /* held; NULL: not started yet */
+	uint32_t agent_serial; /* of the process that its ranks were started by */
+	uint32_t zygote;
+	bool lost;	  /* its agent ended while ranks were there: it gets no other ones */
+	int ranks, index; /* that are placed there; among the hosts that have ranks */
 };
 
 /* What a rank has printed (output.c). */
@@ -45,12 +65,20 @@ struct rank_output {
 	double time;		      /* wall time of the last growth */
 };
 
+/* Its standard input. */
+struct rank_input {
+	bool waits;    /* its program does, for more */
+	size_t unread; /* bytes that its program has not taken */
+};
+
 /* One rank and its process (rank.c). */
 struct rank {
 	struct group *g;
 	int number;
 	enum rank_state state, died_as; /* died_as: what it was when its process ended */
-	int slot;			/* at the agent; NO_SLOT: no process */
+	struct host *host;		/* where it runs, or ran last; NULL: it was never placed */
+	int local_rank;			/* there */
+	int slot;			/* at the host's agent; NO_SLOT: no process */
 	pid_t pid;
 	char spawn_method[16]; /* zygote, successor, cold */
 	double since;	       /* wall time of the last change of state */
@@ -58,8 +86,7 @@ struct rank {
 	struct var_table *table; /* variables, as reported */
 	char *last_exit;   /* how its last process ended: text; NULL: it lives, or never was */
 	char *stderr_tail; /* the last of stderr of that process */
-	bool waits_input;
-	size_t unread;	/* bytes of its standard input that its program has not taken */
+	struct rank_input input;
 	bool rejoining; /* recovery.c: its answer to the rebuild is still to come */
 	bool kill_sent; /* SIGKILL is on its way: nothing more is sent there */
 	TAILQ_HEAD(subtask_queue, subtask) queue; /* queue.c; first: running if it was sent */
@@ -103,12 +130,21 @@ struct group_recovery {
 	struct timer *timer;
 };
 
-/* The process that holds the rendezvous store (rank.c). */
+/* The process that holds the rendezvous store (store.c). */
 struct group_store {
+	struct host *host; /* where it runs, or ran last; NULL: nowhere yet */
 	int slot;
 	pid_t pid;
 	bool listening;
 	uint32_t port; /* 0: that python has no torch */
+};
+
+/* Where ranks may run (hosts.c). */
+struct group_hosts {
+	struct host **list; /* in the order of `hosts`; one at least */
+	int n;
+	bool lacking;	     /* ranks of a host that is lost have no place */
+	struct timer *timer; /* processes.c: they are to be placed */
 };
 
 /* Events and failures (journal.c). */
@@ -145,9 +181,7 @@ struct group {
 	int size; /* of the ranks that are there */
 	struct rank
 	    *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
-	struct agent *agent;
-	uint32_t agent_serial; /* of the process that the ranks were started by */
-	uint32_t zygote;
+	struct group_hosts hosts;
 	char *run_dir;	      /* spools */
 	int queued;	      /* tasks that have not begun (queue.c) */
 	struct req_list live; /* parked readers of log, follow, stream, wait */
@@ -159,6 +193,13 @@ static inline struct rank *
 group_rank(struct group *g, int number)
 {
 	return number >= 0 && number < g->size ? &g->ranks[number] : NULL;
+}
+
+/* The agent that this rank's process is, or was, at; NULL: it never had one. */
+static inline struct agent *
+rank_agent(const struct rank *k)
+{
+	return k->host ? k->host->agent : NULL;
 }
 
 #endif

@@ -7,15 +7,11 @@
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/recovery.h"
+#include "group/start.h"
 #include "group/store.h"
 #include "group/task.h"
-#include "host/agent.h"
-#include "host/gpustat.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* From the interrupt and Nquit until all collectives are ended: a program that takes the signal
  * itself may need them to save its state; and from then to SIGKILL. */
@@ -57,6 +53,8 @@ static void enter(struct group *g, enum group_state state);
 const char *
 lifecycle_state_name(const struct group *g)
 {
+	if (g->life.state == G_READY && g->hosts.lacking)
+		return "lacking";
 	if (g->life.state == G_READY && recovery_pending(g))
 		return "recovering";
 	return group_busy(g) ? "busy" : state_names[g->life.state];
@@ -73,7 +71,8 @@ lifecycle_settled(const struct group *g)
 	case G_RESTARTING:
 		return false;
 	case G_READY:
-		return (external_others_are(g, R_READY) && !recovery_pending(g)) ||
+		return g->hosts.lacking ||
+		       (external_others_are(g, R_READY) && !recovery_pending(g)) ||
 		       recovery_waits_for_cells(g);
 	default:
 		return true;
@@ -84,7 +83,9 @@ lifecycle_settled(const struct group *g)
 static int
 settled_errno(const struct group *g)
 {
-	return g->life.state == G_READY ? 0 : g->life.start_error.no;
+	if (g->life.state == G_READY)
+		return g->hosts.lacking ? EHOSTDOWN : 0;
+	return g->life.start_error.no;
 }
 
 /* Answers who waits for the requested state, if it has been reached. */
@@ -128,70 +129,19 @@ lifecycle_accepts(const struct group *g, struct err *e)
 	if (g->life.state == G_STOPPED || g->life.state == G_STOPPING)
 		return fail(e, ESRCH, "no engine runs: the group is %s (echo start > %s/ctl)",
 		    state_names[g->life.state], g->name);
+	if (g->life.state == G_READY && g->hosts.lacking)
+		return fail(e, EHOSTDOWN,
+		    "ranks have no place since their host was lost (%s/status tells which): name "
+		    "other hosts, or write recover or restart to ctl",
+		    g->name);
 	return external_leaves_some(g, e);
 }
 
 /* ---- starting ---- */
 
-static int
-check_run_dir(const struct group *g, struct err *e)
-{
-	if (access(g->run_dir, W_OK) == 0)
-		return 0;
-	return fail(e, errno,
-	    "the output directory %s was deleted: rmdir the group and make it again", g->run_dir);
-}
-
-/* What queued for a rank that has become external meanwhile will never run. */
-static int
-check_external(struct group *g, struct err *e)
-{
-	struct err dropped = {0};
-
-	if (external_check(g, e) < 0)
-		return -e->no;
-	for (int i = 0; i < g->size; i++)
-		if (external_refuse(&g->ranks[i], &dropped) < 0)
-			queue_drop_queued(&g->ranks[i], &dropped);
-	return 0;
-}
-
-/* As many as the settings ask for. What waits for those that there were would run on too few of
- * them, or on ranks that are no more. */
-static void
-make_ranks(struct group *g)
-{
-	static const struct err changed = {
-	    ECANCELED, "the group has got another size meanwhile: submit it again"};
-
-	if (!rank_all_made(g))
-		queue_drop_all(g, &changed);
-	rank_make_all(g);
-}
-
-/* All that may be wrong before the first process is asked for. */
-static int
-check_start(struct group *g, struct err *e)
-{
-	struct gpus gpus;
-
-	g->life.start_error = (struct err){0};
-	if (check_run_dir(g, e) == 0 && gpustat_choose(g->set.gpus, &gpus, e) == 0 &&
-	    gpus_check_size(&gpus, g->set.size, g->set.gpus, e) == 0 &&
-	    (g->agent = agent_local(e))) {
-		make_ranks(g);
-		if (check_external(g, e) == 0)
-			return 0;
-	}
-	g->life.start_error = *e;
-	return -e->no;
-}
-
 static void
 spawn_all(struct group *g, const struct err *why)
 {
-	g->agent_serial = g->agent->serial;
-	g->zygote = rank_zygote(g);
 	recovery_reset(g);
 	g->life.phase_count = 0;
 	g->life.started = now_ns();
@@ -336,7 +286,7 @@ rest(struct group *g, const struct err *why)
 	g->life.stop_timer = NULL;
 	for (int i = 0; i < g->size; i++)
 		rank_set_state(&g->ranks[i], R_NONE);
-	make_ranks(g);
+	start_make_ranks(g);
 }
 
 static void
@@ -345,7 +295,7 @@ spawn_again(struct group *g, const struct err *why)
 	struct err e = {0};
 
 	rest(g, why);
-	if (check_start(g, &e) == 0) {
+	if (start_prepare(g, &e) == 0) {
 		spawn_all(g, why);
 		return;
 	}
@@ -357,8 +307,8 @@ spawn_again(struct group *g, const struct err *why)
 /* clang-format off */
 static const struct transition table[G_STATES][LIFE_EVENTS] = {
     [G_NEW] = {
-	[LIFE_START]   = {check_start, G_STARTING, spawn_all, "a process is started for each rank, and the store"},
-	[LIFE_RESTART] = {check_start, G_STARTING, spawn_all, "as start"},
+	[LIFE_START]   = {start_prepare, G_STARTING, spawn_all, "a process is started for each rank, and the store"},
+	[LIFE_RESTART] = {start_prepare, G_STARTING, spawn_all, "as start"},
     },
     [G_STARTING] = {
 	[LIFE_STOP]    = {NULL, G_STOPPING, stop_ranks, "the processes are ended"},
@@ -384,8 +334,8 @@ static const struct transition table[G_STATES][LIFE_EVENTS] = {
 	[LIFE_ENDED]   = {all_ended, G_STARTING, spawn_again, "once the last process has ended"},
     },
     [G_STOPPED] = {
-	[LIFE_START]   = {check_start, G_STARTING, spawn_all, "a process is started for each rank, and the store"},
-	[LIFE_RESTART] = {check_start, G_STARTING, spawn_all, "as start"},
+	[LIFE_START]   = {start_prepare, G_STARTING, spawn_all, "a process is started for each rank, and the store"},
+	[LIFE_RESTART] = {start_prepare, G_STARTING, spawn_all, "as start"},
     },
 };
 
@@ -489,6 +439,13 @@ lifecycle_end(struct group *g)
 		TAILQ_REMOVE(&g->life.waiters, r, link);
 		req_done(r, -ENODEV);
 	}
+}
+
+void
+lifecycle_hosts_changed(struct group *g)
+{
+	journal_changed(g);
+	lifecycle_settle(g);
 }
 
 void

@@ -43,6 +43,8 @@ void lifecycle_end(struct group *g);
 /* Something has happened: does what the table says. 0, or -errno with e if it is refused. Of
  * LIFE_FAILED, e says why. */
 int lifecycle_take(struct group *g, enum life_event event, struct err *e);
+/* The group lacks a host, or has got one: who waits is told. */
+void lifecycle_hosts_changed(struct group *g);
 /* The process group works again. */
 void lifecycle_recovered(struct group *g);
 

@@ -3,6 +3,9 @@
  * replaced, and when to give up.
  */
 #include "group/processes.h"
+#include "base/daemon.h"
+#include "group/external.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
@@ -63,19 +66,106 @@ processes_rank_lost(struct rank *k, const struct err *why)
 	queue_lost(k, why);
 }
 
-/* The agent that started the ranks, whoever serves now. */
-static bool
-agent_gone(const struct group *g)
+/* ---- hosts that are lost ---- */
+
+static void
+spawn_missing(struct group *g)
 {
-	return !g->agent->conn || g->agent->serial != g->agent_serial;
+	if (store_wanted(g) && g->store.slot == NO_SLOT)
+		store_spawn(g);
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].slot == NO_SLOT && !external_is(&g->ranks[i])) {
+			journal_event(g, "rank %d placed host=%s", i, hosts_name(&g->ranks[i]));
+			rank_spawn(&g->ranks[i]);
+		}
 }
+
+/* Ranks have no place: nothing runs until they have. */
+static void
+lack(struct group *g, const struct err *why)
+{
+	struct buf lacking = {0};
+	struct err e = {0};
+
+	hosts_print_lacking(g, &lacking);
+	fail(&e, EHOSTDOWN,
+	    "%s; without a place: %s. Name other hosts (echo hosts a:2 c:2 > %s/ctl), or write "
+	    "recover to try the same ones again",
+	    why->text, lacking.p, g->name);
+	buf_free(&lacking);
+	if (!g->hosts.lacking)
+		journal_event(g, "hosts-lacking");
+	hosts_lack(g, true);
+	journal_fail(g, &e, "hosts");
+	queue_drop_all_queued(g, &e);
+	lifecycle_hosts_changed(g);
+}
+
+void
+processes_place(struct group *g)
+{
+	struct err e = {0};
+
+	if (g->life.state != G_READY)
+		return;
+	if (hosts_replace(g, &e) < 0) {
+		lack(g, &e);
+		return;
+	}
+	hosts_lack(g, false);
+	spawn_missing(g);
+	journal_changed(g);
+}
+
+/* All that ran on lost hosts is accounted for. */
+static void
+on_hosts_lost(void *arg)
+{
+	struct group *g = arg;
+	struct err e = {0};
+
+	g->hosts.timer = NULL;
+	if (g->life.state != G_READY)
+		return;
+	if (hosts_any_alive(g)) {
+		processes_place(g);
+		return;
+	}
+	fail(&e, EHOSTDOWN, "no host is left that has ranks: their variables are lost");
+	lifecycle_take(g, LIFE_FAILED, &e);
+}
+
+/* The host's ranks get other places as soon as all that has ended is accounted for. */
+static void
+lose(struct group *g, struct host *h, const char *why)
+{
+	if (!h->lost) {
+		hosts_lose(h);
+		journal_event(g, "host %s lost %s", h->name, why);
+	}
+	if (!g->hosts.timer)
+		g->hosts.timer = loop_timer(daemon_.loop, 0, on_hosts_lost, g);
+}
+
+/* A process of the group has ended with its agent. False: its agent lives, or the group has no
+ * hosts but this one. */
+static bool
+lost_host(struct group *g, struct host *h, const char *why)
+{
+	if (!h || !hosts_agent_gone(h) || !hosts_named(g))
+		return false;
+	lose(g, h, why);
+	return true;
+}
+
+/* ---- processes ---- */
 
 /* Its process has ended, or its agent has. What it ran has failed already. */
 void
 processes_rank_died(struct rank *k, const char *how)
 {
 	struct group *g = k->g;
-	bool early = k->died_as != R_READY;
+	bool early = k->died_as != R_READY, lost;
 	struct err e = {0};
 
 	rank_set_dead(k, how);
@@ -86,35 +176,48 @@ processes_rank_died(struct rank *k, const char *how)
 	journal_event(g, "rank %d exit %s", k->number, how);
 	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
 	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
-	if (g->life.state == G_STARTING || agent_gone(g) || (early && !recovery_tolerates(g))) {
+	lost = lost_host(g, k->host, how);
+	if (g->life.state == G_STARTING || (!lost && hosts_agent_gone(k->host)) ||
+	    (!lost && early && !recovery_tolerates(g))) {
 		lifecycle_take(g, LIFE_FAILED, &e);
 		return;
 	}
 	journal_fail(g, &e, "rank");
 	recovery_rank_died(k);
-	rank_spawn(k);
+	if (!lost)
+		rank_spawn(k);
 	recovery_rejoined(k); /* it may be the last that the others waited for */
 }
 
 void
 processes_rank_spawn_failed(struct rank *k, const struct err *e)
 {
+	struct group *g = k->g;
 	struct err why = *e;
 
-	lifecycle_take(k->g, LIFE_FAILED, &why);
-	lifecycle_take(k->g, LIFE_ENDED, &why);
+	if (g->life.state == G_READY && hosts_named(g) && hosts_any_alive(g)) {
+		/* a host that takes none is none, to this group: those of the others live on */
+		journal_fail(g, e, "rank");
+		lose(g, k->host, e->text);
+		return;
+	}
+	lifecycle_take(g, LIFE_FAILED, &why);
+	lifecycle_take(g, LIFE_ENDED, &why);
 }
 
 void
 processes_store_died(struct group *g, bool had_started, const struct err *e)
 {
 	struct err why = *e;
+	bool lost = g->life.state == G_READY && lost_host(g, g->store.host, e->text);
 
-	if (g->life.state == G_READY && !agent_gone(g) && (had_started || recovery_tolerates(g))) {
+	if (g->life.state == G_READY && (lost || (!hosts_agent_gone(g->store.host) &&
+						     (had_started || recovery_tolerates(g))))) {
 		/* its keys are gone: all join again at the new one, which listens at the same port
-		 */
+		 * if its host lives */
 		journal_fail(g, e, "store");
-		store_spawn(g);
+		if (!lost)
+			store_spawn(g);
 		recovery_store_died(g);
 		return;
 	}

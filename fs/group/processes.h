@@ -15,4 +15,8 @@ void processes_rank_spawn_failed(struct rank *k, const struct err *e);
 void processes_store_started(struct group *g);
 void processes_store_died(struct group *g, bool had_started, const struct err *e);
 
+/* Places ranks that have lost their host, as far as the setting `hosts` has room, and starts them;
+ * else the group lacks a host, and says so. Only for a group that is ready. */
+void processes_place(struct group *g);
+
 #endif

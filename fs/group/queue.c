@@ -77,7 +77,7 @@ is_next(const struct subtask *j)
 static void
 send(struct subtask *j)
 {
-	struct agent *a = j->w->g->agent;
+	struct agent *a = rank_agent(j->k);
 
 	j->state = SUBTASK_SENT;
 	j->t0 = now_wall();
@@ -260,8 +260,8 @@ commit(struct task *w)
 		if (j->state != SUBTASK_PREPARED)
 			continue;
 		j->state = SUBTASK_COMMIT;
-		j->tag = agent_tag(w->g->agent, j->k->slot, on_answer, j);
-		agent_send(w->g->agent, Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
+		j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
+		agent_send(rank_agent(j->k), Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
 	}
 }
 
@@ -376,7 +376,7 @@ drop(struct rank *k, const struct err *e)
 
 	while ((j = TAILQ_FIRST(&k->queue))) {
 		if (j->state == SUBTASK_SENT || j->state == SUBTASK_COMMIT)
-			agent_forget(k->g->agent, j->tag);
+			agent_forget(rank_agent(k), j->tag);
 		subtask_failed(j, e);
 	}
 }
@@ -404,7 +404,7 @@ queue_exited(struct rank *k)
 
 	if (!j || !task_is_program(j->w))
 		return;
-	agent_forget(k->g->agent, j->tag);
+	agent_forget(rank_agent(k), j->tag);
 	subtask_over(j);
 }
 

@@ -6,10 +6,10 @@
 #include "base/daemon.h"
 #include "group/external.h"
 #include "group/hooks.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/task.h"
 #include "host/gpustat.h"
-#include "host/zygotes.h"
 #include "object/var_table.h"
 #include <assert.h>
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 600 };
+enum { LAST_WORDS_MAX = 600 };
 
 /* ranks if nobody says how many, and there is no GPU */
 enum { NO_GPUS_SIZE = 2 };
@@ -42,7 +42,7 @@ rank_state_name(struct rank *k)
 {
 	if (external_is(k))
 		return "external";
-	if (k->state == R_READY && k->waits_input)
+	if (k->state == R_READY && k->input.waits)
 		return "input";
 	if (k->state == R_READY && queue_running(k))
 		return "busy";
@@ -70,8 +70,7 @@ rank_fini(struct rank *k)
 	static const struct err gone = {ENODEV, "the group is gone"};
 
 	assert(TAILQ_EMPTY(&k->queue)); /* who waits would wait for ever */
-	if (k->g->agent)
-		agent_slot_free(k->g->agent, k->slot, &gone);
+	agent_slot_free(rank_agent(k), k->slot, &gone);
 	k->slot = NO_SLOT;
 	spool_reader_close(&k->output.spool);
 	var_table_unref(k->table);
@@ -112,6 +111,8 @@ wanted_size(const struct group *g)
 
 	if (g->set.size)
 		return (int)g->set.size;
+	if (hosts_named(g))
+		return (int)MIN(hosts_slots(g), (long)MAX_RANKS);
 	/* what was set was good; if there is nothing to choose from, the default */
 	return gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE : gpus_default_size(&gpus);
 }
@@ -183,7 +184,7 @@ rank_set_dead(struct rank *k, const char *how)
 {
 	k->pid = 0;
 	k->cell = 0;
-	k->waits_input = false;
+	k->input.waits = false;
 	free(k->last_exit);
 	k->last_exit = xstrdup(how);
 	rank_set_state(k, R_DEAD);
@@ -260,7 +261,7 @@ last_words(struct slice tail)
 			buf_add(&kept, at, (size_t)(next - at));
 	}
 	buf_addc(&kept, '\0');
-	from = kept.p + (kept.n > WORDS_MAX ? kept.n - WORDS_MAX : 0);
+	from = kept.p + (kept.n > LAST_WORDS_MAX ? kept.n - LAST_WORDS_MAX : 0);
 	if (from > kept.p && (line = strchr(from, '\n')) && line[1])
 		from = line + 1;
 	words = xstrdup(from);
@@ -290,7 +291,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 	rank_gone(k, &gone);
 	if (WIFEXITED((int)status) && WEXITSTATUS((int)status) == 0)
 		group_tell(rank_exited, k);
-	agent_slot_free(k->g->agent, slot, &gone);
+	agent_slot_free(rank_agent(k), slot, &gone);
 	group_tell(rank_died, k, how);
 	free(how);
 }
@@ -326,7 +327,7 @@ on_input(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, NULL, &waits) < 0)
 		return;
-	k->waits_input = waits;
+	k->input.waits = waits;
 	journal_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
 	journal_changed(k->g);
 }
@@ -337,7 +338,7 @@ on_taken(struct rank *k, struct msg *m)
 	uint32_t n;
 
 	if (wire_unpack(m, NULL, &n) == 0)
-		k->unread -= MIN((size_t)n, k->unread);
+		k->input.unread -= MIN((size_t)n, k->input.unread);
 }
 
 static void

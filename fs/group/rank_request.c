@@ -2,9 +2,8 @@
 #include "group/rank_request.h"
 #include "group/external.h"
 #include "group/hooks.h"
+#include "group/host_env.h"
 #include "group/rank.h"
-#include "host/gpustat.h"
-#include "host/zygotes.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +13,7 @@
 static bool
 reachable(struct rank *k)
 {
-	return k->slot != NO_SLOT && k->g->agent && k->g->agent->conn;
-}
-
-uint32_t
-rank_zygote(struct group *g)
-{
-	struct zygote_spec spec = {g->set.python, g->set.cwd, g->set.preload, g->set.env};
-
-	return zygotes_want(g->agent, g->zygote, &spec);
+	return agent_slot_lives(rank_agent(k), k->slot);
 }
 
 static void
@@ -38,7 +29,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		if (slot == NO_SLOT)
 			return; /* with its agent: that is told elsewhere */
 		rank_gone(k, e);
-		agent_slot_free(k->g->agent, slot, e);
+		agent_slot_free(rank_agent(k), slot, e);
 		rank_set_state(k, R_DEAD);
 		group_tell(rank_spawn_failed, k, e);
 		return;
@@ -50,19 +41,16 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 }
 
 void
-rank_spawn_process(struct group *g, int kind, int slot, const char *name, reply_fn *fn, void *arg)
+rank_spawn_process(struct group *g, struct host *h, const struct spawn *p)
 {
 	struct buf env = {0};
 
-	buf_addf(&env, "DDIP_GROUP=%s%cDDIP_DAEMON_PID=%d%c", g->name, 0, (int)getpid(), 0);
-	if (kind == ENGINE_STORE)
-		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
-	if (kind == ENGINE_STORE && g->store.port)
-		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
-	if (kind == ENGINE_RANK)
-		gpustat_env(g->set.gpus, ((struct rank *)arg)->number, &env);
-	agent_send(g->agent, Tspawn, 0, slot, agent_tag(g->agent, slot, fn, arg), -1,
-	    (uint32_t)kind, g->zygote, slice_text(g->run_dir), slice_text(name),
+	buf_addf(&env, "DDIP_GROUP=%s%c", g->name, 0);
+	if (h->agent->here) /* the process that may read theirs */
+		buf_addf(&env, "DDIP_DAEMON_PID=%d%c", (int)getpid(), 0);
+	buf_add(&env, p->env.p, p->env.n);
+	agent_send(h->agent, Tspawn, 0, p->slot, agent_tag(h->agent, p->slot, p->fn, p->arg), -1,
+	    (uint32_t)p->kind, h->zygote, slice_text(g->run_dir), slice_text(p->name),
 	    ((struct slice){env.p, env.n}), (uint32_t)0);
 	buf_free(&env);
 }
@@ -70,20 +58,23 @@ rank_spawn_process(struct group *g, int kind, int slot, const char *name, reply_
 void
 rank_spawn(struct rank *k)
 {
-	struct group *g = k->g;
+	struct buf env = {0};
 	char name[32];
 
 	snprintf(name, sizeof(name), "rank%d", k->number);
+	host_env_gpus(k, &env);
 	free(k->last_exit);
 	free(k->stderr_tail);
 	k->last_exit = k->stderr_tail = NULL;
 	k->pid = 0;
 	k->cell = 0;
-	k->waits_input = k->kill_sent = false;
-	k->unread = 0;
-	k->slot = agent_slot(g->agent, &rank_slot, k);
+	k->input.waits = k->kill_sent = false;
+	k->input.unread = 0;
+	k->slot = agent_slot(rank_agent(k), &rank_slot, k);
 	rank_set_state(k, R_SPAWNING);
-	rank_spawn_process(g, ENGINE_RANK, k->slot, name, on_spawned, k);
+	rank_spawn_process(k->g, k->host,
+	    &(struct spawn){ENGINE_RANK, k->slot, name, {env.p, env.n}, on_spawned, k});
+	buf_free(&env);
 }
 
 static void
@@ -113,15 +104,10 @@ void
 rank_env(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
-	int local = gpustat_local_rank(g->set.gpus, k->number),
-	    local_size = gpustat_local_size(g->set.gpus, g->size);
 
-	buf_addf(env, "RANK=%d%cLOCAL_RANK=%d%c", k->number, 0, local, 0);
-	buf_addf(env, "WORLD_SIZE=%d%cLOCAL_WORLD_SIZE=%d%c", g->size, 0, local_size, 0);
-	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%cROLE_NAME=default%c",
-	    k->number / local_size, 0, (g->size + local_size - 1) / local_size, 0, 0);
+	buf_addf(env, "RANK=%d%cWORLD_SIZE=%d%cROLE_NAME=default%c", k->number, 0, g->size, 0, 0);
 	buf_addf(env, "ROLE_RANK=%d%cROLE_WORLD_SIZE=%d%c", k->number, 0, g->size, 0);
-	buf_addf(env, "MASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c", 0, g->store.port, 0);
+	host_env_place(k, env);
 	buf_addf(env, "TORCHELASTIC_RESTART_COUNT=0%cTORCHELASTIC_MAX_RESTARTS=0%c", 0, 0);
 	buf_addf(
 	    env, "TORCHELASTIC_RUN_ID=ddip-%s-%llu%c", g->name, (unsigned long long)g->serial, 0);
@@ -132,7 +118,7 @@ void
 rank_set_autogc(struct rank *k)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.autogc);
+		agent_send(rank_agent(k), Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.autogc);
 }
 
 void
@@ -142,18 +128,19 @@ rank_join(struct rank *k)
 	struct buf env = {0}, external = {0};
 
 	rank_env(k, &env);
-	buf_addf(&env, "TORCHELASTIC_ERROR_FILE=%s/rank%d.error.json%c", g->run_dir, k->number, 0);
+	if (rank_agent(k)->here)
+		buf_addf(&env, "TORCHELASTIC_ERROR_FILE=%s/rank%d.error.json%c", g->run_dir,
+		    k->number, 0);
 	external_list(&g->set, &external);
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
-	if (g->store.port)
-		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
+	host_env_store(k, &env);
 	if (*g->set.env)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);
-	agent_send(g->agent, Tinit, 0, k->slot, agent_tag(g->agent, k->slot, on_joined, k), -1,
-	    (uint32_t)k->number, (uint32_t)g->size,
-	    (uint32_t)gpustat_local_rank(g->set.gpus, k->number), g->recovery.generation,
+	agent_send(rank_agent(k), Tinit, 0, k->slot,
+	    agent_tag(rank_agent(k), k->slot, on_joined, k), -1, (uint32_t)k->number,
+	    (uint32_t)g->size, (uint32_t)host_env_local_rank(k), g->recovery.generation,
 	    slice_text(g->set.backend), ((struct slice){env.p, env.n}));
 	buf_free(&env);
 	buf_free(&external);
@@ -162,10 +149,22 @@ rank_join(struct rank *k)
 }
 
 void
+rank_rejoin(struct rank *k, reply_fn *fn)
+{
+	struct buf env = {0};
+
+	host_env_place(k, &env);
+	host_env_store(k, &env);
+	agent_send(rank_agent(k), Trebuild, 0, k->slot, agent_tag(rank_agent(k), k->slot, fn, k),
+	    -1, k->g->recovery.generation, ((struct slice){env.p, env.n}));
+	buf_free(&env);
+}
+
+void
 rank_quit(struct rank *k)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nquit, 0, k->slot, 0, -1);
+		agent_send(rank_agent(k), Nquit, 0, k->slot, 0, -1);
 }
 
 void
@@ -174,34 +173,34 @@ rank_kill(struct rank *k)
 	if (!reachable(k))
 		return;
 	k->kill_sent = true;
-	agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
+	agent_send(rank_agent(k), Nsignal, 0, k->slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
 }
 
 void
 rank_signal(struct rank *k, int signo)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nsignal, 0, k->slot, 0, -1, (uint32_t)signo, (uint32_t)0);
+		agent_send(rank_agent(k), Nsignal, 0, k->slot, 0, -1, (uint32_t)signo, (uint32_t)0);
 }
 
 void
 rank_interrupt(struct rank *k, int cell)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nintr, 0, k->slot, 0, -1, (uint32_t)cell);
+		agent_send(rank_agent(k), Nintr, 0, k->slot, 0, -1, (uint32_t)cell);
 }
 
 void
 rank_abort(struct rank *k, bool always)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)always, (uint32_t)0);
+		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)always, (uint32_t)0);
 }
 
 void
 rank_abort_stuck(struct rank *k, double seconds)
 {
 	if (reachable(k))
-		agent_send(k->g->agent, Nabort, 0, k->slot, 0, -1, (uint32_t)0,
+		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)0,
 		    (uint32_t)(seconds * 1000));
 }

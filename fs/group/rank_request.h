@@ -7,17 +7,24 @@
 #include "group/group.h"
 #include "host/agent.h"
 
-/* The number of the zygote that the settings want, asked for if need be; the group's old one is
- * given up. */
-uint32_t rank_zygote(struct group *g);
-/* Starts a process of a group at a slot; kind: ENGINE_RANK (arg: the rank) or ENGINE_STORE. fn
- * hears whether that went well. */
-void rank_spawn_process(
-    struct group *g, int kind, int slot, const char *name, reply_fn *fn, void *arg);
-/* Starts its process (state SPAWNING). What comes of it is told by hooks.h. */
+/* A process to be started at a slot of a host's agent; kind: ENGINE_RANK or ENGINE_STORE; env:
+ * NAME=VALUE, NUL behind each. fn hears whether that went well. */
+struct spawn {
+	int kind, slot;
+	const char *name;
+	struct slice env;
+	reply_fn *fn;
+	void *arg;
+};
+
+void rank_spawn_process(struct group *g, struct host *h, const struct spawn *p);
+/* Starts its process on its host, whose agent runs (state SPAWNING). What comes of it is told by
+ * hooks.h. */
 void rank_spawn(struct rank *k);
 /* Has it join the process group: rank_ready follows, rank_join_failed, or rank_died. */
 void rank_join(struct rank *k);
+/* Has it join again, under a new generation: fn hears what comes of it, with the rank. */
+void rank_rejoin(struct rank *k, reply_fn *fn);
 /* What torchrun would set for it: NAME=VALUE, NUL behind each. */
 void rank_env(const struct rank *k, struct buf *env);
 /* Asks it to end; ends it by SIGKILL. */

@@ -8,7 +8,6 @@
 #include "group/rank_request.h"
 #include "group/store.h"
 #include "group/task.h"
-#include "host/agent.h"
 #include <errno.h>
 
 /* TICK: how often ranks that wait for a dead one are unblocked, or one that waits for those that
@@ -230,9 +229,7 @@ recovery_begin(struct group *g)
 		if (k->state == R_STARTED)
 			rank_join(k);
 		else
-			agent_send(g->agent, Trebuild, 0, k->slot,
-			    agent_tag(g->agent, k->slot, on_rebuilt, k), -1,
-			    g->recovery.generation);
+			rank_rejoin(k, on_rebuilt);
 	}
 	return false;
 }

@@ -2,6 +2,7 @@
 #include "group/registry.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/output.h"
@@ -9,7 +10,6 @@
 #include "group/rank.h"
 #include "group/recovery.h"
 #include "group/settings.h"
-#include "host/zygotes.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -83,6 +83,7 @@ group_make(const char *name, struct err *e)
 	TAILQ_INIT(&g->life.waiters);
 	TAILQ_INIT(&g->live);
 	settings_default(&g->set);
+	hosts_init(g);
 	rank_make_all(g);
 	TAILQ_INSERT_TAIL(&groups, g, link);
 	output_follow(g);
@@ -131,9 +132,8 @@ take_down(struct group *g)
 	cell_drop_all(g);
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
-	if (g->agent)
-		zygotes_release(g->agent, g->zygote);
 	g->size = 0;
+	hosts_free(g);
 	group_unref(g);
 }
 

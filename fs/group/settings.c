@@ -6,6 +6,8 @@
 #include "base/words.h"
 #include "group/cell.h"
 #include "group/external.h"
+#include "group/host_settings.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/output.h"
@@ -24,6 +26,8 @@
 
 enum { DEFAULT_HISTORY = 200, HISTORY_MAX = 1000000 };
 
+enum { DEFAULT_LINGER = 30 }; /* seconds */
+
 /* The group that a call is for. */
 static struct group *
 group_of(const struct verb_call *c)
@@ -40,6 +44,7 @@ settings_default(struct settings *s)
 	    .cwd = xstrdup(daemon_.cwd),
 	    .preload = xstrdup(""),
 	    .env = xstrdup(""),
+	    .hosts = {xstrdup(""), xstrdup(""), xstrdup(""), xstrdup(""), DEFAULT_LINGER},
 	    .timeout = -1,
 	    .grace = 5,
 	    .killafter = 30,
@@ -58,6 +63,10 @@ settings_free(struct settings *s)
 	free(s->cwd);
 	free(s->preload);
 	free(s->env);
+	free(s->hosts.names);
+	free(s->hosts.launcher);
+	free(s->hosts.engine);
+	free(s->hosts.master_addr);
 }
 
 static void
@@ -125,7 +134,9 @@ do_gpus(struct verb_call *c)
 
 	for (int i = 1; i <= c->n; i++)
 		buf_addf(&words, "%s%s", i > 1 ? "," : "", c->word[i]);
-	r = gpustat_choose(words.p, &chosen, c->e);
+	/* what other hosts have, they know */
+	r = hosts_named(group_of(c)) ? gpus_far_check(words.p, c->e)
+				     : gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
 		set_string(&group_of(c)->set.gpus, words.p);
 		rank_make_all(group_of(c));
@@ -167,7 +178,7 @@ print_backend(const void *settings, struct buf *out)
 static int
 do_python(struct verb_call *c)
 {
-	if (c->word[1][0] == '/') {
+	if (c->word[1][0] == '/' && hosts_here(group_of(c))) {
 		int r = path_check_outside("python", c->word[1], c->e);
 
 		if (r < 0)
@@ -196,12 +207,12 @@ do_cwd(struct verb_call *c)
 
 	if (s[0] != '/')
 		return fail(c->e, EINVAL, "cwd: want an absolute path, not '%.200s'", s);
-	r = path_check_outside("cwd", s, c->e);
+	r = hosts_here(group_of(c)) ? path_check_outside("cwd", s, c->e) : 0;
 	if (r < 0)
 		return r;
-	if (stat(s, &st) < 0)
+	if (hosts_here(group_of(c)) && stat(s, &st) < 0)
 		return fail_errno(c->e, "cwd: %.200s", s);
-	if (!S_ISDIR(st.st_mode))
+	if (hosts_here(group_of(c)) && !S_ISDIR(st.st_mode))
 		return fail(c->e, EINVAL, "cwd: %.200s is not a directory", s);
 	set_string(&group_of(c)->set.cwd, s);
 	return 0;
@@ -380,6 +391,11 @@ print_spool(const void *settings, struct buf *out)
 /* clang-format off */
 static const struct verb verbs[] = {
     {"size", "N", "how many ranks", 1, 1, 0, do_size, print_size},
+    {"hosts", "a:2 b:2|FILE|slurm|local", "where ranks run, and how many at each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING, host_settings_hosts, host_settings_print_hosts},
+    {"launcher", "ssh|srun|CMD...", "what runs a command on {host}; here: trial agents on this machine", 1, WORDS_MAX, 0, host_settings_launcher, host_settings_print_launcher},
+    {"engine", "PATH|auto", "ddip-engine over there; auto: it is brought along", 1, 1, 0, host_settings_engine, host_settings_print_engine},
+    {"master_addr", "ADDR|auto", "how the hosts reach rank 0's", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
+    {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, host_settings_linger, host_settings_print_linger},
     {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, 0, do_gpus, print_gpus},
     {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, 0, do_backend, print_backend},
     {"python", "PATH", "the interpreter", 1, 1, 0, do_python, print_python},
@@ -404,6 +420,8 @@ check(const struct verb *v, const struct verb_call *c)
 {
 	const struct group *g = group_of(c);
 
+	if (v->flags & VERB_LACKING && g->hosts.lacking)
+		return 0;
 	if (v->flags & VERB_ANYTIME || (g->life.state != G_STARTING && g->life.state != G_READY))
 		return 0;
 	return fail(c->e, EBUSY,

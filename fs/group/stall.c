@@ -191,7 +191,7 @@ report(struct stall_sample *s)
 
 	for (int i = 0; i < s->n; i++) {
 		waits |= in_collective(&s->rank[i]);
-		asks |= s->rank[i].k->waits_input;
+		asks |= s->rank[i].k->input.waits;
 	}
 	if (!c || c->w->done)
 		return;
@@ -280,8 +280,8 @@ stall_ask(struct stall_sample *s)
 		if (k->slot == NO_SLOT || !k->cell)
 			continue;
 		s->left++;
-		agent_send(g->agent, Tstack, 0, k->slot,
-		    agent_tag(g->agent, k->slot, on_stack, &s->rank[i]), -1);
+		agent_send(rank_agent(k), Tstack, 0, k->slot,
+		    agent_tag(rank_agent(k), k->slot, on_stack, &s->rank[i]), -1);
 	}
 	if (--s->left == 0)
 		complete(s);

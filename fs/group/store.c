@@ -1,6 +1,8 @@
 /* The process that holds the rendezvous store. */
 #include "group/store.h"
 #include "group/hooks.h"
+#include "group/host_env.h"
+#include "group/hosts.h"
 #include "group/rank_request.h"
 #include <errno.h>
 #include <signal.h>
@@ -32,7 +34,7 @@ store_notice(void *arg, struct msg *m)
 		group_tell(store_started, g);
 	} else if (m->type == Nexit) {
 		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
-		agent_slot_free(g->agent, g->store.slot, &e);
+		agent_slot_free(g->store.host->agent, g->store.slot, &e);
 		store_gone(g, &e);
 	}
 }
@@ -52,8 +54,8 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	struct slice how;
 	uint32_t pid;
 
-	if (!m && g->agent->conn && g->store.slot != NO_SLOT) {
-		agent_slot_free(g->agent, g->store.slot, e);
+	if (!m && g->store.slot != NO_SLOT && !hosts_agent_gone(g->store.host)) {
+		agent_slot_free(g->store.host->agent, g->store.slot, e);
 		store_gone(g, e);
 	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
 		g->store.pid = (pid_t)pid;
@@ -69,28 +71,46 @@ store_wanted(const struct group *g)
 void
 store_spawn(struct group *g)
 {
+	struct host *h = g->ranks[0].host;
+	struct buf env = {0}, master = {0};
+
+	/* one that has ended had clients, which look for it where it was */
+	if (g->store.host != h)
+		g->store.port = 0;
+	if (g->store.port)
+		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
+	host_env_master(g, &master);
+	if (host_env_is_private(g))
+		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
+	else
+		buf_addf(&env, "DDIP_STORE_ADDR=%s%c", strchr(master.p, ':') ? "::" : "0.0.0.0", 0);
+	buf_free(&master);
+	g->store.host = h;
 	g->store.listening = false;
-	g->store.slot = agent_slot(g->agent, &store_slot, g);
-	rank_spawn_process(g, ENGINE_STORE, g->store.slot, "store", on_store_spawned, g);
+	g->store.slot = agent_slot(h->agent, &store_slot, g);
+	rank_spawn_process(g, h,
+	    &(struct spawn){
+		ENGINE_STORE, g->store.slot, "store", {env.p, env.n}, on_store_spawned, g});
+	buf_free(&env);
 }
 
 static bool
 store_reachable(const struct group *g)
 {
-	return g->store.slot != NO_SLOT && g->agent && g->agent->conn;
+	return g->store.host && agent_slot_lives(g->store.host->agent, g->store.slot);
 }
 
 void
 store_quit(struct group *g)
 {
 	if (store_reachable(g))
-		agent_send(g->agent, Nquit, 0, g->store.slot, 0, -1);
+		agent_send(g->store.host->agent, Nquit, 0, g->store.slot, 0, -1);
 }
 
 void
 store_kill(struct group *g)
 {
 	if (store_reachable(g))
-		agent_send(
-		    g->agent, Nsignal, 0, g->store.slot, 0, -1, (uint32_t)SIGKILL, (uint32_t)1);
+		agent_send(g->store.host->agent, Nsignal, 0, g->store.slot, 0, -1,
+		    (uint32_t)SIGKILL, (uint32_t)1);
 }

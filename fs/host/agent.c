@@ -1,13 +1,12 @@
-/* Agents, and calls to them. `launchers` has a row for each way of starting an agent. */
+/* Agents, and calls to them. */
 #include "host/agent.h"
 #include "host/ticks.h"
 #include "base/daemon.h"
 #include <errno.h>
 #include <signal.h>
-#include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,71 +14,67 @@ struct call {
 	reply_fn *fn; /* NULL: free */
 	void *arg;
 	int slot;
-	uint32_t use; /* counts who had this place: the upper bits of the tag */
+	uint32_t use;	  /* counts who had this place: the upper bits of the tag */
+	size_t next_free; /* the place plus 1 of the next free one; 0: none */
+};
+
+/* Those that wait for an answer, by their tags. */
+struct calls {
+	size_t room, free; /* free: the place plus 1 of the first free one */
+	struct call call[];
 };
 
 enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the place in calls, plus 1 */
 
-static struct agent *local;
+enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* that there is room for */
 
-/* Starts ddip-engine --agent with both ends of its control connection on one socket. */
-static int
-start_local(struct agent *a, struct err *e)
+enum {
+	ENDS_MS = 4000,
+	LOOK_US = 1000,
+	NS_PER_MS = 1000000
+}; /* until a process that gets EOF is killed */
+
+static struct agent *agents;
+
+/* Room for more calls; the new ones are free. */
+static void
+grow_calls(struct agent *a)
 {
-	char *argv[] = {daemon_.engine, (char[]){"--agent"}, NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
-	int pair[2], r;
+	size_t old = a->calls ? a->calls->room : 0, room = MAX(old * 2, (size_t)CALLS_FIRST);
+	struct calls *c = xrealloc(a->calls, sizeof(*c) + room * sizeof(*c->call));
 
-	if (fault("agent.socketpair", EMFILE) ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return fail_errno(e, "agent: socketpair");
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_adddup2(&files, pair[1], 0);
-	posix_spawn_file_actions_adddup2(&files, pair[1], 1);
-	posix_spawnattr_init(&attr);
-	posix_spawnattr_setsigmask(&attr, &none);
-	posix_spawnattr_setsigdefault(&attr, &all);
-	posix_spawnattr_setflags(
-	    &attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	r = fault("agent.spawn", EAGAIN)
-		? EAGAIN
-		: posix_spawn(&a->pid, daemon_.engine, &files, &attr, argv, environ);
-	posix_spawn_file_actions_destroy(&files);
-	posix_spawnattr_destroy(&attr);
-	close(pair[1]);
-	if (r != 0) {
-		close(pair[0]);
-		return fail(
-		    e, r, "%s: %s (is ddipfs installed completely?)", daemon_.engine, strerror(r));
-	}
-	a->conn = NULL;
-	return pair[0];
+	c->room = room;
+	for (size_t i = old; i < room; i++)
+		c->call[i] = (struct call){.next_free = i + 1 < room ? i + 2 : 0};
+	c->free = old + 1;
+	a->calls = c;
 }
-
-const struct launcher launchers[] = {
-    {"local", start_local},
-};
-const size_t launcher_count = ARRAY_LEN(launchers);
 
 uint32_t
 agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
 {
-	size_t i = 0;
+	struct call *c;
+	size_t place;
 
-	while (i < a->call_room && a->calls[i].fn)
-		i++;
-	if (i == a->call_room) {
-		a->call_room = MAX(a->call_room * 2, (size_t)64);
-		a->calls = xrealloc(a->calls, a->call_room * sizeof(*a->calls));
-		memset(a->calls + i, 0, (a->call_room - i) * sizeof(*a->calls));
-	}
-	a->calls[i] = (struct call){
-	    .fn = fn, .arg = arg, .slot = slot, .use = (a->calls[i].use + 1) % TAG_USES};
-	return a->calls[i].use << TAG_PLACE | (uint32_t)(i + 1);
+	if (!a->calls || !a->calls->free)
+		grow_calls(a);
+	place = a->calls->free;
+	c = &a->calls->call[place - 1];
+	a->calls->free = c->next_free;
+	*c = (struct call){.fn = fn, .arg = arg, .slot = slot, .use = (c->use + 1) % TAG_USES};
+	return c->use << TAG_PLACE | (uint32_t)place;
+}
+
+/* Takes the call, whose place is free then. */
+static struct call
+take_call(struct agent *a, struct call *c)
+{
+	struct call taken = *c;
+
+	c->fn = NULL;
+	c->next_free = a->calls->free;
+	a->calls->free = (size_t)(c - a->calls->call) + 1;
+	return taken;
 }
 
 /* The call that this tag was given to, NULL: it is over. What an agent says late of an engine that
@@ -88,7 +83,7 @@ static struct call *
 find_call(struct agent *a, uint32_t tag)
 {
 	size_t i = tag & ((1u << TAG_PLACE) - 1);
-	struct call *c = i && i <= a->call_room ? &a->calls[i - 1] : NULL;
+	struct call *c = i && a->calls && i <= a->calls->room ? &a->calls->call[i - 1] : NULL;
 
 	return c && c->fn && c->use == tag >> TAG_PLACE ? c : NULL;
 }
@@ -112,12 +107,12 @@ agent_forget(struct agent *a, uint32_t tag)
 static void
 fail_calls(struct agent *a, int slot, const struct err *e)
 {
-	for (size_t i = 0; i < a->call_room; i++) {
-		struct call c = a->calls[i];
+	for (size_t i = 0; a->calls && i < a->calls->room; i++) {
+		struct call *place = &a->calls->call[i], c;
 
-		if (!c.fn || (slot != NO_SLOT && c.slot != slot))
+		if (!place->fn || (slot != NO_SLOT && place->slot != slot))
 			continue;
-		a->calls[i].fn = NULL;
+		c = take_call(a, place);
 		c.fn(c.arg, NULL, e, (struct slice){0});
 	}
 }
@@ -134,8 +129,7 @@ answered(struct agent *a, struct msg *m)
 		debug("wire", "%s with tag %u that nobody waits for", wire_name(m->type), m->tag);
 		return;
 	}
-	c = *place;
-	place->fn = NULL;
+	c = take_call(a, place);
 	if (m->type != Rerror) {
 		c.fn(c.arg, m, &e, trace);
 		return;
@@ -161,7 +155,7 @@ on_message(void *arg, struct msg *m)
 		answered(a, m);
 		return;
 	}
-	if (m->slot < a->slot_room)
+	if (m->slot < (unsigned)a->slot_room)
 		s = &a->slots[m->slot];
 	if (s && s->ops)
 		s->ops->notice(s->arg, m);
@@ -174,7 +168,7 @@ on_message(void *arg, struct msg *m)
 static void
 lost(struct agent *a)
 {
-	int n = a->next_slot;
+	int n = a->slot_room;
 	struct err why = a->why;
 
 	conn_free(a->conn);
@@ -194,15 +188,30 @@ lost(struct agent *a)
 	}
 }
 
+/* It is gone, for this reason. */
+__attribute__((format(printf, 3, 4))) static void
+set_why(struct agent *a, int no, const char *fmt, ...)
+{
+	char text[sizeof(a->why.text)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (*a->spec.host)
+		fail(&a->why, no, "host %s is lost: %.900s", a->spec.host, text);
+	else
+		fail(&a->why, no, "%.1000s", text);
+}
+
 static void
 on_close(void *arg, const struct err *why)
 {
 	struct agent *a = arg;
 
 	if (!a->why.no)
-		fail(&a->why, EHOSTDOWN, "the agent of host %s is gone%s%s",
-		    a->host ? a->host : "?", why->no ? ": " : "",
-		    why->no ? why->text : " (its log is ddipfs.log)");
+		set_why(a, EHOSTDOWN, "the agent of host %s is gone%s%s", agent_host(a),
+		    why->no ? ": " : "", why->no ? why->text : " (its log is ddipfs.log)");
 	lost(a);
 }
 
@@ -216,7 +225,10 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (!m && !a->conn)
 		return; /* it ended before it said anything */
 	if (!m) {
-		fail(&a->why, e->no, "%s: %.900s", daemon_.engine, e->text);
+		if (a->here)
+			set_why(a, e->no, "%s: %.900s", daemon_.engine, e->text);
+		else
+			set_why(a, e->no, "%.900s", e->text);
 		lost(a);
 		return;
 	}
@@ -225,15 +237,50 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		return;
 	}
 	if (version != WIRE_VERSION) {
-		fail(&a->why, EPROTO, "%s: protocol mismatch (%u, expected %d): reinstall both",
+		set_why(a, EPROTO, "%s: protocol mismatch (%u, expected %d): reinstall both",
 		    daemon_.engine, version, WIRE_VERSION);
 		lost(a);
 		return;
 	}
 	a->said_hello = true;
-	a->host_pid = (pid_t)pid;
 	free(a->host);
 	a->host = slice_dup(host);
+	agent_ping(a); /* this one has waited for its start */
+}
+
+static void
+on_pong(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct agent *a = arg;
+
+	a->round_trip = now_ns() - a->asked;
+	a->asked = 0;
+}
+
+static void
+say_hello(struct agent *a, reply_fn *fn)
+{
+	agent_send(a, Thello, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, fn, a), -1,
+	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
+}
+
+void
+agent_ping(struct agent *a)
+{
+	if (!a->conn || a->asked)
+		return;
+	a->asked = now_ns();
+	say_hello(a, on_pong);
+}
+
+const char *
+agent_host(const struct agent *a)
+{
+	if (!a)
+		return "-";
+	if (*a->spec.host)
+		return a->spec.host;
+	return a->host ? a->host : "-";
 }
 
 static void
@@ -243,104 +290,196 @@ forget_zygotes(struct agent *a)
 		a->zygotes_gone(a);
 }
 
-struct agent *
-agent_local(struct err *e)
+static struct agent *
+find_agent(const struct agent_spec *s)
 {
+	struct agent *a = agents;
+
+	while (a &&
+	       (strcmp(a->spec.host, s->host) != 0 || strcmp(a->spec.launcher, s->launcher) != 0 ||
+		   strcmp(a->spec.engine, s->engine) != 0 || a->spec.linger != s->linger))
+		a = a->next;
+	return a;
+}
+
+static struct agent *
+add_agent(const struct agent_spec *s)
+{
+	struct agent *a = xcalloc(1, sizeof(*a)), **last = &agents;
+
+	*a = (struct agent){
+	    .spec = {xstrdup(s->host), xstrdup(s->launcher), xstrdup(s->engine), s->linger},
+	    .here = agent_process_is_here(s)};
+	while (*last)
+		last = &(*last)->next;
+	*last = a;
+	return a;
+}
+
+struct agent *
+agent_of(const struct agent_spec *spec, struct err *e)
+{
+	struct agent *a = find_agent(spec);
 	int fd;
 
 	if (daemon_.ending) {
 		fail(e, ENODEV, "ddipfs is ending");
 		return NULL;
 	}
-	if (local && local->conn)
-		return local;
-	if (!local)
-		local = xcalloc(1, sizeof(*local));
-	forget_zygotes(local);
-	local->launcher = &launchers[0];
-	local->why = (struct err){0};
-	local->said_hello = false;
-	local->serial++;
-	fd = local->launcher->start(local, e);
+	if (a && a->conn)
+		return a;
+	if (!a)
+		a = add_agent(spec);
+	forget_zygotes(a);
+	a->why = (struct err){0};
+	a->said_hello = false;
+	a->asked = a->round_trip = 0;
+	a->serial++;
+	fd = agent_process_start(&a->spec, &a->pid, e);
 	if (fd < 0)
 		return NULL;
-	ticks_agent(local->pid);
-	local->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, local);
-	agent_send(local, Thello, 0, SLOT_AGENT, agent_tag(local, NO_SLOT, on_hello, local), -1,
-	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
-	return local;
+	ticks_agent(a->pid);
+	a->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, a);
+	say_hello(a, on_hello);
+	return a;
+}
+
+void
+agent_hold(struct agent *a)
+{
+	a->users++;
+}
+
+void
+agent_release(struct agent *a)
+{
+	struct err why = {0};
+
+	if (!a || --a->users > 0 || !*a->spec.host || !a->conn)
+		return;
+	fail(&why, ECANCELED, "host %s is not used any more", a->spec.host);
+	agent_drop(a, &why);
+}
+
+void
+agent_drop(struct agent *a, const struct err *why)
+{
+	if (!a->conn)
+		return;
+	a->why = *why;
+	lost(a);
+	forget_zygotes(a);
 }
 
 bool
 agent_reaped(pid_t pid, int status)
 {
-	if (!local || local->pid != pid)
+	struct agent *a = agents;
+
+	while (a && a->pid != pid)
+		a = a->next;
+	if (!a)
 		return false;
-	local->pid = 0;
-	if (!daemon_.ending && local->conn) {
-		fail(&local->why, EHOSTDOWN,
-		    "the agent ended with %s %d: everything it ran is gone",
+	a->pid = 0;
+	ticks_agent_gone(pid);
+	if (!daemon_.ending && a->conn)
+		set_why(a, EHOSTDOWN, "the %s ended with %s %d: everything it ran is gone",
+		    a->here ? "agent" : "connection's process",
 		    WIFSIGNALED(status) ? "signal" : "exit status",
 		    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-	}
 	return true;
+}
+
+/* EOF makes it kill what it runs and end. One that does not is killed, its engines by PDEATHSIG. */
+static void
+await_end(struct agent *a, uint64_t deadline)
+{
+	while (a->pid && waitpid(a->pid, NULL, WNOHANG) != a->pid) {
+		if (now_ns() > deadline) {
+			kill(a->pid, SIGKILL);
+			waitpid(a->pid, NULL, 0);
+			break;
+		}
+		usleep(LOOK_US);
+	}
+	a->pid = 0;
 }
 
 void
 agent_stop_all(void)
 {
-	uint64_t deadline = now_ns() + 4000000000u;
+	uint64_t deadline = now_ns() + (uint64_t)ENDS_MS * NS_PER_MS;
 
-	if (!local)
-		return;
-	conn_free(local->conn);
-	local->conn = NULL;
-	/* EOF makes it kill what it runs and end. One that does not is killed, its engines by
-	 * PDEATHSIG. */
-	while (local->pid && waitpid(local->pid, NULL, WNOHANG) != local->pid) {
-		if (now_ns() > deadline) {
-			kill(local->pid, SIGKILL);
-			waitpid(local->pid, NULL, 0);
-			break;
-		}
-		usleep(1000);
+	for (struct agent *a = agents; a; a = a->next) {
+		conn_free(a->conn);
+		a->conn = NULL;
 	}
-	forget_zygotes(local);
-	free(local->calls);
-	free(local->slots);
-	free(local->host);
-	free(local);
-	local = NULL;
+	for (struct agent *a = agents; a; a = a->next) {
+		await_end(a, deadline);
+		forget_zygotes(a);
+	}
+}
+
+void
+agent_free_all(void)
+{
+	struct agent *a;
+
+	while ((a = agents)) {
+		agents = a->next;
+		free((char *)(uintptr_t)a->spec.host);
+		free((char *)(uintptr_t)a->spec.launcher);
+		free((char *)(uintptr_t)a->spec.engine);
+		free(a->calls);
+		free(a->slots);
+		free(a->host);
+		free(a);
+	}
+}
+
+/* A free slot from the next one on: one that has just been freed is not taken again soon. */
+static int
+find_free(const struct agent *a)
+{
+	for (int i = 0; i < a->slot_room; i++) {
+		int slot = (a->next_slot + i) % a->slot_room;
+
+		if (!a->slots[slot].ops)
+			return slot;
+	}
+	return NO_SLOT;
 }
 
 int
 agent_slot(struct agent *a, const struct slot_ops *ops, void *arg)
 {
-	int slot = a->next_slot++;
+	int slot =
+	    a->next_slot < a->slot_room || a->slot_room == SLOT_AGENT ? find_free(a) : a->slot_room;
 
-	if (slot >= SLOT_AGENT)
+	if (slot == NO_SLOT)
 		return NO_SLOT;
-	if ((size_t)slot >= a->slot_room) {
-		size_t old = a->slot_room;
+	if (slot == a->slot_room) {
+		int room = MIN(MAX(a->slot_room * 2, SLOTS_FIRST), SLOT_AGENT);
 
-		a->slot_room = MAX(old * 2, (size_t)16);
-		a->slots = xrealloc(a->slots, a->slot_room * sizeof(*a->slots));
-		memset(a->slots + old, 0, (a->slot_room - old) * sizeof(*a->slots));
+		a->slots = xrealloc(a->slots, (size_t)room * sizeof(*a->slots));
+		memset(a->slots + slot, 0, (size_t)(room - slot) * sizeof(*a->slots));
+		a->slot_room = room;
 	}
 	a->slots[slot] = (struct slot){.ops = ops, .arg = arg};
+	a->next_slot = slot + 1;
 	return slot;
 }
 
 bool
 agent_slot_lives(const struct agent *a, int slot)
 {
-	return a && a == local && a->conn && slot >= 0 && slot < a->next_slot && a->slots[slot].ops;
+	return a && a->conn && slot >= 0 && slot < a->slot_room && a->slots[slot].ops;
 }
 
 void
 agent_slot_free(struct agent *a, int slot, const struct err *why)
 {
-	if (slot == NO_SLOT)
+	if (!a || slot == NO_SLOT)
 		return;
 	a->slots[slot] = (struct slot){0};
 	fail_calls(a, slot, why);

@@ -1,7 +1,11 @@
-/* Agents: starts one for a host, calls it, and finds the engine that a message is about. */
+/*
+ * Agents, one for each host: starts them, calls them, and finds the engine that a message is about.
+ * One on another host is reached through a relay, a process of ours that carries the connection.
+ */
 #ifndef AGENT_H
 #define AGENT_H
 #include "conn.h"
+#include "host/agent_process.h"
 #include <sys/types.h>
 
 /* The answer to a call: m, or NULL and what went wrong (e->text; traceback in *trace, may be
@@ -20,42 +24,47 @@ struct slot_ops {
 	void (*ended)(void *arg, const struct err *why);
 };
 
-/* How to start an agent for a host: the local one is a row, others will be. */
-struct launcher {
-	const char *name;
-	int (*start)(struct agent *a, struct err *e);
-};
-
 struct agent {
-	const struct launcher *launcher;
-	struct conn *conn; /* NULL: gone */
-	pid_t pid;	   /* of the local process that leads to it */
-	pid_t host_pid;	   /* the agent itself, on its host */
-	char *host;
-	struct err why; /* it is gone because */
+	struct agent *next;
+	struct agent_spec spec; /* owned */
+	bool here;		/* its processes are of this machine */
+	int users;		/* that hold it */
+	struct conn *conn;	/* NULL: gone */
+	pid_t pid;		/* of the local process that is it, or leads to it */
+	char *host;		/* what that machine calls itself; NULL: not known yet */
+	struct err why;		/* it is gone because */
 	bool said_hello;
+	uint64_t asked,
+	    round_trip;	 /* ns: when it was pinged (0: it has answered), how long it took */
 	uint32_t serial; /* another one with each process */
-	struct call *calls;
-	size_t call_room;
+	struct calls *calls;
 
 	struct slot {
 		const struct slot_ops *ops; /* NULL: free */
 		void *arg;
 	} * slots;
 
-	size_t slot_room;
-	int next_slot;
+	int slot_room;
+	int next_slot;			       /* where a free one is looked for first */
 	struct zygote *zygotes;		       /* asked for (zygotes.c) */
 	void (*zygotes_gone)(struct agent *a); /* all of them, with the agent */
 	uint32_t last_zygote;		       /* number given */
 };
 
-extern const struct launcher launchers[];
-extern const size_t launcher_count;
-
-/* The host's agent, started if need be. NULL with e. */
-struct agent *agent_local(struct err *e);
+/* This agent, started if need be; it lives until agent_free_all. NULL with e. */
+struct agent *agent_of(const struct agent_spec *spec, struct err *e);
+/* Somebody places processes there. The last one who does no more ends it, if it has a name: that of
+ * this machine stays. NULL-safe. */
+void agent_hold(struct agent *a);
+void agent_release(struct agent *a);
+/* Its connection is given up: all that it runs ends, and is told as lost. */
+void agent_drop(struct agent *a, const struct err *why);
+/* Asks for an answer, to know the round trip; nothing while one is awaited. */
+void agent_ping(struct agent *a);
+/* Its name in `hosts`, or what the machine calls itself; "-": not known yet. */
+const char *agent_host(const struct agent *a);
 void agent_stop_all(void); /* EOF to all: engines die with their agents; waits for them */
+void agent_free_all(void); /* when nothing points at them any more */
 /* Tells who is gone when SIGCHLD says so; false: not an agent. */
 bool agent_reaped(pid_t pid, int status);
 
@@ -68,7 +77,8 @@ void agent_forget(struct agent *a, uint32_t tag);
 
 enum { NO_SLOT = -1 };
 
-/* A slot for a new engine: ops hear of it, with arg. NO_SLOT: all are taken. */
+/* A slot for a new engine: ops hear of it, with arg. Agents number theirs by themselves. NO_SLOT:
+ * all are taken. */
 int agent_slot(struct agent *a, const struct slot_ops *ops, void *arg);
 /* Is an engine there that can be sent to? The agent may be gone, or NULL. */
 bool agent_slot_lives(const struct agent *a, int slot);

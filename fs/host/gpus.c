@@ -325,3 +325,75 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 	if (gpus->crowded)
 		buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%c", rank, 0, 0);
 }
+
+/* ---- GPUs of other hosts ---- */
+
+/* The words of a list that names GPUs: how many. They lie in *copy, which the caller frees. */
+static int
+far_words(const char *words, char **copy, char *word[GPUS_MAX])
+{
+	struct err e;
+	int n;
+
+	*copy = xstrdup(words);
+	n = divide(*copy, word, &e);
+	return n == 1 && (strcmp(word[0], "all") == 0 || strcmp(word[0], "none") == 0) ? 0
+										       : MAX(n, 0);
+}
+
+int
+gpus_far_check(const char *words, struct err *e)
+{
+	char *copy = xstrdup(words), *word[GPUS_MAX];
+	int n = divide(copy, word, e);
+
+	free(copy);
+	if (n == 0)
+		return fail(e, EINVAL, "gpus: want all, none, or GPUs by number or UUID: 3,1");
+	return MIN(n, 0);
+}
+
+int
+gpus_far_count(const char *words)
+{
+	char *copy, *word[GPUS_MAX];
+	int n = far_words(words, &copy, word);
+
+	free(copy);
+	return n;
+}
+
+bool
+gpus_far_repeated(const char *words)
+{
+	char *copy, *word[GPUS_MAX];
+	int n = far_words(words, &copy, word);
+	bool is = false;
+
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < i; k++)
+			is |= strcasecmp(word[i], word[k]) == 0;
+	free(copy);
+	return is;
+}
+
+void
+gpus_far_env(const char *words, int local_rank, int rank, struct buf *env)
+{
+	char *copy, *word[GPUS_MAX];
+	int n = far_words(words, &copy, word);
+	bool alone = gpus_far_repeated(words);
+
+	if (n == 0 && strcmp(copy, "none") == 0)
+		buf_addf(env, "CUDA_VISIBLE_DEVICES=%c", 0);
+	if (n > 0) {
+		buf_addf(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID%cCUDA_VISIBLE_DEVICES=", 0);
+		for (int i = 0; i < n; i++)
+			if (!alone || i == local_rank % n)
+				buf_addf(env, "%s%s", i && !alone ? "," : "", word[i]);
+		buf_addc(env, '\0');
+	}
+	if (alone)
+		buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%c", rank, 0, 0);
+	free(copy);
+}

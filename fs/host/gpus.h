@@ -33,6 +33,14 @@ int gpus_default_size(const struct gpus *gpus);
 void gpus_env(const struct gpus *gpus, int rank, struct buf *env);
 /* The rank's number on its host for programs: that of its device, cuda:LOCAL_RANK. */
 int gpus_local_rank(const struct gpus *gpus, int rank);
+/* On a host whose list nobody here has, words are taken as they are. How many GPUs they name (0:
+ * all or none), and is one named twice, so that each rank sees its own one only? */
+int gpus_far_count(const char *words);
+/* Can they name GPUs at all? 0 or -EINVAL. */
+int gpus_far_check(const char *words, struct err *e);
+bool gpus_far_repeated(const char *words);
+/* K=V, each ended by NUL, for a rank of this number on its host, and among all. */
+void gpus_far_env(const char *words, int local_rank, int rank, struct buf *env);
 /* "3", or "3:1" for an instance. */
 const char *gpus_label(const struct nvml_gpu *gpu, char label[GPUS_LABEL]);
 

@@ -37,7 +37,8 @@ static int log_fd;	 /* where its notes go */
 static pid_t watchdog;	 /* 0: none */
 static uint64_t spawned; /* now_ns */
 static char device[32];	 /* of the mount, "" until it is known */
-static pid_t agent;	 /* 0: none yet */
+static pid_t *agents;
+static size_t agent_count;
 static struct timer *tick, *again;
 static struct watch *writable;
 static struct buf out;
@@ -162,8 +163,17 @@ ticks_mounted(unsigned major, unsigned minor)
 void
 ticks_agent(pid_t pid)
 {
-	agent = pid;
+	agents = xrealloc(agents, (agent_count + 1) * sizeof(*agents));
+	agents[agent_count++] = pid;
 	say("agent %d", (int)pid);
+}
+
+void
+ticks_agent_gone(pid_t pid)
+{
+	for (size_t i = 0; i < agent_count; i++)
+		if (agents[i] == pid)
+			agents[i--] = agents[--agent_count];
 }
 
 /* CREATE and DELETE are asked for by the watchdog before they are done; the others are not. */
@@ -218,6 +228,9 @@ ticks_stop(void)
 	while ((n = TAILQ_FIRST(&notices)))
 		forget(n);
 	buf_free(&out);
+	free(agents);
+	agents = NULL;
+	agent_count = 0;
 }
 
 static void
@@ -290,8 +303,8 @@ replace(void *arg)
 	}
 	if (*device)
 		say("dev %s", device);
-	if (agent)
-		say("agent %d", (int)agent);
+	for (size_t i = 0; i < agent_count; i++)
+		say("agent %d", (int)agents[i]);
 }
 
 bool

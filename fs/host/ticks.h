@@ -15,9 +15,10 @@ int ticks_start(int log);
 /* A child has ended: if it was the watchdog, another one takes its place, and is told what that one
  * knew. False: it was another child. */
 bool ticks_reaped(pid_t pid);
-/* Tells it which device the mount has, and whose agent is to end with us. */
+/* Tells it which device the mount has, and which agents are to end with us. */
 void ticks_mounted(unsigned major, unsigned minor);
 void ticks_agent(pid_t pid);
+void ticks_agent_gone(pid_t pid);
 void ticks_stop(void);
 pid_t ticks_watchdog(void);
 /* Something below the mount has changed: path as "group/status". */

@@ -5,7 +5,7 @@
  *
  * Commands on standard input, each ended by a NUL:
  *   dev MAJOR:MINOR   the mount is this device: nothing else is ever touched or unmounted
- *   agent PID         ends with the daemon
+ *   agent PID         ends with the daemon; there may be several
  *   m PATH            MODIFY        w PATH   CLOSE_WRITE
  *   c PATH            CREATE        d PATH   DELETE
  * End of file means that the daemon is gone. A PATH leads downwards from the mount's root by plain
@@ -30,10 +30,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { AGENT_ENDS_MS = 2000 };
+enum { AGENT_ENDS_MS = 2000, NS_PER_MS = 1000000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until told */
-static int agent = -1;	/* pidfd */
+static int *agents;	/* pidfds */
+static size_t agent_count;
 
 /* The mount's root for one batch: held longer it would keep umount from working. */
 static int
@@ -133,6 +134,31 @@ touch_path(int root, char letter, char *path)
 		close(dir);
 }
 
+static bool
+has_ended(int pidfd, int wait_ms)
+{
+	struct pollfd p = {pidfd, POLLIN, 0};
+
+	return poll(&p, 1, wait_ms) > 0;
+}
+
+/* In the place of those that have ended. */
+static void
+add_agent(int pid)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	for (size_t i = 0; i < agent_count; i++)
+		if (has_ended(agents[i], 0)) {
+			close(agents[i]);
+			agents[i--] = agents[--agent_count];
+		}
+	if (pidfd < 0)
+		return;
+	agents = xrealloc(agents, (agent_count + 1) * sizeof(*agents));
+	agents[agent_count++] = pidfd;
+}
+
 static void
 run_command(const char *mountpoint, int *root, char *line)
 {
@@ -141,9 +167,7 @@ run_command(const char *mountpoint, int *root, char *line)
 	if (sscanf(line, "dev %31s", device) == 1)
 		return;
 	if (sscanf(line, "agent %d", &pid) == 1) {
-		if (agent >= 0)
-			close(agent);
-		agent = (int)syscall(SYS_pidfd_open, pid, 0);
+		add_agent(pid);
 		return;
 	}
 	if (*root < 0)
@@ -193,14 +217,18 @@ unmount(const char *mountpoint)
 		;
 }
 
-/* The agent ends by itself when its connection does; one that can't is killed. */
+/* An agent ends by itself when its connection does; one that can't is killed. */
 static void
-end_agent(void)
+end_agents(void)
 {
-	struct pollfd p = {agent, POLLIN, 0};
+	uint64_t end = now_ns() + (uint64_t)AGENT_ENDS_MS * NS_PER_MS;
 
-	if (agent >= 0 && poll(&p, 1, AGENT_ENDS_MS) == 0)
-		syscall(SYS_pidfd_send_signal, agent, SIGKILL, NULL, 0);
+	for (size_t i = 0; i < agent_count; i++) {
+		uint64_t now = now_ns();
+
+		if (!has_ended(agents[i], now < end ? (int)((end - now) / NS_PER_MS) : 0))
+			syscall(SYS_pidfd_send_signal, agents[i], SIGKILL, NULL, 0);
+	}
 }
 
 int
@@ -234,7 +262,8 @@ watchdog_main(const char *mountpoint)
 			close(root);
 	}
 	unmount(mountpoint);
-	end_agent();
+	end_agents();
+	free(agents);
 	buf_free(&in);
 	return 0;
 }

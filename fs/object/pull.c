@@ -28,7 +28,6 @@ struct got {
 };
 
 struct pull {
-	struct agent *agent;
 	struct var_name name;
 	int n, left; /* ranks; answers that are still out */
 	struct got *got;
@@ -58,12 +57,12 @@ close_pidfd(struct got *x)
 }
 
 static void
-got_free(struct pull *p, struct got *x)
+got_free(struct got *x)
 {
 	device_free(x->device);
 	x->device = NULL;
-	if (x->handle && agent_slot_lives(p->agent, x->rank.slot))
-		agent_send(p->agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
+	if (x->handle && agent_slot_lives(x->rank.agent, x->rank.slot))
+		agent_send(x->rank.agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
 	x->handle = 0;
 	if (x->fd >= 0)
 		close(x->fd);
@@ -76,7 +75,7 @@ static void
 release_parts(struct pull *p)
 {
 	for (int i = 0; i < p->n; i++)
-		got_free(p, &p->got[i]);
+		got_free(&p->got[i]);
 	reduce_free(p->reduction);
 	p->reduction = NULL;
 }
@@ -85,7 +84,7 @@ static void
 destroy(struct pull *p)
 {
 	release_parts(p);
-	got_free(p, &p->whole);
+	got_free(&p->whole);
 	TAILQ_REMOVE(&pulls, p, link);
 	free(p->got);
 	free(p);
@@ -94,7 +93,7 @@ destroy(struct pull *p)
 static void
 cancel_one(const struct got *x)
 {
-	struct agent *a = x->p->agent;
+	struct agent *a = x->rank.agent;
 
 	if (agent_slot_lives(a, x->rank.slot))
 		agent_send(a, Ncancel, 0, x->rank.slot, 0, -1, x->tag);
@@ -181,7 +180,7 @@ take_bytes(struct got *x, struct msg *m)
 	m->fd = -1;
 	if (kind == GET_DEVICE) {
 		x->device = device_new(
-		    x->p->agent, x->rank.slot, x->handle, (unsigned)addr, x->fd, &x->err);
+		    x->rank.agent, x->rank.slot, x->handle, (unsigned)addr, x->fd, &x->err);
 		x->fd = -1;
 		return -x->err.no;
 	}
@@ -225,7 +224,7 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 static void
 ask(struct pull *p, struct got *x, struct pull_rank rank, const char *op, int fd)
 {
-	struct agent *a = p->agent;
+	struct agent *a = rank.agent;
 	const char *dot = *p->name.attribute ? "." : "";
 	char *name = xasprintf("%s%s%s", p->name.name, dot, p->name.attribute);
 
@@ -248,7 +247,7 @@ on_combined(void *arg, const struct err *e)
 	bool more = !why.no && p->fn && reduce_result(p->reduction) >= 0;
 
 	p->running = false;
-	if (more && !agent_slot_lives(p->agent, first.slot))
+	if (more && !agent_slot_lives(first.agent, first.slot))
 		fail(&why, EHOSTDOWN, "rank %d went away while %s was put together", first.number,
 		    p->name.name);
 	else if (more) {
@@ -284,11 +283,11 @@ combine(struct pull *p)
 }
 
 struct pull *
-pull_new(struct agent *a, const struct pull_rank *ranks, int n, const struct var_name *name)
+pull_new(const struct pull_rank *ranks, int n, const struct var_name *name)
 {
 	struct pull *p = xcalloc(1, sizeof(*p));
 
-	*p = (struct pull){.agent = a, .name = *name, .n = name->op ? n : 1};
+	*p = (struct pull){.name = *name, .n = name->op ? n : 1};
 	p->whole = (struct got){.fd = -1, .pidfd = -1};
 	p->got = xcalloc((size_t)p->n, sizeof(*p->got));
 	for (int i = 0; i < p->n; i++)
@@ -310,17 +309,23 @@ pull_start(struct pull *p, pull_fn *fn, void *arg)
 }
 
 static bool
-waits_for(const struct pull *p, int slot)
+asks(const struct got *x, const struct agent *a, int slot)
 {
-	bool waits = p->whole.tag && p->whole.rank.slot == slot;
+	return x->tag && x->rank.agent == a && x->rank.slot == slot;
+}
+
+static bool
+waits_for(const struct pull *p, const struct agent *a, int slot)
+{
+	bool waits = asks(&p->whole, a, slot);
 
 	for (int i = 0; i < p->n && !waits; i++)
-		waits = p->got[i].tag && p->got[i].rank.slot == slot;
+		waits = asks(&p->got[i], a, slot);
 	return waits;
 }
 
 void
-pull_interrupt(int slot)
+pull_interrupt(const struct agent *a, int slot)
 {
 	struct pull *p, *next;
 	struct err e;
@@ -328,7 +333,7 @@ pull_interrupt(int slot)
 	/* not EINTR: some programs would begin anew by themselves */
 	fail(&e, ECANCELED, "interrupted before the rank had made the view");
 	for (p = TAILQ_FIRST(&pulls); p; p = next) {
-		if (p->fn && waits_for(p, slot))
+		if (p->fn && waits_for(p, a, slot))
 			p->fn(p->arg, &e); /* it stays in the list until the rank has answered */
 		next = TAILQ_NEXT(p, link);
 	}

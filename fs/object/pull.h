@@ -12,16 +12,16 @@ struct pull;
 /* Who is asked: an engine at the agent. */
 struct pull_rank {
 	int number; /* for messages */
+	struct agent *agent;
 	int slot;
-	pid_t pid;
+	pid_t pid; /* 0: its process is not on this machine */
 };
 
 /* Called once, maybe before pull_start returns: the bytes are there, or (e->no) are not. */
 typedef void pull_fn(void *arg, const struct err *e);
 
 /* Of these ranks, which have engines now: of one without an OP, of all with one. */
-struct pull *pull_new(
-    struct agent *a, const struct pull_rank *ranks, int n, const struct var_name *name);
+struct pull *pull_new(const struct pull_rank *ranks, int n, const struct var_name *name);
 /* fn may free it. */
 void pull_start(struct pull *p, pull_fn *fn, void *arg);
 /* Before pull_start(): pull_source() will have all bytes. Else those of a GPU are read by
@@ -33,7 +33,7 @@ void pull_read(const struct pull *p, struct req *r, size_t n);
 const struct source *pull_source(const struct pull *p);
 uint64_t pull_size(const struct pull *p);
 /* Whoever waits for this engine gets ECANCELED, by fn, which frees the pull. */
-void pull_interrupt(int slot);
+void pull_interrupt(const struct agent *a, int slot);
 /* Lets go of everything, as soon as what is under way allows it; fn is not called any more. What a
  * rank still makes for it is cancelled there.
  * NULL-safe. */

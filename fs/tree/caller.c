@@ -1,6 +1,7 @@
 /* Recognises calls from ranks: whose they are, and whether they would wait for themselves. */
 #include "tree/caller.h"
 #include "group/cell.h"
+#include "group/hosts.h"
 #include "group/queue.h"
 #include "group/registry.h"
 #include "group/task.h"
@@ -17,7 +18,7 @@ rank_of_pid(pid_t pid)
 
 	TAILQ_FOREACH (g, &groups, link)
 		for (int i = 0; i < g->size; i++)
-			if (g->ranks[i].pid == pid)
+			if (hosts_local_pid(&g->ranks[i]) == pid)
 				return &g->ranks[i];
 	return NULL;
 }

@@ -6,8 +6,10 @@
 #include "base/verb.h"
 #include "group/cell.h"
 #include "group/external.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
+#include "group/processes.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
@@ -85,6 +87,12 @@ named_ranks(struct verb_call *c, int *which)
 	return ranks_from(c, 1, which);
 }
 
+static void
+interrupt_pulls(const struct rank *k)
+{
+	pull_interrupt(rank_agent(k), k->slot);
+}
+
 static int
 do_interrupt(struct verb_call *c)
 {
@@ -101,7 +109,7 @@ do_interrupt(struct verb_call *c)
 		}
 		if (j && !before)
 			task_interrupt(j->w);
-		pull_interrupt(group_of(c)->ranks[which[i]].slot);
+		interrupt_pulls(&group_of(c)->ranks[which[i]]);
 	}
 	return MIN(n, 0);
 }
@@ -174,6 +182,11 @@ do_recover(struct verb_call *c)
 	if (n < 0)
 		return n;
 	waits(c);
+	if (group_of(c)->hosts.lacking) {
+		hosts_forgive(group_of(c));
+		processes_place(group_of(c));
+		return 0;
+	}
 	recovery_request(group_of(c), "asked-for");
 	recovery_begin(group_of(c));
 	return 0;
@@ -229,13 +242,6 @@ do_cancel(struct verb_call *c)
 	return 0;
 }
 
-static int
-do_later(struct verb_call *c)
-{
-	return fail(c->e, EOPNOTSUPP,
-	    "%s: this ddipfs serves the local host only and has no such verb", c->word[0]);
-}
-
 /* clang-format off */
 static const struct verb verbs[] = {
     {"start", "", "start the ranks", 0, 0, 0, do_start, NULL},
@@ -248,8 +254,6 @@ static const struct verb verbs[] = {
     {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events report the freed memory", 0, 0, 0, do_free, NULL},
-    {"hosts", "", "other hosts", 0, WORDS_MAX, VERB_HIDDEN, do_later, NULL},
-    {"launcher", "", "how to reach them", 0, WORDS_MAX, VERB_HIDDEN, do_later, NULL},
 };
 /* clang-format on */
 
@@ -281,7 +285,7 @@ interrupt_rank(struct verb_call *c)
 
 	if (j)
 		task_interrupt(j->w);
-	pull_interrupt(k->slot);
+	interrupt_pulls(k);
 	return 0;
 }
 
@@ -307,7 +311,7 @@ end_stdin(struct verb_call *c)
 {
 	struct rank *k = c->subject;
 
-	agent_send(k->g->agent, Nstdin, 0, k->slot, 0, -1, ((struct slice){"", 0}));
+	agent_send(rank_agent(k), Nstdin, 0, k->slot, 0, -1, ((struct slice){"", 0}));
 	return 0;
 }
 

@@ -4,7 +4,7 @@
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/recovery.h"
-#include "host/gpustat.h"
+#include "group/host_env.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +47,9 @@ env_file_text(const struct place *at, struct buf *out, struct err *e)
 		return fail(e, EOPNOTSUPP,
 		    "%s has no store to meet at: backend none, or a python without torch", g->name);
 	rank_env(k, out);
-	gpustat_env(g->set.gpus, k->number, out);
-	add_interface(&g->set, out);
+	host_env_gpus(k, out);
+	if (host_env_is_private(g))
+		add_interface(&g->set, out);
 	for (size_t i = from; i < out->n; i++)
 		if (out->p[i] == '\0')
 			out->p[i] = '\n';

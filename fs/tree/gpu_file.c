@@ -3,7 +3,7 @@
  * NVML has been asked again.
  */
 #include "tree/gpu_file.h"
-#include "group/group.h"
+#include "group/hosts.h"
 #include "host/gpustat.h"
 #include <errno.h>
 
@@ -56,6 +56,10 @@ gpu_file_text(const struct place *at, struct buf *out, struct err *e)
 	struct err why;
 	char label[GPUS_LABEL];
 
+	if (hosts_named(at->g)) {
+		buf_adds(out, "# the GPUs of other hosts: rankK/gpu tells what a rank has\n");
+		return 0;
+	}
 	gpustat_chosen(at->g->set.gpus, &gpus);
 	gpustat_visible(&from, &why);
 	if (gpus.none)
@@ -80,6 +84,8 @@ gpu_of(const struct rank *k)
 {
 	struct gpus gpus;
 
+	if (hosts_named(k->g))
+		return NULL; /* which it has is known over there */
 	gpustat_chosen(k->g->set.gpus, &gpus);
 	return k->number < gpus.n ? gpus.gpu[k->number] : NULL;
 }
@@ -185,7 +191,7 @@ open_fresh(struct file *f, struct req *r)
 	struct gpus gpus;
 
 	gpustat_chosen(f->node->at.g->set.gpus, &gpus);
-	if (gpus.n == 0 || gpustat_is_fresh())
+	if (gpus.n == 0 || hosts_named(f->node->at.g) || gpustat_is_fresh())
 		return 0;
 	r->file = f;
 	TAILQ_INSERT_TAIL(&waiting, r, link);

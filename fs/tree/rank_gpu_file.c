@@ -5,6 +5,7 @@
 #include "tree/rank_gpu_file.h"
 #include "base/patience.h"
 #include "group/external.h"
+#include "group/hosts.h"
 #include "group/rank.h"
 #include "host/agent.h"
 #include "tree/gpu_file.h"
@@ -87,11 +88,11 @@ gpu_open(struct file *f, struct req *r)
 	if (k->slot == NO_SLOT || k->state == R_SPAWNING)
 		return 0;
 	o = xcalloc(1, sizeof(*o));
-	*o = (struct gpu_open){.r = r, .agent = k->g->agent, .slot = k->slot};
+	*o = (struct gpu_open){.r = r, .agent = rank_agent(k), .slot = k->slot};
 	r->file = f;
 	r->waits_for = o;
 	req_park(r, interrupted);
-	o->patience = patience_begin(k->pid, on_late, o);
+	o->patience = patience_begin(hosts_local_pid(k), on_late, o);
 	o->tag = agent_tag(o->agent, k->slot, on_report, o);
 	agent_send(o->agent, Tget, 0, k->slot, o->tag, -1, slice_text("__main__"),
 	    slice_text("gpu"), slice_text(""));

@@ -51,7 +51,7 @@ stack_open(struct file *f, struct req *r)
 	r->waits_for = s;
 	req_park(r, stack_interrupted);
 	agent_send(
-	    k->g->agent, Tstack, 0, k->slot, agent_tag(k->g->agent, k->slot, on_stack, s), -1);
+	    rank_agent(k), Tstack, 0, k->slot, agent_tag(rank_agent(k), k->slot, on_stack, s), -1);
 	return PARKED;
 }
 

@@ -30,14 +30,14 @@ stdin_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err
 	if (k->slot == NO_SLOT)
 		return fail(e, ESRCH, "rank %d has no engine", f->node->at.rank);
 	/* a write that waits could not be ended: who writes too much at once tries again */
-	if (k->unread >= STDIN_MAX)
+	if (k->input.unread >= STDIN_MAX)
 		return fail(e, EAGAIN,
 		    "rank %d has not read the %zu bytes of its standard input that wait: write on "
 		    "when it has",
-		    k->number, k->unread);
-	n = MIN(n, STDIN_MAX - k->unread);
-	k->unread += n;
-	agent_send(k->g->agent, Nstdin, 0, k->slot, 0, -1, ((struct slice){p, n}));
+		    k->number, k->input.unread);
+	n = MIN(n, STDIN_MAX - k->input.unread);
+	k->input.unread += n;
+	agent_send(rank_agent(k), Nstdin, 0, k->slot, 0, -1, ((struct slice){p, n}));
 	return (ssize_t)n;
 }
 

@@ -2,6 +2,7 @@
 #include "tree/text.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
@@ -62,10 +63,31 @@ text_ctl(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+/* How many hosts have ranks, and what is lacking. Nothing where this machine is the only one. */
+static void
+add_hosts(const struct group *g, struct buf *out)
+{
+	struct buf lacking = {0};
+	int used = 0, lost = 0;
+
+	for (int i = 0; i < g->hosts.n; i++) {
+		used += g->hosts.list[i]->ranks > 0;
+		lost += g->hosts.list[i]->lost;
+	}
+	if (hosts_named(g))
+		buf_addf(out, "hosts %d\nhosts_used %d\nhosts_lost %d\n", g->hosts.n, used, lost);
+	if (g->hosts.lacking) {
+		hosts_print_lacking(g, &lacking);
+		buf_addf(out, "lacks %s\n", lacking.n ? lacking.p : "-");
+	}
+	buf_free(&lacking);
+}
+
 int
 text_status(const struct place *at, struct buf *out, struct err *e)
 {
 	struct group *g = at->g;
+	const struct host *first = g->hosts.list[0];
 	static const char *const names[] = {
 	    [NAMES_EMPTY] = "empty", [NAMES_PROGRAM] = "program", [NAMES_CELLS] = "cells"};
 	int running = 0;
@@ -78,11 +100,12 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 	buf_addf(out, "queued %d\nlast %s\ngeneration %u\n", g->queued,
 	    *g->history.last_result ? g->history.last_result : "-", g->recovery.generation);
 	buf_addf(out, "namespace %s\n", names[g->history.names]);
+	add_hosts(g, out);
 	buf_addf(out, "since %.3f\nspool %s\n", g->journal.changed, g->run_dir);
 	for (int i = 0; i < g->life.phase_count; i++)
 		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);
-	if (g->agent && g->agent->conn) {
-		phases = zygotes_phases(g->agent, g->zygote, &failed);
+	if (first->agent && first->agent->conn) {
+		phases = zygotes_phases(first->agent, first->zygote, &failed);
 		for (const char *p = phases; *p;) {
 			size_t n = strcspn(p, "\n");
 
@@ -109,6 +132,13 @@ resident(pid_t pid)
 }
 
 int
+text_hosts(const struct place *at, struct buf *out, struct err *e)
+{
+	hosts_print(at->g, out);
+	return 0;
+}
+
+int
 text_ranks(const struct place *at, struct buf *out, struct err *e)
 {
 	for (int i = 0; i < at->g->size; i++) {
@@ -116,10 +146,13 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 
 		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
 		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
-		buf_addf(
-		    out, " host=%s", at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+		buf_addf(out, " host=%s", hosts_name(k));
 		gpu_file_rank_words(k, out);
-		buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0, k->cell);
+		if (k->pid && !hosts_local_pid(k))
+			buf_addf(out, " rss_bytes=- cell=%d\n", k->cell);
+		else
+			buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0,
+			    k->cell);
 	}
 	return 0;
 }
@@ -131,8 +164,8 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 
 	if (!k)
 		return -e->no;
-	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
-	    at->g->agent && at->g->agent->host ? at->g->agent->host : "-");
+	buf_addf(
+	    out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid, hosts_name(k));
 	gpu_file_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));

@@ -1,6 +1,7 @@
 /* Changes of variables: which ranks they are for, and whether they are allowed. */
 #include "tree/var_change.h"
 #include "group/external.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
@@ -248,11 +249,12 @@ fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
 
 	if (external_refuse(k, e) < 0)
 		return -e->no;
-	if ((k->state != R_READY && k->state != R_INIT) || !agent_slot_lives(g->agent, k->slot))
+	if ((k->state != R_READY && k->state != R_INIT) ||
+	    !agent_slot_lives(rank_agent(k), k->slot))
 		return fail(e, ESRCH,
 		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
 		    g->name);
-	*out = (struct pull_rank){k->number, k->slot, k->pid};
+	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k)};
 	return 0;
 }
 
@@ -269,5 +271,5 @@ var_change_pull(const struct place *at, const struct var_name *name, struct err 
 	for (int i = 0; i < n; i++)
 		if (fill_pull_rank(group_rank(at->g, own[i]), &ranks[i], e) < 0)
 			return NULL;
-	return pull_new(at->g->agent, ranks, n, name);
+	return pull_new(ranks, n, name);
 }

@@ -6,6 +6,7 @@
 #include "base/daemon.h"
 #include "base/patience.h"
 #include "group/external.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "object/var_table.h"
 #include "tree/caller.h"
@@ -158,7 +159,7 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
-		v->patience = patience_begin(k ? k->pid : 0, on_open_timeout, v);
+		v->patience = patience_begin(k ? hosts_local_pid(k) : 0, on_open_timeout, v);
 	req_park(r, open_interrupted);
 	/* a rank that waited for it could be waited for by it: it gets the old object */
 	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {

@@ -5,6 +5,7 @@
 #include "tree/var_names.h"
 #include "base/patience.h"
 #include "group/external.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/task.h"
@@ -185,6 +186,7 @@ var_names_find(struct place *at, const char *name)
 struct ask {
 	struct req *r; /* NULL: answered */
 	struct place at;
+	const struct agent *agent;
 	int slot;
 	struct patience *patience;
 	TAILQ_ENTRY(ask) link;
@@ -199,7 +201,7 @@ is_slow(const struct rank *k)
 	const struct ask *a;
 
 	TAILQ_FOREACH (a, &asks, link)
-		if (a->slot == k->slot && !a->r)
+		if (a->agent == rank_agent(k) && a->slot == k->slot && !a->r)
 			return true;
 	return false;
 }
@@ -212,7 +214,7 @@ var_names_may_ask(const struct place *at, const char *name)
 
 	return k && k->state == R_READY && variable_of(at, name, &v) &&
 	       presence(at, k, v.name) == UNKNOWN && !is_slow(k) &&
-	       agent_slot_lives(at->g->agent, k->slot);
+	       agent_slot_lives(rank_agent(k), k->slot);
 }
 
 static void
@@ -261,15 +263,15 @@ int
 var_names_ask(const struct place *at, struct req *r)
 {
 	struct rank *k = place_rank(at, NULL);
-	struct agent *agent = at->g->agent;
+	struct agent *agent = rank_agent(k);
 	struct ask *a = xcalloc(1, sizeof(*a));
 	struct var_name v;
 
 	variable_of(at, at->name, &v);
-	*a = (struct ask){.r = r, .at = *at, .slot = k->slot};
+	*a = (struct ask){.r = r, .at = *at, .agent = agent, .slot = k->slot};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);
-	a->patience = patience_begin(k->pid, on_ask_timeout, a);
+	a->patience = patience_begin(hosts_local_pid(k), on_ask_timeout, a);
 	r->waits_for = a;
 	req_park(r, ask_interrupted);
 	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, on_has, a), -1,

@@ -354,7 +354,7 @@ sum("libtorch_cpu" in line and " rw" in line for line in maps.splitlines())"""
             r, _, _ = a.finish(0, tag)
             same(r.outcome, 1)
             same(a.run(0, own, cell=3)[0].value, b"b'mine'")
-            tags = [a.ask("Trebuild", k, 2 + always) for k in (0, 1)]
+            tags = [a.ask("Trebuild", k, 2 + always, b"") for k in (0, 1)]
             for tag in tags:
                 m = a.wait(lambda m, tag=tag: m.tag == tag and m.name[0] == "R")
                 same(m.name, "Rrebuild")

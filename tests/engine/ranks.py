@@ -107,7 +107,7 @@ class Group:
 
     def rebuild(self):
         self.generation += 1
-        messages = [("Trebuild", k, self.generation) for k in range(self.size)]
+        messages = [("Trebuild", k, self.generation, b"") for k in range(self.size)]
         return [m.not_repaired for m in self.all(messages, "Rrebuild")]
 
 

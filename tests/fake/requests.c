@@ -156,7 +156,7 @@ do_reset(struct engine *e, struct msg *m)
 static void
 do_rebuild(struct engine *e, struct msg *m)
 {
-	wire_unpack(m, NULL, &e->generation);
+	wire_unpack(m, NULL, &e->generation, NULL);
 	if (fake_wrong("rebuild"))
 		engine_refuse(e, m->tag, EIO, "the store does not answer");
 	else

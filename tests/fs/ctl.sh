@@ -52,8 +52,21 @@ env 'open|EINVAL
 signal|EINVAL
 signal NONE|EINVAL
 signal USR1|ESRCH
-hosts a b|EOPNOTSUPP
-launcher ssh a|EOPNOTSUPP
+hosts|EINVAL
+hosts a:0|EINVAL
+hosts a a|EINVAL
+hosts -x|EINVAL
+hosts slurm|EINVAL
+hosts /nonexistent|ENOENT
+hosts /dev/null|EINVAL
+hosts $M/version|EINVAL
+launcher|EINVAL
+launcher here now|EINVAL
+launcher 'x|EINVAL
+engine ddip-engine|EINVAL
+master_addr a/b|EINVAL
+linger never|EINVAL
+linger -1|EINVAL
 external x|EINVAL
 END
 is 'nothing changed' "$(grep '^size' "$G/ctl")" 'size 2'

@@ -18,7 +18,7 @@ try() {
 
 quietly make BUILD="$BUILD" DESTDIR="$T/root" PREFIX=/opt/ddipfs install
 try "$T/root/opt/ddipfs/bin"
-for page in man1/ddipfs.1 man1/ddip.1 man4/ddipfs.4 man7/ddipfs.7 man7/ddip-coming-from.7; do
+for page in man1/ddipfs.1 man1/ddip.1 man4/ddipfs.4 man7/ddipfs.7 man7/ddip-hosts.7 man7/ddip-coming-from.7; do
 	[ -s "$T/root/opt/ddipfs/share/man/$page" ] || bad "no page $page"
 done
 [ -x "$T/root/opt/ddipfs/share/ddipfs/examples/watch.sh" ] || bad 'no examples'

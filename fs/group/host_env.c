@@ -1,0 +1,116 @@
+/* The environment of ranks by where they run. */
+#include "group/host_env.h"
+#include "group/hosts.h"
+#include "host/gpustat.h"
+#include <string.h>
+
+#define LOOPBACK "127.0.0.1"
+
+bool
+host_env_is_private(const struct group *g)
+{
+	return hosts_here(g) && !*g->set.hosts.master_addr;
+}
+
+/* A name without the user that ssh takes before it, and without brackets. */
+static void
+add_bare(const char *name, struct buf *out)
+{
+	const char *user = strchr(name, '@');
+	size_t n;
+
+	name = user ? user + 1 : name;
+	n = strlen(name);
+	if (*name == '[')
+		buf_add(out, name + 1, n - 2);
+	else
+		buf_add(out, name, n);
+}
+
+void
+host_env_master(const struct group *g, struct buf *out)
+{
+	const struct host *h = g->size ? g->ranks[0].host : NULL;
+
+	if (*g->set.hosts.master_addr)
+		buf_adds(out, g->set.hosts.master_addr);
+	else if (hosts_here(g) || !h)
+		buf_adds(out, LOOPBACK);
+	else
+		add_bare(h->name, out);
+}
+
+/* Does each rank see its own GPU only, which is the first one there is then? */
+static bool
+sees_one(const struct rank *k)
+{
+	return hosts_named(k->g) && gpus_far_repeated(k->g->set.gpus);
+}
+
+int
+host_env_local_rank(const struct rank *k)
+{
+	if (!hosts_named(k->g))
+		return gpustat_local_rank(k->g->set.gpus, k->number);
+	return sees_one(k) ? 0 : k->local_rank;
+}
+
+static int
+local_size(const struct rank *k)
+{
+	if (!hosts_named(k->g))
+		return gpustat_local_size(k->g->set.gpus, k->g->size);
+	return sees_one(k) || !k->host ? 1 : k->host->ranks;
+}
+
+void
+host_env_place(const struct rank *k, struct buf *env)
+{
+	const struct group *g = k->g;
+	int size = local_size(k), node = k->number / size, nodes = (g->size + size - 1) / size;
+
+	if (hosts_named(g) && k->host && !sees_one(k)) {
+		node = k->host->index;
+		nodes = 0;
+		for (int i = 0; i < g->hosts.n; i++)
+			nodes += g->hosts.list[i]->ranks > 0;
+	}
+	buf_addf(env, "LOCAL_RANK=%d%cLOCAL_WORLD_SIZE=%d%c", host_env_local_rank(k), 0, size, 0);
+	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%c", node, 0, nodes, 0);
+	if (hosts_named(g))
+		buf_addf(env, "NODE_RANK=%d%c", node, 0);
+	buf_adds(env, "MASTER_ADDR=");
+	host_env_master(g, env);
+	buf_addf(env, "%cMASTER_PORT=%u%c", 0, g->store.port, 0);
+}
+
+void
+host_env_store(const struct rank *k, struct buf *env)
+{
+	const struct group *g = k->g;
+
+	if (g->store.port && host_env_is_private(g))
+		buf_addf(env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
+	for (int i = 0; i < g->size && !hosts_here(g); i++)
+		if (g->ranks[i].host && g->ranks[i].host != k->host) {
+			buf_adds(env, "DDIP_PEER=");
+			add_bare(g->ranks[i].host->name, env);
+			buf_addc(env, '\0');
+			return;
+		}
+}
+
+void
+host_env_gpus(const struct rank *k, struct buf *env)
+{
+	const struct settings *s = &k->g->set;
+
+	if (!hosts_named(k->g) || !k->host) {
+		gpustat_env(s->gpus, k->number, env);
+		return;
+	}
+	gpus_far_env(s->gpus, k->local_rank, k->number, env);
+	/* of one machine's ranks NCCL thinks that they share its GPUs */
+	if (hosts_here(k->g) && !sees_one(k))
+		buf_addf(env, "NCCL_HOSTID=%s%c", k->host->name, 0);
+}

@@ -1,0 +1,214 @@
+/* Sets where ranks run. Lists of hosts are kept as they were when they were set. */
+#include "group/host_settings.h"
+#include "group/hosts.h"
+#include "group/journal.h"
+#include "group/processes.h"
+#include "group/rank.h"
+#include "host/launcher.h"
+#include "host/path.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_MAX = 1 << 20, LINGER_MAX = 86400 }; /* bytes, seconds */
+
+static struct group *
+group_of(const struct verb_call *c)
+{
+	return c->subject;
+}
+
+static void
+set_string(char **to, const char *s)
+{
+	free(*to);
+	*to = xstrdup(s);
+}
+
+/* The words behind the verb as one text; the caller's. */
+static char *
+words_of(const struct verb_call *c)
+{
+	struct buf b = {0};
+
+	for (int i = 1; i <= c->n; i++)
+		buf_addf(&b, "%s%s", i > 1 ? " " : "", c->word[i]);
+	return buf_take(&b);
+}
+
+/* A file of hosts. It is no pipe and no file of a mount: neither would let the daemon go on. */
+static int
+read_hosts(const char *path, struct hostlist *out, struct err *e)
+{
+	struct buf text = {0};
+	struct stat st;
+	int r = path_check_outside("hosts", path, e);
+
+	if (r < 0)
+		return r;
+	if (stat(path, &st) < 0)
+		return fail_errno(e, "hosts: %.200s", path);
+	if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+		return fail(e, EINVAL, "hosts: %.200s is no file of lines NAME slots=N", path);
+	r = read_file(path, &text);
+	if (r == 0)
+		r = hostlist_text(text.n ? text.p : "", path, out, e);
+	else
+		r = fail(e, -r, "hosts: %.200s: %s", path, strerror(-r));
+	buf_free(&text);
+	return r;
+}
+
+static int
+parse(const char *words, struct hostlist *out, struct err *e)
+{
+	*out = (struct hostlist){0};
+	if (strcmp(words, "local") == 0)
+		return 0;
+	if (strcmp(words, "slurm") == 0)
+		return hostlist_slurm(
+		    getenv("SLURM_JOB_NODELIST"), getenv("SLURM_TASKS_PER_NODE"), out, e);
+	return *words == '/' ? read_hosts(words, out, e) : hostlist_words(words, out, e);
+}
+
+int
+host_settings_hosts(struct verb_call *c)
+{
+	struct group *g = group_of(c);
+	char *words = words_of(c);
+	struct hostlist list;
+	struct buf kept = {0};
+	int r = parse(words, &list, c->e);
+
+	free(words);
+	if (r < 0)
+		return r;
+	r = hosts_set(g, &list, c->e);
+	if (r == 0) {
+		hostlist_print(&list, &kept);
+		set_string(&g->set.hosts.names, kept.n ? kept.p : "");
+		rank_make_all(g);
+		journal_changed(g);
+		if (g->hosts.lacking)
+			processes_place(g);
+	}
+	buf_free(&kept);
+	hostlist_free(&list);
+	return r;
+}
+
+void
+host_settings_print_hosts(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	buf_adds(out, s->hosts.names);
+}
+
+/* A mount option brings all words as one. */
+int
+host_settings_launcher(struct verb_call *c)
+{
+	struct group *g = group_of(c);
+	struct buf words = {0};
+	int r;
+
+	if (c->n == 1)
+		buf_adds(&words, c->word[1]);
+	for (int i = 1; c->n > 1 && i <= c->n; i++) {
+		buf_adds(&words, i > 1 ? " " : "");
+		words_print(c->word[i], &words);
+	}
+	r = launcher_check(words.p, c->e);
+	if (r == 0) {
+		set_string(&g->set.hosts.launcher, words.p);
+		hosts_forget_agents(g);
+	}
+	buf_free(&words);
+	return r;
+}
+
+void
+host_settings_print_launcher(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	buf_adds(out, s->hosts.launcher);
+}
+
+int
+host_settings_engine(struct verb_call *c)
+{
+	const char *path = c->word[1];
+	bool automatic = strcmp(path, "auto") == 0;
+
+	if (!automatic && *path != '/')
+		return fail(c->e, EINVAL,
+		    "engine: want the absolute path of ddip-engine over there, or auto, not "
+		    "'%.200s'",
+		    path);
+	set_string(&group_of(c)->set.hosts.engine, automatic ? "" : path);
+	hosts_forget_agents(group_of(c));
+	return 0;
+}
+
+void
+host_settings_print_engine(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	if (*s->hosts.engine)
+		words_print(s->hosts.engine, out);
+}
+
+int
+host_settings_master_addr(struct verb_call *c)
+{
+	const char *address = c->word[1];
+	bool automatic = strcmp(address, "auto") == 0;
+
+	if (strspn(
+		address, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-:%") !=
+		strlen(address) ||
+	    !*address || *address == '-')
+		return fail(c->e, EINVAL,
+		    "master_addr: want a name or an address that the hosts reach, or auto, not "
+		    "'%.200s'",
+		    address);
+	set_string(&group_of(c)->set.hosts.master_addr, automatic ? "" : address);
+	return 0;
+}
+
+void
+host_settings_print_master_addr(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	buf_adds(out, s->hosts.master_addr);
+}
+
+int
+host_settings_linger(struct verb_call *c)
+{
+	char *end;
+	double d = strtod(c->word[1], &end);
+
+	if (end == c->word[1] || *end || !isfinite(d) || d < 0 || d > LINGER_MAX)
+		return fail(c->e, EINVAL, "linger: want seconds, 0..%d, not '%.80s'", LINGER_MAX,
+		    c->word[1]);
+	group_of(c)->set.hosts.linger = d;
+	hosts_forget_agents(group_of(c));
+	return 0;
+}
+
+void
+host_settings_print_linger(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	buf_addf(out, "%g", s->hosts.linger);
+}

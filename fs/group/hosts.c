@@ -1,0 +1,481 @@
+/* Places ranks on hosts, and holds the agents there. */
+#include "group/hosts.h"
+#include "base/daemon.h"
+#include "group/external.h"
+#include "host/agent.h"
+#include "host/gpus.h"
+#include "host/launcher.h"
+#include "host/zygotes.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NS_PER_US = 1000 };
+
+#define DEFAULT_LAUNCHER "ssh"
+
+/* ---- the list ---- */
+
+static struct host *
+host_new(const char *name, int slots)
+{
+	struct host *h = xcalloc(1, sizeof(*h));
+
+	*h = (struct host){.name = xstrdup(name), .slots = slots};
+	return h;
+}
+
+/* Its agent is not needed any more, by this group. */
+static void
+close_agent(struct host *h)
+{
+	if (!h->agent)
+		return;
+	zygotes_release(h->agent, h->zygote);
+	agent_release(h->agent);
+	h->agent = NULL;
+	h->zygote = 0;
+}
+
+static void
+host_free(struct host *h)
+{
+	close_agent(h);
+	free(h->name);
+	free(h);
+}
+
+static void
+set_one(struct group *g, struct host *h)
+{
+	g->hosts.list = xrealloc(g->hosts.list, sizeof(*g->hosts.list));
+	g->hosts.list[0] = h;
+	g->hosts.n = 1;
+}
+
+void
+hosts_init(struct group *g)
+{
+	set_one(g, host_new("", INT_MAX));
+}
+
+void
+hosts_free(struct group *g)
+{
+	loop_timer_del(g->hosts.timer);
+	for (int i = 0; i < g->hosts.n; i++)
+		host_free(g->hosts.list[i]);
+	free(g->hosts.list);
+	g->hosts = (struct group_hosts){0};
+}
+
+bool
+hosts_named(const struct group *g)
+{
+	return *g->hosts.list[0]->name;
+}
+
+bool
+hosts_here(const struct group *g)
+{
+	return !hosts_named(g) || strcmp(g->set.hosts.launcher, LAUNCHER_HERE) == 0;
+}
+
+pid_t
+hosts_local_pid(const struct rank *k)
+{
+	const struct agent *a = rank_agent(k);
+
+	return a && a->here ? k->pid : 0;
+}
+
+long
+hosts_slots(const struct group *g)
+{
+	long n = 0;
+
+	for (int i = 0; i < g->hosts.n; i++)
+		n += g->hosts.list[i]->slots;
+	return n;
+}
+
+/* Has the rank a process, or will it have one? */
+static bool
+lives(const struct rank *k)
+{
+	return k->slot != NO_SLOT;
+}
+
+/* Counts the ranks of each host, and numbers the hosts that have some. */
+static void
+count(struct group *g)
+{
+	int index = 0;
+
+	for (int i = 0; i < g->hosts.n; i++)
+		g->hosts.list[i]->ranks = 0;
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].host)
+			g->ranks[i].host->ranks++;
+	for (int i = 0; i < g->hosts.n; i++)
+		g->hosts.list[i]->index = g->hosts.list[i]->ranks ? index++ : 0;
+}
+
+static struct host *
+find(const struct group *g, const char *name)
+{
+	for (int i = 0; i < g->hosts.n; i++)
+		if (strcmp(g->hosts.list[i]->name, name) == 0)
+			return g->hosts.list[i];
+	return NULL;
+}
+
+/* Ranks that live on a host that the new list leaves out, or gives less room. */
+static int
+check_living(const struct group *g, const struct hostlist *to, struct err *e)
+{
+	for (int i = 0; i < g->hosts.n; i++) {
+		const struct host *h = g->hosts.list[i];
+		int living = 0, slots = 0;
+
+		for (int k = 0; k < g->size; k++)
+			living += g->ranks[k].host == h && lives(&g->ranks[k]);
+		for (size_t k = 0; living && k < to->n; k++)
+			if (strcmp(to->host[k].name, h->name) == 0)
+				slots = to->host[k].slots;
+		if (slots < living)
+			return fail(e, EINVAL,
+			    "hosts: %d ranks live on %s: name it with that many, or stop the group",
+			    living, *h->name ? h->name : "this machine");
+	}
+	return 0;
+}
+
+/* Nothing points to it any more. */
+static void
+forget(struct group *g, struct host *h)
+{
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].host == h)
+			g->ranks[i].host = NULL;
+	if (g->store.host == h)
+		g->store.host = NULL;
+	host_free(h);
+}
+
+int
+hosts_set(struct group *g, const struct hostlist *to, struct err *e)
+{
+	struct host **old = g->hosts.list, **list = xcalloc(MAX(to->n, (size_t)1), sizeof(*list));
+	int n = g->hosts.n;
+
+	if (check_living(g, to, e) < 0) {
+		free(list);
+		return -e->no;
+	}
+	for (size_t i = 0; i < to->n; i++) {
+		struct host *h = find(g, to->host[i].name);
+
+		list[i] = h ? h : host_new(to->host[i].name, 0);
+		list[i]->slots = to->host[i].slots;
+		list[i]->lost = false;
+	}
+	if (!to->n)
+		list[0] = hosts_named(g) ? host_new("", INT_MAX) : old[0];
+	g->hosts.list = list;
+	g->hosts.n = MAX((int)to->n, 1);
+	for (int i = 0; i < n; i++)
+		if (find(g, old[i]->name) != old[i])
+			forget(g, old[i]);
+	free(old);
+	count(g);
+	return 0;
+}
+
+/* ---- agents ---- */
+
+/* The agent of a host and its zygote, as the settings want them. 0 or -errno. */
+static int
+open_agent(const struct group *g, struct host *h, struct err *e)
+{
+	const struct settings *s = &g->set;
+	bool named = *h->name, here = named && strcmp(s->hosts.launcher, LAUNCHER_HERE) == 0;
+	struct agent_spec spec = {.host = h->name,
+	    .launcher = !named		     ? ""
+			: *s->hosts.launcher ? s->hosts.launcher
+					     : DEFAULT_LAUNCHER,
+	    .engine = !named || here ? "" : s->hosts.engine,
+	    .linger = !named || here ? 0 : s->hosts.linger};
+	struct zygote_spec zygote = {s->python, s->cwd, s->preload, s->env};
+	struct agent *a = agent_of(&spec, e);
+
+	if (!a)
+		return -e->no;
+	if (h->agent != a) {
+		close_agent(h);
+		agent_hold(a);
+		h->agent = a;
+	}
+	h->agent_serial = a->serial;
+	h->zygote = zygotes_want(a, h->zygote, &zygote);
+	return 0;
+}
+
+void
+hosts_forget_agents(struct group *g)
+{
+	for (int i = 0; i < g->hosts.n; i++)
+		close_agent(g->hosts.list[i]);
+}
+
+bool
+hosts_agent_gone(const struct host *h)
+{
+	return !h->agent || !h->agent->conn || h->agent->serial != h->agent_serial;
+}
+
+void
+hosts_lose(struct host *h)
+{
+	h->lost = true;
+}
+
+void
+hosts_lack(struct group *g, bool lacking)
+{
+	g->hosts.lacking = lacking;
+}
+
+void
+hosts_forgive(struct group *g)
+{
+	for (int i = 0; i < g->hosts.n; i++)
+		g->hosts.list[i]->lost = false;
+}
+
+bool
+hosts_any_alive(const struct group *g)
+{
+	for (int i = 0; i < g->hosts.n; i++)
+		if (g->hosts.list[i]->ranks && !hosts_agent_gone(g->hosts.list[i]))
+			return true;
+	return false;
+}
+
+/* ---- places ---- */
+
+/* Which numbers ranks have on a host: true for each below h->slots, or below size. */
+static bool *
+local_ranks(const struct group *g, const struct host *h)
+{
+	bool *taken = xcalloc((size_t)g->size + 1, sizeof(*taken));
+
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].host == h && g->ranks[i].local_rank < g->size)
+			taken[g->ranks[i].local_rank] = true;
+	return taken;
+}
+
+/* Places ranks that have none on this host, as many as have room, from *at on. */
+static void
+fill(struct group *g, struct host *h, int *at)
+{
+	bool *taken = local_ranks(g, h);
+	int local = 0;
+
+	for (; *at < g->size && h->ranks < h->slots; (*at)++) {
+		struct rank *k = &g->ranks[*at];
+
+		if (k->host)
+			continue;
+		while (taken[local])
+			local++;
+		k->host = h;
+		k->local_rank = local++;
+		h->ranks++;
+	}
+	free(taken);
+}
+
+/* Room on hosts that are not lost for ranks that have no place. */
+static long
+room(const struct group *g)
+{
+	long n = 0;
+
+	for (int i = 0; i < g->hosts.n; i++)
+		if (!g->hosts.list[i]->lost)
+			n += MAX(g->hosts.list[i]->slots - g->hosts.list[i]->ranks, 0);
+	return n;
+}
+
+/* Places all ranks that have no place. 0 or -EHOSTDOWN, and then none was placed. */
+static int
+place(struct group *g, struct err *e)
+{
+	int homeless = 0, at = 0;
+
+	count(g);
+	for (int i = 0; i < g->size; i++)
+		homeless += !g->ranks[i].host;
+	if (homeless > room(g))
+		return fail(e, EHOSTDOWN, "%d ranks have no place, and hosts has room for %ld more",
+		    homeless, room(g));
+	for (int i = 0; i < g->hosts.n; i++)
+		if (!g->hosts.list[i]->lost)
+			fill(g, g->hosts.list[i], &at);
+	count(g);
+	return 0;
+}
+
+/* As many GPUs as ranks on each host, where the setting counts them. */
+static int
+check_gpus(const struct group *g, struct err *e)
+{
+	int n = gpus_far_count(g->set.gpus);
+
+	for (int i = 0; n && i < g->hosts.n; i++)
+		if (g->hosts.list[i]->ranks > n)
+			return fail(e, EINVAL,
+			    "gpus %.200s names %d, but %d ranks are on %s: name as many, or one as "
+			    "often as ranks shall share it (gpus 0,0)",
+			    g->set.gpus, n, g->hosts.list[i]->ranks, g->hosts.list[i]->name);
+	return 0;
+}
+
+/* A host that was lost is tried again only if the others have not room for all. */
+static int
+place_anew(struct group *g, struct err *e)
+{
+	for (int i = 0; i < g->size; i++)
+		g->ranks[i].host = NULL;
+	count(g);
+	if (room(g) < g->size)
+		hosts_forgive(g);
+	if (room(g) < g->size)
+		return fail(e, EINVAL,
+		    "size %d, but hosts has room for %ld ranks: say how many with each name (a:4)",
+		    g->size, room(g));
+	return place(g, e);
+}
+
+/* The agents of all hosts that have ranks. */
+static int
+open_agents(struct group *g, struct err *e)
+{
+	for (int i = 0; i < g->hosts.n; i++)
+		if (g->hosts.list[i]->ranks && open_agent(g, g->hosts.list[i], e) < 0)
+			return -e->no;
+	return 0;
+}
+
+int
+hosts_start(struct group *g, struct err *e)
+{
+	g->hosts.lacking = false;
+	if (place_anew(g, e) < 0 || (hosts_named(g) && check_gpus(g, e) < 0))
+		return -e->no;
+	return open_agents(g, e);
+}
+
+int
+hosts_warm(struct group *g, struct err *e)
+{
+	return hosts_start(g, e);
+}
+
+int
+hosts_replace(struct group *g, struct err *e)
+{
+	struct host **was = xcalloc((size_t)g->size + 1, sizeof(struct host *));
+	int r;
+
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		was[i] = k->host;
+		if (k->host && k->host->lost && !lives(k))
+			k->host = NULL;
+	}
+	r = place(g, e);
+	for (int i = 0; r < 0 && i < g->size; i++)
+		g->ranks[i].host = was[i];
+	free(was);
+	count(g);
+	return r < 0 ? r : open_agents(g, e);
+}
+
+/* ---- texts ---- */
+
+static const char *
+state_of(const struct host *h)
+{
+	if (h->lost)
+		return "lost";
+	if (!h->agent || !h->agent->conn)
+		return "unused";
+	return h->agent->said_hello ? "up" : "connecting";
+}
+
+const char *
+hosts_name(const struct rank *k)
+{
+	if (!hosts_named(k->g))
+		return agent_host(k->g->hosts.list[0]->agent);
+	return k->host ? k->host->name : "-";
+}
+
+static void
+print_ranks(const struct group *g, const struct host *h, struct buf *out)
+{
+	const char *sep = "";
+
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].host == h) {
+			buf_addf(out, "%s%d", sep, i);
+			sep = ",";
+		}
+	if (!*sep)
+		buf_addc(out, '-');
+}
+
+void
+hosts_print(struct group *g, struct buf *out)
+{
+	for (int i = 0; i < g->hosts.n; i++) {
+		struct host *h = g->hosts.list[i];
+		struct agent *a = h->agent && h->agent->conn ? h->agent : NULL;
+
+		buf_addf(out, "%s state=%s hostname=%s", *h->name ? h->name : agent_host(a),
+		    state_of(h), a && a->host ? a->host : "-");
+		if (a && a->round_trip)
+			buf_addf(out, " round_trip_us=%llu",
+			    (unsigned long long)(a->round_trip / NS_PER_US));
+		else
+			buf_adds(out, " round_trip_us=-");
+		if (*h->name)
+			buf_addf(out, " slots=%d ranks=", h->slots);
+		else
+			buf_adds(out, " slots=- ranks=");
+		print_ranks(g, h, out);
+		buf_addf(out, " queued_bytes=%zu\n", a ? conn_queued(a->conn) : (size_t)0);
+		if (a)
+			agent_ping(a); /* for the next reader */
+	}
+}
+
+void
+hosts_print_lacking(const struct group *g, struct buf *out)
+{
+	const char *sep = "";
+
+	for (int i = 0; i < g->size; i++) {
+		const struct rank *k = &g->ranks[i];
+
+		if (lives(k) || external_is(k))
+			continue;
+		buf_addf(out, "%s%d (%s)", sep, i, k->host ? k->host->name : "-");
+		sep = ", ";
+	}
+}

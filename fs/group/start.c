@@ -1,0 +1,69 @@
+/* Checks what a start needs, and prepares it. */
+#include "group/start.h"
+#include "group/external.h"
+#include "group/hosts.h"
+#include "group/queue.h"
+#include "group/rank.h"
+#include "host/gpustat.h"
+#include <errno.h>
+#include <unistd.h>
+
+static int
+check_run_dir(const struct group *g, struct err *e)
+{
+	if (access(g->run_dir, W_OK) == 0)
+		return 0;
+	return fail(e, errno,
+	    "the output directory %s was deleted: rmdir the group and make it again", g->run_dir);
+}
+
+/* What queued for a rank that has become external meanwhile will never run. */
+static int
+check_external(struct group *g, struct err *e)
+{
+	struct err dropped = {0};
+
+	if (external_check(g, e) < 0)
+		return -e->no;
+	for (int i = 0; i < g->size; i++)
+		if (external_refuse(&g->ranks[i], &dropped) < 0)
+			queue_drop_queued(&g->ranks[i], &dropped);
+	return 0;
+}
+
+void
+start_make_ranks(struct group *g)
+{
+	static const struct err changed = {
+	    ECANCELED, "the group has got another size meanwhile: submit it again"};
+
+	if (!rank_all_made(g))
+		queue_drop_all(g, &changed);
+	rank_make_all(g);
+}
+
+/* Are there as many as ranks? Of other hosts' GPUs hosts.c knows what can be known. */
+static int
+check_gpus(const struct group *g, struct err *e)
+{
+	struct gpus gpus;
+
+	if (hosts_named(g))
+		return 0;
+	if (gpustat_choose(g->set.gpus, &gpus, e) < 0)
+		return -e->no;
+	return gpus_check_size(&gpus, g->set.size, g->set.gpus, e);
+}
+
+int
+start_prepare(struct group *g, struct err *e)
+{
+	g->life.start_error = (struct err){0};
+	if (check_run_dir(g, e) == 0 && check_gpus(g, e) == 0) {
+		start_make_ranks(g);
+		if (check_external(g, e) == 0 && hosts_start(g, e) == 0)
+			return 0;
+	}
+	g->life.start_error = *e;
+	return -e->no;
+}

@@ -1,0 +1,264 @@
+/* Parses lists of hosts. */
+#include "host/hostlist.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+enum { HOSTS_MAX = 65536, DECIMAL = 10 };
+
+void
+hostlist_free(struct hostlist *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->host[i].name);
+	free(l->host);
+	*l = (struct hostlist){0};
+}
+
+void
+hostlist_print(const struct hostlist *l, struct buf *out)
+{
+	for (size_t i = 0; i < l->n; i++)
+		buf_addf(out, "%s%s:%d", i ? " " : "", l->host[i].name, l->host[i].slots);
+}
+
+/* A name that no command takes for an option, and that can stand in a list. */
+static bool
+is_name(const char *s, size_t n)
+{
+	size_t inside = n > 2 && s[0] == '[' && s[n - 1] == ']' ? n - 2 : 0;
+
+	if (inside) /* an address of IPv6 */
+		return strspn(s + 1, "0123456789abcdefABCDEF:.%") >= inside;
+	return n && strspn(s, LETTERS "._-@/") >= n && *s != '-' && *s != '/';
+}
+
+static int
+add(struct hostlist *l, const char *name, size_t n, long slots, struct err *e)
+{
+	if (!is_name(name, n))
+		return fail(
+		    e, EINVAL, "hosts: '%.*s' is no name of a host", (int)MIN(n, (size_t)80), name);
+	if (l->n == HOSTS_MAX)
+		return fail(e, EINVAL, "hosts: more than %d", HOSTS_MAX);
+	l->host = xrealloc(l->host, (l->n + 1) * sizeof(*l->host));
+	l->host[l->n++] = (struct host_slots){xstrndup(name, n), (int)slots};
+	return 0;
+}
+
+/* The number of slots at s, to the end of s; -EINVAL. what: the word that it is in. */
+static long
+slots_of(const char *s, const char *what, struct err *e)
+{
+	char *end;
+	long n = strtol(s, &end, DECIMAL);
+
+	if (*s < '0' || *s > '9' || *end || n < 1 || n > HOST_SLOTS_MAX)
+		return fail(e, EINVAL, "hosts: want 1..%d ranks for a host, not '%.80s'",
+		    HOST_SLOTS_MAX, what);
+	return n;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const char *const *x = a, *const *y = b;
+
+	return strcmp(*x, *y);
+}
+
+/* Each host once, and at least one. */
+static int
+check(const struct hostlist *l, struct err *e)
+{
+	const char **names = xcalloc(l->n + 1, sizeof(*names));
+	int r = l->n ? 0 : fail(e, EINVAL, "hosts: want e.g. a:2 b:2, a file, slurm, or local");
+
+	for (size_t i = 0; i < l->n; i++)
+		names[i] = l->host[i].name;
+	qsort(names, l->n, sizeof(*names), compare);
+	for (size_t i = 1; i < l->n && r == 0; i++)
+		if (strcmp(names[i - 1], names[i]) == 0)
+			r = fail(e, EINVAL, "hosts: %.80s is there twice: say %.80s:N", names[i],
+			    names[i]);
+	free(names);
+	return r;
+}
+
+static int
+finish(struct hostlist *l, int r, struct err *e)
+{
+	if (r == 0)
+		r = check(l, e);
+	if (r < 0)
+		hostlist_free(l);
+	return r;
+}
+
+/* "a", "a:2", "[::1]:2" */
+static int
+add_word(struct hostlist *l, const char *word, struct err *e)
+{
+	const char *bracket = strrchr(word, ']'), *colon = strrchr(word, ':');
+	long slots = HOST_SLOTS;
+
+	if (colon && bracket && colon < bracket)
+		colon = NULL;
+	if (colon && (slots = slots_of(colon + 1, word, e)) < 0)
+		return (int)slots;
+	return add(l, word, colon ? (size_t)(colon - word) : strlen(word), slots, e);
+}
+
+int
+hostlist_words(const char *words, struct hostlist *out, struct err *e)
+{
+	char *copy = xstrdup(words), *save, *word;
+	int r = 0;
+
+	*out = (struct hostlist){0};
+	for (word = strtok_r(copy, ", \t", &save); word && r == 0;
+	     word = strtok_r(NULL, ", \t", &save))
+		r = add_word(out, word, e);
+	free(copy);
+	return finish(out, r, e);
+}
+
+/* A line without its comment. where: for messages. */
+static int
+add_line(struct hostlist *l, char *line, const char *where, struct err *e)
+{
+	static const char key[] = "slots=";
+	char *save, *name = strtok_r(line, " \t\r", &save);
+	char *count = name ? strtok_r(NULL, " \t\r", &save) : NULL;
+	long slots = HOST_SLOTS;
+
+	if (!name)
+		return 0;
+	if (count && (strncmp(count, key, sizeof(key) - 1) != 0 || strtok_r(NULL, " \t\r", &save)))
+		return fail(e, EINVAL, "hosts: %s: want NAME slots=N", where);
+	if (count && (slots = slots_of(count + sizeof(key) - 1, count, e)) < 0)
+		return (int)slots;
+	return add(l, name, strlen(name), slots, e);
+}
+
+int
+hostlist_text(const char *text, const char *path, struct hostlist *out, struct err *e)
+{
+	int r = 0, number = 0;
+
+	*out = (struct hostlist){0};
+	for (const char *at = text; *at && r == 0; number++) {
+		size_t n = strcspn(at, "\n");
+		char *line = xstrndup(at, n), *where = xasprintf("%.200s:%d", path, number + 1);
+
+		line[strcspn(line, "#")] = '\0';
+		r = add_line(out, line, where, e);
+		free(line);
+		free(where);
+		at += n + (at[n] == '\n');
+	}
+	return finish(out, r, e);
+}
+
+/* ---- Slurm ---- */
+
+/* Names are written n[01-03,7]: what is before the bracket, then each number of the list. */
+static int
+expand(struct hostlist *l, const char *before, const char *rest, struct err *e)
+{
+	const char *open = strchr(rest, '['), *close = open ? strchr(open, ']') : NULL, *p;
+	char *whole;
+	int r = 0;
+
+	if (!open) {
+		whole = xasprintf("%s%s", before, rest);
+		r = add(l, whole, strlen(whole), HOST_SLOTS, e);
+		free(whole);
+		return r;
+	}
+	for (p = open; close && p < close && r == 0;) {
+		char *end;
+		int width = (int)strspn(p + 1, "0123456789");
+		long from = strtol(p + 1, &end, DECIMAL), to = from;
+
+		if (width && *end == '-')
+			to = strtol(end + 1, &end, DECIMAL);
+		if (!width || (end != close && *end != ',') || to < from || to - from > HOSTS_MAX)
+			break;
+		for (; from <= to && r == 0; from++) {
+			whole =
+			    xasprintf("%s%.*s%0*ld", before, (int)(open - rest), rest, width, from);
+			r = expand(l, whole, close + 1, e);
+			free(whole);
+		}
+		p = end;
+	}
+	if (r == 0 && (!close || p != close))
+		return fail(e, EINVAL, "hosts slurm: can't read the list of nodes %.200s", rest);
+	return r;
+}
+
+/* The end of the first name of a list: a comma that is in no bracket. */
+static size_t
+first_of(const char *list)
+{
+	size_t n = 0;
+	int depth = 0;
+
+	for (; list[n] && (list[n] != ',' || depth); n++)
+		depth += (list[n] == '[') - (list[n] == ']');
+	return n;
+}
+
+/* 2(x3),1: as many as there are hosts. */
+static int
+set_tasks(struct hostlist *l, const char *tasks, struct err *e)
+{
+	const char *p = tasks;
+	size_t i = 0;
+
+	while (*p && i < l->n) {
+		char *end;
+		long slots = strtol(p, &end, DECIMAL), times = 1;
+
+		if (end != p && strncmp(end, "(x", 2) == 0) {
+			times = strtol(end + 2, &end, DECIMAL);
+			end += *end == ')';
+		}
+		if (end == p || (*end && *end != ',') || slots < 1 || slots > HOST_SLOTS_MAX)
+			break;
+		for (; times > 0 && i < l->n; times--)
+			l->host[i++].slots = (int)slots;
+		p = end + (*end == ',');
+	}
+	if (i == l->n)
+		return 0;
+	return fail(e, EINVAL, "hosts slurm: can't read SLURM_TASKS_PER_NODE=%.200s for %zu nodes",
+	    tasks, l->n);
+}
+
+int
+hostlist_slurm(const char *nodes, const char *tasks, struct hostlist *out, struct err *e)
+{
+	int r = 0;
+
+	*out = (struct hostlist){0};
+	if (!nodes || !*nodes)
+		return fail(e, EINVAL,
+		    "hosts slurm: SLURM_JOB_NODELIST is not set: mount inside the allocation "
+		    "(salloc, sbatch)");
+	for (const char *at = nodes; *at && r == 0;) {
+		size_t n = first_of(at);
+		char *one = xstrndup(at, n);
+
+		r = expand(out, "", one, e);
+		free(one);
+		at += n + (at[n] == ',');
+	}
+	if (r == 0 && tasks)
+		r = set_tasks(out, tasks, e);
+	return finish(out, r, e);
+}

@@ -1,0 +1,105 @@
+/* The table of launchers, and the commands made of it. */
+#include "host/launcher.h"
+#include "base/words.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOST "{host}"
+
+/* The command is before, the user's options, behind. */
+static const struct launcher {
+	const char *name, *before, *behind;
+} launchers[] = {
+    /* a password or an unknown key ends in a message, not in a question */
+    {"ssh", "ssh -T -o BatchMode=yes", HOST},
+    {"srun", "srun -N1 -n1 -w " HOST " -u --overlap", "sh -c"},
+    {"kubectl", "kubectl", "exec -i " HOST " -- sh -c"},
+    {"docker", "docker", "exec -i " HOST " sh -c"},
+    {"podman", "podman", "exec -i " HOST " sh -c"},
+};
+
+static const struct launcher *
+find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
+		if (strcmp(launchers[i].name, name) == 0)
+			return &launchers[i];
+	return NULL;
+}
+
+void
+launcher_print(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
+		buf_addf(out, "%-8s %s [OPTION...] %s\n", launchers[i].name, launchers[i].before,
+		    launchers[i].behind);
+}
+
+int
+launcher_check(const char *words, struct err *e)
+{
+	char *copy = xstrdup(words), *word[WORDS_MAX];
+	int n = words_split(copy, word, WORDS_MAX, e), r = MIN(n, 0);
+	bool names = false;
+
+	for (int i = 0; i < n; i++)
+		names |= strstr(word[i], HOST) != NULL;
+	if (n == 0)
+		r = fail(e, EINVAL,
+		    "launcher: want ssh, srun, kubectl, docker, podman, " LAUNCHER_HERE
+		    ", or a command with " HOST);
+	else if (n > 1 && strcmp(word[0], LAUNCHER_HERE) == 0)
+		r = fail(e, EINVAL, "launcher: " LAUNCHER_HERE " takes no options");
+	else if (n > 0 && find(word[0]) && names)
+		r = fail(e, EINVAL,
+		    "launcher: %s has a place for the host of its own: write options only, or the "
+		    "whole command with its path",
+		    word[0]);
+	free(copy);
+	return r;
+}
+
+/* word with the host's name in it; the caller's. */
+static char *
+with_host(const char *word, const char *host)
+{
+	struct buf b = {0};
+	const char *at;
+
+	for (; (at = strstr(word, HOST)); word = at + sizeof(HOST) - 1) {
+		buf_add(&b, word, (size_t)(at - word));
+		buf_adds(&b, host);
+	}
+	buf_adds(&b, word);
+	return buf_take(&b);
+}
+
+char **
+launcher_argv(const char *words, const char *host)
+{
+	char *copy = xstrdup(words), *name = xstrndup(words, strcspn(words, " \t"));
+	const struct launcher *l = find(name);
+	char *line = l ? xasprintf("%s%s %s", l->before, words + strlen(name), l->behind) : copy;
+	char *word[2 * WORDS_MAX], **argv;
+	struct err e;
+	int n = words_split(line, word, (int)ARRAY_LEN(word), &e);
+
+	n = MAX(n, 0);
+	argv = xcalloc((size_t)n + 1, sizeof(*argv));
+	for (int i = 0; i < n; i++)
+		argv[i] = with_host(word[i], host);
+	if (l)
+		free(line);
+	free(copy);
+	free(name);
+	return argv;
+}
+
+void
+launcher_free(char **argv)
+{
+	for (size_t i = 0; argv[i]; i++)
+		free(argv[i]);
+	free(argv);
+}

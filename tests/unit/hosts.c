@@ -1,0 +1,179 @@
+/* Tests of fs/host/hostlist.c and launcher.c: what lists of hosts and launchers mean. */
+#include "check.h"
+#include "host/gpus.h"
+#include "host/hostlist.h"
+#include "host/launcher.h"
+#include <errno.h>
+#include <stdlib.h>
+
+/* A list as text; "-": refused, with the words of `why` in the text. */
+static void
+check_list(struct hostlist *l, int r, const struct err *e, const char *want, const char *why)
+{
+	struct buf b = {0};
+
+	if (r == 0)
+		hostlist_print(l, &b);
+	else
+		buf_adds(&b, "-");
+	CHECK_STR(b.p, want);
+	if (r < 0)
+		CHECK(r == -EINVAL && strstr(e->text, why));
+	buf_free(&b);
+	hostlist_free(l);
+}
+
+static void
+words(const char *text, const char *want, const char *why)
+{
+	struct hostlist l;
+	struct err e = {0};
+
+	check_list(&l, hostlist_words(text, &l, &e), &e, want, why);
+}
+
+static void
+file(const char *text, const char *want, const char *why)
+{
+	struct hostlist l;
+	struct err e = {0};
+
+	check_list(&l, hostlist_text(text, "/f", &l, &e), &e, want, why);
+}
+
+static void
+slurm(const char *nodes, const char *tasks, const char *want, const char *why)
+{
+	struct hostlist l;
+	struct err e = {0};
+
+	check_list(&l, hostlist_slurm(nodes, tasks, &l, &e), &e, want, why);
+}
+
+static void
+test_words(void)
+{
+	words("a:2 b:4", "a:2 b:4", "");
+	words("a,b:1", "a:2 b:1", "");
+	words("me@a.example:3 pod/x-1", "me@a.example:3 pod/x-1:2", "");
+	words("[fe80::1]:3 [::1]", "[fe80::1]:3 [::1]:2", "");
+	words("", "-", "want e.g. a:2 b:2");
+	words("a:0", "-", "1..4096 ranks for a host, not 'a:0'");
+	words("a:2x", "-", "not 'a:2x'");
+	words("a:", "-", "not 'a:'");
+	words("a:4097", "-", "not 'a:4097'");
+	words("b a:2 a:4", "-", "a is there twice");
+	words("-oProxyCommand=x", "-", "is no name of a host");
+	words("a;b", "-", "is no name of a host");
+	words("$(x)", "-", "is no name of a host");
+}
+
+static void
+test_file(void)
+{
+	file("a slots=2\n# none\n\n  b\tslots=4 # four\nc\r\n", "a:2 b:4 c:2", "");
+	file("a slots=2\nb 4\n", "-", "/f:2: want NAME slots=N");
+	file("a slots=2 max=4", "-", "/f:1: want NAME slots=N");
+	file("a slots=no", "-", "not 'slots=no'");
+	file("# nothing\n", "-", "want e.g. a:2 b:2");
+}
+
+static void
+test_slurm(void)
+{
+	slurm("n1", NULL, "n1:2", "");
+	slurm("n[1-3,07],m", "2(x3),1,4", "n1:2 n2:2 n3:2 n07:1 m:4", "");
+	slurm("n[09-11]", "1(x3)", "n09:1 n10:1 n11:1", "");
+	slurm("r[1-2]n[3-4]-ib", "2(x4)", "r1n3-ib:2 r1n4-ib:2 r2n3-ib:2 r2n4-ib:2", "");
+	slurm(NULL, NULL, "-", "SLURM_JOB_NODELIST is not set");
+	slurm("n[1-3", NULL, "-", "can't read the list of nodes n[1-3");
+	slurm("n[3-1]", NULL, "-", "can't read the list of nodes");
+	slurm("n[]", NULL, "-", "can't read the list of nodes");
+	slurm("n[1-2]", "2", "-", "SLURM_TASKS_PER_NODE=2 for 2 nodes");
+	slurm("n[1-2]", "x", "-", "SLURM_TASKS_PER_NODE=x");
+}
+
+/* The command of a launcher for host a, its words divided by |. */
+static void
+command(const char *launcher, const char *want)
+{
+	char **argv = launcher_argv(launcher, "a");
+	struct buf b = {0};
+
+	for (size_t i = 0; argv[i]; i++)
+		buf_addf(&b, "%s%s", i ? "|" : "", argv[i]);
+	CHECK_STR(b.p, want);
+	buf_free(&b);
+	launcher_free(argv);
+}
+
+static void
+refused(const char *launcher, const char *why)
+{
+	struct err e = {0};
+
+	CHECK(launcher_check(launcher, &e) == -EINVAL && strstr(e.text, why));
+}
+
+static void
+test_launchers(void)
+{
+	struct err e = {0};
+
+	command("ssh", "ssh|-T|-o|BatchMode=yes|a");
+	command("ssh -p 2222", "ssh|-T|-o|BatchMode=yes|-p|2222|a");
+	command("srun --gpus 1", "srun|-N1|-n1|-w|a|-u|--overlap|--gpus|1|sh|-c");
+	command("kubectl -n ml", "kubectl|-n|ml|exec|-i|a|--|sh|-c");
+	command("docker", "docker|exec|-i|a|sh|-c");
+	command("podman", "podman|exec|-i|a|sh|-c");
+	command("/bin/x 'to {host} and {host}' -", "/bin/x|to a and a|-");
+	command("sh -c", "sh|-c");
+	CHECK(launcher_check("ssh -p 22", &e) == 0 && launcher_check("rsh {host}", &e) == 0);
+	CHECK(launcher_check("here", &e) == 0);
+	refused("", "want ssh, srun");
+	refused("here now", "takes no options");
+	refused("ssh {host}", "a place for the host of its own");
+	refused("x 'y", "a quote ' is not closed");
+}
+
+static void
+gpus(const char *words_, int local_rank, const char *want)
+{
+	struct buf b = {0};
+
+	gpus_far_env(words_, local_rank, local_rank + 4, &b);
+	for (size_t i = 0; i < b.n; i++)
+		if (!b.p[i])
+			b.p[i] = ' ';
+	CHECK_STR(b.n ? b.p : "", want);
+	buf_free(&b);
+}
+
+/* The GPUs of a host that nobody has asked. */
+static void
+test_gpus(void)
+{
+	struct err e = {0};
+
+	gpus("all", 0, "");
+	gpus("none", 0, "CUDA_VISIBLE_DEVICES= ");
+	gpus("3,1", 1, "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=3,1 ");
+	gpus("0,0", 1,
+	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=rank5 "
+	    "NCCL_MULTI_RANK_GPU_ENABLE=1 ");
+	CHECK(gpus_far_count("all") == 0 && gpus_far_count("none") == 0);
+	CHECK(gpus_far_count("3,1") == 2 && !gpus_far_repeated("3,1"));
+	CHECK(gpus_far_repeated("GPU-abc,gpu-ABC"));
+	CHECK(gpus_far_check("3 1", &e) == 0 && gpus_far_check(" ", &e) == -EINVAL);
+}
+
+int
+main(void)
+{
+	test_words();
+	test_file();
+	test_slurm();
+	test_launchers();
+	test_gpus();
+	return CHECK_DONE();
+}
