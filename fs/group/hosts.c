@@ -413,7 +413,7 @@ state_of(const struct host *h)
 {
 	if (h->lost)
 		return "lost";
-	if (!h->agent || !h->agent->conn)
+	if (!h->ranks || !h->agent || !h->agent->conn)
 		return "unused";
 	return h->agent->said_hello ? "up" : "connecting";
 }
