@@ -10,6 +10,8 @@
  * itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine are
  * of one build: another WIRE_VERSION is refused.
  *
+ * An Rerror with tag 0 is the last word of an agent, or of what leads to it: why it ends now.
+ *
  * The agent passes messages to and from an engine on without looking inside, with two exceptions.
  * Before it passes on a Trun (or Tput, Tinit …: any T with FLAG_MARK), it drains the engine's pipes
  * and sends Nmark. Before it passes on an R with FLAG_MARK, it drains them and writes the place

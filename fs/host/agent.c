@@ -125,6 +125,11 @@ answered(struct agent *a, struct msg *m)
 	struct call *place = find_call(a, m->tag), c;
 	uint32_t no;
 
+	if (!m->tag && m->type == Rerror && wire_unpack(m, &e, &no, &text, &trace) == 0) {
+		/* its last words */
+		fail(&a->why, (int)no, "%.*s", (int)MIN(text.n, sizeof(e.text) - 1), text.p);
+		return;
+	}
 	if (!place) {
 		debug("wire", "%s with tag %u that nobody waits for", wire_name(m->type), m->tag);
 		return;
@@ -228,7 +233,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		if (a->here)
 			set_why(a, e->no, "%s: %.900s", daemon_.engine, e->text);
 		else
-			set_why(a, e->no, "%.900s", e->text);
+			a->why = *e; /* a relay names its host itself */
 		lost(a);
 		return;
 	}
@@ -382,9 +387,9 @@ agent_reaped(pid_t pid, int status)
 		return false;
 	a->pid = 0;
 	ticks_agent_gone(pid);
-	if (!daemon_.ending && a->conn)
+	if (!daemon_.ending && a->conn && !a->why.no)
 		set_why(a, EHOSTDOWN, "the %s ended with %s %d: everything it ran is gone",
-		    a->here ? "agent" : "connection's process",
+		    a->here ? "agent" : "relay to it",
 		    WIFSIGNALED(status) ? "signal" : "exit status",
 		    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	return true;

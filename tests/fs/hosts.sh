@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Groups over several hosts, whose agents all run here: where ranks are, that everything works on each of them,
-# and what is left when one is lost.
+# and what is left when one is lost. DDIP_TEST_LAUNCHER: how they are started.
 . "$(dirname "$0")/../lib.sh"
 
-mount_plain -o size=4 -o 'hosts=a:2 b:2,launcher=here,grace=0'
+launcher=${DDIP_TEST_LAUNCHER:-here}
+export XDG_CACHE_HOME=$T/cache
+
+mount_plain -o size=4 -o 'hosts=a:2 b:2' -o "launcher=$launcher" -o grace=0
 set_() {
 	errno write "$G/ctl" "$*"$'\n'
 }
@@ -36,7 +39,7 @@ lose() {
 	until_true grep -q "^$host state=lost" "$G/hosts"
 }
 
-is 'the hosts are set' "$(grep -E '^(hosts|launcher|linger)' "$G/ctl" | xargs)" 'hosts a:2 b:2 launcher here linger 30'
+is 'the hosts are set' "$(grep -E '^(hosts|launcher|linger)' "$G/ctl" | xargs)" "hosts a:2 b:2 launcher $launcher linger 30"
 like 'before the start the agents are there' "$(cat "$G/hosts")" \
 	'^a state=[a-z]+ hostname=.* slots=2 ranks=0,1 queued_bytes=.*b state=.* slots=2 ranks=2,3'
 is 'RANK' "$(each 'import os; int(os.environ["RANK"])')" '0 1 2 3'
@@ -176,14 +179,14 @@ gone "$shared"
 unmount
 
 # Slurm says which there are
-SLURM_JOB_NODELIST='n[1-2],m' SLURM_TASKS_PER_NODE='1(x2),2' mount_plain -o hosts=slurm -o launcher=here
+SLURM_JOB_NODELIST='n[1-2],m' SLURM_TASKS_PER_NODE='1(x2),2' mount_plain -o hosts=slurm -o "launcher=$launcher"
 is 'an allocation' "$(grep ^hosts "$G/ctl")" 'hosts n1:1 n2:1 m:2'
 cell pass
 is 'gives the places' "$(hosts_of)" 'n1 n2 m m'
 unmount
 
 # the daemon is killed: no agent outlives it
-mount_plain -o 'hosts=a b,launcher=here'
+mount_plain -o 'hosts=a b' -o "launcher=$launcher"
 cell pass
 left="$(agent 0) $(agent 2) $(rank_pids | xargs)"
 kill -KILL "$(daemon_pid)"

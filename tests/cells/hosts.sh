@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Torch over several hosts, whose agents all run here: collectives, DDP, programs, and a process group that
+# moves with its store when rank 0's host is lost.
+. "$(dirname "$0")/../lib.sh"
+
+set_() {
+	errno write "$G/ctl" "$*"$'\n'
+}
+# lose RANK: the host that it is on is gone, and that is known
+lose() {
+	local host pid
+	host=$(key "$G/rank$1/status" host)
+	pid=$(key "$G/rank$1/status" pid)
+	kill -KILL "$(awk '/^PPid:/ { print $2 }' "/proc/$pid/status")"
+	until_true grep -q "^$host state=lost" "$G/hosts"
+}
+sum='import torch, torch.distributed as dist
+t = torch.full((3,), 1.0 + rank); dist.all_reduce(t); t = t.tolist()'
+wrap='model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+x = rank + 100'
+step='loss = model(torch.ones(2, 4) * (rank + 1)).sum(); model.zero_grad(); loss.backward()
+g = [float(p.grad.sum()) for p in model.parameters()]'
+
+# over all hosts, with the store behind a private socket and behind an address
+for address in auto 127.0.0.1; do
+	mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o launcher=here -o grace=0 -o timeout=60 -o "master_addr=$address"
+	ok cell "$sum"
+	is "$address: a collective over the hosts" "$(cat "$G"/rank?/vars/t.json | xargs)" \
+		'[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
+	ok cell "$wrap"
+	is "$address: OPs over them" "$(cat "$G/vars/x.gather.json")" '[100, 101, 102]'
+	ok cell "$step"
+	is "$address: the gradients are the same everywhere" "$(cat "$G/vars/g.same.json")" "$(cat "$G/rank2/vars/g.json")"
+
+	# in a collective when the host of rank 0, and of the store, is lost
+	submit "print('on')
+while True: dist.all_reduce(torch.ones(1))"
+	for k in 0 1 2; do until_true grep -q on "$G/cells/$n/rank$k/stdout"; done
+	lose 0
+	like "$address: the cell ends" "$(wait_cell "$n")" 'EHOSTDOWN'
+	ok cell "$sum"
+	is "$address: a collective with the spare" "$(cat "$G"/rank?/vars/t.json | xargs)" \
+		'[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
+	is "$address: where they are" "$(sed -n 's/.* host=\([^ ]*\).*/\1/p' "$G/ranks" | xargs)" 'c c b'
+	is "$address: what lives has its variables" "$(value x 2) $(value '"x" in globals()' 0)" '102 False'
+	ok cell "$wrap"
+	ok cell "$step"
+	is "$address: and a model over them" "$(cat "$G/vars/g.same.json")" "$(cat "$G/rank2/vars/g.json")"
+	ok cell 'dist.destroy_process_group(); dist.init_process_group("gloo"); dist.barrier()'
+	unmount
+done
