@@ -110,13 +110,20 @@ cell_unref(struct cell *c)
 	free(c);
 }
 
+static int
+compare_numbers(const void *a, const void *b)
+{
+	const int *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
 struct subtask *
 cell_subtask(const struct cell *c, int rank)
 {
-	for (int i = 0; i < c->n; i++)
-		if (c->ranks[i] == rank)
-			return &c->w->subtasks[i];
-	return NULL;
+	const int *at = bsearch(&rank, c->ranks, (size_t)c->n, sizeof(*c->ranks), compare_numbers);
+
+	return at ? &c->w->subtasks[at - c->ranks] : NULL;
 }
 
 static void

@@ -4,11 +4,28 @@
  */
 #include "group/external.h"
 #include <errno.h>
+#include <stdlib.h>
+
+static bool
+is_external(const struct settings *s, int rank)
+{
+	return rank < s->external_n && s->external[rank];
+}
 
 bool
 external_is(const struct rank *k)
 {
-	return k->g->set.external[k->number];
+	return is_external(&k->g->set, k->number);
+}
+
+void
+external_set(struct settings *s, const int *ranks, int n)
+{
+	s->external_n = n ? ranks[n - 1] + 1 : 0;
+	free(s->external);
+	s->external = xcalloc((size_t)s->external_n + 1, sizeof(*s->external));
+	while (n-- > 0)
+		s->external[ranks[n]] = true;
 }
 
 int
@@ -28,7 +45,7 @@ external_own(const struct group *g, int *ranks)
 	int n = 0;
 
 	for (int i = 0; i < g->size; i++)
-		if (!g->set.external[i])
+		if (!is_external(&g->set, i))
 			ranks[n++] = i;
 	return n;
 }
@@ -36,24 +53,27 @@ external_own(const struct group *g, int *ranks)
 bool
 external_any(const struct group *g)
 {
-	int own[MAX_RANKS];
-
-	return external_own(g, own) < g->size;
+	for (int i = 0; i < MIN(g->size, g->set.external_n); i++)
+		if (g->set.external[i])
+			return true;
+	return false;
 }
 
 int
 external_first(const struct group *g)
 {
-	int own[MAX_RANKS];
+	int i = 0;
 
-	return external_own(g, own) ? own[0] : 0;
+	while (i < g->size && is_external(&g->set, i))
+		i++;
+	return i < g->size ? i : 0;
 }
 
 bool
 external_others_are(const struct group *g, enum rank_state state)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != state && !g->set.external[i])
+		if (g->ranks[i].state != state && !is_external(&g->set, i))
 			return false;
 	return true;
 }
@@ -61,10 +81,9 @@ external_others_are(const struct group *g, enum rank_state state)
 int
 external_leaves_some(const struct group *g, struct err *e)
 {
-	int own[MAX_RANKS];
-
-	if (external_own(g, own) > 0)
-		return 0;
+	for (int i = 0; i < g->size; i++)
+		if (!is_external(&g->set, i))
+			return 0;
 	return fail(
 	    e, EINVAL, "external: all %d ranks are, and none is left for ddipfs to start", g->size);
 }
@@ -72,7 +91,7 @@ external_leaves_some(const struct group *g, struct err *e)
 int
 external_check(const struct group *g, struct err *e)
 {
-	for (int i = g->size; i < MAX_RANKS; i++)
+	for (int i = g->size; i < g->set.external_n; i++)
 		if (g->set.external[i])
 			return fail(
 			    e, EINVAL, "external %d: the group has ranks 0..%d", i, g->size - 1);
@@ -84,7 +103,7 @@ external_list(const struct settings *s, struct buf *out)
 {
 	const char *sep = "";
 
-	for (int i = 0; i < MAX_RANKS; i++)
+	for (int i = 0; i < s->external_n; i++)
 		if (s->external[i]) {
 			buf_addf(out, "%s%d", sep, i);
 			sep = ",";

@@ -7,6 +7,8 @@
 #include "group/group.h"
 
 bool external_is(const struct rank *k);
+/* These n ranks, ascending, and no others. */
+void external_set(struct settings *s, const int *ranks, int n);
 /* 0, or -EOPNOTSUPP with the text: this rank is external. */
 int external_refuse(const struct rank *k, struct err *e);
 bool external_any(const struct group *g);

@@ -9,7 +9,7 @@
 #include "loop.h"
 #include "spool.h"
 
-enum { MAX_RANKS = 256, ERRORS_KEPT = 64, PHASES_MAX = 16 };
+enum { MAX_RANKS = 16384, ERRORS_KEPT = 64, PHASES_MAX = 16 };
 
 /* Of the life cycle; the table of what leads from one to the other is in lifecycle.c. */
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_RESTARTING, G_STOPPED, G_STATES };
@@ -43,7 +43,8 @@ struct settings {
 	long history;
 	long long spool; /* bytes of output kept for each stream; 0: all */
 	bool autogc;
-	bool external[MAX_RANKS]; /* these ranks are processes that others start */
+	bool *external; /* which ranks are processes that others start */
+	int external_n; /* ranks from there on are not */
 };
 
 /* A machine that ranks run on (hosts.c). */
@@ -125,6 +126,7 @@ struct group_recovery {
 	bool needed;		  /* the process group must be rebuilt before the next cell */
 	bool broken;		  /* a rank died meanwhile */
 	bool failed;		  /* the last rebuild failed on a rank */
+	int rejoining;		  /* ranks whose answer is still to come */
 	int consecutive_failures; /* ranks that died, or rebuilds that failed, in a row */
 	uint64_t began;		  /* now_ns */
 	struct timer *timer;

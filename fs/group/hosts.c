@@ -431,11 +431,15 @@ print_ranks(const struct group *g, const struct host *h, struct buf *out)
 {
 	const char *sep = "";
 
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].host == h) {
-			buf_addf(out, "%s%d", sep, i);
-			sep = ",";
-		}
+	for (int i = 0, last; i < g->size; i = last + 1) {
+		last = i;
+		if (g->ranks[i].host != h)
+			continue;
+		while (last + 1 < g->size && g->ranks[last + 1].host == h)
+			last++;
+		buf_addf(out, last > i ? "%s%d-%d" : "%s%d", sep, i, last);
+		sep = ",";
+	}
 	if (!*sep)
 		buf_addc(out, '-');
 }

@@ -85,6 +85,21 @@ send(struct subtask *j)
 	task_send(j, a);
 }
 
+/* Of all its ranks? The one that was not the last time is looked at first: so a cell that waits for
+ * many ranks, which end one by one, costs no look at all of them for each. */
+static bool
+all_next(struct task *w)
+{
+	if (!is_next(&w->subtasks[w->blocker]))
+		return false;
+	for (int i = 0; i < w->n; i++)
+		if (!is_next(&w->subtasks[i])) {
+			w->blocker = i;
+			return false;
+		}
+	return true;
+}
+
 /*
  * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
  * no rank is in it that waits for one who can't come. Other tasks begin rank by rank.
@@ -99,9 +114,8 @@ pump(struct rank *k)
 	if (!j || !is_next(j))
 		return;
 	w = j->w;
-	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)
-		if (!is_next(&w->subtasks[i]))
-			return;
+	if (w->kind == TASK_RUN && !all_next(w))
+		return;
 	if (!recovery_begin(g))
 		return;
 	begin(w);

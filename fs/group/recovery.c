@@ -61,10 +61,14 @@ recovery_kill(struct rank *k, const char *reason)
 bool
 recovery_running(const struct group *g)
 {
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].rejoining)
-			return true;
-	return false;
+	return g->recovery.rejoining > 0;
+}
+
+static void
+set_rejoining(struct rank *k, bool is)
+{
+	k->g->recovery.rejoining += is - k->rejoining;
+	k->rejoining = is;
 }
 
 bool
@@ -225,7 +229,7 @@ recovery_begin(struct group *g)
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
-		k->rejoining = true;
+		set_rejoining(k, true);
 		if (k->state == R_STARTED)
 			rank_join(k);
 		else
@@ -237,7 +241,7 @@ recovery_begin(struct group *g)
 void
 recovery_rejoined(struct rank *k)
 {
-	k->rejoining = false;
+	set_rejoining(k, false);
 	done_if_so(k->g);
 }
 
@@ -253,7 +257,7 @@ mark_broken(struct group *g)
 void
 recovery_rank_died(struct rank *k)
 {
-	k->rejoining = false;
+	set_rejoining(k, false);
 	recovery_request(k->g, "rank-died");
 	mark_broken(k->g);
 }
@@ -272,5 +276,5 @@ recovery_stop(struct group *g)
 	g->recovery.timer = NULL;
 	g->recovery.needed = false;
 	for (int i = 0; i < g->size; i++)
-		g->ranks[i].rejoining = false;
+		set_rejoining(&g->ranks[i], false);
 }

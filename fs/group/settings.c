@@ -63,6 +63,7 @@ settings_free(struct settings *s)
 	free(s->cwd);
 	free(s->preload);
 	free(s->env);
+	free(s->external);
 	free(s->hosts.names);
 	free(s->hosts.launcher);
 	free(s->hosts.engine);
@@ -282,9 +283,7 @@ do_external(struct verb_call *c)
 		n = rank_list_words(c->word + 1, c->n, (int)size, ranks, c->e);
 	if (n < 0)
 		return n;
-	memset(g->set.external, 0, sizeof(g->set.external));
-	while (n-- > 0)
-		g->set.external[ranks[n]] = true;
+	external_set(&g->set, ranks, n);
 	journal_changed(g);
 	return 0;
 }

@@ -108,19 +108,29 @@ compare(const void *a, const void *b)
 	return x->k->number - y->k->number;
 }
 
-static bool
-same_place(const struct rank_sample *a, const struct rank_sample *b)
+/* 0: they are at the same place. */
+static int
+compare_places(const void *a, const void *b)
 {
-	return a->number == b->number && strcmp(a->collective, b->collective) == 0 &&
-	       strcmp(a->line, b->line) == 0;
+	const struct rank_sample *x = a, *y = b;
+	int d = strcmp(x->collective, y->collective);
+
+	if (x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	return d ? d : strcmp(x->line, y->line);
 }
 
 static void
 sort_ranks(struct stall_sample *s)
 {
-	for (int i = 0; i < s->n; i++)
-		for (int k = 0; k < s->n; k++)
-			s->rank[i].same_location += same_place(&s->rank[i], &s->rank[k]);
+	qsort(s->rank, (size_t)s->n, sizeof(*s->rank), compare_places);
+	for (int i = 0, next; i < s->n; i = next) {
+		for (next = i + 1; next < s->n; next++)
+			if (compare_places(&s->rank[i], &s->rank[next]) != 0)
+				break;
+		for (int k = i; k < next; k++)
+			s->rank[k].same_location = next - i;
+	}
 	qsort(s->rank, (size_t)s->n, sizeof(*s->rank), compare);
 }
 

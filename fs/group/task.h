@@ -47,6 +47,7 @@ struct task_escalation {
 	struct timer *timer, *deadline, *stall_timer;
 	uint64_t stall_seen;  /* hash of the last sample */
 	uint64_t second_step; /* now_ns of its begin */
+	uint64_t asked; /* now_ns of the last request to interrupt it: one for all its ranks */
 	int step;
 };
 
@@ -55,6 +56,7 @@ struct task {
 	struct group *g;
 	struct subtask *subtasks;
 	int n, left;	/* subtasks; not yet done */
+	int blocker;	/* index of a subtask that kept it from beginning, last time */
 	int ready;	/* in two steps: ranks that have answered the first question */
 	struct err err; /* the outcome: the first failure */
 	int first;	/* index of the first subtask that failed, -1 */
@@ -76,7 +78,7 @@ struct cell {
 	struct task *w; /* kept after its end */
 	char *source;
 	size_t source_len;
-	int *ranks, n;
+	int *ranks, n; /* ascending */
 	TAILQ_ENTRY(cell) link;
 };
 

@@ -97,18 +97,15 @@ static int
 do_interrupt(struct verb_call *c)
 {
 	int which[MAX_RANKS], n = named_ranks(c, which);
+	uint64_t now = now_ns();
 
 	for (int i = 0; i < n; i++) {
 		struct subtask *j = queue_running(&group_of(c)->ranks[which[i]]);
-		bool before = false;
 
-		for (int k = 0; j && k < i; k++) {
-			const struct subtask *other = queue_running(&group_of(c)->ranks[which[k]]);
-
-			before |= other && other->w == j->w;
-		}
-		if (j && !before)
+		if (j && j->w->escalation.asked != now) {
+			j->w->escalation.asked = now;
 			task_interrupt(j->w);
+		}
 		interrupt_pulls(&group_of(c)->ranks[which[i]]);
 	}
 	return MIN(n, 0);

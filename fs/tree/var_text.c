@@ -20,9 +20,9 @@ struct source_table {
 
 /* The tables as they were when it began. */
 struct merge {
-	struct source_table tables[MAX_RANKS];
+	struct source_table *tables;
 	int n;
-	int table_of[MAX_RANKS]; /* of each rank */
+	int *table_of; /* of each rank */
 	int ranks;
 };
 
@@ -30,6 +30,8 @@ static void
 merge_begin(struct merge *m, const struct group *g)
 {
 	*m = (struct merge){.ranks = g->size};
+	m->tables = xcalloc((size_t)g->size + 1, sizeof(*m->tables));
+	m->table_of = xcalloc((size_t)g->size + 1, sizeof(*m->table_of));
 	for (int k = 0; k < g->size; k++) {
 		int i = 0;
 
@@ -46,6 +48,8 @@ merge_end(struct merge *m)
 {
 	for (int i = 0; i < m->n; i++)
 		var_table_unref(m->tables[i].table);
+	free(m->tables);
+	free(m->table_of);
 }
 
 static int

@@ -41,7 +41,7 @@ lose() {
 
 is 'the hosts are set' "$(grep -E '^(hosts|launcher|linger)' "$G/ctl" | xargs)" "hosts a:2 b:2 launcher $launcher linger 30"
 like 'before the start the agents are there' "$(cat "$G/hosts")" \
-	'^a state=[a-z]+ hostname=.* slots=2 ranks=0,1 queued_bytes=.*b state=.* slots=2 ranks=2,3'
+	'^a state=[a-z]+ hostname=.* slots=2 ranks=0-1 queued_bytes=.*b state=.* slots=2 ranks=2-3'
 is 'RANK' "$(each 'import os; int(os.environ["RANK"])')" '0 1 2 3'
 is 'ranks are numbered through the hosts' "$(hosts_of)" 'a a b b'
 is 'LOCAL_RANK' "$(each 'int(os.environ["LOCAL_RANK"])')" '0 1 0 1'
