@@ -236,6 +236,23 @@ hosts_agent_gone(const struct host *h)
 }
 
 void
+hosts_give_up(struct group *g)
+{
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+		struct err why = {0};
+
+		if (g->life.state != G_STOPPING && g->life.state != G_RESTARTING)
+			return; /* that was the last one, and perhaps others live by now */
+		if (!lives(k) || hosts_agent_gone(k->host))
+			continue;
+		fail(&why, EHOSTDOWN, "host %s is lost: it did not tell that its ranks have ended",
+		    k->host->name);
+		agent_drop(k->host->agent, &why);
+	}
+}
+
+void
 hosts_lose(struct host *h)
 {
 	h->lost = true;
@@ -405,8 +422,6 @@ hosts_replace(struct group *g, struct err *e)
 	count(g);
 	return r < 0 ? r : open_agents(g, e);
 }
-
-/* ---- texts ---- */
 
 static const char *
 state_of(const struct host *h)

@@ -2,6 +2,7 @@
 #include "group/lifecycle.h"
 #include "base/daemon.h"
 #include "group/external.h"
+#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
@@ -16,6 +17,9 @@
 /* From the interrupt and Nquit until all collectives are ended: a program that takes the signal
  * itself may need them to save its state; and from then to SIGKILL. */
 enum { SAVING_MS = 1000, POLITE_MS = 1000 };
+
+/* From SIGKILL until a host that tells of no end is given up: its connection may be cut. */
+enum { SILENT_MS = 10000 };
 
 enum { MS_PER_S = 1000, NS_PER_MS = 1000000 };
 
@@ -196,11 +200,22 @@ rejoin(struct group *g, const struct err *why)
 /* ---- stopping ---- */
 
 static void
+give_up_hosts(void *arg)
+{
+	struct group *g = arg;
+
+	g->life.stop_timer = NULL;
+	hosts_give_up(g);
+}
+
+static void
 kill_all(void *arg)
 {
 	struct group *g = arg;
 
 	g->life.stop_timer = NULL;
+	if (hosts_named(g))
+		g->life.stop_timer = loop_timer(daemon_.loop, SILENT_MS, give_up_hosts, g);
 	for (int i = 0; i < g->size; i++)
 		rank_kill(&g->ranks[i]);
 	store_kill(g);

@@ -22,8 +22,9 @@ step='loss = model(torch.ones(2, 4) * (rank + 1)).sum(); model.zero_grad(); loss
 g = [float(p.grad.sum()) for p in model.parameters()]'
 
 # over all hosts, with the store behind a private socket and behind an address
+mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o launcher=here -o grace=0 -o timeout=60
 for address in auto 127.0.0.1; do
-	mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o launcher=here -o grace=0 -o timeout=60 -o "master_addr=$address"
+	is "$address: the settings" "$(set_ stop)$(set_ hosts a:2 b:1 c:2)$(set_ master_addr "$address")" 000
 	ok cell "$sum"
 	is "$address: a collective over the hosts" "$(cat "$G"/rank?/vars/t.json | xargs)" \
 		'[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
@@ -47,5 +48,4 @@ while True: dist.all_reduce(torch.ones(1))"
 	ok cell "$step"
 	is "$address: and a model over them" "$(cat "$G/vars/g.same.json")" "$(cat "$G/rank2/vars/g.json")"
 	ok cell 'dist.destroy_process_group(); dist.init_process_group("gloo"); dist.barrier()'
-	unmount
 done

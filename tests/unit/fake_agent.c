@@ -136,6 +136,7 @@ fake_step(void)
 	for (int quiet = 0; quiet < QUIET_ROUNDS; quiet++) {
 		loop_once(daemon_.loop, 0);
 		if (agent_end >= 0) {
+			conn_free(fake_conn); /* of an agent that is not needed any more */
 			fake_conn = conn_new(
 			    daemon_.loop, agent_end, agent_end, on_message, on_close, NULL);
 			agent_end = -1;

@@ -3,6 +3,7 @@
  * them, and when the process group is rebuilt. The engines are the test, see fake_agent.h.
  */
 #include "fake_agent.h"
+#include "group/hosts.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
@@ -52,6 +53,36 @@ test_stop(void)
 	CHECK(r.done && r.result == 0);
 	CHECK_STR(lifecycle_state_name(g), "stopped");
 	CHECK(lifecycle_accepts(g, &e) == -ESRCH);
+	fake_end();
+}
+
+/* A host that tells of no end is given up, and the stop is done. */
+static void
+test_stop_of_a_silent_host(void)
+{
+	struct group *g = fake_begin(2);
+	struct hostlist one;
+	struct fake_req r;
+	struct err e = {0};
+
+	lifecycle_stop(g, &e);
+	all_die(g);
+	free(g->set.hosts.launcher);
+	g->set.hosts.launcher = xstrdup("here");
+	CHECK(hostlist_words("a:2", &one, &e) == 0 && hosts_set(g, &one, &e) == 0);
+	CHECK(lifecycle_start(g, &e) == 0);
+	fake_step();
+	CHECK_STR(lifecycle_state_name(g), "idle");
+	lifecycle_stop(g, &e);
+	wait_for(g, &r);
+	fake_pass(2.1);
+	CHECK(fake_count(Nsignal, 0) == 1 && fake_count(Nsignal, 1) == 1);
+	fake_pass(9);
+	CHECK(!r.done);
+	fake_pass(2);
+	CHECK(r.done && r.result == 0);
+	CHECK_STR(lifecycle_state_name(g), "stopped");
+	hostlist_free(&one);
 	fake_end();
 }
 
@@ -228,6 +259,7 @@ int
 main(void)
 {
 	test_stop();
+	test_stop_of_a_silent_host();
 	test_restart();
 	test_start_beside_a_cell();
 	test_last_word();
