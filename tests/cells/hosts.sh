@@ -24,7 +24,7 @@ g = [float(p.grad.sum()) for p in model.parameters()]'
 # over all hosts, with the store behind a private socket and behind an address
 mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o launcher=here -o grace=0 -o timeout=60
 for address in auto 127.0.0.1; do
-	is "$address: the settings" "$(set_ stop)$(set_ hosts a:2 b:1 c:2)$(set_ master_addr "$address")" 000
+	is "$address: the settings" "$(set_ stop)$(set_ hosts a:2 b:1 c:2)$(set_ master_addr "$address")$(set_ start)" 0000
 	ok cell "$sum"
 	is "$address: a collective over the hosts" "$(cat "$G"/rank?/vars/t.json | xargs)" \
 		'[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
