@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
 # Torch over several hosts, whose agents all run here: collectives, DDP, programs, and a process group that
-# moves with its store when rank 0's host is lost.
+# moves with its store when rank 0's host is lost. DDIP_TEST_LAUNCHER: how the agents are started.
 . "$(dirname "$0")/../lib.sh"
+
+launcher=${DDIP_TEST_LAUNCHER:-here}
+export XDG_CACHE_HOME=$T/cache
+addresses='auto 127.0.0.1'
+[ "$launcher" = here ] || addresses=127.0.0.1 # the hosts' names are known here only
 
 set_() {
 	errno write "$G/ctl" "$*"$'\n'
@@ -22,8 +27,8 @@ step='loss = model(torch.ones(2, 4) * (rank + 1)).sum(); model.zero_grad(); loss
 g = [float(p.grad.sum()) for p in model.parameters()]'
 
 # over all hosts, with the store behind a private socket and behind an address
-mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o launcher=here -o grace=0 -o timeout=60
-for address in auto 127.0.0.1; do
+mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o "launcher=$launcher" -o grace=0 -o timeout=60
+for address in $addresses; do
 	is "$address: the settings" "$(set_ stop)$(set_ hosts a:2 b:1 c:2)$(set_ master_addr "$address")$(set_ start)" 0000
 	ok cell "$sum"
 	is "$address: a collective over the hosts" "$(cat "$G"/rank?/vars/t.json | xargs)" \
