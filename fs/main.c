@@ -8,6 +8,7 @@
 #include "group/lifecycle.h"
 #include "group/rank.h"
 #include "group/registry.h"
+#include "group/settings.h"
 #include "group/wiring.h"
 #include "host/agent.h"
 #include "host/gpustat.h"
@@ -138,18 +139,34 @@ go_to_background(void)
 		die("/: %s", strerror(errno));
 }
 
+/* Is this line a setting that the others depend on, in whatever order they are written? */
+static bool
+is_first(const char *line)
+{
+	char *name = xstrndup(line, strcspn(line, " "));
+	const struct verb *v = verb_find(&settings_table, name);
+
+	free(name);
+	return v && v->flags & VERB_FIRST;
+}
+
 static void
 apply_settings(struct group *g, const struct options *o)
 {
 	struct err e = {0};
 	struct ctl_result res;
 
-	for (size_t i = 0; i < o->settings_count; i++)
-		if (ctl_line(g, o->settings[i], &res, &e) < 0) {
+	for (size_t i = 0; i < 2 * o->settings_count; i++) {
+		const char *line = o->settings[i % o->settings_count];
+
+		if (is_first(line) != (i < o->settings_count))
+			continue;
+		if (ctl_line(g, line, &res, &e) < 0) {
 			group_remove_all(); /* a leak checker does not see what only ranks point to
 					     */
-			die("-o %s: %s", o->settings[i], e.text);
+			die("-o %s: %s", line, e.text);
 		}
+	}
 }
 
 /* Engines end politely if they can in a moment; the mount is shut already. */

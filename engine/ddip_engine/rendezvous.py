@@ -10,8 +10,10 @@ import collections
 import contextlib
 import functools
 import os
+import socket
 import sys
 from datetime import timedelta
+from errno import EHOSTUNREACH
 
 from ddip_engine import state
 
@@ -108,6 +110,11 @@ def _tcp_client():
         except RuntimeError:  # shut down to free this rank
             _tcp_store = None
     host, port = _endpoint
+    try:
+        socket.getaddrinfo(host, port)
+    except (OSError, UnicodeError) as e:
+        text = f"MASTER_ADDR {host}, rank 0's host, is not known on {socket.gethostname()} ({e})"
+        raise state.EngineError(EHOSTUNREACH, f"{text}: set master_addr") from None
     _tcp_store = api.TCPStore(
         host, port, is_master=False, timeout=timedelta(seconds=_CONNECT_S), wait_for_workers=False
     )

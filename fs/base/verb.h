@@ -18,6 +18,7 @@ struct verb_call {
 enum verb_flags {
 	VERB_HIDDEN = 1,  /* known, not told: refused here */
 	VERB_ANYTIME = 2, /* a setting that may be set while engines run */
+	VERB_FIRST = 8,	  /* of several settings the first: what others mean depends on it */
 	VERB_LACKING = 4  /* one that may be set while the group lacks a host */
 };
 

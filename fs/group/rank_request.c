@@ -3,6 +3,7 @@
 #include "group/external.h"
 #include "group/hooks.h"
 #include "group/host_env.h"
+#include "group/hosts.h"
 #include "group/rank.h"
 #include <signal.h>
 #include <stdio.h>
@@ -25,13 +26,16 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 	if (!m) {
 		int slot = k->slot;
+		struct err why = *e;
 
 		if (slot == NO_SLOT)
 			return; /* with its agent: that is told elsewhere */
-		rank_gone(k, e);
-		agent_slot_free(rank_agent(k), slot, e);
+		if (hosts_named(k->g))
+			fail(&why, e->no, "host %s: %.900s", k->host->name, e->text);
+		rank_gone(k, &why);
+		agent_slot_free(rank_agent(k), slot, &why);
 		rank_set_state(k, R_DEAD);
-		group_tell(rank_spawn_failed, k, e);
+		group_tell(rank_spawn_failed, k, &why);
 		return;
 	}
 	if (wire_unpack(m, NULL, &pid, &how) < 0)

@@ -390,8 +390,8 @@ print_spool(const void *settings, struct buf *out)
 /* clang-format off */
 static const struct verb verbs[] = {
     {"size", "N", "how many ranks", 1, 1, 0, do_size, print_size},
-    {"hosts", "a:2 b:2|FILE|slurm|local", "where ranks run, and how many at each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING, host_settings_hosts, host_settings_print_hosts},
-    {"launcher", "ssh|srun|CMD...", "what runs a command on {host}; here: trial agents on this machine", 1, WORDS_MAX, 0, host_settings_launcher, host_settings_print_launcher},
+    {"hosts", "a:2 b:2|FILE|slurm|local", "where ranks run, and how many at each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, host_settings_print_hosts},
+    {"launcher", "ssh|srun|CMD...", "what runs a command on {host}; here: trial agents on this machine", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, host_settings_print_launcher},
     {"engine", "PATH|auto", "ddip-engine over there; auto: it is brought along", 1, 1, 0, host_settings_engine, host_settings_print_engine},
     {"master_addr", "ADDR|auto", "how the hosts reach rank 0's", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, host_settings_linger, host_settings_print_linger},

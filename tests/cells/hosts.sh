@@ -54,3 +54,5 @@ while True: dist.all_reduce(torch.ones(1))"
 	is "$address: and a model over them" "$(cat "$G/vars/g.same.json")" "$(cat "$G/rank2/vars/g.json")"
 	ok cell 'dist.destroy_process_group(); dist.init_process_group("gloo"); dist.barrier()'
 done
+is 'an address that nobody knows' "$(set_ stop)$(set_ master_addr a..b)$(set_ start)" 00EHOSTUNREACH
+like 'is named' "$(grep start: "$G/error" | tail -n 1)" 'MASTER_ADDR a..b.* is not known on .* set master_addr'

@@ -151,6 +151,11 @@ like 'by their names' "$(tail -n 1 "$G/error")" 'gpus 0 names 1, but 2 ranks are
 is 'one for two ranks' "$(set_ size 3)$(set_ gpus 0,0)$(set_ start)" 000
 is 'each sees its own' "$(each 'import os; os.environ["CUDA_VISIBLE_DEVICES"] + os.environ["LOCAL_RANK"]')" '00 00 00'
 
+# what goes wrong on a host names it
+is 'no such Python there' "$(set_ stop)$(set_ python nosuchpython)$(set_ start | tr 0-9 -)" 00EHOSTDOWN
+like 'is told with its name' "$(grep start: "$G/error" | tail -n 1)" 'host [ab]: .*nosuchpython'
+is 'a good one' "$(set_ python "$PLAIN_PYTHON")" 0
+
 # a file
 printf 'x slots=1\n\n# y\nz slots=2 # two\n' >"$T/hosts"
 is 'a file of hosts' "$(set_ stop)$(set_ gpus none)$(set_ hosts "$T/hosts")$(set_ start) $(hosts_of)" '0000 x z z'
@@ -186,7 +191,7 @@ is 'gives the places' "$(hosts_of)" 'n1 n2 m m'
 unmount
 
 # the daemon is killed: no agent outlives it
-mount_plain -o 'hosts=a b' -o "launcher=$launcher"
+mount_plain -o cwd=/ -o 'hosts=a b' -o "launcher=$launcher"
 cell pass
 left="$(agent 0) $(agent 2) $(rank_pids | xargs)"
 kill -KILL "$(daemon_pid)"
