@@ -145,6 +145,7 @@ struct group_store {
 struct group_hosts {
 	struct host **list; /* in the order of `hosts`; one at least */
 	int n;
+	bool outdated;	     /* the setting was changed while processes were left */
 	bool lacking;	     /* ranks of a host that is lost have no place */
 	struct timer *timer; /* processes.c: they are to be placed */
 };

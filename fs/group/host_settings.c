@@ -87,9 +87,12 @@ host_settings_hosts(struct verb_call *c)
 	free(words);
 	if (r < 0)
 		return r;
-	r = hosts_set(g, &list, c->e);
+	hostlist_print(&list, &kept);
+	if (g->hosts.lacking || !rank_any_process(g))
+		r = hosts_set(g, &list, c->e);
+	else
+		hosts_set_later(g);
 	if (r == 0) {
-		hostlist_print(&list, &kept);
 		set_string(&g->set.hosts.names, kept.n ? kept.p : "");
 		rank_make_all(g);
 		journal_changed(g);
@@ -124,10 +127,8 @@ host_settings_launcher(struct verb_call *c)
 		words_print(c->word[i], &words);
 	}
 	r = launcher_check(words.p, c->e);
-	if (r == 0) {
+	if (r == 0)
 		set_string(&g->set.hosts.launcher, words.p);
-		hosts_forget_agents(g);
-	}
 	buf_free(&words);
 	return r;
 }
@@ -152,7 +153,6 @@ host_settings_engine(struct verb_call *c)
 		    "'%.200s'",
 		    path);
 	set_string(&group_of(c)->set.hosts.engine, automatic ? "" : path);
-	hosts_forget_agents(group_of(c));
 	return 0;
 }
 
@@ -201,7 +201,6 @@ host_settings_linger(struct verb_call *c)
 		return fail(c->e, EINVAL, "linger: want seconds, 0..%d, not '%.80s'", LINGER_MAX,
 		    c->word[1]);
 	group_of(c)->set.hosts.linger = d;
-	hosts_forget_agents(group_of(c));
 	return 0;
 }
 

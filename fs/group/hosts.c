@@ -1,7 +1,6 @@
 /* Places ranks on hosts, and holds the agents there. */
 #include "group/hosts.h"
 #include "base/daemon.h"
-#include "group/external.h"
 #include "host/agent.h"
 #include "host/gpus.h"
 #include "host/launcher.h"
@@ -10,8 +9,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NS_PER_US = 1000 };
 
 #define DEFAULT_LAUNCHER "ssh"
 
@@ -49,7 +46,7 @@ host_free(struct host *h)
 static void
 set_one(struct group *g, struct host *h)
 {
-	g->hosts.list = xrealloc(g->hosts.list, sizeof(*g->hosts.list));
+	g->hosts.list = xrealloc(g->hosts.list, sizeof(struct host *));
 	g->hosts.list[0] = h;
 	g->hosts.n = 1;
 }
@@ -73,7 +70,7 @@ hosts_free(struct group *g)
 bool
 hosts_named(const struct group *g)
 {
-	return *g->hosts.list[0]->name;
+	return g->hosts.n > 0 && *g->hosts.list[0]->name;
 }
 
 bool
@@ -167,7 +164,8 @@ forget(struct group *g, struct host *h)
 int
 hosts_set(struct group *g, const struct hostlist *to, struct err *e)
 {
-	struct host **old = g->hosts.list, **list = xcalloc(MAX(to->n, (size_t)1), sizeof(*list));
+	struct host **old = g->hosts.list,
+		    **list = xcalloc(MAX(to->n, (size_t)1), sizeof(struct host *));
 	int n = g->hosts.n;
 
 	if (check_living(g, to, e) < 0) {
@@ -190,7 +188,28 @@ hosts_set(struct group *g, const struct hostlist *to, struct err *e)
 			forget(g, old[i]);
 	free(old);
 	count(g);
+	g->hosts.outdated = false;
 	return 0;
+}
+
+void
+hosts_set_later(struct group *g)
+{
+	g->hosts.outdated = true;
+}
+
+void
+hosts_update(struct group *g)
+{
+	struct hostlist list = {0};
+	struct err e;
+
+	if (!g->hosts.outdated)
+		return;
+	/* the words were good when they were set */
+	if (!*g->set.hosts.names || hostlist_words(g->set.hosts.names, &list, &e) == 0)
+		hosts_set(g, &list, &e);
+	hostlist_free(&list);
 }
 
 /* ---- agents ---- */
@@ -220,13 +239,6 @@ open_agent(const struct group *g, struct host *h, struct err *e)
 	h->agent_serial = a->serial;
 	h->zygote = zygotes_want(a, h->zygote, &zygote);
 	return 0;
-}
-
-void
-hosts_forget_agents(struct group *g)
-{
-	for (int i = 0; i < g->hosts.n; i++)
-		close_agent(g->hosts.list[i]);
 }
 
 bool
@@ -421,80 +433,4 @@ hosts_replace(struct group *g, struct err *e)
 	free(was);
 	count(g);
 	return r < 0 ? r : open_agents(g, e);
-}
-
-static const char *
-state_of(const struct host *h)
-{
-	if (h->lost)
-		return "lost";
-	if (!h->ranks || !h->agent || !h->agent->conn)
-		return "unused";
-	return h->agent->said_hello ? "up" : "connecting";
-}
-
-const char *
-hosts_name(const struct rank *k)
-{
-	if (!hosts_named(k->g))
-		return agent_host(k->g->hosts.list[0]->agent);
-	return k->host ? k->host->name : "-";
-}
-
-static void
-print_ranks(const struct group *g, const struct host *h, struct buf *out)
-{
-	const char *sep = "";
-
-	for (int i = 0, last; i < g->size; i = last + 1) {
-		last = i;
-		if (g->ranks[i].host != h)
-			continue;
-		while (last + 1 < g->size && g->ranks[last + 1].host == h)
-			last++;
-		buf_addf(out, last > i ? "%s%d-%d" : "%s%d", sep, i, last);
-		sep = ",";
-	}
-	if (!*sep)
-		buf_addc(out, '-');
-}
-
-void
-hosts_print(struct group *g, struct buf *out)
-{
-	for (int i = 0; i < g->hosts.n; i++) {
-		struct host *h = g->hosts.list[i];
-		struct agent *a = h->agent && h->agent->conn ? h->agent : NULL;
-
-		buf_addf(out, "%s state=%s hostname=%s", *h->name ? h->name : agent_host(a),
-		    state_of(h), a && a->host ? a->host : "-");
-		if (a && a->round_trip)
-			buf_addf(out, " round_trip_us=%llu",
-			    (unsigned long long)(a->round_trip / NS_PER_US));
-		else
-			buf_adds(out, " round_trip_us=-");
-		if (*h->name)
-			buf_addf(out, " slots=%d ranks=", h->slots);
-		else
-			buf_adds(out, " slots=- ranks=");
-		print_ranks(g, h, out);
-		buf_addf(out, " queued_bytes=%zu\n", a ? conn_queued(a->conn) : (size_t)0);
-		if (a)
-			agent_ping(a); /* for the next reader */
-	}
-}
-
-void
-hosts_print_lacking(const struct group *g, struct buf *out)
-{
-	const char *sep = "";
-
-	for (int i = 0; i < g->size; i++) {
-		const struct rank *k = &g->ranks[i];
-
-		if (lives(k) || external_is(k))
-			continue;
-		buf_addf(out, "%s%d (%s)", sep, i, k->host ? k->host->name : "-");
-		sep = ", ";
-	}
 }

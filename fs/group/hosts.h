@@ -26,8 +26,10 @@ long hosts_slots(const struct group *g);
  * agents and ranks. 0, or -EINVAL: ranks live on one that is not among them, or has not room for
  * them any more. */
 int hosts_set(struct group *g, const struct hostlist *to, struct err *e);
-/* How agents are reached has changed: others are started. No rank has a process. */
-void hosts_forget_agents(struct group *g);
+/* The setting `hosts` has changed while processes are left: hosts_update takes it when they have
+ * ended. */
+void hosts_set_later(struct group *g);
+void hosts_update(struct group *g);
 /* The agents of all hosts that ranks would be placed on are started, and a zygote there. 0, or
  * -errno with e. */
 int hosts_warm(struct group *g, struct err *e);
@@ -49,12 +51,5 @@ void hosts_lack(struct group *g, bool lacking);
 void hosts_forgive(struct group *g);
 /* Does one live yet that has ranks? */
 bool hosts_any_alive(const struct group *g);
-
-/* The name of the host of a rank, for texts; "-": it has none. */
-const char *hosts_name(const struct rank *k);
-/* The text of G/hosts: a line for each. */
-void hosts_print(struct group *g, struct buf *out);
-/* "2-3 (b)": which ranks have no place, and whose they were. */
-void hosts_print_lacking(const struct group *g, struct buf *out);
 
 #endif

@@ -37,6 +37,8 @@ start_make_ranks(struct group *g)
 	static const struct err changed = {
 	    ECANCELED, "the group has got another size meanwhile: submit it again"};
 
+	if (!rank_any_process(g))
+		hosts_update(g);
 	if (!rank_all_made(g))
 		queue_drop_all(g, &changed);
 	rank_make_all(g);

@@ -2,6 +2,7 @@
 #include "tree/text.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/host_text.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -77,7 +78,7 @@ add_hosts(const struct group *g, struct buf *out)
 	if (hosts_named(g))
 		buf_addf(out, "hosts %d\nhosts_used %d\nhosts_lost %d\n", g->hosts.n, used, lost);
 	if (g->hosts.lacking) {
-		hosts_print_lacking(g, &lacking);
+		host_text_lacking(g, &lacking);
 		buf_addf(out, "lacks %s\n", lacking.n ? lacking.p : "-");
 	}
 	buf_free(&lacking);
@@ -87,7 +88,7 @@ int
 text_status(const struct place *at, struct buf *out, struct err *e)
 {
 	struct group *g = at->g;
-	const struct host *first = g->hosts.list[0];
+	const struct host *first = g->hosts.n ? g->hosts.list[0] : NULL;
 	static const char *const names[] = {
 	    [NAMES_EMPTY] = "empty", [NAMES_PROGRAM] = "program", [NAMES_CELLS] = "cells"};
 	int running = 0;
@@ -104,7 +105,7 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 	buf_addf(out, "since %.3f\nspool %s\n", g->journal.changed, g->run_dir);
 	for (int i = 0; i < g->life.phase_count; i++)
 		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);
-	if (first->agent && first->agent->conn) {
+	if (first && first->agent && first->agent->conn) {
 		phases = zygotes_phases(first->agent, first->zygote, &failed);
 		for (const char *p = phases; *p;) {
 			size_t n = strcspn(p, "\n");
@@ -134,7 +135,7 @@ resident(pid_t pid)
 int
 text_hosts(const struct place *at, struct buf *out, struct err *e)
 {
-	hosts_print(at->g, out);
+	host_text_all(at->g, out);
 	return 0;
 }
 
@@ -146,7 +147,7 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 
 		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
 		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
-		buf_addf(out, " host=%s", hosts_name(k));
+		buf_addf(out, " host=%s", host_text_name(k));
 		gpu_file_rank_words(k, out);
 		if (k->pid && !hosts_local_pid(k))
 			buf_addf(out, " rss_bytes=- cell=%d\n", k->cell);
@@ -165,7 +166,7 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	if (!k)
 		return -e->no;
 	buf_addf(
-	    out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid, hosts_name(k));
+	    out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid, host_text_name(k));
 	gpu_file_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));

@@ -181,6 +181,10 @@ is 'this machine alone' "$(set_ stop)$(set_ hosts local)$(set_ start)" 000
 is 'nothing is left of the hosts' "$(grep -c '^hosts ' "$G/ctl") $(grep -c . "$G/hosts") $(hosts_of | xargs -n 1 | sort -u)" \
 	"0 1 $(uname -n)"
 gone "$shared"
+
+# all in one write, while the old ranks end
+is 'other hosts for the next start' "$(errno write "$G/ctl" $'hosts x:1 y:1\nsize 2\n')" EBUSY
+is 'stop, hosts and start' "$(errno write "$G/ctl" $'stop\nhosts x:1 y:1\nsize 2\nlauncher '"$launcher"$'\nstart\n') $(hosts_of)" '0 x y'
 unmount
 
 # Slurm says which there are
