@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Torch over two hosts with networks of their own, reached by ssh: rank 0's host is found by its name in `hosts`,
+# and gloo takes the interface that leads there.
+. "$(dirname "$0")/../lib.sh"
+
+"$BUILD/ddip-engine" --help 2>&1 | grep -q relay || skip 'this ddip-engine has no relay'
+SSHD=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'
+NET=10.213.78 ID=dd$$
+"$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+ip link add "$ID" type bridge 2>/dev/null || skip 'no network can be made here'
+sshds=()
+take_down() {
+	[ ${#sshds[@]} -eq 0 ] || kill "${sshds[@]}"
+	wait "${sshds[@]}"
+	ip netns del "${ID}a"
+	ip netns del "${ID}b"
+	ip link del "$ID"
+}
+finish() {
+	local ended=$?
+	if mountpoint -q "$M"; then
+		unmount
+	fi
+	take_down 2>/dev/null
+	(exit "$ended")
+	at_exit
+}
+trap finish EXIT
+ip addr add "$NET.254/24" dev "$ID" && ip link set "$ID" up || skip 'no network can be made here'
+mkdir -p /run/sshd
+ssh-keygen -q -t ed25519 -N '' -f "$T/key"
+ssh-keygen -q -t ed25519 -N '' -f "$T/hostkey"
+echo "* $(cut -d ' ' -f 1,2 "$T/hostkey.pub")" >"$T/known"
+for host in a b; do
+	[ $host = a ] && address=$NET.1 || address=$NET.2
+	ip netns add "$ID$host" || skip 'no network name spaces can be made here'
+	ip link add "$ID$host" type veth peer name e0 netns "$ID$host"
+	ip link set "$ID$host" master "$ID" up
+	ip -n "$ID$host" addr add "$address/24" dev e0
+	ip -n "$ID$host" link set e0 up
+	ip -n "$ID$host" link set lo up
+	printf '%s\n' "HostKey $T/hostkey" "ListenAddress $address" 'Port 2222' "AuthorizedKeysFile $T/key.pub" \
+		'StrictModes no' 'UsePAM no' 'PermitRootLogin yes' 'PidFile none' \
+		"SetEnv XDG_CACHE_HOME=$T/cache-$host DDIP_STATE=$T DDIP_TEST=${DDIP_TEST:-}" >"$T/sshd-$host"
+	ip netns exec "$ID$host" "$SSHD" -D -e -f "$T/sshd-$host" 2>/dev/null &
+	sshds+=($!)
+done
+ssh="ssh -p 2222 -i $T/key -o IdentitiesOnly=yes -o UserKnownHostsFile=$T/known"
+# shellcheck disable=SC2086 # words
+for host in 1 2; do until_true $ssh -o BatchMode=yes "root@$NET.$host" true 2>/dev/null; done
+
+mount_torch -o "hosts=root@$NET.1:1 root@$NET.2:2" -o "launcher=$ssh" -o timeout=60 -o linger=2 -o grace=0
+cell 'import os, torch, torch.distributed as dist
+t = torch.full((3,), 1.0 + rank); dist.all_reduce(t); t = t.tolist()
+where = os.environ["MASTER_ADDR"] + " " + os.environ["GLOO_SOCKET_IFNAME"]' || cat "$G/error"
+is 'a collective over both' "$(cat "$G"/rank?/vars/t.json | xargs)" '[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
+is 'where they meet' "$(cat "$G"/rank?/vars/where | sort -u)" "$NET.1 e0"
+is 'a push to all hosts' "$(echo '[1, 2]' >"$G/vars/l.json" && cat "$G"/rank?/vars/l.json | xargs)" '[1, 2] [1, 2] [1, 2]'
+like 'ranks name their hosts' "$(cat "$G/ranks")" "2 state=idle pid=[0-9]+ host=root@$NET.2 .*rss_bytes=-"
+
+# a host that dies
+submit "print('on')
+while True: dist.all_reduce(torch.ones(1))"
+for k in 0 1 2; do until_true grep -q on "$G/cells/$n/rank$k/stdout"; done
+ip netns pids "${ID}b" | xargs kill -KILL
+like 'the cell ends when linger is over' "$(wait_cell "$n")" 'EHOSTDOWN'
+until_true grep -q '^state lacking' "$G/status"
+like 'the host is named' "$(cat "$G/error")" "EHOSTDOWN .*$NET.2"
+is 'the other one has its variables' "$(cat "$G/rank0/vars/t.json")" '[6.0, 6.0, 6.0]'
+is 'its rank gets the place of both' "$(errno write "$G/ctl" "hosts root@$NET.1:3"$'\n')" 0
+ok cell 'import torch, torch.distributed as dist
+t = torch.full((3,), 1.0 + rank); dist.all_reduce(t); t = t.tolist()'
+is 'a collective there' "$(cat "$G"/rank?/vars/t.json | xargs)" '[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
