@@ -162,6 +162,7 @@ GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/nin
 UNIT_queue := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)
+UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))

@@ -144,6 +144,16 @@ def _devices(backend):
     return dict(config.get_device_backend_map())
 
 
+def device_of_default():
+    """("cuda" or "cpu", backend) that the default group works on, the GPU where it has both."""
+    world = c10d.GroupMember.WORLD
+    devices = _devices(c10d._world.pg_map[world][0])
+    cuda = sys.modules["torch"].cuda
+    if "nccl" in devices.get("cuda", "") and cuda.is_available():
+        return "cuda", devices["cuda"]
+    return "cpu", devices.get("cpu", "gloo")
+
+
 def _adopt(asked):
     global _adopted_in
     world = c10d.GroupMember.WORLD

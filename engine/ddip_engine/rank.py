@@ -25,6 +25,7 @@ from ddip_engine import (
     gpu_lost,
     repair,
     run,
+    selftest,
     service,
     shell,
     state,
@@ -287,6 +288,11 @@ def _rebuild(fd, generation):
     return (repair.rebuild(generation),)
 
 
+def _selftest(fd, number, sizes):
+    lines, wrong = selftest.run_all(number, sizes)
+    return lines.encode(), wrong, _ddip.collectives()
+
+
 def _abort(fd, always, ms):
     dist.abort()
 
@@ -301,6 +307,7 @@ _MAIN = {
     "Tmove": (_move, "Rmove"),
     "Treset": (_reset, "Rreset"),
     "Trebuild": (_rebuild, "Rrebuild"),
+    "Tselftest": (_selftest, "Rselftest"),
     "Nautogc": (_set_autogc, None),
 }
 _RESCUE = {"Nabort": (_abort, None)}

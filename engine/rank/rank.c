@@ -197,6 +197,7 @@ static const struct {
     {Tmove, for_main},
     {Treset, for_main},
     {Trebuild, for_main},
+    {Tselftest, for_main},
     {Nautogc, for_main},
     {Tget, for_service},
     {Thas, for_service},

@@ -149,6 +149,7 @@ struct group {
 	uint32_t agent_serial; /* of the process that the ranks were started by */
 	uint32_t zygote;
 	char *run_dir;	      /* spools */
+	char *selftest;	      /* the text of the last one (selftest.c); NULL: none has ended */
 	int queued;	      /* tasks that have not begun (queue.c) */
 	struct req_list live; /* parked readers of log, follow, stream, wait */
 	TAILQ_ENTRY(group) link;

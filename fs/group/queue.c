@@ -86,8 +86,9 @@ send(struct subtask *j)
 }
 
 /*
- * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
- * no rank is in it that waits for one who can't come. Other tasks begin rank by rank.
+ * A cell or a self-test begins on all its ranks at once: so its collectives never meet those of
+ * another one, and no rank is in it that waits for one who can't come. Other tasks begin rank by
+ * rank.
  */
 static void
 pump(struct rank *k)
@@ -99,15 +100,15 @@ pump(struct rank *k)
 	if (!j || !is_next(j))
 		return;
 	w = j->w;
-	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)
+	for (int i = 0; task_has_collectives(w) && i < w->n; i++)
 		if (!is_next(&w->subtasks[i]))
 			return;
 	if (!recovery_begin(g))
 		return;
 	begin(w);
-	if (w->kind != TASK_RUN)
+	if (!task_has_collectives(w))
 		send(j);
-	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)
+	for (int i = 0; task_has_collectives(w) && i < w->n; i++)
 		send(&w->subtasks[i]);
 	journal_changed(g);
 }
@@ -248,6 +249,23 @@ run_answer(struct subtask *j, struct msg *m)
 	subtask_over(j);
 }
 
+/* What a rank has measured; wrong results are a failure of the rank that got them. */
+static void
+selftest_answer(struct subtask *j, struct msg *m)
+{
+	struct slice lines;
+	uint32_t wrong;
+
+	if (wire_unpack(m, &j->err, &lines, &wrong, &j->collectives) == 0) {
+		set_text(&j->value, lines);
+		if (wrong)
+			fail(&j->err, EREMOTEIO,
+			    "rank %d received %u wrong elements: cat %s/selftest", j->k->number,
+			    wrong, j->w->g->name);
+	}
+	subtask_over(j);
+}
+
 /* Everybody is ready, or somebody cannot: all do it, or none. */
 static void
 commit(struct task *w)
@@ -320,6 +338,8 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		run_answer(j, m);
 	} else if (m->type == Rput || m->type == Rmove) {
 		first_step_done(j);
+	} else if (m->type == Rselftest) {
+		selftest_answer(j, m);
 	} else if (m->type == Rgc) {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			set_text(&j->value, table);
