@@ -9,7 +9,7 @@ import sys
 import time
 from errno import EINTR, EOPNOTSUPP, EREMOTEIO
 
-from ddip_engine import dist, run, state
+from ddip_engine import communicator, dist, gpu, run, state
 from ddip_engine.state import EngineError
 
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
@@ -21,7 +21,7 @@ _STALE = -1.0  # what a buffer holds before it receives
 
 
 def run_on(link, sizes):
-    """(lines, wrong elements): what this rank measured and received over a link, see TorchLink."""
+    """(lines, wrong elements): what this rank measured and received over a _Link."""
     lines, wrong = [f"about {link.about}\n"], 0
     for name in COLLECTIVES if link.size > 1 else COLLECTIVES[:-1]:
         for size in sizes:
@@ -63,19 +63,11 @@ def peers(rank, size):
         yield (peer, peer) if peer < size else None
 
 
-class TorchLink:
-    """The default process group of torch, on the device that its backend is for."""
+class _Link:
+    """What ranks are tested over. about: of what it consists."""
 
-    def __init__(self):
-        self._torch = sys.modules["torch"]
-        self._api = dist.api
-        world = dist.c10d.GroupMember.WORLD
-        self.rank, self.size = world.rank(), world.size()
-        self._device, backend = dist.device_of_default()
-        if self._device == "cuda":
-            self._device = f"cuda:{self._torch.cuda.current_device()}"
-        version = self._torch.__version__
-        self.about = f"{backend}, torch {version}, float32 on {self._device.partition(':')[0]}"
+    def __init__(self, rank, size, about):
+        self.rank, self.size, self.about = rank, size, about
 
     def neighbours(self):
         """(to, from) of the ring of all ranks."""
@@ -84,6 +76,24 @@ class TorchLink:
     def measure(self, name, count, repeats, peer):
         """(microseconds of one operation, wrong elements). peer: (to, from) of sendrecv; None: this
         rank only waits where all do."""
+        raise NotImplementedError
+
+
+class TorchLink(_Link):
+    """The default process group of torch, on the device that its backend is for."""
+
+    def __init__(self):
+        self._torch = sys.modules["torch"]
+        self._api = dist.api
+        self._device, backend = dist.device_of_default()
+        if self._device == "cuda":
+            self._device = f"cuda:{self._torch.cuda.current_device()}"
+        version = self._torch.__version__
+        about = f"{backend}, torch {version}, float32 on {self._device.partition(':')[0]}"
+        world = dist.c10d.GroupMember.WORLD
+        super().__init__(world.rank(), world.size(), about)
+
+    def measure(self, name, count, repeats, peer):
         if peer is None:
             self._api.barrier()
             return 0.0, 0
@@ -145,8 +155,26 @@ class TorchLink:
         return self._torch.full(shape, _STALE, device=self._device)
 
 
+class NcclLink(_Link):
+    """The engine's own communicator: NCCL by itself, as nccl-tests have it."""
+
+    def __init__(self):
+        torch = gpu.torch_module()
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # nothing of the program's runs beside it
+        communicator.join()
+        super().__init__(state.rank, state.size, f"{gpu.load('nccl')}, float32 on cuda")
+
+    def measure(self, name, count, repeats, peer):
+        if peer is None:
+            return communicator.measure("nothing", 1, 1, 0, 0)
+        return communicator.measure(name, count, repeats, *peer)
+
+
 def _link():
     """What the ranks are tested over. EOPNOTSUPP: there is nothing."""
+    if dist.has_own_nccl():
+        return NcclLink()
     world = dist.c10d.GroupMember.WORLD if dist.c10d is not None else None
     if world is None:
         raise EngineError(
@@ -157,7 +185,7 @@ def _link():
     if world.size() != state.size:
         text = f"the default process group has {world.size()} of {state.size} ranks"
         raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
-    return TorchLink()
+    return NcclLink() if dist.device_of_default() == ("cuda", "nccl") else TorchLink()
 
 
 def run_all(number, sizes):

@@ -146,7 +146,7 @@ rank_join(struct rank *k)
 	external_list(&g->set, &external);
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
-	if (g->store.port)
+	if (g->store.slot != NO_SLOT)
 		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
 	if (*g->set.env)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
