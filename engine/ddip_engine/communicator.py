@@ -1,10 +1,11 @@
 """The engine's own NCCL communicator: of all ranks of the group, each with its GPU, made when it is
-first needed, between cells. The program's own communicators know nothing of it.
+needed, between cells, and given up then: it takes memory of the GPUs. The program's own ones know
+nothing of it.
 
-The ranks meet at the group's store. An interrupt, a failure and a new generation of the process
-group end it; the next one is made when it is needed again.
+The ranks meet at the group's store. An interrupt and a failure abort it.
 """
 
+import contextlib
 import sys
 from errno import EREMOTEIO
 
@@ -12,15 +13,24 @@ import _ddip
 from ddip_engine import gpu, rendezvous, state
 from ddip_engine.state import EngineError
 
-_joined = False
 _attempts = 0  # to make one, in this generation: all ranks make as many
 
 
-def join():
-    """Waits until all ranks have a communicator. EngineError; KeyboardInterrupt."""
-    global _joined, _attempts
-    if _joined:
-        return
+@contextlib.contextmanager
+def joined():
+    """All ranks have it within; each waits for the others at the beginning and at the end.
+    EngineError; KeyboardInterrupt."""
+    _join()
+    try:
+        yield
+        _call("finalize", _ddip.nccl_leave)
+    except BaseException:
+        _guarded(_ddip.nccl_abort)  # what is left of it
+        raise
+
+
+def _join():
+    global _attempts
     _attempts += 1
     key = f"nccl.{state.generation}.{_attempts}"
     gpu.load("nccl")
@@ -29,23 +39,13 @@ def join():
         rendezvous.store_set(key, made)
     else:
         made = rendezvous.store_get(key)
-    _call("nccl_join", _ddip.nccl_join, made, state.rank, state.size, device())
-    _joined = True
-
-
-def leave():
-    """Ends it, if there is one, whatever the other ranks do."""
-    global _joined
-    if _joined:
-        _joined = False
-        _guarded(_ddip.nccl_leave)
+    _call("init", _ddip.nccl_join, made, state.rank, state.size, device())
 
 
 def new_generation():
     """Ranks that come anew have made none yet."""
     global _attempts
     _attempts = 0
-    leave()
 
 
 def device():
@@ -62,14 +62,10 @@ def measure(name, count, repeats, to, source):
 
 
 def _call(name, function, *args):
-    """Waits in a call of all ranks. Whatever ends it ends the communicator."""
-    global _joined
+    """Waits in a call of all ranks."""
     _ddip.collective(sys.intern(name))
     try:
         return _guarded(function, *args)
-    except BaseException:
-        _joined = False  # the call has aborted it
-        raise
     finally:
         _ddip.collective(None)
 

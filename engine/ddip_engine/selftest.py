@@ -152,17 +152,14 @@ class TorchLink(_Link):
         return operation, received, base + (source + added)
 
     def _stale(self, shape):
-        return self._torch.full(shape, _STALE, device=self._device)
+        kind = {"dtype": self._torch.float32, "device": self._device}
+        return self._torch.full(shape, _STALE, **kind)
 
 
 class NcclLink(_Link):
     """The engine's own communicator: NCCL by itself, as nccl-tests have it."""
 
     def __init__(self):
-        torch = gpu.torch_module()
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # nothing of the program's runs beside it
-        communicator.join()
         super().__init__(state.rank, state.size, f"{gpu.load('nccl')}, float32 on cuda")
 
     def measure(self, name, count, repeats, peer):
@@ -171,10 +168,20 @@ class NcclLink(_Link):
         return communicator.measure(name, count, repeats, *peer)
 
 
-def _link():
-    """What the ranks are tested over. EOPNOTSUPP: there is nothing."""
+def _test(sizes):
+    if not _is_nccl():
+        return run_on(TorchLink(), sizes)
+    torch = gpu.torch_module()
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()  # nothing of the program's runs beside it
+    with communicator.joined():
+        return run_on(NcclLink(), sizes)
+
+
+def _is_nccl():
+    """True if it is NCCL that is tested. EOPNOTSUPP: there is nothing that can be."""
     if dist.has_own_nccl():
-        return NcclLink()
+        return True
     world = dist.c10d.GroupMember.WORLD if dist.c10d is not None else None
     if world is None:
         raise EngineError(
@@ -185,14 +192,14 @@ def _link():
     if world.size() != state.size:
         text = f"the default process group has {world.size()} of {state.size} ranks"
         raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
-    return NcclLink() if dist.device_of_default() == ("cuda", "nccl") else TorchLink()
+    return dist.device_of_default() == ("cuda", "nccl")
 
 
 def run_all(number, sizes):
     """The self-test of this number with these sizes ("1024 4096", bytes): as run_on()."""
     try:
         each = [int(size) for size in sizes.split()]
-        return run.interruptible(number, lambda: run_on(_link(), each))
+        return run.interruptible(number, lambda: _test(each))
     except KeyboardInterrupt:
         raise EngineError(EINTR, f"rank {state.rank}: interrupted") from None
     except EngineError as e:

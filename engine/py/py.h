@@ -39,11 +39,12 @@
  *   nccl_open(folders) -> str  the same of NCCL
  *   nccl_id() -> bytes         of a new communicator: one rank makes it for all
  *   nccl_join(id, rank, size, device)  waits until all ranks have, on this device of theirs. This and
- *                              the next end when the handler of a signal raises; after a failure
+ *                              the next two end when the handler of a signal raises; after a failure
  *                              there is no communicator
  *   nccl_measure(name, count, repeats, to, from) -> (microseconds, wrong elements)  of one operation
  *                              with count float32: a name of selftest.py's, or "nothing"
- *   nccl_leave()               aborts it
+ *   nccl_leave()               gives it up, when all ranks do
+ *   nccl_abort()               gives it up at once
  *   device_is_open() -> bool   was that so?
  *   device_owner(address, near) -> int  whose memory this is; `near` is asked first. None: the
  *                              driver did not answer yet, ask again
@@ -117,6 +118,7 @@ PyObject *py_nccl_open(PyObject *module, PyObject *folders);
 PyObject *py_nccl_id(PyObject *module, PyObject *unused);
 PyObject *py_nccl_join(PyObject *module, PyObject *args);
 PyObject *py_nccl_leave(PyObject *module, PyObject *unused);
+PyObject *py_nccl_abort(PyObject *module, PyObject *unused);
 PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 
 /* py_out.c */

@@ -84,6 +84,14 @@ py_nccl_leave(PyObject *module, PyObject *unused)
 }
 
 PyObject *
+py_nccl_abort(PyObject *module, PyObject *unused)
+{
+	static const struct nccl_job job = {.kind = NCCL_ABORT};
+
+	return py_device_usable() && run(&job) ? Py_NewRef(Py_None) : NULL;
+}
+
+PyObject *
 py_nccl_measure(PyObject *module, PyObject *args)
 {
 	struct measure m = {0};

@@ -114,6 +114,18 @@ nccl_state(struct ncclComm *comm, struct err *e)
 	return r < 0 ? r : 1;
 }
 
+int
+nccl_finalize(struct ncclComm *comm, struct err *e)
+{
+	return CALL(e, comm, ncclCommFinalize, comm);
+}
+
+int
+nccl_free(struct ncclComm *comm, struct err *e)
+{
+	return CALL(e, NULL, ncclCommDestroy, comm);
+}
+
 void
 nccl_abort(struct ncclComm *comm)
 {

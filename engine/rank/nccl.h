@@ -34,6 +34,9 @@ int nccl_new(
     struct ncclComm **comm, const char id[NCCL_ID_SIZE], int rank, int ranks, struct err *e);
 /* Has all begun that was asked for, and has no peer failed? 1, 0: not yet, or what went wrong. */
 int nccl_state(struct ncclComm *comm, struct err *e);
+/* Begins to end it together with the other ranks: when nccl_state() says so it may be freed. */
+int nccl_finalize(struct ncclComm *comm, struct err *e);
+int nccl_free(struct ncclComm *comm, struct err *e);
 /* Ends its operations where they are and frees it, whatever the other ranks do; NULL is none. */
 void nccl_abort(struct ncclComm *comm);
 

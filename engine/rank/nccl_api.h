@@ -36,6 +36,8 @@ typedef struct nccl_config ncclConfig_t;
 	X(ncclGetUniqueId, unsigned, (ncclUniqueId *id), 1) \
 	X(ncclCommInitRankConfig, unsigned, (struct ncclComm **comm, int ranks, ncclUniqueId id, \
 	    int rank, ncclConfig_t *config), 1) \
+	X(ncclCommFinalize, unsigned, (struct ncclComm *comm), 1) \
+	X(ncclCommDestroy, unsigned, (struct ncclComm *comm), 1) \
 	X(ncclCommAbort, unsigned, (struct ncclComm *comm), 1) \
 	X(ncclCommGetAsyncError, unsigned, (struct ncclComm *comm, unsigned *error), 1) \
 	X(ncclAllReduce, unsigned, (const void *from, void *to, size_t count, unsigned type, \

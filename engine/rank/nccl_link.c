@@ -62,6 +62,29 @@ nccl_link_close(struct nccl_link *l)
 	l->stream = NULL;
 }
 
+static int
+leave(struct nccl_link *l, struct err *e)
+{
+	int r = nccl_finalize(l->comm, e);
+
+	if (r == 0)
+		r = nccl_link_settle(l, e);
+	if (r == 0) {
+		r = nccl_free(l->comm, e);
+		l->comm = NULL;
+	}
+	return r;
+}
+
+int
+nccl_link_leave(struct nccl_link *l, struct err *e)
+{
+	int r = l->comm ? leave(l, e) : fail(e, EINVAL, "NCCL: no link");
+
+	nccl_link_close(l);
+	return r;
+}
+
 void
 nccl_link_cancel(struct nccl_link *l)
 {

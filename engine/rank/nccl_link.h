@@ -21,7 +21,9 @@ struct nccl_link {
 /* Meets the other ranks: waits until all are there. After a failure it is closed. */
 int nccl_link_open(struct nccl_link *l, const char id[NCCL_ID_SIZE], int rank, int ranks,
     int device, struct err *e);
-/* Aborts what is under way. */
+/* Closes it when nothing is under way any more on any rank; after a failure, too. All ranks do. */
+int nccl_link_leave(struct nccl_link *l, struct err *e);
+/* Aborts what is under way, whatever the other ranks do. */
 void nccl_link_close(struct nccl_link *l);
 /* The next wait, or that under way, ends with EINTR. */
 void nccl_link_cancel(struct nccl_link *l);

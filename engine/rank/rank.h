@@ -170,7 +170,7 @@ struct measure;
 
 /* What the thread is to do; the fields behind its kind are in, but those of `measure`. */
 struct nccl_job {
-	enum { NCCL_JOIN, NCCL_MEASURE, NCCL_LEAVE } kind;
+	enum { NCCL_JOIN, NCCL_MEASURE, NCCL_LEAVE, NCCL_ABORT } kind;
 
 	/* NCCL_JOIN; the library is loaded. Where there is a communicator it is aborted first. */
 	char id[128];

@@ -48,16 +48,24 @@ run(void)
 	struct nccl_job *j = &self.job;
 	int r = 0;
 
-	if (j->kind == NCCL_MEASURE)
-		r = nccl_measure(&self.link, &self.measure, &self.err);
-	else
+	self.err.no = 0;
+	switch (j->kind) {
+	case NCCL_JOIN:
 		nccl_link_close(&self.link);
-	if (j->kind == NCCL_JOIN)
 		r = nccl_link_open(&self.link, j->id, j->rank, j->ranks, j->device, &self.err);
+		break;
+	case NCCL_MEASURE:
+		r = nccl_measure(&self.link, &self.measure, &self.err);
+		break;
+	case NCCL_LEAVE:
+		r = nccl_link_leave(&self.link, &self.err);
+		break;
+	case NCCL_ABORT:
+		nccl_link_close(&self.link);
+		break;
+	}
 	if (r < 0)
 		nccl_link_close(&self.link);
-	else
-		self.err.no = 0;
 }
 
 static void *

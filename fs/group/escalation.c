@@ -174,14 +174,15 @@ time_is_up(void *arg)
 
 	w->escalation.deadline = NULL;
 	w->timed_out = true;
-	journal_event(w->g, "cell %d timeout", w->cell->number);
+	if (w->cell)
+		journal_event(w->g, "cell %d timeout", w->cell->number);
 	first_step(w);
 }
 
 void
 escalation_deadline(struct task *w)
 {
-	if (w->kind == TASK_RUN && w->g->set.timeout > 0)
+	if (task_has_collectives(w) && w->g->set.timeout > 0)
 		w->escalation.deadline =
 		    loop_timer(daemon_.loop, milliseconds(w->g->set.timeout), time_is_up, w);
 }

@@ -323,15 +323,26 @@ subtask_failed(struct subtask *j, const struct err *e)
 		subtask_over(j);
 }
 
+/* Why a self-test that was interrupted was so. */
+static void
+set_timeout(const struct task *w, struct err *e)
+{
+	if (e->no == EINTR && w->timed_out)
+		fail(e, ETIMEDOUT, "the selftest took longer than timeout %g", w->g->set.timeout);
+}
+
 static void
 on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct subtask *j = arg;
 	struct slice table;
+	struct err why;
 
 	if (!m) {
-		set_text(&j->traceback, trace.n ? trace : slice_text(e->text));
-		subtask_failed(j, e);
+		why = *e;
+		set_timeout(j->w, &why);
+		set_text(&j->traceback, trace.n ? trace : slice_text(why.text));
+		subtask_failed(j, &why);
 		return;
 	}
 	if (m->type == Rrun) {

@@ -265,9 +265,8 @@ is_whole(const struct task *w)
 }
 
 static void
-ended(struct task *w)
+keep(struct group *g, const struct task *w)
 {
-	struct group *g = w->g;
 	struct buf out = {0};
 
 	if (is_whole(w)) {
@@ -278,6 +277,15 @@ ended(struct task *w)
 	}
 	free(g->selftest);
 	g->selftest = buf_take(&out);
+}
+
+static void
+ended(struct task *w)
+{
+	struct group *g = w->g;
+
+	if (w->begun)
+		keep(g, w);
 	if (w->err.no)
 		journal_fail(g, &w->err, "selftest");
 	journal_event(g, "selftest %s", w->err.no ? err_name(w->err.no) : "ok");

@@ -215,9 +215,36 @@ ncclCommGetAsyncError(struct ncclComm *c, unsigned *error)
 		*error = dncclInProgress;
 	else if (fake.async)
 		*error = fake.async;
+	else if (atomic_load(&c->finalized) && atomic_load(&c->uses) > 1)
+		*error = dncclInProgress; /* something is under way */
 	else if (atomic_load(&c->unseen) > 0 && atomic_fetch_sub(&c->unseen, 1) > 0)
 		*error = dncclInProgress;
 	return say(__func__);
+}
+
+unsigned
+ncclCommFinalize(struct ncclComm *c)
+{
+	unsigned error = say(__func__);
+
+	atomic_store(&c->unseen, LOOKS);
+	atomic_store(&c->finalized, true);
+	return error ? error : (unsigned)dncclInProgress;
+}
+
+unsigned
+ncclCommDestroy(struct ncclComm *c)
+{
+	unsigned error = say(__func__);
+
+	/* by itself it would wait */
+	if (!atomic_load(&c->finalized) || atomic_load(&c->uses) > 1)
+		return dncclInvalidUsage;
+	pthread_mutex_lock(&fake.lock);
+	fake.live--;
+	pthread_mutex_unlock(&fake.lock);
+	put(c);
+	return error;
 }
 
 unsigned

@@ -27,7 +27,7 @@ struct ncclComm {
 	bool blocking;
 	atomic_int unseen; /* so often it says that it is in progress */
 	atomic_int uses;   /* operations that are not over, and the owner */
-	atomic_bool aborted;
+	atomic_bool aborted, finalized;
 };
 
 /* A transfer with one peer. */

@@ -171,6 +171,36 @@ test_interrupt(void)
 	fake_end();
 }
 
+/* It has a deadline as a cell has; one that never began leaves the table of the last one. */
+static void
+test_deadline(void)
+{
+	static const int zero[] = {0};
+	struct group *g = fake_begin(1);
+	struct fake_req r, dropped;
+	struct err gone = {0};
+	struct buf b = {0};
+
+	g->set.timeout = 3;
+	begin(g, &r);
+	fake_pass(2.9);
+	CHECK(fake_count(Nintr, 0) == 0);
+	fake_pass(0.2);
+	CHECK(fake_count(Nintr, 0) == 1);
+	fake_refuses(fake_take(Tselftest, 0), EINTR, "rank 0: interrupted");
+	CHECK(r.done && r.result == -ETIMEDOUT);
+	fake_cell(g, "a", 1, zero);
+	begin(g, &dropped);
+	fail(&gone, ECANCELED, "dropped");
+	queue_drop_all_queued(g, &gone);
+	CHECK(dropped.done && dropped.result == -ECANCELED);
+	selftest_print(g, &b);
+	check_has(b.p, ": ETIMEDOUT: the selftest took longer than timeout 3\n");
+	buf_free(&b);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_end();
+}
+
 int
 main(void)
 {
@@ -178,5 +208,6 @@ main(void)
 	test_nonsense();
 	test_failure();
 	test_interrupt();
+	test_deadline();
 	return CHECK_DONE();
 }
