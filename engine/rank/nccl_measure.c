@@ -41,9 +41,9 @@ begin_all_reduce(
 static float
 expect_all_reduce(const struct nccl_link *l, const struct measure *m, size_t i, unsigned added)
 {
-	size_t n = (size_t)l->ranks;
+	size_t n = (size_t)l->ranks, numbers_of_ranks = n * (n - 1) / 2;
 
-	return (float)(n * (i % PERIOD) + n * (n - 1) / 2 + n * added);
+	return (float)(n * (i % PERIOD) + numbers_of_ranks + n * added);
 }
 
 static int
