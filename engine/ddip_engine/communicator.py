@@ -39,7 +39,7 @@ def _join():
         rendezvous.store_set(key, made)
     else:
         made = rendezvous.store_get(key)
-    _call("init", _ddip.nccl_join, made, state.rank, state.size, device())
+    _call("init", _ddip.nccl_join, made, state.rank, state.size, _device())
 
 
 def new_generation():
@@ -48,7 +48,7 @@ def new_generation():
     _attempts = 0
 
 
-def device():
+def _device():
     """The number of this rank's GPU."""
     torch = gpu.torch_module()
     if torch is not None and torch.cuda.is_initialized():

@@ -154,8 +154,8 @@ def device_of_default():
     world = c10d.GroupMember.WORLD
     devices = _devices(c10d._world.pg_map[world][0])
     cuda = sys.modules["torch"].cuda
-    if "nccl" in devices.get("cuda", "") and cuda.is_available():
-        return "cuda", devices["cuda"]
+    if devices.get("cuda") == "nccl" and cuda.is_available():
+        return "cuda", "nccl"
     return "cpu", devices.get("cpu", "gloo")
 
 

@@ -12,42 +12,42 @@ from errno import EINTR, EOPNOTSUPP, EREMOTEIO
 from ddip_engine import communicator, dist, gpu, run, state
 from ddip_engine.state import EngineError
 
-COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
-ITEM_BYTES = 4  # of a float32
-PERIOD = 61  # of the numbers that a rank sends
+_COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
+_ITEM_BYTES = 4  # of a float32
+_PERIOD = 61  # of the numbers that a rank sends
 _ROUNDS = ((64 << 10, 20), (4 << 20, 10), (1 << 62, 3))  # up to so many bytes: timed rounds
 _CHECKS = (1, 2)  # what is added to the numbers in the first check, and behind the timed rounds
 _STALE = -1.0  # what a buffer holds before it receives
 
 
-def run_on(link, sizes):
+def _run_on(link, sizes):
     """(lines, wrong elements): what this rank measured and received over a _Link."""
     lines, wrong = [f"about {link.about}\n"], 0
-    for name in COLLECTIVES if link.size > 1 else COLLECTIVES[:-1]:
+    for name in _COLLECTIVES if link.size > 1 else _COLLECTIVES[:-1]:
         for size in sizes:
-            count = elements(name, size, link.size)
-            us, bad = link.measure(name, count, rounds(size), link.neighbours())
+            count = _elements(name, size, link.size)
+            us, bad = link.measure(name, count, _rounds(size), link.neighbours())
             whole = count * link.size if name == "all_gather" else count
-            facts = f"{whole * ITEM_BYTES} {count} float32 {us:.1f} {bad}"
+            facts = f"{whole * _ITEM_BYTES} {count} float32 {us:.1f} {bad}"
             lines.append(f"{name} {facts}\n")
             wrong += bad
     for peer in peers(link.rank, link.size):
-        count = elements("sendrecv", max(sizes), link.size)
-        us, bad = link.measure("sendrecv", count, rounds(max(sizes)), peer)
+        count = _elements("sendrecv", max(sizes), link.size)
+        us, bad = link.measure("sendrecv", count, _rounds(max(sizes)), peer)
         if peer is not None:
-            lines.append(f"pair {peer[0]} {count * ITEM_BYTES} {us:.1f} {bad}\n")
+            lines.append(f"pair {peer[0]} {count * _ITEM_BYTES} {us:.1f} {bad}\n")
             wrong += bad
     return "".join(lines), wrong
 
 
-def rounds(size):
+def _rounds(size):
     """How often an operation of that many bytes is timed."""
     return next(count for limit, count in _ROUNDS if size <= limit)
 
 
-def elements(name, size, ranks):
+def _elements(name, size, ranks):
     """What one rank sends in an operation of that many bytes, which of all_gather come out."""
-    return max(size // ITEM_BYTES // (ranks if name == "all_gather" else 1), 1)
+    return max(size // _ITEM_BYTES // (ranks if name == "all_gather" else 1), 1)
 
 
 def peers(rank, size):
@@ -79,7 +79,7 @@ class _Link:
         raise NotImplementedError
 
 
-class TorchLink(_Link):
+class _TorchLink(_Link):
     """The default process group of torch, on the device that its backend is for."""
 
     def __init__(self):
@@ -98,7 +98,7 @@ class TorchLink(_Link):
             self._api.barrier()
             return 0.0, 0
         prepare = getattr(self, "_" + name)
-        base = self._torch.arange(count, device=self._device).remainder_(PERIOD).float()
+        base = self._torch.arange(count, device=self._device).remainder_(_PERIOD).float()
         wrong = self._check(*prepare(base, _CHECKS[0], peer))
         operation, _, _ = prepare(base, 0, peer)
         self._api.barrier()
@@ -156,7 +156,7 @@ class TorchLink(_Link):
         return self._torch.full(shape, _STALE, **kind)
 
 
-class NcclLink(_Link):
+class _NcclLink(_Link):
     """The engine's own communicator: NCCL by itself, as nccl-tests have it."""
 
     def __init__(self):
@@ -164,22 +164,22 @@ class NcclLink(_Link):
 
     def measure(self, name, count, repeats, peer):
         if peer is None:
-            return communicator.measure("nothing", 1, 1, 0, 0)
+            return communicator.measure("barrier", 1, 1, 0, 0)
         return communicator.measure(name, count, repeats, *peer)
 
 
 def _test(sizes):
     if not _is_nccl():
-        return run_on(TorchLink(), sizes)
+        return _run_on(_TorchLink(), sizes)
     torch = gpu.torch_module()
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()  # nothing of the program's runs beside it
     with communicator.joined():
-        return run_on(NcclLink(), sizes)
+        return _run_on(_NcclLink(), sizes)
 
 
 def _is_nccl():
-    """True if it is NCCL that is tested. EOPNOTSUPP: there is nothing that can be."""
+    """True if NCCL itself is tested, not torch. EOPNOTSUPP: there is nothing that can be."""
     if dist.has_own_nccl():
         return True
     world = dist.c10d.GroupMember.WORLD if dist.c10d is not None else None
@@ -192,11 +192,19 @@ def _is_nccl():
     if world.size() != state.size:
         text = f"the default process group has {world.size()} of {state.size} ranks"
         raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
-    return dist.device_of_default() == ("cuda", "nccl")
+    return dist.device_of_default()[0] == "cuda" and _has_nccl()
+
+
+def _has_nccl():
+    """False where NCCL is a part of torch and can't be called by others."""
+    try:
+        return bool(gpu.load("nccl"))
+    except EngineError:
+        return False
 
 
 def run_all(number, sizes):
-    """The self-test of this number with these sizes ("1024 4096", bytes): as run_on()."""
+    """The self-test of this number with these sizes ("1024 4096", bytes): as _run_on()."""
     try:
         each = [int(size) for size in sizes.split()]
         return run.interruptible(number, lambda: _test(each))

@@ -42,7 +42,7 @@
  *                              the next two end when the handler of a signal raises; after a failure
  *                              there is no communicator
  *   nccl_measure(name, count, repeats, to, from) -> (microseconds, wrong elements)  of one operation
- *                              with count float32: a name of selftest.py's, or "nothing"
+ *                              with count float32: a name of selftest.py's, or "barrier"
  *   nccl_leave()               gives it up, when all ranks do
  *   nccl_abort()               gives it up at once
  *   device_is_open() -> bool   was that so?

@@ -94,7 +94,7 @@ static const struct kind {
     [MEASURE_ALL_GATHER] = {"all_gather", begin_all_gather, expect_all_gather},
     [MEASURE_BROADCAST] = {"broadcast", begin_broadcast, expect_broadcast},
     [MEASURE_SENDRECV] = {"sendrecv", begin_sendrecv, expect_sendrecv},
-    [MEASURE_NOTHING] = {"nothing", NULL, NULL},
+    [MEASURE_BARRIER] = {"barrier", NULL, NULL},
 };
 
 enum measure_kind
@@ -184,7 +184,7 @@ time_rounds(struct nccl_link *l, struct measure *m, const struct buffers *b, str
 
 	if (meet(l, b->sent, e) < 0)
 		return -e->no;
-	if (m->kind == MEASURE_NOTHING)
+	if (m->kind == MEASURE_BARRIER)
 		return 0;
 	begin = now_ns();
 	for (unsigned i = 0; i < m->repeats; i++)
@@ -199,7 +199,7 @@ time_rounds(struct nccl_link *l, struct measure *m, const struct buffers *b, str
 static int
 measure(struct nccl_link *l, struct measure *m, const struct buffers *b, struct err *e)
 {
-	bool works = m->kind != MEASURE_NOTHING;
+	bool works = m->kind != MEASURE_BARRIER;
 
 	if (works && check(l, m, b, checks[0], e) < 0)
 		return -e->no;

@@ -8,7 +8,7 @@ enum measure_kind {
 	MEASURE_ALL_GATHER,
 	MEASURE_BROADCAST,
 	MEASURE_SENDRECV,
-	MEASURE_NOTHING, /* only waits where all ranks do */
+	MEASURE_BARRIER, /* only waits where all ranks do */
 	MEASURE_KINDS
 };
 

@@ -128,7 +128,7 @@ rank_measures(void)
 
 	CHECK(nccl_link_open(&l, the_id(), rank, ranks, rank % 2, &e) == 0);
 	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
-		for (int kind = 0; kind < (ranks > 1 ? MEASURE_NOTHING : MEASURE_SENDRECV);
+		for (int kind = 0; kind < (ranks > 1 ? MEASURE_BARRIER : MEASURE_SENDRECV);
 		     kind++) {
 			struct measure m = measured(&l, kind, counts[i], to, from);
 
@@ -136,7 +136,7 @@ rank_measures(void)
 		}
 	if (ranks == 3) {
 		struct measure m = measured(
-		    &l, rank == 1 ? MEASURE_NOTHING : MEASURE_SENDRECV, 500, 2 - rank, 2 - rank);
+		    &l, rank == 1 ? MEASURE_BARRIER : MEASURE_SENDRECV, 500, 2 - rank, 2 - rank);
 
 		CHECK(m.wrong == 0 && (m.us > 0) == (rank != 1));
 	}
