@@ -4,11 +4,13 @@
 #include "rank/cuda.h"
 #include <errno.h>
 #include <sched.h>
-#include <sys/mman.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* A wait asks without a pause for so long, then with one: most operations are short. */
 enum { SPIN_NS = 2000000, PAUSE_US = 100 };
+
+enum { PAGE = 4096 }; /* bytes: what CUDA registers are pages */
 
 static int
 staging_open(struct nccl_link *l, struct err *e)
@@ -17,11 +19,11 @@ staging_open(struct nccl_link *l, struct err *e)
 
 	if (l->staging)
 		return 0;
-	p = mmap(NULL, NCCL_STAGING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
+	p = aligned_alloc(PAGE, NCCL_STAGING);
+	if (!p)
 		return fail_errno(e, "memory for copies of GPUs");
 	if (cuda_register(p, NCCL_STAGING, e) < 0) {
-		munmap(p, NCCL_STAGING);
+		free(p);
 		return -e->no;
 	}
 	l->staging = p;

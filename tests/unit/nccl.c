@@ -101,8 +101,7 @@ leave(struct nccl_link *l)
 		sched_yield();
 	nccl_link_close(l);
 	CHECK(fake.live() == 0 && fake.memory() == 0);
-	if (l->staging)
-		munmap(l->staging, NCCL_STAGING);
+	free(l->staging);
 }
 
 static struct measure
@@ -218,7 +217,7 @@ rank_fails_without(void)
 	CHECK(nccl_measure(&l, &m, &e) == -EINVAL);
 	CHECK(nccl_link_open(&l, id, 0, 1, 99, &e) == -EREMOTEIO); /* no such GPU */
 	CHECK(strncmp(e.text, "cudaSetDevice: ", 15) == 0);
-	munmap(l.staging, NCCL_STAGING);
+	free(l.staging);
 }
 
 /* What a peer did is told by the communicator later. */
