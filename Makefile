@@ -155,6 +155,7 @@ UNIT_ninep := fs/ninep/message.c
 UNIT_client := fs/session/client.c
 UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
 UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c)
+UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c rank_nccl.c library.c device_thread.c)
 UNIT_push := fs/object/push.c
 UNIT_device_reads := fs/object/device.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
@@ -162,6 +163,7 @@ GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/nin
 UNIT_queue := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)
+UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
@@ -187,7 +189,8 @@ UNIT_gpus := fs/host/gpus.c
 UNIT_hosts := $(addprefix fs/host/,hostlist.c launcher.c gpus.c) fs/base/words.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 
-$(BUILD)/unit/cuda $(BUILD)/unit/device: | $(BUILD)/fake/libcudart.so.13
+$(BUILD)/unit/cuda $(BUILD)/unit/device $(BUILD)/unit/nccl: | $(BUILD)/fake/libcudart.so.13
+$(BUILD)/unit/nccl: | $(BUILD)/fake/libnccl.so.2
 
 # What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
 FAKE_NVML := $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
@@ -205,6 +208,17 @@ FAKES += $(FAKE_CUDA)
 
 $(FAKE_CUDA): $(addprefix tests/fake/,cudart.c cudart_stream.c cudart_control.c cudart_inside.h \
 		cudart.h) engine/rank/cuda_api.h Makefile
+	$(call say,FAKE,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= -Iengine -fPIC -shared \
+		-fvisibility=default -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -pthread
+
+# NCCL for several processes on that runtime: tests/fake/nccl.h.
+FAKE_NCCL := $(BUILD)/fake/libnccl.so.2
+FAKES += $(FAKE_NCCL)
+
+$(FAKE_NCCL): $(addprefix tests/fake/,nccl.c nccl_link.c nccl_inside.h nccl.h cudart.h) \
+		engine/rank/nccl_api.h Makefile
 	$(call say,FAKE,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= -Iengine -fPIC -shared \

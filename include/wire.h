@@ -41,6 +41,9 @@ enum { FLAG_FD = 1, FLAG_MARK = 2 };
 /* How a cell ended on a rank (Rrun outcome). */
 enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_COUNT };
 
+/* Numbers from here on are those of self-tests, which are interrupted as cells are. */
+enum { SELFTEST_FIRST = 0x40000000 };
+
 /* Who an engine process is (Tspawn kind). */
 enum { ENGINE_RANK, ENGINE_STORE };
 
@@ -102,6 +105,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Trebuild, 46, "4d",       "generation env") /* a new process group, namespace kept; env: where it is, as in Tinit */ \
 	X(Rrebuild, 47, "s",        "not_repaired") /* lines: what could not be repaired, and what to write */ \
 	X(Nautogc,  48, "1",        "on") /* give memory back after each cell */ \
+	/* an interrupt names the number; sizes: bytes, divided by blanks; lines: group/selftest.c */ \
+	X(Tselftest, 54, "4s",      "number sizes") \
+	X(Rselftest, 55, "d44",     "lines wrong collectives") /* wrong: elements of results */ \
 	/* service threads: also while a cell runs, and beside each other */ \
 	X(Tget,     50, "sss",      "name view op") /* name: of dir and doc with attributes, "a.b.c" */ \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \

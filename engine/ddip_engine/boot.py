@@ -152,14 +152,14 @@ def _become_rank(env, phases):
 def _serve_store(env):
     """The stores of a group, in a process that runs no user code. Lives until told to end."""
     os.environ.update(env)
-    try:
-        from torch.distributed import TCPStore
-    except ImportError:
-        _ddip.notify("Nstarted", os.getpid(), 0, "")  # no torch, no store: the ranks do without
-        _wait_for_the_end()
     path = os.environ.get("DDIP_STORE")
     if path:
         _thread.start_new_thread(store.Server(store.listen(path)).serve, ())
+    try:
+        from torch.distributed import TCPStore
+    except ImportError:
+        _ddip.notify("Nstarted", os.getpid(), 0, "")  # no torch: nobody connects to that one
+        _wait_for_the_end()
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

@@ -16,7 +16,7 @@ import time
 from errno import EOPNOTSUPP
 
 import _ddip
-from ddip_engine import collectives, rendezvous, state
+from ddip_engine import collectives, communicator, rendezvous, state
 
 _IDLE_S = 0.25  # a group's threads are idle this long after its destruction
 _RETIRED_MAX = 32  # each keeps threads and sockets
@@ -144,6 +144,21 @@ def _devices(backend):
     return dict(config.get_device_backend_map())
 
 
+def has_own_nccl():
+    """True if NCCL is to serve the group without torch: by the engine's own communicator."""
+    return c10d is None and _backend == "nccl"
+
+
+def device_of_default():
+    """("cuda" or "cpu", backend) that the default group works on, the GPU where it has both."""
+    world = c10d.GroupMember.WORLD
+    devices = _devices(c10d._world.pg_map[world][0])
+    cuda = sys.modules["torch"].cuda
+    if devices.get("cuda") == "nccl" and cuda.is_available():
+        return "cuda", "nccl"
+    return "cpu", devices.get("cpu", "gloo")
+
+
 def _adopt(asked):
     global _adopted_in
     world = c10d.GroupMember.WORLD
@@ -182,7 +197,7 @@ def start(backend, address, port, path):
     global _backend
     _backend = backend
     rendezvous.start(address, port, path)
-    if c10d is None and backend not in ("auto", "none"):
+    if c10d is None and backend not in ("auto", "none", "nccl"):
         text = f"backend {backend}: {sys.executable} has no torch.distributed"
         raise state.EngineError(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
     torch = sys.modules.get("torch")
@@ -213,13 +228,8 @@ def make_default():
     if state.external:
         rendezvous.forget_external()
         return
-    if _backend == "none" or (c10d is None and _backend == "auto"):
+    if _backend == "none" or c10d is None:
         return
-    if c10d is None:
-        raise ModuleNotFoundError(
-            f"backend {_backend} needs torch, which {sys.executable} cannot import: "
-            "set `python` to one that can, or `backend none`"
-        )
     _begin(_choose(_backend), "env://", rank=state.rank, world_size=state.size)
     _adopted_in, _custom_group = None, False
 
@@ -238,6 +248,7 @@ def begin_cell():
 def new_generation(generation):
     """No key of an older generation is seen again."""
     state.generation = generation
+    communicator.new_generation()
     state.cell = 0  # the last cell may have run on some ranks only: the keys must agree
     rendezvous.begin_cell()
 

@@ -191,14 +191,11 @@ def _folders():
     return "".join(f"{folder}:" for folder in itertools.chain(*found))
 
 
-def libraries():
-    """(key, text) of the libraries that are there, or why they are not."""
+def load(name):
+    """Loads "cuda" or "nccl": which one it is. EngineError: there is none."""
     module = _ddip()
-    for name, function in (("cuda", module.device_open), ("nccl", module.nccl_open)):
-        try:
-            yield f"{name}_library", function(_folders())
-        except OSError as e:
-            yield f"{name}_error", e.strerror
+    function = module.nccl_open if name == "nccl" else module.device_open
+    return _guarded("", function, _folders())
 
 
 def _guarded(what, function, *args):

@@ -36,7 +36,11 @@ def _device():
     """What the device has, if this rank has used one."""
     if not _ddip.device_is_open():
         return
-    yield from gpu.libraries()
+    for name in ("cuda", "nccl"):
+        try:
+            yield f"{name}_library", gpu.load(name)
+        except EngineError as e:
+            yield f"{name}_error", str(e)
     torch = sys.modules.get("torch")
     used = hasattr(torch, "optim") and torch.cuda.is_initialized()
     device = torch.cuda.current_device() if used else state.local_rank

@@ -26,6 +26,7 @@ from ddip_engine import (
     interface,
     repair,
     run,
+    selftest,
     service,
     shell,
     state,
@@ -309,6 +310,11 @@ def _rebuild(fd, generation, env):
     return (repair.rebuild(generation),)
 
 
+def _selftest(fd, number, sizes):
+    lines, wrong = selftest.run_all(number, sizes)
+    return lines.encode(), wrong, _ddip.collectives()
+
+
 def _abort(fd, always, ms):
     dist.abort()
 
@@ -323,6 +329,7 @@ _MAIN = {
     "Tmove": (_move, "Rmove"),
     "Treset": (_reset, "Rreset"),
     "Trebuild": (_rebuild, "Rrebuild"),
+    "Tselftest": (_selftest, "Rselftest"),
     "Nautogc": (_set_autogc, None),
 }
 _RESCUE = {"Nabort": (_abort, None)}

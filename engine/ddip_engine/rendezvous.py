@@ -13,15 +13,17 @@ import os
 import socket
 import sys
 from datetime import timedelta
-from errno import EHOSTUNREACH
+from errno import EHOSTDOWN, EHOSTUNREACH, EOPNOTSUPP
 
-from ddip_engine import state
+from ddip_engine import state, store, store_connection
+from ddip_engine.state import EngineError
 
 _CONNECT_S = 60  # to the store, which is there before any rank
 
 api = None  # torch.distributed
 _real = {}  # scheme -> torch's own handler
 _store = None  # the one client of the store of this rank
+_connection = None  # the same without torch, for what the engine itself says
 _tcp_store = None  # the one client of the TCPStore of this rank
 _endpoint = ("", 0)  # of that TCPStore
 _path = ""  # of the store's Unix socket; "": there is the TCPStore only
@@ -60,9 +62,9 @@ def begin_cell():
 
 def drop_clients():
     """The clients, which this process must not use any more."""
-    global _store, _tcp_store
-    clients = [client for client in (_store, _tcp_store) if client is not None]
-    _store = _tcp_store = None
+    global _store, _tcp_store, _connection
+    clients = [client for client in (_store, _tcp_store, _connection) if client is not None]
+    _store = _tcp_store = _connection = None
     return clients
 
 
@@ -98,6 +100,29 @@ def _client():
     with contextlib.suppress(OSError, RuntimeError):  # shut down to free this rank
         _store.check(["ddip"])
     return _store
+
+
+def store_set(key, value):
+    """A key of the engine's own in the group's store, as bytes. Works without torch. EngineError:
+    there is no store, or it is gone."""
+    _ask(store.SET, key.encode(), value)
+
+
+def store_get(key):
+    """Waits until it is set. A signal whose handler raises ends that."""
+    return store.unpack(_ask(store.GET, key.encode()))[0]
+
+
+def _ask(op, *fields):
+    global _connection
+    if not _path:
+        raise EngineError(EOPNOTSUPP, "the group has no store to meet at")
+    if _connection is None:
+        _connection = store_connection.Connection(_path)
+    try:
+        return _connection.call(op, *fields)
+    except OSError as e:
+        raise EngineError(EHOSTDOWN, f"the store of the group: {e}") from e
 
 
 def _tcp_client():

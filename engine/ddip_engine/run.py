@@ -102,6 +102,30 @@ def _guarded(cell, runner):
         return cells.Ended(e)
 
 
+class _Work:
+    """Work of the engine's own that is interrupted as a cell is."""
+
+    file = "<selftest>"
+
+    def __init__(self, number):
+        self.number = number
+        self.interrupted = self.interrupted_late = False
+
+
+def interruptible(number, function):
+    """What function() returns. It runs as a cell of this number does: KeyboardInterrupt if an
+    interrupt ended it, whatever it raised then."""
+    global _cell
+    work = _cell = _Work(number)
+    ended = _guarded(work, lambda _: cells.Ended(value=function()))
+    _cell = None
+    if ended.error is None:
+        return ended.value
+    if isinstance(ended.error, KeyboardInterrupt) or _by_interrupt(ended.error, work):
+        raise KeyboardInterrupt from None
+    raise ended.error
+
+
 def execute(number, source):
     """Runs a cell. Returns (outcome, value, error, traceback, table) as Rrun wants them."""
     started = time.monotonic()

@@ -4,17 +4,11 @@ C++ holds only the C++ part of a store, which is useless without the Python obje
 client must keep it as long as anybody may use it.
 """
 
-import os
-import socket
-import threading
-import time
 from datetime import timedelta
 
-import _ddip
 from ddip_engine import store
+from ddip_engine.store_connection import Connection
 from torch import distributed
-
-_CHUNK = 1 << 16
 
 
 class Client(distributed.Store):
@@ -22,9 +16,7 @@ class Client(distributed.Store):
 
     def __init__(self, path):
         super().__init__()
-        self._path = path
-        self._lock = threading.Lock()
-        self._socket = None
+        self._connection = Connection(path)
         self._clones = []
 
     def set(self, key, value):
@@ -72,17 +64,14 @@ class Client(distributed.Store):
 
     def clone(self):
         """Another client: one has one request under way."""
-        other = Client(self._path)
+        other = Client(self._connection.path)
         other.set_timeout(self.timeout)
         self._clones.append(other)
         return other
 
     def close(self):
         """The next call connects again."""
-        if self._socket is not None:
-            _ddip.store_socket(self._socket.fileno(), False)
-            self._socket.close()
-            self._socket = None
+        self._connection.close()
 
     def _wait(self, op, keys, timeout):
         try:
@@ -92,37 +81,10 @@ class Client(distributed.Store):
             raise distributed.DistStoreError(text) from None
 
     def _call(self, op, *fields, timeout=timedelta(0)):
-        """Asks and waits. Whatever goes wrong, an answer that is still to come is never taken for
-        another's: the connection is given up."""
-        end = time.monotonic() + timeout.total_seconds() if timeout else None
-        with self._lock:
-            try:
-                self._connect()
-                self._socket.settimeout(None)
-                self._socket.sendall(store.frame(bytes([op]) + store.pack(fields)))
-                return self._receive(end)
-            except BaseException:
-                self.close()
-                raise
-
-    def _connect(self):
-        if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            store.reach(self._path, self._socket.connect)
-            _ddip.store_socket(self._socket.fileno(), True)
-
-    def _receive(self, end):
-        buffer = bytearray()
-        while (body := store.unframe(buffer)) is None:
-            if end is not None:
-                self._socket.settimeout(max(end - time.monotonic(), 0.001))
-            data = self._socket.recv(_CHUNK)
-            if not data:
-                raise distributed.DistNetworkError(
-                    f"the store of this group has closed the connection (pid {os.getpid()})"
-                )
-            buffer += data
-        return body
+        try:
+            return self._connection.call(op, *fields, timeout=timeout)
+        except ConnectionError as e:
+            raise distributed.DistNetworkError(str(e)) from e
 
 
 def _bytes(value):

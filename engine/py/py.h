@@ -37,6 +37,14 @@
  *   device_open(folders) -> str  loads CUDA, if that was not done, and says which; folders, ended
  *                              by ":" each, are where it may lie. This and all below raise OSError
  *   nccl_open(folders) -> str  the same of NCCL
+ *   nccl_id() -> bytes         of a new communicator: one rank makes it for all
+ *   nccl_join(id, rank, size, device)  waits until all ranks have, on this device of theirs. This and
+ *                              the next two end when the handler of a signal raises; after a failure
+ *                              there is no communicator
+ *   nccl_measure(name, count, repeats, to, from) -> (microseconds, wrong elements)  of one operation
+ *                              with count float32: a name of selftest.py's, or "barrier"
+ *   nccl_leave()               gives it up, when all ranks do
+ *   nccl_abort()               gives it up at once
  *   device_is_open() -> bool   was that so?
  *   device_owner(address, near) -> int  whose memory this is; `near` is asked first. None: the
  *                              driver did not answer yet, ask again
@@ -91,8 +99,11 @@ PyObject *py_cancel(PyObject *module, PyObject *exception);
 PyObject *py_cancelled(PyObject *module, PyObject *tag);
 
 /* py_device.c */
+/* Sets OSError(errno, text). NULL. */
+PyObject *py_raise(const struct err *e);
+/* Is CUDA loaded, in this process? False: OSError is set. */
+bool py_device_usable(void);
 PyObject *py_device_open(PyObject *module, PyObject *folders);
-PyObject *py_nccl_open(PyObject *module, PyObject *folders);
 PyObject *py_device_is_open(PyObject *module, PyObject *unused);
 PyObject *py_device_memfd(PyObject *module, PyObject *unused);
 PyObject *py_device_owner(PyObject *module, PyObject *args);
@@ -101,6 +112,14 @@ PyObject *py_device_copy(PyObject *module, PyObject *args);
 PyObject *py_device_mark(PyObject *module, PyObject *args);
 PyObject *py_device_lost(PyObject *module, PyObject *unused);
 PyObject *py_device_memory(PyObject *module, PyObject *number);
+
+/* py_nccl.c */
+PyObject *py_nccl_open(PyObject *module, PyObject *folders);
+PyObject *py_nccl_id(PyObject *module, PyObject *unused);
+PyObject *py_nccl_join(PyObject *module, PyObject *args);
+PyObject *py_nccl_leave(PyObject *module, PyObject *unused);
+PyObject *py_nccl_abort(PyObject *module, PyObject *unused);
+PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 
 /* py_out.c */
 bool py_out_add(PyObject *module);

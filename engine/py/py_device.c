@@ -3,11 +3,9 @@
 #include <Python.h>
 #include "py/py.h"
 #include "rank/cuda.h"
-#include "rank/nccl.h"
 
-/* Sets OSError(errno, text). NULL. */
-static PyObject *
-raise(const struct err *e)
+PyObject *
+py_raise(const struct err *e)
 {
 	PyObject *args = Py_BuildValue("(is)", e->no, e->text);
 
@@ -17,16 +15,15 @@ raise(const struct err *e)
 	return NULL;
 }
 
-/* False: OSError is set. */
-static bool
-usable(void)
+bool
+py_device_usable(void)
 {
 	struct err e;
 
 	if (!rank_forked() && rank_device_is_open())
 		return true;
 	fail(&e, EOPNOTSUPP, rank_forked() ? "a forked process has no GPU" : "no CUDA yet");
-	raise(&e);
+	py_raise(&e);
 	return false;
 }
 
@@ -40,22 +37,9 @@ py_device_open(PyObject *module, PyObject *folders)
 	if (!text)
 		return NULL;
 	if (rank_forked())
-		return usable() ? Py_NewRef(Py_None) : NULL;
+		return py_device_usable() ? Py_NewRef(Py_None) : NULL;
 	Py_BEGIN_ALLOW_THREADS r = rank_device_open(text, &e);
-	Py_END_ALLOW_THREADS return r < 0 ? raise(&e) : PyUnicode_FromString(cuda_version());
-}
-
-PyObject *
-py_nccl_open(PyObject *module, PyObject *folders)
-{
-	const char *text = PyUnicode_AsUTF8AndSize(folders, NULL);
-	struct err e;
-	int r;
-
-	if (!text || !usable())
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = nccl_open(text, &e);
-	Py_END_ALLOW_THREADS return r < 0 ? raise(&e) : PyUnicode_FromString(nccl_version());
+	Py_END_ALLOW_THREADS return r < 0 ? py_raise(&e) : PyUnicode_FromString(cuda_version());
 }
 
 PyObject *
@@ -77,11 +61,11 @@ py_device_owner(PyObject *module, PyObject *args)
 	int near, device, r;
 	struct err e;
 
-	if (!PyArg_ParseTuple(args, "Ki:device_owner", &address, &near) || !usable())
+	if (!PyArg_ParseTuple(args, "Ki:device_owner", &address, &near) || !py_device_usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r = rank_device_owner(address, near, &device, &e);
 	Py_END_ALLOW_THREADS if (r == -EAGAIN) Py_RETURN_NONE;
-	return r < 0 ? raise(&e) : PyLong_FromLong(device);
+	return r < 0 ? py_raise(&e) : PyLong_FromLong(device);
 }
 
 PyObject *
@@ -105,11 +89,11 @@ py_device_copy(PyObject *module, PyObject *args)
 	ssize_t n;
 
 	if (!PyArg_ParseTuple(args, "iKKKp:device_copy", &device, &address, &host, &size, &in) ||
-	    !usable())
+	    !py_device_usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS n =
 	    rank_device_copy(device, address, (char *)(uintptr_t)host, size, in, &e);
-	Py_END_ALLOW_THREADS return n < 0 ? raise(&e) : PyLong_FromSsize_t(n);
+	Py_END_ALLOW_THREADS return n < 0 ? py_raise(&e) : PyLong_FromSsize_t(n);
 }
 
 PyObject *
@@ -119,11 +103,11 @@ py_device_mark(PyObject *module, PyObject *args)
 	struct err e;
 	int device, r;
 
-	if (!PyArg_ParseTuple(args, "iK:device_mark", &device, &stream) || !usable())
+	if (!PyArg_ParseTuple(args, "iK:device_mark", &device, &stream) || !py_device_usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r =
 	    rank_device_mark(device, (struct CUstream_st *)(uintptr_t)stream, &e);
-	Py_END_ALLOW_THREADS if (r < 0 && r != -EAGAIN) return raise(&e);
+	Py_END_ALLOW_THREADS if (r < 0 && r != -EAGAIN) return py_raise(&e);
 	return PyBool_FromLong(r == 0);
 }
 
@@ -141,8 +125,8 @@ py_device_memory(PyObject *module, PyObject *number)
 	struct err e;
 	int r;
 
-	if (PyErr_Occurred() || !usable())
+	if (PyErr_Occurred() || !py_device_usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r = rank_device_memory((int)device, &free_bytes, &total, &e);
-	Py_END_ALLOW_THREADS return r < 0 ? raise(&e) : Py_BuildValue("(KK)", free_bytes, total);
+	Py_END_ALLOW_THREADS return r < 0 ? py_raise(&e) : Py_BuildValue("(KK)", free_bytes, total);
 }

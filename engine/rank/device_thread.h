@@ -1,6 +1,6 @@
 /*
- * The thread that calls CUDA: what it is asked to do, one job after another. It alone calls CUDA: a
- * call may block for as long as the driver likes.
+ * The thread that calls CUDA: what it is asked to do, one job after another. Only it does, and that
+ * of rank_nccl.c: a call may block for as long as the driver likes.
  */
 #ifndef DEVICE_THREAD_H
 #define DEVICE_THREAD_H

@@ -27,14 +27,13 @@ static const struct symbol symbols[] = {
 static int
 check(const char *what, unsigned code, struct ncclComm *comm, struct err *e)
 {
-	static const int remote = 6; /* ncclRemoteError: before 2.13 there was none */
 	const char *more;
 	int no;
 
 	if (code == dncclSuccess || code == dncclInProgress)
 		return 0;
 	more = api.ncclGetLastError ? api.ncclGetLastError(comm) : "";
-	no = code == (unsigned)remote || code == dncclSystemError ? EHOSTDOWN : EREMOTEIO;
+	no = code == dncclRemoteError || code == dncclSystemError ? EHOSTDOWN : EREMOTEIO;
 	return fail(e, no, "NCCL: %s: %s%s%.300s", what, api.ncclGetErrorString(code),
 	    more && *more ? ": " : "", more ? more : "");
 }
@@ -93,9 +92,94 @@ nccl_id(char id[NCCL_ID_SIZE], struct err *e)
 int
 nccl_new(struct ncclComm **comm, const char id[NCCL_ID_SIZE], int rank, int ranks, struct err *e)
 {
+	struct nccl_config config = {
+	    sizeof(config), (unsigned)NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, .blocking = 0};
 	ncclUniqueId given;
 
 	*comm = NULL;
 	memcpy(given.internal, id, NCCL_ID_SIZE);
-	return CALL(e, NULL, ncclCommInitRank, comm, ranks, given, rank);
+	return CALL(e, NULL, ncclCommInitRankConfig, comm, ranks, given, rank, &config);
+}
+
+int
+nccl_state(struct ncclComm *comm, struct err *e)
+{
+	unsigned error = dncclSuccess;
+	int r = CALL(e, comm, ncclCommGetAsyncError, comm, &error);
+
+	if (r == 0 && error == dncclInProgress)
+		return 0;
+	if (r == 0)
+		r = check("a communicator", error, comm, e);
+	return r < 0 ? r : 1;
+}
+
+int
+nccl_finalize(struct ncclComm *comm, struct err *e)
+{
+	return CALL(e, comm, ncclCommFinalize, comm);
+}
+
+int
+nccl_free(struct ncclComm *comm, struct err *e)
+{
+	return CALL(e, NULL, ncclCommDestroy, comm);
+}
+
+void
+nccl_abort(struct ncclComm *comm)
+{
+	struct err e;
+
+	if (comm)
+		CALL(&e, NULL, ncclCommAbort, comm);
+}
+
+/* ---- operations ---- */
+
+static void *
+at(uint64_t address)
+{
+	return (void *)(uintptr_t)address;
+}
+
+int
+nccl_all_reduce(
+    struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d, struct err *e)
+{
+	return CALL(e, comm, ncclAllReduce, at(d->from), at(d->to), d->count, dncclFloat32,
+	    dncclSum, comm, stream);
+}
+
+int
+nccl_all_gather(
+    struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d, struct err *e)
+{
+	return CALL(
+	    e, comm, ncclAllGather, at(d->from), at(d->to), d->count, dncclFloat32, comm, stream);
+}
+
+int
+nccl_broadcast(struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d,
+    int root, struct err *e)
+{
+	return CALL(e, comm, ncclBroadcast, at(d->from), at(d->to), d->count, dncclFloat32, root,
+	    comm, stream);
+}
+
+int
+nccl_exchange(struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d,
+    int receiver, int sender, struct err *e)
+{
+	struct err own;
+	int r = CALL(e, comm, ncclGroupStart), end;
+
+	if (r < 0)
+		return r;
+	r = CALL(e, comm, ncclSend, at(d->from), d->count, dncclFloat32, receiver, comm, stream);
+	if (r == 0)
+		r = CALL(
+		    e, comm, ncclRecv, at(d->to), d->count, dncclFloat32, sender, comm, stream);
+	end = CALL(r < 0 ? &own : e, comm, ncclGroupEnd);
+	return r < 0 ? r : end;
 }

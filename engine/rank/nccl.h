@@ -1,17 +1,26 @@
 /*
- * NCCL, loaded on demand as cuda.h says: which version there is (rankK/gpu), and a communicator of
- * the engine's own. Whatever fails is one line of text; the rank goes on.
+ * NCCL, loaded on demand as cuda.h says. A communicator here never blocks its thread: what was
+ * begun is asked for with nccl_state(), and a stream says when an operation is done. Whatever fails
+ * is one line of text; the rank goes on. A communicator is for one thread; the device is the
+ * thread's own.
  *
- * errno: EOPNOTSUPP no library; EHOSTDOWN another rank is gone, or the communicator was aborted;
- * EREMOTEIO whatever else it refuses.
+ * errno: EOPNOTSUPP no library; EHOSTDOWN another rank is gone, or a link to it; EREMOTEIO whatever
+ * else it refuses.
  */
 #ifndef NCCL_OWN_H
 #define NCCL_OWN_H
 #include "err.h"
 
 struct ncclComm;
+struct CUstream_st;
 
 enum { NCCL_ID_SIZE = 128 }; /* bytes that all ranks of a communicator are given by one */
+
+/* Numbers of a device, float32. from, to: addresses there, which may be the same. */
+struct nccl_data {
+	uint64_t from, to;
+	size_t count;
+};
 
 /* Loads the library, once: a failure is remembered. $DDIP_NCCL names the library to be loaded. */
 int nccl_open(const char *folders, struct err *e);
@@ -19,8 +28,28 @@ void nccl_close(void);		/* for tests: as if it had never been loaded */
 const char *nccl_version(void); /* "NCCL 2.28.9"; "": not open */
 
 int nccl_id(char id[NCCL_ID_SIZE], struct err *e);
-/* Waits until all ranks are there. The thread's device is the one that it works on. */
+/* Begins to meet the other ranks: nccl_state() says when all are there. *comm is to be given up
+ * with nccl_abort() also after a failure, if it is set. */
 int nccl_new(
     struct ncclComm **comm, const char id[NCCL_ID_SIZE], int rank, int ranks, struct err *e);
+/* Has all begun that was asked for, and has no peer failed? 1, 0: not yet, or what went wrong. */
+int nccl_state(struct ncclComm *comm, struct err *e);
+/* Begins to end it together with the other ranks: when nccl_state() says so it may be freed. */
+int nccl_finalize(struct ncclComm *comm, struct err *e);
+int nccl_free(struct ncclComm *comm, struct err *e);
+/* Ends its operations where they are and frees it, whatever the other ranks do; NULL is none. */
+void nccl_abort(struct ncclComm *comm);
+
+/* Operations of all ranks, put into the stream. The sum: */
+int nccl_all_reduce(
+    struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d, struct err *e);
+/* count elements of each rank; to has room for all. */
+int nccl_all_gather(
+    struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d, struct err *e);
+int nccl_broadcast(struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d,
+    int root, struct err *e);
+/* Sends to one rank what is at from and receives from another one, or the same, into to. */
+int nccl_exchange(struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d,
+    int receiver, int sender, struct err *e);
 
 #endif

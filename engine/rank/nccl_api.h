@@ -7,13 +7,26 @@
 #include <stddef.h>
 
 struct ncclComm;
+struct CUstream_st;
 
 enum { NCCL_ID_BYTES = 128 };
 
-#ifndef NCCL_H_ /* the guard of NVIDIA's header, which has the same type */
+/* The beginning of ncclConfig_t: what its first version, that of NCCL 2.14, had. Later ones take
+ * their defaults for the rest. */
+struct nccl_config {
+	size_t size;
+	unsigned magic, version;
+	int blocking;
+};
+
+enum { NCCL_CONFIG_MAGIC = (int)0xcafebeef, NCCL_CONFIG_VERSION = 21400 };
+
+#ifndef NCCL_H_ /* the guard of NVIDIA's header, which has the same types */
 typedef struct {
 	char internal[NCCL_ID_BYTES];
 } ncclUniqueId;
+
+typedef struct nccl_config ncclConfig_t;
 #endif
 
 /*  (name, what it returns, what it takes, is it needed?) */
@@ -21,7 +34,24 @@ typedef struct {
 #define NCCL_CALLS(X) \
 	X(ncclGetVersion, unsigned, (int *version), 1) \
 	X(ncclGetUniqueId, unsigned, (ncclUniqueId *id), 1) \
-	X(ncclCommInitRank, unsigned, (struct ncclComm **comm, int ranks, ncclUniqueId id, int rank), 1) \
+	X(ncclCommInitRankConfig, unsigned, (struct ncclComm **comm, int ranks, ncclUniqueId id, \
+	    int rank, ncclConfig_t *config), 1) \
+	X(ncclCommFinalize, unsigned, (struct ncclComm *comm), 1) \
+	X(ncclCommDestroy, unsigned, (struct ncclComm *comm), 1) \
+	X(ncclCommAbort, unsigned, (struct ncclComm *comm), 1) \
+	X(ncclCommGetAsyncError, unsigned, (struct ncclComm *comm, unsigned *error), 1) \
+	X(ncclAllReduce, unsigned, (const void *from, void *to, size_t count, unsigned type, \
+	    unsigned op, struct ncclComm *comm, struct CUstream_st *stream), 1) \
+	X(ncclAllGather, unsigned, (const void *from, void *to, size_t count, unsigned type, \
+	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
+	X(ncclBroadcast, unsigned, (const void *from, void *to, size_t count, unsigned type, \
+	    int root, struct ncclComm *comm, struct CUstream_st *stream), 1) \
+	X(ncclSend, unsigned, (const void *from, size_t count, unsigned type, int peer, \
+	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
+	X(ncclRecv, unsigned, (void *to, size_t count, unsigned type, int peer, \
+	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
+	X(ncclGroupStart, unsigned, (void), 1) \
+	X(ncclGroupEnd, unsigned, (void), 1) \
 	X(ncclGetErrorString, const char *, (unsigned error), 1) \
 	X(ncclGetLastError, const char *, (struct ncclComm *comm), 0)
 /* clang-format on */
@@ -31,7 +61,13 @@ typedef struct {
 	X(ncclSuccess, 0)                                                                          \
 	X(ncclUnhandledCudaError, 1)                                                               \
 	X(ncclSystemError, 2)                                                                      \
-	X(ncclInProgress, 7)
+	X(ncclInternalError, 3)                                                                    \
+	X(ncclInvalidArgument, 4)                                                                  \
+	X(ncclInvalidUsage, 5)                                                                     \
+	X(ncclRemoteError, 6)                                                                      \
+	X(ncclInProgress, 7)                                                                       \
+	X(ncclSum, 0)                                                                              \
+	X(ncclFloat32, 7)
 
 /* NVIDIA's names with a `d` before them: both headers can be included. */
 enum {

@@ -197,6 +197,7 @@ static const struct {
     {Tmove, for_main},
     {Treset, for_main},
     {Trebuild, for_main},
+    {Tselftest, for_main},
     {Nautogc, for_main},
     {Tget, for_service},
     {Thas, for_service},
@@ -305,6 +306,7 @@ before_fork(void)
 	rank_queue_lock_all();
 	rank_stdin_lock();
 	rank_device_lock();
+	rank_nccl_lock();
 	rank_pin_lock();
 	rank_unblock_lock();
 	rank_link_lock();
@@ -316,6 +318,7 @@ after_fork(void)
 	rank_link_unlock();
 	rank_unblock_unlock();
 	rank_pin_unlock();
+	rank_nccl_unlock();
 	rank_device_unlock();
 	rank_stdin_unlock();
 	rank_queue_unlock_all();

@@ -9,6 +9,7 @@
  *   rank_cell.c   which cell runs, and whether an interrupt is for it
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_device.c  copies from and to the memory of GPUs, by a thread of its own
+ *   rank_nccl.c   the communicator of the engine's own, by a thread of its own
  *   rank_stdin.c  what input() reads
  *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  ending the connections that a collective waits for
@@ -162,6 +163,31 @@ int rank_device_answer(const struct msg *m, struct err *e);
 /* Around a fork. */
 void rank_device_lock(void);
 void rank_device_unlock(void);
+
+/* rank_nccl.c: a communicator of the engine's own (nccl_link.h), by a thread of its own that never
+ * takes the GIL and whose device is not the program's. */
+struct measure;
+
+/* What the thread is to do; the fields behind its kind are in, but those of `measure`. */
+struct nccl_job {
+	enum { NCCL_JOIN, NCCL_MEASURE, NCCL_LEAVE, NCCL_ABORT } kind;
+
+	/* NCCL_JOIN; the library is loaded. Where there is a communicator it is aborted first. */
+	char id[128];
+	int rank, ranks, device;
+	struct measure *measure; /* NCCL_MEASURE: of who waits, filled at the end */
+};
+
+/* Begins it. -EBUSY: the thread has not come back from what was cancelled. */
+int rank_nccl_begin(const struct nccl_job *job, struct err *e);
+/* Waits for its end, at most so long. 1: it has ended well; 0: not yet; or why it failed. After a
+ * failure there is no communicator. */
+int rank_nccl_wait(int ms, struct err *e);
+/* It ends soon, with EINTR: the communicator is aborted. Returns when that is so, or after a
+ * second, when nobody waits for it any more. */
+void rank_nccl_cancel(void);
+void rank_nccl_lock(void);
+void rank_nccl_unlock(void);
 
 /* rank_collective.c */
 extern _Atomic(const char *) rank_collective; /* that user code is in; NULL */

@@ -212,6 +212,7 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 		c->ranks[i] = n ? ranks[i] : own[i];
 	c->w = task_new(g, TASK_RUN, c->ranks, c->n);
 	c->w->cell = c;
+	c->w->number = (uint32_t)c->number;
 	c->w->ended = cell_ended;
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);

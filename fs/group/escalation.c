@@ -43,8 +43,6 @@ abort_again(void *arg)
 static void
 first_step(struct task *w)
 {
-	int cell = w->cell ? w->cell->number : 0;
-
 	loop_timer_del(w->escalation.timer);
 	w->escalation.timer = NULL;
 	if (w->escalation.step == 0)
@@ -55,7 +53,7 @@ first_step(struct task *w)
 		if (j->state != SUBTASK_SENT)
 			continue;
 		if (!j->signalled)
-			rank_interrupt(j->k, cell);
+			rank_interrupt(j->k, w->number);
 		j->signalled = true;
 		rank_abort(j->k, false);
 	}
@@ -144,11 +142,11 @@ escalation_interrupt(struct task *w)
 }
 
 void
-escalation_taken(struct rank *k, uint32_t cell)
+escalation_taken(struct rank *k, uint32_t number)
 {
 	struct subtask *j = queue_running(k);
 
-	if (j && j->w->cell && (uint32_t)j->w->cell->number == cell)
+	if (j && j->w->number && j->w->number == number)
 		j->signal_taken = true;
 }
 
@@ -158,10 +156,11 @@ escalation_failed(struct subtask *j)
 	struct task *w = j->w;
 	struct group *g = w->g;
 
-	if (w->kind != TASK_RUN)
+	if (!task_has_collectives(w))
 		return;
-	journal_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
-	    err_name(j->err.no));
+	if (w->cell)
+		journal_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
+		    err_name(j->err.no));
 	if (w->escalation.timer || g->set.grace < 0)
 		return;
 	w->escalation.timer =
@@ -175,14 +174,15 @@ time_is_up(void *arg)
 
 	w->escalation.deadline = NULL;
 	w->timed_out = true;
-	journal_event(w->g, "cell %d timeout", w->cell->number);
+	if (w->cell)
+		journal_event(w->g, "cell %d timeout", w->cell->number);
 	first_step(w);
 }
 
 void
 escalation_deadline(struct task *w)
 {
-	if (w->kind == TASK_RUN && w->g->set.timeout > 0)
+	if (task_has_collectives(w) && w->g->set.timeout > 0)
 		w->escalation.deadline =
 		    loop_timer(daemon_.loop, milliseconds(w->g->set.timeout), time_is_up, w);
 }
@@ -209,7 +209,7 @@ collectives_are_even(const struct task *w)
 		even &= w->subtasks[i].collectives == w->subtasks[0].collectives;
 		buf_addf(&b, " rank%d=%u", w->subtasks[i].k->number, w->subtasks[i].collectives);
 	}
-	if (!even)
+	if (!even && w->cell)
 		journal_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
 	buf_free(&b);
 	return even;
@@ -225,7 +225,7 @@ leaves_external(const struct task *w)
 void
 escalation_outcome(struct task *w)
 {
-	if (w->kind != TASK_RUN || w->dropped || w->g->size == 1)
+	if (!task_has_collectives(w) || w->dropped || w->g->size == 1)
 		return;
 	if (!collectives_are_even(w))
 		recovery_request(w->g, "uneven-collectives");

@@ -22,8 +22,8 @@
 void escalation_failed(struct subtask *j);
 /* Step 1, now; for a rank that was interrupted before, another KeyboardInterrupt. */
 void escalation_interrupt(struct task *w);
-/* The engine says that the KeyboardInterrupt of this cell was raised. */
-void escalation_taken(struct rank *k, uint32_t cell);
+/* The engine says that the KeyboardInterrupt of this cell, or self-test, was raised. */
+void escalation_taken(struct rank *k, uint32_t number);
 /* The clock of `timeout` starts. */
 void escalation_deadline(struct task *w);
 /* The task is over: asks for a rebuild of the process group if its ranks may be out of step. */

@@ -186,6 +186,7 @@ struct group {
 	    *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
 	struct group_hosts hosts;
 	char *run_dir;	      /* spools */
+	char *selftest;	      /* the text of the last one (selftest.c); NULL: none has ended */
 	int queued;	      /* tasks that have not begun (queue.c) */
 	struct req_list live; /* parked readers of log, follow, stream, wait */
 	TAILQ_ENTRY(group) link;

@@ -1,6 +1,7 @@
 /* The environment of ranks by where they run. */
 #include "group/host_env.h"
 #include "group/hosts.h"
+#include "host/agent.h"
 #include "host/gpustat.h"
 #include <string.h>
 
@@ -89,7 +90,7 @@ host_env_store(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
 
-	if (g->store.port && host_env_is_private(g))
+	if (g->store.slot != NO_SLOT && host_env_is_private(g))
 		buf_addf(env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
 	for (int i = 0; i < g->size && !hosts_here(g); i++)
 		if (g->ranks[i].host && g->ranks[i].host != k->host) {

@@ -85,24 +85,10 @@ send(struct subtask *j)
 	task_send(j, a);
 }
 
-/* Of all its ranks? The one that was not the last time is looked at first: so a cell that waits for
- * many ranks, which end one by one, costs no look at all of them for each. */
-static bool
-all_next(struct task *w)
-{
-	if (!is_next(&w->subtasks[w->blocker]))
-		return false;
-	for (int i = 0; i < w->n; i++)
-		if (!is_next(&w->subtasks[i])) {
-			w->blocker = i;
-			return false;
-		}
-	return true;
-}
-
 /*
- * A cell begins on all its ranks at once: so its collectives never meet those of another one, and
- * no rank is in it that waits for one who can't come. Other tasks begin rank by rank.
+ * A cell or a self-test begins on all its ranks at once: so its collectives never meet those of
+ * another one, and no rank is in it that waits for one who can't come. Other tasks begin rank by
+ * rank.
  */
 static void
 pump(struct rank *k)
@@ -114,14 +100,16 @@ pump(struct rank *k)
 	if (!j || !is_next(j))
 		return;
 	w = j->w;
-	if (w->kind == TASK_RUN && !all_next(w))
-		return;
+	/* they mostly end in their order: so few are looked at until the last one has */
+	for (int i = w->n; task_has_collectives(w) && i-- > 0;)
+		if (!is_next(&w->subtasks[i]))
+			return;
 	if (!recovery_begin(g))
 		return;
 	begin(w);
-	if (w->kind != TASK_RUN)
+	if (!task_has_collectives(w))
 		send(j);
-	for (int i = 0; w->kind == TASK_RUN && i < w->n; i++)
+	for (int i = 0; task_has_collectives(w) && i < w->n; i++)
 		send(&w->subtasks[i]);
 	journal_changed(g);
 }
@@ -262,6 +250,23 @@ run_answer(struct subtask *j, struct msg *m)
 	subtask_over(j);
 }
 
+/* What a rank has measured; wrong results are a failure of the rank that got them. */
+static void
+selftest_answer(struct subtask *j, struct msg *m)
+{
+	struct slice lines;
+	uint32_t wrong;
+
+	if (wire_unpack(m, &j->err, &lines, &wrong, &j->collectives) == 0) {
+		set_text(&j->value, lines);
+		if (wrong)
+			fail(&j->err, EREMOTEIO,
+			    "rank %d received %u wrong elements: cat %s/selftest", j->k->number,
+			    wrong, j->w->g->name);
+	}
+	subtask_over(j);
+}
+
 /* Everybody is ready, or somebody cannot: all do it, or none. */
 static void
 commit(struct task *w)
@@ -319,21 +324,34 @@ subtask_failed(struct subtask *j, const struct err *e)
 		subtask_over(j);
 }
 
+/* Why a self-test that was interrupted was so. */
+static void
+set_timeout(const struct task *w, struct err *e)
+{
+	if (e->no == EINTR && w->timed_out)
+		fail(e, ETIMEDOUT, "the selftest took longer than timeout %g", w->g->set.timeout);
+}
+
 static void
 on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct subtask *j = arg;
 	struct slice table;
+	struct err why;
 
 	if (!m) {
-		set_text(&j->traceback, trace.n ? trace : slice_text(e->text));
-		subtask_failed(j, e);
+		why = *e;
+		set_timeout(j->w, &why);
+		set_text(&j->traceback, trace.n ? trace : slice_text(why.text));
+		subtask_failed(j, &why);
 		return;
 	}
 	if (m->type == Rrun) {
 		run_answer(j, m);
 	} else if (m->type == Rput || m->type == Rmove) {
 		first_step_done(j);
+	} else if (m->type == Rselftest) {
+		selftest_answer(j, m);
 	} else if (m->type == Rgc) {
 		if (wire_unpack(m, &j->err, &table) == 0)
 			set_text(&j->value, table);

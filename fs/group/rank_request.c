@@ -188,10 +188,10 @@ rank_signal(struct rank *k, int signo)
 }
 
 void
-rank_interrupt(struct rank *k, int cell)
+rank_interrupt(struct rank *k, uint32_t number)
 {
 	if (reachable(k))
-		agent_send(rank_agent(k), Nintr, 0, k->slot, 0, -1, (uint32_t)cell);
+		agent_send(rank_agent(k), Nintr, 0, k->slot, 0, -1, number);
 }
 
 void

@@ -106,6 +106,7 @@ group_unref(struct group *g)
 	settings_free(&g->set);
 	if (g->ranks)
 		munmap(g->ranks, MAX_RANKS * sizeof(*g->ranks));
+	free(g->selftest);
 	free(g->run_dir);
 	free(g->name);
 	free(g);

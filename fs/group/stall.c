@@ -285,9 +285,10 @@ stall_ask(struct stall_sample *s)
 	s->left = 1;
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
+		const struct subtask *j = queue_running(k);
 
 		s->rank[i] = (struct rank_sample){.of = s, .k = k, .collective = "-", .line = "-"};
-		if (k->slot == NO_SLOT || !k->cell)
+		if (k->slot == NO_SLOT || !j || !task_has_collectives(j->w))
 			continue;
 		s->left++;
 		agent_send(rank_agent(k), Tstack, 0, k->slot,

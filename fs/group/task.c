@@ -55,6 +55,12 @@ task_in_two_steps(const struct task *w)
 	return w->kind == TASK_PUT || w->kind == TASK_MOVE;
 }
 
+bool
+task_has_collectives(const struct task *w)
+{
+	return w->kind == TASK_RUN || w->kind == TASK_SELFTEST;
+}
+
 void
 task_close_fds(struct task *w)
 {

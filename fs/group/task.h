@@ -1,12 +1,22 @@
 /*
- * Tasks for ranks: a cell, a push, a removal, a reset. A task has a subtask on each of its ranks,
- * which stands in that rank's queue. Their data and texts are here; queue.c moves them on.
+ * Tasks for ranks: a cell, a push, a removal, a reset, a self-test. A task has a subtask on each of
+ * its ranks, which stands in that rank's queue. Their data and texts are here; queue.c moves them
+ * on.
  */
 #ifndef TASK_H
 #define TASK_H
 #include "group/group.h"
 
-enum task_kind { TASK_RUN, TASK_PUT, TASK_DEL, TASK_MOVE, TASK_RESET, TASK_FREE, TASK_KINDS };
+enum task_kind {
+	TASK_RUN,
+	TASK_PUT,
+	TASK_DEL,
+	TASK_MOVE,
+	TASK_RESET,
+	TASK_FREE,
+	TASK_SELFTEST,
+	TASK_KINDS
+};
 
 enum subtask_state { SUBTASK_QUEUED, SUBTASK_SENT, SUBTASK_PREPARED, SUBTASK_COMMIT, SUBTASK_DONE };
 
@@ -56,7 +66,6 @@ struct task {
 	struct group *g;
 	struct subtask *subtasks;
 	int n, left;	/* subtasks; not yet done */
-	int blocker;	/* index of a subtask that kept it from beginning, last time */
 	int ready;	/* in two steps: ranks that have answered the first question */
 	struct err err; /* the outcome: the first failure */
 	int first;	/* index of the first subtask that failed, -1 */
@@ -64,6 +73,7 @@ struct task {
 	struct task_times when;
 	struct req_list waiters; /* answered with err when it is done */
 	struct cell *cell;	 /* TASK_RUN */
+	uint32_t number; /* of the cell, or of the self-test: what interrupts name; 0: none */
 	struct task_payload payload;
 	struct task_escalation escalation;
 	void (*ended)(struct task *w); /* who made it is told, and frees or keeps it */
@@ -86,6 +96,8 @@ struct cell {
 struct task *task_new(struct group *g, enum task_kind kind, const int *ranks, int n);
 /* Is it a program of its own (`# ddip run:`), rather than a cell of the session? */
 bool task_is_program(const struct task *w);
+/* Do its ranks wait for each other in collectives? Then it begins on all of them at once. */
+bool task_has_collectives(const struct task *w);
 /* Is it first made ready on all its ranks, and then done on all, or on none? Pushes, renaming. */
 bool task_in_two_steps(const struct task *w);
 void task_close_fds(struct task *w);

@@ -48,6 +48,13 @@ send_free(struct subtask *j, struct agent *a)
 	agent_send(a, Tgc, 0, j->k->slot, j->tag, -1);
 }
 
+static void
+send_selftest(struct subtask *j, struct agent *a)
+{
+	agent_send(
+	    a, Tselftest, 0, j->k->slot, j->tag, -1, j->w->number, slice_text(j->w->payload.name));
+}
+
 static void (*const senders[TASK_KINDS])(struct subtask *j, struct agent *a) = {
     [TASK_RUN] = send_run,
     [TASK_PUT] = send_put,
@@ -55,6 +62,7 @@ static void (*const senders[TASK_KINDS])(struct subtask *j, struct agent *a) = {
     [TASK_MOVE] = send_move,
     [TASK_RESET] = send_reset,
     [TASK_FREE] = send_free,
+    [TASK_SELFTEST] = send_selftest,
 };
 
 void

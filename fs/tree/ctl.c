@@ -15,6 +15,7 @@
 #include "group/rank_request.h"
 #include "group/rank_list.h"
 #include "group/recovery.h"
+#include "group/selftest.h"
 #include "group/settings.h"
 #include "group/task.h"
 #include "host/agent.h"
@@ -230,6 +231,19 @@ do_free(struct verb_call *c)
 }
 
 static int
+do_selftest(struct verb_call *c)
+{
+	int all[MAX_RANKS], n = ranks_from(c, c->n + 1, all);
+	struct task *w = n < 0 ? NULL : selftest_new(group_of(c), c->word + 1, c->n, c->e);
+
+	if (!w)
+		return -c->e->no;
+	waits(c)->task = w;
+	task_submit(w);
+	return 0;
+}
+
+static int
 do_cancel(struct verb_call *c)
 {
 	struct err e = {0};
@@ -251,6 +265,7 @@ static const struct verb verbs[] = {
     {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events report the freed memory", 0, 0, 0, do_free, NULL},
+    {"selftest", "[SIZES...]", "measure the process group's collectives, check what comes of them: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},
 };
 /* clang-format on */
 

@@ -51,6 +51,7 @@ const struct row name_rows[] = {
     {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
     {"G/names", REG | 0400, ROW_PRIVATE_NODE, &var_text_names_ops, NULL, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_PRIVATE_NODE, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
+    {"G/selftest", REG | 0400, ROW_SIZED, NULL, text_selftest, "what the last selftest found: time and bandwidth of each collective, errors, the slowest pair of ranks", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
     {"G/cells", DIR | 0500, ROW_CACHEABLE, NULL, NULL, "history", NULL},

@@ -7,6 +7,7 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
+#include "group/selftest.h"
 #include "group/settings.h"
 #include "group/task.h"
 #include "host/agent.h"
@@ -114,6 +115,13 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 			p += n + (p[n] == '\n');
 		}
 	}
+	return 0;
+}
+
+int
+text_selftest(const struct place *at, struct buf *out, struct err *e)
+{
+	selftest_print(at->g, out);
 	return 0;
 }
 

@@ -50,6 +50,7 @@ _VERBS = {
     "restart": control.start,
     "status": control.status,
     "interrupt": control.interrupt,
+    "selftest": control.selftest,
     "umount": control.umount,
     "push": objects.push,
     "pull": objects.pull,

@@ -1,5 +1,6 @@
-"""ddip start, stop, restart, status, interrupt, umount."""
+"""ddip start, stop, restart, status, interrupt, selftest, umount."""
 
+import errno
 import os
 import re
 import select
@@ -44,6 +45,20 @@ def interrupt(tool, words):
             tool.tell(f"{name}/ctl", "interrupt")
     else:
         raise tool.misuse()
+    return OK
+
+
+def selftest(tool, words):
+    """Tests the process group and prints what was found, also where that is a failure."""
+    try:
+        tool.ctl(" ".join(["selftest", *words]))
+    except DipError as e:
+        if e.errno != errno.EREMOTEIO:
+            raise
+        write_all(1, files.read(tool.path("selftest")))
+        raise
+    tool.show(f"cat {tool.path('selftest')}")
+    write_all(1, files.read(tool.path("selftest")))
     return OK
 
 

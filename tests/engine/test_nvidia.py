@@ -69,6 +69,9 @@ def check_differences(folder):
         ("cuda_api.h", "(int device)", "(long device)"),
         ("cuda_api.h", "int device;", "long device;"),
         ("nccl_api.h", "NCCL_ID_BYTES = 128", "NCCL_ID_BYTES = 64"),
+        ("nccl_api.h", "ncclFloat32, 7", "ncclFloat32, 8"),
+        ("nccl_api.h", "int root, struct", "long root, struct"),
+        ("nccl_api.h", "int blocking;", "long blocking;"),
     ):
         with tempfile.TemporaryDirectory() as copies:
             shutil.copytree(os.path.join(ROOT, "engine", "rank"), os.path.join(copies, "rank"))

@@ -103,8 +103,8 @@ class TestStore(unittest.TestCase):
 
     def test_a_client_whose_socket_was_shut_connects_again(self):
         self.client.set("a", "1")
-        self.assertEqual(OPEN, {self.client._socket.fileno()})
-        self.client._socket.shutdown(2)
+        self.assertEqual(OPEN, {self.client._connection._socket.fileno()})
+        self.client._connection._socket.shutdown(2)
         with self.assertRaises((OSError, distributed.DistNetworkError)):
             self.client.get("a")
         self.assertEqual(OPEN, set())

@@ -208,6 +208,12 @@ do_gc(struct engine *e, struct msg *m)
 }
 
 static void
+do_selftest(struct engine *e, struct msg *m)
+{
+	engine_say(e, Rselftest, 0, m->tag, slice_text("all_reduce 4 1 float32 1.0 0\n"), 0u, 0u);
+}
+
+static void
 do_stack(struct engine *e, struct msg *m)
 {
 	engine_say(e, Rstack, 0, m->tag, slice_text(e->run.waits == WAIT_REDUCE ? "reduce" : ""),
@@ -258,6 +264,7 @@ static const struct {
     {Thas, do_has},
     {Nfree, do_free},
     {Tgc, do_gc},
+    {Tselftest, do_selftest},
     {Tstack, do_stack},
     {Nintr, do_intr},
     {Nabort, do_abort},

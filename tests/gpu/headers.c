@@ -26,6 +26,18 @@ SAME(device, device);
 SAME(devicePointer, device_pointer);
 SAME(hostPointer, host_pointer);
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "id");
+_Static_assert(NCCL_API_MAGIC == (unsigned)NCCL_CONFIG_MAGIC, "magic");
+_Static_assert(NCCL_CONFIG_VERSION == NCCL_VERSION(2, 14, 0), "version");
+_Static_assert(sizeof(struct nccl_config) <= sizeof(ncclConfig_t), "config");
+#define SAME_CONFIG(field)                                                                         \
+	_Static_assert(                                                                            \
+	    offsetof(ncclConfig_t, field) == offsetof(struct nccl_config, field) &&                \
+		sizeof(((ncclConfig_t *)0)->field) == sizeof(((struct nccl_config *)0)->field),    \
+	    #field)
+SAME_CONFIG(size);
+SAME_CONFIG(magic);
+SAME_CONFIG(version);
+SAME_CONFIG(blocking);
 
 int
 main(void)

@@ -61,7 +61,7 @@ SOURCES = (
     "@1 die 3\nreduce", "value 7", "err words\nprint words",
 )  # fmt: skip
 VERBS = (
-    "start", "start", "start", "stop", "restart", "reset", "recover", "free", "cancel",
+    "start", "start", "start", "stop", "restart", "reset", "recover", "free", "cancel", "selftest",
     "interrupt", "interrupt 1", "kill", "kill 0", "size 2", "size 3", "size 99999", "history 3",
     "history 100", "spool 1000", "spool 0", "autogc off", "env A=b", "backend none", "nonsense",
     "'open", "grace 0", "stop\nsize 2\nstart",

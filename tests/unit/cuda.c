@@ -270,7 +270,7 @@ test_no_driver(void)
 static void
 test_real(const char *cudart, const char *nccl)
 {
-	struct ncclComm *comm;
+	struct ncclComm *comm = NULL;
 	char id[NCCL_ID_SIZE];
 	struct err e = {0};
 	int n = 0, r;
@@ -288,6 +288,9 @@ test_real(const char *cudart, const char *nccl)
 	r = nccl_id(id, &e);
 	if (r == 0)
 		r = nccl_new(&comm, id, 0, 1, &e);
+	while (r == 0 && (r = nccl_state(comm, &e)) == 0)
+		sched_yield();
+	nccl_abort(comm);
 	CHECK(r < 0);
 	printf("%s\n", e.text);
 	CHECK(has(e.text, "NCCL: nccl"));

@@ -1,0 +1,77 @@
+"""The engine's own NCCL communicator: of all ranks of the group, each with its GPU, made when it is
+needed, between cells, and given up then: it takes memory of the GPUs. The program's own ones know
+nothing of it.
+
+The ranks meet at the group's store. An interrupt and a failure abort it.
+"""
+
+import contextlib
+import sys
+from errno import EREMOTEIO
+
+import _ddip
+from ddip_engine import gpu, rendezvous, state
+from ddip_engine.state import EngineError
+
+_attempts = 0  # to make one, in this generation: all ranks make as many
+
+
+@contextlib.contextmanager
+def joined():
+    """All ranks have it within; each waits for the others at the beginning and at the end.
+    EngineError; KeyboardInterrupt."""
+    _join()
+    try:
+        yield
+        _call("finalize", _ddip.nccl_leave)
+    except BaseException:
+        _guarded(_ddip.nccl_abort)  # what is left of it
+        raise
+
+
+def _join():
+    global _attempts
+    _attempts += 1
+    key = f"nccl.{state.generation}.{_attempts}"
+    gpu.load("nccl")
+    if state.rank == 0:
+        made = _guarded(_ddip.nccl_id)
+        rendezvous.store_set(key, made)
+    else:
+        made = rendezvous.store_get(key)
+    _call("init", _ddip.nccl_join, made, state.rank, state.size, _device())
+
+
+def new_generation():
+    """Ranks that come anew have made none yet."""
+    global _attempts
+    _attempts = 0
+
+
+def _device():
+    """The number of this rank's GPU."""
+    torch = gpu.torch_module()
+    if torch is not None and torch.cuda.is_initialized():
+        return torch.cuda.current_device()
+    return state.local_rank
+
+
+def measure(name, count, repeats, to, source):
+    """(microseconds, wrong elements) of an operation, see _ddip.nccl_measure."""
+    return _call(name, _ddip.nccl_measure, name, count, repeats, to, source)
+
+
+def _call(name, function, *args):
+    """Waits in a call of all ranks."""
+    _ddip.collective(sys.intern(name))
+    try:
+        return _guarded(function, *args)
+    finally:
+        _ddip.collective(None)
+
+
+def _guarded(function, *args):
+    try:
+        return function(*args)
+    except OSError as e:
+        raise EngineError(e.errno or EREMOTEIO, e.strerror) from e

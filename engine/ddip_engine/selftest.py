@@ -1,0 +1,217 @@
+"""A self-test of the process group: times its collectives and checks what comes of them.
+
+All ranks do the same steps; each reports what it saw in lines that fs/group/selftest.c reads. What
+the ranks send are small whole numbers that depend on the rank, so that each sum is exact and a
+result that is another rank's, or an older one, is noticed.
+"""
+
+import sys
+import time
+from errno import EINTR, EOPNOTSUPP, EREMOTEIO
+
+from ddip_engine import communicator, dist, gpu, run, state
+from ddip_engine.state import EngineError
+
+_COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
+_ITEM_BYTES = 4  # of a float32
+_PERIOD = 61  # of the numbers that a rank sends
+_ROUNDS = ((64 << 10, 20), (4 << 20, 10), (1 << 62, 3))  # up to so many bytes: timed rounds
+_CHECKS = (1, 2)  # what is added to the numbers in the first check, and behind the timed rounds
+_STALE = -1.0  # what a buffer holds before it receives
+
+
+def _run_on(link, sizes):
+    """(lines, wrong elements): what this rank measured and received over a _Link."""
+    lines, wrong = [f"about {link.about}\n"], 0
+    for name in _COLLECTIVES if link.size > 1 else _COLLECTIVES[:-1]:
+        for size in sizes:
+            count = _elements(name, size, link.size)
+            us, bad = link.measure(name, count, _rounds(size), link.neighbours())
+            whole = count * link.size if name == "all_gather" else count
+            facts = f"{whole * _ITEM_BYTES} {count} float32 {us:.1f} {bad}"
+            lines.append(f"{name} {facts}\n")
+            wrong += bad
+    for peer in peers(link.rank, link.size):
+        count = _elements("sendrecv", max(sizes), link.size)
+        us, bad = link.measure("sendrecv", count, _rounds(max(sizes)), peer)
+        if peer is not None:
+            lines.append(f"pair {peer[0]} {count * _ITEM_BYTES} {us:.1f} {bad}\n")
+            wrong += bad
+    return "".join(lines), wrong
+
+
+def _rounds(size):
+    """How often an operation of that many bytes is timed."""
+    return next(count for limit, count in _ROUNDS if size <= limit)
+
+
+def _elements(name, size, ranks):
+    """What one rank sends in an operation of that many bytes, which of all_gather come out."""
+    return max(size // _ITEM_BYTES // (ranks if name == "all_gather" else 1), 1)
+
+
+def peers(rank, size):
+    """(to, from) by which each rank meets each other one alone, in rounds that all ranks share, as
+    tournaments are drawn; None: it has a rest."""
+    places = size + size % 2
+    for turn in range(places - 1):
+        if rank == places - 1:
+            peer = turn
+        else:
+            peer = (2 * turn - rank) % (places - 1)
+            peer = places - 1 if peer == rank else peer
+        yield (peer, peer) if peer < size else None
+
+
+class _Link:
+    """What ranks are tested over. about: of what it consists."""
+
+    def __init__(self, rank, size, about):
+        self.rank, self.size, self.about = rank, size, about
+
+    def neighbours(self):
+        """(to, from) of the ring of all ranks."""
+        return (self.rank + 1) % self.size, (self.rank - 1) % self.size
+
+    def measure(self, name, count, repeats, peer):
+        """(microseconds of one operation, wrong elements). peer: (to, from) of sendrecv; None: this
+        rank only waits where all do."""
+        raise NotImplementedError
+
+
+class _TorchLink(_Link):
+    """The default process group of torch, on the device that its backend is for."""
+
+    def __init__(self):
+        self._torch = sys.modules["torch"]
+        self._api = dist.api
+        self._device, backend = dist.device_of_default()
+        if self._device == "cuda":
+            self._device = f"cuda:{self._torch.cuda.current_device()}"
+        version = self._torch.__version__
+        about = f"{backend}, torch {version}, float32 on {self._device.partition(':')[0]}"
+        world = dist.c10d.GroupMember.WORLD
+        super().__init__(world.rank(), world.size(), about)
+
+    def measure(self, name, count, repeats, peer):
+        if peer is None:
+            self._api.barrier()
+            return 0.0, 0
+        prepare = getattr(self, "_" + name)
+        base = self._torch.arange(count, device=self._device).remainder_(_PERIOD).float()
+        wrong = self._check(*prepare(base, _CHECKS[0], peer))
+        operation, _, _ = prepare(base, 0, peer)
+        self._api.barrier()
+        self._synchronize()
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            operation()
+        self._synchronize()
+        us = (time.perf_counter() - begin) / repeats * 1e6
+        return us, wrong + self._check(*prepare(base, _CHECKS[1], peer))
+
+    def _synchronize(self):
+        if self._device != "cpu":
+            self._torch.cuda.synchronize()
+
+    def _check(self, operation, received, expected):
+        operation()
+        self._synchronize()
+        return int((received != expected).sum())
+
+    # each: (what does it, what it fills, what is to be in there then)
+
+    def _all_reduce(self, base, added, _):
+        data = base + (self.rank + added)
+        expected = base * self.size + (self.size * (self.size - 1) // 2 + self.size * added)
+        return lambda: self._api.all_reduce(data), data, expected
+
+    def _all_gather(self, base, added, _):
+        data, ranks = base + (self.rank + added), range(self.size)
+        received = self._stale((self.size, *base.shape))
+        expected = self._torch.stack([base + (rank + added) for rank in ranks])
+        return lambda: self._api.all_gather(list(received), data), received, expected
+
+    def _broadcast(self, base, added, _):
+        expected = base + added
+        data = expected.clone() if self.rank == 0 else self._stale(base.shape)
+        return lambda: self._api.broadcast(data, 0), data, expected
+
+    def _sendrecv(self, base, added, peer):
+        to, source = peer
+        data, received = base + (self.rank + added), self._stale(base.shape)
+        parts = [
+            self._api.P2POp(self._api.isend, data, to),
+            self._api.P2POp(self._api.irecv, received, source),
+        ]
+
+        def operation():
+            for work in self._api.batch_isend_irecv(parts):
+                work.wait()
+
+        return operation, received, base + (source + added)
+
+    def _stale(self, shape):
+        kind = {"dtype": self._torch.float32, "device": self._device}
+        return self._torch.full(shape, _STALE, **kind)
+
+
+class _NcclLink(_Link):
+    """The engine's own communicator: NCCL by itself, as nccl-tests have it."""
+
+    def __init__(self):
+        super().__init__(state.rank, state.size, f"{gpu.load('nccl')}, float32 on cuda")
+
+    def measure(self, name, count, repeats, peer):
+        if peer is None:
+            return communicator.measure("barrier", 1, 1, 0, 0)
+        return communicator.measure(name, count, repeats, *peer)
+
+
+def _test(sizes):
+    if not _is_nccl():
+        return _run_on(_TorchLink(), sizes)
+    torch = gpu.torch_module()
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()  # nothing of the program's runs beside it
+    with communicator.joined():
+        return _run_on(_NcclLink(), sizes)
+
+
+def _is_nccl():
+    """True if NCCL itself is tested, not torch. EOPNOTSUPP: there is nothing that can be."""
+    if dist.has_own_nccl():
+        return True
+    world = dist.c10d.GroupMember.WORLD if dist.c10d is not None else None
+    if world is None:
+        raise EngineError(
+            EOPNOTSUPP,
+            "there is no process group to test: set backend gloo or nccl and restart, "
+            "or call init_process_group() in a cell",
+        )
+    if world.size() != state.size:
+        text = f"the default process group has {world.size()} of {state.size} ranks"
+        raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
+    return dist.device_of_default()[0] == "cuda" and _has_nccl()
+
+
+def _has_nccl():
+    """False where NCCL is a part of torch and can't be called by others."""
+    try:
+        return bool(gpu.load("nccl"))
+    except EngineError:
+        return False
+
+
+def run_all(number, sizes):
+    """The self-test of this number with these sizes ("1024 4096", bytes): as _run_on()."""
+    try:
+        each = [int(size) for size in sizes.split()]
+        return run.interruptible(number, lambda: _test(each))
+    except KeyboardInterrupt:
+        raise EngineError(EINTR, f"rank {state.rank}: interrupted") from None
+    except EngineError as e:
+        raise EngineError(e.errno, f"rank {state.rank}: {e}") from None
+    except Exception as e:  # a link is broken, or memory is short
+        text = f"rank {state.rank}: {type(e).__name__}: {e}"
+        raise EngineError(EREMOTEIO, text) from e

@@ -1,0 +1,61 @@
+"""A connection to a group's store (store.py): one request at a time. It needs no torch."""
+
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+
+import _ddip
+from ddip_engine import store
+
+_CHUNK = 1 << 16
+
+
+class Connection:
+    """Requests and their answers. A wait ends by a signal, a timeout, or the abort."""
+
+    def __init__(self, path):
+        self.path = path
+        self._lock = threading.Lock()
+        self._socket = None
+
+    def call(self, op, *fields, timeout=timedelta(0)):
+        """Asks and waits. Whatever goes wrong, an answer that is still to come is never taken for
+        another's: the connection is given up. TimeoutError; ConnectionError: the store is gone."""
+        end = time.monotonic() + timeout.total_seconds() if timeout else None
+        with self._lock:
+            try:
+                self._connect()
+                self._socket.settimeout(None)
+                self._socket.sendall(store.frame(bytes([op]) + store.pack(fields)))
+                return self._receive(end)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self):
+        """The next call connects again."""
+        if self._socket is not None:
+            _ddip.store_socket(self._socket.fileno(), False)
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self):
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            store.reach(self.path, self._socket.connect)
+            _ddip.store_socket(self._socket.fileno(), True)
+
+    def _receive(self, end):
+        buffer = bytearray()
+        while (body := store.unframe(buffer)) is None:
+            if end is not None:
+                self._socket.settimeout(max(end - time.monotonic(), 0.001))
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                raise ConnectionError(
+                    f"the store of this group has closed the connection (pid {os.getpid()})"
+                )
+            buffer += data
+        return body

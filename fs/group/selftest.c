@@ -1,0 +1,324 @@
+/*
+ * Self-tests: their sizes, and the table of what the ranks have measured. Each rank says lines:
+ *
+ *   about TEXT                                       backend, versions, device
+ *   COLLECTIVE SIZE COUNT TYPE MICROSECONDS WRONG    the same ones on each rank, in one order
+ *   pair RANK SIZE MICROSECONDS WRONG                both ways at once, with each other rank
+ *
+ * Sizes are in bytes, COUNT and WRONG in elements, MICROSECONDS of one operation.
+ */
+#include "group/selftest.h"
+#include "group/external.h"
+#include "group/journal.h"
+#include "group/queue.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SIZES_MAX = 16, SIZE_MIN = 4, SIZE_MAX_GIB = 1, WORD = 16, ROWS_MAX = 4 * SIZES_MAX };
+
+static const uint64_t size_max = (uint64_t)SIZE_MAX_GIB << 30;
+static const char usual_sizes[] = "1024 32768 1048576 16777216";
+
+/* One collective at one size, over all ranks. */
+struct row {
+	char name[WORD], type[WORD];
+	uint64_t size, count, wrong;
+	double us; /* of the slowest rank */
+};
+
+struct pair {
+	int a, b;
+	uint64_t size, wrong;
+	double us; /* 0: not measured */
+};
+
+struct table {
+	int ranks, row_count, pair_count;
+	struct row rows[ROWS_MAX];
+	struct pair *pairs; /* of ranks a < b, row by row */
+	uint64_t wrong;
+	char about[200];
+	struct buf where; /* a line for each rank that got wrong elements */
+};
+
+/* ---- sizes ---- */
+
+/* 64K: 65536; 0: no size. */
+static uint64_t
+size_of(const char *word)
+{
+	static const char units[] = "KMG";
+	char *end;
+	uint64_t n = strtoull(word, &end, 10);
+	const char *unit = *end ? strchr(units, *end) : NULL;
+
+	if (*word < '0' || *word > '9' || (*end && (!unit || end[1])) || n > size_max)
+		return 0;
+	if (unit)
+		n <<= 10 * (unit - units + 1);
+	return n >= SIZE_MIN && n <= size_max ? n : 0;
+}
+
+static int
+read_sizes(char **words, int n, struct buf *out, struct err *e)
+{
+	if (n > SIZES_MAX)
+		return fail(e, EINVAL, "selftest: %d sizes (want 1..%d)", n, SIZES_MAX);
+	for (int i = 0; i < n; i++) {
+		uint64_t size = size_of(words[i]);
+
+		if (!size)
+			return fail(e, EINVAL,
+			    "selftest: no size '%.80s' (want bytes, %d..%dG, e.g. 4096 64K 16M)",
+			    words[i], SIZE_MIN, SIZE_MAX_GIB);
+		buf_addf(out, "%s%" PRIu64, i ? " " : "", size);
+	}
+	if (n == 0)
+		buf_adds(out, usual_sizes);
+	return 0;
+}
+
+/* ---- what the ranks have said ---- */
+
+static struct pair *
+pair_of(struct table *t, int a, int b)
+{
+	int low = MIN(a, b), high = MAX(a, b);
+	struct pair *p = &t->pairs[low * t->ranks + high];
+
+	p->a = low;
+	p->b = high;
+	return p;
+}
+
+static void
+add_pair(struct table *t, int rank, const char *line)
+{
+	struct pair said = {0}, *p;
+	int peer;
+
+	if (sscanf(line, "pair %d %" SCNu64 " %lf %" SCNu64, &peer, &said.size, &said.us,
+		&said.wrong) != 4 ||
+	    peer < 0 || peer >= t->ranks || peer == rank)
+		return;
+	p = pair_of(t, rank, peer);
+	p->size = said.size;
+	p->us = MAX(p->us, said.us);
+	p->wrong += said.wrong;
+	t->wrong += said.wrong;
+	if (said.wrong)
+		buf_addf(&t->where, "wrong rank=%d from=%d size=%" PRIu64 " elements=%" PRIu64 "\n",
+		    rank, peer, said.size, said.wrong);
+}
+
+/* The row of this line, the i-th of its rank; it is added to what other ranks have said of it. */
+static void
+add_row(struct table *t, int rank, int i, const char *line)
+{
+	struct row said = {0}, *row = &t->rows[MIN(i, ROWS_MAX - 1)];
+
+	if (i >= ROWS_MAX ||
+	    sscanf(line, "%15s %" SCNu64 " %" SCNu64 " %15s %lf %" SCNu64, said.name, &said.size,
+		&said.count, said.type, &said.us, &said.wrong) != 6)
+		return;
+	said.us = MAX(said.us, row->us);
+	t->wrong += said.wrong;
+	if (said.wrong)
+		buf_addf(&t->where, "wrong rank=%d %s size=%" PRIu64 " elements=%" PRIu64 "\n",
+		    rank, said.name, said.size, said.wrong);
+	said.wrong += row->wrong;
+	*row = said;
+	t->row_count = MAX(t->row_count, i + 1);
+}
+
+static void
+add_rank(struct table *t, int rank, const char *text)
+{
+	char *copy = xstrdup(text), *save;
+	int i = 0;
+
+	for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "about ", 6) == 0)
+			snprintf(t->about, sizeof(t->about), "%s", line + 6);
+		else if (strncmp(line, "pair ", 5) == 0)
+			add_pair(t, rank, line);
+		else
+			add_row(t, rank, i++, line);
+	}
+	free(copy);
+}
+
+/* ---- the table ---- */
+
+/* What bytes that pass a link are to bytes of an operation, as nccl-tests has it. */
+static double
+bus_factor(const char *name, int ranks)
+{
+	double share = (double)(ranks - 1) / ranks;
+
+	if (strcmp(name, "all_reduce") == 0)
+		return 2 * share;
+	return strcmp(name, "all_gather") == 0 ? share : 1;
+}
+
+/* GB/s, of 10^9 bytes. */
+static double
+bandwidth(uint64_t size, double us)
+{
+	return us > 0 ? (double)size / us / 1e3 : 0;
+}
+
+static void
+print_rows(const struct table *t, struct buf *out)
+{
+	buf_addf(out, "# %-10s %12s %12s %9s %12s %8s %8s %8s\n", "", "size", "count", "type",
+	    "time", "algbw", "busbw", "#wrong");
+	buf_addf(out, "# %-10s %12s %12s %9s %12s %8s %8s %8s\n", "", "(B)", "(elements)", "",
+	    "(us)", "(GB/s)", "(GB/s)", "");
+	for (int i = 0; i < t->row_count; i++) {
+		const struct row *row = &t->rows[i];
+		double algbw = bandwidth(row->size, row->us);
+
+		buf_addf(out,
+		    "%-12s %12" PRIu64 " %12" PRIu64 " %9s %12.1f %8.2f %8.2f %8" PRIu64 "\n",
+		    row->name, row->size, row->count, row->type, row->us, algbw,
+		    algbw * bus_factor(row->name, t->ranks), row->wrong);
+	}
+}
+
+/* The slowest last. */
+static int
+compare(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+
+	return (x->us > y->us) - (x->us < y->us);
+}
+
+static void
+print_slowest(struct table *t, struct buf *out)
+{
+	const struct pair *slowest, *middle;
+	int n = 0;
+
+	for (int i = 0; i < t->ranks * t->ranks; i++)
+		if (t->pairs[i].us > 0)
+			t->pairs[n++] = t->pairs[i];
+	if (n == 0) {
+		buf_adds(out, "slowest_pair -\n");
+		return;
+	}
+	qsort(t->pairs, (size_t)n, sizeof(*t->pairs), compare);
+	slowest = &t->pairs[n - 1];
+	middle = &t->pairs[n / 2];
+	buf_addf(out, "slowest_pair ranks=%d-%d size=%" PRIu64 " time_us=%.1f algbw=%.2f ",
+	    slowest->a, slowest->b, slowest->size, slowest->us,
+	    bandwidth(slowest->size, slowest->us));
+	buf_addf(out, "median_algbw=%.2f\n", bandwidth(middle->size, middle->us));
+}
+
+static void
+print_time(const struct task *w, struct buf *out)
+{
+	time_t when = (time_t)w->when.end;
+	struct tm tm;
+	char text[40] = "";
+
+	if (localtime_r(&when, &tm))
+		strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
+	buf_addf(out, "# selftest %s", text);
+}
+
+static void
+print_table(const struct task *w, struct buf *out)
+{
+	struct table *t = xcalloc(1, sizeof(*t));
+
+	t->ranks = w->n;
+	t->pairs = xcalloc((size_t)w->n * (size_t)w->n, sizeof(*t->pairs));
+	for (int i = 0; i < w->n; i++)
+		add_rank(t, i, w->subtasks[i].value);
+	print_time(w, out);
+	buf_addf(out, ": %d rank%s, %s\n", w->n, w->n == 1 ? "" : "s", t->about);
+	print_rows(t, out);
+	buf_addf(out, "errors %" PRIu64 "\n", t->wrong);
+	if (t->where.n)
+		buf_add(out, t->where.p, t->where.n);
+	print_slowest(t, out);
+	buf_free(&t->where);
+	free(t->pairs);
+	free(t);
+}
+
+/* Has each rank measured? Wrong results are one more outcome, all else left no table. */
+static bool
+is_whole(const struct task *w)
+{
+	for (int i = 0; i < w->n; i++)
+		if (!*w->subtasks[i].value)
+			return false;
+	return true;
+}
+
+static void
+keep(struct group *g, const struct task *w)
+{
+	struct buf out = {0};
+
+	if (is_whole(w)) {
+		print_table(w, &out);
+	} else {
+		print_time(w, &out);
+		buf_addf(&out, ": %s: %s\n", err_name(w->err.no), w->err.text);
+	}
+	free(g->selftest);
+	g->selftest = buf_take(&out);
+}
+
+static void
+ended(struct task *w)
+{
+	struct group *g = w->g;
+
+	if (w->begun)
+		keep(g, w);
+	if (w->err.no)
+		journal_fail(g, &w->err, "selftest");
+	journal_event(g, "selftest %s", w->err.no ? err_name(w->err.no) : "ok");
+	task_free(w);
+}
+
+void
+selftest_print(const struct group *g, struct buf *out)
+{
+	buf_adds(out, g->selftest ? g->selftest : "# no selftest has ended: echo selftest > ctl\n");
+}
+
+struct task *
+selftest_new(struct group *g, char **sizes, int n, struct err *e)
+{
+	static uint32_t made;
+	int all[MAX_RANKS], count = external_own(g, all);
+	struct buf text = {0};
+	struct task *w;
+
+	if (external_any(g)) {
+		fail(e, EOPNOTSUPP,
+		    "selftest: external ranks take part in no selftest, and the others wait for "
+		    "them");
+		return NULL;
+	}
+	if (read_sizes(sizes, n, &text, e) < 0) {
+		buf_free(&text);
+		return NULL;
+	}
+	w = task_new(g, TASK_SELFTEST, all, count);
+	w->number = SELFTEST_FIRST + made++ % SELFTEST_FIRST;
+	w->payload.name = buf_take(&text);
+	w->ended = ended;
+	return w;
+}

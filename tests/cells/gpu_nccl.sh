@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# NCCL without torch: the engine's own communicator, on a fake NCCL and a fake CUDA runtime.
+. "$(dirname "$0")/../lib.sh"
+
+export DDIP_CUDART=$BUILD/fake/libcudart.so.13 DDIP_NCCL=$BUILD/fake/libnccl.so.2
+export PYTHONPATH=$ROOT/tests/fake/no_torch:$ROOT/tests/fake
+for file in "$DDIP_CUDART" "$DDIP_NCCL"; do
+	[ -e "$file" ] || skip "$file is not built (make check)"
+done
+
+# again WORDS…: a mount with this $FAKE_NCCL
+again() {
+	! mountpoint -q "$M" || unmount
+	export FAKE_NCCL=$*
+	mount_with "$TORCH_PYTHON" -o size=3,backend=nccl,grace=0.2
+	ok cell 'x = 1' # the first cell starts the ranks
+}
+
+selftest() {
+	errno fsync "$G/ctl" "selftest $*"$'\n'
+}
+
+export FAKE_CUDA=gpus=3
+again
+is 'the process group is not torch' "$(value 'import sys; "torch" in sys.modules')" False
+is 'selftest goes through NCCL' "$(selftest 4K 5M)" 0
+text=$(cat "$G/selftest")
+like 'the table says so' "$text" '^# selftest [-0-9: ]+: 3 ranks, NCCL 2.28.9, float32 on cuda'
+is 'each collective at each size' "$(awk '!/^#/ { print $1 }' <<<"$text" | uniq -c | xargs)" \
+	'2 all_reduce 2 all_gather 2 broadcast 2 sendrecv 1 errors 1 slowest_pair'
+like 'all is right' "$text" $'\nerrors 0\n'
+is 'and again' "$(selftest 4K)" 0
+is 'the communicators were given up' "$(value 'import ctypes, os
+ctypes.CDLL(os.environ["DDIP_NCCL"]).fake_nccl_live()' 1)" 0
+is 'in order' "$(value 'ctypes.CDLL(os.environ["DDIP_NCCL"]).fake_nccl_aborted()' 1)" 0
+is 'the current GPU of the program is left alone' "$(value 'import cupy, ctypes
+n = ctypes.c_int(9); cupy.runtime.cudaGetDevice(ctypes.byref(n)); n.value' 2)" 0
+
+# an interrupt while a rank does not come: all are free, and the next one is right
+cell "import os
+os.mkfifo('$T/come')
+from ddip_engine import communicator as c
+real = c.measure
+def measure(*args):
+    print('here', flush=True)
+    if rank == 1:
+        open('$T/come').close()
+    return real(*args)
+c.measure = measure" "$G/cell.1"
+cell 'from ddip_engine import communicator as c
+real = c.measure
+def measure(*args):
+    print("here", flush=True)
+    return real(*args)
+c.measure = measure' "$G/cell.0,2"
+echo 'selftest 4K' >"$T/line"
+cat "$T/line" >"$G/ctl" &
+writer=$!
+for k in 0 1 2; do
+	until_true grep -q here "$G/rank$k/stdout"
+done
+waits_in_nccl() {
+	guarded grep -q '^0 state=busy .* in=all_reduce' "$G/stall"
+}
+until_true waits_in_nccl # stall says where the others wait
+echo interrupt >"$G/ctl"
+fails wait $writer
+like 'it is an interrupt' "$(cat "$G/selftest")" 'EINTR: rank [012]: interrupted'
+cell 'c.measure = real'
+is 'its communicator was aborted' "$(value 'import ctypes, os
+nccl = ctypes.CDLL(os.environ["DDIP_NCCL"]); nccl.fake_nccl_live(), nccl.fake_nccl_aborted()')" '(0, 1)'
+is 'the next one has a new communicator' "$(selftest 4K)" 0
+like 'which is right' "$(cat "$G/selftest")" $'\nerrors 0\n'
+
+# a rank that dies meanwhile
+cell "c.measure = lambda *args: os.kill(os.getpid(), 9)" "$G/rank1/cell"
+is 'a rank dies' "$(selftest 4K)" EHOSTDOWN
+is 'its successor is met again' "$(ok cell 'y = 2'; selftest 4K)" 0
+
+# a slow link is found, and a wrong one
+again 'slow=0-2:30000 wrong=2-1'
+is 'a link that brings something else' "$(selftest 4K)" EREMOTEIO
+text=$(cat "$G/selftest")
+like 'is named' "$text" $'\nwrong rank=1 from=2 size=4096 elements=2\n'
+like 'and the slow one' "$text" $'\nslowest_pair ranks=0-2 size=4096 time_us=[3-9][0-9]{4,}'
+
+# each failure is one line, and the rank goes on
+again 'fail=ncclCommInitRankConfig:1:0:1'
+is 'no communicator can be made' "$(selftest 4K)" EREMOTEIO
+like 'it says why' "$(tail -n 1 "$G/error")" 'rank [012]: NCCL: ncclCommInitRankConfig: unhandled cuda error: ncclCommInitRankConfig was told to fail'
+is 'the next one can' "$(selftest 4K)" 0
+export DDIP_NCCL=/nonexistent/libnccl.so
+again
+is 'there is no library' "$(selftest)" EOPNOTSUPP
+like 'it says which' "$(tail -n 1 "$G/error")" 'rank [012]: NCCL: /nonexistent/libnccl.so: cannot open'
+is 'cells go on' "$(value '6 * 7')" 42
