@@ -25,9 +25,9 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(CURDIR)/%,%,$(2))')
 SHARED_SRC := $(wildcard include/*.c)
 FS_SRC     := $(wildcard fs/*.c fs/*/*.c)
 # engine/rank and engine/py live in a process with Python: the shared object. The launcher and
-# engine/agent never load it.
+# engine/agent and engine/relay never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
-ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c)
+ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c)
 # p5.py is the notebook's, too: one source.
 ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py)) magics/ddip/p5.py
 

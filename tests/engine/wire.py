@@ -19,6 +19,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
+ENGINE = os.path.join(BUILD, "ddip-engine")
+# The agent itself, or with DDIP_TEST_RELAY=1 one that is reached as on another host is.
+AGENT_COMMAND = [ENGINE, "--agent"]
+if os.environ.get("DDIP_TEST_RELAY"):
+    AGENT_COMMAND = [
+        *(ENGINE, "relay", "--host", "there", "--linger", "30", "--engine", ENGINE),
+        *("--", "sh", "-c"),
+    ]
 AGENT = 0xFFFF  # slot of the agent itself
 FLAG_FD, FLAG_MARK = 1, 2
 SIZES = {"1": "B", "2": "H", "4": "I", "8": "Q"}
@@ -89,7 +97,7 @@ class Agent:
         self.sock = ours
         self.log = open(os.path.join(self.dir, "log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [os.path.join(BUILD, "ddip-engine"), "--agent"],
+            AGENT_COMMAND,
             stdin=theirs, stdout=theirs, stderr=self.log,
             env={**os.environ, **(env or {})}, start_new_session=True,
         )  # fmt: skip
