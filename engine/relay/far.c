@@ -114,14 +114,23 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		conn_forward(far.agent, m);
 }
 
+/* The agent's status, by wait(2). */
+static void
+say_gone(int status)
+{
+	packet_send(far.link, PACKET_GONE, false, (uint32_t)status, (struct slice){0});
+}
+
 static void
 on_packet(void *arg, int type, struct slice body)
 {
 	struct err e = {0};
 	struct msg m;
 
-	if (type == PACKET_END)
+	if (type == PACKET_END) {
+		say_gone(0);
 		end(0);
+	}
 	if (type == PACKET_FRAME && packet_frame(body, &m, &e) == 0)
 		to_agent(NULL, &m, &e);
 	else if (type == PACKET_BLOB || type == PACKET_BYTES || type == PACKET_WITH ||
@@ -251,7 +260,7 @@ on_agent_close(void *arg, const struct err *why)
 		usleep(AGENT_LOOK_MS * 1000);
 	}
 	far.agent_pid = 0;
-	packet_send(far.link, PACKET_GONE, false, (uint32_t)status, (struct slice){0});
+	say_gone(status);
 	loop_timer(far.loop, LAST_WORD_MS, on_last_word, NULL);
 }
 

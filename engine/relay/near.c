@@ -48,7 +48,7 @@ static struct {
 	struct err why;	    /* the last that went wrong */
 	struct timer *patience, *again, *linger;
 	uint64_t backoff_ms;
-	bool ending; /* the daemon has gone */
+	bool ending; /* the daemon has gone, which the other side is told */
 } near;
 
 static void begin(void);
@@ -141,8 +141,10 @@ end(void)
 	if (near.ending)
 		return;
 	near.ending = true;
-	if (!link_is_up(near.link))
-		leave(0); /* what lives over there ends after its time */
+	if (!near.dir)
+		leave(0);
+	/* without a connection just now there may be one in time; else what lives over there ends
+	 * after its own */
 	link_send(near.link, PACKET_END, false, (struct slice){0}, (struct slice){0});
 	loop_timer(near.loop, END_MS, on_ended, NULL);
 }
@@ -290,8 +292,6 @@ retry(const struct err *why)
 	near.patience = NULL;
 	launch_end(near.launch);
 	near.launch = NULL;
-	if (near.ending)
-		leave(0);
 	if (!near.dir)
 		give_up(why);
 	near.why = *why;
@@ -393,6 +393,8 @@ on_gone(const char *text)
 {
 	struct err e;
 
+	if (near.ending)
+		leave(0);
 	fail(&e, EHOSTDOWN,
 	    "what ran there has ended: it was without a connection for too long, or was killed");
 	give_up(&e);

@@ -19,7 +19,7 @@ enum {
 	PACKET_FREE,   /* id[4]: no frame needs them any more; incomplete: what waits is dropped */
 	PACKET_OUTPUT, /* slot[2] stream[1] record[8] and bytes that a rank printed */
 	PACKET_LOG,    /* lines for the daemon's log */
-	PACKET_END,    /* the daemon has gone: end at once */
+	PACKET_END,    /* the daemon has gone: say PACKET_GONE, and end */
 	PACKET_GONE    /* status[4]: the agent has ended, by wait(2) */
 };
 

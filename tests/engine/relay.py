@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""An agent behind relays: all that the agent does; connections that break; how it ends; what is brought along."""
+"""An agent behind relays: what it does, connections that break, how it ends, what is brought along."""
 
 import glob
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -260,11 +259,14 @@ def test_linger():
 
 
 def test_end_of_the_daemon():
-    """Its end is told there: nothing lingers."""
-    with Relayed(linger=1000) as a:
-        a.spawn(0)
-        a.close()
-        until(lambda: not far_processes(a), what="the end of all that ran there")
+    """Its end is told there: nothing lingers, also where the connection broke just before."""
+    for cut in (False, True):
+        with Relayed(linger=1000) as a:
+            a.spawn(0)
+            if cut:
+                os.kill(a.carrier(), signal.SIGKILL)
+            a.close()
+            until(lambda: not far_processes(a), what="the end of all that ran there")
 
 
 def test_agent_that_ends():
