@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent behind relays: what it does, connections that break, how it ends, what is brought along."""
+"""An agent behind relays: what it does, connections that break, how it ends, what comes along."""
 
 import glob
 import os
