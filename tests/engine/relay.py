@@ -350,8 +350,11 @@ def test_bring_along():
         with Relayed(engine="auto", env=env, warm=False) as a:
             same(a.hello.name, "Rhello")
         same([os.stat(f).st_ino for f in files], nodes)
-        with open(files[0], "ab") as f:
-            f.write(b"more")
+        with open(files[0], "rb") as f, open(cache + "/changed", "wb") as g:
+            g.write(f.read() + b"more")
+        os.chmod(g.name, 0o700)
+        os.replace(g.name, files[0])
+        nodes = [os.stat(f).st_ino for f in files]
         with Relayed(engine="auto", env=env, warm=False) as a:
             same(a.hello.name, "Rhello")
         assert os.stat(files[0]).st_ino != nodes[0], "a changed program was run"
