@@ -271,10 +271,12 @@ adapt(struct link *l, const struct packet *p)
 static int
 acknowledged(struct link *l, uint64_t count, struct err *e)
 {
-	if (count < l->acked || count > l->acked + l->n_kept)
+	uint64_t end = l->acked + l->n_kept;
+
+	if (count < l->acked || count > end)
 		return fail(e, EBADMSG, "link: %llu packets are acknowledged, of %llu to %llu",
 		    (unsigned long long)count, (unsigned long long)l->acked,
-		    (unsigned long long)(l->acked + l->n_kept));
+		    (unsigned long long)end);
 	while (l->acked < count) {
 		struct packet *p = STAILQ_FIRST(&l->kept);
 
@@ -341,7 +343,8 @@ take_packets(struct link *l, struct err *e)
 
 	while (r == 0 && l->got.n - at >= HEADER) {
 		const unsigned char *p = (const unsigned char *)l->got.p + at;
-		size_t n = p[0] | p[1] << 8 | p[2] << 16 | (size_t)p[3] << 24;
+		uint32_t n =
+		    p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 		struct slice body = {l->got.p + at + HEADER, n - HEADER};
 
 		if (n < HEADER || n > PACKET_SIZE_MAX)

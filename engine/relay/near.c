@@ -1,6 +1,6 @@
 /*
  * The near relay: the daemon's child, which speaks to it as an agent does, and to the far relay by
- * the command that leads to the host. It starts that command anew when it ends.
+ * the command that leads to the host (dial.c).
  */
 #define _GNU_SOURCE
 #include "relay/relay.h"
@@ -8,9 +8,8 @@
 #include "proc.h"
 #include "relay/arrival.h"
 #include "relay/asked.h"
-#include "relay/bring.h"
+#include "relay/dial.h"
 #include "relay/inbox.h"
-#include "relay/launch.h"
 #include "relay/outbox.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,42 +21,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-	START_MS = 60000, /* for the first connection to say something */
-	AGAIN_MS = 20000, /* for each other one */
-	BACKOFF_MIN_MS = 200,
-	BACKOFF_MAX_MS = 5000,
-	END_MS = 2500 /* for the other side to say that it has ended */
-};
+enum { END_MS = 2500 }; /* for the other side to say that it has ended */
 
 static struct {
 	struct loop *loop;
-	const char *host, *engine;
-	uint64_t linger_ms;
-	char **command;
+	struct dial dial; /* how to get there */
 	struct conn *daemon;
 	struct link *link;
 	struct outbox *out;
 	struct inbox *in;
 	struct arrivals *arrivals;
 	struct asked *asked;
-	struct bring bring;
-	struct launch *launch;
-	char *dir, *secret; /* of the session; NULL: there is none yet */
-	uint32_t hello;	    /* tag of Thello, until it is answered */
-	struct err why;	    /* the last that went wrong */
-	struct timer *patience, *again, *linger;
-	uint64_t backoff_ms;
-	bool ending; /* the daemon has gone, which the other side is told */
+	uint32_t hello; /* tag of Thello, until it is answered */
+	bool ending;	/* the daemon has gone, which the other side is told */
 } near;
-
-static void begin(void);
-static void connect_host(void *arg);
 
 static _Noreturn void
 leave(int status)
 {
-	launch_end(near.launch);
+	dial_end();
 	exit(status);
 }
 
@@ -67,7 +49,9 @@ give_up(const struct err *e)
 {
 	struct err why;
 
-	fail(&why, e->no, "host %s: %.900s", near.host, e->text);
+	if (near.ending)
+		leave(0);
+	fail(&why, e->no, "host %s: %.900s", near.dial.host, e->text);
 	note("%s", why.text);
 	if (near.hello)
 		conn_send(near.daemon, Rerror, 0, SLOT_AGENT, near.hello, -1, (uint32_t)why.no,
@@ -114,7 +98,7 @@ on_daemon(void *arg, struct msg *m)
 
 	if (m->type == Thello && !near.hello) {
 		near.hello = m->tag;
-		begin();
+		dial_start(&near.dial);
 	}
 	if (m->type == Tspawn && open_spools(m, &e) < 0) {
 		answer_error(m, &e);
@@ -141,7 +125,7 @@ end(void)
 	if (near.ending)
 		return;
 	near.ending = true;
-	if (!near.dir)
+	if (!dial_has_session())
 		leave(0);
 	/* without a connection just now there may be one in time; else what lives over there ends
 	 * after its own */
@@ -169,7 +153,7 @@ pass_error(const struct msg *m)
 
 	if (wire_unpack(m, &e, &no, &text, &trace) < 0)
 		return;
-	fail(&e, (int)no, "host %s: %.*s", near.host, (int)MIN(text.n, (size_t)900), text.p);
+	fail(&e, (int)no, "host %s: %.*s", near.dial.host, (int)MIN(text.n, (size_t)900), text.p);
 	conn_send(
 	    near.daemon, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e.no, slice_text(e.text), trace);
 }
@@ -208,7 +192,7 @@ show_log(struct slice lines)
 		const char *end = memchr(lines.p, '\n', lines.n);
 		size_t n = end ? (size_t)(end - lines.p) : lines.n;
 
-		fprintf(stderr, "%s: %.*s\n", near.host, (int)n, lines.p);
+		fprintf(stderr, "%s: %.*s\n", near.dial.host, (int)n, lines.p);
 		n = MIN(n + 1, lines.n);
 		lines.p += n;
 		lines.n -= n;
@@ -223,8 +207,6 @@ agent_gone(struct slice body)
 	struct err e;
 
 	packet_id(&body, &status);
-	if (near.ending)
-		leave(0);
 	fail(&e, EHOSTDOWN, "its agent ended with %s %d: everything it ran is gone",
 	    WIFSIGNALED((int)status) ? "signal" : "exit status",
 	    WIFSIGNALED((int)status) ? WTERMSIG((int)status) : WEXITSTATUS((int)status));
@@ -267,208 +249,13 @@ on_more(void *arg)
 static void
 on_up(void *arg)
 {
-	loop_timer_del(near.patience);
-	loop_timer_del(near.linger);
-	near.patience = near.linger = NULL;
-	near.backoff_ms = BACKOFF_MIN_MS;
-	debug("agent", "host %s: connected", near.host);
-}
-
-static void
-on_linger(void *arg)
-{
-	struct err e;
-
-	fail(&e, EHOSTDOWN, "no connection for %llu s: %.800s",
-	    (unsigned long long)near.linger_ms / 1000, near.why.text);
-	give_up(&e);
-}
-
-/* Tries again, after a while. */
-static void
-retry(const struct err *why)
-{
-	loop_timer_del(near.patience);
-	near.patience = NULL;
-	launch_end(near.launch);
-	near.launch = NULL;
-	if (!near.dir)
-		give_up(why);
-	near.why = *why;
-	if (!near.linger)
-		near.linger = loop_timer(near.loop, near.linger_ms, on_linger, NULL);
-	note("host %s: %s; connecting again", near.host, why->text);
-	near.again = loop_timer(near.loop, near.backoff_ms, connect_host, NULL);
-	near.backoff_ms = MIN(near.backoff_ms * 2, (uint64_t)BACKOFF_MAX_MS);
+	dial_up();
 }
 
 static void
 on_down(void *arg, const struct err *why)
 {
-	struct slice words = near.launch ? launch_words(near.launch) : (struct slice){0};
-	struct err e = *why;
-
-	if (!e.no)
-		fail(&e, EHOSTDOWN, "the connection ended%s%.*s", words.n ? ": " : "", (int)words.n,
-		    words.p);
-	retry(&e);
-}
-
-/* ---- the command ---- */
-
-static void
-on_patience(void *arg)
-{
-	struct slice words = launch_words(near.launch);
-	struct err e;
-
-	near.patience = NULL;
-	fail(&e, ETIMEDOUT, "%s said nothing for %d s%s%.*s", near.command[0],
-	    (near.dir ? AGAIN_MS : START_MS) / 1000, words.n ? ": " : "", (int)words.n, words.p);
-	link_detach(near.link);
-	retry(&e);
-}
-
-static void
-be_patient(void)
-{
-	loop_timer_del(near.patience);
-	near.patience = loop_timer(near.loop, near.dir ? AGAIN_MS : START_MS, on_patience, NULL);
-}
-
-static void
-begin_link(void)
-{
-	struct slice early;
-	int rfd, wfd;
-
-	launch_take(near.launch, &rfd, &wfd, &early);
-	link_attach(near.link, rfd, wfd, early);
-}
-
-static void
-on_want(const char *machine)
-{
-	struct err e = {0};
-
-	if (bring_fits(machine, &e) < 0)
-		give_up(&e);
-	for (size_t i = 0; i < ARRAY_LEN(near.bring.files); i++)
-		launch_write(near.launch, near.bring.files[i].p, near.bring.files[i].n);
-}
-
-static void
-on_error(const char *text)
-{
-	struct err e;
-
-	fail(&e, EHOSTDOWN, "%s", text);
-	retry(&e);
-}
-
-/* DIR SECRET */
-static void
-on_session(const char *text)
-{
-	const char *secret = strrchr(text, ' ');
-
-	if (!secret || strlen(secret + 1) != SECRET_SIZE || near.dir)
-		return;
-	near.dir = xstrndup(text, (size_t)(secret - text));
-	near.secret = xstrdup(secret + 1);
-	begin_link();
-}
-
-static void
-on_attach(const char *text)
-{
-	if (!near.secret)
-		return;
-	launch_write(near.launch, near.secret, SECRET_SIZE);
-	begin_link();
-}
-
-static void
-on_gone(const char *text)
-{
-	struct err e;
-
-	if (near.ending)
-		leave(0);
-	fail(&e, EHOSTDOWN,
-	    "what ran there has ended: it was without a connection for too long, or was killed");
-	give_up(&e);
-}
-
-static const struct {
-	const char *word;
-	void (*fn)(const char *text);
-} banners[] = {
-    {BANNER_WANT, on_want},
-    {BANNER_ERROR, on_error},
-    {BANNER_FAR, on_session},
-    {BANNER_ATTACH, on_attach},
-    {BANNER_GONE, on_gone},
-};
-
-static void
-on_line(void *arg, const char *line)
-{
-	const char *text = strstr(line, BANNER);
-
-	if (!text) {
-		debug("agent", "host %s says: %s", near.host, line);
-		return;
-	}
-	be_patient();
-	text += strlen(BANNER);
-	for (size_t i = 0; i < ARRAY_LEN(banners); i++) {
-		size_t n = strlen(banners[i].word);
-
-		if (strncmp(text, banners[i].word, n) != 0 || (text[n] && text[n] != ' '))
-			continue;
-		banners[i].fn(text[n] ? text + n + 1 : "");
-		return;
-	}
-}
-
-static void
-on_launch_ended(void *arg, const struct err *why)
-{
-	near.launch = NULL;
-	retry(why);
-}
-
-/* The daemon's first word. */
-static void
-begin(void)
-{
-	struct err e = {0};
-
-	if (bring_open(&near.bring, near.engine, &e) < 0)
-		give_up(&e);
-	connect_host(NULL);
-}
-
-static void
-connect_host(void *arg)
-{
-	static const struct launch_ops ops = {on_line, on_launch_ended};
-	struct err e = {0};
-	char *linger = xasprintf("%llu", (unsigned long long)near.linger_ms / 1000);
-	char *text = near.dir ? bring_text(&near.bring, "--attach", near.dir, &e)
-			      : bring_text(&near.bring, "--linger", linger, &e);
-
-	free(linger);
-	near.again = NULL;
-	if (!text)
-		give_up(&e);
-	near.launch = launch_start(near.loop, near.command, text, &ops, NULL, &e);
-	free(text);
-	if (near.launch)
-		be_patient();
-	else
-		retry(&e);
+	dial_down(why);
 }
 
 /* ---- the beginning ---- */
@@ -505,14 +292,14 @@ parse(char **args)
 {
 	char *rest;
 
-	near.engine = "auto";
+	near.dial.engine = "auto";
 	for (; args[0] && args[1] && strcmp(args[0], "--") != 0; args += 2) {
 		if (!strcmp(args[0], "--host")) {
-			near.host = args[1];
+			near.dial.host = args[1];
 		} else if (!strcmp(args[0], "--engine")) {
-			near.engine = args[1];
+			near.dial.engine = args[1];
 		} else if (!strcmp(args[0], "--linger")) {
-			near.linger_ms = strtoull(args[1], &rest, 10) * 1000;
+			near.dial.linger_ms = strtoull(args[1], &rest, 10) * 1000;
 			if (*rest || rest == args[1])
 				return "--linger: want seconds";
 		} else {
@@ -521,8 +308,8 @@ parse(char **args)
 	}
 	if (!args[0] || !args[1])
 		return "want -- and a command";
-	near.command = args + 1;
-	return near.host ? NULL : "want --host NAME";
+	near.dial.command = args + 1;
+	return near.dial.host ? NULL : "want --host NAME";
 }
 
 int
@@ -550,8 +337,10 @@ near_main(char **args)
 	loop_signal(near.loop, SIGINT, on_ignored, NULL);
 	loop_signal(near.loop, SIGHUP, on_ignored, NULL);
 	loop_signal(near.loop, SIGQUIT, on_ignored, NULL);
-	near.backoff_ms = BACKOFF_MIN_MS;
 	near.link = link_new(near.loop, &ops, NULL);
+	near.dial.loop = near.loop;
+	near.dial.link = near.link;
+	near.dial.failed = give_up;
 	near.out = outbox_new(near.link);
 	near.in = inbox_new(deliver, NULL);
 	near.daemon = conn_new(near.loop, fd, fd, on_daemon, on_daemon_close, NULL);

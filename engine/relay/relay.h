@@ -3,8 +3,8 @@
  *
  *   daemon == socket, descriptors == near.c == bytes, by any command == far.c == socket == agent
  *
- * The command (ssh, srun, docker exec…) runs the far relay; launch.c starts it and reads its first
- * lines, bring.c brings the programs along. link.c carries packets over its standard input and
+ * The command (ssh, srun, docker exec…) runs the far relay; dial.c starts it, by launch.c,
+ * bring.c brings the programs along. link.c carries packets over its standard input and
  * output, and over those of the next one when it breaks; session.c is how that one finds the relay
  * that lives on over there. What packets there are is in packet.h. Descriptors go as bytes (outbox,
  * inbox), objects in memory are read over there (fetch), what ranks print is kept on the disk over
