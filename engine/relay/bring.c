@@ -80,18 +80,21 @@ add_bring(struct buf *t, const struct bring *b)
 	    sums[0], names[0], sums[1], names[1]);
 	buf_adds(t, "for x in sha256sum head mv; do command -v $x >/dev/null || e there is no $x "
 		    "there; done; ");
-	buf_adds(t,
-	    "m=$(mkdir -p \"$c\" 2>&1) || e $m; own \"$c\"; "
-	    "if [ -e \"$d\" ]; then own \"$d\"; fi; "
-	    "sums \"$d\" || { t=$c/new.$$; rm -rf \"$t\"; m=$(mkdir \"$t\" 2>&1) || e $m; ");
-	buf_addf(t, "echo \"%s%s $(uname -sm)\"; ", BANNER, BANNER_WANT);
+	buf_adds(t, "m=$(mkdir -p \"$c\" 2>&1) || e $m; own \"$c\"; "
+		    "if [ -e \"$d\" ]; then own \"$d\"; fi; ");
+	buf_addf(t, "sums \"$d\" || { echo \"%s%s $(uname -sm)\"; read go || exit 1; ", BANNER,
+	    BANNER_WANT);
+	buf_adds(t, "t=$c/new.$$; clean() { rm -rf \"$t\"; exit 1; }; trap clean HUP TERM PIPE; "
+		    "m=$(mkdir \"$t\" 2>&1) || e $m; ");
 	buf_addf(t, "m=$(head -c %zu 2>&1 >\"$t/%s\") && m=$(head -c %zu 2>&1 >\"$t/%s\") && ",
 	    b->files[0].n, names[0], b->files[1].n, names[1]);
 	buf_addf(t,
 	    "sums \"$t\" || { rm -rf \"$t\"; e the programs were not written to $c: ${m:-they "
 	    "came out different}; }; chmod 700 \"$t/%s\"; ",
 	    names[0]);
-	buf_addf(t, "mkdir -p \"$d\" && mv \"$t/%s\" \"$t/%s\" \"$d\"; rm -rf \"$t\"; }; p=$d/%s; ",
+	buf_addf(t,
+	    "mkdir -p \"$d\" && mv \"$t/%s\" \"$t/%s\" \"$d\"; rm -rf \"$t\"; trap - HUP TERM "
+	    "PIPE; }; p=$d/%s; ",
 	    names[0], names[1], names[0]);
 }
 

@@ -7,6 +7,8 @@
 #define BRING_H
 #include "err.h"
 
+#define BRING_GO "go\n" /* the answer to BANNER_WANT, before the files */
+
 struct bring {
 	const char *engine;  /* the program over there; NULL: ours is brought */
 	struct buf files[2]; /* ddip-engine, ddip_engine.so */

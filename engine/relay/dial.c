@@ -131,6 +131,7 @@ on_want(const char *machine)
 
 	if (bring_fits(machine, &e) < 0)
 		dial.failed(&e);
+	launch_write(now.launch, BRING_GO, strlen(BRING_GO));
 	for (size_t i = 0; i < ARRAY_LEN(now.bring.files); i++)
 		launch_write(now.launch, now.bring.files[i].p, now.bring.files[i].n);
 }
@@ -170,6 +171,7 @@ static void
 on_gone(const char *text)
 {
 	struct err e;
+
 	fail(&e, EHOSTDOWN,
 	    "what ran there has ended: it was without a connection for too long, or was killed");
 	dial.failed(&e);

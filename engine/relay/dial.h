@@ -9,8 +9,9 @@ struct dial {
 	char **command;	    /* that leads there */
 	uint64_t linger_ms; /* how long to try again */
 	struct loop *loop;
-	struct link *link;		     /* gets the streams */
-	void (*failed)(const struct err *e); /* there is no way on */
+	struct link *link; /* gets the streams */
+	/* There is no way on. */
+	__attribute__((noreturn)) void (*failed)(const struct err *e);
 };
 
 /* Connects; there is one per process. */
