@@ -12,6 +12,7 @@
 #include "relay/outbox.h"
 #include "relay/places.h"
 #include "relay/session.h"
+#include "relay/window.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -47,6 +48,7 @@ static struct {
 	struct inbox *in;
 	struct follows *follows;
 	struct fetches *fetches;
+	struct windows *windows;
 	struct places *places;
 	unsigned turn;
 } far;
@@ -106,6 +108,8 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		refuse(m, e);
 		return;
 	}
+	if (window_asked(far.windows, m))
+		return;
 	if (m->type == Tget)
 		fetch_asked(far.fetches, m);
 	if (m->type == Tspawn || m->type == Tinit)
@@ -223,6 +227,8 @@ on_agent(void *arg, struct msg *m)
 	struct err e = {0};
 	uint32_t id;
 
+	if (window_answered(far.windows, m))
+		return;
 	if (m->fd >= 0) {
 		id = outbox_send(far.out, m, &e);
 		if (id)
@@ -343,6 +349,7 @@ serve(int rfd, int wfd, int waiter)
 	far.in = inbox_new(to_agent, NULL);
 	far.follows = follows_new(far.loop, far.link);
 	far.fetches = fetches_new(far.agent, far.link, far.out);
+	far.windows = windows_new(far.agent, far.link);
 	far.places = places_new(far.session.dir);
 	session_listen(&far.session, far.loop, attach);
 	dprintf(wfd, "%s%s %s %s\n", BANNER, BANNER_FAR, far.session.dir, far.session.secret);

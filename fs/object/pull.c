@@ -175,6 +175,9 @@ take_bytes(struct got *x, struct msg *m)
 		return take_live(x, addr);
 	close_pidfd(x);
 	x->remote = kind == GET_READ;
+	if (x->remote && (x->p->name.op || x->p->hosted))
+		return fail(
+		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
 	if (kind != GET_FD && kind != GET_DEVICE)
 		return 0;
 	if (m->fd < 0)
