@@ -156,6 +156,7 @@ UNIT_client := fs/session/client.c
 UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
 UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c)
 UNIT_push := fs/object/push.c
+UNIT_link := engine/relay/link.c
 UNIT_device_reads := fs/object/device.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c

@@ -14,7 +14,8 @@ enum {
 	START_MS = 60000, /* for the first connection to say something */
 	AGAIN_MS = 20000, /* for each other one */
 	BACKOFF_MIN_MS = 200,
-	BACKOFF_MAX_MS = 5000
+	BACKOFF_MAX_MS = 5000,
+	DECIMAL = 10
 };
 
 static struct dial dial;
@@ -145,15 +146,25 @@ on_error(const char *text)
 	retry(&e);
 }
 
-/* DIR SECRET */
+/* VERSION DIR SECRET */
 static void
 on_session(const char *text)
 {
+	char *dir;
+	long version = strtol(text, &dir, DECIMAL);
 	const char *secret = strrchr(text, ' ');
+	struct err e;
 
-	if (!secret || strlen(secret + 1) != SECRET_SIZE || now.dir)
+	if (version != WIRE_VERSION) {
+		fail(&e, EPROTO,
+		    "protocol mismatch (%ld, expected %d): %s is of another build, install this "
+		    "one",
+		    version, WIRE_VERSION, dial.engine);
+		dial.failed(&e);
+	}
+	if (secret <= dir || strlen(secret + 1) != SECRET_SIZE || now.dir)
 		return;
-	now.dir = xstrndup(text, (size_t)(secret - text));
+	now.dir = xstrndup(dir + 1, (size_t)(secret - dir - 1));
 	now.secret = xstrdup(secret + 1);
 	begin_link();
 }

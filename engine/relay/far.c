@@ -352,7 +352,8 @@ serve(int rfd, int wfd, int waiter)
 	far.windows = windows_new(far.agent, far.link);
 	far.places = places_new(far.session.dir);
 	session_listen(&far.session, far.loop, attach);
-	dprintf(wfd, "%s%s %s %s\n", BANNER, BANNER_FAR, far.session.dir, far.session.secret);
+	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,
+	    far.session.secret);
 	far.waiter = -1;
 	attach(rfd, wfd, waiter);
 	loop_run(far.loop);

@@ -30,7 +30,7 @@ enum {
 #define BANNER "@ddipfs "
 #define BANNER_WANT "want"     /* MACHINE: the programs are to be sent */
 #define BANNER_ERROR "error"   /* TEXT: it can't be done */
-#define BANNER_FAR "far"       /* DIR SECRET: a new session, and the link begins */
+#define BANNER_FAR "far"       /* WIRE_VERSION DIR SECRET: a new session, and the link begins */
 #define BANNER_ATTACH "attach" /* say the secret, and the link goes on */
 #define BANNER_GONE "gone"     /* there is no such session any more */
 
