@@ -134,6 +134,13 @@ session_remove(struct session *s)
 
 /* ---- connections ---- */
 
+/* A connection that has not said the secret yet. It gives up by itself (ATTACH_MS). */
+struct caller {
+	struct session *session;
+	int fd;
+	struct watch *watch;
+};
+
 /* What an attaching process says: the secret and its two streams. False: not all of it. */
 static bool
 receive(int fd, char secret[SECRET_SIZE], int streams[2])
@@ -147,11 +154,8 @@ receive(int fd, char secret[SECRET_SIZE], int streams[2])
 	    .msg_iovlen = 1,
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control)};
-	struct timeval patience = {.tv_sec = 1};
-	ssize_t n;
+	ssize_t n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC);
 	if (n < 0 || mh.msg_controllen < CMSG_LEN(2 * sizeof(int)) ||
 	    control.h.cmsg_type != SCM_RIGHTS || control.h.cmsg_len != CMSG_LEN(2 * sizeof(int)))
 		return false;
@@ -174,16 +178,17 @@ is_secret(const struct session *s, const char said[SECRET_SIZE])
 	return !differs;
 }
 
+/* It has said something, or has ended. */
 static void
-on_connection(void *arg, uint32_t events)
+on_word(void *arg, uint32_t events)
 {
-	struct session *s = arg;
-	/* cppcheck-suppress nullPointer ; nobody's name is wanted */
-	int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC), streams[2];
+	struct caller *c = arg;
+	struct session *s = c->session;
+	int fd = c->fd, streams[2];
 	char said[SECRET_SIZE];
 
-	if (fd < 0)
-		return;
+	loop_fd_del(c->watch);
+	free(c);
 	if (!receive(fd, said, streams)) {
 		close(fd);
 	} else if (!is_secret(s, said)) {
@@ -196,10 +201,27 @@ on_connection(void *arg, uint32_t events)
 	}
 }
 
+/* The secret comes from far away: it is not waited for here. */
+static void
+on_connection(void *arg, uint32_t events)
+{
+	struct session *s = arg;
+	/* cppcheck-suppress nullPointer ; nobody's name is wanted */
+	int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+	struct caller *c;
+
+	if (fd < 0)
+		return;
+	c = xmalloc(sizeof(*c));
+	*c = (struct caller){.session = s, .fd = fd};
+	c->watch = loop_fd(s->loop, fd, EPOLLIN, on_word, c);
+}
+
 void
 session_listen(struct session *s, struct loop *loop, void (*attached)(int rfd, int wfd, int waiter))
 {
 	s->attached = attached;
+	s->loop = loop;
 	s->watch = loop_fd(loop, s->listener, EPOLLIN, on_connection, s);
 }
 

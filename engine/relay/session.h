@@ -8,6 +8,7 @@ struct session {
 	char *dir; /* 0700, with all that the session's ranks write */
 	char secret[SECRET_SIZE + 1];
 	int lock, listener;
+	struct loop *loop;
 	struct watch *watch;
 	void (*attached)(int rfd, int wfd, int waiter);
 };

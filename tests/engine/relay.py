@@ -224,6 +224,18 @@ def test_half_open():
         assert "no word for 10 s" in a.text(), a.text()
 
 
+def test_slow_way():
+    """A way that takes seconds is found again, too."""
+    with Relayed() as a:
+        a.spawn(0)
+        with open(a.place + "/delay", "w", encoding="utf-8") as f:
+            f.write("1.2")
+        a.cut()
+        same(a.run(0, "print(6 * 7)")[1], b"42\n")
+        same(a.text().count("connecting again"), 1)
+        os.remove(a.place + "/delay")
+
+
 def test_control_overtakes_bulk():
     """Questions do not wait behind megabytes of output."""
     with Relayed() as a:
