@@ -53,17 +53,29 @@ static struct {
 	unsigned turn;
 } far;
 
-/* Ends the agent, which ends all that it started; removes what was written; exits. */
-static _Noreturn void
-end(int status)
+/* Ends the agent, if it has not ended, and with it all that it started. Its status, by wait(2). */
+static int
+stop_agent(void)
 {
+	int status = 0;
+
 	conn_free(far.agent);
-	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, NULL, WNOHANG) == 0;
+	far.agent = NULL;
+	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, &status, WNOHANG) == 0;
 	     ms += AGENT_LOOK_MS) {
 		if (ms >= AGENT_END_MS)
 			kill(far.agent_pid, SIGKILL);
 		usleep(AGENT_LOOK_MS * 1000);
 	}
+	far.agent_pid = 0;
+	return status;
+}
+
+/* Ends all, and removes what was written. */
+static _Noreturn void
+end(int status)
+{
+	stop_agent();
 	session_remove(&far.session);
 	exit(status);
 }
@@ -132,7 +144,7 @@ on_packet(void *arg, int type, struct slice body)
 	struct msg m;
 
 	if (type == PACKET_END) {
-		say_gone(0);
+		say_gone(stop_agent());
 		end(0);
 	}
 	if (type == PACKET_FRAME && packet_frame(body, &m, &e) == 0)
@@ -173,9 +185,11 @@ more_log(void)
 static bool
 on_more(void *arg)
 {
-	fetches_more(far.fetches);
 	if (more_log())
 		return true;
+	if (!far.agent)
+		return false;
+	fetches_more(far.fetches);
 	return ++far.turn % 2 ? outbox_more(far.out) || follows_more(far.follows)
 			      : follows_more(far.follows) || outbox_more(far.out);
 }
@@ -255,18 +269,7 @@ on_last_word(void *arg)
 static void
 on_agent_close(void *arg, const struct err *why)
 {
-	int status = 0;
-
-	conn_free(far.agent);
-	far.agent = NULL;
-	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, &status, WNOHANG) == 0;
-	     ms += AGENT_LOOK_MS) {
-		if (ms >= AGENT_END_MS)
-			kill(far.agent_pid, SIGKILL);
-		usleep(AGENT_LOOK_MS * 1000);
-	}
-	far.agent_pid = 0;
-	say_gone(status);
+	say_gone(stop_agent());
 	loop_timer(far.loop, LAST_WORD_MS, on_last_word, NULL);
 }
 

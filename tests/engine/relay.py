@@ -16,6 +16,7 @@ from agent import refused
 from wire import ENGINE, HANG_LIMIT_S, PYTHON, Agent, alive, same, until
 
 CARRIER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "carrier.py")
+POLL_S = 0.005  # between two looks at what no event tells of
 SEED = int(os.environ.get("SEED", "1"))
 
 
@@ -48,7 +49,7 @@ class Relayed(Agent):
 
     def carried(self, direction):
         with open(os.path.join(self.place, direction), encoding="utf-8") as f:
-            return int(f.read())
+            return int(f.read() or 0)
 
     def cut(self):
         """Breaks the connection; when there is another one, the first has ended."""
@@ -182,7 +183,12 @@ def test_cut_at_random():
         over = threading.Event()
 
         def cut():
-            while not over.wait(rng.uniform(0.02, 0.4)):
+            """Behind some of the bytes each time: so each connection brings it forward."""
+            while not over.is_set():
+                carried = a.carried("to") + a.carried("from") + rng.randrange(1, 4 << 20)
+                while a.carried("to") + a.carried("from") < carried:
+                    if over.wait(POLL_S):
+                        return
                 a.cut()
 
         cutter = threading.Thread(target=cut)
