@@ -25,9 +25,9 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(CURDIR)/%,%,$(2))')
 SHARED_SRC := $(wildcard include/*.c)
 FS_SRC     := $(wildcard fs/*.c fs/*/*.c)
 # engine/rank and engine/py live in a process with Python: the shared object. The launcher and
-# engine/agent never load it.
+# engine/agent and engine/relay never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
-ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c)
+ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c)
 # p5.py is the notebook's, too: one source.
 ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py)) magics/ddip/p5.py
 
@@ -157,6 +157,7 @@ UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
 UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c)
 UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c rank_nccl.c library.c device_thread.c)
 UNIT_push := fs/object/push.c
+UNIT_link := engine/relay/link.c
 UNIT_device_reads := fs/object/device.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c

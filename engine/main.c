@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "launcher.h"
+#include "relay/relay.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +38,11 @@ run_version(char **args)
 
 static int run_help(char **args);
 
+static const char OPTIONS[] = "…";
+
 static const struct mode {
-	const char *option, *argument;
+	const char *option,
+	    *argument; /* NULL: none; OPTIONS: any number, told by the mode itself */
 	int (*run)(char **args);
 	const char *help;
 } modes[] = {
@@ -46,6 +50,8 @@ static const struct mode {
     {"--zygote", "PYTHON", run_zygote,
 	"load PYTHON and torch, and fork ranks (started by an agent)"},
     {"--rank", "PYTHON", run_rank, "load PYTHON and run cells (started by an agent)"},
+    {"relay", OPTIONS, near_main, "serve a ddipfs daemon by an agent on another host"},
+    {"far", OPTIONS, far_main, "the other end of a relay (started by it)"},
     {"--version", NULL, run_version, "print the version and the wire's"},
     {"--help", NULL, run_help, "print this"},
 };
@@ -75,7 +81,8 @@ main(int argc, char **argv)
 {
 	note_as("ddip-engine");
 	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(modes); i++)
-		if (!strcmp(argv[1], modes[i].option) && argc == 2 + (modes[i].argument != NULL))
+		if (!strcmp(argv[1], modes[i].option) &&
+		    (modes[i].argument == OPTIONS || argc == 2 + (modes[i].argument != NULL)))
 			return modes[i].run(argv + 2);
 	if (argc > 1)
 		fprintf(

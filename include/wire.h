@@ -52,10 +52,12 @@ enum {
 	GET_BYTES, /* head is all of it */
 	GET_FD,	   /* a memfd comes with the frame: head, then its bytes */
 	GET_LIVE, /* head, then size - len(head) bytes at addr in process pid, pinned until Nfree */
-	GET_DEVICE /* head, then size - len(head) bytes of GPU addr, pinned until Nfree, which
-		    * Tcopy brings into the memfd that comes with the frame: the same for all
-		    * objects of a rank, DEVICE_SLOTS times DEVICE_SLOT bytes, where the daemon
-		    * chooses a place, and sealed against shrinking */
+	GET_DEVICE, /* head, then size - len(head) bytes of GPU addr, pinned until Nfree, which
+		     * Tcopy brings into the memfd that comes with the frame: the same for all
+		     * objects of a rank, DEVICE_SLOTS times DEVICE_SLOT bytes, where the daemon
+		     * chooses a place, and sealed against shrinking */
+	GET_READ    /* head, then size - len(head) bytes that Tread brings, pinned until Nfree: of a
+		     * rank on another host */
 };
 
 enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };

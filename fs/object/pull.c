@@ -6,6 +6,7 @@
 #include "object/pull.h"
 #include "base/daemon.h"
 #include "object/device.h"
+#include "object/remote.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct got {
 	int pidfd, pidfd_errno; /* opened before the question: who answers it had the pid then */
 	struct source source;
 	struct device *device; /* its bytes are on a GPU; NULL: they are in the source */
+	bool remote;	       /* or on another host */
 	uint64_t size;
 	struct err err;
 };
@@ -171,6 +173,10 @@ take_bytes(struct got *x, struct msg *m)
 	if (kind == GET_LIVE)
 		return take_live(x, addr);
 	close_pidfd(x);
+	x->remote = kind == GET_READ;
+	if (x->remote && (x->p->name.op || x->p->hosted))
+		return fail(
+		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
 	if (kind != GET_FD && kind != GET_DEVICE)
 		return 0;
 	if (m->fd < 0)
@@ -361,8 +367,11 @@ void
 pull_read(const struct pull *p, struct req *r, size_t n)
 {
 	const struct got *x = result(p);
+	struct remote there = {x->rank.agent, x->rank.slot, x->handle};
 
-	if (x->device)
+	if (x->remote)
+		remote_read(&there, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
+	else if (x->device)
 		device_read(x->device, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
 	else
 		req_copy(r, &x->source, r->offset, n);

@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
+ENGINE = os.path.join(BUILD, "ddip-engine")
 AGENT = 0xFFFF  # slot of the agent itself
 FLAG_FD, FLAG_MARK = 1, 2
 SIZES = {"1": "B", "2": "H", "4": "I", "8": "Q"}
@@ -83,13 +84,15 @@ def unpack(frame, fd):
 class Agent:
     """A running agent. Messages that nobody waits for yet are kept in `seen`."""
 
-    def __init__(self, python=sys.executable, env=None, warm=True, **settings):
+    live_kind = 2  # GET_LIVE: how it tells of an object in a rank's memory
+
+    def __init__(self, python=sys.executable, env=None, warm=True, command=None, **settings):
         self.dir = tempfile.mkdtemp(prefix="ddip-engine-test.")
         ours, theirs = socket.socketpair()
         self.sock = ours
         self.log = open(os.path.join(self.dir, "log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [os.path.join(BUILD, "ddip-engine"), "--agent"],
+            command or [ENGINE, "--agent"],
             stdin=theirs, stdout=theirs, stderr=self.log,
             env={**os.environ, **(env or {})}, start_new_session=True,
         )  # fmt: skip

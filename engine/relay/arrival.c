@@ -1,0 +1,260 @@
+/* Writes the output of ranks to the daemon's spools, and keeps frames in order with it. */
+#include "relay/arrival.h"
+#include "spool.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+enum { MARK_SIZE = (SPOOL_STREAMS + 1) * sizeof(uint64_t) }; /* the last bytes of a marked frame */
+
+struct held {
+	STAILQ_ENTRY(held) link;
+	struct buf frame;
+};
+
+struct arrival {
+	LIST_ENTRY(arrival) link;
+	unsigned slot;
+	struct spool_writer spool;
+	struct spool_mark base; /* where its own output begins here */
+	struct spool_mark got;	/* of what it printed */
+	struct spool_mark lost; /* of that, for want of room on this disk */
+	uint64_t told_dropped;
+	STAILQ_HEAD(, held) held; /* frames, in order */
+};
+
+struct arrivals {
+	struct conn *daemon;
+	LIST_HEAD(, arrival) list;
+};
+
+struct arrivals *
+arrivals_new(struct conn *daemon)
+{
+	struct arrivals *as = xcalloc(1, sizeof(*as));
+
+	as->daemon = daemon;
+	LIST_INIT(&as->list);
+	return as;
+}
+
+static struct arrival *
+find(const struct arrivals *as, unsigned slot)
+{
+	struct arrival *a;
+
+	LIST_FOREACH (a, &as->list, link)
+		if (a->slot == slot)
+			return a;
+	return NULL;
+}
+
+static void
+drop_held(struct arrival *a)
+{
+	struct held *h = STAILQ_FIRST(&a->held);
+
+	STAILQ_REMOVE_HEAD(&a->held, link);
+	buf_free(&h->frame);
+	free(h);
+}
+
+static void
+destroy(struct arrival *a)
+{
+	while (!STAILQ_EMPTY(&a->held))
+		drop_held(a);
+	LIST_REMOVE(a, link);
+	spool_writer_close(&a->spool);
+	free(a);
+}
+
+void
+arrivals_free(struct arrivals *as)
+{
+	while (as && !LIST_EMPTY(&as->list))
+		destroy(LIST_FIRST(&as->list));
+	free(as);
+}
+
+int
+arrival_open(struct arrivals *as, unsigned slot, const char *dir, const char *name, struct err *e)
+{
+	struct arrival *a = xcalloc(1, sizeof(*a));
+	int r = spool_writer_open(&a->spool, dir, name, e);
+
+	if (r < 0) {
+		free(a);
+		return r;
+	}
+	a->slot = slot;
+	a->base = a->spool.at;
+	STAILQ_INIT(&a->held);
+	LIST_INSERT_HEAD(&as->list, a, link);
+	return 0;
+}
+
+void
+arrival_close(struct arrivals *as, unsigned slot)
+{
+	struct arrival *a = find(as, slot);
+
+	if (a)
+		destroy(a);
+}
+
+/* ---- frames ---- */
+
+static bool
+is_marked(const struct msg *m)
+{
+	if (m->len < MARK_SIZE)
+		return false;
+	return m->type == Nmark || m->type == Nexit ||
+	       (m->flags & FLAG_MARK && wire_kind(m->type) == 'R' && m->type != Rerror);
+}
+
+/* Answers of a rank's other threads, and news of its standard input: a prompt need not wait. */
+static bool
+may_overtake(int type)
+{
+	static const uint8_t types[] = {
+	    Rget, Rhas, Rgc, Rread, Rcopy, Rstack, Nsignalled, Ntaken, Ninput};
+
+	return memchr(types, type, sizeof(types)) != NULL;
+}
+
+static uint64_t
+mark_at(const struct msg *m, size_t i)
+{
+	const char *p = m->body + m->len - MARK_SIZE + 8 * i;
+	size_t left = 8;
+	uint64_t v = 0;
+
+	wire_get('8', &p, &left, &v, NULL);
+	return v;
+}
+
+/* Has all arrived that m counts? */
+static bool
+is_reached(const struct arrival *a, const struct msg *m)
+{
+	for (size_t i = 0; i < SPOOL_STREAMS; i++)
+		if (a->got.size[i] < mark_at(m, i))
+			return false;
+	return true;
+}
+
+/* A place in the rank's own output, in the spools here. */
+static uint64_t
+place_here(const struct arrival *a, size_t i, uint64_t v)
+{
+	uint64_t base = i < SPOOL_STREAMS ? a->base.size[i] : a->base.records;
+	uint64_t lost = i < SPOOL_STREAMS ? a->lost.size[i] : a->lost.records;
+
+	return base + v - MIN(lost, v);
+}
+
+static void
+pass_marked(struct arrivals *as, struct arrival *a, const struct msg *m)
+{
+	struct buf body = {0};
+	struct msg here = *m;
+
+	buf_add(&body, m->body, m->len - MARK_SIZE);
+	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
+		wire_put_number(&body, '8', place_here(a, i, mark_at(m, i)));
+	here.body = body.p;
+	conn_forward(as->daemon, &here);
+	buf_free(&body);
+	if (m->type == Nexit)
+		destroy(a);
+}
+
+/* Passes on what need not wait any more. */
+static void
+release(struct arrivals *as, struct arrival *a)
+{
+	bool ended = false;
+	struct held *h;
+	struct msg m;
+
+	while (!ended && (h = STAILQ_FIRST(&a->held))) {
+		struct buf frame = h->frame;
+		bool marked;
+
+		wire_frame(frame.p, frame.n, &m, NULL);
+		marked = is_marked(&m);
+		if (marked && !is_reached(a, &m))
+			return;
+		h->frame = (struct buf){0};
+		drop_held(a);
+		ended = marked && m.type == Nexit;
+		if (marked)
+			pass_marked(as, a, &m);
+		else
+			conn_forward(as->daemon, &m);
+		buf_free(&frame);
+	}
+}
+
+void
+arrival_frame(struct arrivals *as, const struct msg *m)
+{
+	struct arrival *a = m->slot == SLOT_AGENT ? NULL : find(as, m->slot);
+	bool marked = is_marked(m);
+	struct held *h;
+
+	if (!a || (!marked && (STAILQ_EMPTY(&a->held) || may_overtake(m->type)))) {
+		conn_forward(as->daemon, m);
+		return;
+	}
+	if (STAILQ_EMPTY(&a->held) && is_reached(a, m)) {
+		pass_marked(as, a, m);
+		return;
+	}
+	h = xcalloc(1, sizeof(*h));
+	wire_pack_raw(&h->frame, m);
+	STAILQ_INSERT_TAIL(&a->held, h, link);
+}
+
+/* ---- output ---- */
+
+static void
+write_output(struct arrivals *as, struct arrival *a, int stream, uint64_t record, struct slice p)
+{
+	struct spool_mark before;
+
+	if (a->got.records != record + 1)
+		spool_writer_cut(&a->spool);
+	before = a->spool.at;
+	spool_writer_add(&a->spool, stream, p.p, p.n);
+	a->lost.size[stream] += before.size[stream] + p.n - a->spool.at.size[stream];
+	if (a->got.records != record + 1 && a->spool.at.records == before.records)
+		a->lost.records++;
+	a->got.size[stream] += p.n;
+	a->got.records = record + 1;
+	if (a->spool.dropped > a->told_dropped)
+		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1,
+		    (uint64_t)(a->spool.dropped - a->told_dropped));
+	a->told_dropped = a->spool.dropped;
+}
+
+int
+arrival_output(struct arrivals *as, struct slice body, struct err *e)
+{
+	uint64_t slot, stream, record;
+	struct arrival *a;
+
+	if (!wire_get('2', &body.p, &body.n, &slot, NULL) ||
+	    !wire_get('1', &body.p, &body.n, &stream, NULL) ||
+	    !wire_get('8', &body.p, &body.n, &record, NULL) || stream >= SPOOL_STREAMS)
+		return fail(e, EBADMSG, "relay: output of no known stream");
+	a = find(as, (unsigned)slot);
+	if (!a)
+		return 0; /* it ended, and what its children print now is nobody's */
+	write_output(as, a, (int)stream, record, body);
+	release(as, a);
+	return 0;
+}

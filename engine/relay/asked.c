@@ -1,0 +1,71 @@
+/* Lets go of the bytes that went with a question when its answer comes. */
+#include "relay/asked.h"
+#include <stdlib.h>
+#include <sys/queue.h>
+
+struct question {
+	LIST_ENTRY(question) link;
+	unsigned slot;
+	uint32_t tag, blob;
+	int type;
+};
+
+struct asked {
+	struct outbox *out;
+	struct arrivals *arrivals;
+	LIST_HEAD(, question) list;
+};
+
+struct asked *
+asked_new(struct outbox *out, struct arrivals *arrivals)
+{
+	struct asked *a = xcalloc(1, sizeof(*a));
+
+	*a = (struct asked){.out = out, .arrivals = arrivals};
+	LIST_INIT(&a->list);
+	return a;
+}
+
+void
+asked_free(struct asked *a)
+{
+	struct question *q;
+
+	while (a && (q = LIST_FIRST(&a->list))) {
+		LIST_REMOVE(q, link);
+		free(q);
+	}
+	free(a);
+}
+
+void
+asked_add(struct asked *a, const struct msg *m, uint32_t blob)
+{
+	struct question *q;
+
+	if (!blob && m->type != Tspawn)
+		return;
+	q = xcalloc(1, sizeof(*q));
+	*q = (struct question){.slot = m->slot, .tag = m->tag, .blob = blob, .type = m->type};
+	LIST_INSERT_HEAD(&a->list, q, link);
+}
+
+void
+asked_answered(struct asked *a, const struct msg *m)
+{
+	struct question *q, *next;
+
+	if (wire_kind(m->type) == 'N' && m->type != Nexit)
+		return;
+	for (q = LIST_FIRST(&a->list); q; q = next) {
+		next = LIST_NEXT(q, link);
+		if (q->slot != m->slot || (m->type != Nexit && q->tag != m->tag))
+			continue;
+		if (q->type == Tspawn && m->type == Rerror)
+			arrival_close(a->arrivals, q->slot);
+		if (q->blob)
+			outbox_release(a->out, q->blob);
+		LIST_REMOVE(q, link);
+		free(q);
+	}
+}

@@ -1,0 +1,26 @@
+/* Connections to the far relay, one after the other: each by the command that leads to the host. */
+#ifndef DIAL_H
+#define DIAL_H
+#include "relay/link.h"
+
+struct dial {
+	const char *host;   /* for messages */
+	const char *engine; /* "auto": our programs are brought along; or a path over there */
+	char **command;	    /* that leads there */
+	uint64_t linger_ms; /* how long to try again */
+	struct loop *loop;
+	struct link *link; /* gets the streams */
+	/* There is no way on. */
+	__attribute__((noreturn)) void (*failed)(const struct err *e);
+};
+
+/* Connects; there is one per process. */
+void dial_start(const struct dial *d);
+/* What the link says. */
+void dial_up(void);
+void dial_down(const struct err *why);
+/* Is, or was, there anything over there? */
+bool dial_has_session(void);
+void dial_end(void); /* ends the command */
+
+#endif

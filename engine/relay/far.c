@@ -1,0 +1,417 @@
+/*
+ * The far relay: starts the agent of this host and speaks with it over a socket, for a daemon
+ * elsewhere, which it hears by a link. It outlives its connections for a while.
+ */
+#define _GNU_SOURCE
+#include "relay/relay.h"
+#include "conn.h"
+#include "proc.h"
+#include "relay/fetch.h"
+#include "relay/follow.h"
+#include "relay/inbox.h"
+#include "relay/outbox.h"
+#include "relay/places.h"
+#include "relay/session.h"
+#include "relay/window.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	AGENT_END_MS = 4000, /* the agent kills what it runs, and ends */
+	AGENT_LOOK_MS = 10,
+	LAST_WORD_MS = 5000, /* for what the other side must hear of the agent's end */
+	LOG_PIPE = 1 << 20,
+	LOG_READ = 16 << 10
+};
+
+static struct {
+	struct loop *loop;
+	struct link *link;
+	struct session session;
+	int waiter;	    /* closed when the streams end; -1 */
+	uint64_t linger_ms; /* how long to live without a connection */
+	struct timer *linger;
+	struct conn *agent;
+	pid_t agent_pid;
+	int log;		 /* what the agent and this process write to 2 */
+	struct watch *log_watch; /* NULL: there is something, to be sent as there is room */
+	struct outbox *out;
+	struct inbox *in;
+	struct follows *follows;
+	struct fetches *fetches;
+	struct windows *windows;
+	struct places *places;
+	unsigned turn;
+} far;
+
+/* Ends the agent, if it has not ended, and with it all that it started. Its status, by wait(2). */
+static int
+stop_agent(void)
+{
+	int status = 0;
+
+	conn_free(far.agent);
+	far.agent = NULL;
+	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, &status, WNOHANG) == 0;
+	     ms += AGENT_LOOK_MS) {
+		if (ms >= AGENT_END_MS)
+			kill(far.agent_pid, SIGKILL);
+		usleep(AGENT_LOOK_MS * 1000);
+	}
+	far.agent_pid = 0;
+	return status;
+}
+
+/* Ends all, and removes what was written. */
+static _Noreturn void
+end(int status)
+{
+	stop_agent();
+	session_remove(&far.session);
+	exit(status);
+}
+
+/* ---- the link ---- */
+
+static void
+refuse(const struct msg *m, const struct err *e)
+{
+	struct buf b = {0};
+
+	if (!m->tag)
+		return;
+	wire_pack_error(&b, m->slot, m->tag, e);
+	link_send(far.link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+}
+
+static void
+translate(const struct msg *m)
+{
+	struct buf b = {0};
+	struct err e = {0};
+	struct msg ours;
+
+	if (places_translate(far.places, far.follows, m, &b, &e) < 0) {
+		refuse(m, &e);
+	} else {
+		wire_frame(b.p, b.n, &ours, NULL);
+		conn_forward(far.agent, &ours);
+	}
+	buf_free(&b);
+}
+
+/* A message of the daemon. */
+static void
+to_agent(void *arg, struct msg *m, const struct err *e)
+{
+	if (!far.agent)
+		return;
+	if (e->no) {
+		refuse(m, e);
+		return;
+	}
+	if (window_asked(far.windows, m))
+		return;
+	if (m->type == Tget)
+		fetch_asked(far.fetches, m);
+	if (m->type == Tspawn || m->type == Tinit)
+		translate(m);
+	else
+		conn_forward(far.agent, m);
+}
+
+/* The agent's status, by wait(2). */
+static void
+say_gone(int status)
+{
+	packet_send(far.link, PACKET_GONE, false, (uint32_t)status, (struct slice){0});
+}
+
+static void
+on_packet(void *arg, int type, struct slice body)
+{
+	struct err e = {0};
+	struct msg m;
+
+	if (type == PACKET_END) {
+		say_gone(stop_agent());
+		end(0);
+	}
+	if (type == PACKET_FRAME && packet_frame(body, &m, &e) == 0)
+		to_agent(NULL, &m, &e);
+	else if (type == PACKET_BLOB || type == PACKET_BYTES || type == PACKET_WITH ||
+		 type == PACKET_FREE)
+		inbox_take(far.in, type, body, &e);
+	if (e.no) {
+		note("%s", e.text);
+		end(1);
+	}
+}
+
+static void
+on_log(void *arg, uint32_t events)
+{
+	loop_fd_del(far.log_watch);
+	far.log_watch = NULL;
+	link_more(far.link);
+}
+
+static bool
+more_log(void)
+{
+	char bytes[LOG_READ];
+	ssize_t n;
+
+	if (far.log_watch)
+		return false;
+	n = read(far.log, bytes, sizeof(bytes));
+	far.log_watch = loop_fd(far.loop, far.log, EPOLLIN, on_log, NULL);
+	if (n > 0)
+		link_send(far.link, PACKET_LOG, true, (struct slice){bytes, (size_t)n},
+		    (struct slice){0});
+	return n > 0;
+}
+
+static bool
+on_more(void *arg)
+{
+	if (more_log())
+		return true;
+	if (!far.agent)
+		return false;
+	fetches_more(far.fetches);
+	return ++far.turn % 2 ? outbox_more(far.out) || follows_more(far.follows)
+			      : follows_more(far.follows) || outbox_more(far.out);
+}
+
+static void
+on_up(void *arg)
+{
+	loop_timer_del(far.linger);
+	far.linger = NULL;
+}
+
+static void
+on_linger(void *arg)
+{
+	note("no connection for %llu s: all ends here", (unsigned long long)far.linger_ms / 1000);
+	end(0);
+}
+
+static void
+on_down(void *arg, const struct err *why)
+{
+	if (why->no)
+		note("the connection: %s", why->text);
+	if (far.waiter >= 0)
+		close(far.waiter);
+	far.waiter = -1;
+	if (!far.agent)
+		end(1); /* nobody hears its last words */
+	if (!far.linger)
+		far.linger = loop_timer(far.loop, far.linger_ms, on_linger, NULL);
+}
+
+static void
+attach(int rfd, int wfd, int waiter)
+{
+	if (far.waiter >= 0)
+		close(far.waiter);
+	far.waiter = waiter;
+	if (!far.linger)
+		far.linger = loop_timer(far.loop, far.linger_ms, on_linger, NULL);
+	link_attach(far.link, rfd, wfd, (struct slice){0});
+}
+
+/* ---- the agent ---- */
+
+static void
+on_agent(void *arg, struct msg *m)
+{
+	struct err e = {0};
+	uint32_t id;
+
+	if (window_answered(far.windows, m))
+		return;
+	if (m->fd >= 0) {
+		id = outbox_send(far.out, m, &e);
+		if (id)
+			outbox_release(far.out, id); /* once, and when all is sent */
+		else
+			refuse(m, &e);
+		return;
+	}
+	if (fetch_answer(far.fetches, m))
+		return;
+	packet_send_frame(far.link, m);
+	follow_ended(far.follows, m);
+	if (m->type == Nexit)
+		fetch_ended(far.fetches, m->slot);
+}
+
+static void
+on_last_word(void *arg)
+{
+	end(1);
+}
+
+/* The agent has gone, and all that it ran with it: that is said, and then this ends. */
+static void
+on_agent_close(void *arg, const struct err *why)
+{
+	say_gone(stop_agent());
+	loop_timer(far.loop, LAST_WORD_MS, on_last_word, NULL);
+}
+
+/* From here on 2 leads to the daemon's log, by the link. */
+static int
+take_log(struct err *e)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return fail_errno(e, "pipe");
+	fcntl(fds[1], F_SETPIPE_SZ, LOG_PIPE);
+	dup2(fds[1], 2);
+	close(fds[1]);
+	far.log = fds[0];
+	return 0;
+}
+
+static int
+start_agent(struct err *e)
+{
+	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--agent";
+	char *argv[] = {program, option, NULL};
+	sigset_t none;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return fail_errno(e, "socketpair");
+	sigemptyset(&none);
+	far.agent_pid = fork();
+	if (far.agent_pid < 0)
+		return fail_errno(e, "fork of the agent");
+	if (far.agent_pid == 0) {
+		signal(SIGPIPE, SIG_DFL);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		dup2(pair[1], 0);
+		dup2(pair[1], 1);
+		execv(self, argv);
+		die("%s: %s", self, strerror(errno));
+	}
+	close(pair[1]);
+	far.agent = conn_new(far.loop, pair[0], pair[0], on_agent, on_agent_close, NULL);
+	return 0;
+}
+
+/* ---- the beginning ---- */
+
+static void
+on_term(void *arg, int signo)
+{
+	end(0);
+}
+
+static void
+on_ignored(void *arg, int signo)
+{
+}
+
+/* Serves until the end, with these streams as the first. */
+static _Noreturn void
+serve(int rfd, int wfd, int waiter)
+{
+	static const struct link_ops ops = {on_packet, on_more, on_up, on_down};
+	struct err e = {0};
+
+	note_as("ddip-relay");
+	prctl(PR_SET_NAME, "ddip-relay");
+	signal(SIGPIPE, SIG_IGN);
+	far.loop = loop_new();
+	loop_signal(far.loop, SIGTERM, on_term, NULL);
+	loop_signal(far.loop, SIGINT, on_ignored, NULL);
+	loop_signal(far.loop, SIGHUP, on_ignored, NULL);
+	far.link = link_new(far.loop, &ops, NULL);
+	if (take_log(&e) < 0 || start_agent(&e) < 0) {
+		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
+		end(1);
+	}
+	far.log_watch = loop_fd(far.loop, far.log, EPOLLIN, on_log, NULL);
+	far.out = outbox_new(far.link);
+	far.in = inbox_new(to_agent, NULL);
+	far.follows = follows_new(far.loop, far.link);
+	far.fetches = fetches_new(far.agent, far.link, far.out);
+	far.windows = windows_new(far.agent, far.link);
+	far.places = places_new(far.session.dir);
+	session_listen(&far.session, far.loop, attach);
+	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,
+	    far.session.secret);
+	far.waiter = -1;
+	attach(rfd, wfd, waiter);
+	loop_run(far.loop);
+	end(0);
+}
+
+/* The session is a process of its own: what kills the processes of a connection spares it. */
+static int
+begin(void)
+{
+	struct err e = {0};
+	int pair[2], in, out, null;
+	pid_t pid;
+
+	if (session_open(&far.session, &e) < 0 ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+		printf("%s%s %s\n", BANNER, BANNER_ERROR, e.no ? e.text : strerror(errno));
+		return 1;
+	}
+	pid = fork();
+	if (pid < 0) {
+		printf("%s%s fork: %s\n", BANNER, BANNER_ERROR, strerror(errno));
+		session_remove(&far.session);
+		return 1;
+	}
+	if (pid > 0) {
+		close(pair[1]);
+		return session_wait(pair[0]);
+	}
+	close(pair[0]);
+	setsid();
+	if (chdir("/") < 0)
+		note("/: %s", strerror(errno));
+	in = fcntl(0, F_DUPFD_CLOEXEC, 10);
+	out = fcntl(1, F_DUPFD_CLOEXEC, 10);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	dup2(null, 0);
+	dup2(null, 1);
+	close(null);
+	serve(in, out, pair[1]);
+}
+
+int
+far_main(char **args)
+{
+	char *rest = NULL;
+
+	proc_close_from(3);
+	if (args[0] && args[1] && !args[2] && !strcmp(args[0], "--attach"))
+		return session_attach(args[1]);
+	if (args[0] && args[1] && !args[2] && !strcmp(args[0], "--linger"))
+		far.linger_ms = strtoull(args[1], &rest, 10) * 1000;
+	if (!rest || *rest || rest == args[1]) {
+		fputs("usage: ddip-engine far --linger SECONDS | far --attach DIR\n", stderr);
+		return 2;
+	}
+	return begin();
+}

@@ -1,0 +1,207 @@
+/* Follows spools by inotify and sends what is new, each rank in turn. */
+#include "relay/follow.h"
+#include "spool.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+enum {
+	KEPT_BEHIND = 64 << 10, /* of what is sent: the agent reads a rank's last words there */
+	PUNCHED = 1 << 20	/* disk space is given back in so large pieces */
+};
+
+struct follow {
+	TAILQ_ENTRY(follow) link;
+	unsigned slot;
+	uint32_t tag; /* of the Tspawn */
+	char *dir, *name;
+	struct spool_reader spool;
+	struct spool_cursor at;
+	uint64_t punched[SPOOL_STREAMS];
+	int wd;
+	bool news, ended;
+};
+
+struct follows {
+	struct link *link;
+	int inotify;
+	struct watch *watch;
+	TAILQ_HEAD(, follow) list; /* the first is the next to send a piece */
+	char piece[LINK_PIECE];
+};
+
+static void
+on_inotify(void *arg, uint32_t events)
+{
+	char space[16 << 10] __attribute__((aligned(__alignof__(struct inotify_event))));
+	struct follows *fs = arg;
+	ssize_t n = read(fs->inotify, space, sizeof(space));
+	struct follow *f;
+
+	for (char *p = space; p < space + n;) {
+		const struct inotify_event *ev = (const struct inotify_event *)(const void *)p;
+
+		TAILQ_FOREACH (f, &fs->list, link)
+			if (f->wd == ev->wd || ev->mask & IN_Q_OVERFLOW)
+				f->news = true;
+		p += sizeof(*ev) + ev->len;
+	}
+	link_more(fs->link);
+}
+
+struct follows *
+follows_new(struct loop *loop, struct link *l)
+{
+	struct follows *fs = xcalloc(1, sizeof(*fs));
+
+	fs->link = l;
+	fs->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (fs->inotify < 0)
+		die("inotify: %s", strerror(errno));
+	fs->watch = loop_fd(loop, fs->inotify, EPOLLIN, on_inotify, fs);
+	TAILQ_INIT(&fs->list);
+	return fs;
+}
+
+static void
+destroy(struct follows *fs, struct follow *f)
+{
+	TAILQ_REMOVE(&fs->list, f, link);
+	inotify_rm_watch(fs->inotify, f->wd);
+	spool_reader_close(&f->spool);
+	free(f->dir);
+	free(f->name);
+	free(f);
+}
+
+void
+follows_free(struct follows *fs)
+{
+	if (!fs)
+		return;
+	while (!TAILQ_EMPTY(&fs->list))
+		destroy(fs, TAILQ_FIRST(&fs->list));
+	loop_fd_del(fs->watch);
+	close(fs->inotify);
+	free(fs);
+}
+
+int
+follow_open(
+    struct follows *fs, const struct msg *spawn, const char *dir, const char *name, struct err *e)
+{
+	struct follow *f = xcalloc(1, sizeof(*f));
+
+	if (spool_reader_open(&f->spool, dir, name, e) < 0) {
+		free(f);
+		return -e->no;
+	}
+	f->wd = inotify_add_watch(fs->inotify, dir, IN_MODIFY);
+	if (f->wd < 0) {
+		fail_errno(e, "%s: its output can't be followed: inotify", dir);
+		spool_reader_close(&f->spool);
+		free(f);
+		return -e->no;
+	}
+	f->slot = spawn->slot;
+	f->tag = spawn->tag;
+	f->dir = xstrdup(dir);
+	f->name = xstrdup(name);
+	TAILQ_INSERT_TAIL(&fs->list, f, link);
+	return 0;
+}
+
+void
+follow_ended(struct follows *fs, const struct msg *m)
+{
+	struct follow *f;
+
+	if (m->type != Nexit && m->type != Rerror)
+		return;
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag))
+			f->news = f->ended = true;
+	link_more(fs->link);
+}
+
+static void
+remove_files(const struct follow *f)
+{
+	for (int i = 0; i <= SPOOL_STREAMS; i++) {
+		char *path = xasprintf("%s/%s.%s", f->dir, f->name, spool_names[i]);
+
+		unlink(path);
+		free(path);
+	}
+	rmdir(f->dir);
+}
+
+/* What was sent needs no room on this disk any more. */
+static void
+punch(struct follow *f, int stream)
+{
+	uint64_t size = f->at.at.size[stream];
+	uint64_t to = size > KEPT_BEHIND ? (size - KEPT_BEHIND) / PUNCHED * PUNCHED : 0;
+
+	if (to <= f->punched[stream])
+		return;
+	if (fallocate(f->spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		(off_t)f->punched[stream], (off_t)(to - f->punched[stream])) < 0)
+		debug("agent", "fallocate: %s", strerror(errno));
+	f->punched[stream] = to;
+}
+
+/* False: there is nothing new. */
+static bool
+send_piece(struct follows *fs, struct follow *f)
+{
+	struct buf head = {0};
+	uint64_t offset;
+	int stream;
+	size_t n;
+	ssize_t got;
+
+	if (!spool_next(&f->spool, &f->at, NULL, LINK_PIECE, &stream, &offset, &n))
+		return false;
+	got = pread(f->spool.fd[stream], fs->piece, n, (off_t)offset);
+	/* the index never tells of what is not there */
+	for (size_t i = got > 0 ? (size_t)got : 0; i < n; i++)
+		fs->piece[i] = '\0';
+	wire_put_number(&head, '2', f->slot);
+	wire_put_number(&head, '1', (uint64_t)stream);
+	wire_put_number(&head, '8', f->at.at.records);
+	link_send(fs->link, PACKET_OUTPUT, true, (struct slice){head.p, head.n},
+	    (struct slice){fs->piece, n});
+	buf_free(&head);
+	punch(f, stream);
+	return true;
+}
+
+bool
+follows_more(struct follows *fs)
+{
+	struct follow *f, *next;
+
+	for (f = TAILQ_FIRST(&fs->list); f; f = next) {
+		next = TAILQ_NEXT(f, link);
+		if (!f->news)
+			continue;
+		if (send_piece(fs, f)) {
+			TAILQ_REMOVE(&fs->list, f, link);
+			TAILQ_INSERT_TAIL(&fs->list, f, link);
+			return true;
+		}
+		f->news = false;
+		if (f->ended) {
+			remove_files(f);
+			destroy(fs, f);
+		}
+	}
+	return false;
+}

@@ -1,0 +1,17 @@
+/* Bytes that come in pieces, and the frames that wait for them: they go on with a memfd. */
+#ifndef INBOX_H
+#define INBOX_H
+#include "relay/packet.h"
+
+struct inbox;
+
+/* A frame can go on: with m->fd, which stays the inbox's; e->no: without, since there is no memory
+ * for the bytes. */
+typedef void inbox_fn(void *arg, struct msg *m, const struct err *e);
+
+struct inbox *inbox_new(inbox_fn *deliver, void *arg);
+void inbox_free(struct inbox *b); /* NULL-safe */
+/* One of PACKET_BLOB, _BYTES, _WITH, _FREE. -EBADMSG: the other side speaks nonsense. */
+int inbox_take(struct inbox *b, int type, struct slice body, struct err *e);
+
+#endif

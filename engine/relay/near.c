@@ -1,0 +1,351 @@
+/*
+ * The near relay: the daemon's child, which speaks to it as an agent does, and to the far relay by
+ * the command that leads to the host (dial.c).
+ */
+#define _GNU_SOURCE
+#include "relay/relay.h"
+#include "conn.h"
+#include "proc.h"
+#include "relay/arrival.h"
+#include "relay/asked.h"
+#include "relay/dial.h"
+#include "relay/inbox.h"
+#include "relay/outbox.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { END_MS = 2500 }; /* for the other side to say that it has ended */
+
+static struct {
+	struct loop *loop;
+	struct dial dial; /* how to get there */
+	struct conn *daemon;
+	struct link *link;
+	struct outbox *out;
+	struct inbox *in;
+	struct arrivals *arrivals;
+	struct asked *asked;
+	uint32_t hello; /* tag of Thello, until it is answered */
+	bool ending;	/* the daemon has gone, which the other side is told */
+} near;
+
+static _Noreturn void
+leave(int status)
+{
+	dial_end();
+	exit(status);
+}
+
+/* There is no way on: the daemon hears why, and sees the end. */
+static _Noreturn void
+give_up(const struct err *e)
+{
+	struct err why;
+
+	if (near.ending)
+		leave(0);
+	fail(&why, e->no, "host %s: %.900s", near.dial.host, e->text);
+	note("%s", why.text);
+	/* the answer to Thello, or the last words (tag 0) */
+	conn_send(near.daemon, Rerror, 0, SLOT_AGENT, near.hello, -1, (uint32_t)why.no,
+	    slice_text(why.text), slice_text(""));
+	conn_flush(near.daemon);
+	leave(1);
+}
+
+/* ---- the daemon ---- */
+
+static void
+answer_error(const struct msg *m, const struct err *e)
+{
+	if (m->tag)
+		conn_send(near.daemon, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e->no,
+		    slice_text(e->text), slice_text(""));
+}
+
+/* The rank's output will come to the spools that the daemon names. */
+static int
+open_spools(const struct msg *m, struct err *e)
+{
+	struct slice dir, name;
+	char *d, *n;
+	uint8_t kind;
+
+	if (wire_unpack(m, e, &kind, NULL, &dir, &name, NULL, NULL) < 0)
+		return -e->no;
+	if (kind != ENGINE_RANK)
+		return 0;
+	d = slice_dup(dir);
+	n = slice_dup(name);
+	arrival_open(near.arrivals, m->slot, d, n, e);
+	free(d);
+	free(n);
+	return -e->no;
+}
+
+static void
+on_daemon(void *arg, struct msg *m)
+{
+	struct err e = {0};
+	uint32_t blob = 0;
+
+	if (m->type == Thello && !near.hello) {
+		near.hello = m->tag;
+		dial_start(&near.dial);
+	}
+	if (m->type == Tspawn && open_spools(m, &e) < 0) {
+		answer_error(m, &e);
+		return;
+	}
+	if (m->fd >= 0 && !(blob = outbox_send(near.out, m, &e))) {
+		answer_error(m, &e);
+		return;
+	}
+	if (m->fd < 0)
+		packet_send_frame(near.link, m);
+	asked_add(near.asked, m, blob);
+}
+
+static void
+on_ended(void *arg)
+{
+	leave(0);
+}
+
+static void
+end(void)
+{
+	if (near.ending)
+		return;
+	near.ending = true;
+	if (!dial_has_session())
+		leave(0);
+	/* without a connection just now there may be one in time; else what lives over there ends
+	 * after its own */
+	link_send(near.link, PACKET_END, false, (struct slice){0}, (struct slice){0});
+	loop_timer(near.loop, END_MS, on_ended, NULL);
+}
+
+static void
+on_daemon_close(void *arg, const struct err *why)
+{
+	if (why->no)
+		note("%s", why->text);
+	end();
+}
+
+/* ---- the link ---- */
+
+/* What the agent itself refuses is told with the host's name. */
+static void
+pass_error(const struct msg *m)
+{
+	struct slice text, trace;
+	struct err e;
+	uint32_t no;
+
+	if (wire_unpack(m, &e, &no, &text, &trace) < 0)
+		return;
+	fail(&e, (int)no, "host %s: %.*s", near.dial.host, (int)MIN(text.n, (size_t)900), text.p);
+	conn_send(
+	    near.daemon, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e.no, slice_text(e.text), trace);
+}
+
+static void
+from_far(const struct msg *m)
+{
+	if (near.ending)
+		return;
+	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
+		near.hello = 0;
+	asked_answered(near.asked, m);
+	if (m->type == Rerror && m->slot == SLOT_AGENT)
+		pass_error(m);
+	else
+		arrival_frame(near.arrivals, m);
+}
+
+/* A frame whose descriptor's bytes have come. */
+static void
+deliver(void *arg, struct msg *m, const struct err *e)
+{
+	asked_answered(near.asked, m);
+	if (near.ending)
+		return;
+	if (e->no)
+		answer_error(m, e);
+	else
+		conn_forward(near.daemon, m);
+}
+
+static void
+show_log(struct slice lines)
+{
+	while (lines.n) {
+		const char *end = memchr(lines.p, '\n', lines.n);
+		size_t n = end ? (size_t)(end - lines.p) : lines.n;
+
+		fprintf(stderr, "%s: %.*s\n", near.dial.host, (int)n, lines.p);
+		n = MIN(n + 1, lines.n);
+		lines.p += n;
+		lines.n -= n;
+	}
+}
+
+/* The agent over there has ended by itself. */
+static void
+agent_gone(struct slice body)
+{
+	uint32_t status = 0;
+	struct err e;
+
+	packet_id(&body, &status);
+	fail(&e, EHOSTDOWN, "its agent ended with %s %d: everything it ran is gone",
+	    WIFSIGNALED((int)status) ? "signal" : "exit status",
+	    WIFSIGNALED((int)status) ? WTERMSIG((int)status) : WEXITSTATUS((int)status));
+	give_up(&e);
+}
+
+static void
+on_packet(void *arg, int type, struct slice body)
+{
+	struct err e = {0};
+	struct msg m;
+
+	switch (type) {
+	case PACKET_FRAME:
+		if (packet_frame(body, &m, &e) == 0)
+			from_far(&m);
+		break;
+	case PACKET_OUTPUT:
+		arrival_output(near.arrivals, body, &e);
+		break;
+	case PACKET_LOG:
+		show_log(body);
+		break;
+	case PACKET_GONE:
+		agent_gone(body);
+		break;
+	default:
+		inbox_take(near.in, type, body, &e);
+	}
+	if (e.no)
+		give_up(&e);
+}
+
+static bool
+on_more(void *arg)
+{
+	return outbox_more(near.out);
+}
+
+static void
+on_up(void *arg)
+{
+	dial_up();
+}
+
+static void
+on_down(void *arg, const struct err *why)
+{
+	dial_down(why);
+}
+
+/* ---- the beginning ---- */
+
+static void
+on_term(void *arg, int signo)
+{
+	end();
+}
+
+static void
+on_ignored(void *arg, int signo)
+{
+}
+
+/* Moves the connection away from 0 and 1, which commands inherit. */
+static int
+take_daemon(void)
+{
+	int fd, null;
+
+	proc_close_from(3);
+	fd = fcntl(0, F_DUPFD_CLOEXEC, 10);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (fd < 0 || null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
+		die("want the daemon on descriptors 0 and 1, and a log on 2: %s", strerror(errno));
+	close(null);
+	return fd;
+}
+
+/* What is wrong with the arguments; NULL: nothing. */
+static const char *
+parse(char **args)
+{
+	char *rest;
+
+	near.dial.engine = "auto";
+	for (; args[0] && args[1] && strcmp(args[0], "--") != 0; args += 2) {
+		if (!strcmp(args[0], "--host")) {
+			near.dial.host = args[1];
+		} else if (!strcmp(args[0], "--engine")) {
+			near.dial.engine = args[1];
+		} else if (!strcmp(args[0], "--linger")) {
+			near.dial.linger_ms = strtoull(args[1], &rest, 10) * 1000;
+			if (*rest || rest == args[1])
+				return "--linger: want seconds";
+		} else {
+			return "an option is not known";
+		}
+	}
+	if (!args[0] || !args[1])
+		return "want -- and a command";
+	near.dial.command = args + 1;
+	return near.dial.host ? NULL : "want --host NAME";
+}
+
+int
+near_main(char **args)
+{
+	static const struct link_ops ops = {on_packet, on_more, on_up, on_down};
+	const char *wrong = parse(args);
+	int fd;
+
+	if (wrong) {
+		fprintf(stderr,
+		    "ddip-engine relay: %s\nusage: ddip-engine relay --host NAME --linger SECONDS "
+		    "--engine auto|PATH -- COMMAND…\n",
+		    wrong);
+		return 2;
+	}
+	note_as("ddip-relay");
+	prctl(PR_SET_NAME, "ddip-relay");
+	fd = take_daemon();
+	signal(SIGPIPE, SIG_IGN);
+	near.loop = loop_new();
+	loop_signal(near.loop, SIGTERM, on_term, NULL);
+	/* Those of a terminal are the daemon's: what they mean here comes as the end of its socket.
+	 */
+	loop_signal(near.loop, SIGINT, on_ignored, NULL);
+	loop_signal(near.loop, SIGHUP, on_ignored, NULL);
+	loop_signal(near.loop, SIGQUIT, on_ignored, NULL);
+	near.link = link_new(near.loop, &ops, NULL);
+	near.dial.loop = near.loop;
+	near.dial.link = near.link;
+	near.dial.failed = give_up;
+	near.out = outbox_new(near.link);
+	near.in = inbox_new(deliver, NULL);
+	near.daemon = conn_new(near.loop, fd, fd, on_daemon, on_daemon_close, NULL);
+	near.arrivals = arrivals_new(near.daemon);
+	near.asked = asked_new(near.out, near.arrivals);
+	loop_run(near.loop);
+	return 0;
+}

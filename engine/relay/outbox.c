@@ -1,0 +1,167 @@
+/* Sends what descriptors stand for, in pieces, each blob in turn. */
+#include "relay/outbox.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct blob {
+	TAILQ_ENTRY(blob) link;
+	uint32_t id;
+	int fd;
+	dev_t dev;
+	ino_t ino;
+	uint64_t size, sent;
+	unsigned users; /* frames that may still need it */
+};
+
+struct outbox {
+	struct link *link;
+	uint32_t last_id;
+	TAILQ_HEAD(blobs, blob) blobs; /* the first is the next to send a piece */
+	char piece[LINK_PIECE];
+};
+
+struct outbox *
+outbox_new(struct link *l)
+{
+	struct outbox *o = xcalloc(1, sizeof(*o));
+
+	o->link = l;
+	TAILQ_INIT(&o->blobs);
+	return o;
+}
+
+static void
+drop(struct outbox *o, struct blob *b)
+{
+	TAILQ_REMOVE(&o->blobs, b, link);
+	close(b->fd);
+	free(b);
+}
+
+void
+outbox_free(struct outbox *o)
+{
+	while (o && !TAILQ_EMPTY(&o->blobs))
+		drop(o, TAILQ_FIRST(&o->blobs));
+	free(o);
+}
+
+uint32_t
+outbox_id(struct outbox *o)
+{
+	return ++o->last_id;
+}
+
+/* Nobody needs it and all of it is out: the other side forgets it, too. */
+static void
+drop_unused(struct outbox *o, struct blob *b)
+{
+	if (b->users || b->sent < b->size)
+		return;
+	packet_send(o->link, PACKET_FREE, false, b->id, (struct slice){0});
+	drop(o, b);
+}
+
+static struct blob *
+find_file(struct outbox *o, const struct stat *st)
+{
+	struct blob *b;
+
+	TAILQ_FOREACH (b, &o->blobs, link)
+		if (b->dev == st->st_dev && b->ino == st->st_ino &&
+		    b->size == (uint64_t)st->st_size)
+			return b;
+	return NULL;
+}
+
+/* A blob of the file that fd is; NULL: e says why not. */
+static struct blob *
+begin(struct outbox *o, int fd, const struct stat *st, struct err *e)
+{
+	struct blob *b = xcalloc(1, sizeof(*b));
+	struct buf size = {0};
+
+	*b = (struct blob){.fd = fault("outbox.dup", EMFILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3),
+	    .dev = st->st_dev,
+	    .ino = st->st_ino,
+	    .size = (uint64_t)st->st_size};
+	if (b->fd < 0) {
+		fail_errno(e, "relay: a descriptor's bytes");
+		free(b);
+		return NULL;
+	}
+	b->id = outbox_id(o);
+	TAILQ_INSERT_TAIL(&o->blobs, b, link);
+	wire_put_number(&size, '8', b->size);
+	packet_send(o->link, PACKET_BLOB, false, b->id, (struct slice){size.p, size.n});
+	buf_free(&size);
+	return b;
+}
+
+uint32_t
+outbox_send(struct outbox *o, const struct msg *m, struct err *e)
+{
+	struct stat st;
+	struct blob *b;
+
+	if (fstat(m->fd, &st) < 0) {
+		fail_errno(e, "relay: the descriptor of %s", wire_name(m->type));
+		return 0;
+	}
+	b = find_file(o, &st);
+	if (!b)
+		b = begin(o, m->fd, &st, e);
+	if (!b)
+		return 0;
+	b->users++;
+	packet_send_with(o->link, b->id, m);
+	link_more(o->link);
+	return b->id;
+}
+
+void
+outbox_release(struct outbox *o, uint32_t id)
+{
+	struct blob *b;
+
+	TAILQ_FOREACH (b, &o->blobs, link)
+		if (b->id == id) {
+			b->users--;
+			drop_unused(o, b);
+			return;
+		}
+}
+
+/* A file that became shorter gives zeros: who made it so did it to itself. */
+static void
+send_piece(struct outbox *o, struct blob *b)
+{
+	size_t n = (size_t)MIN(b->size - b->sent, (uint64_t)LINK_PIECE);
+	ssize_t got = pread(b->fd, o->piece, n, (off_t)b->sent);
+
+	for (size_t i = got > 0 ? (size_t)got : 0; i < n; i++)
+		o->piece[i] = '\0';
+	b->sent += n;
+	packet_send(o->link, PACKET_BYTES, true, b->id, (struct slice){o->piece, n});
+}
+
+bool
+outbox_more(struct outbox *o)
+{
+	struct blob *b;
+
+	TAILQ_FOREACH (b, &o->blobs, link)
+		if (b->sent < b->size)
+			break;
+	if (!b)
+		return false;
+	TAILQ_REMOVE(&o->blobs, b, link);
+	TAILQ_INSERT_TAIL(&o->blobs, b, link);
+	send_piece(o, b);
+	drop_unused(o, b);
+	return true;
+}

@@ -1,0 +1,67 @@
+/* Packs and unpacks what relays say to each other. */
+#include "relay/packet.h"
+#include <errno.h>
+
+void
+packet_send(struct link *l, int type, bool bulk, uint32_t id, struct slice body)
+{
+	struct buf head = {0};
+
+	wire_put_number(&head, '4', id);
+	link_send(l, type, bulk, (struct slice){head.p, head.n}, body);
+	buf_free(&head);
+}
+
+bool
+packet_id(struct slice *body, uint32_t *id)
+{
+	uint64_t v;
+
+	if (!wire_get('4', &body->p, &body->n, &v, NULL))
+		return false;
+	*id = (uint32_t)v;
+	return true;
+}
+
+/* The frame of m, without a descriptor. */
+static struct buf
+frame_of(const struct msg *m)
+{
+	struct msg plain = *m;
+	struct buf b = {0};
+
+	plain.flags &= (uint8_t)~FLAG_FD;
+	plain.fd = -1;
+	wire_pack_raw(&b, &plain);
+	return b;
+}
+
+void
+packet_send_frame(struct link *l, const struct msg *m)
+{
+	struct buf b = frame_of(m);
+
+	link_send(l, PACKET_FRAME, false, (struct slice){0}, (struct slice){b.p, b.n});
+	buf_free(&b);
+}
+
+void
+packet_send_with(struct link *l, uint32_t id, const struct msg *m)
+{
+	struct buf b = frame_of(m);
+
+	packet_send(l, PACKET_WITH, false, id, (struct slice){b.p, b.n});
+	buf_free(&b);
+}
+
+int
+packet_frame(struct slice body, struct msg *m, struct err *e)
+{
+	long n = wire_frame(body.p, body.n, m, e);
+
+	if (n < 0)
+		return (int)n;
+	if (n == 0 || (size_t)n != body.n || m->flags & FLAG_FD)
+		return fail(e, EBADMSG, "relay: a packet is no whole frame");
+	return 0;
+}

@@ -1,0 +1,301 @@
+/* The session's directory and socket, and the small process that every connection leaves there. */
+#define _GNU_SOURCE
+#include "relay/session.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+	SECRET_BYTES = SECRET_SIZE / 2,
+	ATTACH_MS = 20000, /* in which a connection must say the secret */
+	FILES_AT_ONCE = 8, /* that nftw(3) may open */
+	BACKLOG = 8
+};
+
+static int
+remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	remove(path);
+	return 0;
+}
+
+static void
+remove_tree(const char *dir)
+{
+	nftw(dir, remove_one, FILES_AT_ONCE, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Sessions whose process was killed leave theirs: its lock is free then. */
+static void
+remove_dead(const char *parent, const char *prefix)
+{
+	DIR *d = opendir(parent);
+
+	for (struct dirent *entry; d && (entry = readdir(d));) {
+		char *path = xasprintf("%s/%s", parent, entry->d_name);
+		char *lock = xasprintf("%s/lock", path);
+		struct stat st;
+		int fd = -1;
+
+		if (!strncmp(entry->d_name, prefix, strlen(prefix)) && lstat(path, &st) == 0 &&
+		    S_ISDIR(st.st_mode) && st.st_uid == getuid())
+			fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+			remove_tree(path);
+		if (fd >= 0)
+			close(fd);
+		free(lock);
+		free(path);
+	}
+	if (d)
+		closedir(d);
+}
+
+static int
+make_secret(struct session *s, struct err *e)
+{
+	unsigned char bytes[SECRET_BYTES];
+
+	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+		return fail_errno(e, "getrandom");
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(s->secret + 2 * i, 3, "%02x", bytes[i]);
+	return 0;
+}
+
+/* The address of the socket in this directory, which may have a longer name than fits: dirfd is
+ * open while it is used. */
+static struct sockaddr_un
+address_in(int dirfd)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/socket", dirfd);
+	return a;
+}
+
+static int
+make_socket(struct session *s, struct err *e)
+{
+	int dirfd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const struct sockaddr_un a = address_in(dirfd);
+
+	s->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (dirfd < 0 || s->listener < 0 ||
+	    bind(s->listener, (const struct sockaddr *)&a, sizeof(a)) < 0 ||
+	    listen(s->listener, BACKLOG) < 0)
+		fail_errno(e, "%s/socket", s->dir);
+	if (dirfd >= 0)
+		close(dirfd);
+	return -e->no;
+}
+
+int
+session_open(struct session *s, struct err *e)
+{
+	const char *state = getenv("DDIP_STATE"), *tmp = getenv("TMPDIR");
+	const char *parent = state && *state ? state : tmp && *tmp ? tmp : "/var/tmp";
+	char *prefix = xasprintf("ddipfs-far.%d.", (int)getuid()), *lock;
+
+	remove_dead(parent, prefix);
+	s->dir = xasprintf("%s/%sXXXXXX", parent, prefix);
+	free(prefix);
+	if (!mkdtemp(s->dir))
+		return fail_errno(e, "%s, for output until it is sent", s->dir);
+	lock = xasprintf("%s/lock", s->dir);
+	s->lock = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	free(lock);
+	if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB) < 0)
+		fail_errno(e, "%s/lock", s->dir);
+	else if (make_secret(s, e) == 0)
+		make_socket(s, e);
+	if (e->no)
+		session_remove(s);
+	return -e->no;
+}
+
+void
+session_remove(struct session *s)
+{
+	remove_tree(s->dir);
+}
+
+/* ---- connections ---- */
+
+/* A connection that has not said the secret yet. It gives up by itself (ATTACH_MS). */
+struct caller {
+	struct session *session;
+	int fd;
+	struct watch *watch;
+};
+
+/* What an attaching process says: the secret and its two streams. False: not all of it. */
+static bool
+receive(int fd, char secret[SECRET_SIZE], int streams[2])
+{
+	union {
+		struct cmsghdr h;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec iov = {secret, SECRET_SIZE};
+	struct msghdr mh = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+	if (n < 0 || mh.msg_controllen < CMSG_LEN(2 * sizeof(int)) ||
+	    control.h.cmsg_type != SCM_RIGHTS || control.h.cmsg_len != CMSG_LEN(2 * sizeof(int)))
+		return false;
+	memcpy(streams, CMSG_DATA(&control.h), 2 * sizeof(int));
+	if (n == SECRET_SIZE)
+		return true;
+	close(streams[0]);
+	close(streams[1]);
+	return false;
+}
+
+/* Compares in a time that tells nothing. */
+static bool
+is_secret(const struct session *s, const char said[SECRET_SIZE])
+{
+	unsigned char differs = 0;
+
+	for (size_t i = 0; i < SECRET_SIZE; i++)
+		differs |= (unsigned char)(s->secret[i] ^ said[i]);
+	return !differs;
+}
+
+/* It has said something, or has ended. */
+static void
+on_word(void *arg, uint32_t events)
+{
+	struct caller *c = arg;
+	struct session *s = c->session;
+	int fd = c->fd, streams[2];
+	char said[SECRET_SIZE];
+
+	loop_fd_del(c->watch);
+	free(c);
+	if (!receive(fd, said, streams)) {
+		close(fd);
+	} else if (!is_secret(s, said)) {
+		note("a connection did not know the session's secret");
+		close(streams[0]);
+		close(streams[1]);
+		close(fd);
+	} else {
+		s->attached(streams[0], streams[1], fd);
+	}
+}
+
+/* The secret comes from far away: it is not waited for here. */
+static void
+on_connection(void *arg, uint32_t events)
+{
+	struct session *s = arg;
+	/* cppcheck-suppress nullPointer ; nobody's name is wanted */
+	int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+	struct caller *c;
+
+	if (fd < 0)
+		return;
+	c = xmalloc(sizeof(*c));
+	*c = (struct caller){.session = s, .fd = fd};
+	c->watch = loop_fd(s->loop, fd, EPOLLIN, on_word, c);
+}
+
+void
+session_listen(struct session *s, struct loop *loop, void (*attached)(int rfd, int wfd, int waiter))
+{
+	s->attached = attached;
+	s->loop = loop;
+	s->watch = loop_fd(loop, s->listener, EPOLLIN, on_connection, s);
+}
+
+int
+session_wait(int waiter)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	char c;
+
+	/* the session has the streams: they must end when it closes them */
+	dup2(null, 0);
+	dup2(null, 1);
+	while (recv(waiter, &c, 1, 0) < 0 && errno == EINTR)
+		;
+	return 0;
+}
+
+/* Reads the secret from standard input, and nothing behind it. */
+static bool
+read_secret(char secret[SECRET_SIZE])
+{
+	size_t done = 0;
+
+	while (done < SECRET_SIZE) {
+		struct pollfd p = {0, POLLIN, 0};
+		ssize_t n;
+
+		if (poll(&p, 1, ATTACH_MS) == 0)
+			return false;
+		n = read(0, secret + done, SECRET_SIZE - done);
+		if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+			return false;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	return true;
+}
+
+static bool
+hand_over(int fd, char secret[SECRET_SIZE])
+{
+	union {
+		struct cmsghdr h;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control = {0};
+	struct iovec iov = {secret, SECRET_SIZE};
+	struct msghdr mh = {.msg_iov = &iov,
+	    .msg_iovlen = 1,
+	    .msg_control = &control,
+	    .msg_controllen = CMSG_SPACE(2 * sizeof(int))};
+	const int streams[2] = {0, 1};
+
+	control.h = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(streams)),
+	    .cmsg_level = SOL_SOCKET,
+	    .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(&control.h), streams, sizeof(streams));
+	return sendmsg(fd, &mh, MSG_NOSIGNAL) == SECRET_SIZE;
+}
+
+int
+session_attach(const char *dir)
+{
+	int dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const struct sockaddr_un a = address_in(dirfd);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	char secret[SECRET_SIZE];
+
+	if (dirfd < 0 || fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0) {
+		printf("%s%s\n", BANNER, BANNER_GONE);
+		return 1;
+	}
+	close(dirfd);
+	printf("%s%s\n", BANNER, BANNER_ATTACH);
+	fflush(stdout);
+	if (!read_secret(secret) || !hand_over(fd, secret))
+		return 1;
+	return session_wait(fd);
+}

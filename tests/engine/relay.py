@@ -1,0 +1,420 @@
+#!/usr/bin/env python3
+"""An agent behind relays: what it does, connections that break, how it ends, what comes along."""
+
+import glob
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+
+import agent
+import wire
+from agent import refused
+from wire import ENGINE, HANG_LIMIT_S, PYTHON, Agent, alive, same, until
+
+CARRIER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "carrier.py")
+POLL_S = 0.005  # between two looks at what no event tells of
+SEED = int(os.environ.get("SEED", "1"))
+
+
+class Relayed(Agent):
+    """An agent to which carrier.py leads; `place` is its directory."""
+
+    live_kind = 4  # GET_READ
+
+    def __init__(
+        self, python=PYTHON, linger=30, engine=ENGINE, launcher=None, env=None, **settings
+    ):
+        self.place = tempfile.mkdtemp(prefix="ddip-relay-test.")
+        options = ["--host", "there", "--linger", str(linger), "--engine", engine]
+        launcher = launcher or [sys.executable, CARRIER, self.place]
+        command = [ENGINE, "relay", *options, "--", *launcher]
+        env = {"DDIP_STATE": self.place, "XDG_CACHE_HOME": self.place + "/cache", **(env or {})}
+        super().__init__(python, env, command=command, **settings)
+
+    def close(self):
+        super().close()
+        until(lambda: not self.sessions(), what="the end of the session's directory")
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def sessions(self):
+        return glob.glob(self.place + "/ddipfs-far.*")
+
+    def carrier(self):
+        with open(self.place + "/pid", encoding="utf-8") as f:
+            return int(f.read())
+
+    def carried(self, direction):
+        with open(os.path.join(self.place, direction), encoding="utf-8") as f:
+            return int(f.read() or 0)
+
+    def cut(self):
+        """Breaks the connection; when there is another one, the first has ended."""
+        pid = self.carrier()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: self.carrier() != pid, what="another connection")
+
+    def text(self):
+        self.log.flush()
+        with open(self.log.name, encoding="utf-8") as f:
+            return f.read()
+
+
+def far_processes(a):
+    """Those of the session: they have its directory in their environment."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                if f"DDIP_STATE={a.place}\0".encode() in f.read():
+                    found.append(int(path.split("/")[2]))
+        except OSError:
+            continue
+    return [p for p in found if alive(p)]
+
+
+def test_all_that_an_agent_does():
+    with Relayed() as a:
+        same(a.warm_phases.name, "Rzygote")
+        a.spawn(0)
+        same(a.call("Tinit", 0, 0, 1, 0, 1, "none", "").name, "Rinit")
+        agent.check_output(a)
+        agent.check_flood(a)
+        agent.check_interrupt(a)
+        agent.check_services(a)
+        agent.check_stacks(a)
+        agent.check_death(a, 0)
+        a.spawn(1, name="rank1")
+        agent.check_flood_death(a, 1)
+        a.spawn(2)
+        a.send("Nquit", 2)
+        same(a.wait("Nexit").status, 0)
+
+
+def test_spools_go_on_where_they_are():
+    """Marks are places in the daemon's files, also where these were not empty."""
+    with Relayed() as a:
+        for slot in (0, 1):
+            a.spawn(slot, name="rank0")
+            for text in ("one", "two"):
+                tag = a.ask("Trun", slot, 1, 1, f"print('{text} {slot}')", mark=True)
+                mark = a.wait(lambda m, t=tag: m.name == "Nmark" and m.tag == t)
+                r = a.wait(lambda m, t=tag: m.tag == t and m.name == "Rrun")
+                out = a.spool(0, "stdout")[mark.out : r.out]
+                same((out, r.records - mark.records), (f"{text} {slot}\n".encode(), 1))
+            a.send("Nsignal", slot, signal.SIGKILL, 1)
+            m = a.wait("Nexit")
+            same((m.out, m.records), (len(a.spool(0, "stdout")), 2 + 2 * slot))
+
+
+def put(a, slot, data, name="pushed"):
+    """Asks for a push; its tag."""
+    fd = os.memfd_create("test")
+    os.write(fd, data)
+    try:
+        return a.ask("Tput", slot, name, "npy", "", len(data), fd=fd, mark=True)
+    finally:
+        os.close(fd)
+
+
+def npy(count):
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({count},), }}".encode()
+    header = header.ljust(117) + b"\n"
+    body = random.Random(count).randbytes(count)
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + body
+
+
+def pull(a, slot, name, op):
+    """All bytes of a view: by Tread, or with the answer."""
+    r = a.call("Tget", slot, name, "npy", op)
+    assert r.name == "Rget", r.text
+    whole = r.head
+    if r.fd >= 0:
+        with open(r.fd, "rb") as f:
+            f.seek(0)
+            whole += f.read()
+    while len(whole) < r.size:
+        n = min(256 << 10, r.size - len(whole))
+        whole += a.call("Tread", slot, r.handle, len(whole) - len(r.head), n).data
+    a.send("Nfree", slot, r.handle)
+    return whole
+
+
+def test_objects_travel_once():
+    """A push goes once to a host, whatever its ranks; a range of an object costs the range."""
+    size = 8 << 20
+    with Relayed() as a:
+        for slot in range(3):
+            a.spawn(slot)
+        before, data = a.carried("to"), npy(size)
+        fd = os.memfd_create("test")
+        os.write(fd, data)
+        tags = [
+            a.ask("Tput", slot, "w", "npy", "", len(data), fd=fd, mark=True) for slot in range(3)
+        ]
+        os.close(fd)
+        for slot, tag in enumerate(tags):
+            a.wait(lambda m, t=tag: m.tag == t and m.name == "Rput", what="Rput")
+            same(a.call("Tcommit", slot, 1, mark=True).name, "Rcommit")
+        cost = a.carried("to") - before
+        assert len(data) < cost < 1.1 * len(data), cost
+        before = a.carried("from")
+        r = a.call("Tget", 1, "w", "npy", "")
+        same(a.call("Tread", 1, r.handle, size // 2, 4096).data, data[-size // 2 :][:4096])
+        a.send("Nfree", 1, r.handle)
+        cost = a.carried("from") - before
+        assert cost < 3 * 4096, cost
+        for op in ("", "same"):
+            assert pull(a, 2, "w", op) == data, f"the array is another one, op '{op}'"
+        # what is in the way of a frame's bytes fails this frame alone
+        refused(a.call("Tget", 2, "nothing", "npy", "same"), "ENOENT", "nothing")
+
+
+def test_cut_at_random():
+    """Whatever travels when a connection breaks: no byte is lost, none comes twice."""
+    rng = random.Random(SEED)
+    lines, size, rounds = 200000, 4 << 20, 3
+    with Relayed() as a:
+        a.spawn(0)
+        a.spawn(1)
+        over = threading.Event()
+
+        def cut():
+            """Behind some of the bytes each time: so each connection brings it forward."""
+            while not over.is_set():
+                carried = a.carried("to") + a.carried("from") + rng.randrange(1, 4 << 20)
+                while a.carried("to") + a.carried("from") < carried:
+                    if over.wait(POLL_S):
+                        return
+                a.cut()
+
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        try:
+            source = f"for i in range({lines}): print(i)"
+            for i in range(rounds):
+                tag = a.ask("Trun", 0, i, 1, source, mark=True)
+                data = npy(size + i)
+                pushed = put(a, 1, data)
+                a.wait(lambda m, t=pushed: m.tag == t and m.name == "Rput", what="Rput")
+                a.call("Tcommit", 1, 1, mark=True)
+                for op in ("", "same"):
+                    assert pull(a, 1, "pushed", op) == data, f"round {i}: other bytes, op '{op}'"
+                r, out, _ = a.finish(0, tag)
+                same(r.outcome, 0)
+                assert out == b"".join(b"%d\n" % k for k in range(lines)), f"round {i}: output"
+        finally:
+            over.set()
+            cutter.join()
+        assert "connecting again" in a.text(), a.text()
+
+
+def test_half_open():
+    """A connection without a word is found dead, and replaced; ranks do not wait for it."""
+    with Relayed() as a:
+        a.spawn(0)
+        done = os.path.join(a.dir, "done")
+        pid = a.carrier()
+        source = f"for i in range(300000): print('x' * 60)\nopen('{done}', 'w').close()"
+        tag = a.ask("Trun", 0, 1, 1, source, mark=True)
+        a.wait("Nmark", what="the cell")
+        a.seen.clear()
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: os.path.exists(done), what="the end of the loop, with nobody who reads")
+        r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
+        assert a.carrier() != pid, "the connection that was stopped is used still"
+        same(len(a.spool(0, "stdout")[: r.out]), 300000 * 61)
+        assert "no word for 10 s" in a.text(), a.text()
+
+
+def test_slow_way():
+    """A way that takes seconds is found again, too."""
+    with Relayed() as a:
+        a.spawn(0)
+        with open(a.place + "/delay", "w", encoding="utf-8") as f:
+            f.write("1.2")
+        a.cut()
+        same(a.run(0, "print(6 * 7)")[1], b"42\n")
+        same(a.text().count("connecting again"), 1)
+        os.remove(a.place + "/delay")
+
+
+def test_control_overtakes_bulk():
+    """Questions do not wait behind megabytes of output."""
+    with Relayed() as a:
+        a.spawn(0)
+        with open(a.place + "/delay", "w", encoding="utf-8") as f:
+            f.write("0.02")
+        tag = a.ask("Trun", 0, 1, 1, "for i in range(200000): print('x' * 60)", mark=True)
+        a.wait("Nmark", what="the cell")
+        same(a.call("Thas", 0, "i").name, "Rhas")
+        assert not any(m.tag == tag for m in a.seen), "the output was there first"
+        os.remove(a.place + "/delay")
+        a.seen.clear()
+        r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
+        same(r.out, 200000 * 61)
+
+
+def test_linger():
+    """Without a connection all ends after the time that was given, here and there."""
+    with Relayed(linger=1) as a:
+        a.spawn(0)
+        a.send("Tspawn", 1, 1, 1, a.dir, "store", f"DDIP_STORE={a.dir}/store\0", 0, tag=900)
+        a.wait(lambda m: m.name == "Nstarted" and m.slot == 1, what="the store")
+        same(os.listdir(a.sessions()[0] + "/g1").count("store"), 1)
+        there = far_processes(a)
+        assert len(there) >= 5, there  # two relays, agent, zygote, rank, store
+        with open(a.place + "/down", "w", encoding="utf-8"):
+            pass
+        os.kill(a.carrier(), signal.SIGKILL)
+        same(a.process.wait(timeout=HANG_LIMIT_S), 1)
+        until(lambda: not far_processes(a), what="the end of all that ran there")
+        text = a.text()
+        assert "host there: no connection for 1 s" in text and "No route to host" in text, text
+
+
+def test_end_of_the_daemon():
+    """Its end is told there: nothing lingers, also where the connection broke just before."""
+    for cut in (False, True):
+        with Relayed(linger=1000) as a:
+            a.spawn(0)
+            if cut:
+                os.kill(a.carrier(), signal.SIGKILL)
+            a.close()
+            until(lambda: not far_processes(a), what="the end of all that ran there")
+
+
+def test_agent_that_ends():
+    """An agent that is killed is told of with its host's name."""
+    with Relayed() as a:
+        os.kill(a.hello.pid, signal.SIGKILL)
+        same(a.process.wait(timeout=HANG_LIMIT_S), 1)
+        assert "host there: its agent ended with signal 9" in a.text(), a.text()
+        until(lambda: not far_processes(a), what="the end of all that ran there")
+
+
+def test_dead_sessions_are_removed():
+    """A relay that was killed there leaves its directory; the next one takes it away."""
+    with Relayed() as a:
+        (old,) = a.sessions()
+        relays = [p for p in far_processes(a) if program(p) == "ddip-relay"]
+        (far,) = [p for p in relays if p != a.process.pid]
+        os.kill(far, signal.SIGKILL)
+        same(a.process.wait(timeout=HANG_LIMIT_S), 1)
+        assert "what ran there has ended" in a.text(), a.text()
+        until(lambda: not far_processes(a), what="the end of all that ran there")
+        with Relayed(env={"DDIP_STATE": a.place}, warm=False) as b:
+            same(b.hello.name, "Rhello")
+            assert not os.path.exists(old), old
+
+
+def program(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+        return f.read().strip()
+
+
+def failing(script):
+    return ["sh", "-c", script, "launcher"]
+
+
+def test_failures_to_start():
+    """Each with the command's own last words, and the host's name."""
+    for script, text in (
+        ("echo 'Host key verification failed.' >&2; exit 255", "exit status 255: Host key verif"),
+        ("kill -9 $$", "sh ended with signal 9"),
+        ("echo welcome; exec true", "sh ended with exit status 0"),
+    ):
+        with Relayed(launcher=failing(script), warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "host there: ")
+            assert text in a.hello.text, a.hello.text
+            same(a.process.wait(timeout=HANG_LIMIT_S), 1)
+    with Relayed(launcher=["/no/such/program"], warm=False) as a:
+        refused(a.hello, "EHOSTDOWN", "/no/such/program: No such file or directory")
+    with Relayed(engine="/no/such/engine", warm=False) as a:
+        refused(a.hello, "EHOSTDOWN", "host there: /no/such/engine does not run there: ")
+    with Relayed(engine="/bin/'x'", warm=False) as a:
+        refused(a.hello, "EINVAL", "must have no quotes")
+    with Relayed(env={"DDIP_STATE": "/no/such/dir"}, warm=False) as a:
+        refused(a.hello, "EHOSTDOWN", "/no/such/dir/ddipfs-far.")
+    other = "echo '@ddipfs far 99 /d 0123456789abcdef0123456789abcdef'; read x"
+    with Relayed(launcher=failing(other), warm=False) as a:
+        refused(a.hello, "EPROTO", "protocol mismatch (99, expected")
+    noise = "echo hello; printf 'no newline'; echo; exec sh -c \"$1\""
+    with Relayed(launcher=failing(noise), warm=False) as a:
+        same(a.hello.name, "Rhello")
+
+
+def brought(cache):
+    return sorted(glob.glob(cache + "/ddipfs/*/*"))
+
+
+def test_bring_along():
+    """The programs are sent once, and again where a file is not what it was."""
+    cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    env = {"XDG_CACHE_HOME": cache}
+    try:
+        with Relayed(engine="auto", env=env) as a:
+            same(a.warm_phases.name, "Rzygote")
+            a.spawn(0)
+            same(a.run(0, "print(6 * 7)")[1], b"42\n")
+            same(os.readlink(f"/proc/{a.hello.pid}/exe"), brought(cache)[0])
+            a.cut()
+            same(a.run(0, "print(6 * 8)")[1], b"48\n")
+        files = brought(cache)
+        same([os.path.basename(f) for f in files], ["ddip-engine", "ddip_engine.so"])
+        same([oct(os.stat(f).st_mode & 0o777) for f in files], ["0o700", "0o600"])
+        same([oct(os.stat(os.path.dirname(f)).st_mode & 0o777) for f in files], ["0o700"] * 2)
+        nodes = [os.stat(f).st_ino for f in files]
+        with Relayed(engine="auto", env=env, warm=False) as a:
+            same(a.hello.name, "Rhello")
+        same([os.stat(f).st_ino for f in files], nodes)
+        with open(files[0], "rb") as f, open(cache + "/changed", "wb") as g:
+            g.write(f.read() + b"more")
+        os.chmod(g.name, 0o700)
+        os.replace(g.name, files[0])
+        nodes = [os.stat(f).st_ino for f in files]
+        with Relayed(engine="auto", env=env, warm=False) as a:
+            same(a.hello.name, "Rhello")
+        assert os.stat(files[0]).st_ino != nodes[0], "a changed program was run"
+    finally:
+        shutil.rmtree(cache)
+
+
+def test_bring_along_refused():
+    """Where the programs can't be put, or can't run, a message says which host and why."""
+    cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    env = {"XDG_CACHE_HOME": cache}
+    try:
+        tools = cache + "/tools"
+        os.mkdir(tools)
+        with open(tools + "/uname", "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho Linux pdp11\n")
+        os.chmod(f.name, 0o755)
+        other = failing(f'PATH={tools}:$PATH; export PATH; exec sh -c "$1"')
+        with Relayed(engine="auto", env=env, launcher=other, warm=False) as a:
+            refused(a.hello, "ENOEXEC", "host there: it is a Linux pdp11")
+        small = failing("ulimit -f 8; trap '' XFSZ; exec sh -c \"$1\"")
+        with Relayed(engine="auto", env=env, launcher=small, warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "the programs were not written to")
+            assert "File too large" in a.hello.text, a.hello.text
+        same(brought(cache), [])
+        os.chmod(cache + "/ddipfs", 0o777)
+        with Relayed(engine="auto", env=env, warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "nobody else may enter")
+        with open(tools + "/engine", "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho \"version 'GLIBC_2.99' not found\" >&2; exit 1\n")
+        os.chmod(f.name, 0o755)
+        with Relayed(engine=tools + "/engine", warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "does not run there: version 'GLIBC_2.99' not found")
+    finally:
+        shutil.rmtree(cache)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(PYTHON):
+        print(f"no Python at {PYTHON}")
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))

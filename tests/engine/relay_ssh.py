@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""An agent behind a real sshd, in a network namespace: work, a cable that is pulled, refusals.
+
+The host there has a network, a cache and a directory for its state of its own; nothing of ddipfs is
+there before.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import wire
+from agent import refused
+from relay import Relayed, brought
+from wire import HANG_LIMIT_S, PYTHON, same, until
+
+SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
+OURS, THEIRS, PORT = "10.213.77.1", "10.213.77.2", "2222"
+
+
+def run(*command):
+    subprocess.run(command, check=True, timeout=HANG_LIMIT_S, capture_output=True)
+
+
+class Host:
+    """A network namespace with an sshd, and a configuration of ssh that leads there."""
+
+    def __init__(self):
+        self.name, self.wire = f"dd{os.getpid()}", f"v{os.getpid()}"
+        self.dir = tempfile.mkdtemp(prefix="ddip-ssh-test.")
+        self.config = self.dir + "/config"
+        self.sshd = None
+        self.network()
+        for key in ("host", "user"):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.dir}/{key}")
+        self.write(
+            "sshd",
+            f"""HostKey {self.dir}/host
+Port {PORT}
+ListenAddress {THEIRS}
+AuthorizedKeysFile {self.dir}/user.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+PasswordAuthentication no
+PidFile none
+SetEnv XDG_CACHE_HOME={self.dir}/cache DDIP_STATE={self.dir}
+""",
+        )
+        with open(self.dir + "/host.pub", encoding="utf-8") as f:
+            self.write("known", f"[{THEIRS}]:{PORT} {f.read()}")
+        self.write(
+            "config",
+            f"""Host there
+HostName {THEIRS}
+Port {PORT}
+User root
+IdentityFile {self.dir}/user
+IdentitiesOnly yes
+UserKnownHostsFile {self.dir}/known
+""",
+        )
+        os.makedirs("/run/sshd", exist_ok=True)
+        self.start()
+
+    def write(self, name, text):
+        with open(f"{self.dir}/{name}", "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def network(self):
+        run("ip", "netns", "add", self.name)
+        run(
+            "ip", "link", "add", self.wire, "type", "veth", "peer", "name", "e0", "netns", self.name
+        )
+        run("ip", "addr", "add", f"{OURS}/24", "dev", self.wire)
+        run("ip", "link", "set", self.wire, "up")
+        for command in (f"addr add {THEIRS}/24 dev e0", "link set e0 up", "link set lo up"):
+            run("ip", "-n", self.name, *command.split())
+
+    def start(self):
+        inside = ["ip", "netns", "exec", self.name]
+        self.sshd = subprocess.Popen(
+            [*inside, SSHD, "-D", "-e", "-f", self.dir + "/sshd"], stderr=subprocess.DEVNULL
+        )
+        until(lambda: self.answers(), what="sshd")
+
+    def answers(self):
+        return (
+            subprocess.run([*self.ssh(), "true"], capture_output=True, check=False).returncode == 0
+        )
+
+    def ssh(self, *options):
+        return ["ssh", "-F", self.config, "-T", "-o", "BatchMode=yes", *options, "there"]
+
+    def cable(self, word):
+        run("ip", "link", "set", self.wire, word)
+
+    def close(self):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            run("ip", "link", "del", self.wire)
+        self.sshd.kill()
+        self.sshd.wait()
+        run("ip", "netns", "del", self.name)
+        shutil.rmtree(self.dir)
+
+
+class There(Relayed):
+    """An agent on such a host."""
+
+    def __init__(self, host, *options, **settings):
+        self.host = host
+        super().__init__(engine="auto", launcher=host.ssh(*options), **settings)
+
+    def sessions(self):
+        return [d for d in os.listdir(self.host.dir) if d.startswith("ddipfs-far.")]
+
+
+def check_work(host):
+    with There(host) as a:
+        same(a.warm_phases.name, "Rzygote")
+        same(os.readlink(f"/proc/{a.hello.pid}/exe"), brought(host.dir + "/cache")[0])
+        a.spawn(0)
+        r, out, err = a.run(0, "import sys; print('out'); print('err', file=sys.stderr); 6 * 7")
+        same((r.value, out, err), (b"42", b"out\n", b"err\n"))
+        network = os.readlink("/proc/self/ns/net")
+        r, _, _ = a.run(0, "import os; os.readlink('/proc/self/ns/net')")
+        assert network.encode() not in r.value, "it runs here, not there"
+
+
+def check_cable(host):
+    """Pulled while a cell prints: the cell runs on, and all its output arrives."""
+    with There(host) as a:
+        a.spawn(0)
+        done = host.dir + "/done"
+        source = f"for i in range(400000): print(i)\nopen('{done}', 'w').close()"
+        tag = a.ask("Trun", 0, 1, 1, source, mark=True)
+        a.wait("Nmark")
+        a.seen.clear()
+        host.cable("down")
+        until(lambda: os.path.exists(done), what="the end of the loop")
+        until(lambda: "no word for 10 s" in a.text(), what="a dead connection")
+        host.cable("up")
+        r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
+        assert a.spool(0, "stdout")[: r.out] == b"".join(b"%d\n" % i for i in range(400000))
+
+
+def check_refusals(host):
+    """What ssh would ask is not asked: its own words are the error."""
+    for option, text in (
+        ("UserKnownHostsFile=/dev/null", "Host key verification failed"),
+        ("PubkeyAuthentication=no", "Permission denied"),
+        ("Port=2223", "Connection refused"),
+    ):
+        with There(host, "-o", option, "-o", "LogLevel=ERROR", warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "host there: ssh ended with exit status 255: ")
+            assert text in a.hello.text, a.hello.text
+
+
+def test_ssh():
+    host = Host()
+    try:
+        check_work(host)
+        check_cable(host)
+        check_refusals(host)
+    finally:
+        host.close()
+
+
+def why_not():
+    if not os.path.exists(PYTHON):
+        return f"no Python at {PYTHON}"
+    if not SSHD or not shutil.which("ssh"):
+        return "there is no sshd, or no ssh"
+    if not shutil.which("ip") or os.getuid() != 0:
+        return "network namespaces are root's, by ip(8)"
+    probe = f"ddprobe{os.getpid()}"
+    if subprocess.run(["ip", "netns", "add", probe], capture_output=True, check=False).returncode:
+        return "network namespaces can't be made here"
+    run("ip", "netns", "del", probe)
+    return None
+
+
+if __name__ == "__main__":
+    if why := why_not():
+        print(why)
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))
