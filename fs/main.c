@@ -227,6 +227,8 @@ open_doors(const struct options *o)
 static void
 end(const struct options *o)
 {
+	pid_t watchdog = ticks_watchdog();
+
 	daemon_.ending = true;
 	server_shut();
 	if (*o->mountpoint)
@@ -247,8 +249,9 @@ end(const struct options *o)
 	gpustat_stop();
 	ticks_stop();
 	agent_free_all();
-	while (waitpid(-1, NULL, 0) > 0)
-		;
+	/* not for all children: a launcher may leave processes that live on, as ssh does */
+	if (watchdog > 0)
+		waitpid(watchdog, NULL, 0);
 }
 
 static void
