@@ -6,7 +6,7 @@
  * Little-endian; size counts all of the frame. In a body: 1 2 4 8 are integers of that many bytes,
  * s is a text, d are bytes, both as length[4] and then that many bytes. A T expects one R (or
  * Error) with the same tag; an N is a notice, tag 0, no answer. slot names an engine of the agent
- * (the daemon chooses it in Tspawn and never uses it twice in a mount); SLOT_AGENT is the agent
+ * (the daemon chooses it in Tspawn, and again only after its Nexit); SLOT_AGENT is the agent
  * itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine are
  * of one build: another WIRE_VERSION is refused.
  *

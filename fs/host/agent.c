@@ -14,6 +14,7 @@ struct call {
 	reply_fn *fn; /* NULL: free */
 	void *arg;
 	int slot;
+	uint32_t serial;  /* of the agent's process that was asked */
 	uint32_t use;	  /* counts who had this place: the upper bits of the tag */
 	size_t next_free; /* the place plus 1 of the next free one; 0: none */
 };
@@ -28,11 +29,9 @@ enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the place 
 
 enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* that there is room for */
 
-enum {
-	ENDS_MS = 4000,
-	LOOK_US = 1000,
-	NS_PER_MS = 1000000
-}; /* until a process that gets EOF is killed */
+enum { ENDS_MS = 4000 }; /* until a process that gets EOF is killed */
+
+enum { LOOK_US = 1000, NS_PER_MS = 1000000 };
 
 static struct agent *agents;
 
@@ -61,7 +60,11 @@ agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
 	place = a->calls->free;
 	c = &a->calls->call[place - 1];
 	a->calls->free = c->next_free;
-	*c = (struct call){.fn = fn, .arg = arg, .slot = slot, .use = (c->use + 1) % TAG_USES};
+	*c = (struct call){.fn = fn,
+	    .arg = arg,
+	    .slot = slot,
+	    .serial = a->serial,
+	    .use = (c->use + 1) % TAG_USES};
 	return c->use << TAG_PLACE | (uint32_t)place;
 }
 
@@ -103,14 +106,18 @@ agent_forget(struct agent *a, uint32_t tag)
 		c->fn = ignore_reply;
 }
 
-/* Ends the calls of a slot (or all: NO_SLOT) with an error. */
+/* Ends the calls of a slot (or all: NO_SLOT) with an error; not those to another process of the
+ * agent, which may have been started meanwhile. */
 static void
 fail_calls(struct agent *a, int slot, const struct err *e)
 {
+	uint32_t serial = a->serial;
+
 	for (size_t i = 0; a->calls && i < a->calls->room; i++) {
 		struct call *place = &a->calls->call[i], c;
 
-		if (!place->fn || (slot != NO_SLOT && place->slot != slot))
+		if (!place->fn || place->serial != serial ||
+		    (slot != NO_SLOT && place->slot != slot))
 			continue;
 		c = take_call(a, place);
 		c.fn(c.arg, NULL, e, (struct slice){0});
@@ -173,23 +180,24 @@ on_message(void *arg, struct msg *m)
 static void
 lost(struct agent *a)
 {
-	int n = a->slot_room;
+	uint32_t serial = a->serial;
 	struct err why = a->why;
 
 	conn_free(a->conn);
 	a->conn = NULL;
 	if (!daemon_.ending)
 		note("%s", why.text);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < a->slot_room; i++)
 		if (a->slots[i].ops && a->slots[i].ops->lost)
 			a->slots[i].ops->lost(a->slots[i].arg, &why);
 	fail_calls(a, NO_SLOT, &why);
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < a->slot_room; i++) {
 		struct slot s = a->slots[i];
 
+		if (!s.ops || s.serial != serial)
+			continue; /* free, or one of the next process */
 		a->slots[i] = (struct slot){0};
-		if (s.ops)
-			s.ops->ended(s.arg, &why);
+		s.ops->ended(s.arg, &why);
 	}
 }
 
@@ -470,7 +478,7 @@ agent_slot(struct agent *a, const struct slot_ops *ops, void *arg)
 		memset(a->slots + slot, 0, (size_t)(room - slot) * sizeof(*a->slots));
 		a->slot_room = room;
 	}
-	a->slots[slot] = (struct slot){.ops = ops, .arg = arg};
+	a->slots[slot] = (struct slot){.ops = ops, .arg = arg, .serial = a->serial};
 	a->next_slot = slot + 1;
 	return slot;
 }

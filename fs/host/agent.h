@@ -42,6 +42,7 @@ struct agent {
 	struct slot {
 		const struct slot_ops *ops; /* NULL: free */
 		void *arg;
+		uint32_t serial; /* of the agent's process that the engine belongs to */
 	} * slots;
 
 	int slot_room;
