@@ -32,7 +32,8 @@ static struct {
 	struct inbox *in;
 	struct arrivals *arrivals;
 	struct asked *asked;
-	uint32_t hello; /* tag of Thello, until it is answered */
+	uint32_t hello; /* tag of the first Thello, until it is answered */
+	bool dialled;	/* it has come */
 	bool ending;	/* the daemon has gone, which the other side is told */
 } near;
 
@@ -96,7 +97,9 @@ on_daemon(void *arg, struct msg *m)
 	struct err e = {0};
 	uint32_t blob = 0;
 
-	if (m->type == Thello && !near.hello) {
+	/* later ones measure the way */
+	if (m->type == Thello && !near.dialled) {
+		near.dialled = true;
 		near.hello = m->tag;
 		dial_start(&near.dial);
 	}

@@ -13,7 +13,7 @@ import threading
 import agent
 import wire
 from agent import refused
-from wire import ENGINE, HANG_LIMIT_S, PYTHON, Agent, alive, same, until
+from wire import AGENT, ENGINE, HANG_LIMIT_S, PYTHON, VERSION, Agent, alive, same, until
 
 CARRIER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "carrier.py")
 POLL_S = 0.005  # between two looks at what no event tells of
@@ -210,6 +210,15 @@ def test_cut_at_random():
             over.set()
             cutter.join()
         assert "connecting again" in a.text(), a.text()
+
+
+def test_a_question_keeps_the_connection():
+    """Later Thellos, by which the way is measured, go by the connection that is there."""
+    with Relayed(warm=False) as a:
+        for _ in range(2):
+            same(a.call("Thello", AGENT, VERSION, "").name, "Rhello")
+            with open(f"/proc/{a.process.pid}/task/{a.process.pid}/children", encoding="utf-8") as f:
+                same(f.read().split(), [str(a.carrier())])
 
 
 def test_half_open():
