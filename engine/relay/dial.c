@@ -59,8 +59,8 @@ on_linger(void *arg)
 {
 	struct err e;
 
-	fail(&e, EHOSTDOWN, "no connection for %llu s: %.800s",
-	    (unsigned long long)dial.linger_ms / 1000, now.why.text);
+	fail(&e, EHOSTDOWN, "no connection for %g s: %.800s", (double)dial.linger_ms / 1000,
+	    now.why.text);
 	dial.failed(&e);
 }
 
@@ -232,7 +232,7 @@ connect_host(void *arg)
 {
 	static const struct launch_ops ops = {on_line, on_launch_ended};
 	struct err e = {0};
-	char *linger = xasprintf("%llu", (unsigned long long)dial.linger_ms / 1000);
+	char *linger = xasprintf("%g", (double)dial.linger_ms / 1000);
 	char *text = now.dir ? bring_text(&now.bring, "--attach", now.dir, &e)
 			     : bring_text(&now.bring, "--linger", linger, &e);
 

@@ -29,6 +29,7 @@ enum {
 	AGENT_END_MS = 4000, /* the agent kills what it runs, and ends */
 	AGENT_LOOK_MS = 10,
 	LAST_WORD_MS = 5000, /* for what the other side must hear of the agent's end */
+	UNKNOWN_MS = 20000,  /* the other side has to come again that may not know of us */
 	LOG_PIPE = 1 << 20,
 	LOG_READ = 16 << 10
 };
@@ -40,6 +41,7 @@ static struct {
 	int waiter;	    /* closed when the streams end; -1 */
 	uint64_t linger_ms; /* how long to live without a connection */
 	struct timer *linger;
+	bool known; /* the other side has spoken to us */
 	struct conn *agent;
 	pid_t agent_pid;
 	int log;		 /* what the agent and this process write to 2 */
@@ -197,14 +199,13 @@ on_more(void *arg)
 static void
 on_up(void *arg)
 {
-	loop_timer_del(far.linger);
-	far.linger = NULL;
+	far.known = true;
 }
 
 static void
 on_linger(void *arg)
 {
-	note("no connection for %llu s: all ends here", (unsigned long long)far.linger_ms / 1000);
+	note("no connection for %g s: all ends here", (double)far.linger_ms / 1000);
 	end(0);
 }
 
@@ -219,17 +220,20 @@ on_down(void *arg, const struct err *why)
 	if (!far.agent)
 		end(1); /* nobody hears its last words */
 	if (!far.linger)
-		far.linger = loop_timer(far.loop, far.linger_ms, on_linger, NULL);
+		far.linger = loop_timer(far.loop,
+		    far.known ? far.linger_ms : MIN(far.linger_ms, (uint64_t)UNKNOWN_MS), on_linger,
+		    NULL);
 }
 
+/* These streams come up, or go down: the link sees to that. */
 static void
 attach(int rfd, int wfd, int waiter)
 {
+	loop_timer_del(far.linger);
+	far.linger = NULL;
 	if (far.waiter >= 0)
 		close(far.waiter);
 	far.waiter = waiter;
-	if (!far.linger)
-		far.linger = loop_timer(far.loop, far.linger_ms, on_linger, NULL);
 	link_attach(far.link, rfd, wfd, (struct slice){0});
 }
 
@@ -402,14 +406,11 @@ begin(void)
 int
 far_main(char **args)
 {
-	char *rest = NULL;
-
 	proc_close_from(3);
 	if (args[0] && args[1] && !args[2] && !strcmp(args[0], "--attach"))
 		return session_attach(args[1]);
-	if (args[0] && args[1] && !args[2] && !strcmp(args[0], "--linger"))
-		far.linger_ms = strtoull(args[1], &rest, 10) * 1000;
-	if (!rest || *rest || rest == args[1]) {
+	if (!args[0] || !args[1] || args[2] || strcmp(args[0], "--linger") != 0 ||
+	    !packet_linger(args[1], &far.linger_ms)) {
 		fputs("usage: ddip-engine far --linger SECONDS | far --attach DIR\n", stderr);
 		return 2;
 	}

@@ -293,8 +293,6 @@ take_daemon(void)
 static const char *
 parse(char **args)
 {
-	char *rest;
-
 	near.dial.engine = "auto";
 	for (; args[0] && args[1] && strcmp(args[0], "--") != 0; args += 2) {
 		if (!strcmp(args[0], "--host")) {
@@ -302,8 +300,7 @@ parse(char **args)
 		} else if (!strcmp(args[0], "--engine")) {
 			near.dial.engine = args[1];
 		} else if (!strcmp(args[0], "--linger")) {
-			near.dial.linger_ms = strtoull(args[1], &rest, 10) * 1000;
-			if (*rest || rest == args[1])
+			if (!packet_linger(args[1], &near.dial.linger_ms))
 				return "--linger: want seconds";
 		} else {
 			return "an option is not known";

@@ -1,6 +1,21 @@
 /* Packs and unpacks what relays say to each other. */
 #include "relay/packet.h"
 #include <errno.h>
+#include <stdlib.h>
+
+enum { LINGER_MAX = 1000000000, MS_PER_S = 1000 }; /* seconds */
+
+bool
+packet_linger(const char *seconds, uint64_t *ms)
+{
+	char *rest;
+	double s = strtod(seconds, &rest);
+
+	if (rest == seconds || *rest || !(s >= 0 && s <= LINGER_MAX))
+		return false;
+	*ms = (uint64_t)(s * MS_PER_S);
+	return true;
+}
 
 void
 packet_send(struct link *l, int type, bool bulk, uint32_t id, struct slice body)

@@ -36,6 +36,8 @@ enum {
 
 enum { SECRET_SIZE = 32 }; /* characters that know a session */
 
+/* The argument of --linger, in seconds, as milliseconds. False: it is no such time. */
+bool packet_linger(const char *seconds, uint64_t *ms);
 /* An id (or another number) and what comes with it. */
 void packet_send(struct link *l, int type, bool bulk, uint32_t id, struct slice body);
 /* The id at the beginning of body, which is cut off. False: there is none. */

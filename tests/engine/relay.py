@@ -285,6 +285,19 @@ def test_linger():
         assert "host there: no connection for 1 s" in text and "No route to host" in text, text
 
 
+def test_short_lingers():
+    """Fractions of a second count; with none, a host is lost with its first connection."""
+    for linger, text in (("0", "no connection for 0 s"), ("0.5", "no connection for 0.5 s")):
+        with Relayed(linger=linger, warm=False) as a:
+            same(a.hello.name, "Rhello")
+            with open(a.place + "/down", "w", encoding="utf-8"):
+                pass
+            os.kill(a.carrier(), signal.SIGKILL)
+            same(a.process.wait(timeout=HANG_LIMIT_S), 1)
+            assert text in a.text(), a.text()
+            until(lambda: not far_processes(a), what="the end of all that ran there")
+
+
 def test_end_of_the_daemon():
     """Its end is told there: nothing lingers, also where the connection broke just before."""
     for cut in (False, True):
