@@ -78,14 +78,15 @@ add_bring(struct buf *t, const struct bring *b)
 	    "sums() { { echo \"%s  $1/%s\"; echo \"%s  $1/%s\"; } | sha256sum -c "
 	    ">/dev/null 2>&1; }; ",
 	    sums[0], names[0], sums[1], names[1]);
-	buf_adds(t, "for x in sha256sum head mv; do command -v $x >/dev/null || e there is no $x "
-		    "there; done; ");
+	buf_adds(t,
+	    "for x in sha256sum head mktemp mv; do command -v $x >/dev/null || e there is no $x "
+	    "there; done; ");
 	buf_adds(t, "m=$(mkdir -p \"$c\" 2>&1) || e $m; own \"$c\"; "
 		    "if [ -e \"$d\" ]; then own \"$d\"; fi; ");
 	buf_addf(t, "sums \"$d\" || { echo \"%s%s $(uname -sm)\"; read go || exit 1; ", BANNER,
 	    BANNER_WANT);
-	buf_adds(t, "t=$c/new.$$; clean() { rm -rf \"$t\"; exit 1; }; trap clean HUP TERM PIPE; "
-		    "m=$(mkdir \"$t\" 2>&1) || e $m; ");
+	buf_adds(t, "t=$(mktemp -d \"$c/new.XXXXXX\" 2>&1) || e $t; "
+		    "clean() { rm -rf \"$t\"; exit 1; }; trap clean HUP TERM PIPE; ");
 	buf_addf(t, "m=$(head -c %zu 2>&1 >\"$t/%s\") && m=$(head -c %zu 2>&1 >\"$t/%s\") && ",
 	    b->files[0].n, names[0], b->files[1].n, names[1]);
 	buf_addf(t,
@@ -108,8 +109,9 @@ bring_text(const struct bring *b, const char *option, const char *value, struct 
 		    strpbrk(value, SPECIAL) ? value : b->engine);
 		return NULL;
 	}
-	buf_addf(
-	    &t, "exec sh -c 'umask 077; e() { echo \"%s%s $*\"; exit 1; }; ", BANNER, BANNER_ERROR);
+	buf_addf(&t, "exec sh -c '%s=$(umask); export %s; umask 077; ", ENGINE_ENV_UMASK,
+	    ENGINE_ENV_UMASK);
+	buf_addf(&t, "e() { echo \"%s%s $*\"; exit 1; }; ", BANNER, BANNER_ERROR);
 	if (b->engine)
 		buf_addf(&t, "p=\"%s\"; ", b->engine);
 	else

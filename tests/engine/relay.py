@@ -405,6 +405,15 @@ def test_bring_along():
         shutil.rmtree(cache)
 
 
+def test_shell_over_there():
+    """Files that a shell of the same number has left are not in the way; its umask is the ranks'."""
+    text = 'umask 077; mkdir -p "$XDG_CACHE_HOME/ddipfs/new.$$"; umask 027; exec sh -c "$1"'
+    for engine in ("auto", ENGINE):
+        with Relayed(engine=engine, launcher=failing(text)) as a:
+            a.spawn(0)
+            same(a.run(0, "import os; print(oct(os.umask(0)))")[1], b"0o27\n")
+
+
 def test_bring_along_refused():
     """Where the programs can't be put, or can't run, a message says which host and why."""
     cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
