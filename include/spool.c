@@ -88,8 +88,12 @@ record(struct spool_writer *w, int stream, uint64_t n)
 		w->open_record = rec;
 		return;
 	}
-	/* No room for the index: the bytes are in the file, but no follower shows them. */
+	/* No room for the index: what it does not tell is not there. The next bytes take its place.
+	 */
 	w->dropped += n;
+	w->at.size[stream] -= n;
+	if (ftruncate(w->fd[stream], (off_t)w->at.size[stream]) < 0)
+		debug("agent", "ftruncate: %s", strerror(errno));
 	if (!w->open_record || rec != w->open_record + n)
 		w->at.records--;
 	w->open_record = 0;

@@ -111,8 +111,11 @@ static void
 test_full(void)
 {
 	struct spool_writer w;
+	struct spool_reader r;
+	struct spool_cursor c = {0};
 	struct err e = {0};
-	int p[2];
+	struct buf out = {0};
+	int p[2], order;
 	bool eof;
 
 	CHECK(spool_writer_open(&w, dir, "c", &e) == 0);
@@ -127,6 +130,21 @@ test_full(void)
 	add(&w, SPOOL_STDERR, "kept");
 	CHECK(w.at.size[SPOOL_STDERR] == 4 && w.at.records == 1);
 	close(p[0]), close(p[1]);
+
+	/* nor is there any for the index: its readers miss that piece, and no other */
+	order = w.order;
+	w.order = open("/dev/full", O_RDWR | O_CLOEXEC);
+	add(&w, SPOOL_STDERR, "missed");
+	CHECK(w.dropped == 19 && w.at.size[SPOOL_STDERR] == 4 && w.at.records == 1);
+	close(w.order);
+	w.order = order;
+	add(&w, SPOOL_STDERR, "later");
+	CHECK(spool_reader_open(&r, dir, "c", &e) == 0);
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "[kept][later]");
+	CHECK(c.at.size[SPOOL_STDERR] == w.at.size[SPOOL_STDERR]);
+	buf_free(&out);
+	spool_reader_close(&r);
 	spool_writer_close(&w);
 }
 
