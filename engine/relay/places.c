@@ -27,6 +27,14 @@ places_new(const char *dir)
 	return ps;
 }
 
+static void
+place_free(struct place *p)
+{
+	free(p->theirs);
+	free(p->ours);
+	free(p);
+}
+
 void
 places_free(struct places *ps)
 {
@@ -34,9 +42,7 @@ places_free(struct places *ps)
 
 	while (ps && (p = SLIST_FIRST(&ps->list))) {
 		SLIST_REMOVE_HEAD(&ps->list, link);
-		free(p->theirs);
-		free(p->ours);
-		free(p);
+		place_free(p);
 	}
 	if (ps)
 		free(ps->dir);
@@ -55,11 +61,12 @@ place_of(struct places *ps, struct slice theirs, struct err *e)
 	p = xcalloc(1, sizeof(*p));
 	p->theirs = slice_dup(theirs);
 	p->ours = xasprintf("%s/g%u", ps->dir, ++ps->last);
-	SLIST_INSERT_HEAD(&ps->list, p, link);
 	if (mkdir(p->ours, 0700) < 0) {
 		fail_errno(e, "%s", p->ours);
+		place_free(p);
 		return NULL;
 	}
+	SLIST_INSERT_HEAD(&ps->list, p, link);
 	return p->ours;
 }
 

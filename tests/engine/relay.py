@@ -221,6 +221,17 @@ def test_a_question_keeps_the_connection():
                 same(f.read().split(), [str(a.carrier())])
 
 
+def test_a_directory_that_could_not_be_made():
+    """It fails the rank that wanted it, and is made for the next one."""
+    with Relayed() as a:
+        (there,) = a.sessions()
+        os.rename(there, a.place + "/away")
+        refused(a.spawn(0), "ENOENT", there)
+        os.rename(a.place + "/away", there)
+        same(a.spawn(1).name, "Rspawn")
+        same(a.run(1, "print(6 * 7)")[1], b"42\n")
+
+
 def test_half_open():
     """A connection without a word is found dead, and replaced; ranks do not wait for it."""
     with Relayed() as a:
