@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,20 @@ remove_dead(const char *parent, const char *prefix)
 		closedir(d);
 }
 
+/* It has its name when it is locked: another session that begins now must not take it for dead. */
+static int
+make_lock(struct session *s, struct err *e)
+{
+	char *unlocked = xasprintf("%s/lock.new", s->dir), *lock = xasprintf("%s/lock", s->dir);
+
+	s->lock = open(unlocked, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB) < 0 || rename(unlocked, lock) < 0)
+		fail_errno(e, "%s", lock);
+	free(unlocked);
+	free(lock);
+	return -e->no;
+}
+
 static int
 make_secret(struct session *s, struct err *e)
 {
@@ -107,19 +122,17 @@ session_open(struct session *s, struct err *e)
 {
 	const char *state = getenv("DDIP_STATE"), *tmp = getenv("TMPDIR");
 	const char *parent = state && *state ? state : tmp && *tmp ? tmp : "/var/tmp";
-	char *prefix = xasprintf("ddipfs-far.%d.", (int)getuid()), *lock;
+	char host[HOST_NAME_MAX + 1] = "", *prefix;
 
+	/* hosts may share the parent, and need not see each other's locks */
+	gethostname(host, HOST_NAME_MAX);
+	prefix = xasprintf("ddipfs-far.%d.%s.", (int)getuid(), host);
 	remove_dead(parent, prefix);
 	s->dir = xasprintf("%s/%sXXXXXX", parent, prefix);
 	free(prefix);
 	if (!mkdtemp(s->dir))
 		return fail_errno(e, "%s, for output until it is sent", s->dir);
-	lock = xasprintf("%s/lock", s->dir);
-	s->lock = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	free(lock);
-	if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB) < 0)
-		fail_errno(e, "%s/lock", s->dir);
-	else if (make_secret(s, e) == 0)
+	if (make_lock(s, e) == 0 && make_secret(s, e) == 0)
 		make_socket(s, e);
 	if (e->no)
 		session_remove(s);
