@@ -16,7 +16,8 @@ enum {
 	WORDS_MAX = 600,      /* of its standard error that are kept */
 	LINES_MAX = 64 << 10, /* of noise before a whole line: no such command */
 	READ_SIZE = 4096,
-	END_MS = 1000, /* it has to end by SIGTERM; then SIGKILL */
+	READS_MAX = 64, /* in a row: it may write for ever */
+	END_MS = 1000,	/* it has to end by SIGTERM; then SIGKILL */
 	END_LOOK_MS = 10
 };
 
@@ -89,15 +90,15 @@ launch_end(struct launch *la)
 static void
 read_words(struct launch *la)
 {
-	ssize_t n;
+	ssize_t n = 1;
 
-	do {
+	for (int i = 0; n > 0 && i < READS_MAX; i++) {
 		n = read(la->err, buf_reserve(&la->words, READ_SIZE), READ_SIZE);
 		if (n > 0)
 			la->words.n += (size_t)n;
 		if (la->words.n > WORDS_MAX)
 			buf_drop(&la->words, la->words.n - WORDS_MAX);
-	} while (n > 0);
+	}
 	if (n == 0)
 		unwatch(&la->err_watch);
 }
@@ -235,7 +236,7 @@ on_end(void *arg, uint32_t events)
 		return;
 	la->pid = 0;
 	unwatch(&la->pid_watch);
-	while (!la->taken && read_lines(la))
+	for (int i = 0; !la->taken && i < READS_MAX && read_lines(la); i++)
 		;
 	if (la->freed) {
 		destroy(la);
