@@ -307,7 +307,9 @@ start_agent(struct err *e)
 	if (far.agent_pid < 0)
 		return fail_errno(e, "fork of the agent");
 	if (far.agent_pid == 0) {
-		signal(SIGPIPE, SIG_DFL);
+		/* a launcher may have ignored some */
+		for (int signo = 1; signo < NSIG; signo++)
+			signal(signo, SIG_DFL);
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		dup2(pair[1], 0);
 		dup2(pair[1], 1);

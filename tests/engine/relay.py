@@ -217,7 +217,9 @@ def test_a_question_keeps_the_connection():
     with Relayed(warm=False) as a:
         for _ in range(2):
             same(a.call("Thello", AGENT, VERSION, "").name, "Rhello")
-            with open(f"/proc/{a.process.pid}/task/{a.process.pid}/children", encoding="utf-8") as f:
+            with open(
+                f"/proc/{a.process.pid}/task/{a.process.pid}/children", encoding="utf-8"
+            ) as f:
                 same(f.read().split(), [str(a.carrier())])
 
 
@@ -417,12 +419,14 @@ def test_bring_along():
 
 
 def test_shell_over_there():
-    """Files that a shell of the same number has left are not in the way; its umask is the ranks'."""
-    text = 'umask 077; mkdir -p "$XDG_CACHE_HOME/ddipfs/new.$$"; umask 027; exec sh -c "$1"'
-    for engine in ("auto", ENGINE):
-        with Relayed(engine=engine, launcher=failing(text)) as a:
-            a.spawn(0)
-            same(a.run(0, "import os; print(oct(os.umask(0)))")[1], b"0o27\n")
+    """What one of its number has left is not in the way; ranks have its umask, not its traps."""
+    left = 'umask 077; mkdir -p "$XDG_CACHE_HOME/ddipfs/new.$$"'
+    there = failing(f'{left}; trap "" HUP TERM; umask 027; exec sh -c "$1"')
+    with Relayed(engine="auto", launcher=there) as a:
+        a.spawn(0)
+        source = "import os, signal as s; print(oct(os.umask(0)), s.pthread_sigmask(0, []))"
+        out = a.run(0, source)[1]
+        assert out.startswith(b"0o27 ") and b"SIGTERM" not in out, out
 
 
 def test_bring_along_refused():
