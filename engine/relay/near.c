@@ -228,7 +228,9 @@ on_packet(void *arg, int type, struct slice body)
 			from_far(&m);
 		break;
 	case PACKET_OUTPUT:
-		arrival_output(near.arrivals, body, &e);
+		/* the next process of that rank may write to the spools by now */
+		if (!near.ending)
+			arrival_output(near.arrivals, body, &e);
 		break;
 	case PACKET_LOG:
 		show_log(body);
