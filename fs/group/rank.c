@@ -84,7 +84,7 @@ bool
 rank_any_process(const struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].slot != NO_SLOT)
+		if (g->ranks[i].slot != NO_SLOT || g->ranks[i].died_as != R_NONE)
 			return true;
 	return g->store.slot != NO_SLOT;
 }
@@ -182,6 +182,7 @@ rank_gone(struct rank *k, const struct err *why)
 void
 rank_set_dead(struct rank *k, const char *how)
 {
+	k->died_as = R_NONE;
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = false;

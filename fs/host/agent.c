@@ -168,12 +168,20 @@ on_message(void *arg, struct msg *m)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
 }
 
+static void
+forget_zygotes(struct agent *a)
+{
+	if (a->zygotes_gone)
+		a->zygotes_gone(a);
+}
+
 /* Everything on this host is gone. First nothing may be sent there any more, then who waits is
  * told: what follows from that may start another agent in the place of this one. */
 static void
 lost(struct agent *a)
 {
 	int n = a->slot_room;
+	struct slot *were = xcalloc((size_t)n + 1, sizeof(*were));
 	struct err why = a->why;
 
 	conn_free(a->conn);
@@ -184,13 +192,16 @@ lost(struct agent *a)
 		if (a->slots[i].ops && a->slots[i].ops->lost)
 			a->slots[i].ops->lost(a->slots[i].arg, &why);
 	fail_calls(a, NO_SLOT, &why);
+	forget_zygotes(a);
+	/* what another agent is given meanwhile is not of this one */
 	for (int i = 0; i < n; i++) {
-		struct slot s = a->slots[i];
-
+		were[i] = a->slots[i];
 		a->slots[i] = (struct slot){0};
-		if (s.ops)
-			s.ops->ended(s.arg, &why);
 	}
+	for (int i = 0; i < n; i++)
+		if (were[i].ops)
+			were[i].ops->ended(were[i].arg, &why);
+	free(were);
 }
 
 /* It is gone, for this reason. */
@@ -288,13 +299,6 @@ agent_host(const struct agent *a)
 	return a->host ? a->host : "-";
 }
 
-static void
-forget_zygotes(struct agent *a)
-{
-	if (a->zygotes_gone)
-		a->zygotes_gone(a);
-}
-
 static struct agent *
 find_agent(const struct agent_spec *s)
 {
@@ -335,7 +339,6 @@ agent_of(const struct agent_spec *spec, struct err *e)
 		return a;
 	if (!a)
 		a = add_agent(spec);
-	forget_zygotes(a);
 	a->why = (struct err){0};
 	a->said_hello = false;
 	a->asked = a->round_trip = 0;
@@ -373,7 +376,6 @@ agent_drop(struct agent *a, const struct err *why)
 		return;
 	a->why = *why;
 	lost(a);
-	forget_zygotes(a);
 }
 
 bool
@@ -381,12 +383,12 @@ agent_reaped(pid_t pid, int status)
 {
 	struct agent *a = agents;
 
+	ticks_agent_gone(pid); /* also one that another has taken the place of */
 	while (a && a->pid != pid)
 		a = a->next;
 	if (!a)
 		return false;
 	a->pid = 0;
-	ticks_agent_gone(pid);
 	if (!daemon_.ending && a->conn && !a->why.no)
 		set_why(a, EHOSTDOWN, "the %s ended with %s %d: everything it ran is gone",
 		    a->here ? "agent" : "relay to it",
