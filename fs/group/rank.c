@@ -68,10 +68,13 @@ void
 rank_fini(struct rank *k)
 {
 	static const struct err gone = {ENODEV, "the group is gone"};
+	int slot = k->slot;
 
 	assert(TAILQ_EMPTY(&k->queue)); /* who waits would wait for ever */
-	agent_slot_free(rank_agent(k), k->slot, &gone);
+	/* first: calls that fail now are no news of it */
 	k->slot = NO_SLOT;
+	k->state = k->died_as = R_NONE;
+	agent_slot_free(rank_agent(k), slot, &gone);
 	spool_reader_close(&k->output.spool);
 	var_table_unref(k->table);
 	free(k->last_exit);

@@ -32,7 +32,8 @@ is_place(const char *s, size_t n)
 	const char *at = memchr(s, '@', n);
 	size_t before = at ? (size_t)(at - s) + 1 : 0;
 
-	return before != 1 && before < n && s[before] != '-' && !memchr(s + before, '@', n - before);
+	return before != 1 && before < n && s[before] != '-' &&
+	       !memchr(s + before, '@', n - before);
 }
 
 /* A name that no command takes for an option, and that can stand in a list. */

@@ -9,6 +9,7 @@
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/recovery.h"
+#include "group/registry.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -70,7 +71,7 @@ set_hosts(struct group *g, const char *words)
 	return r;
 }
 
-/* The group, which works, is stopped and started on hosts. */
+/* The group, which works, is stopped and its start on hosts is asked for. */
 static void
 on_host(struct group *g, const char *words, const char *backend)
 {
@@ -84,8 +85,6 @@ on_host(struct group *g, const char *words, const char *backend)
 	g->set.backend = xstrdup(backend);
 	CHECK(set_hosts(g, words) == 0);
 	CHECK(lifecycle_start(g, &e) == 0);
-	fake_step();
-	CHECK_STR(lifecycle_state_name(g), "idle");
 }
 
 /* A host that tells of no end is given up, and the stop is done. */
@@ -97,6 +96,7 @@ test_stop_of_a_silent_host(void)
 	struct err e = {0};
 
 	on_host(g, "a:2", "none");
+	fake_step();
 	lifecycle_stop(g, &e);
 	wait_for(g, &r);
 	fake_pass(2.1);
@@ -119,6 +119,7 @@ test_stop_of_a_silent_store(void)
 	struct err e = {0};
 
 	on_host(g, "a:2", "gloo");
+	fake_step();
 	lifecycle_stop(g, &e);
 	wait_for(g, &r);
 	all_die(g);
@@ -140,6 +141,7 @@ test_store_stays(void)
 	struct buf master = {0};
 
 	on_host(g, "a:2", "gloo");
+	fake_step();
 	CHECK(set_hosts(g, "a:2 b:1") == 0);
 	g->set.hosts.launcher[0] = '\0'; /* ssh: hosts with names of their own */
 	g->ranks[0].host = g->hosts.list[1];
@@ -148,6 +150,27 @@ test_store_stays(void)
 	buf_free(&master);
 	g->ranks[0].host = g->hosts.list[0];
 	fake_end();
+}
+
+/* A group is taken down with its agents while they answer nothing: nothing of it is made anew. */
+static void
+test_end_of_silent_hosts(void)
+{
+	for (int answers = 0; answers < 2; answers++) {
+		struct group *g = fake_begin(2);
+		struct err e = {0};
+
+		on_host(g, "a:2", "gloo");
+		if (answers)
+			fake_step();
+		lifecycle_stop(g, &e);
+		CHECK_STR(lifecycle_state_name(g), "stopping");
+		group_ref(g);
+		fake_end();
+		CHECK(g->size == 0);
+		CHECK_STR(lifecycle_state_name(g), "stopping");
+		group_unref(g);
+	}
 }
 
 /* A restart that gives a host up starts all of its ranks once, and the group works. */
@@ -159,6 +182,7 @@ test_restart_of_a_silent_host(void)
 	struct err e = {0};
 
 	on_host(g, "a:3", "gloo");
+	fake_step();
 	CHECK(lifecycle_restart(g, &e) == 0);
 	wait_for(g, &r);
 	fake_pass(2.1);
@@ -348,6 +372,7 @@ main(void)
 	test_stop_of_a_silent_host();
 	test_stop_of_a_silent_store();
 	test_store_stays();
+	test_end_of_silent_hosts();
 	test_restart_of_a_silent_host();
 	test_restart();
 	test_start_beside_a_cell();
