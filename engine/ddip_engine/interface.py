@@ -29,7 +29,8 @@ def towards(peers):
 
 def _own_address(peer):
     """The address that packets to this host would come from; None: nothing leads there."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    wrong = (OSError, UnicodeError)  # UnicodeError: no name that a resolver can be asked for
+    with contextlib.suppress(*wrong), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.connect((peer, _DISCARD))
         return s.getsockname()[0]
     return None

@@ -102,6 +102,11 @@ def _client():
     return _store
 
 
+def has_store():
+    """Can store_set() and store_get() be used? Over several hosts there is the TCPStore only."""
+    return bool(_path)
+
+
 def store_set(key, value):
     """A key of the engine's own in the group's store, as bytes. Works without torch. EngineError:
     there is no store, or it is gone."""

@@ -9,7 +9,7 @@ import sys
 import time
 from errno import EINTR, EOPNOTSUPP, EREMOTEIO
 
-from ddip_engine import communicator, dist, gpu, run, state
+from ddip_engine import communicator, dist, gpu, rendezvous, run, state
 from ddip_engine.state import EngineError
 
 _COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
@@ -18,6 +18,7 @@ _PERIOD = 61  # of the numbers that a rank sends
 _ROUNDS = ((64 << 10, 20), (4 << 20, 10), (1 << 62, 3))  # up to so many bytes: timed rounds
 _CHECKS = (1, 2)  # what is added to the numbers in the first check, and behind the timed rounds
 _STALE = -1.0  # what a buffer holds before it receives
+_WRONG_MAX = (1 << 32) - 1  # that a reply can tell
 
 
 def _run_on(link, sizes):
@@ -37,7 +38,7 @@ def _run_on(link, sizes):
         if peer is not None:
             lines.append(f"pair {peer[0]} {count * _ITEM_BYTES} {us:.1f} {bad}\n")
             wrong += bad
-    return "".join(lines), wrong
+    return "".join(lines), min(wrong, _WRONG_MAX)
 
 
 def _rounds(size):
@@ -192,7 +193,8 @@ def _is_nccl():
     if world.size() != state.size:
         text = f"the default process group has {world.size()} of {state.size} ranks"
         raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
-    return dist.device_of_default()[0] == "cuda" and _has_nccl()
+    # a communicator of the engine's own needs a store to meet at
+    return dist.device_of_default()[0] == "cuda" and rendezvous.has_store() and _has_nccl()
 
 
 def _has_nccl():

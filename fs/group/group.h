@@ -76,10 +76,11 @@ struct rank_input {
 struct rank {
 	struct group *g;
 	int number;
-	enum rank_state state, died_as; /* died_as: what it was when its process ended */
-	struct host *host;		/* where it runs, or ran last; NULL: it was never placed */
-	int local_rank;			/* there */
-	int slot;			/* at the host's agent; NO_SLOT: no process */
+	enum rank_state state;
+	enum rank_state died_as; /* what it was when its process ended, until that is told */
+	struct host *host;	 /* where it runs, or ran last; NULL: it was never placed */
+	int local_rank;		 /* there */
+	int slot;		 /* at the host's agent; NO_SLOT: no process */
 	pid_t pid;
 	char spawn_method[16]; /* zygote, successor, cold */
 	double since;	       /* wall time of the last change of state */

@@ -33,6 +33,8 @@ host_env_master(const struct group *g, struct buf *out)
 {
 	const struct host *h = g->size ? g->ranks[0].host : NULL;
 
+	if (g->store.slot != NO_SLOT)
+		h = g->store.host; /* where it stays when rank 0 moves */
 	if (*g->set.hosts.master_addr)
 		buf_adds(out, g->set.hosts.master_addr);
 	else if (hosts_here(g) || !h)

@@ -112,21 +112,29 @@ host_settings_print_hosts(const void *settings, struct buf *out)
 	buf_adds(out, s->hosts.names);
 }
 
-/* A mount option brings all words as one. */
+static void
+print_words(char **word, int n, struct buf *out)
+{
+	buf_adds(out, "");
+	for (int i = 0; i < n; i++) {
+		buf_adds(out, i ? " " : "");
+		words_print(word[i], out);
+	}
+}
+
+/* A mount option brings all words as one, in any spelling. */
 int
 host_settings_launcher(struct verb_call *c)
 {
 	struct group *g = group_of(c);
+	char *copy = xstrdup(c->word[1]), *word[WORDS_MAX];
 	struct buf words = {0};
-	int r;
+	int n = c->n == 1 ? words_split(copy, word, WORDS_MAX, c->e) : c->n, r = MIN(n, 0);
 
-	if (c->n == 1)
-		buf_adds(&words, c->word[1]);
-	for (int i = 1; c->n > 1 && i <= c->n; i++) {
-		buf_adds(&words, i > 1 ? " " : "");
-		words_print(c->word[i], &words);
-	}
-	r = launcher_check(words.p, c->e);
+	print_words(c->n == 1 ? word : c->word + 1, n, &words);
+	free(copy);
+	if (r == 0)
+		r = launcher_check(words.p, c->e);
 	if (r == 0)
 		set_string(&g->set.hosts.launcher, words.p);
 	buf_free(&words);

@@ -128,7 +128,14 @@ find(const struct group *g, const char *name)
 	return NULL;
 }
 
-/* Ranks that live on a host that the new list leaves out, or gives less room. */
+/* Does the group's store run there? */
+static bool
+has_store(const struct group *g, const struct host *h)
+{
+	return g->store.host == h && g->store.slot != NO_SLOT;
+}
+
+/* Ranks that live on a host that the new list leaves out, or gives less room; and the store. */
 static int
 check_living(const struct group *g, const struct hostlist *to, struct err *e)
 {
@@ -138,9 +145,14 @@ check_living(const struct group *g, const struct hostlist *to, struct err *e)
 
 		for (int k = 0; k < g->size; k++)
 			living += g->ranks[k].host == h && lives(&g->ranks[k]);
-		for (size_t k = 0; living && k < to->n; k++)
+		for (size_t k = 0; (living || has_store(g, h)) && k < to->n; k++)
 			if (strcmp(to->host[k].name, h->name) == 0)
 				slots = to->host[k].slots;
+		if (has_store(g, h) && !slots)
+			return fail(e, EINVAL,
+			    "hosts: the store where the ranks meet is on %s: name it, or stop the "
+			    "group",
+			    *h->name ? h->name : "this machine");
 		if (slots < living)
 			return fail(e, EINVAL,
 			    "hosts: %d ranks live on %s: name it with that many, or stop the group",
@@ -247,21 +259,33 @@ hosts_agent_gone(const struct host *h)
 	return !h->agent || !h->agent->conn || h->agent->serial != h->agent_serial;
 }
 
+static void
+give_up(const struct host *h)
+{
+	struct err why = {0};
+
+	if (hosts_agent_gone(h))
+		return;
+	fail(&why, EHOSTDOWN, "host %s is lost: it did not tell that its processes have ended",
+	    h->name);
+	agent_drop(h->agent, &why);
+}
+
+static bool
+is_ending(const struct group *g)
+{
+	return g->life.state == G_STOPPING || g->life.state == G_RESTARTING;
+}
+
 void
 hosts_give_up(struct group *g)
 {
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
-		struct err why = {0};
-
-		if (g->life.state != G_STOPPING && g->life.state != G_RESTARTING)
-			return; /* that was the last one, and perhaps others live by now */
-		if (!lives(k) || hosts_agent_gone(k->host))
-			continue;
-		fail(&why, EHOSTDOWN, "host %s is lost: it did not tell that its ranks have ended",
-		    k->host->name);
-		agent_drop(k->host->agent, &why);
-	}
+	/* the last one's end starts others, perhaps */
+	for (int i = 0; i < g->size && is_ending(g); i++)
+		if (lives(&g->ranks[i]))
+			give_up(g->ranks[i].host);
+	if (is_ending(g) && g->store.slot != NO_SLOT)
+		give_up(g->store.host);
 }
 
 void
@@ -417,19 +441,32 @@ hosts_warm(struct group *g, struct err *e)
 int
 hosts_replace(struct group *g, struct err *e)
 {
-	struct host **was = xcalloc((size_t)g->size + 1, sizeof(struct host *));
+	struct seat {
+		struct host *host;
+		int local_rank;
+	} *was = xcalloc((size_t)g->size + 1, sizeof(*was));
+
 	int r;
 
-	for (int i = 0; i < g->size; i++) {
+	count(g);
+	for (int i = g->size; i-- > 0;) {
 		struct rank *k = &g->ranks[i];
+		struct host *h = k->host;
 
-		was[i] = k->host;
-		if (k->host && k->host->lost && !lives(k))
+		was[i] = (struct seat){h, k->local_rank};
+		/* one that was named again may have less room than before */
+		if (h && !lives(k) && (h->lost || h->ranks > h->slots)) {
 			k->host = NULL;
+			h->ranks--;
+		}
 	}
 	r = place(g, e);
-	for (int i = 0; r < 0 && i < g->size; i++)
-		g->ranks[i].host = was[i];
+	if (r == 0 && hosts_named(g))
+		r = check_gpus(g, e);
+	for (int i = 0; r < 0 && i < g->size; i++) {
+		g->ranks[i].host = was[i].host;
+		g->ranks[i].local_rank = was[i].local_rank;
+	}
 	free(was);
 	count(g);
 	return r < 0 ? r : open_agents(g, e);

@@ -68,10 +68,13 @@ void
 rank_fini(struct rank *k)
 {
 	static const struct err gone = {ENODEV, "the group is gone"};
+	int slot = k->slot;
 
 	assert(TAILQ_EMPTY(&k->queue)); /* who waits would wait for ever */
-	agent_slot_free(rank_agent(k), k->slot, &gone);
+	/* first: calls that fail now are no news of it */
 	k->slot = NO_SLOT;
+	k->state = k->died_as = R_NONE;
+	agent_slot_free(rank_agent(k), slot, &gone);
 	spool_reader_close(&k->output.spool);
 	var_table_unref(k->table);
 	free(k->last_exit);
@@ -84,7 +87,7 @@ bool
 rank_any_process(const struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].slot != NO_SLOT)
+		if (g->ranks[i].slot != NO_SLOT || g->ranks[i].died_as != R_NONE)
 			return true;
 	return g->store.slot != NO_SLOT;
 }
@@ -182,6 +185,7 @@ rank_gone(struct rank *k, const struct err *why)
 void
 rank_set_dead(struct rank *k, const char *how)
 {
+	k->died_as = R_NONE;
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = false;

@@ -34,6 +34,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 			fail(&why, e->no, "host %s: %.900s", k->host->name, e->text);
 		rank_gone(k, &why);
 		agent_slot_free(rank_agent(k), slot, &why);
+		k->died_as = R_NONE;
 		rank_set_state(k, R_DEAD);
 		group_tell(rank_spawn_failed, k, &why);
 		return;

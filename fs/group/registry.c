@@ -10,6 +10,7 @@
 #include "group/rank.h"
 #include "group/recovery.h"
 #include "group/settings.h"
+#include "group/store.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -134,6 +135,7 @@ take_down(struct group *g)
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
 	g->size = 0;
+	store_fini(g);
 	hosts_free(g);
 	group_unref(g);
 }

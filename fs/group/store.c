@@ -62,6 +62,18 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	}
 }
 
+void
+store_fini(struct group *g)
+{
+	static const struct err gone = {ENODEV, "the group is gone"};
+	int slot = g->store.slot;
+
+	/* first: calls that fail now are no news of it */
+	g->store.slot = NO_SLOT;
+	if (g->store.host)
+		agent_slot_free(g->store.host->agent, slot, &gone);
+}
+
 bool
 store_wanted(const struct group *g)
 {

@@ -12,5 +12,7 @@ bool store_wanted(const struct group *g);
 void store_spawn(struct group *g);
 void store_quit(struct group *g);
 void store_kill(struct group *g);
+/* Nothing is heard of it any more, and its group is taken down. */
+void store_fini(struct group *g);
 
 #endif

@@ -175,6 +175,13 @@ on_message(void *arg, struct msg *m)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
 }
 
+static void
+forget_zygotes(struct agent *a)
+{
+	if (a->zygotes_gone)
+		a->zygotes_gone(a);
+}
+
 /* Everything on this host is gone. First nothing may be sent there any more, then who waits is
  * told: what follows from that may start another agent in the place of this one. */
 static void
@@ -191,6 +198,8 @@ lost(struct agent *a)
 		if (a->slots[i].ops && a->slots[i].ops->lost)
 			a->slots[i].ops->lost(a->slots[i].arg, &why);
 	fail_calls(a, NO_SLOT, &why);
+	if (a->serial == serial)
+		forget_zygotes(a);
 	for (int i = 0; i < a->slot_room; i++) {
 		struct slot s = a->slots[i];
 
@@ -296,13 +305,6 @@ agent_host(const struct agent *a)
 	return a->host ? a->host : "-";
 }
 
-static void
-forget_zygotes(struct agent *a)
-{
-	if (a->zygotes_gone)
-		a->zygotes_gone(a);
-}
-
 static struct agent *
 find_agent(const struct agent_spec *s)
 {
@@ -343,7 +345,6 @@ agent_of(const struct agent_spec *spec, struct err *e)
 		return a;
 	if (!a)
 		a = add_agent(spec);
-	forget_zygotes(a);
 	a->why = (struct err){0};
 	a->said_hello = false;
 	a->asked = a->round_trip = 0;
@@ -381,7 +382,6 @@ agent_drop(struct agent *a, const struct err *why)
 		return;
 	a->why = *why;
 	lost(a);
-	forget_zygotes(a);
 }
 
 bool
@@ -389,12 +389,12 @@ agent_reaped(pid_t pid, int status)
 {
 	struct agent *a = agents;
 
+	ticks_agent_gone(pid); /* also one that another has taken the place of */
 	while (a && a->pid != pid)
 		a = a->next;
 	if (!a)
 		return false;
 	a->pid = 0;
-	ticks_agent_gone(pid);
 	if (!daemon_.ending && a->conn && !a->why.no)
 		set_why(a, EHOSTDOWN, "the %s ended with %s %d: everything it ran is gone",
 		    a->here ? "agent" : "relay to it",

@@ -25,6 +25,17 @@ hostlist_print(const struct hostlist *l, struct buf *out)
 		buf_addf(out, "%s%s:%d", i ? " " : "", l->host[i].name, l->host[i].slots);
 }
 
+/* NAME, or USER@NAME. */
+static bool
+is_place(const char *s, size_t n)
+{
+	const char *at = memchr(s, '@', n);
+	size_t before = at ? (size_t)(at - s) + 1 : 0;
+
+	return before != 1 && before < n && s[before] != '-' &&
+	       !memchr(s + before, '@', n - before);
+}
+
 /* A name that no command takes for an option, and that can stand in a list. */
 static bool
 is_name(const char *s, size_t n)
@@ -33,7 +44,7 @@ is_name(const char *s, size_t n)
 
 	if (inside) /* an address of IPv6 */
 		return strspn(s + 1, "0123456789abcdefABCDEF:.%") >= inside;
-	return n && strspn(s, LETTERS "._-@/") >= n && *s != '-' && *s != '/';
+	return n && strspn(s, LETTERS "._-@/") >= n && *s != '-' && *s != '/' && is_place(s, n);
 }
 
 static int

@@ -1,7 +1,6 @@
 /* Counts how many groups want each zygote, by what it is made of. */
 #include "host/zygotes.h"
 #include "base/daemon.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,7 +112,7 @@ on_ready(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		z->phases = slice_dup(phases);
 		return;
 	}
-	if (e->no == EHOSTDOWN && !z->agent->conn)
+	if (!z->agent->conn)
 		return; /* it goes with its agent */
 	z->failed = xstrdup(e->text);
 	note("zygote: %s", e->text);

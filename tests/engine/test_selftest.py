@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which ranks a self-test pairs, without an engine and without torch."""
+"""Which ranks a self-test pairs, and over what, without an engine and without torch."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
 sys.modules["ddip_engine"] = package
 # what it is made of is not needed to pair ranks
-for name in ("communicator", "dist", "gpu", "run"):
+for name in ("communicator", "dist", "gpu", "rendezvous", "run"):
     sys.modules[f"ddip_engine.{name}"] = types.ModuleType(name)
 
 from ddip_engine import selftest  # noqa: E402
@@ -30,6 +30,32 @@ class Pairs(unittest.TestCase):
                     if peer is not None:
                         self.assertEqual(turns[peer[0]][turn], (rank, rank))
                         self.assertEqual(peer, (peer[0], peer[0]))
+
+
+class Group:
+    """What torch says of a default group of two ranks."""
+
+    GroupMember = types.SimpleNamespace(WORLD=types.SimpleNamespace(size=lambda: 2))
+
+
+class Links(unittest.TestCase):
+    def setUp(self):
+        selftest.state.size = 2
+        selftest.dist.has_own_nccl = lambda: False
+        selftest.dist.c10d = Group
+        selftest.dist.device_of_default = lambda: ("cuda", "nccl")
+        selftest.gpu.load = lambda name: "NCCL 2.0"
+
+    def test_nccl_itself_is_tested_where_ranks_can_meet_for_it_and_torch_where_they_cannot(self):
+        for can_meet in (True, False):
+            selftest.rendezvous.has_store = lambda can=can_meet: can
+            self.assertEqual(selftest._is_nccl(), can_meet)
+
+    def test_no_count_of_wrong_elements_is_too_much_for_a_reply(self):
+        link = types.SimpleNamespace(
+            about="x", rank=0, size=2, neighbours=lambda: (1, 1), measure=lambda *_: (1.0, 1 << 31)
+        )
+        self.assertEqual(selftest._run_on(link, [4])[1], (1 << 32) - 1)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,13 @@ until_true grep -q '^state lacking' "$G/status"
 is 'recover tries the same one' "$(set_ recover)" 0
 is 'and it is there' "$(hosts_of) $(each 'globals().get("x", "none")')" 'a a c c 100 101 none none'
 
+# it is named again, with less room than it had
+lose 2
+until_true grep -q '^state lacking' "$G/status"
+is 'the lost host has room for one' "$(set_ hosts a:2 c:1 d:1)" 0
+is 'no host gets more ranks than it has room for' "$(hosts_of) $(each 'globals().get("x", "none")')" \
+	'a a c d 100 101 none none'
+
 # a spare takes the place of a lost host, also of rank 0's
 is 'stop' "$(set_ stop)" 0
 is 'more room than ranks' "$(set_ hosts a b:1 c:2)$(set_ size 3)$(set_ start)" 000
@@ -150,6 +157,10 @@ is 'GPUs of hosts are counted' "$(set_ size 5)$(set_ gpus 0)$(set_ start)" 00EIN
 like 'by their names' "$(tail -n 1 "$G/error")" 'gpus 0 names 1, but 2 ranks are on a'
 is 'one for two ranks' "$(set_ size 3)$(set_ gpus 0,0)$(set_ start)" 000
 is 'each sees its own' "$(each 'import os; os.environ["CUDA_VISIBLE_DEVICES"] + os.environ["LOCAL_RANK"]')" '00 00 00'
+
+is 'a launcher in any spelling' "$(set_ stop)$(set_ launcher "'  ''ssh''  -p 22'")$(grep ^launcher "$G/ctl")" '00launcher ssh -p 22'
+is 'as one word, too' "$(set_ launcher "' here '")$(grep ^launcher "$G/ctl")" '0launcher here'
+is 'and back' "$(set_ launcher "$launcher")" 0
 
 # what goes wrong on a host names it
 is 'no such Python there' "$(set_ stop)$(set_ python nosuchpython)$(set_ start | tr 0-9 -)" 00EHOSTDOWN

@@ -66,6 +66,10 @@ test_words(void)
 	words("-oProxyCommand=x", "-", "is no name of a host");
 	words("a;b", "-", "is no name of a host");
 	words("$(x)", "-", "is no name of a host");
+	words("me@", "-", "is no name of a host");
+	words("@a", "-", "is no name of a host");
+	words("me@-oProxyCommand", "-", "is no name of a host");
+	words("me@a@b", "-", "is no name of a host");
 }
 
 static void

@@ -3,11 +3,13 @@
  * them, and when the process group is rebuilt. The engines are the test, see fake_agent.h.
  */
 #include "fake_agent.h"
+#include "group/host_env.h"
 #include "group/hosts.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/recovery.h"
+#include "group/registry.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -56,23 +58,45 @@ test_stop(void)
 	fake_end();
 }
 
-/* A host that tells of no end is given up, and the stop is done. */
-static void
-test_stop_of_a_silent_host(void)
+static int
+set_hosts(struct group *g, const char *words)
 {
-	struct group *g = fake_begin(2);
-	struct hostlist one;
-	struct fake_req r;
+	struct hostlist list;
+	struct err e = {0};
+	int r = hostlist_words(words, &list, &e);
+
+	CHECK(r == 0);
+	r = hosts_set(g, &list, &e);
+	hostlist_free(&list);
+	return r;
+}
+
+/* The group, which works, is stopped and its start on hosts is asked for. */
+static void
+on_host(struct group *g, const char *words, const char *backend)
+{
 	struct err e = {0};
 
 	lifecycle_stop(g, &e);
 	all_die(g);
 	free(g->set.hosts.launcher);
 	g->set.hosts.launcher = xstrdup("here");
-	CHECK(hostlist_words("a:2", &one, &e) == 0 && hosts_set(g, &one, &e) == 0);
+	free(g->set.backend);
+	g->set.backend = xstrdup(backend);
+	CHECK(set_hosts(g, words) == 0);
 	CHECK(lifecycle_start(g, &e) == 0);
+}
+
+/* A host that tells of no end is given up, and the stop is done. */
+static void
+test_stop_of_a_silent_host(void)
+{
+	struct group *g = fake_begin(2);
+	struct fake_req r;
+	struct err e = {0};
+
+	on_host(g, "a:2", "none");
 	fake_step();
-	CHECK_STR(lifecycle_state_name(g), "idle");
 	lifecycle_stop(g, &e);
 	wait_for(g, &r);
 	fake_pass(2.1);
@@ -82,7 +106,93 @@ test_stop_of_a_silent_host(void)
 	fake_pass(2);
 	CHECK(r.done && r.result == 0);
 	CHECK_STR(lifecycle_state_name(g), "stopped");
-	hostlist_free(&one);
+	fake_end();
+}
+
+/* So is one that has told of all ranks' ends, but not of the store's; until then it is not to be
+ * left out of the hosts. */
+static void
+test_stop_of_a_silent_store(void)
+{
+	struct group *g = fake_begin(2);
+	struct fake_req r;
+	struct err e = {0};
+
+	on_host(g, "a:2", "gloo");
+	fake_step();
+	lifecycle_stop(g, &e);
+	wait_for(g, &r);
+	all_die(g);
+	CHECK_STR(lifecycle_state_name(g), "stopping");
+	CHECK(set_hosts(g, "b:2") == -EINVAL);
+	CHECK(set_hosts(g, "b:2 a:1") == 0);
+	fake_pass(13);
+	CHECK(r.done && r.result == 0);
+	CHECK_STR(lifecycle_state_name(g), "stopped");
+	CHECK(set_hosts(g, "b:2") == 0);
+	fake_end();
+}
+
+/* The ranks meet at the host where the store is, also when rank 0 has moved to another one. */
+static void
+test_store_stays(void)
+{
+	struct group *g = fake_begin(2);
+	struct buf master = {0};
+
+	on_host(g, "a:2", "gloo");
+	fake_step();
+	CHECK(set_hosts(g, "a:2 b:1") == 0);
+	g->set.hosts.launcher[0] = '\0'; /* ssh: hosts with names of their own */
+	g->ranks[0].host = g->hosts.list[1];
+	host_env_master(g, &master);
+	CHECK_STR(master.p, "a");
+	buf_free(&master);
+	g->ranks[0].host = g->hosts.list[0];
+	fake_end();
+}
+
+/* A group is taken down with its agents while they answer nothing: nothing of it is made anew. */
+static void
+test_end_of_silent_hosts(void)
+{
+	for (int answers = 0; answers < 2; answers++) {
+		struct group *g = fake_begin(2);
+		struct err e = {0};
+
+		on_host(g, "a:2", "gloo");
+		if (answers)
+			fake_step();
+		lifecycle_stop(g, &e);
+		CHECK_STR(lifecycle_state_name(g), "stopping");
+		group_ref(g);
+		fake_end();
+		CHECK(g->size == 0);
+		CHECK_STR(lifecycle_state_name(g), "stopping");
+		group_unref(g);
+	}
+}
+
+/* A restart that gives a host up starts all of its ranks once, and the group works. */
+static void
+test_restart_of_a_silent_host(void)
+{
+	struct group *g = fake_begin(3);
+	struct fake_req r;
+	struct err e = {0};
+
+	on_host(g, "a:3", "gloo");
+	fake_step();
+	CHECK(lifecycle_restart(g, &e) == 0);
+	wait_for(g, &r);
+	fake_pass(2.1);
+	CHECK_STR(lifecycle_state_name(g), "restarting");
+	fake_pass(11);
+	CHECK(r.done && r.result == 0);
+	CHECK_STR(lifecycle_state_name(g), "idle");
+	fake_cell(g, "a", 0, NULL);
+	for (int i = 0; i < g->size; i++)
+		CHECK(fake_count(Trun, i) == 1);
 	fake_end();
 }
 
@@ -260,6 +370,10 @@ main(void)
 {
 	test_stop();
 	test_stop_of_a_silent_host();
+	test_stop_of_a_silent_store();
+	test_store_stays();
+	test_end_of_silent_hosts();
+	test_restart_of_a_silent_host();
 	test_restart();
 	test_start_beside_a_cell();
 	test_last_word();
