@@ -14,7 +14,8 @@ export SLURM_CONF=$T/slurm.conf
 daemons=()
 finish() {
 	local ended=$?
-	kill "${daemons[@]}"
+	# slurmd waits for its steps, which have ended or never will
+	kill -KILL "${daemons[@]}"
 	wait "${daemons[@]}"
 	(exit "$ended")
 	at_exit
@@ -88,4 +89,8 @@ is 'the ranks of both nodes' "$(sed -n 1,2p "$T/said")" $'n1 0 0 6.0\nn2 3 1 6.0
 like 'their places' "$(cat "$G/hosts")" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 state=up .*slots=2 ranks=2-3'
 scancel --state=RUNNING --user=root
 until_true grep -q '^state stopped' "$G/status"
-like 'Slurm says why' "$(cat "$G/error")" 'EHOSTDOWN .*n[12].*srun'
+like 'the hosts are named' "$(cat "$G/error")" 'EHOSTDOWN .*host n[12]'
+no_job() {
+	[ -z "$(squeue -h)" ]
+}
+until_true no_job || bad "the job is still there: $(squeue -h)"
