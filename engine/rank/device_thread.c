@@ -4,10 +4,10 @@
 #define _GNU_SOURCE
 #include "rank/device_thread.h"
 #include "rank/cuda.h"
+#include "thread.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -282,32 +282,17 @@ device_thread(void *arg)
 	return NULL;
 }
 
-void
-device_thread_cond(pthread_cond_t *cond)
-{
-	pthread_condattr_t clock;
-
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &clock);
-	pthread_condattr_destroy(&clock);
-}
-
 int
 device_thread_start(char *memory, size_t size, struct err *e)
 {
-	sigset_t all, old;
 	pthread_t thread;
 	int r;
 
-	device_thread_cond(&self.work);
-	device_thread_cond(&self.done);
+	thread_cond(&self.work);
+	thread_cond(&self.done);
 	self.memory = memory;
 	self.size = size;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&thread, NULL, device_thread, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r = thread_start(&thread, device_thread, NULL);
 	if (r != 0)
 		return fail(e, r, "a thread for copies of GPUs: %s", strerror(r));
 	pthread_detach(thread);

@@ -41,9 +41,6 @@ void device_thread_submit(struct job *j);
 bool device_thread_await(struct job *j, const struct timespec *until);
 /* Nobody waits for it any more; ended frees it. False: it is done already, or never begun. */
 bool device_thread_abandon(struct job *j, void (*ended)(struct job *j));
-/* A condition whose deadlines are of the monotonic clock, as those of device_thread_await(): wall
- * time may jump. */
-void device_thread_cond(pthread_cond_t *cond);
 /* Around a fork. */
 void device_thread_lock(void);
 void device_thread_unlock(void);

@@ -4,6 +4,7 @@
 #include "frame.h"
 #include "rank/output.h"
 #include "rank/rank_stdin.h"
+#include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -350,13 +351,9 @@ static void
 start_thread(void)
 {
 	pthread_t thread;
-	sigset_t all, old;
 	int r;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&thread, NULL, io_thread, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r = thread_start(&thread, io_thread, NULL);
 	if (r != 0)
 		die("no I/O thread: %s", strerror(r));
 	pthread_detach(thread);

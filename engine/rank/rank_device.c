@@ -3,6 +3,7 @@
 #include "rank/rank.h"
 #include "rank/cuda.h"
 #include "rank/device_thread.h"
+#include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ start(struct err *e)
 	self.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.memfd, 0);
 	if (self.memory == MAP_FAILED)
 		return fail_errno(e, "memory for copies of GPUs");
-	device_thread_cond(&self.slot_free);
+	thread_cond(&self.slot_free);
 	return device_thread_start(self.memory, size, e);
 }
 

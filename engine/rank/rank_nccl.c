@@ -5,10 +5,9 @@
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
-#include "rank/device_thread.h"
 #include "rank/nccl_measure.h"
+#include "thread.h"
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -92,16 +91,12 @@ static int
 start(struct err *e)
 {
 	pthread_t thread;
-	sigset_t all, old;
 	int r;
 
 	if (self.started)
 		return 0;
-	device_thread_cond(&self.changed);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&thread, NULL, work, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	thread_cond(&self.changed);
+	r = thread_start(&thread, work, NULL);
 	if (r != 0)
 		return fail(e, r, "no thread for NCCL: %s", strerror(r));
 	pthread_detach(thread);

@@ -1,8 +1,8 @@
 /* Two threads that read sources into buffers of their own and reply. They know nothing else. */
 #include "base/copy.h"
+#include "thread.h"
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -117,14 +117,9 @@ thread(void *arg)
 void
 copy_start(void)
 {
-	sigset_t all, old;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (int i = 0; i < THREADS; i++)
-		if (pthread_create(&threads[i], NULL, thread, NULL) != 0)
+		if (thread_start(&threads[i], thread, NULL) != 0)
 			die("cannot start a copy thread");
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void

@@ -6,9 +6,9 @@
  */
 #include "host/gpustat.h"
 #include "base/daemon.h"
+#include "thread.h"
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,22 +139,14 @@ on_wakeup(void *arg, uint32_t events)
 void
 gpustat_start(void)
 {
-	pthread_condattr_t clock;
-	sigset_t all, old;
 	int r;
 
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&shared.changed, &clock);
-	pthread_condattr_destroy(&clock);
+	thread_cond(&shared.changed);
 	wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (wakeup_fd < 0)
 		die("eventfd: %s", strerror(errno));
 	watch = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, on_wakeup, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&thread, NULL, run, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r = thread_start(&thread, run, NULL);
 	if (r != 0)
 		die("cannot start a thread: %s", strerror(r));
 	started = true;

@@ -3,7 +3,6 @@
 # and gloo takes the interface that leads there.
 . "$(dirname "$0")/../lib.sh"
 
-"$BUILD/ddip-engine" --help 2>&1 | grep -q relay || skip 'this ddip-engine has no relay'
 SSHD=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'
 NET=10.213.78 ID=dd$$
 "$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
