@@ -151,7 +151,7 @@ def execute(number, source):
 def _run(cell):
     """Runs it within its surroundings; never raises. Returns Ended."""
     global _cell
-    runner, around = shell.run_cell if shell.available() else plain.run_cell, _nothing_around
+    runner, around = shell.run_cell if shell.available() else plain.run_cell, contextlib.nullcontext
     if cell.argv is not None:
         around = _directive
     elif cell.program:
@@ -188,14 +188,6 @@ def _end_child(ended):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status & 255)
-
-
-_nothing = contextlib.nullcontext()
-
-
-def _nothing_around(cell):
-    """The surroundings of a plain cell."""
-    return _nothing
 
 
 @contextlib.contextmanager
