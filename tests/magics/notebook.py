@@ -1,10 +1,12 @@
-"""What the tests of the magics share: a notebook with a real kernel and a mount of its own.
+"""What the tests of the magics share: a notebook with a real kernel and a group of its own, all
+groups of a test file on one mount, where each finds torch imported.
 
 Nothing here is a test. A test file is a program: `run()` calls its functions named test_*.
 """
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import signal
@@ -107,26 +109,44 @@ class Outcome:
 class Notebook:
     """A kernel that runs cells one by one."""
 
-    def __init__(self, mount, environment=()):
+    def __init__(self, mount, environment=(), group="group", folder=None):
+        """mount: $DDIP_MOUNT. group: $DDIP_GROUP. folder: where it runs, None: beside the mount."""
         import nbformat
 
         self.mount = mount
-        self.group = os.path.join(mount, "group")
+        self.folder = folder or os.path.dirname(mount)
+        self.gate = os.path.join(self.folder, "gate")  # cells wait for this file
+        self.group = os.path.join(mount, group)
         self._node = nbformat.v4.new_notebook()
         self._new = nbformat.v4.new_code_cell
         self._client = client(self._node, allow_errors=True)
-        self._environment = {**os.environ, **environment_of(mount), **dict(environment)}
+        self._extra = dict(environment)
+        self._environment = {
+            **os.environ,
+            **environment_of(mount),
+            "DDIP_GROUP": group,
+            **self._extra,
+        }
         self._stack = contextlib.ExitStack()
 
     def __enter__(self):
         self._client.create_kernel_manager()
         self._stack.enter_context(
-            self._client.setup_kernel(env=self._environment, cwd=os.path.dirname(self.mount))
+            self._client.setup_kernel(env=self._environment, cwd=self.folder)
         )
         return self
 
     def __exit__(self, *exc_info):
         self._stack.close()
+
+    def open_gate(self):
+        """Lets the cells go on that wait for the file `gate`."""
+        with open(self.gate, "w", encoding="utf-8"):
+            pass
+
+    def other(self):
+        """A second notebook with the same group."""
+        return Notebook(self.mount, self._extra, os.path.basename(self.group), self.folder)
 
     @property
     def pid(self):
@@ -257,14 +277,58 @@ def _places(mount):
     }
 
 
+_shared = contextlib.ExitStack()  # what run() ends
+_shared_mounts, _group_numbers = [], itertools.count(1)
+
+
+def _shared_mount():
+    """The mount of the tests of this file, started when it is first asked for."""
+    if not _shared_mounts:
+        folder = _shared.enter_context(tempfile.TemporaryDirectory())
+        mount = _shared.enter_context(place(folder))
+        environment = {**os.environ, **environment_of(mount)}
+        at = environment["DDIP_MOUNT"]
+        os.makedirs(mount, exist_ok=True)
+        words = ["-s", at] if at.endswith(".sock") else [at]
+        words = [environment["DDIPFS"], "-o", f"python={PYTHON}", *words]
+        subprocess.run(words, env=environment, cwd=folder, check=True)
+        _shared_mounts.append(mount)
+    return _shared_mounts[0]
+
+
 @contextlib.contextmanager
-def notebook(*first, **environment):
-    """A Notebook with a new mount, which is gone afterwards. first: cells to run."""
-    with tempfile.TemporaryDirectory() as folder, place(folder) as mount:
-        with Notebook(mount, environment.items()) as nb:
-            for source in first:
-                nb.ok(source)
-            yield nb
+def _new_group():
+    """(mount, name) of a group on the shared mount, which is gone afterwards."""
+    mount, name = _shared_mount(), f"test{next(_group_numbers)}"
+    path = os.path.join(mount, name)
+    os.mkdir(path)
+    try:
+        yield mount, name
+    finally:
+        with open(f"{path}/ctl", "w", encoding="utf-8") as ctl:
+            ctl.write("stop\n")
+        os.rmdir(path)
+
+
+@contextlib.contextmanager
+def _new_mount(folder):
+    """(mount, name) of the group of a mount that is to be; it is gone afterwards."""
+    with place(folder) as mount:
+        yield mount, "group"
+
+
+@contextlib.contextmanager
+def notebook(*first, own=False, **environment):
+    """A Notebook with a group of its own, which is gone afterwards. first: cells to run.
+
+    own: with a mount of its own, which its first cell starts.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        with _new_mount(folder) if own else _new_group() as (mount, group):
+            with Notebook(mount, environment.items(), group, folder) as nb:
+                for source in first:
+                    nb.ok(source)
+                yield nb
 
 
 @contextlib.contextmanager
@@ -325,5 +389,6 @@ def run(space):
         else:
             print(f"ok {name} {time.monotonic() - begun:.1f} s")
         sys.stdout.flush()
+    _shared.close()
     print(*failed, f"{count - len(failed)} of {count} passed", sep="\n")
     sys.exit(bool(failed) or count == 0)

@@ -227,11 +227,11 @@ def test_within_a_rank():
 
 def test_two_notebooks():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nimport time") as one:
-        with notebook.Notebook(one.mount) as two:
+        with one.other() as two:
             two.ok("%load_ext ddip")
             two.ok("%makedip")
             # the other's cell stands in the queue behind this one: stopping it leaves this alone
-            gate = one.mount + ".gate"
+            gate = one.gate
             mine = one.begin(
                 f"%%dip\nimport os\nprint('begun', flush=True)\n"
                 f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)\n4"
@@ -243,8 +243,7 @@ def test_two_notebooks():
             theirs = two.finish(theirs)
             assert theirs.error is not None, theirs.outputs
             assert one.status()["state"] == "busy"
-            with open(gate, "w"):
-                pass
+            one.open_gate()
             mine = one.finish(mine)
             assert mine.error is None and mine.data()[-1].endswith("4"), mine.outputs
             assert "theirs" not in mine.text(), mine.outputs
@@ -253,21 +252,21 @@ def test_two_notebooks():
 
 def test_of_others():
     """What another client has made or waits for is said, and not lost by the way."""
-    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\na = b = 1") as one:
+    first = ("%load_ext ddip", "%makedip -n 2", "%%dip\na = b = 1")
+    with notebook.notebook(*first, own=True) as one:
         folder = tempfile.mkdtemp(dir=os.path.dirname(one.mount))
-        with notebook.Notebook(one.mount) as two:
+        with one.other() as two:
             two.ok(f"import os\nos.chdir({folder!r})\n%load_ext ddip")
             said = two.ok("%makedip").text()
             assert f"in {os.path.dirname(one.mount)}, this kernel " in said, said
             name, value, _ = two.run("%makedip -n 3").error
             assert name == "DipError" and "lose a, b; with -r" in value, value
             assert one.ok("%%dip\na").data() == ["Out[0:2]: 1"]
-            gate = one.mount + ".gate"
+            gate = one.gate
             one.submit(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)")
             mine = two.begin("%%dip\n5")
             two.until(mine, "queued behind cell 3 of another client")
-            with open(gate, "w"):
-                pass
+            one.open_gate()
             assert two.finish(mine).data()[-1] == "Out[0:4]: 5"
             os.remove(gate)
             _dropped_and_stopped(one, two, gate)
@@ -293,12 +292,12 @@ def _dropped_and_stopped(one, two, gate):
 def test_kernel_restart():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nkept = 5") as nb:
         os.kill(nb.pid, signal.SIGKILL)
-        gate = nb.mount + ".gate"
+        gate = nb.gate
         nb.submit(
             f"import os, time\nprint('begun', flush=True)\n"
             f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)\nprint('done')"
         )
-        with notebook.Notebook(nb.mount) as again:
+        with nb.other() as again:
             again.ok("%load_ext ddip")
             attached = again.ok("%makedip").text()
             assert "Attached" in attached and "cell 2 runs" in attached, attached
@@ -307,15 +306,15 @@ def test_kernel_restart():
             name, value, _ = again.run("%dip --replay").error
             thread.join()
             assert name == "DipError" and "cell 2 goes on" in value, (name, value)
-            with open(gate, "w"):
-                pass
+            nb.open_gate()
             assert again.ok("%dip --replay").text() == "begun\ndone\n"
             assert again.ok("%%dip\nkept").data() == ["Out[0:3]: 5"]
             again.ok("%makedip -k")
 
 
 def test_with_kernel():
-    with notebook.notebook("%load_ext ddip", "%makedip --with-kernel", "%%dip\n1") as nb:
+    first = ("%load_ext ddip", "%makedip --with-kernel", "%%dip\n1")
+    with notebook.notebook(*first, own=True) as nb:
         assert os.path.ismount(nb.mount)
         os.kill(nb.pid, signal.SIGKILL)
         notebook.until(lambda: not os.path.ismount(nb.mount))

@@ -25,7 +25,7 @@ def _cells(lines):
 
 def _run(cells):
     """All that they show, in a notebook with a mount of its own."""
-    with notebook.notebook() as nb:
+    with notebook.notebook(own=True) as nb:
         outcomes = [nb.ok(cell) for cell in cells]
     return "\n".join(o.text() + "\n".join(o.data()) for o in outcomes)
 

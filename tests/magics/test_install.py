@@ -19,7 +19,7 @@ def test_install():
         # what it depends on is there; nothing is fetched
         options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", target]
         subprocess.run([*pip, *options, tree], check=True)
-        with notebook.notebook(PYTHONPATH=target) as nb:
+        with notebook.notebook(own=True, PYTHONPATH=target) as nb:
             for name in ("ddip", "Ddip", "ddipp"):
                 nb.ok(f"%load_ext {name}")
             where = nb.ok("import ddip\nprint(ddip.__file__)").text()

@@ -144,7 +144,7 @@ def test_completion():
 
 def _while_a_cell_runs(nb):
     """Completes and inspects while the ranks are busy with somebody else's cell."""
-    gate = nb.mount + ".gate"
+    gate = nb.gate
     nb.submit(
         f"import os, time\nprint('begun', flush=True)\n"
         f"while not os.path.exists({gate!r}):\n    time.sleep(0.01)"
@@ -156,8 +156,7 @@ def _while_a_cell_runs(nb):
     call = f"get_ipython().kernel.do_inspect({code!r}, 12)['data']['text/plain']"
     assert "of the ranks" in nb.ok(call).data()[0]
     assert "(busy)" in nb.ok("%makedip -i").text()
-    with open(gate, "w"):
-        pass
+    nb.open_gate()
 
 
 def test_rank_lists():
@@ -210,7 +209,7 @@ def test_lines():
 
 def test_group():
     """ddip.group(): what a notebook's magics do, from any program; the options for it."""
-    with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3", own=True) as nb:
         nb.ok(
             "import ddip, numpy as np\ng = ddip.group()\ng['x'] = [1, 2]\ng['x', 1] = 5\n"
             "assert g['x'] == [1, 2] and g['x', 1] == 5 and g.pull(['x'], 2) == {'x': [1, 2]}\n"
@@ -246,14 +245,13 @@ def test_group():
 
 
 def _detached(nb):
-    gate = nb.mount + ".gate"
+    gate = nb.gate
     code = f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)\nprint(5); rank"
     nb.ok(f"cell = get_ipython().run_cell_magic('dip', '-S all --noblock', {code!r})")
     said = nb.ok("print(cell.wait(0), cell.done(), cell)").text()
     assert said.startswith("False False <cell 11 of ") and said.endswith(": running>\n"), said
     assert nb.run("cell.result(0.01)").error[0] == "TimeoutError"
-    with open(gate, "w"):
-        pass
+    nb.open_gate()
     assert nb.ok("cell.result()").data() == ["{0: 0, 1: 1, 2: 2}"]
     assert nb.ok("cell.show()").text() == "".join(f"[{k}] 5\n" for k in range(3))
     nb.ok("cell = %dip --noblock import time; time.sleep(100)")

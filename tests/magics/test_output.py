@@ -30,8 +30,8 @@ def _it_streams(nb):
         "%%dip\nimport os, time\nprint('begun')\nwhile not os.path.exists({0!r}):\n"
         "    time.sleep(0.01)\nprint('done')"
     )
-    gate = nb.mount + ".gate"
-    thread = nb.when(lambda: nb.is_shown("begun"), lambda: open(gate, "w").close())
+    gate = nb.gate
+    thread = nb.when(lambda: nb.is_shown("begun"), nb.open_gate)
     assert nb.ok(code.format(gate)).text() == "begun\ndone\n"
     thread.join()
 
@@ -178,7 +178,7 @@ def test_replay():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nprint('first')\n3") as nb:
         again = nb.ok("%dip --replay")
         assert again.text() == "first\n" and again.data() == ["Out[0:1]: 3"]
-        with notebook.Notebook(nb.mount) as other:
+        with nb.other() as other:
             other.ok("%load_ext ddip")
             assert "Attached" in other.ok("%makedip").text()
             assert other.ok("%dip --replay 1 --see all").text().count("first") == 2

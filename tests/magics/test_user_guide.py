@@ -85,7 +85,7 @@ def test_help():
 
 
 def test_makedip():
-    with notebook.notebook("%load_ext Ddip") as nb:
+    with notebook.notebook("%load_ext Ddip", own=True) as nb:
         said = nb.ok("%makedip -g all -a fastai_v1 --verbose True")
         assert "fastai" in said.text("stderr"), "what is missing is told"
         info = nb.ok("%makedip -i").text()
