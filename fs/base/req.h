@@ -51,6 +51,7 @@ struct req {
 	bool nonblock;	    /* READ: its descriptor is O_NONBLOCK */
 	enum closer closer; /* FLUSH */
 	void *waits_for;    /* for who parks it */
+	bool may_wait;	    /* the same: it was found that its caller does not wait for itself */
 	/* called before req_done answers; NULL: nobody wants to know */
 	void (*on_done)(struct req *r, int result);
 	/* front/front.c's */

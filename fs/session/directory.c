@@ -81,12 +81,14 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	if (request_by_watchdog(fr) && entry_in_vars(dir) && watchdog_lookup(fr, dir, name))
 		return;
 	n = tree_lookup(dir, name, &error);
-	if (n)
+	if (n) {
+		n->seeker = fuse_req_ctx(fr)->pid;
 		reply_entry(fr, n);
-	else if (error == -ENOENT && !request_by_watchdog(fr) && entry_may_ask(dir, name))
+	} else if (error == -ENOENT && !request_by_watchdog(fr) && entry_may_ask(dir, name)) {
 		ask_for_name(fr, dir, name);
-	else
+	} else {
 		fuse_reply_err(fr, -error);
+	}
 }
 
 void

@@ -168,6 +168,21 @@ file_open_node(struct request *c, struct node *n)
 		req_done(&c->r, r);
 }
 
+/* Of a private node whose name the kernel remembers: has another it, so that the name must be
+ * looked up again? Who has just done so is never sent back. */
+static bool
+is_taken(struct node *n, pid_t tid)
+{
+	const unsigned both = ROW_PRIVATE_NODE | ROW_CACHEABLE;
+
+	if ((n->row->flags & both) != both)
+		return false;
+	if (n->seeker == -1 ? n->opens > 0 : n->seeker != tid)
+		return true;
+	n->seeker = -1;
+	return false;
+}
+
 void
 file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -175,6 +190,10 @@ file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct request *c;
 
 	request_show(fr, "open", n, NULL);
+	if (is_taken(n, fuse_req_ctx(fr)->pid)) {
+		fuse_reply_err(fr, ESTALE);
+		return;
+	}
 	/* a tick for CLOSE_WRITE on a file that nobody may write */
 	if (request_by_watchdog(fr))
 		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;

@@ -8,8 +8,23 @@
 #include "proc.h"
 #include "tree/tree.h"
 #include <errno.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 64, KNOWN_MAX = 8 };
+
+/* A process and its ancestors, the nearest first, without init. */
+struct lineage {
+	int n;
+	pid_t pids[DEPTH_MAX];
+};
+
+/* Those of the last processes that asked: who runs cell after cell is looked up once. */
+static struct known {
+	struct lineage of;
+	int pidfd; /* its number is not another's as long as this one is silent */
+} known[KNOWN_MAX];
 
 static struct rank *
 rank_of_pid(pid_t pid)
@@ -23,33 +38,96 @@ rank_of_pid(pid_t pid)
 	return NULL;
 }
 
+static struct lineage
+lineage_of(pid_t pid)
+{
+	struct lineage l = {0};
+
+	for (; pid > 1 && l.n < DEPTH_MAX; pid = proc_parent(pid))
+		l.pids[l.n++] = pid;
+	return l;
+}
+
+/* The nearest rank. */
+static struct rank *
+rank_in(const struct lineage *l)
+{
+	struct rank *k = NULL;
+
+	for (int i = 0; i < l->n && !k; i++)
+		k = rank_of_pid(l->pids[i]);
+	return k;
+}
+
 struct rank *
 caller_rank(pid_t pid)
 {
-	for (int depth = 0; pid > 1 && depth < DEPTH_MAX; depth++) {
-		struct rank *k = rank_of_pid(pid);
+	struct lineage l = lineage_of(pid);
 
-		if (k)
-			return k;
-		pid = proc_parent(pid);
+	return rank_in(&l);
+}
+
+static bool
+has_ended(int pidfd)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&p, 1, 0) != 0;
+}
+
+static void
+forget(struct known *a)
+{
+	if (a->of.n)
+		close(a->pidfd);
+	a->of.n = 0;
+}
+
+static struct known *
+find_known(pid_t process)
+{
+	for (int i = 0; i < KNOWN_MAX; i++) {
+		struct known *a = &known[i];
+
+		if (!a->of.n || a->of.pids[0] != process)
+			continue;
+		if (!has_ended(a->pidfd))
+			return a;
+		forget(a);
 	}
 	return NULL;
 }
 
-/* The rank that r comes from. Who reads on and on is looked for once: that goes through all its
- * ancestors. */
+/* Without a descriptor, or before Linux 5.3, it is looked up each time. */
+static void
+remember(const struct lineage *l)
+{
+	static int next;
+	struct known *a = &known[next];
+	int pidfd = l->n ? (int)syscall(SYS_pidfd_open, l->pids[0], 0) : -1;
+
+	if (pidfd < 0)
+		return;
+	forget(a);
+	*a = (struct known){.of = *l, .pidfd = pidfd};
+	next = (next + 1) % KNOWN_MAX;
+}
+
+/* The rank that r comes from. What is known can only be wrong about a rank that it names: another
+ * process may have got the number of an ancestor that has ended. */
 static struct rank *
 rank_of(const struct req *r)
 {
 	pid_t process = req_process(r);
-	struct rank *k;
+	struct known *a = find_known(process);
+	struct lineage l;
 
-	if (r->file && process && r->file->outsider == process)
+	if (a && !rank_in(&a->of))
 		return NULL;
-	k = caller_rank(process);
-	if (r->file && !k)
-		r->file->outsider = process;
-	return k;
+	l = lineage_of(process);
+	if (!a)
+		remember(&l);
+	return rank_in(&l);
 }
 
 /* ---- who waits for whom ---- */

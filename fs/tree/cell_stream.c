@@ -12,14 +12,17 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* A read that only the end of a cell is sure to answer. */
+/* A read that only the end of a cell is sure to answer. One that goes on waiting was looked at: who
+ * would close a circle later is refused himself. */
 static void
 park_for_cell(struct cell *c, struct req *r)
 {
-	if (!r->nonblock && caller_check_cell(c, r, &r->err) < 0)
+	if (!r->nonblock && !r->may_wait && caller_check_cell(c, r, &r->err) < 0) {
 		req_done(r, -r->err.no);
-	else
-		live_park(c->g, r);
+		return;
+	}
+	r->may_wait = true;
+	live_park(c->g, r);
 }
 
 static void

@@ -40,7 +40,7 @@ const struct row name_rows[] = {
     {"trace", REG | 0400, ROW_LIVE, &event_file_trace_ops, NULL, "live: every FUSE request and wire message", NULL},
     {"G", DIR | 0500, ROW_CACHEABLE, NULL, NULL, NULL, NULL},
     {"G/ctl", REG | 0600, ROW_PRIVATE_NODE | ROW_SIZED, &ctl_file_group_ops, text_ctl, "the settings, as the verbs that set them", "verbs, below"},
-    {"G/cell", REG | 0600, ROW_PRIVATE_NODE, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
+    {"G/cell", REG | 0600, ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
     {"G/cell.LIST", REG | 0600, ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
     {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
     {"G/ranks", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_ranks, "a line for each rank", NULL},

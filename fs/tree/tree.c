@@ -102,7 +102,8 @@ tree_node(const struct row *row, struct place at)
 	} else {
 		generation++;
 		n = xcalloc(1, sizeof(*n));
-		*n = (struct node){.ino = ino, .generation = generation, .row = row, .at = at};
+		*n = (struct node){
+		    .ino = ino, .generation = generation, .row = row, .at = at, .seeker = -1};
 		n->mtime = now_wall();
 		TAILQ_INSERT_HEAD(row->flags & ROW_PRIVATE_NODE ? &fresh : b, n, link);
 	}

@@ -34,10 +34,10 @@ struct file_ops {
 };
 
 enum row_flags {
-	ROW_PRIVATE_NODE =
-	    1,		 /* a new node for each LOOKUP: every opener has an inode lock of its own */
-	ROW_HIDDEN = 2,	 /* found, not listed */
-	ROW_SIZED = 4,	 /* a text whose true size stat tells */
+	ROW_PRIVATE_NODE = 1, /* a new node for each LOOKUP: every opener has an inode lock of its
+				 own; with ROW_CACHEABLE see file_open() */
+	ROW_HIDDEN = 2,	      /* found, not listed */
+	ROW_SIZED = 4,	      /* a text whose true size stat tells */
 	ROW_LIVE = 8,	 /* waits for data: listed as a pipe, though stat says that it is a file */
 	ROW_MAPPED = 16, /* bytes that may be mapped */
 	ROW_CACHEABLE =
@@ -96,6 +96,7 @@ struct node {
 	uint64_t size; /* ROW_PRIVATE_NODE: set by its open file */
 	uint64_t told; /* the size that the kernel was told last */
 	int opens;     /* files open on it, or about to be */
+	pid_t seeker;  /* the thread that looked it up and has not opened it yet; -1: none */
 	bool retried;  /* an open was sent back for a new lookup */
 	double mtime;  /* ROW_PRIVATE_NODE */
 	TAILQ_ENTRY(node) link;
@@ -109,7 +110,6 @@ struct file {
 	pid_t opener;		    /* tgid of who may write; 0: for reading */
 	bool by_shell;		    /* the opener is one: it hides errors of close(2) */
 	int twins;		    /* other open files of this opener on the same inode */
-	pid_t outsider;		    /* a process that is known to belong to no rank; 0: none is */
 	pid_t writers[WRITERS_MAX]; /* threads that have written; 0: none */
 	const struct file_ops *ops;
 	void *state;	   /* of the ops */

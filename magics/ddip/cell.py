@@ -19,6 +19,7 @@ from ddip.errors import DipError
 SOURCE_MAX = 16 << 20
 _PIECE = 1 << 20
 _ABANDON = 3  # interrupts after which nothing more is waited for
+_LOOK_S = 0.05  # between two reads of a stream that gives what is there and then ends
 
 # The rank of a line, without parsing it: it is the last key of every message.
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
@@ -169,7 +170,7 @@ def _pump(cell, take, patience, seen):
     # To a rank that would wait for itself the daemon says so, but only in a read that would block.
     if os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip"):
         patience = None
-    rest = b""
+    rest, looks_last = b"", False
     with files.open_(os.path.join(cell.path, "stream")) as stream:
         while True:
             # a poll is two more requests: without a time to look at, the read waits
@@ -179,7 +180,8 @@ def _pump(cell, take, patience, seen):
                 continue
             data = stream.read(_PIECE)
             if not data:
-                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+                looks_last = _look_again(cell, looks_last)
+                continue
             *lines, rest = (rest + data).split(b"\n")
             messages = [json.loads(line) for line in lines if _is_wanted(line, seen)]
             ended = bool(messages) and messages[-1]["type"] == "status"
@@ -188,6 +190,19 @@ def _pump(cell, take, patience, seen):
                 take(messages)
             if ended:
                 return end
+
+
+def _look_again(cell, looked_last):
+    """Waits a moment after a read that gave nothing: over sshfs a stream gives what is there.
+
+    Returns True if the cell has ended, so that the next read gives its end, or nothing ever will.
+    """
+    if looked_last:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+    if cell.status()["state"] not in ("queued", "running"):
+        return True
+    time.sleep(_LOOK_S)
+    return False
 
 
 def _is_wanted(line, seen):

@@ -131,3 +131,51 @@ try:
     print('taken')
 except OSError as e:
     print(errno.errorcode[e.errno])")" $'0\nEFBIG'
+
+# the kernel remembers where cell is; whoever has it open is alone on its inode: nobody who waits in
+# fsync keeps another from writing
+T=$T guarded "$PLAIN_PYTHON" - "$M" <<'END' || bad 'cell, opened again and at once'
+import multiprocessing, os, sys, time
+M = sys.argv[1]
+CELL, GATE = M + "/group/cell", os.environ["T"] + "/gate"
+TIMES, WRITERS = 40, 6
+
+def write(flags=0):
+    fd = os.open(CELL, os.O_WRONLY | flags)
+    os.write(fd, b"pass")
+    os.close(fd)
+
+def writer(number):
+    for _ in range(TIMES):
+        write(os.O_NONBLOCK if number % 2 else 0)
+
+write()
+trace = os.open(M + "/trace", os.O_RDONLY)
+write()
+os.stat(M + "/version")
+seen = ""
+while " lookup / version" not in seen:
+    seen += os.read(trace, 1 << 16).decode()
+os.close(trace)
+assert " open group/cell" in seen and " lookup group cell" not in seen, seen
+before = int(os.readlink(M + "/group/cells/last"))
+fd = os.open(CELL, os.O_RDWR)
+os.write(fd, f"import os, time\nwhile not os.path.exists({GATE!r}): time.sleep(0.005)".encode())
+holder = multiprocessing.Process(target=os.fsync, args=(fd,))
+holder.start()
+while int(os.readlink(M + "/group/cells/last")) == before:
+    time.sleep(0.001)
+write(os.O_NONBLOCK)
+assert int(os.readlink(M + "/group/cells/last")) == before + 2
+open(GATE, "w").close()
+holder.join()
+os.close(fd)
+writers = [multiprocessing.Process(target=writer, args=(k,)) for k in range(WRITERS)]
+for process in writers:
+    process.start()
+for process in writers:
+    process.join()
+assert [process.exitcode for process in writers] == [0] * WRITERS
+write()
+assert int(os.readlink(M + "/group/cells/last")) == before + 3 + TIMES * WRITERS
+END

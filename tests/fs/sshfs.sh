@@ -79,6 +79,8 @@ is 'a directory can be copied' "$(cat "$T/copy/stdout")" 'hello from 1'
 guarded cat "$L/trace" "$G/events" "$G/log" "$G/rank0/follow" >"$T/live" || bad "live files: status $?"
 is 'what ddip exec prints comes' "$(DDIP_MOUNT=$L guarded "$BUILD/ddip" exec -a 'print("rank", rank)' | sort | xargs)" \
 	'0: rank 0 1: rank 1'
+is 'also of a cell that takes its time' "$(DDIP_MOUNT=$L guarded "$BUILD/ddip" exec \
+	'import time; print("begun", flush=True); time.sleep(0.5); print("ended")' | xargs)" 'begun ended'
 near
 
 # ---- several: what waits holds its own

@@ -131,9 +131,7 @@ class Notebook:
 
     def __enter__(self):
         self._client.create_kernel_manager()
-        self._stack.enter_context(
-            self._client.setup_kernel(env=self._environment, cwd=self.folder)
-        )
+        self._stack.enter_context(self._client.setup_kernel(env=self._environment, cwd=self.folder))
         return self
 
     def __exit__(self, *exc_info):

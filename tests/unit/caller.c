@@ -123,6 +123,24 @@ test_each_other(void)
 	fake_end();
 }
 
+/* A process that has asked before, and now is a rank: what was known of it does not hide that. */
+static void
+test_joins(void)
+{
+	pid_t other = child();
+	struct group *g = begin(other);
+	struct cell *c = fake_cell(g, "cat rank1/cell", 1, one);
+
+	CHECK(check(g, getppid(), one, 1) == 0);
+	CHECK(check(g, getppid(), one, 1) == 0);
+	g->ranks[1].pid = getppid();
+	CHECK(check(g, getppid(), one, 1) == -EDEADLK);
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	CHECK_STR(task_state(c->w), "ok");
+	end_child(other);
+	fake_end();
+}
+
 /* What is queued behind a cell needs all ranks of it. */
 static void
 test_queued(void)
@@ -171,6 +189,7 @@ main(void)
 	test_whose();
 	test_itself();
 	test_each_other();
+	test_joins();
 	test_queued();
 	test_group();
 	return CHECK_DONE();
