@@ -1,11 +1,12 @@
 """Comms of a rank, by which widgets talk to their front end: through the notebook that shows it.
 
 What a rank sends is in the stream of its cell, as messages of the Jupyter protocol; what the front
-end sends comes as a cell that calls receive().
+end sends comes in a cell that calls receive_all().
 """
 
 import base64
 import sys
+import traceback
 
 from ddip_engine import streams
 
@@ -30,8 +31,25 @@ def change(module):
     module.create_comm = Comm
 
 
-def receive(kind, content, metadata, buffers):
-    """Gives a message of the front end to the comm that it is for; of one that is gone nothing."""
+def receive_all(messages):
+    """Gives messages of the front end to the comms that they are for, each whatever the others do.
+
+    Raises what the first that failed has raised, and prints what the others have.
+    """
+    failed = []
+    for message in messages:
+        try:
+            _receive(*message)
+        except Exception as e:
+            failed.append(e)
+    for error in failed[1:]:
+        traceback.print_exception(error)
+    if failed:
+        raise failed[0]
+
+
+def _receive(kind, content, metadata, buffers):
+    """Of a comm that is gone nothing is done."""
     comm = sys.modules.get("comm")
     if comm is None:
         return

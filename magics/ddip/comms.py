@@ -1,13 +1,13 @@
 """Comms of ranks, by which their widgets are seen and used: between the mount and the front end.
 
 What a rank sends is in its cell's stream, and goes on through a comm of the kernel; what the front
-end answers is a cell on that rank. Where there is no kernel, or no package comm, nothing is done:
-the text of the widgets is shown.
+end answers comes in cells on that rank, few of them: each has a number. Where there is no kernel,
+or no package comm, nothing is done: the text of the widgets is shown.
 """
 
 import base64
+import collections
 import json
-import queue
 import sys
 import threading
 
@@ -15,11 +15,11 @@ from ddip import cell as cells
 from ddip.errors import DipError
 
 KINDS = ("comm_open", "comm_msg", "comm_close")
-_CALL = "__import__('ddip_engine.comms').comms.receive(*__import__('json').loads({0!r}))"
+_CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
 
 _ends = {}  # comm id -> the comm of this kernel
-_answers = queue.Queue()  # cells that carry answers of the front end, whose streams are to be read
-_reader = None  # the thread that reads them
+_lock = threading.Lock()  # of what follows
+_ways = {}  # (group, rank) -> the _Way of answers of the front end that are under way there
 
 
 def pass_on(shell, group, message):
@@ -56,44 +56,75 @@ def _open(group, message, content):
 
 
 def _send(group, rank, kind, answer):
-    """Submits the cell that carries an answer of the front end, and does not wait for it."""
+    """Sends an answer of the front end on its way, and does not wait for it."""
     buffers = [base64.b64encode(buffer).decode("ascii") for buffer in answer.get("buffers") or ()]
-    text = json.dumps([kind, answer["content"], answer.get("metadata") or {}, buffers])
     if kind == "comm_close":
         _ends.pop(answer["content"]["comm_id"], None)
-    try:
-        cell = cells.submit(group, _CALL.format(text), str(rank))
-    except DipError as e:
-        print(f"rank {rank}: {e}", file=sys.stderr)
-        return
-    _answers.put((group, cell))
-    _start_reader()
+    message = [kind, answer["content"], answer.get("metadata") or {}, buffers]
+    with _lock:
+        way = _ways.get((group, rank))
+        if way is not None:
+            way.waiting.append(message)
+            return
+        way = _ways[group, rank] = _Way(group, rank, message)
+    threading.Thread(target=way.follow, daemon=True).start()
 
 
-def _start_reader():
-    global _reader
-    if _reader is None or not _reader.is_alive():
-        _reader = threading.Thread(target=_read, daemon=True)
-        _reader.start()
+def submit_waiting():
+    """Submits the answers that wait for others: a cell of the user comes after them."""
+    with _lock:
+        for way in _ways.values():
+            way.submit()
 
 
-def _read():
-    """Shows what the widgets' functions have printed, passes on what they have sent."""
-    from IPython import get_ipython
+class _Way:
+    """The answers for one rank: one cell carries those that came while another ran.
 
-    while True:
-        group, cell = _answers.get()
+    All but follow() is called with the lock held.
+    """
 
-        def take(messages, group=group):
-            for message in messages:
-                if message["type"] in KINDS:
-                    pass_on(get_ipython(), group, message)
-                elif message["type"] == "stream":
-                    print(message["text"], end="", file=getattr(sys, message["name"]), flush=True)
-                elif message["type"] == "error":
-                    print(*message["traceback"], sep="\n", file=sys.stderr)
+    def __init__(self, group, rank, message):
+        self.group, self.rank = group, rank
+        self.waiting = [message]
+        self._submitted = collections.deque()  # cells whose streams are to be read
+        self.submit()
 
+    def submit(self):
+        """Submits a cell that carries all that waits."""
+        if not self.waiting:
+            return
+        source, self.waiting = _CALL.format(json.dumps(self.waiting)), []
         try:
-            cells.follow(cell, take, attached=True)
-        except (DipError, OSError) as e:
-            print(e, file=sys.stderr)
+            self._submitted.append(cells.submit(self.group, source, str(self.rank)))
+        except DipError as e:
+            print(f"rank {self.rank}: {e}", file=sys.stderr)
+
+    def _next(self):
+        self.submit()
+        if self._submitted:
+            return self._submitted.popleft()
+        del _ways[self.group, self.rank]
+        return None
+
+    def follow(self):
+        """Shows what the widgets' functions have printed, passes on what they have sent."""
+        while True:
+            with _lock:
+                cell = self._next()
+            if cell is None:
+                return
+            try:
+                cells.follow(cell, self._take, attached=True)
+            except (DipError, OSError) as e:
+                print(e, file=sys.stderr)
+
+    def _take(self, messages):
+        from IPython import get_ipython
+
+        for message in messages:
+            if message["type"] in KINDS:
+                pass_on(get_ipython(), self.group, message)
+            elif message["type"] == "stream":
+                print(message["text"], end="", file=getattr(sys, message["name"]), flush=True)
+            elif message["type"] == "error":
+                print(*message["traceback"], sep="\n", file=sys.stderr)

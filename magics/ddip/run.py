@@ -21,6 +21,7 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     for those that run it, None: all. Raises RemoteError, RemoteInterrupt or DipError.
     """
     on, seen = _places(group, see, ranks)
+    comms.submit_waiting()
     with cells.Interrupts() as interrupts:
         cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
         return watch(shell, cell, seen, quiet, interrupts=interrupts)
@@ -31,6 +32,7 @@ def detach(shell, group, source, see=None, ranks=None):
     from ddip.detached import DetachedCell
 
     on, seen = _places(group, see, ranks)
+    comms.submit_waiting()
     cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
     _detached.add(cell.path)
     return DetachedCell(shell, cell, seen)

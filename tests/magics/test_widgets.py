@@ -20,5 +20,30 @@ def test_widgets():
         assert int(state[0]) > 6, "two bars of three widgets, each with its layout and style"
 
 
+def test_answers():
+    """What the front end answers comes in order, before the next cell, in few cells."""
+    values = list(range(1, 51))
+    slider = (
+        "%%dip\nimport ipywidgets\nslider, seen = ipywidgets.IntSlider(), []\n"
+        "def changed(change):\n    seen.append(change['new'])\n"
+        "    if change['new'] == 20:\n        print('at twenty')\n        1 / 0\n"
+        "slider.observe(changed, 'value')\nslider"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", slider) as nb:
+        name = nb.ok("%%dip\nslider.comm.comm_id").data()[0].partition(": ")[2].strip("'")
+        begun = nb.begin("import time\ntime.sleep(0.2)")
+        for value in values:
+            data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+            message = begun[0].session.msg("comm_msg", {"comm_id": name, "data": data})
+            begun[0].shell_channel.send(message)
+        pulled = nb.finish(
+            (begun[0], begun[0].execute("%dip mine = list(seen)\n%dipull mine\nmine"))
+        )
+        assert pulled.error is None, pulled.error
+        assert nb.ok(f"mine == {values}").data() == ["True"], "each came, before the next cell"
+        cells = int(nb.status()["cell"])
+        assert cells < len(values) // 2, f"{cells} cells for {len(values)} answers"
+
+
 if __name__ == "__main__":
     notebook.run(globals())
