@@ -19,7 +19,6 @@ from ddip.errors import DipError
 SOURCE_MAX = 16 << 20
 _PIECE = 1 << 20
 _ABANDON = 3  # interrupts after which nothing more is waited for
-_LOOK_S = 0.05  # between two reads of a stream that gives what is there and then ends
 
 # The rank of a line, without parsing it: it is the last key of every message.
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
@@ -40,6 +39,20 @@ class Cell:
     def status(self):
         """`status` as a dictionary: state, ranks …"""
         return dict(line.partition(" ")[::2] for line in self.read("status").splitlines())
+
+    def has_ended(self, wait_ms=None):
+        """True as soon as it has; waits so long for it (None: for ever)."""
+        end = None if wait_ms is None else time.monotonic() + wait_ms / 1000
+        with files.open_(os.path.join(self.path, "wait")) as wait:
+            while True:
+                left_ms = None if end is None else max(0, (end - time.monotonic()) * 1000)
+                if not wait.poll(left_ms):
+                    return False
+                if wait.read(1):
+                    return True
+                if left_ms == 0:
+                    return False
+                time.sleep(files.LOOK_S)
 
     def interrupt(self):
         """Interrupts this cell only; one that is queued is dropped, one that ended stays as is."""
@@ -201,7 +214,7 @@ def _look_again(cell, looked_last):
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
     if cell.status()["state"] not in ("queued", "running"):
         return True
-    time.sleep(_LOOK_S)
+    time.sleep(files.LOOK_S)
     return False
 
 

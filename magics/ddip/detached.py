@@ -1,8 +1,8 @@
 """A cell that nobody waits for: what `%%dip --noblock` returns."""
 
 from ddip import cell as cells
-from ddip import files, results
 from ddip import ranks as rank_lists
+from ddip import results
 from ddip.failures import failure
 
 
@@ -29,8 +29,7 @@ class DetachedCell:
 
     def wait(self, timeout=None):
         """Waits for its end, so many seconds at most. Returns True if it has ended."""
-        with files.open_(f"{self._cell.path}/wait") as wait:
-            return wait.poll(None if timeout is None else timeout * 1000)
+        return self._cell.has_ended(None if timeout is None else timeout * 1000)
 
     def result(self, timeout=None):
         """Its result, of one rank that is seen the value, of several {rank: value}.

@@ -10,10 +10,13 @@ import fcntl
 import os
 import select
 import stat
+import time
 
 from ddip import p9
 from ddip.opened import Opened
 
+# Over sshfs a live file gives what is there, and then ends: so long until it is read again.
+LOOK_S = 0.05
 _PIECE = 1 << 20
 _WRITTEN = 64 << 20  # of one write: between two of them Ctrl-C is heard
 _sockets = []  # paths that lead into a tree
@@ -134,6 +137,13 @@ def read(path, flags=os.O_RDONLY):
         while piece := file.read(_PIECE):
             pieces.append(piece)
     return b"".join(pieces)
+
+
+def read_live(file, count, folder):
+    """Some bytes of a live file, however long they take to come; b"" when its folder is gone."""
+    while not (data := file.read(count)) and exists(folder):
+        time.sleep(LOOK_S)
+    return data
 
 
 def read_text(path, flags=os.O_RDONLY):

@@ -225,8 +225,8 @@ class Group:
                     raise self.error_from(OSError(errno.EHOSTDOWN, "no ranks"), "start", since)
                 if left <= 0:
                     raise DipError(f"not started within {timeout:g} s: {self.describe()}")
-                if events.poll(left * 1000):
-                    events.read(1 << 16)
+                if events.poll(left * 1000) and not events.read(1 << 16):
+                    time.sleep(files.LOOK_S)
 
     def stop(self):
         """Ends the ranks; their namespaces are gone."""

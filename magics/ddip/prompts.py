@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import threading
+import time
 
 from ddip import cell as cells
 from ddip import files
@@ -41,8 +42,7 @@ class Prompts:
     def _has_ended(self, wait_ms):
         """True if the cell has, or does within that time."""
         try:
-            with files.open_(f"{self._cell.path}/wait") as wait:
-                return wait.poll(wait_ms)
+            return self._cell.has_ended(wait_ms)
         except OSError:  # it is gone
             return True
 
@@ -100,5 +100,8 @@ class Prompts:
             poller = select.poll()
             poller.register(closed, 0)
             poller.register(wait.arm(), select.POLLIN)
-            if closed not in dict(poller.poll()):
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            while closed not in dict(poller.poll()):
+                if wait.read(1):
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                    return
+                time.sleep(files.LOOK_S)

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import time
 
 from ddip import files
 from output import print_end
@@ -37,6 +38,9 @@ def _talk(follow, stdin):
         poller.register(0, select.POLLIN)
         for fd, _ in poller.poll():
             data = os.read(0, _PIECE) if fd == 0 else follow.read(_PIECE)
+            if not data and fd != 0 and files.exists(stdin):
+                time.sleep(files.LOOK_S)
+                continue
             if not data:
                 return
             if fd == 0:

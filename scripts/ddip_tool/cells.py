@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 from ddip import cell as cells
 from ddip import files
@@ -180,7 +181,9 @@ def wait(tool, words):
     # `last` may be another one afterwards
     if not words:
         name = f"cells/{files.readlink(tool.path(name))}"
-    pairs = dict(line.partition(" ")[::2] for line in tool.read(f"{name}/wait").splitlines())
+    while not (text := tool.read(f"{name}/wait")):
+        time.sleep(files.LOOK_S)
+    pairs = dict(line.partition(" ")[::2] for line in text.splitlines())
     status = status_of(pairs["state"])
     if status != OK:
         complain(tool.read(f"{name}/error"))

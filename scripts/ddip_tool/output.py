@@ -58,7 +58,7 @@ def _follow(tool, rank, count):
     with files.open_(tool.path(name)) as live:
         if rank:
             print_end(tool.path(f"{rank}/stdout"), count)
-        while data := live.read(_PIECE):
+        while data := files.read_live(live, _PIECE, tool.group.path):
             write_all(1, data)
 
 
@@ -67,7 +67,7 @@ def _follow_stderr(tool, rank, count):
     path = tool.path(f"{rank}/stderr")
     with files.open_(tool.path(f"{rank}/follow")) as live:
         at = print_end(path, count)
-        while live.read(_PIECE):
+        while files.read_live(live, _PIECE, tool.group.path):
             with files.open_(path) as file:
                 size = file.size()
                 at = at if at <= size else 0  # it was dropped

@@ -126,7 +126,7 @@ def _when_at_rest(tool, events, force, words):
         if not told:
             say(f"the group is {status['state']} (cell {status['cell']}): the program comes then")
             told = True
-        events.read(1 << 16)
+        files.read_live(events, 1 << 16, tool.group.path)
 
 
 def _question(tool, words):

@@ -90,6 +90,8 @@ before=$(key "$G/status" cell)
 guarded cat >"$G/cell" <<END
 import threading
 print("begun", flush=True)
+if rank == 0:
+    print("got", input(), flush=True)
 threading.Event().wait()
 END
 exec 3< <(exec tail -n +1 -s 0.1 -f "$G/rank0/stdout")
@@ -99,8 +101,23 @@ number=$((before + 1))
 is 'wait says nothing until it has ended' "$(guarded cat "$G/cells/$number/wait")" ''
 like 'its state can be read' "$(guarded cat "$G/cells/$number/status")" 'state running'
 guarded cat "$G/cells/$number/stream" | grep -q begun || bad 'a stream gives what is there'
+exec 4< <(DDIP_MOUNT=$L exec "$BUILD/ddip" tail -f 0)
+follows=$!
+like 'ddip tail -f begins with what is there' "$(await 4 begun)" begun
+echo later >"$M/group/rank0/stdin"
+like '... and goes on' "$(await 4 'got later')" 'got later'
+DDIP_MOUNT=$L guarded "$BUILD/ddip" wait "$number" &
+waits=$!
+is 'who asks whether it has ended is told so' "$(PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c "
+from ddip import cell, groups
+print(cell.Cell(groups.Group('$G'), $number).has_ended(200))")" False
 echo interrupt >"$G/ctl"
 tells 'an interrupt reaches it' "$G/cells/$number/wait" 'state interrupted'
-kill "$tail"
-exec 3<&-
+wait "$waits"
+is 'ddip wait waited, and tells of it' $? 130
+is 'who asks for its end is told' "$(PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c "
+from ddip import cell, groups
+print(cell.Cell(groups.Group('$G'), $number).has_ended())")" True
+kill "$tail" "$follows"
+exec 3<&- 4<&-
 near
