@@ -69,3 +69,18 @@ asked_answered(struct asked *a, const struct msg *m)
 		free(q);
 	}
 }
+
+bool
+asked_cancel(struct asked *a, unsigned slot, uint32_t tag)
+{
+	struct question *q;
+
+	LIST_FOREACH (q, &a->list, link)
+		if (q->slot == slot && q->tag == tag && q->blob)
+			break;
+	if (!q || !outbox_release_rest(a->out, q->blob))
+		return false;
+	LIST_REMOVE(q, link);
+	free(q);
+	return true;
+}

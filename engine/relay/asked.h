@@ -10,6 +10,8 @@ struct asked *asked_new(struct outbox *out, struct arrivals *arrivals);
 void asked_free(struct asked *a); /* NULL-safe */
 /* m, a T, went there with these bytes (0: none). */
 void asked_add(struct asked *a, const struct msg *m, uint32_t blob);
+/* Nobody waits for that answer. True: its bytes were not all sent, so there will be none. */
+bool asked_cancel(struct asked *a, unsigned slot, uint32_t tag);
 /* m came from there. */
 void asked_answered(struct asked *a, const struct msg *m);
 

@@ -112,6 +112,21 @@ translate(const struct msg *m)
 	buf_free(&b);
 }
 
+/* Nobody waits for an answer any more: its bytes are not sent to their end. */
+static void
+cancel(const struct msg *m)
+{
+	struct msg question = *m;
+	struct err e;
+
+	fetch_cancel(far.fetches, m);
+	if (wire_unpack(m, NULL, &question.tag) < 0 ||
+	    !outbox_cancel(far.out, m->slot, question.tag))
+		return;
+	fail(&e, ECANCELED, "nobody waits for it any more");
+	refuse(&question, &e);
+}
+
 /* A message of the daemon. */
 static void
 to_agent(void *arg, struct msg *m, const struct err *e)
@@ -126,6 +141,8 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		return;
 	if (m->type == Tget)
 		fetch_asked(far.fetches, m);
+	if (m->type == Ncancel)
+		cancel(m);
 	if (m->type == Tspawn || m->type == Tinit)
 		translate(m);
 	else
@@ -243,15 +260,11 @@ static void
 on_agent(void *arg, struct msg *m)
 {
 	struct err e = {0};
-	uint32_t id;
 
 	if (window_answered(far.windows, m))
 		return;
 	if (m->fd >= 0) {
-		id = outbox_send(far.out, m, &e);
-		if (id)
-			outbox_release(far.out, id); /* once, and when all is sent */
-		else
+		if (!outbox_answer(far.out, m, &e))
 			refuse(m, &e);
 		return;
 	}

@@ -1,5 +1,6 @@
 /* Turns objects in a rank's memory into bytes on a link. */
 #include "relay/fetch.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
@@ -11,8 +12,9 @@ struct fetch {
 	uint32_t tag; /* of the Tget, and of each Tread for it: it is open until all is there */
 	uint32_t handle, id;
 	uint64_t size, got;
-	bool began;  /* the object is there; else its Rget is awaited */
-	bool asking; /* a Tread is under way */
+	bool began;	/* the object is there; else its Rget is awaited */
+	bool asking;	/* a Tread is under way */
+	bool cancelled; /* nobody waits for it: it is there until what is under way has come */
 };
 
 struct fetches {
@@ -69,10 +71,65 @@ fetch_ended(struct fetches *fs, unsigned slot)
 		next = LIST_NEXT(f, link);
 		if (f->slot != slot)
 			continue;
-		if (f->began)
+		if (f->began && !f->cancelled)
 			packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
 		drop(f);
 	}
+}
+
+static void
+answer_error(struct fetches *fs, const struct fetch *f, const struct err *e)
+{
+	struct buf b = {0};
+
+	wire_pack_error(&b, f->slot, f->tag, e);
+	link_send(fs->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+}
+
+static void
+unpin(struct fetches *fs, const struct fetch *f, uint32_t handle)
+{
+	conn_send(fs->agent, Nfree, 0, f->slot, 0, -1, handle);
+}
+
+/* It began, and will not come to its end: what waits for it there is dropped, and the rank keeps
+ * the object no longer. */
+static void
+stop(struct fetches *fs, struct fetch *f)
+{
+	packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
+	unpin(fs, f, f->handle);
+}
+
+static struct fetch *
+find(const struct fetches *fs, unsigned slot, uint32_t tag)
+{
+	struct fetch *f;
+
+	LIST_FOREACH (f, &fs->list, link)
+		if (f->tag == tag && f->slot == slot)
+			return f;
+	return NULL;
+}
+
+void
+fetch_cancel(struct fetches *fs, const struct msg *m)
+{
+	struct err e = {0};
+	struct fetch *f;
+	uint32_t tag;
+
+	if (wire_unpack(m, NULL, &tag) < 0 || !(f = find(fs, m->slot, tag)) || f->cancelled)
+		return;
+	f->cancelled = true;
+	if (!f->began)
+		return;
+	fail(&e, ECANCELED, "nobody waits for it any more");
+	stop(fs, f);
+	answer_error(fs, f, &e);
+	if (!f->asking)
+		drop(f);
 }
 
 /* The Rget of an object in memory, as one of this kind. */
@@ -113,12 +170,21 @@ static bool
 answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 {
 	struct buf b = {0};
+	struct err e = {0};
+	uint32_t handle;
 	uint8_t kind;
 
-	if (wire_unpack(m, NULL, &kind, NULL, NULL, NULL, NULL) < 0 || kind != GET_LIVE) {
+	if (wire_unpack(m, NULL, &kind, &handle, NULL, NULL, NULL) < 0 || kind != GET_LIVE) {
 		if (f)
 			drop(f);
 		return false;
+	}
+	if (f && f->cancelled) {
+		fail(&e, ECANCELED, "nobody waits for it any more");
+		unpin(fs, f, handle);
+		answer_error(fs, f, &e);
+		drop(f);
+		return true;
 	}
 	if (f) {
 		begin(fs, f, m);
@@ -134,10 +200,21 @@ static void
 answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 {
 	struct slice data = {0};
+	struct err e = {0};
 
 	f->asking = false;
-	if (wire_unpack(m, NULL, &data) < 0)
+	if (f->cancelled) {
+		drop(f);
 		return;
+	}
+	if (wire_unpack(m, &e, &data) == 0 && data.n == 0 && f->got < f->size)
+		fail(&e, EBADMSG, "a rank gave no bytes of its object");
+	if (e.no) {
+		stop(fs, f);
+		answer_error(fs, f, &e);
+		drop(f);
+		return;
+	}
 	data.n = MIN(data.n, f->size - f->got);
 	f->got += data.n;
 	while (data.n) {
@@ -159,12 +236,11 @@ bool
 fetch_answer(struct fetches *fs, const struct msg *m)
 {
 	struct fetch *f;
+	bool was_cancelled;
 
 	if (m->type != Rget && m->type != Rread && m->type != Rerror)
 		return false;
-	LIST_FOREACH (f, &fs->list, link)
-		if (f->tag == m->tag && f->slot == m->slot)
-			break;
+	f = find(fs, m->slot, m->tag);
 	if (m->type == Rget)
 		return answered_get(fs, f, m);
 	if (!f)
@@ -174,10 +250,11 @@ fetch_answer(struct fetches *fs, const struct msg *m)
 		return true;
 	}
 	/* the object's memory has gone, or there was none: what waits for it hears of that */
-	if (f->began)
-		packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
+	was_cancelled = f->began && f->cancelled;
+	if (f->began && !was_cancelled)
+		stop(fs, f);
 	drop(f);
-	return false;
+	return was_cancelled;
 }
 
 void
@@ -188,7 +265,7 @@ fetches_more(struct fetches *fs)
 	LIST_FOREACH (f, &fs->list, link) {
 		uint64_t n = MIN(f->size - f->got, (uint64_t)FETCH_BYTES);
 
-		if (!f->began || f->asking)
+		if (!f->began || f->asking || f->cancelled)
 			continue;
 		f->asking = true;
 		conn_send(fs->agent, Tread, 0, f->slot, f->tag, -1, f->handle, f->got, (uint32_t)n);

@@ -91,11 +91,30 @@ open_spools(const struct msg *m, struct err *e)
 	return -e->no;
 }
 
+/* Nobody waits for an answer any more. True: there will be none but ours, the rank need not know.
+ */
+static bool
+cancelled(const struct msg *m)
+{
+	struct msg question = *m;
+	struct err e;
+
+	if (m->type != Ncancel || wire_unpack(m, NULL, &question.tag) < 0 ||
+	    !asked_cancel(near.asked, m->slot, question.tag))
+		return false;
+	fail(&e, ECANCELED, "nobody waits for it any more");
+	answer_error(&question, &e);
+	return true;
+}
+
 static void
 on_daemon(void *arg, struct msg *m)
 {
 	struct err e = {0};
 	uint32_t blob = 0;
+
+	if (cancelled(m))
+		return;
 
 	/* later ones measure the way */
 	if (m->type == Thello && !near.dialled) {
@@ -175,6 +194,20 @@ from_far(const struct msg *m)
 		arrival_frame(near.arrivals, m);
 }
 
+/* An object that can't be passed on: its rank need not keep it. */
+static void
+unpin(const struct msg *m)
+{
+	struct buf b = {0};
+	uint32_t handle;
+
+	if (m->type != Rget || wire_unpack(m, NULL, NULL, &handle, NULL, NULL, NULL) < 0 || !handle)
+		return;
+	wire_pack(&b, Nfree, 0, m->slot, 0, handle);
+	link_send(near.link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+}
+
 /* A frame whose descriptor's bytes have come. */
 static void
 deliver(void *arg, struct msg *m, const struct err *e)
@@ -182,10 +215,12 @@ deliver(void *arg, struct msg *m, const struct err *e)
 	asked_answered(near.asked, m);
 	if (near.ending)
 		return;
-	if (e->no)
+	if (e->no) {
+		unpin(m);
 		answer_error(m, e);
-	else
+	} else {
 		conn_forward(near.daemon, m);
+	}
 }
 
 static void

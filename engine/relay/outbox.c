@@ -15,6 +15,9 @@ struct blob {
 	ino_t ino;
 	uint64_t size, sent;
 	unsigned users; /* frames that may still need it */
+	unsigned slot;	/* of the frame that it was made for, and its tag */
+	uint32_t tag;
+	bool once; /* it is forgotten when all of it is out */
 };
 
 struct outbox {
@@ -56,12 +59,10 @@ outbox_id(struct outbox *o)
 	return ++o->last_id;
 }
 
-/* Nobody needs it and all of it is out: the other side forgets it, too. */
+/* Nobody needs it, or the rest of it: the other side forgets it, too. */
 static void
-drop_unused(struct outbox *o, struct blob *b)
+forget(struct outbox *o, struct blob *b)
 {
-	if (b->users || b->sent < b->size)
-		return;
 	packet_send(o->link, PACKET_FREE, false, b->id, (struct slice){0});
 	drop(o, b);
 }
@@ -102,6 +103,17 @@ begin(struct outbox *o, int fd, const struct stat *st, struct err *e)
 	return b;
 }
 
+static struct blob *
+find(struct outbox *o, uint32_t id)
+{
+	struct blob *b;
+
+	TAILQ_FOREACH (b, &o->blobs, link)
+		if (b->id == id)
+			break;
+	return b;
+}
+
 uint32_t
 outbox_send(struct outbox *o, const struct msg *m, struct err *e)
 {
@@ -118,6 +130,8 @@ outbox_send(struct outbox *o, const struct msg *m, struct err *e)
 	if (!b)
 		return 0;
 	b->users++;
+	b->slot = m->slot;
+	b->tag = m->tag;
 	packet_send_with(o->link, b->id, m);
 	link_more(o->link);
 	return b->id;
@@ -126,14 +140,48 @@ outbox_send(struct outbox *o, const struct msg *m, struct err *e)
 void
 outbox_release(struct outbox *o, uint32_t id)
 {
+	struct blob *b = find(o, id);
+
+	if (b && --b->users == 0)
+		forget(o, b);
+}
+
+bool
+outbox_release_rest(struct outbox *o, uint32_t id)
+{
+	const struct blob *b = find(o, id);
+
+	if (!b || b->users > 1 || b->sent == b->size)
+		return false;
+	outbox_release(o, id);
+	return true;
+}
+
+bool
+outbox_answer(struct outbox *o, const struct msg *m, struct err *e)
+{
+	uint32_t id = outbox_send(o, m, e);
+	struct blob *b = find(o, id);
+
+	if (!b)
+		return false;
+	b->once = true;
+	if (b->size == 0)
+		forget(o, b);
+	return true;
+}
+
+bool
+outbox_cancel(struct outbox *o, unsigned slot, uint32_t tag)
+{
 	struct blob *b;
 
 	TAILQ_FOREACH (b, &o->blobs, link)
-		if (b->id == id) {
-			b->users--;
-			drop_unused(o, b);
-			return;
-		}
+		if (b->once && b->users == 1 && b->slot == slot && b->tag == tag)
+			break;
+	if (b)
+		forget(o, b);
+	return b != NULL;
 }
 
 /* A file that became shorter gives zeros: who made it so did it to itself. */
@@ -162,6 +210,7 @@ outbox_more(struct outbox *o)
 	TAILQ_REMOVE(&o->blobs, b, link);
 	TAILQ_INSERT_TAIL(&o->blobs, b, link);
 	send_piece(o, b);
-	drop_unused(o, b);
+	if (b->once && b->sent == b->size)
+		forget(o, b);
 	return true;
 }

@@ -143,36 +143,6 @@ def pull(a, slot, name, op):
     return whole
 
 
-def test_objects_travel_once():
-    """A push goes once to a host, whatever its ranks; a range of an object costs the range."""
-    size = 8 << 20
-    with Relayed() as a:
-        for slot in range(3):
-            a.spawn(slot)
-        before, data = a.carried("to"), npy(size)
-        fd = os.memfd_create("test")
-        os.write(fd, data)
-        tags = [
-            a.ask("Tput", slot, "w", "npy", "", len(data), fd=fd, mark=True) for slot in range(3)
-        ]
-        os.close(fd)
-        for slot, tag in enumerate(tags):
-            a.wait(lambda m, t=tag: m.tag == t and m.name == "Rput", what="Rput")
-            same(a.call("Tcommit", slot, 1, mark=True).name, "Rcommit")
-        cost = a.carried("to") - before
-        assert len(data) < cost < 1.1 * len(data), cost
-        before = a.carried("from")
-        r = a.call("Tget", 1, "w", "npy", "")
-        same(a.call("Tread", 1, r.handle, size // 2, 4096).data, data[-size // 2 :][:4096])
-        a.send("Nfree", 1, r.handle)
-        cost = a.carried("from") - before
-        assert cost < 3 * 4096, cost
-        for op in ("", "same"):
-            assert pull(a, 2, "w", op) == data, f"the array is another one, op '{op}'"
-        # what is in the way of a frame's bytes fails this frame alone
-        refused(a.call("Tget", 2, "nothing", "npy", "same"), "ENOENT", "nothing")
-
-
 def test_cut_at_random():
     """Whatever travels when a connection breaks: no byte is lost, none comes twice."""
     rng = random.Random(SEED)

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Objects of an agent behind relays: each travels once, and only as long as somebody wants it."""
+
+import os
+import resource
+import signal
+import sys
+
+import wire
+from agent import refused
+from relay import Relayed, npy, pull, put
+from wire import PYTHON, same, until
+
+
+def test_objects_travel_once():
+    """A push goes once to a host, whatever its ranks; a range of an object costs the range."""
+    size = 8 << 20
+    with Relayed() as a:
+        for slot in range(3):
+            a.spawn(slot)
+        before, data = a.carried("to"), npy(size)
+        fd = os.memfd_create("test")
+        os.write(fd, data)
+        tags = [
+            a.ask("Tput", slot, "w", "npy", "", len(data), fd=fd, mark=True) for slot in range(3)
+        ]
+        os.close(fd)
+        for slot, tag in enumerate(tags):
+            a.wait(lambda m, t=tag: m.tag == t and m.name == "Rput", what="Rput")
+            same(a.call("Tcommit", slot, 1, mark=True).name, "Rcommit")
+        cost = a.carried("to") - before
+        assert len(data) < cost < 1.1 * len(data), cost
+        before = a.carried("from")
+        r = a.call("Tget", 1, "w", "npy", "")
+        same(a.call("Tread", 1, r.handle, size // 2, 4096).data, data[-size // 2 :][:4096])
+        a.send("Nfree", 1, r.handle)
+        cost = a.carried("from") - before
+        assert cost < 3 * 4096, cost
+        for op in ("", "same"):
+            assert pull(a, 2, "w", op) == data, f"the array is another one, op '{op}'"
+        # what is in the way of a frame's bytes fails this frame alone
+        refused(a.call("Tget", 2, "nothing", "npy", "same"), "ENOENT", "nothing")
+
+
+def slow(a, seconds):
+    """The connection waits so long before each piece; None: no more."""
+    path = a.place + "/delay"
+    if seconds is None:
+        os.remove(path)
+        return
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        f.write(str(seconds))
+    os.rename(f.name, path)
+
+
+def kept(a, name="x"):
+    """Does anything keep the object after its name is gone?"""
+    a.run(0, f"import gc, weakref; gone = weakref.ref({name}); del {name}; gc.collect()")
+    wait = "import time\nfor _ in range(1000): gone() is None or time.sleep(0.005)\n"
+    return a.run(0, wait + "print(gone() is not None)")[1] == b"True\n"
+
+
+UNMAPPED = """
+import ctypes, mmap, numpy
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p] + [ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+size = 8 << 20
+prot, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANON
+place = libc.mmap(None, size, prot, flags, -1, 0)
+x = numpy.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(place))
+libc.munmap(ctypes.c_void_p(place + size // 2), ctypes.c_size_t(size // 2))
+"""
+
+
+def test_what_fails_half_way_is_kept_no_longer():
+    """An object whose bytes could not all be fetched, or not be taken here, is let go of there."""
+    with Relayed() as a:
+        a.spawn(0)
+        a.run(0, UNMAPPED)
+        same(a.call("Tget", 0, "x", "npy", "same").name, "Rerror")
+        assert not kept(a), "half of its memory was gone"
+        a.run(0, "x = numpy.zeros(8 << 20, 'u1')")
+        most = max(int(fd) for fd in os.listdir(f"/proc/{a.process.pid}/fd")) + 1
+        soft, hard = resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE)
+        used = len(os.listdir(f"/proc/{a.process.pid}/fd"))
+        resource.prlimit(
+            a.process.pid, resource.RLIMIT_NOFILE, (used if used < most else most, hard)
+        )
+        refused(a.call("Tget", 0, "x", "npy", "same"), "EMFILE", "no memory for")
+        resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        assert not kept(a), "there was no room for its bytes"
+
+
+def test_cancel():
+    """What nobody waits for does not travel to its end, either way, and is kept nowhere."""
+    size = 16 << 20
+    with Relayed() as a:
+        a.spawn(0)
+        a.run(0, f"import numpy; x = numpy.zeros({size}, 'u1'); y = [bytes({size})]")
+        for name, view, op in (("x", "npy", "same"), ("y", "pkl", "")):
+            slow(a, 0.005)
+            before = a.carried("from")
+            tag = a.ask("Tget", 0, name, view, op)
+            until(lambda b=before: a.carried("from") > b + (1 << 20), what="the first bytes")
+            a.send("Ncancel", 0, tag)
+            m = a.wait(lambda m, t=tag: m.tag == t, what="an answer")
+            refused(m, "ECANCELED", "nobody waits for it")
+            slow(a, None)
+            same(a.run(0, "print(1)")[1], b"1\n")
+            cost = a.carried("from") - before
+            assert cost < size // 2, f"{cost} bytes of {name} came"
+        assert not kept(a)
+        slow(a, 0.005)
+        before = a.carried("to")
+        fd = os.memfd_create("test")
+        os.write(fd, npy(size))
+        tag = a.ask("Tget", 0, "z", "npy", f"sum array 1 {size} uint8", fd=fd)
+        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        a.send("Ncancel", 0, tag)
+        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "ECANCELED", "nobody waits")
+        slow(a, None)
+        same(a.run(0, "print(2)")[1], b"2\n")
+        same(pull_pushed(a, fd, size), size)
+        cost = a.carried("to") - before
+        assert cost < size * 3 // 2, f"{cost} bytes went there for {size}"
+        os.close(fd)
+
+
+def pull_pushed(a, fd, size):
+    """Pushes the same bytes anew; how many they are over there."""
+    r = a.call("Tput", 0, "z", "npy", "", os.fstat(fd).st_size, fd=fd, mark=True)
+    same(r.name, "Rput")
+    a.call("Tcommit", 0, 1, mark=True)
+    return int(a.run(0, "print(z.size)")[1])
+
+
+def test_a_push_to_the_dead_stays_here():
+    """The rest of what only ranks wanted that have ended meanwhile is not sent."""
+    size = 16 << 20
+    with Relayed() as a:
+        for slot in range(3):
+            a.spawn(slot)
+        slow(a, 0.005)
+        before = a.carried("to")
+        fd = os.memfd_create("test")
+        os.write(fd, npy(size))
+        for slot in (0, 1):
+            a.ask("Tput", slot, "w", "npy", "", os.fstat(fd).st_size, fd=fd, mark=True)
+        os.close(fd)
+        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        for slot in (0, 1):
+            a.send("Nsignal", slot, signal.SIGKILL, 1)
+            a.wait(lambda m, s=slot: m.name == "Nexit" and m.slot == s, what="Nexit")
+        slow(a, None)
+        # sent in turn with the first, if that goes on
+        tag = put(a, 2, npy(size))
+        a.wait(lambda m: m.tag == tag and m.name == "Rput", what="Rput")
+        cost = a.carried("to") - before
+        assert cost < size * 3 // 2, f"{cost} bytes went there for {size}"
+
+
+if __name__ == "__main__":
+    if not os.path.exists(PYTHON):
+        print(f"no Python at {PYTHON}")
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))
