@@ -247,7 +247,7 @@ void
 cell_error(const struct cell *c, struct buf *out)
 {
 	for (int i = 0; i < c->n; i++)
-		if (c->w->subtasks[i].err.no)
+		if (c->w->subtasks[i].no)
 			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->subtasks[i].error);
 }
 

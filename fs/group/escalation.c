@@ -160,7 +160,7 @@ escalation_failed(struct subtask *j)
 		return;
 	if (w->cell)
 		journal_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
-		    err_name(j->err.no));
+		    err_name(j->no));
 	if (w->escalation.timer || g->set.grace < 0)
 		return;
 	w->escalation.timer =
@@ -192,7 +192,7 @@ static bool
 is_uneven(const struct task *w)
 {
 	for (int i = 1; i < w->n; i++)
-		if (w->subtasks[i].err.no != w->subtasks[0].err.no)
+		if (w->subtasks[i].no != w->subtasks[0].no)
 			return true;
 	return false;
 }
@@ -205,14 +205,15 @@ collectives_are_even(const struct task *w)
 	struct buf b = {0};
 	bool even = true;
 
-	for (int i = 0; i < w->n; i++) {
-		even &= w->subtasks[i].collectives == w->subtasks[0].collectives;
+	for (int i = 1; i < w->n && even; i++)
+		even = w->subtasks[i].collectives == w->subtasks[0].collectives;
+	if (even || !w->cell)
+		return even;
+	for (int i = 0; i < w->n; i++)
 		buf_addf(&b, " rank%d=%u", w->subtasks[i].k->number, w->subtasks[i].collectives);
-	}
-	if (!even && w->cell)
-		journal_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
+	journal_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
 	buf_free(&b);
-	return even;
+	return false;
 }
 
 /* May an external rank, whose collectives nobody can count, wait for one that this cell began? */

@@ -177,12 +177,12 @@ finish(struct task *w)
 static bool
 died_first(const struct subtask *j)
 {
-	return j->err.no == EHOSTDOWN && !j->killed;
+	return j->no == EHOSTDOWN && !j->killed;
 }
 
-/* A subtask is over; j->err says how. */
+/* A subtask is over; e says how. */
 static void
-subtask_over(struct subtask *j)
+subtask_over(struct subtask *j, const struct err *e)
 {
 	struct task *w = j->w;
 	struct rank *k = j->k;
@@ -191,11 +191,12 @@ subtask_over(struct subtask *j)
 	TAILQ_REMOVE(&k->queue, j, link);
 	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
+	j->no = e->no;
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
 	/* what the others say of a rank that died may come before its end is known */
-	if (j->err.no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
-		w->err = j->err;
+	if (j->no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
+		w->err = *e;
 		w->first = (int)(j - w->subtasks);
 	}
 	w->left--;
@@ -203,7 +204,7 @@ subtask_over(struct subtask *j)
 		finish(w);
 		return;
 	}
-	if (j->err.no)
+	if (j->no)
 		escalation_failed(j);
 	pump(k);
 	recovery_begin(g); /* this rank may have been the last that kept it from beginning */
@@ -217,54 +218,48 @@ static const int outcome_errno[OUT_COUNT] = {
     [OUT_EXIT] = EREMOTEIO,
 };
 
-static void
-set_text(char **to, struct slice s)
-{
-	free(*to);
-	*to = slice_dup(s);
-}
-
 /* The cell has ended on this rank. */
 static void
 run_answer(struct subtask *j, struct msg *m)
 {
 	struct slice value, error, traceback, table;
+	struct err e;
 	uint8_t outcome;
 
-	if (wire_unpack(m, &j->err, &outcome, &value, &error, &traceback, &table, &j->collectives,
+	e.no = 0;
+	if (wire_unpack(m, &e, &outcome, &value, &error, &traceback, &table, &j->collectives,
 		&j->end.size[0], &j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
 		j->ended = true;
 		j->outcome = MIN(outcome, OUT_COUNT - 1);
-		set_text(&j->value, value);
-		set_text(&j->error, error);
-		set_text(&j->traceback, traceback);
+		task_set_text(&j->value, value);
+		task_set_text(&j->error, error);
+		task_set_text(&j->traceback, traceback);
 		rank_set_table(j->k, table);
 		if (outcome_errno[j->outcome] && j->w->timed_out)
-			fail(&j->err, ETIMEDOUT,
-			    "rank %d: the cell took longer than timeout %g: %.800s", j->k->number,
-			    j->w->g->set.timeout, j->error);
+			fail(&e, ETIMEDOUT, "rank %d: the cell took longer than timeout %g: %.800s",
+			    j->k->number, j->w->g->set.timeout, j->error);
 		else if (outcome_errno[j->outcome])
-			fail(&j->err, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
+			fail(&e, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
 			    j->error);
 	}
-	subtask_over(j);
+	subtask_over(j, &e);
 }
 
 /* What a rank has measured; wrong results are a failure of the rank that got them. */
 static void
 selftest_answer(struct subtask *j, struct msg *m)
 {
+	struct err e = {0};
 	struct slice lines;
 	uint32_t wrong;
 
-	if (wire_unpack(m, &j->err, &lines, &wrong, &j->collectives) == 0) {
-		set_text(&j->value, lines);
+	if (wire_unpack(m, &e, &lines, &wrong, &j->collectives) == 0) {
+		task_set_text(&j->value, lines);
 		if (wrong)
-			fail(&j->err, EREMOTEIO,
-			    "rank %d received %u wrong elements: cat %s/selftest", j->k->number,
-			    wrong, j->w->g->name);
+			fail(&e, EREMOTEIO, "rank %d received %u wrong elements: cat %s/selftest",
+			    j->k->number, wrong, j->w->g->name);
 	}
-	subtask_over(j);
+	subtask_over(j, &e);
 }
 
 /* Everybody is ready, or somebody cannot: all do it, or none. */
@@ -298,7 +293,7 @@ first_step_done(struct subtask *j)
 }
 
 static void
-first_step_failed(struct subtask *j)
+first_step_failed(struct subtask *j, const struct err *e)
 {
 	struct task *w = j->w;
 	bool first = j->state == SUBTASK_QUEUED || j->state == SUBTASK_SENT;
@@ -306,22 +301,21 @@ first_step_failed(struct subtask *j)
 	if (first)
 		w->ready++;
 	if (!w->err.no)
-		w->err = j->err;
+		w->err = *e;
 	if (first && w->ready == w->n)
 		commit(w);
-	subtask_over(j);
+	subtask_over(j, e);
 }
 
 /* It could not be done here. May end the task. */
 static void
 subtask_failed(struct subtask *j, const struct err *e)
 {
-	j->err = *e;
-	set_text(&j->error, slice_text(e->text));
+	task_set_text(&j->error, slice_text(e->text));
 	if (task_in_two_steps(j->w))
-		first_step_failed(j);
+		first_step_failed(j, e);
 	else
-		subtask_over(j);
+		subtask_over(j, e);
 }
 
 /* Why a self-test that was interrupted was so. */
@@ -339,10 +333,11 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct slice table;
 	struct err why;
 
+	why.no = 0;
 	if (!m) {
 		why = *e;
 		set_timeout(j->w, &why);
-		set_text(&j->traceback, trace.n ? trace : slice_text(why.text));
+		task_set_text(&j->traceback, trace.n ? trace : slice_text(why.text));
 		subtask_failed(j, &why);
 		return;
 	}
@@ -352,14 +347,14 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		first_step_done(j);
 	} else if (m->type == Rselftest) {
 		selftest_answer(j, m);
-	} else if (m->type == Rgc) {
-		if (wire_unpack(m, &j->err, &table) == 0)
-			set_text(&j->value, table);
-		subtask_over(j);
 	} else {
-		if (wire_unpack(m, &j->err, &table) == 0)
+		bool good = wire_unpack(m, &why, &table) == 0;
+
+		if (good && m->type == Rgc)
+			task_set_text(&j->value, table);
+		else if (good)
 			rank_set_table(j->k, table);
-		subtask_over(j);
+		subtask_over(j, &why);
 	}
 }
 
@@ -375,7 +370,7 @@ task_cancel(struct task *w, int error, const char *why)
 	for (int i = 0; i < w->n; i++) {
 		TAILQ_REMOVE(&w->subtasks[i].k->queue, &w->subtasks[i], link);
 		w->subtasks[i].state = SUBTASK_DONE;
-		w->subtasks[i].err = w->err;
+		w->subtasks[i].no = w->err.no;
 	}
 	finish(w);
 	return true;
@@ -432,12 +427,13 @@ queue_lost(struct rank *k, const struct err *e)
 void
 queue_exited(struct rank *k)
 {
+	static const struct err none;
 	struct subtask *j = queue_running(k);
 
 	if (!j || !task_is_program(j->w))
 		return;
 	agent_forget(rank_agent(k), j->tag);
-	subtask_over(j);
+	subtask_over(j, &none);
 }
 
 void

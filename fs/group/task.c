@@ -5,6 +5,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Most texts are empty, and a task may have thousands: these are all this one. */
+static char no_text[] = "";
+
+static void
+text_free(char *s)
+{
+	if (s != no_text)
+		free(s);
+}
+
+void
+task_set_text(char **to, struct slice s)
+{
+	text_free(*to);
+	*to = s.n ? slice_dup(s) : no_text;
+}
+
 struct task *
 task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 {
@@ -19,10 +36,11 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 	    .when.queued = now_wall()};
 	TAILQ_INIT(&w->waiters);
 	for (int i = 0; i < n; i++) {
-		w->subtasks[i] = (struct subtask){.w = w, .k = group_rank(g, ranks[i])};
-		w->subtasks[i].value = xstrdup("");
-		w->subtasks[i].error = xstrdup("");
-		w->subtasks[i].traceback = xstrdup("");
+		struct subtask *j = &w->subtasks[i];
+
+		j->w = w;
+		j->k = group_rank(g, ranks[i]);
+		j->value = j->error = j->traceback = no_text;
 	}
 	return w;
 }
@@ -33,9 +51,9 @@ task_free(struct task *w)
 	if (!w)
 		return;
 	for (int i = 0; i < w->n; i++) {
-		free(w->subtasks[i].value);
-		free(w->subtasks[i].error);
-		free(w->subtasks[i].traceback);
+		text_free(w->subtasks[i].value);
+		text_free(w->subtasks[i].error);
+		text_free(w->subtasks[i].traceback);
 	}
 	task_close_fds(w);
 	loop_timer_del(w->escalation.timer);

@@ -28,8 +28,8 @@ struct subtask {
 	uint32_t tag;
 	int outcome;			 /* enum outcome, for TASK_RUN */
 	uint32_t collectives;		 /* of the default group, done in it */
-	struct err err;			 /* no 0: went well */
-	char *value, *error, *traceback; /* texts, "" if none */
+	int no;				 /* errno of what went wrong, 0: nothing */
+	char *value, *error, *traceback; /* texts, "" if none: task_set_text() */
 	struct spool_mark begin, end;
 	bool begun, ended; /* the marks are there */
 	bool signalled;	   /* its rank was sent SIGINT */
@@ -101,6 +101,8 @@ bool task_has_collectives(const struct task *w);
 /* Is it first made ready on all its ranks, and then done on all, or on none? Pushes, renaming. */
 bool task_in_two_steps(const struct task *w);
 void task_close_fds(struct task *w);
+/* Puts a text in the place of another one of a subtask. */
+void task_set_text(char **to, struct slice s);
 void task_free(struct task *w);
 const char *task_state(const struct task *w); /* queued running ok error … */
 /* The subtask that runs on this rank, NULL: none. */

@@ -339,12 +339,12 @@ text_subtask_status(const struct place *at, struct buf *out, struct err *e)
 	if (!j)
 		return fail(e, ENOENT, "the cell did not run on this rank");
 	if (j->state == SUBTASK_DONE)
-		state = j->err.no ? "failed" : "ok";
+		state = j->no ? "failed" : "ok";
 	else if (j->state != SUBTASK_QUEUED)
 		state = "running";
 	buf_addf(out, "state %s\n", state);
-	if (j->err.no)
-		buf_addf(out, "errno %s\nerror %s\n", err_name(j->err.no), j->error);
+	if (j->no)
+		buf_addf(out, "errno %s\nerror %s\n", err_name(j->no), j->error);
 	if (j->t0 > 0)
 		buf_addf(out, "began %.6f\n", j->t0);
 	if (j->t1 > 0)
