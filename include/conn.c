@@ -4,6 +4,7 @@
  */
 #include "conn.h"
 #include "frame.h"
+#include "gather.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -39,32 +40,12 @@ struct conn {
 	TAILQ_HEAD(fds_out, fd_out) fds_out;
 	struct buf answers; /* Rerror frames to ourselves: questions that could not be sent */
 	struct timer *answer_timer;
+	struct gather *gather; /* NULL: each message goes by itself */
+	bool whole;	       /* an Nmany that comes is not taken apart */
 	conn_msg_fn *msg, *cut;
 	conn_close_fn *close;
 	void *arg;
 };
-
-static conn_trace_fn *trace;
-
-void
-conn_trace(conn_trace_fn *fn)
-{
-	trace = fn;
-}
-
-static void
-show(bool in, const struct msg *m)
-{
-	struct buf b = {0};
-
-	if (trace)
-		trace(in, m);
-	if (!debug_on("wire"))
-		return;
-	wire_print(m, &b);
-	debug("wire", "%s %s", in ? "<-" : "->", b.p);
-	buf_free(&b);
-}
 
 static void
 unqueue_fd(struct conn *c, struct fd_out *o)
@@ -97,8 +78,10 @@ hang_up(struct conn *c)
 	loop_fd_del(c->in);
 	loop_fd_del(c->out);
 	loop_timer_del(c->answer_timer);
+	gather_free(c->gather);
 	c->in = c->out = NULL;
 	c->answer_timer = NULL;
+	c->gather = NULL;
 	close(c->rfd);
 	if (c->wfd != c->rfd)
 		close(c->wfd);
@@ -109,6 +92,7 @@ conn_free(struct conn *c)
 {
 	if (!c)
 		return;
+	gather_flush(c->gather);
 	hang_up(c);
 	if (c->busy)
 		c->doomed = true;
@@ -235,7 +219,7 @@ give_answers(void *arg)
 	c->answers = (struct buf){0};
 	c->busy = true;
 	while (!c->closed && (n = wire_frame(frames.p + at, frames.n - at, &m, NULL)) > 0) {
-		show(true, &m);
+		frame_show(true, &m);
 		c->msg(c->arg, &m);
 		at += (size_t)n;
 	}
@@ -250,47 +234,27 @@ give_answers(void *arg)
 static void
 withdraw(struct conn *c, size_t at, struct fd_out *o)
 {
-	struct err e;
-	struct msg m;
-
 	TAILQ_REMOVE(&c->fds_out, o, link);
 	free(o);
-	wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
-	frame_no_descriptor(&e);
-	switch (wire_kind(m.type)) {
-	case 'T':
-		wire_pack_error(&c->answers, m.slot, m.tag, &e);
-		c->wbuf.n = at;
-		if (!c->answer_timer)
-			c->answer_timer = loop_timer(c->loop, 0, give_answers, c);
-		return;
-	case 'R':
-		c->wbuf.n = at;
-		wire_pack_error(&c->wbuf, m.slot, m.tag, &e);
-		return;
-	default:
-		note("%s: %s", wire_name(m.type), e.text);
-		wire_drop_fd(c->wbuf.p + at);
-	}
+	frame_withdraw(&c->wbuf, at, &c->answers);
+	if (c->answers.n && !c->answer_timer)
+		c->answer_timer = loop_timer(c->loop, 0, give_answers, c);
 }
 
-/* Sends the frame at `at` of wbuf, or leaves it there until there is room. */
+/* Sends the frame at `at` of wbuf (without a descriptor, those from there on), or leaves it there
+ * until there is room. */
 static void
 sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 {
 	uint64_t place = c->written + at;
 	struct fd_out *o;
-	struct msg m;
 
 	if (fd >= 0) {
 		o = xmalloc(sizeof(*o));
 		*o = (struct fd_out){.at = place, .fd = fd, .lent = true};
 		TAILQ_INSERT_TAIL(&c->fds_out, o, link);
 	}
-	if (trace || debug_on("wire")) {
-		wire_frame(c->wbuf.p + at, c->wbuf.n - at, &m, NULL);
-		show(false, &m);
-	}
+	frame_show_all(c->wbuf.p + at, c->wbuf.n - at);
 	send_queued(c, was_empty);
 	o = TAILQ_LAST(&c->fds_out, fds_out);
 	if (fd < 0 || !o || o->at != place)
@@ -301,31 +265,78 @@ sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 		withdraw(c, at, o);
 }
 
-void
-conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...)
+static void
+send_gathered(void *arg, struct slice frames)
 {
+	struct conn *c = arg;
 	size_t at = c->wbuf.n;
 	bool was_empty = c->sent == at;
-	va_list ap;
 
-	if (c->closed || c->mute)
-		return;
-	va_start(ap, fd);
-	wire_vpack(&c->wbuf, type, flags | (fd >= 0 ? FLAG_FD : 0), slot, tag, ap);
-	va_end(ap);
-	sent_frame(c, at, fd, was_empty);
+	buf_add(&c->wbuf, frames.p, frames.n);
+	sent_frame(c, at, -1, was_empty);
+}
+
+void
+conn_gather(struct conn *c)
+{
+	c->gather = gather_new(c->loop, send_gathered, c);
+}
+
+void
+conn_take_whole(struct conn *c)
+{
+	c->whole = true;
 }
 
 void
 conn_forward(struct conn *c, const struct msg *m)
 {
-	size_t at = c->wbuf.n;
-	bool was_empty = c->sent == at;
+	bool was_empty;
+	size_t at;
+
+	if (c->closed || c->mute || (c->gather && gather_take(c->gather, m)))
+		return;
+	at = c->wbuf.n;
+	was_empty = c->sent == at;
+	wire_pack_raw(&c->wbuf, m);
+	sent_frame(c, at, m->fd, was_empty);
+}
+
+void
+conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...)
+{
+	struct buf frame = {0};
+	struct msg m;
+	va_list ap;
 
 	if (c->closed || c->mute)
 		return;
-	wire_pack_raw(&c->wbuf, m);
-	sent_frame(c, at, m->fd, was_empty);
+	va_start(ap, fd);
+	flags |= fd >= 0 ? FLAG_FD : 0;
+	wire_vpack(&frame, type, flags, slot, tag, ap);
+	va_end(ap);
+	m = (struct msg){.type = (uint8_t)type,
+	    .flags = (uint8_t)flags,
+	    .slot = (uint16_t)slot,
+	    .tag = tag,
+	    .fd = fd,
+	    .body = frame.p + WIRE_HEADER,
+	    .len = (uint32_t)frame.n - WIRE_HEADER};
+	conn_forward(c, &m);
+	buf_free(&frame);
+}
+
+void
+conn_send_many(struct conn *c, struct slice who, int type, int flags, ...)
+{
+	struct buf frame = {0};
+	va_list ap;
+
+	va_start(ap, flags);
+	wire_vpack(&frame, type, flags, 0, 0, ap);
+	va_end(ap);
+	conn_send(c, Nmany, 0, SLOT_AGENT, 0, -1, 0u, who, ((struct slice){frame.p, frame.n}));
+	buf_free(&frame);
 }
 
 size_t
@@ -349,6 +360,7 @@ conn_fd(const struct conn *c)
 void
 conn_flush(struct conn *c)
 {
+	gather_flush(c->gather);
 	while (!c->closed && !c->mute && conn_queued(c)) {
 		struct pollfd p = {c->wfd, POLLOUT, 0};
 
@@ -387,6 +399,21 @@ on_cut(struct conn *c, struct msg *m)
 	buf_free(&error);
 }
 
+/* One that came for, or of, many engines. */
+static int
+take_many(struct conn *c, const struct msg *m, struct err *e)
+{
+	struct wire_many it;
+	struct msg each;
+
+	if (wire_many_begin(&it, m, e) < 0)
+		return -e->no;
+	while (!c->closed && wire_many_next(&it, &each))
+		c->msg(c->arg, &each);
+	wire_many_end(&it);
+	return 0;
+}
+
 /* Hands over each whole frame that came. Negative: nonsense. */
 static int
 dispatch(struct conn *c, struct err *e)
@@ -397,10 +424,12 @@ dispatch(struct conn *c, struct err *e)
 	long n = 0;
 
 	while (!c->closed && (n = frame_take(&c->in_frames, at, &m, e)) > 0) {
-		show(true, &m);
+		frame_show(true, &m);
 		if (m.fd == FRAME_FD_CUT)
 			on_cut(c, &m);
-		else
+		else if (m.type == Nmany && !c->whole && take_many(c, &m, e) < 0)
+			return -e->no;
+		else if (m.type != Nmany || c->whole)
 			c->msg(c->arg, &m);
 		if (m.fd >= 0)
 			close(m.fd);

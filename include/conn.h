@@ -30,6 +30,13 @@ void conn_free(struct conn *c);
 void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
 /* Passes a message on: same body, its own slot, tag and descriptor. */
 void conn_forward(struct conn *c, const struct msg *m);
+/* From now on what several engines get, or say, alike in one round of the loop is sent as one
+ * message (Nmany), at the end of the round; gather.h. Such a one that comes is given to msg as
+ * those that it stands for, unless whole is set. */
+void conn_gather(struct conn *c);
+void conn_take_whole(struct conn *c);
+/* Sends at once what many engines get: who is that of Nmany, of n engines (1 at least). */
+void conn_send_many(struct conn *c, struct slice who, int type, int flags, ...);
 /* cut is called, in place of Rerror, for a T that came without its descriptor: for one who does not
  * send by this connection. */
 void conn_on_cut(struct conn *c, conn_msg_fn *cut);
@@ -37,10 +44,5 @@ size_t conn_queued(const struct conn *c); /* bytes that wait */
 int conn_fd(const struct conn *c);	  /* the reading descriptor */
 /* Blocks until everything queued is out or the peer is gone: for the last words of a process. */
 void conn_flush(struct conn *c);
-
-/* Both directions of every connection of this process, for `trace`: in is true for what comes.
- * NULL: off. */
-typedef void conn_trace_fn(bool in, const struct msg *m);
-void conn_trace(conn_trace_fn *fn);
 
 #endif

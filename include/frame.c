@@ -135,3 +135,60 @@ frame_no_descriptor(struct err *e)
 	    "raise `ulimit -n`",
 	    note_name(), (int)getpid(), (unsigned long long)files.rlim_cur);
 }
+
+void
+frame_withdraw(struct buf *frames, size_t at, struct buf *answers)
+{
+	struct err e;
+	struct msg m;
+
+	wire_frame(frames->p + at, frames->n - at, &m, NULL);
+	frame_no_descriptor(&e);
+	switch (wire_kind(m.type)) {
+	case 'T':
+		wire_pack_error(answers, m.slot, m.tag, &e);
+		frames->n = at;
+		return;
+	case 'R':
+		frames->n = at;
+		wire_pack_error(frames, m.slot, m.tag, &e);
+		return;
+	default:
+		note("%s: %s", wire_name(m.type), e.text);
+		wire_drop_fd(frames->p + at);
+	}
+}
+
+static frame_trace_fn *trace;
+
+void
+frame_trace(frame_trace_fn *fn)
+{
+	trace = fn;
+}
+
+void
+frame_show(bool in, const struct msg *m)
+{
+	struct buf b = {0};
+
+	if (trace)
+		trace(in, m);
+	if (!debug_on("wire"))
+		return;
+	wire_print(m, &b);
+	debug("wire", "%s %s", in ? "<-" : "->", b.p);
+	buf_free(&b);
+}
+
+void
+frame_show_all(const char *p, size_t n)
+{
+	struct msg m;
+	long size;
+
+	for (; (trace || debug_on("wire")) && (size = wire_frame(p, n, &m, NULL)) > 0; p += size) {
+		frame_show(false, &m);
+		n -= (size_t)size;
+	}
+}

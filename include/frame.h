@@ -33,6 +33,16 @@ long frame_take(struct frame_reader *r, size_t at, struct msg *m, struct err *e)
 /* Sends some of the n bytes, and the descriptor with (-1: none) with the first of them. How many,
  * or -errno: -EAGAIN only without wait. */
 ssize_t frame_send(int fd, bool is_socket, const char *p, size_t n, int with, bool wait);
+/* The last frame of frames, at `at`, can't go without the descriptor that it lacks: it becomes an
+ * Rerror, or (a T) leaves one in answers, or (an N) goes without. */
+void frame_withdraw(struct buf *frames, size_t at, struct buf *answers);
+/* Both directions of every connection on a loop of this process, for `trace`: in is true for what
+ * comes. NULL: off. */
+typedef void frame_trace_fn(bool in, const struct msg *m);
+void frame_trace(frame_trace_fn *fn);
+/* Tells of a message, to whoever traces; of all whole frames in these bytes, which go out. */
+void frame_show(bool in, const struct msg *m);
+void frame_show_all(const char *p, size_t n);
 /* EMFILE: this process can't take, or copy, the descriptor of a message. */
 void frame_no_descriptor(struct err *e);
 

@@ -23,7 +23,7 @@ struct watch {
 
 struct timer {
 	struct loop *loop;
-	uint64_t at;
+	uint64_t at; /* 0: at the end of the round */
 	loop_fn *fn;
 	void *arg;
 	TAILQ_ENTRY(timer) link;
@@ -37,7 +37,7 @@ struct loop {
 	loop_signal_fn *on_signal[NSIG];
 	void *signal_arg[NSIG];
 	TAILQ_HEAD(, watch) watches, dead;
-	TAILQ_HEAD(, timer) timers;
+	TAILQ_HEAD(timers, timer) timers, ends;
 };
 
 struct loop *
@@ -53,6 +53,7 @@ loop_new(void)
 	TAILQ_INIT(&l->watches);
 	TAILQ_INIT(&l->dead);
 	TAILQ_INIT(&l->timers);
+	TAILQ_INIT(&l->ends);
 	return l;
 }
 
@@ -78,7 +79,7 @@ loop_free(struct loop *l)
 	while ((w = TAILQ_FIRST(&l->watches)))
 		loop_fd_del(w);
 	bury(l);
-	while ((t = TAILQ_FIRST(&l->timers)))
+	while ((t = TAILQ_FIRST(&l->timers)) || (t = TAILQ_FIRST(&l->ends)))
 		loop_timer_del(t);
 	if (l->sigfd >= 0)
 		close(l->sigfd);
@@ -135,12 +136,25 @@ loop_timer(struct loop *l, uint64_t ms, loop_fn *fn, void *arg)
 	return t;
 }
 
+struct timer *
+loop_round_end(struct loop *l, loop_fn *fn, void *arg)
+{
+	struct timer *t = xcalloc(1, sizeof(*t));
+
+	*t = (struct timer){.loop = l, .fn = fn, .arg = arg};
+	TAILQ_INSERT_TAIL(&l->ends, t, link);
+	return t;
+}
+
 void
 loop_timer_del(struct timer *t)
 {
+	struct timers *list;
+
 	if (!t)
 		return;
-	TAILQ_REMOVE(&t->loop->timers, t, link);
+	list = t->at ? &t->loop->timers : &t->loop->ends;
+	TAILQ_REMOVE(list, t, link);
 	free(t);
 }
 
@@ -196,18 +210,32 @@ wait_ms(struct loop *l, int max)
 }
 
 static void
+fire(struct timer *t)
+{
+	loop_fn *fn = t->fn;
+	void *arg = t->arg;
+
+	loop_timer_del(t);
+	fn(arg);
+}
+
+static void
 fire_timers(struct loop *l)
 {
 	struct timer *t;
 	uint64_t now = now_ns();
 
-	while ((t = TAILQ_FIRST(&l->timers)) && t->at <= now) {
-		loop_fn *fn = t->fn;
-		void *arg = t->arg;
+	while ((t = TAILQ_FIRST(&l->timers)) && t->at <= now)
+		fire(t);
+}
 
-		loop_timer_del(t);
-		fn(arg);
-	}
+static void
+end_round(struct loop *l)
+{
+	struct timer *t;
+
+	while ((t = TAILQ_FIRST(&l->ends)))
+		fire(t);
 }
 
 static int
@@ -229,8 +257,10 @@ void
 loop_once(struct loop *l, int timeout_ms)
 {
 	struct epoll_event ev[EVENTS];
-	int n = poll_events(l, ev, wait_ms(l, timeout_ms));
+	int n;
 
+	end_round(l); /* what is left of before the first one */
+	n = poll_events(l, ev, wait_ms(l, timeout_ms));
 	if (n < 0 && errno != EINTR)
 		die("epoll_wait: %s", strerror(errno));
 	for (int i = 0; i < n; i++) {
@@ -242,6 +272,7 @@ loop_once(struct loop *l, int timeout_ms)
 	if (n > 0 && l->spin)
 		l->last = now_ns();
 	fire_timers(l);
+	end_round(l);
 	bury(l);
 }
 

@@ -24,6 +24,10 @@ void loop_fd_del(struct watch *w); /* NULL-safe; safe inside any callback */
 struct timer *loop_timer(struct loop *l, uint64_t ms, loop_fn *fn, void *arg);
 void loop_timer_del(struct timer *t);
 
+/* Calls fn once at the end of this round, before the loop sleeps; it can be cancelled as a timer.
+ */
+struct timer *loop_round_end(struct loop *l, loop_fn *fn, void *arg);
+
 /* Blocks signo for the calling thread and delivers it as a callback (signalfd). */
 void loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg);
 

@@ -2,6 +2,7 @@
 #include "wire.h"
 #include <ctype.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FLAGS_AT = 5 }; /* in a header */
@@ -199,6 +200,63 @@ wire_unpack(const struct msg *m, struct err *e, ...)
 	return 0;
 }
 
+enum { WHO = 6 }; /* bytes of a slot and a tag */
+
+int
+wire_many_begin(struct wire_many *it, const struct msg *m, struct err *e)
+{
+	struct slice frame;
+	uint8_t tail;
+
+	*it = (struct wire_many){0};
+	if (wire_unpack(m, e, &tail, &it->who, &frame) < 0)
+		return -EBADMSG;
+	if (wire_frame(frame.p, frame.n, &it->each, NULL) != (long)frame.n ||
+	    it->each.type == Nmany || it->each.flags & FLAG_FD || tail > it->each.len ||
+	    it->who.n % (WHO + tail))
+		return fail(e, EBADMSG, "wire: Nmany is damaged");
+	it->tail = tail;
+	if (!tail)
+		return 0;
+	it->copy = xmalloc(it->each.len);
+	memcpy(it->copy, it->each.body, it->each.len);
+	it->each.body = it->copy;
+	return 0;
+}
+
+bool
+wire_many_next(struct wire_many *it, struct msg *m)
+{
+	uint64_t slot = 0, tag = 0;
+
+	if (!it->who.n)
+		return false;
+	wire_get('2', &it->who.p, &it->who.n, &slot, NULL);
+	wire_get('4', &it->who.p, &it->who.n, &tag, NULL);
+	if (it->tail)
+		memcpy(it->copy + it->each.len - it->tail, it->who.p, it->tail);
+	it->who.p += it->tail;
+	it->who.n -= it->tail;
+	*m = it->each;
+	m->slot = (uint16_t)slot;
+	m->tag = (uint32_t)tag;
+	return true;
+}
+
+void
+wire_many_end(struct wire_many *it)
+{
+	free(it->copy);
+}
+
+void
+wire_many_add(struct buf *who, unsigned slot, uint32_t tag, struct slice tail)
+{
+	put(who, slot, 2);
+	put(who, tag, 4);
+	buf_add(who, tail.p, tail.n);
+}
+
 const char *
 wire_format(int type)
 {
@@ -248,6 +306,27 @@ print_slice(struct buf *out, struct slice s)
 		buf_addf(out, "[%zu]", s.n);
 }
 
+/* The message and the slots of all that have it. */
+static void
+print_many(const struct msg *m, struct buf *out)
+{
+	struct wire_many it;
+	const char *sep = " for slots=";
+	struct msg each;
+
+	if (wire_many_begin(&it, m, NULL) < 0) {
+		buf_adds(out, "Nmany damaged");
+		return;
+	}
+	if (wire_many_next(&it, &each))
+		wire_print(&each, out);
+	do {
+		buf_addf(out, "%s%u", sep, each.slot);
+		sep = ",";
+	} while (wire_many_next(&it, &each));
+	wire_many_end(&it);
+}
+
 void
 wire_print(const struct msg *m, struct buf *out)
 {
@@ -259,6 +338,10 @@ wire_print(const struct msg *m, struct buf *out)
 
 	if (!r->name) {
 		buf_addf(out, "?%d", m->type);
+		return;
+	}
+	if (m->type == Nmany) {
+		print_many(m, out);
 		return;
 	}
 	buf_adds(out, r->name);

@@ -17,6 +17,11 @@
  * and sends Nmark. Before it passes on an R with FLAG_MARK, it drains them and writes the place
  * into the last 32 bytes of the R.
  *
+ * Nmany is one message to, or of, many engines of a host: frame is a whole one without a
+ * descriptor, whose own slot and tag say nothing; who has slot[2] tag[4] of each engine, and as
+ * many bytes as tail says, which are the last ones of the frame's body for it. It stands for its
+ * messages in this order.
+ *
  * Nintr is one SIGINT. Nsignalled answers it as soon as it has arrived, which may be never: raised
  * 1, KeyboardInterrupt was raised in the cell's code, whose `except` and `finally` run now, however
  * long they take; raised 0, the main thread runs Python and the signal went to a handler of the
@@ -81,6 +86,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nsignal,  10, "41",       "signo all") /* to the engine (0) or to all its processes (1) */ \
 	X(Nexit,    12, "44s8888",  "pid status lasterr out err disp records") /* wait(2) status; all is drained */ \
 	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
+	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
 	X(Ndropped, 16, "8",        "bytes") /* output lost: disk full */ \
 	/* agent and zygote; each Tfork brings the control socket, the Nfd before it the other descriptors */ \
 	X(Tfork,    20, "1sd",      "kind name env") \
@@ -179,6 +185,23 @@ int wire_type(const char *name); /* -1: no such message */
 const char *wire_name(int type); /* NULL: no such message */
 /* 'T' asks, 'R' answers, 'N' is a notice. */
 char wire_kind(int type);
+
+/* The messages that an Nmany stands for, one after the other. */
+struct wire_many {
+	struct msg each; /* its body may be our copy */
+	struct slice who;
+	size_t tail;
+	char *copy; /* NULL: all have the same body */
+};
+
+/* m is an Nmany, which lives as long. -EBADMSG: it is none such. */
+int wire_many_begin(struct wire_many *it, const struct msg *m, struct err *e);
+/* False: there are no more. What m points to lives until the next call. */
+bool wire_many_next(struct wire_many *it, struct msg *m);
+void wire_many_end(struct wire_many *it);
+/* An engine of who, with as many bytes of a tail as the Nmany says. */
+void wire_many_add(struct buf *who, unsigned slot, uint32_t tag, struct slice tail);
+
 /* "Trun slot=1 tag=5 cell=17 generation=1 source='x = 1…'", for trace and debug. */
 void wire_print(const struct msg *m, struct buf *out);
 

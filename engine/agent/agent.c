@@ -165,6 +165,7 @@ agent_main(void)
 	agent.loop = loop_new();
 	reap_start();
 	agent.up = conn_new(agent.loop, in, out, on_message, on_close, NULL);
+	conn_gather(agent.up);
 	loop_run(agent.loop);
 	return 0;
 }

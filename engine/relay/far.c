@@ -331,6 +331,7 @@ start_agent(struct err *e)
 	}
 	close(pair[1]);
 	far.agent = conn_new(far.loop, pair[0], pair[0], on_agent, on_agent_close, NULL);
+	conn_take_whole(far.agent);
 	return 0;
 }
 

@@ -181,10 +181,8 @@ pass_error(const struct msg *m)
 }
 
 static void
-from_far(const struct msg *m)
+from_one(const struct msg *m)
 {
-	if (near.ending)
-		return;
 	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
 		near.hello = 0;
 	asked_answered(near.asked, m);
@@ -192,6 +190,27 @@ from_far(const struct msg *m)
 		pass_error(m);
 	else
 		arrival_frame(near.arrivals, m);
+}
+
+/* What many ranks said goes on as one if all their output has come. */
+static void
+from_far(const struct msg *m)
+{
+	struct wire_many it;
+	struct msg each;
+	struct err e = {0};
+
+	if (near.ending)
+		return;
+	if (m->type != Nmany) {
+		from_one(m);
+		return;
+	}
+	if (wire_many_begin(&it, m, &e) < 0)
+		give_up(&e);
+	while (wire_many_next(&it, &each))
+		from_one(&each);
+	wire_many_end(&it);
 }
 
 /* An object that can't be passed on: its rank need not keep it. */
@@ -381,6 +400,8 @@ near_main(char **args)
 	near.out = outbox_new(near.link);
 	near.in = inbox_new(deliver, NULL);
 	near.daemon = conn_new(near.loop, fd, fd, on_daemon, on_daemon_close, NULL);
+	conn_take_whole(near.daemon);
+	conn_gather(near.daemon);
 	near.arrivals = arrivals_new(near.daemon);
 	near.asked = asked_new(near.out, near.arrivals);
 	loop_run(near.loop);

@@ -74,15 +74,15 @@ is_next(const struct subtask *j)
 	return TAILQ_FIRST(&j->k->queue) == j && j->state == SUBTASK_QUEUED && queue_goes_on(j->k);
 }
 
+/* It is about to be sent. */
 static void
-send(struct subtask *j)
+mark_sent(struct subtask *j, double now)
 {
-	struct agent *a = rank_agent(j->k);
-
 	j->state = SUBTASK_SENT;
-	j->t0 = now_wall();
-	j->tag = agent_tag(a, j->k->slot, on_answer, j);
-	task_send(j, a);
+	j->t0 = now;
+	j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
+	if (j->w->cell)
+		j->k->cell = j->w->cell->number;
 }
 
 /*
@@ -107,10 +107,14 @@ pump(struct rank *k)
 	if (!recovery_begin(g))
 		return;
 	begin(w);
-	if (!task_has_collectives(w))
-		send(j);
-	for (int i = 0; task_has_collectives(w) && i < w->n; i++)
-		send(&w->subtasks[i]);
+	if (task_has_collectives(w)) {
+		for (int i = 0; i < w->n; i++)
+			mark_sent(&w->subtasks[i], w->when.begin);
+		task_send_all(w);
+	} else {
+		mark_sent(j, now_wall());
+		task_send(j, rank_agent(k));
+	}
 	journal_changed(g);
 }
 

@@ -3,6 +3,16 @@
 #include "group/task.h"
 #include "host/agent.h"
 
+/* To these ranks, which are on one host. */
+static void
+send_run_many(const struct task *w, struct agent *a, struct slice who)
+{
+	const struct cell *c = w->cell;
+
+	agent_send_many(a, who, Trun, FLAG_MARK, (uint32_t)c->number, w->g->recovery.generation,
+	    ((struct slice){c->source, c->source_len}));
+}
+
 static void
 send_run(struct subtask *j, struct agent *a)
 {
@@ -10,7 +20,6 @@ send_run(struct subtask *j, struct agent *a)
 
 	agent_send(a, Trun, FLAG_MARK, j->k->slot, j->tag, -1, (uint32_t)c->number,
 	    j->w->g->recovery.generation, ((struct slice){c->source, c->source_len}));
-	j->k->cell = c->number;
 }
 
 static void
@@ -69,4 +78,37 @@ void
 task_send(struct subtask *j, struct agent *a)
 {
 	senders[j->w->kind](j, a);
+}
+
+/* How many subtasks from the i-th on are on its host. */
+static int
+count_together(const struct task *w, int i)
+{
+	const struct agent *a = rank_agent(w->subtasks[i].k);
+	int n = 1;
+
+	while (i + n < w->n && rank_agent(w->subtasks[i + n].k) == a)
+		n++;
+	return n;
+}
+
+void
+task_send_all(struct task *w)
+{
+	struct buf who = {0};
+
+	for (int i = 0, n; i < w->n; i += n) {
+		struct agent *a = rank_agent(w->subtasks[i].k);
+
+		n = w->kind == TASK_RUN ? count_together(w, i) : 1;
+		buf_clear(&who);
+		for (int k = i; n > 1 && k < i + n; k++)
+			wire_many_add(&who, (unsigned)w->subtasks[k].k->slot, w->subtasks[k].tag,
+			    (struct slice){0});
+		if (n > 1)
+			send_run_many(w, a, (struct slice){who.p, who.n});
+		else
+			task_send(&w->subtasks[i], a);
+	}
+	buf_free(&who);
 }

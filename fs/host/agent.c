@@ -354,6 +354,7 @@ agent_of(const struct agent_spec *spec, struct err *e)
 		return NULL;
 	ticks_agent(a->pid);
 	a->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, a);
+	conn_gather(a->conn);
 	say_hello(a, on_hello);
 	return a;
 }

@@ -76,6 +76,10 @@ void agent_forget(struct agent *a, uint32_t tag);
 #define agent_send(a, type, flags, slot, tag, fd, ...)                                             \
 	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
 
+/* The same for many engines: who has their slots and tags, by wire_many_add(). */
+#define agent_send_many(a, who, type, flags, ...)                                                  \
+	conn_send_many((a)->conn, who, type, flags, ##__VA_ARGS__)
+
 enum { NO_SLOT = -1 };
 
 /* A slot for a new engine: ops hear of it, with arg. Agents number theirs by themselves. NO_SLOT:

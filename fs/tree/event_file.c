@@ -1,7 +1,7 @@
 /* Live files that are streams of lines: `trace` and each group's `events`. */
 #include "tree/event_file.h"
 #include "base/stream.h"
-#include "conn.h"
+#include "frame.h"
 #include "group/group.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -119,13 +119,13 @@ event_file_init(void)
 	trace = stream_new(NULL, &e);
 	if (!trace)
 		die("%s", e.text);
-	conn_trace(wire_line);
+	frame_trace(wire_line);
 }
 
 void
 event_file_stop(void)
 {
-	conn_trace(NULL);
+	frame_trace(NULL);
 	stream_free(trace, ENODEV);
 	trace = NULL;
 }

@@ -81,6 +81,20 @@ def unpack(frame, fd):
     return Message(name, flags, slot, tag, fields, fd)
 
 
+def each(m):
+    """The messages that one stands for."""
+    if m.name != "Nmany":
+        return [m]
+    found = []
+    for at in range(0, len(m.who), 6 + m.tail):
+        frame = bytearray(m.frame)
+        frame[6:12] = m.who[at : at + 6]
+        if m.tail:
+            frame[-m.tail :] = m.who[at + 6 : at + 6 + m.tail]
+        found.append(unpack(bytes(frame), -1))
+    return found
+
+
 class Agent:
     """A running agent. Messages that nobody waits for yet are kept in `seen`."""
 
@@ -166,7 +180,7 @@ class Agent:
                 break
             frame, self.bytes = self.bytes[:size], self.bytes[size:]
             fd = self.fds.pop(0) if frame[5] & FLAG_FD else -1
-            self.seen.append(unpack(frame, fd))
+            self.seen += each(unpack(frame, fd))
 
     def warm(self, zygote, python=sys.executable, env="", cwd=None, preload=""):
         """Asks for a zygote; Rzygote or Rerror."""

@@ -156,6 +156,7 @@ main(int argc, char **argv)
 	loop = loop_new();
 	loop_signal(loop, SIGCHLD, child_ended, NULL);
 	up = conn_new(loop, fd, fd, on_message, on_close, NULL);
+	conn_gather(up);
 	engine_init(up, s ? (unsigned)strtoul(s, NULL, DECIMAL) : 0);
 	loop_run(loop);
 	while ((e = TAILQ_FIRST(&engines))) {

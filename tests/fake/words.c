@@ -32,14 +32,17 @@ static void go_on(struct engine *e);
 static void
 over(struct engine *e, int outcome, const char *error)
 {
-	char *trace = xasprintf(
-	    "Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n", e->run.cell, error);
+	char *trace =
+	    outcome == OUT_OK
+		? NULL
+		: xasprintf("Traceback (most recent call last):\n  File \"<cell %u>\"\n%s\n",
+		      e->run.cell, error);
 
 	loop_timer_del(e->run.timer);
 	e->run.timer = NULL;
 	e->run.waits = WAIT_NONE;
 	e->run.running = false;
-	engine_ran(e, outcome, error, outcome == OUT_OK ? "" : trace);
+	engine_ran(e, outcome, error, trace ? trace : "");
 	free(trace);
 }
 

@@ -58,6 +58,12 @@ like 'a round trip is measured' "$(until_true grep -q 'b .*round_trip_us=[0-9]' 
 # all that is done with a rank reaches it on each host
 cell 'import sys; print("out", rank); print("err", rank, file=sys.stderr); x = rank * 10'
 is 'output of the second host' "$(tail -n 1 "$G/rank3/stdout") $(tail -n 1 "$G/rank3/stderr")" 'out 3 err 3'
+exec 5<"$M/trace"
+cell 'x = rank * 10 # told'
+ls "$M" >/dev/null
+guarded sed '/ fuse opendir /q' <&5 >"$T/trace"
+exec 5<&-
+is 'a cell goes once to each host' "$(grep -c "wire > Trun .*# told'.* for slots=[0-9]*,[0-9]*$" "$T/trace") of $(grep -c 'wire > .*Trun' "$T/trace")" '2 of 2'
 is 'an object of each rank' "$(cat "$G"/rank*/vars/x | xargs)" '0 10 20 30'
 is 'OP over all hosts' "$(cat "$G/vars/x.gather.json")" '[0, 10, 20, 30]'
 is 'a push to all' "$(echo '{"lr": 1}' >"$G/vars/c.json" && cat "$G"/rank*/vars/c.json | xargs)" \

@@ -76,6 +76,40 @@ test_delete_inside(void)
 	close(a[0]), close(a[1]), close(b[0]), close(b[1]);
 }
 
+static int ends;
+
+static void
+on_end(void *arg)
+{
+	ends++;
+	if (arg)
+		loop_round_end(l, on_end, NULL); /* it belongs to this round, too */
+}
+
+static void
+ends_round(void *arg)
+{
+	loop_round_end(l, on_end, l);
+}
+
+/* The end of a round is before the loop sleeps, also for what a timer wants then. */
+static void
+test_round_end(void)
+{
+	struct timer *t;
+
+	l = loop_new();
+	loop_round_end(l, on_end, NULL);
+	t = loop_round_end(l, on_end, NULL);
+	loop_timer_del(t);
+	loop_once(l, 0);
+	CHECK(ends == 1);
+	loop_timer(l, 0, ends_round, NULL);
+	loop_once(l, -1);
+	CHECK(ends == 3);
+	loop_free(l);
+}
+
 static void
 on_signal(void *arg, int signo)
 {
@@ -104,6 +138,7 @@ main(void)
 {
 	test_timers();
 	test_delete_inside();
+	test_round_end();
 	test_signal();
 	return CHECK_DONE();
 }

@@ -1,0 +1,191 @@
+/* Groups of messages that differ in their engine, tag and last bytes only. */
+#include "gather.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	GROUPS = 8,	     /* that are open at once */
+	BODY_MAX = 64 << 10, /* bytes that are compared */
+	MARK = 4 * sizeof(uint64_t),
+	TAG = sizeof(uint32_t),
+	ROOM_KEPT = 4 << 10 /* bytes of a body's room that the next one finds */
+};
+
+struct group {
+	struct msg first;
+	struct buf body; /* of the first; first.body points there */
+	struct buf who;	 /* all of them, as Nmany has it */
+	size_t tail;
+	unsigned n;
+};
+
+struct gather {
+	struct loop *loop;
+	gather_fn *send;
+	void *arg;
+	struct timer *round_end; /* NULL: nothing was taken */
+	struct group groups[GROUPS];
+	unsigned n;	/* groups that are open */
+	unsigned *last; /* by slot: 1 + the group of its last message, 0: it has none */
+	size_t slots;
+};
+
+struct gather *
+gather_new(struct loop *l, gather_fn *send, void *arg)
+{
+	struct gather *g = xcalloc(1, sizeof(*g));
+
+	*g = (struct gather){.loop = l, .send = send, .arg = arg};
+	return g;
+}
+
+void
+gather_free(struct gather *g)
+{
+	if (!g)
+		return;
+	for (size_t i = 0; i < GROUPS; i++) {
+		buf_free(&g->groups[i].body);
+		buf_free(&g->groups[i].who);
+	}
+	loop_timer_del(g->round_end);
+	free(g->last);
+	free(g);
+}
+
+/* Those that many engines get, or say, at once. Relays look into none of them one by one. */
+bool
+gather_takes(int type)
+{
+	static const uint8_t types[] = {Trun, Rrun, Nmark, Rput, Tcommit, Rcommit, Tdel, Rdel,
+	    Tmove, Rmove, Treset, Rreset, Rrebuild, Tgc, Rgc, Tselftest, Tstack, Nintr, Nsignalled,
+	    Nabort, Nautogc, Nsignal, Nquit};
+
+	return memchr(types, type, sizeof(types)) != NULL;
+}
+
+/* How many bytes at the end are of each engine's own: places in its output, and of Nmark the tag.
+ */
+static size_t
+tail_of(const struct msg *m)
+{
+	size_t tail = m->type == Nmark					  ? TAG + MARK
+		      : m->flags & FLAG_MARK && wire_kind(m->type) == 'R' ? MARK
+									  : 0;
+
+	return MIN(tail, m->len);
+}
+
+/* The place of the slot's last message; grows to have it. */
+static unsigned *
+last_of(struct gather *g, unsigned slot)
+{
+	if (slot >= g->slots) {
+		size_t slots = MAX((size_t)slot + 1, g->slots * 2);
+
+		g->last = xrealloc(g->last, slots * sizeof(*g->last));
+		memset(g->last + g->slots, 0, (slots - g->slots) * sizeof(*g->last));
+		g->slots = slots;
+	}
+	return &g->last[slot];
+}
+
+static bool
+is_equal(const struct group *x, const struct msg *m)
+{
+	return x->first.type == m->type && x->first.flags == m->flags && x->first.len == m->len &&
+	       (m->len == x->tail || memcmp(x->body.p, m->body, m->len - x->tail) == 0);
+}
+
+static struct group *
+open_group(struct gather *g, const struct msg *m)
+{
+	struct group *x = &g->groups[g->n++];
+
+	buf_clear(&x->body);
+	buf_clear(&x->who);
+	buf_add(&x->body, m->body, m->len);
+	x->first = *m;
+	x->first.body = x->body.p;
+	x->tail = tail_of(m);
+	x->n = 0;
+	return x;
+}
+
+/* False: there is no place for it. */
+static bool
+add(struct gather *g, const struct msg *m)
+{
+	unsigned *last = last_of(g, m->slot);
+	unsigned i = *last ? *last - 1 : 0; /* not before what the slot has there already */
+	struct group *x;
+
+	while (i < g->n && !is_equal(&g->groups[i], m))
+		i++;
+	if (i == GROUPS)
+		return false;
+	x = i < g->n ? &g->groups[i] : open_group(g, m);
+	wire_many_add(
+	    &x->who, m->slot, m->tag, (struct slice){m->body + m->len - x->tail, x->tail});
+	x->n++;
+	*last = i + 1;
+	return true;
+}
+
+static void
+pack(const struct group *x, struct buf *out)
+{
+	struct buf one = {0};
+
+	if (x->n == 1) {
+		wire_pack_raw(out, &x->first);
+		return;
+	}
+	wire_pack_raw(&one, &x->first);
+	wire_pack(out, Nmany, 0, SLOT_AGENT, 0, (uint32_t)x->tail,
+	    ((struct slice){x->who.p, x->who.n}), ((struct slice){one.p, one.n}));
+	buf_free(&one);
+}
+
+void
+gather_flush(struct gather *g)
+{
+	struct buf frames = {0};
+
+	if (!g || !g->n)
+		return;
+	loop_timer_del(g->round_end);
+	g->round_end = NULL;
+	for (unsigned i = 0; i < g->n; i++) {
+		pack(&g->groups[i], &frames);
+		if (g->groups[i].body.cap > ROOM_KEPT)
+			buf_free(&g->groups[i].body);
+	}
+	memset(g->last, 0, g->slots * sizeof(*g->last));
+	g->n = 0;
+	g->send(g->arg, (struct slice){frames.p, frames.n});
+	buf_free(&frames);
+}
+
+static void
+on_round_end(void *arg)
+{
+	struct gather *g = arg;
+
+	g->round_end = NULL;
+	gather_flush(g);
+}
+
+bool
+gather_take(struct gather *g, const struct msg *m)
+{
+	bool taken = m->len <= BODY_MAX && m->fd < 0 && gather_takes(m->type);
+
+	if (!taken || !add(g, m)) {
+		gather_flush(g);
+		taken = taken && add(g, m);
+	}
+	if (taken && !g->round_end)
+		g->round_end = loop_round_end(g->loop, on_round_end, g);
+	return taken;
+}
