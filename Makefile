@@ -274,7 +274,7 @@ cover:
 	$(Q)$(MAKE) --no-print-directory BUILD=build/cover COVER=1 check
 	$(Q)gcovr -r . --exclude tests --html-details build/cover/index.html --print-summary
 
-bench: all
+bench: all $(FAKE_ENGINE)
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' OLD='$(OLD)' tests/bench/run $(T)
 
 lint:

@@ -132,15 +132,19 @@ buf_addc(struct buf *b, char c)
 void
 buf_vaddf(struct buf *b, const char *fmt, va_list ap)
 {
+	size_t room;
 	va_list again;
 	int n;
 
+	buf_reserve(b, 0);
+	room = b->cap - b->n;
 	va_copy(again, ap);
-	n = vsnprintf(NULL, 0, fmt, again);
+	n = vsnprintf(b->p + b->n, room, fmt, again);
 	va_end(again);
 	if (n < 0)
 		die("bad format '%s'", fmt);
-	vsnprintf(buf_reserve(b, (size_t)n), (size_t)n + 1, fmt, ap);
+	if ((size_t)n >= room)
+		vsnprintf(buf_reserve(b, (size_t)n), (size_t)n + 1, fmt, ap);
 	b->n += (size_t)n;
 }
 

@@ -125,6 +125,9 @@ text_selftest(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+/* Of so many processes of this machine the memory is looked at: 10 us each, while others wait. */
+enum { RESIDENT_MAX = 512 };
+
 /* Bytes of memory that a process has in RAM. */
 static unsigned long long
 resident(pid_t pid)
@@ -138,6 +141,15 @@ resident(pid_t pid)
 		rss *= (unsigned long long)sysconf(_SC_PAGESIZE);
 	buf_free(&b);
 	return rss;
+}
+
+static void
+add_resident(const struct rank *k, bool looked_at, struct buf *out)
+{
+	if (k->pid && (!looked_at || !hosts_local_pid(k)))
+		buf_adds(out, " rss_bytes=-");
+	else
+		buf_addf(out, " rss_bytes=%llu", k->pid ? resident(k->pid) : 0);
 }
 
 int
@@ -157,11 +169,8 @@ text_ranks(const struct place *at, struct buf *out, struct err *e)
 		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
 		buf_addf(out, " host=%s", host_text_name(k));
 		gpu_file_rank_words(k, out);
-		if (k->pid && !hosts_local_pid(k))
-			buf_addf(out, " rss_bytes=- cell=%d\n", k->cell);
-		else
-			buf_addf(out, " rss_bytes=%llu cell=%d\n", k->pid ? resident(k->pid) : 0,
-			    k->cell);
+		add_resident(k, at->g->size <= RESIDENT_MAX, out);
+		buf_addf(out, " cell=%d\n", k->cell);
 	}
 	return 0;
 }

@@ -299,5 +299,6 @@ class Group:
         return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
 
     def meminfo(self):
-        """Memory of each rank in bytes."""
-        return {k: int(row.get("rss_bytes", 0)) for k, row in enumerate(self.ranks())}
+        """Memory of each rank in bytes; None of one that is on another host."""
+        used = [row.get("rss_bytes", "0") for row in self.ranks()]
+        return {k: int(n) if n.isdigit() else None for k, n in enumerate(used)}

@@ -1,0 +1,69 @@
+"""Many hosts: a cell, and the files that name all ranks, with agents that answer at once.
+
+The agents are tests/fake's, all on this machine: a cell's time has their work in it, on the same
+cores, so the daemon's own processor time is told beside it.
+"""
+
+import os
+import re
+
+import lib
+
+HOSTS, SLOTS = 256, 16
+KIB = 1024
+
+
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1]) * KIB
+
+
+def daemon_of(mount):
+    """The process that has this mount point as its argument."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+        except OSError:
+            continue
+        if mount.path.encode() in words and b"-o" in words and b"ddipfs" in words[0]:
+            return int(pid)
+    raise LookupError("no daemon has this mount")
+
+
+def main(report):
+    engine = os.path.join(lib.BUILD, "fake", "engine")
+    if not os.path.exists(engine):
+        report.add(f"{HOSTS} hosts: not built: make {engine}", "-")
+        return
+    mount = lib.Mount(backend="none")
+    mount.env["DDIP_ENGINE"] = engine
+    with mount as m:
+        daemon = daemon_of(m)
+        before = memory(daemon)
+        names = os.path.join(m.dir, "hosts")
+        with open(names, "w", encoding="utf-8") as f:
+            f.writelines(f"h{i} slots={SLOTS}\n" for i in range(HOSTS))
+        m.write("ctl", f"hosts {names}\nlauncher here\nstart\n")
+        with m.cells() as run:
+            used, count = cpu_s(daemon), 200
+            taken = lib.timed(lambda: run("ok"), count, warm=0)
+            own = (cpu_s(daemon) - used) / count
+        work = f"{HOSTS} hosts × {SLOTS} ranks that do nothing"
+        report.add(f"{work}: a cell", lib.ms(lib.median(taken)), goal="5 ms")
+        report.add("the daemon's share of it, a host", f"{own / HOSTS * 1e6:.0f} µs", goal="20 µs")
+        for name in ("ranks", "status"):
+            taken = lib.timed(lambda n=name: m.read(n), 50)
+            report.add(f"`{name}` of them", lib.ms(lib.median(taken)), goal="10 ms")
+        taken = lib.timed(lambda: os.listdir(m.group), 50)
+        report.add("`ls` of the group", lib.ms(lib.median(taken)), goal="10 ms")
+        kib = (memory(daemon) - before) / HOSTS / SLOTS / KIB
+        report.add(
+            "memory of a rank in the daemon, with 200 cells", f"{kib:.0f} KiB", goal="64 KiB"
+        )
