@@ -1,5 +1,5 @@
 /* The program ddipfs: options, the move to the background, the mount, the end. */
-#include "base/copy.h"
+#include "copy.h"
 #include "base/daemon.h"
 #include "front/listing.h"
 #include "group/group.h"

@@ -120,6 +120,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tget,     50, "sss",      "name view op") /* name: of dir and doc with attributes, "a.b.c" */ \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
+	/* answered by Rget, of a part of all of them; ranks: number[4] slot[2] pid[4] each. For the relay of another host */ \
+	X(Treduce,  76, "sssd",     "name view op ranks") \
 	X(Ncancel,  53, "4",        "get") /* nobody waits for the Rget of this tag any more; it is answered all the same */ \
 	X(Thas,     58, "s",        "name") /* is there a variable of this name now? */ \
 	X(Rhas,     59, "1",        "has") \

@@ -6,6 +6,7 @@
 #include "relay/relay.h"
 #include "conn.h"
 #include "proc.h"
+#include "relay/combine.h"
 #include "relay/fetch.h"
 #include "relay/follow.h"
 #include "relay/inbox.h"
@@ -50,6 +51,7 @@ static struct {
 	struct inbox *in;
 	struct follows *follows;
 	struct fetches *fetches;
+	struct combines *combines;
 	struct windows *windows;
 	struct places *places;
 	unsigned turn;
@@ -120,8 +122,10 @@ cancel(const struct msg *m)
 	struct err e;
 
 	fetch_cancel(far.fetches, m);
-	if (wire_unpack(m, NULL, &question.tag) < 0 ||
-	    !outbox_cancel(far.out, m->slot, question.tag))
+	if (wire_unpack(m, NULL, &question.tag) < 0)
+		return;
+	combine_cancel(far.combines, m->slot, question.tag);
+	if (!outbox_cancel(far.out, m->slot, question.tag))
 		return;
 	fail(&e, ECANCELED, "nobody waits for it any more");
 	refuse(&question, &e);
@@ -143,7 +147,9 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		fetch_asked(far.fetches, m);
 	if (m->type == Ncancel)
 		cancel(m);
-	if (m->type == Tspawn || m->type == Tinit)
+	if (m->type == Treduce)
+		combine_asked(far.combines, m);
+	else if (m->type == Tspawn || m->type == Tinit)
 		translate(m);
 	else
 		conn_forward(far.agent, m);
@@ -261,7 +267,7 @@ on_agent(void *arg, struct msg *m)
 {
 	struct err e = {0};
 
-	if (window_answered(far.windows, m))
+	if (combine_answer(far.combines, m) || window_answered(far.windows, m))
 		return;
 	if (m->fd >= 0) {
 		if (!outbox_answer(far.out, m, &e))
@@ -272,8 +278,10 @@ on_agent(void *arg, struct msg *m)
 		return;
 	packet_send_frame(far.link, m);
 	follow_ended(far.follows, m);
-	if (m->type == Nexit)
+	if (m->type == Nexit) {
 		fetch_ended(far.fetches, m->slot);
+		combine_ended(far.combines, m->slot);
+	}
 }
 
 static void
@@ -372,6 +380,7 @@ serve(int rfd, int wfd, int waiter)
 	far.in = inbox_new(to_agent, NULL);
 	far.follows = follows_new(far.loop, far.link);
 	far.fetches = fetches_new(far.agent, far.link, far.out);
+	far.combines = combines_new(far.loop, far.agent, far.link, far.out);
 	far.windows = windows_new(far.agent, far.link);
 	far.places = places_new(far.session.dir);
 	session_listen(&far.session, far.loop, attach);

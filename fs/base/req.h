@@ -4,31 +4,13 @@
  */
 #ifndef REQ_H
 #define REQ_H
+#include "copy.h"
 #include "err.h"
 #include <sys/queue.h>
 #include <sys/types.h>
 
 /* What an operation returns when somebody else will answer its request. */
 enum { PARKED = 1 };
-
-/* Where bytes of a reply come from, so that bulk needs no copy in the daemon's own memory. */
-enum source_kind { SOURCE_MEMORY, SOURCE_FD, SOURCE_PROCESS };
-
-struct source {
-	enum source_kind kind; /* of what follows the head; SOURCE_MEMORY: nothing does */
-	const char *head;
-	uint64_t head_n;
-	int fd; /* SOURCE_FD: from its beginning on */
-	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process
-	 * lived: it tells whether the pid is still that process's. */
-	pid_t pid;
-	int pidfd;
-	uint64_t addr;
-	/* Called when the bytes of a req_copy have been read, on any thread; NULL: nobody wants to
-	 * know. */
-	void (*sent)(void *arg);
-	void *sent_arg;
-};
 
 /* What the signal of a client asks of who parks its request. */
 enum interrupt { STOP_WORK, DETACH };

@@ -1,6 +1,6 @@
 /* Requests between the tree and their front end. */
 #include "front/front.h"
-#include "base/copy.h"
+#include "copy.h"
 #include "group/journal.h"
 #include "tree/event_file.h"
 #include <errno.h>

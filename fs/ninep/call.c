@@ -1,6 +1,6 @@
 /* Calls: made, parked, answered. The front end of the tree's requests that come by 9P. */
 #include "ninep/call.h"
-#include "base/copy.h"
+#include "copy.h"
 #include "base/daemon.h"
 #include "front/open_file.h"
 #include <errno.h>

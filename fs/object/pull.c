@@ -16,7 +16,9 @@
 /* What one rank gave. */
 struct got {
 	struct pull *p;
-	struct pull_rank rank;
+	struct pull_rank rank;	       /* the first of those that are asked */
+	const struct pull_rank *ranks; /* all of them; several: their host combines their parts */
+	int rank_count;
 	uint32_t tag;	 /* of the question; 0: there is none, or it is answered */
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
@@ -31,8 +33,9 @@ struct got {
 
 struct pull {
 	struct var_name name;
-	int n, left; /* ranks; answers that are still out */
+	int n, left; /* of got; answers that are still out */
 	struct got *got;
+	struct pull_rank *ranks;
 	struct got whole; /* the view of the result, by the first rank */
 	struct reduction *reduction;
 	bool running; /* the reduction */
@@ -89,6 +92,7 @@ destroy(struct pull *p)
 	got_free(&p->whole);
 	TAILQ_REMOVE(&pulls, p, link);
 	free(p->got);
+	free(p->ranks);
 	free(p);
 }
 
@@ -226,21 +230,39 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		ended(p, &(struct err){0});
 }
 
-/* A question to a rank. fd: the result that it is to make a view of. */
+/* The same question to several ranks of another host. */
 static void
-ask(struct pull *p, struct got *x, struct pull_rank rank, const char *op, int fd)
+ask_host(const struct pull *p, const struct got *x, const char *name, const char *op)
 {
-	struct agent *a = rank.agent;
+	struct buf ranks = {0};
+
+	for (int i = 0; i < x->rank_count; i++) {
+		wire_put_number(&ranks, '4', (uint64_t)x->ranks[i].number);
+		wire_put_number(&ranks, '2', (uint64_t)x->ranks[i].slot);
+		wire_put_number(&ranks, '4', (uint64_t)x->ranks[i].far_pid);
+	}
+	agent_send(x->rank.agent, Treduce, 0, x->rank.slot, x->tag, -1, text(name),
+	    text(p->name.view->name), text(op), ((struct slice){ranks.p, ranks.n}));
+	buf_free(&ranks);
+}
+
+/* A question to these ranks. fd: the result that the one is to make a view of. */
+static void
+ask(struct pull *p, struct got *x, const struct pull_rank *ranks, int n, const char *op, int fd)
+{
 	const char *dot = *p->name.attribute ? "." : "";
 	char *name = xasprintf("%s%s%s", p->name.name, dot, p->name.attribute);
 
-	*x = (struct got){.p = p, .rank = rank, .fd = -1};
-	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, rank.pid, 0);
+	*x = (struct got){.p = p, .rank = *ranks, .ranks = ranks, .rank_count = n, .fd = -1};
+	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, ranks->pid, 0);
 	x->pidfd_errno = errno;
-	x->tag = agent_tag(a, rank.slot, on_got, x);
+	x->tag = agent_tag(ranks->agent, ranks->slot, on_got, x);
 	p->left++;
-	agent_send(
-	    a, Tget, 0, rank.slot, x->tag, fd, text(name), text(p->name.view->name), text(op));
+	if (n > 1)
+		ask_host(p, x, name, op);
+	else
+		agent_send(ranks->agent, Tget, 0, ranks->slot, x->tag, fd, text(name),
+		    text(p->name.view->name), text(op));
 	free(name);
 }
 
@@ -257,7 +279,8 @@ on_combined(void *arg, const struct err *e)
 		fail(&why, EHOSTDOWN, "rank %d went away while %s was put together", first.number,
 		    p->name.name);
 	else if (more) {
-		ask(p, &p->whole, first, reduce_line(p->reduction), reduce_result(p->reduction));
+		ask(p, &p->whole, p->ranks, 1, reduce_line(p->reduction),
+		    reduce_result(p->reduction));
 		return;
 	}
 	ended(p, &why);
@@ -288,16 +311,40 @@ combine(struct pull *p)
 	reduce_run(p->reduction, daemon_.loop, on_combined, p);
 }
 
+/* How many of these ranks, from the first on, are asked by one question: those of another host. */
+static int
+count_together(const struct var_name *name, const struct pull_rank *ranks, int n)
+{
+	const struct agent *a = ranks->agent;
+	int together = 1;
+
+	if (!name->op || a->here || !reduce_by_hosts(slice_text(name->op->name)))
+		return 1;
+	while (together < n && ranks[together].agent == a)
+		together++;
+	return together;
+}
+
 struct pull *
 pull_new(const struct pull_rank *ranks, int n, const struct var_name *name)
 {
 	struct pull *p = xcalloc(1, sizeof(*p));
 
-	*p = (struct pull){.name = *name, .n = name->op ? n : 1};
+	n = name->op ? n : 1;
+	*p = (struct pull){.name = *name};
 	p->whole = (struct got){.fd = -1, .pidfd = -1};
-	p->got = xcalloc((size_t)p->n, sizeof(*p->got));
-	for (int i = 0; i < p->n; i++)
-		p->got[i] = (struct got){.p = p, .rank = ranks[i], .fd = -1, .pidfd = -1};
+	p->ranks = xcalloc((size_t)n, sizeof(*ranks));
+	memcpy(p->ranks, ranks, (size_t)n * sizeof(*ranks));
+	p->got = xcalloc((size_t)n, sizeof(*p->got));
+	for (int i = 0, together; i < n; i += together) {
+		together = count_together(name, p->ranks + i, n - i);
+		p->got[p->n++] = (struct got){.p = p,
+		    .rank = p->ranks[i],
+		    .ranks = p->ranks + i,
+		    .rank_count = together,
+		    .fd = -1,
+		    .pidfd = -1};
+	}
 	TAILQ_INSERT_TAIL(&pulls, p, link);
 	return p;
 }
@@ -311,13 +358,16 @@ pull_start(struct pull *p, pull_fn *fn, void *arg)
 	p->fn = fn;
 	p->arg = arg;
 	for (int i = 0; i < p->n; i++)
-		ask(p, &p->got[i], p->got[i].rank, op, -1);
+		ask(p, &p->got[i], p->got[i].ranks, p->got[i].rank_count, op, -1);
 }
 
 static bool
 asks(const struct got *x, const struct agent *a, int slot)
 {
-	return x->tag && x->rank.agent == a && x->rank.slot == slot;
+	for (int i = 0; x->tag && i < x->rank_count; i++)
+		if (x->ranks[i].agent == a && x->ranks[i].slot == slot)
+			return true;
+	return false;
 }
 
 static bool

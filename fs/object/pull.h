@@ -3,7 +3,8 @@
  */
 #ifndef PULL_H
 #define PULL_H
-#include "base/copy.h"
+#include "base/req.h"
+#include "copy.h"
 #include "host/agent.h"
 #include "object/varname.h"
 
@@ -14,7 +15,8 @@ struct pull_rank {
 	int number; /* for messages */
 	struct agent *agent;
 	int slot;
-	pid_t pid; /* 0: its process is not on this machine */
+	pid_t pid;     /* 0: its process is not on this machine */
+	pid_t far_pid; /* where it is */
 };
 
 /* Called once, maybe before pull_start returns: the bytes are there, or (e->no) are not. */

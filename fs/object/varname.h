@@ -2,7 +2,7 @@
 #ifndef VARNAME_H
 #define VARNAME_H
 #include "err.h"
-#include "object/reduce.h"
+#include "reduce.h"
 
 enum { VAR_NAME_SIZE = 256 }; /* of a name with its NUL: what a file name may have */
 

@@ -254,7 +254,7 @@ fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
 		return fail(e, ESRCH,
 		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
 		    g->name);
-	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k)};
+	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid};
 	return 0;
 }
 

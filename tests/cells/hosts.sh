@@ -35,6 +35,14 @@ for address in $addresses; do
 		'[6.0, 6.0, 6.0] [6.0, 6.0, 6.0] [6.0, 6.0, 6.0]'
 	ok cell "$wrap"
 	is "$address: OPs over them" "$(cat "$G/vars/x.gather.json")" '[100, 101, 102]'
+	ok cell 'm = torch.arange(4.0) * (rank + 1)'
+	is "$address: numbers over them" "$(cat "$G"/vars/m.{mean,sum,min,max}.json | xargs -n 4)" \
+		"[0.0, 2.0, 4.0, 6.0]
+[0.0, 6.0, 12.0, 18.0]
+[0.0, 1.0, 2.0, 3.0]
+[0.0, 3.0, 6.0, 9.0]"
+	like "$address: what differs is told by rank" "$(cat "$G/vars/x.same.json" 2>&1; tail -n 1 "$G/error")" \
+		'ENOTUNIQ .*rank 1 has another value than rank 0'
 	ok cell "$step"
 	is "$address: the gradients are the same everywhere" "$(cat "$G/vars/g.same.json")" "$(cat "$G/rank2/vars/g.json")"
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Objects of an agent behind relays: each travels once, and only as long as somebody wants it."""
 
+import array
 import os
 import resource
 import signal
+import struct
 import sys
 
 import wire
@@ -158,6 +160,77 @@ def test_a_push_to_the_dead_stays_here():
         a.wait(lambda m: m.tag == tag and m.name == "Rput", what="Rput")
         cost = a.carried("to") - before
         assert cost < size * 3 // 2, f"{cost} bytes went there for {size}"
+
+
+class Three(Relayed):
+    """Three ranks, which are asked as one."""
+
+    def __enter__(self):
+        pids = [self.spawn(slot).pid for slot in range(3)]
+        self.ranks = b"".join(struct.pack("<IHI", k, k, pid) for k, pid in enumerate(pids))
+        return self
+
+    def everywhere(self, source):
+        for slot in range(3):
+            same(self.run(slot, f"rank = {slot}\n{source}")[0].outcome, 0)
+
+    def reduced(self, name, op, view="npy"):
+        return self.call("Treduce", 0, name, view, op, self.ranks)
+
+
+def part_of(r):
+    """The lines and the bytes of a part."""
+    assert r.name == "Rget", r.text
+    with open(r.fd, "rb") as f:
+        f.seek(0)
+        return r.head.decode().splitlines(), f.read()
+
+
+def test_one_part_travels():
+    """What an OP makes of a host's ranks is made there: as many bytes as one of them has."""
+    count = 1 << 20
+    with Three() as a:
+        a.everywhere(
+            f"import numpy; x = numpy.arange({count}, dtype='f4') * (rank + 1)\n"
+            "n = numpy.array([1 << rank, -1], 'i2'); z = numpy.zeros(3); o = rank"
+        )
+        before = a.carried("from")
+        for op, factor in (("sum", 6), ("mean", 6), ("min", 1), ("max", 3)):
+            lines, data = part_of(a.reduced("x", op))
+            kind, code = ("float64", "d") if op in ("sum", "mean") else ("float32", "f")
+            width = array.array(code).itemsize
+            same(lines, ["part 3 float32", f"array {width} {count} {kind}"])
+            numbers = array.array(code, data)
+            assert all(numbers[i] == i * factor for i in range(0, count, 1111)), op
+        cost = a.carried("from") - before
+        assert cost < 1.1 * count * (8 + 8 + 4 + 4), cost
+        lines, data = part_of(a.reduced("n", "sum"))
+        same((lines[1], list(array.array("h", data))), ("array 2 2 int16", [7, -3]))
+        lines, data = part_of(a.reduced("o", "sum"))
+        same(lines, ["part 3 int", f"object 1 {len(data)} int"])
+        same(part_of(a.reduced("z", "same"))[1], pull(a, 1, "z", ""))
+        refused(a.reduced("o", "same", "json"), "ENOTUNIQ", "rank 1 has another value than rank 0")
+        assert not kept(a), "a part was kept"
+        refused(a.reduced("x", "sum"), "ENOENT", "x")
+        a.run(1, "n = n[:1]")
+        refused(a.reduced("n", "max"), "ENOTSUP", "rank 0 has array int16 of shape 2, rank 1")
+        refused(a.reduced("z", "cat"), "EBADMSG", "Treduce")
+
+
+def test_a_rank_that_gives_no_part():
+    """One that dies fails it, and who waits no more hears when all have answered."""
+    with Three() as a:
+        a.everywhere("import numpy; x = numpy.zeros(9)")
+        a.send("Nsignal", 2, signal.SIGSTOP, 1)
+        tag = a.ask("Treduce", 0, "x", "npy", "sum", a.ranks)
+        a.send("Ncancel", 0, tag)
+        a.send("Nsignal", 2, signal.SIGCONT, 1)
+        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "ECANCELED", "nobody waits")
+        assert not kept(a), "a part was kept"
+        a.send("Nsignal", 2, signal.SIGSTOP, 1)
+        tag = a.ask("Treduce", 1, "rank", "json", "max", a.ranks)
+        a.send("Nsignal", 2, signal.SIGKILL, 1)
+        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EHOSTDOWN", "rank 2 died")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,13 @@ cell 'x = rank * 10 # told'
 ls "$M" >/dev/null
 guarded sed '/ fuse opendir /q' <&5 >"$T/trace"
 exec 5<&-
-is 'a cell goes once to each host' "$(grep -c "wire > Trun .*# told'.* for slots=[0-9]*,[0-9]*$" "$T/trace") of $(grep -c 'wire > .*Trun' "$T/trace")" '2 of 2'
+is 'a cell goes once to each host' "$(grep -c "wire > Trun .*# told.* for slots=[0-9]*,[0-9]*$" "$T/trace") of $(grep -c 'wire > .*Trun' "$T/trace")" '2 of 2'
+exec 5<"$M/trace"
+is 'OP over all hosts, of numbers' "$(cat "$G/vars/x.sum")" 60
+ls "$M" >/dev/null
+guarded sed '/ fuse opendir /q' <&5 >"$T/trace"
+exec 5<&-
+[ "$launcher" = here ] || is 'each host is asked once for its part' "$(grep -c 'wire > Treduce' "$T/trace")" 2
 is 'an object of each rank' "$(cat "$G"/rank*/vars/x | xargs)" '0 10 20 30'
 is 'OP over all hosts' "$(cat "$G/vars/x.gather.json")" '[0, 10, 20, 30]'
 is 'a push to all' "$(echo '{"lr": 1}' >"$G/vars/c.json" && cat "$G"/rank*/vars/c.json | xargs)" \

@@ -1,6 +1,6 @@
 /* Reading sources: heads, files, and the memory of a process, which is read from no other one that
  * got its pid. */
-#include "base/copy.h"
+#include "copy.h"
 #include "check.h"
 #include <errno.h>
 #include <signal.h>

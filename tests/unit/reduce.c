@@ -1,6 +1,6 @@
 /* Operations over ranks' parts: types to the last code, NaN, wrapping, pieces, threads, refusals.
  */
-#include "object/reduce.h"
+#include "reduce.h"
 #include "check.h"
 #include <errno.h>
 #include <math.h>
@@ -166,6 +166,60 @@ part(struct buf *b, int rank, const char *line, const void *p, size_t n)
 	return out;
 }
 
+/* What comes of a reduction, which is freed: its line and its bytes behind each other. NULL:
+ * outcome says why. */
+static char *
+result_of(struct loop *l, struct reduction *r, size_t *line, size_t *size)
+{
+	struct buf out = {0};
+	bool done = false;
+	off_t n;
+
+	if (!r)
+		return NULL;
+	reduce_run(r, l, ended, &done);
+	while (!done)
+		loop_once(l, -1);
+	if (!outcome.no) {
+		n = lseek(reduce_result(r), 0, SEEK_END);
+		buf_adds(&out, reduce_line(r));
+		*line = out.n;
+		*size = out.n + (size_t)n;
+		CHECK(pread(reduce_result(r), buf_reserve(&out, (size_t)n), (size_t)n, 0) == n);
+		out.n += (size_t)n;
+	}
+	reduce_free(r);
+	return out.n ? out.p : NULL;
+}
+
+/* The same result if the first ranks, and the others, are combined on a host of their own first. */
+static void
+check_by_hosts(struct loop *l, const struct reduce_op *op, const struct shard *parts, int n,
+    const char *want, size_t want_size)
+{
+	for (int first = 1; reduce_by_hosts(slice_text(op->name)) && first < n; first++) {
+		size_t line, sizes[2] = {0}, size;
+		char *of[2] = {result_of(l, reduce_new_part(op, "x", parts, first, &outcome), &line,
+				   &sizes[0]),
+		    result_of(l, reduce_new_part(op, "x", parts + first, n - first, &outcome),
+			&line, &sizes[1])};
+		struct shard hosts[2];
+		char *out;
+
+		for (int i = 0; i < 2; i++) {
+			struct source s = memory(of[i], sizes[i]);
+
+			CHECK(shard_parse(&hosts[i], i * first, &s, sizes[i], NULL) == 0);
+		}
+		CHECK(hosts[0].ranks == first && hosts[1].ranks == n - first);
+		out = result_of(l, reduce_new(op, "x", hosts, 2, &outcome), &line, &size);
+		CHECK(out && size == want_size && memcmp(out, want, size) == 0);
+		free(out);
+		free(of[0]);
+		free(of[1]);
+	}
+}
+
 /* The result's bytes (freed by the caller), its line into *line; NULL: outcome says why. */
 static char *
 run(struct loop *l, const struct reduce_op *op, const char *lines[], const void *data[],
@@ -173,28 +227,19 @@ run(struct loop *l, const struct reduce_op *op, const char *lines[], const void 
 {
 	struct buf bytes[4] = {{0}};
 	struct shard parts[4] = {{0}};
-	struct reduction *r;
-	bool done = false;
-	char *out = NULL;
+	size_t line_size, size;
+	char *out;
 
 	for (int i = 0; i < n; i++)
 		parts[i] = part(&bytes[i], i, lines[i], data[i], sizes[i]);
 	outcome = (struct err){0};
-	r = reduce_new(op, "x", parts, n, &outcome);
-	if (r) {
-		reduce_run(r, l, ended, &done);
-		while (!done)
-			loop_once(l, -1);
-		if (!outcome.no) {
-			off_t size = lseek(reduce_result(r), 0, SEEK_END);
-
-			out = xcalloc((size_t)size + 1, 1);
-			CHECK(pread(reduce_result(r), out, (size_t)size, 0) == size);
-			buf_clear(line);
-			buf_adds(line, reduce_line(r));
-		}
+	out = result_of(l, reduce_new(op, "x", parts, n, &outcome), &line_size, &size);
+	if (out) {
+		check_by_hosts(l, op, parts, n, out, size);
+		buf_clear(line);
+		buf_add(line, out, line_size);
+		memmove(out, out + line_size, size - line_size);
 	}
-	reduce_free(r);
 	for (int i = 0; i < n; i++)
 		buf_free(&bytes[i]);
 	return out;
@@ -229,6 +274,42 @@ check_large(struct loop *l)
 	free(mean);
 	free(a);
 	free(b);
+	buf_free(&line);
+}
+
+/* Four ranks, on two hosts in each way (run()): sums are rounded once, wherever the cut is. */
+static void
+check_four(struct loop *l)
+{
+	static const char *const types[] = {
+	    "float32", "float16", "bfloat16", "complex64", "int16", "uint8", "bool", "int64"};
+	static const struct reduce_op *const ops[] = {
+	    &reduce_mean, &reduce_sum, &reduce_min, &reduce_max};
+	const uint16_t halves[4][8] = {{0x3c01, 0x4202, 0x3f81, 0x7c00, 1, 0, 0x3800, 0x4400},
+	    {0x3c03, 0xc202, 0xbf81, 0x3c00, 0, 0, 0x3801, 0x4401},
+	    {0x3c05, 0x4204, 0x3f83, 0x3c00, 1, 0, 0x3803, 0x4403},
+	    {0x3c07, 0xc205, 0x3f80, 0x3c00, 1, 1, 0x3805, 0x4405}};
+	uint8_t yes[4][16];
+	const void *data[] = {halves[0], halves[1], halves[2], halves[3]};
+	const void *bools[] = {yes[0], yes[1], yes[2], yes[3]};
+	struct buf line = {0};
+
+	for (int i = 0; i < 64; i++)
+		yes[i / 16][i % 16] = i % 3 == 0;
+	for (size_t t = 0; t < ARRAY_LEN(types); t++)
+		for (size_t k = 0; k < ARRAY_LEN(ops); k++) {
+			const struct dtype *d = type(types[t]);
+			size_t width = d->size * d->reals;
+			char *one = xasprintf("tensor %zu %zu %s", width, 16 / width, types[t]);
+			bool ordered = d->reals == 1 || ops[k]->adds;
+			char *out = run(l, ops[k], (const char *[]){one, one, one, one},
+			    strcmp(types[t], "bool") == 0 ? bools : data,
+			    (const size_t[]){16, 16, 16, 16}, 4, &line);
+
+			CHECK(ordered == (out != NULL));
+			free(out);
+			free(one);
+		}
 	buf_free(&line);
 }
 
@@ -345,6 +426,7 @@ main(void)
 	check_exponents();
 	check_overflow();
 	check_large(l);
+	check_four(l);
 	check_integers(l);
 	check_nan(l);
 	check_shapes(l);

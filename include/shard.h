@@ -5,7 +5,7 @@
  */
 #ifndef SHARD_H
 #define SHARD_H
-#include "base/copy.h"
+#include "copy.h"
 #include "err.h"
 
 enum { SHARD_DIMS = 64 };
@@ -15,6 +15,8 @@ struct shard {
 	int rank;
 	struct source source;
 	uint64_t at, size; /* where its bytes begin in the source, and how many they are */
+	int ranks;	   /* that it is made of; the first of them is rank */
+	struct slice of;   /* the type of their elements; dtype: that of the bytes here */
 	struct slice kind; /* tensor, array; object: bytes that are only joined */
 	size_t itemsize;
 	int dims;
@@ -22,8 +24,8 @@ struct shard {
 	struct slice dtype;
 };
 
-/* Reads the line `KIND ITEMSIZE SHAPE DTYPE\n` that a source of so many bytes begins with.
- * -EBADMSG. */
+/* Reads the line `KIND ITEMSIZE SHAPE DTYPE\n` that a source of so many bytes begins with, and
+ * before it that of a part of several ranks, `part RANKS OF\n`. -EBADMSG. */
 int shard_parse(
     struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e);
 /* The whole source as bytes of no further meaning. */
@@ -36,6 +38,8 @@ bool shard_is_object(const struct shard *p);
 bool shard_same_type(const struct shard *a, const struct shard *b);
 /* The same number of axes, and extents from this axis on. */
 bool shard_same_shape(const struct shard *a, const struct shard *b, int axis);
+/* `part RANKS OF\n` */
+void shard_add_origin(struct buf *b, int ranks, struct slice of);
 /* `3,4`; `-` of a number. */
 void shard_add_shape(struct buf *b, const struct shard *p);
 /* `rank 1 has tensor float32 of shape 3,4`, for messages. */

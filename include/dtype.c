@@ -1,5 +1,5 @@
 /* The table of types of array elements, and conversions of blocks. Knows nothing of ranks. */
-#include "object/dtype.h"
+#include "dtype.h"
 #include <pthread.h>
 #include <string.h>
 

@@ -1,10 +1,11 @@
 /* Two threads that read sources into buffers of their own and reply. They know nothing else. */
-#include "base/copy.h"
+#include "copy.h"
 #include "thread.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -2,10 +2,12 @@
  * A rank's part of an object over all ranks: parses its first line, reads its bytes, compares it
  * with another.
  */
-#include "object/shard.h"
+#include "shard.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ORIGIN "part" /* of several ranks */
 
 static bool
 take_word(struct slice *line, struct slice *word)
@@ -18,6 +20,25 @@ take_word(struct slice *line, struct slice *word)
 	line->n -= word->n + 1;
 	line->p = space + 1;
 	return true;
+}
+
+static bool
+take_line(struct slice *text, struct slice *line)
+{
+	const char *end = text->n ? memchr(text->p, '\n', text->n) : NULL;
+
+	if (!end)
+		return false;
+	*line = (struct slice){text->p, (size_t)(end - text->p)};
+	text->n -= line->n + 1;
+	text->p = end + 1;
+	return true;
+}
+
+void
+shard_add_origin(struct buf *b, int ranks, struct slice of)
+{
+	buf_addf(b, ORIGIN " %d %.*s\n", ranks, (int)of.n, of.p);
 }
 
 /* Numbers with commas between; `-`: none. */
@@ -57,16 +78,26 @@ shard_elements(const struct shard *p, int axis)
 int
 shard_parse(struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e)
 {
-	const char *end = source->head_n ? memchr(source->head, '\n', source->head_n) : NULL;
-	struct slice line = {source->head, end ? (size_t)(end - source->head) : 0}, width, shape;
+	struct slice head = {source->head, source->head_n}, line, word, width, shape;
+	bool good = take_line(&head, &line), several;
 
-	*p = (struct shard){.rank = rank, .source = *source};
-	if (!end || !take_word(&line, &p->kind) || !take_word(&line, &width) ||
-	    !take_word(&line, &shape) || !take_shape(p, shape))
+	*p = (struct shard){.rank = rank, .source = *source, .ranks = 1};
+	several = good && take_word(&line, &p->kind) && slice_eq(p->kind, ORIGIN);
+	if (several) {
+		good = take_word(&line, &word);
+		p->ranks = good ? atoi(word.p) : 0;
+		p->of = line;
+		good =
+		    good && p->ranks > 0 && take_line(&head, &line) && take_word(&line, &p->kind);
+	}
+	if (!good || !take_word(&line, &width) || !take_word(&line, &shape) ||
+	    !take_shape(p, shape))
 		return fail(e, EBADMSG, "rank %d does not say what its part is", rank);
 	p->itemsize = strtoul(width.p, NULL, 10);
 	p->dtype = line;
-	p->at = (uint64_t)(end + 1 - source->head);
+	if (!several)
+		p->of = line;
+	p->at = (uint64_t)(head.p - source->head);
 	p->size = size - p->at;
 	if (shard_elements(p, 0) * p->itemsize != p->size)
 		return fail(e, EBADMSG, "rank %d's part is not as long as it says", rank);
@@ -79,6 +110,8 @@ shard_raw(struct shard *p, int rank, const struct source *source, uint64_t size)
 	*p = (struct shard){.rank = rank,
 	    .source = *source,
 	    .size = size,
+	    .ranks = 1,
+	    .of = {"bytes", 5},
 	    .kind = {"object", 6},
 	    .itemsize = 1,
 	    .dims = 1,
@@ -114,8 +147,8 @@ shard_add_shape(struct buf *b, const struct shard *p)
 void
 shard_describe(struct buf *b, const struct shard *p)
 {
-	buf_addf(b, "rank %d has %.*s %.*s", p->rank, (int)p->kind.n, p->kind.p, (int)p->dtype.n,
-	    p->dtype.p);
+	buf_addf(
+	    b, "rank %d has %.*s %.*s", p->rank, (int)p->kind.n, p->kind.p, (int)p->of.n, p->of.p);
 	if (slice_eq(p->kind, "object"))
 		return;
 	buf_adds(b, " of shape ");
@@ -133,7 +166,7 @@ shard_same_type(const struct shard *a, const struct shard *b)
 {
 	return shard_is_object(a) == shard_is_object(b) &&
 	       (shard_is_object(a) ||
-		   (a->dtype.n == b->dtype.n && memcmp(a->dtype.p, b->dtype.p, a->dtype.n) == 0));
+		   (a->of.n == b->of.n && memcmp(a->of.p, b->of.p, a->of.n) == 0));
 }
 
 bool

@@ -1,0 +1,328 @@
+/* Asks ranks for their parts of an object, and has them combined by reduce.c. */
+#include "relay/combine.h"
+#include "reduce.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The daemon gives no tag whose lower bits are all 0: such ones are ours. */
+enum { TAG_SHIFT = 20, TAGS = 1 << (32 - TAG_SHIFT) };
+
+enum { RANK_SIZE = 4 + 2 + 4 }; /* of one in Treduce */
+
+/* What one rank gave. */
+struct part {
+	int rank;
+	unsigned slot;
+	pid_t pid;
+	bool waits;	 /* its answer is still to come */
+	uint32_t handle; /* to be freed; 0: none */
+	struct buf head;
+	int fd, pidfd;
+	struct source source;
+	uint64_t size;
+	struct err err;
+};
+
+struct combine {
+	LIST_ENTRY(combine) link;
+	struct combines *all;
+	unsigned slot; /* of the question, and its tag */
+	uint32_t tag;
+	uint32_t own_tag; /* of ours to the ranks */
+	const struct reduce_op *op;
+	char *name;
+	int n, left;
+	struct part *parts;
+	struct reduction *reduction;
+	bool running, cancelled;
+};
+
+struct combines {
+	struct loop *loop;
+	struct conn *agent;
+	struct link *link;
+	struct outbox *out;
+	uint32_t last; /* of our tags */
+	bool has_threads;
+	LIST_HEAD(, combine) list;
+};
+
+struct combines *
+combines_new(struct loop *loop, struct conn *agent, struct link *l, struct outbox *out)
+{
+	struct combines *cs = xcalloc(1, sizeof(*cs));
+
+	*cs = (struct combines){.loop = loop, .agent = agent, .link = l, .out = out};
+	LIST_INIT(&cs->list);
+	return cs;
+}
+
+static void
+let_go(const struct combine *c, struct part *x)
+{
+	if (x->handle)
+		conn_send(c->all->agent, Nfree, 0, x->slot, 0, -1, x->handle);
+	x->handle = 0;
+	if (x->fd >= 0)
+		close(x->fd);
+	if (x->pidfd >= 0)
+		close(x->pidfd);
+	buf_free(&x->head);
+}
+
+static void
+destroy(struct combine *c)
+{
+	for (int i = 0; i < c->n; i++)
+		let_go(c, &c->parts[i]);
+	reduce_free(c->reduction);
+	LIST_REMOVE(c, link);
+	free(c->parts);
+	free(c->name);
+	free(c);
+}
+
+/* The answer is this error, and that is the end. */
+static void
+refuse(struct combine *c, const struct err *e)
+{
+	struct buf b = {0};
+
+	wire_pack_error(&b, c->slot, c->tag, e);
+	link_send(c->all->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+	destroy(c);
+}
+
+static void
+refuse_cancelled(struct combine *c)
+{
+	struct err e;
+
+	fail(&e, ECANCELED, "nobody waits for it any more");
+	refuse(c, &e);
+}
+
+/* All that was asked is there, combined. */
+static void
+on_combined(void *arg, const struct err *e)
+{
+	struct combine *c = arg;
+	struct slice head = slice_text(reduce_line(c->reduction));
+	int fd = reduce_result(c->reduction);
+	struct buf b = {0};
+	struct err why = *e;
+	struct msg m;
+	off_t size = lseek(fd, 0, SEEK_END);
+
+	c->running = false;
+	if (c->cancelled) {
+		refuse_cancelled(c);
+		return;
+	}
+	wire_pack(&b, Rget, 0, c->slot, c->tag, (uint32_t)GET_FD, 0u, (uint64_t)0,
+	    (uint64_t)size + head.n, head);
+	wire_frame(b.p, b.n, &m, NULL);
+	m.fd = fd;
+	if (!why.no && outbox_answer(c->all->out, &m, &why))
+		destroy(c);
+	else
+		refuse(c, &why);
+	buf_free(&b);
+}
+
+static void
+run(struct combine *c)
+{
+	struct shard *shards = xcalloc((size_t)c->n, sizeof(*shards));
+	struct err e = {0};
+
+	for (int i = 0; i < c->n && !e.no; i++) {
+		struct part *x = &c->parts[i];
+
+		if (c->op == &reduce_same)
+			shard_raw(&shards[i], x->rank, &x->source, x->size);
+		else
+			shard_parse(&shards[i], x->rank, &x->source, x->size, &e);
+	}
+	if (!e.no)
+		c->reduction = reduce_new_part(c->op, c->name, shards, c->n, &e);
+	free(shards);
+	if (e.no) {
+		refuse(c, &e);
+		return;
+	}
+	if (!c->all->has_threads)
+		copy_start();
+	c->all->has_threads = c->running = true;
+	reduce_run(c->reduction, c->all->loop, on_combined, c);
+}
+
+/* One rank has answered, or never will. */
+static void
+arrived(struct combine *c, struct part *x)
+{
+	x->waits = false;
+	if (--c->left > 0)
+		return;
+	if (c->cancelled) {
+		refuse_cancelled(c);
+		return;
+	}
+	for (int i = 0; i < c->n; i++)
+		if (c->parts[i].err.no) {
+			refuse(c, &c->parts[i].err);
+			return;
+		}
+	run(c);
+}
+
+static int
+take_bytes(struct part *x, struct msg *m)
+{
+	struct slice head;
+	uint64_t addr;
+	uint8_t kind;
+
+	if (wire_unpack(m, &x->err, &kind, &x->handle, &addr, &x->size, &head) < 0)
+		return -x->err.no;
+	buf_add(&x->head, head.p, head.n);
+	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
+	if (kind == GET_LIVE) {
+		x->source.kind = SOURCE_PROCESS;
+		x->source.pid = x->pid;
+		x->source.pidfd = x->pidfd;
+		x->source.addr = addr;
+	} else if (kind == GET_FD && m->fd >= 0) {
+		x->source.kind = SOURCE_FD;
+		x->source.fd = x->fd = m->fd;
+		m->fd = -1;
+	} else if (kind != GET_BYTES) {
+		fail(&x->err, EBADMSG, "rank %d's object came without its bytes", x->rank);
+	}
+	if (kind == GET_LIVE && x->pidfd < 0)
+		fail(&x->err, EHOSTDOWN, "rank %d's memory can't be read", x->rank);
+	return -x->err.no;
+}
+
+bool
+combine_answer(struct combines *cs, struct msg *m)
+{
+	struct slice text;
+	struct combine *c;
+	uint32_t no;
+	int i = 0;
+
+	if (!m->tag || m->tag % (1u << TAG_SHIFT))
+		return false;
+	LIST_FOREACH (c, &cs->list, link)
+		if (c->own_tag == m->tag)
+			break;
+	while (c && i < c->n && !(c->parts[i].slot == m->slot && c->parts[i].waits))
+		i++;
+	if (!c || i == c->n)
+		return true;
+	if (m->type == Rget)
+		take_bytes(&c->parts[i], m);
+	else if (m->type == Rerror && wire_unpack(m, &c->parts[i].err, &no, &text, NULL) == 0)
+		fail(&c->parts[i].err, (int)no, "%.*s", (int)MIN(text.n, (size_t)900), text.p);
+	arrived(c, &c->parts[i]);
+	return true;
+}
+
+void
+combine_ended(struct combines *cs, unsigned slot)
+{
+	struct combine *c, *next;
+
+	for (c = LIST_FIRST(&cs->list); c; c = next) {
+		struct part *x = NULL;
+
+		next = LIST_NEXT(c, link);
+		for (int i = 0; i < c->n && !x; i++)
+			if (c->parts[i].slot == slot && c->parts[i].waits)
+				x = &c->parts[i];
+		if (!x)
+			continue;
+		fail(&x->err, EHOSTDOWN, "rank %d died", x->rank);
+		arrived(c, x);
+	}
+}
+
+void
+combine_cancel(struct combines *cs, unsigned slot, uint32_t tag)
+{
+	struct combine *c;
+
+	LIST_FOREACH (c, &cs->list, link)
+		if (c->slot == slot && c->tag == tag)
+			break;
+	if (!c || c->cancelled)
+		return;
+	c->cancelled = true;
+	if (c->running)
+		reduce_cancel(c->reduction);
+	for (int i = 0; i < c->n; i++)
+		if (c->parts[i].waits)
+			conn_send(cs->agent, Ncancel, 0, c->parts[i].slot, 0, -1, c->own_tag);
+}
+
+/* One of ours that no question has. */
+static uint32_t
+new_tag(struct combines *cs)
+{
+	struct combine *c;
+
+	do {
+		cs->last = cs->last % (TAGS - 1) + 1;
+		LIST_FOREACH (c, &cs->list, link)
+			if (c->own_tag == cs->last << TAG_SHIFT)
+				break;
+	} while (c);
+	return cs->last << TAG_SHIFT;
+}
+
+static void
+add_part(struct part *x, struct slice *ranks)
+{
+	uint64_t rank, slot, pid;
+
+	wire_get('4', &ranks->p, &ranks->n, &rank, NULL);
+	wire_get('2', &ranks->p, &ranks->n, &slot, NULL);
+	wire_get('4', &ranks->p, &ranks->n, &pid, NULL);
+	*x = (struct part){.rank = (int)rank,
+	    .slot = (unsigned)slot,
+	    .pid = (pid_t)pid,
+	    .waits = true,
+	    .fd = -1,
+	    /* opened before the question: who answers it had the pid then */
+	    .pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0)};
+}
+
+void
+combine_asked(struct combines *cs, const struct msg *m)
+{
+	struct slice name, view, op, ranks;
+	struct combine *c = xcalloc(1, sizeof(*c));
+	struct err e = {0};
+
+	*c = (struct combine){.all = cs, .slot = m->slot, .tag = m->tag, .own_tag = new_tag(cs)};
+	LIST_INSERT_HEAD(&cs->list, c, link);
+	if (wire_unpack(m, &e, &name, &view, &op, &ranks) == 0 &&
+	    (!(c->op = reduce_by_hosts(op)) || !ranks.n || ranks.n % RANK_SIZE))
+		fail(&e, EBADMSG, "relay: Treduce is damaged");
+	if (e.no) {
+		refuse(c, &e);
+		return;
+	}
+	c->name = slice_dup(name);
+	c->n = c->left = (int)(ranks.n / RANK_SIZE);
+	c->parts = xcalloc((size_t)c->n, sizeof(*c->parts));
+	for (int i = 0; i < c->n; i++)
+		add_part(&c->parts[i], &ranks);
+	for (int i = 0; i < c->n; i++)
+		conn_send(cs->agent, Tget, 0, c->parts[i].slot, c->own_tag, -1, name, view, op);
+}

@@ -1,0 +1,182 @@
+/* Compares types and shapes of parts, and says which ones come out. */
+#include "reduce_plan.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void
+reduce_plan_free(struct reduce_plan *p)
+{
+	free(p->parts);
+	free(p->what);
+	free(p->line);
+	free(p->in);
+}
+
+/* Types, and extents from this axis on. */
+static int
+check_alike(const struct reduce_plan *p, int axis, struct err *e)
+{
+	for (int i = 1; i < p->n; i++) {
+		const struct shard *a = &p->parts[0], *x = &p->parts[i];
+		struct buf b = {0};
+
+		if (shard_same_type(a, x) && (shard_is_object(a) || shard_same_shape(a, x, axis)))
+			continue;
+		shard_describe(&b, a);
+		buf_adds(&b, ", ");
+		shard_describe(&b, x);
+		fail(e, EOPNOTSUPP, "%s: %s: %s wants %s", p->what, b.p, p->op->name,
+		    axis ? "one type, and shapes that differ in axis 0 at most"
+			 : "the same type and shape on all ranks");
+		buf_free(&b);
+		return -e->no;
+	}
+	return 0;
+}
+
+static void
+set_line(struct reduce_plan *p, const struct shard *shape, size_t itemsize, struct slice dtype)
+{
+	const struct shard *first = &p->parts[0];
+	struct buf b = {0};
+
+	for (int i = 0; i < p->n; i++)
+		p->ranks += p->parts[i].ranks;
+	if (p->part)
+		shard_add_origin(&b, p->ranks, first->of);
+	else
+		buf_addf(&b, "%s ", p->op->name);
+	buf_addf(&b, "%.*s %zu ", (int)first->kind.n, first->kind.p, itemsize);
+	shard_add_shape(&b, shape);
+	buf_addf(&b, " %.*s%s", (int)dtype.n, dtype.p, p->part ? "\n" : "");
+	p->line = buf_take(&b);
+}
+
+/* The parts' bytes one behind the other. */
+static void
+set_bytes(struct reduce_plan *p, const struct shard *shape)
+{
+	p->joined = true;
+	for (int i = 0; i < p->n; i++)
+		p->total += p->parts[i].size;
+	set_line(p, shape, p->parts[0].itemsize, p->parts[0].dtype);
+}
+
+/* Python's numbers, lists and the rest are left to Python, which gets all of them. */
+static int
+plan_objects(struct reduce_plan *p)
+{
+	struct shard shape = {.dims = 1};
+
+	for (int i = 0; i < p->n; i++)
+		shape.shape[0] += p->parts[i].size;
+	set_bytes(p, &shape);
+	return 0;
+}
+
+int
+reduce_plan_stack(struct reduce_plan *p, struct err *e)
+{
+	struct shard shape = p->parts[0];
+
+	if (check_alike(p, 0, e) < 0)
+		return -e->no;
+	if (shard_is_object(&shape))
+		return plan_objects(p);
+	if (shape.dims == SHARD_DIMS)
+		return fail(e, EOPNOTSUPP, "%s has too many axes for one more", p->what);
+	memmove(shape.shape + 1, shape.shape, (size_t)shape.dims++ * sizeof(*shape.shape));
+	shape.shape[0] = (uint64_t)p->n;
+	set_bytes(p, &shape);
+	return 0;
+}
+
+int
+reduce_plan_join(struct reduce_plan *p, struct err *e)
+{
+	struct shard shape = p->parts[0];
+
+	if (check_alike(p, 1, e) < 0)
+		return -e->no;
+	if (shard_is_object(&shape))
+		return plan_objects(p);
+	if (shape.dims == 0)
+		return fail(e, EOPNOTSUPP, "%s has no axis that could be joined: read %s.gather",
+		    p->what, p->what);
+	for (int i = 1; i < p->n; i++)
+		shape.shape[0] += p->parts[i].shape[0];
+	set_bytes(p, &shape);
+	return 0;
+}
+
+/* The type that sums have while not all ranks are in them: so they are rounded once, in the end. */
+static struct slice
+wide_type(const struct reduce_plan *p, struct slice out)
+{
+	const struct dtype *d = dtype_find(out);
+
+	if (!p->part || !p->op->adds || d->kind != KIND_FLOAT)
+		return out;
+	return slice_text(d->reals > 1 ? "complex128" : "float64");
+}
+
+/* The types of the parts' bytes. A part of several ranks may have another one than its object. */
+static int
+set_types(struct reduce_plan *p, struct err *e)
+{
+	const struct shard *first = &p->parts[0];
+
+	p->of = dtype_find(first->of);
+	p->in = xcalloc((size_t)p->n, sizeof(struct dtype *));
+	for (int i = 0; p->of && i < p->n; i++) {
+		const struct dtype *d = dtype_find(p->parts[i].dtype);
+
+		if (!d || d->reals != p->of->reals || d->size * d->reals != p->parts[i].itemsize)
+			p->of = NULL;
+		p->in[i] = d;
+	}
+	if (p->of)
+		return 0;
+	return fail(e, EOPNOTSUPP, "%s is %.*s: %s is for numbers; read %s.gather", p->what,
+	    (int)first->of.n, first->of.p, p->op->name, p->what);
+}
+
+int
+reduce_plan_numbers(struct reduce_plan *p, struct err *e)
+{
+	const struct shard *first = &p->parts[0];
+	struct slice out = first->of;
+
+	if (check_alike(p, 0, e) < 0)
+		return -e->no;
+	if (shard_is_object(first))
+		return plan_objects(p);
+	if (set_types(p, e) < 0)
+		return -e->no;
+	if (p->of->reals > 1 && !p->op->adds)
+		return fail(
+		    e, EOPNOTSUPP, "%s is %s: complex numbers have no order", p->what, p->of->name);
+	if (p->op->mean && p->of->kind != KIND_FLOAT)
+		out = slice_text("float64");
+	else if (p->op->adds && slice_eq(first->of, "bool"))
+		out = slice_text("int64"); /* how many are true */
+	out = wide_type(p, out);
+	p->out = dtype_find(out);
+	p->total = shard_elements(first, 0) * p->of->reals;
+	set_line(p, first, p->out->size * p->out->reals, out);
+	return 0;
+}
+
+int
+reduce_plan_same(struct reduce_plan *p, struct err *e)
+{
+	for (int i = 1; i < p->n; i++)
+		if (p->parts[i].size != p->parts[0].size)
+			return fail(e, ENOTUNIQ, "%s: rank %d has another value than rank %d",
+			    p->what, p->parts[i].rank, p->parts[0].rank);
+	p->total = p->parts[0].size;
+	if (p->part)
+		p->line = xstrdup("");
+	return 0;
+}
