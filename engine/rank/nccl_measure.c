@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { PERIOD = 61, ITEM = sizeof(float), STAGED = NCCL_STAGING / ITEM, NS_PER_US = 1000 };
+/* Sums of so many ranks are exact in a float. */
+enum { PERIOD = 61, RANK_PERIOD = 509, RANKS_EXACT = 16384, FLOAT_EXACT = 1 << 24 };
+
+enum { ITEM = sizeof(float), STAGED = NCCL_STAGING / ITEM, NS_PER_US = 1000 };
 
 /* What each check adds to the numbers: before the timed rounds, and behind them. */
 static const unsigned checks[] = {1, 2};
@@ -17,6 +20,8 @@ struct buffers {
 	uint64_t sent, received; /* addresses */
 	size_t received_count;
 };
+
+_Static_assert(RANKS_EXACT *(PERIOD + RANK_PERIOD + 2) < FLOAT_EXACT, "a sum is not exact");
 
 static float
 number(size_t i, int rank, unsigned added)
@@ -41,9 +46,11 @@ begin_all_reduce(
 static float
 expect_all_reduce(const struct nccl_link *l, const struct measure *m, size_t i, unsigned added)
 {
-	size_t n = (size_t)l->ranks, numbers_of_ranks = n * (n - 1) / 2;
+	size_t n = (size_t)l->ranks, period = RANK_PERIOD, rest = n % period;
+	size_t of_ranks =
+	    n / period * (period * (period - 1) / 2) + (rest ? rest * (rest - 1) / 2 : 0);
 
-	return (float)(n * (i % PERIOD) + numbers_of_ranks + n * added);
+	return (float)(n * (i % PERIOD) + of_ranks + n * added);
 }
 
 static int
@@ -158,7 +165,9 @@ static int
 check(
     struct nccl_link *l, struct measure *m, const struct buffers *b, unsigned added, struct err *e)
 {
-	if (fill(l, b->sent, m->count, number(0, l->rank, added), PERIOD, e) < 0 ||
+	int rank = m->kind == MEASURE_ALL_REDUCE ? l->rank % RANK_PERIOD : l->rank;
+
+	if (fill(l, b->sent, m->count, number(0, rank, added), PERIOD, e) < 0 ||
 	    fill(l, b->received, b->received_count, stale, 0, e) < 0 || operate(l, m, b, e) < 0 ||
 	    nccl_link_finish(l, e) < 0)
 		return -e->no;

@@ -61,7 +61,7 @@ combines_new(struct loop *loop, struct conn *agent, struct link *l, struct outbo
 }
 
 static void
-let_go(const struct combine *c, struct part *x)
+release_part(const struct combine *c, struct part *x)
 {
 	if (x->handle)
 		conn_send(c->all->agent, Nfree, 0, x->slot, 0, -1, x->handle);
@@ -77,7 +77,7 @@ static void
 destroy(struct combine *c)
 {
 	for (int i = 0; i < c->n; i++)
-		let_go(c, &c->parts[i]);
+		release_part(c, &c->parts[i]);
 	reduce_free(c->reduction);
 	LIST_REMOVE(c, link);
 	free(c->parts);

@@ -3,7 +3,8 @@
  *
  *   about TEXT                                       backend, versions, device
  *   COLLECTIVE SIZE COUNT TYPE MICROSECONDS WRONG    the same ones on each rank, in one order
- *   pair RANK SIZE MICROSECONDS WRONG                both ways at once, with each other rank
+ *   pair RANK SIZE MICROSECONDS WRONG                both ways at once, with each other rank; of
+ *                                                    very many the quickest, middle and slowest
  *
  * Sizes are in bytes, COUNT and WRONG in elements, MICROSECONDS of one operation.
  */
@@ -17,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { PAIRS_FIRST = 64 }; /* that a table has room for */
 
 enum { SIZES_MAX = 16, SIZE_MIN = 4, SIZE_MAX_GIB = 1, WORD = 16, ROWS_MAX = 4 * SIZES_MAX };
 
@@ -32,14 +35,15 @@ struct row {
 
 struct pair {
 	int a, b;
-	uint64_t size, wrong;
+	uint64_t size;
 	double us; /* 0: not measured */
 };
 
 struct table {
-	int ranks, row_count, pair_count;
+	int ranks, row_count;
 	struct row rows[ROWS_MAX];
-	struct pair *pairs; /* of ranks a < b, row by row */
+	struct pair *pairs; /* of ranks a < b, as each of the two has told */
+	size_t pair_count, pair_room;
 	uint64_t wrong;
 	char about[200];
 	struct buf where; /* a line for each rank that got wrong elements */
@@ -85,13 +89,16 @@ read_sizes(char **words, int n, struct buf *out, struct err *e)
 /* ---- what the ranks have said ---- */
 
 static struct pair *
-pair_of(struct table *t, int a, int b)
+new_pair(struct table *t, int a, int b)
 {
-	int low = MIN(a, b), high = MAX(a, b);
-	struct pair *p = &t->pairs[low * t->ranks + high];
+	struct pair *p;
 
-	p->a = low;
-	p->b = high;
+	if (t->pair_count == t->pair_room) {
+		t->pair_room = MAX(t->pair_room * 2, (size_t)PAIRS_FIRST);
+		t->pairs = xrealloc(t->pairs, t->pair_room * sizeof(*t->pairs));
+	}
+	p = &t->pairs[t->pair_count++];
+	*p = (struct pair){.a = MIN(a, b), .b = MAX(a, b)};
 	return p;
 }
 
@@ -99,20 +106,20 @@ static void
 add_pair(struct table *t, int rank, const char *line)
 {
 	struct pair said = {0}, *p;
+	uint64_t wrong = 0;
 	int peer;
 
-	if (sscanf(line, "pair %d %" SCNu64 " %lf %" SCNu64, &peer, &said.size, &said.us,
-		&said.wrong) != 4 ||
+	if (sscanf(line, "pair %d %" SCNu64 " %lf %" SCNu64, &peer, &said.size, &said.us, &wrong) !=
+		4 ||
 	    peer < 0 || peer >= t->ranks || peer == rank)
 		return;
-	p = pair_of(t, rank, peer);
+	p = new_pair(t, rank, peer);
 	p->size = said.size;
-	p->us = MAX(p->us, said.us);
-	p->wrong += said.wrong;
-	t->wrong += said.wrong;
-	if (said.wrong)
+	p->us = said.us;
+	t->wrong += wrong;
+	if (wrong)
 		buf_addf(&t->where, "wrong rank=%d from=%d size=%" PRIu64 " elements=%" PRIu64 "\n",
-		    rank, peer, said.size, said.wrong);
+		    rank, peer, said.size, wrong);
 }
 
 /* The row of this line, the i-th of its rank; it is added to what other ranks have said of it. */
@@ -190,6 +197,33 @@ print_rows(const struct table *t, struct buf *out)
 	}
 }
 
+static int
+compare_ranks(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+
+	return x->a != y->a ? (x->a > y->a) - (x->a < y->a) : (x->b > y->b) - (x->b < y->b);
+}
+
+/* Makes one of what both ranks of a pair have told: the slower. */
+static void
+merge_pairs(struct table *t)
+{
+	size_t n = 0;
+
+	if (t->pair_count)
+		qsort(t->pairs, t->pair_count, sizeof(*t->pairs), compare_ranks);
+	for (size_t i = 0; i < t->pair_count; i++) {
+		struct pair *p = &t->pairs[i];
+
+		if (n && compare_ranks(&t->pairs[n - 1], p) == 0)
+			t->pairs[n - 1].us = MAX(t->pairs[n - 1].us, p->us);
+		else if (p->us > 0)
+			t->pairs[n++] = *p;
+	}
+	t->pair_count = n;
+}
+
 /* The slowest last. */
 static int
 compare(const void *a, const void *b)
@@ -203,16 +237,15 @@ static void
 print_slowest(struct table *t, struct buf *out)
 {
 	const struct pair *slowest, *middle;
-	int n = 0;
+	size_t n;
 
-	for (int i = 0; i < t->ranks * t->ranks; i++)
-		if (t->pairs[i].us > 0)
-			t->pairs[n++] = t->pairs[i];
+	merge_pairs(t);
+	n = t->pair_count;
 	if (n == 0) {
 		buf_adds(out, "slowest_pair -\n");
 		return;
 	}
-	qsort(t->pairs, (size_t)n, sizeof(*t->pairs), compare);
+	qsort(t->pairs, n, sizeof(*t->pairs), compare);
 	slowest = &t->pairs[n - 1];
 	middle = &t->pairs[n / 2];
 	buf_addf(out, "slowest_pair ranks=%d-%d size=%" PRIu64 " time_us=%.1f algbw=%.2f ",
@@ -239,7 +272,6 @@ print_table(const struct task *w, struct buf *out)
 	struct table *t = xcalloc(1, sizeof(*t));
 
 	t->ranks = w->n;
-	t->pairs = xcalloc((size_t)w->n * (size_t)w->n, sizeof(*t->pairs));
 	for (int i = 0; i < w->n; i++)
 		add_rank(t, i, w->subtasks[i].value);
 	print_time(w, out);

@@ -188,7 +188,7 @@ def part_of(r):
 
 def test_one_part_travels():
     """What an OP makes of a host's ranks is made there: as many bytes as one of them has."""
-    count = 1 << 20
+    count = 1 << 18
     with Three() as a:
         a.everywhere(
             f"import numpy; x = numpy.arange({count}, dtype='f4') * (rank + 1)\n"

@@ -32,6 +32,33 @@ class Pairs(unittest.TestCase):
                         self.assertEqual(peer, (peer[0], peer[0]))
 
 
+class Sums(unittest.TestCase):
+    """What all_reduce adds up."""
+
+    def test_they_are_exact_in_float32_for_as_many_ranks_as_there_may_be(self):
+        most, largest_base, largest_added = 16384, 60, 2
+        largest = selftest.sum_of_summands(most) + most * (largest_base + largest_added)
+        self.assertLess(largest, 1 << 24)
+        for size in (1, 2, 508, 509, 510, 1018, 5800, most):
+            self.assertEqual(
+                selftest.sum_of_summands(size), sum(selftest.summand(k) for k in range(size))
+            )
+
+    def test_neighbours_add_other_numbers(self):
+        self.assertTrue(all(selftest.summand(k) != selftest.summand(k + 1) for k in range(16384)))
+
+
+class Told(unittest.TestCase):
+    def test_few_pairs_are_all_told(self):
+        pairs = [(float(k), 0, f"pair {k}") for k in range(256)]
+        self.assertEqual(selftest.told(pairs), [line for _, _, line in pairs])
+
+    def test_of_many_the_quickest_the_middle_the_slowest_and_all_wrong_ones_are_told(self):
+        pairs = [(float(k * 7919 % 1001), k in (3, 5), f"pair {k}") for k in range(1001)]
+        found = {float(line.split()[1]) * 7919 % 1001 for line in selftest.told(pairs)}
+        self.assertEqual(found, {0.0, 500.0, 1000.0, 3 * 7919 % 1001.0, 5 * 7919 % 1001.0})
+
+
 class Group:
     """What torch says of a default group of two ranks."""
 
