@@ -139,7 +139,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rcopy,    73, "",         "") \
 	X(Nstdin,   68, "d",        "data") \
 	X(Ntaken,   69, "4",        "bytes") /* of Nstdin have reached the program, or were dropped */ \
-	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */
+	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */ \
+	X(Nmemory,  71, "4s",       "cell in_use") /* memory ran out in the cell; in_use: the rest of a line of events */
 
 /* clang-format on */
 

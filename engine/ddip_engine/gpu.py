@@ -461,7 +461,8 @@ def mark():
         streams = {(device, 0) for device in _devices} | set(_streams())
         if module is not None and streams:
             module = _ddip()
-            for device, stream in sorted(streams):
+            # the current device last: of the others an error says which one it is
+            for device, stream in sorted(streams, key=lambda each: (each[0] < 0, each)):
                 module.device_mark(device, stream)
     except Exception:
         """Whoever reads from the GPU is told why that is not possible; the cell has ended as it

@@ -15,20 +15,25 @@ def leave_if_lost():
     why = module.device_lost() if module is not None else ""
     if not why:
         return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    why += f"; CUDA_VISIBLE_DEVICES={visible}" if visible else ""
     text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
     os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
     os._exit(EXIT_LOST)
 
 
 def _where_lost():
-    """The line of the cell where that came up, as far as an exception says it."""
+    """The line of the cell or the program where that came up, as far as an exception says it. The
+    first frame is the cell's: those above it are cut."""
     trace, line = getattr(sys, "last_traceback", None), 0
-    file = f"<cell {state.cell}>"
+    file = trace.tb_frame.f_code.co_filename if trace is not None else ""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:
             line = trace.tb_lineno
         trace = trace.tb_next
-    if line:
+    if line and file == f"<cell {state.cell}>":
         return f"at line {line} of cell {state.cell}"
+    if line and not file.startswith("<cell "):
+        return f"at line {line} of {file} (cell {state.cell})"
     late = "kernels fail late: with CUDA_LAUNCH_BLOCKING=1 in env the line is known"
     return f"by the end of cell {state.cell} ({late})"

@@ -1,4 +1,5 @@
-"""What a rank says of the memory of its GPU: `rankK/gpu`, and `events` after `free`."""
+"""What a rank says of the memory of its GPU: `rankK/gpu`, and `events` after `free` and where
+memory ran out; what gives it back."""
 
 import sys
 
@@ -8,6 +9,7 @@ from ddip_engine.state import EngineError
 from ddip_engine.view import export_text
 
 _LARGEST = 10  # objects that are listed
+_CUPY_POOL = "get_default_memory_pool"
 _DEPTH = 3  # of lists and dicts that are looked into
 _PARTS = 10000  # of one object that are looked at
 
@@ -15,9 +17,19 @@ _PARTS = 10000  # of one object that are looked at
 def export():
     """Lines `key value`, then `object NAME BYTES`, the largest first."""
     lines = [f"{key} {value}\n" for key, value in (*_library(), *_device())]
-    found = sorted(((size_of(value), name) for name, value in table.names()), reverse=True)
-    lines += [f"object {name} {size}\n" for size, name in found[:_LARGEST] if size]
+    lines += [f"object {name} {size}\n" for size, name in largest(table.names(), size_of)]
     return export_text("".join(lines))
+
+
+def largest(named, measure):
+    """(bytes, name) of those of (name, object) that have most, by size_of or host_size_of."""
+    found = sorted(((measure(value), name) for name, value in named), reverse=True)
+    return [each for each in found[:_LARGEST] if each[0]]
+
+
+def device_bytes():
+    """(key, bytes): what torch and the device say of their memory."""
+    return [(key, n) for key, n in (*_library(), *_device()) if key.endswith("_bytes")]
 
 
 def _library():
@@ -53,9 +65,57 @@ def _device():
     yield "device_total_bytes", total
 
 
+def has_caches():
+    """Is there a library that keeps memory of GPUs that nothing uses?"""
+    return bool(_torch_with_cuda() or hasattr(sys.modules.get("cupy"), _CUPY_POOL))
+
+
+def empty_caches():
+    """Gives devices back what libraries keep without use."""
+    if torch := _torch_with_cuda():
+        torch.cuda.empty_cache()
+    if pool := getattr(sys.modules.get("cupy"), _CUPY_POOL, None):
+        pool().free_all_blocks()
+
+
+def measured_caches():
+    """The same. (device, bytes) of each that had some."""
+    before = _reserved()
+    empty_caches()
+    now = _reserved()
+    freed = [(place, n - now.get(place, 0)) for place, n in before.items()]
+    return [each for each in freed if each[1]]
+
+
+def _reserved():
+    """What libraries have taken from devices, in bytes."""
+    found = {}
+    if torch := _torch_with_cuda():
+        for device in range(torch.cuda.device_count()):
+            found[f"cuda:{device}"] = torch.cuda.memory_reserved(device)
+    if pool := getattr(sys.modules.get("cupy"), _CUPY_POOL, None):
+        found["cupy's pool"] = pool().total_bytes()
+    return found
+
+
+def _torch_with_cuda():
+    """torch, if this process has used a GPU with it; None."""
+    torch = gpu.torch_module()
+    return torch if torch is not None and torch.cuda.is_initialized() else None
+
+
 def size_of(value):
     """Bytes of GPUs that an object has: an array, a tensor, a module, an optimiser, or what is in
     lists and dicts. An object counts once, two views of one memory twice."""
+    return _size(value, _own_size)
+
+
+def host_size_of(value):
+    """The same of the host's memory: arrays, tensors and texts."""
+    return _size(value, _own_host_size)
+
+
+def _size(value, own_size):
     left, seen, total = _PARTS, set(), 0
     waiting = [(value, _DEPTH)]
     while waiting and left:
@@ -64,7 +124,7 @@ def size_of(value):
         if id(value) in seen:
             continue
         seen.add(id(value))
-        total += _own_size(value)
+        total += own_size(value)
         if depth:
             waiting += [(part, depth - 1) for part in _parts(value)]
     return total
@@ -76,6 +136,19 @@ def _own_size(value):
     except (EngineError, KeyError, RuntimeError):  # what lies about itself has no size
         return 0
     return memory.nbytes if memory is not None else 0
+
+
+def _own_host_size(value):
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value)
+    if gpu.is_tensor(value):
+        return value.nbytes if value.device.type == "cpu" and value.layout is _strided() else 0
+    array = getattr(sys.modules.get("numpy"), "ndarray", ())
+    return value.nbytes if isinstance(value, array) else 0
+
+
+def _strided():
+    return gpu.torch_module().strided
 
 
 def _parts(value):

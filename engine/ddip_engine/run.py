@@ -18,7 +18,17 @@ import traceback
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import imports, plain, program, shell, state, streams, table
+from ddip_engine import (
+    gpu_report,
+    imports,
+    out_of_memory,
+    plain,
+    program,
+    shell,
+    state,
+    streams,
+    table,
+)
 
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
 
@@ -141,6 +151,7 @@ def execute(number, source):
     if outcome != OK:
         error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended)))
         _keep_last(ended.error)
+        out_of_memory.handle(number, ended.error)
     ended.error = None  # frames of the traceback lead to it
     streams.flush()
     _tidy(cell, outcome)
@@ -286,12 +297,9 @@ def _tidy(cell, outcome):
     """What a cell leaves behind that nobody asked for: sources, cycles, cached GPU memory."""
     if outcome == OK and not _DEFINES.search(cell.source):
         linecache.cache.pop(cell.file, None)  # nothing can show these lines any more
-    torch = sys.modules.get("torch")
-    on_gpu = torch is not None and torch.cuda.is_initialized()
     if not state.autogc:
         return
-    if outcome != OK or on_gpu:
+    if outcome != OK or gpu_report.has_caches():
         gc.collect()
-    if on_gpu:
-        with contextlib.suppress(RuntimeError):  # its context is lost
-            torch.cuda.empty_cache()
+    with contextlib.suppress(RuntimeError):  # its context is lost
+        gpu_report.empty_caches()

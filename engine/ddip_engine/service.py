@@ -13,7 +13,6 @@ import _thread
 import collections
 import gc
 import os
-import sys
 import time
 
 import _ddip
@@ -199,20 +198,12 @@ def _has(fd, name):
 
 
 def _gc(fd):
-    """Frees what nothing refers to, and the GPU's cached memory; says how much that was."""
-    torch = sys.modules.get("torch")
-    on_gpu = torch is not None and torch.cuda.is_initialized()
-    before = torch.cuda.memory_reserved() if on_gpu else 0
+    """Frees what nothing refers to, and cached memory of GPUs; says how much that was."""
     if not run.running():
         run.drop_last()
     objects = gc.collect()
-    text = f"{objects} objects"
-    if on_gpu:
-        torch.cuda.empty_cache()
-        text += (
-            f", {before - torch.cuda.memory_reserved()} bytes of cuda:{torch.cuda.current_device()}"
-        )
-    return (text,)
+    freed = [f"{size} bytes of {what}" for what, size in gpu_report.measured_caches()]
+    return (", ".join([f"{objects} objects", *freed]),)
 
 
 _ROWS = {

@@ -16,8 +16,11 @@ static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcu
 static struct {
 	pthread_mutex_t lost_lock;
 	_Atomic bool lost;
-	char lost_text[300];
+	struct err lost_error;
 } self = {.lost_lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The device that this thread has chosen for its calls; -1: none. */
+static _Thread_local int device_in_use = -1;
 
 static struct {
 #define X(name, type, args, needed) type(*name) args;
@@ -36,9 +39,10 @@ static bool
 loses_context(unsigned code)
 {
 	static const unsigned codes[] = {dcudaErrorECCUncorrectable, dcudaErrorNvlinkUncorrectable,
-	    dcudaErrorIllegalAddress, dcudaErrorLaunchTimeout, dcudaErrorAssert,
-	    dcudaErrorHardwareStackError, dcudaErrorIllegalInstruction, dcudaErrorMisalignedAddress,
-	    dcudaErrorInvalidAddressSpace, dcudaErrorInvalidPc, dcudaErrorLaunchFailure};
+	    dcudaErrorContained, dcudaErrorIllegalAddress, dcudaErrorLaunchTimeout,
+	    dcudaErrorAssert, dcudaErrorHardwareStackError, dcudaErrorIllegalInstruction,
+	    dcudaErrorMisalignedAddress, dcudaErrorInvalidAddressSpace, dcudaErrorInvalidPc,
+	    dcudaErrorLaunchFailure, dcudaErrorTensorMemoryLeak, dcudaErrorMpsClientTerminated};
 
 	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
 		if (codes[i] == code)
@@ -62,6 +66,21 @@ errno_of(unsigned code)
 	}
 }
 
+/* The first error is the one that tells what happened. */
+static void
+lose(const char *text)
+{
+	char device[32] = "";
+
+	if (device_in_use >= 0)
+		snprintf(device, sizeof(device), "GPU %d: ", device_in_use);
+	pthread_mutex_lock(&self.lost_lock);
+	if (!self.lost)
+		fail(&self.lost_error, EHOSTDOWN, "%s%s", device, text);
+	self.lost = true;
+	pthread_mutex_unlock(&self.lost_lock);
+}
+
 /* 0, or what the call said. The thread's last error is taken: torch looks at it, too. */
 static int
 check(const char *what, unsigned code, struct err *e)
@@ -75,14 +94,8 @@ check(const char *what, unsigned code, struct err *e)
 	e = e ? e : &own;
 	r = fail(e, errno_of(code), "%s: %s (%s)", what, api.cudaGetErrorString(code),
 	    api.cudaGetErrorName(code));
-	if (loses_context(code)) {
-		pthread_mutex_lock(&self.lost_lock);
-		if (!self.lost)
-			memcpy(self.lost_text, e->text,
-			    MIN(sizeof(self.lost_text) - 1, strlen(e->text)));
-		self.lost = true;
-		pthread_mutex_unlock(&self.lost_lock);
-	}
+	if (loses_context(code))
+		lose(e->text);
 	return r;
 }
 
@@ -129,7 +142,6 @@ cuda_close(void)
 	library_close(&library);
 	pthread_mutex_lock(&self.lost_lock);
 	self.lost = false;
-	memset(self.lost_text, 0, sizeof(self.lost_text));
 	pthread_mutex_unlock(&self.lost_lock);
 }
 
@@ -148,7 +160,7 @@ cuda_is_lost(void)
 const char *
 cuda_lost_text(void)
 {
-	return self.lost ? self.lost_text : "";
+	return self.lost ? self.lost_error.text : "";
 }
 
 int
@@ -169,6 +181,7 @@ cuda_device_count(int *n, struct err *e)
 int
 cuda_use(int device, struct err *e)
 {
+	device_in_use = device;
 	return CALL(e, cudaSetDevice, device);
 }
 

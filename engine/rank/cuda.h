@@ -23,7 +23,8 @@ const char *cuda_version(void); /* "CUDA 13.0, libcudart.so.13"; "": not open */
 
 /* Errors. True: the context of the device is lost, nothing works any more in this process. */
 bool cuda_is_lost(void);
-const char *cuda_lost_text(void); /* the error that said so; "" */
+/* The error that said so, behind `GPU N: ` if its thread has chosen a device; "": is not lost. */
+const char *cuda_lost_text(void);
 
 /* The calls of this thread do not disturb a stream that another thread captures. */
 int cuda_thread_begin(struct err *e);

@@ -48,6 +48,7 @@ struct cudaPointerAttributes;
 	X(cudaErrorNoDevice, 100)                                                                  \
 	X(cudaErrorECCUncorrectable, 214)                                                          \
 	X(cudaErrorNvlinkUncorrectable, 220)                                                       \
+	X(cudaErrorContained, 226)                                                                 \
 	X(cudaErrorNotReady, 600)                                                                  \
 	X(cudaErrorIllegalAddress, 700)                                                            \
 	X(cudaErrorLaunchTimeout, 702)                                                             \
@@ -58,6 +59,8 @@ struct cudaPointerAttributes;
 	X(cudaErrorInvalidAddressSpace, 717)                                                       \
 	X(cudaErrorInvalidPc, 718)                                                                 \
 	X(cudaErrorLaunchFailure, 719)                                                             \
+	X(cudaErrorTensorMemoryLeak, 721)                                                          \
+	X(cudaErrorMpsClientTerminated, 810)                                                       \
 	X(cudaErrorStreamCaptureImplicit, 906)                                                     \
 	X(cudaMemcpyHostToDevice, 1)                                                               \
 	X(cudaMemcpyDeviceToHost, 2)                                                               \

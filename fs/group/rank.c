@@ -356,6 +356,17 @@ on_signalled(struct rank *k, struct msg *m)
 	group_tell(signal_taken, k, cell);
 }
 
+static void
+on_memory(struct rank *k, struct msg *m)
+{
+	struct slice in_use;
+	uint32_t cell;
+
+	if (wire_unpack(m, NULL, &cell, &in_use) == 0)
+		journal_event(k->g, "out-of-memory rank=%d cell=%u %.*s", k->number, cell,
+		    (int)in_use.n, in_use.p);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
@@ -367,6 +378,7 @@ static const struct {
     {Ninput, on_input},
     {Ntaken, on_taken},
     {Nsignalled, on_signalled},
+    {Nmemory, on_memory},
 };
 
 static void

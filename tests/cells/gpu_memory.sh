@@ -191,19 +191,52 @@ like 'the other one answers' "$(guarded cat "$G/rank1/gpu")" 'object wide 167772
 : >"$T/stuck"
 wait_cell "$n" >/dev/null
 
+# a cell for which memory does not suffice leaves a rank that has all but what the cell held itself
+exec 5<"$G/events"
+before=$(value 'cupy.runtime.fake_cuda_live()')
+fails cell 'def train(size):
+    activations = [cupy.empty(size, "u1") for _ in range(2)]
+    return more(activations)
+def more(held):
+    mine = cupy.empty(200 << 20, "u1")
+    return cupy.empty(1 << 40, "u1")
+train(300 << 20)' "$G/rank0/cell"
+n=$(readlink "$G/cells/last")
+is 'the cell failed for memory' "$(state)" error
+like 'events say what was in use, by name' "$(await 5 out-of-memory)" \
+	"out-of-memory rank=0 cell=$n of=gpu device_free_bytes=[0-9]+ device_total_bytes=1073741824 largest=train.activations:629145600,more.mine:209715200,pair:[0-9]+,wide:16777216"
+is 'what the functions held is free again' "$(value 'cupy.runtime.fake_cuda_live()')" "$before"
+fails cell 'train(300 << 20)' "$G/rank0/cell"
+is 'also before the next cell' "$(cell 'import sys; live, e = cupy.runtime.fake_cuda_live(), sys.last_value' "$G/rank0/cell"; value 'live')" "$before"
+fails cell 'train(300 << 20)' "$G/rank0/cell"
+is 'post_mortem() still shows the frames' "$(value 'import sys, traceback; [f.name for f in traceback.extract_tb(sys.last_value.__traceback__)][1:]')" "['train', 'more', 'empty', '__init__']"
+cell 'del e' "$G/rank0/cell"
+echo 'autogc off' >"$G/ctl"
+fails cell 'train(300 << 20)' "$G/rank0/cell"
+is 'with autogc off the frames keep their variables' "$(value 'import sys; sys.last_value.__traceback__.tb_next.tb_frame.f_locals["size"]')" 314572800
+cell 'cupy.pool.kept = 4096' "$G/rank0/cell"
+echo free >"$G/ctl"
+like 'free says what libraries kept without use' "$(await 5 'freed rank=0')" "freed rank=0 [0-9]+ objects, 4096 bytes of cupy's pool"
+echo 'autogc on' >"$G/ctl"
+fails cell 'blob = bytes(1 << 20); bytearray(1 << 60)' "$G/rank0/cell"
+like 'of memory of the host, too' "$(await 5 'out-of-memory .*of=host')" 'of=host largest=.*blob:1048576'
+exec 5<&-
+
 # a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
 for code in 'raise RuntimeError("kernel")' pass; do
+	[ "$code" = pass ] && lost=710 text='device-side assert triggered \(cudaErrorAssert\)' ||
+		lost=700 text='an illegal memory access was encountered \(cudaErrorIllegalAddress\)'
 	pid=$(key "$G/rank0/status" pid)
 	cell 'import cupy, numpy as np; used = cupy.array(np.ones(3))' "$G/rank0/cell"
 	ok cat "$G/rank0/vars/used.npy" >/dev/null
 	errno write "$G/rank0/cell" "import cupy
-cupy.runtime.fake_cuda_lose(700)
+cupy.runtime.fake_cuda_lose($lost)
 $code" >/dev/null
 	n=$(readlink "$G/cells/last")
 	is 'the cell ends as it would' "$(state)" "$([ "$code" = pass ] && echo ok || echo error)"
 	gone "$pid"
 	until_true grep -q 'rank 0: the CUDA context is lost' "$G/error"
-	like 'error says by what the context was lost' "$(cat "$G/error")" 'cuda[A-Za-z]*: an illegal memory access was encountered \(cudaErrorIllegalAddress\)'
+	like 'error says which GPU it was, and by what its context was lost' "$(cat "$G/error")" "\(GPU 0: cuda[A-Za-z]*: $text"
 	[ "$code" = pass ] || like 'error says at which line' "$(cat "$G/error")" "at line 3 of cell $n; all variables of this rank are lost"
 	is 'a new process works' "$(value '6 * 7')" 42
 	: >"$G/error"

@@ -7,7 +7,7 @@ import types
 import unittest
 from unittest import mock
 
-from in_process import NAMES, gpu, np, read, torch
+from in_process import NAMES, gpu, np, read, state, torch
 
 
 def copy(device, address, host, size, into=False):
@@ -163,6 +163,65 @@ class Marks(unittest.TestCase):
         cupy = types.SimpleNamespace(cuda=mock.Mock())
         cupy.cuda.get_current_stream.return_value.ptr = 0
         self.mark(cupy, False).device_open.assert_not_called()
+
+
+class OutOfMemory(unittest.TestCase):
+    def handle(self, function, autogc=True):
+        """The line that out_of_memory tells of the error that a function raises, and the error."""
+        module = mock.Mock(**{"device_is_open.return_value": False})
+        with (
+            mock.patch.dict("sys.modules", _ddip=module),
+            mock.patch.object(state, "autogc", autogc),
+        ):
+            from ddip_engine import out_of_memory
+
+            with mock.patch.object(out_of_memory, "_ddip", module):
+                try:
+                    function()
+                except Exception as e:
+                    e.__traceback__ = e.__traceback__.tb_next
+                    out_of_memory.handle(5, e)
+                    told = module.notify.call_args
+                    return told and told.args[2], e.__traceback__.tb_frame.f_locals
+
+    def test_all_ways_to_say_it_are_known(self):
+        def torchs():
+            held = torch.ones(1000)
+            torch.empty(1 << 58, dtype=torch.uint8)
+            return held
+
+        def cause():
+            held = torch.ones(1000)
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            except RuntimeError as e:
+                raise ValueError(f"a step failed {held.shape}") from e
+
+        def cublas():
+            held = np.ones(1000)
+            raise RuntimeError(f"CUDA error: CUBLAS_STATUS_ALLOC_FAILED {len(held)}")
+
+        NAMES["kept"] = np.ones(9000)
+        self.addCleanup(NAMES.clear)
+        kept = "kept:72000"
+        for function, want in (
+            (torchs, f"of=host largest={kept},torchs.held:4000"),
+            (cause, "of=gpu largest=-"),
+            (cublas, "of=gpu largest=-"),
+        ):
+            self.assertEqual(self.handle(function), (want, {}))
+
+    def test_other_errors_and_autogc_off_leave_the_frames(self):
+        def other():
+            held = 5
+            raise RuntimeError(f"no {held}")
+
+        def host():
+            held = 5
+            raise MemoryError(held)
+
+        self.assertEqual(self.handle(other), (None, {"held": 5}))
+        self.assertEqual(self.handle(host, autogc=False)[1], {"held": 5})
 
 
 if __name__ == "__main__":

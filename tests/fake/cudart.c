@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static const size_t MEMORY = (size_t)1 << 30; /* bytes of a device */
+
 struct state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
     .gpus = 2,
@@ -116,6 +118,17 @@ fake_bytes(const void *p, size_t n)
 
 /* ---- memory ---- */
 
+/* Bytes of the device in use that nobody has; the lock is held. */
+static size_t
+room(void)
+{
+	size_t n = MEMORY;
+
+	for (struct block *b = fake.blocks; b; b = b->next)
+		n -= b->device == fake_device ? b->size : 0;
+	return n;
+}
+
 unsigned
 cudaMalloc(void **p, size_t size)
 {
@@ -123,7 +136,9 @@ cudaMalloc(void **p, size_t size)
 	int fd;
 
 	fake_lock();
-	if (fake_say(__func__, true) == 0) {
+	if (fake_say(__func__, true) == 0 && size > room())
+		fake_result = dcudaErrorMemoryAllocation;
+	if (fake_result == 0) {
 		b = malloc(sizeof(*b));
 		fd = memfd_create("fake-cuda", MFD_CLOEXEC);
 		if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
@@ -236,11 +251,9 @@ unsigned
 cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
 	fake_lock();
-	*total = (size_t)1 << 30;
-	*free_bytes = *total;
-	if (fake_say(__func__, true) == 0)
-		for (struct block *b = fake.blocks; b; b = b->next)
-			*free_bytes -= b->device == fake_device ? b->size : 0;
+	fake_say(__func__, true);
+	*total = MEMORY;
+	*free_bytes = room();
 	fake_unlock();
 	return fake_result;
 }

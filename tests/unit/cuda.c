@@ -247,9 +247,55 @@ test_failures(void)
 	CHECK(!cuda_is_lost());
 	fake.lose(dcudaErrorIllegalAddress);
 	CHECK(cuda_use(0, &e) == -EHOSTDOWN && cuda_is_lost());
-	CHECK_STR(cuda_lost_text(), "cudaSetDevice: an illegal memory access was encountered "
-				    "(cudaErrorIllegalAddress)");
+	CHECK_STR(cuda_lost_text(),
+	    "GPU 0: cudaSetDevice: an illegal memory access was encountered "
+	    "(cudaErrorIllegalAddress)");
 	fake.lose(0);
+}
+
+/* Each error after which nothing works any more is known as such; the first one is told. */
+static void
+test_lost(void)
+{
+	static const struct {
+		unsigned code;
+		const char *name;
+	} losses[] = {
+
+#define LOSS(name) {dcuda##name, "cuda" #name}
+	    LOSS(ErrorECCUncorrectable),
+	    LOSS(ErrorNvlinkUncorrectable),
+	    LOSS(ErrorContained),
+	    LOSS(ErrorIllegalAddress),
+	    LOSS(ErrorLaunchTimeout),
+	    LOSS(ErrorAssert),
+	    LOSS(ErrorHardwareStackError),
+	    LOSS(ErrorIllegalInstruction),
+	    LOSS(ErrorMisalignedAddress),
+	    LOSS(ErrorInvalidAddressSpace),
+	    LOSS(ErrorInvalidPc),
+	    LOSS(ErrorLaunchFailure),
+	    LOSS(ErrorTensorMemoryLeak),
+	    LOSS(ErrorMpsClientTerminated),
+#undef LOSS
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(losses); i++) {
+		struct err e = {0};
+		size_t free_bytes, total;
+
+		cuda_close();
+		open_fake();
+		CHECK(cuda_use(1, &e) == 0 && !cuda_is_lost());
+		fake.lose(losses[i].code);
+		CHECK(cuda_memory(&free_bytes, &total, &e) == -EHOSTDOWN && cuda_is_lost());
+		CHECK(has(e.text, losses[i].name));
+		fake.lose(dcudaErrorLaunchFailure);
+		CHECK(cuda_use(0, &e) == -EHOSTDOWN);
+		CHECK(has(cuda_lost_text(), "GPU 1: cudaMemGetInfo: "));
+		CHECK(has(cuda_lost_text(), losses[i].name));
+		fake.lose(0);
+	}
 }
 
 /* A machine without a driver: every call says so. */
@@ -316,6 +362,7 @@ main(void)
 	test_copies();
 	test_order();
 	test_failures();
+	test_lost();
 	test_no_driver();
 	cuda_close();
 	free(library);
