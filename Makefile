@@ -250,14 +250,17 @@ faulty:
 		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
 		$(BUILD)/fault/ddip_engine.so
 
-.PHONY: check check-built check-gpu fuzz asan tsan cover bench lint fmt fmt-check
+.PHONY: check check-built check-gpu bench-gpu fuzz asan tsan cover bench lint fmt fmt-check
 check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty
 
 check: check-built
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' tests/run $(T)
 
 check-gpu: all
-	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/run --gpu $(T)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/gpu/run check-gpu $(T)
+
+bench-gpu: all
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/gpu/run bench-gpu
 
 fuzz: $(FUZZ_BIN)
 	$(Q)BUILD='$(BUILD)' SECS='$(SECS)' tests/fuzz/run
@@ -307,7 +310,7 @@ test:
 D := $(DESTDIR)$(PREFIX)
 # The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
 MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
-.PHONY: install uninstall deb wheel clean picture screenshots help
+.PHONY: install uninstall deb wheel bundle clean picture screenshots help
 install: all
 	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
 		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
@@ -343,6 +346,10 @@ wheel:
 	$(Q)scripts/setup --wheel || true
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' V='$(V)' scripts/make-wheel
 
+bundle:
+	$(Q)scripts/setup --wheel || true
+	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' V='$(V)' scripts/make-bundle
+
 # The pictures of the README: from runs, and by a browser.
 picture: all
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --test
@@ -359,10 +366,10 @@ help:
 	@echo 'make            build the programs into build/'
 	@echo 'make run        install what is missing, build, and run a DDP training on a mount'
 	@echo 'make test       install what is missing, build, run all tests'
-	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu: those on GPUs'
+	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu, bench-gpu: on GPUs'
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
-	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb; make wheel;  make picture screenshots;  make clean'
+	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb; make wheel; make bundle;  make picture screenshots;  make clean'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)

@@ -1,0 +1,223 @@
+"""What the tests and measures on GPUs share: a group of one's own, on a mount or, where nothing can
+be mounted, on a socket; in a source tree or in the bundle that `make bundle` makes of one.
+
+With DDIP_REHEARSE=1 the device is the CPU and the backend gloo: what is written here for machines
+that are seldom to be had is run everywhere.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+REHEARSES = bool(os.environ.get("DDIP_REHEARSE"))
+HANG_LIMIT_S = int(os.environ.get("HANG_LIMIT_S") or 120)
+_NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted here
+_POLL_S = 0.01
+
+
+def _first(*places):
+    """The first of these that there is."""
+    return next((place for place in places if os.path.exists(place)), places[-1])
+
+
+_BUILD = os.path.join(ROOT, os.environ.get("BUILD") or "build")
+PROGRAM = _first(os.path.join(ROOT, "bin", "ddipfs"), os.path.join(_BUILD, "ddipfs"))
+PYTHON = os.environ.get("PYTHON") or _first(
+    os.path.join(ROOT, ".venv", "bin", "python"), shutil.which("python3") or "python3"
+)
+if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
+    os.environ["DDIP_TEST_AGAIN"] = "yes"
+    os.execv(PYTHON, [PYTHON, *sys.argv])
+sys.path.insert(
+    0, _first(os.path.join(ROOT, "share", "ddipfs", "magics"), os.path.join(ROOT, "magics"))
+)
+
+from ddip import files  # noqa: E402 - it lies there
+
+# What cells of all ranks find: the device, and how to wait for it.
+PRELUDE = """
+import os, time
+import torch, torch.distributed as dist
+CUDA = torch.cuda.is_available()
+device = torch.device("cuda", torch.cuda.current_device()) if CUDA else torch.device("cpu")
+
+def finish():
+    if CUDA:
+        torch.cuda.synchronize()
+"""
+
+
+def skip(why):
+    """Ends the program; who runs it shows why."""
+    print(why)
+    sys.exit(77)
+
+
+def need_gpu():
+    """torch, which can use a GPU, or only rehearses."""
+    try:
+        import torch
+    except ImportError as e:
+        skip(f"{sys.executable}: {e}")
+    if not REHEARSES and not torch.cuda.is_available():
+        skip(f"no GPU that torch of {sys.executable} can use")
+    return torch
+
+
+def until(function, what):
+    """Waits until it is true: what function() returns then."""
+    end = time.monotonic() + HANG_LIMIT_S
+    while not (found := function()):
+        if time.monotonic() > end:
+            raise AssertionError(f"it never comes true: {what}")
+        time.sleep(_POLL_S)
+    return found
+
+
+class Group:
+    """`with Group(backend="gloo") as g`: the first group of a new daemon."""
+
+    def __init__(self, env=None, **options):
+        self.folder = tempfile.mkdtemp(prefix="ddip-gpu.")
+        self._options = {"python": sys.executable} | options
+        self._env = dict(os.environ, DDIP_STATE=self.folder, **(env or {}))
+        self._daemon = self.place = None
+
+    def __enter__(self):
+        mount = os.path.join(self.folder, "mnt")
+        os.mkdir(mount)
+        if not self._start(mount, mount) and not self._start(
+            f"{mount}.sock", "-s", f"{mount}.sock"
+        ):
+            raise AssertionError(f"{PROGRAM} neither mounts nor serves a socket")
+        return self
+
+    def _start(self, place, *words):
+        """False: that is not possible here."""
+        options = ",".join(f"{key}={value}" for key, value in self._options.items())
+        command = [PROGRAM, "-f", "-o", options, *words]
+        self._daemon = subprocess.Popen(command, env=self._env, stdin=subprocess.DEVNULL)
+        until(lambda: self._daemon.poll() is not None or _is_served(place), "the daemon is there")
+        if self._daemon.poll() is not None:
+            assert self._daemon.returncode == _NO_MOUNT, f"{command}: {self._daemon.returncode}"
+            return False
+        self.place = place
+        return True
+
+    def __exit__(self, kind, *exc_info):
+        if kind is not None:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(self.read("status") + self.read("error"))
+        self._daemon.terminate()
+        self._daemon.wait(HANG_LIMIT_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def path(self, name):
+        return f"{self.place}/group/{name}"
+
+    def read(self, name):
+        return files.read_text(self.path(name))
+
+    def read_bytes(self, name):
+        return files.read(self.path(name))
+
+    def open(self, name, flags=os.O_RDONLY):
+        return files.open_(self.path(name), flags)
+
+    def write(self, name, data):
+        """Writes and closes; an OSError says how it ended."""
+        data = data.encode() if isinstance(data, str) else data
+        with self.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            files.write_all(file, data)
+            file.fsync()
+
+    def ctl(self, *lines):
+        """Verbs; waits until what they say is so."""
+        with self.open("ctl", os.O_RDWR) as file:
+            files.write_all(file, "".join(f"{line}\n" for line in lines).encode())
+            file.fsync()
+
+    def cell(self, code, where="cell"):
+        """Runs it; OSError if it fails."""
+        self.write(where, code + "\n")
+
+    def fails(self, function, *args):
+        """The OSError of a call that must fail."""
+        try:
+            function(*args)
+        except OSError as e:
+            return e
+        raise AssertionError(f"{args} went well")
+
+    def submit(self, code, where="cell"):
+        """Runs it without waiting. Its number."""
+        with self.open(where, os.O_RDWR | os.O_NONBLOCK) as file:
+            files.write_all(file, f"{code}\n".encode())
+            file.fsync()
+        return self.last()
+
+    def last(self):
+        """The number of the last cell."""
+        return files.readlink(self.path("cells/last"))
+
+    def value(self, expression, rank=0):
+        """What it is on a rank: the text of the cell's result."""
+        self.cell(expression, f"rank{rank}/cell")
+        return self.read(f"cells/last/rank{rank}/result").strip()
+
+    def state(self, cell="last"):
+        return self.key(f"cells/{cell}/status", "state")
+
+    def key(self, name, key):
+        """The value of a line `key value`."""
+        rows = (line.split(" ", 1) for line in self.read(name).splitlines())
+        return next((row[1] for row in rows if row[0] == key), "")
+
+    def wait(self, cell):
+        """Until it has ended: its state."""
+        self.read(f"cells/{cell}/wait")
+        return self.state(cell)
+
+
+def _is_served(place):
+    files.learn(place)
+    return files.exists(f"{place}/version")
+
+
+def gpus(n):
+    """The setting that gives n ranks a GPU each, or all of them the first."""
+    import torch
+
+    if REHEARSES:
+        return "gpus none"
+    have = torch.cuda.device_count()
+    return "gpus " + ",".join(str(rank if n <= have else 0) for rank in range(n))
+
+
+def backend():
+    return "gloo" if REHEARSES else "nccl"
+
+
+class Checks:
+    """Counts what is not as it should be; the program ends with done()."""
+
+    def __init__(self):
+        self._bad = 0
+
+    def equal(self, what, found, wanted):
+        if found != wanted:
+            self._bad += 1
+            print(f"FAILED: {what}: {str(found)[:2000]!r}, not {str(wanted)[:2000]!r}", flush=True)
+
+    def true(self, what, found, why=""):
+        if not found:
+            self._bad += 1
+            print(f"FAILED: {what}: {str(why)[:2000]}", flush=True)
+
+    def done(self):
+        sys.exit(1 if self._bad else 0)

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""One, two and four ranks, on as many GPUs or all on the first.
+
+The self-test through NCCL, with torch and without; what a rank that raises, or an interrupt, in the
+middle of an all_reduce leaves.
+"""
+
+import os
+import re
+
+import group
+
+torch = group.need_gpu()
+check = group.Checks()
+NO_TORCH = os.path.join(group.ROOT, "tests", "fake", "no_torch")
+RANKS = (1, 2) if group.REHEARSES else (1, 2, 4)
+SIZES = "4 4K 1M" if group.REHEARSES else "4 4K 16M"
+DDP = """
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+torch.manual_seed(1)
+model = DistributedDataParallel(nn.Linear(4, 1).to(device))
+def step():
+    model.zero_grad()
+    model(torch.full((2, 4), rank + 1.0, device=device)).sum().backward()
+    return float(model.module.weight.grad.sum())
+first = step()
+"""
+
+
+def start(g, size):
+    g.ctl("stop", f"size {size}", group.gpus(size), "start")
+
+
+def selftest(g, what):
+    for again in (1, 2):
+        g.ctl(f"selftest {SIZES}")
+        text = g.read("selftest")
+        print(text, flush=True)
+        by = "gloo" if group.REHEARSES else r"NCCL 2\.[0-9.]+"
+        where = "cpu" if group.REHEARSES else "cuda"
+        head = rf"^# selftest [-0-9: ]+: [0-9]+ ranks?, {by}.*float32 on {where}"
+        check.true(f"{what} {again}: by what", re.search(head, text), text)
+        check.true(f"{what} {again}: all is right", "\nerrors 0\n" in text, text)
+
+
+def sums(g, what, size):
+    g.cell("t = torch.full((1,), 100.0 + rank, device=device); dist.all_reduce(t); t = t.item()")
+    want = str(100.0 * size + size * (size - 1) / 2)
+    for rank in range(size):
+        check.equal(f"{what}: rank {rank}", g.read(f"rank{rank}/vars/t").strip(), want)
+
+
+def failures(g, size):
+    g.cell(group.PRELUDE + DDP + "kept = torch.full((3,), rank, device=device)")
+    sums(g, "first", size)
+    enter = "dist.all_reduce(torch.ones(1 << 20, device=device)); finish()"
+    g.fails(g.cell, f"if rank == 1: raise ValueError('the cause')\n{enter}")
+    check.true("the cause is last", "ValueError: the cause" in g.read("traceback")[-200:])
+    sums(g, "after a failure", size)
+    n = g.submit(f"print('in', flush=True)\nif rank == 1: time.sleep(100)\n{enter}")
+    for rank in range(size):
+        name = f"cells/{n}/rank{rank}/stdout"
+        group.until(lambda name=name: "in" in g.read(name), "the ranks are in it")
+    g.ctl("interrupt")
+    check.equal("an interrupt", g.wait(n), "interrupted")
+    sums(g, "after an interrupt", size)
+    g.cell("again = step()")
+    for rank in range(size):
+        got = g.value("(again == first, kept.sum().item() == 3 * rank)", rank)
+        check.equal(f"rank {rank} trains on, and has its tensors", got, "(True, True)")
+
+
+with group.Group(backend=group.backend(), grace="0.5") as g:
+    for size in RANKS:
+        start(g, size)
+        g.cell("x = 1")
+        selftest(g, f"{size} ranks")
+        if size > 1:
+            failures(g, size)
+if not group.REHEARSES:
+    with group.Group(env={"PYTHONPATH": NO_TORCH}, backend="nccl") as g:
+        for size in RANKS:
+            start(g, size)
+            selftest(g, f"{size} ranks without torch")
+check.done()

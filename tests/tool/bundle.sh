@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The bundle, unpacked into a new folder: with an environment that knows no source and no build tree, nothing is
+# mounted, and each Python serves a socket. Its tests and measures for GPUs run through, with the CPU in a GPU's
+# place, and say what they skip.
+. "$(dirname "$0")/../lib.sh"
+
+sanitized && skip 'a bundle of a sanitized build runs nowhere else'
+[ -e "$(pkg-config --variable=libdir fuse3)/libfuse3.a" ] || skip 'there is no libfuse3.a'
+"$TORCH_PYTHON" -c 'import torch, numpy' 2>/dev/null || skip "no torch or NumPy in $TORCH_PYTHON"
+cuda=$BUILD/fake/libcudart.so.13
+[ -e "$cuda" ] || skip "$cuda is not built (make check)"
+cd "$ROOT" || exit
+BUILD=$(realpath --relative-to=. "$BUILD") VERSION=$(sed -n 's/^VERSION := //p' Makefile) OUT=$T \
+	scripts/make-bundle >"$T/out" 2>&1 || give_up "make-bundle: $(tail -n 5 "$T/out")"
+tail -n 1 "$T/out"
+mkdir "$T/else where"
+cd "$T/else where" || exit
+tar -xzf "$T"/ddipfs-*-bundle.tar.gz
+cd ddipfs-* || exit
+is 'libfuse is in the program' "$(ldd bin/ddipfs | grep -c fuse)" 0
+is 'nothing leads to where it was made' "$(grep -rlF "$ROOT" .)" ''
+# the fake runtime is not a part of it
+cp -r "$ROOT/tests/fake/cupy" "$cuda" "$T"
+
+# inside PYTHON WORDS…: ./run there
+inside() {
+	guarded unshare -m "$BASH" -c 'mount -t tmpfs none /dev/shm && mount --bind /dev/null /dev/fuse && exec "$@"' - \
+		env -i DDIP_TEST="$DDIP_TEST" HOME="$T" TMPDIR="$T" PATH=/usr/bin:/bin PYTHON="$1" \
+		PYTHONPATH="$T" DDIP_CUDART="$T/${cuda##*/}" ./run "${@:2}" 2>&1
+}
+
+if [ "$(id -u)" != 0 ] || ! unshare -m true 2>/dev/null; then
+	skip 'only root can hide /dev/fuse'
+fi
+said=$(inside "$TORCH_PYTHON" rehearse) || bad "rehearse: $said"
+like 'all tests run, without a device' "$said" '3 passed, 0 failed, 0 skipped'
+like 'the measures are on a socket' "$said" 'a rehearsal, these figures mean nothing; .* on a socket'
+is 'each has its row' "$(grep -c '^| [^-w]' <<<"$said")" 9
+[ ! -e tests/gpu/RESULTS.md ] || bad 'a rehearsal is no result'
+like 'what needs a GPU is skipped aloud' "$(inside "$TORCH_PYTHON" check-gpu nccl)" \
+	'test_nccl: no GPU that torch of .* can use'
+like 'the measures are skipped aloud' "$(inside "$TORCH_PYTHON" bench-gpu)" 'no GPU that torch .*bench-gpu: skipped'
+for python in "$PLAIN_PYTHON" ~/.pyenv/versions/3.12.*/bin/python3; do
+	[ -x "$python" ] || continue
+	said=$(inside "$python" check-gpu start) || bad "$python: $said"
+	like "$python runs it" "$said" '1 passed, 0 failed, 0 skipped'
+done
