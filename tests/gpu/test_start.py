@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The programs run here, with this Python: cells, objects, and where there is torch the self-test of
-two ranks over gloo. It needs no GPU.
+"""The programs run here, with this Python: cells, objects, and where there is torch the
+self-test of two ranks over gloo. It needs no GPU.
 """
 
 import sys
