@@ -11,7 +11,8 @@ import math
 import mmap
 import os
 import sys
-from errno import EOPNOTSUPP
+from _thread import get_ident
+from errno import EINTR, EOPNOTSUPP
 
 from ddip_engine import state
 from ddip_engine.state import EngineError
@@ -207,19 +208,27 @@ def _guarded(what, function, *args):
 
 def _owner(address, near):
     """The device of this memory; near is asked first, where the rank has a context."""
-    function = _ddip().device_owner
-    while (device := _guarded("", function, address, near)) is None:
-        """A request that nobody waits for ends here."""
+    module = _ddip()
+    while (device := _guarded("", module.device_owner, address, near)) is None:
+        # a request that nobody waits for ends here, too
+        if state.pushes_in == get_ident() and module.push_cancelled():
+            raise EngineError(EINTR, "interrupted while the driver of the GPU did not answer")
     return device
 
 
-def copy(device, address, host, size, into=False):
-    """Copies from a device to the host's memory, or into the device."""
-    function = _ddip().device_copy
-    while size > 0:
-        args = device, address, host, min(size, _PIECE), into
-        done = _guarded(f"GPU {device}: ", function, *args)
-        address, host, size = address + done, host + done, size - done
+def copy(device, address, host, size, into=None):
+    """Copies from a device to the host's memory, or to that of the object into, on the device,
+    which lives until nothing more is written there."""
+    module = _ddip()
+    handle = module.device_pin(into, address, size, device) if into is not None else 0
+    try:
+        while size > 0:
+            args = device, address, host, min(size, _PIECE), handle
+            done = _guarded(f"GPU {device}: ", module.device_copy, *args)
+            address, host, size = address + done, host + done, size - done
+    finally:
+        if handle:
+            module.device_unpin(handle)
 
 
 def read(memory):

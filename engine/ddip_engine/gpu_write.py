@@ -50,7 +50,7 @@ def _fill(made, address):
     memory = gpu.memory_of(made)
     device = memory.device  # CUDA is loaded then: mark() needs it
     gpu.mark()
-    gpu.copy(device, memory.address, address, memory.nbytes, into=True)
+    gpu.copy(device, memory.address, address, memory.nbytes, into=made)
 
 
 def on_device(value):

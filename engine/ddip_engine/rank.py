@@ -267,9 +267,11 @@ def _set_autogc(fd, on):
 
 def _put(fd, name, view, op, size):
     _open_path()
+    state.pushes_in = _thread.get_ident()
     try:
         values.put(name, view, op, fd, size)
     finally:
+        state.pushes_in = None
         gpu.mark()  # a state dict that is loaded, or undone, is copied by kernels
     return ()
 

@@ -81,18 +81,36 @@ py_device_pin(PyObject *module, PyObject *args)
 }
 
 PyObject *
+py_device_unpin(PyObject *module, PyObject *number)
+{
+	unsigned long handle = PyLong_AsUnsignedLong(number);
+
+	if (PyErr_Occurred())
+		return NULL;
+	Py_XDECREF((PyObject *)rank_pin_drop((uint32_t)handle));
+	Py_RETURN_NONE;
+}
+
+PyObject *
+py_push_cancelled(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_device_push_cancelled());
+}
+
+PyObject *
 py_device_copy(PyObject *module, PyObject *args)
 {
 	unsigned long long address, host, size;
-	int device, in;
+	unsigned into;
+	int device;
 	struct err e;
 	ssize_t n;
 
-	if (!PyArg_ParseTuple(args, "iKKKp:device_copy", &device, &address, &host, &size, &in) ||
+	if (!PyArg_ParseTuple(args, "iKKKI:device_copy", &device, &address, &host, &size, &into) ||
 	    !py_device_usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS n =
-	    rank_device_copy(device, address, (char *)(uintptr_t)host, size, in, &e);
+	    rank_device_copy(device, address, (char *)(uintptr_t)host, size, into, &e);
 	Py_END_ALLOW_THREADS return n < 0 ? py_raise(&e) : PyLong_FromSsize_t(n);
 }
 

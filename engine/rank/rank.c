@@ -149,6 +149,14 @@ on_stack(struct msg *m)
 	rank_stack_ask(m->tag);
 }
 
+/* Here, not where it is taken: an interrupt behind it is for it. */
+static void
+on_put(struct msg *m)
+{
+	rank_device_push_begins();
+	for_main(m);
+}
+
 static void
 on_interrupt(struct msg *m)
 {
@@ -157,6 +165,8 @@ on_interrupt(struct msg *m)
 	if (wire_unpack(m, NULL, &number) < 0)
 		return;
 	rank_sigint_interrupted();
+	if (number == 0)
+		rank_device_push_cancel();
 	rank_cell_interrupt(number);
 }
 
@@ -192,7 +202,7 @@ static const struct {
 } rows[] = {
     {Trun, for_main},
     {Tinit, on_init},
-    {Tput, for_main},
+    {Tput, on_put},
     {Tcommit, for_main},
     {Tdel, for_main},
     {Tmove, for_main},

@@ -152,11 +152,16 @@ int rank_device_mark(int device, struct CUstream_st *stream, struct err *e);
 int rank_device_owner(uint64_t address, int near, int *device, struct err *e);
 /* Bytes of a device, and those that are free on it. */
 int rank_device_memory(int device, uint64_t *free, uint64_t *total, struct err *e);
-/* Copies n bytes from a device, or (in) to it. Gives how many were copied, which may be fewer than
- * n, and none, when it took long: so a caller can look whether it is still wanted. In: all, or
- * -errno. */
+/* Copies n bytes from a device. Gives how many were copied, which may be fewer than n, and none,
+ * when it took long: so a caller can look whether it is still wanted. With into, the handle of a
+ * pin of what they belong to, to the device: all, or -errno; -EINTR if the push is cancelled, and
+ * the pin is held until nothing more is written there. */
 ssize_t rank_device_copy(
-    int device, uint64_t address, char *host, size_t n, bool in, struct err *e);
+    int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e);
+/* The push that the main thread is at, or is about to take: it comes, it is interrupted; is it? */
+void rank_device_push_begins(void);
+void rank_device_push_cancel(void);
+bool rank_device_push_cancelled(void);
 /* Tcopy, in the I/O thread: Rcopy or Rerror follows. -errno: nothing does. */
 int rank_device_answer(const struct msg *m, struct err *e);
 

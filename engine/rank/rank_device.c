@@ -6,6 +6,7 @@
 #include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +27,7 @@ static struct {
 	int memfd;
 	char *memory; /* the daemon's slots, then ours */
 	bool slot_taken[OWN_SLOTS];
+	_Atomic bool push_cancelled;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .memfd = -1};
 
 void
@@ -194,24 +196,38 @@ free_slot(int slot)
 /* Begins to copy at most a slot's bytes; NULL: no slot came free in time. */
 static struct job *
 begin_piece(
-    int device, uint64_t address, char *host, size_t n, bool in, const struct timespec *until)
+    int device, uint64_t address, char *host, size_t n, uint32_t into, const struct timespec *until)
 {
-	int slot = take_slot(until);
+	int slot = take_slot(until), owner;
+	struct err e = {0};
+	uint64_t place;
 	struct job *j;
 
 	if (slot < 0)
 		return NULL;
 	j = xmalloc(sizeof(*j));
-	*j = (struct job){.kind = in ? JOB_IN : JOB_OUT,
+	*j = (struct job){.kind = into ? JOB_IN : JOB_OUT,
 	    .device = device,
 	    .address = address,
 	    .host = self.memory + (size_t)(DEVICE_SLOTS + slot) * DEVICE_SLOT,
 	    .n = MIN(n, (size_t)DEVICE_SLOT),
 	    .slot = slot};
-	if (in)
+	if (into) {
+		if (rank_pin_hold(into, 0, 0, &place, &owner, &e) == 0)
+			j->handle = into;
 		memcpy(j->host, host, j->n);
+	}
 	device_thread_submit(j);
 	return j;
+}
+
+static void
+free_piece(struct job *j)
+{
+	if (j->handle)
+		rank_pin_release(j->handle);
+	free_slot(j->slot);
+	free(j);
 }
 
 /* Takes what a piece that is done has brought: how many bytes. */
@@ -224,30 +240,40 @@ end_piece(struct job *j, char *host, struct err *e)
 		*e = j->err;
 	if (j->kind == JOB_OUT)
 		memcpy(host, j->host, n);
-	free_slot(j->slot);
-	free(j);
+	free_piece(j);
 	return n;
 }
 
-static void
-free_abandoned(struct job *j)
+void
+rank_device_push_begins(void)
 {
-	free_slot(j->slot);
-	free(j);
+	atomic_store(&self.push_cancelled, false);
 }
 
-/* Nobody wants what it brings. What it writes to a device must have ended: that may be freed. */
-static void
-abandon(struct job *j)
+void
+rank_device_push_cancel(void)
 {
-	if (j->kind == JOB_IN)
-		device_thread_await(j, NULL);
-	if (!device_thread_abandon(j, free_abandoned))
-		free_abandoned(j);
+	atomic_store(&self.push_cancelled, true);
+}
+
+bool
+rank_device_push_cancelled(void)
+{
+	return atomic_load(&self.push_cancelled);
+}
+
+/* Another slice of time for what is to be written: false, with the error, if it is cancelled. */
+static bool
+goes_on(struct timespec *until, struct err *e)
+{
+	*until = deadline(WAIT_MS);
+	if (rank_device_push_cancelled())
+		fail(e, EINTR, "interrupted while it was copied there");
+	return !e->no;
 }
 
 ssize_t
-rank_device_copy(int device, uint64_t address, char *host, size_t n, bool in, struct err *e)
+rank_device_copy(int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
 {
 	struct timespec until = deadline(WAIT_MS);
 	struct job *jobs[PIPELINE], *j;
@@ -258,18 +284,24 @@ rank_device_copy(int device, uint64_t address, char *host, size_t n, bool in, st
 	while (!e->no) {
 		while (count < PIPELINE && begun < n &&
 		       (j = begin_piece(
-			    device, address + begun, host + begun, n - begun, in, &until))) {
+			    device, address + begun, host + begun, n - begun, into, &until))) {
 			jobs[(first + count++) % PIPELINE] = j;
 			begun += j->n;
 		}
-		if (count == 0 || !device_thread_await(jobs[first], in ? NULL : &until))
+		if (ended == n)
 			break;
+		if (count == 0 || !device_thread_await(jobs[first], &until)) {
+			if (into && goes_on(&until, e))
+				continue;
+			break;
+		}
 		ended += end_piece(jobs[first], host + ended, e);
 		first = (first + 1) % PIPELINE;
 		count--;
 	}
 	for (; count > 0; count--, first = (first + 1) % PIPELINE)
-		abandon(jobs[first]);
+		if (!device_thread_abandon(jobs[first], free_piece))
+			free_piece(jobs[first]);
 	return e->no ? -e->no : (ssize_t)ended;
 }
 

@@ -177,6 +177,28 @@ until_true grep -q '^state busy$' "$G/rank0/status"
 : >"$T/release"
 wait $pusher
 is 'the push is done on both' "$(cat "$T/pushed") $(where small)" "0 '0:5' '1:5'"
+
+# a push to a GPU that does not come to it is interrupted: no rank has it, and none is killed for it
+held=$(value 'cupy.runtime.fake_cuda_live()')
+cell 'stream.hold()' "$G/rank0/cell"
+cell "with open('$T/push.npy', 'wb') as f: np.save(f, np.zeros(1 << 18))" "$G/rank1/cell"
+for how in its-writer interrupt; do
+	"$TORCH_PYTHON" -c "import errno, signal, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+try:
+    with open('$G/vars/small.npy', 'wb') as to: to.write(open('$T/push.npy', 'rb').read())
+    print(0)
+except OSError as e: print(errno.errorcode[e.errno])" >"$T/pushed" &
+	pusher=$!
+	until_true grep -q '^state busy$' "$G/rank0/status"
+	[ $how = interrupt ] && echo interrupt >"$G/ctl" || kill -INT $pusher
+	wait $pusher
+	is "a push that is stopped by $how" "$(cat "$T/pushed")" EINTR
+done
+is 'no rank has it' "$(where small)" "'0:5' '1:5'"
+cell 'cupy.release()' "$G/rank0/cell"
+until_true test "$(value 'cupy.runtime.fake_cuda_live()')" = "$held"
+is 'the next push arrives' "$(push "$G/vars/small.npy" 'np.full(9, 5)') $(where small)" "0 '0:5' '1:5'"
 is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 
 # what a GPU's memory is used for, by name; of a rank that is stuck as much as is known without it

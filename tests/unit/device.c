@@ -94,10 +94,10 @@ open_fake(const char *words)
 
 /* What rank_device_copy() gives in pieces, as a caller does it. */
 static int
-copy_all(uint64_t address, char *host, size_t n, bool in, struct err *e)
+copy_all(uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
 {
 	for (size_t at = 0; at < n;) {
-		ssize_t k = rank_device_copy(1, address + at, host + at, n - at, in, e);
+		ssize_t k = rank_device_copy(1, address + at, host + at, n - at, into, e);
 
 		if (k < 0)
 			return (int)k;
@@ -112,7 +112,7 @@ copy_thread(void *arg)
 	char *back = xmalloc(SIZE);
 	struct err e = {0};
 
-	CHECK(copy_all((uintptr_t)arg, back, SIZE, false, &e) == 0);
+	CHECK(copy_all((uintptr_t)arg, back, SIZE, 0, &e) == 0);
 	CHECK(memcmp(back, fake.bytes((uintptr_t)arg, SIZE), SIZE) == 0);
 	free(back);
 	return NULL;
@@ -125,10 +125,13 @@ test_copies(uint64_t address)
 	char *data = xmalloc(SIZE);
 	pthread_t threads[3];
 	struct err e = {0};
+	uint32_t into;
 
 	for (size_t i = 0; i < SIZE; i++)
 		data[i] = (char)(i * 31 >> 3);
-	CHECK(copy_all(address, data, SIZE, true, &e) == 0);
+	into = rank_pin_add(data, address, SIZE, 1);
+	CHECK(copy_all(address, data, SIZE, into, &e) == 0);
+	CHECK(rank_pin_drop(into) == data);
 	CHECK(memcmp(data, fake.bytes(address, SIZE), SIZE) == 0);
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		CHECK(pthread_create(&threads[i], NULL, copy_thread, (void *)(uintptr_t)address) ==
@@ -148,10 +151,54 @@ test_leaving(uint64_t address)
 	fake.hold(NULL);
 	CHECK(rank_device_mark(1, NULL, &e) == 0);
 	for (int i = 0; i < 4; i++)
-		CHECK(rank_device_copy(1, address, host, SIZE, false, &e) == 0);
+		CHECK(rank_device_copy(1, address, host, SIZE, 0, &e) == 0);
 	fake.release();
-	CHECK(copy_all(address, host, SIZE, false, &e) == 0);
+	CHECK(copy_all(address, host, SIZE, 0, &e) == 0);
 	free(host);
+}
+
+static void *
+cancel_thread(void *arg)
+{
+	rank_device_push_cancel();
+	return NULL;
+}
+
+/* A push that is interrupted ends, whatever the device does; what it was for lives until nothing is
+ * written there any more, and the slots come back. */
+static void
+test_cancelled_push(uint64_t address)
+{
+	char *data = xcalloc(1, SIZE);
+	int frees = sent.frees;
+	struct err e = {0};
+	pthread_t thread;
+	uint32_t into;
+
+	for (int stalled = 0; stalled < 2; stalled++) {
+		into = rank_pin_add(data, address, SIZE, 1);
+		rank_device_push_begins();
+		if (stalled)
+			fake.stall(1);
+		else
+			fake.hold(NULL);
+		if (!stalled)
+			CHECK(rank_device_mark(1, NULL, &e) == 0);
+		CHECK(pthread_create(&thread, NULL, cancel_thread, NULL) == 0);
+		CHECK(rank_device_copy(1, address, data, SIZE, into, &e) == -EINTR);
+		CHECK_STR(e.text, "interrupted while it was copied there");
+		pthread_join(thread, NULL);
+		CHECK(rank_pin_drop(into) == NULL);
+		if (stalled)
+			fake.stall(0);
+		else
+			fake.release();
+		until(&sent.frees, ++frees);
+		CHECK(rank_pin_drop(into) == data);
+	}
+	rank_device_push_begins();
+	test_copies(address);
+	free(data);
 }
 
 /* What was in any of a device's streams when it was marked comes before a copy. */
@@ -169,9 +216,9 @@ test_marks(uint64_t address)
 		CHECK(cuda_stream_new(&others[i], &e) == 0 &&
 		      rank_device_mark(-1, others[i], &e) == 0);
 	CHECK(rank_device_mark(1, NULL, &e) == 0);
-	CHECK(rank_device_copy(1, address, &byte, 1, false, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, 0, &e) == 0);
 	fake.release();
-	CHECK(copy_all(address, &byte, 1, false, &e) == 0);
+	CHECK(copy_all(address, &byte, 1, 0, &e) == 0);
 	cuda_stream_free(held);
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		cuda_stream_free(others[i]);
@@ -262,7 +309,7 @@ test_unregistered(void)
 	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
 	fake.hold(NULL);
 	CHECK(rank_device_mark(1, NULL, &e) == 0);
-	CHECK(rank_device_copy(1, address, &byte, 1, false, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, 0, &e) == 0);
 	CHECK(rank_device_owner(address, 1, &device, &e) == 0 && device == 1);
 	fake.release();
 	test_copies(address);
@@ -286,6 +333,7 @@ main(void)
 	test_leaving(address);
 	test_marks(address);
 	test_answers(address);
+	test_cancelled_push(address);
 	test_questions(address);
 	cuda_free(address);
 	fflush(NULL);
