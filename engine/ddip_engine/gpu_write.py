@@ -3,7 +3,7 @@
 import sys
 from errno import EBADMSG, EOPNOTSUPP
 
-from ddip_engine import gpu
+from ddip_engine import gpu, state
 from ddip_engine.state import EngineError
 from ddip_engine.view import article
 
@@ -25,16 +25,27 @@ def tensor_on(tensor, device):
 def array_like(old, array):
     """A NumPy array as one of the library of old, which is on a GPU, on the same device."""
     device = gpu.memory_of(old).device
-    cupy = sys.modules.get("cupy")
-    if isinstance(old, getattr(cupy, "ndarray", ())):
-        with cupy.cuda.Device(device):
-            return _array_of(cupy.empty, array)
-    cuda = getattr(sys.modules.get("numba"), "cuda", None)
-    if cuda is not None and type(old).__module__.partition(".")[0] == "numba":
-        with cuda.gpus[device]:
-            return _array_of(cuda.device_array, array)
+    library = type(old).__module__.partition(".")[0]
+    if library in _MAKERS and sys.modules.get(library) is not None:
+        return _MAKERS[library](device, array)
     text = f"it holds {article(old)} on GPU {device}, which is made in a cell only; or del it first"
     raise EngineError(EBADMSG, text)
+
+
+def _cupy_array(device, array):
+    cupy = sys.modules["cupy"]
+    with cupy.cuda.Device(device):
+        return _array_of(cupy.empty, array)
+
+
+def _numba_array(device, array):
+    cuda = sys.modules["numba"].cuda
+    with cuda.gpus[device]:
+        return _array_of(cuda.device_array, array)
+
+
+# Libraries other than torch -> what makes an array of theirs.
+_MAKERS = {"cupy": _cupy_array, "numba": _numba_array}
 
 
 def _array_of(empty, array):
@@ -61,12 +72,16 @@ def on_device(value):
         return type(value)(on_device(each) for each in value)
     if gpu.memory_of(value) is not None:
         return value
-    torch, cupy, is_tensor = gpu.torch_module(), sys.modules.get("cupy"), gpu.is_tensor(value)
+    torch, is_tensor = gpu.torch_module(), gpu.is_tensor(value)
     if not is_tensor and not hasattr(value, "__array_interface__"):
         raise EngineError(EBADMSG, f"{article(value)} is no array: nothing to be put on a GPU")
     if torch is not None and torch.cuda.is_available():
         tensor = value if is_tensor else torch.from_numpy(value)
         return tensor_on(tensor, torch.device("cuda", torch.cuda.current_device()))
-    if cupy is not None and not is_tensor:
-        return _array_of(cupy.empty, value)
-    raise EngineError(EOPNOTSUPP, "no torch with CUDA and no cupy is loaded that could hold it")
+    for library, make in _MAKERS.items():
+        if hasattr(sys.modules.get(library), "cuda") and not is_tensor:
+            return make(state.local_rank, value)
+    text = (
+        "nothing is loaded that could hold it: import torch with CUDA, cupy or numba.cuda in a cell"
+    )
+    raise EngineError(EOPNOTSUPP, text)

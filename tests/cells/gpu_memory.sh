@@ -21,6 +21,11 @@ copied() {
 	value 'cupy.runtime.fake_cuda_copied()'
 }
 
+# live_is N: so many objects of rank 0 have memory of a GPU
+live_is() {
+	[ "$(value 'cupy.runtime.fake_cuda_live()')" = "$1" ]
+}
+
 cell 'import cupy, numpy as np
 cupy.runtime.cudaSetDevice(rank)
 def on_device(number, source):
@@ -54,7 +59,7 @@ cell 'big.numpy()[:] = 7; old, big = big, None; del gaps, turned, thin, old'
 is 'an object that changes in place shows it' "$(dd bs=4096 skip=1 count=1 iflag=direct status=none <&3 | tail -c 4 | od -An -t d4 | xargs)" 7
 is 'is kept while its file is open' "$(value 'cupy.runtime.fake_cuda_live()')" 6
 exec 3<&-
-until_true test "$(value 'cupy.runtime.fake_cuda_live()')" = 5
+until_true live_is 5
 
 # what people and other programs read
 is 'text is what print shows' "$(cat "$G/vars/small")" "$(value 'print(small.numpy(), flush=True)' >/dev/null; cat "$G/cells/last/rank0/stdout")"
@@ -197,7 +202,7 @@ except OSError as e: print(errno.errorcode[e.errno])" >"$T/pushed" &
 done
 is 'no rank has it' "$(where small)" "'0:5' '1:5'"
 cell 'cupy.release()' "$G/rank0/cell"
-until_true test "$(value 'cupy.runtime.fake_cuda_live()')" = "$held"
+until_true live_is "$held"
 is 'the next push arrives' "$(push "$G/vars/small.npy" 'np.full(9, 5)') $(where small)" "0 '0:5' '1:5'"
 is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 

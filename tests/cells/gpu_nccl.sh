@@ -36,6 +36,30 @@ is 'in order' "$(value 'ctypes.CDLL(os.environ["DDIP_NCCL"]).fake_nccl_aborted()
 is 'the current GPU of the program is left alone' "$(value 'import cupy, ctypes
 n = ctypes.c_int(9); cupy.runtime.cudaGetDevice(ctypes.byref(n)); n.value' 2)" 0
 
+# files, with the libraries that are there in torch's place: each rank's array on its GPU
+cell 'import numpy as np, cupy, numba
+with cupy.cuda.Device(rank):
+    x = cupy.array(np.arange(6.0).reshape(2, 3) * (rank + 1))
+with numba.cuda.gpus[rank]:
+    y = numba.cuda.to_device(np.arange(5, dtype="i4") + rank)
+devices = lambda: (x.device.id, y.device.id, type(y).__name__)'
+is 'what is read of cupy' "$(cat "$G/rank2/vars/x.json")" '[[0.0, 3.0, 6.0], [9.0, 12.0, 15.0]]'
+is 'what is read of numba' "$(cat "$G/rank1/vars/y.json")" '[1, 2, 3, 4, 5]'
+is 'sum over ranks' "$(cat "$G/vars/x.sum.json")" '[[0.0, 6.0, 12.0], [18.0, 24.0, 30.0]]'
+is 'max over ranks' "$(cat "$G/vars/y.max.json")" '[2, 3, 4, 5, 6]'
+cat "$G/vars/y.npy" >"$T/y.npy"
+cat "$G/vars/x.mean.npy" >"$T/x.npy"
+cat "$T/y.npy" >"$G/vars/y.npy" || bad 'a push to an array of numba'
+cat "$T/x.npy" >"$G/vars/x.npy" || bad 'a push to an array of cupy'
+is 'they stay where and what they were' "$(value 'devices()' 2)" "(2, 2, 'DeviceNDArray')"
+is 'with what was pushed' "$(cat "$G/rank2/vars/x.json" "$G/rank2/vars/y.json" | xargs)" '[[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]] [0, 1, 2, 3, 4]'
+cat "$T/x.npy" >"$G/vars/z.cuda.npy" || bad 'a new name on the GPUs'
+is 'a new name is on the GPU of each rank' "$(value 'z.device.id' 0) $(value 'z.device.id' 2)" '0 2'
+cell 'import sys; cupies = sys.modules.pop("cupy"), sys.modules.pop("numba")'
+cat "$T/x.npy" 2>/dev/null >"$G/vars/v.cuda.npy" && bad 'there is no library that could hold it'
+like 'it says what to do' "$(tail -n 1 "$G/error")" 'import torch with CUDA, cupy or numba.cuda in a cell'
+cell 'sys.modules.update(cupy=cupies[0], numba=cupies[1])'
+
 # an interrupt while a rank does not come: all are free, and the next one is right
 cell "import os
 os.mkfifo('$T/come')
