@@ -40,9 +40,10 @@ def views(g):
         file.seek(128 + 4096 * 1000)
         row = np.frombuffer(file.read(4096), "f4")
         check.equal("a page in the middle", row[:2].tolist(), [1024000.0, 1024001.0])
-        g.cell("x[1000] = -1")
-    check.equal("a change in place shows", g.read("vars/x.npy") != "", True)
-    check.equal("its element", g.value("float(x[1000, 3])"), "-1.0")
+        g.cell("x[500] = -1")
+        file.seek(128 + 4096 * 1000)
+        row = np.frombuffer(file.read(4096), "f4")
+        check.equal("a change in place shows", row[:2].tolist(), [-1.0, -1.0])
 
 
 def while_a_kernel_runs(g):
