@@ -1,9 +1,11 @@
 """Memory of GPUs: found in an object, copied from and to it by a thread of C's that needs no GIL.
 
 What a running cell has queued on a GPU is not waited for, what ended cells have queued is. An
-object is a torch tensor on a CUDA device, or has `__cuda_array_interface__` (cupy, numba, jax).
+object is a torch tensor on a CUDA device, has `__cuda_array_interface__` (cupy, numba), or speaks
+dlpack (jax).
 """
 
+import contextlib
 import functools
 import glob
 import itertools
@@ -14,15 +16,13 @@ import sys
 from _thread import get_ident
 from errno import EINTR, EOPNOTSUPP
 
-from ddip_engine import state
+from ddip_engine import dlpack, state
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, memfd_name
 
 _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends that soon
-_MAP_NORESERVE = 0x4000
 _RUN_BYTES = 64 << 10  # to copy one piece more takes the time of so many bytes more
 _SPAN_BYTES = 256 << 20  # of an object with gaps that are on the host at once, gaps included
-_EDGE_RUNS = 4096  # pieces that are copied one by one for a text
 _NAMED_STREAMS = 2  # up to this not an address of a stream: the legacy and the thread's default one
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
@@ -34,7 +34,7 @@ class Memory:
 
     finish: a function of the copy on the host that makes the object's elements of it; None: it
     has them. known: near is the GPU that it lies on, not just the first to be asked. stream: the
-    address of the one that its library says it is made in, or None.
+    address of the one that its library says it is made in, or has that one wait for it; or None.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Memory:
         self.address = address
         self.shape = tuple(shape)
         self.itemsize = itemsize
-        self.strides = tuple(strides) if strides is not None else _packed(self.shape, itemsize)
+        self.strides = tuple(strides) if strides is not None else packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
         self._near, self._stream = near, stream
@@ -73,8 +73,8 @@ class Memory:
     def order(self):
         """ "C" or "F": the elements lie so without gaps; None: they do not."""
         for order in "CF":
-            packed = _packed(self.shape, self.itemsize, order)
-            pairs = zip(self.shape, self.strides, packed, strict=True)
+            steps = packed(self.shape, self.itemsize, order)
+            pairs = zip(self.shape, self.strides, steps, strict=True)
             if not self.nbytes or all(n == 1 or have == want for n, have, want in pairs):
                 return order
         return None
@@ -90,7 +90,7 @@ class Memory:
         return Memory(self, *place, known=True), (slice(None),) * axis + (part,)
 
 
-def _packed(shape, itemsize, order="C"):
+def packed(shape, itemsize, order="C"):
     """The strides of elements without gaps."""
     strides, step = [], itemsize
     for n in reversed(shape) if order == "C" else shape:
@@ -119,13 +119,13 @@ def memory_of(value):
     """The Memory of an object on a GPU; None: it is not on one, or not a dense array."""
     if is_tensor(value):
         return _memory_of_tensor(value) if _on_cuda(value) and _is_dense(value) else None
-    if not hasattr(type(value), "__cuda_array_interface__"):
-        return None
-    try:
-        facts = value.__cuda_array_interface__
-    except Exception:  # the object's own code says that it has none
-        return None
-    return _memory_of_interface(value, facts) if facts is not None else None
+    facts = None
+    if hasattr(type(value), "__cuda_array_interface__"):
+        with contextlib.suppress(Exception):  # the object's own code says that it has none
+            facts = value.__cuda_array_interface__
+    if facts is not None:
+        return _memory_of_interface(value, facts)
+    return _memory_of_dlpack(value) if dlpack.is_on_gpu(value) else None
 
 
 def _is_dense(tensor):
@@ -167,6 +167,12 @@ def _memory_of_interface(value, facts):
     shape, strides = facts["shape"], facts.get("strides")
     place = facts["data"][0], shape, strides, dtype, dtype.itemsize, state.local_rank
     return Memory(value, *place, stream=facts.get("stream"))
+
+
+def _memory_of_dlpack(value):
+    owner, address, shape, strides, dtype = dlpack.take(value)
+    place = address, shape, strides, dtype, dtype.itemsize, state.local_rank
+    return Memory(owner, *place, stream=dlpack.STREAM)
 
 
 def _has_fields(descr):
@@ -234,11 +240,12 @@ def copy(device, address, host, size, into=None):
 def read(memory):
     """All bytes, of what has no gaps."""
     data = bytearray(memory.nbytes)
-    copy(memory.device, memory.address, _address(data), memory.nbytes)
+    copy(memory.device, memory.address, address_of(data), memory.nbytes)
     return bytes(data)
 
 
-def _address(data):
+def address_of(data):
+    """Where writable memory of Python's lies."""
     import ctypes
 
     return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data)) if len(data) else 0
@@ -299,7 +306,7 @@ def _on_host(memory):
 
 def _empty(memory, shape):
     """(a tensor or array on the host, its address)."""
-    if _is_torch(memory):
+    if is_torch(memory):
         made = sys.modules["torch"].empty(shape, dtype=memory.dtype, device="cpu")
         return made, made.data_ptr()
     import numpy
@@ -308,7 +315,8 @@ def _empty(memory, shape):
     return made, made.ctypes.data
 
 
-def _is_torch(memory):
+def is_torch(memory):
+    """Is its dtype torch's?"""
     return type(memory.dtype).__module__.partition(".")[0] == "torch"
 
 
@@ -356,7 +364,7 @@ def _from_span(memory, low, size):
 
     data = numpy.empty(size, numpy.uint8)
     copy(memory.device, memory.address + low, data.ctypes.data, size)
-    if not _is_torch(memory):
+    if not is_torch(memory):
         return numpy.ndarray(memory.shape, memory.dtype, data, -low, memory.strides)
     torch = sys.modules["torch"]
     steps = [step // memory.itemsize for step in memory.strides]
@@ -375,86 +383,13 @@ def hosted(export):
             start = len(export.head)
             view = memoryview(memory)[start:]
             try:
-                copy(export.device, export.address, _address(view), export.size - start)
+                copy(export.device, export.address, address_of(view), export.size - start)
             finally:
                 view.release()
     except BaseException:
         os.close(fd)
         raise
     return Export(fd=fd, size=export.size)
-
-
-# ---- text
-
-
-def image(value):
-    """What print shows of an object, on the host: of a large one all but its edges is zero, and
-    takes no memory."""
-    memory = memory_of(value)
-    if memory is None or memory.finish or (is_tensor(value) and not opens()):
-        return host(value)
-    threshold, kept = _elision()
-    if not memory.shape or memory.nbytes <= threshold * memory.itemsize:
-        return host(value)
-    edges = list(itertools.islice(_edges(memory, kept), _EDGE_RUNS + 1))
-    if len(edges) > _EDGE_RUNS:
-        return host(value)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    data = mmap.mmap(-1, memory.nbytes, flags=flags)
-    address = _address(data)
-    for offset, to, size in edges:
-        copy(memory.device, memory.address + offset, address + to, size)
-    if _is_torch(memory):
-        flat = sys.modules["torch"].frombuffer(data, dtype=memory.dtype)
-        return flat.reshape(memory.shape)
-    import numpy
-
-    return numpy.ndarray(memory.shape, memory.dtype, data)
-
-
-def _elision():
-    """(elements that print shows all of, how many it looks at, at each end of an axis of more)."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    options = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
-    threshold, items = getattr(options, "threshold", 0), getattr(options, "edgeitems", 0)
-    if numpy is not None:
-        own = numpy.get_printoptions()
-        threshold, items = max(threshold, own["threshold"]), max(items, own["edgeitems"])
-    return threshold, items + 1
-
-
-def _edges(memory, kept):
-    """(offset, offset in C's order, bytes) of the elements at the ends of all axes."""
-    packed = _packed(memory.shape, memory.itemsize)
-    ends = [list(_ends(n, kept)) for n in memory.shape]
-    if memory.strides[-1] == memory.itemsize:  # neighbours at once
-        n = memory.shape[-1]
-        ends[-1] = [0] if n <= 2 * kept else [0, n - kept]
-        size = memory.itemsize * (n if n <= 2 * kept else kept)
-    else:
-        size = memory.itemsize
-    for index in itertools.product(*ends):
-        offset = sum(i * step for i, step in zip(index, memory.strides, strict=True))
-        yield offset, sum(i * step for i, step in zip(index, packed, strict=True)), size
-
-
-def _ends(n, kept):
-    return range(n) if n <= 2 * kept else (*range(kept), *range(n - kept, n))
-
-
-def text(value):
-    """str() of an object on a GPU, from its image; None: it is not on one."""
-    if memory_of(value) is None:
-        return None
-    shown, torch = image(value), torch_module()
-    if not is_tensor(value):
-        return f"{shown}"
-    parameter = type(value) is not torch.Tensor
-    if value.ndim == 0 and not parameter:
-        return f"{shown}"
-    contents = torch._tensor_str._tensor_str(shown, len("tensor("))
-    head = "Parameter containing:\n" if parameter else ""
-    return head + torch.Tensor.__repr__(value, tensor_contents=contents)
 
 
 # ---- the order of things
@@ -493,7 +428,7 @@ def _streams():
 def _order(device, stream):
     """An object of another library than torch is read on this GPU. The first time it comes behind
     all in the default stream: what the cells before have queued is not known by anything else."""
-    wanted = {0} if device not in _devices else set()
+    wanted = {0} if device not in _devices or stream == dlpack.STREAM else set()
     _devices.add(device)
     if stream is not None and stream > _NAMED_STREAMS and not _cell_runs():
         wanted.add(stream)

@@ -10,7 +10,7 @@ import sys
 import zlib
 from errno import EBADMSG
 
-from ddip_engine import arrays, gpu, table
+from ddip_engine import arrays, gpu, gpu_text, table
 from ddip_engine.state import EngineError
 from ddip_engine.view import (
     ABSENT,
@@ -41,7 +41,7 @@ _ROWS = 4096  # of an array that become text at once
 def export_plain(name, value):
     """str(x) and a newline; long arrays are elided as print does."""
     check_size(name, value)
-    text = gpu.text(value)
+    text = gpu_text.text(value)
     return _export_bounded(name, f"{value if text is None else text}\n")
 
 

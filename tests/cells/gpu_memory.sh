@@ -127,6 +127,19 @@ cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 0, 0)'
 is 'all copies are by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 is 'no context on the device of another' "$(value 'cupy.runtime.fake_cuda_contexts()' 1)" 2
 
+# what says by dlpack alone where it lies
+cell 'packed = cupy.Packed(on_device(rank, np.arange(70000.0).reshape(7, -1))[1:, ::2])
+wide_lanes = cupy.Packed(odd, lanes=4)'
+cell "import io; b = io.BytesIO(); np.save(b, np.ascontiguousarray(np.arange(70000.0).reshape(7, -1)[1:, ::2]))
+with open('$T/want', 'wb') as f: f.write(b.getvalue())" "$G/rank0/cell"
+ok cmp "$G/vars/packed.npy" "$T/want"
+is 'its mean over ranks' "$(head -c 14 "$G/vars/packed.mean.json")" '[[10000.0, 100'
+like 'its text' "$(cat "$G/vars/packed")" '^\[\[10000'
+like 'rankK/gpu counts it' "$(cat "$G/rank0/gpu")" 'object packed 240000'
+is 'a type that NumPy has not is refused' "$(errno read "$G/vars/wide_lanes.npy")" EOPNOTSUPP
+like 'error names it' "$(tail -n 1 "$G/error")" 'no type for its elements \(dlpack: code 1, 8 bits, 4 lanes\)'
+cell 'del packed, wide_lanes'
+
 # what fails is told, and the rank goes on
 cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank0/cell"
 is 'a copy for which CUDA has no memory fails' "$(errno read "$G/vars/odd.npy")" ENOMEM

@@ -7,7 +7,7 @@ import types
 import unittest
 from unittest import mock
 
-from in_process import NAMES, gpu, np, read, state, torch
+from in_process import NAMES, gpu, gpu_text, np, read, state, torch
 
 
 def copy(device, address, host, size, into=False):
@@ -31,7 +31,7 @@ class Gpu(unittest.TestCase):
         Gpu.copies = Gpu.copied = 0
 
     def check_text(self, value):
-        self.assertEqual(gpu.text(value), f"{value}")
+        self.assertEqual(gpu_text.text(value), f"{value}")
 
     def test_text_is_what_print_shows(self):
         for value in (
@@ -56,7 +56,7 @@ class Gpu(unittest.TestCase):
         self.check_text(torch.arange(1, 5001.0))
 
     def test_the_text_of_a_transposed_array_costs_its_edges(self):
-        gpu.text(torch.randn(3000, 2000).T)
+        gpu_text.text(torch.randn(3000, 2000).T)
         self.assertLess(Gpu.copied, 10000)
 
     def test_columns_are_not_copied_element_by_element(self):
@@ -107,7 +107,7 @@ class Gpu(unittest.TestCase):
         nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
         for value in (TwoTensor(torch.ones(3), torch.ones(3)), nested, Raises()):
             self.assertIsNone(gpu.memory_of(value))
-            self.assertIsNone(gpu.text(value))
+            self.assertIsNone(gpu_text.text(value))
 
     def test_a_default_device_does_not_get_the_copy(self):
         value = torch.arange(6.0)

@@ -1,0 +1,80 @@
+"""What print shows of objects on GPUs: of a long one only its edges are copied."""
+
+import itertools
+import mmap
+import sys
+
+from ddip_engine import gpu
+
+_MAP_NORESERVE = 0x4000
+_EDGE_RUNS = 4096  # pieces that are copied one by one
+
+
+def image(value):
+    """What print shows of an object, on the host: of a large one all but its edges is zero, and
+    takes no memory."""
+    memory = gpu.memory_of(value)
+    if memory is None or memory.finish or (gpu.is_tensor(value) and not gpu.opens()):
+        return gpu.host(value)
+    threshold, kept = _elision()
+    if not memory.shape or memory.nbytes <= threshold * memory.itemsize:
+        return gpu.host(value)
+    edges = list(itertools.islice(_edges(memory, kept), _EDGE_RUNS + 1))
+    if len(edges) > _EDGE_RUNS:
+        return gpu.host(value)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    data = mmap.mmap(-1, memory.nbytes, flags=flags)
+    address = gpu.address_of(data)
+    for offset, to, size in edges:
+        gpu.copy(memory.device, memory.address + offset, address + to, size)
+    if gpu.is_torch(memory):
+        flat = sys.modules["torch"].frombuffer(data, dtype=memory.dtype)
+        return flat.reshape(memory.shape)
+    import numpy
+
+    return numpy.ndarray(memory.shape, memory.dtype, data)
+
+
+def _elision():
+    """(elements that print shows all of, how many it looks at, at each end of an axis of more)."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    options = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
+    threshold, items = getattr(options, "threshold", 0), getattr(options, "edgeitems", 0)
+    if numpy is not None:
+        own = numpy.get_printoptions()
+        threshold, items = max(threshold, own["threshold"]), max(items, own["edgeitems"])
+    return threshold, items + 1
+
+
+def _edges(memory, kept):
+    """(offset, offset in C's order, bytes) of the elements at the ends of all axes."""
+    packed = gpu.packed(memory.shape, memory.itemsize)
+    ends = [list(_ends(n, kept)) for n in memory.shape]
+    if memory.strides[-1] == memory.itemsize:  # neighbours at once
+        n = memory.shape[-1]
+        ends[-1] = [0] if n <= 2 * kept else [0, n - kept]
+        size = memory.itemsize * (n if n <= 2 * kept else kept)
+    else:
+        size = memory.itemsize
+    for index in itertools.product(*ends):
+        offset = sum(i * step for i, step in zip(index, memory.strides, strict=True))
+        yield offset, sum(i * step for i, step in zip(index, packed, strict=True)), size
+
+
+def _ends(n, kept):
+    return range(n) if n <= 2 * kept else (*range(kept), *range(n - kept, n))
+
+
+def text(value):
+    """str() of an object on a GPU, from its image; None: it is not on one."""
+    if gpu.memory_of(value) is None:
+        return None
+    shown, torch = image(value), gpu.torch_module()
+    if not gpu.is_tensor(value):
+        return f"{shown}"
+    parameter = type(value) is not torch.Tensor
+    if value.ndim == 0 and not parameter:
+        return f"{shown}"
+    contents = torch._tensor_str._tensor_str(shown, len("tensor("))
+    head = "Parameter containing:\n" if parameter else ""
+    return head + torch.Tensor.__repr__(value, tensor_contents=contents)
