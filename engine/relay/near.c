@@ -45,7 +45,7 @@ leave(int status)
 }
 
 /* There is no way on: the daemon hears why, and sees the end. */
-static _Noreturn void
+__attribute__((noreturn)) static void
 give_up(const struct err *e)
 {
 	struct err why;
