@@ -9,9 +9,13 @@ for python in $(compgen -c python3. | grep -x 'python3\.[0-9]*') "${PYENV_ROOT:-
 	: "${found[$version]:=$(command -v "$python")}"
 done
 [ ${#found[@]} -gt 1 ] || skip 'there is one Python here'
+asan_options=${ASAN_OPTIONS:-}
 for version in "${!found[@]}"; do
-	mount_with "${found[$version]}" -o backend=none
 	minor=${version#*.}
+	# at its end a CPython before 3.8 leaves objects that a sanitizer would call lost
+	ASAN_OPTIONS=$asan_options$([ "$minor" -ge 8 ] || echo :detect_leaks=0)
+	export ASAN_OPTIONS
+	mount_with "${found[$version]}" -o backend=none
 	started=$(errno write "$G/ctl" start)
 	if [ "${version%%.*}" = 3 ] && [ "$minor" -ge 10 ]; then
 		is "$version starts" "$started" 0
