@@ -6,6 +6,7 @@
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
+#include "group/preempt.h"
 #include "group/rank.h"
 #include "group/registry.h"
 #include "group/settings.h"
@@ -65,6 +66,12 @@ on_child(void *arg, int signo)
 static void
 on_end(void *arg, int signo)
 {
+	static bool warned;
+
+	if (signo == SIGTERM && !warned && preempt_signal(signo, "-")) {
+		warned = true; /* the next one ends us */
+		return;
+	}
 	note("%s: ending", strsignal(signo));
 	loop_stop(daemon_.loop);
 }
@@ -266,6 +273,7 @@ serve(const struct options *o)
 	if (state_make(*o->mountpoint ? o->mountpoint : o->socket, &daemon_.state_dir, &e) < 0)
 		die("%s", e.text);
 	group_init();
+	preempt_init();
 	change_ticks_init();
 	replacement_init();
 	live_init();

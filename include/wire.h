@@ -85,6 +85,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rspawn,    9, "4s",       "pid how") /* how: zygote successor cold; pid of the new process */ \
 	X(Nsignal,  10, "41",       "signo all") /* to the engine (0) or to all its processes (1) */ \
 	X(Nexit,    12, "44s8888",  "pid status lasterr out err disp records") /* wait(2) status; all is drained */ \
+	X(Npreempted, 13, "4",      "signo") /* came to the agent: who runs this host may take it away soon */ \
 	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
 	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
 	X(Ndropped, 16, "8",        "bytes") /* output lost: disk full */ \
@@ -133,6 +134,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tstack,   62, "",         "") \
 	X(Rstack,   63, "s84d",     "collective microseconds count text") /* "": in none; count: done in this cell */ \
 	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
+	X(Npreempt, 74, "4",        "cell") /* the same by a SIGINT to the main thread alone, for which ddip.Preempted is raised */ \
 	X(Nsignalled, 65, "41",     "cell raised") /* an interrupt of this cell reached Python: see above */ \
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
 	X(Tcopy,    72, "4848",     "handle offset count to") /* bytes of a GPU to this place of the memfd of GET_DEVICE */ \

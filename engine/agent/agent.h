@@ -130,6 +130,8 @@ struct zygote_pool *zygote_pool_find(uint32_t id);
 struct zygote *zygote_pool_take(struct zygote_pool *pool);
 /* Something of a start happened: the successor waits until it is quiet. */
 void zygote_pool_busy(struct zygote_pool *pool);
+/* Is this the signal that a pool's ranks are told of in another way (on_preempt)? */
+bool zygote_pool_spares(int signo);
 /* A child has ended. False: it was no zygote. */
 bool zygote_pool_reaped(pid_t pid, int status);
 

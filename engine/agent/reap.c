@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "signal_name.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -235,10 +236,20 @@ on_child(void *arg, int signo)
 	}
 }
 
+/* It may end this host for us; the daemon knows what follows from that. */
+static void
+on_preempt(void *arg, int signo)
+{
+	if (agent.greeted)
+		conn_send(agent.up, Npreempted, 0, SLOT_AGENT, 0, -1, (uint32_t)signo);
+}
+
 static void
 on_term(void *arg, int signo)
 {
-	reap_all(0);
+	if (!zygote_pool_spares(signo))
+		reap_all(0);
+	on_preempt(arg, signo);
 }
 
 static void
@@ -251,6 +262,8 @@ void
 reap_start(void)
 {
 	loop_signal(agent.loop, SIGCHLD, on_child, NULL);
+	for (const int *signo = signal_preempts; *signo; signo++)
+		loop_signal(agent.loop, *signo, on_preempt, NULL);
 	loop_signal(agent.loop, SIGTERM, on_term, NULL);
 	/* Those of a terminal are the daemon's: what they mean here comes as EOF. */
 	loop_signal(agent.loop, SIGINT, on_ignored, NULL);

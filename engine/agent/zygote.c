@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "signal_name.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -36,10 +37,13 @@ become(const struct zygote_pool *pool, const char *role, int out, int err, char 
 	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[16] = "--";
 	char *argv[] = {program, option, pool->python, NULL};
 	int null = fault("zygote.null", EMFILE) ? -1 : open("/dev/null", O_RDONLY);
+	int spared = signal_on_preempt((struct slice){pool->env.p, pool->env.n});
 	sigset_t none;
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (spared)
+		signal(spared, SIG_IGN);
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "signal_name.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -343,6 +344,17 @@ zygote_pool_busy(struct zygote_pool *pool)
 	loop_timer_del(pool->idle);
 	/* Imports take a core for a second, spares for some milliseconds. */
 	pool->idle = loop_timer(agent.loop, settled ? SPARE_MS : QUIET_MS, on_quiet, pool);
+}
+
+bool
+zygote_pool_spares(int signo)
+{
+	struct zygote_pool *pool;
+
+	TAILQ_FOREACH (pool, &agent.pools, link)
+		if (signal_on_preempt((struct slice){pool->env.p, pool->env.n}) == signo)
+			return true;
+	return false;
 }
 
 bool

@@ -24,6 +24,7 @@ from ddip_engine import (
     gpu,
     gpu_lost,
     interface,
+    preempted,
     repair,
     run,
     selftest,
@@ -48,6 +49,7 @@ def main(env, phases):
     _become(env)
     streams.install()
     run.install()
+    preempted.install()
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True, chain=True)
     _ddip.notify("Nstarted", state.pid, 0, phases)

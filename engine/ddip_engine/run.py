@@ -29,8 +29,12 @@ from ddip_engine import (
     streams,
     table,
 )
+from ddip_engine.preempted import Preempted
 
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
+
+_PREEMPTED = 2  # what _ddip.interrupt_wanted() says of it
+_WHY = "the cluster is about to end this job (on_preempt)"
 
 _DEFINES = re.compile(r"\b(def|class|lambda)\b")
 # What torch and its loaders say when what they wait for has been ended.
@@ -50,10 +54,10 @@ def _on_sigint(signum, frame):
         return
     if _cell is not None and imports.put_off(frame, _cell.number):
         return
-    if _ddip.interrupt_wanted():
+    if wanted := _ddip.interrupt_wanted():
         if _cell is not None:
             _cell.interrupted = True
-        raise KeyboardInterrupt
+        raise Preempted(_WHY) if wanted == _PREEMPTED else KeyboardInterrupt
 
 
 def _probed(signum, frame):

@@ -25,8 +25,9 @@
  *   notify(type, *fields)      sends an N
  *   enter(cell), leave()       user code of this cell begins, ends: an interrupt is for it alone.
  *                              leave() gives True if an interrupt for it came and was not raised
- *   interrupt_wanted() -> bool for the SIGINT handler: raise KeyboardInterrupt? Only while user
- *                              code runs. True tells the daemon that it is raised (Nsignalled)
+ *   interrupt_wanted() -> int  for the SIGINT handler: 1, raise KeyboardInterrupt; 2, raise
+ *                              Preempted; 0, nothing. Only while user code runs. If not 0, it
+ *                              tells the daemon that it is raised (Nsignalled)
  *   probe_signal() -> int      the real-time signal that probed is to be registered for (by signal.signal):
  *   probed(signum, frame)      tells the daemon that Python runs handlers of signals, when the one
  *                              of SIGINT did not ask interrupt_wanted: it is the program's own

@@ -167,7 +167,7 @@ on_interrupt(struct msg *m)
 	rank_sigint_interrupted();
 	if (number == 0)
 		rank_device_push_cancel();
-	rank_cell_interrupt(number);
+	rank_cell_interrupt(number, m->type == Npreempt);
 }
 
 static void
@@ -219,6 +219,7 @@ static const struct {
     {Tcopy, on_copy},
     {Tstack, on_stack},
     {Nintr, on_interrupt},
+    {Npreempt, on_interrupt},
     {Nabort, on_abort},
     {Nstdin, on_stdin},
     {Nquit, on_quit},

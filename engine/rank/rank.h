@@ -97,12 +97,14 @@ size_t rank_request_cancelled(unsigned long *threads, size_t max);
 void rank_cell_init(struct loop *l); /* the I/O thread's */
 void rank_cell_enter(uint32_t cell);
 bool rank_cell_leave(void); /* True: an interrupt for it came and was not raised */
-/* For a SIGINT that is handled now: does it mean user code? If so, the daemon is told (Nsignalled):
- * KeyboardInterrupt is raised. */
-bool rank_cell_wanted(void);
-/* Nintr, in the I/O thread. Sends SIGINT if this cell runs. If rank_cell_wanted() is not asked
- * soon, the main thread gets the probe signal. */
-void rank_cell_interrupt(uint32_t cell);
+
+/* For a SIGINT that is handled now: does it mean user code, and what is to be raised there? If
+ * something is, the daemon is told (Nsignalled). */
+enum rank_wanted { WANTED_NOTHING, WANTED_INTERRUPT, WANTED_PREEMPTED };
+enum rank_wanted rank_cell_wanted(void);
+/* Nintr, or Npreempt, in the I/O thread. Sends SIGINT if this cell runs. If rank_cell_wanted() is
+ * not asked soon, the main thread gets the probe signal. */
+void rank_cell_interrupt(uint32_t cell, bool preempt);
 int rank_cell_probe_signal(void);
 /* The handler of the probe signal: Python runs handlers, and the program has one of its own. */
 void rank_cell_probed(void);

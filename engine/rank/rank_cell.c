@@ -21,6 +21,7 @@ static struct {
 	uint32_t ahead;	  /* an interrupt for a cell that has not begun */
 	bool pending;	  /* an interrupt of ours was sent to the running cell and not raised yet */
 	bool asked;	  /* nobody was told yet that the main thread noticed it */
+	bool preempt;	  /* what is pending or ahead says that the host is taken away */
 	struct loop *loop; /* of the I/O thread, which has the timer */
 	struct timer *timer;
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -75,6 +76,7 @@ rank_cell_enter(uint32_t number)
 	cell.running = number;
 	cell.pending = cell.asked = now = cell.ahead == number && number != 0;
 	cell.ahead = 0;
+	cell.preempt &= now;
 	rank_cell_unlock();
 	if (now)
 		raise(SIGINT);
@@ -88,7 +90,7 @@ rank_cell_leave(void)
 	rank_cell_lock();
 	missed = cell.pending;
 	cell.running = 0;
-	cell.pending = cell.asked = false;
+	cell.pending = cell.asked = cell.preempt = false;
 	rank_cell_unlock();
 	/* A SIGINT sent before that is delivered at the latest when this call returns: never to the
 	 * next cell. */
@@ -117,11 +119,19 @@ settle(bool raised)
 	return number;
 }
 
-bool
+enum rank_wanted
 rank_cell_wanted(void)
 {
+	bool preempt;
+
 	/* In user code any SIGINT counts: one that was not ours is the user's own. */
-	return settle(true) != 0;
+	if (!settle(true))
+		return WANTED_NOTHING;
+	rank_cell_lock();
+	preempt = cell.preempt;
+	cell.preempt = false;
+	rank_cell_unlock();
+	return preempt ? WANTED_PREEMPTED : WANTED_INTERRUPT;
 }
 
 void
@@ -183,18 +193,23 @@ rank_cell_repeat(uint32_t number)
 }
 
 void
-rank_cell_interrupt(uint32_t number)
+rank_cell_interrupt(uint32_t number, bool preempt)
 {
 	bool sent = false;
 
 	rank_cell_lock();
 	if (cell.running && (number == 0 || number == cell.running)) {
 		cell.pending = cell.asked = sent = true;
+		cell.preempt = preempt;
 		/* As a terminal does: children of the cell get it too. We can't, all is blocked
 		 * here. */
-		kill(0, SIGINT);
+		if (preempt)
+			syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
+		else
+			kill(0, SIGINT);
 	} else if (number != 0) {
 		cell.ahead = number;
+		cell.preempt = preempt;
 	}
 	rank_cell_unlock();
 	if (sent && !cell.timer)

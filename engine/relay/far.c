@@ -6,6 +6,7 @@
 #include "relay/relay.h"
 #include "conn.h"
 #include "proc.h"
+#include "signal_name.h"
 #include "relay/combine.h"
 #include "relay/fetch.h"
 #include "relay/follow.h"
@@ -39,10 +40,12 @@ static struct {
 	struct loop *loop;
 	struct link *link;
 	struct session session;
-	int waiter;	    /* closed when the streams end; -1 */
-	uint64_t linger_ms; /* how long to live without a connection */
+	int waiter;		    /* closed when the streams end; -1 */
+	struct watch *waiter_watch; /* for signals */
+	uint64_t linger_ms;	    /* how long to live without a connection */
 	struct timer *linger;
-	bool known; /* the other side has spoken to us */
+	bool known;	    /* the other side has spoken to us */
+	bool outlives_term; /* it is some group's on_preempt */
 	struct conn *agent;
 	pid_t agent_pid;
 	int log;		 /* what the agent and this process write to 2 */
@@ -143,6 +146,7 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 	}
 	if (window_asked(far.windows, m))
 		return;
+	far.outlives_term |= packet_spares_term(m);
 	if (m->type == Tget)
 		fetch_asked(far.fetches, m);
 	if (m->type == Ncancel)
@@ -226,6 +230,35 @@ on_up(void *arg)
 }
 
 static void
+close_waiter(void)
+{
+	loop_fd_del(far.waiter_watch);
+	far.waiter_watch = NULL;
+	if (far.waiter >= 0)
+		close(far.waiter);
+	far.waiter = -1;
+}
+
+/* The cluster has signalled the process that it started for this connection, or has ended it. */
+static void
+on_waiter(void *arg, uint32_t events)
+{
+	int signo = session_signal(far.waiter);
+	struct buf b = {0};
+
+	if (signo == 0) {
+		loop_fd_del(far.waiter_watch);
+		far.waiter_watch = NULL;
+		return;
+	}
+	if (signo == SIGTERM && !far.outlives_term)
+		end(0);
+	wire_pack(&b, Npreempted, 0, SLOT_AGENT, 0, (uint32_t)signo);
+	link_send(far.link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+}
+
+static void
 on_linger(void *arg)
 {
 	note("no connection for %g s: all ends here", (double)far.linger_ms / 1000);
@@ -237,9 +270,7 @@ on_down(void *arg, const struct err *why)
 {
 	if (why->no)
 		note("the connection: %s", why->text);
-	if (far.waiter >= 0)
-		close(far.waiter);
-	far.waiter = -1;
+	close_waiter();
 	if (!far.agent)
 		end(1); /* nobody hears its last words */
 	if (!far.linger)
@@ -254,9 +285,9 @@ attach(int rfd, int wfd, int waiter)
 {
 	loop_timer_del(far.linger);
 	far.linger = NULL;
-	if (far.waiter >= 0)
-		close(far.waiter);
+	close_waiter();
 	far.waiter = waiter;
+	far.waiter_watch = loop_fd(far.loop, waiter, EPOLLIN, on_waiter, NULL);
 	link_attach(far.link, rfd, wfd, (struct slice){0});
 }
 
@@ -348,7 +379,8 @@ start_agent(struct err *e)
 static void
 on_term(void *arg, int signo)
 {
-	end(0);
+	if (!far.outlives_term)
+		end(0);
 }
 
 static void
@@ -367,6 +399,8 @@ serve(int rfd, int wfd, int waiter)
 	prctl(PR_SET_NAME, "ddip-relay");
 	signal(SIGPIPE, SIG_IGN);
 	far.loop = loop_new();
+	for (const int *signo = signal_preempts; *signo; signo++)
+		loop_signal(far.loop, *signo, on_ignored, NULL); /* the agent tells of them */
 	loop_signal(far.loop, SIGTERM, on_term, NULL);
 	loop_signal(far.loop, SIGINT, on_ignored, NULL);
 	loop_signal(far.loop, SIGHUP, on_ignored, NULL);

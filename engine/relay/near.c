@@ -6,6 +6,7 @@
 #include "relay/relay.h"
 #include "conn.h"
 #include "proc.h"
+#include "signal_name.h"
 #include "relay/arrival.h"
 #include "relay/asked.h"
 #include "relay/dial.h"
@@ -32,9 +33,10 @@ static struct {
 	struct inbox *in;
 	struct arrivals *arrivals;
 	struct asked *asked;
-	uint32_t hello; /* tag of the first Thello, until it is answered */
-	bool dialled;	/* it has come */
-	bool ending;	/* the daemon has gone, which the other side is told */
+	uint32_t hello;	    /* tag of the first Thello, until it is answered */
+	bool dialled;	    /* it has come */
+	bool outlives_term; /* SIGTERM is some group's on_preempt */
+	bool ending;	    /* the daemon has gone, which the other side is told */
 } near;
 
 static _Noreturn void
@@ -115,7 +117,7 @@ on_daemon(void *arg, struct msg *m)
 
 	if (cancelled(m))
 		return;
-
+	near.outlives_term |= packet_spares_term(m);
 	/* later ones measure the way */
 	if (m->type == Thello && !near.dialled) {
 		near.dialled = true;
@@ -322,7 +324,8 @@ on_down(void *arg, const struct err *why)
 static void
 on_term(void *arg, int signo)
 {
-	end();
+	if (!near.outlives_term)
+		end();
 }
 
 static void
@@ -387,6 +390,8 @@ near_main(char **args)
 	fd = take_daemon();
 	signal(SIGPIPE, SIG_IGN);
 	near.loop = loop_new();
+	for (const int *signo = signal_preempts; *signo; signo++)
+		loop_signal(near.loop, *signo, on_ignored, NULL); /* the daemon takes them */
 	loop_signal(near.loop, SIGTERM, on_term, NULL);
 	/* Those of a terminal are the daemon's: what they mean here comes as the end of its socket.
 	 */

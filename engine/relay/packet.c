@@ -1,6 +1,8 @@
 /* Packs and unpacks what relays say to each other. */
 #include "relay/packet.h"
+#include "signal_name.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 enum { LINGER_MAX = 1000000000, MS_PER_S = 1000 }; /* seconds */
@@ -79,4 +81,13 @@ packet_frame(struct slice body, struct msg *m, struct err *e)
 	if (n == 0 || (size_t)n != body.n || m->flags & FLAG_FD)
 		return fail(e, EBADMSG, "relay: a packet is no whole frame");
 	return 0;
+}
+
+bool
+packet_spares_term(const struct msg *m)
+{
+	struct slice env;
+
+	return m->type == Tzygote && wire_unpack(m, NULL, NULL, NULL, &env, NULL, NULL) == 0 &&
+	       signal_on_preempt(env) == SIGTERM;
 }

@@ -45,6 +45,8 @@ bool packet_id(struct slice *body, uint32_t *id);
 /* A message of a conn as a packet; without its descriptor, whose flag is set for with. */
 void packet_send_frame(struct link *l, const struct msg *m);
 void packet_send_with(struct link *l, uint32_t id, const struct msg *m);
+/* Is this the Tzygote of a group that is told of its preemption by SIGTERM? */
+bool packet_spares_term(const struct msg *m);
 /* The frame that is all of body. */
 int packet_frame(struct slice body, struct msg *m, struct err *e);
 

@@ -1,18 +1,21 @@
 /* The session's directory and socket, and the small process that every connection leaves there. */
 #define _GNU_SOURCE
 #include "relay/session.h"
+#include "signal_name.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -239,16 +242,51 @@ session_listen(struct session *s, struct loop *loop, void (*attached)(int rfd, i
 }
 
 int
+session_signal(int waiter)
+{
+	unsigned char signo;
+
+	return recv(waiter, &signo, 1, MSG_DONTWAIT) == 1 ? signo : 0;
+}
+
+/* A descriptor that tells of the signals that may announce a preemption, which are held up. */
+static int
+watch_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (const int *signo = signal_preempts; *signo; signo++)
+		sigaddset(&set, *signo);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+/* Some clusters signal the process that they have started, and none of its children. */
+static void
+pass_signal(int signals, int waiter)
+{
+	struct signalfd_siginfo si;
+	unsigned char signo;
+
+	if (read(signals, &si, sizeof(si)) != sizeof(si))
+		return;
+	signo = (unsigned char)si.ssi_signo;
+	send(waiter, &signo, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+int
 session_wait(int waiter)
 {
+	struct pollfd p[] = {{waiter, POLLIN, 0}, {watch_signals(), POLLIN, 0}};
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	char c;
 
 	/* the session has the streams: they must end when it closes them */
 	dup2(null, 0);
 	dup2(null, 1);
-	while (recv(waiter, &c, 1, 0) < 0 && errno == EINTR)
-		;
+	while (!p[0].revents)
+		if (poll(p, ARRAY_LEN(p), -1) > 0 && p[1].revents)
+			pass_signal(p[1].fd, waiter);
 	return 0;
 }
 

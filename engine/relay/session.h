@@ -24,7 +24,10 @@ void session_remove(struct session *s); /* the directory */
 /* The process that a connection is: gives its streams to the session in dir, and ends with them.
  * The exit status. */
 int session_attach(const char *dir);
-/* The same for a session that has them already: waits until it closes the other end of waiter. */
+/* The same for a session that has them already: waits until it closes the other end of waiter, and
+ * passes on the signals that may announce a preemption. */
 int session_wait(int waiter);
+/* In the session: the signal that this process was sent; 0: none, it has ended. */
+int session_signal(int waiter);
 
 #endif

@@ -52,7 +52,9 @@ first_step(struct task *w)
 
 		if (j->state != SUBTASK_SENT)
 			continue;
-		if (!j->signalled)
+		if (!j->signalled && w->escalation.preempt)
+			rank_preempt(j->k, w->number);
+		else if (!j->signalled)
 			rank_interrupt(j->k, w->number);
 		j->signalled = true;
 		rank_abort(j->k, false);
@@ -133,12 +135,25 @@ on_second_step(void *arg)
 	w->escalation.timer = loop_timer(daemon_.loop, wait, on_second_step, w);
 }
 
-void
-escalation_interrupt(struct task *w)
+static void
+signal_anew(struct task *w, bool preempt)
 {
+	w->escalation.preempt = preempt;
 	for (int i = 0; i < w->n; i++)
 		w->subtasks[i].signalled = false;
 	first_step(w);
+}
+
+void
+escalation_interrupt(struct task *w)
+{
+	signal_anew(w, false);
+}
+
+void
+escalation_preempt(struct task *w)
+{
+	signal_anew(w, true);
 }
 
 void

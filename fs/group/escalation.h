@@ -22,6 +22,8 @@
 void escalation_failed(struct subtask *j);
 /* Step 1, now; for a rank that was interrupted before, another KeyboardInterrupt. */
 void escalation_interrupt(struct task *w);
+/* The same for the end of the hosts: what is raised is ddip.Preempted. */
+void escalation_preempt(struct task *w);
 /* The engine says that the KeyboardInterrupt of this cell, or self-test, was raised. */
 void escalation_taken(struct rank *k, uint32_t number);
 /* The clock of `timeout` starts. */

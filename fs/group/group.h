@@ -43,6 +43,7 @@ struct settings {
 	long history;
 	long long spool; /* bytes of output kept for each stream; 0: all */
 	bool autogc;
+	int on_preempt; /* a signal; 0: none */
 	bool *external; /* which ranks are processes that others start */
 	int external_n; /* ranks from there on are not */
 };
@@ -119,6 +120,7 @@ struct group_life {
 	struct err start_error;	 /* why the last start came to nothing */
 	struct req_list waiters; /* of ctl */
 	struct timer *stop_timer, *idle_timer;
+	uint64_t preempted; /* now_ns of the last signal that said so; 0: none has */
 };
 
 /* The process group and its rebuilds (recovery.c). */

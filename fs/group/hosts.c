@@ -5,6 +5,7 @@
 #include "host/gpus.h"
 #include "host/launcher.h"
 #include "host/zygotes.h"
+#include "signal_name.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -226,6 +227,15 @@ hosts_update(struct group *g)
 
 /* ---- agents ---- */
 
+/* What is set by `env`, and which signal ranks are not to die of; the caller's. */
+static char *
+zygote_env(const struct settings *s)
+{
+	if (!s->on_preempt)
+		return xstrdup(s->env);
+	return xasprintf("%s" ENGINE_ENV_ON_PREEMPT "=%s\n", s->env, signal_name(s->on_preempt));
+}
+
 /* The agent of a host and its zygote, as the settings want them. 0 or -errno. */
 static int
 open_agent(const struct group *g, struct host *h, struct err *e)
@@ -238,8 +248,8 @@ open_agent(const struct group *g, struct host *h, struct err *e)
 					     : DEFAULT_LAUNCHER,
 	    .engine = !named || here ? "" : s->hosts.engine,
 	    .linger = !named || here ? 0 : s->hosts.linger};
-	struct zygote_spec zygote = {s->python, s->cwd, s->preload, s->env};
 	struct agent *a = agent_of(&spec, e);
+	char *env;
 
 	if (!a)
 		return -e->no;
@@ -249,7 +259,10 @@ open_agent(const struct group *g, struct host *h, struct err *e)
 		h->agent = a;
 	}
 	h->agent_serial = a->serial;
-	h->zygote = zygotes_want(a, h->zygote, &zygote);
+	env = zygote_env(s);
+	h->zygote =
+	    zygotes_want(a, h->zygote, &(struct zygote_spec){s->python, s->cwd, s->preload, env});
+	free(env);
 	return 0;
 }
 

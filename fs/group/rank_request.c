@@ -196,6 +196,13 @@ rank_interrupt(struct rank *k, uint32_t number)
 }
 
 void
+rank_preempt(struct rank *k, uint32_t number)
+{
+	if (reachable(k))
+		agent_send(rank_agent(k), Npreempt, 0, k->slot, 0, -1, number);
+}
+
+void
 rank_abort(struct rank *k, bool always)
 {
 	if (reachable(k))

@@ -36,6 +36,8 @@ void rank_set_autogc(struct rank *k);
 void rank_signal(struct rank *k, int signo);
 /* SIGINT for this cell or self-test if it runs, else for none; 0: for whatever runs. */
 void rank_interrupt(struct rank *k, uint32_t number);
+/* ddip.Preempted in this cell. */
+void rank_preempt(struct rank *k, uint32_t number);
 /* Its collectives end with an error, and the process group is broken then. Only if it is known to
  * be in one, or always. */
 void rank_abort(struct rank *k, bool always);

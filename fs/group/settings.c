@@ -16,6 +16,7 @@
 #include "group/rank_list.h"
 #include "host/gpustat.h"
 #include "host/path.h"
+#include "signal_name.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -349,6 +350,29 @@ print_autogc(const void *settings, struct buf *out)
 }
 
 static int
+do_on_preempt(struct verb_call *c)
+{
+	int signo = signal_name_find(c->word[1]);
+	const int *known = signal_preempts;
+
+	while (*known && *known != signo)
+		known++;
+	if (!*known && strcmp(c->word[1], "off") != 0)
+		return fail(c->e, EINVAL,
+		    "on_preempt: want USR1, USR2, XCPU, PWR, TERM or off, not '%.80s'", c->word[1]);
+	group_of(c)->set.on_preempt = *known;
+	return 0;
+}
+
+static void
+print_on_preempt(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	buf_adds(out, s->on_preempt ? signal_name(s->on_preempt) : "off");
+}
+
+static int
 do_history(struct verb_call *c)
 {
 	long long v;
@@ -395,6 +419,7 @@ static const struct verb verbs[] = {
     {"engine", "PATH|auto", "ddip-engine over there; auto: it is brought along", 1, 1, 0, host_settings_engine, host_settings_print_engine},
     {"master_addr", "ADDR|auto", "how the hosts reach rank 0's", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, host_settings_linger, host_settings_print_linger},
+    {"on_preempt", "SIGNAL|off", "what a cluster sends ahead: it raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, print_on_preempt},
     {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, 0, do_gpus, print_gpus},
     {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, 0, do_backend, print_backend},
     {"python", "PATH", "the interpreter", 1, 1, 0, do_python, print_python},

@@ -59,6 +59,7 @@ struct task_escalation {
 	uint64_t second_step; /* now_ns of its begin */
 	uint64_t asked; /* now_ns of the last request to interrupt it: one for all its ranks */
 	int step;
+	bool preempt; /* what its ranks are signalled for is a preemption */
 };
 
 struct task {

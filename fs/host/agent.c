@@ -33,6 +33,8 @@ enum { ENDS_MS = 4000 }; /* until a process that gets EOF is killed */
 
 enum { LOOK_US = 1000, NS_PER_MS = 1000000 };
 
+void (*agent_notice)(struct agent *a, struct msg *m);
+
 static struct agent *agents;
 
 /* Room for more calls; the new ones are free. */
@@ -151,25 +153,21 @@ answered(struct agent *a, struct msg *m)
 	c.fn(c.arg, NULL, &e, trace);
 }
 
-static bool
-is_notice(int type)
-{
-	return wire_name(type)[0] == 'N';
-}
-
 static void
 on_message(void *arg, struct msg *m)
 {
 	struct agent *a = arg;
 	struct slot *s = NULL;
 
-	if (!is_notice(m->type)) {
+	if (wire_kind(m->type) != 'N') {
 		answered(a, m);
 		return;
 	}
 	if (m->slot < (unsigned)a->slot_room)
 		s = &a->slots[m->slot];
-	if (s && s->ops)
+	if (m->slot == SLOT_AGENT && agent_notice)
+		agent_notice(a, m);
+	else if (s && s->ops)
 		s->ops->notice(s->arg, m);
 	else if (m->type != Nexit)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);

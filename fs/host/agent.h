@@ -52,6 +52,9 @@ struct agent {
 	uint32_t last_zygote;		       /* number given */
 };
 
+/* Hears what an agent says of itself; of the layers above. */
+extern void (*agent_notice)(struct agent *a, struct msg *m);
+
 /* This agent, started if need be; it lives until agent_free_all. NULL with e. */
 struct agent *agent_of(const struct agent_spec *spec, struct err *e);
 /* Somebody places processes there. The last one who does no more ends it, if it has a name: that of

@@ -14,6 +14,7 @@
  */
 #include "host/watchdog.h"
 #include "proc.h"
+#include "signal_name.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -240,8 +241,9 @@ watchdog_main(const char *mountpoint)
 	note_as("ddipfs-watchdog");
 	prctl(PR_SET_NAME, "ddipfs-watchdog", 0, 0, 0);
 	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
+	for (const int *signo = signal_preempts; *signo; signo++)
+		signal(*signo, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	if (chdir("/") < 0)
 		note("chdir: %s", strerror(errno));

@@ -16,12 +16,13 @@
 #include "group/rank_list.h"
 #include "group/recovery.h"
 #include "group/selftest.h"
+#include "group/preempt.h"
 #include "group/settings.h"
 #include "group/task.h"
 #include "host/agent.h"
 #include "object/pull.h"
+#include "signal_name.h"
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +114,13 @@ do_interrupt(struct verb_call *c)
 }
 
 static int
+do_preempt(struct verb_call *c)
+{
+	preempt_cells(group_of(c), 0, "-");
+	return 0;
+}
+
+static int
 do_kill(struct verb_call *c)
 {
 	int which[MAX_RANKS], n = named_ranks(c, which);
@@ -122,30 +130,14 @@ do_kill(struct verb_call *c)
 	return MIN(n, 0);
 }
 
-/* clang-format off */
-/* glibc names them since 2.32. */
-#define S(name) {#name, SIG##name}
-static const struct {
-	const char *name;
-	int number;
-} signals[] = {
-	S(HUP), S(INT), S(QUIT), S(ILL), S(TRAP), S(ABRT), S(BUS), S(FPE), S(KILL), S(USR1), S(SEGV),
-	S(USR2), S(PIPE), S(ALRM), S(TERM), S(STKFLT), S(CHLD), S(CONT), S(STOP), S(TSTP), S(TTIN),
-	S(TTOU), S(URG), S(XCPU), S(XFSZ), S(VTALRM), S(PROF), S(WINCH), S(POLL), S(PWR), S(SYS),
-};
-
-/* clang-format on */
-#undef S
-
 /* The number of a signal by its name, with or without SIG; or -EINVAL. */
 static int
 signal_number(const char *name, struct err *e)
 {
-	const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
+	int signo = signal_name_find(name);
 
-	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
-		if (strcmp(signals[i].name, bare) == 0)
-			return signals[i].number;
+	if (signo)
+		return signo;
 	return fail(e, EINVAL, "signal: no signal '%.80s' (want e.g. USR1)", name);
 }
 
@@ -259,6 +251,7 @@ static const struct verb verbs[] = {
     {"stop", "", "end them", 0, 0, 0, do_stop, NULL},
     {"restart", "", "stop and start", 0, 0, 0, do_restart, NULL},
     {"interrupt", "[RANKS...]", "interrupt the cells that run there, and reads of variables", 0, WORDS_MAX, 0, do_interrupt, NULL},
+    {"preempt", "", "raise ddip.Preempted in all cells that run, as on_preempt does", 0, 0, 0, do_preempt, NULL},
     {"kill", "[RANKS...]", "SIGKILL; new ranks take their places", 0, WORDS_MAX, 0, do_kill, NULL},
     {"signal", "NAME [RANKS...]", "send a signal to the ranks' processes", 1, WORDS_MAX, 0, do_signal, NULL},
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "DipError": "errors",
     "RemoteError": "errors",
+    "Preempted": "errors",
     "Group": "groups",
     "group": "groups",
     "ranch": "workers",

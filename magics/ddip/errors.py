@@ -46,6 +46,16 @@ class RemoteError(DipError):
         return self.lines
 
 
+try:  # in a rank the engine has it, and raises it
+    from ddip_engine.preempted import Preempted
+except ImportError:
+
+    class Preempted(KeyboardInterrupt):
+        """Raised in cells: their hosts are about to be taken away (on_preempt)."""
+
+        __module__ = "ddip"
+
+
 class RemoteInterrupt(KeyboardInterrupt):
     """The cell was interrupted. lines: what the ranks were doing."""
 

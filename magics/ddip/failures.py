@@ -27,7 +27,8 @@ def failure(cell, errors, end):
         return DipError(text)
     lines = _lines(parts, first)
     ename, evalue, _ = parts[first]
-    if end["state"] == "interrupted" or (end["interrupts"] and ename == "KeyboardInterrupt"):
+    interrupted = end["state"] == "interrupted" and ename != "Preempted"
+    if interrupted or (end["interrupts"] and ename == "KeyboardInterrupt"):
         return RemoteInterrupt(evalue, lines)
     return RemoteError(ename, evalue, sorted(parts), lines, first)
 

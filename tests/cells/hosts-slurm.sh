@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A batch job of a real Slurm with two nodes (both on this machine): its ranks are where the allocation says, reached by
-# srun; when the job is cancelled, nothing of them stays.
+# A real Slurm with two nodes (both on this machine). A batch job: its ranks are where the allocation says, reached by
+# srun; the signal that Slurm sends ahead of preemption reaches their cells, which write a checkpoint. An allocation
+# whose daemon is elsewhere: when it is cancelled, the daemon tells, and nothing of the ranks stays.
 . "$(dirname "$0")/../lib.sh"
 
 PATH=$PATH:/usr/sbin
@@ -12,17 +13,30 @@ done
 
 export SLURM_CONF=$T/slurm.conf
 daemons=()
+no_job() {
+	[ -z "$(squeue -h)" ]
+}
 finish() {
 	local ended=$?
+	scancel --full --signal=KILL --user=root
+	until_true no_job
 	# slurmd waits for its steps, which have ended or never will
 	kill -KILL "${daemons[@]}"
 	wait "${daemons[@]}"
+	[ ! "$cgroups" ] || find "$freezer"/slurm_{$one_name,$two_name} -depth -type d -exec rmdir {} +
 	(exit "$ended")
 	at_exit
 }
 trap 'finish 2>/dev/null' EXIT
 
 # ---- two nodes
+
+# where it can be, processes are tracked as clusters do it; else what is orphaned escapes Slurm
+one_name=n1 two_name=n2 freezer=/sys/fs/cgroup/freezer cgroups='' tracking=linuxproc
+if [ -w $freezer/tasks ] && [ ! -e $freezer/slurm_$one_name ] && [ ! -e $freezer/slurm_$two_name ]; then
+	cgroups=1 tracking=cgroup
+	printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$T/cgroup.conf"
+fi
 
 read -r ctl one two < <("$PLAIN_PYTHON" -c 'import socket
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
@@ -42,9 +56,10 @@ StateSaveLocation=$T/state
 SlurmdSpoolDir=$T/spool-%n
 SlurmctldPidFile=$T/slurmctld.pid
 SlurmdPidFile=$T/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/$tracking
 TaskPlugin=task/none
 MpiDefault=none
+KillWait=1
 ReturnToService=2
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$one CPUs=2
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$two CPUs=2
@@ -66,31 +81,73 @@ both_idle() {
 }
 until_true both_idle || give_up "no node is idle: $(tail -n 3 "$T"/slurm*.log)"
 
-# ---- a job
+# ---- a batch job
 
 cat >"$T/job" <<END
 #!/bin/sh
 ddip() { "$BUILD/ddip" -m "$M" "\$@"; }
 mkdir -p "$M"
-ddip mount -o hosts=slurm -o launcher=srun -o master_addr=127.0.0.1 -o linger=2 -o python="$TORCH_PYTHON" "$M" || exit
+ddip mount -o hosts=slurm -o launcher=srun -o master_addr=127.0.0.1 -o on_preempt=USR1 -o python="$TORCH_PYTHON" "$M" || exit
 ddip exec 'import os, torch, torch.distributed as dist
 t = torch.ones(1) * rank
 dist.all_reduce(t)
 print(os.environ["SLURMD_NODENAME"], rank, os.environ["LOCAL_RANK"], t.item())'
 cat "$G/rank3/stdout"
-ddip exec 'import time
-print("ready", flush=True)
-time.sleep(10_000)'
+ddip exec 'import ddip, time
+step = 0
+print("trains", flush=True)
+try:
+    while True:
+        step += 1
+        time.sleep(0.01)
+except ddip.Preempted:
+    torch.save(step, f"$T/checkpoint.{rank}")' && echo saved
+while [ ! -e "$T/seen" ]; do sleep 0.1; done
+ddip umount
+echo ended
 END
 DDIP_STATE=$T XDG_CACHE_HOME=$T/cache sbatch -Q --nodes=2 --ntasks-per-node=2 -o "$T/said" "$T/job" ||
 	give_up 'no job can be submitted'
-until_true grep -q '^ready' "$T/said" || give_up "the job said: $(cat "$T/said")"
+: >>"$T/said"
+until_true grep -q '^trains' "$T/said" || give_up "the job said: $(cat "$T/said")"
 is 'the ranks of both nodes' "$(sed -n 1,2p "$T/said")" $'n1 0 0 6.0\nn2 3 1 6.0'
 like 'their places' "$(cat "$G/hosts")" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 state=up .*slots=2 ranks=2-3'
-scancel --state=RUNNING --user=root
+for k in 0 1 2 3; do
+	until_true grep -q '^trains' "$G/rank$k/stdout"
+done
+if [ "$cgroups" ]; then
+	for pid in $(others); do
+		like 'no process escapes the job' "$(cat "/proc/$pid/cgroup")" '/slurm_n[12]/uid_0/job_1/'
+	done
+fi
+exec 5<"$G/events"
+# as --signal=USR1@60 does ahead of the end: to all steps, not to the batch script
+scancel --signal=USR1 --state=RUNNING --user=root
+until_true grep -q '^saved' "$T/said" || give_up "the job said: $(cat "$T/said")"
+like 'events tell on which host' "$(await 5 ' preempted ')" 'preempted signal=USR1 host=n[12]$'
+exec 5<&-
+is 'each rank has written a checkpoint' "$(ls "$T" | grep -c '^checkpoint.[0-3]$')" 4
+touch "$T/seen"
+until_true grep -q '^ended' "$T/said" || give_up "the job said: $(cat "$T/said")"
+until_true both_idle || bad "a node is not idle again: $(sinfo -h -N -o '%N %t' | xargs)"
+
+# ---- an allocation
+
+salloc -Q --nodes=2 --ntasks-per-node=2 --no-shell || give_up 'there is no allocation'
+SLURM_JOB_ID=$(squeue -h -o %A)
+export SLURM_JOB_ID
+export SLURM_JOB_NODELIST='n[1-2]' SLURM_TASKS_PER_NODE='2(x2)' XDG_CACHE_HOME=$T/cache
+mount_plain -o hosts=slurm -o launcher=srun -o linger=2
+cell 'import os; os.environ["SLURMD_NODENAME"]'
+is 'the daemon need not be in the job' "$(cat "$G"/cells/last/rank*/result | xargs)" 'n1 n1 n2 n2'
+ranks=$(rank_pids)
+exec 5<"$G/events"
+scancel "$SLURM_JOB_ID"
+like 'events tell what was lost' "$(await 5 ' lost')" 'host n[12] lost'
+exec 5<&-
 until_true grep -q '^state stopped' "$G/status"
 like 'the hosts are named' "$(cat "$G/error")" 'EHOSTDOWN .*host n[12]'
-no_job() {
-	[ -z "$(squeue -h)" ]
-}
 until_true no_job || bad "the job is still there: $(squeue -h)"
+# shellcheck disable=SC2086 # a list
+gone $ranks
+unmount

@@ -27,6 +27,9 @@ def test_errors():
         assert text.rstrip().endswith("\n\nZeroDivisionError: division by zero"), text
         assert "----> 5 f()" in text and "----> 4     return 1 / 0" in text, text
         assert "ddip" not in text.replace("#%%dip", ""), text
+        name, value, _ = nb.run("%%dip\nimport ddip\nraise ddip.Preempted('soon')").error
+        assert (name, value) == ("RemoteError", "Preempted(soon)"), (name, value)
+        nb.ok("import ddip\nassert issubclass(ddip.Preempted, KeyboardInterrupt)")
         text = nb.run("%%dip\nif rank:\n    raise ValueError(rank)").error[2]
         assert text.index("rank 1:") < len(text) and text.count("ValueError: ") == 2, text
         nb.ok('%autodip -a "--see 1" on')

@@ -1,0 +1,74 @@
+/* One preemption reaches every process of a job on every host: cells hear of it once. */
+#include "group/preempt.h"
+#include "base/daemon.h"
+#include "group/escalation.h"
+#include "group/journal.h"
+#include "group/registry.h"
+#include "group/task.h"
+#include "host/agent.h"
+#include "signal_name.h"
+#include <signal.h>
+
+enum { SAME_S = 60 }; /* signals within this time are of one preemption */
+
+void
+preempt_cells(struct group *g, int signo, const char *host)
+{
+	uint64_t now = now_ns();
+
+	journal_event(g, "preempted signal=%s host=%s", signal_name(signo), host);
+	for (int i = 0; i < g->size; i++) {
+		struct subtask *j = queue_running(&g->ranks[i]);
+
+		if (!j || !j->w->cell || j->w->escalation.asked == now)
+			continue;
+		j->w->escalation.asked = now;
+		journal_event(g, "cell %d preempted", j->w->cell->number);
+		escalation_preempt(j->w);
+	}
+}
+
+bool
+preempt_signal(int signo, const char *host)
+{
+	uint64_t now = now_ns();
+	struct group *g;
+	bool taken = false;
+
+	TAILQ_FOREACH (g, &groups, link) {
+		if (g->set.on_preempt != signo)
+			continue;
+		taken = true;
+		if (g->life.preempted && now - g->life.preempted < SAME_S * 1000000000ull)
+			continue;
+		g->life.preempted = now;
+		preempt_cells(g, signo, host);
+	}
+	if (!taken)
+		note("host %s: signal %s: it is no group's on_preempt", host, signal_name(signo));
+	return taken;
+}
+
+static void
+on_own(void *arg, int signo)
+{
+	preempt_signal(signo, "-");
+}
+
+static void
+on_agent(struct agent *a, struct msg *m)
+{
+	uint32_t signo;
+
+	if (m->type == Npreempted && wire_unpack(m, NULL, &signo) == 0)
+		preempt_signal((int)signo, agent_host(a));
+}
+
+void
+preempt_init(void)
+{
+	for (const int *signo = signal_preempts; *signo; signo++)
+		if (*signo != SIGTERM)
+			loop_signal(daemon_.loop, *signo, on_own, NULL);
+	agent_notice = on_agent;
+}
