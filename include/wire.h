@@ -89,6 +89,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
 	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
 	X(Ndropped, 16, "8",        "bytes") /* output lost: disk full */ \
+	X(Tgpus,    26, "",         "") \
+	X(Rgpus,    27, "d",        "gpus") /* what NVML says there: nvml_frame.h */ \
 	/* agent and zygote; each Tfork brings the control socket, the Nfd before it the other descriptors */ \
 	X(Tfork,    20, "1sd",      "kind name env") \
 	X(Rfork,    21, "4",        "pid") \

@@ -65,6 +65,7 @@ static const struct {
     {Nrelease, zygote_pool_release},
     {Tspawn, spawn_ask},
     {Nsignal, spawn_signal},
+    {Tgpus, gpus_ask},
 };
 
 static void

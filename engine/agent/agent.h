@@ -7,6 +7,7 @@
  *   zygote.c  one zygote: its process, its age
  *   spawn.c  a new engine: descriptors, fork by the zygote, or exec
  *   drain.c  moves what engines print from ring and pipes to spools
+ *   gpus.c   what NVML says here
  *   reap.c   processes that have died, and the end of the agent
  */
 #ifndef AGENT_H
@@ -170,6 +171,11 @@ void spawn_pass(struct engine *e, struct msg *m);
 void spawn_signal(struct msg *m); /* Nsignal */
 struct engine *spawn_find(unsigned slot);
 void spawn_free(struct engine *e);
+
+/* gpus.c */
+void gpus_ask(struct msg *m); /* Tgpus */
+/* The process that asks NVML, and writes what it says to 1. Returns the exit status. */
+int gpus_main(void);
 
 /* env.c: NUL-ended K=V texts, one behind the other. */
 const char *env_get(const struct buf *env, const char *key); /* NULL: not there */

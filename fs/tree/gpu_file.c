@@ -4,8 +4,10 @@
  */
 #include "tree/gpu_file.h"
 #include "group/hosts.h"
+#include "host/far_gpus.h"
 #include "host/gpustat.h"
 #include <errno.h>
+#include <stdlib.h>
 
 static struct req_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
 
@@ -45,8 +47,44 @@ add_use(struct buf *out, const struct nvml_use *u)
 		buf_addf(out, "%s%u", i ? "," : "", u->process[i].pid);
 	if (u && *u->error)
 		add_quoted(out, " error=", u->error);
-	if (gpustat_is_late())
-		add_quoted(out, " error=", "NVML does not answer: this is what it said before");
+}
+
+/* What is to be said of GPUs of which `why` may be wrong, on `where`: "", or " of host a". */
+static void
+add_comments(struct buf *out, const struct gpus *gpus, const char *where, const struct err *why)
+{
+	if (gpus->none)
+		buf_addf(out, "# gpus none: the ranks%s see no GPU\n", where);
+	else if (gpus->n == 0)
+		buf_addf(out, "# no GPU%s that is known of%s%s\n", where, why->no ? ": " : "",
+		    why->no ? why->text : "");
+	else if (why->no)
+		buf_addf(out, "#%s %s\n", where, why->text);
+}
+
+/* A line for each GPU of each host that has ranks; numbers count on the host. */
+static void
+add_hosts(struct buf *out, const struct group *g)
+{
+	for (int i = 0; i < g->hosts.n; i++) {
+		const struct host *h = g->hosts.list[i];
+		char *where = xasprintf(" of host %s", h->name), label[GPUS_LABEL];
+		struct gpus gpus;
+		struct err why;
+
+		if (h->ranks && h->agent) {
+			far_gpus_chosen(h->agent, g->set.gpus, &gpus, &why);
+			add_comments(out, &gpus, where, &why);
+		}
+		for (int k = 0; h->ranks && h->agent && k < gpus.n; k++) {
+			buf_addf(out, "%d host=%s index=%s uuid=%s", k, h->name,
+			    gpus_label(gpus.gpu[k], label), gpus.gpu[k]->uuid);
+			add_quoted(out, " name=", gpus.gpu[k]->name);
+			add_use(out, far_gpus_seen(h->agent, gpus.gpu[k]));
+			buf_addc(out, '\n');
+		}
+		free(where);
+	}
 }
 
 int
@@ -57,23 +95,21 @@ gpu_file_text(const struct place *at, struct buf *out, struct err *e)
 	char label[GPUS_LABEL];
 
 	if (hosts_named(at->g)) {
-		buf_adds(out, "# the GPUs of other hosts: rankK/gpu tells what a rank has\n");
+		add_hosts(out, at->g);
 		return 0;
 	}
 	gpustat_chosen(at->g->set.gpus, &gpus);
 	gpustat_visible(&from, &why);
-	if (gpus.none)
-		buf_adds(out, "# gpus none: the ranks see no GPU\n");
-	else if (gpus.n == 0)
-		buf_addf(out, "# no GPU that is known of%s%s\n", why.no ? ": " : "", why.text);
-	else if (why.no)
-		buf_addf(out, "# %s\n", why.text);
+	add_comments(out, &gpus, "", &why);
 	for (int i = 0; i < gpus.n; i++) {
 		const struct nvml_gpu *gpu = gpus.gpu[i];
 
 		buf_addf(out, "%d index=%s uuid=%s", i, gpus_label(gpu, label), gpu->uuid);
 		add_quoted(out, " name=", gpu->name);
 		add_use(out, gpustat_seen(gpu));
+		if (gpustat_is_late())
+			add_quoted(
+			    out, " error=", "NVML does not answer: this is what it said before");
 		buf_addc(out, '\n');
 	}
 	return 0;
@@ -82,12 +118,26 @@ gpu_file_text(const struct place *at, struct buf *out, struct err *e)
 static const struct nvml_gpu *
 gpu_of(const struct rank *k)
 {
-	struct gpus gpus;
+	int number = k->number;
+	struct gpus gpus = {0};
+	struct err why;
 
-	if (hosts_named(k->g))
-		return NULL; /* which it has is known over there */
-	gpustat_chosen(k->g->set.gpus, &gpus);
-	return k->number < gpus.n ? gpus.gpu[k->number] : NULL;
+	if (!hosts_named(k->g)) {
+		gpustat_chosen(k->g->set.gpus, &gpus);
+	} else if (k->host) {
+		far_gpus_chosen(k->host->agent, k->g->set.gpus, &gpus, &why);
+		number = k->local_rank;
+	}
+	return number < gpus.n ? gpus.gpu[number] : NULL;
+}
+
+/* What its GPU does, as far as it is known. */
+static const struct nvml_use *
+use_of(const struct rank *k, const struct nvml_gpu *gpu)
+{
+	if (!gpu)
+		return NULL;
+	return hosts_named(k->g) ? far_gpus_seen(k->host->agent, gpu) : gpustat_seen(gpu);
 }
 
 /* Memory that the rank's process has there. NVML numbers processes as the host does, which in a
@@ -107,7 +157,7 @@ void
 gpu_file_rank_words(const struct rank *k, struct buf *out)
 {
 	const struct nvml_gpu *gpu = gpu_of(k);
-	const struct nvml_use *u = gpu ? gpustat_seen(gpu) : NULL;
+	const struct nvml_use *u = use_of(k, gpu);
 	unsigned long long bytes = 0;
 	char label[GPUS_LABEL];
 
@@ -124,7 +174,7 @@ void
 gpu_file_rank_lines(const struct rank *k, struct buf *out)
 {
 	const struct nvml_gpu *gpu = gpu_of(k);
-	const struct nvml_use *u = gpu ? gpustat_seen(gpu) : NULL;
+	const struct nvml_use *u = use_of(k, gpu);
 	unsigned long long bytes = 0;
 	char label[GPUS_LABEL];
 
@@ -144,18 +194,52 @@ gpu_file_rank_lines(const struct rank *k, struct buf *out)
 
 /* ---- open ---- */
 
-/* Makes the text of each that waits from what is known now. */
+/* Is all known that this file shows? Other hosts are asked for the file of GPUs alone: the others
+ * show what was known last. */
+static bool
+is_fresh(const struct file *f)
+{
+	const struct group *g = f->node->at.g;
+	bool fresh = true;
+
+	if (!hosts_named(g))
+		return gpustat_is_fresh();
+	for (int i = 0; i < g->hosts.n && f->node->row->text == gpu_file_text; i++)
+		fresh &= !g->hosts.list[i]->ranks || far_gpus_is_fresh(g->hosts.list[i]->agent);
+	return fresh;
+}
+
+/* Is there an answer that it waits for? */
+static bool
+is_awaited(const struct file *f)
+{
+	const struct group *g = f->node->at.g;
+	bool awaited = false;
+
+	if (!hosts_named(g))
+		return !gpustat_is_fresh();
+	for (int i = 0; i < g->hosts.n; i++)
+		awaited |= far_gpus_is_asked(g->hosts.list[i]->agent);
+	return awaited;
+}
+
+/* Makes the text of each that waits, if what it shows is known now. */
 static void
 answer_all(void)
 {
-	struct req *r;
+	struct req *r = TAILQ_FIRST(&waiting);
 
-	while ((r = TAILQ_FIRST(&waiting))) {
+	while (r) {
 		struct file *f = r->file;
 
+		if (is_awaited(f)) {
+			r = TAILQ_NEXT(r, link);
+			continue;
+		}
 		TAILQ_REMOVE(&waiting, r, link);
 		buf_clear(&f->text);
 		req_done(r, f->node->row->text(&f->node->at, &f->text, &r->err));
+		r = TAILQ_FIRST(&waiting); /* an answer may have changed the list */
 	}
 }
 
@@ -163,6 +247,7 @@ void
 gpu_file_start(void)
 {
 	gpustat_on_answer(answer_all);
+	far_gpus_on_answer(answer_all);
 }
 
 void
@@ -188,14 +273,23 @@ stop_waiting(struct req *r, enum interrupt how)
 static int
 open_fresh(struct file *f, struct req *r)
 {
-	struct gpus gpus;
+	const struct group *g = f->node->at.g;
+	struct gpus gpus = {0};
 
-	gpustat_chosen(f->node->at.g->set.gpus, &gpus);
-	if (gpus.n == 0 || hosts_named(f->node->at.g) || gpustat_is_fresh())
+	if (!hosts_named(g))
+		gpustat_chosen(g->set.gpus, &gpus);
+	if (is_fresh(f) || (!hosts_named(g) && gpus.n == 0))
 		return 0;
 	r->file = f;
 	TAILQ_INSERT_TAIL(&waiting, r, link);
-	gpustat_ask();
+	if (!hosts_named(g))
+		gpustat_ask();
+	for (int i = 0; hosts_named(g) && i < g->hosts.n; i++) {
+		const struct host *h = g->hosts.list[i];
+
+		if (h->ranks && !far_gpus_is_fresh(h->agent))
+			far_gpus_ask(h->agent);
+	}
 	return req_park(r, stop_waiting);
 }
 

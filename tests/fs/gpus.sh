@@ -148,3 +148,35 @@ exec 5<>"$T/fifo" # both calls come back, and then nothing is overdue
 guarded sh -c "while grep -q error= '$G/gpus'; do :; done" || bad 'it does not recover'
 like 'it is back' "$(sed -n 2p "$G/gpus")" 'used_bytes=2097152'
 exec 5>&-
+
+# the GPUs of other hosts are those that NVML tells there
+for launcher in here 'sh -c'; do
+	FAKE_NVML='gpus=3 busy=1:71,72 mig=2:2' again -o 'hosts=a:2 b:1 c:1' -o size=3 -o "launcher=$launcher"
+	is 'it starts' "$(line start)" 0
+	is "$launcher: a line for each GPU of each host with ranks" "$(grep -o '^[0-9]* host=[^ ]* index=[^ ]*' "$G/gpus" | xargs)" \
+		"$(for h in a b; do echo "0 host=$h index=0 1 host=$h index=1 2 host=$h index=2:0 3 host=$h index=2:1"; done | xargs)"
+	like "$launcher: what they do" "$(sed -n 2p "$G/gpus")" "uuid=$(uuid 1) name='NVIDIA Fake 80GB' used_bytes=2097152 .* pids=71,72$"
+	is "$launcher: GPUs of ranks" "$(grep -o ' host=. gpu=[^ ]*' "$G/ranks" | xargs)" 'host=a gpu=0 host=a gpu=1 host=b gpu=0'
+	is "$launcher: status, too" "$(key "$G/rank1/status" gpu_used_bytes)" 2097152
+	is 'others by choice' "$(line stop)$(line 'gpus 1')$(line 'gpus 1,0')$(line start)" 0000
+	is "$launcher: those of the choice" "$(sed -n 's/.*index=\([^ ]*\).*/\1/p' "$G/gpus" | xargs)" '1 0 1 0'
+	is 'none' "$(line stop)$(line 'gpus none')$(line start)" 000
+	like "$launcher: none" "$(cat "$G/gpus")" '^# gpus none: the ranks of host a see no GPU'
+done
+DDIP_NVML=/nonexistent/nvml.so again -o 'hosts=a:1 b:1' -o launcher=here
+is 'it starts' "$(line start)" 0
+like 'a host without NVML is named, with the reason' "$(tail -n 1 "$G/gpus")" '^# no GPU of host b that is known of: .*/nonexistent/nvml.so'
+FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:1' -o launcher=here
+is 'it starts' "$(line start)" 0
+cat "$G/gpus" >"$T/out" &
+reader=$!
+asks() {
+	asking=$(others | xargs -I{} grep -lx ddip-gpus /proc/{}/comm 2>/dev/null | cut -d / -f 3)
+	[ "$asking" ]
+}
+until_true asks || bad 'nobody asks NVML'
+is 'others go on' "$(key "$G/status" state)" idle
+kill -KILL "$(awk '/^PPid:/ { print $2 }' "/proc/$asking/status")"
+wait $reader
+like 'with the agent its answer is given up' "$(cat "$T/out")" '^# no GPU of host a that is known of: host a is lost'
+gone "$asking"
