@@ -156,6 +156,7 @@ UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c r
 UNIT_push := fs/object/push.c
 UNIT_link := engine/relay/link.c
 UNIT_device_reads := fs/object/device.c
+UNIT_remote := fs/object/remote.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)

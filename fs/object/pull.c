@@ -26,7 +26,7 @@ struct got {
 	int pidfd, pidfd_errno; /* opened before the question: who answers it had the pid then */
 	struct source source;
 	struct device *device; /* its bytes are on a GPU; NULL: they are in the source */
-	bool remote;	       /* or on another host */
+	struct remote *remote; /* or on another host */
 	uint64_t size;
 	struct err err;
 };
@@ -66,6 +66,8 @@ got_free(struct got *x)
 {
 	device_free(x->device);
 	x->device = NULL;
+	remote_free(x->remote);
+	x->remote = NULL;
 	if (x->handle && agent_slot_lives(x->rank.agent, x->rank.slot))
 		agent_send(x->rank.agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
 	x->handle = 0;
@@ -177,10 +179,12 @@ take_bytes(struct got *x, struct msg *m)
 	if (kind == GET_LIVE)
 		return take_live(x, addr);
 	close_pidfd(x);
-	x->remote = kind == GET_READ;
-	if (x->remote && (x->p->name.op || x->p->hosted))
+	if (kind == GET_READ && (x->p->name.op || x->p->hosted))
 		return fail(
 		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
+	if (kind == GET_READ)
+		x->remote = remote_new(
+		    x->rank.agent, x->rank.slot, x->handle, x->size - MIN(x->size, x->head.n));
 	if (kind != GET_FD && kind != GET_DEVICE)
 		return 0;
 	if (m->fd < 0)
@@ -417,10 +421,8 @@ void
 pull_read(const struct pull *p, struct req *r, size_t n)
 {
 	const struct got *x = result(p);
-	struct remote there = {x->rank.agent, x->rank.slot, x->handle};
-
 	if (x->remote)
-		remote_read(&there, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
+		remote_read(x->remote, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
 	else if (x->device)
 		device_read(x->device, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
 	else

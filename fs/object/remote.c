@@ -1,93 +1,319 @@
-/* Asks a rank for the bytes of a range in pieces, all at once, and answers when the last is there.
+/*
+ * Ranges are asked for in pieces, all at once. Behind one that was read in order more pieces are
+ * asked for: so many bytes as can be on their way while nothing queues before the link.
  */
 #include "object/remote.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 256 << 10 }; /* by one Tread: other messages go between two of them */
+enum {
+	PIECE = 256 << 10,    /* by one Tread: other messages go between two of them */
+	AHEAD_MIN = 1 << 20,  /* bytes that are asked for and nobody reads yet */
+	AHEAD_MAX = 16 << 20, /* in 100 ms that is more than an ssh carries */
+	FRESH_MS = 1000,      /* what lies there longer is asked for again: ranks write on */
+	QUEUED_MS = 20	      /* an answer that takes so much longer than need be has queued */
+};
 
-struct range {
-	struct req *r; /* NULL: it was interrupted */
+static const uint64_t NS_PER_MS = 1000000;
+
+/* Bytes of the object that were asked for. */
+struct piece {
+	TAILQ_ENTRY(piece) link;
+	struct remote *o;	      /* NULL: nobody wants it any more */
+	uint64_t offset, asked, came; /* came 0: it is on its way */
 	size_t n;
-	unsigned left; /* pieces that were asked for; and 1 while that goes on */
 	struct err err;
 	char bytes[];
 };
 
-struct piece {
-	struct range *range;
-	size_t at, n;
+/* A READ that waits for pieces: of the object's bytes from offset to end, behind those of head. */
+struct range {
+	TAILQ_ENTRY(range) link;
+	struct req *r;
+	uint64_t offset, end;
+	size_t head_n;
+	char bytes[];
 };
 
-static void
-release(struct range *x)
+struct remote {
+	struct agent *agent;
+	int slot;
+	uint32_t handle;
+	uint64_t size;
+	TAILQ_HEAD(pieces, piece) pieces; /* by their offsets, none twice */
+	TAILQ_HEAD(ranges, range) waiting;
+	uint64_t next;	   /* where one that reads in order goes on */
+	uint64_t in_order; /* bytes that were read so, behind the first READ */
+	uint64_t ahead;	   /* bytes from `next` on that are asked for */
+	size_t window;	   /* how many there may be */
+	uint64_t least_ns; /* the quickest answer; 0: none yet */
+};
+
+struct remote *
+remote_new(struct agent *a, int slot, uint32_t handle, uint64_t size)
 {
-	if (--x->left > 0)
-		return;
-	if (x->r && x->err.no) {
-		x->r->err = x->err;
-		req_done(x->r, -x->err.no);
-	} else if (x->r) {
-		req_data(x->r, x->bytes, x->n);
-	}
-	free(x);
+	struct remote *o = xcalloc(1, sizeof(*o));
+
+	*o = (struct remote){.agent = a,
+	    .slot = slot,
+	    .handle = handle,
+	    .size = size,
+	    .window = AHEAD_MIN,
+	    .next = UINT64_MAX};
+	TAILQ_INIT(&o->pieces);
+	TAILQ_INIT(&o->waiting);
+	return o;
 }
+
+static uint64_t
+end_of(const struct piece *p)
+{
+	return p->offset + p->n;
+}
+
+/* ---- pieces ---- */
+
+static bool
+is_awaited(const struct remote *o, const struct piece *p)
+{
+	const struct range *x;
+
+	TAILQ_FOREACH (x, &o->waiting, link)
+		if (p->offset < x->end && end_of(p) > x->offset)
+			return true;
+	return false;
+}
+
+static bool
+is_stale(const struct piece *p)
+{
+	return p->came && (p->err.no || now_ns() - p->came > FRESH_MS * NS_PER_MS);
+}
+
+static void
+drop_piece(struct remote *o, struct piece *p)
+{
+	TAILQ_REMOVE(&o->pieces, p, link);
+	p->o = NULL;
+	if (p->came)
+		free(p); /* else its answer comes all the same */
+}
+
+/* Drops what nobody waits for and nobody will read next. */
+static void
+tidy(struct remote *o)
+{
+	struct piece *p, *next;
+
+	for (p = TAILQ_FIRST(&o->pieces); p; p = next) {
+		bool follows = o->ahead && end_of(p) > o->next && p->offset < o->next + o->ahead;
+
+		next = TAILQ_NEXT(p, link);
+		if ((follows && !is_stale(p)) || is_awaited(o, p))
+			continue;
+		if (follows) { /* its reader is slower than the link */
+			o->in_order = 0;
+			o->window = AHEAD_MIN;
+		}
+		drop_piece(o, p);
+	}
+}
+
+/* Learns from an answer how much may be on its way: more if somebody waits for it. */
+static void
+adapt(struct remote *o, const struct piece *p)
+{
+	uint64_t took = p->came - p->asked;
+
+	if (!o->least_ns || took < o->least_ns)
+		o->least_ns = took;
+	if (took <= 2 * o->least_ns + QUEUED_MS * NS_PER_MS)
+		o->window = MIN(o->window + (is_awaited(o, p) ? p->n : 0), (size_t)AHEAD_MAX);
+	else
+		o->window = MAX(o->window - p->n, (size_t)AHEAD_MIN);
+}
+
+static void answer_ready(struct remote *o);
 
 static void
 on_piece(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct piece *p = arg;
-	struct range *x = p->range;
 	struct slice data = {0};
 
+	if (!p->o) {
+		free(p);
+		return;
+	}
+	p->came = now_ns();
 	if (!m)
-		x->err = *e;
-	else if (wire_unpack(m, &x->err, &data) == 0 && data.n != p->n)
-		fail(&x->err, EBADMSG, "a rank gave %zu bytes in place of %zu", data.n, p->n);
-	else if (!x->err.no)
-		memcpy(x->bytes + p->at, data.p, data.n);
-	free(p);
-	release(x);
+		p->err = *e;
+	else if (wire_unpack(m, &p->err, &data) == 0 && data.n != p->n)
+		fail(&p->err, EBADMSG, "a rank gave %zu bytes in place of %zu", data.n, p->n);
+	else if (!p->err.no)
+		memcpy(p->bytes, data.p, data.n);
+	if (!p->err.no)
+		adapt(p->o, p);
+	answer_ready(p->o);
 }
 
+/* Asks for n bytes, before this piece (NULL: behind all). */
 static void
-ask(const struct remote *o, struct range *x, size_t at, uint64_t offset, size_t n)
+ask(struct remote *o, struct piece *before, uint64_t offset, size_t n)
 {
-	struct piece *p = xmalloc(sizeof(*p));
+	struct piece *p = xmalloc(sizeof(*p) + n);
 
-	*p = (struct piece){.range = x, .at = at, .n = n};
-	x->left++;
+	*p = (struct piece){.o = o, .offset = offset, .n = n, .asked = now_ns()};
+	if (before)
+		TAILQ_INSERT_BEFORE(before, p, link);
+	else
+		TAILQ_INSERT_TAIL(&o->pieces, p, link);
 	agent_send(o->agent, Tread, 0, o->slot, agent_tag(o->agent, o->slot, on_piece, p), -1,
 	    o->handle, offset, (uint32_t)n);
 }
 
-/* The answers come all the same. */
+/* Asks for what is missing of these bytes. */
+static void
+cover(struct remote *o, uint64_t from, uint64_t to)
+{
+	struct piece *p = TAILQ_FIRST(&o->pieces);
+
+	while (from < to) {
+		uint64_t gap_end;
+		size_t n;
+
+		while (p && end_of(p) <= from)
+			p = TAILQ_NEXT(p, link);
+		if (p && p->offset <= from) {
+			from = end_of(p);
+			continue;
+		}
+		gap_end = p ? MIN(to, p->offset) : to;
+		n = (size_t)MIN(gap_end - from, (uint64_t)PIECE);
+		ask(o, p, from, n);
+		from += n;
+	}
+}
+
+/* ---- ranges ---- */
+
+static bool
+is_ready(const struct remote *o, const struct range *x)
+{
+	const struct piece *p;
+
+	TAILQ_FOREACH (p, &o->pieces, link)
+		if (p->offset < x->end && end_of(p) > x->offset && !p->came)
+			return false;
+	return true;
+}
+
+static void
+answer(const struct remote *o, struct range *x)
+{
+	const struct piece *p;
+
+	TAILQ_FOREACH (p, &o->pieces, link) {
+		uint64_t from = MAX(p->offset, x->offset), to = MIN(end_of(p), x->end);
+
+		if (from >= to)
+			continue;
+		if (p->err.no)
+			x->r->err = p->err;
+		else
+			memcpy(x->bytes + x->head_n + (from - x->offset),
+			    p->bytes + (from - p->offset), (size_t)(to - from));
+	}
+	if (x->r->err.no)
+		req_done(x->r, -x->r->err.no);
+	else
+		req_data(x->r, x->bytes, x->head_n + (size_t)(x->end - x->offset));
+	free(x);
+}
+
+static void
+answer_ready(struct remote *o)
+{
+	struct range *x = TAILQ_FIRST(&o->waiting);
+
+	while (x) {
+		struct range *next = TAILQ_NEXT(x, link);
+
+		if (is_ready(o, x)) {
+			TAILQ_REMOVE(&o->waiting, x, link);
+			answer(o, x);
+		}
+		x = next;
+	}
+	tidy(o);
+}
+
 static void
 interrupted(struct req *r, enum interrupt how)
 {
-	struct range *x = r->waits_for;
+	struct remote *o = r->waits_for;
+	struct range *x;
 
-	x->r = NULL;
+	TAILQ_FOREACH (x, &o->waiting, link)
+		if (x->r == r)
+			break;
+	TAILQ_REMOVE(&o->waiting, x, link);
+	free(x);
+	tidy(o);
 	req_done(r, -EINTR);
 }
 
-void
-remote_read(const struct remote *o, struct req *r, struct slice head, uint64_t offset, size_t n)
+/* One that begins where the last one ended is read in order: twice as much as was read so may be
+ * asked for ahead. */
+static void
+look_ahead(struct remote *o, const struct range *x)
 {
-	struct range *x = xmalloc(sizeof(*x) + n);
-	size_t skip = (size_t)MIN(offset, head.n), done = MIN(head.n - skip, n);
+	o->in_order = x->offset == o->next ? o->in_order + (x->end - x->offset) : 0;
+	o->next = x->end;
+	o->ahead = MIN(2 * o->in_order, (uint64_t)o->window);
+	cover(o, o->next, MIN(o->next + o->ahead, o->size));
+}
 
-	*x = (struct range){.r = r, .n = n, .left = 1};
-	memcpy(x->bytes, head.p + skip, done);
-	r->waits_for = x;
-	req_park(r, interrupted);
+void
+remote_read(struct remote *o, struct req *r, struct slice head, uint64_t offset, size_t n)
+{
+	size_t skip = (size_t)MIN(offset, head.n), head_n = MIN(head.n - skip, n);
+	struct range *x = xmalloc(sizeof(*x) + n);
+
 	offset = offset > head.n ? offset - head.n : 0;
-	if (done < n && !agent_slot_lives(o->agent, o->slot))
-		fail(&x->err, EHOSTDOWN, "the rank is gone");
-	for (size_t k; !x->err.no && done < n; done += k, offset += k) {
-		k = MIN(n - done, (size_t)PIECE);
-		ask(o, x, done, offset, k);
+	*x = (struct range){
+	    .r = r, .offset = offset, .end = offset + (n - head_n), .head_n = head_n};
+	if (head_n)
+		memcpy(x->bytes, head.p + skip, head_n);
+	r->waits_for = o;
+	req_park(r, interrupted);
+	tidy(o);
+	if (!agent_slot_lives(o->agent, o->slot)) {
+		fail(&r->err, EHOSTDOWN, "the rank is gone");
+		req_done(r, -EHOSTDOWN);
+		free(x);
+		return;
 	}
-	release(x);
+	TAILQ_INSERT_TAIL(&o->waiting, x, link);
+	cover(o, x->offset, x->end);
+	look_ahead(o, x);
+	answer_ready(o);
+}
+
+void
+remote_free(struct remote *o)
+{
+	struct range *x;
+
+	if (!o)
+		return;
+	while ((x = TAILQ_FIRST(&o->waiting))) {
+		TAILQ_REMOVE(&o->waiting, x, link);
+		req_done(x->r, -ECANCELED);
+		free(x);
+	}
+	while (!TAILQ_EMPTY(&o->pieces))
+		drop_piece(o, TAILQ_FIRST(&o->pieces));
+	free(o);
 }

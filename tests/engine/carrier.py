@@ -3,35 +3,80 @@
 
 Killed, it breaks them; stopped, it is a connection that is half open. In DIR it leaves its pid, and
 the bytes that it carried there (`to`) and back (`from`) since the beginning. With DIR/down it fails
-as ssh does; with DIR/delay it waits so many seconds before each piece.
+as ssh does; with DIR/delay it waits so many seconds before each piece. With DIR/latency each byte
+comes so many seconds later, with DIR/rate at most so many bytes come in a second; both are those
+of a connection, as it was when it began.
 """
 
 import os
+import queue
 import subprocess
 import sys
 import threading
 import time
 
 PIECE = 64 << 10
+UNDER_WAY = 1 << 10  # pieces: what a link holds
+
+
+def number(directory, name):
+    """What that file says; 0: there is none."""
+    try:
+        with open(os.path.join(directory, name), encoding="utf-8") as f:
+            return float(f.read())
+    except FileNotFoundError:
+        return 0
+
+
+class Link:
+    """What lies between two streams: bytes come later, and not too many at a time."""
+
+    def __init__(self, directory, target):
+        self.latency, self.rate = number(directory, "latency"), number(directory, "rate")
+        self.target, self.free = target, 0.0
+        self.pieces = queue.Queue(UNDER_WAY)
+        self.thread = threading.Thread(target=self._deliver, daemon=True)
+        self.thread.start()
+
+    def send(self, data):
+        self.pieces.put((time.monotonic(), data))
+
+    def end(self):
+        self.pieces.put(None)
+        self.thread.join()
+
+    def _deliver(self):
+        while piece := self.pieces.get():
+            came, data = piece
+            if self.rate:
+                self.free = max(self.free, came) + len(data) / self.rate
+            wait = max(self.free, came) + self.latency - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+            while data:
+                data = data[os.write(self.target, data) :]
 
 
 def carry(directory, name, source, target):
     """Copies until the end, counting."""
     path = os.path.join(directory, name)
-    count = 0
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as f:
-            count = int(f.read() or 0)
+    count = int(number(directory, name)) if os.path.exists(path) else 0
+    link = None
+    if number(directory, "latency") or number(directory, "rate"):
+        link = Link(directory, target)
     with open(path, "w", encoding="utf-8") as f:
         while data := os.read(source, PIECE):
-            delay = os.path.join(directory, "delay")
-            if os.path.exists(delay):
-                with open(delay, encoding="utf-8") as d:
-                    time.sleep(float(d.read()))
+            if delay := number(directory, "delay"):
+                time.sleep(delay)
             count += len(data)
             os.pwrite(f.fileno(), b"%d" % count, 0)
+            if link:
+                link.send(data)
+                continue
             while data:
                 data = data[os.write(target, data) :]
+    if link:
+        link.end()
     os.close(target)
 
 

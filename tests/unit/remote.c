@@ -1,0 +1,334 @@
+/* Reads of an object on another host: what is asked of the rank there, which is an array here. */
+#define _GNU_SOURCE
+#include "check.h"
+#include "base/daemon.h"
+#include "conn.h"
+#include "object/remote.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 64 << 20, BLOCK = 1 << 20, AHEAD_MOST = 16 << 20, MANY = 4096, HANDLE = 7 };
+
+struct daemon daemon_;
+static struct agent agent;
+static int rank_end; /* of the socket to the agent */
+static bool rank_lives = true;
+static unsigned char object[SIZE];
+
+static struct {
+	reply_fn *fn;
+	void *arg;
+	uint64_t offset;
+	uint32_t n;
+} asked[MANY];
+
+static int tags, asked_count, answered_count, done_count, last_result;
+static struct buf last_data, stream;
+
+static time_t passed_s;
+
+/* In the place of libc's: time passes when the test says so, else no piece grows old. */
+int
+clock_gettime(clockid_t clock, struct timespec *t)
+{
+	static long ns;
+
+	*t = (struct timespec){.tv_sec = 1 + passed_s, .tv_nsec = ++ns};
+	return 0;
+}
+
+bool
+agent_slot_lives(const struct agent *a, int slot)
+{
+	return rank_lives;
+}
+
+uint32_t
+agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
+{
+	asked[tags % MANY].fn = fn;
+	asked[tags % MANY].arg = arg;
+	return (uint32_t)++tags;
+}
+
+int
+req_park(struct req *r, req_interrupt_fn *fn)
+{
+	r->on_interrupt = fn;
+	return PARKED;
+}
+
+void
+req_done(struct req *r, int result)
+{
+	done_count++;
+	last_result = result;
+}
+
+void
+req_data(struct req *r, const void *p, size_t n)
+{
+	done_count++;
+	last_result = 0;
+	buf_clear(&last_data);
+	buf_add(&last_data, p, n);
+}
+
+/* Takes the questions that were sent. */
+static void
+take(void)
+{
+	char bytes[4096];
+	struct msg m;
+	ssize_t n;
+	long len;
+
+	conn_flush(agent.conn);
+	while ((n = recv(rank_end, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		buf_add(&stream, bytes, (size_t)n);
+	while ((len = wire_frame(stream.p, stream.n, &m, NULL)) > 0) {
+		uint32_t handle;
+		int i = asked_count++ % MANY;
+
+		CHECK(m.type == Tread && m.tag == (uint32_t)asked_count);
+		CHECK(wire_unpack(&m, NULL, &handle, &asked[i].offset, &asked[i].n) == 0);
+		CHECK(handle == HANDLE && asked[i].offset + asked[i].n <= SIZE);
+		buf_drop(&stream, (size_t)len);
+	}
+}
+
+/* Answers the oldest question, with a failure if no is one. */
+static void
+answer(int no)
+{
+	int i = answered_count++ % MANY;
+	struct buf b = {0};
+	struct msg m;
+	struct err e;
+
+	if (no) {
+		fail(&e, no, "refused");
+		asked[i].fn(asked[i].arg, NULL, &e, (struct slice){0});
+		return;
+	}
+	wire_pack(
+	    &b, Rread, 0, 0, 1, ((struct slice){(char *)object + asked[i].offset, asked[i].n}));
+	wire_frame(b.p, b.n, &m, NULL);
+	asked[i].fn(asked[i].arg, &m, NULL, (struct slice){0});
+	buf_free(&b);
+}
+
+static void
+answer_all(void)
+{
+	take();
+	while (answered_count < asked_count)
+		answer(0);
+}
+
+static struct remote *
+new_remote(void)
+{
+	done_count = 0;
+	return remote_new(&agent, 1, HANDLE, SIZE);
+}
+
+/* The bytes that were asked for since the n-th question, and the end of the last of them. */
+static uint64_t
+bytes_since(int n)
+{
+	uint64_t sum = 0;
+
+	take();
+	for (int i = n; i < asked_count; i++)
+		sum += asked[i % MANY].n;
+	return sum;
+}
+
+static void
+read_at(struct remote *o, struct req *r, uint64_t offset, size_t n)
+{
+	*r = (struct req){0};
+	remote_read(o, r, (struct slice){0}, offset, n);
+}
+
+static bool
+got(uint64_t offset, size_t n)
+{
+	return last_result == 0 && last_data.n == n && !memcmp(last_data.p, object + offset, n);
+}
+
+/* Ranges here and there cost themselves. */
+static void
+test_random(void)
+{
+	struct remote *o = new_remote();
+	struct req r;
+
+	for (int i = 0; i < 20; i++) {
+		uint64_t at = (uint64_t)(i * 7919 % 61) << 20;
+		int before = asked_count;
+
+		read_at(o, &r, at + 11, 4096);
+		CHECK(bytes_since(before) == 4096 && done_count == i);
+		answer_all();
+		CHECK(done_count == i + 1 && got(at + 11, 4096));
+	}
+	remote_free(o);
+}
+
+/* Who reads in order finds what comes next: nothing is asked for twice, nor too far ahead. */
+static void
+test_in_order(void)
+{
+	struct remote *o = new_remote();
+	int begin = asked_count, at_once = 0;
+	struct req r;
+
+	for (uint64_t at = 0; at < SIZE; at += BLOCK) {
+		int before = done_count;
+
+		read_at(o, &r, at, BLOCK);
+		take();
+		CHECK(bytes_since(begin) <= at + BLOCK + AHEAD_MOST);
+		at_once += done_count > before;
+		answer_all();
+		CHECK(got(at, BLOCK));
+	}
+	CHECK(bytes_since(begin) == SIZE);
+	CHECK(at_once > SIZE / BLOCK - 4);
+	remote_free(o);
+}
+
+/* What lies there for long is asked for again, and less of it is asked for ahead: a reader that
+ * takes its time costs the link little more than it reads. */
+static void
+test_slow_reader(void)
+{
+	struct remote *o = new_remote();
+	int begin = asked_count;
+	struct req r;
+
+	for (uint64_t at = 0; at < SIZE / 4; at += BLOCK) {
+		read_at(o, &r, at, BLOCK);
+		answer_all();
+		CHECK(got(at, BLOCK));
+		object[at + BLOCK]++;
+		passed_s += 2;
+	}
+	CHECK(bytes_since(begin) <= 3 * (SIZE / 4));
+	remote_free(o);
+}
+
+/* Several at once, in any order, are all answered, each byte being asked for once. */
+static void
+test_at_once(void)
+{
+	static const int order[] = {1, 0, 3, 2, 2};
+	struct remote *o = new_remote();
+	struct req r[5];
+	int begin = asked_count;
+
+	for (int i = 0; i < 5; i++)
+		read_at(o, &r[i], (uint64_t)order[i] * BLOCK, BLOCK);
+	answer_all();
+	CHECK(done_count == 5);
+	CHECK(bytes_since(begin) <= 8 * BLOCK);
+	remote_free(o);
+}
+
+/* The head lies before the object's bytes. */
+static void
+test_head(void)
+{
+	struct remote *o = new_remote();
+	struct req r = {0};
+
+	remote_read(o, &r, (struct slice){"head", 4}, 2, 6);
+	answer_all();
+	CHECK(last_data.n == 6 && !memcmp(last_data.p, "ad", 2));
+	CHECK(!memcmp(last_data.p + 2, object, 4));
+	r = (struct req){0};
+	remote_read(o, &r, (struct slice){"head", 4}, 0, 4);
+	CHECK(done_count == 2 && last_data.n == 4 && !memcmp(last_data.p, "head", 4));
+	remote_free(o);
+}
+
+/* A failure is that of the ranges it is in; who asks again gets another answer. */
+static void
+test_failures(void)
+{
+	struct remote *o = new_remote();
+	struct req r, other;
+
+	read_at(o, &r, 0, 4096);
+	read_at(o, &other, SIZE / 2, 4096);
+	take();
+	answer(EBADMSG);
+	CHECK(done_count == 1 && last_result == -EBADMSG);
+	answer_all();
+	CHECK(done_count == 2 && got(SIZE / 2, 4096));
+	read_at(o, &r, 0, 4096);
+	answer_all();
+	CHECK(done_count == 3 && got(0, 4096));
+	rank_lives = false;
+	read_at(o, &r, 0, 4096);
+	CHECK(done_count == 4 && last_result == -EHOSTDOWN);
+	rank_lives = true;
+	remote_free(o);
+}
+
+/* Answers for which nobody waits any more are dropped. */
+static void
+test_leaving(void)
+{
+	struct remote *o = new_remote();
+	struct req r;
+
+	read_at(o, &r, 0, BLOCK);
+	take();
+	answer(0);
+	r.on_interrupt(&r, DETACH);
+	CHECK(done_count == 1 && last_result == -EINTR);
+	answer_all();
+	read_at(o, &r, BLOCK, BLOCK);
+	answer_all();
+	CHECK(done_count == 2 && got(BLOCK, BLOCK));
+	read_at(o, &r, 2 * BLOCK, BLOCK);
+	take();
+	remote_free(o);
+	CHECK(done_count == 3);
+	answer_all();
+	CHECK(done_count == 3);
+}
+
+int
+main(void)
+{
+	int pair[2], space = 1 << 20;
+
+	for (size_t i = 0; i < SIZE; i++)
+		object[i] = (unsigned char)(i * 2654435761u >> 24);
+	daemon_.loop = loop_new();
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &space, sizeof(space));
+	agent.conn = conn_new(daemon_.loop, pair[0], pair[0], NULL, NULL, NULL);
+	rank_end = pair[1];
+	test_random();
+	test_in_order();
+	test_slow_reader();
+	test_at_once();
+	test_head();
+	test_failures();
+	test_leaving();
+	conn_free(agent.conn);
+	close(pair[1]);
+	loop_free(daemon_.loop);
+	buf_free(&last_data);
+	buf_free(&stream);
+	return CHECK_DONE();
+}
