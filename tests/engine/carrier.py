@@ -20,10 +20,10 @@ UNDER_WAY = 1 << 10  # pieces: what a link holds
 
 
 def number(directory, name):
-    """What that file says; 0: there is none."""
+    """What that file says; 0: nothing, or there is none."""
     try:
         with open(os.path.join(directory, name), encoding="utf-8") as f:
-            return float(f.read())
+            return float(f.read() or 0)
     except FileNotFoundError:
         return 0
 
@@ -60,7 +60,7 @@ class Link:
 def carry(directory, name, source, target):
     """Copies until the end, counting."""
     path = os.path.join(directory, name)
-    count = int(number(directory, name)) if os.path.exists(path) else 0
+    count = int(number(directory, name))
     link = None
     if number(directory, "latency") or number(directory, "rate"):
         link = Link(directory, target)
