@@ -326,7 +326,7 @@ install: all
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
 	install -m 644 scripts/ddip.zsh-completion $(D)/share/zsh/site-functions/_ddip
 	install -m 644 scripts/ddip.fish-completion $(D)/share/fish/vendor_completions.d/ddip.fish
-	install -m 644 $(wildcard $(addprefix scripts/examples/*.,py md ipynb)) $(D)/share/ddipfs/examples
+	install -m 644 $(wildcard $(addprefix scripts/examples/*.,py md ipynb yaml)) $(D)/share/ddipfs/examples
 	install -m 755 $(wildcard scripts/examples/*.sh) $(D)/share/ddipfs/examples
 	install -m 644 README.md CHANGELOG.md LICENSE scripts/ddipfs.service $(D)/share/doc/ddipfs
 	for file in $(MAGICS); do install -D -m 644 $$file $(D)/share/ddipfs/$$file || exit 1; done

@@ -23,6 +23,8 @@ from ddip_engine import cell as cells
 from ddip_engine import colour, dist, shell, state, streams
 
 _MAIN_NAMES = ("__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__")
+# Of the host, not of who started the program, who may be on another one.
+_OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve, _real_execv = os.execve, os.execv
@@ -186,8 +188,10 @@ def _leave(around):
 
 def environment(given):
     """The environment of a program that was started with this one: what the group's settings say,
-    and what the engine set, win; a number of threads is the caller's, else torchrun's."""
+    and what the engine set, win, and so do names of the host; a number of threads is the caller's,
+    else torchrun's."""
     env = dict(given)
+    env.update((name, os.environ[name]) for name in _OF_HOST if name in env and name in os.environ)
     env.update(state.settings_env)
     env.update(state.engine_env)
     for name, value in state.default_env.items():
