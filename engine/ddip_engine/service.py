@@ -16,7 +16,7 @@ import os
 import time
 
 import _ddip
-from ddip_engine import arrays, gpu_report, run, state, table, values, view
+from ddip_engine import arrays, gpu_lost, gpu_report, run, state, table, values, view
 from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
@@ -57,6 +57,8 @@ def _serve(answer):
         message = _begin(message, answer)
         while message is not None:
             answer(_ROWS, message, _call)
+            if not run.running():  # else the main thread sees it when the cell has ended
+                gpu_lost.leave_if_lost()
             del message  # and what it refers to
             message, ends = _end()
             if ends:

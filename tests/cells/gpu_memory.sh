@@ -281,6 +281,16 @@ $code" >/dev/null
 	is 'a new process works' "$(value '6 * 7')" 42
 	: >"$G/error"
 done
+pid=$(key "$G/rank0/status" pid)
+mkfifo "$T/lost"
+cell "import cupy, threading, numpy as np; used = cupy.array(np.ones(3))
+threading.Thread(target=lambda: (open('$T/release').close(), cupy.runtime.fake_cuda_lose(719), open('$T/lost').close())).start()" "$G/rank0/cell"
+: >"$T/release"
+: >"$T/lost" # somebody reads from it now
+is 'a read that finds it lost between two cells says so' "$(errno read "$G/rank0/vars/used.npy")" EHOSTDOWN
+gone "$pid"
+until_true grep -q 'cudaErrorLaunchFailure.* by the end of cell' "$G/error"
+is 'a new process works without a cell in between' "$(value '6 * 7')" 42
 is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5
 
 # held FILE: it is not read, for what an ended cell has queued comes before; then that ends
