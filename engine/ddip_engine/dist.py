@@ -279,11 +279,19 @@ def abort():
         return
     # As one group of NCCL calls: communicators that are aborted one by one can block each other.
     backends[0]._group_start()
+    failures = [each for each in map(_abort, reversed(backends)) if each is not None]
+    backends[0]._group_end()
+    if failures:
+        raise failures[0]
+
+
+def _abort(backend):
+    """What it raises, None: nothing. The others are aborted all the same."""
     try:
-        for backend in reversed(backends):
-            backend.abort()
-    finally:
-        backends[0]._group_end()
+        backend.abort()
+    except Exception as e:
+        return e
+    return None
 
 
 def reset_accelerate():

@@ -224,5 +224,64 @@ class OutOfMemory(unittest.TestCase):
         self.assertEqual(self.handle(host, autogc=False)[1], {"held": 5})
 
 
+class _Nccl:
+    """A backend as torch's ProcessGroupNCCL; what is done to all of them, in its order."""
+
+    done = []
+
+    def __init__(self, name):
+        self._name = name
+
+    def _group_start(self):
+        self.done.append("start")
+
+    def _group_end(self):
+        self.done.append("end")
+
+    def abort(self):
+        self.done.append(self._name)
+        if self._name == "broken":
+            raise RuntimeError("its communicator is lost")
+
+
+class Aborts(unittest.TestCase):
+    def abort(self, size, **groups):
+        """What dist.abort() does; groups: name of a group -> its backends as torch tells them."""
+        module, c10d = mock.Mock(), mock.Mock(ProcessGroupNCCL=_Nccl)
+        made = {mock.Mock(): name for name in groups}
+        for group, name in made.items():
+            nccl = "cuda:nccl" in groups[name]
+            group._get_backend.return_value = _Nccl(name) if nccl else mock.Mock()
+        c10d._world.pg_map = {group: (groups[name], None) for group, name in made.items()}
+        c10d.GroupMember.WORLD.size.return_value = size
+        c10d.Backend = str
+
+        def config(text):
+            found = dict(each.split(":") for each in text.split(","))
+            return mock.Mock(**{"get_device_backend_map.return_value": found})
+
+        c10d.BackendConfig = config
+        _Nccl.done.clear()
+        with mock.patch.dict("sys.modules", _ddip=module):
+            from ddip_engine import dist
+
+            with mock.patch.object(dist, "c10d", c10d):
+                dist.abort()
+        return list(_Nccl.done)
+
+    def test_all_communicators_are_aborted_as_one_group_of_calls_the_newest_first(self):
+        both, gloo = "cpu:gloo,cuda:nccl", "cpu:gloo"
+        self.assertEqual(
+            self.abort(2, world=both, sub=gloo, own="cuda:nccl"), ["start", "own", "world", "end"]
+        )
+        self.assertEqual(self.abort(2, world=gloo), [])
+        self.assertEqual(self.abort(1, world=both), [])
+
+    def test_a_communicator_that_fails_keeps_no_other_from_being_aborted(self):
+        with self.assertRaises(RuntimeError):
+            self.abort(2, world="cuda:nccl", broken="cuda:nccl")
+        self.assertEqual(_Nccl.done, ["start", "broken", "world", "end"])
+
+
 if __name__ == "__main__":
     unittest.main()
