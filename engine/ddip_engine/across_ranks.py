@@ -130,7 +130,7 @@ def _of_objects(name, op, data):
             values.append(pickle.load(file))
         except Exception as e:  # code of the object's class
             text = f"{name}: rank {len(values)}'s object can't be unpickled on rank 0"
-            raise refusal_of(e, text, EOPNOTSUPP) from e
+            raise refusal_of(e, text, EOPNOTSUPP) from None
     return _OBJECT_OPS[op](name, op, values)
 
 

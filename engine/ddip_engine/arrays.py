@@ -179,7 +179,7 @@ def import_npy(name, data, old):
         order = "F" if fortran else "C"
         array = numpy.ndarray(shape, dtype, buffer=view, offset=start, order=order)
     except Exception as e:  # NumPy reads the header as Python: what is wrong there may be anything
-        raise refusal_of(e, "not .npy", EBADMSG) from e
+        raise refusal_of(e, "not .npy", EBADMSG) from None
     return like(old, array, name)
 
 
@@ -398,7 +398,7 @@ def import_safetensors(name, data, old):
         if isinstance(old, torch.optim.Optimizer):
             return _unflatten_optimizer(old, tensors, metadata)
     except Exception as e:  # the header may be any JSON
-        raise refusal_of(e, "not safetensors", EBADMSG) from e
+        raise refusal_of(e, "not safetensors", EBADMSG) from None
     if list(tensors) == [name] and not holds_state(old):
         return like(old, tensors[name], name)
     return placed(old, tensors)
@@ -466,5 +466,5 @@ def import_pt(name, data, old):
         with _arrays_allowed(torch):
             value = torch.load(data.file(), map_location="cpu", weights_only=True)
     except Exception as e:
-        raise refusal_of(e, "torch.load(weights_only=True)", EBADMSG) from e
+        raise refusal_of(e, "torch.load(weights_only=True)", EBADMSG) from None
     return like(old, value, name) if is_tensor(value) else placed(old, value)

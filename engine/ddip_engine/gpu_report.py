@@ -9,7 +9,6 @@ from ddip_engine.state import EngineError
 from ddip_engine.view import export_text
 
 _LARGEST = 10  # objects that are listed
-_CUPY_POOL = "get_default_memory_pool"
 _DEPTH = 3  # of lists and dicts that are looked into
 _PARTS = 10000  # of one object that are looked at
 
@@ -67,15 +66,15 @@ def _device():
 
 def has_caches():
     """Is there a library that keeps memory of GPUs that nothing uses?"""
-    return bool(_torch_with_cuda() or hasattr(sys.modules.get("cupy"), _CUPY_POOL))
+    return bool(_torch_with_cuda() or _cupy_pool())
 
 
 def empty_caches():
     """Gives devices back what libraries keep without use."""
     if torch := _torch_with_cuda():
         torch.cuda.empty_cache()
-    if pool := getattr(sys.modules.get("cupy"), _CUPY_POOL, None):
-        pool().free_all_blocks()
+    if pool := _cupy_pool():
+        pool.free_all_blocks()
 
 
 def measured_caches():
@@ -93,9 +92,20 @@ def _reserved():
     if torch := _torch_with_cuda():
         for device in range(torch.cuda.device_count()):
             found[f"cuda:{device}"] = torch.cuda.memory_reserved(device)
-    if pool := getattr(sys.modules.get("cupy"), _CUPY_POOL, None):
-        found["cupy's pool"] = pool().total_bytes()
+    if pool := _cupy_pool():
+        found["cupy's pool"] = pool.total_bytes()
     return found
+
+
+def _cupy_pool():
+    """The pool of cupy's memory, if it has some; None."""
+    find = getattr(sys.modules.get("cupy"), "get_default_memory_pool", None)
+    if find is None:
+        return None
+    try:
+        return find() if find().total_bytes() else None
+    except RuntimeError:  # there is no driver, or the context is lost
+        return None
 
 
 def _torch_with_cuda():

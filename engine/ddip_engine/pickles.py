@@ -84,4 +84,4 @@ def _load(data, buffers):
         if isinstance(e, AttributeError) and "__main__" in str(e):
             use = "define it on the ranks first, or push it with cloudpickle"
             raise EngineError(EBADMSG, f"{what}: {reason(e)}; {use}") from e
-        raise refusal_of(e, what, EBADMSG) from e
+        raise refusal_of(e, what, EBADMSG) from None

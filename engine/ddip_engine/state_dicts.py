@@ -61,7 +61,7 @@ def load(name, holder, state):
         holder.load_state_dict(state)
     except BaseException as e:  # code of the object's class, hooks of a program
         undo()
-        raise refusal_of(e, f"{name}.load_state_dict", EBADMSG) from e
+        raise refusal_of(e, f"{name}.load_state_dict", EBADMSG) from None
     return undo
 
 

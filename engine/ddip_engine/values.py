@@ -95,7 +95,7 @@ def _export(export, name, view, value):
             return export(name, value)
         except BaseException as e:  # code of the object's class may raise anything
             if not _changed_meanwhile(e):
-                raise refusal_of(e, what, EOPNOTSUPP) from e
+                raise refusal_of(e, what, EOPNOTSUPP) from None
     raise EngineError(EAGAIN, f"{name} changes while it is read: try again")
 
 
@@ -129,7 +129,7 @@ def put(name, view, op, fd, size):
             value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
     except BaseException as e:  # the bytes may be anything, and may make anything be called
         what = f"{_path(name, view)}: {size} bytes that do not decode"
-        raise refusal_of(e, what, EBADMSG) from e
+        raise refusal_of(e, what, EBADMSG) from None
     _pending = (lambda: names.__setitem__(name, value)), None
 
 

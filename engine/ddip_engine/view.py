@@ -228,7 +228,9 @@ def one_line(text):
 
 
 def refusal_of(error, what, errno):
-    """What an exception of an object's own code means to who asked: a EngineError.
+    """What an exception of an object's own code means to who asked: a EngineError, to be raised
+    `from None`, for it may be the exception itself: as its own cause it would keep what its frames
+    hold.
 
     errno is the one of code that simply failed. A cancellation goes on as it is.
     """

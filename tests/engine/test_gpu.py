@@ -211,6 +211,15 @@ class OutOfMemory(unittest.TestCase):
         ):
             self.assertEqual(self.handle(function), (want, {}))
 
+    def test_where_there_is_no_driver_nothing_is_cached(self):
+        cupy = mock.Mock()
+        cupy.get_default_memory_pool().total_bytes.side_effect = RuntimeError("no driver")
+        with mock.patch.dict("sys.modules", _ddip=mock.Mock(), cupy=cupy):
+            from ddip_engine import gpu_report
+
+            self.assertFalse(gpu_report.has_caches())
+            self.assertEqual(gpu_report.measured_caches(), [])
+
     def test_other_errors_and_autogc_off_leave_the_frames(self):
         def other():
             held = 5
