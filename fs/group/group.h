@@ -56,6 +56,7 @@ struct host {
 	uint32_t agent_serial; /* of the process that its ranks were started by */
 	uint32_t zygote;
 	bool lost;	  /* its agent ended while ranks were there: it gets no other ones */
+	int living;	  /* ranks that have a process there; only while `hosts` is set */
 	int ranks, index; /* that are placed there; among the hosts that have ranks */
 };
 
@@ -146,8 +147,8 @@ struct group_store {
 
 /* Where ranks may run (hosts.c). */
 struct group_hosts {
-	struct host **list; /* in the order of `hosts`; one at least */
-	int n;
+	struct host **list;  /* in the order of `hosts`; one at least */
+	int n, used;	     /* used: how many have ranks */
 	bool outdated;	     /* the setting was changed while processes were left */
 	bool lacking;	     /* ranks of a host that is lost have no place */
 	struct timer *timer; /* processes.c: they are to be placed */

@@ -74,9 +74,7 @@ host_env_place(const struct rank *k, struct buf *env)
 
 	if (hosts_named(g) && k->host && !sees_one(k)) {
 		node = k->host->index;
-		nodes = 0;
-		for (int i = 0; i < g->hosts.n; i++)
-			nodes += g->hosts.list[i]->ranks > 0;
+		nodes = g->hosts.used;
 	}
 	buf_addf(env, "LOCAL_RANK=%d%cLOCAL_WORLD_SIZE=%d%c", host_env_local_rank(k), 0, size, 0);
 	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%c", node, 0, nodes, 0);

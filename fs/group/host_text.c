@@ -3,6 +3,7 @@
 #include "group/external.h"
 #include "group/hosts.h"
 #include "host/agent.h"
+#include <stdlib.h>
 
 enum { NS_PER_US = 1000 };
 
@@ -24,27 +25,57 @@ host_text_name(const struct rank *k)
 	return k->host ? k->host->name : "-";
 }
 
+/* Ranks from first to last that follow each other on a host; next: those behind them, -1: none. */
+struct stretch {
+	int first, last, next;
+};
+
+/* Of all ranks, in their order. heads: by a host's index, where its first one is; -1: it has none.
+ * Both are the caller's. */
+static struct stretch *
+stretches(const struct group *g, int *heads)
+{
+	struct stretch *s = xcalloc((size_t)g->size + 1, sizeof(*s));
+	int n = 0;
+
+	for (int i = g->size; i-- > 0;) {
+		const struct host *h = g->ranks[i].host;
+
+		if (!h)
+			continue;
+		if (n && i + 1 < g->size && g->ranks[i + 1].host == h) {
+			s[n - 1].first = i;
+			continue;
+		}
+		s[n] = (struct stretch){i, i, heads[h->index]};
+		heads[h->index] = n++;
+	}
+	return s;
+}
+
 static void
-print_ranks(const struct group *g, const struct host *h, struct buf *out)
+print_ranks(const struct stretch *s, int at, struct buf *out)
 {
 	const char *sep = "";
 
-	for (int i = 0, last; i < g->size; i = last + 1) {
-		last = i;
-		if (g->ranks[i].host != h)
-			continue;
-		while (last + 1 < g->size && g->ranks[last + 1].host == h)
-			last++;
-		buf_addf(out, last > i ? "%s%d-%d" : "%s%d", sep, i, last);
+	if (at < 0)
+		buf_addc(out, '-');
+	for (; at >= 0; at = s[at].next) {
+		buf_addf(out, s[at].last > s[at].first ? "%s%d-%d" : "%s%d", sep, s[at].first,
+		    s[at].last);
 		sep = ",";
 	}
-	if (!*sep)
-		buf_addc(out, '-');
 }
 
 void
 host_text_all(struct group *g, struct buf *out)
 {
+	int *heads = xmalloc(((size_t)g->hosts.used + 1) * sizeof(*heads));
+	struct stretch *ranks;
+
+	for (int i = 0; i <= g->hosts.used; i++)
+		heads[i] = -1;
+	ranks = stretches(g, heads);
 	for (int i = 0; i < g->hosts.n; i++) {
 		struct host *h = g->hosts.list[i];
 		struct agent *a = h->agent && h->agent->conn ? h->agent : NULL;
@@ -60,11 +91,13 @@ host_text_all(struct group *g, struct buf *out)
 			buf_addf(out, " slots=%d ranks=", h->slots);
 		else
 			buf_adds(out, " slots=- ranks=");
-		print_ranks(g, h, out);
+		print_ranks(ranks, h->ranks ? heads[h->index] : -1, out);
 		buf_addf(out, " queued_bytes=%zu\n", a ? conn_queued(a->conn) : (size_t)0);
 		if (a)
 			agent_ping(a); /* for the next reader */
 	}
+	free(ranks);
+	free(heads);
 }
 
 void

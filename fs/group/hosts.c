@@ -109,7 +109,7 @@ lives(const struct rank *k)
 static void
 count(struct group *g)
 {
-	int index = 0;
+	int used = 0;
 
 	for (int i = 0; i < g->hosts.n; i++)
 		g->hosts.list[i]->ranks = 0;
@@ -117,16 +117,8 @@ count(struct group *g)
 		if (g->ranks[i].host)
 			g->ranks[i].host->ranks++;
 	for (int i = 0; i < g->hosts.n; i++)
-		g->hosts.list[i]->index = g->hosts.list[i]->ranks ? index++ : 0;
-}
-
-static struct host *
-find(const struct group *g, const char *name)
-{
-	for (int i = 0; i < g->hosts.n; i++)
-		if (strcmp(g->hosts.list[i]->name, name) == 0)
-			return g->hosts.list[i];
-	return NULL;
+		g->hosts.list[i]->index = g->hosts.list[i]->ranks ? used++ : 0;
+	g->hosts.used = used;
 }
 
 /* Does the group's store run there? */
@@ -138,71 +130,91 @@ has_store(const struct group *g, const struct host *h)
 
 /* Ranks that live on a host that the new list leaves out, or gives less room; and the store. */
 static int
-check_living(const struct group *g, const struct hostlist *to, struct err *e)
+check_living(const struct group *g, const struct hostlist_index *to, struct err *e)
 {
+	for (int i = 0; i < g->hosts.n; i++)
+		g->hosts.list[i]->living = 0;
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].host && lives(&g->ranks[i]))
+			g->ranks[i].host->living++;
 	for (int i = 0; i < g->hosts.n; i++) {
 		const struct host *h = g->hosts.list[i];
-		int living = 0, slots = 0;
+		const struct host_slots *seats = hostlist_find(to, h->name);
+		int slots = seats ? seats->slots : 0;
 
-		for (int k = 0; k < g->size; k++)
-			living += g->ranks[k].host == h && lives(&g->ranks[k]);
-		for (size_t k = 0; (living || has_store(g, h)) && k < to->n; k++)
-			if (strcmp(to->host[k].name, h->name) == 0)
-				slots = to->host[k].slots;
 		if (has_store(g, h) && !slots)
 			return fail(e, EINVAL,
 			    "hosts: the store where the ranks meet is on %s: name it, or stop the "
 			    "group",
 			    *h->name ? h->name : "this machine");
-		if (slots < living)
+		if (slots < h->living)
 			return fail(e, EINVAL,
 			    "hosts: %d ranks live on %s: name it with that many, or stop the group",
-			    living, *h->name ? h->name : "this machine");
+			    h->living, *h->name ? h->name : "this machine");
 	}
 	return 0;
 }
 
-/* Nothing points to it any more. */
+/* Those that are not named any more: nothing points to them then. */
 static void
-forget(struct group *g, struct host *h)
+forget(struct group *g, const struct hostlist_index *to)
 {
-	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].host == h)
-			g->ranks[i].host = NULL;
-	if (g->store.host == h)
+	if (g->store.host && !hostlist_find(to, g->store.host->name))
 		g->store.host = NULL;
-	host_free(h);
+	for (int i = 0; i < g->size; i++)
+		if (g->ranks[i].host && !hostlist_find(to, g->ranks[i].host->name))
+			g->ranks[i].host = NULL;
+	for (int i = 0; i < g->hosts.n; i++)
+		if (!hostlist_find(to, g->hosts.list[i]->name))
+			host_free(g->hosts.list[i]);
+}
+
+/* The hosts of the list, those that there are among them. */
+static struct host **
+hosts_of(const struct group *g, const struct hostlist *to, const struct hostlist_index *index)
+{
+	struct host **list = xcalloc(to->n, sizeof(struct host *));
+
+	for (int i = 0; i < g->hosts.n; i++) {
+		const struct host_slots *seats = hostlist_find(index, g->hosts.list[i]->name);
+
+		if (seats)
+			list[seats - to->host] = g->hosts.list[i];
+	}
+	for (size_t i = 0; i < to->n; i++) {
+		if (!list[i])
+			list[i] = host_new(to->host[i].name, 0);
+		list[i]->slots = to->host[i].slots;
+		list[i]->lost = false;
+	}
+	return list;
 }
 
 int
 hosts_set(struct group *g, const struct hostlist *to, struct err *e)
 {
-	struct host **old = g->hosts.list,
-		    **list = xcalloc(MAX(to->n, (size_t)1), sizeof(struct host *));
-	int n = g->hosts.n;
+	static char this_machine[] = "";
+	struct host_slots here = {this_machine, INT_MAX};
+	const struct hostlist only_here = {&here, 1};
+	struct hostlist_index *index;
+	struct host **list;
+	int r;
 
-	if (check_living(g, to, e) < 0) {
-		free(list);
-		return -e->no;
-	}
-	for (size_t i = 0; i < to->n; i++) {
-		struct host *h = find(g, to->host[i].name);
-
-		list[i] = h ? h : host_new(to->host[i].name, 0);
-		list[i]->slots = to->host[i].slots;
-		list[i]->lost = false;
-	}
 	if (!to->n)
-		list[0] = hosts_named(g) ? host_new("", INT_MAX) : old[0];
-	g->hosts.list = list;
-	g->hosts.n = MAX((int)to->n, 1);
-	for (int i = 0; i < n; i++)
-		if (find(g, old[i]->name) != old[i])
-			forget(g, old[i]);
-	free(old);
-	count(g);
-	g->hosts.outdated = false;
-	return 0;
+		to = &only_here;
+	index = hostlist_index(to);
+	r = check_living(g, index, e);
+	if (r == 0) {
+		list = hosts_of(g, to, index);
+		forget(g, index);
+		free(g->hosts.list);
+		g->hosts.list = list;
+		g->hosts.n = (int)to->n;
+		count(g);
+		g->hosts.outdated = false;
+	}
+	hostlist_index_free(index);
+	return r;
 }
 
 void
@@ -347,7 +359,7 @@ local_ranks(const struct group *g, const struct host *h)
 static void
 fill(struct group *g, struct host *h, int *at)
 {
-	bool *taken = local_ranks(g, h);
+	bool *taken = h->ranks ? local_ranks(g, h) : NULL;
 	int local = 0;
 
 	for (; *at < g->size && h->ranks < h->slots; (*at)++) {
@@ -355,7 +367,7 @@ fill(struct group *g, struct host *h, int *at)
 
 		if (k->host)
 			continue;
-		while (taken[local])
+		while (taken && taken[local])
 			local++;
 		k->host = h;
 		k->local_rank = local++;

@@ -73,29 +73,59 @@ slots_of(const char *s, const char *what, struct err *e)
 	return n;
 }
 
+struct hostlist_index {
+	size_t n;
+	const struct host_slots *host[]; /* by name */
+};
+
 static int
 compare(const void *a, const void *b)
 {
-	const char *const *x = a, *const *y = b;
+	const struct host_slots *const *x = a, *const *y = b;
 
-	return strcmp(*x, *y);
+	return strcmp((*x)->name, (*y)->name);
+}
+
+struct hostlist_index *
+hostlist_index(const struct hostlist *l)
+{
+	struct hostlist_index *x = xcalloc(1, sizeof(*x) + l->n * sizeof(struct host_slots *));
+
+	x->n = l->n;
+	for (size_t i = 0; i < l->n; i++)
+		x->host[i] = &l->host[i];
+	qsort(x->host, x->n, sizeof(struct host_slots *), compare);
+	return x;
+}
+
+const struct host_slots *
+hostlist_find(const struct hostlist_index *x, const char *name)
+{
+	const struct host_slots key = {.name = (char *)(uintptr_t)name}, *k = &key;
+	const struct host_slots *const *found =
+	    bsearch(&k, x->host, x->n, sizeof(struct host_slots *), compare);
+
+	return found ? *found : NULL;
+}
+
+void
+hostlist_index_free(struct hostlist_index *x)
+{
+	free(x);
 }
 
 /* Each host once, and at least one. */
 static int
 check(const struct hostlist *l, struct err *e)
 {
-	const char **names = xcalloc(l->n + 1, sizeof(*names));
+	struct hostlist_index *x = hostlist_index(l);
 	int r = l->n ? 0 : fail(e, EINVAL, "hosts: want e.g. a:2 b:2, a file, slurm, or local");
 
-	for (size_t i = 0; i < l->n; i++)
-		names[i] = l->host[i].name;
-	qsort(names, l->n, sizeof(*names), compare);
 	for (size_t i = 1; i < l->n && r == 0; i++)
-		if (strcmp(names[i - 1], names[i]) == 0)
-			r = fail(e, EINVAL, "hosts: %.80s is there twice: say %.80s:N", names[i],
-			    names[i]);
-	free(names);
+		if (strcmp(x->host[i - 1]->name, x->host[i]->name) == 0)
+			r = fail(e, EINVAL, "hosts: %.80s is there twice: say %.80s:N",
+			    x->host[i]->name, x->host[i]->name);
+	hostlist_index_free(x);
 	return r;
 }
 

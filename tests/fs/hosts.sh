@@ -150,6 +150,15 @@ is 'ranks go on with the spare' "$(hosts_of) $(each 'globals().get("x", "none")'
 is 'on a restart the lost host is passed by' "$(set_ restart) $(hosts_of)" '0 b c c'
 is 'named again it is as good as any' "$(set_ stop)$(set_ hosts a b:1 c:2)$(set_ start) $(hosts_of)" '000 a a b'
 
+# ranks of a host that do not follow each other
+is 'four hosts' "$(set_ stop)$(set_ size 4)$(set_ hosts a:1 b:1 c:1 d:1)$(set_ start) $(hosts_of)" '0000 a b c d'
+lose 1
+until_true grep -q '^state lacking' "$G/status"
+is 'one takes the rank of another' "$(set_ hosts a:1 c:1 d:2) $(hosts_of)" '0 a d c d'
+is 'and tells both' "$(sed -n 's/^\([a-d]\) .*\(ranks=[^ ]*\).*/\1 \2/p' "$G/hosts" | xargs)" 'a ranks=0 c ranks=2 d ranks=1,3'
+is 'numbered apart' "$(each 'import os; int(os.environ["LOCAL_RANK"])')" '0 1 0 0'
+is 'three hosts again' "$(set_ stop)$(set_ size 3)$(set_ hosts a b:1 c:2)$(set_ start) $(hosts_of)" '0000 a a b'
+
 # no host is left
 lose 2
 until_true grep -q '^state idle' "$G/status" || bad 'the spare of b has no place'

@@ -82,6 +82,23 @@ test_file(void)
 	file("# nothing\n", "-", "want e.g. a:2 b:2");
 }
 
+/* A host is found by its name, wherever it stands. */
+static void
+test_index(void)
+{
+	struct hostlist l;
+	struct hostlist_index *x;
+	struct err e;
+
+	CHECK(hostlist_words("b:1 a:2 d:4 c:3", &l, &e) == 0);
+	x = hostlist_index(&l);
+	for (size_t i = 0; i < l.n; i++)
+		CHECK(hostlist_find(x, l.host[i].name) == &l.host[i]);
+	CHECK(!hostlist_find(x, "") && !hostlist_find(x, "aa") && !hostlist_find(x, "e"));
+	hostlist_index_free(x);
+	hostlist_free(&l);
+}
+
 static void
 test_slurm(void)
 {
@@ -176,6 +193,7 @@ main(void)
 {
 	test_words();
 	test_file();
+	test_index();
 	test_slurm();
 	test_launchers();
 	test_gpus();
