@@ -42,7 +42,7 @@ struct combine {
 
 struct combines {
 	struct loop *loop;
-	struct conn *agent;
+	struct conn *agent; /* NULL: it has ended */
 	struct link *link;
 	struct outbox *out;
 	uint32_t last; /* of our tags */
@@ -63,7 +63,7 @@ combines_new(struct loop *loop, struct conn *agent, struct link *l, struct outbo
 static void
 release_part(const struct combine *c, struct part *x)
 {
-	if (x->handle)
+	if (x->handle && c->all->agent)
 		conn_send(c->all->agent, Nfree, 0, x->slot, 0, -1, x->handle);
 	x->handle = 0;
 	if (x->fd >= 0)
@@ -268,6 +268,12 @@ combine_cancel(struct combines *cs, unsigned slot, uint32_t tag)
 	for (int i = 0; i < c->n; i++)
 		if (c->parts[i].waits)
 			conn_send(cs->agent, Ncancel, 0, c->parts[i].slot, 0, -1, c->own_tag);
+}
+
+void
+combines_end(struct combines *cs)
+{
+	cs->agent = NULL;
 }
 
 /* One of ours that no question has. */

@@ -17,6 +17,8 @@ void combine_asked(struct combines *cs, const struct msg *m);
 void combine_cancel(struct combines *cs, unsigned slot, uint32_t tag);
 /* A message of the agent. True: it is taken. */
 bool combine_answer(struct combines *cs, struct msg *m);
+/* The agent has ended, and is not spoken to any more. What is being combined goes on. */
+void combines_end(struct combines *cs);
 /* The engine has ended. */
 void combine_ended(struct combines *cs, unsigned slot);
 

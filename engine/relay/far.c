@@ -66,6 +66,8 @@ stop_agent(void)
 {
 	int status = 0;
 
+	if (far.combines)
+		combines_end(far.combines);
 	conn_free(far.agent);
 	far.agent = NULL;
 	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, &status, WNOHANG) == 0;
