@@ -31,11 +31,11 @@ void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag,
 /* Passes a message on: same body, its own slot, tag and descriptor. */
 void conn_forward(struct conn *c, const struct msg *m);
 /* From now on what several engines get, or say, alike in one round of the loop is sent as one
- * message (Nmany), at the end of the round; gather.h. Such a one that comes is given to msg as
- * those that it stands for, unless whole is set. */
+ * message (Nmany), at the end of the round; gather.h. */
 void conn_gather(struct conn *c);
+/* An Nmany that comes is given to msg as it is, and not as the messages that it stands for. */
 void conn_take_whole(struct conn *c);
-/* Sends at once what many engines get: who is that of Nmany, of n engines (1 at least). */
+/* Sends what several engines get, packed once; who: as Nmany has it, without tails. */
 void conn_send_many(struct conn *c, struct slice who, int type, int flags, ...);
 /* cut is called, in place of Rerror, for a T that came without its descriptor: for one who does not
  * send by this connection. */

@@ -130,10 +130,12 @@ static void
 answered(struct agent *a, struct msg *m)
 {
 	struct slice text, trace = {0};
-	struct err e = {0};
 	struct call *place = find_call(a, m->tag), c;
+	struct err e; /* not all of its text is cleared for each answer of thousands */
 	uint32_t no;
 
+	e.no = 0;
+	e.text[0] = '\0';
 	if (!m->tag && m->type == Rerror && wire_unpack(m, &e, &no, &text, &trace) == 0) {
 		/* its last words */
 		fail(&a->why, (int)no, "%.*s", (int)MIN(text.n, sizeof(e.text) - 1), text.p);
