@@ -251,33 +251,78 @@ cell_error(const struct cell *c, struct buf *out)
 			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->subtasks[i].error);
 }
 
-/* "ranks 0,2:" and one traceback for all that have the same; the first that failed comes last. */
+/* A subtask's traceback: sorted, equal ones are together, in the order of ranks. */
+struct trace {
+	const char *text;
+	int i, n; /* whose it is; of the first of equal ones: how many they are */
+};
+
+static int
+compare_traces(const void *a, const void *b)
+{
+	const struct trace *x = a, *y = b;
+	int r = strcmp(x->text, y->text);
+
+	return r ? r : (x->i > y->i) - (x->i < y->i);
+}
+
+static int
+compare_firsts(const void *a, const void *b)
+{
+	const struct trace *const *x = a, *const *y = b;
+
+	return ((*x)->i > (*y)->i) - ((*x)->i < (*y)->i);
+}
+
+/* The first of each set of equal ones, in the order of ranks. How many. */
+static int
+firsts(struct trace *t, int n, struct trace **out)
+{
+	int sets = 0;
+
+	qsort(t, (size_t)n, sizeof(*t), compare_traces);
+	for (int i = 0; i < n; i++) {
+		if (i == 0 || strcmp(t[i].text, t[i - 1].text) != 0)
+			out[sets++] = &t[i];
+		out[sets - 1]->n++;
+	}
+	qsort(out, (size_t)sets, sizeof(struct trace *), compare_firsts);
+	return sets;
+}
+
+/* "ranks 0,2:" and the traceback of them all. */
+static void
+add_trace(const struct cell *c, const struct trace *t, struct buf *out)
+{
+	buf_adds(out, t->n > 1 ? "ranks " : "rank ");
+	for (int k = 0; k < t->n; k++)
+		buf_addf(out, "%s%d", k ? "," : "", c->ranks[t[k].i]);
+	buf_addf(out, ":\n%s%s", t->text, t->text[strlen(t->text) - 1] == '\n' ? "" : "\n");
+}
+
+/* Equal ones once; the first that failed comes last. */
 void
 cell_traceback(const struct cell *c, struct buf *out)
 {
 	const struct task *w = c->w;
-	bool told[MAX_RANKS] = {false};
 	const char *last = w->first >= 0 ? w->subtasks[w->first].traceback : "";
+	struct trace *t = xcalloc((size_t)c->n + 1, sizeof(*t));
+	struct trace **first = xcalloc((size_t)c->n + 1, sizeof(struct trace *)), *end = NULL;
+	int sets;
 
-	for (int i = 0; i <= c->n; i++) {
-		const char *t = i < c->n ? w->subtasks[i].traceback : last;
-		const char *sep = "";
-		bool many = false;
-
-		if (!*t || (i < c->n && (told[i] || strcmp(t, last) == 0)))
-			continue;
-		for (int k = 0, n = 0; k < c->n; k++)
-			many |= strcmp(w->subtasks[k].traceback, t) == 0 && ++n > 1;
-		buf_adds(out, many ? "ranks " : "rank ");
-		for (int k = 0; k < c->n; k++) {
-			if (strcmp(w->subtasks[k].traceback, t) != 0)
-				continue;
-			told[k] = true;
-			buf_addf(out, "%s%d", sep, c->ranks[k]);
-			sep = ",";
-		}
-		buf_addf(out, ":\n%s%s", t, t[strlen(t) - 1] == '\n' ? "" : "\n");
+	for (int i = 0; i < c->n; i++)
+		t[i] = (struct trace){w->subtasks[i].traceback, i, 0};
+	sets = firsts(t, c->n, first);
+	for (int i = 0; i < sets; i++) {
+		if (*last && strcmp(first[i]->text, last) == 0)
+			end = first[i];
+		else if (*first[i]->text)
+			add_trace(c, first[i], out);
 	}
+	if (end)
+		add_trace(c, end, out);
+	free(first);
+	free(t);
 }
 
 void
