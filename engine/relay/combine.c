@@ -3,6 +3,7 @@
 #include "reduce.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 enum { TAG_SHIFT = 20, TAGS = 1 << (32 - TAG_SHIFT) };
 
 enum { RANK_SIZE = 4 + 2 + 4 }; /* of one in Treduce */
+
+enum { READ_BYTES = 4 * LINK_PIECE }; /* by one Tread */
 
 /* What one rank gave. */
 struct part {
@@ -23,6 +26,7 @@ struct part {
 	int fd, pidfd;
 	struct source source;
 	uint64_t size;
+	uint64_t got; /* bytes that it was asked for, since its memory can't be read from here */
 	struct err err;
 };
 
@@ -180,15 +184,68 @@ arrived(struct combine *c, struct part *x)
 	run(c);
 }
 
-static int
-take_bytes(struct part *x, struct msg *m)
+static bool
+is_readable(const struct part *x)
+{
+	char probe;
+
+	return x->size <= x->head.n ||
+	       (x->pidfd >= 0 && copy_read(&x->source, x->head.n, &probe, 1) == 1);
+}
+
+/* Asks the rank itself for the next bytes; false: all are there. */
+static bool
+read_more(const struct combine *c, const struct part *x)
+{
+	uint64_t left = x->size - x->head.n - x->got;
+
+	if (left)
+		conn_send(c->all->agent, Tread, 0, x->slot, c->own_tag, -1, x->handle, x->got,
+		    (uint32_t)MIN(left, (uint64_t)READ_BYTES));
+	return left > 0;
+}
+
+/* Where ranks' memory can't be read (ptrace rules, seccomp), they are asked for it. */
+static void
+begin_reading(const struct combine *c, struct part *x)
+{
+	x->fd = memfd_create("ddip-relay", MFD_CLOEXEC);
+	if (x->fd < 0)
+		fail_errno(&x->err, "rank %d's object: memfd_create", x->rank);
+	x->source.kind = SOURCE_FD;
+	x->source.fd = x->fd;
+	if (!x->err.no)
+		read_more(c, x);
+}
+
+/* False: more is to come. */
+static bool
+take_read(const struct combine *c, struct part *x, const struct msg *m)
+{
+	uint64_t left = x->size - x->head.n - x->got;
+	struct slice data = {0};
+
+	if (wire_unpack(m, &x->err, &data) < 0)
+		return true;
+	if (!data.n || data.n > left)
+		fail(&x->err, EBADMSG, "rank %d gave %zu of %llu bytes", x->rank, data.n,
+		    (unsigned long long)left);
+	else if (pwrite_all("combine.write", x->fd, data.p, data.n, x->got) < data.n)
+		fail_errno(&x->err, "no memory for rank %d's object", x->rank);
+	x->got += data.n;
+	return x->err.no || c->cancelled || !read_more(c, x);
+}
+
+/* False: more is to come. */
+static bool
+take_bytes(const struct combine *c, struct part *x, struct msg *m)
 {
 	struct slice head;
 	uint64_t addr;
 	uint8_t kind;
 
 	if (wire_unpack(m, &x->err, &kind, &x->handle, &addr, &x->size, &head) < 0)
-		return -x->err.no;
+		return true;
 	buf_add(&x->head, head.p, head.n);
 	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
 	if (kind == GET_LIVE) {
@@ -196,6 +253,10 @@ take_bytes(struct part *x, struct msg *m)
 		x->source.pid = x->pid;
 		x->source.pidfd = x->pidfd;
 		x->source.addr = addr;
+		if (is_readable(x))
+			return true;
+		begin_reading(c, x);
+		return x->err.no != 0;
 	} else if (kind == GET_FD && m->fd >= 0) {
 		x->source.kind = SOURCE_FD;
 		x->source.fd = x->fd = m->fd;
@@ -203,16 +264,16 @@ take_bytes(struct part *x, struct msg *m)
 	} else if (kind != GET_BYTES) {
 		fail(&x->err, EBADMSG, "rank %d's object came without its bytes", x->rank);
 	}
-	if (kind == GET_LIVE && x->pidfd < 0)
-		fail(&x->err, EHOSTDOWN, "rank %d's memory can't be read", x->rank);
-	return -x->err.no;
+	return true;
 }
 
 bool
 combine_answer(struct combines *cs, struct msg *m)
 {
+	bool whole = true;
 	struct slice text;
 	struct combine *c;
+	struct part *x;
 	uint32_t no;
 	int i = 0;
 
@@ -225,11 +286,15 @@ combine_answer(struct combines *cs, struct msg *m)
 		i++;
 	if (!c || i == c->n)
 		return true;
+	x = &c->parts[i];
 	if (m->type == Rget)
-		take_bytes(&c->parts[i], m);
-	else if (m->type == Rerror && wire_unpack(m, &c->parts[i].err, &no, &text, NULL) == 0)
-		fail(&c->parts[i].err, (int)no, "%.*s", (int)MIN(text.n, (size_t)900), text.p);
-	arrived(c, &c->parts[i]);
+		whole = take_bytes(c, x, m);
+	else if (m->type == Rread)
+		whole = take_read(c, x, m);
+	else if (m->type == Rerror && wire_unpack(m, &x->err, &no, &text, NULL) == 0)
+		fail(&x->err, (int)no, "%.*s", (int)MIN(text.n, (size_t)900), text.p);
+	if (whole)
+		arrived(c, x);
 	return true;
 }
 

@@ -217,6 +217,23 @@ def test_one_part_travels():
         refused(a.reduced("z", "cat"), "EBADMSG", "Treduce")
 
 
+def test_memory_that_can_not_be_read():
+    """Where a relay may not look into a rank's memory, the rank is asked for its bytes."""
+    engine = os.path.join(wire.BUILD, "fault", "ddip-engine")
+    if not os.path.exists(engine):
+        print(f"not tested: {engine} is not built")
+        return
+    count, env = 1 << 18, {"DDIP_FAULT": "ddip-relay/copy.process:1"}
+    with Three(engine=engine, env=env) as a:
+        a.everywhere(f"import numpy; x = numpy.arange({count}, dtype='f4') + rank")
+        lines, data = part_of(a.reduced("x", "sum"))
+        same(lines[0], "part 3 float32")
+        numbers = array.array("d", data)
+        assert all(numbers[i] == 3 * i + 3 for i in range(0, count, 1111))
+        assert "injected: copy.process" in a.text(), a.text()
+        assert not kept(a), "a part was kept"
+
+
 def test_a_rank_that_gives_no_part():
     """One that dies fails it, and who waits no more hears when all have answered."""
     with Three() as a:
