@@ -229,8 +229,8 @@ fire_timers(struct loop *l)
 		fire(t);
 }
 
-static void
-end_round(struct loop *l)
+void
+loop_end_round(struct loop *l)
 {
 	struct timer *t;
 
@@ -259,7 +259,7 @@ loop_once(struct loop *l, int timeout_ms)
 	struct epoll_event ev[EVENTS];
 	int n;
 
-	end_round(l); /* what is left of before the first one */
+	loop_end_round(l); /* what is left of before the first one */
 	n = poll_events(l, ev, wait_ms(l, timeout_ms));
 	if (n < 0 && errno != EINTR)
 		die("epoll_wait: %s", strerror(errno));
@@ -272,7 +272,7 @@ loop_once(struct loop *l, int timeout_ms)
 	if (n > 0 && l->spin)
 		l->last = now_ns();
 	fire_timers(l);
-	end_round(l);
+	loop_end_round(l);
 	bury(l);
 }
 

@@ -27,6 +27,8 @@ void loop_timer_del(struct timer *t);
 /* Calls fn once at the end of this round, before the loop sleeps; it can be cancelled as a timer.
  */
 struct timer *loop_round_end(struct loop *l, loop_fn *fn, void *arg);
+/* Calls those now: for a callback that goes on with work that has nothing to do with theirs. */
+void loop_end_round(struct loop *l);
 
 /* Blocks signo for the calling thread and delivers it as a callback (signalfd). */
 void loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg);

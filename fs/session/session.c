@@ -204,6 +204,7 @@ on_fuse(void *arg, uint32_t events)
 			return;
 		}
 		fuse_session_process_buf(session, &buf);
+		loop_end_round(daemon_.loop); /* ranks need not wait for the next request */
 		if (on_ready && init_unique == 0 && *device) {
 			void (*fn)(void) = on_ready;
 
