@@ -85,6 +85,9 @@ add_bring(struct buf *t, const struct bring *b)
 		    "if [ -e \"$d\" ]; then own \"$d\"; fi; ");
 	buf_addf(t, "sums \"$d\" || { echo \"%s%s $(uname -sm)\"; read go || exit 1; ", BANNER,
 	    BANNER_WANT);
+	/* what others did not end a day ago, killed perhaps; without find(1) it stays */
+	buf_adds(t, "find \"$c\" -maxdepth 1 -name \"new.*\" -mtime +0 -exec rm -rf {} + "
+		    ">/dev/null 2>&1; ");
 	buf_adds(t, "t=$(mktemp -d \"$c/new.XXXXXX\" 2>&1) || e $t; "
 		    "clean() { rm -rf \"$t\"; exit 1; }; trap clean HUP TERM PIPE; ");
 	buf_addf(t, "m=$(head -c %zu 2>&1 >\"$t/%s\") && m=$(head -c %zu 2>&1 >\"$t/%s\") && ",

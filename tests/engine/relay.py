@@ -381,8 +381,13 @@ def test_bring_along():
         os.chmod(g.name, 0o700)
         os.replace(g.name, files[0])
         nodes = [os.stat(f).st_ino for f in files]
+        left = [f"{cache}/ddipfs/new.{name}" for name in ("killed", "under-way")]
+        for folder in left:
+            os.mkdir(folder)
+        os.utime(left[0], (0, 0))
         with Relayed(engine="auto", env=env, warm=False) as a:
             same(a.hello.name, "Rhello")
+        same([os.path.exists(folder) for folder in left], [False, True])
         assert os.stat(files[0]).st_ino != nodes[0], "a changed program was run"
     finally:
         shutil.rmtree(cache)
