@@ -23,6 +23,7 @@ _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.
 _THREADS = 64
 _AGAIN_S = 0.02  # until it is raised again: twice as long each time,
 _AGAIN_MAX_S = 1.0  # up to this
+_MOMENT_S = 0.001
 _QUICK_CHARS = 1 << 16
 
 _lock = _thread.allocate_lock()  # of all below; held for a few lines only
@@ -42,11 +43,25 @@ def start(answer):
 def _start_thread(answer):
     global _waiting, _all
     try:
-        _thread.start_new_thread(_serve, (answer,))
+        _start(_serve, answer)
     except RuntimeError:  # the system gives no more
         return
     _waiting += 1
     _all += 1
+
+
+def _start(function, *args):
+    """Starts a thread. Until it runs, CPython takes it for the one that starts it, and raises there
+    what is sent to this one: so it has begun when this returns."""
+    begun = _thread.allocate_lock()
+    begun.acquire()
+    _thread.start_new_thread(_run_thread, (begun, function, args))
+    begun.acquire()
+
+
+def _run_thread(begun, function, args):
+    begun.release()
+    function(*args)
 
 
 def _serve(answer):
@@ -127,9 +142,8 @@ def _cancellable(tag, function, *args):
 
 
 def _wait():
-    """For the exception that is on its way to this thread."""
-    while True:
-        pass
+    """A moment, for the exception that is on its way to this thread."""
+    time.sleep(_MOMENT_S)
 
 
 def _wait_to_draw(tag):
@@ -147,7 +161,7 @@ def _cancel():
         if _ddip.cancel(Cancelled) == 0 or _insisting:
             return
         _insisting = True
-    _thread.start_new_thread(_insist, ())
+    _start(_insist)
 
 
 def _insist():

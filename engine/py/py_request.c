@@ -11,12 +11,18 @@
 enum { AT_ONCE = 64 }; /* threads that are told by one call */
 
 /* An exception that was sent to this thread may not have been raised yet. It cannot be taken back
- * (Python would go on looking for it), so it is raised, in a function that waits for that. */
+ * (Python would go on looking for it), so it is raised, in a function that waits for that: again, if
+ * another thread got it, one that this thread has started and that has not run yet. */
 static void
 raise_what_is_left(unsigned long thread, PyObject *exception, PyObject *wait)
 {
-	PyThreadState_SetAsyncExc(thread, exception);
-	Py_XDECREF(PyObject_CallObject(wait, NULL));
+	PyObject *waited;
+
+	do {
+		PyThreadState_SetAsyncExc(thread, exception);
+		waited = PyObject_CallObject(wait, NULL);
+		Py_XDECREF(waited);
+	} while (waited);
 	PyErr_Clear();
 }
 

@@ -1,9 +1,9 @@
 """A client of ddipfs's socket: 9P2000.L, as the kernel's v9fs speaks it.
 
-Each open file has a connection of its own, so that the daemon knows who opened it, threads need no
-lock, and a process that dies is seen as one. Standard library alone.
+Each open file has a connection of its own: threads need no lock, the daemon knows who opened it.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -189,14 +189,15 @@ class Connection:
             raise OSError(errno.ENOTCONN, "the daemon is gone", self.path)
         return count
 
-    def _is_readable(self):
+    def is_readable(self, wait_ms=0):
+        """True if something has come; waits so long for it (None: for ever)."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
-        return bool(poller.poll(0))
+        return bool(poller.poll(wait_ms))
 
     def has(self, tag):
         """True if that reply is there."""
-        while tag not in self._replies and self._is_readable():
+        while tag not in self._replies and self.is_readable():
             self._take()
         return tag in self._replies
 
@@ -204,6 +205,7 @@ class Connection:
         """Takes one whole message."""
         self._need(_HEAD.size)
         self._need(struct.unpack_from("<I", self._in)[0])
+        self._torn = True
         size, kind, tag = _HEAD.unpack_from(self._in)
         body = bytes(self._in[_HEAD.size : size])
         del self._in[:size]
@@ -211,6 +213,7 @@ class Connection:
             self._greet(kind, body)
         else:
             self._replies[tag] = kind, body
+        self._torn = False
 
     def _greet(self, kind, body):
         wanted, _ = self._greeting.pop(0)
@@ -221,7 +224,10 @@ class Connection:
         """Reads until so many bytes are there."""
         while len(self._in) < count:
             piece = bytearray(max(count - len(self._in), _PIECE))
+            self.is_readable(None)  # Ctrl-C comes here, where nothing is lost by it
+            self._torn = True
             self._in += piece[: self._receive_some(piece)]
+            self._torn = False
 
     def call(self, kind, body, data=b""):
         """Sends a message and waits for its reply.
@@ -243,8 +249,8 @@ class Connection:
         if self._torn:  # in the middle of a reply: nothing more can be understood
             self.close()
             return
-        flush = self.send(_FLUSH, struct.pack("<H", tag))
-        self.receive(flush)
+        with contextlib.suppress(OSError):  # it must not hide what is on its way here
+            self.receive(self.send(_FLUSH, struct.pack("<H", tag)))
         self._replies.pop(tag, None)
 
     # ---- names
@@ -407,11 +413,9 @@ class File(Opened):
     def poll(self, wait_ms=None):
         """True if a read would not wait; waits so long for it (None: for ever)."""
         self.arm()
-        poller = select.poll()
-        poller.register(self._connection.fileno(), select.POLLIN)
         if self._connection.has(self._ahead):
             return True
-        return bool(poller.poll(wait_ms)) and self._connection.has(self._ahead)
+        return self._connection.is_readable(wait_ms) and self._connection.has(self._ahead)
 
     def read(self, count):
         """Some bytes, b"" at the end."""

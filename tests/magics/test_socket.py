@@ -3,12 +3,40 @@
 can be mounted."""
 
 import os
+import sys
 import tempfile
 
 os.environ["DDIP_TEST_SOCKET"] = "1"
 
 import notebook
 import test_objects
+
+
+def test_interrupted():
+    """Ctrl-C with a part of a reply taken is a KeyboardInterrupt, whatever that part is."""
+    sys.path.insert(0, notebook.MAGICS)
+    from ddip import p9
+
+    path = f"{notebook._shared_mount()}.sock"
+    interrupted = 0
+    for last in range(1, 6):
+        connection = p9.Connection(path)
+        plain, left = connection._receive_some, iter(range(last))
+
+        def receive(view, plain=plain, left=left):
+            count = plain(view)
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return count
+
+        connection._receive_some = receive
+        try:
+            connection.open("group/status", os.O_RDONLY, 0)
+            connection.walk("group/cells")
+        except KeyboardInterrupt:
+            interrupted += 1
+        connection.close()
+    assert interrupted, "nothing was taken in so many parts"
 
 
 def test_fallback():
@@ -35,4 +63,5 @@ def test_fallback():
 
 
 if __name__ == "__main__":
-    notebook.run(vars(test_objects) | {"test_fallback": test_fallback})
+    mine = {"test_interrupted": test_interrupted, "test_fallback": test_fallback}
+    notebook.run(vars(test_objects) | mine)
