@@ -11,8 +11,8 @@
 enum { AT_ONCE = 64 }; /* threads that are told by one call */
 
 /* An exception that was sent to this thread may not have been raised yet. It cannot be taken back
- * (Python would go on looking for it), so it is raised, in a function that waits for that: again, if
- * another thread got it, one that this thread has started and that has not run yet. */
+ * (Python would go on looking for it), so it is raised, in a function that waits for that: again,
+ * if another thread got it, one that this thread has started and that has not run yet. */
 static void
 raise_what_is_left(unsigned long thread, PyObject *exception, PyObject *wait)
 {
