@@ -62,29 +62,33 @@ add_comments(struct buf *out, const struct gpus *gpus, const char *where, const 
 		buf_addf(out, "#%s %s\n", where, why->text);
 }
 
-/* A line for each GPU of each host that has ranks; numbers count on the host. */
+/* A line for each GPU of a host; numbers count there. */
+static void
+add_host(struct buf *out, const struct group *g, const struct host *h)
+{
+	char *where = xasprintf(" of host %s", h->name), label[GPUS_LABEL];
+	struct gpus gpus;
+	struct err why;
+
+	far_gpus_chosen(h->agent, g->set.gpus, &gpus, &why);
+	add_comments(out, &gpus, where, &why);
+	for (int k = 0; k < gpus.n; k++) {
+		buf_addf(out, "%d host=%s index=%s uuid=%s", k, h->name,
+		    gpus_label(gpus.gpu[k], label), gpus.gpu[k]->uuid);
+		add_quoted(out, " name=", gpus.gpu[k]->name);
+		add_use(out, far_gpus_seen(h->agent, gpus.gpu[k]));
+		buf_addc(out, '\n');
+	}
+	free(where);
+}
+
+/* Those that have ranks. */
 static void
 add_hosts(struct buf *out, const struct group *g)
 {
-	for (int i = 0; i < g->hosts.n; i++) {
-		const struct host *h = g->hosts.list[i];
-		char *where = xasprintf(" of host %s", h->name), label[GPUS_LABEL];
-		struct gpus gpus;
-		struct err why;
-
-		if (h->ranks && h->agent) {
-			far_gpus_chosen(h->agent, g->set.gpus, &gpus, &why);
-			add_comments(out, &gpus, where, &why);
-		}
-		for (int k = 0; h->ranks && h->agent && k < gpus.n; k++) {
-			buf_addf(out, "%d host=%s index=%s uuid=%s", k, h->name,
-			    gpus_label(gpus.gpu[k], label), gpus.gpu[k]->uuid);
-			add_quoted(out, " name=", gpus.gpu[k]->name);
-			add_use(out, far_gpus_seen(h->agent, gpus.gpu[k]));
-			buf_addc(out, '\n');
-		}
-		free(where);
-	}
+	for (int i = 0; i < g->hosts.n; i++)
+		if (g->hosts.list[i]->ranks && g->hosts.list[i]->agent)
+			add_host(out, g, g->hosts.list[i]);
 }
 
 int
