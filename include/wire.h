@@ -125,7 +125,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nfree,    52, "4",        "handle") \
 	/* answered by Rget, of a part of all of them; ranks: number[4] slot[2] pid[4] each. For the relay of another host */ \
 	X(Treduce,  76, "sssd",     "name view op ranks") \
-	X(Ncancel,  53, "4",        "get") /* nobody waits for the Rget of this tag any more; it is answered all the same */ \
+	X(Ncancel,  53, "4",        "asked") /* nobody wants what the Tget, Tput … of this tag is for: soon answered, EINTR if not done */ \
 	X(Thas,     58, "s",        "name") /* is there a variable of this name now? */ \
 	X(Rhas,     59, "1",        "has") \
 	X(Tgc,      56, "",         "") \
@@ -135,7 +135,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rread,    61, "d",        "data") \
 	X(Tstack,   62, "",         "") \
 	X(Rstack,   63, "s84d",     "collective microseconds count text") /* "": in none; count: done in this cell */ \
-	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs; 0: whatever runs */ \
+	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs */ \
 	X(Npreempt, 74, "4",        "cell") /* the same by a SIGINT to the main thread alone, for which ddip.Preempted is raised */ \
 	X(Nsignalled, 65, "41",     "cell raised") /* an interrupt of this cell reached Python: see above */ \
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \

@@ -13,8 +13,7 @@ import math
 import mmap
 import os
 import sys
-from _thread import get_ident
-from errno import EINTR, EOPNOTSUPP
+from errno import EOPNOTSUPP
 
 from ddip_engine import dlpack, state
 from ddip_engine.state import EngineError
@@ -214,11 +213,9 @@ def _guarded(what, function, *args):
 
 def _owner(address, near):
     """The device of this memory; near is asked first, where the rank has a context."""
-    module = _ddip()
-    while (device := _guarded("", module.device_owner, address, near)) is None:
-        # a request that nobody waits for ends here, too
-        if state.pushes_in == get_ident() and module.push_cancelled():
-            raise EngineError(EINTR, "interrupted while the driver of the GPU did not answer")
+    owner = _ddip().device_owner
+    while (device := _guarded("", owner, address, near)) is None:
+        pass  # what is cancelled ends here
     return device
 
 

@@ -7,6 +7,7 @@ The main thread does one thing after another, in the order of the messages; the 
 import _thread
 import atexit
 import faulthandler
+import functools
 import gc
 import os
 import random
@@ -56,7 +57,7 @@ def main(env, phases):
     service.start(_answer)
     _thread.start_new_thread(_rescue, ())
     while (message := _ddip.next()) is not None:
-        _answer(_MAIN, message)
+        _answer(_MAIN, message, _call_main)
         del message
         gpu_lost.leave_if_lost()
         dist.idle()
@@ -72,6 +73,11 @@ def _rescue():
 
 def _call(tag, function, *args):
     return function(*args)
+
+
+def _call_main(tag, function, *args):
+    """A push has its tag, by which it can be cancelled."""
+    return function(tag, *args) if function is _put else function(*args)
 
 
 def _answer(rows, message, call=_call):
@@ -267,13 +273,13 @@ def _set_autogc(fd, on):
     state.autogc = bool(on)
 
 
-def _put(fd, name, view, op, size):
+def _put(tag, fd, name, view, op, size):
     _open_path()
-    state.pushes_in = _thread.get_ident()
     try:
-        values.put(name, view, op, fd, size)
+        values.put(name, view, op, fd, size, functools.partial(service.cancellable, tag))
+    except Cancelled:
+        raise EngineError(EINTR, f"{name}: interrupted before the object was made") from None
     finally:
-        state.pushes_in = None
         gpu.mark()  # a state dict that is loaded, or undone, is copied by kernels
     return ()
 

@@ -126,14 +126,15 @@ def _call(tag, function, fd, *fields):
     """Calls a row's function so that it can be cancelled, and finishes what must not be."""
     draws = fields[1:2] == ["png"] and _wait_to_draw(tag)
     try:
-        made = _cancellable(tag, function, fd, *fields)
+        made = cancellable(tag, function, fd, *fields)
     finally:
         if draws:
             _drawing.release()
     return _sendable(made, fd) if isinstance(made, view.Export) else made
 
 
-def _cancellable(tag, function, *args):
+def cancellable(tag, function, *args):
+    """Calls it. state.Cancelled: the request of this tag was cancelled, perhaps before."""
     try:
         return _ddip.cancellable(tag, _thread.get_ident(), Cancelled, _wait, function, *args)
     except Cancelled:

@@ -15,7 +15,6 @@ local_size = 1
 generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
 external = ""  # the ranks of this group that are other programs' processes: "1,3"
-pushes_in = None  # the thread that is at a push; None: none is
 autogc = True  # give memory back after each cell
 settings_env = {}  # what the group's `env` settings say
 engine_env = {}  # what the engine set in the environment of this rank

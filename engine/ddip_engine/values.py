@@ -108,29 +108,42 @@ def _changed_meanwhile(error):
     return isinstance(error, RuntimeError) and "during iteration" in reason(error)
 
 
-def put(name, view, op, fd, size):
-    """Decodes pushed bytes; nothing is bound until commit(True)."""
+def _call(function, *args):
+    return function(*args)
+
+
+def put(name, view, op, fd, size, call=_call):
+    """Decodes pushed bytes; nothing is bound until commit(True).
+
+    call(function, *args) calls it, and may raise state.Cancelled in it at any time.
+    """
     global _pending
     commit(False)
     check_name(name)
-    _, decode = _view(view)
-    if decode is None:
-        raise EngineError(EOPNOTSUPP, f".{view} can only be read")
     names = state.main.__dict__
     old = names.get(name, ABSENT)
     try:
-        value = decode(name, Incoming(fd, size), old)
+        value = call(_decode, name, view, op, Incoming(fd, size), old)
         if view in _STATE_VIEWS and arrays.holds_state(old) and not op:
             _pending = _load_state(name, old, value)
             return
-        if op == "cuda":
-            value = gpu_write.on_device(value)
-        elif op:
-            value = across_ranks.scatter(name, value, op, old, state.rank, state.size)
     except BaseException as e:  # the bytes may be anything, and may make anything be called
         what = f"{_path(name, view)}: {size} bytes that do not decode"
         raise refusal_of(e, what, EBADMSG) from None
     _pending = (lambda: names.__setitem__(name, value)), None
+
+
+def _decode(name, view, op, incoming, old):
+    """The object that this rank makes of the bytes."""
+    _, decode = _view(view)
+    if decode is None:
+        raise EngineError(EOPNOTSUPP, f".{view} can only be read")
+    value = decode(name, incoming, old)
+    if op == "cuda":
+        return gpu_write.on_device(value)
+    if op:
+        return across_ranks.scatter(name, value, op, old, state.rank, state.size)
+    return value
 
 
 def _load_state(name, holder, value):

@@ -427,7 +427,6 @@ static PyMethodDef methods[] = {
     {"device_memfd", py_device_memfd, METH_NOARGS, "What device_pin's bytes are copied to"},
     {"device_unpin", py_device_unpin, METH_O, "device_unpin(handle): behind what is under way"},
     {"device_copy", py_device_copy, METH_VARARGS, "device_copy(device, addr, host, size, into)"},
-    {"push_cancelled", py_push_cancelled, METH_NOARGS, "Is the push interrupted?"},
     {"device_mark", py_device_mark, METH_VARARGS,
 	"device_mark(device, stream): copies come behind it"},
     {"device_lost", py_device_lost, METH_NOARGS, "The error that lost the context"},

@@ -55,8 +55,7 @@
  *   device_copy(device, addr, host, size, into) -> int  copies from the device; how many bytes,
  *                              maybe fewer than size: call again, for the rest. into: 0, or the
  *                              handle of what they are copied to, all of them or OSError: EINTR if
- *                              the push is interrupted
- *   push_cancelled() -> bool   is it?
+ *                              the push is cancelled
  *   device_mark(device, stream) -> bool  what is in this stream now (0: the default one; device -1:
  *                              the current one's) comes before every later copy; False: it is
  *                              being captured, or the driver does not answer
@@ -115,7 +114,6 @@ PyObject *py_device_owner(PyObject *module, PyObject *args);
 PyObject *py_device_pin(PyObject *module, PyObject *args);
 PyObject *py_device_copy(PyObject *module, PyObject *args);
 PyObject *py_device_unpin(PyObject *module, PyObject *number);
-PyObject *py_push_cancelled(PyObject *module, PyObject *unused);
 PyObject *py_device_mark(PyObject *module, PyObject *args);
 PyObject *py_device_lost(PyObject *module, PyObject *unused);
 PyObject *py_device_memory(PyObject *module, PyObject *number);

@@ -92,12 +92,6 @@ py_device_unpin(PyObject *module, PyObject *number)
 }
 
 PyObject *
-py_push_cancelled(PyObject *module, PyObject *unused)
-{
-	return PyBool_FromLong(rank_device_push_cancelled());
-}
-
-PyObject *
 py_device_copy(PyObject *module, PyObject *args)
 {
 	unsigned long long address, host, size;

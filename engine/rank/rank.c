@@ -149,11 +149,11 @@ on_stack(struct msg *m)
 	rank_stack_ask(m->tag);
 }
 
-/* Here, not where it is taken: an interrupt behind it is for it. */
+/* Here, not where it is taken: so a cancellation always finds it. */
 static void
 on_put(struct msg *m)
 {
-	rank_device_push_begins();
+	rank_request_push(m->tag);
 	for_main(m);
 }
 
@@ -165,8 +165,6 @@ on_interrupt(struct msg *m)
 	if (wire_unpack(m, NULL, &number) < 0)
 		return;
 	rank_sigint_interrupted();
-	if (number == 0)
-		rank_device_push_cancel();
 	rank_cell_interrupt(number, m->type == Npreempt);
 }
 

@@ -84,8 +84,12 @@ void rank_queue_unlock_all(void);
 
 /* rank_request.c */
 void rank_request_init(void); /* before the first message */
-/* Nobody waits for this answer any more. The request if no thread has taken it (the caller's, who
- * answers and frees it); else NULL, and *runs says whether a thread works on it. */
+/* A push has come, for the main thread. */
+void rank_request_push(uint32_t tag);
+/* Is the one that the main thread is at cancelled? */
+bool rank_request_push_cancelled(void);
+/* Nobody waits for this answer any more. The request if it still waits for a service thread (the
+ * caller's, who answers and frees it); else NULL, and *runs says whether a thread works on it. */
 struct item *rank_request_cancel(uint32_t tag, bool *runs);
 /* A thread (0: none, only look) begins to work on it. False: it is cancelled. */
 bool rank_request_begin(uint32_t tag, unsigned long thread);
@@ -160,10 +164,6 @@ int rank_device_memory(int device, uint64_t *free, uint64_t *total, struct err *
  * the pin is held until nothing more is written there. */
 ssize_t rank_device_copy(
     int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e);
-/* The push that the main thread is at, or is about to take: it comes, it is interrupted; is it? */
-void rank_device_push_begins(void);
-void rank_device_push_cancel(void);
-bool rank_device_push_cancelled(void);
 /* Tcopy, in the I/O thread: Rcopy or Rerror follows. -errno: nothing does. */
 int rank_device_answer(const struct msg *m, struct err *e);
 

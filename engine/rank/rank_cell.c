@@ -198,7 +198,7 @@ rank_cell_interrupt(uint32_t number, bool preempt)
 	bool sent = false;
 
 	rank_cell_lock();
-	if (cell.running && (number == 0 || number == cell.running)) {
+	if (cell.running && number == cell.running) {
 		cell.pending = cell.asked = sent = true;
 		cell.preempt = preempt;
 		/* As a terminal does: children of the cell get it too. We can't, all is blocked
@@ -207,7 +207,7 @@ rank_cell_interrupt(uint32_t number, bool preempt)
 			syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
 		else
 			kill(0, SIGINT);
-	} else if (number != 0) {
+	} else {
 		cell.ahead = number;
 		cell.preempt = preempt;
 	}

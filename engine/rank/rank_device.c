@@ -27,7 +27,6 @@ static struct {
 	int memfd;
 	char *memory; /* the daemon's slots, then ours */
 	bool slot_taken[OWN_SLOTS];
-	_Atomic bool push_cancelled;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .memfd = -1};
 
 void
@@ -244,30 +243,12 @@ end_piece(struct job *j, char *host, struct err *e)
 	return n;
 }
 
-void
-rank_device_push_begins(void)
-{
-	atomic_store(&self.push_cancelled, false);
-}
-
-void
-rank_device_push_cancel(void)
-{
-	atomic_store(&self.push_cancelled, true);
-}
-
-bool
-rank_device_push_cancelled(void)
-{
-	return atomic_load(&self.push_cancelled);
-}
-
 /* Another slice of time for what is to be written: false, with the error, if it is cancelled. */
 static bool
 goes_on(struct timespec *until, struct err *e)
 {
 	*until = deadline(WAIT_MS);
-	if (rank_device_push_cancelled())
+	if (rank_request_push_cancelled())
 		fail(e, EINTR, "interrupted while it was copied there");
 	return !e->no;
 }

@@ -1,7 +1,8 @@
 /*
- * Requests that the service threads have not answered yet, so that a cancellation finds its target.
- * A request that still waits in the queue is taken out; one that a thread works on is marked, and
- * Python raises in that thread (py_request.c).
+ * Requests that the service threads have not answered yet, and the push that the main thread has,
+ * so that a cancellation finds its target. A request that still waits for a service thread is taken
+ * out of the queue; another one is marked, and Python raises in the thread that works on it
+ * (py_request.c).
  *
  * The service queue's lock covers both, so a request is always in exactly one of the two places.
  */
@@ -12,6 +13,7 @@
 struct request {
 	uint32_t tag;
 	unsigned long thread; /* Python's name for it; 0: nothing runs for it now */
+	bool push;	      /* the main thread's */
 	bool cancelled;
 	LIST_ENTRY(request) link;
 };
@@ -30,15 +32,40 @@ find(uint32_t tag)
 }
 
 static void
+add(uint32_t tag, bool push)
+{
+	struct request *r = xmalloc(sizeof(*r));
+
+	*r = (struct request){.tag = tag, .push = push};
+	LIST_INSERT_HEAD(&taken, r, link);
+}
+
+static void
 on_taken(const struct msg *m)
 {
-	struct request *r;
+	if (m->tag) /* no notice */
+		add(m->tag, false);
+}
 
-	if (!m->tag)
-		return; /* a notice */
-	r = xmalloc(sizeof(*r));
-	*r = (struct request){.tag = m->tag};
-	LIST_INSERT_HEAD(&taken, r, link);
+void
+rank_request_push(uint32_t tag)
+{
+	pthread_mutex_lock(&rank_service.lock);
+	add(tag, true);
+	pthread_mutex_unlock(&rank_service.lock);
+}
+
+bool
+rank_request_push_cancelled(void)
+{
+	const struct request *r;
+	bool cancelled = false;
+
+	pthread_mutex_lock(&rank_service.lock);
+	LIST_FOREACH (r, &taken, link)
+		cancelled |= r->push && r->thread && r->cancelled;
+	pthread_mutex_unlock(&rank_service.lock);
+	return cancelled;
 }
 
 void

@@ -106,7 +106,7 @@ refuse_cancelled(struct combine *c)
 {
 	struct err e;
 
-	fail(&e, ECANCELED, "nobody waits for it any more");
+	packet_cancelled(&e);
 	refuse(c, &e);
 }
 

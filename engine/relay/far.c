@@ -119,7 +119,7 @@ translate(const struct msg *m)
 	buf_free(&b);
 }
 
-/* Nobody waits for an answer any more: its bytes are not sent to their end. */
+/* Nobody waits for an answer any more: its bytes are not sent to their end, nor waited for. */
 static void
 cancel(const struct msg *m)
 {
@@ -130,9 +130,10 @@ cancel(const struct msg *m)
 	if (wire_unpack(m, NULL, &question.tag) < 0)
 		return;
 	combine_cancel(far.combines, m->slot, question.tag);
-	if (!outbox_cancel(far.out, m->slot, question.tag))
+	if (!outbox_cancel(far.out, m->slot, question.tag) &&
+	    !inbox_cancel(far.in, m->slot, question.tag))
 		return;
-	fail(&e, ECANCELED, "nobody waits for it any more");
+	packet_cancelled(&e);
 	refuse(&question, &e);
 }
 

@@ -125,7 +125,7 @@ fetch_cancel(struct fetches *fs, const struct msg *m)
 	f->cancelled = true;
 	if (!f->began)
 		return;
-	fail(&e, ECANCELED, "nobody waits for it any more");
+	packet_cancelled(&e);
 	stop(fs, f);
 	answer_error(fs, f, &e);
 	if (!f->asking)
@@ -180,7 +180,7 @@ answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 		return false;
 	}
 	if (f && f->cancelled) {
-		fail(&e, ECANCELED, "nobody waits for it any more");
+		packet_cancelled(&e);
 		unpin(fs, f, handle);
 		answer_error(fs, f, &e);
 		drop(f);

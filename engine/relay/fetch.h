@@ -14,7 +14,7 @@ struct fetches *fetches_new(struct conn *agent, struct link *l, struct outbox *o
 void fetches_free(struct fetches *fs); /* NULL-safe */
 /* A Tget goes to the agent. */
 void fetch_asked(struct fetches *fs, const struct msg *m);
-/* An Ncancel goes to the agent: what is under way for that Tget ends, and is answered ECANCELED. */
+/* An Ncancel goes to the agent: what is under way for that Tget ends, and is answered EINTR. */
 void fetch_cancel(struct fetches *fs, const struct msg *m);
 /* A message of the agent. True: it is taken, nothing of it is to be passed on. */
 bool fetch_answer(struct fetches *fs, const struct msg *m);

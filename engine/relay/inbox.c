@@ -39,7 +39,7 @@ inbox_new(inbox_fn *deliver, void *arg)
 static void
 drop_waiting(struct blob *b, struct waiting *w)
 {
-	STAILQ_REMOVE_HEAD(&b->waiting, link);
+	STAILQ_REMOVE(&b->waiting, w, waiting, link);
 	buf_free(&w->frame);
 	free(w);
 }
@@ -158,4 +158,34 @@ inbox_take(struct inbox *in, int type, struct slice body, struct err *e)
 		return take_with(in, b, body, e);
 	drop(b);
 	return 0;
+}
+
+static struct waiting *
+find_waiting(const struct blob *b, unsigned slot, uint32_t tag)
+{
+	struct waiting *w;
+	struct msg m;
+
+	STAILQ_FOREACH (w, &b->waiting, link) {
+		wire_frame(w->frame.p, w->frame.n, &m, NULL);
+		if (m.slot == slot && m.tag == tag)
+			break;
+	}
+	return w;
+}
+
+bool
+inbox_cancel(struct inbox *in, unsigned slot, uint32_t tag)
+{
+	struct waiting *w;
+	struct blob *b;
+
+	LIST_FOREACH (b, &in->blobs, link) {
+		w = find_waiting(b, slot, tag);
+		if (w) {
+			drop_waiting(b, w);
+			return true;
+		}
+	}
+	return false;
 }

@@ -13,5 +13,7 @@ struct inbox *inbox_new(inbox_fn *deliver, void *arg);
 void inbox_free(struct inbox *b); /* NULL-safe */
 /* One of PACKET_BLOB, _BYTES, _WITH, _FREE. -EBADMSG: the other side speaks nonsense. */
 int inbox_take(struct inbox *b, int type, struct slice body, struct err *e);
+/* Drops the frame with this slot and tag, which waits for bytes. False: there is none. */
+bool inbox_cancel(struct inbox *b, unsigned slot, uint32_t tag);
 
 #endif

@@ -104,7 +104,7 @@ cancelled(const struct msg *m)
 	if (m->type != Ncancel || wire_unpack(m, NULL, &question.tag) < 0 ||
 	    !asked_cancel(near.asked, m->slot, question.tag))
 		return false;
-	fail(&e, ECANCELED, "nobody waits for it any more");
+	packet_cancelled(&e);
 	answer_error(&question, &e);
 	return true;
 }

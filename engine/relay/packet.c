@@ -71,6 +71,12 @@ packet_send_with(struct link *l, uint32_t id, const struct msg *m)
 	buf_free(&b);
 }
 
+void
+packet_cancelled(struct err *e)
+{
+	fail(e, EINTR, "cancelled: nobody waits for it any more");
+}
+
 int
 packet_frame(struct slice body, struct msg *m, struct err *e)
 {

@@ -47,6 +47,8 @@ void packet_send_frame(struct link *l, const struct msg *m);
 void packet_send_with(struct link *l, uint32_t id, const struct msg *m);
 /* Is this the Tzygote of a group that is told of its preemption by SIGTERM? */
 bool packet_spares_term(const struct msg *m);
+/* Why what an Ncancel names is not done. */
+void packet_cancelled(struct err *e);
 /* The frame that is all of body. */
 int packet_frame(struct slice body, struct msg *m, struct err *e);
 

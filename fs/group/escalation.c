@@ -39,6 +39,20 @@ abort_again(void *arg)
 	w->escalation.timer = loop_timer(daemon_.loop, STEP_MS - AGAIN_MS, on_second_step, w);
 }
 
+void
+escalation_signal(struct subtask *j)
+{
+	const struct task *w = j->w;
+
+	if (w->kind == TASK_PUT)
+		rank_cancel(j->k, j->tag);
+	else if (w->escalation.preempt)
+		rank_preempt(j->k, w->number);
+	else
+		rank_interrupt(j->k, w->number);
+	j->signalled = true;
+}
+
 /* Signals who was not signalled yet, ends the collectives that ranks are known to be in. */
 static void
 first_step(struct task *w)
@@ -52,11 +66,8 @@ first_step(struct task *w)
 
 		if (j->state != SUBTASK_SENT)
 			continue;
-		if (!j->signalled && w->escalation.preempt)
-			rank_preempt(j->k, w->number);
-		else if (!j->signalled)
-			rank_interrupt(j->k, w->number);
-		j->signalled = true;
+		if (!j->signalled)
+			escalation_signal(j);
 		rank_abort(j->k, false);
 	}
 	w->escalation.timer = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);

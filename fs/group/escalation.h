@@ -22,6 +22,8 @@
 void escalation_failed(struct subtask *j);
 /* Step 1, now; for a rank that was interrupted before, another KeyboardInterrupt. */
 void escalation_interrupt(struct task *w);
+/* No more than the signal, to this rank, which works on it. */
+void escalation_signal(struct subtask *j);
 /* The same for the end of the hosts: what is raised is ddip.Preempted. */
 void escalation_preempt(struct task *w);
 /* The engine says that the KeyboardInterrupt of this cell, or self-test, was raised. */

@@ -1,6 +1,7 @@
 /* The life cycle of a group: the table of states and events, and what each transition does. */
 #include "group/lifecycle.h"
 #include "base/daemon.h"
+#include "group/escalation.h"
 #include "group/external.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -242,9 +243,10 @@ end_ranks(struct group *g, const char *why)
 	queue_drop_all_queued(g, &e);
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
+		struct subtask *j;
 
-		if (queue_running(k)) {
-			rank_interrupt(k, 0);
+		if ((j = queue_running(k))) {
+			escalation_signal(j);
 			rank_abort(k, false);
 		}
 		rank_quit(k);

@@ -196,6 +196,13 @@ rank_interrupt(struct rank *k, uint32_t number)
 }
 
 void
+rank_cancel(struct rank *k, uint32_t tag)
+{
+	if (reachable(k))
+		agent_send(rank_agent(k), Ncancel, 0, k->slot, 0, -1, tag);
+}
+
+void
 rank_preempt(struct rank *k, uint32_t number)
 {
 	if (reachable(k))

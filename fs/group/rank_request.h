@@ -34,8 +34,12 @@ void rank_kill(struct rank *k);
 void rank_set_autogc(struct rank *k);
 /* signo to its process group. */
 void rank_signal(struct rank *k, int signo);
-/* SIGINT for this cell or self-test if it runs, else for none; 0: for whatever runs. */
+/* SIGINT for this cell or self-test if it runs. */
 void rank_interrupt(struct rank *k, uint32_t number);
+/* Nobody wants any more what this request is for: it is answered soon, with EINTR if it is not
+ * done.
+ */
+void rank_cancel(struct rank *k, uint32_t tag);
 /* ddip.Preempted in this cell. */
 void rank_preempt(struct rank *k, uint32_t number);
 /* Its collectives end with an error, and the process group is broken then. Only if it is known to

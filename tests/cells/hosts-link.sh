@@ -129,6 +129,20 @@ unmount
 
 # ---- links that are far, and slow
 
+# an object of 32 seconds: none of it is there, and nobody has waited for the rest
+interrupt_push() {
+	local begun
+	head -c 32000000 /dev/zero | tr '\0' x >"$T/long"
+	cp "$T/long" "$G/vars/long" 2>"$T/cp" &
+	until_true grep -q '^state busy$' "$G/rank1/status"
+	begun=$SECONDS
+	echo interrupt >"$G/ctl"
+	wait $!
+	like 'a push that is interrupted on its way' "$(cat "$T/cp")" 'Interrupted system call'
+	[ $((SECONDS - begun)) -lt 15 ] || bad "it took $((SECONDS - begun)) s"
+	ok cell 'assert "long" not in globals() and x == y'
+}
+
 for link in 'latency 0.05' 'rate 1000000'; do
 	read -r what much <<<"$link"
 	for host in a b; do echo "$much" >"$T/$host/$what"; done
@@ -146,6 +160,7 @@ print(x == b"".join(i.to_bytes(4, "little") for i in range(1 << 17)))' "$G/rank$
 	submit 'import time; time.sleep(1000)'
 	is "$link: an interrupt" "$(errno write "$G/ctl" $'interrupt\n')" 0
 	like "$link: ends the cell" "$(wait_cell "$n")" 'EINTR'
+	[ "$what" = latency ] || interrupt_push
 	unmount
 	rm "$T"/[ab]/"$what"
 done

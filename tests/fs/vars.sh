@@ -254,3 +254,37 @@ exec 5<"$G/vars/text"
 cell 'text = "new"; import gc; gc.collect()'
 is 'the old bytes' "$(cat <&5 | md5sum)" "$( (printf 'old %.0s' $(seq 1000); echo) | md5sum)"
 exec 5<&-
+
+# an object whose own code takes for ever, and catches what it can: the push ends by an interrupt, on all ranks
+ranks=$(cat "$G"/rank?/pid)
+cell "import pickle
+class Forever:
+    def __reduce__(self):
+        return decode, ()
+def decode():
+    open('$T/decodes' + str(rank), 'w').close()
+    for caught in range(3):
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass
+if rank == 0:
+    with open('$T/forever.pkl', 'wb') as f:
+        pickle.dump(Forever(), f)
+import time"
+"$PLAIN_PYTHON" -c "import errno, shutil
+try:
+    shutil.copyfile('$T/forever.pkl', '$G/vars/forever.pkl')
+    print(0)
+except OSError as e:
+    print(errno.errorcode[e.errno])" >"$T/pushed" &
+for rank in 0 1; do
+	until_true test -e "$T/decodes$rank"
+done
+echo interrupt >"$G/ctl"
+wait $!
+is 'a push that is interrupted while it is decoded' "$(cat "$T/pushed")" EINTR
+like 'error says so' "$(tail -n 1 "$G/error")" 'EINTR forever: .*forever: interrupted before the object was made'
+is 'the ranks live on' "$(cat "$G"/rank?/pid)" "$ranks"
+is 'and have no part of it' "$(errno read "$G/vars/forever")" ENOENT
