@@ -101,18 +101,6 @@ def alive(pid):
         return False
 
 
-def daemon_of(m):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                words = f.read().split(b"\0")
-        except OSError:
-            continue
-        if words[:1] == [m.command[0].encode()] and m.path.encode() in words:
-            return int(pid)
-    raise LookupError("no daemon")
-
-
 def killed(report):
     taken = []
     for _ in range(10):
@@ -120,7 +108,7 @@ def killed(report):
             m.write("cell", REDUCE)
             submit(m, "while True: pass")
             pids = m.pids()
-            daemon = daemon_of(m)
+            daemon = m.daemon()
             begin = time.perf_counter()
             os.kill(daemon, signal.SIGKILL)
             while any(alive(p) for p in pids):

@@ -24,19 +24,6 @@ def memory(pid):
         return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1]) * KIB
 
 
-def daemon_of(mount):
-    """The process that has this mount point as its argument."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                words = f.read().split(b"\0")
-        except OSError:
-            continue
-        if mount.path.encode() in words and b"-o" in words and b"ddipfs" in words[0]:
-            return int(pid)
-    raise LookupError("no daemon has this mount")
-
-
 def main(report):
     engine = os.path.join(lib.BUILD, "fake", "engine")
     if not os.path.exists(engine):
@@ -45,7 +32,7 @@ def main(report):
     mount = lib.Mount(backend="none")
     mount.env["DDIP_ENGINE"] = engine
     with mount as m:
-        daemon = daemon_of(m)
+        daemon = m.daemon()
         before = memory(daemon)
         names = os.path.join(m.dir, "hosts")
         with open(names, "w", encoding="utf-8") as f:

@@ -53,6 +53,18 @@ class Mount:
             subprocess.run(["fusermount3", "-u", "-z", self.path], check=False)
         subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
 
+    def daemon(self):
+        """The daemon's process id."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:  # it has ended meanwhile
+                continue
+            if words[:1] == [self.command[0].encode()] and self.path.encode() in words:
+                return int(pid)
+        raise LookupError("no daemon has this mount")
+
     def settle(self):
         """Until the zygote's successor makes the ranks, and no longer takes a core to itself."""
         self.write("cell", "pass")

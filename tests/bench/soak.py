@@ -2,7 +2,6 @@
 
 import os
 
-from failures import daemon_of
 from lib import Mount
 
 
@@ -23,7 +22,7 @@ def facts(pid, m):
 def main(report):
     with Mount(size=2) as m:
         m.write("cell", "pass")
-        pid = daemon_of(m)
+        pid = m.daemon()
         with m.cells() as run:
             for i in range(10000):
                 run(f"x = {i}; print(x)")
