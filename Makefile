@@ -151,7 +151,8 @@ UNIT_patience := fs/base/patience.c
 UNIT_ninep := fs/ninep/message.c
 UNIT_client := fs/session/client.c
 UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
-UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c)
+UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c \
+	rank_request.c)
 UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c rank_nccl.c library.c device_thread.c)
 UNIT_push := fs/object/push.c
 UNIT_link := engine/relay/link.c

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 9 * DEVICE_SLOT + 77 };
+enum { SIZE = 9 * DEVICE_SLOT + 77, PUSH = 4711 /* its tag */ };
 
 struct rank_queue rank_service;
 
@@ -160,7 +160,9 @@ test_leaving(uint64_t address)
 static void *
 cancel_thread(void *arg)
 {
-	rank_device_push_cancel();
+	bool runs;
+
+	CHECK(rank_request_cancel(PUSH, &runs) == NULL && runs);
 	return NULL;
 }
 
@@ -177,7 +179,8 @@ test_cancelled_push(uint64_t address)
 
 	for (int stalled = 0; stalled < 2; stalled++) {
 		into = rank_pin_add(data, address, SIZE, 1);
-		rank_device_push_begins();
+		rank_request_push(PUSH);
+		CHECK(rank_request_begin(PUSH, 1));
 		if (stalled)
 			fake.stall(1);
 		else
@@ -195,8 +198,8 @@ test_cancelled_push(uint64_t address)
 			fake.release();
 		until(&sent.frees, ++frees);
 		CHECK(rank_pin_drop(into) == data);
+		CHECK(rank_request_end(PUSH));
 	}
-	rank_device_push_begins();
 	test_copies(address);
 	free(data);
 }
