@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 
 from ddip import cell as cells
 from ddip import files
@@ -10,6 +9,7 @@ from ddip.errors import DipError
 from stdin import Stdin
 from tool import OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
 
+_STATUS = 1 << 16  # bytes of a cell's status, at least those of its state
 _QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
@@ -181,10 +181,12 @@ def wait(tool, words):
     # `last` may be another one afterwards
     if not words:
         name = f"cells/{files.readlink(tool.path(name))}"
-    while not (text := tool.read(f"{name}/wait")):
-        time.sleep(files.LOOK_S)
+    path = tool.path(f"{name}/wait")
+    tool.show(f"cat {path}")
+    with files.open_(path) as live:
+        text = files.read_live(live, _STATUS, tool.group.path).decode()
     pairs = dict(line.partition(" ")[::2] for line in text.splitlines())
-    status = status_of(pairs["state"])
+    status = status_of(pairs.get("state"))  # none: its group has gone
     if status != OK:
         complain(tool.read(f"{name}/error"))
     return status

@@ -5,6 +5,7 @@ Nothing here is a test. A test file is a program: `run()` calls its functions na
 """
 
 import contextlib
+import functools
 import glob
 import itertools
 import os
@@ -276,28 +277,27 @@ def _places(mount):
 
 
 _shared = contextlib.ExitStack()  # what run() ends
-_shared_mounts, _group_numbers = [], itertools.count(1)
+_group_numbers = itertools.count(1)
 
 
-def _shared_mount():
+@functools.cache
+def shared_mount():
     """The mount of the tests of this file, started when it is first asked for."""
-    if not _shared_mounts:
-        folder = _shared.enter_context(tempfile.TemporaryDirectory())
-        mount = _shared.enter_context(place(folder))
-        environment = {**os.environ, **environment_of(mount)}
-        at = environment["DDIP_MOUNT"]
-        os.makedirs(mount, exist_ok=True)
-        words = ["-s", at] if at.endswith(".sock") else [at]
-        words = [environment["DDIPFS"], "-o", f"python={PYTHON}", *words]
-        subprocess.run(words, env=environment, cwd=folder, check=True)
-        _shared_mounts.append(mount)
-    return _shared_mounts[0]
+    folder = _shared.enter_context(tempfile.TemporaryDirectory())
+    mount = _shared.enter_context(place(folder))
+    environment = {**os.environ, **environment_of(mount)}
+    at = environment["DDIP_MOUNT"]
+    os.makedirs(mount, exist_ok=True)
+    words = ["-s", at] if at.endswith(".sock") else [at]
+    words = [environment["DDIPFS"], "-o", f"python={PYTHON}", *words]
+    subprocess.run(words, env=environment, cwd=folder, check=True)
+    return mount
 
 
 @contextlib.contextmanager
 def _new_group():
     """(mount, name) of a group on the shared mount, which is gone afterwards."""
-    mount, name = _shared_mount(), f"test{next(_group_numbers)}"
+    mount, name = shared_mount(), f"test{next(_group_numbers)}"
     path = os.path.join(mount, name)
     os.mkdir(path)
     try:

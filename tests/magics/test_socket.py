@@ -17,7 +17,7 @@ def test_interrupted():
     sys.path.insert(0, notebook.MAGICS)
     from ddip import p9
 
-    path = f"{notebook._shared_mount()}.sock"
+    path = f"{notebook.shared_mount()}.sock"
     interrupted = 0
     for last in range(1, 6):
         connection = p9.Connection(path)
