@@ -15,7 +15,8 @@ import wire
 from agent import refused
 from wire import AGENT, ENGINE, HANG_LIMIT_S, PYTHON, VERSION, Agent, alive, same, until
 
-CARRIER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "carrier.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+CARRIER = os.path.join(_HERE, "carrier.py")
 POLL_S = 0.005  # between two looks at what no event tells of
 SEED = int(os.environ.get("SEED", "1"))
 
@@ -32,7 +33,12 @@ class Relayed(Agent):
         options = ["--host", "there", "--linger", str(linger), "--engine", engine]
         launcher = launcher or [sys.executable, CARRIER, self.place]
         command = [ENGINE, "relay", *options, "--", *launcher]
-        env = {"DDIP_STATE": self.place, "XDG_CACHE_HOME": self.place + "/cache", **(env or {})}
+        env = {
+            "DDIP_STATE": self.place,
+            "XDG_CACHE_HOME": self.place + "/cache",
+            "PYTHONPATH": _HERE + "/without_torch",
+            **(env or {}),
+        }
         super().__init__(python, env, command=command, **settings)
 
     def close(self):
