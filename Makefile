@@ -268,7 +268,7 @@ fuzz: $(FUZZ_BIN)
 	$(Q)BUILD='$(BUILD)' SECS='$(SECS)' tests/fuzz/run
 
 asan tsan:
-	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 \
+	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks:print_suppressions=0 \
 		$(MAKE) --no-print-directory SAN=$@ check
 

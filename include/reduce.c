@@ -308,7 +308,11 @@ static void
 on_done(void *arg, uint32_t events)
 {
 	struct reduction *r = arg;
+	uint64_t one;
 
+	/* it is there; the reading orders what the workers did before us */
+	if (read(r->done_fd, &one, sizeof(one)) != sizeof(one))
+		die("eventfd: %s", strerror(errno));
 	loop_fd_del(r->done_watch);
 	close(r->done_fd);
 	r->fn(r->arg, &r->err);
