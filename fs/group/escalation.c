@@ -27,6 +27,13 @@ enter_step(struct task *w, int step)
 		journal_event(w->g, "cell %d escalation step=%d", w->cell->number, step);
 }
 
+/* Does its rank do something for it now? */
+static bool
+works(const struct subtask *j)
+{
+	return j->state == SUBTASK_SENT || j->state == SUBTASK_COMMIT;
+}
+
 /* Step 1 may have found a rank just before it entered a collective. */
 static void
 abort_again(void *arg)
@@ -34,7 +41,7 @@ abort_again(void *arg)
 	struct task *w = arg;
 
 	for (int i = 0; i < w->n; i++)
-		if (w->subtasks[i].state == SUBTASK_SENT)
+		if (works(&w->subtasks[i]))
 			rank_abort(w->subtasks[i].k, false);
 	w->escalation.timer = loop_timer(daemon_.loop, STEP_MS - AGAIN_MS, on_second_step, w);
 }
@@ -44,7 +51,7 @@ escalation_signal(struct subtask *j)
 {
 	const struct task *w = j->w;
 
-	if (w->kind == TASK_PUT)
+	if (!w->number)
 		rank_cancel(j->k, j->tag);
 	else if (w->escalation.preempt)
 		rank_preempt(j->k, w->number);
@@ -64,7 +71,7 @@ first_step(struct task *w)
 	for (int i = 0; i < w->n; i++) {
 		struct subtask *j = &w->subtasks[i];
 
-		if (j->state != SUBTASK_SENT)
+		if (!works(j))
 			continue;
 		if (!j->signalled)
 			escalation_signal(j);
@@ -90,9 +97,10 @@ kill_deaf_rank(struct subtask *j)
 
 	j->killed = true;
 	fail(&e, EHOSTDOWN,
-	    "rank %d ran no Python for %g s after the interrupt and was killed: its variables are "
+	    "rank %d %s for %g s after the interrupt and was killed: its variables are "
 	    "lost (killafter off: never)",
-	    j->k->number, w->g->set.killafter + 1);
+	    j->k->number, w->number ? "ran no Python" : "did not stop",
+	    w->g->set.killafter + 1);
 	journal_fail(w->g, &e, "killafter");
 	recovery_kill(j->k, "rank-killed");
 }
@@ -103,7 +111,7 @@ third_step(struct task *w)
 {
 	enter_step(w, 3);
 	for (int i = 0; i < w->n; i++)
-		if (w->subtasks[i].state == SUBTASK_SENT && !w->subtasks[i].signal_taken &&
+		if (works(&w->subtasks[i]) && !w->subtasks[i].signal_taken &&
 		    !w->subtasks[i].killed)
 			kill_deaf_rank(&w->subtasks[i]);
 }
@@ -125,9 +133,13 @@ on_second_step(void *arg)
 	for (int i = 0; i < w->n; i++) {
 		struct subtask *j = &w->subtasks[i];
 
-		if (j->state != SUBTASK_SENT)
+		if (!works(j))
 			continue;
+		if (!j->signalled)
+			escalation_signal(j); /* it has begun the second step meanwhile */
 		deaf |= !j->signal_taken && !j->killed;
+		if (!task_has_collectives(w))
+			continue; /* there are none to be ended, but those of later cells */
 		if (!j->signal_taken)
 			rank_abort(j->k, true);
 		else if (w->left < w->n && set->grace >= 0)

@@ -278,6 +278,7 @@ commit(struct task *w)
 		if (j->state != SUBTASK_PREPARED)
 			continue;
 		j->state = SUBTASK_COMMIT;
+		j->signalled = false;
 		j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
 		agent_send(rank_agent(j->k), Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
 	}
@@ -490,6 +491,6 @@ task_interrupt(struct task *w)
 		return;
 	if (task_cancel(w, EINTR, "interrupted while it was queued"))
 		return;
-	if (!task_drop_queued(w, EINTR, "the cell was interrupted before this rank began it"))
+	if (!task_drop_queued(w, EINTR, "interrupted before this rank began it"))
 		escalation_interrupt(w);
 }

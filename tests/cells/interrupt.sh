@@ -137,3 +137,30 @@ echo interrupt >"$G/cells/$n/ctl"
 like 'and freed when it is interrupted again' "$(wait_cell "$n")" 'state'
 is 'the handler is not the next cell'"'"'s' "$(errno write "$G/cell" 'import os; os.kill(os.getpid(), signal.SIGINT)
 time.sleep(100)')" EINTR
+
+# a push that does not end at once leaves the process group whole
+cell "import pickle, time, torch, torch.distributed as dist
+class Slow:
+    def __reduce__(self):
+        return slow, ()
+def slow():
+    open('$T/decodes' + str(rank), 'w').close()
+    time.sleep(2)
+if rank == 0:
+    with open('$T/slow.pkl', 'wb') as f:
+        pickle.dump(Slow(), f)"
+
+# interrupted FILE NAME MARK: it is pushed, and interrupted when the marks of both ranks are there
+interrupted() {
+	cp "$T/$1" "$G/vars/$2" 2>"$T/cp" &
+	until_true test -e "$T/${3}0"
+	until_true test -e "$T/${3}1"
+	echo interrupt >"$G/ctl"
+	wait $!
+	like "$2: interrupted" "$(cat "$T/cp")" 'Interrupted system call'
+}
+
+generation=$(key "$G/status" generation)
+interrupted slow.pkl slow.pkl decodes
+is 'collectives work' "$(errno write "$G/cell" 'dist.all_reduce(torch.ones(1))')" 0
+is 'without a new process group' "$(key "$G/status" generation)" "$generation"
