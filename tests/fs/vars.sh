@@ -256,7 +256,7 @@ is 'the old bytes' "$(cat <&5 | md5sum)" "$( (printf 'old %.0s' $(seq 1000); ech
 exec 5<&-
 
 # an object whose own code takes for ever, and catches what it can: the push ends by an interrupt, on all ranks
-ranks=$(cat "$G"/rank?/pid)
+ranks=$(rank_pids)
 cell "import pickle
 class Forever:
     def __reduce__(self):
@@ -286,5 +286,5 @@ echo interrupt >"$G/ctl"
 wait $!
 is 'a push that is interrupted while it is decoded' "$(cat "$T/pushed")" EINTR
 like 'error says so' "$(tail -n 1 "$G/error")" 'EINTR forever: .*forever: interrupted before the object was made'
-is 'the ranks live on' "$(cat "$G"/rank?/pid)" "$ranks"
+is 'the ranks live on' "$(rank_pids)" "$ranks"
 is 'and have no part of it' "$(errno read "$G/vars/forever")" ENOENT
