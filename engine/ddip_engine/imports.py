@@ -11,7 +11,7 @@ import time
 
 import _ddip
 
-_WAIT_S = 2.0  # for an import that is under way
+WAIT_S = 2.0  # for an import that is under way
 _AGAIN_S = 0.02  # between two looks at whether it is done, and at who has taken the interrupt;
 _AGAIN_MAX_S = 0.5  # up to this
 _IMPORTLIB = "<frozen importlib._bootstrap>"
@@ -25,7 +25,7 @@ class _Interrupt:
 
     def __init__(self, cell):
         self.cell = cell
-        self.deadline = time.monotonic() + _WAIT_S
+        self.deadline = time.monotonic() + WAIT_S
         self.held = True  # it is to be sent
         _thread.start_new_thread(self._send, (_thread.get_ident(),))
 
@@ -56,7 +56,7 @@ class _Interrupt:
 def put_off(frame, cell):
     """True: the interrupt comes again later, since modules are being imported in this frame."""
     global _waiting
-    names = [each.f_locals.get("name", "") for each in _imports(frame)]
+    names = under_way(frame)
     if names and _waiting is None:
         _waiting = _Interrupt(cell)
         return True
@@ -64,13 +64,23 @@ def put_off(frame, cell):
         _waiting.held = True
         return True
     _waiting = None
-    _interrupted.extend(names)
+    note_interrupted(names)
     return False
 
 
 def holds():
     """True while an interrupt waits for the end of an import."""
     return _waiting is not None and _waiting.held
+
+
+def under_way(frame):
+    """The names of the modules that are being imported in this frame."""
+    return [each.f_locals.get("name", "") for each in _imports(frame)]
+
+
+def note_interrupted(names):
+    """Their import ends, for drop_parts()."""
+    _interrupted.extend(names)
 
 
 def _imports(frame):
@@ -85,9 +95,14 @@ def _imports(frame):
 
 
 def clean_up():
-    """After a cell: removes the parts of packages whose import was interrupted."""
+    """After a cell."""
     global _waiting
     _waiting = None
+    drop_parts()
+
+
+def drop_parts():
+    """Removes the parts of packages whose import was interrupted."""
     while _interrupted:
         name = _interrupted.pop()
         if name in sys.modules:

@@ -6,6 +6,7 @@ The main thread does one thing after another, in the order of the messages; the 
 
 import _thread
 import atexit
+import contextlib
 import faulthandler
 import functools
 import gc
@@ -76,8 +77,11 @@ def _call(tag, function, *args):
 
 
 def _call_main(tag, function, *args):
-    """A push has its tag, by which it can be cancelled."""
-    return function(tag, *args) if function is _put else function(*args)
+    """Those that can be cancelled have their tag."""
+    try:
+        return function(tag, *args) if function in _CANCELLABLE else function(*args)
+    finally:
+        _ddip.forget(tag)
 
 
 def _answer(rows, message, call=_call):
@@ -284,14 +288,20 @@ def _put(tag, fd, name, view, op, size):
     return ()
 
 
-def _commit(fd, keep):
-    values.commit(keep)
+def _let_go(tag, objects):
+    """Empties this list. An interrupt ends what the objects' own code does then."""
+    with contextlib.suppress(Cancelled):
+        service.cancellable(tag, objects.clear)
+
+
+def _commit(tag, fd, keep):
+    _let_go(tag, values.commit(keep))
     gpu.mark()
     return (table.text(),)
 
 
-def _delete(fd, name):
-    values.delete(name)
+def _delete(tag, fd, name):
+    _let_go(tag, [values.delete(name)])
     return (table.text(False),)
 
 
@@ -300,18 +310,18 @@ def _move(fd, old, new):
     return ()
 
 
-def _reset(fd):
+def _reset(tag, fd):
     """An empty namespace; the process, its modules and its process group stay."""
-    run.drop_last()
     names = state.main.__dict__
-    for name in [k for k in names if not k.startswith("__")]:
-        if name not in state.engine_names:
-            del names[name]
+    users = [k for k in names if not k.startswith("__") and k not in state.engine_names]
+    _let_go(tag, [names.pop(name) for name in users])
+    run.drop_last()
     names.update(state.engine_names)
     shell.reset()
     table.clear()
     state.name_numbers()
-    gc.collect()
+    with contextlib.suppress(Cancelled):
+        service.cancellable(tag, gc.collect)
     return (table.text(),)
 
 
@@ -342,4 +352,5 @@ _MAIN = {
     "Tselftest": (_selftest, "Rselftest"),
     "Nautogc": (_set_autogc, None),
 }
+_CANCELLABLE = (_put, _commit, _delete, _reset)
 _RESCUE = {"Nabort": (_abort, None)}

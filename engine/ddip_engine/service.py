@@ -6,17 +6,18 @@ takes only quick requests, and the rest wait until one of the others is done.
 
 A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
 again until it ends, because code of a program may catch it. A thread stuck in C ends by itself or
-not at all.
+not at all. The main thread's pushes and removals are cancelled in the same way.
 """
 
 import _thread
 import collections
 import gc
 import os
+import sys
 import time
 
 import _ddip
-from ddip_engine import arrays, gpu_lost, gpu_report, run, state, table, values, view
+from ddip_engine import arrays, gpu_lost, gpu_report, imports, run, state, table, values, view
 from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
@@ -31,6 +32,7 @@ _waiting = 0  # threads that wait for a message
 _all = 0  # threads
 _behind = collections.deque()  # messages that wait for a thread
 _insisting = False
+_importing = {}  # thread -> until when it is spared, because it imports modules
 _drawing = _thread.allocate_lock()  # matplotlib is for one thread at a time
 
 
@@ -139,6 +141,7 @@ def cancellable(tag, function, *args):
         return _ddip.cancellable(tag, _thread.get_ident(), Cancelled, _wait, function, *args)
     except Cancelled:
         view.close_left_over()
+        imports.drop_parts()
         raise
 
 
@@ -159,10 +162,26 @@ def _cancel():
     """Raises where cancelled requests are worked on, until they end."""
     global _insisting
     with _lock:
-        if _ddip.cancel(Cancelled) == 0 or _insisting:
+        if not _raise() or _insisting:
             return
         _insisting = True
     _start(_insist)
+
+
+def _raise():
+    """Raises in the threads that work on cancelled requests, soon behind an import. Returns them."""
+    now = time.monotonic()
+    frames = sys._current_frames().items()
+    names = {thread: found for thread, frame in frames if (found := imports.under_way(frame))}
+    for thread in [each for each in _importing if each not in names]:
+        del _importing[thread]
+    spared = {thread for thread in names if _importing.get(thread, now + 1) > now}
+    threads = _ddip.cancel(Cancelled, spared)
+    for thread in names.keys() & set(threads):
+        _importing.setdefault(thread, now + imports.WAIT_S)
+        if thread not in spared:
+            imports.note_interrupted(names[thread])
+    return threads
 
 
 def _insist():
@@ -172,7 +191,7 @@ def _insist():
         time.sleep(pause)
         pause = min(2 * pause, _AGAIN_MAX_S)
         with _lock:
-            if _ddip.cancel(Cancelled) == 0:
+            if not _raise():
                 _insisting = False
                 return
 

@@ -52,17 +52,19 @@ def _optimizer_problems(optimizer, state):
     return problems
 
 
-def load(name, holder, state):
-    """load_state_dict; returns what undoes it. If it fails the holder is as it was."""
+def keep(holder):
+    """A function that makes the holder what it is now."""
     torch = sys.modules["torch"]
     kept = _kept_optimizer if isinstance(holder, torch.optim.Optimizer) else _kept_module
-    undo = kept(holder)
+    return kept(holder)
+
+
+def load(name, holder, state):
+    """load_state_dict. If it fails the holder is to be made what it was."""
     try:
         holder.load_state_dict(state)
     except BaseException as e:  # code of the object's class, hooks of a program
-        undo()
         raise refusal_of(e, f"{name}.load_state_dict", EBADMSG) from None
-    return undo
 
 
 def _kept_module(module):

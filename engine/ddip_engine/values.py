@@ -120,21 +120,29 @@ def put(name, view, op, fd, size, call=_call):
     global _pending
     commit(False)
     check_name(name)
-    names = state.main.__dict__
-    old = names.get(name, ABSENT)
+    old, undo = state.main.__dict__.get(name, ABSENT), []
+    loads = view in _STATE_VIEWS and arrays.holds_state(old) and not op
     try:
-        value = call(_decode, name, view, op, Incoming(fd, size), old)
-        if view in _STATE_VIEWS and arrays.holds_state(old) and not op:
-            _pending = _load_state(name, old, value)
-            return
+        value = call(_decode, name, view, op, Incoming(fd, size), old, undo if loads else None)
     except BaseException as e:  # the bytes may be anything, and may make anything be called
+        for function in undo:
+            function()
         what = f"{_path(name, view)}: {size} bytes that do not decode"
         raise refusal_of(e, what, EBADMSG) from None
-    _pending = (lambda: names.__setitem__(name, value)), None
+    _pending = (None, undo[0]) if loads else ((lambda: _bind(name, value)), None)
 
 
-def _decode(name, view, op, incoming, old):
-    """The object that this rank makes of the bytes."""
+def _bind(name, value):
+    """Returns what the name was bound to."""
+    names = state.main.__dict__
+    old, names[name] = names.get(name), value
+    return old
+
+
+def _decode(name, view, op, incoming, old, undo):
+    """The object that this rank makes of the bytes. With a list it is loaded into the old one: that
+    may fail, and a rank where it does must be able to stop all the others. What undoes it is added.
+    """
     _, decode = _view(view)
     if decode is None:
         raise EngineError(EOPNOTSUPP, f".{view} can only be read")
@@ -143,27 +151,27 @@ def _decode(name, view, op, incoming, old):
         return gpu_write.on_device(value)
     if op:
         return across_ranks.scatter(name, value, op, old, state.rank, state.size)
+    if undo is not None:
+        state_dicts.check(name, old, value)
+        undo.append(state_dicts.keep(old))
+        state_dicts.load(name, old, value)
     return value
 
 
-def _load_state(name, holder, value):
-    """Loads it now, for that may fail: a rank where it does must be able to stop all the others."""
-    state_dicts.check(name, holder, value)
-    return None, state_dicts.load(name, holder, value)
-
-
 def commit(keep):
-    """Does what put() or move() made ready, or leaves all as it was before."""
+    """Does what put() or move() made ready, or leaves all as it was before.
+
+    Returns what is to be let go: code of the objects' own may run then.
+    """
     global _pending
     pending, _pending = _pending, None
     if pending is None:
         if keep:
             raise EngineError(EINVAL, "nothing was pushed that could be kept")
-        return
+        return []
     act, undo = pending
     function = act if keep else undo
-    if function is not None:
-        function()
+    return [pending, function() if function is not None else None]
 
 
 def check_name(name):
@@ -173,9 +181,9 @@ def check_name(name):
 
 
 def delete(name):
-    """del name."""
+    """Removes the name. Returns what it was bound to."""
     _lookup(name)
-    del state.main.__dict__[name]
+    return state.main.__dict__.pop(name)
 
 
 def move(old, new):
@@ -187,4 +195,4 @@ def move(old, new):
 
 
 def _rename(old, new):
-    state.main.__dict__[new] = state.main.__dict__.pop(old)
+    return _bind(new, state.main.__dict__.pop(old))

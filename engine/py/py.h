@@ -13,11 +13,14 @@
  *   rescue() -> tuple          the same for the thread that ends NCCL's collectives (Nabort): the
  *                              service thread may wait for the GPU that they block
  *   cancellable(tag, thread, exception, wait, function, *args)  function(*args) for a request that
- *                              serve() gave to this thread (its ident). If it is cancelled it
- *                              raises the exception, and none of those that cancel() sent is
- *                              raised behind it; wait(): a loop without end
- *   cancel(exception) -> int   raises it in all threads whose requests are cancelled; how many
+ *                              next() or serve() gave to this thread (its ident). If it is
+ *                              cancelled it raises the exception, and none of those that cancel()
+ *                              sent is raised behind it; wait(): a loop without end. What the main
+ *                              thread has to do all the same is called though it is cancelled
+ *   cancel(exception, spared) -> list  raises it in all threads whose requests are cancelled, but
+ *                              not in the spared (a set); which they are, 0: the main thread, soon
  *   cancelled(tag) -> bool     is this request?
+ *   forget(tag)                the main thread has answered it
  *   reply(type, tag, *fields)  sends an R; its mark fields (out err disp records) are left out, the
  *                              agent writes them
  *   reply_fd(type, tag, fd, *fields)  the same with a descriptor (not closed)
@@ -99,8 +102,9 @@ bool py_message_send(PyObject *type, uint32_t tag, int fd, PyObject *args, Py_ss
 
 /* py_request.c */
 PyObject *py_cancellable(PyObject *module, PyObject *args);
-PyObject *py_cancel(PyObject *module, PyObject *exception);
+PyObject *py_cancel(PyObject *module, PyObject *args);
 PyObject *py_cancelled(PyObject *module, PyObject *tag);
+PyObject *py_forget(PyObject *module, PyObject *tag);
 
 /* py_device.c */
 /* Sets OSError(errno, text). NULL. */

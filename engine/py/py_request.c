@@ -1,5 +1,5 @@
 /*
- * Cancels a request for a view: raises a Python exception in the thread that makes the view.
+ * Cancels a request: raises a Python exception in the thread that works on it.
  *
  * Python raises such an exception between two bytecode instructions, perhaps much later. All code
  * here holds the GIL and runs no bytecode but the call itself, so none is raised after the call.
@@ -12,17 +12,19 @@ enum { AT_ONCE = 64 }; /* threads that are told by one call */
 
 /* An exception that was sent to this thread may not have been raised yet. It cannot be taken back
  * (Python would go on looking for it), so it is raised, in a function that waits for that: again,
- * if another thread got it, one that this thread has started and that has not run yet. */
+ * if another thread got it, one that this thread has started and that has not run yet, and if
+ * another exception came first, of a handler of signals. */
 static void
 raise_what_is_left(unsigned long thread, PyObject *exception, PyObject *wait)
 {
 	PyObject *waited;
 
 	do {
+		PyErr_Clear();
 		PyThreadState_SetAsyncExc(thread, exception);
 		waited = PyObject_CallObject(wait, NULL);
 		Py_XDECREF(waited);
-	} while (waited);
+	} while (waited || !PyErr_ExceptionMatches(exception));
 	PyErr_Clear();
 }
 
@@ -48,22 +50,48 @@ py_cancellable(PyObject *module, PyObject *args)
 	Py_DECREF(rest);
 	if (!rank_request_end((uint32_t)tag))
 		return result;
-	Py_CLEAR(result);
+	Py_CLEAR(result); /* which may run code, too */
 	PyErr_Clear();
+	rank_request_leave((uint32_t)tag);
 	raise_what_is_left(thread, PyTuple_GetItem(args, EXCEPTION), PyTuple_GetItem(args, WAIT));
 	PyErr_SetNone(PyTuple_GetItem(args, EXCEPTION));
 	return NULL;
 }
 
+/* Raises it in this thread, unless it is one of the spared. Its name, NULL: an error is set. */
+static PyObject *
+cancel_thread(unsigned long thread, PyObject *exception, PyObject *spared)
+{
+	PyObject *name = PyLong_FromUnsignedLong(thread);
+	int is_spared = name ? PySequence_Contains(spared, name) : -1;
+
+	if (is_spared < 0)
+		Py_CLEAR(name);
+	else if (thread && !is_spared)
+		PyThreadState_SetAsyncExc(thread, exception);
+	return name;
+}
+
+/* cancel(exception, spared): from where it looks which threads that are it runs no bytecode, not
+ * by the garbage collector either, so they are still at it. */
 PyObject *
-py_cancel(PyObject *module, PyObject *exception)
+py_cancel(PyObject *module, PyObject *args)
 {
 	unsigned long threads[AT_ONCE];
-	size_t n = rank_request_cancelled(threads, AT_ONCE);
+	PyObject *exception, *spared, *name, *list;
+	size_t n;
 
-	for (size_t i = 0; i < n; i++)
-		PyThreadState_SetAsyncExc(threads[i], exception);
-	return PyLong_FromSize_t(n);
+	if (!PyArg_ParseTuple(args, "OO", &exception, &spared))
+		return NULL;
+	list = PyList_New(0);
+	n = rank_request_cancelled(threads, AT_ONCE);
+	for (size_t i = 0; list && i < n; i++) {
+		name = cancel_thread(threads[i], exception, spared);
+		if (!name || PyList_Append(list, name) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(name);
+	}
+	return list;
 }
 
 PyObject *
@@ -74,4 +102,15 @@ py_cancelled(PyObject *module, PyObject *tag)
 	if (PyErr_Occurred())
 		return NULL;
 	return PyBool_FromLong(!rank_request_begin((uint32_t)number, 0));
+}
+
+PyObject *
+py_forget(PyObject *module, PyObject *tag)
+{
+	unsigned long number = PyLong_AsUnsignedLong(tag);
+
+	if (PyErr_Occurred())
+		return NULL;
+	rank_request_forget((uint32_t)number);
+	Py_RETURN_NONE;
 }

@@ -153,7 +153,15 @@ on_stack(struct msg *m)
 static void
 on_put(struct msg *m)
 {
-	rank_request_push(m->tag);
+	rank_request_main(m->tag, false);
+	for_main(m);
+}
+
+/* What lets go of objects, whose own code may run then. */
+static void
+on_change(struct msg *m)
+{
+	rank_request_main(m->tag, true);
 	for_main(m);
 }
 
@@ -201,10 +209,10 @@ static const struct {
     {Trun, for_main},
     {Tinit, on_init},
     {Tput, on_put},
-    {Tcommit, for_main},
-    {Tdel, for_main},
+    {Tcommit, on_change},
+    {Tdel, on_change},
     {Tmove, for_main},
-    {Treset, for_main},
+    {Treset, on_change},
     {Trebuild, for_main},
     {Tselftest, for_main},
     {Nautogc, for_main},

@@ -5,7 +5,7 @@
  *   rank.c        the I/O thread: one row per message; start, fork of user code, end
  *   rank_link.c   sending, from any thread
  *   rank_queue.c  what waits for a Python thread
- *   rank_request.c  what the service threads were asked, and cancelling it
+ *   rank_request.c  what the ranks' threads were asked, and cancelling it
  *   rank_cell.c   which cell runs, and whether an interrupt is for it
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_device.c  copies from and to the memory of GPUs, by a thread of its own
@@ -84,17 +84,21 @@ void rank_queue_unlock_all(void);
 
 /* rank_request.c */
 void rank_request_init(void); /* before the first message */
-/* A push has come, for the main thread. */
-void rank_request_push(uint32_t tag);
-/* Is the one that the main thread is at cancelled? */
+/* This has come for the main thread, until rank_request_forget(). must: it is done though it is
+ * cancelled, which ends only what it calls. */
+void rank_request_main(uint32_t tag, bool must);
+/* Is the push that the main thread is at cancelled? */
 bool rank_request_push_cancelled(void);
 /* Nobody waits for this answer any more. The request if it still waits for a service thread (the
  * caller's, who answers and frees it); else NULL, and *runs says whether a thread works on it. */
 struct item *rank_request_cancel(uint32_t tag, bool *runs);
-/* A thread (0: none, only look) begins to work on it. False: it is cancelled. */
+/* A thread (0: none, only look) begins to work on it. False: it is cancelled, and not done. */
 bool rank_request_begin(uint32_t tag, unsigned long thread);
-bool rank_request_end(uint32_t tag); /* True: it was cancelled */
-/* The threads that work on what was cancelled; how many. */
+/* The thread has done its work. True: it is cancelled, and not over before rank_request_leave(). */
+bool rank_request_end(uint32_t tag);
+void rank_request_leave(uint32_t tag);
+void rank_request_forget(uint32_t tag);
+/* The threads that work on what was cancelled; how many. 0: the main thread, soon. */
 size_t rank_request_cancelled(unsigned long *threads, size_t max);
 
 /* rank_cell.c */

@@ -1,8 +1,8 @@
 /*
- * Requests that the service threads have not answered yet, and the push that the main thread has,
- * so that a cancellation finds its target. A request that still waits for a service thread is taken
- * out of the queue; another one is marked, and Python raises in the thread that works on it
- * (py_request.c).
+ * Requests that the service threads have not answered yet, and what the main thread has to do that
+ * is no cell, so that a cancellation finds its target. A request that still waits for a service
+ * thread is taken out of the queue; another one is marked, and Python raises in the thread that
+ * works on it (py_request.c).
  *
  * The service queue's lock covers both, so a request is always in exactly one of the two places.
  */
@@ -13,7 +13,8 @@
 struct request {
 	uint32_t tag;
 	unsigned long thread; /* Python's name for it; 0: nothing runs for it now */
-	bool push;	      /* the main thread's */
+	bool main;	      /* the main thread's: it is here until it is answered */
+	bool must;	      /* it is done all the same: only what it calls is ended */
 	bool cancelled;
 	LIST_ENTRY(request) link;
 };
@@ -32,11 +33,11 @@ find(uint32_t tag)
 }
 
 static void
-add(uint32_t tag, bool push)
+add(struct request what)
 {
 	struct request *r = xmalloc(sizeof(*r));
 
-	*r = (struct request){.tag = tag, .push = push};
+	*r = what;
 	LIST_INSERT_HEAD(&taken, r, link);
 }
 
@@ -44,14 +45,14 @@ static void
 on_taken(const struct msg *m)
 {
 	if (m->tag) /* no notice */
-		add(m->tag, false);
+		add((struct request){.tag = m->tag});
 }
 
 void
-rank_request_push(uint32_t tag)
+rank_request_main(uint32_t tag, bool must)
 {
 	pthread_mutex_lock(&rank_service.lock);
-	add(tag, true);
+	add((struct request){.tag = tag, .main = true, .must = must});
 	pthread_mutex_unlock(&rank_service.lock);
 }
 
@@ -63,7 +64,7 @@ rank_request_push_cancelled(void)
 
 	pthread_mutex_lock(&rank_service.lock);
 	LIST_FOREACH (r, &taken, link)
-		cancelled |= r->push && r->thread && r->cancelled;
+		cancelled |= r->main && r->thread && r->cancelled;
 	pthread_mutex_unlock(&rank_service.lock);
 	return cancelled;
 }
@@ -89,7 +90,7 @@ rank_request_cancel(uint32_t tag, bool *runs)
 	r = find(tag);
 	if (r)
 		r->cancelled = true;
-	*runs = r && r->thread;
+	*runs = r && (r->thread || r->main);
 	pthread_mutex_unlock(&rank_service.lock);
 	return it;
 }
@@ -102,11 +103,22 @@ rank_request_begin(uint32_t tag, unsigned long thread)
 
 	pthread_mutex_lock(&rank_service.lock);
 	r = find(tag);
-	wanted = !r || !r->cancelled;
+	wanted = !r || !r->cancelled || r->must;
 	if (r && wanted)
 		r->thread = thread;
 	pthread_mutex_unlock(&rank_service.lock);
 	return wanted;
+}
+
+/* The thread does nothing for it any more. */
+static void
+leave(struct request *r)
+{
+	r->thread = 0;
+	if (r->main)
+		return;
+	LIST_REMOVE(r, link);
+	free(r);
 }
 
 bool
@@ -117,12 +129,36 @@ rank_request_end(uint32_t tag)
 
 	pthread_mutex_lock(&rank_service.lock);
 	r = find(tag);
+	cancelled = r && r->cancelled;
+	if (r && !cancelled)
+		leave(r);
+	pthread_mutex_unlock(&rank_service.lock);
+	return cancelled;
+}
+
+void
+rank_request_leave(uint32_t tag)
+{
+	struct request *r;
+
+	pthread_mutex_lock(&rank_service.lock);
+	r = find(tag);
+	if (r)
+		leave(r);
+	pthread_mutex_unlock(&rank_service.lock);
+}
+
+void
+rank_request_forget(uint32_t tag)
+{
+	struct request *r;
+
+	pthread_mutex_lock(&rank_service.lock);
+	r = find(tag);
 	if (r)
 		LIST_REMOVE(r, link);
-	cancelled = r && r->cancelled;
 	pthread_mutex_unlock(&rank_service.lock);
 	free(r);
-	return cancelled;
 }
 
 size_t
@@ -133,7 +169,7 @@ rank_request_cancelled(unsigned long *threads, size_t max)
 
 	pthread_mutex_lock(&rank_service.lock);
 	LIST_FOREACH (r, &taken, link)
-		if (r->cancelled && r->thread && n < max)
+		if (r->cancelled && (r->thread || r->main) && n < max)
 			threads[n++] = r->thread;
 	pthread_mutex_unlock(&rank_service.lock);
 	return n;

@@ -138,7 +138,7 @@ like 'and freed when it is interrupted again' "$(wait_cell "$n")" 'state'
 is 'the handler is not the next cell'"'"'s' "$(errno write "$G/cell" 'import os; os.kill(os.getpid(), signal.SIGINT)
 time.sleep(100)')" EINTR
 
-# a push that does not end at once leaves the process group whole
+# a push that does not end at once leaves the process group whole; one into a module is undone
 cell "import pickle, time, torch, torch.distributed as dist
 class Slow:
     def __reduce__(self):
@@ -146,9 +146,18 @@ class Slow:
 def slow():
     open('$T/decodes' + str(rank), 'w').close()
     time.sleep(2)
+class Net(torch.nn.Linear):
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+        open('$T/loads' + str(rank), 'w').close()
+        while rank == 1:
+            time.sleep(0.01)
+net = Net(2, 2)
+before = net.weight.clone()
 if rank == 0:
     with open('$T/slow.pkl', 'wb') as f:
-        pickle.dump(Slow(), f)"
+        pickle.dump(Slow(), f)
+    torch.save({name: value + 1 for name, value in net.state_dict().items()}, '$T/net.pt')"
 
 # interrupted FILE NAME MARK: it is pushed, and interrupted when the marks of both ranks are there
 interrupted() {
@@ -164,3 +173,5 @@ generation=$(key "$G/status" generation)
 interrupted slow.pkl slow.pkl decodes
 is 'collectives work' "$(errno write "$G/cell" 'dist.all_reduce(torch.ones(1))')" 0
 is 'without a new process group' "$(key "$G/status" generation)" "$generation"
+interrupted net.pt net.pt loads
+is 'the module is as it was on all ranks' "$(value 'torch.equal(net.weight, before)' 0) $(value 'torch.equal(net.weight, before)' 1)" 'True True'

@@ -20,7 +20,7 @@ END
 chmod +x "$there/ddip-engine"
 
 export BUILD=$there
-for name in fs/vars fs/output fs/input cells/gpu_memory; do
+for name in fs/vars fs/cancel fs/output fs/input cells/gpu_memory; do
 	status=0
 	guarded "$ROOT/tests/$name.sh" || status=$?
 	[ $status -ne 77 ] || echo "$name was skipped"

@@ -179,7 +179,7 @@ test_cancelled_push(uint64_t address)
 
 	for (int stalled = 0; stalled < 2; stalled++) {
 		into = rank_pin_add(data, address, SIZE, 1);
-		rank_request_push(PUSH);
+		rank_request_main(PUSH, false);
 		CHECK(rank_request_begin(PUSH, 1));
 		if (stalled)
 			fake.stall(1);
@@ -199,6 +199,7 @@ test_cancelled_push(uint64_t address)
 		until(&sent.frees, ++frees);
 		CHECK(rank_pin_drop(into) == data);
 		CHECK(rank_request_end(PUSH));
+		rank_request_forget(PUSH);
 	}
 	test_copies(address);
 	free(data);
