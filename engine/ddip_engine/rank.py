@@ -288,20 +288,20 @@ def _put(tag, fd, name, view, op, size):
     return ()
 
 
-def _let_go(tag, objects):
+def _drop(tag, objects):
     """Empties this list. An interrupt ends what the objects' own code does then."""
     with contextlib.suppress(Cancelled):
         service.cancellable(tag, objects.clear)
 
 
 def _commit(tag, fd, keep):
-    _let_go(tag, values.commit(keep))
+    _drop(tag, values.commit(keep))
     gpu.mark()
     return (table.text(),)
 
 
 def _delete(tag, fd, name):
-    _let_go(tag, [values.delete(name)])
+    _drop(tag, [values.delete(name)])
     return (table.text(False),)
 
 
@@ -314,7 +314,7 @@ def _reset(tag, fd):
     """An empty namespace; the process, its modules and its process group stay."""
     names = state.main.__dict__
     users = [k for k in names if not k.startswith("__") and k not in state.engine_names]
-    _let_go(tag, [names.pop(name) for name in users])
+    _drop(tag, [names.pop(name) for name in users])
     run.drop_last()
     names.update(state.engine_names)
     shell.reset()

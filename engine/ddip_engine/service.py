@@ -169,7 +169,8 @@ def _cancel():
 
 
 def _raise():
-    """Raises in the threads that work on cancelled requests, soon behind an import. Returns them."""
+    """Raises in the threads that work on cancelled requests, and returns them. One that imports
+    modules has time to do so first."""
     now = time.monotonic()
     frames = sys._current_frames().items()
     names = {thread: found for thread, frame in frames if (found := imports.under_way(frame))}

@@ -15,5 +15,7 @@ void inbox_free(struct inbox *b); /* NULL-safe */
 int inbox_take(struct inbox *b, int type, struct slice body, struct err *e);
 /* Drops the frame with this slot and tag, which waits for bytes. False: there is none. */
 bool inbox_cancel(struct inbox *b, unsigned slot, uint32_t tag);
+/* An engine is about to begin there: frames that wait are for the one before, and are dropped. */
+void inbox_begins(struct inbox *b, unsigned slot);
 
 #endif

@@ -99,8 +99,7 @@ kill_deaf_rank(struct subtask *j)
 	fail(&e, EHOSTDOWN,
 	    "rank %d %s for %g s after the interrupt and was killed: its variables are "
 	    "lost (killafter off: never)",
-	    j->k->number, w->number ? "ran no Python" : "did not stop",
-	    w->g->set.killafter + 1);
+	    j->k->number, w->number ? "ran no Python" : "did not stop", w->g->set.killafter + 1);
 	journal_fail(w->g, &e, "killafter");
 	recovery_kill(j->k, "rank-killed");
 }

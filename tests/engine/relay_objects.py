@@ -171,6 +171,30 @@ def test_a_push_is_cancelled_on_its_way():
         os.close(fd)
 
 
+def test_a_push_to_the_dead_is_not_its_successors():
+    """Another rank waits for the same bytes, which come when the slot has a new one."""
+    size = 4 << 20
+    with Relayed() as a:
+        for slot in range(2):
+            a.spawn(slot)
+        slow(a, 0.005)
+        before = a.carried("to")
+        fd = os.memfd_create("test")
+        os.write(fd, npy(size))
+        tags = [put_file(a, slot, fd) for slot in range(2)]
+        os.close(fd)
+        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        a.send("Nsignal", 0, signal.SIGKILL, 1)
+        a.wait("Nexit")
+        a.spawn(0)
+        assert a.carried("to") - before < size, "all bytes were there"
+        slow(a, None)
+        a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
+        same(a.run(0, "print(1)")[1], b"1\n")
+        answers = [m for m in a.seen if m.tag == tags[0]]
+        assert not answers, answers
+
+
 def test_a_push_to_the_dead_stays_here():
     """The rest of what only ranks wanted that have ended meanwhile is not sent."""
     size = 16 << 20
