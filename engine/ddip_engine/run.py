@@ -61,7 +61,10 @@ def _on_sigint(signum, frame):
 
 
 def _probed(signum, frame):
-    """Python runs handlers: so one of the program's own took SIGINT, unless it is yet to come."""
+    """Python runs handlers: so one of the program's own took SIGINT, unless it is yet to come. Or
+    what runs now was cancelled."""
+    if _ddip.is_cancelled():
+        raise state.Cancelled
     if not imports.holds():
         _ddip.probed(signum, frame)
 

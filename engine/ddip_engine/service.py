@@ -6,7 +6,7 @@ takes only quick requests, and the rest wait until one of the others is done.
 
 A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
 again until it ends, because code of a program may catch it. A thread stuck in C ends by itself or
-not at all. The main thread's pushes and removals are cancelled in the same way.
+not at all. What the main thread does for pushes and removals is cancelled too, by a signal.
 """
 
 import _thread

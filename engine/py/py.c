@@ -400,6 +400,7 @@ static PyMethodDef methods[] = {
     {"cancel", py_cancel, METH_VARARGS, "cancel(exc, spared): raised where cancelled requests run"},
     {"cancelled", py_cancelled, METH_O, "cancelled(tag) -> bool"},
     {"forget", py_forget, METH_O, "forget(tag): the main thread has answered it"},
+    {"is_cancelled", py_is_cancelled, METH_NOARGS, "Is what the main thread calls?"},
     {"reply", py_reply, METH_VARARGS, "reply(type, tag, *fields)"},
     {"reply_fd", py_reply_fd, METH_VARARGS, "reply_fd(type, tag, fd, *fields); fd stays open"},
     {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},

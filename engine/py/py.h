@@ -21,6 +21,8 @@
  *                              not in the spared (a set); which they are, 0: the main thread, soon
  *   cancelled(tag) -> bool     is this request?
  *   forget(tag)                the main thread has answered it
+ *   is_cancelled() -> bool     is what the main thread calls by cancellable() now? Then the handler
+ *                              of probe_signal(), which cancel() sends there, is to raise
  *   reply(type, tag, *fields)  sends an R; its mark fields (out err disp records) are left out, the
  *                              agent writes them
  *   reply_fd(type, tag, fd, *fields)  the same with a descriptor (not closed)
@@ -105,6 +107,7 @@ PyObject *py_cancellable(PyObject *module, PyObject *args);
 PyObject *py_cancel(PyObject *module, PyObject *args);
 PyObject *py_cancelled(PyObject *module, PyObject *tag);
 PyObject *py_forget(PyObject *module, PyObject *tag);
+PyObject *py_is_cancelled(PyObject *module, PyObject *unused);
 
 /* py_device.c */
 /* Sets OSError(errno, text). NULL. */

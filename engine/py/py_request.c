@@ -52,23 +52,28 @@ py_cancellable(PyObject *module, PyObject *args)
 		return result;
 	Py_CLEAR(result); /* which may run code, too */
 	PyErr_Clear();
-	rank_request_leave((uint32_t)tag);
-	raise_what_is_left(thread, PyTuple_GetItem(args, EXCEPTION), PyTuple_GetItem(args, WAIT));
+	if (!rank_request_leave((uint32_t)tag))
+		raise_what_is_left(
+		    thread, PyTuple_GetItem(args, EXCEPTION), PyTuple_GetItem(args, WAIT));
 	PyErr_SetNone(PyTuple_GetItem(args, EXCEPTION));
 	return NULL;
 }
 
-/* Raises it in this thread, unless it is one of the spared. Its name, NULL: an error is set. */
+/* Raises it in this thread, unless it is one of the spared. Its name, NULL: an error is set. The
+ * main thread's handler of a signal raises: so it ends waits, too, and no thread that has just been
+ * started takes what is meant for it. */
 static PyObject *
-cancel_thread(unsigned long thread, PyObject *exception, PyObject *spared)
+cancel_thread(const struct rank_worker *w, PyObject *exception, PyObject *spared)
 {
-	PyObject *name = PyLong_FromUnsignedLong(thread);
+	PyObject *name = PyLong_FromUnsignedLong(w->thread);
 	int is_spared = name ? PySequence_Contains(spared, name) : -1;
 
 	if (is_spared < 0)
 		Py_CLEAR(name);
-	else if (thread && !is_spared)
-		PyThreadState_SetAsyncExc(thread, exception);
+	else if (w->thread && !is_spared && w->main)
+		rank_cell_signal_main();
+	else if (w->thread && !is_spared)
+		PyThreadState_SetAsyncExc(w->thread, exception);
 	return name;
 }
 
@@ -77,16 +82,16 @@ cancel_thread(unsigned long thread, PyObject *exception, PyObject *spared)
 PyObject *
 py_cancel(PyObject *module, PyObject *args)
 {
-	unsigned long threads[AT_ONCE];
+	struct rank_worker workers[AT_ONCE];
 	PyObject *exception, *spared, *name, *list;
 	size_t n;
 
 	if (!PyArg_ParseTuple(args, "OO", &exception, &spared))
 		return NULL;
 	list = PyList_New(0);
-	n = rank_request_cancelled(threads, AT_ONCE);
+	n = rank_request_cancelled(workers, AT_ONCE);
 	for (size_t i = 0; list && i < n; i++) {
-		name = cancel_thread(threads[i], exception, spared);
+		name = cancel_thread(&workers[i], exception, spared);
 		if (!name || PyList_Append(list, name) < 0)
 			Py_CLEAR(list);
 		Py_XDECREF(name);
@@ -113,4 +118,10 @@ py_forget(PyObject *module, PyObject *tag)
 		return NULL;
 	rank_request_forget((uint32_t)number);
 	Py_RETURN_NONE;
+}
+
+PyObject *
+py_is_cancelled(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_request_push_cancelled());
 }

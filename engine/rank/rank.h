@@ -96,10 +96,16 @@ struct item *rank_request_cancel(uint32_t tag, bool *runs);
 bool rank_request_begin(uint32_t tag, unsigned long thread);
 /* The thread has done its work. True: it is cancelled, and not over before rank_request_leave(). */
 bool rank_request_end(uint32_t tag);
-void rank_request_leave(uint32_t tag);
+bool rank_request_leave(uint32_t tag); /* True: it is the main thread's */
 void rank_request_forget(uint32_t tag);
-/* The threads that work on what was cancelled; how many. 0: the main thread, soon. */
-size_t rank_request_cancelled(unsigned long *threads, size_t max);
+
+struct rank_worker {
+	unsigned long thread; /* 0: it has not begun, or not yet again */
+	bool main;	      /* it is the main thread: told by rank_cell_signal_main() */
+};
+
+/* Who works on what was cancelled; how many. */
+size_t rank_request_cancelled(struct rank_worker *workers, size_t max);
 
 /* rank_cell.c */
 void rank_cell_init(struct loop *l); /* the I/O thread's */
@@ -114,6 +120,7 @@ enum rank_wanted rank_cell_wanted(void);
  * not asked soon, the main thread gets the probe signal. */
 void rank_cell_interrupt(uint32_t cell, bool preempt);
 int rank_cell_probe_signal(void);
+void rank_cell_signal_main(void); /* sends it to the main thread, if Python has a handler */
 /* The handler of the probe signal: Python runs handlers, and the program has one of its own. */
 void rank_cell_probed(void);
 /* SIGINT to the main thread again if this cell still runs; false: it does not. */

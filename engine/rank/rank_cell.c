@@ -140,6 +140,16 @@ rank_cell_probed(void)
 	settle(false);
 }
 
+void
+rank_cell_signal_main(void)
+{
+	struct proc_status s;
+
+	/* user code may have taken the handler away: then the signal would end the process */
+	if (proc_status(getpid(), &s) == 0 && s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
+		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
+}
+
 /* Has Python run a handler of ours, if it runs any: those of signals that came before run first.
  * True: it can't be asked yet. */
 static bool
@@ -152,9 +162,7 @@ ask_python(void)
 	/* the program blocks SIGINT: it has not come yet, but may */
 	if (s.pending & PROC_SIGNAL(SIGINT))
 		return true;
-	/* user code may have taken the handler away: then the signal would end the process */
-	if (s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
-		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
+	rank_cell_signal_main();
 	return false;
 }
 

@@ -136,16 +136,19 @@ rank_request_end(uint32_t tag)
 	return cancelled;
 }
 
-void
+bool
 rank_request_leave(uint32_t tag)
 {
 	struct request *r;
+	bool is_main;
 
 	pthread_mutex_lock(&rank_service.lock);
 	r = find(tag);
+	is_main = r && r->main;
 	if (r)
 		leave(r);
 	pthread_mutex_unlock(&rank_service.lock);
+	return is_main;
 }
 
 void
@@ -162,7 +165,7 @@ rank_request_forget(uint32_t tag)
 }
 
 size_t
-rank_request_cancelled(unsigned long *threads, size_t max)
+rank_request_cancelled(struct rank_worker *workers, size_t max)
 {
 	struct request *r;
 	size_t n = 0;
@@ -170,7 +173,7 @@ rank_request_cancelled(unsigned long *threads, size_t max)
 	pthread_mutex_lock(&rank_service.lock);
 	LIST_FOREACH (r, &taken, link)
 		if (r->cancelled && (r->thread || r->main) && n < max)
-			threads[n++] = r->thread;
+			workers[n++] = (struct rank_worker){r->thread, r->main};
 	pthread_mutex_unlock(&rank_service.lock);
 	return n;
 }

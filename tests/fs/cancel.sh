@@ -74,11 +74,19 @@ ends 'free' '0 1' write "$G/ctl" $'free\n'
 is 'it says so' "$(cat "$T/errno")" EINTR
 
 # an import within a push is done first: half a module could not be imported again
-cell "import pickle, sys
+cell "import pickle, sys, threading
 sys.path.insert(0, '$T/src')
 class Importing:
     def __reduce__(self):
         return __import__, ('package',)
+class Waiting:
+    def __reduce__(self):
+        return wait, ()
+def wait():
+    lock = threading.Lock()
+    lock.acquire()
+    open('$T/waits' + str(rank), 'w').close()
+    lock.acquire()
 class Deaf:
     def __reduce__(self):
         return deaf, ()
@@ -91,7 +99,7 @@ def deaf():
         except BaseException:
             pass
 if rank == 0:
-    for each in Importing, Deaf:
+    for each in Importing, Waiting, Deaf:
         with open('$T/' + each.__name__ + '.pkl', 'wb') as f:
             pickle.dump(each(), f)"
 cat >"$T/copy" <<'END'
@@ -112,6 +120,15 @@ wait $!
 is 'the push ends' "$(cat "$T/errno")" EINTR
 is 'the module can be imported' "$(errno write "$G/cell" 'import package; package.end')" 0
 is 'it was done' "$(value sys.begun 0) $(value sys.begun 1)" '1 1'
+
+# what waits in C
+"$PLAIN_PYTHON" "$T/copy" "$T/Waiting.pkl" "$G/vars/waiting.pkl" >"$T/errno" &
+until_true test -e "$T/waits0"
+until_true test -e "$T/waits1"
+is 'a push that waits for a lock: an interrupt' "$(errno write "$G/ctl" $'interrupt\n')" 0
+wait $!
+is 'it ends' "$(cat "$T/errno")" EINTR
+is 'its ranks live on' "$(rank_pids)" "$ranks"
 
 # code that takes no end, whatever is raised
 echo 'killafter 0' >"$G/ctl"
