@@ -172,8 +172,9 @@ def _raise():
     """Raises in the threads that work on cancelled requests, and returns them. One that imports
     modules has time to do so first."""
     now = time.monotonic()
-    frames = sys._current_frames().items()
-    names = {thread: found for thread, frame in frames if (found := imports.under_way(frame))}
+    # kept in no variable: one of these frames is this one's, and a cycle keeps what they hold
+    names = {t: imports.under_way(frame) for t, frame in sys._current_frames().items()}
+    names = {thread: found for thread, found in names.items() if found}
     for thread in [each for each in _importing if each not in names]:
         del _importing[thread]
     spared = {thread for thread in names if _importing.get(thread, now + 1) > now}
