@@ -167,7 +167,7 @@ send_piece(struct follows *fs, struct follow *f)
 	size_t n;
 	ssize_t got;
 
-	if (!spool_next(&f->spool, &f->at, NULL, LINK_PIECE, &stream, &offset, &n))
+	if (!spool_next(&f->spool, &f->at, NULL, link_piece(fs->link), &stream, &offset, &n))
 		return false;
 	got = pread(f->spool.fd[stream], fs->piece, n, (off_t)offset);
 	/* the index never tells of what is not there */

@@ -17,8 +17,9 @@ enum {
 	READ_SIZE = 256 << 10,		   /* at once */
 	ROOM_KEPT = 1 << 20,		   /* of the buffer, when it is empty */
 	PING_MS = 2500,
-	WINDOW_MIN = 2 * LINK_PIECE, /* bytes of bulk on their way */
+	WINDOW_MIN = 32 << 10, /* bytes of bulk on their way */
 	WINDOW_MAX = 16 << 20,
+	WINDOW_PIECES = 4,   /* in a window, at least */
 	QUEUED_NS = 20000000 /* a round trip that is so much longer than need be waits in a queue */
 };
 
@@ -52,7 +53,7 @@ struct link {
 	size_t done;	     /* bytes of it that are out */
 
 	size_t bulk, window; /* bytes not acknowledged, and how many there may be */
-	uint64_t shrunk;     /* packet behind which the window may shrink again */
+	uint64_t shrunk;     /* packet behind which the window may shrink again; 0: it never did */
 	uint64_t least_ns;   /* the quickest round trip on these streams; 0: none yet */
 };
 
@@ -123,6 +124,12 @@ size_t
 link_unacked(const struct link *l)
 {
 	return l->n_kept;
+}
+
+size_t
+link_piece(const struct link *l)
+{
+	return MIN(l->window / WINDOW_PIECES, (size_t)LINK_PIECE);
 }
 
 /* The streams are of no use any more. */
@@ -251,16 +258,18 @@ link_more(struct link *l)
 
 /* ---- receiving ---- */
 
-/* Learns from a round trip how much bulk may be on its way. */
+/* Learns from a round trip how much bulk may be on its way. The window doubles in each round trip
+ * until something has queued, and then grows by a piece. */
 static void
 adapt(struct link *l, const struct packet *p)
 {
 	uint64_t took = now_ns() - p->sent;
+	size_t more = l->shrunk ? 1 + p->n * link_piece(l) / l->window : p->n;
 
 	if (!l->least_ns || took < l->least_ns)
 		l->least_ns = took;
-	if (took <= 2 * l->least_ns + QUEUED_NS) {
-		l->window = MIN(l->window + p->n, (size_t)WINDOW_MAX);
+	if (took <= l->least_ns + l->least_ns / 2 + QUEUED_NS) {
+		l->window = MIN(l->window + more, (size_t)WINDOW_MAX);
 	} else if (l->acked >= l->shrunk) {
 		l->window = MAX(l->window - l->window / 4, (size_t)WINDOW_MIN);
 		l->shrunk = l->acked + l->n_kept;
@@ -305,6 +314,7 @@ resumed(struct link *l, uint64_t count, struct err *e)
 	l->up = true;
 	l->next = STAILQ_FIRST(&l->kept);
 	l->least_ns = 0;
+	l->shrunk = 0;
 	l->ops->up(l->arg);
 	return 0;
 }

@@ -6,7 +6,8 @@
  *   size[4] type[1] body          little-endian; size counts all of it
  *
  * Bulk (objects, output) is asked for in pieces while there is room: no more of it is on its way
- * than a window that shrinks when the stream is slow. So a packet that is no bulk waits for little.
+ * than a window that shrinks when the stream is slow, and the pieces with it. So a packet that is no
+ * bulk waits for little.
  * Bulk goes by the same streams: where these are slow by nature (srun: 3 MB/s) it is, too.
  */
 #ifndef LINK_H
@@ -46,5 +47,7 @@ void link_more(struct link *l); /* there is bulk to be asked for */
 bool link_is_up(const struct link *l);
 /* Packets that the other side has not taken yet. */
 size_t link_unacked(const struct link *l);
+/* Bytes of bulk that the next packet of it should have, at most LINK_PIECE. */
+size_t link_piece(const struct link *l);
 
 #endif

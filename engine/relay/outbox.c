@@ -188,7 +188,7 @@ outbox_cancel(struct outbox *o, unsigned slot, uint32_t tag)
 static void
 send_piece(struct outbox *o, struct blob *b)
 {
-	size_t n = (size_t)MIN(b->size - b->sent, (uint64_t)LINK_PIECE);
+	size_t n = (size_t)MIN(b->size - b->sent, (uint64_t)link_piece(o->link));
 	ssize_t got = pread(b->fd, o->piece, n, (off_t)b->sent);
 
 	for (size_t i = got > 0 ? (size_t)got : 0; i < n; i++)

@@ -1,14 +1,16 @@
 /* Tests of engine/relay/link.c: each packet comes once and in order, wherever streams break; bulk
- * keeps to its window; nonsense ends a stream. */
+ * keeps to its window, and leaves room on a slow link; nonsense ends a stream. */
 #include "relay/link.h"
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SMALL = LINK_PACKET_MIN, BULK, ROUNDS = 300, BULK_TOTAL = 400, SEED = 7 };
+enum { RATE_MAX = 10000, LATENCY_MAX = 100 }; /* bytes in a millisecond, milliseconds */
 
 struct side {
 	struct link *l;
@@ -18,10 +20,31 @@ struct side {
 	unsigned ups, downs;
 	int why;
 	uint32_t bulk_left;
+	bool whole_pieces; /* of bulk: as long as the link wants them */
+};
+
+/* What is on its way from one side to the other. */
+struct transit {
+	size_t rate; /* bytes in a millisecond */
+	unsigned latency_ms;
+	struct transit_ms {
+		char bytes[RATE_MAX];
+		size_t n;
+	} ms[LATENCY_MAX];
 };
 
 static struct loop *loop;
 static char piece[LINK_PIECE];
+static uint64_t passed_ms;
+
+/* In the place of libc's: time passes when the test says so. */
+int
+clock_gettime(clockid_t clock, struct timespec *t)
+{
+	*t = (struct timespec){.tv_sec = (time_t)(1 + passed_ms / 1000),
+	    .tv_nsec = (long)(passed_ms % 1000) * 1000000};
+	return 0;
+}
 
 static void
 on_packet(void *arg, int type, struct slice body)
@@ -58,7 +81,7 @@ on_more(void *arg)
 	if (!s->bulk_left)
 		return false;
 	s->bulk_left--;
-	send_numbered(s, BULK, (size_t)rand() % 5000);
+	send_numbered(s, BULK, s->whole_pieces ? link_piece(s->l) - 4 : (size_t)rand() % 5000);
 	return true;
 }
 
@@ -206,6 +229,58 @@ test_window(void)
 	side_free(&b);
 }
 
+/* Carries what a link of this rate takes in a millisecond: it comes when it has been on its way. */
+static void
+carry_slowly(struct side *from, struct side *to, struct transit *t)
+{
+	struct transit_ms *ms = &t->ms[passed_ms % t->latency_ms];
+	ssize_t n = ms->n ? write(to->ours, ms->bytes, ms->n) : 0;
+
+	CHECK(n == (ssize_t)ms->n);
+	n = read(from->ours, ms->bytes, t->rate);
+	ms->n = n > 0 ? (size_t)n : 0;
+}
+
+/* Beside bulk without end a small packet waits for little, and no room on the link is left empty. */
+static void
+check_slow(size_t bytes_in_ms, unsigned latency_ms)
+{
+	enum { WARM_MS = 3000, TEST_MS = 9000, BETWEEN_MS = 300, QUEUE_MS = 60 };
+	static struct transit there, back;
+	struct side a, b;
+	uint64_t end = passed_ms + TEST_MS, warm = passed_ms + WARM_MS, sent = 0, worst = 0;
+	size_t carried = 0;
+
+	side_new(&a);
+	side_new(&b);
+	plug(&a);
+	plug(&b);
+	settle(&a, &b);
+	there = back = (struct transit){.rate = bytes_in_ms, .latency_ms = latency_ms};
+	a.bulk_left = UINT32_MAX;
+	a.whole_pieces = true;
+	link_more(a.l);
+	for (; passed_ms < end; passed_ms++) {
+		if (passed_ms >= warm && b.got[0] == a.sent[0] &&
+		    passed_ms >= sent + BETWEEN_MS) {
+			send_numbered(&a, SMALL, 10);
+			sent = passed_ms;
+		}
+		carry_slowly(&a, &b, &there);
+		carry_slowly(&b, &a, &back);
+		carried += passed_ms >= warm ? there.ms[passed_ms % latency_ms].n : 0;
+		step();
+		if (b.got[0] < a.sent[0])
+			worst = MAX(worst, passed_ms - sent);
+	}
+	CHECK(a.sent[0] > 10);
+	CHECK(worst <= 2 * latency_ms + QUEUE_MS);
+	CHECK(carried > bytes_in_ms * (TEST_MS - WARM_MS) / 10 * 9);
+	a.bulk_left = 0;
+	side_free(&a);
+	side_free(&b);
+}
+
 static void
 check_nonsense(const char *bytes, size_t n)
 {
@@ -270,6 +345,10 @@ main(void)
 	loop = loop_new();
 	test_cuts();
 	test_window();
+	check_slow(1000, 1);
+	check_slow(1000, 50);
+	check_slow(10000, 1);
+	check_slow(10000, 50);
 	test_nonsense();
 	test_end();
 	loop_free(loop);
