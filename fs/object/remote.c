@@ -265,13 +265,17 @@ interrupted(struct req *r, enum interrupt how)
 }
 
 /* One that begins where the last one ended is read in order: twice as much as was read so may be
- * asked for ahead. */
+ * asked for ahead. What was asked for so stays, also when the window is smaller now. */
 static void
 look_ahead(struct remote *o, const struct range *x)
 {
-	o->in_order = x->offset == o->next ? o->in_order + (x->end - x->offset) : 0;
+	bool in_order = x->offset == o->next;
+	uint64_t end = in_order ? o->next + o->ahead : 0;
+
+	o->in_order = in_order ? o->in_order + (x->end - x->offset) : 0;
 	o->next = x->end;
 	o->ahead = MIN(2 * o->in_order, (uint64_t)o->window);
+	o->ahead = MAX(o->ahead, end > o->next ? end - o->next : 0);
 	cover(o, o->next, MIN(o->next + o->ahead, o->size));
 }
 

@@ -29,7 +29,7 @@ static struct {
 static int tags, asked_count, answered_count, done_count, last_result;
 static struct buf last_data, stream;
 
-static time_t passed_s;
+static uint64_t passed_ms;
 
 /* In the place of libc's: time passes when the test says so, else no piece grows old. */
 int
@@ -37,7 +37,8 @@ clock_gettime(clockid_t clock, struct timespec *t)
 {
 	static long ns;
 
-	*t = (struct timespec){.tv_sec = 1 + passed_s, .tv_nsec = ++ns};
+	*t = (struct timespec){.tv_sec = (time_t)(1 + passed_ms / 1000),
+	    .tv_nsec = (long)(passed_ms % 1000) * 1000000 + ++ns};
 	return 0;
 }
 
@@ -218,9 +219,35 @@ test_slow_reader(void)
 		answer_all();
 		CHECK(got(at, BLOCK));
 		object[at + BLOCK]++;
-		passed_s += 2;
+		passed_ms += 2000;
 	}
 	CHECK(bytes_since(begin) <= 3 * (SIZE / 4));
+	remote_free(o);
+}
+
+/* A link that carries less from one moment on: what is on its way already is not asked for again. */
+static void
+test_narrower_link(void)
+{
+	enum { PIECE_MS = 25, BURST = 8 };
+	struct remote *o = new_remote();
+	int begin = asked_count;
+	struct req r;
+
+	for (uint64_t at = 0; at < SIZE; at += BLOCK) {
+		int before = done_count;
+
+		read_at(o, &r, at, BLOCK);
+		for (take(); done_count == before; take()) {
+			passed_ms += at < SIZE / 4 ? 0 : PIECE_MS;
+			answer(0);
+		}
+		CHECK(got(at, BLOCK));
+		/* many come before the reader is back */
+		for (int i = 0; at == SIZE / 4 && i < BURST; i++)
+			answer(0);
+	}
+	CHECK(bytes_since(begin) == SIZE);
 	remote_free(o);
 }
 
@@ -321,6 +348,7 @@ main(void)
 	test_random();
 	test_in_order();
 	test_slow_reader();
+	test_narrower_link();
 	test_at_once();
 	test_head();
 	test_failures();
