@@ -8,11 +8,13 @@
 #include "proc.h"
 #include "signal_name.h"
 #include "relay/combine.h"
+#include "relay/far_log.h"
 #include "relay/fetch.h"
 #include "relay/follow.h"
 #include "relay/inbox.h"
 #include "relay/outbox.h"
 #include "relay/places.h"
+#include "relay/reads.h"
 #include "relay/session.h"
 #include "relay/window.h"
 #include <errno.h>
@@ -32,8 +34,7 @@ enum {
 	AGENT_LOOK_MS = 10,
 	LAST_WORD_MS = 5000, /* for what the other side must hear of the agent's end */
 	UNKNOWN_MS = 20000,  /* the other side has to come again that may not know of us */
-	LOG_PIPE = 1 << 20,
-	LOG_READ = 16 << 10
+	BULK_KINDS = 4	     /* of bulk: more_of() */
 };
 
 static struct {
@@ -48,14 +49,13 @@ static struct {
 	bool outlives_term; /* it is some group's on_preempt */
 	struct conn *agent;
 	pid_t agent_pid;
-	int log;		 /* what the agent and this process write to 2 */
-	struct watch *log_watch; /* NULL: there is something, to be sent as there is room */
 	struct outbox *out;
 	struct inbox *in;
 	struct follows *follows;
 	struct fetches *fetches;
 	struct combines *combines;
 	struct windows *windows;
+	struct reads *reads;
 	struct places *places;
 	unsigned turn;
 } far;
@@ -147,8 +147,14 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		refuse(m, e);
 		return;
 	}
-	if (window_asked(far.windows, m))
+	if (m->type == Tread) {
+		reads_asked(far.reads, m);
 		return;
+	}
+	if (m->type == Nfree) {
+		reads_unpinned(far.reads, m);
+		window_freed(far.windows, m);
+	}
 	far.outlives_term |= packet_spares_term(m);
 	if (m->type == Tget)
 		fetch_asked(far.fetches, m);
@@ -192,40 +198,33 @@ on_packet(void *arg, int type, struct slice body)
 	}
 }
 
-static void
-on_log(void *arg, uint32_t events)
-{
-	loop_fd_del(far.log_watch);
-	far.log_watch = NULL;
-	link_more(far.link);
-}
-
+/* A piece of one kind of bulk. */
 static bool
-more_log(void)
+more_of(unsigned kind)
 {
-	char bytes[LOG_READ];
-	ssize_t n;
-
-	if (far.log_watch)
-		return false;
-	n = read(far.log, bytes, sizeof(bytes));
-	far.log_watch = loop_fd(far.loop, far.log, EPOLLIN, on_log, NULL);
-	if (n > 0)
-		link_send(far.link, PACKET_LOG, true, (struct slice){bytes, (size_t)n},
-		    (struct slice){0});
-	return n > 0;
+	switch (kind) {
+	case 0:
+		return outbox_more(far.out);
+	case 1:
+		return follows_more(far.follows);
+	case 2:
+		return fetches_more(far.fetches);
+	default:
+		return reads_more(far.reads);
+	}
 }
 
 static bool
 on_more(void *arg)
 {
-	if (more_log())
+	if (far_log_more())
 		return true;
 	if (!far.agent)
 		return false;
-	fetches_more(far.fetches);
-	return ++far.turn % 2 ? outbox_more(far.out) || follows_more(far.follows)
-			      : follows_more(far.follows) || outbox_more(far.out);
+	for (unsigned i = 0; i < BULK_KINDS; i++)
+		if (more_of(++far.turn % BULK_KINDS))
+			return true;
+	return false;
 }
 
 static void
@@ -310,14 +309,23 @@ on_agent(void *arg, struct msg *m)
 			refuse(m, &e);
 		return;
 	}
-	if (fetch_answer(far.fetches, m))
+	if (fetch_answer(far.fetches, m) || reads_answered(far.reads, m))
 		return;
+	if (m->type == Nexit)
+		reads_ended(far.reads, m->slot);
 	packet_send_frame(far.link, m);
 	follow_ended(far.follows, m);
 	if (m->type == Nexit) {
 		fetch_ended(far.fetches, m->slot);
 		combine_ended(far.combines, m->slot);
 	}
+}
+
+static void
+on_window(void *arg, const struct msg *m)
+{
+	if (!reads_answered(far.reads, m))
+		packet_send_frame(far.link, m);
 }
 
 static void
@@ -332,21 +340,6 @@ on_agent_close(void *arg, const struct err *why)
 {
 	say_gone(stop_agent());
 	loop_timer(far.loop, LAST_WORD_MS, on_last_word, NULL);
-}
-
-/* From here on 2 leads to the daemon's log, by the link. */
-static int
-take_log(struct err *e)
-{
-	int fds[2];
-
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
-		return fail_errno(e, "pipe");
-	fcntl(fds[1], F_SETPIPE_SZ, LOG_PIPE);
-	dup2(fds[1], 2);
-	close(fds[1]);
-	far.log = fds[0];
-	return 0;
 }
 
 static int
@@ -410,17 +403,17 @@ serve(int rfd, int wfd, int waiter)
 	loop_signal(far.loop, SIGINT, on_ignored, NULL);
 	loop_signal(far.loop, SIGHUP, on_ignored, NULL);
 	far.link = link_new(far.loop, &ops, NULL);
-	if (take_log(&e) < 0 || start_agent(&e) < 0) {
+	if (far_log_take(far.loop, far.link, &e) < 0 || start_agent(&e) < 0) {
 		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
 		end(1);
 	}
-	far.log_watch = loop_fd(far.loop, far.log, EPOLLIN, on_log, NULL);
 	far.out = outbox_new(far.link);
 	far.in = inbox_new(to_agent, NULL);
 	far.follows = follows_new(far.loop, far.link);
 	far.fetches = fetches_new(far.agent, far.link, far.out);
 	far.combines = combines_new(far.loop, far.agent, far.link, far.out);
-	far.windows = windows_new(far.agent, far.link);
+	far.windows = windows_new(far.agent, far.link, on_window, NULL);
+	far.reads = reads_new(far.agent, far.link, far.windows);
 	far.places = places_new(far.session.dir);
 	session_listen(&far.session, far.loop, attach);
 	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,

@@ -7,21 +7,23 @@
 enum { FETCH_BYTES = 4 * LINK_PIECE }; /* by one Tread */
 
 struct fetch {
-	LIST_ENTRY(fetch) link;
+	TAILQ_ENTRY(fetch) link;
 	unsigned slot;
 	uint32_t tag; /* of the Tget, and of each Tread for it: it is open until all is there */
 	uint32_t handle, id;
 	uint64_t size, got;
-	bool began;	/* the object is there; else its Rget is awaited */
-	bool asking;	/* a Tread is under way */
-	bool cancelled; /* nobody waits for it: it is there until what is under way has come */
+	struct buf data; /* that was got and is not sent */
+	size_t sent;	 /* bytes of that */
+	bool began;	 /* the object is there; else its Rget is awaited */
+	bool asking;	 /* a Tread is under way */
+	bool cancelled;	 /* nobody waits for it: it is there until what is under way has come */
 };
 
 struct fetches {
 	struct conn *agent;
 	struct link *link;
 	struct outbox *out;
-	LIST_HEAD(, fetch) list;
+	TAILQ_HEAD(, fetch) list; /* the first is the next to send a piece */
 };
 
 struct fetches *
@@ -30,22 +32,23 @@ fetches_new(struct conn *agent, struct link *l, struct outbox *out)
 	struct fetches *fs = xcalloc(1, sizeof(*fs));
 
 	*fs = (struct fetches){.agent = agent, .link = l, .out = out};
-	LIST_INIT(&fs->list);
+	TAILQ_INIT(&fs->list);
 	return fs;
 }
 
 static void
-drop(struct fetch *f)
+drop(struct fetches *fs, struct fetch *f)
 {
-	LIST_REMOVE(f, link);
+	TAILQ_REMOVE(&fs->list, f, link);
+	buf_free(&f->data);
 	free(f);
 }
 
 void
 fetches_free(struct fetches *fs)
 {
-	while (fs && !LIST_EMPTY(&fs->list))
-		drop(LIST_FIRST(&fs->list));
+	while (fs && !TAILQ_EMPTY(&fs->list))
+		drop(fs, TAILQ_FIRST(&fs->list));
 	free(fs);
 }
 
@@ -59,7 +62,7 @@ fetch_asked(struct fetches *fs, const struct msg *m)
 		return;
 	f = xcalloc(1, sizeof(*f));
 	*f = (struct fetch){.slot = m->slot, .tag = m->tag};
-	LIST_INSERT_HEAD(&fs->list, f, link);
+	TAILQ_INSERT_HEAD(&fs->list, f, link);
 }
 
 void
@@ -67,13 +70,13 @@ fetch_ended(struct fetches *fs, unsigned slot)
 {
 	struct fetch *f, *next;
 
-	for (f = LIST_FIRST(&fs->list); f; f = next) {
-		next = LIST_NEXT(f, link);
+	for (f = TAILQ_FIRST(&fs->list); f; f = next) {
+		next = TAILQ_NEXT(f, link);
 		if (f->slot != slot)
 			continue;
 		if (f->began && !f->cancelled)
 			packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
-		drop(f);
+		drop(fs, f);
 	}
 }
 
@@ -107,7 +110,7 @@ find(const struct fetches *fs, unsigned slot, uint32_t tag)
 {
 	struct fetch *f;
 
-	LIST_FOREACH (f, &fs->list, link)
+	TAILQ_FOREACH (f, &fs->list, link)
 		if (f->tag == tag && f->slot == slot)
 			return f;
 	return NULL;
@@ -129,7 +132,7 @@ fetch_cancel(struct fetches *fs, const struct msg *m)
 	stop(fs, f);
 	answer_error(fs, f, &e);
 	if (!f->asking)
-		drop(f);
+		drop(fs, f);
 }
 
 /* The Rget of an object in memory, as one of this kind. */
@@ -176,14 +179,14 @@ answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 
 	if (wire_unpack(m, NULL, &kind, &handle, NULL, NULL, NULL) < 0 || kind != GET_LIVE) {
 		if (f)
-			drop(f);
+			drop(fs, f);
 		return false;
 	}
 	if (f && f->cancelled) {
 		packet_cancelled(&e);
 		unpin(fs, f, handle);
 		answer_error(fs, f, &e);
-		drop(f);
+		drop(fs, f);
 		return true;
 	}
 	if (f) {
@@ -196,6 +199,14 @@ answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 	return true;
 }
 
+/* All of it is sent. */
+static void
+finish(struct fetches *fs, struct fetch *f)
+{
+	packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
+	drop(fs, f);
+}
+
 static void
 answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 {
@@ -204,7 +215,7 @@ answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 
 	f->asking = false;
 	if (f->cancelled) {
-		drop(f);
+		drop(fs, f);
 		return;
 	}
 	if (wire_unpack(m, &e, &data) == 0 && data.n == 0 && f->got < f->size)
@@ -212,24 +223,18 @@ answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 	if (e.no) {
 		stop(fs, f);
 		answer_error(fs, f, &e);
-		drop(f);
+		drop(fs, f);
 		return;
 	}
 	data.n = MIN(data.n, f->size - f->got);
 	f->got += data.n;
-	while (data.n) {
-		struct slice piece = {data.p, MIN(data.n, (size_t)LINK_PIECE)};
-
-		packet_send(fs->link, PACKET_BYTES, true, f->id, piece);
-		data.p += piece.n;
-		data.n -= piece.n;
-	}
-	if (f->got < f->size) {
+	buf_drop(&f->data, f->sent);
+	f->sent = 0;
+	buf_add(&f->data, data.p, data.n);
+	if (f->size == 0)
+		finish(fs, f);
+	else
 		link_more(fs->link);
-		return;
-	}
-	packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
-	drop(f);
 }
 
 bool
@@ -253,21 +258,48 @@ fetch_answer(struct fetches *fs, const struct msg *m)
 	was_cancelled = f->began && f->cancelled;
 	if (f->began && !was_cancelled)
 		stop(fs, f);
-	drop(f);
+	drop(fs, f);
 	return was_cancelled;
 }
 
-void
+/* Asks the rank for more, so that there is always something to send. */
+static void
+ask(struct fetches *fs, struct fetch *f)
+{
+	uint64_t n = MIN(f->size - f->got, (uint64_t)FETCH_BYTES);
+
+	if (!f->began || f->asking || f->cancelled || f->data.n - f->sent >= FETCH_BYTES ||
+	    (f->got == f->size && f->size))
+		return;
+	f->asking = true;
+	conn_send(fs->agent, Tread, 0, f->slot, f->tag, -1, f->handle, f->got, (uint32_t)n);
+}
+
+static void
+send_piece(struct fetches *fs, struct fetch *f)
+{
+	struct slice piece = {f->data.p + f->sent, MIN(f->data.n - f->sent, link_piece(fs->link))};
+
+	f->sent += piece.n;
+	packet_send(fs->link, PACKET_BYTES, true, f->id, piece);
+	if (f->sent == f->data.n && f->got == f->size)
+		finish(fs, f);
+}
+
+bool
 fetches_more(struct fetches *fs)
 {
 	struct fetch *f;
 
-	LIST_FOREACH (f, &fs->list, link) {
-		uint64_t n = MIN(f->size - f->got, (uint64_t)FETCH_BYTES);
-
-		if (!f->began || f->asking || f->cancelled)
-			continue;
-		f->asking = true;
-		conn_send(fs->agent, Tread, 0, f->slot, f->tag, -1, f->handle, f->got, (uint32_t)n);
-	}
+	TAILQ_FOREACH (f, &fs->list, link)
+		ask(fs, f);
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->sent < f->data.n && !f->cancelled)
+			break;
+	if (!f)
+		return false;
+	TAILQ_REMOVE(&fs->list, f, link);
+	TAILQ_INSERT_TAIL(&fs->list, f, link);
+	send_piece(fs, f);
+	return true;
 }

@@ -20,7 +20,7 @@ void fetch_cancel(struct fetches *fs, const struct msg *m);
 bool fetch_answer(struct fetches *fs, const struct msg *m);
 /* The engine has ended. */
 void fetch_ended(struct fetches *fs, unsigned slot);
-/* Asks ranks for more of what is fetched: there is room for it. */
-void fetches_more(struct fetches *fs);
+/* Sends a piece; false: there is none here. */
+bool fetches_more(struct fetches *fs);
 
 #endif

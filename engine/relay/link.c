@@ -20,7 +20,7 @@ enum {
 	WINDOW_MIN = 32 << 10, /* bytes of bulk on their way */
 	WINDOW_MAX = 16 << 20,
 	WINDOW_PIECES = 4,   /* in a window, at least */
-	QUEUED_NS = 20000000 /* a round trip that is so much longer than need be waits in a queue */
+	QUEUED_NS = 40000000 /* a round trip that is so much longer than need be waits in a queue */
 };
 
 struct packet {

@@ -6,9 +6,9 @@
  *   size[4] type[1] body          little-endian; size counts all of it
  *
  * Bulk (objects, output) is asked for in pieces while there is room: no more of it is on its way
- * than a window that shrinks when the stream is slow, and the pieces with it. So a packet that is no
- * bulk waits for little.
- * Bulk goes by the same streams: where these are slow by nature (srun: 3 MB/s) it is, too.
+ * than a window that shrinks when the stream is slow, and the pieces with it. So a packet that is
+ * no bulk waits for little. Bulk goes by the same streams: where these are slow by nature (srun: 3
+ * MB/s) it is, too.
  */
 #ifndef LINK_H
 #define LINK_H

@@ -12,6 +12,7 @@
 #include "relay/dial.h"
 #include "relay/inbox.h"
 #include "relay/outbox.h"
+#include "relay/parts.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -31,6 +32,7 @@ static struct {
 	struct link *link;
 	struct outbox *out;
 	struct inbox *in;
+	struct parts *parts;
 	struct arrivals *arrivals;
 	struct asked *asked;
 	uint32_t hello;	    /* tag of the first Thello, until it is answered */
@@ -288,6 +290,10 @@ on_packet(void *arg, int type, struct slice body)
 		if (!near.ending)
 			arrival_output(near.arrivals, body, &e);
 		break;
+	case PACKET_PART:
+	case PACKET_CUT:
+		parts_take(near.parts, type, body, &e);
+		break;
 	case PACKET_LOG:
 		show_log(body);
 		break;
@@ -404,6 +410,7 @@ near_main(char **args)
 	near.dial.failed = give_up;
 	near.out = outbox_new(near.link);
 	near.in = inbox_new(deliver, NULL);
+	near.parts = parts_new(from_far);
 	near.daemon = conn_new(near.loop, fd, fd, on_daemon, on_daemon_close, NULL);
 	conn_take_whole(near.daemon);
 	conn_gather(near.daemon);

@@ -4,6 +4,7 @@
  *
  * A frame of the wire with a descriptor comes as a blob: the bytes that the descriptor stands for,
  * in pieces, and the frame, which the other side passes on with a memfd when the bytes are there.
+ * An answer with bytes of an object comes in pieces as it is.
  * What ranks print comes in pieces too, to which the marks of frames are matched there.
  */
 #ifndef PACKET_H
@@ -17,6 +18,8 @@ enum {
 	PACKET_BYTES,			/* id[4] and the next of them */
 	PACKET_WITH,			/* id[4] and a frame that needs them all */
 	PACKET_FREE,   /* id[4]: no frame needs them any more; incomplete: what waits is dropped */
+	PACKET_PART,   /* id[4] left[4] and the next bytes of a frame; how many are still to come */
+	PACKET_CUT,    /* id[4]: they do not come; the question was answered otherwise */
 	PACKET_OUTPUT, /* slot[2] stream[1] record[8] and bytes that a rank printed */
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon has gone: say PACKET_GONE, and end */

@@ -7,9 +7,9 @@
  * bring.c brings the programs along. link.c carries packets over its standard input and
  * output, and over those of the next one when it breaks; session.c is how that one finds the relay
  * that lives on over there. What packets there are is in packet.h. Descriptors go as bytes (outbox,
- * inbox), objects in memory are read over there (fetch), those over several ranks made there
- * (combine), what ranks print is kept on the disk over there until it is here (follow, arrival).
- * places.c translates directories.
+ * inbox), objects in memory are read over there (fetch), or ranges of them (reads, parts), those
+ * over several ranks made there (combine), what ranks print is kept on the disk over there until it
+ * is here (follow, arrival). places.c translates directories.
  */
 #ifndef RELAY_H
 #define RELAY_H

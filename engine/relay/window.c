@@ -35,15 +35,17 @@ struct window { /* of a rank */
 struct windows {
 	struct conn *agent;
 	struct link *link;
+	window_fn *answered;
+	void *arg;
 	LIST_HEAD(, window) list;
 };
 
 struct windows *
-windows_new(struct conn *agent, struct link *l)
+windows_new(struct conn *agent, struct link *l, window_fn *answered, void *arg)
 {
 	struct windows *ws = xcalloc(1, sizeof(*ws));
 
-	*ws = (struct windows){.agent = agent, .link = l};
+	*ws = (struct windows){.agent = agent, .link = l, .answered = answered, .arg = arg};
 	LIST_INIT(&ws->list);
 	return ws;
 }
@@ -102,6 +104,17 @@ send_frame(struct windows *ws, struct buf *b)
 	buf_free(b);
 }
 
+/* Passes an answer to a Tread on. */
+static void
+answer(struct windows *ws, struct buf *b)
+{
+	struct msg m;
+
+	wire_frame(b->p, b->n, &m, NULL);
+	ws->answered(ws->arg, &m);
+	buf_free(b);
+}
+
 static void
 refuse(struct windows *ws, unsigned slot, uint32_t tag, const struct err *e)
 {
@@ -138,16 +151,10 @@ asked_read(struct windows *ws, struct window *w, const struct msg *m)
 	uint32_t handle, count;
 	uint64_t offset;
 	struct range *x;
-	struct err e;
 
-	if (wire_unpack(m, NULL, &handle, &offset, &count) < 0 || !find_object(w, handle))
+	if (wire_unpack(m, NULL, &handle, &offset, &count) < 0 || !find_object(w, handle) ||
+	    count > DEVICE_SLOT)
 		return false;
-	if (count > DEVICE_SLOT) {
-		fail(&e, EINVAL, "read: %u bytes of a GPU at once (want at most %d)", count,
-		    DEVICE_SLOT);
-		refuse(ws, m->slot, m->tag, &e);
-		return true;
-	}
 	x = xcalloc(1, sizeof(*x));
 	*x = (struct range){
 	    .tag = m->tag, .handle = handle, .count = count, .offset = offset, .place = NO_PLACE};
@@ -159,17 +166,22 @@ asked_read(struct windows *ws, struct window *w, const struct msg *m)
 bool
 window_asked(struct windows *ws, const struct msg *m)
 {
-	struct window *w = m->type == Tread || m->type == Nfree ? find(ws, m->slot) : NULL;
+	struct window *w = find(ws, m->slot);
+
+	return w && asked_read(ws, w, m);
+}
+
+void
+window_freed(struct windows *ws, const struct msg *m)
+{
+	const struct window *w = find(ws, m->slot);
 	struct object *o;
 	uint32_t handle;
 
-	if (w && m->type == Tread)
-		return asked_read(ws, w, m);
-	if (w && wire_unpack(m, NULL, &handle) == 0 && (o = find_object(w, handle))) {
-		LIST_REMOVE(o, link);
-		free(o);
-	}
-	return false;
+	if (!w || wire_unpack(m, NULL, &handle) < 0 || !(o = find_object(w, handle)))
+		return;
+	LIST_REMOVE(o, link);
+	free(o);
 }
 
 /* The memory that comes with m. It can't be made shorter: that would end us with SIGBUS. */
@@ -250,9 +262,10 @@ window_answered(struct windows *ws, const struct msg *m)
 	if (m->type == Rcopy) {
 		wire_pack(&b, Rread, 0, m->slot, m->tag,
 		    ((struct slice){w->memory + (size_t)x->place * DEVICE_SLOT, x->count}));
-		send_frame(ws, &b);
 	}
 	drop_range(w, x);
 	serve(ws, w);
+	if (b.n)
+		answer(ws, &b);
 	return m->type == Rcopy;
 }

@@ -10,9 +10,14 @@
 
 struct windows;
 
-struct windows *windows_new(struct conn *agent, struct link *l);
-/* A message of the daemon. True: it is taken, the agent need not have it. */
+/* An answer to a Tread that window_asked() took: m lives until the call returns. */
+typedef void window_fn(void *arg, const struct msg *m);
+
+struct windows *windows_new(struct conn *agent, struct link *l, window_fn *answered, void *arg);
+/* A Tread. True: it is taken, the agent need not have it. */
 bool window_asked(struct windows *ws, const struct msg *m);
+/* An Nfree goes to the agent. */
+void window_freed(struct windows *ws, const struct msg *m);
 /* A message of the agent. True: it is taken, the daemon need not have it. */
 bool window_answered(struct windows *ws, const struct msg *m);
 

@@ -220,6 +220,55 @@ def test_a_push_to_the_dead_stays_here():
         assert cost < size * 3 // 2, f"{cost} bytes went there for {size}"
 
 
+RATE = 1 << 20  # bytes in a second
+COUNT = 256 << 10  # of one Tread
+
+
+def ask_reads(a, slot, handle, count):
+    """Asks for so many ranges at once, as who reads in order; their tags."""
+    return {a.ask("Tread", slot, handle, i * COUNT, COUNT) for i in range(count)}
+
+
+def answers(a, tags):
+    """What these questions were answered until now."""
+    return [m for m in a.seen if m.tag in tags]
+
+
+def test_a_pull_leaves_room():
+    """Behind ranges that are asked for ahead a cell waits for little, as does another object. Of
+    one that is let go of, or whose rank dies, no more travels."""
+    with Relayed() as a:
+        with open(a.place + "/rate", "w", encoding="utf-8") as f:
+            f.write(str(RATE))
+        a.cut()
+        for slot in range(2):
+            a.spawn(slot)
+        a.run(
+            0, f"import numpy; x = numpy.zeros({32 * COUNT}, 'u1'); y = numpy.ones({COUNT}, 'u1')"
+        )
+        x, y = (a.call("Tget", 0, name, "npy", "").handle for name in "xy")
+        tags = ask_reads(a, 0, x, 32)
+        a.wait(lambda m: m.tag == min(tags), what="the first range")
+        for slot in range(2):
+            a.run(slot, "pass")
+        same(a.call("Tread", 0, y, 5, 1000).data, b"\1" * 1000)
+        came = answers(a, tags)
+        assert len(came) <= 3, f"{len(came)} ranges came before two cells and a short range"
+        same(a.call("Tread", 0, y, 0, COUNT).data, b"\1" * COUNT)
+        came = answers(a, tags)
+        assert len(came) <= 8, f"{len(came)} ranges came before one of another object"
+        a.send("Nfree", 0, x)
+        refused(a.wait(lambda m: m.tag == max(tags), what="an answer"), "EINTR", "nobody waits")
+        came = [m for m in answers(a, tags) if m.name == "Rread"]
+        assert len(came) <= 10, f"{len(came)} ranges came of an object that was let go of"
+        x = a.call("Tget", 0, "x", "npy", "").handle
+        tags = ask_reads(a, 0, x, 32)
+        a.wait(lambda m: m.tag == min(tags), what="the first range")
+        a.send("Nsignal", 0, signal.SIGKILL, 1)
+        refused(a.wait(lambda m: m.tag == max(tags), what="an answer"), "EHOSTDOWN", "is gone")
+        same(a.run(1, "print(1)")[1], b"1\n")
+
+
 class Three(Relayed):
     """Three ranks, which are asked as one."""
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 enum { SMALL = LINK_PACKET_MIN, BULK, ROUNDS = 300, BULK_TOTAL = 400, SEED = 7 };
+
 enum { RATE_MAX = 10000, LATENCY_MAX = 100 }; /* bytes in a millisecond, milliseconds */
 
 struct side {
@@ -27,6 +28,7 @@ struct side {
 struct transit {
 	size_t rate; /* bytes in a millisecond */
 	unsigned latency_ms;
+
 	struct transit_ms {
 		char bytes[RATE_MAX];
 		size_t n;
@@ -241,7 +243,8 @@ carry_slowly(struct side *from, struct side *to, struct transit *t)
 	ms->n = n > 0 ? (size_t)n : 0;
 }
 
-/* Beside bulk without end a small packet waits for little, and no room on the link is left empty. */
+/* Beside bulk without end a small packet waits for little, and no room on the link is left empty.
+ */
 static void
 check_slow(size_t bytes_in_ms, unsigned latency_ms)
 {
@@ -261,8 +264,7 @@ check_slow(size_t bytes_in_ms, unsigned latency_ms)
 	a.whole_pieces = true;
 	link_more(a.l);
 	for (; passed_ms < end; passed_ms++) {
-		if (passed_ms >= warm && b.got[0] == a.sent[0] &&
-		    passed_ms >= sent + BETWEEN_MS) {
+		if (passed_ms >= warm && b.got[0] == a.sent[0] && passed_ms >= sent + BETWEEN_MS) {
 			send_numbered(&a, SMALL, 10);
 			sent = passed_ms;
 		}

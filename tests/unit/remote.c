@@ -225,7 +225,8 @@ test_slow_reader(void)
 	remote_free(o);
 }
 
-/* A link that carries less from one moment on: what is on its way already is not asked for again. */
+/* A link that carries less from one moment on: what is on its way already is not asked for again.
+ */
 static void
 test_narrower_link(void)
 {

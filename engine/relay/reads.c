@@ -1,0 +1,277 @@
+/* Holds Treads and the answers to them, each until there is room for it. */
+#include "relay/reads.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+
+enum {
+	AHEAD =
+	    1 << 20, /* bytes of an object that the rank was asked for and that are still here */
+	AT_ONCE = 4 << 10 /* an answer that is no longer is no bulk */
+};
+
+struct range { /* that a Tread asks for */
+	TAILQ_ENTRY(range) link;
+	uint32_t tag, count;
+	uint64_t offset;
+	bool asked;	  /* of the rank */
+	struct buf frame; /* its answer; empty: it has not come */
+	size_t sent;	  /* bytes of that */
+	uint32_t id;	  /* of its packets */
+};
+
+struct object {
+	TAILQ_ENTRY(object) link;
+	unsigned slot;
+	uint32_t handle;
+	bool unpinned;
+	size_t under_way; /* bytes of the ranges that the rank was asked for */
+	TAILQ_HEAD(, range) ranges;
+};
+
+struct reads {
+	struct conn *agent;
+	struct link *link;
+	struct windows *windows;
+	uint32_t last_id;
+	TAILQ_HEAD(, object) objects; /* the first is the next to send a piece */
+};
+
+struct reads *
+reads_new(struct conn *agent, struct link *l, struct windows *ws)
+{
+	struct reads *rs = xcalloc(1, sizeof(*rs));
+
+	*rs = (struct reads){.agent = agent, .link = l, .windows = ws};
+	TAILQ_INIT(&rs->objects);
+	return rs;
+}
+
+static void
+drop_range(struct object *o, struct range *x)
+{
+	if (x->asked)
+		o->under_way -= x->count;
+	TAILQ_REMOVE(&o->ranges, x, link);
+	buf_free(&x->frame);
+	free(x);
+}
+
+/* It is here while something is asked for. */
+static void
+drop_if_empty(struct reads *rs, struct object *o)
+{
+	if (!TAILQ_EMPTY(&o->ranges))
+		return;
+	TAILQ_REMOVE(&rs->objects, o, link);
+	free(o);
+}
+
+void
+reads_free(struct reads *rs)
+{
+	struct object *o;
+
+	while (rs && (o = TAILQ_FIRST(&rs->objects))) {
+		while (!TAILQ_EMPTY(&o->ranges))
+			drop_range(o, TAILQ_FIRST(&o->ranges));
+		drop_if_empty(rs, o);
+	}
+	free(rs);
+}
+
+static struct object *
+find_object(const struct reads *rs, unsigned slot, uint32_t handle)
+{
+	struct object *o;
+
+	TAILQ_FOREACH (o, &rs->objects, link)
+		if (o->slot == slot && o->handle == handle && !o->unpinned)
+			break;
+	return o;
+}
+
+static struct range *
+find_range(const struct reads *rs, unsigned slot, uint32_t tag, struct object **o)
+{
+	struct range *x = NULL;
+
+	TAILQ_FOREACH (*o, &rs->objects, link) {
+		if ((*o)->slot != slot)
+			continue;
+		TAILQ_FOREACH (x, &(*o)->ranges, link)
+			if (x->tag == tag)
+				return x;
+	}
+	return NULL;
+}
+
+static void
+refuse(struct reads *rs, const struct object *o, const struct range *x, const struct err *e)
+{
+	struct buf b = {0};
+
+	if (x->sent)
+		packet_send(rs->link, PACKET_CUT, false, x->id, (struct slice){0});
+	wire_pack_error(&b, o->slot, x->tag, e);
+	link_send(rs->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+}
+
+/* Asks the rank for as much as may be here. */
+static void
+ask(struct reads *rs, struct object *o)
+{
+	struct range *x, *next;
+
+	for (x = TAILQ_FIRST(&o->ranges); x && o->under_way < AHEAD; x = next) {
+		struct buf b = {0};
+		struct msg m;
+
+		next = TAILQ_NEXT(x, link);
+		if (x->asked)
+			continue;
+		x->asked = true;
+		o->under_way += x->count;
+		wire_pack(&b, Tread, 0, o->slot, x->tag, o->handle, x->offset, x->count);
+		wire_frame(b.p, b.n, &m, NULL);
+		if (!window_asked(rs->windows, &m))
+			conn_forward(rs->agent, &m);
+		buf_free(&b);
+	}
+}
+
+void
+reads_asked(struct reads *rs, const struct msg *m)
+{
+	struct object *o;
+	struct range *x;
+	uint32_t handle, count;
+	uint64_t offset;
+
+	if (wire_unpack(m, NULL, &handle, &offset, &count) < 0)
+		return;
+	o = find_object(rs, m->slot, handle);
+	if (!o) {
+		o = xcalloc(1, sizeof(*o));
+		*o = (struct object){.slot = m->slot, .handle = handle};
+		TAILQ_INIT(&o->ranges);
+		TAILQ_INSERT_HEAD(&rs->objects, o, link);
+	}
+	x = xcalloc(1, sizeof(*x));
+	*x = (struct range){.tag = m->tag, .count = count, .offset = offset};
+	TAILQ_INSERT_TAIL(&o->ranges, x, link);
+	ask(rs, o);
+}
+
+/* Answers all that is asked for; what the rank is still to answer stays. */
+static void
+refuse_all(struct reads *rs, struct object *o, const struct err *e)
+{
+	struct range *x, *next;
+
+	for (x = TAILQ_FIRST(&o->ranges); x; x = next) {
+		next = TAILQ_NEXT(x, link);
+		refuse(rs, o, x, e);
+		if (!x->asked || x->frame.n)
+			drop_range(o, x);
+	}
+}
+
+void
+reads_unpinned(struct reads *rs, const struct msg *m)
+{
+	struct object *o;
+	struct err e;
+	uint32_t handle;
+
+	if (wire_unpack(m, NULL, &handle) < 0 || !(o = find_object(rs, m->slot, handle)))
+		return;
+	packet_cancelled(&e);
+	refuse_all(rs, o, &e);
+	o->unpinned = true;
+	drop_if_empty(rs, o);
+}
+
+void
+reads_ended(struct reads *rs, unsigned slot)
+{
+	struct object *o, *next;
+	struct err e;
+
+	fail(&e, EHOSTDOWN, "the rank is gone");
+	for (o = TAILQ_FIRST(&rs->objects); o; o = next) {
+		next = TAILQ_NEXT(o, link);
+		if (o->slot != slot)
+			continue;
+		if (!o->unpinned)
+			refuse_all(rs, o, &e);
+		while (!TAILQ_EMPTY(&o->ranges))
+			drop_range(o, TAILQ_FIRST(&o->ranges));
+		drop_if_empty(rs, o);
+	}
+}
+
+bool
+reads_answered(struct reads *rs, const struct msg *m)
+{
+	bool taken = m->type == Rread && m->len > AT_ONCE;
+	struct object *o;
+	struct range *x;
+
+	if (m->type != Rread && m->type != Rerror)
+		return false;
+	x = find_range(rs, m->slot, m->tag, &o);
+	if (!x)
+		return false;
+	if (o->unpinned || !taken) {
+		taken = o->unpinned;
+		drop_range(o, x);
+		ask(rs, o);
+		drop_if_empty(rs, o);
+		return taken;
+	}
+	wire_pack_raw(&x->frame, m);
+	x->id = ++rs->last_id;
+	link_more(rs->link);
+	return true;
+}
+
+static void
+send_piece(struct reads *rs, struct object *o, struct range *x)
+{
+	size_t n = MIN(x->frame.n - x->sent, link_piece(rs->link));
+	struct slice piece = {x->frame.p + x->sent, n};
+	struct buf head = {0};
+
+	x->sent += n;
+	wire_put_number(&head, '4', x->id);
+	wire_put_number(&head, '4', x->frame.n - x->sent);
+	link_send(rs->link, PACKET_PART, true, (struct slice){head.p, head.n}, piece);
+	buf_free(&head);
+	if (x->sent < x->frame.n)
+		return;
+	drop_range(o, x);
+	ask(rs, o);
+	drop_if_empty(rs, o);
+}
+
+bool
+reads_more(struct reads *rs)
+{
+	struct object *o;
+	struct range *x;
+
+	TAILQ_FOREACH (o, &rs->objects, link) {
+		TAILQ_FOREACH (x, &o->ranges, link)
+			if (x->frame.n)
+				break;
+		if (!x)
+			continue;
+		TAILQ_REMOVE(&rs->objects, o, link);
+		TAILQ_INSERT_TAIL(&rs->objects, o, link);
+		send_piece(rs, o, x);
+		return true;
+	}
+	return false;
+}
