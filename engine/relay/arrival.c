@@ -19,7 +19,10 @@ struct arrival {
 	struct spool_writer spool;
 	struct spool_mark base; /* where its own output begins here */
 	struct spool_mark got;	/* of what it printed */
-	struct spool_mark lost; /* of that, for want of room on this disk */
+	struct spool_mark
+	    lost; /* of that, for want of room on this disk, or since it was skipped */
+	/* the last that was skipped is from here on, in what it printed: to `got`; and how much */
+	struct spool_mark skip_from, skipped;
 	uint64_t told_dropped;
 	STAILQ_HEAD(, held) held; /* frames, in order */
 };
@@ -152,7 +155,13 @@ place_here(const struct arrival *a, size_t i, uint64_t v)
 {
 	uint64_t base = i < SPOOL_STREAMS ? a->base.size[i] : a->base.records;
 	uint64_t lost = i < SPOOL_STREAMS ? a->lost.size[i] : a->lost.records;
+	uint64_t from = i < SPOOL_STREAMS ? a->skip_from.size[i] : a->skip_from.records;
+	uint64_t skipped = i < SPOOL_STREAMS ? a->skipped.size[i] : a->skipped.records;
 
+	if (v <= from)
+		lost -= skipped;
+	else
+		v = MAX(v, from + skipped);
 	return base + v - MIN(lost, v);
 }
 
@@ -239,6 +248,36 @@ write_output(struct arrivals *as, struct arrival *a, int stream, uint64_t record
 		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1,
 		    (uint64_t)(a->spool.dropped - a->told_dropped));
 	a->told_dropped = a->spool.dropped;
+}
+
+int
+arrival_skip(struct arrivals *as, struct slice body, struct err *e)
+{
+	uint64_t slot, to[SPOOL_STREAMS + 1], bytes = 0;
+	struct arrival *a;
+
+	if (!wire_get('2', &body.p, &body.n, &slot, NULL))
+		return fail(e, EBADMSG, "relay: output is skipped of no rank");
+	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
+		if (!wire_get('8', &body.p, &body.n, &to[i], NULL))
+			return fail(e, EBADMSG, "relay: output is skipped to no place");
+	a = find(as, (unsigned)slot);
+	if (!a)
+		return 0;
+	a->skip_from = a->got;
+	for (size_t i = 0; i < SPOOL_STREAMS; i++) {
+		a->skipped.size[i] = to[i] - MIN(to[i], a->got.size[i]);
+		a->got.size[i] += a->skipped.size[i];
+		a->lost.size[i] += a->skipped.size[i];
+		bytes += a->skipped.size[i];
+	}
+	a->skipped.records = to[SPOOL_STREAMS] - MIN(to[SPOOL_STREAMS], a->got.records);
+	a->got.records += a->skipped.records;
+	a->lost.records += a->skipped.records;
+	if (bytes)
+		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1, bytes);
+	release(as, a);
+	return 0;
 }
 
 int

@@ -19,6 +19,8 @@ int arrival_open(
 void arrival_close(struct arrivals *as, unsigned slot);
 /* The body of a PACKET_OUTPUT. */
 int arrival_output(struct arrivals *as, struct slice body, struct err *e);
+/* The body of a PACKET_SKIP. */
+int arrival_skip(struct arrivals *as, struct slice body, struct err *e);
 /* Passes a frame of the other side on, now or later. */
 void arrival_frame(struct arrivals *as, const struct msg *m);
 

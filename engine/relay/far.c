@@ -156,6 +156,7 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		window_freed(far.windows, m);
 	}
 	far.outlives_term |= packet_spares_term(m);
+	follow_quit(far.follows, m);
 	if (m->type == Tget)
 		fetch_asked(far.fetches, m);
 	if (m->type == Ncancel)
@@ -317,6 +318,7 @@ on_agent(void *arg, struct msg *m)
 	follow_ended(far.follows, m);
 	if (m->type == Nexit) {
 		fetch_ended(far.fetches, m->slot);
+		outbox_ended(far.out, m->slot);
 		combine_ended(far.combines, m->slot);
 	}
 }

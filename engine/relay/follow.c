@@ -13,7 +13,8 @@
 
 enum {
 	KEPT_BEHIND = 64 << 10, /* of what is sent: the agent reads a rank's last words there */
-	PUNCHED = 1 << 20	/* disk space is given back in so large pieces */
+	PUNCHED = 1 << 20,	/* disk space is given back in so large pieces */
+	QUIT_MS = 1000
 };
 
 struct follow {
@@ -26,9 +27,14 @@ struct follow {
 	uint64_t punched[SPOOL_STREAMS];
 	int wd;
 	bool news, ended;
+	bool quit;		/* it was told to end */
+	struct timer *patience; /* with what is not sent then */
+	struct spool_mark end;	/* of all that it printed, once it has ended */
+	struct follows *all;
 };
 
 struct follows {
+	struct loop *loop;
 	struct link *link;
 	int inotify;
 	struct watch *watch;
@@ -60,6 +66,7 @@ follows_new(struct loop *loop, struct link *l)
 {
 	struct follows *fs = xcalloc(1, sizeof(*fs));
 
+	fs->loop = loop;
 	fs->link = l;
 	fs->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (fs->inotify < 0)
@@ -73,6 +80,7 @@ static void
 destroy(struct follows *fs, struct follow *f)
 {
 	TAILQ_REMOVE(&fs->list, f, link);
+	loop_timer_del(f->patience);
 	inotify_rm_watch(fs->inotify, f->wd);
 	spool_reader_close(&f->spool);
 	free(f->dir);
@@ -109,25 +117,13 @@ follow_open(
 		free(f);
 		return -e->no;
 	}
+	f->all = fs;
 	f->slot = spawn->slot;
 	f->tag = spawn->tag;
 	f->dir = xstrdup(dir);
 	f->name = xstrdup(name);
 	TAILQ_INSERT_TAIL(&fs->list, f, link);
 	return 0;
-}
-
-void
-follow_ended(struct follows *fs, const struct msg *m)
-{
-	struct follow *f;
-
-	if (m->type != Nexit && m->type != Rerror)
-		return;
-	TAILQ_FOREACH (f, &fs->list, link)
-		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag))
-			f->news = f->ended = true;
-	link_more(fs->link);
 }
 
 static void
@@ -140,6 +136,78 @@ remove_files(const struct follow *f)
 		free(path);
 	}
 	rmdir(f->dir);
+}
+
+/* Nobody waits for the rest of it. */
+static void
+on_patience(void *arg)
+{
+	struct follow *f = arg;
+	struct buf b = {0};
+
+	f->patience = NULL;
+	wire_put_number(&b, '2', f->slot);
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		wire_put_number(&b, '8', f->end.size[i]);
+	wire_put_number(&b, '8', f->end.records);
+	link_send(f->all->link, PACKET_SKIP, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+	remove_files(f);
+	destroy(f->all, f);
+}
+
+static void
+be_patient(struct follow *f)
+{
+	if (f->quit && f->ended && !f->patience)
+		f->patience = loop_timer(f->all->loop, QUIT_MS, on_patience, f);
+}
+
+void
+follow_ended(struct follows *fs, const struct msg *m)
+{
+	struct follow *f;
+
+	if (m->type != Nexit && m->type != Rerror)
+		return;
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag)) {
+			f->news = f->ended = true;
+			if (m->type == Nexit)
+				wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
+				    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY],
+				    &f->end.records);
+			be_patient(f);
+		}
+	link_more(fs->link);
+}
+
+static void
+quit(struct follows *fs, unsigned slot)
+{
+	struct follow *f;
+
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->slot == slot) {
+			f->quit = true;
+			be_patient(f);
+		}
+}
+
+void
+follow_quit(struct follows *fs, const struct msg *m)
+{
+	struct wire_many it;
+	struct msg each;
+
+	if (m->type == Nquit)
+		quit(fs, m->slot);
+	if (m->type != Nmany || wire_many_begin(&it, m, NULL) < 0)
+		return;
+	while (wire_many_next(&it, &each))
+		if (each.type == Nquit)
+			quit(fs, each.slot);
+	wire_many_end(&it);
 }
 
 /* What was sent needs no room on this disk any more. */

@@ -16,6 +16,9 @@ int follow_open(
 /* m (Nexit, or Rerror to Tspawn) says that it has ended: the files are removed when all of it is
  * sent. Others are passed over. */
 void follow_ended(struct follows *fs, const struct msg *m);
+/* The rank was told to end (an Nquit, or an Nmany of them; others are passed over): when it has,
+ * what could not be sent in a second is dropped. */
+void follow_quit(struct follows *fs, const struct msg *m);
 /* Sends a piece; false: there is nothing to send. */
 bool follows_more(struct follows *fs);
 

@@ -290,6 +290,10 @@ on_packet(void *arg, int type, struct slice body)
 		if (!near.ending)
 			arrival_output(near.arrivals, body, &e);
 		break;
+	case PACKET_SKIP:
+		if (!near.ending)
+			arrival_skip(near.arrivals, body, &e);
+		break;
 	case PACKET_PART:
 	case PACKET_CUT:
 		parts_take(near.parts, type, body, &e);

@@ -184,6 +184,18 @@ outbox_cancel(struct outbox *o, unsigned slot, uint32_t tag)
 	return b != NULL;
 }
 
+void
+outbox_ended(struct outbox *o, unsigned slot)
+{
+	struct blob *b, *next;
+
+	for (b = TAILQ_FIRST(&o->blobs); b; b = next) {
+		next = TAILQ_NEXT(b, link);
+		if (b->once && b->users == 1 && b->slot == slot)
+			forget(o, b);
+	}
+}
+
 /* A file that became shorter gives zeros: who made it so did it to itself. */
 static void
 send_piece(struct outbox *o, struct blob *b)

@@ -21,6 +21,8 @@ bool outbox_release_rest(struct outbox *o, uint32_t id);
 bool outbox_answer(struct outbox *o, const struct msg *m, struct err *e);
 /* The rest of what outbox_answer() sends for this slot and tag stays here. False: there is none. */
 bool outbox_cancel(struct outbox *o, unsigned slot, uint32_t tag);
+/* The same for all that it sends for this slot: its engine has ended. */
+void outbox_ended(struct outbox *o, unsigned slot);
 /* Sends a piece; false: there is nothing to send. */
 bool outbox_more(struct outbox *o);
 

@@ -21,6 +21,8 @@ enum {
 	PACKET_PART,   /* id[4] left[4] and the next bytes of a frame; how many are still to come */
 	PACKET_CUT,    /* id[4]: they do not come; the question was answered otherwise */
 	PACKET_OUTPUT, /* slot[2] stream[1] record[8] and bytes that a rank printed */
+	PACKET_SKIP,   /* slot[2] out[8] err[8] disp[8] records[8]: what was printed up to here does
+			  not come */
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon has gone: say PACKET_GONE, and end */
 	PACKET_GONE    /* status[4]: the agent has ended, by wait(2) */

@@ -116,6 +116,26 @@ def test_spools_go_on_where_they_are():
             same((m.out, m.records), (len(a.spool(0, "stdout")), 2 + 2 * slot))
 
 
+def test_what_a_rank_that_is_told_to_end_has_printed():
+    """What could not be sent in time is dropped, which is told; places are those in the files."""
+    size = 40 << 20
+    with Relayed() as a:
+        with open(a.place + "/rate", "w", encoding="utf-8") as f:
+            f.write(str(1 << 20))
+        a.cut()
+        a.spawn(0)
+        source = f"for _ in range({size >> 10}): print('x' * 1023)"
+        tag = a.ask("Trun", 0, 1, 1, source, mark=True)
+        a.send("Nquit", 0)
+        ends = [a.wait(lambda m: m.tag == tag and m.name == "Rrun"), a.wait("Nexit")]
+        arrived = len(a.spool(0, "stdout"))
+        same([m.out for m in ends], [arrived, arrived])
+        same(arrived + a.wait("Ndropped").bytes, size)
+        assert 0 < arrived < size // 4, f"{arrived} bytes came to nobody"
+        a.spawn(0)
+        same(a.run(0, "print('next')")[1], b"next\n")
+
+
 def put(a, slot, data, name="pushed"):
     """Asks for a push; its tag."""
     fd = os.memfd_create("test")

@@ -220,6 +220,27 @@ def test_a_push_to_the_dead_stays_here():
         assert cost < size * 3 // 2, f"{cost} bytes went there for {size}"
 
 
+def test_a_pull_from_the_dead_ends():
+    """The rest of what a rank gave as bytes is not sent when it has ended."""
+    size = 16 << 20
+    with Relayed() as a:
+        for slot in range(2):
+            a.spawn(slot)
+        a.run(0, f"y = [bytes({size})]")
+        slow(a, 0.005)
+        before = a.carried("from")
+        a.ask("Tget", 0, "y", "pkl", "")
+        until(lambda: a.carried("from") > before + (1 << 20), what="the first bytes")
+        a.send("Nsignal", 0, signal.SIGKILL, 1)
+        a.wait("Nexit")
+        slow(a, None)
+        # sent in turn with the first, if that goes on
+        a.run(1, f"y = [bytes({size})]")
+        a.call("Tget", 1, "y", "pkl", "")
+        cost = a.carried("from") - before
+        assert cost < size * 3 // 2, f"{cost} bytes came for {size}"
+
+
 RATE = 1 << 20  # bytes in a second
 COUNT = 256 << 10  # of one Tread
 
