@@ -88,7 +88,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Npreempted, 13, "4",      "signo") /* came to the agent: who runs this host may take it away soon */ \
 	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
 	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
-	X(Ndropped, 16, "8",        "bytes") /* output lost: disk full */ \
+	X(Ndropped, 16, "81",       "bytes unsent") /* output lost: disk full, or (1) not sent in time by a rank that ended, told to */ \
 	X(Tgpus,    26, "",         "") \
 	X(Rgpus,    27, "d",        "gpus") /* what NVML says there: nvml_frame.h */ \
 	/* agent and zygote; each Tfork brings the control socket, the Nfd before it the other descriptors */ \

@@ -315,9 +315,15 @@ on_dropped(struct rank *k, struct msg *m)
 {
 	struct err e = {0};
 	uint64_t bytes;
+	uint8_t unsent;
 
-	if (wire_unpack(m, NULL, &bytes) < 0)
+	if (wire_unpack(m, NULL, &bytes, &unsent) < 0)
 		return;
+	if (unsent) {
+		journal_event(
+		    k->g, "output-unsent rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
+		return;
+	}
 	fail(&e, ENOSPC, "%llu bytes of output of rank %d are lost: no room in %s",
 	    (unsigned long long)bytes, k->number, k->g->run_dir);
 	journal_fail(k->g, &e, "output");

@@ -143,6 +143,19 @@ interrupt_push() {
 	ok cell 'assert "long" not in globals() and x == y'
 }
 
+# output of minutes: what has not come is told, and no host is lost for it
+stop_printing() {
+	exec 3<"$G/events"
+	: >"$G/error"
+	submit 'while True: print("x" * 1000)' "$G/rank1/cell"
+	prints "$G/rank1/follow" xxx
+	is "$1: a stop while a rank prints" "$(errno write "$G/ctl" $'stop\n')" 0
+	await 3 'output-unsent rank=1 bytes=' >/dev/null
+	exec 3<&-
+	is "$1: it is stopped" "$(key "$G/status" state)" stopped
+	is "$1: nothing is told as lost" "$(grep -cE 'EHOSTDOWN|ENOSPC' "$G/error")" 0
+}
+
 for link in 'latency 0.05' 'rate 1000000'; do
 	read -r what much <<<"$link"
 	for host in a b; do echo "$much" >"$T/$host/$what"; done
@@ -161,6 +174,7 @@ print(x == b"".join(i.to_bytes(4, "little") for i in range(1 << 17)))' "$G/rank$
 	is "$link: an interrupt" "$(errno write "$G/ctl" $'interrupt\n')" 0
 	like "$link: ends the cell" "$(wait_cell "$n")" 'EINTR'
 	[ "$what" = latency ] || interrupt_push
+	[ "$what" = latency ] || stop_printing "$link"
 	unmount
 	rm "$T"/[ab]/"$what"
 done
