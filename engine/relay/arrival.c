@@ -209,13 +209,13 @@ release(struct arrivals *as, struct arrival *a)
 }
 
 void
-arrival_frame(struct arrivals *as, const struct msg *m)
+arrival_frame(struct arrivals *as, const struct msg *m, bool service)
 {
 	struct arrival *a = m->slot == SLOT_AGENT ? NULL : find(as, m->slot);
 	bool marked = is_marked(m);
 	struct held *h;
 
-	if (!a || (!marked && (STAILQ_EMPTY(&a->held) || may_overtake(m->type)))) {
+	if (!a || (!marked && (STAILQ_EMPTY(&a->held) || service || may_overtake(m->type)))) {
 		conn_forward(as->daemon, m);
 		return;
 	}
@@ -246,7 +246,7 @@ write_output(struct arrivals *as, struct arrival *a, int stream, uint64_t record
 	a->got.records = record + 1;
 	if (a->spool.dropped > a->told_dropped)
 		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1,
-		    (uint64_t)(a->spool.dropped - a->told_dropped));
+		    (uint64_t)(a->spool.dropped - a->told_dropped), 0u);
 	a->told_dropped = a->spool.dropped;
 }
 
@@ -275,7 +275,7 @@ arrival_skip(struct arrivals *as, struct slice body, struct err *e)
 	a->got.records += a->skipped.records;
 	a->lost.records += a->skipped.records;
 	if (bytes)
-		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1, bytes);
+		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1, bytes, 1u);
 	release(as, a);
 	return 0;
 }

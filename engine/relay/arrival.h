@@ -21,7 +21,8 @@ void arrival_close(struct arrivals *as, unsigned slot);
 int arrival_output(struct arrivals *as, struct slice body, struct err *e);
 /* The body of a PACKET_SKIP. */
 int arrival_skip(struct arrivals *as, struct slice body, struct err *e);
-/* Passes a frame of the other side on, now or later. */
-void arrival_frame(struct arrivals *as, const struct msg *m);
+/* Passes a frame of the other side on, now or later. service: it answers what a rank's other
+ * threads than the main one were asked. */
+void arrival_frame(struct arrivals *as, const struct msg *m, bool service);
 
 #endif

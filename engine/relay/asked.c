@@ -1,6 +1,7 @@
 /* Lets go of the bytes that went with a question when its answer comes. */
 #include "relay/asked.h"
 #include <stdlib.h>
+#include <string.h>
 #include <sys/queue.h>
 
 struct question {
@@ -38,25 +39,35 @@ asked_free(struct asked *a)
 	free(a);
 }
 
+/* Of those that no Nmany stands for. */
+static bool
+is_service(int type)
+{
+	static const uint8_t types[] = {Tget, Treduce, Thas, Tread};
+
+	return memchr(types, type, sizeof(types)) != NULL;
+}
+
 void
 asked_add(struct asked *a, const struct msg *m, uint32_t blob)
 {
 	struct question *q;
 
-	if (!blob && m->type != Tspawn)
+	if (!blob && m->type != Tspawn && !is_service(m->type))
 		return;
 	q = xcalloc(1, sizeof(*q));
 	*q = (struct question){.slot = m->slot, .tag = m->tag, .blob = blob, .type = m->type};
 	LIST_INSERT_HEAD(&a->list, q, link);
 }
 
-void
+bool
 asked_answered(struct asked *a, const struct msg *m)
 {
 	struct question *q, *next;
+	bool service = false;
 
 	if (wire_kind(m->type) == 'N' && m->type != Nexit)
-		return;
+		return false;
 	for (q = LIST_FIRST(&a->list); q; q = next) {
 		next = LIST_NEXT(q, link);
 		if (q->slot != m->slot || (m->type != Nexit && q->tag != m->tag))
@@ -65,9 +76,11 @@ asked_answered(struct asked *a, const struct msg *m)
 			arrival_close(a->arrivals, q->slot);
 		if (q->blob)
 			outbox_release(a->out, q->blob);
+		service |= is_service(q->type);
 		LIST_REMOVE(q, link);
 		free(q);
 	}
+	return service;
 }
 
 bool

@@ -12,7 +12,8 @@ void asked_free(struct asked *a); /* NULL-safe */
 void asked_add(struct asked *a, const struct msg *m, uint32_t blob);
 /* Nobody waits for that answer. True: its bytes were not all sent, so there will be none. */
 bool asked_cancel(struct asked *a, unsigned slot, uint32_t tag);
-/* m came from there. */
-void asked_answered(struct asked *a, const struct msg *m);
+/* m came from there. True: it answers a question that a rank's service threads, or its I/O thread,
+ * were asked. */
+bool asked_answered(struct asked *a, const struct msg *m);
 
 #endif

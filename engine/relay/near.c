@@ -187,13 +187,15 @@ pass_error(const struct msg *m)
 static void
 from_one(const struct msg *m)
 {
+	bool service;
+
 	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
 		near.hello = 0;
-	asked_answered(near.asked, m);
+	service = asked_answered(near.asked, m);
 	if (m->type == Rerror && m->slot == SLOT_AGENT)
 		pass_error(m);
 	else
-		arrival_frame(near.arrivals, m);
+		arrival_frame(near.arrivals, m, service);
 }
 
 /* What many ranks said goes on as one if all their output has come. */

@@ -130,7 +130,8 @@ def test_what_a_rank_that_is_told_to_end_has_printed():
         ends = [a.wait(lambda m: m.tag == tag and m.name == "Rrun"), a.wait("Nexit")]
         arrived = len(a.spool(0, "stdout"))
         same([m.out for m in ends], [arrived, arrived])
-        same(arrived + a.wait("Ndropped").bytes, size)
+        lost = a.wait("Ndropped")
+        same((arrived + lost.bytes, lost.unsent), (size, 1))
         assert 0 < arrived < size // 4, f"{arrived} bytes came to nobody"
         a.spawn(0)
         same(a.run(0, "print('next')")[1], b"next\n")
@@ -261,14 +262,19 @@ def test_slow_way():
 
 
 def test_control_overtakes_bulk():
-    """Questions do not wait behind megabytes of output."""
+    """Questions do not wait behind megabytes of output, nor does an answer that is an error."""
     with Relayed() as a:
         a.spawn(0)
         with open(a.place + "/delay", "w", encoding="utf-8") as f:
             f.write("0.02")
-        tag = a.ask("Trun", 0, 1, 1, "for i in range(200000): print('x' * 60)", mark=True)
+        done = a.place + "/done"
+        source = f"for i in range(200000): print('x' * 60)\nopen({done!r}, 'w').close()"
+        tag = a.ask("Trun", 0, 1, 1, source, mark=True)
         a.wait("Nmark", what="the cell")
         same(a.call("Thas", 0, "i").name, "Rhas")
+        until(lambda: os.path.exists(done), what="the end of the cell there")
+        for _ in range(10):
+            refused(a.call("Tget", 0, "nothing", "npy", ""), "ENOENT", "nothing")
         assert not any(m.tag == tag for m in a.seen), "the output was there first"
         os.remove(a.place + "/delay")
         a.seen.clear()
