@@ -20,6 +20,7 @@ enum {
 	WINDOW_MIN = 32 << 10, /* bytes of bulk on their way */
 	WINDOW_MAX = 16 << 20,
 	WINDOW_PIECES = 4,   /* in a window, at least */
+	GROWTH = 8,	     /* of a window in a round trip: so many make another */
 	QUEUED_NS = 40000000 /* a round trip that is so much longer than need be waits in a queue */
 };
 
@@ -259,12 +260,12 @@ link_more(struct link *l)
 /* ---- receiving ---- */
 
 /* Learns from a round trip how much bulk may be on its way. The window doubles in each round trip
- * until something has queued, and then grows by a piece. */
+ * until something has queued, and then grows by a part of itself. */
 static void
 adapt(struct link *l, const struct packet *p)
 {
 	uint64_t took = now_ns() - p->sent;
-	size_t more = l->shrunk ? 1 + p->n * link_piece(l) / l->window : p->n;
+	size_t more = l->shrunk ? p->n / GROWTH : p->n;
 
 	if (!l->least_ns || took < l->least_ns)
 		l->least_ns = took;

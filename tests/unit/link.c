@@ -248,7 +248,7 @@ carry_slowly(struct side *from, struct side *to, struct transit *t)
 static void
 check_slow(size_t bytes_in_ms, unsigned latency_ms)
 {
-	enum { WARM_MS = 3000, TEST_MS = 9000, BETWEEN_MS = 300, QUEUE_MS = 60 };
+	enum { WARM_MS = 3000, TEST_MS = 9000, BETWEEN_MS = 300, QUEUE_MS = 80 };
 	static struct transit there, back;
 	struct side a, b;
 	uint64_t end = passed_ms + TEST_MS, warm = passed_ms + WARM_MS, sent = 0, worst = 0;
