@@ -14,7 +14,7 @@
 enum {
 	KEPT_BEHIND = 64 << 10, /* of what is sent: the agent reads a rank's last words there */
 	PUNCHED = 1 << 20,	/* disk space is given back in so large pieces */
-	QUIT_MS = 1000
+	QUIT_MS = 1000 /* in which the last output of a rank is sent that was told to end */
 };
 
 struct follow {
@@ -138,19 +138,25 @@ remove_files(const struct follow *f)
 	rmdir(f->dir);
 }
 
-/* Nobody waits for the rest of it. */
+/* Nobody waits for the rest of it. Without a rest nothing is said: the slot may be another rank's
+ * by now. */
 static void
 on_patience(void *arg)
 {
 	struct follow *f = arg;
 	struct buf b = {0};
+	bool rest = false;
 
 	f->patience = NULL;
 	wire_put_number(&b, '2', f->slot);
-	for (int i = 0; i < SPOOL_STREAMS; i++)
+	for (int i = 0; i < SPOOL_STREAMS; i++) {
 		wire_put_number(&b, '8', f->end.size[i]);
+		rest |= f->at.at.size[i] < f->end.size[i];
+	}
 	wire_put_number(&b, '8', f->end.records);
-	link_send(f->all->link, PACKET_SKIP, false, (struct slice){b.p, b.n}, (struct slice){0});
+	if (rest)
+		link_send(
+		    f->all->link, PACKET_SKIP, false, (struct slice){b.p, b.n}, (struct slice){0});
 	buf_free(&b);
 	remove_files(f);
 	destroy(f->all, f);
