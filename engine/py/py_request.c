@@ -123,5 +123,5 @@ py_forget(PyObject *module, PyObject *tag)
 PyObject *
 py_is_cancelled(PyObject *module, PyObject *unused)
 {
-	return PyBool_FromLong(rank_request_push_cancelled());
+	return PyBool_FromLong(rank_request_main_cancelled());
 }

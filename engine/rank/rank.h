@@ -87,8 +87,8 @@ void rank_request_init(void); /* before the first message */
 /* This has come for the main thread, until rank_request_forget(). must: it is done though it is
  * cancelled, which ends only what it calls. */
 void rank_request_main(uint32_t tag, bool must);
-/* Is the push that the main thread is at cancelled? */
-bool rank_request_push_cancelled(void);
+/* Is what the main thread is at cancelled? */
+bool rank_request_main_cancelled(void);
 /* Nobody waits for this answer any more. The request if it still waits for a service thread (the
  * caller's, who answers and frees it); else NULL, and *runs says whether a thread works on it. */
 struct item *rank_request_cancel(uint32_t tag, bool *runs);

@@ -248,7 +248,7 @@ static bool
 goes_on(struct timespec *until, struct err *e)
 {
 	*until = deadline(WAIT_MS);
-	if (rank_request_push_cancelled())
+	if (rank_request_main_cancelled())
 		fail(e, EINTR, "interrupted while it was copied there");
 	return !e->no;
 }

@@ -57,7 +57,7 @@ rank_request_main(uint32_t tag, bool must)
 }
 
 bool
-rank_request_push_cancelled(void)
+rank_request_main_cancelled(void)
 {
 	const struct request *r;
 	bool cancelled = false;

@@ -17,12 +17,11 @@ struct arrival {
 	LIST_ENTRY(arrival) link;
 	unsigned slot;
 	struct spool_writer spool;
-	struct spool_mark base; /* where its own output begins here */
-	struct spool_mark got;	/* of what it printed */
-	struct spool_mark
-	    lost; /* of that, for want of room on this disk, or since it was skipped */
-	/* the last that was skipped is from here on, in what it printed: to `got`; and how much */
-	struct spool_mark skip_from, skipped;
+	struct spool_mark base;	     /* where its own output begins here */
+	struct spool_mark got;	     /* of what it printed */
+	struct spool_mark lost;	     /* of that: no room on this disk, or skipped */
+	struct spool_mark skip_from; /* where the last skip began, in what it printed; */
+	struct spool_mark skipped;   /* how long it is: up to `got` */
 	uint64_t told_dropped;
 	STAILQ_HEAD(, held) held; /* frames, in order */
 };
