@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 3, SLOW_US = 20000, SLICE_MS = 20 };
+enum { RANKS = 3, SLOW_US = 20000, SLICE_MS = 20, REPEATS = 2 };
 
 /* Between the ranks of a test. */
 static struct {
@@ -108,7 +108,7 @@ static struct measure
 measured(struct nccl_link *l, enum measure_kind kind, size_t count, int to, int from)
 {
 	struct measure m = {
-	    .kind = kind, .count = count, .repeats = 2, .receiver = to, .sender = from};
+	    .kind = kind, .count = count, .repeats = REPEATS, .receiver = to, .sender = from};
 	struct err e = {0};
 
 	CHECK(nccl_measure(l, &m, &e) == 0);
@@ -156,7 +156,8 @@ rank_sees_links(void)
 	CHECK(nccl_link_open(&l, the_id(), rank, ranks, 0, &e) == 0);
 	m = measured(&l, MEASURE_SENDRECV, 100, to, from);
 	CHECK(m.wrong == (rank == 2 ? 2 : 0));
-	CHECK(rank != 1 || m.us >= SLOW_US);
+	/* the first piece may be there when the receiver's clock starts */
+	CHECK(rank != 1 || m.us >= (double)SLOW_US * (REPEATS - 1) / REPEATS);
 	m = measured(&l, MEASURE_ALL_REDUCE, 100, to, from);
 	CHECK(m.wrong == (rank == 2 ? 2 : 0));
 	leave(&l);
