@@ -17,7 +17,7 @@ enum {
 	LINES_MAX = 64 << 10, /* of noise before a whole line: no such command */
 	READ_SIZE = 4096,
 	READS_MAX = 64, /* in a row: it may write for ever */
-	END_MS = 1000,	/* it has to end by SIGTERM; then SIGKILL */
+	END_MS = 1000,	/* it has to end by SIGHUP; then SIGKILL */
 	END_LOOK_MS = 10
 };
 
@@ -74,8 +74,10 @@ launch_end(struct launch *la)
 	}
 	close_fd(&la->err);
 	close_fd(&la->pidfd);
+	/* its connection is over, as when a terminal goes; SIGTERM would say that the cluster ends
+	 * the session, where the command runs on this host or passes signals on */
 	if (la->pid)
-		kill(-la->pid, SIGTERM);
+		kill(-la->pid, SIGHUP);
 	for (int ms = 0; la->pid && waitpid(la->pid, NULL, WNOHANG) == 0; ms += END_LOOK_MS) {
 		if (ms >= END_MS)
 			kill(-la->pid, SIGKILL);
@@ -262,6 +264,7 @@ become(char **argv, const int in[2], const int out[2], const int err[2])
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	signal(SIGHUP, SIG_DFL); /* nohup(1) ignores it */
 	setsid();
 	dup2(in[0], 0);
 	dup2(out[1], 1);

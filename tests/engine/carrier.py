@@ -5,11 +5,13 @@ Killed, it breaks them; stopped, it is a connection that is half open. In DIR it
 the bytes that it carried there (`to`) and back (`from`) since the beginning. With DIR/down it fails
 as ssh does; with DIR/delay it waits so many seconds before each piece. With DIR/latency each byte
 comes so many seconds later, with DIR/rate at most so many bytes come in a second; both are those
-of a connection, as it was when it began.
+of a connection, as it was when it began. With DIR/mute.PID
+what comes back is lost, the other side hears of no end, and only SIGKILL ends it.
 """
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -57,6 +59,10 @@ class Link:
                 data = data[os.write(self.target, data) :]
 
 
+def is_mute(directory):
+    return os.path.exists(f"{directory}/mute.{os.getpid()}")
+
+
 def carry(directory, name, source, target):
     """Copies until the end, counting."""
     path = os.path.join(directory, name)
@@ -68,6 +74,10 @@ def carry(directory, name, source, target):
         while data := os.read(source, PIECE):
             if delay := number(directory, "delay"):
                 time.sleep(delay)
+            if name == "from" and is_mute(directory):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+                continue
             count += len(data)
             os.pwrite(f.fileno(), b"%d" % count, 0)
             if link:
@@ -77,6 +87,8 @@ def carry(directory, name, source, target):
                 data = data[os.write(target, data) :]
     if link:
         link.end()
+    if is_mute(directory):
+        threading.Event().wait()
     os.close(target)
 
 

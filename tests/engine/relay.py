@@ -231,8 +231,26 @@ def test_a_directory_that_could_not_be_made():
         same(a.run(1, "print(6 * 7)")[1], b"42\n")
 
 
+def stop(a, pid):
+    os.kill(pid, signal.SIGSTOP)
+
+
+def mute(a, pid):
+    """What comes from there is lost; the other side still hears us, and finds nothing wrong."""
+    open(f"{a.place}/mute.{pid}", "w", encoding="utf-8").close()
+
+
 def test_half_open():
     """A connection without a word is found dead, and replaced; ranks do not wait for it."""
+    check_half_open(stop)
+
+
+def test_deaf_side():
+    """The end of a connection is no end of the session, also where only one side noticed it."""
+    check_half_open(mute)
+
+
+def check_half_open(break_it):
     with Relayed() as a:
         a.spawn(0)
         done = os.path.join(a.dir, "done")
@@ -241,7 +259,7 @@ def test_half_open():
         tag = a.ask("Trun", 0, 1, 1, source, mark=True)
         a.wait("Nmark", what="the cell")
         a.seen.clear()
-        os.kill(pid, signal.SIGSTOP)
+        break_it(a, pid)
         until(lambda: os.path.exists(done), what="the end of the loop, with nobody who reads")
         r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
         assert a.carrier() != pid, "the connection that was stopped is used still"
