@@ -153,9 +153,16 @@ UNIT_client := fs/session/client.c
 UNIT_cuda := $(addprefix engine/rank/,cuda.c nccl.c library.c)
 UNIT_device := $(addprefix engine/rank/,cuda.c library.c device_thread.c rank_device.c rank_pin.c \
 	rank_request.c)
-UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c rank_nccl.c library.c device_thread.c)
+UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c \
+	nccl_combine.c rank_nccl.c rank_combine.c rank_device.c rank_pin.c rank_request.c \
+	rank_queue.c library.c device_thread.c)
+UNIT_combine := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_combine.c library.c)
+UNIT_revoke := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c library.c rank_revoke.c)
+UNIT_combine_jobs := $(UNIT_nccl)
 UNIT_push := fs/object/push.c
-UNIT_link := engine/relay/link.c
+UNIT_link := $(addprefix engine/relay/,link.c channel.c) tests/unit/fake_streams.c
+UNIT_link_move := $(UNIT_link)
+UNIT_proof := $(addprefix engine/relay/,proof.c sha256.c)
 UNIT_device_reads := fs/object/device.c
 UNIT_remote := fs/object/remote.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
@@ -189,8 +196,9 @@ UNIT_gpus := fs/host/gpus.c
 UNIT_hosts := $(addprefix fs/host/,hostlist.c launcher.c gpus.c) fs/base/words.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 
-$(BUILD)/unit/cuda $(BUILD)/unit/device $(BUILD)/unit/nccl: | $(BUILD)/fake/libcudart.so.13
-$(BUILD)/unit/nccl: | $(BUILD)/fake/libnccl.so.2
+UNIT_ON_NCCL := $(addprefix $(BUILD)/unit/,nccl combine combine_jobs revoke)
+$(BUILD)/unit/cuda $(BUILD)/unit/device $(UNIT_ON_NCCL): | $(BUILD)/fake/libcudart.so.13
+$(UNIT_ON_NCCL): | $(BUILD)/fake/libnccl.so.2
 
 # What the tests put in the place of a machine's NVML: a new one, and one of an old driver.
 FAKE_NVML := $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
@@ -217,7 +225,7 @@ $(FAKE_CUDA): $(addprefix tests/fake/,cudart.c cudart_stream.c cudart_control.c 
 FAKE_NCCL := $(BUILD)/fake/libnccl.so.2
 FAKES += $(FAKE_NCCL)
 
-$(FAKE_NCCL): $(addprefix tests/fake/,nccl.c nccl_link.c nccl_inside.h nccl.h cudart.h) \
+$(FAKE_NCCL): $(addprefix tests/fake/,nccl.c nccl_control.c nccl_link.c nccl_inside.h nccl.h) \
 		engine/rank/nccl_api.h Makefile
 	$(call say,FAKE,$@)
 	$(Q)mkdir -p $(@D)
@@ -268,7 +276,8 @@ fuzz: $(FUZZ_BIN)
 	$(Q)BUILD='$(BUILD)' SECS='$(SECS)' tests/fuzz/run
 
 asan tsan:
-	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1 \
+	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 \
+		TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:suppressions=$(CURDIR)/tests/races \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks:print_suppressions=0 \
 		$(MAKE) --no-print-directory SAN=$@ check
 

@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "front/listing.h"
 #include "group/group.h"
+#include "group/host_notice.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -276,6 +277,7 @@ serve(const struct options *o)
 		die("%s", e.text);
 	group_init();
 	preempt_init();
+	host_notice_init();
 	change_ticks_init();
 	replacement_init();
 	live_init();

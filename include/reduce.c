@@ -372,6 +372,17 @@ reduce_result(const struct reduction *r)
 	return r->memfd;
 }
 
+bool
+reduce_numbers(const struct reduction *r, const char **op, const char **dtype, uint64_t *numbers)
+{
+	if (!r->plan.of)
+		return false;
+	*op = r->plan.op->name;
+	*dtype = r->plan.of->name;
+	*numbers = r->plan.total;
+	return true;
+}
+
 const char *
 reduce_line(const struct reduction *r)
 {

@@ -31,6 +31,10 @@ void reduce_cancel(struct reduction *r);
 int reduce_result(const struct reduction *r);
 /* `OP KIND ITEMSIZE SHAPE DTYPE` of the result; what a part begins with. */
 const char *reduce_line(const struct reduction *r);
+/* The op of elements of numbers, their type, and how many numbers they are; false: it is for
+ * Python. */
+bool reduce_numbers(
+    const struct reduction *r, const char **op, const char **dtype, uint64_t *numbers);
 void reduce_free(struct reduction *r); /* NULL-safe; not while it runs */
 
 #endif

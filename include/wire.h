@@ -89,6 +89,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
 	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
 	X(Ndropped, 16, "81",       "bytes unsent") /* output lost: disk full, or (1) not sent in time by a rank that ended, told to */ \
+	/* a relay: packets go by a connection beside its launcher (1), or (0) by the launcher, and why */ \
+	X(Ndirect,  17, "1s",       "direct why") \
 	X(Tgpus,    26, "",         "") \
 	X(Rgpus,    27, "d",        "gpus") /* what NVML says there: nvml_frame.h */ \
 	/* agent and zygote; each Tfork brings the control socket, the Nfd before it the other descriptors */ \
@@ -120,7 +122,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tselftest, 54, "4s",      "number sizes") \
 	X(Rselftest, 55, "d44",     "lines wrong collectives") /* wrong: elements of results */ \
 	/* service threads: also while a cell runs, and beside each other */ \
-	X(Tget,     50, "sss",      "name view op") /* name: of dir and doc with attributes, "a.b.c" */ \
+	/* name: of dir and doc with attributes, "a.b.c"; op: "gpu OP" for a part that stays on its GPU if Tcombine suits it */ \
+	X(Tget,     50, "sss",      "name view op") \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
 	/* answered by Rget, of a part of all of them; ranks: number[4] slot[2] pid[4] each. For the relay of another host */ \
@@ -141,6 +144,12 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nabort,   66, "14",       "always ms") /* end collectives: 0 only if the rank is in one, for ms at least, 1 anyway */ \
 	X(Tcopy,    72, "4848",     "handle offset count to") /* bytes of a GPU to this place of the memfd of GET_DEVICE */ \
 	X(Rcopy,    73, "",         "") \
+	/* NCCL, while the main thread has nothing to do: else EBUSY, or EINTR when it gets something */ \
+	X(Tncclid,  78, "",         "") \
+	X(Rncclid,  79, "d",        "id") \
+	/* all ranks combine what each of them keeps under its handle. FD, of rank 0: where the result goes */ \
+	X(Tcombine, 80, "4448ssd",  "handle rank ranks numbers op dtype id") \
+	X(Rcombine, 81, "",         "") \
 	X(Nstdin,   68, "d",        "data") \
 	X(Ntaken,   69, "4",        "bytes") /* of Nstdin have reached the program, or were dropped */ \
 	X(Ninput,   70, "1",        "waits") /* the rank waits for stdin (1), or no more (0) */ \

@@ -23,7 +23,7 @@ PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 # Seconds after which something hangs. Nothing is expected to come near it, on a busy machine neither:
 # it asserts no speed (tests/bench does). Waits end when what they wait for happens.
-export HANG_LIMIT_S=${HANG_LIMIT_S:-120}
+export HANG_LIMIT_S=${HANG_LIMIT_S:-300}
 POLL_S=0.01 # between two looks at what no event tells of
 
 skip() {
@@ -97,6 +97,17 @@ mount_with() {
 	ENGINES=
 }
 
+# alone COMMAND…: where the mounts of other tests, which come at any moment, are not seen. For root.
+alone() {
+	# shellcheck disable=SC2016 # its own words
+	unshare -m "$BASH" -c '
+		while read -r _ _ _ _ place _; do
+			printf -v place %b "${place//\\/\\0}"
+			[ "$place" = "$0" ] || umount -l "$place"
+		done < <(grep " fuse.ddipfs " /proc/self/mountinfo)
+		exec "$@"' "$M" "$@"
+}
+
 # The pids of all ranks now.
 rank_pids() {
 	sed -n 's/.* pid=\([1-9][0-9]*\).*/\1/p' "$M"/*/ranks
@@ -107,7 +118,7 @@ daemon_pid() {
 	local pid
 	for pid in $(grep -lsz "^DDIP_TEST=${DDIP_TEST:-}\$" /proc/[0-9]*/environ | cut -d / -f 3); do
 		if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = ddipfs ] && tr '\0' '\n' <"/proc/$pid/cmdline" |
-			grep -qxF "$M" && find "/proc/$pid/fd" -lname /dev/fuse 2>/dev/null | grep -q .; then
+			grep -qxF "$M" && [ "$(find "/proc/$pid/fd" -lname /dev/fuse 2>/dev/null)" ]; then # others come and go
 			echo "$pid"
 			return
 		fi
@@ -140,11 +151,16 @@ others() {
 	done
 }
 
+# Also where the daemon, told to end, has done it meanwhile.
+is_unmounted() {
+	fusermount3 -q -u "$M" || ! grep -qF " $M " /proc/self/mountinfo
+}
+
 unmount() {
 	local pids
 	pids=$(others)
 	# the watchdog is inside for a moment when there is news
-	until_true fusermount3 -q -u "$M" || return
+	until_true is_unmounted || return
 	# shellcheck disable=SC2086 # a list
 	gone $pids
 }
@@ -193,10 +209,15 @@ sanitized() {
 	[[ $BUILD == */?san ]] || [[ $BUILD == */?san/* ]]
 }
 
+# Is this a build with ThreadSanitizer? There a signal waits until the thread calls libc, which a loop never does.
+signals_wait() {
+	[[ $BUILD == */tsan ]] || [[ $BUILD == */tsan/* ]]
+}
+
 # errno COMMAND…: the symbol of the errno that a Python function meets, "0" if none. Code for python -c.
 errno() {
 	"$PLAIN_PYTHON" - "$@" <<-'END'
-		import errno, os, sys
+		import errno, os, shutil, sys
 		what, path, data = sys.argv[1], sys.argv[2], (sys.argv[3:] + [""])[0].encode()
 		flags = {"write": os.O_WRONLY, "create": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
 		         "fsync": os.O_RDWR, "nonblock": os.O_WRONLY | os.O_NONBLOCK,
@@ -207,6 +228,8 @@ errno() {
 		        getattr(os, what)(path)
 		    elif what == "rename":
 		        os.rename(path, data)
+		    elif what == "copy":
+		        shutil.copyfile(data, path)
 		    else:
 		        fd = os.open(path, flags[what], 0o600)
 		        if what == "read":
@@ -220,6 +243,24 @@ errno() {
 		except OSError as e:
 		    # one number, two names
 		    print(errno.errorcode.get(e.errno, e.errno).replace("ENOTSUP", "EOPNOTSUPP"))
+	END
+}
+
+# free_ports N: TCP ports that nobody has, other ones for each test, below those that the kernel gives
+free_ports() {
+	"$PLAIN_PYTHON" - "$1" $$ <<-'END'
+		import socket, sys
+		count, test = map(int, sys.argv[1:])
+		port, found = 10000 + test * 8 % 20000, []
+		while len(found) < count:
+		    with socket.socket() as s:
+		        try:
+		            s.bind(("", port))
+		            found.append(port)
+		        except OSError:
+		            pass  # somebody has it
+		    port += 1
+		print(*found)
 	END
 }
 

@@ -35,7 +35,8 @@ def export(name, value):
     return _object_part(name, value)
 
 
-def _line(kind, itemsize, shape, dtype):
+def line(kind, itemsize, shape, dtype):
+    """What a part begins with."""
     return f"{kind} {itemsize} {','.join(map(str, shape)) or '-'} {dtype}\n".encode()
 
 
@@ -48,7 +49,7 @@ def _tensor_part(name, value):
         raise EngineError(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
     plain = gpu.host(gpu.plain(value)).contiguous()
     dtype = str(plain.dtype).removeprefix("torch.")
-    head = _line("tensor", plain.element_size(), plain.shape, dtype)
+    head = line("tensor", plain.element_size(), plain.shape, dtype)
     size, keep = plain.numel() * plain.element_size(), (plain.untyped_storage(), plain)
     return export_memory(head, plain.data_ptr(), size, keep, lambda: _tensor_bytes(torch, plain))
 
@@ -62,12 +63,13 @@ def _array_part(array):
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
-    head = _line("array", array.dtype.itemsize, array.shape, _dtype_text(array.dtype))
+    head = line("array", array.dtype.itemsize, array.shape, dtype_text(array.dtype))
     address = array.__array_interface__["data"][0]
     return export_memory(head, address, array.nbytes, array, array.tobytes)
 
 
-def _dtype_text(dtype):
+def dtype_text(dtype):
+    """What a line calls a dtype of NumPy's."""
     from numpy import void
     from numpy.lib import format as npy
 
@@ -87,8 +89,8 @@ def _dtype_of(text):
 def _object_part(name, value):
     """A pickle: rank 0 alone reads it."""
     export = pickles.export_pkl(name, value)
-    line = _line("object", 1, (export.size,), type_name(type(value)))
-    return Export(line + export.head, fd=export.fd, size=len(line) + export.size)
+    head = line("object", 1, (export.size,), type_name(type(value)))
+    return Export(head + export.head, fd=export.fd, size=len(head) + export.size)
 
 
 def assemble(name, asked, fd):

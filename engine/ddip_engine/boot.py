@@ -57,6 +57,7 @@ class _Phases:
 def main(role):
     """role "zygote": forks ranks until it is told to end. "rank", "store": is one, forks none."""
     phases = _Phases()
+    gc.disable()  # imports make little garbage: to look for it again and again takes CPU time
     state.fresh_main()
     sys.argv = [""]
     if role == "rank":
@@ -146,11 +147,13 @@ def _ready(phases):
 def _become_rank(env, phases):
     from ddip_engine import rank
 
+    gc.enable()
     rank.main(env, phases)
 
 
 def _serve_store(env):
     """The stores of a group, in a process that runs no user code. Lives until told to end."""
+    gc.enable()
     os.environ.update(env)
     path = os.environ.get("DDIP_STORE")
     if path:

@@ -8,6 +8,7 @@ import inspect
 import sys
 
 import _ddip
+from ddip_engine import revocable
 
 _COLLECTIVES = """
     all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single
@@ -43,8 +44,11 @@ def _counted(function, name):
         enter(name)
         try:
             result = function(*args, **kwargs)
-            if alike and _by_all(args, kwargs):
-                done()
+            group = _group_of(args, kwargs)
+            if alike and (group is None or group is c10d.GroupMember.WORLD):
+                done()  # all ranks must make it
+            if alike:
+                revocable.used(group)
             return result
         finally:
             enter(None)
@@ -52,14 +56,14 @@ def _counted(function, name):
     return counted
 
 
-def _by_all(args, kwargs):
-    """True if the call is for the default group: then every rank must make it."""
+def _group_of(args, kwargs):
+    """The group that the call names; None: the default one."""
     group = kwargs.get("group")
     if group is None:
         for each in args:
             if isinstance(each, c10d.ProcessGroup):
                 group = each
-    return group is None or group is c10d.GroupMember.WORLD
+    return group
 
 
 def _mark(owner, function, name):
@@ -72,7 +76,9 @@ def _mark(owner, function, name):
             return real(*args, **kwargs)
         enter(name)
         try:
-            return real(*args, **kwargs)
+            result = real(*args, **kwargs)
+            revocable.used(None)
+            return result
         finally:
             enter(None)
 

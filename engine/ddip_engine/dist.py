@@ -16,7 +16,7 @@ import time
 from errno import EOPNOTSUPP
 
 import _ddip
-from ddip_engine import collectives, communicator, rendezvous, state
+from ddip_engine import collectives, communicator, rendezvous, revocable, state
 
 _IDLE_S = 0.25  # a group's threads are idle this long after its destruction
 _RETIRED_MAX = 32  # each keeps threads and sockets
@@ -57,6 +57,7 @@ def install():
         setattr(c10d, name, wrapper)
         setattr(api, name, wrapper)
     rendezvous.install()
+    revocable.install(c10d, _devices)
     collectives.install()
     os.register_at_fork(after_in_child=_in_child)
     return f"gloo_send_guard {int(_ddip.mend_gloo())}\n"
@@ -149,6 +150,13 @@ def has_own_nccl():
     return c10d is None and _backend == "nccl"
 
 
+def uses_nccl():
+    """True if NCCL serves the group, by torch or without it: each rank has a GPU then."""
+    if c10d is None or c10d.GroupMember.WORLD is None:
+        return has_own_nccl()
+    return device_of_default() == ("cuda", "nccl")
+
+
 def device_of_default():
     """("cuda" or "cpu", backend) that the default group works on, the GPU where it has both."""
     world = c10d.GroupMember.WORLD
@@ -177,7 +185,8 @@ def _destroy_process_group(group=None):
     whole = group is None or group == c10d.GroupMember.WORLD
     now = time.monotonic()
     _retired_groups.extend((now, pg) for pg in list(c10d._world.pg_map) if whole or pg == group)
-    _real_destroy(group)
+    with revocable.claimed():
+        _real_destroy(group)
     if whole:
         _adopted_in, _custom_group, _accelerate_stale = None, False, True
     return None
@@ -263,24 +272,22 @@ def drop_default():
 
 
 def abort():
-    """Frees a rank from NCCL collectives. Gloo has no such call: its sockets are shut down in C.
+    """Frees a rank from NCCL collectives. Gloo has no such call: its sockets are shut down in C,
+    where what NCCL is at is ended, too, if Python does not come to this: revocable.py.
 
     A rank that is alone waits for nobody, and no new group would be made for it.
     """
     world = c10d.GroupMember.WORLD if c10d is not None else None
-    if world is None or world.size() == 1 or not c10d.is_nccl_available():
+    if world is None or world.size() == 1:
         return
-    cuda = sys.modules["torch"].device("cuda")
-    groups = list(c10d._world.pg_map.items())
-    groups = [pg for pg, (name, _) in groups if "nccl" in _devices(name).values()]
-    backends = [pg._get_backend(cuda) for pg in groups]
-    backends = [each for each in backends if isinstance(each, c10d.ProcessGroupNCCL)]
+    backends = revocable.backends()
     if not backends:
         return
-    # As one group of NCCL calls: communicators that are aborted one by one can block each other.
-    backends[0]._group_start()
-    failures = [each for each in map(_abort, reversed(backends)) if each is not None]
-    backends[0]._group_end()
+    with revocable.claimed():
+        # As one group of NCCL calls: those that are aborted one by one can block each other.
+        backends[0]._group_start()
+        failures = [each for each in map(_abort, reversed(backends)) if each is not None]
+        backends[0]._group_end()
     if failures:
         raise failures[0]
 

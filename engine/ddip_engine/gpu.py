@@ -78,6 +78,10 @@ class Memory:
                 return order
         return None
 
+    def dtype_is_native(self):
+        """False where the bytes of an element are in another order than the machine's."""
+        return is_torch(self) or self.dtype.isnative
+
     def half(self, axis, second):
         """One of the halves along an axis, and where it lies in the whole."""
         middle = self.shape[axis] // 2
@@ -202,6 +206,14 @@ def load(name):
     module = _ddip()
     function = module.nccl_open if name == "nccl" else module.device_open
     return _guarded("", function, _folders())
+
+
+def has_nccl():
+    """False where NCCL is a part of torch and can't be called by others."""
+    try:
+        return bool(load("nccl"))
+    except EngineError:
+        return False
 
 
 def _guarded(what, function, *args):

@@ -182,7 +182,12 @@ class _TorchLink(_Link):
 
 
 class _NcclLink(_Link):
-    """The engine's own communicator: NCCL by itself, as nccl-tests have it."""
+    """The engine's own communicator: NCCL by itself, as nccl-tests have it.
+
+    Which transports and rings it has chosen it only writes to its log, and what goes there it reads
+    from the environment (NCCL_DEBUG) once in a process, with the first communicator, which is the
+    program's: so the table does not tell.
+    """
 
     def __init__(self):
         super().__init__(state.rank, state.size, f"{gpu.load('nccl')}, float32 on cuda")
@@ -218,15 +223,7 @@ def _is_nccl():
         text = f"the default process group has {world.size()} of {state.size} ranks"
         raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
     # a communicator of the engine's own needs a store to meet at
-    return dist.device_of_default()[0] == "cuda" and rendezvous.has_store() and _has_nccl()
-
-
-def _has_nccl():
-    """False where NCCL is a part of torch and can't be called by others."""
-    try:
-        return bool(gpu.load("nccl"))
-    except EngineError:
-        return False
+    return dist.device_of_default()[0] == "cuda" and rendezvous.has_store() and gpu.has_nccl()
 
 
 def run_all(number, sizes):

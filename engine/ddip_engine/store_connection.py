@@ -42,10 +42,22 @@ class Connection:
             self._socket = None
 
     def _connect(self):
+        if self._socket is not None and self._is_over():
+            self.close()
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             store.reach(self.path, self._socket.connect)
             _ddip.store_socket(self._socket.fileno(), True)
+
+    def _is_over(self):
+        """True if it was ended while nobody waited: by an abort of something else, or the store."""
+        self._socket.settimeout(0)
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def _receive(self, end):
         buffer = bytearray()

@@ -37,6 +37,7 @@ VIEWS = {
     "doc": (texts.export_doc, None),
 }
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
+_FOR_NCCL = "gpu "  # before an OP, see Tget in wire.h
 _ATTEMPTS = 3  # at an object that a running cell changes meanwhile
 
 _pending = (
@@ -76,8 +77,9 @@ def _attribute(name, value, attribute):
 def get(name, view, op="", fd=-1):
     """The object that the name is bound to now, as a view.Export.
 
-    With an OP its part of an object over all ranks; with a descriptor too, what was made of all
-    parts, whose bytes those are, as the view. For the OP `same` the view, in memory of the host.
+    With an OP its part of an object over all ranks, with `gpu ` before it one that NCCL may
+    combine; with a descriptor too, what was made of all parts, whose bytes those are, as the view.
+    For the OP `same` the view, in memory of the host.
     """
     export, _ = _view(view)
     if fd >= 0:
@@ -85,7 +87,13 @@ def get(name, view, op="", fd=-1):
         return across_ranks.alias(_export(export, name, view, value), value, fd)
     if op == "same":
         return gpu.hosted(_export(export, name, view, _lookup(name)))
-    return _export(across_ranks.export if op else export, name, view, _lookup(name))
+    if op.startswith(_FOR_NCCL):
+        from ddip_engine import gpu_parts
+
+        export = gpu_parts.exporter(op.removeprefix(_FOR_NCCL))
+    elif op:
+        export = across_ranks.export
+    return _export(export, name, view, _lookup(name))
 
 
 def _export(export, name, view, value):

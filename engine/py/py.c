@@ -38,7 +38,13 @@ take(struct rank_queue *q)
 static PyObject *
 py_next(PyObject *module, PyObject *unused)
 {
-	return take(&rank_main);
+	PyObject *message = take(&rank_main);
+
+	if (message && message != Py_None) {
+		Py_BEGIN_ALLOW_THREADS rank_nccl_settle();
+		Py_END_ALLOW_THREADS
+	}
+	return message;
 }
 
 /* Gives up an object that nobody reads any more. */
@@ -381,6 +387,13 @@ py_stack_fd(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_stack_begin(PyObject *module, PyObject *unused)
+{
+	rank_stack_begin();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
 py_display_fd(PyObject *module, PyObject *unused)
 {
 	return PyLong_FromLong(rank_display());
@@ -420,6 +433,13 @@ static PyMethodDef methods[] = {
     {"nccl_open", py_nccl_open, METH_O, "nccl_open(folders): which NCCL"},
     {"nccl_id", py_nccl_id, METH_NOARGS, "nccl_id(): of a new communicator"},
     {"nccl_join", py_nccl_join, METH_VARARGS, "nccl_join(id, rank, size, device)"},
+    {"nccl_combines", py_nccl_combines, METH_VARARGS, "nccl_combines(op, dtype)"},
+    {"nccl_can_revoke", py_nccl_can_revoke, METH_O, "nccl_can_revoke(owner)"},
+    {"nccl_revocable", py_nccl_revocable, METH_VARARGS,
+	"nccl_revocable(claims, [(address, device)])"},
+    {"nccl_claims", py_nccl_claims, METH_NOARGS, "nccl_claims(): how many there were"},
+    {"nccl_claim", py_nccl_claim, METH_NOARGS, "nccl_claim(): before one is freed"},
+    {"nccl_release", py_nccl_release, METH_NOARGS, "nccl_release(): then"},
     {"nccl_leave", py_nccl_leave, METH_NOARGS, "nccl_leave(): when all ranks do"},
     {"nccl_abort", py_nccl_abort, METH_NOARGS, "nccl_abort(): at once"},
     {"nccl_measure", py_nccl_measure, METH_VARARGS, "nccl_measure(name, count, repeats, to, from)"},
@@ -443,6 +463,7 @@ static PyMethodDef methods[] = {
     {"mend_gloo", py_mend_gloo, METH_NOARGS, "No send to a dead peer waits for ever"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "What faulthandler is to be registered for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "Where faulthandler is to write"},
+    {"stack_begin", py_stack_begin, METH_NOARGS, "Faulthandler is registered for that"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},

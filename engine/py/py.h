@@ -49,6 +49,13 @@
  *                              there is no communicator
  *   nccl_measure(name, count, repeats, to, from) -> (microseconds, wrong elements)  of one operation
  *                              with count float32: a name of selftest.py's, or "barrier"
+ *   nccl_combines(op, dtype) -> bool  is NCCL for this OP over elements of this type?
+ *   nccl_can_revoke(owner) -> bool  are that library's communicators ones that can be revoked?
+ *   nccl_revocable(claims, rows)  those of torch, (address, device) each: they are revoked when
+ *                              Python can't abort them. claims: nccl_claims() before they were
+ *                              looked up
+ *   nccl_claim() -> bool       before any of them is freed; False: none may be
+ *   nccl_release()             when it is, if none was refused
  *   nccl_leave()               gives it up, when all ranks do
  *   nccl_abort()               gives it up at once
  *   device_is_open() -> bool   was that so?
@@ -129,6 +136,12 @@ PyObject *py_device_memory(PyObject *module, PyObject *number);
 PyObject *py_nccl_open(PyObject *module, PyObject *folders);
 PyObject *py_nccl_id(PyObject *module, PyObject *unused);
 PyObject *py_nccl_join(PyObject *module, PyObject *args);
+PyObject *py_nccl_combines(PyObject *module, PyObject *args);
+PyObject *py_nccl_can_revoke(PyObject *module, PyObject *owner);
+PyObject *py_nccl_revocable(PyObject *module, PyObject *args);
+PyObject *py_nccl_claims(PyObject *module, PyObject *unused);
+PyObject *py_nccl_claim(PyObject *module, PyObject *unused);
+PyObject *py_nccl_release(PyObject *module, PyObject *unused);
 PyObject *py_nccl_leave(PyObject *module, PyObject *unused);
 PyObject *py_nccl_abort(PyObject *module, PyObject *unused);
 PyObject *py_nccl_measure(PyObject *module, PyObject *args);

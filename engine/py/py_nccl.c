@@ -76,6 +76,76 @@ py_nccl_join(PyObject *module, PyObject *args)
 }
 
 PyObject *
+py_nccl_combines(PyObject *module, PyObject *args)
+{
+	const char *op, *dtype;
+	struct combine c;
+
+	if (!PyArg_ParseTuple(args, "ss:nccl_combines", &op, &dtype))
+		return NULL;
+	return PyBool_FromLong(nccl_combine_plan(&c, op, dtype));
+}
+
+PyObject *
+py_nccl_can_revoke(PyObject *module, PyObject *owner)
+{
+	const char *name = PyUnicode_AsUTF8AndSize(owner, NULL);
+	struct err e;
+
+	return name ? PyBool_FromLong(nccl_can_revoke(name, &e) == 0) : NULL;
+}
+
+PyObject *
+py_nccl_revocable(PyObject *module, PyObject *args)
+{
+	struct revocable rows[REVOCABLE_MAX];
+	unsigned claims;
+	PyObject *list;
+	Py_ssize_t n;
+
+	if (!PyArg_ParseTuple(args, "IO:nccl_revocable", &claims, &list) ||
+	    (n = PyList_Size(list)) < 0 || !py_device_usable())
+		return NULL;
+	n = MIN(n, (Py_ssize_t)REVOCABLE_MAX);
+	for (Py_ssize_t i = 0; i < n; i++) {
+		unsigned long long address;
+
+		if (!PyArg_ParseTuple(
+			PyList_GetItem(list, i), "Ki:nccl_revocable", &address, &rows[i].device))
+			return NULL;
+		rows[i].comm = (struct ncclComm *)(uintptr_t)address;
+	}
+	rank_revoke_set(rows, (int)n, claims);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+py_nccl_claims(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(rank_revoke_claims());
+}
+
+PyObject *
+py_nccl_release(PyObject *module, PyObject *unused)
+{
+	if (!rank_forked())
+		rank_revoke_release();
+	Py_RETURN_NONE;
+}
+
+PyObject *
+py_nccl_claim(PyObject *module, PyObject *unused)
+{
+	bool ended = true;
+
+	if (!rank_forked()) {
+		Py_BEGIN_ALLOW_THREADS ended = rank_revoke_claim();
+		Py_END_ALLOW_THREADS
+	}
+	return PyBool_FromLong(ended);
+}
+
+PyObject *
 py_nccl_leave(PyObject *module, PyObject *unused)
 {
 	static const struct nccl_job job = {.kind = NCCL_LEAVE};

@@ -329,8 +329,9 @@ device_thread_abandon(struct job *j, void (*ended)(struct job *j))
 	bool done;
 
 	device_thread_lock();
-	done = j->done || !j->begun;
-	if (!j->begun)
+	/* a mark is made however late: what is read after it comes behind it */
+	done = j->done || (!j->begun && j->kind != JOB_MARK);
+	if (done && !j->done)
 		STAILQ_REMOVE(&self.jobs, j, job, link);
 	if (!done)
 		j->ended = ended;

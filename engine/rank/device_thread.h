@@ -39,7 +39,8 @@ int device_thread_start(char *memory, size_t size, struct err *e);
 void device_thread_submit(struct job *j);
 /* Waits until the job is done; false: the time is over (NULL: there is no such time). */
 bool device_thread_await(struct job *j, const struct timespec *until);
-/* Nobody waits for it any more; ended frees it. False: it is done already, or never begun. */
+/* Nobody waits for it any more; ended frees it. False: it is done already, or, but for a mark,
+ * never begun. */
 bool device_thread_abandon(struct job *j, void (*ended)(struct job *j));
 /* Around a fork. */
 void device_thread_lock(void);

@@ -3,6 +3,7 @@
 #include "rank/nccl.h"
 #include "rank/library.h"
 #include "rank/nccl_api.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +136,38 @@ nccl_abort(struct ncclComm *comm)
 		CALL(&e, NULL, ncclCommAbort, comm);
 }
 
+int
+nccl_can_revoke(const char *owner, struct err *e)
+{
+	void *handle = dlopen(owner, RTLD_LAZY | RTLD_NOLOAD), *theirs, *ours;
+
+	theirs = handle ? dlsym(handle, "ncclCommRevoke") : NULL;
+	memcpy(&ours, &api.ncclCommRevoke, sizeof(ours));
+	if (handle)
+		dlclose(handle); /* it stays loaded by who loaded it */
+	if (!library_is_open(&library) || !ours || theirs != ours)
+		return fail(e, EOPNOTSUPP, "NCCL: %s has no ncclCommRevoke that is ours", owner);
+	return 0;
+}
+
+/* As one group: one by one they can block each other. */
+int
+nccl_revoke(struct ncclComm *const *comms, int n, struct err *e)
+{
+	struct err more;
+	int r = CALL(e, NULL, ncclGroupStart), end;
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < n; i++) {
+		int one = CALL(r < 0 ? &more : e, NULL, ncclCommRevoke, comms[i], 0);
+
+		r = r < 0 ? r : one;
+	}
+	end = CALL(r < 0 ? &more : e, NULL, ncclGroupEnd);
+	return r < 0 ? r : end;
+}
+
 /* ---- operations ---- */
 
 static void *
@@ -157,6 +190,17 @@ nccl_all_gather(
 {
 	return CALL(
 	    e, comm, ncclAllGather, at(d->from), at(d->to), d->count, dncclFloat32, comm, stream);
+}
+
+int
+nccl_reduce(struct ncclComm *comm, struct CUstream_st *stream, const struct nccl_data *d,
+    unsigned type, enum nccl_op op, struct err *e)
+{
+	static const unsigned ops[] = {
+	    [NCCL_SUM] = dncclSum, [NCCL_MIN] = dncclMin, [NCCL_MAX] = dncclMax};
+
+	return CALL(
+	    e, comm, ncclReduce, at(d->from), at(d->to), d->count, type, ops[op], 0, comm, stream);
 }
 
 int

@@ -39,11 +39,14 @@ typedef struct nccl_config ncclConfig_t;
 	X(ncclCommFinalize, unsigned, (struct ncclComm *comm), 1) \
 	X(ncclCommDestroy, unsigned, (struct ncclComm *comm), 1) \
 	X(ncclCommAbort, unsigned, (struct ncclComm *comm), 1) \
+	X(ncclCommRevoke, unsigned, (struct ncclComm *comm, int flags), 0) \
 	X(ncclCommGetAsyncError, unsigned, (struct ncclComm *comm, unsigned *error), 1) \
 	X(ncclAllReduce, unsigned, (const void *from, void *to, size_t count, unsigned type, \
 	    unsigned op, struct ncclComm *comm, struct CUstream_st *stream), 1) \
 	X(ncclAllGather, unsigned, (const void *from, void *to, size_t count, unsigned type, \
 	    struct ncclComm *comm, struct CUstream_st *stream), 1) \
+	X(ncclReduce, unsigned, (const void *from, void *to, size_t count, unsigned type, \
+	    unsigned op, int root, struct ncclComm *comm, struct CUstream_st *stream), 1) \
 	X(ncclBroadcast, unsigned, (const void *from, void *to, size_t count, unsigned type, \
 	    int root, struct ncclComm *comm, struct CUstream_st *stream), 1) \
 	X(ncclSend, unsigned, (const void *from, size_t count, unsigned type, int peer, \
@@ -67,7 +70,18 @@ typedef struct nccl_config ncclConfig_t;
 	X(ncclRemoteError, 6)                                                                      \
 	X(ncclInProgress, 7)                                                                       \
 	X(ncclSum, 0)                                                                              \
-	X(ncclFloat32, 7)
+	X(ncclMax, 2)                                                                              \
+	X(ncclMin, 3)                                                                              \
+	X(ncclInt8, 0)                                                                             \
+	X(ncclUint8, 1)                                                                            \
+	X(ncclInt32, 2)                                                                            \
+	X(ncclUint32, 3)                                                                           \
+	X(ncclInt64, 4)                                                                            \
+	X(ncclUint64, 5)                                                                           \
+	X(ncclFloat16, 6)                                                                          \
+	X(ncclFloat32, 7)                                                                          \
+	X(ncclFloat64, 8)                                                                          \
+	X(ncclBfloat16, 9)
 
 /* NVIDIA's names with a `d` before them: both headers can be included. */
 enum {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* A wait asks without a pause for so long, then with one: most operations are short. */
-enum { SPIN_NS = 2000000, PAUSE_US = 100 };
+enum { SPIN_NS = 2000000, PAUSE_US = 100, NS_PER_MS = 1000000 };
 
 enum { PAGE = 4096 }; /* bytes: what CUDA registers are pages */
 
@@ -96,18 +96,33 @@ nccl_link_cancel(struct nccl_link *l)
 /* 1, 0: not yet, or -errno. */
 typedef int poll_fn(struct nccl_link *l, struct err *e);
 
+/* poll(), unless the wait is to end: it has taken so long. */
+static int
+look(struct nccl_link *l, poll_fn *poll, uint64_t ns, struct err *e)
+{
+	int r;
+
+	if (atomic_load(&l->cancelled))
+		return fail(e, EINTR, "NCCL: cancelled");
+	r = poll(l, e);
+	if (r == 0 && l->limit_ms && ns / NS_PER_MS >= (uint64_t)l->limit_ms)
+		return fail(
+		    e, ETIMEDOUT, "NCCL: the other ranks did not come in %d ms", l->limit_ms);
+	return r;
+}
+
 static int
 wait_for(struct nccl_link *l, poll_fn *poll, struct err *e)
 {
-	uint64_t begin = now_ns();
+	uint64_t begin = now_ns(), ns = 0;
 	int r;
 
-	while ((r = atomic_load(&l->cancelled) ? fail(e, EINTR, "NCCL: cancelled") : poll(l, e)) ==
-	       0) {
-		if (now_ns() - begin < SPIN_NS)
+	while ((r = look(l, poll, ns, e)) == 0) {
+		if (ns < SPIN_NS)
 			sched_yield();
 		else
 			usleep(PAUSE_US);
+		ns = now_ns() - begin;
 	}
 	return r < 0 ? r : 0;
 }

@@ -1,7 +1,7 @@
 /*
  * A communicator of the engine's own with what it needs to work: a stream, and host memory that is
  * registered with CUDA. For one thread, whose device is the link's; only nccl_link_cancel() may be
- * called by others. Errors are those of nccl.h and cuda.h, and EINTR: cancelled.
+ * called by others. Errors are those of nccl.h and cuda.h, EINTR: cancelled, and ETIMEDOUT.
  */
 #ifndef NCCL_LINK_H
 #define NCCL_LINK_H
@@ -15,6 +15,7 @@ struct nccl_link {
 	struct CUstream_st *stream;
 	int rank, ranks;
 	char *staging; /* kept over opening and closing */
+	int limit_ms;  /* that a wait may take, or it ends with ETIMEDOUT; 0: for ever */
 	atomic_bool cancelled;
 };
 

@@ -58,10 +58,12 @@ rank_die(void)
 		buf_free(&b_);                                                                     \
 	} while (0)
 
+/* Whatever the main thread is to do comes before the communicator's work for readers. */
 static void
 for_main(struct msg *m)
 {
 	rank_queue_put(&rank_main, m);
+	rank_nccl_stop(0);
 }
 
 static void
@@ -81,6 +83,7 @@ on_cancel(struct msg *m)
 
 	if (wire_unpack(m, NULL, &tag) < 0)
 		return;
+	rank_nccl_stop(tag);
 	it = rank_request_cancel(tag, &runs);
 	if (runs)
 		rank_queue_put(&rank_service, m);
@@ -144,6 +147,16 @@ on_copy(struct msg *m)
 }
 
 static void
+on_nccl(struct msg *m)
+{
+	struct err e;
+	int r = m->type == Tcombine ? rank_combine_begin(m, &e) : rank_combine_id(m, &e);
+
+	if (r < 0)
+		say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
+}
+
+static void
 on_stack(struct msg *m)
 {
 	rank_stack_ask(m->tag);
@@ -190,7 +203,9 @@ on_abort(struct msg *m)
 	if (!always && ms == 0 && rank_sigint_ends_itself())
 		return; /* the signal is for the program to deal with; it is given time */
 	rank_unblock_sockets(always);
-	rank_queue_put(&rank_rescue, m); /* what only torch can end: NCCL */
+	rank_nccl_abort();
+	rank_queue_put(&rank_rescue, m); /* torch's communicators of NCCL, which it frees */
+	rank_revoke_later();
 }
 
 static void
@@ -223,6 +238,8 @@ static const struct {
     {Ncancel, on_cancel},
     {Tread, on_read},
     {Tcopy, on_copy},
+    {Tncclid, on_nccl},
+    {Tcombine, on_nccl},
     {Tstack, on_stack},
     {Nintr, on_interrupt},
     {Npreempt, on_interrupt},
@@ -325,6 +342,7 @@ before_fork(void)
 	rank_stdin_lock();
 	rank_device_lock();
 	rank_nccl_lock();
+	rank_revoke_lock();
 	rank_pin_lock();
 	rank_unblock_lock();
 	rank_link_lock();
@@ -336,6 +354,7 @@ after_fork(void)
 	rank_link_unlock();
 	rank_unblock_unlock();
 	rank_pin_unlock();
+	rank_revoke_unlock();
 	rank_nccl_unlock();
 	rank_device_unlock();
 	rank_stdin_unlock();
@@ -352,6 +371,7 @@ in_child(void)
 		return;
 	self.forked = true;
 	out_leave();
+	rank_revoke_leave();
 	/* The agent must see the rank's end, though its children live on. */
 	close(self.given.ctl);
 	close(self.out_fd);
@@ -418,6 +438,7 @@ rank_start(const struct rank_fds *g)
 	self.loop = loop_new();
 	rank_stack_init(self.loop);
 	rank_cell_init(self.loop);
+	rank_revoke_init(self.loop);
 	loop_fd(self.loop, self.kick, EPOLLIN, on_kick, NULL);
 	rank_link_open(self.out_fd, false);
 	rank_link_kick(kick);

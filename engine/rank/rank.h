@@ -10,6 +10,8 @@
  *   rank_pin.c    bytes of objects that are read from outside
  *   rank_device.c  copies from and to the memory of GPUs, by a thread of its own
  *   rank_nccl.c   the communicator of the engine's own, by a thread of its own
+ *   rank_combine.c  what the daemon has it do between the main thread's messages
+ *   rank_revoke.c  ending the collectives of torch's communicators while Python is stuck
  *   rank_stdin.c  what input() reads
  *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  ending the connections that a collective waits for
@@ -22,6 +24,7 @@
 #ifndef RANK_H
 #define RANK_H
 #include "conn.h"
+#include "rank/nccl_combine.h"
 #include <pthread.h>
 #include <sys/queue.h>
 #include <sys/types.h>
@@ -77,6 +80,10 @@ void rank_queue_end(struct rank_queue *q);
 int rank_queue_take(struct rank_queue *q, struct item **it);
 /* The same, but never blocks: 0 is also "nothing now". */
 bool rank_queue_try(struct rank_queue *q, struct item **it);
+
+/* Has the main thread a message, or is one of its requests not answered yet? */
+bool rank_queue_main_busy(void);
+void rank_queue_answered(uint32_t tag); /* whosever it was */
 
 /* Around a fork: all queues. */
 void rank_queue_lock_all(void);
@@ -188,12 +195,19 @@ struct measure;
 
 /* What the thread is to do; the fields behind its kind are in, but those of `measure`. */
 struct nccl_job {
-	enum { NCCL_JOIN, NCCL_MEASURE, NCCL_LEAVE, NCCL_ABORT } kind;
+	enum { NCCL_ID, NCCL_JOIN, NCCL_MEASURE, NCCL_COMBINE, NCCL_LEAVE, NCCL_ABORT } kind;
 
-	/* NCCL_JOIN; the library is loaded. Where there is a communicator it is aborted first. */
-	char id[128];
+	/* NCCL_JOIN, NCCL_COMBINE; the library is loaded. Where there is a communicator it is
+	 * aborted first. NCCL_ID makes the id. */
+	char id[NCCL_ID_SIZE];
 	int rank, ranks, device;
 	struct measure *measure; /* NCCL_MEASURE: of who waits, filled at the end */
+	/* NCCL_COMBINE joins, behind all that copies from this device are behind, and leaves. */
+	struct combine combine;
+	/* Nobody waits: called in the thread, when another job can be begun. NULL: somebody does.
+	 */
+	void (*ended)(const struct nccl_job *job, const struct err *e);
+	uint32_t tag, handle; /* what follows is of who begins it */
 };
 
 /* Begins it. -EBUSY: the thread has not come back from what was cancelled. */
@@ -204,8 +218,43 @@ int rank_nccl_wait(int ms, struct err *e);
 /* It ends soon, with EINTR: the communicator is aborted. Returns when that is so, or after a
  * second, when nobody waits for it any more. */
 void rank_nccl_cancel(void);
+/* Whatever it is at ends soon, with EINTR; its result is awaited as ever. */
+void rank_nccl_abort(void);
+/* What nobody waits for ends soon, with EINTR: if it has this tag; 0: whichever it is. */
+void rank_nccl_stop(uint32_t tag);
+/* Waits until it has ended, at most a second: no communicator of ours is beside the program's. */
+void rank_nccl_settle(void);
 void rank_nccl_lock(void);
 void rank_nccl_unlock(void);
+
+/* rank_combine.c: Tncclid and Tcombine, in the I/O thread: the answer follows, but after -errno.
+ * The latter is done while the main thread has nothing to do: rank_nccl_stop() ends it. */
+int rank_combine_id(const struct msg *m, struct err *e);
+int rank_combine_begin(struct msg *m, struct err *e); /* takes m->fd */
+
+/* rank_revoke.c */
+enum { REVOCABLE_MAX = 64 };
+
+struct revocable {
+	struct ncclComm *comm;
+	int device;
+};
+
+void rank_revoke_init(struct loop *l); /* the I/O thread's */
+/* These of torch's are alive until one is claimed; nccl_can_revoke(). claims: what the next one
+ * gave before they were looked up, or else they may have been freed since, and are not taken. */
+void rank_revoke_set(const struct revocable *rows, int n, unsigned claims);
+unsigned rank_revoke_claims(void);
+/* They are revoked in half a second, in a thread of its own, unless they are claimed before. In the
+ * I/O thread. */
+void rank_revoke_later(void);
+/* Whoever frees one of them does it between these two: they are not touched any more. False: they
+ * still are, for some seconds; nothing may be freed, or released. Blocks: without the GIL. */
+bool rank_revoke_claim(void);
+void rank_revoke_release(void);
+void rank_revoke_leave(void); /* a forked child has neither the thread nor the communicators */
+void rank_revoke_lock(void);
+void rank_revoke_unlock(void);
 
 /* rank_collective.c */
 extern _Atomic(const char *) rank_collective; /* that user code is in; NULL */
@@ -255,7 +304,8 @@ void rank_title(const char *text);
 int rank_stack_signal(void);
 int rank_stack_fd(void);
 void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
-void rank_stack_open(void);	      /* before Python registers its handler */
+void rank_stack_open(void);	      /* before Python begins */
+void rank_stack_begin(void);	      /* when faulthandler has registered its handler */
 void rank_stack_ask(uint32_t tag);
 
 #endif

@@ -13,10 +13,11 @@
 #include <unistd.h>
 
 enum {
-	OWN_SLOTS = 8, /* behind the daemon's: for rank_device_copy() */
-	PIPELINE = 4,  /* of them at most for one copy */
-	WAIT_MS = 50,  /* of a thread that looks then whether it is still wanted */
-	MARK_MS = 1000 /* at most for a mark: the cell has ended */
+	OWN_SLOTS = 8,	 /* behind the daemon's: for rank_device_copy() */
+	PIPELINE = 4,	 /* of them at most for one copy */
+	WAIT_MS = 50,	 /* of a thread that looks then whether it is still wanted */
+	MEMORY_MS = 400, /* for what is asked once; the daemon waits half a second for it */
+	MARK_MS = 1000	 /* at most for a mark: the cell has ended */
 };
 
 static struct {
@@ -156,7 +157,7 @@ int
 rank_device_memory(int device, uint64_t *free_bytes, uint64_t *total, struct err *e)
 {
 	struct job j = {.kind = JOB_MEMORY, .device = device};
-	int r = ask(&j, WAIT_MS, e);
+	int r = ask(&j, MEMORY_MS, e);
 
 	*free_bytes = j.free;
 	*total = j.total;

@@ -131,6 +131,8 @@ rank_link_send(const struct msg *m)
 	struct frame f = {.fd = m->fd}, *waits;
 	struct msg out = *m;
 
+	if (wire_kind(m->type) == 'R')
+		rank_queue_answered(m->tag);
 	out.flags = (uint8_t)((m->flags & ~FLAG_FD) | (m->fd >= 0 ? FLAG_FD : 0));
 	wire_pack_raw(&f.b, &out);
 	rank_link_lock();

@@ -1,7 +1,7 @@
 /*
  * One job at a time, which the thread that gave it waits for in slices, so that signals are
- * handled. What is cancelled is aborted by the thread itself: NCCL has one communicator in one
- * thread only.
+ * handled; or nobody does, and it is stopped when the main thread gets something to do. What is
+ * cancelled is aborted by the thread itself: NCCL has one communicator in one thread only.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -12,7 +12,14 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { CANCEL_MS = 1000, MS_PER_S = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+/* COMBINE_LIMIT_MS: longer than it takes to make a communicator, or to combine a chunk. */
+enum {
+	CANCEL_MS = 1000,
+	COMBINE_LIMIT_MS = 20000,
+	MS_PER_S = 1000,
+	NS_PER_MS = 1000000,
+	NS_PER_S = 1000000000
+};
 
 enum state { IDLE, GIVEN, RUNNING, DONE };
 
@@ -40,6 +47,35 @@ rank_nccl_unlock(void)
 	pthread_mutex_unlock(&self.lock);
 }
 
+/* What earlier cells have queued is done: a copy of one byte comes behind it. */
+static int
+await_device(const struct combine *c, int device, struct err *e)
+{
+	ssize_t n = 0;
+	char byte;
+
+	while (n == 0 && !atomic_load(&self.link.cancelled))
+		n = rank_device_copy(device, c->address, &byte, sizeof(byte), 0, e);
+	return n == 0 ? fail(e, EINTR, "NCCL: cancelled") : MIN((int)n, 0);
+}
+
+static int
+combine(const struct nccl_job *j, struct err *e)
+{
+	int r = await_device(&j->combine, j->device, e);
+
+	nccl_link_close(&self.link);
+	self.link.limit_ms = COMBINE_LIMIT_MS;
+	if (r == 0)
+		r = nccl_link_open(&self.link, j->id, j->rank, j->ranks, j->device, e);
+	if (r == 0)
+		r = nccl_combine(&self.link, &j->combine, e);
+	if (r == 0)
+		r = nccl_link_leave(&self.link, e);
+	self.link.limit_ms = 0;
+	return r;
+}
+
 /* Without the lock: nobody else touches job, measure and err while it runs. */
 static void
 run(void)
@@ -49,6 +85,12 @@ run(void)
 
 	self.err.no = 0;
 	switch (j->kind) {
+	case NCCL_ID:
+		r = nccl_id(j->id, &self.err);
+		break;
+	case NCCL_COMBINE:
+		r = combine(j, &self.err);
+		break;
 	case NCCL_JOIN:
 		nccl_link_close(&self.link);
 		r = nccl_link_open(&self.link, j->id, j->rank, j->ranks, j->device, &self.err);
@@ -67,6 +109,21 @@ run(void)
 		nccl_link_close(&self.link);
 }
 
+/* Who asked for a job that nobody waits for is answered when there can be another: it comes soon.
+ * With the lock held, but not meanwhile. */
+static void
+tell(void)
+{
+	struct nccl_job job = self.job;
+	struct err e = self.err;
+
+	if (!job.ended)
+		return;
+	rank_nccl_unlock();
+	job.ended(&job, &e);
+	rank_nccl_lock();
+}
+
 static void *
 work(void *arg)
 {
@@ -79,9 +136,10 @@ work(void *arg)
 		rank_nccl_unlock();
 		run();
 		rank_nccl_lock();
-		self.state = self.abandoned ? IDLE : DONE;
+		self.state = self.abandoned || self.job.ended ? IDLE : DONE;
 		self.abandoned = false;
 		pthread_cond_broadcast(&self.changed);
+		tell();
 	}
 	return NULL;
 }
@@ -112,7 +170,9 @@ rank_nccl_begin(const struct nccl_job *job, struct err *e)
 	rank_nccl_lock();
 	r = start(e);
 	if (r == 0 && self.state != IDLE)
-		r = fail(e, EBUSY, "NCCL does not come back from what was interrupted");
+		r = fail(e, EBUSY,
+		    self.job.ended ? "NCCL is at work for another reader"
+				   : "NCCL does not come back from what was interrupted");
 	if (r == 0) {
 		self.job = *job;
 		if (job->measure)
@@ -125,9 +185,9 @@ rank_nccl_begin(const struct nccl_job *job, struct err *e)
 	return r;
 }
 
-/* With the lock held: waits for the end of the job. */
+/* With the lock held: waits until the job is in this state. */
 static void
-wait_done(int ms)
+wait_state(enum state state, int ms)
 {
 	struct timespec until;
 	int r = 0;
@@ -137,7 +197,7 @@ wait_done(int ms)
 	until.tv_nsec += (long)(ms % MS_PER_S) * NS_PER_MS;
 	until.tv_sec += until.tv_nsec / NS_PER_S;
 	until.tv_nsec %= NS_PER_S;
-	while (self.state != DONE && r != ETIMEDOUT)
+	while (self.state != state && r != ETIMEDOUT)
 		r = pthread_cond_timedwait(&self.changed, &self.lock, &until);
 }
 
@@ -147,7 +207,7 @@ rank_nccl_wait(int ms, struct err *e)
 	int r = 0;
 
 	rank_nccl_lock();
-	wait_done(ms);
+	wait_state(DONE, ms);
 	if (self.state == DONE) {
 		self.state = IDLE;
 		if (self.job.measure)
@@ -165,9 +225,43 @@ rank_nccl_cancel(void)
 {
 	rank_nccl_lock();
 	nccl_link_cancel(&self.link);
-	wait_done(CANCEL_MS);
+	wait_state(DONE, CANCEL_MS);
 	self.abandoned = self.state != DONE;
 	if (self.state == DONE)
 		self.state = IDLE;
+	rank_nccl_unlock();
+}
+
+void
+rank_nccl_abort(void)
+{
+	rank_nccl_lock();
+	if (self.state == GIVEN || self.state == RUNNING)
+		nccl_link_cancel(&self.link);
+	rank_nccl_unlock();
+}
+
+/* With the lock held: is there a job that nobody waits for? */
+static bool
+is_alone(void)
+{
+	return self.state != IDLE && self.job.ended;
+}
+
+void
+rank_nccl_stop(uint32_t tag)
+{
+	rank_nccl_lock();
+	if (is_alone() && (!tag || tag == self.job.tag))
+		nccl_link_cancel(&self.link);
+	rank_nccl_unlock();
+}
+
+void
+rank_nccl_settle(void)
+{
+	rank_nccl_lock();
+	if (is_alone())
+		wait_state(IDLE, CANCEL_MS);
 	rank_nccl_unlock();
 }

@@ -15,6 +15,9 @@
 
 struct rank_queue rank_main, rank_service, rank_rescue;
 
+/* What the main thread works on; 0: nothing that is answered. */
+static _Atomic uint32_t main_tag;
+
 void
 rank_queue_init(struct rank_queue *q)
 {
@@ -82,11 +85,30 @@ take(struct rank_queue *q, struct item **it)
 	r = *it ? 1 : q->ended ? 0 : -EAGAIN;
 	if (*it) {
 		STAILQ_REMOVE_HEAD(&q->items, link);
+		if (q == &rank_main)
+			main_tag = (*it)->m.tag;
 		if (q->taken)
 			q->taken(&(*it)->m);
 	}
 	pthread_mutex_unlock(&q->lock);
 	return r;
+}
+
+bool
+rank_queue_main_busy(void)
+{
+	bool busy;
+
+	pthread_mutex_lock(&rank_main.lock);
+	busy = main_tag || !STAILQ_EMPTY(&rank_main.items);
+	pthread_mutex_unlock(&rank_main.lock);
+	return busy;
+}
+
+void
+rank_queue_answered(uint32_t tag)
+{
+	atomic_compare_exchange_strong(&main_tag, &tag, 0);
 }
 
 bool

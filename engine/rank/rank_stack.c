@@ -1,10 +1,12 @@
 /*
  * Reports where Python is: on a signal, faulthandler writes the stacks of all threads to a memfd
- * without the GIL, and then chains to our handler.
+ * without the GIL. Our handler calls it, to know when it is done: its own chain raises the signal
+ * again, which may come late, or without it.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -14,18 +16,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STACK_MS = 1000, STACK_LOOK_MS = 10, STACK_QUIET_MS = 100, FORGET_NS = 2000000000 };
+enum { STACK_MS = 1000, FORGET_NS = 2000000000 };
 
-/* Stacks: Python's faulthandler writes them into a memfd on a signal, then chains to our handler.
- */
 static struct {
 	int fd, done;
+	void (*python)(int); /* faulthandler's handler; NULL: there is no Python yet */
 	struct loop *loop;
-	struct timer *look;
-	int ms;		/* since it was asked for */
-	int quiet;	/* ms since it grew */
-	off_t size;	/* at the last look */
-	bool unchained; /* the last dump did not say that it was whole */
+	struct timer *limit;
 	uint32_t tags[64];
 	size_t waiting;
 	uint64_t asked, begun,
@@ -45,26 +42,48 @@ rank_stack_fd(void)
 }
 
 static void
-on_written(int signo)
+on_signal(int signo)
 {
 	int saved = errno;
 	uint64_t one = 1;
 
+	if (stack.python)
+		stack.python(signo);
 	/* Nothing can be done about it here; the time limit answers then. */
 	if (write(stack.done, &one, sizeof(one)) < 0)
 		errno = saved;
 	errno = saved;
 }
 
+static void
+handle(void)
+{
+	struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
+
+	if (sigaction(rank_stack_signal(), &act, NULL) < 0)
+		die("stack signal: %s", strerror(errno));
+}
+
 void
 rank_stack_open(void)
 {
-	struct sigaction act = {.sa_handler = on_written, .sa_flags = SA_RESTART};
-
 	stack.fd = memfd_create("ddip-stack", MFD_CLOEXEC);
 	stack.done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (stack.fd < 0 || stack.done < 0 || sigaction(rank_stack_signal(), &act, NULL) < 0)
+	/* a late dump writes behind what is there, not where it was before that was cut off */
+	if (stack.fd < 0 || stack.done < 0 || fcntl(stack.fd, F_SETFL, O_APPEND) < 0)
+		die("stacks: %s", strerror(errno));
+	handle();
+}
+
+void
+rank_stack_begin(void)
+{
+	struct sigaction theirs;
+
+	if (sigaction(rank_stack_signal(), NULL, &theirs) < 0)
 		die("stack signal: %s", strerror(errno));
+	stack.python = theirs.sa_handler;
+	handle();
 }
 
 /* Answers all who asked with what is written. */
@@ -93,64 +112,34 @@ answer(const char *remark)
 			rank_link_send(&m);
 	}
 	stack.waiting = 0;
-	loop_timer_del(stack.look);
-	stack.look = NULL;
+	loop_timer_del(stack.limit);
+	stack.limit = NULL;
 	buf_free(&text);
 	buf_free(&body);
-}
-
-/* Asks the main thread for a dump. */
-static void
-dump(void)
-{
-	stack.begun++;
-	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
 }
 
 static void
 on_done(void *arg, uint32_t events)
 {
-	struct stat st;
 	uint64_t count;
 
 	if (read(stack.done, &count, sizeof(count)) != sizeof(count))
 		return;
 	stack.ended += count;
-	stack.unchained = false;
 	/* an earlier dump may end only now, whoever was answered without its end */
-	if (!stack.waiting || stack.ended < stack.begun)
-		return;
-	/* faulthandler takes itself out of the chain while it calls our handler: a signal that came
-	 * just then was ours alone, and nothing was written */
-	if (fstat(stack.fd, &st) == 0 && st.st_size == 0)
-		dump();
-	else
+	if (stack.waiting && stack.ended >= stack.begun)
 		answer(NULL);
 }
 
-/* User code may have registered its own handler without a chain to ours: then, from the second dump
- * on, one that does not grow any more is a whole one. */
 static void
-look(void *arg)
+on_limit(void *arg)
 {
 	struct stat st;
 
-	stack.look = NULL;
-	stack.ms += STACK_LOOK_MS;
-	if (fstat(stack.fd, &st) < 0)
-		st.st_size = 0;
-	stack.quiet = st.st_size == stack.size ? stack.quiet + STACK_LOOK_MS : 0;
-	if (st.st_size > 0 && stack.unchained && stack.quiet >= STACK_QUIET_MS) {
-		answer(NULL);
-	} else if (st.st_size > 0 && stack.ms >= STACK_MS) {
-		stack.unchained = true;
-		answer(NULL);
-	} else if (stack.ms >= STACK_MS) {
-		answer("(the main thread takes no signals: it is in an uninterruptible call)\n");
-	} else {
-		stack.size = st.st_size;
-		stack.look = loop_timer(stack.loop, STACK_LOOK_MS, look, NULL);
-	}
+	stack.limit = NULL;
+	answer(fstat(stack.fd, &st) == 0 && st.st_size > 0
+		   ? NULL
+		   : "(the main thread takes no signals: it is in an uninterruptible call)\n");
 }
 
 void
@@ -171,10 +160,9 @@ rank_stack_ask(uint32_t tag)
 	if (now_ns() - stack.asked > FORGET_NS) /* some may never have ended: user code's handler */
 		stack.begun = stack.ended = 0;
 	stack.asked = now_ns();
-	if (ftruncate(stack.fd, 0) < 0 || lseek(stack.fd, 0, SEEK_SET) < 0)
+	if (ftruncate(stack.fd, 0) < 0)
 		note("stack: %s", strerror(errno));
-	stack.ms = stack.quiet = 0;
-	stack.size = 0;
-	stack.look = loop_timer(stack.loop, STACK_LOOK_MS, look, NULL);
-	dump();
+	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);
+	stack.begun++;
+	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
 }

@@ -5,6 +5,7 @@
 #include "relay/dial.h"
 #include "relay/bring.h"
 #include "relay/launch.h"
+#include "relay/offer.h"
 #include "relay/packet.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static struct {
 	struct err why;	    /* the last that went wrong */
 	struct timer *patience, *again, *linger;
 	uint64_t backoff_ms;
+	bool fresh; /* the streams have not been up yet */
 } now;
 
 static void connect_host(void *arg);
@@ -51,7 +53,12 @@ dial_up(void)
 	loop_timer_del(now.linger);
 	now.patience = now.linger = NULL;
 	now.backoff_ms = BACKOFF_MIN_MS;
+	if (!now.fresh)
+		return; /* the link has moved */
+	now.fresh = false;
 	debug("agent", "host %s: connected", dial.host);
+	if (dial.direct)
+		offer_make(dial.loop, dial.link, dial.direct, dial.moved);
 }
 
 static void
@@ -87,6 +94,7 @@ dial_down(const struct err *why)
 	struct slice words = now.launch ? launch_words(now.launch) : (struct slice){0};
 	struct err e = *why;
 
+	offer_end();
 	if (!e.no)
 		fail(&e, EHOSTDOWN, "the connection ended%s%.*s", words.n ? ": " : "", (int)words.n,
 		    words.p);
@@ -121,6 +129,7 @@ begin_link(void)
 	struct slice early;
 	int rfd, wfd;
 
+	now.fresh = true;
 	launch_take(now.launch, &rfd, &wfd, &early);
 	link_attach(dial.link, rfd, wfd, early);
 }

@@ -8,10 +8,13 @@ struct dial {
 	const char *engine; /* "auto": our programs are brought along; or a path over there */
 	char **command;	    /* that leads there */
 	uint64_t linger_ms; /* how long to try again */
+	const char *direct; /* NULL, or the command carries little: variable of offer_make() */
 	struct loop *loop;
 	struct link *link; /* gets the streams */
 	/* There is no way on. */
 	__attribute__((noreturn)) void (*failed)(const struct err *e);
+	/* The link has moved to a direct connection, or (why->no) it will not. */
+	void (*moved)(const struct err *why);
 };
 
 /* Connects; there is one per process. */

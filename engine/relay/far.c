@@ -14,6 +14,7 @@
 #include "relay/inbox.h"
 #include "relay/outbox.h"
 #include "relay/places.h"
+#include "relay/reach.h"
 #include "relay/reads.h"
 #include "relay/session.h"
 #include "relay/window.h"
@@ -193,6 +194,8 @@ on_packet(void *arg, int type, struct slice body)
 	else if (type == PACKET_BLOB || type == PACKET_BYTES || type == PACKET_WITH ||
 		 type == PACKET_FREE)
 		inbox_take(far.in, type, body, &e);
+	else if (type == PACKET_OFFER)
+		reach_offered(far.loop, far.link, body);
 	if (e.no) {
 		note("%s", e.text);
 		end(1);
@@ -284,6 +287,12 @@ on_down(void *arg, const struct err *why)
 		    NULL);
 }
 
+static void
+on_back(void *arg, const struct err *why)
+{
+	note("the direct connection has ended%s%s", why->no ? ": " : "", why->no ? why->text : "");
+}
+
 /* These streams come up, or go down: the link sees to that. */
 static void
 attach(int rfd, int wfd, int waiter)
@@ -315,7 +324,7 @@ on_agent(void *arg, struct msg *m)
 	if (m->type == Nexit)
 		reads_ended(far.reads, m->slot);
 	packet_send_frame(far.link, m);
-	follow_ended(far.follows, m);
+	follow_told(far.follows, m);
 	if (m->type == Nexit) {
 		fetch_ended(far.fetches, m->slot);
 		outbox_ended(far.out, m->slot);
@@ -392,7 +401,7 @@ on_ignored(void *arg, int signo)
 static _Noreturn void
 serve(int rfd, int wfd, int waiter)
 {
-	static const struct link_ops ops = {on_packet, on_more, on_up, on_down};
+	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 	struct err e = {0};
 
 	note_as("ddip-relay");

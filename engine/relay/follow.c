@@ -14,6 +14,7 @@
 enum {
 	KEPT_BEHIND = 64 << 10, /* of what is sent: the agent reads a rank's last words there */
 	PUNCHED = 1 << 20,	/* disk space is given back in so large pieces */
+	GATHER_MS = 5, /* what a rank prints within this time of what was sent goes in one piece */
 	QUIT_MS = 1000 /* in which the last output of a rank is sent that was told to end */
 };
 
@@ -26,7 +27,10 @@ struct follow {
 	struct spool_cursor at;
 	uint64_t punched[SPOOL_STREAMS];
 	int wd;
+	uint64_t sent; /* when its last piece was */
 	bool news, ended;
+	bool empty;		/* there was nothing behind that */
+	bool hurry;		/* a mark waits for what is there */
 	bool quit;		/* it was told to end */
 	struct timer *patience; /* with what is not sent then */
 	struct spool_mark end;	/* of all that it printed, once it has ended */
@@ -38,6 +42,7 @@ struct follows {
 	struct link *link;
 	int inotify;
 	struct watch *watch;
+	struct timer *gathers;	   /* a piece waits for more bytes; NULL: none */
 	TAILQ_HEAD(, follow) list; /* the first is the next to send a piece */
 	char piece[LINK_PIECE];
 };
@@ -96,6 +101,7 @@ follows_free(struct follows *fs)
 	while (!TAILQ_EMPTY(&fs->list))
 		destroy(fs, TAILQ_FIRST(&fs->list));
 	loop_fd_del(fs->watch);
+	loop_timer_del(fs->gathers);
 	close(fs->inotify);
 	free(fs);
 }
@@ -169,16 +175,30 @@ be_patient(struct follow *f)
 		f->patience = loop_timer(f->all->loop, QUIT_MS, on_patience, f);
 }
 
-void
-follow_ended(struct follows *fs, const struct msg *m)
+/* Somebody waits for what the rank has printed before m. */
+static void
+hurry(struct follows *fs, unsigned slot)
 {
 	struct follow *f;
 
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->slot == slot)
+			f->news = f->hurry = true;
+	link_more(fs->link);
+}
+
+void
+follow_told(struct follows *fs, const struct msg *m)
+{
+	struct follow *f;
+
+	if (m->type == Nmark || m->flags & FLAG_MARK)
+		hurry(fs, m->slot);
 	if (m->type != Nexit && m->type != Rerror)
 		return;
 	TAILQ_FOREACH (f, &fs->list, link)
 		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag)) {
-			f->news = f->ended = true;
+			f->news = f->hurry = f->ended = true;
 			if (m->type == Nexit)
 				wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
 				    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY],
@@ -231,6 +251,27 @@ punch(struct follow *f, int stream)
 	f->punched[stream] = to;
 }
 
+static void
+on_gathered(void *arg)
+{
+	struct follows *fs = arg;
+
+	fs->gathers = NULL;
+	link_more(fs->link);
+}
+
+/* Is more awaited before the next piece? Many small ones cost both sides, and a cipher between
+ * them, more than their bytes do. */
+static bool
+gathers(struct follows *fs, const struct follow *f)
+{
+	if (!f->empty || f->hurry || now_ns() - f->sent >= GATHER_MS * 1000000ull)
+		return false;
+	if (!fs->gathers)
+		fs->gathers = loop_timer(fs->loop, GATHER_MS, on_gathered, fs);
+	return true;
+}
+
 /* False: there is nothing new. */
 static bool
 send_piece(struct follows *fs, struct follow *f)
@@ -253,6 +294,8 @@ send_piece(struct follows *fs, struct follow *f)
 	link_send(fs->link, PACKET_OUTPUT, true, (struct slice){head.p, head.n},
 	    (struct slice){fs->piece, n});
 	buf_free(&head);
+	f->sent = now_ns();
+	f->empty = false;
 	punch(f, stream);
 	return true;
 }
@@ -264,14 +307,15 @@ follows_more(struct follows *fs)
 
 	for (f = TAILQ_FIRST(&fs->list); f; f = next) {
 		next = TAILQ_NEXT(f, link);
-		if (!f->news)
+		if (!f->news || gathers(fs, f))
 			continue;
 		if (send_piece(fs, f)) {
 			TAILQ_REMOVE(&fs->list, f, link);
 			TAILQ_INSERT_TAIL(&fs->list, f, link);
 			return true;
 		}
-		f->news = false;
+		f->news = f->hurry = false;
+		f->empty = true;
 		if (f->ended) {
 			remove_files(f);
 			destroy(fs, f);

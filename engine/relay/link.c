@@ -1,21 +1,16 @@
 /* Packets over streams that may break: numbered, acknowledged, sent again on new streams. */
 #include "relay/link.h"
+#include "relay/channel.h"
 #include "wire.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/queue.h>
 #include <unistd.h>
 
 enum { PACKET_RESUME = 1, PACKET_ACK, PACKET_PING, PACKET_PONG };
 
 enum {
-	HEADER = 5,			   /* size and type */
-	PACKET_SIZE_MAX = WIRE_MAX + 4096, /* a frame of the wire and what goes with it */
-	READ_SIZE = 256 << 10,		   /* at once */
-	ROOM_KEPT = 1 << 20,		   /* of the buffer, when it is empty */
 	PING_MS = 2500,
 	WINDOW_MIN = 32 << 10, /* bytes of bulk on their way */
 	WINDOW_MAX = 16 << 20,
@@ -36,16 +31,13 @@ struct link {
 	struct loop *loop;
 	const struct link_ops *ops;
 	void *arg;
-	int rfd, wfd; /* -1: no streams */
-	struct watch *in, *out;
+	/* Packets go by one of them: `direct` from link_move() on, until it ends. */
+	struct channel first, direct, *now;
 	struct timer *ping;
 	bool up, sending;
-	unsigned streams;   /* counts link_attach() */
-	struct buf got;	    /* bytes of the stream that are no whole packet yet */
-	uint64_t received;  /* packets that were taken */
-	uint64_t last_word; /* when something came */
-	struct buf urgent;  /* of the link's own: they go between two packets */
-	size_t urgent_done;
+	bool returned; /* to `first`: what comes before its PACKET_RESUME was taken by `direct` */
+	uint64_t received; /* packets that were taken */
+	uint64_t told;	   /* how many of them the other side knows of */
 
 	STAILQ_HEAD(packets, packet) kept; /* not acknowledged, the first is number `acked` */
 	uint64_t acked;
@@ -58,15 +50,21 @@ struct link {
 	uint64_t least_ns;   /* the quickest round trip on these streams; 0: none yet */
 };
 
-static void on_writable(void *arg, uint32_t events);
+static int on_packet(struct channel *c, int type, struct slice body, struct err *e);
+static void on_taken(struct channel *c);
+static void on_room(struct channel *c);
+static void on_ended(struct channel *c, const struct err *why);
 
 struct link *
 link_new(struct loop *loop, const struct link_ops *ops, void *arg)
 {
+	static const struct channel_ops channel_ops = {on_packet, on_taken, on_room, on_ended};
 	struct link *l = xcalloc(1, sizeof(*l));
 
-	*l = (struct link){.loop = loop, .ops = ops, .arg = arg, .rfd = -1, .wfd = -1};
-	l->window = WINDOW_MIN;
+	*l = (struct link){.loop = loop, .ops = ops, .arg = arg, .window = WINDOW_MIN};
+	l->first = l->direct =
+	    (struct channel){.loop = loop, .ops = &channel_ops, .arg = l, .rfd = -1, .wfd = -1};
+	l->now = &l->first;
 	STAILQ_INIT(&l->kept);
 	return l;
 }
@@ -74,21 +72,14 @@ link_new(struct loop *loop, const struct link_ops *ops, void *arg)
 void
 link_detach(struct link *l)
 {
-	loop_fd_del(l->in);
-	loop_fd_del(l->out);
 	loop_timer_del(l->ping);
-	l->in = l->out = NULL;
 	l->ping = NULL;
-	if (l->rfd >= 0)
-		close(l->rfd);
-	if (l->wfd >= 0)
-		close(l->wfd);
-	l->rfd = l->wfd = -1;
-	l->up = false;
+	channel_close(&l->first);
+	channel_close(&l->direct);
+	l->now = &l->first;
+	l->up = l->returned = false;
 	l->next = NULL;
-	l->done = l->urgent_done = 0;
-	buf_free(&l->urgent);
-	buf_free(&l->got);
+	l->done = 0;
 }
 
 static void
@@ -133,60 +124,32 @@ link_piece(const struct link *l)
 	return MIN(l->window / WINDOW_PIECES, (size_t)LINK_PIECE);
 }
 
-/* The streams are of no use any more. */
+/* The beginning of what is said on a channel. */
 static void
-lost(struct link *l, const struct err *why)
+begin(struct link *l, struct channel *c)
 {
-	if (l->rfd < 0)
-		return;
-	link_detach(l);
-	l->ops->down(l->arg, why);
+	l->now = c;
+	l->up = false;
+	l->next = NULL;
+	l->done = 0;
+	l->told = l->received;
+	c->last_word = now_ns();
+	channel_word(c, PACKET_RESUME, l->received);
+	/* nothing else is sent before the other side has begun, too */
+	channel_flush(c);
 }
 
+/* A packet that is under way there comes to its end, so that the next one can be told from it. */
 static void
-put_header(char *p, size_t size, int type)
+finish_packet(struct link *l)
 {
-	for (int i = 0; i < 4; i++)
-		p[i] = (char)(size >> (8 * i));
-	p[4] = (char)type;
-}
-
-static void
-urgent(struct link *l, int type, uint64_t v)
-{
-	char header[HEADER];
-
-	put_header(header, HEADER + sizeof(v), type);
-	buf_add(&l->urgent, header, HEADER);
-	wire_put_number(&l->urgent, '8', v);
+	if (l->next && l->done)
+		channel_finish(l->now, l->next->bytes + l->done, l->next->n - l->done);
+	l->next = NULL;
+	l->done = 0;
 }
 
 /* ---- sending ---- */
-
-/* Writes some of n bytes: true when all are out. */
-static bool
-write_some(struct link *l, const char *p, size_t n, size_t *done)
-{
-	while (*done < n) {
-		ssize_t w = write(l->wfd, p + *done, n - *done);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0 && errno == EAGAIN && !l->out)
-			l->out = loop_fd(l->loop, l->wfd, EPOLLOUT, on_writable, l);
-		if (w < 0) {
-			/* what is broken is noticed by the reading side, which has the last words
-			 */
-			if (errno != EAGAIN && l->out) {
-				loop_fd_del(l->out);
-				l->out = NULL;
-			}
-			return false;
-		}
-		*done += (size_t)w;
-	}
-	return true;
-}
 
 /* Is there a packet to send, perhaps (bulk) one that is made now? */
 static bool
@@ -202,18 +165,13 @@ push(struct link *l, bool bulk)
 		return;
 	l->sending = true;
 	for (;;) {
-		if (l->done == 0 && l->urgent.n) {
-			if (!write_some(l, l->urgent.p, l->urgent.n, &l->urgent_done))
-				break;
-			buf_clear(&l->urgent);
-			l->urgent_done = 0;
-		}
+		if (l->done == 0 && !channel_flush(l->now))
+			break;
 		if (!has_next(l, bulk)) {
-			loop_fd_del(l->out);
-			l->out = NULL;
+			channel_rest(l->now);
 			break;
 		}
-		if (!write_some(l, l->next->bytes, l->next->n, &l->done))
+		if (!channel_write(l->now, l->next->bytes, l->next->n, &l->done))
 			break;
 		l->next->sent = now_ns();
 		l->next = STAILQ_NEXT(l->next, link);
@@ -223,23 +181,28 @@ push(struct link *l, bool bulk)
 }
 
 static void
-on_writable(void *arg, uint32_t events)
+on_room(struct channel *c)
 {
-	push(arg, true);
+	struct link *l = c->arg;
+
+	if (l->up && l->now == c)
+		push(l, true);
+	else if (channel_flush(c))
+		channel_rest(c);
 }
 
 void
 link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body)
 {
-	size_t n = HEADER + head.n + body.n;
+	size_t n = CHANNEL_HEADER + head.n + body.n;
 	struct packet *p = xmalloc(sizeof(*p) + n);
 
 	*p = (struct packet){.n = n, .bulk = bulk};
-	put_header(p->bytes, n, type);
+	channel_header(p->bytes, n, type);
 	if (head.n)
-		memcpy(p->bytes + HEADER, head.p, head.n);
+		memcpy(p->bytes + CHANNEL_HEADER, head.p, head.n);
 	if (body.n)
-		memcpy(p->bytes + HEADER + head.n, body.p, body.n);
+		memcpy(p->bytes + CHANNEL_HEADER + head.n, body.p, body.n);
 	STAILQ_INSERT_TAIL(&l->kept, p, link);
 	l->n_kept++;
 	if (bulk)
@@ -300,19 +263,24 @@ acknowledged(struct link *l, uint64_t count, struct err *e)
 	return 0;
 }
 
-/* The first word on new streams: what it has not taken is sent again. */
+/* The other side begins: what it has not taken is sent again. */
 static int
 resumed(struct link *l, uint64_t count, struct err *e)
 {
 	struct packet *p;
 
-	if (l->up)
+	if (l->up && l->now == &l->direct)
 		return fail(e, EBADMSG, "link: it begins twice");
+	if (l->up) { /* it has been elsewhere, where we have not come to */
+		finish_packet(l);
+		begin(l, &l->first);
+	}
 	if (acknowledged(l, count, e) < 0)
 		return -e->no;
 	STAILQ_FOREACH (p, &l->kept, link)
 		p->sent = 0;
 	l->up = true;
+	l->returned = false;
 	l->next = STAILQ_FIRST(&l->kept);
 	l->least_ns = 0;
 	l->shrunk = 0;
@@ -334,7 +302,7 @@ take_own(struct link *l, int type, struct slice body, struct err *e)
 	case PACKET_ACK:
 		return acknowledged(l, v, e);
 	case PACKET_PING:
-		urgent(l, PACKET_PONG, v);
+		channel_word(l->now, PACKET_PONG, v);
 		return 0;
 	case PACKET_PONG:
 		return 0;
@@ -343,75 +311,66 @@ take_own(struct link *l, int type, struct slice body, struct err *e)
 	}
 }
 
-/* Takes the whole packets that are there. */
+/* The direct connection has ended, here or over there. */
+static void
+go_back(struct link *l, const struct err *why)
+{
+	channel_close(&l->direct);
+	l->returned = true;
+	begin(l, &l->first);
+	l->ops->back(l->arg, why);
+}
+
 static int
-take_packets(struct link *l, struct err *e)
+on_packet(struct channel *c, int type, struct slice body, struct err *e)
 {
-	unsigned streams = l->streams;
-	uint64_t before = l->received;
-	size_t at = 0;
-	int r = 0;
+	struct link *l = c->arg;
 
-	while (r == 0 && l->got.n - at >= HEADER) {
-		const unsigned char *p = (const unsigned char *)l->got.p + at;
-		uint32_t n =
-		    p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-		struct slice body = {l->got.p + at + HEADER, n - HEADER};
-
-		if (n < HEADER || n > PACKET_SIZE_MAX)
-			return fail(e, EBADMSG,
-			    "link: what came is no packet: something else writes to its stream");
-		if (l->got.n - at < n)
-			break;
-		at += n;
-		if (p[4] < LINK_PACKET_MIN) {
-			r = take_own(l, p[4], body, e);
-		} else if (!l->up) {
-			return fail(e, EBADMSG, "link: a packet came before the beginning");
-		} else {
-			l->received++;
-			l->ops->packet(l->arg, p[4], body);
-		}
-		if (l->rfd < 0 || l->streams != streams)
-			return 0; /* ended meanwhile: the buffer is gone */
+	if (type != PACKET_RESUME && (c != l->now || l->returned))
+		return 0; /* what was sent before the other side moved, or came back */
+	if (c != l->now) {
+		fail(e, ECONNRESET, "the other side has given it up");
+		go_back(l, e);
+		*e = (struct err){0};
 	}
-	buf_drop(&l->got, at);
-	if (l->got.n == 0 && l->got.cap > ROOM_KEPT)
-		buf_free(&l->got);
-	if (l->received != before)
-		urgent(l, PACKET_ACK, l->received);
-	return r;
-}
-
-/* Bytes have come. */
-static void
-took(struct link *l)
-{
-	unsigned streams = l->streams;
-	struct err e = {0};
-
-	l->last_word = now_ns();
-	if (take_packets(l, &e) < 0)
-		lost(l, &e);
-	else if (l->streams == streams)
-		push(l, true);
+	if (type < LINK_PACKET_MIN)
+		return take_own(l, type, body, e);
+	if (!l->up)
+		return fail(e, EBADMSG, "link: a packet came before the beginning");
+	l->received++;
+	l->ops->packet(l->arg, type, body);
+	return 0;
 }
 
 static void
-on_readable(void *arg, uint32_t events)
+on_taken(struct channel *c)
 {
-	struct link *l = arg;
-	struct err e = {0};
-	ssize_t n = read(l->rfd, buf_reserve(&l->got, READ_SIZE), READ_SIZE);
+	struct link *l = c->arg;
 
-	if (n > 0) {
-		l->got.n += (size_t)n;
-		took(l);
-	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		if (n < 0)
-			fail_errno(&e, "link");
-		lost(l, &e);
+	if (c != l->now)
+		return;
+	if (l->received != l->told)
+		channel_word(c, PACKET_ACK, l->told = l->received);
+	push(l, true);
+}
+
+/* Packets can't go by this channel any more. */
+static void
+lost(struct link *l, const struct channel *c, const struct err *why)
+{
+	if (c == &l->direct) {
+		go_back(l, why);
+		return;
 	}
+	/* with the first streams the command has ended that leads to the host */
+	link_detach(l);
+	l->ops->down(l->arg, why);
+}
+
+static void
+on_ended(struct channel *c, const struct err *why)
+{
+	lost(c->arg, c, why);
 }
 
 static void
@@ -420,14 +379,13 @@ on_ping(void *arg)
 	struct link *l = arg;
 	struct err e;
 
-	l->ping = NULL;
-	if (now_ns() - l->last_word > LINK_DEAD_MS * 1000000ull) {
+	l->ping = loop_timer(l->loop, PING_MS, on_ping, l);
+	if (now_ns() - l->now->last_word > LINK_DEAD_MS * 1000000ull) {
 		fail(&e, ETIMEDOUT, "no word for %d s", LINK_DEAD_MS / 1000);
-		lost(l, &e);
+		lost(l, l->now, &e);
 		return;
 	}
-	l->ping = loop_timer(l->loop, PING_MS, on_ping, l);
-	urgent(l, PACKET_PING, now_ns());
+	channel_word(l->now, PACKET_PING, now_ns());
 	push(l, true);
 }
 
@@ -435,24 +393,22 @@ void
 link_attach(struct link *l, int rfd, int wfd, struct slice early)
 {
 	link_detach(l);
-	l->streams++;
-	l->rfd = rfd;
-	/* the loop watches each number for one thing */
-	l->wfd = rfd == wfd ? fcntl(wfd, F_DUPFD_CLOEXEC, 0) : wfd;
-	fd_nonblock(l->rfd, true);
-	fd_nonblock(l->wfd, true);
-	l->in = loop_fd(l->loop, l->rfd, EPOLLIN, on_readable, l);
-	l->last_word = now_ns();
 	l->ping = loop_timer(l->loop, PING_MS, on_ping, l);
-	urgent(l, PACKET_RESUME, l->received);
-	/* nothing else is sent before the other side has begun, too */
-	write_some(l, l->urgent.p, l->urgent.n, &l->urgent_done);
-	if (l->urgent_done == l->urgent.n) {
-		buf_clear(&l->urgent);
-		l->urgent_done = 0;
+	channel_open(&l->first, rfd, wfd);
+	begin(l, &l->first);
+	if (early.n)
+		channel_early(&l->first, early);
+}
+
+bool
+link_move(struct link *l, int fd)
+{
+	if (!l->up || l->now != &l->first) {
+		close(fd);
+		return false;
 	}
-	if (early.n) {
-		buf_add(&l->got, early.p, early.n);
-		took(l);
-	}
+	finish_packet(l);
+	channel_open(&l->direct, fd, fd);
+	begin(l, &l->direct);
+	return true;
 }

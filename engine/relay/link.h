@@ -3,12 +3,13 @@
  * Each packet is kept until the other side has said that it took it; on new streams both say how
  * many they took, and go on from there: nothing is lost, nothing comes twice.
  *
- *   size[4] type[1] body          little-endian; size counts all of it
- *
  * Bulk (objects, output) is asked for in pieces while there is room: no more of it is on its way
  * than a window that shrinks when the stream is slow, and the pieces with it. So a packet that is
- * no bulk waits for little. Bulk goes by the same streams: where these are slow by nature (srun: 3
- * MB/s) it is, too.
+ * no bulk waits for little.
+ *
+ * Streams that are slow by nature can be left for a connection beside them (offer.h): everything
+ * goes by that from then on. The streams stay, with nothing to carry: their end is still the end of
+ * all, and when the other connection ends everything goes by them again.
  */
 #ifndef LINK_H
 #define LINK_H
@@ -29,10 +30,13 @@ struct link_ops {
 	void (*packet)(void *arg, int type, struct slice body);
 	/* There is room: sends one piece of bulk. False: there is none. */
 	bool (*more)(void *arg);
-	/* The other side speaks on these streams. */
+	/* The other side speaks on these streams, or on the connection of link_move(). */
 	void (*up)(void *arg);
 	/* The streams have ended, and are closed (e->no: with what error). Link packets wait. */
 	void (*down)(void *arg, const struct err *why);
+	/* The connection of link_move() has ended, why->no: with what error. The streams are used
+	 * again. */
+	void (*back)(void *arg, const struct err *why);
 };
 
 struct link *link_new(struct loop *loop, const struct link_ops *ops, void *arg);
@@ -41,6 +45,9 @@ void link_free(struct link *l); /* NULL-safe */
  * already. Older ones are closed without a word. */
 void link_attach(struct link *l, int rfd, int wfd, struct slice early);
 void link_detach(struct link *l);
+/* Moves to this connection, which the other side does, too; closes it in the end. False: it is
+ * closed now, because the link is not up, or has moved already. */
+bool link_move(struct link *l, int fd);
 /* Queues a packet: both parts, one behind the other. */
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);
 void link_more(struct link *l); /* there is bulk to be asked for */

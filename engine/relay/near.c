@@ -11,6 +11,7 @@
 #include "relay/asked.h"
 #include "relay/dial.h"
 #include "relay/inbox.h"
+#include "relay/offer.h"
 #include "relay/outbox.h"
 #include "relay/parts.h"
 #include <errno.h>
@@ -306,6 +307,9 @@ on_packet(void *arg, int type, struct slice body)
 	case PACKET_GONE:
 		agent_gone(body);
 		break;
+	case PACKET_REFUSAL:
+		offer_refused(body);
+		break;
 	default:
 		inbox_take(near.in, type, body, &e);
 	}
@@ -329,6 +333,23 @@ static void
 on_down(void *arg, const struct err *why)
 {
 	dial_down(why);
+}
+
+/* The daemon hears by which connection bulk goes. */
+static void
+on_moved(const struct err *why)
+{
+	conn_send(near.daemon, Ndirect, 0, SLOT_AGENT, 0, -1, (uint32_t)!why->no,
+	    slice_text(why->no ? why->text : ""));
+}
+
+static void
+on_back(void *arg, const struct err *why)
+{
+	struct err e;
+
+	fail(&e, ECONNRESET, "it has ended%s%.900s", why->no ? ": " : "", why->no ? why->text : "");
+	on_moved(&e);
 }
 
 /* ---- the beginning ---- */
@@ -373,6 +394,8 @@ parse(char **args)
 		} else if (!strcmp(args[0], "--linger")) {
 			if (!packet_linger(args[1], &near.dial.linger_ms))
 				return "--linger: want seconds";
+		} else if (!strcmp(args[0], "--direct")) {
+			near.dial.direct = args[1];
 		} else {
 			return "an option is not known";
 		}
@@ -386,14 +409,14 @@ parse(char **args)
 int
 near_main(char **args)
 {
-	static const struct link_ops ops = {on_packet, on_more, on_up, on_down};
+	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 	const char *wrong = parse(args);
 	int fd;
 
 	if (wrong) {
 		fprintf(stderr,
 		    "ddip-engine relay: %s\nusage: ddip-engine relay --host NAME --linger SECONDS "
-		    "--engine auto|PATH -- COMMAND…\n",
+		    "--engine auto|PATH [--direct VARIABLE] -- COMMAND…\n",
 		    wrong);
 		return 2;
 	}
@@ -414,6 +437,7 @@ near_main(char **args)
 	near.dial.loop = near.loop;
 	near.dial.link = near.link;
 	near.dial.failed = give_up;
+	near.dial.moved = on_moved;
 	near.out = outbox_new(near.link);
 	near.in = inbox_new(deliver, NULL);
 	near.parts = parts_new(from_far);

@@ -25,7 +25,10 @@ enum {
 			  not come */
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon has gone: say PACKET_GONE, and end */
-	PACKET_GONE    /* status[4]: the agent has ended, by wait(2) */
+	PACKET_GONE,   /* status[4]: the agent has ended, by wait(2) */
+	PACKET_OFFER,  /* port[2] secret[32] and the name of a variable over there, which has the
+			  address of this side: connect (proof.h) */
+	PACKET_REFUSAL /* text: why that can't be */
 };
 
 /*

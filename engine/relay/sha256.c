@@ -1,9 +1,11 @@
-/* SHA-256 of bytes in memory. */
+/* SHA-256 and HMAC of bytes in memory. */
 #include "relay/sha256.h"
+#include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 64, WORDS = 8, ROUNDS = 64, LENGTH = 8 };
+enum { BLOCK = SHA256_BLOCK, WORDS = 8, ROUNDS = 64, LENGTH = 8 };
 
 static const uint32_t k[ROUNDS] = {0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b,
     0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74,
@@ -50,7 +52,7 @@ add_block(uint32_t h[WORDS], const unsigned char *p)
 }
 
 void
-sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX + 1])
+sha256(const void *bytes, size_t n, unsigned char sum[SHA256_SIZE])
 {
 	uint32_t h[WORDS] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
 	    0x1f83d9ab, 0x5be0cd19};
@@ -67,6 +69,45 @@ sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX + 1])
 		last[end - 1 - i] = (unsigned char)((uint64_t)n * 8 >> (8 * i));
 	for (size_t at = 0; at < end; at += BLOCK)
 		add_block(h, last + at);
-	for (size_t i = 0; i < WORDS; i++)
-		snprintf(hex + 8 * i, 9, "%08x", h[i]);
+	for (size_t i = 0; i < SHA256_SIZE; i++)
+		sum[i] = (unsigned char)(h[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void
+sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX + 1])
+{
+	unsigned char sum[SHA256_SIZE];
+
+	sha256(bytes, n, sum);
+	for (size_t i = 0; i < SHA256_SIZE; i++)
+		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
+}
+
+/* Of the key, each of whose bytes is changed by pad, and n bytes behind it. */
+static void
+padded(const unsigned char key[BLOCK], unsigned char pad, const void *bytes, size_t n,
+    unsigned char sum[SHA256_SIZE])
+{
+	unsigned char *all = xmalloc(BLOCK + n);
+
+	for (size_t i = 0; i < BLOCK; i++)
+		all[i] = key[i] ^ pad;
+	if (n)
+		memcpy(all + BLOCK, bytes, n);
+	sha256(all, BLOCK + n, sum);
+	free(all);
+}
+
+void
+sha256_hmac(
+    const void *key, size_t key_n, const void *bytes, size_t n, unsigned char mac[SHA256_SIZE])
+{
+	enum { INNER = 0x36, OUTER = 0x5c };
+
+	unsigned char block[BLOCK] = {0}, inner[SHA256_SIZE];
+
+	assert(key_n <= BLOCK);
+	memcpy(block, key, key_n);
+	padded(block, INNER, bytes, n, inner);
+	padded(block, OUTER, inner, sizeof(inner), mac);
 }

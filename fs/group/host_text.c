@@ -17,6 +17,14 @@ state_of(const struct host *h)
 	return h->agent->said_hello ? "up" : "connecting";
 }
 
+static const char *
+connection_of(const struct agent *a)
+{
+	if (!a || a->here)
+		return "-";
+	return a->direct ? "direct" : "launcher";
+}
+
 const char *
 host_text_name(const struct rank *k)
 {
@@ -92,7 +100,8 @@ host_text_all(struct group *g, struct buf *out)
 		else
 			buf_adds(out, " slots=- ranks=");
 		print_ranks(ranks, h->ranks ? heads[h->index] : -1, out);
-		buf_addf(out, " queued_bytes=%zu\n", a ? conn_queued(a->conn) : (size_t)0);
+		buf_addf(out, " connection=%s queued_bytes=%zu\n", connection_of(a),
+		    a ? conn_queued(a->conn) : (size_t)0);
 		if (a)
 			agent_ping(a); /* for the next reader */
 	}

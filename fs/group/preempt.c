@@ -5,7 +5,6 @@
 #include "group/journal.h"
 #include "group/registry.h"
 #include "group/task.h"
-#include "host/agent.h"
 #include "signal_name.h"
 #include <signal.h>
 
@@ -55,20 +54,10 @@ on_own(void *arg, int signo)
 	preempt_signal(signo, "-");
 }
 
-static void
-on_agent(struct agent *a, struct msg *m)
-{
-	uint32_t signo;
-
-	if (m->type == Npreempted && wire_unpack(m, NULL, &signo) == 0)
-		preempt_signal((int)signo, agent_host(a));
-}
-
 void
 preempt_init(void)
 {
 	for (const int *signo = signal_preempts; *signo; signo++)
 		if (*signo != SIGTERM)
 			loop_signal(daemon_.loop, *signo, on_own, NULL);
-	agent_notice = on_agent;
 }

@@ -6,8 +6,7 @@
 #define PREEMPT_H
 #include "group/group.h"
 
-/* The signals that groups may name come here from now on: those of the daemon, but SIGTERM, and
- * those of all agents. */
+/* The daemon's signals that groups may name come here from now on, but SIGTERM. */
 void preempt_init(void);
 /* This signal came to a host. True: groups have it as on_preempt, and their cells were told, unless
  * that was done a moment ago. */

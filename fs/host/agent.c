@@ -346,7 +346,7 @@ agent_of(const struct agent_spec *spec, struct err *e)
 	if (!a)
 		a = add_agent(spec);
 	a->why = (struct err){0};
-	a->said_hello = false;
+	a->said_hello = a->direct = false;
 	a->asked = a->round_trip = 0;
 	a->serial++;
 	fd = agent_process_start(&a->spec, &a->pid, e);

@@ -34,6 +34,7 @@ struct agent {
 	char *host;		/* what that machine calls itself; NULL: not known yet */
 	struct err why;		/* it is gone because */
 	bool said_hello;
+	bool direct; /* host_notice.c: reached by a connection beside its launcher */
 	uint64_t asked,
 	    round_trip;	 /* ns: when it was pinged (0: it has answered), how long it took */
 	uint32_t serial; /* another one with each process */

@@ -61,17 +61,19 @@ static int
 start_relay(const struct agent_spec *s, pid_t *pid, struct err *e)
 {
 	char **command = launcher_argv(s->launcher, s->host), *linger = xasprintf("%g", s->linger);
+	const char *direct = launcher_direct(s->launcher);
 	const char *const options[] = {daemon_.engine, "relay", "--host", s->host, "--linger",
-	    linger, "--engine", *s->engine ? s->engine : "auto", "--"};
-	size_t n = 0;
+	    linger, "--engine", *s->engine ? s->engine : "auto", direct ? "--direct" : "--",
+	    direct ? direct : NULL, "--"};
+	size_t n = 0, n_options = ARRAY_LEN(options) - (direct ? 0 : 2);
 	char **argv;
 	int fd;
 
 	while (command[n])
 		n++;
-	argv = xcalloc(ARRAY_LEN(options) + n + 1, sizeof(*argv));
-	memcpy(argv, options, sizeof(options));
-	memcpy(argv + ARRAY_LEN(options), command, n * sizeof(*command));
+	argv = xcalloc(n_options + n + 1, sizeof(*argv));
+	memcpy(argv, options, n_options * sizeof(*argv));
+	memcpy(argv + n_options, command, n * sizeof(*command));
 	fd = start(argv, pid, e);
 	free(argv);
 	free(linger);

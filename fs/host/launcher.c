@@ -7,16 +7,20 @@
 
 #define HOST "{host}"
 
-/* The command is before, the user's options, behind. */
+#define SRUN "srun -N1 -n1 -w " HOST " -u --overlap"
+
+/* The command is before, the user's options, behind. direct: it carries little, so bulk goes by a
+ * connection from there, to the address that this variable has there; NULL: all by the command. */
 static const struct launcher {
-	const char *name, *before, *behind;
+	const char *name, *before, *behind, *direct;
 } launchers[] = {
     /* a password or an unknown key ends in a message, not in a question */
-    {"ssh", "ssh -T -o BatchMode=yes", HOST},
-    {"srun", "srun -N1 -n1 -w " HOST " -u --overlap", "sh -c"},
-    {"kubectl", "kubectl", "exec -i " HOST " -- sh -c"},
-    {"docker", "docker", "exec -i " HOST " sh -c"},
-    {"podman", "podman", "exec -i " HOST " sh -c"},
+    {"ssh", "ssh -T -o BatchMode=yes", HOST, NULL},
+    {"srun", SRUN, "sh -c", "SLURM_LAUNCH_NODE_IPADDR"},
+    {"srun-only", SRUN, "sh -c", NULL},
+    {"kubectl", "kubectl", "exec -i " HOST " -- sh -c", NULL},
+    {"docker", "docker", "exec -i " HOST " sh -c", NULL},
+    {"podman", "podman", "exec -i " HOST " sh -c", NULL},
 };
 
 static const struct launcher *
@@ -47,7 +51,7 @@ launcher_check(const char *words, struct err *e)
 		names |= strstr(word[i], HOST) != NULL;
 	if (n == 0)
 		r = fail(e, EINVAL,
-		    "launcher: want ssh, srun, kubectl, docker, podman, " LAUNCHER_HERE
+		    "launcher: want ssh, srun, srun-only, kubectl, docker, podman, " LAUNCHER_HERE
 		    ", or a command with " HOST);
 	else if (n > 1 && strcmp(word[0], LAUNCHER_HERE) == 0)
 		r = fail(e, EINVAL, "launcher: " LAUNCHER_HERE " takes no options");
@@ -73,6 +77,16 @@ with_host(const char *word, const char *host)
 	}
 	buf_adds(&b, word);
 	return buf_take(&b);
+}
+
+const char *
+launcher_direct(const char *words)
+{
+	char *name = xstrndup(words, strcspn(words, " \t"));
+	const struct launcher *l = find(name);
+
+	free(name);
+	return l ? l->direct : NULL;
 }
 
 char **

@@ -14,6 +14,9 @@ int launcher_check(const char *words, struct err *e);
 /* The command for a host (words that were good before), to which a shell text is appended: a list
  * that ends with NULL, for launcher_free. */
 char **launcher_argv(const char *words, const char *host);
+/* Where the command carries so little that bulk goes by a connection from there: the variable that
+ * has this host's address there. NULL: it carries everything. */
+const char *launcher_direct(const char *words);
 void launcher_free(char **argv);
 /* Their names and what they run, for messages and manual pages. */
 void launcher_print(struct buf *out);

@@ -1,35 +1,19 @@
 /*
  * Reads an object from its ranks. Without an OP, one rank gives the view's bytes. With one, each
  * rank gives its part (across_ranks.py), reduce.c combines the parts, and rank 0 makes the view of
- * the result. Knows no files.
+ * the result. Parts that are all on GPUs are combined there, if that is possible: else they are
+ * asked for once more. Knows no files.
  */
 #include "object/pull.h"
 #include "base/daemon.h"
 #include "object/device.h"
+#include "object/gpu_combine.h"
 #include "object/remote.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-/* What one rank gave. */
-struct got {
-	struct pull *p;
-	struct pull_rank rank;	       /* the first of those that are asked */
-	const struct pull_rank *ranks; /* all of them; several: their host combines their parts */
-	int rank_count;
-	uint32_t tag;	 /* of the question; 0: there is none, or it is answered */
-	uint32_t handle; /* to be freed; 0: none */
-	struct buf head;
-	int fd;
-	int pidfd, pidfd_errno; /* opened before the question: who answers it had the pid then */
-	struct source source;
-	struct device *device; /* its bytes are on a GPU; NULL: they are in the source */
-	struct remote *remote; /* or on another host */
-	uint64_t size;
-	struct err err;
-};
+enum { GPUS_MAX = 64 }; /* of a rank's host, where parts are combined on them */
 
 struct pull {
 	struct var_name name;
@@ -38,9 +22,10 @@ struct pull {
 	struct pull_rank *ranks;
 	struct got whole; /* the view of the result, by the first rank */
 	struct reduction *reduction;
-	bool running; /* the reduction */
-	bool hosted;  /* the bytes must be in memory of the host */
-	pull_fn *fn;  /* NULL: nobody waits any more */
+	bool running;		     /* the reduction */
+	struct gpu_combine *on_gpus; /* the same, there; NULL: it is not under way */
+	bool hosted;		     /* the bytes must be in memory of the host */
+	pull_fn *fn;		     /* NULL: nobody waits any more */
 	void *arg;
 	TAILQ_ENTRY(pull) link;
 };
@@ -51,31 +36,6 @@ static struct slice
 text(const char *s)
 {
 	return (struct slice){s, strlen(s)};
-}
-
-static void
-close_pidfd(struct got *x)
-{
-	if (x->pidfd >= 0)
-		close(x->pidfd);
-	x->pidfd = -1;
-}
-
-static void
-got_free(struct got *x)
-{
-	device_free(x->device);
-	x->device = NULL;
-	remote_free(x->remote);
-	x->remote = NULL;
-	if (x->handle && agent_slot_lives(x->rank.agent, x->rank.slot))
-		agent_send(x->rank.agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
-	x->handle = 0;
-	if (x->fd >= 0)
-		close(x->fd);
-	x->fd = -1;
-	close_pidfd(x);
-	buf_free(&x->head);
 }
 
 static void
@@ -127,6 +87,8 @@ pull_free(struct pull *p)
 	cancel(p);
 	if (p->running)
 		reduce_cancel(p->reduction);
+	else if (p->on_gpus)
+		gpu_combine_cancel(p->on_gpus);
 	else if (p->left == 0)
 		destroy(p);
 }
@@ -142,67 +104,6 @@ ended(struct pull *p, const struct err *e)
 		destroy(p);
 }
 
-/* The bytes that lie in the rank's own memory. */
-static int
-take_live(struct got *x, uint64_t addr)
-{
-	char probe;
-
-	if (x->pidfd < 0)
-		return fail(&x->err, x->pidfd_errno == ESRCH ? EHOSTDOWN : x->pidfd_errno,
-		    "rank %d's memory can't be read: pidfd_open: %s", x->rank.number,
-		    strerror(x->pidfd_errno));
-	x->source.kind = SOURCE_PROCESS;
-	x->source.pid = x->rank.pid;
-	x->source.pidfd = x->pidfd;
-	x->source.addr = addr;
-	/* forbidden here (ptrace rules)? Better now than in the middle of a read */
-	if (x->size > x->head.n && copy_read(&x->source, x->head.n, &probe, 1) < 0)
-		return fail(&x->err, EPERM,
-		    "rank %d's memory can't be read from here: allow ptrace for your own processes",
-		    x->rank.number);
-	return 0;
-}
-
-static int
-take_bytes(struct got *x, struct msg *m)
-{
-	struct slice head;
-	uint64_t addr;
-	uint8_t kind;
-	int r = wire_unpack(m, &x->err, &kind, &x->handle, &addr, &x->size, &head);
-
-	if (r < 0)
-		return r;
-	buf_add(&x->head, head.p, head.n);
-	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
-	if (kind == GET_LIVE)
-		return take_live(x, addr);
-	close_pidfd(x);
-	if (kind == GET_READ && (x->p->name.op || x->p->hosted))
-		return fail(
-		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
-	if (kind == GET_READ)
-		x->remote = remote_new(
-		    x->rank.agent, x->rank.slot, x->handle, x->size - MIN(x->size, x->head.n));
-	if (kind != GET_FD && kind != GET_DEVICE)
-		return 0;
-	if (m->fd < 0)
-		return fail(
-		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
-	x->fd = m->fd;
-	m->fd = -1;
-	if (kind == GET_DEVICE) {
-		x->device = device_new(
-		    x->rank.agent, x->rank.slot, x->handle, (unsigned)addr, x->fd, &x->err);
-		x->fd = -1;
-		return -x->err.no;
-	}
-	x->source.kind = SOURCE_FD;
-	x->source.fd = x->fd;
-	return 0;
-}
-
 static void combine(struct pull *p);
 
 static void
@@ -215,7 +116,7 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (!m)
 		x->err = *e;
 	else
-		take_bytes(x, m);
+		got_take(x, m);
 	if (--p->left > 0)
 		return;
 	if (x == &p->whole) {
@@ -250,48 +151,60 @@ ask_host(const struct pull *p, const struct got *x, const char *name, const char
 	buf_free(&ranks);
 }
 
-/* A question to these ranks. fd: the result that the one is to make a view of. */
+/* A question to the ranks of x. fd: the result that the one is to make a view of. */
 static void
-ask(struct pull *p, struct got *x, const struct pull_rank *ranks, int n, const char *op, int fd)
+ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 {
 	const char *dot = *p->name.attribute ? "." : "";
 	char *name = xasprintf("%s%s%s", p->name.name, dot, p->name.attribute);
+	char *how = xasprintf("%s%s", use == GOT_COMBINE ? "gpu " : "", op);
+	const struct pull_rank *rank = x->ranks;
 
-	*x = (struct got){.p = p, .rank = *ranks, .ranks = ranks, .rank_count = n, .fd = -1};
-	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, ranks->pid, 0);
-	x->pidfd_errno = errno;
-	x->tag = agent_tag(ranks->agent, ranks->slot, on_got, x);
+	*x = (struct got){.p = p,
+	    .rank = *rank,
+	    .ranks = rank,
+	    .rank_count = x->rank_count,
+	    .use = use,
+	    .fd = -1};
+	got_open(x);
+	x->tag = agent_tag(rank->agent, rank->slot, on_got, x);
 	p->left++;
-	if (n > 1)
-		ask_host(p, x, name, op);
+	if (x->rank_count > 1)
+		ask_host(p, x, name, how);
 	else
-		agent_send(ranks->agent, Tget, 0, ranks->slot, x->tag, fd, text(name),
-		    text(p->name.view->name), text(op));
+		agent_send(rank->agent, Tget, 0, rank->slot, x->tag, fd, text(name),
+		    text(p->name.view->name), text(how));
 	free(name);
+	free(how);
+}
+
+static bool
+is_here(const struct pull *p, const struct pull_rank *rank, struct err *e)
+{
+	if (agent_slot_lives(rank->agent, rank->slot))
+		return true;
+	fail(e, EHOSTDOWN, "rank %d went away while %s was put together", rank->number,
+	    p->name.name);
+	return false;
 }
 
 static void
 on_combined(void *arg, const struct err *e)
 {
 	struct pull *p = arg;
-	struct pull_rank first = p->got[0].rank;
 	struct err why = *e;
 	bool more = !why.no && p->fn && reduce_result(p->reduction) >= 0;
 
 	p->running = false;
-	if (more && !agent_slot_lives(first.agent, first.slot))
-		fail(&why, EHOSTDOWN, "rank %d went away while %s was put together", first.number,
-		    p->name.name);
-	else if (more) {
-		ask(p, &p->whole, p->ranks, 1, reduce_line(p->reduction),
-		    reduce_result(p->reduction));
-		return;
-	}
-	ended(p, &why);
+	if (more && is_here(p, &p->got[0].rank, &why))
+		ask(p, &p->whole, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
+	else
+		ended(p, &why);
 }
 
-static void
-combine(struct pull *p)
+/* Do the parts go together? Their bytes need not be here yet. False: it has ended with why not. */
+static bool
+plan(struct pull *p)
 {
 	const struct reduce_op *op = p->name.op->reads;
 	struct shard *parts = xcalloc((size_t)p->n, sizeof(*parts));
@@ -307,8 +220,87 @@ combine(struct pull *p)
 	}
 	p->reduction = e.no ? NULL : reduce_new(op, p->name.name, parts, p->n, &e);
 	free(parts);
-	if (!p->reduction) {
-		ended(p, &e);
+	if (!e.no)
+		return true;
+	ended(p, &e); /* it may be freed then */
+	return false;
+}
+
+/* Those that were left on a GPU are asked for again, as they are now. */
+static void
+bring_to_host(struct pull *p)
+{
+	struct err e;
+
+	reduce_free(p->reduction);
+	p->reduction = NULL;
+	for (int i = 0; i < p->n; i++)
+		if (!is_here(p, &p->got[i].rank, &e)) {
+			ended(p, &e);
+			return;
+		}
+	for (int i = 0; i < p->n; i++)
+		if (p->got[i].on_gpu) {
+			got_free(&p->got[i]);
+			ask(p, &p->got[i], GOT_HOST, p->name.op->name, -1);
+		}
+}
+
+/* Whatever went wrong there may go well on the host. */
+static void
+on_gpus_combined(void *arg, const struct err *e)
+{
+	struct pull *p = arg;
+
+	p->on_gpus = NULL;
+	if (e->no && p->fn)
+		bring_to_host(p);
+	else
+		on_combined(p, e);
+}
+
+/* The parts' places on the GPUs; false: not each is on a GPU of its own. */
+static bool
+find_on_gpus(const struct pull *p, struct gpu_part *parts)
+{
+	uint64_t taken = 0;
+
+	for (int i = 0; i < p->n; i++) {
+		const struct got *x = &p->got[i];
+
+		if (!x->on_gpu || x->gpu >= GPUS_MAX || taken >> x->gpu & 1)
+			return false;
+		taken |= 1ULL << x->gpu;
+		parts[i] = (struct gpu_part){x->rank.agent, x->rank.slot, x->handle};
+	}
+	return true;
+}
+
+static void
+combine_on_gpus(struct pull *p)
+{
+	struct gpu_part *parts = xcalloc((size_t)p->n, sizeof(*parts));
+
+	if (find_on_gpus(p, parts))
+		p->on_gpus = gpu_combine_new(parts, p->n, p->reduction, on_gpus_combined, p);
+	free(parts);
+	if (p->on_gpus)
+		gpu_combine_start(p->on_gpus);
+	else
+		bring_to_host(p);
+}
+
+static void
+combine(struct pull *p)
+{
+	bool away = false;
+
+	if (!plan(p))
+		return;
+	for (int i = 0; i < p->n; i++)
+		away |= p->got[i].on_gpu;
+	if (away) {
+		combine_on_gpus(p);
 		return;
 	}
 	p->running = true;
@@ -336,9 +328,9 @@ pull_new(const struct pull_rank *ranks, int n, const struct var_name *name)
 
 	n = name->op ? n : 1;
 	*p = (struct pull){.name = *name};
-	p->whole = (struct got){.fd = -1, .pidfd = -1};
 	p->ranks = xcalloc((size_t)n, sizeof(*ranks));
 	memcpy(p->ranks, ranks, (size_t)n * sizeof(*ranks));
+	p->whole = (struct got){.ranks = p->ranks, .rank_count = 1, .fd = -1, .pidfd = -1};
 	p->got = xcalloc((size_t)n, sizeof(*p->got));
 	for (int i = 0, together; i < n; i += together) {
 		together = count_together(name, p->ranks + i, n - i);
@@ -353,16 +345,37 @@ pull_new(const struct pull_rank *ranks, int n, const struct var_name *name)
 	return p;
 }
 
+/* May the parts stay on the GPUs? Those of one host may, if an OP computes with them. */
+static bool
+may_stay_on_gpus(const struct pull *p)
+{
+	const struct reduce_op *op = p->name.op ? p->name.op->reads : NULL;
+	bool here = true;
+
+	for (int i = 0; i < p->n; i++)
+		here &= p->got[i].rank.agent->here;
+	return here && p->n > 1 && op && op->fold[KIND_FLOAT];
+}
+
+static enum got_use
+use_of_parts(const struct pull *p)
+{
+	if (may_stay_on_gpus(p))
+		return GOT_COMBINE;
+	return p->name.op || p->hosted ? GOT_HOST : GOT_READ;
+}
+
 void
 pull_start(struct pull *p, pull_fn *fn, void *arg)
 {
 	/* an OP that only compares takes the view's bytes, as one that wants a copy of them */
 	const char *op = p->name.op ? p->name.op->name : p->hosted ? "same" : "";
+	enum got_use use = use_of_parts(p);
 
 	p->fn = fn;
 	p->arg = arg;
 	for (int i = 0; i < p->n; i++)
-		ask(p, &p->got[i], p->got[i].ranks, p->got[i].rank_count, op, -1);
+		ask(p, &p->got[i], use, op, -1);
 }
 
 static bool
@@ -380,7 +393,8 @@ waits_for(const struct pull *p, const struct agent *a, int slot)
 	bool waits = asks(&p->whole, a, slot);
 
 	for (int i = 0; i < p->n && !waits; i++)
-		waits = asks(&p->got[i], a, slot);
+		waits = asks(&p->got[i], a, slot) ||
+			(p->on_gpus && p->got[i].rank.agent == a && p->got[i].rank.slot == slot);
 	return waits;
 }
 

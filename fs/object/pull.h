@@ -4,20 +4,10 @@
 #ifndef PULL_H
 #define PULL_H
 #include "base/req.h"
-#include "copy.h"
-#include "host/agent.h"
+#include "object/got.h"
 #include "object/varname.h"
 
 struct pull;
-
-/* Who is asked: an engine at the agent. */
-struct pull_rank {
-	int number; /* for messages */
-	struct agent *agent;
-	int slot;
-	pid_t pid;     /* 0: its process is not on this machine */
-	pid_t far_pid; /* where it is */
-};
 
 /* Called once, maybe before pull_start returns: the bytes are there, or (e->no) are not. */
 typedef void pull_fn(void *arg, const struct err *e);

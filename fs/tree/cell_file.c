@@ -1,4 +1,7 @@
-/* Files that take cells: they collect what is written; fsync or the last close submits it. */
+/*
+ * Files that take cells: they collect what is written; fsync, a read or the last close submits it.
+ * Those called stream give its stream, the others its number.
+ */
 #include "tree/cell_file.h"
 #include "group/cell.h"
 #include "group/external.h"
@@ -8,18 +11,21 @@
 #include "group/rank_list.h"
 #include "group/task.h"
 #include "tree/caller.h"
+#include "tree/cell_stream.h"
 #include "tree/text.h"
 #include "tree/writer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 struct cell_input {
 	struct buf source;
-	int number; /* of the last cell that this descriptor submitted */
-	bool told;  /* a read gave the number */
+	struct cell *cell;   /* referenced: the last that this descriptor submitted; NULL: none */
+	struct live *stream; /* what reads of it give; NULL: nothing was read yet */
+	bool told;	     /* a read gave the number */
 	bool too_large;
 	bool discarded; /* who wrote was killed: nothing of it is run */
 	int terminal;	/* of a shell that opened it; -1: none */
@@ -39,7 +45,7 @@ ranks_of(const struct place *at, int *ranks, struct err *e)
 }
 
 static int
-cell_open(struct file *f, struct req *r)
+open_input(struct file *f, struct req *r)
 {
 	struct cell_input *in;
 
@@ -51,10 +57,16 @@ cell_open(struct file *f, struct req *r)
 	}
 	in = xcalloc(1, sizeof(*in));
 	in->terminal = writer_terminal(f);
-	if ((f->flags & O_ACCMODE) == O_RDONLY)
-		f->node->size = (uint64_t)snprintf(NULL, 0, "%d\n", f->node->at.g->history.last);
 	f->state = in;
 	return 0;
+}
+
+static int
+cell_open(struct file *f, struct req *r)
+{
+	if ((f->flags & O_ACCMODE) == O_RDONLY)
+		f->node->size = (uint64_t)snprintf(NULL, 0, "%d\n", f->node->at.g->history.last);
+	return open_input(f, r);
 }
 
 static ssize_t
@@ -76,6 +88,25 @@ cell_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err 
 	return (ssize_t)n;
 }
 
+static void
+forget_cell(struct cell_input *in)
+{
+	live_free(in->stream);
+	in->stream = NULL;
+	if (in->cell)
+		cell_unref(in->cell);
+	in->cell = NULL;
+}
+
+/* From now on reads are about this cell. */
+static void
+set_cell(struct cell_input *in, struct cell *c)
+{
+	forget_cell(in);
+	in->cell = cell_ref(c);
+	in->told = false;
+}
+
 /* Submits what was collected. Returns the cell or NULL with e. */
 static struct cell *
 submit(struct file *f, struct req *r, bool waits, struct err *e)
@@ -88,8 +119,8 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 		c = cell_submit(
 		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
-	in->number = c ? c->number : in->number;
-	in->told = false;
+	if (c)
+		set_cell(in, c);
 	return c;
 }
 
@@ -119,16 +150,15 @@ show_failure(struct req *r, int result)
 {
 	struct cell_input *in = r->file->state;
 	struct group *g = r->file->node->at.g;
-	struct cell *c = cell_find(g, in->number);
-	bool ran = c && !r->err.text[0];
-	const struct err *e = ran ? &c->w->err : &r->err;
+	bool ran = in->cell && !r->err.text[0];
+	const struct err *e = ran ? &in->cell->w->err : &r->err;
 	struct buf line = {0};
 
 	if (result == 0)
 		return;
 	buf_addf(&line, "ddipfs: %s", g->name);
 	if (ran)
-		buf_addf(&line, "/cells/%d", in->number);
+		buf_addf(&line, "/cells/%d", in->cell->number);
 	buf_addf(&line, ": %s", err_name(-result));
 	if (e->text[0])
 		buf_addf(&line, ": %s", e->text);
@@ -185,6 +215,7 @@ cell_release(struct file *f)
 		journal_fail(f->node->at.g, &e, "cell");
 	if (!in)
 		return;
+	forget_cell(in);
 	if (in->terminal >= 0)
 		close(in->terminal);
 	buf_free(&in->source);
@@ -203,24 +234,31 @@ give_number(struct file *f, struct req *r)
 		return;
 	}
 	n = snprintf(
-	    text, sizeof(text), "%d\n", in->number ? in->number : f->node->at.g->history.last);
+	    text, sizeof(text), "%d\n", in->cell ? in->cell->number : f->node->at.g->history.last);
 	in->told = true;
 	req_data(r, text, MIN((size_t)n, r->want));
+}
+
+/* A program that writes and then reads on one descriptor means: run it. False: it was refused, and
+ * the read is answered. */
+static bool
+submit_by_read(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	struct err e = {0};
+
+	if (!in->source.n || submit(f, r, false, &e))
+		return true;
+	journal_fail(f->node->at.g, &e, "cell");
+	req_done(r, -e.no);
+	return false;
 }
 
 static void
 cell_read(struct file *f, struct req *r)
 {
-	struct cell_input *in = f->state;
-	struct err e = {0};
-
-	/* a program that writes and then reads on one descriptor means: run it */
-	if (in->source.n && !submit(f, r, false, &e)) {
-		journal_fail(f->node->at.g, &e, "cell");
-		req_done(r, -e.no);
-		return;
-	}
-	give_number(f, r);
+	if (submit_by_read(f, r))
+		give_number(f, r);
 }
 
 const struct file_ops cell_file_ops = {
@@ -230,5 +268,62 @@ const struct file_ops cell_file_ops = {
     .flush = cell_flush,
     .fsync = submit_and_wait,
     .release = cell_release,
+    .mtime = writer_mtime,
+};
+
+/* ---- stream ---- */
+
+/* The first read gives the number alone. The stream begins where the descriptor is, which has
+ * written before. */
+static void
+begin_stream(struct cell_input *in, uint64_t offset)
+{
+	struct live *l = cell_stream_new(in->cell);
+
+	buf_addf(&l->ready, "{\"type\":\"execute_input\",\"cell\":%d}\n", in->cell->number);
+	l->base = l->next = offset;
+	in->stream = l;
+}
+
+static void
+cell_read_stream(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	struct cell *last;
+
+	if (!submit_by_read(f, r))
+		return;
+	if (!in->cell && (last = cell_find(f->node->at.g, f->node->at.g->history.last)))
+		set_cell(in, last);
+	if (!in->cell) {
+		req_data(r, "", 0);
+		return;
+	}
+	if (in->stream) {
+		cell_stream_read(in->cell, in->stream, r);
+		return;
+	}
+	begin_stream(in, r->offset);
+	live_give(in->stream, r);
+}
+
+static unsigned
+cell_poll_stream(struct file *f)
+{
+	struct cell_input *in = f->state;
+
+	/* a first read never waits: it gives the number */
+	return in->source.n || !in->stream ? EPOLLIN | EPOLLRDNORM
+					   : cell_stream_poll(in->cell, in->stream);
+}
+
+const struct file_ops cell_file_stream_ops = {
+    .open = open_input,
+    .read = cell_read_stream,
+    .write = cell_write,
+    .flush = cell_flush,
+    .fsync = submit_and_wait,
+    .release = cell_release,
+    .poll = cell_poll_stream,
     .mtime = writer_mtime,
 };

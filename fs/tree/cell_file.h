@@ -1,8 +1,9 @@
-/* Files that take cells: cell, cell.LIST, rankK/cell. */
+/* Files that take cells: cell, cell.LIST, rankK/cell, stream, stream.LIST. */
 #ifndef CELL_FILE_H
 #define CELL_FILE_H
 #include "tree/tree.h"
 
-extern const struct file_ops cell_file_ops; /* G/cell, G/cell.LIST, G/rankK/cell */
+extern const struct file_ops cell_file_ops;	   /* G/cell, G/cell.LIST, G/rankK/cell */
+extern const struct file_ops cell_file_stream_ops; /* G/stream, G/stream.LIST */
 
 #endif

@@ -56,17 +56,15 @@ take_json(struct live *l, struct live_rank *s, int stream, const char *p, size_t
 	buf_drop(part, whole);
 }
 
-static int
-jsonl_open(struct file *f, struct req *r)
+struct live *
+cell_stream_new(const struct cell *c)
 {
-	struct cell *c = f->node->at.cell;
 	struct live *l = live_new(c->n, take_json, tell_json);
 
 	for (int i = 0; i < c->n; i++)
 		l->ranks[i] =
 		    (struct live_rank){.rank = c->ranks[i], .subtask = &c->w->subtasks[i]};
-	f->state = l;
-	return 0;
+	return l;
 }
 
 /* Places readers of ranks that have begun; adds the last message when all is told. True: see
@@ -96,11 +94,9 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	return false;
 }
 
-static void
-jsonl_read(struct file *f, struct req *r)
+void
+cell_stream_read(struct cell *c, struct live *l, struct req *r)
 {
-	struct live *l = f->state;
-	struct cell *c = f->node->at.cell;
 	bool more;
 
 	if (r->offset < l->base)
@@ -114,13 +110,30 @@ jsonl_read(struct file *f, struct req *r)
 		park_for_cell(c, r);
 }
 
+unsigned
+cell_stream_poll(struct cell *c, struct live *l)
+{
+	jsonl_advance(c, l, l->next, l->next + 1);
+	return live_there(l, l->next) || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
+}
+
+static int
+jsonl_open(struct file *f, struct req *r)
+{
+	f->state = cell_stream_new(f->node->at.cell);
+	return 0;
+}
+
+static void
+jsonl_read(struct file *f, struct req *r)
+{
+	cell_stream_read(f->node->at.cell, f->state, r);
+}
+
 static unsigned
 jsonl_poll(struct file *f)
 {
-	struct live *l = f->state;
-
-	jsonl_advance(f->node->at.cell, l, l->next, l->next + 1);
-	return live_there(l, l->next) || l->finished ? EPOLLIN | EPOLLRDNORM : 0;
+	return cell_stream_poll(f->node->at.cell, f->state);
 }
 
 const struct file_ops cell_stream_ops = {

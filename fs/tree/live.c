@@ -64,16 +64,20 @@ drop_parts(struct live *l)
 }
 
 void
-live_release(struct file *f)
+live_free(struct live *l)
 {
-	struct live *l = f->state;
-
 	if (!l)
 		return;
 	drop_parts(l);
 	free(l->ranks);
 	buf_free(&l->ready);
 	free(l);
+}
+
+void
+live_release(struct file *f)
+{
+	live_free(f->state);
 }
 
 /* Takes one piece of a rank's output into `ready`. False: nothing is there. */

@@ -34,7 +34,7 @@ struct live {
 
 /* A reader of n ranks, which are still to be placed. */
 struct live *live_new(int n, live_take_fn *take, live_tell_fn *tell);
-void live_release(struct file *f);
+void live_free(struct live *l); /* NULL: nothing to do */
 /* Its place s begins now, behind what this rank has printed. */
 void live_place_now(struct group *g, struct live_rank *s, int rank);
 /* Makes more until it reaches `until`, ranks in turn, a bounded piece in one go; what lies before
@@ -59,6 +59,7 @@ void live_park_more(struct group *g, struct req *r);
 /* Operations of a file whose state is a struct live. */
 void live_read(struct file *f, struct req *r);
 unsigned live_poll(struct file *f);
+void live_release(struct file *f);
 /* Readers hear of output by the groups' hooks; once, before any group is made. */
 void live_init(void);
 

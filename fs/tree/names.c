@@ -42,6 +42,8 @@ const struct row name_rows[] = {
     {"G/ctl", REG | 0600, ROW_PRIVATE_NODE | ROW_SIZED, &ctl_file_group_ops, text_ctl, "the settings, as the verbs that set them", "verbs, below"},
     {"G/cell", REG | 0600, ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
     {"G/cell.LIST", REG | 0600, ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
+    {"G/stream", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_stream_ops, NULL, "live: the number and then the stream of the cell that this descriptor submitted, else of the last", "as cell"},
+    {"G/stream.LIST", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_stream_ops, NULL, "as stream", "as cell.LIST"},
     {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
     {"G/ranks", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_ranks, "a line for each rank", NULL},
     {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, what is queued", NULL},
@@ -188,17 +190,31 @@ next_rank(const struct place *at, struct part_cursor *c, struct place *child, ch
 	return true;
 }
 
+/* The ranks behind a word with a dot. */
 static int
-find_list(struct place *at, const char *name)
+find_list(struct place *at, const char *name, const char *word)
 {
+	size_t n = strlen(word);
 	int ranks[MAX_RANKS];
 
-	if (strncmp(name, "cell.", 5) != 0)
+	if (strncmp(name, word, n) != 0)
 		return -ENOENT;
-	if (rank_list(name + 5, at->g->size, ranks, NULL) < 0)
+	if (rank_list(name + n, at->g->size, ranks, NULL) < 0)
 		return -EINVAL;
-	at->name = xstrdup(name + 5);
+	at->name = xstrdup(name + n);
 	return 0;
+}
+
+static int
+find_cell_list(struct place *at, const char *name)
+{
+	return find_list(at, name, "cell.");
+}
+
+static int
+find_stream_list(struct place *at, const char *name)
+{
+	return find_list(at, name, "stream.");
 }
 
 static void
@@ -220,9 +236,15 @@ print_rank(const struct place *at, struct buf *out)
 }
 
 static void
-print_list(const struct place *at, struct buf *out)
+print_cell_list(const struct place *at, struct buf *out)
 {
 	buf_addf(out, "cell.%s", at->name);
+}
+
+static void
+print_stream_list(const struct place *at, struct buf *out)
+{
+	buf_addf(out, "stream.%s", at->name);
 }
 
 static void
@@ -235,7 +257,8 @@ const struct part name_parts[] = {
     {"G", find_group, next_group, print_group},
     {"N", find_cell, next_cell, print_cell},
     {"rankK", find_rank, next_rank, print_rank},
-    {"cell.LIST", find_list, NULL, print_list},
+    {"cell.LIST", find_cell_list, NULL, print_cell_list},
+    {"stream.LIST", find_stream_list, NULL, print_stream_list},
     {"STAGED", staged_find, staged_next, print_name},
     {"NAME", var_names_find, var_names_next, print_name},
 };

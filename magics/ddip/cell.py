@@ -17,7 +17,7 @@ from ddip import files, wakeup
 from ddip.errors import DipError
 
 SOURCE_MAX = 16 << 20
-_PIECE = 1 << 20
+_ANSWER_MAX = 64  # the first read of what submits a cell: its number
 _ABANDON = 3  # interrupts after which nothing more is waited for
 
 # The rank of a line, without parsing it: it is the last key of every message.
@@ -27,9 +27,11 @@ _RANK = re.compile(rb'"rank": ?(\d+)\}$')
 class Cell:
     """One submitted cell."""
 
-    def __init__(self, group, number):
+    def __init__(self, group, number, stream=None):
+        """stream: an open file that gives its stream, if there is one already."""
         self.group = group
         self.number = number
+        self._stream = stream
         self.path = os.path.join(group.path, "cells", str(number))
 
     def read(self, name):
@@ -54,6 +56,11 @@ class Cell:
                     return False
                 time.sleep(files.LOOK_S)
 
+    def open_stream(self):
+        """An open file that gives its stream from the beginning."""
+        stream, self._stream = self._stream, None
+        return stream or files.open_(os.path.join(self.path, "stream"))
+
     def interrupt(self):
         """Interrupts this cell only; one that is queued is dropped, one that ended stays as is."""
         files.write(os.path.join(self.path, "ctl"), b"interrupt\n")
@@ -64,21 +71,48 @@ def submit(group, source, ranks=None):
 
     Returns the Cell. Raises DipError.
     """
+    data = _data_of(source)
+    with _refusals_told(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
+        return Cell(group, int(_submit(file, data)))
+
+
+@contextlib.contextmanager
+def submitted(group, source, ranks=None):
+    """The same for a cell that follow() is called for in the context: it needs no other file."""
+    data = _data_of(source)
+    with contextlib.ExitStack() as opened:
+        with _refusals_told(group):
+            file = opened.enter_context(_open(group, "stream", ranks))
+            line = _submit(file, data)
+        yield Cell(group, json.loads(line)["cell"], file)
+
+
+def _data_of(source):
     data = source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass")
     if len(data) > SOURCE_MAX:
         raise DipError(f"a cell has at most {SOURCE_MAX} bytes: import a module instead")
-    if not data.strip():
-        data = b"pass\n"
+    return data if data.strip() else b"pass\n"
+
+
+@contextlib.contextmanager
+def _refusals_told(group):
+    """An OSError within is the DipError that says why the cell was refused."""
     since = time.time()
-    path = os.path.join(group.path, f"cell.{ranks}" if ranks else "cell")
     try:
-        with files.open_(path, os.O_RDWR | os.O_NONBLOCK) as file:
-            files.write_all(file, data)
-            # reading on the descriptor that wrote submits, and gives the number
-            number = int(file.read(32))
+        yield
     except OSError as e:
         raise group.error_from(e, "the cell could not be submitted", since) from e
-    return Cell(group, number)
+
+
+def _open(group, name, ranks, flags=0):
+    path = os.path.join(group.path, f"{name}.{ranks}" if ranks else name)
+    return files.open_(path, os.O_RDWR | flags)
+
+
+def _submit(file, data):
+    """Reading on the descriptor that wrote submits. Returns what was read: the cell's number."""
+    files.write_all(file, data)
+    return file.read(_ANSWER_MAX)
 
 
 class Interrupts:
@@ -183,15 +217,16 @@ def _pump(cell, take, patience, seen):
     # To a rank that would wait for itself the daemon says so, but only in a read that would block.
     if os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip"):
         patience = None
-    rest, looks_last = b"", False
-    with files.open_(os.path.join(cell.path, "stream")) as stream:
+    rest, looks_last, count = b"", False, files.FIRST_READ
+    with cell.open_stream() as stream:
         while True:
             # a poll is two more requests: without a time to look at, the read waits
             wait_ms = patience() if patience else None
             if wait_ms is not None and not stream.poll(wait_ms):
                 take([])
                 continue
-            data = stream.read(_PIECE)
+            data = stream.read(count)
+            count = files.next_read(count, len(data))
             if not data:
                 looks_last = _look_again(cell, looks_last)
                 continue

@@ -12,12 +12,15 @@ import select
 import stat
 import time
 
-from ddip import p9
+from ddip import p9, p9_file
 from ddip.opened import Opened
 
 # Over sshfs a live file gives what is there, and then ends: so long until it is read again.
 LOOK_S = 0.05
-_PIECE = 1 << 20
+# A read costs time for all the bytes that it asks for, there or not (a megabyte: half a
+# millisecond): it asks for few, and for more as long as it gets all of them.
+FIRST_READ = 16 << 10
+_LARGEST_READ = 1 << 20
 _WRITTEN = 64 << 20  # of one write: between two of them Ctrl-C is heard
 _sockets = []  # paths that lead into a tree
 
@@ -58,7 +61,7 @@ def _tree(place, path):
 
 
 class File(Opened):
-    """An open file of a mount. p9.File has the same methods."""
+    """An open file of a mount. p9_file.File has the same methods."""
 
     def __init__(self, path, flags, mode):
         self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
@@ -125,18 +128,24 @@ def open_(path, flags=os.O_RDONLY, mode=0o600):
     if not place:
         return File(path, flags, mode)
     try:
-        return p9.File(*place, flags, mode)
+        return p9_file.File(*place, flags, mode)
     except OSError as e:
         raise OSError(e.errno, e.strerror, path) from None
 
 
 def read(path, flags=os.O_RDONLY):
     """All bytes of a file."""
-    pieces = []
+    pieces, count = [], FIRST_READ
     with open_(path, flags) as file:
-        while piece := file.read(_PIECE):
+        while piece := file.read(count):
             pieces.append(piece)
+            count = next_read(count, len(piece))
     return b"".join(pieces)
+
+
+def next_read(count, got):
+    """How many bytes to ask for after a read of so many, which got so many."""
+    return min(4 * count, _LARGEST_READ) if got == count else count
 
 
 def read_live(file, count, folder):

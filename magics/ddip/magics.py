@@ -98,7 +98,7 @@ class DdipMagics(Magics):
 
     def _prepare(self, name):
         """Runs an application's source on the ranks; what is missing is told, and no error."""
-        from ddip.cell import Interrupts, follow, submit
+        from ddip.cell import Interrupts, follow, submitted
 
         texts = {}
 
@@ -108,8 +108,7 @@ class DdipMagics(Magics):
                     texts.setdefault(message["rank"], []).append(message["text"])
 
         group = self.attachment.group
-        with Interrupts() as interrupts:
-            cell = submit(group, apps.source(name))
+        with Interrupts() as interrupts, submitted(group, apps.source(name)) as cell:
             end = follow(cell, take, interrupts=interrupts)
         if end["state"] != "ok":
             raise failure(cell, {}, end)

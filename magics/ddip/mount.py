@@ -72,6 +72,7 @@ def is_private(path):
 
 
 _started = set()  # sockets, by this process
+_made = set()  # directories, likewise: they go when their daemon does
 
 
 def find():
@@ -169,8 +170,14 @@ def find_or_start():
     if get_ipython() is not None:
         return start(private_path())
     named = os.environ.get("DDIP_MOUNT")
-    _own = start(named or tempfile.mkdtemp(prefix="ddip-", dir=_base()), True, _PROGRAMS)
+    _own = start(named or _new_directory(), True, _PROGRAMS)
     return _own
+
+
+def _new_directory():
+    path = tempfile.mkdtemp(prefix="ddip-", dir=_base())
+    _made.add(path)
+    return path
 
 
 def start(path, with_kernel=False, source=PRIVATE):
@@ -213,7 +220,9 @@ def _run(words, path, with_kernel):
 
 def _make_directory(path):
     try:
-        os.makedirs(path, exist_ok=True)
+        if not os.path.isdir(path):
+            os.makedirs(path)
+            _made.add(path)
     except OSError as e:
         # a mount whose daemon is gone: ddipfs mounts over it
         if path not in mounts():
@@ -262,8 +271,15 @@ def _end_with_kernel(daemon, path, pid):
         return  # in a child of this process, which ends
     daemon.terminate()
     daemon.wait()
-    with contextlib.suppress(OSError):  # it was there before, with something in it
-        os.rmdir(path)
+    _remove_directory(path)
+
+
+def _remove_directory(path):
+    """Takes back a directory that this process made, while it is empty."""
+    if path in _made:
+        _made.discard(path)
+        with contextlib.suppress(OSError):  # something is in it
+            os.rmdir(path)
 
 
 def stop(path, lazy=False):
@@ -309,5 +325,5 @@ def end(path):
     while os.path.realpath(path) in mounts() and time.monotonic() < deadline:
         time.sleep(0.005)
     folder = os.path.dirname(path) if os.path.basename(path) in SOCKETS else path
-    if os.path.isdir(folder) and not os.path.ismount(folder):
-        os.rmdir(folder)
+    if not os.path.ismount(folder):
+        _remove_directory(folder)

@@ -9,9 +9,6 @@ import os
 import select
 import socket
 import struct
-import time
-
-from ddip.opened import Opened
 
 MSIZE = 1 << 20
 _NO_FID = 0xFFFFFFFF
@@ -42,7 +39,6 @@ _FLAGS = {
 (_FSYNC, _LOCK, _MKDIR, _VERSION, _ATTACH, _FLUSH, _WALK) = 50, 52, 72, 100, 104, 108, 110
 (_READ, _WRITE, _CLUNK) = 116, 118, 120
 _LOCK_SUCCESS = 0
-_LOCK_AGAIN_S = 0.05
 
 
 def _text(s):
@@ -334,6 +330,30 @@ class Connection:
         self.call(_LCREATE, struct.pack("<I", fid) + _text(name) + numbers)
         return fid
 
+    def ask(self, fid, offset, count):
+        """Asks for bytes of an open file. Returns the tag of the reply."""
+        count = min(count, MSIZE - _DATA_HEAD)
+        return self.send(_READ, struct.pack("<IQI", fid, offset, count))
+
+    def taken(self, tag):
+        """The bytes that were asked for, in a reply that is there or comes. Raises OSError."""
+        return self.receive(tag)[4:]
+
+    def write(self, fid, offset, data):
+        """Writes some of it into an open file. Returns how much."""
+        view = memoryview(data).cast("B")[: MSIZE - _WRITE_HEAD]
+        head = struct.pack("<IQI", fid, offset, len(view))
+        return struct.unpack("<I", self.call(_WRITE, head, view))[0]
+
+    def fsync(self, fid):
+        """Submits what was written, and waits. Raises OSError with the outcome."""
+        self.call(_FSYNC, struct.pack("<II", fid, 0))
+
+    def lock(self, fid):
+        """True if an open file is locked for us now, until it is closed."""
+        body = struct.pack("<IBIQQI", fid, 1, 0, 0, 0, os.getpid()) + _text("")
+        return self.call(_LOCK, body)[0] == _LOCK_SUCCESS
+
     def attributes(self, path, follow=True):
         """(mode, size, seconds of the last change, inode number)."""
         fid, _ = self.walk(path, follow)
@@ -382,119 +402,3 @@ class Connection:
         fid, _ = self.walk(above)
         body = struct.pack("<I", fid) + _text(name) + struct.pack("<II", 0o700, os.getgid())
         self.call(_MKDIR, body)
-
-
-class File(Opened):
-    """An open file, with the methods of files.File."""
-
-    def __init__(self, path, inner, flags, mode):
-        """path: of the socket; inner: below it. Raises OSError."""
-        self._name = f"{path}/{inner}"
-        self._connection = Connection(path)
-        self._ahead = None  # the tag of a read that was asked for and not taken
-        self._offset = 0
-        try:
-            self._fid = self._connection.open(inner, flags, mode)
-        except BaseException:
-            self._connection.close()
-            raise
-        self._end = flags & os.O_APPEND
-
-    def _ask(self, count):
-        count = min(count, MSIZE - _DATA_HEAD)
-        return self._connection.send(_READ, struct.pack("<IQI", self._fid, self._offset, count))
-
-    def arm(self):
-        """Asks for data. Returns a descriptor that is readable when it has come, or failed."""
-        if self._ahead is None:
-            self._ahead = self._ask(MSIZE)
-        return self._connection.fileno()
-
-    def poll(self, wait_ms=None):
-        """True if a read would not wait; waits so long for it (None: for ever)."""
-        self.arm()
-        if self._connection.has(self._ahead):
-            return True
-        return self._connection.is_readable(wait_ms) and self._connection.has(self._ahead)
-
-    def read(self, count):
-        """Some bytes, b"" at the end."""
-        if self._ahead is not None:
-            return self._read_ahead(count)
-        memory = bytearray(min(count, MSIZE))
-        del memory[self.readinto(memory) :]
-        return bytes(memory)
-
-    def _read_ahead(self, count):
-        """What was asked for before; what is more than count is there for the next read."""
-        tag, self._ahead = self._ahead, None
-        data = self._wait(lambda: self._connection.receive(tag)[4:], tag)[:count]
-        self._offset += len(data)
-        return data
-
-    def _wait(self, receive, tag):
-        try:
-            return receive()
-        except OSError:
-            raise
-        except BaseException:
-            self._connection.cancel(tag)
-            raise
-
-    def readinto(self, memory):
-        """The same into memory. Returns the count."""
-        view = memoryview(memory).cast("B")
-        if self._ahead is not None:
-            data = self._read_ahead(len(view))
-            view[: len(data)] = data
-            return len(data)
-        tag = self._ask(len(view))
-        count = self._wait(lambda: self._connection.receive_data(tag, view), tag)
-        self._offset += count
-        return count
-
-    def write(self, data):
-        """Writes some of it. Returns how much."""
-        view = memoryview(data).cast("B")[: MSIZE - _WRITE_HEAD]
-        head = struct.pack("<IQI", self._fid, self._offset, len(view))
-        count = struct.unpack("<I", self._connection.call(_WRITE, head, view))[0]
-        self._offset += count
-        return count
-
-    def fsync(self):
-        """Submits what was written, and waits. Raises OSError with the outcome."""
-        self._connection.call(_FSYNC, struct.pack("<II", self._fid, 0))
-
-    def seek(self, offset):
-        """The next read or write is there."""
-        if self._ahead is not None:
-            self._connection.cancel(self._ahead)
-        self._ahead, self._offset = None, offset
-
-    def size(self):
-        """Of the file as it is now."""
-        return self._connection.fid_attributes(self._fid)[1]
-
-    def lock(self, wait=False):
-        """True if this file is locked for us now, until it is closed; wait: until it is."""
-        body = struct.pack("<IBIQQI", self._fid, 1, 0, 0, 0, os.getpid()) + _text("")
-        while self._connection.call(_LOCK, body)[0] != _LOCK_SUCCESS:
-            if not wait:
-                return False
-            time.sleep(_LOCK_AGAIN_S)  # the protocol has no other way
-        return True
-
-    def close(self):
-        """Raises OSError with the outcome of what was written and not submitted."""
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            try:
-                connection.clunk(self._fid)
-            finally:
-                connection.close()
-
-    def abandon(self):
-        """Closes it without waiting for anything."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

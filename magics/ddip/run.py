@@ -22,8 +22,8 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     """
     on, seen = _places(group, see, ranks)
     comms.submit_waiting()
-    with cells.Interrupts() as interrupts:
-        cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
+    words = rank_lists.spell(on) if on else None
+    with cells.Interrupts() as interrupts, cells.submitted(group, source, words) as cell:
         return watch(shell, cell, seen, quiet, interrupts=interrupts)
 
 

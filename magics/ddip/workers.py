@@ -16,8 +16,9 @@ from ddip.groups import Group, default_group
 from ddip.sink import Sink
 
 _GRACE_S = 1  # a worker's failure frees the others after that
-# A collective of the caller fails as soon as a worker is gone, and may be told before that is:
-_BLAME_S = 0.3
+# A collective of the caller fails as soon as a worker is gone, and may be told before that is, on a
+# busy machine long before:
+_BLAME_S = 5
 _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
 
 

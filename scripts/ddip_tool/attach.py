@@ -5,11 +5,11 @@ import select
 import signal
 import time
 
-from ddip import files
+from ddip import files, p9_file
 from output import print_end
 from tool import OK, number_of, write_all
 
-_PIECE = 64 << 10
+_PIECE = p9_file.AHEAD
 _LAST_LINES = 5  # of what the rank printed before
 
 

@@ -122,25 +122,24 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
     stdin: where the input of the ranks comes from. submitted() is called when it is queued. Raises
     DipError if it could not be.
     """
-    name = f"cell.{choice.ranks}" if choice.ranks else "cell"
-    tool.show(
-        f"exec 3<>{tool.path(name)}; dd oflag=nonblock conv=fsync,notrunc >&3 <<<SOURCE;"
-        " read number <&3"
-    )
+    ranks = f".{choice.ranks}" if choice.ranks else ""
     if choice.detach:
+        tool.show(f"exec 3<>{tool.path('cell' + ranks)}; dd >&3 <<<SOURCE; read number <&3")
         cell = cells.submit(tool.group, source, choice.ranks)
         submitted()
         write_all(1, b"%d\n" % cell.number)
         return OK
-    with cells.Interrupts() as interrupts:
-        cell = cells.submit(tool.group, source, choice.ranks)
+    tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
+    with (
+        cells.Interrupts() as interrupts,
+        cells.submitted(tool.group, source, choice.ranks) as cell,
+    ):
         submitted()
         return _see_to_its_end(tool, cell, choice, results, stdin, interrupts)
 
 
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     printer = Printer(choice, results)
-    tool.show(f"cat {cell.path}/stream")
     with stdin or Stdin(tool, choice.first) as source:
         watch = Watch(tool, cell, printer, source)
         try:

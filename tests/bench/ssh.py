@@ -9,8 +9,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 
 import lib
+import start
 
 SIZE = 256 << 20
 PIECE = 1 << 20
@@ -124,13 +126,59 @@ def lines(m):
     return lib.median([once() for _ in range(3)])
 
 
+def there(ssh):
+    """The settings of a group of two ranks over there."""
+    return {"hosts": "server:2", "launcher": " ".join(ssh), "master_addr": "127.0.0.1"}
+
+
+def took(*command):
+    """Seconds that a program takes."""
+    begin = time.perf_counter()
+    subprocess.run(command, check=True)
+    return time.perf_counter() - begin
+
+
+def first(report):
+    """To a host that has nothing: a server of its own, whose cache is empty, each time."""
+    ours, connections, imports = [], [], []
+    for _ in range(3):
+        with server() as ssh:
+            imports.append(took(lib.PYTHON, "-c", start.IMPORTS))
+            connections.append(took(*ssh, "server", "true"))
+            begin = time.perf_counter()
+            with lib.Mount(**there(ssh)) as m:
+                m.write("cell", start.REDUCE)
+                ours.append(time.perf_counter() - begin)
+    connection, importing = lib.median(connections), lib.median(imports)
+    report.add(
+        "first start of two ranks on a host that has nothing, to all_reduce done",
+        lib.ms(lib.median(ours), 0),
+        f"ssh {lib.ms(connection, 0)}, imports {lib.ms(importing, 0)}",
+        f"{lib.ms(lib.median(ours) - connection - importing, 0)} more",
+        "1 s",
+    )
+
+
+def restart(report, m, near):
+    for mount in (m, near):
+        mount.write("cell", start.REDUCE)
+        mount.settle()
+    report.add(
+        "restart of two ranks behind ssh, to all_reduce done",
+        lib.ms(start.again(m, start.REDUCE), 0),
+        f"here {lib.ms(start.again(near, start.REDUCE), 0)}",
+        "",
+        "150 ms and 2 round trips",
+    )
+
+
 def main(report):
     with server() as ssh:
         if ssh is None:
             report.add("ranks behind ssh: needs root, and sshd", "-")
             return
-        far = {"hosts": "server:2", "launcher": " ".join(ssh), "master_addr": "127.0.0.1"}
-        with lib.Mount(size=2) as near, lib.Mount(**far) as m:
+        first(report)
+        with lib.Mount(size=2) as near, lib.Mount(**there(ssh)) as m:
             both = {}
             for name, mount in (("near", near), ("far", m)):
                 with mount.cells() as run:
@@ -143,6 +191,7 @@ def main(report):
                 f"{lib.ms(both['far'] - trip)} more",
                 "0.5 ms",
             )
+            restart(report, m, near)
             objects(report, m, ssh)
             mine, beside = lines(m), lines(near)
             report.add(

@@ -106,6 +106,7 @@ like 'interrupted' "$(wait_cell "$n")" 'state interrupted'
 
 # a rank of ours dies: its successor and the external one meet
 echo 'kill 2' >"$G/ctl"
+await 4 'rank 2 exit' >/dev/null # the interrupt has rebuilt the group, too
 await 4 'recovered generation' >/dev/null
 cell 'import torch, torch.distributed as dist' || bad 'after the death'
 join 1

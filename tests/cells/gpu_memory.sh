@@ -96,6 +96,7 @@ is 'and the cell ends well' "$(wait_cell "$n" | key /dev/stdin state)" ok
 
 # what a cell has queued comes first, also in a stream of its own; a reader that leaves is let go
 cell 'stream.hold()' "$G/rank0/cell"
+: >"$T/late"
 cat "$G/vars/odd.npy" >"$T/late" &
 reader=$!
 is 'rank 1 is not held up' "$(guarded cat "$G/rank1/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))

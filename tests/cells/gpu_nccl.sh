@@ -96,6 +96,33 @@ nccl = ctypes.CDLL(os.environ["DDIP_NCCL"]); nccl.fake_nccl_live(), nccl.fake_nc
 is 'the next one has a new communicator' "$(selftest 4K)" 0
 like 'which is right' "$(cat "$G/selftest")" $'\nerrors 0\n'
 
+# a communicator that is another's, as torch's are, while its collective is waited for with the
+# interpreter's lock held: C ends what it is at, and leaves it to its owner
+cell 'import _ddip, ctypes, os
+from ctypes import Structure, byref, c_char, c_int, c_size_t, c_uint, c_ulong, c_void_p
+from ddip_engine import gpu
+class Id(Structure):
+    _fields_ = [("bytes", c_char * 128)]
+class Config(Structure):
+    _fields_ = [("size", c_size_t), ("magic", c_uint), ("version", c_uint), ("blocking", c_int)]
+gpu.load("nccl")
+library, id, comm = ctypes.PyDLL(os.environ["DDIP_NCCL"]), Id(), c_void_p()
+library.ncclGetUniqueId(byref(id))
+config = Config(ctypes.sizeof(Config), 0xCAFEBEEF, 21400, 0)
+library.ncclCommInitRankConfig(byref(comm), 2, id, 0, byref(config)) # nobody is rank 1
+memory = cupy.array(np.zeros(10, "f4"))
+_ddip.nccl_revocable(_ddip.nccl_claims(), [(comm.value, 0)])' "$G/rank0/cell"
+pid=$(key "$G/rank0/status" pid)
+submit 'place = c_ulong(memory.__cuda_array_interface__["data"][0])
+print("in C", library.ncclAllReduce(place, place, c_size_t(10), 7, 0, comm, None), flush=True)
+library.fake_nccl_wait(comm)' "$G/rank0/cell"
+until_true grep -q 'in C' "$G/cells/$n/rank0/stdout"
+echo interrupt >"$G/rank0/ctl"
+is 'a rank that waits in NCCL with the lock held is interrupted' "$(wait_cell "$n" | key /dev/stdin state)" interrupted
+is 'in the same process' "$(key "$G/rank0/status" pid)" "$pid"
+is 'its communicator was revoked, and not freed' "$(value '_ddip.nccl_claim(), library.fake_nccl_revoked(), library.ncclCommAbort(comm)')" '(True, 1, 0)'
+cell '_ddip.nccl_release(); os.unlink(id.bytes)' "$G/rank0/cell"
+
 # a rank that dies meanwhile
 cell "c.measure = lambda *args: os.kill(os.getpid(), 9)" "$G/rank1/cell"
 is 'a rank dies' "$(selftest 4K)" EHOSTDOWN
@@ -106,6 +133,9 @@ again 'slow=0-2:30000 wrong=2-1'
 is 'a link that brings something else' "$(selftest 4K)" EREMOTEIO
 text=$(cat "$G/selftest")
 like 'is named' "$text" $'\nwrong rank=1 from=2 size=4096 elements=2\n'
+for _ in 1 2; do # a rank that the machine has held up meanwhile had a slow link, too
+	[[ $text == *'slowest_pair ranks=0-2 '* ]] || text=$(selftest 4K >/dev/null; cat "$G/selftest")
+done
 like 'and the slow one' "$text" $'\nslowest_pair ranks=0-2 size=4096 time_us=([3-9][0-9]{4}|[0-9]{6})'
 
 # each failure is one line, and the rank goes on

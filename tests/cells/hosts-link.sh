@@ -11,13 +11,14 @@ cut_link() {
 	kill -KILL "$(cat "$T/$1/pid")" 2>/dev/null
 }
 
-# ---- 200 cells while links break; each prints and has a result
+# ---- cells while links break, 200 at least; each prints and has a result
 
-mount_plain -o size=4 -o 'hosts=a:2 b:2' -o "launcher=$carrier" -o linger=60
+CUTS=10 # at least
+mount_plain -o size=4 -o 'hosts=a:2 b:2' -o "launcher=$carrier" -o linger=600
 cell pass
 cat >"$T/cutter" <<'END'
-import os, random, signal, sys, time
-directory, seed = sys.argv[1], int(sys.argv[2])
+import contextlib, os, random, signal, sys, time
+directory, seed, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 moments = random.Random(seed)
 
 def read(host, name):
@@ -31,17 +32,20 @@ while not os.path.exists(directory + "/enough"):
     while not os.path.exists(directory + "/enough") and read(host, "from") < end:
         time.sleep(0.001)
     if read(host, "pid") == pid:
-        os.kill(pid, signal.SIGKILL)
-        cuts += 1
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(pid, signal.SIGKILL)
+            cuts += 1
+    if cuts == wanted:
+        open(directory + "/cut", "w").close()
     while not os.path.exists(directory + "/enough") and read(host, "pid") == pid:
         time.sleep(0.001)
-print(cuts)
 END
 cat >"$T/cells" <<'END'
 import os, sys
-group, count = sys.argv[1], int(sys.argv[2])
-wrong = 0
-for i in range(count):
+group, least, cut = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+wrong = count = 0
+while count < least or not os.path.exists(cut):
+    i, count = count, count + 1
     fd = os.open(group + "/cell", os.O_RDWR)
     os.write(fd, b"for line in range(20): print(%d, line, rank)\n%d * 10 + rank" % (i, i))
     os.fsync(fd)
@@ -58,13 +62,12 @@ for rank in range(4):
     wrong += open(f"{group}/rank{rank}/stdout").read() != want
 print(wrong)
 END
-"$PLAIN_PYTHON" "$T/cutter" "$T" "${SEED:-1}" >"$T/cuts" &
+"$PLAIN_PYTHON" "$T/cutter" "$T" "${SEED:-1}" $CUTS &
 cutter=$!
-is '200 cells: each result and each line is there, and none twice' \
-	"$(guarded "$PLAIN_PYTHON" "$T/cells" "$G" 200)" 0
+is 'cells: each result and each line is there, and none twice' \
+	"$(guarded "$PLAIN_PYTHON" "$T/cells" "$G" 200 "$T/cut")" 0
 touch "$T/enough"
-wait $cutter
-[ "$(cat "$T/cuts")" -ge 10 ] || bad "only $(cat "$T/cuts") connections were cut"
+ok wait $cutter
 is 'nobody was lost' "$(cat "$G/error")" ''
 unmount
 
@@ -129,17 +132,17 @@ unmount
 
 # ---- links that are far, and slow
 
-# an object of 32 seconds: none of it is there, and nobody has waited for the rest
+# an object of two minutes: none of it is there, and nobody has waited for the rest
 interrupt_push() {
 	local begun
-	head -c 32000000 /dev/zero | tr '\0' x >"$T/long"
+	head -c 120000000 /dev/zero | tr '\0' x >"$T/long"
 	cp "$T/long" "$G/vars/long" 2>"$T/cp" &
 	until_true grep -q '^state busy$' "$G/rank1/status"
 	begun=$SECONDS
 	echo interrupt >"$G/ctl"
 	wait $!
 	like 'a push that is interrupted on its way' "$(cat "$T/cp")" 'Interrupted system call'
-	[ $((SECONDS - begun)) -lt 15 ] || bad "it took $((SECONDS - begun)) s"
+	[ $((SECONDS - begun)) -lt 60 ] || bad "it took $((SECONDS - begun)) s"
 	ok cell 'assert "long" not in globals() and x == y'
 }
 

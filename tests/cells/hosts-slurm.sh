@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A real Slurm with two nodes (both on this machine). A batch job: its ranks are where the allocation says, reached by
-# srun; the signal that Slurm sends ahead of preemption reaches their cells, which write a checkpoint. An allocation
-# whose daemon is elsewhere: when it is cancelled, the daemon tells, and nothing of the ranks stays.
+# srun and a connection beside it; the signal that Slurm sends ahead of preemption reaches their cells, which write a
+# checkpoint. An allocation whose daemon is elsewhere: objects go beside srun; when it is cancelled, the daemon tells,
+# and nothing of the ranks stays.
 . "$(dirname "$0")/../lib.sh"
 
 PATH=$PATH:/usr/sbin
@@ -38,9 +39,7 @@ if [ -w $freezer/tasks ] && [ ! -e $freezer/slurm_$one_name ] && [ ! -e $freezer
 	printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$T/cgroup.conf"
 fi
 
-read -r ctl one two < <("$PLAIN_PYTHON" -c 'import socket
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-print(*[s.getsockname()[1] for s in held])')
+read -r ctl one two < <(free_ports 3)
 mkdir -m 700 "$T/munge"
 head -c 1024 /dev/urandom >"$T/munge.key"
 chmod 600 "$T/munge.key"
@@ -83,6 +82,10 @@ until_true both_idle || give_up "no node is idle: $(tail -n 3 "$T"/slurm*.log)"
 
 # ---- a batch job
 
+# all_reached HOW: by the launcher, or directly
+all_reached() {
+	[ "$(grep -c " connection=$1 " "$G/hosts")" = 2 ]
+}
 cat >"$T/train.py" <<END
 import os, time
 import ddip
@@ -95,8 +98,8 @@ t = torch.ones(1) * rank
 dist.all_reduce(t)
 print(os.environ["SLURMD_NODENAME"], rank, os.environ["LOCAL_RANK"], t.item())
 step = 0
-print("trains", flush=True)
 try:
+    print("trains", flush=True)
     while True:
         step += 1
         time.sleep(0.01)
@@ -112,12 +115,13 @@ PATH=$BUILD:$PATH DDIP_MOUNT=$M DDIP_STATE=$T XDG_CACHE_HOME=$T/cache VIRTUAL_EN
 	sbatch -Q --nodes=2 --ntasks-per-node=2 -o "$T/said" "$T/job" "$T/train.py" || give_up 'no job can be submitted'
 : >>"$T/said"
 until_true grep -q '^trains' "$T/said" || give_up "the job said: $(cat "$T/said")"
-is 'ranks of one node' "$(head -n 1 "$G/rank0/stdout")" 'n1 0 0 6.0'
-is 'and of the other' "$(head -n 1 "$G/rank3/stdout")" 'n2 3 1 6.0'
-like 'their places' "$(cat "$G/hosts")" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 state=up .*slots=2 ranks=2-3'
 for k in 0 1 2 3; do
 	until_true grep -q '^trains' "$G/rank$k/stdout"
 done
+is 'ranks of one node' "$(head -n 1 "$G/rank0/stdout")" 'n1 0 0 6.0'
+is 'and of the other' "$(head -n 1 "$G/rank3/stdout")" 'n2 3 1 6.0'
+like 'their places' "$(cat "$G/hosts")" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 state=up .*slots=2 ranks=2-3'
+until_true all_reached direct || bad "a node is not reached beside srun: $(cat "$G/hosts")"
 if [ "$cgroups" ]; then
 	for pid in $(others); do
 		like 'no process escapes the job' "$(cat "/proc/$pid/cgroup")" '/slurm_n[12]/uid_0/job_1/'
@@ -141,9 +145,18 @@ salloc -Q --nodes=2 --ntasks-per-node=2 --no-shell || give_up 'there is no alloc
 SLURM_JOB_ID=$(squeue -h -o %A)
 export SLURM_JOB_ID
 export SLURM_JOB_NODELIST='n[1-2]' SLURM_TASKS_PER_NODE='2(x2)' XDG_CACHE_HOME=$T/cache
+mount_plain -o hosts=slurm -o launcher=srun-only
+ok cell pass
+ok all_reached launcher
+unmount
 mount_plain -o hosts=slurm -o launcher=srun -o linger=2
 cell 'import os; os.environ["SLURMD_NODENAME"]'
 is 'the daemon need not be in the job' "$(cat "$G"/cells/last/rank*/result | xargs)" 'n1 n1 n2 n2'
+until_true all_reached direct || bad "a node is not reached beside srun: $(cat "$G/hosts")"
+ok cell 'x = os.urandom(16 << 20)'
+ok cp "$G/rank3/vars/x.pkl" "$G/rank0/vars/y.pkl"
+ok cp "$G/rank0/vars/y.pkl" "$G/rank3/vars/y.pkl"
+ok cell 'assert rank != 3 or x == y'
 ranks=$(rank_pids)
 exec 5<"$G/events"
 scancel "$SLURM_JOB_ID"

@@ -48,7 +48,7 @@ ssh="ssh -p 2222 -i $T/key -o IdentitiesOnly=yes -o UserKnownHostsFile=$T/known"
 # shellcheck disable=SC2086 # words
 for host in 1 2; do until_true $ssh -o BatchMode=yes "root@$NET.$host" true 2>/dev/null; done
 
-mount_torch -o "hosts=root@$NET.1:1 root@$NET.2:2" -o "launcher=$ssh" -o timeout=60 -o linger=2 -o grace=0
+mount_torch -o "hosts=root@$NET.1:1 root@$NET.2:2" -o "launcher=$ssh" -o timeout=600 -o linger=2 -o grace=0
 cell 'import os, torch, torch.distributed as dist
 t = torch.full((3,), 1.0 + rank); dist.all_reduce(t); t = t.tolist()
 where = os.environ["MASTER_ADDR"] + " " + os.environ["GLOO_SOCKET_IFNAME"]' || cat "$G/error"

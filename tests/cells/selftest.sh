@@ -44,15 +44,16 @@ done
 like 'error says what a size is' "$(tail -n 1 "$G/error")" "no size '-5' \(want bytes, 4..1G, e.g. 4096 64K 16M\)"
 
 # it stands in the queue as a cell does
-mkfifo "$T/fifo"
-submit "open('$T/fifo').read(); y = 1"
+submit "import os, time
+while not os.path.exists('$T/go'): time.sleep(0.01)
+y = 1"
 echo 'selftest 4096' >"$T/line"
 cat "$T/line" >"$G/ctl" &
 writer=$!
 until_true grep -qx 'queued 1' "$G/status"
 submit 'z = 1'
 is 'it waits for the cell before it, and the one behind for it' "$(key "$G/status" queued)" 2
-: >"$T/fifo"
+: >"$T/go"
 ok wait $writer
 is 'all have run' "$(wait_cell "$n" | key /dev/stdin state)" ok
 

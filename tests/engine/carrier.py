@@ -5,7 +5,8 @@ Killed, it breaks them; stopped, it is a connection that is half open. In DIR it
 the bytes that it carried there (`to`) and back (`from`) since the beginning. With DIR/down it fails
 as ssh does; with DIR/delay it waits so many seconds before each piece. With DIR/latency each byte
 comes so many seconds later, with DIR/rate at most so many bytes come in a second; both are those
-of a connection, as it was when it began. With DIR/mute.PID
+of a connection, as it was when it began. With DIR/most.to or DIR/most.from, a number of bytes, it
+takes none more as soon as it has carried so many there or back. With DIR/mute.PID
 what comes back is lost, the other side hears of no end, and only SIGKILL ends it.
 """
 
@@ -19,6 +20,7 @@ import time
 
 PIECE = 64 << 10
 UNDER_WAY = 1 << 10  # pieces: what a link holds
+POLL_S = 0.005  # between two looks whether it may go on
 
 
 def number(directory, name):
@@ -63,6 +65,13 @@ def is_mute(directory):
     return os.path.exists(f"{directory}/mute.{os.getpid()}")
 
 
+def take(directory, name, source, count):
+    """The next piece, when it may be taken behind so many bytes."""
+    while 0 < number(directory, f"most.{name}") <= count:
+        time.sleep(POLL_S)
+    return os.read(source, PIECE)
+
+
 def carry(directory, name, source, target):
     """Copies until the end, counting."""
     path = os.path.join(directory, name)
@@ -71,7 +80,7 @@ def carry(directory, name, source, target):
     if number(directory, "latency") or number(directory, "rate"):
         link = Link(directory, target)
     with open(path, "w", encoding="utf-8") as f:
-        while data := os.read(source, PIECE):
+        while data := take(directory, name, source, count):
             if delay := number(directory, "delay"):
                 time.sleep(delay)
             if name == "from" and is_mute(directory):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent behind relays: what it does, connections that break, how it ends, what comes along."""
+"""An agent behind relays: what it does, connections that break, how it ends."""
 
 import glob
 import os
@@ -13,7 +13,7 @@ import threading
 import agent
 import wire
 from agent import refused
-from wire import AGENT, ENGINE, HANG_LIMIT_S, PYTHON, VERSION, Agent, alive, same, until
+from wire import AGENT, ENGINE, HANG_LIMIT_S, PYTHON, VERSION, Agent, alive, memfd, same, until
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 CARRIER = os.path.join(_HERE, "carrier.py")
@@ -27,11 +27,12 @@ class Relayed(Agent):
     live_kind = 4  # GET_READ
 
     def __init__(
-        self, python=PYTHON, linger=30, engine=ENGINE, launcher=None, env=None, **settings
-    ):
+        self, python=PYTHON, linger=30, engine=ENGINE, launcher=None, env=None, more=(), via=(),
+        **settings,
+    ):  # fmt: skip
         self.place = tempfile.mkdtemp(prefix="ddip-relay-test.")
-        options = ["--host", "there", "--linger", str(linger), "--engine", engine]
-        launcher = launcher or [sys.executable, CARRIER, self.place]
+        options = ["--host", "there", "--linger", str(linger), "--engine", engine, *more]
+        launcher = launcher or [*via, sys.executable, CARRIER, self.place]
         command = [ENGINE, "relay", *options, "--", *launcher]
         env = {
             "DDIP_STATE": self.place,
@@ -56,6 +57,24 @@ class Relayed(Agent):
     def carried(self, direction):
         with open(os.path.join(self.place, direction), encoding="utf-8") as f:
             return int(f.read() or 0)
+
+    def tell(self, name, number):
+        """What the carrier looks for by that name (carrier.py); None: that is over."""
+        path = os.path.join(self.place, name)
+        if number is None:
+            os.remove(path)
+            return
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            f.write(str(number))
+        os.rename(f.name, path)
+
+    def slow(self, seconds):
+        """The connection waits so long before each piece; None: no more."""
+        self.tell("delay", seconds)
+
+    def hold(self, direction, most):
+        """At most so many bytes are carried there (`to`) or back (`from`); None: all."""
+        self.tell(f"most.{direction}", most)
 
     def cut(self):
         """Breaks the connection; when there is another one, the first has ended."""
@@ -120,8 +139,7 @@ def test_what_a_rank_that_is_told_to_end_has_printed():
     """What could not be sent in time is dropped, which is told; places are those in the files."""
     size = 40 << 20
     with Relayed() as a:
-        with open(a.place + "/rate", "w", encoding="utf-8") as f:
-            f.write(str(1 << 20))
+        a.tell("rate", 1 << 20)
         a.cut()
         a.spawn(0)
         source = f"for _ in range({size >> 10}): print('x' * 1023)"
@@ -137,12 +155,16 @@ def test_what_a_rank_that_is_told_to_end_has_printed():
         same(a.run(0, "print('next')")[1], b"next\n")
 
 
+def put_file(a, slot, fd, name="w"):
+    """Asks for a push of what is in the file; its tag."""
+    return a.ask("Tput", slot, name, "npy", "", os.fstat(fd).st_size, fd=fd, mark=True)
+
+
 def put(a, slot, data, name="pushed"):
     """Asks for a push; its tag."""
-    fd = os.memfd_create("test")
-    os.write(fd, data)
+    fd = memfd(data)
     try:
-        return a.ask("Tput", slot, name, "npy", "", len(data), fd=fd, mark=True)
+        return put_file(a, slot, fd, name)
     finally:
         os.close(fd)
 
@@ -253,13 +275,19 @@ def test_deaf_side():
 def check_half_open(break_it):
     with Relayed() as a:
         a.spawn(0)
-        done = os.path.join(a.dir, "done")
+        done, broken = os.path.join(a.dir, "done"), os.path.join(a.dir, "broken")
         pid = a.carrier()
-        source = f"for i in range(300000): print('x' * 60)\nopen('{done}', 'w').close()"
+        source = f"""
+import os, time
+for i in range(100000): print('x' * 60)
+while not os.path.exists({broken!r}): time.sleep(0.005)
+for i in range(200000): print('x' * 60)
+open({done!r}, 'w').close()"""
         tag = a.ask("Trun", 0, 1, 1, source, mark=True)
         a.wait("Nmark", what="the cell")
         a.seen.clear()
         break_it(a, pid)
+        open(broken, "w", encoding="utf-8").close()
         until(lambda: os.path.exists(done), what="the end of the loop, with nobody who reads")
         r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
         assert a.carrier() != pid, "the connection that was stopped is used still"
@@ -271,38 +299,44 @@ def test_slow_way():
     """A way that takes seconds is found again, too."""
     with Relayed() as a:
         a.spawn(0)
-        with open(a.place + "/delay", "w", encoding="utf-8") as f:
-            f.write("1.2")
+        a.slow(1.2)
         a.cut()
         same(a.run(0, "print(6 * 7)")[1], b"42\n")
         same(a.text().count("connecting again"), 1)
-        os.remove(a.place + "/delay")
+        a.slow(None)
 
 
 def test_control_overtakes_bulk():
     """Questions do not wait behind megabytes of output, nor does an answer that is an error."""
     with Relayed() as a:
         a.spawn(0)
-        with open(a.place + "/delay", "w", encoding="utf-8") as f:
-            f.write("0.02")
+        a.slow(0.02)
         done = a.place + "/done"
         source = f"for i in range(200000): print('x' * 60)\nopen({done!r}, 'w').close()"
+        # it stands there until all is asked, however late that is
+        a.hold("from", a.carried("from") + (1 << 20))
         tag = a.ask("Trun", 0, 1, 1, source, mark=True)
-        a.wait("Nmark", what="the cell")
-        same(a.call("Thas", 0, "i").name, "Rhas")
         until(lambda: os.path.exists(done), what="the end of the cell there")
-        for _ in range(10):
-            refused(a.call("Tget", 0, "nothing", "npy", ""), "ENOENT", "nothing")
-        assert not any(m.tag == tag for m in a.seen), "the output was there first"
-        os.remove(a.place + "/delay")
-        a.seen.clear()
+        has, *gets = [a.ask("Thas", 0, "i")] + [
+            a.ask("Tget", 0, "nothing", "npy", "") for _ in range(10)
+        ]
+        a.hold("from", None)
+        answers = [a.wait(lambda m, t=t: m.tag == t, what="an answer") for t in (has, *gets)]
+        a.slow(None)
+        same(answers[0].name, "Rhas")
+        for m in answers[1:]:
+            refused(m, "ENOENT", "nothing")
         r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
         same(r.out, 200000 * 61)
+        assert max(m.number for m in answers) < r.number, "the output was there first"
 
 
 def test_linger():
     """Without a connection all ends after the time that was given, here and there."""
-    with Relayed(linger=1) as a:
+    # the first attempt has to fail within that second: a shell is there sooner than Python
+    down = "ssh: connect to host there port 22: No route to host"
+    script = f'[ ! -e "$2/down" ] || {{ echo "{down}" >&2; exit 255; }}; exec "$0" "$@"'
+    with Relayed(linger=1, via=["sh", "-c", script]) as a:
         a.spawn(0)
         a.send("Tspawn", 1, 1, 1, a.dir, "store", f"DDIP_STORE={a.dir}/store\0", 0, tag=900)
         a.wait(lambda m: m.name == "Nstarted" and m.slot == 1, what="the store")
@@ -400,88 +434,6 @@ def test_failures_to_start():
     noise = "echo hello; printf 'no newline'; echo; exec sh -c \"$1\""
     with Relayed(launcher=failing(noise), warm=False) as a:
         same(a.hello.name, "Rhello")
-
-
-def brought(cache):
-    return sorted(glob.glob(cache + "/ddipfs/*/*"))
-
-
-def test_bring_along():
-    """The programs are sent once, and again where a file is not what it was."""
-    cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
-    env = {"XDG_CACHE_HOME": cache}
-    try:
-        with Relayed(engine="auto", env=env) as a:
-            same(a.warm_phases.name, "Rzygote")
-            a.spawn(0)
-            same(a.run(0, "print(6 * 7)")[1], b"42\n")
-            same(os.readlink(f"/proc/{a.hello.pid}/exe"), brought(cache)[0])
-            a.cut()
-            same(a.run(0, "print(6 * 8)")[1], b"48\n")
-        files = brought(cache)
-        same([os.path.basename(f) for f in files], ["ddip-engine", "ddip_engine.so"])
-        same([oct(os.stat(f).st_mode & 0o777) for f in files], ["0o700", "0o600"])
-        same([oct(os.stat(os.path.dirname(f)).st_mode & 0o777) for f in files], ["0o700"] * 2)
-        nodes = [os.stat(f).st_ino for f in files]
-        with Relayed(engine="auto", env=env, warm=False) as a:
-            same(a.hello.name, "Rhello")
-        same([os.stat(f).st_ino for f in files], nodes)
-        with open(files[0], "rb") as f, open(cache + "/changed", "wb") as g:
-            g.write(f.read() + b"more")
-        os.chmod(g.name, 0o700)
-        os.replace(g.name, files[0])
-        nodes = [os.stat(f).st_ino for f in files]
-        left = [f"{cache}/ddipfs/new.{name}" for name in ("killed", "under-way")]
-        for folder in left:
-            os.mkdir(folder)
-        os.utime(left[0], (0, 0))
-        with Relayed(engine="auto", env=env, warm=False) as a:
-            same(a.hello.name, "Rhello")
-        same([os.path.exists(folder) for folder in left], [False, True])
-        assert os.stat(files[0]).st_ino != nodes[0], "a changed program was run"
-    finally:
-        shutil.rmtree(cache)
-
-
-def test_shell_over_there():
-    """What one of its number has left is not in the way; ranks have its umask, not its traps."""
-    left = 'umask 077; mkdir -p "$XDG_CACHE_HOME/ddipfs/new.$$"'
-    there = failing(f'{left}; trap "" HUP TERM; umask 027; exec sh -c "$1"')
-    with Relayed(engine="auto", launcher=there) as a:
-        a.spawn(0)
-        source = "import os, signal as s; print(oct(os.umask(0)), s.pthread_sigmask(0, []))"
-        out = a.run(0, source)[1]
-        assert out.startswith(b"0o27 ") and b"SIGTERM" not in out, out
-
-
-def test_bring_along_refused():
-    """Where the programs can't be put, or can't run, a message says which host and why."""
-    cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
-    env = {"XDG_CACHE_HOME": cache}
-    try:
-        tools = cache + "/tools"
-        os.mkdir(tools)
-        with open(tools + "/uname", "w", encoding="utf-8") as f:
-            f.write("#!/bin/sh\necho Linux pdp11\n")
-        os.chmod(f.name, 0o755)
-        other = failing(f'PATH={tools}:$PATH; export PATH; exec sh -c "$1"')
-        with Relayed(engine="auto", env=env, launcher=other, warm=False) as a:
-            refused(a.hello, "ENOEXEC", "host there: it is a Linux pdp11")
-        small = failing("ulimit -f 8; trap '' XFSZ; exec sh -c \"$1\"")
-        with Relayed(engine="auto", env=env, launcher=small, warm=False) as a:
-            refused(a.hello, "EHOSTDOWN", "the programs were not written to")
-            assert "File too large" in a.hello.text, a.hello.text
-        same(brought(cache), [])
-        os.chmod(cache + "/ddipfs", 0o777)
-        with Relayed(engine="auto", env=env, warm=False) as a:
-            refused(a.hello, "EHOSTDOWN", "nobody else may enter")
-        with open(tools + "/engine", "w", encoding="utf-8") as f:
-            f.write("#!/bin/sh\necho \"version 'GLIBC_2.99' not found\" >&2; exit 1\n")
-        os.chmod(f.name, 0o755)
-        with Relayed(engine=tools + "/engine", warm=False) as a:
-            refused(a.hello, "EHOSTDOWN", "does not run there: version 'GLIBC_2.99' not found")
-    finally:
-        shutil.rmtree(cache)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import sys
 
 import wire
 from agent import refused
-from relay import Relayed, npy, pull, put
-from wire import PYTHON, same, until
+from relay import Relayed, npy, pull, put, put_file
+from wire import PYTHON, memfd, same, until
 
 
 def test_objects_travel_once():
@@ -21,11 +21,8 @@ def test_objects_travel_once():
         for slot in range(3):
             a.spawn(slot)
         before, data = a.carried("to"), npy(size)
-        fd = os.memfd_create("test")
-        os.write(fd, data)
-        tags = [
-            a.ask("Tput", slot, "w", "npy", "", len(data), fd=fd, mark=True) for slot in range(3)
-        ]
+        fd = memfd(data)
+        tags = [put_file(a, slot, fd) for slot in range(3)]
         os.close(fd)
         for slot, tag in enumerate(tags):
             a.wait(lambda m, t=tag: m.tag == t and m.name == "Rput", what="Rput")
@@ -44,21 +41,26 @@ def test_objects_travel_once():
         refused(a.call("Tget", 2, "nothing", "npy", "same"), "ENOENT", "nothing")
 
 
-def slow(a, seconds):
-    """The connection waits so long before each piece; None: no more."""
-    path = a.place + "/delay"
-    if seconds is None:
-        os.remove(path)
-        return
-    with open(path + ".new", "w", encoding="utf-8") as f:
-        f.write(str(seconds))
-    os.rename(f.name, path)
+FIRST = 1 << 20  # bytes
+LATE_S = 0.05  # before each piece: what is small is there long before the rest of what is large
+
+
+def first_bytes(a, direction):
+    """Little more than the first bytes of what is asked for next is carried, until hold() says
+    otherwise. How many there were before."""
+    before = a.carried(direction)
+    a.hold(direction, before + FIRST)
+    return before
+
+
+def came(a, direction, before):
+    until(lambda: a.carried(direction) >= before + FIRST, what="the first bytes")
 
 
 def kept(a, name="x"):
     """Does anything keep the object after its name is gone?"""
     a.run(0, f"import gc, weakref; gone = weakref.ref({name}); del {name}; gc.collect()")
-    wait = "import time\nfor _ in range(1000): gone() is None or time.sleep(0.005)\n"
+    wait = "import time\nfor _ in range(12000): gone() is None or time.sleep(0.005)\n"
     return a.run(0, wait + "print(gone() is not None)")[1] == b"True\n"
 
 
@@ -101,27 +103,28 @@ def test_cancel():
         a.spawn(0)
         a.run(0, f"import numpy; x = numpy.zeros({size}, 'u1'); y = [bytes({size})]")
         for name, view, op in (("x", "npy", "same"), ("y", "pkl", "")):
-            slow(a, 0.005)
-            before = a.carried("from")
+            a.slow(0.005)
+            before = first_bytes(a, "from")
             tag = a.ask("Tget", 0, name, view, op)
-            until(lambda b=before: a.carried("from") > b + (1 << 20), what="the first bytes")
+            came(a, "from", before)
             a.send("Ncancel", 0, tag)
+            a.hold("from", None)
             m = a.wait(lambda m, t=tag: m.tag == t, what="an answer")
             refused(m, "EINTR", "nobody waits for it")
-            slow(a, None)
+            a.slow(None)
             same(a.run(0, "print(1)")[1], b"1\n")
             cost = a.carried("from") - before
             assert cost < size // 2, f"{cost} bytes of {name} came"
         assert not kept(a)
-        slow(a, 0.005)
-        before = a.carried("to")
-        fd = os.memfd_create("test")
-        os.write(fd, npy(size))
+        a.slow(0.005)
+        before = first_bytes(a, "to")
+        fd = memfd(npy(size))
         tag = a.ask("Tget", 0, "z", "npy", f"sum array 1 {size} uint8", fd=fd)
-        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        came(a, "to", before)
         a.send("Ncancel", 0, tag)
+        a.hold("to", None)
         refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "nobody waits")
-        slow(a, None)
+        a.slow(None)
         same(a.run(0, "print(2)")[1], b"2\n")
         same(pull_pushed(a, fd, size), size)
         cost = a.carried("to") - before
@@ -137,34 +140,30 @@ def pull_pushed(a, fd, size):
     return int(a.run(0, "print(z.size)")[1])
 
 
-def put_file(a, slot, fd):
-    return a.ask("Tput", slot, "w", "npy", "", os.fstat(fd).st_size, fd=fd, mark=True)
-
-
 def test_a_push_is_cancelled_on_its_way():
     """It is for this rank alone, whose bytes have not all come: the other one gets them."""
     size = 16 << 20
     with Relayed() as a:
         for slot in range(2):
             a.spawn(slot)
-        slow(a, 0.005)
-        before = a.carried("to")
-        fd = os.memfd_create("test")
-        os.write(fd, npy(size))
+        before = first_bytes(a, "to")
+        fd = memfd(npy(size))
         tags = [put_file(a, slot, fd) for slot in range(2)]
-        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        came(a, "to", before)
         a.send("Ncancel", 0, tags[0])
+        a.hold("to", before + size // 2)  # it is answered before all bytes are there
         refused(a.wait(lambda m: m.tag == tags[0], what="an answer"), "EINTR", "nobody waits")
-        cost = a.carried("to") - before
-        assert cost < size, f"it was answered when all {cost} bytes were there"
+        a.hold("to", None)
         a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
         same(a.call("Tcommit", 1, 1, mark=True).name, "Rcommit")
+        a.slow(0.005)
+        before = first_bytes(a, "to")
         tag = put_file(a, 0, fd)
-        before = a.carried("to")
-        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        came(a, "to", before)
         a.send("Ncancel", 0, tag)
+        a.hold("to", None)
         refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "nobody waits")
-        slow(a, None)
+        a.slow(None)
         same(a.run(0, "print('w' in globals())")[1], b"False\n")
         cost = a.carried("to") - before
         assert cost < size * 3 // 4, f"{cost} bytes went there for nobody"
@@ -177,18 +176,18 @@ def test_a_push_to_the_dead_is_not_its_successors():
     with Relayed() as a:
         for slot in range(2):
             a.spawn(slot)
-        slow(a, 0.005)
-        before = a.carried("to")
-        fd = os.memfd_create("test")
-        os.write(fd, npy(size))
+        before = first_bytes(a, "to")
+        fd = memfd(npy(size))
         tags = [put_file(a, slot, fd) for slot in range(2)]
         os.close(fd)
-        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        came(a, "to", before)
+        a.slow(LATE_S)
         a.send("Nsignal", 0, signal.SIGKILL, 1)
+        a.hold("to", None)
         a.wait("Nexit")
         a.spawn(0)
         assert a.carried("to") - before < size, "all bytes were there"
-        slow(a, None)
+        a.slow(None)
         a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
         same(a.run(0, "print(1)")[1], b"1\n")
         answers = [m for m in a.seen if m.tag == tags[0]]
@@ -201,18 +200,19 @@ def test_a_push_to_the_dead_stays_here():
     with Relayed() as a:
         for slot in range(3):
             a.spawn(slot)
-        slow(a, 0.005)
-        before = a.carried("to")
-        fd = os.memfd_create("test")
-        os.write(fd, npy(size))
+        before = first_bytes(a, "to")
+        fd = memfd(npy(size))
         for slot in (0, 1):
             put_file(a, slot, fd)
         os.close(fd)
-        until(lambda: a.carried("to") > before + (1 << 20), what="the first bytes")
+        came(a, "to", before)
+        a.slow(LATE_S)
         for slot in (0, 1):
             a.send("Nsignal", slot, signal.SIGKILL, 1)
+        a.hold("to", None)
+        for slot in (0, 1):
             a.wait(lambda m, s=slot: m.name == "Nexit" and m.slot == s, what="Nexit")
-        slow(a, None)
+        a.slow(None)
         # sent in turn with the first, if that goes on
         tag = put(a, 2, npy(size))
         a.wait(lambda m: m.tag == tag and m.name == "Rput", what="Rput")
@@ -227,13 +227,14 @@ def test_a_pull_from_the_dead_ends():
         for slot in range(2):
             a.spawn(slot)
         a.run(0, f"y = [bytes({size})]")
-        slow(a, 0.005)
-        before = a.carried("from")
+        before = first_bytes(a, "from")
         a.ask("Tget", 0, "y", "pkl", "")
-        until(lambda: a.carried("from") > before + (1 << 20), what="the first bytes")
+        came(a, "from", before)
+        a.slow(LATE_S)
         a.send("Nsignal", 0, signal.SIGKILL, 1)
+        a.hold("from", None)
         a.wait("Nexit")
-        slow(a, None)
+        a.slow(None)
         # sent in turn with the first, if that goes on
         a.run(1, f"y = [bytes({size})]")
         a.call("Tget", 1, "y", "pkl", "")
@@ -250,17 +251,16 @@ def ask_reads(a, slot, handle, count):
     return {a.ask("Tread", slot, handle, i * COUNT, COUNT) for i in range(count)}
 
 
-def answers(a, tags):
-    """What these questions were answered until now."""
-    return [m for m in a.seen if m.tag in tags]
+def answers(a, tags, last):
+    """What these questions were answered before the last message."""
+    return [m for m in a.seen if m.tag in tags and m.number < last.number]
 
 
 def test_a_pull_leaves_room():
     """Behind ranges that are asked for ahead a cell waits for little, as does another object. Of
     one that is let go of, or whose rank dies, no more travels."""
     with Relayed() as a:
-        with open(a.place + "/rate", "w", encoding="utf-8") as f:
-            f.write(str(RATE))
+        a.tell("rate", RATE)
         a.cut()
         for slot in range(2):
             a.spawn(slot)
@@ -268,20 +268,37 @@ def test_a_pull_leaves_room():
             0, f"import numpy; x = numpy.zeros({32 * COUNT}, 'u1'); y = numpy.ones({COUNT}, 'u1')"
         )
         x, y = (a.call("Tget", 0, name, "npy", "").handle for name in "xy")
+        begin = a.carried("from")
+        a.hold("from", begin + COUNT * 3 // 2)
         tags = ask_reads(a, 0, x, 32)
         a.wait(lambda m: m.tag == min(tags), what="the first range")
-        for slot in range(2):
-            a.run(slot, "pass")
-        same(a.call("Tread", 0, y, 5, 1000).data, b"\1" * 1000)
-        came = answers(a, tags)
-        assert len(came) <= 3, f"{len(came)} ranges came before two cells and a short range"
-        same(a.call("Tread", 0, y, 0, COUNT).data, b"\1" * COUNT)
-        came = answers(a, tags)
-        assert len(came) <= 8, f"{len(came)} ranges came before one of another object"
+        ran = [f"{a.dir}/ran{slot}" for slot in range(2)]
+        small = [
+            a.ask("Trun", slot, 1, 1, f"open({path!r}, 'w').close()", mark=True)
+            for slot, path in enumerate(ran)
+        ]
+        small.append(a.ask("Tread", 0, y, 5, 1000))
+        other = a.ask("Tread", 0, y, 0, COUNT)
+        until(lambda: all(map(os.path.exists, ran)), what="the cells over there")
+        a.hold("from", begin + COUNT * 10)  # and not on, until the object is let go of
+        *cells, short = [
+            a.wait(lambda m, t=t: m.tag == t and m.name[0] == "R", what="a small answer")
+            for t in small
+        ]
+        same([*(m.name for m in cells), short.data], ["Rrun", "Rrun", b"\1" * 1000])
+        last = max((*cells, short), key=lambda m: m.number)
+        early = answers(a, tags, last)
+        assert len(early) <= 3, f"{len(early)} ranges came before two cells and a short range"
+        last = a.wait(lambda m: m.tag == other, what="another object's range")
+        same(last.data, b"\1" * COUNT)
+        early = answers(a, tags, last)
+        assert len(early) <= 8, f"{len(early)} ranges came before one of another object"
         a.send("Nfree", 0, x)
-        refused(a.wait(lambda m: m.tag == max(tags), what="an answer"), "EINTR", "nobody waits")
-        came = [m for m in answers(a, tags) if m.name == "Rread"]
-        assert len(came) <= 10, f"{len(came)} ranges came of an object that was let go of"
+        a.hold("from", None)
+        last = a.wait(lambda m: m.tag == max(tags), what="an answer")
+        refused(last, "EINTR", "nobody waits")
+        early = [m for m in answers(a, tags, last) if m.name == "Rread"]
+        assert len(early) <= 10, f"{len(early)} ranges came of an object that was let go of"
         x = a.call("Tget", 0, "x", "npy", "").handle
         tags = ask_reads(a, 0, x, 32)
         a.wait(lambda m: m.tag == min(tags), what="the first range")

@@ -14,11 +14,14 @@ import tempfile
 
 import wire
 from agent import refused
-from relay import Relayed, brought
+from relay import Relayed
+from relay_bring import brought
 from wire import HANG_LIMIT_S, PYTHON, same, until
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
-OURS, THEIRS, PORT = "10.213.77.1", "10.213.77.2", "2222"
+PORT = "2222"
+BLOCK = os.getpid() % (1 << 14) * 4  # of four addresses in 10.213.0.0/16: another test has others
+OURS, THEIRS = (f"10.213.{(BLOCK + k) >> 8}.{(BLOCK + k) & 255}" for k in (1, 2))
 
 
 def run(*command):
@@ -75,9 +78,9 @@ UserKnownHostsFile {self.dir}/known
         run(
             "ip", "link", "add", self.wire, "type", "veth", "peer", "name", "e0", "netns", self.name
         )
-        run("ip", "addr", "add", f"{OURS}/24", "dev", self.wire)
+        run("ip", "addr", "add", f"{OURS}/30", "dev", self.wire)
         run("ip", "link", "set", self.wire, "up")
-        for command in (f"addr add {THEIRS}/24 dev e0", "link set e0 up", "link set lo up"):
+        for command in (f"addr add {THEIRS}/30 dev e0", "link set e0 up", "link set lo up"):
             run("ip", "-n", self.name, *command.split())
 
     def start(self):
@@ -134,12 +137,18 @@ def check_cable(host):
     """Pulled while a cell prints: the cell runs on, and all its output arrives."""
     with There(host) as a:
         a.spawn(0)
-        done = host.dir + "/done"
-        source = f"for i in range(400000): print(i)\nopen('{done}', 'w').close()"
+        done, down = host.dir + "/done", host.dir + "/down"
+        source = f"""
+import os, time
+for i in range(200000): print(i)
+while not os.path.exists({down!r}): time.sleep(0.005)
+for i in range(200000, 400000): print(i)
+open({done!r}, 'w').close()"""
         tag = a.ask("Trun", 0, 1, 1, source, mark=True)
         a.wait("Nmark")
         a.seen.clear()
         host.cable("down")
+        open(down, "w", encoding="utf-8").close()
         until(lambda: os.path.exists(done), what="the end of the loop")
         until(lambda: "no word for 10 s" in a.text(), what="a dead connection")
         host.cable("up")

@@ -272,9 +272,13 @@ class Aborts(unittest.TestCase):
         c10d.BackendConfig = config
         _Nccl.done.clear()
         with mock.patch.dict("sys.modules", _ddip=module):
-            from ddip_engine import dist
+            from ddip_engine import dist, revocable
 
-            with mock.patch.object(dist, "c10d", c10d):
+            known = {"_c10d": c10d, "_devices": dist._devices, "_ddip": module}
+            with (
+                mock.patch.object(dist, "c10d", c10d),
+                mock.patch.multiple(revocable, **known),
+            ):
                 dist.abort()
         return list(_Nccl.done)
 

@@ -18,7 +18,7 @@ import traceback
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
-HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
+HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # guards against hangs, no more
 ENGINE = os.path.join(BUILD, "ddip-engine")
 AGENT = 0xFFFF  # slot of the agent itself
 FLAG_FD, FLAG_MARK = 1, 2
@@ -38,7 +38,9 @@ VERSION = 1
 
 
 class Message:
-    """One frame; its fields are attributes."""
+    """One frame; its fields are attributes. number: which one of all that came it is."""
+
+    number = 0
 
     def __init__(self, name, flags, slot, tag, fields, fd):
         self.name, self.flags, self.slot, self.tag, self.fd = name, flags, slot, tag, fd
@@ -111,7 +113,7 @@ class Agent:
             env={**os.environ, **(env or {})}, start_new_session=True,
         )  # fmt: skip
         theirs.close()
-        self.bytes, self.fds, self.seen = b"", [], []
+        self.bytes, self.fds, self.seen, self.count = b"", [], [], 0
         self.tag = 0
         self.engines = {}
         self.hello = self.call("Thello", AGENT, VERSION, "")
@@ -180,7 +182,10 @@ class Agent:
                 break
             frame, self.bytes = self.bytes[:size], self.bytes[size:]
             fd = self.fds.pop(0) if frame[5] & FLAG_FD else -1
-            self.seen += each(unpack(frame, fd))
+            for m in each(unpack(frame, fd)):
+                self.count += 1
+                m.number = self.count
+                self.seen.append(m)
 
     def warm(self, zygote, python=sys.executable, env="", cwd=None, preload=""):
         """Asks for a zygote; Rzygote or Rerror."""
@@ -219,6 +224,13 @@ def alive(pid):
             return f.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def memfd(data):
+    """A descriptor of these bytes, to be closed."""
+    fd = os.memfd_create("test")
+    os.write(fd, data)
+    return fd
 
 
 def until(condition, seconds=HANG_LIMIT_S, what="it"):

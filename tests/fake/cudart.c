@@ -21,6 +21,7 @@ struct state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .legacy.tasks = STAILQ_HEAD_INITIALIZER(fake.legacy.tasks)};
 
 bool fake_stalled, fake_waits;
+int fake_stalled_calls;
 __thread int fake_device;
 __thread unsigned fake_result;
 static __thread bool relaxed;
@@ -77,6 +78,7 @@ fake_say(const char *call, bool device)
 {
 	if (!fake.read)
 		fake_read_words();
+	fake_stalled_calls += device && fake_stalled;
 	while (device && fake_stalled)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	fake_result = fake.lost;

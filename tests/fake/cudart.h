@@ -19,6 +19,7 @@ void fake_cuda_hold(struct CUstream_st *stream);
 void fake_cuda_release(void);
 /* Calls of a device (1) block, as a driver does that is busy; (0) no more. */
 void fake_cuda_stall(int on);
+int fake_cuda_stalled(void); /* calls that block for that */
 /* fn(arg) runs in the stream, behind what is in there. */
 void fake_cuda_enqueue(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
 /* The stream is captured (1), and with implicit so is what the default stream does. */

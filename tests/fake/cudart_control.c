@@ -43,6 +43,7 @@ fake_cuda_stall(int on)
 {
 	fake_lock();
 	fake_stalled = on;
+	fake_stalled_calls = 0;
 	pthread_cond_broadcast(&fake.changed);
 	fake_unlock();
 }
@@ -102,6 +103,12 @@ int
 fake_cuda_pageable(void)
 {
 	return read_count(&fake.pageable);
+}
+
+int
+fake_cuda_stalled(void)
+{
+	return read_count(&fake_stalled_calls);
 }
 
 unsigned

@@ -75,6 +75,7 @@ struct state {
 extern struct state fake;
 extern bool fake_stalled;	      /* calls of a device block */
 extern bool fake_waits;		      /* so do copies by host memory that is not registered */
+extern int fake_stalled_calls;	      /* of a device, that block */
 extern __thread int fake_device;      /* of this thread */
 extern __thread unsigned fake_result; /* of its last call */
 

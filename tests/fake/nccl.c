@@ -1,8 +1,6 @@
 /* NCCL for the tests: nccl.h says what it can do beside NCCL's own calls. */
 #include "nccl.h"
 #include "nccl_inside.h"
-#include "cudart.h"
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,28 +9,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { FAILURES_MAX = 16, LOOKS = 2, PAUSE_US = 100 };
+enum { LOOKS = 2, PAUSE_US = 100 };
 
 #define X(name, type, args, needed) type name args;
 NCCL_CALLS(X)
 #undef X
-
-static struct {
-	pthread_mutex_t lock;
-	bool read;
-
-	struct failure {
-		char call[64];
-		unsigned error;
-		int after, times;
-	} failures[FAILURES_MAX];
-
-	int failure_count, live, aborted;
-	unsigned async;
-	char last[200];
-	void *(*bytes)(uint64_t, size_t);
-	void (*enqueue)(struct CUstream_st *, void (*)(void *), void *);
-} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Of this thread, between ncclGroupStart and ncclGroupEnd. */
 static __thread struct {
@@ -42,114 +23,20 @@ static __thread struct {
 	struct operation *all;
 } group;
 
-/* ---- what tests say ---- */
-
-static void
-add_failure(const char *call, size_t n, unsigned error, int after, int times)
-{
-	struct failure *f = &fake.failures[fake.failure_count++ % FAILURES_MAX];
-
-	*f = (struct failure){.error = error, .after = after, .times = times};
-	memcpy(f->call, call, n < sizeof(f->call) ? n : sizeof(f->call) - 1);
-}
-
-static void
-read_word(const char *w)
-{
-	struct link_words link = {0};
-	unsigned error;
-	int after = 0, times = -1, n = 0;
-
-	if (sscanf(w, "fail=%*[^:]%n:%u:%d:%d", &n, &error, &after, &times) >= 1)
-		add_failure(w + 5, (size_t)n - 5, error, after, times);
-	else if (sscanf(w, "async=%u", &error) == 1)
-		fake.async = error;
-	else if (sscanf(w, "slow=%d-%d:%u", &link.from, &link.to, &link.slow_us) == 3 ||
-		 sscanf(w, "wrong=%d-%d", &link.from, &link.to) == 2) {
-		link.wrong = *w == 'w';
-		fake_links[fake_link_count++ % WORDS_MAX] = link;
-	}
-}
-
-/* With the lock held. */
-static void
-read_words(void)
-{
-	const char *all = getenv("FAKE_NCCL"), *cudart = getenv("DDIP_CUDART");
-	char *copy = strdup(all ? all : ""), *rest = NULL;
-	void *runtime = dlopen(cudart ? cudart : "libcudart.so.13", RTLD_NOW), *p;
-
-	fake.read = true;
-	for (char *w = strtok_r(copy, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
-		read_word(w);
-	free(copy);
-	if (!runtime)
-		abort();
-	p = dlsym(runtime, "fake_cuda_bytes");
-	memcpy(&fake.bytes, &p, sizeof(p));
-	p = dlsym(runtime, "fake_cuda_enqueue");
-	memcpy(&fake.enqueue, &p, sizeof(p));
-}
-
-void
-fake_nccl_fail(const char *call, unsigned error, int after, int times)
-{
-	pthread_mutex_lock(&fake.lock);
-	if (!fake.read)
-		read_words();
-	add_failure(call, strlen(call), error, after, times);
-	pthread_mutex_unlock(&fake.lock);
-}
-
-int
-fake_nccl_live(void)
-{
-	return fake.live;
-}
-
-int
-fake_nccl_aborted(void)
-{
-	return fake.aborted;
-}
-
-/* What this call is to say. */
-static unsigned
-say(const char *call)
-{
-	unsigned error = 0;
-
-	pthread_mutex_lock(&fake.lock);
-	if (!fake.read)
-		read_words();
-	for (int i = 0; i < FAILURES_MAX && !error; i++) {
-		struct failure *f = &fake.failures[i];
-
-		if (strcmp(f->call, call) != 0 || f->times == 0 || f->after-- > 0)
-			continue;
-		f->times -= f->times > 0;
-		error = f->error;
-	}
-	if (error)
-		snprintf(fake.last, sizeof(fake.last), "%s was told to fail", call);
-	pthread_mutex_unlock(&fake.lock);
-	return error;
-}
-
 /* ---- communicators ---- */
 
 unsigned
 ncclGetVersion(int *version)
 {
 	*version = 22809;
-	return say(__func__);
+	return fake_nccl_say(__func__);
 }
 
 unsigned
 ncclGetUniqueId(ncclUniqueId *id)
 {
 	const char *folder = getenv("TMPDIR");
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 	int fd;
 
 	memset(id, 0, sizeof(*id));
@@ -177,7 +64,7 @@ unsigned
 ncclCommInitRankConfig(
     struct ncclComm **comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 	struct ncclComm *c;
 	int fd;
 
@@ -198,9 +85,10 @@ ncclCommInitRankConfig(
 		abort();
 	if (atomic_fetch_add(&c->meeting->joined, 1) + 1 == ranks)
 		unlink(id.internal);
-	pthread_mutex_lock(&fake.lock);
-	fake.live++;
-	pthread_mutex_unlock(&fake.lock);
+	pthread_mutex_lock(&fake_nccl.lock);
+	fake_nccl.made++;
+	fake_nccl.live++;
+	pthread_mutex_unlock(&fake_nccl.lock);
 	*comm = c;
 	while (c->blocking && atomic_load(&c->meeting->joined) < ranks)
 		usleep(PAUSE_US);
@@ -213,19 +101,19 @@ ncclCommGetAsyncError(struct ncclComm *c, unsigned *error)
 	*error = dncclSuccess;
 	if (atomic_load(&c->meeting->joined) < c->ranks)
 		*error = dncclInProgress;
-	else if (fake.async)
-		*error = fake.async;
+	else if (fake_nccl.async)
+		*error = fake_nccl.async;
 	else if (atomic_load(&c->finalized) && atomic_load(&c->uses) > 1)
 		*error = dncclInProgress; /* something is under way */
 	else if (atomic_load(&c->unseen) > 0 && atomic_fetch_sub(&c->unseen, 1) > 0)
 		*error = dncclInProgress;
-	return say(__func__);
+	return fake_nccl_say(__func__);
 }
 
 unsigned
 ncclCommFinalize(struct ncclComm *c)
 {
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 
 	atomic_store(&c->unseen, LOOKS);
 	atomic_store(&c->finalized, true);
@@ -235,14 +123,14 @@ ncclCommFinalize(struct ncclComm *c)
 unsigned
 ncclCommDestroy(struct ncclComm *c)
 {
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 
 	/* by itself it would wait */
 	if (!atomic_load(&c->finalized) || atomic_load(&c->uses) > 1)
 		return dncclInvalidUsage;
-	pthread_mutex_lock(&fake.lock);
-	fake.live--;
-	pthread_mutex_unlock(&fake.lock);
+	pthread_mutex_lock(&fake_nccl.lock);
+	fake_nccl.live--;
+	pthread_mutex_unlock(&fake_nccl.lock);
 	put(c);
 	return error;
 }
@@ -250,15 +138,41 @@ ncclCommDestroy(struct ncclComm *c)
 unsigned
 ncclCommAbort(struct ncclComm *c)
 {
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 
 	atomic_store(&c->aborted, true);
-	pthread_mutex_lock(&fake.lock);
-	fake.live--;
-	fake.aborted++;
-	pthread_mutex_unlock(&fake.lock);
+	pthread_mutex_lock(&fake_nccl.lock);
+	fake_nccl.live--;
+	fake_nccl.aborted++;
+	pthread_mutex_unlock(&fake_nccl.lock);
 	put(c);
 	return error;
+}
+
+void
+fake_nccl_wait(struct ncclComm *c)
+{
+	while (atomic_load(&c->uses) > 1)
+		usleep(PAUSE_US);
+}
+
+unsigned
+ncclCommRevoke(struct ncclComm *c, int flags)
+{
+	unsigned error = fake_nccl_say(__func__);
+
+	if (error || flags)
+		return error ? error : (unsigned)dncclInvalidArgument;
+	atomic_fetch_add(&fake_nccl.stalled, 1);
+	while (atomic_load(&fake_nccl.stalls_revoke))
+		usleep(PAUSE_US);
+	atomic_fetch_sub(&fake_nccl.stalled, 1);
+	atomic_store(&c->revoked, true);
+	fake_nccl_wait(c);
+	pthread_mutex_lock(&fake_nccl.lock);
+	fake_nccl.revoked++;
+	pthread_mutex_unlock(&fake_nccl.lock);
+	return dncclSuccess;
 }
 
 /* ---- operations ---- */
@@ -277,7 +191,7 @@ run(void *arg)
 	struct operation *o = arg;
 
 	fake_nccl_transfer(o);
-	if (o->finish && !atomic_load(&o->comm->aborted))
+	if (o->finish && !fake_nccl_ended(o->comm))
 		o->finish(o);
 	operation_free(o);
 }
@@ -287,7 +201,7 @@ start(struct operation *o, struct CUstream_st *stream)
 {
 	struct ncclComm *c = o->comm;
 
-	fake.enqueue(stream, run, o);
+	fake_nccl.enqueue(stream, run, o);
 	if (c->blocking)
 		return dncclSuccess;
 	atomic_store(&c->unseen, LOOKS);
@@ -298,10 +212,13 @@ start(struct operation *o, struct CUstream_st *stream)
 static struct operation *
 operation_new(struct ncclComm *c, const void *from, size_t from_n, void *to, size_t to_n)
 {
-	struct operation *o = calloc(1, sizeof(*o));
+	struct operation *o;
 
-	o->from = from_n ? fake.bytes((uintptr_t)from, from_n) : NULL;
-	o->to = to_n ? fake.bytes((uintptr_t)to, to_n) : NULL;
+	if (atomic_load(&c->revoked))
+		return NULL;
+	o = calloc(1, sizeof(*o));
+	o->from = from_n ? fake_nccl.bytes((uintptr_t)from, from_n) : NULL;
+	o->to = to_n ? fake_nccl.bytes((uintptr_t)to, to_n) : NULL;
 	if ((from_n && !o->from) || (to_n && !o->to)) {
 		free(o);
 		return NULL;
@@ -318,12 +235,31 @@ add(struct operation *o, bool out, int peer, char *bytes, size_t n)
 	    (struct transfer){.peer = peer, .out = out, .bytes = bytes, .n = n};
 }
 
+/* From all others, to be combined. */
+static void
+receive_all(struct operation *o, size_t count, unsigned type, unsigned op)
+{
+	struct ncclComm *c = o->comm;
+	size_t n = count * fake_nccl_size(type);
+
+	o->elements = count;
+	o->type = type;
+	o->op = op;
+	o->spare = malloc(n * (size_t)c->ranks);
+	for (int i = 0; i < c->ranks; i++) {
+		o->received[i] = o->spare + n * (size_t)i;
+		if (i != c->rank)
+			add(o, false, i, o->received[i], n);
+	}
+	o->finish = fake_nccl_combine;
+}
+
 unsigned
 ncclAllReduce(const void *from, void *to, size_t count, unsigned type, unsigned op,
     struct ncclComm *c, struct CUstream_st *stream)
 {
 	size_t n = count * fake_nccl_size(type);
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 	struct operation *o;
 
 	if (error)
@@ -331,16 +267,30 @@ ncclAllReduce(const void *from, void *to, size_t count, unsigned type, unsigned 
 	o = n && op == dncclSum ? operation_new(c, from, n, to, n) : NULL;
 	if (!o)
 		return dncclInvalidArgument;
-	o->elements = count;
-	o->spare = malloc(n * (size_t)c->ranks);
-	for (int i = 0; i < c->ranks; i++) {
-		o->received[i] = o->spare + n * (size_t)i;
-		if (i == c->rank)
-			continue;
-		add(o, false, i, o->received[i], n);
-		add(o, true, i, o->from, n);
-	}
-	o->finish = fake_nccl_sum;
+	for (int i = 0; i < c->ranks; i++)
+		if (i != c->rank)
+			add(o, true, i, o->from, n);
+	receive_all(o, count, type, op);
+	return start(o, stream);
+}
+
+unsigned
+ncclReduce(const void *from, void *to, size_t count, unsigned type, unsigned op, int root,
+    struct ncclComm *c, struct CUstream_st *stream)
+{
+	size_t n = count * fake_nccl_size(type);
+	unsigned error = fake_nccl_say(__func__);
+	struct operation *o;
+
+	if (error)
+		return error;
+	o = n ? operation_new(c, from, n, to, root == c->rank ? n : 0) : NULL;
+	if (!o)
+		return dncclInvalidArgument;
+	if (root == c->rank)
+		receive_all(o, count, type, op);
+	else
+		add(o, true, root, o->from, n);
 	return start(o, stream);
 }
 
@@ -356,7 +306,7 @@ ncclAllGather(const void *from, void *to, size_t count, unsigned type, struct nc
     struct CUstream_st *stream)
 {
 	size_t n = count * fake_nccl_size(type);
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 	struct operation *o;
 
 	if (error)
@@ -381,7 +331,7 @@ ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
     struct CUstream_st *stream)
 {
 	size_t n = count * fake_nccl_size(type);
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 	struct operation *o;
 
 	if (error)
@@ -404,7 +354,7 @@ ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
 unsigned
 ncclGroupStart(void)
 {
-	unsigned error = say(__func__);
+	unsigned error = fake_nccl_say(__func__);
 
 	group.depth += error == 0;
 	return error;
@@ -431,7 +381,7 @@ group_end(unsigned error)
 unsigned
 ncclGroupEnd(void)
 {
-	return group_end(say(__func__));
+	return group_end(fake_nccl_say(__func__));
 }
 
 /* Within a group, or as one of its own. */
@@ -439,7 +389,7 @@ static unsigned
 exchange(unsigned error, bool out, const void *p, size_t n, int peer, struct ncclComm *c,
     struct CUstream_st *stream)
 {
-	char *bytes = n ? fake.bytes((uintptr_t)p, n) : NULL;
+	char *bytes = n ? fake_nccl.bytes((uintptr_t)p, n) : NULL;
 
 	if (!error && (!bytes || peer < 0 || peer >= c->ranks))
 		error = dncclInvalidArgument;
@@ -460,14 +410,15 @@ ncclSend(const void *from, size_t count, unsigned type, int peer, struct ncclCom
     struct CUstream_st *stream)
 {
 	return exchange(
-	    say(__func__), true, from, count * fake_nccl_size(type), peer, comm, stream);
+	    fake_nccl_say(__func__), true, from, count * fake_nccl_size(type), peer, comm, stream);
 }
 
 unsigned
 ncclRecv(void *to, size_t count, unsigned type, int peer, struct ncclComm *comm,
     struct CUstream_st *stream)
 {
-	return exchange(say(__func__), false, to, count * fake_nccl_size(type), peer, comm, stream);
+	return exchange(
+	    fake_nccl_say(__func__), false, to, count * fake_nccl_size(type), peer, comm, stream);
 }
 
 /* ---- errors ---- */
@@ -485,5 +436,5 @@ ncclGetErrorString(unsigned error)
 const char *
 ncclGetLastError(struct ncclComm *comm)
 {
-	return fake.last;
+	return fake_nccl.last;
 }

@@ -11,11 +11,20 @@
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H
 
+struct ncclComm;
+
 /* The call of this name fails with this error, after `after` more that work, `times` times (-1:
  * always). */
 void fake_nccl_fail(const char *call, unsigned error, int after, int times);
-/* Communicators of this process that are not freed; those that were freed. */
+/* Communicators of this process: that were made, that are not freed, and that were aborted. */
+int fake_nccl_made(void);
 int fake_nccl_live(void);
 int fake_nccl_aborted(void);
+int fake_nccl_revoked(void);
+/* Blocks until no operation of this communicator is under way. */
+void fake_nccl_wait(struct ncclComm *c);
+/* ncclCommRevoke (1) does not return, (0) does. */
+void fake_nccl_stall_revoke(int on);
+int fake_nccl_stalled(void); /* calls that do not return for that */
 
 #endif

@@ -1,5 +1,6 @@
-/* How the fake NCCL moves bytes between processes, and adds. */
+/* How the fake NCCL moves bytes between processes, and combines them. */
 #include "nccl_inside.h"
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,12 +54,18 @@ take_piece(struct ncclComm *c, struct transfer *t)
 	return true;
 }
 
+bool
+fake_nccl_ended(const struct ncclComm *c)
+{
+	return atomic_load(&c->aborted) || atomic_load(&c->revoked);
+}
+
 void
 fake_nccl_transfer(struct operation *o)
 {
 	bool left = true;
 
-	while (left && !atomic_load(&o->comm->aborted)) {
+	while (left && !fake_nccl_ended(o->comm)) {
 		bool moved = false;
 
 		left = false;
@@ -74,23 +81,108 @@ fake_nccl_transfer(struct operation *o)
 	}
 }
 
+/* ---- numbers ---- */
+
+/* Floats of 16 bits by what their code without the sign is; sums are only looked through for NaN.
+ */
+enum { HALF_INFINITY = 0x7c00, BRAIN_INFINITY = 0x7f80, SIGN = 0x8000, NAN_16 = 0x7fff };
+
+static float
+order_of(uint16_t code, uint16_t infinity)
+{
+	float magnitude = (float)(code & ~SIGN);
+
+	if (magnitude > infinity)
+		return NAN;
+	return code & SIGN ? -magnitude : magnitude;
+}
+
+static float
+half_order(uint16_t code)
+{
+	return order_of(code, HALF_INFINITY);
+}
+
+static float
+brain_order(uint16_t code)
+{
+	return order_of(code, BRAIN_INFINITY);
+}
+
+static uint16_t
+add_halves(uint16_t a, uint16_t b)
+{
+	return isnan(half_order(a) + half_order(b)) ? NAN_16 : 0;
+}
+
+static uint16_t
+add_brains(uint16_t a, uint16_t b)
+{
+	return isnan(brain_order(a) + brain_order(b)) ? NAN_16 : 0;
+}
+
+#define PLUS(a, b) ((a) + (b))
+#define WRAP(a, b) ((uint64_t)(a) + (uint64_t)(b))
+#define SAME(a) (a)
+
+/* NaN gives way to any number. */
+#define FOLD(name, type, plus, value)                                                              \
+	static void name(char *to, const char *from, size_t n, unsigned op)                        \
+	{                                                                                          \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			type a, b;                                                                 \
+                                                                                                   \
+			memcpy(&a, to + i * sizeof(a), sizeof(a));                                 \
+			memcpy(&b, from + i * sizeof(b), sizeof(b));                               \
+			if (op == dncclSum)                                                        \
+				a = (type)plus(a, b);                                              \
+			else if (value(a) != value(a) ||                                           \
+				 (op == dncclMin ? value(b) < value(a) : value(a) < value(b)))     \
+				a = b;                                                             \
+			memcpy(to + i * sizeof(a), &a, sizeof(a));                                 \
+		}                                                                                  \
+	}
+
+FOLD(fold_int8, int8_t, PLUS, SAME)
+FOLD(fold_uint8, uint8_t, PLUS, SAME)
+FOLD(fold_int32, int32_t, WRAP, SAME)
+FOLD(fold_uint32, uint32_t, PLUS, SAME)
+FOLD(fold_int64, int64_t, WRAP, SAME)
+FOLD(fold_uint64, uint64_t, PLUS, SAME)
+FOLD(fold_half, uint16_t, add_halves, half_order)
+FOLD(fold_float, float, PLUS, SAME)
+FOLD(fold_double, double, PLUS, SAME)
+FOLD(fold_brain, uint16_t, add_brains, brain_order)
+
+static const struct {
+	size_t size;
+	void (*fold)(char *to, const char *from, size_t n, unsigned op);
+} types[] = {
+    [dncclInt8] = {1, fold_int8},
+    [dncclUint8] = {1, fold_uint8},
+    [dncclInt32] = {4, fold_int32},
+    [dncclUint32] = {4, fold_uint32},
+    [dncclInt64] = {8, fold_int64},
+    [dncclUint64] = {8, fold_uint64},
+    [dncclFloat16] = {2, fold_half},
+    [dncclFloat32] = {4, fold_float},
+    [dncclFloat64] = {8, fold_double},
+    [dncclBfloat16] = {2, fold_brain},
+};
+
 size_t
 fake_nccl_size(unsigned type)
 {
-	return type == dncclFloat32 ? sizeof(float) : 0;
+	return type < sizeof(types) / sizeof(*types) ? types[type].size : 0;
 }
 
 void
-fake_nccl_sum(struct operation *o)
+fake_nccl_combine(struct operation *o)
 {
-	memcpy(o->received[o->comm->rank], o->from, o->elements * sizeof(float));
-	for (size_t i = 0; i < o->elements; i++) {
-		float sum = 0, part;
+	size_t n = o->elements * types[o->type].size;
 
-		for (int k = 0; k < o->comm->ranks; k++) {
-			memcpy(&part, o->received[k] + i * sizeof(part), sizeof(part));
-			sum += part;
-		}
-		memcpy(o->to + i * sizeof(sum), &sum, sizeof(sum));
-	}
+	memcpy(o->received[o->comm->rank], o->from, n);
+	for (int k = 1; k < o->comm->ranks; k++)
+		types[o->type].fold(o->received[0], o->received[k], o->elements, o->op);
+	memcpy(o->to, o->received[0], n);
 }

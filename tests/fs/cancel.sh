@@ -91,9 +91,9 @@ class Deaf:
     def __reduce__(self):
         return deaf, ()
 def deaf():
-    open('$T/deaf' + str(rank), 'w').close()
     while True:
         try:
+            open('$T/deaf' + str(rank), 'w').close()
             while True:
                 pass
         except BaseException:
@@ -102,15 +102,7 @@ if rank == 0:
     for each in Importing, Waiting, Deaf:
         with open('$T/' + each.__name__ + '.pkl', 'wb') as f:
             pickle.dump(each(), f)"
-cat >"$T/copy" <<'END'
-import errno, shutil, sys
-try:
-    shutil.copyfile(*sys.argv[1:])
-    print(0)
-except OSError as e:
-    print(errno.errorcode[e.errno])
-END
-"$PLAIN_PYTHON" "$T/copy" "$T/Importing.pkl" "$G/vars/module.pkl" >"$T/errno" &
+errno copy "$G/vars/module.pkl" "$T/Importing.pkl" >"$T/errno" &
 until_true test -e "$T/imports0"
 until_true test -e "$T/imports1"
 is 'an import in a push: an interrupt' "$(errno write "$G/ctl" $'interrupt\n')" 0
@@ -122,7 +114,7 @@ is 'the module can be imported' "$(errno write "$G/cell" 'import package; packag
 is 'it was done' "$(value sys.begun 0) $(value sys.begun 1)" '1 1'
 
 # what waits in C
-"$PLAIN_PYTHON" "$T/copy" "$T/Waiting.pkl" "$G/vars/waiting.pkl" >"$T/errno" &
+errno copy "$G/vars/waiting.pkl" "$T/Waiting.pkl" >"$T/errno" &
 until_true test -e "$T/waits0"
 until_true test -e "$T/waits1"
 is 'a push that waits for a lock: an interrupt' "$(errno write "$G/ctl" $'interrupt\n')" 0
@@ -132,7 +124,7 @@ is 'its ranks live on' "$(rank_pids)" "$ranks"
 
 # code that takes no end, whatever is raised
 echo 'killafter 0' >"$G/ctl"
-"$PLAIN_PYTHON" "$T/copy" "$T/Deaf.pkl" "$G/rank1/vars/deaf.pkl" >"$T/errno" &
+errno copy "$G/rank1/vars/deaf.pkl" "$T/Deaf.pkl" >"$T/errno" &
 until_true test -e "$T/deaf1"
 is 'a push that does not end: an interrupt' "$(errno write "$G/rank1/ctl" $'interrupt\n')" 0
 wait $!

@@ -272,6 +272,7 @@ def test_a_flush_interrupts_the_cell():
 
 def test_a_flush_ends_a_read_that_waits():
     client = Client(daemon)
+    wait(lambda: client.value("group/status", "state") == "idle", "no event is to come")
     client.open("group/events", 1)
     waits = client.send(116, struct.pack("<IQI", 1, 0, 100))
     flush = client.send(108, struct.pack("<H", waits))

@@ -7,6 +7,21 @@ mount_plain -o size=1
 cell 'import time'
 printf 'time.sleep(0.1)\n1 / 0\n' >"$T/fails.py"
 
+# The only process that has the cell file open is cat: the shell has closed what it opened for that.
+only_cat() {
+	local holders
+	holders=$(find /proc/[0-9]*/fd -lname "$G/cell" 2>/dev/null | cut -d / -f 3 | uniq)
+	[[ $holders =~ ^[0-9]+$ && $(cat "/proc/$holders/comm" 2>/dev/null) =~ ^(cat|busybox)$ ]]
+}
+
+# feed WANT: gives the FIFO's reader the code; a shell that is to see the failure has its time until then
+mkfifo "$T/fifo"
+feed() {
+	exec 9>"$T/fifo"
+	[ "$1" != 1 ] || until_true only_cat
+	cat "$T/fails.py" >&9
+}
+
 # In each row: the shell, then whether it sees a failed cell after
 #   echo CODE > cell, cat FILE > cell, cat FILE | cat > cell, { cat FILE; cat FILE; } > cell, cp FILE cell
 # 1: its status is not 0; 0: it is; -: the same, and it does not even wait (the shell's process ends with this close)
@@ -16,13 +31,14 @@ while read -r shell echo cat pipe group cp; do
 	tried=$((tried + 1))
 	[ "$shell" != busybox ] || shell='busybox sh'
 	for row in "$echo echo 'time.sleep(0.1); 1 / 0' >'$G/cell'" \
-		"$cat cat '$T/fails.py' >'$G/cell'" \
-		"$pipe cat '$T/fails.py' | cat >'$G/cell'" \
+		"$cat cat '$T/fifo' >'$G/cell'" \
+		"$pipe cat '$T/fifo' | cat >'$G/cell'" \
 		"$group { cat '$T/fails.py'; cat '$T/fails.py'; } >'$G/cell'" \
 		"$cp cp '$T/fails.py' '$G/cell'"; do
 		want=${row%% *} line=${row#* }
 		[ "$shell" != fish ] || line=${line//\{/begin;} line=${line//\}/end}
 		n=$(($(readlink "$G/cells/last") + 1))
+		[[ $line != *fifo* ]] || feed "$want" &
 		# shellcheck disable=SC2086 # `busybox sh` is two words
 		$shell -c "$line" 2>/dev/null
 		status=$?

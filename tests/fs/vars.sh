@@ -229,11 +229,14 @@ like 'the cell that counted' "$(wait_cell "$n")" 'state ok'
 is 'the end' "$(cat "$G/vars/count.json")" "$(value count)"
 
 # while C code holds the GIL: a reader waits, lets itself be interrupted, or does not wait
-mkfifo "$T/gil"
+mkfifo "$T/gil0" "$T/gil1"
+# one call in C that says so when it is under way
 submit "import ctypes
-open('$T/held', 'w').close()
-ctypes.PyDLL(None).open(b'$T/gil', 0)"
-until_true test -e "$T/held"
+paths = b'$T/held%d' % rank, b'$T/gil%d' % rank
+None in map(ctypes.PyDLL(None).open, paths, (os.O_CREAT, os.O_RDONLY), (0o600, 0))"
+for rank in 0 1; do
+	until_true test -e "$T/held$rank"
+done
 is 'O_NONBLOCK does not wait for the GIL' "$("$PLAIN_PYTHON" -c "
 import errno, os
 try:
@@ -243,7 +246,8 @@ except OSError as e:
 timeout 1 cat "$G/vars/s"
 is 'a reader that waits for the GIL can be interrupted' $? 124
 head -n 1 "$G/vars/s" >"$T/read" &
-echo >"$T/gil"
+echo >"$T/gil0"
+echo >"$T/gil1"
 wait $!
 is 'a reader waits until the GIL is free' "$(cat "$T/read")" "it's"
 like 'the cell that held the GIL' "$(wait_cell "$n")" 'state ok'
@@ -273,12 +277,7 @@ if rank == 0:
     with open('$T/forever.pkl', 'wb') as f:
         pickle.dump(Forever(), f)
 import time"
-"$PLAIN_PYTHON" -c "import errno, shutil
-try:
-    shutil.copyfile('$T/forever.pkl', '$G/vars/forever.pkl')
-    print(0)
-except OSError as e:
-    print(errno.errorcode[e.errno])" >"$T/pushed" &
+errno copy "$G/vars/forever.pkl" "$T/forever.pkl" >"$T/pushed" &
 for rank in 0 1; do
 	until_true test -e "$T/decodes$rank"
 done

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """One, two and four ranks, on as many GPUs or all on the first.
 
-The self-test through NCCL, with torch and without; what a rank that raises, or an interrupt, in the
-middle of an all_reduce leaves.
+The self-test through NCCL, with torch and without; a large tensor over all ranks, which NCCL
+combines where each has a GPU; what a rank that raises, or an interrupt, in the middle of an
+all_reduce leaves.
 """
 
 import os
@@ -14,6 +15,7 @@ torch = group.need_gpu()
 check = group.Checks()
 NO_TORCH = os.path.join(group.ROOT, "tests", "fake", "no_torch")
 RANKS = (1, 2) if group.REHEARSES else (1, 2, 4)
+LARGE = 1000 if group.REHEARSES else 20 << 20  # float32
 SIZES = "4 4K 1M" if group.REHEARSES else "4 4K 16M"
 DDP = """
 from torch import nn
@@ -51,6 +53,24 @@ def sums(g, what, size):
         check.equal(f"{what}: rank {rank}", g.read(f"rank{rank}/vars/t").strip(), want)
 
 
+def over_ranks(g, size):
+    """The four OPs of a tensor that is large enough for NCCL: whole numbers, so all is exact."""
+    code = f"large = (torch.arange({LARGE}, device=device) % 1000).float() + rank"
+    g.cell(group.PRELUDE + code)
+    base = torch.arange(LARGE).remainder(1000).float()
+    least, most = base, base + (size - 1)
+    wants = {
+        "min": least,
+        "max": most,
+        "mean": (least + most) / 2,
+        "sum": (least + most) / 2 * size,
+    }
+    for op, want in wants.items():
+        got = g.read_bytes(f"vars/large.{op}.npy")[-want.numel() * 4 :]
+        same = torch.equal(torch.frombuffer(bytearray(got), dtype=torch.float32), want)
+        check.true(f"{op} over {size} ranks", same)
+
+
 def failures(g, size):
     g.cell(group.PRELUDE + DDP + "kept = torch.full((3,), rank, device=device)")
     sums(g, "first", size)
@@ -77,6 +97,7 @@ with group.Group(backend=group.backend(), grace="0.5") as g:
         g.cell("x = 1")
         selftest(g, f"{size} ranks")
         if size > 1:
+            over_ranks(g, size)
             failures(g, size)
 if not group.REHEARSES:
     with group.Group(env={"PYTHONPATH": NO_TORCH}, backend="nccl") as g:

@@ -25,6 +25,9 @@ client(void)
 		sigset_t set;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		/* who starts a test in the background may have it ignore some */
+		for (int signo = 1; signo < SIGRTMIN; signo++)
+			signal(signo, SIG_DFL);
 		signal(SIGUSR1, handler);
 		signal(SIGTERM, handler);
 		signal(SIGHUP, SIG_IGN);

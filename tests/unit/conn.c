@@ -65,11 +65,14 @@ on_close(void *arg, const struct err *e)
 static void
 connect_sides(struct side *a, struct side *b)
 {
+	const int room = 64 << 10; /* bytes, whatever a socket of this machine holds by itself */
 	int fds[2];
 
 	*a = *b = (struct side){.answer_with = -1};
 	l = loop_new();
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) == 0);
 	a->c = conn_new(l, fds[0], fds[0], on_msg, on_close, a);
 	b->c = conn_new(l, fds[1], fds[1], on_msg, on_close, b);
 }

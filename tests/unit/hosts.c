@@ -144,6 +144,7 @@ test_launchers(void)
 	command("ssh", "ssh|-T|-o|BatchMode=yes|a");
 	command("ssh -p 2222", "ssh|-T|-o|BatchMode=yes|-p|2222|a");
 	command("srun --gpus 1", "srun|-N1|-n1|-w|a|-u|--overlap|--gpus|1|sh|-c");
+	command("srun-only --gpus 1", "srun|-N1|-n1|-w|a|-u|--overlap|--gpus|1|sh|-c");
 	command("kubectl -n ml", "kubectl|-n|ml|exec|-i|a|--|sh|-c");
 	command("docker", "docker|exec|-i|a|sh|-c");
 	command("podman", "podman|exec|-i|a|sh|-c");
@@ -151,6 +152,9 @@ test_launchers(void)
 	command("sh -c", "sh|-c");
 	CHECK(launcher_check("ssh -p 22", &e) == 0 && launcher_check("rsh {host}", &e) == 0);
 	CHECK(launcher_check("here", &e) == 0);
+	CHECK_STR(launcher_direct("srun --gpus 1"), "SLURM_LAUNCH_NODE_IPADDR");
+	CHECK(
+	    !launcher_direct("srun-only") && !launcher_direct("ssh") && !launcher_direct("/bin/x"));
 	refused("", "want ssh, srun");
 	refused("here now", "takes no options");
 	refused("ssh {host}", "a place for the host of its own");

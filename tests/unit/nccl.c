@@ -4,93 +4,19 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
-#include "fake_cuda.h"
-#include "../fake/cudart.h"
-#include "../fake/nccl.h"
-#include "rank/cuda.h"
+#include "fake_nccl.h"
 #include "rank/nccl_api.h"
 #include "rank/nccl_measure.h"
 #include "rank/rank.h"
-#include <dlfcn.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 3, SLOW_US = 20000, SLICE_MS = 20, REPEATS = 2 };
+enum { SLOW_US = 20000, SLICE_MS = 20, REPEATS = 2 };
 
-/* Between the ranks of a test. */
-static struct {
-	char id[NCCL_ID_SIZE];
-	atomic_int made, over; /* is the id there; ranks that are done */
-} * shared;
-
-static int rank, ranks; /* of this process */
-
-static struct {
-	void (*fail)(const char *, unsigned, int, int);
-	int (*live)(void);
-	int (*aborted)(void);
-	int (*memory)(void);
-} fake;
-
-static void
-open_fakes(void)
+void
+rank_link_send(const struct msg *m)
 {
-	const char *cudart = getenv("DDIP_CUDART"), *nccl = getenv("DDIP_NCCL");
-	struct err e = {0};
-	void *handle;
-
-	CHECK(cuda_open(NULL, &e) == 0 && nccl_open(NULL, &e) == 0);
-	CHECK_STR(e.text, "");
-	CHECK_STR(nccl_version(), "NCCL 2.28.9");
-	handle = dlopen(nccl, RTLD_NOW | RTLD_NOLOAD);
-	find_fake(handle, "fake_nccl_fail", &fake.fail);
-	find_fake(handle, "fake_nccl_live", &fake.live);
-	find_fake(handle, "fake_nccl_aborted", &fake.aborted);
-	find_fake(dlopen(cudart, RTLD_NOW | RTLD_NOLOAD), "fake_cuda_live", &fake.memory);
-}
-
-/* Runs fn as each of n ranks; words is $FAKE_NCCL. */
-static void
-run_ranks(int n, const char *words, void (*fn)(void))
-{
-	pid_t pids[RANKS];
-	int status;
-
-	memset(shared, 0, sizeof(*shared));
-	setenv("FAKE_NCCL", words, 1);
-	for (int i = 0; i < n; i++) {
-		fflush(NULL);
-		pids[i] = fork();
-		if (pids[i] == 0) {
-			rank = i;
-			ranks = n;
-			check_failures = 0;
-			open_fakes();
-			fn();
-			exit(CHECK_DONE());
-		}
-	}
-	for (int i = 0; i < n; i++)
-		CHECK(waitpid(pids[i], &status, 0) == pids[i] && status == 0);
-}
-
-/* The id that rank 0 has made. */
-static const char *
-the_id(void)
-{
-	struct err e;
-
-	if (rank == 0) {
-		CHECK(nccl_id(shared->id, &e) == 0);
-		atomic_store(&shared->made, 1);
-	}
-	while (!atomic_load(&shared->made))
-		sched_yield();
-	return shared->id;
 }
 
 static void
@@ -236,11 +162,14 @@ rank_hears_of_peer(void)
 
 /* ---- the thread ---- */
 
+/* The thread may be busy with what was cancelled. */
 static int
 finish(const struct nccl_job *job, struct err *e)
 {
-	int r = rank_nccl_begin(job, e);
+	int r;
 
+	while ((r = rank_nccl_begin(job, e)) == -EBUSY)
+		sched_yield();
 	while (r == 0)
 		r = rank_nccl_wait(SLICE_MS, e);
 	return r;
@@ -269,16 +198,16 @@ rank_is_cancelled(void)
 	CHECK(rank_nccl_wait(SLICE_MS, &e) == 0);
 	CHECK(rank_nccl_begin(&job, &e) == -EBUSY);
 	rank_nccl_cancel();
-	CHECK(fake.live() == 0);
-	unlink(lonely);
 	join(&job, the_id());
 	CHECK(finish(&job, &e) == 1);
+	CHECK(fake.live() == 1); /* the lonely one is none any more */
+	unlink(lonely);
 	if (rank == 0) {
 		CHECK(rank_nccl_begin(&measures, &e) == 0);
 		CHECK(rank_nccl_wait(SLICE_MS, &e) == 0);
 		rank_nccl_cancel();
-		CHECK(fake.live() == 0 && fake.memory() == 0);
 		CHECK(finish(&measures, &e) == -EINVAL);
+		CHECK(fake.live() == 0 && fake.memory() == 0);
 	}
 	CHECK(finish(rank == 0 ? &away : &now, &e) == (rank == 0 ? -EINVAL : 1));
 	CHECK(fake.live() == 0);
@@ -313,19 +242,7 @@ rank_gets_stuck(void)
 int
 main(void)
 {
-	char *self = realpath("/proc/self/exe", NULL), *path;
-
-	memcpy(strstr(self, "/unit/nccl"), "", 1);
-	path = xasprintf("%s/fake/libcudart.so.13", self);
-	setenv("DDIP_CUDART", path, 1);
-	free(path);
-	path = xasprintf("%s/fake/libnccl.so.2", self);
-	setenv("DDIP_NCCL", path, 1);
-	free(path);
-	free(self);
-	unsetenv("FAKE_CUDA");
-	shared =
-	    mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	prepare_ranks("/unit/nccl");
 	run_ranks(1, "", rank_measures);
 	run_ranks(2, "", rank_measures);
 	run_ranks(3, "", rank_measures);

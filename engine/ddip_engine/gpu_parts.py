@@ -1,0 +1,39 @@
+"""A rank's part of an object over all ranks that stays on its GPU, where NCCL combines it with the
+parts of the others (rank_combine.c). What NCCL is not for goes through across_ranks.py.
+"""
+
+import _ddip
+from ddip_engine import across_ranks, arrays, dist, gpu, run, state
+from ddip_engine.view import Export
+
+# Smaller parts are combined on the host: a communicator is made for each reading, which takes some
+# tenths of a second, as long as the host takes for all parts of about this size.
+_NCCL_BYTES = 64 << 20
+
+
+def exporter(op):
+    """across_ranks.export() for an OP, but what NCCL can combine stays where it is."""
+
+    def export_or_leave(name, value):
+        return _left_on_gpu(op, value) or across_ranks.export(name, value)
+
+    return export_or_leave
+
+
+def _left_on_gpu(op, value):
+    """Its part, None: it is to be brought to the host. A running cell may be in a collective, and
+    on the GPU two of them can block each other."""
+    if state.size == 1 or run.running() or not dist.uses_nccl():
+        return None
+    memory = gpu.live(value)
+    if memory is None or memory.nbytes < _NCCL_BYTES or memory.order() != "C":
+        return None
+    if arrays.is_tensor(value):
+        kind, dtype = "tensor", str(memory.dtype).removeprefix("torch.")
+    else:
+        kind, dtype = "array", across_ranks.dtype_text(memory.dtype)
+    if not memory.dtype_is_native() or not _ddip.nccl_combines(op, dtype) or not gpu.has_nccl():
+        return None
+    head = across_ranks.line(kind, memory.itemsize, memory.shape, dtype)
+    place = {"keep": memory.owner, "address": memory.address, "device": memory.device}
+    return Export(head, size=len(head) + memory.nbytes, **place)

@@ -1,0 +1,205 @@
+/* Packets on one pair of byte streams. */
+#include "relay/channel.h"
+#include "wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+	PACKET_SIZE_MAX = WIRE_MAX + 4096, /* a frame of the wire and what goes with it */
+	READ_SIZE = 256 << 10,		   /* at once */
+	ROOM_KEPT = 1 << 20		   /* of the buffer, when it is empty */
+};
+
+void
+channel_close(struct channel *c)
+{
+	loop_fd_del(c->in);
+	loop_fd_del(c->out);
+	c->in = c->out = NULL;
+	if (c->rfd >= 0)
+		close(c->rfd);
+	if (c->wfd >= 0)
+		close(c->wfd);
+	c->rfd = c->wfd = -1;
+	c->between_done = 0;
+	buf_free(&c->between);
+	buf_free(&c->got);
+}
+
+/* The streams are of no use any more. */
+static void
+end(struct channel *c, const struct err *why)
+{
+	if (c->rfd < 0)
+		return;
+	channel_close(c);
+	c->ops->ended(c, why);
+}
+
+/* ---- sending ---- */
+
+void
+channel_header(char *p, size_t size, int type)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (char)(size >> (8 * i));
+	p[4] = (char)type;
+}
+
+void
+channel_word(struct channel *c, int type, uint64_t v)
+{
+	char header[CHANNEL_HEADER];
+
+	channel_header(header, CHANNEL_HEADER + sizeof(v), type);
+	buf_add(&c->between, header, CHANNEL_HEADER);
+	wire_put_number(&c->between, '8', v);
+}
+
+void
+channel_finish(struct channel *c, const char *p, size_t n)
+{
+	buf_clear(&c->between); /* no part of them is out: a packet was under way */
+	buf_add(&c->between, p, n);
+}
+
+static void
+on_writable(void *arg, uint32_t events)
+{
+	struct channel *c = arg;
+
+	c->ops->room(c);
+}
+
+bool
+channel_write(struct channel *c, const char *p, size_t n, size_t *done)
+{
+	while (*done < n) {
+		ssize_t w = write(c->wfd, p + *done, n - *done);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0 && errno == EAGAIN && !c->out)
+			c->out = loop_fd(c->loop, c->wfd, EPOLLOUT, on_writable, c);
+		if (w < 0) {
+			/* what is broken is noticed by the reading side, which has the last words
+			 */
+			if (errno != EAGAIN)
+				channel_rest(c);
+			return false;
+		}
+		*done += (size_t)w;
+	}
+	return true;
+}
+
+bool
+channel_flush(struct channel *c)
+{
+	if (!channel_write(c, c->between.p, c->between.n, &c->between_done))
+		return false;
+	buf_clear(&c->between);
+	c->between_done = 0;
+	return true;
+}
+
+void
+channel_rest(struct channel *c)
+{
+	loop_fd_del(c->out);
+	c->out = NULL;
+}
+
+/* ---- receiving ---- */
+
+static size_t
+size_of(const char *header)
+{
+	const unsigned char *p = (const unsigned char *)header;
+
+	return p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
+/* Gives the whole packets that are there. */
+static int
+give_packets(struct channel *c, struct err *e)
+{
+	unsigned opened = c->opened;
+	size_t at = 0;
+
+	while (c->got.n - at >= CHANNEL_HEADER) {
+		const char *p = c->got.p + at;
+		size_t n = size_of(p);
+		struct slice body = {p + CHANNEL_HEADER, n - CHANNEL_HEADER};
+		int r;
+
+		if (n < CHANNEL_HEADER || n > PACKET_SIZE_MAX)
+			return fail(e, EBADMSG,
+			    "link: what came is no packet: something else writes to its stream");
+		if (c->got.n - at < n)
+			break;
+		at += n;
+		r = c->ops->packet(c, (unsigned char)p[CHANNEL_HEADER - 1], body, e);
+		if (c->rfd < 0 || c->opened != opened)
+			return 0; /* closed meanwhile: the buffer is gone */
+		if (r < 0)
+			return r;
+	}
+	buf_drop(&c->got, at);
+	if (c->got.n == 0 && c->got.cap > ROOM_KEPT)
+		buf_free(&c->got);
+	return 0;
+}
+
+/* Bytes have come. */
+static void
+took(struct channel *c)
+{
+	unsigned opened = c->opened;
+	struct err e = {0};
+
+	c->last_word = now_ns();
+	if (give_packets(c, &e) < 0)
+		end(c, &e);
+	else if (c->rfd >= 0 && c->opened == opened)
+		c->ops->taken(c);
+}
+
+static void
+on_readable(void *arg, uint32_t events)
+{
+	struct channel *c = arg;
+	struct err e = {0};
+	ssize_t n = read(c->rfd, buf_reserve(&c->got, READ_SIZE), READ_SIZE);
+
+	if (n > 0) {
+		c->got.n += (size_t)n;
+		took(c);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		if (n < 0)
+			fail_errno(&e, "link");
+		end(c, &e);
+	}
+}
+
+void
+channel_open(struct channel *c, int rfd, int wfd)
+{
+	c->opened++;
+	c->rfd = rfd;
+	/* the loop watches each number for one thing */
+	c->wfd = rfd == wfd ? fcntl(wfd, F_DUPFD_CLOEXEC, 0) : wfd;
+	fd_nonblock(c->rfd, true);
+	fd_nonblock(c->wfd, true);
+	c->in = loop_fd(c->loop, c->rfd, EPOLLIN, on_readable, c);
+	c->last_word = now_ns();
+}
+
+void
+channel_early(struct channel *c, struct slice bytes)
+{
+	buf_add(&c->got, bytes.p, bytes.n);
+	took(c);
+}

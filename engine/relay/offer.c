@@ -1,0 +1,180 @@
+/* Listens for the far relay. */
+#include "relay/offer.h"
+#include "relay/packet.h"
+#include "relay/proof.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	OFFER_MS = 10000, /* for the far side to come */
+	CALLERS = 8	  /* that may be about to prove what they know: the last ones */
+};
+
+static struct {
+	struct loop *loop;
+	struct link *link;
+	offer_fn *fn; /* NULL: there is no offer */
+	int listener;
+	struct watch *watch;
+	struct timer *patience;
+	unsigned char secret[PROOF_SECRET];
+	struct proof *callers[CALLERS]; /* NULL: free */
+	size_t next;			/* place for another one */
+} offer;
+
+void
+offer_end(void)
+{
+	if (!offer.fn)
+		return;
+	offer.fn = NULL;
+	loop_fd_del(offer.watch);
+	loop_timer_del(offer.patience);
+	for (size_t i = 0; i < CALLERS; i++) {
+		proof_end(offer.callers[i]);
+		offer.callers[i] = NULL;
+	}
+	if (offer.listener >= 0)
+		close(offer.listener);
+	explicit_bzero(offer.secret, sizeof(offer.secret));
+}
+
+static void
+end_with(const struct err *why)
+{
+	offer_fn *fn = offer.fn;
+
+	offer_end();
+	fn(why);
+}
+
+void
+offer_refused(struct slice text)
+{
+	struct err e;
+
+	if (!offer.fn)
+		return;
+	fail(&e, ECONNREFUSED, "%.*s", (int)MIN(text.n, (size_t)900), text.p);
+	end_with(&e);
+}
+
+static void
+on_patience(void *arg)
+{
+	struct err e;
+
+	offer.patience = NULL;
+	fail(&e, ETIMEDOUT, "no connection came from there for %d s", OFFER_MS / 1000);
+	end_with(&e);
+}
+
+/* ---- who connects ---- */
+
+static void
+on_proof(void *arg, struct proof *p, int fd, const struct err *why)
+{
+	struct err e = {0};
+
+	for (size_t i = 0; i < CALLERS; i++)
+		if (offer.callers[i] == p)
+			offer.callers[i] = NULL;
+	if (fd < 0) { /* a stranger: the far side may come yet */
+		note("a direct connection: %s", why->text);
+		return;
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+	if (!link_move(offer.link, fd))
+		fail(&e, ENOTCONN, "the connection by the launcher broke just then");
+	end_with(&e);
+}
+
+static void
+on_caller(void *arg, uint32_t events)
+{
+	/* cppcheck-suppress nullPointer ; nobody's name is wanted */
+	int fd = accept4(offer.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	size_t i = offer.next;
+	struct err e = {0};
+
+	if (fd < 0)
+		return;
+	offer.next = (i + 1) % CALLERS;
+	proof_end(offer.callers[i]);
+	offer.callers[i] =
+	    proof_start(offer.loop, fd, PROOF_LISTENER, offer.secret, on_proof, NULL, &e);
+}
+
+/* ---- the offer ---- */
+
+/* A socket that listens for both kinds of addresses, where this host has both. */
+static int
+open_listener(uint16_t *port, struct err *e)
+{
+	const struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+	const struct sockaddr_in any4 = {.sin_family = AF_INET};
+
+	union {
+		struct sockaddr any;
+		struct sockaddr_in6 in6;
+	} bound = {0};
+
+	socklen_t n = sizeof(bound);
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
+
+	if (fd >= 0) {
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
+		r = bind(fd, (const struct sockaddr *)&any6, sizeof(any6));
+	} else {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		r = bind(fd, (const struct sockaddr *)&any4, sizeof(any4));
+	}
+	if (r < 0 || listen(fd, CALLERS) < 0 || getsockname(fd, &bound.any, &n) < 0) {
+		fail_errno(e, "a socket that listens");
+		if (fd >= 0)
+			close(fd);
+		return -e->no;
+	}
+	*port = ntohs(bound.in6.sin6_port); /* where sockaddr_in has it, too */
+	return fd;
+}
+
+static void
+say_offer(uint16_t port, const char *variable)
+{
+	struct buf head = {0};
+
+	wire_put_number(&head, '2', port);
+	buf_add(&head, offer.secret, sizeof(offer.secret));
+	link_send(
+	    offer.link, PACKET_OFFER, false, (struct slice){head.p, head.n}, slice_text(variable));
+	explicit_bzero(head.p, head.n);
+	buf_free(&head);
+}
+
+void
+offer_make(struct loop *loop, struct link *l, const char *variable, offer_fn *fn)
+{
+	struct err e = {0};
+	uint16_t port = 0;
+
+	offer_end();
+	offer.loop = loop;
+	offer.link = l;
+	offer.fn = fn;
+	offer.watch = NULL;
+	offer.patience = NULL;
+	offer.listener = open_listener(&port, &e);
+	if (offer.listener < 0 || proof_random(offer.secret, sizeof(offer.secret), &e) < 0) {
+		end_with(&e);
+		return;
+	}
+	offer.watch = loop_fd(loop, offer.listener, EPOLLIN, on_caller, NULL);
+	offer.patience = loop_timer(loop, OFFER_MS, on_patience, NULL);
+	say_offer(port, variable);
+}

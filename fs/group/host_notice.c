@@ -1,0 +1,62 @@
+/* Passes on what agents say of themselves. */
+#include "group/host_notice.h"
+#include "group/journal.h"
+#include "group/preempt.h"
+#include "group/registry.h"
+#include "host/agent.h"
+
+static void
+preempted(struct agent *a, const struct msg *m)
+{
+	uint32_t signo;
+
+	if (wire_unpack(m, NULL, &signo) == 0)
+		preempt_signal((int)signo, agent_host(a));
+}
+
+/* By which connection a host's packets go is an event of all groups that are there. */
+static void
+direct(struct agent *a, const struct msg *m)
+{
+	struct group *g;
+	struct slice why;
+	uint8_t is;
+
+	if (wire_unpack(m, NULL, &is, &why) < 0)
+		return;
+	a->direct = is;
+	if (!is)
+		note("host %s: no direct connection: %.*s", agent_host(a), (int)why.n, why.p);
+	TAILQ_FOREACH (g, &groups, link)
+		for (int i = 0; i < g->hosts.n; i++) {
+			const struct host *h = g->hosts.list[i];
+
+			if (h->agent == a && is)
+				journal_event(g, "host %s direct-connection", h->name);
+			else if (h->agent == a)
+				journal_event(g, "host %s no-direct-connection %.*s", h->name,
+				    (int)why.n, why.p);
+		}
+}
+
+static const struct {
+	int type;
+	void (*fn)(struct agent *a, const struct msg *m);
+} notices[] = {
+    {Npreempted, preempted},
+    {Ndirect, direct},
+};
+
+static void
+on_notice(struct agent *a, struct msg *m)
+{
+	for (size_t i = 0; i < ARRAY_LEN(notices); i++)
+		if (notices[i].type == m->type)
+			notices[i].fn(a, m);
+}
+
+void
+host_notice_init(void)
+{
+	agent_notice = on_notice;
+}

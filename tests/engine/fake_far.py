@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""In the place of a launcher and the far relay behind it. usage: fake_far.py WORD… COMMAND
+
+Each word is something that it does with the offer of a direct connection, in their order:
+  lies     connects, and says what is no proof: it must be hung up on
+  silence  connects, and says nothing; stays connected
+  proof    connects and proves that it knows the secret; says hello there
+  refusal  says that it can't connect; says hello by the command
+  hello    says hello by the command, and does not connect
+Then it does no more than it must to be taken for alive, until the near relay ends.
+"""
+
+import contextlib
+import hmac
+import os
+import socket
+import struct
+import sys
+
+from wire import AGENT, VERSION, pack
+
+RESUME, PING, PONG = 1, 3, 4  # engine/relay/link.c
+FRAME, OFFER, REFUSAL = 16, 28, 29  # engine/relay/packet.h
+NONCE = MAC = 32
+
+
+def read_exactly(read, n):
+    data = b""
+    while len(data) < n:
+        more = read(n - len(data))
+        if not more:
+            raise EOFError("the near relay has ended")
+        data += more
+    return data
+
+
+class Packets:
+    """Packets on a pair of streams."""
+
+    def __init__(self, read, write, taken=0):
+        self.read, self.write = read, write
+        self.send(RESUME, struct.pack("<Q", taken))
+
+    def send(self, kind, body):
+        self.write(struct.pack("<IB", 5 + len(body), kind) + body)
+
+    def receive(self, wanted):
+        """The body of the next packet of this kind; those between are passed over."""
+        while True:
+            size, kind = struct.unpack("<IB", read_exactly(self.read, 5))
+            body = read_exactly(self.read, size - 5)
+            if kind == wanted:
+                return body
+
+
+class FakeFar:
+    def __init__(self):
+        os.write(1, f"@ddipfs far {VERSION} /none {'0' * 32}\n".encode())
+        self.command = Packets(lambda n: os.read(0, n), lambda data: os.write(1, data))
+        # the first that the near relay sends: Thello, with tag 1, and the offer
+        offer = self.command.receive(OFFER)
+        (self.port,) = struct.unpack_from("<H", offer)
+        self.secret, self.address = offer[2 : 2 + 32], os.environ[offer[34:].decode()]
+        self.kept = []
+
+    def connect(self):
+        s = socket.create_connection((self.address, self.port))
+        self.kept.append(s)
+        return s, read_exactly(s.recv, NONCE)
+
+    def lies(self):
+        s, theirs = self.connect()
+        s.sendall(theirs + hmac.digest(b"not the secret", b"caller" + theirs + theirs, "sha256"))
+        assert s.recv(1) == b"", "it was believed"
+
+    def silence(self):
+        self.connect()
+
+    def proof(self):
+        s, theirs = self.connect()
+        ours = os.urandom(NONCE)
+        s.sendall(ours + hmac.digest(self.secret, b"caller" + theirs + ours, "sha256"))
+        want = hmac.digest(self.secret, b"listener" + theirs + ours, "sha256")
+        assert read_exactly(s.recv, MAC) == want, "the near relay proves nothing"
+        self.say_hello(Packets(s.recv, s.sendall, taken=2))
+
+    def refusal(self):
+        self.command.send(REFUSAL, b"no way from here")
+        self.hello()
+
+    def hello(self):
+        self.say_hello(self.command)
+
+    def say_hello(self, packets):
+        packets.send(FRAME, pack("Rhello", AGENT, 1, VERSION, os.getpid(), "fake"))
+
+
+def main():
+    far = FakeFar()
+    for word in sys.argv[1:-1]:
+        getattr(far, word)()
+    while True:
+        far.command.send(PONG, far.command.receive(PING))
+
+
+with contextlib.suppress(EOFError, BrokenPipeError):
+    main()

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Programs that a relay brings along to a host that has none: once, whole, and for this user."""
+
+import glob
+import os
+import shutil
+import sys
+import tempfile
+
+import wire
+from agent import refused
+from relay import Relayed, failing
+from wire import PYTHON, same
+
+
+def brought(cache):
+    return sorted(glob.glob(cache + "/ddipfs/*/*"))
+
+
+def test_bring_along():
+    """The programs are sent once, and again where a file is not what it was."""
+    cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    env = {"XDG_CACHE_HOME": cache}
+    try:
+        with Relayed(engine="auto", env=env) as a:
+            same(a.warm_phases.name, "Rzygote")
+            a.spawn(0)
+            same(a.run(0, "print(6 * 7)")[1], b"42\n")
+            same(os.readlink(f"/proc/{a.hello.pid}/exe"), brought(cache)[0])
+            a.cut()
+            same(a.run(0, "print(6 * 8)")[1], b"48\n")
+        files = brought(cache)
+        same([os.path.basename(f) for f in files], ["ddip-engine", "ddip_engine.so"])
+        same([oct(os.stat(f).st_mode & 0o777) for f in files], ["0o700", "0o600"])
+        same([oct(os.stat(os.path.dirname(f)).st_mode & 0o777) for f in files], ["0o700"] * 2)
+        nodes = [os.stat(f).st_ino for f in files]
+        with Relayed(engine="auto", env=env, warm=False) as a:
+            same(a.hello.name, "Rhello")
+        same([os.stat(f).st_ino for f in files], nodes)
+        with open(files[0], "rb") as f, open(cache + "/changed", "wb") as g:
+            g.write(f.read() + b"more")
+        os.chmod(g.name, 0o700)
+        os.replace(g.name, files[0])
+        nodes = [os.stat(f).st_ino for f in files]
+        left = [f"{cache}/ddipfs/new.{name}" for name in ("killed", "under-way")]
+        for folder in left:
+            os.mkdir(folder)
+        os.utime(left[0], (0, 0))
+        with Relayed(engine="auto", env=env, warm=False) as a:
+            same(a.hello.name, "Rhello")
+        same([os.path.exists(folder) for folder in left], [False, True])
+        assert os.stat(files[0]).st_ino != nodes[0], "a changed program was run"
+    finally:
+        shutil.rmtree(cache)
+
+
+def test_shell_over_there():
+    """What one of its number has left is not in the way; ranks have its umask, not its traps."""
+    left = 'umask 077; mkdir -p "$XDG_CACHE_HOME/ddipfs/new.$$"'
+    there = failing(f'{left}; trap "" HUP TERM; umask 027; exec sh -c "$1"')
+    with Relayed(engine="auto", launcher=there) as a:
+        a.spawn(0)
+        source = "import os, signal as s; print(oct(os.umask(0)), s.pthread_sigmask(0, []))"
+        out = a.run(0, source)[1]
+        assert out.startswith(b"0o27 ") and b"SIGTERM" not in out, out
+
+
+def test_bring_along_refused():
+    """Where the programs can't be put, or can't run, a message says which host and why."""
+    cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    env = {"XDG_CACHE_HOME": cache}
+    try:
+        tools = cache + "/tools"
+        os.mkdir(tools)
+        with open(tools + "/uname", "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho Linux pdp11\n")
+        os.chmod(f.name, 0o755)
+        other = failing(f'PATH={tools}:$PATH; export PATH; exec sh -c "$1"')
+        with Relayed(engine="auto", env=env, launcher=other, warm=False) as a:
+            refused(a.hello, "ENOEXEC", "host there: it is a Linux pdp11")
+        small = failing("ulimit -f 8; trap '' XFSZ; exec sh -c \"$1\"")
+        with Relayed(engine="auto", env=env, launcher=small, warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "the programs were not written to")
+            assert "File too large" in a.hello.text, a.hello.text
+        same(brought(cache), [])
+        os.chmod(cache + "/ddipfs", 0o777)
+        with Relayed(engine="auto", env=env, warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "nobody else may enter")
+        with open(tools + "/engine", "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho \"version 'GLIBC_2.99' not found\" >&2; exit 1\n")
+        os.chmod(f.name, 0o755)
+        with Relayed(engine=tools + "/engine", warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "does not run there: version 'GLIBC_2.99' not found")
+    finally:
+        shutil.rmtree(cache)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(PYTHON):
+        print(f"no Python at {PYTHON}")
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))

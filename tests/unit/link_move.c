@@ -1,0 +1,255 @@
+/* Tests of engine/relay/link.c: whenever the link moves to another connection and back, each packet
+ * comes once and in order. */
+#include "fake_streams.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { ROUNDS = 2400, SEED = 7 };
+
+enum { SEND_BUFFER = 16 << 10 }; /* bytes: packets go by it in parts */
+
+static bool
+move(struct side *s)
+{
+	return link_move(s->l, make_plug(&s->direct));
+}
+
+/* Two sides that speak with each other by their streams. */
+static void
+pair_new(struct side *a, struct side *b)
+{
+	side_new(a);
+	side_new(b);
+	plug(a);
+	plug(b);
+	settle(a, b);
+	CHECK(link_is_up(a->l) && link_is_up(b->l));
+}
+
+static void
+pair_free(struct side *a, struct side *b)
+{
+	a->bulk_left = b->bulk_left = 0;
+	side_free(a);
+	side_free(b);
+}
+
+static void
+say_both(struct side *a, struct side *b)
+{
+	send_numbered(a, SMALL, 100);
+	send_numbered(b, SMALL, 100);
+	send_numbered(a, BULK, 100);
+	send_numbered(b, BULK, 100);
+}
+
+/* Everything goes by the other connection, nothing by the streams, which end the link all the same.
+ */
+static void
+test_move(void)
+{
+	struct side a, b;
+	int null = -1;
+
+	pair_new(&a, &b);
+	CHECK(move(&a) && move(&b));
+	settle(&a, &b);
+	CHECK(!link_move(a.l, make_plug(&null)));
+	unplug(&null);
+	say_both(&a, &b);
+	do
+		step();
+	while (carry_direct(&a, &b, 1 << 16) + carry_direct(&b, &a, 1 << 16));
+	check_all_came(&a, &b);
+	CHECK(a.ups == 2 && a.backs == 0 && a.downs == 0);
+	unplug(&a.ours);
+	step();
+	CHECK(a.downs == 1 && a.backs == 0 && !link_is_up(a.l));
+	CHECK(read(a.direct, &(char){0}, 1) == 0);
+	CHECK(!move(&a));
+	pair_free(&a, &b);
+}
+
+/* A packet was half written when the link moved: the rest goes there, too, and what comes next is
+ * understood. */
+static void
+test_half_packet(void)
+{
+	struct side a, b;
+
+	send_buffer = SEND_BUFFER;
+	pair_new(&a, &b);
+	for (int i = 0; i < 10; i++)
+		send_numbered(&a, SMALL, 30000);
+	say_both(&a, &b);
+	CHECK(move(&a));
+	step();
+	CHECK(move(&b));
+	settle(&a, &b);
+	say_both(&a, &b);
+	unplug(&a.direct);
+	settle(&a, &b);
+	CHECK(a.backs == 1 && b.backs == 1);
+	check_all_came(&a, &b);
+	CHECK(a.downs == 0 && b.downs == 0);
+	pair_free(&a, &b);
+	send_buffer = 0;
+}
+
+/* One side moves, the other one does not know of it: they meet again where they were. */
+static void
+test_lonely_move(void)
+{
+	struct side a, b;
+
+	pair_new(&a, &b);
+	say_both(&a, &b);
+	step();
+	CHECK(move(&a));
+	say_both(&a, &b);
+	settle(&a, &b);
+	CHECK(b.got[0] < 2 && !link_is_up(a.l) && link_is_up(b.l));
+	unplug(&a.direct);
+	settle(&a, &b);
+	check_all_came(&a, &b);
+	CHECK(a.backs == 1 && a.why == 0 && b.backs == 0 && b.ups == 2);
+	CHECK(a.downs == 0 && b.downs == 0);
+	pair_free(&a, &b);
+}
+
+/* A connection that says nothing any more is left, also where it says so to one side only. */
+static void
+test_silence(void)
+{
+	struct side a, b;
+
+	pair_new(&a, &b);
+	CHECK(move(&a) && move(&b));
+	settle(&a, &b);
+	say_both(&a, &b);
+	for (unsigned ms = 0; ms <= 2 * LINK_DEAD_MS && !a.backs; ms += 100, passed_ms += 100) {
+		step();
+		carry_direct(&a, &b, 1 << 16);
+		carry(&a, &b, 1 << 16);
+	}
+	CHECK(a.backs == 1 && a.why == ETIMEDOUT && b.backs == 0);
+	for (unsigned ms = 0; ms < LINK_DEAD_MS / 2; ms += 100, passed_ms += 100)
+		step(); /* the streams have had nothing to say for as long, and are given time */
+	CHECK(a.downs == 0);
+	settle(&a, &b);
+	CHECK(b.backs == 1 && b.why == ECONNRESET);
+	check_all_came(&a, &b);
+	CHECK(a.downs == 0 && b.downs == 0);
+	pair_free(&a, &b);
+}
+
+/* What a new connection says must be the beginning; else it is left. */
+static void
+test_nonsense_direct(void)
+{
+	static const struct slice nonsense[] = {
+	    {"hello there, who are you?", 25}, {"\x06\0\0\0\x10x", 6},
+	    {"\x0d\0\0\0\x01"
+	     "\0\0\0\0\0\0\0\0"
+	     "\x0d\0\0\0\x01"
+	     "\0\0\0\0\0\0\0\0",
+		26}, /* it begins twice */
+	};
+	struct side a, b;
+
+	for (size_t i = 0; i < ARRAY_LEN(nonsense); i++) {
+		pair_new(&a, &b);
+		CHECK(move(&a));
+		CHECK(write(a.direct, nonsense[i].p, nonsense[i].n) > 0);
+		settle(&a, &b);
+		CHECK(a.backs == 1 && a.why == EBADMSG && a.downs == 0);
+		say_both(&a, &b);
+		settle(&a, &b);
+		check_all_came(&a, &b);
+		pair_free(&a, &b);
+	}
+}
+
+/* What happens to two sides now and then. */
+static void
+disturb(struct side *a, struct side *b)
+{
+	switch (rand() % 8) {
+	case 0:
+		move(a);
+		break;
+	case 1:
+		move(b);
+		break;
+	case 2:
+		unplug(&a->direct); /* it notices; the other one is told by the streams */
+		break;
+	case 3:
+		unplug(&b->direct);
+		break;
+	case 4:
+		unplug(&a->direct);
+		unplug(&b->direct);
+		break;
+	case 5:
+		if (rand() % 10)
+			break;
+		plug(a);
+		plug(b);
+		break;
+	default:
+		send_numbered(rand() % 2 ? a : b, SMALL, (size_t)rand() % 30000);
+	}
+}
+
+static void
+test_moves(void)
+{
+	static size_t (*const ways[])(struct side *, struct side *, size_t) = {carry, carry_direct};
+	struct side a, b;
+
+	srand(SEED);
+	send_buffer = SEND_BUFFER;
+	pair_new(&a, &b);
+	for (int round = 0; round < ROUNDS; round++) {
+		a.bulk_left += (uint32_t)rand() % 3;
+		b.bulk_left += (uint32_t)rand() % 3;
+		link_more(a.l);
+		link_more(b.l);
+		disturb(&a, &b);
+		for (int i = rand() % 6; i > 0; i--) {
+			size_t n = (size_t)rand() % 60000 + 1;
+
+			step();
+			if (rand() % 2)
+				ways[rand() % 2](&a, &b, n);
+			else
+				ways[rand() % 2](&b, &a, n);
+		}
+	}
+	unplug(&a.direct);
+	unplug(&b.direct);
+	settle(&a, &b);
+	check_all_came(&a, &b);
+	CHECK(a.backs > 100 && b.backs > 100);
+	CHECK(a.downs == 0 && b.downs == 0);
+	pair_free(&a, &b);
+	send_buffer = 0;
+}
+
+int
+main(void)
+{
+	signal(SIGPIPE, SIG_IGN);
+	loop = loop_new();
+	test_move();
+	test_half_packet();
+	test_lonely_move();
+	test_silence();
+	test_nonsense_direct();
+	test_moves();
+	loop_free(loop);
+	return CHECK_DONE();
+}
