@@ -29,9 +29,8 @@ dist.barrier()" || bad 'without a backend'
 cell "dist.destroy_process_group()
 dist.init_process_group('gloo', init_method='env://', rank=rank, world_size=world_size)
 dist.barrier()" || bad 'env://'
-port=$((10000 + $$ % 20000)) # below those that the kernel gives, another one for each test
 cell "dist.destroy_process_group()
-dist.init_process_group('gloo', init_method='tcp://127.0.0.1:$port', rank=rank, world_size=2)
+dist.init_process_group('gloo', init_method='tcp://127.0.0.1:$(free_ports 1)', rank=rank, world_size=2)
 t = torch.ones(1); dist.all_reduce(t); dist.destroy_process_group()" || bad 'tcp://'
 cell "dist.init_process_group('gloo')
 sub = dist.new_group([0, 1]); t = torch.ones(1); dist.all_reduce(t, group=sub)

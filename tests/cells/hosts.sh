@@ -27,7 +27,7 @@ step='loss = model(torch.ones(2, 4) * (rank + 1)).sum(); model.zero_grad(); loss
 g = [float(p.grad.sum()) for p in model.parameters()]'
 
 # over all hosts, with the store behind a private socket and behind an address
-mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o "launcher=$launcher" -o grace=0 -o timeout=60
+mount_torch -o size=3 -o 'hosts=a:2 b:1 c:2' -o "launcher=$launcher" -o grace=0 -o timeout=600
 for address in $addresses; do
 	is "$address: the settings" "$(set_ stop)$(set_ hosts a:2 b:1 c:2)$(set_ master_addr "$address")$(set_ start)" 0000
 	ok cell "$sum"

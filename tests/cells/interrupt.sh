@@ -128,10 +128,14 @@ is 'a program saves when the group is stopped' "$(find "$T" -maxdepth 1 -name 's
 runs "$code
 if rank == 0:
     dist.all_reduce(torch.ones(1))
+while not stopped:
+    time.sleep(0.01)
+print('once', flush=True)
 while len(stopped) < 2:
     time.sleep(0.01)"
 until grep -q '^0 .*all_reduce' "$G/stall"; do sleep 0.01; done
 echo interrupt >"$G/cells/$n/ctl"
+until_true grep -q once "$G/cells/$n/rank1/stdout" # two signals that wait are one
 is 'it is spared once' "$(timeout 0.3 cat "$G/cells/$n/wait")" ''
 echo interrupt >"$G/cells/$n/ctl"
 like 'and freed when it is interrupted again' "$(wait_cell "$n")" 'state'
@@ -145,7 +149,7 @@ class Slow:
         return slow, ()
 def slow():
     open('$T/decodes' + str(rank), 'w').close()
-    ctypes.CDLL(None).system(b'sleep 2')
+    ctypes.CDLL(None).system(b'until test -e $T/interrupted; do sleep 0.01; done; sleep 2')
 class Net(torch.nn.Linear):
     def load_state_dict(self, state):
         super().load_state_dict(state)
@@ -165,6 +169,7 @@ interrupted() {
 	until_true test -e "$T/${3}0"
 	until_true test -e "$T/${3}1"
 	echo interrupt >"$G/ctl"
+	: >"$T/interrupted"
 	wait $!
 	like "$2: interrupted" "$(cat "$T/cp")" 'Interrupted system call'
 }

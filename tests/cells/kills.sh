@@ -15,7 +15,7 @@ for i in $(seq "${COUNT:-20}"); do
 	pid=$(sed -n "s/^$victim .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
 	survivor=$(sed -n "s/^$((1 - victim)) .* pid=\([0-9]*\).*/\1/p" "$G/ranks")
 	exec 4<"$G/rank$((RANDOM % 2))/follow"
-	submit 'for i in range(10**6):
+	submit 'for i in range(10**12):
     print(i)
     if i % 10 == 0: dist.all_reduce(torch.ones(64))'
 	guarded head -n "$lines" <&4 >/dev/null || bad "kill $i: no output"

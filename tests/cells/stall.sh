@@ -3,6 +3,7 @@
 # collectives; a debugger on one rank is no stall.
 . "$(dirname "$0")/../lib.sh"
 
+! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
 mount_torch -o size=3 -o stall=0.5 -o grace=0.3
 exec 4<"$G/events"
 cell 'import time, torch, torch.distributed as dist
@@ -18,9 +19,8 @@ submit 'dist.barrier()
 if rank == 1:
     while True: pass
 dist.all_reduce(ones())'
-event=$(await 4 'stall cell=.* all_reduce') # a slow machine may have told of the barrier before
-like 'the event says first who is behind' "$event" \
-	"stall cell=$n seconds=[0-9]+ rank 1 has not entered all_reduce 2: <cell $n>:3 1 state=busy "
+# The event says first who is behind. A slow machine may have told of the barrier, or of rank 2, before.
+await 4 "stall cell=$n seconds=[0-9]+ rank 1 has not entered all_reduce 2: <cell $n>:3 1 state=busy " >/dev/null
 stall=$(cat "$G/stall")
 is 'the verdict names who is behind' "$(head -n 1 <<<"$stall")" "rank 1 has not entered all_reduce 2: <cell $n>:3"
 like 'the rank that is behind comes first' "$(sed -n 2p <<<"$stall")" "^1 state=busy cell=$n seconds=[0-9.]+ in=- number=1 at=<cell $n>:3$"
@@ -57,6 +57,7 @@ guarded grep -m1 -q '42' <&6 || bad 'pdb does not answer'
 exec 6<&-
 # three ranks are looked at four times; a second look like the first would be a stall
 is 'all ranks are looked at' "$(guarded grep -m12 -c 'wire < Rstack' <"$M/trace")" 12
+echo 'stall off' >"$G/ctl" # how long rank 1 takes to the barrier says nothing
 echo 'continue' >"$G/rank1/stdin"
 story=$(upto 5 "cell $n .*seconds=")
 like 'leaving the debugger ends the cell' "$story" "cell $n ok"

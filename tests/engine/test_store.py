@@ -4,8 +4,10 @@
 It needs torch, and runs itself again in the environment that has it.
 """
 
+import contextlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -101,12 +103,33 @@ class TestStore(unittest.TestCase):
         self.mine.set("never", "1")
         self.assertEqual(self.mine.get("never"), b"1")
 
-    def test_a_client_whose_socket_was_shut_connects_again(self):
+    def test_a_client_whose_socket_was_shut_while_nobody_waited_connects_again(self):
         self.client.set("a", "1")
         self.assertEqual(OPEN, {self.client._connection._socket.fileno()})
         self.client._connection._socket.shutdown(2)
-        with self.assertRaises((OSError, distributed.DistNetworkError)):
-            self.client.get("a")
+        self.assertEqual(self.client.get("a"), b"1")
+        self.assertEqual(OPEN, {self.client._connection._socket.fileno()})
+
+    def test_a_wait_whose_socket_is_shut_fails_and_the_next_request_connects_again(self):
+        answers = []
+
+        def wait():
+            try:
+                self.client.get("never")
+            except Exception as e:
+                answers.append(e)
+
+        self.client.set("a", "1")
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        while self.client._connection._lock.acquire(blocking=False):
+            self.client._connection._lock.release()
+        while thread.is_alive():
+            for fd in list(OPEN):
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as same:
+                    same.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        self.assertIsInstance(answers[0], (OSError, distributed.DistNetworkError))
         self.assertEqual(OPEN, set())
         self.assertEqual(self.client.get("a"), b"1")
 

@@ -3,17 +3,20 @@
 # whichever processes of ours it comes to, and ends none of them.
 . "$(dirname "$0")/../lib.sh"
 
-# A cell that saves what it has when its host is taken away, and counts how often it is told.
+# A cell that saves what it has when its host is taken away, and counts how often it is told. Whatever tells of it is
+# said inside the `try`: the next preemption may come at once.
 saving='import ddip, os, time
 told = 0
-print("on", flush=True)
 while told < wanted:
     try:
+        if told:
+            open(f"'$T'/saved.{rank}", "w").write(str(told))
+        else:
+            print("on", flush=True)
         while not os.path.exists("'$T'/end"): time.sleep(0.005)
         break
     except ddip.Preempted:
-        told += 1
-        open(f"'$T'/saved.{rank}", "w").write(str(told))'
+        told += 1'
 set_() {
 	errno write "$G/ctl" "$*"$'\n'
 }
@@ -44,7 +47,7 @@ far_pids() {
 	local pid daemon
 	daemon=$(daemon_pid)
 	for pid in $(others); do
-		[ "$pid" = "$daemon" ] || [ "$(daemon_comm "$pid")" = ddipfs-watchdo ] || echo "$pid"
+		[ "$pid" = "$daemon" ] || [ "$(daemon_comm "$pid")" = ddipfs-watchdog ] || echo "$pid"
 	done
 }
 

@@ -22,7 +22,7 @@ chmod +x "$there/ddip-engine"
 export BUILD=$there
 for name in fs/vars fs/cancel fs/output fs/input cells/gpu_memory; do
 	status=0
-	guarded "$ROOT/tests/$name.sh" || status=$?
+	"$ROOT/tests/$name.sh" || status=$? # its own commands are guarded
 	[ $status -ne 77 ] || echo "$name was skipped"
 	[ $status -eq 0 ] || [ $status -eq 77 ] || bad "$name behind relays: status $status"
 done

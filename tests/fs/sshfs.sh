@@ -100,7 +100,7 @@ like 'tail -f follows a cell that runs' "$(await 3 begun)" begun
 number=$((before + 1))
 is 'wait says nothing until it has ended' "$(guarded cat "$G/cells/$number/wait")" ''
 like 'its state can be read' "$(guarded cat "$G/cells/$number/status")" 'state running'
-guarded cat "$G/cells/$number/stream" | grep -q begun || bad 'a stream gives what is there'
+like 'a stream gives what is there' "$(guarded cat "$G/cells/$number/stream")" begun
 exec 4< <(DDIP_MOUNT=$L exec "$BUILD/ddip" tail -f 0)
 follows=$!
 like 'ddip tail -f begins with what is there' "$(await 4 begun)" begun

@@ -84,12 +84,12 @@ echo 1 >"$V/here"
 
 # while a cell runs: what it has made is there, what is not is not
 running() {
-	rm -f "$T/end" "$T/begun"
+	rm -f "$T/end" "$T"/begun?
 	errno nonblock "$G/cell" "made, _made = rank, 1
-open('$T/begun', 'w').close()
+open('$T/begun' + str(rank), 'w').close()
 while not os.path.exists('$T/end'): time.sleep(0.001)" >/dev/null
 	n=$(readlink "$G/cells/last")
-	until [ -e "$T/begun" ]; do :; done
+	until [ -e "$T/begun0" ] && [ -e "$T/begun1" ]; do :; done
 }
 ended() {
 	: >"$T/end"
@@ -151,10 +151,9 @@ ended
 is 'nor after it' "$(cat "$G/cell" >/dev/null; cell pass; ls "$V" | xargs)" ''
 
 # a rank whose C code holds the GIL does not hold lookups
-cell 'import ctypes'
+cell 'import ctypes, os'
 mkfifo "$T/gate"
-errno nonblock "$G/rank0/cell" "open('$T/held', 'w').close()
-ctypes.PyDLL(None).open(b'$T/gate', 0)" >/dev/null
+errno nonblock "$G/rank0/cell" "None in map(ctypes.PyDLL(None).open, (b'$T/held', b'$T/gate'), (os.O_CREAT, os.O_RDONLY), (0o600, 0))" >/dev/null
 n=$(readlink "$G/cells/last")
 until [ -e "$T/held" ]; do :; done
 for i in {1..40}; do absent "$V/nothing$i"; done

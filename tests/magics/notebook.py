@@ -25,8 +25,8 @@ MAGICS = os.path.join(ROOT, "magics")
 # Guards against hangs, no more: nothing is expected to come near it, on a busy machine neither.
 HANG_LIMIT_S = int(os.environ.get("HANG_LIMIT_S", "300"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-# What a cell shows for a while when nothing else comes: that depends on the time.
-_PASSING = re.compile(r"(ran|running) for [0-9.]+ s|")
+# A line that a cell shows when nothing else has come for a while: that depends on the time.
+_PASSING = re.compile(r"^(ran|running) for [0-9.]+ s$\n?", re.M)
 
 
 def skip(why):
@@ -70,11 +70,39 @@ def client(node, **options):
     )
 
 
+class Outputs(list):
+    """The outputs that messages bring, as a front end shows them."""
+
+    def __init__(self):
+        super().__init__()
+        self._displays = {}  # by display_id
+
+    def take(self, message):
+        """Adds the output of this message, or brings up to date what was shown."""
+        from nbformat.v4 import output_from_msg
+
+        kind, content = message["msg_type"], message["content"]
+        place = content.get("transient", {}).get("display_id")
+        if kind in ("stream", "display_data", "execute_result", "error"):
+            self.append(output_from_msg(message))
+            if place:
+                self._displays.setdefault(place, []).append(self[-1])
+        elif kind == "update_display_data":
+            for output in self._displays.get(place, ()):
+                output.data = content["data"]
+
+
 class Outcome:
-    """The outputs of a cell that ran."""
+    """The outputs of a cell that ran, without what depends on how long it took."""
 
     def __init__(self, cell):
-        self.outputs = cell.outputs
+        self._all = cell.outputs
+        self.outputs = [output for output in cell.outputs if not self._is_passing(output)]
+
+    @staticmethod
+    def _is_passing(output):
+        data = output.get("data", {})
+        return list(data) == ["text/plain"] and not _PASSING.sub("", _ANSI.sub("", *data.values()))
 
     def text(self, name="stdout"):
         """What was printed there, without colours."""
@@ -83,13 +111,14 @@ class Outcome:
     def data(self, mime="text/plain", passing=False):
         """The representations of that kind, of all displays and results; of emptied ones none.
 
-        passing: also how long the cell has run, and what it showed of a line that was not whole.
+        passing: also how long the cell has run.
         """
-        found = [o.data.get(mime) for o in self.outputs if "data" in o]
-        if not mime.startswith("text/"):
-            return [value for value in found if value]
-        found = [_ANSI.sub("", value) for value in found if value]
-        return [value for value in found if passing or not _PASSING.fullmatch(value)]
+        found = [o.data.get(mime) for o in self._all if "data" in o]
+        if mime.startswith("text/"):
+            found = [_ANSI.sub("", value) for value in found if value]
+        if mime == "text/plain" and not passing:
+            found = [_PASSING.sub("", value) for value in found]
+        return [value for value in found if value]
 
     @property
     def coloured(self):
@@ -184,16 +213,14 @@ class Notebook:
     def finish(self, begun):
         """Waits for the end of a cell that was begun. Returns its Outcome."""
         from nbformat.notebooknode import NotebookNode
-        from nbformat.v4 import output_from_msg
 
         client, cell = begun
-        outputs, ended = [], False
+        outputs, ended = Outputs(), False
         while not ended:
             message = client.get_iopub_msg(timeout=HANG_LIMIT_S)
             if message["parent_header"].get("msg_id") != cell:
                 continue
-            if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
-                outputs.append(output_from_msg(message))
+            outputs.take(message)
             ended = message["content"].get("execution_state") == "idle"
         client.stop_channels()
         return Outcome(NotebookNode(outputs=outputs))

@@ -57,15 +57,13 @@ class Editor:
     def finish(self, cell):
         """Waits for its end. Returns its notebook.Outcome, with its number."""
         from nbformat.notebooknode import NotebookNode
-        from nbformat.v4 import output_from_msg
 
-        outputs, state = [], None
+        outputs, state = notebook.Outputs(), None
         while state != "idle":
             message = self._client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
             if message["parent_header"].get("msg_id") != cell:
                 continue
-            if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
-                outputs.append(output_from_msg(message))
+            outputs.take(message)
             state = message["content"].get("execution_state", state)
         outcome = notebook.Outcome(NotebookNode(outputs=outputs))
         reply = {"parent_header": {}}

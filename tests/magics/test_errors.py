@@ -120,12 +120,12 @@ def test_interrupt():
 def _while_it_is_submitted(nb):
     """An interrupt before the cell has a number reaches the cell all the same."""
     nb.ok(
-        "import os, signal\nfrom ddip import cell\nplain = cell.submit\n"
-        "def submit(*args):\n    os.kill(os.getpid(), signal.SIGINT)\n    return plain(*args)\n"
-        "cell.submit = submit"
+        "import os, signal\nfrom ddip import cell\nplain = cell.submitted\n"
+        "def submitted(*args):\n    os.kill(os.getpid(), signal.SIGINT)\n    return plain(*args)\n"
+        "cell.submitted = submitted"
     )
     assert nb.run("%%dip\nimport time\ntime.sleep(100)").error[0] == "KeyboardInterrupt"
-    nb.ok("cell.submit = plain")
+    nb.ok("cell.submitted = plain")
     assert nb.ok("%%dip\nrank").data()[0].endswith("0")
 
 

@@ -98,7 +98,9 @@ def test_big():
 
 
 def test_completion():
-    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+    # who types waits a second; what is completed on a busy machine comes later
+    patient = f"from ddip import complete\ncomplete._PATIENCE_S = {notebook.HANG_LIMIT_S}"
+    with notebook.notebook("%load_ext ddip", "%makedip", patient) as nb:
         nb.ok("%%dip\nclass Thing:\n    'of the ranks'\n    shiny = 1\nremote_thing = Thing()")
 
         def matches(code):

@@ -132,15 +132,21 @@ def test_failures():
         nb.ok(
             "class Bad(Exception): pass\ndef fails(rank, size):\n    if rank == who:\n"
             "        raise Bad('no luck')\n    dist.barrier()\n"
-            "def dies(rank, size):\n    if rank == 1: os._exit(4)\n    dist.barrier()"
+            "def dies(rank, size):\n    if rank == 1: os._exit(4)\n    dist.barrier()\n"
+            "def dies_unseen(rank, size):\n    if rank == 1:\n        import subprocess\n"
+            "        stops = f'kill -STOP {os.getppid()}; sleep 1; kill -CONT {os.getppid()}'\n"
+            "        subprocess.Popen(stops, shell=True, start_new_session=True)\n"
+            "        while open(f'/proc/{os.getppid()}/stat').read().split()[2] != 'T': pass\n"
+            "    dies(rank, size)"
         )
         for who in (0, 1):
             nb.ok(f"who = {who}")
             name, value, text = nb.run("ddip.in_torchddp(3, in_rank(fails), need='who Bad')").error
             assert (name, value) == ("Bad", "no luck"), text
             assert "raise Bad('no luck')" in text, text
-        name, value, _ = nb.run("ddip.in_torchddp(3, in_rank(dies))").error
-        assert "worker 1 died" in value and "4" in value, value
+        for how in ("dies", "dies_unseen"):  # a lost connection may be told before the death
+            name, value, _ = nb.run(f"ddip.in_torchddp(3, in_rank({how}), need='dies')").error
+            assert "worker 1 died" in value and "4" in value, (how, value)
         thread = nb.when(
             lambda: any(name.startswith("ranch") for name in os.listdir(nb.mount)), nb.interrupt
         )

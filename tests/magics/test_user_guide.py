@@ -94,7 +94,9 @@ def test_makedip():
         nb.ok("%makedip -k")
         assert nb.ok("%makedip -i").text() == "There is no DDP group\n"
         notebook.until(lambda: not notebook.os.path.ismount(nb.mount))
+        assert not notebook.os.path.exists(nb.mount), "what was made for it goes with it"
         assert nb.ok("%makedip -k").text() == "There is no DDP group\n"
+        notebook.os.mkdir(nb.mount)
         assert nb.run("%%dip\n1").error[0] == "DipError"
         nb.ok("%makedip -g 0,1")
         nb.ok("%%dip\nkept = 1")
@@ -107,7 +109,7 @@ def test_makedip():
             assert "DDP group: idle, 2 CPU ranks" in said, said
             assert ("engine pids" in said) == ("-i" in line), said
         assert nb.run("%%dip\nkept").error[1] == "NameError(name 'kept' is not defined)"
-        assert "3 CPU ranks" in nb.ok("%makedip -n 3 -t 60").text()
+        assert "3 CPU ranks" in nb.ok("%makedip -n 3 -t 600").text()
         assert nb.ok("%%dip -S 0,2\nrank").data() == ["Out[0:4]: 0", "Out[2:4]: 2"]
         assert nb.ok("%%dip --ranks 1 2 --see 2\nrank").data() == ["Out[2:5]: 2"]
         assert nb.ok("%%dip --to both\nz = 1").error is None
@@ -115,6 +117,9 @@ def test_makedip():
         nb.ok("%dipper d\nassert d.pull(['z'])['z'] == 1\nd.push({'w': 7})")
         assert nb.ok("%%dip --push z\nw, z").data() == ["Out[0:7]: (7, 1)"]
         assert "unrecognized" in nb.run("%%dip --bogus\n1").text("stderr")
+        nb.ok("%makedip -k")
+        notebook.until(lambda: not notebook.os.path.ismount(nb.mount))
+        assert notebook.os.listdir(nb.mount) == [], "what was there stays"
 
 
 if __name__ == "__main__":

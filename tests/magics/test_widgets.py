@@ -31,11 +31,14 @@ def test_answers():
     )
     with notebook.notebook("%load_ext ddip", "%makedip -n 2", slider) as nb:
         name = nb.ok("%%dip\nslider.comm.comm_id").data()[0].partition(": ")[2].strip("'")
-        begun = nb.begin("import time\ntime.sleep(0.2)")
+        begun = nb.begin(
+            f"import os, time\nwhile not os.path.exists({nb.gate!r}): time.sleep(0.01)"
+        )
         for value in values:
             data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
             message = begun[0].session.msg("comm_msg", {"comm_id": name, "data": data})
             begun[0].shell_channel.send(message)
+        nb.open_gate()
         pulled = nb.finish(
             (begun[0], begun[0].execute("%dip mine = list(seen)\n%dipull mine\nmine"))
         )

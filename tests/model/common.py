@@ -9,7 +9,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SEED = int(os.environ.get("SEED", "20240229"))
-HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # guards against hangs, no more
+HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # guards against hangs, no more
 
 
 class Hang(Exception):

@@ -39,7 +39,7 @@ failures = []  # RUN=…: why
 # program/place, each N-th from one on that SEED picks: those that are many
 SERIES = (("ddipfs/any", 5), ("fake-engine/any", 7), ("ddipfs/fuse.reply", 16),
           ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
-REAL_SERIES = (("ddip-agent/any", 48), ("ddip-zygote/any", 1))
+REAL_SERIES = (("ddip-agent/any", 97), ("ddip-zygote/any", 4))
 
 
 def put(path, text, make=0):
@@ -266,7 +266,8 @@ class Life:
 
     def tidy(self):
         for pid in processes(self.mark.encode()):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if self.mnt in get("/proc/self/mountinfo"):
             subprocess.run(["fusermount3", "-u", "-z", "-q", self.mnt], check=False)
         subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=True)

@@ -471,9 +471,11 @@ def main():
             raise Mismatch("it does not start")
         driver.run()
         mount.end()
-        rest = processes(mount.dir.encode())
-        if rest or mount.path in get("/proc/self/mountinfo"):
-            raise Mismatch(f"left behind: {rest or mount.path}")
+        end = time.monotonic() + HANG_LIMIT_S
+        while rest := processes(mount.dir.encode()) or mount.path in get("/proc/self/mountinfo"):
+            if time.monotonic() > end:
+                raise Mismatch(f"left behind: {mount.path if rest is True else rest}")
+            time.sleep(0.01)
     except (Hang, Mismatch) as e:
         print(f"{type(e).__name__} after {driver.done} operations: {e}")
         for process, _ in driver.at_work.values():

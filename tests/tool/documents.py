@@ -85,16 +85,26 @@ done
 """
 
 
+def wait_for(shell, folder):
+    """Waits for its end, or until none of its commands has ended for so long; kills it then."""
+    ended = -1
+    while (now := len(list(folder.glob("*.status")))) > ended:
+        ended = now
+        try:
+            shell.wait(HANG_LIMIT_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    os.killpg(shell.pid, signal.SIGKILL)
+    shell.wait()
+
+
 def outcomes(steps):
     """Runs them in one shell. Yields (step, status, output), the status None if it does not end."""
     with tempfile.TemporaryDirectory() as folder:
         commands = [step.command for step in steps]
         shell = subprocess.Popen(["bash", "-c", LOOP, folder, *commands], start_new_session=True)
-        try:
-            shell.wait(HANG_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(shell.pid, signal.SIGKILL)
-            shell.wait()
+        wait_for(shell, pathlib.Path(folder))
         for number, step in enumerate(steps, 1):
             ended = pathlib.Path(folder, f"{number}.status")
             status = int(ended.read_text()) if ended.exists() else None

@@ -88,8 +88,10 @@ assert "left" not in os.environ and not hasattr(sys, "left")
 os.environ["left"] = sys.left = "behind"
 made = os.getpid()
 atexit.register(print, "at exit")
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+ended = threading.Event()
+threading.Thread(target=lambda: (ended.wait(), time.sleep(0.2), print("thread"))).start()
 print("end")
+ended.set()
 END
 is 'a program ends when its process would' "$(ddip run "$T/src/leaves.py")" $'end\nthread\nat exit'
 like 'what it left can be looked at' "$(cat "$G/vars/made")" '^[0-9]+$'
@@ -129,7 +131,7 @@ for k in 1 2; do
 done
 for k in 1 2; do
 	until grep -q . "$T/said$k"; do
-		jobs -r | grep -q leaves || give_up 'a program did not wait for the one that runs'
+		[[ $(jobs -r) == *leaves* ]] || give_up 'a program did not wait for the one that runs'
 	done
 done
 like 'one says that it waits for what runs, the other that it comes after that' "$(cat "$T"/said? | sort | xargs)" \

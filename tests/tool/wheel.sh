@@ -66,7 +66,7 @@ chmod 755 "$T" home/user
 # inside COMMAND…: there, as an ordinary user, or as $uid; what it mounts goes with the namespace
 inside() {
 	# shellcheck disable=SC2016
-	guarded unshare -m "$BASH" -c '
+	unshare -m "$BASH" -c '
 		root=$0
 		mount --rbind /proc "$root/proc"
 		mount --bind "$1" "$root/deps"
