@@ -13,11 +13,15 @@ mkdir "$T/state"
 $podman run -d --name box --network=host --uts=host --ulimit "nofile=$files:$files" --ulimit nproc=4096:4096 \
 	-e "DDIP_TEST=${DDIP_TEST:-}" -e DDIP_STATE=/run -e XDG_CACHE_HOME=/run --rootfs /:O sleep infinity \
 	>"$T/said" 2>&1 || skip "podman runs no container here: $(tail -n 1 "$T/said")"
+# What follows a container's end runs beside podman rm, and mounts podman's storage again for as long as it lasts.
+is_put_away() {
+	! pgrep -f "^[^ ]*(podman|conmon) .*$T/podman" && { ! mountpoint -q "$T/podman/overlay" || umount "$T/podman/overlay"; }
+}
 finish() {
 	local ended=$?
 	# shellcheck disable=SC2086 # words
 	$podman rm -f -t 0 box
-	umount "$T/podman/overlay" # podman mounts it for itself
+	until_true is_put_away
 	(exit "$ended")
 	at_exit
 }
