@@ -9,7 +9,7 @@ import sys
 import time
 from errno import EINTR, EOPNOTSUPP, EREMOTEIO
 
-from ddip_engine import communicator, dist, gpu, rendezvous, run, state
+from ddip_engine import communicator, dist, gpu, nccl_graphs, rendezvous, run, state
 from ddip_engine.state import EngineError
 
 _COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
@@ -25,7 +25,7 @@ _WRONG_MAX = (1 << 32) - 1  # that a reply can tell
 
 def _run_on(link, sizes):
     """(lines, wrong elements): what this rank measured and received over a _Link."""
-    lines, wrong = [f"about {link.about}\n"], 0
+    lines, wrong = [f"about {link.about}\n", *(f"chosen {text}\n" for text in link.chosen())], 0
     for name in _COLLECTIVES if link.size > 1 else _COLLECTIVES[:-1]:
         for size in sizes:
             count = _elements(name, size, link.size)
@@ -97,6 +97,10 @@ class _Link:
     def neighbours(self):
         """(to, from) of the ring of all ranks."""
         return (self.rank + 1) % self.size, (self.rank - 1) % self.size
+
+    def chosen(self):
+        """Lines of text: by which ways the data goes, where that can be known."""
+        return []
 
     def measure(self, name, count, repeats, peer):
         """(microseconds of one operation, wrong elements). peer: (to, from) of sendrecv; None: this
@@ -182,15 +186,11 @@ class _TorchLink(_Link):
 
 
 class _NcclLink(_Link):
-    """The engine's own communicator: NCCL by itself, as nccl-tests have it.
+    """The engine's own communicator: NCCL by itself, as nccl-tests have it. chosen: see _Link."""
 
-    Which transports and rings it has chosen it only writes to its log, and what goes there it reads
-    from the environment (NCCL_DEBUG) once in a process, with the first communicator, which is the
-    program's: so the table does not tell.
-    """
-
-    def __init__(self):
+    def __init__(self, chosen):
         super().__init__(state.rank, state.size, f"{gpu.load('nccl')}, float32 on cuda")
+        self.chosen = chosen
 
     def measure(self, name, count, repeats, peer):
         if peer is None:
@@ -204,8 +204,8 @@ def _test(sizes):
     torch = gpu.torch_module()
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()  # nothing of the program's runs beside it
-    with communicator.joined():
-        return _run_on(_NcclLink(), sizes)
+    with nccl_graphs.dumped() as chosen, communicator.joined():
+        return _run_on(_NcclLink(chosen), sizes)
 
 
 def _is_nccl():

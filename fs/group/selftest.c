@@ -2,6 +2,7 @@
  * Self-tests: their sizes, and the table of what the ranks have measured. Each rank says lines:
  *
  *   about TEXT                                       backend, versions, device
+ *   chosen TEXT                                      the ways that the backend has chosen
  *   COLLECTIVE SIZE COUNT TYPE MICROSECONDS WRONG    the same ones on each rank, in one order
  *   pair RANK SIZE MICROSECONDS WRONG                both ways at once, with each other rank; of
  *                                                    very many the quickest, middle and slowest
@@ -46,7 +47,8 @@ struct table {
 	size_t pair_count, pair_room;
 	uint64_t wrong;
 	char about[200];
-	struct buf where; /* a line for each rank that got wrong elements */
+	struct buf chosen; /* comments */
+	struct buf where;  /* a line for each rank that got wrong elements */
 };
 
 /* ---- sizes ---- */
@@ -151,6 +153,8 @@ add_rank(struct table *t, int rank, const char *text)
 	for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (strncmp(line, "about ", 6) == 0)
 			snprintf(t->about, sizeof(t->about), "%s", line + 6);
+		else if (strncmp(line, "chosen ", 7) == 0)
+			buf_addf(&t->chosen, "# %s\n", line + 7);
 		else if (strncmp(line, "pair ", 5) == 0)
 			add_pair(t, rank, line);
 		else
@@ -276,11 +280,14 @@ print_table(const struct task *w, struct buf *out)
 		add_rank(t, i, w->subtasks[i].value);
 	print_time(w, out);
 	buf_addf(out, ": %d rank%s, %s\n", w->n, w->n == 1 ? "" : "s", t->about);
+	if (t->chosen.n)
+		buf_add(out, t->chosen.p, t->chosen.n);
 	print_rows(t, out);
 	buf_addf(out, "errors %" PRIu64 "\n", t->wrong);
 	if (t->where.n)
 		buf_add(out, t->where.p, t->where.n);
 	print_slowest(t, out);
+	buf_free(&t->chosen);
 	buf_free(&t->where);
 	free(t->pairs);
 	free(t);

@@ -26,6 +26,8 @@ is 'the process group is not torch' "$(value 'import sys; "torch" in sys.modules
 is 'selftest goes through NCCL' "$(selftest 4K 5M)" 0
 text=$(cat "$G/selftest")
 like 'the table says so' "$text" '^# selftest [-0-9: ]+: 3 ranks, NCCL 2.28.9, float32 on cuda'
+like 'what NCCL chose' "$text" $'\n# ring: 2 channels, NVL 20 GB/s\n#   2 x GPU/0 GPU/1 GPU/2\n#  '
+is 'the environment is as before' "$(value 'import os; "NCCL_GRAPH_DUMP_FILE" in os.environ')" False
 is 'each collective at each size' "$(awk '!/^#/ { print $1 }' <<<"$text" | uniq -c | xargs)" \
 	'2 all_reduce 2 all_gather 2 broadcast 2 sendrecv 1 errors 1 slowest_pair'
 like 'all is right' "$text" $'\nerrors 0\n'

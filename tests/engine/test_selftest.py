@@ -80,7 +80,12 @@ class Links(unittest.TestCase):
 
     def test_no_count_of_wrong_elements_is_too_much_for_a_reply(self):
         link = types.SimpleNamespace(
-            about="x", rank=0, size=2, neighbours=lambda: (1, 1), measure=lambda *_: (1.0, 1 << 31)
+            about="x",
+            chosen=list,
+            rank=0,
+            size=2,
+            neighbours=lambda: (1, 1),
+            measure=lambda *_: (1.0, 1 << 31),
         )
         self.assertEqual(selftest._run_on(link, [4])[1], (1 << 32) - 1)
 

@@ -50,6 +50,28 @@ ncclGetUniqueId(ncclUniqueId *id)
 	return error || fd >= 0 ? error : (unsigned)dncclSystemError;
 }
 
+/* As ncclTopoDumpGraphs does: two rings, which NVLink carries, and no tree. */
+static void
+dump_graphs(int ranks)
+{
+	const char *name = getenv("NCCL_GRAPH_DUMP_FILE");
+	FILE *f = name ? fopen(name, "w") : NULL;
+
+	if (!f)
+		return;
+	fprintf(f, "<graphs version=\"1\">\n  <graph id=\"0\" pattern=\"4\" crossnic=\"0\" "
+		   "nchannels=\"2\" speedintra=\"20\" speedinter=\"20\" latencyinter=\"0\" "
+		   "typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"1\">\n");
+	for (int channel = 0; channel < 2; channel++) {
+		fprintf(f, "    <channel>\n");
+		for (int i = 0; i < ranks; i++)
+			fprintf(f, "      <gpu dev=\"%d\"/>\n", i);
+		fprintf(f, "    </channel>\n");
+	}
+	fprintf(f, "  </graph>\n  <graph id=\"1\" pattern=\"1\" nchannels=\"0\"/>\n</graphs>\n");
+	fclose(f);
+}
+
 /* Lets go of a communicator: who is the last one frees it. */
 static void
 put(struct ncclComm *c)
@@ -90,6 +112,8 @@ ncclCommInitRankConfig(
 	fake_nccl.live++;
 	pthread_mutex_unlock(&fake_nccl.lock);
 	*comm = c;
+	if (rank == 0)
+		dump_graphs(ranks);
 	while (c->blocking && atomic_load(&c->meeting->joined) < ranks)
 		usleep(PAUSE_US);
 	return c->blocking ? dncclSuccess : dncclInProgress;

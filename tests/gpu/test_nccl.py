@@ -43,6 +43,8 @@ def selftest(g, what):
         where = "cpu" if group.REHEARSES else "cuda"
         head = rf"^# selftest [-0-9: ]+: [0-9]+ ranks?, {by}.*float32 on {where}"
         check.true(f"{what} {again}: by what", re.search(head, text), text)
+        if not group.REHEARSES:
+            check.true(f"{what} {again}: what NCCL chose", "\n# ring: " in text, text)
         check.true(f"{what} {again}: all is right", "\nerrors 0\n" in text, text)
 
 

@@ -1,0 +1,70 @@
+"""The rings and trees that NCCL has chosen for a communicator.
+
+NCCL writes them as XML to the file that NCCL_GRAPH_DUMP_FILE names. It reads that name for each
+communicator (ncclTopoDumpGraphs in its src/graph/search.cc), and one rank of it writes: rank 0, or
+NCCL_GRAPH_DUMP_FILE_RANK.
+"""
+
+import collections
+import contextlib
+import os
+from xml.etree import ElementTree
+
+_VARIABLE = "NCCL_GRAPH_DUMP_FILE"
+_NAMES = {"0": "ring", "1": "tree", "2": "CollNet chain", "3": "NVLS", "4": "CollNet direct"}
+_DEV_BITS = 32  # of a GPU's number; above them is the number of its host
+
+
+@contextlib.contextmanager
+def dumped():
+    """Communicators that are made within write their graphs; the value is a function: see told()."""
+    fd = os.memfd_create("nccl-graphs")
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = f"/proc/self/fd/{fd}"
+    try:
+        yield lambda: told(os.pread(fd, os.fstat(fd).st_size, 0))
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = before
+        os.close(fd)
+
+
+def told(dump):
+    """The lines of text for these bytes of a dump; none where another rank has written it. For each
+    graph: its links and their bandwidth for a channel, then the channels of the same course."""
+    if not dump:
+        return []
+    try:
+        return list(_lines(ElementTree.fromstring(dump)))
+    except (ElementTree.ParseError, TypeError, ValueError) as e:
+        return [f"graphs: not read: {e}"]
+
+
+def _lines(graphs):
+    for graph in graphs.findall("graph"):
+        courses = collections.Counter(_course(channel) for channel in graph.findall("channel"))
+        if courses:
+            yield _links(graph, sum(courses.values()))
+            yield from (f"  {count} x {course}" for course, count in courses.items())
+
+
+def _links(graph, channels):
+    kind = graph.get("id")
+    text = f"{_NAMES.get(kind, f'graph {kind}')}: {channels} channel{'s' * (channels != 1)}"
+    text += f", {graph.get('typeintra')} {graph.get('speedintra')} GB/s"
+    if graph.find("channel/net") is not None:
+        text += f", between hosts {graph.get('typeinter')} {graph.get('speedinter')} GB/s"
+    return text
+
+
+def _course(channel):
+    """NET/0 GPU/0 GPU/1 NET/0, as NCCL's own log has it."""
+    return " ".join(f"{node.tag.upper()}/{_number(node)}" for node in channel)
+
+
+def _number(node):
+    """Of a GPU on another host that NVLink reaches: HOST-GPU."""
+    host, dev = divmod(int(node.get("dev")), 1 << _DEV_BITS)
+    return f"{host:x}-{dev}" if host and node.tag == "gpu" else str(dev)
