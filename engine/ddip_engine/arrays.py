@@ -209,11 +209,16 @@ def _parse_npy_header(view):
 
 
 def _read_npy_header(read, file):
-    limit = {}
-    if "max_header_size" in inspect.signature(read).parameters:  # NumPy's is for strangers' files
-        limit["max_header_size"] = len(file.getbuffer())
+    # NumPy's limit is for strangers' files
+    limit = {"max_header_size": len(file.getbuffer())} if _takes_limit(read) else {}
     shape, fortran, dtype = read(file, **limit)
     return file.tell(), shape, fortran, dtype
+
+
+@functools.cache
+def _takes_limit(read):
+    """True for NumPy's functions since 1.23.4."""
+    return "max_header_size" in inspect.signature(read).parameters
 
 
 def _load_npy(numpy, data):

@@ -17,7 +17,7 @@ _DEV_BITS = 32  # of a GPU's number; above them is the number of its host
 
 @contextlib.contextmanager
 def dumped():
-    """Communicators that are made within write their graphs; the value is a function: see told()."""
+    """Communicators made within write their graphs; the value is a function that gives told()."""
     fd = os.memfd_create("nccl-graphs")
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = f"/proc/self/fd/{fd}"

@@ -161,7 +161,9 @@ def _facts(how, name, value, thorough):
 
 
 def _line_end(kind, fields):
-    columns = (_BREAKS.sub("?", str(field)) for field in (type_name(kind), *fields))
+    columns = type_name(kind), *map(str, fields)
+    if _BREAKS.search("".join(columns)):
+        columns = (_BREAKS.sub("?", column) for column in columns)
     return "\t" + "\t".join(columns) + "\n"
 
 
@@ -179,14 +181,19 @@ def _length_facts(base):
     return facts
 
 
+@functools.lru_cache(maxsize=1 << 8)
+def _dtype_name(dtype):
+    """NumPy takes 5 µs for it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def _tensor_facts(name, tensor, thorough):
-    dtype = str(tensor.dtype).removeprefix("torch.")
     size = tensor.numel() * tensor.element_size()
-    return (dtype, _shape(tensor.shape), str(size), str(tensor.device))
+    return (_dtype_name(tensor.dtype), _shape(tensor.shape), str(size), str(tensor.device))
 
 
 def _array_facts(name, array, thorough):
-    return (str(array.dtype), _shape(array.shape), str(array.nbytes), "cpu")
+    return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), "cpu")
 
 
 def _shape(shape):
@@ -210,7 +217,7 @@ def _measure(fact):
 def _module_facts(module):
     params = list(module.parameters())
     size = sum(p.numel() * p.element_size() for p in params)
-    kinds = {str(p.dtype).removeprefix("torch.") for p in params}
+    kinds = {_dtype_name(p.dtype) for p in params}
     places = {str(p.device) for p in params}
     return (
         kinds.pop() if len(kinds) == 1 else "-",

@@ -97,12 +97,12 @@ def get(name, view, op="", fd=-1):
 
 
 def _export(export, name, view, value):
-    what = f"{_path(name, view)} of {article(value)}"
     for _ in range(_ATTEMPTS):
         try:
             return export(name, value)
         except BaseException as e:  # code of the object's class may raise anything
             if not _changed_meanwhile(e):
+                what = f"{_path(name, view)} of {article(value)}"
                 raise refusal_of(e, what, EOPNOTSUPP) from None
     raise EngineError(EAGAIN, f"{name} changes while it is read: try again")
 
