@@ -176,9 +176,7 @@ spool_reader_close(struct spool_reader *r)
 			close(r->fd[i]);
 	if (r->order >= 0)
 		close(r->order);
-	for (int i = 0; i < SPOOL_STREAMS; i++)
-		r->fd[i] = -1;
-	r->order = -1;
+	*r = SPOOL_NOT_OPEN;
 }
 
 uint64_t

@@ -44,8 +44,10 @@ struct spool_mark spool_writer_cut(struct spool_writer *w);
 
 /* Reader. */
 struct spool_reader {
-	int fd[SPOOL_STREAMS], order; /* -1 until the file exists */
+	int fd[SPOOL_STREAMS], order; /* -1: it is not open */
 };
+
+#define SPOOL_NOT_OPEN ((struct spool_reader){.fd = {-1, -1, -1}, .order = -1})
 
 int spool_reader_open(struct spool_reader *r, const char *dir, const char *name, struct err *e);
 void spool_reader_close(struct spool_reader *r);

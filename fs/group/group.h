@@ -66,6 +66,7 @@ struct rank_output {
 	struct spool_cursor tail;     /* how far the index was walked: near its end */
 	uint64_t base[SPOOL_STREAMS]; /* what `: > stdout` and `spool` dropped */
 	double time;		      /* wall time of the last growth */
+	bool known; /* there was a rank of this number: what it has printed stays */
 };
 
 /* Its standard input. */

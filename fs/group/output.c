@@ -99,6 +99,19 @@ trim_growing(struct rank *k)
 
 /* ---- waking ---- */
 
+void
+output_open(struct rank *k)
+{
+	struct err e = {0};
+	char name[32];
+
+	if (k->output.spool.order >= 0)
+		return;
+	snprintf(name, sizeof(name), "rank%d", k->number);
+	if (spool_reader_open(&k->output.spool, k->g->run_dir, name, &e) < 0)
+		journal_fail(k->g, &e, "start");
+}
+
 /* Walks the index to its end; tells which streams grew. */
 void
 output_advance(struct rank *k)
@@ -107,6 +120,7 @@ output_advance(struct rank *k)
 	int stream;
 	size_t len;
 
+	output_open(k);
 	memcpy(before, k->output.tail.at.size, sizeof(before));
 	while (spool_next(
 	    &k->output.spool, &k->output.tail, NULL, SIZE_MAX / 2, &stream, &offset, &len))

@@ -6,6 +6,8 @@
 /* Watches the spools of a group (inotify) from now on, no more. */
 void output_follow(struct group *g);
 void output_gone(struct group *g);
+/* Opens the spool of a rank that begins to print, if it is not open; `error` has what fails. */
+void output_open(struct rank *k);
 /* Walks a rank's index to its end (k->output.tail); tells what grew. */
 void output_advance(struct rank *k);
 /* Applies `spool`: drops what is too much. */

@@ -8,6 +8,7 @@
 #include "group/hooks.h"
 #include "group/hosts.h"
 #include "group/journal.h"
+#include "group/output.h"
 #include "group/task.h"
 #include "host/gpustat.h"
 #include "object/var_table.h"
@@ -49,19 +50,20 @@ rank_state_name(struct rank *k)
 	return state_names[k->state];
 }
 
+/* What was printed under this number stays. Its spool is opened when it starts: of thousands,
+ * all at once would hold the loop. */
 static void
 rank_init(struct rank *k, struct group *g, int number)
 {
-	struct err e = {0};
-	char name[32];
+	struct rank_output output = k->output;
 
+	if (!output.known)
+		output = (struct rank_output){
+		    .spool = SPOOL_NOT_OPEN, .time = now_wall(), .known = true};
 	*k = (struct rank){.g = g, .number = number, .slot = NO_SLOT, .since = now_wall()};
-	k->output.time = k->since;
+	k->output = output;
 	k->table = var_table_new((struct slice){"", 0});
 	TAILQ_INIT(&k->queue);
-	snprintf(name, sizeof(name), "rank%d", number);
-	if (spool_reader_open(&k->output.spool, g->run_dir, name, &e) < 0)
-		journal_fail(g, &e, "start");
 }
 
 void
@@ -75,7 +77,6 @@ rank_fini(struct rank *k)
 	k->slot = NO_SLOT;
 	k->state = k->died_as = R_NONE;
 	agent_slot_free(rank_agent(k), slot, &gone);
-	spool_reader_close(&k->output.spool);
 	var_table_unref(k->table);
 	free(k->last_exit);
 	free(k->stderr_tail);
@@ -133,13 +134,15 @@ rank_make_all(struct group *g)
 
 	if (rank_all_made(g) || rank_any_process(g))
 		return; /* the end of the last process comes back here */
-	for (int i = 0; i < g->size; i++)
-		rank_fini(&g->ranks[i]);
 	if (!g->ranks)
 		g->ranks = new_ranks();
-	g->size = size;
+	for (int i = 0; i < g->size; i++)
+		rank_fini(&g->ranks[i]);
+	for (int i = size; i < g->size; i++)
+		spool_reader_close(&g->ranks[i].output.spool);
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
+	g->size = size;
 }
 
 void
@@ -231,6 +234,7 @@ on_started(struct rank *k, struct msg *m)
 	if (wire_unpack(m, NULL, &pid, &port, &phases) < 0)
 		return;
 	k->pid = (pid_t)pid;
+	output_open(k);
 	if (k->number == 0)
 		add_phases(k->g, phases);
 	rank_set_state(k, R_STARTED);

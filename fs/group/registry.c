@@ -132,8 +132,10 @@ take_down(struct group *g)
 	}
 	journal_close(g);
 	cell_drop_all(g);
-	for (int i = 0; i < g->size; i++)
+	for (int i = 0; i < g->size; i++) {
 		rank_fini(&g->ranks[i]);
+		spool_reader_close(&g->ranks[i].output.spool);
+	}
 	g->size = 0;
 	store_fini(g);
 	hosts_free(g);

@@ -97,7 +97,7 @@ is 'goes on at 0' "$(cat "$G/rank0/stdout")" new
 like 'writing into it' "$(errno write "$G/rank0/stdout" x)" 'EACCES|EINVAL'
 
 # each stream is dropped by itself, through an open file and by name
-cell 'print("out"); print("err", file=sys.stderr)'
+cell 'import sys; print("out"); print("err", file=sys.stderr)'
 "$PLAIN_PYTHON" -c "import os; os.truncate('$G/rank0/stderr', 0)" || bad 'truncate(2) of stderr'
 is 'truncate of stderr empties stderr' "$(stat -c %s "$G/rank0/stderr")" 0
 is 'and nothing else' "$(tail -n 1 "$G/rank0/stdout")" out
@@ -118,3 +118,25 @@ exec 5<&-
 
 # room: that of the place where output is kept
 is 'df' "$(stat -f -c '%b' "$M")" "$(stat -f -c '%b' "$(key "$G/status" spool)")"
+
+# what a rank has printed stays when the group gets another size, and what was dropped stays dropped
+resize() {
+	is "size $1" "$(errno fsync "$G/ctl" "stop"$'\n'"size $1"$'\n')" 0
+}
+cell 'print("x" * 10000)'
+: >"$G/rank1/stdout"
+cell 'print("kept")'
+resize 1
+is 'of a rank that stays, at once' "$(tail -n 1 "$G/rank0/stdout")" kept
+resize 2
+is 'start' "$(errno fsync "$G/ctl" $'start\n')" 0
+cell pass
+is 'of one that was away' "$(cat "$G/rank1/stdout")" kept
+# ranks that never started take no descriptors
+descriptors() {
+	find "/proc/$(daemon_pid)/fd" | wc -l
+}
+resize 2
+before=$(descriptors)
+resize 1000
+is 'descriptors for a thousand ranks' "$(descriptors)" "$before"
