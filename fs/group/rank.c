@@ -138,8 +138,6 @@ rank_make_all(struct group *g)
 		g->ranks = new_ranks();
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
-	for (int i = size; i < g->size; i++)
-		spool_reader_close(&g->ranks[i].output.spool);
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
 	g->size = size;

@@ -132,11 +132,11 @@ take_down(struct group *g)
 	}
 	journal_close(g);
 	cell_drop_all(g);
-	for (int i = 0; i < g->size; i++) {
+	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
-		spool_reader_close(&g->ranks[i].output.spool);
-	}
 	g->size = 0;
+	for (int i = 0; g->ranks && i < MAX_RANKS && g->ranks[i].output.known; i++)
+		spool_reader_close(&g->ranks[i].output.spool); /* also of a larger size before */
 	store_fini(g);
 	hosts_free(g);
 	group_unref(g);

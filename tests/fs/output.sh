@@ -129,9 +129,10 @@ cell 'print("kept")'
 resize 1
 is 'of a rank that stays, at once' "$(tail -n 1 "$G/rank0/stdout")" kept
 resize 2
+is 'of one that was away' "$(cat "$G/rank1/stdout" "$G/cells/last/rank1/stdout" | xargs)" 'kept kept'
 is 'start' "$(errno fsync "$G/ctl" $'start\n')" 0
 cell pass
-is 'of one that was away' "$(cat "$G/rank1/stdout")" kept
+is 'when it runs again' "$(cat "$G/rank1/stdout")" kept
 # ranks that never started take no descriptors
 descriptors() {
 	find "/proc/$(daemon_pid)/fd" | wc -l
