@@ -92,6 +92,14 @@ proc_status(pid_t pid, struct proc_status *s)
 	return 0;
 }
 
+bool
+proc_has_ended(pid_t pid)
+{
+	struct proc_status s;
+
+	return proc_status(pid, &s) < 0 || s.exiting || s.state == 'Z' || s.state == 'X';
+}
+
 int
 proc_exit_signal(pid_t pid)
 {

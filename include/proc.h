@@ -23,6 +23,8 @@ struct proc_status {
  * files of a process this is the one that may be read while the process waits for us in a FLUSH:
  * others can wait for locks that it holds. */
 int proc_status(pid_t pid, struct proc_status *s);
+/* Whether a process has ended, or ends and has given up its descriptors already. */
+bool proc_has_ended(pid_t pid);
 /* How a process that is `exiting` ends: the signal that kills it (also one that dumps a core, which
  * leaves no other trace), 0 for a plain exit or if we may not know. Only for one that is exiting:
  * of another this file may wait for the process itself. */

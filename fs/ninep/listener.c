@@ -1,5 +1,7 @@
 /* The socket that clients connect to. */
+#define _GNU_SOURCE
 #include "ninep/listener.h"
+#include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,6 +29,18 @@ address_of(int dir, const char *name, struct sockaddr_un *a)
 		   : -ENAMETOOLONG;
 }
 
+/* Whether the process that listens has ended, though somebody connects: a child of it that has not
+ * become another program yet holds the socket. */
+static bool
+is_orphan(int fd)
+{
+	struct ucred listener = {0}; /* pid 0: of another namespace */
+	socklen_t size = sizeof(listener);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 && listener.pid > 0 &&
+	       proc_has_ended(listener.pid);
+}
+
 /* Whether somebody serves it: 0: nobody any more; -errno: somebody, or it is no socket. */
 static int
 check_dead(int dir, const char *name, const struct sockaddr_un *a)
@@ -41,7 +55,8 @@ check_dead(int dir, const char *name, const struct sockaddr_un *a)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 && errno == ECONNREFUSED)
+	if (connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? errno == ECONNREFUSED
+								    : is_orphan(fd))
 		r = unlinkat(dir, name, 0) < 0 ? -errno : 0;
 	close(fd);
 	return r;

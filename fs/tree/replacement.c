@@ -49,14 +49,6 @@ remove_now(struct removed *d)
 	place_free(&it.at);
 }
 
-static bool
-has_ended(pid_t process)
-{
-	struct proc_status s;
-
-	return proc_status(process, &s) < 0 || s.exiting || s.state == 'Z' || s.state == 'X';
-}
-
 static void
 look(void *arg)
 {
@@ -64,7 +56,7 @@ look(void *arg)
 
 	look_timer = NULL;
 	TAILQ_FOREACH (d, &all, link)
-		d->looks = has_ended(d->process) ? LOOKS_MAX : d->looks + 1;
+		d->looks = proc_has_ended(d->process) ? LOOKS_MAX : d->looks + 1;
 	do {
 		TAILQ_FOREACH (d, &all, link)
 			if (d->looks >= LOOKS_MAX)

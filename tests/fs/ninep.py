@@ -2,6 +2,7 @@
 """The same tree over 9P: every message in both dialects, errors, interrupts, clients that die or do
 not read, the socket itself."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -409,6 +410,27 @@ def start_in_vain(like):
     return subprocess.run(like.command(), env=like.environment, capture_output=True, text=True)
 
 
+@contextlib.contextmanager
+def listener_that_ended(path):
+    """Within, a child of a process that listened here and has ended holds its socket."""
+    code = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, path], **pipe) as process:
+        assert int(process.stdout.readline()) > 0
+        assert process.wait(raw.HANG_S) == 0
+        yield
+        process.stdin.close()
+        assert process.stdout.read() == "", "the child has ended"
+
+
 def test_one_daemon_at_a_socket():
     second = start_in_vain(daemon)
     assert second.returncode == 1 and "served by a ddipfs already" in second.stderr, second.stderr
@@ -419,6 +441,10 @@ def test_one_daemon_at_a_socket():
         killed.process = killed.start()
         assert killed.process.poll() is None, "the next one takes it over"
         assert killed.end() == 0
+        with listener_that_ended(killed.socket):
+            killed.process = killed.start()
+            assert killed.process.poll() is None, "also while a child of the killed one holds it"
+            assert killed.end() == 0
         assert not os.path.exists(killed.socket), "at its end it is removed"
         with open(killed.socket, "w", encoding="ascii") as file:
             file.write("mine")

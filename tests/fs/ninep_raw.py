@@ -37,9 +37,21 @@ class Daemon:
 
     def start(self):
         """Starts it and waits until it serves."""
+        before = self.made()
         process = subprocess.Popen(self.command(), env=self.environment)
-        wait(lambda: process.poll() is not None or self.is_served(), "it serves its socket")
+        wait(
+            lambda: process.poll() is not None or (self.made() != before and self.is_served()),
+            "it serves its socket",
+        )
         return process
+
+    def made(self):
+        """What tells its socket from one that was there before; None: there is none."""
+        try:
+            found = os.lstat(self.socket)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def is_served(self):
         """True if somebody answers at the socket (and in the mount, if there is one)."""
@@ -130,7 +142,8 @@ class Client:
         """The body of the reply to a message of this type. Raises Refused."""
         while tag not in self.replies:
             came = self.take()
-            assert came, "the daemon closed the connection"
+            if not came:
+                raise ConnectionResetError("the daemon closed the connection")
             self.replies[came[1]] = came[0], came[2]
         got, body = self.replies.pop(tag)
         if got == RLERROR:
