@@ -23,6 +23,7 @@ _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends tha
 _RUN_BYTES = 64 << 10  # to copy one piece more takes the time of so many bytes more
 _SPAN_BYTES = 256 << 20  # of an object with gaps that are on the host at once, gaps included
 _NAMED_STREAMS = 2  # up to this not an address of a stream: the legacy and the thread's default one
+_WITH_STREAM = 3  # versions of __cuda_array_interface__ from here on
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
 _devices = set()  # where objects of other libraries than torch were read
@@ -126,9 +127,15 @@ def memory_of(value):
     if hasattr(type(value), "__cuda_array_interface__"):
         with contextlib.suppress(Exception):  # the object's own code says that it has none
             facts = value.__cuda_array_interface__
-    if facts is not None:
+    if facts is not None and (_tells_order(facts) or not dlpack.is_on_gpu(value)):
         return _memory_of_interface(value, facts)
     return _memory_of_dlpack(value) if dlpack.is_on_gpu(value) else None
+
+
+def _tells_order(facts):
+    """True if the interface has a stream, as from its third version on: arrays of jax, which are
+    made in streams of its own, have the second one."""
+    return facts.get("version", 0) >= _WITH_STREAM
 
 
 def _is_dense(tensor):
@@ -427,11 +434,20 @@ def _streams():
     tell whether it has: a rank that only imports it gets no context for that."""
     torch, cupy = torch_module(), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
-        for device in filter(torch._C._cuda_hasPrimaryContext, range(torch.cuda.device_count())):
+        for device in filter(_has_context, range(torch.cuda.device_count())):
             yield device, 0
             yield device, torch.cuda.current_stream(device).cuda_stream
     if hasattr(cupy, "cuda") and (stream := cupy.cuda.get_current_stream().ptr):
         yield -1, stream
+
+
+def _has_context(device):
+    """Does torch's process have one on this GPU? Where the driver answers with the error of one
+    that is lost, yes: the mark finds that out."""
+    try:
+        return sys.modules["torch"]._C._cuda_hasPrimaryContext(device)
+    except RuntimeError:
+        return True
 
 
 def _order(device, stream):

@@ -109,6 +109,32 @@ class Gpu(unittest.TestCase):
             self.assertIsNone(gpu.memory_of(value))
             self.assertIsNone(gpu_text.text(value))
 
+    def test_an_interface_without_a_stream_gives_way_to_dlpack(self):
+        array = np.arange(6.0)
+        facts = {"shape": (6,), "typestr": "<f8", "data": (array.ctypes.data, True)}
+
+        class Jax:
+            version = 2
+
+            @property
+            def __cuda_array_interface__(self):
+                return facts | {"version": self.version}
+
+            def __dlpack_device__(self):
+                return 2, 0
+
+            def __dlpack__(self, stream):
+                self.stream = stream
+                return array.__dlpack__()
+
+        class Cupy(Jax):
+            version = 3
+
+        for kind, stream in ((Jax, 1), (Cupy, None)):
+            value = kind()
+            self.assertTrue(np.array_equal(gpu.host(value), array))
+            self.assertEqual(getattr(value, "stream", None), stream)
+
     def test_a_default_device_does_not_get_the_copy(self):
         value = torch.arange(6.0)
         NAMES["x"] = torch.arange(6.0)
@@ -158,6 +184,16 @@ class Marks(unittest.TestCase):
             module = self.mark(None, True)
         marked = [call.args for call in module.device_mark.call_args_list]
         self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
+
+    def test_a_context_that_is_lost_is_marked_where_torch_only_says_so(self):
+        torch = mock.Mock(spec=["cuda", "optim", "_C"])
+        torch.cuda.is_initialized.return_value = True
+        torch.cuda.device_count.return_value = 1
+        torch.cuda.current_stream.return_value.cuda_stream = 0
+        torch._C._cuda_hasPrimaryContext.side_effect = RuntimeError("device-side assert triggered")
+        with mock.patch.dict("sys.modules", torch=torch):
+            module = self.mark(None, True)
+        module.device_mark.assert_called_once_with(0, 0)
 
     def test_to_import_cupy_makes_no_context(self):
         cupy = types.SimpleNamespace(cuda=mock.Mock())
@@ -210,6 +246,24 @@ class OutOfMemory(unittest.TestCase):
             (cublas, "of=gpu largest=-"),
         ):
             self.assertEqual(self.handle(function), (want, {}))
+
+    def test_what_an_allocator_does_not_tell_is_left_out(self):
+        cuda = mock.Mock(**{"is_initialized.return_value": True, "device_count.return_value": 1})
+        fake = mock.Mock(optim=None, cuda=cuda)
+        module = mock.Mock(**{"device_is_open.return_value": False})
+        with mock.patch.dict("sys.modules", _ddip=module, torch=fake):
+            from ddip_engine import gpu_report
+
+            with mock.patch.object(gpu_report, "_ddip", module):
+                cuda.memory_allocated.return_value = cuda.memory_reserved.return_value = 7
+                cuda.memory_snapshot.side_effect = RuntimeError("backend:cudaMallocAsync")
+                told = [("allocated_bytes", 7), ("reserved_bytes", 7)]
+                self.assertEqual(gpu_report.device_bytes(), told)
+                cuda.memory_allocated.side_effect = RuntimeError("CUDAPluggableAllocator")
+                cuda.memory_reserved.side_effect = RuntimeError("CUDAPluggableAllocator")
+                self.assertEqual(gpu_report.device_bytes(), [])
+                with mock.patch.object(gpu_report, "_cupy_pool", lambda: None):
+                    self.assertEqual(gpu_report.measured_caches(), [])
 
     def test_where_there_is_no_driver_nothing_is_cached(self):
         cupy = mock.Mock()
