@@ -254,6 +254,8 @@ def _launch_environment(given):
         name = "lo" if alone else peers[0] and interface.towards(peers)
         if name:
             defaults["GLOO_SOCKET_IFNAME"] = name
+    if alone and "NCCL_SOCKET_IFNAME" not in os.environ:
+        defaults["NCCL_SOCKET_IFNAME"] = "lo"  # by itself NCCL listens where the network is
     return {name: str(value) for name, value in defaults.items()} | given
 
 
