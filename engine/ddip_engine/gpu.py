@@ -423,7 +423,8 @@ def mark():
             module = _ddip()
             # the current device last: of the others an error says which one it is
             for device, stream in sorted(streams, key=lambda each: (each[0] < 0, each)):
-                module.device_mark(device, stream)
+                with contextlib.suppress(OSError):  # the other GPUs are marked all the same
+                    module.device_mark(device, stream)
     except Exception:
         """Whoever reads from the GPU is told why that is not possible; the cell has ended as it
         has, whatever a library says here."""

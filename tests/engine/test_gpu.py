@@ -159,8 +159,9 @@ def refuse(tensor):
 
 
 class Marks(unittest.TestCase):
-    def mark(self, cupy, is_open):
+    def mark(self, cupy, is_open, error=None):
         module = mock.Mock()
+        module.device_mark.side_effect = error
         module.device_is_open.return_value = is_open
         with (
             mock.patch.dict("sys.modules", _ddip=module, cupy=cupy),
@@ -181,9 +182,10 @@ class Marks(unittest.TestCase):
         torch.cuda.current_stream = lambda device: mock.Mock(cuda_stream=100 + device)
         torch._C._cuda_hasPrimaryContext = lambda device: device != 1
         with mock.patch.dict("sys.modules", torch=torch):
-            module = self.mark(None, True)
-        marked = [call.args for call in module.device_mark.call_args_list]
-        self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
+            for error in (None, OSError(12, "GPU 0: out of memory")):
+                module = self.mark(None, True, error)
+                marked = [call.args for call in module.device_mark.call_args_list]
+                self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
 
     def test_a_context_that_is_lost_is_marked_where_torch_only_says_so(self):
         torch = mock.Mock(spec=["cuda", "optim", "_C"])
