@@ -35,6 +35,7 @@ class Memory:
     finish: a function of the copy on the host that makes the object's elements of it; None: it
     has them. known: near is the GPU that it lies on, not just the first to be asked. stream: the
     address of the one that its library says it is made in, or has that one wait for it; or None.
+    wait: a function that makes the stream wait for it; None: it does.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Memory:
         known=False,
         finish=None,
         stream=None,
+        wait=None,
     ):
         self.owner = owner
         self.finish = finish
@@ -58,7 +60,7 @@ class Memory:
         self.strides = tuple(strides) if strides is not None else packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
-        self._near, self._stream = near, stream
+        self._near, self._stream, self._wait = near, stream, wait
         self._known = known or not self.nbytes
 
     @functools.cached_property
@@ -67,6 +69,8 @@ class Memory:
         if self._known:
             return self._near
         device = _owner(self.address, self._near)
+        if self._wait is not None:
+            self._wait()
         _order(device, self._stream)
         return device
 
@@ -127,15 +131,9 @@ def memory_of(value):
     if hasattr(type(value), "__cuda_array_interface__"):
         with contextlib.suppress(Exception):  # the object's own code says that it has none
             facts = value.__cuda_array_interface__
-    if facts is not None and (_tells_order(facts) or not dlpack.is_on_gpu(value)):
+    if facts is not None:
         return _memory_of_interface(value, facts)
     return _memory_of_dlpack(value) if dlpack.is_on_gpu(value) else None
-
-
-def _tells_order(facts):
-    """True if the interface has a stream, as from its third version on: arrays of jax, which are
-    made in streams of its own, have the second one."""
-    return facts.get("version", 0) >= _WITH_STREAM
 
 
 def _is_dense(tensor):
@@ -176,7 +174,18 @@ def _memory_of_interface(value, facts):
     dtype = numpy.dtype([tuple(d) for d in descr] if _has_fields(descr) else facts["typestr"])
     shape, strides = facts["shape"], facts.get("strides")
     place = facts["data"][0], shape, strides, dtype, dtype.itemsize, state.local_rank
+    if facts.get("version", 0) < _WITH_STREAM and dlpack.is_on_gpu(value):
+        wait = functools.partial(_wait_by_dlpack, value)
+        return Memory(value, *place, stream=dlpack.STREAM, wait=wait)
     return Memory(value, *place, stream=facts.get("stream"))
+
+
+def _wait_by_dlpack(value):
+    """The legacy default stream waits for what makes it: an array of jax, which does that in
+    streams of its own, and tells none in its interface. What dlpack gives is not kept: jax would
+    refuse to donate the array to a step that runs."""
+    with contextlib.suppress(EngineError):
+        dlpack.take(value)
 
 
 def _memory_of_dlpack(value):

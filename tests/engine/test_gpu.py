@@ -109,7 +109,7 @@ class Gpu(unittest.TestCase):
             self.assertIsNone(gpu.memory_of(value))
             self.assertIsNone(gpu_text.text(value))
 
-    def test_an_interface_without_a_stream_gives_way_to_dlpack(self):
+    def test_an_interface_without_a_stream_is_waited_for_by_dlpack(self):
         array = np.arange(6.0)
         facts = {"shape": (6,), "typestr": "<f8", "data": (array.ctypes.data, True)}
 
@@ -132,6 +132,8 @@ class Gpu(unittest.TestCase):
 
         for kind, stream in ((Jax, 1), (Cupy, None)):
             value = kind()
+            self.assertEqual(gpu.memory_of(value).nbytes, array.nbytes)
+            self.assertFalse(hasattr(value, "stream"), "only to read it")
             self.assertTrue(np.array_equal(gpu.host(value), array))
             self.assertEqual(getattr(value, "stream", None), stream)
 
