@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import sys
+import threading
 from errno import EOPNOTSUPP
 
 from ddip_engine import dlpack, state
@@ -27,6 +28,7 @@ _WITH_STREAM = 3  # versions of __cuda_array_interface__ from here on
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
 _devices = set()  # where objects of other libraries than torch were read
+_current = None  # torch's device of the main thread when it was marked last; None: never
 
 
 class Memory:
@@ -111,6 +113,15 @@ def torch_module():
     """torch, where it is loaded; None."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "optim") else None  # else a cell is importing it
+
+
+def current_device():
+    """The number of the GPU that torch works on; of one that is initialized. A thread has a current
+    one of its own, the first, until it is set: what cells have set is the main thread's."""
+    cuda = sys.modules["torch"].cuda
+    if threading.current_thread() is threading.main_thread():
+        return cuda.current_device()
+    return _current if _current is not None else state.local_rank % cuda.device_count()
 
 
 def is_tensor(value):
@@ -442,8 +453,10 @@ def mark():
 def _streams():
     """(device, stream) of the libraries that have used a GPU; -1: the current one. cupy does not
     tell whether it has: a rank that only imports it gets no context for that."""
+    global _current
     torch, cupy = torch_module(), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
+        _current = current_device()
         for device in filter(_has_context, range(torch.cuda.device_count())):
             yield device, 0
             yield device, torch.cuda.current_stream(device).cuda_stream

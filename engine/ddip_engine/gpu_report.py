@@ -41,7 +41,7 @@ def _library():
         ("reserved_bytes", torch.cuda.memory_reserved),
         ("largest_free_block_bytes", _largest_free_block),
     ):
-        n = _asked(function)
+        n = _asked(function, gpu.current_device())
         if n is not None:
             yield key, n
 
@@ -55,9 +55,9 @@ def _asked(function, *args):
         return None
 
 
-def _largest_free_block():
+def _largest_free_block(device):
     segments = sys.modules["torch"].cuda.memory_snapshot()
-    blocks = (block for each in segments for block in each["blocks"])
+    blocks = (block for each in segments if each["device"] == device for block in each["blocks"])
     return max((block["size"] for block in blocks if block["state"] == "inactive"), default=0)
 
 
@@ -72,7 +72,7 @@ def _device():
             yield f"{name}_error", str(e)
     torch = sys.modules.get("torch")
     used = hasattr(torch, "optim") and torch.cuda.is_initialized()
-    device = torch.cuda.current_device() if used else state.local_rank
+    device = gpu.current_device() if used else state.local_rank
     try:
         free, total = _ddip.device_memory(device)
     except OSError as e:

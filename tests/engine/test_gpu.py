@@ -2,7 +2,9 @@
 """Objects on a GPU as they come to the host: torch's tensors of the CPU stand in for a GPU's, whose
 memory is copied piece by piece."""
 
+import concurrent.futures
 import ctypes
+import threading
 import types
 import unittest
 from unittest import mock
@@ -168,6 +170,7 @@ class Marks(unittest.TestCase):
         with (
             mock.patch.dict("sys.modules", _ddip=module, cupy=cupy),
             mock.patch.object(gpu, "_devices", set()),
+            mock.patch.object(gpu, "_current", None),
         ):
             gpu.mark()
         return module
@@ -268,6 +271,34 @@ class OutOfMemory(unittest.TestCase):
                 self.assertEqual(gpu_report.device_bytes(), [])
                 with mock.patch.object(gpu_report, "_cupy_pool", lambda: None):
                     self.assertEqual(gpu_report.measured_caches(), [])
+
+    def test_what_another_thread_reports_is_of_the_gpu_that_cells_use(self):
+        def current_device():
+            return 1 if threading.current_thread() is threading.main_thread() else 0
+
+        def segment(device, size):
+            return {"device": device, "blocks": [{"state": "inactive", "size": size}]}
+
+        facts = {"is_initialized.return_value": True, "device_count.return_value": 2}
+        cuda = mock.Mock(**facts, current_device=current_device)
+        cuda.memory_allocated = cuda.memory_reserved = lambda device: 10 + device
+        cuda.memory_snapshot.return_value = [segment(0, 99), segment(1, 5)]
+        module = mock.Mock(**{"device_memory.return_value": (3, 4)})
+        fake = mock.Mock(optim=None, cuda=cuda)
+        keys = "allocated_bytes reserved_bytes largest_free_block_bytes".split()
+        keys += ["device_free_bytes", "device_total_bytes"]
+        with mock.patch.dict("sys.modules", _ddip=module, torch=fake):
+            from ddip_engine import gpu_report
+
+            with (
+                mock.patch.object(gpu_report, "_ddip", module),
+                mock.patch.object(state, "local_rank", 1),
+                mock.patch.object(gpu, "_current", None),
+                concurrent.futures.ThreadPoolExecutor(1) as pool,
+            ):
+                told = pool.submit(gpu_report.device_bytes).result()
+                self.assertEqual(told, list(zip(keys, (11, 11, 5, 3, 4), strict=True)))
+                module.device_memory.assert_called_once_with(1)
 
     def test_where_there_is_no_driver_nothing_is_cached(self):
         cupy = mock.Mock()
