@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import sys
+import threading
 from errno import EOPNOTSUPP
 
 from ddip_engine import dlpack, state
@@ -23,9 +24,11 @@ _PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends tha
 _RUN_BYTES = 64 << 10  # to copy one piece more takes the time of so many bytes more
 _SPAN_BYTES = 256 << 20  # of an object with gaps that are on the host at once, gaps included
 _NAMED_STREAMS = 2  # up to this not an address of a stream: the legacy and the thread's default one
+_WITH_STREAM = 3  # versions of __cuda_array_interface__ from here on
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
 _devices = set()  # where objects of other libraries than torch were read
+_current = None  # torch's device of the main thread when it was marked last; None: never
 
 
 class Memory:
@@ -34,6 +37,7 @@ class Memory:
     finish: a function of the copy on the host that makes the object's elements of it; None: it
     has them. known: near is the GPU that it lies on, not just the first to be asked. stream: the
     address of the one that its library says it is made in, or has that one wait for it; or None.
+    wait: a function that makes the stream wait for it; None: it does.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Memory:
         known=False,
         finish=None,
         stream=None,
+        wait=None,
     ):
         self.owner = owner
         self.finish = finish
@@ -57,7 +62,7 @@ class Memory:
         self.strides = tuple(strides) if strides is not None else packed(self.shape, itemsize)
         self.dtype = dtype
         self.nbytes = math.prod(self.shape) * itemsize
-        self._near, self._stream = near, stream
+        self._near, self._stream, self._wait = near, stream, wait
         self._known = known or not self.nbytes
 
     @functools.cached_property
@@ -66,6 +71,8 @@ class Memory:
         if self._known:
             return self._near
         device = _owner(self.address, self._near)
+        if self._wait is not None:
+            self._wait()
         _order(device, self._stream)
         return device
 
@@ -106,6 +113,15 @@ def torch_module():
     """torch, where it is loaded; None."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "optim") else None  # else a cell is importing it
+
+
+def current_device():
+    """The number of the GPU that torch works on; of one that is initialized. A thread has a current
+    one of its own, the first, until it is set: what cells have set is the main thread's."""
+    cuda = sys.modules["torch"].cuda
+    if threading.current_thread() is threading.main_thread():
+        return cuda.current_device()
+    return _current if _current is not None else state.local_rank % cuda.device_count()
 
 
 def is_tensor(value):
@@ -169,7 +185,18 @@ def _memory_of_interface(value, facts):
     dtype = numpy.dtype([tuple(d) for d in descr] if _has_fields(descr) else facts["typestr"])
     shape, strides = facts["shape"], facts.get("strides")
     place = facts["data"][0], shape, strides, dtype, dtype.itemsize, state.local_rank
+    if facts.get("version", 0) < _WITH_STREAM and dlpack.is_on_gpu(value):
+        wait = functools.partial(_wait_by_dlpack, value)
+        return Memory(value, *place, stream=dlpack.STREAM, wait=wait)
     return Memory(value, *place, stream=facts.get("stream"))
+
+
+def _wait_by_dlpack(value):
+    """The legacy default stream waits for what makes it: an array of jax, which does that in
+    streams of its own, and tells none in its interface. What dlpack gives is not kept: jax would
+    refuse to donate the array to a step that runs."""
+    with contextlib.suppress(EngineError):
+        dlpack.take(value)
 
 
 def _memory_of_dlpack(value):
@@ -416,7 +443,8 @@ def mark():
             module = _ddip()
             # the current device last: of the others an error says which one it is
             for device, stream in sorted(streams, key=lambda each: (each[0] < 0, each)):
-                module.device_mark(device, stream)
+                with contextlib.suppress(OSError):  # the other GPUs are marked all the same
+                    module.device_mark(device, stream)
     except Exception:
         """Whoever reads from the GPU is told why that is not possible; the cell has ended as it
         has, whatever a library says here."""
@@ -425,13 +453,24 @@ def mark():
 def _streams():
     """(device, stream) of the libraries that have used a GPU; -1: the current one. cupy does not
     tell whether it has: a rank that only imports it gets no context for that."""
+    global _current
     torch, cupy = torch_module(), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
-        for device in filter(torch._C._cuda_hasPrimaryContext, range(torch.cuda.device_count())):
+        _current = current_device()
+        for device in filter(_has_context, range(torch.cuda.device_count())):
             yield device, 0
             yield device, torch.cuda.current_stream(device).cuda_stream
     if hasattr(cupy, "cuda") and (stream := cupy.cuda.get_current_stream().ptr):
         yield -1, stream
+
+
+def _has_context(device):
+    """Does torch's process have one on this GPU? Where the driver answers with the error of one
+    that is lost, yes: the mark finds that out."""
+    try:
+        return sys.modules["torch"]._C._cuda_hasPrimaryContext(device)
+    except RuntimeError:
+        return True
 
 
 def _order(device, stream):

@@ -36,11 +36,29 @@ def _library():
     torch = sys.modules.get("torch")
     if not hasattr(torch, "optim") or not torch.cuda.is_initialized():
         return
-    yield "allocated_bytes", torch.cuda.memory_allocated()
-    yield "reserved_bytes", torch.cuda.memory_reserved()
-    blocks = (block for each in torch.cuda.memory_snapshot() for block in each["blocks"])
-    free = [block["size"] for block in blocks if block["state"] == "inactive"]
-    yield "largest_free_block_bytes", max(free, default=0)
+    for key, function in (
+        ("allocated_bytes", torch.cuda.memory_allocated),
+        ("reserved_bytes", torch.cuda.memory_reserved),
+        ("largest_free_block_bytes", _largest_free_block),
+    ):
+        n = _asked(function, gpu.current_device())
+        if n is not None:
+            yield key, n
+
+
+def _asked(function, *args):
+    """What torch's allocator says; None: it does not tell. Its backend cudaMallocAsync knows no
+    blocks, and one of the program's own nothing at all."""
+    try:
+        return function(*args)
+    except RuntimeError:
+        return None
+
+
+def _largest_free_block(device):
+    segments = sys.modules["torch"].cuda.memory_snapshot()
+    blocks = (block for each in segments if each["device"] == device for block in each["blocks"])
+    return max((block["size"] for block in blocks if block["state"] == "inactive"), default=0)
 
 
 def _device():
@@ -54,7 +72,7 @@ def _device():
             yield f"{name}_error", str(e)
     torch = sys.modules.get("torch")
     used = hasattr(torch, "optim") and torch.cuda.is_initialized()
-    device = torch.cuda.current_device() if used else state.local_rank
+    device = gpu.current_device() if used else state.local_rank
     try:
         free, total = _ddip.device_memory(device)
     except OSError as e:
@@ -91,7 +109,7 @@ def _reserved():
     found = {}
     if torch := _torch_with_cuda():
         for device in range(torch.cuda.device_count()):
-            found[f"cuda:{device}"] = torch.cuda.memory_reserved(device)
+            found[f"cuda:{device}"] = _asked(torch.cuda.memory_reserved, device) or 0
     if pool := _cupy_pool():
         found["cupy's pool"] = pool.total_bytes()
     return found

@@ -243,8 +243,10 @@ def _launch_environment(given):
         "TORCHELASTIC_MAX_RESTARTS": 0,
         "TORCHELASTIC_RUN_ID": "ddip",
     }
-    # By itself torch would end the process of a collective that hangs; the engine aborts it.
-    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
+    # By itself torch would end the process of a collective that hangs, or whose CUDA context is
+    # lost; the engine aborts the first, and says why it ends the other.
+    for name in ("ASYNC_ERROR_HANDLING", "ENABLE_MONITORING", "RETHROW_CUDA_ERRORS"):
+        name = f"TORCH_NCCL_{name}"
         defaults[name] = os.environ.get(name, 0)
     peers = [given.get("MASTER_ADDR", ""), given.pop("DDIP_PEER", "")]
     alone = peers[0].startswith("127.")
@@ -252,6 +254,8 @@ def _launch_environment(given):
         name = "lo" if alone else peers[0] and interface.towards(peers)
         if name:
             defaults["GLOO_SOCKET_IFNAME"] = name
+    if alone and "NCCL_SOCKET_IFNAME" not in os.environ:
+        defaults["NCCL_SOCKET_IFNAME"] = "lo"  # by itself NCCL listens where the network is
     return {name: str(value) for name, value in defaults.items()} | given
 
 

@@ -42,7 +42,8 @@ loses_context(unsigned code)
 	    dcudaErrorContained, dcudaErrorIllegalAddress, dcudaErrorLaunchTimeout,
 	    dcudaErrorAssert, dcudaErrorHardwareStackError, dcudaErrorIllegalInstruction,
 	    dcudaErrorMisalignedAddress, dcudaErrorInvalidAddressSpace, dcudaErrorInvalidPc,
-	    dcudaErrorLaunchFailure, dcudaErrorTensorMemoryLeak, dcudaErrorMpsClientTerminated};
+	    dcudaErrorLaunchFailure, dcudaErrorTensorMemoryLeak, dcudaErrorMpsClientTerminated,
+	    dcudaErrorExternalDevice};
 
 	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
 		if (codes[i] == code)

@@ -26,7 +26,8 @@ bool cuda_is_lost(void);
 /* The error that said so, behind `GPU N: ` if its thread has chosen a device; "": is not lost. */
 const char *cuda_lost_text(void);
 
-/* The calls of this thread do not disturb a stream that another thread captures. */
+/* The calls of this thread do not disturb a stream that another thread captures. After
+ * cuda_use(): as most calls it makes a context on the device in use. */
 int cuda_thread_begin(struct err *e);
 int cuda_device_count(int *n, struct err *e);
 int cuda_use(int device, struct err *e); /* for this thread's calls */

@@ -62,6 +62,7 @@ struct cudaPointerAttributes;
 	X(cudaErrorTensorMemoryLeak, 721)                                                          \
 	X(cudaErrorMpsClientTerminated, 810)                                                       \
 	X(cudaErrorStreamCaptureImplicit, 906)                                                     \
+	X(cudaErrorExternalDevice, 911)                                                            \
 	X(cudaMemcpyHostToDevice, 1)                                                               \
 	X(cudaMemcpyDeviceToHost, 2)                                                               \
 	X(cudaMemoryTypeDevice, 2)                                                                 \

@@ -43,7 +43,7 @@ static struct {
 
 	int next_mark[DEVICES_MAX];
 	int device; /* that is in use; -1: none */
-	bool prepared, registered;
+	bool relaxed, prepared, registered;
 	struct jobs under_way;
 } gpu = {.device = -1, .under_way = STAILQ_HEAD_INITIALIZER(gpu.under_way)};
 
@@ -78,6 +78,17 @@ finish(struct job *j)
 		ended(j);
 }
 
+/* Once, and not before a device is in use: it makes a context on the one that is, the first. */
+static void
+relax(void)
+{
+	struct err e;
+
+	if (!gpu.relaxed && cuda_thread_begin(&e) < 0)
+		note("a capture of a graph may fail while objects are read: %s", e.text);
+	gpu.relaxed = true;
+}
+
 static int
 use(int device, struct err *e)
 {
@@ -89,6 +100,8 @@ use(int device, struct err *e)
 		return 0;
 	r = cuda_use(device, e);
 	gpu.device = r < 0 ? -1 : device;
+	if (r == 0)
+		relax();
 	return r;
 }
 
@@ -260,11 +273,8 @@ device_thread(void *arg)
 {
 	long ns = 0;
 	int looks = 0;
-	struct err e;
 
 	prctl(PR_SET_NAME, "ddip-gpu");
-	if (cuda_thread_begin(&e) < 0)
-		note("a capture of a graph may fail while objects are read: %s", e.text);
 	for (;;) {
 		struct job *j = next_job(ns);
 

@@ -33,7 +33,7 @@ staging_open(struct nccl_link *l, struct err *e)
 static int
 open_parts(struct nccl_link *l, const char id[NCCL_ID_SIZE], int device, struct err *e)
 {
-	if (cuda_thread_begin(e) < 0 || cuda_use(device, e) < 0 || staging_open(l, e) < 0 ||
+	if (cuda_use(device, e) < 0 || cuda_thread_begin(e) < 0 || staging_open(l, e) < 0 ||
 	    cuda_stream_new(&l->stream, e) < 0 || nccl_new(&l->comm, id, l->rank, l->ranks, e) < 0)
 		return -e->no;
 	return nccl_link_settle(l, e);

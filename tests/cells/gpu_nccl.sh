@@ -37,6 +37,7 @@ ctypes.CDLL(os.environ["DDIP_NCCL"]).fake_nccl_live()' 1)" 0
 is 'in order' "$(value 'ctypes.CDLL(os.environ["DDIP_NCCL"]).fake_nccl_aborted()' 1)" 0
 is 'the current GPU of the program is left alone' "$(value 'import cupy, ctypes
 n = ctypes.c_int(9); cupy.runtime.cudaGetDevice(ctypes.byref(n)); n.value' 2)" 0
+is 'and has no context' "$(value 'cupy.runtime.fake_cuda_contexts()' 2)" 4
 
 # files, with the libraries that are there in torch's place: each rank's array on its GPU
 cell 'import numpy as np, cupy, numba

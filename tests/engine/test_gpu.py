@@ -2,7 +2,9 @@
 """Objects on a GPU as they come to the host: torch's tensors of the CPU stand in for a GPU's, whose
 memory is copied piece by piece."""
 
+import concurrent.futures
 import ctypes
+import threading
 import types
 import unittest
 from unittest import mock
@@ -109,6 +111,34 @@ class Gpu(unittest.TestCase):
             self.assertIsNone(gpu.memory_of(value))
             self.assertIsNone(gpu_text.text(value))
 
+    def test_an_interface_without_a_stream_is_waited_for_by_dlpack(self):
+        array = np.arange(6.0)
+        facts = {"shape": (6,), "typestr": "<f8", "data": (array.ctypes.data, True)}
+
+        class Jax:
+            version = 2
+
+            @property
+            def __cuda_array_interface__(self):
+                return facts | {"version": self.version}
+
+            def __dlpack_device__(self):
+                return 2, 0
+
+            def __dlpack__(self, stream):
+                self.stream = stream
+                return array.__dlpack__()
+
+        class Cupy(Jax):
+            version = 3
+
+        for kind, stream in ((Jax, 1), (Cupy, None)):
+            value = kind()
+            self.assertEqual(gpu.memory_of(value).nbytes, array.nbytes)
+            self.assertFalse(hasattr(value, "stream"), "only to read it")
+            self.assertTrue(np.array_equal(gpu.host(value), array))
+            self.assertEqual(getattr(value, "stream", None), stream)
+
     def test_a_default_device_does_not_get_the_copy(self):
         value = torch.arange(6.0)
         NAMES["x"] = torch.arange(6.0)
@@ -133,12 +163,14 @@ def refuse(tensor):
 
 
 class Marks(unittest.TestCase):
-    def mark(self, cupy, is_open):
+    def mark(self, cupy, is_open, error=None):
         module = mock.Mock()
+        module.device_mark.side_effect = error
         module.device_is_open.return_value = is_open
         with (
             mock.patch.dict("sys.modules", _ddip=module, cupy=cupy),
             mock.patch.object(gpu, "_devices", set()),
+            mock.patch.object(gpu, "_current", None),
         ):
             gpu.mark()
         return module
@@ -155,9 +187,20 @@ class Marks(unittest.TestCase):
         torch.cuda.current_stream = lambda device: mock.Mock(cuda_stream=100 + device)
         torch._C._cuda_hasPrimaryContext = lambda device: device != 1
         with mock.patch.dict("sys.modules", torch=torch):
+            for error in (None, OSError(12, "GPU 0: out of memory")):
+                module = self.mark(None, True, error)
+                marked = [call.args for call in module.device_mark.call_args_list]
+                self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
+
+    def test_a_context_that_is_lost_is_marked_where_torch_only_says_so(self):
+        torch = mock.Mock(spec=["cuda", "optim", "_C"])
+        torch.cuda.is_initialized.return_value = True
+        torch.cuda.device_count.return_value = 1
+        torch.cuda.current_stream.return_value.cuda_stream = 0
+        torch._C._cuda_hasPrimaryContext.side_effect = RuntimeError("device-side assert triggered")
+        with mock.patch.dict("sys.modules", torch=torch):
             module = self.mark(None, True)
-        marked = [call.args for call in module.device_mark.call_args_list]
-        self.assertEqual(marked, [(0, 0), (0, 100), (2, 0), (2, 102)])
+        module.device_mark.assert_called_once_with(0, 0)
 
     def test_to_import_cupy_makes_no_context(self):
         cupy = types.SimpleNamespace(cuda=mock.Mock())
@@ -210,6 +253,52 @@ class OutOfMemory(unittest.TestCase):
             (cublas, "of=gpu largest=-"),
         ):
             self.assertEqual(self.handle(function), (want, {}))
+
+    def test_what_an_allocator_does_not_tell_is_left_out(self):
+        cuda = mock.Mock(**{"is_initialized.return_value": True, "device_count.return_value": 1})
+        fake = mock.Mock(optim=None, cuda=cuda)
+        module = mock.Mock(**{"device_is_open.return_value": False})
+        with mock.patch.dict("sys.modules", _ddip=module, torch=fake):
+            from ddip_engine import gpu_report
+
+            with mock.patch.object(gpu_report, "_ddip", module):
+                cuda.memory_allocated.return_value = cuda.memory_reserved.return_value = 7
+                cuda.memory_snapshot.side_effect = RuntimeError("backend:cudaMallocAsync")
+                told = [("allocated_bytes", 7), ("reserved_bytes", 7)]
+                self.assertEqual(gpu_report.device_bytes(), told)
+                cuda.memory_allocated.side_effect = RuntimeError("CUDAPluggableAllocator")
+                cuda.memory_reserved.side_effect = RuntimeError("CUDAPluggableAllocator")
+                self.assertEqual(gpu_report.device_bytes(), [])
+                with mock.patch.object(gpu_report, "_cupy_pool", lambda: None):
+                    self.assertEqual(gpu_report.measured_caches(), [])
+
+    def test_what_another_thread_reports_is_of_the_gpu_that_cells_use(self):
+        def current_device():
+            return 1 if threading.current_thread() is threading.main_thread() else 0
+
+        def segment(device, size):
+            return {"device": device, "blocks": [{"state": "inactive", "size": size}]}
+
+        facts = {"is_initialized.return_value": True, "device_count.return_value": 2}
+        cuda = mock.Mock(**facts, current_device=current_device)
+        cuda.memory_allocated = cuda.memory_reserved = lambda device: 10 + device
+        cuda.memory_snapshot.return_value = [segment(0, 99), segment(1, 5)]
+        module = mock.Mock(**{"device_memory.return_value": (3, 4)})
+        fake = mock.Mock(optim=None, cuda=cuda)
+        keys = "allocated_bytes reserved_bytes largest_free_block_bytes".split()
+        keys += ["device_free_bytes", "device_total_bytes"]
+        with mock.patch.dict("sys.modules", _ddip=module, torch=fake):
+            from ddip_engine import gpu_report
+
+            with (
+                mock.patch.object(gpu_report, "_ddip", module),
+                mock.patch.object(state, "local_rank", 1),
+                mock.patch.object(gpu, "_current", None),
+                concurrent.futures.ThreadPoolExecutor(1) as pool,
+            ):
+                told = pool.submit(gpu_report.device_bytes).result()
+                self.assertEqual(told, list(zip(keys, (11, 11, 5, 3, 4), strict=True)))
+                module.device_memory.assert_called_once_with(1)
 
     def test_where_there_is_no_driver_nothing_is_cached(self):
         cupy = mock.Mock()

@@ -346,7 +346,7 @@ cudaThreadExchangeStreamCaptureMode(unsigned *mode)
 	bool was = relaxed;
 
 	fake_lock();
-	if (fake_say(__func__, false) == 0) {
+	if (fake_say(__func__, true) == 0) {
 		relaxed = *mode == dcudaStreamCaptureModeRelaxed;
 		*mode = was ? dcudaStreamCaptureModeRelaxed : 0;
 	}

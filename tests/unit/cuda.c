@@ -277,6 +277,7 @@ test_lost(void)
 	    LOSS(ErrorLaunchFailure),
 	    LOSS(ErrorTensorMemoryLeak),
 	    LOSS(ErrorMpsClientTerminated),
+	    LOSS(ErrorExternalDevice),
 #undef LOSS
 	};
 
