@@ -284,7 +284,8 @@ def abort():
     if not backends:
         return
     with revocable.claimed():
-        # As one group of NCCL calls: those that are aborted one by one can block each other.
+        # As one group of NCCL calls, as torch's own _abort_process_group has it. Where torch aborts
+        # in a thread of its own, for which that group is not, nothing depends on it.
         backends[0]._group_start()
         failures = [each for each in map(_abort, reversed(backends)) if each is not None]
         backends[0]._group_end()
