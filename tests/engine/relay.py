@@ -149,7 +149,7 @@ def test_what_a_rank_that_is_told_to_end_has_printed():
         arrived = len(a.spool(0, "stdout"))
         same([m.out for m in ends], [arrived, arrived])
         lost = a.wait("Ndropped")
-        same((arrived + lost.bytes, lost.unsent), (size, 1))
+        same((arrived + lost.bytes, lost.why), (size, 1))
         assert 0 < arrived < size // 4, f"{arrived} bytes came to nobody"
         a.spawn(0)
         same(a.run(0, "print('next')")[1], b"next\n")
