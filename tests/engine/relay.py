@@ -414,7 +414,8 @@ def test_failures_to_start():
     for script, text in (
         ("echo 'Host key verification failed.' >&2; exit 255", "exit status 255: Host key verif"),
         ("kill -9 $$", "sh ended with signal 9"),
-        ("echo welcome; exec true", "sh ended with exit status 0"),
+        ("echo welcome; exec true", "sh ended with exit status 0: welcome"),
+        ("echo hello; printf 'Password: '; exit 1", "exit status 1: hello\nPassword:"),
     ):
         with Relayed(launcher=failing(script), warm=False) as a:
             refused(a.hello, "EHOSTDOWN", "host there: ")
