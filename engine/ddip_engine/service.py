@@ -1,8 +1,9 @@
 """Threads that answer requests even while a cell runs; none waits for another.
 
 One thread always waits for the next message. A thread that takes one and leaves nobody waiting
-starts another; a thread that finds two waiting ends. When the maximum is reached, the last one
-takes only quick requests, and the rest wait until one of the others is done.
+starts another; a thread that finds two waiting ends. When the maximum is reached, or the system
+gives no more, the last one takes only quick requests, and the rest wait until one of the others is
+done.
 
 A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
 again until it ends, because code of a program may catch it. A thread stuck in C ends by itself or
@@ -89,7 +90,7 @@ def _begin(message, answer):
         _waiting -= 1
         if _waiting == 0 and _all < _THREADS:
             _start_thread(answer)
-        if _waiting > 0 or _is_quick(message):
+        if _waiting > 0 or _all == 1 or _is_quick(message):  # where there is no other, all
             return message
         _waiting += 1
         _behind.append(message)

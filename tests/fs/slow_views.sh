@@ -131,3 +131,14 @@ wait $turn
 is 'what waited has its turn' "$(cat "$T/ready")" ready
 until_is inside 2
 reads_on 'after 80 slow views'
+
+# the system gives no more threads: the one that is there does it all
+cell 'import _thread
+more, text = _thread.start_new_thread, "k" * 200000
+def no_more(*args):
+    raise RuntimeError("can'"'"'t start new thread")
+_thread.start_new_thread = no_more' "$G/rank0/cell"
+for _ in 1 2 3; do
+	is 'a long text by the last thread' "$(guarded cat "$V/text" | wc -c)" 200001
+done
+cell '_thread.start_new_thread = more' "$G/rank0/cell"
