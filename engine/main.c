@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "launcher.h"
+#include "proc.h"
 #include "relay/relay.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,7 @@ int
 main(int argc, char **argv)
 {
 	note_as("ddip-engine");
+	proc_begin();
 	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(modes); i++)
 		if (!strcmp(argv[1], modes[i].option) &&
 		    (modes[i].argument == OPTIONS || argc == 2 + (modes[i].argument != NULL)))

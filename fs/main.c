@@ -357,6 +357,7 @@ main(int argc, char **argv)
 	char cwd[PATH_MAX];
 
 	note_as("ddipfs");
+	proc_begin();
 	proc_close_from(3); /* locks and pipes of the caller: it may wait for their end */
 	if (argc == 3 && strcmp(argv[1], "--watchdog") == 0)
 		return watchdog_main(argv[2]);

@@ -35,6 +35,9 @@ int proc_writes(pid_t pid, uint64_t ino, int most);
 /* Closes all descriptors of this process from this one on, also where the kernel (before 5.9) has
  * no close_range. first > 0. */
 void proc_close_from(int first);
+/* Undoes what a caller may have left: 0, 1 and 2 are open, so that no other file gets their
+ * numbers; SIGCHLD comes; and a write over the limit of file sizes is EFBIG, no signal. */
+void proc_begin(void);
 /* What tells a process from a later one of its number, where the kernel does (6.9 and newer); 0:
  * there is no such process. */
 uint64_t proc_identity(pid_t pid);

@@ -52,6 +52,13 @@ enum { SELFTEST_FIRST = 0x40000000 };
 /* Who an engine process is (Tspawn kind). */
 enum { ENGINE_RANK, ENGINE_STORE };
 
+/* Why output is lost (Ndropped why). */
+enum dropped {
+	DROPPED_NO_ROOM,     /* on the disk of the agent */
+	DROPPED_UNSENT,	     /* by a rank that ended, told to: not in time */
+	DROPPED_NO_ROOM_HERE /* on the disk of the daemon, which a relay writes to */
+};
+
 /* What Rget brings. */
 enum {
 	GET_BYTES, /* head is all of it */
@@ -88,7 +95,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Npreempted, 13, "4",      "signo") /* came to the agent: who runs this host may take it away soon */ \
 	X(Nmark,    14, "48888",    "tag out err disp records") /* the T with this tag is passed on now */ \
 	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
-	X(Ndropped, 16, "81",       "bytes unsent") /* output lost: disk full, or (1) not sent in time by a rank that ended, told to */ \
+	X(Ndropped, 16, "81",       "bytes why") /* output lost (enum dropped) */ \
 	/* a relay: packets go by a connection beside its launcher (1), or (0) by the launcher, and why */ \
 	X(Ndirect,  17, "1s",       "direct why") \
 	X(Tgpus,    26, "",         "") \

@@ -5,9 +5,12 @@ next import finds those and fails until the process ends. So an interrupt waits 
 progress; if that takes too long, the submodules are dropped too.
 """
 
-import _thread
 import sys
 import time
+
+# by name, before a program's gevent puts its own in their places
+from _thread import get_ident, start_new_thread
+from time import sleep
 
 import _ddip
 
@@ -27,7 +30,7 @@ class _Interrupt:
         self.cell = cell
         self.deadline = time.monotonic() + WAIT_S
         self.held = True  # it is to be sent
-        _thread.start_new_thread(self._send, (_thread.get_ident(),))
+        start_new_thread(self._send, (get_ident(),))
 
     def _send(self, main):
         global _waiting
@@ -37,7 +40,7 @@ class _Interrupt:
                 self.held = False
                 if not _ddip.repeat(self.cell):
                     return
-            time.sleep(pause)
+            sleep(pause)
             if self.held:
                 pause = _AGAIN_S
             elif _ddip.probe():  # nobody has taken it: the program blocks it, or runs C code

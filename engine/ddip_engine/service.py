@@ -1,20 +1,24 @@
 """Threads that answer requests even while a cell runs; none waits for another.
 
 One thread always waits for the next message. A thread that takes one and leaves nobody waiting
-starts another; a thread that finds two waiting ends. When the maximum is reached, the last one
-takes only quick requests, and the rest wait until one of the others is done.
+starts another; a thread that finds two waiting ends. When the maximum is reached, or the system
+gives no more, the last one takes only quick requests, and the rest wait until one of the others is
+done.
 
 A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
 again until it ends, because code of a program may catch it. A thread stuck in C ends by itself or
 not at all. What the main thread does for pushes and removals is cancelled too, by a signal.
 """
 
-import _thread
 import collections
 import gc
 import os
 import sys
 import time
+
+# by name, before a program's gevent puts its own in their places
+from _thread import allocate_lock, get_ident, start_new_thread
+from time import sleep
 
 import _ddip
 from ddip_engine import arrays, gpu_lost, gpu_report, imports, run, state, table, values, view
@@ -27,13 +31,13 @@ _AGAIN_MAX_S = 1.0  # up to this
 _MOMENT_S = 0.001
 _QUICK_CHARS = 1 << 16
 
-_lock = _thread.allocate_lock()  # of all below; held for a few lines only
+_lock = allocate_lock()  # of all below; held for a few lines only
 _waiting = 0  # threads that wait for a message
 _all = 0  # threads
 _behind = collections.deque()  # messages that wait for a thread
 _insisting = False
 _importing = {}  # thread -> until when it is spared, because it imports modules
-_drawing = _thread.allocate_lock()  # matplotlib is for one thread at a time
+_drawing = allocate_lock()  # matplotlib is for one thread at a time
 
 
 def start(answer):
@@ -46,7 +50,7 @@ def _start_thread(answer):
     global _waiting, _all
     try:
         _start(_serve, answer)
-    except RuntimeError:  # the system gives no more
+    except (RuntimeError, MemoryError):  # the system gives no more
         return
     _waiting += 1
     _all += 1
@@ -55,9 +59,9 @@ def _start_thread(answer):
 def _start(function, *args):
     """Starts a thread. Until it runs, CPython takes it for the one that starts it, and raises there
     what is sent to this one: so it has begun when this returns."""
-    begun = _thread.allocate_lock()
+    begun = allocate_lock()
     begun.acquire()
-    _thread.start_new_thread(_run_thread, (begun, function, args))
+    start_new_thread(_run_thread, (begun, function, args))
     begun.acquire()
 
 
@@ -89,7 +93,7 @@ def _begin(message, answer):
         _waiting -= 1
         if _waiting == 0 and _all < _THREADS:
             _start_thread(answer)
-        if _waiting > 0 or _is_quick(message):
+        if _waiting > 0 or _all == 1 or _is_quick(message):  # where there is no other, all
             return message
         _waiting += 1
         _behind.append(message)
@@ -138,7 +142,7 @@ def _call(tag, function, fd, *fields):
 def cancellable(tag, function, *args):
     """Calls it. state.Cancelled: the request of this tag was cancelled, perhaps before."""
     try:
-        return _ddip.cancellable(tag, _thread.get_ident(), Cancelled, _wait, function, *args)
+        return _ddip.cancellable(tag, get_ident(), Cancelled, _wait, function, *args)
     except Cancelled:
         view.close_left_over()
         imports.drop_parts()
@@ -147,7 +151,7 @@ def cancellable(tag, function, *args):
 
 def _wait():
     """A moment, for the exception that is on its way to this thread."""
-    time.sleep(_MOMENT_S)
+    sleep(_MOMENT_S)
 
 
 def _wait_to_draw(tag):
@@ -190,7 +194,7 @@ def _insist():
     global _insisting
     pause = _AGAIN_S
     while True:
-        time.sleep(pause)
+        sleep(pause)
         pause = min(2 * pause, _AGAIN_MAX_S)
         with _lock:
             if not _raise():

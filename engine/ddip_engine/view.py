@@ -7,8 +7,8 @@ import math
 import mmap
 import os
 import re
-import threading
 import weakref
+from _thread import get_ident  # by name, before a program's gevent replaces it
 from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOTSUPP
 
 from ddip_engine.state import Cancelled, EngineError
@@ -65,7 +65,7 @@ def export_written(write):
 
 def memfd_name():
     """The name of what this thread writes a view to."""
-    return f"ddip-view-{threading.get_ident()}"
+    return f"ddip-view-{get_ident()}"
 
 
 def close_left_over():

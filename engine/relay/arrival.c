@@ -245,7 +245,7 @@ write_output(struct arrivals *as, struct arrival *a, int stream, uint64_t record
 	a->got.records = record + 1;
 	if (a->spool.dropped > a->told_dropped)
 		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1,
-		    (uint64_t)(a->spool.dropped - a->told_dropped), 0u);
+		    (uint64_t)(a->spool.dropped - a->told_dropped), (unsigned)DROPPED_NO_ROOM_HERE);
 	a->told_dropped = a->spool.dropped;
 }
 
@@ -274,7 +274,7 @@ arrival_skip(struct arrivals *as, struct slice body, struct err *e)
 	a->got.records += a->skipped.records;
 	a->lost.records += a->skipped.records;
 	if (bytes)
-		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1, bytes, 1u);
+		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1, bytes, (unsigned)DROPPED_UNSENT);
 	release(as, a);
 	return 0;
 }

@@ -110,7 +110,7 @@ on_patience(void *arg)
 	struct err e;
 
 	now.patience = NULL;
-	fail(&e, ETIMEDOUT, "%s said nothing for %d s%s%.*s", dial.command[0],
+	fail(&e, ETIMEDOUT, "%s did not connect within %d s%s%.*s", dial.command[0],
 	    (now.dir ? AGAIN_MS : START_MS) / 1000, words.n ? ": " : "", (int)words.n, words.p);
 	link_detach(dial.link);
 	retry(&e);
@@ -215,6 +215,7 @@ on_line(void *arg, const char *line)
 
 	if (!text) {
 		debug("agent", "host %s says: %s", dial.host, line);
+		launch_noise(now.launch, line);
 		return;
 	}
 	be_patient();

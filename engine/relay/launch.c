@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-	WORDS_MAX = 600,      /* of its standard error that are kept */
+	WORDS_MAX = 600,      /* of its standard error, and of its noise, that are kept */
 	LINES_MAX = 64 << 10, /* of noise before a whole line: no such command */
 	READ_SIZE = 4096,
 	READS_MAX = 64, /* in a row: it may write for ever */
@@ -29,7 +29,7 @@ struct launch {
 	pid_t pid;
 	int pidfd, in, out, err;
 	struct watch *pid_watch, *in_watch, *out_watch, *err_watch;
-	struct buf to_write, lines, words;
+	struct buf to_write, lines, noise, words;
 	size_t written;
 	bool taken, freed, busy;
 };
@@ -54,6 +54,7 @@ destroy(struct launch *la)
 {
 	buf_free(&la->to_write);
 	buf_free(&la->lines);
+	buf_free(&la->noise);
 	buf_free(&la->words);
 	free(la->name);
 	free(la);
@@ -105,6 +106,22 @@ read_words(struct launch *la)
 		unwatch(&la->err_watch);
 }
 
+/* The end of what is there. */
+static void
+keep_words(struct buf *b, const char *p, size_t n)
+{
+	buf_add(b, p, n);
+	if (b->n > WORDS_MAX)
+		buf_drop(b, b->n - WORDS_MAX);
+}
+
+void
+launch_noise(struct launch *la, const char *line)
+{
+	keep_words(&la->noise, line, strlen(line));
+	keep_words(&la->noise, "\n", 1);
+}
+
 struct slice
 launch_words(struct launch *la)
 {
@@ -112,6 +129,13 @@ launch_words(struct launch *la)
 
 	if (la->err_watch)
 		read_words(la);
+	/* what else it printed, and what has no newline, as a prompt has none */
+	if (!la->taken) {
+		keep_words(&la->noise, la->lines.p, la->lines.n);
+		keep_words(&la->words, la->noise.p, la->noise.n);
+		buf_clear(&la->noise);
+		buf_clear(&la->lines);
+	}
 	n = la->words.n;
 	while (n && strchr("\r\n ", la->words.p[n - 1]))
 		n--;

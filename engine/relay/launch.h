@@ -25,7 +25,10 @@ void launch_write(struct launch *la, const void *p, size_t n);
 /* Gives its streams to the caller, and what was read already (as long as la lives). From here on it
  * calls nobody. */
 void launch_take(struct launch *la, int *rfd, int *wfd, struct slice *early);
-/* The last that it wrote to its standard error. */
+/* A line that means nothing to the caller: it belongs to the last words. */
+void launch_noise(struct launch *la, const char *line);
+/* The last words: the end of what it wrote to its standard error and, as long as its streams are
+ * not taken, of what it printed. */
 struct slice launch_words(struct launch *la);
 
 #endif

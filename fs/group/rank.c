@@ -315,19 +315,27 @@ on_mark(struct rank *k, struct msg *m)
 static void
 on_dropped(struct rank *k, struct msg *m)
 {
+	const struct agent *a = rank_agent(k);
 	struct err e = {0};
 	uint64_t bytes;
-	uint8_t unsent;
+	uint8_t why;
 
-	if (wire_unpack(m, NULL, &bytes, &unsent) < 0)
+	if (wire_unpack(m, NULL, &bytes, &why) < 0)
 		return;
-	if (unsent) {
+	if (why == DROPPED_UNSENT) {
 		journal_event(
 		    k->g, "output-unsent rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 		return;
 	}
-	fail(&e, ENOSPC, "%llu bytes of output of rank %d are lost: no room in %s",
-	    (unsigned long long)bytes, k->number, k->g->run_dir);
+	/* the same text each time, so that `error` counts it and keeps what else it has */
+	if (why == DROPPED_NO_ROOM && a && !a->here)
+		fail(&e, ENOSPC,
+		    "output of rank %d is lost: host %s has no room for it in DDIP_STATE, TMPDIR "
+		    "or /var/tmp",
+		    k->number, k->host->name);
+	else
+		fail(&e, ENOSPC, "output of rank %d is lost: no room in %s", k->number,
+		    k->g->run_dir);
 	journal_fail(k->g, &e, "output");
 	journal_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 }

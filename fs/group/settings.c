@@ -180,6 +180,10 @@ print_backend(const void *settings, struct buf *out)
 static int
 do_python(struct verb_call *c)
 {
+	struct stat st;
+
+	if (!c->word[1][0])
+		return fail(c->e, EINVAL, "python: want a path, or a name that is in PATH, not ''");
 	if (c->word[1][0] == '/' && hosts_here(group_of(c))) {
 		int r = path_check_outside("python", c->word[1], c->e);
 
@@ -187,6 +191,8 @@ do_python(struct verb_call *c)
 			return r;
 		if (access(c->word[1], X_OK) < 0)
 			return fail_errno(c->e, "python: %.200s", c->word[1]);
+		if (stat(c->word[1], &st) == 0 && S_ISDIR(st.st_mode))
+			return fail(c->e, EINVAL, "python: %.200s is a directory", c->word[1]);
 	}
 	set_string(&group_of(c)->set.python, c->word[1]);
 	return 0;

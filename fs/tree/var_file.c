@@ -34,6 +34,7 @@ struct var_file {
 	struct push push;
 	struct var_told *told; /* the name was made for this file; NULL: it was not, or is pushed */
 	bool writes;
+	int failed; /* the errno of a write: what there is is half an object */
 	bool dirty; /* there is something that was not pushed yet */
 	bool whole; /* it began empty: the file holds all that was written */
 	bool empty; /* and nothing was written: that is an object, too, when the last close tells so
@@ -238,12 +239,16 @@ var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 	struct var_file *v = written(f);
 	ssize_t k;
 
+	if (v->failed)
+		return fail(
+		    e, v->failed, "a write before this one failed: write it from its beginning");
 	if (!v->whole && offset > v->push.size)
 		return fail(e, EINVAL,
 		    "an object is written as a whole, from its beginning: nothing is known of what "
 		    "lies before byte %llu",
 		    (unsigned long long)offset);
 	k = push_write(&v->push, p, n, offset, f->node->at.name, e);
+	v->failed = k < 0 ? -(int)k : 0;
 	v->dirty |= k >= 0;
 	v->empty &= k < 0;
 	f->node->size = v->push.size;
@@ -281,7 +286,10 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 		    "an object is written as a whole: it can't be cut or grown to %llu bytes",
 		    (unsigned long long)size);
 	r = push_resize(&v->push, size, at->name, e);
-	v->whole |= r == 0 && size == 0;
+	if (r == 0 && size == 0) {
+		v->whole = true;
+		v->failed = 0;
+	}
 	v->dirty |= r == 0;
 	v->empty &= r < 0;
 	f->node->size = v->push.size;
@@ -291,8 +299,14 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 static int
 submit(struct var_file *v, struct req *r, bool waits)
 {
-	int result = var_change_push(&v->f->node->at, &v->push, &v->told, r, waits);
+	int result;
 
+	if (v->failed) {
+		v->dirty = v->empty = false;
+		return fail(&r->err, v->failed, "%s was not written whole: nothing of it is pushed",
+		    v->f->node->at.name);
+	}
+	result = var_change_push(&v->f->node->at, &v->push, &v->told, r, waits);
 	v->dirty &= result < 0;
 	v->empty = false;
 	return result;

@@ -149,7 +149,7 @@ def test_what_a_rank_that_is_told_to_end_has_printed():
         arrived = len(a.spool(0, "stdout"))
         same([m.out for m in ends], [arrived, arrived])
         lost = a.wait("Ndropped")
-        same((arrived + lost.bytes, lost.unsent), (size, 1))
+        same((arrived + lost.bytes, lost.why), (size, 1))
         assert 0 < arrived < size // 4, f"{arrived} bytes came to nobody"
         a.spawn(0)
         same(a.run(0, "print('next')")[1], b"next\n")
@@ -414,7 +414,8 @@ def test_failures_to_start():
     for script, text in (
         ("echo 'Host key verification failed.' >&2; exit 255", "exit status 255: Host key verif"),
         ("kill -9 $$", "sh ended with signal 9"),
-        ("echo welcome; exec true", "sh ended with exit status 0"),
+        ("echo welcome; exec true", "sh ended with exit status 0: welcome"),
+        ("echo hello; printf 'Password: '; exit 1", "exit status 1: hello\nPassword:"),
     ):
         with Relayed(launcher=failing(script), warm=False) as a:
             refused(a.hello, "EHOSTDOWN", "host there: ")

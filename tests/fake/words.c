@@ -172,7 +172,7 @@ word_flood(struct engine *e, char *rest)
 	for (long n = strtol(rest, NULL, 10); n > 0; n -= (long)sizeof(line))
 		spool_writer_add(&e->spool, SPOOL_STDOUT, line, MIN((size_t)n, sizeof(line)));
 	if (e->spool.dropped) {
-		engine_say(e, Ndropped, 0, 0, e->spool.dropped, 0u);
+		engine_say(e, Ndropped, 0, 0, e->spool.dropped, (unsigned)DROPPED_NO_ROOM);
 		e->spool.dropped = 0;
 	}
 }

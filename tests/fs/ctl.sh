@@ -45,6 +45,8 @@ spool many|EINVAL
 autogc maybe|EINVAL
 env NAME|EINVAL
 python /nonexistent/python|ENOENT
+python /|EINVAL
+python ''|EINVAL
 cwd /nonexistent|ENOENT
 stop now|EINVAL
 gpus 17|EINVAL

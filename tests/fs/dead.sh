@@ -175,6 +175,18 @@ y = 5")" 0
 	like 'it says so' "$(cat "$G/error")" 'ENOSPC .*output of rank [01] (is|are) lost'
 	is 'the cell is whole' "$(cat "$G/rank1/vars/y")" 5
 	is 'its status' "$(state)" ok
+	is 'it is counted, other failures stay' "$(grep -c 'ENOSPC .*lost: no room in ' "$G/error")" 2
+	unmount
+
+	# so does one of another host, which is named
+	mount_plain -o hosts=far:1 -o "launcher=env DDIP_STATE=$T/small XDG_CACHE_HOME=$T/cache sh -c"
+	is 'a rank there' "$(try 'y = 4')" 0
+	cat /dev/zero >"$T/small/rest" 2>/dev/null
+	is 'much output there' "$(try "for _ in range(3000): print('x' * 1000)
+y = 5")" 0
+	like 'it says where' "$(cat "$G/error")" 'ENOSPC .*output of rank 0 is lost: host far has no room for it'
+	is 'once' "$(grep -c ENOSPC "$G/error")" 1
+	is 'that cell is whole' "$(cat "$G/rank0/vars/y") $(state)" '5 ok'
 	unmount
 	umount "$T/small"
 fi

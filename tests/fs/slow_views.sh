@@ -131,3 +131,26 @@ wait $turn
 is 'what waited has its turn' "$(cat "$T/ready")" ready
 until_is inside 2
 reads_on 'after 80 slow views'
+
+# the system gives no more threads: the one that is there does it all
+cell 'import sys
+service, text = sys.modules["ddip_engine.service"], "k" * 200000
+more = service.start_new_thread
+def no_more(*args):
+    raise RuntimeError("no more threads")
+service.start_new_thread = no_more' "$G/rank0/cell"
+for _ in 1 2 3; do
+	is 'a long text by the last thread' "$(guarded cat "$V/text" | wc -c)" 200001
+done
+cell 'service.start_new_thread = more' "$G/rank0/cell"
+
+# a program that replaces what threads are made of, as gevent does, has views as before
+cell 'import _thread, threading, time
+def no_more(*args):
+    raise TypeError("not here")
+for name in "start_new_thread", "allocate_lock", "get_ident": setattr(_thread, name, no_more)
+threading.get_ident = time.sleep = no_more' "$G/rank0/cell"
+for _ in 1 2 3; do
+	is 'a long text' "$(guarded cat "$V/text" | wc -c)" 200001
+done
+is 'as JSON' "$(guarded cat "$V/text.json" | wc -c)" 200003
