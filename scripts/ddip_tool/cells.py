@@ -6,22 +6,43 @@ import re
 from ddip import cell as cells
 from ddip import files
 from ddip.errors import DipError
+from ddip.ranks import parse
 from stdin import Stdin
-from tool import OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
+from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
 
 _STATUS = 1 << 16  # bytes of a cell's status, at least those of its state
 _QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
+_ANY = 1 << 16  # where it is not yet known how many ranks there will be
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
+
+
+_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+
+
+def _check(tool, ranks):
+    """What the name of a file could only refuse as an invalid one."""
+    try:
+        found = _LIST.fullmatch(ranks) and parse([ranks], _ANY)
+    except DipError:
+        found = None
+    if not found:
+        raise tool.misuse(f"ranks: want e.g. 0,2-3, not '{ranks}'")
+    try:
+        parse([ranks], tool.group.size or _ANY)
+    except DipError as e:
+        raise Failure(NOTHING, str(e)) from None
 
 
 class Choice:
     """Where a cell runs and what is shown of it, from the options of a verb."""
 
-    def __init__(self, options, red=True):
-        """red: on a terminal stderr is red."""
+    def __init__(self, tool, options, red=True):
+        """red: on a terminal stderr is red. Raises Failure where -r names no ranks of the group."""
         self.red = red and os.isatty(2)
         self.ranks = options.last("ranks")  # a list as in cell.LIST, None: all
+        if self.ranks is not None:
+            _check(tool, self.ranks)
         digits = re.match("[0-9]+", self.ranks or "")
         self.first = int(digits[0]) if digits else 0  # the rank that is shown and gets the input
         self.label = options.has("all")
@@ -167,7 +188,7 @@ def exec_code(tool, words):
     options = Options(tool, words, FLAGS, VALUED)
     if len(options.rest) != 1:
         raise tool.misuse()
-    return run_cell(tool, options.rest[0] + "\n", Choice(options), results=True)
+    return run_cell(tool, options.rest[0] + "\n", Choice(tool, options), results=True)
 
 
 def wait(tool, words):

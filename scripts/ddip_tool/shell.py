@@ -29,7 +29,7 @@ def shell(tool, words):
     options = Options(tool, words, FLAGS, VALUED)
     if options.rest or options.has("quiet") or options.has("detach"):
         raise tool.misuse()
-    choice = Choice(options)
+    choice = Choice(tool, options)
     name = os.path.basename(tool.group.path)
     history = os.environ.get("DDIP_HISTORY") or os.path.expanduser("~/.ddip_history")
     _begin(tool.group, history)
