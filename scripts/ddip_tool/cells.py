@@ -172,15 +172,23 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
         tool.show(f"echo interrupt > {cell.path}/ctl")
     status = status_of(end["state"])
     if status != OK:
-        complain(tool.read(f"cells/{cell.number}/traceback"))
+        traceback = tool.read(f"cells/{cell.number}/traceback")
+        complain(traceback)
         if status != RAISED:
-            complain(tool.read(f"cells/{cell.number}/error"))
+            complain(_new_lines(tool.read(f"cells/{cell.number}/error"), traceback))
     elif printer.failed and not isinstance(printer.failed, BrokenPipeError):
         place = f"{cell.path}/rank{choice.first}/stdout"
         raise Failure(
             REFUSED, f"standard output: {printer.failed.strerror}; all of it is in {place}"
         )
     return status
+
+
+def _new_lines(error, traceback):
+    """The lines of `error` whose text, behind the rank, is not in the traceback."""
+    lines = error.splitlines(keepends=True)
+    whats = [re.sub("^rank [0-9]+: ", "", line).strip() for line in lines]
+    return "".join(line for line, what in zip(lines, whats, strict=True) if what not in traceback)
 
 
 def exec_code(tool, words):

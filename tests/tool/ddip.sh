@@ -93,6 +93,7 @@ run "$ddip" wait 999
 is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'
 is 'a rank died' $status 6
+is 'it is said once' "$(grep -o 'died' <<<"$out" | wc -l)" 1
 
 # a cell without the tool, in any shell: the exit status is the cell's
 for shell in bash dash 'busybox sh' mksh ksh93 zsh fish yash; do
