@@ -13,6 +13,8 @@ from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, 
 _STATUS = 1 << 16  # bytes of a cell's status, at least those of its state
 _QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
 _ANY = 1 << 16  # where it is not yet known how many ranks there will be
+_UNKNOWN = "\ufffd"
+_UNKNOWN_BYTES = _UNKNOWN.encode()
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
 
@@ -59,7 +61,8 @@ class Choice:
 class Printer:
     """Prints what a cell's stream says of the chosen ranks, to the descriptors that it is for."""
 
-    def __init__(self, choice, results):
+    def __init__(self, cell, choice, results):
+        self._exact = Exact(cell.path)
         self._seen = choice.shown()
         self._label = choice.label
         self._results = results  # values of last expressions are printed, too
@@ -73,7 +76,8 @@ class Printer:
         if self._seen is not None and rank not in self._seen:
             return
         if kind == "stream":
-            self._put(2 if message["name"] == "stderr" else 1, rank, message["text"])
+            text = self._exact.text(rank, message["name"], message["text"])
+            self._put(2 if message["name"] == "stderr" else 1, rank, text)
         elif kind == "display_data" or (kind == "execute_result" and self._results):
             self._put(1, rank, message["data"].get("text/plain", "") + "\n")
 
@@ -83,7 +87,7 @@ class Printer:
         if self._red and fd == 2:
             text = f"\x1b[31m{text}\x1b[0m"
         try:
-            write_all(fd, text.encode("utf-8", "surrogatepass"))
+            write_all(fd, _bytes_of(text))
         except OSError as e:
             if fd == 1:
                 self.failed = self.failed or e
@@ -101,6 +105,49 @@ class Printer:
         if last or lines:
             self._open.add(at) if last else self._open.discard(at)
         return text
+
+
+def _bytes_of(text):
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # what displays a half of a character
+        return text.encode("utf-8", "surrogatepass")
+
+
+class Exact:
+    """The bytes that are no UTF-8: a stream has U+FFFD for each, the rank's own file has them."""
+
+    def __init__(self, path):
+        self._path = path
+        self._at = {}  # (rank, name of the stream) -> bytes of it so far
+
+    def text(self, rank, name, text):
+        """The next piece of a stream, with such bytes as surrogateescape has them."""
+        at = self._at.get((rank, name), 0)
+        data = text.encode("utf-8", "surrogatepass")
+        if _UNKNOWN in text:
+            data = self._look(f"{self._path}/rank{rank}/{name}", at, text) or data
+        self._at[rank, name] = at + len(data)
+        return data.decode("utf-8", "surrogateescape") if _UNKNOWN in text else text
+
+    @staticmethod
+    def _look(path, at, text):
+        """The bytes at this place of the file; None: they are others, or are no longer kept."""
+        most = len(text.encode("utf-8", "surrogatepass"))
+        try:
+            with files.open_(path) as file:
+                data = files.read_range(file, at, at + most)
+        except OSError:
+            return None
+        end = 0
+        for i, part in enumerate(text.split(_UNKNOWN)):
+            if i:
+                end += len(_UNKNOWN_BYTES) if data.startswith(_UNKNOWN_BYTES, end) else 1
+            known = part.encode("utf-8", "surrogatepass")
+            if not data.startswith(known, end):
+                return None
+            end += len(known)
+        return data[:end]
 
 
 class Watch:
@@ -160,7 +207,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
 
 
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
-    printer = Printer(choice, results)
+    printer = Printer(cell, choice, results)
     with stdin or Stdin(tool, choice.first) as source:
         watch = Watch(tool, cell, printer, source)
         try:
