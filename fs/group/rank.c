@@ -269,13 +269,25 @@ is_noise(const char *line, size_t n)
 	return *line == '\n';
 }
 
+/* Those of whose end Python writes a stack. */
+static bool
+is_crash(uint32_t status)
+{
+	int st = (int)status, signal = WIFSIGNALED(st) ? WTERMSIG(st) : 0;
+
+	return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE ||
+	       signal == SIGILL;
+}
+
 /* What of it is kept, in whole lines: of a stack by Python, which begins with the frame where it
  * died, the beginning, else the end. */
 static char *
-bounded(struct buf *kept)
+bounded(struct buf *kept, bool crashed)
 {
-	char *from = strstr(kept->p, FATAL), *line;
+	char *from = NULL, *line;
 
+	for (char *at = kept->p; crashed && (at = strstr(at, FATAL)); at++)
+		from = at;
 	if (from) {
 		if (strlen(from) > LAST_WORDS_MAX) {
 			from[LAST_WORDS_MAX] = '\0';
@@ -292,7 +304,7 @@ bounded(struct buf *kept)
 
 /* The end of what it wrote to stderr, without what says nothing. Owned by the caller. */
 static char *
-last_words(struct slice tail)
+last_words(struct slice tail, bool crashed)
 {
 	struct buf kept = {0};
 	const char *end = tail.p + tail.n;
@@ -309,8 +321,11 @@ last_words(struct slice tail)
 		if (!skips && !is_noise(at, n))
 			buf_add(&kept, at, n);
 	}
+	for (size_t i = 0; i < kept.n; i++)
+		if (kept.p[i] == '\0')
+			kept.p[i] = ' ';
 	buf_addc(&kept, '\0');
-	words = bounded(&kept);
+	words = bounded(&kept, crashed);
 	buf_free(&kept);
 	return words;
 }
@@ -330,7 +345,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 		return;
 	how = describe_end(status);
 	free(k->stderr_tail);
-	k->stderr_tail = last_words(last);
+	k->stderr_tail = last_words(last, is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
 	    *k->stderr_tail ? "; its last words: " : "", k->stderr_tail);
 	group_tell(output_end, k, &at);

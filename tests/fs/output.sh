@@ -86,6 +86,7 @@ cell 'import ctypes, sys, threading
 def crash(): ctypes.string_at(0)
 threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()
 for i in range(300): sys.modules[f"in_c_{i}"] = type(sys)(f"in_c_{i}"); sys.modules[f"in_c_{i}"].__file__ = "x.so"
+sys.stderr.write("\0Fatal Python error: of a child\n")
 crash()' "$G/rank1/cell" 2>/dev/null
 like 'where it crashed' "$(cat "$G/cells/last/error")" 'signal 11 .*Fatal Python error: Seg.*in crash'
 is 'and no more' "$(grep -cE 'Extension modules|ddip_engine|^Thread' "$G/cells/last/error")" 0
