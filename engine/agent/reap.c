@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINGER_MS = 100, LAST_WORDS = 2000, END_MS = 900 };
+enum { LINGER_MS = 100, LAST_WORDS = 16000, END_MS = 900 };
 
 typedef void process_fn(pid_t pid, pid_t parent, pid_t session, pid_t arg);
 

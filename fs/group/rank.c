@@ -27,7 +27,7 @@ enum { LAST_WORDS_MAX = 600 };
 /* ranks if nobody says how many, and there is no GPU */
 enum { NO_GPUS_SIZE = 2 };
 
-#define FRAME "frame #"
+#define FATAL "Fatal Python error: " /* faulthandler's */
 
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
@@ -250,27 +250,84 @@ describe_end(uint32_t status)
 	return xasprintf("exit status %d", WEXITSTATUS(st));
 }
 
-/* The end of what it wrote to stderr, in whole lines, without C++ stacks: torch prints one with
- * each warning of a lost connection. Owned by the caller. */
+static bool
+begins_with(const char *line, size_t n, const char *word)
+{
+	return n >= strlen(word) && memcmp(line, word, strlen(word)) == 0;
+}
+
+/* Lines that say nothing of the reason: torch prints a C++ stack with each warning of a lost
+ * connection; Python, where it dies of a signal, the frames of the engine and the names of all
+ * modules in C. */
+static bool
+is_noise(const char *line, size_t n)
+{
+	static const char *const words[] = {
+	    "frame #", "Extension modules: ", "  File \"<ddip_engine", "  File \"<string>\""};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (begins_with(line, n, words[i]))
+			return true;
+	return *line == '\n';
+}
+
+/* Those of whose end Python writes a stack. */
+static bool
+is_crash(uint32_t status)
+{
+	int st = (int)status, signal = WIFSIGNALED(st) ? WTERMSIG(st) : 0;
+
+	return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE ||
+	       signal == SIGILL;
+}
+
+/* What of it is kept, in whole lines: of a stack by Python, which begins with the frame where it
+ * died, the beginning, else the end. */
 static char *
-last_words(struct slice tail)
+bounded(struct buf *kept, bool crashed)
+{
+	char *from = NULL, *line;
+
+	for (char *at = kept->p; crashed && (at = strstr(at, FATAL)); at++)
+		from = at;
+	if (from) {
+		if (strlen(from) > LAST_WORDS_MAX) {
+			from[LAST_WORDS_MAX] = '\0';
+			if ((line = strrchr(from, '\n')))
+				line[1] = '\0';
+		}
+		return xstrdup(from);
+	}
+	from = kept->p + (kept->n > LAST_WORDS_MAX ? kept->n - LAST_WORDS_MAX : 0);
+	if (from > kept->p && (line = strchr(from, '\n')) && line[1])
+		from = line + 1;
+	return xstrdup(from);
+}
+
+/* The end of what it wrote to stderr, without what says nothing. Owned by the caller. */
+static char *
+last_words(struct slice tail, bool crashed)
 {
 	struct buf kept = {0};
-	const char *end = tail.p + tail.n, *from, *line;
+	const char *end = tail.p + tail.n;
+	bool skips = false; /* the stack of a thread that did not die */
 	char *words;
 
 	for (const char *at = tail.p, *next; at < end; at = next) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at));
+		size_t n;
 
 		next = newline ? newline + 1 : end;
-		if ((size_t)(next - at) < strlen(FRAME) || memcmp(at, FRAME, strlen(FRAME)) != 0)
-			buf_add(&kept, at, (size_t)(next - at));
+		n = (size_t)(next - at);
+		skips = (skips && n > 1) || begins_with(at, n, "Thread 0x");
+		if (!skips && !is_noise(at, n))
+			buf_add(&kept, at, n);
 	}
+	for (size_t i = 0; i < kept.n; i++)
+		if (kept.p[i] == '\0')
+			kept.p[i] = ' ';
 	buf_addc(&kept, '\0');
-	from = kept.p + (kept.n > LAST_WORDS_MAX ? kept.n - LAST_WORDS_MAX : 0);
-	if (from > kept.p && (line = strchr(from, '\n')) && line[1])
-		from = line + 1;
-	words = xstrdup(from);
+	words = bounded(&kept, crashed);
 	buf_free(&kept);
 	return words;
 }
@@ -290,7 +347,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 		return;
 	how = describe_end(status);
 	free(k->stderr_tail);
-	k->stderr_tail = last_words(last);
+	k->stderr_tail = last_words(last, is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
 	    *k->stderr_tail ? "; its last words: " : "", k->stderr_tail);
 	group_tell(output_end, k, &at);

@@ -31,29 +31,46 @@ tell_json(struct live *l, uint64_t lost)
 	buf_addf(&l->ready, "{\"type\":\"dropped\",\"bytes\":%llu}\n", (unsigned long long)lost);
 }
 
+/* A message with the next n bytes that a rank printed. */
+static void
+tell_text(struct live *l, struct live_rank *s, int stream, size_t n)
+{
+	struct buf *part = &s->part[stream];
+
+	if (n == 0)
+		return;
+	buf_addf(&l->ready, "{\"type\":\"stream\",\"name\":\"%s\",\"text\":", spool_names[stream]);
+	json_string(&l->ready, part->p, n);
+	buf_addf(&l->ready, ",\"rank\":%d}\n", s->rank);
+	buf_drop(part, n);
+}
+
 /* One message of a cell's stream: printed text as JSON, display lines as they are. */
 static void
 take_json(struct live *l, struct live_rank *s, int stream, const char *p, size_t n)
 {
 	struct buf *part = &s->part[stream];
-	size_t whole;
 
 	buf_add(part, p, n);
 	if (stream == SPOOL_DISPLAY) {
 		const char *end = memrchr(part->p, '\n', part->n);
 
-		whole = end ? (size_t)(end - part->p) + 1 : 0;
+		size_t whole = end ? (size_t)(end - part->p) + 1 : 0;
+
 		buf_add(&l->ready, part->p, whole);
+		buf_drop(part, whole);
 	} else {
-		whole = json_whole(part->p, part->n);
-		if (whole) {
-			buf_addf(&l->ready,
-			    "{\"type\":\"stream\",\"name\":\"%s\",\"text\":", spool_names[stream]);
-			json_string(&l->ready, part->p, whole);
-			buf_addf(&l->ready, ",\"rank\":%d}\n", s->rank);
-		}
+		tell_text(l, s, stream, json_whole(part->p, part->n));
 	}
-	buf_drop(part, whole);
+}
+
+/* At the end: what began like a character and is none. */
+static void
+tell_rests(struct live *l)
+{
+	for (int i = 0; i < l->n; i++)
+		for (int stream = SPOOL_STDOUT; stream <= SPOOL_STDERR; stream++)
+			tell_text(l, &l->ranks[i], stream, l->ranks[i].part[stream].n);
 }
 
 struct live *
@@ -86,6 +103,7 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	if (more || l->finished || !c->w->done || l->base + l->ready.n >= until)
 		return more;
 	l->finished = true;
+	tell_rests(l);
 	buf_addf(&l->ready,
 	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"
 	    "\n",

@@ -10,6 +10,7 @@ import re
 import threading
 
 from ddip import files
+from ddip.errors import DipError
 
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
@@ -66,7 +67,8 @@ def _soon(path):
 
 
 class Helper:
-    """Hooks into one shell. is_remote(code): will this cell run on ranks? group(): or None."""
+    """Hooks into one shell. is_remote(code): will this cell run on ranks? group(): None: none is
+    there, DipError: nobody can say which."""
 
     def __init__(self, shell, is_remote, group):
         self._shell = shell
@@ -96,17 +98,24 @@ class Helper:
         if self._inspect is not None:
             del self._shell.kernel.do_inspect
 
+    def _known(self):
+        """The group; None also where a cell would say why it cannot be told."""
+        try:
+            return self._group()
+        except (DipError, OSError):
+            return None
+
     def _match(self, context):
         """IPython's matcher: remote names, or attributes behind a name and a dot."""
         from IPython.core.completer import SimpleCompletion
 
         found, text = [], context.text_until_cursor
         if _PULLS.match(text.rpartition("\n")[2]):
-            if (group := self._group()) is not None:
+            if (group := self._known()) is not None:
                 begun = _fragment(text)
                 names = [name for name in group.variables() if name.startswith(begun)]
                 found = [(name, "instance") for name in names]
-        elif self._is_remote(context.full_text) and (group := self._group()) is not None:
+        elif self._is_remote(context.full_text) and (group := self._known()) is not None:
             found = candidates(group, text)
         return {
             "completions": [SimpleCompletion(text=text, type=kind) for text, kind in found],
@@ -116,12 +125,12 @@ class Helper:
 
     def _do_inspect(self, code, cursor_pos, *args, **kwargs):
         """The kernel's inspect_request: Shift-Tab, `obj?` in a console."""
-        if self._is_remote(code) and self._group() is not None:
+        if self._is_remote(code) and (group := self._known()) is not None:
             from IPython.utils.tokenutil import token_at_cursor
 
             name = token_at_cursor(code, cursor_pos)
             known = name and all(part.isidentifier() for part in name.split("."))
-            text = _view(self._group(), name, "doc") if known else ""
+            text = _view(group, name, "doc") if known else ""
             if text:
                 data = {"text/plain": text}
                 return {"status": "ok", "found": True, "data": data, "metadata": {}}

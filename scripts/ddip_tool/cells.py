@@ -6,22 +6,45 @@ import re
 from ddip import cell as cells
 from ddip import files
 from ddip.errors import DipError
+from ddip.ranks import parse
 from stdin import Stdin
-from tool import OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
+from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
 
 _STATUS = 1 << 16  # bytes of a cell's status, at least those of its state
 _QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
+_ANY = 1 << 16  # where it is not yet known how many ranks there will be
+_UNKNOWN = "\ufffd"
+_UNKNOWN_BYTES = _UNKNOWN.encode()
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
+
+
+_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+
+
+def _check(tool, ranks):
+    """What the name of a file could only refuse as an invalid one."""
+    try:
+        found = _LIST.fullmatch(ranks) and parse([ranks], _ANY)
+    except DipError:
+        found = None
+    if not found:
+        raise tool.misuse(f"ranks: want e.g. 0,2-3, not '{ranks}'")
+    try:
+        parse([ranks], tool.group.size or _ANY)
+    except DipError as e:
+        raise Failure(NOTHING, str(e)) from None
 
 
 class Choice:
     """Where a cell runs and what is shown of it, from the options of a verb."""
 
-    def __init__(self, options, red=True):
-        """red: on a terminal stderr is red."""
+    def __init__(self, tool, options, red=True):
+        """red: on a terminal stderr is red. Raises Failure where -r names no ranks of the group."""
         self.red = red and os.isatty(2)
         self.ranks = options.last("ranks")  # a list as in cell.LIST, None: all
+        if self.ranks is not None:
+            _check(tool, self.ranks)
         digits = re.match("[0-9]+", self.ranks or "")
         self.first = int(digits[0]) if digits else 0  # the rank that is shown and gets the input
         self.label = options.has("all")
@@ -38,7 +61,8 @@ class Choice:
 class Printer:
     """Prints what a cell's stream says of the chosen ranks, to the descriptors that it is for."""
 
-    def __init__(self, choice, results):
+    def __init__(self, cell, choice, results):
+        self._exact = Exact(cell.path)
         self._seen = choice.shown()
         self._label = choice.label
         self._results = results  # values of last expressions are printed, too
@@ -52,7 +76,8 @@ class Printer:
         if self._seen is not None and rank not in self._seen:
             return
         if kind == "stream":
-            self._put(2 if message["name"] == "stderr" else 1, rank, message["text"])
+            text = self._exact.text(rank, message["name"], message["text"])
+            self._put(2 if message["name"] == "stderr" else 1, rank, text)
         elif kind == "display_data" or (kind == "execute_result" and self._results):
             self._put(1, rank, message["data"].get("text/plain", "") + "\n")
 
@@ -62,7 +87,7 @@ class Printer:
         if self._red and fd == 2:
             text = f"\x1b[31m{text}\x1b[0m"
         try:
-            write_all(fd, text.encode("utf-8", "surrogatepass"))
+            write_all(fd, _bytes_of(text))
         except OSError as e:
             if fd == 1:
                 self.failed = self.failed or e
@@ -80,6 +105,49 @@ class Printer:
         if last or lines:
             self._open.add(at) if last else self._open.discard(at)
         return text
+
+
+def _bytes_of(text):
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # what displays a half of a character
+        return text.encode("utf-8", "surrogatepass")
+
+
+class Exact:
+    """The bytes that are no UTF-8: a stream has U+FFFD for each, the rank's own file has them."""
+
+    def __init__(self, path):
+        self._path = path
+        self._at = {}  # (rank, name of the stream) -> bytes of it so far
+
+    def text(self, rank, name, text):
+        """The next piece of a stream, with such bytes as surrogateescape has them."""
+        at = self._at.get((rank, name), 0)
+        data = text.encode("utf-8", "surrogatepass")
+        if _UNKNOWN in text:
+            data = self._look(f"{self._path}/rank{rank}/{name}", at, text) or data
+        self._at[rank, name] = at + len(data)
+        return data.decode("utf-8", "surrogateescape") if _UNKNOWN in text else text
+
+    @staticmethod
+    def _look(path, at, text):
+        """The bytes at this place of the file; None: they are others, or are no longer kept."""
+        most = len(text.encode("utf-8", "surrogatepass"))
+        try:
+            with files.open_(path) as file:
+                data = files.read_range(file, at, at + most)
+        except OSError:
+            return None
+        end = 0
+        for i, part in enumerate(text.split(_UNKNOWN)):
+            if i:
+                end += len(_UNKNOWN_BYTES) if data.startswith(_UNKNOWN_BYTES, end) else 1
+            known = part.encode("utf-8", "surrogatepass")
+            if not data.startswith(known, end):
+                return None
+            end += len(known)
+        return data[:end]
 
 
 class Watch:
@@ -139,7 +207,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
 
 
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
-    printer = Printer(choice, results)
+    printer = Printer(cell, choice, results)
     with stdin or Stdin(tool, choice.first) as source:
         watch = Watch(tool, cell, printer, source)
         try:
@@ -151,9 +219,10 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
         tool.show(f"echo interrupt > {cell.path}/ctl")
     status = status_of(end["state"])
     if status != OK:
-        complain(tool.read(f"cells/{cell.number}/traceback"))
+        traceback = tool.read(f"cells/{cell.number}/traceback")
+        complain(traceback)
         if status != RAISED:
-            complain(tool.read(f"cells/{cell.number}/error"))
+            complain(_new_lines(tool.read(f"cells/{cell.number}/error"), traceback))
     elif printer.failed and not isinstance(printer.failed, BrokenPipeError):
         place = f"{cell.path}/rank{choice.first}/stdout"
         raise Failure(
@@ -162,12 +231,19 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     return status
 
 
+def _new_lines(error, traceback):
+    """The lines of `error` whose text, behind the rank, is not in the traceback."""
+    lines = error.splitlines(keepends=True)
+    whats = [re.sub("^rank [0-9]+: ", "", line).strip() for line in lines]
+    return "".join(line for line, what in zip(lines, whats, strict=True) if what not in traceback)
+
+
 def exec_code(tool, words):
     """ddip exec: one piece of Python; its value is printed, too."""
     options = Options(tool, words, FLAGS, VALUED)
     if len(options.rest) != 1:
         raise tool.misuse()
-    return run_cell(tool, options.rest[0] + "\n", Choice(options), results=True)
+    return run_cell(tool, options.rest[0] + "\n", Choice(tool, options), results=True)
 
 
 def wait(tool, words):

@@ -5,7 +5,7 @@ import os
 import stat
 
 from ddip import files
-from tool import NOTHING, OK, USAGE, Failure, number_of, write_all
+from tool import NOTHING, OK, REFUSED, USAGE, Failure, number_of, write_all
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -85,5 +85,15 @@ def pull(tool, words):
         source = files.open_(path)
     with source, files.open_(file, _CREATE, 0o666) if file else contextlib.nullcontext() as target:
         while piece := source.read(_PIECE):
-            files.write_all(target, piece) if target else write_all(1, piece)
+            _write(target, piece, file)
     return OK
+
+
+def _write(target, piece, file):
+    """A piece into a file that was opened, or to standard output. Raises Failure."""
+    try:
+        files.write_all(target, piece) if target else write_all(1, piece)
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise Failure(REFUSED, f"{file or 'standard output'}: {e.strerror}") from e

@@ -45,6 +45,8 @@ def ls(tool, words):
         path = _inside(tool, word)
         tool.show(f"ls {'-l ' if long else ''}{path}")
         is_dir = files.isdir(path)
+        if not is_dir:
+            files.attributes(path, follow=False)  # raises where there is nothing
         names = sorted(files.listdir(path)) if is_dir else [path]
         for name in names:
             whole = os.path.join(path, name)

@@ -43,7 +43,7 @@ def run(tool, words):
         raise tool.misuse("-f and -k exclude each other")
     file = rest.pop(0) if not module else None
     source = _source(file) if file else b""
-    keep, choice = options.has("keep"), Choice(options, red=False)
+    keep, choice = options.has("keep"), Choice(tool, options, red=False)
     about = {
         "argv": rest if module else [_absolute(file), *rest],
         "module": module,

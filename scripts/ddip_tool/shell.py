@@ -2,6 +2,8 @@
 
 import ast
 import codeop
+import functools
+import importlib
 import os
 import string
 
@@ -10,12 +12,8 @@ from ddip import complete
 from ddip.errors import DipError
 from tool import OK, Options, complain, say
 
-try:
-    import readline
-except ImportError:  # a Python that was built without it
-    readline = None
-
 _HISTORY_LINES = 5000
+_PASTE = "set enable-bracketed-paste on"  # what is pasted is one source, its empty lines as well
 # Characters of the terminal come as they are, whatever the locale.
 _SETTINGS = (
     "set input-meta on",
@@ -31,7 +29,7 @@ def shell(tool, words):
     options = Options(tool, words, FLAGS, VALUED)
     if options.rest or options.has("quiet") or options.has("detach"):
         raise tool.misuse()
-    choice = Choice(options)
+    choice = Choice(tool, options)
     name = os.path.basename(tool.group.path)
     history = os.environ.get("DDIP_HISTORY") or os.path.expanduser("~/.ddip_history")
     _begin(tool.group, history)
@@ -84,10 +82,22 @@ def _is_whole(source, compiler):
 # ---- the line
 
 
+@functools.cache
+def _readline():
+    """The module; None in a Python that was built without it. Not for other verbs: it takes over
+    the signal of a terminal's new size, and sets LINES and COLUMNS, which curses then obeys."""
+    try:
+        return importlib.import_module("readline")
+    except ImportError:
+        return None
+
+
 def _begin(group, history):
+    readline = _readline()
     if readline is None:
         return
-    for setting in _SETTINGS:
+    able = os.environ.get("TERM", "dumb") != "dumb"
+    for setting in (*_SETTINGS, _PASTE) if able else _SETTINGS:
         readline.parse_and_bind(setting)
     readline.set_history_length(_HISTORY_LINES)
     readline.set_completer_delims(string.whitespace + string.punctuation.replace("_", ""))
@@ -99,6 +109,7 @@ def _begin(group, history):
 
 
 def _end(history):
+    readline = _readline()
     if readline is None:
         return
     try:
@@ -116,6 +127,7 @@ class _Completer:
 
     def __call__(self, text, state):
         if state == 0:
+            readline = _readline()
             line = readline.get_line_buffer()[: readline.get_endidx()]
             self._found = self._complete(line)
         return self._found[state] if state < len(self._found) else None

@@ -1,6 +1,7 @@
 """ddip top: what all ranks do, live: a screen with keys at a terminal, else plain text."""
 
 import collections
+import contextlib
 import curses
 import os
 import re
@@ -8,7 +9,7 @@ import sys
 import time
 
 from ddip import files
-from tool import NOTHING, OK, USAGE, Failure, Options
+from tool import NOTHING, OK, USAGE, Failure, Options, say, write_all
 
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
 _COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
@@ -33,15 +34,29 @@ def top(tool, words):
     rounds = _number(options, "number", int)
     tool.show("; ".join(f"cat {tool.path(name)}" for name in ("status", "ranks", "stall", "gpus")))
     watch = Watch(tool)
-    if sys.stdout.isatty() and sys.stdin.isatty() and not rounds:
+    if sys.stdout.isatty() and sys.stdin.isatty() and not rounds and _has_screen():
         curses.wrapper(lambda screen: Screen(screen, watch, delay).run())
         return OK
     for i in range(rounds or 1):
         if i:
             time.sleep(delay)
         watch.look()
-        print("\n".join(text for _, text in watch.lines(None)), flush=True)
+        text = "".join(f"{text}\n" for _, text in watch.lines(None))
+        write_all(1, text.encode("utf-8", "replace"))
     return OK
+
+
+def _has_screen():
+    """Whether the terminal is known and can place its cursor; if not, says so."""
+    try:
+        curses.setupterm()
+        able = bool(curses.tigetstr("cup"))
+    except curses.error:
+        able = False
+    if not able:
+        name = os.environ.get("TERM", "")
+        say(f"nothing is known of a terminal '{name}' (TERM) that can be drawn on: this is text")
+    return able
 
 
 def _number(options, name, kind):
@@ -176,11 +191,15 @@ class Screen:
         self._note = ""  # what the last key did, or why not
         self._overview = []
         self._shown = None  # what the screen shows; None: it must be drawn
-        curses.curs_set(0)
-        curses.use_default_colors()
-        curses.init_pair(1, curses.COLOR_YELLOW, -1)
+        with contextlib.suppress(curses.error):  # a terminal that can't stays as it is
+            curses.curs_set(0)
+        alarm = curses.A_BOLD
+        with contextlib.suppress(curses.error):
+            curses.use_default_colors()
+            curses.init_pair(1, curses.COLOR_YELLOW, -1)
+            alarm |= curses.color_pair(1)
         self._styles = {
-            TITLE: curses.A_BOLD, ALARM: curses.color_pair(1) | curses.A_BOLD,
+            TITLE: curses.A_BOLD, ALARM: alarm,
             HEAD: curses.A_REVERSE, PLAIN: curses.A_NORMAL, CHOSEN: curses.A_BOLD,
             DIM: curses.A_DIM,
         }  # fmt: skip
@@ -235,20 +254,29 @@ class Screen:
 
     def _draw(self):
         height, width = self._screen.getmaxyx()
-        y = len(self._overview)
+        overview = self._part(height)
+        y = len(overview)
         output, is_new = self._watch.output(self._chosen, height - y - 3)
-        shown = (height, width, self._note, self._overview)
+        shown = (height, width, self._note, overview)
         if shown == self._shown and not is_new:
             return
         self._shown = shown
         self._screen.erase()
-        for row, (style, text) in enumerate(self._overview):
+        for row, (style, text) in enumerate(overview):
             self._put(row, text, self._styles[style])
         self._put(y + 1, f"rank {self._chosen} prints:", curses.A_REVERSE)
         for row, line in enumerate(output):
             self._put(y + 2 + row, line, curses.A_NORMAL)
         self._put(height - 1, self._note or _KEYS, curses.A_DIM)
         self._screen.refresh()
+
+    def _part(self, height):
+        """The overview; of a long one what has the chosen rank, with room for its output."""
+        heads = [line for line in self._overview if line[0] in (TITLE, ALARM, HEAD)]
+        rows = self._overview[len(heads) :]
+        room = max(1, height - height // 3 - len(heads) - 3)
+        begin = max(0, self._chosen - room + 1)
+        return [*heads, *rows[begin : begin + room]]
 
     def _put(self, y, text, style):
         """One line, as much of it as there is room for."""

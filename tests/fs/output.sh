@@ -81,6 +81,15 @@ os._exit(4)' "$G/rank1/cell" 2>/dev/null
 like 'its last words' "$(cat "$G/cells/last/error")" 'exit status 4; its last words: line [0-9]'
 like 'to the end' "$(cat "$G/cells/last/error")" 'the very last'
 is 'without a C++ stack' "$(grep -c 'frame #' "$G/error")" 0
+# of a crash the place, not what Python says of itself: its list of modules in C may be long
+cell 'import ctypes, sys, threading
+def crash(): ctypes.string_at(0)
+threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()
+for i in range(300): sys.modules[f"in_c_{i}"] = type(sys)(f"in_c_{i}"); sys.modules[f"in_c_{i}"].__file__ = "x.so"
+sys.stderr.write("\0Fatal Python error: of a child\n")
+crash()' "$G/rank1/cell" 2>/dev/null
+like 'where it crashed' "$(cat "$G/cells/last/error")" 'signal 11 .*Fatal Python error: Seg.*in crash'
+is 'and no more' "$(grep -cE 'Extension modules|ddip_engine|^Thread' "$G/cells/last/error")" 0
 cell 'import os, sys; sys.stdout.write("no newline"); sys.stderr.write("either"); os._exit(1)' "$G/rank1/cell" 2>/dev/null
 is 'even unflushed' "$(cat "$G/cells/last/rank1/stdout" "$G/cells/last/rank1/stderr")" 'no newlineeither'
 

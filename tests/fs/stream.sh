@@ -140,3 +140,8 @@ for gone in (lambda: os.read(fd, 100), lambda: os.close(fd)):
     except OSError as e:
         assert e.errno == errno.ENODEV, e
 END
+
+# bytes that are no UTF-8, each as one character; also what only begins like one, at the end
+cell 'import os; os.write(1, b"a\xff\xe6\xbcb\xe6\xbc"); os.write(2, b"\xc3")'
+is 'no UTF-8' "$(grep '"rank":0' "$G/cells/last/stream" | grep -o '"text":.*,' | LC_ALL=C sort | xargs)" \
+	'text:\ufffd, text:\ufffd\ufffd, text:a\ufffd\ufffd\ufffdb,'

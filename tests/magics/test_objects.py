@@ -144,6 +144,23 @@ def test_completion():
         _while_a_cell_runs(nb)
 
 
+def test_completion_without_a_group():
+    """Where a cell would be told that there are several mounts, the notebook's own names remain."""
+    with notebook.notebook("%load_ext ddip") as nb:
+        nb.ok(
+            "import os\nfrom ddip import mount\nos.environ.pop('DDIP_MOUNT', None)\n"
+            "mount.mounts = lambda: {'/': 'a', '/proc': 'b'}\nmount.is_mounted = lambda path: True"
+        )
+        assert "several mounts" in nb.run("%%dip\n1").error[1]
+        for code in ("%%dip\nsorted", "%dipull sorted"):
+            call = f"get_ipython().kernel.do_inspect({code!r}, {len(code)})['data']['text/plain']"
+            assert "Return a new list" in nb.ok(call).data()[0]
+            call = f"get_ipython().kernel.do_complete({code!r}, {len(code)})['matches']"
+            out = nb.ok(call)
+            assert "'sorted'" in out.data()[0] or code.startswith("%dipull")
+            assert "Traceback" not in out.text() + out.text("stderr"), out.outputs
+
+
 def _while_a_cell_runs(nb):
     """Completes and inspects while the ranks are busy with somebody else's cell."""
     gate = nb.gate

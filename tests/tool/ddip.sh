@@ -61,7 +61,16 @@ is 'all ranks, labelled' "$("$ddip" exec -a 'print("I am", rank)' | sort | xargs
 is 'one rank' "$("$ddip" exec -r 1 'rank')" 1
 is 'quiet' "$("$ddip" exec -q 'print(1)')" ''
 run "$ddip" exec -r 7 '1'
-is 'a rank that is not there is refused' $status 4
+is 'a rank that is not there is refused' $status 3
+like 'why' "$out" 'rank 7: the group has ranks 0..1'
+for list in x 1-0 ',' ''; do
+	run "$ddip" exec -r "$list" '1'
+	is "no list of ranks: '$list'" $status 2
+done
+"$ddip" exec 'kept = 1'
+run "$ddip" run -f -r 0,7 /dev/null
+is 'run on a rank that is not there' $status 3
+is 'it is refused before the group is restarted' "$("$ddip" exec 'kept')" 1
 is 'stderr apart' "$("$ddip" exec 'import sys; print("o"); print("e", file=sys.stderr)' 2>/dev/null)" o
 printf 'import sys\nprint(sys.argv[1:], __file__)\nassert len(sys.argv) < 4, "too many"\n' >"$T/p.py"
 is 'run' "$("$ddip" run -f "$T/p.py" a "b c")" "['a', 'b c'] $T/p.py"
@@ -84,6 +93,7 @@ run "$ddip" wait 999
 is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'
 is 'a rank died' $status 6
+is 'it is said once' "$(grep -o 'died' <<<"$out" | wc -l)" 1
 
 # a cell without the tool, in any shell: the exit status is the cell's
 for shell in bash dash 'busybox sh' mksh ksh93 zsh fish yash; do
@@ -191,6 +201,11 @@ ok "$ddip" cp "$T/o.json" :group/vars/copied.json
 ok "$ddip" cp :group/vars/copied.json "$T/copied.json"
 is 'cp takes objects in and out' "$(tr -d ' \n' <"$T/copied.json")" '[1,2,3]'
 like 'ls lists' "$("$ddip" ls group/vars | xargs)" 'copied.*o.* w$'
+run "$ddip" ls group/nothing
+is 'ls of nothing' $status 3
+run "$ddip" pull o.pkl /dev/full
+is 'a full disk' $status 4
+like 'which file' "$out" '/dev/full: No space left'
 like 'ls -l tells modes' "$("$ddip" ls -l group)" '-rw------- +[0-9]+ cell'
 ok "$ddip" rm group/vars/copied
 fails "$ddip" cat group/vars/copied

@@ -153,6 +153,23 @@ like 'another option is just unknown' "$out" 'no option --nonsense'
 echo 'print("text")' >"$T/src/prints.py"
 run sh -c 'ddip run "$1" >/dev/full' - "$T/src/prints.py"
 is 'a full standard output is a failure' $status 4
+cat >"$T/src/binary.py" <<'END'
+import os, random
+random.seed(3)
+data = random.randbytes(100000) + "\u00e9\ufffd".encode() + b"\xe6\xbc"
+open("binary", "wb").write(data)
+while data:  # in the middle of characters, too
+    end = random.randrange(1, 4000)
+    os.write(1, data[:end])
+    os.write(2, b"\xff\xfe|")
+    data = data[end:]
+END
+(cd "$T" && ddip run src/binary.py >binary.out 2>binary.err)
+ok cmp "$T/binary.out" "$T/binary" # what is no UTF-8 comes out as it is
+ok cmp "$T/binary.err" "$G/cells/last/rank0/stderr"
+printf '%s\n' 'import os; os.write(1, b"\xff\n")' >"$T/src/byte.py"
+is 'labelled, too' "$(ddip run -a "$T/src/byte.py" | LC_ALL=C sort | od -An -tx1 | xargs)" \
+	'30 3a 20 ff 0a 31 3a 20 ff 0a'
 echo 'import sys; sys.exit(3)' >"$T/src/fails.py"
 run ddip run "$T/src/fails.py"
 is 'a program that fails: status' $status 1

@@ -250,6 +250,13 @@ t.type(UP + "\n")
 t.expect("[01]: \u00e4\u00f6z\r\n[01]: \u00e4\u00f6z\r\n.*group> ")
 t.type("exit\n")
 is_("shell", t.status(), 0)
+t = Terminal("env", "TERM=xterm", "ddip", "shell")
+t.expect("group> ")
+t.type("\x1b[200~def pasted(x):\n    y = x\n\n    return y + 1\n\npasted(40)\x1b[201~")
+t.type("\n")
+t.expect("\r41\r\n.*group> ")
+t.type(CTRL_D)
+is_("shell", t.status(), 0)
 '
 ok grep -q '6 \* 7' "$T/.ddip_history"
 like 'what was dropped did not run' "$(cat "$G"/cells/*/source | grep -v '^# ddip' | grep -c 'dropped\|while')" '^0$'
