@@ -234,8 +234,8 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
 def _new_lines(error, traceback):
     """The lines of `error` whose text, behind the rank, is not in the traceback."""
     lines = error.splitlines(keepends=True)
-    whats = [re.sub("^rank [0-9]+: ", "", line).strip() for line in lines]
-    return "".join(line for line, what in zip(lines, whats, strict=True) if what not in traceback)
+    said = [re.sub("^rank [0-9]+: ", "", line).strip() for line in lines]
+    return "".join(line for line, text in zip(lines, said, strict=True) if text not in traceback)
 
 
 def exec_code(tool, words):
