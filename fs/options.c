@@ -127,6 +127,8 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 		o->settings[o->settings_count++] = buf_take(&line);
 		return;
 	}
+	if (!eq && is_setting(s, strlen(s)))
+		misused("a setting has a value, as in -o size=4, which is missing behind ", s);
 	buf_addf(fuse, "%s%s", fuse->n ? "," : "", s);
 }
 

@@ -214,19 +214,24 @@ on_fuse(void *arg, uint32_t events)
 	}
 }
 
-/* What libfuse says goes to our log; that it can't unmount what was unmounted already is no news.
- */
+/* What libfuse says goes to our log, a line at a time, which it says in pieces; that it can't
+ * unmount what was unmounted already is no news. */
 static void
 on_log(enum fuse_log_level level, const char *fmt, va_list ap)
 {
-	struct buf b = {0};
+	static struct buf said;
+	char *end;
 
-	buf_vaddf(&b, fmt, ap);
-	while (b.n && b.p[b.n - 1] == '\n')
-		b.p[--b.n] = '\0';
-	if (level <= FUSE_LOG_WARNING && !shut)
-		note("%s", b.p);
-	buf_free(&b);
+	if (level > FUSE_LOG_WARNING || shut)
+		return;
+	buf_vaddf(&said, fmt, ap);
+	while (said.n && (end = memchr(said.p, '\n', said.n))) {
+		if (end > said.p)
+			note("%.*s", (int)(end - said.p), said.p);
+		buf_drop(&said, (size_t)(end - said.p) + 1);
+	}
+	if (said.n == 0)
+		buf_free(&said);
 }
 
 void

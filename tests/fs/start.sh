@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# Whatever the caller has left of descriptors, signals and limits: a mount works, and ends.
+# Whatever the caller has left of descriptors, signals and limits: a mount works, and ends. Options that mean nothing
+# are refused in one line.
 . "$(dirname "$0")/../lib.sh"
 
 plain=(-o "python=$PLAIN_PYTHON" -o backend=none)
 mkdir "$M"
+
+# options that mean nothing
+said=$("$BUILD/ddipfs" "${plain[@]}" -o ro,size "$M" 2>&1)
+is 'a setting without a value' "$? $said" $'2 ddipfs: a setting has a value, as in -o size=4, which is missing behind size\nTry: ddipfs --help'
+said=$("$BUILD/ddipfs" "${plain[@]}" -o nosuch "$M" 2>&1)
+like 'an unknown option' "$? $said" '^1 [^'$'\n'']*unknown option\(s\): `-o nosuch'"'"$'\n''[^'$'\n'']*FUSE does not take these options: nosuch$'
 
 # closed descriptors are nobody's
 for closed in '0<&-' '1>&-' '2>&-' '0<&- 1>&- 2>&-'; do
