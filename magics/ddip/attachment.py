@@ -11,6 +11,7 @@ from ddip.errors import DipError
 _GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ENOTDIR)  # its mount is not there
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # what nvidia-smi -L names
 _STOPPED = ("new", "stopped", "stopping")
+_START = re.compile(r"\(echo start > [^)]*/ctl\)")  # what the daemon tells a shell to do
 _NAMED = 5  # variables that a refusal names
 
 
@@ -62,6 +63,8 @@ class Attachment:
         try:
             return act(group)
         except DipError as e:
+            if e.errno == errno.ESRCH and _START.search(str(e)):
+                e.args = (_START.sub("(%makedip starts it)", str(e)),)
             if e.errno not in _GONE or group.status():
                 raise
             self._choose(None)
