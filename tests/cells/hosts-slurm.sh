@@ -82,6 +82,11 @@ until_true both_idle || give_up "no node is idle: $(tail -n 3 "$T"/slurm*.log)"
 
 # ---- a batch job
 
+# is_in_job PID, or it ends, and has left its cgroup as the first of what it leaves
+is_in_job() {
+	grep -qs '/slurm_n[12]/uid_0/job_1/' "/proc/$1/cgroup" || has_ended "$1"
+}
+
 # all_reached HOW: by the launcher, or directly
 all_reached() {
 	[ "$(grep -c " connection=$1 " "$G/hosts")" = 2 ]
@@ -124,7 +129,7 @@ like 'their places' "$(cat "$G/hosts")" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 
 until_true all_reached direct || bad "a node is not reached beside srun: $(cat "$G/hosts")"
 if [ "$cgroups" ]; then
 	for pid in $(others); do
-		like 'no process escapes the job' "$(cat "/proc/$pid/cgroup")" '/slurm_n[12]/uid_0/job_1/'
+		until_true is_in_job "$pid" || bad "process $pid escapes the job: $(cat "/proc/$pid/cgroup" "/proc/$pid/comm")"
 	done
 fi
 exec 5<"$G/events"
