@@ -43,7 +43,7 @@ def test_errors():
         name, value, _ = nb.run("%%dip\nimport os\nif rank == 1: os._exit(3)").error
         assert "rank 1" in value and "status 3" in value, value
         assert len(nb.ok("%%dip -S all\nrank").data()) == 3, "a new rank took its place"
-        nb.ok("import ddip\nwith open(f'{ddip.group().path}/ctl', 'w') as f: _ = f.write('stop')")
+        nb.ok("import ddip.files\nddip.files.write(f'{ddip.group().path}/ctl', b'stop\\n')")
         value = nb.run("%%dip\nrank").error[1]
         assert value.endswith("the group is stopped (%makedip starts it)"), value
         nb.ok("%makedip")
