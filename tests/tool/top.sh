@@ -31,99 +31,87 @@ waits() {
 until_true waits
 like 'it tells in what a rank waits' "$(grep '^ *0 busy' "$T/said")" ' all_reduce 51 for .*loop.py:'
 
-cat >"$T/terminal.py" <<'END2'
-"""ddip top at a terminal: what it shows, and its keys."""
+cat >"$T/at_terminal.py" <<'END2'
+"""A program at a terminal of its own."""
 
 import os, pty, sys
 
-pid, fd = pty.fork()
-if pid == 0:
-    os.environ.update(TERM="xterm", LINES="30", COLUMNS="120")
-    os.execvp("ddip", ["ddip", "top", "-d", "0.1"])
-seen = b""
 
+class Terminal:
+    def __init__(self, command, **environment):
+        """environment: what is other than here; None: what is not there."""
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            for name, value in environment.items():
+                os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+            os.execvp("sh", ["sh", "-c", command])
 
-def expect(text):
-    global seen
-    while text not in seen:
-        seen += os.read(fd, 65536)
-    seen = seen.partition(text)[2]
+    def expect(self, text):
+        """Reads up to this text."""
+        while text not in self.seen:
+            self.seen += os.read(self.fd, 65536)
+        self.seen = self.seen.partition(text)[2]
 
+    def write(self, keys):
+        os.write(self.fd, keys)
 
-expect(b"rank 1 has not entered all_reduce 51")
-expect(b"rank 0 prints:")
-expect(b"step 50")
-os.write(fd, b"\x1bOB")
-expect(b"rank 1 waits")
-os.write(fd, b"s")
-expect(b"loop.py")
-expect(b"any key goes back")
-os.write(fd, b" ")
-os.write(fd, b"i")
-expect(b"interrupt: sent")
-os.write(fd, b"q")
-while True:  # what it still writes
-    try:
-        if not os.read(fd, 65536):
-            break
-    except OSError:
-        break
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    def end(self):
+        """Reads what it still writes until it ends; ends as it does, or returns that text."""
+        try:
+            while data := os.read(self.fd, 65536):
+                self.seen += data
+        except OSError:
+            pass
+        if status := os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]):
+            sys.exit(status)
+        return self.seen
 END2
-ok guarded python3 "$T/terminal.py" # arrows choose a rank, s shows its stack, i interrupts, q quits
+cat >"$T/keys.py" <<'END2'
+from at_terminal import Terminal
+
+top = Terminal("exec ddip top -d 0.1", TERM="xterm", LINES="30", COLUMNS="120")
+top.expect(b"rank 1 has not entered all_reduce 51")
+top.expect(b"rank 0 prints:")
+top.expect(b"step 50")
+top.write(b"\x1bOB")
+top.expect(b"rank 1 waits")
+top.write(b"s")
+top.expect(b"loop.py")
+top.expect(b"any key goes back")
+top.write(b" ")
+top.write(b"i")
+top.expect(b"interrupt: sent")
+top.write(b"q")
+top.end()
+END2
+ok guarded python3 "$T/keys.py" # arrows choose a rank, s shows its stack, i interrupts, q quits
 like 'i interrupts the cell' "$(wait_cell "$cell")" 'state interrupted'
 
 cat >"$T/sized.py" <<'END2'
 """ddip top at a terminal whose size changes, and at one that cannot do much."""
 
-import fcntl, os, pty, struct, sys, termios
+import fcntl, struct, sys, termios
+
+from at_terminal import Terminal
 
 
 def at(terminal):
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.environ.pop("LINES", None)
-        os.environ.pop("COLUMNS", None)
-        os.environ.update(TERM=terminal)
-        os.execvp("sh", ["sh", "-c", "stty rows 9 cols 30; exec ddip top -d 0.1"])
-    return pid, fd
-
-
-def expect(fd, text):
-    seen = b""
-    while text not in seen:
-        seen += os.read(fd, 65536)
-
-
-def rest(fd):
-    text = b""
-    try:
-        while data := os.read(fd, 65536):
-            text += data
-    except OSError:
-        pass
-    return text
-
-
-def end(pid, terminal):
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        sys.exit(terminal)
+    command = "stty rows 9 cols 30; exec ddip top -d 0.1"
+    return Terminal(command, TERM=terminal, LINES=None, COLUMNS=None)
 
 
 for terminal in "xterm", "vt100":
-    pid, fd = at(terminal)
-    expect(fd, b"0 prints:")
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", 20, 130, 0, 0))
-    expect(fd, b"WAITS IN")
-    os.write(fd, b"q")
-    rest(fd)
-    end(pid, terminal)
+    top = at(terminal)
+    top.expect(b"0 prints:")
+    fcntl.ioctl(top.fd, termios.TIOCSWINSZ, struct.pack("4H", 20, 130, 0, 0))
+    top.expect(b"WAITS IN")
+    top.write(b"q")
+    top.end()
 for terminal in "dumb", "no-such-terminal", "":
-    pid, fd = at(terminal)
-    text = rest(fd)
+    text = at(terminal).end()
     if b"this is text" not in text or b"WAITS IN" not in text:
         sys.exit(f"{terminal}: {text!r}")
-    end(pid, terminal)
 END2
 ok guarded python3 "$T/sized.py"
 
@@ -133,26 +121,15 @@ echo 'size 24' >"$G/ctl"
 ddip start || bad 'no start of 24 ranks'
 ddip exec 'print("".join(chr(97 + (rank * 7 + i * 5) % 26) for i in range(12)))' >/dev/null
 cat >"$T/many.py" <<'END2'
-import os, pty
+from at_terminal import Terminal
 
-pid, fd = pty.fork()
-if pid == 0:
-    os.environ.update(TERM="xterm", LINES="15", COLUMNS="60")
-    os.execvp("ddip", ["ddip", "top", "-d", "0.1"])
-seen = b""
+top = Terminal("exec ddip top -d 0.1", TERM="xterm", LINES="15", COLUMNS="60")
 for rank in range(24):
     # no letter stays where it was, so curses writes all of them
-    said = bytes(97 + (rank * 7 + i * 5) % 26 for i in range(12))
-    while said not in seen:
-        seen += os.read(fd, 65536)
-    seen = b""
-    os.write(fd, b"\x1bOB")
-os.write(fd, b"q")
-try:
-    while os.read(fd, 65536):
-        pass
-except OSError:
-    pass
+    top.expect(bytes(97 + (rank * 7 + i * 5) % 26 for i in range(12)))
+    top.write(b"\x1bOB")
+top.write(b"q")
+top.end()
 END2
 ok guarded python3 "$T/many.py"
 
