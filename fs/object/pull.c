@@ -322,14 +322,11 @@ count_together(const struct var_name *name, const struct pull_rank *ranks, int n
 }
 
 struct pull *
-pull_new(const struct pull_rank *ranks, int n, const struct var_name *name)
+pull_new(struct pull_rank *ranks, int n, const struct var_name *name)
 {
 	struct pull *p = xcalloc(1, sizeof(*p));
 
-	n = name->op ? n : 1;
-	*p = (struct pull){.name = *name};
-	p->ranks = xcalloc((size_t)n, sizeof(*ranks));
-	memcpy(p->ranks, ranks, (size_t)n * sizeof(*ranks));
+	*p = (struct pull){.name = *name, .ranks = ranks};
 	p->whole = (struct got){.ranks = p->ranks, .rank_count = 1, .fd = -1, .pidfd = -1};
 	p->got = xcalloc((size_t)n, sizeof(*p->got));
 	for (int i = 0, together; i < n; i += together) {

@@ -12,8 +12,9 @@ struct pull;
 /* Called once, maybe before pull_start returns: the bytes are there, or (e->no) are not. */
 typedef void pull_fn(void *arg, const struct err *e);
 
-/* Of these ranks, which have engines now: of one without an OP, of all with one. */
-struct pull *pull_new(const struct pull_rank *ranks, int n, const struct var_name *name);
+/* Of these ranks, which have engines now: of one without an OP, of all with one. The pull frees
+ * them. */
+struct pull *pull_new(struct pull_rank *ranks, int n, const struct var_name *name);
 /* fn may free it. */
 void pull_start(struct pull *p, pull_fn *fn, void *arg);
 /* Before pull_start(): pull_source() will have all bytes. Else those of a GPU are read by

@@ -261,15 +261,18 @@ fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
 struct pull *
 var_change_pull(const struct place *at, const struct var_name *name, struct err *e)
 {
-	struct pull_rank ranks[MAX_RANKS];
 	int own[MAX_RANKS], n = targets(at, own, e);
+	struct pull_rank *ranks;
 
 	if (n < 0)
 		return NULL;
 	if (!name->op)
 		n = 1;
+	ranks = xcalloc((size_t)n, sizeof(*ranks));
 	for (int i = 0; i < n; i++)
-		if (fill_pull_rank(group_rank(at->g, own[i]), &ranks[i], e) < 0)
+		if (fill_pull_rank(group_rank(at->g, own[i]), &ranks[i], e) < 0) {
+			free(ranks);
 			return NULL;
+		}
 	return pull_new(ranks, n, name);
 }

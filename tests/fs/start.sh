@@ -36,6 +36,16 @@ if env --ignore-signal=CHLD true 2>/dev/null; then
 	unmount
 fi
 
+# a small stack is enough for a daemon that knows many ranks
+(ulimit -s 256 && exec "$BUILD/ddipfs" "${plain[@]}" "$M") || bad 'with a small stack'
+is 'a small stack: a cell' "$(errno write "$G/cell" 'x = rank')" 0
+is 'an object' "$(cat "$G/rank1/vars/x")" 1
+is 'one over all ranks' "$(cat "$G/vars/x.sum")" 1
+echo 7 >"$T/seven"
+is 'a push' "$(errno copy "$G/vars/y" "$T/seven")" 0
+is 'settings' "$(grep '^backend ' "$G/ctl")" 'backend none'
+unmount
+
 # a limit of file sizes loses output, as a full disk does, and nothing else
 (ulimit -f 2048 && exec "$BUILD/ddipfs" "${plain[@]}" "$M") || bad 'with a limit of file sizes'
 is 'more output than a file may have' "$(errno write "$G/cell" 'for _ in range(3000): print("x" * 1000)
