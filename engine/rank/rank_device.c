@@ -6,6 +6,7 @@
 #include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,13 @@
 #include <unistd.h>
 
 enum {
-	OWN_SLOTS = 8,	 /* behind the daemon's: for rank_device_copy() */
-	PIPELINE = 4,	 /* of them at most for one copy */
-	WAIT_MS = 50,	 /* of a thread that looks then whether it is still wanted */
-	MEMORY_MS = 400, /* for what is asked once; the daemon waits half a second for it */
-	MARK_MS = 1000	 /* at most for a mark: the cell has ended */
+	OWN_SLOTS = 8,	   /* behind the daemon's: for rank_device_copy() */
+	PIPELINE = 4,	   /* of them at most for one thread that copies */
+	COPIERS = 4,	   /* threads at most for one push: one fills no fast link */
+	COPIER_PIECES = 2, /* that are worth a thread */
+	WAIT_MS = 50,	   /* of a thread that looks then whether it is still wanted */
+	MEMORY_MS = 400,   /* for what is asked once; the daemon waits half a second for it */
+	MARK_MS = 1000	   /* at most for a mark: the cell has ended */
 };
 
 static struct {
@@ -164,19 +167,20 @@ rank_device_memory(int device, uint64_t *free_bytes, uint64_t *total, struct err
 	return r;
 }
 
-/* One of our slots; -1: all are taken until `until` is over. */
+/* One of our slots; -1: all are taken until `until` is over (NULL: now). */
 static int
 take_slot(const struct timespec *until)
 {
-	int found = -1, r = 0;
+	int found = -1, r = until ? 0 : ETIMEDOUT;
 
 	pthread_mutex_lock(&self.lock);
-	while (found < 0 && r != ETIMEDOUT) {
+	for (;;) {
 		for (int i = 0; i < OWN_SLOTS && found < 0; i++)
 			if (!self.slot_taken[i])
 				found = i;
-		if (found < 0)
-			r = pthread_cond_timedwait(&self.slot_free, &self.lock, until);
+		if (found >= 0 || r == ETIMEDOUT)
+			break;
+		r = pthread_cond_timedwait(&self.slot_free, &self.lock, until);
 	}
 	if (found >= 0)
 		self.slot_taken[found] = true;
@@ -193,10 +197,22 @@ free_slot(int slot)
 	pthread_mutex_unlock(&self.lock);
 }
 
-/* Begins to copy at most a slot's bytes; NULL: no slot came free in time. */
+/* What one thread copies of a whole. */
+struct part {
+	int device;
+	uint64_t address;
+	char *host;
+	size_t n, copied;
+	uint32_t into;
+	atomic_bool *failed; /* one of the whole did: the others end as well */
+	struct err err;
+	pthread_t thread;
+	bool started;
+};
+
+/* Begins to copy at most a slot's bytes from `at` on; NULL: no slot came free in time. */
 static struct job *
-begin_piece(
-    int device, uint64_t address, char *host, size_t n, uint32_t into, const struct timespec *until)
+begin_piece(const struct part *p, size_t at, const struct timespec *until)
 {
 	int slot = take_slot(until), owner;
 	struct err e = {0};
@@ -206,16 +222,16 @@ begin_piece(
 	if (slot < 0)
 		return NULL;
 	j = xmalloc(sizeof(*j));
-	*j = (struct job){.kind = into ? JOB_IN : JOB_OUT,
-	    .device = device,
-	    .address = address,
+	*j = (struct job){.kind = p->into ? JOB_IN : JOB_OUT,
+	    .device = p->device,
+	    .address = p->address + at,
 	    .host = self.memory + (size_t)(DEVICE_SLOTS + slot) * DEVICE_SLOT,
-	    .n = MIN(n, (size_t)DEVICE_SLOT),
+	    .n = MIN(p->n - at, (size_t)DEVICE_SLOT),
 	    .slot = slot};
-	if (into) {
-		if (rank_pin_hold(into, 0, 0, &place, &owner, &e) == 0)
-			j->handle = into;
-		memcpy(j->host, host, j->n);
+	if (p->into) {
+		if (rank_pin_hold(p->into, 0, 0, &place, &owner, &e) == 0)
+			j->handle = p->into;
+		memcpy(j->host, p->host + at, j->n);
 	}
 	device_thread_submit(j);
 	return j;
@@ -254,37 +270,94 @@ goes_on(struct timespec *until, struct err *e)
 	return !e->no;
 }
 
-ssize_t
-rank_device_copy(int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
+/* In pieces, which are begun before those before them are done. */
+static void
+copy_part(struct part *p)
 {
 	struct timespec until = deadline(WAIT_MS);
 	struct job *jobs[PIPELINE], *j;
-	size_t begun = 0, ended = 0;
+	size_t begun = 0;
 	int first = 0, count = 0;
 
-	e->no = 0;
-	while (!e->no) {
-		while (count < PIPELINE && begun < n &&
-		       (j = begin_piece(
-			    device, address + begun, host + begun, n - begun, into, &until))) {
+	while (!p->err.no && !atomic_load(p->failed)) {
+		while (count < PIPELINE && begun < p->n &&
+		       (j = begin_piece(p, begun, count ? NULL : &until))) {
 			jobs[(first + count++) % PIPELINE] = j;
 			begun += j->n;
 		}
-		if (ended == n)
+		if (p->copied == p->n)
 			break;
 		if (count == 0 || !device_thread_await(jobs[first], &until)) {
-			if (into && goes_on(&until, e))
+			if (p->into && goes_on(&until, &p->err))
 				continue;
 			break;
 		}
-		ended += end_piece(jobs[first], host + ended, e);
+		p->copied += end_piece(jobs[first], p->host + p->copied, &p->err);
 		first = (first + 1) % PIPELINE;
 		count--;
 	}
 	for (; count > 0; count--, first = (first + 1) % PIPELINE)
 		if (!device_thread_abandon(jobs[first], free_piece))
 			free_piece(jobs[first]);
-	return e->no ? -e->no : (ssize_t)ended;
+	if (p->err.no)
+		atomic_store(p->failed, true);
+}
+
+static void *
+copy_thread(void *arg)
+{
+	copy_part(arg);
+	return NULL;
+}
+
+/* Threads for a copy of n bytes, this one included. A read may end early: its bytes come in order,
+ * by one. */
+static int
+copiers(size_t n, uint32_t into)
+{
+	size_t worth = n / ((size_t)COPIER_PIECES * DEVICE_SLOT);
+	cpu_set_t cpus;
+	int most = COPIERS;
+
+	if (!into)
+		return 1;
+	if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+		most = MIN(most, CPU_COUNT(&cpus));
+	return (int)MAX(MIN((size_t)most, worth), (size_t)1);
+}
+
+ssize_t
+rank_device_copy(int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
+{
+	struct part parts[COPIERS];
+	int count = copiers(n, into);
+	size_t each = n / (size_t)count, copied = 0;
+	atomic_bool failed = false;
+
+	e->no = 0;
+	for (int i = 0; i < count; i++) {
+		size_t at = (size_t)i * each;
+
+		parts[i] = (struct part){.device = device,
+		    .address = address + at,
+		    .host = host + at,
+		    .n = i == count - 1 ? n - at : each,
+		    .into = into,
+		    .failed = &failed};
+		parts[i].started =
+		    i < count - 1 && thread_start(&parts[i].thread, copy_thread, &parts[i]) == 0;
+	}
+	for (int i = 0; i < count; i++)
+		if (!parts[i].started)
+			copy_part(&parts[i]);
+	for (int i = 0; i < count; i++) {
+		if (parts[i].started)
+			pthread_join(parts[i].thread, NULL);
+		copied += parts[i].copied;
+		if (parts[i].err.no && !e->no)
+			*e = parts[i].err;
+	}
+	return e->no ? -e->no : (ssize_t)copied;
 }
 
 /* Ends a Tcopy. */

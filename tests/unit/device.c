@@ -229,6 +229,29 @@ test_cancelled_push(uint64_t address)
 	free(data);
 }
 
+/* A push of which any piece fails has failed, whichever thread was at it; the slots come back. */
+static void
+test_failing_push(uint64_t address)
+{
+	char *data = xcalloc(1, SIZE);
+	int frees = sent.frees;
+	struct err e = {0};
+	uint32_t into;
+
+	for (int before = 0; before <= SIZE / DEVICE_SLOT; before++) {
+		into = rank_pin_add(data, address, SIZE, 1);
+		fake.fail("cudaMemcpyAsync", dcudaErrorMemoryAllocation, before, 1);
+		CHECK(rank_device_copy(1, address, data, SIZE, into, &e) == -ENOMEM);
+		CHECK(strstr(e.text, "cudaMemcpyAsync: ") == e.text);
+		if (!rank_pin_drop(into)) { /* a piece was still under way */
+			until(&sent.frees, ++frees);
+			CHECK(rank_pin_drop(into) == data);
+		}
+	}
+	test_copies(address);
+	free(data);
+}
+
 /* Nobody waits any more for a mark that the driver holds up, but what is read then comes behind it.
  */
 static void
@@ -387,6 +410,7 @@ main(void)
 	test_marks(address);
 	test_answers(address);
 	test_cancelled_push(address);
+	test_failing_push(address);
 	test_questions(address);
 	cuda_free(address);
 	fflush(NULL);
