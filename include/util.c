@@ -357,7 +357,7 @@ die(const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	fputc('\n', stderr);
 	va_end(ap);
-	exit(1);
+	_exit(1); /* a forked child leaves to its parent what is done at an exit */
 }
 
 #ifdef DDIP_FAULT

@@ -119,8 +119,8 @@ struct group_life {
 	uint64_t started, ready; /* now_ns of the last start, and when it was ready */
 	struct phase phases[PHASES_MAX];
 	int phase_count;
-	struct err start_error;	 /* why the last start came to nothing */
-	struct req_list waiters; /* of ctl */
+	struct err start_error;			/* why the last start came to nothing */
+	struct req_list waiters, start_waiters; /* of ctl; these have asked for a start */
 	struct timer *stop_timer, *idle_timer;
 	uint64_t preempted; /* now_ns of the last signal that said so; 0: none has */
 };

@@ -284,35 +284,6 @@ hosts_agent_gone(const struct host *h)
 	return !h->agent || !h->agent->conn || h->agent->serial != h->agent_serial;
 }
 
-static void
-give_up(const struct host *h)
-{
-	struct err why = {0};
-
-	if (hosts_agent_gone(h))
-		return;
-	fail(&why, EHOSTDOWN, "host %s is lost: it did not tell that its processes have ended",
-	    h->name);
-	agent_drop(h->agent, &why);
-}
-
-static bool
-is_ending(const struct group *g)
-{
-	return g->life.state == G_STOPPING || g->life.state == G_RESTARTING;
-}
-
-void
-hosts_give_up(struct group *g)
-{
-	/* the last one's end starts others, perhaps */
-	for (int i = 0; i < g->size && is_ending(g); i++)
-		if (lives(&g->ranks[i]))
-			give_up(g->ranks[i].host);
-	if (is_ending(g) && g->store.slot != NO_SLOT)
-		give_up(g->store.host);
-}
-
 void
 hosts_lose(struct host *h)
 {

@@ -41,8 +41,6 @@ int hosts_start(struct group *g, struct err *e);
 int hosts_replace(struct group *g, struct err *e);
 /* The agent that started this host's ranks has ended, whoever serves now. */
 bool hosts_agent_gone(const struct host *h);
-/* Those of which processes are left are given up: what runs there ends with the connection. */
-void hosts_give_up(struct group *g);
 /* No rank is placed there until the next start, or until `hosts` is set. */
 void hosts_lose(struct host *h);
 /* Ranks have no place, or have one again. */

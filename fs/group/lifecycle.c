@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "group/escalation.h"
 #include "group/external.h"
+#include "group/host_end.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"
@@ -93,36 +94,60 @@ settled_errno(const struct group *g)
 	return g->life.start_error.no;
 }
 
+/* The same of who has asked for a start. */
+static int
+started_errno(struct group *g)
+{
+	struct err e = {0};
+	int no = settled_errno(g);
+
+	if (no || g->life.state == G_READY)
+		return no;
+	fail(&e, ECANCELED, "the group was stopped before it had started");
+	journal_fail(g, &e, "start");
+	return e.no;
+}
+
+static void
+answer_all(struct req_list *waiters, int result)
+{
+	struct req *r;
+
+	while ((r = TAILQ_FIRST(waiters))) {
+		TAILQ_REMOVE(waiters, r, link);
+		req_done(r, result);
+	}
+}
+
 /* Answers who waits for the requested state, if it has been reached. */
 static void
 lifecycle_settle(struct group *g)
 {
-	struct req *r;
-
 	if (!lifecycle_settled(g))
 		return;
-	while ((r = TAILQ_FIRST(&g->life.waiters))) {
-		TAILQ_REMOVE(&g->life.waiters, r, link);
-		req_done(r, -settled_errno(g));
-	}
+	answer_all(&g->life.waiters, -settled_errno(g));
+	if (!TAILQ_EMPTY(&g->life.start_waiters))
+		answer_all(&g->life.start_waiters, -started_errno(g));
 }
 
 static void
 wait_interrupted(struct req *r, enum interrupt how)
 {
-	struct group *g = r->waits_for;
+	struct req_list *waiters = r->waits_for;
 
-	TAILQ_REMOVE(&g->life.waiters, r, link);
+	TAILQ_REMOVE(waiters, r, link);
 	req_done(r, how == DETACH ? 0 : -EINTR);
 }
 
 int
-lifecycle_wait(struct group *g, struct req *r)
+lifecycle_wait(struct group *g, struct req *r, bool for_start)
 {
+	struct req_list *waiters = for_start ? &g->life.start_waiters : &g->life.waiters;
+
 	if (lifecycle_settled(g))
-		return -settled_errno(g);
-	r->waits_for = g;
-	TAILQ_INSERT_TAIL(&g->life.waiters, r, link);
+		return -(for_start ? started_errno(g) : settled_errno(g));
+	r->waits_for = waiters;
+	TAILQ_INSERT_TAIL(waiters, r, link);
 	return req_park(r, wait_interrupted);
 }
 
@@ -206,7 +231,7 @@ give_up_hosts(void *arg)
 	struct group *g = arg;
 
 	g->life.stop_timer = NULL;
-	hosts_give_up(g);
+	host_end_silent(g);
 }
 
 static void
@@ -254,6 +279,7 @@ end_ranks(struct group *g, const char *why)
 	store_quit(g);
 	if (!g->life.stop_timer)
 		g->life.stop_timer = loop_timer(daemon_.loop, SAVING_MS, abort_all, g);
+	host_end_connecting(g);
 	lifecycle_take(g, LIFE_ENDED, &e); /* there may be none */
 }
 
@@ -447,15 +473,11 @@ lifecycle_rested(struct group *g)
 void
 lifecycle_end(struct group *g)
 {
-	struct req *r;
-
 	loop_timer_del(g->life.stop_timer);
 	loop_timer_del(g->life.idle_timer);
 	g->life.stop_timer = g->life.idle_timer = NULL;
-	while ((r = TAILQ_FIRST(&g->life.waiters))) {
-		TAILQ_REMOVE(&g->life.waiters, r, link);
-		req_done(r, -ENODEV);
-	}
+	answer_all(&g->life.waiters, -ENODEV);
+	answer_all(&g->life.start_waiters, -ENODEV);
 }
 
 void

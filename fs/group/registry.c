@@ -82,6 +82,7 @@ group_make(const char *name, struct err *e)
 	g->journal.changed = now_wall();
 	TAILQ_INIT(&g->history.cells);
 	TAILQ_INIT(&g->life.waiters);
+	TAILQ_INIT(&g->life.start_waiters);
 	TAILQ_INIT(&g->live);
 	settings_default(&g->set);
 	hosts_init(g);

@@ -39,14 +39,14 @@ waits(const struct verb_call *c)
 {
 	struct ctl_result *res = c->result;
 
-	res->waits = true;
+	res->waits = WAITS_FOR_STATE;
 	return res;
 }
 
 static int
 do_start(struct verb_call *c)
 {
-	waits(c);
+	waits(c)->waits = WAITS_FOR_START;
 	return lifecycle_start(group_of(c), c->e);
 }
 
@@ -60,7 +60,7 @@ do_stop(struct verb_call *c)
 static int
 do_restart(struct verb_call *c)
 {
-	waits(c);
+	waits(c)->waits = WAITS_FOR_START;
 	return lifecycle_restart(group_of(c), c->e);
 }
 

@@ -3,9 +3,11 @@
 #define CTL_H
 #include "group/group.h"
 
+enum ctl_wait { WAITS_FOR_NOTHING, WAITS_FOR_STATE, WAITS_FOR_START };
+
 /* What an action leaves to wait for: a task (e.g. reset), or the group's state. */
 struct ctl_result {
-	bool waits;
+	enum ctl_wait waits;
 	struct task *task;
 };
 

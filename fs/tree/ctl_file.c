@@ -47,8 +47,8 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 
 /* What the close of a ctl waits for. */
 struct ctl_input {
-	bool waits;
-	struct task *task; /* the last one; it clears this when it ends */
+	enum ctl_wait waits; /* of the last verb that says so */
+	struct task *task;   /* the last one; it clears this when it ends */
 	int task_errno;
 	void (*ended)(struct task *w);
 };
@@ -76,7 +76,8 @@ ctl_do(struct file *f, const char *line, struct err *e)
 
 	if (r < 0)
 		return r;
-	in->waits |= res.waits;
+	if (res.waits)
+		in->waits = res.waits;
 	if (res.task) {
 		if (in->task)
 			in->task->arg = NULL;
@@ -106,20 +107,21 @@ ctl_wait(struct file *f, struct req *r)
 {
 	struct ctl_input *in = f->state;
 	struct group *g = f->node->at.g;
+	enum ctl_wait waits = in->waits;
 	int task_errno = in->task_errno;
 
-	if (!in->waits || (f->flags & O_NONBLOCK))
+	if (!waits || (f->flags & O_NONBLOCK))
 		return 0;
 	if (in->task)
 		return caller_check(g, r, NULL, 0, &r->err) < 0 ? -r->err.no
 								: task_wait(in->task, r);
-	in->waits = false;
+	in->waits = WAITS_FOR_NOTHING;
 	in->task_errno = 0;
 	if (task_errno)
 		return -task_errno;
 	if (!lifecycle_settled(g) && caller_check_group(g, r, &r->err) < 0)
 		return -r->err.no;
-	return lifecycle_wait(g, r);
+	return lifecycle_wait(g, r, waits == WAITS_FOR_START);
 }
 
 static int

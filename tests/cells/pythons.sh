@@ -12,8 +12,8 @@ done
 asan_options=${ASAN_OPTIONS:-}
 for version in "${!found[@]}"; do
 	minor=${version#*.}
-	# at its end a CPython before 3.8 leaves objects that a sanitizer would call lost
-	ASAN_OPTIONS=$asan_options$([ "$minor" -ge 8 ] || echo :detect_leaks=0)
+	# at its end one that is refused leaves objects that a sanitizer would call lost
+	ASAN_OPTIONS=$asan_options$([ "$minor" -ge 10 ] || echo :detect_leaks=0)
 	export ASAN_OPTIONS
 	mount_with "${found[$version]}" -o backend=none
 	started=$(errno write "$G/ctl" start)

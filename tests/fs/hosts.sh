@@ -219,6 +219,19 @@ is 'other hosts for the next start' "$(errno write "$G/ctl" $'hosts x:1 y:1\nsiz
 is 'stop, hosts and start' "$(errno write "$G/ctl" $'stop\nhosts x:1 y:1\nsize 2\nlauncher '"$launcher"$'\nstart\n') $(hosts_of)" '0 x y'
 unmount
 
+# a host that is not connected yet has nothing to end: it is not waited for
+printf '#!/bin/sh\nexec sleep 1000\n' >"$T/hangs"
+chmod +x "$T/hangs"
+mount_plain -o 'hosts=c:2' -o "launcher=$T/hangs"
+set_ start >"$T/started" &
+starting=$!
+until_true grep -q '^c state=connecting' "$G/hosts"
+is 'stop' "$(set_ stop) $(key "$G/status" state)" '0 stopped'
+wait "$starting"
+is 'the start is called off' "$(cat "$T/started") $(cut -d ' ' -f 3- "$G/error")" \
+	'ECANCELED ECANCELED start: the group was stopped before it had started'
+unmount
+
 # Slurm says which there are
 SLURM_JOB_NODELIST='n[1-2],m' SLURM_TASKS_PER_NODE='1(x2),2' mount_plain -o hosts=slurm -o "launcher=$launcher"
 is 'an allocation' "$(grep ^hosts "$G/ctl")" 'hosts n1:1 n2:1 m:2'

@@ -15,16 +15,22 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A client that waits for what it asked of the group. */
 static void
-wait_for(struct group *g, struct fake_req *r)
+wait_as(struct group *g, struct fake_req *r, bool for_start)
 {
 	int now;
 
 	*r = (struct fake_req){0};
-	now = lifecycle_wait(g, &r->r);
+	now = lifecycle_wait(g, &r->r, for_start);
 	if (now != PARKED)
 		req_done(&r->r, now);
+}
+
+/* A client that waits for what it asked of the group. */
+static void
+wait_for(struct group *g, struct fake_req *r)
+{
+	wait_as(g, r, false);
 }
 
 static void
@@ -55,6 +61,28 @@ test_stop(void)
 	CHECK(r.done && r.result == 0);
 	CHECK_STR(lifecycle_state_name(g), "stopped");
 	CHECK(lifecycle_accepts(g, &e) == -ESRCH);
+	fake_end();
+}
+
+/* Who has asked for a start hears that somebody else's stop came before it; who stops does not. */
+static void
+test_start_called_off(void)
+{
+	struct group *g = fake_begin(1);
+	struct fake_req start, stop, late;
+	struct err e = {0};
+
+	CHECK(lifecycle_restart(g, &e) == 0);
+	wait_as(g, &start, true);
+	CHECK(lifecycle_stop(g, &e) == 0);
+	wait_for(g, &stop);
+	fake_step();
+	CHECK(!start.done && !stop.done);
+	fake_dies(0, 0);
+	CHECK(start.done && start.result == -ECANCELED);
+	CHECK(stop.done && stop.result == 0);
+	wait_as(g, &late, true);
+	CHECK(late.done && late.result == -ECANCELED);
 	fake_end();
 }
 
@@ -369,6 +397,7 @@ int
 main(void)
 {
 	test_stop();
+	test_start_called_off();
 	test_stop_of_a_silent_host();
 	test_stop_of_a_silent_store();
 	test_store_stays();
