@@ -120,7 +120,7 @@ struct group_life {
 	struct phase phases[PHASES_MAX];
 	int phase_count;
 	struct err start_error;			/* why the last start came to nothing */
-	struct req_list waiters, start_waiters; /* of ctl; these have asked for a start */
+	struct req_list waiters, start_waiters; /* of ctl; these are for a start */
 	struct timer *stop_timer, *idle_timer;
 	uint64_t preempted; /* now_ns of the last signal that said so; 0: none has */
 };

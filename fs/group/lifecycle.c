@@ -103,7 +103,7 @@ started_errno(struct group *g)
 
 	if (no || g->life.state == G_READY)
 		return no;
-	fail(&e, ECANCELED, "the group was stopped before it had started");
+	fail(&e, ECANCELED, "the group was stopped before it was ready");
 	journal_fail(g, &e, "start");
 	return e.no;
 }

@@ -33,7 +33,7 @@ int lifecycle_accepts(const struct group *g, struct err *e);
 /* Has the requested state been reached? */
 bool lifecycle_settled(const struct group *g);
 /* PARKED: r is answered when the requested state has been reached, with the errno if it cannot be:
- * a start that somebody stops is -ECANCELED. */
+ * -ECANCELED of a start (or a recovery) that somebody stops. */
 int lifecycle_wait(struct group *g, struct req *r, bool for_start);
 /* Perhaps nothing is to be done any more: the clock of `idle` starts anew. */
 void lifecycle_rested(struct group *g);

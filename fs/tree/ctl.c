@@ -171,7 +171,7 @@ do_recover(struct verb_call *c)
 
 	if (n < 0)
 		return n;
-	waits(c);
+	waits(c)->waits = group_of(c)->life.state == G_READY ? WAITS_FOR_START : WAITS_FOR_STATE;
 	if (group_of(c)->hosts.lacking) {
 		hosts_forgive(group_of(c));
 		processes_place(group_of(c));

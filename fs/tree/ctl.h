@@ -3,6 +3,7 @@
 #define CTL_H
 #include "group/group.h"
 
+/* For the state that was asked for; for ranks that work. */
 enum ctl_wait { WAITS_FOR_NOTHING, WAITS_FOR_STATE, WAITS_FOR_START };
 
 /* What an action leaves to wait for: a task (e.g. reset), or the group's state. */

@@ -225,11 +225,12 @@ chmod +x "$T/hangs"
 mount_plain -o 'hosts=c:2' -o "launcher=$T/hangs"
 set_ start >"$T/started" &
 starting=$!
-until_true grep -q '^c state=connecting' "$G/hosts"
+until_true grep -q '^state starting' "$G/status"
+like 'it connects' "$(cat "$G/hosts")" '^c state=connecting'
 is 'stop' "$(set_ stop) $(key "$G/status" state)" '0 stopped'
 wait "$starting"
 is 'the start is called off' "$(cat "$T/started") $(cut -d ' ' -f 3- "$G/error")" \
-	'ECANCELED ECANCELED start: the group was stopped before it had started'
+	'ECANCELED ECANCELED start: the group was stopped before it was ready'
 unmount
 
 # Slurm says which there are
