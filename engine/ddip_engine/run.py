@@ -187,6 +187,7 @@ def _run(cell):
     _cell = None
     imports.clean_up()
     sys.excepthook, sys.displayhook = hooks
+    shell.close_traps()
     if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's is 5 µs
         signal.signal(signal.SIGINT, _on_sigint)
     if ended.error is not None:

@@ -400,6 +400,12 @@ def run_cell(cell):
             _shell.displayhook.exec_result = None
 
 
+def close_traps():
+    """An interrupt within IPython's own traps leaves them open: no later cell would set them."""
+    if _shell is not None:
+        _shell.display_trap._nested_level = _shell.builtin_trap._nested_level = 0
+
+
 def _ended(result, last):
     """What IPython's result says. An exception that a magic showed and swallowed counts too."""
     before, during, shown = result.error_before_exec, result.error_in_exec, _shell.shown_error

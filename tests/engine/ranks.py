@@ -212,6 +212,15 @@ status
                                   "ValueError: in the child"])  # fmt: skip
 
 
+INTERRUPTED_TRAP = """
+trap = get_ipython().%s
+def interrupted():
+    del trap.%s
+    raise KeyboardInterrupt
+trap.%s = interrupted
+"""
+
+
 def check_interrupts(g):
     for i in range(200):
         g.cell += 1
@@ -227,6 +236,10 @@ def check_interrupts(g):
     g.a.send("Nintr", 0, g.cell)
     same(g.a.finish(0, tag)[0].outcome, INTERRUPTED)
     same(g.one("await asyncio.sleep(0)\n'next'"), (b"'next'", b"", b""))
+    # as if it had come while IPython puts its hooks back
+    for trap, method in ("display_trap", "unset"), ("builtin_trap", "deactivate"):
+        g.run(INTERRUPTED_TRAP % (trap, method, method), INTERRUPTED)
+        same(g.one("get_ipython() and 'next'"), (b"'next'", b"", b""))
 
 
 def check_debugger(g):
