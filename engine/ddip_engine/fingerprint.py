@@ -35,12 +35,12 @@ def _add(digest, name, value, around):
             _add_bytes(digest, item)
         return
     inside = _inside(value)
-    is_text = inside is None or _SIMPLE.issuperset(map(type, inside)) or arrays.holds_state(value)
-    if is_text:
+    if inside is None or arrays.holds_state(value):
         _add_text(digest, repr(value) if around else texts.plain(name, value))
     if hasattr(type(value), "to_csv"):
         value.to_csv(Limited(_Digested(digest), name, "csv"))
-    if not is_text or arrays.holds_state(value):
+    if inside is not None:
+        _add_text(digest, str(len(inside)))
         for item in inside:
             _add(digest, name, item, {*around, id(value)})
 
@@ -53,19 +53,28 @@ class _Digested:
 
 
 def _inside(value):
-    """What a container, a module or an optimizer holds; None: its text is all that is known.
+    """What a container, an object, a module or an optimizer holds; None: its text is all.
 
-    Not the state_dict() of these two: a sharded one has to meet the other ranks for that.
+    Not the state_dict() of the last two: a sharded one has to meet the other ranks for that.
     """
-    if isinstance(value, dict):
-        return [part for item in list(dict.items(value)) for part in item]
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    if not arrays.holds_state(value):
-        return None
-    if hasattr(value, "param_groups"):
+    if isinstance(value, (list, tuple, dict)):
+        is_dict = isinstance(value, dict)
+        parts = [part for item in list(dict.items(value)) for part in item] if is_dict else value
+        return None if _SIMPLE.issuperset(map(type, parts)) else list(parts)
+    if hasattr(value, "param_groups") and arrays.holds_state(value):
         return [value.state, value.param_groups]
-    return [dict(value.named_parameters()), dict(value.named_buffers())]
+    if arrays.holds_state(value):
+        return [dict(value.named_parameters()), dict(value.named_buffers())]
+    attributes = _attributes(value)
+    return None if attributes is None else [attributes]
+
+
+def _attributes(value):
+    """Those of an object whose text tells nothing but its address, or the attributes' texts."""
+    kind = type(value)
+    is_address = kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__
+    is_known = is_address or hasattr(kind, "__dataclass_fields__")
+    return getattr(value, "__dict__", None) if is_known else None
 
 
 def _elements(value):

@@ -146,12 +146,16 @@ for p in equal_net.parameters():
 equal_inside = {"a": [torch.ones(2), {1: None}], "b": equal_net}
 equal_frame = pd.DataFrame({"a": np.arange(1000)})
 equal_loop = [1]; equal_loop.append(equal_loop)
+class Point:
+    def __init__(self, x):
+        self.x = x
+point, equal_point = Point(np.array([1 + 1e-12 * rank])), Point([torch.ones(2)])
 equal_sparse = torch.eye(2).to_sparse()'
-for name in middle digits inside frame net masked; do
+for name in middle digits inside frame net masked point; do
 	is "$name: what the text leaves out is compared" "$(errno read "$V/$name.same")" ENOTUNIQ
 	like "$name: which rank" "$(tail -n 1 "$G/error")" "$name: rank 1 has another value than rank 0"
 done
-for name in equal_array equal_net equal_inside equal_frame equal_loop equal_sparse; do
+for name in equal_array equal_net equal_inside equal_frame equal_loop equal_sparse equal_point; do
 	is "$name: the text of one" "$(cat "$V/$name.same")" "$(cat "$V/$name")"
 done
 
