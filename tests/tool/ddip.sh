@@ -36,6 +36,9 @@ is 'mount that fails' $status 4
 run "$ddip" push onlyone
 is 'usage' $status 2
 like 'how to' "$out" 'usage: ddip push'
+run "$ddip" mount "$T/one" "$T/two"
+is 'two places for one mount' $status 2
+is 'none of them is mounted' "$(ls -d "$T/one" "$T/two" 2>/dev/null)" ''
 run "$ddip" start
 is "start ($out)" $status 0
 run "$ddip" status
