@@ -206,6 +206,8 @@ is 'cp takes objects in and out' "$(tr -d ' \n' <"$T/copied.json")" '[1,2,3]'
 like 'ls lists' "$("$ddip" ls group/vars | xargs)" 'copied.*o.* w$'
 run "$ddip" ls group/nothing
 is 'ls of nothing' $status 3
+run "$ddip" rm group/vars/nothing
+is 'rm of nothing' $status 3
 run "$ddip" pull o.pkl /dev/full
 is 'a full disk' $status 4
 like 'which file' "$out" '/dev/full: No space left'
