@@ -76,6 +76,8 @@ def as_array(name, value, view="npy"):
         if array.dtype.hasobject:
             use = f"NumPy would have to pickle it: read {name}.pkl"
             raise unsupported(name, value, view, use)
+        if isinstance(value, numpy.ma.MaskedArray):
+            raise unsupported(name, value, view, f"its mask would be lost: read {name}.pkl")
         return array, array
     raise unsupported(
         name, value, view, f"want an array, a tensor or a number; read {name}.json or {name}.pkl"
@@ -92,13 +94,18 @@ def _tensor_as_array(name, tensor, view):
 
 
 def _check_dense(name, tensor, view):
-    torch = _torch()
     if hasattr(tensor, "full_tensor"):
         raise unsupported(
             name, tensor, view, f"take {name}.full_tensor() or {name}.to_local() in a cell"
         )
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+    if not is_dense(tensor):
         raise unsupported(name, tensor, view, f"it is no dense tensor: read {name}.pt")
+
+
+def is_dense(tensor):
+    """True if the elements of a tensor, and nothing else, are its bytes."""
+    layout = tensor.layout is _torch().strided and not hasattr(tensor, "full_tensor")
+    return layout and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)
 
 
 def _no_numpy_type(name, tensor, view):
@@ -306,17 +313,17 @@ def export_safetensors(name, value):
             return export_gpu(head, found)
         plain = gpu.host(plain).contiguous()
         keep, size = (plain.untyped_storage(), plain), plain.numel() * plain.element_size()
-        return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(_raw(plain)))
+        return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(raw(plain)))
 
     def write(file):
         file.write(head)
         for plain in plains:
-            file.write(_raw(gpu.host(plain).contiguous()))
+            file.write(raw(gpu.host(plain).contiguous()))
 
     return export_written(write)
 
 
-def _raw(tensor):
+def raw(tensor):
     """The bytes of a contiguous CPU tensor of any type."""
     return tensor.reshape(-1).view(_torch().uint8).numpy().data if tensor.numel() else b""
 

@@ -2,11 +2,13 @@
 
 import ast
 import csv
+import io
 import json
 import pydoc
 import re
 import struct
 import sys
+import tokenize
 import zlib
 from errno import EBADMSG
 
@@ -31,7 +33,8 @@ _OPENS = re.compile(r"\s*[\[({'\"]")  # begins like a list, a tuple, a dict, a q
 # `<socket object at 0x7f…>`, the last line of a long data frame or series.
 _ELIDED = re.compile(
     r"\[[^\]]*(?<![^\s,\[])\.\.\.(?![^\s,\]])|\],?\s*\.\.\.,?\s*\[|… cut, \d+ bytes"
-    r"|\A\s*<.* at 0x[0-9a-f]+>\s*\Z|\[\d+ rows x \d+ columns\]\s*\Z|\nLength: \d+, dtype: \S+\s*\Z"
+    r"|\A\s*<.* at 0x[0-9a-fA-F]+>\s*\Z"
+    r"|\[\d+ rows x \d+ columns\]\s*\Z|\nLength: \d+, dtype: \S+\s*\Z"
 )
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _OBJECT_VIEWS = ".json, .npy, .safetensors, .pt or .pkl"
@@ -40,9 +43,14 @@ _ROWS = 4096  # of an array that become text at once
 
 def export_plain(name, value):
     """str(x) and a newline; long arrays are elided as print does."""
+    return _export_bounded(name, f"{plain(name, value)}\n")
+
+
+def plain(name, value):
+    """str(x), where that is not too long."""
     check_size(name, value)
     text = gpu_text.text(value)
-    return _export_bounded(name, f"{value if text is None else text}\n")
+    return f"{value}" if text is None else text
 
 
 def _export_bounded(what, text):
@@ -68,7 +76,18 @@ def import_plain(name, data, old):
         raise EngineError(
             EBADMSG, f"'...' stands for what is not there: write {name}{_OBJECT_VIEWS}"
         )
+    if _joins_texts(text, value):
+        use = f"put a comma between them, or write {name}{_OBJECT_VIEWS}"
+        raise EngineError(EBADMSG, f"Python would make one text of these: {use}")
     return value
+
+
+def _joins_texts(text, value):
+    """True for `['a' 'b']`, as an array of two texts is printed: a list of one for Python."""
+    if not (isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, bytes))):
+        return False
+    tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
+    return sum(token.type == tokenize.STRING for token in tokens) > 1
 
 
 def _checked_text(name, text, old):
@@ -99,7 +118,7 @@ def _holds_ellipsis(value):
 def _jsonable(value):
     """Arrays and tensors as nested lists, their scalars as numbers."""
     value = gpu.host(value)
-    if hasattr(value, "detach"):
+    if arrays.is_tensor(value):
         return value.detach().tolist()
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -126,7 +145,7 @@ def import_json(name, data, old):
 
 def export_csv(name, value):
     """A data frame, or the rows of a 2-D array."""
-    array = value.detach() if hasattr(value, "detach") else value
+    array = value.detach() if arrays.is_tensor(value) else value
     if hasattr(value, "to_csv"):
         default = type(getattr(value, "index", None)).__name__ == "RangeIndex"
         return _export_lines(name, lambda file: value.to_csv(file, index=not default))
@@ -173,9 +192,10 @@ def export_png(name, value):
 def _pixels(name, value):
     """(bytes of the rows, width, height, channels) of an image-shaped array."""
     numpy = sys.modules.get("numpy")
-    array = value.detach().cpu() if hasattr(value, "detach") else value
+    array = value.detach().cpu() if arrays.is_tensor(value) else value
     want = "want a figure, a PIL image, or an array of 1, 3 or 4 channels"
-    if numpy is None or not hasattr(array, "__array__") or array.ndim not in (2, 3):
+    shaped = hasattr(array, "__array__") and getattr(array, "ndim", 0) in (2, 3)
+    if numpy is None or not shaped or "complex" in str(getattr(value, "dtype", "")):
         raise unsupported(name, value, "png", want)
     array = numpy.asarray(array.float() if hasattr(array, "float") else array)
     if array.ndim == 3 and array.shape[2] not in (1, 3, 4) and array.shape[0] in (1, 3, 4):
@@ -193,7 +213,7 @@ def _pixels(name, value):
 def _is_unit(numpy, value, array):
     """True for brightness in 0..1: what is true or false, floating point that stays there."""
     dtype = str(value.dtype)
-    return "bool" in dtype or ("float" in dtype and array.size > 0 and numpy.nanmax(array) <= 1)
+    return "bool" in dtype or ("float" in dtype and array.size > 0 and not (array > 1).any())
 
 
 def _encode_png(rows, width, height, channels):

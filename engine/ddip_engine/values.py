@@ -10,6 +10,7 @@ from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 from ddip_engine import (
     across_ranks,
     arrays,
+    fingerprint,
     gpu,
     gpu_write,
     pickles,
@@ -35,6 +36,7 @@ VIEWS = {
     "png": (texts.export_png, None),
     "dir": (texts.export_dir, None),
     "doc": (texts.export_doc, None),
+    "fingerprint": (fingerprint.export, None),  # for the daemon alone
 }
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
 _FOR_NCCL = "gpu "  # before an OP, see Tget in wire.h
@@ -108,7 +110,7 @@ def _export(export, name, view, value):
 
 
 def _path(name, view):
-    return f"{name}.{view}" if view else name
+    return f"{name}.{view}" if view and view != "fingerprint" else name
 
 
 def _changed_meanwhile(error):

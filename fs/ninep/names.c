@@ -150,6 +150,23 @@ op_walk(struct call *c, struct ninep_field *f)
 	return go_on(c, 0);
 }
 
+/* A kernel looks a name up before it removes or renames it; who speaks 9P itself need not. -errno:
+ * there is no such variable. One that only a busy rank knows of is left to that. */
+static int
+is_there(struct node *dir, const char *name)
+{
+	int error = 0;
+	struct node *n;
+
+	if (!entry_in_vars(dir) || place_gone(&dir->at))
+		return 0;
+	n = tree_lookup(dir, name, &error);
+	if (!n)
+		return error == -ENOENT && entry_may_ask(dir, name) ? 0 : error;
+	tree_forget(n, 1);
+	return 0;
+}
+
 /* ---- remove ---- */
 
 int
@@ -186,7 +203,7 @@ op_unlinkat(struct call *c, struct ninep_field *f)
 		r = -EBADF;
 	else if (name && (f[2].n & REMOVE_DIR))
 		r = entry_remove_dir(c->fid->node, name, &c->r.err);
-	else if (name)
+	else if (name && (r = is_there(c->fid->node, name)) == 0)
 		r = entry_remove(c->fid->node, name, c->conn->peer, &c->r.err);
 	free(name);
 	return r;
@@ -195,12 +212,14 @@ op_unlinkat(struct call *c, struct ninep_field *f)
 /* ---- rename ---- */
 
 static int
-rename_to(struct call *c, const struct node *dir, const char *name, const struct node *to_dir,
-    struct slice to)
+rename_to(
+    struct call *c, struct node *dir, const char *name, const struct node *to_dir, struct slice to)
 {
 	char *part = ninep_part(to);
-	int r = part && name ? entry_rename(dir, name, to_dir, part, &c->r.err) : -EINVAL;
+	int r = part && name ? is_there(dir, name) : -EINVAL;
 
+	if (r == 0)
+		r = entry_rename(dir, name, to_dir, part, &c->r.err);
 	free(part);
 	return r;
 }

@@ -135,6 +135,20 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		ended(p, &(struct err){0});
 }
 
+/* Texts leave much out: the objects' fingerprints are compared instead. The text is the first
+ * rank's. */
+static bool
+compares_fingerprints(const struct pull *p)
+{
+	return p->name.op && p->name.op->reads == &reduce_same && !*p->name.view->name;
+}
+
+static const char *
+asked_view(const struct pull *p, const struct got *x)
+{
+	return compares_fingerprints(p) && x != &p->whole ? "fingerprint" : p->name.view->name;
+}
+
 /* The same question to several ranks of another host. */
 static void
 ask_host(const struct pull *p, const struct got *x, const char *name, const char *op)
@@ -147,7 +161,7 @@ ask_host(const struct pull *p, const struct got *x, const char *name, const char
 		wire_put_number(&ranks, '4', (uint64_t)x->ranks[i].far_pid);
 	}
 	agent_send(x->rank.agent, Treduce, 0, x->rank.slot, x->tag, -1, text(name),
-	    text(p->name.view->name), text(op), ((struct slice){ranks.p, ranks.n}));
+	    text(asked_view(p, x)), text(op), ((struct slice){ranks.p, ranks.n}));
 	buf_free(&ranks);
 }
 
@@ -173,7 +187,7 @@ ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 		ask_host(p, x, name, how);
 	else
 		agent_send(rank->agent, Tget, 0, rank->slot, x->tag, fd, text(name),
-		    text(p->name.view->name), text(how));
+		    text(asked_view(p, x)), text(how));
 	free(name);
 	free(how);
 }
@@ -193,10 +207,15 @@ on_combined(void *arg, const struct err *e)
 {
 	struct pull *p = arg;
 	struct err why = *e;
-	bool more = !why.no && p->fn && reduce_result(p->reduction) >= 0;
+	bool more = !why.no && p->fn, text_of_one = more && compares_fingerprints(p);
 
 	p->running = false;
-	if (more && is_here(p, &p->got[0].rank, &why))
+	more = text_of_one || (more && reduce_result(p->reduction) >= 0);
+	if (more && !is_here(p, &p->got[0].rank, &why))
+		more = false;
+	if (more && text_of_one)
+		ask(p, &p->whole, GOT_HOST, "", -1);
+	else if (more)
 		ask(p, &p->whole, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
 	else
 		ended(p, &why);
@@ -413,7 +432,9 @@ pull_interrupt(const struct agent *a, int slot)
 static const struct got *
 result(const struct pull *p)
 {
-	return p->name.op && p->name.op->reads != &reduce_same ? &p->whole : &p->got[0];
+	if (!p->name.op || (p->name.op->reads == &reduce_same && !compares_fingerprints(p)))
+		return &p->got[0];
+	return &p->whole;
 }
 
 const struct source *

@@ -172,6 +172,10 @@ assert image("flags").getpixel((1, 1)) == 255 and image("flags").getpixel((1, 0)
 assert image("rgba").mode == "RGBA" and image("rgba").getpixel((0, 0)) == (128,) * 4
 END
 	is 'no image' "$(errno read "$V/deep.png")" EOPNOTSUPP
+	cell 'phase = torch.zeros(3, 3, dtype=torch.complex64); hole = np.full((2, 2), np.nan)'
+	is 'complex numbers are none' "$(errno read "$V/phase.png")" EOPNOTSUPP
+	is 'what is no number is black' "$(errno read "$V/hole.png")" 0
+	is 'the rank says nothing of its views' "$(cat "$G/rank0/stderr")" ''
 	is 'nor written' "$(errno create "$V/grey.png" x)" EOPNOTSUPP
 }
 

@@ -61,6 +61,8 @@ END
 is 'bfloat16' "$(errno read "$V/brain.npy")" EOPNOTSUPP
 like 'names the view to use' "$(tail -n 1 "$G/error")" 'safetensors|pt|pkl'
 is 'objects' "$(errno read "$V/objects.npy")" EOPNOTSUPP
+cell 'masked = np.ma.array([1, 2], mask=[False, True])'
+is 'a mask has no place there' "$(errno read "$V/masked.npy")" EOPNOTSUPP
 
 # pushing: an array stays an array, a tensor a tensor, a parameter a parameter
 "$TORCH_PYTHON" -c "import numpy as np; np.save('$T/five.npy', np.full(3, 5, 'f4'))"

@@ -116,6 +116,10 @@ def test_variables_are_made_renamed_and_removed():
     assert client.content("group/vars/last.json").strip() == b'{"a": [1]}'
     client.rpc(76, struct.pack("<I", 2) + text("last") + struct.pack("<I", 0))
     assert client.walk("group/vars/last", 4) == 2, "what was removed is found no more"
+    again = struct.pack("<I", 2) + text("last") + struct.pack("<I", 0)
+    assert refuses("what is not there is not removed", client.rpc, 76, again) == "ENOENT"
+    move = struct.pack("<I", 2) + text("last") + struct.pack("<I", 2) + text("named")
+    assert refuses("nor renamed", client.rpc, 74, move) == "ENOENT"
     client.walk("group/vars", 5)
     exclusive = struct.pack("<III", CREATE | os.O_EXCL, 0o600, 0)
     client.put("group/cell", b"x = 1")

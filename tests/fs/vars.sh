@@ -36,6 +36,8 @@ is 'on all ranks' "$(cat "$G"/rank?/vars/pushed | xargs)" '7 7'
 is 'its type' "$(value 'type(pushed).__name__' 1)" "'int'"
 echo "[1, 'two', None]" >"$G/vars/pushed"
 is 'a list' "$(value 'pushed[1]')" "'two'"
+is 'texts without a comma, as NumPy prints an array' "$(errno create "$G/vars/pushed" "['a' 'b']")" EBADMSG
+is 'a description of an object' "$(errno create "$G/vars/picture" '<Image size=4x3 at 0x7F0AF0>')" EBADMSG
 is 'words where a list is' "$(errno create "$G/vars/pushed" 'just words')" EBADMSG
 is 'leave the list' "$(value 'pushed[1]' 1)" "'two'"
 echo '"just words"' >"$G/vars/pushed"
@@ -143,6 +145,13 @@ is 'it works' "$(value 'triple(4)' 1)" 8
 # `same`
 is 'same' "$(cat "$G/vars/n.same")" 42
 is 'not the same' "$(errno read "$G/vars/mine.same")" ENOTUNIQ
+
+# a view only looks: a file has a detach(), too
+cell 'words = open(os.devnull); found = []'
+for view in json csv png npy; do
+	is "$view of a file" "$(errno read "$G/vars/words.$view")" EOPNOTSUPP
+done
+is 'a file that was looked at' "$(value 'words.read()')" "''"
 is 'same as json' "$(cat "$G/vars/nested.same.json")" "$(cat "$G/vars/nested.json")"
 
 # removing and renaming

@@ -36,6 +36,9 @@ is 'mount that fails' $status 4
 run "$ddip" push onlyone
 is 'usage' $status 2
 like 'how to' "$out" 'usage: ddip push'
+run "$ddip" mount "$T/one" "$T/two"
+is 'two places for one mount' $status 2
+is 'none of them is mounted' "$(ls -d "$T/one" "$T/two" 2>/dev/null)" ''
 run "$ddip" start
 is "start ($out)" $status 0
 run "$ddip" status
@@ -203,6 +206,8 @@ is 'cp takes objects in and out' "$(tr -d ' \n' <"$T/copied.json")" '[1,2,3]'
 like 'ls lists' "$("$ddip" ls group/vars | xargs)" 'copied.*o.* w$'
 run "$ddip" ls group/nothing
 is 'ls of nothing' $status 3
+run "$ddip" rm group/vars/nothing
+is 'rm of nothing' $status 3
 run "$ddip" pull o.pkl /dev/full
 is 'a full disk' $status 4
 like 'which file' "$out" '/dev/full: No space left'

@@ -1,0 +1,110 @@
+"""What tells a value from others, for the OP `same` where the view is text: that leaves most of a
+long array out, and all that a module holds.
+
+The daemon compares the ranks' fingerprints, and then asks one rank for the text.
+"""
+
+import sys
+
+from ddip_engine import arrays, gpu, texts
+from ddip_engine.view import Export, Limited, check_size, type_name
+
+_SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))  # their text is all
+_PIECE = 16 << 20  # bytes that are added at once: a cancelled request ends that soon
+
+
+def export(name, value):
+    """A digest of the value: of the elements of arrays and tensors, of the state of modules, of the
+    text of anything else."""
+    import hashlib  # a rank whose variables nobody compares does without
+
+    check_size(name, value)
+    digest = hashlib.blake2b()
+    _add(digest, name, value, set())
+    return Export(digest.digest())
+
+
+def _add(digest, name, value, around):
+    """around: the ids of the containers that lead here."""
+    _add_text(digest, type_name(type(value)))
+    if id(value) in around:
+        return
+    data = _elements(value)
+    if data is not None:
+        for item in data:
+            _add_bytes(digest, item)
+        return
+    inside = _inside(value)
+    if inside is None or arrays.holds_state(value):
+        _add_text(digest, repr(value) if around else texts.plain(name, value))
+    if hasattr(type(value), "to_csv"):
+        value.to_csv(Limited(_Digested(digest), name, "csv"))
+    if inside is not None:
+        _add_text(digest, str(len(inside)))
+        for item in inside:
+            _add(digest, name, item, {*around, id(value)})
+
+
+class _Digested:
+    """A binary file that only adds what is written."""
+
+    def __init__(self, digest):
+        self.write = digest.update
+
+
+def _inside(value):
+    """What a container, an object, a module or an optimizer holds; None: its text is all.
+
+    Not the state_dict() of the last two: a sharded one has to meet the other ranks for that.
+    """
+    if isinstance(value, (list, tuple, dict)):
+        is_dict = isinstance(value, dict)
+        parts = [part for item in list(dict.items(value)) for part in item] if is_dict else value
+        return None if _SIMPLE.issuperset(map(type, parts)) else list(parts)
+    if hasattr(value, "param_groups") and arrays.holds_state(value):
+        return [value.state, value.param_groups]
+    if arrays.holds_state(value):
+        return [dict(value.named_parameters()), dict(value.named_buffers())]
+    attributes = _attributes(value)
+    return None if attributes is None else [attributes]
+
+
+def _attributes(value):
+    """Those of an object whose text tells nothing but its address, or the attributes' texts."""
+    kind = type(value)
+    is_address = kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__
+    is_known = is_address or hasattr(kind, "__dataclass_fields__")
+    return getattr(value, "__dict__", None) if is_known else None
+
+
+def _elements(value):
+    """dtype and shape, then the bytes, of an array or a tensor whose elements have such; None: of
+    anything else."""
+    numpy = sys.modules.get("numpy")
+    if arrays.is_tensor(value):
+        if not arrays.is_dense(value):
+            return None
+        plain = gpu.host(gpu.plain(value)).contiguous()
+        return f"{plain.dtype} {tuple(plain.shape)}".encode(), arrays.raw(plain)
+    value = gpu.host(value)
+    if numpy is None or not isinstance(value, numpy.ndarray) or value.dtype.hasobject:
+        return None
+    masked = isinstance(value, numpy.ma.MaskedArray)
+    parts = [value.filled(), numpy.ma.getmaskarray(value)] if masked else [value]
+    return f"{value.dtype} {value.shape}".encode(), *(_raw(numpy, part) for part in parts)
+
+
+def _raw(numpy, array):
+    array = numpy.ascontiguousarray(array)
+    return array.reshape(-1).view(numpy.uint8).data if array.nbytes else b""
+
+
+def _add_text(digest, text):
+    _add_bytes(digest, text.encode("utf-8", "surrogatepass"))
+
+
+def _add_bytes(digest, data):
+    """Behind their number: none of them can be taken for another's."""
+    digest.update(len(data).to_bytes(8, "little"))
+    for begin in range(0, len(data), _PIECE):
+        digest.update(data[begin : begin + _PIECE])
