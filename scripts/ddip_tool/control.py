@@ -71,7 +71,10 @@ def umount(tool, words):
     if len(words) > 1:
         raise tool.misuse()
     path = words[0] if words else tool.named or tool.mount
-    path = mount.locate(path) or path
+    found = mount.locate(path)
+    if found is None and not _is_dead(path):
+        raise Failure(NOTHING, f"{path}: no ddipfs is mounted there")
+    path = found or path
     ranks = [pidfd for pid in _rank_pids(path) if (pidfd := _pidfd(pid)) is not None]
     is_socket = files.learn(path)
     tool.show(f"kill DAEMON # of {path}" if is_socket else f"fusermount3 -u {path}")
@@ -87,6 +90,15 @@ def umount(tool, words):
             raise Failure(REFUSED, "a rank is still there")
         os.close(pidfd)
     return OK
+
+
+def _is_dead(path):
+    """True for a mount whose daemon is gone."""
+    try:
+        os.stat(path)
+    except OSError as e:
+        return e.errno == errno.ENOTCONN
+    return False
 
 
 def _rank_pids(path):

@@ -245,3 +245,5 @@ run "$ddip" umount "$PLACE"
 is "umount ($out)" $status 0
 # shellcheck disable=SC2086
 gone $pids
+run "$ddip" umount "$PLACE"
+is 'umount of what is no mount' "$status" 3
