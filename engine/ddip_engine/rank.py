@@ -201,6 +201,8 @@ def _init(fd, rank, size, local, generation, backend, env):
     launched = _launch_environment(given)
     state.engine_env.update(launched)
     os.environ.update(launched)
+    main = state.main.__dict__
+    state.first_names.update((k, v) for k, v in main.items() if k.startswith("__"))
     state.name_numbers()
     _ddip.title(f"ddip: rank {rank} of {size}, {os.environ.get('DDIP_GROUP', '')}")
     port = int(os.environ.get("MASTER_PORT") or 0)
@@ -318,9 +320,10 @@ def _move(fd, old, new):
 def _reset(tag, fd):
     """An empty namespace; the process, its modules and its process group stay."""
     names = state.main.__dict__
-    users = [k for k in names if not k.startswith("__") and k not in state.engine_names]
+    users = [k for k in names if k not in state.first_names and k not in state.engine_names]
     _drop(tag, [names.pop(name) for name in users])
     run.drop_last()
+    names.update(state.first_names)
     names.update(state.engine_names)
     shell.reset()
     table.clear()

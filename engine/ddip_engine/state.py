@@ -22,6 +22,7 @@ default_env = {}  # the same, where nobody says otherwise
 pid = os.getpid()  # of the engine process; a child that user code forked has another one
 
 main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has made it
+first_names = {}  # __name__ and the like, as they are in an empty namespace
 engine_names = {}  # what the engine itself put into that namespace: hidden as long as unchanged
 
 
@@ -59,4 +60,5 @@ def put(**names):
 
 def is_engine_frame(frame):
     """True for a frame of the engine's own code, which no traceback is to show."""
-    return frame.f_globals.get("__name__", "").partition(".")[0] == "ddip_engine"
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] == "ddip_engine"

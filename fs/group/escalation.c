@@ -97,9 +97,10 @@ kill_deaf_rank(struct subtask *j)
 
 	j->killed = true;
 	fail(&e, EHOSTDOWN,
-	    "rank %d %s for %g s after the interrupt and was killed: its variables are "
+	    "rank %d %s for %g s after the %s and was killed: its variables are "
 	    "lost (killafter off: never)",
-	    j->k->number, w->number ? "ran no Python" : "did not stop", w->g->set.killafter + 1);
+	    j->k->number, w->number ? "ran no Python" : "did not stop", w->g->set.killafter + 1,
+	    w->timed_out ? "timeout" : "interrupt");
 	journal_fail(w->g, &e, "killafter");
 	recovery_kill(j->k, "rank-killed");
 }

@@ -109,7 +109,7 @@ host_settings_print_hosts(const void *settings, struct buf *out)
 {
 	const struct settings *s = settings;
 
-	buf_adds(out, s->hosts.names);
+	buf_adds(out, *s->hosts.names ? s->hosts.names : "local");
 }
 
 static void
@@ -169,8 +169,7 @@ host_settings_print_engine(const void *settings, struct buf *out)
 {
 	const struct settings *s = settings;
 
-	if (*s->hosts.engine)
-		words_print(s->hosts.engine, out);
+	words_print(*s->hosts.engine ? s->hosts.engine : "auto", out);
 }
 
 int
@@ -196,7 +195,7 @@ host_settings_print_master_addr(const void *settings, struct buf *out)
 {
 	const struct settings *s = settings;
 
-	buf_adds(out, s->hosts.master_addr);
+	buf_adds(out, *s->hosts.master_addr ? s->hosts.master_addr : "auto");
 }
 
 int

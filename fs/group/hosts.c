@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_LAUNCHER "ssh"
-
 /* ---- the list ---- */
 
 static struct host *
@@ -255,9 +253,7 @@ open_agent(const struct group *g, struct host *h, struct err *e)
 	const struct settings *s = &g->set;
 	bool named = *h->name, here = named && strcmp(s->hosts.launcher, LAUNCHER_HERE) == 0;
 	struct agent_spec spec = {.host = h->name,
-	    .launcher = !named		     ? ""
-			: *s->hosts.launcher ? s->hosts.launcher
-					     : DEFAULT_LAUNCHER,
+	    .launcher = named ? s->hosts.launcher : "",
 	    .engine = !named || here ? "" : s->hosts.engine,
 	    .linger = !named || here ? 0 : s->hosts.linger};
 	struct agent *a = agent_of(&spec, e);

@@ -68,9 +68,8 @@ rank_spawn(struct rank *k)
 
 	snprintf(name, sizeof(name), "rank%d", k->number);
 	host_env_gpus(k, &env);
-	free(k->last_exit);
 	free(k->stderr_tail);
-	k->last_exit = k->stderr_tail = NULL;
+	k->stderr_tail = NULL;
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = k->kill_sent = false;

@@ -27,6 +27,8 @@
 
 enum { DEFAULT_HISTORY = 200, HISTORY_MAX = 1000000 };
 
+#define DEFAULT_LAUNCHER "ssh"
+
 enum { DEFAULT_LINGER = 30 }; /* seconds */
 
 /* The group that a call is for. */
@@ -45,7 +47,8 @@ settings_default(struct settings *s)
 	    .cwd = xstrdup(daemon_.cwd),
 	    .preload = xstrdup(""),
 	    .env = xstrdup(""),
-	    .hosts = {xstrdup(""), xstrdup(""), xstrdup(""), xstrdup(""), DEFAULT_LINGER},
+	    .hosts = {xstrdup(""), xstrdup(DEFAULT_LAUNCHER), xstrdup(""), xstrdup(""),
+		DEFAULT_LINGER},
 	    .timeout = -1,
 	    .grace = 5,
 	    .killafter = 30,
@@ -234,15 +237,20 @@ print_cwd(const void *settings, struct buf *out)
 	words_print(s->cwd, out);
 }
 
-/* env K=V: K is set anew, or taken away by `env K=` with nothing behind it. */
+/* env K=V: K is set anew, or taken away by `env K=` with nothing behind it; `env` takes all away.
+ */
 static int
 do_env(struct verb_call *c)
 {
-	const char *kv = c->word[1], *eq = strchr(kv, '=');
+	const char *kv = c->n ? c->word[1] : "", *eq = strchr(kv, '=');
 	char *old = group_of(c)->set.env, *line, *save;
 	struct buf b = {0};
 	size_t k;
 
+	if (c->n == 0) {
+		set_string(&group_of(c)->set.env, "");
+		return 0;
+	}
 	if (!eq || eq == kv || isdigit((unsigned char)kv[0]) ||
 	    strspn(kv, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") !=
 		(size_t)(eq - kv))
@@ -430,7 +438,7 @@ static const struct verb verbs[] = {
     {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, 0, do_backend, print_backend},
     {"python", "PATH", "the interpreter", 1, 1, 0, do_python, print_python},
     {"cwd", "DIR", "where the ranks work", 1, 1, 0, do_cwd, print_cwd},
-    {"env", "NAME=VALUE", "a variable for the ranks; an empty value unsets it", 1, 1, 0, do_env, NULL},
+    {"env", "[NAME=VALUE]", "a variable for the ranks; an empty value unsets it; env alone: all", 0, 1, 0, do_env, NULL},
     {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, 0, do_preload, print_preload},
     {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, 0, do_external, print_external},
     {"timeout", "S|off", "seconds that a cell may take", 1, 1, VERB_ANYTIME, do_timeout, print_timeout},
@@ -479,6 +487,7 @@ settings_print(const struct group *g, struct buf *out)
 			buf_addf(
 			    out, "%s%s%s\n", v->name, value.n ? " " : "", value.n ? value.p : "");
 	}
+	buf_adds(out, "env\n"); /* who takes these settings over has no others */
 	for (line = strtok_r(env, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		buf_adds(out, "env ");
 		words_print(line, out);

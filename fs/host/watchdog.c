@@ -190,7 +190,9 @@ still_mounted(const char *mountpoint)
 	return *device && proc_mounts(is_ours, (void *)(uintptr_t)mountpoint) > 0;
 }
 
-/* The daemon ended before it could tell the device: a mount there that is dead is its own. */
+/* Is the mount there one whose daemon is gone? Its number may be that of another one by now, which
+ * was made when this one was unmounted; before the device was told, there is nothing else to know.
+ */
 static bool
 is_dead(const char *mountpoint)
 {
@@ -204,7 +206,7 @@ unmount(const char *mountpoint)
 {
 	pid_t pid;
 
-	if (*device ? !still_mounted(mountpoint) : !is_dead(mountpoint))
+	if ((*device && !still_mounted(mountpoint)) || !is_dead(mountpoint))
 		return;
 	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
 		return;

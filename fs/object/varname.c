@@ -119,6 +119,21 @@ take_attribute(const char *s, struct var_name *v)
 	return true;
 }
 
+/* Python's own words: no name is one of them. */
+static bool
+is_keyword(const char *name)
+{
+	static const char *const keywords[] = {"False", "None", "True", "and", "as", "assert",
+	    "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
+	    "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
+	    "not", "or", "pass", "raise", "return", "try", "while", "with", "yield"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keywords); i++)
+		if (strcmp(keywords[i], name) == 0)
+			return true;
+	return false;
+}
+
 int
 var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 {
@@ -129,6 +144,9 @@ var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 	if (!var_is_name((struct slice){s, n}))
 		return fail(e, EINVAL, "'%.80s' is not a valid variable name", s);
 	memcpy(v->name, s, n);
+	if (is_keyword(v->name))
+		return fail(e, EINVAL, "'%s' is not a valid variable name, but a word of Python's",
+		    v->name);
 	if (!dot)
 		return 0;
 	s = dot + 1;

@@ -5,6 +5,7 @@
  */
 #include "group/cell.h"
 #include "group/external.h"
+#include "group/journal.h"
 #include "group/rank_list.h"
 #include "group/registry.h"
 #include "tree/gpu_file.h"
@@ -190,17 +191,29 @@ next_rank(const struct place *at, struct part_cursor *c, struct place *child, ch
 	return true;
 }
 
+/* A lookup fails with an errno alone: the text goes to the group's `error` here. */
+static int
+refuse(struct group *g, const char *name, const struct err *e)
+{
+	char *path = xasprintf("%s/%s", g->name, name);
+
+	journal_fail(g, e, path);
+	free(path);
+	return -e->no;
+}
+
 /* The ranks behind a word with a dot. */
 static int
 find_list(struct place *at, const char *name, const char *word)
 {
 	size_t n = strlen(word);
 	int ranks[MAX_RANKS];
+	struct err e = {0};
 
 	if (strncmp(name, word, n) != 0)
 		return -ENOENT;
-	if (rank_list(name + n, at->g->size, ranks, NULL) < 0)
-		return -EINVAL;
+	if (rank_list(name + n, at->g->size, ranks, &e) < 0)
+		return refuse(at->g, name, &e);
 	at->name = xstrdup(name + n);
 	return 0;
 }

@@ -106,6 +106,11 @@ is 'reset once more' "$(line reset)" 0
 is 'names are gone' "$(errno read "$G/vars/x")" ENOENT
 is 'the processes stay' "$(rank_pids | xargs)" "$before"
 is 'rank is defined' "$(value rank 1)" 1
+cell '__mine = globals()[5] = 1; __name__ = __builtins__ = None'
+is 'an exception where __name__ is no text' "$(errno write "$G/cell" '1 / 0')" EREMOTEIO
+is 'reset of odd names' "$(line reset)" 0
+is 'all that the user made is gone' "$(errno read "$G/vars/__mine")" ENOENT
+is 'what a new process has is there again' "$(value '__name__, 5 in globals()')" "('__main__', False)"
 
 # signals, to all ranks and to one; the end of standard input
 cell 'import signal, sys, time

@@ -58,6 +58,7 @@ is 'ranks outlive the zygote' "$(try 'y = x')" 0
 is 'kill in rank1/ctl' "$(errno write "$G/rank1/ctl" $'kill\n')" 0
 await 4 'recovered' >/dev/null
 is 'a new rank' "$(try 'z = 1')" 0
+like 'it tells how the one before ended' "$(key "$G/rank1/status" exit)" 'signal 9 '
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 is 'all new' "$(try 'z = 1')" 0
 

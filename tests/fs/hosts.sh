@@ -210,8 +210,8 @@ is 'rmdir' "$(errno write "$M/other/ctl" $'stop\n')$(errno rmdir "$M/other")" 00
 gone "$own"
 has_ended "$shared" && bad 'an agent that the first group uses has ended'
 is 'this machine alone' "$(set_ stop)$(set_ hosts local)$(set_ start)" 000
-is 'nothing is left of the hosts' "$(grep -c '^hosts ' "$G/ctl") $(grep -c . "$G/hosts") $(hosts_of | xargs -n 1 | sort -u)" \
-	"0 1 $(uname -n)"
+is 'nothing is left of the hosts' "$(grep '^hosts ' "$G/ctl") $(grep -c . "$G/hosts") $(hosts_of | xargs -n 1 | sort -u)" \
+	"hosts local 1 $(uname -n)"
 gone "$shared"
 
 # all in one write, while the old ranks end

@@ -88,6 +88,7 @@ rmdir group/cells EACCES
 mkdir group/new EACCES
 write group/stack ENOENT
 END
+like 'which ranks there are' "$(cat "$G/error")" "group/cell.x: .*out of 0[.][.]1, not 'x'"
 is 'rename' "$(errno rename "$G/status" "$G/status2")" EACCES
 is 'a file as a folder' "$(errno read "$G/status/x")" ENOTDIR
 find "$M" -name trace -prune -o -name events -prune -o -name follow -prune -o -name log -prune -o \

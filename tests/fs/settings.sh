@@ -104,6 +104,11 @@ printf 'stop\nsize 3\ngrace 1.5\nenv A=b\ntimeout 9\nautogc off\nspool 12345\n' 
 mkdir "$M/b" || bad mkdir
 cat "$G/ctl" >"$M/b/ctl" || bad 'clone'
 is 'the same' "$(cat "$M/b/ctl")" "$(cat "$G/ctl")"
+mkdir "$M/other" || bad mkdir
+printf '%s\n' 'hosts h1:2 h2:2' 'launcher here' 'engine /x' 'master_addr 192.0.2.1' 'env C=d' 'preload json' \
+	'external 1' 'linger 1' >"$M/other/ctl" || bad 'settings of another group'
+cat "$G/ctl" >"$M/other/ctl" || bad 'clone'
+is 'nothing of its own is left' "$(cat "$M/other/ctl")" "$(cat "$G/ctl")"
 is 'its ranks' "$(cell 'import os; v = os.environ["A"], world_size' "$M/b/cell" && cat "$M/b/vars/v")" "('b', 3)"
 
 # a path into a mount is refused at once, by whatever way it leads there: the daemon never waits for itself

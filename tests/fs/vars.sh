@@ -200,6 +200,11 @@ create vars/f.dir EOPNOTSUPP
 END
 is 'a wrong view' "$(errno open "$G/vars/f.nothing")" EINVAL
 like 'its text' "$(tail -n 1 "$G/error")" "EINVAL .*f.nothing: no view 'nothing'; there are json"
+echo 7 >"$G/vars/.staged"
+is 'a word of Python is no name' "$(errno rename "$G/vars/s" "$G/vars/lambda") $(errno rename "$G/vars/.staged" "$G/vars/if.json")" \
+	'EINVAL EINVAL'
+is 'nothing is lost by it' "$(cat "$G/vars/.staged") $(errno open "$G/vars/s")" '7 0'
+rm "$G/vars/.staged"
 
 # all ranks or none: a pickle that one rank alone cannot read
 cell 'class Odd:

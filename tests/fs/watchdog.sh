@@ -23,6 +23,19 @@ told 'd ../else/kept' 'c ../else/new' 'm ../else/kept' "d $T/else/kept" "c $T/el
 	'c ../../../../../../../../../../../../../../../../../../../tmp/new' 'z dir/kept' 'm dir/nothing/at/all' 'm dir/file/'
 is 'what is no plain path below the mount is left alone' "$(find "$T/else" "$T/root" -printf '%p %T@ %s\n' | sort)" "$before"
 
+# one that comes late leaves the mount alone that has taken the place of its daemon's, with the same device number
+mount_plain
+daemon=$(daemon_pid) || give_up 'no daemon'
+watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog) || give_up 'there is no watchdog'
+kill -STOP "$watchdog"
+kill -KILL "$daemon"
+gone "$daemon"
+mount_plain
+kill -CONT "$watchdog"
+gone "$watchdog"
+is 'a new mount over a dead one stays' "$(errno write "$G/cell" 'x = 1')" 0
+unmount
+
 # killed: another one, which wakes watchers and ends what the daemon leaves
 command -v inotifywait >/dev/null || skip 'there is no inotifywait'
 mount_plain

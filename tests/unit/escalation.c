@@ -157,6 +157,11 @@ test_timeout(void)
 	CHECK(fake_count(Nintr, 0) == 1);
 	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
 	CHECK(c->w->err.no == ETIMEDOUT);
+
+	fake_cell(g, "b", 0, NULL); /* one that has to be killed */
+	fake_pass(g->set.timeout + g->set.killafter + 1.1);
+	CHECK(strstr(g->journal.errors[g->journal.error_count - 1].text, "after the timeout"));
+	fake_dies(0, SIGKILL);
 	fake_end();
 }
 

@@ -171,7 +171,7 @@ test_store_stays(void)
 	on_host(g, "a:2", "gloo");
 	fake_step();
 	CHECK(set_hosts(g, "a:2 b:1") == 0);
-	g->set.hosts.launcher[0] = '\0'; /* ssh: hosts with names of their own */
+	strcpy(g->set.hosts.launcher, "ssh"); /* hosts with names of their own */
 	g->ranks[0].host = g->hosts.list[1];
 	host_env_master(g, &master);
 	CHECK_STR(master.p, "a");
