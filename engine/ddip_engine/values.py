@@ -5,6 +5,7 @@ between cells.
 """
 
 import functools
+import unicodedata
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
 from ddip_engine import (
@@ -185,9 +186,13 @@ def commit(keep):
 
 
 def check_name(name):
-    """Refuses what cannot be a variable."""
+    """Refuses what cannot be a variable, or could not be named in Python's source (PEP 3131)."""
     if not table.is_name(name):
         raise EngineError(EINVAL, f"'{name}' is not a valid variable name")
+    plain = name if name.isascii() else unicodedata.normalize("NFKC", name)
+    if plain != name:
+        text = f"'{name}' is not a valid variable name: Python's source means '{plain}' by it"
+        raise EngineError(EINVAL, text)
 
 
 def delete(name):

@@ -47,6 +47,10 @@ printf 'two\n\n' >"$G/vars/pushed"
 is 'one newline is cut' "$(value 'pushed')" "'two\\n'"
 echo 5 >"$G/rank1/vars/mine"
 is 'on one rank' "$(cat "$G"/rank?/vars/mine | xargs)" '0 5'
+is 'a letter of another alphabet' "$(errno create "$G/vars/größe" 5) $(value 'größe')" '0 5'
+is 'in parts, as another system writes it' "$(errno create "$G/vars/gro"$'\xcc\x88'"ße" 6)" EINVAL
+like 'the text' "$(tail -n 1 "$G/error")" "means 'größe'"
+is 'it is not there' "$(ls "$G/vars" | grep -c 'gr') $(value 'größe')" '1 5'
 is 'a broken list' "$(errno create "$G/vars/pushed" '[1, 2')" EBADMSG
 like 'leaves the old one' "$(value 'pushed')" 'two'
 like 'the text' "$(tail -n 2 "$G/error")" 'EBADMSG.*never closed'
