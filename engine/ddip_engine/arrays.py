@@ -21,6 +21,7 @@ from ddip_engine.view import (
 )
 
 _NPY_HEAD = 12 + (64 << 10)  # bytes of the longest header of version 1.0, and of a newer's length
+_NPY_SMALL = 512  # bytes of a header that is kept when it was parsed
 
 # safetensors' names of types, and torch's; the last ones exist in newer versions only
 _SAFE_TYPES = {
@@ -201,6 +202,19 @@ def _numpy(name):
 
 def _parse_npy_header(view):
     """(where the bytes begin, shape, Fortran's order?, dtype); None: of another version."""
+    length = int.from_bytes(view[8:10], "little")
+    if view[6:8] == b"\1\0" and length <= _NPY_SMALL:  # version 1.0
+        return _parse_small_npy_header(bytes(view[: 10 + length]))
+    return _parse_npy_head(view)
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _parse_small_npy_header(head):
+    """Who pushes often pushes the same shapes: to read a header as Python takes long."""
+    return _parse_npy_head(head)
+
+
+def _parse_npy_head(view):
     from numpy.lib import format as npy
 
     file = io.BytesIO(view[:_NPY_HEAD])
