@@ -44,10 +44,10 @@ history -1|EINVAL
 spool many|EINVAL
 autogc maybe|EINVAL
 env NAME|EINVAL
-python /nonexistent/python|ENOENT
+python $T/nosuch/python|ENOENT
 python /|EINVAL
 python ''|EINVAL
-cwd /nonexistent|ENOENT
+cwd $T/nosuch|ENOENT
 stop now|EINVAL
 gpus 17|EINVAL
 env 'open|EINVAL
@@ -59,7 +59,7 @@ hosts a:0|EINVAL
 hosts a a|EINVAL
 hosts -x|EINVAL
 hosts slurm|EINVAL
-hosts /nonexistent|ENOENT
+hosts $T/nosuch|ENOENT
 hosts /dev/null|EINVAL
 hosts $M/version|EINVAL
 launcher|EINVAL
