@@ -83,8 +83,10 @@ add_bring(struct buf *t, const struct bring *b)
 	    "there; done; ");
 	buf_adds(t, "m=$(mkdir -p \"$c\" 2>&1) || e $m; own \"$c\"; "
 		    "if [ -e \"$d\" ]; then own \"$d\"; fi; ");
-	buf_addf(t, "sums \"$d\" || { echo \"%s%s $(uname -sm)\"; read go || exit 1; ", BANNER,
-	    BANNER_WANT);
+	buf_addf(t,
+	    "sums \"$d\" || { echo \"%s%s $(uname -sm)\"; read go || e the launcher passes no "
+	    "standard input on; ",
+	    BANNER, BANNER_WANT);
 	/* what others did not end a day ago, killed perhaps; without find(1) it stays */
 	buf_adds(t, "find \"$c\" -maxdepth 1 -name \"new.*\" -mtime +0 -exec rm -rf {} + "
 		    ">/dev/null 2>&1; ");

@@ -443,7 +443,7 @@ begin(void)
 	int pair[2], in, out, null;
 	pid_t pid;
 
-	if (session_open(&far.session, &e) < 0 ||
+	if (session_check_streams(&e) < 0 || session_open(&far.session, &e) < 0 ||
 	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
 		printf("%s%s %s\n", BANNER, BANNER_ERROR, e.no ? e.text : strerror(errno));
 		return 1;

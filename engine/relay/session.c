@@ -121,6 +121,25 @@ make_socket(struct session *s, struct err *e)
 }
 
 int
+session_check_streams(struct err *e)
+{
+	static const char *const names[] = {"input", "output"};
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	/* one that can't be waited for is /dev/null, or a file */
+	for (int fd = 0; fd < (int)ARRAY_LEN(names) && !e->no; fd++)
+		if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){0}) < 0)
+			fail(e, errno,
+			    "the launcher passes no standard %s on, as ssh -n and docker exec "
+			    "without -i",
+			    names[fd]);
+	if (e->no)
+		note("%s", e->text); /* where it may be heard, too */
+	close(epoll);
+	return -e->no;
+}
+
+int
 session_open(struct session *s, struct err *e)
 {
 	const char *state = getenv("DDIP_STATE"), *tmp = getenv("TMPDIR");

@@ -10,40 +10,82 @@ is_ending(const struct group *g)
 	return g->life.state == G_STOPPING || g->life.state == G_RESTARTING;
 }
 
-/* Each host that has processes of this group, until the last one's end starts others, perhaps. */
 static void
-each_host(struct group *g, void (*fn)(const struct host *h))
+mark(const struct host *h, int slot)
 {
-	for (int i = 0; i < g->size && is_ending(g); i++)
-		if (g->ranks[i].slot != NO_SLOT)
-			fn(g->ranks[i].host);
-	if (is_ending(g) && g->store.slot != NO_SLOT)
-		fn(g->store.host);
+	if (slot != NO_SLOT && !hosts_agent_gone(h))
+		h->agent->slots[slot].unwanted = true;
+}
+
+/* This group does not wait for its processes any more. */
+static void
+mark_all(const struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		mark(g->ranks[i].host, g->ranks[i].slot);
+	mark(g->store.host, g->store.slot);
+}
+
+/* There are only such processes: those of other groups may not be lost for this one's end. */
+static bool
+all_unwanted(const struct agent *a)
+{
+	bool any = false;
+
+	for (int i = 0; i < a->slot_room; i++) {
+		if (a->slots[i].ops && !a->slots[i].unwanted)
+			return false;
+		any |= a->slots[i].ops != NULL;
+	}
+	return any;
+}
+
+/* Until the last process's end starts others, perhaps. */
+static void
+give_up(struct group *g, bool (*is)(const struct agent *a), void (*drop)(struct host *h))
+{
+	if (!is_ending(g))
+		return;
+	mark_all(g);
+	for (int i = 0; i < g->hosts.n && is_ending(g); i++) {
+		struct host *h = g->hosts.list[i];
+
+		if (!hosts_agent_gone(h) && is(h->agent) && all_unwanted(h->agent))
+			drop(h);
+	}
+}
+
+static bool
+is_connecting(const struct agent *a)
+{
+	return !a->here && !a->said_hello;
 }
 
 static void
-give_up_connecting(const struct host *h)
+drop_connecting(struct host *h)
 {
 	static const struct err why = {ECANCELED, "the group was ended before it was connected"};
-	struct agent *a = h->agent;
 
-	if (!hosts_agent_gone(h) && !a->here && !a->said_hello && a->users == 1)
-		agent_drop(a, &why);
+	agent_drop(h->agent, &why);
 }
 
 void
 host_end_connecting(struct group *g)
 {
-	each_host(g, give_up_connecting);
+	give_up(g, is_connecting, drop_connecting);
+}
+
+static bool
+is_any(const struct agent *a)
+{
+	return true;
 }
 
 static void
-give_up_silent(const struct host *h)
+drop_silent(struct host *h)
 {
 	struct err why = {0};
 
-	if (hosts_agent_gone(h))
-		return;
 	fail(&why, EHOSTDOWN, "host %s is lost: it did not tell that its processes have ended",
 	    h->name);
 	agent_drop(h->agent, &why);
@@ -52,5 +94,5 @@ give_up_silent(const struct host *h)
 void
 host_end_silent(struct group *g)
 {
-	each_host(g, give_up_silent);
+	give_up(g, is_any, drop_silent);
 }

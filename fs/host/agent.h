@@ -44,6 +44,7 @@ struct agent {
 		const struct slot_ops *ops; /* NULL: free */
 		void *arg;
 		uint32_t serial; /* of the agent's process that the engine belongs to */
+		bool unwanted;	 /* its group does not wait for its end any more (host_end.c) */
 	} * slots;
 
 	int slot_room;

@@ -25,26 +25,31 @@ hostlist_print(const struct hostlist *l, struct buf *out)
 		buf_addf(out, "%s%s:%d", i ? " " : "", l->host[i].name, l->host[i].slots);
 }
 
-/* NAME, or USER@NAME. */
+/* An address of IPv6, in brackets, which may name an interface: [fe80::1%eth0] */
 static bool
-is_place(const char *s, size_t n)
+is_address(const char *s, size_t n)
 {
-	const char *at = memchr(s, '@', n);
-	size_t before = at ? (size_t)(at - s) + 1 : 0;
+	size_t inside = n > 2 && s[0] == '[' && s[n - 1] == ']' ? n - 2 : 0;
+	size_t digits = inside ? strspn(s + 1, "0123456789abcdefABCDEF:.") : 0;
 
-	return before != 1 && before < n && s[before] != '-' &&
-	       !memchr(s + before, '@', n - before);
+	if (digits && digits < inside && s[1 + digits] == '%')
+		return digits + 1 < inside &&
+		       1 + digits + strspn(s + 2 + digits, LETTERS "._-") >= inside;
+	return inside && digits >= inside;
 }
 
-/* A name that no command takes for an option, and that can stand in a list. */
+/* A name that no command takes for an option, and that can stand in a list; USER@ may be before. */
 static bool
 is_name(const char *s, size_t n)
 {
-	size_t inside = n > 2 && s[0] == '[' && s[n - 1] == ']' ? n - 2 : 0;
+	const char *at = memchr(s, '@', n);
+	size_t user = at ? (size_t)(at - s) : 0;
 
-	if (inside) /* an address of IPv6 */
-		return strspn(s + 1, "0123456789abcdefABCDEF:.%") >= inside;
-	return n && strspn(s, LETTERS "._-@/") >= n && *s != '-' && *s != '/' && is_place(s, n);
+	if (at && (!user || *s == '-' || *s == '/' || strspn(s, LETTERS "._-/") < user))
+		return false;
+	s = at ? at + 1 : s;
+	n -= at ? user + 1 : 0;
+	return is_address(s, n) || (n && strspn(s, LETTERS "._-/") >= n && *s != '-' && *s != '/');
 }
 
 static int
@@ -146,6 +151,9 @@ add_word(struct hostlist *l, const char *word, struct err *e)
 	const char *bracket = strrchr(word, ']'), *colon = strrchr(word, ':');
 	long slots = HOST_SLOTS;
 
+	if (!bracket && colon && strchr(word, ':') != colon)
+		return fail(e, EINVAL,
+		    "hosts: %.80s: write an address of IPv6 in brackets, [::1] or [::1]:2", word);
 	if (colon && bracket && colon < bracket)
 		colon = NULL;
 	if (colon && (slots = slots_of(colon + 1, word, e)) < 0)

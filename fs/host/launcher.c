@@ -64,6 +64,15 @@ launcher_check(const char *words, struct err *e)
 	return r;
 }
 
+/* An address of IPv6 is in brackets in lists alone: to ssh they would be part of a name. */
+static void
+add_host(const char *host, struct buf *out)
+{
+	for (; *host; host++)
+		if (!strchr("[]", *host))
+			buf_addc(out, *host);
+}
+
 /* word with the host's name in it; the caller's. */
 static char *
 with_host(const char *word, const char *host)
@@ -73,7 +82,7 @@ with_host(const char *word, const char *host)
 
 	for (; (at = strstr(word, HOST)); word = at + sizeof(HOST) - 1) {
 		buf_add(&b, word, (size_t)(at - word));
-		buf_adds(&b, host);
+		add_host(host, &b);
 	}
 	buf_adds(&b, word);
 	return buf_take(&b);

@@ -435,6 +435,13 @@ def test_failures_to_start():
     noise = "echo hello; printf 'no newline'; echo; exec sh -c \"$1\""
     with Relayed(launcher=failing(noise), warm=False) as a:
         same(a.hello.name, "Rhello")
+    for engine in ENGINE, "auto":  # as ssh -n, and docker exec without -i
+        for deaf in "</dev/null", "<&-":
+            deaf = failing(f'exec sh -c "$1" {deaf}')
+            with Relayed(launcher=deaf, engine=engine, warm=False) as a:
+                refused(a.hello, "EHOSTDOWN", "host there: the launcher passes no standard input")
+    with Relayed(launcher=failing('exec sh -c "$1" >/dev/null'), warm=False) as a:
+        refused(a.hello, "EHOSTDOWN", "the launcher passes no standard output on")
 
 
 if __name__ == "__main__":

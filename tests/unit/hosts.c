@@ -57,6 +57,15 @@ test_words(void)
 	words("a,b:1", "a:2 b:1", "");
 	words("me@a.example:3 pod/x-1", "me@a.example:3 pod/x-1:2", "");
 	words("[fe80::1]:3 [::1]", "[fe80::1]:3 [::1]:2", "");
+	words("me@[::1] [fe80::1%eth0]:3", "me@[::1]:2 [fe80::1%eth0]:3", "");
+	words("fe80::ab", "-", "in brackets, [::1] or [::1]:2");
+	words("::1", "-", "in brackets");
+	words("[]", "-", "is no name of a host");
+	words("[-o]", "-", "is no name of a host");
+	words("[::1%]", "-", "is no name of a host");
+	words("[::1%e;x]", "-", "is no name of a host");
+	words("me@[::1", "-", "in brackets");
+	words("-me@a", "-", "is no name of a host");
 	words("", "-", "want e.g. a:2 b:2");
 	words("a:0", "-", "1..4096 ranks for a host, not 'a:0'");
 	words("a:2x", "-", "not 'a:2x'");
@@ -114,11 +123,11 @@ test_slurm(void)
 	slurm("n[1-2]", "x", "-", "SLURM_TASKS_PER_NODE=x");
 }
 
-/* The command of a launcher for host a, its words divided by |. */
+/* The command of a launcher for a host, its words divided by |. */
 static void
-command(const char *launcher, const char *want)
+command_for(const char *host, const char *launcher, const char *want)
 {
-	char **argv = launcher_argv(launcher, "a");
+	char **argv = launcher_argv(launcher, host);
 	struct buf b = {0};
 
 	for (size_t i = 0; argv[i]; i++)
@@ -126,6 +135,12 @@ command(const char *launcher, const char *want)
 	CHECK_STR(b.p, want);
 	buf_free(&b);
 	launcher_free(argv);
+}
+
+static void
+command(const char *launcher, const char *want)
+{
+	command_for("a", launcher, want);
 }
 
 static void
@@ -150,6 +165,8 @@ test_launchers(void)
 	command("podman", "podman|exec|-i|a|sh|-c");
 	command("/bin/x 'to {host} and {host}' -", "/bin/x|to a and a|-");
 	command("sh -c", "sh|-c");
+	command_for("me@[fe80::1%e]", "ssh", "ssh|-T|-o|BatchMode=yes|me@fe80::1%e");
+	command_for("[::1]", "x to={host}", "x|to=::1");
 	CHECK(launcher_check("ssh -p 22", &e) == 0 && launcher_check("rsh {host}", &e) == 0);
 	CHECK(launcher_check("here", &e) == 0);
 	CHECK_STR(launcher_direct("srun --gpus 1"), "SLURM_LAUNCH_NODE_IPADDR");

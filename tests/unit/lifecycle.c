@@ -180,6 +180,46 @@ test_store_stays(void)
 	fake_end();
 }
 
+static void
+ignore_notice(void *arg, struct msg *m)
+{
+}
+
+static void
+count_end(void *arg, const struct err *why)
+{
+	++*(int *)arg;
+}
+
+/* A host on which another group has ranks is not given up for the stop of this one, connected or
+ * not: as long as it lingers it may come back. */
+static void
+test_stop_of_a_shared_host(void)
+{
+	static const struct slot_ops other = {ignore_notice, NULL, count_end};
+
+	for (int connected = 0; connected < 2; connected++) {
+		struct group *g = fake_begin(2);
+		struct fake_req r;
+		struct err e = {0};
+		struct agent *a;
+		int ended = 0;
+
+		on_host(g, "a:2", "none");
+		fake_step();
+		a = g->hosts.list[0]->agent;
+		a->said_hello = a->here = connected;
+		CHECK(agent_slot(a, &other, &ended) >= 0);
+		lifecycle_stop(g, &e);
+		wait_for(g, &r);
+		fake_pass(100);
+		CHECK(!r.done && ended == 0);
+		all_die(g);
+		CHECK(r.done && r.result == 0 && ended == 0);
+		fake_end();
+	}
+}
+
 /* A group is taken down with its agents while they answer nothing: nothing of it is made anew. */
 static void
 test_end_of_silent_hosts(void)
@@ -401,6 +441,7 @@ main(void)
 	test_stop_of_a_silent_host();
 	test_stop_of_a_silent_store();
 	test_store_stays();
+	test_stop_of_a_shared_host();
 	test_end_of_silent_hosts();
 	test_restart_of_a_silent_host();
 	test_restart();
