@@ -13,10 +13,9 @@ struct session {
 	void (*attached)(int rfd, int wfd, int waiter);
 };
 
-/* Makes it. Directories of sessions that died are removed. */
 /* Does the command that led here pass both streams on? 0, or -errno: one is a file, or closed. */
 int session_check_streams(struct err *e);
-
+/* Makes it. Directories of sessions that died are removed. */
 int session_open(struct session *s, struct err *e);
 /* attached is called for each new connection that knows the secret, from now on: its streams, and a
  * descriptor that is to be closed when they end. All three are its own. */
