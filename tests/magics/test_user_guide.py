@@ -130,5 +130,21 @@ def test_makedip():
         assert notebook.os.listdir(nb.mount) == [], "what was there stays"
 
 
+def test_named_group():
+    """The group that $DDIP_GROUP names is made if it is not there."""
+    with notebook.tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
+        with notebook.Notebook(mount, {}, "named", folder) as nb:
+            nb.ok("%load_ext ddip")
+            assert nb.ok("%makedip -i").text() == "There is no DDP group\n"
+            nb.ok("%makedip -n 3")
+            assert "/named, " in nb.ok("%makedip -i").text()
+            assert len(nb.ok("%%dip -S all\nrank").data()) == 3
+            nb.ok("%makedip -k")
+        with notebook.Notebook(mount, {}, "a/b", folder) as nb:
+            error = nb.run("%load_ext ddip\n%makedip").error
+            assert error[0] == "DipError" and "cannot be made: " in error[1], error
+            nb.ok("%makedip -k")
+
+
 if __name__ == "__main__":
     notebook.run(globals())
