@@ -317,6 +317,9 @@ class DdipMagics(Magics):
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
 
+    # a prompt that asks whether a line is a whole cell asks it of the line as it was typed
+    transform.has_side_effects = True
+
     def is_remote(self, code):
         """True if this cell would run on ranks."""
         first = code.lstrip("\n").partition("\n")[0]

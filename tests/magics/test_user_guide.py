@@ -43,6 +43,8 @@ def _autodip(nb):
     assert pushed.count(f"local process [{nb.pid}]") == 2, pushed
     assert nb.ok("#dip_locally\nprint(os.getpid())").text() == f"{nb.pid}\n"
     assert nb.ok("%autodip").text() == line
+    typed = "[get_ipython().check_complete(s)[0] for s in ('1', 'if 1:')]"
+    assert nb.ok(f"#dip_locally\n{typed}").data() == ["['complete', 'incomplete']"], "at a prompt"
     assert nb.ok('%autodip on -a "-q"').text() == say + "on, will run cell as %%dip -q\n"
     assert nb.ok("%autodip off").text() == say + "Off\n"
     assert nb.ok("print(os.getpid())").text() == f"{nb.pid}\n"
