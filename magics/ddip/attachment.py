@@ -87,9 +87,19 @@ class Attachment:
             path = mount.start(path, args.with_kernel)
         elif args.with_kernel:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
-        self._choose(groups.Group(os.path.join(path, groups.default_group())))
+        group = groups.Group(os.path.join(path, groups.default_group()))
+        if not group.status():  # $DDIP_GROUP names one that is not there yet
+            self._make(group.path)
+        self._choose(group)
         if found is not None:
             self._tell()
+
+    @staticmethod
+    def _make(path):
+        try:
+            files.mkdir(path)
+        except OSError as e:
+            raise DipError(f"the group {path} cannot be made: {e.strerror}", e.errno) from e
 
     def _tell(self):
         """Says what the group is that was there before."""

@@ -13,11 +13,14 @@ import threading
 
 from ddip import cell as cells
 from ddip.errors import DipError
+from ddip.show import Displays
+from ddip.sink import Sink
 
 KINDS = ("comm_open", "comm_msg", "comm_close")
 _CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
 
 _ends = {}  # comm id -> the comm of this kernel
+_shown = {}  # (path of a group, rank) -> the Displays of what its widgets' functions have shown
 _lock = threading.Lock()  # of what follows
 _ways = {}  # (group, rank) -> the _Way of answers of the front end that are under way there
 
@@ -121,10 +124,26 @@ class _Way:
     def _take(self, messages):
         from IPython import get_ipython
 
+        shell = get_ipython()
         for message in messages:
             if message["type"] in KINDS:
-                pass_on(get_ipython(), self.group, message)
+                pass_on(shell, self.group, message)
+            elif message["type"] in ("display_data", "update_display_data", "clear_output"):
+                self._show(shell, message)
             elif message["type"] == "stream":
                 print(message["text"], end="", file=getattr(sys, message["name"]), flush=True)
             elif message["type"] == "error":
                 print(*message["traceback"], sep="\n", file=sys.stderr)
+
+    def _show(self, shell, message):
+        """Shows a display; after clear_output() it takes the place of the one before."""
+        sink, key = Sink(shell), (self.group.path, self.rank)
+        if key not in _shown:
+            _shown[key] = Displays(sink, lambda: None)
+        if message["type"] == "clear_output":
+            _shown[key].clear(message["wait"])
+        elif message.get("transient", {}).get("display_id"):
+            update = message["type"] == "update_display_data"
+            sink.display(message["data"], message.get("metadata"), message["transient"], update)
+        else:
+            _shown[key].show(message)

@@ -32,7 +32,8 @@ class _Call:
 def reduce(value):
     """What p5.pickler() asks for objects of a notebook."""
     if isinstance(value, types.FunctionType):
-        return NotImplemented if _is_importable(value) else _reduce_function(value)
+        travels = not _is_importable(value) and _is_of_a_module(value)
+        return _reduce_function(value) if travels else NotImplemented
     return p5.reduce_tensor(value)
 
 
@@ -43,6 +44,13 @@ def _is_importable(function):
     for part in function.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is function
+
+
+def _is_of_a_module(function):
+    """False for what exec() made in a dictionary of its own, as namedtuple() does."""
+    name = function.__module__
+    module = sys.modules.get(name)
+    return name == "__main__" or getattr(module, "__dict__", None) is function.__globals__
 
 
 def _namespace(name):

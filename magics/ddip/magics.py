@@ -80,11 +80,13 @@ class DdipMagics(Magics):
         args = self.makedip.parser.parse_args(options.words(line))
         if args.verbose:
             self.verbose = args.verbose == "True"
+        makes = args.gpus or args.size is not None or args.restart or args.app
         if args.kill:
+            if makes or args.info or args.with_kernel:
+                raise DipError("-k ends the group, and goes with -m and -v only; -r starts it anew")
             self.attachment.kill(args.mount, self.verbose)
             return
-        asks_more = args.gpus or args.size or args.restart or args.app or args.mount
-        only_asks = args.info and not asks_more
+        only_asks = args.info and not (makes or args.mount)
         if only_asks and self.attachment.look() is None:
             print("There is no DDP group")
             return
@@ -298,7 +300,8 @@ class DdipMagics(Magics):
         A cell whose first line begins with % is left alone, one that begins with #dip_locally
         runs in the notebook.
         """
-        args = self.autodip.parser.parse_args(options.words(line))
+        words = options.bind(options.words(line), "-a", "--args")
+        args = self.autodip.parser.parse_args(words)
         if args.state == "off":
             self._auto = None
         elif args.state == "on":
@@ -313,6 +316,9 @@ class DdipMagics(Magics):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
+
+    # a prompt that asks whether a line is a whole cell asks it of the line as it was typed
+    transform.has_side_effects = True
 
     def is_remote(self, code):
         """True if this cell would run on ranks."""

@@ -20,6 +20,16 @@ def words(line):
         raise DipError(f"{line!r}: {e}") from None
 
 
+def bind(words, *names):
+    """The words, where the value of an option is a part of it: it may begin with a dash. names: of
+    the option, the long one last."""
+    bound, rest = [], iter(words)
+    for word in rest:
+        value = next(rest, None) if word in names else None
+        bound.append(word if value is None else f"{names[-1]}={value}")
+    return bound
+
+
 def parse(parser, line):
     """The options of a line, with the place in `where`: a word like `remote` may stand anywhere."""
     args = parser.parse_args(words(line))

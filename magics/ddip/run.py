@@ -1,5 +1,7 @@
 """Running a cell on the ranks and showing it: `%%dip` without its options."""
 
+import sys
+
 from ddip import cell as cells
 from ddip import comms, results
 from ddip import quiet as views
@@ -42,7 +44,11 @@ def _places(group, see, ranks):
     """(ranks that run a cell or None for all, ranks that are shown) of the words for both."""
     size = group.size if ranks or see else 0  # the file is read where it is needed
     on = rank_lists.parse(ranks, size) if ranks else None
-    return on, rank_lists.parse(see, size) if see else (on or [0])[:1]
+    seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
+    if on and not set(on) & set(seen):
+        texts = [f"rank{'s' * (len(some) > 1)} {rank_lists.spell(some)}" for some in (on, seen)]
+        print("This runs on {}, and -S shows {}".format(*texts), file=sys.stderr)
+    return on, seen
 
 
 def replay(shell, group, number, see=None):

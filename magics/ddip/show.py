@@ -39,7 +39,7 @@ class View:
         self._streams = {}  # (rank, name) -> Stream
         self._partial = {}  # (rank, name) -> since when its last line is not whole
         self._updates = {}  # display id -> (rank, message), of which the last one counts
-        self._displays = {}  # rank -> _Displays
+        self._displays = {}  # rank -> Displays
         self._labelled = set()  # display ids that have the rank above
         self._changed = False  # the region is not as it was drawn
         self._drawn = 0.0
@@ -224,7 +224,7 @@ class View:
 
     def _displays_of(self, rank):
         if rank not in self._displays:
-            self._displays[rank] = _Displays(self.sink, lambda: self._print_label(rank))
+            self._displays[rank] = Displays(self.sink, lambda: self._print_label(rank))
         return self._displays[rank]
 
     def _on_result(self, rank, message):
@@ -237,7 +237,7 @@ class View:
         self.sink.display(data, message.get("metadata"))
 
 
-class _Displays:
+class Displays:
     """The displays of one rank among others: clear_output() must clear these alone."""
 
     def __init__(self, sink, label):

@@ -22,16 +22,22 @@ def attach(tool, words):
         f"tail -n {_LAST_LINES} {tool.path(rank)}/stdout; cat {tool.path(rank)}/follow &"
         f" cat > {tool.path(rank)}/stdin"
     )
-    signal.signal(signal.SIGINT, lambda *_: tool.tell(f"{rank}/ctl", "interrupt"))
+
+    def interrupt(*_):
+        with tool.telling("interrupt"):
+            tool.tell(f"{rank}/ctl", "interrupt")
+
+    signal.signal(signal.SIGINT, interrupt)
     # opened before the end is printed: nothing is missed between the two
     with files.open_(tool.path(f"{rank}/follow")) as follow:
         print_end(tool.path(f"{rank}/stdout"), _LAST_LINES)
-        _talk(follow, tool.path(f"{rank}/stdin"))
+        _talk(tool, follow, f"{rank}/stdin")
     return OK
 
 
-def _talk(follow, stdin):
-    """Until either side ends."""
+def _talk(tool, follow, name):
+    """Until either side ends. name: of the rank's input."""
+    stdin = tool.path(name)
     while True:
         poller = select.poll()
         poller.register(follow.arm(), select.POLLIN)
@@ -44,6 +50,7 @@ def _talk(follow, stdin):
             if not data:
                 return
             if fd == 0:
-                files.write(stdin, data)
+                with tool.telling(name):
+                    files.write(stdin, data)
             else:
                 write_all(1, data)

@@ -9,6 +9,7 @@ import sys
 import time
 
 from ddip import files
+from ddip.errors import DipError
 from tool import NOTHING, OK, USAGE, Failure, Options, say, write_all
 
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
@@ -234,10 +235,11 @@ class Screen:
 
     def _tell(self, name, verb):
         try:
-            self._watch.tool.tell(name, verb)
+            with self._watch.tool.telling(verb):
+                self._watch.tool.tell(name, verb)
             self._note = f"{verb}: sent"
-        except OSError as e:
-            self._note = f"{verb}: {e.strerror}"
+        except DipError as e:
+            self._note = str(e)
 
     def _page(self, name):
         """Shows a text until a key is pressed."""

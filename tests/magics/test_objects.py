@@ -64,6 +64,14 @@ def test_functions():
             .endswith("(True, False, 6, 8)")
         )
         assert nb.ok("%%dip\np.far()").data()[0].endswith("2")
+        nb.ok(
+            "from collections import namedtuple\nfrom typing import NamedTuple\n"
+            "Pair = namedtuple('Pair', 'a b')\nclass One(NamedTuple):\n    a: int\n"
+            "space = {}\nexec('def made(): return other()\\ndef other(): return 8', space)\n"
+            "made, pair, one = space['made'], Pair(1, 2), One(3)\n%dipush made pair one Pair"
+        )
+        found = nb.ok("%%dip\nmade(), pair, one, Pair(4, 5).b").data()[0]
+        assert found.endswith("(8, Pair(a=1, b=2), One(a=3), 5)"), found
 
 
 def test_interrupted_push():

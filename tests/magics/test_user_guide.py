@@ -43,6 +43,9 @@ def _autodip(nb):
     assert pushed.count(f"local process [{nb.pid}]") == 2, pushed
     assert nb.ok("#dip_locally\nprint(os.getpid())").text() == f"{nb.pid}\n"
     assert nb.ok("%autodip").text() == line
+    typed = "[get_ipython().check_complete(s)[0] for s in ('1', 'if 1:')]"
+    assert nb.ok(f"#dip_locally\n{typed}").data() == ["['complete', 'incomplete']"], "at a prompt"
+    assert nb.ok('%autodip on -a "-q"').text() == say + "on, will run cell as %%dip -q\n"
     assert nb.ok("%autodip off").text() == say + "Off\n"
     assert nb.ok("print(os.getpid())").text() == f"{nb.pid}\n"
 
@@ -109,17 +112,40 @@ def test_makedip():
             assert "DDP group: idle, 2 CPU ranks" in said, said
             assert ("engine pids" in said) == ("-i" in line), said
         assert nb.run("%%dip\nkept").error[1] == "NameError(name 'kept' is not defined)"
+        for line in ("-k -r", "-k -n 2", "-k -i", "-k --with-kernel"):
+            error = nb.run(f"%makedip {line}").error
+            assert error and error[1].startswith("-k ends the group, and"), (line, error)
+        assert "(idle)" in nb.ok("%makedip -i").text(), "nothing was ended"
         assert "3 CPU ranks" in nb.ok("%makedip -n 3 -t 600").text()
         assert nb.ok("%%dip -S 0,2\nrank").data() == ["Out[0:4]: 0", "Out[2:4]: 2"]
         assert nb.ok("%%dip --ranks 1 2 --see 2\nrank").data() == ["Out[2:5]: 2"]
+        told = nb.ok("%%dip --ranks 1 2 --see 0\nrank")
+        assert told.text("stderr") == "This runs on ranks 1-2, and -S shows rank 0\n"
+        assert not told.data()
         assert nb.ok("%%dip --to both\nz = 1").error is None
         assert nb.ok("z\n").data() == ["1"]
         nb.ok("%dipper d\nassert d.pull(['z'])['z'] == 1\nd.push({'w': 7})")
-        assert nb.ok("%%dip --push z\nw, z").data() == ["Out[0:7]: (7, 1)"]
+        assert nb.ok("%%dip --push z\nw, z").data() == ["Out[0:8]: (7, 1)"]
         assert "unrecognized" in nb.run("%%dip --bogus\n1").text("stderr")
         nb.ok("%makedip -k")
         notebook.until(lambda: not notebook.os.path.ismount(nb.mount))
         assert notebook.os.listdir(nb.mount) == [], "what was there stays"
+
+
+def test_named_group():
+    """The group that $DDIP_GROUP names is made if it is not there."""
+    with notebook.tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
+        with notebook.Notebook(mount, {}, "named", folder) as nb:
+            nb.ok("%load_ext ddip")
+            assert nb.ok("%makedip -i").text() == "There is no DDP group\n"
+            nb.ok("%makedip -n 3")
+            assert "/named, " in nb.ok("%makedip -i").text()
+            assert len(nb.ok("%%dip -S all\nrank").data()) == 3
+            nb.ok("%makedip -k")
+        with notebook.Notebook(mount, {}, "a/b", folder) as nb:
+            error = nb.run("%load_ext ddip\n%makedip").error
+            assert error[0] == "DipError" and "cannot be made: " in error[1], error
+            nb.ok("%makedip -k")
 
 
 if __name__ == "__main__":

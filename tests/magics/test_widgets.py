@@ -48,5 +48,25 @@ def test_answers():
         assert cells < len(values) // 2, f"{cells} cells for {len(values)} answers"
 
 
+def test_displays():
+    """What a widget's function displays is shown, after clear_output() in the same place."""
+    slider = (
+        "%%dip\nimport ipywidgets\nfrom IPython.display import clear_output, display, HTML\n"
+        "slider = ipywidgets.IntSlider()\ndef changed(change):\n    clear_output(wait=True)\n"
+        "    display(HTML(f'<b>{change[\"new\"]}</b>'))\nslider.observe(changed, 'value')\nslider"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", slider) as nb:
+        name = nb.ok("%%dip\nslider.comm.comm_id").data()[0].partition(": ")[2].strip("'")
+        client, shown = nb.begin("pass")[0], notebook.Outputs()
+        for value in (1, 2):
+            data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+            message = client.session.msg("comm_msg", {"comm_id": name, "data": data})
+            client.shell_channel.send(message)
+            while not any(f"<b>{value}</b>" in str(o.get("data")) for o in shown):
+                shown.take(client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S))
+        assert [o.data["text/html"] for o in shown] == ["<b>2</b>"], shown
+        client.stop_channels()
+
+
 if __name__ == "__main__":
     notebook.run(globals())

@@ -274,3 +274,11 @@ at_terminal 'mount and umount' '
 t = Terminal("sh", "-c", "mkdir $HOME/two && ddip mount -o backend=none $HOME/two && ddip umount $HOME/two")
 is_("mount and umount", t.status(), 0)
 '
+
+# without engines
+ok ddip stop
+at_terminal 'attach says what is missing' '
+t = Terminal("ddip", "attach", "0")
+t.type("a line\n")
+assert t.status() == 4 and "rank 0 has no engine" in t.text, t.text
+'
