@@ -267,7 +267,8 @@ live_poll(struct file *f)
 void
 live_place_now(struct group *g, struct live_rank *s, int k)
 {
-	output_advance(&g->ranks[k]);
+	if (k < g->size)
+		output_advance(&g->ranks[k]);
 	*s = (struct live_rank){.rank = k, .at = g->ranks[k].output.tail, .placed = true};
 	s->start = s->at;
 }
