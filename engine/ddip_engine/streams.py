@@ -308,7 +308,12 @@ def display(kind, **content):
     """Sends one message of rich output, named as in the Jupyter protocol, with this rank."""
     if _display is None:
         return
-    line = json.dumps({"type": kind, **content, "rank": state.rank}, default=_plain)
+    message = {"type": kind, **content, "rank": state.rank}
+    try:
+        line = json.dumps(message, default=_plain, allow_nan=False)
+    except ValueError:  # JSON has no NaN and no Infinity: text, as Jupyter makes it of them
+        line = json.dumps(message, default=_plain)
+        line = json.dumps(json.loads(line, parse_constant=lambda word: repr(float(word))))
     _display.write(line + "\n")
     _display.flush()
 

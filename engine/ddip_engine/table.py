@@ -196,6 +196,11 @@ def _array_facts(name, array, thorough):
     return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), "cpu")
 
 
+def _cupy_facts(name, array, thorough):
+    place = f"cuda:{array.device.id}"
+    return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), place)
+
+
 def _shape(shape):
     return ",".join(map(str, shape)) or "()"
 
@@ -238,6 +243,7 @@ _LIBRARIES = (
     ("torch", "Tensor", _tensor_facts),
     ("numpy", "ndarray", _array_facts),
     ("numpy", "generic", _array_facts),
+    ("cupy", "ndarray", _cupy_facts),
     ("torch.nn", "Module", _measure(_module_facts)),
     ("pandas", "DataFrame", _measure(_frame_facts)),
     ("pandas", "Series", _measure(_frame_facts)),

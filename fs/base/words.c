@@ -59,12 +59,14 @@ int
 words_number(
     const char *name, const char *word, long long min, long long max, long long *v, struct err *e)
 {
+	long long number;
 	char *end;
 
 	errno = 0;
-	*v = strtoll(word, &end, 10);
-	if (errno || end == word || *end || *v < min || *v > max)
+	number = strtoll(word, &end, 10);
+	if (errno || end == word || *end || number < min || number > max)
 		return fail(e, EINVAL, "%s: want a whole number %lld..%lld, not '%.80s'", name, min,
 		    max, word);
+	*v = number;
 	return 0;
 }

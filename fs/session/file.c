@@ -232,7 +232,7 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 	}
 	take_flags(f, fi);
 	c = request_new(fr, answer_read);
-	c->is_read = true;
+	c->made_again = true;
 	c->r.file = f;
 	c->r.want = size;
 	c->r.nonblock = f->flags & O_NONBLOCK;

@@ -12,12 +12,17 @@
 static void
 want_lock(fuse_req_t fr, const struct lock *want, bool waits)
 {
-	if (lock_take(want))
+	struct request *c;
+
+	if (lock_take(want)) {
 		fuse_reply_err(fr, 0);
-	else if (waits)
-		lock_wait(want, &request_new(fr, NULL)->r);
-	else
+	} else if (waits) {
+		c = request_new(fr, NULL);
+		c->made_again = true;
+		lock_wait(want, &c->r);
+	} else {
 		fuse_reply_err(fr, EAGAIN);
+	}
 }
 
 static struct lock

@@ -153,8 +153,8 @@ look_at(struct request *c)
 	enum client_wish wish = client_wish(c->tid);
 	uint64_t waited_ms = (now_ns() - c->told_at) / NS_IN_MS;
 
-	/* a read is made again after any signal */
-	if (wish == CLIENT_NONE && c->is_read)
+	/* a read, and the wait for a lock, are made again after any signal */
+	if (wish == CLIENT_NONE && c->made_again)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
 		front_tell(&c->r, DETACH);

@@ -13,7 +13,7 @@ struct request {
 	struct req r; /* first: a struct req is a struct request */
 	fuse_req_t fr;
 	request_answer_fn *answer;
-	bool is_read;		  /* shells read on where a signal means nothing to them */
+	bool made_again; /* by shells (read) or the kernel (lock) where a signal means nothing */
 	struct fuse_file_info fi; /* OPEN, CREATE */
 	struct node *created;	  /* CREATE, LOOKUP: what is given to the kernel if all is well */
 	pid_t tid;

@@ -103,6 +103,7 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	if (more || l->finished || !c->w->done || l->base + l->ready.n >= until)
 		return more;
 	l->finished = true;
+	live_tell_lost(l);
 	tell_rests(l);
 	buf_addf(&l->ready,
 	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"

@@ -80,6 +80,14 @@ live_release(struct file *f)
 	live_free(f->state);
 }
 
+void
+live_tell_lost(struct live *l)
+{
+	if (l->lost)
+		l->tell(l, l->lost);
+	l->lost = 0;
+}
+
 /* Takes one piece of a rank's output into `ready`. False: nothing is there. */
 static bool
 pull(struct group *g, struct live *l, struct live_rank *s)
@@ -107,9 +115,7 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	n = len ? pread(k->output.spool.fd[stream], piece, len, (off_t)offset) : 0;
 	if (n <= 0)
 		return true;
-	if (l->lost)
-		l->tell(l, l->lost);
-	l->lost = 0;
+	live_tell_lost(l);
 	l->take(l, s, stream, piece, (size_t)n);
 	return true;
 }
@@ -165,6 +171,7 @@ live_go_back(struct live *l, uint64_t offset)
 		for (int i = 0; i < l->n; i++)
 			l->ranks[i].at = l->ranks[i].start;
 		l->finished = false;
+		l->lost = 0;
 	} else {
 		l->tell(l, l->base - offset + skip);
 		buf_add(&l->ready, kept.p + skip, kept.n - skip);
@@ -260,7 +267,8 @@ live_poll(struct file *f)
 void
 live_place_now(struct group *g, struct live_rank *s, int k)
 {
-	output_advance(&g->ranks[k]);
+	if (k < g->size)
+		output_advance(&g->ranks[k]);
 	*s = (struct live_rank){.rank = k, .at = g->ranks[k].output.tail, .placed = true};
 	s->start = s->at;
 }

@@ -41,6 +41,8 @@ void live_place_now(struct group *g, struct live_rank *s, int rank);
  * `from` may be forgotten. False: it got so far, or nothing more is there; true: there is more, and
  * it has to go on later. */
 bool live_fill(struct group *g, struct live *l, uint64_t from, uint64_t until);
+/* Tells how many bytes were dropped before what comes now. */
+void live_tell_lost(struct live *l);
 /* How much is there from an offset on. */
 size_t live_there(const struct live *l, uint64_t offset);
 /* For a read before what is kept: at 0 everything is made again, as far as the ranks' output is

@@ -67,18 +67,55 @@ take_lines(struct live *l, struct live_rank *s, int stream, const char *p, size_
 	}
 }
 
+/* How many ranks there are, and were: who prints under a number again goes on behind that. */
+static int
+count_known(const struct group *g)
+{
+	int n = g->size;
+
+	while (g->ranks && n < MAX_RANKS && g->ranks[n].output.known)
+		n++;
+	return n;
+}
+
 static int
 all_open(struct file *f, struct req *r)
 {
 	struct group *g = f->node->at.g;
-	struct live *l = live_new(MAX(g->size, 1), take_lines, tell_text);
+	int n = count_known(g);
+	struct live *l = live_new(MAX(n, 1), take_lines, tell_text);
 
-	l->n = g->size;
-	for (int i = 0; i < g->size; i++)
+	l->n = n;
+	for (int i = 0; i < n; i++)
 		live_place_now(g, &l->ranks[i], i);
 	f->state = l;
 	return 0;
 }
 
+/* Numbers that no rank had at the open: all that is printed under them came later. */
+static void
+add_ranks(const struct group *g, struct live *l)
+{
+	if (g->size <= l->n)
+		return;
+	l->ranks = xrealloc(l->ranks, (size_t)g->size * sizeof(*l->ranks));
+	for (; l->n < g->size; l->n++)
+		l->ranks[l->n] = (struct live_rank){.rank = l->n, .placed = true};
+}
+
+static void
+all_read(struct file *f, struct req *r)
+{
+	add_ranks(f->node->at.g, f->state);
+	live_read(f, r);
+}
+
+static unsigned
+all_poll(struct file *f)
+{
+	add_ranks(f->node->at.g, f->state);
+	return live_poll(f);
+}
+
 const struct file_ops stream_file_log_ops = {
-    .open = all_open, .read = live_read, .poll = live_poll, .release = live_release};
+    .open = all_open, .read = all_read, .poll = all_poll, .release = live_release};

@@ -46,6 +46,9 @@ for name in big small odd columns gaps turned thin empty record; do
 done
 is 'each rank gives its own' "$(cat "$G/rank1/vars/big.npy" | tail -c 4 | od -An -t d4 | xargs)" 3145728
 
+is 'names tells of them' "$(grep '^big ' "$G/names")" \
+	'big type=ndarray dtype=int32 shape=3,1048576 bytes=12582912 device=cuda:0'
+
 # a part costs that part
 before=$(copied)
 is 'one page in the middle' "$(dd if="$G/vars/big.npy" bs=4096 skip=1000 count=1 iflag=direct status=none | wc -c)" 4096

@@ -47,6 +47,8 @@ is '%%bash' "$(cat "$G/cells/last/rank1/stdout")" 'in bash'
 cell 'from IPython.display import display, HTML
 display(HTML("<b>rich</b>"))' || bad display
 like 'display' "$(guarded cat "$G/cells/last/stream")" '"display_data".*<b>rich</b>'
+cell 'display({"application/json": {"a": [float("nan"), float("-inf"), 1.5]}}, raw=True)' || bad 'display of NaN'
+like 'NaN, which JSON has not, is text' "$(cat "$G/cells/last/stream")" '\{"a": \["nan", "-inf", 1\.5\]\}'
 like 'get_ipython' "$(value 'type(get_ipython()).__name__')" ZMQInteractiveShell
 is 'the errno of a syntax error' "$(errno write "$G/cell" 'x = = 1')" ENOEXEC
 cell '%reset -f' || bad '%reset'

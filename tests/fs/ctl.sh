@@ -26,6 +26,7 @@ is 'a NUL byte' "$(printf 'timeout 5\0\n' | dd of="$G/ctl" status=none 2>&1 | gr
 is 'no effect' "$(grep '^timeout' "$G/ctl")" 'timeout off'
 
 # a bad line: text, and no effect
+before=$(cat "$G/ctl")
 while IFS='|' read -r text error; do
 	is "'$text'" "$(line "$text")" "$error"
 done <<END
@@ -42,6 +43,9 @@ timeout -1|EINVAL
 grace x|EINVAL
 history -1|EINVAL
 spool many|EINVAL
+spool -1|EINVAL
+spool 7M|EINVAL
+spool 99999999999999999999|EINVAL
 autogc maybe|EINVAL
 env NAME|EINVAL
 python $T/nosuch/python|ENOENT
@@ -71,7 +75,7 @@ linger never|EINVAL
 linger -1|EINVAL
 external x|EINVAL
 END
-is 'nothing changed' "$(grep '^size' "$G/ctl")" 'size 2'
+is 'nothing changed' "$(cat "$G/ctl")" "$before"
 line 'size many' >/dev/null
 like 'the text' "$(tail -n 2 "$G/error")" "EINVAL size many.*want"
 

@@ -118,3 +118,17 @@ exec 5<&-
 is 'it works on' "$(value '1 + 1' 1)" 2
 echo stop >"$G/ctl"
 is 'no engine' "$(errno create "$G/rank0/stdin" x)" ESRCH
+
+# an open log has the ranks that another size brings, from their first line, and those that come back
+printf 'size 1\nstart\n' >"$G/ctl"
+exec 5<"$G/log"
+for size in 4 1 3; do
+	printf 'stop\nsize %d\nstart\n' $size >"$G/ctl"
+	cell "print('of', world_size)"
+done
+guarded sed '/^2: of 3/q' <&5 >"$T/log" || bad 'the log'
+for line in '0: of 4' '1: of 4' '2: of 4' '0: of 1' '2: of 3'; do
+	is "log has '$line' once" "$(grep -cxF "$line" "$T/log")" 1
+done
+is 'what was printed before the open is not in it' "$(grep -vc 'of [134]$' "$T/log")" 0
+exec 5<&-

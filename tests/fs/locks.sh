@@ -62,6 +62,28 @@ if pid == 0:
     fcntl.flock(opened(), fcntl.LOCK_EX)
     os._exit(0)
 assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGALRM, "a waiter that a signal ends"
+# also by one that it catches: a program's own time limit
+class Late(Exception):
+    pass
+def late(number, frame):
+    raise Late
+signal.signal(signal.SIGALRM, late)
+for wait in [fcntl.flock] + [fcntl.lockf] * (not only_read):
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        wait(b, fcntl.LOCK_EX)
+        os.write(w, b".")
+        signal.pause()
+    os.read(r, 1)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        wait(opened(), fcntl.LOCK_EX)
+        raise SystemExit("two have one lock")
+    except Late:
+        pass
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 os.close(b)
 
 if not only_read:

@@ -115,6 +115,11 @@ cell 'print("err again", file=sys.stderr)'
 is 'truncate of stdout empties stdout' "$(stat -c %s "$G/rank0/stdout")" 0
 is 'and not stderr' "$(cat "$G/rank0/stderr")" 'err again'
 
+# a stream of a cell says what is dropped, also where nothing comes behind it
+cell 'print("0123456789")' "$G/rank0/cell"
+: >"$G/rank0/stdout"
+is 'dropped to the end' "$(head -n 1 "$G/cells/last/stream")" '{"type":"dropped","bytes":11}'
+
 # what `spool` drops before a reader comes there, the reader is told
 exec 5<"$G/rank0/follow"
 echo 'spool 65536' >"$G/ctl"
