@@ -80,9 +80,9 @@ def as_array(name, value, view="npy"):
         if isinstance(value, numpy.ma.MaskedArray):
             raise unsupported(name, value, view, f"its mask would be lost: read {name}.pkl")
         return array, array
-    raise unsupported(
-        name, value, view, f"want an array, a tensor or a number; read {name}.json or {name}.pkl"
-    )
+    views = ("safetensors", "pt") if holds_state(value) else ("json", "pkl")
+    use = " or ".join(f"{name}.{each}" for each in views)
+    raise unsupported(name, value, view, f"want an array, a tensor or a number; read {use}")
 
 
 def _tensor_as_array(name, tensor, view):

@@ -150,7 +150,8 @@ def export_csv(name, value):
         default = type(getattr(value, "index", None)).__name__ == "RangeIndex"
         return _export_lines(name, lambda file: value.to_csv(file, index=not default))
     if getattr(array, "ndim", None) != 2 or not hasattr(array, "tolist"):
-        raise unsupported(name, value, "csv", f"want a data frame or a 2-D array; read {name}.json")
+        use = f"{name}.{'pt' if arrays.holds_state(value) else 'json'}"
+        raise unsupported(name, value, "csv", f"want a data frame or a 2-D array; read {use}")
 
     def write(file):
         rows = csv.writer(file, lineterminator="\n")

@@ -48,6 +48,18 @@ def pt(path):
 def why():
     return read(R + "/error").decode().splitlines()[-1]
 
+def refusal(path):
+    """The text of `error` when it is read."""
+    try:
+        read(path)
+    except OSError as e:
+        assert e.errno == errno.EOPNOTSUPP, e
+        return why()
+
+# a module is no array: what it is read as
+assert refusal(V + "/net.npy").endswith("; read net.safetensors or net.pt"), why()
+assert refusal(V + "/net.csv").endswith("; read net.pt"), why()
+
 # a module: rank 0's state, onto all ranks, into the module that is there
 state = load(read(V + "/net.safetensors"))
 assert state.keys() == pt(V + "/net.pt").keys() and state["1.num_batches_tracked"].shape == ()
