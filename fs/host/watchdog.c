@@ -29,9 +29,10 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { AGENT_ENDS_MS = 2000, NS_PER_MS = 1000000 };
+enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, LOOK_MS = 2, NS_PER_MS = 1000000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until told */
 static int *agents;	/* pidfds */
@@ -201,12 +202,25 @@ is_dead(const char *mountpoint)
 	return stat(mountpoint, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
+/* One that ends closes our pipe before, maybe, the descriptor that its mount lives by. */
 static void
-unmount(const char *mountpoint)
+await_end(pid_t daemon)
+{
+	static const struct timespec look = {.tv_nsec = LOOK_MS * NS_PER_MS};
+
+	for (int ms = 0; ms < DAEMON_ENDS_MS && getppid() == daemon; ms += LOOK_MS)
+		nanosleep(&look, NULL);
+}
+
+static void
+unmount(const char *mountpoint, pid_t daemon)
 {
 	pid_t pid;
 
-	if ((*device && !still_mounted(mountpoint)) || !is_dead(mountpoint))
+	if (*device && !still_mounted(mountpoint))
+		return;
+	await_end(daemon);
+	if (!is_dead(mountpoint))
 		return;
 	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
 		return;
@@ -237,6 +251,7 @@ end_agents(void)
 int
 watchdog_main(const char *mountpoint)
 {
+	pid_t daemon = getppid();
 	struct buf in = {0};
 	ssize_t n;
 
@@ -265,7 +280,7 @@ watchdog_main(const char *mountpoint)
 		if (root >= 0)
 			close(root);
 	}
-	unmount(mountpoint);
+	unmount(mountpoint, daemon);
 	end_agents();
 	free(agents);
 	buf_free(&in);
