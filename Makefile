@@ -44,10 +44,10 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 	$(if $(WERROR),-Werror)
 CC       := gcc
 OPT      := -O2 -g
-# _FORTIFY_SOURCE hides from the sanitizers what they would report better.
-HARDEN   := -fstack-protector-strong $(if $(SAN)$(COVER),,-D_FORTIFY_SOURCE=2)
+# _FORTIFY_SOURCE hides from the sanitizers what they would report better; they make frames larger.
 # A user's `ulimit -s` may be small: an array of every possible rank's number fits, no more.
-HARDEN   += $(if $(SAN)$(COVER),,-Wframe-larger-than=81920)
+HARDEN   := -fstack-protector-strong \
+	$(if $(SAN)$(COVER),,-D_FORTIFY_SOURCE=2 -Wframe-larger-than=81920)
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 COVER    :=

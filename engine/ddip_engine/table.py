@@ -192,13 +192,12 @@ def _tensor_facts(name, tensor, thorough):
     return (_dtype_name(tensor.dtype), _shape(tensor.shape), str(size), str(tensor.device))
 
 
-def _array_facts(name, array, thorough):
-    return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), "cpu")
+def _array_facts(name, array, thorough, place="cpu"):
+    return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), place)
 
 
 def _cupy_facts(name, array, thorough):
-    place = f"cuda:{array.device.id}"
-    return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), place)
+    return _array_facts(name, array, thorough, f"cuda:{array.device.id}")
 
 
 def _shape(shape):

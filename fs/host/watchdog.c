@@ -29,10 +29,9 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, LOOK_MS = 2, NS_PER_MS = 1000000 };
+enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, NS_PER_MS = 1000000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until told */
 static int *agents;	/* pidfds */
@@ -202,24 +201,15 @@ is_dead(const char *mountpoint)
 	return stat(mountpoint, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
-/* One that ends closes our pipe before, maybe, the descriptor that its mount lives by. */
 static void
-await_end(pid_t daemon)
-{
-	static const struct timespec look = {.tv_nsec = LOOK_MS * NS_PER_MS};
-
-	for (int ms = 0; ms < DAEMON_ENDS_MS && getppid() == daemon; ms += LOOK_MS)
-		nanosleep(&look, NULL);
-}
-
-static void
-unmount(const char *mountpoint, pid_t daemon)
+unmount(const char *mountpoint, int daemon)
 {
 	pid_t pid;
 
 	if (*device && !still_mounted(mountpoint))
 		return;
-	await_end(daemon);
+	/* a daemon that ends closes our pipe before, maybe, the descriptor of its mount */
+	has_ended(daemon, DAEMON_ENDS_MS);
 	if (!is_dead(mountpoint))
 		return;
 	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
@@ -251,7 +241,7 @@ end_agents(void)
 int
 watchdog_main(const char *mountpoint)
 {
-	pid_t daemon = getppid();
+	int daemon = (int)syscall(SYS_pidfd_open, getppid(), 0);
 	struct buf in = {0};
 	ssize_t n;
 

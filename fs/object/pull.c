@@ -207,18 +207,16 @@ on_combined(void *arg, const struct err *e)
 {
 	struct pull *p = arg;
 	struct err why = *e;
-	bool more = !why.no && p->fn, text_of_one = more && compares_fingerprints(p);
+	bool more = !why.no && p->fn, wants_text = compares_fingerprints(p);
 
 	p->running = false;
-	more = text_of_one || (more && reduce_result(p->reduction) >= 0);
-	if (more && !is_here(p, &p->got[0].rank, &why))
-		more = false;
-	if (more && text_of_one)
-		ask(p, &p->whole, GOT_HOST, "", -1);
-	else if (more)
-		ask(p, &p->whole, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
-	else
+	more = more && (wants_text || reduce_result(p->reduction) >= 0);
+	if (!more || !is_here(p, &p->got[0].rank, &why))
 		ended(p, &why);
+	else if (wants_text)
+		ask(p, &p->whole, GOT_HOST, "", -1);
+	else
+		ask(p, &p->whole, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
 }
 
 /* Do the parts go together? Their bytes need not be here yet. False: it has ended with why not. */
