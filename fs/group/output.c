@@ -27,6 +27,16 @@ static size_t watched_count;
 
 /* ---- what is kept ---- */
 
+int
+output_known(const struct group *g)
+{
+	int n = g->size;
+
+	while (g->ranks && n < MAX_RANKS && g->ranks[n].output.known)
+		n++;
+	return n;
+}
+
 uint64_t
 output_size(const struct rank *k, int stream)
 {

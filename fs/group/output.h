@@ -6,6 +6,8 @@
 /* Watches the spools of a group (inotify) from now on, no more. */
 void output_follow(struct group *g);
 void output_gone(struct group *g);
+/* How many ranks a group has, and had when it was larger: their output stays. */
+int output_known(const struct group *g);
 /* Opens the spool of a rank that begins to print, if it is not open; `error` has what fails. */
 void output_open(struct rank *k);
 /* Walks a rank's index to its end (k->output.tail); tells what grew. */

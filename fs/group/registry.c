@@ -136,7 +136,7 @@ take_down(struct group *g)
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
 	g->size = 0;
-	for (int i = 0; g->ranks && i < MAX_RANKS && g->ranks[i].output.known; i++)
+	for (int i = 0, n = output_known(g); i < n; i++)
 		spool_reader_close(&g->ranks[i].output.spool); /* also of a larger size before */
 	store_fini(g);
 	hosts_free(g);

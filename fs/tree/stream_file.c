@@ -1,6 +1,6 @@
 /* rankK/follow and log: what ranks print from now on, as it comes or line by line. */
 #include "tree/stream_file.h"
-#include "group/group.h"
+#include "group/output.h"
 #include "tree/live.h"
 #include <string.h>
 
@@ -67,22 +67,11 @@ take_lines(struct live *l, struct live_rank *s, int stream, const char *p, size_
 	}
 }
 
-/* How many ranks there are, and were: who prints under a number again goes on behind that. */
-static int
-count_known(const struct group *g)
-{
-	int n = g->size;
-
-	while (g->ranks && n < MAX_RANKS && g->ranks[n].output.known)
-		n++;
-	return n;
-}
-
 static int
 all_open(struct file *f, struct req *r)
 {
 	struct group *g = f->node->at.g;
-	int n = count_known(g);
+	int n = output_known(g); /* who prints under a number again goes on behind that */
 	struct live *l = live_new(MAX(n, 1), take_lines, tell_text);
 
 	l->n = n;
