@@ -217,7 +217,7 @@ check_mountpoint(const char *path)
 	if (is_ddipfs(real))
 		die("%s is a ddipfs already (umount it, or use it)", real);
 	if (!is_empty(real))
-		die("%s is not empty, and what is in it would be hidden: take an empty directory",
+		die("%s is not empty, and what is in it would be hidden: use an empty directory",
 		    real);
 	return xstrdup(real);
 }

@@ -129,7 +129,7 @@ shard_read(const struct shard *p, uint64_t offset, char *to, size_t n, struct er
 
 		if (k <= 0)
 			return fail(e, k == -ESRCH || k == 0 ? EHOSTDOWN : (int)-k,
-			    "rank %d's object went away while it was read", p->rank);
+			    "rank %d's object disappeared while it was read", p->rank);
 		done += (size_t)k;
 	}
 	return 0;

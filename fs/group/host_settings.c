@@ -53,7 +53,7 @@ read_hosts(const char *path, struct hostlist *out, struct err *e)
 	if (stat(path, &st) < 0)
 		return fail_errno(e, "hosts: %.200s", path);
 	if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
-		return fail(e, EINVAL, "hosts: %.200s is no file of lines NAME slots=N", path);
+		return fail(e, EINVAL, "hosts: %.200s is not a file with lines NAME slots=N", path);
 	r = read_file(path, &text);
 	if (r == 0)
 		r = hostlist_text(text.n ? text.p : "", path, out, e);

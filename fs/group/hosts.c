@@ -400,7 +400,7 @@ place_anew(struct group *g, struct err *e)
 		hosts_forgive(g);
 	if (room(g) < g->size)
 		return fail(e, EINVAL,
-		    "size %d, but hosts has room for %ld ranks: say how many with each name (a:4)",
+		    "size %d, but hosts has room for %ld ranks: give the number with each name (a:4)",
 		    g->size, room(g));
 	return place(g, e);
 }

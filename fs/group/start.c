@@ -35,7 +35,7 @@ void
 start_make_ranks(struct group *g)
 {
 	static const struct err changed = {
-	    ECANCELED, "the group has got another size meanwhile: submit it again"};
+	    ECANCELED, "the size of the group has changed: submit it again"};
 
 	if (!rank_any_process(g))
 		hosts_update(g);

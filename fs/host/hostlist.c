@@ -57,7 +57,7 @@ add(struct hostlist *l, const char *name, size_t n, long slots, struct err *e)
 {
 	if (!is_name(name, n))
 		return fail(
-		    e, EINVAL, "hosts: '%.*s' is no name of a host", (int)MIN(n, (size_t)80), name);
+		    e, EINVAL, "hosts: '%.*s' is not a host name", (int)MIN(n, (size_t)80), name);
 	if (l->n == HOSTS_MAX)
 		return fail(e, EINVAL, "hosts: more than %d", HOSTS_MAX);
 	l->host = xrealloc(l->host, (l->n + 1) * sizeof(*l->host));
@@ -128,7 +128,7 @@ check(const struct hostlist *l, struct err *e)
 
 	for (size_t i = 1; i < l->n && r == 0; i++)
 		if (strcmp(x->host[i - 1]->name, x->host[i]->name) == 0)
-			r = fail(e, EINVAL, "hosts: %.80s is there twice: say %.80s:N",
+			r = fail(e, EINVAL, "hosts: %.80s appears twice: write %.80s:N",
 			    x->host[i]->name, x->host[i]->name);
 	hostlist_index_free(x);
 	return r;

@@ -246,7 +246,7 @@ op_read_dir(struct call *c, uint64_t offset, size_t count)
 		f->next_entry = 0;
 	} else if (offset != f->next_offset) {
 		return fail(
-		    &c->r.err, EINVAL, "a directory is read from where it ended, or from 0");
+		    &c->r.err, EINVAL, "a directory can be read from 0, or from where the last read ended");
 	}
 	for (size_t last = f->next_entry + LISTING_MAX;
 	     f->next_entry < last && (name = listing_entry(f->listing, f->next_entry, &ino, &type));

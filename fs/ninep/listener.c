@@ -76,7 +76,7 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 	if (r == -EADDRINUSE)
 		return fail(e, EADDRINUSE, "%s is served by a ddipfs already", path);
 	if (r == -EEXIST)
-		return fail(e, EEXIST, "%s is there and is not a socket: name another place", path);
+		return fail(e, EEXIST, "%s exists and is not a socket: name another path", path);
 	if (r < 0)
 		return fail(e, -r, "%s: %s", path, strerror(-r));
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

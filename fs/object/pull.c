@@ -197,7 +197,7 @@ is_here(const struct pull *p, const struct pull_rank *rank, struct err *e)
 {
 	if (agent_slot_lives(rank->agent, rank->slot))
 		return true;
-	fail(e, EHOSTDOWN, "rank %d went away while %s was put together", rank->number,
+	fail(e, EHOSTDOWN, "rank %d ended while %s was read", rank->number,
 	    p->name.name);
 	return false;
 }

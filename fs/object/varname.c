@@ -145,7 +145,7 @@ var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 		return fail(e, EINVAL, "'%.80s' is not a valid variable name", s);
 	memcpy(v->name, s, n);
 	if (is_keyword(v->name))
-		return fail(e, EINVAL, "'%s' is not a valid variable name, but a word of Python's",
+		return fail(e, EINVAL, "'%s' is not a valid variable name, but a Python keyword",
 		    v->name);
 	if (!dot)
 		return 0;

@@ -225,7 +225,7 @@ check_marks(const struct rank *k, struct err *e)
 	if (!itself)
 		return 0;
 	return fail(e, EDEADLK,
-	    "rank %d would wait for itself: its own work must end first (O_NONBLOCK only queues)",
+	    "rank %d would wait for its own running cell (O_NONBLOCK only queues)",
 	    k->number);
 }
 
@@ -269,6 +269,6 @@ caller_check_group(struct group *g, const struct req *r, struct err *e)
 	if (!k || k->g != g)
 		return 0;
 	return fail(e, EDEADLK,
-	    "rank %d is of this group and can't wait for it (O_NONBLOCK only asks for it)",
+	    "rank %d belongs to this group and can't wait for it (O_NONBLOCK only requests it)",
 	    k->number);
 }

@@ -177,7 +177,7 @@ discard(struct file *f)
 	struct cell_input *in = f->state;
 
 	journal_event(
-	    f->node->at.g, "discarded bytes=%zu: a signal ended who wrote a cell", in->source.n);
+	    f->node->at.g, "discarded bytes=%zu: a signal ended the writer of a cell", in->source.n);
 	buf_free(&in->source);
 	in->discarded = true;
 	return 0;

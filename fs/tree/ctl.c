@@ -258,7 +258,7 @@ static const struct verb verbs[] = {
     {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events report the freed memory", 0, 0, 0, do_free, NULL},
-    {"selftest", "[SIZES...]", "measure the process group's collectives, check what comes of them: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},
+    {"selftest", "[SIZES...]", "measure the collectives and check their results: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},
 };
 /* clang-format on */
 

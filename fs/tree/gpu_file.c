@@ -56,7 +56,7 @@ add_comments(struct buf *out, const struct gpus *gpus, const char *where, const 
 	if (gpus->none)
 		buf_addf(out, "# gpus none: the ranks%s see no GPU\n", where);
 	else if (gpus->n == 0)
-		buf_addf(out, "# no GPU%s that is known of%s%s\n", where, why->no ? ": " : "",
+		buf_addf(out, "# no known GPU%s%s%s\n", where, why->no ? ": " : "",
 		    why->no ? why->text : "");
 	else if (why->no)
 		buf_addf(out, "#%s %s\n", where, why->text);

@@ -52,7 +52,7 @@ place_fail(const struct place *at, struct err *e)
 {
 	if (at->g->gone)
 		return fail(e, ENODEV, "the group %s is gone", at->g->name);
-	return fail(e, ENODEV, "rank %d is no more: the group %s has ranks 0..%d", at->rank,
+	return fail(e, ENODEV, "rank %d no longer exists: the group %s has ranks 0..%d", at->rank,
 	    at->g->name, at->g->size - 1);
 }
 

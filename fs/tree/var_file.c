@@ -216,7 +216,7 @@ var_open(struct file *f, struct req *r)
 	}
 	if (mode == O_RDWR && !(f->flags & O_TRUNC))
 		return fail(&r->err, EOPNOTSUPP,
-		    "an object is read or written as a whole: open it for one of both, or with "
+		    "an object is read or written as a whole: open it for one of them, or with "
 		    "O_TRUNC");
 	if (f->flags & O_APPEND)
 		return fail(&r->err, EOPNOTSUPP,
@@ -303,7 +303,7 @@ submit(struct var_file *v, struct req *r, bool waits)
 
 	if (v->failed) {
 		v->dirty = v->empty = false;
-		return fail(&r->err, v->failed, "%s was not written whole: nothing of it is pushed",
+		return fail(&r->err, v->failed, "%s was written only in part: nothing is pushed",
 		    v->f->node->at.name);
 	}
 	result = var_change_push(&v->f->node->at, &v->push, &v->told, r, waits);

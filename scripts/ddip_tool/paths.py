@@ -28,7 +28,7 @@ def cat(tool, words):
 
 
 def write(tool, words):
-    """Standard input into a file; waits for what comes of it."""
+    """Standard input into a file; waits for the outcome."""
     if len(words) != 1:
         raise tool.misuse()
     path = _inside(tool, words[0])

@@ -146,7 +146,7 @@ class Tool:
             raise self.group.error_from(e, what, since) from e
 
     def put(self, name, pieces):
-        """Writes bytes into a file of the group and waits for what comes of it. Raises DipError."""
+        """Writes bytes into a file of the group and waits for the outcome. Raises DipError."""
         with self.telling(name):
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
             with files.open_(self.path(name), flags) as file:

@@ -134,7 +134,7 @@ like 'no engine' "$(DDIP_ENGINE=$T/nothing "$BUILD/ddipfs" "$M" 2>&1; cat "$G/er
 # mount points
 mkdir "$T/full"
 touch "$T/full/file"
-like 'not empty' "$("$BUILD/ddipfs" "$T/full" 2>&1)" 'is not empty.*take an empty directory'
+like 'not empty' "$("$BUILD/ddipfs" "$T/full" 2>&1)" 'is not empty.*use an empty directory'
 like 'no directory' "$("$BUILD/ddipfs" "$T/full/file" 2>&1)" 'file is not a directory'
 like 'missing' "$("$BUILD/ddipfs" "$T/missing" 2>&1)" 'missing: No such file or directory \(mkdir it first\)'
 like 'below a file' "$("$BUILD/ddipfs" "$T/full/file/below" 2>&1)" 'Not a directory'

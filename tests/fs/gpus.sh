@@ -119,7 +119,7 @@ like 'an old driver' "$(cat "$G/gpus")" '^0 index=0 .* util_pct=0 temp_c=- power
 i=0
 while IFS='|' read -r library fake_nvml text; do
 	DDIP_NVML=$library FAKE_NVML=$fake_nvml again
-	like "$library" "$(cat "$G/gpus")" "^# no GPU that is known of: .*$text"
+	like "$library" "$(cat "$G/gpus")" "^# no known GPU: .*$text"
 	is 'CPU ranks' "$(key "$G/status" size)" 2
 	is 'a number' "$(line 'gpus 0')" EINVAL
 	like 'why' "$(tail -n 1 "$G/error")" "$text"
@@ -165,7 +165,7 @@ for launcher in here 'sh -c'; do
 done
 DDIP_NVML=/nonexistent/nvml.so again -o 'hosts=a:1 b:1' -o launcher=here
 is 'it starts' "$(line start)" 0
-like 'a host without NVML is named, with the reason' "$(tail -n 1 "$G/gpus")" '^# no GPU of host b that is known of: .*/nonexistent/nvml.so'
+like 'a host without NVML is named, with the reason' "$(tail -n 1 "$G/gpus")" '^# no known GPU of host b: .*/nonexistent/nvml.so'
 FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:1' -o launcher=here
 is 'it starts' "$(line start)" 0
 cat "$G/gpus" >"$T/out" &
@@ -178,5 +178,5 @@ until_true asks || bad 'nobody asks NVML'
 is 'others go on' "$(key "$G/status" state)" idle
 kill -KILL "$(awk '/^PPid:/ { print $2 }' "/proc/$asking/status")"
 wait $reader
-like 'with the agent its answer is given up' "$(cat "$T/out")" '^# no GPU of host a that is known of: host a is lost'
+like 'with the agent its answer is given up' "$(cat "$T/out")" '^# no known GPU of host a: host a is lost'
 gone "$asking"

@@ -91,7 +91,7 @@ inside 'read over all' "all_ways(G + '/vars/x.gather')" "$yes"
 inside 'write of the other one' "all_ways(G + '/rank1/vars/x', '5')" "$yes"
 is 'it is there' "$(cat "$G/rank1/vars/x")" 5
 inside 'write of own variable' "all_ways(G + '/rank0/vars/x', '6')" "$no"
-said 'EDEADLK .*rank0/vars/x.* rank 0 would wait for itself.*O_NONBLOCK'
+said 'EDEADLK .*rank0/vars/x.* rank 0 would wait for its own running cell.*O_NONBLOCK'
 inside 'write on all ranks' "all_ways(G + '/vars/x', '7')" "$no"
 inside 'it can be queued' "all_ways(G + '/rank0/vars/x', '8', os.O_NONBLOCK)" "$yes"
 is 'and comes after the cell' "$(cell 'pass'; cat "$G/rank0/vars/x")" 8
@@ -100,14 +100,14 @@ is 'and done after the cell' "$(value "'x' in globals()")" False
 
 # cells
 inside 'a cell for all' "all_ways(G + '/cell', 'y = 1')" "$no"
-said 'EDEADLK .*group/cell: rank 0 would wait for itself'
+said 'EDEADLK .*group/cell: rank 0 would wait for its own running cell'
 inside 'a cell for itself' "all_ways(G + '/rank0/cell', 'y = 1')" "$no"
 inside 'a cell for the other one' "all_ways(G + '/rank1/cell', 'y = 2')" "$yes"
 is 'it ran' "$(value y 1)" 2
 inside 'a queued one for all' "all_ways(G + '/cell', 'z = 3', os.O_NONBLOCK)" "$yes"
 is 'it ran, too' "$(value z)" 3
 inside 'its own end' "all_ways(os.path.realpath(G + '/cells/last') + '/wait')" "$no"
-said 'EDEADLK .*cells/[0-9]+/wait: rank 0 would wait for itself'
+said 'EDEADLK .*cells/[0-9]+/wait: rank 0 would wait for its own running cell'
 inside 'its own stream' "all_ways(os.path.realpath(G + '/cells/last') + '/stream')" "$no"
 inside 'the end of another' "all_ways(G + '/cells/1/wait')" "$yes"
 inside 'its own interrupt' \

@@ -31,7 +31,7 @@ for name in HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TER
 	"$PLAIN_PYTHON" "$T/writer.py" "$G/vars/x" '"half"' $name 2>/dev/null
 	is "SIG$name: half an object binds nothing" "$(cat "$G/vars/x")" whole
 done
-is 'each is told in events' "$(await 4 'discarded' | cut -d ' ' -f 3-)" 'discarded bytes=9: a signal ended who wrote a cell'
+is 'each is told in events' "$(await 4 'discarded' | cut -d ' ' -f 3-)" 'discarded bytes=9: a signal ended the writer of a cell'
 is 'nothing of them ran' "$(value "'half' in globals()")" False
 last=$(readlink "$G/cells/last")
 

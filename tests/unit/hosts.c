@@ -60,25 +60,25 @@ test_words(void)
 	words("me@[::1] [fe80::1%eth0]:3", "me@[::1]:2 [fe80::1%eth0]:3", "");
 	words("fe80::ab", "-", "in brackets, [::1] or [::1]:2");
 	words("::1", "-", "in brackets");
-	words("[]", "-", "is no name of a host");
-	words("[-o]", "-", "is no name of a host");
-	words("[::1%]", "-", "is no name of a host");
-	words("[::1%e;x]", "-", "is no name of a host");
+	words("[]", "-", "is not a host name");
+	words("[-o]", "-", "is not a host name");
+	words("[::1%]", "-", "is not a host name");
+	words("[::1%e;x]", "-", "is not a host name");
 	words("me@[::1", "-", "in brackets");
-	words("-me@a", "-", "is no name of a host");
+	words("-me@a", "-", "is not a host name");
 	words("", "-", "want e.g. a:2 b:2");
 	words("a:0", "-", "1..4096 ranks for a host, not 'a:0'");
 	words("a:2x", "-", "not 'a:2x'");
 	words("a:", "-", "not 'a:'");
 	words("a:4097", "-", "not 'a:4097'");
-	words("b a:2 a:4", "-", "a is there twice");
-	words("-oProxyCommand=x", "-", "is no name of a host");
-	words("a;b", "-", "is no name of a host");
-	words("$(x)", "-", "is no name of a host");
-	words("me@", "-", "is no name of a host");
-	words("@a", "-", "is no name of a host");
-	words("me@-oProxyCommand", "-", "is no name of a host");
-	words("me@a@b", "-", "is no name of a host");
+	words("b a:2 a:4", "-", "a appears twice");
+	words("-oProxyCommand=x", "-", "is not a host name");
+	words("a;b", "-", "is not a host name");
+	words("$(x)", "-", "is not a host name");
+	words("me@", "-", "is not a host name");
+	words("@a", "-", "is not a host name");
+	words("me@-oProxyCommand", "-", "is not a host name");
+	words("me@a@b", "-", "is not a host name");
 }
 
 static void
