@@ -1,6 +1,6 @@
 /*
- * Loads the user's Python unchanged. An interpreter that is a thin program over libpythonX.Y.so is
- * replaced by this process (dlopen of that library, then Py_BytesMain with the interpreter's
+ * Loads the user's Python unchanged. If the interpreter is a thin program over libpythonX.Y.so,
+ * this process takes its place (dlopen of that library, then Py_BytesMain with the interpreter's
  * argv[0], by which Python finds a virtual environment). A static interpreter is executed, because
  * it is faster than its distribution's shared library.
  */
@@ -20,9 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The shared object is a module only by its own loader: it lies in no directory of sys.path.
- * Nothing is imported from the current directory, which python -c has in front. A build without the
- * GIL ('t') has another ABI. */
+/* The shared object becomes a module only by its own loader: it is in no directory of sys.path.
+ * Nothing is imported from the current directory, which python -c puts first. A build without the
+ * GIL ('t') has a different ABI. */
 #define BOOT                                                                                       \
 	"import sys; sys.path[:] = [d for d in sys.path if d]\n"                                   \
 	"if sys.version_info < (3, 10) or sys.implementation.name != 'cpython' or"                 \
@@ -36,8 +36,8 @@
 
 typedef int main_fn(int argc, char **argv);
 
-/* The file that a program name means, by PATH where it has no slash. NULL: none. Owned by the
- * caller. */
+/* Finds a program's file, by PATH if the name has no slash. NULL if there is none. The caller frees
+ * it. */
 static char *
 find_program(const char *name)
 {
@@ -80,13 +80,13 @@ name_shared_object(void)
 	free(self);
 }
 
-/* A dynamic program's headers, mapped; offsets in it are checked against n. */
+/* A dynamic program's file, mapped; offsets into it are checked against n. */
 struct image {
 	const char *p;
 	size_t n;
 };
 
-/* Where the loaded address is in the file; NULL: nowhere. */
+/* Maps a virtual address to its place in the mapped file; NULL if it is not there. */
 static const char *
 at_address(struct image im, const ElfW(Ehdr) * eh, uint64_t address)
 {
@@ -100,7 +100,7 @@ at_address(struct image im, const ElfW(Ehdr) * eh, uint64_t address)
 	return NULL;
 }
 
-/* The libpython among the needed libraries of the image (and its RUNPATH), or NULL. */
+/* The libpython among the image's needed libraries, or NULL; sets *runpath to its RUNPATH. */
 static const char *
 needed_libpython(struct image im, const char **runpath)
 {
@@ -130,7 +130,7 @@ needed_libpython(struct image im, const char **runpath)
 	return found;
 }
 
-/* dir with $ORIGIN put in; owned by the caller. */
+/* Expands $ORIGIN at the beginning of dir. The caller frees the result. */
 static char *
 expand_origin(struct slice dir, const char *origin)
 {
@@ -155,8 +155,8 @@ open_in(const char *dir, const char *name)
 	return lib;
 }
 
-/* Opens the library as the interpreter itself would: its run path, ../lib beside it, the system's
- * places. */
+/* Opens the library as the interpreter itself would: from its run path, from ../lib next to it,
+ * from the system's directories. */
 static void *
 open_libpython(const char *name, const char *runpath, const char *real)
 {
@@ -181,7 +181,8 @@ open_libpython(const char *name, const char *runpath, const char *real)
 	return lib;
 }
 
-/* Py_BytesMain of the shared library that this interpreter is built on; NULL: execute it. */
+/* Py_BytesMain of the shared library that this interpreter is built on; NULL: execute the
+ * interpreter. */
 static main_fn *
 load_shared(const char *program)
 {
@@ -215,7 +216,8 @@ load_shared(const char *program)
 	if (lib)
 		sym = dlsym(lib, "Py_BytesMain");
 	memcpy(&fn, &sym, sizeof(fn)); /* ISO C has no cast between the two kinds of pointers */
-	/* The file stays mapped: name and runpath lie in it, and it is the page cache's anyway. */
+	/* The file stays mapped: name and runpath point into it, and its pages are in the page
+	 * cache anyway. */
 	return fn;
 }
 

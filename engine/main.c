@@ -1,7 +1,7 @@
 /*
- * ddip-engine: the program that a host runs for ddipfs. By its first argument it is the agent, or
- * it starts a Python that becomes a zygote or a rank. agent.c is the agent; in Python's process,
- * zygote.c and rank.c are the others.
+ * ddip-engine: the program that runs on each host for ddipfs. Depending on its first argument it is
+ * the agent, or starts a Python that becomes a zygote or a rank. agent.c is the agent; zygote.c and
+ * rank.c run in Python's process.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
@@ -49,7 +49,7 @@ static const char OPTIONS[] = "…";
 
 static const struct mode {
 	const char *option,
-	    *argument; /* NULL: none; OPTIONS: any number, told by the mode itself */
+	    *argument; /* NULL: none; OPTIONS: any number, parsed by the mode itself */
 	int (*run)(char **args);
 	const char *help;
 } modes[] = {

@@ -1,4 +1,4 @@
-/* The program ddipfs: options, the move to the background, the mount, the end. */
+/* The program ddipfs: options, the switch to the background, the mount, and shutdown. */
 #include "copy.h"
 #include "base/daemon.h"
 #include "front/listing.h"
@@ -43,13 +43,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Files of a mount are the user's alone. */
+/* The files of a mount are private to the user. */
 enum { PRIVATE_UMASK = 077 };
 
 enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
 struct daemon daemon_;
-static int ready_pipe = -1; /* to who started us in the background: a byte when the mount works */
+static int ready_pipe = -1; /* to the parent: a byte once the mount works */
 static int log_fd = -1;	    /* of ddipfs.log */
 static const struct options *options;
 
@@ -71,14 +71,14 @@ on_end(void *arg, int signo)
 	static bool warned;
 
 	if (signo == SIGTERM && !warned && preempt_signal(signo, "-")) {
-		warned = true; /* the next one ends us */
+		warned = true; /* the next one ends the daemon */
 		return;
 	}
 	note("%s: ending", strsignal(signo));
 	loop_stop(daemon_.loop);
 }
 
-/* Where notes go when nobody reads our stderr. */
+/* Opens ddipfs.log, which replaces stderr in the background. */
 static int
 open_log(void)
 {
@@ -91,7 +91,7 @@ open_log(void)
 	return log;
 }
 
-/* Lets go of the caller's input and output: it may wait for their end. */
+/* Releases the caller's standard input and output: the caller may be waiting for EOF. */
 static void
 to_background(void)
 {
@@ -105,7 +105,7 @@ to_background(void)
 	close(null);
 }
 
-/* The mount, or the socket alone, can be used. */
+/* The mount, or the socket alone, is ready. */
 static void
 on_ready(void)
 {
@@ -121,8 +121,8 @@ on_ready(void)
 		journal_fail(g, &e, "agent");
 }
 
-/* Forks: the parent waits until the mount can be used, and ends with 0, or as this process if it
- * can't. */
+/* Forks: the parent waits until the mount is ready and exits with 0 or, if that fails, with the
+ * child's status. */
 static void
 go_to_background(void)
 {
@@ -148,7 +148,7 @@ go_to_background(void)
 		die("/: %s", strerror(errno));
 }
 
-/* Is this line a setting that the others depend on, in whatever order they are written? */
+/* Is this line a setting on which others depend, whatever their order? */
 static bool
 is_first(const char *line)
 {
@@ -171,14 +171,14 @@ apply_settings(struct group *g, const struct options *o)
 		if (is_first(line) != (i < o->settings_count))
 			continue;
 		if (ctl_line(g, line, &res, &e) < 0) {
-			group_remove_all(); /* a leak checker does not see what only ranks point to
-					     */
+			/* else a leak checker reports what only ranks point to */
+			group_remove_all();
 			die("-o %s: %s", line, e.text);
 		}
 	}
 }
 
-/* Engines end politely if they can in a moment; the mount is shut already. */
+/* Lets engines exit cleanly if they can do so quickly; the mount is already closed. */
 static void
 end_groups(void)
 {
@@ -209,7 +209,7 @@ take_signals(void)
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-/* The socket first: who finds the mount finds both. */
+/* The socket first: a program that finds the mount finds both. */
 static void
 open_doors(const struct options *o)
 {
@@ -232,7 +232,7 @@ open_doors(const struct options *o)
 	exit(e.no == EPERM ? EXIT_NO_MOUNT : 1);
 }
 
-/* Nothing is left of what the groups were. */
+/* Shuts everything down. */
 static void
 end(const struct options *o)
 {
@@ -242,8 +242,7 @@ end(const struct options *o)
 	server_shut();
 	if (*o->mountpoint)
 		session_shut();
-	/* nothing is left for the watchdog to unmount, and the next mount may get our device number
-	 */
+	/* the watchdog has nothing left to unmount, and the next mount may get our device number */
 	ticks_mounted(0, 0);
 	end_groups();
 	group_remove_all();
@@ -298,7 +297,7 @@ serve(const struct options *o)
 	loop_free(daemon_.loop);
 }
 
-/* The directory of this program, for what is installed beside it. */
+/* The path of ddip-engine: from DDIP_ENGINE, or installed next to this program. */
 static char *
 find_engine(void)
 {
@@ -321,7 +320,7 @@ find_engine(void)
 	    self);
 }
 
-/* Takes a mask and a limit of its own, and keeps the caller's for the ranks. */
+/* Sets the daemon's own umask and descriptor limit, and saves the caller's for the ranks. */
 static void
 set_limits(void)
 {
@@ -338,7 +337,8 @@ set_limits(void)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* Ranks cannot work in what the mount covers: `cd DIR; ddipfs .` means the directory above. */
+/* Ranks cannot work in a directory that the mount covers: `cd DIR; ddipfs .` means the directory
+ * above. */
 static void
 leave_mountpoint(char *cwd, const char *mountpoint)
 {
@@ -358,10 +358,10 @@ main(int argc, char **argv)
 
 	note_as("ddipfs");
 	proc_begin();
-	proc_close_from(3); /* locks and pipes of the caller: it may wait for their end */
+	proc_close_from(3); /* the caller's locks and pipes: it may wait for their release */
 	if (argc == 3 && strcmp(argv[1], "--watchdog") == 0)
 		return watchdog_main(argv[2]);
-	options_parse(&o, argc, argv); /* ends the program for --help and mistakes */
+	options_parse(&o, argc, argv); /* exits for --help and on mistakes */
 	set_limits();
 	if (!getcwd(cwd, sizeof(cwd)))
 		die("the current directory is gone: %s", strerror(errno));

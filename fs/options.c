@@ -89,7 +89,7 @@ umask_number(const char *s)
 	return (mode_t)n;
 }
 
-/* Who the mount is for: false if this option does not say that. */
+/* Options that set the mount's owner and umask. Returns false for any other option. */
 static bool
 take_mode(struct mount_mode *m, const char *s)
 {
@@ -104,11 +104,12 @@ take_mode(struct mount_mode *m, const char *s)
 	return true;
 }
 
-/* One of -o's: NAME=VALUE of ours becomes a line of ctl, the rest goes to FUSE. */
+/* One option of -o: NAME=VALUE of our own settings becomes a line for ctl, the rest goes to
+ * FUSE. */
 static void
 take_option(struct options *o, const char *s, struct buf *fuse)
 {
-	/* what mount(8) and fstab add, and nobody but them cares for */
+	/* options that mount(8) and fstab add, and that concern only them */
 	static const char *const ignored[] = {
 	    "auto", "noauto", "user", "nouser", "users", "defaults", "_netdev", "nofail"};
 	const char *eq = strchr(s, '=');
@@ -132,7 +133,7 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 	buf_addf(fuse, "%s%s", fuse->n ? "," : "", s);
 }
 
-/* Commas separate; one that belongs to a value has a backslash before it, as FUSE wants it. */
+/* Splits at commas; a comma within a value is escaped with a backslash, as for FUSE. */
 static void
 take_options(struct options *o, const char *list, struct buf *fuse)
 {
@@ -153,7 +154,7 @@ take_options(struct options *o, const char *list, struct buf *fuse)
 	buf_free(&one);
 }
 
-/* A mount whose daemon is dead answers ENOTCONN to everything: it is taken away. */
+/* A mount whose daemon is dead fails everything with ENOTCONN: unmounts it. */
 static void
 clear_dead(const char *path)
 {
@@ -222,7 +223,7 @@ check_mountpoint(const char *path)
 	return xstrdup(real);
 }
 
-/* The path of what is to be made in a directory that is there. */
+/* The absolute path of a file to be created in an existing directory. */
 static char *
 absolute(const char *path)
 {
@@ -317,7 +318,7 @@ options_free(struct options *o)
 	free(o->socket);
 }
 
-/* folder/name if it can be run, else NULL. Owned by the caller. */
+/* folder/name if it is executable, else NULL. Owned by the caller. */
 static char *
 program_in(const char *folder, const char *name)
 {
@@ -329,7 +330,7 @@ program_in(const char *folder, const char *name)
 	return NULL;
 }
 
-/* The interpreter of the virtual environment that this program is installed in, or NULL. */
+/* The interpreter of the virtual environment in which this program is installed, or NULL. */
 static char *
 own_python(void)
 {

@@ -1,5 +1,5 @@
 /*
- * A framed connection on a loop: queues what is to be sent, passes on what comes, and reports
+ * A framed connection on a loop: queues outgoing messages, hands over incoming ones, and reports
  * descriptors that could not be sent.
  */
 #include "conn.h"
@@ -15,33 +15,33 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* More than this is not kept for the next message. */
+/* A larger buffer is not kept for the next message. */
 enum { ROOM_KEPT = 256 << 10 };
 
-struct fd_out { /* a descriptor that leaves with the byte at this place of the stream */
+struct fd_out { /* a descriptor to send with the byte at this position of the stream */
 	uint64_t at;
 	int fd;
-	bool lent; /* the caller's own: sent, or replaced by a copy, before sent_frame() returns */
+	bool lent; /* the caller's own; sent or duplicated before sent_frame() returns */
 	TAILQ_ENTRY(fd_out) link;
 };
 
 struct conn {
 	struct loop *loop;
 	int rfd, wfd;
-	bool is_socket, closed, busy, doomed; /* busy: inside a callback; doomed: freed meanwhile */
-	bool mute;			      /* nothing can be sent any more */
-	struct err why;			      /* for what reason, if it is ours */
-	struct watch *in,
-	    *out; /* out only while something waits (or shares `in` on one descriptor) */
+	bool is_socket, closed, busy, doomed; /* busy: inside a callback; doomed: freed in it */
+	bool mute;			      /* nothing more can be sent */
+	struct err why;			      /* reason for the close, if it is ours */
+	/* out exists only while data waits; a single descriptor needs only `in` */
+	struct watch *in, *out;
 	struct frame_reader in_frames;
 	struct buf wbuf;
-	size_t sent;	  /* bytes of wbuf that are out */
+	size_t sent;	  /* bytes of wbuf already sent */
 	uint64_t written; /* bytes of the stream before wbuf */
 	TAILQ_HEAD(fds_out, fd_out) fds_out;
-	struct buf answers; /* Rerror frames to ourselves: questions that could not be sent */
+	struct buf answers; /* Rerror frames to ourselves, for requests that could not be sent */
 	struct timer *answer_timer;
-	struct gather *gather; /* NULL: each message goes by itself */
-	bool whole;	       /* an Nmany that comes is not taken apart */
+	struct gather *gather; /* NULL: each message is sent by itself */
+	bool whole;	       /* an incoming Nmany is not split */
 	conn_msg_fn *msg, *cut;
 	conn_close_fn *close;
 	void *arg;
@@ -100,7 +100,7 @@ conn_free(struct conn *c)
 		destroy(c);
 }
 
-/* The peer is gone (e NULL) or speaks nonsense: says so once. May free c. */
+/* The peer is gone (e is NULL) or sent malformed data: reports it once. May free c. */
 static void
 lost(struct conn *c, const struct err *e)
 {
@@ -116,7 +116,7 @@ lost(struct conn *c, const struct err *e)
 		destroy(c);
 }
 
-/* Sends what waits. Returns 0, or -errno if the connection is broken. */
+/* Sends queued data. Returns 0, or -errno if the connection is broken. */
 static int
 push(struct conn *c)
 {
@@ -127,7 +127,7 @@ push(struct conn *c)
 		bool with_fd = o && o->at == at;
 		ssize_t w;
 
-		/* up to the next byte that has a descriptor of its own */
+		/* send up to the next byte that has a descriptor */
 		if (with_fd)
 			o = TAILQ_NEXT(o, link);
 		if (o)
@@ -149,8 +149,8 @@ push(struct conn *c)
 
 static void on_event(void *arg, uint32_t events);
 
-/* What can't be written any more is noticed by the read side, which has the last words: the peer
- * may live, and must see the end. */
+/* The connection is no longer writable. The read side reports the loss, after the peer's final
+ * messages. The peer may be alive and must see the end. */
 static void
 stop_writing(struct conn *c, int no)
 {
@@ -169,7 +169,7 @@ stop_writing(struct conn *c, int no)
 	}
 }
 
-/* Sends what waits, as far as there is room. */
+/* Sends queued data until it would block. */
 static void
 send_some(struct conn *c)
 {
@@ -179,7 +179,7 @@ send_some(struct conn *c)
 		stop_writing(c, -r);
 }
 
-/* Watches for room while something waits. */
+/* Watches for EPOLLOUT while data waits. */
 static void
 watch_out(struct conn *c)
 {
@@ -205,7 +205,7 @@ send_queued(struct conn *c, bool was_empty)
 		watch_out(c);
 }
 
-/* Our own questions that could not be sent are answered here, as the other side would. */
+/* Answers our own requests that could not be sent, as the peer would. */
 static void
 give_answers(void *arg)
 {
@@ -229,8 +229,8 @@ give_answers(void *arg)
 		destroy(c);
 }
 
-/* The last frame, of which nothing is out, can't wait for room: no descriptor is left for a copy of
- * the one that goes along. */
+/* The last frame, none of which has been sent, cannot wait: no descriptor is left to duplicate the
+ * one that goes with it. */
 static void
 withdraw(struct conn *c, size_t at, struct fd_out *o)
 {
@@ -241,8 +241,8 @@ withdraw(struct conn *c, size_t at, struct fd_out *o)
 		c->answer_timer = loop_timer(c->loop, 0, give_answers, c);
 }
 
-/* Sends the frame at `at` of wbuf (without a descriptor, those from there on), or leaves it there
- * until there is room. */
+/* Sends the frame at `at` of wbuf (or, without a descriptor, the frames from there on), or leaves
+ * it there until the descriptor is writable. */
 static void
 sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 {
@@ -258,7 +258,7 @@ sent_frame(struct conn *c, size_t at, int fd, bool was_empty)
 	send_queued(c, was_empty);
 	o = TAILQ_LAST(&c->fds_out, fds_out);
 	if (fd < 0 || !o || o->at != place)
-		return; /* it is out, or will never be */
+		return; /* sent, or never will be */
 	o->fd = fault("conn.dup", EMFILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	o->lent = false;
 	if (o->fd < 0)
@@ -370,7 +370,7 @@ conn_flush(struct conn *c)
 	}
 }
 
-/* m came without its descriptor: only what it asked for, or answers, fails. */
+/* m arrived without its descriptor: only this request, or the one that it answers, fails. */
 static void
 on_cut(struct conn *c, struct msg *m)
 {
@@ -399,7 +399,7 @@ on_cut(struct conn *c, struct msg *m)
 	buf_free(&error);
 }
 
-/* One that came for, or of, many engines. */
+/* Splits a message for, or from, many engines. */
 static int
 take_many(struct conn *c, const struct msg *m, struct err *e)
 {
@@ -414,7 +414,7 @@ take_many(struct conn *c, const struct msg *m, struct err *e)
 	return 0;
 }
 
-/* Hands over each whole frame that came. Negative: nonsense. */
+/* Hands over each whole frame received. Returns a negative value for malformed data. */
 static int
 dispatch(struct conn *c, struct err *e)
 {
@@ -436,7 +436,7 @@ dispatch(struct conn *c, struct err *e)
 		at += (size_t)n;
 	}
 	buf_drop(bytes, at);
-	/* one large message must not cost its memory for ever */
+	/* do not keep the memory of one large message for ever */
 	if (bytes->n == 0 && bytes->cap > ROOM_KEPT)
 		buf_free(bytes);
 	return (int)MIN(n, 0);

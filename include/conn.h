@@ -1,5 +1,5 @@
-/* A framed connection on a loop: sends and receives struct msg, with descriptors where it is a Unix
- * socket. */
+/* A framed connection on an event loop. Sends and receives struct msg; a Unix socket also passes
+ * descriptors. */
 #ifndef CONN_H
 #define CONN_H
 #include "loop.h"
@@ -7,42 +7,45 @@
 
 struct conn;
 
-/* m and what it points to live until the call returns; m->fd is the callee's (set it to -1 if you
- * keep it, else conn closes it). */
+/* m and what it points to are valid until the call returns. The callee owns m->fd: it sets it to -1
+ * to keep the descriptor, else conn closes it. */
 typedef void conn_msg_fn(void *arg, struct msg *m);
-/* Called once, from the loop, when the other side has gone or spoke nonsense (e->no != 0). */
+/* Called once, from the loop, when the connection is lost. e->no is not 0 if the peer sent
+ * malformed data or sending failed. */
 typedef void conn_close_fn(void *arg, const struct err *e);
 
-/* Owns both descriptors (which may be one and the same); makes them non-blocking. */
+/* Takes ownership of both descriptors, which may be the same one, and makes them non-blocking. */
 struct conn *conn_new(
     struct loop *l, int rfd, int wfd, conn_msg_fn *msg, conn_close_fn *close, void *arg);
-/* NULL-safe; safe inside a callback. What is still queued is dropped. */
+/* NULL-safe; safe inside a callback. Drops what is still queued. */
 void conn_free(struct conn *c);
 
 /*
- * Packs and sends as wire_pack does; fd (or -1) stays the caller's. Never blocks: what does not go
- * out now is queued, with a duplicate of fd.
+ * Packs and sends a message as wire_pack does. The caller keeps ownership of fd (or -1). Does not
+ * block: what cannot be sent at once is queued, with a duplicate of fd.
  *
- * Where a process has no descriptor left, on either side, only what needed it fails: a T is
- * answered by Rerror with EMFILE (from the loop, never inside the call), in the place of an R goes
- * or comes such an Rerror, an N is there without its descriptor (m->fd -1).
+ * If a process on either side has run out of descriptors, only the message that needs one fails: a
+ * T is answered by an Rerror with EMFILE (from the loop, never inside the call), an R is replaced
+ * by such an Rerror, and an N arrives without its descriptor (m->fd is -1).
  */
 void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
-/* Passes a message on: same body, its own slot, tag and descriptor. */
+/* Forwards a message with its body, slot, tag and descriptor. */
 void conn_forward(struct conn *c, const struct msg *m);
-/* From now on what several engines get, or say, alike in one round of the loop is sent as one
- * message (Nmany), at the end of the round; gather.h. */
+/* From now on, equal messages to or from several engines in one round of the loop are sent as one
+ * message (Nmany) at the end of the round; see gather.h. */
 void conn_gather(struct conn *c);
-/* An Nmany that comes is given to msg as it is, and not as the messages that it stands for. */
+/* Passes an incoming Nmany to msg as it is, without splitting it into the messages that it stands
+ * for. */
 void conn_take_whole(struct conn *c);
-/* Sends what several engines get, packed once; who: as Nmany has it, without tails. */
+/* Sends one message to several engines, packed once. who is as in Nmany, without tails. */
 void conn_send_many(struct conn *c, struct slice who, int type, int flags, ...);
-/* cut is called, in place of Rerror, for a T that came without its descriptor: for one who does not
- * send by this connection. */
+/* Calls cut, instead of sending Rerror, for a T that arrived without its descriptor. For an owner
+ * that does not send through this connection. */
 void conn_on_cut(struct conn *c, conn_msg_fn *cut);
-size_t conn_queued(const struct conn *c); /* bytes that wait */
+size_t conn_queued(const struct conn *c); /* bytes not yet sent */
 int conn_fd(const struct conn *c);	  /* the reading descriptor */
-/* Blocks until everything queued is out or the peer is gone: for the last words of a process. */
+/* Blocks until everything queued is sent or the peer is gone: for the final messages of a
+ * process. */
 void conn_flush(struct conn *c);
 
 #endif

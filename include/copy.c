@@ -1,4 +1,4 @@
-/* Two threads that read sources into buffers of their own and reply. They know nothing else. */
+/* Two threads that read sources into their own buffers and reply. They know nothing else. */
 #include "copy.h"
 #include "thread.h"
 #include <errno.h>
@@ -58,7 +58,7 @@ read_process(const struct source *s, uint64_t offset, char *p, size_t n)
 
 	if (k < 0)
 		return -errno;
-	/* it is there still, so it was there when it was read: not another one that got its pid */
+	/* it is still alive, so this was its memory, not that of a later process with its pid */
 	if (syscall(SYS_pidfd_send_signal, s->pidfd, 0, NULL, 0) < 0)
 		return -ESRCH;
 	return k;

@@ -4,30 +4,30 @@
 #include "err.h"
 #include <sys/types.h>
 
-/* Where bytes of a reply come from, so that bulk needs no copy in the daemon's own memory. */
+/* Where the bytes of a reply come from. Bulk data needs no copy in the daemon's own memory. */
 enum source_kind { SOURCE_MEMORY, SOURCE_FD, SOURCE_PROCESS };
 
 struct source {
-	enum source_kind kind; /* of what follows the head; SOURCE_MEMORY: nothing does */
+	enum source_kind kind; /* of the data after the head; SOURCE_MEMORY: there is none */
 	const char *head;
 	uint64_t head_n;
-	int fd; /* SOURCE_FD: from its beginning on */
-	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process
-	 * lived: it tells whether the pid is still that process's. */
+	int fd; /* SOURCE_FD: read from offset 0 */
+	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process was
+	 * alive: it shows whether the pid still belongs to that process. */
 	pid_t pid;
 	int pidfd;
 	uint64_t addr;
-	/* Called when the bytes of a req_copy have been read, on any thread; NULL: nobody wants to
-	 * know. */
+	/* Called on any thread when the bytes of a req_copy have been read. NULL: no callback. */
 	void (*sent)(void *arg);
 	void *sent_arg;
 };
 
-/* n bytes of the source from offset on, into p: how many, or -errno. Usable on any thread. */
+/* Reads n bytes of the source at offset into p. Returns the number read, or -errno. May be called
+ * on any thread. */
 ssize_t copy_read(const struct source *s, uint64_t offset, char *p, size_t n);
 void copy_start(void);
-void copy_stop(void); /* after the last job */
-/* Runs fn(arg, bytes, n or -errno) on a copy thread with what was read. */
+void copy_stop(void); /* call after the last job */
+/* Reads on a copy thread, then calls fn(arg, bytes, n or -errno) there. */
 void copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg);
 

@@ -1,9 +1,9 @@
-/* The table of types of array elements, and conversions of blocks. Knows nothing of ranks. */
+/* The table of array element types, and conversions of blocks. Knows nothing about ranks. */
 #include "dtype.h"
 #include <pthread.h>
 #include <string.h>
 
-/* ---- what the machine has itself ---- */
+/* ---- types that the machine supports itself ---- */
 
 #define MACHINE_TYPE(name, type, member)                                                           \
 	static void load_##name(                                                                   \
@@ -96,13 +96,13 @@ encode(const struct dtype_format *f, double v)
 	if (v != v)
 		return f->nan | (f->unsigned_zero ? 0 : sign);
 	if (exponent >= 1 - f->bias) {
-		/* a carry out of the mantissa makes the exponent one larger, as it should */
+		/* a carry out of the mantissa increments the exponent, as it should */
 		u += (1ull << (shift - 1)) - 1 + (u >> shift & 1);
 		u = (u >> shift) - ((uint64_t)(1023 - f->bias) << f->mantissa);
 		code = u > f->max ? f->over : (unsigned)u;
 	} else {
-		/* adding 2^52 rounds to an integer; 2^mantissa is the smallest normal number's code
-		 */
+		/* adding 2^52 rounds to an integer; 2^mantissa is the code of the smallest normal
+		 * number */
 		v = of_bits(u) * power_of_two(f->bias - 1 + (int)f->mantissa);
 		code = (unsigned)(bits_of(v + 0x1p52) & 0xffff);
 	}
@@ -124,8 +124,8 @@ load_bfloat16(const struct dtype *d, union block *restrict to, const void *restr
 	}
 }
 
-/* Without branches: the bits move to where float32 has them, and a multiplication or a subtraction
- * sets the exponent right. */
+/* Without branches: the bits are shifted to their places in float32, and a multiplication or a
+ * subtraction corrects the exponent. */
 static void
 load_float16(const struct dtype *d, union block *restrict to, const void *restrict from)
 {
@@ -167,7 +167,7 @@ store_8(const struct dtype *d, void *restrict to, const union block *restrict fr
 		y[i] = (uint8_t)encode(d->format, from->f[i]);
 }
 
-/* Only exponents: 2^(code - 127), 255 is NaN; what has a sign loses it, as in torch. */
+/* Only exponents: 2^(code - 127), 255 is NaN; a sign is lost, as in torch. */
 static double
 decode_e8m0(unsigned code)
 {
@@ -187,7 +187,7 @@ store_e8m0(const struct dtype *d, void *restrict to, const union block *restrict
 		memcpy(&bits, &v, sizeof(bits));
 		exponent = bits >> 23 & 255;
 		low = bits & 0x7fffff;
-		/* to nearest; a tie goes up from a normal number, whose leading bit is odd */
+		/* to nearest; ties go up from normal numbers, whose leading bit is odd */
 		if (exponent != 255 && (low > 0x400000 || (low == 0x400000 && exponent > 0)))
 			exponent++;
 		y[i] = (uint8_t)exponent;
@@ -197,7 +197,7 @@ store_e8m0(const struct dtype *d, void *restrict to, const union block *restrict
 static const struct dtype_format half = {10, 16, 15, 0x7bff, 0x7c00, 0x7e00, false};
 static const struct dtype_format brain = {7, 16, 127, 0x7f7f, 0x7f80, 0x7fc0, false};
 
-/* The types of 8 bits: every code's value is looked up. */
+/* 8-bit types: the value of every code is looked up in a table. */
 enum { E4M3FN, E5M2, E4M3FNUZ, E5M2FNUZ, EIGHTS };
 
 static const struct dtype_format eights[EIGHTS] = {
@@ -206,7 +206,7 @@ static const struct dtype_format eights[EIGHTS] = {
     [E4M3FNUZ] = {3, 8, 8, 0x7f, 0x80, 0x80, true},
     [E5M2FNUZ] = {2, 8, 16, 0x7f, 0x80, 0x80, true},
 };
-static double eight_values[EIGHTS + 1][256]; /* the last one: e8m0 */
+static double eight_values[EIGHTS + 1][256]; /* the last row: e8m0 */
 static pthread_once_t values_made = PTHREAD_ONCE_INIT;
 
 static void

@@ -43,7 +43,8 @@ fail_errno(struct err *e, const char *fmt, ...)
 }
 
 /* clang-format off */
-/* glibc has them since 2.32. Where two are one number, ours is that of the manual. */
+/* glibc provides these names since 2.32. If two names share a number, we use the one in the
+ * manual. */
 #define E(name) [name] = #name
 static const char *const names[] = {
 	[0] = "0",

@@ -26,7 +26,7 @@ frame_is_socket(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 }
 
-/* Takes over the descriptors of one recvmsg(2). */
+/* Takes ownership of the descriptors of one recvmsg(2). */
 static int
 keep_descriptors(struct frame_reader *r, struct msghdr *mh)
 {
@@ -43,7 +43,7 @@ keep_descriptors(struct frame_reader *r, struct msghdr *mh)
 		r->n_fds += (unsigned)k;
 		some |= k > 0;
 	}
-	/* the kernel ends a read behind a descriptor, so it was the only one */
+	/* the kernel ends a read after a descriptor, so only one was lost */
 	if (mh->msg_flags & MSG_CTRUNC && !some) {
 		if (r->n_fds == FRAME_FDS)
 			return -EBADMSG;

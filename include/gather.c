@@ -1,20 +1,20 @@
-/* Groups of messages that differ in their engine, tag and last bytes only. */
+/* Groups of messages that differ only in their engine, tag and last bytes. */
 #include "gather.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	GROUPS = 8,	     /* that are open at once */
-	BODY_MAX = 64 << 10, /* bytes that are compared */
+	GROUPS = 8,	     /* open at the same time */
+	BODY_MAX = 64 << 10, /* in bytes; longer bodies are not gathered */
 	MARK = 4 * sizeof(uint64_t),
 	TAG = sizeof(uint32_t),
-	ROOM_KEPT = 4 << 10 /* bytes of a body's room that the next one finds */
+	ROOM_KEPT = 4 << 10 /* a larger body buffer is not kept for reuse */
 };
 
 struct group {
 	struct msg first;
-	struct buf body; /* of the first; first.body points there */
-	struct buf who;	 /* all of them, as Nmany has it */
+	struct buf body; /* of the first message; first.body points into it */
+	struct buf who;	 /* all engines, as in Nmany */
 	size_t tail;
 	unsigned n;
 };
@@ -23,10 +23,10 @@ struct gather {
 	struct loop *loop;
 	gather_fn *send;
 	void *arg;
-	struct timer *round_end; /* NULL: nothing was taken */
+	struct timer *round_end; /* NULL: no message was taken */
 	struct group groups[GROUPS];
-	unsigned n;	/* groups that are open */
-	unsigned *last; /* by slot: 1 + the group of its last message, 0: it has none */
+	unsigned n;	/* open groups */
+	unsigned *last; /* by slot: 1 + the group of its last message; 0: none */
 	size_t slots;
 };
 
@@ -53,7 +53,8 @@ gather_free(struct gather *g)
 	free(g);
 }
 
-/* Those that many engines get, or say, at once. Relays look into none of them one by one. */
+/* Types that many engines receive or send at once. Relays need not look at any of them
+ * individually. */
 bool
 gather_takes(int type)
 {
@@ -64,8 +65,8 @@ gather_takes(int type)
 	return memchr(types, type, sizeof(types)) != NULL;
 }
 
-/* How many bytes at the end are of each engine's own: places in its output, and of Nmark the tag.
- */
+/* The number of bytes at the end that differ per engine: the position in its output, and in an
+ * Nmark also the tag. */
 static size_t
 tail_of(const struct msg *m)
 {
@@ -76,7 +77,7 @@ tail_of(const struct msg *m)
 	return MIN(tail, m->len);
 }
 
-/* The place of the slot's last message; grows to have it. */
+/* The slot's entry in last, which grows if necessary. */
 static unsigned *
 last_of(struct gather *g, unsigned slot)
 {
@@ -112,12 +113,12 @@ open_group(struct gather *g, const struct msg *m)
 	return x;
 }
 
-/* False: there is no place for it. */
+/* Returns false if there is no room for it. */
 static bool
 add(struct gather *g, const struct msg *m)
 {
 	unsigned *last = last_of(g, m->slot);
-	unsigned i = *last ? *last - 1 : 0; /* not before what the slot has there already */
+	unsigned i = *last ? *last - 1 : 0; /* not before the group of the slot's last message */
 	struct group *x;
 
 	while (i < g->n && !is_equal(&g->groups[i], m))

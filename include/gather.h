@@ -1,6 +1,7 @@
 /*
- * Equal messages of, or to, several engines that are sent in one round of the loop: they become one
- * (Nmany). Nothing waits for others that may come: who sends ends the round.
+ * Combines equal messages to or from several engines, sent in one round of the loop, into one
+ * (Nmany). No message waits for others that might follow: all are sent at the end of the sender's
+ * round.
  */
 #ifndef GATHER_H
 #define GATHER_H
@@ -13,13 +14,13 @@ struct gather;
 typedef void gather_fn(void *arg, struct slice frames);
 
 struct gather *gather_new(struct loop *l, gather_fn *send, void *arg);
-void gather_free(struct gather *g); /* NULL-safe; what was taken is dropped */
+void gather_free(struct gather *g); /* NULL-safe; drops messages not yet sent */
 /* May messages of this type be gathered? */
 bool gather_takes(int type);
-/* Takes m, and sends it at the end of the round. False: it is to be sent by itself; all that was
- * taken is sent now. So what an engine says, or is told, keeps its order. */
+/* Takes m, to be sent at the end of the round. Returns false if the caller must send m by itself;
+ * the messages taken before have then been sent. So each engine's messages stay in order. */
 bool gather_take(struct gather *g, const struct msg *m);
-/* Sends what was taken. NULL-safe. */
+/* Sends the messages taken so far. NULL-safe. */
 void gather_flush(struct gather *g);
 
 #endif

@@ -15,7 +15,7 @@ enum { EVENTS = 64 };
 struct watch {
 	struct loop *loop;
 	int fd;
-	bool dead; /* deleted inside a round: freed at its end */
+	bool dead; /* deleted during a round; freed at its end */
 	loop_fd_fn *fn;
 	void *arg;
 	TAILQ_ENTRY(watch) link;
@@ -33,7 +33,7 @@ struct loop {
 	int epoll, sigfd;
 	sigset_t signals;
 	bool stop;
-	uint64_t spin, last; /* how long to poll on, and since when nothing came */
+	uint64_t spin, last; /* how long to poll; time of the last event */
 	loop_signal_fn *on_signal[NSIG];
 	void *signal_arg[NSIG];
 	TAILQ_HEAD(, watch) watches, dead;
@@ -194,7 +194,8 @@ loop_spin(struct loop *l, uint64_t ns)
 	l->spin = ns;
 }
 
-/* Milliseconds until the next timer, at most max (-1: none). Rounded up: never a busy round. */
+/* Milliseconds until the next timer, at most max (-1: no limit). Rounded up, so that the loop does
+ * not spin. */
 static int
 wait_ms(struct loop *l, int max)
 {
@@ -259,7 +260,7 @@ loop_once(struct loop *l, int timeout_ms)
 	struct epoll_event ev[EVENTS];
 	int n;
 
-	loop_end_round(l); /* what is left of before the first one */
+	loop_end_round(l); /* left from before the first round */
 	n = poll_events(l, ev, wait_ms(l, timeout_ms));
 	if (n < 0 && errno != EINTR)
 		die("epoll_wait: %s", strerror(errno));

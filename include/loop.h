@@ -19,26 +19,25 @@ struct watch *loop_fd(struct loop *l, int fd, uint32_t events, loop_fd_fn *fn, v
 void loop_fd_events(struct watch *w, uint32_t events);
 void loop_fd_del(struct watch *w); /* NULL-safe; safe inside any callback */
 
-/* Calls fn once after ms milliseconds; the timer is gone then. Cancel is NULL-safe, before it
- * fires. */
+/* Calls fn once after ms milliseconds and frees the timer. Until then it can be cancelled;
+ * cancelling is NULL-safe. */
 struct timer *loop_timer(struct loop *l, uint64_t ms, loop_fn *fn, void *arg);
 void loop_timer_del(struct timer *t);
 
-/* Calls fn once at the end of this round, before the loop sleeps; it can be cancelled as a timer.
- */
+/* Calls fn once at the end of this round, before the loop sleeps. Can be cancelled like a timer. */
 struct timer *loop_round_end(struct loop *l, loop_fn *fn, void *arg);
-/* Calls those now: for a callback that goes on with work that has nothing to do with theirs. */
+/* Calls those functions now: for a callback that goes on with unrelated work. */
 void loop_end_round(struct loop *l);
 
 /* Blocks signo for the calling thread and delivers it as a callback (signalfd). */
 void loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg);
 
-/* Before it sleeps the loop polls this much longer, yielding: a wake-up from another core costs
- * more. */
+/* After the last event the loop polls for ns, yielding the CPU, before it sleeps: being woken from
+ * another core costs more. */
 void loop_spin(struct loop *l, uint64_t ns);
 
 void loop_run(struct loop *l);			/* until loop_stop */
-void loop_once(struct loop *l, int timeout_ms); /* one round: -1 waits for ever */
+void loop_once(struct loop *l, int timeout_ms); /* one round; -1: no timeout */
 void loop_stop(struct loop *l);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * NVML through dlopen. Its header is not needed: the few prototypes and structures used here are
- * part of its stable interface. If an older driver lacks a symbol, only what it would report is
- * missing.
+ * part of its stable interface. If an older driver lacks a symbol, only the values from that call
+ * are missing.
  */
 #include "nvml.h"
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ struct utilization {
 	unsigned gpu, memory;
 };
 
-/* Of the unversioned call; _v2 and _v3 have two more numbers behind it. */
+/* Of the unversioned call; _v2 and _v3 append two numbers. */
 struct process_v1 {
 	unsigned pid;
 	unsigned long long used;
@@ -54,7 +54,8 @@ static struct {
 	int (*processes_v1)(void *, unsigned *, void *);
 } nvml;
 
-/* The newest name first; one that is needed is refused if no name of it is there. */
+/* The newest name first. If a needed function exists under none of its names, the library is
+ * rejected. */
 static const struct {
 	void *to;
 	bool needed;
@@ -88,7 +89,7 @@ library_name(void)
 	return given && *given ? given : "libnvidia-ml.so.1";
 }
 
-/* Fills the table; -ENOSYS if it is no NVML. */
+/* Fills the table. Returns 0, or -ENOSYS if the library is not NVML. */
 static int
 load_symbols(struct err *e)
 {
@@ -146,7 +147,7 @@ nvml_close(void)
 	memset(&nvml, 0, sizeof(nvml));
 }
 
-/* What is the same for GPUs and instances. */
+/* The properties that GPUs and instances share. */
 static int
 describe(struct nvml_gpu *gpu)
 {
@@ -178,7 +179,7 @@ add_instances(struct nvml_gpu **list, size_t *n, const struct nvml_gpu *card)
 
 		r = nvml.mig_by_index(card->handle, i, &gpu.handle);
 		if (r == NOT_FOUND)
-			continue; /* a slot that no instance was made in */
+			continue; /* a slot without an instance */
 		if (r == OK)
 			r = describe(&gpu);
 		if (r != OK) {
@@ -207,7 +208,7 @@ nvml_list(struct nvml_gpu **list, size_t *n, struct err *e)
 		gpu.card = gpu.handle;
 		if (r == OK)
 			r = describe(&gpu);
-		if (r != OK) { /* fallen off the bus, or not ours: the others go on */
+		if (r != OK) { /* fallen off the bus, or not accessible: continue with the others */
 			note("GPU %u: %s", i, nvml.error_string(r));
 			continue;
 		}
@@ -220,7 +221,7 @@ nvml_list(struct nvml_gpu **list, size_t *n, struct err *e)
 	return 0;
 }
 
-/* True if the call worked; what fails for another reason than "not supported" is kept. */
+/* Returns true if the call worked. Keeps the first error other than "not supported". */
 static bool
 worked(struct nvml_use *u, const char *what, int code)
 {
@@ -248,7 +249,7 @@ ask_processes(void *handle, struct nvml_use *u)
 	if (!call)
 		return;
 	while ((r = call(handle, &n, all)) == INSUFFICIENT_SIZE && capacity < PROCESSES_MAX) {
-		capacity = n + 8; /* more may begin meanwhile */
+		capacity = n + 8; /* more may start in the meantime */
 		all = xrealloc(all, capacity * each);
 		n = capacity;
 	}
@@ -257,7 +258,7 @@ ask_processes(void *handle, struct nvml_use *u)
 		u->process = xcalloc(MAX(n, 1u), sizeof(*u->process));
 	}
 	for (int i = 0; i < u->n; i++) {
-		struct process_v1 p; /* the other one begins with it */
+		struct process_v1 p; /* process_v2 begins with the same fields */
 
 		memcpy(&p, all + (size_t)i * each, sizeof(p));
 		u->process[i] = (struct nvml_process){p.pid, p.used};
@@ -279,8 +280,8 @@ nvml_use(const struct nvml_gpu *gpu, struct nvml_use *u)
 		u->used = memory.used;
 		u->total = memory.total;
 	}
-	/* NVML tells no utilization of an instance; the temperature and what follows is the card's
-	 */
+	/* NVML reports no utilization for an instance. The temperature and the values after it are
+	 * those of the whole GPU. */
 	if (nvml.utilization && gpu->mig == NVML_WHOLE &&
 	    worked(u, "nvmlDeviceGetUtilizationRates", nvml.utilization(gpu->handle, &util)))
 		u->util = (int)util.gpu;

@@ -1,4 +1,4 @@
-/* Packs numbers and texts as wire.h does; a number that may be -1 as one more. */
+/* Packs numbers and texts as wire.h does; a number that may be -1 is stored plus one. */
 #include "nvml_frame.h"
 #include "wire.h"
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPUS_MOST = 4096 }; /* of a host, instances included */
+enum { GPUS_MOST = 4096 }; /* per host, including instances */
 
 static void
 put_text(struct buf *out, const char *text)
@@ -80,7 +80,7 @@ nvml_frame_make(struct buf *out)
 	nvml_close();
 }
 
-/* What is left to be read; bad: it was no such thing. */
+/* The unread rest; bad: the data is malformed. */
 struct reader {
 	struct slice left;
 	bool bad;

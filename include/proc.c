@@ -1,6 +1,6 @@
 /*
  * Reads /proc: the status of a process, its exit signal, whether it has a file open for writing,
- * mounts.
+ * and the mounts.
  */
 #include "proc.h"
 #include <dirent.h>
@@ -18,12 +18,12 @@
 
 enum { PATH_BYTES = 32, TEXT_BYTES = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 
-/* of /proc/PID/stat, as proc(5) counts */
+/* fields of /proc/PID/stat, numbered as in proc(5) */
 enum { NAME_FIELD = 2, EXIT_CODE_FIELD = 52 };
 
-/* Reads a file of /proc that the kernel writes as one record, so that a short read is all of it.
- * These are read for each close of each writer: as few calls as can be. 0, or -errno: -ENOENT when
- * the process ended meanwhile. */
+/* Reads a file of /proc that the kernel writes as one record, so a short read is complete. These
+ * are read at each close by each writer, so use as few calls as possible. Returns 0, or -errno:
+ * -ENOENT if the process has exited in the meantime. */
 static int
 read_record(int dir, const char *path, char text[static TEXT_BYTES])
 {
@@ -43,7 +43,7 @@ read_record(int dir, const char *path, char text[static TEXT_BYTES])
 	return n == 0 || no == ESRCH ? -ENOENT : -no;
 }
 
-/* The text behind `key` at the beginning of a line, NULL: there is no such line. */
+/* The text after `key` at the beginning of a line; NULL if there is no such line. */
 static const char *
 value_of(const char *text, const char *key)
 {
@@ -109,7 +109,8 @@ proc_exit_signal(pid_t pid)
 	unsigned code = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	/* the program's name, in brackets, may have blanks and brackets: count from its end */
+	/* the program's name is in parentheses, but may contain blanks and parentheses: start after
+	 * it */
 	if (read_record(AT_FDCWD, path, text) == 0)
 		p = strrchr(text, ')');
 	for (int field = NAME_FIELD; p && field < EXIT_CODE_FIELD; field++)
@@ -128,8 +129,8 @@ writes(int fdinfo, const char *fd, uint64_t ino)
 	       (number(text, "flags:", OCTAL, 0) & O_ACCMODE) != O_RDONLY;
 }
 
-/* fdinfo, not the links in fd: to read those waits for an execve(2), which itself waits for the
- * answer to its FLUSH of what is closed on exec. */
+/* Uses fdinfo, not the links in fd: reading those waits for an execve(2), which itself waits for
+ * the reply to its FLUSH of close-on-exec files. */
 int
 proc_writes(pid_t pid, uint64_t ino, int most)
 {
@@ -173,7 +174,7 @@ proc_close_from(int first)
 	if (syscall(SYS_close_range, first, ~0U, 0) == 0 || !(d = opendir("/proc/self/fd")))
 		return;
 	while ((de = readdir(d))) {
-		int fd = atoi(de->d_name); /* 0 of "." and "..", too */
+		int fd = atoi(de->d_name); /* also 0 for "." and ".." */
 
 		if (fd >= first && fd != dirfd(d))
 			close(fd);
@@ -219,8 +220,8 @@ proc_mount_path(char *path)
 	*path = '\0';
 }
 
-/* The fields that we want: ID PARENT DEVICE ROOT WHERE OPTIONS [TAG…] - TYPE SOURCE OPTIONS. False:
- * the line is of another form. */
+/* Extracts the fields that we want: ID PARENT DEVICE ROOT WHERE OPTIONS [TAG…] - TYPE SOURCE
+ * OPTIONS. Returns false if the line has another format. */
 static bool
 split(char *line, struct proc_mount *m)
 {

@@ -1,4 +1,4 @@
-/* Combines all ranks' parts into one object, in pieces that the copy threads take. */
+/* Combines all ranks' parts into one object, in pieces that the copy threads process. */
 #include "reduce.h"
 #include <errno.h>
 #include <pthread.h>
@@ -12,18 +12,18 @@
 #include <unistd.h>
 
 enum {
-	PIECE = 32 * DTYPE_BLOCK, /* numbers */
-	PIECE_BYTES = PIECE * 8,  /* of the widest type; what copying takes at a time */
+	PIECE = 32 * DTYPE_BLOCK, /* in numbers */
+	PIECE_BYTES = PIECE * 8,  /* of the widest type; also the unit of copying */
 	SCRATCH = 2 * PIECE_BYTES + (int)sizeof(union block),
 	WORKERS = 2,
-	AT_ONCE = 64 << 10 /* so many bytes are done without a thread */
+	AT_ONCE = 64 << 10 /* up to this many bytes are processed without a thread */
 };
 
 struct reduction {
 	struct reduce_plan plan;
 	int (*piece)(struct reduction *r, uint64_t k, char *scratch, struct err *e);
 	uint64_t pieces;
-	int memfd; /* -1: nothing is made */
+	int memfd; /* -1: no result */
 	/* while it runs */
 	atomic_uint_fast64_t next;
 	atomic_int workers;
@@ -66,7 +66,7 @@ to_float(union block *x, enum dtype_kind kind)
 			x->f[i] = (double)x->u[i];
 }
 
-/* Adds n numbers of the i-th part. */
+/* Folds n numbers of the i-th part into acc. */
 static void
 fold_part(const struct reduce_plan *p, int i, union block *acc, union block *spare, const char *in,
     size_t n)
@@ -101,7 +101,7 @@ piece_numbers(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 
 		if (shard_read(&p->parts[i], first * p->in[i]->size, bytes, have, e) < 0)
 			return -e->no;
-		/* whole blocks are computed: nothing undefined in the last one */
+		/* whole blocks are computed, so zero the rest of the last one */
 		memset(bytes + have, 0, blocks * DTYPE_BLOCK * p->in[i]->size - have);
 		fold_part(p, i, acc, spare, bytes, n);
 	}
@@ -162,8 +162,8 @@ piece_same(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 	}
 
 FOLD(add_floats, f, a + b)
-FOLD(add_integers, u, a + b) /* wraps, with or without a sign */
-/* NaN, once there, stays */
+FOLD(add_integers, u, a + b) /* wraps, signed or unsigned */
+/* NaN propagates */
 FOLD(min_floats, f, b < a || b != b ? b : a)
 FOLD(max_floats, f, b > a || b != b ? b : a)
 FOLD(min_signed, i, b < a ? b : a)
@@ -201,7 +201,7 @@ reduce_by_hosts(struct slice name)
 
 /* ---- running ---- */
 
-/* Nothing is made of what is only compared, unless somebody else compares it further. */
+/* A mere comparison has no result, unless other hosts' parts are to be compared with it. */
 static int
 open_result(struct reduction *r, struct err *e)
 {
@@ -271,7 +271,7 @@ stop_with(struct reduction *r, const struct err *e)
 	atomic_store(&r->stop, true);
 }
 
-/* Makes the next piece; false: there is none any more. */
+/* Makes the next piece. Returns false if there are no more. */
 static bool
 make_piece(struct reduction *r, char *scratch)
 {
@@ -285,7 +285,8 @@ make_piece(struct reduction *r, char *scratch)
 	return true;
 }
 
-/* On a copy thread: one piece, then back to the end of their queue, where others wait too. */
+/* Runs on a copy thread: makes one piece, then goes back to the end of the queue, where others wait
+ * too. */
 static void
 work(void *arg, const char *unused, ssize_t n)
 {
@@ -310,7 +311,7 @@ on_done(void *arg, uint32_t events)
 	struct reduction *r = arg;
 	uint64_t one;
 
-	/* it is there; the reading orders what the workers did before us */
+	/* readable now; reading it orders the workers' writes before what follows */
 	if (read(r->done_fd, &one, sizeof(one)) != sizeof(one))
 		die("eventfd: %s", strerror(errno));
 	loop_fd_del(r->done_watch);

@@ -1,6 +1,6 @@
 /*
- * Combines all ranks' parts into one object: arithmetic by elements, joining, comparing, piece by
- * piece on the copy threads into a memfd. Knows neither ranks' processes nor Python.
+ * Combines all ranks' parts into one object: element-wise arithmetic, joining or comparing, piece
+ * by piece on the copy threads, into a memfd. Knows neither the ranks' processes nor Python.
  */
 #ifndef REDUCE_H
 #define REDUCE_H
@@ -10,29 +10,31 @@
 extern const struct reduce_op reduce_mean, reduce_sum, reduce_min, reduce_max, reduce_gather,
     reduce_cat, reduce_same;
 
-/* The operation of this name that hosts can do first, each with its own ranks; NULL: there is none.
- */
+/* The operation of this name that each host can first apply to its own ranks; NULL if there is
+ * none. */
 const struct reduce_op *reduce_by_hosts(struct slice name);
 
 /* Called once, on the loop. */
 typedef void reduce_fn(void *arg, const struct err *e);
 
-/* what: the object, for messages. NULL with e: the parts do not go together. */
+/* what names the object in messages. Returns NULL with *e set, for example if the parts do not fit
+ * together. */
 struct reduction *reduce_new(
     const struct reduce_op *op, const char *what, const struct shard *parts, int n, struct err *e);
-/* The same for ranks of one host, which is not the only one: a part comes out. */
+/* The same for the ranks of one of several hosts: the result is a part. */
 struct reduction *reduce_new_part(
     const struct reduce_op *op, const char *what, const struct shard *parts, int n, struct err *e);
-/* Does it; if it is little, before this returns. fn may free it. */
+/* Runs the reduction; a small one completes before this returns. fn may free it. */
 void reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg);
-/* It ends soon, with ECANCELED; fn is still called. */
+/* Makes it end soon, with ECANCELED; fn is still called. */
 void reduce_cancel(struct reduction *r);
-/* The memfd with the result's bytes; -1 if there is none (same, of all). Stays the reduction's. */
+/* The memfd with the bytes of the result; -1 if there is none (same, over all ranks). The reduction
+ * keeps ownership. */
 int reduce_result(const struct reduction *r);
-/* `OP KIND ITEMSIZE SHAPE DTYPE` of the result; what a part begins with. */
+/* `OP KIND ITEMSIZE SHAPE DTYPE` of the result; for a part, the lines that it begins with. */
 const char *reduce_line(const struct reduction *r);
-/* The op of elements of numbers, their type, and how many numbers they are; false: it is for
- * Python. */
+/* The operation, and the type and count of the numbers that it combines. False: the parts are not
+ * combined by arithmetic on numbers. */
 bool reduce_numbers(
     const struct reduction *r, const char **op, const char **dtype, uint64_t *numbers);
 void reduce_free(struct reduction *r); /* NULL-safe; not while it runs */

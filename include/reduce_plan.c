@@ -1,4 +1,4 @@
-/* Compares types and shapes of parts, and says which ones come out. */
+/* Compares the types and shapes of parts, and determines those of the result. */
 #include "reduce_plan.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ reduce_plan_free(struct reduce_plan *p)
 	free(p->in);
 }
 
-/* Types, and extents from this axis on. */
+/* Compares types, and extents from this axis on. */
 static int
 check_alike(const struct reduce_plan *p, int axis, struct err *e)
 {
@@ -53,7 +53,7 @@ set_line(struct reduce_plan *p, const struct shard *shape, size_t itemsize, stru
 	p->line = buf_take(&b);
 }
 
-/* The parts' bytes one behind the other. */
+/* The result is the parts' bytes, concatenated. */
 static void
 set_bytes(struct reduce_plan *p, const struct shard *shape)
 {
@@ -63,7 +63,7 @@ set_bytes(struct reduce_plan *p, const struct shard *shape)
 	set_line(p, shape, p->parts[0].itemsize, p->parts[0].dtype);
 }
 
-/* Python's numbers, lists and the rest are left to Python, which gets all of them. */
+/* Python's numbers, lists and other objects are left to Python, which gets them all. */
 static int
 plan_objects(struct reduce_plan *p)
 {
@@ -110,7 +110,8 @@ reduce_plan_join(struct reduce_plan *p, struct err *e)
 	return 0;
 }
 
-/* The type that sums have while not all ranks are in them: so they are rounded once, in the end. */
+/* The type of sums that do not yet include all ranks, so that they are rounded only once, at the
+ * end. */
 static struct slice
 wide_type(const struct reduce_plan *p, struct slice out)
 {
@@ -121,7 +122,8 @@ wide_type(const struct reduce_plan *p, struct slice out)
 	return slice_text(d->reals > 1 ? "complex128" : "float64");
 }
 
-/* The types of the parts' bytes. A part of several ranks may have another one than its object. */
+/* Sets the types of the parts' bytes. A part of several ranks may have a different type than its
+ * object. */
 static int
 set_types(struct reduce_plan *p, struct err *e)
 {
@@ -160,7 +162,7 @@ reduce_plan_numbers(struct reduce_plan *p, struct err *e)
 	if (p->op->mean && p->of->kind != KIND_FLOAT)
 		out = slice_text("float64");
 	else if (p->op->adds && slice_eq(first->of, "bool"))
-		out = slice_text("int64"); /* how many are true */
+		out = slice_text("int64"); /* the number of true elements */
 	out = wide_type(p, out);
 	p->out = dtype_find(out);
 	p->total = shard_elements(first, 0) * p->of->reals;

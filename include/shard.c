@@ -1,5 +1,5 @@
 /*
- * A rank's part of an object over all ranks: parses its first line, reads its bytes, compares it
+ * A rank's part of an object over all ranks: parses its first lines, reads its bytes, compares it
  * with another.
  */
 #include "shard.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORIGIN "part" /* of several ranks */
+#define ORIGIN "part" /* a part of several ranks */
 
 static bool
 take_word(struct slice *line, struct slice *word)
@@ -41,7 +41,7 @@ shard_add_origin(struct buf *b, int ranks, struct slice of)
 	buf_addf(b, ORIGIN " %d %.*s\n", ranks, (int)of.n, of.p);
 }
 
-/* Numbers with commas between; `-`: none. */
+/* Numbers separated by commas; `-`: none. */
 static bool
 take_shape(struct shard *p, struct slice text)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* clang-format off */
-/* glibc names them since 2.32. */
+/* glibc provides these names since 2.32. */
 #define S(name) {#name, SIG##name}
 static const struct {
 	const char *name;

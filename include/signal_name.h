@@ -1,17 +1,17 @@
-/* Signals by their names. */
+/* Names of signals. */
 #ifndef SIGNAL_NAME_H
 #define SIGNAL_NAME_H
 #include "err.h"
 
-/* What zygotes and ranks find in their environment: the name of the signal that says that their
- * host is about to be taken away, which is not for them but for their agent. */
+/* In the environment of zygotes and ranks: the name of the signal that announces that their host is
+ * about to be taken away. It is meant for their agent, not for them. */
 #define ENGINE_ENV_ON_PREEMPT "DDIP_ON_PREEMPT"
 
-/* The number of a signal by its name, with or without SIG; 0: there is none. */
+/* The number of the signal with this name, with or without SIG; 0 if there is none. */
 int signal_name_find(const char *name);
-/* The name without SIG; "-": there is none. */
+/* The name without SIG; "-" if unknown. */
 const char *signal_name(int signo);
-/* Those that may say that a host is about to be taken away, ended by 0. */
+/* Signals that may announce that a host is about to be taken away, terminated by 0. */
 extern const int signal_preempts[];
 /* The signal that ENGINE_ENV_ON_PREEMPT names in env (K=V, each ended by NUL); 0: none. */
 int signal_on_preempt(struct slice env);

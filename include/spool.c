@@ -1,4 +1,4 @@
-/* The spools of what ranks print: writing (agent) and reading in order (daemon). */
+/* The spools of the ranks' output: writing (agent) and reading in order (daemon). */
 #include "spool.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@ static const uint64_t LENGTH_MASK = ((uint64_t)1 << STREAM_SHIFT) - 1;
 
 const char *const spool_names[SPOOL_STREAMS + 1] = {"stdout", "stderr", "display", "order"};
 
-/* Opens all four with these flags into fds[4]; all or none. */
+/* Opens all four files with these flags into fds[4], or none. */
 static int
 open_files(int fds[SPOOL_STREAMS + 1], const char *dir, const char *name, int flags, struct err *e)
 {
@@ -71,7 +71,7 @@ spool_writer_close(struct spool_writer *w)
 	close(w->order);
 }
 
-/* The index learns that n more bytes of stream are there. */
+/* Records in the index that stream has n more bytes. */
 static void
 record(struct spool_writer *w, int stream, uint64_t n)
 {
@@ -88,8 +88,8 @@ record(struct spool_writer *w, int stream, uint64_t n)
 		w->open_record = rec;
 		return;
 	}
-	/* No room for the index: what it does not tell is not there. The next bytes take its place.
-	 */
+	/* No room for the index. Bytes that it does not describe do not count: the next bytes
+	 * overwrite them. */
 	w->dropped += n;
 	w->at.size[stream] -= n;
 	if (ftruncate(w->fd[stream], (off_t)w->at.size[stream]) < 0)
@@ -109,7 +109,7 @@ spool_writer_add(struct spool_writer *w, int stream, const void *p, size_t n)
 		record(w, stream, done);
 }
 
-/* The file takes no more: empties the pipe all the same, so that the rank goes on. */
+/* The file is full. Empties the pipe nevertheless, so that the rank can continue. */
 static bool
 discard(struct spool_writer *w, int pipefd)
 {
@@ -128,7 +128,7 @@ spool_writer_move(struct spool_writer *w, int stream, int pipefd, bool *eof)
 	int waiting = 0;
 
 	*eof = false;
-	/* no more than what is there now: a child may write as fast as we move */
+	/* move only what is in the pipe now: a child may write as fast as we read */
 	if (ioctl(pipefd, FIONREAD, &waiting) < 0)
 		waiting = 0;
 	do {
@@ -205,13 +205,13 @@ spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct sp
 			c->at.size[*stream] += *len;
 			return true;
 		}
-		/* All of it is taken. Only a record that has a successor (or is before the end) is
-		 * closed. */
+		/* The whole record has been read. It is closed only if another record follows (or
+		 * it is before the end). */
 		if (!end && pread(r->order, &following, RECORD,
 				(off_t)((c->at.records + 1) * RECORD)) != RECORD)
 			return false;
 		if (!end) {
-			/* it may have grown between the two looks */
+			/* it may have grown between the two reads */
 			if (pread(r->order, &rec, RECORD, (off_t)(c->at.records * RECORD)) ==
 				RECORD &&
 			    (rec & LENGTH_MASK) != n)

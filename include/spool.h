@@ -3,11 +3,12 @@
  *
  *   NAME.stdout NAME.stderr   the bytes
  *   NAME.display              JSON lines: rich output (figures, tables, results)
- *   NAME.order                u64 records, stream << 62 | length: who wrote how much, in turn
+ *   NAME.order                u64 records, stream << 62 | length: bytes written, in order
  *
- * The agent writes (one thread), the daemon reads the same files. Offsets never move. The last
- * record grows in place while one stream goes on; a record is written after its bytes, so what the
- * index tells is always there. A cut starts a new record: cells begin and end at whole records.
+ * The agent writes (one thread); the daemon reads the same files. Offsets never change. While one
+ * stream continues, the last record grows in place. A record is written after its bytes, so the
+ * bytes that the index describes always exist. A cut starts a new record: cells begin and end at
+ * record boundaries.
  */
 #ifndef SPOOL_H
 #define SPOOL_H
@@ -17,7 +18,8 @@ enum { SPOOL_STDOUT, SPOOL_STDERR, SPOOL_DISPLAY, SPOOL_STREAMS };
 
 extern const char *const spool_names[SPOOL_STREAMS + 1]; /* "stdout" "stderr" "display" "order" */
 
-/* A point in a rank's output: bytes of each stream and whole records of the index before it. */
+/* A position in a rank's output: the bytes of each stream and the whole records of the index before
+ * it. */
 struct spool_mark {
 	uint64_t size[SPOOL_STREAMS], records;
 };
@@ -25,26 +27,26 @@ struct spool_mark {
 /* Writer. */
 struct spool_writer {
 	int fd[SPOOL_STREAMS], order;
-	struct spool_mark at; /* at.records counts the open record too */
+	struct spool_mark at; /* at.records includes the open record */
 	uint64_t open_record; /* the last record, as written; 0: the next bytes start a new one */
 	uint64_t dropped;     /* bytes that did not fit on the disk */
 };
 
-/* Opens or makes the four files in dir, going on where they end. */
+/* Opens or creates the four files in dir, and continues at their ends. */
 int spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e);
 void spool_writer_close(struct spool_writer *w);
-/* Moves what is in the non-blocking pipe to the stream's file until it is empty.
- * Returns bytes moved; *eof is set at the pipe's end. A full disk drops (and counts), never blocks.
- */
+/* Moves what the non-blocking pipe contains now to the stream's file. Returns the number of bytes
+ * moved; sets *eof at the end of the pipe. Does not block: on a full disk it drops bytes, and
+ * counts them. */
 uint64_t spool_writer_move(struct spool_writer *w, int stream, int pipefd, bool *eof);
 /* The same for bytes in memory. */
 void spool_writer_add(struct spool_writer *w, int stream, const void *p, size_t n);
-/* Closes the open record and tells where we are. */
+/* Closes the open record and returns the current position. */
 struct spool_mark spool_writer_cut(struct spool_writer *w);
 
 /* Reader. */
 struct spool_reader {
-	int fd[SPOOL_STREAMS], order; /* -1: it is not open */
+	int fd[SPOOL_STREAMS], order; /* -1: not open */
 };
 
 #define SPOOL_NOT_OPEN ((struct spool_reader){.fd = {-1, -1, -1}, .order = -1})
@@ -53,15 +55,15 @@ int spool_reader_open(struct spool_reader *r, const char *dir, const char *name,
 void spool_reader_close(struct spool_reader *r);
 uint64_t spool_reader_size(const struct spool_reader *r, int stream);
 
-/* Walks the index: the position of one reader. Zero is the beginning. */
+/* The position of one reader in the index. Zero-initialised is the beginning. */
 struct spool_cursor {
-	struct spool_mark
-	    at; /* whole records passed, and bytes of each stream passed (inside a record too) */
-	uint64_t inside; /* bytes taken of the record at.records */
+	/* Whole records passed, and bytes of each stream passed (also inside a record). */
+	struct spool_mark at;
+	uint64_t inside; /* bytes already taken of record at.records */
 };
 
-/* The next piece in order, at most max bytes: its stream and offset. False: nothing more (now).
- * end (may be NULL) bounds it by records. */
+/* Finds the next piece in order, of at most max bytes: its stream, offset and length. Returns false
+ * if there is no more yet. Does not pass the records of end, which may be NULL. */
 bool spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
     size_t max, int *stream, uint64_t *offset, size_t *len);
 

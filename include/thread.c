@@ -1,4 +1,4 @@
-/* Threads that take no signals, and conditions that no change of the clock disturbs. */
+/* Threads that receive no signals, and condition variables that clock changes do not affect. */
 #include "thread.h"
 #include <signal.h>
 #include <time.h>

@@ -332,7 +332,7 @@ say(const char *fmt, va_list ap)
 	buf_addf(&b, "%s.%03ld %s[%d]: ", when, t.tv_nsec / 1000000, program, (int)getpid());
 	buf_vaddf(&b, fmt, ap);
 	buf_addc(&b, '\n');
-	/* Nobody is left to be told if stderr fails. */
+	/* If stderr fails, the error cannot be reported. */
 	(void)!write(STDERR_FILENO, b.p, b.n);
 	buf_free(&b);
 }
@@ -357,11 +357,11 @@ die(const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	fputc('\n', stderr);
 	va_end(ap);
-	_exit(1); /* a forked child leaves to its parent what is done at an exit */
+	_exit(1); /* not exit(): in a forked child, exit handlers are the parent's business */
 }
 
 #ifdef DDIP_FAULT
-/* [PROGRAM/]PLACE:N of DDIP_FAULT: is it about this place of this program? */
+/* Does [PROGRAM/]PLACE:N of DDIP_FAULT name this place of this program? */
 static bool
 fault_wanted(const char *s, const char *place)
 {
@@ -379,7 +379,7 @@ fault_wanted(const char *s, const char *place)
 bool
 fault(const char *place, int no)
 {
-	static atomic_ulong passed; /* copy threads come here too */
+	static atomic_ulong passed; /* copy threads call this too */
 	const char *s = getenv("DDIP_FAULT"), *n = s ? strchr(s, ':') : NULL;
 	const char *once = getenv("DDIP_FAULT_ONCE");
 
@@ -388,7 +388,7 @@ fault(const char *place, int no)
 		return false;
 	if (once && unlink(once) < 0)
 		return false;
-	/* no memory is taken here: it may be what is to fail */
+	/* does not allocate: that may be what is to fail */
 	dprintf(STDERR_FILENO, "%s[%d]: injected: %s: %s\n", program, (int)getpid(), place,
 	    strerror(no));
 	errno = no;

@@ -11,7 +11,7 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
 
-/* The x-family never returns NULL: no memory for small things ends the program. */
+/* The x functions never return NULL: they end the program if memory runs out. */
 void *xmalloc(size_t n);
 void *xcalloc(size_t n, size_t size);
 void *xrealloc(void *p, size_t n);
@@ -19,7 +19,7 @@ char *xstrdup(const char *s);
 char *xstrndup(const char *s, size_t n);
 char *xasprintf(const char *fmt, ...) PRINTF(1, 2);
 
-/* Bytes that are not owned: a piece of a buffer or a message. */
+/* Borrowed bytes: a piece of a buffer or a message. */
 struct slice {
 	const char *p;
 	size_t n;
@@ -33,7 +33,7 @@ struct slice slice_text(const char *s); /* of a string, without its NUL */
 #define HASH_START UINT64_C(14695981039346656037)
 uint64_t hash_add(uint64_t hash, const void *p, size_t n);
 
-/* A growing byte buffer; zero-initialised is empty. Always NUL-terminated behind p[n] once used. */
+/* A growing byte buffer; zero-initialised is empty. Once used, it always has a NUL at p[n]. */
 struct buf {
 	char *p;
 	size_t n, cap;
@@ -44,32 +44,34 @@ void buf_adds(struct buf *b, const char *s);
 void buf_addc(struct buf *b, char c);
 void buf_addf(struct buf *b, const char *fmt, ...) PRINTF(2, 3);
 void buf_vaddf(struct buf *b, const char *fmt, va_list ap);
-/* Makes room for n more bytes and returns where they go; the caller then adds to b->n. */
+/* Makes room for n more bytes and returns a pointer to it; the caller then adds to b->n. */
 char *buf_reserve(struct buf *b, size_t n);
 void buf_drop(struct buf *b, size_t n); /* forgets the first n bytes */
 void buf_clear(struct buf *b);
 void buf_free(struct buf *b);
-char *buf_take(struct buf *b); /* gives the string to the caller and empties b; never NULL */
+char *buf_take(struct buf *b); /* the caller owns the string; empties b; never NULL */
 
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
 double now_wall(void); /* seconds since 1970 */
 
 int fd_cloexec(int fd, bool on);
 int fd_nonblock(int fd, bool on);
-/* Writes all of it to a blocking descriptor; 0 or -errno. */
+/* Writes all n bytes to a blocking descriptor. Returns 0 or -errno. */
 int write_all(int fd, const void *p, size_t n);
-/* Writes to a place in a file as much as goes there, and gives how many bytes that were: if fewer
- * than n, errno says why. place: its name for failure injection. */
+/* Writes as many of the n bytes at this offset of a file as fit. Returns the number written; if it
+ * is less than n, errno is set. place: its name for failure injection. */
 size_t pwrite_all(const char *place, int fd, const void *p, size_t n, uint64_t offset);
-/* Reads a whole small file; 0 or -errno. */
+/* Reads a whole small file. Returns 0 or -errno. */
 int read_file(const char *path, struct buf *out);
-/* The folder that this program lies in, links followed. Owned by the caller; dies without /proc. */
+/* The directory of this program, with links resolved. The caller frees it. Calls die() if there is
+ * no /proc. */
 char *own_folder(void);
 
-/* Failure injection, in a build with -DDDIP_FAULT (make FAULT=1) only: DDIP_FAULT=[PROGRAM/]PLACE:N
- * makes the N-th pass of that place fail in each process of that program (PLACE any: of all places
- * but alloc and fuse.*, which are many), with DDIP_FAULT_ONCE=FILE only in the first. True: the
- * caller shall fail here as the kernel would with errno = no. */
+/* Failure injection, only in a build with -DDDIP_FAULT (make FAULT=1). DDIP_FAULT=[PROGRAM/]PLACE:N
+ * makes the N-th pass through that place fail in each process of that program. PLACE `any` stands
+ * for all places except alloc and fuse.*, which are passed very often. With DDIP_FAULT_ONCE=FILE,
+ * only the process that removes this file fails. Returns true if the caller must fail here as the
+ * kernel would with errno = no. */
 #ifdef DDIP_FAULT
 bool fault(const char *place, int no);
 #else
@@ -80,13 +82,13 @@ fault(const char *place, int no)
 }
 #endif
 
-/* Ends the program: for what must not happen to a program that still starts. */
+/* Ends the program with a line on stderr: for errors at startup and those it cannot survive. */
 _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
-/* One line to stderr (the daemon's stderr is ddipfs.log), with time and program. */
+/* Writes one line with the time and the program to stderr (of the daemon: ddipfs.log). */
 void note(const char *fmt, ...) PRINTF(1, 2);
-void note_as(const char *program); /* the name that note() and die() write; kept, not copied */
+void note_as(const char *program); /* the name in lines of note() and die(); kept, not copied */
 const char *note_name(void);
-/* The same if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, loop. */
+/* Like note(), if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, gpus, out. */
 bool debug_on(const char *area);
 void debug(const char *area, const char *fmt, ...) PRINTF(2, 3);
 

@@ -1,11 +1,11 @@
-/* Packs, unpacks and prints messages, driven by the table of messages in wire.h. */
+/* Packs, unpacks and prints messages, driven by the message table in wire.h. */
 #include "wire.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAGS_AT = 5 }; /* in a header */
+enum { FLAGS_AT = 5 }; /* offset in the header */
 
 static const struct row {
 	const char *name, *format, *fields;
@@ -306,7 +306,7 @@ print_slice(struct buf *out, struct slice s)
 		buf_addf(out, "[%zu]", s.n);
 }
 
-/* The message and the slots of all that have it. */
+/* The message, and the slots of all engines that it is for or from. */
 static void
 print_many(const struct msg *m, struct buf *out)
 {

@@ -55,7 +55,7 @@ on_hello(struct msg *m)
 	    (uint32_t)getpid(), agent_text(host));
 }
 
-/* What is for the agent itself; the rest is for the engine at the slot. */
+/* Messages for the agent itself; all others are for the engine at their slot. */
 static const struct {
 	int type;
 	void (*fn)(struct msg *m);
@@ -101,10 +101,9 @@ on_close(void *arg, const struct err *e)
 	reap_all(e->no ? 1 : 0);
 }
 
-/* Moves the connection away from 0 and 1, where children would inherit or write to it. What else we
- * were started with is nobody's here, but would keep its other end open as long as a rank lives;
- * and libraries in the daemon open what they like: a zygote that held a GPU's device could not
- * fork. */
+/* Moves the connection away from 0 and 1, where children would inherit it or write to it. Closes
+ * all other inherited descriptors: a rank would keep their other ends open, and the daemon's
+ * libraries open what they like. A zygote that held a GPU's device could not fork. */
 static void
 take_descriptors(int *in, int *out)
 {
@@ -121,7 +120,8 @@ take_descriptors(int *in, int *out)
 	close(null);
 }
 
-/* Tells ranks which process may read their memory: who made the socket, if it is on this host. */
+/* Tells ranks which process may read their memory: the one that created the socket, if it is on
+ * this host. */
 static void
 name_daemon(int fd)
 {
@@ -135,7 +135,7 @@ name_daemon(int fd)
 	setenv("DDIP_DAEMON_PID", pid, 0);
 }
 
-/* A number that the daemon left in the environment, which ranks need not see; -1: none. */
+/* A number that the daemon passed in the environment, where ranks need not see it; -1: none. */
 static long long
 take_number(const char *name, int base)
 {
@@ -157,7 +157,7 @@ agent_main(void)
 	name_daemon(in);
 	agent.user_umask = (int)take_number(ENGINE_ENV_UMASK, OCTAL);
 	agent.user_files = take_number(ENGINE_ENV_FILES, DECIMAL);
-	setsid(); /* it may lead one already */
+	setsid(); /* fails if we already lead a session */
 	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		die("subreaper: %s", strerror(errno));
 	TAILQ_INIT(&agent.engines);

@@ -21,8 +21,8 @@ enum { PIPE_SIZE = 1 << 20 };
 
 static void ring_watch(void *arg);
 
-/* Where the bytes at e->output.head end that are of one kind, at most at tail. Passes switches that
- * are reached. */
+/* The position where the run of bytes of one kind at e->output.head ends, at most tail. Consumes
+ * the switches that have been reached. */
 static uint64_t
 same_kind_until(struct engine *e, uint64_t tail)
 {
@@ -42,7 +42,7 @@ same_kind_until(struct engine *e, uint64_t tail)
 	return tail;
 }
 
-/* Moves what is in the ring to the spool. True if there was something. */
+/* Moves the contents of the ring to the spool. Returns true if there were any. */
 static bool
 take_ring(struct engine *e)
 {
@@ -70,7 +70,7 @@ take_ring(struct engine *e)
 	return e->output.head != head;
 }
 
-/* Releases those who wait for free space or for empty pipes. */
+/* Wakes those who wait for free space or for empty pipes. */
 static void
 wake(struct engine *e)
 {
@@ -118,7 +118,7 @@ take_outlet(struct outlet *o)
 		close_outlet(o);
 }
 
-/* Moves what is in the pipes, which are mostly empty: one call finds that out. */
+/* Moves the contents of the pipes. They are usually empty, which a single poll(2) shows. */
 static void
 take_outlets(struct engine *e)
 {
@@ -127,7 +127,7 @@ take_outlets(struct engine *e)
 	for (int i = 0; i < SPOOL_STREAMS; i++)
 		pipes[i] = (struct pollfd){e->output.outlet[i].fd, POLLIN, 0};
 	if (poll(pipes, SPOOL_STREAMS, 0) < 0)
-		memset(pipes, 0xff, sizeof(pipes)); /* not known: look at each */
+		memset(pipes, 0xff, sizeof(pipes)); /* unknown: look at each pipe */
 	for (int i = 0; i < SPOOL_STREAMS; i++) {
 		if (pipes[i].revents)
 			take_outlet(&e->output.outlet[i]);
@@ -158,8 +158,8 @@ on_outlet(void *arg, uint32_t events)
 	tell_dropped(o->e);
 }
 
-/* While bytes keep arriving we look by the clock: a rank that prints a lot then never makes a
- * system call. */
+/* While bytes keep arriving we poll by timer: a rank that prints a lot then never makes a system
+ * call. */
 static void
 ring_watch(void *arg)
 {
@@ -169,7 +169,7 @@ ring_watch(void *arg)
 	e->output.look = NULL;
 	if (!more) {
 		atomic_store(&e->output.ring->watching, 0);
-		/* It may have written after our look and before it saw that we stop. */
+		/* It may have written after our look and before it saw that we stopped. */
 		more = atomic_load(&e->output.ring->tail) != e->output.head;
 		if (more)
 			atomic_store(&e->output.ring->watching, 1);
@@ -203,7 +203,7 @@ open_ring(struct engine *e, struct err *err)
 	void *p;
 
 	e->given[ENGINE_FD_RING] = fd;
-	/* The rank has the descriptor too: made shorter, it would end us with SIGBUS. */
+	/* The rank has the descriptor too: if it truncated the file, SIGBUS would kill us. */
 	if (fd < 0 || ftruncate(fd, sizeof(struct output_ring)) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		return fail_errno(err, "output ring of %s", e->name);
@@ -239,7 +239,7 @@ drain_open(struct engine *e, struct err *err)
 			return fail_errno(err, "output pipe of %s", e->name);
 		o->fd = fds[0];
 		e->given[ENGINE_FD_OUT + i] = fds[1];
-		/* Less is granted to users who have many pipes: slower, nothing else. */
+		/* Users with many pipes get less, which is only slower. */
 		fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE);
 		fd_nonblock(o->fd, true);
 		o->watch = loop_fd(agent.loop, o->fd, EPOLLIN, on_outlet, o);

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A zygote is forked, so no library may start threads in it; a rank gets what the user wants. */
+/* A zygote forks, so no library may start threads in it; a rank gets what the user wants. */
 static const char *const thread_counts[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
 
-/* Is text K=V (or K alone) with this key of n bytes? */
+/* Is text K=V (or K alone), where K is this key of n bytes? */
 static bool
 is_key(const char *text, const char *key, size_t n)
 {

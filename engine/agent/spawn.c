@@ -1,6 +1,6 @@
 /*
  * Starts a new engine (a rank or a store): its descriptors, its fork by a zygote or its cold start,
- * its messages.
+ * and its messages.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
@@ -53,7 +53,7 @@ spawn_free(struct engine *e)
 	free(e);
 }
 
-/* It never came to live. */
+/* The engine could not be started. */
 static void
 refuse(struct engine *e, const struct err *err)
 {
@@ -61,7 +61,7 @@ refuse(struct engine *e, const struct err *err)
 	spawn_free(e);
 }
 
-/* Writes the place in the output into the last fields of an R, which the engine left empty. */
+/* Writes the position in the output into the last fields of an R, which the engine left empty. */
 static void
 pass_marked(struct engine *e, struct msg *m)
 {
@@ -83,7 +83,7 @@ pass_marked(struct engine *e, struct msg *m)
 	free(body);
 }
 
-/* What an engine says is the daemon's. */
+/* Messages from an engine are for the daemon. */
 static void
 on_message(void *arg, struct msg *m)
 {
@@ -124,7 +124,7 @@ answer(struct engine *e, pid_t pid, const char *how)
 		reap_closed(e);
 }
 
-/* Makes fd survive exec under its number and tells it by name. */
+/* Makes fd survive exec, and passes its number in the variable `name`. */
 static void
 hand_over(struct buf *env, const char *name, int fd)
 {
@@ -134,8 +134,8 @@ hand_over(struct buf *env, const char *name, int fd)
 	env_add(env, "%s=%d", name, fd);
 }
 
-/* A process of its own, with nothing loaded: when there is no zygote that may fork, or the user
- * wants it so. */
+/* Starts a new process with nothing loaded: if there is no zygote that may fork, or the user wants
+ * it. */
 static void
 start_cold(struct engine *e)
 {
@@ -205,7 +205,7 @@ spawn_ready(struct zygote_pool *pool)
 	for (e = TAILQ_FIRST(&agent.engines); e; e = next) {
 		next = TAILQ_NEXT(e, link);
 		if (e->pool == pool && e->state == ENGINE_WAITS)
-			fork_by(pool->now, e); /* the new one has no spares yet */
+			fork_by(pool->now, e); /* the new zygote has no spares yet */
 	}
 }
 
@@ -291,14 +291,15 @@ spawn_orphaned(struct zygote *z)
 		e->zygote = NULL;
 		e->state = ENGINE_WAITS;
 		if (z->spare && e->pool)
-			start(e); /* there are others that can do it */
+			start(e); /* another process can do it */
 		else
 			refuse(e, &err);
-		e = TAILQ_FIRST(&agent.engines); /* others may have gone with it */
+		e = TAILQ_FIRST(&agent.engines); /* others may have been freed too */
 	}
 }
 
-/* The descriptors of an engine: its socket, and what it prints to (a store prints into the log). */
+/* Opens an engine's descriptors: its socket, and those that it prints to (a store prints to the
+ * log). */
 static int
 open_engine(struct engine *e, struct err *err)
 {

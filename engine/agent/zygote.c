@@ -1,6 +1,6 @@
 /*
  * One zygote: a process that has loaded Python and torch, started by exec or forked by another
- * zygote; and what makes it too old. zygote_pool.c decides which zygotes there are, and for what.
+ * zygote; and what makes it stale. zygote_pool.c decides which zygotes exist, and for what.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The user's own umask and limit in place of the daemon's. */
+/* Sets the user's umask and limit in place of the daemon's. */
 static void
 take_users_limits(void)
 {
@@ -30,7 +30,7 @@ take_users_limits(void)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* Between fork and exec: only calls that need no lock. */
+/* Runs between fork and exec: only calls that need no lock. */
 static void
 become(const struct zygote_pool *pool, const char *role, int out, int err, char **env, pid_t parent)
 {

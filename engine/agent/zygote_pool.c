@@ -1,7 +1,7 @@
 /*
  * All zygotes: processes that have loaded Python and torch and fork ranks in about ten
- * milliseconds. One zygote serves each Tzygote. In quiet time it forks a successor that imports
- * more and then takes over; after that it forks spares, children that wait to become the ranks of
+ * milliseconds. One zygote serves each Tzygote. In a quiet period it forks a successor that imports
+ * more and then takes over. After that it forks spares: children that wait to become the ranks of
  * the next start, which then needs no fork. A zygote whose packages have changed on disk is
  * replaced.
  */
@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 enum {
-	QUIET_MS = 300,	 /* of quiet before a successor is made */
-	SPARE_MS = 60,	 /* and before spares are */
-	TAIL_MAX = 4096, /* bytes of last words that are kept */
+	QUIET_MS = 300,	 /* quiet period before the successor is forked */
+	SPARE_MS = 60,	 /* quiet period before spares are forked */
+	TAIL_MAX = 4096, /* last bytes of output that are kept */
 	SPARES_MAX = 16,
-	FORK_TAGS = 0x10000 /* the first tag of a Tfork that is no engine's: those are slots */
+	FORK_TAGS = 0x10000 /* Tfork tags below this are the slots of engines */
 };
 
 struct zygote_pool *
@@ -48,7 +48,7 @@ find_spare(struct zygote_pool *pool, bool ready)
 	return NULL;
 }
 
-/* Lets it end by itself: what it forks now is still served. Its spares are of no use any more. */
+/* Lets the zygote end by itself, after the forks in progress. Its spares are no longer of use. */
 static void
 retire(struct zygote *z)
 {
@@ -78,7 +78,7 @@ read_tail(struct zygote_pool *pool)
 		n = read(pool->err_in, bytes, TAIL_MAX);
 		if (n <= 0)
 			return;
-		/* the daemon's log has all of it; a log that is full must not stop us */
+		/* the daemon's log gets all of it; a full log must not stop us */
 		if (write(2, bytes, (size_t)n) < 0)
 			debug("agent", "log: %s", strerror(errno));
 		pool->tail.n += (size_t)n;
@@ -93,7 +93,7 @@ on_tail(void *arg, uint32_t events)
 	read_tail(arg);
 }
 
-/* pool has no zygote: says so to all who wait. */
+/* pool has no zygote: reports it to all waiters. */
 static void
 give_up(struct zygote_pool *pool)
 {
@@ -103,7 +103,7 @@ give_up(struct zygote_pool *pool)
 	read_tail(pool);
 	while (pool->tail.n && strchr("\n ", pool->tail.p[pool->tail.n - 1]))
 		pool->tail.n--;
-	/* the end is what matters, if not all fits */
+	/* if it does not all fit, the end matters */
 	from = pool->tail.n > 700 ? pool->tail.n - 700 : 0;
 	fail(&e, EHOSTDOWN, "Python %s ended before it was ready%s%.*s", pool->python,
 	    pool->tail.n ? ":\n" : "", (int)(pool->tail.n - from),
@@ -175,7 +175,7 @@ on_rfork(struct zygote *z, struct msg *m)
 	}
 	made = zygote_of_tag(m->tag);
 	if (!made || wire_unpack(m, NULL, &pid) < 0 || reap_unclaimed((pid_t)pid, &status))
-		return; /* its socket tells that it is gone */
+		return; /* the close of its socket reports its end */
 	made->pid = (pid_t)pid;
 	made->ready = made->spare;
 }
@@ -275,7 +275,7 @@ is_starting(struct zygote_pool *pool)
 	return false;
 }
 
-/* Lets pool's zygote fork a successor or a spare. */
+/* Makes pool's zygote fork a successor or a spare. */
 static void
 fork_helper(struct zygote_pool *pool, uint32_t kind)
 {
@@ -299,7 +299,7 @@ fork_helper(struct zygote_pool *pool, uint32_t kind)
 	close(theirs);
 }
 
-/* Engines that it made and that live: a restart will want as many. */
+/* Live engines of the pool: a restart will want as many. */
 static unsigned
 engines_of(const struct zygote_pool *pool)
 {
@@ -311,7 +311,7 @@ engines_of(const struct zygote_pool *pool)
 	return n;
 }
 
-/* Quiet time: the zygote prepares for the next start. */
+/* A quiet period: the zygote prepares for the next start. */
 static void
 on_quiet(void *arg)
 {
@@ -342,7 +342,7 @@ zygote_pool_busy(struct zygote_pool *pool)
 	bool settled = pool->successor_requested && !pool->next;
 
 	loop_timer_del(pool->idle);
-	/* Imports take a core for a second, spares for some milliseconds. */
+	/* Imports use a core for a second, spares for some milliseconds. */
 	pool->idle = loop_timer(agent.loop, settled ? SPARE_MS : QUIET_MS, on_quiet, pool);
 }
 
@@ -368,9 +368,9 @@ zygote_pool_reaped(pid_t pid, int status)
 		z->pid = 0;
 		if (WIFSIGNALED(status) && !z->retired)
 			note("zygote %d was ended by signal %d", (int)pid, WTERMSIG(status));
-		/* A process that it left behind may hold the socket: the end is now. But one that
-		 * was told to quit may have forked just before: its last Rfork comes, and then the
-		 * end. */
+		/* A process that it left behind may hold the socket, so handle its end now. But a
+		 * zygote that was asked to quit may have forked just before: its last Rfork is
+		 * still to come, and then the close. */
 		if (!z->retired || WIFSIGNALED(status))
 			on_zygote_close(z, &(struct err){0});
 		return true;

@@ -1,4 +1,4 @@
-/* Memory of GPUs, for the module: what rank_device.h does, without the GIL while it takes time. */
+/* GPU memory, for the module: calls rank_device.c, without the GIL where that takes time. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"

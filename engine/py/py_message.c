@@ -1,4 +1,4 @@
-/* Converts messages of the wire to Python tuples and back, field by field. */
+/* Converts wire messages to Python tuples and back, field by field. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the agent writes into a reply: its last four fields. */
+/* The last four fields of a reply, which the agent fills in. */
 static const char marks[] = "out err disp records";
 
-/* The type of that name; -1: an exception is set. */
+/* Returns the type with that name, or -1 with an exception set. */
 static int
 by_name(PyObject *name)
 {
@@ -22,7 +22,7 @@ by_name(PyObject *name)
 	return type;
 }
 
-/* The field at *p as an object; NULL: an exception is set. */
+/* Returns the field at *p as an object, or NULL with an exception set. */
 static PyObject *
 field(char format, const char **p, size_t *left)
 {
@@ -62,7 +62,7 @@ py_message_tuple(struct item *it)
 	return tuple;
 }
 
-/* Bytes of a str, bytes, or what bytes() takes; a new reference. */
+/* Converts a str, bytes, or anything that bytes() accepts. Returns a new reference. */
 static PyObject *
 as_bytes(PyObject *o)
 {
@@ -77,7 +77,7 @@ as_bytes(PyObject *o)
 	return PyUnicode_AsEncodedString(o, "utf-8", "backslashreplace");
 }
 
-/* Appends o in this form; false: an exception is set. */
+/* Appends o in this format. Returns false with an exception set on failure. */
 static bool
 add_field(struct buf *b, char format, PyObject *o)
 {

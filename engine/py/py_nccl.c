@@ -1,11 +1,11 @@
-/* The communicator of the engine's own, for the module: what rank_nccl.c does. */
+/* The engine's own communicator, for the module: calls rank_nccl.c. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
 #include "rank/nccl_measure.h"
 #include <string.h>
 
-enum { SLICE_MS = 20 }; /* between two looks for signals */
+enum { SLICE_MS = 20 }; /* between two checks for signals */
 
 PyObject *
 py_nccl_open(PyObject *module, PyObject *folders)
@@ -34,7 +34,7 @@ py_nccl_id(PyObject *module, PyObject *unused)
 					  : PyBytes_FromStringAndSize(id, sizeof(id));
 }
 
-/* A signal whose handler raises cancels it. False: an exception is set. */
+/* Runs a job; a signal whose handler raises cancels it. Returns false with an exception set. */
 static bool
 run(const struct nccl_job *job)
 {

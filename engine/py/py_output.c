@@ -1,6 +1,6 @@
 /*
- * The type `_ddip.Out`, the base of a rank's sys.stdout and sys.stderr. Its C part comes after that
- * of _io._TextIOBase, whose size only the running interpreter knows.
+ * The type `_ddip.Out`, the base of a rank's sys.stdout and sys.stderr. Its C part follows that of
+ * _io._TextIOBase, whose size only the running interpreter knows.
  */
 #define _GNU_SOURCE
 #include <Python.h>
@@ -16,7 +16,7 @@ out_of(PyObject *self)
 	return (struct out *)(void *)((char *)self + offset);
 }
 
-/* Writes to the descriptor itself. False: an exception is set. */
+/* Writes to the descriptor itself. Returns false with an exception set on failure. */
 static bool
 write_direct(struct out *o, const char *p, size_t n, bool all)
 {
@@ -36,8 +36,8 @@ write_direct(struct out *o, const char *p, size_t n, bool all)
 	return false;
 }
 
-/* All of it to the agent, or to the descriptor where that is not the agent's. False: an exception
- * is set. */
+/* Passes all of it to the agent, or to the descriptor if that is not the agent's. Returns false
+ * with an exception set on failure. */
 static bool
 put_all(struct out *o, const char *p, size_t n)
 {
@@ -56,7 +56,7 @@ put_all(struct out *o, const char *p, size_t n)
 	return true;
 }
 
-/* What was begun on another file that was on this descriptor goes first. */
+/* First writes what was begun while another file was on this descriptor. */
 static bool
 put(struct out *o, const char *p, size_t n)
 {

@@ -1,19 +1,19 @@
 /*
  * Cancels a request: raises a Python exception in the thread that works on it.
  *
- * Python raises such an exception between two bytecode instructions, perhaps much later. All code
- * here holds the GIL and runs no bytecode but the call itself, so none is raised after the call.
+ * Python raises such an exception between two bytecode instructions, perhaps much later. The code
+ * here holds the GIL and runs no bytecode except the call itself, so none is raised after the call.
  */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
 
-enum { AT_ONCE = 64 }; /* threads that are told by one call */
+enum { AT_ONCE = 64 }; /* threads that one call cancels */
 
-/* An exception that was sent to this thread may not have been raised yet. It cannot be taken back
- * (Python would go on looking for it), so it is raised, in a function that waits for that: again,
- * if another thread got it, one that this thread has started and that has not run yet, and if
- * another exception came first, of a handler of signals. */
+/* An exception that was sent to this thread may not have been raised yet. It cannot be withdrawn
+ * (Python would keep looking for it), so it is raised here, in a function that waits for it. It is
+ * sent again if another thread got it, one that this thread started and that has not run yet, and
+ * if another exception came first, from a signal handler. */
 static void
 raise_what_is_left(unsigned long thread, PyObject *exception, PyObject *wait)
 {
@@ -50,7 +50,7 @@ py_cancellable(PyObject *module, PyObject *args)
 	Py_DECREF(rest);
 	if (!rank_request_end((uint32_t)tag))
 		return result;
-	Py_CLEAR(result); /* which may run code, too */
+	Py_CLEAR(result); /* this may run code, too */
 	PyErr_Clear();
 	if (!rank_request_leave((uint32_t)tag))
 		raise_what_is_left(
@@ -59,9 +59,9 @@ py_cancellable(PyObject *module, PyObject *args)
 	return NULL;
 }
 
-/* Raises it in this thread, unless it is one of the spared. Its name, NULL: an error is set. The
- * main thread's handler of a signal raises: so it ends waits, too, and no thread that has just been
- * started takes what is meant for it. */
+/* Raises the exception in this thread, unless it is one of the spared. Returns the thread's ident,
+ * or NULL with an exception set. In the main thread a signal handler raises it: this also ends
+ * waits, and no thread that was just started gets the exception meant for the main one. */
 static PyObject *
 cancel_thread(const struct rank_worker *w, PyObject *exception, PyObject *spared)
 {
@@ -77,8 +77,8 @@ cancel_thread(const struct rank_worker *w, PyObject *exception, PyObject *spared
 	return name;
 }
 
-/* cancel(exception, spared): from where it looks which threads that are it runs no bytecode, not
- * by the garbage collector either, so they are still at it. */
+/* cancel(exception, spared): once it has looked up the threads, it runs no bytecode, not even
+ * through the garbage collector, so they still work on those requests. */
 PyObject *
 py_cancel(PyObject *module, PyObject *args)
 {

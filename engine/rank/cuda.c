@@ -1,4 +1,4 @@
-/* All calls of the CUDA runtime. cuda_api.h has their table. */
+/* All calls of the CUDA runtime. Their table is in cuda_api.h. */
 #define _GNU_SOURCE
 #include "rank/cuda.h"
 #include "rank/cuda_api.h"
@@ -19,7 +19,7 @@ static struct {
 	struct err lost_error;
 } self = {.lost_lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The device that this thread has chosen for its calls; -1: none. */
+/* The device that this thread has selected for its calls; -1 if none. */
 static _Thread_local int device_in_use = -1;
 
 static struct {
@@ -34,7 +34,7 @@ static const struct symbol symbols[] = {
 #undef X
 };
 
-/* After these every call of the process fails, whatever it asks for. */
+/* After one of these errors, every call of the process fails. */
 static bool
 loses_context(unsigned code)
 {
@@ -67,7 +67,7 @@ errno_of(unsigned code)
 	}
 }
 
-/* The first error is the one that tells what happened. */
+/* Keeps the first error only: it says what happened. */
 static void
 lose(const char *text)
 {
@@ -82,7 +82,8 @@ lose(const char *text)
 	pthread_mutex_unlock(&self.lost_lock);
 }
 
-/* 0, or what the call said. The thread's last error is taken: torch looks at it, too. */
+/* Returns 0, or -errno with the call's error. Clears the thread's last error, which torch reads,
+ * too. */
 static int
 check(const char *what, unsigned code, struct err *e)
 {
@@ -246,7 +247,7 @@ cuda_stream_free(struct CUstream_st *stream)
 	CALL(NULL, cudaStreamDestroy, stream);
 }
 
-/* 1: done, 0: not yet, or the error. */
+/* Returns 1 if done, 0 if not yet, or -errno. */
 static int
 done(const char *what, unsigned code, struct err *e)
 {
@@ -298,8 +299,8 @@ int
 cuda_event_record(struct CUevent_st *event, struct CUstream_st *stream, struct err *e)
 {
 	unsigned status = dcudaStreamCaptureStatusNone;
-	/* asked of the default stream while a stream is captured that waits for it, this fails and
-	 * does no harm, where recording would end the capture */
+	/* For the default stream, while a stream that synchronizes with it is being captured, this
+	 * query fails harmlessly; recording would invalidate the capture. */
 	unsigned code = api.cudaStreamIsCapturing(stream, &status);
 
 	if (code == dcudaErrorStreamCaptureImplicit ||

@@ -1,6 +1,7 @@
 /*
- * What is used of the CUDA runtime, declared by ourselves: its headers are not needed to build.
- * tests/gpu/headers.c compares all of this with NVIDIA's own headers. No other file names a call.
+ * The part of the CUDA runtime that is used, declared here so that its headers are not needed to
+ * build. tests/gpu/headers.c compares all of this with NVIDIA's own headers. No other header
+ * declares a CUDA call.
  */
 #ifndef CUDA_API_H
 #define CUDA_API_H
@@ -10,7 +11,7 @@ struct CUstream_st;
 struct CUevent_st;
 struct cudaPointerAttributes;
 
-/*  (name, what it returns, what it takes, is it needed?) */
+/*  (name, return type, parameters, required?) */
 /* clang-format off */
 #define CUDA_CALLS(X) \
 	X(cudaRuntimeGetVersion, unsigned, (int *version), 1) \
@@ -73,7 +74,7 @@ struct cudaPointerAttributes;
 	X(cudaEventDisableTiming, 2)                                                               \
 	X(cudaHostRegisterPortable, 1)
 
-/* NVIDIA's names with a `d` before them: both headers can be included. */
+/* NVIDIA's names with the prefix `d`, so that both headers can be included. */
 enum {
 
 #define X(name, value) d##name = (value),
@@ -81,7 +82,7 @@ enum {
 #undef X
 };
 
-/* struct cudaPointerAttributes: what is read of it, and room for what newer versions have. */
+/* struct cudaPointerAttributes: the fields that are read, and room for those of newer versions. */
 struct cuda_attributes {
 	unsigned type; /* cudaMemoryType */
 	int device;

@@ -1,5 +1,6 @@
 /*
- * Copies are polled for: to wait in the driver would keep what comes meanwhile from being begun.
+ * The thread polls for the end of copies. Waiting in the driver would delay the start of jobs that
+ * arrive in the meantime.
  */
 #define _GNU_SOURCE
 #include "rank/device_thread.h"
@@ -13,11 +14,11 @@
 
 enum {
 	DEVICES_MAX = 64,
-	EVENTS_KEPT = 32,      /* of a device, for copies to come */
-	MARKS_KEPT = 8,	       /* streams of a device that have an event for their marks */
-	SPINS = 200,	       /* looks at what is under way before the thread sleeps between two */
-	SLEEP_NS = 50000,      /* between two looks, */
-	SLEEP_MAX_NS = 1000000 /* growing to this */
+	EVENTS_KEPT = 32,      /* of a device, for further copies */
+	MARKS_KEPT = 8,	       /* streams of a device with an event for their marks */
+	SPINS = 200,	       /* polls before the thread sleeps between two of them */
+	SLEEP_NS = 50000,      /* between two polls, */
+	SLEEP_MAX_NS = 1000000 /* doubling up to this */
 };
 
 STAILQ_HEAD(jobs, job);
@@ -37,12 +38,12 @@ static struct {
 	int event_count[DEVICES_MAX];
 
 	struct mark {
-		struct CUstream_st *stream; /* the last one that it was recorded in */
+		struct CUstream_st *stream; /* the last one that the event was recorded on */
 		struct CUevent_st *event;
 	} marks[DEVICES_MAX][MARKS_KEPT];
 
 	int next_mark[DEVICES_MAX];
-	int device; /* that is in use; -1: none */
+	int device; /* the current one; -1: none */
 	bool relaxed, prepared, registered;
 	struct jobs under_way;
 } gpu = {.device = -1, .under_way = STAILQ_HEAD_INITIALIZER(gpu.under_way)};
@@ -78,7 +79,7 @@ finish(struct job *j)
 		ended(j);
 }
 
-/* Once, and not before a device is in use: it makes a context on the one that is, the first. */
+/* Once, and only after a device has been selected: this creates a context on the current device. */
 static void
 relax(void)
 {
@@ -105,7 +106,7 @@ use(int device, struct err *e)
 	return r;
 }
 
-/* The device is in use and has our stream. */
+/* Makes the device current and makes sure that it has our stream. */
 static int
 prepare(int device, struct err *e)
 {
@@ -114,7 +115,7 @@ prepare(int device, struct err *e)
 	if (r == 0 && !gpu.prepared) {
 		struct err why;
 
-		/* slower, but right, without */
+		/* copies are slower, but correct, without this */
 		gpu.registered = cuda_register(self.memory, self.size, &why) == 0;
 		if (!gpu.registered)
 			note("the memory for copies of GPUs: %s", why.text);
@@ -125,8 +126,8 @@ prepare(int device, struct err *e)
 	return r;
 }
 
-/* The event for marks of this stream; the longest known gives way where there are many: what waits
- * for an event waits for what it was recorded behind then. */
+/* The event for the marks of this stream. If there are too many streams, the event of the oldest is
+ * reused: work that already waits for the event still waits for what it was recorded after. */
 static struct mark *
 mark_of(int device, struct CUstream_st *stream)
 {
@@ -141,7 +142,7 @@ mark_of(int device, struct CUstream_st *stream)
 	return m;
 }
 
-/* What is in that stream now comes before all that is in ours from now on. */
+/* Orders all further work on our stream after the work now queued on that stream. */
 static int
 mark(int device, struct CUstream_st *stream, struct err *e)
 {
@@ -157,8 +158,9 @@ mark(int device, struct CUstream_st *stream, struct err *e)
 	return r < 0 ? r : cuda_stream_wait(gpu.streams[device], m->event, e);
 }
 
-/* 0, also where the job has no event yet: by memory that is not registered the driver copies at
- * once, and would wait here for what was marked. */
+/* Returns 0 also if the copy was put off and the job has no event yet: from or to memory that is
+ * not registered, the driver copies synchronously, and would block here until the marked work
+ * completes. */
 static int
 begin_copy(struct job *j)
 {
@@ -212,7 +214,7 @@ begin(struct job *j)
 	finish(j);
 }
 
-/* It is done, or has failed. */
+/* Is the job done, successfully or not? */
 static bool
 is_done(struct job *j)
 {
@@ -223,7 +225,7 @@ is_done(struct job *j)
 	return cuda_event_done(j->event, &j->err) != 0;
 }
 
-/* Those that are done, whichever they are: each device has a stream of its own. */
+/* Finishes the jobs that are done, in any order: each device has its own stream. */
 static bool
 look(void)
 {
@@ -241,7 +243,8 @@ look(void)
 	return any;
 }
 
-/* The next job; NULL: none, for about ns; 0 ns: for no time at all. */
+/* The next job. Returns NULL if none arrives within about ns; 0: does not wait. Waits without a
+ * limit if no copy is in flight. */
 static struct job *
 next_job(long ns)
 {
@@ -339,7 +342,7 @@ device_thread_abandon(struct job *j, void (*ended)(struct job *j))
 	bool done;
 
 	device_thread_lock();
-	/* a mark is made however late: what is read after it comes behind it */
+	/* A mark is made however late: reads after it must be ordered after it. */
 	done = j->done || (!j->begun && j->kind != JOB_MARK);
 	if (done && !j->done)
 		STAILQ_REMOVE(&self.jobs, j, job, link);

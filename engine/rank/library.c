@@ -1,5 +1,4 @@
-/* A library that is already in the process wins: two of one kind would know nothing of each other.
- */
+/* A library that is already in the process wins, because two copies would not share any state. */
 #define _GNU_SOURCE
 #include "rank/library.h"
 #include <dlfcn.h>

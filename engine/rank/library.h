@@ -1,4 +1,4 @@
-/* A library of NVIDIA's by dlopen: which one, and a table filled with its functions. */
+/* Loads one of NVIDIA's libraries with dlopen and fills a table with its functions. */
 #ifndef LIBRARY_H
 #define LIBRARY_H
 #include "err.h"
@@ -10,28 +10,29 @@ struct symbol {
 	bool needed;
 };
 
-/* One that is loaded once: a failure is remembered. */
+/* A library that is loaded at most once; a failure is remembered. */
 struct library {
 	const char *title;    /* "CUDA" */
-	const char *variable; /* of the environment: names the file */
+	const char *variable; /* environment variable that names the file */
 	const char *const *names;
 	size_t names_count;
 	const struct symbol *symbols;
 	size_t symbols_count;
-	int (*describe)(
-	    char *text, size_t size, struct err *e); /* its version; it has its symbols */
-	pthread_mutex_t lock;			     /* of open and close */
+	/* Writes the version to text. The symbols are already resolved. */
+	int (*describe)(char *text, size_t size, struct err *e);
+	pthread_mutex_t lock; /* serializes open and close */
 	void *handle;
-	struct err why; /* it could not be opened because */
+	struct err why; /* why it could not be opened */
 	char version[64];
 };
 
-/* 0, or -errno with e (may be NULL). Tries: the file that the variable names; else the names among
- * what is loaded already, in the folders (ended by ':' each, may be NULL), and as the system finds
- * them. Then fills the table. -EOPNOTSUPP: there is none, and e names what was tried last; or one
- * without a needed function. */
+/* Returns 0, or -errno with *e set (e may be NULL). Opens the file that the variable names. If the
+ * variable is not set, looks for the names among the libraries already loaded, then in the folders
+ * (each terminated by ':'; may be NULL), then in the system's search path. Then fills the table.
+ * -EOPNOTSUPP: there is no such library, and e names the last attempt; or it lacks a needed
+ * function. */
 int library_open(struct library *l, const char *folders, struct err *e);
 bool library_is_open(struct library *l);
-void library_close(struct library *l); /* as if it had never been loaded */
+void library_close(struct library *l); /* undoes library_open() */
 
 #endif

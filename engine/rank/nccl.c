@@ -1,4 +1,4 @@
-/* All calls of NCCL. nccl_api.h has their table. */
+/* All calls of NCCL. Their table is in nccl_api.h. */
 #define _GNU_SOURCE
 #include "rank/nccl.h"
 #include "rank/library.h"
@@ -24,7 +24,7 @@ static const struct symbol symbols[] = {
 #undef X
 };
 
-/* 0, or what the call said, with what NCCL has to say about it. */
+/* Returns 0, or -errno with the call's error and NCCL's own message about it. */
 static int
 check(const char *what, unsigned code, struct ncclComm *comm, struct err *e)
 {
@@ -144,13 +144,13 @@ nccl_can_revoke(const char *owner, struct err *e)
 	theirs = handle ? dlsym(handle, "ncclCommRevoke") : NULL;
 	memcpy(&ours, &api.ncclCommRevoke, sizeof(ours));
 	if (handle)
-		dlclose(handle); /* it stays loaded by who loaded it */
+		dlclose(handle); /* it stays loaded for its other users */
 	if (!library_is_open(&library) || !ours || theirs != ours)
 		return fail(e, EOPNOTSUPP, "NCCL: %s has no ncclCommRevoke that is ours", owner);
 	return 0;
 }
 
-/* As one group: one by one they can block each other. */
+/* All in one group: revoked one by one, they can block each other. */
 int
 nccl_revoke(struct ncclComm *const *comms, int n, struct err *e)
 {

@@ -1,6 +1,7 @@
 /*
- * What is used of NCCL, declared by ourselves: its header is not needed to build.
- * tests/gpu/headers.c compares all of this with NVIDIA's own header. No other file names a call.
+ * The part of NCCL that is used, declared here so that its header is not needed to build.
+ * tests/gpu/headers.c compares all of this with NVIDIA's own header. No other header declares an
+ * NCCL call.
  */
 #ifndef NCCL_API_H
 #define NCCL_API_H
@@ -11,7 +12,7 @@ struct CUstream_st;
 
 enum { NCCL_ID_BYTES = 128 };
 
-/* The beginning of ncclConfig_t: what its first version, that of NCCL 2.14, had. Later ones take
+/* The beginning of ncclConfig_t: the fields of its first version, in NCCL 2.14. Later versions use
  * their defaults for the rest. */
 struct nccl_config {
 	size_t size;
@@ -21,7 +22,7 @@ struct nccl_config {
 
 enum { NCCL_CONFIG_MAGIC = (int)0xcafebeef, NCCL_CONFIG_VERSION = 21400 };
 
-#ifndef NCCL_H_ /* the guard of NVIDIA's header, which has the same types */
+#ifndef NCCL_H_ /* the guard of NVIDIA's header, which defines the same types */
 typedef struct {
 	char internal[NCCL_ID_BYTES];
 } ncclUniqueId;
@@ -29,7 +30,7 @@ typedef struct {
 typedef struct nccl_config ncclConfig_t;
 #endif
 
-/*  (name, what it returns, what it takes, is it needed?) */
+/*  (name, return type, parameters, required?) */
 /* clang-format off */
 #define NCCL_CALLS(X) \
 	X(ncclGetVersion, unsigned, (int *version), 1) \
@@ -83,7 +84,7 @@ typedef struct nccl_config ncclConfig_t;
 	X(ncclFloat64, 8)                                                                          \
 	X(ncclBfloat16, 9)
 
-/* NVIDIA's names with a `d` before them: both headers can be included. */
+/* NVIDIA's names with the prefix `d`, so that both headers can be included. */
 enum {
 
 #define X(name, value) d##name = (value),

@@ -1,4 +1,4 @@
-/* THE TABLE OF TYPES that NCCL combines, and the chunks. */
+/* THE TABLE OF TYPES that NCCL combines, and the work on chunks. */
 #include "rank/nccl_combine.h"
 #include "rank/cuda.h"
 #include "rank/nccl_api.h"
@@ -6,21 +6,21 @@
 #include <math.h>
 #include <string.h>
 
-/* How numbers of a type are looked through, in place. */
+/* How numbers of a type are checked and divided, in place. */
 typedef bool check_fn(const void *numbers, size_t n);
 typedef void divide_fn(void *numbers, size_t n, int by);
 
 struct combine_type {
 	const char *name;
 	unsigned nccl;
-	size_t size;	   /* of a number */
-	bool adds, orders; /* sums; minima and maxima */
-	check_fn *finite;  /* NULL: they always are */
-	check_fn *has_nan; /* NULL: they never are */
-	divide_fn *divide; /* NULL: there is no mean */
+	size_t size;	   /* of a number, in bytes */
+	bool adds, orders; /* supports sums; minima and maxima */
+	check_fn *finite;  /* NULL: always finite */
+	check_fn *has_nan; /* NULL: never NaN */
+	divide_fn *divide; /* NULL: no mean */
 };
 
-/* Rank 0's memory of its GPU: what comes out, and the sums that tell of NaN. */
+/* Rank 0's buffers on its GPU: the result, and the sums that reveal a NaN. */
 struct buffers {
 	uint64_t out, sums;
 };
@@ -57,7 +57,7 @@ struct buffers {
 FLOAT_FUNCTIONS(float)
 FLOAT_FUNCTIONS(double)
 
-/* NaN of 16 bits: all bits of the exponent, and one behind them. */
+/* A 16-bit NaN: all bits of the exponent are set, and at least one of the mantissa. */
 static bool
 any_above(const void *numbers, size_t n, unsigned infinity)
 {
@@ -84,7 +84,7 @@ brain_has_nan(const void *numbers, size_t n)
 /* clang-format off */
 #define INTEGER(name, nccl, size) {name, nccl, size, true, true, NULL, NULL, NULL}
 
-/* NCCL has no numbers of int16, and none that bool adds up to. */
+/* NCCL has no int16, and no type for the sums of bool. */
 static const struct combine_type types[] = {
     INTEGER("int8", dncclInt8, 1),
     INTEGER("uint8", dncclUint8, 1),
@@ -139,14 +139,14 @@ nccl_combine_size(const struct combine *c)
 
 /* ---- a chunk ---- */
 
-/* Does NCCL's result have to be looked for NaN elsewhere? It may prefer any number to it. */
+/* Does detecting NaN need the sums? A minimum or maximum of NCCL may prefer any number to NaN. */
 static bool
 needs_sums(const struct combine *c)
 {
 	return c->op != NCCL_SUM && c->type->has_nan;
 }
 
-/* Looks through numbers of the staging memory, and makes means of them. */
+/* Checks the numbers in the staging memory and turns them into means if required. */
 static int
 finish_numbers(struct nccl_link *l, const struct combine *c, size_t n, struct err *e)
 {
@@ -157,7 +157,7 @@ finish_numbers(struct nccl_link *l, const struct combine *c, size_t n, struct er
 	return 0;
 }
 
-/* Takes n bytes from a buffer into the staging memory. */
+/* Copies n bytes from a buffer to the staging memory. */
 static int
 take(struct nccl_link *l, uint64_t from, size_t n, struct err *e)
 {
@@ -166,7 +166,7 @@ take(struct nccl_link *l, uint64_t from, size_t n, struct err *e)
 	return r < 0 ? r : nccl_link_finish(l, e);
 }
 
-/* Brings what came out of a chunk of so many bytes to its place in the file. */
+/* Writes the result of a chunk, of this many bytes, to its place in the file. */
 static int
 bring(struct nccl_link *l, const struct combine *c, const struct buffers *b, uint64_t place,
     size_t bytes, struct err *e)
@@ -237,7 +237,7 @@ nccl_combine(struct nccl_link *l, const struct combine *c, struct err *e)
 	if (r == 0)
 		r = combine(l, c, &b, e);
 	if (r < 0)
-		nccl_link_close(l); /* nothing works on the memory any more */
+		nccl_link_close(l); /* so that nothing uses the memory any more */
 	if (b.sums)
 		cuda_free(b.sums);
 	if (b.out)

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A wait asks without a pause for so long, then with one: most operations are short. */
+/* A wait polls without a pause for SPIN_NS, then with one: most operations are short. */
 enum { SPIN_NS = 2000000, PAUSE_US = 100, NS_PER_MS = 1000000 };
 
-enum { PAGE = 4096 }; /* bytes: what CUDA registers are pages */
+enum { PAGE = 4096 }; /* bytes: CUDA registers whole pages */
 
 static int
 staging_open(struct nccl_link *l, struct err *e)
@@ -93,10 +93,10 @@ nccl_link_cancel(struct nccl_link *l)
 	atomic_store(&l->cancelled, true);
 }
 
-/* 1, 0: not yet, or -errno. */
+/* Returns 1, 0 if not yet, or -errno. */
 typedef int poll_fn(struct nccl_link *l, struct err *e);
 
-/* poll(), unless the wait is to end: it has taken so long. */
+/* Calls poll(). Fails if the wait is cancelled, or if ns, its duration so far, is at the limit. */
 static int
 look(struct nccl_link *l, poll_fn *poll, uint64_t ns, struct err *e)
 {

@@ -1,20 +1,20 @@
 /*
- * What a rank sends are small whole numbers that depend on the place, on the rank, and on which
- * check it is, so that every sum is exact and what is another's or older is noticed.
+ * A rank sends small whole numbers that depend on the index, on the rank and on the check, so that
+ * every sum is exact and data of another rank or of an earlier check is detected.
  */
 #include "rank/nccl_measure.h"
 #include "rank/cuda.h"
 #include <errno.h>
 #include <string.h>
 
-/* Sums of so many ranks are exact in a float. */
+/* Sums over up to RANKS_EXACT ranks are exact in a float. */
 enum { PERIOD = 61, RANK_PERIOD = 509, RANKS_EXACT = 16384, FLOAT_EXACT = 1 << 24 };
 
 enum { ITEM = sizeof(float), STAGED = NCCL_STAGING / ITEM, NS_PER_US = 1000 };
 
-/* What each check adds to the numbers: before the timed rounds, and behind them. */
+/* What each check adds to the numbers: the one before the timed rounds, and the one after them. */
 static const unsigned checks[] = {1, 2};
-static const float stale = -1; /* in what has not been received into */
+static const float stale = -1; /* fills a buffer before it receives */
 
 struct buffers {
 	uint64_t sent, received; /* addresses */
@@ -29,7 +29,7 @@ number(size_t i, int rank, unsigned added)
 	return (float)(i % PERIOD + (size_t)rank + added);
 }
 
-/* ---- the operations: what is put into the stream, and what comes of it ---- */
+/* ---- the operations: what is queued on the stream, and the expected result ---- */
 
 typedef int begin_fn(
     struct nccl_link *l, const struct measure *m, const struct nccl_data *d, struct err *e);
@@ -176,7 +176,7 @@ check(
 
 /* ---- the measurement ---- */
 
-/* Waits until all ranks are here. */
+/* Waits until all ranks have reached this point. */
 static int
 meet(struct nccl_link *l, uint64_t spare, struct err *e)
 {
@@ -235,7 +235,7 @@ nccl_measure(struct nccl_link *l, struct measure *m, struct err *e)
 	if (r == 0)
 		r = measure(l, m, &b, e);
 	if (r < 0)
-		nccl_link_close(l); /* nothing works on the memory any more */
+		nccl_link_close(l); /* so that nothing uses the memory any more */
 	if (b.received)
 		cuda_free(b.received);
 	if (b.sent)

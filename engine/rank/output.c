@@ -1,8 +1,8 @@
 /*
  * The rank's side of the ring. A loop of prints makes no system call: it copies the text and
- * publishes the new tail, and the agent looks every few milliseconds while there is something. The
- * first writes after each look also make sure that what C code or a child process wrote to a pipe
- * earlier is taken first.
+ * publishes the new tail, and the agent polls every few milliseconds while there is output. The
+ * first writes after each poll also make sure that the agent first reads what C code or a child
+ * process wrote to a pipe earlier.
  */
 #define _GNU_SOURCE
 #include "rank/output.h"
@@ -19,19 +19,19 @@
 
 enum { CAREFUL = 64, LINE_MAX_BYTES = 8192 };
 
-static const uint64_t PATIENCE = 1000000000; /* ns: for pipes that do not get empty */
+static const uint64_t PATIENCE = 1000000000; /* ns: limit of a wait for empty pipes */
 
 static struct {
 	struct output_ring *ring; /* NULL: write directly */
 	int wakeup_fd;
-	uint32_t kind;		/* of the last byte */
-	uint32_t epoch, writes; /* writes since the agent looked last */
-	dev_t dev[2];		/* what descriptors 1 and 2 were at the start */
+	uint32_t kind;		/* of the last byte in the ring */
+	uint32_t epoch, writes; /* writes since the agent's last poll */
+	dev_t dev[2];		/* of descriptors 1 and 2 at the start */
 	ino_t ino[2];
-	bool waits; /* for pipes to be empty */
+	bool waits; /* waiting for empty pipes */
 	uint64_t since;
-	uint32_t drained[2]; /* as it was when the wait began */
-	uint32_t seen;	     /* epoch to sleep on */
+	uint32_t drained[2]; /* the ring's values when the wait began */
+	uint32_t seen;	     /* the epoch to sleep on */
 } own;
 
 int
@@ -60,7 +60,7 @@ out_leave(void)
 	own.ring = NULL;
 }
 
-/* Is descriptor 1 (i = 0) or 2 still what it was? */
+/* Is descriptor 1 (i = 0) or 2 still the original file? */
 static bool
 is_ours(int i)
 {
@@ -69,7 +69,7 @@ is_ours(int i)
 	return fstat(i + 1, &st) == 0 && st.st_dev == own.dev[i] && st.st_ino == own.ino[i];
 }
 
-/* Has the agent taken what lay in the pipes? */
+/* Has the agent read everything that was in the pipes? */
 static bool
 pipes_taken(void)
 {
@@ -80,7 +80,7 @@ pipes_taken(void)
 		int left = 0;
 
 		drained[i] = atomic_load(&own.ring->drained[i]);
-		/* the first look to end may have begun before these bytes came */
+		/* the first poll to end may have begun before these bytes arrived */
 		if (own.waits && drained[i] - own.drained[i] > 1)
 			continue;
 		if (is_ours(i) && ioctl(i + 1, FIONREAD, &left) == 0 && left > 0)
@@ -99,7 +99,7 @@ pipes_taken(void)
 	return clear;
 }
 
-/* The bytes from here on are of this kind. False: no room for that. */
+/* Marks the bytes from tail on as this kind. Returns false if there is no room for the switch. */
 static bool
 switch_kind(struct output_ring *p, uint32_t kind, uint64_t tail)
 {
@@ -120,7 +120,7 @@ ring(void)
 {
 	uint64_t one = 1;
 
-	/* It can't fail but by overflow, and then the agent has been told often enough. */
+	/* It can fail only by overflow, and then the agent has been woken often enough. */
 	if (write(own.wakeup_fd, &one, sizeof(one)) < 0)
 		debug("out", "wakeup_fd: %s", strerror(errno));
 }
@@ -133,8 +133,8 @@ out_flush(void)
 	if (!p || atomic_load_explicit(&p->head, memory_order_relaxed) ==
 		      atomic_load_explicit(&p->tail, memory_order_relaxed))
 		return;
-	/* tail before watching, as the agent stores watching before it loads tail: one of us sees
-	 * the other */
+	/* We store tail before we load watching, and the agent stores watching before it loads
+	 * tail: at least one side sees the other's store. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load_explicit(&p->watching, memory_order_relaxed)) {
 		atomic_store(&p->watching, 1);
@@ -142,7 +142,7 @@ out_flush(void)
 	}
 }
 
-/* Makes the agent look now. */
+/* Makes the agent poll now. */
 static void
 press(struct output_ring *p)
 {

@@ -1,4 +1,4 @@
-/* A rank's I/O thread: its messages, its start, what follows a fork by user code, and its end. */
+/* A rank's I/O thread: its messages, its start, the cleanup after forks by user code, its end. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include "frame.h"
@@ -23,7 +23,7 @@ static struct {
 	struct rank_fds given;
 	struct loop *loop;
 	struct conn *conn;
-	struct watch *out; /* while something waits to be sent */
+	struct watch *out; /* while messages wait to be sent */
 	int out_fd, kick;
 	bool forked;
 } self = {.given.display = -1};
@@ -58,7 +58,7 @@ rank_die(void)
 		buf_free(&b_);                                                                     \
 	} while (0)
 
-/* Whatever the main thread is to do comes before the communicator's work for readers. */
+/* Any work for the main thread takes precedence over the communicator's work for readers. */
 static void
 for_main(struct msg *m)
 {
@@ -72,8 +72,8 @@ for_service(struct msg *m)
 	rank_queue_put(&rank_service, m);
 }
 
-/* Answers at once what no thread has taken yet; else a service thread raises in the one that works
- * on it. */
+/* Replies at once to a request that no thread has taken yet. Otherwise a service thread raises an
+ * exception in the thread that works on it. */
 static void
 on_cancel(struct msg *m)
 {
@@ -162,7 +162,7 @@ on_stack(struct msg *m)
 	rank_stack_ask(m->tag);
 }
 
-/* Here, not where it is taken: so a cancellation always finds it. */
+/* Registers the request here, not when it is taken, so that a cancellation always finds it. */
 static void
 on_put(struct msg *m)
 {
@@ -170,7 +170,7 @@ on_put(struct msg *m)
 	for_main(m);
 }
 
-/* What lets go of objects, whose own code may run then. */
+/* Requests that release objects, which may run the objects' own code. */
 static void
 on_change(struct msg *m)
 {
@@ -201,10 +201,10 @@ on_abort(struct msg *m)
 	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
 	if (!always && ms == 0 && rank_sigint_ends_itself())
-		return; /* the signal is for the program to deal with; it is given time */
+		return; /* the program handles the signal and is given time for it */
 	rank_unblock_sockets(always);
 	rank_nccl_abort();
-	rank_queue_put(&rank_rescue, m); /* torch's communicators of NCCL, which it frees */
+	rank_queue_put(&rank_rescue, m); /* aborts torch's NCCL communicators */
 	rank_revoke_later();
 }
 
@@ -264,7 +264,7 @@ on_message(void *arg, struct msg *m)
 		say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
 }
 
-/* No descriptor was left for the one that came with m: m alone fails. */
+/* The process had no free descriptor for the one that came with m; only m fails. */
 static void
 on_cut(void *arg, struct msg *m)
 {
@@ -274,7 +274,7 @@ on_cut(void *arg, struct msg *m)
 	say(Rerror, m->tag, (uint32_t)e.no, slice_text(e.text), slice_text(""));
 }
 
-/* Without the agent nobody would ever end this process. */
+/* Without the agent nothing would ever end this process. */
 static void
 on_close(void *arg, const struct err *e)
 {
@@ -306,13 +306,13 @@ kick(void)
 {
 	uint64_t one = 1;
 
-	/* Full means that it was kicked already. */
+	/* If the counter is full, a kick is already pending. */
 	if (write(self.kick, &one, sizeof(one)) < 0)
 		return;
 }
 
-/* We become the agent's child when the process between us has ended; from then on we die with the
- * agent. */
+/* The rank becomes the agent's child when the process between them has exited. From then on it dies
+ * with the agent. */
 static void
 be_adopted(void *arg)
 {
@@ -372,7 +372,7 @@ in_child(void)
 	self.forked = true;
 	out_leave();
 	rank_revoke_leave();
-	/* The agent must see the rank's end, though its children live on. */
+	/* The agent must see the end of the rank even if its children live on. */
 	close(self.given.ctl);
 	close(self.out_fd);
 	close(self.given.wakeup_fd);
@@ -396,7 +396,7 @@ start_thread(void)
 	pthread_detach(thread);
 }
 
-/* Lets the daemon read this process's memory, where only parents may (yama). */
+/* Lets the daemon read this process's memory where only parents may do so (Yama). */
 static void
 allow_daemon(void)
 {
@@ -428,7 +428,7 @@ rank_start(const struct rank_fds *g)
 		fd_cloexec(g->ring, true);
 	if (g->wakeup_fd >= 0)
 		fd_cloexec(g->wakeup_fd, true);
-	setvbuf(stdout, NULL, _IOLBF, 0); /* C code's prints come as they do on a terminal */
+	setvbuf(stdout, NULL, _IOLBF, 0); /* C code's output is line-buffered, as on a terminal */
 	allow_daemon();
 	rank_queue_init(&rank_main);
 	rank_queue_init(&rank_service);

@@ -1,7 +1,7 @@
 /*
- * Knows which cell runs, and decides whether an interrupt is for it. An interrupt names its cell.
- * It may come before the main thread has begun that cell, or when the cell has just ended; it must
- * hit that cell's code or nothing.
+ * Tracks which cell runs, and decides whether an interrupt is for it. An interrupt names its cell.
+ * It may arrive before the main thread has begun that cell, or when the cell has just ended. It
+ * must hit that cell's code or nothing.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -10,19 +10,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long the engine's own handler of SIGINT has, until it is asked whether the program has
- * another.
- */
+/* In milliseconds. HANDLER_MS: how long the engine's own SIGINT handler may take before a probe
+ * checks whether the program has another. BLOCKED_MS: between probes while SIGINT is blocked. */
 enum { HANDLER_MS = 20, BLOCKED_MS = 200 };
 
 static struct {
 	pthread_mutex_t lock;
-	uint32_t running; /* 0: no user code */
-	uint32_t ahead;	  /* an interrupt for a cell that has not begun */
-	bool pending;	  /* an interrupt of ours was sent to the running cell and not raised yet */
-	bool asked;	  /* nobody was told yet that the main thread noticed it */
-	bool preempt;	  /* what is pending or ahead says that the host is taken away */
-	struct loop *loop; /* of the I/O thread, which has the timer */
+	uint32_t running;  /* 0: no user code */
+	uint32_t ahead;	   /* the cell of an interrupt that came before the cell began; 0: none */
+	bool pending;	   /* we sent the running cell an interrupt that is not raised yet */
+	bool asked;	   /* not yet reported whether the main thread noticed it */
+	bool preempt;	   /* the interrupt (pending or ahead) means that the host is taken away */
+	struct loop *loop; /* of the I/O thread, which runs the timer */
 	struct timer *timer;
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -92,15 +91,16 @@ rank_cell_leave(void)
 	cell.running = 0;
 	cell.pending = cell.asked = cell.preempt = false;
 	rank_cell_unlock();
-	/* A SIGINT sent before that is delivered at the latest when this call returns: never to the
-	 * next cell. */
+	/* A SIGINT sent before this point is delivered no later than the return of this system
+	 * call, so it never hits the next cell. */
 	if (missed)
 		syscall(SYS_getppid);
 	return missed;
 }
 
-/* Tells of the request that was noted for the running cell: KeyboardInterrupt is being raised, or
- * a handler of the program's own has it. Returns the cell's number, 0: none runs. */
+/* Reports the outcome of an interrupt that was sent to the running cell: KeyboardInterrupt is being
+ * raised, or a handler of the program's own has the signal. Returns the number of the cell, or 0 if
+ * none runs. */
 static uint32_t
 settle(bool raised)
 {
@@ -124,7 +124,7 @@ rank_cell_wanted(void)
 {
 	bool preempt;
 
-	/* In user code any SIGINT counts: one that was not ours is the user's own. */
+	/* In user code any SIGINT counts: one that we did not send comes from the user. */
 	if (!settle(true))
 		return WANTED_NOTHING;
 	rank_cell_lock();
@@ -145,13 +145,13 @@ rank_cell_signal_main(void)
 {
 	struct proc_status s;
 
-	/* user code may have taken the handler away: then the signal would end the process */
+	/* user code may have removed the handler; the signal would then kill the process */
 	if (proc_status(getpid(), &s) == 0 && s.caught & PROC_SIGNAL(rank_cell_probe_signal()))
 		syscall(SYS_tgkill, getpid(), getpid(), rank_cell_probe_signal());
 }
 
-/* Has Python run a handler of ours, if it runs any: those of signals that came before run first.
- * True: it can't be asked yet. */
+/* Makes Python run one of our handlers, if it runs handlers at all: those of earlier signals run
+ * first. Returns true if it is too early to do so. */
 static bool
 ask_python(void)
 {
@@ -159,7 +159,7 @@ ask_python(void)
 
 	if (!is_asked() || proc_status(getpid(), &s) < 0)
 		return false;
-	/* the program blocks SIGINT: it has not come yet, but may */
+	/* the program blocks SIGINT: it is not delivered yet, but may be later */
 	if (s.pending & PROC_SIGNAL(SIGINT))
 		return true;
 	rank_cell_signal_main();
@@ -209,8 +209,8 @@ rank_cell_interrupt(uint32_t number, bool preempt)
 	if (cell.running && number == cell.running) {
 		cell.pending = cell.asked = sent = true;
 		cell.preempt = preempt;
-		/* As a terminal does: children of the cell get it too. We can't, all is blocked
-		 * here. */
+		/* Like a terminal, kill(0) also signals the cell's children. This thread is not
+		 * hit: it blocks all signals. */
 		if (preempt)
 			syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
 		else

@@ -1,15 +1,15 @@
 /*
- * Records which collective user code is in, since when, and how many it has done in this cell. The
- * I/O thread reads this without the GIL; the functions here are called with it.
+ * Records which collective user code is in, since when, and how many have completed in this cell.
+ * The I/O thread reads this without the GIL; the functions that write it are called with the GIL.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 
 _Atomic(const char *) rank_collective;
 
-static _Atomic uint64_t since; /* now_ns; 0: in none */
+static _Atomic uint64_t since; /* from now_ns(); 0: in none */
 static _Atomic uint32_t count;
-static unsigned depth; /* one calls another; threads may be in several */
+static unsigned depth; /* one may call another, and threads may be in different ones */
 
 void
 rank_collective_enter(const char *name)

@@ -1,4 +1,4 @@
-/* The daemon's questions for the communicator of the engine's own, and their answers. */
+/* The daemon's requests to the engine's own communicator, and the replies. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Sends it, unless the error is to be sent; frees b. */
+/* Sends the reply in b, or the error if there is one. Frees b. */
 static void
 answer(struct buf *b, uint32_t tag, const struct err *e)
 {
@@ -56,7 +56,7 @@ combine_ended(const struct nccl_job *j, const struct err *e)
 	answer(&b, j->tag, e);
 }
 
-/* What is asked, but for the memory and the file. */
+/* Reads the request, except for the memory and the file. */
 static int
 read_job(const struct msg *m, struct nccl_job *j, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* Whole copies, in pieces that fit into slots, and what the daemon asks for. */
+/* Whole copies, in pieces that fit into slots, and copies that the daemon requests. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include "rank/cuda.h"
@@ -14,20 +14,20 @@
 #include <unistd.h>
 
 enum {
-	OWN_SLOTS = 8,	   /* behind the daemon's: for rank_device_copy() */
-	PIPELINE = 4,	   /* of them at most for one thread that copies */
-	COPIERS = 4,	   /* threads at most for one push: one fills no fast link */
-	COPIER_PIECES = 2, /* that are worth a thread */
-	WAIT_MS = 50,	   /* of a thread that looks then whether it is still wanted */
-	MEMORY_MS = 400,   /* for what is asked once; the daemon waits half a second for it */
-	MARK_MS = 1000	   /* at most for a mark: the cell has ended */
+	OWN_SLOTS = 8,	   /* after the daemon's: for rank_device_copy() */
+	PIPELINE = 4,	   /* slots that one copying thread uses, at most */
+	COPIERS = 4,	   /* threads for one push, at most: one can't saturate a fast link */
+	COPIER_PIECES = 2, /* pieces that justify another thread */
+	WAIT_MS = 50,	   /* a thread then checks whether its copy is still wanted */
+	MEMORY_MS = 400,   /* for the memory of a device; the daemon waits half a second */
+	MARK_MS = 1000	   /* for a mark, at most: the cell has ended */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t slot_free;
 	bool open;
-	struct err why; /* it could not be opened because */
+	struct err why; /* why it could not be opened */
 	int memfd;
 	char *memory; /* the daemon's slots, then ours */
 	bool slot_taken[OWN_SLOTS];
@@ -52,7 +52,7 @@ start(struct err *e)
 {
 	size_t size = (DEVICE_SLOTS + OWN_SLOTS) * (size_t)DEVICE_SLOT;
 
-	/* The daemon has the descriptor too: made shorter, it would end us both with SIGBUS. */
+	/* Sealed: the daemon has the descriptor, too, and could kill both with SIGBUS. */
 	self.memfd = memfd_create("ddip-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (self.memfd < 0 || ftruncate(self.memfd, (off_t)size) < 0 ||
 	    fcntl(self.memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
@@ -116,8 +116,8 @@ free_job(struct job *j)
 	free(j);
 }
 
-/* A question that the thread answers at once, unless the driver holds it up: -EAGAIN. Changes *q to
- * what it has become. */
+/* Runs a job that the thread completes at once, unless the driver holds it up: -EAGAIN. Stores the
+ * finished job in *q. */
 static int
 ask(struct job *q, int ms, struct err *e)
 {
@@ -167,7 +167,7 @@ rank_device_memory(int device, uint64_t *free_bytes, uint64_t *total, struct err
 	return r;
 }
 
-/* One of our slots; -1: all are taken until `until` is over (NULL: now). */
+/* Takes one of our slots. Returns -1 if none becomes free by the deadline (NULL: does not wait). */
 static int
 take_slot(const struct timespec *until)
 {
@@ -197,20 +197,20 @@ free_slot(int slot)
 	pthread_mutex_unlock(&self.lock);
 }
 
-/* What one thread copies of a whole. */
+/* The part of a copy that one thread makes. */
 struct part {
 	int device;
 	uint64_t address;
 	char *host;
 	size_t n, copied;
 	uint32_t into;
-	atomic_bool *failed; /* one of the whole did: the others end as well */
+	atomic_bool *failed; /* some part of the copy has failed: the others stop, too */
 	struct err err;
 	pthread_t thread;
 	bool started;
 };
 
-/* Begins to copy at most a slot's bytes from `at` on; NULL: no slot came free in time. */
+/* Begins to copy up to a slot's bytes from `at` on. Returns NULL if no slot became free in time. */
 static struct job *
 begin_piece(const struct part *p, size_t at, const struct timespec *until)
 {
@@ -246,7 +246,7 @@ free_piece(struct job *j)
 	free(j);
 }
 
-/* Takes what a piece that is done has brought: how many bytes. */
+/* Collects the result of a finished piece and frees it. Returns the number of bytes copied. */
 static size_t
 end_piece(struct job *j, char *host, struct err *e)
 {
@@ -260,7 +260,7 @@ end_piece(struct job *j, char *host, struct err *e)
 	return n;
 }
 
-/* Another slice of time for what is to be written: false, with the error, if it is cancelled. */
+/* Extends the deadline of a push. Returns false with *e set if the push is cancelled. */
 static bool
 goes_on(struct timespec *until, struct err *e)
 {
@@ -270,7 +270,7 @@ goes_on(struct timespec *until, struct err *e)
 	return !e->no;
 }
 
-/* In pieces, which are begun before those before them are done. */
+/* Copies in pieces, which are pipelined: a piece begins before earlier ones are done. */
 static void
 copy_part(struct part *p)
 {
@@ -310,8 +310,8 @@ copy_thread(void *arg)
 	return NULL;
 }
 
-/* Threads for a copy of n bytes, this one included. A read may end early: its bytes come in order,
- * by one. */
+/* The number of threads for a copy of n bytes, including the caller. A read may end early, so one
+ * thread copies its bytes in order. */
 static int
 copiers(size_t n, uint32_t into)
 {
@@ -360,7 +360,7 @@ rank_device_copy(int device, uint64_t address, char *host, size_t n, uint32_t in
 	return e->no ? -e->no : (ssize_t)copied;
 }
 
-/* Ends a Tcopy. */
+/* Replies to a Tcopy. */
 static void
 answer(struct job *j)
 {

@@ -1,17 +1,18 @@
 /*
  * Replaces calls of libtorch into the C library in a rank.
  *
- * writev: gloo forgets a send. When a peer dies, gloo's Pair::write gets EPIPE or ECONNRESET and
- * puts the operation back into its queue; Pair::signalException, which comes next, notifies all but
- * that queue (gloo/transport/tcp/pair.cc). A wait for such a send would never end, and no socket is
- * left to shut down. So a write to a peer that is gone succeeds here, as it would have a moment
- * earlier, when the kernel still took the bytes; the next receive says that the connection is
- * closed.
+ * writev: gloo loses a send. When a peer dies, gloo's Pair::write gets EPIPE or ECONNRESET and puts
+ * the operation back into its queue; Pair::signalException, which runs next, notifies all
+ * operations except those in that queue (gloo/transport/tcp/pair.cc). A wait for that send would
+ * never end, and no socket is left to shut down. So a write to a dead peer succeeds here, as it
+ * would have a moment earlier, when the kernel still accepted the bytes; the next receive reports
+ * that the connection is closed.
  *
- * socket, accept, accept4: remember the sockets that torch makes, so that those of the program are
+ * socket, accept, accept4: record the sockets that torch creates, so that those of the program are
  * left alone when a rank is unblocked (rank_unblock.c).
  *
- * libtorch makes these calls through slots of its procedure linkage table; these slots are changed.
+ * libtorch makes these calls through the slots of its procedure linkage table, which are patched
+ * here.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -77,7 +78,7 @@ static const struct {
     [SLOT_ACCEPT4] = {"accept4", (function *)accept_one4},
 };
 
-/* What the dynamic section says of calls into other libraries. */
+/* The tables of calls into other libraries, from the dynamic section. */
 struct calls {
 	const ElfW(Rela) * slots;
 	size_t n;
@@ -109,8 +110,8 @@ calls_of(const ElfW(Dyn) * d)
 	return c;
 }
 
-/* Is the page in the part of the library that the loader made read-only (-z relro)? It leaves out
- * the last page if that is not a whole one. */
+/* Is the page in the part of the library that the loader has made read-only (-z relro)? The loader
+ * leaves out an incomplete last page. */
 static bool
 is_read_only(const struct dl_phdr_info *info, uintptr_t page, size_t page_size)
 {
@@ -140,7 +141,7 @@ change_slot(const struct dl_phdr_info *info, function **slot, function *ours)
 	return true;
 }
 
-/* Is it the library that has gloo and the store in it? Which directory it lies in is no matter. */
+/* Is it the library that contains gloo and the store, in whatever directory? */
 static bool
 is_libtorch(const char *path)
 {

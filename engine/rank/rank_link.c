@@ -1,6 +1,6 @@
 /*
- * Sends on the control socket, from any thread: at once if there is room, which saves a thread's
- * wake-up.
+ * Sends on the control socket, from any thread: immediately if there is room, which avoids waking
+ * the I/O thread.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -16,7 +16,7 @@ struct frame {
 	STAILQ_ENTRY(frame) link;
 	struct buf b;
 	size_t sent;
-	int fd; /* goes with the first byte */
+	int fd; /* sent with the first byte */
 };
 
 static struct {
@@ -33,7 +33,7 @@ rank_link_open(int fd, bool blocking)
 {
 	struct frame *f;
 
-	/* a forked rank starts with the zygote's socket and nothing that waits */
+	/* a forked rank starts without the messages queued in the zygote */
 	while ((f = STAILQ_FIRST(&self.waits))) {
 		STAILQ_REMOVE_HEAD(&self.waits, link);
 		buf_free(&f->b);
@@ -62,7 +62,7 @@ rank_link_unlock(void)
 	pthread_mutex_unlock(&self.lock);
 }
 
-/* A message is lost, and who waits for it would wait for ever: both sides shall see the end. */
+/* A message is lost, and its receiver would wait forever: makes both sides see the end. */
 static int
 broken(int no)
 {
@@ -72,7 +72,8 @@ broken(int no)
 	return no;
 }
 
-/* Sends f from where it stands. 1: all is out, 0: no room, or -errno: the connection is over. */
+/* Sends the rest of f. Returns 1 if all is sent, 0 if there is no room, or -errno if the connection
+ * is broken. */
 static int
 push(struct frame *f)
 {
@@ -87,8 +88,8 @@ push(struct frame *f)
 	return 1;
 }
 
-/* f waits for room with a descriptor of its own. Where none is left an answer says so, and a notice
- * goes without. */
+/* Gives a queued frame a descriptor of its own. If the process has none left, a reply becomes an
+ * error that says so, and a notice is sent without a descriptor. */
 static void
 own_descriptor(struct frame *f, const struct msg *m)
 {
@@ -113,7 +114,7 @@ rank_link_push(void)
 	struct frame *f;
 
 	rank_link_lock();
-	/* A broken connection is noticed by who reads it. */
+	/* The reader notices a broken connection. */
 	while ((f = STAILQ_FIRST(&self.waits)) && push(f) != 0) {
 		STAILQ_REMOVE_HEAD(&self.waits, link);
 		if (f->fd >= 0)

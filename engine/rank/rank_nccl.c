@@ -1,7 +1,7 @@
 /*
- * One job at a time, which the thread that gave it waits for in slices, so that signals are
- * handled; or nobody does, and it is stopped when the main thread gets something to do. What is
- * cancelled is aborted by the thread itself: NCCL has one communicator in one thread only.
+ * Runs one job at a time. Either the caller waits for it, in slices so that signals are handled, or
+ * it has no waiter and is stopped when the main thread gets work. The worker thread itself aborts a
+ * cancelled job, because NCCL allows a communicator to be used by one thread only.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* COMBINE_LIMIT_MS: longer than it takes to make a communicator, or to combine a chunk. */
+/* COMBINE_LIMIT_MS: longer than creating a communicator, or combining a chunk, takes. */
 enum {
 	CANCEL_MS = 1000,
 	COMBINE_LIMIT_MS = 20000,
@@ -28,7 +28,7 @@ static struct {
 	pthread_cond_t changed;
 	bool started;
 	enum state state;
-	bool abandoned; /* nobody waits for the job */
+	bool abandoned; /* the job's waiter has given up */
 	struct nccl_job job;
 	struct measure measure;
 	struct err err;
@@ -47,7 +47,8 @@ rank_nccl_unlock(void)
 	pthread_mutex_unlock(&self.lock);
 }
 
-/* What earlier cells have queued is done: a copy of one byte comes behind it. */
+/* Waits until the work that earlier cells queued is done: copies one byte, which is ordered after
+ * it. */
 static int
 await_device(const struct combine *c, int device, struct err *e)
 {
@@ -76,7 +77,7 @@ combine(const struct nccl_job *j, struct err *e)
 	return r;
 }
 
-/* Without the lock: nobody else touches job, measure and err while it runs. */
+/* Called without the lock: no other thread touches job, measure and err while this runs. */
 static void
 run(void)
 {
@@ -109,8 +110,8 @@ run(void)
 		nccl_link_close(&self.link);
 }
 
-/* Who asked for a job that nobody waits for is answered when there can be another: it comes soon.
- * With the lock held, but not meanwhile. */
+/* Reports the end of a job without a waiter once another job can begin, because the next one
+ * follows soon. Call with the lock held; releases it during the callback. */
 static void
 tell(void)
 {
@@ -144,7 +145,7 @@ work(void *arg)
 	return NULL;
 }
 
-/* Starts the thread, once; the lock is held. */
+/* Starts the thread once. Call with the lock held. */
 static int
 start(struct err *e)
 {
@@ -185,7 +186,7 @@ rank_nccl_begin(const struct nccl_job *job, struct err *e)
 	return r;
 }
 
-/* With the lock held: waits until the job is in this state. */
+/* Waits up to ms milliseconds until the job is in this state. Call with the lock held. */
 static void
 wait_state(enum state state, int ms)
 {
@@ -241,7 +242,7 @@ rank_nccl_abort(void)
 	rank_nccl_unlock();
 }
 
-/* With the lock held: is there a job that nobody waits for? */
+/* Is there a job without a waiter? Call with the lock held. */
 static bool
 is_alone(void)
 {

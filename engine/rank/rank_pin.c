@@ -1,4 +1,5 @@
-/* Keeps alive the objects whose bytes are read from outside, whatever Python does meanwhile. */
+/* Keeps objects alive while their bytes are read from outside, whatever Python does in the
+ * meantime. */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <errno.h>
@@ -12,15 +13,15 @@ struct pin {
 	uint64_t addr, size;
 	uint32_t handle;
 	int device;   /* PIN_HOST: none */
-	int copies;   /* that are under way */
-	bool dropped; /* after the last of them */
+	int copies;   /* in flight */
+	bool dropped; /* to be freed after the last of them */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	struct pin *rows;
 	size_t room;
-	uint32_t last; /* handle */
+	uint32_t last; /* the last handle used */
 } pins = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
@@ -83,7 +84,7 @@ rank_pin_drop(uint32_t handle)
 	return obj;
 }
 
-/* The pin, if it has these bytes; with the lock held. */
+/* Returns the pin, or NULL with *e set if it does not have these bytes. Call with the lock held. */
 static struct pin *
 check_range(uint32_t handle, uint64_t offset, size_t count, struct err *e)
 {
@@ -134,15 +135,15 @@ rank_pin_release(uint32_t handle)
 	rank_pin_unlock();
 	if (!last)
 		return;
-	/* the object is Python's: a thread with the GIL lets go of it */
+	/* the object belongs to Python: a thread that holds the GIL releases it */
 	wire_pack(&b, Nfree, 0, 0, 0, handle);
 	if (wire_frame(b.p, b.n, &m, NULL) > 0)
 		rank_queue_put(&rank_service, &m);
 	buf_free(&b);
 }
 
-/* By the kernel: memory that its owner took away (a truncated file, a freed mapping) gives EFAULT,
- * not death. */
+/* Has the kernel copy, so that memory that has been taken away (a truncated file, an unmapped
+ * range) causes EFAULT, not a fatal signal. */
 static int
 copy(void *to, uint64_t from, size_t n)
 {

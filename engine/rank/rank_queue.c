@@ -1,6 +1,6 @@
 /*
- * Queues of what the I/O thread leaves for Python threads. A futex, not a condition variable,
- * because a signal must end the wait.
+ * Queues of messages from the I/O thread to Python threads. They use a futex, not a condition
+ * variable, because a signal must end the wait.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -15,7 +15,7 @@
 
 struct rank_queue rank_main, rank_service, rank_rescue;
 
-/* What the main thread works on; 0: nothing that is answered. */
+/* The request that the main thread is working on; 0 if none, or if it needs no reply. */
 static _Atomic uint32_t main_tag;
 
 void
@@ -74,7 +74,7 @@ rank_queue_unlock_all(void)
 	pthread_mutex_unlock(&rank_main.lock);
 }
 
-/* 1: *it, 0: the end, -EAGAIN: nothing now. */
+/* Returns 1 with *it, 0 at the end, or -EAGAIN if the queue is empty now. */
 static int
 take(struct rank_queue *q, struct item **it)
 {

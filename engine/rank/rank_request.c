@@ -1,10 +1,11 @@
 /*
- * Requests that the service threads have not answered yet, and what the main thread has to do that
- * is no cell, so that a cancellation finds its target. A request that still waits for a service
- * thread is taken out of the queue; another one is marked, and Python raises in the thread that
- * works on it (py_request.c).
+ * Requests that the service threads have not answered yet, and the main thread's requests other
+ * than cells, so that a cancellation finds its target. A request that is still queued for a service
+ * thread is removed from the queue. Any other is marked, and Python raises an exception in the
+ * thread that works on it (py_request.c).
  *
- * The service queue's lock covers both, so a request is always in exactly one of the two places.
+ * The service queue's lock covers the queue and this list, so that a service request is always in
+ * exactly one of the two.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -12,9 +13,9 @@
 
 struct request {
 	uint32_t tag;
-	unsigned long thread; /* Python's name for it; 0: nothing runs for it now */
-	bool main;	      /* the main thread's: it is here until it is answered */
-	bool must;	      /* it is done all the same: only what it calls is ended */
+	unsigned long thread; /* Python's identifier; 0: no thread works on it now */
+	bool main;	      /* the main thread's: stays until rank_request_forget() */
+	bool must;	      /* carried out even if cancelled; only what it calls is ended */
 	bool cancelled;
 	LIST_ENTRY(request) link;
 };
@@ -44,7 +45,7 @@ add(struct request what)
 static void
 on_taken(const struct msg *m)
 {
-	if (m->tag) /* no notice */
+	if (m->tag) /* a notice has none */
 		add((struct request){.tag = m->tag});
 }
 
@@ -110,7 +111,7 @@ rank_request_begin(uint32_t tag, unsigned long thread)
 	return wanted;
 }
 
-/* The thread does nothing for it any more. */
+/* The thread no longer works on it. */
 static void
 leave(struct request *r)
 {

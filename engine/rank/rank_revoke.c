@@ -1,11 +1,12 @@
 /*
- * Stops torch's communicators of NCCL in a rank where Python does not come to it: a thread that
- * waits for a collective may hold the GIL.
+ * Stops torch's NCCL communicators in a rank where Python cannot do it, because a thread that waits
+ * for a collective may hold the GIL.
  *
- * They are revoked, never aborted. ncclCommAbort frees a communicator, and torch has no way to be
- * told of that: NCCLComm keeps the pointer, asks it for errors, and frees it once more in its own
- * abort() or destroy(). ncclCommRevoke (NCCL 2.28) ends what is under way and leaves the
- * communicator to its owner, who may abort it then, but not meanwhile: rank_revoke_claim().
+ * They are revoked, never aborted. ncclCommAbort frees a communicator, and torch cannot be notified
+ * of that: NCCLComm keeps the pointer, queries it for errors, and frees it again in its own abort()
+ * or destroy(). ncclCommRevoke (NCCL 2.28) ends the operations in flight and leaves the
+ * communicator to its owner, who may abort it afterwards, but not in the meantime: see
+ * rank_revoke_claim().
  */
 #include "rank/rank.h"
 #include "rank/cuda.h"
@@ -15,21 +16,22 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* Python has so long to abort them; who is to free them waits so long for the end of this. */
+/* PYTHON_MS: how long Python has to abort them first. CLAIM_S: how long rank_revoke_claim() waits
+ * for a revocation in progress. */
 enum { PYTHON_MS = 500, CLAIM_S = 2 };
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct loop *loop;
-	bool due;	 /* the timer runs, and Python has not come */
-	uintptr_t asked; /* which timer that is: it can be asked for again after a claim */
-	bool running;	 /* a thread revokes them */
-	bool started;	 /* `thread` is to be joined */
+	bool due;	 /* the timer runs, and Python has not claimed them */
+	uintptr_t asked; /* identifies the timer: after a claim, a new one may be started */
+	bool running;	 /* a thread is revoking them */
+	bool started;	 /* `thread` must be joined */
 	pthread_t thread;
 	struct revocable rows[REVOCABLE_MAX];
 	int n;
-	unsigned claims, claimed; /* ever; that hold now */
+	unsigned claims, claimed; /* in total; held now */
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
@@ -80,7 +82,7 @@ rank_revoke_set(const struct revocable *rows, int n, unsigned claims)
 	rank_revoke_unlock();
 }
 
-/* Without the lock: while `running` nobody frees them. */
+/* Called without the lock: they are not freed while `running` is set. */
 static void
 revoke(const struct revocable *rows, int n)
 {
@@ -113,7 +115,7 @@ work(void *arg)
 	return NULL;
 }
 
-/* With the lock held. A thread that does not run any more is at its last instructions. */
+/* Call with the lock held: a thread that has cleared `running` is about to exit. */
 static void
 join(void)
 {
@@ -122,7 +124,7 @@ join(void)
 	self.started = false;
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static void
 begin(void)
 {

@@ -1,6 +1,6 @@
 /*
  * Whether the program handles SIGINT itself. If it does, it ends in its own way, and the
- * collectives that it needs for that are left alone until it is interrupted once more.
+ * collectives that it needs for that are left alone until it is interrupted again.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"

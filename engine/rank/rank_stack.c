@@ -1,7 +1,7 @@
 /*
  * Reports where Python is: on a signal, faulthandler writes the stacks of all threads to a memfd
- * without the GIL. Our handler calls it, to know when it is done: its own chain raises the signal
- * again, which may come late, or without it.
+ * without the GIL. Our handler calls faulthandler's, to know when the dump is done. faulthandler's
+ * own chaining raises the signal again, which may arrive late, or without a dump.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -20,13 +20,13 @@ enum { STACK_MS = 1000, FORGET_NS = 2000000000 };
 
 static struct {
 	int fd, done;
-	void (*python)(int); /* faulthandler's handler; NULL: there is no Python yet */
+	void (*python)(int); /* faulthandler's handler; NULL: Python is not running yet */
 	struct loop *loop;
 	struct timer *limit;
 	uint32_t tags[64];
 	size_t waiting;
-	uint64_t asked, begun,
-	    ended; /* dumps: now_ns of the last; how many were begun, have ended */
+	/* Dumps: now_ns() of the last request; the number begun, and ended. */
+	uint64_t asked, begun, ended;
 } stack = {.fd = -1, .done = -1};
 
 int
@@ -49,7 +49,7 @@ on_signal(int signo)
 
 	if (stack.python)
 		stack.python(signo);
-	/* Nothing can be done about it here; the time limit answers then. */
+	/* Nothing can be done about a failure here; the timeout then sends the reply. */
 	if (write(stack.done, &one, sizeof(one)) < 0)
 		errno = saved;
 	errno = saved;
@@ -69,7 +69,7 @@ rank_stack_open(void)
 {
 	stack.fd = memfd_create("ddip-stack", MFD_CLOEXEC);
 	stack.done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	/* a late dump writes behind what is there, not where it was before that was cut off */
+	/* appending: a late dump must not write at its old offset in the truncated file */
 	if (stack.fd < 0 || stack.done < 0 || fcntl(stack.fd, F_SETFL, O_APPEND) < 0)
 		die("stacks: %s", strerror(errno));
 	handle();
@@ -86,7 +86,7 @@ rank_stack_begin(void)
 	handle();
 }
 
-/* Answers all who asked with what is written. */
+/* Replies to all waiting requests with what has been written. */
 static void
 answer(const char *remark)
 {
@@ -126,7 +126,7 @@ on_done(void *arg, uint32_t events)
 	if (read(stack.done, &count, sizeof(count)) != sizeof(count))
 		return;
 	stack.ended += count;
-	/* an earlier dump may end only now, whoever was answered without its end */
+	/* an earlier dump may end only now, after the reply was sent without its end */
 	if (stack.waiting && stack.ended >= stack.begun)
 		answer(NULL);
 }
@@ -156,7 +156,7 @@ rank_stack_ask(uint32_t tag)
 		answer("(too many ask at once)\n");
 	stack.tags[stack.waiting++] = tag;
 	if (stack.waiting > 1)
-		return; /* the dump that is on its way answers this one too */
+		return; /* the dump that is already in progress answers this one, too */
 	if (now_ns() - stack.asked > FORGET_NS) /* some may never have ended: user code's handler */
 		stack.begun = stack.ended = 0;
 	stack.asked = now_ns();

@@ -1,4 +1,4 @@
-/* Bytes for input(): the I/O thread writes them, a Python thread takes them. */
+/* Bytes for input(): the I/O thread adds them, a Python thread takes them. */
 #define _GNU_SOURCE
 #include "rank/rank_stdin.h"
 #include <errno.h>
@@ -12,7 +12,7 @@
 static struct {
 	pthread_mutex_t lock;
 	struct buf bytes;
-	unsigned ends; /* ends of input that nobody has seen */
+	unsigned ends; /* ends of input not yet taken */
 	bool ended;
 	_Atomic uint32_t changes; /* a futex */
 } in = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -69,7 +69,7 @@ rank_stdin_end(void)
 	changed();
 }
 
-/* 1: something, 0: the end, -EAGAIN: nothing yet. */
+/* Returns 1 with bytes added to *to, 0 at the end of input, or -EAGAIN if there is nothing yet. */
 static int
 take(struct buf *to)
 {

@@ -3,7 +3,7 @@
 #include "rank/rank.h"
 #include <sys/socket.h>
 
-enum { SOCKETS_MAX = 64 }; /* of those beyond it a wait is ended by its timeout only */
+enum { SOCKETS_MAX = 64 }; /* a wait on one beyond these ends only by its timeout */
 
 static struct {
 	pthread_mutex_t lock;

@@ -1,16 +1,16 @@
 /*
  * Sets the title of the process by overwriting the memory of its arguments, which ps shows. The
- * kernel says where that memory is; Python has copied what it needs of it.
+ * kernel reports where that memory is; Python has already copied what it needs from there.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Fields of /proc/self/stat (proc(5)) behind the command's name, which is the second one. */
+/* Fields of /proc/self/stat (proc(5)) after the command's name, which is the second one. */
 enum { FIELD_STATE = 3, FIELD_ARG_START = 48 };
 
-/* Where the arguments begin and how long they are. False: the kernel does not say. */
+/* Finds the start and size of the arguments. Returns false if the kernel does not report them. */
 static bool
 arguments(char **begin, size_t *size)
 {
@@ -39,7 +39,7 @@ rank_title(const char *text)
 
 	if (!arguments(&begin, &size))
 		return;
-	/* A last byte that is not NUL would make ps read on, into the environment. */
+	/* If the last byte were not NUL, ps would read on into the environment. */
 	memset(begin, 0, size);
 	memcpy(begin, text, strnlen(text, size - 1));
 }

@@ -1,10 +1,10 @@
 /*
  * Unblocks a rank that waits in a collective while Python is stuck.
  *
- * No call of torch ends a gloo collective; shutdown(2) of its connected sockets does, within
- * milliseconds. The listening socket is never shut down: the process would die in accept. The
- * store's connections are shut down only if the rank may be waiting for the store. Sockets that the
- * program made are left alone: rank_gloo.c remembers which are torch's.
+ * No torch call ends a gloo collective; shutdown(2) of its connected sockets does, within
+ * milliseconds. The listening socket is never shut down, because the process would die in accept.
+ * The store's connections are shut down only if the rank may be waiting for the store. Sockets that
+ * the program created are left alone: rank_gloo.c records which ones are torch's.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -19,11 +19,11 @@
 
 static _Atomic uint16_t store_port;
 
-/* Sockets that torch made. A number may be another file by now: the cookie tells. */
+/* Sockets that torch created. A descriptor may be another file by now: the cookie shows it. */
 static struct {
 	pthread_mutex_t lock;
-	bool known;	   /* torch's calls are seen */
-	uint64_t *cookies; /* by descriptor; 0: none of torch's */
+	bool known;	   /* torch's calls are intercepted */
+	uint64_t *cookies; /* by descriptor; 0: not torch's */
 	size_t capacity;
 } made = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -45,7 +45,7 @@ rank_unblock_remembers(void)
 	made.known = true;
 }
 
-/* The number of a socket that none other in this network ever has; 0: fd is no socket. */
+/* A socket's number, which is never reused in its network namespace; 0 if fd is not a socket. */
 static uint64_t
 cookie_of(int fd)
 {
@@ -95,7 +95,8 @@ rank_unblock_env(struct slice env)
 	}
 }
 
-/* The port that a connected TCP socket leads to; 0: it is something else. *local: to this host. */
+/* The peer's port of a connected TCP socket; 0 if fd is anything else. *local: the peer is on this
+ * host. */
 static uint16_t
 peer_port(int fd, bool *local)
 {
@@ -123,7 +124,7 @@ peer_port(int fd, bool *local)
 	return ntohs(peer.v6.sin6_port);
 }
 
-/* Does that call wait in the store, too? */
+/* Does that call also wait for the store? */
 static bool
 uses_store(const char *name)
 {
@@ -136,8 +137,8 @@ uses_store(const char *name)
 	return false;
 }
 
-/* Ends the connection if it is a local one, and the store's only with store_too. Connections to
- * other hosts are the program's, as long as the group is on one host. */
+/* Shuts down a local connection; that to the store only with store_too. Connections to other hosts
+ * belong to the program, as long as the group is on one host. */
 static void
 end_connection(int fd, bool store_too)
 {
@@ -150,7 +151,7 @@ end_connection(int fd, bool store_too)
 	shutdown(fd, SHUT_RDWR);
 }
 
-/* Where torch's calls can't be seen, its sockets are not known from others. */
+/* For when torch's calls cannot be intercepted and its sockets are not known. */
 static void
 end_all_connections(bool store_too)
 {

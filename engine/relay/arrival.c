@@ -1,4 +1,4 @@
-/* Writes the output of ranks to the daemon's spools, and keeps frames in order with it. */
+/* Writes rank output to the daemon's spools, and keeps frames in order with it. */
 #include "relay/arrival.h"
 #include "spool.h"
 #include <errno.h>
@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/queue.h>
 
-enum { MARK_SIZE = (SPOOL_STREAMS + 1) * sizeof(uint64_t) }; /* the last bytes of a marked frame */
+enum {
+	MARK_SIZE = (SPOOL_STREAMS + 1) * sizeof(uint64_t)
+}; /* bytes at the end of a marked frame */
 
 struct held {
 	STAILQ_ENTRY(held) link;
@@ -17,13 +19,13 @@ struct arrival {
 	LIST_ENTRY(arrival) link;
 	unsigned slot;
 	struct spool_writer spool;
-	struct spool_mark base;	     /* where its own output begins here */
-	struct spool_mark got;	     /* of what it printed */
-	struct spool_mark lost;	     /* of that: no room on this disk, or skipped */
-	struct spool_mark skip_from; /* where the last skip began, in what it printed; */
-	struct spool_mark skipped;   /* how long it is: up to `got` */
+	struct spool_mark base; /* where its output begins in these spools */
+	struct spool_mark got;	/* how much of its output has arrived */
+	struct spool_mark lost; /* how much of that was lost: no room on this disk, or skipped */
+	struct spool_mark skip_from; /* where the last skip began, in its own output */
+	struct spool_mark skipped;   /* how long that skip is */
 	uint64_t told_dropped;
-	STAILQ_HEAD(, held) held; /* frames, in order */
+	STAILQ_HEAD(, held) held; /* frames that wait, in order */
 };
 
 struct arrivals {
@@ -117,7 +119,8 @@ is_marked(const struct msg *m)
 	       (m->flags & FLAG_MARK && wire_kind(m->type) == 'R' && m->type != Rerror);
 }
 
-/* Answers of a rank's other threads, and news of its standard input: a prompt need not wait. */
+/* Replies from a rank's other threads, and notices about its standard input: prompts need not
+ * wait. */
 static bool
 may_overtake(int type)
 {
@@ -138,7 +141,7 @@ mark_at(const struct msg *m, size_t i)
 	return v;
 }
 
-/* Has all arrived that m counts? */
+/* Has all the output that m counts arrived? */
 static bool
 is_reached(const struct arrival *a, const struct msg *m)
 {
@@ -148,7 +151,7 @@ is_reached(const struct arrival *a, const struct msg *m)
 	return true;
 }
 
-/* A place in the rank's own output, in the spools here. */
+/* Translates a position in the rank's own output to one in these spools. */
 static uint64_t
 place_here(const struct arrival *a, size_t i, uint64_t v)
 {
@@ -180,7 +183,7 @@ pass_marked(struct arrivals *as, struct arrival *a, const struct msg *m)
 		destroy(a);
 }
 
-/* Passes on what need not wait any more. */
+/* Forwards the frames that need not wait any more. */
 static void
 release(struct arrivals *as, struct arrival *a)
 {
@@ -291,7 +294,7 @@ arrival_output(struct arrivals *as, struct slice body, struct err *e)
 		return fail(e, EBADMSG, "relay: output of no known stream");
 	a = find(as, (unsigned)slot);
 	if (!a)
-		return 0; /* it ended, and what its children print now is nobody's */
+		return 0; /* the rank has exited; what its children still print is dropped */
 	write_output(as, a, (int)stream, record, body);
 	release(as, a);
 	return 0;

@@ -1,7 +1,8 @@
 /*
- * What ranks print, where it arrives: written to the spools that the daemon reads. A frame that
- * counts it (with a mark, see wire.h) waits until it is there, and is given the place in these
- * spools; frames of that rank which must not overtake it wait behind it.
+ * The near end of rank output: writes what ranks print to the spools that the daemon reads. A frame
+ * that carries a mark (a count of that output, see wire.h) is held until the output has arrived,
+ * and its mark is rewritten to positions in these spools. Frames of the same rank that must not
+ * overtake it queue behind it.
  */
 #ifndef ARRIVAL_H
 #define ARRIVAL_H
@@ -10,19 +11,19 @@
 
 struct arrivals;
 
-/* Frames go on to this connection. */
+/* Frames are forwarded to this connection. */
 struct arrivals *arrivals_new(struct conn *daemon);
 void arrivals_free(struct arrivals *as); /* NULL-safe */
-/* The rank at slot will print to these spools. */
+/* Opens the spools that the output of the rank at slot goes to. */
 int arrival_open(
     struct arrivals *as, unsigned slot, const char *dir, const char *name, struct err *e);
 void arrival_close(struct arrivals *as, unsigned slot);
-/* The body of a PACKET_OUTPUT. */
+/* Handles the body of a PACKET_OUTPUT. */
 int arrival_output(struct arrivals *as, struct slice body, struct err *e);
-/* The body of a PACKET_SKIP. */
+/* Handles the body of a PACKET_SKIP. */
 int arrival_skip(struct arrivals *as, struct slice body, struct err *e);
-/* Passes a frame of the other side on, now or later. service: it answers what a rank's other
- * threads than the main one were asked. */
+/* Forwards a frame from the other side, now or later. service: it is a reply from a rank's service
+ * threads or I/O thread, which need not wait. */
 void arrival_frame(struct arrivals *as, const struct msg *m, bool service);
 
 #endif

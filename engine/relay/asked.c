@@ -1,4 +1,4 @@
-/* Lets go of the bytes that went with a question when its answer comes. */
+/* Releases the bytes that were sent with a request when the reply arrives. */
 #include "relay/asked.h"
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ asked_free(struct asked *a)
 	free(a);
 }
 
-/* Of those that no Nmany stands for. */
+/* Requests to a service thread or the I/O thread, of the types that never come as an Nmany. */
 static bool
 is_service(int type)
 {

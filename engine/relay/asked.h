@@ -1,4 +1,4 @@
-/* Questions that went to the other side: what is to be done when they are answered. */
+/* Requests pending on the other side, and what to clean up when their replies arrive. */
 #ifndef ASKED_H
 #define ASKED_H
 #include "relay/arrival.h"
@@ -8,12 +8,13 @@ struct asked;
 
 struct asked *asked_new(struct outbox *out, struct arrivals *arrivals);
 void asked_free(struct asked *a); /* NULL-safe */
-/* m, a T, went there with these bytes (0: none). */
+/* Records m, a T that was sent. blob: the outbox id of its bytes; 0: none. */
 void asked_add(struct asked *a, const struct msg *m, uint32_t blob);
-/* Nobody waits for that answer. True: its bytes were not all sent, so there will be none. */
+/* The reply is no longer wanted. Returns true if the request's bytes were not all sent, so that no
+ * reply will come. */
 bool asked_cancel(struct asked *a, unsigned slot, uint32_t tag);
-/* m came from there. True: it answers a question that a rank's service threads, or its I/O thread,
- * were asked. */
+/* A frame came from the other side. Returns true if it answers a request to a rank's service
+ * threads or its I/O thread. */
 bool asked_answered(struct asked *a, const struct msg *m);
 
 #endif

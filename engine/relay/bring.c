@@ -1,4 +1,4 @@
-/* Makes the text for the shell over there, and holds what it asks for. */
+/* Builds the command for the remote shell, and holds the files that it requests. */
 #include "relay/bring.h"
 #include "relay/sha256.h"
 #include "relay/packet.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-/* What must not be in a text that several shells, one in another, take literally. */
+/* Characters that must not occur in text that several nested shells take literally. */
 #define SPECIAL "'\"\\`$!\n\r"
 
 static const char *const names[] = {"ddip-engine", "ddip_engine.so"};
@@ -50,7 +50,7 @@ bring_close(struct bring *b)
 		buf_free(&b->files[i]);
 }
 
-/* p is the program. */
+/* Runs $p, the program. */
 static void
 add_start(struct buf *t, const char *option, const char *value)
 {
@@ -58,8 +58,8 @@ add_start(struct buf *t, const char *option, const char *value)
 	buf_addf(t, "exec \"$p\" far %s \"%s\"'", option, value);
 }
 
-/* Sets p to the program, brought along if need be. It is written aside and renamed: another one may
- * do the same on a file system that hosts share. */
+/* Sets $p to the program, which is copied there if necessary. It is written elsewhere and then
+ * renamed: another relay may be doing the same on a file system that several hosts share. */
 static void
 add_bring(struct buf *t, const struct bring *b)
 {
@@ -87,7 +87,7 @@ add_bring(struct buf *t, const struct bring *b)
 	    "sums \"$d\" || { echo \"%s%s $(uname -sm)\"; read go || e the launcher passes no "
 	    "standard input on; ",
 	    BANNER, BANNER_WANT);
-	/* what others did not end a day ago, killed perhaps; without find(1) it stays */
+	/* removes what others left unfinished over a day ago; without find(1) it stays */
 	buf_adds(t, "find \"$c\" -maxdepth 1 -name \"new.*\" -mtime +0 -exec rm -rf {} + "
 		    ">/dev/null 2>&1; ");
 	buf_adds(t, "t=$(mktemp -d \"$c/new.XXXXXX\" 2>&1) || e $t; "

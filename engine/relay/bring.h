@@ -1,26 +1,26 @@
 /*
- * The text that a shell over there runs, which runs the far relay; and the programs that it needs,
- * which are brought along: to a directory of the user's cache that is named by their hash, that
- * nobody else can write to, and whose files are compared with it each time.
+ * The shell command that runs the far relay on the remote host, and the programs that it needs,
+ * which are copied there: to a directory of the user's cache that is named after their hash and
+ * that nobody else can write to. The files are checked against the hash on each connection.
  */
 #ifndef BRING_H
 #define BRING_H
 #include "err.h"
 
-#define BRING_GO "go\n" /* the answer to BANNER_WANT, before the files */
+#define BRING_GO "go\n" /* the reply to BANNER_WANT, sent before the files */
 
 struct bring {
-	const char *engine;  /* the program over there; NULL: ours is brought */
+	const char *engine;  /* path of the program there; NULL: ours is copied */
 	struct buf files[2]; /* ddip-engine, ddip_engine.so */
 };
 
-/* engine: "auto", or a path over there. Reads our own programs if they are to be brought. */
+/* engine: "auto", or a path on the remote host. Reads our own programs if they are to be copied. */
 int bring_open(struct bring *b, const char *engine, struct err *e);
 void bring_close(struct bring *b);
-/* One line that a shell (sh, csh, fish) runs: it runs `ddip-engine far OPTION VALUE`. Owned by the
- * caller; NULL: e says why that can't be. */
+/* One line for any shell (sh, csh, fish) that runs `ddip-engine far OPTION VALUE`. The caller frees
+ * it. Returns NULL with *e set if the line cannot be made. */
 char *bring_text(const struct bring *b, const char *option, const char *value, struct err *e);
-/* May our programs run on such a machine (uname -sm)? */
+/* Can our programs run on such a machine (uname -sm)? Returns 0, or -errno with *e set. */
 int bring_fits(const char *machine, struct err *e);
 
 #endif

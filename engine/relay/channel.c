@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 enum {
-	PACKET_SIZE_MAX = WIRE_MAX + 4096, /* a frame of the wire and what goes with it */
-	READ_SIZE = 256 << 10,		   /* at once */
-	ROOM_KEPT = 1 << 20		   /* of the buffer, when it is empty */
+	PACKET_SIZE_MAX = WIRE_MAX + 4096, /* a wire frame and what goes with it */
+	READ_SIZE = 256 << 10,		   /* bytes per read(2) */
+	ROOM_KEPT = 1 << 20		   /* bytes of the buffer kept when it is empty */
 };
 
 void
@@ -28,7 +28,7 @@ channel_close(struct channel *c)
 	buf_free(&c->got);
 }
 
-/* The streams are of no use any more. */
+/* The streams are no longer usable. */
 static void
 end(struct channel *c, const struct err *why)
 {
@@ -61,7 +61,7 @@ channel_word(struct channel *c, int type, uint64_t v)
 void
 channel_finish(struct channel *c, const char *p, size_t n)
 {
-	buf_clear(&c->between); /* no part of them is out: a packet was under way */
+	buf_clear(&c->between); /* none of them is partly written: a packet was in progress */
 	buf_add(&c->between, p, n);
 }
 
@@ -84,8 +84,7 @@ channel_write(struct channel *c, const char *p, size_t n, size_t *done)
 		if (w < 0 && errno == EAGAIN && !c->out)
 			c->out = loop_fd(c->loop, c->wfd, EPOLLOUT, on_writable, c);
 		if (w < 0) {
-			/* what is broken is noticed by the reading side, which has the last words
-			 */
+			/* the reading side notices breakage, and gets the last words */
 			if (errno != EAGAIN)
 				channel_rest(c);
 			return false;
@@ -122,7 +121,7 @@ size_of(const char *header)
 	return p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
 }
 
-/* Gives the whole packets that are there. */
+/* Delivers the complete packets. */
 static int
 give_packets(struct channel *c, struct err *e)
 {
@@ -143,7 +142,7 @@ give_packets(struct channel *c, struct err *e)
 		at += n;
 		r = c->ops->packet(c, (unsigned char)p[CHANNEL_HEADER - 1], body, e);
 		if (c->rfd < 0 || c->opened != opened)
-			return 0; /* closed meanwhile: the buffer is gone */
+			return 0; /* closed in the meantime: the buffer is gone */
 		if (r < 0)
 			return r;
 	}
@@ -153,7 +152,7 @@ give_packets(struct channel *c, struct err *e)
 	return 0;
 }
 
-/* Bytes have come. */
+/* Bytes have arrived. */
 static void
 took(struct channel *c)
 {
@@ -189,7 +188,7 @@ channel_open(struct channel *c, int rfd, int wfd)
 {
 	c->opened++;
 	c->rfd = rfd;
-	/* the loop watches each number for one thing */
+	/* the loop allows one watch per descriptor number */
 	c->wfd = rfd == wfd ? fcntl(wfd, F_DUPFD_CLOEXEC, 0) : wfd;
 	fd_nonblock(c->rfd, true);
 	fd_nonblock(c->wfd, true);

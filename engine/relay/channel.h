@@ -1,8 +1,8 @@
 /*
- * A pair of byte streams that carries packets: cuts them out of what comes, and writes short words
- * of the link's own between two of those that the link writes.
+ * A pair of byte streams that carries packets: splits what arrives into packets, and writes the
+ * link's own short control words between two packets that the link writes.
  *
- *   size[4] type[1] body          little-endian; size counts all of it
+ *   size[4] type[1] body          little-endian; size is that of the whole packet
  */
 #ifndef CHANNEL_H
 #define CHANNEL_H
@@ -14,46 +14,47 @@ enum { CHANNEL_HEADER = 5 }; /* size and type */
 struct channel;
 
 struct channel_ops {
-	/* A packet came; body lives until the call returns. -errno ends the channel, with e. It may
-	 * be closed inside, and opened again. */
+	/* A packet has arrived; body is valid until the call returns. Returning -errno ends the
+	 * channel, with *e as the reason. The callback may close the channel, and open it again. */
 	int (*packet)(struct channel *c, int type, struct slice body, struct err *e);
-	/* All packets that came at once were given. */
+	/* All complete packets received so far have been delivered. */
 	void (*taken)(struct channel *c);
-	/* What did not go in goes in now: channel_write() or channel_flush(), else
-	 * channel_rest(). */
+	/* The stream is writable again: call channel_write() or channel_flush(), or channel_rest()
+	 * if nothing is left to write. */
 	void (*room)(struct channel *c);
-	/* Its streams have ended (e->no: with what error), and are closed. */
+	/* The streams have ended and are closed. why->no: the error, or 0. */
 	void (*ended)(struct channel *c, const struct err *why);
 };
 
 struct channel {
 	struct loop *loop;
 	const struct channel_ops *ops;
-	void *arg;    /* of who has it */
-	int rfd, wfd; /* -1: none */
+	void *arg;    /* the owner's */
+	int rfd, wfd; /* -1: closed */
 	struct watch *in, *out;
-	unsigned opened;    /* counts channel_open() */
-	struct buf got;	    /* bytes that are no whole packet yet */
-	uint64_t last_word; /* when something came */
-	struct buf between; /* words that go between two packets */
+	unsigned opened;    /* number of channel_open() calls */
+	struct buf got;	    /* received, not yet a complete packet */
+	uint64_t last_word; /* when data last arrived, in ns */
+	struct buf between; /* words to write between two packets */
 	size_t between_done;
 };
 
-/* Speaks on these streams, one descriptor or two, and closes them in the end. c is closed. */
+/* Uses these streams, one descriptor or two, and takes ownership of them. c must be closed. */
 void channel_open(struct channel *c, int rfd, int wfd);
 void channel_close(struct channel *c);
-/* What was read of its streams before. */
+/* Handles bytes that were read from the streams earlier. */
 void channel_early(struct channel *c, struct slice bytes);
 void channel_header(char *p, size_t size, int type);
-/* A word of the link's own, to be written by channel_flush(). */
+/* Queues a word of the link's own, to be written by channel_flush(). */
 void channel_word(struct channel *c, int type, uint64_t v);
-/* The other part of a packet that will not be gone on with: in the place of the words. */
+/* Queues the rest of a packet that is partly written and then abandoned, in place of the words. */
 void channel_finish(struct channel *c, const char *p, size_t n);
-/* Writes the words. False: not all of them yet. */
+/* Writes the queued words. Returns false if some of them remain. */
 bool channel_flush(struct channel *c);
-/* Writes some of n bytes, from *done on. True: all are out. */
+/* Writes from p + *done on, as much as the stream accepts, and advances *done. Returns true once
+ * all n bytes are out. */
 bool channel_write(struct channel *c, const char *p, size_t n, size_t *done);
-/* There is nothing to be written. */
+/* Nothing is left to write: stops waiting for the stream to become writable. */
 void channel_rest(struct channel *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* Asks ranks for their parts of an object, and has them combined by reduce.c. */
+/* Requests the ranks' parts of an object, and has reduce.c combine them. */
 #include "relay/combine.h"
 #include "reduce.h"
 #include <errno.h>
@@ -8,34 +8,34 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The daemon gives no tag whose lower bits are all 0: such ones are ours. */
+/* The daemon assigns no tag whose low TAG_SHIFT bits are all 0: those are ours. */
 enum { TAG_SHIFT = 20, TAGS = 1 << (32 - TAG_SHIFT) };
 
-enum { RANK_SIZE = 4 + 2 + 4 }; /* of one in Treduce */
+enum { RANK_SIZE = 4 + 2 + 4 }; /* bytes per rank in Treduce */
 
-enum { READ_BYTES = 4 * LINK_PIECE }; /* by one Tread */
+enum { READ_BYTES = 4 * LINK_PIECE }; /* per Tread */
 
-/* What one rank gave. */
+/* One rank's part. */
 struct part {
 	int rank;
 	unsigned slot;
 	pid_t pid;
-	bool waits;	 /* its answer is still to come */
+	bool waits;	 /* its reply is pending */
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
 	int fd, pidfd;
 	struct source source;
 	uint64_t size;
-	uint64_t got; /* bytes that it was asked for, since its memory can't be read from here */
+	uint64_t got; /* bytes received by Tread, if its memory cannot be read from here */
 	struct err err;
 };
 
 struct combine {
 	LIST_ENTRY(combine) link;
 	struct combines *all;
-	unsigned slot; /* of the question, and its tag */
+	unsigned slot; /* slot and tag of the request */
 	uint32_t tag;
-	uint32_t own_tag; /* of ours to the ranks */
+	uint32_t own_tag; /* of our requests to the ranks */
 	const struct reduce_op *op;
 	char *name;
 	int n, left;
@@ -46,10 +46,10 @@ struct combine {
 
 struct combines {
 	struct loop *loop;
-	struct conn *agent; /* NULL: it has ended */
+	struct conn *agent; /* NULL: it is gone */
 	struct link *link;
 	struct outbox *out;
-	uint32_t last; /* of our tags */
+	uint32_t last; /* counts our tags */
 	bool has_threads;
 	LIST_HEAD(, combine) list;
 };
@@ -89,7 +89,7 @@ destroy(struct combine *c)
 	free(c);
 }
 
-/* The answer is this error, and that is the end. */
+/* Replies with this error, and frees c. */
 static void
 refuse(struct combine *c, const struct err *e)
 {
@@ -110,7 +110,7 @@ refuse_cancelled(struct combine *c)
 	refuse(c, &e);
 }
 
-/* All that was asked is there, combined. */
+/* The reduction has ended. */
 static void
 on_combined(void *arg, const struct err *e)
 {
@@ -165,7 +165,7 @@ run(struct combine *c)
 	reduce_run(c->reduction, c->all->loop, on_combined, c);
 }
 
-/* One rank has answered, or never will. */
+/* One rank has replied, or never will. */
 static void
 arrived(struct combine *c, struct part *x)
 {
@@ -193,7 +193,7 @@ is_readable(const struct part *x)
 	       (x->pidfd >= 0 && copy_read(&x->source, x->head.n, &probe, 1) == 1);
 }
 
-/* Asks the rank itself for the next bytes; false: all are there. */
+/* Requests the next bytes from the rank itself. Returns false if all have arrived. */
 static bool
 read_more(const struct combine *c, const struct part *x)
 {
@@ -205,7 +205,7 @@ read_more(const struct combine *c, const struct part *x)
 	return left > 0;
 }
 
-/* Where ranks' memory can't be read (ptrace rules, seccomp), they are asked for it. */
+/* If a rank's memory cannot be read (ptrace rules, seccomp), the rank is asked for the bytes. */
 static void
 begin_reading(const struct combine *c, struct part *x)
 {
@@ -218,7 +218,7 @@ begin_reading(const struct combine *c, struct part *x)
 		read_more(c, x);
 }
 
-/* False: more is to come. */
+/* Returns false if more is to come. */
 static bool
 take_read(const struct combine *c, struct part *x, const struct msg *m)
 {
@@ -236,7 +236,7 @@ take_read(const struct combine *c, struct part *x, const struct msg *m)
 	return x->err.no || c->cancelled || !read_more(c, x);
 }
 
-/* False: more is to come. */
+/* Returns false if more is to come. */
 static bool
 take_bytes(const struct combine *c, struct part *x, struct msg *m)
 {
@@ -341,7 +341,7 @@ combines_end(struct combines *cs)
 	cs->agent = NULL;
 }
 
-/* One of ours that no question has. */
+/* Returns one of our tags that is not in use. */
 static uint32_t
 new_tag(struct combines *cs)
 {
@@ -369,7 +369,7 @@ add_part(struct part *x, struct slice *ranks)
 	    .pid = (pid_t)pid,
 	    .waits = true,
 	    .fd = -1,
-	    /* opened before the question: who answers it had the pid then */
+	    /* opened before the request: the process that answers it had this pid by then */
 	    .pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0)};
 }
 

@@ -1,6 +1,6 @@
 /*
- * An object over several ranks of this host, on the far side (Treduce): the ranks are asked for
- * their parts, which are combined here, and one part goes to the daemon.
+ * An object that spans several ranks of this host, on the far side (Treduce): requests the ranks'
+ * parts, combines them here, and sends a single part to the daemon.
  */
 #ifndef COMBINE_H
 #define COMBINE_H
@@ -11,15 +11,15 @@ struct combines;
 
 struct combines *combines_new(
     struct loop *loop, struct conn *agent, struct link *l, struct outbox *out);
-/* A Treduce. */
+/* Handles a Treduce. */
 void combine_asked(struct combines *cs, const struct msg *m);
-/* Nobody waits for the answer to the one with this tag: it will be an error. */
+/* The reply to the Treduce with this tag is no longer wanted: it becomes an error. */
 void combine_cancel(struct combines *cs, unsigned slot, uint32_t tag);
-/* A message of the agent. True: it is taken. */
+/* Handles a message from the agent. Returns true if it was consumed. */
 bool combine_answer(struct combines *cs, struct msg *m);
-/* The agent has ended, and is not spoken to any more. What is being combined goes on. */
+/* The agent is gone: nothing more is sent to it. Reductions in progress continue. */
 void combines_end(struct combines *cs);
-/* The engine has ended. */
+/* The engine at slot has exited. */
 void combine_ended(struct combines *cs, unsigned slot);
 
 #endif

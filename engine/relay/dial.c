@@ -1,5 +1,5 @@
 /*
- * Starts the command that leads to the host, understands its first lines, and starts it anew when
+ * Starts the command that leads to the host, interprets its first lines, and starts it again when
  * the connection breaks.
  */
 #include "relay/dial.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-	START_MS = 60000, /* for the first connection to say something */
-	AGAIN_MS = 20000, /* for each other one */
+	START_MS = 60000, /* for the first connection to respond */
+	AGAIN_MS = 20000, /* for each later one */
 	BACKOFF_MIN_MS = 200,
 	BACKOFF_MAX_MS = 5000,
 	DECIMAL = 10
@@ -24,11 +24,11 @@ static struct dial dial;
 static struct {
 	struct bring bring;
 	struct launch *launch;
-	char *dir, *secret; /* of the session; NULL: there is none yet */
-	struct err why;	    /* the last that went wrong */
+	char *dir, *secret; /* of the session; NULL: no session yet */
+	struct err why;	    /* the last failure */
 	struct timer *patience, *again, *linger;
 	uint64_t backoff_ms;
-	bool fresh; /* the streams have not been up yet */
+	bool fresh; /* the link has not been up on these streams */
 } now;
 
 static void connect_host(void *arg);
@@ -71,7 +71,7 @@ on_linger(void *arg)
 	dial.failed(&e);
 }
 
-/* Tries again, after a while. */
+/* Reconnects after a delay. */
 static void
 retry(const struct err *why)
 {

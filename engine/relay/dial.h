@@ -1,29 +1,29 @@
-/* Connections to the far relay, one after the other: each by the command that leads to the host. */
+/* Connections to the far relay, one at a time, each made by the command that leads to the host. */
 #ifndef DIAL_H
 #define DIAL_H
 #include "relay/link.h"
 
 struct dial {
 	const char *host;   /* for messages */
-	const char *engine; /* "auto": our programs are brought along; or a path over there */
-	char **command;	    /* that leads there */
-	uint64_t linger_ms; /* how long to try again */
-	const char *direct; /* NULL, or the command carries little: variable of offer_make() */
+	const char *engine; /* "auto": our programs are copied there; or a path there */
+	char **command;	    /* that leads to the host */
+	uint64_t linger_ms; /* how long to keep reconnecting */
+	const char *direct; /* variable for offer_make() if the command is slow; else NULL */
 	struct loop *loop;
-	struct link *link; /* gets the streams */
-	/* There is no way on. */
+	struct link *link; /* is attached to the streams */
+	/* Connecting has failed for good. */
 	__attribute__((noreturn)) void (*failed)(const struct err *e);
 	/* The link has moved to a direct connection, or (why->no) it will not. */
 	void (*moved)(const struct err *why);
 };
 
-/* Connects; there is one per process. */
+/* Starts connecting. There is one dial per process. */
 void dial_start(const struct dial *d);
-/* What the link says. */
+/* The link has come up, or gone down. */
 void dial_up(void);
 void dial_down(const struct err *why);
-/* Is, or was, there anything over there? */
+/* Has a session ever been started on the far side? */
 bool dial_has_session(void);
-void dial_end(void); /* ends the command */
+void dial_end(void); /* terminates the command */
 
 #endif

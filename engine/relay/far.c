@@ -1,6 +1,6 @@
 /*
- * The far relay: starts the agent of this host and speaks with it over a socket, for a daemon
- * elsewhere, which it hears by a link. It outlives its connections for a while.
+ * The far relay: starts the agent of this host and talks to it over a socket, on behalf of a daemon
+ * elsewhere that it talks to over a link. It outlives its connections for a while.
  */
 #define _GNU_SOURCE
 #include "relay/relay.h"
@@ -31,10 +31,10 @@
 #include <unistd.h>
 
 enum {
-	AGENT_END_MS = 4000, /* the agent kills what it runs, and ends */
+	AGENT_END_MS = 4000, /* for the agent to kill what it runs, and exit */
 	AGENT_LOOK_MS = 10,
-	LAST_WORD_MS = 5000, /* for what the other side must hear of the agent's end */
-	UNKNOWN_MS = 20000,  /* the other side has to come again that may not know of us */
+	LAST_WORD_MS = 5000, /* for reporting the agent's exit to the other side */
+	UNKNOWN_MS = 20000,  /* for the other side to reconnect, if it may not know of us */
 	BULK_KINDS = 4	     /* of bulk: more_of() */
 };
 
@@ -42,12 +42,12 @@ static struct {
 	struct loop *loop;
 	struct link *link;
 	struct session session;
-	int waiter;		    /* closed when the streams end; -1 */
+	int waiter;		    /* closed when the streams end; -1: none */
 	struct watch *waiter_watch; /* for signals */
 	uint64_t linger_ms;	    /* how long to live without a connection */
 	struct timer *linger;
-	bool known;	    /* the other side has spoken to us */
-	bool outlives_term; /* it is some group's on_preempt */
+	bool known;	    /* the link has been up */
+	bool outlives_term; /* SIGTERM is some group's on_preempt */
 	struct conn *agent;
 	pid_t agent_pid;
 	struct outbox *out;
@@ -61,7 +61,7 @@ static struct {
 	unsigned turn;
 } far;
 
-/* Ends the agent, if it has not ended, and with it all that it started. Its status, by wait(2). */
+/* Ends the agent, if it still runs, and all that it started. Returns its status, as of wait(2). */
 static int
 stop_agent(void)
 {
@@ -81,7 +81,7 @@ stop_agent(void)
 	return status;
 }
 
-/* Ends all, and removes what was written. */
+/* Ends everything, and removes the session's files. */
 static _Noreturn void
 end(int status)
 {
@@ -120,7 +120,8 @@ translate(const struct msg *m)
 	buf_free(&b);
 }
 
-/* Nobody waits for an answer any more: its bytes are not sent to their end, nor waited for. */
+/* A reply is no longer wanted: the rest of it is not sent, nor is the rest of its request
+ * awaited. */
 static void
 cancel(const struct msg *m)
 {
@@ -138,7 +139,7 @@ cancel(const struct msg *m)
 	refuse(&question, &e);
 }
 
-/* A message of the daemon. */
+/* Handles a message from the daemon. */
 static void
 to_agent(void *arg, struct msg *m, const struct err *e)
 {
@@ -172,7 +173,7 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		conn_forward(far.agent, m);
 }
 
-/* The agent's status, by wait(2). */
+/* Reports that the agent has exited, with its status as of wait(2). */
 static void
 say_gone(int status)
 {
@@ -202,7 +203,7 @@ on_packet(void *arg, int type, struct slice body)
 	}
 }
 
-/* A piece of one kind of bulk. */
+/* Sends a piece of one kind of bulk. */
 static bool
 more_of(unsigned kind)
 {
@@ -247,7 +248,7 @@ close_waiter(void)
 	far.waiter = -1;
 }
 
-/* The cluster has signalled the process that it started for this connection, or has ended it. */
+/* The process that the cluster started for this connection was signalled, or has exited. */
 static void
 on_waiter(void *arg, uint32_t events)
 {
@@ -280,7 +281,7 @@ on_down(void *arg, const struct err *why)
 		note("the connection: %s", why->text);
 	close_waiter();
 	if (!far.agent)
-		end(1); /* nobody hears its last words */
+		end(1); /* nobody can receive its last words */
 	if (!far.linger)
 		far.linger = loop_timer(far.loop,
 		    far.known ? far.linger_ms : MIN(far.linger_ms, (uint64_t)UNKNOWN_MS), on_linger,
@@ -293,7 +294,7 @@ on_back(void *arg, const struct err *why)
 	note("the direct connection has ended%s%s", why->no ? ": " : "", why->no ? why->text : "");
 }
 
-/* These streams come up, or go down: the link sees to that. */
+/* Uses these streams; the link reports when they come up, or end. */
 static void
 attach(int rfd, int wfd, int waiter)
 {
@@ -345,7 +346,7 @@ on_last_word(void *arg)
 	end(1);
 }
 
-/* The agent has gone, and all that it ran with it: that is said, and then this ends. */
+/* The agent has exited, and all that it ran with it: reports that, and exits. */
 static void
 on_agent_close(void *arg, const struct err *why)
 {
@@ -368,7 +369,7 @@ start_agent(struct err *e)
 	if (far.agent_pid < 0)
 		return fail_errno(e, "fork of the agent");
 	if (far.agent_pid == 0) {
-		/* a launcher may have ignored some */
+		/* a launcher may have set some to be ignored */
 		for (int signo = 1; signo < NSIG; signo++)
 			signal(signo, SIG_DFL);
 		sigprocmask(SIG_SETMASK, &none, NULL);
@@ -397,7 +398,7 @@ on_ignored(void *arg, int signo)
 {
 }
 
-/* Serves until the end, with these streams as the first. */
+/* Serves until the end, starting with these streams. */
 static _Noreturn void
 serve(int rfd, int wfd, int waiter)
 {
@@ -409,7 +410,7 @@ serve(int rfd, int wfd, int waiter)
 	signal(SIGPIPE, SIG_IGN);
 	far.loop = loop_new();
 	for (const int *signo = signal_preempts; *signo; signo++)
-		loop_signal(far.loop, *signo, on_ignored, NULL); /* the agent tells of them */
+		loop_signal(far.loop, *signo, on_ignored, NULL); /* the agent reports them */
 	loop_signal(far.loop, SIGTERM, on_term, NULL);
 	loop_signal(far.loop, SIGINT, on_ignored, NULL);
 	loop_signal(far.loop, SIGHUP, on_ignored, NULL);
@@ -435,7 +436,7 @@ serve(int rfd, int wfd, int waiter)
 	end(0);
 }
 
-/* The session is a process of its own: what kills the processes of a connection spares it. */
+/* The session runs in its own process, which survives if those of a connection are killed. */
 static int
 begin(void)
 {

@@ -1,4 +1,4 @@
-/* A pipe in the place of 2, read as there is room on the link. */
+/* A pipe in place of descriptor 2, read as the link has room. */
 #define _GNU_SOURCE
 #include "relay/far_log.h"
 #include "relay/packet.h"
@@ -12,7 +12,7 @@ static struct {
 	struct loop *loop;
 	struct link *link;
 	int fd;
-	struct watch *watch; /* NULL: there is something, to be sent as there is room */
+	struct watch *watch; /* NULL: there is data, to be sent when there is room */
 } far_log;
 
 static void

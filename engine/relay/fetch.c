@@ -4,19 +4,19 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-enum { FETCH_BYTES = 4 * LINK_PIECE }; /* by one Tread */
+enum { FETCH_BYTES = 4 * LINK_PIECE }; /* per Tread */
 
 struct fetch {
 	TAILQ_ENTRY(fetch) link;
 	unsigned slot;
-	uint32_t tag; /* of the Tget, and of each Tread for it: it is open until all is there */
+	uint32_t tag; /* of the Tget, and of each Tread for it: in use until all has arrived */
 	uint32_t handle, id;
 	uint64_t size, got;
-	struct buf data; /* that was got and is not sent */
-	size_t sent;	 /* bytes of that */
-	bool began;	 /* the object is there; else its Rget is awaited */
-	bool asking;	 /* a Tread is under way */
-	bool cancelled;	 /* nobody waits for it: it is there until what is under way has come */
+	struct buf data; /* bytes received and still here */
+	size_t sent;	 /* how many of those are sent */
+	bool began;	 /* its Rget has arrived */
+	bool asking;	 /* a Tread is pending */
+	bool cancelled;	 /* no longer wanted: it exists until the pending reply has arrived */
 };
 
 struct fetches {
@@ -96,8 +96,7 @@ unpin(struct fetches *fs, const struct fetch *f, uint32_t handle)
 	conn_send(fs->agent, Nfree, 0, f->slot, 0, -1, handle);
 }
 
-/* It began, and will not come to its end: what waits for it there is dropped, and the rank keeps
- * the object no longer. */
+/* Abandons a fetch that has begun: the other side drops what waits for it, the rank unpins it. */
 static void
 stop(struct fetches *fs, struct fetch *f)
 {
@@ -135,7 +134,7 @@ fetch_cancel(struct fetches *fs, const struct msg *m)
 		drop(fs, f);
 }
 
-/* The Rget of an object in memory, as one of this kind. */
+/* Packs the Rget of an object in memory as one of this kind. */
 static void
 pack_get(struct buf *b, const struct msg *m, uint8_t kind)
 {
@@ -147,7 +146,7 @@ pack_get(struct buf *b, const struct msg *m, uint8_t kind)
 	wire_pack(b, Rget, 0, m->slot, m->tag, (uint32_t)kind, handle, (uint64_t)0, size, head);
 }
 
-/* Begins a blob of what is behind the head. */
+/* Begins a blob of what follows the head. */
 static void
 begin(struct fetches *fs, struct fetch *f, const struct msg *m)
 {
@@ -199,7 +198,7 @@ answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 	return true;
 }
 
-/* All of it is sent. */
+/* All of it has been sent. */
 static void
 finish(struct fetches *fs, struct fetch *f)
 {
@@ -254,7 +253,7 @@ fetch_answer(struct fetches *fs, const struct msg *m)
 		answered_read(fs, f, m);
 		return true;
 	}
-	/* the object's memory has gone, or there was none: what waits for it hears of that */
+	/* the object's memory is gone, or never existed: whoever waits for it gets the error */
 	was_cancelled = f->began && f->cancelled;
 	if (f->began && !was_cancelled)
 		stop(fs, f);
@@ -262,7 +261,7 @@ fetch_answer(struct fetches *fs, const struct msg *m)
 	return was_cancelled;
 }
 
-/* Asks the rank for more, so that there is always something to send. */
+/* Requests more from the rank, so that there is always something to send. */
 static void
 ask(struct fetches *fs, struct fetch *f)
 {

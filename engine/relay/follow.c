@@ -1,4 +1,4 @@
-/* Follows spools by inotify and sends what is new, each rank in turn. */
+/* Follows spools with inotify and sends what is new, each rank in turn. */
 #include "relay/follow.h"
 #include "spool.h"
 #include <errno.h>
@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 enum {
-	KEPT_BEHIND = 64 << 10, /* of what is sent: the agent reads a rank's last words there */
-	PUNCHED = 1 << 20,	/* disk space is given back in so large pieces */
-	GATHER_MS = 5, /* what a rank prints within this time of what was sent goes in one piece */
-	QUIT_MS = 1000 /* in which the last output of a rank is sent that was told to end */
+	KEPT_BEHIND = 64 << 10, /* of what was sent: the agent reads a rank's last words there */
+	PUNCHED = 1 << 20,	/* disk space is freed in units of this size */
+	GATHER_MS = 5,		/* output within this time of a sent piece goes in one piece */
+	QUIT_MS = 1000		/* for sending the last output of a rank that was asked to quit */
 };
 
 struct follow {
@@ -27,13 +27,13 @@ struct follow {
 	struct spool_cursor at;
 	uint64_t punched[SPOOL_STREAMS];
 	int wd;
-	uint64_t sent; /* when its last piece was */
+	uint64_t sent; /* when its last piece was sent */
 	bool news, ended;
-	bool empty;		/* there was nothing behind that */
-	bool hurry;		/* a mark waits for what is there */
-	bool quit;		/* it was told to end */
-	struct timer *patience; /* with what is not sent then */
-	struct spool_mark end;	/* of all that it printed, once it has ended */
+	bool empty;		/* nothing followed that piece */
+	bool hurry;		/* a mark waits for the output so far */
+	bool quit;		/* it was asked to quit */
+	struct timer *patience; /* drops what is not sent by then */
+	struct spool_mark end;	/* of all that it printed, once it has exited */
 	struct follows *all;
 };
 
@@ -144,8 +144,8 @@ remove_files(const struct follow *f)
 	rmdir(f->dir);
 }
 
-/* Nobody waits for the rest of it. Without a rest nothing is said: the slot may be another rank's
- * by now. */
+/* The rest of its output is dropped. If there is none, nothing is sent: the slot may belong to
+ * another rank by now. */
 static void
 on_patience(void *arg)
 {
@@ -175,7 +175,7 @@ be_patient(struct follow *f)
 		f->patience = loop_timer(f->all->loop, QUIT_MS, on_patience, f);
 }
 
-/* Somebody waits for what the rank has printed before m. */
+/* A mark waits for what the rank has printed so far: sends that without delay. */
 static void
 hurry(struct follows *fs, unsigned slot)
 {
@@ -236,7 +236,7 @@ follow_quit(struct follows *fs, const struct msg *m)
 	wire_many_end(&it);
 }
 
-/* What was sent needs no room on this disk any more. */
+/* Frees the disk space of what was sent. */
 static void
 punch(struct follow *f, int stream)
 {
@@ -260,8 +260,8 @@ on_gathered(void *arg)
 	link_more(fs->link);
 }
 
-/* Is more awaited before the next piece? Many small ones cost both sides, and a cipher between
- * them, more than their bytes do. */
+/* Should more output be awaited before the next piece is sent? Many small pieces cost both sides,
+ * and the encryption between them, more than their bytes do. */
 static bool
 gathers(struct follows *fs, const struct follow *f)
 {
@@ -272,7 +272,7 @@ gathers(struct follows *fs, const struct follow *f)
 	return true;
 }
 
-/* False: there is nothing new. */
+/* Returns false if there is nothing new. */
 static bool
 send_piece(struct follows *fs, struct follow *f)
 {
@@ -285,7 +285,7 @@ send_piece(struct follows *fs, struct follow *f)
 	if (!spool_next(&f->spool, &f->at, NULL, link_piece(fs->link), &stream, &offset, &n))
 		return false;
 	got = pread(f->spool.fd[stream], fs->piece, n, (off_t)offset);
-	/* the index never tells of what is not there */
+	/* zeros if it cannot be read; but the index never covers bytes that are missing */
 	for (size_t i = got > 0 ? (size_t)got : 0; i < n; i++)
 		fs->piece[i] = '\0';
 	wire_put_number(&head, '2', f->slot);

@@ -1,6 +1,6 @@
 /*
- * What ranks print, on the far side: the agent writes it to spools in the session's directory, and
- * from there it is sent as there is room. So a slow link slows no rank.
+ * Rank output on the far side: the agent writes it to spools in the session's directory, and from
+ * there it is sent as the link has room. A slow link therefore does not slow down any rank.
  */
 #ifndef FOLLOW_H
 #define FOLLOW_H
@@ -9,17 +9,18 @@
 struct follows;
 
 struct follows *follows_new(struct loop *loop, struct link *l);
-void follows_free(struct follows *fs); /* NULL-safe; the files stay */
-/* The new rank that spawn asks for prints to these spools, in a directory of its own. */
+void follows_free(struct follows *fs); /* NULL-safe; leaves the files */
+/* Follows the spools of the rank that spawn (a Tspawn) starts; it has dir for itself. */
 int follow_open(
     struct follows *fs, const struct msg *spawn, const char *dir, const char *name, struct err *e);
-/* A message of the agent. It may count what the rank has printed, which is sent then; or say that
- * it has ended (Nexit, or Rerror to Tspawn): the files are removed when all of it is sent. */
+/* Examines a message from the agent. If it counts what the rank has printed, that output is sent at
+ * once. If it reports the rank's end (Nexit, or Rerror to Tspawn), the files are removed once all
+ * of their contents have been sent. */
 void follow_told(struct follows *fs, const struct msg *m);
-/* The rank was told to end (an Nquit, or an Nmany of them; others are passed over): when it has,
- * what could not be sent in a second is dropped. */
+/* Examines a message to the agent. If it asks a rank to quit (Nquit, or an Nmany of them), output
+ * that is not sent within a second of the rank's exit is dropped. */
 void follow_quit(struct follows *fs, const struct msg *m);
-/* Sends a piece; false: there is nothing to send. */
+/* Sends one piece. Returns false if there is nothing to send. */
 bool follows_more(struct follows *fs);
 
 #endif

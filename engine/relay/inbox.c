@@ -1,4 +1,4 @@
-/* Puts pieces into memfds, and passes frames on when theirs is complete. */
+/* Collects pieces in memfds, and delivers frames once theirs is complete. */
 #include "relay/inbox.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct blob {
 	uint32_t id;
 	int fd;
 	uint64_t size, got;
-	struct err err; /* there is no room for it */
+	struct err err; /* set if there is no room for it */
 	STAILQ_HEAD(, waiting) waiting;
 };
 
@@ -76,7 +76,7 @@ find(const struct inbox *in, uint32_t id)
 	return NULL;
 }
 
-/* Those that wait go on, if the bytes are there, or if they never will be. */
+/* Delivers the frames that wait, if the bytes have arrived or never will. */
 static void
 deliver(struct inbox *in, struct blob *b)
 {

@@ -1,4 +1,4 @@
-/* Starts the command that leads to a host, and reads its lines until they become a link. */
+/* Starts the command that leads to a host, and reads its lines until its streams become a link. */
 #define _GNU_SOURCE
 #include "relay/launch.h"
 #include <errno.h>
@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 enum {
-	WORDS_MAX = 600,      /* of its standard error, and of its noise, that are kept */
-	LINES_MAX = 64 << 10, /* of noise before a whole line: no such command */
+	WORDS_MAX = 600,      /* bytes that are kept of its standard error, and of its noise */
+	LINES_MAX = 64 << 10, /* an incomplete line that is longer is discarded */
 	READ_SIZE = 4096,
-	READS_MAX = 64, /* in a row: it may write for ever */
-	END_MS = 1000,	/* it has to end by SIGHUP; then SIGKILL */
+	READS_MAX = 64, /* in a row: it may never stop writing */
+	END_MS = 1000,	/* for it to exit on SIGHUP; then SIGKILL */
 	END_LOOK_MS = 10
 };
 
@@ -75,8 +75,8 @@ launch_end(struct launch *la)
 	}
 	close_fd(&la->err);
 	close_fd(&la->pidfd);
-	/* its connection is over, as when a terminal goes; SIGTERM would say that the cluster ends
-	 * the session, where the command runs on this host or passes signals on */
+	/* its connection is over, as when a terminal hangs up; SIGTERM would mean that the cluster
+	 * ends the session, if the command runs on this host or passes signals on */
 	if (la->pid)
 		kill(-la->pid, SIGHUP);
 	for (int ms = 0; la->pid && waitpid(la->pid, NULL, WNOHANG) == 0; ms += END_LOOK_MS) {
@@ -106,7 +106,7 @@ read_words(struct launch *la)
 		unwatch(&la->err_watch);
 }
 
-/* The end of what is there. */
+/* Appends to b, of which only the end is kept. */
 static void
 keep_words(struct buf *b, const char *p, size_t n)
 {
@@ -129,7 +129,7 @@ launch_words(struct launch *la)
 
 	if (la->err_watch)
 		read_words(la);
-	/* what else it printed, and what has no newline, as a prompt has none */
+	/* other lines that it printed, and text without a newline, such as a prompt */
 	if (!la->taken) {
 		keep_words(&la->noise, la->lines.p, la->lines.n);
 		keep_words(&la->words, la->noise.p, la->noise.n);
@@ -166,7 +166,7 @@ write_some(struct launch *la)
 		if (w < 0 && errno == EAGAIN)
 			return;
 		if (w < 0)
-			break; /* it ends, and says why */
+			break; /* it is exiting, and says why */
 		la->written += (size_t)w;
 	}
 	unwatch(&la->in_watch);
@@ -210,14 +210,14 @@ take_lines(struct launch *la)
 		buf_clear(&la->lines);
 }
 
-/* False: there is nothing more, or it is nobody's any more. */
+/* Returns false if there is nothing more to read, or if la no longer owns its streams. */
 static bool
 read_lines(struct launch *la)
 {
 	ssize_t n = read(la->out, buf_reserve(&la->lines, READ_SIZE), READ_SIZE);
 
 	if (n == 0)
-		unwatch(&la->out_watch); /* its end is what counts */
+		unwatch(&la->out_watch); /* its exit is what counts */
 	if (n <= 0)
 		return false;
 	la->lines.n += (size_t)n;

@@ -12,16 +12,16 @@ enum { PACKET_RESUME = 1, PACKET_ACK, PACKET_PING, PACKET_PONG };
 
 enum {
 	PING_MS = 2500,
-	WINDOW_MIN = 32 << 10, /* bytes of bulk on their way */
+	WINDOW_MIN = 32 << 10, /* bytes of bulk in flight */
 	WINDOW_MAX = 16 << 20,
 	WINDOW_PIECES = 4,   /* in a window, at least */
-	GROWTH = 8,	     /* of a window in a round trip: so many make another */
-	QUEUED_NS = 40000000 /* a round trip that is so much longer than need be waits in a queue */
+	GROWTH = 8,	     /* a window grows by 1/GROWTH of itself per round trip */
+	QUEUED_NS = 40000000 /* a round trip this much longer than necessary waited in a queue */
 };
 
 struct packet {
 	STAILQ_ENTRY(packet) link;
-	uint64_t sent; /* when; 0: not on these streams */
+	uint64_t sent; /* when, in ns; 0: not on these streams */
 	size_t n;
 	bool bulk;
 	char bytes[];
@@ -31,23 +31,23 @@ struct link {
 	struct loop *loop;
 	const struct link_ops *ops;
 	void *arg;
-	/* Packets go by one of them: `direct` from link_move() on, until it ends. */
+	/* `now` is the one that carries packets: `direct` from link_move() until it ends. */
 	struct channel first, direct, *now;
 	struct timer *ping;
 	bool up, sending;
-	bool returned; /* to `first`: what comes before its PACKET_RESUME was taken by `direct` */
-	uint64_t received; /* packets that were taken */
-	uint64_t told;	   /* how many of them the other side knows of */
+	bool returned; /* to `first`: what precedes its PACKET_RESUME was received on `direct` */
+	uint64_t received; /* number of packets received */
+	uint64_t told;	   /* how many of them were reported to the other side */
 
 	STAILQ_HEAD(packets, packet) kept; /* not acknowledged, the first is number `acked` */
 	uint64_t acked;
 	size_t n_kept;
 	struct packet *next; /* to be sent */
-	size_t done;	     /* bytes of it that are out */
+	size_t done;	     /* bytes of it that are written */
 
-	size_t bulk, window; /* bytes not acknowledged, and how many there may be */
-	uint64_t shrunk;     /* packet behind which the window may shrink again; 0: it never did */
-	uint64_t least_ns;   /* the quickest round trip on these streams; 0: none yet */
+	size_t bulk, window; /* unacknowledged bytes, and their limit */
+	uint64_t shrunk;     /* packet after which the window may shrink again; 0: it never has */
+	uint64_t least_ns;   /* the shortest round trip on these streams; 0: none yet */
 };
 
 static int on_packet(struct channel *c, int type, struct slice body, struct err *e);
@@ -124,7 +124,7 @@ link_piece(const struct link *l)
 	return MIN(l->window / WINDOW_PIECES, (size_t)LINK_PIECE);
 }
 
-/* The beginning of what is said on a channel. */
+/* Begins on a channel by saying how many packets have been received. */
 static void
 begin(struct link *l, struct channel *c)
 {
@@ -135,11 +135,11 @@ begin(struct link *l, struct channel *c)
 	l->told = l->received;
 	c->last_word = now_ns();
 	channel_word(c, PACKET_RESUME, l->received);
-	/* nothing else is sent before the other side has begun, too */
+	/* nothing else is sent until the other side has begun, too */
 	channel_flush(c);
 }
 
-/* A packet that is under way there comes to its end, so that the next one can be told from it. */
+/* Completes a packet that is partly written, so that the receiver can tell the next one from it. */
 static void
 finish_packet(struct link *l)
 {
@@ -151,7 +151,7 @@ finish_packet(struct link *l)
 
 /* ---- sending ---- */
 
-/* Is there a packet to send, perhaps (bulk) one that is made now? */
+/* Is there a packet to send? If bulk is set, one may be created now. */
 static bool
 has_next(struct link *l, bool bulk)
 {
@@ -209,8 +209,8 @@ link_send(struct link *l, int type, bool bulk, struct slice head, struct slice b
 		l->bulk += n;
 	if (l->up && !l->next)
 		l->next = p;
-	/* no bulk is made inside: who sends may be about to change what it is made of. The packet's
-	 * acknowledgement is a time for it. */
+	/* no bulk is created here: the caller may be about to change its source. The
+	 * acknowledgement of this packet is the time for it. */
 	push(l, false);
 }
 
@@ -222,8 +222,8 @@ link_more(struct link *l)
 
 /* ---- receiving ---- */
 
-/* Learns from a round trip how much bulk may be on its way. The window doubles in each round trip
- * until something has queued, and then grows by a part of itself. */
+/* Adjusts the window after a round trip. It doubles in each round trip until something was queued,
+ * and then grows by a fraction of itself. */
 static void
 adapt(struct link *l, const struct packet *p)
 {
@@ -240,7 +240,7 @@ adapt(struct link *l, const struct packet *p)
 	}
 }
 
-/* The other side has taken so many packets in all. */
+/* The other side has received count packets in total. */
 static int
 acknowledged(struct link *l, uint64_t count, struct err *e)
 {
@@ -263,7 +263,7 @@ acknowledged(struct link *l, uint64_t count, struct err *e)
 	return 0;
 }
 
-/* The other side begins: what it has not taken is sent again. */
+/* The other side begins: what it has not received is sent again. */
 static int
 resumed(struct link *l, uint64_t count, struct err *e)
 {
@@ -271,7 +271,7 @@ resumed(struct link *l, uint64_t count, struct err *e)
 
 	if (l->up && l->now == &l->direct)
 		return fail(e, EBADMSG, "link: it begins twice");
-	if (l->up) { /* it has been elsewhere, where we have not come to */
+	if (l->up) { /* it had moved, and we have not followed */
 		finish_packet(l);
 		begin(l, &l->first);
 	}
@@ -288,7 +288,7 @@ resumed(struct link *l, uint64_t count, struct err *e)
 	return 0;
 }
 
-/* One of the link's own packets. */
+/* Handles one of the link's own packets. */
 static int
 take_own(struct link *l, int type, struct slice body, struct err *e)
 {
@@ -311,7 +311,7 @@ take_own(struct link *l, int type, struct slice body, struct err *e)
 	}
 }
 
-/* The direct connection has ended, here or over there. */
+/* The direct connection has ended, on this side or the other. */
 static void
 go_back(struct link *l, const struct err *why)
 {
@@ -327,7 +327,7 @@ on_packet(struct channel *c, int type, struct slice body, struct err *e)
 	struct link *l = c->arg;
 
 	if (type != PACKET_RESUME && (c != l->now || l->returned))
-		return 0; /* what was sent before the other side moved, or came back */
+		return 0; /* sent before the other side moved, or moved back */
 	if (c != l->now) {
 		fail(e, ECONNRESET, "the other side has given it up");
 		go_back(l, e);
@@ -354,7 +354,7 @@ on_taken(struct channel *c)
 	push(l, true);
 }
 
-/* Packets can't go by this channel any more. */
+/* This channel can no longer carry packets. */
 static void
 lost(struct link *l, const struct channel *c, const struct err *why)
 {
@@ -362,7 +362,7 @@ lost(struct link *l, const struct channel *c, const struct err *why)
 		go_back(l, why);
 		return;
 	}
-	/* with the first streams the command has ended that leads to the host */
+	/* the first streams end when the command that leads to the host does */
 	link_detach(l);
 	l->ops->down(l->arg, why);
 }

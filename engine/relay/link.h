@@ -1,15 +1,15 @@
 /*
  * The link between two relays: packets over a pair of byte streams that may break and be replaced.
- * Each packet is kept until the other side has said that it took it; on new streams both say how
- * many they took, and go on from there: nothing is lost, nothing comes twice.
+ * Each packet is kept until the other side has acknowledged it. On new streams both sides say how
+ * many packets they have received, and resume from there: no packet is lost or delivered twice.
  *
- * Bulk (objects, output) is asked for in pieces while there is room: no more of it is on its way
- * than a window that shrinks when the stream is slow, and the pieces with it. So a packet that is
- * no bulk waits for little.
+ * Bulk (objects, output) is requested in pieces when there is room. The amount in flight is limited
+ * by a window; a slow stream shrinks the window, and the pieces with it. A packet that is not bulk
+ * therefore never waits for much.
  *
- * Streams that are slow by nature can be left for a connection beside them (offer.h): everything
- * goes by that from then on. The streams stay, with nothing to carry: their end is still the end of
- * all, and when the other connection ends everything goes by them again.
+ * Streams that are inherently slow can be replaced by a direct connection (offer.h), which carries
+ * everything from then on. The streams stay open, with nothing to carry: their end still ends the
+ * link, and if the direct connection ends, everything goes over them again.
  */
 #ifndef LINK_H
 #define LINK_H
@@ -17,44 +17,44 @@
 #include "loop.h"
 
 enum {
-	LINK_PACKET_MIN = 16,	/* types below are the link's own */
-	LINK_PACKET_MAX = 255,	/* and there are none beyond */
+	LINK_PACKET_MIN = 16,	/* lower types are the link's own */
+	LINK_PACKET_MAX = 255,	/* the highest type */
 	LINK_PIECE = 128 << 10, /* bytes of bulk in a packet, at most */
-	LINK_DEAD_MS = 10000	/* without a word the streams are dead, whatever the kernel says */
+	LINK_DEAD_MS = 10000	/* a stream silent this long is dead, whatever the kernel says */
 };
 
 struct link;
 
 struct link_ops {
-	/* A packet came. body lives until the call returns. */
+	/* A packet has arrived. body is valid until the call returns. */
 	void (*packet)(void *arg, int type, struct slice body);
-	/* There is room: sends one piece of bulk. False: there is none. */
+	/* There is room: sends one piece of bulk. Returns false if there is none. */
 	bool (*more)(void *arg);
-	/* The other side speaks on these streams, or on the connection of link_move(). */
+	/* The other side has responded on these streams, or on the connection of link_move(). */
 	void (*up)(void *arg);
-	/* The streams have ended, and are closed (e->no: with what error). Link packets wait. */
+	/* The streams have ended and are closed. why->no: the error, or 0. Packets are kept. */
 	void (*down)(void *arg, const struct err *why);
-	/* The connection of link_move() has ended, why->no: with what error. The streams are used
-	 * again. */
+	/* The connection of link_move() has ended (why->no: the error, or 0); back to the
+	 * streams. */
 	void (*back)(void *arg, const struct err *why);
 };
 
 struct link *link_new(struct loop *loop, const struct link_ops *ops, void *arg);
 void link_free(struct link *l); /* NULL-safe */
-/* Speaks on these streams from now on, and closes them in the end. early: what was read of them
- * already. Older ones are closed without a word. */
+/* Uses these streams from now on, and takes ownership of them. early: bytes that were already read
+ * from them. Older streams are closed without a callback. */
 void link_attach(struct link *l, int rfd, int wfd, struct slice early);
 void link_detach(struct link *l);
-/* Moves to this connection, which the other side does, too; closes it in the end. False: it is
- * closed now, because the link is not up, or has moved already. */
+/* Moves to this connection, as the other side does; takes ownership of fd. Returns false, with fd
+ * closed, if the link is not up or has already moved. */
 bool link_move(struct link *l, int fd);
-/* Queues a packet: both parts, one behind the other. */
+/* Queues a packet: head, followed by body. */
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);
-void link_more(struct link *l); /* there is bulk to be asked for */
+void link_more(struct link *l); /* there is new bulk to request */
 bool link_is_up(const struct link *l);
-/* Packets that the other side has not taken yet. */
+/* Number of packets that the other side has not acknowledged yet. */
 size_t link_unacked(const struct link *l);
-/* Bytes of bulk that the next packet of it should have, at most LINK_PIECE. */
+/* How much bulk the next packet of it should have, in bytes; at most LINK_PIECE. */
 size_t link_piece(const struct link *l);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The near relay: the daemon's child, which speaks to it as an agent does, and to the far relay by
- * the command that leads to the host (dial.c).
+ * The near relay: the daemon's child, which talks to the daemon as an agent does, and to the far
+ * relay over the command that leads to the host (dial.c).
  */
 #define _GNU_SOURCE
 #include "relay/relay.h"
@@ -28,7 +28,7 @@ enum { END_MS = 2500 }; /* for the other side to say that it has ended */
 
 static struct {
 	struct loop *loop;
-	struct dial dial; /* how to get there */
+	struct dial dial; /* how to reach the host */
 	struct conn *daemon;
 	struct link *link;
 	struct outbox *out;
@@ -37,9 +37,9 @@ static struct {
 	struct arrivals *arrivals;
 	struct asked *asked;
 	uint32_t hello;	    /* tag of the first Thello, until it is answered */
-	bool dialled;	    /* it has come */
+	bool dialled;	    /* the first Thello has arrived */
 	bool outlives_term; /* SIGTERM is some group's on_preempt */
-	bool ending;	    /* the daemon has gone, which the other side is told */
+	bool ending;	    /* the daemon is gone, and the other side is notified */
 } near;
 
 static _Noreturn void
@@ -49,7 +49,7 @@ leave(int status)
 	exit(status);
 }
 
-/* There is no way on: the daemon hears why, and sees the end. */
+/* Gives up: reports the reason to the daemon, and exits. */
 __attribute__((noreturn)) static void
 give_up(const struct err *e)
 {
@@ -59,7 +59,7 @@ give_up(const struct err *e)
 		leave(0);
 	fail(&why, e->no, "host %s: %.900s", near.dial.host, e->text);
 	note("%s", why.text);
-	/* the answer to Thello, or the last words (tag 0) */
+	/* the reply to Thello, or the last words (tag 0) */
 	conn_send(near.daemon, Rerror, 0, SLOT_AGENT, near.hello, -1, (uint32_t)why.no,
 	    slice_text(why.text), slice_text(""));
 	conn_flush(near.daemon);
@@ -76,7 +76,7 @@ answer_error(const struct msg *m, const struct err *e)
 		    slice_text(e->text), slice_text(""));
 }
 
-/* The rank's output will come to the spools that the daemon names. */
+/* Opens the spools that the daemon names for the rank's output. */
 static int
 open_spools(const struct msg *m, struct err *e)
 {
@@ -96,8 +96,7 @@ open_spools(const struct msg *m, struct err *e)
 	return -e->no;
 }
 
-/* Nobody waits for an answer any more. True: there will be none but ours, the rank need not know.
- */
+/* A reply is no longer wanted. Returns true if we have replied, and the rank need not know. */
 static bool
 cancelled(const struct msg *m)
 {
@@ -121,7 +120,7 @@ on_daemon(void *arg, struct msg *m)
 	if (cancelled(m))
 		return;
 	near.outlives_term |= packet_spares_term(m);
-	/* later ones measure the way */
+	/* later ones measure the round trip */
 	if (m->type == Thello && !near.dialled) {
 		near.dialled = true;
 		near.hello = m->tag;
@@ -154,8 +153,8 @@ end(void)
 	near.ending = true;
 	if (!dial_has_session())
 		leave(0);
-	/* without a connection just now there may be one in time; else what lives over there ends
-	 * after its own */
+	/* if there is no connection at the moment, one may come up in time; otherwise the far relay
+	 * exits when its own linger time is over */
 	link_send(near.link, PACKET_END, false, (struct slice){0}, (struct slice){0});
 	loop_timer(near.loop, END_MS, on_ended, NULL);
 }
@@ -170,7 +169,7 @@ on_daemon_close(void *arg, const struct err *why)
 
 /* ---- the link ---- */
 
-/* What the agent itself refuses is told with the host's name. */
+/* Adds the host's name to an error of the agent itself. */
 static void
 pass_error(const struct msg *m)
 {
@@ -199,7 +198,7 @@ from_one(const struct msg *m)
 		arrival_frame(near.arrivals, m, service);
 }
 
-/* What many ranks said goes on as one if all their output has come. */
+/* Messages of many ranks in one Nmany go on as one again, if all their output has arrived. */
 static void
 from_far(const struct msg *m)
 {
@@ -220,7 +219,7 @@ from_far(const struct msg *m)
 	wire_many_end(&it);
 }
 
-/* An object that can't be passed on: its rank need not keep it. */
+/* An object cannot be forwarded: its rank need not keep it. */
 static void
 unpin(const struct msg *m)
 {
@@ -234,7 +233,7 @@ unpin(const struct msg *m)
 	buf_free(&b);
 }
 
-/* A frame whose descriptor's bytes have come. */
+/* Delivers a frame whose descriptor's bytes have arrived, or never will. */
 static void
 deliver(void *arg, struct msg *m, const struct err *e)
 {
@@ -263,7 +262,7 @@ show_log(struct slice lines)
 	}
 }
 
-/* The agent over there has ended by itself. */
+/* The agent on the far side has exited by itself. */
 static void
 agent_gone(struct slice body)
 {
@@ -289,7 +288,7 @@ on_packet(void *arg, int type, struct slice body)
 			from_far(&m);
 		break;
 	case PACKET_OUTPUT:
-		/* the next process of that rank may write to the spools by now */
+		/* the next process of that rank may already be writing to the spools */
 		if (!near.ending)
 			arrival_output(near.arrivals, body, &e);
 		break;
@@ -335,7 +334,7 @@ on_down(void *arg, const struct err *why)
 	dial_down(why);
 }
 
-/* The daemon hears by which connection bulk goes. */
+/* Notifies the daemon which connection carries the packets. */
 static void
 on_moved(const struct err *why)
 {
@@ -366,7 +365,7 @@ on_ignored(void *arg, int signo)
 {
 }
 
-/* Moves the connection away from 0 and 1, which commands inherit. */
+/* Moves the connection away from descriptors 0 and 1, which commands inherit. */
 static int
 take_daemon(void)
 {
@@ -381,7 +380,7 @@ take_daemon(void)
 	return fd;
 }
 
-/* What is wrong with the arguments; NULL: nothing. */
+/* Parses the arguments. Returns what is wrong with them; NULL: nothing. */
 static const char *
 parse(char **args)
 {
@@ -426,10 +425,9 @@ near_main(char **args)
 	signal(SIGPIPE, SIG_IGN);
 	near.loop = loop_new();
 	for (const int *signo = signal_preempts; *signo; signo++)
-		loop_signal(near.loop, *signo, on_ignored, NULL); /* the daemon takes them */
+		loop_signal(near.loop, *signo, on_ignored, NULL); /* the daemon handles them */
 	loop_signal(near.loop, SIGTERM, on_term, NULL);
-	/* Those of a terminal are the daemon's: what they mean here comes as the end of its socket.
-	 */
+	/* Signals from a terminal are for the daemon; here they show as the end of its socket. */
 	loop_signal(near.loop, SIGINT, on_ignored, NULL);
 	loop_signal(near.loop, SIGHUP, on_ignored, NULL);
 	loop_signal(near.loop, SIGQUIT, on_ignored, NULL);

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 enum {
-	OFFER_MS = 10000, /* for the far side to come */
-	CALLERS = 8	  /* that may be about to prove what they know: the last ones */
+	OFFER_MS = 10000, /* for the far side to connect */
+	CALLERS = 8	  /* callers in the exchange of proofs at once: the last ones */
 };
 
 static struct {
@@ -24,7 +24,7 @@ static struct {
 	struct timer *patience;
 	unsigned char secret[PROOF_SECRET];
 	struct proof *callers[CALLERS]; /* NULL: free */
-	size_t next;			/* place for another one */
+	size_t next;			/* index for the next one */
 } offer;
 
 void
@@ -74,7 +74,7 @@ on_patience(void *arg)
 	end_with(&e);
 }
 
-/* ---- who connects ---- */
+/* ---- callers ---- */
 
 static void
 on_proof(void *arg, struct proof *p, int fd, const struct err *why)
@@ -84,7 +84,7 @@ on_proof(void *arg, struct proof *p, int fd, const struct err *why)
 	for (size_t i = 0; i < CALLERS; i++)
 		if (offer.callers[i] == p)
 			offer.callers[i] = NULL;
-	if (fd < 0) { /* a stranger: the far side may come yet */
+	if (fd < 0) { /* a stranger: the far side may still connect */
 		note("a direct connection: %s", why->text);
 		return;
 	}
@@ -112,7 +112,7 @@ on_caller(void *arg, uint32_t events)
 
 /* ---- the offer ---- */
 
-/* A socket that listens for both kinds of addresses, where this host has both. */
+/* Opens a socket that listens on IPv6 and IPv4, or on IPv4 alone if this host has no IPv6. */
 static int
 open_listener(uint16_t *port, struct err *e)
 {
@@ -140,7 +140,7 @@ open_listener(uint16_t *port, struct err *e)
 			close(fd);
 		return -e->no;
 	}
-	*port = ntohs(bound.in6.sin6_port); /* where sockaddr_in has it, too */
+	*port = ntohs(bound.in6.sin6_port); /* sockaddr_in has it in the same place */
 	return fd;
 }
 

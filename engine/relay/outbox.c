@@ -1,4 +1,4 @@
-/* Sends what descriptors stand for, in pieces, each blob in turn. */
+/* Sends the contents of descriptors in pieces, each blob in turn. */
 #include "relay/outbox.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +15,9 @@ struct blob {
 	ino_t ino;
 	uint64_t size, sent;
 	unsigned users; /* frames that may still need it */
-	unsigned slot;	/* of the frame that it was made for, and its tag */
+	unsigned slot;	/* slot and tag of the last frame that it was sent with */
 	uint32_t tag;
-	bool once; /* it is forgotten when all of it is out */
+	bool once; /* it is forgotten once all of it is sent */
 };
 
 struct outbox {
@@ -59,7 +59,7 @@ outbox_id(struct outbox *o)
 	return ++o->last_id;
 }
 
-/* Nobody needs it, or the rest of it: the other side forgets it, too. */
+/* It, or the rest of it, is no longer needed: the other side forgets it, too. */
 static void
 forget(struct outbox *o, struct blob *b)
 {
@@ -79,7 +79,7 @@ find_file(struct outbox *o, const struct stat *st)
 	return NULL;
 }
 
-/* A blob of the file that fd is; NULL: e says why not. */
+/* Begins a blob of the file behind fd. Returns NULL with *e set on failure. */
 static struct blob *
 begin(struct outbox *o, int fd, const struct stat *st, struct err *e)
 {
@@ -196,7 +196,7 @@ outbox_ended(struct outbox *o, unsigned slot)
 	}
 }
 
-/* A file that became shorter gives zeros: who made it so did it to itself. */
+/* If the file has become shorter, zeros are sent: whoever truncated it harmed only itself. */
 static void
 send_piece(struct outbox *o, struct blob *b)
 {

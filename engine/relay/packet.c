@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { LINGER_MAX = 1000000000, MS_PER_S = 1000 }; /* seconds */
+enum { LINGER_MAX = 1000000000, MS_PER_S = 1000 }; /* LINGER_MAX in seconds */
 
 bool
 packet_linger(const char *seconds, uint64_t *ms)
@@ -40,7 +40,7 @@ packet_id(struct slice *body, uint32_t *id)
 	return true;
 }
 
-/* The frame of m, without a descriptor. */
+/* Packs m as a frame without a descriptor. */
 static struct buf
 frame_of(const struct msg *m)
 {

@@ -1,4 +1,4 @@
-/* Puts the pieces of frames together. */
+/* Reassembles frames from their pieces. */
 #include "relay/parts.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Puts directories of this host in the place of the daemon's in messages that name them. */
+/* Replaces the daemon's directories with directories of this host in messages that name them. */
 #include "relay/places.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -49,7 +49,8 @@ places_free(struct places *ps)
 	free(ps);
 }
 
-/* Ours for this directory of theirs, made if need be. NULL: e says why not. */
+/* Returns our directory for this one of theirs, and creates it if necessary. Returns NULL with *e
+ * set on failure. */
 static const char *
 place_of(struct places *ps, struct slice theirs, struct err *e)
 {
@@ -70,8 +71,8 @@ place_of(struct places *ps, struct slice theirs, struct err *e)
 	return p->ours;
 }
 
-/* Appends K=V, with what V names of their directories put into ours. The process that may read a
- * rank's memory is this one. */
+/* Appends K=V; if V lies in one of their directories, ours takes its place. DDIP_DAEMON_PID, the
+ * process that may read a rank's memory, becomes this one. */
 static void
 add_variable(const struct places *ps, const char *text, struct buf *out)
 {
@@ -98,7 +99,7 @@ add_variable(const struct places *ps, const char *text, struct buf *out)
 	buf_add(out, text, strlen(text) + 1);
 }
 
-/* NUL-ended texts. */
+/* Translates an environment of NUL-terminated strings. */
 static struct buf
 translate_env(const struct places *ps, struct slice env)
 {
@@ -113,7 +114,7 @@ translate_env(const struct places *ps, struct slice env)
 	return out;
 }
 
-/* A directory of its own for each rank's spools: they begin empty. */
+/* Each rank's spools are in a directory of their own, so that they begin empty. */
 static int
 open_spools(struct follows *fs, const struct msg *m, const char *group, struct slice name,
     char **dir, struct err *e)

@@ -20,10 +20,10 @@ struct proof {
 	void *arg;
 	struct watch *watch;
 	struct timer *patience;
-	unsigned char nonces[2][NONCE]; /* by enum proof_side */
-	unsigned char heard[SAID_MAX];	/* of what the other side says next */
+	unsigned char nonces[2][NONCE]; /* indexed by enum proof_side */
+	unsigned char heard[SAID_MAX];	/* what has arrived of the other side's next message */
 	size_t n_heard;
-	bool connected, challenged; /* the listener's nonce is there */
+	bool connected, challenged; /* challenged: by the listener's nonce */
 };
 
 static const char *const roles[] = {"listener", "caller"};
@@ -51,7 +51,7 @@ proof_end(struct proof *p)
 	free(p);
 }
 
-/* All has been said: why->no 0, the other side knows the secret. */
+/* The exchange is over. why->no 0: the other side knows the secret. */
 static void
 finish(struct proof *p, const struct err *why)
 {
@@ -63,7 +63,7 @@ finish(struct proof *p, const struct err *why)
 		fd = p->fd;
 		p->fd = -1;
 	}
-	loop_fd_del(p->watch); /* fd is somebody else's from here on */
+	loop_fd_del(p->watch); /* fd belongs to someone else from here on */
 	p->watch = NULL;
 	fn(arg, p, fd, why);
 	proof_end(p);
@@ -83,7 +83,7 @@ on_patience(void *arg)
 	finish(p, &e);
 }
 
-/* What a side says to prove that it knows the secret. */
+/* Computes what a side sends to prove that it knows the secret. */
 static void
 mac_of(const struct proof *p, enum proof_side side, unsigned char mac[MAC])
 {
@@ -95,7 +95,7 @@ mac_of(const struct proof *p, enum proof_side side, unsigned char mac[MAC])
 	buf_free(&b);
 }
 
-/* Compares in a time that tells nothing. */
+/* Compares in constant time. */
 static bool
 is_mac(const struct proof *p, enum proof_side side, const unsigned char said[MAC])
 {
@@ -107,7 +107,7 @@ is_mac(const struct proof *p, enum proof_side side, const unsigned char said[MAC
 	return !differs;
 }
 
-/* A new connection has room for so little. */
+/* Sends without waiting: a new connection has room for this little. */
 static int
 say(struct proof *p, const void *bytes, size_t n, struct err *e)
 {
@@ -145,7 +145,7 @@ refuse(struct err *e)
 	return fail(e, EACCES, "the other side does not know the secret");
 }
 
-/* How many bytes the other side says next. */
+/* Number of bytes in the other side's next message. */
 static size_t
 wanted(const struct proof *p)
 {
@@ -154,7 +154,7 @@ wanted(const struct proof *p)
 	return p->challenged ? MAC : NONCE;
 }
 
-/* All of them are there. 1: it is over, 0: more is to come, or -errno. */
+/* Handles a complete message. Returns 1 when the exchange is over, 0 before that, or -errno. */
 static int
 heard(struct proof *p, struct err *e)
 {
@@ -170,7 +170,7 @@ heard(struct proof *p, struct err *e)
 	return is_mac(p, PROOF_LISTENER, p->heard) ? 1 : refuse(e);
 }
 
-/* The same for what can be read of them. */
+/* Reads what has arrived of a message, and handles it once complete. Returns as heard() does. */
 static int
 hear(struct proof *p, struct err *e)
 {

@@ -14,8 +14,8 @@
 
 static struct {
 	struct link *link;
-	struct proof *proof; /* NULL: nothing is under way */
-	char *where;	     /* it leads to; for messages */
+	struct proof *proof; /* NULL: no attempt is in progress */
+	char *where;	     /* its destination, for messages */
 } reach;
 
 static void
@@ -39,7 +39,7 @@ on_proof(void *arg, struct proof *p, int fd, const struct err *why)
 	link_move(reach.link, fd);
 }
 
-/* A socket that is about to connect. Nothing is looked up: a name server would be waited for. */
+/* Returns a socket that is connecting, or -errno. Only numeric addresses: a lookup would block. */
 static int
 begin_connect(const char *address, uint16_t port, struct err *e)
 {
@@ -64,7 +64,7 @@ begin_connect(const char *address, uint16_t port, struct err *e)
 	return fd;
 }
 
-/* Its parts. False: it is none. */
+/* Splits an offer into its parts; the caller frees *variable. Returns false if it is malformed. */
 static bool
 parse(struct slice offer, uint16_t *port, unsigned char secret[PROOF_SECRET], char **variable)
 {

@@ -1,22 +1,21 @@
-/* Holds Treads and the answers to them, each until there is room for it. */
+/* Holds Treads and the replies to them until there is room for each. */
 #include "relay/reads.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
 enum {
-	AHEAD =
-	    1 << 20, /* bytes of an object that the rank was asked for and that are still here */
-	AT_ONCE = 4 << 10 /* an answer that is no longer is no bulk */
+	AHEAD = 1 << 20,  /* bytes of an object requested from the rank and not yet sent on */
+	AT_ONCE = 4 << 10 /* a reply up to this length is not bulk */
 };
 
-struct range { /* that a Tread asks for */
+struct range { /* requested by a Tread */
 	TAILQ_ENTRY(range) link;
 	uint32_t tag, count;
 	uint64_t offset;
-	bool asked;	  /* of the rank */
-	struct buf frame; /* its answer; empty: it has not come */
-	size_t sent;	  /* bytes of that */
+	bool asked;	  /* requested from the rank */
+	struct buf frame; /* the reply; empty: not here yet */
+	size_t sent;	  /* how many of its bytes are sent */
 	uint32_t id;	  /* of its packets */
 };
 
@@ -25,7 +24,7 @@ struct object {
 	unsigned slot;
 	uint32_t handle;
 	bool unpinned;
-	size_t under_way; /* bytes of the ranges that the rank was asked for */
+	size_t under_way; /* bytes of the ranges requested from the rank */
 	TAILQ_HEAD(, range) ranges;
 };
 
@@ -57,7 +56,7 @@ drop_range(struct object *o, struct range *x)
 	free(x);
 }
 
-/* It is here while something is asked for. */
+/* An object exists while something is requested of it. */
 static void
 drop_if_empty(struct reads *rs, struct object *o)
 {
@@ -118,7 +117,7 @@ refuse(struct reads *rs, const struct object *o, const struct range *x, const st
 	buf_free(&b);
 }
 
-/* Asks the rank for as much as may be here. */
+/* Requests as much from the rank as may be held here. */
 static void
 ask(struct reads *rs, struct object *o)
 {
@@ -164,7 +163,7 @@ reads_asked(struct reads *rs, const struct msg *m)
 	ask(rs, o);
 }
 
-/* Answers all that is asked for; what the rank is still to answer stays. */
+/* Refuses all requests. Those that the rank has yet to answer remain. */
 static void
 refuse_all(struct reads *rs, struct object *o, const struct err *e)
 {

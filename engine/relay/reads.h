@@ -1,6 +1,6 @@
 /*
- * Ranges of objects that the daemon asks for, on the far side. It asks for much ahead: its Treads
- * wait here, and what ranks answer goes on in pieces as there is room, of each object in turn.
+ * Ranges of objects that the daemon requests, on the far side. It reads far ahead: its Treads wait
+ * here, and ranks' replies are forwarded in pieces as the link has room, each object in turn.
  */
 #ifndef READS_H
 #define READS_H
@@ -12,15 +12,17 @@ struct reads;
 
 struct reads *reads_new(struct conn *agent, struct link *l, struct windows *ws);
 void reads_free(struct reads *rs); /* NULL-safe */
-/* A Tread of the daemon. */
+/* Handles a Tread from the daemon. */
 void reads_asked(struct reads *rs, const struct msg *m);
-/* An Nfree of the daemon: nobody wants what was asked of that object. It is answered EINTR. */
+/* Handles an Nfree from the daemon: what it requested of that object is no longer wanted, and is
+ * answered with EINTR. */
 void reads_unpinned(struct reads *rs, const struct msg *m);
-/* An answer of the agent, or of a window. True: it is taken, nothing of it is to be passed on. */
+/* Handles a reply of the agent or a window. Returns true if it was consumed, not to be
+ * forwarded. */
 bool reads_answered(struct reads *rs, const struct msg *m);
-/* The engine has ended, and answers no more. */
+/* The engine at slot has exited, and replies no more. */
 void reads_ended(struct reads *rs, unsigned slot);
-/* Sends a piece; false: there is nothing to send. */
+/* Sends one piece. Returns false if there is nothing to send. */
 bool reads_more(struct reads *rs);
 
 #endif

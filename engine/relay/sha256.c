@@ -83,7 +83,7 @@ sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX + 1])
 		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
 }
 
-/* Of the key, each of whose bytes is changed by pad, and n bytes behind it. */
+/* Hashes the key, each byte XORed with pad, followed by n bytes. */
 static void
 padded(const unsigned char key[BLOCK], unsigned char pad, const void *bytes, size_t n,
     unsigned char sum[SHA256_SIZE])

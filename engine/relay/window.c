@@ -1,4 +1,4 @@
-/* Lets ranks copy what is asked of their GPUs into the memory that they share with this process. */
+/* Has ranks copy the requested bytes of their GPUs into the memory shared with this process. */
 #include "relay/window.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@ enum { NO_PLACE = -1 };
 
 static const size_t WINDOW_SIZE = (size_t)DEVICE_SLOT * DEVICE_SLOTS;
 
-struct range { /* that is asked for */
+struct range { /* requested by a Tread */
 	TAILQ_ENTRY(range) link;
 	uint32_t tag, handle, count;
 	uint64_t offset;
@@ -29,7 +29,7 @@ struct window { /* of a rank */
 	char *memory;
 	bool taken[DEVICE_SLOTS];
 	LIST_HEAD(, object) objects;
-	TAILQ_HEAD(, range) ranges; /* in the order that they were asked for */
+	TAILQ_HEAD(, range) ranges; /* in the order of their requests */
 };
 
 struct windows {
@@ -104,7 +104,7 @@ send_frame(struct windows *ws, struct buf *b)
 	buf_free(b);
 }
 
-/* Passes an answer to a Tread on. */
+/* Passes on the reply to a Tread. */
 static void
 answer(struct windows *ws, struct buf *b)
 {
@@ -124,7 +124,7 @@ refuse(struct windows *ws, unsigned slot, uint32_t tag, const struct err *e)
 	send_frame(ws, &b);
 }
 
-/* Asks the rank for the ranges for which there is a place now. */
+/* Requests from the rank those waiting ranges for which there is a free place. */
 static void
 serve(struct windows *ws, struct window *w)
 {
@@ -184,7 +184,7 @@ window_freed(struct windows *ws, const struct msg *m)
 	free(o);
 }
 
-/* The memory that comes with m. It can't be made shorter: that would end us with SIGBUS. */
+/* Maps the memory that comes with m. It must not be able to shrink: SIGBUS would kill us. */
 static struct window *
 map(struct windows *ws, const struct msg *m, struct err *e)
 {

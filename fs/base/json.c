@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include <stdint.h>
 
-/* The length that a UTF-8 character with this first byte has; 0: no first byte. */
+/* Length of a UTF-8 character with this lead byte; 0 if it is not a lead byte. */
 static size_t
 character_length(unsigned char c)
 {
@@ -15,8 +15,8 @@ character_length(unsigned char c)
 	return c >= 0xf0 && c < 0xf5 ? 4 : 0;
 }
 
-/* The length of the valid character at p, 0 if there is none (RFC 3629: no surrogates, nothing
- * overlong). */
+/* Length of the valid character at s; 0 if there is none (RFC 3629: no surrogates, no overlong
+ * forms). */
 static size_t
 character(const char *s, size_t n)
 {

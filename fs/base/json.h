@@ -3,9 +3,10 @@
 #define JSON_H
 #include "util.h"
 
-/* How many of these bytes end at a character's end: what follows may be half a UTF-8 character. */
+/* Length of the longest prefix that ends at a character boundary: the bytes after it may be an
+ * incomplete UTF-8 character. */
 size_t json_whole(const char *p, size_t n);
-/* Appends "…" with escapes; bytes that are not UTF-8 become U+FFFD. */
+/* Appends n bytes as a quoted and escaped string. A byte that is not valid UTF-8 becomes U+FFFD. */
 void json_string(struct buf *b, const char *p, size_t n);
 
 #endif

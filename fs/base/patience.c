@@ -1,11 +1,11 @@
-/* Who did not answer in time, although it could have. */
+/* Detects processes that have not answered in time although they had the CPU time to. */
 #include "base/patience.h"
 #include "base/daemon.h"
 #include "util.h"
 #include <stdlib.h>
 #include <time.h>
 
-/* 99 % of the answers take 7 ms where nothing else runs. */
+/* On an otherwise idle machine 99 % of the answers take up to 7 ms. */
 enum { SHARE_MS = 50, LONGEST_MS = 500, NS_PER_MS = 1000000 };
 
 static const uint64_t NS_PER_S = 1000000000;
@@ -13,13 +13,13 @@ static const uint64_t NS_PER_S = 1000000000;
 struct patience {
 	struct timer *timer;
 	pid_t pid;
-	uint64_t began, used; /* ns: when, and what the process had used of the processor by then */
+	uint64_t began, used; /* ns: the start, and the CPU time of the process at that point */
 	void (*over)(void *arg);
 	void *arg;
 };
 
-/* What a process has used of the processor, in ns; UINT64_MAX: it is no more. 0: of one that is not
- * of this machine nobody knows. */
+/* CPU time of a process, in ns. UINT64_MAX if it no longer exists. 0 if it is on another machine,
+ * where its CPU time is unknown. */
 static uint64_t
 used_by(pid_t pid)
 {

@@ -1,15 +1,15 @@
-/* How long a process that is asked may take to answer: its share of the processor counts, not the
- * time of a machine that is busy with others. */
+/* Limits how long a queried process may take to answer: by its CPU time, because elapsed time means
+ * little on a busy machine. */
 #ifndef PATIENCE_H
 #define PATIENCE_H
 #include <stdint.h>
 #include <sys/types.h>
 
-struct patience; /* of one question */
+struct patience; /* one per query */
 
-/* Calls over(arg) once when the process has had 50 ms and has used as much of the processor, after
- * half a second at the latest. The patience is gone then. */
+/* Calls over(arg) once, when the process has run for 50 ms and has used that much CPU time, but
+ * after half a second at the latest. The patience is freed then. */
 struct patience *patience_begin(pid_t pid, void (*over)(void *arg), void *arg);
-void patience_end(struct patience *p); /* NULL-safe; over is not called any more */
+void patience_end(struct patience *p); /* NULL-safe; over will not be called */
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A client's request as the tree sees it. It is answered exactly once, now or later. A front end
- * (FUSE, 9P) makes and answers it; front/front.c has what the front ends share.
+ * A client's request as the tree sees it, answered exactly once, immediately or later. A front end
+ * (FUSE, 9P) creates and answers it; front/front.c holds what the front ends share.
  */
 #ifndef REQ_H
 #define REQ_H
@@ -9,34 +9,35 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-/* What an operation returns when somebody else will answer its request. */
+/* Returned by an operation whose request will be answered later. */
 enum { PARKED = 1 };
 
-/* What the signal of a client asks of who parks its request. */
+/* What a client's signal asks of the code that parked its request. */
 enum interrupt { STOP_WORK, DETACH };
 
 struct req;
 struct front;
-/* How a parked request hears of a signal: it must answer it now (DETACH) or see that it is answered
- * soon. */
+/* Called when the client of a parked request gets a signal. It must answer the request now
+ * (DETACH), or make sure that it is answered soon (STOP_WORK). */
 typedef void req_interrupt_fn(struct req *r, enum interrupt how);
 
-/* Who closes a file, as far as the front end knows: the kernel does not tell FUSE. */
+/* What the front end knows about who closes a file. FUSE knows nothing, because the kernel does not
+ * say. */
 enum closer { CLOSER_UNKNOWN, CLOSER_LAST, CLOSER_KILLED };
 
 struct req {
-	TAILQ_ENTRY(req) link; /* for the list of who parks it */
-	struct err err;	       /* the text of a failure goes to the group's `error` */
-	size_t want;	       /* READ: how many bytes at most */
-	uint64_t offset;       /* READ: from where */
+	TAILQ_ENTRY(req) link; /* in a list of the code that parks it */
+	struct err err;	       /* the text goes to the group's `error` */
+	size_t want;	       /* READ: maximum number of bytes */
+	uint64_t offset;       /* READ: start offset */
 	struct file *file;
 	bool nonblock;	    /* READ: its descriptor is O_NONBLOCK */
 	enum closer closer; /* FLUSH */
-	void *waits_for;    /* for who parks it */
-	bool may_wait;	    /* the same: it was found that its caller does not wait for itself */
-	/* called before req_done answers; NULL: nobody wants to know */
+	void *waits_for;    /* private to the code that parks it */
+	bool may_wait;	    /* likewise: its caller is known not to wait for itself */
+	/* called before req_done answers; may be NULL */
 	void (*on_done)(struct req *r, int result);
-	/* front/front.c's */
+	/* private to front/front.c */
 	const struct front *front;
 	req_interrupt_fn *on_interrupt;
 	bool parked;
@@ -44,29 +45,31 @@ struct req {
 
 TAILQ_HEAD(req_list, req);
 
-/* Answers whatever has no data: 0 or -errno. */
+/* Answers a request without data: 0 or -errno. */
 void req_done(struct req *r, int result);
 /* Answers a READ with bytes. */
 void req_data(struct req *r, const void *p, size_t n);
-/* Answers a READ with n bytes of the source from offset on, from a copy thread if it is much. */
+/* Answers a READ with n bytes of the source, from offset on; a copy thread does so if n is
+ * large. */
 void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
 
-/* From now on fn (NULL: EINTR is the answer) hears of signals. Returns PARKED. */
+/* Parks r. fn is called when its client gets a signal; if fn is NULL, the answer is then EINTR.
+ * Returns PARKED. */
 int req_park(struct req *r, req_interrupt_fn *fn);
 
-/* Something that somebody polls may have happened. */
+/* Wakes pollers: a polled file may have become ready. */
 void req_wake_pollers(void);
 
-/* The process (tgid) that made it; 0: of a foreign pid namespace. */
+/* The process (tgid) that made the request; 0 if it is in a foreign pid namespace. */
 pid_t req_process(const struct req *r);
-/* Its program is a shell: where it redirects, errors of close(2) are lost. */
+/* Is that process a shell? Shells lose errors of close(2) on their redirections. */
 bool req_by_shell(const struct req *r);
 
-/* What the process that made it is about. */
+/* State of the process that made a request. */
 struct req_client {
-	pid_t process; /* as req_process gives it */
-	bool exits;    /* it is ending, */
-	bool killed;   /* by a signal, not by exit(3) */
+	pid_t process; /* as req_process returns it */
+	bool exits;    /* it is exiting */
+	bool killed;   /* it is exiting because of a signal, not by exit(3) */
 };
 struct req_client req_client(const struct req *r);
 

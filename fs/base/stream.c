@@ -10,8 +10,8 @@
 
 enum {
 	PIECE = 16 << 10,      /* bytes of one read */
-	KEEP_BYTES = 16 << 20, /* of a stream */
-	LOST_LINE = 80	       /* characters of a line that tells of a loss */
+	KEEP_BYTES = 16 << 20, /* kept of a stream */
+	LOST_LINE = 80	       /* size of the line that reports a loss */
 };
 
 struct stream *
@@ -49,7 +49,8 @@ stream_free(struct stream *s, int error)
 	free(s);
 }
 
-/* Whole lines from a place on, at most n bytes. 0: nothing yet. */
+/* Reads whole lines at an offset, at most n bytes. Returns their length; 0 if there is nothing
+ * yet. */
 static size_t
 take(const struct stream *s, uint64_t at, char *p, size_t n)
 {
@@ -58,7 +59,7 @@ take(const struct stream *s, uint64_t at, char *p, size_t n)
 
 	if (got <= 0)
 		return 0;
-	/* cut at a line's end, unless one line is longer than the reader's buffer */
+	/* cut at the end of a line, unless one line exceeds the reader's buffer */
 	end = memrchr(p, '\n', (size_t)got);
 	return end ? (size_t)(end - p) + 1 : (size_t)got;
 }
@@ -84,7 +85,8 @@ stream_ready(const struct stream_reader *reader)
 	return reader->next < reader->s->size;
 }
 
-/* What a reader wants is no longer there: a line tells how much, and the oldest one follows it. */
+/* The bytes that a reader wants have been dropped. Answers with a line that says how many; the
+ * oldest line kept follows it. */
 static void
 give_lost(struct stream_reader *reader, struct req *r, uint64_t lost)
 {
@@ -126,7 +128,7 @@ stream_read(struct stream_reader *reader, struct req *r)
 	req_park(r, interrupted);
 }
 
-/* Frees the memory of what lies before an offset. */
+/* Frees the memory of everything before an offset. */
 static void
 drop_before(struct stream *s, uint64_t first)
 {
@@ -142,7 +144,8 @@ stream_drop(struct stream *s)
 	drop_before(s, s->size);
 }
 
-/* Keeps the last KEEP_BYTES, from the beginning of a line on; half as much more may grow before. */
+/* Trims the stream to its last KEEP_BYTES, at the beginning of a line, once it holds one and a half
+ * times as many. */
 static void
 bound(struct stream *s)
 {

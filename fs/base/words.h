@@ -7,11 +7,12 @@
 enum { WORDS_MAX = 4096 };
 
 /* Splits a line into words: blanks separate, '…' quotes ('' inside is one '), # begins a comment.
- * The words lie in line, which is changed. How many, or -EINVAL. */
+ * The words point into line, which is modified. Returns their number, or -EINVAL. */
 int words_split(char *line, char **words, int max, struct err *e);
-/* A word as words_split reads it back. */
+/* Appends a word, quoted if words_split needs that to read it back. */
 void words_print(const char *word, struct buf *out);
-/* The whole number that word is, min..max; name says whose argument it is. -EINVAL. */
+/* Parses word as a whole number min..max into *v; name says whose argument it is. Returns 0 or
+ * -EINVAL. */
 int words_number(
     const char *name, const char *word, long long min, long long max, long long *v, struct err *e);
 

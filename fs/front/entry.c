@@ -1,4 +1,4 @@
-/* What is done to names in directories. */
+/* Operations on names in directories. */
 #include "front/entry.h"
 #include "front/front.h"
 #include "group/group.h"
@@ -108,7 +108,7 @@ entry_remove(const struct node *dir, const char *name, pid_t process, struct err
 	at.name = xstrdup(name);
 	if (place_gone(&dir->at))
 		r = place_fail(&dir->at, e);
-	else if (entry_in_vars(dir)) /* a staged file, else the variable of that name */
+	else if (entry_in_vars(dir)) /* a staged file, or else the variable of that name */
 		r = staged_remove(&at) == 0 ? 0 : var_change_remove(&at, process, e);
 	else
 		removal_refused(process, &dir->at);

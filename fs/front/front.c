@@ -5,7 +5,7 @@
 #include "tree/event_file.h"
 #include <errno.h>
 
-enum { INLINE_COPY = 32 << 10 }; /* bytes that the loop copies itself */
+enum { INLINE_COPY = 32 << 10 }; /* size limit of copies that the loop makes itself */
 
 static void
 unpark(struct req *r)

@@ -1,16 +1,18 @@
-/* What the requests of all front ends have in common: how they are parked, told of signals, and
- * answered. */
+/* What the requests of all front ends have in common: how they are parked, interrupted by signals,
+ * and answered. */
 #ifndef FRONT_H
 #define FRONT_H
 #include "tree/tree.h"
 
-/* A front end: what it does with its requests. The first three answer one, and free it. */
+/* A front end: its operations on its requests. Each of the first three answers a request and frees
+ * it. */
 struct front {
 	void (*done)(struct req *r, int result); /* 0 or -errno */
 	void (*data)(struct req *r, const void *p, size_t n);
-	/* with n bytes of the source, which the copy threads read */
+	/* with n bytes of the source, read by the copy threads */
 	void (*copy)(struct req *r, const struct source *s, uint64_t offset, size_t n);
-	/* It has been parked, and its client's signals are waited for; it is so no more. */
+	/* park: r has been parked; from now on pass on signals of its client. unpark: r is no
+	 * longer parked. */
 	void (*park)(struct req *r);
 	void (*unpark)(struct req *r);
 	/* As req_process, req_by_shell, req_client. */
@@ -19,14 +21,15 @@ struct front {
 	struct req_client (*client)(const struct req *r);
 };
 
-/* Its client's signal: whoever parks r is told, and may answer it. */
+/* Passes a signal of the client on to the code that parked r, which may answer r. */
 void front_tell(struct req *r, enum interrupt how);
-/* The errno for a client whose bytes a copy thread could not read: result is -errno. */
+/* The errno for a client whose data a copy thread could not read; result is the thread's -errno. */
 int front_copy_errno(ssize_t result);
-/* A failure with a text goes to the group's `error`; name: a child of n that is meant, or NULL. */
+/* Adds a failure that has a text to the group's `error`. name: the child of n that is meant, or
+ * NULL. */
 void front_journal(const struct node *n, const char *name, const struct err *e);
-/* A line of `trace`, from a front end of this name, about n or its child `name` (NULL: n itself);
- * more: what follows. Nothing about `trace` itself. */
+/* Writes a line to `trace`: the name of the front end, the operation, n or its child `name` (NULL:
+ * n itself), and more. Operations on `trace` itself are not traced. */
 void front_trace(
     const char *front, const char *op, const struct node *n, const char *name, const char *more);
 

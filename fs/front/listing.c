@@ -1,15 +1,15 @@
-/* What was read of an open directory: an index is an entry, and stays one. Entries are made when
- * they are asked for. */
+/* The entries read so far from an open directory: an index always means the same entry, until a
+ * rewind. Entries are made on demand. */
 #include "front/listing.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct listing {
 	struct tree_cursor cursor;
-	struct buf names; /* with their NUL */
+	struct buf names; /* with their NULs */
 
 	struct listed {
-		size_t name; /* where in names */
+		size_t name; /* offset in names */
 		uint64_t ino;
 		mode_t type;
 	} * entries;
@@ -20,7 +20,7 @@ struct listing {
 
 static TAILQ_HEAD(, listing) listings = TAILQ_HEAD_INITIALIZER(listings);
 
-/* The i-th entry; false: there are not so many. */
+/* Makes the entries up to the i-th. Returns false if there are fewer. */
 static bool
 reach(struct listing *l, size_t i)
 {

@@ -1,23 +1,22 @@
-/* An open directory, whichever front end reads it: the i-th entry is the same however often it is
- * asked for. */
+/* An open directory, for all front ends: the i-th entry stays the same however often it is read. */
 #ifndef LISTING_H
 #define LISTING_H
 #include "tree/tree.h"
 
 struct listing;
 
-/* Entries of one reply: some requests ask for a mebibyte of them, which would keep up the others.
- */
+/* Maximum number of entries in a reply: some requests ask for a mebibyte of them, which would hold
+ * up the others. */
 enum { LISTING_MAX = 4096 };
 
 struct listing *listing_new(struct node *dir);
 void listing_free(struct listing *l);
-/* From now on it shows what is there then. */
+/* Starts over: shows what the directory contains from now on. */
 void listing_rewind(struct listing *l);
-/* The i-th entry, counted from 0 (without . and ..): its name lives until the next call. NULL:
- * there are not so many. */
+/* The i-th entry, counted from 0 (without . and ..). Its name is valid until the next call. NULL if
+ * there are fewer entries. */
 const char *listing_entry(struct listing *l, size_t i, uint64_t *ino, mode_t *type);
-/* Frees all of them: who held them is gone. */
+/* Frees all listings, when nothing can hold them any more. */
 void listing_fini(void);
 
 #endif

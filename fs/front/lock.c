@@ -1,11 +1,11 @@
-/* Locks of files. Files that are written have a node for each opener, so the kernel's own locks,
- * which are by node, would exclude nobody: here they are by inode number, which is the path's. */
+/* File locks. A file that is written has one node per opener, so the kernel's own locks, which are
+ * per node, would exclude nobody. These locks are per inode number, which is that of the path. */
 #include "front/lock.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* One that waits for others to go. */
+/* A request that waits for conflicting locks to go. */
 struct waiter {
 	struct lock want;
 	struct req *r;
@@ -43,7 +43,7 @@ add(struct lock l)
 	TAILQ_INSERT_TAIL(&held, copy, link);
 }
 
-/* Takes a range out of what its owner holds; what sticks out on either side stays. */
+/* Removes a range from the locks of its owner; the parts outside it stay. */
 static void
 cut(const struct lock *range)
 {
@@ -77,7 +77,8 @@ take(const struct lock *want)
 		add(*want);
 }
 
-/* Some may have what they wait for now: in their order, each from the head again. */
+/* Takes the locks of waiters that no longer have a conflict: in order, each time from the head
+ * again. */
 static void
 serve_waiters(void)
 {

@@ -1,14 +1,15 @@
-/* Open files: made, opened, written, freed. */
+/* Open files: created, opened, written, freed. */
 #include "front/open_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* All that are open: some may be so still when the daemon ends. */
+/* All open files. Some may still be open when the daemon ends. */
 static TAILQ_HEAD(file_list, file) files = TAILQ_HEAD_INITIALIZER(files);
-static struct file_list written = TAILQ_HEAD_INITIALIZER(written); /* may be written */
+static struct file_list written = TAILQ_HEAD_INITIALIZER(written); /* those that may be written */
 
-/* Counts, for each file that may be written, others of its opener on the same inode. */
+/* Adds step to the twin counts of f and of the other writable files that its opener has on the same
+ * inode. */
 static void
 count_twins(struct file *f, int step)
 {

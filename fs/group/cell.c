@@ -14,9 +14,9 @@
 
 /* ---- the history by number ---- */
 
-enum { INDEX_FIRST = 64 }; /* cells that the first index has room for */
+enum { INDEX_FIRST = 64 }; /* number of cells that the first index has room for */
 
-/* The place of the first cell with this number or a higher one. */
+/* The index of the first cell with this number or a higher one. */
 static size_t
 index_of(const struct group_history *h, int number)
 {
@@ -33,8 +33,8 @@ index_of(const struct group_history *h, int number)
 	return low;
 }
 
-/* Room for one more behind the others: half of it is free already, or it grows, so that a cell
- * costs the same however many there are. */
+/* Makes room for one more at the end: moves the cells to the front if they fill less than half of
+ * the index, else doubles it, so that adding a cell takes amortized constant time. */
 static void
 index_make_room(struct group_history *h)
 {
@@ -54,7 +54,7 @@ index_make_room(struct group_history *h)
 	h->index_end = n;
 }
 
-/* A new one has the highest number. */
+/* A new cell has the highest number. */
 static void
 index_add(struct group_history *h, struct cell *c)
 {
@@ -217,7 +217,7 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);
 	g->history.count++;
-	cell_ref(c); /* until it has ended, whatever the history does */
+	cell_ref(c); /* it may end, and leave the history, while it is submitted */
 	task_submit(c->w);
 	cell_unref(c);
 	return c;
@@ -251,10 +251,10 @@ cell_error(const struct cell *c, struct buf *out)
 			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->subtasks[i].error);
 }
 
-/* A subtask's traceback: sorted, equal ones are together, in the order of ranks. */
+/* A subtask's traceback. After sorting, equal ones are adjacent, in rank order. */
 struct trace {
 	const char *text;
-	int i, n; /* whose it is; of the first of equal ones: how many they are */
+	int i, n; /* its subtask; for the first of equal ones, their number */
 };
 
 static int
@@ -274,7 +274,7 @@ compare_firsts(const void *a, const void *b)
 	return ((*x)->i > (*y)->i) - ((*x)->i < (*y)->i);
 }
 
-/* The first of each set of equal ones, in the order of ranks. How many. */
+/* Stores the first of each set of equal tracebacks in out, in rank order. Returns their number. */
 static int
 firsts(struct trace *t, int n, struct trace **out)
 {
@@ -290,7 +290,7 @@ firsts(struct trace *t, int n, struct trace **out)
 	return sets;
 }
 
-/* "ranks 0,2:" and the traceback of them all. */
+/* Appends "ranks 0,2:" and the traceback that they share. */
 static void
 add_trace(const struct cell *c, const struct trace *t, struct buf *out)
 {
@@ -300,7 +300,7 @@ add_trace(const struct cell *c, const struct trace *t, struct buf *out)
 	buf_addf(out, ":\n%s%s", t->text, t->text[strlen(t->text) - 1] == '\n' ? "" : "\n");
 }
 
-/* Equal ones once; the first that failed comes last. */
+/* Equal tracebacks appear once. The one of the rank that failed first comes last. */
 void
 cell_traceback(const struct cell *c, struct buf *out)
 {

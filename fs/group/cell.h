@@ -1,23 +1,24 @@
-/* Cells: their numbers, their history, their outcomes. */
+/* Cells: their numbers, history and outcomes. */
 #ifndef CELL_H
 #define CELL_H
 #include "group/task.h"
 
 enum { SOURCE_MAX = 16 << 20 };
 
-/* Makes and submits a cell on these ranks. NULL with e. */
+/* Creates and submits a cell on these ranks (n 0: on all of the group's own). Returns NULL with *e
+ * set on failure. */
 struct cell *cell_submit(
     struct group *g, const int *ranks, int n, struct slice source, struct err *e);
 struct cell *cell_find(struct group *g, int number);
-/* The one with the next higher number; NULL: none. */
+/* The cell with the next higher number; NULL if there is none. */
 struct cell *cell_after(struct group *g, int number);
 struct cell *cell_ref(struct cell *c);
 void cell_unref(struct cell *c);
 struct subtask *cell_subtask(const struct cell *c, int rank); /* NULL: not one of its ranks */
-/* Keeps the last `history` ended ones. */
+/* Drops the oldest ended cells beyond the setting `history`. */
 void cell_prune(struct group *g);
 void cell_drop_all(struct group *g);
-/* Texts of the files under cells/N. */
+/* The contents of the files under cells/N. */
 void cell_status(const struct cell *c, struct buf *out);
 void cell_error(const struct cell *c, struct buf *out);
 void cell_traceback(const struct cell *c, struct buf *out);

@@ -1,4 +1,4 @@
-/* Ends cells that do not end by themselves: from a signal to SIGKILL, step by step. */
+/* Ends cells that do not end by themselves, step by step, from a signal to SIGKILL. */
 #include "group/escalation.h"
 #include "base/daemon.h"
 #include "group/external.h"
@@ -27,14 +27,14 @@ enter_step(struct task *w, int step)
 		journal_event(w->g, "cell %d escalation step=%d", w->cell->number, step);
 }
 
-/* Does its rank do something for it now? */
+/* Is its rank working on it now? */
 static bool
 works(const struct subtask *j)
 {
 	return j->state == SUBTASK_SENT || j->state == SUBTASK_COMMIT;
 }
 
-/* Step 1 may have found a rank just before it entered a collective. */
+/* Step 1 may have caught a rank just before it entered a collective. */
 static void
 abort_again(void *arg)
 {
@@ -60,7 +60,7 @@ escalation_signal(struct subtask *j)
 	j->signalled = true;
 }
 
-/* Signals who was not signalled yet, ends the collectives that ranks are known to be in. */
+/* Signals the ranks not signalled yet, and ends the collectives that ranks are known to be in. */
 static void
 first_step(struct task *w)
 {
@@ -105,7 +105,7 @@ kill_deaf_rank(struct subtask *j)
 	recovery_kill(j->k, "rank-killed");
 }
 
-/* Step 3 for those that step 2 has not moved in time. */
+/* Step 3, for ranks that have not taken the signal in time. */
 static void
 third_step(struct task *w)
 {
@@ -116,7 +116,7 @@ third_step(struct task *w)
 			kill_deaf_rank(&w->subtasks[i]);
 }
 
-/* Each second until the task has ended. */
+/* Runs every second until the task has ended. */
 static void
 on_second_step(void *arg)
 {
@@ -136,10 +136,10 @@ on_second_step(void *arg)
 		if (!works(j))
 			continue;
 		if (!j->signalled)
-			escalation_signal(j); /* it has begun the second step meanwhile */
+			escalation_signal(j); /* its commit has begun in the meantime */
 		deaf |= !j->signal_taken && !j->killed;
 		if (!task_has_collectives(w))
-			continue; /* there are none to be ended, but those of later cells */
+			continue; /* the only collectives to end would be those of later cells */
 		if (!j->signal_taken)
 			rank_abort(j->k, true);
 		else if (w->left < w->n && set->grace >= 0)
@@ -225,7 +225,7 @@ escalation_deadline(struct task *w)
 		    loop_timer(daemon_.loop, milliseconds(w->g->set.timeout), time_is_up, w);
 }
 
-/* Did the task end differently on its ranks? Then one may have left a collective half done. */
+/* Did the task end differently on its ranks? If so, one may have left a collective half done. */
 static bool
 is_uneven(const struct task *w)
 {
@@ -235,8 +235,8 @@ is_uneven(const struct task *w)
 	return false;
 }
 
-/* The same number of collectives on every rank? Else one waits for a peer that has not come, and
- * would meet the next cell's. */
+/* Did every rank do the same number of collectives? If not, one of them still lacks a peer and
+ * would be matched with a collective of the next cell. */
 static bool
 collectives_are_even(const struct task *w)
 {
@@ -254,7 +254,7 @@ collectives_are_even(const struct task *w)
 	return false;
 }
 
-/* May an external rank, whose collectives nobody can count, wait for one that this cell began? */
+/* May an external rank, whose collectives cannot be counted, wait for one that this cell began? */
 static bool
 leaves_external(const struct task *w)
 {

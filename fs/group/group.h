@@ -1,6 +1,6 @@
 /*
- * The data of groups: groups, their ranks, and the parts of a group, each written by one module.
- * hooks.h says who hears of what happens to them.
+ * The data structures of groups: groups, their ranks, and the parts of a group, each of which only
+ * one module writes. hooks.h lists the callbacks that report what happens to them.
  */
 #ifndef GROUP_H
 #define GROUP_H
@@ -11,12 +11,12 @@
 
 enum { MAX_RANKS = 16384, ERRORS_KEPT = 64, PHASES_MAX = 16 };
 
-/* Of the life cycle; the table of what leads from one to the other is in lifecycle.c. */
+/* The states of the life cycle. The table of transitions is in lifecycle.c. */
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_RESTARTING, G_STOPPED, G_STATES };
 
 enum rank_state { R_NONE, R_SPAWNING, R_STARTED, R_INIT, R_READY, R_DEAD, R_STATES };
 
-/* What made the names that the ranks hold now. */
+/* Where the names in the ranks' namespaces come from. */
 enum group_names { NAMES_EMPTY, NAMES_PROGRAM, NAMES_CELLS };
 
 struct group;
@@ -27,13 +27,13 @@ struct cell;
 
 /* Where ranks run (host_settings.c). Strings are owned. */
 struct host_settings {
-	char *names;		    /* NAME:SLOTS, divided by blanks; "": this machine */
-	char *launcher;		    /* words; "": ssh */
-	char *engine, *master_addr; /* "": none is set */
+	char *names;		    /* NAME:SLOTS, separated by blanks; "": this machine */
+	char *launcher;		    /* a command, as words; "": ssh */
+	char *engine, *master_addr; /* "": not set */
 	double linger;		    /* seconds */
 };
 
-/* What `ctl` sets (settings.c). Strings are owned; times in seconds, negative: off. */
+/* What `ctl` sets (settings.c). Strings are owned. Times are in seconds; negative means off. */
 struct settings {
 	long size; /* 0: one per GPU, 2 without GPUs */
 	char *gpus, *backend, *python, *cwd, *preload;
@@ -41,38 +41,38 @@ struct settings {
 	struct host_settings hosts;
 	double timeout, grace, killafter, stall, idle;
 	long history;
-	long long spool; /* bytes of output kept for each stream; 0: all */
+	long long spool; /* bytes of output to keep per stream; 0: all */
 	bool autogc;
-	int on_preempt; /* a signal; 0: none */
-	bool *external; /* which ranks are processes that others start */
-	int external_n; /* ranks from there on are not */
+	int on_preempt; /* a signal number; 0: none */
+	bool *external; /* by rank: is its process started by someone else? */
+	int external_n; /* entries in `external`; higher ranks are not external */
 };
 
 /* A machine that ranks run on (hosts.c). */
 struct host {
-	char *name;	       /* as in `hosts`; "": this machine, where nobody named any */
-	int slots;	       /* ranks that it has room for */
-	struct agent *agent;   /* held; NULL: not started yet */
-	uint32_t agent_serial; /* of the process that its ranks were started by */
+	char *name;	       /* as in `hosts`; "": this machine, when no hosts are named */
+	int slots;	       /* number of ranks that it has room for */
+	struct agent *agent;   /* held with agent_hold(); NULL: not started yet */
+	uint32_t agent_serial; /* of the agent process that started its ranks */
 	uint32_t zygote;
-	bool lost;	  /* its agent ended while ranks were there: it gets no other ones */
-	int living;	  /* ranks that have a process there; only while `hosts` is set */
-	int ranks, index; /* that are placed there; among the hosts that have ranks */
+	bool lost;	  /* its agent ended while ranks ran there: no new ones are placed on it */
+	int living;	  /* ranks with a process there; valid only inside hosts_set() */
+	int ranks, index; /* ranks placed there; its position among the hosts that have ranks */
 };
 
 /* What a rank has printed (output.c). */
 struct rank_output {
 	struct spool_reader spool;
-	struct spool_cursor tail;     /* how far the index was walked: near its end */
-	uint64_t base[SPOOL_STREAMS]; /* what `: > stdout` and `spool` dropped */
+	struct spool_cursor tail;     /* how far the index has been read: near its end */
+	uint64_t base[SPOOL_STREAMS]; /* bytes dropped by `: > stdout` and `spool` */
 	double time;		      /* wall time of the last growth */
-	bool known; /* there was a rank of this number: what it has printed stays */
+	bool known;		      /* a rank with this number has existed: its output is kept */
 };
 
-/* Its standard input. */
+/* A rank's standard input. */
 struct rank_input {
-	bool waits;    /* its program does, for more */
-	size_t unread; /* bytes that its program has not taken */
+	bool waits;    /* the program is waiting for input */
+	size_t unread; /* bytes that the program has not read yet */
 };
 
 /* One rank and its process (rank.c). */
@@ -80,23 +80,23 @@ struct rank {
 	struct group *g;
 	int number;
 	enum rank_state state;
-	enum rank_state died_as; /* what it was when its process ended, until that is told */
-	struct host *host;	 /* where it runs, or ran last; NULL: it was never placed */
-	int local_rank;		 /* there */
-	int slot;		 /* at the host's agent; NO_SLOT: no process */
+	enum rank_state died_as; /* its state when its process ended, until rank_set_dead() */
+	struct host *host;	 /* where it runs, or last ran; NULL: never placed */
+	int local_rank;		 /* its index on that host */
+	int slot;		 /* in the host's agent; NO_SLOT: no process */
 	pid_t pid;
 	char spawn_method[16]; /* zygote, successor, cold */
-	double since;	       /* wall time of the last change of state */
+	double since;	       /* wall time of the last state change */
 	struct rank_output output;
-	struct var_table *table; /* variables, as reported */
-	char *last_exit;   /* how its last process ended: text; NULL: it lives, or never was */
-	char *stderr_tail; /* the last of stderr of that process */
+	struct var_table *table; /* its variables, as last reported */
+	char *last_exit;	 /* how its last process ended, as text; NULL: none has ended */
+	char *stderr_tail;	 /* the end of that process's stderr */
 	struct rank_input input;
-	bool rejoining; /* recovery.c: its answer to the rebuild is still to come */
-	bool kill_sent; /* SIGKILL is on its way: nothing more is sent there */
+	bool rejoining; /* recovery.c: it has yet to answer the rebuild request */
+	bool kill_sent; /* SIGKILL has been sent: no more work is sent to it */
 	TAILQ_HEAD(subtask_queue, subtask) queue; /* queue.c; first: running if it was sent */
-	int cell;				  /* number of the cell that runs, 0: none */
-	bool awaited;				  /* caller.c's mark */
+	int cell;				  /* number of the running cell; 0: none */
+	bool awaited;				  /* a mark of tree/caller.c */
 };
 
 struct phase {
@@ -104,80 +104,80 @@ struct phase {
 	double ms;
 };
 
-/* An entry of `error`. */
+/* An entry in `error`. */
 struct failure {
 	uint64_t seq;
-	double time; /* wall time, of the last one */
+	double time; /* wall time of the latest occurrence */
 	unsigned times;
 	int no;
 	char *what, *text;
 };
 
-/* What start, stop and restart made of it (lifecycle.c). */
+/* The progress and the outcome of start, stop and restart (lifecycle.c). */
 struct group_life {
 	enum group_state state;
-	uint64_t started, ready; /* now_ns of the last start, and when it was ready */
+	uint64_t started, ready; /* now_ns() at the last start, and when it became ready */
 	struct phase phases[PHASES_MAX];
 	int phase_count;
-	struct err start_error;			/* why the last start came to nothing */
-	struct req_list waiters, start_waiters; /* of ctl; these are for a start */
+	struct err start_error;			/* why the last start failed */
+	struct req_list waiters, start_waiters; /* parked on ctl; start_waiters wait for a start */
 	struct timer *stop_timer, *idle_timer;
-	uint64_t preempted; /* now_ns of the last signal that said so; 0: none has */
+	uint64_t preempted; /* now_ns() at the last preemption signal; 0: none */
 };
 
 /* The process group and its rebuilds (recovery.c). */
 struct group_recovery {
 	uint32_t generation;
 	bool needed;		  /* the process group must be rebuilt before the next cell */
-	bool broken;		  /* a rank died meanwhile */
+	bool broken;		  /* a rank or the store has died since the rebuild began */
 	bool failed;		  /* the last rebuild failed on a rank */
-	int rejoining;		  /* ranks whose answer is still to come */
-	int consecutive_failures; /* ranks that died, or rebuilds that failed, in a row */
-	uint64_t began;		  /* now_ns */
+	int rejoining;		  /* ranks that have not answered yet */
+	int consecutive_failures; /* rank deaths or failed rebuilds in a row */
+	uint64_t began;		  /* now_ns() */
 	struct timer *timer;
 };
 
 /* The process that holds the rendezvous store (store.c). */
 struct group_store {
-	struct host *host; /* where it runs, or ran last; NULL: nowhere yet */
+	struct host *host; /* where it runs, or last ran; NULL: nowhere yet */
 	int slot;
 	pid_t pid;
 	bool listening;
-	uint32_t port; /* 0: that python has no torch */
+	uint32_t port; /* 0: not yet known, or that Python has no torch */
 };
 
 /* Where ranks may run (hosts.c). */
 struct group_hosts {
-	struct host **list;  /* in the order of `hosts`; one at least */
-	int n, used;	     /* used: how many have ranks */
-	bool outdated;	     /* the setting was changed while processes were left */
-	bool lacking;	     /* ranks of a host that is lost have no place */
-	struct timer *timer; /* processes.c: they are to be placed */
+	struct host **list;  /* in the order of `hosts`; at least one */
+	int n, used;	     /* used: number of hosts that have ranks */
+	bool outdated;	     /* the setting was changed while processes were still running */
+	bool lacking;	     /* the ranks of a lost host have no place to run */
+	struct timer *timer; /* processes.c: about to place them */
 };
 
 /* Events and failures (journal.c). */
 struct group_journal {
 	struct stream *events; /* lines */
 	uint64_t event_seq;
-	struct failure errors[ERRORS_KEPT]; /* the latest last */
+	struct failure errors[ERRORS_KEPT]; /* newest last */
 	int error_count;
 	uint64_t error_seq;
 	double changed; /* wall time of the last change that `status` shows */
 };
 
-/* The cells so far (cell.c). */
+/* The history of cells (cell.c). */
 struct group_history {
 	TAILQ_HEAD(cell_list, cell) cells;
 	int last, count;
-	struct cell **index; /* the same from index_first to index_end, by number */
+	struct cell **index; /* the same cells by number, from index_first up to index_end */
 	size_t index_first, index_end, index_room;
-	char last_result[24]; /* of the last ended cell: ok, error … */
+	char last_result[24]; /* of the last cell that ended: ok, error … */
 	enum group_names names;
 };
 
 struct group {
 	char *name;
-	uint64_t serial; /* never used again */
+	uint64_t serial; /* never reused */
 	int refs;
 	bool gone;
 	struct settings set;
@@ -186,25 +186,26 @@ struct group {
 	struct group_store store;
 	struct group_journal journal;
 	struct group_history history;
-	int size; /* of the ranks that are there */
-	struct rank
-	    *ranks; /* MAX_RANKS: open files and ended cells point there, whatever `size` does */
+	int size; /* number of ranks now */
+	/* MAX_RANKS entries that never move: open files and ended cells point at them, whatever
+	 * `size` is */
+	struct rank *ranks;
 	struct group_hosts hosts;
 	char *run_dir;	      /* spools */
-	char *selftest;	      /* the text of the last one (selftest.c); NULL: none has ended */
-	int queued;	      /* tasks that have not begun (queue.c) */
-	struct req_list live; /* parked readers of log, follow, stream, wait */
+	char *selftest;	      /* the report of the last one (selftest.c); NULL: none has ended */
+	int queued;	      /* number of tasks that have not begun (queue.c) */
+	struct req_list live; /* parked readers of log, follow, stream and wait */
 	TAILQ_ENTRY(group) link;
 };
 
-/* The rank of this number, NULL: there is none (any more). */
+/* The rank with this number, or NULL if it does not exist (any longer). */
 static inline struct rank *
 group_rank(struct group *g, int number)
 {
 	return number >= 0 && number < g->size ? &g->ranks[number] : NULL;
 }
 
-/* The agent that this rank's process is, or was, at; NULL: it never had one. */
+/* The agent that runs, or last ran, this rank's process; NULL if it has none. */
 static inline struct agent *
 rank_agent(const struct rank *k)
 {

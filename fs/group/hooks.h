@@ -1,7 +1,7 @@
 /*
- * Functions through which a module reports news to modules above it, which it does not know.
- * wiring.c connects those within this folder (group_init); the folders above add theirs. A hook
- * that is not set does nothing.
+ * Hooks: callbacks through which a module notifies the modules above it without depending on them.
+ * wiring.c (group_init) connects the hooks within this folder; the folders above install their own.
+ * A hook that is not set does nothing.
  */
 #ifndef HOOKS_H
 #define HOOKS_H
@@ -9,9 +9,10 @@
 
 struct task;
 
-/* For the layers above: what `status`, `error` and the table of a rank's variables show has
- * changed; a stream of a rank has grown; a cell has ended; a task is about to be submitted, behind
- * which nothing comes any more that was to be before it. */
+/* For the layers above. before_task: a task is about to be submitted, so anything that must precede
+ * it has to be submitted now. status_changed, error_changed, table_changed: what `status`, `error`
+ * or a rank's table of variables shows has changed. output_grew: a stream of a rank has grown.
+ * cell_ended: a cell has ended. */
 struct group_news {
 	void (*before_task)(struct group *g);
 	void (*status_changed)(struct group *g);
@@ -23,28 +24,28 @@ struct group_news {
 };
 
 struct group_hooks {
-	/* rank.c tells of a rank's process: it runs; it has joined the process group; it could not
-	 * join; it is gone, and nothing may be sent there; so it has ended; it could not be
-	 * started. */
+	/* rank.c and rank_request.c report on a rank's process: it runs; it has joined the process
+	 * group; it could not join; it is gone, and nothing may be sent to it; after that, it has
+	 * ended; it could not be started. */
 	void (*rank_started)(struct rank *k);
 	void (*rank_ready)(struct rank *k);
 	void (*rank_join_failed)(struct rank *k, const struct err *e);
 	void (*rank_lost)(struct rank *k, const struct err *why);
-	void (*rank_exited)(struct rank *k); /* so it has ended, by itself and with status 0 */
+	void (*rank_exited)(struct rank *k); /* called before rank_died: it exited with status 0 */
 	void (*rank_died)(struct rank *k, const char *how);
 	void (*rank_spawn_failed)(struct rank *k, const struct err *e);
-	/* The store's process listens; it has ended, or could not be started. */
+	/* The store's process is listening; it has ended, or could not be started. */
 	void (*store_started)(struct group *g);
 	void (*store_died)(struct group *g, bool had_started, const struct err *e);
-	/* Where the output of the running task begins and ends. */
+	/* The output of the running task begins or ends here. */
 	void (*output_mark)(struct rank *k, uint32_t tag, const struct spool_mark *at);
 	void (*output_end)(struct rank *k, const struct spool_mark *at);
-	/* The interrupt of this cell has reached Python there. */
+	/* The interrupt of this cell has reached Python on this rank. */
 	void (*signal_taken)(struct rank *k, uint32_t cell);
-	/* recovery.c: the process group works again. */
+	/* recovery.c: the process group has been rebuilt. */
 	void (*recovered)(struct group *g);
-	/* queue.c: a task has begun; one has ended, or its output has begun, so who follows may go
-	 * on; perhaps nothing is to be done any more. */
+	/* A task has begun; output has begun or grown, or a cell has ended, so readers that follow
+	 * it can continue; the group may have become idle. */
 	void (*task_began)(struct task *w);
 	void (*output_moved)(struct group *g);
 	void (*rested)(struct group *g);

@@ -1,4 +1,4 @@
-/* Gives up hosts of a group that ends. */
+/* Gives up hosts of a group that is ending. */
 #include "group/host_end.h"
 #include "group/hosts.h"
 #include "host/agent.h"
@@ -17,7 +17,7 @@ mark(const struct host *h, int slot)
 		h->agent->slots[slot].unwanted = true;
 }
 
-/* This group does not wait for its processes any more. */
+/* Marks all processes of this group as unwanted: it no longer waits for them. */
 static void
 mark_all(const struct group *g)
 {
@@ -26,7 +26,7 @@ mark_all(const struct group *g)
 	mark(g->store.host, g->store.slot);
 }
 
-/* There are only such processes: those of other groups may not be lost for this one's end. */
+/* Are all processes of the agent unwanted? Other groups must not lose theirs. */
 static bool
 all_unwanted(const struct agent *a)
 {
@@ -40,7 +40,8 @@ all_unwanted(const struct agent *a)
 	return any;
 }
 
-/* Until the last process's end starts others, perhaps. */
+/* Drops the hosts that match, until the group is no longer ending: the end of its last process may
+ * start others. */
 static void
 give_up(struct group *g, bool (*is)(const struct agent *a), void (*drop)(struct host *h))
 {

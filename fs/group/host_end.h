@@ -1,11 +1,13 @@
-/* Connections to hosts that nobody waits for any more while a group ends. */
+/* Drops the hosts that a group need not wait for while it ends, except those where other groups
+ * have processes. */
 #ifndef HOST_END_H
 #define HOST_END_H
 #include "group/group.h"
 
-/* Hosts that are not connected yet are given up: nothing runs there. */
+/* Gives up the hosts that are not connected yet: nothing runs there. */
 void host_end_connecting(struct group *g);
-/* So are those of which processes are left: what runs there ends with the connection. */
+/* Gives up the hosts whose processes have not been reported as ended: what still runs there ends
+ * with the connection. */
 void host_end_silent(struct group *g);
 
 #endif

@@ -1,4 +1,4 @@
-/* The environment of ranks by where they run. */
+/* The environment of ranks that depends on where they run. */
 #include "group/host_env.h"
 #include "group/hosts.h"
 #include "host/agent.h"
@@ -13,7 +13,7 @@ host_env_is_private(const struct group *g)
 	return hosts_here(g) && !*g->set.hosts.master_addr;
 }
 
-/* A name without the user that ssh takes before it, and without brackets. */
+/* Appends a host name without the user that ssh accepts in front of it, and without brackets. */
 static void
 add_bare(const char *name, struct buf *out)
 {
@@ -34,7 +34,7 @@ host_env_master(const struct group *g, struct buf *out)
 	const struct host *h = g->size ? g->ranks[0].host : NULL;
 
 	if (g->store.slot != NO_SLOT)
-		h = g->store.host; /* where it stays when rank 0 moves */
+		h = g->store.host; /* the store stays there when rank 0 moves */
 	if (*g->set.hosts.master_addr)
 		buf_adds(out, g->set.hosts.master_addr);
 	else if (hosts_here(g) || !h)
@@ -43,7 +43,7 @@ host_env_master(const struct group *g, struct buf *out)
 		add_bare(h->name, out);
 }
 
-/* Does each rank see its own GPU only, which is the first one there is then? */
+/* Does each rank see only its own GPU, as device 0? */
 static bool
 sees_one(const struct rank *k)
 {
@@ -111,7 +111,7 @@ host_env_gpus(const struct rank *k, struct buf *env)
 		return;
 	}
 	gpus_far_env(s->gpus, k->local_rank, k->number, env);
-	/* of one machine's ranks NCCL thinks that they share its GPUs */
+	/* else NCCL treats all ranks on this machine as one host that shares its GPUs */
 	if (hosts_here(k->g) && !sees_one(k))
 		buf_addf(env, "NCCL_HOSTID=%s%c", k->host->name, 0);
 }

@@ -1,20 +1,22 @@
-/* What a rank is told of its place: the variables that torchrun sets, and the GPUs that it sees. */
+/* The environment of a rank that depends on where it runs: the variables that torchrun sets, and
+ * the GPUs that it sees. */
 #ifndef HOST_ENV_H
 #define HOST_ENV_H
 #include "group/group.h"
 
-/* Where the ranks reach the store: a name or an address. */
+/* Where the ranks reach the store: appends a name or an address. */
 void host_env_master(const struct group *g, struct buf *out);
-/* Is that on this machine, where nobody but its user reaches it? */
+/* Is the store on this machine, where only its user can reach it? */
 bool host_env_is_private(const struct group *g);
-/* LOCAL_RANK, for cuda:LOCAL_RANK. */
+/* LOCAL_RANK, as in cuda:LOCAL_RANK. */
 int host_env_local_rank(const struct rank *k);
-/* NAME=VALUE, NUL behind each: the rank's number on its host, that host's among all, and
- * MASTER_ADDR and MASTER_PORT. */
+/* Appends NAME=VALUE entries, each terminated by NUL: the rank's index on its host, the host's
+ * index among all hosts, and MASTER_ADDR and MASTER_PORT. */
 void host_env_place(const struct rank *k, struct buf *env);
-/* For the engine alone: the private store, and another host, to find the interface to. */
+/* Appends entries for the engine only: the private store, and another host, from which the engine
+ * finds the network interface to use. */
 void host_env_store(const struct rank *k, struct buf *env);
-/* Likewise: CUDA_VISIBLE_DEVICES and what NCCL must know. */
+/* Appends entries in the same format: CUDA_VISIBLE_DEVICES and what NCCL needs. */
 void host_env_gpus(const struct rank *k, struct buf *env);
 
 #endif

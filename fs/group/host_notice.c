@@ -1,4 +1,4 @@
-/* Passes on what agents say of themselves. */
+/* Passes on notices from the agents about themselves. */
 #include "group/host_notice.h"
 #include "group/journal.h"
 #include "group/preempt.h"
@@ -14,7 +14,7 @@ preempted(struct agent *a, const struct msg *m)
 		preempt_signal((int)signo, agent_host(a));
 }
 
-/* By which connection a host's packets go is an event of all groups that are there. */
+/* Logs an event, in all groups on the host, about which connection carries its packets. */
 static void
 direct(struct agent *a, const struct msg *m)
 {

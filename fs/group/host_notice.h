@@ -1,4 +1,4 @@
-/* What the agents of hosts say of themselves: to the groups that it concerns. */
+/* Passes notices from the agents about themselves to the groups concerned. */
 #ifndef HOST_NOTICE_H
 #define HOST_NOTICE_H
 

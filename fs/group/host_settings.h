@@ -3,7 +3,7 @@
 #define HOST_SETTINGS_H
 #include "base/verb.h"
 
-/* Rows of the table in settings.c: what sets one, and what prints it. */
+/* For the table in settings.c: the function that sets each one, and the one that prints it. */
 int host_settings_hosts(struct verb_call *c);
 int host_settings_launcher(struct verb_call *c);
 int host_settings_engine(struct verb_call *c);

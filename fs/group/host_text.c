@@ -1,4 +1,4 @@
-/* Tells which hosts a group has. */
+/* The texts about the hosts of a group. */
 #include "group/host_text.h"
 #include "group/external.h"
 #include "group/hosts.h"
@@ -33,13 +33,13 @@ host_text_name(const struct rank *k)
 	return k->host ? k->host->name : "-";
 }
 
-/* Ranks from first to last that follow each other on a host; next: those behind them, -1: none. */
+/* Consecutive ranks on one host, from first to last. next: the host's next stretch; -1: none. */
 struct stretch {
 	int first, last, next;
 };
 
-/* Of all ranks, in their order. heads: by a host's index, where its first one is; -1: it has none.
- * Both are the caller's. */
+/* The stretches of all ranks, in order; the caller frees them. Sets heads[h->index], which the
+ * caller provides filled with -1, to the first stretch of each host that has ranks. */
 static struct stretch *
 stretches(const struct group *g, int *heads)
 {

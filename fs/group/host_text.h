@@ -3,11 +3,11 @@
 #define HOST_TEXT_H
 #include "group/group.h"
 
-/* The name of the host of a rank; "-": it has none. */
+/* The name of a rank's host; "-" if it has none. */
 const char *host_text_name(const struct rank *k);
-/* A line for each host; their round trips are measured anew, for the next text. */
+/* Appends a line for each host, and starts measuring the round trips again for the next call. */
 void host_text_all(struct group *g, struct buf *out);
-/* "2 (b), 3 (b)": which ranks have no place, and whose they were. */
+/* Appends the ranks that have no place and the hosts they ran on, as "2 (b), 3 (b)". */
 void host_text_lacking(const struct group *g, struct buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Places ranks on hosts, and holds the agents there. */
+/* Places ranks on hosts, and holds the hosts' agents. */
 #include "group/hosts.h"
 #include "base/daemon.h"
 #include "host/agent.h"
@@ -22,7 +22,7 @@ host_new(const char *name, int slots)
 	return h;
 }
 
-/* Its agent is not needed any more, by this group. */
+/* This group no longer needs the host's agent. */
 static void
 close_agent(struct host *h)
 {
@@ -96,14 +96,14 @@ hosts_slots(const struct group *g)
 	return n;
 }
 
-/* Has the rank a process, or will it have one? */
+/* Does the rank have a process, or is one being started? */
 static bool
 lives(const struct rank *k)
 {
 	return k->slot != NO_SLOT;
 }
 
-/* Counts the ranks of each host, and numbers the hosts that have some. */
+/* Counts the ranks on each host, and numbers the hosts that have any. */
 static void
 count(struct group *g)
 {
@@ -119,14 +119,14 @@ count(struct group *g)
 	g->hosts.used = used;
 }
 
-/* Does the group's store run there? */
+/* Does the group's store run on this host? */
 static bool
 has_store(const struct group *g, const struct host *h)
 {
 	return g->store.host == h && g->store.slot != NO_SLOT;
 }
 
-/* Ranks that live on a host that the new list leaves out, or gives less room; and the store. */
+/* Fails if the new list omits the store's host, or has too little room for a host's processes. */
 static int
 check_living(const struct group *g, const struct hostlist_index *to, struct err *e)
 {
@@ -153,7 +153,7 @@ check_living(const struct group *g, const struct hostlist_index *to, struct err 
 	return 0;
 }
 
-/* Those that are not named any more: nothing points to them then. */
+/* Frees the hosts that are no longer named, and all pointers to them. */
 static void
 forget(struct group *g, const struct hostlist_index *to)
 {
@@ -167,7 +167,7 @@ forget(struct group *g, const struct hostlist_index *to)
 			host_free(g->hosts.list[i]);
 }
 
-/* The hosts of the list, those that there are among them. */
+/* The hosts of the new list, reusing existing ones with the same name. */
 static struct host **
 hosts_of(const struct group *g, const struct hostlist *to, const struct hostlist_index *index)
 {
@@ -229,7 +229,7 @@ hosts_update(struct group *g)
 
 	if (!g->hosts.outdated)
 		return;
-	/* the words were good when they were set */
+	/* the words were valid when they were set */
 	if (!*g->set.hosts.names || hostlist_words(g->set.hosts.names, &list, &e) == 0)
 		hosts_set(g, &list, &e);
 	hostlist_free(&list);
@@ -237,7 +237,7 @@ hosts_update(struct group *g)
 
 /* ---- agents ---- */
 
-/* What is set by `env`, and which signal ranks are not to die of; the caller's. */
+/* The setting `env`, and the signal that must not kill ranks. The caller frees it. */
 static char *
 zygote_env(const struct settings *s)
 {
@@ -246,7 +246,7 @@ zygote_env(const struct settings *s)
 	return xasprintf("%s" ENGINE_ENV_ON_PREEMPT "=%s\n", s->env, signal_name(s->on_preempt));
 }
 
-/* The agent of a host and its zygote, as the settings want them. 0 or -errno. */
+/* Gets a host's agent and zygote as the settings require. Returns 0, or -errno with *e set. */
 static int
 open_agent(const struct group *g, struct host *h, struct err *e)
 {
@@ -310,7 +310,8 @@ hosts_any_alive(const struct group *g)
 
 /* ---- places ---- */
 
-/* Which numbers ranks have on a host: true for each below h->slots, or below size. */
+/* Which local ranks are taken on a host: an array indexed by local rank, as long as the group's
+ * size. The caller frees it. */
 static bool *
 local_ranks(const struct group *g, const struct host *h)
 {
@@ -322,7 +323,7 @@ local_ranks(const struct group *g, const struct host *h)
 	return taken;
 }
 
-/* Places ranks that have none on this host, as many as have room, from *at on. */
+/* Places unplaced ranks, from *at on, on this host until it is full. */
 static void
 fill(struct group *g, struct host *h, int *at)
 {
@@ -343,7 +344,7 @@ fill(struct group *g, struct host *h, int *at)
 	free(taken);
 }
 
-/* Room on hosts that are not lost for ranks that have no place. */
+/* The number of ranks that the hosts that are not lost still have room for. */
 static long
 room(const struct group *g)
 {
@@ -355,7 +356,7 @@ room(const struct group *g)
 	return n;
 }
 
-/* Places all ranks that have no place. 0 or -EHOSTDOWN, and then none was placed. */
+/* Places all unplaced ranks. Returns 0, or -EHOSTDOWN with *e set and none placed. */
 static int
 place(struct group *g, struct err *e)
 {
@@ -374,7 +375,7 @@ place(struct group *g, struct err *e)
 	return 0;
 }
 
-/* As many GPUs as ranks on each host, where the setting counts them. */
+/* Fails if a host has more ranks than `gpus` names GPUs. `all` and `none` are not checked. */
 static int
 check_gpus(const struct group *g, struct err *e)
 {
@@ -389,7 +390,7 @@ check_gpus(const struct group *g, struct err *e)
 	return 0;
 }
 
-/* A host that was lost is tried again only if the others have not room for all. */
+/* Places all ranks again. Lost hosts are used only if the others lack room. */
 static int
 place_anew(struct group *g, struct err *e)
 {
@@ -400,12 +401,13 @@ place_anew(struct group *g, struct err *e)
 		hosts_forgive(g);
 	if (room(g) < g->size)
 		return fail(e, EINVAL,
-		    "size %d, but hosts has room for %ld ranks: give the number with each name (a:4)",
+		    "size %d, but hosts has room for %ld ranks: give the number with each name "
+		    "(a:4)",
 		    g->size, room(g));
 	return place(g, e);
 }
 
-/* The agents of all hosts that have ranks. */
+/* Gets the agents of all hosts that have ranks. */
 static int
 open_agents(struct group *g, struct err *e)
 {
@@ -446,7 +448,7 @@ hosts_replace(struct group *g, struct err *e)
 		struct host *h = k->host;
 
 		was[i] = (struct seat){h, k->local_rank};
-		/* one that was named again may have less room than before */
+		/* a host that was named again may have less room than before */
 		if (h && !lives(k) && (h->lost || h->ranks > h->slots)) {
 			k->host = NULL;
 			h->ranks--;

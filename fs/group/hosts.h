@@ -1,6 +1,6 @@
 /*
- * The hosts of a group: the agents there, and which rank runs where. Without the setting `hosts`
- * there is one, this machine, which has no name and room for all ranks. Only this module writes
+ * The hosts of a group: their agents, and which rank runs where. Without the setting `hosts` there
+ * is only this machine, which has no name and has room for all ranks. Only this module writes
  * struct group_hosts and struct host.
  */
 #ifndef HOSTS_H
@@ -8,46 +8,46 @@
 #include "group/group.h"
 #include "host/hostlist.h"
 
-/* This machine alone. */
+/* Starts with this machine only. */
 void hosts_init(struct group *g);
-/* Lets go of all agents. No rank has a process. */
+/* Releases all agents. No rank may have a process. */
 void hosts_free(struct group *g);
-/* Does the group name its hosts? */
+/* Has the group named hosts? */
 bool hosts_named(const struct group *g);
 /* Are all of them this machine? */
 bool hosts_here(const struct group *g);
-/* The process of a rank if it is one of this machine's, 0: it is elsewhere, or there is none. All
- * that reads /proc or memory of a rank goes by this. */
+/* The pid of a rank's process if it runs on this machine; 0 if it runs elsewhere or does not exist.
+ * Everything that reads /proc or the memory of a rank must use this. */
 pid_t hosts_local_pid(const struct rank *k);
-/* How many ranks have room on all of them. */
+/* The number of ranks that all hosts together have room for. */
 long hosts_slots(const struct group *g);
 
-/* In the place of those that there were (n 0: this machine). Those whose names stay keep their
- * agents and ranks. 0, or -EINVAL: ranks live on one that is not among them, or has not room for
- * them any more. */
+/* Replaces the hosts of the group (n 0: this machine only). Hosts that remain in the list keep
+ * their agents and ranks. Returns 0, or -EINVAL with *e set if a host that has processes is not in
+ * the list, or no longer has room for them. */
 int hosts_set(struct group *g, const struct hostlist *to, struct err *e);
-/* The setting `hosts` has changed while processes are left: hosts_update takes it when they have
- * ended. */
+/* The setting `hosts` has changed while processes are still running: hosts_update() applies it once
+ * they have ended. */
 void hosts_set_later(struct group *g);
 void hosts_update(struct group *g);
-/* The agents of all hosts that ranks would be placed on are started, and a zygote there. 0, or
- * -errno with e. */
+/* Starts the agents of all hosts that ranks would be placed on, with a zygote on each. Returns 0,
+ * or -errno with *e set. */
 int hosts_warm(struct group *g, struct err *e);
 
-/* For a start: places all ranks, and starts the agents of their hosts. 0, or -errno with e. */
+/* Places all ranks for a start, and starts their hosts' agents. Returns 0, or -errno. */
 int hosts_start(struct group *g, struct err *e);
-/* Places those that lost their host, as far as there is room, with agents: 0, or -errno with e if
- * some have no place. */
+/* Places the ranks that lost their host, and starts the agents of their new hosts. Returns 0, or
+ * -errno with *e set; no rank moves if there is not room for all of them. */
 int hosts_replace(struct group *g, struct err *e);
-/* The agent that started this host's ranks has ended, whoever serves now. */
+/* Has the agent that started this host's ranks ended? Another one may have taken its place. */
 bool hosts_agent_gone(const struct host *h);
-/* No rank is placed there until the next start, or until `hosts` is set. */
+/* Marks a host as lost: no rank is placed there until hosts_forgive() or hosts_set(). */
 void hosts_lose(struct host *h);
-/* Ranks have no place, or have one again. */
+/* Records whether ranks lack a place. */
 void hosts_lack(struct group *g, bool lacking);
-/* Those that were lost may be tried again. */
+/* Lets lost hosts be tried again. */
 void hosts_forgive(struct group *g);
-/* Does one live yet that has ranks? */
+/* Is any host that has ranks still alive? */
 bool hosts_any_alive(const struct group *g);
 
 #endif

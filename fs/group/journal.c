@@ -1,11 +1,11 @@
-/* The journal of a group: events are lines of a stream, failures a ring of the latest ones. */
+/* The journal of a group: events are the lines of a stream, failures a list of the latest ones. */
 #include "group/journal.h"
 #include "group/hooks.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHAT_MAX = 200 }; /* characters of the line or file that an entry of `error` quotes */
+enum { WHAT_MAX = 200 }; /* characters of the line or file that an entry in `error` quotes */
 
 struct group_hooks group_hooks;
 
@@ -72,7 +72,7 @@ journal_changed(struct group *g)
 		group_tell(above.status_changed, g);
 }
 
-/* Takes entry i out; those behind it move up. */
+/* Removes and returns entry i. Later entries move up. */
 static struct failure
 take_failure(struct group_journal *j, int i)
 {
@@ -83,7 +83,7 @@ take_failure(struct group_journal *j, int i)
 	return f;
 }
 
-/* The entry of the same failure, taken out; an empty one if there is none. */
+/* Removes and returns the entry of the same failure, or an empty entry if there is none. */
 static struct failure
 same_failure(struct group_journal *j, int no, const char *what, const char *text)
 {

@@ -1,24 +1,24 @@
 /*
- * What is reported about a group: the lines of `events`, the entries of `error`, changes of
+ * What is reported about a group: the lines of `events`, the entries in `error`, and changes of
  * `status`.
  */
 #ifndef JOURNAL_H
 #define JOURNAL_H
 #include "group/group.h"
 
-/* Opens the stream of events in the group's run directory. 0 or -errno. */
+/* Opens the stream of events in the group's run directory. Returns 0 or -errno. */
 int journal_open(struct group *g, struct err *e);
 /* Readers of the events get ENODEV. */
 void journal_close(struct group *g);
-/* Forgets all failures. */
+/* Drops all failures. */
 void journal_clear(struct group *g);
 
-/* A failure that a user made or meets: into `error` (and the log). what: the line or the file. The
- * same one again is counted, not added. */
+/* Records a failure that a user caused or should see in `error` (and in the log). what: the line or
+ * the file concerned. A repeated failure is counted rather than added. */
 void journal_fail(struct group *g, const struct err *e, const char *what);
-/* A line into `events`; a newline in it becomes a blank. */
+/* Adds a line to `events`. Newlines in it become blanks. */
 void journal_event(struct group *g, const char *fmt, ...) PRINTF(2, 3);
-/* Something that `status` shows has changed: wakes who watches. */
+/* Something that `status` shows has changed: wakes its watchers. */
 void journal_changed(struct group *g);
 
 #endif

@@ -16,11 +16,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* From the interrupt and Nquit until all collectives are ended: a program that takes the signal
- * itself may need them to save its state; and from then to SIGKILL. */
+/* SAVING: from the interrupt and Nquit until all collectives are ended, since a program that
+ * handles the signal itself may need them to save its state. POLITE: from then until SIGKILL. */
 enum { SAVING_MS = 1000, POLITE_MS = 1000 };
 
-/* From SIGKILL until a host that tells of no end is given up: its connection may be cut. */
+/* From SIGKILL until a host that does not report the end of its processes is given up: its
+ * connection may be broken. */
 enum { SILENT_MS = 10000 };
 
 enum { MS_PER_S = 1000, NS_PER_MS = 1000000 };
@@ -44,14 +45,15 @@ static const char *const event_names[LIFE_EVENTS] = {
     [LIFE_ENDED] = "ended",
 };
 
-/* What an event in a state leads to. */
+/* The effect of an event in a state. */
 struct transition {
-	/* May it happen? 0; -EAGAIN: not yet; another -errno with e: refused. NULL: it may. */
+	/* May the transition happen? 0: yes; -EAGAIN: not yet; any other -errno, with *e set:
+	 * refused. NULL: always. */
 	int (*guard)(struct group *g, struct err *e);
 	enum group_state next;
-	/* In the new state. why: of LIFE_FAILED. NULL: nothing more. */
+	/* Called in the new state. why: the reason for LIFE_FAILED. NULL: nothing to do. */
 	void (*action)(struct group *g, const struct err *why);
-	const char *help; /* NULL: nothing happens */
+	const char *help; /* NULL: the event has no effect */
 };
 
 static void enter(struct group *g, enum group_state state);
@@ -66,7 +68,7 @@ lifecycle_state_name(const struct group *g)
 	return group_busy(g) ? "busy" : state_names[g->life.state];
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
 bool
 lifecycle_settled(const struct group *g)
@@ -85,7 +87,7 @@ lifecycle_settled(const struct group *g)
 	}
 }
 
-/* Of who waits: what was asked for came to nothing. */
+/* The errno for waiters once the state is settled; 0 if the request was fulfilled. */
 static int
 settled_errno(const struct group *g)
 {
@@ -94,7 +96,7 @@ settled_errno(const struct group *g)
 	return g->life.start_error.no;
 }
 
-/* The same of who has asked for a start. */
+/* The same for those who requested a start, for whom a stop is a failure. */
 static int
 started_errno(struct group *g)
 {
@@ -119,7 +121,7 @@ answer_all(struct req_list *waiters, int result)
 	}
 }
 
-/* Answers who waits for the requested state, if it has been reached. */
+/* Answers those who wait for the requested state, if it is settled. */
 static void
 lifecycle_settle(struct group *g)
 {
@@ -211,11 +213,11 @@ begin_cells(struct group *g, const struct err *why)
 	g->life.ready = now_ns();
 	rank_phase(g, "start_ms", (double)(g->life.ready - g->life.started) / NS_PER_MS);
 	queue_pump_all(g);
-	recovery_begin(g); /* it may have been asked for meanwhile */
+	recovery_begin(g); /* one may have been requested in the meantime */
 	lifecycle_rested(g);
 }
 
-/* A rank that was started anew has the others to rejoin. */
+/* A rank was replaced: all rejoin. */
 static void
 rejoin(struct group *g, const struct err *why)
 {
@@ -257,7 +259,7 @@ abort_all(void *arg)
 	g->life.stop_timer = loop_timer(daemon_.loop, POLITE_MS, kill_all, g);
 }
 
-/* Ends all processes, politely first. What is queued is dropped. */
+/* Ends all processes, politely at first, and drops what is queued. */
 static void
 end_ranks(struct group *g, const char *why)
 {
@@ -280,7 +282,7 @@ end_ranks(struct group *g, const char *why)
 	if (!g->life.stop_timer)
 		g->life.stop_timer = loop_timer(daemon_.loop, SAVING_MS, abort_all, g);
 	host_end_connecting(g);
-	lifecycle_take(g, LIFE_ENDED, &e); /* there may be none */
+	lifecycle_take(g, LIFE_ENDED, &e); /* there may be no processes */
 }
 
 static void
@@ -295,7 +297,7 @@ restart_ranks(struct group *g, const struct err *why)
 	end_ranks(g, "the group was restarted");
 }
 
-/* What waits for a start that is called off, or that comes later than it was meant to. */
+/* Drops what is queued for a start that was cancelled or postponed. */
 static void
 drop_waiting(struct group *g, const struct err *why)
 {

@@ -1,4 +1,4 @@
-/* Follows what ranks print, by inotify on the index of each spool, and drops what is too old. */
+/* Follows what ranks print, by inotify on each spool's index, and drops the oldest output. */
 #include "group/output.h"
 #include "base/daemon.h"
 #include "group/hooks.h"
@@ -13,7 +13,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-/* A line of rich output is looked for in so many bytes: a figure is some 100 KB. */
+/* How far to search for the end of a line of rich output, in bytes: a figure takes about 100 KB. */
 enum { LINE_BYTES = 1 << 20 };
 
 static int inotify_fd = -1;
@@ -51,14 +51,14 @@ output_drop(struct rank *k, int stream, uint64_t base)
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
 	k->output.base[stream] = base;
-	/* the disk gets its space back; offsets stay */
+	/* frees the disk space; offsets stay the same */
 	if (base >= page &&
 	    fallocate(k->output.spool.fd[stream], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		(off_t)(base / page * page)) < 0)
 		debug("cell", "fallocate: %s", strerror(errno));
 }
 
-/* Where the first line begins at or behind this offset; 0: nowhere near. */
+/* The offset after the next newline at or after this offset; 0 if there is none nearby. */
 static uint64_t
 line_behind(const struct rank *k, int stream, uint64_t offset)
 {
@@ -72,7 +72,8 @@ line_behind(const struct rank *k, int stream, uint64_t offset)
 	return at;
 }
 
-/* Drops what is there beyond so many bytes; of rich output whole lines, since one is a message. */
+/* Drops everything but the last `keep` bytes. Rich output is dropped in whole lines, because each
+ * line is a message. */
 static void
 trim(struct rank *k, int stream, uint64_t keep)
 {
@@ -96,7 +97,7 @@ output_trim(struct group *g)
 			trim(&g->ranks[i], s, (uint64_t)g->set.spool);
 }
 
-/* While a cell prints it may be half as much more: not each line is worth an event. */
+/* While a cell prints, output may exceed the limit by half: not every line is worth an event. */
 static void
 trim_growing(struct rank *k)
 {
@@ -107,7 +108,7 @@ trim_growing(struct rank *k)
 			trim(k, s, keep);
 }
 
-/* ---- waking ---- */
+/* ---- following ---- */
 
 void
 output_open(struct rank *k)
@@ -122,7 +123,7 @@ output_open(struct rank *k)
 		journal_fail(k->g, &e, "start");
 }
 
-/* Walks the index to its end; tells which streams grew. */
+/* Reads the index to its end and reports which streams grew. */
 void
 output_advance(struct rank *k)
 {

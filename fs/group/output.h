@@ -1,22 +1,22 @@
-/* Follows the spools of what ranks print, and decides how much of them is kept. */
+/* Follows the spools that hold what ranks print, and limits how much of them is kept. */
 #ifndef OUTPUT_H
 #define OUTPUT_H
 #include "group/group.h"
 
-/* Watches the spools of a group (inotify) from now on, no more. */
+/* Start and stop watching the spools of a group (inotify). */
 void output_follow(struct group *g);
 void output_gone(struct group *g);
-/* How many ranks a group has, and had when it was larger: their output stays. */
+/* The number of ranks a group has, or had when it was larger: their output is kept. */
 int output_known(const struct group *g);
-/* Opens the spool of a rank that begins to print, if it is not open; `error` has what fails. */
+/* Opens the spool of a rank that is about to print, unless it is open. Failures go to `error`. */
 void output_open(struct rank *k);
-/* Walks a rank's index to its end (k->output.tail); tells what grew. */
+/* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */
 void output_advance(struct rank *k);
-/* Applies `spool`: drops what is too much. */
+/* Applies the setting `spool`: drops output beyond the limit. */
 void output_trim(struct group *g);
-/* The bytes of a stream (SPOOL_STDOUT, SPOOL_STDERR) that are kept. */
+/* The number of bytes of a stream (SPOOL_STDOUT, SPOOL_STDERR, SPOOL_DISPLAY) that are kept. */
 uint64_t output_size(const struct rank *k, int stream);
-/* Drops what is before this offset of the spool; offsets do not move. */
+/* Drops everything before this offset of the spool. Offsets do not move. */
 void output_drop(struct rank *k, int stream, uint64_t base);
 
 #endif

@@ -1,4 +1,4 @@
-/* One preemption reaches every process of a job on every host: cells hear of it once. */
+/* One preemption signals every process of a job on every host. Cells are notified only once. */
 #include "group/preempt.h"
 #include "base/daemon.h"
 #include "group/escalation.h"
@@ -8,7 +8,7 @@
 #include "signal_name.h"
 #include <signal.h>
 
-enum { SAME_S = 60 }; /* signals within this time are of one preemption */
+enum { SAME_S = 60 }; /* signals within this time belong to one preemption */
 
 void
 preempt_cells(struct group *g, int signo, const char *host)

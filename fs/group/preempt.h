@@ -1,17 +1,17 @@
 /*
- * Tells cells that their hosts are about to be taken away (`on_preempt`): a signal that the cluster
- * sends, to the daemon or to an agent, becomes ddip.Preempted in every cell that runs.
+ * Preemption (`on_preempt`): when the cluster signals the daemon or an agent that it is about to
+ * take a host away, every running cell gets ddip.Preempted.
  */
 #ifndef PREEMPT_H
 #define PREEMPT_H
 #include "group/group.h"
 
-/* The daemon's signals that groups may name come here from now on, but SIGTERM. */
+/* Starts handling the daemon's signals that groups may name, except SIGTERM. */
 void preempt_init(void);
-/* This signal came to a host. True: groups have it as on_preempt, and their cells were told, unless
- * that was done a moment ago. */
+/* This signal arrived on a host. Returns true if it is the on_preempt of any group. Their cells
+ * have then been preempted, unless a signal did so a short while ago. */
 bool preempt_signal(int signo, const char *host);
-/* The cells of this group are told. signo 0, host "-": somebody asked for it. */
+/* Preempts the running cells of this group. signo 0 and host "-": a user asked for it. */
 void preempt_cells(struct group *g, int signo, const char *host);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Decides what follows when the processes of a group start, join, fail and die: which rank is
- * replaced, and when to give up.
+ * Decides what to do when the processes of a group start, join, fail and die: which rank to
+ * replace, and when to give up.
  */
 #include "group/processes.h"
 #include "base/daemon.h"
@@ -52,7 +52,7 @@ processes_rank_join_failed(struct rank *k, const struct err *e)
 
 	if (k->g->life.state == G_READY) {
 		journal_fail(k->g, e, "recover");
-		recovery_kill(k, "rank-killed"); /* and another one is started */
+		recovery_kill(k, "rank-killed"); /* which starts another one */
 	} else {
 		lifecycle_take(k->g, LIFE_FAILED, &why);
 	}
@@ -61,7 +61,7 @@ processes_rank_join_failed(struct rank *k, const struct err *e)
 void
 processes_rank_lost(struct rank *k, const struct err *why)
 {
-	/* before the next cell of any rank can begin */
+	/* before the next cell can begin on any rank */
 	if (k->g->life.state == G_READY)
 		recovery_request(k->g, "rank-died");
 	queue_lost(k, why);
@@ -81,7 +81,7 @@ spawn_missing(struct group *g)
 		}
 }
 
-/* Ranks have no place: nothing runs until they have. */
+/* Some ranks have no place: nothing runs until they have one. */
 static void
 lack(struct group *g, const struct err *why)
 {
@@ -118,7 +118,7 @@ processes_place(struct group *g)
 	journal_changed(g);
 }
 
-/* All that ran on lost hosts is accounted for. */
+/* Everything that ran on the lost hosts is now accounted for. */
 static void
 on_hosts_lost(void *arg)
 {
@@ -136,7 +136,7 @@ on_hosts_lost(void *arg)
 	lifecycle_take(g, LIFE_FAILED, &e);
 }
 
-/* The host's ranks get other places as soon as all that has ended is accounted for. */
+/* Has the host's ranks placed again once everything that has ended is accounted for. */
 static void
 lose(struct group *g, struct host *h, const char *why)
 {
@@ -148,8 +148,8 @@ lose(struct group *g, struct host *h, const char *why)
 		g->hosts.timer = loop_timer(daemon_.loop, 0, on_hosts_lost, g);
 }
 
-/* A process of the group has ended with its agent. False: its agent lives, or the group has no
- * hosts but this one. */
+/* Marks the host as lost if its agent has ended. Returns false if the agent is alive, or if the
+ * group names no hosts. */
 static bool
 lost_host(struct group *g, struct host *h, const char *why)
 {
@@ -161,7 +161,7 @@ lost_host(struct group *g, struct host *h, const char *why)
 
 /* ---- processes ---- */
 
-/* Its process has ended, or its agent has. What it ran has failed already. */
+/* The rank's process, or its agent, has ended. What it ran has failed already. */
 void
 processes_rank_died(struct rank *k, const char *how)
 {
@@ -187,7 +187,7 @@ processes_rank_died(struct rank *k, const char *how)
 	recovery_rank_died(k);
 	if (!lost)
 		rank_spawn(k);
-	recovery_rejoined(k); /* it may be the last that the others waited for */
+	recovery_rejoined(k); /* it may be the last one that the rebuild waited for */
 }
 
 void
@@ -197,7 +197,7 @@ processes_rank_spawn_failed(struct rank *k, const struct err *e)
 	struct err why = *e;
 
 	if (g->life.state == G_READY && hosts_named(g) && hosts_any_alive(g)) {
-		/* a host that takes none is none, to this group: those of the others live on */
+		/* a host that cannot start a rank is lost to this group; ranks elsewhere live on */
 		journal_fail(g, e, "rank");
 		lose(g, k->host, e->text);
 		return;
@@ -214,8 +214,8 @@ processes_store_died(struct group *g, bool had_started, const struct err *e)
 
 	if (g->life.state == G_READY && (lost || (!hosts_agent_gone(g->store.host) &&
 						     (had_started || recovery_tolerates(g))))) {
-		/* its keys are gone: all join again at the new one, which listens at the same port
-		 * if its host lives */
+		/* its keys are gone: all ranks rejoin at the new store, which listens on the same
+		 * port if its host is alive */
 		journal_fail(g, e, "store");
 		if (!lost)
 			store_spawn(g);

@@ -1,5 +1,5 @@
 /*
- * What follows when the processes of a group start, join, fail and die; hooks.h says what each
+ * Handles the processes of a group starting, joining, failing and dying. hooks.h says what each
  * event means.
  */
 #ifndef PROCESSES_H
@@ -15,8 +15,8 @@ void processes_rank_spawn_failed(struct rank *k, const struct err *e);
 void processes_store_started(struct group *g);
 void processes_store_died(struct group *g, bool had_started, const struct err *e);
 
-/* Places ranks that have lost their host, as far as the setting `hosts` has room, and starts them;
- * else the group lacks a host, and says so. Only for a group that is ready. */
+/* Places and starts the ranks that lost their host, if `hosts` has room for them. If not, the group
+ * lacks a host, and this is reported. Does nothing unless the group is ready. */
 void processes_place(struct group *g);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The ranks' queues: sends tasks, takes answers, records outcomes. escalation.c frees stuck ranks.
+ * The ranks' queues: sends tasks, handles replies, records outcomes. escalation.c unblocks ranks.
  */
 #include "group/queue.h"
 #include "group/escalation.h"
@@ -30,8 +30,8 @@ task_submit(struct task *w)
 	queue_pump_all(g);
 }
 
-/* What this task leaves in the ranks' namespaces; removals and collections of garbage add nothing.
- */
+/* Records what kind of names this task leaves in the namespaces. Removals and garbage collections
+ * add none. */
 static void
 note_names(const struct task *w)
 {
@@ -67,14 +67,14 @@ queue_goes_on(const struct rank *k)
 	       !recovery_running(k->g);
 }
 
-/* Is this subtask the next of its rank, and the rank free? */
+/* Is this subtask next on its rank, and is the rank free? */
 static bool
 is_next(const struct subtask *j)
 {
 	return TAILQ_FIRST(&j->k->queue) == j && j->state == SUBTASK_QUEUED && queue_goes_on(j->k);
 }
 
-/* It is about to be sent. */
+/* Marks a subtask that is about to be sent. */
 static void
 mark_sent(struct subtask *j, double now)
 {
@@ -86,9 +86,9 @@ mark_sent(struct subtask *j, double now)
 }
 
 /*
- * A cell or a self-test begins on all its ranks at once: so its collectives never meet those of
- * another one, and no rank is in it that waits for one who can't come. Other tasks begin rank by
- * rank.
+ * A cell or a self-test begins on all its ranks at once. Its collectives are therefore never
+ * matched with those of another task, and no rank waits in it for a peer that cannot come. Other
+ * tasks begin rank by rank.
  */
 static void
 pump(struct rank *k)
@@ -100,7 +100,7 @@ pump(struct rank *k)
 	if (!j || !is_next(j))
 		return;
 	w = j->w;
-	/* they mostly end in their order: so few are looked at until the last one has */
+	/* ranks mostly end in order, so while the last one is busy few have to be checked */
 	for (int i = w->n; task_has_collectives(w) && i-- > 0;)
 		if (!is_next(&w->subtasks[i]))
 			return;
@@ -167,7 +167,7 @@ finish(struct task *w)
 	while ((r = TAILQ_FIRST(&w->waiters))) {
 		TAILQ_REMOVE(&w->waiters, r, link);
 		r->err = w->err;
-		r->err.text[0] = '\0'; /* told once, by ended() */
+		r->err.text[0] = '\0'; /* the text is reported once, by ended() */
 		req_done(r, -w->err.no);
 	}
 	w->ended(w);
@@ -177,14 +177,14 @@ finish(struct task *w)
 	group_tell(rested, g);
 }
 
-/* Its rank has died, and not by the escalation, which kills for another's failure. */
+/* Did its rank die by itself? The escalation kills ranks because of another's failure. */
 static bool
 died_first(const struct subtask *j)
 {
 	return j->no == EHOSTDOWN && !j->killed;
 }
 
-/* A subtask is over; e says how. */
+/* A subtask has ended, with outcome e. */
 static void
 subtask_over(struct subtask *j, const struct err *e)
 {
@@ -198,7 +198,7 @@ subtask_over(struct subtask *j, const struct err *e)
 	j->no = e->no;
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
-	/* what the others say of a rank that died may come before its end is known */
+	/* errors of its peers may arrive before the death of a rank is known */
 	if (j->no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
 		w->err = *e;
 		w->first = (int)(j - w->subtasks);
@@ -211,7 +211,7 @@ subtask_over(struct subtask *j, const struct err *e)
 	if (j->no)
 		escalation_failed(j);
 	pump(k);
-	recovery_begin(g); /* this rank may have been the last that kept it from beginning */
+	recovery_begin(g); /* this rank may have been the last one that it waited for */
 }
 
 static const int outcome_errno[OUT_COUNT] = {
@@ -249,7 +249,8 @@ run_answer(struct subtask *j, struct msg *m)
 	subtask_over(j, &e);
 }
 
-/* What a rank has measured; wrong results are a failure of the rank that got them. */
+/* A rank's measurements have arrived. Wrong results count as a failure of the rank that got
+ * them. */
 static void
 selftest_answer(struct subtask *j, struct msg *m)
 {
@@ -266,7 +267,7 @@ selftest_answer(struct subtask *j, struct msg *m)
 	subtask_over(j, &e);
 }
 
-/* Everybody is ready, or somebody cannot: all do it, or none. */
+/* All ranks have answered the first step: commits on all of them, or aborts if one has failed. */
 static void
 commit(struct task *w)
 {
@@ -294,7 +295,7 @@ first_step_done(struct subtask *j)
 	if (w->ready == w->n)
 		commit(w);
 	else
-		recovery_begin(w->g); /* it rests now: what the others need first may begin */
+		recovery_begin(w->g); /* this rank is idle: a pending rebuild may begin */
 }
 
 static void
@@ -312,7 +313,7 @@ first_step_failed(struct subtask *j, const struct err *e)
 	subtask_over(j, e);
 }
 
-/* It could not be done here. May end the task. */
+/* The subtask has failed on this rank. May end the task. */
 static void
 subtask_failed(struct subtask *j, const struct err *e)
 {
@@ -323,7 +324,7 @@ subtask_failed(struct subtask *j, const struct err *e)
 		subtask_over(j, e);
 }
 
-/* Why a self-test that was interrupted was so. */
+/* Turns the EINTR of a self-test that timed out into ETIMEDOUT. */
 static void
 set_timeout(const struct task *w, struct err *e)
 {
@@ -381,7 +382,8 @@ task_cancel(struct task *w, int error, const char *why)
 	return true;
 }
 
-/* Drops it where it has not begun. True: that was its end, and it may be freed by now. */
+/* Drops the task on ranks where it has not begun. Returns true if that ended the task, which may
+ * have been freed. */
 static bool
 task_drop_queued(struct task *w, int error, const char *why)
 {

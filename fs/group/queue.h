@@ -1,6 +1,6 @@
 /*
- * The ranks' queues of tasks, in the order of submission. A task stands in the queues of all its
- * ranks at once. A cell, a push, a removal and a reset are tasks.
+ * The task queues of the ranks, in order of submission. A task is in the queues of all its ranks at
+ * the same time. Cells, pushes, removals and resets are tasks.
  */
 #ifndef QUEUE_H
 #define QUEUE_H
@@ -8,30 +8,29 @@
 #include "wire.h"
 
 void task_submit(struct task *w);
-/* Answers r when the task has ended, with the errno of its outcome. A signal interrupts the task.
- */
+/* Parks r until the task has ended, and replies with its errno. A signal interrupts the task. */
 int task_wait(struct task *w, struct req *r);
-/* Interrupts it: a queued one is dropped, a running one climbs the escalation at once. */
+/* Interrupts a task: drops it where it is queued, starts the escalation where it runs. */
 void task_interrupt(struct task *w);
-/* Drops it if nothing of it runs. */
+/* Drops the task if none of its subtasks has been sent. Returns false if one has. */
 bool task_cancel(struct task *w, int error, const char *why);
-/* Is what stands first in the queue sent at once? Not while the rank or its group starts, ends or
- * recovers. */
+/* Can the first subtask in the queue be sent now? Not while the rank or its group is starting,
+ * ending or recovering. */
 bool queue_goes_on(const struct rank *k);
-/* Sends what can be sent to the ranks of the group. */
+/* Sends whatever can be sent to the ranks of the group. */
 void queue_pump_all(struct group *g);
-/* The ranks will not come back: everything in their queues fails with e. */
+/* The ranks will not come back: fails everything in their queues with e. */
 void queue_drop_all(struct group *g, const struct err *e);
-/* The same for what was to be committed there, when its process has ended. */
+/* The rank's process has ended: fails a subtask that is prepared but not committed there. */
 void queue_lost(struct rank *k, const struct err *e);
-/* The same for what has not begun. */
+/* Fail everything that has not begun. */
 void queue_drop_queued(struct rank *k, const struct err *e);
 void queue_drop_all_queued(struct group *g, const struct err *e);
-/* The process that was there has ended with status 0: if it ran a program, that was its success. */
+/* The rank's process exited with status 0: if it ran a program, that program was a success. */
 void queue_exited(struct rank *k);
-/* Nmark for a subtask's tag. */
+/* Handles an Nmark for a subtask's tag. */
 void queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at);
-/* The process ended there: its running subtask's output ends here. */
+/* The process has ended: the output of its running subtask ends at this mark. */
 void queue_mark_end(struct rank *k, const struct spool_mark *at);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The state of a rank, and the notices of its process. The modules that listen to hooks.h decide
- * what follows from them.
+ * The state of a rank, and the notices from its process. The modules behind hooks.h decide how to
+ * react to them.
  */
 #include "group/rank.h"
 #include "base/daemon.h"
@@ -24,10 +24,10 @@
 
 enum { LAST_WORDS_MAX = 600 };
 
-/* ranks if nobody says how many, and there is no GPU */
+/* the number of ranks if none is set and there are no GPUs */
 enum { NO_GPUS_SIZE = 2 };
 
-#define FATAL "Fatal Python error: " /* faulthandler's */
+#define FATAL "Fatal Python error: " /* written by faulthandler */
 
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
@@ -50,8 +50,8 @@ rank_state_name(struct rank *k)
 	return state_names[k->state];
 }
 
-/* What was printed under this number stays. Its spool is opened when it starts: of thousands,
- * all at once would hold the loop. */
+/* Keeps what earlier ranks with this number printed. The spool is opened when the rank starts:
+ * opening thousands at once would block the loop. */
 static void
 rank_init(struct rank *k, struct group *g, int number)
 {
@@ -72,8 +72,8 @@ rank_fini(struct rank *k)
 	static const struct err gone = {ENODEV, "the group is gone"};
 	int slot = k->slot;
 
-	assert(TAILQ_EMPTY(&k->queue)); /* who waits would wait for ever */
-	/* first: calls that fail now are no news of it */
+	assert(TAILQ_EMPTY(&k->queue)); /* waiters would wait forever */
+	/* first, so that calls that fail now are not reported */
 	k->slot = NO_SLOT;
 	k->state = k->died_as = R_NONE;
 	agent_slot_free(rank_agent(k), slot, &gone);
@@ -93,8 +93,8 @@ rank_any_process(const struct group *g)
 	return g->store.slot != NO_SLOT;
 }
 
-/* Room for as many as there may be: they stay where they are. Only pages of those that there are
- * take memory, and it goes back to the system. */
+/* Maps room for MAX_RANKS, so that ranks never move. Only the pages of ranks in use take memory,
+ * and unmapping returns it to the system. */
 static struct rank *
 new_ranks(void)
 {
@@ -106,7 +106,7 @@ new_ranks(void)
 	return p;
 }
 
-/* How many ranks the settings ask for. */
+/* The number of ranks that the settings ask for. */
 static int
 wanted_size(const struct group *g)
 {
@@ -117,7 +117,7 @@ wanted_size(const struct group *g)
 		return (int)g->set.size;
 	if (hosts_named(g))
 		return (int)MIN(hosts_slots(g), (long)MAX_RANKS);
-	/* what was set was good; if there is nothing to choose from, the default */
+	/* the words were valid when they were set; if no GPUs can be chosen now, the default */
 	return gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE : gpus_default_size(&gpus);
 }
 
@@ -133,7 +133,7 @@ rank_make_all(struct group *g)
 	int size = wanted_size(g);
 
 	if (rank_all_made(g) || rank_any_process(g))
-		return; /* the end of the last process comes back here */
+		return; /* called again once the last process has ended */
 	if (!g->ranks)
 		g->ranks = new_ranks();
 	for (int i = 0; i < g->size; i++)
@@ -151,7 +151,7 @@ rank_set_state(struct rank *k, enum rank_state state)
 	journal_changed(k->g);
 }
 
-/* Ranks mostly have the same variables: one table then serves them all. */
+/* Ranks mostly have the same variables and then share one table. */
 static struct var_table *
 table_of(const struct group *g, struct slice text)
 {
@@ -256,9 +256,9 @@ begins_with(const char *line, size_t n, const char *word)
 	return n >= strlen(word) && memcmp(line, word, strlen(word)) == 0;
 }
 
-/* Lines that say nothing of the reason: torch prints a C++ stack with each warning of a lost
- * connection; Python, where it dies of a signal, the frames of the engine and the names of all
- * modules in C. */
+/* Lines that do not explain the failure: torch prints a C++ stack with each warning about a lost
+ * connection, and Python, when a signal kills it, prints the frames of the engine and the names of
+ * all extension modules. */
 static bool
 is_noise(const char *line, size_t n)
 {
@@ -271,7 +271,7 @@ is_noise(const char *line, size_t n)
 	return *line == '\n';
 }
 
-/* Those of whose end Python writes a stack. */
+/* Did it end by a signal for which Python writes a stack? */
 static bool
 is_crash(uint32_t status)
 {
@@ -281,8 +281,8 @@ is_crash(uint32_t status)
 	       signal == SIGILL;
 }
 
-/* What of it is kept, in whole lines: of a stack by Python, which begins with the frame where it
- * died, the beginning, else the end. */
+/* Cuts the text to LAST_WORDS_MAX, at line boundaries if possible: keeps the beginning of Python's
+ * stack, which starts with the frame that crashed, or else the end of the text. */
 static char *
 bounded(struct buf *kept, bool crashed)
 {
@@ -304,13 +304,13 @@ bounded(struct buf *kept, bool crashed)
 	return xstrdup(from);
 }
 
-/* The end of what it wrote to stderr, without what says nothing. Owned by the caller. */
+/* The end of what the process wrote to stderr, without the noise. The caller frees it. */
 static char *
 last_words(struct slice tail, bool crashed)
 {
 	struct buf kept = {0};
 	const char *end = tail.p + tail.n;
-	bool skips = false; /* the stack of a thread that did not die */
+	bool skips = false; /* inside the stack of a thread that did not crash */
 	char *words;
 
 	for (const char *at = tail.p, *next; at < end; at = next) {
@@ -384,7 +384,7 @@ on_dropped(struct rank *k, struct msg *m)
 		    k->g, "output-unsent rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 		return;
 	}
-	/* the same text each time, so that `error` counts it and keeps what else it has */
+	/* the same text each time, so that `error` counts it and keeps its other entries */
 	if (why == DROPPED_NO_ROOM && a && !a->here)
 		fail(&e, ENOSPC,
 		    "output of rank %d is lost: host %s has no room for it in DDIP_STATE, TMPDIR "

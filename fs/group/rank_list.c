@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* "2" or "0-3" at *s; moves *s behind it. False: neither. */
+/* Parses "2" or "0-3" at *s and advances *s past it. Returns false if there is neither. */
 static bool
 take_range(const char **s, long *from, long *to)
 {
@@ -21,7 +21,7 @@ take_range(const char **s, long *from, long *to)
 	return *from <= *to;
 }
 
-/* Marks the ranks of one list. 0 or -EINVAL. */
+/* Marks the ranks of one list. Returns 0, or -EINVAL with *e set. */
 static int
 mark(const char *s, int size, bool seen[MAX_RANKS], struct err *e)
 {

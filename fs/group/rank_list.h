@@ -3,10 +3,10 @@
 #define RANK_LIST_H
 #include "group/group.h"
 
-/* The numbers that s names, ascending and each once, into ranks (MAX_RANKS); all below size. How
- * many, or -EINVAL; e may be NULL. */
+/* Stores the numbers that s names in ranks (room for MAX_RANKS), ascending and without duplicates;
+ * all must be below size. Returns their count, or -EINVAL with *e set. */
 int rank_list(const char *s, int size, int *ranks, struct err *e);
-/* The same of n words, each a list. */
+/* The same for n words, each of which is a list. */
 int rank_list_words(char **word, int n, int size, int *ranks, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Asks a rank's process to do something. The verbs of rankK/ctl are in tree/ctl.c. */
+/* Sends requests to a rank's process. The verbs of rankK/ctl are in tree/ctl.c. */
 #include "group/rank_request.h"
 #include "group/external.h"
 #include "group/hooks.h"
@@ -29,7 +29,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		struct err why = *e;
 
 		if (slot == NO_SLOT)
-			return; /* with its agent: that is told elsewhere */
+			return; /* it ended with its agent, which is reported elsewhere */
 		if (hosts_named(k->g))
 			fail(&why, e->no, "host %s: %.900s", k->host->name, e->text);
 		rank_gone(k, &why);
@@ -51,7 +51,7 @@ rank_spawn_process(struct group *g, struct host *h, const struct spawn *p)
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%c", g->name, 0);
-	if (h->agent->here) /* the process that may read theirs */
+	if (h->agent->here) /* the process that may read their memory */
 		buf_addf(&env, "DDIP_DAEMON_PID=%d%c", (int)getpid(), 0);
 	buf_add(&env, p->env.p, p->env.n);
 	agent_send(h->agent, Tspawn, 0, p->slot, agent_tag(h->agent, p->slot, p->fn, p->arg), -1,
@@ -90,7 +90,7 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 	if (!m) {
 		if (k->state != R_INIT)
-			return; /* its death is told elsewhere */
+			return; /* its death is reported elsewhere */
 		why = *e;
 		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number,
 		    e->text);

@@ -1,14 +1,14 @@
 /*
- * Requests to a rank's process: to start, to join, to stop what it does, to end. Without a process
- * they do nothing. The verbs of rankK/ctl are in tree/ctl.c.
+ * Requests to a rank's process: to start, join, stop its work, or end. The notices (set_autogc and
+ * quit to abort_stuck) do nothing if there is no process. The verbs of rankK/ctl are in tree/ctl.c.
  */
 #ifndef RANK_REQUEST_H
 #define RANK_REQUEST_H
 #include "group/group.h"
 #include "host/agent.h"
 
-/* A process to be started at a slot of a host's agent; kind: ENGINE_RANK or ENGINE_STORE; env:
- * NAME=VALUE, NUL behind each. fn hears whether that went well. */
+/* A process to start in a slot of a host's agent. kind: ENGINE_RANK or ENGINE_STORE. env:
+ * NAME=VALUE entries, each terminated by NUL. Calls fn with the outcome. */
 struct spawn {
 	int kind, slot;
 	const char *name;
@@ -18,34 +18,33 @@ struct spawn {
 };
 
 void rank_spawn_process(struct group *g, struct host *h, const struct spawn *p);
-/* Starts its process on its host, whose agent runs (state SPAWNING). What comes of it is told by
- * hooks.h. */
+/* Starts the rank's process on its host, whose agent must be running (state SPAWNING). The outcome
+ * is reported through hooks.h. */
 void rank_spawn(struct rank *k);
-/* Has it join the process group: rank_ready follows, rank_join_failed, or rank_died. */
+/* Makes the rank join the process group. rank_ready, rank_join_failed or rank_died follows. */
 void rank_join(struct rank *k);
-/* Has it join again, under a new generation: fn hears what comes of it, with the rank. */
+/* Makes the rank join again under a new generation. Calls fn with the rank and the outcome. */
 void rank_rejoin(struct rank *k, reply_fn *fn);
-/* What torchrun would set for it: NAME=VALUE, NUL behind each. */
+/* Appends what torchrun would set for the rank: NAME=VALUE entries, each terminated by NUL. */
 void rank_env(const struct rank *k, struct buf *env);
-/* Asks it to end; ends it by SIGKILL. */
+/* Ask the process to end; kill it and its children with SIGKILL. */
 void rank_quit(struct rank *k);
 void rank_kill(struct rank *k);
-/* Tells it the setting of that name. */
+/* Sends the process the setting `autogc`. */
 void rank_set_autogc(struct rank *k);
-/* signo to its process group. */
+/* Sends signo to the rank's process. */
 void rank_signal(struct rank *k, int signo);
-/* SIGINT for this cell or self-test if it runs. */
+/* Sends SIGINT if this cell or self-test is running. */
 void rank_interrupt(struct rank *k, uint32_t number);
-/* Nobody wants any more what this request is for: it is answered soon, with EINTR if it is not
- * done.
- */
+/* The result of this request is no longer wanted: the rank replies soon, with EINTR if the request
+ * has not been carried out. */
 void rank_cancel(struct rank *k, uint32_t tag);
-/* ddip.Preempted in this cell. */
+/* Raises ddip.Preempted in this cell. */
 void rank_preempt(struct rank *k, uint32_t number);
-/* Its collectives end with an error, and the process group is broken then. Only if it is known to
- * be in one, or always. */
+/* Ends the rank's collectives with an error, which breaks the process group: always, or only if the
+ * rank is known to be in one. */
 void rank_abort(struct rank *k, bool always);
-/* So does the one that it has been in for that long, if any. */
+/* The same, if the rank has been in one collective for at least that long. */
 void rank_abort_stuck(struct rank *k, double seconds);
 
 #endif

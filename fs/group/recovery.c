@@ -1,4 +1,4 @@
-/* Rebuilds the process group. engine/ddip_engine/repair.py repairs what is in a rank. */
+/* Rebuilds the process group. engine/ddip_engine/repair.py repairs the objects inside a rank. */
 #include "group/recovery.h"
 #include "base/daemon.h"
 #include "group/external.h"
@@ -10,14 +10,14 @@
 #include "group/task.h"
 #include <errno.h>
 
-/* TICK: how often ranks that wait for a dead one are unblocked, or one that waits for those that
- * wait for the rebuild. BROKEN, ALL: until a rank that does not rejoin is killed, if another has
- * died meanwhile, and if none has. */
+/* TICK: the interval for unblocking ranks that wait for a dead one, or a rank that waits for ranks
+ * that wait for the rebuild. BROKEN, ALL: the time after which a rank that does not rejoin is
+ * killed, if another has died in the meantime or if none has. */
 enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000, NS_PER_MS = 1000000 };
 
-enum { FAILURES_MAX = 3 }; /* in a row, to start or to rejoin, until the group is stopped */
+enum { FAILURES_MAX = 3 }; /* failures in a row to start or to rejoin before the group is stopped */
 
-enum { TRACE_MAX = 800 }; /* characters of what a rank could not repair */
+enum { TRACE_MAX = 800 }; /* characters of the report of what a rank could not repair */
 
 void
 recovery_reset(struct group *g)
@@ -53,7 +53,7 @@ void
 recovery_kill(struct rank *k, const char *reason)
 {
 	rank_kill(k);
-	/* the others wait for its successor */
+	/* the others wait for its replacement */
 	if (k->kill_sent)
 		recovery_request(k->g, reason);
 }
@@ -99,14 +99,14 @@ one_is_killed(const struct group *g)
 
 static void on_tick(void *arg);
 
-/* Have all rejoined? Then the group works again. */
+/* Completes the rebuild if all ranks have rejoined. */
 static void
 done_if_so(struct group *g)
 {
 	if (recovery_running(g) || g->life.state != G_READY)
 		return;
 	if (!external_others_are(g, R_READY) || one_is_killed(g)) {
-		recovery_begin(g); /* one dies meanwhile: once more, when its successor runs */
+		recovery_begin(g); /* a rank is dying: rebuild again once its replacement runs */
 		return;
 	}
 	loop_timer_del(g->recovery.timer);
@@ -142,8 +142,8 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	recovery_rejoined(k);
 }
 
-/* Unblocks a rank that waits for one that died: one that joins has nothing to lose, and waits
- * perhaps for a connection to come, where no socket can be shut down. */
+/* Unblocks a rank that waits for one that died. A rank that is joining has nothing to lose and may
+ * be waiting for an incoming connection, where there is no socket to shut down: it is killed. */
 static void
 unblock(struct rank *k)
 {
@@ -155,8 +155,8 @@ unblock(struct rank *k)
 		rank_abort(k, true);
 }
 
-/* Cells wait for the rebuild, the rebuild for a rank, and that one in a collective for those cells:
- * it has `grace` to end. */
+/* Breaks a deadlock: cells wait for the rebuild, the rebuild waits for a rank, and that rank waits
+ * in a collective for those cells. It has `grace` seconds to get out. */
 static void
 unblock_stuck(struct group *g)
 {
@@ -172,8 +172,8 @@ unblock_stuck(struct group *g)
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
 
-/* Unblocks again and again: a rank may have been about to wait only. One that has not rejoined in
- * time never will. */
+/* Unblocks repeatedly, because a rank may only have been about to wait. One that has not rejoined
+ * in time never will. */
 static void
 on_tick(void *arg)
 {
@@ -245,7 +245,7 @@ recovery_rejoined(struct rank *k)
 	done_if_so(k->g);
 }
 
-/* A rebuild that runs meanwhile cannot end well. */
+/* A rebuild in progress can no longer succeed. */
 static void
 mark_broken(struct group *g)
 {

@@ -1,4 +1,4 @@
-/* All groups: making, removing and finding them. */
+/* All groups: creates, removes and finds them. */
 #include "group/registry.h"
 #include "base/daemon.h"
 #include "group/cell.h"
@@ -114,7 +114,7 @@ group_unref(struct group *g)
 	free(g);
 }
 
-/* Takes it out of the tree: readers get ENODEV, open files may stay. */
+/* Takes the group out of the tree. Readers get ENODEV; open files may remain. */
 static void
 take_down(struct group *g)
 {
@@ -137,13 +137,13 @@ take_down(struct group *g)
 		rank_fini(&g->ranks[i]);
 	g->size = 0;
 	for (int i = 0, n = output_known(g); i < n; i++)
-		spool_reader_close(&g->ranks[i].output.spool); /* also of a larger size before */
+		spool_reader_close(&g->ranks[i].output.spool); /* of former ranks too */
 	store_fini(g);
 	hosts_free(g);
 	group_unref(g);
 }
 
-/* The spools of a removed group go with it: also of ranks that it had when it was larger. */
+/* Deletes the spools of a removed group, also those of ranks that it had when it was larger. */
 static void
 remove_files(const char *dir)
 {

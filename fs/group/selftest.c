@@ -1,11 +1,12 @@
 /*
- * Self-tests: their sizes, and the table of what the ranks have measured. Each rank says lines:
+ * Self-tests: their sizes, and the table of the ranks' measurements. Each rank reports these lines:
  *
  *   about TEXT                                       backend, versions, device
- *   chosen TEXT                                      the ways that the backend has chosen
- *   COLLECTIVE SIZE COUNT TYPE MICROSECONDS WRONG    the same ones on each rank, in one order
- *   pair RANK SIZE MICROSECONDS WRONG                both ways at once, with each other rank; of
- *                                                    very many the quickest, middle and slowest
+ *   chosen TEXT                                      how the backend has chosen to route the data
+ *   COLLECTIVE SIZE COUNT TYPE MICROSECONDS WRONG    same lines on each rank, in the same order
+ *   pair RANK SIZE MICROSECONDS WRONG                with every other rank, both ways at once; if
+ *                                                    there are many, only the fastest, median,
+ *                                                    slowest and wrong ones
  *
  * Sizes are in bytes, COUNT and WRONG in elements, MICROSECONDS of one operation.
  */
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PAIRS_FIRST = 64 }; /* that a table has room for */
+enum { PAIRS_FIRST = 64 }; /* pairs that a table first has room for */
 
 enum { SIZES_MAX = 16, SIZE_MIN = 4, SIZE_MAX_GIB = 1, WORD = 16, ROWS_MAX = 4 * SIZES_MAX };
 
@@ -31,7 +32,7 @@ static const char usual_sizes[] = "1024 32768 1048576 16777216";
 struct row {
 	char name[WORD], type[WORD];
 	uint64_t size, count, wrong;
-	double us; /* of the slowest rank */
+	double us; /* time of the slowest rank */
 };
 
 struct pair {
@@ -43,17 +44,17 @@ struct pair {
 struct table {
 	int ranks, row_count;
 	struct row rows[ROWS_MAX];
-	struct pair *pairs; /* of ranks a < b, as each of the two has told */
+	struct pair *pairs; /* of ranks a < b, once for each report; see merge_pairs() */
 	size_t pair_count, pair_room;
 	uint64_t wrong;
 	char about[200];
-	struct buf chosen; /* comments */
+	struct buf chosen; /* comment lines */
 	struct buf where;  /* a line for each rank that got wrong elements */
 };
 
 /* ---- sizes ---- */
 
-/* 64K: 65536; 0: no size. */
+/* Parses a size: 64K is 65536. Returns 0 if it is not a valid size. */
 static uint64_t
 size_of(const char *word)
 {
@@ -88,7 +89,7 @@ read_sizes(char **words, int n, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* ---- what the ranks have said ---- */
+/* ---- the ranks' reports ---- */
 
 static struct pair *
 new_pair(struct table *t, int a, int b)
@@ -124,7 +125,7 @@ add_pair(struct table *t, int rank, const char *line)
 		    rank, peer, said.size, wrong);
 }
 
-/* The row of this line, the i-th of its rank; it is added to what other ranks have said of it. */
+/* Merges the i-th line of a rank into row i of the table. */
 static void
 add_row(struct table *t, int rank, int i, const char *line)
 {
@@ -165,7 +166,7 @@ add_rank(struct table *t, int rank, const char *text)
 
 /* ---- the table ---- */
 
-/* What bytes that pass a link are to bytes of an operation, as nccl-tests has it. */
+/* The ratio of bytes on a link to bytes of an operation, as in nccl-tests. */
 static double
 bus_factor(const char *name, int ranks)
 {
@@ -176,7 +177,7 @@ bus_factor(const char *name, int ranks)
 	return strcmp(name, "all_gather") == 0 ? share : 1;
 }
 
-/* GB/s, of 10^9 bytes. */
+/* In GB/s (10^9 bytes). */
 static double
 bandwidth(uint64_t size, double us)
 {
@@ -209,7 +210,7 @@ compare_ranks(const void *a, const void *b)
 	return x->a != y->a ? (x->a > y->a) - (x->a < y->a) : (x->b > y->b) - (x->b < y->b);
 }
 
-/* Makes one of what both ranks of a pair have told: the slower. */
+/* Merges the reports of both ranks of a pair: keeps the slower time. */
 static void
 merge_pairs(struct table *t)
 {
@@ -228,7 +229,7 @@ merge_pairs(struct table *t)
 	t->pair_count = n;
 }
 
-/* The slowest last. */
+/* Sorts the slowest last. */
 static int
 compare(const void *a, const void *b)
 {
@@ -293,7 +294,7 @@ print_table(const struct task *w, struct buf *out)
 	free(t);
 }
 
-/* Has each rank measured? Wrong results are one more outcome, all else left no table. */
+/* Has every rank measured? Wrong results still make a table; any other failure leaves none. */
 static bool
 is_whole(const struct task *w)
 {

@@ -1,8 +1,8 @@
 /*
- * Asks each rank for its stack and makes the text of G/stall. The rank's I/O thread answers,
- * whatever Python does. Two things are read from a stack: the rank's collective, and the line of
- * the user's code. The rank that is behind the others comes first, and a line above says what it
- * has not done.
+ * Asks each rank for its stack and produces the text of G/stall. The rank's I/O thread replies,
+ * whatever Python is doing. A stack yields two things: the rank's collective, and the line of the
+ * user's code. The rank that is furthest behind comes first, below a line that says what it has not
+ * done.
  */
 #include "group/stall.h"
 #include "base/daemon.h"
@@ -24,26 +24,26 @@ enum { NAME_SIZE = 64, LINE_SIZE = 260 };
 struct rank_sample {
 	struct stall_sample *of;
 	struct rank *k;
-	char collective[NAME_SIZE]; /* "-": in none */
+	char collective[NAME_SIZE]; /* "-": none */
 	char line[LINE_SIZE];	    /* of the user's code, FILE:N; "-": unknown */
-	uint32_t number;	    /* of the collective that it is in, else of the last one done */
-	double seconds;		    /* in this collective */
-	int same_location;	    /* ranks that are at the same place, itself included */
+	uint32_t number;	    /* of the current collective, else of the last one done */
+	double seconds;		    /* in this collective, in s */
+	int same_location;	    /* number of ranks at the same place, including itself */
 };
 
-/* One round of questions. */
+/* One round of requests to the ranks. */
 struct stall_sample {
 	struct group *g; /* referenced */
 	struct rank_sample *rank;
 	int n, left;
-	stall_fn *fn; /* NULL: told already, or for the event */
+	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
-	int cell;	 /* for the event, 0: none */
-	uint64_t before; /* hash of what the last sample of this cell saw */
+	int cell;	 /* for the event; 0: none */
+	uint64_t before; /* hash of the last sample of this cell */
 };
 
-/* Packages whose frames are not the user's. */
+/* Parts of paths of files that are not the user's code. */
 static const char *const libraries[] = {
     "/site-packages/", "/lib/python", "/dist-packages/", "ddip_engine", "<frozen"};
 
@@ -57,8 +57,9 @@ is_library(const char *file, size_t n)
 }
 
 /*
- * Reads the main thread's part: lines «  File "FILE", line N in FUNCTION», the innermost first. The
- * first of the user's goes to at; in is what torch's function above it says, if the engine did not.
+ * Reads the main thread's part, lines «  File "FILE", line N in FUNCTION» with the innermost frame
+ * first. Stores the first line of user code in at. If the engine named no collective, stores the
+ * innermost function of torch's DDP module that this line called in `in`.
  */
 static void
 read_stack(struct slice text, char in[64], char at[260])
@@ -68,7 +69,7 @@ read_stack(struct slice text, char in[64], char at[260])
 	char file[200], function[64];
 	unsigned lineno;
 
-	/* the thread of the cells was the first of the process: faulthandler lists it last */
+	/* cells run in the first thread of the process, which faulthandler lists last */
 	for (char *p = main_thread; p; p = strstr(p + 1, "most recent call first"))
 		main_thread = p;
 	line = main_thread ? strchr(main_thread, '\n') : NULL;
@@ -93,7 +94,8 @@ in_collective(const struct rank_sample *r)
 	return *r->collective != '-';
 }
 
-/* The order of the text: who has done fewest collectives and is in none, then the odd one out. */
+/* The order of the text: by the number of collectives, then ranks in none before ranks in one, then
+ * by how few are at the same place. */
 static int
 compare(const void *a, const void *b)
 {
@@ -108,7 +110,7 @@ compare(const void *a, const void *b)
 	return x->k->number - y->k->number;
 }
 
-/* 0: they are at the same place. */
+/* Returns 0 if they are at the same place. */
 static int
 compare_places(const void *a, const void *b)
 {
@@ -134,7 +136,7 @@ sort_ranks(struct stall_sample *s)
 	qsort(s->rank, (size_t)s->n, sizeof(*s->rank), compare);
 }
 
-/* "rank 1 has not entered all_reduce 2: train.py:88", if somebody waits in it. */
+/* Appends "rank 1 has not entered all_reduce 2: train.py:88" if another rank waits in it. */
 static void
 print_verdict(const struct stall_sample *s, struct buf *out)
 {
@@ -175,7 +177,7 @@ print(struct stall_sample *s, struct buf *out)
 		print_rank(&s->rank[i], out);
 }
 
-/* Of where all ranks are, in their order by number: FNV-1a. */
+/* Hashes (FNV-1a) where all ranks are, in the order of s->rank. */
 static uint64_t
 hash(const struct stall_sample *s)
 {
@@ -190,8 +192,7 @@ hash(const struct stall_sample *s)
 	return h;
 }
 
-/* The cell is where it was at the last sample, and a rank is in a collective: that is worth a line.
- */
+/* Logs an event if nothing has moved since the cell's last sample and a rank is in a collective. */
 static void
 report(struct stall_sample *s)
 {
@@ -242,7 +243,7 @@ complete(struct stall_sample *s)
 	free(s);
 }
 
-/* A rank that is stopped, or in an uninterruptible call, answers when it can. */
+/* A rank that is stopped, or in an uninterruptible call, may reply much later: goes on without. */
 static void
 on_late(void *arg)
 {
@@ -261,7 +262,8 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	uint64_t us;
 	uint32_t done;
 
-	/* an answer after answer() would meet the sorted ranks: then nobody looks any more */
+	/* after answer() has sorted the ranks, r is another rank's entry, and the reply is no
+	 * longer wanted */
 	if (m && (r->of->fn || r->of->cell) &&
 	    wire_unpack(m, NULL, &name, &us, &done, &text) == 0) {
 		if (name.n)

@@ -1,6 +1,6 @@
 /*
- * Who waits for whom: samples of where the ranks are, the text of G/stall, and the event when
- * nothing moves.
+ * Which ranks wait for which others: samples of where the ranks are, the text of G/stall, and the
+ * event when nothing moves.
  */
 #ifndef STALL_H
 #define STALL_H
@@ -9,18 +9,18 @@
 struct task;
 struct stall_sample;
 
-/* Called once, with the text of `stall`; not after stall_cancel. */
+/* Called once with the text of `stall`, but not after stall_cancel(). */
 typedef void stall_fn(void *arg, struct slice text);
 
-/* A sample to be taken: fn will hear of it. */
+/* Prepares a sample, whose text fn will get. */
 struct stall_sample *stall_prepare(struct group *g, stall_fn *fn, void *arg);
-/* Asks each rank where it is. fn is called, perhaps at once, and the sample frees itself. A rank
- * that does not answer in time is at "-". */
+/* Asks each rank where it is. Calls fn, possibly before it returns; the sample then frees itself. A
+ * rank that does not answer in time is shown at "-". */
 void stall_ask(struct stall_sample *s);
-/* Nobody wants it any more: fn will not be called. */
+/* The sample is no longer wanted: fn will not be called. */
 void stall_cancel(struct stall_sample *s);
-/* A cell has begun: sampled each `stall` seconds until it has ended; an event is raised when
- * nothing moves. */
+/* A cell has begun: samples it every `stall` seconds until it ends. Logs an event if nothing
+ * moves. */
 void stall_watch(struct task *w);
 
 #endif

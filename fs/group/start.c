@@ -1,4 +1,4 @@
-/* Checks what a start needs, and prepares it. */
+/* Checks the prerequisites of a start, and prepares it. */
 #include "group/start.h"
 #include "group/external.h"
 #include "group/hosts.h"
@@ -17,7 +17,7 @@ check_run_dir(const struct group *g, struct err *e)
 	    "the output directory %s was deleted: rmdir the group and make it again", g->run_dir);
 }
 
-/* What queued for a rank that has become external meanwhile will never run. */
+/* Drops what is queued for ranks that have become external since: it would never run. */
 static int
 check_external(struct group *g, struct err *e)
 {
@@ -44,7 +44,7 @@ start_make_ranks(struct group *g)
 	rank_make_all(g);
 }
 
-/* Are there as many as ranks? Of other hosts' GPUs hosts.c knows what can be known. */
+/* Are there enough GPUs for the ranks? For other hosts, hosts.c checks what can be known. */
 static int
 check_gpus(const struct group *g, struct err *e)
 {

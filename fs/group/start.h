@@ -1,13 +1,13 @@
-/* What comes before the first process of a group is asked for: ranks, places, agents. */
+/* Prepares the start of a group before its first process is requested: ranks, places, agents. */
 #ifndef START_H
 #define START_H
 #include "group/group.h"
 
-/* As many ranks as the settings ask for. What waits for those that there were would run on too few
- * of them, or on ranks that are no more: it is dropped. */
+/* Makes as many ranks as the settings ask for. If the number changes, drops what is queued: it
+ * would run on too few ranks, or on ranks that no longer exist. */
 void start_make_ranks(struct group *g);
-/* Checks all that may be wrong, makes the ranks, places them, and starts their hosts' agents. 0, or
- * -errno with e, which is the group's start_error then. */
+/* Checks everything that may be wrong, makes and places the ranks, and starts the agents of their
+ * hosts. Returns 0, or -errno with *e set, which also becomes the group's start_error. */
 int start_prepare(struct group *g, struct err *e);
 
 #endif

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* The store's process has ended, or never came. */
+/* The store's process has ended, or could not be started. */
 static void
 store_gone(struct group *g, const struct err *e)
 {
@@ -68,7 +68,7 @@ store_fini(struct group *g)
 	static const struct err gone = {ENODEV, "the group is gone"};
 	int slot = g->store.slot;
 
-	/* first: calls that fail now are no news of it */
+	/* first, so that calls that fail now are not reported */
 	g->store.slot = NO_SLOT;
 	if (g->store.host)
 		agent_slot_free(g->store.host->agent, slot, &gone);
@@ -86,7 +86,7 @@ store_spawn(struct group *g)
 	struct host *h = g->ranks[0].host;
 	struct buf env = {0}, master = {0};
 
-	/* one that has ended had clients, which look for it where it was */
+	/* a replacement on the same host keeps the port, where the ranks look for it */
 	if (g->store.host != h)
 		g->store.port = 0;
 	if (g->store.port)

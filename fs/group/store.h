@@ -1,18 +1,18 @@
 /*
- * The process that holds the rendezvous store. Only this module writes struct group_store. hooks.h
- * says who hears of it.
+ * The process that holds the rendezvous store, whose events are reported through hooks.h. Only this
+ * module writes struct group_store.
  */
 #ifndef STORE_H
 #define STORE_H
 #include "group/group.h"
 
-/* Is one wanted, by the setting `backend`? */
+/* Does the setting `backend` require a store? */
 bool store_wanted(const struct group *g);
-/* Its process: started, asked to end, killed. */
+/* Start the store's process, ask it to end, kill it. */
 void store_spawn(struct group *g);
 void store_quit(struct group *g);
 void store_kill(struct group *g);
-/* Nothing is heard of it any more, and its group is taken down. */
+/* Detaches from the process because its group is being removed: no more events are reported. */
 void store_fini(struct group *g);
 
 #endif

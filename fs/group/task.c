@@ -1,11 +1,11 @@
-/* Makes, frees and describes tasks. */
+/* Creates, frees and describes tasks. */
 #include "group/task.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Most texts are empty, and a task may have thousands: these are all this one. */
+/* Most texts are empty and a task may have thousands: all empty ones share this string. */
 static char no_text[] = "";
 
 static void

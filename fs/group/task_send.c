@@ -1,9 +1,9 @@
-/* Sends a subtask to its rank: a row for each kind of task. */
+/* Sends subtasks to their ranks: a function for each kind of task. */
 #include "group/task_send.h"
 #include "group/task.h"
 #include "host/agent.h"
 
-/* To these ranks, which are on one host. */
+/* Sends a cell to several ranks on one host. */
 static void
 send_run_many(const struct task *w, struct agent *a, struct slice who)
 {
@@ -80,7 +80,7 @@ task_send(struct subtask *j, struct agent *a)
 	senders[j->w->kind](j, a);
 }
 
-/* How many subtasks from the i-th on are on its host. */
+/* The number of consecutive subtasks, from the i-th on, whose ranks are on the same host. */
 static int
 count_together(const struct task *w, int i)
 {

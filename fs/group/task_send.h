@@ -3,9 +3,9 @@
 #define TASK_SEND_H
 #include "group/task.h"
 
-/* Sends what the subtask's task is to its rank, with the subtask's tag. */
+/* Sends the subtask to its rank, with its tag. */
 void task_send(struct subtask *j, struct agent *a);
-/* The same for all subtasks of a task: what it says goes once to each host, whatever its ranks. */
+/* Sends all subtasks of a task. Consecutive ranks on one host get the source of a cell together. */
 void task_send_all(struct task *w);
 
 #endif

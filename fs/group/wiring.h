@@ -2,7 +2,7 @@
 #ifndef WIRING_H
 #define WIRING_H
 
-/* Fills the hooks of the modules in fs/group; once, before any group is made. */
+/* Sets the hooks of the modules in fs/group. Call once, before any group is made. */
 void group_init(void);
 
 #endif

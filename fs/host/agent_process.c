@@ -1,4 +1,4 @@
-/* Starts the processes that are, or lead to, agents. */
+/* Starts the processes that are agents or lead to them. */
 #include "host/agent_process.h"
 #include "base/daemon.h"
 #include "host/launcher.h"
@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Starts a program with both ends of its control connection on one socket. Our end of it, or
+/* Starts a program with a socket as its standard input and output. Returns our end of it, or
  * -errno. */
 static int
 start(char **argv, pid_t *pid, struct err *e)
@@ -47,7 +47,7 @@ start(char **argv, pid_t *pid, struct err *e)
 	return pair[0];
 }
 
-/* An agent on this machine. */
+/* Starts an agent on this machine. */
 static int
 start_here(pid_t *pid, struct err *e)
 {
@@ -56,7 +56,7 @@ start_here(pid_t *pid, struct err *e)
 	return start(argv, pid, e);
 }
 
-/* The relay to one on another host: it is as the agent, to us. */
+/* Starts the relay to an agent on another host. To the daemon it looks like the agent. */
 static int
 start_relay(const struct agent_spec *s, pid_t *pid, struct err *e)
 {

@@ -1,5 +1,5 @@
 /*
- * The process of an agent, as the daemon starts it: the agent itself on this machine, or the relay
+ * The process that the daemon starts for an agent: the agent itself on this machine, or the relay
  * that leads to it on another.
  */
 #ifndef AGENT_PROCESS_H
@@ -7,17 +7,17 @@
 #include "err.h"
 #include <sys/types.h>
 
-/* Which agent, and how it is reached. */
+/* Which agent, and how to reach it. */
 struct agent_spec {
-	const char *host;     /* its name in `hosts`; "": this machine, which needs none */
-	const char *launcher; /* the words of `launcher`, for launcher.h; of a name only */
-	const char *engine;   /* ddip-engine over there; "": it is brought along */
+	const char *host;     /* its name in `hosts`; "": this machine */
+	const char *launcher; /* the words of `launcher` (launcher.h); only if it has a name */
+	const char *engine;   /* path of ddip-engine on that host; "": copy ours there */
 	double linger;	      /* seconds that it outlives its connection */
 };
 
 /* Do its processes run on this machine? */
 bool agent_process_is_here(const struct agent_spec *s);
-/* Starts it: our end of the socket that is its connection, and its pid; or -errno. */
+/* Starts it. Returns our end of its socket, and its pid in *pid; or -errno. */
 int agent_process_start(const struct agent_spec *s, pid_t *pid, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Chooses GPUs, and makes the environment that tells the ranks. */
+/* Chooses GPUs, and builds the environment of the ranks. */
 #include "host/gpus.h"
 #include <ctype.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ is_number(const char *word)
 	return *word && strspn(word, "0123456789") == strlen(word);
 }
 
-/* A UUID or its beginning, as CUDA takes it; NULL: none, or several begin so. */
+/* By UUID or the beginning of one, as in CUDA; NULL if none or several match. */
 static const struct nvml_gpu *
 by_uuid(const struct gpus *from, const char *word)
 {
@@ -64,8 +64,9 @@ by_label(const struct gpus *from, const char *word)
 	return NULL;
 }
 
-/* Numbers count the cards in `from`, instances do not count: with nothing inherited that is
- * nvidia-smi's number. Where only instances were left to us, numbers count those. */
+/* Numbers count the cards in `from` but not MIG instances: without an inherited
+ * CUDA_VISIBLE_DEVICES they are nvidia-smi's numbers. If only instances were inherited, numbers
+ * count those. */
 static const struct nvml_gpu *
 by_number(const struct gpus *from, const char *word)
 {
@@ -88,7 +89,7 @@ find(const struct gpus *from, const char *word)
 	return strchr(word, ':') ? by_label(from, word) : by_uuid(from, word);
 }
 
-/* "0 GPU-…, 1 GPU-…", as the user may name them. */
+/* "0 GPU-…, 1 GPU-…": the names that the user may write. */
 static void
 print_all(const struct gpus *from, struct buf *out)
 {
@@ -141,7 +142,7 @@ split_card(const struct gpus *from, const struct nvml_gpu *card, struct err *e)
 	return r;
 }
 
-/* Each word of a list into word[]: how many; the words lie in copy. */
+/* Splits a list into word[], which points into copy. Returns the number of words. */
 static int
 divide(char *copy, char **word, struct err *e)
 {
@@ -156,8 +157,8 @@ divide(char *copy, char **word, struct err *e)
 	return n;
 }
 
-/* Is one of those before the i-th the same? Twice by one name is on purpose, by two names a slip.
- */
+/* Is the i-th GPU already chosen? Repeating one name is deliberate; two names for one GPU are a
+ * mistake. */
 static int
 check_repeated(char **word, struct gpus *out, int i, struct err *e)
 {
@@ -195,7 +196,7 @@ choose_words(const struct gpus *from, char **word, int n, struct gpus *out, stru
 	return 0;
 }
 
-/* All that compute: of a GPU in MIG mode its instances. */
+/* Chooses everything that computes: of a GPU in MIG mode, its instances. */
 static void
 choose_all(const struct gpus *from, struct gpus *out)
 {
@@ -256,8 +257,7 @@ gpus_visible(
 
 		for (int k = 0; k < out->n; k++)
 			again |= out->gpu[k] == gpu;
-		if (again) { /* CUDA sees none then, so the daemon's other children see none either
-			      */
+		if (again) { /* then CUDA sees none, and neither do the daemon's other children */
 			out->n = 0;
 			fail(why, EINVAL,
 			    "CUDA_VISIBLE_DEVICES=%.200s names %.60s twice: CUDA sees no GPU",
@@ -272,8 +272,7 @@ gpus_visible(
 			break;
 		}
 		add(out, gpu);
-		for (size_t k = 0; gpu->split && k < n;
-		     k++) /* what is left with a card are its instances */
+		for (size_t k = 0; gpu->split && k < n; k++) /* and its instances */
 			if (list[k].card == gpu->card && list[k].mig != NVML_WHOLE)
 				add(out, &list[k]);
 	}
@@ -311,7 +310,7 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 	if (gpus->none)
 		buf_addf(env, "CUDA_VISIBLE_DEVICES=%c", 0);
 	if (gpus->n == 0)
-		return; /* what the daemon inherited holds */
+		return; /* what the daemon inherited applies */
 	buf_addf(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID%cCUDA_VISIBLE_DEVICES=", 0);
 	for (int i = 0; i < gpus->n; i++) {
 		if (gpus->alone && i != rank)
@@ -320,15 +319,16 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 		comma = ",";
 	}
 	buf_addc(env, '\0');
-	/* NCCL refuses two ranks on one card: the first is for versions before 2.30, the other
-	 * later */
+	/* NCCL refuses two ranks on one card: the first variable is for versions before 2.30, the
+	 * second for later ones */
 	if (gpus->crowded)
 		buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%c", rank, 0, 0);
 }
 
 /* ---- GPUs of other hosts ---- */
 
-/* The words of a list that names GPUs: how many. They lie in *copy, which the caller frees. */
+/* Splits a list that names GPUs. Returns the number of words (0: all or none), which point into
+ * *copy; the caller frees it. */
 static int
 far_words(const char *words, char **copy, char *word[GPUS_MAX])
 {

@@ -1,35 +1,36 @@
 /*
- * The GPUs of this host as NVML reports them: a separate thread asks, because a driver may take its
- * time. Knows no group: `words` are those of the verb `gpus`.
+ * The GPUs of this host as NVML reports them: a separate thread queries NVML, because a driver may
+ * be slow to respond. Knows no groups: `words` are those of the verb `gpus`.
  */
 #ifndef GPUSTAT_H
 #define GPUSTAT_H
 #include "host/gpus.h"
 
-/* The thread begins to look; once, before any group is made. */
+/* Starts the thread. Call once, before any group is created. */
 void gpustat_start(void);
 void gpustat_stop(void);
 
-/* What the daemon may choose from; *why: what is wrong with it (no 0: nothing). */
+/* The GPUs that the daemon may choose from; *why: what is wrong with them (no 0: nothing). */
 void gpustat_visible(struct gpus *out, struct err *why);
-/* The GPUs that these words name. Waits for the thread's first list, if it is not there yet (some
- * 10 s at most): the daemon does that before it serves. */
+/* The GPUs that words name. Waits for the thread's first list if necessary, for at most about 10 s:
+ * the daemon does that before it serves requests. */
 int gpustat_choose(const char *words, struct gpus *out, struct err *e);
-/* The same for words that were good before, as they are now: the list does not change. */
+/* The same, for words that have already been accepted: the list does not change. */
 void gpustat_chosen(const char *words, struct gpus *out);
-/* The environment of a rank, its number on the host, and how many ranks of `size` are there. */
+/* A rank's environment, its LOCAL_RANK, and LOCAL_WORLD_SIZE in a group of `size` ranks (1 if each
+ * sees only its own GPU). */
 void gpustat_env(const char *words, int rank, struct buf *env);
 int gpustat_local_rank(const char *words, int rank);
 int gpustat_local_size(const char *words, int size);
 
-/* What a GPU did when it was looked at last; NULL: nobody has looked yet. */
+/* What a GPU was doing when it was last queried; NULL: not queried yet. */
 const struct nvml_use *gpustat_seen(const struct nvml_gpu *gpu);
-/* The last question was not answered in time: what was seen is from before. */
+/* The last query was not answered in time: the data is older. */
 bool gpustat_is_late(void);
-/* Is that good enough for a text that is made now? Also if the answer is overdue. */
+/* Is the data recent enough for a text generated now? Also true if the answer is overdue. */
 bool gpustat_is_fresh(void);
-/* Asks what all GPUs do. fn, which is set once, is called from the loop when that is known, or
- * overdue. */
+/* Queries the activity of all GPUs. fn, which is set once, is called from the loop when the answer
+ * has come or is overdue. */
 void gpustat_ask(void);
 void gpustat_on_answer(void (*fn)(void));
 

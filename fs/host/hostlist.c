@@ -25,7 +25,7 @@ hostlist_print(const struct hostlist *l, struct buf *out)
 		buf_addf(out, "%s%s:%d", i ? " " : "", l->host[i].name, l->host[i].slots);
 }
 
-/* An address of IPv6, in brackets, which may name an interface: [fe80::1%eth0] */
+/* An IPv6 address in brackets, optionally with an interface: [fe80::1%eth0] */
 static bool
 is_address(const char *s, size_t n)
 {
@@ -38,7 +38,8 @@ is_address(const char *s, size_t n)
 	return inside && digits >= inside;
 }
 
-/* A name that no command takes for an option, and that can stand in a list; USER@ may be before. */
+/* A name, optionally USER@NAME, that no command mistakes for an option and that is valid in a
+ * list. */
 static bool
 is_name(const char *s, size_t n)
 {
@@ -65,7 +66,8 @@ add(struct hostlist *l, const char *name, size_t n, long slots, struct err *e)
 	return 0;
 }
 
-/* The number of slots at s, to the end of s; -EINVAL. what: the word that it is in. */
+/* Parses s, which must be a number of slots and nothing else; -EINVAL. what: the word it is in, for
+ * messages. */
 static long
 slots_of(const char *s, const char *what, struct err *e)
 {
@@ -119,7 +121,7 @@ hostlist_index_free(struct hostlist_index *x)
 	free(x);
 }
 
-/* Each host once, and at least one. */
+/* Checks that there is at least one host and that none appears twice. */
 static int
 check(const struct hostlist *l, struct err *e)
 {
@@ -175,7 +177,7 @@ hostlist_words(const char *words, struct hostlist *out, struct err *e)
 	return finish(out, r, e);
 }
 
-/* A line without its comment. where: for messages. */
+/* line: without its comment. where: for messages. */
 static int
 add_line(struct hostlist *l, char *line, const char *where, struct err *e)
 {
@@ -214,7 +216,8 @@ hostlist_text(const char *text, const char *path, struct hostlist *out, struct e
 
 /* ---- Slurm ---- */
 
-/* Names are written n[01-03,7]: what is before the bracket, then each number of the list. */
+/* Names have the form n[01-03,7]: what precedes the bracket is combined with each number of the
+ * list. */
 static int
 expand(struct hostlist *l, const char *before, const char *rest, struct err *e)
 {
@@ -250,7 +253,7 @@ expand(struct hostlist *l, const char *before, const char *rest, struct err *e)
 	return r;
 }
 
-/* The end of the first name of a list: a comma that is in no bracket. */
+/* The length of the first name of a list: up to a comma that is in no bracket. */
 static size_t
 first_of(const char *list)
 {
@@ -262,7 +265,7 @@ first_of(const char *list)
 	return n;
 }
 
-/* 2(x3),1: as many as there are hosts. */
+/* Parses 2(x3),1, which must cover all hosts. */
 static int
 set_tasks(struct hostlist *l, const char *tasks, struct err *e)
 {

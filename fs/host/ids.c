@@ -1,5 +1,6 @@
 /*
- * Users and groups of this host, by name. A separate file, because <grp.h> has a struct group too.
+ * Users and groups of this host, by name. A separate file, because <grp.h> also declares a struct
+ * group.
  */
 #include "host/ids.h"
 #include <ctype.h>
@@ -9,7 +10,7 @@
 
 enum { DECIMAL = 10 };
 
-/* Is it a number that a user or a group may have? (uid_t)-1 means nobody. */
+/* Is s a valid user or group number? (uid_t)-1 stands for none. */
 static bool
 is_number(const char *s, unsigned *id)
 {

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* The user, the group of a name or a number; false: there is none, id is as before. They read
- * files, and may ask servers: not for the loop. */
+/* Look up a user or group by name or number. Return false, with *id unchanged, if there is none.
+ * They read files and may query servers: do not call them from the loop. */
 bool ids_user(const char *s, uid_t *id);
 bool ids_group(const char *s, gid_t *id);
 

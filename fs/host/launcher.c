@@ -1,4 +1,4 @@
-/* The table of launchers, and the commands made of it. */
+/* The table of launchers, and the commands built from it. */
 #include "host/launcher.h"
 #include "base/words.h"
 #include <errno.h>
@@ -9,12 +9,13 @@
 
 #define SRUN "srun -N1 -n1 -w " HOST " -u --overlap"
 
-/* The command is before, the user's options, behind. direct: it carries little, so bulk goes by a
- * connection from there, to the address that this variable has there; NULL: all by the command. */
+/* The command is `before`, the user's options, `behind`. direct: the launcher is too slow for bulk
+ * data, which goes over a connection from the other host to the address in this variable there;
+ * NULL: everything goes through the launcher. */
 static const struct launcher {
 	const char *name, *before, *behind, *direct;
 } launchers[] = {
-    /* a password or an unknown key ends in a message, not in a question */
+    /* asks no questions: a missing password or an unknown key is an error */
     {"ssh", "ssh -T -o BatchMode=yes", HOST, NULL},
     {"srun", SRUN, "sh -c", "SLURM_LAUNCH_NODE_IPADDR"},
     {"srun-only", SRUN, "sh -c", NULL},
@@ -64,7 +65,8 @@ launcher_check(const char *words, struct err *e)
 	return r;
 }
 
-/* An address of IPv6 is in brackets in lists alone: to ssh they would be part of a name. */
+/* Drops the brackets of an IPv6 address, which only lists need: ssh would take them as part of a
+ * name. */
 static void
 add_host(const char *host, struct buf *out)
 {
@@ -73,7 +75,7 @@ add_host(const char *host, struct buf *out)
 			buf_addc(out, *host);
 }
 
-/* word with the host's name in it; the caller's. */
+/* Returns word with the host's name inserted; the caller frees it. */
 static char *
 with_host(const char *word, const char *host)
 {

@@ -1,4 +1,4 @@
-/* Follows a path component by component, and never touches a ddipfs mount. */
+/* Follows a path component by component without ever touching a ddipfs mount. */
 #include "host/path.h"
 #include "proc.h"
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINKS_MAX = 40 }; /* as the kernel: then ELOOP */
+enum { LINKS_MAX = 40 }; /* the kernel's limit: ELOOP beyond it */
 
-/* Where the ddipfs mounts are, each ended by NUL. */
+/* Collects the mount points of ddipfs, each ended by NUL. */
 static bool
 add_mount(const struct proc_mount *m, void *arg)
 {
@@ -31,7 +31,8 @@ is_mount(const struct buf *mounts, const char *path)
 	return false;
 }
 
-/* What is still to be followed begins with the text of the link. */
+/* Puts the target of the link at in front of rest. Returns 1 if the target is absolute, 0 if not,
+ * or -errno. */
 static int
 follow_link(const char *at, char *rest, size_t size)
 {
@@ -47,7 +48,7 @@ follow_link(const char *at, char *rest, size_t size)
 	return *target == '/' ? 1 : 0;
 }
 
-/* Takes the first component of rest off, into name. False: there is none. */
+/* Moves the first component of rest into name. False: there is none, or *error is set. */
 static bool
 take_component(char *rest, char name[NAME_MAX + 1], int *error)
 {
@@ -63,7 +64,8 @@ take_component(char *rest, char name[NAME_MAX + 1], int *error)
 	return n > 0;
 }
 
-/* 0; -EXDEV: into a mount; -errno. A component that is not there ends it: stat(2) says so. */
+/* Returns 0, -EXDEV if the path leads into a mount, or -errno: also for a component that does not
+ * exist, as stat(2) does. */
 static int
 follow(const struct buf *mounts, const char *path)
 {

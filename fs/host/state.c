@@ -14,7 +14,7 @@
 
 enum { WALK_FDS = 16, SESSIONS_MAX = 10000 };
 
-/* A directory that is ours alone: made, or found to be so. */
+/* Creates a directory, or checks an existing one: only this user may have access. */
 static int
 private_dir(const char *path, struct err *e)
 {
@@ -38,7 +38,7 @@ remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 	return remove(path);
 }
 
-/* Is this a dead session at the mount point? Then its lock is open in *fd. */
+/* Is this a dead session of this mount point, one whose lock nobody holds? */
 static bool
 is_dead(const char *dir, const char *mountpoint)
 {
@@ -62,7 +62,7 @@ newest_first(const void *a, const void *b)
 	return -strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Removes dead sessions of this mount point but the last one. */
+/* Removes the dead sessions of this mount point, except the latest. */
 static void
 sweep(const char *base, const char *mountpoint)
 {
@@ -108,7 +108,7 @@ write_small(const char *dir, const char *name, const char *s, struct err *e)
 	return r;
 }
 
-/* The lock stays open, and locked, as long as this process lives. */
+/* The lock stays open, and held, for the life of this process. */
 static int
 lock_session(const char *dir, struct err *e)
 {

@@ -3,8 +3,9 @@
 #define STATE_H
 #include "err.h"
 
-/* ${DDIP_STATE:-${TMPDIR:-/var/tmp}}/ddipfs-UID/ID, made now, 0700, locked while this process
- * lives. Of the dead sessions at this mount point only the last is kept. *dir is the caller's. */
+/* Creates ${DDIP_STATE:-${TMPDIR:-/var/tmp}}/ddipfs-UID/ID with mode 0700, and locks it for the
+ * life of this process. Of the dead sessions at this mount point only the latest is kept. The
+ * caller frees *dir. */
 int state_make(const char *mountpoint, char **dir, struct err *e);
 
 #endif

@@ -15,14 +15,14 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-/* AGAIN_MS: one that ends as soon as it has begun is not started again before that. */
+/* AGAIN_MS: a watchdog that exits sooner than this after its start is restarted this much later. */
 enum { TICK_MS = 10, AGAIN_MS = 1000, BUCKETS = 1024 };
 
 static const uint64_t NS_PER_MS = 1000000;
 
 struct pending_tick {
 	enum tick_kind kind;
-	bool told; /* CREATE, DELETE: the watchdog is at it */
+	bool told; /* CREATE, DELETE: sent to the watchdog, whose request has not come yet */
 	char *path;
 	TAILQ_ENTRY(pending_tick) link;
 	LIST_ENTRY(pending_tick) same_hash;
@@ -30,13 +30,13 @@ struct pending_tick {
 
 static TAILQ_HEAD(, pending_tick) notices = TAILQ_HEAD_INITIALIZER(notices);
 static LIST_HEAD(, pending_tick) by_path[BUCKETS];
-static size_t pending; /* CREATE and DELETE */
+static size_t pending; /* number of CREATE and DELETE notices */
 static const char letters[TICK_KINDS] = {'m', 'w', 'c', 'd'};
 static int pipe_fd = -1;
-static int log_fd;	 /* where its notes go */
+static int log_fd;	 /* for its messages */
 static pid_t watchdog;	 /* 0: none */
 static uint64_t spawned; /* now_ns */
-static char device[32];	 /* of the mount, "" until it is known */
+static char device[32];	 /* of the mount; "" until known */
 static pid_t *agents;
 static size_t agent_count;
 static struct timer *tick, *again;
@@ -96,7 +96,7 @@ ticks_watchdog(void)
 	return watchdog;
 }
 
-/* Nothing can be sent to the watchdog any more. */
+/* Closes the pipe to the watchdog. */
 static void
 hang_up(void)
 {
@@ -118,7 +118,7 @@ on_writable(void *arg, uint32_t events)
 	push();
 }
 
-/* Sends what is queued; what does not fit goes when there is room. */
+/* Sends what is queued; the rest goes when the pipe becomes writable. */
 static void
 push(void)
 {
@@ -137,7 +137,7 @@ push(void)
 		}
 		if (n < 0 && errno == EINTR)
 			continue;
-		hang_up(); /* its end is told by SIGCHLD */
+		hang_up(); /* SIGCHLD will report its exit */
 	}
 }
 
@@ -176,7 +176,8 @@ ticks_agent_gone(pid_t pid)
 			agents[i--] = agents[--agent_count];
 }
 
-/* CREATE and DELETE are asked for by the watchdog before they are done; the others are not. */
+/* For CREATE and DELETE the watchdog sends the daemon a request of its own; the others need
+ * none. */
 static bool
 is_asked_for(enum tick_kind kind)
 {
@@ -245,7 +246,7 @@ tell(void *arg)
 			continue;
 		buf_addf(&out, "%c %s%c", letters[n->kind], n->path, 0);
 		n->told = true;
-		/* those that the watchdog's own request takes off stay until then */
+		/* a CREATE or DELETE stays until the watchdog's request removes it */
 		if (!is_asked_for(n->kind))
 			forget(n);
 	}
@@ -259,7 +260,7 @@ ticks_path(enum tick_kind kind, const char *fmt, ...)
 	struct pending_tick *n;
 	va_list ap;
 
-	if (pipe_fd < 0 || !*device) /* nothing is mounted: nobody watches */
+	if (pipe_fd < 0 || !*device) /* nothing is mounted: there are no watchers */
 		return;
 	va_start(ap, fmt);
 	buf_vaddf(&path, fmt, ap);
@@ -288,7 +289,7 @@ ticks_expects(enum tick_kind kind, const char *path, bool done)
 	return n != NULL;
 }
 
-/* Another one in the place of one that has ended. */
+/* Starts a new watchdog in place of one that has exited. */
 static void
 replace(void *arg)
 {
@@ -320,7 +321,7 @@ ticks_reaped(pid_t pid)
 	if (daemon_.ending)
 		return true;
 	note("the watchdog has ended: another one takes its place");
-	/* what it was told to do and has not done is nobody's now */
+	/* drops what it was told to do but has not done */
 	for (n = TAILQ_FIRST(&notices); n; n = next) {
 		next = TAILQ_NEXT(n, link);
 		if (n->told)

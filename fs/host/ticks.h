@@ -1,6 +1,6 @@
 /*
- * Wakes programs that watch files: inotify through the watchdog, poll(2) through the session. Ticks
- * are coalesced.
+ * Wakes programs that watch files with inotify, through the watchdog. Ticks are coalesced. For
+ * poll(2) see req_wake_pollers().
  */
 #ifndef TICKS_H
 #define TICKS_H
@@ -10,23 +10,24 @@
 
 enum tick_kind { TICK_MODIFY, TICK_CLOSE, TICK_CREATE, TICK_DELETE, TICK_KINDS };
 
-/* Starts the watchdog for the daemon's mount; its notes go to the descriptor log. 0 or -errno. */
+/* Starts the watchdog for the daemon's mount; its messages go to the descriptor log. Returns 0 or
+ * -errno. */
 int ticks_start(int log);
-/* A child has ended: if it was the watchdog, another one takes its place, and is told what that one
- * knew. False: it was another child. */
+/* Call for each child that has exited. If it was the watchdog, starts a new one and passes on what
+ * the old one knew. False: it was another child. */
 bool ticks_reaped(pid_t pid);
-/* Tells it which device the mount has, and which agents are to end with us. */
+/* Tell the watchdog which device the mount has, and which agents must end with the daemon. */
 void ticks_mounted(unsigned major, unsigned minor);
 void ticks_agent(pid_t pid);
 void ticks_agent_gone(pid_t pid);
 void ticks_stop(void);
 pid_t ticks_watchdog(void);
-/* Something below the mount has changed: path as "group/status". */
+/* A file below the mount has changed; its path is formatted as in "group/status". */
 void ticks_path(enum tick_kind kind, const char *fmt, ...) PRINTF(2, 3);
-/* How many CREATE and DELETE are still out. */
+/* Number of CREATE and DELETE ticks that are still pending. */
 size_t ticks_pending(void);
-/* The watchdog asks for `name` in a vars directory: is it about to make (delete) it? Each is
- * expected once: done takes it off. */
+/* For a request by the watchdog in a vars directory: is it about to create (delete) this path? Each
+ * tick is expected once: with done set, removes it. */
 bool ticks_expects(enum tick_kind kind, const char *path, bool done);
 
 #endif

@@ -1,16 +1,16 @@
 /*
  * The watchdog: a separate process without /dev/fuse. Only operations made through a mount raise
- * inotify events, and the daemon may not touch its own mount: killed with such a call in flight, it
- * could never end. So this process touches the mount.
+ * inotify events, and the daemon must not touch its own mount: if it were killed with such a call
+ * in flight, it could never exit. So this process touches the mount.
  *
  * Commands on standard input, each ended by a NUL:
  *   dev MAJOR:MINOR   the mount is this device: nothing else is ever touched or unmounted
  *   agent PID         ends with the daemon; there may be several
  *   m PATH            MODIFY        w PATH   CLOSE_WRITE
  *   c PATH            CREATE        d PATH   DELETE
- * End of file means that the daemon is gone. A PATH leads downwards from the mount's root by plain
- * names, and over no link and no other mount: whatever names user code makes up, nothing outside is
- * reached.
+ * End of file means that the daemon is gone. A PATH leads down from the mount's root by plain names
+ * and crosses no link and no other mount: whatever names user code makes up, nothing outside the
+ * mount is reached.
  */
 #include "host/watchdog.h"
 #include "proc.h"
@@ -33,11 +33,12 @@
 
 enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, NS_PER_MS = 1000000 };
 
-static char device[32]; /* "0:53" as mountinfo writes it; "" until told */
+static char device[32]; /* "0:53" as mountinfo writes it; "" until known */
 static int *agents;	/* pidfds */
 static size_t agent_count;
 
-/* The mount's root for one batch: held longer it would keep umount from working. */
+/* Opens the mount's root for one batch of commands: held longer, it would keep umount from
+ * working. */
 static int
 open_root(const char *mountpoint)
 {
@@ -56,7 +57,7 @@ open_root(const char *mountpoint)
 	return -1;
 }
 
-/* Opens path below the root and nowhere else. -1: it is not there, or is not such a path. */
+/* Opens path below the root and nowhere else. -1 if it does not exist or leads elsewhere. */
 static int
 open_below(int root, const char *path, uint64_t flags)
 {
@@ -73,7 +74,8 @@ open_below(int root, const char *path, uint64_t flags)
 	return fd;
 }
 
-/* Opens the directory that path is in. *name is set to the last name. -1: as open_below. */
+/* Opens the directory that contains path, and sets *name to the last component. -1 as in
+ * open_below. */
 static int
 open_parent(int root, char *path, const char **name)
 {
@@ -87,7 +89,7 @@ open_parent(int root, char *path, const char **name)
 	return open_below(root, slash ? path : ".", O_PATH | O_DIRECTORY);
 }
 
-/* Errors are nobody's business here: the file may be gone by now. */
+/* Errors are ignored here: the file may be gone by now. */
 static void
 touch(int dir, const char *name)
 {
@@ -143,7 +145,7 @@ has_ended(int pidfd, int wait_ms)
 	return poll(&p, 1, wait_ms) > 0;
 }
 
-/* In the place of those that have ended. */
+/* Replaces agents that have ended. */
 static void
 add_agent(int pid)
 {
@@ -183,16 +185,15 @@ is_ours(const struct proc_mount *m, void *mountpoint)
 	return strcmp(m->device, device) == 0 && strcmp(m->where, mountpoint) == 0;
 }
 
-/* Does mountinfo have our device at this place? */
+/* Does mountinfo list our device at this mount point? */
 static bool
 still_mounted(const char *mountpoint)
 {
 	return *device && proc_mounts(is_ours, (void *)(uintptr_t)mountpoint) > 0;
 }
 
-/* Is the mount there one whose daemon is gone? Its number may be that of another one by now, which
- * was made when this one was unmounted; before the device was told, there is nothing else to know.
- */
+/* Is this the mount of a daemon that is gone? Its device number may have been reused for a mount
+ * made after this one was unmounted; and before the device is known there is no other evidence. */
 static bool
 is_dead(const char *mountpoint)
 {
@@ -208,7 +209,7 @@ unmount(const char *mountpoint, int daemon)
 
 	if (*device && !still_mounted(mountpoint))
 		return;
-	/* a daemon that ends closes our pipe before, maybe, the descriptor of its mount */
+	/* an exiting daemon may close our pipe before it closes its /dev/fuse */
 	has_ended(daemon, DAEMON_ENDS_MS);
 	if (!is_dead(mountpoint))
 		return;
@@ -224,7 +225,7 @@ unmount(const char *mountpoint, int daemon)
 		;
 }
 
-/* An agent ends by itself when its connection does; one that can't is killed. */
+/* An agent exits by itself when its connection closes; one that does not is killed. */
 static void
 end_agents(void)
 {

@@ -1,11 +1,12 @@
 /*
- * The watchdog process: touches the mount to raise inotify events, and cleans up when the daemon is
- * gone.
+ * The watchdog process: touches files in the mount to raise inotify events, and cleans up when the
+ * daemon is gone.
  */
 #ifndef WATCHDOG_H
 #define WATCHDOG_H
 
-/* Runs until standard input ends, unmounts what is left, ends the agent. The exit status. */
+/* Runs until end of file on standard input, then unmounts what is left and ends the agents. Returns
+ * the exit status. */
 int watchdog_main(const char *mountpoint);
 
 #endif

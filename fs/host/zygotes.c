@@ -1,19 +1,19 @@
-/* Counts how many groups want each zygote, by what it is made of. */
+/* Counts the groups that use each zygote, by what defines it. */
 #include "host/zygotes.h"
 #include "base/daemon.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* How long one stays that nobody wants, if no other one takes its place. */
+/* How long an unused zygote stays, unless another one becomes unused. */
 enum { UNWANTED_MS = 60000 };
 
 struct zygote {
 	uint32_t id;
 	struct agent *agent;
 	char *key, *phases, *failed;
-	unsigned groups;	/* that want it */
-	uint32_t tag;		/* of the question for it, until it is answered */
-	struct timer *unwanted; /* given up when it is over */
+	unsigned groups;	/* that use it */
+	uint32_t tag;		/* of the pending request to start it */
+	struct timer *unwanted; /* while it is unused; then it is released */
 	struct zygote *next;
 };
 
@@ -27,7 +27,7 @@ free_zygote(struct zygote *z)
 	free(z);
 }
 
-/* The agent is gone, and all of them with it. */
+/* The agent is gone, and all its zygotes with it. */
 static void
 forget_all(struct agent *a)
 {
@@ -73,7 +73,7 @@ on_unwanted(void *arg)
 	give_up(z);
 }
 
-/* Of those that nobody wants only one stays. */
+/* Only one unused zygote stays. */
 static void
 give_up_others(struct agent *a, const struct zygote *kept)
 {
@@ -113,7 +113,7 @@ on_ready(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		return;
 	}
 	if (!z->agent->conn)
-		return; /* it goes with its agent */
+		return; /* it is freed with its agent */
 	z->failed = xstrdup(e->text);
 	note("zygote: %s", e->text);
 }

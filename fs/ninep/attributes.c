@@ -1,4 +1,4 @@
-/* Messages about what files are: attributes, the entries of directories, links. */
+/* Messages about attributes, directory entries and links. */
 #include "base/daemon.h"
 #include "front/front.h"
 #include "front/listing.h"
@@ -13,11 +13,11 @@
 #include <sys/statvfs.h>
 
 enum {
-	ATTRIBUTES = 0x7ff,  /* of getattr, those that every file system has */
+	ATTRIBUTES = 0x7ff,  /* of getattr: those that every file system has */
 	SET_SIZE = 1 << 3,   /* of setattr */
-	STAT_FIXED = 39,     /* bytes of a stat before its texts, without its size */
-	ID_TEXT = 16,	     /* a user's number */
-	FS_TYPE = 0x01021997 /* what statfs(2) says of 9P */
+	STAT_FIXED = 39,     /* bytes of a stat before its strings, without its size */
+	ID_TEXT = 16,	     /* a user or group ID as text */
+	FS_TYPE = 0x01021997 /* the type that statfs(2) reports for 9P */
 };
 
 static const uint32_t plain_dir = 0x80000000;
@@ -41,7 +41,7 @@ op_getattr(struct call *c, struct ninep_field *f)
 	ninep_put(&c->body, 4, st.st_uid);
 	ninep_put(&c->body, 4, st.st_gid);
 	ninep_put(&c->body, 8, st.st_nlink);
-	ninep_put(&c->body, 8, 0); /* a device's number */
+	ninep_put(&c->body, 8, 0); /* device number */
 	ninep_put(&c->body, 8, (uint64_t)st.st_size);
 	ninep_put(&c->body, 8, (uint64_t)st.st_blksize);
 	ninep_put(&c->body, 8, (uint64_t)st.st_blocks);
@@ -49,7 +49,7 @@ op_getattr(struct call *c, struct ninep_field *f)
 		ninep_put(&c->body, 8, (uint64_t)st.st_mtim.tv_sec);
 		ninep_put(&c->body, 8, (uint64_t)st.st_mtim.tv_nsec);
 	}
-	for (int i = 0; i < 4; i++) /* birth, generation, version: none */
+	for (int i = 0; i < 4; i++) /* birth time, generation, version: none */
 		ninep_put(&c->body, 8, 0);
 	return 0;
 }
@@ -69,7 +69,7 @@ op_setattr(struct call *c, struct ninep_field *f)
 {
 	if (call_take_fid(c, f[0].n) < 0)
 		return -EBADF;
-	/* modes, owners and times are ours, as everywhere */
+	/* we decide modes, owners and times, as everywhere */
 	return f[1].n & SET_SIZE ? set_size(c, f[5].n) : 0;
 }
 
@@ -95,7 +95,7 @@ op_statfs(struct call *c, struct ninep_field *f)
 
 	if (call_take_fid(c, f[0].n) < 0)
 		return -EBADF;
-	/* free space for the ranks' output */
+	/* reports the free space for the ranks' output */
 	if (statvfs(daemon_.state_dir, &st) < 0)
 		st = (struct statvfs){.f_bsize = 1};
 	ninep_put(&c->body, 4, FS_TYPE);
@@ -122,7 +122,7 @@ op_xattrcreate(struct call *c, struct ninep_field *f)
 	return -EOPNOTSUPP;
 }
 
-/* An entry by its number, which counts . and .. first. */
+/* The i-th entry, counting . and .. first. */
 static const char *
 entry(struct listing *l, uint64_t i, struct ninep_qid *q, mode_t *type)
 {
@@ -170,7 +170,7 @@ op_readdir(struct call *c, struct ninep_field *f)
 
 /* ---- 9P2000 ---- */
 
-/* The stat of a node, with its own size in front. */
+/* The stat of a node, preceded by its size. */
 static void
 put_stat(struct buf *out, struct node *n, const char *name)
 {
@@ -182,7 +182,7 @@ put_stat(struct buf *out, struct node *n, const char *name)
 	snprintf(uid, sizeof(uid), "%u", (unsigned)st.st_uid);
 	snprintf(gid, sizeof(gid), "%u", (unsigned)st.st_gid);
 	ninep_put(out, 2, STAT_FIXED + 4 * 2 + strlen(name) + 2 * strlen(uid) + strlen(gid));
-	ninep_put(out, 2, 0); /* for the kernel */
+	ninep_put(out, 2, 0); /* type, dev: for the kernel's use */
 	ninep_put(out, 4, 0);
 	ninep_put_qid(out, &q);
 	ninep_put(out, 4, (st.st_mode & ACCESSPERMS) | (S_ISDIR(st.st_mode) ? plain_dir : 0));
@@ -245,8 +245,8 @@ op_read_dir(struct call *c, uint64_t offset, size_t count)
 		listing_rewind(f->listing);
 		f->next_entry = 0;
 	} else if (offset != f->next_offset) {
-		return fail(
-		    &c->r.err, EINVAL, "a directory can be read from 0, or from where the last read ended");
+		return fail(&c->r.err, EINVAL,
+		    "a directory can be read from 0, or from where the last read ended");
 	}
 	for (size_t last = f->next_entry + LISTING_MAX;
 	     f->next_entry < last && (name = listing_entry(f->listing, f->next_entry, &ino, &type));
@@ -256,7 +256,7 @@ op_read_dir(struct call *c, uint64_t offset, size_t count)
 		struct node *n = tree_lookup(f->node, name, &error);
 
 		if (!n)
-			continue; /* gone meanwhile */
+			continue; /* removed in the meantime */
 		put_stat(&entries, n, name);
 		tree_forget(n, 1);
 		if (entries.n > count) {

@@ -1,4 +1,4 @@
-/* Calls: made, parked, answered. The front end of the tree's requests that come by 9P. */
+/* Calls: created, parked, answered. The front end for requests that arrive over 9P. */
 #include "ninep/call.h"
 #include "copy.h"
 #include "base/daemon.h"
@@ -13,7 +13,7 @@
 
 enum { DATA_HEAD = NINEP_HEADER + 4 };
 
-/* What the copy threads have read, for the loop. */
+/* Calls whose data the copy threads have read, for the loop. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static STAILQ_HEAD(, call) copied_calls = STAILQ_HEAD_INITIALIZER(copied_calls);
 static int wakeup_fd = -1;
@@ -81,7 +81,7 @@ is_broken(const struct call *c)
 	return c->conn->fd < 0;
 }
 
-/* Who flushed it waits for this: its answer, if it had one, comes first. */
+/* Answers the Tflush calls that wait for this one, after its own reply, if it had one. */
 static void
 answer_flushes(struct call *c)
 {
@@ -125,7 +125,7 @@ data(struct req *r, const void *p, size_t n)
 	call_answer(c, 0);
 }
 
-/* On a copy thread: the reply is made in a block that the output takes as it is. */
+/* Runs on a copy thread. Makes the reply in a block that the output can own, without copying. */
 static void
 copied(void *arg, const char *p, ssize_t n)
 {
@@ -153,7 +153,7 @@ copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 	copy_later(s, offset, n, copied, c);
 }
 
-/* Back on the loop. */
+/* Runs on the loop again. */
 static void
 answer_copied(struct call *c)
 {
@@ -265,7 +265,7 @@ by_shell(const struct req *r)
 	return false;
 }
 
-/* Not asked for: each flush says itself what it is. */
+/* Never needed: each flush of a file says itself who closes it. */
 static struct req_client
 client(const struct req *r)
 {

@@ -58,7 +58,7 @@ fid_ref(struct fid *f)
 	return f;
 }
 
-/* The locks that were taken by this fid: those of ranges, and those of the whole. */
+/* Releases the locks taken through this fid: those on ranges, and those on the whole file. */
 static void
 unlock(const struct fid *f)
 {

@@ -1,4 +1,4 @@
-/* Fids: a client's numbers for files that it has walked to, and maybe opened. */
+/* Fids: a client's numbers for files that it has walked to, and perhaps opened. */
 #ifndef FID_H
 #define FID_H
 #include "ninep/message.h"
@@ -10,34 +10,34 @@ enum { FID_BUCKETS = 64, FIDS_MAX = 16384 };
 
 struct fid {
 	uint32_t number;
-	struct node *node;	 /* one lookup */
-	struct file *file;	 /* open; NULL: not, or a directory */
-	struct listing *listing; /* an open directory; NULL: none */
-	size_t next_entry;	 /* 9P2000: where reading the directory goes on, … */
+	struct node *node;	 /* holds one lookup */
+	struct file *file;	 /* the open file; NULL if not open, or a directory */
+	struct listing *listing; /* the open directory, or NULL */
+	size_t next_entry;	 /* 9P2000: where the next read of the directory continues, … */
 	uint64_t next_offset;	 /* … if this is the offset */
-	int refs;		 /* the table's, calls' */
+	int refs;		 /* from the table and from calls */
 	LIST_ENTRY(fid) link;
 };
 
-/* Those of one connection. Zero-initialised is empty. */
+/* The fids of one connection. Zero-initialised is empty. */
 struct fid_table {
 	LIST_HEAD(, fid) buckets[FID_BUCKETS];
 	size_t n;
 };
 
-/* NULL: there is none. */
+/* NULL if there is none. */
 struct fid *fid_find(struct fid_table *t, uint32_t number);
-/* One for a node, whose lookup it takes over. 0, or -errno: the number is in use, there are too
- * many (the lookup is given back). */
+/* Adds a fid for a node, whose lookup it takes over. Returns 0, or -errno if the number is in use
+ * or there are too many (the lookup is then dropped). */
 int fid_add(struct fid_table *t, uint32_t number, struct node *n);
-/* It is in the table no more; calls may hold it still. */
+/* Removes f from the table; calls may still hold it. */
 void fid_drop(struct fid_table *t, struct fid *f);
-/* The first that there is, NULL: none. */
+/* The first fid, or NULL if there is none. */
 struct fid *fid_first(struct fid_table *t);
 struct fid *fid_ref(struct fid *f);
 void fid_unref(struct fid *f); /* NULL-safe; the last one closes what is open */
 bool fid_is_open(const struct fid *f);
-/* A node of one's own for what n stands for, one lookup more. */
+/* A node for the same place as n, private if its row says so. Its lookup count is incremented. */
 struct node *fid_node(struct node *n);
 struct ninep_qid fid_qid(const struct node *n);
 

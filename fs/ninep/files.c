@@ -9,11 +9,11 @@
 #include <stdlib.h>
 
 enum {
-	READ_HEAD = NINEP_HEADER + 4, /* of a reply before its data */
-	LIVE_MAX = 64 << 10	      /* bytes of one read that may wait */
+	READ_HEAD = NINEP_HEADER + 4, /* bytes of a reply before its data */
+	LIVE_MAX = 64 << 10	      /* bytes of one read that may block */
 };
 
-/* Flags of 9P2000.L, which are those of most machines' Linux. */
+/* Flags of 9P2000.L, which are those of Linux on most machines. */
 enum {
 	L_CREAT = 00000100,
 	L_EXCL = 00000200,
@@ -24,12 +24,12 @@ enum {
 	L_NOFOLLOW = 00400000
 };
 
-/* Modes of 9P2000 and permissions that a file is made with. */
+/* Open modes of 9P2000, and the permission bit of a new directory. */
 enum { PLAIN_ACCESS = 3, PLAIN_EXEC = 3, PLAIN_TRUNC = 0x10 };
 
 static const uint32_t plain_dir = 0x80000000;
 
-/* Locks of 9P2000.L. */
+/* Lock types of 9P2000.L, and the results of a lock request. */
 enum { L_LOCK_READ, L_LOCK_WRITE, L_LOCK_NONE };
 
 enum { L_LOCK_SUCCESS, L_LOCK_BLOCKED };
@@ -75,17 +75,17 @@ put_opened(struct call *c)
 	struct ninep_qid q = fid_qid(c->fid->node);
 
 	ninep_put_qid(&c->body, &q);
-	ninep_put(&c->body, 4, 0); /* any number of bytes in one message */
+	ninep_put(&c->body, 4, 0); /* iounit: only msize limits a message */
 }
 
-/* The file of a call is open, or could not be opened. */
+/* The file of a call is open, or opening it failed. */
 static int
 opened(struct call *c, int result)
 {
 	struct file *f = c->r.file;
 
 	if (result == 0 && fid_is_open(c->fid))
-		result = -EBADF; /* by another call meanwhile */
+		result = -EBADF; /* opened by another call in the meantime */
 	if (result < 0) {
 		open_file_free(f);
 		if (c->created)
@@ -147,7 +147,7 @@ op_lopen(struct call *c, struct ninep_field *f)
 	return open_fid(c, f[0].n, flags_of_l(f[1].n));
 }
 
-/* The fid of a directory becomes that of a file in it. */
+/* Creates and opens a file: the fid of its directory becomes that of the file. */
 static int
 create(struct call *c, struct ninep_field *f, int flags, mode_t mode)
 {
@@ -312,7 +312,7 @@ op_discard(const struct fid *f)
 
 /* ---- locks ---- */
 
-/* A lock on the whole file is as that of flock(2), which takes no ranges: the two meet. */
+/* A lock on the whole file counts as one of flock(2), which has no ranges, so the two conflict. */
 static int
 lock_of(struct call *c, uint64_t type, uint64_t start, uint64_t length, uint64_t process,
     struct lock *l)
@@ -341,7 +341,7 @@ op_lock(struct call *c, struct ninep_field *f)
 		return -EBADF;
 	if (lock_of(c, f[1].n, f[3].n, f[4].n, f[5].n, &l) < 0)
 		return -EINVAL;
-	/* it does not wait: the client asks again */
+	/* does not block: the client tries again */
 	ninep_put(&c->body, 1, lock_take(&l) ? L_LOCK_SUCCESS : L_LOCK_BLOCKED);
 	return 0;
 }

@@ -18,7 +18,7 @@ enum { OWNER_ONLY = 0177, BACKLOG = 128 };
 static dev_t bound_dev;
 static ino_t bound_ino; /* of the socket in the file system */
 
-/* The address of a name in an open directory: paths may be longer than an address. */
+/* The address of a name in an open directory, because a path may be too long for an address. */
 static int
 address_of(int dir, const char *name, struct sockaddr_un *a)
 {
@@ -29,19 +29,20 @@ address_of(int dir, const char *name, struct sockaddr_un *a)
 		   : -ENAMETOOLONG;
 }
 
-/* Whether the process that listens has ended, though somebody connects: a child of it that has not
- * become another program yet holds the socket. */
+/* Has the listening process exited, although it can be connected to? Then one of its children, which
+ * has not called exec yet, still holds the socket. */
 static bool
 is_orphan(int fd)
 {
-	struct ucred listener = {0}; /* pid 0: of another namespace */
+	struct ucred listener = {0}; /* pid 0: in another namespace */
 	socklen_t size = sizeof(listener);
 
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 && listener.pid > 0 &&
 	       proc_has_ended(listener.pid);
 }
 
-/* Whether somebody serves it: 0: nobody any more; -errno: somebody, or it is no socket. */
+/* Makes sure that nobody serves the socket, and removes a dead one. Returns 0, or -errno if it is
+ * being served, is not a socket, or cannot be removed. */
 static int
 check_dead(int dir, const char *name, const struct sockaddr_un *a)
 {
@@ -95,7 +96,8 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 	return r ? r : fail(e, EIO, "%s was removed at once", path);
 }
 
-/* The directory of a path, open, and the name behind it. */
+/* Opens the directory of a path; *name is the component after it. Returns -1 with *e set on
+ * failure. */
 static int
 open_dir(const char *path, const char **name, struct err *e)
 {
@@ -118,7 +120,7 @@ listener_open(const char *path, struct err *e)
 
 	if (dir < 0)
 		return -e->no;
-	/* two that begin at once do not take each other for dead */
+	/* so that two daemons that start at once do not take each other for dead */
 	flock(dir, LOCK_EX);
 	fd = bind_at(dir, name, path, e);
 	close(dir);

@@ -1,12 +1,12 @@
-/* The socket in the file system: made for this user alone, one daemon on each. */
+/* The socket in the file system: accessible to this user only, and served by one daemon. */
 #ifndef LISTENER_H
 #define LISTENER_H
 #include "err.h"
 
-/* Listens at path (absolute). One that a daemon has left behind is taken over, one that is served
- * is refused. A descriptor, or -errno. */
+/* Listens at path (absolute). Replaces a socket that a daemon has left behind; fails if the socket
+ * is being served. Returns a descriptor, or -errno with *e set. */
 int listener_open(const char *path, struct err *e);
-/* Closes it, and removes the socket if it is still ours. */
+/* Closes fd, and removes the socket if it is still ours. */
 void listener_close(int fd, const char *path);
 
 #endif

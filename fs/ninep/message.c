@@ -1,4 +1,4 @@
-/* The bytes of 9P messages. */
+/* Encodes and decodes 9P messages. */
 #include "ninep/message.h"
 #include "wire.h"
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 enum { NAME_SIZE_MAX = 255 };
 
-/* An integer of that many bytes; false: they are not there. */
+/* Reads an integer of this many bytes. Returns false if there are not enough. */
 static bool
 get(struct slice *in, int bytes, uint64_t *v)
 {
@@ -120,6 +120,6 @@ void
 ninep_put_qid(struct buf *b, const struct ninep_qid *q)
 {
 	ninep_put(b, 1, q->type);
-	ninep_put(b, 4, 0); /* a version that says nothing: contents are asked for each time */
+	ninep_put(b, 4, 0); /* no version: the contents are read afresh each time */
 	ninep_put(b, 8, q->path);
 }

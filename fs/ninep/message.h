@@ -3,10 +3,11 @@
  *
  *   size[4] type[1] tag[2] body
  *
- * Little-endian; size counts all of the frame. In a body: 1 2 4 8 are integers of that many bytes,
- * s is a text or the bytes of a stat, as length[2] and then that many bytes, d are bytes, as
- * length[4] and then those, w are names, as count[2] and then so many s, * is whatever follows. The
- * reply to a message has the type behind its own. Knows no connection: see connection.h.
+ * Little-endian; size is that of the whole frame. In the format of a body 1, 2, 4 and 8 are
+ * integers of that many bytes; s is a string or the bytes of a stat: length[2], then that many
+ * bytes; d is data: length[4], then that many bytes; w is a list of names: count[2], then that many
+ * s; * is whatever follows. The type of a reply is that of its message plus 1. Knows no
+ * connections: see call.h.
  */
 #ifndef MESSAGE_H
 #define MESSAGE_H
@@ -15,13 +16,13 @@
 enum {
 	NINEP_HEADER = 7,
 	NINEP_NO_TAG = 0xffff,
-	NINEP_RLERROR = 7, /* of 9P2000.L: its only answer that is no reply's */
+	NINEP_RLERROR = 7, /* 9P2000.L: the error reply to any message */
 	NINEP_RERROR = 107,
-	NINEP_FIELDS_MAX = 14, /* of a stat */
-	NINEP_NAMES_MAX = 16   /* of one walk */
+	NINEP_FIELDS_MAX = 14, /* in a stat */
+	NINEP_NAMES_MAX = 16   /* in one walk */
 };
 
-/* Who speaks a message: 9P2000, 9P2000.L, both. */
+/* The dialects that have a message: 9P2000, 9P2000.L, both. */
 enum ninep_dialect { NINEP_PLAIN = 1, NINEP_L = 2, NINEP_BOTH = 3 };
 
 /*
@@ -70,13 +71,13 @@ struct ninep_message {
 	struct slice body;
 };
 
-/* A field of a body: n is the integer, the count of names; s the bytes, of all the names. */
+/* A field of a body. n: the integer, or the number of names; s: the bytes, of all names if w. */
 struct ninep_field {
 	uint64_t n;
 	struct slice s;
 };
 
-/* What the kind of a file says of it in a qid. */
+/* The type in a qid: what kind of file it is. */
 enum { NINEP_QID_DIR = 0x80, NINEP_QID_LINK = 0x02 };
 
 struct ninep_qid {
@@ -84,17 +85,18 @@ struct ninep_qid {
 	uint64_t path;
 };
 
-/* The frame at p: 0 if more bytes are needed, its length, or -EBADMSG: it is none, or longer than
- * max. m points into p. */
+/* Parses the frame at p; m points into p. Returns its length, 0 if more bytes are needed, or
+ * -EBADMSG if it is malformed or longer than max. */
 long ninep_frame(const char *p, size_t n, uint32_t max, struct ninep_message *m);
-/* The fields of a body of this form. -EBADMSG: it is not exactly so. */
+/* Unpacks the fields of a body of this format. Returns 0, or -EBADMSG if it does not match
+ * exactly. */
 int ninep_unpack(const char *format, struct slice body, struct ninep_field f[NINEP_FIELDS_MAX]);
-/* The first of the names of a field w, which loses it. */
+/* Removes the first name from a field w and returns it. */
 struct slice ninep_name(struct ninep_field *names);
-/* A name as one part of a path, the caller's: NULL if it can be none. */
+/* A name as a path component, owned by the caller. NULL if it is not a valid one. */
 char *ninep_part(struct slice name);
 
-/* Fields behind one another, for replies. */
+/* Each appends a field, for replies. */
 void ninep_put(struct buf *b, int bytes, uint64_t v);
 void ninep_put_text(struct buf *b, const char *s);
 void ninep_put_qid(struct buf *b, const struct ninep_qid *q);

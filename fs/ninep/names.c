@@ -1,16 +1,16 @@
-/* Messages about names: walk, remove, rename, make. */
+/* Messages about names: walk, remove, rename, create. */
 #include "front/entry.h"
 #include "ninep/ops.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REMOVE_DIR = 0x200 }; /* a flag of unlinkat, in 9P2000.L */
+enum { REMOVE_DIR = 0x200 }; /* a flag of unlinkat in 9P2000.L */
 
 /* ---- walk ---- */
 
-/* The directory that n is in, one lookup more, and n's name there, which is the caller's. NULL: it
- * is the root, or no more. */
+/* The directory of n, its lookup count incremented, and n's name there, which the caller frees. For
+ * the root these are the root itself and NULL. Returns NULL if the directory no longer exists. */
 static struct node *
 parent_of(const struct node *n, char **name)
 {
@@ -34,7 +34,7 @@ parent_of(const struct node *n, char **name)
 	return dir;
 }
 
-/* One step of a walk: 0, -errno, or PARKED with w->asked. */
+/* One step of a walk. Returns 0, -errno or, with w->asked set, the result of entry_ask(). */
 static int
 step(struct call *c, const char *name)
 {
@@ -71,7 +71,7 @@ put_step(struct call *c)
 	c->walk.done++;
 }
 
-/* The walk has ended: the new fid is only there if it got to its end. */
+/* The walk has ended. The new fid exists only if all names were found. */
 static int
 walked(struct call *c, int result)
 {
@@ -94,7 +94,7 @@ walked(struct call *c, int result)
 
 static int go_on(struct call *c, int result);
 
-/* The rank has said whether it has the name. */
+/* The rank has answered whether it has the name. */
 static int
 asked(struct call *c, int result)
 {
@@ -150,8 +150,9 @@ op_walk(struct call *c, struct ninep_field *f)
 	return go_on(c, 0);
 }
 
-/* A kernel looks a name up before it removes or renames it; who speaks 9P itself need not. -errno:
- * there is no such variable. One that only a busy rank knows of is left to that. */
+/* Kernels look a name up before they remove or rename it; programs that speak 9P themselves need
+ * not. Returns -errno if there is no such variable. Leaves a name that only a busy rank may know to
+ * the operation itself. */
 static int
 is_there(struct node *dir, const char *name)
 {

@@ -9,7 +9,7 @@ enum { BLOCK = 16 << 10 };
 
 struct chunk {
 	char *p;
-	size_t at, n, capacity; /* the first byte that is left, behind the last, of the block */
+	size_t at, n, capacity; /* first byte not sent, end of the data, size of the block */
 	TAILQ_ENTRY(chunk) link;
 };
 

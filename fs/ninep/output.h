@@ -1,4 +1,4 @@
-/* Bytes that wait for a socket to take them. */
+/* A queue of bytes to be sent on a socket. */
 #ifndef OUTPUT_H
 #define OUTPUT_H
 #include "util.h"
@@ -12,13 +12,13 @@ struct output {
 	size_t queued; /* bytes */
 };
 
-void output_init(struct output *o); /* empty */
+void output_init(struct output *o); /* starts empty */
 void output_free(struct output *o);
-/* A copy of n bytes. */
+/* Queues a copy of n bytes. */
 void output_add(struct output *o, const void *p, size_t n);
-/* n bytes of a block that malloc gave, which is the output's from now on. */
+/* Queues n bytes of a block from malloc, and takes ownership of the block. */
 void output_give(struct output *o, char *block, size_t n);
-/* Writes what fd takes without waiting. 0, or -errno: nobody will read it. */
+/* Writes what fd accepts without blocking. Returns 0, or -errno if the connection is broken. */
 int output_write(struct output *o, int fd);
 
 #endif

@@ -1,4 +1,4 @@
-/* Connections: taken, read, written, ended; their messages go to the operations. */
+/* Connections: accepted, read, written, closed. Their messages go to the operations. */
 #include "ninep/server.h"
 #include "base/daemon.h"
 #include "ninep/listener.h"
@@ -14,15 +14,15 @@
 
 enum {
 	MSIZE_MAX = 1 << 20,	/* bytes of a message */
-	MSIZE_MIN = 1 << 10,	/* less is refused */
-	MSIZE_FIRST = 8 << 10,	/* before both sides have agreed */
-	READ_PIECE = 256 << 10, /* bytes taken from a socket at once */
-	KEEP_BYTES = 64 << 10,	/* of an empty input buffer */
-	BATCH = 64,		/* messages of one connection in one go of the loop */
-	OUTPUT_MAX = 4 << 20,	/* bytes that wait before no more requests are read */
-	CALLS_MAX = 1024,	/* of a connection that wait at once */
+	MSIZE_MIN = 1 << 10,	/* smaller ones are refused */
+	MSIZE_FIRST = 8 << 10,	/* until a size is negotiated */
+	READ_PIECE = 256 << 10, /* bytes read from a socket at once */
+	KEEP_BYTES = 64 << 10,	/* capacity that an empty input buffer may keep */
+	BATCH = 64,		/* messages of one connection per pass of the loop */
+	OUTPUT_MAX = 4 << 20,	/* pending bytes at which no more requests are read */
+	CALLS_MAX = 1024,	/* in flight on one connection */
 	CONNECTIONS_MAX = 1024, /* at once */
-	ACCEPT_AGAIN_MS = 100,	/* where there is no descriptor left */
+	ACCEPT_AGAIN_MS = 100,	/* retry delay when out of descriptors */
 	PID_TEXT = 24
 };
 
@@ -44,7 +44,7 @@ static struct watch *listen_watch;
 static struct timer *accept_timer, *sweep_timer, *more_timer;
 static TAILQ_HEAD(, connection) connections = TAILQ_HEAD_INITIALIZER(connections);
 static size_t connection_count;
-static const struct connection *busy; /* its messages are taken now: it writes behind them */
+static const struct connection *busy; /* its messages are being handled: output is written later */
 
 /* ---- the end of a connection ---- */
 
@@ -59,7 +59,7 @@ drop_fids(struct connection *conn)
 	}
 }
 
-/* Frees those that are broken and that no call is about any more. */
+/* Frees broken connections that have no calls left. */
 static void
 sweep(void *arg)
 {
@@ -76,8 +76,8 @@ sweep(void *arg)
 	}
 }
 
-/* Its client is gone, as a process that was killed: what it wrote half is nothing, what it waits
- * for is interrupted. */
+/* The client is gone; treats it as a killed process: discards what it has written in part, and
+ * interrupts what it waits for. */
 static void
 break_off(struct connection *conn)
 {
@@ -101,7 +101,7 @@ is_full(const struct connection *conn)
 
 static void take_messages(struct connection *conn);
 
-/* Goes on with messages that have come and were not taken. */
+/* Handles messages that have been received but not handled yet. */
 static void
 take_more(void *arg)
 {
@@ -122,7 +122,7 @@ take_soon(void)
 		more_timer = loop_timer(daemon_.loop, 0, take_more, NULL);
 }
 
-/* Writes what can be written, and waits for what it shall hear of. */
+/* Writes what can be written, and updates the events to wait for. */
 static void
 update(struct connection *conn)
 {
@@ -169,7 +169,8 @@ trace(const struct call *c, const struct operation *o, const struct ninep_field 
 	front_trace("9p", o->name, fid ? fid->node : tree_root(), NULL, pid);
 }
 
-/* Does this client speak it? Before a version is agreed on there is only that message. */
+/* The operation of a message type, or NULL if the client's dialect does not have it. Until a
+ * version is negotiated, `version` is the only message allowed. */
 static const struct operation *
 operation_of(const struct connection *conn, uint8_t type)
 {
@@ -267,7 +268,7 @@ op_version(struct call *c, struct ninep_field *f)
 
 	if (msize < MSIZE_MIN)
 		return fail(&c->r.err, EMSGSIZE, "a message has at least %d bytes", MSIZE_MIN);
-	/* a new session begins: nothing is left of the one before */
+	/* a new session begins: drop everything of the previous one */
 	call_end_parked(conn);
 	drop_fids(conn);
 	if (conn->call_count > 1)
@@ -291,7 +292,7 @@ op_auth(struct call *c, struct ninep_field *f)
 	if (c->conn->dialect != NINEP_L)
 		return fail(&c->r.err, ECONNREFUSED,
 		    "no authentication is needed: the socket is its user's");
-	/* error 0 is how servers of this dialect say so */
+	/* error 0 is how servers say so in this dialect */
 	c->type = NINEP_RLERROR - 1;
 	ninep_put(&c->body, 4, 0);
 	return 0;
@@ -324,7 +325,7 @@ op_flush(struct call *c, struct ninep_field *f)
 
 /* ---- clients ---- */
 
-/* The process at the other end; -EACCES: another user's. */
+/* Sets *pid to the process at the other end. Returns -EACCES if it is another user's. */
 static int
 check_peer(int fd, pid_t *pid)
 {

@@ -1,7 +1,7 @@
 /*
- * The memory of a rank is divided into slots. A slot is taken from the question to the rank until
+ * A rank's shared memory is divided into slots. A slot is in use from the request to the rank until
  * the copy thread has sent the reply; reads for which there is none wait in the line of their GPU.
- * A GPU has only some of the slots: one that does not get on leaves those of the others alone.
+ * Each GPU may use only some of the slots: one that hangs does not block the others.
  */
 #define _GNU_SOURCE
 #include "object/device.h"
@@ -19,7 +19,7 @@
 
 enum {
 	LINES = 16,			  /* GPUs beyond these share a line */
-	SLOTS_OF_LINE = DEVICE_SLOTS / 4, /* that are taken at once, at most */
+	SLOTS_OF_LINE = DEVICE_SLOTS / 4, /* at most in use at once */
 	NO_PLACE = -1
 };
 
@@ -28,24 +28,24 @@ struct read {
 	struct line *line; /* of its GPU */
 	struct req *r;	   /* NULL: it was interrupted */
 	uint32_t handle;
-	struct slice head; /* what of it is asked for */
-	uint64_t offset;   /* behind the head */
+	struct slice head; /* the requested part of it */
+	uint64_t offset;   /* after the head */
 	size_t n;	   /* without the head */
 	int place;	   /* NO_PLACE: it waits in its line */
 	TAILQ_ENTRY(read) link;
 };
 
-/* What a rank shares with us. */
+/* Memory that a rank shares with the daemon. */
 struct ring {
 	struct agent *agent;
 	int slot; /* of the rank at the agent */
 	char *memory;
-	int refs;     /* objects, and reads */
-	bool serving; /* the lines */
-	int next;     /* the line that is served first */
+	int refs;     /* objects and reads */
+	bool serving; /* inside serve() */
+	int next;     /* the line to serve first */
 
 	struct place_in_ring {
-		struct line *line; /* that has it; NULL: it is free */
+		struct line *line; /* of the read that uses it; NULL: free */
 		_Atomic bool sent; /* by a copy thread */
 	} places[DEVICE_SLOTS];
 
@@ -66,8 +66,8 @@ struct device {
 static const size_t RING_SIZE = (size_t)DEVICE_SLOT * DEVICE_SLOTS;
 
 static LIST_HEAD(, ring) rings = LIST_HEAD_INITIALIZER(rings);
-/* Copy threads say here that something was sent. It is never closed: such a thread may be about to
- * write when what it has sent is known already. */
+/* Copy threads signal here that something was sent. Never closed: a thread may still be about to
+ * write to it after the loop has seen its flag. */
 static int sent_fd = -1;
 
 static void
@@ -91,7 +91,8 @@ find_place(const struct ring *ring)
 	return NO_PLACE;
 }
 
-/* The next of those who wait that may have a slot, of each line in turn; NULL: none may. */
+/* Removes and returns the next waiting read that may have a slot, from each line in turn; NULL if
+ * there is none. */
 static struct read *
 next_read(struct ring *ring)
 {
@@ -108,8 +109,8 @@ next_read(struct ring *ring)
 	return NULL;
 }
 
-/* Begins what waits, as far as slots are free. A read that is answered at once frees its slot
- * again, inside begin(): the loop here sees it. */
+/* Begins waiting reads while slots are free. A read that is answered at once frees its slot inside
+ * begin(): this loop then sees the slot. */
 static void
 serve(struct ring *ring)
 {
@@ -156,7 +157,7 @@ on_sent(void *arg, uint32_t events)
 	}
 }
 
-/* On the loop or on a copy thread, which has no other business here. */
+/* Runs on the loop or on a copy thread, which touches nothing else here. */
 static void
 sent(void *arg)
 {
@@ -164,7 +165,7 @@ sent(void *arg)
 	uint64_t one = 1;
 
 	atomic_store(flag, true);
-	(void)!write(sent_fd, &one, sizeof(one)); /* full: it was told often enough */
+	(void)!write(sent_fd, &one, sizeof(one)); /* counter full: a wakeup is pending */
 }
 
 static void
@@ -223,8 +224,8 @@ begin(struct read *x)
 	    to + x->head.n);
 }
 
-/* A rank that copies goes on: the slot is taken until then. The object may be gone from here on,
- * and the head with it. */
+/* A rank that is copying continues: the slot stays in use until it is done. From here on the object
+ * may be gone, and the head with it. */
 static void
 interrupted(struct req *r, enum interrupt how)
 {
@@ -282,8 +283,8 @@ watch_sent(struct err *e)
 	return 0;
 }
 
-/* fd stays the caller's. The rank has the descriptor too: made shorter, the memory would end us
- * with SIGBUS. */
+/* The caller keeps fd. The rank has the descriptor too: if it shrank the memory, the daemon would
+ * die from SIGBUS. */
 static struct ring *
 map(struct agent *a, int slot, int fd, struct err *e)
 {

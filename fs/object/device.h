@@ -1,6 +1,6 @@
 /*
- * Bytes of an object that lie on a GPU: its rank copies what is asked for into memory that it
- * shares with the daemon, where the reply is sent from. Knows no files.
+ * Reads of an object's bytes that are on a GPU: its rank copies the requested range into memory
+ * shared with the daemon, which sends the reply from there. Knows no files.
  */
 #ifndef DEVICE_H
 #define DEVICE_H
@@ -9,13 +9,14 @@
 
 struct device;
 
-/* Of the object that this engine keeps under this handle, on this GPU of its own numbers; it sent
- * the descriptor, which is taken. NULL with e. */
+/* For the object that this engine keeps under handle, on the GPU that it numbers gpu. fd is what
+ * the engine sent; takes ownership of it. NULL with e. */
 struct device *device_new(
     struct agent *a, int slot, uint32_t handle, unsigned gpu, int fd, struct err *e);
-/* No read of it is answered after this: all have been, by who closes a file. NULL-safe. */
+/* All its reads must have been answered, as they are when a file is closed. NULL-safe. */
 void device_free(struct device *d);
-/* Answers a READ with the bytes from offset on, of the head and what follows it. Never waits. */
+/* Answers a READ with up to n bytes from offset on, where the head comes first and the object
+ * follows it. Does not block. */
 void device_read(struct device *d, struct req *r, struct slice head, uint64_t offset, size_t n);
 
 #endif

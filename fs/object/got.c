@@ -1,4 +1,4 @@
-/* Rget, kind by kind. */
+/* Handles each kind of Rget. */
 #define _GNU_SOURCE
 #include "object/got.h"
 #include "base/daemon.h"
@@ -41,7 +41,7 @@ got_open(struct got *x)
 	x->pidfd_errno = errno;
 }
 
-/* The bytes that lie in the rank's own memory. */
+/* For bytes in the rank's own memory. */
 static int
 take_live(struct got *x, uint64_t addr)
 {
@@ -55,7 +55,7 @@ take_live(struct got *x, uint64_t addr)
 	x->source.pid = x->rank.pid;
 	x->source.pidfd = x->pidfd;
 	x->source.addr = addr;
-	/* forbidden here (ptrace rules)? Better now than in the middle of a read */
+	/* not permitted (ptrace rules)? Better to find out now than in the middle of a read */
 	if (x->size > x->head.n && copy_read(&x->source, x->head.n, &probe, 1) < 0)
 		return fail(&x->err, EPERM,
 		    "rank %d's memory can't be read from here: allow ptrace for your own processes",

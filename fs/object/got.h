@@ -1,50 +1,51 @@
-/* What one rank gave of an object: where its bytes are, and what keeps them there. */
+/* What one rank returned for an object: where its bytes are, and what keeps them there. */
 #ifndef GOT_H
 #define GOT_H
 #include "copy.h"
 #include "host/agent.h"
 
-/* Who is asked: an engine at the agent. */
+/* A rank to ask: an engine at the agent. */
 struct pull_rank {
 	int number; /* for messages */
 	struct agent *agent;
 	int slot;
 	pid_t pid;     /* 0: its process is not on this machine */
-	pid_t far_pid; /* where it is */
+	pid_t far_pid; /* its pid on its own host */
 };
 
-/* How the bytes are wanted. */
+/* How the bytes are needed. */
 enum got_use {
 	GOT_READ,   /* piece by piece, wherever they are */
 	GOT_HOST,   /* all of them, in memory of this host */
-	GOT_COMBINE /* so, or left on a GPU, to be combined there */
+	GOT_COMBINE /* the same, or left on a GPU to be combined there */
 };
 
 struct got {
-	struct pull *p;		       /* whose it is */
-	struct pull_rank rank;	       /* the first of those that are asked */
+	struct pull *p;		       /* the owner */
+	struct pull_rank rank;	       /* the first of the ranks that are asked */
 	const struct pull_rank *ranks; /* all of them; several: their host combines their parts */
 	int rank_count;
 	enum got_use use;
-	uint32_t tag;	 /* of the question; 0: there is none, or it is answered */
+	uint32_t tag;	 /* of the pending request; 0: none */
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
 	int fd;
-	int pidfd, pidfd_errno; /* opened before the question: who answers it had the pid then */
+	/* opened before the request: the pid was still that of the process that replies */
+	int pidfd, pidfd_errno;
 	struct source source;
-	struct device *device; /* its bytes are on a GPU; NULL: they are in the source */
-	struct remote *remote; /* or on another host */
-	bool on_gpu;	       /* GOT_COMBINE: they were left there, */
-	unsigned gpu;	       /* on this one of the rank's own numbers */
+	struct device *device; /* if its bytes are on a GPU, or NULL */
+	struct remote *remote; /* if they are on another host, or NULL */
+	bool on_gpu;	       /* GOT_COMBINE: they were left on a GPU, */
+	unsigned gpu;	       /* this one, as the rank numbers them */
 	uint64_t size;
 	struct err err;
 };
 
-/* Opens what a rank's memory is read by. Before it is asked. */
+/* Opens the pidfd for reading the rank's memory. Call before the request. */
 void got_open(struct got *x);
-/* Takes what an Rget brings. 0, or -errno: it can't be used so; the text is in x->err. */
+/* Takes over the contents of an Rget. Returns 0, or -errno with x->err if it cannot be used. */
 int got_take(struct got *x, struct msg *m);
-/* Lets go of all of it, there and here. */
+/* Releases everything, here and in the rank. */
 void got_free(struct got *x);
 
 #endif

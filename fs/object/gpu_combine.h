@@ -1,6 +1,6 @@
 /*
- * Combines parts where they are, each on a GPU of its own: the ranks do it by NCCL, between cells,
- * and rank 0 writes what comes out. Knows no files.
+ * Combines parts that are each on a GPU of their own, without moving them: the ranks do it with
+ * NCCL, between cells, and rank 0 writes the result. Knows no files.
  */
 #ifndef GPU_COMBINE_H
 #define GPU_COMBINE_H
@@ -9,23 +9,23 @@
 
 struct gpu_combine;
 
-/* What an engine keeps for us under a handle. */
+/* What an engine keeps for the daemon under a handle. */
 struct gpu_part {
 	struct agent *agent;
 	int slot;
 	uint32_t handle;
 };
 
-/* Called once, maybe before gpu_combine_start() returns: the result is there, or (e->no) is not.
- * After that there is no gpu_combine any more. */
+/* Called once, possibly before gpu_combine_start() returns: the result is complete, or e->no is
+ * set. The gpu_combine no longer exists by then. */
 typedef void gpu_combine_fn(void *arg, const struct err *e);
 
-/* Does what this reduction is to do; its result is to be there, and it lives until the end. NULL:
- * it is not one of numbers. */
+/* Prepares to carry out the reduction r, into its result; r must outlive it. NULL: r is not
+ * arithmetic on numbers. */
 struct gpu_combine *gpu_combine_new(
     const struct gpu_part *parts, int n, const struct reduction *r, gpu_combine_fn *fn, void *arg);
 void gpu_combine_start(struct gpu_combine *c);
-/* It ends soon; the function is still called. */
+/* Ends it soon; fn is still called. */
 void gpu_combine_cancel(struct gpu_combine *c);
 
 #endif

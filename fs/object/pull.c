@@ -1,8 +1,8 @@
 /*
- * Reads an object from its ranks. Without an OP, one rank gives the view's bytes. With one, each
- * rank gives its part (across_ranks.py), reduce.c combines the parts, and rank 0 makes the view of
- * the result. Parts that are all on GPUs are combined there, if that is possible: else they are
- * asked for once more. Knows no files.
+ * Reads an object from its ranks. Without an OP, one rank returns the view's bytes. With one, each
+ * rank returns its part (across_ranks.py), reduce.c combines the parts, and rank 0 makes the view
+ * of the result. If all parts are on GPUs and it is possible, they are combined there; otherwise
+ * they are requested again. Knows no files.
  */
 #include "object/pull.h"
 #include "base/daemon.h"
@@ -13,19 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPUS_MAX = 64 }; /* of a rank's host, where parts are combined on them */
+enum { GPUS_MAX = 64 }; /* per host, when parts are combined on GPUs */
 
 struct pull {
 	struct var_name name;
-	int n, left; /* of got; answers that are still out */
+	int n, left; /* of got; pending replies */
 	struct got *got;
 	struct pull_rank *ranks;
-	struct got whole; /* the view of the result, by the first rank */
+	struct got whole; /* the view of the result, from the first rank */
 	struct reduction *reduction;
 	bool running;		     /* the reduction */
-	struct gpu_combine *on_gpus; /* the same, there; NULL: it is not under way */
-	bool hosted;		     /* the bytes must be in memory of the host */
-	pull_fn *fn;		     /* NULL: nobody waits any more */
+	struct gpu_combine *on_gpus; /* the reduction on GPUs; NULL: not running */
+	bool hosted;		     /* the bytes must be in this host's memory */
+	pull_fn *fn;		     /* NULL: the result is no longer wanted */
 	void *arg;
 	TAILQ_ENTRY(pull) link;
 };
@@ -67,7 +67,7 @@ cancel_one(const struct got *x)
 		agent_send(a, Ncancel, 0, x->rank.slot, 0, -1, x->tag);
 }
 
-/* Nobody waits for what is still asked; the answers come all the same. */
+/* The pending requests are no longer wanted; their replies come all the same. */
 static void
 cancel(struct pull *p)
 {
@@ -135,8 +135,8 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		ended(p, &(struct err){0});
 }
 
-/* Texts leave much out: the objects' fingerprints are compared instead. The text is the first
- * rank's. */
+/* Texts are abridged, so the objects' fingerprints are compared instead. The text is taken from the
+ * first rank. */
 static bool
 compares_fingerprints(const struct pull *p)
 {
@@ -149,7 +149,7 @@ asked_view(const struct pull *p, const struct got *x)
 	return compares_fingerprints(p) && x != &p->whole ? "fingerprint" : p->name.view->name;
 }
 
-/* The same question to several ranks of another host. */
+/* Sends one request for several ranks of another host. */
 static void
 ask_host(const struct pull *p, const struct got *x, const char *name, const char *op)
 {
@@ -165,7 +165,7 @@ ask_host(const struct pull *p, const struct got *x, const char *name, const char
 	buf_free(&ranks);
 }
 
-/* A question to the ranks of x. fd: the result that the one is to make a view of. */
+/* Sends a request to the ranks of x. fd: the result that the rank is to make a view of. */
 static void
 ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 {
@@ -197,8 +197,7 @@ is_here(const struct pull *p, const struct pull_rank *rank, struct err *e)
 {
 	if (agent_slot_lives(rank->agent, rank->slot))
 		return true;
-	fail(e, EHOSTDOWN, "rank %d ended while %s was read", rank->number,
-	    p->name.name);
+	fail(e, EHOSTDOWN, "rank %d ended while %s was read", rank->number, p->name.name);
 	return false;
 }
 
@@ -219,7 +218,8 @@ on_combined(void *arg, const struct err *e)
 		ask(p, &p->whole, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
 }
 
-/* Do the parts go together? Their bytes need not be here yet. False: it has ended with why not. */
+/* Can the parts be combined? Their bytes need not be here yet. False: the pull has ended with the
+ * reason. */
 static bool
 plan(struct pull *p)
 {
@@ -239,11 +239,11 @@ plan(struct pull *p)
 	free(parts);
 	if (!e.no)
 		return true;
-	ended(p, &e); /* it may be freed then */
+	ended(p, &e); /* this may free p */
 	return false;
 }
 
-/* Those that were left on a GPU are asked for again, as they are now. */
+/* Requests again the parts that were left on a GPU, with their current values. */
 static void
 bring_to_host(struct pull *p)
 {
@@ -263,7 +263,7 @@ bring_to_host(struct pull *p)
 		}
 }
 
-/* Whatever went wrong there may go well on the host. */
+/* What failed there may succeed on the host. */
 static void
 on_gpus_combined(void *arg, const struct err *e)
 {
@@ -276,7 +276,7 @@ on_gpus_combined(void *arg, const struct err *e)
 		on_combined(p, e);
 }
 
-/* The parts' places on the GPUs; false: not each is on a GPU of its own. */
+/* Finds the parts on the GPUs. False: not each of them is on a GPU of its own. */
 static bool
 find_on_gpus(const struct pull *p, struct gpu_part *parts)
 {
@@ -324,7 +324,7 @@ combine(struct pull *p)
 	reduce_run(p->reduction, daemon_.loop, on_combined, p);
 }
 
-/* How many of these ranks, from the first on, are asked by one question: those of another host. */
+/* The number of ranks, from the first on, that share one request: those of one other host. */
 static int
 count_together(const struct var_name *name, const struct pull_rank *ranks, int n)
 {
@@ -359,7 +359,7 @@ pull_new(struct pull_rank *ranks, int n, const struct var_name *name)
 	return p;
 }
 
-/* May the parts stay on the GPUs? Those of one host may, if an OP computes with them. */
+/* May the parts stay on the GPUs? Only those of one host, and only if the OP does arithmetic. */
 static bool
 may_stay_on_gpus(const struct pull *p)
 {
@@ -382,7 +382,7 @@ use_of_parts(const struct pull *p)
 void
 pull_start(struct pull *p, pull_fn *fn, void *arg)
 {
-	/* an OP that only compares takes the view's bytes, as one that wants a copy of them */
+	/* `same` returns the view's bytes in host memory, which is what a copy needs */
 	const char *op = p->name.op ? p->name.op->name : p->hosted ? "same" : "";
 	enum got_use use = use_of_parts(p);
 
@@ -418,11 +418,11 @@ pull_interrupt(const struct agent *a, int slot)
 	struct pull *p, *next;
 	struct err e;
 
-	/* not EINTR: some programs would begin anew by themselves */
+	/* not EINTR: some programs would retry by themselves */
 	fail(&e, ECANCELED, "interrupted before the rank had made the view");
 	for (p = TAILQ_FIRST(&pulls); p; p = next) {
 		if (p->fn && waits_for(p, a, slot))
-			p->fn(p->arg, &e); /* it stays in the list until the rank has answered */
+			p->fn(p->arg, &e); /* it stays in the list until the rank has replied */
 		next = TAILQ_NEXT(p, link);
 	}
 }

@@ -9,27 +9,26 @@
 
 struct pull;
 
-/* Called once, maybe before pull_start returns: the bytes are there, or (e->no) are not. */
+/* Called once, possibly before pull_start returns: the bytes are there, or e->no is set. */
 typedef void pull_fn(void *arg, const struct err *e);
 
-/* Of these ranks, which have engines now: of one without an OP, of all with one. The pull frees
- * them. */
+/* Reads from these ranks, whose engines must be running: one without an OP, all with one. Takes
+ * ownership of ranks. */
 struct pull *pull_new(struct pull_rank *ranks, int n, const struct var_name *name);
-/* fn may free it. */
+/* fn may free the pull. */
 void pull_start(struct pull *p, pull_fn *fn, void *arg);
-/* Before pull_start(): pull_source() will have all bytes. Else those of a GPU are read by
- * pull_read() only. */
+/* Call before pull_start() if pull_source() must have all bytes. Otherwise those on a GPU or
+ * another host can be read only with pull_read(). */
 void pull_to_host(struct pull *p);
-/* Answers a READ with n bytes, which are there. */
+/* Answers a READ with n bytes, which must exist. */
 void pull_read(const struct pull *p, struct req *r, size_t n);
-/* Where the bytes are, and how many; as long as the pull lives. */
+/* Where the bytes are, and how many. Valid as long as the pull. */
 const struct source *pull_source(const struct pull *p);
 uint64_t pull_size(const struct pull *p);
-/* Whoever waits for this engine gets ECANCELED, by fn, which frees the pull. */
+/* Calls fn with ECANCELED for each pull that waits for this engine; fn frees the pull. */
 void pull_interrupt(const struct agent *a, int slot);
-/* Lets go of everything, as soon as what is under way allows it; fn is not called any more. What a
- * rank still makes for it is cancelled there.
- * NULL-safe. */
+/* Releases everything, as soon as pending work allows; fn is not called any more. Work that a rank
+ * still does for it is cancelled there. NULL-safe. */
 void pull_free(struct pull *p);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Ranges are asked for in pieces, all at once. Behind one that was read in order more pieces are
- * asked for: so many bytes as can be on their way while nothing queues before the link.
+ * Ranges are requested in pieces, all at once. After a sequential read more pieces are requested:
+ * as many bytes as can be in flight without queueing at the link.
  */
 #include "object/remote.h"
 #include <errno.h>
@@ -8,26 +8,27 @@
 #include <string.h>
 
 enum {
-	PIECE = 256 << 10,    /* by one Tread: other messages go between two of them */
-	AHEAD_MIN = 1 << 20,  /* bytes that are asked for and nobody reads yet */
-	AHEAD_MAX = 16 << 20, /* in 100 ms that is more than an ssh carries */
-	FRESH_MS = 1000,      /* what lies there longer is asked for again: ranks write on */
-	QUEUED_MS = 20	      /* an answer that takes so much longer than need be has queued */
+	PIECE = 256 << 10,    /* per Tread: other messages can go in between */
+	AHEAD_MIN = 1 << 20,  /* smallest read-ahead window, in bytes */
+	AHEAD_MAX = 16 << 20, /* largest: more than an ssh connection carries in 100 ms */
+	FRESH_MS = 1000,      /* older data is requested again: ranks keep writing */
+	QUEUED_MS = 20	      /* a reply that is this much slower than expected has queued */
 };
 
 static const uint64_t NS_PER_MS = 1000000;
 
-/* Bytes of the object that were asked for. */
+/* Bytes of the object that were requested. */
 struct piece {
 	TAILQ_ENTRY(piece) link;
-	struct remote *o;	      /* NULL: nobody wants it any more */
-	uint64_t offset, asked, came; /* came 0: it is on its way */
+	struct remote *o;	      /* NULL: no longer wanted */
+	uint64_t offset, asked, came; /* came 0: in flight */
 	size_t n;
 	struct err err;
 	char bytes[];
 };
 
-/* A READ that waits for pieces: of the object's bytes from offset to end, behind those of head. */
+/* A READ that waits for pieces: its result is the head's bytes, then the object's from offset to
+ * end. */
 struct range {
 	TAILQ_ENTRY(range) link;
 	struct req *r;
@@ -41,13 +42,13 @@ struct remote {
 	int slot;
 	uint32_t handle;
 	uint64_t size;
-	TAILQ_HEAD(pieces, piece) pieces; /* by their offsets, none twice */
+	TAILQ_HEAD(pieces, piece) pieces; /* by offset; they do not overlap */
 	TAILQ_HEAD(ranges, range) waiting;
-	uint64_t next;	   /* where one that reads in order goes on */
-	uint64_t in_order; /* bytes that were read so, behind the first READ */
-	uint64_t ahead;	   /* bytes from `next` on that are asked for */
-	size_t window;	   /* how many there may be */
-	uint64_t least_ns; /* the quickest answer; 0: none yet */
+	uint64_t next;	   /* where a sequential read would continue */
+	uint64_t in_order; /* bytes read sequentially after the first READ */
+	uint64_t ahead;	   /* bytes requested from `next` on */
+	size_t window;	   /* the limit for `ahead` */
+	uint64_t least_ns; /* the fastest reply; 0: none yet */
 };
 
 struct remote *
@@ -97,10 +98,10 @@ drop_piece(struct remote *o, struct piece *p)
 	TAILQ_REMOVE(&o->pieces, p, link);
 	p->o = NULL;
 	if (p->came)
-		free(p); /* else its answer comes all the same */
+		free(p); /* else its reply is still to come */
 }
 
-/* Drops what nobody waits for and nobody will read next. */
+/* Drops pieces that no READ waits for and that are not next to be read. */
 static void
 tidy(struct remote *o)
 {
@@ -120,7 +121,7 @@ tidy(struct remote *o)
 	}
 }
 
-/* Learns from an answer how much may be on its way: more if somebody waits for it. */
+/* Adapts the window to the time that a reply took. It grows only if a READ waits for the piece. */
 static void
 adapt(struct remote *o, const struct piece *p)
 {
@@ -158,7 +159,7 @@ on_piece(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	answer_ready(p->o);
 }
 
-/* Asks for n bytes, before this piece (NULL: behind all). */
+/* Requests n bytes, as a piece before this one (NULL: after all others). */
 static void
 ask(struct remote *o, struct piece *before, uint64_t offset, size_t n)
 {
@@ -173,7 +174,7 @@ ask(struct remote *o, struct piece *before, uint64_t offset, size_t n)
 	    o->handle, offset, (uint32_t)n);
 }
 
-/* Asks for what is missing of these bytes. */
+/* Requests what is missing of these bytes. */
 static void
 cover(struct remote *o, uint64_t from, uint64_t to)
 {
@@ -264,8 +265,8 @@ interrupted(struct req *r, enum interrupt how)
 	req_done(r, -EINTR);
 }
 
-/* One that begins where the last one ended is read in order: twice as much as was read so may be
- * asked for ahead. What was asked for so stays, also when the window is smaller now. */
+/* A READ that begins where the last one ended is sequential: twice as much as has been read in this
+ * way may be requested ahead. Earlier requests stand, even if the window is smaller now. */
 static void
 look_ahead(struct remote *o, const struct range *x)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct row {
-	uint32_t at, n, name_n; /* in the text; without the newline */
+	uint32_t at, n, name_n; /* in the text; n without the newline */
 };
 
 struct var_table {
@@ -37,7 +37,7 @@ compare_rows(const void *a, const void *b, void *table)
 	return compare(name_of(table, a), name_of(table, b));
 }
 
-/* Engines report sorted tables; one that does not gets the same answers. */
+/* Engines report sorted tables; an unsorted one is handled all the same. */
 static void
 sort(struct var_table *t)
 {

@@ -100,7 +100,7 @@ unknown_suffix(const char *s, bool group, struct err *e)
 	return r;
 }
 
-/* The attribute in `b.c.VIEW`, for views that take one. False: it is none. */
+/* Parses the attribute in `b.c.VIEW`, for views that accept one. False: there is none. */
 static bool
 take_attribute(const char *s, struct var_name *v)
 {
@@ -119,7 +119,7 @@ take_attribute(const char *s, struct var_name *v)
 	return true;
 }
 
-/* Python's own words: no name is one of them. */
+/* Python's keywords, which cannot be names. */
 static bool
 is_keyword(const char *name)
 {
@@ -145,8 +145,8 @@ var_parse(const char *s, bool group, struct var_name *v, struct err *e)
 		return fail(e, EINVAL, "'%.80s' is not a valid variable name", s);
 	memcpy(v->name, s, n);
 	if (is_keyword(v->name))
-		return fail(e, EINVAL, "'%s' is not a valid variable name, but a Python keyword",
-		    v->name);
+		return fail(
+		    e, EINVAL, "'%s' is not a valid variable name, but a Python keyword", v->name);
 	if (!dot)
 		return 0;
 	s = dot + 1;

@@ -4,9 +4,9 @@
 #include "err.h"
 #include "reduce.h"
 
-enum { VAR_NAME_SIZE = 256 }; /* of a name with its NUL: what a file name may have */
+enum { VAR_NAME_SIZE = 256 }; /* with the NUL: the limit for file names */
 
-/* A name below `vars`, taken apart: NAME[.OP][.VIEW], or NAME.ATTRIBUTE….VIEW */
+/* A name below `vars`, parsed: NAME[.OP][.VIEW], or NAME.ATTRIBUTE….VIEW */
 struct var_name {
 	char name[VAR_NAME_SIZE];
 	char attribute[VAR_NAME_SIZE]; /* "b.c" in `a.b.c.dir`; "": none */
@@ -18,13 +18,13 @@ struct var_view {
 	const char *name;
 	bool reads, writes;
 	const char *help;
-	bool of_attributes; /* it can be asked of an attribute, too */
+	bool of_attributes; /* also works on an attribute */
 };
 
 struct var_op {
 	const char *name, *help;
-	const struct reduce_op *reads; /* NULL: only written */
-	bool writes;		       /* the ranks make of it what OP says (values.py) */
+	const struct reduce_op *reads; /* NULL: write-only */
+	bool writes;		       /* the ranks do what OP says with it (values.py) */
 };
 
 extern const struct var_view var_views[];
@@ -32,14 +32,14 @@ extern const size_t var_view_count;
 extern const struct var_op var_ops[];
 extern const size_t var_op_count;
 
-/* group: at G/vars, where OPs are allowed. 0 or -EINVAL. */
+/* group: in G/vars, where OPs are allowed. Returns 0 or -EINVAL. */
 int var_parse(const char *s, bool group, struct var_name *v, struct err *e);
-/* Names of files that programs write aside and rename: `.name`, `name~`, `4913`. */
+/* Names of temporary files that programs write and then rename: `.name`, `name~`, `4913`. */
 bool var_is_staging(const char *name);
-/* Names of files that editors look for beside the one they edit, as `x.swp`, `x.json.bak`: that
- * there is no such view is no mistake of anybody's. */
+/* Names of files that editors look for next to the one they edit, such as `x.swp` or `x.json.bak`:
+ * that there is no such view is not an error to report. */
 bool var_is_probe(const char *name);
-/* May a variable have this name? As far as C can tell: which letters beyond ASCII Python takes is
+/* May a variable have this name, as far as C can tell? Which letters beyond ASCII Python allows is
  * left to the rank. */
 bool var_is_name(struct slice s);
 

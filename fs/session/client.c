@@ -1,6 +1,6 @@
 /*
- * The process behind a request. It waits for us, so only its /proc `status` is read, and its `stat`
- * once it is past the locks that a call may hold.
+ * The process behind a request. It is waiting for us, so only its /proc `status` may be read, and
+ * its `stat` once it is past the locks that a system call may hold.
  */
 #include "session/client.h"
 #include "proc.h"
@@ -12,7 +12,7 @@ static const uint64_t stop_signals = PROC_SIGNAL(SIGINT) | PROC_SIGNAL(SIGTERM) 
 				     PROC_SIGNAL(SIGKILL);
 static const uint64_t pause_signals =
     PROC_SIGNAL(SIGTSTP) | PROC_SIGNAL(SIGSTOP) | PROC_SIGNAL(SIGTTIN) | PROC_SIGNAL(SIGTTOU);
-/* What does nothing where no handler is set. */
+/* Signals that do nothing if they have no handler. */
 static const uint64_t harmless_signals =
     PROC_SIGNAL(SIGCHLD) | PROC_SIGNAL(SIGCONT) | PROC_SIGNAL(SIGURG) | PROC_SIGNAL(SIGWINCH);
 
@@ -44,7 +44,7 @@ client_program(pid_t tid, bool *shell)
 bool
 client_is_sftp(pid_t tid)
 {
-	/* the last two serve it themselves (internal-sftp) */
+	/* the last two implement it themselves (internal-sftp) */
 	static const char *const servers[] = {"sftp-server", "sshd", "sshd-session"};
 	struct proc_status s;
 	bool is = false;
@@ -56,7 +56,7 @@ client_is_sftp(pid_t tid)
 	return is;
 }
 
-/* Pending signals that end the process: nobody handles or ignores them. */
+/* Pending signals that will kill the process: not handled, ignored or blocked. */
 static uint64_t
 fatal_signals(const struct proc_status *s)
 {
@@ -70,7 +70,7 @@ client_wish(pid_t tid)
 	struct proc_status s;
 	uint64_t fatal;
 
-	/* of a foreign pid namespace nobody can tell which signal it was: the worst is assumed */
+	/* signals in a foreign pid namespace cannot be seen: assume the worst */
 	if (tid == 0)
 		return CLIENT_DYING;
 	if (proc_status(tid, &s) < 0)
@@ -95,7 +95,7 @@ client_now(pid_t tid)
 		return c;
 	c.process = s.process;
 	c.exits = s.exiting;
-	/* the pending ones are for a client of another user, whose exit code we may not see */
+	/* the pending signals are for another user's client, whose exit code we may not see */
 	c.killed = s.exiting && (proc_exit_signal(tid) != 0 || fatal_signals(&s) != 0);
 	return c;
 }

@@ -1,4 +1,5 @@
-/* The process behind a request: which one it is, whether it is ending, what its signals ask for. */
+/* The process behind a request: which one it is, whether it is exiting, what its signals ask
+ * for. */
 #ifndef CLIENT_H
 #define CLIENT_H
 #include "base/req.h"
@@ -7,24 +8,24 @@
 
 /* What the signals of a waiting client ask for. */
 enum client_wish {
-	CLIENT_NONE,  /* a signal that says nothing to us (SIGCHLD, SIGWINCH …) */
-	CLIENT_PAUSE, /* Ctrl-Z: it goes, the work stays */
-	CLIENT_STOP,  /* Ctrl-C and its like: the work shall stop */
-	CLIENT_DYING, /* the same, and this process will never see an answer */
-	CLIENT_GONE   /* the same, at once: SIGKILL alone, or it is no more */
+	CLIENT_NONE,  /* signals that mean nothing to us (SIGCHLD, SIGWINCH, …) */
+	CLIENT_PAUSE, /* Ctrl-Z: the client leaves, its work goes on */
+	CLIENT_STOP,  /* Ctrl-C and the like: stop the work */
+	CLIENT_DYING, /* likewise, and this process will never see a reply */
+	CLIENT_GONE   /* likewise, at once: only SIGKILL is pending, or it has exited */
 };
 
-/* The process (tgid) of a thread; 0 stays 0: a foreign pid namespace. */
+/* The process (tgid) of a thread. 0, which stands for a foreign pid namespace, stays 0. */
 pid_t client_process(pid_t tid);
-/* The same, and whether the program is a shell whose redirections hide errors of close(2)
- * (fish and yash tell of them). */
+/* Likewise. Sets *shell to whether the program is a shell that hides errors of close(2) on its
+ * redirections (fish and yash report them). */
 pid_t client_program(pid_t tid, bool *shell);
-/* Is it a server of SFTP? It works at one request at a time: while one waits, all of its client's
- * wait (a whole sshfs), and no signal of who waits there comes here. */
+/* Is it an SFTP server? It handles one request at a time: while one is parked, all requests of its
+ * client (a whole sshfs) wait, and signals to the programs that wait there do not reach us. */
 bool client_is_sftp(pid_t tid);
-/* By the signals that are pending now. */
+/* What the pending signals of a client ask for. */
 enum client_wish client_wish(pid_t tid);
-/* The process of a thread, and whether it is ending. */
+/* The process of a thread, and whether it is exiting. */
 struct req_client client_now(pid_t tid);
 
 #endif

@@ -1,4 +1,4 @@
-/* FUSE requests about names in directories: look up, list, make, remove, rename. */
+/* FUSE requests about names in directories: look up, list, create, remove, rename. */
 #include "session/directory.h"
 #include "front/entry.h"
 #include "front/listing.h"
@@ -30,8 +30,8 @@ child_path(const struct node *dir, const char *name)
 	return buf_take(&b);
 }
 
-/* The watchdog looks for what it is to create (which must not be there) or to delete (which must).
- */
+/* The watchdog looks up the names that it is about to create (they must not exist) or to delete
+ * (they must). */
 static bool
 watchdog_lookup(fuse_req_t fr, struct node *dir, const char *name)
 {
@@ -58,7 +58,7 @@ answer_lookup(struct request *c, int result)
 	fuse_reply_err(c->fr, -result);
 }
 
-/* The rank itself is asked whether it has a variable of this name. */
+/* Asks the rank itself whether it has a variable of this name. */
 static void
 ask_for_name(fuse_req_t fr, struct node *dir, const char *name)
 {

@@ -1,4 +1,4 @@
-/* FUSE requests about names in directories, rows of fuse_ops. */
+/* FUSE requests about names in directories: entries of the session's table. */
 #ifndef DIRECTORY_H
 #define DIRECTORY_H
 #include <fuse_lowlevel.h>

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-static TAILQ_HEAD(, file) polled = TAILQ_HEAD_INITIALIZER(polled); /* somebody waits in poll(2) */
+static TAILQ_HEAD(, file) polled = TAILQ_HEAD_INITIALIZER(polled); /* those with poll(2) waiters */
 
 void
 file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -40,7 +40,7 @@ file_setattr(
 		r = open_file_truncate(n, f, (uint64_t)attr->st_size, &e);
 	if (request_by_watchdog(fr))
 		n->mtime = now_wall();
-	/* modes, owners and times are ours: editors and cp -p may set them without effect */
+	/* we decide modes, owners and times: editors and cp -p may set them, without effect */
 	if (r < 0) {
 		request_fail(fr, n, NULL, r, &e);
 		return;
@@ -75,10 +75,10 @@ file_free(struct file *f)
 	open_file_free(f);
 }
 
-/* Who reads by sendfile(2) or splice(2), as busybox, node and Python's shutil do, gets no more than
- * the size that the kernel knows, which for texts and views is told by their lookup at best: a byte
- * stored at the end makes it known. Its page is dropped when the open is answered. 0, or -ESTALE.
- */
+/* Programs that read with sendfile(2) or splice(2), as busybox, node and Python's shutil do, get no
+ * more bytes than the size that the kernel knows, and for texts and views it learns that from the
+ * lookup at best. Storing the last byte of the file tells the kernel the size; the page of that
+ * byte is dropped when the open is answered. Returns 0 or -ESTALE. */
 static int
 tell_size(struct file *f)
 {
@@ -93,9 +93,10 @@ tell_size(struct file *f)
 		return 0;
 	}
 	if (n->opens > 1) {
-		/* Others have it open. A page of it may be waiting for a read that we have not
-		 * seen yet, and storing would wait for that page, for ever. But it is a text that
-		 * stat tells the size of, and grew since: the kernel looks it up again. */
+		/* Others have it open. One of its pages may be waiting for a read that we have not
+		 * seen yet, and the store would wait for that page forever. But this is a text
+		 * whose size stat reports, and it has grown since: -ESTALE makes the kernel look it
+		 * up again. */
 		n->retried = !n->retried;
 		return n->retried ? -ESTALE : 0;
 	}
@@ -168,8 +169,8 @@ file_open_node(struct request *c, struct node *n)
 		req_done(&c->r, r);
 }
 
-/* Of a private node whose name the kernel remembers: has another it, so that the name must be
- * looked up again? Who has just done so is never sent back. */
+/* For a private node whose name the kernel caches: does another opener have it, so that the name
+ * must be looked up again? A thread that has just looked it up is never sent back. */
 static bool
 is_taken(struct node *n, pid_t tid)
 {
@@ -194,12 +195,12 @@ file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(fr, ESTALE);
 		return;
 	}
-	/* a tick for CLOSE_WRITE on a file that nobody may write */
+	/* the watchdog opens even read-only files for writing, to cause a CLOSE_WRITE event */
 	if (request_by_watchdog(fr))
 		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;
 	c = request_new(fr, answer_open);
 	c->fi = *fi;
-	/* it gets what is there, as who copies a tree does */
+	/* it gets what is there now, like a program that copies a tree */
 	if (n->row->flags & ROW_LIVE && client_is_sftp(c->tid))
 		c->fi.flags |= O_NOFOLLOW;
 	file_open_node(c, n);
@@ -211,7 +212,7 @@ file_of(const struct fuse_file_info *fi)
 	return (struct file *)(uintptr_t)fi->fh;
 }
 
-/* The flags of an open file are what they are now, not at its open. */
+/* Updates the flags of an open file: O_NONBLOCK may have changed since its open. */
 static void
 take_flags(struct file *f, const struct fuse_file_info *fi)
 {
@@ -284,7 +285,7 @@ file_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *f
 {
 	struct file *f = file_of(fi);
 
-	/* the flags of the open or the last write hold: FSYNC brings none */
+	/* FSYNC carries no flags: those of the open or the last write still apply */
 	request_show(fr, "fsync", f->node, NULL);
 	sync_file(fr, f, f->ops ? f->ops->fsync : NULL);
 }
@@ -323,7 +324,7 @@ req_wake_pollers(void)
 {
 	struct file *f, *next;
 
-	/* nothing is answered here that could close another file */
+	/* nothing here answers a request, which could close another file */
 	for (f = TAILQ_FIRST(&polled); f; f = next) {
 		next = TAILQ_NEXT(f, polled_link);
 		if (!open_file_gone(f) && f->ops && f->ops->poll && !f->ops->poll(f))

@@ -1,4 +1,4 @@
-/* FUSE requests about nodes and open files, rows of the session's table. */
+/* FUSE requests about nodes and open files: entries of the session's table. */
 #ifndef FILE_H
 #define FILE_H
 #include <fuse_lowlevel.h>
@@ -6,7 +6,7 @@
 struct node;
 struct request;
 
-/* Opens n for an OPEN or CREATE, which is answered now or later. */
+/* Opens n for the OPEN or CREATE request c, which is answered now or later. */
 void file_open_node(struct request *c, struct node *n);
 /* Answers a CREATE. */
 void file_answer_create(struct request *c, int result);

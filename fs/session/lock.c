@@ -1,6 +1,6 @@
 /*
- * FUSE requests about file locks. A file that is written has a node for each opener, so the
- * kernel's own locks, which are by node, would exclude nobody: front/lock.c locks paths.
+ * FUSE requests about file locks. A file that is written has one node per opener, so the kernel's
+ * own locks, which are per node, would exclude nobody: front/lock.c locks paths instead.
  */
 #include "session/lock.h"
 #include "front/lock.h"

@@ -12,19 +12,19 @@
 #include <stdlib.h>
 
 enum {
-	LOOK_MS = 50,	 /* between two looks at a client that got a signal */
-	DYING_MS = 1000, /* how long a client that dies waits for its work to end */
-	AGE_LOOKS = 4,	 /* so often in the longest time a request may wait */
+	LOOK_MS = 50,	 /* interval between looks at a client that got a signal */
+	DYING_MS = 1000, /* how long a dying client waits for its work to end */
+	AGE_LOOKS = 4,	 /* age checks per longest time that a request may wait */
 	MS_IN_S = 1000,
 	NS_IN_MS = 1000000,
 	NS_IN_S = 1000000000
 };
 
-/* In the order in which they were parked; those whose client got a signal are in both lists. */
+/* In the order of parking. Requests whose client got a signal are in both lists. */
 static TAILQ_HEAD(request_list, request) parked = TAILQ_HEAD_INITIALIZER(parked);
 static struct request_list signalled = TAILQ_HEAD_INITIALIZER(signalled);
 static struct timer *look_timer, *age_timer;
-static uint64_t longest_s; /* that a request may be parked */
+static uint64_t longest_s; /* longest time that a request may be parked */
 
 struct node *
 request_node(fuse_ino_t ino)
@@ -55,7 +55,7 @@ request_show(fuse_req_t fr, const char *op, const struct node *n, const char *na
 	front_trace("fuse", op, n, name, pid);
 }
 
-/* A failure with a text goes to the group's `error`. */
+/* A failure that has a text also goes to the group's `error`. */
 void
 request_fail(fuse_req_t fr, const struct node *n, const char *name, int result, const struct err *e)
 {
@@ -64,7 +64,7 @@ request_fail(fuse_req_t fr, const struct node *n, const char *name, int result, 
 	fuse_reply_err(fr, -result);
 }
 
-/* STAYS: seconds that the kernel may remember a name that lives as long as its parent */
+/* ROW_CACHEABLE: seconds that the kernel may cache a name that lives as long as its parent */
 enum { CACHEABLE_S = 3600 };
 
 void
@@ -99,7 +99,7 @@ answer_data(struct req *r, const void *p, size_t n)
 	free(c);
 }
 
-/* On a copy thread. */
+/* Runs on a copy thread. */
 static void
 copied(void *arg, const char *p, ssize_t n)
 {
@@ -145,15 +145,15 @@ client_of(const struct req *r)
 
 /* ---- signals ---- */
 
-/* What its client's signal means for a parked request; one that means nothing leaves it parked. May
- * answer it, and others. */
+/* Acts on the signals of a parked request's client. One without meaning leaves the request parked.
+ * May answer it, and others. */
 static void
 look_at(struct request *c)
 {
 	enum client_wish wish = client_wish(c->tid);
 	uint64_t waited_ms = (now_ns() - c->told_at) / NS_IN_MS;
 
-	/* a read, and the wait for a lock, are made again after any signal */
+	/* reads and lock waits are retried after any signal, so it is safe to end them */
 	if (wish == CLIENT_NONE && c->made_again)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
@@ -167,8 +167,8 @@ look_at(struct request *c)
 	}
 }
 
-/* The kernel tells of one signal only: we look again ourselves until the request is answered. An
- * answer may bring others with it, so each is taken from the head, once in a round. */
+/* The kernel reports only one signal, so we keep looking until the request is answered. Answering
+ * one may answer others, so each is taken from the head, once per round. */
 static void
 look(void *arg)
 {
@@ -196,12 +196,12 @@ on_interrupt(fuse_req_t fr, void *arg)
 		c->interrupted = true;
 		TAILQ_INSERT_TAIL(&signalled, c, signalled_link);
 	}
-	/* not here: libfuse is in the middle of it */
+	/* not here: libfuse is still processing the interrupt */
 	loop_timer_del(look_timer);
 	look_timer = loop_timer(daemon_.loop, 0, look, NULL);
 }
 
-/* Lets go of who has waited too long: a writer as after Ctrl-Z, a reader with EINTR. */
+/* Releases requests that have waited too long: a writer as after Ctrl-Z, a reader with EINTR. */
 static void
 detach_old(void *arg)
 {

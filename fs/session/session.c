@@ -1,4 +1,4 @@
-/* The FUSE session: the mount, the INIT message, what the kernel may ask for, the end. */
+/* The FUSE session: mounting, the INIT message, what the kernel may ask for, unmounting. */
 #include "session/session.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
@@ -22,19 +22,19 @@
 
 enum {
 	MAX_WRITE = 1 << 20,
-	BACKGROUND = 1024, /* requests in the background that the kernel has out at once */
+	BACKGROUND = 1024, /* background requests that the kernel may have in flight */
 	PREFERRED_IO = 1 << 20,
-	BATCH = 32, /* requests taken in one go of the loop */
+	BATCH = 32, /* requests handled per pass of the loop */
 	TIMEOUT_MARGIN_S = 15,
-	EARLIER_S = 600 /* than the longest limit we let go ourselves */
+	EARLIER_S = 600 /* how long before the longest limit we release requests ourselves */
 };
 
-/* INIT flags that libfuse 3.14 has no names for: bit - 32 in flags2 */
+/* INIT flags that libfuse 3.14 does not name: bit - 32, in flags2 */
 enum {
 	DIRECT_IO_ALLOW_MMAP = 1 << 4,
 	REQUEST_TIMEOUT = 1 << 10,
 	TIMEOUT_OFFSET = 40,
-	LONGEST_S = 65535 /* that a request may wait, in the field's 16 bits */
+	LONGEST_S = 65535 /* longest request timeout: its field has 16 bits */
 };
 
 static struct fuse_session *session;
@@ -47,7 +47,8 @@ static uint64_t init_unique;
 static uint32_t init_flags2;
 static bool direct_mmap, shut, gone; /* gone: the kernel has unmounted us */
 
-/* Seconds that a request may wait before the kernel ends the whole mount for it. */
+/* Seconds that a request may wait, safely below the limit after which the kernel ends the whole
+ * mount. */
 static uint64_t
 longest_wait(void)
 {
@@ -99,14 +100,14 @@ session_read(int fd, void *p, size_t n, void *userdata)
 	return r;
 }
 
-/* As the kernel does it: who asked gets an error, and so do we. */
+/* Fails as the kernel does: the requester gets an error, and so do we. */
 static ssize_t
 fail_reply(int fd, struct iovec *iov)
 {
 	struct fuse_out_header h = *(struct fuse_out_header *)iov[0].iov_base;
 	struct iovec error = {&h, sizeof(h)};
 
-	/* a notice (no request) just gets lost */
+	/* a notification (not a reply to a request) is simply lost */
 	if (h.unique) {
 		h.len = sizeof(h);
 		h.error = -EIO;
@@ -116,8 +117,9 @@ fail_reply(int fd, struct iovec *iov)
 	return -1;
 }
 
-/* The INIT reply also asks for what this libfuse can't: maps of files read directly, and requests
- * that may wait for hours (a distribution's timeout would end the whole mount). */
+/* Adds to the INIT reply what this libfuse cannot ask for: mapping of files that use direct I/O,
+ * and requests that may wait for hours (a distribution's default timeout would end the whole
+ * mount). */
 static ssize_t
 session_write(int fd, struct iovec *iov, int count, void *userdata)
 {
@@ -152,11 +154,11 @@ is_our_device(const struct proc_mount *m, void *arg)
 	return strcmp(m->device, device) == 0;
 }
 
-/* umount -l lets open files live on; for us it is the end. */
+/* After umount -l open files live on, but for us it is the end. */
 static void
 on_mounts(void *arg, uint32_t events)
 {
-	/* by its number: the path may lead elsewhere by now */
+	/* by device number: the path may lead elsewhere by now */
 	if (*device && proc_mounts(is_our_device, NULL) == 0) {
 		gone = true;
 		note("unmounted");
@@ -173,7 +175,7 @@ take_device(const struct proc_mount *m, void *arg)
 	return false;
 }
 
-/* Our device number, as mountinfo has it behind our path. */
+/* Finds our device number, which mountinfo lists with our path. */
 static void
 learn_device(void)
 {
@@ -204,7 +206,7 @@ on_fuse(void *arg, uint32_t events)
 			return;
 		}
 		fuse_session_process_buf(session, &buf);
-		loop_end_round(daemon_.loop); /* ranks need not wait for the next request */
+		loop_end_round(daemon_.loop); /* so that ranks need not wait for the next request */
 		if (on_ready && init_unique == 0 && *device) {
 			void (*fn)(void) = on_ready;
 
@@ -214,8 +216,8 @@ on_fuse(void *arg, uint32_t events)
 	}
 }
 
-/* What libfuse says goes to our log, a line at a time, which it says in pieces; that it can't
- * unmount what was unmounted already is no news. */
+/* Copies libfuse's messages to our log, line by line, because libfuse prints lines in pieces.
+ * During shutdown it may complain that the mount is unmounted already; that is ignored. */
 static void
 on_log(enum fuse_log_level level, const char *fmt, va_list ap)
 {
@@ -245,7 +247,7 @@ session_statfs(fuse_req_t fr, fuse_ino_t ino)
 {
 	struct statvfs st;
 
-	/* free space for the ranks' output */
+	/* reports the free space for the ranks' output */
 	if (statvfs(daemon_.state_dir, &st) < 0)
 		st = (struct statvfs){.f_frsize = 4096};
 	st.f_bsize = PREFERRED_IO;
@@ -289,8 +291,7 @@ int
 session_start(const struct session_options *o, struct err *e)
 {
 	static const struct fuse_custom_io io = {.read = session_read, .writev = session_write};
-	/* the kernel keeps everybody else out; once they are let in, somebody must look at the
-	 * modes */
+	/* other users are kept out by the kernel; if they are let in, it must check the modes */
 	const char *check = strstr(o->fuse_opts, "allow_other") ? ",default_permissions" : "";
 	char *opts = xasprintf(
 	    "-ofsname=ddipfs,subtype=ddipfs%s%s%s", check, *o->fuse_opts ? "," : "", o->fuse_opts);

@@ -4,14 +4,14 @@
 #include "err.h"
 
 struct session_options {
-	const char *mountpoint, *fuse_opts; /* what `-o` had for FUSE, comma-separated; "" none */
+	const char *mountpoint, *fuse_opts; /* FUSE's part of `-o`, comma-separated; "" if none */
 };
 
-/* Mounts and serves on the daemon's loop. 0 or -errno. */
+/* Mounts, and serves requests on the daemon's loop. Returns 0, or -errno with *e set. */
 int session_start(const struct session_options *o, struct err *e);
-/* The kernel has answered: the mount can be used. Called once from the loop. */
+/* fn is called once, from the loop, when the kernel has answered and the mount can be used. */
 void session_on_ready(void (*fn)(void));
-/* Unmounts: nobody enters any more. */
+/* Unmounts: no new requests arrive. */
 void session_shut(void);
 /* Answers every parked request and frees the session. */
 void session_stop(void);

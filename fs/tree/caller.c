@@ -1,4 +1,4 @@
-/* Recognises calls from ranks: whose they are, and whether they would wait for themselves. */
+/* Recognises requests that come from ranks: which rank, and whether it would wait for itself. */
 #include "tree/caller.h"
 #include "group/cell.h"
 #include "group/hosts.h"
@@ -20,10 +20,11 @@ struct lineage {
 	pid_t pids[DEPTH_MAX];
 };
 
-/* Those of the last processes that asked: who runs cell after cell is looked up once. */
+/* The lineages of the last processes that made requests: one that runs many cells is looked up
+ * once. */
 static struct known {
 	struct lineage of;
-	int pidfd; /* its number is not another's as long as this one is silent */
+	int pidfd; /* until it polls readable, the PID cannot have been reused */
 } known[KNOWN_MAX];
 
 static struct rank *
@@ -48,7 +49,7 @@ lineage_of(pid_t pid)
 	return l;
 }
 
-/* The nearest rank. */
+/* The nearest rank in it. */
 static struct rank *
 rank_in(const struct lineage *l)
 {
@@ -98,7 +99,8 @@ find_known(pid_t process)
 	return NULL;
 }
 
-/* Without a descriptor, or before Linux 5.3, it is looked up each time. */
+/* If no pidfd can be had (none is left, or Linux before 5.3), the process is looked up each
+ * time. */
 static void
 remember(const struct lineage *l)
 {
@@ -113,8 +115,8 @@ remember(const struct lineage *l)
 	next = (next + 1) % KNOWN_MAX;
 }
 
-/* The rank that r comes from. What is known can only be wrong about a rank that it names: another
- * process may have got the number of an ancestor that has ended. */
+/* The rank that r comes from. A remembered lineage can be wrong only if it names a rank: an
+ * ancestor may have exited, and another process may have its PID now. */
 static struct rank *
 rank_of(const struct req *r)
 {
@@ -130,9 +132,9 @@ rank_of(const struct req *r)
 	return rank_in(&l);
 }
 
-/* ---- who waits for whom ---- */
+/* ---- which rank waits for which ---- */
 
-/* Marks all ranks that this task still needs. True: some are new. */
+/* Marks all ranks that this task still needs. Returns true if any was unmarked. */
 static bool
 mark_task(struct task *w)
 {
@@ -148,7 +150,7 @@ mark_task(struct task *w)
 	return changed;
 }
 
-/* Does r come from a rank that is waited for? Then so is what it waits for. */
+/* If r comes from an awaited rank, the ranks that r waits for are awaited too. */
 static bool
 mark_waiter(const struct req *r, struct task *w)
 {
@@ -157,8 +159,8 @@ mark_waiter(const struct req *r, struct task *w)
 	return k && k->awaited && mark_task(w);
 }
 
-/* A task in the queue of a rank that is waited for: one that has not begun needs all its ranks to
- * begin, and a push all of them to end. A running cell ends on each rank by itself. */
+/* A task in the queue of an awaited rank: to begin, it needs all its ranks; to end, a push needs
+ * them all as well. A running cell ends on each rank independently. */
 static bool
 mark_subtask(struct subtask *j)
 {
@@ -213,7 +215,7 @@ forget_marks(void)
 			g->ranks[i].awaited = false;
 }
 
-/* k wants to wait for the ranks that are marked. */
+/* k wants to wait for the marked ranks. */
 static int
 check_marks(const struct rank *k, struct err *e)
 {
@@ -225,11 +227,10 @@ check_marks(const struct rank *k, struct err *e)
 	if (!itself)
 		return 0;
 	return fail(e, EDEADLK,
-	    "rank %d would wait for its own running cell (O_NONBLOCK only queues)",
-	    k->number);
+	    "rank %d would wait for its own running cell (O_NONBLOCK only queues)", k->number);
 }
 
-/* The rank that r comes from, if it has work that must end. */
+/* The rank that r comes from, if it has unfinished work. */
 static struct rank *
 busy_caller(const struct req *r)
 {

@@ -1,18 +1,19 @@
-/* Calls from ranks: a cell that uses the mount it is run by must not wait for itself. */
+/* Requests from ranks: a cell that uses the mount of its own group must not wait for itself. */
 #ifndef CALLER_H
 #define CALLER_H
 #include "group/group.h"
 #include "base/req.h"
 
-/* The rank that this process belongs to (itself, or one of its children), NULL: none. */
+/* The rank that this process is or descends from; NULL if there is none. */
 struct rank *caller_rank(pid_t pid);
-/* May the caller of r wait for these ranks of g (n 0: all of them)? -EDEADLK if it is one of them
- * and works, or if one of them waits, through others, for it. */
+/* May the caller of r wait for these ranks of g (n == 0: all of them)? Returns 0, or -EDEADLK if
+ * the caller is a busy rank and is one of them, or if one of them waits for it, directly or through
+ * others. */
 int caller_check(struct group *g, const struct req *r, const int *ranks, int n, struct err *e);
-/* The same for a wait that ends when the cell does. */
+/* The same for a wait that ends when the cell ends. */
 struct cell;
 int caller_check_cell(const struct cell *c, const struct req *r, struct err *e);
-/* The same for a wait until all ranks of g are as asked for: none of its own may wait. */
+/* The same for a wait until g reaches its requested state: no rank of g may wait for that. */
 int caller_check_group(struct group *g, const struct req *r, struct err *e);
 
 #endif

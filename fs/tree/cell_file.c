@@ -1,6 +1,6 @@
 /*
- * Files that take cells: they collect what is written; fsync, a read or the last close submits it.
- * Those called stream give its stream, the others its number.
+ * Files that accept cells: they collect what is written; fsync, a read or the last close submits
+ * it. Reading the files called stream returns the cell's stream; reading the others, its number.
  */
 #include "tree/cell_file.h"
 #include "group/cell.h"
@@ -23,15 +23,15 @@
 
 struct cell_input {
 	struct buf source;
-	struct cell *cell;   /* referenced: the last that this descriptor submitted; NULL: none */
-	struct live *stream; /* what reads of it give; NULL: nothing was read yet */
-	bool told;	     /* a read gave the number */
+	struct cell *cell;   /* referenced: the last one this descriptor submitted; NULL: none */
+	struct live *stream; /* what reads return; NULL: not read yet */
+	bool told;	     /* a read has returned the number */
 	bool too_large;
-	bool discarded; /* who wrote was killed: nothing of it is run */
-	int terminal;	/* of a shell that opened it; -1: none */
+	bool discarded; /* the writer was killed: nothing is run */
+	int terminal;	/* of the shell that opened it; -1: none */
 };
 
-/* The ranks that this file is for: none means all. */
+/* The ranks that this file addresses: how many, or -errno. 0 means all. */
 static int
 ranks_of(const struct place *at, int *ranks, struct err *e)
 {
@@ -98,7 +98,7 @@ forget_cell(struct cell_input *in)
 	in->cell = NULL;
 }
 
-/* From now on reads are about this cell. */
+/* From now on, reads refer to this cell. */
 static void
 set_cell(struct cell_input *in, struct cell *c)
 {
@@ -107,7 +107,7 @@ set_cell(struct cell_input *in, struct cell *c)
 	in->told = false;
 }
 
-/* Submits what was collected. Returns the cell or NULL with e. */
+/* Submits what was collected. Returns the cell, or NULL with e. */
 static struct cell *
 submit(struct file *f, struct req *r, bool waits, struct err *e)
 {
@@ -144,7 +144,7 @@ submit_and_wait(struct file *f, struct req *r)
 	return waits ? task_wait(c->w, r) : 0;
 }
 
-/* A shell's close(2) failed, and it will not say so: its user is told. */
+/* A shell's close(2) has failed, and the shell does not report it: shows the user the error. */
 static void
 show_failure(struct req *r, int result)
 {
@@ -170,14 +170,14 @@ show_failure(struct req *r, int result)
 	buf_free(&line);
 }
 
-/* Half a cell is none, and neither is what others still write behind it. */
+/* An incomplete cell is not run, and later writes by others are refused. */
 static int
 discard(struct file *f)
 {
 	struct cell_input *in = f->state;
 
-	journal_event(
-	    f->node->at.g, "discarded bytes=%zu: a signal ended the writer of a cell", in->source.n);
+	journal_event(f->node->at.g, "discarded bytes=%zu: a signal ended the writer of a cell",
+	    in->source.n);
 	buf_free(&in->source);
 	in->discarded = true;
 	return 0;
@@ -239,8 +239,8 @@ give_number(struct file *f, struct req *r)
 	req_data(r, text, MIN((size_t)n, r->want));
 }
 
-/* A program that writes and then reads on one descriptor means: run it. False: it was refused, and
- * the read is answered. */
+/* A program that writes and then reads on one descriptor wants the cell run. Returns false if it
+ * was refused; the read is then answered. */
 static bool
 submit_by_read(struct file *f, struct req *r)
 {
@@ -273,8 +273,8 @@ const struct file_ops cell_file_ops = {
 
 /* ---- stream ---- */
 
-/* The first read gives the number alone. The stream begins where the descriptor is, which has
- * written before. */
+/* The first read returns the number alone. The stream starts at the descriptor's offset, which
+ * earlier writes have moved. */
 static void
 begin_stream(struct cell_input *in, uint64_t offset)
 {
@@ -312,7 +312,7 @@ cell_poll_stream(struct file *f)
 {
 	struct cell_input *in = f->state;
 
-	/* a first read never waits: it gives the number */
+	/* a first read never blocks: it returns the number */
 	return in->source.n || !in->stream ? EPOLLIN | EPOLLRDNORM
 					   : cell_stream_poll(in->cell, in->stream);
 }

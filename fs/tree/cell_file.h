@@ -1,4 +1,4 @@
-/* Files that take cells: cell, cell.LIST, rankK/cell, stream, stream.LIST. */
+/* Files that accept cells: cell, cell.LIST, rankK/cell, stream, stream.LIST. */
 #ifndef CELL_FILE_H
 #define CELL_FILE_H
 #include "tree/tree.h"

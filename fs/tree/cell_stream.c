@@ -1,5 +1,6 @@
 /*
- * cells/N/stream (all that a cell prints and displays, as JSON lines) and cells/N/wait (its end).
+ * cells/N/stream (everything that a cell prints and displays, as JSON lines) and cells/N/wait (the
+ * end of the cell).
  */
 #include "tree/cell_stream.h"
 #include "base/json.h"
@@ -12,8 +13,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* A read that only the end of a cell is sure to answer. One that goes on waiting was looked at: who
- * would close a circle later is refused himself. */
+/* Parks a read that may get no answer before the cell ends. A read that has waited before was
+ * already checked: a later request that would close the circle is refused instead. */
 static void
 park_for_cell(struct cell *c, struct req *r)
 {
@@ -31,7 +32,7 @@ tell_json(struct live *l, uint64_t lost)
 	buf_addf(&l->ready, "{\"type\":\"dropped\",\"bytes\":%llu}\n", (unsigned long long)lost);
 }
 
-/* A message with the next n bytes that a rank printed. */
+/* Adds a message with the next n bytes that a rank printed. */
 static void
 tell_text(struct live *l, struct live_rank *s, int stream, size_t n)
 {
@@ -45,7 +46,8 @@ tell_text(struct live *l, struct live_rank *s, int stream, size_t n)
 	buf_drop(part, n);
 }
 
-/* One message of a cell's stream: printed text as JSON, display lines as they are. */
+/* Output for a cell's stream: printed text becomes JSON messages, display lines are passed on as
+ * they are. */
 static void
 take_json(struct live *l, struct live_rank *s, int stream, const char *p, size_t n)
 {
@@ -64,7 +66,7 @@ take_json(struct live *l, struct live_rank *s, int stream, const char *p, size_t
 	}
 }
 
-/* At the end: what began like a character and is none. */
+/* At the end of the cell: bytes of a character that was never completed. */
 static void
 tell_rests(struct live *l)
 {
@@ -84,8 +86,8 @@ cell_stream_new(const struct cell *c)
 	return l;
 }
 
-/* Places readers of ranks that have begun; adds the last message when all is told. True: see
- * live_fill(). */
+/* Places the readers of ranks that have begun, and adds the final message after all output. Returns
+ * as live_fill() does. */
 static bool
 jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 {
@@ -160,7 +162,7 @@ const struct file_ops cell_stream_ops = {
 
 /* ---- cells/N/wait ---- */
 
-/* Of an ended cell it is a text like others. */
+/* For a cell that has ended, this is a text like any other. */
 static int
 wait_open(struct file *f, struct req *r)
 {

@@ -1,4 +1,4 @@
-/* Turns changes of groups into ticks of the files that show them. */
+/* Turns changes in groups into ticks for the files that show them. */
 #include "tree/change_ticks.h"
 #include "group/hooks.h"
 #include "host/ticks.h"

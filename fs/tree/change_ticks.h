@@ -1,8 +1,8 @@
-/* Tells programs that watch the mount with inotify what changes in the groups. */
+/* Reports changes in the groups to programs that watch the mount with inotify. */
 #ifndef CHANGE_TICKS_H
 #define CHANGE_TICKS_H
 
-/* Listens to the groups' hooks; once, before any group is made. */
+/* Installs the groups' hooks. Call once, before any group is created. */
 void change_ticks_init(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Files that take verbs: each line that is written acts at once. */
+/* Files that accept verbs: each line takes effect as it is written. */
 #include "tree/ctl_file.h"
 #include "group/cell.h"
 #include "group/journal.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Does each line of a write in turn. At a bad one: the bytes done so far, or its errno if there are
- * none. */
+/* Runs each line of a write in turn. If one fails, returns the number of bytes done so far, or
+ * -errno if there are none. */
 static ssize_t
 each_line(struct file *f, const char *p, size_t n, struct err *e,
     int (*fn)(struct file *f, const char *line, struct err *e))
@@ -29,7 +29,7 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 					   : fn(f, line, e);
 
 		if (r < 0 && done) {
-			*e = (struct err){0}; /* the retry will tell */
+			*e = (struct err){0}; /* the retry will report it */
 			free(line);
 			return (ssize_t)done;
 		}
@@ -47,8 +47,8 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 
 /* What the close of a ctl waits for. */
 struct ctl_input {
-	enum ctl_wait waits; /* of the last verb that says so */
-	struct task *task;   /* the last one; it clears this when it ends */
+	enum ctl_wait waits; /* of the last verb that sets it */
+	struct task *task;   /* the last one; it clears this pointer when it ends */
 	int task_errno;
 	void (*ended)(struct task *w);
 };

@@ -1,4 +1,4 @@
-/* Files that take verbs, a line each. */
+/* Files that accept verbs, one per line. */
 #ifndef CTL_FILE_H
 #define CTL_FILE_H
 #include "tree/tree.h"

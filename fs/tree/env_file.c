@@ -1,4 +1,4 @@
-/* rankK/env: how another program's process joins the group as this rank. */
+/* rankK/env: the environment for a process of another program that joins the group as this rank. */
 #include "tree/env_file.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By itself gloo takes the address of the host's name, where the ranks do not listen. */
+/* By default gloo uses the address that the host name resolves to, where the ranks do not
+ * listen. */
 static void
 add_interface(const struct settings *set, struct buf *out)
 {

@@ -5,10 +5,10 @@
 
 extern const struct file_ops event_file_trace_ops, event_file_ops;
 
-/* Somebody reads `trace`? Then lines are worth making. */
+/* Is `trace` open? Only then are its lines worth formatting. */
 bool event_file_tracing(void);
 void event_file_trace(const char *fmt, ...) PRINTF(1, 2);
-void event_file_init(void); /* wire messages go to `trace` */
+void event_file_init(void); /* from now on, wire messages go to `trace` */
 void event_file_stop(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Files that report on GPUs: G/gpus, and the files that show what ranks use. A reader waits until
- * NVML has been asked again.
+ * Files that report on GPUs: G/gpus, and the files that show which GPUs the ranks use. A reader
+ * waits until NVML has been queried again.
  */
 #include "tree/gpu_file.h"
 #include "group/hosts.h"
@@ -22,7 +22,7 @@ add_number(struct buf *out, const char *key, bool is, unsigned long long v)
 		buf_addf(out, "%s-", key);
 }
 
-/* 'text', on one line. */
+/* Adds key'text', on one line. */
 static void
 add_quoted(struct buf *out, const char *key, const char *text)
 {
@@ -49,7 +49,7 @@ add_use(struct buf *out, const struct nvml_use *u)
 		add_quoted(out, " error=", u->error);
 }
 
-/* What is to be said of GPUs of which `why` may be wrong, on `where`: "", or " of host a". */
+/* Adds comments about GPUs; `why` says what may be wrong with them. where: "", or " of host a". */
 static void
 add_comments(struct buf *out, const struct gpus *gpus, const char *where, const struct err *why)
 {
@@ -62,7 +62,7 @@ add_comments(struct buf *out, const struct gpus *gpus, const char *where, const 
 		buf_addf(out, "#%s %s\n", where, why->text);
 }
 
-/* A line for each GPU of a host; numbers count there. */
+/* A line for each GPU of a host, numbered per host. */
 static void
 add_host(struct buf *out, const struct group *g, const struct host *h)
 {
@@ -82,7 +82,7 @@ add_host(struct buf *out, const struct group *g, const struct host *h)
 	free(where);
 }
 
-/* Those that have ranks. */
+/* The hosts that have ranks. */
 static void
 add_hosts(struct buf *out, const struct group *g)
 {
@@ -135,7 +135,7 @@ gpu_of(const struct rank *k)
 	return number < gpus.n ? gpus.gpu[number] : NULL;
 }
 
-/* What its GPU does, as far as it is known. */
+/* The use of the rank's GPU, as far as it is known. */
 static const struct nvml_use *
 use_of(const struct rank *k, const struct nvml_gpu *gpu)
 {
@@ -144,8 +144,8 @@ use_of(const struct rank *k, const struct nvml_gpu *gpu)
 	return hosts_named(k->g) ? far_gpus_seen(k->host->agent, gpu) : gpustat_seen(gpu);
 }
 
-/* Memory that the rank's process has there. NVML numbers processes as the host does, which in a
- * container are other numbers. */
+/* The memory that the rank's process uses on the GPU. NVML reports PIDs of the host, which differ
+ * in a container. */
 static bool
 memory_of(const struct rank *k, const struct nvml_use *u, unsigned long long *bytes)
 {
@@ -198,8 +198,8 @@ gpu_file_rank_lines(const struct rank *k, struct buf *out)
 
 /* ---- open ---- */
 
-/* Is all known that this file shows? Other hosts are asked for the file of GPUs alone: the others
- * show what was known last. */
+/* Is everything that this file shows up to date? Other hosts are queried only for G/gpus; the other
+ * files show the last known state. */
 static bool
 is_fresh(const struct file *f)
 {
@@ -213,7 +213,7 @@ is_fresh(const struct file *f)
 	return fresh;
 }
 
-/* Is there an answer that it waits for? */
+/* Is an answer for this file still outstanding? */
 static bool
 is_awaited(const struct file *f)
 {
@@ -227,7 +227,7 @@ is_awaited(const struct file *f)
 	return awaited;
 }
 
-/* Makes the text of each that waits, if what it shows is known now. */
+/* Generates the text of each waiting file whose data has arrived. */
 static void
 answer_all(void)
 {
@@ -243,7 +243,7 @@ answer_all(void)
 		TAILQ_REMOVE(&waiting, r, link);
 		buf_clear(&f->text);
 		req_done(r, f->node->row->text(&f->node->at, &f->text, &r->err));
-		r = TAILQ_FIRST(&waiting); /* an answer may have changed the list */
+		r = TAILQ_FIRST(&waiting); /* answering may have changed the list */
 	}
 }
 
@@ -272,8 +272,8 @@ stop_waiting(struct req *r, enum interrupt how)
 	req_done(r, -EINTR);
 }
 
-/* The text is made already, from what was seen before: good enough if that is no time ago, or if
- * there is no GPU in it. */
+/* The text was already generated from the last known state: that will do if it is recent, or if the
+ * text contains no GPU. */
 static int
 open_fresh(struct file *f, struct req *r)
 {

@@ -1,5 +1,6 @@
 /*
- * Live readers of what ranks print: their positions in the spools, and what was last made of them.
+ * Live readers of the ranks' output: their positions in the spools, and the last data formatted for
+ * them.
  */
 #include "tree/live.h"
 #include "base/daemon.h"
@@ -15,12 +16,12 @@
 #include <unistd.h>
 
 enum {
-	PIECE = 64 << 10,    /* bytes of a spool taken at once */
-	FILL_MAX = 1 << 20,  /* … in one go of the loop: others wait meanwhile */
-	SEEK_BACK = 32 << 10 /* bytes before a reader that are kept */
+	PIECE = 64 << 10,    /* bytes read from a spool at once */
+	FILL_MAX = 1 << 20,  /* … per turn of the event loop, so that others are served */
+	SEEK_BACK = 32 << 10 /* bytes kept before a reader's position */
 };
 
-static struct timer *more_timer; /* readers wait for what is there already */
+static struct timer *more_timer; /* set: readers wait for output that has already arrived */
 
 static void
 live_interrupted(struct req *r, enum interrupt how)
@@ -88,7 +89,7 @@ live_tell_lost(struct live *l)
 	l->lost = 0;
 }
 
-/* Takes one piece of a rank's output into `ready`. False: nothing is there. */
+/* Formats one piece of a rank's output into `ready`. Returns false if there is none. */
 static bool
 pull(struct group *g, struct live *l, struct live_rank *s)
 {
@@ -103,14 +104,14 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	if (!k || !s->placed ||
 	    !spool_next(&k->output.spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
-	if (offset < k->output.base[stream]) { /* dropped: a hole now */
+	if (offset < k->output.base[stream]) { /* dropped: this is a hole now */
 		size_t hole = (size_t)MIN(k->output.base[stream] - offset, (uint64_t)len);
 
 		l->lost += hole;
 		offset += hole;
 		len -= hole;
 		if (stream == SPOOL_DISPLAY)
-			buf_clear(&s->part[stream]); /* half a message */
+			buf_clear(&s->part[stream]); /* part of a message */
 	}
 	n = len ? pread(k->output.spool.fd[stream], piece, len, (off_t)offset) : 0;
 	if (n <= 0)
@@ -120,7 +121,7 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	return true;
 }
 
-/* Forgets what lies well before an offset that is read. */
+/* Discards data well before an offset that is being read. */
 static void
 forget(struct live *l, uint64_t offset)
 {
@@ -203,7 +204,7 @@ live_answers(const struct live *l, const struct req *r)
 	return live_there(l, r->offset) || l->finished || r->offset > l->base + l->ready.n;
 }
 
-/* Each parked reader reads again, and parks again if there is still nothing for it. */
+/* Each parked reader reads again, and is parked again if there is still no data for it. */
 static void
 wake(struct group *g)
 {
@@ -218,7 +219,7 @@ wake(struct group *g)
 	req_wake_pollers();
 }
 
-/* Goes on with readers that asked for more than is made in one go. */
+/* Continues with readers that asked for more than one turn formats. */
 static void
 go_on(void *arg)
 {

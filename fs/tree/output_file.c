@@ -1,4 +1,4 @@
-/* What ranks print, as files: a rank's stdout and stderr, and a cell's part of them. */
+/* The ranks' output as files: a rank's stdout and stderr, and a cell's part of them. */
 #include "tree/output_file.h"
 #include "group/cell.h"
 #include "group/output.h"
@@ -112,7 +112,7 @@ const struct file_ops output_file_stderr_ops = {
 
 /* ---- cells/N/rankK/stdout, stderr ---- */
 
-/* The range of the spool that belongs to a cell on a rank, less what was dropped. */
+/* The range of the spool that holds the cell's output on a rank, without what was dropped. */
 static bool
 cell_range(const struct place *at, int stream, uint64_t *from, uint64_t *to)
 {

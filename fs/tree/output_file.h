@@ -1,4 +1,4 @@
-/* What ranks print, as files that grow: a rank's stdout and stderr, and a cell's part of them. */
+/* The ranks' output as files that grow: a rank's stdout and stderr, and a cell's part of them. */
 #ifndef OUTPUT_FILE_H
 #define OUTPUT_FILE_H
 #include "group/cell.h"

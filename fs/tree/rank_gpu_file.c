@@ -1,6 +1,6 @@
 /*
- * rankK/gpu: what NVML says, and what the rank says (gpu_report.py). A rank that is stuck where no
- * Python runs is not waited for: then the file has NVML's part alone.
+ * rankK/gpu: what NVML reports, and what the rank reports (gpu_report.py). A rank that is stuck
+ * outside Python is not waited for: the file then has NVML's part only.
  */
 #include "tree/rank_gpu_file.h"
 #include "base/patience.h"
@@ -12,9 +12,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Both are forgotten by who answers first; what is left is freed with the rank's answer. */
+/* r and patience are cleared by whichever event answers first; the rest is freed when the rank
+ * answers. */
 struct gpu_open {
-	struct req *r; /* NULL: nobody waits any more */
+	struct req *r; /* NULL: already answered */
 	struct patience *patience;
 	struct agent *agent;
 	int slot;

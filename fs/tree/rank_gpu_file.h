@@ -1,4 +1,4 @@
-/* rankK/gpu: the memory of a rank's GPU, and its largest objects there. */
+/* rankK/gpu: memory usage of a rank's GPU, and the largest objects in it. */
 #ifndef RANK_GPU_FILE_H
 #define RANK_GPU_FILE_H
 #include "tree/tree.h"

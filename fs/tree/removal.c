@@ -1,6 +1,5 @@
 /*
- * Remembers what a process did before it removes a variable. Only the latest processes are
- * remembered.
+ * Remembers what a process did before it removes a variable. Only the most recent entries are kept.
  */
 #include "tree/removal.h"
 #include "group/group.h"
@@ -13,10 +12,10 @@ enum { REMEMBERED = 1024, NAME_SIZE = ENTRY_NAME_SIZE };
 
 struct memory {
 	pid_t process;	      /* 0: none */
-	uint64_t identity;    /* for its number may be another's by now */
-	uint64_t group;	      /* serial; 0: all */
+	uint64_t identity;    /* guards against reuse of the PID */
+	uint64_t group;	      /* serial; 0: all groups */
 	int rank;	      /* of the directory */
-	char name[NAME_SIZE]; /* the variable whose text was read; "": something was refused */
+	char name[NAME_SIZE]; /* the variable whose text was read; "": a removal was refused */
 };
 
 static struct memory memories[REMEMBERED];
@@ -44,7 +43,7 @@ remember(pid_t process, const struct place *at, const char *name)
 	uint64_t group = at->g ? at->g->serial : 0;
 	struct memory *m;
 
-	/* 0: a foreign pid namespace, where nobody can be told from another */
+	/* 0: a foreign PID namespace, whose processes cannot be told apart */
 	if (process == 0 || find(process, group, at->rank, name))
 		return;
 	m = &memories[next++ % REMEMBERED];
@@ -82,7 +81,8 @@ removal_check(pid_t process, const struct place *at, const char *name, struct er
 		return 0;
 	*m = (struct memory){0};
 	return fail(e, EOPNOTSUPP,
-	    "%s was kept: this program has read it as text, which is not the object: copy a view of "
+	    "%s was kept: this program has read it as text, which is not the object: copy a view "
+	    "of "
 	    "it, "
 	    "as %s.pkl, then rm it",
 	    name, name);

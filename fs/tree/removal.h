@@ -1,16 +1,17 @@
 /*
- * Refuses the removal of variables that a program asks for by mistake: a mv(1) out of the mount
- * that has copied only the text, an rm -r that could not remove what lies beside.
+ * Refuses removals of variables that a program requests by mistake: mv(1) out of the mount after it
+ * has copied only the text, or rm -r that could not remove the files next to `vars`.
  */
 #ifndef REMOVAL_H
 #define REMOVAL_H
 #include "tree/tree.h"
 
-/* This process reads a variable as text that does not hold all of the object. */
+/* This process reads a variable as text that does not represent the whole object. */
 void removal_text_read(pid_t process, const struct place *at, const char *name);
-/* This process was refused the removal of something that is no variable; at may be of no group. */
+/* This process was refused the removal of something that is not a variable. at may belong to no
+ * group. */
 void removal_refused(pid_t process, const struct place *at);
-/* May it remove the variable? 0, or -EOPNOTSUPP (once), -EACCES. */
+/* May the process remove the variable? Returns 0, -EOPNOTSUPP (once only) or -EACCES. */
 int removal_check(pid_t process, const struct place *at, const char *name, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Remembers views that a process has removed and may write again. There are as many as processes
- * that do that at this moment: few.
+ * Remembers views that a process has removed and may write again. There is one entry per removal in
+ * progress: few.
  */
 #include "tree/replacement.h"
 #include "base/daemon.h"
@@ -13,12 +13,12 @@
 #include <string.h>
 
 enum {
-	LOOK_MS = 20,  /* between two looks whether the processes are there */
-	LOOKS_MAX = 50 /* at one process */
+	LOOK_MS = 20,  /* between two checks of the processes */
+	LOOKS_MAX = 50 /* checks per process */
 };
 
 struct removed {
-	struct place at; /* of the directory; referenced */
+	struct place at; /* the directory's; referenced */
 	char name[VAR_NAME_SIZE];
 	pid_t process;
 	int looks;
@@ -37,7 +37,7 @@ forget(struct removed *d)
 	free(d);
 }
 
-/* It is forgotten first: what it submits comes back to replacement_settle(). */
+/* The entry is deleted first: submitting the removal calls replacement_settle() again. */
 static void
 remove_now(struct removed *d)
 {
@@ -117,7 +117,7 @@ replacement_init(void)
 	group_hooks.above.before_task = replacement_settle;
 }
 
-/* Is it removed from the rank whose names this directory shows? */
+/* Is the name removed from the rank whose names this directory shows? */
 static bool
 concerns(const struct removed *d, const struct place *at)
 {

@@ -1,4 +1,4 @@
-/* rankK/stack: the open asks the rank for it, and waits for the answer. */
+/* rankK/stack: open asks the rank for its stack and waits for the answer. */
 #include "tree/stack_file.h"
 #include "group/external.h"
 #include "group/rank.h"
@@ -8,7 +8,7 @@
 
 struct stack_open {
 	struct file *f;
-	struct req *r; /* NULL: nobody waits any more */
+	struct req *r; /* NULL: interrupted, the answer is no longer wanted */
 };
 
 static void

@@ -1,5 +1,5 @@
 /*
- * Staged files: a memfd for each, by directory and name, and what becomes of them when they are
+ * Staged files: a memfd for each, found by directory and name; and what happens when they are
  * renamed.
  */
 #include "tree/staged_file.h"
@@ -15,14 +15,14 @@
 #include <unistd.h>
 
 struct staged {
-	uint64_t serial; /* in the order of all, never used again */
-	uint64_t group;	 /* its serial number; 0: removed */
-	int rank;	 /* -1: of all ranks */
+	uint64_t serial; /* ascending in the list; never reused */
+	uint64_t group;	 /* its group's serial number; 0: removed */
+	int rank;	 /* -1: G/vars */
 	char *name;
 	struct push push;
 	double mtime;
-	int refs;    /* the directory, open files, a pull that fills it */
-	bool pushed; /* ranks map its pages: nothing is written any more */
+	int refs;    /* held by the directory, open files, a pull that fills it */
+	bool pushed; /* ranks map its pages: no more writes */
 	TAILQ_ENTRY(staged) link;
 };
 
@@ -57,7 +57,7 @@ drop(struct staged *s)
 	unref(s);
 }
 
-/* Forgets the files of groups that are gone. */
+/* Drops the files of groups that no longer exist. */
 static void
 staged_sweep(void)
 {
@@ -138,8 +138,8 @@ staged_make(const struct place *at, const char *name)
 	make(at, name);
 }
 
-/* mkstemp(3) alone opens for both, exclusively, for the user only: nobody pushes an object like
- * that. */
+/* Only mkstemp(3) opens for reading and writing, exclusively, with access for the user alone: no
+ * program pushes an object like that. */
 bool
 staged_wants(const char *name, int flags, mode_t mode)
 {
@@ -266,7 +266,7 @@ staged_concerns(const struct place *from, const struct place *to)
 	return find(from, from->name) || var_is_staging(to->name);
 }
 
-/* A copy of what a variable's name gives now, into a staged file: an editor's backup. */
+/* A copy of a variable's current value in a staged file: an editor's backup. */
 struct backup {
 	struct staged *s; /* referenced */
 	struct group *g;  /* referenced */
@@ -311,8 +311,8 @@ backup_pulled(void *arg, const struct err *e)
 		backup_done(b, &why);
 }
 
-/* The variable stays: the editor binds it anew in a moment, and where it does not, nothing is lost.
- * The rank is asked now, before any push that follows. */
+/* The variable is kept: the editor writes it again in a moment, and if it does not, nothing is
+ * lost. The rank is asked now, ahead of any push that follows. */
 static int
 back_up(const struct place *from, const struct place *to, struct err *e)
 {

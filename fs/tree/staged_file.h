@@ -1,23 +1,25 @@
 /*
- * Staged files: bytes in memory in the vars directories, for programs that write a temporary file
- * and rename it. Their names begin with `.`, end in `~`, are `4913`, or look as mkstemp(3) makes
- * them.
+ * Staged files: files in memory in the vars directories, for programs that write a temporary file
+ * and rename it. Their names begin with `.`, end in `~`, are `4913`, or are created the way
+ * mkstemp(3) does.
  */
 #ifndef STAGED_FILE_H
 #define STAGED_FILE_H
 #include "tree/tree.h"
 
-/* Is there one of this name? 0 or -ENOENT. */
+/* Does a staged file of this name exist? Returns 0 or -ENOENT. */
 int staged_find(struct place *at, const char *name);
 /* As in struct part. */
 bool staged_next(const struct place *at, struct part_cursor *c, struct place *child, char *name);
-/* Makes an empty one if there is none. */
+/* Creates an empty one unless it exists. */
 void staged_make(const struct place *at, const char *name);
-/* Is a file that is created like this a staged one? mode: before the umask, or behind it. */
+/* Should a file that is created with these arguments be a staged one? mode may be before or after
+ * the umask. */
 bool staged_wants(const char *name, int flags, mode_t mode);
 int staged_remove(const struct place *at); /* 0 or -ENOENT */
-/* mv between names of which one at least is staged; a variable's name is pushed to (from it:
- * copied). Never waits. 0 or -errno. */
+/* Renames a file where at least one of the names is a staged one. A staged file that gets a
+ * variable's name is pushed; a variable that gets a staged name is copied. Does not block. Returns
+ * 0 or -errno. */
 int staged_rename(const struct place *from, const struct place *to, struct err *e);
 bool staged_concerns(const struct place *from, const struct place *to);
 

@@ -1,4 +1,4 @@
-/* G/stall: opening it waits for a sample of all ranks. group/stall.c makes the text. */
+/* G/stall: open waits for a sample of all ranks. group/stall.c generates the text. */
 #include "tree/stall_file.h"
 #include "group/stall.h"
 #include <errno.h>

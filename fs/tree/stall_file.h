@@ -1,4 +1,4 @@
-/* G/stall: who waits for whom, sampled when it is opened. */
+/* G/stall: which ranks wait for which, sampled when the file is opened. */
 #ifndef STALL_FILE_H
 #define STALL_FILE_H
 #include "tree/tree.h"

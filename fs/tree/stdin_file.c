@@ -1,11 +1,11 @@
-/* rankK/stdin: passes what is written to input() and pdb on that rank. */
+/* rankK/stdin: passes the bytes written to it on to input() and pdb on that rank. */
 #include "tree/stdin_file.h"
 #include "group/external.h"
 #include "group/rank.h"
 #include "host/agent.h"
 #include <errno.h>
 
-/* Bytes that wait for a rank at most. */
+/* The most bytes that may be pending for a rank. */
 enum { STDIN_MAX = 1 << 20 };
 
 static int
@@ -29,7 +29,7 @@ stdin_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err
 		return -e->no;
 	if (k->slot == NO_SLOT)
 		return fail(e, ESRCH, "rank %d has no engine", f->node->at.rank);
-	/* a write that waits could not be ended: who writes too much at once tries again */
+	/* a blocked write could not be interrupted: a program that writes too much must retry */
 	if (k->input.unread >= STDIN_MAX)
 		return fail(e, EAGAIN,
 		    "rank %d has not read the %zu bytes of its standard input that wait: write on "

@@ -1,10 +1,10 @@
-/* rankK/follow and log: what ranks print from now on, as it comes or line by line. */
+/* rankK/follow and log: the ranks' output from now on, as it arrives or line by line. */
 #include "tree/stream_file.h"
 #include "group/output.h"
 #include "tree/live.h"
 #include <string.h>
 
-enum { LINE_MAX_KEPT = 64 << 10 }; /* bytes; a longer line is given in pieces */
+enum { LINE_MAX_KEPT = 64 << 10 }; /* bytes; longer lines are split */
 
 static void
 tell_text(struct live *l, uint64_t lost)
@@ -71,7 +71,7 @@ static int
 all_open(struct file *f, struct req *r)
 {
 	struct group *g = f->node->at.g;
-	int n = output_known(g); /* who prints under a number again goes on behind that */
+	int n = output_known(g); /* a rank that returns appends to its old output */
 	struct live *l = live_new(MAX(n, 1), take_lines, tell_text);
 
 	l->n = n;
@@ -81,7 +81,7 @@ all_open(struct file *f, struct req *r)
 	return 0;
 }
 
-/* Numbers that no rank had at the open: all that is printed under them came later. */
+/* Adds ranks that did not exist at open: all of their output is newer. */
 static void
 add_ranks(const struct group *g, struct live *l)
 {

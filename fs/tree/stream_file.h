@@ -1,4 +1,4 @@
-/* rankK/follow and log: live files of what ranks print. */
+/* rankK/follow and log: live files of the ranks' output. */
 #ifndef STREAM_FILE_H
 #define STREAM_FILE_H
 #include "tree/tree.h"

@@ -1,4 +1,4 @@
-/* The texts of small files, made when they are opened. */
+/* The texts of small files, generated when they are opened. */
 #include "tree/text.h"
 #include "base/daemon.h"
 #include "group/cell.h"
@@ -28,7 +28,7 @@ text_version(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* The name space as a table, from the rows themselves. */
+/* The name space as a table, generated from its rows. */
 int
 text_readme(const struct place *at, struct buf *out, struct err *e)
 {
@@ -65,7 +65,8 @@ text_ctl(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* How many hosts have ranks, and what is lacking. Nothing where this machine is the only one. */
+/* The number of hosts that have ranks, and what is lacking. Nothing if this machine is the only
+ * host. */
 static void
 add_hosts(const struct group *g, struct buf *out)
 {
@@ -125,10 +126,11 @@ text_selftest(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* Of so many processes of this machine the memory is looked at: 10 us each, while others wait. */
+/* Up to this group size, the memory of local processes is looked up: 10 us each, while other
+ * requests wait. */
 enum { RESIDENT_MAX = 512 };
 
-/* Bytes of memory that a process has in RAM. */
+/* The resident memory of a process, in bytes. */
 static unsigned long long
 resident(pid_t pid)
 {
@@ -194,8 +196,8 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* The end of the escape sequence at p: CSI parameters and a letter, OSC up to BEL or ST, or one
- * character. */
+/* The end of the escape sequence at p: CSI parameters and a letter, OSC up to BEL or ST, or a
+ * single character. */
 static const char *
 behind_escape(const char *p)
 {
@@ -229,7 +231,7 @@ text_plain(struct buf *b)
 	*b = plain;
 }
 
-/* A text of several lines as one entry: what follows the first line is set in. */
+/* Adds a text of several lines as one entry: lines after the first are indented. */
 static void
 add_indented(const char *s, struct buf *out)
 {

@@ -1,4 +1,4 @@
-/* The texts of small files, made when they are opened. */
+/* The texts of small files, generated when they are opened. */
 #ifndef TEXT_H
 #define TEXT_H
 #include "tree/tree.h"
@@ -9,8 +9,8 @@ text_fn text_rank_status, text_last_result, text_last_traceback, text_last_cell;
 text_fn text_cell_source, text_cell_status, text_cell_result, text_cell_error, text_cell_traceback;
 text_fn text_subtask_result, text_subtask_traceback, text_subtask_status;
 
-/* Takes terminal control out of a text that others made: escape sequences, and bytes that are not
- * shown, but for newlines and tabs. */
+/* Strips terminal control from a text that comes from others: escape sequences, and unprintable
+ * bytes other than newlines and tabs. */
 void text_plain(struct buf *b);
 
 extern const struct file_ops text_error_ops; /* G/error: truncating clears it */

@@ -13,7 +13,7 @@
 
 enum { BUCKETS = 1024 };
 
-static TAILQ_HEAD(bucket, node) shared[BUCKETS]; /* nodes that are not fresh, by ino */
+static TAILQ_HEAD(bucket, node) shared[BUCKETS]; /* nodes that are not private, by ino */
 static struct bucket fresh;
 static struct node *root;
 static uint64_t generation;
@@ -40,7 +40,7 @@ place_free(struct place *at)
 	*at = (struct place){.rank = -1};
 }
 
-/* The ranks of a cell stay what they were, however many the group has now. */
+/* A cell keeps its ranks, whatever the group's size is now. */
 bool
 place_gone(const struct place *at)
 {
@@ -65,8 +65,8 @@ place_rank(const struct place *at, struct err *e)
 	return NULL;
 }
 
-/* FNV-1a over what a path stands for: the same path has the same inode number, another one never
- * does. */
+/* FNV-1a over what a path stands for: the same path always has the same inode number, and another
+ * path has a different one unless the hashes collide. */
 static uint64_t
 inode_number(const struct row *row, const struct place *at)
 {
@@ -76,7 +76,7 @@ inode_number(const struct row *row, const struct place *at)
 
 	if (at->name)
 		h = hash_add(h, at->name, strlen(at->name));
-	return h | 2; /* 0 and 1 are taken */
+	return h | 2; /* 0 and 1 are reserved */
 }
 
 static bool
@@ -162,7 +162,7 @@ tree_fini(void)
 	root = NULL;
 }
 
-/* The last part of a row's path, if it is a child of dir; NULL if not. */
+/* The last part of a row's path if the row is a child of dir, else NULL. */
 static const char *
 child_part(const struct row *dir, const struct row *row)
 {
@@ -228,11 +228,11 @@ tree_lookup(struct node *dir, const char *name, int *error)
 	return NULL;
 }
 
-/* The entry of a row that stands for one name. */
+/* Fills in the type and inode number of an entry of this row. */
 static void
 fill_entry(struct dir_entry *e, const struct row *row, const struct place *at)
 {
-	/* who walks a tree by these types leaves pipes alone: nobody waits there by chance */
+	/* programs that walk a tree by these types skip pipes, so none blocks there by accident */
 	e->type = row->flags & ROW_LIVE ? S_IFIFO : row->mode & S_IFMT;
 	e->ino = inode_number(row, at);
 }
@@ -255,7 +255,7 @@ tree_next(struct tree_cursor *c, struct dir_entry *e)
 		const struct row *row = &name_rows[c->row];
 		const char *word = child_part(dir->row, row);
 		const struct part *part = word ? part_of(word) : NULL;
-		struct place at = dir->at; /* references nothing */
+		struct place at = dir->at; /* holds no references */
 
 		if (!word || (row->flags & ROW_HIDDEN))
 			continue;
@@ -279,7 +279,7 @@ tree_cursor_free(struct tree_cursor *c)
 	c->row = name_count;
 }
 
-/* What the owner may do is for the group and for others too, less the umask of the mount. */
+/* Grants the owner's permissions to the group and to others too, minus the umask of the mount. */
 static mode_t
 shared_mode(mode_t mode)
 {
@@ -352,7 +352,7 @@ tree_path(const struct node *n, struct buf *out)
 	free(path);
 }
 
-/* Without a text: whoever walks a tree meets these, and the mode says it all. */
+/* Sets no error text: programs that walk a tree run into these, and the mode says it all. */
 static int
 check_mode(const struct row *row, int flags)
 {

@@ -1,4 +1,4 @@
-/* Changes of variables: which ranks they are for, and whether they are allowed. */
+/* Changes of variables: which ranks they apply to, and whether they are allowed. */
 #include "tree/var_change.h"
 #include "group/external.h"
 #include "group/hosts.h"
@@ -23,7 +23,7 @@ var_change_on_settled(void (*fn)(void))
 	on_settled = fn;
 }
 
-/* The ranks that a name is for: how many, or -ENODEV. */
+/* The ranks that a name refers to: how many, or -ENODEV. */
 static int
 targets(const struct place *at, int *ranks, struct err *e)
 {
@@ -35,7 +35,7 @@ targets(const struct place *at, int *ranks, struct err *e)
 	return 1;
 }
 
-/* 0, or -EOPNOTSUPP: what is written here is (in parts) for a rank that is external. */
+/* Returns 0, or -EOPNOTSUPP if what is written (or a part of it) is for an external rank. */
 static int
 refuse_external(const struct place *at, bool parts, struct err *e)
 {
@@ -70,7 +70,8 @@ var_change_check(const struct place *at, struct err *e)
 	return parse_writable(at, &name, e) < 0 ? -e->no : lifecycle_accepts(at->g, e);
 }
 
-/* What the kernel has told of the names of a change: the one that goes, the one that comes. */
+/* The events of a change that the kernel has already reported: the name removed, the name
+ * created. */
 struct names_told {
 	struct var_told *gone, *made;
 };
@@ -90,7 +91,7 @@ change_ended(struct task *w)
 		on_settled();
 }
 
-/* A task for the ranks of a place. NULL with e: the group takes none. */
+/* A task for the ranks of a place. NULL with e if the group accepts none. */
 static struct task *
 change_new(const struct place *at, enum task_kind kind, const char *name, struct err *e)
 {
@@ -170,7 +171,7 @@ var_change_push_staged(const struct place *at, struct push *p, struct err *e)
 
 /* ---- rm, mv ---- */
 
-/* known: the kernel has told the name's watchers. */
+/* known: the kernel has notified the name's watchers. */
 static int
 submit_removal(const struct place *at, const char *name, bool known, struct err *e)
 {
@@ -185,7 +186,7 @@ submit_removal(const struct place *at, const char *name, bool known, struct err 
 	return 0;
 }
 
-/* What was removed by a view is not written anew. */
+/* The removed view was not written again: removes the variable. */
 static void
 remove_at_last(const struct place *at, const char *name)
 {
@@ -222,7 +223,7 @@ var_change_rename(const struct place *from, const struct place *to, struct err *
 	struct task *w;
 
 	if (from->g != to->g || from->rank != to->rank)
-		/* not EXDEV: mv(1) would copy the text that people read, and delete the object */
+		/* not EXDEV: mv(1) would copy the human-readable text, and delete the object */
 		return fail(e, EOPNOTSUPP,
 		    "mv renames within one rank: copy a view to the other, as pkl, and rm it here");
 	if (var_parse(from->name, from->rank < 0, &a, e) < 0 ||
@@ -241,7 +242,7 @@ var_change_rename(const struct place *from, const struct place *to, struct err *
 
 /* ---- pulls ---- */
 
-/* 0, or -errno: this rank can't be asked for an object. */
+/* Returns 0, or -errno if this rank cannot be asked for an object. */
 static int
 fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
 {

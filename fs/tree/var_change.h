@@ -1,4 +1,4 @@
-/* What changes variables: pushes, rm and mv, as tasks of the group. */
+/* Changes of variables: pushes, rm and mv, as tasks of the group. */
 #ifndef VAR_CHANGE_H
 #define VAR_CHANGE_H
 #include "object/pull.h"
@@ -6,24 +6,26 @@
 #include "tree/tree.h"
 #include "tree/var_ticks.h"
 
-/* May an object be pushed to at->name now? 0, or -errno with the text: the name, its view, the
- * group's state, a rank that is external. */
+/* May an object be pushed to at->name now? Checks the name, its view, the group's state, and
+ * whether a rank is external. Returns 0, or -errno with the text in e. */
 int var_change_check(const struct place *at, struct err *e);
-/* Pushes what p holds; *told, of a name that was made for it, goes with it. waits: r is parked
- * until it is done on all its ranks, or on none; else 0: it is queued. -errno: nothing happens. */
+/* Pushes the contents of p. On success, takes ownership of *told (the event of creating the name,
+ * or NULL) and clears it. With waits, parks r until the push has completed on all its ranks or on
+ * none; otherwise returns 0 once it is queued. On -errno nothing happens. */
 int var_change_push(
     const struct place *at, struct push *p, struct var_told **told, struct req *r, bool waits);
-/* The same for a staged file that got a variable's name: what is opened under that name waits for
+/* The same for a staged file that was given a variable's name: later opens of that name wait for
  * it. */
 int var_change_push_staged(const struct place *at, struct push *p, struct err *e);
-/* rm by this process, mv: queued. */
+/* rm by this process, and mv: only queued. */
 int var_change_remove(const struct place *at, pid_t process, struct err *e);
 int var_change_rename(const struct place *from, const struct place *to, struct err *e);
 
-/* A pull of what at and name stand for; NULL with e: a rank that is to be asked has no engine. */
+/* Creates a pull of the object that at and name refer to. NULL with e if a rank to be asked has no
+ * engine. */
 struct pull *var_change_pull(const struct place *at, const struct var_name *name, struct err *e);
 
-/* Called whenever something has ended that var_names_settling() told of. */
+/* Calls fn whenever a change has ended for which var_names_settling() may have returned true. */
 void var_change_on_settled(void (*fn)(void));
 
 #endif

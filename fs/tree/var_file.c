@@ -1,6 +1,6 @@
 /*
- * Objects as files. A rank makes the bytes (engine/ddip_engine/values.py); this file decides which
- * ranks are asked, and passes the bytes on.
+ * Objects as files. A rank produces the bytes (engine/ddip_engine/values.py); this file decides
+ * which ranks to ask, and passes the bytes on.
  */
 #include "tree/var_file.h"
 #include "base/daemon.h"
@@ -24,21 +24,21 @@ struct var_file {
 	struct file *f;
 	/* reading */
 	struct var_name name;
-	struct req *r;		   /* the open that waits */
-	struct patience *patience; /* with O_NONBLOCK, while it waits */
+	struct req *r;		   /* the pending open */
+	struct patience *patience; /* of a pending O_NONBLOCK open */
 	struct pull *pull;
-	bool waits; /* for a change of this name that is under way: among the blocked opens */
+	bool waits; /* in blocked_opens, until a pending change of this name ends */
 	TAILQ_ENTRY(var_file) link;
 	/* writing */
 	struct var_writer writer;
 	struct push push;
-	struct var_told *told; /* the name was made for this file; NULL: it was not, or is pushed */
+	struct var_told *told; /* reports the name's creation; NULL: none, or it is pushed */
 	bool writes;
-	int failed; /* the errno of a write: what there is is half an object */
-	bool dirty; /* there is something that was not pushed yet */
-	bool whole; /* it began empty: the file holds all that was written */
-	bool empty; /* and nothing was written: that is an object, too, when the last close tells so
-		     */
+	int failed; /* errno of a failed write: the data is incomplete */
+	bool dirty; /* has data that was not pushed yet */
+	bool whole; /* started empty: the file holds everything that was written */
+	/* nothing was written to it yet: the last close then pushes an empty object */
+	bool empty;
 };
 
 static TAILQ_HEAD(, var_file) blocked_opens = TAILQ_HEAD_INITIALIZER(blocked_opens);
@@ -60,7 +60,7 @@ var_free(struct var_file *v)
 
 /* ---- reading ---- */
 
-/* The open has failed. */
+/* Fails the open. */
 static void
 give_up(struct var_file *v, const struct err *e)
 {
@@ -87,7 +87,7 @@ on_open_timeout(void *arg)
 	give_up(v, &(struct err){.no = EAGAIN});
 }
 
-/* Does its text hold all of the object, as far as its type tells? */
+/* Does its text represent the whole object, judging by its type? */
 static bool
 is_told_whole(const struct place *at, const char *name)
 {
@@ -137,7 +137,7 @@ ask(struct var_file *v)
 		give_up(v, &e);
 }
 
-/* A change that was awaited has ended. */
+/* A change has ended: continues the opens that waited for it. */
 static void
 ask_again(void)
 {
@@ -162,7 +162,8 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	if (f->flags & O_NONBLOCK)
 		v->patience = patience_begin(k ? hosts_local_pid(k) : 0, on_open_timeout, v);
 	req_park(r, open_interrupted);
-	/* a rank that waited for it could be waited for by it: it gets the old object */
+	/* a rank must not wait here, as the change may wait for that rank: it gets the old
+	 * object */
 	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {
 		var_change_on_settled(ask_again);
 		v->waits = true;
@@ -279,7 +280,7 @@ var_truncate(const struct place *at, struct file *f, uint64_t size, struct err *
 	struct var_file *v = f ? written(f) : NULL;
 	int r;
 
-	if (!v) /* O_TRUNC of one that is being opened: what is written will say what it shall be */
+	if (!v) /* O_TRUNC of a file being opened: its content is yet to be written */
 		return f ? 0 : truncate_name(at, size, e);
 	if (!v->whole && size > v->push.size)
 		return fail(e, EINVAL,
@@ -331,7 +332,7 @@ var_flush(struct file *f, struct req *r)
 	case WRITER_STAYS:
 		return 0;
 	case WRITER_KILLED:
-		v->dirty = v->empty = false; /* half an object is none */
+		v->dirty = v->empty = false; /* incomplete data is not pushed */
 		return 0;
 	case WRITER_EXITS:
 		return submit(v, r, false);
@@ -371,7 +372,8 @@ var_read(struct file *f, struct req *r)
 		req_copy(r, &own, r->offset, n);
 }
 
-/* When the ranks last did something: an editor that finds another time than when it read warns. */
+/* The time of the last change in the group: an editor warns if it differs from when it read the
+ * file. */
 static double
 var_mtime(const struct place *at)
 {

@@ -1,6 +1,5 @@
-/* Objects as files: opening one to read asks its ranks (pull), closing a written one changes it
- * (push).
- */
+/* Objects as files: opening one for reading asks its ranks for it (pull); closing one after writing
+ * changes it (push). */
 #ifndef VAR_FILE_H
 #define VAR_FILE_H
 #include "tree/tree.h"

@@ -1,5 +1,5 @@
 /*
- * Knows which names of variables exist. A lookup holds its directory's lock, so it never waits for
+ * Knows which variable names exist. A lookup holds its directory's lock, so it never blocks for
  * long.
  */
 #include "tree/var_names.h"
@@ -33,7 +33,7 @@ var_names_close(struct var_writer *w)
 	TAILQ_REMOVE(&writers, w, link);
 }
 
-/* Is it pushed to the rank whose names this directory shows? */
+/* Will it be pushed to the rank whose names this directory shows? */
 static bool
 writes_here(const struct var_writer *w, const struct place *at)
 {
@@ -44,7 +44,7 @@ writes_here(const struct var_writer *w, const struct place *at)
 
 /* ---- what is queued ---- */
 
-/* What a task makes of a name: UNKNOWN if it does not touch it. */
+/* What a task does to a name; UNKNOWN if it does not affect it. */
 static enum presence
 outcome(const struct task *w, const char *name)
 {
@@ -92,11 +92,12 @@ presence(const struct place *at, struct rank *k, const char *name)
 	}
 	if (var_table_find(k->table, name).p)
 		return PRESENT;
-	/* what begins with _ is never reported, what a running cell makes not yet */
+	/* names with a leading _ are never reported; what a running cell creates is not yet
+	 * reported */
 	return *name == '_' || runs_cell(k) ? UNKNOWN : ABSENT;
 }
 
-/* Does it end soon: do the queues go on that it stands in, and is no cell before it? */
+/* Will it end soon? Its queues must be moving, and no cell may be ahead of it. */
 static bool
 ends_soon(const struct task *w)
 {
@@ -133,7 +134,7 @@ var_names_settling(const struct place *at, const char *name)
 
 /* ---- looking up ---- */
 
-/* A lookup has nobody who would tell the path and the text. */
+/* A lookup has no other way to report the path and the text. */
 static void
 fail_lookup(const struct place *at, const char *name, const struct err *e)
 {
@@ -144,7 +145,7 @@ fail_lookup(const struct place *at, const char *name, const struct err *e)
 	free(path);
 }
 
-/* The answer about a name, bad or good, whose variable is there. */
+/* The result for a name whose variable exists: 0, or -EINVAL if its suffixes are wrong. */
 static int
 found(const struct place *at, const char *name)
 {
@@ -156,7 +157,8 @@ found(const struct place *at, const char *name)
 	return -e.no;
 }
 
-/* Of a file's name, whatever its suffixes; false: it can be none of a variable. */
+/* Extracts the variable from a file's name, whatever its suffixes. Returns false if it cannot be
+ * the name of a variable. */
 static bool
 variable_of(const struct place *at, const char *name, struct var_name *v)
 {
@@ -184,7 +186,7 @@ var_names_find(struct place *at, const char *name)
 /* ---- asking the rank ---- */
 
 struct ask {
-	struct req *r; /* NULL: answered */
+	struct req *r; /* NULL: already answered */
 	struct place at;
 	const struct agent *agent;
 	int slot;
@@ -194,7 +196,8 @@ struct ask {
 
 static TAILQ_HEAD(, ask) asks = TAILQ_HEAD_INITIALIZER(asks);
 
-/* Has the rank been asked and not answered in time? Then nobody else waits for it meanwhile. */
+/* Does the rank still owe an answer that was given up (timed out or interrupted)? Until it arrives,
+ * no other lookup waits for the rank. */
 static bool
 is_slow(const struct rank *k)
 {
@@ -281,10 +284,10 @@ var_names_ask(const struct place *at, struct req *r)
 
 /* ---- listing ---- */
 
-/* A name that is not, or not only, in the table. */
+/* A name that is added to the table, or overrides its entry there. */
 struct change {
 	char *name;
-	size_t order; /* the later one decides */
+	size_t order; /* the latest one wins */
 	bool present;
 };
 
@@ -335,7 +338,7 @@ compare_changes(const void *a, const void *b)
 	return d ? d : (x->order < y->order) - (x->order > y->order);
 }
 
-/* Sorts, and keeps the last change of each name. */
+/* Sorts the changes, and keeps the last one of each name. */
 static void
 settle_changes(struct listing *l)
 {
@@ -383,7 +386,8 @@ listing_new(const struct place *at, struct rank *k)
 	return l;
 }
 
-/* The next name of both, NUL-terminated in name; false: no more. */
+/* Writes the next name of the table and the changes, merged, to name. Returns false if there are no
+ * more. */
 static bool
 listing_next(struct listing *l, char *name)
 {

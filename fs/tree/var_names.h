@@ -1,15 +1,15 @@
 /*
- * The names in a vars directory: what the rank reported last, what is queued to change it, what is
- * open for writing and, while a cell runs, what the rank says.
+ * The names in a vars directory: those that the rank last reported, corrected by queued changes and
+ * by files open for writing; while a cell runs, the rank is asked as well.
  */
 #ifndef VAR_NAMES_H
 #define VAR_NAMES_H
 #include "object/varname.h"
 #include "tree/tree.h"
 
-/* An open file that will be pushed to a name: the name is there from now on. */
+/* An open file that will be pushed to a name. The name exists from now on. */
 struct var_writer {
-	const struct place *at; /* of its node */
+	const struct place *at; /* its node's */
 	char name[VAR_NAME_SIZE];
 	TAILQ_ENTRY(var_writer) link;
 };
@@ -17,20 +17,20 @@ struct var_writer {
 void var_names_open(struct var_writer *w);
 void var_names_close(struct var_writer *w);
 
-/* Is this file to be found, as far as it is known here? 0, -ENOENT, or -EINVAL: the variable is
- * there, but no such view. As find in struct part. */
+/* Does this file exist, as far as is known here? Returns 0, -ENOENT, or -EINVAL if the variable
+ * exists but the view does not. As find in struct part. */
 int var_names_find(struct place *at, const char *name);
-/* As next in struct part: what was there when the listing began. */
+/* As next in struct part: lists the names that existed when the listing began. */
 bool var_names_next(const struct place *at, struct part_cursor *c, struct place *child, char *name);
-/* May a name that was not found be one that only the rank knows: made by the cell that runs, or
+/* Could a name that was not found be known only to the rank: created by the running cell, or
  * private? */
 bool var_names_may_ask(const struct place *at, const char *name);
-/* Asks it for at->name. PARKED, or what var_names_find() would say. It is answered soon: by what
- * was known before if the rank is slow. */
+/* Asks the rank for at->name. Returns PARKED; r gets what var_names_find() would return. The answer
+ * comes soon: if the rank is slow, it is -ENOENT. */
 int var_names_ask(const struct place *at, struct req *r);
 
-/* Is something under way that changes what this name holds, and nobody waits for it? It ends soon:
- * what waits behind a running cell does not count. */
+/* Is a change of this name under way that no request waits for? It ends soon: changes queued behind
+ * a running cell do not count. */
 bool var_names_settling(const struct place *at, const char *name);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * `names`, the table of variables for people: a line for each name, merged from the ranks' tables.
+ * `names`, the human-readable table of variables: a line for each name, merged from the ranks'
+ * tables.
  */
 #include "tree/var_text.h"
 #include "base/daemon.h"
@@ -9,20 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 2000 }; /* rows in one go: half a millisecond */
+enum { PIECE = 2000 }; /* rows per turn: half a millisecond */
 
-/* One of the tables, which several ranks may share, and how far it is told. */
+/* One of the tables, which several ranks may share, and the position in it. */
 struct source_table {
 	struct var_table *table; /* referenced */
 	size_t at;
-	bool now; /* has the name that is told now */
+	bool now; /* has the current name */
 };
 
-/* The tables as they were when it began. */
+/* The tables as they were at open. */
 struct merge {
 	struct source_table *tables;
 	int n;
-	int *table_of; /* of each rank */
+	int *table_of; /* index for each rank */
 	int ranks;
 };
 
@@ -60,7 +61,7 @@ compare(struct slice a, struct slice b)
 	return d ? d : (a.n > b.n) - (a.n < b.n);
 }
 
-/* The row of the next name, of the first rank that has it; p NULL: no more. */
+/* The row of the next name, from the first rank that has it; p is NULL at the end. */
 static struct slice
 merge_next(struct merge *m)
 {
@@ -105,7 +106,7 @@ add_row(struct slice row, struct buf *out)
 	}
 }
 
-/* Which ranks have it, unless all do. */
+/* Lists the ranks that have the name, unless all do. */
 static void
 add_ranks(const struct merge *m, struct buf *out)
 {
@@ -121,15 +122,15 @@ add_ranks(const struct merge *m, struct buf *out)
 		}
 }
 
-/* An open that makes the text. */
+/* An open in progress that generates the text. */
 struct making {
 	struct file *f;
-	struct req *r; /* that waits */
+	struct req *r; /* the pending open */
 	struct merge merge;
-	struct timer *next; /* piece */
+	struct timer *next; /* of the next piece */
 };
 
-/* False: that was the last piece. */
+/* Returns false if that was the last piece. */
 static bool
 make_piece(struct making *m)
 {
@@ -196,7 +197,7 @@ names_open(struct file *f, struct req *r)
 	return req_park(r, interrupted);
 }
 
-/* Of a file whose open was given up for us: the session ends. */
+/* state is set only if the session ended while the open was in progress. */
 static void
 names_release(struct file *f)
 {

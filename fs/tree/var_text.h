@@ -1,5 +1,5 @@
-/* `names`: the ranks' tables of variables as one text, made in pieces: others are served in
- * between. */
+/* `names`: the ranks' tables of variables as one text, generated in pieces so that other requests
+ * are served in between. */
 #ifndef VAR_TEXT_H
 #define VAR_TEXT_H
 #include "tree/tree.h"

@@ -1,6 +1,6 @@
 /*
- * Turns the differences of two tables into ticks. Each costs the daemon two requests, so their
- * number is bounded.
+ * Turns the differences between two tables into ticks. Each costs the daemon two requests, so their
+ * number is limited.
  */
 #include "tree/var_ticks.h"
 #include "group/external.h"
@@ -9,16 +9,16 @@
 #include <string.h>
 
 enum {
-	NAMES_MAX = 1000,   /* of one report in a directory */
-	PENDING_MAX = 4000, /* of all directories together */
-	DIR_SIZE = 128	    /* a group's name has at most 64 letters */
+	NAMES_MAX = 1000,   /* per report and directory */
+	PENDING_MAX = 4000, /* in all directories together */
+	DIR_SIZE = 128	    /* a group's name has at most 64 characters */
 };
 
 struct var_told {
 	struct place at; /* referenced */
 	enum tick_kind kind;
 	char *path;
-	bool reported; /* the rank has said so too */
+	bool reported; /* the rank has reported it too */
 	TAILQ_ENTRY(var_told) link;
 };
 
@@ -58,7 +58,7 @@ var_ticks_settle(struct var_told *t)
 	free(t);
 }
 
-/* Has the kernel told it already? */
+/* Has the kernel already reported it? */
 static bool
 is_told(enum tick_kind kind, const char *dir, struct slice name)
 {

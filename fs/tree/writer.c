@@ -1,6 +1,6 @@
 /*
  * Decides which close of a file is the last, and whether its writer was killed. The kernel sends a
- * FLUSH for each close of each copy of a descriptor, and does not say whether others are left.
+ * FLUSH for each close of each copy of a descriptor, and does not say whether copies remain.
  */
 #include "tree/writer.h"
 #include "base/daemon.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A process with more descriptors than this is not searched: it would take milliseconds. */
+/* A process with more descriptors than this is not searched: that would take milliseconds. */
 enum { LOOK_MAX = 256, PATH_BYTES = 64 };
 
 enum answer { NO, YES, UNKNOWN };
@@ -22,25 +22,25 @@ still_writes(pid_t pid, const struct file *f)
 	int n = pid ? proc_writes(pid, f->node->ino, LOOK_MAX) : -ENOENT;
 
 	if (n == -ENOENT || n == -ESRCH)
-		return NO; /* it is no more */
+		return NO; /* it has exited */
 	return n < 0 ? UNKNOWN : n > 0 ? YES : NO;
 }
 
-/* Another open file of this opener has the same inode number: its descriptors can't be told from
- * those of this one. */
+/* This opener has another open file with the same inode number: the descriptors of the two cannot
+ * be told apart. */
 static bool
 is_one_of_two(const struct file *f)
 {
 	return f->twins > 0;
 }
 
-/* Is it the last close, as far as can be seen? */
+/* Is this the last close, as far as can be determined? */
 static bool
 is_last(const struct file *f, pid_t pid)
 {
 	enum answer a;
 
-	/* 0: a foreign pid namespace, where nobody can be told from another */
+	/* 0: a foreign PID namespace, whose processes cannot be told apart */
 	if (pid == 0)
 		return true;
 	if (is_one_of_two(f))
@@ -120,9 +120,9 @@ writer_terminal(const struct file *f)
 
 	if (!f->by_shell)
 		return -1;
-	/* O_PATH asks no file system, which could be ours; what it is, is looked at before it is
-	 * opened. In an open the process has no lock that this waits for, as in a flush it might.
-	 */
+	/* O_PATH does not call into the file system, which could be ours; the descriptor's type is
+	 * checked before it is opened. During an open the process holds no lock that this could
+	 * wait for; during a flush it might. */
 	snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)f->opener);
 	fd = open(link, O_PATH | O_CLOEXEC);
 	if (fd >= 0 && !is_terminal(fd)) {

@@ -1,34 +1,34 @@
 /*
- * Decides which close of a file is the last: that one submits what was written, unless a killed
- * writer made it.
+ * Decides which close of a file is the last. The last close submits what was written, unless a
+ * killed writer caused it.
  */
 #ifndef WRITER_H
 #define WRITER_H
 #include "tree/tree.h"
 
-/* What the flush of a request means for what was written. */
+/* What a FLUSH request means for the data written so far. */
 enum writer_close {
-	WRITER_STAYS,  /* others have the file open still: more may come */
-	WRITER_CLOSES, /* the last close: it is submitted, and who closes waits for that */
-	WRITER_EXITS,  /* the same by a process that ends and can't be interrupted: it does not wait
-			*/
-	WRITER_KILLED  /* a signal ended who wrote: what is there is a part, and submitted by nobody
-			*/
+	WRITER_STAYS,  /* others still have the file open: more data may follow */
+	WRITER_CLOSES, /* the last close: the data is submitted, and the closer waits for that */
+	/* the same by an exiting process, which cannot be interrupted: it does not wait */
+	WRITER_EXITS,
+	/* a signal killed the writer: the data is incomplete, and is not submitted */
+	WRITER_KILLED
 };
 
-/* Judges it as far as can be seen. Children inherit descriptors and shells hold copies: those that
- * the opener, who wrote, or the caller itself still have are looked for. */
+/* Classifies a FLUSH as well as can be determined. Children inherit descriptors and shells hold
+ * copies, so those that the opener, the writers and the caller still have are looked for. */
 enum writer_close writer_close(const struct file *f, const struct req *r);
-/* The time of a file that always is as it was: an editor that finds another one than when it read
- * it warns. */
+/* The mtime of a file that never changes: an editor warns if the time differs from when it read the
+ * file. */
 double writer_mtime(const struct place *at);
-/* This thread has written into it. */
+/* This thread has written to the file. */
 void writer_note(struct file *f, pid_t tid);
 
-/* For an opener that is a shell, which hides errors of close(2): its terminal, as a descriptor that
- * is good for writer_tell alone; -1: it has none, or its standard error goes elsewhere. */
+/* If the opener is a shell, which hides errors of close(2): a descriptor of its terminal that is
+ * valid for writer_tell() only. -1 if it has none, or if its standard error is redirected. */
 int writer_terminal(const struct file *f);
-/* Shows a line there. Never waits. */
+/* Shows a line on that terminal. Does not block. */
 void writer_tell(int terminal, const char *text);
 
 #endif

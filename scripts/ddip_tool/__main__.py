@@ -1,29 +1,29 @@
-"""The verbs of ddip but mount, demo and help.
+"""All verbs of ddip except mount, demo and help.
 
-usage: python3 ddip_tool MOUNT GROUP TRACE USAGE [ARG…]   by scripts/ddip; USAGE tells the verb
+usage: python3 ddip_tool MOUNT GROUP TRACE USAGE [ARG…]   run by scripts/ddip; USAGE names the verb
 
-Needs the standard library alone. File operations, on a mount or a socket, how a cell is submitted
-and its stream read are in the package ddip, which the magics use as well.
+Needs only the standard library. The code that operates on files, on a mount or a socket, submits
+cells and reads their streams is in the package ddip, which the magics use as well.
 """
 
 import os
 import signal
 import sys
 
-# Ctrl-C ends what has not begun, without a traceback; where it is ignored it stays so
+# until a verb runs, Ctrl-C ends the tool without a traceback; if it is ignored it stays ignored
 _interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if _interrupts:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 if sys.version_info < (3, 10):  # noqa: UP036
     sys.exit("ddip: this python3 is %d.%d: 3.10 or newer is needed" % sys.version_info[:2])
 
-for _fd in range(3):  # one that is closed must not become a file of the group
+for _fd in range(3):  # a file of the group must not get the number of a closed one
     try:
         os.fstat(_fd)
     except OSError:
         os.open(os.devnull, os.O_RDONLY)
 _here = os.path.dirname(os.path.realpath(__file__))
-# in the source tree; where it was installed
+# in the source tree; in an installation
 _homes = [os.path.join(_here, up) for up in ("../../magics", "../../../share/ddipfs/magics")]
 sys.path[:1] = [_here, *(home for home in _homes if os.path.isdir(os.path.join(home, "ddip")))]
 
@@ -67,7 +67,7 @@ _VERBS = {
 
 
 def main(named, group, trace, usage, *words):
-    """Does what a verb says. Returns the exit status."""
+    """Runs a verb. Returns the exit status."""
     call = tool.Tool(named, group, trace, usage)
     try:
         if _interrupts:
@@ -75,7 +75,7 @@ def main(named, group, trace, usage, *words):
         return _VERBS[call.verb](call, words)
     except KeyboardInterrupt:
         return tool.INTERRUPTED
-    except BrokenPipeError:  # nobody reads on
+    except BrokenPipeError:  # the reader is gone
         return tool.OK
     except (DipError, OSError) as e:
         failure = tool.failure_of(e)

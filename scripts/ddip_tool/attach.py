@@ -1,4 +1,4 @@
-"""ddip attach: what a rank prints, and lines for its input() and debugger."""
+"""ddip attach: prints what a rank prints, and passes lines to its input() and debugger."""
 
 import os
 import select
@@ -10,11 +10,11 @@ from output import print_end
 from tool import OK, number_of, write_all
 
 _PIECE = p9_file.AHEAD
-_LAST_LINES = 5  # of what the rank printed before
+_LAST_LINES = 5  # of the rank's earlier output
 
 
 def attach(tool, words):
-    """Ctrl-C interrupts what the rank runs; Ctrl-D, or the rank's end, ends this."""
+    """ddip attach. Ctrl-C interrupts what the rank runs; Ctrl-D, or the rank's exit, ends it."""
     if len(words) != 1:
         raise tool.misuse()
     rank = f"rank{number_of(tool, words[0])}"
@@ -28,7 +28,7 @@ def attach(tool, words):
             tool.tell(f"{rank}/ctl", "interrupt")
 
     signal.signal(signal.SIGINT, interrupt)
-    # opened before the end is printed: nothing is missed between the two
+    # opened before the last lines are printed, so that nothing is missed in between
     with files.open_(tool.path(f"{rank}/follow")) as follow:
         print_end(tool.path(f"{rank}/stdout"), _LAST_LINES)
         _talk(tool, follow, f"{rank}/stdin")
@@ -36,7 +36,7 @@ def attach(tool, words):
 
 
 def _talk(tool, follow, name):
-    """Until either side ends. name: of the rank's input."""
+    """Copies both ways until either side ends. name: the rank's input."""
     stdin = tool.path(name)
     while True:
         poller = select.poll()

@@ -1,4 +1,4 @@
-"""A cell from its submission to its exit status, and what is printed meanwhile; exec and wait."""
+"""Runs a cell, from its submission to its exit status, and prints its output; exec and wait."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from ddip.ranks import parse
 from stdin import Stdin
 from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
 
-_STATUS = 1 << 16  # bytes of a cell's status, at least those of its state
-_QUEUED_MS = 1000  # a cell that has printed nothing for so long is asked whether it runs at all
-_ANY = 1 << 16  # where it is not yet known how many ranks there will be
+_STATUS = 1 << 16  # bytes to read of a cell's status, enough for its state
+_QUEUED_MS = 1000  # after this long without output, checks whether the cell runs at all
+_ANY = 1 << 16  # group size to assume while it is not known
 _UNKNOWN = "\ufffd"
 _UNKNOWN_BYTES = _UNKNOWN.encode()
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
@@ -23,7 +23,7 @@ _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 
 
 def _check(tool, ranks):
-    """What the name of a file could only refuse as an invalid one."""
+    """Checks a list of ranks: as part of a file's name, a wrong one is just an invalid name."""
     try:
         found = _LIST.fullmatch(ranks) and parse([ranks], _ANY)
     except DipError:
@@ -37,12 +37,12 @@ def _check(tool, ranks):
 
 
 class Choice:
-    """Where a cell runs and what is shown of it, from the options of a verb."""
+    """Which ranks run a cell and what is shown of it, from the options of a verb."""
 
     def __init__(self, tool, options, red=True):
-        """red: on a terminal stderr is red. Raises Failure where -r names no ranks of the group."""
+        """red: stderr is red on a terminal. Raises Failure if -r names no ranks of the group."""
         self.red = red and os.isatty(2)
-        self.ranks = options.last("ranks")  # a list as in cell.LIST, None: all
+        self.ranks = options.last("ranks")  # a list as in _LIST; None: all
         if self.ranks is not None:
             _check(tool, self.ranks)
         digits = re.match("[0-9]+", self.ranks or "")
@@ -52,26 +52,26 @@ class Choice:
         self.detach = options.has("detach")
 
     def shown(self):
-        """The ranks that are shown; None: all."""
+        """The ranks whose output is shown; None: all."""
         if self.quiet:
             return set()
         return None if self.label else {self.first}
 
 
 class Printer:
-    """Prints what a cell's stream says of the chosen ranks, to the descriptors that it is for."""
+    """Prints the output of the chosen ranks from a cell's stream, to stdout or stderr."""
 
     def __init__(self, cell, choice, results):
         self._exact = Exact(cell.path)
         self._seen = choice.shown()
         self._label = choice.label
-        self._results = results  # values of last expressions are printed, too
+        self._results = results  # also prints the values of last expressions
         self._red = choice.red
-        self._open = set()  # (descriptor, rank) whose last line is not whole
-        self.failed = None  # the OSError that ended the writing to standard output
+        self._open = set()  # (descriptor, rank) pairs whose last line is incomplete
+        self.failed = None  # the first OSError of a write to standard output
 
     def take(self, message):
-        """Prints a message, if it is one that is printed."""
+        """Prints a message if it is to be shown."""
         kind, rank = message["type"], message["rank"]
         if self._seen is not None and rank not in self._seen:
             return
@@ -93,7 +93,7 @@ class Printer:
                 self.failed = self.failed or e
 
     def _labelled(self, fd, rank, text):
-        """Each line begins with its rank; a piece of a line goes on where it was."""
+        """Puts the rank in front of each line; a piece that continues a line gets none."""
         lines = text.split("\n")
         last = lines.pop()
         mark = f"{rank}: "
@@ -110,19 +110,19 @@ class Printer:
 def _bytes_of(text):
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # what displays a half of a character
+    except UnicodeEncodeError:  # displayed text with half of a character
         return text.encode("utf-8", "surrogatepass")
 
 
 class Exact:
-    """The bytes that are no UTF-8: a stream has U+FFFD for each, the rank's own file has them."""
+    """Restores bytes that are not UTF-8: a stream has U+FFFD for each, the rank's file has them."""
 
     def __init__(self, path):
         self._path = path
         self._at = {}  # (rank, name of the stream) -> bytes of it so far
 
     def text(self, rank, name, text):
-        """The next piece of a stream, with such bytes as surrogateescape has them."""
+        """The next piece of a stream, with those bytes in the form of surrogateescape."""
         at = self._at.get((rank, name), 0)
         data = text.encode("utf-8", "surrogatepass")
         if _UNKNOWN in text:
@@ -132,7 +132,7 @@ class Exact:
 
     @staticmethod
     def _look(path, at, text):
-        """The bytes at this place of the file; None: they are others, or are no longer kept."""
+        """The bytes at this offset of the file; None if they do not match or are no longer kept."""
         most = len(text.encode("utf-8", "surrogatepass"))
         try:
             with files.open_(path) as file:
@@ -151,7 +151,7 @@ class Exact:
 
 
 class Watch:
-    """Follows one cell: prints, passes input on, says why nothing comes."""
+    """Follows one cell: prints its output, passes input on, explains why nothing arrives."""
 
     def __init__(self, tool, cell, printer, stdin):
         self._tool = tool
@@ -185,10 +185,10 @@ class Watch:
 
 
 def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
-    """Runs a source on ranks and prints what they say. Returns the exit status.
+    """Runs a source on ranks and prints their output. Returns the exit status.
 
-    stdin: where the input of the ranks comes from. submitted() is called when it is queued. Raises
-    DipError if it could not be.
+    stdin: passes input to the ranks. submitted() is called once the cell is queued. Raises DipError
+    if it cannot be queued.
     """
     ranks = f".{choice.ranks}" if choice.ranks else ""
     if choice.detach:
@@ -232,14 +232,14 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
 
 
 def _new_lines(error, traceback):
-    """The lines of `error` whose text, behind the rank, is not in the traceback."""
+    """The lines of `error` whose text, without the rank, is not in the traceback."""
     lines = error.splitlines(keepends=True)
     said = [re.sub("^rank [0-9]+: ", "", line).strip() for line in lines]
     return "".join(line for line, text in zip(lines, said, strict=True) if text not in traceback)
 
 
 def exec_code(tool, words):
-    """ddip exec: one piece of Python; its value is printed, too."""
+    """ddip exec: runs one piece of Python, and prints its value as well."""
     options = Options(tool, words, FLAGS, VALUED)
     if len(options.rest) != 1:
         raise tool.misuse()
@@ -247,13 +247,13 @@ def exec_code(tool, words):
 
 
 def wait(tool, words):
-    """ddip wait: until a cell has ended."""
+    """ddip wait: waits until a cell has ended."""
     if len(words) > 1:
         raise tool.misuse()
     name = f"cells/{words[0] if words else 'last'}"
     if not files.exists(tool.path(name)):
         raise DipError(f"no cell {words[0] if words else 'yet'} in {tool.group.path}", 2)
-    # `last` may be another one afterwards
+    # `last` may point to another cell later
     if not words:
         name = f"cells/{files.readlink(tool.path(name))}"
     path = tool.path(f"{name}/wait")
@@ -261,7 +261,7 @@ def wait(tool, words):
     with files.open_(path) as live:
         text = files.read_live(live, _STATUS, tool.group.path).decode()
     pairs = dict(line.partition(" ")[::2] for line in text.splitlines())
-    status = status_of(pairs.get("state"))  # none: its group has gone
+    status = status_of(pairs.get("state"))  # no state: its group no longer exists
     if status != OK:
         complain(tool.read(f"{name}/error"))
     return status

@@ -9,7 +9,7 @@ from ddip import files, mount
 from ddip.errors import DipError
 from tool import NOTHING, OK, REFUSED, Failure, write_all
 
-_END_MS = 10000  # for a rank to end behind its daemon
+_END_MS = 10000  # for a rank to exit after its daemon
 
 
 def start(tool, words):
@@ -49,7 +49,7 @@ def interrupt(tool, words):
 
 
 def selftest(tool, words):
-    """Tests the process group and prints what was found, also where that is a failure."""
+    """Tests the process group and prints the findings, even if the test fails."""
     try:
         tool.ctl(" ".join(["selftest", *words]))
     except DipError as e:
@@ -63,7 +63,7 @@ def selftest(tool, words):
 
 
 def umount(tool, words):
-    """Ends the daemon; when it returns the ranks have ended."""
+    """Ends the daemon, and returns when its ranks have exited."""
     words = list(words)
     lazy = words[:1] == ["-l"]
     if lazy:
@@ -93,7 +93,7 @@ def umount(tool, words):
 
 
 def _is_dead(path):
-    """True for a mount whose daemon is gone."""
+    """True for a mount whose daemon has exited."""
     try:
         os.stat(path)
     except OSError as e:
@@ -113,5 +113,5 @@ def _rank_pids(path):
 def _pidfd(pid):
     try:
         return os.pidfd_open(pid)
-    except OSError:  # it has ended
+    except OSError:  # it has exited
         return None

@@ -1,4 +1,4 @@
-"""ddip push and pull: variables from files and into files."""
+"""ddip push and pull: copy files into variables, and variables into files."""
 
 import contextlib
 import os
@@ -10,19 +10,19 @@ from tool import NOTHING, OK, REFUSED, USAGE, Failure, number_of, write_all
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _VIEWS = ("json", "npy", "pkl", "pt", "p5", "safetensors", "csv", "png")
-_ASIDE = ("dir", "doc")  # views of text that is all there
-# Types whose text is all of the object.
+_ASIDE = ("dir", "doc")  # views whose text is complete
+# Types whose text is the complete object.
 _EXACT = ("bool", "int", "float", "complex", "str", "bytes", "NoneType")
 
 
 def _view_of(name):
-    """The view that fits a file's name, with its dot; "" if none does."""
+    """The view that matches a file's extension, with its dot; "" if none does."""
     extension = name.rpartition(".")[2] if "." in name else ""
     return f".{extension}" if extension in _VIEWS else ""
 
 
 def _place(tool, words):
-    """(the folder of objects, the words behind -r RANK)."""
+    """Returns (the folder of variables, the words after -r RANK)."""
     if words[:1] != ["-r"]:
         return "vars", words
     if len(words) < 2:
@@ -49,7 +49,7 @@ def push(tool, words):
 
 
 def _need_exact_text(tool, name, file):
-    """Long arrays are cut in their text, as print does."""
+    """Raises Failure if the text may be incomplete, as with long arrays, which print shortens."""
     variable = name.partition(".")[0]
     rows = (line.split() for line in tool.group.read("names").splitlines())
     types = [row[1].removeprefix("type=") for row in rows if row[:1] == [variable]]
@@ -80,7 +80,7 @@ def pull(tool, words):
     if is_text and (file or stat.S_ISREG(os.fstat(1).st_mode)):
         _need_exact_text(tool, name, file or "FILE")
     tool.show(f"cat {path}{f' > {file}' if file else ''}")
-    # opened first: a file is not touched for a variable that cannot be read
+    # opened first, so that the file is not touched if the variable cannot be read
     with tool.telling(f"{folder}/{name}"):
         source = files.open_(path)
     with source, files.open_(file, _CREATE, 0o666) if file else contextlib.nullcontext() as target:
@@ -90,7 +90,7 @@ def pull(tool, words):
 
 
 def _write(target, piece, file):
-    """A piece into a file that was opened, or to standard output. Raises Failure."""
+    """Writes a piece to an open file, or to standard output. Raises Failure."""
     try:
         files.write_all(target, piece) if target else write_all(1, piece)
     except BrokenPipeError:

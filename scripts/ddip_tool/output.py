@@ -6,11 +6,11 @@ from ddip import files
 from tool import OK, number_of, write_all
 
 _PIECE = 64 << 10
-_LINES = 10  # of tail
+_LINES = 10  # the default of tail
 
 
 def tail(tool, words):
-    """The last lines of what a rank printed; -f: what comes, too."""
+    """Prints the last lines of a rank's output; -f: new ones as well."""
     words, follow, count, what = list(words), False, _LINES, "stdout"
     while words and words[0].startswith("-"):
         word = words.pop(0)
@@ -50,11 +50,11 @@ def print_end(path, count):
 
 
 def _follow(tool, rank, count):
-    """The live lines of a rank behind its last ones, or those of all ranks from now on."""
+    """Prints a rank's last lines and then its new ones, or the new lines of all ranks."""
     name = f"{rank}/follow" if rank else "log"
     head = f"tail -n {count} {tool.path(rank)}/stdout; " if rank else ""
     tool.show(f"{head}cat {tool.path(name)}")
-    # opened first, so that nothing is missed between the two
+    # opened first, so that nothing is missed in between
     with files.open_(tool.path(name)) as live:
         if rank:
             print_end(tool.path(f"{rank}/stdout"), count)
@@ -63,20 +63,20 @@ def _follow(tool, rank, count):
 
 
 def _follow_stderr(tool, rank, count):
-    """What the file gets, whenever the rank has printed something."""
+    """Prints what was added to the file, whenever the rank has printed something."""
     path = tool.path(f"{rank}/stderr")
     with files.open_(tool.path(f"{rank}/follow")) as live:
         at = print_end(path, count)
         while files.read_live(live, _PIECE, tool.group.path):
             with files.open_(path) as file:
                 size = file.size()
-                at = at if at <= size else 0  # it was dropped
+                at = at if at <= size else 0  # its content was dropped
                 write_all(1, files.read_range(file, at, size))
                 at = size
 
 
 def stack(tool, words):
-    """The Python stack of each rank, or of one."""
+    """Prints the Python stack of each rank, or of one."""
     if len(words) > 1:
         raise tool.misuse()
     if words:
@@ -84,7 +84,7 @@ def stack(tool, words):
         tool.show(f"cat {tool.path(name)}")
         write_all(1, files.read(tool.path(name)))
         return OK
-    same = {}  # what is equal but for the threads' addresses -> (its text, ranks)
+    same = {}  # text without the threads' addresses -> (text, ranks)
     for rank in range(tool.group.size):
         tool.show(f"cat {tool.path(f'rank{rank}/stack')}")
         text = tool.group.read(f"rank{rank}/stack")

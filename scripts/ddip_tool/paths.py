@@ -28,7 +28,7 @@ def cat(tool, words):
 
 
 def write(tool, words):
-    """Standard input into a file; waits for the outcome."""
+    """Copies standard input into a file and waits for the outcome."""
     if len(words) != 1:
         raise tool.misuse()
     path = _inside(tool, words[0])
@@ -38,7 +38,7 @@ def write(tool, words):
 
 
 def ls(tool, words):
-    """Names in directories; -l: with mode and size."""
+    """Lists directories; -l: with mode and size."""
     words = list(words)
     long = words[:1] == ["-l"]
     for word in words[long:] or [""]:
@@ -46,7 +46,7 @@ def ls(tool, words):
         tool.show(f"ls {'-l ' if long else ''}{path}")
         is_dir = files.isdir(path)
         if not is_dir:
-            files.attributes(path, follow=False)  # raises where there is nothing
+            files.attributes(path, follow=False)  # raises if it does not exist
         names = sorted(files.listdir(path)) if is_dir else [path]
         for name in names:
             whole = os.path.join(path, name)
@@ -60,7 +60,7 @@ def _about(path):
 
 
 def cp(tool, words):
-    """Copies a file; a path that begins with `:` is one of the tree."""
+    """Copies a file; a path that begins with `:` is inside the mount."""
     if len(words) != 2:
         raise tool.misuse()
     source, target = words
@@ -77,7 +77,7 @@ def cp(tool, words):
 
 
 def _copy(tool, source, path):
-    """From a descriptor or an open file. What was written is submitted, and waited for."""
+    """Copies from a descriptor or an open file, submits what was written and waits for that."""
     read = source.read if hasattr(source, "read") else lambda n: os.read(source, n)
     with tool.telling(path), files.open_(path, _CREATE, 0o666) as file:
         while piece := read(_PIECE):
@@ -102,7 +102,7 @@ def rm(tool, words):
 
 
 def mkdir(tool, words):
-    """Makes groups."""
+    """Creates groups."""
     if not words:
         raise tool.misuse()
     for word in words:

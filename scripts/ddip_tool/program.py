@@ -1,4 +1,4 @@
-"""ddip run: a program as torchrun runs it, in new processes; -k: in those that are there."""
+"""ddip run: runs a program as torchrun does, in new processes; -k: in the existing ones."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from ddip import files
 from stdin import Stdin
 from tool import NOTHING, USAGE, Failure, Options, say
 
-# What torchrun has options for, and what it is here. G stands for the directory of the group.
+# Options of torchrun, and what to use here instead. G stands for the directory of the group.
 _TORCHRUN = {
     "nproc-per-node nproc": "printf 'stop\\nsize N\\nstart\\n' > G/ctl sets the number of ranks",
     "nnodes node-rank local-addr": "echo 'hosts a:2 b:2' > G/ctl, while the group is stopped",
@@ -23,7 +23,7 @@ _TORCHRUN = {
 
 
 def _refuse(word):
-    """What to write in place of an option of torchrun; None: it is none."""
+    """What to use instead of an option of torchrun; None if it is not one."""
     name = word.lstrip("-").replace("_", "-")
     for names, text in _TORCHRUN.items():
         if name in names.split():
@@ -67,7 +67,7 @@ def _absolute(file):
 
 
 def _source(file):
-    """All of it before anything is done: half a program is none."""
+    """Reads the whole program before anything is done, because half of one must not run."""
     if file != "-" and not os.path.exists(file):
         raise Failure(NOTHING, f"{file}: no such file")
     try:
@@ -78,7 +78,7 @@ def _source(file):
 
 
 def _environment():
-    """The caller's; the size of the terminal, which the program cannot ask for itself."""
+    """The caller's environment, and the terminal's size, which the program cannot query itself."""
     env = dict(os.environ)
     if os.isatty(1):
         size = os.get_terminal_size(1)
@@ -89,7 +89,7 @@ def _environment():
 
 
 def _terminals(rank):
-    """The streams of that rank that are shown on a terminal."""
+    """The streams of this rank that are shown on a terminal."""
     return {name: rank for fd, name in ((1, "stdout"), (2, "stderr")) if os.isatty(fd)}
 
 
@@ -103,8 +103,8 @@ def _settings(tool, pairs):
 
 @contextlib.contextmanager
 def _new_processes(tool, force, words):
-    """Gives the group new processes when it has nothing to do, and keeps others that want the
-    same away for the context's time: until the program is queued."""
+    """Gives the group new processes once nothing runs. Keeps out others that want the same until
+    the context ends, when the program has been queued."""
     with files.open_(tool.path("status")) as lock, files.open_(tool.path("events")) as events:
         if not lock.lock():
             say("another ddip run waits for this group: this one comes after it")
@@ -130,7 +130,7 @@ def _when_at_rest(tool, events, force, words):
 
 
 def _question(tool, words):
-    """What to type where cells have left variables."""
+    """What to type if cells have left variables."""
     line = shlex.join(words)
     return (
         f"cells have left variables in {tool.group.path}, and a program gets new processes:\n"

@@ -13,8 +13,8 @@ from ddip.errors import DipError
 from tool import OK, Options, complain, say
 
 _HISTORY_LINES = 5000
-_PASTE = "set enable-bracketed-paste on"  # what is pasted is one source, its empty lines as well
-# Characters of the terminal come as they are, whatever the locale.
+_PASTE = "set enable-bracketed-paste on"  # pasted text is one source, including its empty lines
+# Characters from the terminal are passed through, whatever the locale.
 _SETTINGS = (
     "set input-meta on",
     "set output-meta on",
@@ -25,7 +25,7 @@ _SETTINGS = (
 
 
 def shell(tool, words):
-    """ddip shell. Ctrl-C at the prompt drops what was typed, else it interrupts the cell."""
+    """ddip shell. Ctrl-C at the prompt discards what was typed, otherwise interrupts the cell."""
     options = Options(tool, words, FLAGS, VALUED)
     if options.rest or options.has("quiet") or options.has("detach"):
         raise tool.misuse()
@@ -50,12 +50,12 @@ def _run(tool, source, choice):
         run_cell(tool, source, choice, results=True)
     except DipError as e:
         say(str(e))
-    except KeyboardInterrupt:  # it let go of the cell, and said so
+    except KeyboardInterrupt:  # it no longer follows the cell, and said so
         pass
 
 
 def _read(prompt):
-    """One piece of Python, "" for one that was dropped; None: the end of input."""
+    """One piece of Python; "" if it was discarded, None at the end of input."""
     compiler = codeop.CommandCompiler()
     compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     lines = []
@@ -72,7 +72,7 @@ def _read(prompt):
 
 
 def _is_whole(source, compiler):
-    """False: more is to come. What is no Python is whole: the ranks tell, or it is a magic."""
+    """False if more must follow. Invalid Python is whole: ranks report it, or it is a magic."""
     try:
         return compiler(source, "<shell>", "single") is not None
     except (SyntaxError, ValueError, OverflowError):
@@ -84,8 +84,8 @@ def _is_whole(source, compiler):
 
 @functools.cache
 def _readline():
-    """The module; None in a Python that was built without it. Not for other verbs: it takes over
-    the signal of a terminal's new size, and sets LINES and COLUMNS, which curses then obeys."""
+    """The module; None if this Python was built without it. Not for other verbs: it handles the
+    signal for a new terminal size, and sets LINES and COLUMNS, which curses then obeys."""
     try:
         return importlib.import_module("readline")
     except ImportError:
@@ -105,7 +105,7 @@ def _begin(group, history):
     try:
         readline.read_history_file(history)
     except OSError:
-        pass  # the first time
+        pass  # there is no history yet
 
 
 def _end(history):
@@ -119,7 +119,7 @@ def _end(history):
 
 
 class _Completer:
-    """What readline asks for the names that could stand at the cursor: (text, 0), (text, 1) …"""
+    """Called by readline for the names that fit at the cursor: (text, 0), (text, 1), …"""
 
     def __init__(self, group):
         self._group = group

@@ -14,7 +14,7 @@ from ddip.groups import Group
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 INTERRUPTED = 130
 
-# what `status` of a cell says -> the exit status
+# the state in a cell's `status` -> the exit status
 _STATES = {
     "ok": OK,
     "error": RAISED,
@@ -56,14 +56,14 @@ def failure_of(error):
 
 
 def complain(text):
-    """Writes to standard error; if that cannot be written, there is nobody to tell."""
+    """Writes to standard error; a failure to do so cannot be reported anywhere."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def say(text):
-    """A message of the tool's own."""
+    """Prints a message of the tool itself."""
     complain(f"{text}\n" if text.startswith("usage: ") else f"ddip: {text}\n")
 
 
@@ -75,7 +75,7 @@ def write_all(fd, data):
 
 
 def number_of(tool, word):
-    """The number of a rank that is there."""
+    """The number of an existing rank. Raises Failure."""
     if not word.isdecimal():
         raise Failure(USAGE, f"a rank is a number, not '{word}'")
     if not files.isdir(tool.path(f"rank{word}")):
@@ -87,7 +87,7 @@ class Tool:
     """One call of the tool: its mount and group, how the verb is used, and what -x prints."""
 
     def __init__(self, named, group, trace, usage):
-        """named: the mount by -m, "": none."""
+        """named: the mount given by -m, or ""."""
         self.named = (named or os.environ.get("DDIP_MOUNT", "")).rstrip("/")
         self.verb = usage.split()[0]
         self._name = group
@@ -123,7 +123,7 @@ class Tool:
             complain(f"+ {text}\n")
 
     def misuse(self, text=""):
-        """The Failure for wrong words: what is wrong with them, and how the verb is used."""
+        """The Failure for wrong arguments: what is wrong, and how the verb is used."""
         usage = f"usage: ddip {self._usage}"
         return Failure(USAGE, f"{text}\n{usage}" if text else usage)
 
@@ -138,7 +138,7 @@ class Tool:
 
     @contextlib.contextmanager
     def telling(self, what):
-        """An OSError within it becomes a DipError with the group's own text, if there is one."""
+        """Turns an OSError into a DipError, with the group's own text if there is one."""
         since = time.time()
         try:
             yield
@@ -160,16 +160,17 @@ class Tool:
         files.write(self.path(name), verb.encode() + b"\n")
 
     def ctl(self, verb):
-        """Writes a verb to the group's ctl and waits until what it asks for is so."""
+        """Writes a verb to the group's ctl and waits until that has taken effect."""
         self.show(f"echo {verb} > {self.path('ctl')}")
         self.group.ctl(verb)
 
 
 class Options:
-    """The options in front of a verb's words: `given` by their long names, and the `rest`.
+    """The options before a verb's words: `given`, by their long names, and the `rest`.
 
-    flags, valued: {"r": "ranks"}: the letters and long names of those without and with a value;
-    what comes behind the one named by `final` is the rest. An unknown one is misuse.
+    flags, valued: letters and long names of the options without and with a value, as in
+    {"r": "ranks"}. All words after the option named by `final` are the rest. An unknown option is
+    misuse; refuse(option) returns the text for it, or None.
     """
 
     def __init__(self, tool, words, flags, valued, final=None, refuse=lambda word: None):
@@ -199,9 +200,9 @@ class Options:
         return self._words.pop(0)
 
     def has(self, name):
-        """True if it was given."""
+        """True if the option was given."""
         return name in self.given
 
     def last(self, name):
-        """Its value, of several the last; None: it was not given."""
+        """The option's value, the last if there are several; None if it was not given."""
         return self.given[name][-1] if name in self.given else None

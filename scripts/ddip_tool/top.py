@@ -1,4 +1,4 @@
-"""ddip top: what all ranks do, live: a screen with keys at a terminal, else plain text."""
+"""ddip top: shows live what all ranks do: a screen with keys on a terminal, else plain text."""
 
 import collections
 import contextlib
@@ -14,14 +14,14 @@ from tool import NOTHING, OK, USAGE, Failure, Options, say, write_all
 
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
 _COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
-_SPEED_S = 5  # steps a second are counted over that long
-_FRESH_S = 1.0  # what changes without `status` being told, as memory and GPUs, may be that old
-_PIECE = 16 << 10  # of a rank's output, for its last lines
+_SPEED_S = 5  # steps per second are measured over this long
+_FRESH_S = 1.0  # maximum age of what changes without `status`, such as memory and GPUs
+_PIECE = 16 << 10  # bytes of a rank's output read for its last lines
 _UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
-_PAIR = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")  # a value may have blanks
+_PAIR = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")  # a value may contain blanks
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _ESCAPE = 27
-_MANY = 1e6  # seconds or rounds
+_MANY = 1e6  # limit of seconds or rounds
 
 TITLE, ALARM, HEAD, PLAIN, CHOSEN, DIM = range(6)
 
@@ -48,7 +48,7 @@ def top(tool, words):
 
 
 def _has_screen():
-    """Whether the terminal is known and can place its cursor; if not, says so."""
+    """True if the terminal is known and can position its cursor; if not, says so."""
     try:
         curses.setupterm()
         able = bool(curses.tigetstr("cup"))
@@ -61,7 +61,7 @@ def _has_screen():
 
 
 def _number(options, name, kind):
-    """The value of an option, None: it was not given."""
+    """The value of an option; None if it was not given."""
     text = options.last(name)
     if text is None:
         return None
@@ -75,7 +75,7 @@ def _number(options, name, kind):
 
 
 def _size(count):
-    """Bytes for people."""
+    """A number of bytes for people to read."""
     for bits, unit in _UNITS:
         if count >= 1 << bits:
             return f"{count / (1 << bits):.1f} {unit}"
@@ -83,19 +83,19 @@ def _size(count):
 
 
 class Watch:
-    """What the files of a group say, as lines of text; how it has changed since the last look."""
+    """The contents of a group's files as lines of text, and how they change between looks."""
 
     def __init__(self, tool):
         self.tool = tool
         self.ranks = []
         self._status, self._gpus, self._verdict = {}, [], ""
-        self._places = {}  # rank -> what `stall` says of it
+        self._places = {}  # rank -> what `stall` says about it
         self._steps = collections.defaultdict(collections.deque)  # rank -> (time, cell, steps)
-        self._changed = self._read = 0.0  # when `status` changed, when all was read
-        self._output = (None, [])  # which end of which file, its lines
+        self._changed = self._read = 0.0  # when `status` changed; when all was read
+        self._output = (None, [])  # which end of which file; its lines
 
     def look(self):
-        """Reads what may have changed. False: nothing has. Raises Failure: the group is gone."""
+        """Reads what may have changed. False: nothing has. Raises Failure if the group is gone."""
         now = time.monotonic()
         try:
             changed = files.attributes(self.tool.path("status"))[2]
@@ -124,7 +124,7 @@ class Watch:
             self._count(rank, now)
 
     def _count(self, rank, now):
-        """Remembers how far a rank is in its cell: the collectives it has entered."""
+        """Records how far a rank is in its cell: the number of collectives it has entered."""
         steps, place = self._steps[rank], self._places.get(rank, {})
         at = (now, place.get("cell"), int(place.get("number") or 0))
         if steps and (steps[-1][1] != at[1] or steps[-1][2] > at[2]):
@@ -134,14 +134,14 @@ class Watch:
             steps.popleft()
 
     def _speed(self, rank):
-        """Collectives a second, "-" where none can be counted."""
+        """Collectives per second; "-" if none can be counted."""
         steps = self._steps[rank]
         if len(steps) < 2 or steps[-1][2] == 0:
             return "-"
         return f"{(steps[-1][2] - steps[0][2]) / (steps[-1][0] - steps[0][0]):.1f}"
 
     def lines(self, chosen):
-        """(style, text) for each line but those of the chosen rank's output."""
+        """Yields (style, text) for each line except those of the chosen rank's output."""
         status = self._status
         title = f"{os.path.basename(self.tool.group.path)}: {status.get('state', '-')}"
         title += f", cell {status.get('cell', '-')}, queued {status.get('queued', '-')}"
@@ -169,7 +169,7 @@ class Watch:
         ).rstrip()
 
     def output(self, rank, count):
-        """The last lines of what a rank printed, and whether they are others than before."""
+        """The last lines of a rank's output, and whether they may differ from before."""
         path = self.tool.path(f"rank{rank}/stdout")
         try:
             place = rank, count, files.attributes(path)[1:]
@@ -184,15 +184,15 @@ class Watch:
 
 
 class Screen:
-    """The terminal: draws, and does what the keys say."""
+    """The terminal: draws the screen and handles the keys."""
 
     def __init__(self, screen, watch, delay):
         self._screen, self._watch, self._delay = screen, watch, delay
         self._chosen = 0
-        self._note = ""  # what the last key did, or why not
+        self._note = ""  # what the last key did, or why it failed
         self._overview = []
-        self._shown = None  # what the screen shows; None: it must be drawn
-        with contextlib.suppress(curses.error):  # a terminal that can't stays as it is
+        self._shown = None  # what the screen shows; None if it must be redrawn
+        with contextlib.suppress(curses.error):  # not every terminal can hide its cursor
             curses.curs_set(0)
         alarm = curses.A_BOLD
         with contextlib.suppress(curses.error):
@@ -206,7 +206,7 @@ class Screen:
         }  # fmt: skip
 
     def run(self):
-        """Until q."""
+        """Runs until q is pressed."""
         while True:
             if self._watch.look() or self._shown is None:
                 self._chosen = max(0, min(self._chosen, len(self._watch.ranks) - 1))
@@ -273,7 +273,7 @@ class Screen:
         self._screen.refresh()
 
     def _part(self, height):
-        """The overview; of a long one what has the chosen rank, with room for its output."""
+        """The overview; cut to include the chosen rank and leave room for output if it is long."""
         heads = [line for line in self._overview if line[0] in (TITLE, ALARM, HEAD)]
         rows = self._overview[len(heads) :]
         room = max(1, height - height // 3 - len(heads) - 3)
@@ -281,7 +281,7 @@ class Screen:
         return [*heads, *rows[begin : begin + room]]
 
     def _put(self, y, text, style):
-        """One line, as much of it as there is room for."""
+        """Draws one line, as much of it as fits."""
         height, width = self._screen.getmaxyx()
         if 0 <= y < height:
             self._screen.addnstr(y, 0, _CONTROL.sub("", text), width - 1, style)
