@@ -1,4 +1,5 @@
-/* Sets where ranks run. Lists of hosts are kept as they were when they were set. */
+/* Sets where ranks run. A list of hosts is read once, when it is set: later changes of a file have
+ * no effect. */
 #include "group/host_settings.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -29,7 +30,7 @@ set_string(char **to, const char *s)
 	*to = xstrdup(s);
 }
 
-/* The words behind the verb as one text; the caller's. */
+/* Returns the words after the verb as one string, which the caller frees. */
 static char *
 words_of(const struct verb_call *c)
 {
@@ -40,7 +41,7 @@ words_of(const struct verb_call *c)
 	return buf_take(&b);
 }
 
-/* A file of hosts. It is no pipe and no file of a mount: neither would let the daemon go on. */
+/* Reads a file of hosts. Refuses a pipe or a file in a mount, which would block the daemon. */
 static int
 read_hosts(const char *path, struct hostlist *out, struct err *e)
 {
@@ -122,7 +123,7 @@ print_words(char **word, int n, struct buf *out)
 	}
 }
 
-/* A mount option brings all words as one, in any spelling. */
+/* A mount option passes all words as one, with any quoting. */
 int
 host_settings_launcher(struct verb_call *c)
 {

@@ -1,5 +1,6 @@
 /*
- * The settings of a group: the verbs of `ctl` that set them. The verbs that act are in tree/ctl.c.
+ * The settings of a group, and the verbs of `ctl` that set them. The verbs that act are in
+ * tree/ctl.c.
  */
 #include "group/settings.h"
 #include "base/daemon.h"
@@ -81,7 +82,7 @@ set_string(char **to, const char *s)
 	*to = xstrdup(s);
 }
 
-/* Seconds, or off (-1). */
+/* Parses seconds, or off (-1). */
 static int
 seconds(struct verb_call *c, double *v)
 {
@@ -139,7 +140,7 @@ do_gpus(struct verb_call *c)
 
 	for (int i = 1; i <= c->n; i++)
 		buf_addf(&words, "%s%s", i > 1 ? "," : "", c->word[i]);
-	/* what other hosts have, they know */
+	/* only other hosts know which GPUs they have */
 	r = hosts_named(group_of(c)) ? gpus_far_check(words.p, c->e)
 				     : gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
@@ -237,8 +238,7 @@ print_cwd(const void *settings, struct buf *out)
 	words_print(s->cwd, out);
 }
 
-/* env K=V: K is set anew, or taken away by `env K=` with nothing behind it; `env` takes all away.
- */
+/* `env K=V` sets or replaces K, `env K=` removes it, and `env` alone removes all variables. */
 static int
 do_env(struct verb_call *c)
 {
@@ -286,12 +286,12 @@ print_preload(const void *settings, struct buf *out)
 	buf_adds(out, s->preload);
 }
 
-/* All of them are said anew: which ranks others start. */
+/* Sets which ranks are started by others, replacing the whole list. */
 static int
 do_external(struct verb_call *c)
 {
 	struct group *g = group_of(c);
-	long size = g->set.size ? g->set.size : MAX_RANKS; /* start knows more */
+	long size = g->set.size ? g->set.size : MAX_RANKS; /* start checks the real size */
 	int ranks[MAX_RANKS], n = 0;
 
 	if (c->n != 1 || strcmp(c->word[1], "none") != 0)
@@ -427,28 +427,28 @@ print_spool(const void *settings, struct buf *out)
 
 /* clang-format off */
 static const struct verb verbs[] = {
-    {"size", "N", "how many ranks", 1, 1, 0, do_size, print_size},
-    {"hosts", "a:2 b:2|FILE|slurm|local", "where ranks run, and how many at each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, host_settings_print_hosts},
-    {"launcher", "ssh|srun|CMD...", "what runs a command on {host}; here: trial agents on this machine", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, host_settings_print_launcher},
-    {"engine", "PATH|auto", "ddip-engine over there; auto: it is brought along", 1, 1, 0, host_settings_engine, host_settings_print_engine},
-    {"master_addr", "ADDR|auto", "how the hosts reach rank 0's", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
+    {"size", "N", "the number of ranks", 1, 1, 0, do_size, print_size},
+    {"hosts", "a:2 b:2|FILE|slurm|local", "hosts of the ranks, and how many ranks on each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, host_settings_print_hosts},
+    {"launcher", "ssh|srun|CMD...", "the command that runs programs on {host}; here: on this machine, for trials", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, host_settings_print_launcher},
+    {"engine", "PATH|auto", "the path of ddip-engine on the hosts; auto: it is copied there", 1, 1, 0, host_settings_engine, host_settings_print_engine},
+    {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, host_settings_linger, host_settings_print_linger},
-    {"on_preempt", "SIGNAL|off", "what a cluster sends ahead: it raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, print_on_preempt},
-    {"gpus", "all|none|3,1|UUID", "which GPUs, in this order; one twice: for two ranks", 1, WORDS_MAX, 0, do_gpus, print_gpus},
-    {"backend", "auto|nccl|gloo|none", "of the process group", 1, 1, 0, do_backend, print_backend},
-    {"python", "PATH", "the interpreter", 1, 1, 0, do_python, print_python},
-    {"cwd", "DIR", "where the ranks work", 1, 1, 0, do_cwd, print_cwd},
-    {"env", "[NAME=VALUE]", "a variable for the ranks; an empty value unsets it; env alone: all", 0, 1, 0, do_env, NULL},
-    {"preload", "[MODULE...]", "what the zygote imports ahead", 0, WORDS_MAX, 0, do_preload, print_preload},
-    {"external", "[K...|none]", "ranks that are other processes: rankK/env tells how to join", 0, WORDS_MAX, 0, do_external, print_external},
+    {"on_preempt", "SIGNAL|off", "the signal before a preemption: raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, print_on_preempt},
+    {"gpus", "all|none|3,1|UUID", "the GPUs, in this order; one named twice serves two ranks", 1, WORDS_MAX, 0, do_gpus, print_gpus},
+    {"backend", "auto|nccl|gloo|none", "the backend of the process group", 1, 1, 0, do_backend, print_backend},
+    {"python", "PATH", "the Python interpreter", 1, 1, 0, do_python, print_python},
+    {"cwd", "DIR", "the working directory of the ranks", 1, 1, 0, do_cwd, print_cwd},
+    {"env", "[NAME=VALUE]", "an environment variable; an empty value unsets it, env alone all", 0, 1, 0, do_env, NULL},
+    {"preload", "[MODULE...]", "modules to import before ranks are forked", 0, WORDS_MAX, 0, do_preload, print_preload},
+    {"external", "[K...|none]", "ranks that are processes of other programs; rankK/env shows how they join", 0, WORDS_MAX, 0, do_external, print_external},
     {"timeout", "S|off", "seconds that a cell may take", 1, 1, VERB_ANYTIME, do_timeout, print_timeout},
     {"grace", "S|off", "seconds between a rank's failure and unblocking the others", 1, 1, VERB_ANYTIME, do_grace, print_grace},
     {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, do_killafter, print_killafter},
     {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, do_stall, print_stall},
     {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, do_idle, print_idle},
-    {"autogc", "on|off", "give memory back after each cell", 1, 1, VERB_ANYTIME, do_autogc, print_autogc},
-    {"history", "N", "how many ended cells are kept", 1, 1, VERB_ANYTIME, do_history, print_history},
-    {"spool", "BYTES", "how much output is kept for each stream; 0: all", 1, 1, VERB_ANYTIME, do_spool, print_spool},
+    {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, do_autogc, print_autogc},
+    {"history", "N", "number of ended cells to keep", 1, 1, VERB_ANYTIME, do_history, print_history},
+    {"spool", "BYTES", "bytes of output to keep for each stream; 0: all", 1, 1, VERB_ANYTIME, do_spool, print_spool},
 };
 
 /* clang-format on */
@@ -483,11 +483,11 @@ settings_print(const struct group *g, struct buf *out)
 			continue;
 		buf_clear(&value);
 		v->print(&g->set, &value);
-		if (value.n || v->min == 0) /* else there is no value that says so: the default */
+		if (value.n || v->min == 0) /* else it has its default, which no value stands for */
 			buf_addf(
 			    out, "%s%s%s\n", v->name, value.n ? " " : "", value.n ? value.p : "");
 	}
-	buf_adds(out, "env\n"); /* who takes these settings over has no others */
+	buf_adds(out, "env\n"); /* clears the variables of a group that reads these settings */
 	for (line = strtok_r(env, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		buf_adds(out, "env ");
 		words_print(line, out);

@@ -14,22 +14,22 @@ struct call {
 	reply_fn *fn; /* NULL: free */
 	void *arg;
 	int slot;
-	uint32_t serial;  /* of the agent's process that was asked */
-	uint32_t use;	  /* counts who had this place: the upper bits of the tag */
-	size_t next_free; /* the place plus 1 of the next free one; 0: none */
+	uint32_t serial;  /* of the agent process that was called */
+	uint32_t use;	  /* reuse count of this entry: the upper bits of the tag */
+	size_t next_free; /* index plus 1 of the next free entry; 0: none */
 };
 
-/* Those that wait for an answer, by their tags. */
+/* Pending calls, by tag. */
 struct calls {
-	size_t room, free; /* free: the place plus 1 of the first free one */
+	size_t room, free; /* free: index plus 1 of the first free entry */
 	struct call call[];
 };
 
-enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the place in calls, plus 1 */
+enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the index in calls, plus 1 */
 
-enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* that there is room for */
+enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* initial capacities */
 
-enum { ENDS_MS = 4000 }; /* until a process that gets EOF is killed */
+enum { ENDS_MS = 4000 }; /* from EOF until SIGKILL */
 
 enum { LOOK_US = 1000, NS_PER_MS = 1000000 };
 
@@ -37,7 +37,7 @@ void (*agent_notice)(struct agent *a, struct msg *m);
 
 static struct agent *agents;
 
-/* Room for more calls; the new ones are free. */
+/* Makes room for more calls; the new entries are free. */
 static void
 grow_calls(struct agent *a)
 {
@@ -70,7 +70,7 @@ agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
 	return c->use << TAG_PLACE | (uint32_t)place;
 }
 
-/* Takes the call, whose place is free then. */
+/* Removes a call and frees its entry. */
 static struct call
 take_call(struct agent *a, struct call *c)
 {
@@ -82,8 +82,8 @@ take_call(struct agent *a, struct call *c)
 	return taken;
 }
 
-/* The call that this tag was given to, NULL: it is over. What an agent says late of an engine that
- * has ended must not meet the call that has the place now. */
+/* The call with this tag, or NULL if it is over: a late reply for an engine that has ended must not
+ * reach the call that has its entry now. */
 static struct call *
 find_call(struct agent *a, uint32_t tag)
 {
@@ -98,7 +98,7 @@ ignore_reply(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 }
 
-/* The tag stays taken until it is answered: a late answer must not meet another question. */
+/* The tag stays in use until the reply comes: a late reply must not reach another call. */
 void
 agent_forget(struct agent *a, uint32_t tag)
 {
@@ -108,8 +108,8 @@ agent_forget(struct agent *a, uint32_t tag)
 		c->fn = ignore_reply;
 }
 
-/* Ends the calls of a slot (or all: NO_SLOT) with an error; not those to another process of the
- * agent, which may have been started meanwhile. */
+/* Fails the calls of a slot (NO_SLOT: all), except those to another process of this agent, which
+ * may have been started in the meantime. */
 static void
 fail_calls(struct agent *a, int slot, const struct err *e)
 {
@@ -131,7 +131,7 @@ answered(struct agent *a, struct msg *m)
 {
 	struct slice text, trace = {0};
 	struct call *place = find_call(a, m->tag), c;
-	struct err e; /* not all of its text is cleared for each answer of thousands */
+	struct err e; /* not cleared whole: there are thousands of replies */
 	uint32_t no;
 
 	e.no = 0;
@@ -142,7 +142,7 @@ answered(struct agent *a, struct msg *m)
 		return;
 	}
 	if (!place) {
-		debug("wire", "%s with tag %u that nobody waits for", wire_name(m->type), m->tag);
+		debug("wire", "%s with tag %u: no call is pending", wire_name(m->type), m->tag);
 		return;
 	}
 	c = take_call(a, place);
@@ -182,8 +182,8 @@ forget_zygotes(struct agent *a)
 		a->zygotes_gone(a);
 }
 
-/* Everything on this host is gone. First nothing may be sent there any more, then who waits is
- * told: what follows from that may start another agent in the place of this one. */
+/* Everything on this host is gone. First stops all sending there, then calls everyone concerned:
+ * their callbacks may start another process of this agent. */
 static void
 lost(struct agent *a)
 {
@@ -204,13 +204,13 @@ lost(struct agent *a)
 		struct slot s = a->slots[i];
 
 		if (!s.ops || s.serial != serial)
-			continue; /* free, or one of the next process */
+			continue; /* free, or of the next process */
 		a->slots[i] = (struct slot){0};
 		s.ops->ended(s.arg, &why);
 	}
 }
 
-/* It is gone, for this reason. */
+/* Sets the reason why it is gone. */
 __attribute__((format(printf, 3, 4))) static void
 set_why(struct agent *a, int no, const char *fmt, ...)
 {
@@ -245,7 +245,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct slice host;
 
 	if (!m && !a->conn)
-		return; /* it ended before it said anything */
+		return; /* it exited before it said anything */
 	if (!m) {
 		if (a->here)
 			set_why(a, e->no, "%s: %.900s", daemon_.engine, e->text);
@@ -267,7 +267,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	a->said_hello = true;
 	free(a->host);
 	a->host = slice_dup(host);
-	agent_ping(a); /* this one has waited for its start */
+	agent_ping(a); /* the round trip of the first Thello includes start-up */
 }
 
 static void
@@ -390,7 +390,7 @@ agent_reaped(pid_t pid, int status)
 {
 	struct agent *a = agents;
 
-	ticks_agent_gone(pid); /* also one that another has taken the place of */
+	ticks_agent_gone(pid); /* even if it has been replaced */
 	while (a && a->pid != pid)
 		a = a->next;
 	if (!a)
@@ -404,7 +404,7 @@ agent_reaped(pid_t pid, int status)
 	return true;
 }
 
-/* EOF makes it kill what it runs and end. One that does not is killed, its engines by PDEATHSIG. */
+/* On EOF it kills what it runs and exits; else it is killed, and its engines by PDEATHSIG. */
 static void
 await_end(struct agent *a, uint64_t deadline)
 {
@@ -451,7 +451,7 @@ agent_free_all(void)
 	}
 }
 
-/* A free slot from the next one on: one that has just been freed is not taken again soon. */
+/* A free slot, searched from next_slot on so that one just freed is not reused soon. */
 static int
 find_free(const struct agent *a)
 {

@@ -1,20 +1,20 @@
-/* Keeps the last answer of each agent; it lives as long as the daemon, as agents do. */
+/* Keeps the last report of each agent. Entries live as long as the daemon, as agents do. */
 #include "host/far_gpus.h"
 #include "base/daemon.h"
 #include "nvml_frame.h"
 #include <errno.h>
 #include <stdlib.h>
 
-/* An agent answers sooner, or says that NVML does not; a link may be silent. */
+/* ANSWER_MS: an agent itself gives up on NVML sooner than that, but a link may stay silent. */
 enum { FRESH_MS = 500, ANSWER_MS = 12000, MS_PER_S = 1000, NS_PER_MS = 1000000 };
 
 struct far_gpus {
 	struct far_gpus *next;
 	struct agent *agent;
-	uint32_t serial;     /* of its process that was asked */
-	uint32_t tag;	     /* of the question that is not answered yet; 0: none */
-	struct timer *timer; /* for that */
-	uint64_t time;	     /* now_ns of the answer; 0: none */
+	uint32_t serial;     /* of the agent process that was asked */
+	uint32_t tag;	     /* of the pending request; 0: none */
+	struct timer *timer; /* its timeout */
+	uint64_t time;	     /* now_ns of the reply; 0: none */
 	struct nvml_host said;
 };
 
@@ -81,7 +81,7 @@ on_late(void *arg)
 	on_gpus(f, NULL, &e, (struct slice){0});
 }
 
-/* The place for what this process of the agent says. */
+/* The entry for this process of the agent, emptied if it belonged to an earlier one. */
 static struct far_gpus *
 place_for(struct agent *a)
 {
@@ -132,7 +132,7 @@ far_gpus_chosen(const struct agent *a, const char *words, struct gpus *out, stru
 	*why = (struct err){0};
 	*out = (struct gpus){.unknown = true};
 	if (!f || !f->time) {
-		fail(why, ESRCH, "its agent has not told");
+		fail(why, ESRCH, "its agent has not reported any");
 		return;
 	}
 	*why = f->said.why;

@@ -1,8 +1,8 @@
 /*
- * A thread that asks NVML: first for the list of GPUs, which never changes afterwards (a GPU that
- * is divided anew needs a new mount), later for their activity, whenever somebody reads. The loop
- * never calls NVML: starting it takes about 100 ms, and a driver with a broken GPU may not answer
- * at all.
+ * A thread that queries NVML: first for the list of GPUs, which never changes afterwards
+ * (repartitioning a GPU requires a new mount), later for their activity, whenever somebody reads
+ * it. The loop never calls NVML: initializing it takes about 100 ms, and a driver with a broken GPU
+ * may never respond.
  */
 #include "host/gpustat.h"
 #include "base/daemon.h"
@@ -21,25 +21,25 @@ enum { LIST_S = 10, ANSWER_MS = 3000, FRESH_MS = 200, JOIN_MS = 500, MS_PER_S = 
 
 static const uint64_t NS_PER_MS = 1000000, NS_PER_S = 1000000000;
 
-/* Shared with the thread: under the lock. */
+/* Shared with the thread. Access with the lock held. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool listed, asked, ended, gone; /* gone: the thread is at its end */
-	struct nvml_gpu *list;		 /* as soon as it is listed it does not change any more */
+	bool listed, asked, ended, gone; /* gone: the thread is about to exit */
+	struct nvml_gpu *list;		 /* does not change once it is listed */
 	size_t n;
-	struct err why;	       /* there is no NVML, or it does not work */
-	struct nvml_use *made; /* one for each of the list, for the loop to take; NULL: taken */
+	struct err why;	       /* NVML is missing or does not work */
+	struct nvml_use *made; /* one per GPU of the list, for the loop to take; NULL: taken */
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The loop's own. */
+/* Used by the loop only, except that the thread writes to wakeup_fd. */
 static pthread_t thread;
 static bool started, late;
 static int wakeup_fd = -1;
 static struct watch *watch;
 static struct timer *answer_timer;
 static void (*on_answer)(void);
-static struct nvml_use *use; /* the last that was taken; NULL: never */
+static struct nvml_use *use; /* the last one taken; NULL: none yet */
 static size_t use_n;
 static uint64_t use_time;
 
@@ -178,7 +178,7 @@ gpustat_stop(void)
 		;
 	gone = shared.gone;
 	pthread_mutex_unlock(&shared.lock);
-	/* one that the driver does not let go of ends with the process */
+	/* a thread that is stuck in the driver ends with the process */
 	if (!gone)
 		return;
 	pthread_join(thread, NULL);
@@ -188,7 +188,7 @@ gpustat_stop(void)
 	close(wakeup_fd);
 }
 
-/* The list, waited for once; false: it has not come. */
+/* Is the list there? Waits for it, but only the first time. */
 static bool
 listed(void)
 {
@@ -236,7 +236,7 @@ gpustat_choose(const char *words, struct gpus *out, struct err *e)
 		return r;
 	if (from.unknown)
 		return fail(e, EINVAL,
-		    "gpus: want all or none, since nobody can tell which GPUs there are: %s",
+		    "gpus: want all or none, because the GPUs of this host are unknown: %s",
 		    why.text);
 	said = *e;
 	return fail(e, EINVAL, "%.600s (%.300s)", said.text, why.text);
@@ -278,7 +278,7 @@ gpustat_local_size(const char *words, int size)
 	return gpus.alone ? 1 : size;
 }
 
-/* ---- what they do ---- */
+/* ---- activity ---- */
 
 const struct nvml_use *
 gpustat_seen(const struct nvml_gpu *gpu)

@@ -1,6 +1,6 @@
 /*
- * One rank makes the id of a communicator, then all are asked at once. A rank refuses when it has
- * other work, and gives up when such comes: one that does not go on stops all.
+ * One rank creates the id of a communicator, then all ranks are asked at once. A rank refuses while
+ * it has other work, and gives up if some arrives: if one gives up, all do.
  */
 #include "object/gpu_combine.h"
 #include <errno.h>
@@ -10,14 +10,14 @@
 struct asked {
 	struct gpu_combine *c;
 	struct gpu_part part;
-	uint32_t tag; /* of the question; 0: there is none, or it is answered */
+	uint32_t tag; /* of the pending request; 0: none */
 };
 
 struct gpu_combine {
 	const struct reduction *r;
-	int n, left; /* ranks; answers that are still out */
+	int n, left; /* ranks; pending replies */
 	struct asked *asked;
-	struct err err; /* the first */
+	struct err err; /* the first one */
 	gpu_combine_fn *fn;
 	void *arg;
 };
@@ -40,7 +40,7 @@ lives(const struct asked *x)
 	return agent_slot_lives(x->part.agent, x->part.slot);
 }
 
-/* The others wait for one that does not come. */
+/* Cancels all requests: the other ranks would wait in vain for the one that failed. */
 static void
 stop(struct gpu_combine *c, const struct err *e)
 {
@@ -149,6 +149,6 @@ gpu_combine_cancel(struct gpu_combine *c)
 {
 	struct err e;
 
-	fail(&e, ECANCELED, "nobody waits for it any more");
+	fail(&e, ECANCELED, "no reader waits for it any more");
 	stop(c, &e);
 }

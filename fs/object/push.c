@@ -8,7 +8,7 @@
 
 enum {
 	SIZE_MAX_BITS = 46,
-	COPY_MAX = 4 << 20 /* bytes that are copied at once: a millisecond or so of the loop */
+	COPY_MAX = 4 << 20 /* bytes copied in one go: blocks the loop for a millisecond or so */
 };
 
 static int
@@ -34,7 +34,7 @@ push_close(struct push *p)
 	p->memfd = -1;
 }
 
-/* The bytes that ranks map must not change: goes on with a copy of the first `keep`. */
+/* The bytes that ranks map must not change: switches to a copy of the first `keep`. */
 static int
 unshare(struct push *p, uint64_t keep, const char *what, struct err *e)
 {
@@ -45,8 +45,9 @@ unshare(struct push *p, uint64_t keep, const char *what, struct err *e)
 		return 0;
 	if (keep > COPY_MAX)
 		return fail(e, EOPNOTSUPP,
-		    "%s: its %llu bytes were pushed by fsync: open it anew to write it again", what,
-		    (unsigned long long)keep);
+		    "%s: its %llu bytes were pushed by fsync: open it again to write another "
+		    "object",
+		    what, (unsigned long long)keep);
 	fd = new_memfd(what, e);
 	if (fd < 0)
 		return fd;

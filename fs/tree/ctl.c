@@ -1,5 +1,5 @@
 /*
- * The verbs of `ctl` that act, one row each: those of a group, of rankK/ctl and of cells/N/ctl. The
+ * The action verbs of `ctl`, one row each: those of a group, of rankK/ctl and of cells/N/ctl. The
  * verbs that set something are in group/settings.c.
  */
 #include "tree/ctl.h"
@@ -26,14 +26,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The group that a call is for. */
+/* The group that the verb acts on. */
 static struct group *
 group_of(const struct verb_call *c)
 {
 	return c->subject;
 }
 
-/* Its outcome is waited for by the close of `ctl`. */
+/* Makes the close of `ctl` wait for the outcome. */
 static struct ctl_result *
 waits(const struct verb_call *c)
 {
@@ -64,8 +64,8 @@ do_restart(struct verb_call *c)
 	return lifecycle_restart(group_of(c), c->e);
 }
 
-/* The ranks that the words from word[first] on name, or all of our own if there are none, into
- * which[]; how many, or -errno. */
+/* Puts the ranks named by the words from word[first] on, or all of the group's own ranks if there
+ * are no such words, into which[]. Returns how many, or -errno. */
 static int
 ranks_from(struct verb_call *c, int first, int *which)
 {
@@ -130,7 +130,7 @@ do_kill(struct verb_call *c)
 	return MIN(n, 0);
 }
 
-/* The number of a signal by its name, with or without SIG; or -EINVAL. */
+/* The number of a signal, given its name with or without SIG; or -EINVAL. */
 static int
 signal_number(const char *name, struct err *e)
 {
@@ -163,7 +163,7 @@ reset_ended(struct task *w)
 	task_free(w);
 }
 
-/* The process group anew, namespaces kept. */
+/* Rebuilds the process group; the namespaces are kept. */
 static int
 do_recover(struct verb_call *c)
 {
@@ -194,7 +194,7 @@ free_ended(struct task *w)
 	task_free(w);
 }
 
-/* A task for all ranks that the close of ctl waits for. */
+/* Submits a task for all ranks; the close of ctl waits for it. */
 static int
 submit_for_all(struct verb_call *c, enum task_kind kind, void (*ended)(struct task *w))
 {
@@ -250,14 +250,14 @@ static const struct verb verbs[] = {
     {"start", "", "start the ranks", 0, 0, 0, do_start, NULL},
     {"stop", "", "end them", 0, 0, 0, do_stop, NULL},
     {"restart", "", "stop and start", 0, 0, 0, do_restart, NULL},
-    {"interrupt", "[RANKS...]", "interrupt the cells that run there, and reads of variables", 0, WORDS_MAX, 0, do_interrupt, NULL},
-    {"preempt", "", "raise ddip.Preempted in all cells that run, as on_preempt does", 0, 0, 0, do_preempt, NULL},
+    {"interrupt", "[RANKS...]", "interrupt running cells, and reads of variables", 0, WORDS_MAX, 0, do_interrupt, NULL},
+    {"preempt", "", "raise ddip.Preempted in all running cells, as on_preempt does", 0, 0, 0, do_preempt, NULL},
     {"kill", "[RANKS...]", "SIGKILL; new ranks take their places", 0, WORDS_MAX, 0, do_kill, NULL},
     {"signal", "NAME [RANKS...]", "send a signal to the ranks' processes", 1, WORDS_MAX, 0, do_signal, NULL},
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
     {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
-    {"free", "", "collect garbage, empty the GPU cache; events report the freed memory", 0, 0, 0, do_free, NULL},
+    {"free", "", "collect garbage, empty the GPU cache; events reports the freed memory", 0, 0, 0, do_free, NULL},
     {"selftest", "[SIZES...]", "measure the collectives and check their results: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},
 };
 /* clang-format on */
@@ -321,10 +321,10 @@ end_stdin(struct verb_call *c)
 }
 
 static const struct verb rank_verbs[] = {
-    {"interrupt", "", "interrupt what runs there", 0, 0, 0, interrupt_rank, NULL},
+    {"interrupt", "", "interrupt what the rank runs", 0, 0, 0, interrupt_rank, NULL},
     {"kill", "", "SIGKILL; a new rank takes its place", 0, 0, 0, kill_rank, NULL},
     {"signal", "NAME", "send a signal to its processes", 1, 1, 0, signal_one_rank, NULL},
-    {"eof", "", "its standard input ends", 0, 0, 0, end_stdin, NULL},
+    {"eof", "", "end its standard input", 0, 0, 0, end_stdin, NULL},
 };
 
 static int

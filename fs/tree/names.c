@@ -1,7 +1,7 @@
 /*
- * THE NAME SPACE: a row per file. Walk, readdir, stat, permissions and the README in the mount all
- * come from this table. A part of a path in capitals stands for many names: G a group, K a rank, N
- * a cell, NAME a variable, LIST ranks.
+ * THE NAME SPACE: one row per file. Lookup, readdir, stat, permissions and the README in the mount
+ * are all derived from this table. A part of a path in capitals stands for many names: G a group, K
+ * a rank, N a cell, NAME a variable, LIST ranks.
  */
 #include "group/cell.h"
 #include "group/external.h"
@@ -47,14 +47,14 @@ const struct row name_rows[] = {
     {"G/stream.LIST", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_stream_ops, NULL, "as stream", "as cell.LIST"},
     {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
     {"G/ranks", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_ranks, "a line for each rank", NULL},
-    {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, what is queued", NULL},
+    {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, queued bytes", NULL},
     {"G/gpus", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, gpu_file_text, "a line for each GPU that the group uses", NULL},
-    {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, ranks' ends", NULL},
+    {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, exits of ranks", NULL},
     {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
     {"G/names", REG | 0400, ROW_PRIVATE_NODE, &var_text_names_ops, NULL, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_PRIVATE_NODE, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
-    {"G/selftest", REG | 0400, ROW_SIZED, NULL, text_selftest, "what the last selftest found: time and bandwidth of each collective, errors, the slowest pair of ranks", NULL},
+    {"G/selftest", REG | 0400, ROW_SIZED, NULL, text_selftest, "the last selftest: time and bandwidth of each collective, errors, the slowest pair of ranks", NULL},
     {"G/result", LNK | 0777, 0, NULL, text_last_result, "link to cells/last/result", NULL},
     {"G/traceback", LNK | 0777, 0, NULL, text_last_traceback, "link to cells/last/traceback", NULL},
     {"G/cells", DIR | 0500, ROW_CACHEABLE, NULL, NULL, "history", NULL},
@@ -62,11 +62,11 @@ const struct row name_rows[] = {
     {"G/cells/N", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/cells/N/source", REG | 0400, ROW_SIZED, NULL, text_cell_source, "as submitted", NULL},
     {"G/cells/N/status", REG | 0400, ROW_SIZED, NULL, text_cell_status, "state, errno, times, ranks", NULL},
-    {"G/cells/N/wait", REG | 0400, ROW_LIVE | ROW_PRIVATE_NODE, &cell_stream_wait_ops, NULL, "waits for the end; the final status", NULL},
+    {"G/cells/N/wait", REG | 0400, ROW_LIVE | ROW_PRIVATE_NODE, &cell_stream_wait_ops, NULL, "waits for the end, then returns the final status", NULL},
     {"G/cells/N/result", REG | 0400, ROW_SIZED, NULL, text_cell_result, "value of the last expression, first rank", NULL},
     {"G/cells/N/error", REG | 0400, ROW_SIZED, NULL, text_cell_error, "a line for each rank that failed", NULL},
-    {"G/cells/N/traceback", REG | 0400, ROW_SIZED, NULL, text_cell_traceback, "tracebacks, equal ones once, the first cause last", NULL},
-    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &cell_stream_ops, NULL, "live: JSON lines, all that the cell prints and shows", NULL},
+    {"G/cells/N/traceback", REG | 0400, ROW_SIZED, NULL, text_cell_traceback, "tracebacks, equal ones once, that of the first failure last", NULL},
+    {"G/cells/N/stream", REG | 0400, ROW_LIVE, &cell_stream_ops, NULL, "live: JSON lines, everything that the cell prints and displays", NULL},
     {"G/cells/N/ctl", REG | 0200, ROW_PRIVATE_NODE, &ctl_file_cell_ops, NULL, NULL, "interrupt: this cell only"},
     {"G/cells/N/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/cells/N/rankK/stdout", REG | 0400, 0, &output_file_cell_stdout_ops, NULL, "what the cell printed there", NULL},
@@ -75,18 +75,18 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_subtask_traceback, "its traceback", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
     {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
-    {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "files that programs write aside: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
+    {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "temporary files that programs write and rename: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
     {"G/rankK/env", REG | 0400, ROW_PRIVATE_NODE, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
     {"G/rankK/ctl", REG | 0200, ROW_PRIVATE_NODE, &ctl_file_rank_ops, NULL, NULL, "interrupt, kill, signal NAME, eof"},
     {"G/rankK/cell", REG | 0600, ROW_PRIVATE_NODE, &cell_file_ops, NULL, "as G/cell", "runs on this rank only"},
-    {"G/rankK/stdout", REG | 0600, 0, &output_file_stdout_ops, NULL, "all output since start, over restarts", "truncating drops what is there"},
+    {"G/rankK/stdout", REG | 0600, 0, &output_file_stdout_ops, NULL, "all output since start, over restarts", "truncating drops the output so far"},
     {"G/rankK/stderr", REG | 0600, 0, &output_file_stderr_ops, NULL, "likewise", "likewise"},
     {"G/rankK/follow", REG | 0400, ROW_LIVE, &stream_file_follow_ops, NULL, "live: both streams as they come", NULL},
     {"G/rankK/stdin", REG | 0200, ROW_PRIVATE_NODE, &stdin_file_ops, NULL, NULL, "feeds input() and pdb"},
-    {"G/rankK/stack", REG | 0400, ROW_PRIVATE_NODE, &stack_file_ops, NULL, "Python stack of every thread, now", NULL},
+    {"G/rankK/stack", REG | 0400, ROW_PRIVATE_NODE, &stack_file_ops, NULL, "the current Python stack of every thread", NULL},
     {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},
     {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
@@ -112,7 +112,8 @@ drop_group(void *state)
 	group_unref(state);
 }
 
-/* Behind the last one, or if that is gone meanwhile behind its number. */
+/* The group after the last one listed or, if that has been removed meanwhile, after its serial
+ * number. */
 static bool
 next_group(const struct place *at, struct part_cursor *c, struct place *child, char *name)
 {
@@ -133,7 +134,7 @@ next_group(const struct place *at, struct part_cursor *c, struct place *child, c
 	return true;
 }
 
-/* A number without sign or leading zeros; -1: none. */
+/* A number without sign or leading zeros; -1 if it is not one. */
 static long
 plain_number(const char *s)
 {
@@ -191,7 +192,7 @@ next_rank(const struct place *at, struct part_cursor *c, struct place *child, ch
 	return true;
 }
 
-/* A lookup fails with an errno alone: the text goes to the group's `error` here. */
+/* A lookup fails with an errno only, so the text goes to the group's `error`. */
 static int
 refuse(struct group *g, const char *name, const struct err *e)
 {
@@ -202,7 +203,7 @@ refuse(struct group *g, const char *name, const struct err *e)
 	return -e->no;
 }
 
-/* The ranks behind a word with a dot. */
+/* Parses the list of ranks that follows a word with a dot. */
 static int
 find_list(struct place *at, const char *name, const char *word)
 {

@@ -1,12 +1,12 @@
-/* Bytes that are pushed: writing, cutting, and what ranks that map them see of what is written
- * later. */
+/* Pushed bytes: writing, truncating, and that ranks that have mapped them do not see what is
+ * written later. */
 #include "object/push.h"
 #include "check.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LARGE = 5 << 20 }; /* more than is copied at once */
+enum { LARGE = 5 << 20 }; /* more than is ever copied */
 
 static void
 check_bytes(int fd, const char *want, size_t n)
@@ -59,7 +59,7 @@ test_shared(void)
 	push_close(&p);
 }
 
-/* What is too much to be copied is refused, unless nothing of it is kept. */
+/* A write that would need too large a copy is refused, unless nothing of the old bytes is kept. */
 static void
 test_large(void)
 {
@@ -71,7 +71,7 @@ test_large(void)
 	push_open(&p, "x", &e);
 	CHECK(push_write(&p, bytes, LARGE, 0, "x", &e) == LARGE);
 	shared = push_share(&p, "x", &e);
-	CHECK(push_write(&p, "y", 1, 0, "x", &e) == -EOPNOTSUPP && strstr(e.text, "open it anew"));
+	CHECK(push_write(&p, "y", 1, 0, "x", &e) == -EOPNOTSUPP && strstr(e.text, "open it again"));
 	CHECK(p.size == LARGE && p.shared);
 	CHECK(push_resize(&p, 0, "x", &e) == 0 && p.size == 0);
 	CHECK(push_write(&p, "y", 1, 0, "x", &e) == 1);
