@@ -29,8 +29,8 @@ address_of(int dir, const char *name, struct sockaddr_un *a)
 		   : -ENAMETOOLONG;
 }
 
-/* Has the listening process exited, although it can be connected to? Then one of its children, which
- * has not called exec yet, still holds the socket. */
+/* Has the listening process exited, although it can be connected to? Then one of its children,
+ * which has not called exec yet, still holds the socket. */
 static bool
 is_orphan(int fd)
 {
