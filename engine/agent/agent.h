@@ -1,14 +1,15 @@
 /*
- * The agent of a host: what its modules share. It runs no Python: zygotes and ranks are its
- * children.
+ * The agent of a host: what its modules share. The agent runs no Python: zygotes and ranks are its
+ * child processes.
  *
  *   agent.c  the control connection: one row per message
- *   zygote_pool.c  which zygotes, successors and spares there are
+ *   zygote_pool.c  which zygotes, successors and spares exist
  *   zygote.c  one zygote: its process, its age
- *   spawn.c  a new engine: descriptors, fork by the zygote, or exec
- *   drain.c  moves what engines print from ring and pipes to spools
- *   gpus.c   what NVML says here
- *   reap.c   processes that have died, and the end of the agent
+ *   spawn.c  a new engine: descriptors, fork by a zygote, or exec
+ *   env.c  the environments of zygotes and ranks
+ *   drain.c  moves the output of engines from ring and pipes to spools
+ *   gpus.c  what NVML reports on this host
+ *   reap.c  processes that have exited, and the end of the agent
  */
 #ifndef AGENT_H
 #define AGENT_H
@@ -25,36 +26,36 @@ struct zygote {
 	struct zygote_pool *pool;
 	struct conn *conn;
 	pid_t pid;
-	uint32_t tag; /* of the Tfork that made it, 0: it was executed */
+	uint32_t tag; /* of the Tfork that created it; 0: started by exec */
 	bool ready, successor, spare;
-	bool taken;	       /* a spare that becomes an engine now */
-	bool retired;	       /* told to quit, waited for */
-	char *paths;	       /* what ages it, each ended by NUL, then an empty one */
-	struct timespec *ages; /* their mtimes when it was started */
+	bool taken;	       /* a spare that is becoming an engine */
+	bool retired;	       /* asked to quit, its end is awaited; or became an engine */
+	char *paths;	       /* a change makes it stale; NUL-terminated, the last is empty */
+	struct timespec *ages; /* their mtimes when it became ready */
 	size_t n_paths;
 	TAILQ_ENTRY(zygote) link;
 };
 
-/* What the daemon asked for by Tzygote: python, environment, directory, modules. */
+/* What the daemon requested with Tzygote: interpreter, environment, directory, modules. */
 struct zygote_pool {
 	uint32_t id;
 	char *python, *cwd, *preload;
-	struct buf env;		   /* K=V, each ended by NUL */
-	struct zygote *now, *next; /* now serves; next, its successor, will */
-	uint32_t tag;		   /* of the Tzygote that is not answered yet, 0: none */
-	int err_in, err_out;	   /* the pipe that its zygotes' stdout and stderr are */
+	struct buf env;		   /* K=V, each NUL-terminated */
+	struct zygote *now, *next; /* now is in use; next, its successor, will take over */
+	uint32_t tag;		   /* of the Tzygote not yet answered; 0: none */
+	int err_in, err_out;	   /* the pipe for its zygotes' stdout and stderr */
 	struct watch *err_watch;
-	struct buf tail; /* the last they said */
+	struct buf tail; /* the last bytes of their output */
 	struct timer *idle;
 	struct buf phases;
-	bool successor_requested; /* a successor was asked for since `now` was started */
-	unsigned spares;	  /* processes to be held ready for the next start like the last */
+	bool successor_requested; /* a successor was requested since `now` was started */
+	unsigned spares;	  /* number to keep ready for the next start */
 	TAILQ_ENTRY(zygote_pool) link;
 };
 
 enum engine_state { ENGINE_WAITS, ENGINE_FORKS, ENGINE_RUNS, ENGINE_ENDED };
 
-/* What it prints, on its way into the spools (drain.c). */
+/* An engine's output on its way to the spools (drain.c). */
 struct engine_output {
 	struct spool_writer spool;
 	bool spooled;
@@ -69,11 +70,11 @@ struct engine_output {
 	int wakeup_fd;
 	struct watch *wakeup_watch;
 	struct output_ring *ring;
-	uint64_t head; /* our copy of what the ring says: the rank could change that */
+	uint64_t head; /* our copy of the ring's field, which the rank could overwrite */
 	uint32_t switch_head, kind_now;
-	struct timer *look;    /* at the ring again */
-	struct timer *linger;  /* dead: the last frames are awaited */
-	uint64_t told_dropped; /* by Ndropped */
+	struct timer *look;    /* the next look at the ring */
+	struct timer *linger;  /* it has exited: waits for its last frames */
+	uint64_t told_dropped; /* reported by Ndropped */
 };
 
 /* A rank or a store. */
@@ -81,18 +82,18 @@ struct engine {
 	uint16_t slot;
 	uint8_t kind;
 	enum engine_state state;
-	pid_t pid; /* 0: not known yet */
+	pid_t pid; /* 0: not yet known */
 	uint32_t tag;
 	bool cold;
 	struct zygote_pool *pool;
-	struct zygote *zygote; /* that was asked to fork it, until it answers */
+	struct zygote *zygote; /* that is forking it; NULL once it has replied */
 	char *name, *dir;
 	struct buf env;
 	struct conn *conn;	    /* NULL: closed by the engine */
-	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1 */
+	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1: closed */
 	struct engine_output output;
-	int signal; /* to be sent as soon as there is a process */
-	int status; /* of wait(2), when ended */
+	int signal; /* to send as soon as the process exists; 0: none */
+	int status; /* from wait(2), once it has exited */
 	TAILQ_ENTRY(engine) link;
 };
 
@@ -100,13 +101,14 @@ struct agent {
 	struct loop *loop;
 	struct conn *up; /* the daemon */
 	bool greeted;
-	int user_umask;	      /* of whoever mounted, for zygotes and ranks; -1: as ours */
-	long long user_files; /* limit of open files, likewise */
+	int user_umask;	      /* of the mounting user, for zygotes and ranks; -1: the agent's */
+	long long user_files; /* open file limit, likewise */
 	TAILQ_HEAD(engines, engine) engines;
 	TAILQ_HEAD(pools, zygote_pool) pools;
 	TAILQ_HEAD(zygotes, zygote) zygotes;
 
-	struct { /* exits of processes that nobody knows yet: a fork's answer may come later */
+	/* Exits of processes not yet known: the reply to their fork may come later. */
+	struct {
 		pid_t pid;
 		int status;
 	} unclaimed[64];
@@ -116,9 +118,9 @@ struct agent {
 
 extern struct agent agent; /* there is one per process */
 
-/* Serves the daemon on descriptors 0 and 1 until they end. Returns the exit status. */
+/* Serves the daemon on descriptors 0 and 1 until they are closed. Returns the exit status. */
 int agent_main(void);
-/* Rerror to the daemon. */
+/* Sends Rerror to the daemon. */
 void agent_refuse(unsigned slot, uint32_t tag, const struct err *e);
 struct slice agent_text(const char *s);
 
@@ -126,47 +128,47 @@ struct slice agent_text(const char *s);
 void zygote_pool_ask(struct msg *m);	 /* Tzygote */
 void zygote_pool_release(struct msg *m); /* Nrelease */
 struct zygote_pool *zygote_pool_find(uint32_t id);
-/* A zygote that is ready to fork (or a spare of it), else NULL: one is on its way, and
- * spawn_ready/spawn_failed will tell. */
+/* Returns a zygote that is ready to fork (or a spare). NULL: one is being started, and spawn_ready
+ * or spawn_failed follows; spawn_failed possibly before this returns. */
 struct zygote *zygote_pool_take(struct zygote_pool *pool);
-/* Something of a start happened: the successor waits until it is quiet. */
+/* Reports activity of a start: the successor and spares are forked in a quiet period. */
 void zygote_pool_busy(struct zygote_pool *pool);
-/* Is this the signal that a pool's ranks are told of in another way (on_preempt)? */
+/* Is this some pool's on_preempt signal, which its ranks learn of in another way? */
 bool zygote_pool_spares(int signo);
-/* A child has ended. False: it was no zygote. */
+/* A child has exited. Returns false if it was not a zygote. */
 bool zygote_pool_reaped(pid_t pid, int status);
 
 /* zygote.c */
-/* Starts ddip-engine ROLE with pool's Python in a session of its own, in pool's directory, with
- * these descriptors as 1 and 2 and env (K=V NUL-ended) over ours. The child dies with us. Returns
- * its pid, or -errno. */
+/* Starts ddip-engine --ROLE with pool's Python in its own session, in pool's directory, with these
+ * descriptors as 1 and 2 and env (K=V, NUL-terminated) overlaid on our environment. The child dies
+ * with us. Returns its pid, or -errno with *e set. */
 pid_t zygote_exec(const struct zygote_pool *pool, const char *role, int out, int err,
     const struct buf *env, struct err *e);
-/* A zygote without a process yet: our end of its socket is read by msg and closed, the other end is
- * the caller's. NULL: e says why. */
+/* Creates a zygote without a process. msg and closed serve our end of its socket; the caller owns
+ * the other end, *theirs. Returns NULL with *e set on failure. */
 struct zygote *zygote_new(
     struct zygote_pool *pool, conn_msg_fn *msg, conn_close_fn *closed, int *theirs, struct err *e);
-void zygote_free(struct zygote *z); /* with its process */
-/* Remembers when the directories that its modules came from were changed last (paths, each ended by
- * NUL), and tells whether one was changed since. */
+void zygote_free(struct zygote *z); /* kills its process too */
+/* Records the mtimes of the directories that its modules came from (paths, each NUL-terminated).
+ * zygote_is_stale: has any of them changed since? */
 void zygote_remember_ages(struct zygote *z, struct slice paths);
 bool zygote_is_stale(const struct zygote *z);
-/* The zygote that a Tfork with this tag was to make, NULL: none. */
+/* The zygote that a Tfork with this tag was to create; NULL if there is none. */
 struct zygote *zygote_of_tag(uint32_t tag);
-/* A spare became an engine: from here on its pid is spawn.c's. */
+/* A spare became an engine: from now on spawn.c owns its pid. */
 void zygote_handed_over(struct zygote *z);
 
 /* spawn.c */
 void spawn_ask(struct msg *m); /* Tspawn */
-/* pool has a zygote now, or can't have one (e). */
+/* pool now has a zygote, or cannot have one (e). */
 void spawn_ready(struct zygote_pool *pool);
 void spawn_failed(struct zygote_pool *pool, const struct err *e);
-/* Rfork and Rerror of a zygote, and its end. */
+/* A zygote sent Rfork, or Rerror, or has ended. */
 void spawn_forked(struct zygote *z, struct msg *m);
 void spawn_refused(struct zygote *z, struct msg *m);
 void spawn_orphaned(struct zygote *z);
 void spawn_forget(struct zygote_pool *pool); /* pool is about to be freed */
-/* A message of the daemon for an engine: a marked one is announced by Nmark. */
+/* Forwards a message from the daemon to an engine; a marked one is first announced by Nmark. */
 void spawn_pass(struct engine *e, struct msg *m);
 void spawn_signal(struct msg *m); /* Nsignal */
 struct engine *spawn_find(unsigned slot);
@@ -174,35 +176,37 @@ void spawn_free(struct engine *e);
 
 /* gpus.c */
 void gpus_ask(struct msg *m); /* Tgpus */
-/* The process that asks NVML, and writes what it says to 1. Returns the exit status. */
+/* A child has exited. Returns false if it was not one that queries NVML. */
+bool gpus_reaped(pid_t pid);
+/* The process that queries NVML and writes the result to descriptor 1. Returns the exit status. */
 int gpus_main(void);
 
-/* env.c: NUL-ended K=V texts, one behind the other. */
-const char *env_get(const struct buf *env, const char *key); /* NULL: not there */
+/* env.c: NUL-terminated K=V strings, one after the other. */
+const char *env_get(const struct buf *env, const char *key); /* NULL: not set */
 void env_add(struct buf *env, const char *fmt, ...) PRINTF(2, 3);
-/* The program's own environment, overlaid by env: NULL-ended; the array is the caller's, the texts
- * are not. */
+/* The program's own environment, overlaid with env, as a NULL-terminated array. The caller frees
+ * the array; the strings are borrowed. */
 char **env_overlay(const struct buf *env);
-/* What a zygote must not hand to its ranks: their thread counts as pool's user set them, or as
- * torchrun would. A key without '=' takes the variable away. */
+/* Adds the thread counts that pool's user set, else torchrun's. For a zygote all are 1, which its
+ * ranks must not inherit. A key without '=' removes the variable. */
 void env_add_threads(struct buf *to, const struct zygote_pool *pool, bool for_zygote);
 
 /* drain.c */
 int drain_open(struct engine *e, struct err *err);
 void drain_close(struct engine *e);
-/* All that was printed until now is in the spool. */
+/* Moves everything printed so far to the spool. */
 void drain_all(struct engine *e);
 
 /* reap.c */
 void reap_start(void);
-/* Is pid dead already? Then *status. */
+/* Has pid already exited? If so, sets *status. */
 bool reap_unclaimed(pid_t pid, int *status);
 void reap_ended(struct engine *e, int status);
-/* The engine closed its socket: it is dead, or dies now. */
+/* The engine closed its socket: it has exited, or is killed now. */
 void reap_closed(struct engine *e);
-/* SIGKILL to all processes of the session of leader. */
+/* Sends SIGKILL to all processes in the session of leader. */
 void reap_session(pid_t leader);
-/* Kills all that descends from this process, waits for it, and exits. */
+/* Kills all descendants of this process, waits for them, and exits. */
 _Noreturn void reap_all(int status);
 
 #endif

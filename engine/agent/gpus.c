@@ -1,6 +1,6 @@
 /*
- * What NVML says here, for a daemon on another host: a process of its own asks, because a driver
- * may take its time, or never answer.
+ * Queries NVML on this host, for a daemon on another one. A separate process does it, because a
+ * driver may be slow or never respond.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
@@ -12,28 +12,59 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 enum { ANSWER_MS = 10000, READ_SIZE = 64 << 10 };
 
 struct question {
 	uint32_t tag;
-	pid_t pid;
-	int fd;
+	pid_t pid; /* 0: it has been reaped */
+	int fd;	   /* -1: the question has been answered */
 	struct watch *watch;
 	struct timer *timer;
 	struct buf answer;
+	LIST_ENTRY(question) link;
 };
 
+static LIST_HEAD(, question) questions = LIST_HEAD_INITIALIZER(questions);
+
+/* Frees a question that has been answered and whose process has been reaped. */
+static void
+free_done(struct question *q)
+{
+	if (q->pid || q->fd >= 0)
+		return;
+	LIST_REMOVE(q, link);
+	free(q);
+}
+
+/* Until the process is reaped its pid is not reused. */
 static void
 end(struct question *q)
 {
-	kill(q->pid, SIGKILL); /* it is not waited for before that: the number is its own */
+	if (q->pid)
+		kill(q->pid, SIGKILL);
 	loop_fd_del(q->watch);
 	loop_timer_del(q->timer);
 	close(q->fd);
+	q->fd = -1;
 	buf_free(&q->answer);
-	free(q);
+	free_done(q);
+}
+
+bool
+gpus_reaped(pid_t pid)
+{
+	struct question *q;
+
+	LIST_FOREACH (q, &questions, link)
+		if (q->pid == pid) {
+			q->pid = 0;
+			free_done(q);
+			return true;
+		}
+	return false;
 }
 
 static void
@@ -91,6 +122,7 @@ gpus_ask(struct msg *m)
 	close(fds[1]);
 	q = xcalloc(1, sizeof(*q));
 	*q = (struct question){.tag = m->tag, .pid = pid, .fd = fds[0]};
+	LIST_INSERT_HEAD(&questions, q, link);
 	q->watch = loop_fd(agent.loop, q->fd, EPOLLIN, on_answer, q);
 	q->timer = loop_timer(agent.loop, ANSWER_MS, on_late, q);
 }

@@ -1,6 +1,6 @@
 /*
- * Reaps processes that have died, ends those that depend on them, and ends the agent: no descendant
- * outlives it.
+ * Reaps processes that have exited, kills those that depend on them, and ends the agent: no
+ * descendant outlives it.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
@@ -40,11 +40,11 @@ each_process(process_fn *fn, pid_t arg)
 		snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
-			continue; /* it has ended meanwhile */
+			continue; /* it has exited in the meantime */
 		n = read(fd, line, sizeof(line) - 1);
 		close(fd);
 		line[MAX(n, (ssize_t)0)] = '\0';
-		/* the name in parentheses may hold anything, the rest holds none */
+		/* the name in parentheses may contain any character, the rest has no parentheses */
 		at = strrchr(line, ')');
 		if (at && sscanf(at, ") %c %d %d %d", &state, &parent, &group, &session) == 4 &&
 		    state != 'Z' && state != 'X')
@@ -67,8 +67,9 @@ kill_if_child(pid_t pid, pid_t parent, pid_t session, pid_t us)
 		kill(pid, SIGKILL);
 }
 
-/* Kills what descends from parent in the session of leader. False: this kernel has no lists of
- * children. A process that ends meanwhile has no list either, but its children are ours then. */
+/* Kills the descendants of parent in the session of leader. Returns false if this kernel has no
+ * lists of children. A process that exits in the meantime has no list either, but its children are
+ * then ours. */
 static bool
 kill_below(pid_t parent, pid_t leader)
 {
@@ -108,7 +109,7 @@ void
 reap_session(pid_t leader)
 {
 	kill(-leader, SIGKILL);
-	/* Twice: one that was forked behind our back while we looked. */
+	/* Twice, for a process that was forked while we looked. */
 	for (int i = 0; i < 2; i++)
 		if (!kill_below(getpid(), leader))
 			each_process(kill_if_session, leader);
@@ -129,14 +130,14 @@ last_words(struct engine *e, char bytes[LAST_WORDS])
 	got = pread(e->output.spool.fd[SPOOL_STDERR], bytes, n, (off_t)(size - n));
 	if (got <= 0)
 		return (struct slice){0};
-	/* whole lines, if it began before them */
+	/* only whole lines, if there is text before these bytes */
 	line = n == LAST_WORDS ? memchr(bytes, '\n', (size_t)got) : NULL;
 	if (line && line + 1 < bytes + got)
 		return (struct slice){line + 1, (size_t)(bytes + got - line - 1)};
 	return (struct slice){bytes, (size_t)got};
 }
 
-/* All that it said has been passed on: the last message of an engine. */
+/* Everything that the engine sent has been forwarded: sends its Nexit, the last message. */
 static void
 finish(void *arg)
 {
@@ -159,8 +160,8 @@ reap_ended(struct engine *e, int status)
 {
 	e->status = status;
 	e->state = ENGINE_ENDED;
-	/* What it sent is read before its end is told; a process that took the socket along must
-	 * not keep us. */
+	/* What it sent is read before its end is reported, but a process that inherited the socket
+	 * must not hold us up. */
 	if (e->conn)
 		e->output.linger = loop_timer(agent.loop, LINGER_MS, finish, e);
 	else
@@ -195,7 +196,7 @@ reap_unclaimed(pid_t pid, int *status)
 			continue;
 		agent.unclaimed[i].pid = 0;
 		*status = agent.unclaimed[i].status;
-		return kill(pid, 0) < 0 && errno == ESRCH; /* else: the number was used again */
+		return kill(pid, 0) < 0 && errno == ESRCH; /* else the pid was reused */
 	}
 	return false;
 }
@@ -220,8 +221,7 @@ on_child(void *arg, int signo)
 		struct engine *e;
 		int status;
 
-		/* Its number is its own until it is waited for: only then its session can be meant
-		 * by it. */
+		/* Until we wait for it, its pid is not reused, and so identifies its session. */
 		if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
 			return;
 		e = engine_of(si.si_pid);
@@ -231,12 +231,12 @@ on_child(void *arg, int signo)
 			return;
 		if (e)
 			reap_ended(e, status);
-		else if (!zygote_pool_reaped(si.si_pid, status))
+		else if (!zygote_pool_reaped(si.si_pid, status) && !gpus_reaped(si.si_pid))
 			remember_unclaimed(si.si_pid, status);
 	}
 }
 
-/* It may end this host for us; the daemon knows what follows from that. */
+/* This host may soon be taken away; the daemon knows what to do. */
 static void
 on_preempt(void *arg, int signo)
 {
@@ -265,13 +265,13 @@ reap_start(void)
 	for (const int *signo = signal_preempts; *signo; signo++)
 		loop_signal(agent.loop, *signo, on_preempt, NULL);
 	loop_signal(agent.loop, SIGTERM, on_term, NULL);
-	/* Those of a terminal are the daemon's: what they mean here comes as EOF. */
+	/* The signals of a terminal are for the daemon: we see their effect as EOF. */
 	loop_signal(agent.loop, SIGINT, on_ignored, NULL);
 	loop_signal(agent.loop, SIGHUP, on_ignored, NULL);
 	loop_signal(agent.loop, SIGQUIT, on_ignored, NULL);
 }
 
-/* Reaps what can be reaped. False: there are no children any more. */
+/* Reaps all children that have exited. Returns false if there are no children left. */
 static bool
 reap_some(void)
 {
@@ -299,7 +299,8 @@ reap_all(int status)
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	do {
-		/* Orphans of those we kill become our children: look again after each death. */
+		/* Orphans of the processes we kill become our children: look again after each
+		 * death. */
 		each_process(kill_if_child, getpid());
 		if (!reap_some())
 			exit(status);

@@ -1,4 +1,4 @@
-/* The functions of the module `_ddip`, one row each. py.h describes them. */
+/* The functions of the module `_ddip`, one row each; py.h documents them. */
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
@@ -10,7 +10,7 @@
 
 PyMODINIT_FUNC PyInit__ddip(void);
 
-/* The next message of a queue as a tuple, None at the end. */
+/* Returns the next message of a queue as a tuple, None at the end. */
 static PyObject *
 take(struct rank_queue *q)
 {
@@ -47,7 +47,7 @@ py_next(PyObject *module, PyObject *unused)
 	return message;
 }
 
-/* Gives up an object that nobody reads any more. */
+/* Releases an object that nobody reads any more. */
 static void
 unpin(struct item *it)
 {
@@ -58,14 +58,14 @@ unpin(struct item *it)
 	free(it);
 }
 
-/* take() for the threads beside the main one: pins are given up here. */
+/* take() for threads other than the main one, which also release pins. */
 static PyObject *
 take_aside(struct rank_queue *q)
 {
 	static __thread bool blocked;
 	sigset_t all;
 
-	if (!blocked) { /* signals are the main thread's */
+	if (!blocked) { /* signals are for the main thread */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, NULL);
 		blocked = true;
@@ -98,7 +98,7 @@ py_rescue(PyObject *module, PyObject *unused)
 	return take_aside(&rank_rescue);
 }
 
-/* A number from 0 to max at args[i]; false: an exception is set. */
+/* Reads args[i], a number from 0 to max. Returns false with an exception set on failure. */
 static bool
 number_at(PyObject *args, Py_ssize_t i, uint64_t max, uint64_t *v)
 {
@@ -259,7 +259,7 @@ py_pin(PyObject *module, PyObject *args)
 	return PyLong_FromUnsignedLong(rank_pin_add(Py_NewRef(obj), addr, size, PIN_HOST));
 }
 
-/* Sends a notice that has one number. False: an exception is set. */
+/* Sends a notification with one number. Returns false with an exception set on failure. */
 static bool
 tell_number(const char *type, size_t n)
 {
@@ -286,7 +286,7 @@ py_stdin_read(PyObject *module, PyObject *unused)
 	} while (r < 0 && PyErr_CheckSignals() == 0);
 	if (r == 0 || (r > 0 && tell_number("Ntaken", b.n)))
 		bytes = PyBytes_FromStringAndSize(b.p, (Py_ssize_t)b.n);
-	if (waits) { /* also when interrupted; that exception is the one to go on with */
+	if (waits) { /* even if interrupted; that exception is the one to keep */
 		PyObject *type, *value, *trace;
 
 		PyErr_Fetch(&type, &value, &trace);
@@ -319,8 +319,8 @@ py_title(PyObject *module, PyObject *text)
 	Py_RETURN_NONE;
 }
 
-/* The I/O thread reads the name at any time, so none is ever freed; programs use a few, again and
- * again. */
+/* The I/O thread may read the name at any time, so names are never freed; programs use few of them,
+ * over and over. */
 static PyObject *
 py_collective(PyObject *module, PyObject *name)
 {
@@ -410,60 +410,62 @@ static PyMethodDef methods[] = {
     {"serve", py_serve, METH_NOARGS, "A service thread's next message; None: end now."},
     {"rescue", py_rescue, METH_NOARGS, "The rescue thread's next message; None: end now."},
     {"cancellable", py_cancellable, METH_VARARGS, "cancellable(tag, thread, exc, wait, fn, *args)"},
-    {"cancel", py_cancel, METH_VARARGS, "cancel(exc, spared): raised where cancelled requests run"},
+    {"cancel", py_cancel, METH_VARARGS,
+	"cancel(exc, spared): raises it where cancelled requests run"},
     {"cancelled", py_cancelled, METH_O, "cancelled(tag) -> bool"},
     {"forget", py_forget, METH_O, "forget(tag): the main thread has answered it"},
-    {"is_cancelled", py_is_cancelled, METH_NOARGS, "Is what the main thread calls?"},
+    {"is_cancelled", py_is_cancelled, METH_NOARGS, "Is what the main thread runs cancelled?"},
     {"reply", py_reply, METH_VARARGS, "reply(type, tag, *fields)"},
     {"reply_fd", py_reply_fd, METH_VARARGS, "reply_fd(type, tag, fd, *fields); fd stays open"},
     {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},
     {"notify", py_notify, METH_VARARGS, "notify(type, *fields)"},
     {"enter", py_enter, METH_O, "enter(cell): its user code begins"},
     {"leave", py_leave, METH_NOARGS, "User code ends; True: an interrupt for it was not raised"},
-    {"probe_signal", py_probe_signal, METH_NOARGS, "What probed is to be registered for"},
-    {"probed", py_probed, METH_VARARGS, "A handler of signals: Python runs such handlers"},
+    {"probe_signal", py_probe_signal, METH_NOARGS, "The signal to register probed for"},
+    {"probed", py_probed, METH_VARARGS, "Signal handler: Python runs handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
-    {"own_handler", py_own_handler, METH_O, "own_handler(bool): user code takes SIGINT itself"},
+    {"own_handler", py_own_handler, METH_O, "own_handler(bool): the program handles SIGINT"},
     {"store_socket", py_store_socket, METH_VARARGS,
-	"store_socket(fd, bool): one to the store, no more"},
-    {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT once more; False: it does not run"},
-    {"probe", py_probe, METH_NOARGS, "After repeat; False: it is known who took it"},
+	"store_socket(fd, bool): fd is (not) a store connection"},
+    {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT again; False: it does not run"},
+    {"probe", py_probe, METH_NOARGS, "After repeat; False: a handler has taken it"},
     {"pin", py_pin, METH_VARARGS, "pin(obj, addr, size) -> handle"},
-    {"device_open", py_device_open, METH_O, "device_open(folders): which CUDA"},
-    {"nccl_open", py_nccl_open, METH_O, "nccl_open(folders): which NCCL"},
-    {"nccl_id", py_nccl_id, METH_NOARGS, "nccl_id(): of a new communicator"},
+    {"device_open", py_device_open, METH_O, "device_open(folders) -> version of CUDA"},
+    {"nccl_open", py_nccl_open, METH_O, "nccl_open(folders) -> version of NCCL"},
+    {"nccl_id", py_nccl_id, METH_NOARGS, "nccl_id() -> id of a new communicator"},
     {"nccl_join", py_nccl_join, METH_VARARGS, "nccl_join(id, rank, size, device)"},
     {"nccl_combines", py_nccl_combines, METH_VARARGS, "nccl_combines(op, dtype)"},
     {"nccl_can_revoke", py_nccl_can_revoke, METH_O, "nccl_can_revoke(owner)"},
     {"nccl_revocable", py_nccl_revocable, METH_VARARGS,
 	"nccl_revocable(claims, [(address, device)])"},
-    {"nccl_claims", py_nccl_claims, METH_NOARGS, "nccl_claims(): how many there were"},
-    {"nccl_claim", py_nccl_claim, METH_NOARGS, "nccl_claim(): before one is freed"},
-    {"nccl_release", py_nccl_release, METH_NOARGS, "nccl_release(): then"},
-    {"nccl_leave", py_nccl_leave, METH_NOARGS, "nccl_leave(): when all ranks do"},
-    {"nccl_abort", py_nccl_abort, METH_NOARGS, "nccl_abort(): at once"},
+    {"nccl_claims", py_nccl_claims, METH_NOARGS, "nccl_claims() -> number of claims so far"},
+    {"nccl_claim", py_nccl_claim, METH_NOARGS, "nccl_claim(): call before one is freed"},
+    {"nccl_release", py_nccl_release, METH_NOARGS, "nccl_release(): call when it is freed"},
+    {"nccl_leave", py_nccl_leave, METH_NOARGS, "nccl_leave(): together with all ranks"},
+    {"nccl_abort", py_nccl_abort, METH_NOARGS, "nccl_abort(): leaves at once"},
     {"nccl_measure", py_nccl_measure, METH_VARARGS, "nccl_measure(name, count, repeats, to, from)"},
-    {"device_is_open", py_device_is_open, METH_NOARGS, "Has that been done?"},
+    {"device_is_open", py_device_is_open, METH_NOARGS, "Is CUDA loaded?"},
     {"device_owner", py_device_owner, METH_VARARGS, "device_owner(addr, near) -> device"},
     {"device_pin", py_device_pin, METH_VARARGS, "device_pin(obj, addr, size, device) -> handle"},
-    {"device_memfd", py_device_memfd, METH_NOARGS, "What device_pin's bytes are copied to"},
-    {"device_unpin", py_device_unpin, METH_O, "device_unpin(handle): behind what is under way"},
+    {"device_memfd", py_device_memfd, METH_NOARGS,
+	"The memfd that device_pin's bytes are copied to"},
+    {"device_unpin", py_device_unpin, METH_O, "device_unpin(handle): after copies in progress"},
     {"device_copy", py_device_copy, METH_VARARGS, "device_copy(device, addr, host, size, into)"},
     {"device_mark", py_device_mark, METH_VARARGS,
 	"device_mark(device, stream): copies come behind it"},
-    {"device_lost", py_device_lost, METH_NOARGS, "The error that lost the context"},
+    {"device_lost", py_device_lost, METH_NOARGS, "The error that reported the loss of the context"},
     {"device_memory", py_device_memory, METH_O, "device_memory(device) -> (free, all)"},
     {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
-    {"stdin_drop", py_stdin_drop, METH_NOARGS, "Forgets input that nobody has read, and its end"},
-    {"title", py_title, METH_O, "title(text): what ps shows"},
+    {"stdin_drop", py_stdin_drop, METH_NOARGS, "Drops unread input, and its end"},
+    {"title", py_title, METH_O, "title(text): sets what ps shows"},
     {"collective", py_collective, METH_O, "collective(name or None)"},
     {"collective_done", py_collective_done, METH_NOARGS,
 	"One that all ranks must do alike is done"},
-    {"collectives", py_collectives, METH_NOARGS, "How many those were in this cell"},
-    {"mend_gloo", py_mend_gloo, METH_NOARGS, "No send to a dead peer waits for ever"},
-    {"stack_signal", py_stack_signal, METH_NOARGS, "What faulthandler is to be registered for"},
-    {"stack_fd", py_stack_fd, METH_NOARGS, "Where faulthandler is to write"},
-    {"stack_begin", py_stack_begin, METH_NOARGS, "Faulthandler is registered for that"},
+    {"collectives", py_collectives, METH_NOARGS, "The number of those in this cell"},
+    {"mend_gloo", py_mend_gloo, METH_NOARGS, "No send to a dead peer blocks forever"},
+    {"stack_signal", py_stack_signal, METH_NOARGS, "The signal to register faulthandler for"},
+    {"stack_fd", py_stack_fd, METH_NOARGS, "The memfd for faulthandler to write to"},
+    {"stack_begin", py_stack_begin, METH_NOARGS, "Faulthandler has been registered"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},

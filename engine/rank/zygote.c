@@ -1,8 +1,7 @@
 /*
- * A zygote waits with Python and torch loaded and forks what the agent asks for: ranks, stores, its
- * successor. The fork is double, so that the agent becomes the child's parent. A zygote with a
- * second thread or an open GPU must not fork: it says so, and the agent starts a cold process
- * instead.
+ * A zygote waits with Python and torch loaded and forks what the agent requests: ranks, stores, its
+ * successor. It forks twice, so that the agent becomes the child's parent. A zygote with a second
+ * thread or an open GPU must not fork: it refuses, and the agent starts a cold process instead.
  */
 #define _GNU_SOURCE
 #include "rank/zygote.h"
@@ -23,9 +22,9 @@ static struct {
 	int fd;
 	pid_t agent;
 	struct frame_reader in;
-	int given[ENGINE_FDS]; /* brought by Nfd for the next Tfork */
-	bool cut;	       /* one of them could not be received */
-	bool spare;	       /* becomes the next engine itself */
+	int given[ENGINE_FDS]; /* from Nfd, for the next Tfork */
+	bool cut;	       /* a descriptor could not be received */
+	bool spare;	       /* becomes the next engine without a fork */
 } self = {.fd = -1};
 
 void
@@ -42,7 +41,7 @@ zygote_open(int fd, pid_t agent)
 	prctl(PR_SET_NAME, "ddip-zygote");
 }
 
-/* Reads more from the agent; ends the process when it has gone. */
+/* Reads more from the agent. Exits if the agent has closed the socket. */
 static void
 pull(void)
 {
@@ -54,7 +53,7 @@ pull(void)
 		_exit(0);
 }
 
-/* The next whole message; m points into a copy that the caller frees. */
+/* Waits for the next whole message. m points into the returned copy, which the caller frees. */
 static struct buf
 next_message(struct msg *m)
 {
@@ -75,7 +74,7 @@ next_message(struct msg *m)
 	return frame;
 }
 
-/* Why this process must not fork, or NULL. */
+/* The reason why this process must not fork, or NULL. */
 static const char *
 guard(void)
 {
@@ -161,7 +160,7 @@ announce(uint32_t tag, pid_t pid)
 	buf_free(&b);
 }
 
-/* A successor or a spare: the agent talks to it by a socket of its own. */
+/* In a successor or a spare: switches to its own socket to the agent. */
 static void
 begin_server(int ctl)
 {
@@ -172,8 +171,8 @@ begin_server(int ctl)
 	close(old);
 	if (self.spare)
 		prctl(PR_SET_NAME, "ddip-spare");
-	/* It has no I/O thread that could wait for the process between; the agent's end closes its
-	 * socket. */
+	/* There is no I/O thread that could wait until the intermediate process has exited. Later,
+	 * the end of the agent closes the socket. */
 	while (getppid() != self.agent) {
 		if (getppid() == 1 || kill(self.agent, 0) < 0)
 			_exit(1);
@@ -184,7 +183,7 @@ begin_server(int ctl)
 		_exit(1);
 }
 
-/* In the new rank or store: its own descriptors instead of the zygote's. */
+/* In the new rank or store: replaces the zygote's descriptors with its own. */
 static void
 begin_engine(int ctl, const char *name)
 {
@@ -201,13 +200,13 @@ begin_engine(int ctl, const char *name)
 	close(self.given[ENGINE_FD_ERR]);
 	close(self.fd);
 	self.fd = -1;
-	frame_reader_free(&self.in); /* what has come for the zygote already */
+	frame_reader_free(&self.in); /* data already received for the zygote */
 	g.name = title;		     /* kept for the life of the process */
 	rank_start(&g);
 }
 
-/* In the child of a fork, or in a spare. True: zygote_serve is over, this is an engine or
- * successor. */
+/* In the child of a fork, or in a spare. Returns true if zygote_serve must return: this is now an
+ * engine or a successor. */
 static bool
 become(uint32_t kind, struct msg *m, const char *name)
 {
@@ -222,7 +221,7 @@ become(uint32_t kind, struct msg *m, const char *name)
 	return !self.spare;
 }
 
-/* Does what Tfork asks for. True: zygote_serve is over. */
+/* Handles Tfork. Returns true if zygote_serve must return. */
 static bool
 on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_child *child)
 {
@@ -242,9 +241,9 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_child *ch
 	hooks->before();
 	pid = fault("rank.fork", EAGAIN) ? -1 : fork();
 	if (pid == 0) {
-		signal(SIGCHLD, SIG_DFL); /* one that ends at once is the agent's to wait for */
+		signal(SIGCHLD, SIG_DFL); /* the agent waits for a child that exits at once */
 		pid = fault("rank.refork", EAGAIN) ? -1 : fork();
-		if (pid != 0) { /* the process between: by its end the agent is the parent */
+		if (pid != 0) { /* intermediate: its exit makes the agent the parent */
 			announce(m->tag, pid);
 			_exit(0);
 		}
@@ -252,9 +251,11 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_child *ch
 		hooks->child();
 		over = become(kind, m, child->name);
 	} else {
+		int why = errno;
+
 		hooks->parent();
 		if (pid < 0)
-			refuse(m->tag, errno, "fork failed");
+			refuse(m->tag, why, "fork failed");
 		close_fds();
 		over = false;
 	}
@@ -269,7 +270,7 @@ void
 zygote_serve(const struct zygote_hooks *hooks, struct zygote_child *child)
 {
 	if (!self.spare)
-		signal(SIGCHLD, SIG_IGN); /* those between need not be waited for */
+		signal(SIGCHLD, SIG_IGN); /* intermediate processes need no wait */
 	for (;;) {
 		struct msg m;
 		struct buf frame = next_message(&m);

@@ -1,4 +1,4 @@
-/* The session's directory and socket, and the small process that every connection leaves there. */
+/* The session's directory and socket, and the small process that each connection leaves there. */
 #define _GNU_SOURCE
 #include "relay/session.h"
 #include "signal_name.h"
@@ -23,7 +23,7 @@
 
 enum {
 	SECRET_BYTES = SECRET_SIZE / 2,
-	ATTACH_MS = 20000, /* in which a connection must say the secret */
+	ATTACH_MS = 20000, /* for a connection to send the secret */
 	FILES_AT_ONCE = 8, /* that nftw(3) may open */
 	BACKLOG = 8
 };
@@ -41,7 +41,7 @@ remove_tree(const char *dir)
 	nftw(dir, remove_one, FILES_AT_ONCE, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Sessions whose process was killed leave theirs: its lock is free then. */
+/* Removes the directories of sessions whose process was killed: their lock is free. */
 static void
 remove_dead(const char *parent, const char *prefix)
 {
@@ -67,7 +67,8 @@ remove_dead(const char *parent, const char *prefix)
 		closedir(d);
 }
 
-/* It has its name when it is locked: another session that begins now must not take it for dead. */
+/* The lock file gets its name once it is locked: another session that starts now must not take this
+ * one for dead. */
 static int
 make_lock(struct session *s, struct err *e)
 {
@@ -93,8 +94,8 @@ make_secret(struct session *s, struct err *e)
 	return 0;
 }
 
-/* The address of the socket in this directory, which may have a longer name than fits: dirfd is
- * open while it is used. */
+/* The address of the socket in this directory, whose own name may be too long for it. dirfd must
+ * stay open while the address is in use. */
 static struct sockaddr_un
 address_in(int dirfd)
 {
@@ -126,7 +127,7 @@ session_check_streams(struct err *e)
 	static const char *const names[] = {"input", "output"};
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 
-	/* one that can't be waited for is /dev/null, or a file */
+	/* a descriptor that epoll refuses is /dev/null, or a file */
 	for (int fd = 0; fd < (int)ARRAY_LEN(names) && !e->no; fd++)
 		if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){0}) < 0)
 			fail(e, errno,
@@ -134,7 +135,7 @@ session_check_streams(struct err *e)
 			    "without -i",
 			    names[fd]);
 	if (e->no)
-		note("%s", e->text); /* where it may be heard, too */
+		note("%s", e->text); /* on standard error, too */
 	close(epoll);
 	return -e->no;
 }
@@ -169,40 +170,42 @@ session_remove(struct session *s)
 
 /* ---- connections ---- */
 
-/* A connection that has not said the secret yet. It gives up by itself (ATTACH_MS). */
+/* A connection that has not sent the secret yet. It gives up by itself (ATTACH_MS). */
 struct caller {
 	struct session *session;
 	int fd;
 	struct watch *watch;
 };
 
-/* What an attaching process says: the secret and its two streams. False: not all of it. */
+/* Receives the secret and the two streams of an attaching process. Returns false if incomplete. */
 static bool
 receive(int fd, char secret[SECRET_SIZE], int streams[2])
 {
 	union {
 		struct cmsghdr h;
 		char space[CMSG_SPACE(2 * sizeof(int))];
-	} control;
+	} control = {0};
 	struct iovec iov = {secret, SECRET_SIZE};
 	struct msghdr mh = {.msg_iov = &iov,
 	    .msg_iovlen = 1,
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&mh);
+	size_t count = 0;
 
-	if (n < 0 || mh.msg_controllen < CMSG_LEN(2 * sizeof(int)) ||
-	    control.h.cmsg_type != SCM_RIGHTS || control.h.cmsg_len != CMSG_LEN(2 * sizeof(int)))
-		return false;
-	memcpy(streams, CMSG_DATA(&control.h), 2 * sizeof(int));
-	if (n == SECRET_SIZE)
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	if (count)
+		memcpy(streams, CMSG_DATA(c), count * sizeof(int));
+	if (n == SECRET_SIZE && count == 2)
 		return true;
-	close(streams[0]);
-	close(streams[1]);
+	while (count)
+		close(streams[--count]);
 	return false;
 }
 
-/* Compares in a time that tells nothing. */
+/* Compares in constant time. */
 static bool
 is_secret(const struct session *s, const char said[SECRET_SIZE])
 {
@@ -213,7 +216,7 @@ is_secret(const struct session *s, const char said[SECRET_SIZE])
 	return !differs;
 }
 
-/* It has said something, or has ended. */
+/* It has sent something, or has ended. */
 static void
 on_word(void *arg, uint32_t events)
 {
@@ -268,7 +271,7 @@ session_signal(int waiter)
 	return recv(waiter, &signo, 1, MSG_DONTWAIT) == 1 ? signo : 0;
 }
 
-/* A descriptor that tells of the signals that may announce a preemption, which are held up. */
+/* Blocks the signals that may announce a preemption, and returns a descriptor that reports them. */
 static int
 watch_signals(void)
 {
@@ -281,7 +284,7 @@ watch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-/* Some clusters signal the process that they have started, and none of its children. */
+/* Some clusters signal only the process that they started, and none of its children. */
 static void
 pass_signal(int signals, int waiter)
 {
@@ -300,7 +303,7 @@ session_wait(int waiter)
 	struct pollfd p[] = {{waiter, POLLIN, 0}, {watch_signals(), POLLIN, 0}};
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	/* the session has the streams: they must end when it closes them */
+	/* the session owns the streams: they must end when it closes them */
 	dup2(null, 0);
 	dup2(null, 1);
 	while (!p[0].revents)
@@ -309,7 +312,7 @@ session_wait(int waiter)
 	return 0;
 }
 
-/* Reads the secret from standard input, and nothing behind it. */
+/* Reads the secret from standard input, and nothing after it. */
 static bool
 read_secret(char secret[SECRET_SIZE])
 {

@@ -20,8 +20,7 @@ unknown(const struct verb_table *const *tables, const char *word, struct err *e)
 
 	for (; *tables; tables++)
 		for (size_t i = 0; i < (*tables)->n; i++)
-			if (!((*tables)->verb[i].flags & VERB_HIDDEN))
-				buf_addf(&all, " %s", (*tables)->verb[i].name);
+			buf_addf(&all, " %s", (*tables)->verb[i].name);
 	fail(e, EINVAL, "no verb '%.80s'; want one of%s", word, all.p);
 	buf_free(&all);
 	return -EINVAL;
@@ -63,7 +62,6 @@ void
 verb_help(const struct verb_table *t, struct buf *out)
 {
 	for (size_t i = 0; i < t->n; i++)
-		if (!(t->verb[i].flags & VERB_HIDDEN))
-			buf_addf(out, "  %-9s %-20s %s\n", t->verb[i].name, t->verb[i].args,
-			    t->verb[i].help);
+		buf_addf(
+		    out, "  %-9s %-20s %s\n", t->verb[i].name, t->verb[i].args, t->verb[i].help);
 }

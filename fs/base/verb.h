@@ -1,50 +1,49 @@
 /*
- * Verbs: lines of words that act, as in `ctl` files and mount options. All use one type of table: a
- * row for each verb, and a check that runs first.
+ * Verbs: the commands, one per line, of `ctl` files and mount options. All of them use one type of
+ * table: a row per verb, and a check that runs first.
  */
 #ifndef VERB_H
 #define VERB_H
 #include "base/words.h"
 
-/* A line that is done. */
+/* A line that is being executed. */
 struct verb_call {
 	void *subject; /* what the verb acts on: a group, a rank, a cell */
-	void *result;  /* what it leaves to its caller; of the table's users */
+	void *result;  /* result for the caller; its type is up to the table's users */
 	char **word;   /* word[0] is the verb */
-	int n;	       /* words behind it */
+	int n;	       /* number of words after the verb */
 	struct err *e;
 };
 
 enum verb_flags {
-	VERB_HIDDEN = 1,  /* known, not told: refused here */
-	VERB_ANYTIME = 2, /* a setting that may be set while engines run */
-	VERB_FIRST = 8,	  /* of several settings the first: what others mean depends on it */
-	VERB_LACKING = 4  /* one that may be set while the group lacks a host */
+	VERB_ANYTIME = 1, /* a setting that may change while engines run */
+	VERB_FIRST = 4,	  /* a setting to apply first: the meaning of others depends on it */
+	VERB_LACKING = 2  /* a setting that may change while the group lacks a host */
 };
 
 struct verb {
 	const char *name, *args, *help;
-	int min, max; /* words behind the name */
+	int min, max; /* number of words after the name */
 	unsigned flags;
 	int (*fn)(struct verb_call *c); /* 0 or -errno; a verb that fails changes nothing */
-	/* Of a setting: the words behind its name that say how it is. NULL: not shown. */
+	/* For a setting: prints its value as the words after its name. NULL: not shown. */
 	void (*print)(const void *settings, struct buf *out);
 };
 
 struct verb_table {
 	const struct verb *verb;
 	size_t n;
-	/* May this verb be done now? 0 or -errno. NULL: always. */
+	/* May this verb run now? 0 or -errno. NULL: always. */
 	int (*check)(const struct verb *v, const struct verb_call *c);
 };
 
-/* The verb of this name, NULL: there is none. */
+/* The verb of this name, or NULL. */
 const struct verb *verb_find(const struct verb_table *t, const char *name);
-/* Does one line, by the first of the tables (ended by NULL) that has its verb. 0, also of an empty
- * line, or -errno with e. */
+/* Executes one line, with the first of the tables (NULL-terminated) that has its verb. Returns 0,
+ * also for an empty line, or -errno with *e set. */
 int verb_line(const struct verb_table *const *tables, const char *line, void *subject, void *result,
     struct err *e);
-/* A line for each verb that is not hidden: its name, its arguments, what it means. */
+/* Appends a line for each verb that is not hidden: its name, arguments and help. */
 void verb_help(const struct verb_table *t, struct buf *out);
 
 #endif

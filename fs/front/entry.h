@@ -1,25 +1,26 @@
-/* Names in directories, whichever front end asks: looked up, made, removed, renamed. Failures are 0
- * or -errno; those with a text are in the group's `error`. */
+/* Operations on names in directories, for all front ends: look up, create, remove, rename. They
+ * return 0 or -errno; a failure that has a text is also recorded in the group's `error`. */
 #ifndef ENTRY_H
 #define ENTRY_H
 #include "tree/tree.h"
 
-/* Is it a directory where variables live? */
+/* Is dir a directory of variables? */
 bool entry_in_vars(const struct node *dir);
-/* The node of a variable's name there, one lookup more. */
+/* The node of a variable's name in dir. Its lookup count is incremented. */
 struct node *entry_var(const struct node *dir, const char *name);
-/* Of a name that tree_lookup() does not find: may the rank know it? */
+/* For a name that tree_lookup() does not find: could the rank know it? */
 bool entry_may_ask(const struct node *dir, const char *name);
-/* Asks the rank, for r. 0: n, which entry_var() made, is there; -errno, or PARKED. */
+/* Asks the rank, on behalf of r, whether it has the variable of n, which entry_var() made. Returns
+ * PARKED; the answer is 0 or -errno. */
 int entry_ask(const struct node *n, struct req *r);
-/* A node to be opened with O_CREAT, in a directory where there is no such name: NULL with *error.
- */
+/* A node to be opened with O_CREAT, for a name that dir does not have yet. Returns NULL with *e set
+ * on failure. */
 struct node *entry_create(
     const struct node *dir, const char *name, int flags, mode_t mode, struct err *e);
-/* mkdir, rmdir: of groups. */
+/* mkdir and rmdir, of groups. */
 int entry_make_dir(const struct node *dir, const char *name, struct err *e);
 int entry_remove_dir(const struct node *dir, const char *name, struct err *e);
-/* rm by this process. */
+/* rm; process is the one that asks for it. */
 int entry_remove(const struct node *dir, const char *name, pid_t process, struct err *e);
 int entry_rename(const struct node *dir, const char *name, const struct node *to_dir,
     const char *to, struct err *e);
