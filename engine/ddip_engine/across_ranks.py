@@ -1,10 +1,10 @@
-"""One object over all ranks: this rank's part of it, the object made of all parts, and the split.
+"""One object over all ranks: a rank's part, the object assembled from all parts, and the split.
 
-The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTYPE` and the bytes,
-in C order and in the machine's byte order. KIND is tensor, array or object; an object's bytes are a
-pickle, its DTYPE is the name of its type. The daemon computes with the bytes of arrays and tensors
-(it joins those of objects), and gives the result to rank 0, which makes the view of it (assemble).
-What is written to NAME.cat or NAME.gather goes to every rank, which takes its own part of it.
+The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTYPE` followed by the
+bytes, in C order and native byte order. KIND is tensor, array or object; for an object, the bytes
+are a pickle and DTYPE is the name of its type. The daemon computes with the bytes of arrays and
+tensors (those of objects it concatenates) and sends the result to rank 0, which makes the view from
+it (assemble). What is written to NAME.cat or NAME.gather goes to every rank, which takes its part.
 """
 
 import ast
@@ -19,11 +19,11 @@ from ddip_engine import arrays, gpu, pickles
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, Incoming, article, export_memory, refusal_of, type_name
 
-_NAMED = "biufc"  # kinds of NumPy's dtypes whose name says all
+_NAMED = "biufc"  # kinds of NumPy dtypes that their name describes fully
 
 
 def export(name, value):
-    """This rank's part as a view.Export; the bytes are the object's own where that is possible."""
+    """Returns this rank's part as a view.Export; the bytes are the object's own if possible."""
     if arrays.is_tensor(value):
         return _tensor_part(name, value)
     value = gpu.host(value)
@@ -36,7 +36,7 @@ def export(name, value):
 
 
 def line(kind, itemsize, shape, dtype):
-    """What a part begins with."""
+    """The first line of a part."""
     return f"{kind} {itemsize} {','.join(map(str, shape)) or '-'} {dtype}\n".encode()
 
 
@@ -69,7 +69,7 @@ def _array_part(array):
 
 
 def dtype_text(dtype):
-    """What a line calls a dtype of NumPy's."""
+    """The text for a NumPy dtype in that line."""
     from numpy import void
     from numpy.lib import format as npy
 
@@ -87,14 +87,14 @@ def _dtype_of(text):
 
 
 def _object_part(name, value):
-    """A pickle: rank 0 alone reads it."""
+    """A pickle; only rank 0 reads it."""
     export = pickles.export_pkl(name, value)
     head = line("object", 1, (export.size,), type_name(type(value)))
     return Export(head + export.head, fd=export.fd, size=len(head) + export.size)
 
 
 def assemble(name, asked, fd):
-    """The object that the daemon made of all parts: asked is `OP KIND ITEMSIZE SHAPE DTYPE`."""
+    """The object made from all parts; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`."""
     op, kind, _, shape, dtype = asked.split(" ", 4)
     data = Incoming(fd, os.fstat(fd).st_size).data()
     if kind == "object":
@@ -112,8 +112,8 @@ def assemble(name, asked, fd):
 
 
 def alias(exported, value, fd):
-    """The same export; where its bytes are the memfd's that value lies over, from the memfd, which
-    stays the caller's."""
+    """The same export, but served from the memfd fd if its bytes are exactly the ones that value
+    maps from there. The caller keeps ownership of fd."""
     if exported.keep is None or exported.size - len(exported.head) != os.fstat(fd).st_size:
         return exported
     address = value.data_ptr() if arrays.is_tensor(value) else value.__array_interface__["data"][0]
@@ -122,7 +122,7 @@ def alias(exported, value, fd):
     return Export(exported.head, fd=fd, size=exported.size)
 
 
-# ---- numbers, lists and whatever else has no bytes of its own
+# ---- numbers, lists and other objects without a buffer
 
 
 def _of_objects(name, op, data):
@@ -130,7 +130,7 @@ def _of_objects(name, op, data):
     while file.tell() < len(data):
         try:
             values.append(pickle.load(file))
-        except Exception as e:  # code of the object's class
+        except Exception as e:  # raised by the object's class
             text = f"{name}: rank {len(values)}'s object can't be unpickled on rank 0"
             raise refusal_of(e, text, EOPNOTSUPP) from None
     return _OBJECT_OPS[op](name, op, values)
@@ -188,7 +188,7 @@ _OBJECT_OPS = {
 def scatter(name, value, op, old, rank, size):
     """This rank's part of what was written to name.cat (axis 0 split) or name.gather (item K).
 
-    A part of an array or a tensor is a copy: a view would keep all the others' bytes alive.
+    A part of an array or a tensor is a copy: a view would keep the bytes of all parts alive.
     """
     length = _length(name, value, op)
     if op == "gather":

@@ -20,10 +20,10 @@ from ddip_engine.view import (
     unsupported,
 )
 
-_NPY_HEAD = 12 + (64 << 10)  # bytes of the longest header of version 1.0, and of a newer's length
-_NPY_SMALL = 512  # bytes of a header that is kept when it was parsed
+_NPY_HEAD = 12 + (64 << 10)  # in bytes: the longest version 1.0 header, and a newer one's length
+_NPY_SMALL = 512  # in bytes: up to this length, parsed headers are cached
 
-# safetensors' names of types, and torch's; the last ones exist in newer versions only
+# safetensors' type names -> torch's; the last ones exist only in newer versions of torch
 _SAFE_TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
@@ -32,7 +32,7 @@ _SAFE_TYPES = {
 }  # fmt: skip
 
 
-_SAFE_ALIGN = 16  # bytes, of the longest element
+_SAFE_ALIGN = 16  # in bytes: the size of the largest element
 _NO_TORCH = "which this environment does not have"
 
 
@@ -42,7 +42,7 @@ def _torch():
 
 
 def types():
-    """The types of arrays and tensors that this process has."""
+    """The array and tensor types of the libraries that are loaded."""
     torch, numpy = _torch(), sys.modules.get("numpy")
     kinds = [getattr(torch, "Tensor", None), getattr(numpy, "ndarray", None)]
     kinds.append(getattr(getattr(torch, "nn", None), "Parameter", None))
@@ -56,7 +56,7 @@ def is_tensor(value):
 
 
 def holds_state(value):
-    """True for what takes a state dict: a module or an optimizer."""
+    """True for an object with a state dict: a module or an optimizer."""
     torch = _torch()
     kinds = () if torch is None else (torch.nn.Module, torch.optim.Optimizer)
     return isinstance(value, kinds)
@@ -66,8 +66,8 @@ def holds_state(value):
 
 
 def as_array(name, value, view="npy"):
-    """(array, what owns its memory) of an array, tensor or number; the memory is the object's own
-    where it lies on the CPU."""
+    """(array, owner of its memory) for an array, tensor or number; memory on the CPU is used in
+    place."""
     numpy = _numpy(name)
     if is_tensor(value):
         return _tensor_as_array(name, value, view)
@@ -104,7 +104,7 @@ def _check_dense(name, tensor, view):
 
 
 def is_dense(tensor):
-    """True if the elements of a tensor, and nothing else, are its bytes."""
+    """True if the bytes of a tensor are its elements and nothing else."""
     layout = tensor.layout is _torch().strided and not hasattr(tensor, "full_tensor")
     return layout and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)
 
@@ -132,8 +132,8 @@ def _npy_header(name, array, fields):
 
 
 def export_npy(name, value):
-    """NumPy's header and the live bytes; of an array with gaps, a copy's."""
-    _numpy(name)  # says what to do where there is none
+    """NumPy's header and the live bytes; an array with gaps is copied."""
+    _numpy(name)  # raises with advice if NumPy is missing
     from numpy.lib import format as npy
 
     found = gpu.live(value)
@@ -165,13 +165,13 @@ def _export_gpu_npy(name, value, found):
 
 
 def export_gpu(head, found):
-    """A head and the live bytes of a GPU's memory."""
+    """A head followed by live GPU memory."""
     copy = functools.partial(gpu.read, found)
     return export_memory(head, found.address, found.nbytes, found, copy, found.device)
 
 
 def import_npy(name, data, old):
-    """An array over the pushed memory, writable; a tensor if the name holds one."""
+    """A writable array over the pushed memory; a tensor if the name holds one."""
     numpy = _numpy(name)
     view = data.data()
     try:
@@ -186,7 +186,7 @@ def import_npy(name, data, old):
             raise EngineError(EBADMSG, f".npy of {len(view)} bytes: its header says {want}")
         order = "F" if fortran else "C"
         array = numpy.ndarray(shape, dtype, buffer=view, offset=start, order=order)
-    except Exception as e:  # NumPy reads the header as Python: what is wrong there may be anything
+    except Exception as e:  # NumPy parses the header as Python: it may raise anything
         raise refusal_of(e, "not .npy", EBADMSG) from None
     return like(old, array, name)
 
@@ -201,7 +201,7 @@ def _numpy(name):
 
 
 def _parse_npy_header(view):
-    """(where the bytes begin, shape, Fortran's order?, dtype); None: of another version."""
+    """(offset of the data, shape, in Fortran order?, dtype); None for another version."""
     length = int.from_bytes(view[8:10], "little")
     if view[6:8] == b"\1\0" and length <= _NPY_SMALL:  # version 1.0
         return _parse_small_npy_header(bytes(view[: 10 + length]))
@@ -210,7 +210,7 @@ def _parse_npy_header(view):
 
 @functools.lru_cache(maxsize=1 << 8)
 def _parse_small_npy_header(head):
-    """Who pushes often pushes the same shapes: to read a header as Python takes long."""
+    """Cached: pushes tend to repeat their shapes, and parsing a header as Python is slow."""
     return _parse_npy_head(head)
 
 
@@ -230,7 +230,7 @@ def _parse_npy_head(view):
 
 
 def _read_npy_header(read, file):
-    # NumPy's limit is for strangers' files
+    # NumPy's limit is meant for untrusted files
     limit = {"max_header_size": len(file.getbuffer())} if _takes_limit(read) else {}
     shape, fortran, dtype = read(file, **limit)
     return file.tell(), shape, fortran, dtype
@@ -238,12 +238,12 @@ def _read_npy_header(read, file):
 
 @functools.cache
 def _takes_limit(read):
-    """True for NumPy's functions since 1.23.4."""
+    """True since NumPy 1.23.4."""
     return "max_header_size" in inspect.signature(read).parameters
 
 
 def _load_npy(numpy, data):
-    """Rare versions of the format, by NumPy itself."""
+    """Leaves rare versions of the format to NumPy itself."""
     file = data.file()
     array = numpy.load(file, allow_pickle=False)
     if file.tell() != data.size:
@@ -252,7 +252,7 @@ def _load_npy(numpy, data):
 
 
 def like(old, new, name):
-    """new as what the name holds: a tensor, on its device, a Parameter, with a gradient."""
+    """Converts new to what the name holds: a tensor, its device, a Parameter, requires_grad."""
     torch = _torch()
     if not is_tensor(old):
         return _placed_array(old, new)
@@ -271,9 +271,9 @@ def like(old, new, name):
 
 
 def placed(old, new):
-    """new where old lies, if that is a GPU: an array or a tensor, or each of a dict by its key.
+    """Puts new where old is, if that is a GPU: an array or a tensor, or each in a dict by its key.
 
-    A dict is changed in place: it was decoded just now, and may lead back into itself.
+    A dict is changed in place: it has just been decoded, and may contain itself.
     """
     if is_tensor(new):
         return _placed_tensor(old, new)
@@ -296,7 +296,7 @@ def placed(old, new):
 
 
 def _placed_array(old, new):
-    """An array as what old is, if that is an array on a GPU of a library other than torch."""
+    """Converts an array to old's type if old is a GPU array of a library other than torch."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(new) is not numpy.ndarray or is_tensor(old):
         return new
@@ -317,7 +317,7 @@ def _placed_tensor(old, new):
 
 
 def export_safetensors(name, value):
-    """One tensor live, several through a memfd; a module's or optimizer's state dict."""
+    """One tensor as live memory, several through a memfd; for a module or optimizer, its state."""
     tensors, metadata = _named_tensors(name, value)
     head, plains = _safe_header(name, value, tensors, metadata)
     if is_tensor(value):
@@ -351,7 +351,7 @@ def _named_tensors(name, value):
         if isinstance(value, torch.optim.Optimizer):
             return _flatten_optimizer(state)
         for key, field in state.items():
-            if not is_tensor(field):  # half a state would be no state
+            if not is_tensor(field):  # half a state is useless
                 use = f"{key} is {article(field)}, no tensor: read {name}.pt"
                 raise unsupported(name, value, "safetensors", use)
         return state, {}
@@ -362,7 +362,7 @@ def _named_tensors(name, value):
 
 
 def _safe_header(name, value, tensors, metadata):
-    """(8-byte length and JSON, the tensors in their order)."""
+    """(8-byte length and JSON, the tensors in file order)."""
     torch = _torch()
     kinds = {getattr(torch, v): k for k, v in _SAFE_TYPES.items() if hasattr(torch, v)}
     entries, plains, at = {"__metadata__": metadata} if metadata else {}, [], 0
@@ -389,7 +389,7 @@ def _safe_header(name, value, tensors, metadata):
 
 
 def _flatten_optimizer(state):
-    """state.<parameter>.<key> tensors; what is no tensor goes into the metadata as JSON."""
+    """Tensors as state.<parameter>.<key>; everything else goes into the metadata as JSON."""
     tensors, rest = {}, {}
     for param, fields in state["state"].items():
         for key, field in fields.items():
@@ -410,12 +410,12 @@ def _unflatten_optimizer(optimizer, tensors, metadata):
     groups = json.loads(metadata["param_groups"])
     for group, held in zip(groups, optimizer.param_groups, strict=False):
         tuples = [key for key in group if isinstance(held.get(key), tuple)]
-        group.update({key: tuple(group[key]) for key in tuples})  # JSON made lists of them
+        group.update({key: tuple(group[key]) for key in tuples})  # JSON turned them into lists
     return {"state": state, "param_groups": groups}
 
 
 def import_safetensors(name, data, old):
-    """A tensor if its one key is the name, else a dict; a state dict if the name takes one."""
+    """A tensor if the only key is the name, else a dict; a state dict if old has one."""
     torch = _torch()
     if torch is None:
         raise EngineError(EOPNOTSUPP, f"safetensors need torch, {_NO_TORCH}")
@@ -445,7 +445,7 @@ def _parse_safetensors(torch, view):
 
 
 def _parse_tensor(torch, key, entry, data):
-    """A tensor over its bytes; over a copy where they are not aligned."""
+    """A tensor over its bytes, or over a copy if they are misaligned."""
     empty = torch.empty(0, dtype=getattr(torch, _SAFE_TYPES[entry["dtype"]]))
     begin, end = entry["data_offsets"]
     shape = entry["shape"]
@@ -464,7 +464,7 @@ def _parse_tensor(torch, key, entry, data):
 
 
 def export_pt(name, value):
-    """torch.save; of a module or optimizer its state dict, which weights_only reads."""
+    """torch.save; for a module or optimizer its state dict, which weights_only can load."""
     torch = _torch()
     if torch is None:
         raise unsupported(name, value, "pt", f"there is no torch here: read {name}.pkl")
@@ -473,9 +473,9 @@ def export_pt(name, value):
 
 
 def _arrays_allowed(torch):
-    """Lets torch.load make NumPy's arrays and numbers, which torch.save writes, and no more."""
+    """Lets torch.load make NumPy arrays and scalars, which torch.save writes, and nothing else."""
     numpy = sys.modules.get("numpy")
-    allow = getattr(torch.serialization, "safe_globals", None)  # torch 2.5
+    allow = getattr(torch.serialization, "safe_globals", None)  # since torch 2.5
     if numpy is None or allow is None:
         return contextlib.nullcontext()
     remake, (number, _) = numpy.empty(0).__reduce__()[0], numpy.float64().__reduce__()
@@ -484,7 +484,7 @@ def _arrays_allowed(torch):
 
 
 def import_pt(name, data, old):
-    """torch.load(weights_only=True), onto the CPU, then as what the name holds."""
+    """torch.load(weights_only=True) onto the CPU, then converted to what the name holds."""
     torch = _torch()
     if torch is None:
         raise EngineError(EOPNOTSUPP, f"pt needs torch, {_NO_TORCH}")

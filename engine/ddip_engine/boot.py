@@ -1,6 +1,6 @@
 """The start of every engine process: the zygote that imports and forks, the cold rank, the store.
 
-It measures what it imports; what cannot be imported is reported, and the process does without it.
+Imports are timed; one that fails is reported, and the process does without that module.
 """
 
 import _thread
@@ -18,14 +18,14 @@ from ddip_engine import state, store
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
-# What a first start waits for: module, name of its phase.
+# What a first start waits for: (module, name of its phase).
 _FIRST = (
     ("torch", "import_torch_ms"),
     ("torch.distributed", "import_distributed_ms"),
     ("numpy", "import_numpy_ms"),
     ("IPython.core.interactiveshell", "import_ipython_ms"),
 )
-# What the first DistributedDataParallel() of a process imports, and what most programs do.
+# What the first DistributedDataParallel() of a process imports, and what most programs import.
 _LATER = (
     ("torch.nn.parallel.distributed", "import_ddp_ms"),
     ("torch._dynamo", "import_dynamo_ms"),
@@ -36,13 +36,13 @@ _LATER = (
 
 
 class _Phases:
-    """Lines of what was done and how long it took, for `status`."""
+    """Lines that report what was done and how long it took, for `status`."""
 
     def __init__(self):
         self.text = ""
 
     def measure(self, name, function, *args):
-        """Calls the function; a failure becomes a line and is not fatal."""
+        """Calls the function. Returns False if it failed, which becomes a line and is not fatal."""
         started = time.monotonic()
         try:
             function(*args)
@@ -55,9 +55,9 @@ class _Phases:
 
 
 def main(role):
-    """role "zygote": forks ranks until it is told to end. "rank", "store": is one, forks none."""
+    """role "zygote" forks ranks until told to end; "rank" and "store" become one and never fork."""
     phases = _Phases()
-    gc.disable()  # imports make little garbage: to look for it again and again takes CPU time
+    gc.disable()  # imports make little garbage, and repeated collections cost CPU time
     state.fresh_main()
     sys.argv = [""]
     if role == "rank":
@@ -77,7 +77,7 @@ def main(role):
 
 
 def _zygote(phases):
-    """Serves forks. Returns (kind, env) in a child that is an engine; (None, {}) at the end."""
+    """Serves forks. Returns (kind, env) in a child that is an engine; (None, {}) to exit."""
     _import_all(phases, _FIRST)
     _prepare(phases)
     while True:
@@ -101,7 +101,7 @@ def _import_all(phases, modules):
 
 
 def _preload(phases, name):
-    """A module of the user's choice. One that starts threads makes every fork a cold start."""
+    """Imports a module of the user's choice. If it starts threads, every rank starts cold."""
     before = len(os.listdir("/proc/self/task"))
     phases.measure(f"preload_{name}_ms", importlib.import_module, name)
     threads = len(os.listdir("/proc/self/task")) - before
@@ -110,7 +110,7 @@ def _preload(phases, name):
 
 
 def _prepare(phases):
-    """What every rank would do first, done once: wrappers around torch, the shell."""
+    """Does once what every rank would do first: wraps torch and makes the shell."""
     from ddip_engine import dist, rank, shell
 
     assert rank  # imported for the children
@@ -127,13 +127,13 @@ def _warm_shell(phases):
 
 
 def _freeze():
-    """What is here now is no garbage: later collections need not look at it."""
+    """Nothing that exists now is garbage: excludes it from later collections."""
     gc.collect()
     gc.freeze()
 
 
 def _ready(phases):
-    """Says that forks can come, and which paths make this zygote stale when they change."""
+    """Reports that this zygote can fork, and which paths make it stale when they change."""
     _freeze()
     torch = getattr(sys.modules.get("torch"), "__version__", "none")
     python = f"{sys.version.split()[0]} {sys.executable} torch {torch}"
@@ -152,7 +152,7 @@ def _become_rank(env, phases):
 
 
 def _serve_store(env):
-    """The stores of a group, in a process that runs no user code. Lives until told to end."""
+    """Serves the stores of a group, in a process that runs no user code, until told to end."""
     gc.enable()
     os.environ.update(env)
     path = os.environ.get("DDIP_STORE")
@@ -161,12 +161,13 @@ def _serve_store(env):
     try:
         from torch.distributed import TCPStore
     except ImportError:
-        _ddip.notify("Nstarted", os.getpid(), 0, "")  # no torch: nobody connects to that one
+        _ddip.notify("Nstarted", os.getpid(), 0, "")  # no torch: nothing connects to a TCPStore
         _wait_for_the_end()
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    # by itself a TCPStore listens on every interface; the port: of one that died, for its clients
+    # On its own, a TCPStore listens on every interface. The port, if set, is that of a store that
+    # died, whose clients can thus reconnect.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, int(os.environ.get("DDIP_STORE_PORT", "0"))))
     listener.listen(1024)
@@ -182,7 +183,7 @@ def _serve_store(env):
 
 
 def _wait_for_the_end():
-    """Serves nothing until told to end, and ends."""
+    """Answers any request with an error until told to end, then exits."""
     while (message := _ddip.next()) is not None:
         kind, tag, fd, *_ = message
         if fd >= 0:

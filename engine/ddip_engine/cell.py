@@ -1,6 +1,6 @@
-"""A cell, how it ended, and what running one needs with and without IPython.
+"""A cell, how it ended, and what is needed to run one with and without IPython.
 
-Cuts tracebacks, remembers sources and runs coroutines; the runners are plain.py and shell.py.
+Trims tracebacks, keeps sources and runs coroutines; the runners are plain.py and shell.py.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ import traceback
 from ddip_engine import state
 
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
-_BOM = "\ufeff"  # at the beginning of files that some editors write
+_BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
 _PROGRAM = re.compile(r"# ddip run:(.*)")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
-_TOLD_BYTES = 1 << 20  # of a value, an error, a traceback: more than that is cut
-_NOTE_BYTES = 64  # of them, for what says so
-_END_BYTES = _TOLD_BYTES // 2  # of a traceback's end, which is what counts
+_TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
+_NOTE_BYTES = 64  # of these, reserved for the note that says so
+_END_BYTES = _TOLD_BYTES // 2  # of these, reserved for a traceback's end, which matters most
 _FORM = '# ddip run: {"argv": [FILE, ARG…], "module": NAME or null, "cwd": DIR, "env": {…}}'
 
 
@@ -30,12 +30,12 @@ class Cell:
     """One cell as it is run: its text without the directive, and the program it belongs to."""
 
     def __init__(self, number, source):
-        """source: bytes as they were submitted. SyntaxError: they or the directive are wrong."""
+        """source: bytes as submitted. Raises SyntaxError if they or the directive are malformed."""
         self.number = number
         self.interrupted = False  # a KeyboardInterrupt was raised in it
-        self.interrupted_late = False  # an interrupt came that nothing raised
-        self.argv = None  # of a `# ddip:` cell, None: a plain cell
-        self.program = None  # a Program, None: a cell
+        self.interrupted_late = False  # an interrupt came but was never raised
+        self.argv = None  # of a `# ddip:` cell; None for a plain cell
+        self.program = None  # a Program; None for a cell
         self.file = "<cell %d>" % number  # as tracebacks name it
         if not source.startswith(_COMMENT):
             self.source = _decode(source)
@@ -53,7 +53,8 @@ class Cell:
             self.source = _decode(source)
 
     def _become_program(self, words):
-        """The directive's line goes, so that line numbers are those of the file."""
+        """Takes argv from the directive, whose line is dropped so that line numbers are the
+        file's."""
         try:
             argv = shlex.split(words)
         except ValueError as e:
@@ -65,7 +66,7 @@ class Cell:
 
 
 class Program:
-    """What `# ddip run:` says: how a program was started."""
+    """The contents of a `# ddip run:` line: how a program was started."""
 
     def __init__(self, text):
         try:
@@ -85,7 +86,7 @@ class Program:
             raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
 
     def file(self):
-        """The name of the program's code; of a module it is known when it runs."""
+        """The file name of the program's code; a module's is known only once it runs."""
         if self.module:
             return "<module %s>" % self.module
         if self.argv[0] == "-":
@@ -100,7 +101,7 @@ def _said(value, key, kind):
 
 
 def _texts(value, key, kind):
-    """A list or dict of texts without NUL bytes, as a process can be given."""
+    """Checks a list or dict of strings: a process cannot be passed NUL bytes."""
     items = [*_said(value, key, kind)]
     if kind is dict:
         items += value.values()
@@ -111,17 +112,17 @@ def _texts(value, key, kind):
 
 
 def _decode(source):
-    """A source's text: in UTF-8, or as the coding cookie in its first two lines says."""
+    """Decodes a source as UTF-8, or as the coding cookie in its first two lines says."""
     try:
-        if b"coding" not in source or not _COOKIE.match(source):  # to detect it takes long
+        if b"coding" not in source or not _COOKIE.match(source):  # detection is slow
             return source.decode().removeprefix(_BOM)
     except UnicodeDecodeError:
-        pass  # it is told below
+        pass  # reported below
     try:
         coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(coding).removeprefix(_BOM)
     except (SyntaxError, UnicodeDecodeError) as e:
-        try:  # a cell in UTF-8 says something else in a comment
+        try:  # the "cookie" may just be a comment in a UTF-8 cell
             return source.decode("utf-8").removeprefix(_BOM)
         except UnicodeDecodeError:
             raise SyntaxError(
@@ -130,7 +131,7 @@ def _decode(source):
 
 
 class Ended:
-    """How the code ended: the exception if there is one, the result as text if there is one."""
+    """How the code ended: its exception, if any, and its result as text, if any."""
 
     def __init__(self, error=None, syntax=False, value=""):
         self.error = error
@@ -139,8 +140,8 @@ class Ended:
 
 
 def trim(error, file):
-    """Takes the frames above the cell's code, and the engine's own anywhere, out of the tracebacks
-    of an exception, of those that led to it, and of those in its group."""
+    """Removes the frames above the cell's code, and the engine's own anywhere, from the tracebacks
+    of an exception, of its causes and contexts, and of the exceptions in its group."""
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop()
@@ -149,14 +150,14 @@ def trim(error, file):
         seen.add(id(error))
         error.__traceback__ = _cut(error.__traceback__, file)
         if isinstance(error, KeyboardInterrupt):
-            error.__suppress_context__ = True  # the collective that was ended for it: no news
+            error.__suppress_context__ = True  # its context is only the collective that it ended
         waiting += [error.__cause__, error.__context__]
-        if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup, of Python 3.11
+        if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup (Python 3.11)
             waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
 
 
 def _cut(tb, file):
-    """The traceback without these frames. It is changed in place."""
+    """Returns the traceback without these frames. Changes it in place."""
     at = tb
     while at is not None and at.tb_frame.f_code.co_filename != file:
         at = at.tb_next
@@ -183,7 +184,7 @@ def remember_source(name, source):
 
 
 def bound(text, end_bytes=0):
-    """The text, of which a megabyte is told; of a longer one so many bytes of its end stay."""
+    """Cuts a text to a megabyte, if it is longer; keeps end_bytes of its end."""
     if len(text) <= _TOLD_BYTES // 4:  # UTF-8 has at most 4 bytes a character
         return text
     data = text.encode("utf-8", "backslashreplace")
@@ -196,15 +197,15 @@ def bound(text, end_bytes=0):
 
 
 def bound_traceback(text):
-    """The same of a traceback: what is cut is its middle."""
+    """The same for a traceback, whose middle is cut."""
     return bound(text, _END_BYTES)
 
 
 def message(error):
-    """str(error), bounded, whatever its class does; of any object."""
+    """str() of an exception, or of any object, bounded; never raises."""
     try:
         return bound(str(error))
-    except BaseException as e:  # as the traceback module takes it
+    except BaseException as e:  # as the traceback module does
         return f"<{type(error).__name__} whose text raises {type(e).__name__}>"
 
 
@@ -218,11 +219,11 @@ def describe(error):
     }
 
 
-_loop = None  # kept over cells: tasks that a cell leaves go on in the next one that awaits
+_loop = None  # shared by all cells: tasks that a cell leaves continue in the next one that awaits
 
 
 def run_async(coroutine):
-    """Runs a cell that awaits; an interrupt cancels it, or it would go on in the next one."""
+    """Runs a cell that awaits. An interrupt cancels it: it would continue in the next one."""
     global _loop
     if _loop is None or _loop.is_closed():
         _loop = asyncio.new_event_loop()

@@ -1,6 +1,6 @@
-"""Wraps torch's collectives: records which one a rank is in and how many it has done.
+"""Wraps torch's collectives: records which one a rank is in and how many it has completed.
 
-The stall report and the abort look at that.
+The stall report and the abort use this.
 """
 
 import functools
@@ -17,7 +17,7 @@ _COLLECTIVES = """
     reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list
     send send_object_list split_group _all_gather_base _reduce_scatter_base
 """.split()
-# What not every rank does: how often says nothing.
+# Not every rank makes these calls, so their number says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "wait", "new_group")
 
 c10d = None  # torch.distributed.distributed_c10d
@@ -25,7 +25,7 @@ api = None  # torch.distributed
 
 
 def install():
-    """Wraps what blocks for other ranks. Torch is imported."""
+    """Wraps what blocks on other ranks. Torch must have been imported."""
     global api, c10d
     api = sys.modules["torch"].distributed
     c10d = sys.modules["torch.distributed.distributed_c10d"]
@@ -46,7 +46,7 @@ def _counted(function, name):
             result = function(*args, **kwargs)
             group = _group_of(args, kwargs)
             if alike and (group is None or group is c10d.GroupMember.WORLD):
-                done()  # all ranks must make it
+                done()  # all ranks must make this call
             if alike:
                 revocable.used(group)
             return result
@@ -57,7 +57,7 @@ def _counted(function, name):
 
 
 def _group_of(args, kwargs):
-    """The group that the call names; None: the default one."""
+    """The group that the call names; None means the default one."""
     group = kwargs.get("group")
     if group is None:
         for each in args:
@@ -67,7 +67,7 @@ def _group_of(args, kwargs):
 
 
 def _mark(owner, function, name):
-    """Marks what blocks in C++ like a collective: parts of a wrapped model's step, the store."""
+    """Marks what blocks in C++ as a collective does: parts of a wrapped model's step, the store."""
     real, enter = getattr(owner, function), _ddip.collective
 
     @functools.wraps(real)
@@ -95,8 +95,8 @@ def _mark_others():
 
 
 def _count(name):
-    """Counts a collective. Where torch's own decorator wraps it, the inside is replaced, so that
-    the function that others imported, and that torch.compile knows, stays the same object."""
+    """Counts a collective. If torch's own decorator wraps it, replaces the inner function, so that
+    the one that others have imported, and that torch.compile knows, stays the same object."""
     public = getattr(c10d, name, None)
     if public is None:
         return

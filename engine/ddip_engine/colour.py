@@ -13,16 +13,16 @@ import traceback
 _RED, _GREEN, _CYAN, _END = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[39m"
 _WIDTH = 75
 _AROUND = 2  # lines before and after
-_REPEATS = 3  # equal frames that are shown; the rest are counted
+_REPEATS = 3  # equal frames that are shown; the rest are elided
 _CELL = re.compile(r"<cell (\d+)>")
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
-_GROUP = getattr(builtins, "BaseExceptionGroup", ())  # there is none before Python 3.11
-_pygments = None  # (highlight, lexer, formatter), () if there is none
+_GROUP = getattr(builtins, "BaseExceptionGroup", ())  # does not exist before Python 3.11
+_pygments = None  # (highlight, lexer, formatter); () if pygments is missing
 
 
 def render(error):
-    """The lines of an `error` message: a list of str, some of several lines."""
+    """The lines of an `error` message: a list of str, some of which span several lines."""
     parts, seen = [], set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -40,7 +40,7 @@ def render(error):
 
 
 def _one(error):
-    """One exception without those that led to it."""
+    """One exception, without its causes and contexts."""
     name = type(error).__name__
     head = "Traceback (most recent call last)".rjust(_WIDTH - len(name))
     lines = [_RED + "-" * _WIDTH + _END, _RED + name + _END + head]
@@ -70,7 +70,7 @@ def _members(group):
 
 
 def _frame(frame, lineno):
-    """Where a frame is, and its line among its neighbours."""
+    """A frame's location, and its line with the lines around it."""
     code = frame.f_code
     found = _CELL.fullmatch(code.co_filename)
     if found:
@@ -97,7 +97,7 @@ def _lines(frame, lineno):
 
 
 def _highlight(source):
-    """Coloured Python, the text itself where pygments is missing."""
+    """Coloured Python; the source itself if pygments is missing."""
     global _pygments
     if _pygments is None:
         _pygments = _load_pygments()

@@ -1,7 +1,7 @@
-"""Comms of a rank, by which widgets talk to their front end: through the notebook that shows it.
+"""The comms of a rank: widgets talk to their front end through the notebook that shows them.
 
-What a rank sends is in the stream of its cell, as messages of the Jupyter protocol; what the front
-end sends comes in a cell that calls receive_all().
+A rank sends Jupyter protocol messages in the stream of its cell; messages from the front end arrive
+in a cell that calls receive_all().
 """
 
 import base64
@@ -12,10 +12,10 @@ from ddip_engine import streams
 
 
 def change(module):
-    """Has the package comm, just imported, make comms that end in the stream."""
+    """Makes the package comm, which has just been imported, create comms that use the stream."""
 
     class Comm(module.base_comm.BaseComm):
-        """One whose other end is in the notebook."""
+        """A comm whose other end is in the notebook."""
 
         def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
             """Sends comm_open, comm_msg or comm_close."""
@@ -32,9 +32,9 @@ def change(module):
 
 
 def receive_all(messages):
-    """Gives messages of the front end to the comms that they are for, each whatever the others do.
+    """Delivers messages from the front end to their comms; a failure does not stop the others.
 
-    Raises what the first that failed has raised, and prints what the others have.
+    Raises the first exception and prints the others.
     """
     failed = []
     for message in messages:
@@ -49,7 +49,7 @@ def receive_all(messages):
 
 
 def _receive(kind, content, metadata, buffers):
-    """Of a comm that is gone nothing is done."""
+    """Ignores a message for a comm that no longer exists."""
     comm = sys.modules.get("comm")
     if comm is None:
         return

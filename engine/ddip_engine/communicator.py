@@ -1,8 +1,8 @@
-"""The engine's own NCCL communicator: of all ranks of the group, each with its GPU, made when it is
-needed, between cells, and given up then: it takes memory of the GPUs. The program's own ones know
-nothing of it.
+"""The engine's own NCCL communicator over all ranks of the group, each with its GPU. It is created
+between cells when it is needed, and destroyed after use because it takes GPU memory. It is
+independent of the program's own communicators.
 
-The ranks meet at the group's store. An interrupt and a failure abort it.
+The ranks meet at the group's store. An interrupt or a failure aborts the communicator.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ import _ddip
 from ddip_engine import gpu, rendezvous, state
 from ddip_engine.state import EngineError
 
-_attempts = 0  # to make one, in this generation: all ranks make as many
+_attempts = 0  # to create one in this generation: as many on every rank
 
 
 @contextlib.contextmanager
 def joined():
-    """All ranks have it within; each waits for the others at the beginning and at the end.
-    EngineError; KeyboardInterrupt."""
+    """All ranks have the communicator inside; each waits for the others on entry and on exit.
+    Raises EngineError or KeyboardInterrupt."""
     _join()
     try:
         yield
@@ -43,7 +43,7 @@ def _join():
 
 
 def new_generation():
-    """Ranks that come anew have made none yet."""
+    """Restarts the count: ranks that join have made no attempt yet."""
     global _attempts
     _attempts = 0
 
@@ -57,12 +57,12 @@ def _device():
 
 
 def measure(name, count, repeats, to, source):
-    """(microseconds, wrong elements) of an operation, see _ddip.nccl_measure."""
+    """(microseconds, wrong elements) of an operation; see _ddip.nccl_measure."""
     return _call(name, _ddip.nccl_measure, name, count, repeats, to, source)
 
 
 def _call(name, function, *args):
-    """Waits in a call of all ranks."""
+    """Makes a call that all ranks make, recorded as a collective."""
     _ddip.collective(sys.intern(name))
     try:
         return _guarded(function, *args)

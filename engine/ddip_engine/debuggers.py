@@ -1,11 +1,11 @@
-"""Debuggers in a cell: their stack begins with the cell, and stepping out of it goes nowhere."""
+"""Debuggers in a cell: their stack begins at the cell, and stepping does not leave it."""
 
 import functools
 import sys
 
 
 def change(module):
-    """Changes the module bdb, on which pdb and IPython's debugger are built."""
+    """Patches the module bdb, on which pdb and IPython's debugger are built."""
     plain = module.Bdb.set_trace
 
     @functools.wraps(plain)
@@ -15,7 +15,7 @@ def change(module):
         plain(self, frame, *args, **kwargs)
         if bottom is None:  # in a thread of the program
             return
-        # from here on each call would be stepped into
+        # else the debugger would go on stepping in the frames above the cell
         self.botframe = bottom
         above = bottom.f_back
         while above is not None:
@@ -26,8 +26,8 @@ def change(module):
 
 
 def _bottom(frame):
-    """The frame of the cell that runs, None: this one is not within it."""
-    from ddip_engine import run  # which imports this one, by way of the shell
+    """The frame of the running cell; None if this frame is not inside it."""
+    from ddip_engine import run  # which imports this module by way of the shell
 
     file, found = run.file_of_cell(), None
     while frame is not None:

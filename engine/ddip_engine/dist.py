@@ -1,9 +1,9 @@
-"""The default process group: the engine's own, and user code's calls of init_process_group() and
-destroy_process_group() as under torchrun.
+"""The default process group: the engine's own, with init_process_group() and
+destroy_process_group() in user code behaving as under torchrun.
 
-install() changes torch, in the zygote, before anybody imports from it. rendezvous.py says where
-ranks meet, collectives.py counts their collectives, and repair.py repairs the objects that hold a
-dead group.
+install() patches torch in the zygote, before anything imports from it. rendezvous.py determines
+where ranks meet, collectives.py counts their collectives, and repair.py repairs the objects that
+hold a dead group.
 """
 
 import collections
@@ -18,30 +18,30 @@ from errno import EOPNOTSUPP
 import _ddip
 from ddip_engine import collectives, communicator, rendezvous, revocable, state
 
-_IDLE_S = 0.25  # a group's threads are idle this long after its destruction
+_IDLE_S = 0.25  # this long after a group's destruction its threads are idle
 _RETIRED_MAX = 32  # each keeps threads and sockets
-# What torch knows of its groups, in `_world`.
+# Torch's tables of its groups, in `_world`.
 _TABLES = (
     "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag", "tags_to_pg",
     "pg_coalesce_state",
 )  # fmt: skip
 
-api = None  # torch.distributed; None: no torch, or one without it
+api = None  # torch.distributed; None: no torch, or torch without it
 c10d = None  # torch.distributed.distributed_c10d
 _real_init = None
 _real_destroy = None
-_backend = "none"  # of the engine's group, as the daemon asked for it
-_adopted_in = None  # the cell in which user code took or made the default group; None: nobody yet
-_custom_group = False  # the default group came of arguments that no later call can be compared with
-_hidden = None  # what hide_default() took away; None: nothing
+_backend = "none"  # of the engine's group, as the daemon requested it
+_adopted_in = None  # the cell in which user code adopted or made the default group; None: not yet
+_custom_group = False  # made from arguments that no later call can be compared with
+_hidden = None  # what hide_default() removed; None: nothing
 _retired_groups = collections.deque()  # (time, destroyed group): its threads may still want the GIL
 _accelerate_stale = False
 
 
 def install():
-    """Replaces torch's rendezvous and wraps what user code calls; without torch does nothing.
+    """Replaces torch's rendezvous and wraps what user code calls; does nothing without torch.
 
-    Returns lines for `status`: whether gloo's writes to a peer that is gone are guarded.
+    Returns lines for `status`: whether gloo's writes to a dead peer are guarded.
     """
     global api, c10d, _real_init, _real_destroy
     torch = sys.modules.get("torch")
@@ -65,7 +65,7 @@ def install():
 
 @contextlib.contextmanager
 def _hook_kept():
-    """Each init wraps sys.excepthook once more; the rank reports its exceptions itself."""
+    """Each init wraps sys.excepthook again: undoes that, as the rank reports exceptions itself."""
     hook = sys.excepthook
     try:
         yield
@@ -74,8 +74,8 @@ def _hook_kept():
 
 
 def _begin(*args, **kwargs):
-    """Torch's own init. Its keys have a count in their names, which a failed init leaves grown:
-    the next one would look for the other ranks under a name that they do not use.
+    """Torch's own init. The names of its keys contain a counter, which a failed init leaves
+    incremented: the next init would look for the other ranks under a name that they do not use.
     """
     if c10d.GroupMember.WORLD is None:
         c10d._world.group_count = 0
@@ -84,9 +84,9 @@ def _begin(*args, **kwargs):
 
 
 def _init_process_group(*args, **kwargs):
-    """Adopts the standing group where the call asks for nothing else, replaces it where it does.
+    """Adopts the existing group if the call asks for nothing else, otherwise replaces it.
 
-    A group is taken once in a cell: a second call in the same cell gets torch's own error.
+    A cell can adopt a group only once: a second call in the same cell gets torch's own error.
     """
     global _adopted_in, _custom_group
     if os.getpid() != state.pid:
@@ -111,7 +111,7 @@ def _init_process_group(*args, **kwargs):
 
 
 def _is_special(asked):
-    """True if the call names things that make a group of its own: a store, an address, options."""
+    """True if the call has arguments that need a separate group: a store, an address, options."""
     method = asked.get("init_method")
     return (
         asked.get("store") is not None
@@ -123,7 +123,7 @@ def _is_special(asked):
 
 
 def _compatible(asked):
-    """True if the standing default group is what the call asks for."""
+    """True if the existing default group is what the call asks for."""
     if _custom_group or _is_special(asked):
         return False
     _, rank, size = rendezvous.numbers(asked.get("init_method") or "env://")
@@ -140,25 +140,25 @@ def _compatible(asked):
 
 
 def _devices(backend):
-    """Which backend serves which device; names alone cannot be compared ("undefined")."""
+    """Maps devices to backends; backend names alone cannot be compared ("undefined")."""
     config = c10d.BackendConfig(c10d.Backend(backend or "undefined"))
     return dict(config.get_device_backend_map())
 
 
 def has_own_nccl():
-    """True if NCCL is to serve the group without torch: by the engine's own communicator."""
+    """True if NCCL serves the group without torch, through the engine's own communicator."""
     return c10d is None and _backend == "nccl"
 
 
 def uses_nccl():
-    """True if NCCL serves the group, by torch or without it: each rank has a GPU then."""
+    """True if NCCL serves the group, with or without torch; each rank then has a GPU."""
     if c10d is None or c10d.GroupMember.WORLD is None:
         return has_own_nccl()
     return device_of_default() == ("cuda", "nccl")
 
 
 def device_of_default():
-    """("cuda" or "cpu", backend) that the default group works on, the GPU where it has both."""
+    """("cuda" or "cpu", backend) that the default group uses; the GPU if it has both."""
     world = c10d.GroupMember.WORLD
     devices = _devices(c10d._world.pg_map[world][0])
     cuda = sys.modules["torch"].cuda
@@ -178,7 +178,7 @@ def _adopt(asked):
 
 
 def _destroy_process_group(group=None):
-    """Keeps the destroyed groups: their destructor joins threads that may want the GIL."""
+    """Keeps the destroyed objects alive: their destructor joins threads that may want the GIL."""
     global _adopted_in, _custom_group, _accelerate_stale
     if os.getpid() != state.pid:
         return _real_destroy(group)
@@ -193,7 +193,7 @@ def _destroy_process_group(group=None):
 
 
 def _choose(backend):
-    """The backend of the engine's group: what was asked for, auto by the devices there are."""
+    """The backend of the engine's group: as requested, or for auto by the available devices."""
     if backend != "auto":
         return backend
     cuda = sys.modules["torch"].cuda
@@ -202,7 +202,7 @@ def _choose(backend):
 
 
 def start(backend, address, port, path):
-    """The default group of a new rank. backend "none": only what a later init by the user needs."""
+    """Makes the default group of a new rank; backend "none": only what a later user init needs."""
     global _backend
     _backend = backend
     rendezvous.start(address, port, path)
@@ -213,14 +213,14 @@ def start(backend, address, port, path):
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(state.local_rank % torch.cuda.device_count())
     elif torch is not None:
-        # Accelerate joins a group on the CPU only if this says so, as its own launcher does
+        # Accelerate joins a group on the CPU only if this is set, as its own launcher does
         state.default_env["ACCELERATE_USE_CPU"] = "true"
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     make_default()
 
 
 def move(address, port, path):
-    """The store is there now. C++ may still hold clients of one that was elsewhere."""
+    """The store is now at this address. C++ may still hold clients of one at the old address."""
     if rendezvous.is_at(address, port, path):
         return
     now = time.monotonic()
@@ -229,9 +229,9 @@ def move(address, port, path):
 
 
 def make_default():
-    """Makes the engine's default group, if it is to have one; waits for the other ranks.
+    """Makes the engine's default group, if it should have one; waits for the other ranks.
 
-    With external ranks the first init_process_group() of a cell makes it: they come when they do.
+    With external ranks, which may join at any time, a cell's first init_process_group() makes it.
     """
     global _adopted_in, _custom_group
     if state.external:
@@ -244,18 +244,18 @@ def make_default():
 
 
 def begin_cell():
-    """Before each cell, when state has its number."""
+    """Called before each cell, once state has its number."""
     rendezvous.begin_cell()
     if _accelerate_stale:
         reset_accelerate()
     if len(_retired_groups) > _RETIRED_MAX:
-        # A loop of init and destroy: the oldest threads get the time that idle() would give them.
+        # A loop of init and destroy: gives the oldest threads the time that idle() would.
         time.sleep(max(0.0, _retired_groups[0][0] + _IDLE_S - time.monotonic()))
         idle()
 
 
 def new_generation(generation):
-    """No key of an older generation is seen again."""
+    """Begins a generation, in which no key of an older one is seen again."""
     state.generation = generation
     communicator.new_generation()
     state.cell = 0  # the last cell may have run on some ranks only: the keys must agree
@@ -263,7 +263,7 @@ def new_generation(generation):
 
 
 def drop_default():
-    """Destroys the default group, whoever made it; False if there is none."""
+    """Destroys the default group, whoever made it. Returns False if there is none."""
     if c10d is None or c10d.GroupMember.WORLD is None:
         return False
     abort()
@@ -272,10 +272,10 @@ def drop_default():
 
 
 def abort():
-    """Frees a rank from NCCL collectives. Gloo has no such call: its sockets are shut down in C,
-    where what NCCL is at is ended, too, if Python does not come to this: revocable.py.
+    """Frees a rank from NCCL collectives. Gloo has no call for that: C shuts down its sockets. C
+    also ends NCCL's collectives if Python does not get here: see revocable.py.
 
-    A rank that is alone waits for nobody, and no new group would be made for it.
+    A group of one rank waits for no other, and no new group would be made for it.
     """
     world = c10d.GroupMember.WORLD if c10d is not None else None
     if world is None or world.size() == 1:
@@ -284,8 +284,8 @@ def abort():
     if not backends:
         return
     with revocable.claimed():
-        # As one group of NCCL calls, as torch's own _abort_process_group has it. Where torch aborts
-        # in a thread of its own, for which that group is not, nothing depends on it.
+        # As one group of NCCL calls, like torch's own _abort_process_group. If torch aborts in a
+        # thread of its own, to which that group does not apply, nothing depends on it.
         backends[0]._group_start()
         failures = [each for each in map(_abort, reversed(backends)) if each is not None]
         backends[0]._group_end()
@@ -294,7 +294,7 @@ def abort():
 
 
 def _abort(backend):
-    """What it raises, None: nothing. The others are aborted all the same."""
+    """Returns what the abort raises, or None, so that the others are aborted all the same."""
     try:
         backend.abort()
     except Exception as e:
@@ -303,7 +303,7 @@ def _abort(backend):
 
 
 def reset_accelerate():
-    """Accelerate's shared state outlives the group that it was made with."""
+    """Resets Accelerate's shared state, which outlives the group that it was made with."""
     global _accelerate_stale
     _accelerate_stale = False
     accelerate = sys.modules.get("accelerate.state")
@@ -312,7 +312,7 @@ def reset_accelerate():
 
 
 def idle():
-    """Lets go of destroyed groups whose threads have come to rest. Called between messages."""
+    """Releases destroyed groups whose threads are idle. Called between messages."""
     now = time.monotonic()
     if not _retired_groups or now - _retired_groups[0][0] < _IDLE_S or _loops_busy():
         return
@@ -321,12 +321,12 @@ def idle():
 
 
 def _loops_busy():
-    """True if a worker thread of gloo is on a processor: it may want the GIL soon."""
+    """True if a worker thread of gloo is running: it may want the GIL soon."""
     for task in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{task}/stat", encoding="utf-8", errors="replace") as f:
                 name, _, rest = f.read().partition("(")[2].rpartition(")")
-        except FileNotFoundError:  # it has just ended
+        except FileNotFoundError:  # the thread has just exited
             continue
         if name.startswith("pt_gloo") and rest.split()[0] != "S":
             return True
@@ -334,8 +334,8 @@ def _loops_busy():
 
 
 def _in_child():
-    """A forked child must not use its parent's sockets; a group it has only of its user."""
-    # a thread of the parent may hold their locks
+    """A forked child must not use its parent's sockets; it keeps only a group of the user's."""
+    # not destroyed: a thread of the parent may hold their locks
     _retired_groups.extend((0.0, client) for client in rendezvous.drop_clients())
     if _adopted_in is None and c10d.GroupMember.WORLD is not None:
         _retired_groups.extend((0.0, pg) for pg in c10d._world.pg_map)
@@ -343,7 +343,7 @@ def _in_child():
 
 
 def _forget_groups():
-    """Torch knows no group any more; the objects live on with who holds them."""
+    """Makes torch forget all groups; the objects live on while something refers to them."""
     c10d._update_default_pg(None)
     c10d._unregister_all_process_groups()
     for table in _TABLES:
@@ -354,7 +354,7 @@ def _forget_groups():
 def hide_default():
     """A program finds no process group, as in a new process, until it calls init_process_group().
 
-    Returns what unhide_default() takes; None: there is no group.
+    Returns the argument for unhide_default(), or None if there is no group.
     """
     global _hidden
     if c10d is None or c10d.GroupMember.WORLD is None:
@@ -367,7 +367,7 @@ def hide_default():
 
 
 def unhide_default(hidden):
-    """The hidden groups are back, if they still are hidden and no other default group was made."""
+    """Restores the hidden groups if they are still hidden and no other default group was made."""
     global _hidden
     if hidden is None or hidden is not _hidden:
         return

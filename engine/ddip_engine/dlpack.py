@@ -1,6 +1,6 @@
-"""Objects that say by dlpack where their elements lie on a GPU: those of jax.
+"""Objects that expose their GPU memory through dlpack: those of jax.
 
-Only what is there since the first version of dlpack is used, and no library of it is needed.
+Uses only what the first version of dlpack has, and needs no library for it.
 """
 
 import ctypes
@@ -10,11 +10,11 @@ from ddip_engine.state import EngineError
 from ddip_engine.view import reason
 
 _GPU_MEMORY = (2, 13)  # kDLCUDA, kDLCUDAManaged
-_NAME = b"dltensor"  # of a capsule that nobody has taken over
-_BITS = 8  # of a byte
+_NAME = b"dltensor"  # of a capsule that has not been consumed
+_BITS = 8  # per byte
 _INTEGER, _UNSIGNED, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 _KINDS = {_INTEGER: "i", _UNSIGNED: "u", _FLOAT: "f", _COMPLEX: "c", _BOOL: "b"}  # NumPy's names
-STREAM = 1  # the legacy default stream, by dlpack's number: an object's own work comes before it
+STREAM = 1  # the legacy default stream, as dlpack numbers it: ordered after an object's own work
 
 
 class _Tensor(ctypes.Structure):
@@ -35,18 +35,18 @@ class _Tensor(ctypes.Structure):
 
 
 def is_on_gpu(value):
-    """Does it say by dlpack that it lies on a GPU?"""
+    """Does the object report through dlpack that it is on a GPU?"""
     kind = type(value)
     if not hasattr(kind, "__dlpack__") or not hasattr(kind, "__dlpack_device__"):
         return False
     try:
         return value.__dlpack_device__()[0] in _GPU_MEMORY
-    except Exception:  # the object's own code says that it has none
+    except Exception:  # the object's own code says that it has no device
         return False
 
 
 def take(value):
-    """(what keeps it, address, shape, strides in bytes or None, NumPy's dtype). EngineError."""
+    """(owner, address, shape, strides in bytes or None, NumPy dtype). Raises EngineError."""
     try:
         capsule = value.__dlpack__(stream=STREAM)
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -70,7 +70,7 @@ def _dtype(tensor):
         raise EngineError(EOPNOTSUPP, text) from e
     name = f"{_KINDS.get(tensor.code, '?')}{tensor.bits // _BITS}"
     if (tensor.code, tensor.bits) == (_BFLOAT, 16):
-        name = "bfloat16"  # known where ml_dtypes is loaded, as jax does
+        name = "bfloat16"  # known if ml_dtypes is loaded, which jax does
     try:
         dtype = numpy.dtype(name)
     except TypeError:

@@ -1,7 +1,7 @@
-"""What tells a value from others, for the OP `same` where the view is text: that leaves most of a
-long array out, and all that a module holds.
+"""Digests that distinguish values, for the OP `same` if the view is text: text omits most of a long
+array, and everything that a module holds.
 
-The daemon compares the ranks' fingerprints, and then asks one rank for the text.
+The daemon compares the ranks' fingerprints, then asks one rank for the text.
 """
 
 import sys
@@ -9,14 +9,14 @@ import sys
 from ddip_engine import arrays, gpu, texts
 from ddip_engine.view import Export, Limited, check_size, type_name
 
-_SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))  # their text is all
-_PIECE = 16 << 20  # bytes that are added at once: a cancelled request ends that soon
+_SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))  # their text says it all
+_PIECE = 16 << 20  # in bytes, added at once: a cancelled request ends after at most one
 
 
 def export(name, value):
     """A digest of the value: of the elements of arrays and tensors, of the state of modules, of the
     text of anything else."""
-    import hashlib  # a rank whose variables nobody compares does without
+    import hashlib  # here, since most ranks never need it
 
     check_size(name, value)
     digest = hashlib.blake2b()
@@ -25,7 +25,7 @@ def export(name, value):
 
 
 def _add(digest, name, value, around):
-    """around: the ids of the containers that lead here."""
+    """around: the ids of the enclosing containers."""
     _add_text(digest, type_name(type(value)))
     if id(value) in around:
         return
@@ -46,16 +46,16 @@ def _add(digest, name, value, around):
 
 
 class _Digested:
-    """A binary file that only adds what is written."""
+    """A binary file that only adds what is written to the digest."""
 
     def __init__(self, digest):
         self.write = digest.update
 
 
 def _inside(value):
-    """What a container, an object, a module or an optimizer holds; None: its text is all.
+    """What a container, an object, a module or an optimizer holds; None if its text says it all.
 
-    Not the state_dict() of the last two: a sharded one has to meet the other ranks for that.
+    Not the state_dict() of the last two: for a sharded one, that is a collective.
     """
     if isinstance(value, (list, tuple, dict)):
         is_dict = isinstance(value, dict)
@@ -70,7 +70,7 @@ def _inside(value):
 
 
 def _attributes(value):
-    """Those of an object whose text tells nothing but its address, or the attributes' texts."""
+    """The attributes of an object whose text is only its address, or the text of its attributes."""
     kind = type(value)
     is_address = kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__
     is_known = is_address or hasattr(kind, "__dataclass_fields__")
@@ -78,8 +78,8 @@ def _attributes(value):
 
 
 def _elements(value):
-    """dtype and shape, then the bytes, of an array or a tensor whose elements have such; None: of
-    anything else."""
+    """dtype and shape, then the bytes, of an array or a tensor whose elements are plain bytes; None
+    for anything else."""
     numpy = sys.modules.get("numpy")
     if arrays.is_tensor(value):
         if not arrays.is_dense(value):
@@ -104,7 +104,7 @@ def _add_text(digest, text):
 
 
 def _add_bytes(digest, data):
-    """Behind their number: none of them can be taken for another's."""
+    """Adds the length first, so that no bytes can be taken for those of another item."""
     digest.update(len(data).to_bytes(8, "little"))
     for begin in range(0, len(data), _PIECE):
         digest.update(data[begin : begin + _PIECE])

@@ -1,8 +1,8 @@
-"""Memory of GPUs: found in an object, copied from and to it by a thread of C's that needs no GIL.
+"""GPU memory: found in an object, and copied from and to it by a C thread that needs no GIL.
 
-What a running cell has queued on a GPU is not waited for, what ended cells have queued is. An
-object is a torch tensor on a CUDA device, has `__cuda_array_interface__` (cupy, numba), or speaks
-dlpack (jax).
+A copy waits for the work that ended cells have queued on the GPU, but not for that of a running
+cell. An object is a torch tensor on a CUDA device, has `__cuda_array_interface__` (cupy, numba), or
+supports dlpack (jax).
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from ddip_engine import dlpack, state
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, memfd_name
 
-_PIECE = 64 << 20  # bytes that are copied at once: a cancelled request ends that soon
-_RUN_BYTES = 64 << 10  # to copy one piece more takes the time of so many bytes more
-_SPAN_BYTES = 256 << 20  # of an object with gaps that are on the host at once, gaps included
-_NAMED_STREAMS = 2  # up to this not an address of a stream: the legacy and the thread's default one
-_WITH_STREAM = 3  # versions of __cuda_array_interface__ from here on
+_PIECE = 64 << 20  # in bytes, copied at once: a cancelled request ends after at most one
+_RUN_BYTES = 64 << 10  # copying one more piece takes as long as copying this many more bytes
+_SPAN_BYTES = 256 << 20  # of an object with gaps, copied to the host at once, gaps included
+_NAMED_STREAMS = 2  # up to this, not an address but a default stream: the legacy or the thread's
+_WITH_STREAM = 3  # the first version of __cuda_array_interface__ that has a stream
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
-_devices = set()  # where objects of other libraries than torch were read
-_current = None  # torch's device of the main thread when it was marked last; None: never
+_devices = set()  # on which objects of libraries other than torch were read
+_current = None  # the main thread's torch device at the last mark(); None: not yet known
 
 
 class Memory:
     """Where the elements of an object lie: strides in bytes, dtype torch's or NumPy's.
 
-    finish: a function of the copy on the host that makes the object's elements of it; None: it
-    has them. known: near is the GPU that it lies on, not just the first to be asked. stream: the
-    address of the one that its library says it is made in, or has that one wait for it; or None.
-    wait: a function that makes the stream wait for it; None: it does.
+    finish: a function that turns the host copy into the object's elements; None if the copy
+    already has them. known: near is the object's GPU, not just the first one to ask. stream: the
+    address of the stream in which its library makes the object, or which waits for that; or None.
+    wait: a function that makes the stream wait for the object; None if it already does.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Memory:
 
     @functools.cached_property
     def device(self):
-        """The number of the GPU that it lies on."""
+        """The number of the GPU that holds the memory."""
         if self._known:
             return self._near
         device = _owner(self.address, self._near)
@@ -77,7 +77,7 @@ class Memory:
         return device
 
     def order(self):
-        """ "C" or "F": the elements lie so without gaps; None: they do not."""
+        """Returns "C" or "F" if the elements lie without gaps in that order, otherwise None."""
         for order in "CF":
             steps = packed(self.shape, self.itemsize, order)
             pairs = zip(self.shape, self.strides, steps, strict=True)
@@ -86,11 +86,11 @@ class Memory:
         return None
 
     def dtype_is_native(self):
-        """False where the bytes of an element are in another order than the machine's."""
+        """False if the bytes of an element are not in the machine's byte order."""
         return is_torch(self) or self.dtype.isnative
 
     def half(self, axis, second):
-        """One of the halves along an axis, and where it lies in the whole."""
+        """One of the halves along an axis, and its index in the whole."""
         middle = self.shape[axis] // 2
         part = slice(middle, None) if second else slice(middle)
         shape, offset = list(self.shape), middle * self.strides[axis] if second else 0
@@ -101,7 +101,7 @@ class Memory:
 
 
 def packed(shape, itemsize, order="C"):
-    """The strides of elements without gaps."""
+    """The strides in bytes of elements without gaps."""
     strides, step = [], itemsize
     for n in reversed(shape) if order == "C" else shape:
         strides.append(step)
@@ -110,14 +110,14 @@ def packed(shape, itemsize, order="C"):
 
 
 def torch_module():
-    """torch, where it is loaded; None."""
+    """torch if it is loaded, otherwise None."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "optim") else None  # else a cell is importing it
 
 
 def current_device():
-    """The number of the GPU that torch works on; of one that is initialized. A thread has a current
-    one of its own, the first, until it is set: what cells have set is the main thread's."""
+    """The number of torch's current GPU, if torch's CUDA is initialized. Each thread has its own,
+    the first one until it is set; the one that cells set is the main thread's."""
     cuda = sys.modules["torch"].cuda
     if threading.current_thread() is threading.main_thread():
         return cuda.current_device()
@@ -135,7 +135,7 @@ def _on_cuda(tensor):
 
 
 def memory_of(value):
-    """The Memory of an object on a GPU; None: it is not on one, or not a dense array."""
+    """The Memory of an object on a GPU; None if it is not on one, or not a dense array."""
     if is_tensor(value):
         return _memory_of_tensor(value) if _on_cuda(value) and _is_dense(value) else None
     facts = None
@@ -148,7 +148,7 @@ def memory_of(value):
 
 
 def _is_dense(tensor):
-    """False for what has no memory of its own, or more than a shape and strides say of it."""
+    """False if it has no memory of its own, or if shape and strides do not describe it fully."""
     torch = torch_module()
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_nested:
         return False
@@ -158,8 +158,8 @@ def _is_dense(tensor):
 
 
 def _memory_of_tensor(tensor):
-    """A conjugate or a negative that torch has not computed yet is computed on the host: a kernel
-    for it would run behind whatever the program has queued."""
+    """A conjugate or negation that torch has not computed yet is computed on the host: a kernel for
+    it would be queued behind all the work of the program."""
     torch = torch_module()
     raw, steps = tensor.detach(), []
     if raw.is_neg():
@@ -192,9 +192,9 @@ def _memory_of_interface(value, facts):
 
 
 def _wait_by_dlpack(value):
-    """The legacy default stream waits for what makes it: an array of jax, which does that in
-    streams of its own, and tells none in its interface. What dlpack gives is not kept: jax would
-    refuse to donate the array to a step that runs."""
+    """Makes the legacy default stream wait for the work that makes a jax array: jax uses streams of
+    its own, and its interface names none. The dlpack capsule is not kept: jax would refuse to
+    donate the array to a running step."""
     with contextlib.suppress(EngineError):
         dlpack.take(value)
 
@@ -213,7 +213,7 @@ def _has_fields(descr):
 
 
 def _ddip():
-    """The module of C's, in a rank; CUDA is loaded then."""
+    """The C module, in a rank, with CUDA loaded."""
     import _ddip as module
 
     if not module.device_is_open():
@@ -223,20 +223,20 @@ def _ddip():
 
 @functools.cache
 def _folders():
-    """Where the environment has NVIDIA's libraries, ended by ":" each."""
+    """The folders of NVIDIA's libraries in the environment, each followed by ":"."""
     found = [glob.glob(os.path.join(place, name)) for place in sys.path for name in _LIBRARIES]
     return "".join(f"{folder}:" for folder in itertools.chain(*found))
 
 
 def load(name):
-    """Loads "cuda" or "nccl": which one it is. EngineError: there is none."""
+    """Loads "cuda" or "nccl". Returns its version; raises EngineError if there is none."""
     module = _ddip()
     function = module.nccl_open if name == "nccl" else module.device_open
     return _guarded("", function, _folders())
 
 
 def has_nccl():
-    """False where NCCL is a part of torch and can't be called by others."""
+    """False if NCCL is built into torch and others can't call it."""
     try:
         return bool(load("nccl"))
     except EngineError:
@@ -251,16 +251,16 @@ def _guarded(what, function, *args):
 
 
 def _owner(address, near):
-    """The device of this memory; near is asked first, where the rank has a context."""
+    """The device that owns this memory. The query runs on near, where the rank has a context."""
     owner = _ddip().device_owner
     while (device := _guarded("", owner, address, near)) is None:
-        pass  # what is cancelled ends here
+        pass  # a cancellation is raised here
     return device
 
 
 def copy(device, address, host, size, into=None):
-    """Copies from a device to the host's memory, or to that of the object into, on the device,
-    which lives until nothing more is written there."""
+    """Copies from a device to host memory. With into, copies the other way, to that object on the
+    device, and keeps it alive until nothing more is written to it."""
     module = _ddip()
     handle = module.device_pin(into, address, size, device) if into is not None else 0
     try:
@@ -274,22 +274,22 @@ def copy(device, address, host, size, into=None):
 
 
 def read(memory):
-    """All bytes, of what has no gaps."""
+    """All bytes of memory without gaps."""
     data = bytearray(memory.nbytes)
     copy(memory.device, memory.address, address_of(data), memory.nbytes)
     return bytes(data)
 
 
 def address_of(data):
-    """Where writable memory of Python's lies."""
+    """The address of a writable Python buffer."""
     import ctypes
 
     return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data)) if len(data) else 0
 
 
 def live(value):
-    """The Memory of an object on a GPU whose bytes are its elements without gaps, for whoever
-    reads them there; None: see host()."""
+    """The Memory of an object on a GPU whose bytes are its elements without gaps, to be read in
+    place; otherwise None: see host()."""
     memory = memory_of(value)
     if memory is None or memory.finish or memory.order() is None:
         return None
@@ -306,7 +306,7 @@ def opens():
 
 
 def host(value):
-    """The same on the host: a CPU tensor, a NumPy array; what is not on a GPU as it is."""
+    """The same on the host: a CPU tensor or NumPy array. Returns what is not on a GPU unchanged."""
     memory = memory_of(value)
     if is_tensor(value) and (memory is None or not opens()):
         away = value.device.type not in ("cpu", "meta")
@@ -318,7 +318,7 @@ def host(value):
 
 
 def plain(tensor):
-    """A tensor without a gradient, and without a conjugate or a negative that is not computed."""
+    """A tensor without a gradient, with any conjugate or negation that is pending computed."""
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         return host(tensor).resolve_conj().resolve_neg()
@@ -352,19 +352,19 @@ def _empty(memory, shape):
 
 
 def is_torch(memory):
-    """Is its dtype torch's?"""
+    """Is the dtype one of torch's?"""
     return type(memory.dtype).__module__.partition(".")[0] == "torch"
 
 
 def _span(memory):
-    """The first byte and the one behind the last, from the address."""
+    """The offsets of the first byte and of the one after the last, from the address."""
     reach = [(n - 1) * step for n, step in zip(memory.shape, memory.strides, strict=True)]
     low = sum(each for each in reach if each < 0)
     return low, sum(each for each in reach if each > 0) + memory.itemsize
 
 
 def _run(memory):
-    """(bytes of a piece without gaps, how many axes lead to such pieces)."""
+    """(bytes of a piece without gaps, number of leading axes that index the pieces)."""
     size, axis = memory.itemsize, len(memory.shape)
     while axis > 0 and (memory.strides[axis - 1] == size or memory.shape[axis - 1] == 1):
         axis -= 1
@@ -373,7 +373,7 @@ def _run(memory):
 
 
 def _gather(memory, address):
-    """Copies each piece to its place in C's order."""
+    """Copies each piece to its place in C order."""
     size, axis = _run(memory)
     for index in itertools.product(*map(range, memory.shape[:axis])):
         offset = sum(i * step for i, step in zip(index, memory.strides, strict=False))
@@ -382,7 +382,7 @@ def _gather(memory, address):
 
 
 def _copy_spans(memory, made):
-    """Copies all that lies between the first and the last byte, as much as may be at once."""
+    """Copies everything between the first and the last byte, up to _SPAN_BYTES at once."""
     low, high = _span(memory)
     if high - low <= _SPAN_BYTES:
         made[...] = _from_span(memory, low, high - low)
@@ -395,7 +395,7 @@ def _copy_spans(memory, made):
 
 
 def _from_span(memory, low, size):
-    """The elements as they lie, in a copy of what lies between them as well."""
+    """The elements with their strides, in a copy that includes the gaps between them."""
     import numpy
 
     data = numpy.empty(size, numpy.uint8)
@@ -428,12 +428,12 @@ def hosted(export):
     return Export(fd=fd, size=export.size)
 
 
-# ---- the order of things
+# ---- ordering
 
 
 def mark():
-    """A cell has ended, or what was pushed is there: what that queued comes before all that is read
-    from now on. Of each GPU in use: the default stream, torch's and cupy's current ones."""
+    """Called when a cell has ended or a push is complete: later reads wait for what that queued, on
+    each GPU in use, in the default stream and in the current ones of torch and cupy."""
     if not (_devices or sys.modules.get("torch") or sys.modules.get("cupy")):
         return
     module = sys.modules.get("_ddip")
@@ -441,18 +441,18 @@ def mark():
         streams = {(device, 0) for device in _devices} | set(_streams())
         if module is not None and streams:
             module = _ddip()
-            # the current device last: of the others an error says which one it is
+            # the current device (-1) last: errors of the others name their device
             for device, stream in sorted(streams, key=lambda each: (each[0] < 0, each)):
-                with contextlib.suppress(OSError):  # the other GPUs are marked all the same
+                with contextlib.suppress(OSError):  # the other GPUs must still be marked
                     module.device_mark(device, stream)
     except Exception:
-        """Whoever reads from the GPU is told why that is not possible; the cell has ended as it
-        has, whatever a library says here."""
+        # A library's failure here must not change how the cell ended; a read will report it.
+        pass
 
 
 def _streams():
-    """(device, stream) of the libraries that have used a GPU; -1: the current one. cupy does not
-    tell whether it has: a rank that only imports it gets no context for that."""
+    """(device, stream) of the libraries that have used a GPU; device -1 is the current one. cupy
+    does not report whether it has: a rank that only imports it must not get a context."""
     global _current
     torch, cupy = torch_module(), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
@@ -465,8 +465,8 @@ def _streams():
 
 
 def _has_context(device):
-    """Does torch's process have one on this GPU? Where the driver answers with the error of one
-    that is lost, yes: the mark finds that out."""
+    """Does this process have a context on this GPU? True also if the driver reports that it is
+    lost: the mark finds that out."""
     try:
         return sys.modules["torch"]._C._cuda_hasPrimaryContext(device)
     except RuntimeError:
@@ -474,8 +474,8 @@ def _has_context(device):
 
 
 def _order(device, stream):
-    """An object of another library than torch is read on this GPU. The first time it comes behind
-    all in the default stream: what the cells before have queued is not known by anything else."""
+    """Called before an object of a library other than torch is read on this GPU. The first read
+    waits for the whole default stream: nothing else shows what earlier cells have queued."""
     wanted = {0} if device not in _devices or stream == dlpack.STREAM else set()
     _devices.add(device)
     if stream is not None and stream > _NAMED_STREAMS and not _cell_runs():

@@ -1,16 +1,16 @@
-"""A rank whose CUDA context is lost ends, and says why."""
+"""Ends a rank whose CUDA context is lost, and reports why."""
 
 import os
 import sys
 
 from ddip_engine import state
 
-EXIT_LOST = 70  # the status of a process whose context was lost (EX_SOFTWARE)
+EXIT_LOST = 70  # exit status of a process whose context was lost (EX_SOFTWARE)
 
 
 def leave_if_lost():
     """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
-    puts another one in its place, and tells what is written here."""
+    replaces it, and reports the text that is written here."""
     module = sys.modules.get("_ddip")
     why = module.device_lost() if module is not None else ""
     if not why:
@@ -23,8 +23,8 @@ def leave_if_lost():
 
 
 def _where_lost():
-    """The line of the cell or the program where that came up, as far as an exception says it. The
-    first frame is the cell's: those above it are cut."""
+    """The line of the cell or the program where the error surfaced, if an exception shows it. The
+    first frame is the cell's: those above it are trimmed."""
     trace, line = getattr(sys, "last_traceback", None), 0
     file = trace.tb_frame.f_code.co_filename if trace is not None else ""
     while trace is not None:

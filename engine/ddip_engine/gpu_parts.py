@@ -1,18 +1,18 @@
-"""A rank's part of an object over all ranks that stays on its GPU, where NCCL combines it with the
-parts of the others (rank_combine.c). What NCCL is not for goes through across_ranks.py.
+"""A rank's part of an object over all ranks, if it stays on its GPU, where NCCL combines it with
+the parts of the others (rank_combine.c). What NCCL cannot combine goes through across_ranks.py.
 """
 
 import _ddip
 from ddip_engine import across_ranks, arrays, dist, gpu, run, state
 from ddip_engine.view import Export
 
-# Smaller parts are combined on the host: a communicator is made for each reading, which takes some
-# tenths of a second, as long as the host takes for all parts of about this size.
+# Smaller parts are combined on the host: each read creates a communicator, which takes some tenths
+# of a second, about as long as the host takes for parts of this size.
 _NCCL_BYTES = 64 << 20
 
 
 def exporter(op):
-    """across_ranks.export() for an OP, but what NCCL can combine stays where it is."""
+    """across_ranks.export() for an OP, except that what NCCL can combine stays on the GPU."""
 
     def export_or_leave(name, value):
         return _left_on_gpu(op, value) or across_ranks.export(name, value)
@@ -21,8 +21,8 @@ def exporter(op):
 
 
 def _left_on_gpu(op, value):
-    """Its part, None: it is to be brought to the host. A running cell may be in a collective, and
-    on the GPU two of them can block each other."""
+    """The part, or None if it must be brought to the host. A running cell may be in a collective,
+    and two collectives can block each other on the GPU."""
     if state.size == 1 or run.running() or not dist.uses_nccl():
         return None
     memory = gpu.live(value)

@@ -1,5 +1,5 @@
-"""What a rank says of the memory of its GPU: `rankK/gpu`, and `events` after `free` and where
-memory ran out; what gives it back."""
+"""Reports the memory of a rank's GPU, for `rankK/gpu` and for `events` (after `free`, and when
+memory ran out), and frees what libraries cache."""
 
 import sys
 
@@ -9,8 +9,8 @@ from ddip_engine.state import EngineError
 from ddip_engine.view import export_text
 
 _LARGEST = 10  # objects that are listed
-_DEPTH = 3  # of lists and dicts that are looked into
-_PARTS = 10000  # of one object that are looked at
+_DEPTH = 3  # of nested lists and dicts that are searched
+_PARTS = 10000  # of one object that are examined
 
 
 def export():
@@ -21,18 +21,18 @@ def export():
 
 
 def largest(named, measure):
-    """(bytes, name) of those of (name, object) that have most, by size_of or host_size_of."""
+    """(bytes, name) of the largest of (name, object), measured by size_of or host_size_of."""
     found = sorted(((measure(value), name) for name, value in named), reverse=True)
     return [each for each in found[:_LARGEST] if each[0]]
 
 
 def device_bytes():
-    """(key, bytes): what torch and the device say of their memory."""
+    """(key, bytes) as torch and the device report their memory."""
     return [(key, n) for key, n in (*_library(), *_device()) if key.endswith("_bytes")]
 
 
 def _library():
-    """What torch has taken from the device, and how much of that is in use."""
+    """What torch has reserved on the device, and how much of that is in use."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "optim") or not torch.cuda.is_initialized():
         return
@@ -47,8 +47,8 @@ def _library():
 
 
 def _asked(function, *args):
-    """What torch's allocator says; None: it does not tell. Its backend cudaMallocAsync knows no
-    blocks, and one of the program's own nothing at all."""
+    """What torch's allocator reports; None if it cannot. Its backend cudaMallocAsync has no blocks,
+    and one of the program's own may report nothing at all."""
     try:
         return function(*args)
     except RuntimeError:
@@ -62,7 +62,7 @@ def _largest_free_block(device):
 
 
 def _device():
-    """What the device has, if this rank has used one."""
+    """The libraries and the memory of the device, if this rank has used one."""
     if not _ddip.device_is_open():
         return
     for name in ("cuda", "nccl"):
@@ -83,12 +83,12 @@ def _device():
 
 
 def has_caches():
-    """Is there a library that keeps memory of GPUs that nothing uses?"""
+    """Is there a library that may be caching unused GPU memory?"""
     return bool(_torch_with_cuda() or _cupy_pool())
 
 
 def empty_caches():
-    """Gives devices back what libraries keep without use."""
+    """Returns unused memory that libraries cache to the devices."""
     if torch := _torch_with_cuda():
         torch.cuda.empty_cache()
     if pool := _cupy_pool():
@@ -96,7 +96,7 @@ def empty_caches():
 
 
 def measured_caches():
-    """The same. (device, bytes) of each that had some."""
+    """Does the same. Returns (device, bytes) for each that freed some."""
     before = _reserved()
     empty_caches()
     now = _reserved()
@@ -105,7 +105,7 @@ def measured_caches():
 
 
 def _reserved():
-    """What libraries have taken from devices, in bytes."""
+    """What libraries have reserved on devices, in bytes."""
     found = {}
     if torch := _torch_with_cuda():
         for device in range(torch.cuda.device_count()):
@@ -116,7 +116,7 @@ def _reserved():
 
 
 def _cupy_pool():
-    """The pool of cupy's memory, if it has some; None."""
+    """cupy's memory pool, if it holds memory, otherwise None."""
     find = getattr(sys.modules.get("cupy"), "get_default_memory_pool", None)
     if find is None:
         return None
@@ -127,19 +127,19 @@ def _cupy_pool():
 
 
 def _torch_with_cuda():
-    """torch, if this process has used a GPU with it; None."""
+    """torch, if this process has used a GPU with it, otherwise None."""
     torch = gpu.torch_module()
     return torch if torch is not None and torch.cuda.is_initialized() else None
 
 
 def size_of(value):
-    """Bytes of GPUs that an object has: an array, a tensor, a module, an optimiser, or what is in
-    lists and dicts. An object counts once, two views of one memory twice."""
+    """Bytes of GPU memory of an object: an array, a tensor, a module, an optimiser, or the contents
+    of lists and dicts. An object counts once, two views of the same memory count twice."""
     return _size(value, _own_size)
 
 
 def host_size_of(value):
-    """The same of the host's memory: arrays, tensors and texts."""
+    """The same for host memory: arrays, tensors and texts."""
     return _size(value, _own_host_size)
 
 
@@ -161,7 +161,7 @@ def _size(value, own_size):
 def _own_size(value):
     try:
         memory = gpu.memory_of(value)
-    except (EngineError, KeyError, RuntimeError):  # what lies about itself has no size
+    except (EngineError, KeyError, RuntimeError):  # an object that misreports itself has no size
         return 0
     return memory.nbytes if memory is not None else 0
 

@@ -1,4 +1,4 @@
-"""What print shows of objects on GPUs: of a long one only its edges are copied."""
+"""What print shows of objects on GPUs; only the edges of a long one are copied."""
 
 import itertools
 import mmap
@@ -7,12 +7,12 @@ import sys
 from ddip_engine import gpu
 
 _MAP_NORESERVE = 0x4000
-_EDGE_RUNS = 4096  # pieces that are copied one by one
+_EDGE_RUNS = 4096  # limit of pieces that are copied one by one
 
 
 def image(value):
-    """What print shows of an object, on the host: of a large one all but its edges is zero, and
-    takes no memory."""
+    """What print shows of an object, on the host: everything but the edges of a large one is zero
+    and takes no memory."""
     memory = gpu.memory_of(value)
     if memory is None or memory.finish or (gpu.is_tensor(value) and not gpu.opens()):
         return gpu.host(value)
@@ -36,7 +36,7 @@ def image(value):
 
 
 def _elision():
-    """(elements that print shows all of, how many it looks at, at each end of an axis of more)."""
+    """(most elements that print shows in full, how many it looks at on each end of an axis)."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     options = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
     threshold, items = getattr(options, "threshold", 0), getattr(options, "edgeitems", 0)
@@ -47,10 +47,10 @@ def _elision():
 
 
 def _edges(memory, kept):
-    """(offset, offset in C's order, bytes) of the elements at the ends of all axes."""
+    """(offset, offset in C order, bytes) of the elements at the ends of all axes."""
     packed = gpu.packed(memory.shape, memory.itemsize)
     ends = [list(_ends(n, kept)) for n in memory.shape]
-    if memory.strides[-1] == memory.itemsize:  # neighbours at once
+    if memory.strides[-1] == memory.itemsize:  # adjacent elements at once
         n = memory.shape[-1]
         ends[-1] = [0] if n <= 2 * kept else [0, n - kept]
         size = memory.itemsize * (n if n <= 2 * kept else kept)
@@ -66,7 +66,7 @@ def _ends(n, kept):
 
 
 def text(value):
-    """str() of an object on a GPU, from its image; None: it is not on one."""
+    """str() of an object on a GPU, from its image; None if it is not on one."""
     if gpu.memory_of(value) is None:
         return None
     shown, torch = image(value), gpu.torch_module()

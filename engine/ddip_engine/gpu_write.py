@@ -1,4 +1,4 @@
-"""Objects on a GPU made of what is pushed, on the GPU of what they replace or on the rank's."""
+"""Makes objects on a GPU from pushed data: on the GPU of what they replace, or on the rank's."""
 
 import sys
 from errno import EBADMSG, EOPNOTSUPP
@@ -9,7 +9,7 @@ from ddip_engine.view import article
 
 
 def tensor_on(tensor, device):
-    """The tensor on this device; of the host's to a GPU without its own stream."""
+    """The tensor on this device; from the host to a GPU without torch's own stream."""
     torch = gpu.torch_module()
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
@@ -23,7 +23,7 @@ def tensor_on(tensor, device):
 
 
 def array_like(old, array):
-    """A NumPy array as one of the library of old, which is on a GPU, on the same device."""
+    """Converts a NumPy array to one of the library of old, on the GPU that old is on."""
     device = gpu.memory_of(old).device
     library = type(old).__module__.partition(".")[0]
     if library in _MAKERS and sys.modules.get(library) is not None:
@@ -44,7 +44,7 @@ def _numba_array(device, array):
         return _array_of(cuda.device_array, array)
 
 
-# Libraries other than torch -> what makes an array of theirs.
+# Library other than torch -> function that makes one of its arrays.
 _MAKERS = {"cupy": _cupy_array, "numba": _numba_array}
 
 
@@ -56,16 +56,16 @@ def _array_of(empty, array):
 
 
 def _fill(made, address):
-    """Copies the host's bytes to a new object of this thread's device. Its memory may be in use
-    still: by what is in the library's stream for who had it before."""
+    """Copies host bytes to a new object on this thread's device. Its memory may still be in use, by
+    work in the library's stream for its previous owner."""
     memory = gpu.memory_of(made)
-    device = memory.device  # CUDA is loaded then: mark() needs it
+    device = memory.device  # loads CUDA, which mark() needs
     gpu.mark()
     gpu.copy(device, memory.address, address, memory.nbytes, into=made)
 
 
 def on_device(value):
-    """An array or a tensor, or each of a list or a dict, on this rank's GPU."""
+    """Puts an array or a tensor, or each in a list, tuple or dict, on this rank's GPU."""
     if type(value) is dict:
         return {key: on_device(each) for key, each in value.items()}
     if type(value) in (list, tuple):

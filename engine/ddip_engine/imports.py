@@ -1,35 +1,35 @@
 """Delays interrupts during imports.
 
-Python drops a package whose import was interrupted but keeps the submodules that were done: the
-next import finds those and fails until the process ends. So an interrupt waits for the import in
-progress; if that takes too long, the submodules are dropped too.
+Python drops a package whose import was interrupted but keeps the submodules that were complete: the
+next import finds those and fails, as long as the process lives. So an interrupt waits for the
+import in progress; if that takes too long, the submodules are dropped too.
 """
 
 import sys
 import time
 
-# by name, before a program's gevent puts its own in their places
+# by name, before a program's gevent replaces them
 from _thread import get_ident, start_new_thread
 from time import sleep
 
 import _ddip
 
-WAIT_S = 2.0  # for an import that is under way
-_AGAIN_S = 0.02  # between two looks at whether it is done, and at who has taken the interrupt;
-_AGAIN_MAX_S = 0.5  # up to this
+WAIT_S = 2.0  # for an import in progress
+_AGAIN_S = 0.02  # between checks whether it is done, and whether the interrupt was taken;
+_AGAIN_MAX_S = 0.5  # the pause of the latter grows up to this
 _IMPORTLIB = "<frozen importlib._bootstrap>"
 
-_waiting = None  # the _Interrupt that waits, None: none does
-_interrupted = []  # names of modules whose import was interrupted all the same
+_waiting = None  # the _Interrupt that is pending; None if there is none
+_interrupted = []  # names of modules whose import was interrupted after all
 
 
 class _Interrupt:
-    """One that came during an import: it is sent once more, when that is done or takes too long."""
+    """An interrupt during an import; it is sent again when that is done or takes too long."""
 
     def __init__(self, cell):
         self.cell = cell
         self.deadline = time.monotonic() + WAIT_S
-        self.held = True  # it is to be sent
+        self.held = True  # still to be sent
         start_new_thread(self._send, (get_ident(),))
 
     def _send(self, main):
@@ -43,7 +43,7 @@ class _Interrupt:
             sleep(pause)
             if self.held:
                 pause = _AGAIN_S
-            elif _ddip.probe():  # nobody has taken it: the program blocks it, or runs C code
+            elif _ddip.probe():  # not yet taken: the program blocks it, or runs C code
                 pause = min(2 * pause, _AGAIN_MAX_S)
             else:
                 _waiting = None
@@ -52,12 +52,12 @@ class _Interrupt:
                 _waiting = _waiting or self
 
     def is_early(self):
-        """True while it can wait."""
+        """True while it can still wait."""
         return time.monotonic() < self.deadline
 
 
 def put_off(frame, cell):
-    """True: the interrupt comes again later, since modules are being imported in this frame."""
+    """Returns True if the interrupt is deferred, since modules are being imported in this frame."""
     global _waiting
     names = under_way(frame)
     if names and _waiting is None:
@@ -82,12 +82,12 @@ def under_way(frame):
 
 
 def note_interrupted(names):
-    """Their import ends, for drop_parts()."""
+    """Records modules whose import is interrupted, for drop_parts()."""
     _interrupted.extend(names)
 
 
 def _imports(frame):
-    """The frames that are imports under way, the outermost last."""
+    """The frames of imports in progress, the outermost last."""
     found = []
     while frame is not None:
         code = frame.f_code
@@ -98,14 +98,14 @@ def _imports(frame):
 
 
 def clean_up():
-    """After a cell."""
+    """Called after a cell."""
     global _waiting
     _waiting = None
     drop_parts()
 
 
 def drop_parts():
-    """Removes the parts of packages whose import was interrupted."""
+    """Removes the submodules of packages whose import was interrupted."""
     while _interrupted:
         name = _interrupted.pop()
         if name in sys.modules:

@@ -1,5 +1,5 @@
-"""The network interface that leads to other hosts. By itself gloo takes the one that the host's own
-name has, which is often a loopback address.
+"""Finds the network interface that leads to other hosts. On its own, gloo uses the one that the
+host's own name resolves to, which is often the loopback.
 """
 
 import contextlib
@@ -8,17 +8,17 @@ import socket
 import struct
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
-_REQUEST = struct.Struct("256s")  # a struct ifreq, and more
-_ADDRESS = slice(20, 24)  # of IPv4, in it
-_DISCARD = 9  # a port: nothing is sent there
-_ANYWHERE = "192.0.2.1"  # an address for documentation: the default route leads to it
+_REQUEST = struct.Struct("256s")  # at least a struct ifreq
+_ADDRESS = slice(20, 24)  # of the IPv4 address in it
+_DISCARD = 9  # a port; nothing is sent to it
+_ANYWHERE = "192.0.2.1"  # a documentation address, reached by the default route
 
 
 def towards(peers):
-    """The name of the interface by which the first of these hosts is reached; None: by none, or by
-    the loopback.
+    """The name of the interface that leads to the first reachable one of these hosts; None if there
+    is none but the loopback.
 
-    peers: names or addresses; those that are not known here are passed by.
+    peers: names or addresses; those that are not known here are skipped.
     """
     for peer in (*peers, _ANYWHERE):
         address = _own_address(peer)
@@ -28,8 +28,8 @@ def towards(peers):
 
 
 def _own_address(peer):
-    """The address that packets to this host would come from; None: nothing leads there."""
-    wrong = (OSError, UnicodeError)  # UnicodeError: no name that a resolver can be asked for
+    """The source address of packets to this host; None if there is no route to it."""
+    wrong = (OSError, UnicodeError)  # UnicodeError: not a name that can be resolved
     with contextlib.suppress(*wrong), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.connect((peer, _DISCARD))
         return s.getsockname()[0]

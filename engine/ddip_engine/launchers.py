@@ -1,13 +1,13 @@
-"""Functions of libraries that start processes from a notebook: here the processes are the ranks.
+"""Library functions that start processes from a notebook: here the ranks are those processes.
 
-accelerate's notebook_launcher() calls its function; Lightning's strategies for notebooks are ddp.
+accelerate's notebook_launcher() calls its function; Lightning's notebook strategies become ddp.
 """
 
 import functools
 
 from ddip_engine import state
 
-_SPAWNING = ("ddp_notebook", "ddp_fork", "ddp_spawn")  # strategies of Lightning, and what begins so
+_SPAWNING = ("ddp_notebook", "ddp_fork", "ddp_spawn")  # Lightning strategies, or prefixes of them
 _told = False
 
 
@@ -28,7 +28,7 @@ def _change_accelerate(module):
 
 
 def _change_lightning(connector):
-    """connector: the name of the class that takes the strategy from a Trainer or a Fabric."""
+    """connector: the name of the class that receives the strategy of a Trainer or a Fabric."""
 
     def change(module):
         kind = getattr(module, connector)
@@ -47,7 +47,7 @@ def _change_lightning(connector):
     return change
 
 
-# module -> what is done with it when it has been imported
+# module -> function that patches it once it has been imported
 CHANGES = {
     "accelerate.launchers": _change_accelerate,
     "lightning.fabric.connector": _change_lightning("_Connector"),

@@ -1,18 +1,18 @@
-"""Makes libraries use displays that would reach a notebook by channels of a Jupyter kernel.
+"""Makes libraries that would reach a notebook through a Jupyter kernel's channels use displays.
 
-rich draws what moves (progress bars, `Live`) into a widget; here it is a display with updates. What
-starts processes is in launchers.py, what talks to widgets in comms.py.
+rich draws animated output (progress bars, `Live`) into a widget; here it becomes a display with
+updates. Functions that start processes are in launchers.py, widget communication is in comms.py.
 """
 
 import sys
 
 from ddip_engine import comms, debuggers, launchers
 
-_MOVED_ON = {"text/plain": ""}  # what is left of a transient one
+_MOVED_ON = {"text/plain": ""}  # what is left of a transient display
 
 
 def install():
-    """Has the modules of the table changed as soon as they are imported, or now if they are."""
+    """Patches the modules of the table as soon as they are imported, or now if they already are."""
     sys.meta_path.insert(0, _Finder())
     for name, change in _CHANGES.items():
         if name in sys.modules:
@@ -20,7 +20,7 @@ def install():
 
 
 class _Finder:
-    """Finds modules as the others do, and lets the table's changes follow their execution."""
+    """Finds modules through the other finders, and applies the table's changes after execution."""
 
     def find_spec(self, name, path=None, target=None):
         change = _CHANGES.get(name)
@@ -43,7 +43,7 @@ def _followed(execute, change):
 
 
 class _Place:
-    """Where a rich.live.Live is drawn: stands where it has its widget."""
+    """Where a rich.live.Live is drawn; takes the place of its widget."""
 
     def __init__(self):
         self._handle = None
@@ -57,7 +57,7 @@ class _Place:
             self._handle.update(data, raw=True)
 
     def close(self):
-        """rich calls it at the end of a transient one."""
+        """Called by rich at the end of a transient display."""
         self.draw(_MOVED_ON)
 
 

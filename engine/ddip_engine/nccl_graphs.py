@@ -1,7 +1,7 @@
 """The rings and trees that NCCL has chosen for a communicator.
 
-NCCL writes them as XML to the file that NCCL_GRAPH_DUMP_FILE names. It reads that name for each
-communicator (ncclTopoDumpGraphs in its src/graph/search.cc), and one rank of it writes: rank 0, or
+NCCL writes them as XML to the file that NCCL_GRAPH_DUMP_FILE names. It reads the variable for each
+communicator (ncclTopoDumpGraphs in its src/graph/search.cc), of which one rank writes: rank 0, or
 NCCL_GRAPH_DUMP_FILE_RANK.
 """
 
@@ -12,12 +12,13 @@ from xml.etree import ElementTree
 
 _VARIABLE = "NCCL_GRAPH_DUMP_FILE"
 _NAMES = {"0": "ring", "1": "tree", "2": "CollNet chain", "3": "NVLS", "4": "CollNet direct"}
-_DEV_BITS = 32  # of a GPU's number; above them is the number of its host
+_DEV_BITS = 32  # of a GPU's number; the bits above are the number of its host
 
 
 @contextlib.contextmanager
 def dumped():
-    """Communicators made within write their graphs; the value is a function that gives told()."""
+    """Makes communicators that are created inside write their graphs; yields a function that
+    returns told()."""
     fd = os.memfd_create("nccl-graphs")
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = f"/proc/self/fd/{fd}"
@@ -32,8 +33,8 @@ def dumped():
 
 
 def told(dump):
-    """The lines of text for these bytes of a dump; none where another rank has written it. For each
-    graph: its links and their bandwidth for a channel, then the channels of the same course."""
+    """The lines of text for the bytes of a dump; none if another rank has written it. For each
+    graph: its links and their bandwidth per channel, then its channels, grouped by path."""
     if not dump:
         return []
     try:
@@ -60,11 +61,11 @@ def _links(graph, channels):
 
 
 def _course(channel):
-    """NET/0 GPU/0 GPU/1 NET/0, as NCCL's own log has it."""
+    """The path of a channel, NET/0 GPU/0 GPU/1 NET/0, as in NCCL's own log."""
     return " ".join(f"{node.tag.upper()}/{_number(node)}" for node in channel)
 
 
 def _number(node):
-    """Of a GPU on another host that NVLink reaches: HOST-GPU."""
+    """The device number; HOST-GPU for a GPU on another host that NVLink reaches."""
     host, dev = divmod(int(node.get("dev")), 1 << _DEV_BITS)
     return f"{host:x}-{dev}" if host and node.tag == "gpu" else str(dev)

@@ -1,6 +1,6 @@
-"""A cell that ended because memory ran out: `events` gets what was in use, by name.
+"""Handles a cell that ended because memory ran out: reports in `events` what was in use, by name.
 
-The frames of its traceback, which stays, let go of their variables.
+The traceback stays, but its frames release their variables.
 """
 
 import contextlib
@@ -11,26 +11,26 @@ import _ddip
 from ddip_engine import gpu_report, state, table
 from ddip_engine.view import type_name
 
-# RuntimeErrors that mean it: of CUDA's and cuBLAS's calls, of torch's allocator for the host.
+# RuntimeErrors that mean it: from CUDA and cuBLAS calls, and from torch's host allocator.
 _MEANS_IT = re.compile(r"out of memory|STATUS_ALLOC_FAILED|can't allocate memory")
 _OF_HOST = re.compile(r"CPUAllocator|not enough memory")
 _HOST_MODULES = ("builtins", "numpy")
 
 
 def handle(cell, error):
-    """Does what this module is for, if that is why the cell ended."""
+    """If the cell ended because memory ran out, reports what was in use and releases it."""
     found = next((each for each in _chain(error) if _is_one(each)), None)
     if found is None:
         return
     frames = [frame for each in _chain(error) for frame, _ in traceback.walk_tb(each.__traceback__)]
-    with contextlib.suppress(Exception):  # objects of a program's are looked at
+    with contextlib.suppress(Exception):  # it examines objects of the program
         _ddip.notify("Nmemory", cell, _text(found, frames))
     if state.autogc:
         _clear(frames)
 
 
 def _chain(error):
-    """The exception, those that led to it, and those in its group."""
+    """The exception, its causes and contexts, and the exceptions in its group."""
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop(0)
@@ -55,8 +55,9 @@ def _said(error):
 
 
 def _clear(frames):
-    """Drops their variables, and their callers': the engine's own frames, which are cut from
-    tracebacks, have the arguments of what they called. Those that run still stay as they are."""
+    """Drops the variables of the frames and of their callers: the engine's own frames, which are
+    trimmed from tracebacks, hold the arguments of what they called. Running frames stay as they
+    are."""
     waiting, seen = list(frames), set()
     while waiting:
         frame = waiting.pop()
@@ -66,7 +67,7 @@ def _clear(frames):
         waiting.append(frame.f_back)
         with contextlib.suppress(RuntimeError):
             frame.clear()
-            _ = frame.f_locals  # before Python 3.13 a copy, which is made anew by this
+            _ = frame.f_locals  # before Python 3.13 this is a copy, which reading it refreshes
 
 
 def _text(error, frames):
@@ -84,7 +85,7 @@ def _text(error, frames):
 
 
 def _named(frames):
-    """(name, object) of the namespace, then of functions as FUNCTION.NAME; each object once."""
+    """(name, object) of the namespace, then of functions, as FUNCTION.NAME; each object once."""
     seen = set()
     for name, value in (*table.names(), *_locals(frames)):
         if id(value) not in seen:

@@ -1,6 +1,6 @@
-"""Views pkl and p5: pickles of protocol 5, by cloudpickle where it is installed.
+"""The views pkl and p5: pickles of protocol 5, made by cloudpickle if it is installed.
 
-The format of p5 is in p5.py, which lies in magics/ddip: the notebook's side uses it as well.
+The p5 format is in p5.py, which is in magics/ddip because the notebook side uses it as well.
 """
 
 import pickle
@@ -14,9 +14,9 @@ from ddip_engine.view import export_written, one_line, reason, refusal_of, unsup
 
 
 def _reduce_special(value):
-    """What torch pickles but does not unpickle everywhere.
+    """Reduces tensors that torch pickles but cannot unpickle everywhere.
 
-    Types that came after its typed storages; tensors of a GPU, which another process may not have.
+    Types newer than its typed storages; tensors on a GPU, which another process may not have.
     """
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor:
@@ -27,7 +27,7 @@ def _reduce_special(value):
 
 
 def _reduce_to_host(value):
-    """What lies on a GPU, which another process may not have, as arrays and tensors of the host."""
+    """Reduces what is on a GPU, which another process may not have, to host arrays and tensors."""
     torch = sys.modules.get("torch")
     is_tensor = torch is not None and isinstance(value, torch.Tensor)
     if is_tensor and value.requires_grad:
@@ -39,7 +39,7 @@ def _reduce_to_host(value):
 
 
 def export_pkl(name, value):
-    """A pickle as any Python reads it; tensors as torch pickles them."""
+    """A pickle that any Python can read; tensors as torch pickles them."""
     try:
         return export_written(lambda file: p5.pickler(file, _reduce_special).dump(value))
     except Exception as e:
@@ -47,7 +47,7 @@ def export_pkl(name, value):
 
 
 def export_p5(name, value):
-    """The pickle in memory (it is small), the buffers straight into the memfd."""
+    """The pickle goes through memory (it is small), the buffers straight into the memfd."""
     try:
         pickled, buffers = p5.dump(value, _reduce_to_host)
     except Exception as e:
@@ -63,12 +63,12 @@ def _unpicklable(name, value, view, error):
 
 
 def import_pkl(name, data, old):
-    """Unpickled here, in the rank: the bytes are trusted as the code of a cell is."""
+    """Unpickles here, in the rank: the bytes are trusted like the code of a cell."""
     return placed(old, _load(data.data(), None))
 
 
 def import_p5(name, data, old):
-    """Arrays and tensors lie over the pushed memory itself, writable, each rank its own."""
+    """Arrays and tensors use the pushed memory itself, which is writable and private to a rank."""
     try:
         pickled, buffers = p5.split(data.data())
     except p5.Malformed as e:
@@ -79,7 +79,7 @@ def import_p5(name, data, old):
 def _load(data, buffers):
     try:
         return pickle.loads(data, buffers=buffers)
-    except BaseException as e:  # unpickling runs whatever the pickle says
+    except BaseException as e:  # unpickling can run any code
         what = "cannot be unpickled here"
         if isinstance(e, AttributeError) and "__main__" in str(e):
             use = "define it on the ranks first, or push it with cloudpickle"

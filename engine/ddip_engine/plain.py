@@ -15,12 +15,12 @@ _MAGIC = re.compile(r"\s*[%!?]|.*\?\s*$|\s*\w+\s*=\s*[%!]")
 
 
 def run_cell(cell):
-    """Python's own way: the last expression's value is the result, `await` works at top level."""
+    """Runs a cell as Python itself does. Returns cell.Ended."""
     cells.remember_source(cell.file, cell.source)
     try:
         steps = _compile(cell)
     except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as e:
-        e.__traceback__ = None  # all of it is this file's
+        e.__traceback__ = None  # all of its frames are this file's
         _explain(e, cell)
         streams.display("error", **cells.describe(e))
         return cells.Ended(e, syntax=True)
@@ -40,7 +40,7 @@ def run_cell(cell):
 
 
 def _explain(error, cell):
-    """Gives a SyntaxError the line that compiling a tree leaves out, and names magics."""
+    """Adds to a SyntaxError the line that compiling a tree omits, and a hint for magics."""
     if not isinstance(error, SyntaxError) or not error.lineno:
         return
     error.text = error.text or linecache.getline(cell.file, error.lineno)
@@ -49,7 +49,7 @@ def _explain(error, cell):
 
 
 def _compile(cell):
-    """All but a last expression, and that, each as code."""
+    """Compiles everything but a final expression, and then that expression, each to code."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(cell.source, cell.file, "exec", flags | ast.PyCF_ONLY_AST, True)
     last = None
@@ -69,7 +69,7 @@ def _evaluate(code):
 
 
 def _show(value, cell):
-    """The result as text, and as an execute_result."""
+    """Returns the result as text, and sends it as an execute_result."""
     text = cells.bound(repr(value))
     state.main.__dict__["_"] = value if isinstance(value, (int, float, str)) else None
     streams.display(

@@ -1,5 +1,5 @@
-"""What is raised in cells when the cluster takes their hosts away, and `import ddip` for those that
-catch it: where the package of the notebook is not installed, there is a module with that alone.
+"""The exception that is raised in cells when the cluster takes their hosts away, and `import ddip`
+for cells that catch it: if the notebook's package is not installed, a module with only this class.
 """
 
 import sys
@@ -14,7 +14,7 @@ Preempted.__module__ = "ddip"
 
 
 class _Finder:
-    """Finds `ddip` behind all others, and is its loader."""
+    """Finds `ddip` after all other finders, and is its loader."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -22,7 +22,7 @@ class _Finder:
 
     @staticmethod
     def create_module(spec):
-        return None  # an ordinary one
+        return None  # an ordinary module
 
     @staticmethod
     def exec_module(module):
@@ -32,5 +32,5 @@ class _Finder:
 
 
 def install():
-    """`import ddip` works on this rank."""
+    """Makes `import ddip` work on this rank."""
     sys.meta_path.append(_Finder)

@@ -1,8 +1,8 @@
 """Runs a program in the ranks as torchrun does: its directory, environment and arguments, its code
-as `__main__`, and the end of a process, as far as possible in a process that stays.
+as `__main__`, and the end of a process, as far as possible in a process that lives on.
 
-A cell whose first line is `# ddip run: JSON` is a program (cell.py reads that line). What the
-program changed around it is restored when it is done; its variables stay.
+A cell whose first line is `# ddip run: JSON` is a program (cell.py parses that line). What the
+program changed in its surroundings is restored when it is done; its variables stay.
 """
 
 import atexit
@@ -23,12 +23,12 @@ from ddip_engine import cell as cells
 from ddip_engine import colour, dist, shell, state, streams
 
 _MAIN_NAMES = ("__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__")
-# Of the host, not of who started the program, who may be on another one.
+# These describe this host, and are not taken from the caller, who may be on another one.
 _OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve, _real_execv = os.execve, os.execv
-_running = None  # the _Surroundings of the program that runs
+_running = None  # the _Surroundings of the running program
 
 
 def run_cell(cell):
@@ -38,7 +38,7 @@ def run_cell(cell):
     for step in _STEPS:
         try:
             step(_running)
-        except BaseException as e:  # as a Python that ends: it is told, and the next step is done
+        except BaseException as e:  # like Python's own shutdown: reports it and continues
             _complain("at the end of the program", e)
             if isinstance(e, KeyboardInterrupt) and ended.error is None:
                 ended = cells.Ended(e)
@@ -54,7 +54,7 @@ def _execute(cell):
             cells.remember_source(cell.file, cell.source)
             exec(compile(cell.source, cell.file, "exec", 0, True), names)
     except (SyntaxError, ValueError) as e:
-        outside = e.__traceback__.tb_next is None  # no frame but this one: nothing of it ran
+        outside = e.__traceback__.tb_next is None  # no frame but this one: none of it ran
         return cells.Ended(e, syntax=outside and not program.module)
     except BaseException as e:
         return cells.Ended(e)
@@ -65,7 +65,7 @@ def _execute(cell):
 
 
 def _report(ended):
-    """Shows how it failed: by the program's own sys.excepthook if it has one."""
+    """Shows how the program failed, through its own sys.excepthook if it has one."""
     error = ended.error
     if isinstance(error, SystemExit):
         if error.code is not None and not isinstance(error.code, int):
@@ -78,7 +78,7 @@ def _report(ended):
         try:
             sys.excepthook(type(error), error, error.__traceback__)
             return
-        except BaseException as e:  # then it is shown as others are
+        except BaseException as e:  # then it is shown as usual
             _complain("in sys.excepthook", e)
     shown = cells.describe(error)
     if shell.available():
@@ -87,28 +87,28 @@ def _report(ended):
 
 
 def _complain(where, error):
-    """Tells of an exception that nobody can catch any more."""
+    """Reports an exception that nothing can catch any more."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     print(f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr)
 
 
-# ---- what is around it
+# ---- its surroundings
 
 
 class _Surroundings:
-    """What a program finds, and what was there before it."""
+    """What is around a running program, and what was there before it."""
 
     def __init__(self, cell):
         self.cell = cell
-        self.cwd = _directory()  # None: it was removed, there is no way back
+        self.cwd = _directory()  # None: it was removed and can't be restored
         self.environ = dict(os.environ)
         self.argv, self.path = sys.argv, list(sys.path)
         names = state.main.__dict__
         self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
         self.hooks = {name: getattr(sys, name) for name in _HOOKS}
-        self.shell = None  # IPython's, hidden meanwhile
-        self.group = None  # the engine's process group, hidden meanwhile
-        self.at_exit = []  # (function, arguments) that the program registered
+        self.shell = None  # IPython's, while it is hidden
+        self.group = None  # the engine's process group, while it is hidden
+        self.at_exit = []  # (function, args, kwargs) that the program registered
         self.threads = set(threading.enumerate())
         self.finalizers = set(weakref.finalize._registry)
         self.children = set(_children())
@@ -124,7 +124,7 @@ def _directory():
 
 @contextlib.contextmanager
 def surroundings(cell):
-    """A program's directory, environment, arguments and hooks, for its time."""
+    """Sets a program's directory, environment, arguments and hooks while it runs."""
     global _running
     _running = around = _Surroundings(cell)
     try:
@@ -187,9 +187,9 @@ def _leave(around):
 
 
 def environment(given):
-    """The environment of a program that was started with this one: what the group's settings say,
-    and what the engine set, win, and so do names of the host; a number of threads is the caller's,
-    else torchrun's."""
+    """The environment of a program that was started with the given one. The group's settings, the
+    variables that the engine set, and the names of the host take precedence; the number of threads
+    is the caller's, or else torchrun's."""
     env = dict(given)
     env.update((name, os.environ[name]) for name in _OF_HOST if name in env and name in os.environ)
     env.update(state.settings_env)
@@ -208,7 +208,7 @@ def _set_environment(env):
 
 
 def _set_threads():
-    """Torch computes with as many threads as the environment says, as if it were imported now."""
+    """Sets torch's number of threads from the environment, as if torch were imported now."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -218,7 +218,7 @@ def _set_threads():
 
 
 def _set_path(folder):
-    """sys.path as Python makes it: the program's folder, PYTHONPATH, what the installation has."""
+    """Sets sys.path as Python does: the program's folder, PYTHONPATH, the installation's own."""
     rest = [each for each in sys.path if each]
     given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     given = [os.path.abspath(each) for each in given]
@@ -226,8 +226,8 @@ def _set_path(folder):
 
 
 def forget_modules_beside(folder):
-    """Drops the modules that were imported from this folder, and their parts: they may have been
-    edited since, or be another program's of the same name."""
+    """Drops the modules that were imported from this folder, and their submodules: they may have
+    been edited since, or belong to another program and have the same name."""
     folder = os.path.realpath(folder)
     beside = {name for name, module in list(sys.modules.items()) if _lies_in(folder, name, module)}
     for name in list(sys.modules):
@@ -238,7 +238,7 @@ def forget_modules_beside(folder):
 
 
 def _lies_in(folder, name, module):
-    """True if this is a module of Python's, and FOLDER/NAME.py or FOLDER/NAME/."""
+    """True if this is a module in Python, and is FOLDER/NAME.py or FOLDER/NAME/."""
     if "." in name or name == "__main__":
         return False
     file = getattr(module, "__file__", None)
@@ -270,7 +270,7 @@ def _register(function, /, *args, **kwargs):
 
 
 def _unregister(function):
-    """atexit.unregister, for what was registered before the program, too."""
+    """atexit.unregister, also for what was registered before the program."""
     if _running is not None:
         _running.at_exit = [each for each in _running.at_exit if each[0] != function]
     _real_unregister(function)
@@ -281,25 +281,25 @@ def _execv(path, argv):
 
 
 def _execve(path, argv, env):
-    """os.execve: the other program runs as a child, and this process ends as it does."""
+    """os.execve: runs the other program as a child, and exits with its status."""
     if not _own() or isinstance(path, int):
         _real_execve(path, argv, env)
     streams.flush()
     status = None
     with subprocess.Popen(list(argv), executable=path, env=dict(env)) as child:
         while status is None:
-            with contextlib.suppress(KeyboardInterrupt):  # the child has the signal as well
+            with contextlib.suppress(KeyboardInterrupt):  # the child gets the signal as well
                 status = child.wait()
     os._exit(status if status >= 0 else 128 - status)
 
 
-# ---- its end, in the order in which a Python ends
+# ---- its end, in the order of Python's own shutdown
 
 
 def _end_threads(around):
-    """Waits for the threads that are no daemons; pools finish what they were given."""
+    """Waits for the non-daemon threads; pools finish the work that was submitted to them."""
     main = threading.main_thread()
-    main.is_alive = lambda: False  # some wait for that
+    main.is_alive = lambda: False  # some threads wait for that
     try:
         pools = sys.modules.get("concurrent.futures.thread")
         if pools is not None:
@@ -315,7 +315,7 @@ def _is_awaited(thread, around):
 
 
 def _end_pools(pools, around):
-    """What concurrent.futures does at the end, for the pools of this program."""
+    """Does what concurrent.futures does at exit, for the pools of this program."""
     with pools._global_shutdown_lock:
         pools._shutdown = True
         queues = [(t, q) for t, q in pools._threads_queues.items() if t not in around.threads]
@@ -329,17 +329,17 @@ def _end_pools(pools, around):
 
 
 def _end_functions(around):
-    """Runs what the program registered with atexit, the last first."""
+    """Runs what the program registered with atexit, in reverse order."""
     while around.at_exit:
         function, args, kwargs = around.at_exit.pop()
         try:
             function(*args, **kwargs)
-        except Exception as e:  # the others run all the same
+        except Exception as e:  # the others must still run
             _complain(f"in the atexit function {function!r}", e)
 
 
 def _end_children(around):
-    """As multiprocessing does: what it made is given up, daemons are ended, others waited for."""
+    """As multiprocessing does: runs its finalizers, terminates daemons, waits for all children."""
     _finalize(around, 0)
     children = _children() - around.children
     for child in children:
@@ -362,7 +362,7 @@ def _resources():
 
 
 def _finalize(around, least):
-    """Runs the program's finalizers of at least this priority; None: all that have one."""
+    """Runs the program's finalizers of at least this priority; None: of any priority."""
     util = sys.modules.get("multiprocessing.util")
     own = [key for key in _resources() - around.resources if key[0] is not None]
     for key in sorted(own, reverse=True):
@@ -372,7 +372,7 @@ def _finalize(around, least):
 
 
 def _end_finalizers(around):
-    """weakref.finalize: temporary directories and their kind."""
+    """Runs weakref.finalize callbacks: those of temporary directories, for example."""
     known = weakref.finalize._registry
     own = [(info.index, f) for f, info in list(known.items()) if f not in around.finalizers]
     for _, finalizer in sorted(own, key=lambda pair: pair[0], reverse=True):
@@ -387,7 +387,7 @@ def _end_rpc(around):
 
 
 def _end_files(around):
-    """Flushes what is open for writing: the variables that hold it stay."""
+    """Flushes files that are open for writing: the variables that hold them stay."""
     for handler in list(logging._handlerList):
         if (handler := handler()) is not None:
             handler.flush()
@@ -410,6 +410,6 @@ _STEPS = (
 
 
 def end_child():
-    """In a child that user code forked and that came back: what it inherited runs at its end."""
+    """Runs the inherited exit functions in a child that user code forked and that returned here."""
     if _running is not None:
         _end_functions(_running)

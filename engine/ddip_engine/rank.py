@@ -1,7 +1,7 @@
-"""A rank: the table of messages for the main thread, and how each thread answers one.
+"""A rank: the table of messages for the main thread, and how each thread answers a message.
 
-The main thread does one thing after another, in the order of the messages; the service threads
-(service.py) answer even while a cell runs.
+The main thread handles one message at a time, in order; the service threads (service.py) answer
+even while a cell runs.
 """
 
 import _thread
@@ -39,7 +39,7 @@ from ddip_engine import (
 )
 from ddip_engine.state import Cancelled, EngineError
 
-_path_is_open = False  # user code has run, or objects came
+_path_is_open = False  # user code has run, or objects were pushed
 _FIXED_THREADS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
@@ -47,7 +47,7 @@ _FIXED_THREADS = (
 
 
 def main(env, phases):
-    """Lives until the agent says so. env: what this rank has in place of the zygote's."""
+    """Runs a rank until the agent ends it. env: variables that replace those of the zygote."""
     _become(env)
     streams.install()
     run.install()
@@ -67,7 +67,7 @@ def main(env, phases):
 
 
 def _rescue():
-    """Ends collectives of NCCL, which may be what the other threads wait for."""
+    """Ends NCCL collectives, for which the other threads may be waiting."""
     while (message := _ddip.rescue()) is not None:
         _answer(_RESCUE, message)
         del message
@@ -78,7 +78,7 @@ def _call(tag, function, *args):
 
 
 def _call_main(tag, function, *args):
-    """Those that can be cancelled have their tag."""
+    """Functions that can be cancelled get their tag as well."""
     try:
         return function(tag, *args) if function in _CANCELLABLE else function(*args)
     finally:
@@ -86,7 +86,7 @@ def _call_main(tag, function, *args):
 
 
 def _answer(rows, message, call=_call):
-    """Calls the message's function and sends what it returns, or why it failed."""
+    """Calls the message's function and sends its result, or the reason why it failed."""
     kind, tag, fd, *fields = message
     try:
         if kind not in rows:
@@ -99,7 +99,7 @@ def _answer(rows, message, call=_call):
         _ddip.error(tag, e.errno, cells.bound(str(e)))
     except Cancelled:
         _ddip.error(tag, EINTR, "cancelled: nobody waits for it any more")
-    except BaseException as e:  # the rank outlives what goes wrong, and tells it
+    except BaseException as e:  # the rank survives any failure, and reports it
         _fail(tag, kind, e)
     finally:
         if fd >= 0:
@@ -117,7 +117,7 @@ def _fail(tag, kind, error):
 
 
 def _send(reply, tag, answer):
-    """answer: the reply's fields, with a descriptor in front where one goes along."""
+    """answer: the reply's fields, as a WithDescriptor if a descriptor goes with them."""
     if isinstance(answer, service.WithDescriptor):
         try:
             _ddip.reply_fd(reply, tag, answer.fd, *answer.fields)
@@ -131,7 +131,7 @@ def _send(reply, tag, answer):
 
 
 def _become(env):
-    """Makes of a copy of the zygote what a fresh process would be."""
+    """Turns a fork of the zygote into what a fresh process would be."""
     state.pid = os.getpid()
     for name in _FIXED_THREADS:
         if name not in env:
@@ -141,7 +141,7 @@ def _become(env):
     state.default_env["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _set_backend_of_figures()
-    # Newer Pythons warn at each fork where there are threads; the engine's are no program's fault.
+    # Newer Pythons warn when a process with threads forks; the engine's are no fault of a program.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead", DeprecationWarning)
     random.seed()
     if "numpy" in sys.modules:
@@ -154,7 +154,7 @@ def _become(env):
 
 
 def _set_backend_of_figures():
-    """Figures come inline; matplotlib may be imported already, by the user's preload."""
+    """Makes figures appear inline; a preload of the user's may have imported matplotlib already."""
     chosen = os.environ.get("MPLBACKEND")
     backend = chosen or ("module://matplotlib_inline.backend_inline" if _has_inline() else "Agg")
     os.environ["MPLBACKEND"] = backend
@@ -164,7 +164,7 @@ def _set_backend_of_figures():
 
 
 def _has_inline():
-    """True if figures can be sent as images: both packages are there."""
+    """True if figures can be sent as images: IPython and matplotlib_inline are installed."""
     if not shell.available():
         return False
     from importlib.util import find_spec
@@ -173,9 +173,9 @@ def _has_inline():
 
 
 def _end():
-    """Runs what programs registered for their end, drops their names (files are flushed), and goes.
+    """Runs registered exit functions, drops the user's names (which flushes files), and exits.
 
-    The interpreter's own way would destroy process groups, whose threads may be stuck.
+    The interpreter's own shutdown would destroy process groups, whose threads may be stuck.
     """
     threading._shutdown()
     atexit._run_exitfuncs()
@@ -216,7 +216,7 @@ def _items(env):
 
 
 def _take_place(env):
-    """The group may have other hosts, and a store at another one."""
+    """Applies a new environment: the group may have moved to other hosts, and so may its store."""
     given = _items(env)
     store = given.pop("DDIP_STORE", "")
     given.pop("DDIP_PEER", "")
@@ -229,7 +229,7 @@ def _take_place(env):
 
 
 def _launch_environment(given):
-    """What torchrun sets; the daemon's own values win."""
+    """The variables that torchrun sets; the daemon's own values take precedence."""
     defaults = {
         "RANK": state.rank,
         "LOCAL_RANK": state.local_rank,
@@ -245,8 +245,8 @@ def _launch_environment(given):
         "TORCHELASTIC_MAX_RESTARTS": 0,
         "TORCHELASTIC_RUN_ID": "ddip",
     }
-    # By itself torch would end the process of a collective that hangs, or whose CUDA context is
-    # lost; the engine aborts the first, and says why it ends the other.
+    # On its own, torch would end a process whose collective hangs or whose CUDA context is lost;
+    # the engine aborts the collective, and reports why it ends a process without a context.
     for name in ("ASYNC_ERROR_HANDLING", "ENABLE_MONITORING", "RETHROW_CUDA_ERRORS"):
         name = f"TORCH_NCCL_{name}"
         defaults[name] = os.environ.get(name, 0)
@@ -257,7 +257,7 @@ def _launch_environment(given):
         if name:
             defaults["GLOO_SOCKET_IFNAME"] = name
     if alone and "NCCL_SOCKET_IFNAME" not in os.environ:
-        defaults["NCCL_SOCKET_IFNAME"] = "lo"  # by itself NCCL listens where the network is
+        defaults["NCCL_SOCKET_IFNAME"] = "lo"  # on its own, NCCL listens on the network
     return {name: str(value) for name, value in defaults.items()} | given
 
 
@@ -273,7 +273,7 @@ def _run(fd, cell, generation, source):
 
 
 def _open_path():
-    """User code imports from the current directory, too; the engine itself never does."""
+    """Lets user code import from the current directory; the engine itself never does."""
     global _path_is_open
     if not _path_is_open and "" not in sys.path:
         sys.path.insert(0, "")
@@ -291,12 +291,12 @@ def _put(tag, fd, name, view, op, size):
     except Cancelled:
         raise EngineError(EINTR, f"{name}: interrupted before the object was made") from None
     finally:
-        gpu.mark()  # a state dict that is loaded, or undone, is copied by kernels
+        gpu.mark()  # loading a state dict, or undoing that, runs kernels
     return ()
 
 
 def _drop(tag, objects):
-    """Empties this list. An interrupt ends what the objects' own code does then."""
+    """Empties this list. An interrupt ends what the objects' own code does meanwhile."""
     with contextlib.suppress(Cancelled):
         service.cancellable(tag, objects.clear)
 
@@ -318,7 +318,7 @@ def _move(fd, old, new):
 
 
 def _reset(tag, fd):
-    """An empty namespace; the process, its modules and its process group stay."""
+    """Empties the namespace; the process, its modules and its process group stay."""
     names = state.main.__dict__
     users = [k for k in names if k not in state.first_names and k not in state.engine_names]
     _drop(tag, [names.pop(name) for name in users])
@@ -347,7 +347,7 @@ def _abort(fd, always, ms):
     dist.abort()
 
 
-# message -> (function of the descriptor and the fields, its reply; None: a notice)
+# message -> (function of the descriptor and the fields, its reply; None for a notice)
 _MAIN = {
     "Tinit": (_init, "Rinit"),
     "Trun": (_run, "Rrun"),

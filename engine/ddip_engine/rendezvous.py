@@ -1,9 +1,9 @@
-"""Where ranks meet: one store client for each rank, and the rendezvous of env://, tcp:// and
-file://, which all lead to the engine's store (store.py) for the ranks of this group.
+"""Where ranks meet: one store client for each rank, and the rendezvous handlers of env://, tcp://
+and file://, which all lead the ranks of this group to the engine's store (store.py).
 
-On one host that is a Unix socket that only this user can open. MASTER_ADDR and MASTER_PORT lead to
-a separate TCPStore, for external ranks, processes that programs spawn, and programs that connect
-to it themselves.
+On a single host that is a Unix socket that only this user can open. MASTER_ADDR and MASTER_PORT
+refer to a separate TCPStore, for external ranks, processes that programs spawn, and programs that
+connect to it themselves.
 """
 
 import collections
@@ -18,21 +18,21 @@ from errno import EHOSTDOWN, EHOSTUNREACH, EOPNOTSUPP
 from ddip_engine import state, store, store_connection
 from ddip_engine.state import EngineError
 
-_CONNECT_S = 60  # to the store, which is there before any rank
+_CONNECT_S = 60  # timeout; the store exists before any rank
 
 api = None  # torch.distributed
 _real = {}  # scheme -> torch's own handler
-_store = None  # the one client of the store of this rank
-_connection = None  # the same without torch, for what the engine itself says
-_tcp_store = None  # the one client of the TCPStore of this rank
+_store = None  # this rank's only client of the store
+_connection = None  # the same without torch, for the engine's own keys
+_tcp_store = None  # this rank's only client of the TCPStore
 _endpoint = ("", 0)  # of that TCPStore
-_path = ""  # of the store's Unix socket; "": there is the TCPStore only
+_path = ""  # of the store's Unix socket; "" if there is only the TCPStore
 _inits = collections.Counter()  # init_process_group calls of this cell, by rendezvous
 _external_joined_in = None  # the generation in which the external ranks were met; None: not yet
 
 
 def install():
-    """Replaces torch's handlers. Torch is imported."""
+    """Replaces torch's handlers. Torch must have been imported."""
     global api
     api = sys.modules["torch"].distributed
     handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
@@ -44,24 +44,24 @@ def install():
 
 
 def start(address, port, path):
-    """Says where the stores of this group are."""
+    """Sets where the stores of this group are."""
     global _endpoint, _path
     _endpoint = (address, port)
     _path = path
 
 
 def is_at(address, port, path):
-    """Is that where the stores are known to be?"""
+    """Are the stores already known to be there?"""
     return (_endpoint, _path) == ((address, port), path)
 
 
 def begin_cell():
-    """No init of the cell that begins can meet another cell's keys."""
+    """Restarts the counts: the keys contain the cell's number, so no other cell's can match."""
     _inits.clear()
 
 
 def drop_clients():
-    """The clients, which this process must not use any more."""
+    """Forgets and returns the clients, which this process must not use any more."""
     global _store, _tcp_store, _connection
     clients = [client for client in (_store, _tcp_store, _connection) if client is not None]
     _store = _tcp_store = _connection = None
@@ -69,7 +69,7 @@ def drop_clients():
 
 
 def _wrap_spawn():
-    """Processes that user code spawns are a job of their own: their rank 0 hosts their store."""
+    """Processes that user code spawns form a job of their own: their rank 0 hosts their store."""
     spawn = sys.modules.get("torch.multiprocessing.spawn")
     if spawn is None:
         return
@@ -89,7 +89,7 @@ def _wrap_spawn():
 
 
 def _client():
-    """The rank's client of its group's store; it connects again if its socket is gone."""
+    """The rank's client of its group's store; it reconnects if its socket was shut down."""
     global _store
     if not _path:
         return _tcp_client()
@@ -97,24 +97,24 @@ def _client():
         from ddip_engine import store_client
 
         _store = store_client.Client(_path)
-    with contextlib.suppress(OSError, RuntimeError):  # shut down to free this rank
+    with contextlib.suppress(OSError, RuntimeError):  # it was shut down to free this rank
         _store.check(["ddip"])
     return _store
 
 
 def has_store():
-    """Can store_set() and store_get() be used? Over several hosts there is the TCPStore only."""
+    """Can store_set() and store_get() be used? Across hosts there is only the TCPStore."""
     return bool(_path)
 
 
 def store_set(key, value):
-    """A key of the engine's own in the group's store, as bytes. Works without torch. EngineError:
-    there is no store, or it is gone."""
+    """Sets a key of the engine's own in the group's store to these bytes. Works without torch.
+    Raises EngineError if there is no store, or it no longer exists."""
     _ask(store.SET, key.encode(), value)
 
 
 def store_get(key):
-    """Waits until it is set. A signal whose handler raises ends that."""
+    """Waits until the key is set. A signal whose handler raises ends the wait."""
     return store.unpack(_ask(store.GET, key.encode()))[0]
 
 
@@ -131,13 +131,13 @@ def _ask(op, *fields):
 
 
 def _tcp_client():
-    """The rank's client of the TCPStore; made again if its socket is gone."""
+    """The rank's client of the TCPStore; made again if its socket was shut down."""
     global _tcp_store
     if _tcp_store is not None:
         try:
             _tcp_store.check(["ddip"])
             return _tcp_store
-        except RuntimeError:  # shut down to free this rank
+        except RuntimeError:  # it was shut down to free this rank
             _tcp_store = None
     host, port = _endpoint
     try:
@@ -156,15 +156,15 @@ def _is_ours_to_serve():
 
 
 def _is_ours(rank, size):
-    """True if this is the group of this mount, and none of its ranks is another's process."""
+    """True if this is the group of this mount, and it has no external ranks."""
     return _is_ours_to_serve() and not state.external and (rank, size) == (state.rank, state.size)
 
 
 def _store_for(host, port, rank, size, timeout, tag):
     """A store whose keys no other init of this mount sees.
 
-    The engine's store serves the ranks of this group, whatever host and port the program says; a
-    group of other processes hosts its own, as without the engine.
+    The engine's store serves the ranks of this group, whatever host and port the program names; a
+    group of other processes hosts its own, as it would without the engine.
     """
     own = _is_ours_to_serve()
     if state.external and size == state.size:
@@ -182,7 +182,7 @@ def _store_for(host, port, rank, size, timeout, tag):
 
 
 def _store_with_external():
-    """The keys that a process with torch's own env:// arrives at. They can be used once."""
+    """The store with the keys that torch's own env:// uses. They can be used only once."""
     global _external_joined_in
     if _external_joined_in == state.generation:
         raise RuntimeError(
@@ -198,15 +198,15 @@ def _store_with_external():
 
 
 def forget_external():
-    """Nobody shall read what the ranks of an older generation wrote for the external ones.
+    """Deletes what the ranks of an older generation wrote for the external ones.
 
-    Runs while no rank of the group meets others: at a rebuild, and when a new rank joins.
+    Runs while no rank of the group is in a rendezvous: at a rebuild, and when a new rank joins.
     """
     global _external_joined_in
     if not state.external or api is None or _endpoint[1] == 0:
         return
     client = _tcp_client()
-    if not hasattr(client, "list_keys"):  # then it is once for each start
+    if not hasattr(client, "list_keys"):  # then they can be met once for each start
         _external_joined_in = state.generation if _external_joined_in is not None else None
         return
     for key in client.list_keys():
@@ -214,7 +214,7 @@ def forget_external():
 
 
 def numbers(url):
-    """(parsed url, rank, world size): of the url's query, else of the environment."""
+    """(parsed url, rank, world size); a number that the url's query does not have is None."""
     rendezvous = sys.modules["torch.distributed.rendezvous"]
     parsed = rendezvous.urlparse(url)
     query = rendezvous._query_to_dict(parsed.query)
@@ -232,7 +232,7 @@ def _environment(name):
 
 
 def _env_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
-    """The handler of env://, see torch.distributed.rendezvous."""
+    """The handler of env://; see torch.distributed.rendezvous."""
     _, rank, size = numbers(url)
     rank = int(rank if rank is not None else _environment("RANK"))
     size = int(size if size is not None else _environment("WORLD_SIZE"))
@@ -243,7 +243,7 @@ def _env_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
 
 def _file_rendezvous(url, **kwargs):
     """The handler of file://. The ranks of this group meet at the engine's store, under the file's
-    name: torch's own way leaves keys in the file that the next init of a process would find."""
+    name: torch's own handler leaves keys in the file that the next init of a process would find."""
     parsed, rank, size = numbers(url)
     if rank is None or size is None or not _is_ours(int(rank), int(size)):
         yield from _real["file"](url, **kwargs)
@@ -255,7 +255,7 @@ def _file_rendezvous(url, **kwargs):
 
 
 def _tcp_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
-    """The handler of tcp://, see torch.distributed.rendezvous."""
+    """The handler of tcp://; see torch.distributed.rendezvous."""
     parsed, rank, size = numbers(url)
     for value, what in (
         (parsed.port, "port number"),

@@ -1,7 +1,7 @@
-"""Puts a new process group under the existing objects after an abort, and keeps the namespace.
+"""Gives the existing objects a new process group after an abort, and keeps the namespace.
 
 DistributedDataParallel wrappers on the default group are repaired in place. Other objects that hold
-a dead group are found and named, with the code that repairs them.
+a dead group are found and reported by name, with the code that repairs them.
 """
 
 import gc
@@ -9,7 +9,7 @@ import sys
 
 from ddip_engine import dist, table
 
-# Class names in a type's ancestry -> what it is, what to write.
+# (class name in a type's ancestry, advice on how to repair the object).
 _HOLDERS = (
     ("FSDPModule", "wrap the model again with fully_shard() on a new mesh"),
     ("FullyShardedDataParallel", "wrap the model again: FullyShardedDataParallel(model)"),
@@ -49,9 +49,9 @@ def _wrappers():
     kinds = [parallel.DistributedDataParallel]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    # An instance refers to its class; the search is in C, and some hundred thousand objects long.
+    # An instance refers to its class; the search runs in C, over some hundred thousand objects.
     found = [thing for thing in gc.get_referrers(*kinds) if type(thing) in kinds]
-    return [wrapper for wrapper in found if "reducer" in vars(wrapper)]  # else half made
+    return [wrapper for wrapper in found if "reducer" in vars(wrapper)]  # else half constructed
 
 
 def _repair(wrapper, name):
@@ -73,7 +73,7 @@ def _repair(wrapper, name):
         wrapper._comm_hooks = []
         for hook, hook_state in hooks:
             wrapper.register_comm_hook(hook_state, hook)
-    except Exception as e:  # torch's internals may refuse for reasons of the model's
+    except Exception as e:  # torch's internals may refuse because of the model
         return [
             f"{name}: could not be repaired ({type(e).__name__}: {e}): "
             f"wrap it again: {name} = DistributedDataParallel({name}.module)\n"

@@ -1,10 +1,10 @@
-"""Torch's communicators of NCCL, which C is told of: it ends what is under way in them where Python
-does not come to it, because a thread that waits for a collective holds the GIL.
+"""Reports torch's NCCL communicators to C, which ends the operations in flight in them if Python
+cannot, because a thread that waits for a collective holds the GIL.
 
-C revokes them (rank_revoke.c), it never aborts them. ncclCommAbort frees a communicator behind
-torch's back: NCCLComm keeps the pointer, sets `aborted_` in its own abort() only, and would ask the
-freed one for errors and free it again. A revoked one is whole: torch aborts or destroys it as ever.
-While C is at it nobody may free it: claimed(). Never run with a GPU.
+C revokes them (rank_revoke.c) and never aborts them. ncclCommAbort frees a communicator behind
+torch's back: NCCLComm keeps the pointer, sets `aborted_` only in its own abort(), and would query
+the freed one for errors and free it again. A revoked one stays valid: torch aborts or destroys it
+as usual. While C uses one, nothing may free it: see claimed(). Never run on a GPU.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ import sys
 import _ddip
 from ddip_engine import gpu
 
-_LIBRARY = "libtorch_cuda.so"  # whose NCCL must be the one that is revoked with
-_FREE = ("abort", "shutdown")  # methods of torch's that free communicators
+_LIBRARY = "libtorch_cuda.so"  # its NCCL must be the one that revokes
+_FREE = ("abort", "shutdown")  # methods of torch that free communicators
 
 _c10d = None  # torch.distributed.distributed_c10d; None: it has no NCCL
-_devices = None  # dist's function
-_seen = set()  # ids of groups whose communicators are known as far as there are any
-_kept = []  # backends that C knows a communicator of: they live until claimed()
+_devices = None  # dist._devices()
+_seen = set()  # ids of groups whose communicators, if there are any, are known
+_kept = []  # backends with a communicator that C knows: kept alive until claimed()
 
 
 def install(c10d, devices):
-    """Before user code. devices(name): which backend of a group serves which device."""
+    """Call before user code. devices(name): which backend of a group serves which device."""
     global _c10d, _devices
     if not c10d.is_nccl_available():
         return
@@ -47,7 +47,7 @@ def _claiming(real):
 
 @contextlib.contextmanager
 def claimed():
-    """Around what frees communicators. RuntimeError: C is at them, and none may be freed."""
+    """Surrounds code that frees communicators. Raises RuntimeError if C is still using them."""
     if _c10d is None:
         yield
         return
@@ -62,7 +62,7 @@ def claimed():
 
 
 def _groups():
-    """(group, backend) of all that NCCL serves, in the order in which they were made."""
+    """(group, backend) of all groups that NCCL serves, in the order of their creation."""
     if _c10d is None:
         return
     cuda = sys.modules["torch"].device("cuda")
@@ -74,12 +74,12 @@ def _groups():
 
 
 def backends():
-    """Of all groups that NCCL serves, in the order in which they were made."""
+    """The backends of all groups that NCCL serves, in the order of their creation."""
     return [backend for _, backend in _groups()]
 
 
 def used(group):
-    """A collective of this group (None: the default one) was made: it may have a communicator."""
+    """This group (None: the default one) has done a collective: it may have a communicator now."""
     if _c10d is None or id(group) in _seen:
         return
     if not _can_revoke() or _tell(group or _c10d.GroupMember.WORLD):
@@ -87,7 +87,7 @@ def used(group):
 
 
 def _can_revoke():
-    """Torch by itself frees no communicator, and its NCCL can revoke."""
+    """True if torch frees no communicator on its own, and its NCCL can revoke."""
     by_itself = os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") != "0"
     if by_itself or not hasattr(_c10d.ProcessGroupNCCL, "_comm_ptr") or not gpu.has_nccl():
         return False
@@ -95,9 +95,9 @@ def _can_revoke():
 
 
 def _tell(group):
-    """Tells of all there are. False: this group is to get one yet; what it did was for the CPU."""
+    """Tells C all communicators. False: this group has none yet; its collective was for the CPU."""
     claims = _ddip.nccl_claims()
-    device = sys.modules["torch"].cuda.current_device()  # whose communicators torch tells
+    device = sys.modules["torch"].cuda.current_device()  # whose communicators torch returns
     rows = [(each, backend, _address(backend)) for each, backend in _groups()]
     _kept[:] = [backend for _, backend, address in rows if address]
     _ddip.nccl_revocable(claims, [(address, device) for _, _, address in rows if address])
@@ -105,7 +105,7 @@ def _tell(group):
 
 
 def _address(backend):
-    """0: there is no communicator, or none any more."""
+    """The address of the communicator; 0 if there is none, or it no longer exists."""
     try:
         return backend._comm_ptr()
     except RuntimeError:  # it was aborted

@@ -1,6 +1,6 @@
-"""Runs one cell: one SIGINT raises one KeyboardInterrupt in its code; says how it ended.
+"""Runs one cell: one SIGINT raises one KeyboardInterrupt in its code; reports how it ended.
 
-Here is what holds with and without IPython; magics and rich display are in shell.py. rank_cell.c
+This is what applies with and without IPython; magics and rich display are in shell.py. rank_cell.c
 decides whether an interrupt is for this cell.
 """
 
@@ -33,23 +33,23 @@ from ddip_engine.preempted import Preempted
 
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
 
-_PREEMPTED = 2  # what _ddip.interrupt_wanted() says of it
+_PREEMPTED = 2  # what _ddip.interrupt_wanted() returns for it
 _WHY = "the cluster is about to end this job (on_preempt)"
 
 _DEFINES = re.compile(r"\b(def|class|lambda)\b")
-# What torch and its loaders say when what they wait for has been ended.
+# What torch and its data loaders say when the operation that they wait for has been ended.
 _ENDED_WAIT = re.compile(
     r"gloo|NCCL|[Cc]onnection (closed|reset|was)|[Bb]roken pipe|DataLoader worker|[Ss]ocket|aborted"
 )
-# A cell that says one of these wants the exception of the cell before.
+# A cell with one of these needs the exception of the previous cell.
 _LOOKS_BACK = re.compile(r"%debug|%tb|\bpm\(|post_mortem|\blast_(exc|value|traceback|type)\b")
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
-_cell = None  # the cell.Cell that runs, None: none does
-_THOROUGH_S = 0.005  # a cell that took this long pays for walking through its modules
+_cell = None  # the running cell.Cell; None if there is none
+_THOROUGH_S = 0.005  # after a cell that took this long, the time to walk its modules is small
 
 
 def _on_sigint(signum, frame):
-    """Raises in user code only: a late signal must not hit the engine's own."""
+    """Raises only in user code: a late signal must not hit the engine's own code."""
     if frame is not None and frame.f_code is _guarded.__code__:
         return
     if _cell is not None and imports.put_off(frame, _cell.number):
@@ -61,8 +61,8 @@ def _on_sigint(signum, frame):
 
 
 def _probed(signum, frame):
-    """Python runs handlers: so one of the program's own took SIGINT, unless it is yet to come. Or
-    what runs now was cancelled."""
+    """The probe signal: Python is running handlers, so one of the program's own has taken SIGINT,
+    unless an import defers it. Or the request that is running was cancelled."""
     if _ddip.is_cancelled():
         raise state.Cancelled
     if not imports.holds():
@@ -70,7 +70,7 @@ def _probed(signum, frame):
 
 
 def install():
-    """Takes SIGINT; a child that user code forks takes it as any Python program does."""
+    """Handles SIGINT; a child that user code forks handles it like any Python program."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
     real = signal.signal
@@ -97,7 +97,7 @@ def running():
 
 
 def file_of_cell():
-    """What tracebacks call the cell that runs; None: none does."""
+    """The name of the running cell in tracebacks; None if no cell runs."""
     return _cell.file if _cell is not None else None
 
 
@@ -111,7 +111,7 @@ def _armed(cell, runner):
 
 
 def _guarded(cell, runner):
-    """_armed that never raises: the one frame within enter and leave that no interrupt may hit."""
+    """_armed() that never raises: the only frame from enter to leave that no interrupt may hit."""
     try:
         return _armed(cell, runner)
     except BaseException as e:  # whatever user code raises ends the cell, not the rank
@@ -120,7 +120,7 @@ def _guarded(cell, runner):
 
 
 class _Work:
-    """Work of the engine's own that is interrupted as a cell is."""
+    """Work of the engine itself that can be interrupted like a cell."""
 
     file = "<selftest>"
 
@@ -130,8 +130,8 @@ class _Work:
 
 
 def interruptible(number, function):
-    """What function() returns. It runs as a cell of this number does: KeyboardInterrupt if an
-    interrupt ended it, whatever it raised then."""
+    """Returns the result of function(), which runs like a cell of this number. Raises
+    KeyboardInterrupt if an interrupt ended it, whatever it raised then."""
     global _cell
     work = _cell = _Work(number)
     ended = _guarded(work, lambda _: cells.Ended(value=function()))
@@ -144,7 +144,7 @@ def interruptible(number, function):
 
 
 def execute(number, source):
-    """Runs a cell. Returns (outcome, value, error, traceback, table) as Rrun wants them."""
+    """Runs a cell. Returns (outcome, value, error, traceback, table) for Rrun."""
     started = time.monotonic()
     if hasattr(sys, "last_value") and not _LOOKS_BACK.search(source.decode("utf-8", "replace")):
         drop_last()
@@ -159,7 +159,7 @@ def execute(number, source):
         error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended)))
         _keep_last(ended.error)
         out_of_memory.handle(number, ended.error)
-    ended.error = None  # frames of the traceback lead to it
+    ended.error = None  # frames of the traceback refer to it
     streams.flush()
     _tidy(cell, outcome)
     facts = table.text(time.monotonic() - started > _THOROUGH_S)
@@ -181,14 +181,14 @@ def _run(cell):
             ended = _guarded(cell, runner)
             if os.getpid() != state.pid:
                 _end_child(ended)
-    except OSError as e:  # a program's directory is not there
+    except OSError as e:  # a program's directory does not exist
         ended = cells.Ended(e)
         streams.display("error", **cells.describe(e))
     _cell = None
     imports.clean_up()
     sys.excepthook, sys.displayhook = hooks
     shell.close_traps()
-    if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's is 5 µs
+    if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's takes 5 µs
         signal.signal(signal.SIGINT, _on_sigint)
     if ended.error is not None:
         cells.trim(ended.error, cell.file)
@@ -196,7 +196,7 @@ def _run(cell):
 
 
 def _end_child(ended):
-    """A child that user code forked and that came back here ends as a Python program does."""
+    """Ends a child that user code forked and that returned here, like any Python program."""
     error, status = ended.error, 0
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -211,7 +211,7 @@ def _end_child(ended):
 
 @contextlib.contextmanager
 def _directive(cell):
-    """sys.argv, __file__ and sys.path[0] of a `# ddip:` cell, for the cell's time."""
+    """Sets sys.argv, __file__ and sys.path[0] for a `# ddip:` cell while it runs."""
     names, argv = state.main.__dict__, sys.argv
     folder = os.path.dirname(cell.file)
     program.forget_modules_beside(folder)
@@ -246,8 +246,8 @@ def _classify(ended, cell):
 
 
 def _by_interrupt(error, cell):
-    """True if the cell ended so because it was interrupted: it exits for it, or what it waited for
-    was ended with it."""
+    """True if the cell ended this way because it was interrupted: it exits in response, or the
+    operation that it waited for was ended too."""
     if cell.interrupted_late:
         return True
     if not cell.interrupted:
@@ -264,7 +264,7 @@ def _by_interrupt(error, cell):
 
 
 def _one_line(error):
-    """`ValueError: bad`: the exception and the first words of what it says."""
+    """`ValueError: bad`: the exception and the first line of its text."""
     if isinstance(error, SystemExit):
         return "SystemExit: " + cells.message(error.code)
     text = traceback.format_exception_only(type(error), error)[-1]
@@ -302,12 +302,12 @@ def drop_last():
 
 
 def _tidy(cell, outcome):
-    """What a cell leaves behind that nobody asked for: sources, cycles, cached GPU memory."""
+    """Cleans up what a cell leaves behind: sources, reference cycles, cached GPU memory."""
     if outcome == OK and not _DEFINES.search(cell.source):
         linecache.cache.pop(cell.file, None)  # nothing can show these lines any more
     if not state.autogc:
         return
     if outcome != OK or gpu_report.has_caches():
         gc.collect()
-    with contextlib.suppress(RuntimeError):  # its context is lost
+    with contextlib.suppress(RuntimeError):  # the CUDA context is lost
         gpu_report.empty_caches()

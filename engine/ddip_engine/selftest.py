@@ -1,8 +1,8 @@
-"""A self-test of the process group: times its collectives and checks what comes of them.
+"""A self-test of the process group: times its collectives and checks their results.
 
-All ranks do the same steps; each reports what it saw in lines that fs/group/selftest.c reads. What
-the ranks send are small whole numbers that depend on the rank, so that each sum is exact and a
-result that is another rank's, or an older one, is noticed.
+All ranks do the same steps; each reports its results in lines that fs/group/selftest.c parses. The
+ranks send small whole numbers that depend on the rank, so that each sum is exact and a result from
+another rank, or a stale one, is noticed.
 """
 
 import sys
@@ -15,12 +15,12 @@ from ddip_engine.state import EngineError
 _COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
 _ITEM_BYTES = 4  # of a float32
 _PERIOD = 61  # of the numbers that a rank sends
-_RANK_PERIOD = 509  # of what ranks add to them in sums: those of 16,384 ranks are exact in float32
-_ROUNDS = ((64 << 10, 20), (4 << 20, 10), (1 << 62, 3))  # up to so many bytes: timed rounds
-_PAIRS_TOLD = 256  # by one rank, at most
-_CHECKS = (1, 2)  # what is added to the numbers in the first check, and behind the timed rounds
+_RANK_PERIOD = 509  # of what ranks add to them in sums: exact in float32 up to 16,384 ranks
+_ROUNDS = ((64 << 10, 20), (4 << 20, 10), (1 << 62, 3))  # (up to this many bytes, timed rounds)
+_PAIRS_TOLD = 256  # limit of pairs that one rank reports
+_CHECKS = (1, 2)  # added to the numbers in the checks before and after the timed rounds
 _STALE = -1.0  # what a buffer holds before it receives
-_WRONG_MAX = (1 << 32) - 1  # that a reply can tell
+_WRONG_MAX = (1 << 32) - 1  # the largest number that a reply can hold
 
 
 def _run_on(link, sizes):
@@ -45,8 +45,8 @@ def _run_on(link, sizes):
 
 
 def told(pairs):
-    """The lines of these (microseconds, wrong elements, line): of very many only those that the
-    table is made of, or all ranks together would tell the square of their number."""
+    """The lines of these (microseconds, wrong elements, line). Of very many, only those that the
+    table needs: the ranks together would otherwise report the square of their number."""
     if len(pairs) > _PAIRS_TOLD:
         pairs = sorted(pairs)
         marks = {0, len(pairs) // 2, len(pairs) - 1}  # the quickest, the middle, the slowest
@@ -55,18 +55,19 @@ def told(pairs):
 
 
 def _rounds(size):
-    """How often an operation of that many bytes is timed."""
+    """How many times an operation of that many bytes is timed."""
     return next(count for limit, count in _ROUNDS if size <= limit)
 
 
 def _elements(name, size, ranks):
-    """What one rank sends in an operation of that many bytes, which of all_gather come out."""
+    """Elements that one rank sends in an operation of that many bytes: of the result, if it is an
+    all_gather."""
     return max(size // _ITEM_BYTES // (ranks if name == "all_gather" else 1), 1)
 
 
 def peers(rank, size):
-    """(to, from) by which each rank meets each other one alone, in rounds that all ranks share, as
-    tournaments are drawn; None: it has a rest."""
+    """(to, from) of each round of a round-robin tournament, in which each rank is paired with every
+    other one in turn; None means that this rank sits the round out."""
     places = size + size % 2
     for turn in range(places - 1):
         if rank == places - 1:
@@ -83,13 +84,13 @@ def summand(rank):
 
 
 def sum_of_summands(size):
-    """Over all ranks."""
+    """The sum of summand() over all ranks."""
     whole, rest = divmod(size, _RANK_PERIOD)
     return whole * (_RANK_PERIOD * (_RANK_PERIOD - 1) // 2) + rest * (rest - 1) // 2
 
 
 class _Link:
-    """What ranks are tested over. about: of what it consists."""
+    """What the ranks are tested over. about: what it consists of."""
 
     def __init__(self, rank, size, about):
         self.rank, self.size, self.about = rank, size, about
@@ -99,17 +100,17 @@ class _Link:
         return (self.rank + 1) % self.size, (self.rank - 1) % self.size
 
     def chosen(self):
-        """Lines of text: by which ways the data goes, where that can be known."""
+        """Lines of text that describe the paths of the data, if they can be known."""
         return []
 
     def measure(self, name, count, repeats, peer):
         """(microseconds of one operation, wrong elements). peer: (to, from) of sendrecv; None: this
-        rank only waits where all do."""
+        rank only takes part in the barrier."""
         raise NotImplementedError
 
 
 class _TorchLink(_Link):
-    """The default process group of torch, on the device that its backend is for."""
+    """Torch's default process group, on the device that its backend serves."""
 
     def __init__(self):
         self._torch = sys.modules["torch"]
@@ -148,7 +149,7 @@ class _TorchLink(_Link):
         self._synchronize()
         return int((received != expected).sum())
 
-    # each: (what does it, what it fills, what is to be in there then)
+    # each returns (the operation, the buffer that it fills, the expected contents)
 
     def _all_reduce(self, base, added, _):
         data = base + (summand(self.rank) + added)
@@ -186,7 +187,7 @@ class _TorchLink(_Link):
 
 
 class _NcclLink(_Link):
-    """The engine's own communicator: NCCL by itself, as nccl-tests have it. chosen: see _Link."""
+    """The engine's own communicator: NCCL by itself, as in nccl-tests. chosen: see _Link."""
 
     def __init__(self, chosen):
         super().__init__(state.rank, state.size, f"{gpu.load('nccl')}, float32 on cuda")
@@ -203,13 +204,13 @@ def _test(sizes):
         return _run_on(_TorchLink(), sizes)
     torch = gpu.torch_module()
     if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # nothing of the program's runs beside it
+        torch.cuda.synchronize()  # so that no work of the program runs during the test
     with nccl_graphs.dumped() as chosen, communicator.joined():
         return _run_on(_NcclLink(chosen), sizes)
 
 
 def _is_nccl():
-    """True if NCCL itself is tested, not torch. EOPNOTSUPP: there is nothing that can be."""
+    """True if NCCL itself is tested, not torch. Raises EOPNOTSUPP if nothing can be tested."""
     if dist.has_own_nccl():
         return True
     world = dist.c10d.GroupMember.WORLD if dist.c10d is not None else None
@@ -222,12 +223,12 @@ def _is_nccl():
     if world.size() != state.size:
         text = f"the default process group has {world.size()} of {state.size} ranks"
         raise EngineError(EOPNOTSUPP, f"{text}: write recover to ctl for one of all ranks")
-    # a communicator of the engine's own needs a store to meet at
+    # the engine's own communicator needs a store where the ranks meet
     return dist.device_of_default()[0] == "cuda" and rendezvous.has_store() and gpu.has_nccl()
 
 
 def run_all(number, sizes):
-    """The self-test of this number with these sizes ("1024 4096", bytes): as _run_on()."""
+    """Runs the self-test of this number with these sizes ("1024 4096", bytes). See _run_on()."""
     try:
         each = [int(size) for size in sizes.split()]
         return run.interruptible(number, lambda: _test(each))

@@ -1,13 +1,13 @@
 """Threads that answer requests even while a cell runs; none waits for another.
 
-One thread always waits for the next message. A thread that takes one and leaves nobody waiting
-starts another; a thread that finds two waiting ends. When the maximum is reached, or the system
-gives no more, the last one takes only quick requests, and the rest wait until one of the others is
-done.
+One thread always waits for the next message. A thread that takes one and leaves no other waiting
+starts another; a thread that finds two waiting exits. At the maximum, or if the system refuses to
+start another, the last one takes only quick requests, and the rest are queued until one of the
+others is done.
 
-A request that nobody waits for any more is cancelled: state.Cancelled is raised in its thread, and
-again until it ends, because code of a program may catch it. A thread stuck in C ends by itself or
-not at all. What the main thread does for pushes and removals is cancelled too, by a signal.
+A request whose reply is no longer wanted is cancelled: state.Cancelled is raised in its thread,
+repeatedly until it ends, because user code may catch it. A thread that is stuck in C ends by itself
+or not at all. Pushes and removals in the main thread are cancelled too, by a signal.
 """
 
 import collections
@@ -26,22 +26,22 @@ from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
 _THREADS = 64
-_AGAIN_S = 0.02  # until it is raised again: twice as long each time,
+_AGAIN_S = 0.02  # until it is raised again; doubles each time,
 _AGAIN_MAX_S = 1.0  # up to this
 _MOMENT_S = 0.001
 _QUICK_CHARS = 1 << 16
 
-_lock = allocate_lock()  # of all below; held for a few lines only
+_lock = allocate_lock()  # protects all below; held for a few lines only
 _waiting = 0  # threads that wait for a message
-_all = 0  # threads
+_all = 0  # threads in total
 _behind = collections.deque()  # messages that wait for a thread
 _insisting = False
-_importing = {}  # thread -> until when it is spared, because it imports modules
-_drawing = allocate_lock()  # matplotlib is for one thread at a time
+_importing = {}  # thread -> deadline until which it is spared, because it imports modules
+_drawing = allocate_lock()  # only one thread at a time may use matplotlib
 
 
 def start(answer):
-    """answer(rows, message, call): answers a message by its row, whose function call() calls."""
+    """answer(rows, message, call) answers a message by its row; call() calls the row's function."""
     with _lock:
         _start_thread(answer)
 
@@ -50,15 +50,15 @@ def _start_thread(answer):
     global _waiting, _all
     try:
         _start(_serve, answer)
-    except (RuntimeError, MemoryError):  # the system gives no more
+    except (RuntimeError, MemoryError):  # the system refuses
         return
     _waiting += 1
     _all += 1
 
 
 def _start(function, *args):
-    """Starts a thread. Until it runs, CPython takes it for the one that starts it, and raises there
-    what is sent to this one: so it has begun when this returns."""
+    """Starts a thread and waits until it runs. Before that, CPython mistakes it for the thread that
+    starts it, and raises in it the exceptions that are sent to that one."""
     begun = allocate_lock()
     begun.acquire()
     start_new_thread(_run_thread, (begun, function, args))
@@ -78,7 +78,7 @@ def _serve(answer):
         message = _begin(message, answer)
         while message is not None:
             answer(_ROWS, message, _call)
-            if not run.running():  # else the main thread sees it when the cell has ended
+            if not run.running():  # else the main thread checks when the cell has ended
                 gpu_lost.leave_if_lost()
             del message  # and what it refers to
             message, ends = _end()
@@ -87,13 +87,13 @@ def _serve(answer):
 
 
 def _begin(message, answer):
-    """Leaves another thread waiting. Returns the message, None if it is to wait."""
+    """Leaves another thread waiting. Returns the message, or None if it has been queued."""
     global _waiting
     with _lock:
         _waiting -= 1
         if _waiting == 0 and _all < _THREADS:
             _start_thread(answer)
-        if _waiting > 0 or _all == 1 or _is_quick(message):  # where there is no other, all
+        if _waiting > 0 or _all == 1 or _is_quick(message):  # the only thread takes all
             return message
         _waiting += 1
         _behind.append(message)
@@ -101,7 +101,7 @@ def _begin(message, answer):
 
 
 def _end():
-    """(the next message for this thread, or None, whether the thread is to end)."""
+    """(the next message for this thread or None, whether the thread must exit)."""
     global _waiting, _all
     with _lock:
         if _behind and _waiting > 0:
@@ -114,7 +114,7 @@ def _end():
 
 
 def _is_quick(message):
-    """True for what takes no time and runs no code of a program's."""
+    """True for a request that takes no time and runs no user code."""
     kind, _, _, *fields = message
     if kind != "Tget":
         return kind != "Tgc"
@@ -129,7 +129,7 @@ def _is_quick(message):
 
 
 def _call(tag, function, fd, *fields):
-    """Calls a row's function so that it can be cancelled, and finishes what must not be."""
+    """Calls a row's function so that it can be cancelled, then does what must not be cancelled."""
     draws = fields[1:2] == ["png"] and _wait_to_draw(tag)
     try:
         made = cancellable(tag, function, fd, *fields)
@@ -140,7 +140,8 @@ def _call(tag, function, fd, *fields):
 
 
 def cancellable(tag, function, *args):
-    """Calls it. state.Cancelled: the request of this tag was cancelled, perhaps before."""
+    """Calls the function. Raises state.Cancelled if the request of this tag was cancelled, perhaps
+    before the call."""
     try:
         return _ddip.cancellable(tag, get_ident(), Cancelled, _wait, function, *args)
     except Cancelled:
@@ -150,12 +151,12 @@ def cancellable(tag, function, *args):
 
 
 def _wait():
-    """A moment, for the exception that is on its way to this thread."""
+    """Waits briefly for the exception that is on its way to this thread."""
     sleep(_MOMENT_S)
 
 
 def _wait_to_draw(tag):
-    """Has the figures for itself, or nobody waits for this one any more."""
+    """Acquires the figures for this thread. Returns False if the request was cancelled instead."""
     while not _drawing.acquire(timeout=_AGAIN_S):
         if _ddip.cancelled(tag):
             return False
@@ -163,7 +164,7 @@ def _wait_to_draw(tag):
 
 
 def _cancel():
-    """Raises where cancelled requests are worked on, until they end."""
+    """Raises in the threads of cancelled requests, until they end."""
     global _insisting
     with _lock:
         if not _raise() or _insisting:
@@ -173,10 +174,10 @@ def _cancel():
 
 
 def _raise():
-    """Raises in the threads that work on cancelled requests, and returns them. One that imports
-    modules has time to do so first."""
+    """Raises in the threads of cancelled requests, and returns those threads. One that imports
+    modules gets time to finish first."""
     now = time.monotonic()
-    # kept in no variable: one of these frames is this one's, and a cycle keeps what they hold
+    # in no variable: this function's frame is among them, and a cycle would keep what they hold
     names = {t: imports.under_way(frame) for t, frame in sys._current_frames().items()}
     names = {thread: found for thread, found in names.items() if found}
     for thread in [each for each in _importing if each not in names]:
@@ -220,7 +221,7 @@ def _sendable(export, fd):
         return _GET_BYTES, 0, 0, export.size, export.head
     size = export.size - len(export.head)
     if export.device >= 0:
-        memfd = os.dup(_ddip.device_memfd())  # first: what is pinned must be told
+        memfd = os.dup(_ddip.device_memfd())  # first: what is pinned must be reported
         handle = _ddip.device_pin(export.keep, export.address, size, export.device)
         return WithDescriptor(memfd, _GET_DEVICE, handle, export.device, export.size, export.head)
     handle = _ddip.pin(export.keep, export.address, size)
@@ -228,7 +229,7 @@ def _sendable(export, fd):
 
 
 class WithDescriptor:
-    """Fields of a reply that a descriptor goes along with; who sends them closes it."""
+    """Fields of a reply that carries a descriptor, which the sender closes."""
 
     def __init__(self, fd, *fields):
         self.fd = fd
@@ -240,7 +241,7 @@ def _has(fd, name):
 
 
 def _gc(fd):
-    """Frees what nothing refers to, and cached memory of GPUs; says how much that was."""
+    """Frees unreachable objects and cached GPU memory; reports how much that was."""
     if not run.running():
         run.drop_last()
     objects = gc.collect()

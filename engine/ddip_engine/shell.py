@@ -1,7 +1,7 @@
-"""IPython as the runner of cells: the shell whose display, results and errors go to the stream.
+"""IPython as the runner of cells: a shell whose displays, results and errors go to the stream.
 
-The class must be named ZMQInteractiveShell: libraries look at that name to know a notebook.
-Without IPython nothing here is used but available(), which says so.
+The class must be named ZMQInteractiveShell: libraries recognize a notebook by that name. Without
+IPython, available() returns False, and the functions that are called regardless do nothing.
 """
 
 import __future__
@@ -19,8 +19,8 @@ import tokenize
 from ddip_engine import cell as cells
 from ddip_engine import colour, libraries, state, streams
 
-_shell = None  # the instance, None: no IPython
-_cell = None  # the cell.Cell that runs
+_shell = None  # the instance; None without IPython
+_cell = None  # the running cell.Cell
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___"}
@@ -30,12 +30,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def available():
-    """True if cells run by IPython."""
+    """True if IPython runs the cells."""
     return _shell is not None
 
 
 def _base():
-    """IPython's classes, imported when the shell is made and not before."""
+    """IPython's classes, not imported before the shell is made."""
     from IPython.core.compilerop import CachingCompiler
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
@@ -47,7 +47,7 @@ def _base():
 
 
 def make():
-    """Makes the shell around the fresh `__main__`; ImportError where there is no IPython."""
+    """Makes the shell around the fresh `__main__`. Raises ImportError if there is no IPython."""
     global _shell
     _, _, _, history, _, _ = _base()
     history.enabled = False  # it would start a thread, and write into the home directory
@@ -57,13 +57,13 @@ def make():
     _shell.set_hook("show_in_pager", _page, 99)
     libraries.install()
     names = state.main.__dict__
-    for name in ("exit", "quit"):  # IPython's take no exit status, which programs give
+    for name in ("exit", "quit"):  # IPython's accept no exit status, which programs pass
         names[name] = _sitebuiltins.Quitter(name, "Ctrl-D")
     state.engine_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
 
 
 def _classes():
-    """The four subclasses, made of those that the installed IPython has."""
+    """The four subclasses, derived from the classes of the installed IPython."""
     compiler, hook, publisher, _, shell, trait = _base()
     made = {
         "compiler": type("Compiler", (_Compiler, compiler), {}),
@@ -92,13 +92,13 @@ class _Compiler:
         return name
 
     def format_code_name(self, name):
-        """`Cell In[17]` for a cell's code in coloured tracebacks, None for a file's."""
+        """`Cell In[17]` for a cell's code in coloured tracebacks; None for a file's."""
         found = re.fullmatch(r"<cell (\d+)>", name)
         return ("Cell", "In[%s]" % found.group(1)) if found else None
 
 
 class _Hook:
-    """The value of the last expression: to the cell's result and to the stream."""
+    """Sends the value of the last expression to the cell's result and to the stream."""
 
     def quiet(self):
         """A semicolon at the end of the cell hides the result."""
@@ -121,7 +121,7 @@ class _Hook:
         pass
 
     def update_user_ns(self, result):
-        """`_`, `__`, `___` keep numbers and short texts only: memory is to be free after a cell."""
+        """`_`, `__`, `___` keep only numbers and short texts, so that a cell's memory is freed."""
         names = self.shell.user_ns
         small = isinstance(result, _KEPT_TYPES) and sys.getsizeof(result) <= _KEPT_BYTES
         if not small or names.get("_", "") is not self._:
@@ -134,7 +134,7 @@ class _Hook:
 
 
 def _ends_in_semicolon(source):
-    """True if the last token is a semicolon, whatever comment stands behind it."""
+    """True if the last token is a semicolon, whatever comment follows it."""
     ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -148,7 +148,7 @@ class _Publisher:
     """display() and its kin."""
 
     def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs):
-        """Sends display_data; a display_id gets the rank in front, for ranks count alike."""
+        """Sends display_data; prefixes a display_id with the rank, since all ranks count alike."""
         transient = dict(transient or {})
         if "display_id" in transient:
             transient["display_id"] = "r%d-%s" % (state.rank, transient["display_id"])
@@ -168,10 +168,10 @@ class _Publisher:
 
 
 class _Shell:
-    """InteractiveShell with the engine's ends: no terminal, no history, no memory of results."""
+    """InteractiveShell for the engine: no terminal, no history, no cache of results."""
 
-    execution_count = 1  # the cell's number; no trait here: nobody is to be told, each cell
-    result_text = ""  # of the cell that runs
+    execution_count = 1  # the cell's number; not a trait: no observers to notify in each cell
+    result_text = ""  # of the running cell
     shown_error = None  # the exception that was shown last
 
     def __init__(self, *args, **kwargs):
@@ -182,38 +182,38 @@ class _Shell:
         self.loop_runner = cells.run_async
 
     def _atexit_once(self):
-        """The rank's end drops the names itself; IPython's way collects garbage too: 50 ms."""
+        """The rank drops the names itself at exit; IPython would also collect garbage: 50 ms."""
 
     def init_virtualenv(self):
-        """The interpreter is the environment's own already."""
+        """The interpreter already is the environment's own."""
 
     def init_prompts(self):
-        """No sys.ps1: by it libraries take a rank for a terminal, and refuse to run DDP."""
+        """No sys.ps1: libraries would take the rank for a terminal, and refuse to run DDP."""
 
     def init_sys_modules(self):
         sys.modules["__main__"] = self.user_module
 
     def reset(self, *args, **kwargs):
-        """`%reset` takes the user's names; those of the engine stay."""
+        """`%reset` removes the user's names; those of the engine stay."""
         super().reset(*args, **kwargs)
         state.name_numbers()
 
     def enable_gui(self, gui=None):
-        """There is no event loop to enable; figures come inline."""
+        """There is no event loop to enable; figures appear inline."""
 
     def _tee(self, channel):
         """Newer versions keep a copy of all output for the history; none is kept here."""
         return _Nothing()
 
     def transform_cell(self, raw_cell):
-        """Valid Python is left as it is: no magic is valid Python, but for one word like `ls`."""
+        """Leaves valid Python as it is: no magic is valid Python, except for one word like `ls`."""
         if self.input_transformers_post or self._may_be_magic(raw_cell):
             return super().transform_cell(raw_cell)
         return super().transform_cell(raw_cell) if _parse(raw_cell) is None else raw_cell
 
     def plain_tree(self, source):
-        """The tree of a cell to which IPython would add nothing: Python without `await`, which no
-        extension changes or watches. None: it is for run_cell()."""
+        """The tree of a cell to which IPython would add nothing: Python without `await` that no
+        extension changes or observes. None if run_cell() must run the cell."""
         if (
             _WAITS.search(source)
             or self.ast_transformers
@@ -231,16 +231,16 @@ class _Shell:
         return tree if tree and tree.body else None
 
     def run_plain(self, source, tree):
-        """Does for such a cell what run_cell() does, in half of its time. Returns a result."""
+        """Does for such a cell what run_cell() does, in half the time. Returns a result."""
         result = _Result()
         self.events.trigger("pre_execute")
         try:
             with self.builtin_trap, self.display_trap:
                 name = self.compile.cache(source)
                 self.run_ast_nodes(tree.body, name, compiler=self.compile, result=result).send(None)
-        except StopIteration:  # as a coroutine says that it is done
+        except StopIteration:  # how a coroutine reports that it is done
             pass
-        except BaseException as e:  # an interrupt beside the user's code
+        except BaseException as e:  # an interrupt outside the user's code
             result.error_in_exec = e
             self.showtraceback()
         finally:
@@ -259,7 +259,7 @@ class _Shell:
     async def run_ast_nodes(
         self, nodelist, cell_name, interactivity="last_expr", compiler=compile, result=None
     ):
-        """Compiles all of the cell before any of it runs: a SyntaxError leaves nothing half."""
+        """Compiles all of the cell before any of it runs: with a SyntaxError, nothing runs."""
         if interactivity not in ("last_expr", "none"):
             return await super().run_ast_nodes(
                 nodelist, cell_name, interactivity=interactivity, compiler=compiler, result=result
@@ -282,7 +282,8 @@ class _Shell:
         return False
 
     async def run_code(self, code_obj, result=None, *, async_=False):
-        """Runs code of the cell. True: it raised, result knows what; SystemExit is not shown."""
+        """Runs code of the cell. Returns True if it raised, with the exception in result;
+        SystemExit is not shown."""
         __tracebackhide__ = "__ipython_bottom__"
         try:
             if async_:
@@ -327,7 +328,7 @@ class _Shell:
         streams.display("error", ename=etype.__name__, evalue=told, traceback=lines)
 
     def system_raw(self, cmd):
-        """`!cmd`: the command writes to the rank's own descriptors; its status is _exit_code."""
+        """`!cmd`: the command writes to the rank's own descriptors; its status is in _exit_code."""
         command = self.var_expand(cmd, depth=1)
         streams.flush()
         status = subprocess.call(command, shell=True, executable=os.environ.get("SHELL") or None)
@@ -337,20 +338,20 @@ class _Shell:
 
 
 def _shows_itself(error):
-    """Errors that IPython shows in ways of their own: of syntax, of usage."""
+    """True for errors that IPython shows in a way of their own: syntax errors, usage errors."""
     from IPython.core.error import UsageError
 
     return isinstance(error, (SyntaxError, UsageError)) or hasattr(error, "_render_traceback_")
 
 
 class _Result:
-    """What is asked of IPython's ExecutionResult."""
+    """The part of IPython's ExecutionResult that is used."""
 
     error_before_exec = error_in_exec = None
 
 
 def _parse(source):
-    """The tree of a cell; None: it holds a magic, or an error that will be told with its place."""
+    """The tree of a cell; None if it has a magic, or an error to be reported with its place."""
     try:
         return compile(source, "<cell>", "exec", _PARSE, True)
     except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
@@ -393,7 +394,7 @@ def run_cell(cell):
             result = _shell.run_cell(cell.source, shell_futures=cell.argv is None)
         return _ended(result, last)
     finally:
-        # run_cell() leaves them; to set such a trait takes long
+        # run_cell() leaves them set; setting such a trait is slow
         if _shell.last_execution_result is not None:
             _shell.last_execution_result = None
         if _shell.displayhook.exec_result is not None:
@@ -401,15 +402,15 @@ def run_cell(cell):
 
 
 def close_traps():
-    """An interrupt within IPython's own traps leaves them open: no later cell would set them."""
+    """Closes IPython's own traps: if an interrupt left one open, no later cell would set it."""
     if _shell is not None:
         _shell.display_trap._nested_level = _shell.builtin_trap._nested_level = 0
 
 
 def _ended(result, last):
-    """What IPython's result says. An exception that a magic showed and swallowed counts too."""
+    """Converts IPython's result. An exception that a magic showed and swallowed counts too."""
     before, during, shown = result.error_before_exec, result.error_in_exec, _shell.shown_error
-    # The frames of the traceback lead to this result: without the exception in it they go at once.
+    # The frames of the traceback refer to this result: with the exception in it, that is a cycle.
     result.error_before_exec = result.error_in_exec = _shell.shown_error = None
     if shown is last:
         shown = None  # %tb shows the last cell's exception again
@@ -426,7 +427,7 @@ def forget():
 
 
 def hide():
-    """A program finds no IPython, as in a new process. Returns what unhide() takes."""
+    """A program finds no IPython, as in a new process. Returns the argument for unhide()."""
     if _shell is None:
         return None
     kinds = [kind for kind in type(_shell)._walk_mro()]
@@ -438,7 +439,7 @@ def hide():
 
 
 def unhide(hidden):
-    """What hide() took away is there again; names that the program bound stay."""
+    """Restores what hide() removed; names that the program bound stay."""
     if hidden is None:
         return
     for kind, instance in hidden[0].items():
@@ -453,7 +454,7 @@ def inspect_name(name):
 
 
 def reset():
-    """The results that the shell remembers go with the namespace."""
+    """Drops the results that the shell remembers, along with the namespace."""
     if _shell is not None:
         hook = _shell.displayhook
         hook._, hook.__, hook.___ = "", "", ""
@@ -462,7 +463,7 @@ def reset():
 
 
 def warm():
-    """Imports what the first coloured traceback of a process would."""
+    """Imports what the first coloured traceback of a process would import."""
     try:
         raise ValueError("warm")
     except ValueError as e:

@@ -1,7 +1,7 @@
-"""What all of the engine's Python knows about its rank: numbers, the namespace, the error type.
+"""What all of the engine's Python shares: the rank's numbers, the namespace, the error type.
 
-No behaviour lives here, and nothing is imported but the standard library, so that every other
-module may import it.
+It has no behaviour of its own, and imports only the standard library, so that every other module
+may import it.
 """
 
 import os
@@ -14,20 +14,20 @@ local_rank = 0
 local_size = 1
 generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
-external = ""  # the ranks of this group that are other programs' processes: "1,3"
-autogc = True  # give memory back after each cell
-settings_env = {}  # what the group's `env` settings say
+external = ""  # the ranks of this group that are other programs' processes, like "1,3"
+autogc = True  # free memory after each cell
+settings_env = {}  # the group's `env` settings
 engine_env = {}  # what the engine set in the environment of this rank
-default_env = {}  # the same, where nobody says otherwise
+default_env = {}  # the same, unless the variable is set otherwise
 pid = os.getpid()  # of the engine process; a child that user code forked has another one
 
 main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has made it
 first_names = {}  # __name__ and the like, as they are in an empty namespace
-engine_names = {}  # what the engine itself put into that namespace: hidden as long as unchanged
+engine_names = {}  # what the engine itself put into that namespace: hidden while unchanged
 
 
 class EngineError(Exception):
-    """A request that cannot be met: an errno for the caller and the text that explains it."""
+    """A request that cannot be met: an errno for the caller, and a text that explains it."""
 
     def __init__(self, errno, text):
         super().__init__(text)
@@ -35,7 +35,7 @@ class EngineError(Exception):
 
 
 class Cancelled(BaseException):
-    """Raised in code that makes a view when nobody waits for that any more."""
+    """Raised in code that serves a request whose reply is no longer wanted."""
 
 
 def fresh_main():
@@ -59,6 +59,6 @@ def put(**names):
 
 
 def is_engine_frame(frame):
-    """True for a frame of the engine's own code, which no traceback is to show."""
+    """True for a frame of the engine's own code, which tracebacks must not show."""
     name = frame.f_globals.get("__name__")
     return isinstance(name, str) and name.partition(".")[0] == "ddip_engine"

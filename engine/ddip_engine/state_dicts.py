@@ -1,4 +1,4 @@
-"""Loads state dicts into modules and optimizers: all of it, or nothing if it does not fit."""
+"""Loads state dicts into modules and optimizers: entirely, or not at all if one does not fit."""
 
 import sys
 from errno import EBADMSG
@@ -53,24 +53,24 @@ def _optimizer_problems(optimizer, state):
 
 
 def keep(holder):
-    """A function that makes the holder what it is now."""
+    """Returns a function that restores the holder's current state."""
     torch = sys.modules["torch"]
     kept = _kept_optimizer if isinstance(holder, torch.optim.Optimizer) else _kept_module
     return kept(holder)
 
 
 def load(name, holder, state):
-    """load_state_dict. If it fails the holder is to be made what it was."""
+    """Calls load_state_dict. If it fails, the caller must restore the holder."""
     try:
         holder.load_state_dict(state)
-    except BaseException as e:  # code of the object's class, hooks of a program
+    except BaseException as e:  # raised by the object's class, or by a program's hooks
         raise refusal_of(e, f"{name}.load_state_dict", EBADMSG) from None
 
 
 def _kept_module(module):
-    """A function that makes a module what it is now: its tensors with their bytes, its attributes.
+    """A function that restores a module's current tensors, with their contents, and attributes.
 
-    What else an attribute leads to (a list that a hook changes in place) is not kept.
+    What else an attribute refers to (a list that a hook changes in place) is not restored.
     """
     kept = []
     for part in module.modules():
@@ -88,7 +88,7 @@ def _kept_module(module):
 
 
 def _kept_optimizer(optimizer):
-    """The same of an optimizer: its groups, and its state of each parameter."""
+    """The same for an optimizer: its groups, and its state for each parameter."""
     groups, states = optimizer.param_groups, optimizer.state
     fields = [each for each in states.values() if isinstance(each, dict)]
     kept = [(each, dict(each)) for each in (optimizer.__dict__, states, *groups, *fields)]
@@ -105,13 +105,13 @@ def _kept_optimizer(optimizer):
 
 
 def _set_dict(names, values):
-    """The same dict with these entries."""
+    """Replaces the entries of a dict in place."""
     names.clear()
     names.update(values)
 
 
 def _copies(values):
-    """(tensor, a copy) of each tensor that has bytes of its own."""
+    """(tensor, copy) for each tensor that has data of its own."""
     found = {id(value): value for value in values if is_tensor(value)}
     local = [t.to_local() if hasattr(t, "to_local") else t for t in found.values()]  # DTensor
     return [(t, _copy(t.detach())) for t in local if not t.is_meta]
@@ -120,7 +120,7 @@ def _copies(values):
 def _copy(tensor):
     try:
         return tensor.clone()
-    except RuntimeError:  # no room for it on its device
+    except RuntimeError:  # no memory for it on its device
         return tensor.cpu()
 
 
@@ -129,7 +129,7 @@ def _put_back(copies):
         for tensor, copy in copies:
             if tensor.shape == copy.shape and tensor.dtype == copy.dtype:
                 _write(tensor, copy)
-            else:  # a hook gave it other bytes
+            else:  # a hook gave it other data
                 tensor.data = copy
 
 
@@ -137,4 +137,4 @@ def _write(tensor, copy):
     try:
         tensor.copy_(copy)
     except RuntimeError:
-        """What no one can write to (an expanded tensor) was not written to."""
+        pass  # a tensor that cannot be written to, such as an expanded one, was not changed

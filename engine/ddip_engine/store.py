@@ -1,9 +1,10 @@
-"""The store at which the ranks of a group meet: keys and values behind a Unix socket in the group's
-own directory, which no other user can enter; a TCPStore on loopback is open to all. It needs no
-torch.
+"""The store where the ranks of a group meet: keys and values behind a Unix socket in the group's
+own directory, which no other user can enter; a TCPStore on the loopback is open to everyone. It
+does not need torch.
 
-A request is length[4] op[1] and fields, each length[4] and its bytes; an answer is length[4] and
-bytes. GET and WAIT are answered once all their keys exist; a client has one request at a time.
+A request is length[4] op[1] and fields, each length[4] and its bytes; a reply is length[4] and
+bytes. GET and WAIT are answered once all their keys exist; a client has one request in flight at a
+time.
 """
 
 import os
@@ -20,12 +21,12 @@ _CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
 
 
 def pack(fields):
-    """Fields as bytes."""
+    """Encodes fields as bytes."""
     return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
 
 
 def unpack(data):
-    """The list of fields that pack() made these bytes of."""
+    """Decodes the list of fields that pack() encoded."""
     fields, at = [], 0
     while at < len(data):
         (size,) = _LENGTH.unpack_from(data, at)
@@ -36,12 +37,12 @@ def unpack(data):
 
 
 def frame(body):
-    """Bytes as they are sent."""
+    """A body as it is sent, preceded by its length."""
     return _LENGTH.pack(len(body)) + body
 
 
 def unframe(buffer):
-    """Takes the first whole body out of a bytearray; None: it has not come yet."""
+    """Removes the first complete body from a bytearray; None if it has not arrived yet."""
     if len(buffer) < _LENGTH.size:
         return None
     (size,) = _LENGTH.unpack_from(buffer)
@@ -54,7 +55,7 @@ def unframe(buffer):
 
 
 def reach(path, use):
-    """Calls use(address) for the socket's path, however long that is."""
+    """Calls use(address) with an address of the socket's path, however long the path is."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return use(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
@@ -63,7 +64,7 @@ def reach(path, use):
 
 
 def listen(path):
-    """A listening socket; what another process left at this path is taken away."""
+    """Returns a listening socket. Removes what another process left at this path."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.lexists(path):
         os.unlink(path)
@@ -74,7 +75,7 @@ def listen(path):
 
 
 class Server:
-    """Serves the clients of a listening socket, for ever."""
+    """Serves the clients of a listening socket forever."""
 
     def __init__(self, listener):
         self._listener = listener
@@ -141,8 +142,8 @@ class Server:
                 self._answer(connection, pack(found))
 
 
-# ---- what is answered at once: functions of the data, the fields, and what sends the answer; True:
-# ---- a key may be new
+# ---- requests that are answered at once: functions of the data, the fields, and a function that
+# ---- sends the reply; they return True if a key may be new
 
 
 def _set(data, fields, answer):
@@ -168,7 +169,7 @@ def _delete(data, fields, answer):
 
 
 def _compare_set(data, fields, answer):
-    """As TCPStore: a key that is not there is set if nothing was expected. Gives what it is now."""
+    """As in TCPStore, a missing key is set if nothing was expected. Replies with its value now."""
     key, expected, desired = fields
     if data.get(key, b"") == expected:
         data[key] = desired

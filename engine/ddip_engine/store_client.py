@@ -1,7 +1,7 @@
 """A rank's client of its group's store, as the Store that torch expects. Imports torch.
 
-C++ holds only the C++ part of a store, which is useless without the Python object: whoever makes a
-client must keep it as long as anybody may use it.
+C++ holds only the C++ part of a store, which is useless without the Python object: the creator of a
+client must keep it alive as long as it may be used.
 """
 
 from datetime import timedelta
@@ -12,7 +12,7 @@ from torch import distributed
 
 
 class Client(distributed.Store):
-    """Keys and values behind a Unix socket. A wait ends by a signal, a timeout, or the abort."""
+    """Keys and values behind a Unix socket. A signal, a timeout or an abort ends a wait."""
 
     def __init__(self, path):
         super().__init__()
@@ -56,21 +56,21 @@ class Client(distributed.Store):
     def list_keys(self):
         return [key.decode() for key in store.unpack(self._call(store.LIST))]
 
-    # what C++ calls them
+    # their names in C++
     deleteKey, getNumKeys, listKeys = delete_key, num_keys, list_keys
 
     def has_extended_api(self):
         return True
 
     def clone(self):
-        """Another client: one has one request under way."""
+        """Another client: each has at most one request in flight."""
         other = Client(self._connection.path)
         other.set_timeout(self.timeout)
         self._clones.append(other)
         return other
 
     def close(self):
-        """The next call connects again."""
+        """Closes the connection; the next call reconnects."""
         self._connection.close()
 
     def _wait(self, op, keys, timeout):

@@ -1,4 +1,4 @@
-"""A connection to a group's store (store.py): one request at a time. It needs no torch."""
+"""A connection to a group's store (store.py): one request at a time. It does not need torch."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ _CHUNK = 1 << 16
 
 
 class Connection:
-    """Requests and their answers. A wait ends by a signal, a timeout, or the abort."""
+    """Sends requests and receives replies. A signal, a timeout or an abort ends a wait."""
 
     def __init__(self, path):
         self.path = path
@@ -21,8 +21,9 @@ class Connection:
         self._socket = None
 
     def call(self, op, *fields, timeout=timedelta(0)):
-        """Asks and waits. Whatever goes wrong, an answer that is still to come is never taken for
-        another's: the connection is given up. TimeoutError; ConnectionError: the store is gone."""
+        """Sends a request and waits for the reply. Any failure closes the connection, so that a
+        late reply is never taken for that of another request. Raises TimeoutError, or
+        ConnectionError if the store no longer exists."""
         end = time.monotonic() + timeout.total_seconds() if timeout else None
         with self._lock:
             try:
@@ -35,7 +36,7 @@ class Connection:
                 raise
 
     def close(self):
-        """The next call connects again."""
+        """Closes the connection; the next call reconnects."""
         if self._socket is not None:
             _ddip.store_socket(self._socket.fileno(), False)
             self._socket.close()
@@ -50,7 +51,7 @@ class Connection:
             _ddip.store_socket(self._socket.fileno(), True)
 
     def _is_over(self):
-        """True if it was ended while nobody waited: by an abort of something else, or the store."""
+        """True if the socket was shut down while idle: by an unrelated abort, or by the store."""
         self._socket.settimeout(0)
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)

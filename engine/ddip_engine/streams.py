@@ -19,11 +19,11 @@ from ddip_engine import state
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
 _libc = ctypes.CDLL(None)
 _stdin = None  # the rank's own, whatever sys.stdin is
-_display = None  # the Out of kind 2; None: rich output is not taken (a forked child)
+_display = None  # the Out of kind 2; None: rich output is discarded (in a forked child)
 
 
 class _Binary(io.RawIOBase):
-    """`sys.stdout.buffer`: bytes that keep their place between the texts."""
+    """`sys.stdout.buffer`: bytes that stay in order with the text."""
 
     def __init__(self, text):
         super().__init__()
@@ -48,7 +48,7 @@ class _Binary(io.RawIOBase):
 
 
 class Stream(_ddip.Out):
-    """A text stream of this rank; write, flush and fileno are C."""
+    """A text stream of this rank; write, flush and fileno are in C."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -60,7 +60,7 @@ class Stream(_ddip.Out):
     def __init__(self, fd, kind):
         super().__init__(fd, kind)
         self.name = "<%s>" % ("stdout", "stderr", "display")[kind]
-        self.terminal = False  # it is shown on one, where a program runs
+        self.terminal = False  # a terminal shows it, while a program runs
         self.buffer = _Binary(self)
 
     def isatty(self):
@@ -70,7 +70,7 @@ class Stream(_ddip.Out):
         return True
 
     def reconfigure(self, **settings):
-        """Accepted for programs that ask for UTF-8 or line buffering: both are so already."""
+        """Accepted for programs that ask for UTF-8 or line buffering, which are already in use."""
         encoding = settings.get("encoding")
         if encoding and encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
             raise ValueError("the output of a rank is UTF-8, not %s" % encoding)
@@ -81,7 +81,7 @@ class Stream(_ddip.Out):
 
 
 class _BinaryStdin(io.BufferedIOBase):
-    """`sys.stdin.buffer`: the bytes that the text stream has not taken, nothing read ahead."""
+    """`sys.stdin.buffer`: the bytes that the text stream has not consumed, without read-ahead."""
 
     def __init__(self, text):
         super().__init__()
@@ -95,7 +95,7 @@ class _BinaryStdin(io.BufferedIOBase):
         return self._text.take(count)
 
     def read1(self, count=-1):
-        """What is there, or the next that comes."""
+        """What is available, or else the next bytes that arrive."""
         return self._text.take_some(count)
 
     def readline(self, limit=-1):
@@ -104,7 +104,7 @@ class _BinaryStdin(io.BufferedIOBase):
 
 
 class _Stdin(io.TextIOBase):
-    """Text that somebody writes into the rank's stdin file; reading waits for it."""
+    """Text that is written to the rank's stdin file; reading waits for it."""
 
     encoding = "utf-8"
     errors = "replace"
@@ -114,8 +114,8 @@ class _Stdin(io.TextIOBase):
     def __init__(self):
         super().__init__()
         self._held = bytearray()
-        self._ended = False  # the end has come; bytes before it are held
-        self._stays_ended = False  # once at its end, as a pipe: while a program runs
+        self._ended = False  # the end of input has arrived, after the bytes in _held
+        self._stays_ended = False  # the end is final, like a pipe's: while a program runs
         self.buffer = _BinaryStdin(self)
 
     def readable(self):
@@ -128,14 +128,14 @@ class _Stdin(io.TextIOBase):
         return 0
 
     def close(self):
-        """Stays open: the builtin exit() closes stdin, and the rank goes on."""
+        """Stays open: the builtin exit() closes stdin, but the rank continues."""
 
     def begin_program(self):
-        """From now on an end is the end, as that of a pipe."""
+        """From now on, end of input is final, like a pipe's."""
         self._stays_ended = True
 
     def end_program(self):
-        """What the program did not read is nobody's."""
+        """Drops what the program did not read."""
         self._held.clear()
         self._ended = self._stays_ended = False
         _ddip.stdin_drop()
@@ -145,7 +145,7 @@ class _Stdin(io.TextIOBase):
         return self.take_line(limit).decode("utf-8", "replace")
 
     def read(self, count=-1):
-        """Up to count bytes' characters, or all until the end of input."""
+        """The characters of up to count bytes, or all until the end of input."""
         return self.take(count).decode("utf-8", "replace")
 
     def take_line(self, limit):
@@ -173,7 +173,7 @@ class _Stdin(io.TextIOBase):
         return data
 
     def take_some(self, count):
-        """At least one byte, unless it is the end, and no more than are there."""
+        """At least one byte, except at the end of input, and no more than are available."""
         if not self._held:
             self._ask()
             self._fill()
@@ -183,7 +183,7 @@ class _Stdin(io.TextIOBase):
         return data
 
     def _ask(self):
-        """Says that more is needed, each time: who answers may give a line, and waits."""
+        """Requests more input each time: the front end may reply with a single line, and wait."""
         if not self._ended:
             display("input_request", prompt=_prompt, password=_password)
 
@@ -198,7 +198,7 @@ class _Stdin(io.TextIOBase):
         return bool(data)
 
     def _see_end(self):
-        """Who reads on behind the end waits for more input; in a program the end stays."""
+        """A read after the end waits for more input; in a program, the end is final."""
         self._ended = self._ended and (self._stays_ended or bool(self._held))
 
     def _cut(self, count):
@@ -211,7 +211,7 @@ def _unlimited(count):
     return sys.maxsize if count is None or count < 0 else count
 
 
-_prompt = ""  # of the input() that waits now, for the front end's input field
+_prompt = ""  # of the pending input(), for the front end's input field
 _password = False
 
 
@@ -252,9 +252,9 @@ def install():
 
 
 def begin_program(terminals):
-    """The standard input of a program is at its end when it has come there.
+    """Once a program has reached the end of its standard input, it stays there.
 
-    terminals: names of the streams that a terminal shows, as isatty() is to say.
+    terminals: names of the streams that a terminal shows, for isatty().
     """
     _stdin.begin_program()
     for name, stream in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
@@ -269,7 +269,7 @@ def end_program():
 
 
 def _in_child():
-    """A forked child writes to the descriptors itself: the shared buffers are its parent's."""
+    """Makes a forked child write to the descriptors: the shared buffers are its parent's."""
     global _display
     _display = None
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -282,7 +282,7 @@ def _in_child():
 
 
 def flush():
-    """Everything printed so far leaves this process: Python's streams and C stdio's."""
+    """Flushes everything printed so far, in Python's streams and in C stdio's."""
     if sys.stdout is not sys.__stdout__:
         _flush_foreign("stdout", sys.stdout, sys.__stdout__)
     sys.__stdout__.flush()
@@ -293,10 +293,10 @@ def flush():
 
 
 def _flush_foreign(name, stream, own):
-    """Flushes what user code put into sys.stdout; one that is broken is taken out again."""
+    """Flushes what user code put into sys.stdout or sys.stderr; replaces a broken one."""
     try:
         stream.flush()
-    except Exception as e:  # whatever an object of the user's does
+    except Exception as e:  # an object of the user's may raise anything
         setattr(sys, name, own)
         sys.__stderr__.write(
             "ddip: sys.%s (%s) cannot be flushed (%s: %s); it is the rank's own again\n"
@@ -311,7 +311,7 @@ def display(kind, **content):
     message = {"type": kind, **content, "rank": state.rank}
     try:
         line = json.dumps(message, default=_plain, allow_nan=False)
-    except ValueError:  # JSON has no NaN and no Infinity: text, as Jupyter makes it of them
+    except ValueError:  # JSON has no NaN and no Infinity: they become text, as in Jupyter
         line = json.dumps(message, default=_plain)
         line = json.dumps(json.loads(line, parse_constant=lambda word: repr(float(word))))
     _display.write(line + "\n")
@@ -319,7 +319,7 @@ def display(kind, **content):
 
 
 def _plain(value):
-    """What json cannot write: images as base64, numbers of numpy as numbers, the rest as text."""
+    """What json cannot encode: bytes as base64, NumPy's numbers as numbers, the rest as text."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode("ascii")
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:

@@ -1,7 +1,7 @@
 """The list of a rank's variables: which names are the user's, and one line of facts for each.
 
-Nothing is referenced after a call and no user code runs (no __repr__, no property). What is slow
-to measure is measured again only when the caller has time.
+A call leaves no references behind and runs no user code (no __repr__, no property). What is slow to
+measure is measured again only if the caller has time.
 """
 
 import __future__
@@ -17,7 +17,7 @@ from operator import itemgetter
 from ddip_engine import state
 from ddip_engine.view import type_name
 
-# Functions and classes: listed only where a cell made them, not where it imported them.
+# Functions and classes: listed only if a cell defined them, not if it imported them.
 _DEFINITIONS = (
     type,
     types.FunctionType,
@@ -33,18 +33,18 @@ _SCALARS = (int, float, complex, bool, type(None))
 _TEXTS = (str, bytes, bytearray)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _UNKNOWN = ("-", "-", "-", "-")
-MAIN = "__main__"  # as a name that can be read: the namespace itself
-_NAME_BYTES = 255  # of a file's name
-_TABLE_BYTES = 8 << 20  # of the whole table, some 200,000 names: the names behind are not listed
-_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would begin a line or a column
+MAIN = "__main__"  # can be read like a variable: the namespace itself
+_NAME_BYTES = 255  # limit of a file name
+_TABLE_BYTES = 8 << 20  # limit of the table, some 200,000 names; later ones are not listed
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would break a line or a column
 _module_of_type = type.__dict__["__module__"].__get__  # not a metaclass's own
 _kinds = {}  # id of a type -> (weak reference, how), since objects are many and types are few
-_measured = {}  # name -> (weak reference, fields) of objects whose size takes a walk
+_measured = {}  # name -> (weak reference, fields) of objects that must be walked for their size
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def is_name(name):
-    """True for what may be a variable's name, which is to be the name of a file too."""
+    """True for a valid variable name that can also be the name of a file."""
     if not name.isidentifier() or keyword.iskeyword(name):
         return False
     return len(name) <= _NAME_BYTES // 4 or len(name.encode()) <= _NAME_BYTES  # UTF-8: 4 at most
@@ -56,7 +56,7 @@ def names():
 
 
 def _sorted():
-    """What may be a variable by its name alone; a namespace takes other keys than names."""
+    """What may be a variable by its name alone; a namespace can have keys that are not names."""
     found = [
         pair
         for pair in list(state.main.__dict__.items())
@@ -67,7 +67,7 @@ def _sorted():
 
 
 def _how(name, value):
-    """How the facts of a variable are found, None for what no cell made and nobody pushed."""
+    """How to find the facts of a variable; None for what neither a cell nor a push made."""
     kind = type(value)
     known = _kinds.get(id(kind))
     how = known[1] if known is not None and known[0]() is kind else _learn(kind)
@@ -90,21 +90,21 @@ def _is_defined_here(value):
 
 
 def _learn(kind):
-    """Finds what _how_of_kind says of a type, and remembers it for as long as the type lives."""
+    """Finds the _how_of_kind() of a type, and caches it for as long as the type exists."""
     key, how = id(kind), _how_of_kind(kind)
     _kinds[key] = weakref.ref(kind, lambda gone: _forget(key, gone)), how
     return how
 
 
 def _forget(key, gone):
-    """A type is no more; another one may have its id already."""
+    """A type no longer exists; another one may already have its id."""
     if _kinds.get(key, (None,))[0] is gone:
         del _kinds[key]
 
 
 def _how_of_kind(kind):
-    """A function of (name, value, thorough) that gives its fields; their text where all objects of
-    the type have the same; None: none of them is a variable."""
+    """A function of (name, value, thorough) that returns the fields of an object; their text if all
+    objects of the type have the same ones; None if none of them is a variable."""
     if issubclass(kind, _NEVER) or _is_from_typing(kind):
         return None
     if issubclass(kind, _DEFINITIONS):
@@ -122,16 +122,16 @@ def _how_of_kind(kind):
 
 
 def _is_from_typing(kind):
-    """`List`, `Optional` and their kind, and numpy's functions: imports that are no functions."""
+    """`List`, `Optional` and the like, and NumPy's ufuncs: imports that are not functions."""
     module, name = _module_of_type(kind), type_name(kind)
     return module == "typing" or (module == "numpy" and name == "ufunc")
 
 
 def text(thorough=True):
-    """The table as bytes: name, type, dtype, shape, bytes, device, one line each, tab-separated,
-    in the order of the names' bytes.
+    """The table as bytes: name, type, dtype, shape, bytes, device, one line for each variable,
+    tab-separated, in the order of the names' bytes.
 
-    thorough=False takes the sizes of modules and data frames from the last thorough call.
+    thorough=False reuses the sizes of modules and data frames that were measured last.
     """
     lines = []
     for name, value in _sorted():
@@ -146,7 +146,7 @@ def text(thorough=True):
 
 
 def _cut(table):
-    """Its first lines, as many as may be sent."""
+    """The first lines of the table, as many as may be sent."""
     if len(table) <= _TABLE_BYTES:
         return table
     return table[: table.rindex(b"\n", 0, _TABLE_BYTES) + 1]
@@ -156,7 +156,7 @@ def _facts(how, name, value, thorough):
     """(dtype, shape, bytes, device) as text."""
     try:
         return how(name, value, thorough)
-    except Exception:  # an object that lies about its shape is listed all the same
+    except Exception:  # an object that misreports its shape is still listed
         return _UNKNOWN
 
 
@@ -172,7 +172,7 @@ def _definition_facts(name, value, thorough):
 
 
 def _length_facts(base):
-    """Texts have their length as bytes, containers as shape; by the type that has them."""
+    """The length: of texts as bytes, of containers as shape; found without a subclass's code."""
 
     def facts(name, value, thorough):
         length = str(base.__len__(value))
@@ -183,7 +183,7 @@ def _length_facts(base):
 
 @functools.lru_cache(maxsize=1 << 8)
 def _dtype_name(dtype):
-    """NumPy takes 5 µs for it."""
+    """Cached, since NumPy takes 5 µs for it."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -205,7 +205,7 @@ def _shape(shape):
 
 
 def _measure(fact):
-    """Facts of what has to be walked through: modules and data frames."""
+    """Caches the facts of objects that must be walked: modules and data frames."""
 
     def facts(name, value, thorough):
         known = _measured.get(name)
@@ -237,7 +237,7 @@ def _frame_facts(frame):
     return ("-", _shape(frame.shape), str(total), "cpu")
 
 
-# Where a library is loaded: its class, and how the facts of its objects are found
+# For libraries that are loaded: a class, and how the facts of its objects are found
 _LIBRARIES = (
     ("torch", "Tensor", _tensor_facts),
     ("numpy", "ndarray", _array_facts),

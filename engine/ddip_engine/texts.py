@@ -29,7 +29,7 @@ from ddip_engine.view import (
 )
 
 _OPENS = re.compile(r"\s*[\[({'\"]")  # begins like a list, a tuple, a dict, a quote
-# What stands for more than it says: `[0. ... 0.]`, rows that are left out, a value that was cut,
+# Text that stands for more than it shows: `[0. ... 0.]`, omitted rows, a value that was cut,
 # `<socket object at 0x7f…>`, the last line of a long data frame or series.
 _ELIDED = re.compile(
     r"\[[^\]]*(?<![^\s,\[])\.\.\.(?![^\s,\]])|\],?\s*\.\.\.,?\s*\[|… cut, \d+ bytes"
@@ -38,7 +38,7 @@ _ELIDED = re.compile(
 )
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _OBJECT_VIEWS = ".json, .npy, .safetensors, .pt or .pkl"
-_ROWS = 4096  # of an array that become text at once
+_ROWS = 4096  # of an array, converted to text at once
 
 
 def export_plain(name, value):
@@ -47,7 +47,7 @@ def export_plain(name, value):
 
 
 def plain(name, value):
-    """str(x), where that is not too long."""
+    """str(x), unless that would be too long."""
     check_size(name, value)
     text = gpu_text.text(value)
     return f"{value}" if text is None else text
@@ -60,9 +60,9 @@ def _export_bounded(what, text):
 
 
 def import_plain(name, data, old):
-    """A Python literal, else the text itself; one trailing newline is cut.
+    """A Python literal, or else the text itself; one trailing newline is removed.
 
-    A text that is no literal replaces nothing but a text: what people read of an object is not it.
+    Text that is not a literal replaces only text: an object's printed form is not the object.
     """
     text = data.text().removesuffix("\n")
     try:
@@ -83,7 +83,7 @@ def import_plain(name, data, old):
 
 
 def _joins_texts(text, value):
-    """True for `['a' 'b']`, as an array of two texts is printed: a list of one for Python."""
+    """True for `['a' 'b']`: an array of two texts as it is printed, but a list of one in Python."""
     if not (isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, bytes))):
         return False
     tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
@@ -91,7 +91,7 @@ def _joins_texts(text, value):
 
 
 def _checked_text(name, text, old):
-    """The text, where it may be an object."""
+    """The text, if it may become the object."""
     if old is not ABSENT and not isinstance(old, str):
         what = f"{name} holds {article(old)} and this is no Python literal"
         raise EngineError(EBADMSG, f"{what}: quote a string, or write {name}{_OBJECT_VIEWS}")
@@ -102,7 +102,7 @@ def _checked_text(name, text, old):
 
 
 def _holds_ellipsis(value):
-    """True for a literal that has `...` in it; literals do not lead back into themselves."""
+    """True for a literal that has `...` in it; literals cannot contain themselves."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -162,7 +162,7 @@ def export_csv(name, value):
 
 
 def _export_lines(name, write):
-    """What write(file) writes to a file for text."""
+    """What write(file) writes to a text file."""
     return export_written(lambda file: write(Limited(file, name, "csv")))
 
 
@@ -212,7 +212,7 @@ def _pixels(name, value):
 
 
 def _is_unit(numpy, value, array):
-    """True for brightness in 0..1: what is true or false, floating point that stays there."""
+    """True for brightness in 0..1: booleans, or floating point that stays in that range."""
     dtype = str(value.dtype)
     return "bool" in dtype or ("float" in dtype and array.size > 0 and not (array > 1).any())
 

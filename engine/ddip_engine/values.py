@@ -23,7 +23,7 @@ from ddip_engine import (
 from ddip_engine.state import EngineError
 from ddip_engine.view import ABSENT, Incoming, article, reason, refusal_of
 
-# view -> (bytes of an object, object of bytes); None: this direction does not exist.
+# view -> (object to bytes, bytes to object); None if this direction does not exist.
 VIEWS = {
     "": (texts.export_plain, texts.import_plain),
     "text": (texts.export_plain, texts.import_plain),
@@ -37,15 +37,13 @@ VIEWS = {
     "png": (texts.export_png, None),
     "dir": (texts.export_dir, None),
     "doc": (texts.export_doc, None),
-    "fingerprint": (fingerprint.export, None),  # for the daemon alone
+    "fingerprint": (fingerprint.export, None),  # for the daemon only
 }
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
 _FOR_NCCL = "gpu "  # before an OP, see Tget in wire.h
-_ATTEMPTS = 3  # at an object that a running cell changes meanwhile
+_ATTEMPTS = 3  # to read an object that a running cell keeps changing
 
-_pending = (
-    None  # (what commit(True) does, what undoes put()) as functions; None: nothing was pushed
-)
+_pending = None  # functions: (what commit(True) does, what undoes put()); None: nothing is pending
 
 
 def _view(name):
@@ -56,7 +54,7 @@ def _view(name):
 
 
 def _lookup(name):
-    """The object of a name, or of an attribute: `a.b.c`; `__main__` is the namespace."""
+    """The object that a name or an attribute, `a.b.c`, refers to; `__main__` is the namespace."""
     name, *attributes = name.split(".")
     try:
         value = state.main if name == table.MAIN else state.main.__dict__[name]
@@ -68,7 +66,7 @@ def _lookup(name):
 
 
 def _attribute(name, value, attribute):
-    """Of properties there is none: what they compute is the program's business."""
+    """Refuses properties: what they compute is the program's business."""
     if isinstance(getattr(type(value), attribute, None), (property, functools.cached_property)):
         raise EngineError(EOPNOTSUPP, f"{name}.{attribute} is a property: nothing computes it here")
     try:
@@ -80,9 +78,9 @@ def _attribute(name, value, attribute):
 def get(name, view, op="", fd=-1):
     """The object that the name is bound to now, as a view.Export.
 
-    With an OP its part of an object over all ranks, with `gpu ` before it one that NCCL may
-    combine; with a descriptor too, what was made of all parts, whose bytes those are, as the view.
-    For the OP `same` the view, in memory of the host.
+    With an OP, this rank's part of an object over all ranks; with `gpu ` before the OP, one that
+    NCCL may combine. With a descriptor as well, the view of the object made from all parts, whose
+    bytes the descriptor holds. For the OP `same`, the view in host memory.
     """
     export, _ = _view(view)
     if fd >= 0:
@@ -115,7 +113,7 @@ def _path(name, view):
 
 
 def _changed_meanwhile(error):
-    """ "dictionary changed size during iteration", "deque mutated during iteration"."""
+    """True for "dictionary changed size during iteration", "deque mutated during iteration"."""
     return isinstance(error, RuntimeError) and "during iteration" in reason(error)
 
 
@@ -126,7 +124,7 @@ def _call(function, *args):
 def put(name, view, op, fd, size, call=_call):
     """Decodes pushed bytes; nothing is bound until commit(True).
 
-    call(function, *args) calls it, and may raise state.Cancelled in it at any time.
+    call(function, *args) calls the function, and may raise state.Cancelled in it at any time.
     """
     global _pending
     commit(False)
@@ -135,7 +133,7 @@ def put(name, view, op, fd, size, call=_call):
     loads = view in _STATE_VIEWS and arrays.holds_state(old) and not op
     try:
         value = call(_decode, name, view, op, Incoming(fd, size), old, undo if loads else None)
-    except BaseException as e:  # the bytes may be anything, and may make anything be called
+    except BaseException as e:  # the bytes may be anything, and may make any code run
         for function in undo:
             function()
         what = f"{_path(name, view)}: {size} bytes that do not decode"
@@ -144,16 +142,16 @@ def put(name, view, op, fd, size, call=_call):
 
 
 def _bind(name, value):
-    """Returns what the name was bound to."""
+    """Binds the name. Returns what it was bound to before."""
     names = state.main.__dict__
     old, names[name] = names.get(name), value
     return old
 
 
 def _decode(name, view, op, incoming, old, undo):
-    """The object that this rank makes of the bytes. With a list it is loaded into the old one: that
-    may fail, and a rank where it does must be able to stop all the others. What undoes it is added.
-    """
+    """The object that this rank makes from the bytes. If undo is a list, the object is loaded into
+    the old one, and a function that undoes that is appended: loading may fail, and a rank where it
+    does must be able to stop all the others."""
     _, decode = _view(view)
     if decode is None:
         raise EngineError(EOPNOTSUPP, f".{view} can only be read")
@@ -170,9 +168,9 @@ def _decode(name, view, op, incoming, old, undo):
 
 
 def commit(keep):
-    """Does what put() or move() made ready, or leaves all as it was before.
+    """Does what put() or move() prepared, or leaves everything as it was before.
 
-    Returns what is to be let go: code of the objects' own may run then.
+    Returns the objects that the caller releases: their own code may run then.
     """
     global _pending
     pending, _pending = _pending, None
@@ -186,7 +184,7 @@ def commit(keep):
 
 
 def check_name(name):
-    """Refuses what cannot be a variable, or could not be named in Python's source (PEP 3131)."""
+    """Refuses a name that no variable can have, or that means another in source (PEP 3131)."""
     if not table.is_name(name):
         raise EngineError(EINVAL, f"'{name}' is not a valid variable name")
     plain = name if name.isascii() else unicodedata.normalize("NFKC", name)
@@ -202,7 +200,7 @@ def delete(name):
 
 
 def move(old, new):
-    """Renames at commit(True); what the new name held is gone then."""
+    """Renames at commit(True), which replaces what the new name held."""
     global _pending
     check_name(new)
     _lookup(old)

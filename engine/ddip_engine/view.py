@@ -1,4 +1,4 @@
-"""What all views share: how bytes leave a rank, how they come in, and how a view refuses."""
+"""What all views share: how bytes leave a rank, how they arrive, and how a view refuses."""
 
 import contextlib
 import ctypes
@@ -13,15 +13,15 @@ from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOT
 
 from ddip_engine.state import Cancelled, EngineError
 
-ABSENT = type("Absent", (), {})()  # in the old object's place where the name is new
-TEXT_BYTES = 256 << 20  # of an object's text
-ELEMENTS = 16 << 20  # of an object that is to become text
-_REASON_CHARS = 300  # of what an exception says
+ABSENT = type("Absent", (), {})()  # in place of the old object if the name is new
+TEXT_BYTES = 256 << 20  # limit of an object's text
+ELEMENTS = 16 << 20  # limit of an object that is converted to text
+_REASON_CHARS = 300  # limit of an exception's text
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _name_of_type = type.__dict__["__name__"].__get__
-_MACHINE = (EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC)  # what this machine lacks, no object's fault
-INLINE = 1 << 20  # bytes that still travel in a message
+_MACHINE = (EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC)  # this machine lacks it: no fault of the object
+INLINE = 1 << 20  # limit of bytes that travel inside a message
 _COPIED = 64 << 10  # smaller ones are copied: a mapping or a pin costs more
 
 
@@ -30,23 +30,23 @@ class Export:
 
     def __init__(self, head=b"", fd=-1, size=None, keep=None, address=0, device=-1):
         self.head = head
-        self.fd = fd  # a memfd that the receiver of this object closes
+        self.fd = fd  # a memfd; the receiver of this object takes ownership
         self.keep = keep  # what must stay alive while address is read
         self.address = address
-        self.device = device  # whose memory that is; -1: the host's
+        self.device = device  # the GPU whose memory that is; -1: the host's
         self.size = len(head) if size is None else size  # of head and the rest together
 
 
 def export_memory(head, address, size, keep, copy, device=-1):
-    """Live memory behind a head, of a GPU with a device; copy() gives its bytes where there are
-    few."""
+    """A head followed by live memory, of a GPU if there is a device; copy() returns its bytes if
+    there are few."""
     if size < _COPIED:
         return Export(head + copy())
     return Export(head, size=len(head) + size, keep=keep, address=address, device=device)
 
 
 def export_written(write):
-    """What write(file) writes to a binary file; through a memfd, so that it lies in memory once."""
+    """What write(file) writes to a binary file; through a memfd, so that it is in memory once."""
     fd = os.memfd_create(memfd_name(), os.MFD_CLOEXEC)
     try:
         with open(fd, "r+b", closefd=False, buffering=1 << 20) as file:
@@ -64,15 +64,15 @@ def export_written(write):
 
 
 def memfd_name():
-    """The name of what this thread writes a view to."""
+    """The name of the memfd that this thread writes a view to."""
     return f"ddip-view-{get_ident()}"
 
 
 def close_left_over():
-    """Closes what this thread had opened for a view when it was cancelled, at whatever place."""
+    """Closes the memfds that this thread had open for a view when it was cancelled."""
     ours = f"/memfd:{memfd_name()} (deleted)"
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the directory's own, or closed meanwhile
+        with contextlib.suppress(OSError):  # the directory's own, or closed in the meantime
             if os.readlink(f"/proc/self/fd/{name}") == ours:
                 os.close(int(name))
 
@@ -86,7 +86,7 @@ def export_text(text):
 
 
 class Limited(io.TextIOBase):
-    """A file for text, as an object's own code writes it: not more than fits into a view."""
+    """A text file for an object's own code: it accepts no more than fits into a view."""
 
     def __init__(self, file, name, view):
         super().__init__()
@@ -95,7 +95,7 @@ class Limited(io.TextIOBase):
         self._what = f"{name}.{view}"
 
     def write(self, text):
-        """Takes all of it, or refuses."""
+        """Writes all of the text, or refuses it."""
         data = text.encode("utf-8", "backslashreplace")
         self._left -= len(data)
         if self._left < 0:
@@ -114,10 +114,10 @@ def too_big(what):
 
 
 def check_size(what, value, leaves=()):
-    """Refuses what has too many elements, or too many characters, to become a text.
+    """Refuses an object with too many elements, or too many characters, to become text.
 
-    What is in lists, tuples, sets and dicts counts as often as it would be written; what leads back
-    into itself does not. leaves: types whose extent counts (arrays, where they are written out).
+    What is in lists, tuples, sets and dicts counts as often as it would be written, except for a
+    container inside itself. leaves: types whose extent counts (arrays, if they are written out).
     """
     kinds, path, left = {*_CONTAINERS, *_TEXTS, *leaves}, [], ELEMENTS
     around, inner = set(), iter([value] if type(value) in kinds else [])
@@ -141,12 +141,12 @@ def check_size(what, value, leaves=()):
 
 
 def _elements(value):
-    """A copy of what is in a container: a running cell may change it."""
+    """A copy of a container's contents, which a running cell may change."""
     return list(value.values()) if type(value) is dict else list(value)
 
 
 def _extent(value):
-    """The number of elements; of a text the share that it takes of what a text may have."""
+    """The number of elements; for a text, its share of TEXT_BYTES in terms of ELEMENTS."""
     if type(value) in _TEXTS:
         return len(value) * ELEMENTS // TEXT_BYTES
     return len(value) if type(value) in _CONTAINERS else math.prod(getattr(value, "shape", ()))
@@ -157,9 +157,9 @@ _TEXTS = frozenset((str, bytes, bytearray))
 
 
 def _map_private(fd, size):
-    """A writable private mapping as a memoryview, unmapped with its last user.
+    """A writable private mapping as a memoryview, unmapped when nothing refers to it any more.
 
-    Not by the mmap module: before Python 3.13 that keeps a descriptor open for each mapping.
+    Does not use the mmap module: before Python 3.13, it keeps a descriptor open for each mapping.
     """
     prot = mmap.PROT_READ | mmap.PROT_WRITE
     address = _libc.mmap(None, size, prot, mmap.MAP_PRIVATE, fd, 0)
@@ -217,7 +217,7 @@ def reason(error):
 
 
 def type_name(kind):
-    """The type's own name for itself, on one line; no code of a metaclass."""
+    """The type's own name, on one line; runs no code of a metaclass."""
     return one_line(_name_of_type(kind))
 
 
@@ -228,11 +228,11 @@ def one_line(text):
 
 
 def refusal_of(error, what, errno):
-    """What an exception of an object's own code means to who asked: a EngineError, to be raised
-    `from None`, for it may be the exception itself: as its own cause it would keep what its frames
-    hold.
+    """Translates an exception of an object's own code into an EngineError for the requester. Raise
+    it `from None`, since it may be the exception itself: as its own cause, it would keep alive what
+    its frames hold.
 
-    errno is the one of code that simply failed. A cancellation goes on as it is.
+    errno is for code that simply failed. A cancellation is returned as it is.
     """
     if isinstance(error, (EngineError, Cancelled)):
         return error
