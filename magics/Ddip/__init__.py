@@ -1,4 +1,4 @@
-"""The extension under the name of the original: `%load_ext Ddip` loads ddip."""
+"""The extension under the original project's name: `%load_ext Ddip` loads ddip."""
 
 from ddip import load_ipython_extension, unload_ipython_extension
 

@@ -1,12 +1,12 @@
 """DDP groups in a notebook: `%load_ext ddip`, then `%makedip` and `%%dip`.
 
-Everything is a file operation on a mount of ddipfs. Importing this package imports next to
-nothing; what needs torch imports it when it is called.
+Everything is done by file operations on a ddipfs mount. Importing this package imports next to
+nothing: functions that need torch import it when they are called.
 """
 
 __version__ = "0.1.0"
 
-# public name -> the module that has it
+# public name -> the module that defines it
 _HOMES = {
     "DipError": "errors",
     "RemoteError": "errors",
@@ -24,7 +24,7 @@ __all__ = [*_HOMES, "load_ipython_extension", "unload_ipython_extension"]
 
 
 def __getattr__(name):
-    """Public names come from their modules when they are first asked for."""
+    """Imports a public name from its module on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module 'ddip' has no attribute '{name}'")
     from importlib import import_module
@@ -39,14 +39,14 @@ def __dir__():
 
 
 def load_ipython_extension(shell):
-    """Adds the magics, completion and inspection to this shell; a second time does nothing."""
+    """Adds the magics, completion and inspection to this shell; idempotent."""
     from ddip.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell):
-    """Takes them away again. The group lives on."""
+    """Removes them again. The group keeps running."""
     from ddip.magics import unload
 
     unload(shell)

@@ -1,4 +1,4 @@
-"""The group that a shell works with: found, made, restarted, ended. What `%makedip` does."""
+"""The group that a shell works with: finding, creating, restarting and ending it (`%makedip`)."""
 
 import errno
 import os
@@ -8,25 +8,25 @@ import sys
 from ddip import files, groups, mount
 from ddip.errors import DipError
 
-_GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ENOTDIR)  # its mount is not there
-_GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # what nvidia-smi -L names
+_GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ENOTDIR)  # the mount no longer exists
+_GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
 _STOPPED = ("new", "stopped", "stopping")
-_START = re.compile(r"\(echo start > [^)]*/ctl\)")  # what the daemon tells a shell to do
-_NAMED = 5  # variables that a refusal names
+_START = re.compile(r"\(echo start > [^)]*/ctl\)")  # the daemon's hint for shells
+_NAMED = 5  # variables that a refusal lists at most
 
 
 class Attachment:
-    """Knows the group of one shell; None: not attached yet. args: the options of `%makedip`."""
+    """Holds the group of one shell, None until attached. args: the options of `%makedip`."""
 
     def __init__(self):
         self.group = None
-        self._others = {}  # name -> Group, of those beside it that cells chose
+        self._others = {}  # name -> Group: other groups of the mount that cells chose
         self._started = {}  # path of a group -> pids of the ranks that this shell started
 
     # ---- finding
 
     def look(self):
-        """The group, found if this shell has none yet; None if nothing is mounted."""
+        """The group; looks for one if this shell has none, or it is gone. None if none is found."""
         if self.group is None or not self.group.status():
             path = mount.find()
             found = path and os.path.join(path, groups.default_group())
@@ -37,9 +37,9 @@ class Attachment:
         self.group, self._others = group, {}
 
     def need(self, name=None):
-        """The group of the last cell, which is not asked whether it is still there; else a look.
+        """The current group, without checking that it still exists; looks for one if there is none.
 
-        name: of another one of the same mount.
+        name: another group of the same mount. Raises DipError if there is none.
         """
         if self.group is None and self.look() is None:
             raise DipError("there is no DDP group: %makedip makes one")
@@ -50,14 +50,14 @@ class Attachment:
         return self._others[name]
 
     def use(self, name):
-        """From now on cells run on this group of the mount."""
+        """Makes cells run on this group of the mount from now on."""
         group = self.need(name)
         self._choose(group)
 
     def with_group(self, name, act):
-        """act(group); once more, with the group that is there now, if that one has gone.
+        """Calls act(group); if the group no longer exists, calls it again with the current one.
 
-        Returns what act() does.
+        Returns the result of act().
         """
         group = self.need(name)
         try:
@@ -73,7 +73,7 @@ class Attachment:
     # ---- attaching
 
     def attach(self, args):
-        """Finds the mount or starts a daemon; tells what is there."""
+        """Finds the mount or starts a daemon; describes a group that already existed."""
         if args.mount:
             path = os.path.abspath(os.path.expanduser(args.mount))
             found = mount.locate(path)
@@ -88,7 +88,7 @@ class Attachment:
         elif args.with_kernel:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
         group = groups.Group(os.path.join(path, groups.default_group()))
-        if not group.status():  # $DDIP_GROUP names one that is not there yet
+        if not group.status():  # $DDIP_GROUP names one that does not exist yet
             self._make(group.path)
         self._choose(group)
         if found is not None:
@@ -102,7 +102,7 @@ class Attachment:
             raise DipError(f"the group {path} cannot be made: {e.strerror}", e.errno) from e
 
     def _tell(self):
-        """Says what the group is that was there before."""
+        """Describes the group that already existed."""
         status = self.group.status()
         if status.get("state") not in _STOPPED:
             text = f"Attached to {self.group.path}: {self.group.describe()}"
@@ -120,7 +120,7 @@ class Attachment:
     # ---- ending
 
     def kill(self, path, verbose):
-        """Ends the ranks; ends a daemon that was started from a notebook. path: None: this one."""
+        """Ends the ranks, and a daemon that a notebook started. path: the mount; None: this one."""
         if path:
             path = mount.locate(os.path.abspath(os.path.expanduser(path)))
         else:
@@ -131,7 +131,7 @@ class Attachment:
             return
         group = groups.Group(os.path.join(path, groups.default_group()))
         if group.is_started():
-            group.stop()  # what it holds is free when this returns, the daemon's end may come later
+            group.stop()  # its resources are free when this returns; the daemon may end later
         if mount.is_private(path):
             mount.end(path)
             text = f"The DDP group and its daemon at {path} have ended"
@@ -170,7 +170,7 @@ class Attachment:
         return [row.get("pid") for row in self.group.ranks()]
 
     def _refuse_to_lose(self, changed):
-        """Raises DipError if what is asked for would end ranks of others with their variables."""
+        """Raises DipError if this would end ranks started elsewhere and lose their variables."""
         names = self.group.variables()
         if not names or self._started.get(self.group.path) == self._pids():
             return
@@ -183,7 +183,7 @@ class Attachment:
         )
 
     def _settings(self, args):
-        """The verbs that the options stand for."""
+        """The `ctl` verbs for the options."""
         verbs = []
         size = args.size
         if args.gpus:
@@ -211,7 +211,7 @@ class Attachment:
 
 
 def _is_this_python(python):
-    """True for the interpreter of this kernel, or another name of it in the same environment."""
+    """True for this kernel's interpreter, or another name for it in the same environment."""
     folder = os.path.dirname(os.path.abspath(python))
     return _is_same(folder, os.path.dirname(os.path.abspath(sys.executable)))
 

@@ -1,7 +1,7 @@
-"""A cell on its way through the mount: submitting, following its stream, interrupting it.
+"""A cell on the mount: submitting it, following its stream, interrupting it.
 
-The magics and the shell tool both use it, so it imports the standard library alone. What is shown
-of the stream is their business.
+Both the magics and the shell tool use this module, so it needs only the standard library. They
+decide what to show of the stream.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from ddip import files, wakeup
 from ddip.errors import DipError
 
 SOURCE_MAX = 16 << 20
-_ANSWER_MAX = 64  # the first read of what submits a cell: its number
-_ABANDON = 3  # interrupts after which nothing more is waited for
+_ANSWER_MAX = 64  # size of the first read, which submits the cell and returns its number
+_ABANDON = 3  # after this many interrupts, follow() no longer waits
 
-# The rank of a line, without parsing it: it is the last key of every message.
+# Finds the rank of a line without parsing it: "rank" is the last key of every message.
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
 
 
@@ -28,7 +28,7 @@ class Cell:
     """One submitted cell."""
 
     def __init__(self, group, number, stream=None):
-        """stream: an open file that gives its stream, if there is one already."""
+        """stream: an open file to read its stream from, if there is one already."""
         self.group = group
         self.number = number
         self._stream = stream
@@ -43,7 +43,7 @@ class Cell:
         return dict(line.partition(" ")[::2] for line in self.read("status").splitlines())
 
     def has_ended(self, wait_ms=None):
-        """True as soon as it has; waits so long for it (None: for ever)."""
+        """True if it has ended; waits up to wait_ms milliseconds for that (None: forever)."""
         end = None if wait_ms is None else time.monotonic() + wait_ms / 1000
         with files.open_(os.path.join(self.path, "wait")) as wait:
             while True:
@@ -57,17 +57,17 @@ class Cell:
                 time.sleep(files.LOOK_S)
 
     def open_stream(self):
-        """An open file that gives its stream from the beginning."""
+        """An open file to read its stream from, at the beginning."""
         stream, self._stream = self._stream, None
         return stream or files.open_(os.path.join(self.path, "stream"))
 
     def interrupt(self):
-        """Interrupts this cell only; one that is queued is dropped, one that ended stays as is."""
+        """Interrupts only this cell: drops it if it is queued; no effect if it has ended."""
         files.write(os.path.join(self.path, "ctl"), b"interrupt\n")
 
 
 def submit(group, source, ranks=None):
-    """Queues a source (text or bytes) on the ranks of a list ("0,2-3", None: all).
+    """Queues a cell's source (text or bytes) on a list of ranks ("0,2-3"; None: all).
 
     Returns the Cell. Raises DipError.
     """
@@ -78,7 +78,7 @@ def submit(group, source, ranks=None):
 
 @contextlib.contextmanager
 def submitted(group, source, ranks=None):
-    """The same for a cell that follow() is called for in the context: it needs no other file."""
+    """Like submit(), as a context in which follow() reads the stream from the same open file."""
     data = _data_of(source)
     with contextlib.ExitStack() as opened:
         with _refusals_told(group):
@@ -96,7 +96,7 @@ def _data_of(source):
 
 @contextlib.contextmanager
 def _refusals_told(group):
-    """An OSError within is the DipError that says why the cell was refused."""
+    """Turns an OSError within into a DipError that says why the cell was refused."""
     since = time.time()
     try:
         yield
@@ -110,24 +110,24 @@ def _open(group, name, ranks, flags=0):
 
 
 def _submit(file, data):
-    """Reading on the descriptor that wrote submits. Returns what was read: the cell's number."""
+    """Writes the source and submits it by a read. Returns what was read: the cell's number."""
     files.write_all(file, data)
     return file.read(_ANSWER_MAX)
 
 
 class Interrupts:
-    """Takes SIGINT from before a cell is submitted until it has ended.
+    """Handles SIGINT from before a cell is submitted until it has ended.
 
-    Each one interrupts the cell, none tears a message; the third lets go of it as well. What
-    comes while there is no cell yet waits for follow(). In another thread than the main one
-    Python has no signals, and a process that a shell put into the background ignores this one:
-    nothing is done.
+    Each SIGINT interrupts the cell and never cuts a message short; the third also stops waiting
+    for the cell. One that arrives before there is a cell is deferred until follow(). Does nothing
+    outside the main thread, where Python delivers no signals, or if SIGINT is ignored, as in a
+    process that a shell put into the background.
     """
 
     def __init__(self):
         self.count = 0
         self._cell = None
-        self._attached = False  # the cell is somebody else's
+        self._attached = False  # the cell is only watched
         self._before = None
         self._takes = _is_main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
@@ -143,7 +143,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._before)
 
     def follows(self, cell, attached):
-        """From now on they are for this cell; attached: Ctrl-C leaves it alone and lets go."""
+        """Directs interrupts to this cell; attached: Ctrl-C only stops following it."""
         self._attached, self._cell = attached, cell
         if self.count:
             self._act()
@@ -159,14 +159,14 @@ class Interrupts:
             try:
                 self._cell.interrupt()
             except FileNotFoundError:
-                pass  # it has ended, and the history has dropped it
+                pass  # it has ended and is no longer in the history
         if self._attached or self.count >= _ABANDON:
             raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def default_interrupts():
-    """Within follow(): Ctrl-C raises KeyboardInterrupt as it does elsewhere."""
+    """For use within follow(): Ctrl-C raises KeyboardInterrupt, as usual."""
     takes = _is_main_thread()
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if takes else None
     try:
@@ -183,13 +183,13 @@ def _is_main_thread():
 def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None):
     """Calls take(messages) for each batch of the cell's stream, until its end.
 
-    patience() gives the milliseconds after which take([]) is called when nothing comes; None:
-    never. seen: set of ranks whose text is wanted, which may grow; of others only what is no text
-    is parsed. attached: the cell is somebody else's, Ctrl-C leaves it alone. interrupts: the
-    Interrupts that the cell was submitted within.
+    patience() returns the milliseconds without messages after which to call take([]); None:
+    never. seen: the set of ranks whose text is wanted, which may grow (None: all); text of other
+    ranks is not parsed. attached: the cell is only watched, and Ctrl-C does not interrupt it.
+    interrupts: the Interrupts that the cell was submitted within.
 
     Returns the final status message, with the number of interrupts as "interrupts". Raises
-    KeyboardInterrupt if told three times to let go, DipError if the mount goes away.
+    KeyboardInterrupt at the third Ctrl-C (attached: the first), DipError if the mount goes away.
     """
     with contextlib.nullcontext(interrupts) if interrupts else Interrupts() as taken:
         try:
@@ -208,19 +208,19 @@ def _broken_off(cell, error):
         text = "its group or its mount has gone"
     elif error.errno == errno.EDEADLK:
         with contextlib.suppress(OSError):
-            cell.interrupt()  # it is queued behind the cell that calls: it is dropped
+            cell.interrupt()  # drops it: it is queued behind the calling cell
         text = "deadlock: the rank that runs this would wait for its own running cell"
     return DipError(f"cell {cell.number}: {text}", error.errno)
 
 
 def _pump(cell, take, patience, seen):
-    # To a rank that would wait for itself the daemon says so, but only in a read that would block.
+    # The daemon reports a rank that would wait for itself, but only in a read that would block.
     if os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip"):
         patience = None
     rest, looks_last, count = b"", False, files.FIRST_READ
     with cell.open_stream() as stream:
         while True:
-            # a poll is two more requests: without a time to look at, the read waits
+            # a poll costs two more requests, so without a timeout the read itself waits
             wait_ms = patience() if patience else None
             if wait_ms is not None and not stream.poll(wait_ms):
                 take([])
@@ -241,9 +241,9 @@ def _pump(cell, take, patience, seen):
 
 
 def _look_again(cell, looked_last):
-    """Waits a moment after a read that gave nothing: over sshfs a stream gives what is there.
+    """Waits a moment after an empty read: over sshfs a stream ends after the data so far.
 
-    Returns True if the cell has ended, so that the next read gives its end, or nothing ever will.
+    Returns True if the cell has ended: if the next read is empty too, the rest will never come.
     """
     if looked_last:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))

@@ -1,8 +1,8 @@
-"""Comms of ranks, by which their widgets are seen and used: between the mount and the front end.
+"""Connects the comms of ranks, through which their widgets work, to the front end.
 
-What a rank sends is in its cell's stream, and goes on through a comm of the kernel; what the front
-end answers comes in cells on that rank, few of them: each has a number. Where there is no kernel,
-or no package comm, nothing is done: the text of the widgets is shown.
+A rank's messages come in its cell's stream and are passed on through a comm of the kernel. The
+front end's messages are sent to the rank in cells, as few as possible, as each cell uses up a
+number. Without a kernel or the package comm nothing is passed on: widgets are shown as text.
 """
 
 import base64
@@ -19,14 +19,14 @@ from ddip.sink import Sink
 KINDS = ("comm_open", "comm_msg", "comm_close")
 _CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
 
-_ends = {}  # comm id -> the comm of this kernel
-_shown = {}  # (path of a group, rank) -> the Displays of what its widgets' functions have shown
-_lock = threading.Lock()  # of what follows
-_ways = {}  # (group, rank) -> the _Way of answers of the front end that are under way there
+_ends = {}  # comm id -> this kernel's comm
+_shown = {}  # (path of a group, rank) -> the Displays for what its widgets' callbacks show
+_lock = threading.Lock()  # protects _ways
+_ways = {}  # (group, rank) -> the _Way that delivers the front end's messages there
 
 
 def pass_on(shell, group, message):
-    """Passes a comm message of a rank on to the front end."""
+    """Passes a rank's comm message on to the front end."""
     if getattr(shell, "kernel", None) is None:
         return
     end = _ends.get(message["comm_id"])
@@ -59,7 +59,7 @@ def _open(group, message, content):
 
 
 def _send(group, rank, kind, answer):
-    """Sends an answer of the front end on its way, and does not wait for it."""
+    """Sends a message from the front end to a rank; does not wait for the cell that carries it."""
     buffers = [base64.b64encode(buffer).decode("ascii") for buffer in answer.get("buffers") or ()]
     if kind == "comm_close":
         _ends.pop(answer["content"]["comm_id"], None)
@@ -74,26 +74,26 @@ def _send(group, rank, kind, answer):
 
 
 def submit_waiting():
-    """Submits the answers that wait for others: a cell of the user comes after them."""
+    """Submits the messages that wait for earlier ones: the user's next cell runs after them."""
     with _lock:
         for way in _ways.values():
             way.submit()
 
 
 class _Way:
-    """The answers for one rank: one cell carries those that came while another ran.
+    """The front end's messages for one rank: one cell carries all that came while another ran.
 
-    All but follow() is called with the lock held.
+    Call everything except follow() with the lock held.
     """
 
     def __init__(self, group, rank, message):
         self.group, self.rank = group, rank
         self.waiting = [message]
-        self._submitted = collections.deque()  # cells whose streams are to be read
+        self._submitted = collections.deque()  # cells whose streams are still to be read
         self.submit()
 
     def submit(self):
-        """Submits a cell that carries all that waits."""
+        """Submits a cell that carries all waiting messages."""
         if not self.waiting:
             return
         source, self.waiting = _CALL.format(json.dumps(self.waiting)), []
@@ -110,7 +110,7 @@ class _Way:
         return None
 
     def follow(self):
-        """Shows what the widgets' functions have printed, passes on what they have sent."""
+        """Shows what the widgets' callbacks print and passes on what they send."""
         while True:
             with _lock:
                 cell = self._next()
@@ -136,7 +136,7 @@ class _Way:
                 print(*message["traceback"], sep="\n", file=sys.stderr)
 
     def _show(self, shell, message):
-        """Shows a display; after clear_output() it takes the place of the one before."""
+        """Shows a display; after clear_output() it replaces the previous one."""
         sink, key = Sink(shell), (self.group.path, self.rank)
         if key not in _shown:
             _shown[key] = Displays(sink, lambda: None)

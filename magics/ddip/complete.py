@@ -1,7 +1,7 @@
 """Completion and inspection of remote names, in cells that run on the ranks.
 
-Both read what the daemon and the ranks tell at once, also while a cell runs; what would have to
-wait is left out.
+Both use only what the daemon and the ranks can return at once, even while a cell runs; anything
+that would have to wait is left out.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from ddip.errors import DipError
 
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
-_BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # what no file can tell the attributes of
+_BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # no file lists the attributes of these
 _PULLS = re.compile(r"%dipull\s|%dip\s(.*\s)?--gather\s")
 
 
 def candidates(group, text):
-    """[(name, kind)] of remote names and attributes that could stand at the end of this text."""
+    """[(name, kind)] of the remote names and attributes that could complete this text."""
     dotted = _DOTTED.search(text)
     if dotted:
         path, begun = dotted[1], dotted[2] or ""
@@ -40,17 +40,17 @@ def candidates(group, text):
 
 
 def _view(group, path, view):
-    """A view of `a.b.c` on rank 0, of its namespace for ""; "" where it cannot be had soon."""
+    """A view of `a.b.c` on rank 0, or of its namespace (""); "" if not available soon."""
     path = f"__main__.{path}" if path else "__main__"
     return _soon(os.path.join(group.path, "rank0", "vars", f"{path}.{view}"))
 
 
-_PATIENCE_S = 1.0  # who types waits no longer
-_reader = None  # the thread that reads a view; it may still wait for a rank that is in C code
+_PATIENCE_S = 1.0  # the longest wait while the user is typing
+_reader = None  # the thread that reads a view; may still be waiting for a rank that is in C code
 
 
 def _soon(path):
-    """The text of a file whose opening waits for a rank; "" if it takes too long, or cannot be."""
+    """The text of a file whose open waits for a rank; "" if it fails or takes too long."""
     global _reader
     if _reader is not None and _reader.is_alive():
         return ""
@@ -67,18 +67,18 @@ def _soon(path):
 
 
 class Helper:
-    """Hooks into one shell. is_remote(code): will this cell run on ranks? group(): None: none is
-    there, DipError: nobody can say which."""
+    """Hooks into one shell. is_remote(code): will this cell run on ranks? group(): the group, None
+    if there is none; raises DipError if it cannot be determined."""
 
     def __init__(self, shell, is_remote, group):
         self._shell = shell
         self._is_remote = is_remote
         self._group = group
         self._matcher = None
-        self._inspect = None  # the kernel's own
+        self._inspect = None  # the kernel's own do_inspect()
 
     def install(self):
-        """Begins to answer."""
+        """Installs the hooks."""
         try:
             from IPython.core.completer import context_matcher
         except ImportError:
@@ -91,7 +91,7 @@ class Helper:
             kernel.do_inspect = self._do_inspect
 
     def remove(self):
-        """Ends it."""
+        """Removes the hooks."""
         matchers = self._shell.Completer.custom_matchers
         if self._matcher in matchers:
             matchers.remove(self._matcher)
@@ -99,14 +99,14 @@ class Helper:
             del self._shell.kernel.do_inspect
 
     def _known(self):
-        """The group; None also where a cell would say why it cannot be told."""
+        """The group; None also on an error, which a cell would report."""
         try:
             return self._group()
         except (DipError, OSError):
             return None
 
     def _match(self, context):
-        """IPython's matcher: remote names, or attributes behind a name and a dot."""
+        """The matcher for IPython: remote names, or attributes after a name and a dot."""
         from IPython.core.completer import SimpleCompletion
 
         found, text = [], context.text_until_cursor
@@ -124,7 +124,7 @@ class Helper:
         }
 
     def _do_inspect(self, code, cursor_pos, *args, **kwargs):
-        """The kernel's inspect_request: Shift-Tab, `obj?` in a console."""
+        """Handles the kernel's inspect_request: Shift-Tab, or `obj?` in a console."""
         if self._is_remote(code) and (group := self._known()) is not None:
             from IPython.utils.tokenutil import token_at_cursor
 

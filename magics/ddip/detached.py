@@ -1,4 +1,4 @@
-"""A cell that nobody waits for: what `%%dip --noblock` returns."""
+"""A cell that runs in the background: what `%%dip --noblock` returns."""
 
 from ddip import cell as cells
 from ddip import ranks as rank_lists
@@ -7,7 +7,7 @@ from ddip.failures import failure
 
 
 class DetachedCell:
-    """A cell on its way. Its output is kept by the mount, and shown by show()."""
+    """A submitted cell. The mount keeps its output, and show() shows it."""
 
     def __init__(self, shell, cell, seen):
         self._shell = shell
@@ -20,7 +20,7 @@ class DetachedCell:
 
     @property
     def state(self):
-        """queued, running, ok, failed …: that of cells/N/status."""
+        """queued, running, ok, failed …, as in cells/N/status."""
         return self._cell.status()["state"]
 
     def done(self):
@@ -28,13 +28,13 @@ class DetachedCell:
         return self.wait(0)
 
     def wait(self, timeout=None):
-        """Waits for its end, so many seconds at most. Returns True if it has ended."""
+        """Waits up to timeout seconds (None: forever) for its end. Returns True if it has ended."""
         return self._cell.has_ended(None if timeout is None else timeout * 1000)
 
     def result(self, timeout=None):
-        """Its result, of one rank that is seen the value, of several {rank: value}.
+        """Its result: the value if one rank shows a result, {rank: value} if several do.
 
-        Waits for the end. Raises what failed, and TimeoutError.
+        Waits for its end. Raises the cell's failure, or TimeoutError after timeout seconds.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"cell {self.number} has not ended within {timeout:g} s")
@@ -60,5 +60,5 @@ class DetachedCell:
         replay(self._shell, self._cell.group, self.number, [rank_lists.spell(self._seen)])
 
     def interrupt(self):
-        """Interrupts it, and nothing else; one that is queued is dropped."""
+        """Interrupts only this cell; drops it if it is queued."""
         self._cell.interrupt()

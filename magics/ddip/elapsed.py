@@ -1,35 +1,35 @@
-"""The line under a cell that shows nothing: how long it has been running, or what it waits for."""
+"""The line under a cell without output: how long it has been running, or what it is waiting for."""
 
 import time
 
-_SILENCE_S = 3.0  # without output the line is shown
-_QUEUED_S = 1.0  # a cell that waits for others says so sooner
+_SILENCE_S = 3.0  # the line is shown after this long without output
+_QUEUED_S = 1.0  # a queued cell shows its line sooner
 
 
 class Elapsed:
-    """waits_for(): what a cell that has not begun waits for, as text; "" once it runs."""
+    """waits_for(): returns what a queued cell is waiting for, as text; "" once it runs."""
 
     def __init__(self, waits_for):
         self._waits_for = waits_for
         self._waiting = ""
-        self._begun = False  # there is nothing to ask any more
+        self._begun = False  # it runs: waits_for() need not be called again
         self._asked = 0.0
         self._shown = False
         self._started = self._moved = time.monotonic()
-        self._next = self._moved + _QUEUED_S  # when line() may be another one
+        self._next = self._moved + _QUEUED_S  # when line() may change
 
     def moved(self):
-        """Something was shown: it runs."""
+        """Records that output was shown, which means that the cell runs."""
         self._moved = time.monotonic()
         self._begun, self._waiting = True, ""
         self._next = self._moved + _SILENCE_S
 
     def patience(self):
-        """Seconds until line() is another one."""
+        """Seconds until line() may change."""
         return max(0.0, self._next - time.monotonic())
 
     def line(self):
-        """The line now, with its end; "" if the cell shows something itself."""
+        """The current line, with its newline; "" if none is due."""
         now = time.monotonic()
         if not self._begun and now >= max(self._moved, self._asked) + _QUEUED_S:
             self._ask(now)
@@ -53,5 +53,5 @@ class Elapsed:
                 self._started = self._moved = now
 
     def last_line(self):
-        """The time that it took, if the line was ever shown."""
+        """The line with the total time; "" if no running time was ever shown."""
         return f"ran for {time.monotonic() - self._started:.1f} s\n" if self._shown else ""

@@ -1,4 +1,4 @@
-"""The errors of the package: they are shown as text, without the package's own frames."""
+"""The package's exceptions, which are shown as text, without the package's own frames."""
 
 import re
 
@@ -6,9 +6,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DipError(Exception):
-    """Something that cannot be done: the text says what was wrong and what would be right.
+    """A request that cannot be carried out: the text says what is wrong and what would be right.
 
-    errno: of the file operation that failed, None: it was no file operation.
+    errno: that of the file operation that failed; None if it was not a file operation.
     """
 
     def __init__(self, text="", errno=None):
@@ -21,16 +21,16 @@ class DipError(Exception):
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that was raised on ranks: how it looked over there."""
+    """The cause of an exception that was raised on ranks: its traceback there."""
 
     def __str__(self):
         return self.args[0]
 
 
 class RemoteError(DipError):
-    """A cell failed on ranks. ename, evalue: of the first that did; ranks: all of them.
+    """A cell failed on ranks. ename, evalue: of the first that failed; ranks: all that failed.
 
-    Where Python shows it, the tracebacks of the ranks are above, as those of its cause.
+    Outside IPython, Python shows the ranks' tracebacks above it, as those of its cause.
     """
 
     def __init__(self, ename, evalue, ranks, lines, first):
@@ -46,12 +46,12 @@ class RemoteError(DipError):
         return self.lines
 
 
-try:  # in a rank the engine has it, and raises it
+try:  # on a rank, the engine defines and raises it
     from ddip_engine.preempted import Preempted
 except ImportError:
 
     class Preempted(KeyboardInterrupt):
-        """Raised in cells: their hosts are about to be taken away (on_preempt)."""
+        """Raised in cells whose hosts are about to be preempted (on_preempt)."""
 
         __module__ = "ddip"
 
@@ -67,5 +67,5 @@ class RemoteInterrupt(KeyboardInterrupt):
         return self.lines
 
 
-# front ends show the name: to them it is the interrupt that it is
+# front ends show this name, and to users it is a KeyboardInterrupt
 RemoteInterrupt.__name__ = "KeyboardInterrupt"

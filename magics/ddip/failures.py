@@ -1,4 +1,4 @@
-"""How a cell failed: the exception for it, from its status, its `error` and what its ranks said."""
+"""Makes the exception for a failed cell from its status, its `error` file and its messages."""
 
 import re
 
@@ -9,7 +9,7 @@ _HEADING = "\x1b[1m%s:\x1b[0m"
 
 
 def failure(cell, errors, end):
-    """The exception that tells how a cell failed. errors: rank -> its `error` message."""
+    """The exception for a failed cell. errors: rank -> its `error` message. end: from follow()."""
     if end["state"] == "cancelled":
         return DipError(f"cell {cell.number} did not run: {_reason(cell)}")
     parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
@@ -17,7 +17,7 @@ def failure(cell, errors, end):
         rank, _, text = line.removeprefix("rank ").partition(": ")
         if rank.isdigit() and int(rank) not in parts and text:
             ename, _, evalue = text.partition(": ")
-            known = ename.isidentifier()  # else it is the daemon's text, of a rank that died
+            known = ename.isidentifier()  # otherwise the daemon's text about a rank that died
             parts[int(rank)] = (ename if known else "RankError", evalue if known else text, [text])
     first = _first(cell, parts)
     if first is None:
@@ -34,7 +34,7 @@ def failure(cell, errors, end):
 
 
 def _reason(cell):
-    """What the group says of the cell; "" if that is forgotten."""
+    """Why the cell failed, from the group's failures or else the cell's `error`; "" if unknown."""
     for _, text in reversed(cell.group.failures()):
         if text.startswith(f"cell {cell.number}: "):
             return text.partition(": ")[2]
@@ -42,7 +42,7 @@ def _reason(cell):
 
 
 def _first(cell, parts):
-    """The rank that failed first, which the group names."""
+    """The rank that failed first, as reported by the group; else the lowest; None if none did."""
     for _, text in reversed(cell.group.failures()):
         found = re.match(rf"cell {cell.number}: rank (\d+)", text)
         if found and int(found[1]) in parts:
@@ -51,7 +51,7 @@ def _first(cell, parts):
 
 
 def _lines(parts, first):
-    """Tracebacks with the ranks above, equal ones once, that of the first failure last."""
+    """Tracebacks, each below a line with its ranks; equal ones once, the first failure's last."""
     told = {}
     for rank, (ename, evalue, traceback) in sorted(parts.items()):
         told.setdefault((ename, evalue, "\n".join(traceback)), []).append(rank)

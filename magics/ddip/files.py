@@ -1,7 +1,7 @@
 """The files of ddipfs: one set of operations, whether they are mounted or served on a socket.
 
-A path leads below a mount point, or through a socket that learn() was told of (SOCKET/group/cell).
-Failures are OSError, with the errno that the daemon gives. Standard library alone.
+A path lies below a mount point, or below a socket known to learn() (SOCKET/group/cell). Failures
+raise OSError with the daemon's errno. Needs only the standard library.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ import time
 from ddip import p9, p9_file
 from ddip.opened import Opened
 
-# Over sshfs a live file gives what is there, and then ends: so long until it is read again.
+# Delay before a live file is read again: over sshfs it ends after the data available so far.
 LOOK_S = 0.05
-# A read costs time for all the bytes that it asks for, there or not (a megabyte: half a
-# millisecond): it asks for few, and for more as long as it gets all of them.
+# A read takes time for every byte that it requests, available or not (half a millisecond per
+# megabyte), so reads start small, and each one that is filled makes the next one larger.
 FIRST_READ = 16 << 10
 _LARGEST_READ = 1 << 20
-_WRITTEN = 64 << 20  # of one write: between two of them Ctrl-C is heard
-_sockets = []  # paths that lead into a tree
+_WRITTEN = 64 << 20  # the largest write: Ctrl-C is handled between two writes
+_sockets = []  # sockets that paths may lead through
 
 
 def learn(root):
-    """True if root is a socket; from now on paths through it lead into what is served there."""
+    """True if root is a socket; paths below it then lead into the tree that it serves."""
     if root in _sockets:
         return True
     try:
@@ -39,7 +39,7 @@ def learn(root):
 
 
 def _split(path):
-    """(socket, path below it), None: it leads through none."""
+    """(socket, path below it); None if the path leads through no known socket."""
     for root in _sockets:
         if path == root or path.startswith(root + "/"):
             return root, path[len(root) + 1 :]
@@ -48,7 +48,7 @@ def _split(path):
 
 @contextlib.contextmanager
 def _tree(place, path):
-    """A connection for one operation, whose failure tells the path."""
+    """A connection for one operation; an OSError within names the whole path."""
     connection = None
     try:
         connection = p9.Connection(place[0])
@@ -67,41 +67,41 @@ class File(Opened):
         self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
 
     def arm(self):
-        """A descriptor that is readable when a read would not wait."""
+        """A descriptor that is readable when a read would not block."""
         return self._fd
 
     def poll(self, wait_ms=None):
-        """True if a read would not wait; waits so long for it (None: for ever)."""
+        """True if a read would not block; waits up to wait_ms for that (None: forever)."""
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         return bool(poller.poll(wait_ms))
 
     def read(self, count):
-        """Some bytes, b"" at the end."""
+        """Reads at most count bytes. Returns b"" at the end."""
         return os.read(self._fd, count)
 
     def readinto(self, memory):
-        """The same into memory. Returns the count."""
+        """Like read(), into memory. Returns the number of bytes."""
         return os.readv(self._fd, [memory])
 
     def write(self, data):
-        """Writes some of it. Returns how much."""
+        """Writes some or all of data. Returns the number of bytes written."""
         return os.write(self._fd, data)
 
     def fsync(self):
-        """Submits what was written, and waits. Raises OSError with the outcome."""
+        """Submits what was written and waits for the outcome. Raises OSError if it failed."""
         os.fsync(self._fd)
 
     def seek(self, offset):
-        """The next read or write is there."""
+        """Sets the offset of the next read or write."""
         os.lseek(self._fd, offset, os.SEEK_SET)
 
     def size(self):
-        """Of the file as it is now."""
+        """The current size of the file."""
         return os.fstat(self._fd).st_size
 
     def lock(self, wait=False):
-        """True if this file is locked for us now, until it is closed; wait: until it is."""
+        """Locks the file until it is closed. False if it is locked already; wait: waits instead."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -109,13 +109,13 @@ class File(Opened):
         return True
 
     def close(self):
-        """Raises OSError with the outcome of what was written and not submitted."""
+        """Closes the file. Raises OSError if data written but not yet submitted is refused."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
     def abandon(self):
-        """Closes a ctl without waiting for what it was told: a write tells the daemon so."""
+        """Closes a `ctl` without waiting for its verbs: a write passes O_NONBLOCK to the daemon."""
         os.set_blocking(self._fd, False)
         with contextlib.suppress(OSError):
             os.write(self._fd, b"\n")
@@ -123,7 +123,7 @@ class File(Opened):
 
 
 def open_(path, flags=os.O_RDONLY, mode=0o600):
-    """An open file, unbuffered."""
+    """Opens a file, unbuffered."""
     place = _split(path)
     if not place:
         return File(path, flags, mode)
@@ -144,12 +144,12 @@ def read(path, flags=os.O_RDONLY):
 
 
 def next_read(count, got):
-    """How many bytes to ask for after a read of so many, which got so many."""
+    """How many bytes to request after a read that requested `count` bytes and returned `got`."""
     return min(4 * count, _LARGEST_READ) if got == count else count
 
 
 def read_live(file, count, folder):
-    """Some bytes of a live file, however long they take to come; b"" when its folder is gone."""
+    """Reads from a live file, however long that takes; b"" once its folder no longer exists."""
     while not (data := file.read(count)) and exists(folder):
         time.sleep(LOOK_S)
     return data
@@ -161,14 +161,14 @@ def read_text(path, flags=os.O_RDONLY):
 
 
 def read_end(path, count):
-    """(the last bytes of a file, so many at most, its size)."""
+    """(the last bytes of a file, at most count of them, and its size)."""
     with open_(path) as file:
         size = file.size()
         return read_range(file, max(0, size - count), size), size
 
 
 def read_range(file, begin, end):
-    """The bytes of an open file between two places, as far as they are there."""
+    """The bytes of an open file from offset begin to offset end, as far as they exist."""
     file.seek(begin)
     data = b""
     while begin + len(data) < end and (piece := file.read(end - begin - len(data))):
@@ -177,20 +177,20 @@ def read_range(file, begin, end):
 
 
 def write_all(file, data):
-    """Writes all of it to an open file."""
+    """Writes all of data to an open file."""
     view = memoryview(data).cast("B")
     while view:
         view = view[file.write(view[:_WRITTEN]) :]
 
 
 def write(path, data, flags=os.O_WRONLY):
-    """Writes bytes into a file and closes it."""
+    """Opens a file, writes all of data to it and closes it."""
     with open_(path, flags) as file:
         write_all(file, data)
 
 
 def attributes(path, follow=True):
-    """(mode, size, seconds of the last change)."""
+    """(mode, size, time of the last modification in seconds)."""
     place = _split(path)
     if place:
         with _tree(place, path) as tree:
@@ -200,7 +200,7 @@ def attributes(path, follow=True):
 
 
 def exists(path):
-    """True if there is something."""
+    """True if the path exists."""
     try:
         attributes(path)
     except OSError:
@@ -226,7 +226,7 @@ def listdir(path):
 
 
 def readlink(path):
-    """What a symbolic link says."""
+    """The target of a symbolic link."""
     place = _split(path)
     if not place:
         return os.readlink(path)

@@ -1,6 +1,6 @@
 """Sends functions of the notebook to the ranks, as code.
 
-There they find their globals in the module of the same name: `__main__` in `__main__`.
+There their globals are those of the module of the same name; for `__main__` the rank's `__main__`.
 """
 
 import linecache
@@ -25,12 +25,12 @@ class _Call:
         return self._parts
 
     def __call__(self):
-        """Never called here: picklers only want to see that it could be."""
+        """Never called: picklers only check that it is callable."""
         raise TypeError("the value is over there")
 
 
 def reduce(value):
-    """What p5.pickler() asks for objects of a notebook."""
+    """The reduce function for p5.pickler(), for objects of a notebook."""
     if isinstance(value, types.FunctionType):
         travels = not _is_importable(value) and _is_of_a_module(value)
         return _reduce_function(value) if travels else NotImplemented
@@ -47,14 +47,14 @@ def _is_importable(function):
 
 
 def _is_of_a_module(function):
-    """False for what exec() made in a dictionary of its own, as namedtuple() does."""
+    """False for a function that exec() made in its own dictionary, as namedtuple() does."""
     name = function.__module__
     module = sys.modules.get(name)
     return name == "__main__" or getattr(module, "__dict__", None) is function.__globals__
 
 
 def _namespace(name):
-    """A module's dictionary, the other side's."""
+    """The dictionary of a module on the other side."""
     return _Call(vars, _Call(import_module, name))
 
 
@@ -63,10 +63,10 @@ def _of_types(name):
 
 
 def _reduce_function(function):
-    """Code over the globals of the module of that name; the rest is state, for it may be cyclic.
+    """Code with its module's globals on the other side; the rest is state, as it may be cyclic.
 
-    Functions, classes and modules of the notebook that it uses go along, for names that mean
-    nothing there yet.
+    Functions, classes and modules of the notebook that it uses are sent too, for names that are
+    not yet defined there.
     """
     space = _namespace(function.__module__)
     cells = [(_Cell(), cell) for cell in function.__closure__ or ()]
@@ -92,7 +92,7 @@ def _reduce_function(function):
 
 
 def _source(file):
-    """Lets tracebacks over there show the lines of a cell, which are in no file."""
+    """Makes tracebacks on the other side show the lines of a cell, which are in no file."""
     if os.path.exists(file) or not (lines := linecache.getlines(file)):
         return []
     cache = _Call(getattr, _Call(import_module, "linecache"), "cache")
@@ -100,7 +100,7 @@ def _source(file):
 
 
 class _Code:
-    """A code object, by marshal; only for the same version of Python."""
+    """A code object, pickled by marshal; both sides need the same version of Python."""
 
     def __init__(self, code):
         self._data = marshal.dumps(code)

@@ -1,6 +1,6 @@
 """A group of ranks as an object: each method is a few file operations below mount/group.
 
-The class is the handle that `%dipper` gives; the magics use it as well.
+The class is the handle that `%dipper` provides; the magics use it too.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def _pairs(text):
 
 
 def _words(ranks):
-    """A list of ranks (numbers, or text) as words; None stays."""
+    """Ranks (a list, or one number or text) as a list of words; None stays None."""
     if ranks is None or isinstance(ranks, (list, tuple)):
         return ranks
     return [ranks]
@@ -40,9 +40,9 @@ def _count_gpus(path):
 
 
 def group(name=None, path=None):
-    """The handle of a group that is mounted: ddip.group().run("print(rank)").
+    """The handle of a mounted group: ddip.group().run("print(rank)").
 
-    name: of the group, None: $DDIP_GROUP, else `group`. path: the mount, None: the one that
+    name: that of the group; None: $DDIP_GROUP, else `group`. path: the mount; None: the one that
     `%makedip` would attach to. Raises DipError if there is none.
     """
     path = mount.locate(os.path.expanduser(path)) if path else mount.find()
@@ -57,14 +57,14 @@ def group(name=None, path=None):
 class Group:
     """The ranks below one directory of a mount.
 
-    g["x"] is rank 0's object of that name, g["x", 1] rank 1's; g["x"] = v sets it on all ranks,
-    g["x", 1] = v on that one.
+    g["x"] is the object x of rank 0, g["x", 1] that of rank 1; g["x"] = v sets x on all ranks,
+    g["x", 1] = v only on rank 1.
     """
 
     app = None  # name of the application that `%makedip -a` prepared
 
     def __init__(self, path):
-        """path: below a mount point, or through a socket."""
+        """path: the group's directory, below a mount point or a socket."""
         self.path = path
         files.learn(os.path.dirname(path))
 
@@ -95,31 +95,31 @@ class Group:
 
     @property
     def size(self):
-        """The number of ranks that are there."""
+        """The number of ranks."""
         return len(self.ranks())
 
     @property
     def ddp_group(self):
-        """The GPU of each rank, as the original's attribute; rank numbers where there is none."""
+        """The GPU of each rank, or the rank's number if it has none; as in the original Ddip."""
         places = [row.get("gpu", "-") for row in self.ranks()]
         return [int(gpu) if gpu.isdigit() else rank for rank, gpu in enumerate(places)]
 
     def is_started(self):
-        """True if a cell would run at once."""
+        """True if the ranks have started."""
         return self.status().get("state") in _STARTED
 
     def gpu_count(self):
-        """How many GPUs the daemon may use."""
+        """The number of GPUs that the daemon may use."""
         if self.settings().get("gpus") == "all":
             return _count_gpus(self.path)
         with (
             self._another() as other
-        ):  # this group's own list is shorter; a new one's is that of all
+        ):  # this group's list has only its own GPUs; a new group's has all
             return _count_gpus(other.path)
 
     @contextlib.contextmanager
     def _another(self):
-        """A group beside this one, which never starts, for the context's time."""
+        """A second group, which never starts and is removed when the context ends."""
         other = Group(f"{self.path}-try-{os.getpid()}")
         files.mkdir(other.path)
         try:
@@ -128,13 +128,13 @@ class Group:
             files.rmdir(other.path)
 
     def try_settings(self, verbs):
-        """Raises DipError for a setting that is refused, before anything is stopped for it."""
+        """Raises DipError if a setting is refused, so that nothing is stopped for it in vain."""
         if verbs:
             with self._another() as other:
                 other.ctl(*verbs)
 
     def describe(self):
-        """One line: the state, and what the ranks run on."""
+        """One line: the state, and the devices that the ranks run on."""
         status = self.status()
         if not status:
             return "not mounted any more"
@@ -177,9 +177,9 @@ class Group:
         ]
 
     def error_from(self, error, what, since):
-        """A DipError for a failed file operation that began at that wall time.
+        """The DipError for a failed file operation. since: the wall time at which it began.
 
-        With the group's own text, if there is one from then on.
+        Its text is that of the group's latest failure since then, if there is one.
         """
         try:
             new = [text for at, text in self.failures() if at >= since - 0.001]
@@ -192,9 +192,9 @@ class Group:
     # ---- verbs
 
     def ctl(self, *lines, wait=True):
-        """Writes verbs to `ctl`, one after the other. wait: until what they ask for is so.
+        """Writes verbs to `ctl`, one after another. wait: waits until they have completed.
 
-        Raises DipError with the daemon's words.
+        Raises DipError with the daemon's message.
         """
         since, line = time.time(), ""
         try:
@@ -212,7 +212,10 @@ class Group:
             raise self.error_from(e, line or self.path, since) from e
 
     def start(self, timeout=None):
-        """Starts the ranks and waits until they are ready. Raises DipError, also after timeout."""
+        """Starts the ranks and waits until they are ready, at most timeout seconds (None: forever).
+
+        Raises DipError if they fail to start or are not ready in time.
+        """
         if timeout is None:
             self.ctl("start")
             return
@@ -229,7 +232,7 @@ class Group:
                     time.sleep(files.LOOK_S)
 
     def stop(self):
-        """Ends the ranks; their namespaces are gone."""
+        """Ends the ranks; their variables are lost."""
         self.ctl("stop")
 
     def restart(self):
@@ -237,7 +240,7 @@ class Group:
         self.ctl("restart")
 
     def interrupt(self):
-        """Interrupts whatever runs, whoever's cell it is."""
+        """Interrupts whatever is running, no matter who submitted it."""
         self.ctl("interrupt", wait=False)
 
     interrupt_engines = interrupt_all = interrupt
@@ -248,8 +251,9 @@ class Group:
     def run(self, source, see=None, ranks=None, quiet=False):
         """Runs a cell and shows it as `%%dip` does; see, ranks: lists like [0, 2] or "0,2-3".
 
-        Returns what was shown of its results: of one rank the value, of several {rank: value}, if
-        they can be written in Python; else something that shows itself. Raises RemoteError.
+        Returns its results as they were shown: the value if one rank has one, {rank: value} if
+        several do. A result that is not a Python literal becomes an object that displays as it
+        did in the cell. Raises RemoteError.
         """
         from ddip.run import run
 
@@ -257,7 +261,7 @@ class Group:
         return run(get_ipython(), self, source, _words(see), quiet, _words(ranks))
 
     def run_cell(self, source, quiet=False, see=None):
-        """The same, with the arguments of the original."""
+        """Like run(), with the arguments of the original Ddip."""
         self.run(source, see, quiet=quiet)
 
     def push(self, names):
@@ -282,13 +286,13 @@ class Group:
         push(self, name, value, rank)
 
     def scatter(self, name, value):
-        """Splits an array, a tensor or a list along its first axis: each rank gets its part."""
+        """Splits an array, a tensor or a list along its first axis; each rank gets its part."""
         from ddip.objects import push
 
         push(self, name, value, op="cat")
 
     def gather(self, name):
-        """The parts of all ranks in one: what scatter() has split."""
+        """Joins the parts of all ranks, as the inverse of scatter()."""
         from ddip.objects import pull
 
         return pull(self, name, None, op="cat")
@@ -299,6 +303,6 @@ class Group:
         return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
 
     def meminfo(self):
-        """Memory of each rank in bytes; None of one that is on another host."""
+        """The memory of each rank in bytes; None for a rank on another host."""
         used = [row.get("rss_bytes", "0") for row in self.ranks()]
         return {k: int(n) if n.isdigit() else None for k, n in enumerate(used)}

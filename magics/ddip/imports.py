@@ -5,9 +5,9 @@ from textwrap import dedent
 
 
 def import_star(modules, ns=None):
-    """`from MODULE import *` for each of a list of names, into ns; None: into `__main__`.
+    """Runs `from MODULE import *` for each module of a list, into ns; None: into `__main__`.
 
-    Python allows the statement at the top of a module only; in a function this does it.
+    Python allows that statement only at module level; this also works in a function.
     """
     global_imports([f"from {name} import *" for name in modules], ns)
 
@@ -15,7 +15,7 @@ def import_star(modules, ns=None):
 def global_imports(imports, ns=None):
     """Runs import statements (a text of any number of lines, or a list) in a namespace.
 
-    None: that of `__main__`. Raises ImportError or SyntaxError as the statements do.
+    ns: None means that of `__main__`. Raises ImportError or SyntaxError, as the statements do.
     """
     text = imports if isinstance(imports, str) else "\n".join(imports)
     space = sys.modules["__main__"].__dict__ if ns is None else ns

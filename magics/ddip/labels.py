@@ -1,12 +1,12 @@
-"""Whose output something is: the chip of a rank, the label of a result."""
+"""Marks that show which rank output comes from: a rank's chip, a result's label."""
 
-# Backgrounds of the chips of rank 0, 1 …, then again from the beginning, of the 256 colours that
-# are the same everywhere. Of a palette's own colours notebooks pad the background, so that the last
-# line of an output gets a scroll bar, and draw the letters in a grey.
+# Backgrounds of the chips of ranks 0, 1 …, used cyclically; from the 256 colours that are the same
+# everywhere. If the colour is one of the palette's, notebooks pad the background, so that the last
+# line of an output gets a scroll bar, and draw the letters in grey.
 _BACKGROUNDS = (26, 127, 28, 23, 94, 160, 61, 240)
 _LETTERS = 231  # white
 _RED, _END = "\x1b[31m", "\x1b[0m"
-_LABELLED = {"text/plain", "text/html"}  # these have the label in front
+_LABELLED = {"text/plain", "text/html"}  # types that get the label in front
 
 
 def chip(rank):
@@ -16,10 +16,10 @@ def chip(rank):
 
 
 def result(rank, number, data):
-    """(label to print above, bundle) of a rank's result in a cell.
+    """(label to print above, bundle to display) for a rank's result in a cell.
 
-    Text and tables have `Out[rank:number]:` in front, and "" is to be printed above. What is shown
-    as something else (a figure, LaTeX, Markdown) stays as it is, below the label.
+    Text and tables get `Out[rank:number]:` in front, and the label above is "". A result that is
+    shown as anything else (a figure, LaTeX, Markdown) is left as it is, below the label.
     """
     prompt = f"Out[{rank}:{number}]:"
     if not data.keys() <= _LABELLED:

@@ -1,4 +1,4 @@
-"""How much of a cell's output a notebook gets: the first lines, of the rest the end."""
+"""How much of a cell's output a notebook gets: the first lines, and the end of the rest."""
 
 HEAD_LINES = 5000
 HEAD_BYTES = 1 << 20
@@ -7,17 +7,17 @@ _TAIL_BYTES = HEAD_BYTES // 8
 
 
 class Limit:
-    """Counts what is printed. files(rank, name): where all of a stream is."""
+    """Counts what is printed. files(rank, name): where the whole stream can be read."""
 
     def __init__(self, files):
         self._files = files
         self._lines = self._bytes = 0
         self._more_lines = self._more_bytes = 0
         self._last = ""
-        self._cut = set()  # (rank, name) of what did not fit
+        self._cut = set()  # (rank, name) of the streams that did not fit
 
     def admit(self, rank, name, text):
-        """How much of this text, from its begin, is printed. The rest is kept for tail()."""
+        """How many characters of this text to print. The rest is left to tail()."""
         fits = len(text)
         lines = text.count("\n")
         if self._cut:
@@ -37,7 +37,7 @@ class Limit:
         self._last = _last_lines(self._last + text[-_TAIL_BYTES:])
 
     def tail(self):
-        """The end of the output and where all of it is; "" if all was printed."""
+        """The end of the output and where to read all of it; "" if all of it was printed."""
         if not self._cut:
             return ""
         places = " ".join(self._files(*key) for key in sorted(self._cut))
@@ -47,7 +47,7 @@ class Limit:
 
 
 def _first_lines(text, lines, limit):
-    """How much of a text is its first lines, within a limit, cut behind a line."""
+    """The length of a text's first lines, at most limit characters, ending after a line."""
     at = 0
     while lines > 0:
         found = text.find("\n", at) + 1

@@ -1,4 +1,4 @@
-"""The magics and their options. What they do is in mount.py, group.py, run.py and objects.py."""
+"""The magics and their options. The work is done in attachment.py, groups.py and run.py."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from ddip.complete import Helper
 from ddip.errors import DipError
 from ddip.failures import failure
 
-LOCALLY = "#dip_locally"  # a first line that keeps %autodip away from a cell
+LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
 
 
 @magics_class
@@ -24,7 +24,7 @@ class DdipMagics(Magics):
         super().__init__(shell=shell)
         self.attachment = Attachment()
         self.verbose = False
-        self._see = None  # words for the ranks that are shown where a line does not say it
+        self._see = None  # words for the ranks to show if a line does not say which
         self._parsed = None, None  # the last line of %%dip, its options
         self._auto = None  # what %autodip puts in front of cells; None: nothing
         self._helper = Helper(shell, self.is_remote, self.attachment.look)
@@ -37,10 +37,10 @@ class DdipMagics(Magics):
         "--gpus",
         nargs="+",
         metavar="GPU",
-        help="the GPUs of the group, a rank for each: all, or a list like 0,1 or 3 1. Without"
-        " GPUs the ranks run on the CPU.",
+        help="the GPUs to use, one rank on each: all, or a list such as 0,1 or 3 1. Without GPUs,"
+        " ranks run on the CPU.",
     )
-    @argument("-n", dest="size", type=int, metavar="N", help="how many ranks")
+    @argument("-n", dest="size", type=int, metavar="N", help="number of ranks")
     @argument("-a", "--app", help="prepare the ranks for an application: fastai, fastai_v1")
     @argument("-r", "--restart", action="store_true", help="end the ranks and start new ones")
     @argument(
@@ -49,16 +49,16 @@ class DdipMagics(Magics):
         action="store_true",
         help="end the ranks, and the daemon if it was started from a notebook",
     )
-    @argument("-i", "--info", action="store_true", help="show the group")
+    @argument("-i", "--info", action="store_true", help="show the state of the group")
     @argument(
         "-v",
         "--verbose",
         nargs="?",
         const="True",
         choices=["True", "False"],
-        help="say what is done with each cell",
+        help="print where each cell runs",
     )
-    @argument("-t", "--timeout", type=float, metavar="S", help="wait so long for the ranks")
+    @argument("-t", "--timeout", type=float, metavar="S", help="wait S seconds for the ranks")
     @argument(
         "-m",
         "--mount",
@@ -68,14 +68,14 @@ class DdipMagics(Magics):
     @argument(
         "--with-kernel",
         action="store_true",
-        help="the group that is started now ends with this kernel",
+        help="end the group with this kernel",
     )
     @line_magic
     def makedip(self, line=""):
         """Make, change, restart, end or show a DDP group.
 
-        Uses the mount of $DDIP_MOUNT, else the only one of this user; without one a daemon is
-        started. The group outlives the kernel: %makedip in the next one finds it again.
+        Uses the mount at $DDIP_MOUNT, or else this user's only mount; if there is none, starts a
+        daemon. The group outlives the kernel: %makedip in the next kernel finds it again.
         """
         args = self.makedip.parser.parse_args(options.words(line))
         if args.verbose:
@@ -83,7 +83,7 @@ class DdipMagics(Magics):
         makes = args.gpus or args.size is not None or args.restart or args.app
         if args.kill:
             if makes or args.info or args.with_kernel:
-                raise DipError("-k ends the group, and goes with -m and -v only; -r starts it anew")
+                raise DipError("-k ends the group, and goes with -m and -v only; -r restarts it")
             self.attachment.kill(args.mount, self.verbose)
             return
         only_asks = args.info and not (makes or args.mount)
@@ -99,7 +99,7 @@ class DdipMagics(Magics):
             print(f"{info}\nAutomatic DDP execution: {self._auto or 'Off'}")
 
     def _prepare(self, name):
-        """Runs an application's source on the ranks; what is missing is told, and no error."""
+        """Runs an application's source on the ranks; reports a missing package without an error."""
         from ddip.cell import Interrupts, follow, submitted
 
         texts = {}
@@ -129,35 +129,35 @@ class DdipMagics(Magics):
         "-q",
         "--quiet",
         action="store_true",
-        help="show the output when the cell is done, without what was redrawn on the way",
+        help="show the output only when the cell is done, without text that was redrawn",
     )
     @argument(
         "-S",
         "--see",
         nargs="+",
         metavar="RANK",
-        help="the ranks whose output is shown: a list like 0,2-3 or 0 1, or all. Default: 0. In a"
-        " %%dip without code: from now on.",
+        help="the ranks whose output to show: a list such as 0,2-3 or 0 1, or all. Default: 0."
+        " Without code, the default for later cells.",
     )
-    @argument("-a", "--appcmd", metavar="CMD", help="a command for the application, run before")
+    @argument("-a", "--appcmd", metavar="CMD", help="first run this command of the application")
     @argument(
         "--ranks",
         "--targets",
         nargs="+",
         metavar="RANK",
-        help="run it on these ranks only: 0,2-3 or 0 2-3, a slice like ::2",
+        help="run it on these ranks only: 0,2-3 or 0 2-3, or a slice such as ::2",
     )
     @argument("-t", "--to", choices=options.TO, help="where to run it: remote, local, or both")
     @argument(
         "-g",
         "--group",
         metavar="NAME",
-        help="on this group of the mount. In a %%dip without code: from now on.",
+        help="run it on this group of the mount. Without code, later cells run there.",
     )
     @argument(
         "--noblock",
         action="store_true",
-        help="do not wait: gives an object with wait(), result(), show() and interrupt()",
+        help="do not wait: return an object with wait(), result(), show() and interrupt()",
     )
     @argument(
         "-p", "--push", nargs="+", metavar="NAME", help="set these variables on all ranks first"
@@ -172,28 +172,28 @@ class DdipMagics(Magics):
         "--gather",
         nargs="+",
         metavar="NAME",
-        help="join the ranks' arrays and lists of these names in the notebook afterwards",
+        help="afterwards join the ranks' arrays and lists of these names in the notebook",
     )
     @argument(
         "--replay",
         nargs="?",
         const="last",
         metavar="N",
-        help="show the output of the last cell, or of cell N, again; follow it while it runs",
+        help="show the output of the last cell, or of cell N, again; follow it if it still runs",
     )
-    @argument("--auto", action="store_true", help="the line was put there by %%autodip")
+    @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
         "where",
         nargs="?",
         choices=options.WHERE,
         default="remote",
-        help="where to run the cell: on the ranks, in the notebook, or first here, then there",
+        help="where to run it: on the ranks, in the notebook, or in the notebook and then there",
     )
     @line_cell_magic
     def dip(self, line, cell=None):
         """Run a cell on the ranks of the DDP group, in the notebook, or in both.
 
-        %dip CODE runs a line: %dip -S all print(rank).
+        %dip CODE runs a single line: %dip -S all print(rank).
         """
         if cell is None:
             line, cell = options.split(self.dip.parser, line)
@@ -213,14 +213,14 @@ class DdipMagics(Magics):
         return made
 
     def _run(self, line, cell, args):
-        """Runs the cell where the options say. Returns what --noblock gives."""
+        """Runs the cell where the options say. Returns the object of --noblock, or None."""
         if args.where != "remote":
             self._say(f"%%dip {line}: Running cell in local namespace.")
             self._run_locally(cell, args.quiet)
         return self._run_remotely(line, cell, args) if args.where != "local" else None
 
     def _set_defaults(self, args):
-        """What a %dip without code says holds from now on."""
+        """Makes the options of a %dip without code the defaults from now on."""
         if args.group:
             self.attachment.use(args.group)
             print(f"Cells run on {self.attachment.group.path}")
@@ -230,7 +230,7 @@ class DdipMagics(Magics):
             print(f"Shown is the output of rank{'s' * (not ranks.isdigit())} {ranks}")
 
     def _dip_args(self, line):
-        """The options of a line, parsed when it is another one than the last."""
+        """The options of a line, which is parsed only if it differs from the last one."""
         if self._parsed[0] != line:
             self._parsed = line, options.parse(self.dip.parser, line)
         return self._parsed[1]
@@ -240,7 +240,7 @@ class DdipMagics(Magics):
             print(text, flush=True)
 
     def _run_locally(self, cell, quiet):
-        """Runs it here as a cell of its own; what it raises is raised, and shown once."""
+        """Runs it in the notebook as a separate cell; raises its exception, which is shown once."""
         shell, shown = self.shell, []
         show = shell._showtraceback
         shell._showtraceback = lambda *what: shown.append(what)
@@ -255,7 +255,7 @@ class DdipMagics(Magics):
             raise error
 
     def _run_remotely(self, line, cell, args):
-        # the magic's own line stands for itself: line numbers are those that the user sees
+        # the magic's line is kept as a comment: line numbers are those that the user sees
         own_line = bool(cell) and not args.auto and not cell.lstrip().startswith("%%")
         source = f"#%%dip {line}".rstrip() + f"\n{cell}" if own_line else cell
         return self.attachment.with_group(
@@ -292,12 +292,12 @@ class DdipMagics(Magics):
 
     @magic_arguments()
     @argument("-a", "--args", metavar="ARGS", help='options for %%dip, in quotes: -a "--see all"')
-    @argument("state", nargs="?", choices=["on", "off"], help="alone: show what is set")
+    @argument("state", nargs="?", choices=["on", "off"], help="without it: show the setting")
     @line_magic
     def autodip(self, line):
         """Run the cells after this one on the ranks, as if each began with %%dip.
 
-        A cell whose first line begins with % is left alone, one that begins with #dip_locally
+        A cell whose first line begins with % is left alone; one that begins with #dip_locally
         runs in the notebook.
         """
         words = options.bind(options.words(line), "-a", "--args")
@@ -311,17 +311,17 @@ class DdipMagics(Magics):
         print(f"Auto Execution on DDP group: {where}")
 
     def transform(self, lines):
-        """IPython's hook: puts %%dip in front of a cell, if %autodip is on."""
+        """The input transformer for IPython: puts %%dip before a cell if %autodip is on."""
         if self._auto and lines and self.is_remote("".join(lines)) and lines[0][:1] != "%":
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
 
-    # a prompt that asks whether a line is a whole cell asks it of the line as it was typed
+    # IPython skips it when a prompt checks whether the lines typed so far are a complete cell
     transform.has_side_effects = True
 
     def is_remote(self, code):
-        """True if this cell would run on ranks."""
+        """True if this cell would run on the ranks."""
         first = code.lstrip("\n").partition("\n")[0]
         if first.startswith("%%dip"):
             words = re.split(r"\s+", first)[1:]
@@ -334,7 +334,7 @@ class DdipMagics(Magics):
     @argument("names", nargs="+", metavar="NAME", help="variables or functions of the notebook")
     @line_magic
     def dipush(self, line):
-        """Set variables on all ranks to what they are in the notebook."""
+        """Set variables on all ranks to their values in the notebook."""
         self._push(self.dipush.parser.parse_args(options.words(line)).names)
 
     def _local(self, name):
@@ -354,7 +354,7 @@ class DdipMagics(Magics):
     @argument("names", nargs="+", metavar="NAME", help="variables of the ranks")
     @line_magic
     def dipull(self, line):
-        """Set variables in the notebook to what they are on a rank; with -r all to lists."""
+        """Set variables in the notebook to their values on a rank; with -r all, to lists."""
         args = self.dipull.parser.parse_args(options.words(line))
         group = self.attachment.need()
         self._say(f"Pulling from DDP namespace: {args.names}")
@@ -378,12 +378,12 @@ class DdipMagics(Magics):
     # ---- the extension
 
     def install(self):
-        """Hooks that are no magics."""
+        """Installs the hooks that are not magics."""
         self.shell.input_transformers_cleanup.append(self.transform)
         self._helper.install()
 
     def remove(self):
-        """Takes the hooks away."""
+        """Removes the hooks."""
         self.shell.input_transformers_cleanup.remove(self.transform)
         self._helper.remove()
 
@@ -392,7 +392,7 @@ _NAMES = ("makedip", "dip", "autodip", "dipush", "dipull", "dipper")
 
 
 def load(shell):
-    """Adds everything to a shell, once."""
+    """Adds the magics and hooks to a shell, once."""
     if DdipMagics.__name__ in shell.magics_manager.registry:
         return
     magics = DdipMagics(shell)
@@ -401,7 +401,7 @@ def load(shell):
 
 
 def unload(shell):
-    """Takes everything away."""
+    """Removes the magics and hooks from a shell."""
     magics = shell.magics_manager.registry.pop(DdipMagics.__name__, None)
     if magics is None:
         return

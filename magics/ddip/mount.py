@@ -1,6 +1,6 @@
 """Mounts of ddipfs, and sockets that serve the same: finding one, starting a daemon, ending it.
 
-What lies in a mount is group.py's business.
+The contents of a mount are the business of groups.py.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ import time
 from ddip import files, p9
 from ddip.errors import DipError
 
-PRIVATE = "ddip-notebook"  # the fsname of mounts that were made in notebooks
-_PROGRAMS = "ddip-program"  # of those that end with the program that made them, which others leave
-SOCKETS = ("ddip.sock", f"{PRIVATE}.sock")  # in a directory where nothing can be mounted
+PRIVATE = "ddip-notebook"  # the fsname of mounts that notebooks made
+_PROGRAMS = "ddip-program"  # of mounts that end with the program that made them; others ignore them
+SOCKETS = ("ddip.sock", f"{PRIVATE}.sock")  # in a directory, if nothing can be mounted
 _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
-_BUSY_S = 2  # the watchdog, which wakes watchers, has a file open for a moment after each change
+_BUSY_S = 2  # how long to retry: the watchdog opens a file briefly after each change, for inotify
 
-# Runs as a child of the kernel and becomes the daemon: the kernel's end, whatever kind, ends it.
+# Runs as a child of the kernel and becomes the daemon. It ends with the kernel, however that ends.
 _WITH_KERNEL = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -35,7 +35,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def _unescape(field):
-    """A field of mountinfo, where a blank is \\040; what is not ASCII stands there as it is."""
+    """Decodes a field of mountinfo, where a blank is \\040 and non-ASCII bytes are not escaped."""
     plain = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)
     return os.fsdecode(plain)
 
@@ -54,31 +54,31 @@ def mounts():
 
 
 def is_mounted(path):
-    """True if a living ddipfs is mounted, or answers, there."""
+    """True if a live ddipfs is mounted at this path, or serves it as a socket."""
     files.learn(path)
     return files.exists(os.path.join(path, "version"))
 
 
 def locate(path):
-    """Where the tree of this place is: itself, or a socket in it; None: nobody serves it."""
+    """The place where ddipfs serves path: path itself, or a socket in it; None if neither."""
     places = [path, *(os.path.join(path, name) for name in SOCKETS)]
     return next((place for place in places if is_mounted(place)), None)
 
 
 def is_private(path):
-    """True for what was started from a notebook."""
+    """True if the daemon of this place was started from a notebook."""
     name = os.path.basename(path)
     return name == SOCKETS[1] or path in _started or mounts().get(os.path.realpath(path)) == PRIVATE
 
 
-_started = set()  # sockets, by this process
-_made = set()  # directories, likewise: they go when their daemon does
+_started = set()  # sockets whose daemons this process started
+_made = set()  # directories that this process made; removed when their daemon ends
 
 
 def find():
     """The place to use: $DDIP_MOUNT, else the only mount of this user, else a socket.
 
-    None if there is none. Raises DipError.
+    None if there is none. Raises DipError, e.g. if there are several mounts.
     """
     named = os.environ.get("DDIP_MOUNT")
     if named:
@@ -97,14 +97,14 @@ def _runtime_folder():
 
 
 def default_socket():
-    """Where `ddip mount` serves if it is told no place, and cannot mount."""
+    """Where `ddip mount` serves if it gets no path and cannot mount."""
     variables = (os.environ.get(name) for name in ("DDIP_STATE", "TMPDIR"))
     state = os.path.join(next(filter(None, variables), "/var/tmp"), f"ddipfs-{os.getuid()}")
     return os.path.join(_runtime_folder() or state, SOCKETS[0])
 
 
 def private_path():
-    """Where a daemon of one's own is mounted: $DDIP_MOUNT, else a directory of this user."""
+    """Where to mount a daemon for this user: $DDIP_MOUNT, else a directory of the user."""
     named = os.environ.get("DDIP_MOUNT")
     if named:
         return named
@@ -112,7 +112,7 @@ def private_path():
 
 
 def _base():
-    """A directory of this user alone."""
+    """A directory that belongs to this user."""
     base = _runtime_folder()
     if not base:
         base = os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
@@ -124,7 +124,7 @@ def _base():
 
 
 def program():
-    """The path of the daemon: $DDIPFS, in PATH, or in the tree that this package came from."""
+    """The path of ddipfs: $DDIPFS, in PATH, next to this Python, or in this package's sources."""
     named = os.environ.get("DDIPFS")
     if named:
         if not os.access(named, os.X_OK):
@@ -143,7 +143,7 @@ def program():
 
 
 def _trees():
-    """The source trees that this package may lie in or was installed from."""
+    """The source trees that this package may be in or may have been installed from."""
     yield os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     import json
     from importlib.metadata import PackageNotFoundError, distribution
@@ -161,7 +161,7 @@ _own = None  # the mount that ends with this program
 
 
 def find_or_start():
-    """The mount to use, started if there is none: in a program one that ends with it."""
+    """The mount to use; starts one if there is none: in a program, one that ends with it."""
     global _own
     path = find() or (_own if _own and is_mounted(_own) else None)
     if path is not None:
@@ -183,8 +183,8 @@ def _new_directory():
 def start(path, with_kernel=False, source=PRIVATE):
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
-    with_kernel: it ends when this process does. A path that ends in .sock is a socket; where
-    nothing can be mounted it is one in the directory path. Returns the place. Raises DipError.
+    with_kernel: it ends when this process does. A path that ends in .sock is a socket; if nothing
+    can be mounted, a socket in the directory path is used. Returns the place. Raises DipError.
     """
     if path.endswith(".sock"):
         return _serve(path, with_kernel)
@@ -204,7 +204,7 @@ def _serve(path, with_kernel):
 
 
 def _run(words, path, with_kernel):
-    """Runs ddipfs. False: nothing can be mounted on this machine. Raises DipError."""
+    """Runs ddipfs. Returns False if nothing can be mounted on this machine. Raises DipError."""
     command = [program(), *words]
     try:
         if with_kernel:
@@ -224,7 +224,7 @@ def _make_directory(path):
             os.makedirs(path)
             _made.add(path)
     except OSError as e:
-        # a mount whose daemon is gone: ddipfs mounts over it
+        # possibly a mount whose daemon has exited: ddipfs mounts over it
         if path not in mounts():
             raise DipError(f"{path} cannot be made: {e.strerror}") from e
 
@@ -268,24 +268,24 @@ def _start_with_kernel(command, path):
 
 def _end_with_kernel(daemon, path, pid):
     if os.getpid() != pid:
-        return  # in a child of this process, which ends
+        return  # this is a forked child, which is exiting
     daemon.terminate()
     daemon.wait()
     _remove_directory(path)
 
 
 def _remove_directory(path):
-    """Takes back a directory that this process made, while it is empty."""
+    """Removes a directory that this process made, if it is empty."""
     if path in _made:
         _made.discard(path)
-        with contextlib.suppress(OSError):  # something is in it
+        with contextlib.suppress(OSError):  # it is not empty
             os.rmdir(path)
 
 
 def stop(path, lazy=False):
     """Ends the daemon of a place, and its ranks with it.
 
-    lazy: also if it is in use. Raises DipError if the mount is in use.
+    lazy: even if the mount is in use, which raises DipError otherwise.
     """
     if files.learn(path):
         _stop_serving(path)
@@ -296,7 +296,7 @@ def stop(path, lazy=False):
 def _unmount(path, lazy):
     if shutil.which("fusermount3"):
         command = ["fusermount3", "-u", *(["-z"] if lazy else []), path]
-    else:  # without it only root can have mounted
+    else:  # without fusermount3, only root can have mounted
         command = ["umount", *(["-l"] if lazy else []), path]
     deadline = time.monotonic() + _BUSY_S
     while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
@@ -319,7 +319,7 @@ def _stop_serving(path):
 
 
 def end(path):
-    """stop() for a mount that was made here: waits until it is gone, and takes the directory."""
+    """Like stop(), for a mount made here: waits until it is gone and removes its directory."""
     stop(path)
     deadline = time.monotonic() + _UNMOUNT_S
     while os.path.realpath(path) in mounts() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Objects between the notebook and the ranks: `vars/NAME.p5`, written and read piece by piece."""
+"""Moves objects between the notebook and the ranks: `vars/NAME.p5`, piece by piece."""
 
 import errno
 import os
@@ -10,10 +10,10 @@ from ddip.errors import DipError
 
 
 def dump(value, name):
-    """(pickle, buffers) of an object; name is what errors call it. Raises DipError."""
+    """(pickle, buffers) of an object. name: what errors call it. Raises DipError."""
     try:
         return p5.dump(value, functions.reduce)
-    except Exception as e:  # pickling runs the methods of whatever the objects are
+    except Exception as e:  # pickling runs methods of arbitrary objects
         where, part, why = p5.culprit(value, name, e, functions.reduce)
     text = f"{where} ({type(part).__name__}) cannot be pickled: {why}"
     if p5.base() is pickle.Pickler and getattr(type(part), "__module__", "") == "__main__":
@@ -22,9 +22,9 @@ def dump(value, name):
 
 
 def push(group, name, value, rank=None, op=None):
-    """Sets a variable on all ranks, or on one; with an OP, on each rank to its part.
+    """Sets a variable on all ranks or on one; with an OP, on each rank to that rank's part.
 
-    Raises DipError that says what cannot travel.
+    Raises DipError, which says what cannot be pickled.
     """
     if not name.isidentifier():
         raise DipError(f"'{name}' is not a valid variable name")
@@ -45,7 +45,7 @@ def _path(group, name, rank, op):
 
 
 def pull(group, name, rank=0, op=None):
-    """The object of that name on a rank; with an OP (rank None) that of all ranks together.
+    """The object of that name on a rank; with an OP (and rank None), the OP over all ranks.
 
     Raises DipError.
     """

@@ -1,4 +1,4 @@
-"""What open files have in common, whichever way they are reached."""
+"""What open files have in common, whether mounted or served on a socket."""
 
 import contextlib
 
@@ -10,6 +10,6 @@ class Opened:
         return self
 
     def __exit__(self, kind, *exc_info):
-        # what was not written to its end is refused: that must not hide why it was not
+        # close() refuses an incomplete write: that must not hide why it is incomplete
         with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
             self.close()

@@ -1,4 +1,4 @@
-"""The line of `%dip` and `%%dip`: options first, behind them the code of `%dip CODE`."""
+"""Parses the line of `%dip` and `%%dip`: options first, then the code of `%dip CODE`."""
 
 import re
 import shlex
@@ -21,8 +21,8 @@ def words(line):
 
 
 def bind(words, *names):
-    """The words, where the value of an option is a part of it: it may begin with a dash. names: of
-    the option, the long one last."""
+    """The words, with an option and its value joined into one, so that the value may begin with a
+    dash. names: those of the option, the long one last."""
     bound, rest = [], iter(words)
     for word in rest:
         value = next(rest, None) if word in names else None
@@ -31,7 +31,7 @@ def bind(words, *names):
 
 
 def parse(parser, line):
-    """The options of a line, with the place in `where`: a word like `remote` may stand anywhere."""
+    """The options of a line. Sets `where` by a word like `remote`, which may stand anywhere."""
     args = parser.parse_args(words(line))
     for values in (args.see, args.push, args.ranks, args.scatter, args.gather):
         if values and values[-1] in WHERE:
@@ -43,7 +43,7 @@ def parse(parser, line):
 
 def split(parser, line):
     """(options, code) of the line of `%dip`: the code begins with the first word that is neither
-    an option nor belongs to one; `--` may stand before it."""
+    an option nor an option's value; `--` may precede it."""
     at = 0
     while found := _WORD.match(line, at):
         word = found[1]
@@ -59,7 +59,7 @@ def split(parser, line):
 
 
 def _option(parser, word):
-    """The option that a word names, None: it names none."""
+    """The option that a word names; None if it names none."""
     if word[:1] != "-":
         return None
     known = parser._option_string_actions
@@ -67,7 +67,7 @@ def _option(parser, word):
 
 
 def _behind_values(option, line, at):
-    """Where the words of an option end."""
+    """The position after the values of an option."""
     if option.nargs == 0:
         return at
     count = 0

@@ -1,11 +1,11 @@
-"""The p5 format: a pickle of protocol 5 whose large buffers lie beside it, 64-byte aligned.
+"""The p5 format: a pickle of protocol 5, followed by its large buffers, 64-byte aligned.
 
     "ddip-p5\\n", u32 version 1, u32 number of buffers, u64 length of the pickle,
     for each buffer u64 offset and u64 length, the pickle, the buffers     (little-endian)
 
-Nothing but public functions of torch and numpy is named in it: any Python reads it by
-pickle.loads(…, buffers=…). The engine embeds this file: the standard library is all that it may
-import.
+The pickle names only public functions of torch and numpy, so any Python can read it with
+pickle.loads(…, buffers=…). The engine embeds this file, so it may import only the standard
+library.
 """
 
 import io
@@ -20,20 +20,20 @@ _VERSION = 1
 _HEAD = struct.Struct("<8sIIQ")
 _BUFFER = struct.Struct("<QQ")
 _ALIGN = 64
-_MAPPED = 64 << 10  # larger buffers get memory of their own that nothing has to clear
-_DEPTH = 4  # how deep a part that cannot be pickled is looked for
-_PARTS = 1000  # so many parts of an object are tried
+_MAPPED = 64 << 10  # buffers from this size on get mapped memory, which need not be cleared
+_DEPTH = 4  # how deep to search for the part that cannot be pickled
+_PARTS = 1000  # how many parts of an object to try
 
 
 class Malformed(ValueError):
-    """Bytes that are no p5: the text says why."""
+    """The bytes are not valid p5; the text says why."""
 
 
 # ---- pickling
 
 
 def base():
-    """The class of picklers: cloudpickle's where it is installed."""
+    """The base class for picklers: cloudpickle's if it is installed."""
     try:
         import cloudpickle
     except ImportError:
@@ -42,7 +42,7 @@ def base():
 
 
 def pickler(file, reduce, buffer_callback=None):
-    """A pickler that asks reduce(value) first, which may say NotImplemented."""
+    """A pickler that calls reduce(value) first, which may return NotImplemented."""
     parent = base()
 
     class Pickler(parent):
@@ -57,7 +57,7 @@ def pickler(file, reduce, buffer_callback=None):
 
 
 def reduce_tensor(value):
-    """A tensor as an array over its memory, whose bytes numpy keeps out of the pickle."""
+    """Reduces a tensor to an array over its memory, whose bytes numpy keeps out of the pickle."""
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor or value.layout is not torch.strided:
         return NotImplemented
@@ -70,13 +70,13 @@ def reduce_tensor(value):
         plain = plain.contiguous()
     try:
         return torch.from_numpy, (plain.numpy(),)
-    except TypeError:  # a type that numpy does not have: its bytes under another name
+    except TypeError:  # numpy lacks this dtype: the same bytes as an integer type
         widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         return torch.Tensor.view, (plain.view(widths[plain.element_size()]), value.dtype)
 
 
 def dump(value, reduce=reduce_tensor):
-    """(pickle, buffers) of an object, the buffers where they lie. Raises what pickling raises."""
+    """(pickle, buffers) of an object; the buffers are not copied. Raises what pickling raises."""
     out, buffers = io.BytesIO(), []
     pickler(out, reduce, buffers.append).dump(value)
     return out.getbuffer(), [buffer.raw() for buffer in buffers]
@@ -90,13 +90,13 @@ def culprit(value, path, error, reduce=reduce_tensor, depth=_DEPTH):
     for part, child in parts_of(value, path) if depth else ():
         try:
             pickler(io.BytesIO(), reduce, [].append).dump(child)
-        except Exception as e:  # pickling runs the methods of whatever the objects are
+        except Exception as e:  # pickling runs methods of arbitrary objects
             return culprit(child, part, e, reduce, depth - 1)
     return path, value, error
 
 
 def parts_of(value, path):
-    """Parts of an object, with what one would write to reach them."""
+    """[(expression that reaches a part, part)] of an object; path: the object's expression."""
     if isinstance(value, dict):
         return [(f"{path}[{key!r}]", child) for key, child in list(value.items())[:_PARTS]]
     if isinstance(value, (list, tuple)):
@@ -133,7 +133,7 @@ def write(write_all, pickled, buffers):
 
 
 def _check_head(head):
-    """(number of buffers, length of the pickle)."""
+    """Returns (number of buffers, length of the pickle). Raises Malformed."""
     if len(head) < _HEAD.size or bytes(head[: len(_MAGIC)]) != _MAGIC:
         raise Malformed(f"not p5: want {_MAGIC!r} at the beginning")
     _, version, count, length = _HEAD.unpack_from(head)
@@ -143,7 +143,7 @@ def _check_head(head):
 
 
 def split(view):
-    """(pickle, buffers) of a p5 that is in memory, as parts of that view. Raises Malformed."""
+    """(pickle, buffers) of a p5 in memory, as slices of that view. Raises Malformed."""
     count, length = _check_head(view)
     start = _HEAD.size + count * _BUFFER.size
     if start + length > len(view):
@@ -158,7 +158,7 @@ def split(view):
 
 
 def read(file):
-    """(pickle, buffers) of a p5 file (binary, unbuffered). Each buffer lands where it stays.
+    """(pickle, buffers) of a p5 file (binary, unbuffered). Each buffer is read right into place.
 
     Raises Malformed or OSError.
     """

@@ -1,6 +1,7 @@
-"""A client of ddipfs's socket: 9P2000.L, as the kernel's v9fs speaks it.
+"""A client for ddipfs's socket: 9P2000.L, as the kernel's v9fs speaks it.
 
-Each open file has a connection of its own: threads need no lock, the daemon knows who opened it.
+Each open file has its own connection, so that threads need no lock and the daemon knows who
+opened the file.
 """
 
 import contextlib
@@ -16,16 +17,16 @@ _NO_TAG = 0xFFFF
 _ROOT = 0
 _HEAD = struct.Struct("<IBH")
 _RLERROR = 7
-_LINK = 0x02  # of the type of a qid
+_LINK = 0x02  # bit of a qid's type
 _QID = 13
-_NAMES = 16  # of one walk
-_LINKS = 8  # that are followed
-_PIECE = 64 << 10  # taken from the socket at once
-_DATA_HEAD = 11  # of Rread before its data
-_WRITE_HEAD = 23  # of Twrite
+_NAMES = 16  # names in one Twalk, at most
+_LINKS = 8  # symbolic links to follow, at most
+_PIECE = 64 << 10  # room for one receive from the socket, at least
+_DATA_HEAD = 11  # bytes of Rread before its data
+_WRITE_HEAD = 23  # bytes of Twrite before its data
 _REMOVE_DIR = 0x200
 
-# flag of this machine -> of 9P2000.L
+# open flag of this machine -> flag of 9P2000.L
 _FLAGS = {
     os.O_CREAT: 0o100,
     os.O_EXCL: 0o200,
@@ -56,7 +57,7 @@ def _parts(path):
 
 
 def connect(path):
-    """A socket that is connected to path, however long that is. Raises OSError."""
+    """A socket connected to path, which may be of any length. Raises OSError."""
     folder, name = os.path.split(os.path.abspath(path))
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -74,24 +75,24 @@ def connect(path):
 
 
 def daemon_of(path):
-    """The process that serves a socket. Raises OSError."""
+    """The pid of the process that serves a socket. Raises OSError."""
     with connect(path) as sock:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return struct.unpack("iii", credentials)[0]
 
 
 class Connection:
-    """Messages to the daemon and their replies."""
+    """A connection to the daemon: messages and their replies."""
 
     def __init__(self, path):
-        """path: of the socket."""
+        """path: the socket."""
         self.path = path
         self._sock = connect(path)
         self._tag = 0
         self._fid = _ROOT
         self._in = bytearray()
-        self._torn = False  # a part of a reply has been taken
-        self._replies = {}  # tag -> (type, body), of those that nobody has waited for yet
+        self._torn = False  # a reply has been received in part
+        self._replies = {}  # tag -> (type, body) of the replies not yet collected
         self._sock.sendall(self._hello())
 
     def _hello(self):
@@ -110,17 +111,17 @@ class Connection:
         return _HEAD.pack(_HEAD.size + len(body), kind, tag) + body
 
     def fileno(self):
-        """Readable when a reply has come."""
+        """The descriptor, which is readable when a reply has arrived."""
         return self._sock.fileno()
 
     def close(self):
-        """Ends it: what is open is closed as if this process had been killed."""
+        """Closes it; the daemon treats open files as if this process had been killed."""
         self._sock.close()
 
     # ---- messages
 
     def new_fid(self):
-        """A number that is not in use."""
+        """An unused fid."""
         self._fid += 1
         return self._fid
 
@@ -145,7 +146,7 @@ class Connection:
             raise OSError(errno.ENOTCONN, "the daemon is gone", self.path) from None
 
     def receive(self, tag):
-        """The body of the reply with this tag. Raises OSError."""
+        """Waits for the reply with this tag. Returns its body. Raises OSError."""
         while tag not in self._replies:
             self._take()
         kind, body = self._replies.pop(tag)
@@ -155,7 +156,7 @@ class Connection:
         return body
 
     def receive_data(self, tag, view):
-        """The data of a Tread, right into memory. Returns the count. Raises OSError."""
+        """Receives the data of a Tread right into view. Returns its length. Raises OSError."""
         while tag not in self._replies:
             self._need(_HEAD.size)
             _, kind, next_tag = _HEAD.unpack_from(self._in)
@@ -186,19 +187,19 @@ class Connection:
         return count
 
     def is_readable(self, wait_ms=0):
-        """True if something has come; waits so long for it (None: for ever)."""
+        """True if data has arrived; waits up to wait_ms for it (None: forever)."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
         return bool(poller.poll(wait_ms))
 
     def has(self, tag):
-        """True if that reply is there."""
+        """True if that reply has arrived."""
         while tag not in self._replies and self.is_readable():
             self._take()
         return tag in self._replies
 
     def _take(self):
-        """Takes one whole message."""
+        """Receives one whole message."""
         self._need(_HEAD.size)
         self._need(struct.unpack_from("<I", self._in)[0])
         self._torn = True
@@ -217,19 +218,18 @@ class Connection:
             raise OSError(errno.EPROTO, "no ddipfs answers there", self.path)
 
     def _need(self, count):
-        """Reads until so many bytes are there."""
+        """Receives until at least count bytes are in the buffer."""
         while len(self._in) < count:
             piece = bytearray(max(count - len(self._in), _PIECE))
-            self.is_readable(None)  # Ctrl-C comes here, where nothing is lost by it
+            self.is_readable(None)  # Ctrl-C is raised here, where no data is lost
             self._torn = True
             self._in += piece[: self._receive_some(piece)]
             self._torn = False
 
     def call(self, kind, body, data=b""):
-        """Sends a message and waits for its reply.
+        """Sends a message, waits for its reply and returns the body. Raises OSError.
 
-        What Ctrl-C raises meanwhile is raised when the daemon has ended the request for it. Raises
-        OSError.
+        An exception that Ctrl-C raises meanwhile cancels the request before it propagates.
         """
         tag = self.send(kind, body, data)
         try:
@@ -241,18 +241,18 @@ class Connection:
             raise
 
     def cancel(self, tag):
-        """Interrupts a request, as Ctrl-C does a system call, and waits for its end."""
-        if self._torn:  # in the middle of a reply: nothing more can be understood
+        """Interrupts a request, as Ctrl-C interrupts a system call, and waits for its end."""
+        if self._torn:  # in the middle of a reply: what follows cannot be parsed
             self.close()
             return
-        with contextlib.suppress(OSError):  # it must not hide what is on its way here
+        with contextlib.suppress(OSError):  # it must not hide the exception in flight
             self.receive(self.send(_FLUSH, struct.pack("<H", tag)))
         self._replies.pop(tag, None)
 
     # ---- names
 
     def walk(self, path, follow=True):
-        """(fid, the type of its qid) of a path below the root; follow: also a link at its end.
+        """(fid, its qid's type) of a path below the root; follow: also follows a link at its end.
 
         Raises OSError.
         """
@@ -272,9 +272,9 @@ class Connection:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
     def _walk(self, parts):
-        """(fid, types of the qids, 0 or the errno), no exception: that would keep frames."""
+        """(fid, qid types, 0 or the errno); not an exception, which would keep frames alive."""
         fid, start, kinds, at = self.new_fid(), _ROOT, [], 0
-        # the last name alone: its failure is told with its errno
+        # the last name goes in its own message, so that its failure is reported with its errno
         while True:
             last = at >= len(parts) - 1
             names = parts[at:] if last else parts[at : min(at + _NAMES, len(parts) - 1)]
@@ -303,17 +303,17 @@ class Connection:
         return os.fsdecode(reply[2:])
 
     def readlink(self, path):
-        """What a symbolic link says."""
+        """The target of a symbolic link."""
         return self._target(_parts(path))
 
     def clunk(self, fid):
-        """Lets go of a fid. Raises OSError with the outcome of what was written."""
+        """Releases a fid. Raises OSError if what was written is refused."""
         self.call(_CLUNK, struct.pack("<I", fid))
 
     # ---- files
 
     def open(self, path, flags, mode):
-        """The fid of a file, open."""
+        """Opens a file, or creates it (O_CREAT). Returns its fid."""
         folder, name = os.path.split("/".join(_parts(path)))
         try:
             fid, _ = self.walk(path, not flags & os.O_NOFOLLOW)
@@ -331,36 +331,36 @@ class Connection:
         return fid
 
     def ask(self, fid, offset, count):
-        """Asks for bytes of an open file. Returns the tag of the reply."""
+        """Requests bytes of an open file. Returns the tag of the reply."""
         count = min(count, MSIZE - _DATA_HEAD)
         return self.send(_READ, struct.pack("<IQI", fid, offset, count))
 
     def taken(self, tag):
-        """The bytes that were asked for, in a reply that is there or comes. Raises OSError."""
+        """The bytes that ask() requested; waits for the reply. Raises OSError."""
         return self.receive(tag)[4:]
 
     def write(self, fid, offset, data):
-        """Writes some of it into an open file. Returns how much."""
+        """Writes some or all of data to an open file. Returns the number of bytes written."""
         view = memoryview(data).cast("B")[: MSIZE - _WRITE_HEAD]
         head = struct.pack("<IQI", fid, offset, len(view))
         return struct.unpack("<I", self.call(_WRITE, head, view))[0]
 
     def fsync(self, fid):
-        """Submits what was written, and waits. Raises OSError with the outcome."""
+        """Submits what was written and waits for the outcome. Raises OSError if it failed."""
         self.call(_FSYNC, struct.pack("<II", fid, 0))
 
     def lock(self, fid):
-        """True if an open file is locked for us now, until it is closed."""
+        """Locks an open file until it is closed. False if it is locked already."""
         body = struct.pack("<IBIQQI", fid, 1, 0, 0, 0, os.getpid()) + _text("")
         return self.call(_LOCK, body)[0] == _LOCK_SUCCESS
 
     def attributes(self, path, follow=True):
-        """(mode, size, seconds of the last change, inode number)."""
+        """(mode, size, time of the last modification in seconds, inode number)."""
         fid, _ = self.walk(path, follow)
         return self.fid_attributes(fid)
 
     def fid_attributes(self, fid):
-        """The same of an open file."""
+        """Like attributes(), for a fid."""
         reply = self.call(_GETATTR, struct.pack("<IQ", fid, 0x7FF))
         _, _, _, ino, mode, _, _, _, _, size = struct.unpack_from("<QBIQIIIQQQ", reply)
         seconds, nanoseconds = struct.unpack_from("<QQ", reply, 8 + _QID + 12 + 40 + 16)

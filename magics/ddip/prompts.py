@@ -1,4 +1,4 @@
-"""The input fields of a cell: what its ranks ask for by input(), getpass() and debuggers."""
+"""The input fields of a cell, for the input(), getpass() and debuggers of its ranks."""
 
 import contextlib
 import os
@@ -11,15 +11,15 @@ from ddip import cell as cells
 from ddip import files
 from ddip.sink import Sink
 
-_VOID_MS = 1000  # after an interrupt a cell has so long to end before the next prompt is shown
-_CONTEXT_BYTES = 4096  # of what a rank printed before it asked, if it was not shown
+_VOID_MS = 1000  # how long an interrupted cell may take to end before the next prompt is shown
+_CONTEXT_BYTES = 4096  # of the output before a prompt to show, if the rank was not shown
 
 
 class Prompts:
-    """Answers the requests of one cell, one after the other; view: where its output is shown.
+    """Answers the input requests of one cell, one by one. view: where its output is shown.
 
-    An interrupt in one of them is for the cell, and what other ranks had asked by then is void. The
-    end of the cell closes the field that is open.
+    An interrupt in an input field interrupts the cell, and voids the requests that other ranks
+    have already made. The end of the cell closes the open field.
     """
 
     def __init__(self, shell, cell, view):
@@ -29,25 +29,25 @@ class Prompts:
         self._interrupted = False
 
     def take(self, requests):
-        """Answers requests that came together."""
+        """Answers a batch of requests."""
         for message in requests:
             if self._interrupted and self._has_ended(_VOID_MS):
                 return
             self._interrupted = not self._answer(message)
             if self._interrupted:
-                with contextlib.suppress(FileNotFoundError):  # it has ended, and was dropped
+                with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
                     self._cell.interrupt()
                 return
 
     def _has_ended(self, wait_ms):
-        """True if the cell has, or does within that time."""
+        """True if the cell has ended, or ends within wait_ms."""
         try:
             return self._cell.has_ended(wait_ms)
-        except OSError:  # it is gone
+        except OSError:  # it no longer exists
             return True
 
     def _answer(self, message):
-        """Asks the user what a rank asks, and passes it on. False: an interrupt is the answer."""
+        """Asks the user and passes the answer to the rank. False: the user interrupted."""
         rank, prompt = message["rank"], message.get("prompt", "")
         if rank not in self._view.seen:
             self._view.reveal(rank, self._last_words(rank))
@@ -63,14 +63,14 @@ class Prompts:
                     line = input(prompt)
         except KeyboardInterrupt:
             return False
-        except (EOFError, RuntimeError) as e:  # nobody can be asked here
+        except (EOFError, RuntimeError) as e:  # no input is possible here
             Sink(self._shell).write("stderr", f"rank {rank} asks for input: {e}\n")
             return False
         files.write(f"{self._cell.group.path}/rank{rank}/stdin", f"{line}\n".encode())
         return True
 
     def _last_words(self, rank):
-        """The last lines that a rank has printed in this cell."""
+        """The last lines that a rank printed in this cell."""
         try:
             data, size = files.read_end(f"{self._cell.path}/rank{rank}/stdout", _CONTEXT_BYTES)
         except OSError:
@@ -81,7 +81,7 @@ class Prompts:
 
     @contextlib.contextmanager
     def _closed_by_the_end(self):
-        """Within it the end of the cell is a KeyboardInterrupt: input() knows nothing else."""
+        """Within it, the end of the cell raises KeyboardInterrupt: nothing else ends input()."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""`%%dip -q`: the output is held back until the cell has ended, and what is left of it is shown."""
+"""`%%dip -q`: the output is held back until the cell has ended; what is left is then shown."""
 
 import math
 
@@ -7,7 +7,7 @@ from ddip.show import View
 
 
 class _Held:
-    """A sink that keeps what is shown; what is redrawn or cleared is not kept."""
+    """A sink that holds output back until release(), except for what was redrawn or cleared."""
 
     redraws = True
 
@@ -15,7 +15,7 @@ class _Held:
         self._sink = sink
         self.coloured = sink.coloured
         self._items = []  # ("write", name, pieces) or ("display", data, metadata, transient)
-        self._places = {}  # display id -> its item's index
+        self._places = {}  # display id -> the index of its item
         self._shown = set()  # display ids that release() has shown
 
     def write(self, name, text):
@@ -43,7 +43,7 @@ class _Held:
         self._items, self._places = [], {}
 
     def release(self):
-        """Shows what is left."""
+        """Shows the output that it holds."""
         for kind, *item in self._items:
             if kind == "write":
                 self._sink.write(item[0], "".join(item[1]))
@@ -58,7 +58,7 @@ class _Held:
 
 
 class QuietView:
-    """A View that shows itself at the end. progress: as there; it alone is shown before."""
+    """A View that shows everything at the end. progress: as in View; only this is shown before."""
 
     def __init__(self, sink, seen, files, progress=None):
         self._sink = sink
@@ -83,7 +83,7 @@ class QuietView:
         return self._view.seen
 
     def take(self, messages):
-        """Takes a batch in."""
+        """Accepts a batch of messages."""
         self._view.take(messages)
         if self._progress is not None and self._sink.redraws:
             self._region.draw(self._progress.line())
@@ -99,13 +99,13 @@ class QuietView:
         self._view.reveal(rank, text)
 
     def asks(self, rank, prompt):
-        """See View: who is to answer must see what led to it."""
+        """See View. Shows the output so far, which the user needs for the answer."""
         shown = self._view.asks(rank, prompt)
         self._held.release()
         return shown
 
     def end(self):
-        """Shows what is left."""
+        """Shows the output that was held back."""
         text = "" if self._progress is None else self._progress.last_line()
         self._region.draw(text, last=True)
         self._view.end()

@@ -1,21 +1,21 @@
 """Lists of ranks as people write them: `0,2-3`, the grammar of the mount's `cell.0,2-3`.
 
-Python's slices are understood as well, `::2` or `[0:4:2]`: so ipyparallel names its targets.
+Python slices such as `::2` or `[0:4:2]` are accepted too, as in the targets of ipyparallel.
 """
 
 import re
 
 from ddip.errors import DipError
 
-WORD = re.compile(r"[0-9,:[\]-]*[0-9:][0-9,:[\]-]*|all")  # what may be a part of a list
+WORD = re.compile(r"[0-9,:[\]-]*[0-9:][0-9,:[\]-]*|all")  # a word that may be part of a list
 _SLICE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def parse(words, size):
-    """The ranks of a list, sorted; its words are joined by commas: 0 2-3 is 0,2-3. `all` is all.
+    """The ranks of a list, sorted. Its words are joined by commas: 0 2-3 is 0,2-3. `all`: all.
 
-    size: how many ranks there are. Raises DipError that says what would be right.
+    size: the number of ranks. Raises DipError, which says what would be right.
     """
     text = ",".join(str(word).strip(",[]") for word in words)
     if text == "all":
@@ -38,7 +38,7 @@ def parse(words, size):
 
 
 def spell(ranks):
-    """`0-3,5` for a list of numbers."""
+    """The text for a list of ranks, such as `0-3,5`."""
     spans = []
     for rank in sorted(ranks):
         if spans and spans[-1][1] == rank - 1:

@@ -1,14 +1,14 @@
-"""The live region of a cell's output: progress bars and what else may be redrawn, always last.
+"""The live region of a cell's output: progress bars and other text that may be redrawn.
 
-It is one display that is redrawn in place. What is printed meanwhile goes above it: the display is
-emptied and a new one made below, more and more rarely, for each leaves an output behind. Until then
-the printed lines wait as the first ones of the region.
+It is one display that is redrawn in place and is always last. Lines printed meanwhile go above it:
+the display is emptied and a new one made below. As each one leaves an output behind, this happens
+less and less often; until it does, the printed lines are held as the first lines of the region.
 """
 
 import time
 
-FRAME_S = 0.1  # between two drawings
-_HELD_LINES = 200  # that wait at most
+FRAME_S = 0.1  # between two redraws
+_HELD_LINES = 200  # lines to hold, at most
 
 
 class Slot:
@@ -20,7 +20,7 @@ class Slot:
         self.shown = ""
 
     def show(self, text):
-        """Puts text in the place of the last one."""
+        """Replaces the text."""
         if text == self.shown:
             return
         update = self._id is not None
@@ -33,29 +33,29 @@ class Slot:
 
 
 class Region:
-    """The region, and the lines on their way above it."""
+    """The region, and the lines that are held to be printed above it."""
 
     def __init__(self, sink):
         self._sink = sink
-        self._slot = None  # None: the next drawing makes one
-        self._slots = 0  # how many there were
+        self._slot = None  # None: the next draw() makes one
+        self._slots = 0  # number of slots made so far
         self._since = 0.0  # when the last one was made
-        self._held = []  # (stream name, text) that wait
+        self._held = []  # (stream name, text) of the lines that are held
         self._held_lines = 0
 
     def add(self, name, text):
-        """Text that is printed above the region, its lines ended."""
+        """Prints text, whole lines, above the region, at once or later."""
         if self._slot is not None and self._slot.shown:
             self._held.append((name, text))
             self._held_lines += text.count("\n")
             if self._held_lines > _HELD_LINES:
                 self.give_way()
             return
-        self._slot = None  # it is not last any more
+        self._slot = None  # it is no longer last
         self._sink.write(name, text)
 
     def give_way(self):
-        """Something is going to be shown that must be above: what waits is printed."""
+        """Prints the held lines, so that whatever is shown next appears above the region."""
         if self._slot is not None and self._slot.shown:
             self._slot.show("")
         held, self._held, self._held_lines = self._held, [], 0
@@ -65,15 +65,15 @@ class Region:
 
     @property
     def waits(self):
-        """True if there is something that the next drawing may print."""
+        """True if lines are held that the next draw() may print."""
         return bool(self._held)
 
     def forget(self):
-        """The output area was cleared."""
+        """Forgets everything, as the output area was cleared."""
         self._held, self._held_lines, self._slot = [], 0, None
 
     def draw(self, text, last=False):
-        """Shows this text; last: it stays so."""
+        """Shows this text in the region; last: for good."""
         if self._held and (last or self._may_move()):
             self.give_way()
         if self._slot is None:
@@ -85,5 +85,5 @@ class Region:
         self._slot.show(("".join(text for _, text in self._held) + text).removesuffix("\n"))
 
     def _may_move(self):
-        """True if another slot can be made: the time to the next one grows."""
+        """True if another slot may be made; the interval between slots grows."""
         return time.monotonic() - self._since >= FRAME_S * self._slots

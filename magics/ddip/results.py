@@ -1,17 +1,17 @@
-"""What a cell's results are in the notebook: `Out[n]` where `Out[rank:n]` was shown.
+"""The results of a cell in the notebook: `Out[n]` where `Out[rank:n]` was shown.
 
-The objects stay on the ranks, and are not kept there: here is what was shown of them. Where that
-is a Python literal (numbers, texts, lists of them …) it is the value.
+The objects are neither sent to the notebook nor kept on the ranks; the notebook has what was shown
+of them. If that is a Python literal (a number, a string, a list of them …), it becomes the value.
 """
 
 import ast
 
-_LITERAL_CHARS = 100_000  # of a longer text no value is made
-_ELIDED = "..."  # stands for what is not shown
+_LITERAL_CHARS = 100_000  # a longer text is not turned into a value
+_ELIDED = "..."  # stands for what was not shown
 
 
 class Shown:
-    """A result that is no literal: shows itself as it was shown."""
+    """A result that is not a literal; it displays as it did in the cell."""
 
     def __init__(self, data, metadata):
         self.data = data
@@ -25,7 +25,7 @@ class Shown:
 
 
 def value(message):
-    """What an execute_result message shows, as a value."""
+    """The value that an execute_result message shows; a Shown if it is not a literal."""
     data = message["data"]
     text = data.get("text/plain", "")
     if data.keys() <= {"text/plain"} and len(text) <= _LITERAL_CHARS and _ELIDED not in text:
@@ -37,7 +37,7 @@ def value(message):
 
 
 def values(shown):
-    """[(rank, message)] as one value: that of the one rank, or {rank: value}; None of none."""
+    """One value for [(rank, message)]: that of the only rank, {rank: value}, or None if empty."""
     found = {rank: value(message) for rank, message in sorted(shown, key=lambda item: item[0])}
     if len(found) > 1:
         return found
@@ -45,6 +45,6 @@ def values(shown):
 
 
 def remember(shell, number, shown):
-    """Puts them into `Out[number]` of the notebook."""
+    """Stores the results in `Out[number]` of the notebook."""
     if shown and shell is not None and isinstance(shell.user_ns.get("_oh"), dict):
         shell.user_ns["_oh"][number] = values(shown)

@@ -1,4 +1,4 @@
-"""Running a cell on the ranks and showing it: `%%dip` without its options."""
+"""Runs a cell on the ranks and shows it: `%%dip` without its options."""
 
 import sys
 
@@ -17,10 +17,10 @@ _detached = set()  # paths of cells that were submitted here and not waited for
 
 
 def run(shell, group, source, see=None, quiet=False, ranks=None):
-    """Runs a source on the ranks, shows it, returns what its results are (results.values()).
+    """Runs a cell on the ranks, shows it and returns its results (see results.values()).
 
-    see: words for the ranks that are shown, None: rank 0, or the first that runs it. ranks: words
-    for those that run it, None: all. Raises RemoteError, RemoteInterrupt or DipError.
+    see: words for the ranks to show; None: rank 0, or the first that runs it. ranks: words for
+    the ranks that run it; None: all. Raises RemoteError, RemoteInterrupt or DipError.
     """
     on, seen = _places(group, see, ranks)
     comms.submit_waiting()
@@ -30,7 +30,7 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
 
 
 def detach(shell, group, source, see=None, ranks=None):
-    """The same without waiting. Returns a DetachedCell."""
+    """Like run(), without waiting. Returns a DetachedCell."""
     from ddip.detached import DetachedCell
 
     on, seen = _places(group, see, ranks)
@@ -41,8 +41,8 @@ def detach(shell, group, source, see=None, ranks=None):
 
 
 def _places(group, see, ranks):
-    """(ranks that run a cell or None for all, ranks that are shown) of the words for both."""
-    size = group.size if ranks or see else 0  # the file is read where it is needed
+    """(ranks that run a cell, None: all; ranks to show), from the words for both."""
+    size = group.size if ranks or see else 0  # the file is read only if it is needed
     on = rank_lists.parse(ranks, size) if ranks else None
     seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
     if on and not set(on) & set(seen):
@@ -52,7 +52,7 @@ def _places(group, see, ranks):
 
 
 def replay(shell, group, number, see=None):
-    """Shows a cell of the history again; one that still runs is followed, Ctrl-C lets go of it."""
+    """Shows a cell of the history again; follows it if it still runs, until Ctrl-C."""
     cell = cells.Cell(group, number)
     try:
         ranks = cell.status()["ranks"]
@@ -71,9 +71,9 @@ def replay(shell, group, number, see=None):
 
 
 def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
-    """Follows a cell to its end and shows the ranks of seen. The last two: see follow().
+    """Follows a cell to its end and shows the ranks in seen. attached, interrupts: see follow().
 
-    Returns what its results are.
+    Returns its results, as run() does.
     """
 
     def files(rank, name):
@@ -107,7 +107,7 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
 
 
 def _waits_for(cell):
-    """What a cell that is queued waits for; "" if it is not."""
+    """What a queued cell is waiting for; "" if it is not queued."""
     try:
         if cell.status().get("state") != "queued":
             return ""

@@ -1,7 +1,7 @@
-"""Text as a terminal shows it, progress bars too: carriage returns and cursor moves overwrite.
+"""Text as a terminal shows it, with progress bars: carriage returns and cursor moves take effect.
 
-Rows that may be redrawn stay live; the rows above them are settled and go on as lines. A colour
-stays with the characters that follow it.
+Rows that may be redrawn stay live; the rows above them are settled and passed on as lines. A
+colour is kept with the character that follows it.
 """
 
 import re
@@ -10,10 +10,10 @@ _TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n\b])|([^\x1b\r\n\b]+)|(\x
 _MOVES = re.compile(r"[\r\b]|\x1b\[[0-9;?]*[A-DGJKH]")
 _OTHER_MOVES = re.compile("\b|\x1b" + r"\[[0-9;?]*[A-DGJKH]")
 _CUT_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*)?$")
-_LONGEST_SEQUENCE = 32  # of what _CUT_SEQUENCE finds
-_REVISITED = 8  # carriage returns below a row, after which nobody comes back to it
-_LIVE_ROWS = 50  # rows of one stream that may be redrawn
-_DRAWINGS = 64  # of one row and one text, the last ones; what is drawn is drawn whole
+_LONGEST_SEQUENCE = 32  # characters in which to look for _CUT_SEQUENCE
+_REVISITED = 8  # carriage returns below a row after which it is no longer expected to change
+_LIVE_ROWS = 50  # rows of one stream that may be redrawn, at most
+_DRAWINGS = 64  # last drawings of a row to process in one text; each redraws the whole row
 
 
 class Screen:
@@ -21,13 +21,13 @@ class Screen:
 
     def __init__(self):
         self._rows = [[]]
-        self._redrawn = [False]  # for each row: text was put where there may have been some
+        self._redrawn = [False]  # for each row: text was written where there may have been some
         self._left = [0]  # for each row: self._returns when the cursor left it downwards
         self._row = self._column = 0
-        self._colour = ""  # escape sequences that wait for the next character
+        self._colour = ""  # escape sequences that belong to the next character
         self._returns = 0
-        self._returned = False  # the cursor went back: what comes is a redrawing
-        self._settled = 0  # rows from the top that nobody comes back to
+        self._returned = False  # the cursor went back: what follows redraws the row
+        self._settled = 0  # number of rows from the top that are not expected to change
 
     def write(self, text):
         """Writes text at the cursor."""
@@ -81,7 +81,7 @@ class Screen:
             self._left.append(0)
 
     def _end_colour(self):
-        """A colour that ends at the end of a line stays there."""
+        """Attaches pending escape sequences at the end of a row to its last character."""
         row = self._rows[self._row]
         if self._colour and row and self._column == len(row):
             row[-1] += self._colour
@@ -110,9 +110,9 @@ class Screen:
             del row[self._column :]
 
     def take_settled(self, above=False):
-        """The lines that are settled, with their ends; they leave the screen.
+        """Removes the settled rows from the screen. Returns them as lines, with their newlines.
 
-        above: all rows above the cursor are.
+        above: all rows above the cursor are settled.
         """
         count = self._row if above else self._settled
         for row in range(count, self._row):
@@ -132,33 +132,33 @@ class Screen:
         return "".join(line + "\n" for line in lines)
 
     def is_plain(self):
-        """True if there is one row, which nothing has redrawn."""
+        """True if there is only one row, which was never redrawn."""
         return len(self._rows) == 1 and not self._redrawn[0] and not self._returned
 
     def drop(self, end):
-        """Takes this text off the end of the cursor's row, if it is there."""
+        """Removes this text from the end of the cursor's row, if it is there."""
         row = self._rows[self._row]
         if end and "".join(row[-len(end) :]) == end:
             del row[-len(end) :]
             self._column = len(row)
 
     def rows(self):
-        """What is to be seen now."""
+        """The rows as they look now."""
         rows = ["".join(row) for row in self._rows]
         rows[-1] += self._colour
         return rows
 
 
 class Stream:
-    """One stream of a rank, of which it gives what is settled and keeps the live rows."""
+    """One stream of a rank: returns the lines that are settled and keeps the live rows."""
 
     def __init__(self):
-        self._line = ""  # one that is not whole yet
-        self._screen = None  # None: nothing was redrawn, self._line is all
-        self._rest = ""  # the beginning of an escape sequence
+        self._line = ""  # an incomplete line
+        self._screen = None  # None: nothing was redrawn, and self._line is all there is
+        self._rest = ""  # an incomplete escape sequence
 
     def write(self, text):
-        """Takes text. Returns the lines that are settled by it, with their ends."""
+        """Adds text. Returns the lines that are now settled, with their newlines."""
         text = self._rest + text
         cut = _CUT_SEQUENCE.search(text, max(0, len(text) - _LONGEST_SEQUENCE))
         self._rest = cut[0] if cut else ""
@@ -173,7 +173,7 @@ class Stream:
         return self._settled()
 
     def settle_above(self):
-        """Something else follows: the lines above the cursor are settled. Returns them."""
+        """Settles the lines above the cursor, as other output follows. Returns them."""
         return self._settled(above=True) if self._screen is not None else ""
 
     def _settled(self, above=False):
@@ -184,7 +184,7 @@ class Stream:
         return lines
 
     def drop(self, end):
-        """Takes this text off the end of what is live, if it is there."""
+        """Removes this text from the end of what is live, if it is there."""
         if self._screen is not None:
             self._screen.drop(end)
         elif end:
@@ -192,7 +192,7 @@ class Stream:
 
     @property
     def is_redrawn(self):
-        """True if the live rows are such as a progress bar has."""
+        """True if the live rows are being redrawn, as by a progress bar."""
         return self._screen is not None
 
     def rows(self):
@@ -201,13 +201,13 @@ class Stream:
         return [row.rstrip() if self._screen else row for row in rows if row.strip()]
 
     def take_line(self):
-        """The plain line that is not whole; "" if there is none or it is a redrawn one."""
+        """Removes and returns the incomplete plain line; "" if there is none or it is redrawn."""
         line, self._line = self._line, ""
         return line
 
 
 def _without_overdrawn(text):
-    """The text with the last drawings of each row alone, where carriage returns are all it has."""
+    """The text with only the last drawings of each row, if its only moves are carriage returns."""
     if text.count("\r") <= _DRAWINGS or _OTHER_MOVES.search(text):
         return text
     return "\n".join(map(_last_drawings, text.split("\n")))

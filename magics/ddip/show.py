@@ -1,8 +1,8 @@
 """What a notebook shows of a cell's stream: a view of one rank or of several.
 
-A view takes messages (dictionaries of `cells/N/stream`); the sink draws. Lines are printed as they
-come; what may be redrawn, such as a progress bar, is in the live region below them. Errors are only
-collected here; errors.py and run.py report them.
+A view accepts messages (dictionaries from `cells/N/stream`); the sink draws. Lines are printed as
+they arrive; text that may be redrawn, such as a progress bar, is in the live region below them.
+Errors are only collected here; failures.py and run.py report them.
 """
 
 import math
@@ -13,17 +13,17 @@ from ddip.limit import Limit
 from ddip.region import FRAME_S, Region
 from ddip.screen import Stream
 
-_PARTIAL_S = 0.2  # a line that is not whole for so long is shown
-_ROWS = 24  # of one stream in the live region: its last ones
-_ROW_CHARS = 1000  # of a row there: its last ones
+_PARTIAL_S = 0.2  # an incomplete line is shown after this long
+_ROWS = 24  # last rows of a stream to show in the live region
+_ROW_CHARS = 1000  # last characters of a row to show there
 _NAMES = ("stdout", "stderr")
 
 
 class View:
-    """Shows the messages of the ranks of `seen`. files(rank, name): where all of a stream is.
+    """Shows the messages of the ranks in `seen`. files(rank, name): where to read a whole stream.
 
-    progress: a Progress whose line stands below all; None: there is none. labelled: it is said of
-    which rank something is, even if there is but one.
+    progress: an Elapsed, whose line is shown below everything, or None. labelled: output is
+    labelled with its rank even if there is only one.
     """
 
     def __init__(self, sink, seen, files, progress=None, labelled=False):
@@ -37,11 +37,11 @@ class View:
         self._region = Region(sink)
         self._progress = progress
         self._streams = {}  # (rank, name) -> Stream
-        self._partial = {}  # (rank, name) -> since when its last line is not whole
-        self._updates = {}  # display id -> (rank, message), of which the last one counts
+        self._partial = {}  # (rank, name) -> since when its last line has been incomplete
+        self._updates = {}  # display id -> the last update message, not yet shown
         self._displays = {}  # rank -> Displays
-        self._labelled = set()  # display ids that have the rank above
-        self._changed = False  # the region is not as it was drawn
+        self._labelled = set()  # display ids that have a rank's label above
+        self._changed = False  # the region needs a redraw
         self._drawn = 0.0
         self._kinds = {
             "stream": self._on_stream,
@@ -53,11 +53,11 @@ class View:
 
     @property
     def _several(self):
-        """True if it must be said which rank something is of."""
+        """True if output must be labelled with its rank."""
         return self._always or len(self.seen) > 1
 
     def take(self, messages):
-        """Shows a batch; an empty one means that some time has passed."""
+        """Shows a batch of messages; an empty one means that some time has passed."""
         for message in messages:
             rank = message.get("rank")
             if message["type"] == "dropped":
@@ -73,7 +73,7 @@ class View:
         self.sink.flush()
 
     def patience(self):
-        """Milliseconds until take([]) has something to do, None: it has not."""
+        """Milliseconds until take([]) has something to do; None if it has nothing to do."""
         if not self.sink.redraws:
             return None
         frame = self._drawn + FRAME_S - time.monotonic()
@@ -86,15 +86,15 @@ class View:
         return max(0, math.ceil(wait * 1000))
 
     def reveal(self, rank, text):
-        """From now on this rank is shown too; text: the last that it has printed."""
+        """Shows this rank too from now on; text: its last output so far."""
         if rank not in self.seen:
             self.seen.add(rank)
             self._on_stream(rank, {"name": "stdout", "text": text})
 
     def asks(self, rank, prompt):
-        """The rank waits for input: its prompt is for the input field, and not shown here.
+        """Handles a rank that waits for input; the input field shows its prompt, not the view.
 
-        Returns True if it has been shown all the same.
+        Returns True if the prompt has already been shown anyway.
         """
         if (rank, "stdout") in self._streams:
             self._streams[rank, "stdout"].drop(prompt)
@@ -103,7 +103,7 @@ class View:
         return not self.sink.redraws and not self._several
 
     def end(self):
-        """The cell has ended: everything is drawn, the results last."""
+        """Draws everything when the cell has ended, the results last."""
         self._draw_updates()
         for (rank, name), stream in sorted(self._streams.items()):
             line = "" if stream.is_redrawn else stream.take_line()
@@ -120,7 +120,7 @@ class View:
     # ---- drawing
 
     def _draw(self, partial=False):
-        """Brings the displays up to date; partial: also with lines that are not whole."""
+        """Updates the displays; partial: including incomplete lines."""
         self._drawn = time.monotonic()
         self._draw_updates()
         if not self.sink.redraws:
@@ -133,7 +133,7 @@ class View:
         self._changed = self._region.waits or young
 
     def _text(self, partial=False):
-        """The text of the live region; partial: with the lines that are not whole and new."""
+        """The text of the live region; partial: including new incomplete lines."""
         rows = []
         for (rank, name), stream in sorted(self._streams.items()):
             since = self._partial.get((rank, name), self._drawn)
@@ -144,7 +144,7 @@ class View:
         return lost + self._limit.tail() + "".join(rows)
 
     def _mark(self, rank):
-        """What stands before a row of the live region."""
+        """The mark in front of a row of the live region."""
         if not self._several:
             return ""
         return labels.chip(rank) if self.sink.coloured else f"[{rank}] "
@@ -161,7 +161,7 @@ class View:
     def _on_stream(self, rank, message):
         name, text = message["name"], message["text"]
         if not self.sink.redraws and not self._several:
-            self._print(rank, name, text)  # a terminal knows itself what is overwritten
+            self._print(rank, name, text)  # a terminal handles overwriting itself
             return
         for other in _NAMES:
             if other != name and (rank, other) in self._streams:
@@ -194,7 +194,7 @@ class View:
     def _on_display(self, rank, message):
         shown = message.get("transient", {}).get("display_id")
         if shown is None and message["data"].get("text/plain") == "":
-            return  # a label above nothing
+            return  # it would be a label above nothing
         if self._several and shown is None:
             self._displays_of(rank).show(message)
             return
@@ -238,13 +238,13 @@ class View:
 
 
 class Displays:
-    """The displays of one rank among others: clear_output() must clear these alone."""
+    """The displays of one of several ranks: clear_output() must clear only these."""
 
     def __init__(self, sink, label):
         self._sink = sink
-        self._label = label  # prints whose they are
+        self._label = label  # prints the rank's label
         self._ids = []
-        self._next = 0  # the place that the next display takes
+        self._next = 0  # the index of the next display's place
 
     def show(self, message):
         """Shows it in the next place."""
@@ -259,7 +259,7 @@ class Displays:
         self._sink.display(message["data"], message.get("metadata"), place, update=update)
 
     def clear(self, wait):
-        """Empties the places; wait: each when the next display comes."""
+        """Empties the places; wait: each one only when the next display replaces it."""
         self._next = 0
         for place in () if wait else self._ids:
             self._sink.display({"text/plain": ""}, {}, {"display_id": place}, update=True)

@@ -1,10 +1,10 @@
-"""Where output goes: the notebook's streams and displays, through IPython's public ends."""
+"""Where output goes: the notebook's streams and displays, through IPython's public interfaces."""
 
 import sys
 
 
 class Sink:
-    """The output area of the cell that runs now."""
+    """The output area of the cell that is running."""
 
     def __init__(self, shell=None):
         if shell is None and "IPython" in sys.modules:
@@ -16,7 +16,7 @@ class Sink:
         self.coloured = self.redraws
 
     def write(self, name, text):
-        """Text to stdout or stderr, in the order of the calls."""
+        """Writes text to stdout or stderr, in the order of the calls."""
         stream = getattr(sys, name)
         if self._last is not None and self._last is not stream:
             self._last.flush()
@@ -24,13 +24,13 @@ class Sink:
         self._last = stream
 
     def flush(self):
-        """What was written is to be seen."""
+        """Makes what was written visible."""
         if self._last is not None:
             self._last.flush()
             self._last = None
 
     def display(self, data, metadata=None, transient=None, update=False):
-        """A bundle of representations, as display() publishes it."""
+        """Publishes a bundle of representations, as display() does."""
         self.flush()
         if self._publisher is None:
             self.write("stdout", data.get("text/plain", "") + "\n")
@@ -40,7 +40,7 @@ class Sink:
         )
 
     def clear(self, wait):
-        """clear_output() of the whole area."""
+        """Clears the whole area, as clear_output() does."""
         self.flush()
         if self._publisher is not None:
             self._publisher.clear_output(wait)

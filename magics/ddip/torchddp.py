@@ -1,6 +1,6 @@
 """A process group for the workers of ranch(): TorchDDPCtx and in_torchddp().
 
-torch is imported when one of them is used, not before.
+torch is imported only when one of them is used.
 """
 
 import contextlib
@@ -9,16 +9,16 @@ import sys
 
 from ddip.workers import ranch
 
-_PORT = 29500  # as torch's own launchers have it, for groups over several hosts
+_PORT = 29500  # the default of torch's own launchers, for groups over several hosts
 
 
 class TorchDDPCtx(contextlib.AbstractContextManager):
-    """Makes the default process group of torch on entry, destroys it at the end.
+    """Creates torch's default process group on entry and destroys it on exit.
 
-    world_size: of the group. base_rank: the rank of the local worker 0. use_gpu: NCCL, and the GPU
-    of LOCAL_RANK, where there are GPUs; else gloo. addr, port: where rank 0 hosts the store, for
-    groups over several hosts; without a port the workers of one call meet as the ranks of their
-    group do. LOCAL_RANK and LOCAL_WORLD_SIZE must be set, as ranch() does.
+    world_size: that of the group. base_rank: the rank of local worker 0. use_gpu: uses NCCL, and
+    the GPU with the number LOCAL_RANK, if there are GPUs; otherwise gloo. addr, port: where rank 0
+    hosts the store, for groups over several hosts; without a port, the workers of one call meet as
+    the ranks of their group do. LOCAL_RANK and LOCAL_WORLD_SIZE must be set, as ranch() does.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         self._made = False
 
     def ddip_backend(self, nprocs):
-        """The backend of a group of nprocs ranks that can be this one; "none": it can't."""
+        """The backend if a group of nprocs ranks can serve as this one; otherwise "none"."""
         if self._port is not None or (self._size, self._base) != (nprocs, 0):
             return "none"
         return "auto" if self._use_gpu else "gloo"
@@ -78,7 +78,7 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         values = {"OMP_NUM_THREADS": str(self._threads)}
         place = {"RANK": str(rank), "WORLD_SIZE": str(self._size)}
         known = "MASTER_PORT" in os.environ and place.items() <= os.environ.items()
-        if self._port is not None or not known:  # else ranch() has said where to meet
+        if self._port is not None or not known:  # otherwise ranch() has set where to meet
             values |= place
             values |= {"MASTER_ADDR": self._addr, "MASTER_PORT": str(self._port or _PORT)}
             if self._addr.startswith("127.") and "GLOO_SOCKET_IFNAME" not in os.environ:
@@ -87,13 +87,13 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         os.environ.update(values)
 
     def _join(self, distributed, backend, rank):
-        hook = sys.excepthook  # each init wraps it once more
+        hook = sys.excepthook  # each init_process_group() wraps it again
         alone = distributed.HashStore() if self._size == 1 and self._port is None else None
         distributed.init_process_group(backend, store=alone, rank=rank, world_size=self._size)
         sys.excepthook = hook
         self._made = True
         if backend == "gloo" and self._size > 1:
-            # who is ready first may be done, and its connections closed, while others still connect
+            # the first to be ready may finish and close its connections while others still connect
             distributed.barrier()
 
     def __exit__(self, *exc_info):
@@ -124,10 +124,10 @@ def in_torchddp(
     imports="",
     **kwargs,
 ):
-    """ranch() within a process group, this process its first local rank. Returns fn's value here.
+    """Calls ranch() with a process group; this process is local rank 0. Returns fn's result here.
 
-    ctx: a TorchDDPCtx, None: one of world_size (None: nprocs) ranks from base_rank on, with
-    use_gpu=False on CPUs even where there are GPUs.
+    ctx: a TorchDDPCtx; None: one with world_size ranks (None: nprocs), of which the local ones
+    begin at base_rank. use_gpu=False: uses CPUs even if there are GPUs.
     """
     size = nprocs if world_size is None else world_size
     if base_rank + nprocs > size:

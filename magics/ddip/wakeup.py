@@ -1,10 +1,10 @@
-"""Makes the handler of a signal run although the main thread waits in a system call.
+"""Makes a signal's handler run even if the main thread is blocked in a system call.
 
-Python runs handlers between bytecodes, in the main thread. A signal that comes just before that
-thread begins to wait, or that the kernel gives to another thread, does not end the wait, and its
-handler runs when something else does. Python tells of every signal at once through a descriptor
-(signal.set_wakeup_fd()): a thread reads it and sends the main thread a signal that does nothing
-else, as long as the handler has not run.
+Python runs handlers in the main thread, between bytecodes. A signal that arrives just before that
+thread blocks, or that the kernel delivers to another thread, does not interrupt the system call:
+its handler runs only when the call ends for another reason. Python reports every signal at once
+through a descriptor (signal.set_wakeup_fd()): a thread reads it and, until the handler has run,
+sends the main thread a signal whose only effect is to interrupt the system call.
 """
 
 import os
@@ -13,28 +13,28 @@ import socket
 import threading
 import time
 
-_SIGNAL = signal.SIGRTMAX - 1  # ends a system call
-_LATE_S = 0.02  # a handler that has not run by then waits for a system call
+_SIGNAL = signal.SIGRTMAX - 1  # interrupts a system call
+_LATE_S = 0.02  # a handler that has not run after this long is blocked by a system call
 _TRIES = 5
 
-_ran = 0.0  # when a handler ran
-_out = None  # what Python writes numbers of signals to
-_before = -1  # the descriptor that was told before
+_ran = 0.0  # when a handler last ran
+_out = None  # the socket that Python writes signal numbers to
+_before = -1  # the previous wakeup descriptor
 _depth = 0  # enter() may be nested
 
 
 def ran():
-    """Handlers call it: they have run."""
+    """Must be called by handlers, to record that they have run."""
     global _ran
     _ran = time.monotonic()
 
 
 def enter():
-    """From now on, in the main thread, handlers run in time."""
+    """Makes handlers run in time from now on. Must be called from the main thread."""
     global _out, _before, _depth
     if _out is None:
         if signal.getsignal(_SIGNAL) is not signal.SIG_DFL:
-            return  # a program's own
+            return  # the program uses the signal itself
         into, _out = socket.socketpair()
         _out.setblocking(False)
         signal.signal(_SIGNAL, lambda *_: None)
@@ -45,10 +45,10 @@ def enter():
 
 
 def leave():
-    """The end of what enter() began."""
+    """Ends what enter() began."""
     global _depth
     if _depth == 0:
-        return  # enter() has done nothing
+        return  # enter() did nothing
     _depth -= 1
     if _depth == 0:
         signal.set_wakeup_fd(_before, warn_on_full_buffer=False)
@@ -62,7 +62,7 @@ def _watch(into):
             try:
                 os.write(_before, numbers)
             except OSError:
-                pass  # nobody reads it any more
+                pass  # nothing reads it any more
         if signal.SIGINT not in numbers:
             continue
         for _ in range(_TRIES):

@@ -1,6 +1,6 @@
-"""What one worker of ranch() does: imported in the notebook, run as the text of a cell on a rank.
+"""What one worker of ranch() does: imported in the notebook, run as the source of a cell on a rank.
 
-So this file stands alone and can import nothing from this package.
+So this file stands alone and must not import anything from this package.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from textwrap import dedent
 
 @contextlib.contextmanager
 def environment(values):
-    """Sets variables of the environment for a while."""
+    """Sets environment variables within the context."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -27,7 +27,7 @@ def environment(values):
 
 
 def call(plan, rank, env=()):
-    """Runs the planned function as this rank, with these variables. Returns what it returns."""
+    """Runs the plan's function as this rank, with these variables. Returns its result."""
     names = sys.modules["__main__"].__dict__
     names.update(plan["need"])
     exec(compile(dedent(plan["imports"]), "<imports>", "exec"), names)
@@ -37,7 +37,7 @@ def call(plan, rank, env=()):
 
 
 def work(names):
-    """On a rank: takes the plan that was pushed, leaves the result or the failure behind."""
+    """Runs the pushed plan on a rank; leaves the result or the failure in variables."""
     paths, data, buffers = names.pop("ddip_plan")
     sys.path.extend(path for path in paths if path not in sys.path)
     try:
@@ -57,5 +57,5 @@ def _can_travel(error):
     """True if an exception survives pickling: many lose arguments of their __init__."""
     try:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
-    except Exception:  # whatever its class does
+    except Exception:  # its class may do anything
         return False

@@ -1,4 +1,4 @@
-"""ranch(): runs a function of the notebook on a new group of workers, one of them the notebook."""
+"""ranch(): runs a function on a new group of workers, one of which may be the notebook itself."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ from ddip.failures import failure
 from ddip.groups import Group, default_group
 from ddip.sink import Sink
 
-_GRACE_S = 1  # a worker's failure frees the others after that
-# A collective of the caller fails as soon as a worker is gone, and may be told before that is, on a
-# busy machine long before:
+_GRACE_S = 1  # seconds between a worker's failure and unblocking the others
+# A collective of the caller fails as soon as a worker has exited, possibly before that exit is
+# reported; on a busy machine, long before:
 _BLAME_S = 5
 _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
 
@@ -25,11 +25,11 @@ _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
 def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", imports="", **kwargs):
     """Runs fn(*args, **kwargs) in nprocs ranked processes that end with the call.
 
-    caller_rank: the rank of this very process, None: it takes no part. gather: return the list of
-    the results by rank; False: only the caller's own. ctx: a context manager that each worker
-    runs fn in. need: names of `__main__` (blank-separated) that the workers get in theirs.
-    imports: statements that run there first. LOCAL_RANK and LOCAL_WORLD_SIZE are set while fn
-    runs. A worker's exception is raised here, with its traceback as the cause.
+    caller_rank: the rank of this process; None: it takes no part. gather: returns the list of the
+    results by rank; False: only the caller's own. ctx: a context manager within which each worker
+    runs fn. need: blank-separated names of `__main__` to copy to that of the workers. imports:
+    statements to run there first. LOCAL_RANK and LOCAL_WORLD_SIZE are set while fn runs. A
+    worker's exception is raised here, with its traceback as the cause.
     """
     if nprocs < 1:
         raise ValueError(f"nprocs: want at least 1, not {nprocs}")
@@ -62,7 +62,7 @@ def _needed(need):
 
 
 def _backend(ctx, nprocs):
-    """The backend of the workers' own process group, if ctx has a use for one."""
+    """The backend of the workers' own process group; "none" if ctx has no use for one."""
     choose = getattr(ctx, "ddip_backend", None)
     return choose(nprocs) if choose is not None else "none"
 
@@ -100,16 +100,16 @@ def _results(workers, plan, caller_rank):
 
 
 def _is_lost_peer(error):
-    """True for what a collective raises when another process of the group has gone."""
+    """True for an exception that a collective raises when another process of the group exits."""
     text = str(error)
     return isinstance(error, RuntimeError) and any(word in text for word in _LOST_PEER)
 
 
 class _Interrupts:
-    """Ctrl-C is a KeyboardInterrupt where it is allowed, and waits where it is not.
+    """Ctrl-C raises KeyboardInterrupt while it is allowed, and is deferred while it is not.
 
-    Each time it is allowed it raises once: what cleans up after it is not interrupted. In another
-    thread than the main one, or where the program has a handler of its own, nothing is changed.
+    It raises once for each allow(), so that the cleanup that follows is not interrupted. Changes
+    nothing outside the main thread, or if the program has its own handler.
     """
 
     def __init__(self):
@@ -128,12 +128,12 @@ class _Interrupts:
         self._raise_if_came()
 
     def allow(self):
-        """From now on it raises, also if it has come before."""
+        """Makes Ctrl-C raise from now on; raises at once if it was deferred."""
         self._allowed = True
         self._raise_if_came()
 
     def hold(self):
-        """From now on it waits."""
+        """Defers Ctrl-C from now on."""
         self._allowed = False
 
     def _on_signal(self, signum, frame):
@@ -148,14 +148,14 @@ class _Interrupts:
 
 
 class _WorkerGroup:
-    """The workers that are not this process: a group of its own, for one call."""
+    """The workers other than this process: a separate group, for one call."""
 
     _count = 0
 
     def __init__(self, nprocs, caller_rank, ranks, backend):
         self._size = nprocs
-        self._caller = caller_rank  # this process is that rank; None: no rank
-        self._ranks = ranks  # the others
+        self._caller = caller_rank  # the rank of this process; None: it is not a rank
+        self._ranks = ranks  # the other ranks
         self._backend = backend
         self._group = None
         self._cell = None
@@ -163,7 +163,7 @@ class _WorkerGroup:
         self._view = None
         self._undo = None
         self.interrupts = _Interrupts()
-        self.failure = None  # the exception to raise, as soon as the workers have failed
+        self.failure = None  # the exception to raise, set when the workers have failed
 
     def __enter__(self):
         path = mount.find_or_start()
@@ -204,13 +204,13 @@ class _WorkerGroup:
             self._thread.join()
 
     def begin(self, plan):
-        """Sends the plan and starts the work; its output is shown as it comes."""
+        """Sends the plan and starts the work, whose output is shown as it arrives."""
         pickled, buffers = objects.dump(plan, "ranch()")
         buffers = [pickle.PickleBuffer(buffer) for buffer in buffers]
         objects.push(self._group, "ddip_plan", (sys.path, bytes(pickled), buffers))
         with open(worker.__file__, encoding="utf-8") as file:
             source = file.read()
-        # in a namespace of its own: the workers' __main__ is the notebook's
+        # in a separate namespace: the workers' __main__ takes the place of the notebook's
         call = (
             f"def _ddip_ranch():\n    space = {{'__name__': 'ddip_worker'}}\n"
             f"    exec(compile({source!r}, 'ddip/worker.py', 'exec'), space)\n"
@@ -232,14 +232,14 @@ class _WorkerGroup:
         return f"the output of worker {rank}, which is not kept"
 
     def _watch(self):
-        """Follows the workers' cell; their failure ends them, which frees a stuck caller."""
+        """Follows the workers' cell; if they fail, ends them, which unblocks a stuck caller."""
         try:
             end = cells.follow(self._cell, self._view.take, self._view.patience)
             self._view.end()
             if end["state"] != "ok":
                 self.failure = self._failed(end)
                 self._group.ctl("stop")
-        except Exception as e:  # raised by the thread that waits
+        except Exception as e:  # the waiting thread raises it
             self.failure = self.failure or e
 
     def _failed(self, end):
@@ -249,7 +249,7 @@ class _WorkerGroup:
             return told
         try:
             error, text = objects.pull(self._group, "ddip_error", told.first)
-        except DipError:  # it ended without leaving one
+        except DipError:  # the worker ended without leaving one
             text = told.evalue.removeprefix(f"rank {told.first} ")
             return DipError(f"worker {told.first} {text}")
         cause = RemoteTraceback(f"\n--- worker {told.first}\n{text}")
@@ -258,7 +258,7 @@ class _WorkerGroup:
         return error
 
     def failed(self, seconds):
-        """True if a worker has failed, or does within these seconds."""
+        """True if a worker has failed, or fails within this many seconds."""
         end = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < end:
             if self._cell.read("error"):
@@ -267,7 +267,7 @@ class _WorkerGroup:
         return self.failure is not None
 
     def interrupt(self):
-        """Interrupts the workers; what of them cannot be freed soon is ended."""
+        """Interrupts the workers; those that cannot be unblocked soon are ended."""
         try:
             self._cell.interrupt()
         except FileNotFoundError:

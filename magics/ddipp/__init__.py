@@ -1,4 +1,4 @@
-"""The extension under its second name: `%load_ext ddipp` loads ddip."""
+"""An alias for the extension: `%load_ext ddipp` loads ddip."""
 
 from ddip import load_ipython_extension, unload_ipython_extension
 

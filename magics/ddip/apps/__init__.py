@@ -1,7 +1,7 @@
-"""Applications that `%makedip -a` prepares the ranks for: a source here runs on each of them.
+"""Applications that `%makedip -a` prepares the ranks for: each is a file here that runs on them.
 
-Each file defines prepare(), which returns a line to show or raises ImportError with the text that
-says what is missing, and the functions that `%%dip --appcmd` may call, in COMMANDS.
+Each file defines prepare(), which returns a line to show or raises ImportError with a text that
+says what is missing, and COMMANDS, the functions that `%%dip --appcmd` may call.
 """
 
 import os
@@ -25,7 +25,7 @@ finally:
 
 
 def names():
-    """The applications that there are."""
+    """The names of the available applications."""
     return sorted(
         file.removesuffix(".py")
         for file in os.listdir(_FOLDER)
@@ -34,7 +34,7 @@ def names():
 
 
 def source(name, function="prepare", args=()):
-    """A cell that calls a function of an application on a rank and prints what it says."""
+    """The source of a cell that calls a function of an application and prints its result."""
     if name not in names():
         raise DipError(f"no application '{name}'; there are: {' '.join(names())}")
     file = os.path.join(_FOLDER, f"{name}.py")
@@ -45,7 +45,7 @@ def source(name, function="prepare", args=()):
 
 
 def command(name, words):
-    """The cell for `%%dip --appcmd`: the first word is a command of the application."""
+    """The source of the cell for `%%dip --appcmd`; words: a command and its arguments."""
     if name is None:
         raise DipError("--appcmd: no application is prepared (%makedip -a APP)")
     if not words:

@@ -1,4 +1,4 @@
-"""fastai 2 on the ranks: fit() trains with all of them, progress bars come from rank 0 alone."""
+"""fastai 2 on the ranks: fit() trains on all of them; only rank 0 shows progress bars."""
 
 import inspect
 
@@ -28,7 +28,7 @@ def prepare():
 
 
 def make_distributed(switch):
-    """Learners train with all ranks ("on"), or each rank's alone ("off")."""
+    """Makes learners train on all ranks together ("on"), or on each rank alone ("off")."""
     import torch
 
     try:
@@ -48,7 +48,7 @@ def make_distributed(switch):
             return plain(learner, *args, **kwargs)
 
     def broadcast(loader, numbers, source):
-        """fastai's own takes them to a GPU first."""
+        """Replaces fastai's own function, which moves the numbers to a GPU first."""
         numbers = torch.LongTensor(numbers)
         torch.distributed.broadcast(numbers, source)
         return numbers.tolist()
@@ -61,7 +61,7 @@ def make_distributed(switch):
 
 
 def show_progress(which):
-    """Progress bars on rank 0 ("0") or on all ranks ("all")."""
+    """Shows progress bars on rank 0 ("0") or on all ranks ("all")."""
     from fastai.callback.progress import ProgressCallback
     from fastai.learner import defaults
 
@@ -76,7 +76,7 @@ COMMANDS = {"ddp": make_distributed, "progress": show_progress}
 
 
 def command(name, *words):
-    """Runs a command of the table."""
+    """Runs one of COMMANDS."""
     if name not in COMMANDS:
         raise ValueError(f"no command {name!r}; there are: {' '.join(COMMANDS)}")
     return COMMANDS[name](*words)

@@ -1,4 +1,4 @@
-"""fastai 1 on the ranks: each Learner is made distributed, progress bars come from rank 0 alone."""
+"""fastai 1 on the ranks: each Learner trains on all of them; only rank 0 shows progress bars."""
 
 
 def prepare():
@@ -30,12 +30,12 @@ def prepare():
 
 
 def make_distributed(switch):
-    """Learners made from now on train with all ranks ("on"), or alone ("off")."""
+    """Makes learners created from now on train on all ranks together ("on"), or alone ("off")."""
     import torch
     from fastai import distributed
     from fastai.basic_train import Learner
 
-    assert distributed  # it adds Learner.to_distributed
+    assert distributed  # importing it adds Learner.to_distributed
     plain = getattr(Learner, "_ddip_post_init", None) or Learner.__post_init__
     Learner._ddip_post_init = plain
 
@@ -48,7 +48,7 @@ def make_distributed(switch):
 
 
 def show_progress(which):
-    """Progress bars on rank 0 ("0") or on all ranks ("all")."""
+    """Shows progress bars on rank 0 ("0") or on all ranks ("all")."""
     import fastprogress
     from fastai import basic_data, basic_train, core
 
@@ -63,7 +63,7 @@ COMMANDS = {"ddp": make_distributed, "progress": show_progress}
 
 
 def command(name, *words):
-    """Runs a command of the table."""
+    """Runs one of COMMANDS."""
     if name not in COMMANDS:
         raise ValueError(f"no command {name!r}; there are: {' '.join(COMMANDS)}")
     return COMMANDS[name](*words)
