@@ -362,7 +362,7 @@ reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
 void
 reduce_cancel(struct reduction *r)
 {
-	static const struct err cancelled = {ECANCELED, "nobody waits for it any more"};
+	static const struct err cancelled = {ECANCELED, "no longer wanted"};
 
 	stop_with(r, &cancelled);
 }

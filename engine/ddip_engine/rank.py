@@ -98,7 +98,7 @@ def _answer(rows, message, call=_call):
     except EngineError as e:
         _ddip.error(tag, e.errno, cells.bound(str(e)))
     except Cancelled:
-        _ddip.error(tag, EINTR, "cancelled: nobody waits for it any more")
+        _ddip.error(tag, EINTR, "cancelled: no longer wanted")
     except BaseException as e:  # the rank survives any failure, and reports it
         _fail(tag, kind, e)
     finally:

@@ -187,7 +187,7 @@ def _store_with_external():
     if _external_joined_in == state.generation:
         raise RuntimeError(
             f"the external ranks ({state.external}) can be met once: write `recover` (or `restart`)"
-            " to ctl, let their processes join anew, then call init_process_group() again"
+            " to ctl, let their processes join again, then call init_process_group() again"
         )
     _external_joined_in = state.generation
     rendezvous = sys.modules["torch.distributed.rendezvous"]

@@ -74,7 +74,7 @@ packet_send_with(struct link *l, uint32_t id, const struct msg *m)
 void
 packet_cancelled(struct err *e)
 {
-	fail(e, EINTR, "cancelled: nobody waits for it any more");
+	fail(e, EINTR, "cancelled: no longer wanted");
 }
 
 int

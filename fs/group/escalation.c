@@ -159,7 +159,7 @@ on_second_step(void *arg)
 }
 
 static void
-signal_anew(struct task *w, bool preempt)
+signal_again(struct task *w, bool preempt)
 {
 	w->escalation.preempt = preempt;
 	for (int i = 0; i < w->n; i++)
@@ -170,13 +170,13 @@ signal_anew(struct task *w, bool preempt)
 void
 escalation_interrupt(struct task *w)
 {
-	signal_anew(w, false);
+	signal_again(w, false);
 }
 
 void
 escalation_preempt(struct task *w)
 {
-	signal_anew(w, true);
+	signal_again(w, true);
 }
 
 void

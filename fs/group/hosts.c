@@ -392,7 +392,7 @@ check_gpus(const struct group *g, struct err *e)
 
 /* Places all ranks again. Lost hosts are used only if the others lack room. */
 static int
-place_anew(struct group *g, struct err *e)
+place_again(struct group *g, struct err *e)
 {
 	for (int i = 0; i < g->size; i++)
 		g->ranks[i].host = NULL;
@@ -421,7 +421,7 @@ int
 hosts_start(struct group *g, struct err *e)
 {
 	g->hosts.lacking = false;
-	if (place_anew(g, e) < 0 || (hosts_named(g) && check_gpus(g, e) < 0))
+	if (place_again(g, e) < 0 || (hosts_named(g) && check_gpus(g, e) < 0))
 		return -e->no;
 	return open_agents(g, e);
 }

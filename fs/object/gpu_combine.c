@@ -149,6 +149,6 @@ gpu_combine_cancel(struct gpu_combine *c)
 {
 	struct err e;
 
-	fail(&e, ECANCELED, "no reader waits for it any more");
+	fail(&e, ECANCELED, "no longer wanted");
 	stop(c, &e);
 }
