@@ -1,5 +1,5 @@
-# What the shell tests share: a mount of one's own, waiting without sleeping, comparing. Sourced by each
-# test: . "$(dirname "$0")/../lib.sh"
+# Shared by the shell tests: a mount per test, waiting without sleeping, comparing. Each test sources it:
+# . "$(dirname "$0")/../lib.sh"
 # shellcheck shell=bash disable=SC2034,SC2013
 
 set -u -o pipefail
@@ -12,7 +12,7 @@ export DDIP_STATE
 T=$(mktemp -d "$TMPDIR/t.XXXXXX")
 M=$T/mnt
 G=$M/group
-# Where the tools find the group: the mount, or with DDIP_TEST_SOCKET=1 the socket that is served beside it
+# Where the tools find the group: the mount, or with DDIP_TEST_SOCKET=1 the socket that the daemon also serves
 PLACE=$M
 SERVE=()
 if [ "${DDIP_TEST_SOCKET:-}" ]; then
@@ -21,8 +21,8 @@ if [ "${DDIP_TEST_SOCKET:-}" ]; then
 fi
 PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
-# Seconds after which something hangs. Nothing is expected to come near it, on a busy machine neither:
-# it asserts no speed (tests/bench does). Waits end when what they wait for happens.
+# After this many seconds something hangs. Nothing should come near it, even on a busy machine: it is not a check
+# of speed (tests/bench does that). Waits end as soon as their condition is met.
 export HANG_LIMIT_S=${HANG_LIMIT_S:-300}
 POLL_S=0.01 # between two looks at what no event tells of
 
@@ -35,13 +35,14 @@ skip() {
 [ -e /dev/fuse ] || skip 'there is no /dev/fuse'
 [ -x "$PLAIN_PYTHON" ] || skip "there is no $PLAIN_PYTHON"
 
-# Ends the test at once: nothing after this would tell anything.
+# Ends the test at once, when later checks would mean nothing.
 give_up() {
 	printf 'FAILED: %s\n' "$*"
 	exit 1
 }
 
-# Goes on, and fails at the end, also where a subshell says so. The line is that of the test's top level.
+# Reports a failure and goes on (the test fails at its end), also in a subshell. The line is one of the test's top
+# level.
 bad() {
 	printf 'FAILED (line %s): %s\n' "${BASH_LINENO[-2]}" "$*" | tee -a "$T/failures" >&2
 }
@@ -51,17 +52,17 @@ is() {
 	[ "$2" = "$3" ] || bad "$1: $(printf '%q, not %q' "$2" "$3")"
 }
 
-# like WHAT ACTUAL PATTERN: an extended regular expression, somewhere in it
+# like WHAT ACTUAL PATTERN: an extended regular expression that must match somewhere in ACTUAL
 like() {
 	[[ $2 =~ $3 ]] || bad "$1: $(printf '%q' "$2") is not like '$3'"
 }
 
-# ok COMMAND…: its status is 0
+# ok COMMAND…: must exit with status 0
 ok() {
 	"$@" || bad "$* failed ($?)"
 }
 
-# fails COMMAND…: it refuses. One that hangs (124), cannot be run (126, 127) or dies of a signal does not.
+# fails COMMAND…: must fail by itself. Hanging (124), not running (126, 127) or dying of a signal does not count.
 fails() {
 	local status=0
 	"$@" 2>"$T/stderr" || status=$?
@@ -72,12 +73,12 @@ fails() {
 	fi
 }
 
-# guarded COMMAND…: runs it, but not for ever; 124 if it hangs
+# guarded COMMAND…: runs it with a time limit; status 124 if it hangs
 guarded() {
 	timeout "$HANG_LIMIT_S" "$@"
 }
 
-# Mounts with a Python that has no torch: ranks start in a fraction of a second.
+# Mounts with a Python without torch: ranks start in a fraction of a second.
 mount_plain() {
 	mount_with "$PLAIN_PYTHON" -o backend=none "$@"
 }
@@ -97,7 +98,7 @@ mount_with() {
 	ENGINES=
 }
 
-# alone COMMAND…: where the mounts of other tests, which come at any moment, are not seen. For root.
+# alone COMMAND…: runs it where other tests' mounts, which come and go at any moment, are not visible. Needs root.
 alone() {
 	# shellcheck disable=SC2016 # its own words
 	unshare -m "$BASH" -c '
@@ -108,12 +109,12 @@ alone() {
 		exec "$@"' "$M" "$@"
 }
 
-# The pids of all ranks now.
+# Prints the pids of all current ranks.
 rank_pids() {
 	sed -n 's/.* pid=\([1-9][0-9]*\).*/\1/p' "$M"/*/ranks
 }
 
-# The pid of the daemon of this mount: the one that has /dev/fuse open and this path as argument.
+# Prints the pid of this mount's daemon: the one that has /dev/fuse open and this path as an argument.
 daemon_pid() {
 	local pid
 	for pid in $(grep -lsz "^DDIP_TEST=${DDIP_TEST:-}\$" /proc/[0-9]*/environ | cut -d / -f 3); do
@@ -126,14 +127,14 @@ daemon_pid() {
 	return 1
 }
 
-# Has it ended? One that nobody reaped yet has: who that is, and when it looks, is not ours.
+# Has the process exited? A zombie counts: its parent, and when that reaps it, are not under test.
 has_ended() {
 	local stat
 	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
 	[[ ${stat##*) } == [ZX]* ]] && [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ]
 }
 
-# gone PID… : all of them end
+# gone PID…: waits until all of them have exited
 gone() {
 	local pid
 	for pid; do
@@ -141,7 +142,7 @@ gone() {
 	done
 }
 
-# All processes of this test but the test itself, its parents and what it runs now.
+# Prints the pids of all processes of this test except the test itself, its parents and its current command.
 others() {
 	local pid
 	for pid in $(grep -lsz "^DDIP_TEST=${DDIP_TEST:-none}\$" /proc/[0-9]*/environ | cut -d / -f 3); do
@@ -151,7 +152,7 @@ others() {
 	done
 }
 
-# Also where the daemon, told to end, has done it meanwhile.
+# True also if the daemon, on its way out, has unmounted in the meantime.
 is_unmounted() {
 	fusermount3 -q -u "$M" || ! grep -qF " $M " /proc/self/mountinfo
 }
@@ -159,7 +160,7 @@ is_unmounted() {
 unmount() {
 	local pids
 	pids=$(others)
-	# the watchdog is inside for a moment when there is news
+	# the watchdog briefly uses the mount when there is news
 	until_true is_unmounted || return
 	# shellcheck disable=SC2086 # a list
 	gone $pids
@@ -168,7 +169,7 @@ unmount() {
 at_exit() {
 	local status=$?
 	trap - EXIT
-	# what the test has open keeps the mount busy
+	# descriptors that the test still has open keep the mount busy
 	exec 3<&- 4<&- 5<&- 6<&-
 	if mountpoint -q "$M" 2>/dev/null || grep -qF " $M " /proc/self/mountinfo; then
 		if [ "$status" -ne 0 ] || [ -s "$T/failures" ]; then
@@ -185,17 +186,17 @@ at_exit() {
 }
 trap at_exit EXIT
 
-# cell 'CODE' [FILE]: submits it, waits; the status is cat's, the errno in its message
+# cell 'CODE' [FILE]: submits a cell and waits; the status is that of cat, whose message names the errno
 cell() {
 	printf '%s\n' "$1" | cat >"${2:-$G/cell}"
 }
 
-# value EXPRESSION [RANK]: what it is on a rank, as a cell's result
+# value EXPRESSION [RANK]: prints its value on a rank, as the result of a cell
 value() {
 	cell "$1" "$G/rank${2:-0}/cell" && cat "$G/cells/last/rank${2:-0}/result"
 }
 
-# key FILE KEY: of `key value` lines
+# key FILE KEY: prints the value from a file of `key value` lines
 key() {
 	awk -v k="$2" '$1 == k { $1 = ""; print substr($0, 2) }' "$1"
 }
@@ -204,17 +205,17 @@ state() {
 	key "$G/cells/${1:-last}/status" state
 }
 
-# Is this a build whose memory says nothing?
+# Is this a sanitizer build, whose memory use means nothing?
 sanitized() {
 	[[ $BUILD == */?san ]] || [[ $BUILD == */?san/* ]]
 }
 
-# Is this a build with ThreadSanitizer? There a signal waits until the thread calls libc, which a loop never does.
+# Is this a ThreadSanitizer build? It delays a signal until the thread calls libc, which a busy loop never does.
 signals_wait() {
 	[[ $BUILD == */tsan ]] || [[ $BUILD == */tsan/* ]]
 }
 
-# errno COMMAND…: the symbol of the errno that a Python function meets, "0" if none. Code for python -c.
+# errno COMMAND…: prints the symbol of the errno that a Python function fails with, "0" if none. Code for python -c.
 errno() {
 	"$PLAIN_PYTHON" - "$@" <<-'END'
 		import errno, os, shutil, sys
@@ -246,7 +247,7 @@ errno() {
 	END
 }
 
-# free_ports N: TCP ports that nobody has, other ones for each test, below those that the kernel gives
+# free_ports N: prints unused TCP ports, different ones for each test, below the kernel's ephemeral ports
 free_ports() {
 	"$PLAIN_PYTHON" - "$1" $$ <<-'END'
 		import socket, sys
@@ -264,7 +265,7 @@ free_ports() {
 	END
 }
 
-# await FD PATTERN: the first such line of a live file that is open there
+# await FD PATTERN: prints the next matching line of a live file that is open as FD
 await() {
 	local line
 	while IFS= read -r -t "$HANG_LIMIT_S" line <&"$1"; do
@@ -276,7 +277,7 @@ await() {
 	bad "no event like '$2'"
 }
 
-# upto FD PATTERN: all lines of a live file that is open there, to the first one like this
+# upto FD PATTERN: prints all lines of a live file that is open as FD, up to the first that matches
 upto() {
 	local line
 	while IFS= read -r -t "$HANG_LIMIT_S" line <&"$1"; do
@@ -288,12 +289,12 @@ upto() {
 	bad "no line like '$2'"
 }
 
-# prints FILE PATTERN: waits until a live file has such a line
+# prints FILE PATTERN: waits until a live file has a matching line
 prints() {
 	guarded grep -m1 -q "$2" "$1" || bad "no '$2' in $1"
 }
 
-# until_true COMMAND…: again and again, until it succeeds. For what no event tells of.
+# until_true COMMAND…: repeats it until it succeeds. For conditions that no event reports.
 until_true() {
 	local end=$((SECONDS + HANG_LIMIT_S))
 	until "$@"; do
@@ -305,13 +306,13 @@ until_true() {
 	done
 }
 
-# submit CODE [FILE]: a cell that is not waited for; sets n, its number
+# submit CODE [FILE]: submits a cell without waiting for it; sets n to its number
 submit() {
 	is "a cell is queued in ${2:-cell}" "$(errno nonblock "${2:-$G/cell}" "$1")" 0
 	n=$(readlink "$G/cells/last")
 }
 
-# wait_cell N: its final status
+# wait_cell N: waits and prints its final status
 wait_cell() {
 	guarded cat "$G/cells/$1/wait" || bad "cell $1 does not end"
 }

@@ -1,6 +1,6 @@
-"""What a notebook's user waits for, with ddipfs and with ipyparallel in one shell, in turn.
+"""What a user of a notebook waits for, with ddipfs and with ipyparallel in one shell, in turn.
 
-Puts the table into the page scripts/ddip-coming-from.7, too, between the lines that name it.
+Also writes the table to the page scripts/ddip-coming-from.7, between the lines that mark it.
 """
 
 import json
@@ -11,7 +11,7 @@ import subprocess
 from lib import PEER, ROOT, Mount, here, median, ms, times
 
 PAGE = os.path.join(ROOT, "scripts", "ddip-coming-from.7")
-# name of a measure of beside_cells.py: what the table calls it
+# name of a measurement in beside_cells.py: its name in the table
 ROWS = {
     "start": "start, to the end of the first cell",
     "cell": "a cell that does nothing",
@@ -46,7 +46,7 @@ def main(report):
 
 
 def spell(seconds):
-    """Two digits that count, no more: the machine is not quiet."""
+    """Two significant digits, no more: the machine is not quiet."""
     return f"{seconds:.1f} s" if seconds >= 1 else ms(seconds, 0 if seconds >= 0.01 else 1)
 
 

@@ -29,7 +29,7 @@ MAGIC = {"dip": "%%dip --see all\n", "px": "%%px --block\n"}
 
 
 class Shown:
-    """Standard output that notes when something came."""
+    """Standard output that notes when text arrived."""
 
     def __init__(self):
         self.text, self.lags, self.began = "", [], threading.Event()
@@ -47,7 +47,7 @@ class Shown:
 
 
 def run(shell, source):
-    """Runs a cell. Returns (seconds, what it has shown, the error it ended with)."""
+    """Runs a cell. Returns (seconds, what it has shown, its error)."""
     shown = Shown()
     with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
         begin = time.perf_counter()
@@ -63,7 +63,7 @@ def ok(shell, source):
 
 
 def interrupted(shell, magic):
-    """Seconds from SIGINT, as from the stop button, to the prompt."""
+    """Seconds from SIGINT, as the stop button sends it, to the prompt."""
     shown, sent = Shown(), []
 
     def press():
@@ -84,7 +84,7 @@ def interrupted(shell, magic):
 
 
 def measure(shell, magic):
-    """Each measure of one of the two; a measure is a list of seconds."""
+    """All measurements of one of the two; each is a list of seconds."""
     ok(shell, magic + "import os")
     lags = [lag for _ in range(3) for lag in ok(shell, magic + PRINTS)[1].lags]
     if not lags:
@@ -106,7 +106,7 @@ def failing(shell, magic):
 
 
 def completion(shell):
-    """Seconds that the names of a remote module's attributes take."""
+    """Seconds that it takes to complete the attributes of a remote module."""
     ok(shell, "%%dip\nimport subprocess as remote_name")
     taken = []
     for _ in range(TIMES):

@@ -1,4 +1,4 @@
-"""Cells: what an empty one costs, from an open descriptor and from a process of its own."""
+"""Cells: the cost of an empty one, from an open descriptor and from a process of its own."""
 
 import subprocess
 

@@ -1,9 +1,9 @@
-"""Two builds in one run, alternately: did anything get slower? usage: compare.py OLD [NAME…]
+"""Two builds in one run, alternately: has anything become slower? usage: compare.py OLD [NAME…]
 
-OLD is the build directory of another tree (its magics are looked for beside it), NAME one of the
-measures below. Each pair is measured old, new, new, old, so that a machine that slows down or
-speeds up meanwhile favours neither. A row has both medians, the ratio of the medians and, of the
-pairs' own ratios, the middle half: where that lies on both sides of 1, nothing was seen.
+OLD is the build directory of another tree (its magics are expected next to it), NAME one of the
+measurements below. Each pair is measured old, new, new, old, so that a machine that slows down or
+speeds up meanwhile favours neither. A row has both medians, the ratio of the medians, and the
+middle half of the pairs' own ratios: if that includes 1, no difference was found.
 """
 
 import contextlib
@@ -112,7 +112,7 @@ def restore(name, value):
         os.environ[name] = value
 
 
-# what is measured, and in how many rounds of four
+# the measurements, and the number of rounds of four
 MEASURES = (
     (cell, 25), (shell, 25), (status, 15), (lines, 8), (pull_small, 15), (push_small, 15),
     (push_big, 5), (pull_big, 8), (restart, 8), (failure, 10), (interrupt, 10), (mount, 3),
@@ -121,7 +121,7 @@ MEASURES = (
 
 
 def once(measure, m):
-    """Its seconds: what it tells, or what it took."""
+    """The seconds of one call: those that it returns, or those that it took."""
     begin = time.perf_counter()
     told = measure(m)
     return told if told is not None else time.perf_counter() - begin
@@ -130,7 +130,7 @@ def once(measure, m):
 def compare(measure, rounds, old, new):
     taken = {old: [], new: []}
     for m in (old, new):
-        once(measure, m)  # what comes first is warmer for the second
+        once(measure, m)  # warm-up: the first run would be slower than the second
     for _ in range(rounds):
         for m in (old, new, new, old):
             taken[m].append(once(measure, m))

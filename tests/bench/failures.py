@@ -1,4 +1,4 @@
-"""When things go wrong: from the end of grace, from an interrupt, from kill -9 to the prompt."""
+"""When things go wrong: seconds from the end of grace, an interrupt or kill -9 to the prompt."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from lib import Mount, median, ms, percentile
 
 TIMES = 30
 REDUCE = "import torch, torch.distributed as dist\nx = torch.ones(1); dist.all_reduce(x)"
-# rank 0 fails, rank 1 waits for it in what stands behind the colon
+# rank 0 fails while rank 1 waits for it in: (code, goal)
 FAILS = {
     "a collective": ("dist.all_reduce(x)", 0.5),
     "Python": ("import time; time.sleep(60)", 0.2),
@@ -16,7 +16,7 @@ FAILS = {
 
 
 def submit(m, source):
-    """Queues a cell: its number."""
+    """Queues a cell. Returns its number."""
     fd = os.open(m.file("cell"), os.O_RDWR | os.O_NONBLOCK)
     os.write(fd, source.encode())
     os.fsync(fd)
@@ -26,7 +26,7 @@ def submit(m, source):
 
 
 def runs(m, number):
-    """Waits until both ranks are within it: each prints a line first."""
+    """Waits until both ranks are in the cell: each prints a line first."""
     with open(m.file(f"cells/{number}/stream"), encoding="utf-8") as f:
         seen = 0
         while seen < 2:

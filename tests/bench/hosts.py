@@ -1,7 +1,7 @@
 """Many hosts: a cell, and the files that name all ranks, with agents that answer at once.
 
-The agents are tests/fake's, all on this machine: a cell's time has their work in it, on the same
-cores, so the daemon's own processor time is told beside it.
+The agents are tests/fake's, all on this machine: the time of a cell includes their work on the same
+cores, so the daemon's own CPU time is reported, too.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What the benchmarks share: a mount of one's own, timing, one line per result.
+"""Shared by the benchmarks: a mount of one's own, timing, one line per result.
 
 A benchmark is a program tests/bench/NAME.py whose `main(report)` measures one thing in turn with
-its peer, so that both meet the same machine in the same minutes; `tests/bench/run` runs them.
+its peer, so that both see the same machine in the same minutes; `tests/bench/run` runs them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ PEER = os.path.join(ROOT, "build", "bench-venv", "bin", "python")
 
 
 class Report:
-    """Collects the rows: what was measured, ours, the peer's, the ratio, what was to be reached."""
+    """Collects the rows: what was measured, our result, the peer's, the ratio, the goal."""
 
     def __init__(self):
         self.rows = []
@@ -32,7 +32,7 @@ class Report:
 
 
 class Mount:
-    """A daemon on a directory of its own; `with Mount(size=2) as m: … m.group`."""
+    """A daemon with a directory of its own; `with Mount(size=2) as m: … m.group`."""
 
     def __init__(self, python=PYTHON, build=BUILD, **settings):
         self.build = build
@@ -59,17 +59,17 @@ class Mount:
             try:
                 with open(f"/proc/{pid}/cmdline", "rb") as f:
                     words = f.read().split(b"\0")
-            except OSError:  # it has ended meanwhile
+            except OSError:  # it has exited in the meantime
                 continue
             if words[:1] == [self.command[0].encode()] and self.path.encode() in words:
                 return int(pid)
         raise LookupError("no daemon has this mount")
 
     def settle(self):
-        """Until the zygote's successor makes the ranks, and no longer takes a core to itself."""
+        """Waits until the zygote's successor makes the ranks and no longer keeps a core busy."""
         self.write("cell", "pass")
         while b" successor\n" not in self.read("rank0/status"):
-            time.sleep(1)  # it is made in quiet time
+            time.sleep(1)  # it is made in a quiet moment
             self.write("ctl", "restart\n")
 
     def file(self, name):
@@ -80,7 +80,7 @@ class Mount:
             return f.read()
 
     def write(self, name, data):
-        """Writes and closes; an OSError says how it ended."""
+        """Writes and closes; an OSError reports a failure."""
         fd = os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             data = data.encode() if isinstance(data, str) else data
@@ -108,7 +108,7 @@ class Mount:
 
 
 def timed(fn, times, warm=3):
-    """Seconds of each call."""
+    """The seconds of each call."""
     for _ in range(warm):
         fn()
     taken = []
@@ -136,7 +136,7 @@ def times(peer, ours):
 
 
 def ipyparallel(what, *args):
-    """Runs one of the measures of peer.py in the environment that has ipyparallel; its numbers."""
+    """Runs a measurement of peer.py in the environment with ipyparallel. Returns its numbers."""
     run = subprocess.run(
         [PEER, os.path.join(ROOT, "tests", "bench", "peer.py"), what, *map(str, args)],
         stdout=subprocess.PIPE,
@@ -146,7 +146,7 @@ def ipyparallel(what, *args):
 
 
 def alone(path, *args):
-    """Runs a program of this folder with the ranks' Python; its last line as JSON."""
+    """Runs a program of this folder with the ranks' Python. Returns its last line, from JSON."""
     run = subprocess.run([PYTHON, path, *args], stdout=subprocess.PIPE, check=True)
     return json.loads(run.stdout.splitlines()[-1])
 

@@ -1,4 +1,4 @@
-"""The mean over 8 ranks' arrays, beside reading the arrays of the ranks alone."""
+"""The mean over 8 ranks' arrays, compared with only reading the ranks' arrays."""
 
 import os
 import time
@@ -24,7 +24,7 @@ def read(paths, buffer):
 
 
 def main(report):
-    """One row."""
+    """Reports one row."""
     with Mount(size=RANKS, backend="none", gpus="none") as m:
         m.write("cell", MAKE)
         each = [m.file(f"rank{k}/vars/x.npy") for k in range(RANKS)]

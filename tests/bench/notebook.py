@@ -1,4 +1,4 @@
-"""The notebook: %%dip beside ipyparallel's %%px in one shell: an empty cell, much output."""
+"""The notebook: %%dip and ipyparallel's %%px in one shell: an empty cell, much output."""
 
 import json
 import os

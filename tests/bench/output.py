@@ -1,4 +1,4 @@
-"""Output: 10^6 lines from each of 2 ranks, beside a plain program that prints to a file."""
+"""Output: 10^6 lines from each of 2 ranks, compared with a plain program that prints to a file."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ seconds = time.perf_counter() - begin
 
 
 def plain(m):
-    """The slower of two processes that print to a file of their own."""
+    """The time of the slower of two processes that each print to a file."""
     both = []
     for k in range(2):
         with open(os.path.join(m.dir, f"plain{k}"), "wb") as out:

@@ -1,4 +1,4 @@
-"""What stays behind: 10,000 cells, 200 restarts."""
+"""What is left behind by 10,000 cells and 200 restarts."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Ranks on another host: cells, objects and lines over ssh, beside ssh itself.
+"""Ranks on another host: cells, objects and lines over ssh, compared with ssh itself.
 
-The server is an sshd of ours that ssh talks to through a pipe, on this machine: what is measured is
-the protocol and the cipher, which works on the same cores. A real link adds its round trip.
+ssh talks through a pipe to an sshd that the benchmark starts on this machine: it measures the
+protocol and the cipher, which use the same cores. A real link adds its round trip.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ taken = time.perf_counter() - begun
 
 @contextlib.contextmanager
 def server():
-    """The words of an ssh command that leads to an sshd of ours; None: there is none."""
+    """The words of an ssh command that leads to an sshd of our own; None: there is no sshd."""
     sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
     if sshd is None or os.getuid() != 0:
         yield None
@@ -53,7 +53,7 @@ def server():
 
 
 def round_trip(ssh):
-    """Seconds of one byte there and back."""
+    """Seconds for one byte there and back."""
     with subprocess.Popen(
         [*ssh, "server", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as there:
@@ -117,7 +117,7 @@ def objects(report, m, ssh):
 
 
 def lines(m):
-    """Seconds that a rank takes to print, of three runs the median."""
+    """Seconds that a rank takes to print: the median of three runs."""
 
     def once():
         m.write("cell", PRINTS)
@@ -127,7 +127,7 @@ def lines(m):
 
 
 def there(ssh):
-    """The settings of a group of two ranks over there."""
+    """The settings for a group of two ranks on the server."""
     return {"hosts": "server:2", "launcher": " ".join(ssh), "master_addr": "127.0.0.1"}
 
 
@@ -139,7 +139,7 @@ def took(*command):
 
 
 def first(report):
-    """To a host that has nothing: a server of its own, whose cache is empty, each time."""
+    """On a host that has nothing: each time a server of its own with an empty cache."""
     ours, connections, imports = [], [], []
     for _ in range(3):
         with server() as ssh:

@@ -1,4 +1,4 @@
-"""Starting, at first and from the warm zygote, until a collective and a DDP step are done."""
+"""Start, the first time and from the warm zygote, until a collective and a DDP step are done."""
 
 import json
 import os
@@ -46,18 +46,18 @@ def again(m, source):
         m.write("ctl", "restart\n")
         m.write("cell", source)
         taken.append(time.perf_counter() - begin)
-        time.sleep(0.5)  # a user's pause: the zygote prepares in it
+        time.sleep(0.5)  # a user's pause, in which the zygote prepares
     return median(taken)
 
 
 def torchrun(what):
-    """Seconds from torchrun's start until the same is done."""
+    """Seconds from the start of torchrun until the same is done."""
     taken = []
     for _ in range(3):
         with tempfile.TemporaryDirectory() as d:
             out = os.path.join(d, "times")
             begin = time.time()
-            subprocess.run(  # gloo may abort as it exits; what is measured has then been written
+            subprocess.run(  # gloo may abort at exit; the result is written by then
                 [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                  here("torchrun_step.py"), out],
                 check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

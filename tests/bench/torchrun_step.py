@@ -1,4 +1,4 @@
-"""Run by torchrun: when the all_reduce and the first DDP step were done, written by rank 0."""
+"""Run by torchrun: rank 0 writes when the all_reduce and the first DDP step were done."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Process groups: the environment of torchrun, the engine's own group, the user's init and destroy, DDP.
+# Process groups: the environment of torchrun, the engine's own group, the user's init and destroy, and DDP all work.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2
@@ -12,12 +12,12 @@ is 'names' "$(value '(rank, local_rank, world_size)' 1)" '(1, 1, 2)'
 is 'one thread, as torchrun' "$(value 'torch.get_num_threads()')" 1
 is 'seeds differ from a fixed one' "$(errno write "$G/cell" 'seed = torch.initial_seed()')" 0
 
-# the group that is there
+# the existing group
 is 'initialised' "$(value 'dist.is_initialized()' 0)" True
 cell 't = torch.ones(1) * (rank + 1); dist.all_reduce(t)'
 is 'all_reduce' "$(cat "$G"/rank?/vars/t.json | xargs)" '[3.0] [3.0]'
 
-# a program that makes its own, and destroys it, many times
+# a program that creates and destroys its own group, many times
 for i in $(seq 20); do
 	cell "dist.init_process_group('gloo')
 t = torch.ones(1) * $i; dist.all_reduce(t)
@@ -36,7 +36,7 @@ cell "dist.init_process_group('gloo')
 sub = dist.new_group([0, 1]); t = torch.ones(1); dist.all_reduce(t, group=sub)
 assert dist.get_backend() == 'gloo', dist.get_backend()" || bad 'new_group'
 
-# DDP: the same weights everywhere, gradients averaged, through cells
+# DDP: equal weights everywhere, averaged gradients, across cells
 cell 'from torch.nn.parallel import DistributedDataParallel as DDP
 torch.manual_seed(rank)
 model = DDP(torch.nn.Linear(4, 2))
@@ -49,7 +49,7 @@ weight = model.module.weight.detach()' || bad 'a DDP step'
 cmp "$G/rank0/vars/weight.npy" "$G/rank1/vars/weight.npy" || bad 'weights differ'
 is 'same' "$(errno read "$G/vars/weight.same.npy")" 0
 
-# one rank raises, the other waits in a collective: the prompt comes back, the next cell is right
+# one rank raises while the other waits in a collective: the prompt returns, and the next cell is right
 echo 'grace 0.5' >"$G/ctl"
 is 'one raises' "$(errno write "$G/cell" 'if rank == 0: raise ValueError("the cause")
 dist.all_reduce(torch.ones(1))')" EREMOTEIO
@@ -61,7 +61,7 @@ cell 'for _ in range(2):
 weight = model.module.weight.detach()' || bad 'the old model goes on'
 cmp "$G/rank0/vars/weight.npy" "$G/rank1/vars/weight.npy" || bad 'weights differ after the failure'
 
-# an interrupt frees a rank that waits alone in a collective
+# an interrupt releases a rank that waits alone in a collective
 exec 4<"$G/events"
 submit 'dist.all_reduce(torch.ones(1))' "$G/rank0/cell"
 await 4 "cell $n start" >/dev/null
@@ -71,7 +71,7 @@ like 'freed' "$(wait_cell "$n")" 'state interrupted'
 cell 't = torch.ones(1); dist.all_reduce(t)' || bad 'the cell behind it'
 is 'its sum, too' "$(cat "$G"/rank?/vars/t.json | xargs)" '[2.0] [2.0]'
 
-# the ranks meet where only this user can: what torch's own store on loopback holds leads to no rank
+# the ranks meet where only this user can: the data in torch's own store on loopback leads to no rank
 is 'nothing of the group in the TCPStore' "$(value '[key for key in dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False).list_keys() if b"127.0.0.1" in key.encode() or "/" in key]')" '[]'
 folder=$(key "$G/status" spool)
 is 'who may enter' "$(stat -c %a "$folder" "$folder/store" | xargs)" '700 600'
@@ -84,13 +84,13 @@ is 'torch'"'"'s store serves who connects to it' "$(value 'tcp = dist.TCPStore("
 tcp.set("mine", "1"); tcp.get("mine")' 1)" "b'1'"
 is 'the store of the group' "$(value 'dist.distributed_c10d._get_default_store().set("k", "v"); dist.distributed_c10d._get_default_store().get("k")')" "b'v'"
 
-# send on one rank, receive on the other, as cells of their own
+# send on one rank and receive on the other, in separate cells
 cell 'dist.send(torch.arange(3), 1)' "$G/rank0/cell" &
 cell 'got = torch.zeros(3, dtype=torch.int64); dist.recv(got, 0)' "$G/rank1/cell" &
 wait
 is 'received' "$(cat "$G/rank1/vars/got.json")" '[0, 1, 2]'
 
-# start-up: phases are told, a restart takes the warm zygote
+# start-up: phases are reported, a restart uses the warm zygote
 grep -q torch "$G/status" || bad "no phases: $(cat "$G/status")"
 before=$(rank_pids | xargs)
 exec 4<"$G/events"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# External ranks: a plain program joins the process group by rankK/env; what such a rank is not.
+# A plain program can join the process group by rankK/env as an external rank; what needs an engine is refused.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=3,gpus=none
@@ -39,7 +39,7 @@ printf 'size 2\nexternal 1\nsize 1\n' >"$M/clone/ctl"
 is 'too few ranks' "$(errno fsync "$M/clone/ctl" 'start')" EINVAL
 rmdir "$M/clone"
 
-# the others start without it, and it is no rank of ours
+# the others start without it, and the daemon does not run it
 is 'started' "$(errno fsync "$G/ctl" 'start')" 0
 is 'set too late' "$(errno write "$G/ctl" 'external none')" EBUSY
 like 'its line' "$(cat "$G/ranks")" '1 state=external pid=- '
@@ -75,7 +75,7 @@ is 'its sums' "$(cat "$T/out")" '1 3 1 [6.0, 6.0, 6.0, 6.0]
 1 3 1 [6.0, 6.0, 6.0, 6.0]'
 is 'theirs' "$(cat "$G"/rank[02]/vars/t.json | xargs)" '[6.0, 6.0, 6.0, 6.0] [6.0, 6.0, 6.0, 6.0]'
 
-# once in a generation; recover, and another comes
+# once per generation; after recover another program can join
 cell 'dist.destroy_process_group()'
 is 'twice' "$(errno write "$G/cell" 'dist.init_process_group("gloo")')" EREMOTEIO
 like 'says how' "$(cat "$G/traceback")" 'recover'
@@ -88,7 +88,7 @@ for _ in 1 2 3; do
 	is 'its sum' "$(cat "$T/out")" '1 3 1 [6.0, 6.0, 6.0, 6.0]'
 done
 
-# the program ends in the middle: the cell fails, the prompt comes back
+# the program exits in the middle: the cell fails, the prompt returns
 echo 'grace 0.5' >"$G/ctl"
 is 'recovered' "$(errno fsync "$G/ctl" recover)" 0
 join 1 1
@@ -96,7 +96,7 @@ is 'it left' "$(errno write "$G/cell" "$meet
 for _ in range(2): dist.all_reduce(t)")" EREMOTEIO
 wait "$joined" || bad "the program that left: $(cat "$T/out")"
 
-# nobody comes: an interrupt ends the wait
+# no program joins: an interrupt ends the wait
 is 'recovered' "$(errno fsync "$G/ctl" recover)" 0
 exec 4<"$G/events"
 submit "$meet"
@@ -104,7 +104,7 @@ await 4 "cell $n start" >/dev/null
 echo interrupt >"$G/cells/$n/ctl"
 like 'interrupted' "$(wait_cell "$n")" 'state interrupted'
 
-# a rank of ours dies: its successor and the external one meet
+# a rank of the daemon's dies: its successor and the external one meet
 echo 'kill 2' >"$G/ctl"
 await 4 'rank 2 exit' >/dev/null # the interrupt has rebuilt the group, too
 await 4 'recovered generation' >/dev/null
@@ -113,7 +113,7 @@ join 1
 cell "$meet" || bad 'with the successor'
 wait "$joined" || bad "the program, with the successor: $(cat "$T/out")"
 
-# the first rank is the external one: G/vars shows what the next has
+# the first rank is external: G/vars shows the variables of the next one
 is 'stopped' "$(errno fsync "$G/ctl" stop)" 0
 printf 'size 2\nexternal 0\nstart\n' | cat >"$G/ctl"
 cell 'import torch, torch.distributed as dist; x = rank'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One rank fails while others wait for it, in each way and each kind of wait: the others are freed, what
-# they hold is kept, the cause is named, and the next all_reduce is right. What happens is checked in its order.
+# When one rank fails while others wait for it, in each way and each kind of wait, the others are released, their
+# objects are kept, the cause is named, and the next all_reduce is right. Events are checked in their order.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2 -o grace=0.3
@@ -21,28 +21,28 @@ def step():
     optimizer.step()
 step()' || give_up 'the first cell'
 
-# run CODE: a cell that fails; sets n, and story: the events until its end
+# run CODE: runs a cell that fails; sets n, and story to the events until its end
 run() {
 	fails cell "$1"
 	n=$(readlink "$G/cells/last")
 	story=$(upto 4 " cell $n .*seconds=" | sed -n "/ cell $n start/,\$p")
 }
 
-# ms FROM TO: between the first event of the story like FROM and the first like TO; each time is rounded
+# ms FROM TO: prints the ms from the story's first event that matches FROM to the first that matches TO (rounded)
 ms() {
 	awk -v from="$1" -v to="$2" '!a && $0 ~ from { a = $2 } !b && $0 ~ to { b = $2 }
 		END { if (!a || !b) exit 1; printf "%.0f", (b - a) * 1000 }' <<<"$story" ||
 		bad "no '$1' and '$2' in: $story"
 }
 
-# next WHAT: the group works
+# next WHAT: checks that the group works
 next() {
 	cell 't = torch.full((1,), 100.0 + rank); dist.all_reduce(t); t = t.item()' ||
 		bad "$1: the next cell: $(tail -n 1 "$G/error")"
 	is "$1: the next all_reduce is right" "$(cat "$G"/rank?/vars/t | xargs)" '201.0 201.0'
 }
 
-# healthy WHAT: the same, and the model trains on, equal on both ranks
+# healthy WHAT: the same, and that the model trains on, equal on both ranks
 healthy() {
 	next "$1"
 	is "$1: what was kept" "$(cat "$G"/rank?/vars/kept | xargs)" '100 101'
@@ -50,7 +50,7 @@ healthy() {
 	is "$1: the weights" "$(errno read "$G/vars/w.same")" 0
 }
 
-# the others wait in
+# what the others wait in
 while IFS='|' read -r what code; do
 	run "if rank == 1: raise ValueError('the cause')
 $code"
@@ -76,7 +76,7 @@ child|subprocess.run(['sleep', '100'])
 thread|t = threading.Thread(target=lambda: dist.all_reduce(ones())); t.start(); t.join()
 EOF
 
-# what ends a rank's part, or the rank
+# what ends a rank's work, or the rank itself
 while IFS='|' read -r what outcome code; do
 	run "if rank == 1: $code
 dist.all_reduce(ones())"
@@ -86,7 +86,7 @@ dist.all_reduce(ones())"
 		is "$what: the new rank is empty" "$(errno read "$G/rank1/vars/kept")" ENOENT
 		[[ $story =~ "rank 1 exit" ]] || await 4 'rank 1 exit' >/dev/null
 		like "$what: the death is in error" "$(cat "$G/error")" 'rank 1 died'
-		# a whole group again
+		# a complete group again
 		cell "$names" "$G/rank1/cell" || bad "$what: the names again"
 	fi
 	next "$what"
@@ -100,7 +100,7 @@ abort|lost|os.abort()
 EOF
 like 'how it ended' "$(cat "$G/error")" 'rank 1 died: signal 6 \(Aborted\)'
 
-# it dies while much is on its way to it: gloo forgets such a send
+# it dies while much data is in flight to it: gloo forgets such a send
 run "pids = [None, None]
 dist.all_gather_object(pids, os.getpid())
 big = torch.ones(1 << 24)
@@ -115,13 +115,13 @@ is 'a send to who dies: rank 0 keeps its variables' "$(cat "$G/rank0/vars/kept")
 cell "$names" "$G/rank1/cell" || bad 'a send to who dies: the names again'
 next 'a send to who dies'
 
-# even ranks raise, odd ranks sleep: as published for notebook launchers, which wait for all of it
+# even ranks raise, odd ranks sleep: a case published for notebook launchers, which wait for all ranks
 run 'if rank % 2 == 0: raise RuntimeError("an even rank fails")
 threading.Event().wait()'
 next 'even ranks raise'
 
 GRACE_DEFAULT_MS=5000
-# all alike: no grace
+# all ranks fail alike: no grace
 echo 'grace 1000' >"$G/ctl"
 run 'raise ValueError("all alike")'
 [[ ! $story =~ step= ]] || bad "ranks that fail alike need not be unblocked: $story"
@@ -132,7 +132,7 @@ run 'if rank == 1: raise ValueError("now")
 dist.all_reduce(ones())'
 [ "$(ms "cell $n failed rank=1" "cell $n .*step=1")" -lt "$GRACE_DEFAULT_MS" ] || bad "grace 0 waits: $story"
 next 'grace 0'
-# off: until somebody interrupts
+# off: until a user interrupts
 echo 'grace off' >"$G/ctl"
 submit 'if rank == 1: raise ValueError("left alone")
 dist.all_reduce(ones())'
@@ -142,7 +142,7 @@ echo interrupt >"$G/cells/$n/ctl"
 like 'grace off: an interrupt ends it' "$(wait_cell "$n")" 'state (error|interrupted)'
 next 'grace off'
 
-# a rank waits for what another is to do, and that one's cells wait for the group to be rebuilt
+# a rank waits for what another is to do, while that one's cells wait for the group to be rebuilt
 echo 'grace 0.3' >"$G/ctl"
 submit 'dist.recv(ones(), 0)' "$G/rank1/cell"
 waiting=$n
@@ -175,7 +175,7 @@ is 'FSDP2: state' "$(state "$n")" error
 next 'FSDP2'
 like 'FSDP2: what to write' "$(cat "$G/error")" 'sharded: .*fully_shard\(\)'
 
-# interrupts: both ranks come back alive, whatever they wait in; one that had to be killed would never
+# interrupts: both ranks survive, whatever they wait in; a rank that had to be killed would hang the test
 cell 'del sharded, mesh
 loader = iter(torch.utils.data.DataLoader(range(10**6), num_workers=2))
 first = next(loader)' || bad 'a loader'
@@ -200,9 +200,9 @@ new_group|dist.new_group([0, 1]) if rank == 0 else time.sleep(100)
 store|dist.distributed_c10d._get_default_store().get('nobody sets this')
 loader|[time.sleep(0.1) for _ in loader]
 EOF
-# C code that takes no signal: killed after killafter, and not before
+# C code that ignores signals: killed after killafter, and not before
 echo 'killafter 1' >"$G/ctl"
-# what it prints comes out of the C code: from there on it is in no Python
+# C code prints this: from then on the rank executes no Python code
 submit 'import itertools
 sum(itertools.chain(map(os.write, [1], [b"in C\n"]), range(10**15)))' "$G/rank1/cell"
 prints "$G/cells/$n/stream" 'in C'
@@ -214,8 +214,8 @@ story=$(upto 4 " cell $n .*seconds=")
 [ "$(ms "cell $n .*step=2" "cell $n .*step=3")" -ge 999 ] || bad "killed before killafter: $story"
 cell 'import torch, torch.distributed as dist' || bad 'after C code'
 next 'C code'
-# The store of the rendezvous is killed: another one takes its place, nothing else changes.
-# store: the pid of the process that holds it, a sibling of the ranks
+# The rendezvous store is killed: another one replaces it, nothing else changes.
+# store: prints the pid of the process that holds it, a sibling of the ranks
 store() {
 	local rank parent pid
 	rank=$(rank_pids | head -n 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mean, sum, min and max over ranks by NCCL, on a fake NCCL and a fake CUDA runtime: the same as by
-# the host's way, which is taken where NCCL can't, and at once when the ranks have something to do.
+# mean, sum, min and max over ranks by NCCL, on a fake NCCL and a fake CUDA runtime, equal the host's results. The host
+# computes them if NCCL cannot, and at once when the ranks have something to do.
 . "$(dirname "$0")/../lib.sh"
 
 export DDIP_CUDART=$BUILD/fake/libcudart.so.13 DDIP_NCCL=$BUILD/fake/libnccl.so.2
@@ -10,7 +10,7 @@ for file in "$DDIP_CUDART" "$DDIP_NCCL"; do
 done
 "$TORCH_PYTHON" -c 'import numpy' 2>/dev/null || skip "no NumPy in $TORCH_PYTHON"
 
-# again WORDS…: a mount with this $FAKE_NCCL, where x is as large as NCCL is taken for
+# again WORDS…: mounts with this $FAKE_NCCL and creates an x large enough for NCCL
 again() {
 	if mountpoint -q "$M"; then
 		kill "$tracer"
@@ -34,8 +34,8 @@ x = on_own(whole - rank)
 small = on_own(np.arange(6.0) + rank)'
 }
 
-# by WAY NAME.OP EXPRESSION: reading it goes this way (nccl; host; both, the first of which failed), and
-# gives what this is on rank 0
+# by WAY NAME.OP EXPRESSION: reading it uses this way (nccl; host; both: NCCL failed, then the host), and returns the
+# value of the expression on rank 0
 by() {
 	local before after
 	before=$(combined)
@@ -47,7 +47,7 @@ by() {
 	is "$2: a communicator is aborted or not" "$(aborted)" "$([ "$1" = both ] && echo 1 || echo 0)"
 }
 
-# How many communicators rank 0 has had; how many of them it has aborted since it was asked last.
+# The number of communicators that rank 0 has had; that it has aborted since the last call.
 combined() {
 	value 'nccl.fake_nccl_made()'
 }
@@ -76,13 +76,13 @@ by host y.sum '((np.arange(32 << 20) % 256) * 2).astype("f2")'
 cell 'y = on_own(np.asfortranarray(whole))'
 by host y.sum 'whole * 2'
 
-# what NCCL would get wrong
+# results that NCCL would get wrong
 cell 'y = on_own(whole * 0 + 3e38); y.numpy()[0, 0] = 1'
 by both y.mean 'y.numpy()'
 cell 'y.numpy()[3, 7] = np.nan if rank == 1 else 5'
 by both y.min 'np.where(np.arange(whole.size).reshape(whole.shape) == whole.size // 4 * 3 + 7, np.float32(np.nan), y.numpy())'
 
-# what is refused is refused before anybody begins
+# what is refused is refused before any rank begins
 before=$(combined)
 cell 'y = on_own(whole if rank else whole.T.copy())'
 is 'shapes that differ' "$(errno read "$G/vars/y.sum.npy")" EOPNOTSUPP
@@ -93,7 +93,7 @@ cell 'y = cupy.array(whole)' # both on one GPU
 [ "$(value 'y.device.id' 0)" != "$(value 'y.device.id' 1)" ] || by host y.sum 'whole * 2'
 is 'NCCL was not asked' "$(combined)" "$before"
 
-# while a cell runs, by the host; one that comes meanwhile does not wait
+# the host does it while a cell runs; a read in the meantime does not wait
 mkfifo "$T/go"
 submit "print('on', flush=True); open('$T/go').close()" "$G/rank1/cell"
 until_true grep -q on "$G/cells/$n/rank1/stdout"
@@ -102,7 +102,7 @@ is 'beside a cell' "$(guarded cat "$G/vars/x.max.npy" | wc -c)" $((128 + (64 << 
 wait_cell "$n" >/dev/null
 is 'NCCL was not asked then' "$(combined)" "$before"
 
-# each failure: the host's way
+# each failure: the host takes over
 cell 'cupy.runtime.fake_cuda_fail(b"cudaMalloc", 2, 0, 1)' "$G/rank0/cell"
 by both x.sum 'whole + (whole - 1)'
 cell 'nccl.fake_nccl_fail(b"ncclReduce", 3, 1, 1)' "$G/rank1/cell"
@@ -112,7 +112,7 @@ by host x.sum 'whole + (whole - 1)'
 idle 'failures leave no communicator'
 by nccl x.sum 'whole + (whole - 1)'
 
-# a collective that is slow for ever: a cell comes, a reader goes, a rank dies
+# a collective that is slow for ever: a cell comes, a reader leaves, a rank dies
 again 'slow=1-0:200000'
 cat "$G/vars/x.sum.npy" >"$T/late" &
 reader=$!

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Objects on GPUs, on a fake CUDA runtime whose memory the host can't read.
+# Objects on GPUs can be read, written and listed, on a fake CUDA runtime whose memory the host cannot read.
 . "$(dirname "$0")/../lib.sh"
 
 export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_CUDA='gpus=2' DDIP_NCCL=/nonexistent/libnccl.so
@@ -7,7 +7,7 @@ export DDIP_CUDART=$BUILD/fake/libcudart.so.13 PYTHONPATH=$ROOT/tests/fake FAKE_
 "$TORCH_PYTHON" -c 'import numpy' 2>/dev/null || skip "no NumPy in $TORCH_PYTHON"
 mount_with "$TORCH_PYTHON" -o backend=none,preload=numpy
 
-# same FILE CODE: the file's bytes are those that a cell's expression gives on rank 0
+# same FILE CODE: the file's bytes equal those of a cell's expression on rank 0
 same() {
 	cell "with open('$T/want', 'wb') as f: f.write($2)" "$G/rank0/cell"
 	cmp "$1" "$T/want" || bad "$1 is not $2"
@@ -21,7 +21,7 @@ copied() {
 	value 'cupy.runtime.fake_cuda_copied()'
 }
 
-# live_is N: so many objects of rank 0 have memory of a GPU
+# live_is N: is N the number of device allocations on rank 0?
 live_is() {
 	[ "$(value 'cupy.runtime.fake_cuda_live()')" = "$1" ]
 }
@@ -40,7 +40,7 @@ empty = on_device(rank, np.zeros((0, 4)))
 record = on_device(rank, np.array([(1, 2.5)] * 20000, dtype="i4,f8"))
 both = {"a": small, "b": [odd[:, :5000]]}'
 
-# npy: the header and the device's bytes, whatever their order
+# npy: the header and the device's bytes, in any memory order
 for name in big small odd columns gaps turned thin empty record; do
 	same "$G/vars/$name.npy" "$(npy "$name.numpy()")"
 done
@@ -49,7 +49,7 @@ is 'each rank gives its own' "$(cat "$G/rank1/vars/big.npy" | tail -c 4 | od -An
 is 'names tells of them' "$(grep '^big ' "$G/names")" \
 	'big type=ndarray dtype=int32 shape=3,1048576 bytes=12582912 device=cuda:0'
 
-# a part costs that part
+# reading a part costs only that part
 before=$(copied)
 is 'one page in the middle' "$(dd if="$G/vars/big.npy" bs=4096 skip=1000 count=1 iflag=direct status=none | wc -c)" 4096
 is 'has cost one page' "$(($(copied) - before))" 4096
@@ -64,7 +64,7 @@ is 'is kept while its file is open' "$(value 'cupy.runtime.fake_cuda_live()')" 6
 exec 3<&-
 until_true live_is 5
 
-# what people and other programs read
+# views for people and for other programs
 is 'text is what print shows' "$(cat "$G/vars/small")" "$(value 'print(small.numpy(), flush=True)' >/dev/null; cat "$G/cells/last/rank0/stdout")"
 is 'json has the elements' "$(cat "$G/vars/small.json")" '[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]'
 is 'mean over ranks' "$(cat "$G/vars/small.mean.json")" '[[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]]'
@@ -86,7 +86,7 @@ ok test $(($(copied) - before)) -lt 1000
 	assert type(got["a"]) is np.ndarray and got["a"].tolist() == [[0, 1, 2], [3, 4, 5]], got
 END
 
-# while a kernel of a running cell holds up its stream, what ended cells left is read
+# while a kernel of a running cell blocks its stream, objects of finished cells can be read
 mkfifo "$T/fifo"
 cell 'stream = cupy.cuda.Stream().use()'
 submit "stream.hold(); print('on', flush=True); open('$T/fifo').close(); cupy.release()" "$G/rank0/cell"
@@ -97,7 +97,7 @@ is 'a mean over ranks, too' "$(guarded cat "$G/vars/small.mean.json" | head -c 2
 : >"$T/fifo"
 is 'and the cell ends well' "$(wait_cell "$n" | key /dev/stdin state)" ok
 
-# what a cell has queued comes first, also in a stream of its own; a reader that leaves is let go
+# work that a cell has queued comes first, also in a stream of its own; a reader that leaves is released
 cell 'stream.hold()' "$G/rank0/cell"
 : >"$T/late"
 cat "$G/vars/odd.npy" >"$T/late" &
@@ -109,7 +109,7 @@ is 'an interrupted reader has nothing' "$(wc -c <"$T/late")" 0
 cell 'cupy.release()' "$G/rank0/cell"
 is 'then it is read' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
 
-# an object whose descriptor can't be sent is not kept
+# an object whose descriptor cannot be sent is not kept
 cell 'import os, errno
 once = on_device(rank, np.arange(99999))
 real = os.dup
@@ -123,7 +123,7 @@ cell 'del once'
 is 'a failed read keeps no object' "$(value 'cupy.runtime.fake_cuda_live()')" $((before - 1))
 cell 'os.dup = real'
 
-# a graph that is being captured is not disturbed
+# a graph capture in progress is not disturbed
 cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 1, 1)'
 is 'an object is read during a capture' "$(guarded cat "$G/vars/odd.npy" | wc -c)" $((5 * 70001 + 128))
 is 'no capture is broken' "$(value 'cupy.runtime.fake_cuda_broken_captures()')" 0
@@ -131,7 +131,7 @@ cell 'cupy.runtime.fake_cuda_capture(stream.ptr, 0, 0)'
 is 'all copies are by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 is 'no context on the device of another' "$(value 'cupy.runtime.fake_cuda_contexts()' 1)" 2
 
-# what says by dlpack alone where it lies
+# objects that report their location by dlpack only
 cell 'packed = cupy.Packed(on_device(rank, np.arange(70000.0).reshape(7, -1))[1:, ::2])
 wide_lanes = cupy.Packed(odd, lanes=4)'
 cell "import io; b = io.BytesIO(); np.save(b, np.ascontiguousarray(np.arange(70000.0).reshape(7, -1)[1:, ::2]))
@@ -144,7 +144,7 @@ is 'a type that NumPy has not is refused' "$(errno read "$G/vars/wide_lanes.npy"
 like 'error names it' "$(tail -n 1 "$G/error")" 'no type for its elements \(dlpack: code 1, 8 bits, 4 lanes\)'
 cell 'del packed, wide_lanes'
 
-# what fails is told, and the rank goes on
+# a failure is reported, and the rank goes on
 cell 'cupy.runtime.fake_cuda_fail(b"cudaMemcpyAsync", 2, 0, 1)' "$G/rank0/cell"
 is 'a copy for which CUDA has no memory fails' "$(errno read "$G/vars/odd.npy")" ENOMEM
 like 'error has the call and the text of CUDA' "$(tail -n 1 "$G/error")" 'cudaMemcpyAsync: out of memory \(cudaErrorMemoryAllocation\)'
@@ -157,7 +157,7 @@ is 'an interface that tells memory of the host is refused' "$(cell 'class Host:
 host = Host()'; errno read "$G/vars/host.npy")" EINVAL
 like 'error says what it is not' "$(tail -n 1 "$G/error")" 'is not memory of a GPU'
 
-# push FILE: NumPy's file of an expression, written there; its errno
+# push FILE EXPRESSION: writes it there as NumPy's file; prints the errno
 push() {
 	cell "with open('$T/push.npy', 'wb') as f: np.save(f, $2)" "$G/rank0/cell"
 	"$TORCH_PYTHON" -c "import errno
@@ -171,7 +171,7 @@ where() { # EXPRESSION: its device and its last element, on each rank
 	echo "$(value "f'{$1.device.id}:{$1.numpy().flat[-1]}'" 0) $(value "f'{$1.device.id}:{$1.numpy().flat[-1]}'" 1)"
 }
 
-# what is pushed lands on the GPU of what the name held, on each rank its own; with OP cuda on the rank's
+# a push lands on the GPU that the name's old value was on, on each rank its own; with OP cuda on the rank's
 is 'onto the GPUs' "$(push "$G/vars/small.npy" 'np.arange(1 << 20)')" 0
 is 'both have it' "$(where small)" "'0:1048575' '1:1048575'"
 is 'a new name is on the CPU' "$(push "$G/vars/fresh.npy" 'np.ones(3)') $(value 'type(fresh).__module__')" "0 'numpy'"
@@ -188,7 +188,7 @@ other = Other()'
 is 'an object of an unknown library is not replaced' "$(push "$G/vars/other.npy" 'np.zeros(5)')" EBADMSG
 like 'error says what to do' "$(tail -n 1 "$G/error")" 'it holds an Other on GPU [01], which is made in a cell only'
 
-# it comes behind what the program's stream still does with that memory
+# it comes after what the program's stream still does with that memory
 mkfifo "$T/release"
 cell "import threading
 threading.Thread(target=lambda: (open('$T/release').close(), cupy.release())).start()
@@ -200,7 +200,7 @@ until_true grep -q '^state busy$' "$G/rank0/status"
 wait $pusher
 is 'the push is done on both' "$(cat "$T/pushed") $(where small)" "0 '0:5' '1:5'"
 
-# a push to a GPU that does not come to it is interrupted: no rank has it, and none is killed for it
+# a push to a GPU that is stuck can be interrupted: no rank gets it, and none is killed for it
 held=$(value 'cupy.runtime.fake_cuda_live()')
 cell 'stream.hold()' "$G/rank0/cell"
 cell "with open('$T/push.npy', 'wb') as f: np.save(f, np.zeros(1 << 18))" "$G/rank1/cell"
@@ -223,7 +223,7 @@ until_true live_is "$held"
 is 'the next push arrives' "$(push "$G/vars/small.npy" 'np.full(9, 5)') $(where small)" "0 '0:5' '1:5'"
 is 'all by registered memory' "$(value 'cupy.runtime.fake_cuda_pageable()')" 0
 
-# what a GPU's memory is used for, by name; of a rank that is stuck as much as is known without it
+# what uses a GPU's memory, by name; for a stuck rank as much as is known without it
 cell 'pair = {"a": wide, "b": [odd, odd]}; number = 5'
 like 'rankK/gpu lists the largest objects' "$(cat "$G/rank0/gpu")" $'^gpu -\ncuda_library CUDA 13.0, libcudart.so.13\nnccl_error NCCL: /nonexistent.*: cannot open[^\n]*\ndevice_free_bytes [0-9]+\ndevice_total_bytes 1073741824
 object pair 17127221\nobject wide 16777216\nobject columns 960000\nobject host 399996\nobject other 350005\nobject odd 350005\nobject record 240000'
@@ -235,7 +235,7 @@ like 'the other one answers' "$(guarded cat "$G/rank1/gpu")" 'object wide 167772
 : >"$T/stuck"
 wait_cell "$n" >/dev/null
 
-# a cell for which memory does not suffice leaves a rank that has all but what the cell held itself
+# a cell that runs out of memory leaves a rank that has everything but what the cell itself held
 exec 5<"$G/events"
 before=$(value 'cupy.runtime.fake_cuda_live()')
 fails cell 'def train(size):
@@ -266,7 +266,7 @@ fails cell 'blob = bytes(1 << 20); bytearray(1 << 60)' "$G/rank0/cell"
 like 'of memory of the host, too' "$(await 5 'out-of-memory .*of=host')" 'of=host largest=.*blob:1048576'
 exec 5<&-
 
-# a rank whose context is lost is replaced, and it is told why and where; the other one keeps all
+# a rank whose context is lost is replaced, with the reason and the place reported; the other rank keeps everything
 for code in 'raise RuntimeError("kernel")' pass; do
 	[ "$code" = pass ] && lost=710 text='device-side assert triggered \(cudaErrorAssert\)' ||
 		lost=700 text='an illegal memory access was encountered \(cudaErrorIllegalAddress\)'
@@ -297,7 +297,7 @@ until_true grep -q 'cudaErrorLaunchFailure.* by the end of cell' "$G/error"
 is 'a new process works without a cell in between' "$(value '6 * 7')" 42
 is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5
 
-# held FILE: it is not read, for what an ended cell has queued comes before; then that ends
+# held FILE: not readable before the work that an ended cell has queued; readable once that ends
 held() {
 	is "$2" "$(timeout 1 cat "$1" | wc -c)" 0
 	cell 'cupy.release()' "$G/rank0/cell"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# NCCL without torch: the engine's own communicator, on a fake NCCL and a fake CUDA runtime.
+# NCCL works without torch: the engine's own communicator, on a fake NCCL and a fake CUDA runtime.
 . "$(dirname "$0")/../lib.sh"
 
 export DDIP_CUDART=$BUILD/fake/libcudart.so.13 DDIP_NCCL=$BUILD/fake/libnccl.so.2
@@ -8,7 +8,7 @@ for file in "$DDIP_CUDART" "$DDIP_NCCL"; do
 	[ -e "$file" ] || skip "$file is not built (make check)"
 done
 
-# again WORDS…: a mount with this $FAKE_NCCL
+# again WORDS…: mounts with this $FAKE_NCCL
 again() {
 	! mountpoint -q "$M" || unmount
 	export FAKE_NCCL=$*
@@ -39,7 +39,7 @@ is 'the current GPU of the program is left alone' "$(value 'import cupy, ctypes
 n = ctypes.c_int(9); cupy.runtime.cudaGetDevice(ctypes.byref(n)); n.value' 2)" 0
 is 'and has no context' "$(value 'cupy.runtime.fake_cuda_contexts()' 2)" 4
 
-# files, with the libraries that are there in torch's place: each rank's array on its GPU
+# files, with the libraries that replace torch: each rank's array on its GPU
 cell 'import numpy as np, cupy, numba
 with cupy.cuda.Device(rank):
     x = cupy.array(np.arange(6.0).reshape(2, 3) * (rank + 1))
@@ -63,7 +63,7 @@ cat "$T/x.npy" 2>/dev/null >"$G/vars/v.cuda.npy" && bad 'there is no library tha
 like 'it says what to do' "$(tail -n 1 "$G/error")" 'import torch with CUDA, cupy or numba.cuda in a cell'
 cell 'sys.modules.update(cupy=cupies[0], numba=cupies[1])'
 
-# an interrupt while a rank does not come: all are free, and the next one is right
+# an interrupt while a rank does not come: all ranks are released, and the next self-test is right
 cell "import os
 os.mkfifo('$T/come')
 from ddip_engine import communicator as c
@@ -99,8 +99,8 @@ nccl = ctypes.CDLL(os.environ["DDIP_NCCL"]); nccl.fake_nccl_live(), nccl.fake_nc
 is 'the next one has a new communicator' "$(selftest 4K)" 0
 like 'which is right' "$(cat "$G/selftest")" $'\nerrors 0\n'
 
-# a communicator that is another's, as torch's are, while its collective is waited for with the
-# interpreter's lock held: C ends what it is at, and leaves it to its owner
+# a communicator with another owner, as torch's are, while its collective is waited for with the
+# interpreter's lock held: C ends the collective and leaves the communicator to its owner
 cell 'import _ddip, ctypes, os
 from ctypes import Structure, byref, c_char, c_int, c_size_t, c_uint, c_ulong, c_void_p
 from ddip_engine import gpu
@@ -126,12 +126,12 @@ is 'in the same process' "$(key "$G/rank0/status" pid)" "$pid"
 is 'its communicator was revoked, and not freed' "$(value '_ddip.nccl_claim(), library.fake_nccl_revoked(), library.ncclCommAbort(comm)')" '(True, 1, 0)'
 cell '_ddip.nccl_release(); os.unlink(id.bytes)' "$G/rank0/cell"
 
-# a rank that dies meanwhile
+# a rank that dies during it
 cell "c.measure = lambda *args: os.kill(os.getpid(), 9)" "$G/rank1/cell"
 is 'a rank dies' "$(selftest 4K)" EHOSTDOWN
 is 'its successor is met again' "$(ok cell 'y = 2'; selftest 4K)" 0
 
-# a slow link is found, and a wrong one
+# a slow link is found, and one that corrupts data
 again 'slow=0-2:30000 wrong=2-1'
 is 'a link that brings something else' "$(selftest 4K)" EREMOTEIO
 text=$(cat "$G/selftest")
@@ -141,7 +141,7 @@ for _ in 1 2; do # a rank that the machine has held up meanwhile had a slow link
 done
 like 'and the slow one' "$text" $'\nslowest_pair ranks=0-2 size=4096 time_us=([3-9][0-9]{4}|[0-9]{6})'
 
-# each failure is one line, and the rank goes on
+# each failure is reported in one line, and the rank goes on
 again 'fail=ncclCommInitRankConfig:1:0:1'
 is 'no communicator can be made' "$(selftest 4K)" EREMOTEIO
 like 'it says why' "$(tail -n 1 "$G/error")" 'rank [012]: NCCL: ncclCommInitRankConfig: unhandled cuda error: ncclCommInitRankConfig was told to fail'

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What links between hosts do: they break at any moment, are away for a while, are far or slow. Cells, output, objects
-# and the numbers of a training are those of a link that does nothing of that. SEED: the moments.
+# Links between hosts may break at any moment, be away for a while, or be far or slow: cells, output, objects and the
+# numbers of a training run are the same as over a perfect link. SEED: the moments.
 . "$(dirname "$0")/../lib.sh"
 
 export XDG_CACHE_HOME=$T/cache
 for host in a b; do mkdir "$T/$host"; done
 carrier="$PLAIN_PYTHON $ROOT/tests/engine/carrier.py $T/{host}"
-# cut HOST: its connection breaks
+# cut HOST: breaks its connection
 cut_link() {
 	kill -KILL "$(cat "$T/$1/pid")" 2>/dev/null
 }
 
-# ---- cells while links break, 200 at least; each prints and has a result
+# ---- at least 200 cells while links break; each prints and has a result
 
 CUTS=10 # at least
 mount_plain -o size=4 -o 'hosts=a:2 b:2' -o "launcher=$carrier" -o linger=600
@@ -71,7 +71,7 @@ ok wait $cutter
 is 'nobody was lost' "$(cat "$G/error")" ''
 unmount
 
-# ---- a million lines by each of 4 ranks
+# ---- a million lines from each of 4 ranks
 
 mount_plain -o size=4 -o 'hosts=a:2 b:2' -o "launcher=$carrier"
 ok cell 'for i in range(1_000_000): print(i)'
@@ -130,9 +130,9 @@ for k in 0 1; do
 done
 unmount
 
-# ---- links that are far, and slow
+# ---- distant and slow links
 
-# an object of two minutes: none of it is there, and nobody has waited for the rest
+# an object that takes two minutes: no part of it arrives, and nobody waits for the rest
 interrupt_push() {
 	local begun
 	head -c 120000000 /dev/zero | tr '\0' x >"$T/long"
@@ -146,7 +146,7 @@ interrupt_push() {
 	ok cell 'assert "long" not in globals() and x == y'
 }
 
-# output of minutes: what has not come is told, and no host is lost for it
+# minutes of output: what has not arrived is reported, and no host is lost because of it
 stop_printing() {
 	exec 3<"$G/events"
 	: >"$G/error"

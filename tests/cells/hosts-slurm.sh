@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A real Slurm with two nodes (both on this machine). A batch job: its ranks are where the allocation says, reached by
-# srun and a connection beside it; the signal that Slurm sends ahead of preemption reaches their cells, which write a
-# checkpoint. An allocation whose daemon is elsewhere: objects go beside srun; when it is cancelled, the daemon tells,
-# and nothing of the ranks stays.
+# Ranks work in a real Slurm with two nodes (both on this machine). In a batch job they are where the allocation says,
+# reached by srun and a direct connection; the signal before a preemption reaches their cells, which write a checkpoint.
+# With the daemon outside the allocation, objects go over the direct connection; when the job is cancelled, the daemon
+# reports it, and nothing of the ranks is left.
 . "$(dirname "$0")/../lib.sh"
 
 PATH=$PATH:/usr/sbin
@@ -32,7 +32,7 @@ trap 'finish 2>/dev/null' EXIT
 
 # ---- two nodes
 
-# where it can be, processes are tracked as clusters do it; else what is orphaned escapes Slurm
+# if possible, processes are tracked as on real clusters; otherwise orphans escape Slurm
 one_name=n1 two_name=n2 freezer=/sys/fs/cgroup/freezer cgroups='' tracking=linuxproc
 if [ -w $freezer/tasks ] && [ ! -e $freezer/slurm_$one_name ] && [ ! -e $freezer/slurm_$two_name ]; then
 	cgroups=1 tracking=cgroup
@@ -82,12 +82,12 @@ until_true both_idle || give_up "no node is idle: $(tail -n 3 "$T"/slurm*.log)"
 
 # ---- a batch job
 
-# is_in_job PID, or it ends, and has left its cgroup as the first of what it leaves
+# is_in_job PID: true also if it exits, since its cgroup is the first thing that it leaves
 is_in_job() {
 	grep -qs '/slurm_n[12]/uid_0/job_1/' "/proc/$1/cgroup" || has_ended "$1"
 }
 
-# all_reached HOW: by the launcher, or directly
+# all_reached HOW: are all nodes reached this way (launcher or direct)?
 all_reached() {
 	[ "$(grep -c " connection=$1 " "$G/hosts")" = 2 ]
 }
@@ -114,7 +114,7 @@ while not os.path.exists("$T/seen"):
     time.sleep(0.1)
 END
 mkdir "$M"
-# the nodes of a cluster know each other's names
+# the nodes of a real cluster know each other's names
 sed 's/^options=(/&-o master_addr=127.0.0.1 /' "$ROOT/scripts/examples/slurm.sh" >"$T/job"
 PATH=$BUILD:$PATH DDIP_MOUNT=$M DDIP_STATE=$T XDG_CACHE_HOME=$T/cache VIRTUAL_ENV=$(dirname "$(dirname "$TORCH_PYTHON")") \
 	sbatch -Q --nodes=2 --ntasks-per-node=2 -o "$T/said" "$T/job" "$T/train.py" || give_up 'no job can be submitted'
@@ -133,7 +133,7 @@ if [ "$cgroups" ]; then
 	done
 fi
 exec 5<"$G/events"
-# as --signal=USR1@60 does ahead of the end: to all steps, not to the batch script
+# as --signal=USR1@60 does before the end: to all steps, not to the batch script
 scancel --signal=USR1 --state=RUNNING --user=root
 for k in 0 1 2 3; do
 	until_true test -s "$T/checkpoint.$k" || give_up "the job said: $(cat "$T/said")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Torch over two hosts with networks of their own, reached by ssh: rank 0's host is found by its name in `hosts`,
-# and gloo takes the interface that leads there.
+# Torch works over two hosts with networks of their own, reached by ssh: rank 0's host is found by its name in `hosts`,
+# and gloo uses the interface that leads there.
 . "$(dirname "$0")/../lib.sh"
 
 SSHD=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'

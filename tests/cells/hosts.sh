@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Torch over several hosts, whose agents all run here: collectives, DDP, programs, and a process group that
-# moves with its store when rank 0's host is lost. DDIP_TEST_LAUNCHER: how the agents are started.
+# Torch works over several hosts, whose agents all run here: collectives, DDP, programs, and a process group that moves
+# with its store when rank 0's host is lost. DDIP_TEST_LAUNCHER: how the agents are started.
 . "$(dirname "$0")/../lib.sh"
 
 launcher=${DDIP_TEST_LAUNCHER:-here}
@@ -11,7 +11,7 @@ addresses='auto 127.0.0.1'
 set_() {
 	errno write "$G/ctl" "$*"$'\n'
 }
-# lose RANK: the host that it is on is gone, and that is known
+# lose RANK: its host is lost, and the daemon has noticed
 lose() {
 	local host pid
 	host=$(key "$G/rank$1/status" host)
@@ -46,7 +46,7 @@ for address in $addresses; do
 	ok cell "$step"
 	is "$address: the gradients are the same everywhere" "$(cat "$G/vars/g.same.json")" "$(cat "$G/rank2/vars/g.json")"
 
-	# in a collective when the host of rank 0, and of the store, is lost
+	# ranks are in a collective when the host of rank 0, and of the store, is lost
 	submit "print('on')
 while True: dist.all_reduce(torch.ones(1))"
 	for k in 0 1 2; do until_true grep -q on "$G/cells/$n/rank$k/stdout"; done

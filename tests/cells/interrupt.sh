@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What an interrupt leaves: imports that can be done again, programs that stop in their own way, and an outcome
-# that says that it was one.
+# After an interrupt, imports can be repeated, programs have stopped in their own way, and the outcome shows that it was
+# an interrupt.
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/src/slow" "$T/src/endless"
@@ -21,7 +21,7 @@ if not os.path.exists(__file__ + ".go"):
     while True:
         time.sleep(0.01)
 END
-# who looks for modules in the current directory before a cell runs finds these
+# an engine that searches the current directory for modules before a cell runs would find these
 mkdir "$T/here"
 for name in numpy torch IPython json socket site; do
 	echo "open('$T/imported', 'a').write('$name by ' + open('/proc/self/comm').read())" >"$T/here/$name.py"
@@ -37,7 +37,7 @@ cell 'import mine' || bad 'a cell does not import from the current directory'
 rm -r "$T/here"/*.py
 cell "import sys; sys.path.insert(0, '$T/src')"
 
-# runs CODE FILE: it is submitted and calls begins() on all ranks; n is its number
+# runs CODE FILE: submits it and waits until it calls begins() on all ranks; sets n to its number
 runs() {
 	errno nonblock "${2:-$G/cell}" "import time
 def begins(): print('begins', flush=True)
@@ -48,18 +48,18 @@ $1" >/dev/null
 	done
 }
 
-# the interrupt comes when the import is done
+# the interrupt is delivered when the import is done
 is 'an import that is interrupted' "$(errno write "$G/cell" 'import slow
 import time
 time.sleep(100)')" EINTR
 is 'was done first' "$(value 'slow.done' 0) $(value 'import slow; slow.part.X' 1)" '1 1'
-# an import that does not end: what it had begun to import goes
+# an import that does not end: the modules that it had begun to import are removed
 is 'an import that does not end' "$(errno write "$G/cell" 'import endless')" EINTR
 is 'leaves nothing' "$(value '[name for name in sys.modules if "endless" in name]')" '[]'
 : >"$T/src/endless/__init__.py.go"
 is 'and can be done again' "$(value 'import endless; endless.part.X')" 1
 
-# how a cell ends that was interrupted
+# the outcome of a cell that was interrupted
 while IFS='|' read -r what state code; do
 	runs "try:
     begins()
@@ -74,7 +74,7 @@ another exception|interrupted|raise ValueError('after it')
 success|ok|pass
 an exit with success|ok|sys.exit(0)
 END
-# one KeyboardInterrupt for one interrupt, whatever is done with it and however long
+# one KeyboardInterrupt per interrupt, whatever the handler does and however long it takes
 exec 4<"$G/events"
 runs "import os
 caught = []
@@ -97,7 +97,7 @@ is 'is not interrupted again' "$(cat "$G"/rank?/vars/caught.json | xargs)" '[sav
 
 is 'an exit without an interrupt' "$(errno write "$G/cell" 'sys.exit(1)')" EREMOTEIO
 
-# a program with a handler of its own: the collective that it is in goes on
+# a program with its own handler: the collective that it is in goes on
 echo 'grace 60' >"$G/ctl"
 runs "import signal, torch, torch.distributed as dist
 stopped = []
@@ -112,7 +112,7 @@ until grep -q '^0 .*all_reduce' "$G/stall"; do sleep 0.01; done
 echo interrupt >"$G/cells/$n/ctl"
 like 'a handler of its own' "$(wait_cell "$n")" 'state ok'
 is 'the collective was not ended' "$(cat "$G"/rank?/vars/saved | xargs)" '2.0 2.0'
-# so does `stop`; who is interrupted twice is freed
+# the same for `stop`; a second interrupt releases the rank
 code="import signal, torch, torch.distributed as dist
 stopped = []
 signal.signal(signal.SIGINT, lambda *args: stopped.append(1))
@@ -142,7 +142,7 @@ like 'and freed when it is interrupted again' "$(wait_cell "$n")" 'state'
 is 'the handler is not the next cell'"'"'s' "$(errno write "$G/cell" 'import os; os.kill(os.getpid(), signal.SIGINT)
 time.sleep(100)')" EINTR
 
-# a push that does not end at once leaves the process group whole; one into a module is undone
+# an interrupted push that does not end at once leaves the process group intact; one into a module is undone
 cell "import ctypes, pickle, time, torch, torch.distributed as dist
 class Slow:
     def __reduce__(self):
@@ -163,7 +163,7 @@ if rank == 0:
         pickle.dump(Slow(), f)
     torch.save({name: value + 1 for name, value in net.state_dict().items()}, '$T/net.pt')"
 
-# interrupted FILE NAME MARK: it is pushed, and interrupted when the marks of both ranks are there
+# interrupted FILE NAME MARK: pushes it and interrupts when the marks of both ranks exist
 interrupted() {
 	cp "$T/$1" "$G/vars/$2" 2>"$T/cp" &
 	until_true test -e "$T/${3}0"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Any rank killed at any moment of a cell: the cell ends, no line of output is lost, the next collective
-# is right. COUNT=N says how often, SEED=N repeats.
+# Whichever rank is killed at whichever moment of a cell: the cell ends, no line of output is lost, the next collective
+# is right. COUNT=N is the number of kills, SEED=N repeats a run.
 . "$(dirname "$0")/../lib.sh"
 
 RANDOM=${SEED:-20240229}
 echo "seed ${SEED:-20240229}"
-# A gloo collective that begins while its connection breaks may never hear of it, and has no socket
-# left to be freed by: then the survivor is killed too, after killafter. How often is told.
+# A gloo collective that begins while its connection breaks may never notice, and has no socket left that could
+# free it: then the survivor is killed, too, after killafter. The test prints how often.
 mount_torch -o size=2 -o grace=0 -o killafter=3
 killed=0
 for i in $(seq "${COUNT:-20}"); do
@@ -30,7 +30,7 @@ for i in $(seq "${COUNT:-20}"); do
 	grep -q "^$((1 - victim)) .* pid=$survivor " "$G/ranks" || killed=$((killed + 1))
 	for k in 0 1; do
 		out=$G/cells/$n/rank$k/stdout
-		# what was printed is there without a gap: the numbers are their line's
+		# the output has no gap: the numbers are consecutive
 		awk 'NR > 1 && $1 != last + 1 && length($1) > 0 { exit 1 } { last = $1 }' "$out" ||
 			bad "kill $i: rank $k: a gap in the output"
 	done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Accelerate, Lightning and FSDP as they are, each twice in the same ranks.
+# Unmodified Accelerate, Lightning and FSDP programs run, each twice in the same ranks.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Notebook semantics, with IPython and without.
+# Cells have notebook semantics, with IPython and without.
 . "$(dirname "$0")/../lib.sh"
 
 common() {
@@ -55,7 +55,7 @@ cell '%reset -f' || bad '%reset'
 is 'names of the engine after %reset' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
 is 'names of the user after %reset' "$(errno read "$G/vars/C")" ENOENT
 
-# What watches or changes cells sees each, also one to which IPython itself would add nothing.
+# Callbacks that watch or change cells see each cell, also one that IPython itself would leave as it is.
 cell 'shell, seen = get_ipython(), []
 for event in ("pre_execute", "post_execute"): shell.events.register(event, lambda event=event: seen.append(event))
 import ast

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# States into modules and optimizers, dicts of tensors, frames, figures, dir, doc: each view as what it is for.
+# Each view serves its purpose: states into modules and optimizers, dicts of tensors, frames, figures, dir, doc.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Programs as they are: argparse, __main__, tracebacks, workers of all kinds, the usual libraries.
+# Programs run unmodified: argparse, __main__, tracebacks, workers of all kinds, the usual libraries.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2
@@ -42,7 +42,7 @@ printf '\357\273\277print(7)\n' >bom.py
 is 'a byte order mark' "$("$ddip" run -f bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
 	$'7\n7'
 
-# workers: fork, spawn, forkserver; mp.spawn; all find the program's functions
+# workers: fork, spawn, forkserver; mp.spawn; all find the functions of the program
 cat >workers.py <<'END'
 import multiprocessing as mp
 import os
@@ -84,7 +84,7 @@ from torch.utils.data import DataLoader
 total = sum(int(b.sum()) for b in DataLoader(list(range(10)), 2, num_workers=2))' || bad 'DataLoader in a cell'
 is 'its sum' "$(cat "$G/vars/total")" 45
 
-# a program for torchrun, run by both with the same answer
+# a program for torchrun, run by torchrun and by ddip with the same result
 cat >reduce.py <<'END'
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every CPython from 3.10 on that is here runs cells; older ones are refused by name.
+# Every CPython from 3.10 on that is installed here runs cells; older ones are refused by name.
 . "$(dirname "$0")/../lib.sh"
 
 # One of each version: python3.N in PATH, and what pyenv has.
@@ -12,7 +12,7 @@ done
 asan_options=${ASAN_OPTIONS:-}
 for version in "${!found[@]}"; do
 	minor=${version#*.}
-	# at its end one that is refused leaves objects that a sanitizer would call lost
+	# when a refused Python exits it leaves objects that a sanitizer would report as leaks
 	ASAN_OPTIONS=$asan_options$([ "$minor" -ge 10 ] || echo :detect_leaks=0)
 	export ASAN_OPTIONS
 	mount_with "${found[$version]}" -o backend=none

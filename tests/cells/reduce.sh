@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One object over all ranks: every OP and type against a float64 reference, views, errors, scatter.
+# Every OP over all ranks agrees with a float64 reference, for each type; its views, errors and scatter work.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=3
@@ -159,7 +159,7 @@ for name in equal_array equal_net equal_inside equal_frame equal_loop equal_spar
 	is "$name: the text of one" "$(cat "$V/$name.same")" "$(cat "$V/$name")"
 done
 
-# what does not go together is refused with the ranks' names
+# incompatible objects are refused, with the ranks named
 while read -r path error like; do
 	is "$path" "$(errno read "$V/$path")" "$error"
 	like "$path" "$(tail -n 1 "$G/error")" "$like"
@@ -193,7 +193,7 @@ until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 
-# writing: a part for each rank
+# writing: one part for each rank
 "$TORCH_PYTHON" - <<'END' || bad 'scatter'
 import errno, os
 import numpy as np, torch
@@ -228,7 +228,7 @@ is 'an item each' "$(cat "$G"/rank?/vars/letter | xargs)" 'a b c'
 cp "$T/p.npy" "$V/param.cat.npy" || bad 'into a parameter'
 is 'still a parameter' "$(value 'type(param).__name__, param.is_leaf, param.tolist()' 2)" "('Parameter', True, [4.0, 5.0])"
 
-# any view that can be written can be split
+# any writable view can be split
 cell 'whole = torch.arange(7).to(torch.bfloat16); eight = torch.arange(6.).to(torch.float8_e5m2); many = [1, 2, 3, 4]'
 for view in pt pkl p5 safetensors; do
 	for name in whole eight; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# selftest: measures the process group's collectives, finds wrong results, ends by an interrupt.
+# selftest measures the process group's collectives, finds wrong results, and ends on an interrupt.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=3 -o backend=gloo
 
-# selftest [SIZES]: the errno of the writer that waits for it
+# selftest [SIZES]: prints the errno of the writer that waits for it
 selftest() {
 	errno fsync "$G/ctl" "selftest $*"$'\n'
 }
@@ -43,7 +43,7 @@ for bad in x 3 2G 4k 1M1 '' -5; do
 done
 like 'error says what a size is' "$(tail -n 1 "$G/error")" "no size '-5' \(want bytes, 4..1G, e.g. 4096 64K 16M\)"
 
-# it stands in the queue as a cell does
+# it is queued like a cell
 submit "import os, time
 while not os.path.exists('$T/go'): time.sleep(0.01)
 y = 1"
@@ -57,7 +57,7 @@ is 'it waits for the cell before it, and the one behind for it' "$(key "$G/statu
 ok wait $writer
 is 'all have run' "$(wait_cell "$n" | key /dev/stdin state)" ok
 
-# a rank that gets what nobody sent: told by rank, collective and size, and by the link
+# a rank that receives wrong data: reported by rank, collective and size, and by the link
 cell 'import torch.distributed as dist
 real = dist.all_reduce
 def all_reduce(tensor, *args, **kwargs):
@@ -85,7 +85,7 @@ like 'and what is wrong' "$(cat "$T/err")" 'rank 0 received 2 wrong elements'
 cell 'dist.P2POp = P2POp' "$G/rank1/cell"
 is 'without that all is right again' "$(selftest 4096)" 0
 
-# a rank that fails leaves nobody waiting
+# a rank that fails leaves no other waiting
 cell 'def all_reduce(tensor, *args, **kwargs):
     raise RuntimeError("no such link")
 dist.all_reduce = all_reduce' "$G/rank1/cell"
@@ -116,7 +116,7 @@ is 'the next one is right' "$(selftest 4096)" 0
 cell 'import torch; t = torch.ones(1); dist.all_reduce(t); t = t.item()' || bad "after it: $(tail -n 1 "$G/error")"
 is 'the sum of the next cell is right' "$(cat "$G/vars/t")" 3.0
 
-# one rank has itself; no process group at all, and one that the ranks do not share
+# a single rank; no process group at all, and a group that the ranks do not share
 again() { # SETTING: a start with it
 	is "$1" "$(errno fsync "$G/ctl" $'stop\n'"$1"$'\nstart\n')" 0
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Programs that write aside and rename: rsync, sed -i, vim, NumPy, torch, safetensors, os.replace; staged files as files.
+# Programs that write a temporary file and rename it push an object: rsync, sed -i, vim, NumPy, torch, os.replace.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2
@@ -36,7 +36,7 @@ os.close(fd)
 assert not os.path.exists(V + "/.f")
 END
 
-# rsync: a name that begins with a dot, then rename; what is opened next is the new object
+# rsync: a name with a leading dot, then a rename; the next open finds the new object
 "$TORCH_PYTHON" -c "import numpy as np; np.save('$T/a.npy', np.arange(5)); np.save('$T/large.npy', np.ones((1 << 20, 3)))"
 if command -v rsync >/dev/null; then
 	ok rsync -a "$T/a.npy" "$V/a.npy"
@@ -51,7 +51,7 @@ if command -v rsync >/dev/null; then
 	is 'nothing left' "$(ls -A "$V" | xargs)" 'a large'
 fi
 
-# what removes the file that it replaces and writes it anew, replaces the object, which keeps what it is
+# programs that remove the file before they write it again replace the object, whose type is kept
 cell 'class Old(torch.nn.Linear): pass
 t, p, m = torch.zeros(5, requires_grad=True), torch.nn.Parameter(torch.zeros(5)), Old(3, 2)'
 "$TORCH_PYTHON" -c "import torch; from safetensors.torch import save_file
@@ -80,7 +80,7 @@ for replace in mv install 'cp --remove-destination' 'rsync -a' 'rsync -a --inpla
 done
 cell 'del t, p, m, Old'
 
-# sed -i: mkstemp's way of opening
+# sed -i: opens as mkstemp does
 echo '{"lr": 0.1}' >"$V/config.json"
 ok sed -i 's/0.1/0.01/' "$V/config.json"
 is 'sed -i' "$(cat "$V/config.json")" '{"lr": 0.01}'
@@ -154,7 +154,7 @@ assert open(V + "/r").read() == "[5]\n"
 assert not [n for n in os.listdir(V) if n.startswith((".", "tmp"))], os.listdir(V)
 END
 
-# behind a running cell: the rename is answered, the old object is shown until then
+# behind a running cell: the rename returns, the old object is shown until then
 submit "import os
 while not os.path.exists('$T/end'):
     pass"
@@ -167,7 +167,7 @@ arrived() {
 }
 until_true arrived
 
-# they go with their group
+# staged files are removed with their group
 mkdir "$M/other" && echo 1 >"$M/other/vars/.x" && ok rmdir "$M/other" && mkdir "$M/other"
 is 'a new group of that name' "$(ls -A "$M/other/vars")" ''
 ok rmdir "$M/other"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Nobody fails, but nothing moves: who is where, since when, the odd one out first; uneven numbers of
-# collectives; a debugger on one rank is no stall.
+# When nothing fails but nothing moves, it is reported who is where, since when, the odd one out first, and which
+# numbers of collectives are uneven; a debugger on one rank is no stall.
 . "$(dirname "$0")/../lib.sh"
 
 ! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
@@ -19,7 +19,7 @@ submit 'dist.barrier()
 if rank == 1:
     while True: pass
 dist.all_reduce(ones())'
-# The event says first who is behind. A slow machine may have told of the barrier, or of rank 2, before.
+# The event names the rank that is behind first. A slow machine may have reported the barrier, or rank 2, before.
 await 4 "stall cell=$n seconds=[0-9]+ rank 1 has not entered all_reduce 2: <cell $n>:3 1 state=busy " >/dev/null
 stall=$(cat "$G/stall")
 is 'the verdict names who is behind' "$(head -n 1 <<<"$stall")" "rank 1 has not entered all_reduce 2: <cell $n>:3"
@@ -28,7 +28,7 @@ like 'who waits' "$(tail -n 1 <<<"$stall")" \
 	"^2 state=busy cell=$n seconds=[0-9.]+ in=all_reduce number=2 at=<cell $n>:4 for=[0-9.]+$"
 like 'stacks, equal ones once' "$(DDIP_MOUNT=$M "$BUILD/ddip" stack 2>&1)" 'ranks? 0,2'
 interrupt
-# of two ranks no one is the odd one out: the one that is behind comes first all the same
+# of two ranks neither is the odd one out: the one that is behind still comes first
 submit 'if rank == 1:
     while True: pass
 dist.all_reduce(ones(), group=dist.group.WORLD) if rank != 2 else None'
@@ -39,7 +39,7 @@ interrupt
 cell 't = ones(); dist.all_reduce(t); t = t.sum().item()' || bad "after it: $(tail -n 1 "$G/error")"
 is 'the next sum' "$(cat "$G/rank2/vars/t")" 6.0
 
-# one collective more on one rank: told, and it meets no later one
+# one collective more on one rank: it is reported, and does not pair with a later one
 cell 'w = dist.all_reduce(ones(), async_op=True) if rank == 0 else None' || bad 'an unpaired collective'
 like 'uneven numbers' "$(await 4 uneven)" "rank0=1 rank1=0 rank2=0"
 cell 't = torch.full((1,), 10.0 + rank); dist.all_reduce(t); t = t.item()' || bad "after it: $(tail -n 1 "$G/error")"
@@ -55,7 +55,7 @@ exec 6<"$G/rank1/follow"
 echo 'p 40 + 2' >"$G/rank1/stdin"
 guarded grep -m1 -q '42' <&6 || bad 'pdb does not answer'
 exec 6<&-
-# three ranks are looked at four times; a second look like the first would be a stall
+# three ranks are sampled four times; a second sample like the first would be a stall
 is 'all ranks are looked at' "$(guarded grep -m12 -c 'wire < Rstack' <"$M/trace")" 12
 echo 'stall off' >"$G/ctl" # how long rank 1 takes to the barrier says nothing
 echo 'continue' >"$G/rank1/stdin"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Parts of torch and its neighbours as their own documents show them, in cells and in a program, what is
-# quick twice in the same ranks: metrics, DataLoader's workers, distributed checkpoints, profiler, compile.
+# Parts of torch and its neighbors work as their documentation shows, in cells and in a program, quick ones twice in the
+# same ranks: metrics, DataLoader's workers, distributed checkpoints, profiler, compile.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2,gpus=none
@@ -10,7 +10,7 @@ has() {
 	"$TORCH_PYTHON" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)"
 }
 
-# twice WHAT <<SOURCE: a cell that must end well, and again
+# twice WHAT <<SOURCE: runs a cell that must succeed, twice
 twice() {
 	local source i
 	source=$(cat)
@@ -33,7 +33,7 @@ if has torchmetrics; then
 	is 'torchmetrics counts what all ranks have seen' "$(cat "$G/vars/accuracy.same")" 0.5
 fi
 
-# In a cell with workers that are spawned, a dataset is in a module, as in any notebook.
+# In a cell, a dataset for spawned workers must be in a module, as in any notebook.
 cat >"$T/squares.py" <<-'END'
 	import os
 	from torch.utils.data import Dataset

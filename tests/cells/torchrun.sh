@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# `# ddip run:` is a program as torchrun runs one: what it finds around it, and an end that is complete.
+# `# ddip run:` runs a program as torchrun does: in the environment that it expects, and to a complete end.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2
 mkdir "$T/src" "$T/here"
 
-# directive FILE [JSON]: the first line of a program of that file; JSON: further keys
+# directive FILE [JSON]: prints the first line for a program in that file; JSON: further keys
 directive() {
 	printf '# ddip run: {"argv": ["%s", "--n", "two words"], "module": null, "cwd": "%s", "env": {"HELLO": "caller", "LANG": "C"}%s}\n' \
 		"$1" "$T/here" "${2:+, $2}"
 }
 
-# program NAME [JSON]: standard input becomes that file, and is run
+# program NAME [JSON]: saves standard input as that file and runs it
 program() {
 	cat >"$T/src/$1"
 	{
@@ -20,7 +20,7 @@ program() {
 	} | cat >"$G/cell"
 }
 
-# said RANK: what the last one printed there
+# said RANK: prints what the last program printed on the rank
 said() {
 	cat "$G/cells/last/rank$1/stdout"
 }
@@ -64,7 +64,7 @@ is 'the surroundings are as before' "$(value 'import os, sys
 	"(True, [''], 'group', False, 'ZMQInteractiveShell')"
 is 'the namespace after a cell' "$(key "$G/status" namespace)" cells
 
-# keep: the same names; a helper that was edited is seen
+# keep: the same names; an edited helper module is reloaded
 cell 'kept = 7'
 echo 'VALUE = 22' >"$T/src/helper.py"
 program keep.py '"keep": true' <<'END' || bad "keep: $(cat "$G/error")"
@@ -112,7 +112,7 @@ like 'it is named' "$(tail -n 1 "$G/error")" 'FileNotFoundError.*/nowhere'
 is 'nothing ran' "$(errno read "$G/vars/ran")" ENOENT
 is 'the group is as it was' "$(value 'os.getcwd() == "'"$PWD"'"')" True
 
-# bytes that are no UTF-8, with a cookie and without
+# bytes that are not UTF-8, with a coding cookie and without
 {
 	directive "$T/src/latin.py"
 	printf '# -*- coding: latin-1 -*-\nprint(len("\344"), ascii("\344"))\n'
@@ -158,7 +158,7 @@ like 'an atexit function that raises' "$(cat "$G/cells/last/rank0/stderr")" 'ate
 is 'a temporary directory is gone' "$(value '__import__("os").path.exists(folder.name)')" False
 is 'pools work in the next cell' "$(value 'concurrent.futures.ThreadPoolExecutor(1).submit(int, "3").result()')" 3
 
-# how it fails
+# the ways it fails
 program raises.py <<'END'
 import sys
 sys.excepthook = lambda kind, error, trace: print("hooked", kind.__name__, error)
@@ -177,7 +177,7 @@ import sys
 sys.exit(0)
 END
 
-# standard input: what is written, and its end
+# standard input: the data written to it, and its end
 cat >"$T/reads" <<'END'
 import sys
 print(sys.stdin.readline(), sys.stdin.buffer.read(2), list(sys.stdin))
@@ -202,7 +202,7 @@ echo eof >"$G/rank0/ctl"
 is 'the end comes once in a cell' "$(value '(sys.stdin.read(), sys.stdin._ended)')" "('x', False)"
 is 'eof takes no arguments' "$(errno write "$G/rank0/ctl" $'eof 1\n')" EINVAL
 
-# process groups: none until the program makes one; then as torchrun's
+# process groups: none until the program creates one; then as under torchrun
 echo restart >"$G/ctl"
 cat >"$T/groups" <<'END'
 import os, torch, torch.distributed as dist
@@ -234,7 +234,7 @@ is 'a program alone is a program' "$(echo restart >"$G/ctl"; {
 echo reset >"$G/ctl"
 is 'the namespace after reset' "$(key "$G/status" namespace)" empty
 
-# what it leaves is shut down, also when it fails
+# what it leaves running is shut down, also when it fails
 program rpc.py '"keep": true' <<'END'
 import os
 import torch.distributed.rpc as rpc
@@ -245,7 +245,7 @@ END
 like 'a failure after init_rpc' "$(tail -n 1 "$G/error")" 'ValueError: after it'
 is 'no RPC is left' "$(value 'rpc.api._is_current_rpc_agent_set()')" False
 
-# os._exit(0) is a success, os.execv goes on in another program
+# os._exit(0) is a success, os.execv continues in another program
 program exit.py <<'END' || bad "os._exit(0): $(cat "$G/error")"
 import os
 print("before", flush=True)
@@ -262,7 +262,7 @@ is 'os.execv' "$(said 0)" "['--n', 'two words', 'again'] group"
 cell 'import torch, torch.distributed as dist
 t = torch.ones(1); dist.all_reduce(t)' || bad "the group after it: $(cat "$G/error")"
 
-# unseeded numbers differ by rank and by start
+# unseeded random numbers differ between ranks and between starts
 draw='import random, numpy, torch; drawn = [random.random(), numpy.random.rand(), torch.rand(1).item()]'
 cell "$draw"
 first=$(cat "$G"/rank?/vars/drawn.json)

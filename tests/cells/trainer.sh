@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Trainer of transformers trains with all ranks, in a cell and in a program, and writes what
-# TensorBoard reads; SummaryWriter does, too.
+# The Trainer of transformers trains on all ranks, in a cell and in a program, and writes files that TensorBoard can
+# read; so does SummaryWriter.
 . "$(dirname "$0")/../lib.sh"
 
 has() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Arrays and tensors as files: npy by ranges of live bytes, mmap, all dtypes and orders, pushes, png.
+# Arrays and tensors are files: npy as ranges of live bytes, mmap, all dtypes and memory orders, pushes, png.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2
@@ -78,7 +78,7 @@ is 'damaged' "$(errno create "$V/fresh.npy" 'nonsense')" EBADMSG
 is 'cut off' "$(head -c 100 "$T/five.npy" | cat >"$V/fresh.npy" 2>/dev/null; value 'fresh.tolist()')" '[5.0, 5.0, 5.0]'
 is 'same' "$(errno read "$V/x.same.npy")" ENOTUNIQ
 
-# a live reading while a cell changes the object
+# a live read while a cell changes the object
 submit 'import os
 live = torch.zeros(4)
 while not os.path.exists("'"$T"'/end"):
@@ -94,7 +94,7 @@ until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 
-# attributes, by the views that tell of them
+# attributes, by the views that show them
 cell 'class Holder:
     "holds a list"
     inner = [1]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The agent, zygotes and ranks over the wire: start, cells, output, interrupts, death, the end."""
+"""The agent, zygotes and ranks work over the wire: start, cells, output, interrupts, death, end."""
 
 import array
 import contextlib
@@ -12,7 +12,7 @@ import sys
 import wire
 from wire import HANG_LIMIT_S, PYTHON, Agent, alive, same, until
 
-NAP = f".{os.getpid()}"  # the fraction of a second by which children that sleep are known
+NAP = f".{os.getpid()}"  # the fraction of a second that identifies sleeping children
 
 
 def refused(m, errno_name, text):
@@ -42,7 +42,7 @@ def check_output(a):
     source = "print('a'); print('b', end=''); import sys; print('c', file=sys.stderr)"
     r, out, err = a.run(0, source)
     same((r.outcome, out, err), (0, b"a\nb", b"c\n"))
-    # in order, whoever writes: Python, C, a child, the descriptor itself
+    # output is in order, whoever writes it: Python, C, a child, the descriptor itself
     mix = """
 import ctypes, os, subprocess
 c = ctypes.CDLL(None)
@@ -57,7 +57,7 @@ print('before'); subprocess.run(['echo', 'child']); print('after')
     _, out, _ = a.run(0, mix)
     lines = [f"{k}{i}" for i in range(40) for k in "pwqcr"] + ["before", "child", "after"]
     same(out.decode().split(), lines)
-    # a redirected descriptor is obeyed
+    # output follows a redirected descriptor
     redirected = """
 import os, tempfile
 f = tempfile.TemporaryFile(); saved = os.dup(1)
@@ -68,7 +68,7 @@ print('shown'); f.seek(0); assert f.read() == b'hidden\\n'
     same((r.outcome, out), (0, b"shown\n"))
     r, out, _ = a.run(0, "print('\\ud800 \\u00e9 \\x00.')")
     same(out, b"\\ud800 \xc3\xa9 \x00.\n")
-    # forked children print for themselves, and end
+    # forked children print their own output, and exit
     forked = """
 import os
 print('parent', end=' ')
@@ -83,7 +83,7 @@ print('end')
 
 
 def check_shared_memory(a):
-    """What is shared with the agent can't be cut off under its feet."""
+    """A rank cannot truncate the memory that it shares with the agent."""
     source = """
 import os
 fds = [int(n) for n in os.listdir('/proc/self/fd')]
@@ -119,12 +119,12 @@ def check_interrupt(a):
                    "import subprocess; subprocess.run(['sleep', '60'])"):  # fmt: skip
         tag = a.ask("Trun", 0, 50, 1, "print('on')\n" + source, mark=True)
         until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what=source)
-        a.send("Nintr", 0, 49)  # another cell's: nothing happens
+        a.send("Nintr", 0, 49)  # for another cell: nothing happens
         a.send("Nintr", 0, 50)
         r, _, _ = a.finish(0, tag)
         same(r.outcome, 2)
         a.run(0, "print('off')")
-    # one that comes before its cell, and one that comes after it
+    # an interrupt that arrives before its cell, and one that arrives after it
     a.send("Nintr", 0, 61)
     r, _, _ = a.run(0, "import time; time.sleep(60)", cell=61)
     same(r.outcome, 2)
@@ -134,7 +134,7 @@ def check_interrupt(a):
 
 
 def check_stacks(a):
-    """Each of many stacks, asked for one right behind the other, says where the rank is."""
+    """Each of many stacks, requested in quick succession, shows where the rank is."""
     before = len(a.spool(0, "stdout"))
     source = "import time\ndef waits_here(): time.sleep(60)\nprint('on'); waits_here()"
     tag = a.ask("Trun", 0, 75, 1, source, mark=True)
@@ -155,7 +155,7 @@ def check_services(a):
     held = f"import ctypes; print('held', flush=True); ctypes.PyDLL(None).system(b'read x <{gate}')"
     tag = a.ask("Trun", 0, 71, 1, held, mark=True)
     until(lambda: a.spool(0, "stdout").endswith(b"held\n"), what="the cell")
-    r = a.call("Tstack", 0)  # the GIL is held in C
+    r = a.call("Tstack", 0)  # C code holds the GIL
     assert b"<cell 71>" in r.text, r.text
     with open(gate, "w", encoding="utf-8"):
         pass
@@ -179,7 +179,7 @@ def check_services(a):
 
 
 def check_death(a, slot):
-    """A rank that is killed: its last words, its children, its page."""
+    """A rank that is killed: its last output, its children, its page."""
     source = f"""
 import os, subprocess, sys, signal
 subprocess.Popen(['sleep', '1000{NAP}'])
@@ -198,13 +198,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def sleepers():
-    """The children of ranks that sleep still."""
+    """Children of ranks that still sleep."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
     return [line for line in found.splitlines() if line.endswith(NAP)]
 
 
 def check_flood_death(a, slot):
-    """Killed while it prints: no byte twice, none missing before the last."""
+    """A rank is killed while it prints: no byte is duplicated or missing before the last one."""
     a.ask("Trun", slot, 90, 1, "i = 0\nwhile True:\n    print(i); i += 1", mark=True)
     mark = a.wait("Nmark")
     until(lambda: len(a.spool(slot, "stdout")) > mark.out + 200000, what="output")
@@ -245,7 +245,7 @@ def test_successor_and_cold():
     with Agent(PYTHON) as a:
         (first,) = zygotes(a)
         same(a.spawn(0).how, "zygote")
-        # it is made in quiet time, which each start ends
+        # it is made in a quiet moment, which each start ends
         until(lambda: first not in zygotes(a), what="a successor")
         same(a.spawn(1).how, "successor")
         same(a.spawn(999, cold=1, name="cold").how, "cold")
@@ -254,7 +254,7 @@ def test_successor_and_cold():
 
 
 def test_guard_and_age():
-    """A zygote with a second thread starts ranks cold; one whose packages changed is replaced."""
+    """A zygote with a second thread starts ranks cold; one with changed packages is replaced."""
     with Agent(PYTHON, warm=False) as a:
         site = os.path.join(a.dir, "site")
         os.mkdir(site)
@@ -284,10 +284,10 @@ def test_guard_and_age():
 
 
 def zygotes(a):
-    """Pids of the agent's children that are zygotes."""
+    """Pids of the agent's zygotes."""
     found = []
     for pid in descendants(a.process.pid):
-        # one that was replaced may end just now
+        # a replaced zygote may be exiting right now
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as f:
             if f.read() == "ddip-zygote\n":
                 found.append(pid)
@@ -306,7 +306,7 @@ def test_store():
 
 
 def test_collective():
-    """A rank that waits in a collective is freed; the group works again after a rebuild."""
+    """A rank that waits in a collective is released; after a rebuild the group works again."""
     with Agent(PYTHON) as a:
         a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
         port = a.wait("Nstarted").port
@@ -324,7 +324,7 @@ t = torch.ones(4); dist.all_reduce(t); float(t.sum())
             tags = [a.ask("Trun", k, cell, 1, works, mark=True) for k in (0, 1)]
             for k, tag in enumerate(tags):
                 same(a.finish(k, tag)[0].value, b"8.0")
-        # a server of the program's own and its client, which nobody may touch
+        # a server and a client of the program's own, which must not be touched
         own = """
 import socket
 server = socket.create_server(("127.0.0.1", 0))
@@ -338,7 +338,7 @@ sum("libtorch_cpu" in line and " rw" in line for line in maps.splitlines())"""
             tag = a.ask("Trun", 0, 3, 1 + always, "dist.all_reduce(t)", mark=True)
             same(a.run(1, "raise ValueError", cell=3)[0].outcome, 1)
             until(lambda: b"all_reduce" in a.call("Tstack", 0).text, what="all_reduce")
-            a.send("Nabort", 0, 0, 600000)  # not yet: it has not been in there for ten minutes
+            a.send("Nabort", 0, 0, 600000)  # no effect: it has not waited for ten minutes yet
             stack = a.call("Tstack", 0)
             assert b"all_reduce" in stack.text, stack.text
             a.send("Nabort", 0, always, 0)
@@ -352,7 +352,7 @@ sum("libtorch_cpu" in line and " rw" in line for line in maps.splitlines())"""
             tags = [a.ask("Trun", k, 4 + always, 2 + always, works, mark=True) for k in (0, 1)]
             for k, tag in enumerate(tags):
                 same(a.finish(k, tag)[0].value, b"8.0")
-        # not in a collective: nothing of the group is touched
+        # not in a collective: the group is left alone
         source = "import time; print('on'); time.sleep(0.3); 'unharmed'"
         tag = a.ask("Trun", 0, 8, 3, source, mark=True)
         until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what="the cell")
@@ -361,7 +361,7 @@ sum("libtorch_cpu" in line and " rw" in line for line in maps.splitlines())"""
 
 
 def descendants(pid):
-    """Pids below pid."""
+    """Pids of all processes below pid."""
     below, found = [pid], []
     while below:
         at = below.pop()
@@ -379,7 +379,7 @@ def end_of_all(how):
     with Agent(PYTHON) as a:
         for slot in (0, 1):
             a.spawn(slot)
-        # one in a session of its own, one that ignores signals, one in a loop without end
+        # one in its own session, one that ignores signals, one in an endless loop
         source = f"""
 import subprocess
 subprocess.Popen(['setsid', 'sleep', '1000{NAP}'])
@@ -406,7 +406,7 @@ def test_end_by_term():
 
 
 def test_agent_killed():
-    """What the agent itself can't do any more: ranks and zygotes die with it."""
+    """If the agent is killed and cannot clean up, ranks and zygotes still die with it."""
     with Agent(PYTHON) as a:
         for slot in (0, 1):
             a.spawn(slot)
@@ -417,7 +417,7 @@ def test_agent_killed():
 
 
 def test_many():
-    """Restarts leave no descriptor and no process."""
+    """Restarts leak no descriptors and no processes."""
     with Agent(PYTHON) as a:
 
         def descriptors():
@@ -426,7 +426,7 @@ def test_many():
         a.spawn(0)
         a.send("Nsignal", 0, signal.SIGKILL, 1)
         a.wait("Nexit")
-        a.call("Tgc", 0)  # by its answer all of the end is over
+        a.call("Tgc", 0)  # once it replies, the end has been processed
         before = descriptors()
         for slot in range(1, 41):
             a.spawn(slot, name="rank1")
@@ -434,7 +434,7 @@ def test_many():
             a.wait("Nexit")
         a.call("Tgc", 0)
         until(lambda: len(descendants(a.process.pid)) <= 2, what="one zygote and one spare")
-        # a zygote that has ended has one until the agent hears of it
+        # a zygote that has exited has a descriptor until the agent notices
         until(lambda: descriptors() <= before + 1, what=f"{before} descriptors, as before")
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""In the place of ssh: runs a command by sh and carries its streams. usage: carrier.py DIR COMMAND
+"""Stands in for ssh: runs a command with sh and carries its streams. usage: carrier.py DIR COMMAND
 
-Killed, it breaks them; stopped, it is a connection that is half open. In DIR it leaves its pid, and
-the bytes that it carried there (`to`) and back (`from`) since the beginning. With DIR/down it fails
-as ssh does; with DIR/delay it waits so many seconds before each piece. With DIR/latency each byte
-comes so many seconds later, with DIR/rate at most so many bytes come in a second; both are those
-of a connection, as it was when it began. With DIR/most.to or DIR/most.from, a number of bytes, it
-takes none more as soon as it has carried so many there or back. With DIR/mute.PID
-what comes back is lost, the other side hears of no end, and only SIGKILL ends it.
+Killing it breaks the streams; stopping it makes a half-open connection. In DIR it writes its pid,
+and the number of bytes that it has ever carried there (`to`) and back (`from`). With DIR/down it
+fails as ssh does; with DIR/delay it waits that many seconds before each piece. With DIR/latency
+each byte arrives that many seconds later, with DIR/rate at most that many bytes arrive per second;
+both are read when a connection begins. With DIR/most.to or DIR/most.from, a number of bytes, it
+reads no more in that direction once it has carried that many. With DIR/mute.PID everything on the
+way back is lost, the other side sees no end, and only SIGKILL ends it.
 """
 
 import os
@@ -20,11 +20,11 @@ import time
 
 PIECE = 64 << 10
 UNDER_WAY = 1 << 10  # pieces: what a link holds
-POLL_S = 0.005  # between two looks whether it may go on
+POLL_S = 0.005  # between two checks whether it may go on
 
 
 def number(directory, name):
-    """What that file says; 0: nothing, or there is none."""
+    """The number in that file; 0 if it is empty or does not exist."""
     try:
         with open(os.path.join(directory, name), encoding="utf-8") as f:
             return float(f.read() or 0)
@@ -33,7 +33,7 @@ def number(directory, name):
 
 
 class Link:
-    """What lies between two streams: bytes come later, and not too many at a time."""
+    """A link between two streams: bytes arrive later, and not too many at a time."""
 
     def __init__(self, directory, target):
         self.latency, self.rate = number(directory, "latency"), number(directory, "rate")
@@ -66,14 +66,14 @@ def is_mute(directory):
 
 
 def take(directory, name, source, count):
-    """The next piece, when it may be taken behind so many bytes."""
+    """The next piece, once it may be read after this many bytes."""
     while 0 < number(directory, f"most.{name}") <= count:
         time.sleep(POLL_S)
     return os.read(source, PIECE)
 
 
 def carry(directory, name, source, target):
-    """Copies until the end, counting."""
+    """Copies until the end and counts the bytes."""
     path = os.path.join(directory, name)
     count = int(number(directory, name))
     link = None

@@ -1,4 +1,4 @@
-"""What tests of the engine's Python need: torch, NumPy, the package ddip_engine from its sources.
+"""Shared by tests of the engine's Python: torch, NumPy, the package ddip_engine from its sources.
 
 Where torch is missing the test runs again in the environment that has it.
 """
@@ -22,5 +22,5 @@ except ImportError as e:
 
 package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
-package.__path__.append(os.path.join(ROOT, "magics", "ddip"))  # p5.py, as the Makefile has it
+package.__path__.append(os.path.join(ROOT, "magics", "ddip"))  # p5.py, as the Makefile installs it
 sys.modules["ddip_engine"] = package

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""In the place of a launcher and the far relay behind it. usage: fake_far.py WORD… COMMAND
+"""Stands in for a launcher and the far relay behind it. usage: fake_far.py WORD… COMMAND
 
-Each word is something that it does with the offer of a direct connection, in their order:
-  lies     connects, and says what is no proof: it must be hung up on
-  silence  connects, and says nothing; stays connected
+Each word says how to react to the offer of a direct connection, in this order:
+  lies     connects and sends a wrong proof: the near relay must hang up
+  silence  connects and sends nothing; stays connected
   proof    connects and proves that it knows the secret; says hello there
-  refusal  says that it can't connect; says hello by the command
-  hello    says hello by the command, and does not connect
-Then it does no more than it must to be taken for alive, until the near relay ends.
+  refusal  reports that it cannot connect; says hello over the command
+  hello    says hello over the command, and does not connect
+Then it does only what keeps it alive for the near relay, until that ends.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Packets:
         self.write(struct.pack("<IB", 5 + len(body), kind) + body)
 
     def receive(self, wanted):
-        """The body of the next packet of this kind; those between are passed over."""
+        """The body of the next packet of this kind; packets before it are skipped."""
         while True:
             size, kind = struct.unpack("<IB", read_exactly(self.read, 5))
             body = read_exactly(self.read, size - 5)
@@ -57,7 +57,7 @@ class FakeFar:
     def __init__(self):
         os.write(1, f"@ddipfs far {VERSION} /none {'0' * 32}\n".encode())
         self.command = Packets(lambda n: os.read(0, n), lambda data: os.write(1, data))
-        # the first that the near relay sends: Thello, with tag 1, and the offer
+        # the near relay first sends Thello, with tag 1, and the offer
         offer = self.command.receive(OFFER)
         (self.port,) = struct.unpack_from("<H", offer)
         self.secret, self.address = offer[2 : 2 + 32], os.environ[offer[34:].decode()]

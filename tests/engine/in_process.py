@@ -1,4 +1,4 @@
-"""What tests of the engine's Python share: a namespace without an engine, its views as bytes.
+"""Shared by tests of the engine's Python: a namespace without an engine, and its views as bytes.
 
 It needs NumPy and torch, and runs the test again in the environment that has them.
 """
@@ -38,7 +38,7 @@ def read(name, view=""):
 
 
 def write(name, data, view="", op=""):
-    """What a push does."""
+    """Writes a view as a push does."""
     data = data.encode() if isinstance(data, str) else data
     fd = os.memfd_create("test")
     try:
@@ -52,7 +52,7 @@ def write(name, data, view="", op=""):
 class Case(unittest.TestCase):
     def setUp(self):
         NAMES.clear()
-        torch.manual_seed(1)  # what is damaged is the same each time: what fails fails again
+        torch.manual_seed(1)  # the same random damage each time, so that failures are reproducible
 
     def refuses(self, errno, text, function, *args):
         with self.assertRaises(state.EngineError) as caught:

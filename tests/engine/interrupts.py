@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Interrupts over the wire: Nsignalled tells whether one reached Python, and who took it there."""
+"""Interrupts over the wire: Nsignalled reports whether one reached Python, and who handled it."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from wire import PYTHON, Agent, same, until
 
 
 def begin(a, cell, source, says=b"on\n"):
-    """Starts a cell and waits until it has said so. Returns the tag of its Trun."""
+    """Starts a cell and waits until it has printed `says`. Returns the tag of its Trun."""
     a.seen = [m for m in a.seen if m.name not in ("Nsignalled", "Ninput")]
     before = len(a.spool(0, "stdout"))
     tag = a.ask("Trun", 0, cell, 1, "print('on')\n" + source, mark=True)
@@ -19,7 +19,7 @@ def begin(a, cell, source, says=b"on\n"):
 
 
 def check_raised(a):
-    """KeyboardInterrupt is raised in the cell's code; its handlers run on; a second one is told."""
+    """KeyboardInterrupt is raised in the cell; its handlers may go on; a second one is reported."""
     source = """
 import time
 for i in range(2):
@@ -45,7 +45,7 @@ i"""
 
 
 def check_own_handler(a):
-    """A handler of the program's own takes the signal; a program may ignore it."""
+    """A handler of the program's own takes the signal; a program may also ignore it."""
     for handler in ("lambda *_: taken.append(1)", "signal.SIG_IGN"):
         source = f"""
 import signal, time
@@ -64,7 +64,7 @@ len(taken)"""
 
 
 def check_blocked(a):
-    """A blocked signal has reached nobody, though Python runs (a wrong answer has its time)."""
+    """A blocked signal has reached nobody, though Python runs (a wrong report would have time)."""
     source = """
 import signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -81,8 +81,8 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"""
 
 
 def check_importing(a):
-    """During an import it has reached nobody; behind it it comes once, to whom takes it then."""
-    # each signal writes its number: when the probe is there, SIGINT has been put off
+    """During an import it reaches nobody; after it, it arrives once, at whoever handles it then."""
+    # each signal writes its number: once the probe is there, SIGINT has been deferred
     module = """
 import os, signal, sys, time
 os.set_blocking(1, False); old = signal.set_wakeup_fd(1)
@@ -110,12 +110,12 @@ len(getattr({name}, 'taken', ()))"""
         a.send("Nintr", 0, number)
         probed = b"%c%c" % (signal.SIGINT, signal.SIGRTMAX - 4)
         until(lambda at=before, b=probed: a.spool(0, "stdout")[at:] == b, what="the probe")
-        a.call("Tstack", 0)  # what was said before has come
+        a.call("Tstack", 0)  # earlier messages have arrived by now
         assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
         open(path + ".go", "w").close()
         a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
         if name == "handles":
-            a.send("Nstdin", 0, "\n")  # Python runs handlers, then
+            a.send("Nstdin", 0, "\n")  # now Python runs handlers
             same(a.wait("Nsignalled").raised, 0)
         a.send("Nstdin", 0, "go\n")
         if name == "blocks":
@@ -125,7 +125,7 @@ len(getattr({name}, 'taken', ()))"""
 
 
 def check_in_c(a):
-    """C code keeps the main thread: nothing is told, though the probe has come."""
+    """While C code keeps the main thread nothing is reported, though the probe has arrived."""
     waits = b"trap '' INT; echo in C; exec sleep 1000"
     source = f"""
 import ctypes, os, signal
@@ -134,7 +134,7 @@ ctypes.PyDLL(None).system({waits})"""
     begin(a, 83, source, b"on\nin C\n")
     a.send("Nintr", 0, 83)
     until(lambda: a.spool(0, "stdout").endswith(b"%c" % (signal.SIGRTMAX - 4)), what="the probe")
-    a.call("Tstack", 0)  # what was said before has come
+    a.call("Tstack", 0)  # earlier messages have arrived by now
     assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
     a.send("Nsignal", 0, signal.SIGKILL, 1)
     a.wait("Nexit")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a cell sees: notebook semantics, programs, interrupts, process groups. On real ranks."""
+"""On real ranks a cell behaves as in a notebook: results, programs, interrupts, process groups."""
 
 import json
 import os
@@ -63,7 +63,7 @@ demo(rank, world_size)
 
 
 class Group:
-    """Ranks that are in one group, and what is asked of all of them."""
+    """The ranks of one group, and requests to all of them."""
 
     def __init__(self, agent, size, backend):
         self.a, self.size, self.cell, self.generation = agent, size, 0, 1
@@ -86,7 +86,7 @@ class Group:
         return self.a.ask("Trun", rank, self.cell, self.generation, source, mark=True)
 
     def run(self, source, want=OK, timeout=HANG_LIMIT_S):
-        """The cell's Rrun of each rank; all of them have the outcome that is wanted."""
+        """Runs a cell and returns each rank's Rrun; all of them must have the outcome `want`."""
         self.cell += 1
         tags = [self.start(k, source) for k in range(self.size)]
         ended = [self.a.finish(k, tag, timeout) for k, tag in enumerate(tags)]
@@ -95,7 +95,7 @@ class Group:
         return ended
 
     def one(self, source, want=OK):
-        """(value, stdout, stderr) on rank 0."""
+        """Runs a cell; (value, stdout, stderr) on rank 0."""
         r, out, err = self.run(source, want)[0]
         return (r.value if want == OK else r.error), out, err
 
@@ -141,7 +141,7 @@ def check_errors(g):
         ("raise ValueError('one\\ntwo')", RAISED, "ValueError: one"),
     ):  # fmt: skip
         same(g.one(source, outcome)[0], error)
-    same(g.one("'y' in globals()")[0], b"False")  # nothing of a cell with a SyntaxError has run
+    same(g.one("'y' in globals()")[0], b"False")  # no part of a cell with a SyntaxError has run
     r, _, _ = g.run("f()", RAISED)[0]
     lines = r.traceback.decode().splitlines()
     same(lines[0], "Traceback (most recent call last):")
@@ -155,7 +155,7 @@ def check_errors(g):
     )
     g.run(made, RAISED)
     g.run("del big")
-    same(g.one("w() is None")[0], b"True")  # no traceback keeps what a failed cell used
+    same(g.one("w() is None")[0], b"True")  # no traceback keeps the objects of a failed cell alive
 
 
 def check_display(g):
@@ -236,7 +236,7 @@ def check_interrupts(g):
     g.a.send("Nintr", 0, g.cell)
     same(g.a.finish(0, tag)[0].outcome, INTERRUPTED)
     same(g.one("await asyncio.sleep(0)\n'next'"), (b"'next'", b"", b""))
-    # as if it had come while IPython puts its hooks back
+    # as if it had arrived while IPython restores its hooks
     for trap, method in ("display_trap", "unset"), ("builtin_trap", "deactivate"):
         g.run(INTERRUPTED_TRAP % (trap, method, method), INTERRUPTED)
         same(g.one("get_ipython() and 'next'"), (b"'next'", b"", b""))
@@ -296,7 +296,7 @@ def check_groups(g):
     for _ in range(60):
         g.run(TUTORIAL)
     without = TUTORIAL.replace("    dist.destroy_process_group()\n", "")
-    for _ in range(2):  # a program that never destroys its group, again and again
+    for _ in range(2):  # a program that never destroys its group, run repeatedly
         g.run(without)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent behind relays: what it does, connections that break, how it ends."""
+"""An agent behind relays does all its work, survives broken connections, and ends cleanly."""
 
 import glob
 import os
@@ -17,12 +17,12 @@ from wire import AGENT, ENGINE, HANG_LIMIT_S, PYTHON, VERSION, Agent, alive, mem
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 CARRIER = os.path.join(_HERE, "carrier.py")
-POLL_S = 0.005  # between two looks at what no event tells of
+POLL_S = 0.005  # between two checks of what no event reports
 SEED = int(os.environ.get("SEED", "1"))
 
 
 class Relayed(Agent):
-    """An agent to which carrier.py leads; `place` is its directory."""
+    """An agent that is reached through carrier.py; `place` is the directory of that."""
 
     live_kind = 4  # GET_READ
 
@@ -59,7 +59,7 @@ class Relayed(Agent):
             return int(f.read() or 0)
 
     def tell(self, name, number):
-        """What the carrier looks for by that name (carrier.py); None: that is over."""
+        """Sets what the carrier reads from the file of this name (carrier.py); None: removes it."""
         path = os.path.join(self.place, name)
         if number is None:
             os.remove(path)
@@ -69,15 +69,15 @@ class Relayed(Agent):
         os.rename(f.name, path)
 
     def slow(self, seconds):
-        """The connection waits so long before each piece; None: no more."""
+        """The connection waits this many seconds before each piece; None: no longer."""
         self.tell("delay", seconds)
 
     def hold(self, direction, most):
-        """At most so many bytes are carried there (`to`) or back (`from`); None: all."""
+        """At most this many bytes are carried there (`to`) or back (`from`); None: no limit."""
         self.tell(f"most.{direction}", most)
 
     def cut(self):
-        """Breaks the connection; when there is another one, the first has ended."""
+        """Breaks the connection; when there is a new one, the old one has ended."""
         pid = self.carrier()
         os.kill(pid, signal.SIGKILL)
         until(lambda: self.carrier() != pid, what="another connection")
@@ -89,7 +89,7 @@ class Relayed(Agent):
 
 
 def far_processes(a):
-    """Those of the session: they have its directory in their environment."""
+    """The live processes of the session: its directory is in their environment."""
     found = []
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:
@@ -120,7 +120,7 @@ def test_all_that_an_agent_does():
 
 
 def test_spools_go_on_where_they_are():
-    """Marks are places in the daemon's files, also where these were not empty."""
+    """Marks are offsets in the daemon's files, also if these were not empty."""
     with Relayed() as a:
         for slot in (0, 1):
             a.spawn(slot, name="rank0")
@@ -136,7 +136,7 @@ def test_spools_go_on_where_they_are():
 
 
 def test_what_a_rank_that_is_told_to_end_has_printed():
-    """What could not be sent in time is dropped, which is told; places are those in the files."""
+    """Output that cannot be sent in time is dropped and reported; offsets are as in the files."""
     size = 40 << 20
     with Relayed() as a:
         a.tell("rate", 1 << 20)
@@ -156,12 +156,12 @@ def test_what_a_rank_that_is_told_to_end_has_printed():
 
 
 def put_file(a, slot, fd, name="w"):
-    """Asks for a push of what is in the file; its tag."""
+    """Asks for a push of the file's contents. Returns the tag."""
     return a.ask("Tput", slot, name, "npy", "", os.fstat(fd).st_size, fd=fd, mark=True)
 
 
 def put(a, slot, data, name="pushed"):
-    """Asks for a push; its tag."""
+    """Asks for a push. Returns the tag."""
     fd = memfd(data)
     try:
         return put_file(a, slot, fd, name)
@@ -177,7 +177,7 @@ def npy(count):
 
 
 def pull(a, slot, name, op):
-    """All bytes of a view: by Tread, or with the answer."""
+    """All bytes of a view: from the reply, and by Tread."""
     r = a.call("Tget", slot, name, "npy", op)
     assert r.name == "Rget", r.text
     whole = r.head
@@ -193,7 +193,7 @@ def pull(a, slot, name, op):
 
 
 def test_cut_at_random():
-    """Whatever travels when a connection breaks: no byte is lost, none comes twice."""
+    """Whatever is in flight when a connection breaks: no byte is lost, none is duplicated."""
     rng = random.Random(SEED)
     lines, size, rounds = 200000, 4 << 20, 3
     with Relayed() as a:
@@ -202,7 +202,7 @@ def test_cut_at_random():
         over = threading.Event()
 
         def cut():
-            """Behind some of the bytes each time: so each connection brings it forward."""
+            """Cuts after some more bytes each time, so that each connection makes progress."""
             while not over.is_set():
                 carried = a.carried("to") + a.carried("from") + rng.randrange(1, 4 << 20)
                 while a.carried("to") + a.carried("from") < carried:
@@ -232,7 +232,7 @@ def test_cut_at_random():
 
 
 def test_a_question_keeps_the_connection():
-    """Later Thellos, by which the way is measured, go by the connection that is there."""
+    """Later Thellos, which measure the round trip, use the existing connection."""
     with Relayed(warm=False) as a:
         for _ in range(2):
             same(a.call("Thello", AGENT, VERSION, "").name, "Rhello")
@@ -243,7 +243,7 @@ def test_a_question_keeps_the_connection():
 
 
 def test_a_directory_that_could_not_be_made():
-    """It fails the rank that wanted it, and is made for the next one."""
+    """The rank that needs it fails; for the next rank it is made again."""
     with Relayed() as a:
         (there,) = a.sessions()
         os.rename(there, a.place + "/away")
@@ -258,17 +258,17 @@ def stop(a, pid):
 
 
 def mute(a, pid):
-    """What comes from there is lost; the other side still hears us, and finds nothing wrong."""
+    """Data from there is lost; the other side still hears us and notices nothing."""
     open(f"{a.place}/mute.{pid}", "w", encoding="utf-8").close()
 
 
 def test_half_open():
-    """A connection without a word is found dead, and replaced; ranks do not wait for it."""
+    """A silent connection is detected and replaced; ranks do not wait for it."""
     check_half_open(stop)
 
 
 def test_deaf_side():
-    """The end of a connection is no end of the session, also where only one side noticed it."""
+    """The end of a connection does not end the session, also if only one side noticed it."""
     check_half_open(mute)
 
 
@@ -296,7 +296,7 @@ open({done!r}, 'w').close()"""
 
 
 def test_slow_way():
-    """A way that takes seconds is found again, too."""
+    """A connection that takes seconds to set up is replaced, too."""
     with Relayed() as a:
         a.spawn(0)
         a.slow(1.2)
@@ -307,13 +307,13 @@ def test_slow_way():
 
 
 def test_control_overtakes_bulk():
-    """Questions do not wait behind megabytes of output, nor does an answer that is an error."""
+    """Requests do not wait behind megabytes of output, nor do replies that are errors."""
     with Relayed() as a:
         a.spawn(0)
         a.slow(0.02)
         done = a.place + "/done"
         source = f"for i in range(200000): print('x' * 60)\nopen({done!r}, 'w').close()"
-        # it stands there until all is asked, however late that is
+        # the output stays there until everything is requested, however late that is
         a.hold("from", a.carried("from") + (1 << 20))
         tag = a.ask("Trun", 0, 1, 1, source, mark=True)
         until(lambda: os.path.exists(done), what="the end of the cell there")
@@ -332,8 +332,8 @@ def test_control_overtakes_bulk():
 
 
 def test_linger():
-    """Without a connection all ends after the time that was given, here and there."""
-    # the first attempt has to fail within that second: a shell is there sooner than Python
+    """Without a connection everything ends after the given time, on both sides."""
+    # the first attempt must fail within that second: a shell starts faster than Python
     down = "ssh: connect to host there port 22: No route to host"
     script = f'[ ! -e "$2/down" ] || {{ echo "{down}" >&2; exit 255; }}; exec "$0" "$@"'
     with Relayed(linger=1, via=["sh", "-c", script]) as a:
@@ -353,7 +353,7 @@ def test_linger():
 
 
 def test_short_lingers():
-    """Fractions of a second count; with none, a host is lost with its first connection."""
+    """Fractions of a second count; with 0, a host is lost with its first connection."""
     for linger, text in (("0", "no connection for 0 s"), ("0.5", "no connection for 0.5 s")):
         with Relayed(linger=linger, warm=False) as a:
             same(a.hello.name, "Rhello")
@@ -366,7 +366,7 @@ def test_short_lingers():
 
 
 def test_end_of_the_daemon():
-    """Its end is told there: nothing lingers, also where the connection broke just before."""
+    """The far side learns that the daemon ends: nothing lingers, even after a broken connection."""
     for cut in (False, True):
         with Relayed(linger=1000) as a:
             a.spawn(0)
@@ -377,7 +377,7 @@ def test_end_of_the_daemon():
 
 
 def test_agent_that_ends():
-    """An agent that is killed is told of with its host's name."""
+    """The report of a killed agent names its host."""
     with Relayed() as a:
         os.kill(a.hello.pid, signal.SIGKILL)
         same(a.process.wait(timeout=HANG_LIMIT_S), 1)
@@ -386,7 +386,7 @@ def test_agent_that_ends():
 
 
 def test_dead_sessions_are_removed():
-    """A relay that was killed there leaves its directory; the next one takes it away."""
+    """A relay that is killed there leaves its directory; the next relay removes it."""
     with Relayed() as a:
         (old,) = a.sessions()
         relays = [p for p in far_processes(a) if program(p) == "ddip-relay"]
@@ -410,7 +410,7 @@ def failing(script):
 
 
 def test_failures_to_start():
-    """Each with the command's own last words, and the host's name."""
+    """Each is reported with the command's last words and the host's name."""
     for script, text in (
         ("echo 'Host key verification failed.' >&2; exit 255", "exit status 255: Host key verif"),
         ("kill -9 $$", "sh ended with signal 9"),

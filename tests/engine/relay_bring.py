@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that a relay brings along to a host that has none: once, whole, and for this user."""
+"""A relay brings the programs to a host that lacks them: once, complete, and for this user only."""
 
 import glob
 import os
@@ -18,7 +18,7 @@ def brought(cache):
 
 
 def test_bring_along():
-    """The programs are sent once, and again where a file is not what it was."""
+    """The programs are sent once, and again if a file has changed."""
     cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
     env = {"XDG_CACHE_HOME": cache}
     try:
@@ -55,7 +55,7 @@ def test_bring_along():
 
 
 def test_shell_over_there():
-    """What one of its number has left is not in the way; ranks have its umask, not its traps."""
+    """Leftovers of the same pid are not in the way; ranks have the shell's umask, not its traps."""
     left = 'umask 077; mkdir -p "$XDG_CACHE_HOME/ddipfs/new.$$"'
     there = failing(f'{left}; trap "" HUP TERM; umask 027; exec sh -c "$1"')
     with Relayed(engine="auto", launcher=there) as a:
@@ -66,7 +66,7 @@ def test_shell_over_there():
 
 
 def test_bring_along_refused():
-    """Where the programs can't be put, or can't run, a message says which host and why."""
+    """If the programs cannot be stored, or cannot run, a message says on which host and why."""
     cache = tempfile.mkdtemp(prefix="ddip-relay-cache.")
     env = {"XDG_CACHE_HOME": cache}
     try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The direct connection of two relays, beside a command that carries little: who gets it, and what
-happens when there is none, or when it ends."""
+"""Two relays connect directly next to the command that links them: only the far relay gets that
+connection, and without it, or when it ends, the command carries everything."""
 
 import contextlib
 import ctypes
@@ -20,19 +20,19 @@ SYS_PIDFD_GETFD = 438
 
 
 class Direct(Relayed):
-    """An agent whose relays make a direct connection, to the address that the far one is told."""
+    """An agent whose relays connect directly, to the address that the far one finds in VARIABLE."""
 
     def __init__(self, address="127.0.0.1", **settings):
         env = {VARIABLE: address} if address else {}
         super().__init__(env=env, more=["--direct", VARIABLE], **settings)
 
     def told(self):
-        """The next that the near relay says of it: (1, "") or (0, why not)."""
+        """The near relay's next report: (1, "") or (0, why not)."""
         m = self.wait("Ndirect")
         return m.direct, m.why
 
     def sockets(self, state):
-        """The near relay's TCP sockets in this state: a descriptor of each."""
+        """Descriptors of the near relay's TCP sockets in this state."""
         inodes = set()
         for table in ("tcp", "tcp6"):
             with contextlib.suppress(FileNotFoundError):
@@ -42,12 +42,12 @@ class Direct(Relayed):
         folder = f"/proc/{self.process.pid}/fd"
         found = {}
         for fd in os.listdir(folder):
-            with contextlib.suppress(FileNotFoundError):  # it was closed just now
+            with contextlib.suppress(FileNotFoundError):  # just closed
                 found[os.readlink(f"{folder}/{fd}")] = int(fd)
         return [fd for name, fd in found.items() if name in inodes]
 
     def break_direct(self):
-        """The direct connection ends, for both sides."""
+        """Ends the direct connection, for both sides."""
         libc = ctypes.CDLL(None, use_errno=True)
         (fd,) = self.sockets(CONNECTED)
         pidfd = os.pidfd_open(self.process.pid)
@@ -71,7 +71,7 @@ def check_flood(a, lines):
 
 
 def test_bulk_goes_directly():
-    """Megabytes come by it; the command carries none of them."""
+    """Megabytes go over the direct connection and none of them over the command."""
     with Direct() as a:
         same(a.told(), (1, ""))
         same(a.sockets(LISTENS), [])
@@ -87,14 +87,14 @@ def test_bulk_goes_directly():
 
 
 def test_both_kinds_of_addresses():
-    """IPv6 is listened for, too, where there is any."""
+    """The relay listens on IPv6, too, if the machine has it."""
     loopback = "::1" if has_ipv6() else "127.0.0.1"
     with Direct(address=loopback, warm=False) as a:
         same(a.told(), (1, ""))
 
 
 def test_command_takes_over():
-    """The connection ends while all kinds of bulk travel: no byte is lost, none comes twice."""
+    """The connection ends with all kinds of bulk in flight: no byte is lost, none is duplicated."""
     lines, data = 300000, npy(8 << 20)
     with Direct() as a:
         same(a.told(), (1, ""))
@@ -117,8 +117,8 @@ def test_command_takes_over():
 
 
 def test_end_of_the_command():
-    """With it the connection is over; another one is made beside the next command, while bulk is on
-    its way by that, which is slow."""
+    """The direct connection ends with the command; the next command gets another one, while bulk is
+    in flight on that command, which is slow."""
     with Direct() as a:
         same(a.told(), (1, ""))
         a.spawn(0)
@@ -134,7 +134,7 @@ def test_end_of_the_command():
 
 
 def test_none():
-    """Where it can't be made, everything goes by the command, and it is told why."""
+    """If it cannot be made, everything goes over the command, and the reason is reported."""
     for address, why in (
         (None, f"{VARIABLE}, which has the address to connect to, is not set there"),
         ("login.example", "'login.example' is no address"),
@@ -146,17 +146,17 @@ def test_none():
 
 
 def fake(*words):
-    """An agent behind a far relay that does as these words say."""
+    """An agent behind a far relay that does what these words say."""
     return Direct(launcher=[sys.executable, FAKE_FAR, *words], warm=False)
 
 
 def end_fake(a):
-    """It answers nothing more, and its session is not one that could be attached to."""
+    """Kills the near relay: the fake sends nothing more, and its session cannot be attached to."""
     a.process.kill()
 
 
 def test_strangers():
-    """Others who connect first, however many, and prove nothing, do not get it."""
+    """Any number of others who connect first and prove nothing do not get the connection."""
     with fake("lies", *["silence"] * 20, "proof") as a:
         same(a.hello.name, "Rhello")
         same(a.told(), (1, ""))
@@ -166,7 +166,7 @@ def test_strangers():
 
 
 def test_refused():
-    """The far side's reason is told, and nobody listens any more."""
+    """The far side's reason is reported, and the port is closed."""
     with fake("lies", "refusal") as a:
         same(a.hello.name, "Rhello")
         same(a.told(), (0, "no way from here"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Objects of an agent behind relays: each travels once, and only as long as somebody wants it."""
+"""Behind relays each object travels once, and only as long as somebody wants it."""
 
 import array
 import os
@@ -15,7 +15,7 @@ from wire import PYTHON, memfd, same, until
 
 
 def test_objects_travel_once():
-    """A push goes once to a host, whatever its ranks; a range of an object costs the range."""
+    """A push travels once per host, whatever its ranks; a range of an object costs the range."""
     size = 8 << 20
     with Relayed() as a:
         for slot in range(3):
@@ -24,7 +24,7 @@ def test_objects_travel_once():
         fd = memfd(data)
         tags = [put_file(a, slot, fd) for slot in range(3)]
         os.close(fd)
-        a.hold("to", None)  # the first is still on its way when the last is asked for
+        a.hold("to", None)  # the first is still in flight when the last is requested
         for slot, tag in enumerate(tags):
             a.wait(lambda m, t=tag: m.tag == t and m.name == "Rput", what="Rput")
             same(a.call("Tcommit", slot, 1, mark=True).name, "Rcommit")
@@ -38,17 +38,17 @@ def test_objects_travel_once():
         assert cost < 3 * 4096, cost
         for op in ("", "same"):
             assert pull(a, 2, "w", op) == data, f"the array is another one, op '{op}'"
-        # what is in the way of a frame's bytes fails this frame alone
+        # an error in a frame that would have brought bytes fails only this frame
         refused(a.call("Tget", 2, "nothing", "npy", "same"), "ENOENT", "nothing")
 
 
 FIRST = 1 << 20  # bytes
-LATE_S = 0.05  # before each piece: what is small is there long before the rest of what is large
+LATE_S = 0.05  # before each piece: small things arrive long before the rest of large ones
 
 
 def first_bytes(a, direction):
-    """Little more than the first bytes of what is asked for next is carried, until hold() says
-    otherwise. How many there were before."""
+    """Lets little more than the first bytes of the next transfer through, until hold() changes it.
+    Returns the number of bytes carried before."""
     before = a.carried(direction)
     a.hold(direction, before + FIRST)
     return before
@@ -59,7 +59,7 @@ def came(a, direction, before):
 
 
 def kept(a, name="x"):
-    """Does anything keep the object after its name is gone?"""
+    """Does anything keep the object alive after its name is deleted?"""
     a.run(0, f"import gc, weakref; gone = weakref.ref({name}); del {name}; gc.collect()")
     wait = "import time\nfor _ in range(12000): gone() is None or time.sleep(0.005)\n"
     return a.run(0, wait + "print(gone() is not None)")[1] == b"True\n"
@@ -79,7 +79,7 @@ libc.munmap(ctypes.c_void_p(place + size // 2), ctypes.c_size_t(size // 2))
 
 
 def test_what_fails_half_way_is_kept_no_longer():
-    """An object whose bytes could not all be fetched, or not be taken here, is let go of there."""
+    """An object that cannot be fetched whole, or cannot be stored here, is released over there."""
     with Relayed() as a:
         a.spawn(0)
         a.run(0, UNMAPPED)
@@ -98,7 +98,7 @@ def test_what_fails_half_way_is_kept_no_longer():
 
 
 def test_cancel():
-    """What nobody waits for does not travel to its end, either way, and is kept nowhere."""
+    """A transfer that is no longer wanted is cut short, in both directions, and kept nowhere."""
     size = 16 << 20
     with Relayed() as a:
         a.spawn(0)
@@ -134,7 +134,7 @@ def test_cancel():
 
 
 def pull_pushed(a, fd, size):
-    """Pushes the same bytes anew; how many they are over there."""
+    """Pushes the same bytes again. Returns their number over there."""
     r = a.call("Tput", 0, "z", "npy", "", os.fstat(fd).st_size, fd=fd, mark=True)
     same(r.name, "Rput")
     a.call("Tcommit", 0, 1, mark=True)
@@ -142,7 +142,7 @@ def pull_pushed(a, fd, size):
 
 
 def test_a_push_is_cancelled_on_its_way():
-    """It is for this rank alone, whose bytes have not all come: the other one gets them."""
+    """The cancel is for one rank, whose bytes are still in flight: the other rank gets them."""
     size = 16 << 20
     with Relayed() as a:
         for slot in range(2):
@@ -152,7 +152,7 @@ def test_a_push_is_cancelled_on_its_way():
         tags = [put_file(a, slot, fd) for slot in range(2)]
         came(a, "to", before)
         a.send("Ncancel", 0, tags[0])
-        a.hold("to", before + size // 2)  # it is answered before all bytes are there
+        a.hold("to", before + size // 2)  # the reply comes before all bytes are there
         refused(a.wait(lambda m: m.tag == tags[0], what="an answer"), "EINTR", "nobody waits")
         a.hold("to", None)
         a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
@@ -172,7 +172,7 @@ def test_a_push_is_cancelled_on_its_way():
 
 
 def test_a_push_to_the_dead_is_not_its_successors():
-    """Another rank waits for the same bytes, which come when the slot has a new one."""
+    """Another rank waits for the same bytes, which arrive when the slot has a new rank."""
     size = 4 << 20
     with Relayed() as a:
         for slot in range(2):
@@ -196,7 +196,7 @@ def test_a_push_to_the_dead_is_not_its_successors():
 
 
 def test_a_push_to_the_dead_stays_here():
-    """The rest of what only ranks wanted that have ended meanwhile is not sent."""
+    """The rest of a push is not sent once all ranks that wanted it have died."""
     size = 16 << 20
     with Relayed() as a:
         for slot in range(3):
@@ -214,7 +214,7 @@ def test_a_push_to_the_dead_stays_here():
         for slot in (0, 1):
             a.wait(lambda m, s=slot: m.name == "Nexit" and m.slot == s, what="Nexit")
         a.slow(None)
-        # sent in turn with the first, if that goes on
+        # shares the link with the first one, if that goes on
         tag = put(a, 2, npy(size))
         a.wait(lambda m: m.tag == tag and m.name == "Rput", what="Rput")
         cost = a.carried("to") - before
@@ -222,7 +222,7 @@ def test_a_push_to_the_dead_stays_here():
 
 
 def test_a_pull_from_the_dead_ends():
-    """The rest of what a rank gave as bytes is not sent when it has ended."""
+    """The rest of an object that a rank sent as bytes is not sent once the rank has died."""
     size = 16 << 20
     with Relayed() as a:
         for slot in range(2):
@@ -236,30 +236,30 @@ def test_a_pull_from_the_dead_ends():
         a.hold("from", None)
         a.wait("Nexit")
         a.slow(None)
-        # sent in turn with the first, if that goes on
+        # shares the link with the first one, if that goes on
         a.run(1, f"y = [bytes({size})]")
         a.call("Tget", 1, "y", "pkl", "")
         cost = a.carried("from") - before
         assert cost < size * 3 // 2, f"{cost} bytes came for {size}"
 
 
-RATE = 1 << 20  # bytes in a second
-COUNT = 256 << 10  # of one Tread
+RATE = 1 << 20  # bytes per second
+COUNT = 256 << 10  # bytes of one Tread
 
 
 def ask_reads(a, slot, handle, count):
-    """Asks for so many ranges at once, as who reads in order; their tags."""
+    """Requests this many ranges at once, as a sequential reader does. Returns the tags."""
     return {a.ask("Tread", slot, handle, i * COUNT, COUNT) for i in range(count)}
 
 
 def answers(a, tags, last):
-    """What these questions were answered before the last message."""
+    """Replies to these requests that came before the last message."""
     return [m for m in a.seen if m.tag in tags and m.number < last.number]
 
 
 def test_a_pull_leaves_room():
-    """Behind ranges that are asked for ahead a cell waits for little, as does another object. Of
-    one that is let go of, or whose rank dies, no more travels."""
+    """A cell does not wait long behind ranges that are read ahead, nor does another object. Ranges
+    of an object that is released, or whose rank dies, are no longer sent."""
     with Relayed() as a:
         a.tell("rate", RATE)
         a.cut()
@@ -281,7 +281,7 @@ def test_a_pull_leaves_room():
         small.append(a.ask("Tread", 0, y, 5, 1000))
         other = a.ask("Tread", 0, y, 0, COUNT)
         until(lambda: all(map(os.path.exists, ran)), what="the cells over there")
-        a.hold("from", begin + COUNT * 10)  # and not on, until the object is let go of
+        a.hold("from", begin + COUNT * 10)  # and no further, until the object is released
         *cells, short = [
             a.wait(lambda m, t=t: m.tag == t and m.name[0] == "R", what="a small answer")
             for t in small
@@ -333,7 +333,7 @@ def part_of(r):
 
 
 def test_one_part_travels():
-    """What an OP makes of a host's ranks is made there: as many bytes as one of them has."""
+    """A host combines its ranks' parts itself: as many bytes travel as one of them has."""
     count = 1 << 18
     with Three() as a:
         a.everywhere(
@@ -364,7 +364,7 @@ def test_one_part_travels():
 
 
 def test_memory_that_can_not_be_read():
-    """Where a relay may not look into a rank's memory, the rank is asked for its bytes."""
+    """If a relay may not read a rank's memory, it asks the rank for the bytes."""
     engine = os.path.join(wire.BUILD, "fault", "ddip-engine")
     if not os.path.exists(engine):
         print(f"not tested: {engine} is not built")
@@ -381,7 +381,7 @@ def test_memory_that_can_not_be_read():
 
 
 def test_a_rank_that_gives_no_part():
-    """One that dies fails it, and who waits no more hears when all have answered."""
+    """A rank that dies fails the request; a cancelled request ends when all ranks have replied."""
     with Three() as a:
         a.everywhere("import numpy; x = numpy.zeros(9)")
         a.send("Nsignal", 2, signal.SIGSTOP, 1)

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""An agent behind a real sshd, in a network namespace: work, a cable that is pulled, refusals.
+"""An agent works behind a real sshd in a network namespace, also after its cable was pulled.
 
-The host there has a network, a cache and a directory for its state of its own; nothing of ddipfs is
-there before.
+The host there has its own network, cache and state directory, and initially nothing of ddipfs.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ from wire import HANG_LIMIT_S, PYTHON, same, until
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 PORT = "2222"
-BLOCK = os.getpid() % (1 << 14) * 4  # of four addresses in 10.213.0.0/16: another test has others
+BLOCK = os.getpid() % (1 << 14) * 4  # of four addresses in 10.213.0.0/16: other tests use others
 OURS, THEIRS = (f"10.213.{(BLOCK + k) >> 8}.{(BLOCK + k) & 255}" for k in (1, 2))
 
 
@@ -29,7 +28,7 @@ def run(*command):
 
 
 class Host:
-    """A network namespace with an sshd, and a configuration of ssh that leads there."""
+    """A network namespace with an sshd, and an ssh configuration that leads there."""
 
     def __init__(self):
         self.name, self.wire = f"dd{os.getpid()}", f"v{os.getpid()}"
@@ -134,7 +133,7 @@ def check_work(host):
 
 
 def check_cable(host):
-    """Pulled while a cell prints: the cell runs on, and all its output arrives."""
+    """The cable is pulled while a cell prints: the cell runs on, and all its output arrives."""
     with There(host) as a:
         a.spawn(0)
         done, down = host.dir + "/done", host.dir + "/down"
@@ -157,7 +156,7 @@ open({done!r}, 'w').close()"""
 
 
 def check_refusals(host):
-    """What ssh would ask is not asked: its own words are the error."""
+    """ssh does not prompt for anything: its own message is the error."""
     for option, text in (
         ("UserKnownHostsFile=/dev/null", "Host key verification failed"),
         ("PubkeyAuthentication=no", "Permission denied"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What goes wrong has an errno and a text: code of objects, damaged bytes, what is missing."""
+"""Whatever goes wrong has an errno and a text: objects' code, damaged bytes, missing resources."""
 
 import io
 import os
@@ -15,14 +15,14 @@ from in_process import NAMES, Case, np, read, state, torch, values, write
 
 
 class Fails(Exception):
-    """Says nothing of itself."""
+    """Cannot even print itself."""
 
     def __str__(self):
         raise SystemExit
 
 
 class Raises:
-    """Whatever is asked of it raises what it was made for."""
+    """Any access to it raises the given error."""
 
     def __init__(self, error):
         object.__setattr__(self, "error", error)
@@ -34,7 +34,7 @@ class Raises:
 
 
 class Lacks:
-    """Its pickle raises, where it is unpickled, what it was made for."""
+    """Unpickling it raises the given error."""
 
     def __init__(self, error):
         self.error = error
@@ -48,7 +48,7 @@ def raised(error):
 
 
 class Errors(Case):
-    """Whatever goes wrong has an errno that says whose fault it is, and a text; never EIO."""
+    """Every failure has an errno that says whose fault it is, and a text; never EIO."""
 
     def test_an_objects_own_code_fails(self):
         kinds = (SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Fails(), OSError(5, "x"))
@@ -133,7 +133,7 @@ class Errors(Case):
             self.refuses(EOPNOTSUPP, "recursion", read, "deep", view_name)
         self.refuses(EOPNOTSUPP, "Circular", read, "circle", "json")
         for view_name in ("pkl", "p5"):
-            for _ in range(2):  # over nothing, over a circle
+            for _ in range(2):  # over no old value, over a cyclic one
                 write("back", read("circle", view_name), view_name)
                 self.assertIs(NAMES["back"]["self"], NAMES["back"]["again"])
                 self.assertIs(NAMES["back"]["self"], NAMES["back"])
@@ -169,13 +169,13 @@ class Errors(Case):
 
 
 class Mutations(Case):
-    """Bytes that somebody damaged: refused with an errno and a text, or an object; nothing else."""
+    """Damaged bytes are refused with an errno and a text, or give an object, and nothing else."""
 
-    ALLOWED = (EBADMSG, EINVAL, EOPNOTSUPP, EFBIG, ENOMEM)  # a damaged size may be a huge one
-    ROUNDS = 500  # for each view and each object
+    ALLOWED = (EBADMSG, EINVAL, EOPNOTSUPP, EFBIG, ENOMEM)  # a damaged size may be huge
+    ROUNDS = 500  # for each view of each object
 
     def mutate(self, random, data):
-        """One to four edits: bits, runs, numbers at their limits, cuts, copies."""
+        """Makes one to four edits: bits, runs, numbers at their limits, cuts, copies."""
         data = bytearray(data)
         for _ in range(random.randint(1, 4)):
             at = random.randrange(len(data) + 1)
@@ -199,7 +199,7 @@ class Mutations(Case):
         return bytes(data)
 
     def attack(self, name, view_name, rounds=ROUNDS):
-        """Mutations of what a name gives, written over nothing and over itself."""
+        """Writes mutations of a name's view, over nothing and over its own value."""
         good, random = read(name, view_name), Random(f"{name}.{view_name}")
         old = NAMES[name]
         for number in range(rounds):
@@ -237,7 +237,7 @@ class Mutations(Case):
                     self.attack(name, view_name, 4 if name == "w" else self.ROUNDS)
 
     def test_pickles(self):
-        """In a process of its own, whose memory has a bound: a pickle's numbers are believed."""
+        """In a process of its own with limited memory: the numbers in a pickle are believed."""
         child = os.fork()
         if child == 0:
             status = 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Objects on a GPU as they come to the host: torch's tensors of the CPU stand in for a GPU's, whose
+"""Objects on a GPU are copied to the host right: torch's CPU tensors stand in for a GPU's, whose
 memory is copied piece by piece."""
 
 import concurrent.futures
@@ -156,7 +156,7 @@ class Gpu(unittest.TestCase):
 
 
 def refuse(tensor):
-    """A kernel that runs behind what the program has queued."""
+    """Stands in for a kernel, which would run behind what the program has queued."""
     if tensor.is_conj() or tensor.is_neg():
         raise AssertionError("resolved on the device")
     return tensor
@@ -210,7 +210,7 @@ class Marks(unittest.TestCase):
 
 class OutOfMemory(unittest.TestCase):
     def handle(self, function, autogc=True):
-        """The line that out_of_memory tells of the error that a function raises, and the error."""
+        """What out_of_memory reports for the error that a function raises, and its locals."""
         module = mock.Mock(**{"device_is_open.return_value": False})
         with (
             mock.patch.dict("sys.modules", _ddip=module),
@@ -323,7 +323,7 @@ class OutOfMemory(unittest.TestCase):
 
 
 class _Nccl:
-    """A backend as torch's ProcessGroupNCCL; what is done to all of them, in its order."""
+    """A backend like torch's ProcessGroupNCCL; `done` lists the calls to all of them, in order."""
 
     done = []
 
@@ -344,7 +344,7 @@ class _Nccl:
 
 class Aborts(unittest.TestCase):
     def abort(self, size, **groups):
-        """What dist.abort() does; groups: name of a group -> its backends as torch tells them."""
+        """The calls that dist.abort() makes; groups: name of a group -> its backends."""
         module, c10d = mock.Mock(), mock.Mock(ProcessGroupNCCL=_Nccl)
         made = {mock.Mock(): name for name in groups}
         for group, name in made.items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What NCCL has dumped of its graphs, as text."""
+"""NCCL's dump of its graphs becomes the right text."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the engine declares of CUDA and NCCL is what NVIDIA's headers say, and their libraries load.
+"""The engine's declarations of CUDA and NCCL agree with NVIDIA's headers, and its libraries load.
 
 The headers and libraries come from NVIDIA's Python packages, which are kept in the build directory.
 """
@@ -30,8 +30,8 @@ def skip(why):
 
 
 def packages():
-    """The folder that has them."""
-    if os.path.basename(BUILD) != "build":  # of sanitizers: as the plain one
+    """The folder that contains them."""
+    if os.path.basename(BUILD) != "build":  # a sanitizer build: as the plain one
         own = os.path.join(os.path.dirname(BUILD), "nvidia")
     else:
         own = os.path.join(BUILD, "nvidia")
@@ -48,8 +48,8 @@ def packages():
 
 
 def compiles(folder, declarations=os.path.join(ROOT, "engine")):
-    """What the compiler says of tests/gpu/headers.c; "": it agrees."""
-    # nccl.h wants types of numbers that no call of ours has, from headers of another package
+    """What the compiler says about tests/gpu/headers.c; "": it agrees."""
+    # nccl.h wants number types from another package's headers, which none of our calls uses
     flags = ["-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", f"-I{declarations}"]
     flags += ["-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__"]
     flags += [f"-I{folder}/{CUDA}/include", f"-I{folder}/{NCCL}/include"]
@@ -63,7 +63,7 @@ def check_headers(folder):
 
 
 def check_differences(folder):
-    """A value, a prototype and a size that differ are noticed."""
+    """A different value, prototype or size is noticed."""
     for name, old, new in (
         ("cuda_api.h", "cudaErrorNoDevice, 100", "cudaErrorNoDevice, 101"),
         ("cuda_api.h", "(int device)", "(long device)"),

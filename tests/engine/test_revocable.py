@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which communicators C may revoke, and when nobody may free them. The torch of the tests has no
-NCCL: groups and backends stand in for its own."""
+"""C learns which communicators it may revoke, and nobody frees them meanwhile. The tests' torch
+has no NCCL: groups and backends stand in for its own."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from ddip_engine import revocable  # noqa: E402
 
 
 class Backend:
-    """As torch's ProcessGroupNCCL; address: of its communicator."""
+    """A backend like torch's ProcessGroupNCCL; address: of its communicator."""
 
     def __init__(self, address):
         self.address = address

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which ranks a self-test pairs, and over what, without an engine and without torch."""
+"""A self-test pairs the right ranks over the right library, without an engine and without torch."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
 sys.modules["ddip_engine"] = package
-# what it is made of is not needed to pair ranks
+# modules that pairing ranks does not need
 for name in ("communicator", "dist", "gpu", "rendezvous", "run"):
     sys.modules[f"ddip_engine.{name}"] = types.ModuleType(name)
 
@@ -33,7 +33,7 @@ class Pairs(unittest.TestCase):
 
 
 class Sums(unittest.TestCase):
-    """What all_reduce adds up."""
+    """The numbers that all_reduce adds up."""
 
     def test_they_are_exact_in_float32_for_as_many_ranks_as_there_may_be(self):
         most, largest_base, largest_added = 16384, 60, 2
@@ -60,7 +60,7 @@ class Told(unittest.TestCase):
 
 
 class Group:
-    """What torch says of a default group of two ranks."""
+    """Torch's default group, of two ranks."""
 
     GroupMember = types.SimpleNamespace(WORLD=types.SimpleNamespace(size=lambda: 2))
 

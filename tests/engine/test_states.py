@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tensors by name, modules and optimizers: all of a state dict or nothing of it."""
+"""Tensors by name, modules and optimizers: a state dict is loaded whole or not at all."""
 
 import os
 import pickle

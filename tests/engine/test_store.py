@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The store at which ranks meet, with its client, without an engine: what torch expects of a store.
+"""The store where ranks meet, and its client, do what torch expects of one, without an engine.
 
 It needs torch, and runs itself again in the environment that has it.
 """
@@ -19,7 +19,7 @@ import engine_sources  # noqa: F401
 from torch import distributed
 
 sys.modules["_ddip"] = types.ModuleType("_ddip")
-OPEN = set()  # what the client says of its sockets
+OPEN = set()  # the sockets that the client reports as open
 sys.modules["_ddip"].store_socket = lambda fd, is_open: (OPEN.add if is_open else OPEN.discard)(fd)
 
 from ddip_engine import store  # noqa: E402
@@ -30,7 +30,7 @@ class TestStore(unittest.TestCase):
     def setUp(self):
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
-        # longer than the address of a Unix socket can be
+        # longer than a Unix socket's address can be
         deep = os.path.join(folder, *["a directory with a long name"] * 5)
         os.makedirs(deep)
         self.path = os.path.join(deep, "store")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of variables: what is listed of a namespace, and how."""
+"""The table of variables lists the right names of a namespace, in the right form."""
 
 import __future__
 

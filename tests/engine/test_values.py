@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Views of objects, without an engine: what each gives, what it refuses, what comes back."""
+"""Each view of an object, without an engine, reads and writes the right bytes, or refuses to."""
 
 import ctypes
 import io

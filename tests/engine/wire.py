@@ -1,6 +1,6 @@
-"""The wire as a client sees it: starts build/ddip-engine --agent and talks to it. For tests.
+"""The protocol from a client's side: starts build/ddip-engine --agent and talks to it. For tests.
 
-The messages' forms are read from include/wire.h, so this cannot differ from it.
+The message formats are read from include/wire.h, so they cannot differ from it.
 """
 
 import os
@@ -18,7 +18,7 @@ import traceback
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
-HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # guards against hangs, no more
+HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # only guards against hangs
 ENGINE = os.path.join(BUILD, "ddip-engine")
 AGENT = 0xFFFF  # slot of the agent itself
 FLAG_FD, FLAG_MARK = 1, 2
@@ -38,7 +38,7 @@ VERSION = 1
 
 
 class Message:
-    """One frame; its fields are attributes. number: which one of all that came it is."""
+    """A message; its fields are attributes. number: its position among all that were received."""
 
     number = 0
 
@@ -51,7 +51,7 @@ class Message:
 
 
 def pack(name, slot, tag, *fields, flags=0):
-    """A whole frame."""
+    """Packs a whole frame."""
     number, form, _ = FORMS[name]
     body = b""
     for kind, value in zip(form, fields, strict=True):
@@ -64,7 +64,7 @@ def pack(name, slot, tag, *fields, flags=0):
 
 
 def unpack(frame, fd):
-    """The message in a whole frame."""
+    """Unpacks the message in a whole frame."""
     _, number, flags, slot, tag = struct.unpack_from("<IBBHI", frame)
     name = NAMES[number]
     _, form, words = FORMS[name]
@@ -84,7 +84,7 @@ def unpack(frame, fd):
 
 
 def each(m):
-    """The messages that one stands for."""
+    """The messages that an Nmany stands for; else the message itself."""
     if m.name != "Nmany":
         return [m]
     found = []
@@ -98,9 +98,9 @@ def each(m):
 
 
 class Agent:
-    """A running agent. Messages that nobody waits for yet are kept in `seen`."""
+    """A running agent. Received messages that nobody waits for yet are kept in `seen`."""
 
-    live_kind = 2  # GET_LIVE: how it tells of an object in a rank's memory
+    live_kind = 2  # GET_LIVE: how it describes an object in a rank's memory
 
     def __init__(self, python=sys.executable, env=None, warm=True, command=None, **settings):
         self.dir = tempfile.mkdtemp(prefix="ddip-engine-test.")
@@ -132,7 +132,7 @@ class Agent:
         shutil.rmtree(self.dir)
 
     def close(self):
-        """Lets the agent go by EOF, waits for its end."""
+        """Closes the connection, on which the agent ends, and waits for its end."""
         self.sock.close()
         self.process.wait(timeout=HANG_LIMIT_S)
 
@@ -145,7 +145,7 @@ class Agent:
         self.sock.sendall(frame)
 
     def ask(self, name, slot, *fields, **how):
-        """Sends a T; its tag."""
+        """Sends a T. Returns its tag."""
         self.tag += 1
         self.send(name, slot, *fields, tag=self.tag, **how)
         return self.tag
@@ -156,7 +156,7 @@ class Agent:
         return self.wait(lambda m: m.tag == tag and m.name[0] == "R", timeout, name)
 
     def wait(self, fits, timeout=HANG_LIMIT_S, what="a message"):
-        """The first message that fits, also among those that came before."""
+        """The first message that fits, also among those received earlier."""
         if isinstance(fits, str):
             what, name = fits, fits
             fits = lambda m: m.name == name  # noqa: E731
@@ -188,11 +188,11 @@ class Agent:
                 self.seen.append(m)
 
     def warm(self, zygote, python=sys.executable, env="", cwd=None, preload=""):
-        """Asks for a zygote; Rzygote or Rerror."""
+        """Asks for a zygote. Returns Rzygote or Rerror."""
         return self.call("Tzygote", AGENT, zygote, python, env, cwd or self.dir, preload)
 
     def spawn(self, slot, kind=0, zygote=1, env="", cold=0, name=None):
-        """Starts an engine and waits until it has started. Rspawn (or Rerror)."""
+        """Starts an engine and waits until it is up. Returns Rspawn (or Rerror)."""
         name = name or f"rank{slot}"
         r = self.call("Tspawn", slot, kind, zygote, self.dir, name, env, cold)
         if r.name == "Rspawn":
@@ -200,7 +200,7 @@ class Agent:
         return r
 
     def run(self, slot, source, cell=1, timeout=HANG_LIMIT_S):
-        """Runs a cell; (Rrun, what it wrote to stdout, to stderr)."""
+        """Runs a cell. Returns (Rrun, its stdout, its stderr)."""
         tag = self.ask("Trun", slot, cell, 1, source, mark=True)
         return self.finish(slot, tag, timeout)
 
@@ -218,7 +218,7 @@ class Agent:
 
 
 def alive(pid):
-    """Is there such a process, no zombie?"""
+    """Is there a process with this pid that is not a zombie?"""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
             return f.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -227,14 +227,14 @@ def alive(pid):
 
 
 def memfd(data):
-    """A descriptor of these bytes, to be closed."""
+    """A descriptor of these bytes, which the caller closes."""
     fd = os.memfd_create("test")
     os.write(fd, data)
     return fd
 
 
 def until(condition, seconds=HANG_LIMIT_S, what="it"):
-    """Waits for a condition that nobody announces."""
+    """Waits for a condition that no event reports."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -247,7 +247,7 @@ def same(got, want):
 
 
 def run_tests(names, wanted):
-    """Runs the functions test_* of a module, all or those wanted. Returns the exit status."""
+    """Runs the test_* functions of a module, all or those wanted. Returns the exit status."""
     failed = 0
     for name, function in list(names.items()):
         if not name.startswith("test_") or (wanted and name[5:] not in wanted):

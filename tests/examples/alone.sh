@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Examples for one rank: single.py, data_parallel.py, and sweep.sh, which runs one on each.
+# The examples for one rank work: single.py, data_parallel.py, and sweep.sh, which runs one on each rank.
 . "$(dirname "$0")/../lib.sh"
 
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ddp.py with the scripts that live on a run: watch.sh, early-stop.sh, checkpoint.sh.
+# ddp.py works, and so do the scripts that use its run: watch.sh, early-stop.sh, checkpoint.sh.
 . "$(dirname "$0")/../lib.sh"
 
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
@@ -18,7 +18,7 @@ done
 like 'the variable is seen' "$(cat "$T/out")" 'step_loss [0-9.]+'
 like 'the run has ended' "$(wait_cell "$n")" 'state ok'
 
-# checkpoint.sh: while it trains, and when nothing is new
+# checkpoint.sh: during training, and when nothing is new
 n=$(ddip run -d "$examples/ddp.py" --epochs 1000 --images 2000)
 grep -m1 -q epoch "$G/cells/$n/stream"
 ok "$examples/checkpoint.sh" "$T/saved" >"$T/out"
@@ -49,7 +49,7 @@ is 'nothing is left of that' "$(find "$T/saved" -type f | wc -l)" 2
 
 ok ddip restart # a program asks before it takes the place of variables
 
-# early-stop.sh: on 500 images it soon gets no better
+# early-stop.sh: with 500 images it soon stops improving
 guarded "$examples/early-stop.sh" "$examples/ddp.py" --epochs 1000 --images 500 --lr 0.01 >"$T/out" ||
 	bad "early-stop.sh: status $?"
 like 'losses' "$(head -n 1 "$T/out")" 'loss, mean over ranks: [0-9.]+'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ddp_checkpoint.py: a run that was cut in two ends as one in a piece, also when it was interrupted.
+# ddp_checkpoint.py: a run that is cut in two ends like an uncut one, also when it was interrupted.
 . "$(dirname "$0")/../lib.sh"
 
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
@@ -15,7 +15,7 @@ ddip run "$program" "${few[@]}" --epochs 1 --savefile "$T/parts.pt" >/dev/null |
 out=$(ddip run "$program" "${few[@]}" --epochs 3 --savefile "$T/parts.pt") || bad 'second part'
 like 'it resumes' "$out" 'resumed after epoch 1.*epoch 2.*epoch 3'
 
-# Interrupted somewhere in an epoch: that one is done again.
+# Interrupted somewhere in an epoch: that epoch is repeated.
 n=$(ddip run -d "$program" "${few[@]}" --epochs 1000 --savefile "$T/cut.pt")
 grep -m1 -q 'epoch 1 ' "$G/cells/$n/stream"
 ok ddip interrupt "$n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpt.py: learns from the generated text and from a file, and draws its loss curve.
+# gpt.py learns from the generated text and from a file, and draws its loss curve.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2,gpus=none

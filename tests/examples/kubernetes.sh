@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The manifest for Kubernetes is YAML whose parts fit together, and the command in it names the pods that it makes.
+# The Kubernetes manifest is valid YAML with consistent parts, and its command names the pods that it creates.
 . "$(dirname "$0")/../lib.sh"
 
 "$TORCH_PYTHON" -c 'import yaml' 2>/dev/null || skip "no PyYAML in $TORCH_PYTHON"

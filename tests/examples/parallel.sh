@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Examples in which ranks hold parts of a model: model_parallel.py both ways, fsdp.py.
+# Examples in which ranks hold parts of a model work: model_parallel.py both ways, fsdp.py.
 . "$(dirname "$0")/../lib.sh"
 
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
@@ -7,7 +7,7 @@ mount_torch -o size=2,gpus=none
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 examples=$ROOT/scripts/examples
 
-# Both train. How far they get apart in rounding after many steps says nothing: not compared.
+# Both train. How far rounding drives them apart over many steps means nothing: not compared.
 for how in '' --pipelined; do
 	# shellcheck disable=SC2086 # no word, or one
 	ok ddip run "$examples/model_parallel.py" --images 4000 $how
@@ -21,7 +21,7 @@ for how in '' --pipelined; do
 done
 is 'each rank has its stage' "$(cat "$G"/rank[01]/vars/stage | grep -c Flatten)" 1
 
-# Both compute the same gradients: of one batch, in float64, where the order of the sums (some thousand
+# Both compute the same gradients: for one batch, in float64, where the order of the sums (a few thousand
 # terms of 1e-16) is far below the bound and a wrong scale or a lost micro-batch far above it.
 ddip run - <<-END_PYTHON || bad 'plain and pipelined gradients differ'
 	import sys

@@ -1,6 +1,6 @@
 /*
- * The children of the fake agent: a process for each engine, that lives and dies, uses files when
- * it is told to, and does nothing else.
+ * The children of the fake agent: one process per engine, which lives and dies, uses files on
+ * request, and does nothing else.
  */
 #include "fake.h"
 #include <errno.h>
@@ -15,7 +15,8 @@
 
 enum { WORDS_OF_STDERR = 200 };
 
-/* Writes text to a file and tells the errno: what a cell does that uses the mount. */
+/* Writes text to a file, or reads it if there is no text. Returns the errno that a cell using the
+ * mount would get. */
 static int
 use(char *path)
 {
@@ -36,7 +37,7 @@ use(char *path)
 	return r;
 }
 
-/* A rank's process: lives until it is told otherwise, or nobody is there to tell. */
+/* The process of a rank: lives until it is told to exit, or the agent is gone. */
 static _Noreturn void
 child_main(int in, int out)
 {

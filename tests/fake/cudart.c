@@ -1,9 +1,9 @@
 /*
- * A CUDA runtime for the tests: devices whose memory the host can't read, streams as queues that a
- * thread each works off, events. It has the calls of engine/rank/cuda_api.h, and tests make them
- * fail (cudart.h). Words of $FAKE_CUDA, divided by blanks:
- *   gpus=2      how many devices      delay=300   each copy takes so many microseconds more
- *   pageable=waits a copy by memory that is not registered returns when it is done
+ * A CUDA runtime for the tests: devices whose memory the host cannot read, streams as queues with a
+ * thread each, events. It implements the calls of engine/rank/cuda_api.h, and tests can make them
+ * fail (cudart.h). Words of $FAKE_CUDA, separated by blanks:
+ *   gpus=2      number of devices     delay=300   each copy takes this many microseconds longer
+ *   pageable=waits a copy with unregistered host memory returns only when it is done
  *   driver=none there is no driver    fail=CALL:ERROR[:AFTER[:TIMES]] as fake_cuda_fail()
  */
 #include "cudart_inside.h"
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const size_t MEMORY = (size_t)1 << 30; /* bytes of a device */
+static const size_t MEMORY = (size_t)1 << 30; /* bytes per device */
 
 struct state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
@@ -120,7 +120,7 @@ fake_bytes(const void *p, size_t n)
 
 /* ---- memory ---- */
 
-/* Bytes of the device in use that nobody has; the lock is held. */
+/* Free bytes of the current device. Call with the lock held. */
 static size_t
 room(void)
 {

@@ -1,4 +1,4 @@
-/* What tests ask of the fake CUDA runtime: cudart.h says what. */
+/* The functions by which tests control the fake CUDA runtime, see cudart.h. */
 #include "cudart_inside.h"
 #include <string.h>
 

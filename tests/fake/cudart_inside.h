@@ -1,4 +1,4 @@
-/* What the files of the fake CUDA runtime share. */
+/* Shared by the files of the fake CUDA runtime. */
 #ifndef FAKE_CUDART_INSIDE_H
 #define FAKE_CUDART_INSIDE_H
 #include "cudart.h"
@@ -20,7 +20,7 @@ struct task {
 	void *to;
 	const void *from;
 	size_t n;
-	struct CUevent_st *event; /* recorded, or waited for */
+	struct CUevent_st *event; /* to be recorded, or waited for */
 	uint64_t number;
 	bool waits, holds;
 	void (*fn)(void *arg);
@@ -40,7 +40,7 @@ struct CUevent_st {
 	uint64_t recorded, reached;
 };
 
-struct block { /* memory of a device: the host's own way to it is `bytes` */
+struct block { /* memory of a device: the host accesses it at `bytes` */
 	char *address, *bytes;
 	size_t size;
 	int device;
@@ -73,22 +73,22 @@ struct state {
 };
 
 extern struct state fake;
-extern bool fake_stalled;	      /* calls of a device block */
-extern bool fake_waits;		      /* so do copies by host memory that is not registered */
-extern int fake_stalled_calls;	      /* of a device, that block */
+extern bool fake_stalled;	      /* do calls that need a device block? */
+extern bool fake_waits;		      /* do copies with unregistered host memory block, too? */
+extern int fake_stalled_calls;	      /* calls that need a device and are blocked */
 extern __thread int fake_device;      /* of this thread */
 extern __thread unsigned fake_result; /* of its last call */
 
 void fake_lock(void);
 void fake_unlock(void);
-/* With the lock held, all below. What this call is to say. device: it works in the context of one.
- */
+/* Call this and all functions below with the lock held. Returns the result of this call. device:
+ * the call uses a device's context. */
 unsigned fake_say(const char *call, bool device);
 void fake_read_words(void);
 void fake_add_failure(const char *call, size_t n, unsigned error, int after, int times);
 struct block *fake_block(const void *p, size_t n);
-void *fake_bytes(const void *p, size_t n); /* NULL: no block has these */
-/* Puts a copy of the task into the stream (NULL: the default one). */
+void *fake_bytes(const void *p, size_t n); /* NULL: not within a block */
+/* Adds a copy of the task to the stream (NULL: the default one). */
 void fake_enqueue(struct CUstream_st *s, struct task t);
 
 #endif

@@ -1,5 +1,5 @@
-/* The engines of the fake agent: what they say, one after the other and perhaps late, and their
- * variables. */
+/* The engines of the fake agent: their messages, one after the other and possibly delayed, and
+ * their variables. */
 #include "fake.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ forward(struct frame *f)
 	free(f);
 }
 
-/* One message goes out; the next one later. */
+/* Sends one message, and the next one later. */
 static void
 speak(void *arg)
 {

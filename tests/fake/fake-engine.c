@@ -1,4 +1,4 @@
-/* The fake agent: its connection, and the daemon's messages for the agent itself. */
+/* The fake agent: its connection, and the daemon's messages to the agent itself. */
 #include "fake.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,16 +1,16 @@
 /*
- * An agent without Python, for tests of the daemon: it speaks the agent's side of the wire, each
- * rank is a child process that does nothing but live and die, and a cell is a few lines of words
- * (words.c).
+ * An agent without Python, for tests of the daemon: it speaks the agent's side of the protocol,
+ * each rank is a child process that does nothing but live and die, and a cell is a few lines of
+ * simple commands (words.c).
  *
- *   fake-engine.c  the connection, messages for the agent
- *   engines.c      the engines: the order of what they say, their variables
- *   requests.c     messages for an engine
+ *   fake-engine.c  the connection, messages to the agent
+ *   engines.c      the engines: the order of their messages, their variables
+ *   requests.c     messages to an engine
  *   words.c        what a rank does with a cell
- *   child.c        the processes that ranks are
+ *   child.c        the processes of the ranks
  *
- * DDIP_FAKE names what is to go wrong, words separated by blanks; DDIP_FAKE_SEED=N delays what
- * engines say by random times from this seed, each engine's messages in order.
+ * DDIP_FAKE lists what is to go wrong, in words separated by blanks; DDIP_FAKE_SEED=N delays the
+ * engines' messages by random times from this seed, keeping the order of each engine's messages.
  */
 #ifndef FAKE_H
 #define FAKE_H
@@ -20,7 +20,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-/* How a word of a cell waits for something. */
+/* What a command of a cell waits for. */
 enum wait_kind {
 	WAIT_NONE,
 	WAIT_TIME,
@@ -29,9 +29,9 @@ enum wait_kind {
 	WAIT_REDUCE,
 	WAIT_INPUT,
 	WAIT_CHILD,
-	WAIT_INTERRUPT, /* for Nintr, which it handles */
-	WAIT_HANDLER,	/* in its own handler of Nintr */
-	WAIT_OWN	/* time goes by, Nintr goes to a handler that does nothing */
+	WAIT_INTERRUPT, /* Nintr, which it handles */
+	WAIT_HANDLER,	/* the end of its own handler of Nintr */
+	WAIT_OWN	/* time to pass; Nintr goes to a handler that does nothing */
 };
 
 struct variable {
@@ -47,7 +47,7 @@ struct frame {
 /* The process of an engine. */
 struct child {
 	pid_t pid;
-	int orders, answers; /* pipes to it and back */
+	int orders, answers; /* pipes to and from it */
 	struct watch *watch;
 	bool dead; /* it was reaped */
 };
@@ -56,24 +56,24 @@ struct child {
 struct run {
 	bool running;
 	uint32_t cell, tag;
-	char *source, *at; /* the rest of it */
+	char *source, *at; /* the rest of the source */
 	char *value;
-	uint32_t collectives; /* done in it */
+	uint32_t collectives; /* completed in it */
 	enum wait_kind waits;
 	double handler_s; /* how long it handles an interrupt */
 	struct timer *timer;
 };
 
-/* What was decoded and waits for Tcommit. */
+/* A value that was decoded and waits for Tcommit. */
 struct staged {
 	char *name, *value;
-	char *moved; /* the name that goes then; NULL: it was a push */
+	char *moved; /* the old name, removed by Tcommit; NULL: it is a push */
 };
 
 struct engine {
 	unsigned slot;
 	int kind;
-	bool gone; /* Nexit is said */
+	bool gone; /* Nexit has been queued */
 	struct child child;
 	char *dir, *name;
 	struct spool_writer spool;
@@ -82,7 +82,7 @@ struct engine {
 	TAILQ_HEAD(, variable) variables;
 	struct staged put;
 	struct run run;
-	/* what it said and is not out yet */
+	/* messages that are not sent yet */
 	TAILQ_HEAD(, frame) said;
 	struct timer *mouth;
 	TAILQ_ENTRY(engine) link;
@@ -92,36 +92,36 @@ TAILQ_HEAD(engine_list, engine);
 extern struct engine_list engines;
 extern struct loop *loop;
 
-/* Is this to go wrong? DDIP_FAKE_ONCE names a file that is there as long as it is. */
+/* Is this to go wrong? If DDIP_FAKE_ONCE is set, only as long as the file that it names exists. */
 bool fake_wrong(const char *word);
 
-/* engines.c. delays: the seed of random ones, 0: none. */
+/* engines.c. delays: the seed for random delays, 0: none. */
 void engine_init(struct conn *daemon, unsigned delays);
-struct engine *engine_find(unsigned slot); /* NULL: there is none that lives */
+struct engine *engine_find(unsigned slot); /* NULL: no live engine has this slot */
 void engine_free(struct engine *e);
-/* A message of an engine, in order behind those before it. Arguments as wire_pack. */
+/* Queues a message of an engine behind its earlier ones. Arguments as for wire_pack. */
 void engine_say(struct engine *e, int type, int flags, uint32_t tag, ...);
 void engine_refuse(struct engine *e, uint32_t tag, int no, const char *text);
-/* The end of a cell: marks are made here. */
+/* Reports the end of a cell, with the marks of its output. */
 void engine_ran(struct engine *e, int outcome, const char *error, const char *traceback);
-/* Its variables as Rrun and others tell them; the caller's. */
+/* Its variables in the form that Rrun and others use; the caller frees the string. */
 char *engine_table(const struct engine *e);
 void engine_set(struct engine *e, const char *name, const char *value);
 bool engine_unset(struct engine *e, const char *name);
 struct variable *engine_variable(const struct engine *e, const char *name);
-/* Its Nexit is said: it is freed when all that it said is out. */
+/* Nexit has been queued: frees the engine when all its messages are sent. */
 void engine_gone(struct engine *e);
-/* A frame that is none: the daemon hangs up on who says such things. */
+/* Sends a malformed frame, on which the daemon closes the connection. */
 void engine_nonsense(void);
 
 /* requests.c */
-bool request_is(int type); /* for an engine? */
+bool request_is(int type); /* is it a message to an engine? */
 void request_answer(struct engine *e, struct msg *m);
 
 /* child.c */
 void child_fork(struct engine *e);
 void child_ended(void *arg, int signo); /* SIGCHLD */
-/* A line for the child: "exit N" or "use PATH TEXT". */
+/* Sends a line to the child: "exit N" or "use PATH TEXT". */
 void child_order(struct engine *e, const char *line);
 
 /* words.c */
@@ -129,7 +129,7 @@ void words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice sou
 void words_interrupt(struct engine *e, uint32_t cell); /* Nintr */
 void words_abort(struct engine *e);		       /* Nabort */
 void words_input(struct engine *e, struct slice data); /* Nstdin */
-void words_answer(struct engine *e, const char *line); /* of the child */
-void words_end(struct engine *e);		       /* it died */
+void words_answer(struct engine *e, const char *line); /* from the child */
+void words_end(struct engine *e);		       /* the child died */
 
 #endif

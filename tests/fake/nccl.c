@@ -1,4 +1,4 @@
-/* NCCL for the tests: nccl.h says what it can do beside NCCL's own calls. */
+/* NCCL for the tests: nccl.h describes what it can do besides NCCL's own calls. */
 #include "nccl.h"
 #include "nccl_inside.h"
 #include <fcntl.h>
@@ -15,10 +15,10 @@ enum { LOOKS = 2, PAUSE_US = 100 };
 NCCL_CALLS(X)
 #undef X
 
-/* Of this thread, between ncclGroupStart and ncclGroupEnd. */
+/* Per thread, between ncclGroupStart and ncclGroupEnd. */
 static __thread struct {
 	int depth;
-	unsigned error; /* of a call in it: none of them begins */
+	unsigned error; /* of a call in the group: none of its calls begins */
 	struct CUstream_st *stream;
 	struct operation *all;
 } group;
@@ -72,7 +72,7 @@ dump_graphs(int ranks)
 	fclose(f);
 }
 
-/* Lets go of a communicator: who is the last one frees it. */
+/* Drops a reference to a communicator; the last one frees it. */
 static void
 put(struct ncclComm *c)
 {
@@ -128,7 +128,7 @@ ncclCommGetAsyncError(struct ncclComm *c, unsigned *error)
 	else if (fake_nccl.async)
 		*error = fake_nccl.async;
 	else if (atomic_load(&c->finalized) && atomic_load(&c->uses) > 1)
-		*error = dncclInProgress; /* something is under way */
+		*error = dncclInProgress; /* an operation is in flight */
 	else if (atomic_load(&c->unseen) > 0 && atomic_fetch_sub(&c->unseen, 1) > 0)
 		*error = dncclInProgress;
 	return fake_nccl_say(__func__);
@@ -149,7 +149,7 @@ ncclCommDestroy(struct ncclComm *c)
 {
 	unsigned error = fake_nccl_say(__func__);
 
-	/* by itself it would wait */
+	/* NCCL itself would wait */
 	if (!atomic_load(&c->finalized) || atomic_load(&c->uses) > 1)
 		return dncclInvalidUsage;
 	pthread_mutex_lock(&fake_nccl.lock);
@@ -232,7 +232,7 @@ start(struct operation *o, struct CUstream_st *stream)
 	return dncclInProgress;
 }
 
-/* NULL: it is no operation on memory of a device. */
+/* NULL if an argument is not device memory. */
 static struct operation *
 operation_new(struct ncclComm *c, const void *from, size_t from_n, void *to, size_t to_n)
 {
@@ -259,7 +259,7 @@ add(struct operation *o, bool out, int peer, char *bytes, size_t n)
 	    (struct transfer){.peer = peer, .out = out, .bytes = bytes, .n = n};
 }
 
-/* From all others, to be combined. */
+/* Receives from all other ranks, to combine the parts. */
 static void
 receive_all(struct operation *o, size_t count, unsigned type, unsigned op)
 {
@@ -318,7 +318,7 @@ ncclReduce(const void *from, void *to, size_t count, unsigned type, unsigned op,
 	return start(o, stream);
 }
 
-/* This rank's part is where it is to be. */
+/* Copies this rank's own part into place. */
 static void
 copy_own(struct operation *o)
 {
@@ -373,7 +373,7 @@ ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
 	return start(o, stream);
 }
 
-/* ---- groups: what is sent and received in one goes on side by side ---- */
+/* ---- groups: sends and receives in a group run concurrently ---- */
 
 unsigned
 ncclGroupStart(void)
@@ -408,7 +408,7 @@ ncclGroupEnd(void)
 	return group_end(fake_nccl_say(__func__));
 }
 
-/* Within a group, or as one of its own. */
+/* Joins the open group, or forms one of its own. */
 static unsigned
 exchange(unsigned error, bool out, const void *p, size_t n, int peer, struct ncclComm *c,
     struct CUstream_st *stream)

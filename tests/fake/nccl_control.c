@@ -1,4 +1,4 @@
-/* What tests say to the fake NCCL, and what it tells them. */
+/* The functions by which tests control and query the fake NCCL. */
 #include "nccl.h"
 #include "nccl_inside.h"
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ read_word(const char *w)
 	}
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static void
 read_words(void)
 {

@@ -1,4 +1,4 @@
-/* What the files of the fake NCCL share. */
+/* Shared by the files of the fake NCCL. */
 #ifndef FAKE_NCCL_INSIDE_H
 #define FAKE_NCCL_INSIDE_H
 #include "rank/nccl_api.h"
@@ -9,9 +9,9 @@
 
 enum { RANKS_MAX = 4, PIECE = 64 << 10, OPS_MAX = 64 };
 
-/* From one rank to another one: a piece at a time. */
+/* From one rank to another, one piece at a time. */
 struct channel {
-	atomic_uint_fast64_t sent, taken; /* pieces */
+	atomic_uint_fast64_t sent, taken; /* numbers of pieces */
 	size_t n;
 	char bytes[PIECE];
 };
@@ -26,8 +26,8 @@ struct ncclComm {
 	struct meeting *meeting;
 	int rank, ranks;
 	bool blocking;
-	atomic_int unseen; /* so often it says that it is in progress */
-	atomic_int uses;   /* operations that are not over, and the owner */
+	atomic_int unseen; /* how often it still reports that it is in progress */
+	atomic_int uses;   /* unfinished operations, and the owner */
 	atomic_bool aborted, revoked, finalized;
 };
 
@@ -39,21 +39,22 @@ struct transfer {
 	size_t n, done;
 };
 
-/* What is under way in a stream. */
+/* An operation in flight on a stream. */
 struct operation {
 	struct ncclComm *comm;
-	void (*finish)(struct operation *o); /* when all transfers are done; NULL */
+	void (*finish)(
+	    struct operation *o); /* called when all transfers are done; NULL: nothing to do */
 	struct transfer transfers[2 * RANKS_MAX];
 	int count;
-	char *from, *to, *received[RANKS_MAX]; /* what a sum is made of, by rank */
+	char *from, *to, *received[RANKS_MAX]; /* the parts of a reduction, by rank */
 	size_t elements;
 	unsigned type, op;
-	char *spare; /* memory of its own */
+	char *spare; /* scratch memory of its own; NULL: none */
 };
 
 enum { WORDS_MAX = 16, FAILURES_MAX = 16 };
 
-/* What tests have said, and what came of it. */
+/* What tests have asked for, and counters. */
 struct fake_nccl {
 	pthread_mutex_t lock;
 	bool read;
@@ -75,10 +76,10 @@ struct fake_nccl {
 
 extern struct fake_nccl fake_nccl;
 
-/* What this call is to say. */
+/* The result that this call should return. */
 unsigned fake_nccl_say(const char *call);
 
-/* What $FAKE_NCCL says of links. */
+/* The words of $FAKE_NCCL about a link. */
 struct link_words {
 	int from, to;
 	bool wrong;
@@ -88,13 +89,13 @@ struct link_words {
 extern struct link_words fake_links[WORDS_MAX];
 extern int fake_link_count;
 
-/* Moves the bytes of all transfers, whichever can go on first, until all are done or it is ended.
- */
+/* Moves the bytes of all transfers, in whichever order they can proceed, until all are done or the
+ * communicator is aborted or revoked. */
 void fake_nccl_transfer(struct operation *o);
-bool fake_nccl_ended(const struct ncclComm *c); /* aborted or revoked */
-/* Combines what was received, in the order of the ranks. As on a GPU a minimum or maximum of NaN
+bool fake_nccl_ended(const struct ncclComm *c); /* was it aborted or revoked? */
+/* Combines the received parts in the order of the ranks. As on a GPU, the minimum or maximum of NaN
  * and a number is the number. */
 void fake_nccl_combine(struct operation *o);
-size_t fake_nccl_size(unsigned type); /* of an element; 0: no such type */
+size_t fake_nccl_size(unsigned type); /* of an element, in bytes; 0: no such type */
 
 #endif

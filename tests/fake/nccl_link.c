@@ -1,4 +1,4 @@
-/* How the fake NCCL moves bytes between processes, and combines them. */
+/* How the fake NCCL moves bytes between processes and combines them. */
 #include "nccl_inside.h"
 #include <math.h>
 #include <string.h>
@@ -23,7 +23,7 @@ suffer(int from, int to, char *bytes)
 	}
 }
 
-/* Sends the next piece if the last one was taken; false: not yet. */
+/* Sends the next piece if the previous one was taken; false: not yet. */
 static bool
 send_piece(struct ncclComm *c, struct transfer *t)
 {
@@ -83,8 +83,8 @@ fake_nccl_transfer(struct operation *o)
 
 /* ---- numbers ---- */
 
-/* Floats of 16 bits by what their code without the sign is; sums are only looked through for NaN.
- */
+/* 16-bit floats are compared by their code without the sign; sums matter only in whether they are
+ * NaN. */
 enum { HALF_INFINITY = 0x7c00, BRAIN_INFINITY = 0x7f80, SIGN = 0x8000, NAN_16 = 0x7fff };
 
 static float
@@ -125,7 +125,7 @@ add_brains(uint16_t a, uint16_t b)
 #define WRAP(a, b) ((uint64_t)(a) + (uint64_t)(b))
 #define SAME(a) (a)
 
-/* NaN gives way to any number. */
+/* Any number takes precedence over NaN. */
 #define FOLD(name, type, plus, value)                                                              \
 	static void name(char *to, const char *from, size_t n, unsigned op)                        \
 	{                                                                                          \

@@ -1,9 +1,9 @@
 /*
- * An NVML for the tests: as many GPUs as $FAKE_NVML says, with the same calls, numbers and errors
- * as the real one. Words of $FAKE_NVML, divided by blanks:
- *   gpus=8         how many            mig=2:3   GPU 2 is in MIG mode with 3 instances
+ * An NVML for the tests: $FAKE_NVML describes its GPUs; calls, numbers and errors are those of
+ * the real one. Words of $FAKE_NVML, separated by blanks:
+ *   gpus=8         number of GPUs      mig=2:3   GPU 2 is in MIG mode with 3 instances
  *   busy=1:71,72   processes on GPU 1  fail=CALL:CODE[:GPU]  that call fails with this number
- *   slow=300       nvmlInit takes so many ms       stuck=FIFO  every nvmlDeviceGetMemoryInfo waits
+ *   slow=300       nvmlInit takes this many ms     stuck=FIFO  every nvmlDeviceGetMemoryInfo waits
  *                                                  until this file can be read
  * Built with FAKE_OLD it is the library of an old driver: without MIG, without temperature, and
  * with the first version of the list of processes.
@@ -20,7 +20,7 @@ enum { GPUS_MAX = 16, INSTANCES_MAX = 7 };
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
 
 struct device {
-	int gpu, instance; /* -1: the whole */
+	int gpu, instance; /* -1: the whole GPU */
 };
 
 static struct device devices[GPUS_MAX][INSTANCES_MAX + 1];
@@ -46,7 +46,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned i, void **mig);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *n, void *to);
 int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *n, void *to);
 
-/* What stands behind `key` at the i-th time, NULL: it is not that often there. */
+/* The text behind the i-th `key`; NULL: there are fewer of them. */
 static const char *
 word(const char *key, int i)
 {
@@ -59,7 +59,7 @@ word(const char *key, int i)
 	return NULL;
 }
 
-/* The error that this call is to give for this GPU (-1: any). */
+/* The error that this call is to return for this GPU (-1: any). */
 static int
 failure(const char *call, int gpu)
 {
@@ -209,7 +209,7 @@ nvmlDeviceGetUtilizationRates(void *handle, unsigned *rates)
 	return check("nvmlDeviceGetUtilizationRates", handle);
 }
 
-/* Those of busy=GPU:PID,PID; `each` bytes apart. */
+/* Stores the pids of busy=GPU:PID,PID, `each` bytes apart. */
 static int
 processes(const char *call, void *handle, unsigned *n, char *to, size_t each)
 {

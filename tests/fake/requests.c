@@ -1,4 +1,4 @@
-/* The daemon's messages for an engine of the fake agent. What a cell does is in words.c. */
+/* The daemon's messages to an engine of the fake agent. What a cell does is in words.c. */
 #include "fake.h"
 #include <errno.h>
 #include <signal.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PUT_MAX = 64 << 20 }; /* bytes of a push; a sparse file may claim to have any number */
+enum { PUT_MAX = 64 << 20 }; /* bytes of a push; a sparse file may claim any size */
 
 static uint32_t handles;
 
@@ -19,7 +19,7 @@ do_signal(struct engine *e, struct msg *m)
 		kill(e->child.pid, (int)signo);
 }
 
-/* A rank in the middle of something takes no polite end, a store does. */
+/* A rank that is running a cell does not react to a polite quit; a store always does. */
 static void
 do_quit(struct engine *e, struct msg *m)
 {
@@ -88,7 +88,7 @@ say_table(struct engine *e, int type, uint32_t tag)
 	free(table);
 }
 
-/* As a push: the value under the other name, the old one goes at Tcommit. */
+/* Like a push: stages the value under the new name; Tcommit removes the old one. */
 static void
 do_move(struct engine *e, struct msg *m)
 {

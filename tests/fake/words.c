@@ -1,24 +1,24 @@
 /* clang-format off */
 /*
- * What a fake rank does with a cell: one line after the other.
+ * What a fake rank does with a cell, line by line.
  *
  *   @K WORDS       on rank K only
  *   value TEXT     the cell's result
  *   raise TEXT, syntax, exit N
  *   print TEXT, err TEXT, flood N   (N bytes)
- *   sleep S        ends by Nintr: KeyboardInterrupt (Nsignalled raised=1)
+ *   sleep S        ended by Nintr: KeyboardInterrupt (Nsignalled raised=1)
  *   handle S       waits for Nintr; `except KeyboardInterrupt` then runs for S seconds, and it goes on
  *   own S          S seconds; Nintr goes to a handler of its own (Nsignalled raised=0)
- *   stuck          ends by Nabort only
- *   hard           ends by SIGKILL only
+ *   stuck          ended by Nabort only
+ *   hard           ended by SIGKILL only
  *   reduce         waits for all ranks of its group and generation
  *   input          waits for Nstdin
  *   set NAME VALUE, del NAME
- *   die N          exit status N
- *   signal N       dies by it
- *   use PATH TEXT  writes to a file (of the mount, say) in the rank's process; raises its errno
- *   agent N        the agent ends with status N
- *   nonsense       it sends what is no frame
+ *   die N          exits with status N
+ *   signal N       dies of this signal
+ *   use PATH TEXT  writes to a file (e.g. of the mount) in the rank's process; raises its errno
+ *   agent N        the agent exits with status N
+ *   nonsense       sends a malformed frame
  */
 /* clang-format on */
 #include "fake.h"
@@ -121,7 +121,7 @@ meets(const struct engine *a, const struct engine *b)
 	       a->generation == b->generation && b->run.waits == WAIT_REDUCE;
 }
 
-/* The sum over the ranks, when all are there; as in torch, whatever cells they are in. */
+/* Computes the sum over the ranks once all have come; as in torch, whatever cells they run. */
 static void
 word_reduce(struct engine *e, char *rest)
 {

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# An interrupt ends what code of an object's own does when it is made, replaced or removed; the ranks live on.
+# An interrupt ends an object's own code that runs when it is created, replaced or removed; the ranks live on.
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/src/package"
 echo >"$T/src/package/part.py"
-# behind what lets it go on a wrong end has its time
+# after `go` it runs on for a while: time for an interrupt that wrongly ends the import
 cat >"$T/src/package/__init__.py" <<END
 import os, sys, time
 import package.part
@@ -21,7 +21,7 @@ echo start >"$G/ctl" || bad start
 ranks=$(rank_pids)
 echo 'killafter off' >"$G/ctl"
 
-# endless [FILE]: y lets nobody remove it, there
+# endless [FILE]: creates a y whose __del__ never returns, by this cell file
 endless() {
 	cell "import time
 class Endless:
@@ -32,8 +32,8 @@ class Endless:
 y = Endless()" "${1:-$G/cell}"
 }
 
-# ends WHAT RANKS COMMAND…: it, or what it leaves to be done, waits for code of objects on these ranks until that is
-# interrupted; its errno is in $T/errno
+# ends WHAT RANKS COMMAND…: the command, or work that it leaves, waits for objects' code on these ranks until that is
+# interrupted; the command's errno is in $T/errno
 ends() {
 	local what=$1 on=$2 pid rank
 	shift 2
@@ -73,7 +73,7 @@ cell 'y.itself = y; del y'
 ends 'free' '0 1' write "$G/ctl" $'free\n'
 is 'it says so' "$(cat "$T/errno")" EINTR
 
-# an import within a push is done first: half a module could not be imported again
+# an import within a push is completed first: half a module could not be imported again
 cell "import pickle, sys, threading
 sys.path.insert(0, '$T/src')
 class Importing:
@@ -113,7 +113,7 @@ is 'the push ends' "$(cat "$T/errno")" EINTR
 is 'the module can be imported' "$(errno write "$G/cell" 'import package; package.end')" 0
 is 'it was done' "$(value sys.begun 0) $(value sys.begun 1)" '1 1'
 
-# what waits in C
+# code that blocks in C
 errno copy "$G/vars/waiting.pkl" "$T/Waiting.pkl" >"$T/errno" &
 until_true test -e "$T/waits0"
 until_true test -e "$T/waits1"
@@ -122,7 +122,7 @@ wait $!
 is 'it ends' "$(cat "$T/errno")" EINTR
 is 'its ranks live on' "$(rank_pids)" "$ranks"
 
-# code that takes no end, whatever is raised
+# code that does not end, whatever is raised in it
 echo 'killafter 0' >"$G/ctl"
 errno copy "$G/rank1/vars/deaf.pkl" "$T/Deaf.pkl" >"$T/errno" &
 until_true test -e "$T/deaf1"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What comes of a cell: the errno that its writer gets, and what can be read afterwards.
+# A failed cell gives its writer the right errno, and its outcome can be read afterwards.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -26,7 +26,7 @@ like 'state of rank 1' "$(key "$G/cells/last/rank1/status" state)" 'error|failed
 like 'the traceback of rank 1' "$(cat "$G/cells/last/rank1/traceback")" 'AssertionError: I am one'
 is 'none of rank 0' "$(cat "$G/cells/last/rank0/traceback")" ''
 
-# who writes sees it
+# the writer sees the failure
 fails cp /dev/stdin "$G/cell" <<<'1 / 0'
 # shellcheck disable=SC2016
 fails bash -c 'cat >"$0"' "$G/cell" <<<'1 / 0'
@@ -36,7 +36,7 @@ fails tee "$G/cell" <<<'1 / 0'
 echo '1 / 0' >"$G/cell"
 is 'echo cannot see it, status can' "$(key "$G/status" last)" error
 
-# a failed cell is not in the way of the next one, and `error` keeps sixty-four
+# a failed cell does not affect the next one, and `error` keeps sixty-four entries
 "$PLAIN_PYTHON" - "$G/cell" <<'END'
 import os, sys
 fd = os.open(sys.argv[1], os.O_WRONLY)
@@ -56,12 +56,12 @@ done
 is 'the same failure again is counted, not added' "$(grep -c "no verb 'nonsense'.*(5 times)" "$G/error")" 1
 cell 'raise ValueError("\x1b[31mred\x1b[0m and \x1b]0;title\x07plain")' 2>/dev/null
 like 'colours and titles of a message are not written to who reads error' "$(tail -n 1 "$G/error")" 'ValueError: red and plain$'
-# an editor of a cell finds the file as it was, whatever ran meanwhile
+# an editor of a cell file finds it unchanged, whatever ran in the meantime
 is 'a cell file keeps its time' "$(stat -c %Y.%y "$G/cell"; cell 'x = 1')" "$(stat -c %Y.%y "$G/cell")"
 : >"$G/error"
 is 'cleared' "$(cat "$G/error")" ''
 
-# a rank that ends
+# a rank that exits
 is 'a rank dies' "$(errno write "$G/cell" 'import os
 if rank == 1: os._exit(7)')" EHOSTDOWN
 like 'how it died' "$(cat "$G/cells/last/error")" 'rank 1.*(exit|status).*7'
@@ -72,7 +72,7 @@ is 'a signal' "$(errno write "$G/rank0/cell" 'import os, signal
 os.kill(os.getpid(), signal.SIGKILL)')" EHOSTDOWN
 like 'which signal' "$(cat "$G/cells/last/error")" 'SIGKILL|signal 9|[Kk]illed'
 
-# nobody there to run it
+# no rank to run it
 echo stop >"$G/ctl"
 is 'stopped: told at open already' "$(errno open "$G/cell")" 0
 is 'stopped: nobody runs it' "$(errno write "$G/cell" 'x = 1')" ESRCH

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# O_NONBLOCK, wait, cells of some ranks only.
+# O_NONBLOCK submits without waiting; `wait` waits; cells can be for some ranks only.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=4
 cell 'import time, os'
 mkfifo "$T/gate"
 
-# a cell that runs until somebody writes into the gate
+# a cell that runs until something is written to the gate
 GATE="open('$T/gate').read()"
 is 'returns once queued' "$(errno nonblock "$G/rank0/cell" "$GATE
 done = 1")" 0
@@ -32,7 +32,7 @@ for list in 4 0-4 1-0 "," x 0-; do
 	is "cell.$list" "$(errno write "$G/cell.$list" 'x = 1')" EINVAL
 done
 
-# events tell beginning and end
+# events report its beginning and its end
 exec 4<"$G/events"
 echo 'y = 1' >"$G/cell"
 n=$(readlink "$G/cells/last")
@@ -40,7 +40,7 @@ like 'start' "$(await 4 "cell $n start")" "^[0-9]+ [0-9.]+ cell $n start"
 like 'end' "$(await 4 "cell $n ok")" "cell $n ok .*seconds="
 exec 4<&-
 
-# reading a live file without waiting
+# reading a live file without blocking
 is 'O_NONBLOCK on events' "$("$PLAIN_PYTHON" -c "
 import errno, os
 fd = os.open('$G/events', os.O_RDONLY | os.O_NONBLOCK)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Each way of writing a cell makes exactly the cells that it should.
+# Each way of writing a cell submits exactly the cells that it should.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
 
-# one WHAT SOURCE: since the last call exactly one cell came, with this source
+# one WHAT SOURCE: since the last call exactly one cell was submitted, with this source
 number=0
 one() {
 	number=$((number + 1))
@@ -76,7 +76,7 @@ exec 3>"$G/cell"
 exec 3>&-
 is 'nothing written is no cell' "$(readlink "$G/cells/last")" "$number"
 
-# one descriptor, many cells: fsync submits, a read tells the number, then the end
+# one descriptor, many cells: fsync submits, a read returns the number, and then end of file
 "$PLAIN_PYTHON" - "$G/cell" <<'END' || bad 'O_RDWR descriptor'
 import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -113,7 +113,7 @@ os.fsync(fd)
 os.close(fd)"
 one 'an editor' $'k = 1\nk += 1\n'
 
-# 3 MiB come in several requests
+# 3 MiB arrive in several requests
 "$PLAIN_PYTHON" -c "print('big = \"' + 'x' * (3 << 20) + '\"\nlen(big)')" >"$T/big.py"
 cat "$T/big.py" >"$G/cell" || bad '3 MiB'
 number=$((number + 1))
@@ -132,8 +132,8 @@ try:
 except OSError as e:
     print(errno.errorcode[e.errno])")" $'0\nEFBIG'
 
-# the kernel remembers where cell is; whoever has it open is alone on its inode: nobody who waits in
-# fsync keeps another from writing
+# the kernel caches the lookup of cell; each opener has an inode of its own, so that a writer that waits in fsync does
+# not keep others from writing
 T=$T guarded "$PLAIN_PYTHON" - "$M" <<'END' || bad 'cell, opened again and at once'
 import multiprocessing, os, sys, time
 M = sys.argv[1]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Programs that walk over everything: no hang, no error of ours, no engine started by them.
+# Programs that walk over the whole mount do not hang, meet no error of ours, and start no engine.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -7,7 +7,7 @@ has() {
 	command -v "$1" >/dev/null
 }
 
-# Runs a program that must end; its complaints must be about modes and what cannot be followed only.
+# Runs a program that must end; it may complain only about modes and about files that cannot be followed.
 crawl() {
 	local what=$1 pattern=$2 status
 	shift 2
@@ -18,9 +18,9 @@ crawl() {
 	return 0
 }
 
-# Files that wait for data are listed as pipes, which these programs leave alone; who copies them as files gets
-# what is there.
-# write-only files, and what has no engine behind it, may be refused
+# Files that wait for data are listed as pipes, which these programs skip; a program that copies them as files
+# gets what is there.
+# write-only files, and files without an engine behind them, may be refused
 refused='Permission denied|No such process|Operation not supported|Is a directory|Input/output error: never'
 
 everything() { # WHEN
@@ -78,7 +78,7 @@ is 'no bug of ours' "$(grep -c EIO "$G/error")" 0
 echo start >"$G/ctl"
 cell 'x = 1' && is 'it works' "$(cat "$G/vars/x")" 1
 
-# heavy ones, where they are installed: stdout as a file that is read in every way
+# heavy programs, if installed: stdout as a file that is read in every way
 cell 'import sys
 for i in range(200000): sys.stdout.write(f"{i:09}\n")' "$G/rank0/cell"
 if has fio; then
@@ -96,7 +96,7 @@ if has fio; then
 	done
 fi
 if has stress-ng; then
-	# where files can be made: staged names below vars
+	# where files can be created: staged names below vars
 	crawl 'stress-ng' '.' stress-ng --temp-path "$M" --timeout 1 --dir 1 --access 1 --chdir 1 --dentry 1 \
 		--fstat 1 --getdent 1 --quiet
 	is 'the mount lives' "$(cat "$G/vars/x")" 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The verbs of ctl: settings, actions, quoting, transactions, errors.
+# The verbs of ctl do what they say: settings, actions, quoting, transactions, errors.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=3
@@ -25,7 +25,7 @@ is 'it counts' "$(grep '^history' "$G/ctl")" 'history 100'
 is 'a NUL byte' "$(printf 'timeout 5\0\n' | dd of="$G/ctl" status=none 2>&1 | grep -c Invalid)" 1
 is 'no effect' "$(grep '^timeout' "$G/ctl")" 'timeout off'
 
-# a bad line: text, and no effect
+# a bad line: an error text, and no effect
 before=$(cat "$G/ctl")
 while IFS='|' read -r text error; do
 	is "'$text'" "$(line "$text")" "$error"
@@ -79,11 +79,11 @@ is 'nothing changed' "$(cat "$G/ctl")" "$before"
 line 'size many' >/dev/null
 like 'the text' "$(tail -n 2 "$G/error")" "EINVAL size many.*want"
 
-# each line is a transaction: what is before the bad line is done, what is behind it is not
+# each line is a transaction: lines before the bad one take effect, those behind it do not
 is 'one write of three lines' "$(errno write "$G/ctl" $'history 11\nnonsense\nhistory 12\n')" EINVAL
 is 'the first is done' "$(grep '^history' "$G/ctl")" 'history 11'
 
-# actions wait for their end on close
+# close waits for the end of actions
 is 'start' "$(line start)" 0
 is 'ready' "$(key "$G/status" state)" idle
 is 'two ranks' "$(wc -l <"$G/ranks")" 2
@@ -116,7 +116,7 @@ is 'reset of odd names' "$(line reset)" 0
 is 'all that the user made is gone' "$(errno read "$G/vars/__mine")" ENOENT
 is 'what a new process has is there again' "$(value '__name__, 5 in globals()')" "('__main__', False)"
 
-# signals, to all ranks and to one; the end of standard input
+# signals to all ranks and to one; the end of standard input
 cell 'import signal, sys, time
 got = []
 signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))'
@@ -157,5 +157,5 @@ mkdir "$M/two"
 cat "$G/ctl" >"$M/two/ctl" || bad 'cat ctl > ctl'
 is 'the same settings' "$(cat "$M/two/ctl")" "$(cat "$G/ctl")"
 
-# start-up phases are told
+# start-up phases are reported
 grep -qE '_ms |_s |seconds' "$G/status" || bad "no phases in status: $(cat "$G/status")"

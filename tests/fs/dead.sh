@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A part of it fails: agent, zygote, watchdog or a rank killed, its directory gone, the disk full, no
-# descriptors, a Python or an engine that can't work. Each says what is wrong, and nothing hangs.
+# When a part fails (agent, zygote, watchdog or a rank killed, the directory removed, the disk full, no descriptors, a
+# Python or an engine that cannot work), an error says what is wrong, and nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
-# children PID NAME: those of that name
+# children PID NAME: its children of this name
 children() {
 	local pid
 	for pid in $(cat "/proc/$1/task/"*/children); do
@@ -11,13 +11,13 @@ children() {
 	done
 }
 
-# try CODE: a cell; its errno by name
+# try CODE: runs a cell, prints the name of its errno
 try() {
 	errno write "$G/cell" "$1"
 }
 
 site=
-# refuses WHAT ERRNO PATTERN OPTION…: a mount whose first cell fails so
+# refuses WHAT ERRNO PATTERN OPTION…: a mount whose first cell fails like this
 refuses() {
 	local what=$1 no=$2 pattern=$3
 	shift 3
@@ -35,7 +35,7 @@ daemon=$(daemon_pid) || give_up 'no daemon'
 ranks=$(rank_pids)
 exec 4<"$G/events"
 
-# the agent: what it ran is gone with it, a start makes another
+# the agent: all that it ran dies with it, a start creates another one
 agent=$(children "$daemon" ddip-agent)
 submit 'import time; time.sleep(100)'
 await 4 "cell $n start" >/dev/null
@@ -48,7 +48,7 @@ is 'no engine' "$(try 'x = 1')" ESRCH
 is 'start' "$(errno write "$G/ctl" $'start\n')" 0
 is 'a new one works' "$(try 'x = 2')" 0
 
-# the zygote: ranks live on, and new ones come from another
+# the zygote: ranks live on, and new ones come from another zygote
 zygotes=$(children "$(children "$daemon" ddip-agent)" ddip-zygote)
 # shellcheck disable=SC2086
 kill -KILL $zygotes
@@ -62,7 +62,7 @@ like 'it tells how the one before ended' "$(key "$G/rank1/status" exit)" 'signal
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 is 'all new' "$(try 'z = 1')" 0
 
-# the watchdog: the daemon goes on (fs/watchdog tells what follows)
+# the watchdog: the daemon goes on (fs/watchdog tests what follows)
 watchdog=$(children "$daemon" ddipfs-watchdog)
 kill -KILL "$watchdog"
 gone "$watchdog"
@@ -77,7 +77,7 @@ like 'a start needs it' "$(tail -n 1 "$G/error")" "$spool was deleted.*rmdir"
 exec 4<&-
 unmount
 
-# descriptors: refused, not lost; later they work again
+# descriptors: cells are refused, not lost; later they work again
 mount_plain
 cell 'x = 1'
 "$PLAIN_PYTHON" - "$(daemon_pid)" "$G" <<'EOF' || bad 'descriptors exhausted'
@@ -111,14 +111,14 @@ mkdir "$T/site"
 site=$T/site
 echo 'import os; os._exit(4)' >"$site/sitecustomize.py"
 refuses 'a sitecustomize that ends' EHOSTDOWN 'ended before it was ready' -o "python=$PLAIN_PYTHON"
-# one that raises is told by Python, and no obstacle
+# a sitecustomize that raises is reported by Python, and does no harm
 echo 'raise RuntimeError("of the site")' >"$site/sitecustomize.py"
 PYTHONPATH=$site mount_plain
 is 'a sitecustomize that raises' "$(try 'x = 1')" 0
 unmount
 site=
 
-# engines: each answer that can go wrong (the fake one)
+# engines: each reply that can go wrong (the fake engine)
 if [ -x "$BUILD/fake/engine" ]; then
 	export DDIP_ENGINE=$BUILD/fake/engine
 	DDIP_FAKE=version refuses 'another version' EPROTO 'protocol mismatch \(99, expected 1\)' -o size=2
@@ -139,7 +139,7 @@ like 'no directory' "$("$BUILD/ddipfs" "$T/full/file" 2>&1)" 'file is not a dire
 like 'missing' "$("$BUILD/ddipfs" "$T/missing" 2>&1)" 'missing: No such file or directory \(mkdir it first\)'
 like 'below a file' "$("$BUILD/ddipfs" "$T/full/file/below" 2>&1)" 'Not a directory'
 
-# root without its privileges is like anybody else, but for the owner of /dev/fuse
+# root without its privileges is treated like any user, except the owner of /dev/fuse
 plain_user() {
 	setpriv --bounding-set -all --inh-caps -all --no-new-privs "$@" 2>&1
 }
@@ -179,7 +179,7 @@ y = 5")" 0
 	is 'it is counted, other failures stay' "$(grep -c 'ENOSPC .*lost: no room in ' "$G/error")" 2
 	unmount
 
-	# so does one of another host, which is named
+	# so does a full disk on another host, which the message names
 	mount_plain -o hosts=far:1 -o "launcher=env DDIP_STATE=$T/small XDG_CACHE_HOME=$T/cache sh -c"
 	is 'a rank there' "$(try 'y = 4')" 0
 	cat /dev/zero >"$T/small/rest" 2>/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# No descriptors left, in the daemon, the agent or a rank: what needs one is refused with EMFILE and a
-# text that says where, and nothing else happens; no rank and no agent is lost.
+# When the daemon, the agent or a rank is out of descriptors, requests that need one fail with EMFILE and a text that
+# says where, and nothing else happens; no rank and no agent is lost.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -11,12 +11,12 @@ agent=$(pgrep -P "$daemon" -x ddip-agent)
 # shellcheck disable=SC2034 # by name, below
 engine=$(rank_pids | tail -n 1)
 
-# limited PID: from now on it gets no descriptor more than it has; unlimited PID: as before
+# limited PID: from now on it gets no more descriptors; unlimited PID: restores its limit
 declare -A before
 limited() {
 	local low
 	before[$1]=$(prlimit --pid "$1" --nofile --output SOFT --noheadings | xargs)
-	# the lowest number that is free: those above it stay open
+	# the lowest free number: descriptors above it stay open
 	low=$("$PLAIN_PYTHON" -c 'import os, sys
 used = {int(n) for n in os.listdir(f"/proc/{sys.argv[1]}/fd")}
 print(min(set(range(len(used) + 1)) - used))' "$1")
@@ -27,7 +27,7 @@ unlimited() {
 	prlimit --pid "$1" "--nofile=${before[$1]}:"
 }
 
-# open_all N: the errnos that N opens of a value of 1 MB meet (which comes as a descriptor), those that are held meanwhile
+# open_all N: prints the errnos of N opens of a 1 MB value (which is passed as a descriptor), all held open meanwhile
 open_all() {
 	"$PLAIN_PYTHON" - "$G" "$1" <<-'EOF'
 		import errno, os, sys

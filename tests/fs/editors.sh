@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Editors: what is written again and again in one session arrives each time, and no editor warns that a file has changed.
+# Editors: everything written in one session arrives, write by write, and no editor warns that a file has changed.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
 V=$G/vars
 cell 'words, number, table = "some words", 1, {"lr": 0.1}'
 
-# edits EDITOR FILE COMMAND…: ex commands, one by one; it fails if the editor asks or warns
+# edits EDITOR FILE COMMAND…: runs ex commands, one by one; fails if the editor prompts or warns
 edits() {
 	local commands=()
 	for command in "${@:3}"; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The daemon's end, each way, idle and while a cell runs: no engine, no child of one, no mount is left
-# and mounting again works.
+# However the daemon ends, idle or while a cell runs, no engine, no child of one and no mount is left, and mounting
+# again works.
 . "$(dirname "$0")/../lib.sh"
 
-# a cell that has children which ignore polite signals, and prints when they are there
+# a cell with children that ignore polite signals; it prints when they are up
 BUSY="import subprocess, time
 children = [subprocess.Popen(['sh', '-c', 'trap \"\" TERM INT HUP; sleep 1000 & wait']) for _ in range(2)]
 other = subprocess.Popen(['setsid', 'sleep', '1000'])
@@ -21,7 +21,7 @@ nothing_left() {
 end_by() {
 	case $1 in
 	TERM | KILL) kill -"$1" "$daemon" ;;
-	# not while the watchdog is inside for a moment
+	# the watchdog may be inside the mount for a moment
 	fusermount) until_true fusermount3 -q -u "$M" ;;
 	umount) until_true umount -q "$M" ;;
 	lazy) umount -l "$M" || bad "umount -l: $?" ;;
@@ -70,7 +70,7 @@ for how in TERM fusermount umount lazy KILL; do
 	done
 done
 
-# a dead mount is no obstacle: kill the daemon and its watchdog at once, which must not begin to unmount
+# a dead mount is no obstacle: kill the daemon and its watchdog together, before that can begin to unmount
 mount_plain
 cell 'x = 1'
 children=$(others)
@@ -85,7 +85,7 @@ mount_plain
 is 'mounted over the dead one' "$(value '1 + 1')" 2
 unmount
 
-# foreground: Ctrl-C ends it
+# in the foreground: Ctrl-C ends it
 "$PLAIN_PYTHON" - "$BUILD/ddipfs" "$M" "$PLAIN_PYTHON" <<'END' || bad 'Ctrl-C with -f'
 import os, signal, subprocess, sys
 program, mount, python = sys.argv[1:]
@@ -106,7 +106,7 @@ until_true nothing_left || bad "left: $(others | xargs)"
 out=$(guarded "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON" "$M" 2>&1) || bad "in a command substitution: $? $out"
 unmount
 
-# a path as mountinfo cannot write it plainly; the watchdog finds it too
+# a path that mountinfo has to escape; the watchdog finds it, too
 plain=$M
 M=$T/$'a b\\ \tü\r\u00a0#' G=$M/group
 mount_plain
@@ -121,7 +121,7 @@ gone $(others)
 fails mountpoint -q "$M"
 M=$plain G=$plain/group
 
-# what cannot be mounted says why
+# a failed mount says why
 like 'no such folder' "$("$BUILD/ddipfs" "$T/nothing" 2>&1)" "$T/nothing"
 touch "$T/file"
 like 'not a folder' "$("$BUILD/ddipfs" "$T/file" 2>&1)" "$T/file"

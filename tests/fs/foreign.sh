@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Clients of others at the socket: those of diod, and the kernel's v9fs.
+# Other 9P clients work on the socket: diod's and the kernel's v9fs.
 . "$(dirname "$0")/../lib.sh"
 
 tried=

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Directories and descriptors that are older than the group's size: ENODEV at a rank that is no more, for every operation.
+# Directories and descriptors older than the group's size: every operation on a removed rank fails with ENODEV.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=3
@@ -70,7 +70,7 @@ is 'the ranks that are left work on' "$(echo 5 >"$G/vars/y"; cat "$G"/rank?/vars
 like 'error says which rank is no more, and which there are' "$(cat "$G/error")" \
 	'ENODEV .*rank 2 is no more: the group group has ranks 0..1'
 
-# a rank of this number that comes back is a new one: the old directory is good again
+# a rank that comes back with this number is a new one: the old directory works again
 cd "$G/rank1/vars" || give_up 'rank1/vars'
 printf 'stop\nsize 1\nstart\n' >"$G/ctl"
 is 'gone' "$(errno create y 1)" ENODEV
@@ -78,7 +78,7 @@ printf 'stop\nsize 2\nstart\n' >"$G/ctl"
 is 'and there again' "$(errno create y 1)$(cat y)" 01
 cd / || exit
 
-# a group that is gone, through a directory that is open
+# a removed group, through a directory that is still open
 mkdir "$M/other" && cd "$M/other/vars" && ok rmdir "$M/other"
 for what in open create unlink; do is "$what in a group that is gone" "$(errno $what x 1)" ENODEV; done
 is 'renaming there' "$(errno rename x y)" ENODEV

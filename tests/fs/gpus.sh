@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GPUs: choosing them, what ranks see of them, what files tell; on a fake NVML of 8.
+# GPUs are chosen, shown to ranks and reported in files as the settings say; on a fake NVML with 8 GPUs.
 . "$(dirname "$0")/../lib.sh"
 
 fake=$BUILD/fake/libnvidia-ml.so.1
@@ -25,14 +25,14 @@ seen() { # VARIABLE RANK: in the environment of a rank
 	cat "$G/cells/last/rank$2/stdout"
 }
 
-# without a word about it: all GPUs, a rank for each
+# by default: all GPUs, with a rank for each
 again
 is 'ranks by GPUs' "$(key "$G/status" size)" 8
 is 'GPUs' "$(wc -l <"$G/gpus")" 8
 like 'a line' "$(sed -n 4p "$G/gpus")" "^3 index=3 uuid=$(uuid 3) name='NVIDIA Fake 80GB' used_bytes=4194304 \
 total_bytes=85899345920 util_pct=30 temp_c=43 power_mw=103000 clock_mhz=1003 pids=$"
 
-# the order of the user; unknown ones are refused, with what there is
+# the user's order; unknown GPUs are refused, with a list of those that exist
 is 'in this order' "$(line 'gpus 3,1')" 0
 is 'printed' "$(grep '^gpus' "$G/ctl")" 'gpus 3,1'
 is 'two ranks' "$(key "$G/status" size)" 2
@@ -60,7 +60,7 @@ is 'status, too' "$(key "$G/rank0/status" gpu_uuid)" "$(uuid 3)"
 is 'used' "$(key "$G/rank0/status" gpu_used_bytes)" 4194304
 is 'while it runs' "$(line 'gpus 0')" EBUSY
 
-# none, and one GPU for two ranks
+# no GPU, and one GPU for two ranks
 is 'none' "$(line $'stop\ngpus none\nstart')" 0
 is 'an empty list' "$(seen CUDA_VISIBLE_DEVICES 1)" ''
 like 'gpus says so' "$(cat "$G/gpus")" '^# gpus none'
@@ -76,12 +76,12 @@ is 'too many' "$(line start)" EINVAL
 is 'one' "$(line $'size 1\nstart')" 0
 is 'it sees' "$(seen CUDA_VISIBLE_DEVICES 0)" "$(uuid 6)"
 
-# one rank, several GPUs: for models that are spread over them
+# one rank with several GPUs: for models that are spread over them
 is 'all for one' "$(line $'stop\ngpus 2,0\nsize 1\nstart')" 0
 is 'sees both' "$(seen CUDA_VISIBLE_DEVICES 0)" "$(uuid 2),$(uuid 0)"
 is 'lists both' "$(wc -l <"$G/gpus")" 2
 
-# what the daemon inherits
+# the list that the daemon inherits
 CUDA_VISIBLE_DEVICES=5,2,7 again
 is 'inherited' "$(grep -o 'index=[0-9]*' "$G/gpus" | xargs)" 'index=5 index=2 index=7'
 is 'relative' "$(line $'gpus 1,0\nstart')" 0
@@ -95,7 +95,7 @@ is 'none inherited' "$(key "$G/status" size)" 2
 is 'it starts' "$(line start)" 0
 is 'and sees none' "$(seen CUDA_VISIBLE_DEVICES 0)" ''
 
-# MIG: each rank its own instance
+# MIG: each rank has its own instance
 FAKE_NVML='gpus=2 mig=1:2' again
 is 'instances' "$(grep -o 'index=[0-9:]*' "$G/gpus" | xargs)" 'index=0 index=1:0 index=1:1'
 mig=MIG-000000b1-0000-5000-8000-00000000000
@@ -115,7 +115,7 @@ error='NVML: nvmlDeviceGetMemoryInfo: GPU is lost'$"
 DDIP_NVML=$BUILD/fake/libnvidia-ml-old.so.1 FAKE_NVML='gpus=1 busy=0:7' again
 like 'an old driver' "$(cat "$G/gpus")" '^0 index=0 .* util_pct=0 temp_c=- power_mw=- clock_mhz=- pids=7$'
 
-# no NVML, another library in its place, one that does not start
+# no NVML, another library in its place, one that does not initialize
 i=0
 while IFS='|' read -r library fake_nvml text; do
 	DDIP_NVML=$library FAKE_NVML=$fake_nvml again
@@ -135,7 +135,7 @@ is 'all were tried' $i 4
 is 'it starts' "$(line start)" 0
 is 'untouched' "$(seen CUDA_VISIBLE_DEVICES 0)" unset
 
-# a driver that does not answer holds up nobody: what was known is told, and why it is old
+# a driver that does not respond blocks nobody: the last values are shown, and why they are old
 mkfifo "$T/fifo"
 FAKE_NVML="gpus=2 stuck=$T/fifo" again
 cat "$G/gpus" >"$T/out" &
@@ -149,7 +149,7 @@ guarded sh -c "while grep -q error= '$G/gpus'; do :; done" || bad 'it does not r
 like 'it is back' "$(sed -n 2p "$G/gpus")" 'used_bytes=2097152'
 exec 5>&-
 
-# the GPUs of other hosts are those that NVML tells there
+# the GPUs of other hosts are those that NVML reports there
 for launcher in here 'sh -c'; do
 	FAKE_NVML='gpus=3 busy=1:71,72 mig=2:2' again -o 'hosts=a:2 b:1 c:1' -o size=3 -o "launcher=$launcher"
 	is 'it starts' "$(line start)" 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Groups: mkdir makes one, rmdir destroys it; they do not know each other.
+# mkdir creates a group, rmdir destroys it; groups are independent of each other.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain

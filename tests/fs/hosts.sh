@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Groups over several hosts, whose agents all run here: where ranks are, that everything works on each of them,
-# and what is left when one is lost. DDIP_TEST_LAUNCHER: how they are started.
+# Groups over several hosts, whose agents all run here: ranks are placed as the settings say, everything works on each
+# of them, and the loss of one leaves the rest working. DDIP_TEST_LAUNCHER: how agents are started.
 . "$(dirname "$0")/../lib.sh"
 
 launcher=${DDIP_TEST_LAUNCHER:-here}
@@ -10,28 +10,28 @@ mount_plain -o size=4 -o 'hosts=a:2 b:2' -o "launcher=$launcher" -o grace=0
 set_() {
 	errno write "$G/ctl" "$*"$'\n'
 }
-# agent RANK: the pid of the agent that runs it
+# agent RANK: prints the pid of the agent that runs the rank
 agent() {
 	local pid
 	pid=$(sed -n "s/^$1 .* pid=\([0-9]*\).*/\1/p" "$M/${2:-group}/ranks")
 	awk '/^PPid:/ { print $2 }' "/proc/$pid/status"
 }
-# hosts_of [GROUP]: the host of each rank
+# hosts_of [GROUP]: prints the host of each rank
 hosts_of() {
 	sed -n 's/.* host=\([^ ]*\).*/\1/p' "$M/${1:-group}/ranks" | xargs
 }
-# each EXPRESSION: its value on each rank
+# each EXPRESSION: prints its value on each rank
 each() {
 	cell "$1" && cat "$G"/cells/last/rank*/result | xargs
 }
-# Cell n runs on all ranks.
+# Waits until cell n runs on all ranks.
 begun() {
 	local k
 	for k in 0 1 2 3; do
 		until_true grep -q '^on' "$G/cells/$n/rank$k/stdout"
 	done
 }
-# lose RANK: the host that it is on is gone, and that is known
+# lose RANK: its host is lost, and the daemon has noticed
 lose() {
 	local host
 	host=$(key "$G/rank$1/status" host)
@@ -55,7 +55,7 @@ is 'status counts them' "$(key "$G/status" hosts) $(key "$G/status" hosts_used) 
 like 'a round trip is measured' "$(until_true grep -q 'b .*round_trip_us=[0-9]' "$G/hosts" && cat "$G/hosts")" \
 	'b state=up .*round_trip_us=[0-9]+ '
 
-# all that is done with a rank reaches it on each host
+# every operation on a rank reaches it, on each host
 cell 'import sys; print("out", rank); print("err", rank, file=sys.stderr); x = rank * 10'
 is 'output of the second host' "$(tail -n 1 "$G/rank3/stdout") $(tail -n 1 "$G/rank3/stderr")" 'out 3 err 3'
 exec 5<"$M/trace"
@@ -101,7 +101,7 @@ is 'another one takes its place, on its host' "$(hosts_of) $(agent 3)" "a a b b 
 is 'reset' "$(set_ reset) $(ls "$G/rank1/vars" "$G/rank3/vars" | grep -c '^x$')" '0 0'
 is 'the settings wait for a stop' "$(set_ hosts a:4)" EBUSY
 
-# a host is lost, and there is no room for its ranks
+# a host is lost, and no other has room for its ranks
 cell 'x = rank + 100'
 exec 5<"$G/events"
 submit 'print("on")
@@ -133,14 +133,14 @@ until_true grep -q '^state lacking' "$G/status"
 is 'recover tries the same one' "$(set_ recover)" 0
 is 'and it is there' "$(hosts_of) $(each 'globals().get("x", "none")')" 'a a c c 100 101 none none'
 
-# it is named again, with less room than it had
+# the lost host is named again, with less room than before
 lose 2
 until_true grep -q '^state lacking' "$G/status"
 is 'the lost host has room for one' "$(set_ hosts a:2 c:1 d:1)" 0
 is 'no host gets more ranks than it has room for' "$(hosts_of) $(each 'globals().get("x", "none")')" \
 	'a a c d 100 101 none none'
 
-# a spare takes the place of a lost host, also of rank 0's
+# a spare host replaces a lost one, also that of rank 0
 is 'stop' "$(set_ stop)" 0
 is 'more room than ranks' "$(set_ hosts a b:1 c:2)$(set_ size 3)$(set_ start)" 000
 is 'the last ones are spare' "$(hosts_of) $(grep -o 'c state=[a-z]*' "$G/hosts")" 'a a b c state=unused'
@@ -151,7 +151,7 @@ is 'ranks go on with the spare' "$(hosts_of) $(each 'globals().get("x", "none")'
 is 'on a restart the lost host is passed by' "$(set_ restart) $(hosts_of)" '0 b c c'
 is 'named again it is as good as any' "$(set_ stop)$(set_ hosts a b:1 c:2)$(set_ start) $(hosts_of)" '000 a a b'
 
-# ranks of a host that do not follow each other
+# a host whose ranks are not consecutive
 is 'four hosts' "$(set_ stop)$(set_ size 4)$(set_ hosts a:1 b:1 c:1 d:1)$(set_ start) $(hosts_of)" '0000 a b c d'
 lose 1
 until_true grep -q '^state lacking' "$G/status"
@@ -183,12 +183,12 @@ is 'a launcher in any spelling' "$(set_ stop)$(set_ launcher "'  ''ssh''  -p 22'
 is 'as one word, too' "$(set_ launcher "' here '")$(grep ^launcher "$G/ctl")" '0launcher here'
 is 'and back' "$(set_ launcher "$launcher")" 0
 
-# what goes wrong on a host names it
+# an error on a host names the host
 is 'no such Python there' "$(set_ stop)$(set_ python nosuchpython)$(set_ start | tr 0-9 -)" 00EHOSTDOWN
 like 'is told with its name' "$(grep start: "$G/error" | tail -n 1)" 'host [ab]: .*nosuchpython'
 is 'a good one' "$(set_ python "$PLAIN_PYTHON")" 0
 
-# a file
+# a file of hosts
 printf 'x slots=1\n\n# y\nz slots=2 # two\n' >"$T/hosts"
 is 'a file of hosts' "$(set_ stop)$(set_ gpus none)$(set_ hosts "$T/hosts")$(set_ start) $(hosts_of)" '0000 x z z'
 is 'is kept as a list' "$(grep ^hosts "$G/ctl")" 'hosts x:1 z:2'
@@ -198,7 +198,7 @@ like 'is named' "$(tail -n 1 "$G/error")" 'hosts:2: want NAME slots=N'
 mkfifo "$T/pipe"
 is 'a pipe is no file' "$(set_ hosts "$T/pipe")" EINVAL
 
-# a group's agents end with it; others' stay
+# a group's agents end with it, except those that other groups use
 before=$(cat "$G/ranks" | grep -c host=)
 mkdir "$M/other"
 cat "$G/ctl" >"$M/other/ctl"
@@ -214,7 +214,7 @@ is 'nothing is left of the hosts' "$(grep '^hosts ' "$G/ctl") $(grep -c . "$G/ho
 	"hosts local 1 $(uname -n)"
 gone "$shared"
 
-# all in one write, while the old ranks end
+# all in one write, while the old ranks are still ending
 is 'other hosts for the next start' "$(errno write "$G/ctl" $'hosts x:1 y:1\nsize 2\n')" EBUSY
 is 'stop, hosts and start' "$(errno write "$G/ctl" $'stop\nhosts x:1 y:1\nsize 2\nlauncher '"$launcher"$'\nstart\n') $(hosts_of)" '0 x y'
 unmount
@@ -233,14 +233,14 @@ is 'the start is called off' "$(cat "$T/started") $(cut -d ' ' -f 3- "$G/error")
 	'ECANCELED ECANCELED start: the group was stopped before it was ready'
 unmount
 
-# Slurm says which there are
+# Slurm supplies the list of hosts
 SLURM_JOB_NODELIST='n[1-2],m' SLURM_TASKS_PER_NODE='1(x2),2' mount_plain -o hosts=slurm -o "launcher=$launcher"
 is 'an allocation' "$(grep ^hosts "$G/ctl")" 'hosts n1:1 n2:1 m:2'
 cell pass
 is 'gives the places' "$(hosts_of)" 'n1 n2 m m'
 unmount
 
-# the daemon is killed: no agent outlives it
+# the daemon is killed: no agent survives it
 mount_plain -o cwd=/ -o 'hosts=a b' -o "launcher=$launcher"
 cell pass
 left="$(agent 0) $(agent 2) $(rank_pids | xargs)"

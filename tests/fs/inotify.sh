@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Watchers are woken: output that grows, cells that end, names that come and go.
+# Watchers are woken when output grows, cells end, and names come and go.
 . "$(dirname "$0")/../lib.sh"
 
 command -v inotifywait >/dev/null || skip 'there is no inotifywait'
 mount_plain
 cell 'x = 1'
 
-# watches N: the watcher's descriptor has so many watches, which is when they are established
+# watches N: does the watcher's descriptor have this many watches, i.e. are they established?
 watches() {
 	[ "$(cat /proc/$watcher/fdinfo/* 2>/dev/null | grep -c '^inotify wd')" = "$1" ]
 }
 
-# watching EVENTS PATH: starts a watcher, waits until it watches
+# watching EVENTS PATH: starts a watcher and waits until it watches
 watching() {
 	stdbuf -oL inotifywait -q -m -e "$1" --format '%e %f' "$2" >"$T/seen" 2>"$T/watch.err" &
 	watcher=$!
@@ -44,7 +44,7 @@ watching delete "$G/vars"
 cell 'del brand_new'
 seen 'DELETE brand_new'
 
-# the reader that follows by polling its size
+# a reader that follows by polling the size
 tail -n +1 -s 0.1 -f "$G/rank0/stdout" >"$T/tail" &
 tailer=$!
 cell 'print("for tail")'
@@ -53,7 +53,7 @@ kill $tailer
 wait $tailer 2>/dev/null
 like 'ls agrees' "$(ls "$G/vars" | xargs)" '^x$'
 
-# names below vars, whoever makes them: each directory tells
+# names below vars, whoever creates them: each directory reports them
 stdbuf -oL inotifywait -q -m -e create,delete --format '%e %w%f' "$G/vars" "$G/rank0/vars" "$G/rank1/vars" >"$T/names" &
 watcher=$!
 until_true watches 3
@@ -100,7 +100,7 @@ kill $watcher
 wait $watcher 2>/dev/null
 echo start >"$G/ctl"
 
-# very many names at once: one MODIFY of the directory in their place, and it is told when they are few again
+# very many names at once: one MODIFY of the directory instead; later single names are reported again
 stdbuf -oL inotifywait -q -m -e create,delete,modify --format '%e %w%f' "$G/vars" >"$T/many" &
 watcher=$!
 until_true watches 1
@@ -112,7 +112,7 @@ is '1001 names that come are one MODIFY' "$(grep -c many "$T/many") $(grep -c MO
 kill $watcher
 wait $watcher 2>/dev/null
 
-# MODIFY is coalesced: not one for each line
+# MODIFY events are coalesced: there is not one for each line
 stdbuf -oL inotifywait -q -m -e modify --format '%e' "$G/rank0/stdout" >"$T/modified" &
 watcher=$!
 until_true watches 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A rank's standard input is bounded: what its program has not read can't grow without end; nothing of
-# what was taken is lost. Rich output obeys `spool` as printed text does.
+# A rank's standard input is bounded: unread input cannot grow without limit, and nothing that was accepted is lost.
+# Rich output obeys `spool` as printed text does.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
@@ -53,7 +53,7 @@ assert os.write(fd, data) == 1 << 20
 os.close(fd)
 END_OF_PROGRAM
 
-# rich output: whole messages are kept, of the last so many bytes
+# rich output: whole messages are kept, from the last bytes that fit
 errno write "$G/ctl" $'spool 65536\n' >/dev/null
 for i in {1..20}; do
 	cell "'$i ' * 6000" "$G/rank0/cell"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A cell that uses the mount it is run by: it works, or is refused with EDEADLK and a text. From the
-# rank itself, a thread and a child process; nothing hangs.
+# A cell that uses the mount that runs it succeeds, or is refused with EDEADLK and a text: from the rank itself, a
+# thread and a child process; nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o "size=2,timeout=$HANG_LIMIT_S"
 
-# What cells use: at(FN, ARG…) makes a call in each of three ways, and tells its errno by name.
+# Used by the cells: all_ways(ARG…) makes a call in each of three ways and returns the names of the errnos.
 cell "G = '$G'
 import errno, os, subprocess, sys, threading
 
@@ -52,19 +52,19 @@ def all_ways(*args):
     return ' '.join(f(*args) for f in (act, in_thread, in_child))
 " || give_up 'no definitions'
 
-# inside WHAT EXPRESSION EXPECTED: what rank 0 gets in a cell of all ranks; the other does nothing
+# inside WHAT EXPRESSION EXPECTED: rank 0's result in a cell of all ranks, in which the other does nothing
 inside() {
 	local n
 	exec 5<>"$G/cell"
 	printf '%s if rank == 0 else None\n' "$2" >&5
-	# reading gives the number of the cell that was written there
+	# reading returns the number of the cell that was written through this descriptor
 	read -r n <&5
 	exec 5<&-
 	like "$1: the cell" "$(wait_cell "$n")" 'state ok'
 	is "$1" "$(cat "$G/cells/$n/rank0/result")" "'$3'"
 }
 
-# said PATTERN: in the last failure's text
+# said PATTERN: must match the text of the last failure
 said() {
 	like 'the text' "$(tail -n 1 "$G/error")" "$1"
 }
@@ -72,18 +72,18 @@ said() {
 yes='0 0 0'
 no='EDEADLK EDEADLK EDEADLK'
 
-# files of the daemon
+# files that the daemon answers itself
 for file in status ranks error names ctl stall cells/last/source cells/last/status \
 	rank0/status rank1/status; do
 	inside "read $file" "all_ways(G + '/$file')" "$yes"
 done
 inside 'list' "' '.join(sorted(os.listdir(G + '/vars')))[:3]" 'G a'
 
-# stacks, also of the thread that asks
+# stacks, also that of the thread that asks
 inside 'stack of another' "all_ways(G + '/rank1/stack')" "$yes"
 inside 'own stack' "all_ways(G + '/rank0/stack')" "$yes"
 
-# objects: reading works, writing on oneself would wait for oneself
+# objects: reading works; writing to its own rank would wait for itself
 cell 'x = rank * 10'
 inside 'read of own variable' "all_ways(G + '/rank0/vars/x')" "$yes"
 inside 'read of the other one' "all_ways(G + '/rank1/vars/x')" "$yes"
@@ -113,7 +113,7 @@ inside 'the end of another' "all_ways(G + '/cells/1/wait')" "$yes"
 inside 'its own interrupt' \
 	"act('/dev/null') if act(G + '/cells/1/ctl', 'interrupt') == '0' else 'no'" 0
 
-# in a circle: rank 0 waits for rank 1, which must not wait for rank 0 then
+# a cycle: rank 0 waits for rank 1, which must not wait for rank 0 then
 cat >"$G/cell" <<'END'
 import time
 came = act(f"{G}/rank{1 - rank}/cell", "pass")
@@ -129,7 +129,7 @@ for verb in free reset; do
 done
 is "reset came after the cell" "$(value "'act' in globals()")" False
 
-# verbs that end the very cell: they are done, whatever becomes of the cell
+# verbs that end this very cell: they are carried out, whatever happens to the cell
 exec 4<"$G/events"
 ends() {
 	like "a cell that says $1 ends" "$(errno write "$G/cell" "import os

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Interrupts: by the writer's Ctrl-C, by ctl, by the cell's ctl; from loops, sleep, children; Ctrl-Z.
+# Interrupts end a cell: by the writer's Ctrl-C, by ctl, by the cell's ctl; in loops, sleep, children; Ctrl-Z does not.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
 cell 'import time, subprocess, threading, sys'
 exec 4<"$G/events"
-# who has to be killed takes longer than the test may
+# longer than the test takes: a rank that would have to be killed hangs it
 echo 'killafter 1000' >"$G/ctl"
 ranks=$(rank_pids | xargs)
 
-# in_background COMMAND…: as a shell's foreground job would run: SIGINT is not ignored
+# in_background COMMAND…: runs it like a shell's foreground job: SIGINT is not ignored
 in_background() {
 	"$PLAIN_PYTHON" -c '
 import os, signal, sys
@@ -42,7 +42,7 @@ a child|subprocess.run(["sleep", "100"])
 a lock|threading.Lock().acquire() and (lambda l: (l.acquire(), l.acquire()))(threading.Lock())
 END
 
-# only the cell that is meant
+# only the intended cell
 submit 'time.sleep(100)' "$G/rank0/cell"
 zero=$n
 submit 'time.sleep(100)' "$G/rank1/cell"
@@ -59,9 +59,9 @@ like 'the traceback' "$(cat "$G/cells/$n/traceback")" KeyboardInterrupt
 is 'nothing runs: a success' "$(errno write "$G/ctl" $'interrupt\n')" 0
 is 'an unknown verb' "$(errno write "$G/cells/$n/ctl" $'stop\n')" EINVAL
 
-# a rank that runs no Python code is killed after killafter, and error says what is lost
+# a rank that executes no Python code is killed after killafter, and error reports what is lost
 echo 'killafter 1' >"$G/ctl"
-# what it prints comes out of the C code: from there on it is in no Python
+# C code prints this: from then on the rank executes no Python code
 submit $'import itertools, os\nsum(itertools.chain(map(os.write, [1], [b"in C\\n"]), range(10**15)))' "$G/rank0/cell"
 prints "$G/cells/$n/stream" 'in C'
 echo interrupt >"$G/cells/$n/ctl"
@@ -70,13 +70,13 @@ like 'error tells that the variables are lost' "$(grep killafter "$G/error")" 'r
 is 'a new rank is there' "$(errno write "$G/cell" 'y = rank')" 0
 is 'the other one kept its names' "$(cat "$G/rank1/vars/x")" 1
 
-# a signalled writer whose answer brings other answers with it: a queued cell is dropped, and its readers hear of it
+# a signalled writer whose reply triggers others: its queued cell is dropped, and readers of the cell are answered
 errno nonblock "$G/cell" 'time.sleep(100)' >/dev/null
 running=$(readlink "$G/cells/last")
 echo 'x = 2' >"$T/x.py"
 for _ in 1 2 3; do
 	in_background cp "$T/x.py" "$G/cell"
-	# the daemon has made a cell of it, or is no more
+	# the daemon has made a cell of the write, or no longer exists
 	while n=$(readlink "$G/cells/last") && [ "$n" -le "$running" ]; do :; done
 	writer=$pid readers=
 	exec 5<"$M/trace"
@@ -84,7 +84,7 @@ for _ in 1 2 3; do
 		cat "$G/cells/$n/wait" "$G/cells/$n/stream" >/dev/null &
 		readers="$readers $!"
 	done
-	# the daemon has their reads
+	# the reads have reached the daemon
 	guarded grep -m4 " fuse read group/cells/$n/wait " <&5 >/dev/null || bad 'the readers do not come'
 	exec 5<&-
 	kill -INT "$writer"
@@ -97,7 +97,7 @@ done
 echo interrupt >"$G/ctl"
 is 'and all goes on' "$(errno write "$G/cell" 'x = 3')" 0
 
-# Ctrl-Z lets go of the writer, the cell goes on
+# Ctrl-Z releases the writer, and the cell goes on
 mkfifo "$T/gate"
 printf '%s\n' "z = open('$T/gate').read()" >"$T/z.py"
 "$PLAIN_PYTHON" - "$T/z.py" "$G" "$T/gate" <<'END' || bad 'Ctrl-Z'

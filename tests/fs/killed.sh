@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A writer that a signal ends, whichever: half a cell is not run, half an object binds nothing. One that is
-# killed while it waits is let go, whatever the ranks do.
+# When a signal ends a writer, whichever it is, half a cell does not run and half an object is not bound. A writer
+# that is killed while it waits is released, whatever the ranks do.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=1
 cell 'x = "whole"'
 exec 4<"$G/events"
 
-# writes TEXT to FILE and ends by SIGNAL, before it closes the file
+# writes TEXT to FILE and dies of SIGNAL before it closes the file
 cat >"$T/writer.py" <<'END'
 import os, resource, signal, sys
 path, text, name = sys.argv[1:]
@@ -35,7 +35,7 @@ is 'each is told in events' "$(await 4 'discarded' | cut -d ' ' -f 3-)" 'discard
 is 'nothing of them ran' "$(value "'half' in globals()")" False
 last=$(readlink "$G/cells/last")
 
-# a shell that holds the file for a command that is killed submits nothing either
+# a shell that holds the file open for a command that is killed submits nothing either
 for shell in bash dash; do
 	command -v $shell >/dev/null || continue
 	$shell -c "{ '$PLAIN_PYTHON' -c 'import os, signal
@@ -43,7 +43,7 @@ os.write(1, b\"half = 2\\n\")
 os.kill(os.getpid(), signal.SIGTERM)'; echo 'half = 3'; } >'$G/cell'" 2>/dev/null
 	is "$shell: what others write behind half a cell is not run" "$(readlink "$G/cells/last")" "$last"
 done
-# a killed child that has the descriptor, but wrote nothing, changes nothing
+# a killed child that has the descriptor but wrote nothing makes no difference
 "$PLAIN_PYTHON" -c "
 import subprocess
 with open('$G/cell', 'w') as f:
@@ -52,7 +52,7 @@ with open('$G/cell', 'w') as f:
     subprocess.run(['sh', '-c', 'kill -TERM \$\$'], close_fds=False)
     f.write('y += 1\n')"
 is 'a killed child that wrote nothing changes nothing' "$(cat "$G/vars/y")" 2
-# a plain end is no signal, whatever the status
+# a normal exit is no signal, whatever the status
 "$PLAIN_PYTHON" -c "
 import os
 fd = os.open('$G/cell', os.O_WRONLY)
@@ -61,7 +61,7 @@ os._exit(9)"
 wait_cell last >/dev/null
 is 'a writer that exits without closing submits' "$(cat "$G/vars/z")" 5
 
-# let go, whatever the rank does: its process is stopped, then its agent too
+# released, whatever the rank does: its process is stopped, then its agent, too
 pid=$(rank_pids)
 agent=$(others | while read -r p; do [ "$(cat "/proc/$p/comm")" != ddip-agent ] || echo "$p"; done)
 [ -n "$agent" ] || give_up 'no agent'
@@ -82,7 +82,7 @@ for stopped in "$pid" "$pid $agent"; do
 			"$(wait_cell $((n + 1)))" 'state (interrupted|lost|cancelled)'
 	done
 done
-# every other way to wait for them: a push, a pull, what a rank does now, a verb
+# all other ways to wait for ranks: a push, a pull, a rank's current state, a verb
 exec 5<"$M/trace"
 echo 3 >"$T/value"
 echo restart >"$T/verb"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The commands that lead to containers and pods are those that docker, podman and kubectl take: programs of these names
-# stand in for them, which refuse any other form and run the command here.
+# The commands for containers and pods have the form that docker, podman and kubectl accept: stand-ins of these names
+# refuse any other form and run the command here.
 . "$(dirname "$0")/../lib.sh"
 
 export XDG_CACHE_HOME=$T/cache PATH=$T/bin:$PATH
@@ -36,7 +36,7 @@ for launcher in 'docker --context there' 'podman --remote' 'kubectl -n team'; do
 	unmount
 done
 
-# what the command says is what is told
+# the command's own message is reported
 mount_plain -o 'hosts=one:1' -o 'launcher=kubectl -n other'
 is 'a refusal' "$(errno write "$G/ctl" $'start\n')" EHOSTDOWN
 like 'is told in its words' "$(cat "$G/error")" "host one: kubectl ended with exit status 1: kubectl: want team, not 'other'"

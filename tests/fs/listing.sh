@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Directories read while entries come and go: what stays is listed once, offsets stay places; thousands of variables and cells.
+# While entries come and go a listing has each one that stays once, and offsets stay valid; also with thousands.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain

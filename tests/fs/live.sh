@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Files that wait for data: poll(2) on each, every opener by itself; trace; stdin for input() and pdb.
+# Files that wait for data work with poll(2), for each opener separately; so do trace, and stdin for input() and pdb.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -65,7 +65,7 @@ with open(G + "/status", "rb") as f:
     assert ready({"status": f.fileno()}, 0)
 END
 
-# trace: each request and message, but for its own and the daemon's
+# trace: each request and message except its own and the daemon's
 exec 5<"$M/trace"
 cat "$G/version" "$M/version" >/dev/null 2>&1
 cell 'x = "traced"'
@@ -85,7 +85,7 @@ is 'itself' "$(grep 'fuse.* trace' "$T/trace")" ''
 is 'the daemon' "$(grep -c "pid=$(daemon_pid)$" "$T/trace")" 0
 like 'the source' "$(grep Trun "$T/trace")" "wire > Trun .*source='y = 1"
 
-# stdin: input(), whole lines, what comes early is kept; the end; pdb
+# stdin: input(), whole lines, early input is kept; end of file; pdb
 exec 5<"$G/events"
 submit 'name = input("who? "); print("hello", name)' "$G/rank0/cell"
 await 5 'input' >/dev/null
@@ -119,7 +119,7 @@ is 'it works on' "$(value '1 + 1' 1)" 2
 echo stop >"$G/ctl"
 is 'no engine' "$(errno create "$G/rank0/stdin" x)" ESRCH
 
-# an open log has the ranks that another size brings, from their first line, and those that come back
+# an open log includes the ranks that another size adds, from their first line, and those that come back
 printf 'size 1\nstart\n' >"$G/ctl"
 exec 5<"$G/log"
 for size in 4 1 3; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# flock(2) and fcntl(2) locks exclude, on every file of the mount, whoever has opened it how.
+# flock(2) and fcntl(2) locks exclude other processes, on every file of the mount, however it was opened.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -100,7 +100,7 @@ if not only_read:
     assert in_child(lambda: not refused(fcntl.lockf, opened(), fcntl.LOCK_EX | fcntl.LOCK_NB)), "after a close"
 END
 done
-# what shells use
+# the way shells use them
 for _ in 1 2 3 4; do
 	flock "$G/ctl" sh -c "read n <'$T/n' || n=0; echo \$((n + 1)) >'$T/n'" 2>/dev/null &
 done

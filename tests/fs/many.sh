@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Much of it: groups made and destroyed, readers at once, a reader far behind; the daemon's memory.
+# Large numbers of groups, of readers at once, and a reader far behind are served; the daemon's memory stays bounded.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=1
@@ -7,7 +7,7 @@ daemon=$(daemon_pid)
 groups=200 readers=25 megabytes=1000
 export G M T
 
-# RssAnon of the daemon in KiB
+# prints the daemon's RssAnon in KiB
 memory() {
 	awk '/^RssAnon/ { print $2 }' "/proc/$daemon/status"
 }
@@ -16,7 +16,7 @@ small() {
 	sanitized || [ "$(memory)" -lt 20000 ] || bad "$1: RssAnon is $(memory) KiB"
 }
 
-# groups: new ones cost nothing but names
+# groups: new ones cost nothing but their names
 before=$(memory)
 for round in 1 2; do
 	for ((i = 0; i < groups; i++)); do mkdir "$M/g$i" || bad "mkdir g$i"; done
@@ -34,7 +34,7 @@ for i in 1 2 3; do # with engines
 	echo stop >"$M/x/ctl" && rmdir "$M/x" || bad 'rmdir x'
 done
 
-# readers of log and events, each gets everything; one that has not begun to read is far behind
+# readers of log and events each get everything; one that has not begun to read is far behind
 cell 'import sys, time'
 exec 5<"$G/rank0/follow"
 "$PLAIN_PYTHON" - "$readers" "$megabytes" <<'END' || bad 'readers'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The name space: what is listed, modes, kinds, what may not be made.
+# The name space lists the right entries, with the right modes and types, and refuses to create others.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain

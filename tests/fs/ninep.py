@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The same tree over 9P: every message in both dialects, errors, interrupts, clients that die or do
-not read, the socket itself."""
+"""The same tree works over 9P: every message in both dialects, errors, interrupts, clients that die
+or do not read, the socket itself."""
 
 import contextlib
 import os
@@ -20,12 +20,12 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 def begun(client, rank=0):
-    """Waits until a cell has printed that it runs."""
+    """Waits until a cell has printed that it is running."""
     path = f"group/rank{rank}/stdout"
     wait(lambda: client.content(path, 950).endswith(b"begun\n"), "the cell runs")
 
 
-# ---- the dialect of Linux
+# ---- the Linux dialect
 
 
 def test_files_are_read_and_listed():
@@ -170,7 +170,7 @@ def test_locks_exclude_other_clients():
     wait(lambda: one.rpc(52, fid + lock) == b"\0", "a lock ends with its connection")
 
 
-# ---- the dialect of Plan 9
+# ---- the Plan 9 dialect
 
 
 def test_plain_9p2000():
@@ -187,7 +187,7 @@ def test_plain_9p2000():
         at += n + 2
     assert "cell" in names and "status" in names and "." not in names, names
     assert client.read(1, len(listed)) == b""
-    assert "where it ended" in refuses("any offset", client.read, 1, 7)
+    assert "last read ended" in refuses("any offset", client.read, 1, 7)
     got = client.rpc(124, struct.pack("<I", 1))
     assert struct.unpack_from("<HH", got) == (len(got) - 2, len(got) - 4)
     assert struct.unpack_from("<I", got, 23)[0] & 0x80000000, "group is a directory"
@@ -221,7 +221,7 @@ def test_plain_9p2000():
     assert "no such message" in refuses("a message of .L", client.rpc, 12, struct.pack("<II", 0, 0))
 
 
-# ---- what is no 9P
+# ---- malformed messages
 
 
 def test_what_is_refused():
@@ -272,7 +272,7 @@ def test_a_flush_interrupts_the_cell():
     client.reply(flush, 108)
     number = int(other.content("group/cell"))
     assert other.value(f"group/cells/{number}/status", "state") == "interrupted"
-    client.rpc(108, struct.pack("<H", 999))  # of a request that is over: answered at once
+    client.rpc(108, struct.pack("<H", 999))  # of a request that is done: answered at once
 
 
 def test_a_flush_ends_a_read_that_waits():
@@ -320,11 +320,11 @@ def test_a_client_that_dies_interrupts_its_cell():
     assert b"state interrupted" in other.content(path)
 
 
-# ---- bulk, and who does not read
+# ---- bulk, and clients that do not read
 
 
 def big_object(client, name, size):
-    """An object of that many bytes on the ranks, and what its pickle is."""
+    """Creates an object of that many bytes on the ranks. Returns its pickle."""
     client.put("group/cell", f"{name} = bytes(range(256)) * {size // 256}".encode())
     return bytes(range(256)) * (size // 256)
 
@@ -368,7 +368,7 @@ def test_a_client_that_does_not_read_holds_nobody_up():
 
 
 def memory(pid):
-    """Bytes of a process that are in memory."""
+    """Resident memory of a process in bytes."""
     with open(f"/proc/{pid}/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
@@ -403,20 +403,20 @@ try:
 except ConnectionResetError:
     sys.stdout.write("hung up")
 """
-    # a name in its own directory: those above may be closed to others
+    # a name in its own directory: its parents may be closed to others
     told = subprocess.run([PYTHON, "-c", code], cwd=daemon.folder, capture_output=True, text=True)
     os.chmod(daemon.socket, 0o600)
     assert told.stdout == "hung up", (told, "another user is hung up on")
 
 
 def start_in_vain(like):
-    """The completed process of a daemon that is started as another one was."""
+    """Starts a daemon like another one, in vain. Returns the completed process."""
     return subprocess.run(like.command(), env=like.environment, capture_output=True, text=True)
 
 
 @contextlib.contextmanager
 def listener_that_ended(path):
-    """Within, a child of a process that listened here and has ended holds its socket."""
+    """In this context a child of a process that listened here and has exited holds its socket."""
     code = """
 import os, socket, sys
 listener = socket.socket(socket.AF_UNIX)
@@ -481,7 +481,7 @@ def test_mount_and_socket_show_the_same():
         client.put("group/cell", b"x += 1")
         with open(f"{both.mount}/group/vars/x", encoding="ascii") as file:
             assert file.read() == "42\n"
-        # the watchdog is inside for a moment when there is news
+        # the watchdog briefly uses the mount when there is news
         unmount = ["fusermount3", "-q", "-u", both.mount]
         wait(lambda: subprocess.call(unmount) == 0, "it is unmounted")
         assert both.process.wait(raw.HANG_S) == 0, "the end of the mount is that of the socket"

@@ -1,4 +1,4 @@
-"""What the tests of 9P share: a daemon that serves a socket, and a client of its messages."""
+"""Shared by the tests of 9P: a daemon that serves a socket, and a client that sends messages."""
 
 import errno
 import os
@@ -12,13 +12,13 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 PYTHON = os.environ.get("PLAIN_PYTHON", "/usr/bin/python3")
-HANG_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # after which something hangs
+HANG_S = float(os.environ.get("HANG_LIMIT_S", "120"))  # after this, something hangs
 NO_FID = 0xFFFFFFFF
 RERROR, RLERROR = 107, 7
 
 
 class Daemon:
-    """A ddipfs on a socket in a directory of its own."""
+    """A ddipfs that serves a socket in a directory of its own."""
 
     def __init__(self, *words, mount=False):
         self.folder = tempfile.mkdtemp()
@@ -31,7 +31,7 @@ class Daemon:
         self.process = self.start()
 
     def command(self):
-        """How it is started."""
+        """The command that starts it."""
         options = f"python={PYTHON},backend=none,size=2"
         return [os.path.join(BUILD, "ddipfs"), "-f", "-o", options, "-s", self.socket, *self.words]
 
@@ -46,7 +46,7 @@ class Daemon:
         return process
 
     def made(self):
-        """What tells its socket from one that was there before; None: there is none."""
+        """Distinguishes its socket from one that was there before; None: there is none."""
         try:
             found = os.lstat(self.socket)
         except FileNotFoundError:
@@ -54,7 +54,7 @@ class Daemon:
         return found.st_ino, found.st_mtime_ns
 
     def is_served(self):
-        """True if somebody answers at the socket (and in the mount, if there is one)."""
+        """True if a server answers at the socket (and in the mount, if there is one)."""
         try:
             Client(self).close()
         except OSError:
@@ -62,7 +62,7 @@ class Daemon:
         return not self.mount or os.path.ismount(self.mount)
 
     def end(self):
-        """Ends it politely. Returns its status."""
+        """Ends it by SIGTERM. Returns its status."""
         self.process.terminate()
         return self.process.wait(HANG_S)
 
@@ -75,7 +75,7 @@ class Daemon:
 
 
 def wait(condition, what):
-    """Waits until it is true. Raises AssertionError."""
+    """Waits for a condition. Raises AssertionError on a timeout."""
     end = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end, f"it never came true: {what}"
@@ -83,20 +83,20 @@ def wait(condition, what):
 
 
 class Refused(Exception):
-    """An error that the daemon answered: errno (.L), or text (9P2000)."""
+    """An error reply of the daemon: errno (.L), or text (9P2000)."""
 
     def __init__(self, number, text):
         super().__init__(errno.errorcode.get(number, "") if number else text)
 
 
 def text(s):
-    """A field s."""
+    """A string field."""
     data = s.encode() if isinstance(s, str) else s
     return struct.pack("<H", len(data)) + data
 
 
 class Client:
-    """One connection. A version is agreed on, and fid 0 is the root, unless dialect is None."""
+    """A connection. Unless dialect is None, a version is agreed on and fid 0 is the root."""
 
     def __init__(self, daemon, dialect="9P2000.L", msize=1 << 20):
         self.sock = socket.socket(socket.AF_UNIX)
@@ -114,7 +114,7 @@ class Client:
             self.rpc(104, struct.pack("<II", 0, NO_FID) + text("me") + text("") + tail)
 
     def close(self):
-        """Ends the connection, as the death of a process does."""
+        """Closes the connection, as the death of a process does."""
         self.sock.close()
 
     def send(self, kind, body=b"", tag=None):
@@ -125,7 +125,7 @@ class Client:
         return tag
 
     def take(self):
-        """(type, tag, body) of the next reply, None at the end of the connection."""
+        """(type, tag, body) of the next reply; None at the end of the connection."""
         while len(self.buffer) < 4 or len(self.buffer) < struct.unpack_from("<I", self.buffer)[0]:
             try:
                 data = self.sock.recv(1 << 20)
@@ -154,13 +154,13 @@ class Client:
         return body
 
     def rpc(self, kind, body=b"", tag=None):
-        """Sends a message and gives the body of its reply."""
+        """Sends a message. Returns the body of its reply."""
         return self.reply(self.send(kind, body, tag), kind)
 
     # ---- the messages that most tests need
 
     def walk(self, path, new, fid=0):
-        """Twalk. Returns the number of names that were found."""
+        """Sends Twalk. Returns the number of names that were found."""
         names = [name for name in path.split("/") if name]
         body = struct.pack("<IIH", fid, new, len(names)) + b"".join(map(text, names))
         return struct.unpack_from("<H", self.rpc(110, body))[0]
@@ -179,7 +179,7 @@ class Client:
         return self.rpc(116, struct.pack("<IQI", fid, offset, count))[4:]
 
     def write(self, fid, data, offset=0):
-        """Twrite. Returns the count."""
+        """Sends Twrite. Returns the count."""
         body = struct.pack("<IQI", fid, offset, len(data)) + data
         return struct.unpack("<I", self.rpc(118, body))[0]
 
@@ -188,7 +188,7 @@ class Client:
         self.rpc(120, struct.pack("<I", fid))
 
     def content(self, path, fid=900):
-        """All of a file."""
+        """The whole content of a file."""
         self.open(path, fid)
         data = b""
         while piece := self.read(fid, len(data)):
@@ -203,13 +203,13 @@ class Client:
         self.clunk(fid)
 
     def value(self, path, key):
-        """A value of a file of `key value` lines."""
+        """The value of a key in a file of `key value` lines."""
         lines = self.content(path).decode().splitlines()
         return dict(line.partition(" ")[::2] for line in lines).get(key)
 
 
 def refuses(what, act, *args):
-    """The text of the error that a request meets. Raises AssertionError if it meets none."""
+    """The text of the error that a request gets. Raises AssertionError if it gets none."""
     try:
         act(*args)
     except Refused as e:
@@ -218,7 +218,7 @@ def refuses(what, act, *args):
 
 
 def run(space):
-    """Calls the tests of a module in their order; those whose name has a word of the arguments."""
+    """Calls the tests of a module in order, or those whose names contain one of the arguments."""
     words, failed, count = sys.argv[1:], 0, 0
     for name, test in list(space.items()):
         if not name.startswith("test_") or (words and not any(word in name for word in words)):

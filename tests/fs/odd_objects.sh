@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What a namespace may hold and a cell may say: odd keys, objects that refuse to be shown, texts of megabytes.
+# Odd contents of a namespace or a cell's output do no harm: odd keys, objects that refuse to be shown, huge texts.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=1
 V=$G/rank0/vars
 
-# a namespace takes any key: only names are variables, and the next cell goes on
+# a namespace accepts any key: only identifiers are variables, and the next cell runs
 cell 'good = 1
 globals().update({1: 2, None: 3, (4,): 5, b"b": 6, "": 7, "a b": 8, "../up": 9, "a\nb": 10, "n" * 256: 11})
 class Odd(type):
@@ -17,7 +17,7 @@ is 'only names are listed' "$(ls "$V" | xargs)" 'Object Odd good odd'
 is 'the next cell runs' "$(value 'good + 1')" 2
 is 'what is odd is still there' "$(value '"../up" in globals(), 1 in globals()')" '(True, True)'
 
-# value, error and traceback: a megabyte of each, the traceback with its beginning and its end
+# value, error and traceback: a megabyte of each; of the traceback the beginning and the end
 mebibyte=$((1 << 20))
 bounded() {
 	local size

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reads and writes at any place of every file: what is there, the end, or an errno; nobody waits, and the
-# daemon lives. Always the same places: SEED=N takes others.
+# Reads and writes at any offset of every file return data, end of file, or an errno; nothing blocks, and the daemon
+# lives. The offsets are always the same: SEED=N chooses others.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -11,7 +11,7 @@ print("to stderr", file=sys.stderr)
 6 * 7'
 cell '1 / 0' 2>/dev/null
 mkfifo "$T/gate"
-# one that runs meanwhile: its live files have no end yet
+# a cell that runs meanwhile: its live files have no end yet
 errno nonblock "$G/rank1/cell" "for i in range(5000): print('running', i)
 sys.stdout.flush(); open('$T/gate').read()" >/dev/null
 running=$(readlink "$G/cells/last")
@@ -130,7 +130,7 @@ END
 
 is 'the daemon lives' "$(head -c 6 "$M/version")" ddipfs
 is 'the cell runs on' "$(state "$running")" running
-# a reader that starts far behind what is there already gets what comes from there on, however much it is
+# a reader that starts far into the existing data gets everything from there on, however much it is
 is 'tail -c +N' "$(guarded tail -c +200000 "$G/cells/1/stream" | tail -n 1 | grep -o '"state":"[a-z]*"')" '"state":"ok"'
 is 'from there on' "$(guarded tail -c +200001 "$G/cells/1/stream" | md5sum)" "$(tail -c +200001 <(cat "$G/cells/1/stream") | md5sum)"
 echo >"$T/gate"

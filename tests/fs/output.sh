@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What ranks print: complete, byte for byte, in the right cell, live.
+# What ranks print is kept completely, byte for byte, in the right cell, and is readable live.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -53,7 +53,7 @@ cell 't.join() if rank == 0 else None; print("next")'
 is 'not in the next cell' "$(cat "$G/cells/last/rank0/stdout")" next
 grep -q 'between cells' "$G/rank0/stdout" || bad 'it is not in the log'
 
-# live: every reader gets every line, log with ranks
+# live: every reader gets every line, in log with the rank
 exec 5<"$G/log" 6<"$G/log"
 cell 'print("to the log")'
 for fd in 5 6; do
@@ -61,7 +61,7 @@ for fd in 5 6; do
 done
 exec 5<&- 6<&-
 
-# 10^5 lines: no byte lost, with and without flush; the whole stream has them too
+# 10^5 lines: no byte is lost, with and without flush; the whole stream has them, too
 cell 'for i in range(100000): print("line", i)'
 is '10^5 lines' "$(md5sum <"$G/cells/last/rank1/stdout")" "$(seq -f 'line %.0f' 0 99999 | md5sum)"
 is 'lines in the stream' "$(cat "$G/cells/last/stream" | grep '"rank":1' | grep -o '\\n' | wc -l)" 100000
@@ -71,7 +71,7 @@ cell 'threads = [threading.Thread(target=lambda k=k: [print(f"{k} {i}\n", end=""
 is 'four threads' "$(sort "$G/cells/last/rank0/stdout" | md5sum)" \
 	"$(for k in 0 1 2 3; do for i in $(seq 0 1999); do echo "$k $i"; done; done | sort | md5sum)"
 
-# a rank that is killed: what it printed before is there
+# a rank that is killed: its earlier output is there
 cell 'print("last words"); os.kill(os.getpid(), 9)' "$G/rank1/cell" 2>/dev/null
 is 'last words' "$(cat "$G/cells/last/rank1/stdout")" 'last words'
 cell 'import os, sys
@@ -81,7 +81,7 @@ os._exit(4)' "$G/rank1/cell" 2>/dev/null
 like 'its last words' "$(cat "$G/cells/last/error")" 'exit status 4; its last words: line [0-9]'
 like 'to the end' "$(cat "$G/cells/last/error")" 'the very last'
 is 'without a C++ stack' "$(grep -c 'frame #' "$G/error")" 0
-# of a crash the place, not what Python says of itself: its list of modules in C may be long
+# of a crash the location, without Python's details: its list of C modules may be long
 cell 'import ctypes, sys, threading
 def crash(): ctypes.string_at(0)
 threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()
@@ -93,7 +93,7 @@ is 'and no more' "$(grep -cE 'Extension modules|ddip_engine|^Thread' "$G/cells/l
 cell 'import os, sys; sys.stdout.write("no newline"); sys.stderr.write("either"); os._exit(1)' "$G/rank1/cell" 2>/dev/null
 is 'even unflushed' "$(cat "$G/cells/last/rank1/stdout" "$G/cells/last/rank1/stderr")" 'no newlineeither'
 
-# the log: a regular file that grows; dropping what is there
+# the log: a regular file that grows; dropping its contents
 size=$(stat -c %s "$G/rank0/stdout")
 is 'wc agrees with stat' "$(wc -c <"$G/rank0/stdout")" "$size"
 is 'cat agrees' "$(cat "$G/rank0/stdout" | wc -c)" "$size"
@@ -105,7 +105,7 @@ cell 'print("new")'
 is 'goes on at 0' "$(cat "$G/rank0/stdout")" new
 like 'writing into it' "$(errno write "$G/rank0/stdout" x)" 'EACCES|EINVAL'
 
-# each stream is dropped by itself, through an open file and by name
+# each stream is dropped separately, through an open file and by name
 cell 'import sys; print("out"); print("err", file=sys.stderr)'
 "$PLAIN_PYTHON" -c "import os; os.truncate('$G/rank0/stderr', 0)" || bad 'truncate(2) of stderr'
 is 'truncate of stderr empties stderr' "$(stat -c %s "$G/rank0/stderr")" 0
@@ -115,12 +115,12 @@ cell 'print("err again", file=sys.stderr)'
 is 'truncate of stdout empties stdout' "$(stat -c %s "$G/rank0/stdout")" 0
 is 'and not stderr' "$(cat "$G/rank0/stderr")" 'err again'
 
-# a stream of a cell says what is dropped, also where nothing comes behind it
+# a cell's stream reports dropped output, also if nothing follows
 cell 'print("0123456789")' "$G/rank0/cell"
 : >"$G/rank0/stdout"
 is 'dropped to the end' "$(head -n 1 "$G/cells/last/stream")" '{"type":"dropped","bytes":11}'
 
-# what `spool` drops before a reader comes there, the reader is told
+# a reader is told what `spool` dropped before it got there
 exec 5<"$G/rank0/follow"
 echo 'spool 65536' >"$G/ctl"
 cell 'for i in range(40000): print("number", i)'
@@ -130,10 +130,10 @@ like 'a reader of follow is told what it missed' "$(guarded grep -a -m1 'dropped
 like 'and reads on' "$(guarded grep -a -m1 'the last' <&5)" 'the last'
 exec 5<&-
 
-# room: that of the place where output is kept
+# free space: that of the file system where output is kept
 is 'df' "$(stat -f -c '%b' "$M")" "$(stat -f -c '%b' "$(key "$G/status" spool)")"
 
-# what a rank has printed stays when the group gets another size, and what was dropped stays dropped
+# a rank's output survives a change of the group's size, and dropped output stays dropped
 resize() {
 	is "size $1" "$(errno fsync "$G/ctl" "stop"$'\n'"size $1"$'\n')" 0
 }
@@ -147,7 +147,7 @@ is 'of one that was away' "$(cat "$G/rank1/stdout" "$G/cells/last/rank1/stdout" 
 is 'start' "$(errno fsync "$G/ctl" $'start\n')" 0
 cell pass
 is 'when it runs again' "$(cat "$G/rank1/stdout")" kept
-# ranks that never started take no descriptors
+# ranks that never started use no descriptors
 descriptors() {
 	find "/proc/$(daemon_pid)/fd" | wc -l
 }

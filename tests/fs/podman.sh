@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks in a real container of podman: what they need is brought along, and nothing stays when the mount is gone.
+# Ranks in a real podman container work: what they need is brought along, and nothing is left after the unmount.
 . "$(dirname "$0")/../lib.sh"
 
 command -v podman >/dev/null || skip 'there is no podman (apt-get install podman runc)'
@@ -8,12 +8,12 @@ podman="podman --root $T/podman --runroot $T/podman-run --cgroup-manager=cgroupf
 ! command -v runc >/dev/null || podman="$podman --runtime runc"
 files=$(ulimit -Hn)
 mkdir "$T/state"
-# this machine's files, and a layer over them
+# this machine's files with a layer on top
 # shellcheck disable=SC2086 # words
 $podman run -d --name box --network=host --uts=host --ulimit "nofile=$files:$files" --ulimit nproc=4096:4096 \
 	-e "DDIP_TEST=${DDIP_TEST:-}" -e DDIP_STATE=/run -e XDG_CACHE_HOME=/run --rootfs /:O sleep infinity \
 	>"$T/said" 2>&1 || skip "podman runs no container here: $(tail -n 1 "$T/said")"
-# What follows a container's end runs beside podman rm, and mounts podman's storage again for as long as it lasts.
+# Cleanup after a container's end runs in parallel to podman rm, and while it lasts it mounts podman's storage again.
 is_put_away() {
 	! pgrep -f "^[^ ]*(podman|conmon) .*$T/podman" && { ! mountpoint -q "$T/podman/overlay" || umount "$T/podman/overlay"; }
 }
@@ -44,7 +44,7 @@ nothing_left() {
 	local all
 	# shellcheck disable=SC2086 # words
 	all=$($podman exec box sh -c 'cat /proc/[0-9]*/stat' 2>/dev/null) # some end meanwhile
-	# this container's init reaps nobody
+	# this container's init does not reap anything
 	[ "$all" ] && ! grep -q '(ddip[^)]*) [^ZX]' <<<"$all"
 }
 until_true nothing_left || bad 'processes are left in the container'

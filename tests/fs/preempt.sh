@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# on_preempt: the signal that a cluster sends ahead becomes ddip.Preempted in every cell that runs, once,
-# whichever processes of ours it comes to, and ends none of them.
+# on_preempt: the signal that a cluster sends in advance becomes ddip.Preempted in every running cell, once, whichever
+# of our processes receive it, and it ends none of them.
 . "$(dirname "$0")/../lib.sh"
 
-# A cell that saves what it has when its host is taken away, and counts how often it is told. Whatever tells of it is
-# said inside the `try`: the next preemption may come at once.
+# A cell that saves its state when its host is about to go, and counts the notices. All output is inside the `try`,
+# because the next preemption may come at once.
 saving='import ddip, os, time
 told = 0
 while told < wanted:
@@ -20,7 +20,7 @@ while told < wanted:
 set_() {
 	errno write "$G/ctl" "$*"$'\n'
 }
-# begin: the cell runs on all ranks, and its number is in n
+# begin: runs the cell on all ranks; sets n to its number
 begin() {
 	local k
 	rm -f "$T"/saved.* "$T/end"
@@ -29,7 +29,7 @@ begin() {
 		until_true grep -q '^on' "$G/cells/$n/$(basename "$k")/stdout"
 	done
 }
-# saved: all ranks have, and how often they were told when the cell is ended
+# saved: waits until all ranks have saved; ends the cell and prints how many notices each rank got
 saved() {
 	local k
 	for k in "$G"/rank*/; do
@@ -42,7 +42,7 @@ saved() {
 daemon_comm() {
 	cat "/proc/$1/comm" 2>/dev/null
 }
-# The processes of ours that a cluster would find on its hosts: agents, zygotes, ranks, relays, not the daemon's.
+# Prints the pids that a cluster would find on its hosts: agents, zygotes, ranks, relays, but not the daemon's.
 far_pids() {
 	local pid daemon
 	daemon=$(daemon_pid)
@@ -77,7 +77,7 @@ touch "$T/end"
 wait_cell "$n" >/dev/null
 is 'signals of one preemption are one, and end nobody' "$(cat "$G"/rank*/vars/told | xargs)" '0 0'
 
-# not caught, it ends the cell as an interrupt does
+# uncaught, it ends the cell as an interrupt does
 submit 'print("on", flush=True)
 import time; time.sleep(1000)' "$G/cell"
 until_true grep -q '^on' "$G/cells/$n/rank0/stdout"
@@ -97,7 +97,7 @@ until_true grep -q 2 "$T/saved.1"
 is 'each is told twice' "$(saved)" '2 2'
 unmount
 
-# SIGTERM is what clusters send by themselves
+# SIGTERM is what clusters send by default
 mount_plain -o on_preempt=TERM
 begin
 pid=$(daemon_pid)

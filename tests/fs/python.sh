@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which Python: static and shared ones, virtual environments, and what is told when it does not work.
+# Static and shared Pythons and virtual environments work, and one that does not work is reported.
 . "$(dirname "$0")/../lib.sh"
 
 tried=
@@ -25,12 +25,12 @@ is 'sys.prefix is that of the environment' "$(value 'import sys; sys.prefix')" "
 is 'packages of the environment can be imported' "$(value 'import only_in_env; only_in_env.WHERE')" "'here'"
 unmount
 
-# by VIRTUAL_ENV, and by PATH
+# found by VIRTUAL_ENV, and by PATH
 mkdir "$M" 2>/dev/null
 VIRTUAL_ENV=$(realpath "$ROOT/.venv") "$BUILD/ddipfs" "$M"
 is 'VIRTUAL_ENV' "$(grep '^python' "$G/ctl")" "python $(realpath "$ROOT/.venv")/bin/python"
 unmount
 
-# what is not there; what is there and no Python is in dead.sh
+# a missing Python; files that are no Python are in dead.sh
 fails "$BUILD/ddipfs" -o python=/nonexistent "$M"
 like 'the message names the Python that is missing' "$(cat "$T/stderr")" '/nonexistent: No such file'

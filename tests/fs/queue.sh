@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Every rank has a queue: cells of single ranks run side by side, group cells and pushes keep their place.
+# Every rank has a queue: cells of single ranks run in parallel, group cells and pushes keep their place.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
 mkfifo "$T/ab" "$T/ba" "$T/gate"
 
-# a send on one rank, its receipt on another, started one after the other by writers that wait
+# a send on one rank and its receive on another, started one after the other by writers that wait
 cell "open('$T/ab', 'w').write('ping'); got = open('$T/ba').read()" "$G/rank0/cell" &
 a=$!
 cell "got = open('$T/ab').read(); open('$T/ba', 'w').write('pong')" "$G/rank1/cell" &
@@ -13,7 +13,7 @@ b=$!
 wait $a $b
 is 'both went on' "$(cat "$G/rank0/vars/got" "$G/rank1/vars/got" | xargs)" 'pong ping'
 
-# order on a rank is the order of submission, through cells, group cells and pushes
+# the order on a rank is that of submission, across cells, group cells and pushes
 cell 'order = []'
 submit "open('$T/gate').read(); order.append('first')" "$G/rank0/cell"
 submit "order.append('second')"
@@ -25,7 +25,7 @@ wait_cell "$n" >/dev/null
 is 'rank 0' "$(cat "$G/rank0/vars/order")" "['first', 'second', 42]"
 is 'rank 1' "$(cat "$G/rank1/vars/order")" "['second', 42]"
 
-# a failed cell does not cancel those behind it; cancel does
+# a failed cell does not cancel those behind it; the verb cancel does
 submit "open('$T/gate').read() if rank == 0 else None"
 running=$n
 submit '1 / 0'

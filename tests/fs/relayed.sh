@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A daemon whose agent is behind relays, as on another host: what other tests find of variables, output, input and
-# objects on GPUs is found there too.
+# With its agent behind relays, as on another host, the daemon passes other tests of variables, output, input and
+# objects on GPUs, too.
 . "$(dirname "$0")/../lib.sh"
 
 there=$T/build

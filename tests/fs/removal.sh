@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Removing variables by programs that mean something else: mv out of the mount, rm -r of more than variables; and by those
-# that unlink before they write: mv into the mount, install, tar.
+# Programs that remove variables as a side effect do no damage: mv out of the mount, rm -r of more than variables.
+# Programs that unlink before they write work: mv into the mount, install, tar.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -9,7 +9,7 @@ cell 'class Thing:
     def __repr__(self): return "a thing, elided ..."
 thing, things, n, s, none = Thing(), [Thing()], 42, "words", None'
 
-# mv out of the mount is a copy of the text and a removal: only where the text is the object
+# mv out of the mount copies the text and removes the variable: allowed only if the text is the whole object
 fails mv "$V/thing" "$T/thing"
 is 'the object stays where its text is not all of it' "$(cat "$V/thing")" 'a thing, elided ...'
 like 'error says what to do' "$(tail -n 1 "$G/error")" 'EOPNOTSUPP .*thing stays: .*copy a view of it, as thing.pkl'
@@ -30,7 +30,7 @@ os.unlink(sys.argv[1])
 assert not os.path.exists(sys.argv[1])
 END
 
-# nor is a process refused for what an earlier one of its number did (where a number can be chosen)
+# nor is a process refused because of an earlier one with the same pid (if a pid can be chosen)
 cell 'class Thing:
     def __repr__(self): return "a thing, elided ..."
 thing = Thing()'
@@ -63,7 +63,7 @@ for _ in range(1000):
         break
 END
 
-# rm -r of a directory with files that can't be removed leaves the variables
+# rm -r of a directory with files that cannot be removed leaves the variables alone
 cell 'a, b = 1, 2'
 for what in rank0 rank1 '' cells; do
 	fails rm -rf "$G/$what"
@@ -80,7 +80,7 @@ cell 'a, b = 1, 2'
 fails rm -rf "$G/vars"
 is 'rm -rf of vars itself removes all, and the directory stays' "$(ls "$V" | xargs)" ''
 
-# programs that remove what they replace
+# programs that remove the file that they replace
 echo '[1]' >"$T/x.json"
 for i in new old; do
 	cp "$T/x.json" "$T/w.json"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Nobody else gets in: modes, owners, no listening sockets, nothing predictable to lie in wait for, no
-# environment in files that others read.
+# Nobody else gets in: modes, owners, no listening sockets, nothing with a predictable name to prepare for, no
+# environment in files that others can read.
 . "$(dirname "$0")/../lib.sh"
 
 export SECRET_OF_THE_TEST=dont-tell-anybody-7391
@@ -8,13 +8,13 @@ mount_plain
 cell 'import os; x = os.environ["SECRET_OF_THE_TEST"]'
 spool=$(key "$G/status" spool)
 
-# whose and what for: files and directories of the mount, spools, and what is above them
+# owners and modes of files and directories: in the mount, of the spools, and above them
 is 'owners in the mount' "$(find "$M" ! -user "$(id -u)" | head)" ''
 is 'modes in the mount' "$(find "$M" ! -type l -perm /077 | head)" ''
 is 'modes of the spools' "$(find "$spool/.." -perm /077 | head)" ''
 is 'the directory above' "$(stat -c '%a %u' "$spool/../..")" "700 $(id -u)"
 
-# no listening TCP: without torch there is no rendezvous, and control never listens
+# no listening TCP socket: without torch there is no rendezvous, and control never listens
 for pid in $(others) $(rank_pids); do
 	for fd in /proc/"$pid"/fd/*; do
 		inode=$(readlink "$fd" | sed -n 's/^socket:\[\(.*\)\]$/\1/p')
@@ -30,12 +30,12 @@ for pid in $(others) $(rank_pids); do
 	done
 done
 
-# /dev/fuse stays in the daemon: an engine that held it would make a dead mount hang
+# only the daemon has /dev/fuse: an engine that held it would make a dead mount hang
 for pid in $(rank_pids); do
 	is "descriptors of rank $pid" "$(find "/proc/$pid/fd" -lname '*fuse*')" ''
 done
 
-# the environment is in no file that others could read, and not in an argument
+# the environment is not in any file that others can read, nor in an argument
 is 'no secret in files' "$(grep -rlsF "$SECRET_OF_THE_TEST" "$spool/.." | head)" ''
 printf "%s" "$SECRET_OF_THE_TEST" >"$T/secret"
 is 'no secret in arguments' "$(grep -lsF -f "$T/secret" /proc/[0-9]*/cmdline | head)" ''
@@ -62,7 +62,7 @@ if [ "$(id -u)" = 0 ]; then
 	unmount
 fi
 
-# with a umask the group or others may do what the owner may, and no more than that
+# with a umask, the group or others may do what the owner may, and no more
 if [ "$(id -u)" = 0 ]; then
 	somebody() { # GROUP COMMAND…
 		setpriv --reuid 65534 --regid "$1" --clear-groups "${@:2}" 2>/dev/null
@@ -90,7 +90,7 @@ for option in umask=8 umask=1777 umask= uid=nobody-of-this-name gid=nobody-of-th
 	like "refused: $option" "$("$BUILD/ddipfs" -o "$option" "$M" 2>&1)" "${option%=*}= .*not ${option#*=}"
 done
 
-# a place that others prepared is refused: a link, a directory that is open, one of somebody else
+# a place that others have prepared is refused: a link, an open directory, one of another user
 lie() {
 	rm -rf "$T/state"
 	mkdir "$T/state"
@@ -110,7 +110,7 @@ if [ "$(id -u)" = 0 ]; then
 	lie theirs "$T/state/ddipfs-0"
 fi
 
-# a mount point that is a link leads where it leads; the mount is found there, and ends
+# a mount point that is a link means its target; the mount is found there, and can be ended
 mkdir "$T/real"
 ln -s "$T/real" "$T/link"
 "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none" "$T/link" || bad "a link as mount point: $?"

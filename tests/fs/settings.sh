@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Settings as they work: history, spool, idle, timeout, autogc; free; clones of settings.
+# Settings take effect: history, spool, idle, timeout, autogc; free; clones of settings.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -7,7 +7,7 @@ set_() {
 	echo "$*" >"$G/ctl"
 }
 
-# history: the last ended cells stay, numbers go on
+# history: the last finished cells are kept, numbers continue
 for i in 1 2 3 4 5; do cell "x = $i"; done
 is 'all' "$(ls "$G/cells" | xargs)" '1 2 3 4 5 last'
 set_ history 2
@@ -21,7 +21,7 @@ is 'an open one' "$(cat <&5)" 'x = 5'
 exec 5<&-
 set_ history 200
 
-# spool: so much of each stream is kept; what was dropped is told
+# spool: this much of each stream is kept; dropped output is reported
 : >"$G/rank0/stdout"
 exec 5<"$G/events"
 set_ spool 100000
@@ -51,7 +51,7 @@ cell 'print("x" * 5000)' "$G/rank0/cell"
 is 'all again' "$(stat -c %s "$G/rank0/stdout")" 6001
 exec 5<&-
 
-# timeout: the cell ends, the rank stays
+# timeout: ends the cell, the rank lives on
 set_ timeout 0.3
 is 'too long' "$(errno write "$G/cell" 'while True: pass')" ETIMEDOUT
 like 'the text' "$(tail -n 1 "$G/error")" 'ETIMEDOUT.*longer than timeout 0.3'
@@ -62,7 +62,7 @@ set_ timeout 0.3
 set_ timeout off
 is 'without a timeout a cell may last' "$(errno write "$G/cell" 'import time; time.sleep(0.5)')" 0
 
-# free: events report the memory that was freed
+# free: events report the freed memory
 cell 'a = []; a.append(a); del a; import gc; gc.disable()
 b = []; b.append(b); del b'
 exec 5<"$G/events"
@@ -84,7 +84,7 @@ set_ autogc on
 fails cell "$leak"
 is 'after a failed cell' "$(value 'r() is None')" True
 
-# idle: an unused group is stopped, a cell starts it again
+# idle: an unused group is stopped, and a cell starts it again
 exec 5<"$G/events"
 set_ idle 0.2
 await 5 'state stopped' >/dev/null
@@ -111,7 +111,7 @@ cat "$G/ctl" >"$M/other/ctl" || bad 'clone'
 is 'nothing of its own is left' "$(cat "$M/other/ctl")" "$(cat "$G/ctl")"
 is 'its ranks' "$(cell 'import os; v = os.environ["A"], world_size' "$M/b/cell" && cat "$M/b/vars/v")" "('b', 3)"
 
-# a path into a mount is refused at once, by whatever way it leads there: the daemon never waits for itself
+# a path that leads into a mount in any way is refused at once: the daemon never waits for itself
 mkdir "$M/outside"
 ln -s "$M/group" "$T/link"
 ln -s link/../group "$T/second"
@@ -129,7 +129,7 @@ is 'a directory that is not there is ENOENT' "$(errno write "$M/outside/ctl" "cw
 rm "$T"/link "$T/second" "$T/good" "$T/loop"
 rmdir "$M/outside"
 
-# mounted over the directory that it was started in, the ranks work in the one above
+# mounted over the directory in which it was started: ranks work in the parent
 unmount
 (cd "$M" && "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none,size=1" .) || bad 'ddipfs . in the directory itself'
 is 'the directory above is where they work' "$(key "$G/ctl" cwd)" "$T"

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Shells that write a cell by a redirection: each way makes one cell, the shell goes on when it has ended,
-# and the exit status is that of the table in ddipfs(4).
+# Shells that write a cell by a redirection make exactly one cell, go on when it has ended, and exit with the status
+# in the table of ddipfs(4).
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=1
 cell 'import time'
 printf 'time.sleep(0.1)\n1 / 0\n' >"$T/fails.py"
 
-# The only process that has the cell file open is cat: the shell has closed what it opened for that.
+# Is cat the only process with the cell file open? The shell has closed its own copies by then.
 only_cat() {
 	local holders
 	holders=$(find /proc/[0-9]*/fd -lname "$G/cell" 2>/dev/null | cut -d / -f 3 | uniq)
 	[[ $holders =~ ^[0-9]+$ && $(cat "/proc/$holders/comm" 2>/dev/null) =~ ^(cat|busybox)$ ]]
 }
 
-# feed WANT: gives the FIFO's reader the code; a shell that is to see the failure has its time until then
+# feed WANT: writes the code to the FIFO; if the shell should see the failure, only when cat alone has the file
 mkfifo "$T/fifo"
 feed() {
 	exec 9>"$T/fifo"
@@ -22,9 +22,9 @@ feed() {
 	cat "$T/fails.py" >&9
 }
 
-# In each row: the shell, then whether it sees a failed cell after
+# Each row: the shell, then whether it sees that a cell has failed after
 #   echo CODE > cell, cat FILE > cell, cat FILE | cat > cell, { cat FILE; cat FILE; } > cell, cp FILE cell
-# 1: its status is not 0; 0: it is; -: the same, and it does not even wait (the shell's process ends with this close)
+# 1: its status is not 0; 0: it is 0; -: it is 0, and it does not even wait (its process ends with this close)
 tried=0
 while read -r shell echo cat pipe group cp; do
 	command -v "$shell" >/dev/null || continue
@@ -45,7 +45,7 @@ while read -r shell echo cat pipe group cp; do
 		[ "$want" = - ] || is "$shell has waited for: $line" "$(state $n)" error
 		[ "$want" = 1 ] && [ $status -eq 0 ] && bad "$shell does not see the failure of: $line"
 		[ "$want" != 1 ] && [ $status -ne 0 ] && bad "$shell sees the failure of: $line (correct the manual)"
-		# the shell that does not wait: its cell is queued at the latest when its last copy is closed
+		# a shell that does not wait: its cell is queued, at the latest, when its last copy is closed
 		while now=$(readlink "$G/cells/last") && [ "$now" -lt "$n" ]; do :; done
 		wait_cell "$n" >/dev/null
 		is "$shell makes one cell by: $line" "$(readlink "$G/cells/last")" "$n"
@@ -62,7 +62,7 @@ yash    0 0 0 0 1
 END
 [ $tried -gt 0 ] || bad 'no shell was there to be tried'
 
-# what the same program writes after a child is still the same cell, also where the opener's own copies are closed
+# writes of one program before and after a child are one cell, also if the opener's own copies are closed
 n=$(readlink "$G/cells/last")
 exec 3>"$G/cell"
 echo 'a = 1' >&3
@@ -72,7 +72,7 @@ exec 3>&-
 is 'the last close submits all of it' "$(cat "$G/cells/last/source")" $'a = 1\nb = a + 1'
 is 'and waited for it' "$(state)" ok
 
-# the opener is gone before the writers are: the last of them submits
+# the opener exits before the writers do: the last writer submits
 n=$(readlink "$G/cells/last")
 mkfifo "$T/wrote" "$T/both" "$T/first" "$T/second"
 sh -c "exec >'$G/cell'
@@ -87,7 +87,7 @@ wait_cell "$(readlink "$G/cells/last")" >/dev/null
 is 'one cell of both' "$(cat "$G/cells/last/source")" $'c = 1\nd = 2'
 is 'that ran' "$(value 'c + d')" 3
 
-# on a terminal the shell's user is told, with what went wrong, and nothing else is written there
+# on a terminal the user is shown what went wrong, and nothing else is written there
 printf 'print("quiet")' >"$T/good.py"
 if command -v script >/dev/null; then
 	for shell in bash dash; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every reader gets all bytes, however it reads: by read(2), sendfile(2), splice(2), copy_file_range(2),
-# io_uring or mmap(2), from texts, views, sources and results.
+# Every reader gets all bytes, however it reads: by read(2), sendfile(2), splice(2), copy_file_range(2), io_uring or
+# mmap(2), from texts, views, sources and results.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -10,7 +10,7 @@ print("out")
 "r" * 300'
 cell 'raise ValueError("one")' 2>/dev/null
 
-# What a program must give is what plain reads give. Some texts change with each look: their lines count.
+# A program must get what plain reads get. Of texts that change with every read the lines are counted.
 files="README version group/ctl group/status group/error group/cell group/result group/names group/ranks
 	group/rank0/status group/rank1/stack group/rank0/stdout group/stall
 	group/vars/x group/vars/y group/vars/x.json group/vars/x.pkl group/rank1/vars/x group/vars/x.gather.json
@@ -112,7 +112,7 @@ END
 	UV_USE_IO_URING=1 through 'node with io_uring' node "$T/copy.js" promises
 fi
 
-# also while somebody else has the text open, and it has grown since
+# also while another process has the text open, which has grown since
 exec 5<"$G/error"
 cell 'raise ValueError("another one, which makes the text longer")' 2>/dev/null
 "$PLAIN_PYTHON" "$T/copy.py" sendfile "$G/error" "$T/copy" || bad 'sendfile of a text that is open'
@@ -120,7 +120,7 @@ check 'beside an open one' group/error "$T/copy"
 like 'the older one reads what was there' "$(cat <&5 | tail -n 1)" 'ValueError: one$'
 exec 5<&-
 
-# and many at once, of a text that grows meanwhile: each a whole text
+# and many readers at once, of a text that grows meanwhile: each gets a whole text
 for _ in 1 2 3; do
 	cell 'raise ValueError("more of it")' 2>/dev/null
 	for i in 1 2 3 4 5 6; do
@@ -132,7 +132,7 @@ for _ in 1 2 3; do
 	done
 done
 
-# stat tells sizes where they can be known before
+# stat reports sizes that are known in advance
 for file in README version group/ctl group/status group/error group/cells/1/source group/cells/2/traceback \
 	group/cells/last/status group/rank0/stdout; do
 	is "stat of $file" "$(stat -c %s "$M/$file")" "$(cat "$M/$file" | wc -c)"

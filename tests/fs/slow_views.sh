@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Views that take long or never end: they keep up nobody else, and end with whoever waits for them.
+# Views that take long or never end delay nobody else, and end together with those that wait for them.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
@@ -39,12 +39,12 @@ class Ready:
     def __repr__(self): return "ready"
 ready = Ready()'
 
-# until_is NAME VALUE: a variable of rank 0 has it
+# until_is NAME VALUE: waits until a variable of rank 0 has this value
 until_is() {
 	until [ "$(cat "$V/$1")" = "$2" ]; do :; done
 }
 
-# reads_on WHAT: others are served
+# reads_on WHAT: others are still served
 reads_on() {
 	is "$1: a number" "$(cat "$V/quick")" 5
 	is "$1: a text" "$(cat "$V/text.json")" '"words"'
@@ -53,7 +53,7 @@ reads_on() {
 	is "$1: a cell" "$(value 1+1)" 2
 }
 
-# a reader that is killed takes its work along, though the object's code catches what is raised
+# a killed reader's work ends with it, though the object's code catches what is raised
 n=0
 for view in busy stubborn sleeper busy.pkl stubborn.p5; do
 	cat "$V/$view" &
@@ -69,7 +69,7 @@ closed() {
 }
 until_true closed || bad "of cancelled views $(value 'memfds()') memfds stay open"
 
-# interrupt ends the view and tells its reader; what is stuck in C is left behind
+# an interrupt ends the view and gives its reader an error; a thread stuck in C is left behind
 for view in busy stubborn stuck; do
 	for ctl in "$G/ctl" "$G/rank0/ctl"; do
 		errno read "$V/$view" >"$T/errno" &
@@ -91,7 +91,7 @@ kill -0 $! || bad 'the reader of rank 0 is still there'
 echo 'interrupt 0' >"$G/ctl"
 wait $!
 
-# one over all ranks ends on all of them
+# a view over all ranks ends on all of them
 cat "$G/vars/busy.gather" &
 n=$((n + 1))
 until_is begun $n
@@ -100,7 +100,7 @@ kill -KILL $!
 wait $! 2>/dev/null
 until [ "$(cat "$G/rank1/vars/inside")" = 0 ]; do :; done
 
-# while a cell runs, too
+# the same while a cell runs
 errno nonblock "$G/rank0/cell" "while not os.path.exists('$T/end'): time.sleep(0.01)" >/dev/null
 cat "$V/busy" &
 n=$((n + 1))
@@ -111,7 +111,7 @@ wait $! 2>/dev/null
 touch "$T/end"
 wait_cell "$(readlink "$G/cells/last")" >/dev/null
 
-# more than there are threads: what is quick is served, what is not has its turn when they end
+# more views than threads: quick ones are served, the others get their turn when threads are free
 until_is inside 2 # those that are stuck
 cell 'begun = 0' "$G/rank0/cell"
 readers=()
@@ -132,7 +132,7 @@ is 'what waited has its turn' "$(cat "$T/ready")" ready
 until_is inside 2
 reads_on 'after 80 slow views'
 
-# the system gives no more threads: the one that is there does it all
+# the system has no more threads: the existing one does all the work
 cell 'import sys
 service, text = sys.modules["ddip_engine.service"], "k" * 200000
 more = service.start_new_thread
@@ -144,7 +144,7 @@ for _ in 1 2 3; do
 done
 cell 'service.start_new_thread = more' "$G/rank0/cell"
 
-# a program that replaces what threads are made of, as gevent does, has views as before
+# a program that replaces the thread primitives, as gevent does, still has its views
 cell 'import _thread, threading, time
 def no_more(*args):
     raise TypeError("not here")

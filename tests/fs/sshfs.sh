@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A mount of a server that sshfs mounts again: cells, output, objects both ways, and nothing there hangs. The sshd
-# is a real one that talks through a pipe.
+# A mount on a server works when sshfs mounts it again: cells, output, objects in both directions, and nothing hangs
+# there. The sshd is a real one that talks through a pipe.
 . "$(dirname "$0")/../lib.sh"
 
 sshd=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'
@@ -19,7 +19,7 @@ near() {
 	until_true fusermount3 -q -u "$L"
 }
 
-# tells WHAT FILE PATTERN: the file says so, some time
+# tells WHAT FILE PATTERN: waits until the file matches
 tells() {
 	until_true grep -qs "$3" "$2" || bad "$1: $(guarded cat "$2")"
 }
@@ -50,7 +50,7 @@ mkdir "$L"
 mount_plain -o size=2
 G=$L/group
 
-# ---- one connection: what is done is done in order
+# ---- one connection: requests are served in order
 
 far
 cell 'x = rank * 10; print("hello from", rank)' "$G/cell"
@@ -83,7 +83,7 @@ is 'also of a cell that takes its time' "$(DDIP_MOUNT=$L guarded "$BUILD/ddip" e
 	'import time; print("begun", flush=True); time.sleep(0.5); print("ended")' | xargs)" 'begun ended'
 near
 
-# ---- several: what waits holds its own
+# ---- several: a request that waits occupies only its own
 
 far -o max_conns=4
 before=$(key "$G/status" cell)

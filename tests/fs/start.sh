@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Whatever the caller has left of descriptors, signals and limits: a mount works, and ends. Options that mean nothing
-# are refused in one line.
+# Whatever descriptors, signals and limits the caller leaves: a mount works, and ends. Meaningless options are refused
+# in one line.
 . "$(dirname "$0")/../lib.sh"
 
 plain=(-o "python=$PLAIN_PYTHON" -o backend=none)
 mkdir "$M"
 
-# options that mean nothing
+# meaningless options
 said=$("$BUILD/ddipfs" "${plain[@]}" -o ro,size "$M" 2>&1)
 is 'a setting without a value' "$? $said" $'2 ddipfs: a setting has a value, as in -o size=4, which is missing behind size\nTry: ddipfs --help'
 said=$("$BUILD/ddipfs" "${plain[@]}" -o nosuch "$M" 2>&1)
 like 'an unknown option' "$? $said" '^1 [^'$'\n'']*unknown option\(s\): `-o nosuch'"'"$'\n''[^'$'\n'']*FUSE does not take these options: nosuch$'
 
-# closed descriptors are nobody's
+# closed standard descriptors do no harm
 for closed in '0<&-' '1>&-' '2>&-' '0<&- 1>&- 2>&-'; do
 	ok "$BASH" -c "exec \"\$@\" $closed" - "$BUILD/ddipfs" "${plain[@]}" "$M"
 	is "$closed: a cell" "$(errno write "$G/cell" 'x = rank')" 0
@@ -20,7 +20,7 @@ for closed in '0<&-' '1>&-' '2>&-' '0<&- 1>&- 2>&-'; do
 	unmount
 done
 
-# ends of children are heard of
+# SIGCHLD works though it was ignored
 if env --ignore-signal=CHLD true 2>/dev/null; then
 	ok env --ignore-signal=CHLD "$BUILD/ddipfs" "${plain[@]}" "$M"
 	watchdog() {
@@ -36,7 +36,7 @@ if env --ignore-signal=CHLD true 2>/dev/null; then
 	unmount
 fi
 
-# a small stack is enough for a daemon that knows many ranks
+# a small stack is enough for a daemon with many ranks
 (ulimit -s 256 && exec "$BUILD/ddipfs" "${plain[@]}" "$M") || bad 'with a small stack'
 is 'a small stack: a cell' "$(errno write "$G/cell" 'x = rank')" 0
 is 'an object' "$(cat "$G/rank1/vars/x")" 1
@@ -46,7 +46,7 @@ is 'a push' "$(errno copy "$G/vars/y" "$T/seven")" 0
 is 'settings' "$(grep '^backend ' "$G/ctl")" 'backend none'
 unmount
 
-# a limit of file sizes loses output, as a full disk does, and nothing else
+# a limit on file sizes loses output, as a full disk does, and nothing else
 (ulimit -f 2048 && exec "$BUILD/ddipfs" "${plain[@]}" "$M") || bad 'with a limit of file sizes'
 is 'more output than a file may have' "$(errno write "$G/cell" 'for _ in range(3000): print("x" * 1000)
 y = 5')" 0

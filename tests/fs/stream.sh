@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# G/stream: who writes a cell there reads its number, and then all that it prints, on one descriptor.
+# G/stream: a client that writes a cell there reads its number and then all its output, on one descriptor.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -141,7 +141,7 @@ for gone in (lambda: os.read(fd, 100), lambda: os.close(fd)):
         assert e.errno == errno.ENODEV, e
 END
 
-# bytes that are no UTF-8, each as one character; also what only begins like one, at the end
+# bytes that are not UTF-8, each as one character; also an incomplete sequence at the end
 cell 'import os; os.write(1, b"a\xff\xe6\xbcb\xe6\xbc"); os.write(2, b"\xc3")'
 is 'no UTF-8' "$(grep '"rank":0' "$G/cells/last/stream" | grep -o '"text":.*,' | LC_ALL=C sort | xargs)" \
 	'text:\ufffd, text:\ufffd\ufffd, text:a\ufffd\ufffd\ufffdb,'

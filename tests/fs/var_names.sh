@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Names of variables exist when they exist, and only then: idle and while a cell runs, while they are written, removed, renamed.
+# A name exists exactly while its variable does: idle, while a cell runs, while it is written, removed, renamed.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -29,7 +29,7 @@ for i in {1..50}; do
 	[ "$(errno open "$V/b")" = ENOENT ] || bad "b opens after rm"
 done
 
-# renamed twice at once: who opens it then waits for both
+# renamed twice at once: an open afterwards waits for both
 "$PLAIN_PYTHON" - "$V" <<'END' || bad 'a name that is opened behind two queued renames'
 import os, sys
 V = sys.argv[1]
@@ -43,7 +43,7 @@ for i in range(300):
 os.unlink(f"{V}/third")
 END
 
-# what programs look for beside a file is not there, and no mistake that is told; a view that is none is one
+# names that programs probe next to a file do not exist, which is not logged as an error; an unknown view is one
 : >"$G/error"
 for name in .here.swp .here.swx .here.json.swp here.swp here.json.swp 4913 here~ here.json~ .#here '#here#' here.bak \
 	here.json.tmp here.orig .git .gitignore .directory .nfs0001 __init__.py pyproject.toml package.json nothing.nothing; do
@@ -53,7 +53,7 @@ is 'error tells of none of them' "$(cat "$G/error")" ''
 is 'a view that is none is refused' "$(errno open "$V/here.jsn")" EINVAL
 like 'error tells of it' "$(cat "$G/error")" "EINVAL group/vars/here.jsn: no view 'jsn'; there are json"
 
-# while it is written
+# while it is being written
 "$PLAIN_PYTHON" - "$G" <<'END' || bad 'a name that is open for writing'
 import os, sys
 G = sys.argv[1]
@@ -82,7 +82,7 @@ END
 rm "$G/rank1/vars/single"
 echo 1 >"$V/here"
 
-# while a cell runs: what it has made is there, what is not is not
+# while a cell runs: what it has created exists, anything else does not
 running() {
 	rm -f "$T/end" "$T"/begun?
 	errno nonblock "$G/cell" "made, _made = rank, 1
@@ -119,7 +119,7 @@ exists "$G/rank0/vars/renamed"
 ended
 is 'all was done in order' "$(ls "$V" | xargs) $(cat "$V/renamed")" 'made renamed [7]'
 
-# many programs that create, while a cell runs
+# many programs create variables while a cell runs
 echo '[1, 2, 3]' >"$T/x.json"
 mkdir "$T/tree" && for i in {1..20}; do echo "$i" >"$T/tree/t$i"; done
 tar -C "$T/tree" -cf "$T/tree.tar" .
@@ -150,7 +150,7 @@ is 'nothing is listed that a queued reset takes' "$(ls "$V" | xargs)" ''
 ended
 is 'nor after it' "$(cat "$G/cell" >/dev/null; cell pass; ls "$V" | xargs)" ''
 
-# a rank whose C code holds the GIL does not hold lookups
+# a rank whose C code holds the GIL does not block lookups
 cell 'import ctypes, os'
 mkfifo "$T/gate"
 errno nonblock "$G/rank0/cell" "None in map(ctypes.PyDLL(None).open, (b'$T/held', b'$T/gate'), (os.O_CREAT, os.O_RDONLY), (0o600, 0))" >/dev/null

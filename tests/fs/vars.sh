@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Objects as files: text, json, pkl; while idle and busy; to one rank and all; names; errors.
+# Objects are files: text, json, pkl; while ranks are idle and busy; on one rank and on all; bad uses get an errno.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain
@@ -15,7 +15,7 @@ class Point:
 _private = 1
 point = Point()'
 
-# listing: what cells made, not modules, imports, private names or the engine's
+# listing: what cells created, not modules, imports, private names or the engine's own
 is 'ls' "$(ls "$G/vars" | tr '\n' ' ')" 'Point double f flag mine n nested none point s '
 is 'ls of a rank' "$(ls "$G/rank1/vars" | wc -l)" 10
 like 'names' "$(cat "$G/names")" $'\nn +type=int'
@@ -55,7 +55,7 @@ is 'a broken list' "$(errno create "$G/vars/pushed" '[1, 2')" EBADMSG
 like 'leaves the old one' "$(value 'pushed')" 'two'
 like 'the text' "$(tail -n 2 "$G/error")" 'EBADMSG.*never closed'
 
-# write, fsync, write: each fsync pushes what is there, and the ranks keep what they got
+# write, fsync, write: each fsync pushes the bytes so far, and ranks keep what they got
 "$PLAIN_PYTHON" - "$G" <<'END' || bad 'writing goes on after fsync'
 import errno, os, sys
 G = sys.argv[1]
@@ -107,7 +107,7 @@ assert open(G + "/vars/holes").read() == "a\0\0\n"
 END
 like 'error says how an object is written' "$(cat "$G/error")" 'EINVAL .*grows: an object is written as a whole'
 
-# an empty file is an object where its view has one: an empty string
+# an empty file is an object if its view has one: an empty string
 : >"$T/empty"
 for how in "cp $T/empty" "touch" "install $T/empty"; do
 	$how "$G/vars/hollow" || bad "$how of a new name"
@@ -150,7 +150,7 @@ is 'it works' "$(value 'triple(4)' 1)" 8
 is 'same' "$(cat "$G/vars/n.same")" 42
 is 'not the same' "$(errno read "$G/vars/mine.same")" ENOTUNIQ
 
-# a view only looks: a file has a detach(), too
+# a view only reads: a file object has a detach(), too
 cell 'words = open(os.devnull); found = []'
 for view in json csv png npy; do
 	is "$view of a file" "$(errno read "$G/vars/words.$view")" EOPNOTSUPP
@@ -210,7 +210,7 @@ is 'a word of Python is no name' "$(errno rename "$G/vars/s" "$G/vars/lambda") $
 is 'nothing is lost by it' "$(cat "$G/vars/.staged") $(errno open "$G/vars/s")" '7 0'
 rm "$G/vars/.staged"
 
-# all ranks or none: a pickle that one rank alone cannot read
+# all ranks or none: a pickle that one of the ranks cannot read
 cell 'class Odd:
     def __reduce__(self):
         return eval, ("1 if rank == 0 else 1 / 0",)'
@@ -246,9 +246,9 @@ touch "$T/end"
 like 'the cell that counted' "$(wait_cell "$n")" 'state ok'
 is 'the end' "$(cat "$G/vars/count.json")" "$(value count)"
 
-# while C code holds the GIL: a reader waits, lets itself be interrupted, or does not wait
+# while C code holds the GIL: a reader waits, can be interrupted, or does not block
 mkfifo "$T/gil0" "$T/gil1"
-# one call in C that says so when it is under way
+# one call in C that signals when it is running
 submit "import ctypes
 paths = b'$T/held%d' % rank, b'$T/gil%d' % rank
 None in map(ctypes.PyDLL(None).open, paths, (os.O_CREAT, os.O_RDONLY), (0o600, 0))"
@@ -270,14 +270,14 @@ wait $!
 is 'a reader waits until the GIL is free' "$(cat "$T/read")" "it's"
 like 'the cell that held the GIL' "$(wait_cell "$n")" 'state ok'
 
-# an open file keeps its object, whatever becomes of the name
+# an open file keeps its object, whatever happens to the name
 cell 'text = "old " * 1000'
 exec 5<"$G/vars/text"
 cell 'text = "new"; import gc; gc.collect()'
 is 'the old bytes' "$(cat <&5 | md5sum)" "$( (printf 'old %.0s' $(seq 1000); echo) | md5sum)"
 exec 5<&-
 
-# an object whose own code takes for ever, and catches what it can: the push ends by an interrupt, on all ranks
+# an object whose own code never ends and catches what it can: an interrupt ends the push on all ranks
 ranks=$(rank_pids)
 cell "import pickle
 class Forever:

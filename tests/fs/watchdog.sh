@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The watchdog touches what it is told below the mount and nothing else; a killed one is replaced, and
-# the new one knows what the old one knew.
+# The watchdog touches what it is told to below the mount, and nothing else; a killed one is replaced, and the new one
+# knows what the old one knew.
 . "$(dirname "$0")/../lib.sh"
 
-# by itself, over a plain directory that it takes for the mount
+# on its own, over a plain directory that it takes for the mount
 mkdir -p "$T/root/dir" "$T/else"
 touch -d 2001-01-01 "$T/root/dir/kept" "$T/root/top" "$T/else/kept"
 touch "$T/root/dir/old"
@@ -23,7 +23,7 @@ told 'd ../else/kept' 'c ../else/new' 'm ../else/kept' "d $T/else/kept" "c $T/el
 	'c ../../../../../../../../../../../../../../../../../../../tmp/new' 'z dir/kept' 'm dir/nothing/at/all' 'm dir/file/'
 is 'what is no plain path below the mount is left alone' "$(find "$T/else" "$T/root" -printf '%p %T@ %s\n' | sort)" "$before"
 
-# one that comes late leaves the mount alone that has taken the place of its daemon's, with the same device number
+# a late watchdog leaves a mount alone that has replaced its daemon's mount with the same device number
 mount_plain
 daemon=$(daemon_pid) || give_up 'no daemon'
 watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog) || give_up 'there is no watchdog'
@@ -36,7 +36,7 @@ gone "$watchdog"
 is 'a new mount over a dead one stays' "$(errno write "$G/cell" 'x = 1')" 0
 unmount
 
-# killed: another one, which wakes watchers and ends what the daemon leaves
+# killed: a new one wakes watchers and cleans up after the daemon
 command -v inotifywait >/dev/null || skip 'there is no inotifywait'
 mount_plain
 cell 'x = 1'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Zygotes, one for each environment that a group wants: given up when none wants it; and ranks have the
-# user's own umask and limit of open files, not the daemon's.
+# There is a zygote for each environment that a group wants; it ends when none wants it. Ranks have the user's own
+# umask and limit of open files, not the daemon's.
 . "$(dirname "$0")/../lib.sh"
 
 umask 027
@@ -19,7 +19,7 @@ is 'files of the mount are private all the same' \
 is 'the environment of ranks has nothing of it' \
 	"$(value '[k for k in __import__("os").environ if k in ("DDIP_UMASK", "DDIP_OPEN_FILES")]')" '[]'
 
-# zygotes: pids that are one of this agent's, or a spare of one
+# zygotes: prints the pids of this agent's zygotes, and of their spares
 zygotes() {
 	pgrep -P "$agent" -x ddip-zygote | sort
 }
@@ -32,14 +32,14 @@ for i in {1..10}; do
 	printf 'stop\nenv TRY=%s\nstart\n' "$i" >"$G/ctl"
 	is "start $i has the environment that was set" "$(value '__import__("os").environ["TRY"]')" "'$i'"
 done
-# the one that is wanted, perhaps its successor, and one that settings might be changed back to
+# the current one, possibly its successor, and one in case the settings are changed back
 until_true no_more_than 3 || bad "after ten changes of env $(zygotes | wc -l) zygotes are left"
 kept=$(zygotes)
 printf 'stop\nenv TRY=9\nstart\n' >"$G/ctl"
 value 1 >/dev/null
 [ -n "$(comm -12 <(echo "$kept") <(zygotes))" ] || bad 'the zygote before the last one was not kept'
 
-# a group that is removed gives its own up; the one of another group with the same settings stays
+# a removed group's zygote ends; that of another group with the same settings stays
 mkdir "$M/other"
 printf 'env TRY=other\nsize 1\nstart\n' >"$M/other/ctl"
 echo 'x = 1' >"$M/other/cell"

@@ -1,4 +1,4 @@
-/* Fuzzes the lines of ctl: split into words; printed and split again they are the same words. */
+/* Fuzzes the lines of ctl: split into words, printed and split again, they give the same words. */
 #include "base/words.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Runs a fuzz target where there is no libFuzzer: each file of the corpus as it is, then changed at
- * random until the time is up. usage: PROGRAM [-max_total_time=SECONDS] [-seed=N] CORPUS. Knows
- * nothing of coverage; a crash leaves the input in ./crash-input.
+ * Runs a fuzz target without libFuzzer: each file of the corpus as it is, then random mutations
+ * until the time is up. usage: PROGRAM [-max_total_time=SECONDS] [-seed=N] CORPUS. Not guided by
+ * coverage; a crash leaves the input in ./crash-input.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -68,7 +68,8 @@ read_corpus(const char *dir)
 	closedir(d);
 }
 
-/* A few changes: a bit, a byte, a piece of another input over, in or behind it, a piece less. */
+/* Makes a few changes: a bit, a byte, a piece of another input copied over or inserted, a piece
+ * removed. */
 static void
 mutate(void)
 {

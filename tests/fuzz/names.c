@@ -1,4 +1,4 @@
-/* Fuzzes names below vars, and the tables of variables that ranks report: the first line of the
+/* Fuzzes names below vars and the tables of variables that ranks report: the first line of the
  * input is a name, the rest a table. */
 #include "object/var_table.h"
 #include "object/varname.h"
@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A good name is made of its parts again. */
+/* The parts of a valid name form the name again. */
 static void
 parse(const char *name, bool group)
 {
@@ -52,7 +52,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		char *listed = slice_dup(var_table_name(table, i));
 		struct slice row = var_table_find(table, listed);
 
-		/* each name that is listed is found, and could be a file's */
+		/* each listed name is found, and could be the name of a file */
 		if (row.p != var_table_row(table, i).p || strpbrk(listed, "\t\n/") ||
 		    var_row_column(row, VAR_DEVICE).n > row.n)
 			abort();

@@ -1,5 +1,5 @@
-/* Fuzzes 9P: frames of any bytes, unpacked by the form of their message, names taken out of walks.
- */
+/* Fuzzes 9P: frames of arbitrary bytes are unpacked by the format of their message, and the names
+ * in walks with them. */
 #include "ninep/message.h"
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ take_names(struct ninep_field *names, struct slice body)
 		abort();
 }
 
-/* All fields lie inside of the body. */
+/* All fields must lie within the body. */
 static void
 unpack(const struct ninep_message *m)
 {
@@ -56,7 +56,8 @@ unpack(const struct ninep_message *m)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *copy = malloc(size ? size : 1); /* its own block: the sanitizer sees a byte too far */
+	char *copy =
+	    malloc(size ? size : 1); /* a block of its own: the sanitizer notices reads past it */
 	struct ninep_message m;
 	size_t at = 0;
 	long n;

@@ -1,4 +1,5 @@
-/* Fuzzes the wire: frames of any bytes, unpacked by their format, printed, and packed again. */
+/* Fuzzes the wire: frames of arbitrary bytes, unpacked by their format, printed, and packed
+ * again. */
 #include "wire.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ static const char *const formats[256] = {
 #undef X
 };
 
-/* All fields, whatever the format: no message has more. Slices must lie inside of the body. */
+/* Enough fields for any format. Slices must lie within the body. */
 static void
 unpack(const struct msg *m)
 {
@@ -32,7 +33,8 @@ unpack(const struct msg *m)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *copy = malloc(size ? size : 1); /* its own block: the sanitizer sees a byte too far */
+	char *copy =
+	    malloc(size ? size : 1); /* a block of its own: the sanitizer notices reads past it */
 	struct buf line = {0}, again = {0};
 	struct msg m;
 	size_t at = 0;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the work on a GPU beside what CUDA does alone: a table, which is added to
-tests/gpu/RESULTS.md where there is a device.
+"""Measures work on a GPU next to what CUDA does alone: a table, which is added to
+tests/gpu/RESULTS.md if there is a device.
 
-With DDIP_REHEARSE=1 all of it runs on the CPU with small sizes, objects on the fake CUDA runtime if
-$DDIP_CUDART names one; that measures nothing.
+With DDIP_REHEARSE=1 everything runs on the CPU with small sizes, objects on the fake CUDA runtime
+if $DDIP_CUDART names one; then the figures mean nothing.
 """
 
 import os
@@ -31,7 +31,7 @@ READS_PER_S = 10
 COLUMNS = ("| work | ddipfs | beside it | ratio | to reach |", "|---|---|---|---|---|")
 RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "RESULTS.md")
 
-# What the cells use: bytes on the device, their copies by pinned memory, a training step.
+# Used by the cells: bytes on the device, their copies through pinned memory, a training step.
 WORK = (
     group.PRELUDE
     + """
@@ -92,7 +92,7 @@ rows = []
 
 
 def add(work, found, beside="", ratio="", goal=""):
-    """A row of the table, shown at once."""
+    """Adds a row to the table and prints it at once."""
     rows.append("| " + " | ".join((work, found, beside, ratio, goal)) + " |")
     print(rows[-1], flush=True)
 
@@ -110,7 +110,7 @@ def ms(seconds):
 
 
 def best(function, times=ROUNDS):
-    """The least seconds that it takes."""
+    """The shortest time in seconds."""
     taken = []
     for _ in range(times):
         begin = time.perf_counter()
@@ -120,7 +120,7 @@ def best(function, times=ROUNDS):
 
 
 def sizes():
-    """(bytes to pull, bytes to push) that the memory of the device and of the host has room for."""
+    """(bytes to pull, bytes to push) that fit into the memory of the device and of the host."""
     if group.REHEARSES:
         return PULL_BYTES, PUSH_BYTES
     free, _ = torch.cuda.mem_get_info()
@@ -137,7 +137,7 @@ def read_all(g, name):
 
 
 def read_pages(g, name, size):
-    """The median seconds of reading 4 KiB at random."""
+    """The median seconds to read 4 KiB at random offsets."""
     taken = []
     with g.open(name) as file:
         for _ in range(PAGES):
@@ -178,7 +178,7 @@ def pushes(g, size):
 
 
 class Reader(threading.Thread):
-    """Reads the loss and a row ten times a second, until it is told to stop."""
+    """Reads the loss and a row ten times a second until it is stopped."""
 
     def __init__(self, g):
         super().__init__()
@@ -238,7 +238,7 @@ def failing(g):
 
 
 def restart(g):
-    """Seconds to the end of the first all_reduce, and what the daemon says of the phases."""
+    """Seconds to the end of the first all_reduce, and the phases that the daemon reports."""
     begin = time.perf_counter()
     g.ctl("restart")
     g.cell(group.PRELUDE + "t = torch.ones(1, device=device); dist.all_reduce(t); finish()")
@@ -260,7 +260,7 @@ def collectives(g):
 
 
 def head(g):
-    """What was measured, and with what."""
+    """The hardware and the versions that were measured."""
     if group.REHEARSES:
         name = "no GPU: a rehearsal, these figures mean nothing"
     else:

@@ -1,8 +1,8 @@
-"""What the tests and measures on GPUs share: a group of one's own, on a mount or, where nothing can
-be mounted, on a socket; in a source tree or in the bundle that `make bundle` makes of one.
+"""Shared by the tests and benchmarks on GPUs: a group of one's own, on a mount or, if nothing can
+be mounted, on a socket; in a source tree or in the bundle that `make bundle` makes of it.
 
-With DDIP_REHEARSE=1 the device is the CPU and the backend gloo: what is written here for machines
-that are seldom to be had is run everywhere.
+With DDIP_REHEARSE=1 the device is the CPU and the backend gloo: code for machines that are hard to
+get runs everywhere.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _POLL_S = 0.01
 
 
 def _first(*places):
-    """The first of these that there is."""
+    """The first of these that exists, else the last."""
     return next((place for place in places if os.path.exists(place)), places[-1])
 
 
@@ -39,7 +39,7 @@ sys.path.insert(
 
 from ddip import files  # noqa: E402 - it lies there
 
-# What cells of all ranks find: the device, and how to wait for it.
+# Used by cells of all ranks: the device, and how to wait for it.
 PRELUDE = """
 import os, time
 import torch, torch.distributed as dist
@@ -53,13 +53,13 @@ def finish():
 
 
 def skip(why):
-    """Ends the program; who runs it shows why."""
+    """Ends the program as skipped; tests/run shows why."""
     print(why)
     sys.exit(77)
 
 
 def need_gpu():
-    """torch, which can use a GPU, or only rehearses."""
+    """torch, if it can use a GPU or this is a rehearsal; else the test is skipped."""
     try:
         import torch
     except ImportError as e:
@@ -70,7 +70,7 @@ def need_gpu():
 
 
 def until(function, what):
-    """Waits until it is true: what function() returns then."""
+    """Waits until function() returns something true, and returns that."""
     end = time.monotonic() + HANG_LIMIT_S
     while not (found := function()):
         if time.monotonic() > end:
@@ -98,7 +98,7 @@ class Group:
         return self
 
     def _start(self, place, *words):
-        """False: that is not possible here."""
+        """False: it is not possible here."""
         options = ",".join(f"{key}={value}" for key, value in self._options.items())
         command = [PROGRAM, "-f", "-o", options, *words]
         self._daemon = subprocess.Popen(command, env=self._env, stdin=subprocess.DEVNULL)
@@ -130,20 +130,20 @@ class Group:
         return files.open_(self.path(name), flags)
 
     def write(self, name, data):
-        """Writes and closes; an OSError says how it ended."""
+        """Writes and closes; an OSError reports a failure."""
         data = data.encode() if isinstance(data, str) else data
         with self.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
             files.write_all(file, data)
             file.fsync()
 
     def ctl(self, *lines):
-        """Verbs; waits until what they say is so."""
+        """Writes verbs and waits until they are done."""
         with self.open("ctl", os.O_RDWR) as file:
             files.write_all(file, "".join(f"{line}\n" for line in lines).encode())
             file.fsync()
 
     def cell(self, code, where="cell"):
-        """Runs it; OSError if it fails."""
+        """Runs a cell; OSError if it fails."""
         self.write(where, code + "\n")
 
     def fails(self, function, *args):
@@ -155,7 +155,7 @@ class Group:
         raise AssertionError(f"{args} went well")
 
     def submit(self, code, where="cell"):
-        """Runs it without waiting. Its number."""
+        """Submits a cell without waiting. Returns its number."""
         with self.open(where, os.O_RDWR | os.O_NONBLOCK) as file:
             files.write_all(file, f"{code}\n".encode())
             file.fsync()
@@ -166,7 +166,7 @@ class Group:
         return files.readlink(self.path("cells/last"))
 
     def value(self, expression, rank=0):
-        """What it is on a rank: the text of the cell's result."""
+        """The value of an expression on a rank: the text of the cell's result."""
         self.cell(expression, f"rank{rank}/cell")
         return self.read(f"cells/last/rank{rank}/result").strip()
 
@@ -174,12 +174,12 @@ class Group:
         return self.key(f"cells/{cell}/status", "state")
 
     def key(self, name, key):
-        """The value of a line `key value`."""
+        """The value in a line `key value`."""
         rows = (line.split(" ", 1) for line in self.read(name).splitlines())
         return next((row[1] for row in rows if row[0] == key), "")
 
     def wait(self, cell):
-        """Until it has ended: its state."""
+        """Waits for the end of a cell. Returns its state."""
         self.read(f"cells/{cell}/wait")
         return self.state(cell)
 
@@ -190,7 +190,7 @@ def _is_served(place):
 
 
 def gpus(n):
-    """The setting that gives n ranks a GPU each, or all of them the first."""
+    """The setting that gives n ranks a GPU each, or the first GPU to all of them."""
     import torch
 
     if REHEARSES:
@@ -204,7 +204,7 @@ def backend():
 
 
 class Checks:
-    """Counts what is not as it should be; the program ends with done()."""
+    """Counts wrong results; the program ends with done()."""
 
     def __init__(self):
         self._bad = 0

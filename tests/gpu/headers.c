@@ -1,11 +1,11 @@
-/* Compares the engine's declarations of CUDA and NCCL with NVIDIA's own: it compiles if they agree.
- */
+/* Compares the engine's declarations of CUDA and NCCL with NVIDIA's own: it compiles if they
+ * agree. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include "rank/cuda_api.h"
 #include "rank/nccl_api.h"
 
-/* The same type to the compiler, or assigning it is an error. */
+/* The compiler must see the same type, or the assignment is an error. */
 #define X(name, type, args, needed) static type(*our_##name) args = &name;
 CUDA_CALLS(X)
 NCCL_CALLS(X)

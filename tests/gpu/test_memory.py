@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Objects on a GPU: their views are those of a copy on the host, also while a kernel runs; a push
-lands there; memory that runs out and a context that is lost leave a group that works."""
+"""Views of objects on a GPU equal those of a copy on the host, also while a kernel runs; a push
+lands on the GPU; running out of memory, or losing a context, leaves a group that works."""
 
 import io
 
@@ -16,7 +16,7 @@ check = group.Checks()
 
 
 def npy(array):
-    """The bytes of numpy.save()."""
+    """The bytes that numpy.save() writes."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()

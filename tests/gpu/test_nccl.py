@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One, two and four ranks, on as many GPUs or all on the first.
+"""One, two and four ranks work, on as many GPUs or all on the first.
 
 The self-test through NCCL, with torch and without; a large tensor over all ranks, which NCCL
-combines where each has a GPU; what a rank that raises, or an interrupt, in the middle of an
-all_reduce leaves.
+combines if each has a GPU; the group still works after a rank raises, or is interrupted, in the
+middle of an all_reduce.
 """
 
 import os
@@ -56,7 +56,7 @@ def sums(g, what, size):
 
 
 def over_ranks(g, size):
-    """The four OPs of a tensor that is large enough for NCCL: whole numbers, so all is exact."""
+    """The four OPs on a tensor large enough for NCCL: whole numbers, so everything is exact."""
     code = f"large = (torch.arange({LARGE}, device=device) % 1000).float() + rank"
     g.cell(group.PRELUDE + code)
     base = torch.arange(LARGE).remainder(1000).float()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The programs run here, with this Python: cells, objects, and where there is torch the
+"""The programs run here, with this Python: cells, objects, and, with torch, the
 self-test of two ranks over gloo. It needs no GPU.
 """
 

@@ -1,5 +1,5 @@
-"""What the tests of the magics share: a notebook with a real kernel and a group of its own, all
-groups of a test file on one mount, where each finds torch imported.
+"""Shared by the tests of the magics: a notebook with a real kernel and a group of its own; all
+groups of a test file are on one mount, whose ranks find torch imported.
 
 Nothing here is a test. A test file is a program: `run()` calls its functions named test_*.
 """
@@ -22,10 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 MAGICS = os.path.join(ROOT, "magics")
-# Guards against hangs, no more: nothing is expected to come near it, on a busy machine neither.
+# Only guards against hangs: nothing should come near it, even on a busy machine.
 HANG_LIMIT_S = int(os.environ.get("HANG_LIMIT_S", "300"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-# A line that a cell shows when nothing else has come for a while: that depends on the time.
+# A line that a cell shows after a while without output: that depends on the timing.
 _PASSING = re.compile(r"^(ran|running) for [0-9.]+ s$\n?", re.M)
 
 
@@ -36,7 +36,7 @@ def skip(why):
 
 
 def need(*modules):
-    """Goes on in the tests' interpreter; skips if it lacks a module."""
+    """Continues in the tests' interpreter; skips the test if that lacks a module."""
     if os.path.realpath(sys.prefix) != os.path.realpath(os.path.dirname(os.path.dirname(PYTHON))):
         if not os.access(PYTHON, os.X_OK):
             skip(f"there is no {PYTHON}")
@@ -57,13 +57,13 @@ def client(node, **options):
     from nbclient import NotebookClient
     from traitlets.config import Config
 
-    # ports chosen beforehand may be somebody else's when the kernel has started
+    # chosen ports may be taken by others before the kernel has started
     sockets = os.path.join(tempfile.mkdtemp(prefix="kernel."), "ipc")
     return NotebookClient(
         node,
         timeout=HANG_LIMIT_S,
         startup_timeout=HANG_LIMIT_S,
-        iopub_timeout=HANG_LIMIT_S,  # after it what was printed would be lost silently
+        iopub_timeout=HANG_LIMIT_S,  # when it expires, output would be lost silently
         kernel_name="python3",
         config=Config({"KernelManager": {"transport": "ipc", "ip": sockets}}),
         **options,
@@ -71,14 +71,14 @@ def client(node, **options):
 
 
 class Outputs(list):
-    """The outputs that messages bring, as a front end shows them."""
+    """The outputs that messages contain, as a front end shows them."""
 
     def __init__(self):
         super().__init__()
         self._displays = {}  # by display_id
 
     def take(self, message):
-        """Adds the output of this message, or brings up to date what was shown."""
+        """Adds the output of this message, or updates what was shown."""
         from nbformat.v4 import output_from_msg
 
         kind, content = message["msg_type"], message["content"]
@@ -93,7 +93,7 @@ class Outputs(list):
 
 
 class Outcome:
-    """The outputs of a cell that ran, without what depends on how long it took."""
+    """The outputs of a cell that ran, except those that depend on how long it took."""
 
     def __init__(self, cell):
         self._all = cell.outputs
@@ -105,11 +105,11 @@ class Outcome:
         return list(data) == ["text/plain"] and not _PASSING.sub("", _ANSI.sub("", *data.values()))
 
     def text(self, name="stdout"):
-        """What was printed there, without colours."""
+        """What was printed to that stream, without colours."""
         return _ANSI.sub("", "".join(o.text for o in self.outputs if o.get("name") == name))
 
     def data(self, mime="text/plain", passing=False):
-        """The representations of that kind, of all displays and results; of emptied ones none.
+        """The representations of that kind, of all displays and results; cleared ones are left out.
 
         passing: also how long the cell has run.
         """
@@ -122,13 +122,13 @@ class Outcome:
 
     @property
     def coloured(self):
-        """The traceback of the error as it came, with its colours; "" if there is none."""
+        """The traceback of the error as received, with its colours; "" if there is none."""
         tracebacks = [o.traceback for o in self.outputs if o.output_type == "error"]
         return "\n".join(tracebacks[0]) if tracebacks else ""
 
     @property
     def error(self):
-        """(name, value, traceback without colours) of the error, None if there is none."""
+        """(name, value, traceback without colours) of the error; None if there is none."""
         for output in self.outputs:
             if output.output_type == "error":
                 text = _ANSI.sub("", "\n".join(output.traceback))
@@ -140,7 +140,7 @@ class Notebook:
     """A kernel that runs cells one by one."""
 
     def __init__(self, mount, environment=(), group="group", folder=None):
-        """mount: $DDIP_MOUNT. group: $DDIP_GROUP. folder: where it runs, None: beside the mount."""
+        """mount: $DDIP_MOUNT. group: $DDIP_GROUP. folder: to run in; None: the one with mount."""
         import nbformat
 
         self.mount = mount
@@ -168,7 +168,7 @@ class Notebook:
         self._stack.close()
 
     def open_gate(self):
-        """Lets the cells go on that wait for the file `gate`."""
+        """Releases the cells that wait for the file `gate`."""
         with open(self.gate, "w", encoding="utf-8"):
             pass
 
@@ -178,7 +178,7 @@ class Notebook:
 
     @property
     def pid(self):
-        """Of the kernel."""
+        """The pid of the kernel."""
         return self._client.km.provisioner.pid
 
     def run(self, source):
@@ -195,7 +195,7 @@ class Notebook:
         return outcome
 
     def begin(self, source):
-        """Starts a cell and does not wait for it. Returns what finish() takes."""
+        """Starts a cell without waiting for it. Returns the argument for finish()."""
         from jupyter_client import BlockingKernelClient
 
         client = BlockingKernelClient(connection_file=self._client.km.connection_file)
@@ -205,13 +205,13 @@ class Notebook:
         return client, client.execute(source)
 
     def until(self, begun, text):
-        """Waits until a cell that was begun has shown this text."""
+        """Waits until a started cell has shown this text."""
         shown = ""
         while text not in shown:
             shown = str(begun[0].get_iopub_msg(timeout=HANG_LIMIT_S)["content"])
 
     def finish(self, begun):
-        """Waits for the end of a cell that was begun. Returns its Outcome."""
+        """Waits for the end of a started cell. Returns its Outcome."""
         from nbformat.notebooknode import NotebookNode
 
         client, cell = begun
@@ -226,7 +226,7 @@ class Notebook:
         return Outcome(NotebookNode(outputs=outputs))
 
     def talk(self, source, *answers):
-        """Runs a cell whose input fields get these answers. Returns (Outcome, the prompts)."""
+        """Runs a cell and answers its input fields. Returns (Outcome, the prompts)."""
         begun, prompts = self.begin(source), []
 
         def answer():
@@ -241,12 +241,12 @@ class Notebook:
         return outcome, prompts
 
     def status(self):
-        """The `status` of the group as a dictionary."""
+        """The group's `status` as a dictionary."""
         with open(f"{self.group}/status", encoding="utf-8") as file:
             return dict(line.rstrip("\n").partition(" ")[::2] for line in file)
 
     def interrupt(self):
-        """What the stop button does: the kernel's whole process group gets it."""
+        """Does what the stop button does: signals the kernel's whole process group."""
         os.killpg(os.getpgid(self.pid), signal.SIGINT)
 
     def when(self, condition, act):
@@ -267,7 +267,7 @@ class Notebook:
         os.close(fd)
 
     def is_shown(self, text):
-        """True if the cell that runs has shown that so far."""
+        """True if the running cell has shown that so far."""
         cells = self._node.cells
         return bool(cells) and any(text in o.get("text", "") for o in cells[-1].outputs)
 
@@ -278,7 +278,7 @@ class Notebook:
 
 
 def _on_a_socket(mount):
-    """A program that serves what it is told on a socket, and mounts it for the test's own eyes."""
+    """A program that serves the requested mount on a socket, and mounts it for the test to see."""
     program = f"{mount}.ddipfs"
     with open(program, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\nmkdir -p {mount}\nexec {BUILD}/ddipfs "$@" {mount}\n')
@@ -287,12 +287,12 @@ def _on_a_socket(mount):
 
 
 def environment_of(mount):
-    """What a kernel needs to find the package, the daemon and its mount."""
+    """The environment in which a kernel finds the package, the daemon and its mount."""
     return _places(mount) | (_on_a_socket(mount) if os.environ.get("DDIP_TEST_SOCKET") else {})
 
 
 def _places(mount):
-    """The environment of a kernel that mounts."""
+    """The environment for a kernel that mounts."""
     return {
         "PYTHONPATH": MAGICS,
         "DDIPFS": os.path.join(BUILD, "ddipfs"),
@@ -303,13 +303,13 @@ def _places(mount):
     }
 
 
-_shared = contextlib.ExitStack()  # what run() ends
+_shared = contextlib.ExitStack()  # run() ends it
 _group_numbers = itertools.count(1)
 
 
 @functools.cache
 def shared_mount():
-    """The mount of the tests of this file, started when it is first asked for."""
+    """The mount of this file's tests, started when it is first requested."""
     folder = _shared.enter_context(tempfile.TemporaryDirectory())
     mount = _shared.enter_context(place(folder))
     environment = {**os.environ, **environment_of(mount)}
@@ -323,7 +323,7 @@ def shared_mount():
 
 @contextlib.contextmanager
 def _new_group():
-    """(mount, name) of a group on the shared mount, which is gone afterwards."""
+    """(mount, name) of a group on the shared mount, which is removed afterwards."""
     mount, name = shared_mount(), f"test{next(_group_numbers)}"
     path = os.path.join(mount, name)
     os.mkdir(path)
@@ -337,14 +337,14 @@ def _new_group():
 
 @contextlib.contextmanager
 def _new_mount(folder):
-    """(mount, name) of the group of a mount that is to be; it is gone afterwards."""
+    """(mount, name) of the group of a mount that the test makes; it is unmounted afterwards."""
     with place(folder) as mount:
         yield mount, "group"
 
 
 @contextlib.contextmanager
 def notebook(*first, own=False, **environment):
-    """A Notebook with a group of its own, which is gone afterwards. first: cells to run.
+    """A Notebook with a group of its own, which is removed afterwards. first: cells to run.
 
     own: with a mount of its own, which its first cell starts.
     """
@@ -358,7 +358,7 @@ def notebook(*first, own=False, **environment):
 
 @contextlib.contextmanager
 def place(folder):
-    """The path of a mount to be; whatever is mounted there is unmounted at the end."""
+    """A path to mount on; whatever is mounted there is unmounted at the end."""
     mount = os.path.join(folder, "mnt")
     try:
         yield mount
@@ -368,19 +368,19 @@ def place(folder):
 
 
 def _is_unmounted(mount):
-    """Unmounts it. False: not yet, the watchdog is inside for a moment when there is news."""
+    """Unmounts it. False: not yet; the watchdog briefly uses the mount when there is news."""
     done = subprocess.run(["fusermount3", "-u", mount], capture_output=True, text=True, check=False)
     assert "busy" in done.stderr or not os.path.ismount(mount), done.stderr
     return done.returncode == 0
 
 
 def is_served(mount):
-    """True while a daemon of that mount is there: it ends after all that it started."""
+    """True while the mount's daemon runs: it exits after everything that it started."""
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             with open(path, "rb") as file:
                 words = file.read().split(b"\0")
-        except OSError:  # it has ended
+        except OSError:  # it has exited
             continue
         if os.fsencode(mount) in words:
             return True
@@ -388,7 +388,7 @@ def is_served(mount):
 
 
 def until(condition):
-    """Waits until it is true. Raises AssertionError."""
+    """Waits for a condition. Raises AssertionError on a timeout."""
     end = time.monotonic() + HANG_LIMIT_S
     while not condition():
         assert time.monotonic() < end, "it never came true"
@@ -396,7 +396,7 @@ def until(condition):
 
 
 def run(space):
-    """Calls the tests of a module in their order; those whose name has a word of the arguments."""
+    """Calls the tests of a module in order, or those whose names contain one of the arguments."""
     os.environ.setdefault("TMPDIR", "/tmp")
     os.environ.setdefault("DDIP_STATE", os.environ["TMPDIR"])
     words, failed, count = sys.argv[1:], [], 0

@@ -21,7 +21,7 @@ CELLS = (
     "%dip -S all 'still ' + 'there'",
 )
 
-# What nbconvert gives up after: a kernel's start, and what was printed last.
+# nbconvert's time limits: for the start of a kernel, and for the last output.
 _LIMITS = ("startup_timeout", "iopub_timeout")
 
 
@@ -33,7 +33,7 @@ def test_html():
         node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
         nbformat.write(node, f"{folder}/cells.ipynb")
         words = ["nbconvert", "--to", "html", "--execute", "--allow-errors", "cells.ipynb"]
-        # ports chosen beforehand may be somebody else's when the kernel has started
+        # chosen ports may be taken by others before the kernel has started
         words += ["--KernelManager.transport=ipc", f"--KernelManager.ip={folder}/ipc"]
         words += [f"--NotebookClient.{what}={notebook.HANG_LIMIT_S}" for what in _LIMITS]
         subprocess.run(

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The magics with an editor that talks to the kernel as VS Code does.
+"""The magics work with an editor that talks to the kernel as VS Code does.
 
 It marks each cell with its own id, sends hidden requests between the user's, never answers a comm
-(it has no manager of widgets), and stops a cell by the kernel's interrupt.
+(it has no widget manager), and stops a cell by interrupting the kernel.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ notebook.need("torch", "IPython", "ipykernel", "jupyter_client", "nbformat", "ip
 
 
 class Editor:
-    """A kernel, and the one client that it has."""
+    """A kernel and its only client."""
 
     def __init__(self, mount):
         from jupyter_client import KernelManager
 
-        # ports chosen beforehand may be somebody else's when the kernel has started
+        # chosen ports may be taken by others before the kernel has started
         sockets = os.path.join(os.path.dirname(mount), "ipc")
         self._manager = KernelManager(kernel_name="python3", transport="ipc", ip=sockets)
         self._environment = os.environ | notebook.environment_of(mount)
@@ -55,7 +55,7 @@ class Editor:
         return message["header"]["msg_id"]
 
     def finish(self, cell):
-        """Waits for its end. Returns its notebook.Outcome, with its number."""
+        """Waits for the end of a cell. Returns its notebook.Outcome, with its number."""
         from nbformat.notebooknode import NotebookNode
 
         outputs, state = notebook.Outputs(), None
@@ -83,13 +83,13 @@ class Editor:
         return outcome
 
     def until_shown(self, text):
-        """Waits until the cell that runs has shown this, which its source does not."""
+        """Waits until the running cell has shown this text, which its source does not contain."""
         shown = ""
         while text not in shown:
             shown += str(self._client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)["content"])
 
     def stop(self):
-        """What the stop button does."""
+        """Does what the stop button does."""
         self._manager.interrupt_kernel()
 
     def answer(self, line):
@@ -113,7 +113,7 @@ def editor():
 
 
 def test_hidden_requests():
-    """What the editor asks between two cells is not theirs, and changes nothing of them."""
+    """The editor's requests between two cells are its own, and change nothing in the cells."""
     with editor() as ed:
         first = ed.ok("%%dip\nprint('shown')\nrank + 5")
         assert "shown" in first.text() and first.data()[0].endswith("5"), first.outputs
@@ -127,7 +127,7 @@ def test_hidden_requests():
 
 
 def test_no_widgets():
-    """A bar whose comms nobody answers goes to its end, and is there as text."""
+    """A bar whose comms nobody answers runs to its end, and is shown as text."""
     with editor() as ed:
         bar = "from tqdm.notebook import tqdm\nfor i in tqdm(range(3)): pass\nprint('after')"
         outcome = ed.ok(f"%%dip -S all\n{bar}")
@@ -138,7 +138,7 @@ def test_no_widgets():
 
 
 def test_stop_and_input():
-    """The stop button interrupts the ranks; an input field of a rank is one of the editor."""
+    """The stop button interrupts the ranks; a rank's input field becomes one of the editor's."""
     with editor() as ed:
         running = ed.send("%%dip\nimport time\nkept = 1\nprint('be' + 'gun')\ntime.sleep(10_000)")
         ed.until_shown("begun")

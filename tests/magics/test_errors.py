@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Failing cells, interrupts, kernels that come and go."""
+"""Failing cells, interrupts, and kernels that come and go are handled and reported."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def test_errors():
 
 
 def test_chained():
-    """Of all exceptions that a traceback tells, only the user's frames and the libraries'."""
+    """A traceback shows only the user's and the libraries' frames, for all its exceptions."""
     collective = "dist.all_reduce(torch.ones(1), op='no such operation')"
     ways = {
         "During handling of": f"try:\n    {collective}\nexcept Exception:\n    {{}}['gone']",
@@ -75,7 +75,7 @@ def test_chained():
 
 
 def test_script():
-    """A program that lets a RemoteError pass shows the ranks' traceback."""
+    """A program that does not catch a RemoteError shows the ranks' traceback."""
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         code = (
             "import ddip\ng = ddip.Group(%r)\ng.run_cell('print(5)')\n"
@@ -123,7 +123,7 @@ def test_interrupt():
 
 
 def _while_it_is_submitted(nb):
-    """An interrupt before the cell has a number reaches the cell all the same."""
+    """An interrupt before the cell has a number still reaches the cell."""
     nb.ok(
         "import os, signal\nfrom ddip import cell\nplain = cell.submitted\n"
         "def submitted(*args):\n    os.kill(os.getpid(), signal.SIGINT)\n    return plain(*args)\n"
@@ -135,7 +135,7 @@ def _while_it_is_submitted(nb):
 
 
 def _stubborn(nb):
-    """A cell that takes no KeyboardInterrupt: the third lets go of it."""
+    """A cell that catches every KeyboardInterrupt: the third releases the notebook from it."""
     code = (
         "%%dip\nimport time\ntaken = 0\nwhile True:\n    try:\n"
         "        print('taken', taken, flush=True)\n        time.sleep(10_000)\n"
@@ -143,7 +143,7 @@ def _stubborn(nb):
     )
 
     def stop():
-        for taken in range(3):  # signals of one number that wait for a busy kernel are one
+        for taken in range(3):  # pending signals of one number merge while the kernel is busy
             for rank in range(2):
                 notebook.until(lambda says=f"taken {taken}\n", rank=rank: nb.is_printed(says, rank))
             nb.interrupt()
@@ -158,7 +158,7 @@ def _stubborn(nb):
 
 
 def test_input_fields():
-    """What a rank asks for is an input field of the notebook: input(), pdb, post-mortem."""
+    """A rank's prompt is an input field of the notebook: input(), pdb, post-mortem."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         ask = "%%dip -S all\nif rank == 1:\n    name = input('your name: ')\n    print('hi', name)"
         outcome, prompts = nb.talk(ask, "Ada")
@@ -180,7 +180,7 @@ def test_input_fields():
 
 
 def test_debuggers():
-    """A rank that is not shown shows what led to its prompt; the stack is the user's."""
+    """A rank that is not shown shows what led to its prompt; the stack has only user frames."""
     define = "%%dip\nx = 41\ndef f(y):\n    if y == 1:\n        breakpoint()\n    return 1 / y"
     with notebook.notebook("%load_ext ddip", "%makedip -n 2", define) as nb:
         outcome, prompts = nb.talk("%%dip\nif rank:\n    f(1)\nx = 5", "w", "up", "down", "q")
@@ -209,7 +209,7 @@ def test_prompts_end():
         begun = nb.begin(ask)
         begun[0].get_stdin_msg(timeout=notebook.HANG_LIMIT_S)
         nb.interrupt()
-        outcome = nb.finish(begun)  # a second prompt would keep the kernel
+        outcome = nb.finish(begun)  # a second prompt would block the kernel
         assert outcome.error[0] == "KeyboardInterrupt", outcome.outputs
         begun = nb.begin(ask)
         begun[0].get_stdin_msg(timeout=notebook.HANG_LIMIT_S)
@@ -221,7 +221,7 @@ def test_prompts_end():
 
 
 def test_within_a_rank():
-    """A rank that would wait for its own cell is told so, and what it queued is dropped."""
+    """A rank that would wait for its own cell gets an error, and what it queued is dropped."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         code = (
             f"%%dip -S all\nimport sys\nsys.path.insert(0, {notebook.MAGICS!r})\n"
@@ -238,7 +238,7 @@ def test_two_notebooks():
         with one.other() as two:
             two.ok("%load_ext ddip")
             two.ok("%makedip")
-            # the other's cell stands in the queue behind this one: stopping it leaves this alone
+            # two's cell is queued behind this one: interrupting it leaves this one alone
             gate = one.gate
             mine = one.begin(
                 f"%%dip\nimport os\nprint('begun', flush=True)\n"
@@ -259,7 +259,7 @@ def test_two_notebooks():
 
 
 def test_of_others():
-    """What another client has made or waits for is said, and not lost by the way."""
+    """What another client has created or waits for is reported, and is not lost on the way."""
     first = ("%load_ext ddip", "%makedip -n 2", "%%dip\na = b = 1")
     with notebook.notebook(*first, own=True) as one:
         folder = tempfile.mkdtemp(dir=os.path.dirname(one.mount))
@@ -309,7 +309,7 @@ def test_kernel_restart():
             again.ok("%load_ext ddip")
             attached = again.ok("%makedip").text()
             assert "Attached" in attached and "cell 2 runs" in attached, attached
-            # it is followed from its beginning; letting go of it leaves it alone
+            # it is followed from its beginning; no longer following it leaves it alone
             thread = again.when(lambda: again.is_shown("begun"), again.interrupt)
             name, value, _ = again.run("%dip --replay").error
             thread.join()

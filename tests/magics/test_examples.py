@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The notebooks of scripts/examples, run from top to bottom as `jupyter execute` does."""
+"""The notebooks of scripts/examples run from top to bottom, as with `jupyter execute`."""
 
 import glob
 import os
@@ -30,7 +30,7 @@ def execute(name):
 
 
 def text(outcomes):
-    """All that they printed or showed as text."""
+    """Everything that they printed or showed as text."""
     return "\n".join(o.text() + "\n".join(o.data()) for o in outcomes)
 
 

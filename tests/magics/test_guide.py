@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cells that the README and ddip-coming-from(7) show, run as they stand there."""
+"""The cells that the README and ddip-coming-from(7) show run as they are printed."""
 
 import os
 import re
@@ -19,19 +19,19 @@ def _read(path):
 
 
 def _cells(lines):
-    """Cells are apart by an empty line."""
+    """Cells are separated by an empty line."""
     return "\n".join(lines).split("\n\n")
 
 
 def _run(cells):
-    """All that they show, in a notebook with a mount of its own."""
+    """All that the cells show, in a notebook with a mount of its own."""
     with notebook.notebook(own=True) as nb:
         outcomes = [nb.ok(cell) for cell in cells]
     return "\n".join(o.text() + "\n".join(o.data()) for o in outcomes)
 
 
 def test_coming_from():
-    """What is compared with other tools' notebooks works."""
+    """The cells that are compared with other tools' notebooks work."""
     page = _read("scripts/ddip-coming-from.7")
     shown = [lines for _, lines in documents.displays(page) if lines[0].startswith("%")]
     assert len(shown) == 2, shown
@@ -41,7 +41,7 @@ def test_coming_from():
 
 
 def test_readme():
-    """The README's cells work, in the order in which they stand there."""
+    """The README's cells work, in their order."""
     (block,) = re.findall(r"^```python\n(.*?)^```$", _read("README.md"), re.S | re.M)
     said = _run(_cells(block.splitlines()))
     for text in ("[1] hello from 1", "Out[1:2]: tensor([3., 3., 3.])", "Out[1:3]: [3, 4, 5]"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The package as pip installs it, found by a kernel that knows nothing of the tree."""
+"""A kernel that knows nothing of the source tree finds the package as pip installs it."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ def test_install():
         tree = shutil.copytree(notebook.MAGICS, os.path.join(folder, "magics"))
         target = os.path.join(folder, "site")
         pip = [notebook.PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        # what it depends on is there; nothing is fetched
+        # its dependencies are there; nothing is downloaded
         options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", target]
         subprocess.run([*pip, *options, tree], check=True)
         with notebook.notebook(own=True, PYTHONPATH=target) as nb:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Libraries of notebooks on the ranks: widgets' comms, launchers, fastai."""
+"""Notebook libraries work on the ranks: widgets' comms, launchers, fastai."""
 
 import notebook
 
@@ -17,7 +17,7 @@ end.send({"state": "sent"})
 
 
 def _messages(client, kind, count):
-    """The content of so many messages of this kind."""
+    """The contents of that many messages of this kind."""
     found = []
     while len(found) < count:
         message = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
@@ -27,7 +27,7 @@ def _messages(client, kind, count):
 
 
 def test_comms():
-    """What a widget on a rank sends is sent by the kernel; what it is answered reaches the rank."""
+    """The kernel sends what a widget on a rank sends; the front end's replies reach the rank."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         client, _ = nb.begin(f"%%dip -S 1\n{COMM}")
         ((opened, buffers),) = _messages(client, "comm_open", 1)
@@ -48,7 +48,7 @@ def test_comms():
 
 
 def test_launchers():
-    """What starts processes in a notebook calls the function on the ranks that are there."""
+    """What would start processes in a notebook calls the function on the existing ranks."""
     notebook.need("accelerate")
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         code = (
@@ -66,7 +66,7 @@ def test_launchers():
 
 
 def test_lightning():
-    """Strategies for notebooks are ddp: no process is started."""
+    """Strategies for notebooks act as ddp: no process is started."""
     notebook.need("lightning")
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         shown = nb.ok(
@@ -97,7 +97,7 @@ learn = Learner(dls, nn.Linear(1, 1), loss_func=nn.MSELoss(), cbs=Seen())
 
 
 def test_fastai():
-    """After -a fastai plain fit() trains with all ranks: equal weights, each its data."""
+    """After -a fastai plain fit() trains with all ranks: equal weights, each with its own data."""
     notebook.need("fastai", "accelerate")
     with notebook.notebook("%load_ext ddip", "%makedip -n 2 -a fastai") as nb:
         nb.ok(f"%%dip\n{FASTAI}")

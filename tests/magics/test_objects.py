@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Objects and functions between notebook and ranks; completion; what is imported and what not."""
+"""Objects and functions move between notebook and ranks; names are completed; imports work."""
 
 import os
 import subprocess
@@ -75,7 +75,7 @@ def test_functions():
 
 
 def test_interrupted_push():
-    """What is interrupted within its bytes says so, and leaves the variable as it was."""
+    """A push interrupted within its bytes reports that, and leaves the variable unchanged."""
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         nb.ok("a = 1\n%dipush a\nfrom ddip import files\nwhole = files.write_all")
         nb.ok(
@@ -106,13 +106,13 @@ def test_big():
 
 
 def test_completion():
-    # who types waits a second; what is completed on a busy machine comes later
+    # a user waits a second; on a busy machine completion takes longer
     patient = f"from ddip import complete\ncomplete._PATIENCE_S = {notebook.HANG_LIMIT_S}"
     with notebook.notebook("%load_ext ddip", "%makedip", patient) as nb:
         nb.ok("%%dip\nclass Thing:\n    'of the ranks'\n    shiny = 1\nremote_thing = Thing()")
 
         def matches(code):
-            # what a complete_request is answered with
+            # the reply to a complete_request
             call = f"get_ipython().kernel.do_complete({code!r}, {len(code)})['matches']"
             return nb.ok(call).data()[0]
 
@@ -153,7 +153,7 @@ def test_completion():
 
 
 def test_completion_without_a_group():
-    """Where a cell would be told that there are several mounts, the notebook's own names remain."""
+    """Where a cell would fail because there are several mounts, the notebook's own names remain."""
     with notebook.notebook("%load_ext ddip") as nb:
         nb.ok(
             "import os\nfrom ddip import mount\nos.environ.pop('DDIP_MOUNT', None)\n"
@@ -170,7 +170,7 @@ def test_completion_without_a_group():
 
 
 def _while_a_cell_runs(nb):
-    """Completes and inspects while the ranks are busy with somebody else's cell."""
+    """Completes and inspects while the ranks run another client's cell."""
     gate = nb.gate
     nb.submit(
         f"import os, time\nprint('begun', flush=True)\n"
@@ -187,7 +187,7 @@ def _while_a_cell_runs(nb):
 
 
 def test_rank_lists():
-    """One grammar for all options, that of the mount."""
+    """All options share one grammar, that of the mount."""
     sys.path.insert(0, notebook.MAGICS)
     from ddip import ranks
     from ddip.errors import DipError
@@ -213,7 +213,7 @@ def test_rank_lists():
 
 
 def test_lines():
-    """%dip's line: options, then the code."""
+    """The line of %dip: options, then the code."""
     sys.path.insert(0, notebook.MAGICS)
     from ddip import magics, options
 
@@ -235,7 +235,7 @@ def test_lines():
 
 
 def test_group():
-    """ddip.group(): what a notebook's magics do, from any program; the options for it."""
+    """ddip.group() does from any program what a notebook's magics do; the magics' options too."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 3", own=True) as nb:
         nb.ok(
             "import ddip, numpy as np\ng = ddip.group()\ng['x'] = [1, 2]\ng['x', 1] = 5\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a cell prints and shows on the ranks, in the notebook."""
+"""The notebook shows what a cell prints and displays on the ranks."""
 
 import re
 
@@ -27,7 +27,7 @@ def test_streams():
 
 
 def _it_streams(nb):
-    """The first line is there while the cell runs."""
+    """The first line is shown while the cell runs."""
     code = (
         "%%dip\nimport os, time\nprint('begun')\nwhile not os.path.exists({0!r}):\n"
         "    time.sleep(0.01)\nprint('done')"
@@ -49,7 +49,7 @@ for epoch in tqdm(range(2), desc="epochs"):
 
 
 def test_bars():
-    """Bars are in one display that is always last, with what was printed above it, never in red."""
+    """Bars are in one display that is always last, below what was printed, and never in red."""
     bar = "from tqdm.auto import tqdm\nimport time\nfor i in tqdm(range(30)): time.sleep(0.02)\n"
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         for options, marks in (("", [""]), ("-q", [""]), ("-S all", [" 0  ", " 1  "])):
@@ -74,7 +74,7 @@ def test_bars():
 
 
 def test_many_drawings():
-    """A megabyte of carriage returns is a few drawings; each bar of a rank is drawn to its end."""
+    """A megabyte of carriage returns is drawn a few times; each rank's bar is drawn to its end."""
     flood = "import sys\nfor i in range(20_000): sys.stdout.write(f'\\r{i} ' + 'x' * 50)"
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         nb.ok(
@@ -88,7 +88,7 @@ def test_many_drawings():
         updates = "h = display('0', display_id=True)\nfor i in range(2000): h.update(str(i))"
         shown = nb.ok(f"%%dip\n{updates}")
         assert shown.data() == ["'1999'"], shown.outputs
-        # ten in a second, and for each of the three cells the first and the last ones
+        # ten per second, and for each of the three cells the first and the last ones
         nb.ok("assert len(calls) <= 10 * (time.monotonic() - begun) + 12, len(calls)")
 
 
@@ -130,7 +130,7 @@ def test_rich():
 
 
 def test_results():
-    """Of each result it is said whose it is; what was shown of it is in Out."""
+    """Each result names its rank; the results that were shown are in Out."""
     code = {
         "Markdown('**bold**')": ("text/markdown", "**bold**"),
         "Math('x')": ("text/latex", "$\\displaystyle x$"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ranch() and in_torchddp(): from a notebook, and from a program (this one, started again)."""
+"""ranch() and in_torchddp() work in a notebook, and in a program (this one, started again)."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ notebook.need("torch", "IPython", "ipykernel", "nbclient")
 
 
 def report(*args, **kwargs):
-    """What a worker knows of itself."""
+    """What a worker knows about itself."""
     numbers = {name: int(os.environ[name]) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     return {**numbers, "pid": os.getpid(), "args": args, **kwargs}
 
 
 def program():
-    """The published cases, called by test_program() as a program of its own."""
+    """The published cases, which test_program() runs as a program of its own."""
     import ddip
 
     for nprocs, caller in ((1, 0), (1, None), (3, 0), (3, 2)):
@@ -144,7 +144,7 @@ def test_failures():
             name, value, text = nb.run("ddip.in_torchddp(3, in_rank(fails), need='who Bad')").error
             assert (name, value) == ("Bad", "no luck"), text
             assert "raise Bad('no luck')" in text, text
-        for how in ("dies", "dies_unseen"):  # a lost connection may be told before the death
+        for how in ("dies", "dies_unseen"):  # a lost connection may be reported before the death
             name, value, _ = nb.run(f"ddip.in_torchddp(3, in_rank({how}), need='dies')").error
             assert "worker 1 died" in value and "4" in value, (how, value)
         thread = nb.when(
@@ -160,7 +160,7 @@ def test_failures():
 
 
 def _interrupted_between(nb):
-    """An interrupt while the workers' group is made or removed leaves none."""
+    """An interrupt while the workers' group is made or removed leaves no group."""
     nb.ok(
         "import signal\ndef press(): os.kill(os.getpid(), signal.SIGINT)\n"
         "mkdir, rmdir = os.mkdir, os.rmdir\ndef make(path): mkdir(path); press()\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What of a stream is settled and what may be redrawn, and where the live region stands."""
+"""A stream is divided into settled and redrawable text, and the live region stays in its place."""
 
 import os
 import re
@@ -12,13 +12,13 @@ from ddip import labels, region, screen
 
 
 def _written(*texts):
-    """(settled lines, live rows) of a stream that these texts came in."""
+    """(settled lines, live rows) of a stream that received these texts."""
     stream = screen.Stream()
     return "".join(map(stream.write, texts)), stream.rows()
 
 
 def _luminance(colour):
-    """Of one of the 256 colours, from 0 to 1, as WCAG defines it."""
+    """The luminance of one of the 256 colours, from 0 to 1, as WCAG defines it."""
     grey = [8 + 10 * (colour - 232)] * 3
     at = (colour - 16) // 36, (colour - 16) // 6 % 6, (colour - 16) % 6
     parts = [x / 255 for x in (grey if colour >= 232 else [x and 55 + 40 * x for x in at])]
@@ -27,7 +27,7 @@ def _luminance(colour):
 
 
 def test_chips():
-    """Eight ranks have chips of their own, each readable, in colours of no palette."""
+    """Eight ranks have distinct chips, each readable, in colours that no palette changes."""
     chips = [labels.chip(rank) for rank in range(8)]
     found = [re.fullmatch(r"\x1b\[48;5;(\d+);38;5;(\d+)m (\d) \x1b\[0m ", c) for c in chips]
     assert [m[3] for m in found] == [*"01234567"] and len({m[1] for m in found}) == 8, chips
@@ -53,13 +53,13 @@ def test_streams():
 
 
 def test_bounds():
-    """However many rows a program leaves to be redrawn, a few stay live."""
+    """However many rows a program leaves to be redrawn, only a few stay live."""
     settled, live = _written("".join(f"\rrow {i}\n" for i in range(1000)))
     assert len(live) < 100 and settled.count("\n") + len(live) == 1000, (len(live), settled[-50:])
 
 
 class _Area:
-    """A sink that keeps what a notebook would show."""
+    """A sink that records what a notebook would show."""
 
     def __init__(self):
         self.outputs = []  # [text] of a stream, [display id, text]
@@ -80,7 +80,7 @@ class _Area:
 
 
 def test_region():
-    """It is below all that is printed; it moves seldom, and no line is lost."""
+    """The region is below all that is printed; it moves rarely, and no line is lost."""
     clock = [0.0]
     region.time = type("Clock", (), {"monotonic": lambda: clock[0]})
     area = _Area()

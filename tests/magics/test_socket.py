@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Objects where the group's files are behind a socket, and how `%makedip` comes to it where nothing
-can be mounted."""
+"""Objects work with the group's files behind a socket, and `%makedip` finds it where nothing can
+be mounted."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ import test_objects
 
 
 def test_interrupted():
-    """Ctrl-C with a part of a reply taken is a KeyboardInterrupt, whatever that part is."""
+    """Ctrl-C after part of a reply was read is a KeyboardInterrupt, whatever that part is."""
     sys.path.insert(0, notebook.MAGICS)
     from ddip import p9
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cells, their output and their failures where the group's files are behind a socket."""
+"""Cells, their output and their failures work with the group's files behind a socket."""
 
 import os
 

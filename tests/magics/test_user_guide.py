@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The session of the original user guide, cell by cell, on CPU ranks."""
+"""The session of the original user guide works, cell by cell, on CPU ranks."""
 
 import notebook
 
@@ -133,7 +133,7 @@ def test_makedip():
 
 
 def test_named_group():
-    """The group that $DDIP_GROUP names is made if it is not there."""
+    """The group that $DDIP_GROUP names is created if it does not exist."""
     with notebook.tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
         with notebook.Notebook(mount, {}, "named", folder) as nb:
             nb.ok("%load_ext ddip")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Widgets of ranks in the notebook."""
+"""Widgets of ranks work in the notebook."""
 
 import notebook
 
@@ -21,7 +21,7 @@ def test_widgets():
 
 
 def test_answers():
-    """What the front end answers comes in order, before the next cell, in few cells."""
+    """The front end's replies arrive in order, before the next cell, in few cells."""
     values = list(range(1, 51))
     slider = (
         "%%dip\nimport ipywidgets\nslider, seen = ipywidgets.IntSlider(), []\n"
@@ -49,7 +49,7 @@ def test_answers():
 
 
 def test_displays():
-    """What a widget's function displays is shown, after clear_output() in the same place."""
+    """What a widget's function displays is shown; after clear_output() in the same place."""
     slider = (
         "%%dip\nimport ipywidgets\nfrom IPython.display import clear_output, display, HTML\n"
         "slider = ipywidgets.IntSlider()\ndef changed(change):\n    clear_output(wait=True)\n"

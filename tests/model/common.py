@@ -1,4 +1,4 @@
-"""What the model tests share: the seed, the limit against hangs, a mount with the fake engine."""
+"""Shared by the model tests: the seed, the limit against hangs, a mount with the fake engine."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SEED = int(os.environ.get("SEED", "20240229"))
-HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # guards against hangs, no more
+HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # only guards against hangs
 
 
 class Hang(Exception):
@@ -17,11 +17,11 @@ class Hang(Exception):
 
 
 class Mismatch(Exception):
-    """What was found is not what must be."""
+    """What was found is not what it must be."""
 
 
 def put(path, text, wait=False, make=0):
-    """Writes as a program that waits (or not) for what it asked for; the errno, 0 if none."""
+    """Writes a file; with wait, waits for the result. Returns the errno, 0 if none."""
     flags = os.O_WRONLY | make | (0 if wait else os.O_NONBLOCK)
     try:
         fd = os.open(path, flags, 0o600)
@@ -49,7 +49,7 @@ def get(path):
 
 
 def keys(text):
-    """A dict of `key value` lines."""
+    """`key value` lines as a dict."""
     return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
 
 
@@ -62,7 +62,7 @@ def alive(pid):
 
 
 def processes(mark):
-    """The pids whose environment has this mark."""
+    """Pids of processes with this mark in their environment."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -75,7 +75,7 @@ def processes(mark):
 
 
 class Mount:
-    """A daemon of our own, served by the fake engine."""
+    """A daemon of the test's own, with the fake engine."""
 
     def __init__(self, seed):
         self.dir = tempfile.mkdtemp(prefix="model.")
@@ -98,7 +98,7 @@ class Mount:
             return f.read()[-12000:]
 
     def end(self):
-        """The daemon's end by SIGTERM; what was wrong with it."""
+        """Ends the daemon by SIGTERM; raises if anything was wrong with it."""
         self.daemon.terminate()
         try:
             status = self.daemon.wait(HANG_LIMIT_S)

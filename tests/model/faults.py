@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The life cycle of a mount with one thing that fails, for each thing that can.
+"""A mount survives its whole life cycle with one failure, for each place that can fail.
 
-The programs are built with places that fail when told to (fault() in include/util.h). The daemon's
-are tried with the fake engine, the agent's and the zygote's with the real one and a plain Python.
-Each run lets one place fail once, in its N-th pass over all places, and goes through mount, start,
-cells, push, pull, a death, restart, stop and unmount. Whatever fails, no step may hang, and at the
-end the daemon either works (a start, a cell, a push and a pull go well), or has ended and said why;
-no process and no mount is left.
+The programs are built with places that fail on request (fault() in include/util.h). Those of the
+daemon are tested with the fake engine, those of the agent and the zygote with the real one and a
+plain Python. In each run one place fails once, on the N-th pass, and the run goes through mount,
+start, cells, push, pull, a death, restart, stop and unmount. Whatever fails, no step may hang, and
+at the end the daemon either works (a start, a cell, a push and a pull succeed), or has exited and
+said why; no process and no mount is left.
 
-RUN=PROGRAM/PLACE:N repeats one run and shows it (ENGINE=real: with the real engine); STRIDE=N takes
-each N-th only, COUNT=N that many of each series at most; LIVES=N mounts at once; SEED=N says where
-the strides begin. The last lines say again which runs failed. Exit 77: cannot run here.
+RUN=PROGRAM/PLACE:N repeats one run and shows it (ENGINE=real: with the real engine); STRIDE=N makes
+only every N-th run, COUNT=N at most that many of each series; LIVES=N mounts at once; SEED=N
+decides where the strides begin. The last lines repeat which runs failed. Exit 77: cannot run here.
 """
 
 import collections
@@ -36,14 +36,14 @@ COUNT = int(os.environ.get("COUNT", "1000000"))
 LIVES = int(os.environ.get("LIVES", "4"))  # mounts at once
 MARK = "DDIP_FAULT_RUN"
 failures = []  # RUN=…: why
-# program/place, each N-th from one on that SEED picks: those that are many
+# (program/place, stride) for places with many passes; SEED picks where the stride begins
 SERIES = (("ddipfs/any", 5), ("fake-engine/any", 7), ("ddipfs/fuse.reply", 16),
           ("ddipfs/fuse.read", 61), ("ddipfs/alloc", 61))  # fmt: skip
 REAL_SERIES = (("ddip-agent/any", 97), ("ddip-zygote/any", 4))
 
 
 def put(path, text, make=0):
-    """Writes a file and waits for what it asks for."""
+    """Writes a file and waits for the result."""
     fd = os.open(path, os.O_WRONLY | make, 0o600)
     try:
         os.write(fd, text.encode())
@@ -53,7 +53,7 @@ def put(path, text, make=0):
 
 
 class Life:
-    """One mount, from its first request to its last, with one fault, served by the fake engine."""
+    """One mount with the fake engine, from its first request to its last, with one fault."""
 
     ENGINE, SETTINGS = BUILD + "/fake/engine", "backend gloo"
     FIRST, FAILS = "print hello\nset x 5\nreduce\nvalue 7", "@0 raise boom\nreduce"
@@ -67,7 +67,7 @@ class Life:
         self.mnt, self.g = self.dir + "/mnt", self.dir + "/mnt/group"
         self.mark = f"{MARK}={os.path.basename(self.dir)}"
         self.late = None
-        self.done = []  # steps, with what came of them
+        self.done = []  # steps and their results
         self.daemon = None
 
     # ---- steps: any may fail, none may hang
@@ -118,12 +118,12 @@ class Life:
             put(f"{self.g}/cells/{number}/ctl", "interrupt\n")
             get(f"{self.g}/cells/{number}/wait")
         finally:
-            # closing runs what a lost answer left in the cell; asleep it would hold up the next
+            # closing the file runs a cell left by a lost reply; its sleep would hold up the next
             with contextlib.suppress(OSError):
                 os.close(fd)
             try:
                 put(self.g + "/ctl", "cancel\ninterrupt\n")
-            except OSError:  # what fails, fails once
+            except OSError:  # the fault fires only once
                 put(self.g + "/ctl", "cancel\ninterrupt\n")
 
     def events(self):
@@ -200,7 +200,7 @@ class Life:
             raise Mismatch(f"x and y are {values}")
 
     def check_works(self):
-        """After the fault all goes well again: what was lost is made new by a start."""
+        """After the fault everything works again: a start recreates what was lost."""
         early = ": injected: " in self.said()
         try:
             try:
@@ -208,16 +208,16 @@ class Life:
             except OSError:
                 if early:
                     raise
-                self.use()  # it came just now
+                self.use()  # the fault was only now
         except OSError as e:
             if self.daemon.poll() is not None or not os.path.exists(self.mnt + "/version"):
-                return  # it is ending
+                return  # it is exiting
             raise Mismatch(
                 f"after it: {e}\n{get(self.g + '/error')}{get(self.g + '/status')}"
             ) from e
 
     def end(self):
-        """The daemon's end, and what it must leave: nothing."""
+        """Ends the daemon, which must leave nothing behind."""
         if self.daemon.poll() is None:
             self.daemon.terminate()
         try:
@@ -240,7 +240,7 @@ class Life:
             time.sleep(0.01)
 
     def run(self):
-        """The place that failed, None if none did."""
+        """The place that failed; None if none did."""
         watch = threading.Timer(HANG_LIMIT_S, self.end_daemon)
         try:
             self.mount()
@@ -283,7 +283,7 @@ class RealLife(Life):
 
 
 def live(fault, kind=Life, show=False):
-    """(went well, the place that failed or None) of one run."""
+    """Makes one run; (did it succeed, the place that failed or None)."""
     life = kind(fault)
     try:
         place = life.run()
@@ -300,7 +300,7 @@ def live(fault, kind=Life, show=False):
 
 
 def series(what, stride, rng, kind):
-    """All runs of one program and place, until no fault fires: (good, Counter of places)."""
+    """All runs of one program and place, until no fault fires; (all good, Counter of places)."""
     places, good = collections.Counter(), True
     counter = itertools.count(1 + rng.randrange(stride), stride)
     over = threading.Event()
@@ -327,7 +327,7 @@ def series(what, stride, rng, kind):
 
 
 def background():
-    """What fails before the daemon is in the background is told to who started it."""
+    """A failure before the daemon is in the background is reported to whoever started it."""
     with tempfile.TemporaryDirectory() as d:
         env = {**os.environ, "DDIP_FAULT": "background:1", "DDIP_STATE": d,
                "DDIP_ENGINE": BUILD + "/fake/engine"}  # fmt: skip

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Random file operations on a live mount, from several processes that are killed at any moment.
+"""A live mount survives random file operations from several processes that may be killed any time.
 
-The daemon serves a fake engine (tests/fake). Workers open, read and write at any place, truncate,
-rename, remove and make whatever the name space has, with any flags and in any order of closing.
-What must be true all the while: a call that waits for no data and no cell ends, and any ends
+The daemon serves a fake engine (tests/fake). Workers open, read and write at any offset, truncate,
+rename, remove and create whatever the name space has, with any flags and in any order of closing.
+These must hold at all times: a call that waits for no data and no cell returns, and any call does
 once its process is killed; the daemon lives; a push is there whole or not at all. At the end
 the groups work, ranks agree on what was pushed to all, and no process and no mount is left.
 
-COUNT=N operations, SEED=N; the seed is printed. The operations of worker I follow from SEED and I,
-their timing does not. Exit 77: cannot run here.
+COUNT=N operations, SEED=N; the seed is printed. The operations of worker I depend only on SEED and
+I, their timing does not. Exit 77: cannot run here.
 """
 
 import fcntl
@@ -26,11 +26,11 @@ from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, get, keys, 
 
 COUNT = int(os.environ.get("COUNT", "10000"))
 WORKERS = 4  # at once
-LIFE = 150  # operations of a worker, at most
-WAIT_S = 0.2  # a call that may wait is let wait so long before its process is killed
-REPEAT_S = 5  # until a killed process that is there still gets SIGKILL
+LIFE = 150  # operations per worker, at most
+WAIT_S = 0.2  # how long a call that may wait gets before its process is killed
+REPEAT_S = 5  # after this, a killed process that still lives gets SIGKILL
 OPEN_MAX = 8
-# What ends a process while it writes.
+# Signals that end a process while it writes.
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
            signal.SIGPIPE, signal.SIGALRM, signal.SIGUSR1)  # fmt: skip
 INCONSISTENT = 3  # exit status of a worker that found something wrong
@@ -68,14 +68,14 @@ VERBS = (
 )  # fmt: skip
 TEXTS = ("5", "words", "[1, 2", "bad bytes", "\0\0", "x" * 10000, "interrupt", "kill", "")
 
-# What a worker tells the driver: number of calls so far, when this one began, whether it may wait,
-# its text; and the last texts.
+# What a worker shows to the driver: its number of calls so far, when the current one began,
+# whether it may wait, its text; then the last texts.
 HEAD = struct.Struct("Qd?120s")
 RING = 40
 
 
 class Board:
-    """A worker's place in memory that the driver reads, whatever becomes of the worker."""
+    """A worker's record in memory that the driver reads, whatever happens to the worker."""
 
     def __init__(self):
         self.memory = mmap.mmap(-1, HEAD.size * (RING + 1))
@@ -99,7 +99,7 @@ class Board:
         self.memory[: HEAD.size] = HEAD.pack(number, 0.0, False, text)
 
     def now(self):
-        """(number, began, may_wait, text); began 0: between calls."""
+        """(number, began, may_wait, text); began is 0 between calls."""
         number, began, may_wait, text = HEAD.unpack_from(self.memory)
         return number, began, may_wait, text.rstrip(b"\0").decode(errors="replace")
 
@@ -111,11 +111,11 @@ class Board:
 
 
 class Worker:
-    """What runs in a process of its own."""
+    """Runs in a process of its own."""
 
     def __init__(self, mount, rng, board):
         self.mount, self.rng, self.board = mount, rng, board
-        self.open = []  # (descriptor, path, does not wait)
+        self.open = []  # (descriptor, path, is it non-blocking)
 
     def path(self):
         rng, pick = self.rng, self.rng.choice
@@ -140,7 +140,7 @@ class Worker:
         return (self.rng.choice(words) + self.rng.choice(("\n", ""))).encode()
 
     def call(self, text, may_wait, function, *args, **how):
-        """One call; an OSError is an answer like any other. None then."""
+        """Makes one call; an OSError is as good a result as any. Returns None then."""
         self.board.begin(text.replace(self.mount, ""), may_wait)
         try:
             return function(*args, **how)
@@ -241,7 +241,7 @@ class Worker:
         self.call(f"{what} {' '.join(map(str, args))}", what == "truncate", function, *args)
 
     def op_push(self):
-        """A value that tells whether it is whole, in pieces."""
+        """Pushes, in pieces, a value that shows whether it is whole."""
         rng, path = self.rng, f"{self.mount}/group/vars/whole"
         body = bytes(rng.choice(b"0123456789abcdef") for _ in range(rng.choice((1, 100, 20000))))
         data = b"w%d.%d.%s" % (len(body), zlib.crc32(body), body)
@@ -253,7 +253,7 @@ class Worker:
         while data:
             piece = rng.randrange(1, len(data) + 1)
             if self.call(f"push: write {piece}", False, os.write, fd, data[:piece]) is None:
-                # what is not all there must not be there at all: an end that nobody wanted
+                # an incomplete push must not become a value: die as in an unplanned exit
                 os.kill(os.getpid(), signal.SIGKILL)
             data = data[piece:]
         self.call("push: close", True, os.close, fd)
@@ -285,14 +285,14 @@ def read_all(path):
 
 
 def is_whole(value):
-    """A value that op_push wrote, as the text view shows it."""
+    """Is this a whole value of op_push, as the text view shows it?"""
     head, dot, rest = value.rstrip(b"\n").partition(b".")
     crc, dot2, body = rest.partition(b".")
     return bool(dot and dot2) and head == b"w%d" % len(body) and crc == b"%d" % zlib.crc32(body)
 
 
 class Process:
-    """A worker's process, as the driver sees it."""
+    """A worker's process, from the driver's side."""
 
     def __init__(self, board, work):
         self.board = board
@@ -308,7 +308,7 @@ class Process:
                     signal.signal(signo, signal.SIG_DFL)
                 work()
                 code = 0
-            except BaseException as e:  # the driver tells it
+            except BaseException as e:  # the driver reports it
                 board.begin(f"{type(e).__name__}: {e}", False)
             finally:
                 os._exit(code)
@@ -324,7 +324,7 @@ class Process:
         return pid != 0
 
     def late(self):
-        """The text of a call that does not end, or of a process that is killed and stays."""
+        """The text of a call that does not return, or of a process that does not die; else None."""
         _, began, may_wait, text = self.board.now()
         now = time.monotonic()
         if self.killed and now - self.killed > HANG_LIMIT_S:
@@ -334,7 +334,7 @@ class Process:
         return None
 
     def where(self):
-        """What the kernel says of it."""
+        """What the kernel reports about the process."""
         lines = []
         for name in ("stat", "wchan", "syscall", "stack"):
             try:
@@ -345,13 +345,13 @@ class Process:
 
 
 class Driver:
-    """Keeps workers at work, kills them, and watches."""
+    """Keeps workers running, kills them, and watches."""
 
     def __init__(self, mount):
         self.mount = mount
         self.rng = random.Random(SEED)
         self.boards = [Board() for _ in range(WORKERS)]
-        self.at_work = {}  # board -> (process, number of the call at which it is killed)
+        self.at_work = {}  # board -> (process, number of the call at which to kill it)
         self.made = self.done = self.kills = 0
 
     def hire(self, board):
@@ -401,7 +401,7 @@ class Driver:
         self.finish()
 
     def finish(self):
-        """The last worker: everything works, and agrees."""
+        """The last worker: everything works, and ranks agree."""
         board = self.boards[0]
         process = Process(board, lambda: settle(self.mount.path, board))
         while not process.ended():
@@ -415,7 +415,7 @@ class Driver:
 
 
 def settle(mount, board):
-    """What verbs ask for is so; variables agree; none but the first group is left."""
+    """Verbs have their effect; variables agree; no group but the first is left."""
 
     def step(text, function, *args, **how):
         board.begin(text, False)
@@ -431,10 +431,10 @@ def settle(mount, board):
     g = mount + "/group"
     if not os.path.exists(g):
         step("mkdir", os.mkdir, g)
-    for verb in ("cancel", "interrupt"):  # refused where nothing runs
+    for verb in ("cancel", "interrupt"):  # refused if nothing runs
         step(verb, put, g + "/ctl", verb + "\n", wait=True)
     expect("start", step("start", put, g + "/ctl", "start\n", wait=True), 0)
-    # behind what was begun and could not be dropped
+    # runs behind cells that had begun and could not be dropped
     expect("a cell", step("a cell", put, g + "/cell", "ok", wait=True), 0)
     status = keys(step("status", get, g + "/status"))
     values = set()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Random sequences of verbs, cells, kills and interrupts, checked against a model of a group.
+"""Random sequences of verbs, cells, kills and interrupts agree with a model of a group.
 
-The daemon serves a fake engine (tests/fake) that says everything a few milliseconds late, by
-chance. Steps are fired without waiting for the one before; now and then the driver lets the group
-settle and checks what must be true then: the state that the last verb asked for, the outcome of
-each cell as far as the steps allow it, variables of ranks that have lived on, no process left of
-those that have not, and that a collective over all ranks works and meets only its own cell.
+The daemon serves a fake engine (tests/fake) that sends everything a few milliseconds late, at
+random. Steps do not wait for the previous one; now and then the driver lets the group settle and
+checks what must hold then: the state is what the last verb asked for, each cell has an outcome
+that the steps allow, ranks that have lived on have their variables, no process is left of ranks
+that have not, and a collective over all ranks works and meets only its own cell.
 
 SEED=N repeats a run, COUNT=N says how many; the seed is printed. Exit 77: cannot run here.
 """
@@ -30,7 +30,7 @@ MOUNTS = 4  # at once
 STEPS = 9
 
 HANGS = ("stuck", "hard", "input", "sleep 100")
-# a cell's words -> its outcome if nothing interferes
+# a cell's source -> its outcome if nothing interferes
 PLAIN = {
     "ok": "ok", "print some words": "ok", "sleep 0.005": "ok", "raise boom": "error",
     "syntax": "error", "exit 3": "error", "reduce": "ok",
@@ -83,7 +83,7 @@ class Events:
         os.close(self.fd)
 
     def wait(self, seconds):
-        """Until something happens. False: nothing did."""
+        """Waits for an event. False: there was none."""
         if not select.select([self.fd], [], [], seconds)[0]:
             return False
         os.read(self.fd, 1 << 16)
@@ -91,20 +91,20 @@ class Events:
 
 
 class Cell:
-    """One submitted cell: what may come of it."""
+    """A submitted cell and the outcomes that it may have."""
 
     def __init__(self, number, words, ranks, size):
         self.number, self.words, self.ranks = number, words, ranks
         self.hangs = any(h in words for h in HANGS) and words not in PLAIN
         self.allowed = {self.plain(size)}
-        if self.alone(size):  # another such cell may meet it, or the group may be rebuilt
+        if self.alone(size):  # another cell like it may meet it, or the group may be rebuilt
             self.allowed |= {"ok", "error"}
 
     def alone(self, size):
         return len(self.ranks) < size and "reduce" in self.words.split("\n")
 
     def plain(self, size):
-        # the lines for ranks that it does not run on are nobody's
+        # lines for ranks that do not run the cell have no effect
         lines = []
         for line in self.words.split("\n"):
             m = re.match(r"@(\d+) (.*)", line)
@@ -139,7 +139,7 @@ class Sequence:
         ):
             self.verb(line)
         self.want = "new"  # what the last verb asked for
-        self.sure = True  # nothing is under way: the state is `want`
+        self.sure = True  # nothing is in progress: the state is `want`
         self.may_fail = False  # a start may have failed
         self.cells = []
         self.kept, self.before, self.killed = {}, set(), set()
@@ -172,7 +172,7 @@ class Sequence:
         self.submit(path, words, ranks)
 
     def submit(self, path, words, ranks, wait=False):
-        """The cell's errno."""
+        """Submits a cell. Returns its errno."""
         flags = os.O_RDWR | (0 if wait else os.O_NONBLOCK)
         self.log.append(f"cell {words!r} on {ranks}")
         try:
@@ -206,7 +206,7 @@ class Sequence:
             self.expect("nonblocking cell", result, 0)
         c = Cell(number, words, ranks, self.size)
         if not self.sure:
-            # what was asked for before may still hit it
+            # earlier requests may still hit it
             for what in ("interrupt", "kill", "stop"):
                 c.disturb(what)
         self.cells.append(c)
@@ -245,7 +245,7 @@ class Sequence:
         self.expect("interrupt", self.verb("interrupt"), *self.running())
 
     def running(self):
-        """What a verb that wants engines may say."""
+        """The possible results of a verb that needs engines."""
         if self.sure:
             return (0,) if self.want == "idle" else (errno.ESRCH,)
         return (0, errno.ESRCH)
@@ -272,7 +272,7 @@ class Sequence:
         if self.want == "new":
             self.sure = True
         elif not was_sure:
-            self.may_fail = True  # who kills what starts makes the start fail
+            self.may_fail = True  # killing ranks that are starting fails the start
 
     def step_cancel(self):
         self.disturb("cancel")
@@ -345,7 +345,7 @@ class Sequence:
     # ---- checks
 
     def ranks(self):
-        """rank -> pid of those that live."""
+        """rank -> pid of live ranks."""
         return {
             int(m[1]): int(m[2])
             for m in re.finditer(r"(?m)^(\d+) .*? pid=(\d+) ", get(self.g + "/ranks"))
@@ -355,7 +355,7 @@ class Sequence:
         end = time.monotonic() + HANG_LIMIT_S
         while not condition():
             left = end - time.monotonic()
-            # a process that ends and a state that is a matter of the agent raise no event of ours
+            # an exiting process, and states that depend on the agent, raise no event
             if left <= 0 or (not self.events.wait(min(left, 0.05)) and time.monotonic() > end):
                 raise Hang(f"{what} did not come")
 
@@ -363,12 +363,12 @@ class Sequence:
         for c in self.cells:
             path = f"{self.g}/cells/{c.number}/wait"
             if c.hangs:
-                for _ in range(3):  # a step each: no time is to be waited for
+                for _ in range(3):  # one for each step of the escalation: no timeout has to pass
                     self.interrupt_cell(c)
             try:
                 state = keys(get(path))["state"]
             except FileNotFoundError:
-                continue  # `history` has taken it away: it has ended
+                continue  # pruned by `history`: it has ended
             self.log.append(f"cell {c.number} {state}")
             self.expect(f"cell {c.number} ({c.words!r})", state, *sorted(c.allowed))
         self.cells.clear()
@@ -471,7 +471,7 @@ def main():
     begin = time.monotonic()
     if only:
         return 0 if one_mount(int(only), 1) else 1
-    # most of their time is waiting for steps of the escalation
+    # they mostly wait for steps of the escalation
     firsts = range(0, SEQUENCES, GROUPS_PER_MOUNT)
     with concurrent.futures.ThreadPoolExecutor(MOUNTS) as pool:
         counts = [min(GROUPS_PER_MOUNT, SEQUENCES - first) for first in firsts]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The bundle, unpacked into a new folder: with an environment that knows no source and no build tree, nothing is
-# mounted, and each Python serves a socket. Its tests and measures for GPUs run through, with the CPU in a GPU's
-# place, and say what they skip.
+# The bundle, unpacked into a new folder, works in an environment that knows no source and no build tree: nothing is
+# mounted, and each Python serves a socket. Its tests and measurements for GPUs run through with the CPU in place of a
+# GPU, and report what they skip.
 . "$(dirname "$0")/../lib.sh"
 
 sanitized && skip 'a bundle of a sanitized build runs nowhere else'
@@ -19,10 +19,10 @@ tar -xzf "$T"/ddipfs-*-bundle.tar.gz
 cd ddipfs-* || exit
 is 'libfuse is in the program' "$(ldd bin/ddipfs | grep -c fuse)" 0
 is 'nothing leads to where it was made' "$(grep -rlF "$ROOT" .)" ''
-# the fake runtime is not a part of it
+# the fake runtime is not part of it
 cp -r "$ROOT/tests/fake/cupy" "$cuda" "$T"
 
-# inside PYTHON WORDS…: ./run there, which has limits of its own for what hangs
+# inside PYTHON WORDS…: calls ./run there, which has its own limits for hangs
 inside() {
 	unshare -m "$BASH" -c 'mount -t tmpfs none /dev/shm && mount --bind /dev/null /dev/fuse && exec "$@"' - \
 		env -i DDIP_TEST="$DDIP_TEST" HOME="$T" TMPDIR="$T" PATH=/usr/bin:/bin PYTHON="$1" \

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The shell tool: every verb, exit codes, -x, help, finding the mount.
+# The shell tool does what it should: every verb, exit codes, -x, help, finding the mount.
 . "$(dirname "$0")/../lib.sh"
 
 ddip=$BUILD/ddip
 mkdir "$M"
 unset DDIP_MOUNT DDIP_GROUP
 
-# status of a command, its output in $out
+# run COMMAND…: sets $status, and $out to its output
 run() {
 	"$@" >"$T/out" 2>&1
 	status=$?
@@ -98,7 +98,7 @@ run "$ddip" exec -r 0 'import os; os._exit(3)'
 is 'a rank died' $status 6
 is 'it is said once' "$(grep -o 'died' <<<"$out" | wc -l)" 1
 
-# a cell without the tool, in any shell: the exit status is the cell's
+# a cell without the tool, in any shell: the exit status is that of the cell
 for shell in bash dash 'busybox sh' mksh ksh93 zsh fish yash; do
 	command -v "${shell%% *}" >/dev/null || continue
 	# fish has no here-documents
@@ -112,7 +112,7 @@ for shell in bash dash 'busybox sh' mksh ksh93 zsh fish yash; do
 	fails $shell "${words[@]}" 'raise ValueError'
 done
 
-# what cannot be printed, and where there is nothing to run it with
+# output that cannot be written, and no group to run it
 run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
 is 'a full standard output is a failure' $status 4
 like 'it says where the output is' "$out" "No space left on device; all of it is in $PLACE/group/cells/[0-9]+/rank0/stdout"
@@ -126,7 +126,7 @@ like 'it says that python3 is missing' "$out" 'needs python3'
 is 'escapes of the stream are the characters that they stand for' \
 	"$("$ddip" exec 'print("\\ \" \t \u00e4 \U0001f600")')" $'\\ " \t \303\244 \360\237\230\200'
 
-# a cell that waits behind another one says so
+# a cell that is queued behind another one reports that
 mkfifo "$T/gate"
 n=$("$ddip" exec -d -r 0 "open('$T/gate').close()")
 "$ddip" exec -q pass 2>"$T/said" &
@@ -138,7 +138,7 @@ like 'what it waits for is named' "$(cat "$T/said")" "^ddip: cell $((n + 1)) is 
 : >"$T/gate"
 wait $second || bad "the cell that waited: status $?"
 
-# output comes while the cell runs, Ctrl-C interrupts
+# output appears while the cell runs, Ctrl-C interrupts
 "$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'live output and Ctrl-C'
 import os, signal, subprocess, sys
 tool = subprocess.Popen([sys.argv[1], "exec", "import time\nprint('first', flush=True)\ntime.sleep(100)"],
@@ -149,7 +149,7 @@ os.killpg(tool.pid, signal.SIGINT)
 assert tool.wait(timeout=float(os.environ["HANG_LIMIT_S"])) == 130, tool.returncode
 END
 is 'the next one works' "$("$ddip" exec '1')" 1
-# the signal comes while the main thread waits, and ends no system call of it, as if it had come just before
+# the signal arrives while the main thread waits but interrupts no system call, as if it had arrived just before
 PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" - "$PLACE/group" <<'END' || bad 'an interrupt that ends no system call'
 import os, signal, sys, threading
 from ddip import cell as cells
@@ -235,7 +235,7 @@ tail.terminate()
 tail.wait()
 END
 
-# the only mount is found without a word
+# the only mount is found without being named
 unset DDIP_MOUNT
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
 	is 'found' "$(alone "$ddip" exec 1)" 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make run` shows: a real training on real images, from nothing to nothing.
+# `make run` works: a real training on real images, from nothing to nothing.
 . "$(dirname "$0")/../lib.sh"
 
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'

@@ -1,12 +1,12 @@
-"""Runs the commands of a document, and compares what they print with what it says.
+"""Runs the commands of a document and compares their output with what the document says.
 
 usage: documents.py DOCUMENT…   in a directory of its own, with the environment that a reader has
 
-A manual page's session is a display whose first line begins with `$ `: commands after `$ `, their
-continuation after `> `, then what they print. A display that begins with `# NAME.py:` is a file
-that the reader saves. In Markdown a session is a block ```sh, in which `# → TEXT` after a command
-is what it prints. `...` stands for anything. A page says all that a command prints; one of which
-nothing is said must end with status 0.
+In a manual page a session is a display whose first line begins with `$ `: commands follow `$ `,
+their continuation lines `> `, then comes their output. A display that begins with `# NAME.py:` is a
+file that the reader saves. In Markdown a session is a block ```sh, in which `# → TEXT` after a
+command is its output. `...` stands for anything. A page shows all output of a command; a command
+without a word about its output must end with status 0.
 """
 
 import os
@@ -24,7 +24,7 @@ ESCAPES = {r"\e": "\\", r"\\": "\\", r"\&": "", r"\-": "-", r"\(aq": "'"}
 
 
 class Step(NamedTuple):
-    """A command, and what the document says that it prints: None: nothing is said."""
+    """A command and its output according to the document; None: the document does not say."""
 
     line: int
     command: str
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 def displays(text):
-    """(number of the line before it, its lines) of each literal display of a manual page."""
+    """Each literal display of a manual page: (number of the line before it, its lines)."""
     for match in re.finditer(r"^\.Bd -literal[^\n]*\n(.*?)^\.Ed$", text, re.S | re.M):
         lines = re.sub(r"\\(?:\(aq|.)", lambda m: ESCAPES[m[0]], match[1]).splitlines()
         yield text.count("\n", 0, match.start(1)), lines
@@ -49,7 +49,7 @@ def page_steps(text):
 
 
 def session_steps(before, lines):
-    """The steps of one display."""
+    """The steps in one display."""
     steps = []
     for number, line in enumerate(lines, before + 1):
         if line.startswith("$ "):
@@ -62,7 +62,7 @@ def session_steps(before, lines):
 
 
 def markdown_steps(text):
-    """The steps of the blocks ```sh of a Markdown file."""
+    """The steps in the ```sh blocks of a Markdown file."""
     for match in re.finditer(r"^```sh\n(.*?)^```$", text, re.S | re.M):
         number, command = text.count("\n", 0, match.start(1)), ""
         for line in match[1].splitlines():
@@ -76,7 +76,7 @@ def markdown_steps(text):
             command = ""
 
 
-# Each command with the shell that the commands before it have left; $0 is where the outcomes go.
+# Each command runs in the shell that the commands before it have left; $0 is where results go.
 LOOP = """
 for __command; do
 	eval "$__command" </dev/null >"$0/$((++__number)).out" 2>&1
@@ -86,7 +86,7 @@ done
 
 
 def wait_for(shell, folder):
-    """Waits for its end, or until none of its commands has ended for so long; kills it then."""
+    """Waits for the shell; kills it once no command of it has ended for HANG_LIMIT_S."""
     ended = -1
     while (now := len(list(folder.glob("*.status")))) > ended:
         ended = now
@@ -100,7 +100,7 @@ def wait_for(shell, folder):
 
 
 def outcomes(steps):
-    """Runs them in one shell. Yields (step, status, output), the status None if it does not end."""
+    """Runs them in one shell. Yields (step, status, output); status is None if it does not end."""
     with tempfile.TemporaryDirectory() as folder:
         commands = [step.command for step in steps]
         shell = subprocess.Popen(["bash", "-c", LOOP, folder, *commands], start_new_session=True)
@@ -114,11 +114,11 @@ def outcomes(steps):
 
 
 def is_as_said(step, status, output):
-    """Does the document say what came of it?"""
+    """Does the outcome agree with the document?"""
     if not step.expected:
         return status == 0 and (step.expected is None or not output)
     said = output.rstrip("\n")
-    if " -a " in step.command:  # the ranks' lines, in the order in which they came
+    if " -a " in step.command:  # the ranks' lines, in order of arrival
         said = "\n".join(sorted(said.splitlines()))
     pattern = ".*".join(re.escape(part) for part in step.expected.split("..."))
     return status is not None and bool(re.fullmatch(pattern, said, re.S))

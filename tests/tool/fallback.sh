@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Where nothing can be mounted, `ddip mount` serves a socket, says so, and the tool finds it.
+# Where nothing can be mounted, `ddip mount` serves a socket and says so, and the tool finds it.
 . "$(dirname "$0")/../lib.sh"
 
 ddip=$BUILD/ddip
@@ -9,7 +9,7 @@ if [ "$(id -u)" != 0 ] || ! unshare -m true 2>/dev/null; then
 	skip 'only root can hide /dev/fuse from a program'
 fi
 
-# without COMMAND…: in a mount namespace whose /dev has no fuse
+# without COMMAND…: runs it in a mount namespace whose /dev has no fuse
 without() {
 	# shellcheck disable=SC2016
 	unshare -m "$BASH" -c '
@@ -23,13 +23,13 @@ without() {
 		exec "$@"' "$T/dev" "$@"
 }
 
-# broken COMMAND…: with a /dev/fuse that can be opened, and not mounted
+# broken COMMAND…: runs it with a /dev/fuse that can be opened but not mounted
 broken() {
 	# shellcheck disable=SC2016
 	unshare -m "$BASH" -c 'mount --bind /dev/null /dev/fuse && exec "$@"' - "$@"
 }
 
-# ended MOUNT: ddip umount there, and all that ran
+# ended MOUNT: unmounts it and waits until everything that ran there has exited
 ended() {
 	local pids
 	pids=$(others)

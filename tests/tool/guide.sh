@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every command of the README, of the tutorial, of the page for newcomers, and of the
-# examples in the other pages does what they say that it does.
+# examples in the other pages does what they say.
 . "$(dirname "$0")/../lib.sh"
 
 "$TORCH_PYTHON" -c 'import torch, safetensors, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
@@ -9,7 +9,7 @@ export HOME=$T DDIP_MOUNT=$M PATH=$BUILD:$PATH
 VIRTUAL_ENV=$(dirname "$(dirname "$TORCH_PYTHON")")
 export VIRTUAL_ENV
 
-# What a reader of the examples has: programs, settings, an array at home.
+# What a reader of the examples has: programs, settings, an array in the home directory.
 prepare_page() {
 	cat >train.py <<-'END'
 		import argparse, torch, torch.distributed as dist
@@ -29,7 +29,7 @@ prepare_page() {
 	"$TORCH_PYTHON" -c 'import numpy; numpy.save("../weights.npy", numpy.ones(3))'
 }
 
-# try PAGE [WHAT]: in a directory in which the reader has that
+# try PAGE [WHAT]: runs the page's commands in a directory where the reader has these
 try() {
 	mkdir "$T/reader" "$M"
 	cd "$T/reader" || exit
@@ -40,7 +40,7 @@ try() {
 	rm -r "$T/reader" "$M"
 }
 
-# Who reads the README has the sources here, and the programs built.
+# A reader of the README has the sources, and the programs built.
 prepare_readme() {
 	ln -s "$BUILD" build
 	ln -s "$ROOT/scripts" scripts
@@ -51,7 +51,7 @@ prepare_nothing() {
 	:
 }
 
-# It is about the files of a mount that is there.
+# The page is about the files of an existing mount.
 prepare_mounted() {
 	prepare_page
 	ddip mount -o size=2

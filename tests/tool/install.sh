@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make install into a directory, make deb and what is in it; both run from where they are.
+# make install into a directory and make deb install everything, and both run in place.
 . "$(dirname "$0")/../lib.sh"
 
 cd "$ROOT" || exit
@@ -8,7 +8,7 @@ quietly() {
 	"$@" >"$T/out" 2>&1 || bad "$*: $(tail -n 5 "$T/out")"
 }
 
-# try BIN: mounts, runs, unmounts with the programs there
+# try BIN: mounts, runs and unmounts with the programs there
 try() {
 	ok env PATH="$1:$PATH" ddip mount -o "python=$PLAIN_PYTHON,size=2,backend=none" "$M"
 	is "$1: a cell" "$("$1/ddip" -m "$M" exec -a rank | sort | xargs)" '0: 0 1: 1'
@@ -34,7 +34,7 @@ if command -v dpkg-deb >/dev/null; then
 	is 'all belong to root' "$(dpkg-deb -c "$package" | awk '{ print $2 }' | sort -u)" root/root
 fi
 
-# mount(8) by way of fuse3's helper
+# mount(8) by means of fuse3's helper
 if [ "$(id -u)" = 0 ] && command -v mount.fuse >/dev/null; then
 	ok mount -t fuse -o "noatime,python=$PLAIN_PYTHON,size=1,backend=none" "$BUILD/ddipfs#" "$M"
 	like 'mount -t' "$(cat "$M/version")" '^ddipfs '

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# What is written about files, views, OPs and verbs is complete: compared with the programs' own tables.
+# The documentation of files, views, OPs and verbs is complete, compared with the programs' own tables.
 # shellcheck disable=SC2013 # words, not lines
 . "$(dirname "$0")/../lib.sh"
 
 cd "$ROOT" || exit
 readme=$("$BUILD/ddipfs" --readme) || give_up 'ddipfs --readme'
-# what is explained: the items and titles of a page, the words in quotes of the README
+# prints what is explained: the items and titles of a page; of the README it is the quoted words
 explained() {
 	sed 's/\\&//g' "$1" | grep -E '^\.(It|Ss|Sh|Cm|Pa) '
 }
 page4=$(explained fs/ddipfs.4)
 quoted=$(grep -o '`[^`]*`' README.md)
 
-# has WHAT WORD TEXT: the word is somewhere in it
+# has WHAT WORD TEXT: TEXT must contain the word
 has() {
 	grep -qwF -- "$2" <<<"$3" || bad "$1 does not tell of $2"
 }
@@ -65,7 +65,7 @@ if command -v mandoc >/dev/null; then
 	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/*.[1-8] scripts/*.[1-8] 2>&1 | grep -v mandoc.db)" ''
 fi
 
-# completion: what is there in a mount
+# completion: of what exists in a mount
 mount_plain -o size=2
 ok "$BUILD/ddip" -m "$M" start
 echo 5 | "$BUILD/ddip" -m "$M" push xyz -

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ddip run: a program gets new processes and what its caller has: arguments, directory, environment,
-# standard input; -k: the processes that are there.
+# ddip run gives a program new processes and what its caller has: arguments, directory, environment, standard input;
+# with -k it uses the existing processes.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
@@ -8,7 +8,7 @@ export DDIP_MOUNT=$PLACE PATH=$BUILD:$PATH
 mkdir "$T/src" "$T/here"
 cd "$T/here" || exit
 
-# status of a command, its output in $out
+# run COMMAND…: sets $status, and $out to its output
 run() {
 	"$@" >"$T/out" 2>&1
 	status=$?
@@ -119,7 +119,7 @@ is '-f gives new processes' "$status $(grep -c NameError "$T/out")" '1 1'
 run ddip run -r 1 "$T/src/given.py"
 like 'it says which ranks run it' "$out" 'only these ranks run the program: 1'
 
-# ---- beside others
+# ---- next to other work
 
 mkfifo "$T/gate"
 echo "import os
@@ -141,7 +141,7 @@ wait
 is 'both ran' "$(cat "$T"/out? | sort | uniq -c | xargs)" '2 at exit 2 end 2 thread'
 is 'what they waited for was left alone' "$(state "$n")" ok
 
-# ---- options of torchrun, failures
+# ---- torchrun's options, failures
 
 for option in --nproc-per-node=2 --nproc_per_node --standalone --rdzv-backend=c10d --max-restarts=1 --log-dir; do
 	run ddip run $option 2 "$T/src/given.py"
@@ -180,7 +180,7 @@ like 'its line' "$out" 'wrong.py", line 2'
 run ddip exec "import subprocess; print(subprocess.run(['$BUILD/ddip', '-m', '$PLACE', 'exec', '1'], capture_output=True, text=True))"
 like 'a rank that would wait for itself is refused' "$out" 'returncode=4.*deadlock'
 
-# ---- where the group began is gone
+# ---- the directory in which the group started is gone
 
 mkdir "$T/gone"
 printf 'stop\ncwd %s\nstart\n' "$T/gone" >"$G/ctl"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup where it cannot do anything says what is missing; where all is there it does nothing.
+# scripts/setup says what is missing if it cannot install it; if nothing is missing it does nothing.
 . "$(dirname "$0")/../lib.sh"
 
 cd "$ROOT" || exit
@@ -8,7 +8,7 @@ is 'a wrong word is answered by the usage' "$($setup --nonsense 2>&1 | grep -c u
 like 'a Python that is not there is named' "$(PYTHON=/nonexistent $setup 2>&1)" 'PYTHON=/nonexistent'
 like 'what a Python lacks is named' "$(PYTHON=$PLAIN_PYTHON $setup 2>&1)" 'missing there: .*torch'
 
-# where all is there, it installs nothing and says nothing; what is missing is asked of apt-get by name
+# if nothing is missing, it installs and prints nothing; missing packages are requested from apt-get by name
 mkdir "$T/bin" "$T/stubs"
 for program in apt-get sudo; do
 	printf '#!/bin/sh\necho "$*" >>"%s"\nexit 1\n' "$T/called" >"$T/stubs/$program"

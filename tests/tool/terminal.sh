@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The shell tool at a real terminal: Ctrl-C in each verb, the prompt with history and completion,
-# attach for input() and pdb, colours.
+# The shell tool works at a real terminal: Ctrl-C in each verb, the prompt with history and completion, attach for
+# input() and pdb, colours.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
@@ -89,7 +89,7 @@ def is_(what, found, wanted):
         sys.exit(f"{what}: {found!r}, not {wanted!r}")
 END
 
-# a piece of Python with Terminal at hand; its messages are the test's
+# at_terminal WHAT CODE: runs Python code with Terminal imported; its failures are the test's
 at_terminal() {
 	PYTHONPATH=$T "$PLAIN_PYTHON" -c "from terminal import *
 $2" || bad "$1"
@@ -143,7 +143,7 @@ t.break_off()
 '
 like 'half a program is not run' "$(errno read "$G/vars/half")" ENOENT
 
-# wait, tail -f: they end, what they look at goes on
+# wait, tail -f: they end, and what they watch goes on
 n=$(ddip exec -d 'import time; print("line", flush=True); time.sleep(100)')
 guarded grep -m1 -q line "$G/cells/$n/stream"
 at_terminal 'wait: Ctrl-C' '
@@ -261,7 +261,7 @@ is_("shell", t.status(), 0)
 ok grep -q '6 \* 7' "$T/.ddip_history"
 like 'what was dropped did not run' "$(cat "$G"/cells/*/source | grep -v '^# ddip' | grep -c 'dropped\|while')" '^0$'
 
-# the other verbs are done at once, or wait as the mount does
+# the other verbs return at once, or wait as the mount does
 at_terminal 'restart: Ctrl-C leaves a group that works' '
 t = Terminal("ddip", "-x", "restart")
 t.expect("echo restart")

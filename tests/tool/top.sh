@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ddip top: as text, and at a terminal with its keys.
+# ddip top works as text, and at a terminal with its keys.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2 -o gpus=none
@@ -115,7 +115,7 @@ for terminal in "dumb", "no-such-terminal", "":
 END2
 ok guarded python3 "$T/sized.py"
 
-# many ranks at a small terminal: the chosen one is there, and what it prints
+# many ranks at a small terminal: the selected one is visible, with its output
 ddip stop
 echo 'size 24' >"$G/ctl"
 ddip start || bad 'no start of 24 ranks'

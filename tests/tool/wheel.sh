@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wheel, installed by pip as an ordinary user in a bare Debian: the required packages and python3, no
-# compiler, no libfuse, no sources. A cell runs with fusermount3 and without, `ddip demo`, the magics.
+# The wheel works when an ordinary user installs it with pip in a bare Debian: the required packages and python3, no
+# compiler, no libfuse, no sources. A cell runs with fusermount3 and without, so do `ddip demo` and the magics.
 . "$(dirname "$0")/../lib.sh"
 
 sanitized && skip 'a wheel of a sanitized build runs nowhere else'
@@ -32,14 +32,14 @@ like 'its tag tells which glibc it needs' "${wheel##*/}" '^ddipfs-[0-9.]+-py3-no
 
 # ---- a bare Debian
 
-# The files of these packages and of what they depend on.
+# Prints the files of these packages and of their dependencies.
 files_of() {
 	apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks \
 		--no-replaces --no-enhances "$@" | sed -n 's/^\([a-z][^ :]*\).*/\1/p' | sort -u |
 		xargs dpkg-query -L 2>/dev/null | grep -vE '^/usr/share/(doc|man|locale|info|i18n)/'
 }
 
-# populate PACKAGE…: puts their files into the root
+# populate PACKAGE…: copies their files into the root
 populate() {
 	files_of "$@" | sed -E 's,^/(bin|sbin|lib|lib64)/,/usr/\1/,' | sort -u |
 		tar -C / --no-recursion --ignore-failed-read -cf - -T - 2>/dev/null | tar -C "$T/root" -xpf -
@@ -63,7 +63,7 @@ printf '%s\n' root:x:0: user:x:1000: >etc/group
 cp "$wheel" home/user
 chmod 755 "$T" home/user
 
-# inside COMMAND…: there, as an ordinary user, or as $uid; what it mounts goes with the namespace
+# inside COMMAND…: runs it there, as an ordinary user, or as $uid; its mounts vanish with the namespace
 inside() {
 	# shellcheck disable=SC2016
 	unshare -m "$BASH" -c '

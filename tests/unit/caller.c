@@ -1,6 +1,6 @@
 /*
- * Tests of fs/tree/caller.c: which rank a process belongs to, and who would wait for himself. The
- * ranks' processes are this one and a child of it.
+ * Tests of fs/tree/caller.c: the rank that a process belongs to is found, and a request that would
+ * make its caller wait for itself is refused. The ranks' processes are this one and a child of it.
  */
 #include "fake_agent.h"
 #include "group/queue.h"
@@ -14,7 +14,7 @@
 
 static const int zero[] = {0}, one[] = {1};
 
-/* A child that lives until it is killed, or this process ends. */
+/* A child that lives until it is killed or this process exits. */
 static pid_t
 child(void)
 {
@@ -35,7 +35,7 @@ end_child(pid_t pid)
 	CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
 }
 
-/* Two ranks: 0 is this process, 1 a child of a process that is none. */
+/* Two ranks: rank 0 is this process, rank 1 is `other`. */
 static struct group *
 begin(pid_t other)
 {
@@ -54,7 +54,7 @@ check(struct group *g, pid_t process, const int *ranks, int n)
 	int result = caller_check(g, &r.r, ranks, n, &e);
 
 	if (result == -EDEADLK)
-		CHECK(strstr(e.text, "would wait for itself"));
+		CHECK(strstr(e.text, "would wait for its own"));
 	else
 		CHECK_STR(e.text, "");
 	return result;
@@ -72,12 +72,13 @@ test_whose(void)
 	CHECK(caller_rank(getppid()) == NULL);
 	CHECK(caller_rank(0) == NULL && caller_rank(1) == NULL);
 	end_child(mine);
-	CHECK(caller_rank(mine) == NULL); /* it is no more */
+	CHECK(caller_rank(mine) == NULL); /* it has exited */
 	end_child(other);
 	fake_end();
 }
 
-/* A rank that works must not wait for itself; one without work may, and so may everybody else. */
+/* A rank that is running a cell must not wait for itself; an idle rank may, and so may any other
+ * process. */
 static void
 test_itself(void)
 {
@@ -123,7 +124,8 @@ test_each_other(void)
 	fake_end();
 }
 
-/* A process that has asked before, and now is a rank: what was known of it does not hide that. */
+/* A process that has made requests before becomes a rank: what was cached for it must not hide
+ * that. */
 static void
 test_joins(void)
 {
@@ -141,7 +143,7 @@ test_joins(void)
 	fake_end();
 }
 
-/* What is queued behind a cell needs all ranks of it. */
+/* A cell needs all its ranks, and so does whatever is queued behind it. */
 static void
 test_queued(void)
 {
@@ -159,14 +161,14 @@ test_queued(void)
 	CHECK(caller_check_cell(queued, &r.r, &e) == 0);
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	r.process = getpid();
-	CHECK(caller_check_cell(runs, &r.r, &e) == 0); /* it has ended */
+	CHECK(caller_check_cell(runs, &r.r, &e) == 0); /* that cell has ended */
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
 	end_child(other);
 	fake_end();
 }
 
-/* No rank waits until its own group is stopped or restarted; others may. */
+/* No rank may wait for its own group to stop or restart; other processes may. */
 static void
 test_group(void)
 {
@@ -176,7 +178,7 @@ test_group(void)
 	struct err e = {0};
 
 	CHECK(caller_check_group(g, &r.r, &e) == -EDEADLK);
-	CHECK(strstr(e.text, "rank 1 is of this group"));
+	CHECK(strstr(e.text, "rank 1 belongs to this group"));
 	r.process = getppid();
 	CHECK(caller_check_group(g, &r.r, &e) == 0);
 	end_child(other);

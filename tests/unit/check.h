@@ -1,10 +1,11 @@
-/* What the unit tests share: a check that says where it failed and goes on, and the exit status. */
+/* Shared by the unit tests: checks that report where they failed and let the test go on, and the
+ * exit status. */
 #ifndef CHECK_H
 #define CHECK_H
 #include <stdio.h>
 #include <string.h>
 
-/* Weak: one for all files of a test. */
+/* Weak: one definition for all files of a test. */
 __attribute__((weak)) int check_failures;
 
 #define CHECK(what)                                                                                \

@@ -1,6 +1,6 @@
 /*
- * Tests of fs/session/client.c: what the signals of a client ask for, by /proc. The client is a
- * child that is stopped, so that they stay pending.
+ * Tests of fs/session/client.c: /proc shows what a client's pending signals ask for. The client is
+ * a child that is stopped, so that its signals stay pending.
  */
 #include "session/client.h"
 #include "check.h"
@@ -25,7 +25,7 @@ client(void)
 		sigset_t set;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		/* who starts a test in the background may have it ignore some */
+		/* a parent that starts the test in the background may leave some signals ignored */
 		for (int signo = 1; signo < SIGRTMIN; signo++)
 			signal(signo, SIG_DFL);
 		signal(SIGUSR1, handler);
@@ -68,8 +68,8 @@ test_wishes(void)
 	CHECK(client_wish(0) == CLIENT_DYING);
 }
 
-/* One that lives, one that was killed and not reaped yet, one that ended by itself, one that is no
- * more. */
+/* A process that lives, one that was killed but not yet reaped, one that exited by itself, and one
+ * that no longer exists. */
 static void
 test_fates(void)
 {
@@ -93,7 +93,7 @@ test_fates(void)
 	CHECK(client_now(0).process == 0 && client_process(0) == 0);
 }
 
-/* A thread's process is found; the program's name tells whether it is a shell. */
+/* The process of a thread is found, and the name of its program decides whether it is a shell. */
 static void
 test_who(void)
 {

@@ -1,7 +1,6 @@
 /*
- * Arrays of GPUs that ranks combine by NCCL, on the fakes: what comes out is what the host's way
- * gives, for each OP and type; what NCCL may get wrong is refused, and a failure leaves nothing
- * behind.
+ * Ranks combine GPU arrays through NCCL, on the fakes: the result is what the host computes, for
+ * each OP and type; cases that NCCL may get wrong are refused, and a failure leaves nothing behind.
  */
 #define _GNU_SOURCE
 #include "fake_nccl.h"
@@ -12,21 +11,21 @@
 #include <errno.h>
 #include <math.h>
 
-/* COUNT: more than is staged at once, of the smallest type. */
+/* COUNT: more elements of the smallest type than are staged at once. */
 enum { COUNT = NCCL_STAGING + 7, LIMIT_MS = 30 };
 
 static const char *const ops[] = {"mean", "sum", "min", "max"};
 
 /* ---- arrays ---- */
 
-/* The i-th number of a rank: sums are exact in 16 bits, and those of int8 wrap. */
+/* The i-th number of a rank. Sums are exact in 16 bits, and those of int8 wrap. */
 static int
 number(size_t i, int of_rank)
 {
 	return (int)((i * 7 + (size_t)of_rank * 13) % 200) - 73;
 }
 
-/* As the dtype's own numbers. */
+/* The same numbers as an array of this dtype. The caller frees it. */
 static char *
 array_of(const struct dtype *d, size_t count, int of_rank)
 {
@@ -57,7 +56,7 @@ on_done(void *arg, const struct err *e)
 	*done = true;
 }
 
-/* What reduce.c makes of the arrays of all ranks: its memfd has the bytes. */
+/* The reduction of all ranks' arrays by reduce.c; its memfd holds the bytes. */
 static struct reduction *
 by_host(const struct reduce_op *op, const struct dtype *d, size_t count)
 {
@@ -129,7 +128,7 @@ close_all(struct nccl_link *l)
 	free(l->staging);
 }
 
-/* What this rank combines; fd is of its result. */
+/* What this rank contributes; fd is where rank 0 puts the result. */
 static struct combine
 combination(const char *op, const struct dtype *d, const void *numbers, size_t count)
 {
@@ -172,7 +171,7 @@ combine_one(struct nccl_link *l, const struct reduce_op *op, const struct dtype 
 	free(numbers);
 }
 
-/* Each OP of each type, over several pieces; one over several chunks. */
+/* Each OP with each type, over several pieces; one of them over several chunks. */
 static void
 rank_combines(void)
 {
@@ -202,8 +201,8 @@ rank_combines(void)
 	copy_stop();
 }
 
-/* What the host computes in another type is the host's: sums of 16 bits, of bool, means of
- * integers. */
+/* Results that the host computes in another type are left to it: sums of 16-bit types and of bool,
+ * means of integers. */
 static void
 rank_leaves_to_host(void)
 {
@@ -220,7 +219,8 @@ rank_leaves_to_host(void)
 	CHECK(!nccl_combine_plan(&c, "gather", "float32"));
 }
 
-/* One odd number of the last rank, in an array of another one: what rank 0 says. */
+/* Combines arrays with one odd number, in the last rank's array. Returns rank 0's result, and 0 on
+ * the others. */
 static int
 with_odd(const char *op, const char *type, float usual, float odd)
 {
@@ -239,7 +239,7 @@ with_odd(const char *op, const char *type, float usual, float odd)
 	open_all(&l);
 	c = combination(op, d, numbers, N);
 	r = nccl_combine(&l, &c, &e);
-	meet(); /* whose part is done goes on only when the others' is */
+	meet(); /* a rank that has done its part goes on only when the others have done theirs */
 	drop(&c);
 	close_all(&l);
 	return rank == 0 ? r : 0;
@@ -252,13 +252,13 @@ rank_refuses_nan(void)
 
 	for (size_t i = 0; i < ARRAY_LEN(which); i++)
 		CHECK(with_odd(which[i], "float32", 3, NAN) == (rank == 0 ? -EDOM : 0));
-	/* two codes of bfloat16 each: 0x7fc0 is NaN, of float16 too */
+	/* two bfloat16 codes each: 0x7fc0 is NaN, in float16 too */
 	CHECK(with_odd("min", "bfloat16", 3, NAN) == (rank == 0 ? -EDOM : 0));
 	CHECK(with_odd("max", "float16", 3, NAN) == (rank == 0 ? -EDOM : 0));
 	CHECK(with_odd("max", "float32", 3, INFINITY) == 0);
 }
 
-/* The mean of these is a number, but NCCL's sum is not. */
+/* The mean of these is a finite number, but NCCL's sum is not. */
 static void
 rank_refuses_overflow(void)
 {
@@ -285,7 +285,7 @@ rank_fails(void)
 	CHECK(nccl_combine(&l, &c, &e) == -EINVAL);
 	nccl_id(shared->id, &e);
 	CHECK(nccl_link_open(&l, shared->id, 0, 1, 0, &e) == 0);
-	fake.fail("ncclReduce", dncclInternalError, 1, 1); /* that of the sums */
+	fake.fail("ncclReduce", dncclInternalError, 1, 1); /* the reduction of the sums */
 	CHECK(nccl_combine(&l, &c, &e) == -EREMOTEIO && !l.comm && fake.memory() == 1);
 	CHECK_STR(e.text, "NCCL: ncclReduce: internal error: ncclReduce was told to fail");
 	nccl_id(shared->id, &e);
@@ -297,7 +297,7 @@ rank_fails(void)
 	close_all(&l);
 }
 
-/* A rank that never begins: the others give up after a while. */
+/* One rank never begins: the others give up after a while. */
 static void
 rank_waits_in_vain(void)
 {
@@ -308,7 +308,8 @@ rank_waits_in_vain(void)
 	struct combine c;
 
 	open_all(&l);
-	l.limit_ms = LIMIT_MS; /* the other one has come, and that may have taken longer */
+	l.limit_ms =
+	    LIMIT_MS; /* only now: the other rank has joined, which may have taken longer */
 	c = combination("sum", d, numbers, ARRAY_LEN(numbers));
 	if (rank == 0) {
 		CHECK(nccl_combine(&l, &c, &e) == -ETIMEDOUT && !l.comm);

@@ -1,6 +1,7 @@
 /*
- * The daemon's questions for NCCL, on the fakes: a rank combines what it keeps while it has nothing
- * else to do, and nobody who does not come, or dies, or is not wanted any more holds it up.
+ * The daemon's requests to combine by NCCL, on the fakes: a rank combines the object that it keeps
+ * while it is otherwise idle; a peer that does not come, that dies, or whose result is no longer
+ * wanted holds nothing up.
  */
 #define _GNU_SOURCE
 #include "fake_nccl.h"
@@ -12,7 +13,7 @@ enum { TAG = 77, OTHER_TAG = 78 };
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	int type, error_no; /* of the last answer */
+	int type, error_no; /* of the last reply */
 	uint32_t tag;
 	char id[NCCL_ID_SIZE];
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -34,7 +35,7 @@ rank_link_send(const struct msg *m)
 	pthread_mutex_unlock(&said.lock);
 }
 
-/* What is answered; of an error its errno, negative. */
+/* Waits for the reply. Returns its type; for an error its errno, negative. */
 static int
 answer(void)
 {
@@ -84,7 +85,7 @@ ask_id(void)
 	return r < 0 ? r : answer();
 }
 
-/* The rank has a GPU, an object on it, and queues. */
+/* Makes this process a rank with a GPU, an object on it, and queues. */
 static void
 be_rank(void)
 {
@@ -98,7 +99,7 @@ be_rank(void)
 	out_fd = memfd_create("out", 0);
 }
 
-/* An id that rank 0 has been asked for. */
+/* Asks rank 0 for an id and shares it. */
 static void
 new_id(void)
 {
@@ -152,12 +153,12 @@ rank_answers(void)
 			CHECK(got[i] == ranks * numbers[i]);
 	}
 	CHECK(fake.live() == 0 && fake.aborted() == 0 && fake.memory() == 1);
-	CHECK(rank_pin_drop(handle) == &handle); /* nothing holds it any more */
+	CHECK(rank_pin_drop(handle) == &handle); /* no reference is left */
 	meet();
-	_exit(CHECK_DONE()); /* the threads go on: a search for leaks would stumble over them */
+	_exit(CHECK_DONE()); /* the threads keep running: a leak check would trip over them */
 }
 
-/* Rank 0 waits for another that does not come, or has died, until it is to do something else. */
+/* Rank 0 waits for a peer that never comes, or has died, until it is told to stop. */
 static void
 rank_gives_way(void)
 {
@@ -179,7 +180,7 @@ rank_gives_way(void)
 		unlink(shared->id);
 	}
 	new_id();
-	if (rank == 1) { /* it comes, and is no more when all are to combine */
+	if (rank == 1) { /* it joins, and exits before the ranks combine */
 		CHECK(nccl_link_open(&l, shared->id, rank, ranks, 0, &e) == 0);
 		_exit(CHECK_DONE());
 	}

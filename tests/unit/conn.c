@@ -1,4 +1,5 @@
-/* Tests of include/conn.c: frames in pieces, descriptors, a full socket, nonsense, the end. */
+/* Tests of include/conn.c: messages arrive whole and in order, each with its descriptor, in pieces
+ * and over a full socket; malformed data ends a connection. */
 #include "conn.h"
 #include "check.h"
 #include <errno.h>
@@ -11,10 +12,10 @@
 struct side {
 	struct conn *c;
 	int messages, closes, why, last_fd_byte;
-	int errors, no; /* Rerror: how many, and the last one's errno */
+	int errors, no; /* Rerror: their number, and the last one's errno */
 	uint32_t error_tag;
-	int no_fd;	 /* notices that came without their descriptor */
-	int answer_with; /* a descriptor for the answer to Tget; -1: none */
+	int no_fd;	 /* notices that arrived without their descriptor */
+	int answer_with; /* a descriptor for the reply to Tget; -1: none */
 	size_t bytes;
 	bool free_inside;
 };
@@ -65,7 +66,7 @@ on_close(void *arg, const struct err *e)
 static void
 connect_sides(struct side *a, struct side *b)
 {
-	const int room = 64 << 10; /* bytes, whatever a socket of this machine holds by itself */
+	const int room = 64 << 10; /* bytes, whatever this machine's default is */
 	int fds[2];
 
 	*a = *b = (struct side){.answer_with = -1};
@@ -99,7 +100,8 @@ test_bulk(void)
 	char *data = calloc(1, 1 << 20);
 
 	connect_sides(&a, &b);
-	for (int i = 0; i < 20; i++) /* far more than the socket holds: it waits in the queue */
+	for (int i = 0; i < 20;
+	     i++) /* far more than the socket holds: the rest waits in the queue */
 		conn_send(a.c, Rread, 0, 1, 5, -1, (struct slice){data, 1 << 20});
 	CHECK(conn_queued(a.c) > 0);
 	drain();
@@ -109,7 +111,7 @@ test_bulk(void)
 	free(data);
 }
 
-/* Each descriptor arrives with its own message, also behind and before messages without one. */
+/* Each descriptor arrives with its own message, also between messages without one. */
 static void
 test_descriptors(void)
 {
@@ -146,7 +148,7 @@ test_end_and_nonsense(void)
 	a.c = NULL;
 	drain();
 	CHECK(b.messages == 1 && b.closes == 1 && b.why == 0);
-	conn_send(b.c, Nquit, 0, 1, 0, -1); /* to nobody: harmless */
+	conn_send(b.c, Nquit, 0, 1, 0, -1); /* the peer has gone: harmless */
 	disconnect(&a, &b);
 
 	connect_sides(&a, &b);
@@ -203,7 +205,7 @@ put_with(struct side *s, uint32_t tag, int fd)
 	    (uint64_t)1);
 }
 
-/* Takes all descriptors that this process may have; gives the limit it had. */
+/* Uses up all descriptors that this process may have. Returns the previous limit. */
 static rlim_t
 use_up(void)
 {
@@ -214,7 +216,7 @@ use_up(void)
 	getrlimit(RLIMIT_NOFILE, &files);
 	had = files.rlim_cur;
 	close(fd);
-	files.rlim_cur = (rlim_t)fd; /* the lowest that is free */
+	files.rlim_cur = (rlim_t)fd; /* the lowest free descriptor */
 	setrlimit(RLIMIT_NOFILE, &files);
 	CHECK(dup(0) < 0 && errno == EMFILE);
 	return had;
@@ -240,7 +242,7 @@ file_with(char c)
 	return fd;
 }
 
-/* A message whose descriptor can't be received fails alone, and those around it keep theirs. */
+/* A message whose descriptor cannot be received fails alone; the messages around it keep theirs. */
 static void
 test_none_left_to_receive(void)
 {
@@ -256,7 +258,7 @@ test_none_left_to_receive(void)
 	drain();
 	CHECK(b.messages == 2 && b.closes == 0); /* the notices */
 	CHECK(a.errors == 1 && a.no == EMFILE && a.error_tag == 7);
-	/* an answer, and a notice */
+	/* a reply, and a notice */
 	b.answer_with = y;
 	conn_send(a.c, Tget, 0, 1, 8, -1, slice_text("x"), slice_text(""), slice_text(""));
 	drain();
@@ -273,7 +275,8 @@ test_none_left_to_receive(void)
 	disconnect(&a, &b);
 }
 
-/* One that has to wait for room, and for which no copy can be made, fails alone: nobody blocks. */
+/* A message that must wait for room, and whose descriptor cannot be duplicated, fails alone;
+ * nothing blocks. */
 static void
 test_none_left_to_send(void)
 {
@@ -287,7 +290,7 @@ test_none_left_to_send(void)
 	CHECK(conn_queued(a.c) > 0);
 	had = use_up();
 	put_with(&a, 7, x);
-	CHECK(a.errors == 0); /* not inside of the call */
+	CHECK(a.errors == 0); /* not from within the call */
 	conn_send(a.c, Rget, 0, 1, 8, x, 1u, 0u, (uint64_t)0, (uint64_t)1, (struct slice){"", 0});
 	conn_send(a.c, Nfd, 0, 1, 0, x, 1u);
 	restore(had);

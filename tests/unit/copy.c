@@ -1,5 +1,5 @@
-/* Reading sources: heads, files, and the memory of a process, which is read from no other one that
- * got its pid. */
+/* Sources give the right bytes of heads, files and processes; a process's memory is never read from
+ * another process that has been given the same pid. */
 #include "copy.h"
 #include "check.h"
 #include <errno.h>
@@ -46,7 +46,7 @@ test_process(void)
 	kill(child, SIGKILL);
 	CHECK(waitpid(child, NULL, 0) == child);
 	CHECK(copy_read(&s, 0, p, sizeof(p)) == -ESRCH);
-	/* as if another process, here this one, had got its pid */
+	/* as if another process, here this one, had been given its pid */
 	s.pid = getpid();
 	CHECK(copy_read(&s, 0, p, sizeof(p)) == -ESRCH);
 	close(s.pidfd);

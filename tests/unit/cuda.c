@@ -1,6 +1,7 @@
 /*
- * The CUDA runtime and NCCL as libraries that may be missing or fail, on fakes; with
- * $DDIP_TEST_CUDART and $DDIP_TEST_NCCL (NVIDIA's own) how they fail where there is no device.
+ * The CUDA runtime and NCCL, on fakes: missing libraries and failing calls are reported, and copies
+ * and events keep their order; with $DDIP_TEST_CUDART and $DDIP_TEST_NCCL (NVIDIA's own) also how
+ * those fail on a machine without a device.
  */
 #include "check.h"
 #include "fake_cuda.h"
@@ -55,7 +56,7 @@ has(const char *text, const char *part)
 	return strstr(text, part) && !strchr(text, '\n');
 }
 
-/* What is not there is told, once and again, and nothing is called. */
+/* A missing library is reported, each time, and no function of it is called. */
 static void
 test_missing(void)
 {
@@ -88,7 +89,7 @@ test_missing(void)
 	unsetenv("DDIP_NCCL");
 }
 
-/* A folder of the Python environment comes before the system's folders. */
+/* A folder of the Python environment takes precedence over the system's folders. */
 static void
 test_folders(void)
 {
@@ -113,7 +114,7 @@ finish(struct CUstream_st *stream, struct err *e)
 	return r;
 }
 
-/* The host can't read a device's memory, but what is copied from there. */
+/* The host cannot read a device's memory, but can read what was copied from it. */
 static void
 test_copies(void)
 {
@@ -146,8 +147,8 @@ test_copies(void)
 	CHECK(fake.live() == 0);
 }
 
-/* What an event is recorded behind comes before what waits for the event; a capture is not ended.
- */
+/* Work in front of an event completes before work that waits for the event; a capture is not
+ * broken. */
 static void
 test_order(void)
 {
@@ -217,7 +218,8 @@ try_call(const char *name, struct err *e)
 	return 1;
 }
 
-/* Each call that fails says its name, what CUDA says, and the name of the error; then goes on. */
+/* Each failing call reports its name, CUDA's message and the name of the error; then calls work
+ * again. */
 static void
 test_failures(void)
 {
@@ -253,7 +255,7 @@ test_failures(void)
 	fake.lose(0);
 }
 
-/* Each error after which nothing works any more is known as such; the first one is told. */
+/* Each error after which nothing works any more is recognized; the first one is reported. */
 static void
 test_lost(void)
 {
@@ -299,7 +301,7 @@ test_lost(void)
 	}
 }
 
-/* A machine without a driver: every call says so. */
+/* On a machine without a driver every call reports that. */
 static void
 test_no_driver(void)
 {
@@ -313,7 +315,7 @@ test_no_driver(void)
 	fake.lose(0);
 }
 
-/* NVIDIA's own libraries: they load, and where there is no driver each says so in one line. */
+/* NVIDIA's own libraries load, and without a driver each reports that in one line. */
 static void
 test_real(const char *cudart, const char *nccl)
 {

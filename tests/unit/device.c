@@ -1,4 +1,5 @@
-/* Copies from and to GPUs by the rank's thread, on the fake runtime; what it sends is kept here. */
+/* The rank's thread copies all bytes from and to GPUs, on the fake runtime, and loses no slot when
+ * a copy is left, cancelled or fails. The test records what the thread sends. */
 #include "check.h"
 #include "fake_cuda.h"
 #include "../fake/cudart.h"
@@ -15,7 +16,7 @@
 
 enum { SIZE = 9 * DEVICE_SLOT + 77, PUSH = 4711 /* its tag */ };
 
-static const uint64_t LIMIT_NS = UINT64_C(60000000000); /* something hangs */
+static const uint64_t LIMIT_NS = UINT64_C(60000000000); /* longer than this, and something hangs */
 
 struct rank_queue rank_service;
 
@@ -55,7 +56,7 @@ rank_queue_put(struct rank_queue *q, struct msg *m)
 	pthread_mutex_unlock(&sent.lock);
 }
 
-/* Until a counter is this. */
+/* Waits until a counter has this value. */
 static void
 until(const int *count, int want)
 {
@@ -98,8 +99,8 @@ open_fake(const char *words)
 	free(self);
 }
 
-/* A question as a caller asks it: again where the thread did not come to it in time, as on a busy
- * machine, but not for ever. */
+/* Asks as a caller does: again if the thread did not get to it in time, as on a busy machine, but
+ * not for ever. */
 #define AGAIN(question)                                                                            \
 	({                                                                                         \
 		uint64_t end_ = now_ns() + LIMIT_NS;                                               \
@@ -111,7 +112,7 @@ open_fake(const char *words)
 		r_;                                                                                \
 	})
 
-/* What rank_device_copy() gives in pieces, as a caller does it. */
+/* Copies n bytes by rank_device_copy(), which works in pieces, as a caller does. */
 static int
 copy_all(uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
 {
@@ -137,7 +138,7 @@ copy_thread(void *arg)
 	return NULL;
 }
 
-/* All bytes arrive, in both directions, also for several threads that share the slots. */
+/* All bytes arrive, in both directions, also when several threads share the slots. */
 static void
 test_copies(uint64_t address)
 {
@@ -160,7 +161,7 @@ test_copies(uint64_t address)
 	free(data);
 }
 
-/* What takes long gives nothing, so that its caller can leave; its slot comes back. */
+/* A copy that takes long returns 0, so that its caller can leave; its slot is freed later. */
 static void
 test_leaving(uint64_t address)
 {
@@ -176,7 +177,7 @@ test_leaving(uint64_t address)
 	free(host);
 }
 
-/* Cancels the push when the device is at it. arg: bytes that were copied before. */
+/* Cancels the push while the device is busy with it. arg: how many bytes had been copied before. */
 static void *
 cancel_thread(void *arg)
 {
@@ -188,8 +189,8 @@ cancel_thread(void *arg)
 	return NULL;
 }
 
-/* A push that is interrupted ends, whatever the device does; what it was for lives until nothing is
- * written there any more, and the slots come back. */
+/* An interrupted push ends, whatever the device does; its object lives until nothing writes to it
+ * any more, and the slots are freed. */
 static void
 test_cancelled_push(uint64_t address)
 {
@@ -229,7 +230,7 @@ test_cancelled_push(uint64_t address)
 	free(data);
 }
 
-/* A push of which any piece fails has failed, whichever thread was at it; the slots come back. */
+/* A push fails if any of its pieces fails, whichever thread copies it; the slots are freed. */
 static void
 test_failing_push(uint64_t address)
 {
@@ -243,7 +244,7 @@ test_failing_push(uint64_t address)
 		fake.fail("cudaMemcpyAsync", dcudaErrorMemoryAllocation, before, 1);
 		CHECK(rank_device_copy(1, address, data, SIZE, into, &e) == -ENOMEM);
 		CHECK(strstr(e.text, "cudaMemcpyAsync: ") == e.text);
-		if (!rank_pin_drop(into)) { /* a piece was still under way */
+		if (!rank_pin_drop(into)) { /* a piece was still in flight */
 			until(&sent.frees, ++frees);
 			CHECK(rank_pin_drop(into) == data);
 		}
@@ -252,8 +253,7 @@ test_failing_push(uint64_t address)
 	free(data);
 }
 
-/* Nobody waits any more for a mark that the driver holds up, but what is read then comes behind it.
- */
+/* A mark that the driver holds up is no longer waited for, but later reads still come behind it. */
 static void
 test_late_mark(uint64_t address, struct CUstream_st *held)
 {
@@ -263,7 +263,8 @@ test_late_mark(uint64_t address, struct CUstream_st *held)
 
 	fake.hold(held);
 	fake.stall(1);
-	CHECK(rank_device_owner(address, 0, &device, &e) == -EAGAIN); /* the thread is at it */
+	CHECK(
+	    rank_device_owner(address, 0, &device, &e) == -EAGAIN); /* the thread is busy with it */
 	CHECK(rank_device_mark(1, held, &e) == -EAGAIN);
 	fake.stall(0);
 	CHECK(rank_device_copy(1, address, &byte, 1, 0, &e) == 0);
@@ -271,7 +272,7 @@ test_late_mark(uint64_t address, struct CUstream_st *held)
 	CHECK(copy_all(address, &byte, 1, 0, &e) == 0);
 }
 
-/* What was in any of a device's streams when it was marked comes before a copy. */
+/* Work that was in any of a device's streams when it was marked completes before a copy. */
 static void
 test_marks(uint64_t address)
 {
@@ -309,7 +310,7 @@ ask(uint32_t tag, uint32_t handle, uint64_t offset, uint32_t count, uint64_t to,
 	buf_free(&b);
 }
 
-/* Tcopy brings a range to its place; an object is kept until the last copy of it is done. */
+/* Tcopy copies a range to its place; an object is kept until its last copy is done. */
 static void
 test_answers(uint64_t address)
 {
@@ -362,7 +363,7 @@ test_questions(uint64_t address)
 	fake.stall(1);
 	for (int i = 0; i < 3; i++)
 		CHECK(rank_device_owner(address, 0, &device, &e) == -EAGAIN);
-	begin = now_ns(); /* nobody asks this again: a busy machine has time to answer */
+	begin = now_ns(); /* this call is not repeated: it leaves a busy machine time to answer */
 	CHECK(rank_device_memory(1, &unused, &total, &e) == -EAGAIN);
 	CHECK(now_ns() - begin >= (uint64_t)PATIENCE_MS * NS_PER_MS);
 	fake.stall(0);
@@ -371,7 +372,7 @@ test_questions(uint64_t address)
 	CHECK(device == 1);
 }
 
-/* Where CUDA registers no memory the thread does not wait in the driver for what was marked. In a
+/* Where CUDA registers no memory the thread does not block in the driver for marked work. In a
  * process of its own. */
 static int
 test_unregistered(void)
@@ -414,5 +415,5 @@ main(void)
 	test_questions(address);
 	cuda_free(address);
 	fflush(NULL);
-	_exit(CHECK_DONE()); /* the thread goes on: a search for leaks would stumble over it */
+	_exit(CHECK_DONE()); /* the thread keeps running: a leak check would trip over it */
 }

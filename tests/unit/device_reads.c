@@ -1,4 +1,5 @@
-/* Reads of an object on a GPU as the daemon divides them into slots; the rank is an array here. */
+/* Reads of an object on a GPU, which the daemon divides into slots, are all answered, and a stuck
+ * GPU holds only some of the slots. An array stands in for the rank. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "base/daemon.h"
@@ -97,7 +98,7 @@ interrupt_read(struct req *r)
 	CHECK(last_result == -EINTR);
 }
 
-/* Memory that the rank could make shorter is refused: the daemon would end with SIGBUS. */
+/* Memory that the rank could shrink is refused: it would let the daemon die of SIGBUS. */
 static void
 test_seals(void)
 {
@@ -107,7 +108,8 @@ test_seals(void)
 	CHECK_STR(e.text, "the rank's memory for copies can be made shorter");
 }
 
-/* Who leaves the line takes nothing of its object along: that is freed with its head. */
+/* A request that leaves the queue keeps no reference to its object, which is freed together with
+ * its head. */
 static void
 test_leaving_the_line(void)
 {
@@ -134,7 +136,7 @@ test_leaving_the_line(void)
 	device_free(other);
 }
 
-/* However many wait in line for a rank that is gone, they are answered without recursion. */
+/* Any number of requests queued for a rank that has died are answered without recursion. */
 static void
 test_long_line(void)
 {
@@ -156,7 +158,7 @@ test_long_line(void)
 	free(r);
 }
 
-/* A GPU that does not get on has only some of the slots: another one of the rank is read. */
+/* A GPU that is stuck holds only some of the slots: another GPU of the rank can still be read. */
 static void
 test_other_gpu(void)
 {
@@ -190,7 +192,8 @@ free_descriptor(void)
 	return fd;
 }
 
-/* Where a copy thread says that it has sent stays open: it may be about to write there. */
+/* The descriptor by which a copy thread reports stays open: the thread may be about to write to
+ * it. */
 static void
 test_late_word(void)
 {

@@ -1,13 +1,14 @@
 /*
- * Tests of fs/group/escalation.c: what an interrupt, a failure and a timeout send to which rank,
- * and when. The engines are the test, the clock is its own, see fake_agent.h.
+ * Tests of fs/group/escalation.c: an interrupt, a failure and a timeout send the right signals to
+ * the right ranks at the right time. The test plays the engines and drives the clock, see
+ * fake_agent.h.
  */
 #include "fake_agent.h"
 #include "group/queue.h"
 #include <errno.h>
 #include <signal.h>
 
-/* The engine says that the KeyboardInterrupt of this cell was raised. */
+/* The engine reports that the KeyboardInterrupt of this cell was raised. */
 static void
 take_signal(int rank, const struct cell *c)
 {
@@ -20,7 +21,7 @@ take_signal(int rank, const struct cell *c)
 	fake_step();
 }
 
-/* A rank that takes the signal is left in peace, however long its handlers run. */
+/* A rank that takes the signal is left alone, however long its handlers run. */
 static void
 test_taken(void)
 {
@@ -40,8 +41,8 @@ test_taken(void)
 	fake_end();
 }
 
-/* One request is one SIGINT, also for a rank that does not take it: that one is killed after
- * killafter, and `error` says that its variables are lost. */
+/* One request is one SIGINT, also for a rank that does not take it: that rank is killed after
+ * killafter, and `error` reports that its variables are lost. */
 static void
 test_deaf(void)
 {
@@ -63,7 +64,7 @@ test_deaf(void)
 	fake_end();
 }
 
-/* A second request repeats the KeyboardInterrupt, and nothing more. */
+/* A second request repeats the KeyboardInterrupt and does nothing else. */
 static void
 test_again(void)
 {
@@ -84,7 +85,7 @@ test_again(void)
 	fake_end();
 }
 
-/* killafter off: nothing is ever killed. */
+/* With killafter off no rank is ever killed. */
 static void
 test_never_kill(void)
 {
@@ -99,7 +100,8 @@ test_never_kill(void)
 	fake_end();
 }
 
-/* A failure signals the others once, after grace; a user's interrupt meanwhile does not wait. */
+/* A failure signals the other ranks once, after grace; a user's interrupt in the meantime does not
+ * wait. */
 static void
 test_failure(void)
 {
@@ -111,18 +113,18 @@ test_failure(void)
 	CHECK(fake_count(Nintr, 1) == 0);
 	fake_pass(0.2);
 	CHECK(fake_count(Nintr, 1) == 1);
-	CHECK(fake_count(Nintr, 0) == 0); /* it has ended */
+	CHECK(fake_count(Nintr, 0) == 0); /* its cell has ended */
 	take_signal(1, c);
 	fake_pass(2 * g->set.killafter);
 	CHECK(fake_count(Nintr, 1) == 0 && fake_count(Nsignal, 1) == 0);
 	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
 	CHECK_STR(task_state(c->w), "error");
-	CHECK(c->w->err.no == EREMOTEIO); /* the first failure, not what followed from it */
+	CHECK(c->w->err.no == EREMOTEIO); /* the first failure, not one that it caused */
 	fake_end();
 }
 
-/* A rank that is in its handlers, and there in a collective that a failed peer has left, is
- * unblocked again and again. */
+/* A rank in its handlers, blocked there in a collective that a failed peer has left, is unblocked
+ * again and again. */
 static void
 test_handler_in_collective(void)
 {
@@ -142,7 +144,7 @@ test_handler_in_collective(void)
 	fake_end();
 }
 
-/* The time of a cell is up: as an interrupt, with its own errno. */
+/* A cell that exceeds its time is interrupted, with an errno of its own. */
 static void
 test_timeout(void)
 {
@@ -158,7 +160,7 @@ test_timeout(void)
 	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
 	CHECK(c->w->err.no == ETIMEDOUT);
 
-	fake_cell(g, "b", 0, NULL); /* one that has to be killed */
+	fake_cell(g, "b", 0, NULL); /* a cell that has to be killed */
 	fake_pass(g->set.timeout + g->set.killafter + 1.1);
 	CHECK(strstr(g->journal.errors[g->journal.error_count - 1].text, "after the timeout"));
 	fake_dies(0, SIGKILL);

@@ -1,4 +1,5 @@
-/* The agent's side, see fake_agent.h; and in the place of fs/session, requests that nobody made. */
+/* The agent's side, see fake_agent.h; and, in place of fs/session, requests that belong to no real
+ * client. */
 #include "fake_agent.h"
 #include "base/daemon.h"
 #include "group/lifecycle.h"
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* QUIET_ROUNDS: of the loop without a message, until it counts as quiet */
+/* QUIET_ROUNDS: rounds of the loop without a message after which it counts as quiet */
 enum { SLOTS = 1024, QUIET_ROUNDS = 3, FIRST_PID = 1000 };
 
 struct daemon daemon_;
@@ -22,13 +23,13 @@ struct conn *fake_conn;
 
 static TAILQ_HEAD(, fake_msg) sent = TAILQ_HEAD_INITIALIZER(sent);
 static int rank_of_slot[SLOTS], slot_of_rank[MAX_RANKS];
-static unsigned moves; /* counts what happens, to see when nothing does */
+static unsigned moves; /* counts events, to detect that there are none */
 static uint64_t passed_ns;
 static char state_dir[] = "/tmp/ddip-unit.XXXXXX";
-static int agent_end = -1; /* of the socket pair, until it is a connection */
+static int agent_end = -1; /* of the socket pair, until it becomes a connection */
 
-/* In the place of libc's: the clock goes as the test says; but no two looks give the same time, or
- * a timer that is set when one fires would be due at once. */
+/* Replaces libc's: the test drives the clock. No two calls return the same time, or a timer that is
+ * set when another fires would be due at once. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -38,7 +39,7 @@ clock_gettime(clockid_t clock, struct timespec *t)
 	return 0;
 }
 
-/* In the place of libc's: the daemon closes the agent's end after the spawn, so keep another. */
+/* Replaces libc's: the daemon closes the agent's end after the spawn, so keep a duplicate. */
 int
 socketpair(int domain, int type, int protocol, int fds[2])
 {
@@ -49,7 +50,7 @@ socketpair(int domain, int type, int protocol, int fds[2])
 	return r;
 }
 
-/* In the place of libc's: the agent is this program, no process. */
+/* Replaces libc's: this program is the agent, there is no process to start. */
 int
 posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *files,
     const posix_spawnattr_t *attr, char *const argv[], char *const env[])
@@ -64,7 +65,7 @@ fake_slice(const char *s)
 	return (struct slice){s, strlen(s)};
 }
 
-/* Answers what belongs to starting and rebuilding. False: that is for the test. */
+/* Answers requests that belong to starting and rebuilding. False: the test handles m. */
 static bool
 answer_start(struct msg *m)
 {
@@ -136,7 +137,7 @@ fake_step(void)
 	for (int quiet = 0; quiet < QUIET_ROUNDS; quiet++) {
 		loop_once(daemon_.loop, 0);
 		if (agent_end >= 0) {
-			conn_free(fake_conn); /* of an agent that is not needed any more */
+			conn_free(fake_conn); /* of an agent that is no longer needed */
 			fake_conn = conn_new(
 			    daemon_.loop, agent_end, agent_end, on_message, on_close, NULL);
 			agent_end = -1;

@@ -1,11 +1,11 @@
-/* What tests of the fake CUDA runtime share. */
+/* Shared by tests that use the fake CUDA runtime. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 #include "check.h"
 #include <dlfcn.h>
 #include <string.h>
 
-/* Stores the address of a function of the loaded fake in *to, a pointer to a function. */
+/* Stores the address of a function of the loaded fake in *to, which is a pointer to a function. */
 static inline void
 find_fake(void *handle, const char *name, void *to)
 {

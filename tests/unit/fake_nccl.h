@@ -1,4 +1,4 @@
-/* What tests of the fake NCCL share: ranks are processes of one test. */
+/* Shared by tests that use the fake NCCL: the ranks are processes of one test. */
 #ifndef FAKE_NCCL_RANKS_H
 #define FAKE_NCCL_RANKS_H
 #include "check.h"
@@ -17,10 +17,10 @@
 
 enum { RANKS = 3, LOOK_US = 100 };
 
-/* Between the ranks of a test. */
+/* Shared memory of the ranks of a test. */
 static struct {
 	char id[NCCL_ID_SIZE];
-	atomic_int made, over; /* is the id there; ranks that are done */
+	atomic_int made, over; /* has the id been made; how many ranks have come to meet() */
 } * shared;
 
 static int rank, ranks; /* of this process */
@@ -54,7 +54,7 @@ open_fakes(void)
 	find_fake(handle, "fake_cuda_bytes", &fake.bytes);
 }
 
-/* Runs fn as each of n ranks; words is $FAKE_NCCL. */
+/* Runs fn as each of n ranks; words is the value of $FAKE_NCCL. */
 static inline void
 run_ranks(int n, const char *words, void (*fn)(void))
 {
@@ -79,7 +79,7 @@ run_ranks(int n, const char *words, void (*fn)(void))
 		CHECK(waitpid(pids[i], &status, 0) == pids[i] && status == 0);
 }
 
-/* The id that rank 0 has made. */
+/* The id, which rank 0 makes and the others wait for. */
 static inline const char *
 the_id(void)
 {
@@ -94,7 +94,7 @@ the_id(void)
 	return shared->id;
 }
 
-/* All ranks are here. */
+/* Waits until all ranks are here. */
 static inline void
 meet(void)
 {
@@ -106,7 +106,7 @@ meet(void)
 		usleep(LOOK_US);
 }
 
-/* A copy on the device in use. */
+/* Copies to the current device. Returns the address. */
 static inline uint64_t
 on_gpu(const void *p, size_t size)
 {
@@ -118,7 +118,7 @@ on_gpu(const void *p, size_t size)
 	return address;
 }
 
-/* In main(), before all else. program: how its path ends. */
+/* Call first in main(). program: the end of this program's path. */
 static inline void
 prepare_ranks(const char *program)
 {

@@ -1,4 +1,4 @@
-/* Stands in for what lies between two links. */
+/* The transport between two links. */
 #include "fake_streams.h"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ int send_buffer;
 
 static char piece[LINK_PIECE];
 
-/* In the place of libc's: time passes when the test says so. */
+/* Replaces libc's: time passes when the test says so. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -124,7 +124,7 @@ carry_bytes(int from, int to, size_t n)
 
 	if (got <= 0)
 		return 0;
-	/* what does not go in is lost, and so is the stream: as in a cable that is cut */
+	/* what does not fit is lost, and the stream with it, as when a cable is cut */
 	return write(to, bytes, (size_t)got) == got ? (size_t)got : n;
 }
 

@@ -1,4 +1,4 @@
-/* Two sides of a link, and the test between them: it carries what they say to each other, or does
+/* Two sides of a link with the test in between, which carries their data to each other, or does
  * not. Time passes when the test says so. */
 #ifndef FAKE_STREAMS_H
 #define FAKE_STREAMS_H
@@ -9,40 +9,39 @@ enum { SMALL = LINK_PACKET_MIN, BULK };
 
 struct side {
 	struct link *l;
-	int ours;	  /* the other end of its streams, which the test holds; -1: none */
-	int direct;	  /* the same of a connection that it moved to */
+	int ours;	  /* the other end of its streams, held by the test; -1: none */
+	int direct;	  /* the same for a connection that it moved to */
 	uint32_t sent[2]; /* small packets and bulk, numbered from 0 */
 	uint32_t got[2];
 	unsigned ups, downs, backs;
 	int why;
 	uint32_t bulk_left;
-	bool whole_pieces; /* of bulk: as long as the link wants them */
+	bool whole_pieces; /* are bulk packets as long as the link wants them? */
 };
 
 extern struct loop *loop;
 extern uint64_t passed_ms;
-extern int
-    send_buffer; /* of the sockets of links, in bytes; 0: as large as the kernel makes them */
+extern int send_buffer; /* of the links' sockets, in bytes; 0: the kernel's default */
 
 void side_new(struct side *s);
 void side_free(struct side *s);
-/* Sends a packet of so many bytes, and 4: its number, which the other side checks. */
+/* Sends a packet of n bytes, preceded by its number in 4 bytes, which the other side checks. */
 void send_numbered(struct side *s, int type, size_t n);
 void unplug(int *fd);
-/* A socket for a link; the test has its other end. */
+/* Returns a socket for a link; the test keeps the other end. */
 int make_plug(int *ours);
-/* The side gets new streams. */
+/* Gives the side new streams. */
 void plug(struct side *s);
-/* Carries at most n bytes from one socket to another; how many there were. */
+/* Carries at most n bytes from one socket to another. Returns how many. */
 size_t carry_bytes(int from, int to, size_t n);
-/* The same by the streams of two sides. */
+/* The same between the streams of two sides. */
 size_t carry(struct side *from, struct side *to, size_t n);
-/* The same by the connections that they moved to. */
+/* The same between the connections that they moved to. */
 size_t carry_direct(struct side *from, struct side *to, size_t n);
 void step(void);
-/* Carries until nothing moves. */
+/* Carries until nothing moves any more. */
 void settle(struct side *a, struct side *b);
-/* All that they sent has come, and nobody waits for more. */
+/* Checks that all that was sent has arrived and is acknowledged. */
 void check_all_came(const struct side *a, const struct side *b);
 
 #endif

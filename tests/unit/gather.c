@@ -1,5 +1,5 @@
-/* Tests of include/gather.c by connections: what is equal goes as one, in an order that engines do
- * not notice. */
+/* Tests of include/gather.c over connections: equal messages are sent as one, and each engine's
+ * messages stay in order. */
 #include "conn.h"
 #include "check.h"
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 enum { MOST = 64 };
 
-/* One end, with what came: its type, slot, tag, and a number of it. */
+/* One end of a connection and what it received: type, slot, tag, and a number from each message. */
 struct side {
 	struct conn *c;
 	int n, why;
@@ -80,7 +80,7 @@ rounds(void)
 		loop_once(l, 0);
 }
 
-/* A rank's cell begins, or ends with this value, at this record. */
+/* Sends that a rank's cell begins at this record; say_ran: that it ends there with this value. */
 static void
 say_mark(struct side *s, unsigned slot, uint32_t tag, uint64_t record)
 {
@@ -137,7 +137,7 @@ test_it_comes_as_what_it_stands_for(void)
 	disconnect(&a, &b);
 }
 
-/* Of one engine nothing overtakes what it said before. */
+/* No message overtakes an earlier one of the same engine. */
 static void
 test_order_of_an_engine(void)
 {
@@ -150,7 +150,7 @@ test_order_of_an_engine(void)
 		unsigned slot = i % 2, what = i / 2 * 7 % 3;
 
 		conn_send(a.c, Nintr, 0, slot, 0, -1, what);
-		if (i == 11) /* one that goes by itself */
+		if (i == 11) /* one that is sent by itself */
 			conn_send(a.c, Thas, 0, 0, 5, -1, slice_text("x"));
 	}
 	rounds();
@@ -170,7 +170,7 @@ test_order_of_an_engine(void)
 	disconnect(&a, &b);
 }
 
-/* Nothing waits longer than for the end of the round, and the end of a connection sends it, too. */
+/* A message waits at most until the end of the round; the end of the connection sends it, too. */
 static void
 test_nothing_is_held(void)
 {
@@ -196,7 +196,7 @@ test_nothing_is_held(void)
 	disconnect(&a, &b);
 }
 
-/* What is no such message ends the connection that it came by. */
+/* A malformed message ends the connection that it came by. */
 static void
 test_damage(void)
 {

@@ -1,5 +1,5 @@
-/* The choice of GPUs, on a machine of 8 that a fake NVML describes; and NVML itself when it fails.
- */
+/* GPUs are chosen as settings and environment say, on a machine of 8 that a fake NVML describes;
+ * NVML's own failures are reported. */
 #include "check.h"
 #include "host/gpus.h"
 #include <errno.h>
@@ -8,7 +8,7 @@
 #define UUID(k) "GPU-000000a" #k "-0000-4000-8000-00000000000" #k
 #define MIG(g, k) "MIG-000000b" #g "-0000-5000-8000-00000000000" #k
 
-static char *fakes; /* the directory they were built into */
+static char *fakes; /* the directory that they were built into */
 
 static void
 use_fake(const char *library, const char *what)
@@ -20,7 +20,7 @@ use_fake(const char *library, const char *what)
 	free(path);
 }
 
-/* "0 3:1 …": what was chosen, or the errno's name. */
+/* "0 3:1 …": the chosen GPUs, or the name of the errno. */
 static const char *
 chosen(const struct nvml_gpu *list, size_t n, const char *visible, const char *words)
 {
@@ -53,7 +53,7 @@ static const struct {
     {NULL, UUID(5) "," UUID(2), "5 2"},
     {NULL, "GPU-000000a6,1", "6 1"},
     {NULL, "gpu-000000A6", "6"},
-    {NULL, "GPU-000000a", "EINVAL"}, /* several begin so */
+    {NULL, "GPU-000000a", "EINVAL"}, /* matches more than one */
     {NULL, "GPU-", "EINVAL"},
     {NULL, "8", "EINVAL"},
     {NULL, "-1", "EINVAL"},
@@ -65,7 +65,7 @@ static const struct {
     {NULL, "none,1", "EINVAL"},
     {NULL, "0,0", "0 0 alone crowded"},
     {NULL, "1,0,1", "1 0 1 alone crowded"},
-    {NULL, "0," UUID(0), "EINVAL"}, /* a slip */
+    {NULL, "0," UUID(0), "EINVAL"}, /* a typing error */
     {NULL, UUID(4) "," UUID(4), "4 4 alone crowded"},
     {"", "all", ""},
     {"", "0", "EINVAL"},
@@ -74,8 +74,8 @@ static const struct {
     {"5,2,7", "1,0", "2 5"},
     {"5,2,7", "3", "EINVAL"},
     {"5,2,7", UUID(7), "7"},
-    {"5,2,7", UUID(3), "EINVAL"}, /* not ours */
-    {"5,2,9,7", "all", "5 2"},	  /* as CUDA: up to what is wrong */
+    {"5,2,7", UUID(3), "EINVAL"}, /* not among the visible ones */
+    {"5,2,9,7", "all", "5 2"},	  /* as CUDA does: up to the first bad entry */
     {"5,2,5", "all", ""},
     {UUID(6) "," UUID(1), "all", "6 1"},
     {"GPU-000000a3", "0", "3"},
@@ -136,7 +136,7 @@ test_choices(void)
 	nvml_close();
 }
 
-/* A rank's environment on one line. */
+/* A rank's environment as one line. */
 static const char *
 environment(const struct gpus *gpus, int rank)
 {
@@ -205,8 +205,8 @@ test_use(void)
 	CHECK(u.process[1].bytes == 72 << 10);
 	CHECK_STR(u.error, "");
 	free(u.process);
-	nvml_use(
-	    &list[2], &u); /* the instance: no utilization, the card's temperature, which fails */
+	nvml_use(&list[2],
+	    &u); /* the instance: no utilization; the card's temperature, whose query fails */
 	CHECK(u.has_memory && u.total == 10ull << 30 && u.util == -1 && u.temp == -1 && u.n == 0);
 	CHECK_STR(u.error, "NVML: nvmlDeviceGetTemperature: GPU is lost");
 	free(u.process);
@@ -214,7 +214,7 @@ test_use(void)
 	nvml_close();
 }
 
-/* An old driver knows less, and that is no error. */
+/* An old driver reports less, and that is no error. */
 static void
 test_old(void)
 {
@@ -244,7 +244,7 @@ test_failures(void)
 	use_fake("/nonexistent/libnvidia-ml.so.1", "");
 	CHECK(nvml_open(&e) == -ENOENT && strstr(e.text, "/nonexistent/libnvidia-ml.so.1"));
 	unsetenv("DDIP_NVML");
-	setenv("DDIP_NVML", "libm.so.6", 1); /* a library, but another one */
+	setenv("DDIP_NVML", "libm.so.6", 1); /* exists, but is another library */
 	CHECK(nvml_open(&e) == -ENOSYS && strstr(e.text, "nvmlInit_v2"));
 	use_fake("libnvidia-ml.so.1", "fail=nvmlInit_v2:18");
 	CHECK(nvml_open(&e) == -EIO && strstr(e.text, "version mismatch"));
@@ -259,7 +259,7 @@ test_failures(void)
 	CHECK(n == 2 && list[0].index == 0 && list[1].index == 2);
 	free(list);
 	nvml_close();
-	nvml_close(); /* once more does no harm */
+	nvml_close(); /* closing twice is harmless */
 }
 
 int
@@ -267,7 +267,7 @@ main(int argc, char **argv)
 {
 	char *self = xstrdup(argv[0]);
 
-	*strrchr(self, '/') = '\0'; /* …/unit: the fakes lie beside it */
+	*strrchr(self, '/') = '\0'; /* …/unit: the fakes are in the parent directory */
 	fakes = xasprintf("%s/../fake", self);
 	free(self);
 	test_choices();

@@ -1,4 +1,5 @@
-/* Tests of fs/host/hostlist.c and launcher.c: what lists of hosts and launchers mean. */
+/* Tests of fs/host/hostlist.c and launcher.c: lists of hosts and launcher commands are parsed as
+ * documented. */
 #include "check.h"
 #include "host/gpus.h"
 #include "host/hostlist.h"
@@ -6,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A list as text; "-": refused, with the words of `why` in the text. */
+/* Compares a list in text form; "-": refused, with the words of `why` in the error's text. */
 static void
 check_list(struct hostlist *l, int r, const struct err *e, const char *want, const char *why)
 {
@@ -91,7 +92,7 @@ test_file(void)
 	file("# nothing\n", "-", "want e.g. a:2 b:2");
 }
 
-/* A host is found by its name, wherever it stands. */
+/* A host is found by its name, wherever it is in the list. */
 static void
 test_index(void)
 {
@@ -123,7 +124,7 @@ test_slurm(void)
 	slurm("n[1-2]", "x", "-", "SLURM_TASKS_PER_NODE=x");
 }
 
-/* The command of a launcher for a host, its words divided by |. */
+/* Checks a launcher's command for a host, its words separated by |. */
 static void
 command_for(const char *host, const char *launcher, const char *want)
 {
@@ -191,7 +192,7 @@ gpus(const char *words_, int local_rank, const char *want)
 	buf_free(&b);
 }
 
-/* The GPUs of a host that nobody has asked. */
+/* The GPUs of a host that has not been queried. */
 static void
 test_gpus(void)
 {

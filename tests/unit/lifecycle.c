@@ -1,6 +1,7 @@
 /*
- * Tests of fs/group/lifecycle.c and recovery.c: what start, stop and restart lead to, who waits for
- * them, and when the process group is rebuilt. The engines are the test, see fake_agent.h.
+ * Tests of fs/group/lifecycle.c and recovery.c: start, stop and restart lead to the right states
+ * and answer the requests that wait for them, and the process group is rebuilt when it must be. The
+ * test plays the engines, see fake_agent.h.
  */
 #include "fake_agent.h"
 #include "group/host_env.h"
@@ -26,7 +27,7 @@ wait_as(struct group *g, struct fake_req *r, bool for_start)
 		req_done(&r->r, now);
 }
 
-/* A client that waits for what it asked of the group. */
+/* Waits as a client does for what it asked of the group. */
 static void
 wait_for(struct group *g, struct fake_req *r)
 {
@@ -40,7 +41,8 @@ all_die(struct group *g)
 		fake_dies(i, 0);
 }
 
-/* Stop asks politely, kills who does not go, and is done when the last has ended. */
+/* Stop first asks the ranks to quit, kills those that do not, and is done when the last one has
+ * ended. */
 static void
 test_stop(void)
 {
@@ -64,7 +66,8 @@ test_stop(void)
 	fake_end();
 }
 
-/* Who has asked for a start hears that somebody else's stop came before it; who stops does not. */
+/* A client that asked for a start gets an error when another's stop overtakes it; the one that
+ * stops does not. */
 static void
 test_start_called_off(void)
 {
@@ -99,7 +102,7 @@ set_hosts(struct group *g, const char *words)
 	return r;
 }
 
-/* The group, which works, is stopped and its start on hosts is asked for. */
+/* Stops the running group and asks for its start on hosts. */
 static void
 on_host(struct group *g, const char *words, const char *backend)
 {
@@ -115,7 +118,7 @@ on_host(struct group *g, const char *words, const char *backend)
 	CHECK(lifecycle_start(g, &e) == 0);
 }
 
-/* A host that tells of no end is given up, and the stop is done. */
+/* A host that reports no ends of ranks is given up, and the stop is done. */
 static void
 test_stop_of_a_silent_host(void)
 {
@@ -137,7 +140,7 @@ test_stop_of_a_silent_host(void)
 	fake_end();
 }
 
-/* So is one that has told of all ranks' ends, but not of the store's; until then it is not to be
+/* So is a host that has reported the ends of all ranks but not the store's; until then it cannot be
  * left out of the hosts. */
 static void
 test_stop_of_a_silent_store(void)
@@ -161,7 +164,7 @@ test_stop_of_a_silent_store(void)
 	fake_end();
 }
 
-/* The ranks meet at the host where the store is, also when rank 0 has moved to another one. */
+/* The ranks meet at the host of the store, also when rank 0 has moved to another one. */
 static void
 test_store_stays(void)
 {
@@ -171,7 +174,7 @@ test_store_stays(void)
 	on_host(g, "a:2", "gloo");
 	fake_step();
 	CHECK(set_hosts(g, "a:2 b:1") == 0);
-	strcpy(g->set.hosts.launcher, "ssh"); /* hosts with names of their own */
+	strcpy(g->set.hosts.launcher, "ssh"); /* so that hosts have names of their own */
 	g->ranks[0].host = g->hosts.list[1];
 	host_env_master(g, &master);
 	CHECK_STR(master.p, "a");
@@ -192,7 +195,7 @@ count_end(void *arg, const struct err *why)
 }
 
 /* A host on which another group has ranks is not given up for the stop of this one, connected or
- * not: as long as it lingers it may come back. */
+ * not: while it lingers it may reconnect. */
 static void
 test_stop_of_a_shared_host(void)
 {
@@ -220,7 +223,8 @@ test_stop_of_a_shared_host(void)
 	}
 }
 
-/* A group is taken down with its agents while they answer nothing: nothing of it is made anew. */
+/* A group is removed together with its agents while they do not respond: no part of it is created
+ * again. */
 static void
 test_end_of_silent_hosts(void)
 {
@@ -241,7 +245,7 @@ test_end_of_silent_hosts(void)
 	}
 }
 
-/* A restart that gives a host up starts all of its ranks once, and the group works. */
+/* A restart that gives a host up starts each of its ranks once, and the group works. */
 static void
 test_restart_of_a_silent_host(void)
 {
@@ -264,7 +268,7 @@ test_restart_of_a_silent_host(void)
 	fake_end();
 }
 
-/* Restart is a stop that a start follows; cells that were submitted meanwhile run then. */
+/* Restart is a stop followed by a start; cells submitted in the meantime run after it. */
 static void
 test_restart(void)
 {
@@ -285,8 +289,8 @@ test_restart(void)
 	fake_end();
 }
 
-/* A start waits for the rank that takes a dead one's place, and for the rebuild; not for a cell
- * that has lost nothing, since that may run for ever. */
+/* A start waits for the replacement of a dead rank and for the rebuild, but not for a cell that has
+ * lost nothing, which may run for ever. */
 static void
 test_start_beside_a_cell(void)
 {
@@ -309,7 +313,7 @@ test_start_beside_a_cell(void)
 	fake_end();
 }
 
-/* Of stop and start the last one counts; a stop drops what waited for the start. */
+/* Of stop and start the last request counts; a stop drops what waited for the start. */
 static void
 test_last_word(void)
 {
@@ -332,7 +336,8 @@ test_last_word(void)
 	fake_end();
 }
 
-/* What waits for a start with another size can't run: it is told, and nothing of it is left. */
+/* What waits for a start with another size cannot run: it gets an error, and nothing of it is
+ * left. */
 static void
 test_other_size(void)
 {
@@ -358,7 +363,7 @@ test_other_size(void)
 	}
 }
 
-/* What asked for a start that comes to nothing gets the errno; a later stop does not. */
+/* Requests that wait for a start that fails get its errno; a later stop does not. */
 static void
 test_refused(void)
 {
@@ -368,7 +373,7 @@ test_refused(void)
 
 	lifecycle_stop(g, &e);
 	all_die(g);
-	CHECK(rmdir(g->run_dir) < 0); /* spools lie there */
+	CHECK(rmdir(g->run_dir) < 0); /* it holds spools */
 	free(g->run_dir);
 	g->run_dir = xstrdup("/nowhere");
 	CHECK(lifecycle_start(g, &e) == -ENOENT);
@@ -381,8 +386,7 @@ test_refused(void)
 	fake_end();
 }
 
-/* A rank that dies in between is replaced, and all rejoin before the next cell; who dies too often
- * is not replaced any more. */
+/* A rank that dies between cells is replaced, and all ranks rejoin before the next cell. */
 static void
 test_replace(void)
 {
@@ -390,15 +394,14 @@ test_replace(void)
 	struct cell *c;
 
 	fake_dies(1, SIGKILL);
-	CHECK_STR(lifecycle_state_name(g), "idle"); /* the fake rejoins at once */
+	CHECK_STR(lifecycle_state_name(g), "idle"); /* the fake's ranks rejoin at once */
 	CHECK(g->recovery.generation == 2 && !recovery_pending(g));
 	c = fake_cell(g, "a", 0, NULL);
 	CHECK_STR(task_state(c->w), "running");
 	fake_end();
 }
 
-/* A rebuild that is asked for waits for the cells that run, and those behind it wait for the
- * rebuild. */
+/* A requested rebuild waits for the running cells, and the cells behind it wait for the rebuild. */
 static void
 test_recover(void)
 {
@@ -419,7 +422,7 @@ test_recover(void)
 	fake_end();
 }
 
-/* The table names every state, and each of its lines an event and what it leads to. */
+/* The table names every state, and each of its rows names an event and its consequence. */
 static void
 test_table(void)
 {

@@ -1,5 +1,5 @@
-/* Tests of engine/relay/link.c: each packet comes once and in order, wherever streams break; bulk
- * keeps to its window, and leaves room on a slow link; nonsense ends a stream. */
+/* Tests of engine/relay/link.c: each packet arrives once and in order, wherever streams break; bulk
+ * keeps to its window and leaves room on a slow link; malformed data ends a stream. */
 #include "fake_streams.h"
 #include <errno.h>
 #include <signal.h>
@@ -8,11 +8,11 @@
 
 enum { ROUNDS = 300, BULK_TOTAL = 400, SEED = 7 };
 
-enum { RATE_MAX = 10000, LATENCY_MAX = 100 }; /* bytes in a millisecond, milliseconds */
+enum { RATE_MAX = 10000, LATENCY_MAX = 100 }; /* bytes per millisecond, milliseconds */
 
-/* What is on its way from one side to the other. */
+/* Data in flight from one side to the other. */
 struct transit {
-	size_t rate; /* bytes in a millisecond */
+	size_t rate; /* bytes per millisecond */
 	unsigned latency_ms;
 
 	struct transit_ms {
@@ -55,7 +55,7 @@ test_cuts(void)
 	side_free(&b);
 }
 
-/* With nobody who acknowledges no more than a window of bulk is made, and a small packet follows at
+/* Without acknowledgements no more than a window of bulk is produced, and a small packet follows at
  * once. */
 static void
 test_window(void)
@@ -86,7 +86,7 @@ test_window(void)
 	side_free(&b);
 }
 
-/* Carries what a link of this rate takes in a millisecond: it comes when it has been on its way. */
+/* Carries as much as a link of this rate does in a millisecond; it arrives after the latency. */
 static void
 carry_slowly(struct side *from, struct side *to, struct transit *t)
 {
@@ -98,8 +98,7 @@ carry_slowly(struct side *from, struct side *to, struct transit *t)
 	ms->n = n > 0 ? (size_t)n : 0;
 }
 
-/* Beside bulk without end a small packet waits for little, and no room on the link is left empty.
- */
+/* Next to endless bulk a small packet is delayed only a little, and the link's capacity is used. */
 static void
 check_slow(size_t bytes_in_ms, unsigned latency_ms)
 {
@@ -161,10 +160,10 @@ test_nonsense(void)
 	check_nonsense(zeros, sizeof(zeros));
 	check_nonsense("\x0d\0\0\0\x01"
 		       "\x05\0\0\0\0\0\0\0",
-	    13); /* it took packets that were not sent */
+	    13); /* acknowledges packets that were never sent */
 	check_nonsense("\x06\0\0\0\x10"
 		       "x",
-	    6); /* a packet before the beginning */
+	    6); /* a packet before the opening */
 	check_nonsense("\x06\0\0\0\x01"
 		       "x",
 	    6);
@@ -175,7 +174,7 @@ test_nonsense(void)
 		       "\0\0\0\0\0\0\0\0"
 		       "\x0d\0\0\0\x01"
 		       "\x01\0\0\0\0\0\0\0",
-	    26); /* the same when it begins again */
+	    26); /* a second opening */
 }
 
 static void
@@ -186,12 +185,12 @@ test_end(void)
 
 	side_new(&a);
 	plug(&a);
-	CHECK(read(a.ours, word, sizeof(word)) > 0); /* unread, it would be an error */
+	CHECK(read(a.ours, word, sizeof(word)) > 0); /* unread data would make the close an error */
 	close(a.ours);
 	a.ours = -1;
 	step();
 	CHECK(a.downs == 1 && a.why == 0);
-	send_numbered(&a, SMALL, 10); /* it waits */
+	send_numbered(&a, SMALL, 10); /* it stays queued */
 	CHECK(link_unacked(a.l) == 1);
 	link_free(a.l);
 }

@@ -1,5 +1,5 @@
 /* Tests of engine/relay/link.c: whenever the link moves to another connection and back, each packet
- * comes once and in order. */
+ * arrives once and in order. */
 #include "fake_streams.h"
 #include <errno.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 enum { ROUNDS = 2400, SEED = 7 };
 
-enum { SEND_BUFFER = 16 << 10 }; /* bytes: packets go by it in parts */
+enum { SEND_BUFFER = 16 << 10 }; /* bytes: packets are sent in parts */
 
 static bool
 move(struct side *s)
@@ -16,7 +16,7 @@ move(struct side *s)
 	return link_move(s->l, make_plug(&s->direct));
 }
 
-/* Two sides that speak with each other by their streams. */
+/* Two sides that are connected by their streams. */
 static void
 pair_new(struct side *a, struct side *b)
 {
@@ -45,8 +45,8 @@ say_both(struct side *a, struct side *b)
 	send_numbered(b, BULK, 100);
 }
 
-/* Everything goes by the other connection, nothing by the streams, which end the link all the same.
- */
+/* All data goes over the other connection and none over the streams, whose end still ends the
+ * link. */
 static void
 test_move(void)
 {
@@ -72,8 +72,8 @@ test_move(void)
 	pair_free(&a, &b);
 }
 
-/* A packet was half written when the link moved: the rest goes there, too, and what comes next is
- * understood. */
+/* A packet was half written when the link moved: the rest follows on the new connection, and what
+ * comes next is understood. */
 static void
 test_half_packet(void)
 {
@@ -98,7 +98,7 @@ test_half_packet(void)
 	send_buffer = 0;
 }
 
-/* One side moves, the other one does not know of it: they meet again where they were. */
+/* One side moves and the other does not know: both end up on the streams again. */
 static void
 test_lonely_move(void)
 {
@@ -119,7 +119,7 @@ test_lonely_move(void)
 	pair_free(&a, &b);
 }
 
-/* A connection that says nothing any more is left, also where it says so to one side only. */
+/* A connection that falls silent is abandoned, also when only one side notices. */
 static void
 test_silence(void)
 {
@@ -136,7 +136,7 @@ test_silence(void)
 	}
 	CHECK(a.backs == 1 && a.why == ETIMEDOUT && b.backs == 0);
 	for (unsigned ms = 0; ms < LINK_DEAD_MS / 2; ms += 100, passed_ms += 100)
-		step(); /* the streams have had nothing to say for as long, and are given time */
+		step(); /* the streams have been silent for as long, and get their own time */
 	CHECK(a.downs == 0);
 	settle(&a, &b);
 	CHECK(b.backs == 1 && b.why == ECONNRESET);
@@ -145,7 +145,7 @@ test_silence(void)
 	pair_free(&a, &b);
 }
 
-/* What a new connection says must be the beginning; else it is left. */
+/* A new connection must begin with the opening; otherwise it is abandoned. */
 static void
 test_nonsense_direct(void)
 {
@@ -155,7 +155,7 @@ test_nonsense_direct(void)
 	     "\0\0\0\0\0\0\0\0"
 	     "\x0d\0\0\0\x01"
 	     "\0\0\0\0\0\0\0\0",
-		26}, /* it begins twice */
+		26}, /* a second opening */
 	};
 	struct side a, b;
 
@@ -172,7 +172,7 @@ test_nonsense_direct(void)
 	}
 }
 
-/* What happens to two sides now and then. */
+/* One of the things that happen to two sides now and then. */
 static void
 disturb(struct side *a, struct side *b)
 {
@@ -184,7 +184,7 @@ disturb(struct side *a, struct side *b)
 		move(b);
 		break;
 	case 2:
-		unplug(&a->direct); /* it notices; the other one is told by the streams */
+		unplug(&a->direct); /* it notices; the other side learns it from the streams */
 		break;
 	case 3:
 		unplug(&b->direct);

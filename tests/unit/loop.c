@@ -1,4 +1,5 @@
-/* Tests of include/loop.c: descriptors, timers and signals, deleted from within callbacks too. */
+/* Tests of include/loop.c: descriptors, timers and signals call back at the right time, also when
+ * they are deleted from within callbacks. */
 #include "loop.h"
 #include "check.h"
 #include <signal.h>
@@ -10,9 +11,9 @@
 static struct loop *l;
 static char order[64];
 static struct watch *first, *second;
-static const struct timespec *stands; /* the clock does, here; NULL: it goes */
+static const struct timespec *stands; /* the time at which the clock is stopped; NULL: it runs */
 
-/* In the place of libc's: what is between two calls takes no time when the test says so. */
+/* Replaces libc's: no time passes between two calls when the test says so. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -49,7 +50,8 @@ test_timers(void)
 	loop_timer(l, 20, note_order, (void *)(intptr_t) "c");
 	never = loop_timer(l, 15, note_order, (void *)(intptr_t) "x");
 	loop_timer(l, 10, note_order, (void *)(intptr_t) "a");
-	loop_timer(l, 10, note_order, (void *)(intptr_t) "b"); /* the same moment: in order */
+	loop_timer(
+	    l, 10, note_order, (void *)(intptr_t) "b"); /* due at the same moment: in order */
 	loop_timer_del(never);
 	loop_timer_del(NULL);
 	stands = NULL;
@@ -69,7 +71,7 @@ on_pipe(void *arg, uint32_t events)
 
 	CHECK(read(fd, &c, 1) == 1);
 	strncat(order, &c, 1);
-	/* whichever comes first removes both: the other must not be called */
+	/* whichever fires first removes both: the other must not be called */
 	loop_fd_del(first);
 	loop_fd_del(second);
 	loop_fd_del(second);
@@ -101,7 +103,7 @@ on_end(void *arg)
 {
 	ends++;
 	if (arg)
-		loop_round_end(l, on_end, NULL); /* it belongs to this round, too */
+		loop_round_end(l, on_end, NULL); /* it still belongs to this round */
 }
 
 static void
@@ -110,7 +112,7 @@ ends_round(void *arg)
 	loop_round_end(l, on_end, l);
 }
 
-/* The end of a round is before the loop sleeps, also for what a timer wants then. */
+/* The end of a round comes before the loop sleeps, also if a timer asks for it just then. */
 static void
 test_round_end(void)
 {

@@ -1,6 +1,7 @@
 /*
- * The engine's own communicator, on the fake NCCL and the fake CUDA runtime: ranks are processes.
- * What it measures and checks, what a failing call says, and that nothing holds up who cancels.
+ * The engine's own communicator, on the fake NCCL and the fake CUDA runtime: it measures and checks
+ * links, a failing call is reported with its text, and cancelling never blocks. The ranks are
+ * processes.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -42,7 +43,8 @@ measured(struct nccl_link *l, enum measure_kind kind, size_t count, int to, int 
 	return m;
 }
 
-/* All of each kind is right, also over several pieces; the ring, and a pair while one rests. */
+/* All collectives give correct results, also over several pieces; the ring, and a pair while one
+ * rank rests. */
 static void
 rank_measures(void)
 {
@@ -70,7 +72,7 @@ rank_measures(void)
 	leave(&l);
 }
 
-/* A link that is slow, and one that brings something else, are seen by who receives there. */
+/* A slow link, and one that corrupts data, are noticed by the rank that receives over it. */
 static void
 rank_sees_links(void)
 {
@@ -82,7 +84,7 @@ rank_sees_links(void)
 	CHECK(nccl_link_open(&l, the_id(), rank, ranks, 0, &e) == 0);
 	m = measured(&l, MEASURE_SENDRECV, 100, to, from);
 	CHECK(m.wrong == (rank == 2 ? 2 : 0));
-	/* the first piece may be there when the receiver's clock starts */
+	/* the first piece may have arrived when the receiver's clock starts */
 	CHECK(rank != 1 || m.us >= (double)SLOW_US * (REPEATS - 1) / REPEATS);
 	m = measured(&l, MEASURE_ALL_REDUCE, 100, to, from);
 	CHECK(m.wrong == (rank == 2 ? 2 : 0));
@@ -91,7 +93,7 @@ rank_sees_links(void)
 
 /* ---- failures ---- */
 
-/* Each call that fails says its name and what NCCL says; after that a new communicator works. */
+/* Each failing call reports its name and NCCL's message; then a new communicator works. */
 static void
 rank_fails(void)
 {
@@ -147,7 +149,7 @@ rank_fails_without(void)
 	free(l.staging);
 }
 
-/* What a peer did is told by the communicator later. */
+/* The communicator reports a peer's failure later. */
 static void
 rank_hears_of_peer(void)
 {
@@ -162,7 +164,7 @@ rank_hears_of_peer(void)
 
 /* ---- the thread ---- */
 
-/* The thread may be busy with what was cancelled. */
+/* Retries while the thread is busy with what was cancelled. */
 static int
 finish(const struct nccl_job *job, struct err *e)
 {
@@ -182,7 +184,7 @@ join(struct nccl_job *job, const char *id)
 	memcpy(job->id, id, sizeof(job->id));
 }
 
-/* Alone among two, in joining and in a collective: it waits, is cancelled, and goes on. */
+/* One rank of two waits alone, in joining and in a collective: it is cancelled, and goes on. */
 static void
 rank_is_cancelled(void)
 {
@@ -200,7 +202,7 @@ rank_is_cancelled(void)
 	rank_nccl_cancel();
 	join(&job, the_id());
 	CHECK(finish(&job, &e) == 1);
-	CHECK(fake.live() == 1); /* the lonely one is none any more */
+	CHECK(fake.live() == 1); /* the lonely communicator has been freed */
 	unlink(lonely);
 	if (rank == 0) {
 		CHECK(rank_nccl_begin(&measures, &e) == 0);
@@ -211,10 +213,11 @@ rank_is_cancelled(void)
 	}
 	CHECK(finish(rank == 0 ? &away : &now, &e) == (rank == 0 ? -EINVAL : 1));
 	CHECK(fake.live() == 0);
-	_exit(CHECK_DONE()); /* the thread goes on: a search for leaks would stumble over it */
+	_exit(CHECK_DONE()); /* the thread keeps running: a leak check would trip over it */
 }
 
-/* The thread stuck where nothing can cancel it: nobody waits for ever, and the next one is told. */
+/* The thread is stuck where nothing can cancel it: no caller waits for ever, and the next one gets
+ * an error. */
 static void
 rank_gets_stuck(void)
 {

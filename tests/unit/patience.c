@@ -1,4 +1,4 @@
-/* A process is waited for until it has had its share of the processor, and not for ever. */
+/* A process is waited for until it has had its share of the processor, but not for ever. */
 #include "base/patience.h"
 #include "base/daemon.h"
 #include "check.h"
@@ -40,7 +40,7 @@ over(void *arg)
 	loop_stop(daemon_.loop);
 }
 
-/* Waits for a child until that is over. How long, in ms. */
+/* Waits for a child until its patience is over. Returns how long, in ms. */
 static uint64_t
 wait_for(pid_t pid)
 {
@@ -71,7 +71,7 @@ test_share(void)
 	end(pid);
 }
 
-/* It uses nothing: it may be that others use it all. */
+/* The process uses no CPU time: possibly because others use all of it. */
 static void
 test_longest(void)
 {
@@ -79,7 +79,7 @@ test_longest(void)
 
 	CHECK(wait_for(pid) >= LONGEST_MS);
 	end(pid);
-	CHECK(wait_for(pid) >= SHARE_MS); /* gone */
+	CHECK(wait_for(pid) >= SHARE_MS); /* it no longer exists */
 }
 
 static void

@@ -1,4 +1,5 @@
-/* Tests of include/proc.c: what is told of ourselves, of a child and of mounts. */
+/* Tests of include/proc.c: it reads the right facts about this process, a child and mounts from
+ * /proc, and closes descriptors with and without the kernel's help. */
 #include "proc.h"
 #include "check.h"
 #include <errno.h>
@@ -57,7 +58,7 @@ test_children(void)
 	CHECK(proc_parent(pid) == 0);
 }
 
-/* A child that a signal ended, and one that left, before they are waited for. */
+/* A child that a signal ended, and one that exited, before they are reaped. */
 static void
 test_exit_signal(void)
 {
@@ -163,7 +164,7 @@ test_mount_path(void)
 	CHECK_STR(path, "/a b\\040/\t\303\274#");
 }
 
-/* From now on this process has a kernel that answers close_range with ENOSYS. */
+/* From now on close_range fails with ENOSYS in this process. */
 static void
 forbid_close_range(void)
 {
@@ -186,7 +187,8 @@ is_open(int fd)
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-/* In a child, where closing does no harm: from the first on, with and without the kernel's help. */
+/* In a child, where closing does no harm: all descriptors from the first on, with and without
+ * close_range. */
 static void
 close_from(bool old_kernel)
 {

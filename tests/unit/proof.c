@@ -1,5 +1,6 @@
-/* Tests of engine/relay/proof.c and sha256.c: only who knows the secret proves it, the secret is
- * not said, and nothing of what comes behind is taken; sums are those of the standards. */
+/* Tests of engine/relay/proof.c and sha256.c: only a peer that knows the secret can prove it, the
+ * secret itself is never sent, and bytes behind the proof are left in the socket; sums match those
+ * of the standards. */
 #include "relay/proof.h"
 #include "check.h"
 #include "relay/sha256.h"
@@ -20,12 +21,12 @@ static const unsigned char other[PROOF_SECRET] = "the secret that both sides kne
 /* One side of a connection, and how it ended. */
 struct side {
 	struct proof *p;
-	int fd; /* that it was given back; -1 */
+	int fd; /* the descriptor returned after the proof; -1: none */
 	unsigned ends;
 	int why;
 };
 
-/* In the place of libc's: time passes when the test says so. */
+/* Replaces libc's: time passes when the test says so. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -77,7 +78,7 @@ finish(struct side *s)
 		close(s->fd);
 }
 
-/* Both sides, and what lies between them: all that they say to each other, byte by byte. */
+/* Connects both sides and carries their bytes one by one; said collects them. */
 static void
 talk(
     struct side *listener, struct side *caller, const unsigned char *caller_knows, struct buf *said)
@@ -134,13 +135,15 @@ test_wrong_secret(void)
 	talk(&listener, &caller, other, &said);
 	CHECK(listener.ends == 1 && listener.fd < 0 && listener.why == EACCES);
 	CHECK(caller.ends == 1 && caller.fd < 0 && caller.why == ECONNRESET);
-	CHECK(said.n == 2 * NONCE + MAC); /* the listener proves nothing to who knows nothing */
+	CHECK(said.n ==
+	      2 * NONCE +
+		  MAC); /* the listener proves nothing to a peer that does not know the secret */
 	finish(&listener);
 	finish(&caller);
 	buf_free(&said);
 }
 
-/* What the caller says is no proof of the listener's. */
+/* The caller's own proof, echoed, is not accepted as the listener's. */
 static void
 test_echo(void)
 {
@@ -161,7 +164,7 @@ test_echo(void)
 	close(pair[1]);
 }
 
-/* Bytes behind the proof are for who gets the connection. */
+/* Bytes behind the proof stay for the new owner of the connection. */
 static void
 test_bytes_behind(void)
 {
@@ -193,7 +196,7 @@ test_bytes_behind(void)
 	close(far[1]);
 }
 
-/* Who says nothing, or not all of it, is waited for no longer than that. */
+/* A peer that sends nothing, or not all of its proof, is waited for no longer than PROOF_MS. */
 static void
 test_silence(enum proof_side side, size_t words)
 {
@@ -257,7 +260,7 @@ check_hmac(const void *key, size_t key_n, const void *p, size_t n, const char *w
 	check_sum(mac, want);
 }
 
-/* FIPS 180-4 and RFC 4231 have these. */
+/* From FIPS 180-4 and RFC 4231. */
 static void
 test_sums(void)
 {

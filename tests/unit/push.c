@@ -1,5 +1,5 @@
-/* Pushed bytes: writing, truncating, and that ranks that have mapped them do not see what is
- * written later. */
+/* Pushed bytes can be written and truncated, and ranks that have mapped them do not see later
+ * writes. */
 #include "object/push.h"
 #include "check.h"
 #include <errno.h>

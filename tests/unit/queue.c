@@ -1,6 +1,6 @@
 /*
- * Tests of fs/group/queue.c and cell.c: what is sent to which rank and when, what comes of it, and
- * what a rank's end does to its queue. The engines are the test, see fake_agent.h.
+ * Tests of fs/group/queue.c and cell.c: cells, pushes and moves reach the right ranks in order and
+ * end with the right result, also when a rank dies. The test plays the engines, see fake_agent.h.
  */
 #include "fake_agent.h"
 #include "group/queue.h"
@@ -11,8 +11,8 @@
 
 static const int zero[] = {0}, one[] = {1};
 
-/* A cell of one rank leaves the others free; one of all begins when all are free, everywhere at
- * once; what is behind it waits. */
+/* A cell of one rank leaves the others free; a cell of all ranks begins when all are free, on all
+ * at once; what is queued behind it waits. */
 static void
 test_order(void)
 {
@@ -34,7 +34,7 @@ test_order(void)
 	CHECK_STR(task_state(all->w), "running");
 	CHECK(fake_count(Trun, 0) == 1 && fake_count(Trun, 1) == 1 && fake_count(Trun, 2) == 1);
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
-	/* rank 1 is free already, and its next cell is its own */
+	/* rank 1 is free already, and the next cell needs only rank 1 */
 	CHECK_STR(task_state(all->w), "running");
 	CHECK_STR(task_state(behind->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
@@ -46,7 +46,7 @@ test_order(void)
 	fake_end();
 }
 
-/* The writer gets the errno of the first rank that failed; the cell behind runs all the same. */
+/* The writer gets the errno of the first rank that failed; the cell behind it still runs. */
 static void
 test_failure(void)
 {
@@ -64,8 +64,7 @@ test_failure(void)
 	cell_error(bad, &text);
 	CHECK_STR(text.p, "rank 1: ZeroDivisionError\n");
 	buf_free(&text);
-	/* one rank may have left a collective half done: the process group was rebuilt in between
-	 */
+	/* a rank may have left a collective half done: the process group was rebuilt in between */
 	CHECK(g->recovery.generation == 2);
 	CHECK_STR(task_state(next->w), "running");
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
@@ -74,7 +73,7 @@ test_failure(void)
 	fake_end();
 }
 
-/* Of queued cells nothing is ever sent when they are interrupted or dropped. */
+/* A queued cell that is interrupted or dropped is never sent. */
 static void
 test_drop(void)
 {
@@ -105,7 +104,7 @@ keep(struct task *w)
 	*(bool *)w->arg = true;
 }
 
-/* A push of one byte to all of two ranks. */
+/* A push of one byte to both ranks. */
 static struct task *
 push(struct group *g, bool *ended)
 {
@@ -174,7 +173,7 @@ test_push(void)
 	fake_end();
 }
 
-/* So is a name moved. */
+/* The same holds for moving a name. */
 static void
 test_move(void)
 {
@@ -201,8 +200,8 @@ test_move(void)
 	fake_end();
 }
 
-/* A rank that dies fails what it ran; its successor takes what waited. The one that is left is
- * freed after grace, not before. */
+/* A rank that dies fails the cell that it ran; its successor runs what was queued. The remaining
+ * rank is freed after grace, not before. */
 static void
 test_death(void)
 {

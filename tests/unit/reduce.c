@@ -1,5 +1,5 @@
-/* Operations over ranks' parts: types to the last code, NaN, wrapping, pieces, threads, refusals.
- */
+/* Reductions over ranks' parts are right for all types to the last code, with NaN, wrapping, pieces
+ * and threads; parts that do not fit together are refused. */
 #include "reduce.h"
 #include "check.h"
 #include <errno.h>
@@ -15,7 +15,7 @@ type(const char *name)
 
 /* ---- element types ---- */
 
-/* Blocks of numbers each way. */
+/* Converts blocks of numbers in both directions. */
 enum { CODES = 65536 };
 
 static void
@@ -70,7 +70,8 @@ code_of(const struct dtype *d, double v)
 	return code;
 }
 
-/* Every code comes back; halfway between two neighbours the even one, beside it the nearer one. */
+/* Every code survives the round trip; a number halfway between two neighbors rounds to the even
+ * one, any other to the nearer one. */
 static void
 check_small(const char *name)
 {
@@ -152,7 +153,7 @@ memory(const char *p, size_t n)
 	return (struct source){.kind = SOURCE_MEMORY, .head = p, .head_n = n, .fd = -1};
 }
 
-/* A part of this line and these bytes; the buffer is the caller's. */
+/* Makes a part of this line and these bytes; the caller frees the buffer. */
 static struct shard
 part(struct buf *b, int rank, const char *line, const void *p, size_t n)
 {
@@ -166,8 +167,8 @@ part(struct buf *b, int rank, const char *line, const void *p, size_t n)
 	return out;
 }
 
-/* What comes of a reduction, which is freed: its line and its bytes behind each other. NULL:
- * outcome says why. */
+/* Finishes and frees a reduction. Returns its line with its bytes behind it, for the caller to
+ * free; NULL: outcome has the error. */
 static char *
 result_of(struct loop *l, struct reduction *r, size_t *line, size_t *size)
 {
@@ -192,7 +193,8 @@ result_of(struct loop *l, struct reduction *r, size_t *line, size_t *size)
 	return out.n ? out.p : NULL;
 }
 
-/* The same result if the first ranks, and the others, are combined on a host of their own first. */
+/* Checks that the result is the same if the first ranks, and the others, are first combined on
+ * hosts of their own. */
 static void
 check_by_hosts(struct loop *l, const struct reduce_op *op, const struct shard *parts, int n,
     const char *want, size_t want_size)
@@ -220,7 +222,8 @@ check_by_hosts(struct loop *l, const struct reduce_op *op, const struct shard *p
 	}
 }
 
-/* The result's bytes (freed by the caller), its line into *line; NULL: outcome says why. */
+/* Returns the bytes of the result (the caller frees them) and its line in *line; NULL: outcome has
+ * the error. */
 static char *
 run(struct loop *l, const struct reduce_op *op, const char *lines[], const void *data[],
     const size_t sizes[], int n, struct buf *line)
@@ -248,7 +251,7 @@ run(struct loop *l, const struct reduce_op *op, const char *lines[], const void 
 static void
 check_large(struct loop *l)
 {
-	enum { N = 300001 }; /* pieces, and an end that fills no block */
+	enum { N = 300001 }; /* several pieces, the last one not a whole block */
 
 	float *a = xcalloc(N, sizeof(*a)), *b = xcalloc(N, sizeof(*b)), *mean;
 	const char *lines[] = {"array 4 300001 float32", "array 4 300001 float32"};
@@ -277,7 +280,8 @@ check_large(struct loop *l)
 	buf_free(&line);
 }
 
-/* Four ranks, on two hosts in each way (run()): sums are rounded once, wherever the cut is. */
+/* Four ranks, split over two hosts in each way (run()): sums are rounded once, wherever the split
+ * is. */
 static void
 check_four(struct loop *l)
 {
@@ -326,7 +330,7 @@ check_integers(struct loop *l)
 	double means[3] = {0};
 	int64_t counts[3] = {0};
 
-	CHECK(out && out[0] == (char)-56 && out[1] == 56 && out[2] == 3); /* wraps */
+	CHECK(out && out[0] == (char)-56 && out[1] == 56 && out[2] == 3); /* int8 wraps */
 	free(out);
 	out = run(l, &reduce_mean, lines, (const void *[]){a, b}, sizes, 2, &line);
 	CHECK_STR(line.p, "mean tensor 8 3 float64");
@@ -377,7 +381,7 @@ check_shapes(struct loop *l)
 	free(out);
 	out = run(l, &reduce_mean, (const char *[]){"object 1 2 int", "object 1 4 float"},
 	    (const void *[]){"ab", "cdef"}, ragged, 2, &line);
-	CHECK(out && memcmp(out, "abcdef", 6) == 0); /* Python's numbers: joined for Python */
+	CHECK(out && memcmp(out, "abcdef", 6) == 0); /* Python numbers: concatenated, for Python */
 	CHECK_STR(line.p, "mean object 1 6 int");
 	free(out);
 	buf_free(&line);

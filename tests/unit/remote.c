@@ -1,4 +1,5 @@
-/* Reads of an object on another host: what is asked of the rank there, which is an array here. */
+/* Reads of an object on another host request the ranges that they need from the rank there, and
+ * little more. An array stands in for the rank. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "base/daemon.h"
@@ -31,7 +32,7 @@ static struct buf last_data, stream;
 
 static uint64_t passed_ms;
 
-/* In the place of libc's: time passes when the test says so, else no piece grows old. */
+/* Replaces libc's: time passes when the test says so; otherwise no piece grows old. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -79,7 +80,7 @@ req_data(struct req *r, const void *p, size_t n)
 	buf_add(&last_data, p, n);
 }
 
-/* Takes the questions that were sent. */
+/* Receives the requests that were sent. */
 static void
 take(void)
 {
@@ -102,7 +103,7 @@ take(void)
 	}
 }
 
-/* Answers the oldest question, with a failure if no is one. */
+/* Answers the oldest request; if no is not 0, with that errno. */
 static void
 answer(int no)
 {
@@ -138,7 +139,7 @@ new_remote(void)
 	return remote_new(&agent, 1, HANDLE, SIZE);
 }
 
-/* The bytes that were asked for since the n-th question, and the end of the last of them. */
+/* How many bytes were requested since the n-th request. */
 static uint64_t
 bytes_since(int n)
 {
@@ -163,7 +164,7 @@ got(uint64_t offset, size_t n)
 	return last_result == 0 && last_data.n == n && !memcmp(last_data.p, object + offset, n);
 }
 
-/* Ranges here and there cost themselves. */
+/* Scattered reads request exactly their ranges. */
 static void
 test_random(void)
 {
@@ -182,7 +183,8 @@ test_random(void)
 	remote_free(o);
 }
 
-/* Who reads in order finds what comes next: nothing is asked for twice, nor too far ahead. */
+/* A sequential reader finds the next bytes already there: nothing is requested twice, nor too far
+ * ahead. */
 static void
 test_in_order(void)
 {
@@ -205,8 +207,8 @@ test_in_order(void)
 	remote_free(o);
 }
 
-/* What lies there for long is asked for again, and less of it is asked for ahead: a reader that
- * takes its time costs the link little more than it reads. */
+/* Bytes that were read ahead long ago are requested again, and the reader gets less read ahead: a
+ * slow reader costs the link little more than it reads. */
 static void
 test_slow_reader(void)
 {
@@ -225,8 +227,7 @@ test_slow_reader(void)
 	remote_free(o);
 }
 
-/* A link that carries less from one moment on: what is on its way already is not asked for again.
- */
+/* A link that becomes slower: bytes in flight are not requested again. */
 static void
 test_narrower_link(void)
 {
@@ -244,7 +245,7 @@ test_narrower_link(void)
 			answer(0);
 		}
 		CHECK(got(at, BLOCK));
-		/* many come before the reader is back */
+		/* many arrive before the reader is back */
 		for (int i = 0; at == SIZE / 4 && i < BURST; i++)
 			answer(0);
 	}
@@ -252,7 +253,7 @@ test_narrower_link(void)
 	remote_free(o);
 }
 
-/* Several at once, in any order, are all answered, each byte being asked for once. */
+/* Several reads at once, in any order, are all answered, and each byte is requested once. */
 static void
 test_at_once(void)
 {
@@ -269,7 +270,7 @@ test_at_once(void)
 	remote_free(o);
 }
 
-/* The head lies before the object's bytes. */
+/* The head precedes the object's bytes. */
 static void
 test_head(void)
 {
@@ -286,7 +287,7 @@ test_head(void)
 	remote_free(o);
 }
 
-/* A failure is that of the ranges it is in; who asks again gets another answer. */
+/* A failure affects only the ranges that it is for; a repeated read is requested again. */
 static void
 test_failures(void)
 {
@@ -310,7 +311,7 @@ test_failures(void)
 	remote_free(o);
 }
 
-/* Answers for which nobody waits any more are dropped. */
+/* Replies that are no longer wanted are dropped. */
 static void
 test_leaving(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Communicators that others own, on the fakes: a rank that waits in one is let go of while Python
- * does nothing, and the owner frees it then; if Python comes first they are its own.
+ * Communicators with another owner, on the fakes: a rank that waits in one is released while Python
+ * does not run, and the owner frees it then; if Python comes first, they are left to it.
  */
 #define _GNU_SOURCE
 #include "fake_nccl.h"
@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { LATER_MS = 600 }; /* than Python has time */
+enum { LATER_MS = 600 }; /* longer than Python is given */
 
 static struct loop *loop;
 static int (*revoked)(void);
@@ -21,9 +21,9 @@ static struct {
 	struct nccl_link link;
 	uint64_t memory;
 	struct nccl_data data;
-} owner; /* what stands for torch */
+} owner; /* stands in for torch */
 
-/* Rank 0 waits alone in a collective; the other one has come and does nothing. */
+/* Rank 0 waits alone in a collective; the other rank has joined and does nothing. */
 static void
 wait_alone(void)
 {
@@ -60,7 +60,7 @@ end(void)
 	CHECK(fake.live() == 0 && fake.memory() == 0);
 }
 
-/* What was under way there has let go, within a second or ten. */
+/* Does the work on the stream end, within a second or ten? */
 static bool
 stream_ends(void)
 {
@@ -72,11 +72,11 @@ stream_ends(void)
 	return cuda_stream_done(owner.link.stream, &e) == 1;
 }
 
-/* A claim that has waited for the thread in vain, which a busy machine keeps, is made again. */
+/* Claims; a claim that waited for the thread in vain, as on a busy machine, is repeated. */
 static bool
 claims(void)
 {
-	enum { TRIES = 30 }; /* of two seconds each */
+	enum { TRIES = 30 }; /* two seconds each */
 
 	bool claimed = false;
 
@@ -94,7 +94,7 @@ rank_is_freed(void)
 	if (rank == 0) {
 		CHECK(cuda_stream_done(owner.link.stream, &e) == 0);
 		rank_revoke_later();
-		rank_revoke_later(); /* once is enough */
+		rank_revoke_later(); /* asking twice is harmless */
 		while (!revoked())
 			loop_once(loop, 1);
 		CHECK(claims());
@@ -102,7 +102,7 @@ rank_is_freed(void)
 		CHECK(nccl_all_reduce(owner.link.comm, owner.link.stream, &owner.data, &e) < 0);
 		CHECK(fake.live() == 1 && fake.aborted() == 0 && revoked() == 1);
 	}
-	end(); /* its owner aborts it */
+	end(); /* the owner aborts it */
 }
 
 static void
@@ -111,7 +111,7 @@ on_time(void *arg)
 	*(bool *)arg = true;
 }
 
-/* The timer fires, but they are not to be touched any more. */
+/* The timer fires, but the communicators must not be touched any more. */
 static void
 rank_is_python_s(void)
 {
@@ -123,9 +123,9 @@ rank_is_python_s(void)
 	if (rank == 0) {
 		rank_revoke_later();
 		CHECK(rank_revoke_claim());
-		rank_revoke_set(&row, 1, rank_revoke_claims()); /* they may be freed now, */
+		rank_revoke_set(&row, 1, rank_revoke_claims()); /* they may be freed from now on, */
 		rank_revoke_release();
-		rank_revoke_set(&row, 1, rank_revoke_claims() - 1); /* or were since */
+		rank_revoke_set(&row, 1, rank_revoke_claims() - 1); /* or were freed since */
 		rank_revoke_later();
 		loop_timer(loop, LATER_MS, on_time, &over);
 		while (!over)
@@ -135,7 +135,7 @@ rank_is_python_s(void)
 	end();
 }
 
-/* Who is to free them learns that he must not, as long as they are being revoked. */
+/* The owner learns that it must not free them while they are being revoked. */
 static void
 rank_must_not_free(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Tests of fs/group/selftest.c: the table of what ranks have measured, and how a self-test is
- * queued, fails and is interrupted. The engines are the test, see fake_agent.h.
+ * Tests of fs/group/selftest.c: the table shows the ranks' measurements, and a self-test is queued,
+ * fails and is interrupted as it should be. The test plays the engines, see fake_agent.h.
  */
 #include "fake_agent.h"
 #include "group/queue.h"
@@ -30,7 +30,7 @@ answers(int rank, const char *lines, unsigned wrong)
 	    fake_take(Tselftest, rank), Rselftest, fake_slice(lines), (uint32_t)wrong, (uint32_t)5);
 }
 
-/* The text without its first line, which has the time. */
+/* The text without its first line, which contains the time. */
 static char *
 table(const struct group *g)
 {
@@ -53,8 +53,8 @@ check_has(const char *text, const char *what)
 	}
 }
 
-/* The slowest rank counts, errors add up, the slowest pair is named; the file's bandwidths are
- * those of nccl-tests. */
+/* The slowest rank counts, errors add up, the slowest pair is named; the bandwidths are computed as
+ * in nccl-tests. */
 static void
 test_table(void)
 {
@@ -100,7 +100,7 @@ test_table(void)
 	fake_end();
 }
 
-/* Whatever a rank says, the table is one. */
+/* Whatever a rank reports, the table is well formed. */
 static void
 test_nonsense(void)
 {
@@ -118,8 +118,8 @@ test_nonsense(void)
 	fake_end();
 }
 
-/* It begins when all ranks are free, and on all at once; a rank that fails ends the others' waiting
- * after grace; then the process group is rebuilt. */
+/* A self-test begins when all ranks are free, on all at once; a rank that fails ends the others'
+ * waiting after grace; then the process group is rebuilt. */
 static void
 test_failure(void)
 {
@@ -146,7 +146,7 @@ test_failure(void)
 	fake_end();
 }
 
-/* An interrupt names this self-test, and no later one. */
+/* An interrupt is for this self-test, and for no later one. */
 static void
 test_interrupt(void)
 {
@@ -171,7 +171,7 @@ test_interrupt(void)
 	fake_end();
 }
 
-/* It has a deadline as a cell has; one that never began leaves the table of the last one. */
+/* A self-test has a deadline like a cell; one that never began leaves the previous table. */
 static void
 test_deadline(void)
 {

@@ -1,4 +1,6 @@
-/* Tests of include/spool.c: order of two streams, cuts, going on, a reader that follows. */
+/* Tests of include/spool.c: a reader gets two streams in the order in which they were written,
+ * between marks, while they grow and after a new process appends; a full disk loses no more than
+ * what does not fit. */
 #include "spool.h"
 #include "check.h"
 #include <fcntl.h>
@@ -7,7 +9,7 @@
 
 static char dir[] = "/tmp/ddip-unit.XXXXXX";
 
-/* Everything the cursor reaches, as "out|ERR" text: stderr in brackets. */
+/* Everything up to the end mark as "out[ERR]" text: stderr is in brackets. */
 static void
 read_all(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
     size_t max, struct buf *out)
@@ -70,7 +72,7 @@ test_order(void)
 	CHECK(spool_reader_size(&r, SPOOL_STDOUT) == 8 + 5 + 4 + 5);
 	spool_writer_close(&w);
 
-	/* a new process goes on where the last one ended */
+	/* a new process appends where the last one stopped */
 	buf_clear(&out);
 	CHECK(spool_writer_open(&w, dir, "a", &e) == 0);
 	add(&w, SPOOL_STDOUT, "again");
@@ -106,7 +108,7 @@ test_pipe(void)
 	free(data);
 }
 
-/* A disk without room: what does not fit is counted, and the writer goes on. */
+/* A full disk: what does not fit is counted, and the writer goes on. */
 static void
 test_full(void)
 {
@@ -131,7 +133,7 @@ test_full(void)
 	CHECK(w.at.size[SPOOL_STDERR] == 4 && w.at.records == 1);
 	close(p[0]), close(p[1]);
 
-	/* nor is there any for the index: its readers miss that piece, and no other */
+	/* nor is there room for the index: readers miss that piece, and no other */
 	order = w.order;
 	w.order = open("/dev/full", O_RDWR | O_CLOEXEC);
 	add(&w, SPOOL_STDERR, "missed");

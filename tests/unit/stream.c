@@ -1,12 +1,12 @@
-/* Tests of fs/base/stream.c: readers at any place, what is dropped and how a reader learns of it.
- */
+/* Tests of fs/base/stream.c: readers at any offset get the lines that are kept, and learn what was
+ * dropped. */
 #include "base/stream.h"
 #include "check.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What the session would do: the last answer. */
+/* In place of the session: the last reply. */
 static struct buf answer;
 static int result;
 static bool parked;
@@ -84,7 +84,7 @@ test_places(void)
 	stream_free(s, ENODEV);
 }
 
-/* A line of 100 bytes with a number. */
+/* Adds a line of 100 bytes with a number. */
 static void
 add(struct stream *s, unsigned i)
 {
@@ -124,7 +124,8 @@ test_bound(void)
 	}
 	CHECK(result == -EAGAIN && next == LINES);
 	CHECK(lines >= LEAST && lines <= MOST);
-	/* back to where all is dropped: told again, with the oldest line behind it */
+	/* back to an offset where everything is dropped: reported again, followed by the oldest
+	 * line */
 	ask(&reader, 0, 4096);
 	CHECK(strstr(answer.p, "dropped bytes="));
 	at = answer.n;

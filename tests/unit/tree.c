@@ -1,6 +1,6 @@
 /*
- * Tests of fs/tree: paths to nodes and back, listings, sizes, and `names` in pieces, without FUSE.
- * The engines are the test, see fake_agent.h.
+ * Tests of fs/tree, without FUSE: paths lead to nodes and back; listings, sizes and `names`, also
+ * in pieces, are right. The test plays the engines, see fake_agent.h.
  */
 #include "fake_agent.h"
 #include "base/daemon.h"
@@ -29,7 +29,7 @@ end(void)
 	fake_end();
 }
 
-/* The rank has reported these variables: lines of names, or of whole rows. */
+/* The rank reports these variables: lines of names, or of whole rows. */
 static void
 report(struct group *g, int rank, const char *rows)
 {
@@ -37,7 +37,7 @@ report(struct group *g, int rank, const char *rows)
 	g->ranks[rank].table = var_table_new(fake_slice(rows));
 }
 
-/* The node of a path, one lookup of each directory; NULL with *error. */
+/* Looks a path up, one directory at a time. Returns its node; NULL with *error. */
 static struct node *
 walk(const char *path, int *error)
 {
@@ -58,7 +58,7 @@ error_of(const char *path)
 	return walk(path, &error) ? 0 : error;
 }
 
-/* All names of a directory, with blanks between. The caller's. */
+/* All names in a directory, separated by blanks. The caller frees the string. */
 static char *
 list(const char *path)
 {
@@ -80,7 +80,7 @@ list(const char *path)
 		free(l_);                                                                          \
 	} while (0)
 
-/* A path leads to a node that says the same path, and to the same inode number each time. */
+/* A path leads to a node that has the same path, and to the same inode number each time. */
 static void
 test_paths(void)
 {
@@ -106,7 +106,8 @@ test_paths(void)
 		tree_path(n, &b);
 		CHECK_STR(b.p, paths[i]);
 		CHECK(n->ino == again->ino);
-		/* who may wait in an fsync has a node, and so an inode lock, of his own */
+		/* a file whose clients may wait in an fsync has a private node, and so its own
+		 * inode lock */
 		CHECK((n == again) == !(n->row->flags & ROW_PRIVATE_NODE));
 		for (size_t k = 0; k < i; k++) {
 			struct node *other = walk(paths[k], &error);
@@ -174,7 +175,8 @@ test_lists(void)
 	end();
 }
 
-/* What comes and goes while a directory is listed is told or not; all else is told once. */
+/* Entries that appear or vanish during a listing may or may not be listed; all others are listed
+ * once. */
 static void
 test_list_goes_on(void)
 {
@@ -193,7 +195,7 @@ test_list_goes_on(void)
 	end();
 }
 
-/* Everything of a group that was removed is gone, also behind nodes that are held. */
+/* Everything in a removed group is gone, also behind nodes that are held. */
 static void
 test_gone(void)
 {
@@ -227,8 +229,8 @@ size_of(const char *path)
 	return (uint64_t)st.st_size;
 }
 
-/* Texts have their size; views have none before they are open, or rsync(1) would take an object
- * with as many bytes, changed in the second in which a file was, for that file, and not push it. */
+/* Texts report their size. Views report none before they are open, or rsync(1) would take an object
+ * for a file with as many bytes, changed in the same second, and not push it. */
 static void
 test_sizes(void)
 {
@@ -277,7 +279,8 @@ count(void *arg)
 	++*(int *)arg;
 }
 
-/* So many that others are served meanwhile; they are those of the moment when it was opened. */
+/* So many names that other requests are served in between; they are those that existed at the
+ * open. */
 static void
 test_many_names(void)
 {
@@ -306,7 +309,7 @@ test_many_names(void)
 	CHECK(lines == NAMES && strncmp(f.text.p, "v000000 type=int ", 17) == 0);
 	tree_release(&f);
 
-	/* one who is interrupted meanwhile */
+	/* a client that is interrupted meanwhile */
 	report(g, 0, rows.p);
 	open_names(g, &f, &r, &result);
 	CHECK(result == PARKED);

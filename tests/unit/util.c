@@ -28,7 +28,7 @@ test_buf(void)
 	buf_clear(&b);
 	CHECK_STR(b.p, "");
 	buf_free(&b);
-	s = buf_take(&b); /* of an empty one: a string all the same */
+	s = buf_take(&b); /* of an empty buffer: still a string */
 	CHECK_STR(s, "");
 	free(s);
 }

@@ -1,5 +1,5 @@
-/* Tables of variables: sorting, finding, differences, and 10^5 names, where anything quadratic
- * would not end. */
+/* Tables of variables are sorted, searched and compared right, also with 10^5 names, with which
+ * anything quadratic would not finish. */
 #include "object/var_table.h"
 #include "check.h"
 #include <stdlib.h>
@@ -41,7 +41,7 @@ test_rows(void)
 	var_table_unref(t);
 }
 
-/* What no file can be named by is left out; what is not sorted, or twice there, is put right. */
+/* Names that no file can have are left out; unsorted and duplicate names are put right. */
 static void
 test_disorder(void)
 {

@@ -1,4 +1,5 @@
-/* Tests of include/wire.c: every message there and back, and damage. */
+/* Tests of include/wire.c: every message survives packing and unpacking, and damaged frames are
+ * refused. */
 #include "wire.h"
 #include "check.h"
 #include <errno.h>
@@ -71,15 +72,15 @@ test_damage(void)
 
 	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* shorter than a header */
 	memcpy(frame, "\xff\xff\xff\x7f", 4);
-	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* longer than any */
+	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* longer than the maximum */
 	memcpy(frame, "\x0c\0\0\0\xff", 5);
 	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* no such message */
 	CHECK_STR(e.text, "wire: no message 255");
 	wire_pack(&b, Tdel, 0, 1, 2, text("name"));
 	wire_frame(b.p, b.n, &m, &e);
-	b.p[WIRE_HEADER] = 5; /* the text is said to be longer than the frame */
+	b.p[WIRE_HEADER] = 5; /* the text claims to be longer than the frame */
 	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
-	b.p[WIRE_HEADER] = 3; /* shorter: something is left */
+	b.p[WIRE_HEADER] = 3; /* shorter: bytes are left over */
 	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
 	memset(b.p + WIRE_HEADER, 0xff, 4);
 	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
@@ -88,7 +89,7 @@ test_damage(void)
 	buf_free(&b);
 }
 
-/* Each format uses known letters, and each field has a name. */
+/* Each format uses known letters, and each of its fields has a name. */
 static void
 test_table(void)
 {

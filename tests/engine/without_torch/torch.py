@@ -1,3 +1,3 @@
-"""In the place of torch, for tests that need NumPy alone: its import takes seconds."""
+"""Hides torch from tests that need only NumPy: its import takes seconds."""
 
 raise ModuleNotFoundError("torch is hidden from this test", name="torch")

@@ -98,7 +98,7 @@ def array(source, order="K"):
 
 
 class Packed:
-    """An array that says where it lies by dlpack only, as jax's do."""
+    """An array that reports its location by dlpack only, as jax's do."""
 
     def __init__(self, array, lanes=1):
         self._array, self._lanes = array, lanes
@@ -135,7 +135,7 @@ _PACKED = b"dltensor"  # a capsule refers to it
 
 
 class Stream:
-    """A stream of the program's own, which becomes the current one."""
+    """A stream of the program's own; it becomes the current one."""
 
     def __init__(self):
         pointer = ctypes.c_void_p()
@@ -147,7 +147,7 @@ class Stream:
         return self
 
     def hold(self):
-        """Puts a kernel into it that runs until release()."""
+        """Enqueues a kernel that runs until release()."""
         runtime.fake_cuda_hold(self.ptr)
 
 
@@ -176,7 +176,7 @@ class cuda:
 
 
 class pool:
-    """Of memory that nothing uses; here a number that tests set."""
+    """Of unused memory; here a number that tests set."""
 
     kept = 0
 

@@ -1,3 +1,3 @@
-"""In front of a Python's packages: then it has no torch."""
+"""Found before a Python's packages: makes it a Python without torch."""
 
 raise ImportError("there is no torch here")
