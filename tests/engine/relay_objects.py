@@ -111,7 +111,7 @@ def test_cancel():
             a.send("Ncancel", 0, tag)
             a.hold("from", None)
             m = a.wait(lambda m, t=tag: m.tag == t, what="an answer")
-            refused(m, "EINTR", "nobody waits for it")
+            refused(m, "EINTR", "no longer wanted")
             a.slow(None)
             same(a.run(0, "print(1)")[1], b"1\n")
             cost = a.carried("from") - before
@@ -124,7 +124,7 @@ def test_cancel():
         came(a, "to", before)
         a.send("Ncancel", 0, tag)
         a.hold("to", None)
-        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "nobody waits")
+        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "no longer wanted")
         a.slow(None)
         same(a.run(0, "print(2)")[1], b"2\n")
         same(pull_pushed(a, fd, size), size)
@@ -153,7 +153,7 @@ def test_a_push_is_cancelled_on_its_way():
         came(a, "to", before)
         a.send("Ncancel", 0, tags[0])
         a.hold("to", before + size // 2)  # the reply comes before all bytes are there
-        refused(a.wait(lambda m: m.tag == tags[0], what="an answer"), "EINTR", "nobody waits")
+        refused(a.wait(lambda m: m.tag == tags[0], what="an answer"), "EINTR", "no longer wanted")
         a.hold("to", None)
         a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
         same(a.call("Tcommit", 1, 1, mark=True).name, "Rcommit")
@@ -163,7 +163,7 @@ def test_a_push_is_cancelled_on_its_way():
         came(a, "to", before)
         a.send("Ncancel", 0, tag)
         a.hold("to", None)
-        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "nobody waits")
+        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "no longer wanted")
         a.slow(None)
         same(a.run(0, "print('w' in globals())")[1], b"False\n")
         cost = a.carried("to") - before
@@ -297,7 +297,7 @@ def test_a_pull_leaves_room():
         a.send("Nfree", 0, x)
         a.hold("from", None)
         last = a.wait(lambda m: m.tag == max(tags), what="an answer")
-        refused(last, "EINTR", "nobody waits")
+        refused(last, "EINTR", "no longer wanted")
         early = [m for m in answers(a, tags, last) if m.name == "Rread"]
         assert len(early) <= 10, f"{len(early)} ranges came of an object that was let go of"
         x = a.call("Tget", 0, "x", "npy", "").handle
@@ -388,7 +388,7 @@ def test_a_rank_that_gives_no_part():
         tag = a.ask("Treduce", 0, "x", "npy", "sum", a.ranks)
         a.send("Ncancel", 0, tag)
         a.send("Nsignal", 2, signal.SIGCONT, 1)
-        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "nobody waits")
+        refused(a.wait(lambda m: m.tag == tag, what="an answer"), "EINTR", "no longer wanted")
         assert not kept(a), "a part was kept"
         a.send("Nsignal", 2, signal.SIGSTOP, 1)
         tag = a.ask("Treduce", 1, "rank", "json", "max", a.ranks)

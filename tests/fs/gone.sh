@@ -67,8 +67,8 @@ for fd in files.values():
         assert e.errno == errno.ENODEV, e
 END
 is 'the ranks that are left work on' "$(echo 5 >"$G/vars/y"; cat "$G"/rank?/vars/y | xargs)" '5 5'
-like 'error says which rank is no more, and which there are' "$(cat "$G/error")" \
-	'ENODEV .*rank 2 is no more: the group group has ranks 0..1'
+like 'error says which rank no longer exists, and which there are' "$(cat "$G/error")" \
+	'ENODEV .*rank 2 no longer exists: the group group has ranks 0..1'
 
 # a rank that comes back with this number is a new one: the old directory works again
 cd "$G/rank1/vars" || give_up 'rank1/vars'
