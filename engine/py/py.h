@@ -68,7 +68,7 @@
  *   nccl_leave()               gives up the communicator, together with all ranks
  *   nccl_abort()               gives it up at once
  *   device_is_open() -> bool   has device_open() loaded CUDA?
- *   device_owner(address, near) -> int  the device that owns this memory; `near` is asked first.
+ *   device_owner(address, near) -> int  the device that owns this memory; the query runs on `near`.
  *                              None: the driver has not responded yet, ask again
  *   device_pin(obj, addr, size, device) -> handle  as pin, for a device's memory: served by Tcopy
  *   device_memfd() -> int      the descriptor that goes with it (not to be closed)

@@ -17,7 +17,7 @@ enum job_kind { JOB_OUT, JOB_IN, JOB_OWNER, JOB_MARK, JOB_MEMORY };
 
 struct job {
 	enum job_kind kind;
-	int device; /* JOB_OWNER: the device to ask; then the owner of the memory */
+	int device; /* JOB_OWNER: where the query runs; then the owner of the memory */
 	uint64_t address;
 	char *host; /* in the memory that was passed to device_thread_start() */
 	size_t n;

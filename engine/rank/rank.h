@@ -178,8 +178,8 @@ int rank_device_memfd(void);
  * default stream; device -1: the caller's current device). This and the next two fail with EAGAIN
  * if the driver does not respond for a while, and this one also if a capture is in progress. */
 int rank_device_mark(int device, struct CUstream_st *stream, struct err *e);
-/* Sets *device to the owner of this memory. near: the device that is asked (no context is created
- * on any other). */
+/* Sets *device to the owner of this memory. The query runs on device near, where the rank has a
+ * context; none is created on another. */
 int rank_device_owner(uint64_t address, int near, int *device, struct err *e);
 /* Free and total memory of a device, in bytes. */
 int rank_device_memory(int device, uint64_t *free, uint64_t *total, struct err *e);

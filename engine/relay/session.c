@@ -184,7 +184,7 @@ receive(int fd, char secret[SECRET_SIZE], int streams[2])
 	union {
 		struct cmsghdr h;
 		char space[CMSG_SPACE(2 * sizeof(int))];
-	} control = {0};
+	} control;
 	struct iovec iov = {secret, SECRET_SIZE};
 	struct msghdr mh = {.msg_iov = &iov,
 	    .msg_iovlen = 1,

@@ -17,8 +17,8 @@ struct verb_call {
 
 enum verb_flags {
 	VERB_ANYTIME = 1, /* a setting that may change while engines run */
-	VERB_FIRST = 4,	  /* a setting to apply first: the meaning of others depends on it */
-	VERB_LACKING = 2  /* a setting that may change while the group lacks a host */
+	VERB_LACKING = 2, /* a setting that may change while the group lacks a host */
+	VERB_FIRST = 4	  /* a setting to apply first: the meaning of others depends on it */
 };
 
 struct verb {
