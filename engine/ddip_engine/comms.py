@@ -10,12 +10,24 @@ import traceback
 
 from ddip_engine import streams
 
+CAPTURED = "ddip"  # the msg_id of an Output widget that captures; the notebook sets the real one
+
+
+class _Kernel:
+    """What an Output widget asks its comm's kernel for."""
+
+    def get_parent(self):
+        """The request whose output is to be captured. The notebook knows which one that is."""
+        return {"header": {"msg_id": CAPTURED}}
+
 
 def change(module):
     """Makes the package comm, which has just been imported, create comms that use the stream."""
 
     class Comm(module.base_comm.BaseComm):
         """A comm whose other end is in the notebook."""
+
+        kernel = _Kernel()
 
         def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
             """Sends comm_open, comm_msg or comm_close."""

@@ -7,70 +7,149 @@ number. Without a kernel or the package comm nothing is passed on: widgets are s
 
 import base64
 import collections
+import functools
+import itertools
 import json
+import operator
 import sys
 import threading
 
 from ddip import cell as cells
 from ddip.errors import DipError
 from ddip.show import Displays
-from ddip.sink import Sink
 
-KINDS = ("comm_open", "comm_msg", "comm_close")
+_KINDS = ("comm_open", "comm_msg", "comm_close")
+_CAPTURABLE = ("stream", "display_data", "clear_output")
+_FIELDS = ("name", "text", "data", "metadata", "transient", "wait")  # content of these messages
+_CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/comms.py
 _CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
 
 _ends = {}  # comm id -> this kernel's comm
-_shown = {}  # (path of a group, rank) -> the Displays for what its widgets' callbacks show
+_shown = {}  # (path of a group, rank, msg_id of a request) -> Displays of its widgets' callbacks
 _lock = threading.Lock()  # protects _ways
 _ways = {}  # (group, rank) -> the _Way that delivers the front end's messages there
 
 
-def pass_on(shell, group, message):
-    """Passes a rank's comm message on to the front end."""
-    if getattr(shell, "kernel", None) is None:
-        return
-    end = _ends.get(message["comm_id"])
-    content = {key: message.get(key) for key in ("data", "metadata")}
-    content["buffers"] = [base64.b64decode(buffer) for buffer in message.get("buffers", ())]
-    if message["type"] == "comm_open" and end is None:
-        _open(group, message, content)
-    elif message["type"] == "comm_msg" and end is not None:
-        end.send(**content)
-    elif message["type"] == "comm_close" and end is not None:
-        del _ends[message["comm_id"]]
-        end.close(**content)
+class FrontEnd:
+    """The front end, for the messages of one cell.
 
+    request: the one whose output these are, as a message; None: the one that is being executed.
 
-def _open(group, message, content):
-    try:
-        import comm
-    except ImportError:
-        return
-    rank, name = message["rank"], message["comm_id"]
-    end = comm.create_comm(
-        target_name=message.get("target_name"),
-        target_module=message.get("target_module"),
-        comm_id=name,
-        **content,
-    )
-    end.on_msg(lambda answer: _send(group, rank, "comm_msg", answer))
-    end.on_close(lambda answer: _send(group, rank, "comm_close", answer))
-    _ends[name] = end
+    An Output widget captures the output of a request, whose msg_id it names. Here, all ranks have
+    one request in common. So a rank's widget gets that msg_id only while an output of that rank is
+    published.
+    """
 
+    def __init__(self, shell, group, request=None):
+        self._kernel = getattr(shell, "kernel", None)
+        self._group = group
+        self._capturing = collections.defaultdict(list)  # rank -> comm ids; the last one captures
+        self.request = request
+        if request is None and self._kernel is not None:
+            self.request = shell.get_parent()
+        self.msg_id = (self.request or {}).get("header", {}).get("msg_id")
 
-def _send(group, rank, kind, answer):
-    """Sends a message from the front end to a rank; does not wait for the cell that carries it."""
-    buffers = [base64.b64encode(buffer).decode("ascii") for buffer in answer.get("buffers") or ()]
-    if kind == "comm_close":
-        _ends.pop(answer["content"]["comm_id"], None)
-    message = [kind, answer["content"], answer.get("metadata") or {}, buffers]
-    with _lock:
-        way = _ways.get((group, rank))
-        if way is not None:
-            way.waiting.append(message)
+    def take(self, message):
+        """Passes on a comm message, or output that a widget captures. Returns False for others."""
+        if message["type"] in _KINDS:
+            if self._kernel is not None:
+                self._pass_on(message)
+            return True
+        widgets = self._capturing.get(message.get("rank"))
+        widget = _ends.get(widgets[-1]) if widgets else None
+        if widget is None or message["type"] not in _CAPTURABLE:
+            return False
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # what has been written is not the widget's
+        _set_msg_id(widget, self.msg_id)
+        try:
+            content = {key: message[key] for key in _FIELDS if key in message}
+            self.publish(message["type"], **content)
+        finally:
+            _set_msg_id(widget, "")
+        return True
+
+    def publish(self, kind, **content):
+        """Publishes output as the request's, whichever is being executed."""
+        self._kernel.session.send(
+            self._kernel.iopub_socket, kind, content, parent=self.request, ident=kind.encode()
+        )
+
+    def display(self, data, metadata=None, transient=None, update=False):
+        """Publishes a bundle of representations, as Sink.display() does."""
+        kind = "update_display_data" if update else "display_data"
+        self.publish(kind, data=data, metadata=metadata or {}, transient=transient or {})
+
+    def _pass_on(self, message):
+        name, rank = message["comm_id"], message["rank"]
+        end = _ends.get(name)
+        content = {key: message.get(key) for key in ("data", "metadata")}
+        content["buffers"] = [base64.b64decode(buffer) for buffer in message.get("buffers", ())]
+        if message["type"] == "comm_open" and end is None:
+            self._open(message, content)
+        elif message["type"] == "comm_msg" and end is not None:
+            if not self._tells_capture(name, rank, content["data"]):
+                end.send(**content)
+        elif message["type"] == "comm_close" and end is not None:
+            if name in self._capturing[rank]:
+                self._capturing[rank].remove(name)
+            del _ends[name]
+            end.close(**content)
+
+    def _tells_capture(self, name, rank, data):
+        """Notes whether a widget captures from now on. Returns True if the data tells only this."""
+        state, widgets = data.get("state", {}), self._capturing[rank]
+        begins = self.msg_id and state.get("msg_id") == _CAPTURED
+        if begins and name not in widgets:
+            widgets.append(name)
+        elif not begins and "msg_id" in state and name in widgets:
+            widgets.remove(name)
+        elif not begins:
+            return False
+        del state["msg_id"]
+        return not state
+
+    def _open(self, message, content):
+        try:
+            import comm
+        except ImportError:
             return
-        way = _ways[group, rank] = _Way(group, rank, message)
-    threading.Thread(target=way.follow, daemon=True).start()
+        rank, name = message["rank"], message["comm_id"]
+        end = comm.create_comm(
+            target_name=message.get("target_name"),
+            target_module=message.get("target_module"),
+            comm_id=name,
+            **content,
+        )
+        end.on_msg(lambda answer: self._send(rank, "comm_msg", answer))
+        end.on_close(lambda answer: self._send(rank, "comm_close", answer))
+        _ends[name] = end
+
+    def _send(self, rank, kind, answer):
+        """Sends a message from the front end to a rank; does not wait for the cell that carries it.
+
+        What comes of it is shown where the comm was opened: the front end's request ends now.
+        """
+        buffers = [
+            base64.b64encode(buffer).decode("ascii") for buffer in answer.get("buffers") or ()
+        ]
+        if kind == "comm_close":
+            _ends.pop(answer["content"]["comm_id"], None)
+        message = [kind, answer["content"], answer.get("metadata") or {}, buffers]
+        with _lock:
+            way = _ways.get((self._group, rank))
+            is_new = way is None
+            if is_new:
+                way = _ways[self._group, rank] = _Way(self._group, rank)
+            way.add(self.request, message)
+            if is_new:
+                way.submit()
+        if is_new:
+            threading.Thread(target=way.follow, daemon=True).start()
+
+
+def _set_msg_id(widget, msg_id):
+    widget.send({"method": "update", "state": {"msg_id": msg_id}, "buffer_paths": []})
 
 
 def submit_waiting():
@@ -86,21 +165,29 @@ class _Way:
     Call everything except follow() with the lock held.
     """
 
-    def __init__(self, group, rank, message):
+    def __init__(self, group, rank):
         self.group, self.rank = group, rank
-        self.waiting = [message]
-        self._submitted = collections.deque()  # cells whose streams are still to be read
-        self.submit()
+        self._waiting = []  # (the request whose output the effects are, message)
+        self._submitted = collections.deque()  # (request, cell whose stream is still to be read)
+
+    def add(self, request, message):
+        """Adds a message, which submit() will send."""
+        widget = _tells_outputs(message)
+        if self._waiting and widget and _tells_outputs(self._waiting[-1][1]) == widget:
+            del self._waiting[-1]  # each message tells all outputs so far
+        self._waiting.append((request, message))
 
     def submit(self):
-        """Submits a cell that carries all waiting messages."""
-        if not self.waiting:
-            return
-        source, self.waiting = _CALL.format(json.dumps(self.waiting)), []
-        try:
-            self._submitted.append(cells.submit(self.group, source, str(self.rank)))
-        except DipError as e:
-            print(f"rank {self.rank}: {e}", file=sys.stderr)
+        """Submits a cell that carries all waiting messages; one for each request."""
+        waiting, self._waiting = self._waiting, []
+        for request, some in itertools.groupby(waiting, operator.itemgetter(0)):
+            source = _CALL.format(json.dumps([message for _, message in some]))
+            try:
+                cell = cells.submit(self.group, source, str(self.rank))
+            except DipError as e:
+                print(f"rank {self.rank}: {e}", file=sys.stderr)
+            else:
+                self._submitted.append((request, cell))
 
     def _next(self):
         self.submit()
@@ -111,39 +198,50 @@ class _Way:
 
     def follow(self):
         """Shows what the widgets' callbacks print and passes on what they send."""
+        from IPython import get_ipython
+
         while True:
             with _lock:
-                cell = self._next()
-            if cell is None:
+                following = self._next()
+            if following is None:
                 return
+            request, cell = following
+            front_end = FrontEnd(get_ipython(), self.group, request)
             try:
-                cells.follow(cell, self._take, attached=True)
+                cells.follow(cell, functools.partial(self._take, front_end), attached=True)
             except (DipError, OSError) as e:
                 print(e, file=sys.stderr)
 
-    def _take(self, messages):
-        from IPython import get_ipython
-
-        shell = get_ipython()
+    def _take(self, front_end, messages):
         for message in messages:
-            if message["type"] in KINDS:
-                pass_on(shell, self.group, message)
-            elif message["type"] in ("display_data", "update_display_data", "clear_output"):
-                self._show(shell, message)
+            if front_end.take(message):
+                continue
+            if message["type"] in ("display_data", "update_display_data", "clear_output"):
+                self._show(front_end, message)
             elif message["type"] == "stream":
-                print(message["text"], end="", file=getattr(sys, message["name"]), flush=True)
+                front_end.publish("stream", name=message["name"], text=message["text"])
             elif message["type"] == "error":
-                print(*message["traceback"], sep="\n", file=sys.stderr)
+                text = "\n".join(message["traceback"]) + "\n"
+                front_end.publish("stream", name="stderr", text=text)
 
-    def _show(self, shell, message):
+    def _show(self, front_end, message):
         """Shows a display; after clear_output() it replaces the previous one."""
-        sink, key = Sink(shell), (self.group.path, self.rank)
+        key = (self.group.path, self.rank, front_end.msg_id)
         if key not in _shown:
-            _shown[key] = Displays(sink, lambda: None)
+            _shown[key] = Displays(front_end, lambda: None)
         if message["type"] == "clear_output":
             _shown[key].clear(message["wait"])
         elif message.get("transient", {}).get("display_id"):
             update = message["type"] == "update_display_data"
-            sink.display(message["data"], message.get("metadata"), message["transient"], update)
+            front_end.display(
+                message["data"], message.get("metadata"), message["transient"], update
+            )
         else:
             _shown[key].show(message)
+
+
+def _tells_outputs(message):
+    """The comm id, if a message from the front end only tells an Output widget's outputs."""
+    content = message[1]
+    state = content.get("data", {}).get("state", {})
+    return content["comm_id"] if list(state) == ["outputs"] else None

@@ -12,7 +12,6 @@ from ddip.failures import failure
 from ddip.prompts import Prompts
 from ddip.sink import Sink
 
-_ELSEWHERE = ("input_request", *comms.KINDS)  # messages that no view shows
 _detached = set()  # paths of cells that were submitted here and not waited for
 
 
@@ -81,13 +80,12 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
 
     view = views.make(Sink(shell), seen, files, quiet, Elapsed(lambda: _waits_for(cell)))
     prompts = Prompts(shell, cell, view)
+    front_end = comms.FrontEnd(shell, cell.group)
 
     def take(messages):
-        for message in messages:
-            if message["type"] in comms.KINDS and message["rank"] in view.seen:
-                comms.pass_on(shell, cell.group, message)
-        view.take([m for m in messages if m["type"] not in _ELSEWHERE])
-        prompts.take([m for m in messages if m["type"] == "input_request"])
+        rest = [m for m in messages if not (m.get("rank") in view.seen and front_end.take(m))]
+        view.take([m for m in rest if m["type"] != "input_request"])
+        prompts.take([m for m in rest if m["type"] == "input_request"])
 
     try:
         end = cells.follow(cell, take, view.patience, view.seen, attached, interrupts)

@@ -240,6 +240,10 @@ class Notebook:
         thread.join()
         return outcome, prompts
 
+    def widget(self, name):
+        """The state of the widget with this comm id, as the front end knows it."""
+        return self._client.widget_state[name]
+
     def status(self):
         """The group's `status` as a dictionary."""
         with open(f"{self.group}/status", encoding="utf-8") as file:

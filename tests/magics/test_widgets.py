@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Widgets of ranks work in the notebook."""
 
+import re
+
 import notebook
 
 notebook.need("torch", "IPython", "ipykernel", "nbclient", "comm", "ipywidgets", "tqdm")
@@ -20,6 +22,29 @@ def test_widgets():
         assert int(state[0]) > 6, "two bars of three widgets, each with its layout and style"
 
 
+def send_at_once(nb, name, states):
+    """Sends these states of a widget to rank 0, which takes none of them before all are sent.
+
+    Returns the number of cells that carried them.
+    """
+    held = f"{nb.gate}.rank"  # rank 0 is busy until this file exists: the states must wait
+    nb.ok(
+        "%%dip --noblock --ranks 0\nimport os, time\n"
+        f"while not os.path.exists({held!r}): time.sleep(0.01)"
+    )
+    before = int(nb.status()["cell"])
+    begun = nb.begin(f"import os, time\nwhile not os.path.exists({nb.gate!r}): time.sleep(0.01)")
+    for state in states:
+        data = {"method": "update", "state": state, "buffer_paths": []}
+        message = begun[0].session.msg("comm_msg", {"comm_id": name, "data": data})
+        begun[0].shell_channel.send(message)
+    nb.open_gate()
+    release = f"open({held!r}, 'w').close()\n%dip mine = list(seen)\n%dipull mine\nmine"
+    pulled = nb.finish((begun[0], begun[0].execute(release)))
+    assert pulled.error is None, pulled.error
+    return int(nb.status()["cell"]) - before - 1
+
+
 def test_answers():
     """The front end's replies arrive in order, before the next cell, in few cells."""
     values = list(range(1, 51))
@@ -31,31 +56,27 @@ def test_answers():
     )
     with notebook.notebook("%load_ext ddip", "%makedip -n 2", slider) as nb:
         name = nb.ok("%%dip\nslider.comm.comm_id").data()[0].partition(": ")[2].strip("'")
-        held = f"{nb.gate}.rank"  # rank 0 is busy until this file exists: the answers must wait
-        nb.ok(
-            "%%dip --noblock --ranks 0\nimport os, time\n"
-            f"while not os.path.exists({held!r}): time.sleep(0.01)"
-        )
-        begun = nb.begin(
-            f"import os, time\nwhile not os.path.exists({nb.gate!r}): time.sleep(0.01)"
-        )
-        for value in values:
-            data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
-            message = begun[0].session.msg("comm_msg", {"comm_id": name, "data": data})
-            begun[0].shell_channel.send(message)
-        nb.open_gate()
-        pulled = nb.finish(
-            (
-                begun[0],
-                begun[0].execute(
-                    f"open({held!r}, 'w').close()\n%dip mine = list(seen)\n%dipull mine\nmine"
-                ),
-            )
-        )
-        assert pulled.error is None, pulled.error
+        cells = send_at_once(nb, name, [{"value": value} for value in values])
         assert nb.ok(f"mine == {values}").data() == ["True"], "each came, before the next cell"
-        cells = int(nb.status()["cell"])
-        assert cells < 10, f"{cells} cells for {len(values)} answers"
+        assert cells < 5, f"{cells} cells for {len(values)} answers"
+
+
+def test_told_outputs():
+    """Of the messages that wait and tell all outputs of a widget, only the last is sent."""
+    texts = ["a" * count for count in range(1, 51)]
+    widget = (
+        "%%dip\nimport ipywidgets\nout, seen = ipywidgets.Output(), []\n"
+        "def told(change):\n    seen.append(change['new'][0]['text'])\n"
+        "out.observe(told, 'outputs')\nout.comm.comm_id"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        name = nb.ok(widget).data()[0].partition(": ")[2].strip("'")
+        states = [
+            {"outputs": [{"output_type": "stream", "name": "stdout", "text": text}]}
+            for text in texts
+        ]
+        send_at_once(nb, name, states)
+        assert nb.ok(f"mine == {[texts[0], texts[-1]]}").data() == ["True"]
 
 
 def test_displays():
@@ -76,6 +97,60 @@ def test_displays():
                 shown.take(client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S))
         assert [o.data["text/html"] for o in shown] == ["<b>2</b>"], shown
         client.stop_channels()
+
+
+def test_output_widgets():
+    """An Output widget of a rank gets what this rank shows while it captures, and nothing else."""
+    shown = (
+        "%%dip -S all\nimport ipywidgets\nfrom IPython.display import clear_output, display, HTML\n"
+        "out = ipywidgets.Output()\nprint('before', rank)\nwith out:\n    print('lost')\n"
+        "    clear_output()\n    print('inside', rank)\n    display(HTML(f'<b>{rank}</b>'))\n"
+        "print('after', rank)\nout.comm.comm_id"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        outcome = nb.ok(shown)
+        lines = sorted(outcome.text().splitlines())
+        assert [line for line in lines if "] " in line] == [
+            f"[{rank}] {word} {rank}" for rank in (0, 1) for word in ("after", "before")
+        ], lines
+        names = [text.partition(": ")[2].strip("'") for text in outcome.data()]
+        nb.ok("%%dip\nwith out:\n    print('more')")
+        for rank, name, more in (0, names[0], "more\n"), (1, names[1], ""):
+            first, picture, *last = nb.widget(name)["outputs"]
+            assert first["text"] == f"inside {rank}\n", first
+            assert picture["data"]["text/html"] == f"<b>{rank}</b>", picture
+            assert "".join(output["text"] for output in last) == more, last
+
+
+def test_interact():
+    """interact() shows what its function prints and returns, anew for each value.
+
+    That is output of the cell that made the widget, which a front end still shows.
+    """
+    made = (
+        "%%dip\nimport ipywidgets\ndef double(x):\n    print('for', x)\n    return 2 * x\n"
+        "shown = ipywidgets.interact(double, x=(0, 10)).widget"
+    )
+    names = "%%dip\n[child.comm.comm_id for child in shown.children]"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        client, cell = nb.begin(made)
+        nb.finish((client, cell))
+        slider, out = re.findall("[0-9a-f]{32}", nb.ok(names).data()[0])
+        client = nb.begin("pass")[0]
+        data = {"method": "update", "state": {"value": 7}, "buffer_paths": []}
+        client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": slider, "data": data}))
+        msg_id, captured = "", []
+        while {"text/plain": "14"} not in captured:
+            message = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
+            content = message["content"]
+            if content.get("comm_id") == out:
+                msg_id = content["data"]["state"]["msg_id"]
+                assert msg_id in (cell, ""), msg_id
+            elif message["msg_type"] in ("stream", "display_data", "clear_output"):
+                assert message["parent_header"]["msg_id"] == msg_id, message
+                captured.append(content.get("data") or content.get("text") or message["msg_type"])
+        client.stop_channels()
+        assert captured == ["clear_output", "for 7\n", {"text/plain": "14"}], captured
 
 
 if __name__ == "__main__":
