@@ -15,12 +15,13 @@ import sys
 import threading
 
 from ddip import cell as cells
+from ddip.displays import Displays
 from ddip.errors import DipError
-from ddip.show import Displays
 
 _KINDS = ("comm_open", "comm_msg", "comm_close")
 _CAPTURABLE = ("stream", "display_data", "clear_output")
-_FIELDS = ("name", "text", "data", "metadata", "transient", "wait")  # content of these messages
+# the content of these messages, and of errors
+_FIELDS = "name text data metadata transient wait ename evalue traceback".split()
 _CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/comms.py
 _CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
 
@@ -33,52 +34,71 @@ _ways = {}  # (group, rank) -> the _Way that delivers the front end's messages t
 class FrontEnd:
     """The front end, for the messages of one cell.
 
-    request: the one whose output these are, as a message; None: the one that is being executed.
+    seen: the ranks that are shown; None: all. request: the one whose output these are, as a
+    message; None: the one that is being executed.
 
     An Output widget captures the output of a request, whose msg_id it names. Here, all ranks have
     one request in common. So a rank's widget gets that msg_id only while an output of that rank is
     published.
     """
 
-    def __init__(self, shell, group, request=None):
+    def __init__(self, shell, group, seen=None, request=None):
         self._kernel = getattr(shell, "kernel", None)
         self._group = group
+        self._seen = seen
         self._capturing = collections.defaultdict(list)  # rank -> comm ids; the last one captures
+        # the failure of a cell is shown as such; a callback may fail in its widget
+        self._capturable = _CAPTURABLE if request is None else (*_CAPTURABLE, "error")
+        self._captures = None  # the widget that captures what is published now
         self.request = request
         if request is None and self._kernel is not None:
             self.request = shell.get_parent()
         self.msg_id = (self.request or {}).get("header", {}).get("msg_id")
 
-    def take(self, message):
-        """Passes on a comm message, or output that a widget captures. Returns False for others."""
+    def take(self, messages):
+        """Passes on comm messages, and output that a widget captures. Returns the others."""
+        try:
+            return [message for message in messages if not self._take(message)]
+        finally:
+            self._let_capture(None)
+
+    def _take(self, message):
+        is_seen = self._seen is None or message.get("rank") in self._seen
         if message["type"] in _KINDS:
-            if self._kernel is not None:
+            if is_seen and self._kernel is not None:
                 self._pass_on(message)
             return True
         widgets = self._capturing.get(message.get("rank"))
         widget = _ends.get(widgets[-1]) if widgets else None
-        if widget is None or message["type"] not in _CAPTURABLE:
+        if widget is None or message["type"] not in self._capturable:
             return False
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # what has been written is not the widget's
-        _set_msg_id(widget, self.msg_id)
-        try:
-            content = {key: message[key] for key in _FIELDS if key in message}
-            self.publish(message["type"], **content)
-        finally:
-            _set_msg_id(widget, "")
+        self._let_capture(widget)
+        self.publish(message)
         return True
 
-    def publish(self, kind, **content):
-        """Publishes output as the request's, whichever is being executed."""
-        self._kernel.session.send(
-            self._kernel.iopub_socket, kind, content, parent=self.request, ident=kind.encode()
-        )
+    def _let_capture(self, widget):
+        """Makes this widget, and no other, capture what is published next; None: none does."""
+        before, self._captures = self._captures, widget
+        if widget is before:
+            return
+        if before is not None:
+            _set_msg_id(before, "")
+        if widget is not None:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()  # what has been written is not the widget's
+            _set_msg_id(widget, self.msg_id)
+
+    def publish(self, message):
+        """Publishes a rank's output as the request's, whichever is being executed."""
+        content = {key: message[key] for key in _FIELDS if key in message}
+        kind, socket = message["type"], self._kernel.iopub_socket
+        self._kernel.session.send(socket, kind, content, parent=self.request, ident=kind.encode())
 
     def display(self, data, metadata=None, transient=None, update=False):
         """Publishes a bundle of representations, as Sink.display() does."""
         kind = "update_display_data" if update else "display_data"
-        self.publish(kind, data=data, metadata=metadata or {}, transient=transient or {})
+        content = {"data": data, "metadata": metadata or {}, "transient": transient or {}}
+        self.publish({"type": kind, **content})
 
     def _pass_on(self, message):
         name, rank = message["comm_id"], message["rank"]
@@ -93,6 +113,8 @@ class FrontEnd:
         elif message["type"] == "comm_close" and end is not None:
             if name in self._capturing[rank]:
                 self._capturing[rank].remove(name)
+            if end is self._captures:
+                self._let_capture(None)
             del _ends[name]
             end.close(**content)
 
@@ -206,29 +228,24 @@ class _Way:
             if following is None:
                 return
             request, cell = following
-            front_end = FrontEnd(get_ipython(), self.group, request)
+            front_end = FrontEnd(get_ipython(), self.group, request=request)
             try:
                 cells.follow(cell, functools.partial(self._take, front_end), attached=True)
             except (DipError, OSError) as e:
                 print(e, file=sys.stderr)
 
     def _take(self, front_end, messages):
-        for message in messages:
-            if front_end.take(message):
-                continue
+        for message in front_end.take(messages):
             if message["type"] in ("display_data", "update_display_data", "clear_output"):
                 self._show(front_end, message)
-            elif message["type"] == "stream":
-                front_end.publish("stream", name=message["name"], text=message["text"])
-            elif message["type"] == "error":
-                text = "\n".join(message["traceback"]) + "\n"
-                front_end.publish("stream", name="stderr", text=text)
+            elif message["type"] in ("stream", "error"):
+                front_end.publish(message)
 
     def _show(self, front_end, message):
         """Shows a display; after clear_output() it replaces the previous one."""
         key = (self.group.path, self.rank, front_end.msg_id)
         if key not in _shown:
-            _shown[key] = Displays(front_end, lambda: None)
+            _shown[key] = Displays(front_end)
         if message["type"] == "clear_output":
             _shown[key].clear(message["wait"])
         elif message.get("transient", {}).get("display_id"):
@@ -237,7 +254,7 @@ class _Way:
                 message["data"], message.get("metadata"), message["transient"], update
             )
         else:
-            _shown[key].show(message)
+            _shown[key].show(message["data"], message.get("metadata"))
 
 
 def _tells_outputs(message):

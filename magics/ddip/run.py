@@ -80,10 +80,10 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
 
     view = views.make(Sink(shell), seen, files, quiet, Elapsed(lambda: _waits_for(cell)))
     prompts = Prompts(shell, cell, view)
-    front_end = comms.FrontEnd(shell, cell.group)
+    front_end = comms.FrontEnd(shell, cell.group, view.seen)
 
     def take(messages):
-        rest = [m for m in messages if not (m.get("rank") in view.seen and front_end.take(m))]
+        rest = front_end.take(messages)
         view.take([m for m in rest if m["type"] != "input_request"])
         prompts.take([m for m in rest if m["type"] == "input_request"])
 

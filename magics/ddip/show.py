@@ -5,10 +5,12 @@ they arrive; text that may be redrawn, such as a progress bar, is in the live re
 Errors are only collected here; failures.py and run.py report them.
 """
 
+import functools
 import math
 import time
 
 from ddip import labels
+from ddip.displays import Displays
 from ddip.limit import Limit
 from ddip.region import FRAME_S, Region
 from ddip.screen import Stream
@@ -17,6 +19,7 @@ _PARTIAL_S = 0.2  # an incomplete line is shown after this long
 _ROWS = 24  # last rows of a stream to show in the live region
 _ROW_CHARS = 1000  # last characters of a row to show there
 _NAMES = ("stdout", "stderr")
+_CLEARED = ("stream", "display_data", "clear_output")  # what a later clear_output() undoes
 
 
 class View:
@@ -32,6 +35,7 @@ class View:
         self.errors = {}  # rank -> the message of its exception
         self.results = []  # (rank, message) of results, shown at the end
         self._always = labelled
+        self._files = files
         self._limit = Limit(files)
         self._lost = 0  # bytes that the mount had dropped before they were read
         self._region = Region(sink)
@@ -58,7 +62,7 @@ class View:
 
     def take(self, messages):
         """Shows a batch of messages; an empty one means that some time has passed."""
-        for message in messages:
+        for message in _without_cleared(messages):
             rank = message.get("rank")
             if message["type"] == "dropped":
                 self._lost, self._changed = self._lost + message["bytes"], True
@@ -111,6 +115,8 @@ class View:
                 self._print_lines(rank, name, line + "\n")
             elif line:
                 self._print(rank, name, line)
+        for displays in self._displays.values():
+            displays.end()
         text = "" if self._progress is None else self._progress.last_line()
         self._region.draw(self._text(partial=True) + text, last=True)
         for rank, message in sorted(self.results, key=lambda item: item[0]):
@@ -125,6 +131,8 @@ class View:
         self._draw_updates()
         if not self.sink.redraws:
             return
+        for displays in self._displays.values():
+            displays.draw()
         text = self._text(partial)
         if self._progress is not None:
             text += self._progress.line()
@@ -180,6 +188,10 @@ class View:
         if lines and self._several:
             mark = f"[{rank}] "
             lines = mark + lines[:-1].replace("\n", "\n" + mark) + "\n"
+            displays = self._displays.get(rank) if self.sink.redraws else None
+            if displays is not None and displays.write(lines):
+                self._changed = True
+                return
         if lines:
             self._print(rank, name, lines)
 
@@ -196,17 +208,17 @@ class View:
         if shown is None and message["data"].get("text/plain") == "":
             return  # it would be a label above nothing
         if self._several and shown is None:
-            self._displays_of(rank).show(message)
+            self._displays_of(rank).show(message["data"], message.get("metadata"))
             return
-        if self._several and shown not in self._labelled:
-            self._labelled.add(shown)
-            self._print_label(rank)
-        self._region.give_way()
+        self._begin_display(rank, label=self._several and shown not in self._labelled)
+        self._labelled.add(shown)
         self.sink.display(message["data"], message.get("metadata"), message.get("transient"))
 
-    def _print_label(self, rank):
+    def _begin_display(self, rank, label):
+        """What precedes a new display of a rank; label: the rank's label, too."""
         self._region.give_way()
-        self.sink.write("stdout", self._mark(rank).rstrip() + "\n")
+        if label:
+            self.sink.write("stdout", self._mark(rank).rstrip() + "\n")
 
     def _on_update(self, rank, message):
         self._updates[message["transient"].get("display_id")] = message
@@ -220,11 +232,12 @@ class View:
             self._displays_of(rank).clear(message["wait"])
         else:
             self._region.forget()
+            self._limit = Limit(self._files)
             self.sink.clear(message["wait"])
 
     def _displays_of(self, rank):
         if rank not in self._displays:
-            self._displays[rank] = Displays(self.sink, lambda: self._print_label(rank))
+            self._displays[rank] = Displays(self.sink, functools.partial(self._begin_display, rank))
         return self._displays[rank]
 
     def _on_result(self, rank, message):
@@ -237,29 +250,22 @@ class View:
         self.sink.display(data, message.get("metadata"))
 
 
-class Displays:
-    """The displays of one of several ranks: clear_output() must clear only these."""
+def _without_cleared(messages):
+    """The messages without the output that a later one of them clears: it is never seen.
 
-    def __init__(self, sink, label):
-        self._sink = sink
-        self._label = label  # prints the rank's label
-        self._ids = []
-        self._next = 0  # the index of the next display's place
-
-    def show(self, message):
-        """Shows it in the next place."""
-        update = self._next < len(self._ids)
-        if not update:
-            from uuid import uuid4
-
-            self._ids.append(f"ddip-{uuid4().hex}")
-            self._label()
-        place = {"display_id": self._ids[self._next]}
-        self._next += 1
-        self._sink.display(message["data"], message.get("metadata"), place, update=update)
-
-    def clear(self, wait):
-        """Empties the places; wait: each one only when the next display replaces it."""
-        self._next = 0
-        for place in () if wait else self._ids:
-            self._sink.display({"text/plain": ""}, {}, {"display_id": place}, update=True)
+    clear_output() counts if output follows: before that it may have no effect yet.
+    """
+    if not any(message["type"] == "clear_output" for message in messages):
+        return messages
+    kept, followed, cleared = [], set(), set()  # ranks: output follows; its clear_output() does
+    for message in reversed(messages):
+        rank, kind = message.get("rank"), message["type"]
+        if kind not in _CLEARED:
+            kept.append(message)
+        elif rank not in cleared:
+            kept.append(message)
+            if kind != "clear_output":
+                followed.add(rank)
+            elif rank in followed:
+                cleared.add(rank)
+    return kept[::-1]

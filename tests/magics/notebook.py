@@ -240,9 +240,9 @@ class Notebook:
         thread.join()
         return outcome, prompts
 
-    def widget(self, name):
-        """The state of the widget with this comm id, as the front end knows it."""
-        return self._client.widget_state[name]
+    def captured(self, name):
+        """The outputs that the Output widget with this comm id has captured."""
+        return self._client.comm_objects[name].outputs
 
     def status(self):
         """The group's `status` as a dictionary."""

@@ -125,6 +125,18 @@ def test_rich():
             "    display(f'{rank}{i}')"
         )
         assert sorted(many.data()) == ["'02'", "'12'"], many.outputs
+        loop = "    clear_output(wait=True)\n    print('step', i)\n"
+        mixed = nb.ok(f"%%dip -S all\nfor i in range(3):\n{loop}    display(i)")
+        printed = sorted(line.strip() for line in mixed.text().splitlines())
+        assert printed == ["0", "1"], printed
+        assert sorted(mixed.data()) == ["2", "2", "[0] step 2\n", "[1] step 2\n"], mixed.outputs
+        less = nb.ok(
+            "%%dip -S all\nfor i in range(5, 0, -1):\n    clear_output(wait=True)\n"
+            "    for j in range(i): display(f'{i}{j}')"
+        )
+        assert less.data() == ["'10'", "'10'"], less.outputs
+        long = nb.ok(f"%%dip\nfor i in range(6000):\n{loop}")
+        assert long.text() == "step 5999\n", "what was cleared does not count"
         quiet = nb.ok("%%dip -q\nclear_output()\ndisplay(1)\nclear_output()\ndisplay(2)")
         assert quiet.data() == ["2"]
 

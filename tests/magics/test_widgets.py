@@ -116,20 +116,20 @@ def test_output_widgets():
         names = [text.partition(": ")[2].strip("'") for text in outcome.data()]
         nb.ok("%%dip\nwith out:\n    print('more')")
         for rank, name, more in (0, names[0], "more\n"), (1, names[1], ""):
-            first, picture, *last = nb.widget(name)["outputs"]
+            first, picture, *last = nb.captured(name)
             assert first["text"] == f"inside {rank}\n", first
             assert picture["data"]["text/html"] == f"<b>{rank}</b>", picture
             assert "".join(output["text"] for output in last) == more, last
 
 
 def test_interact():
-    """interact() shows what its function prints and returns, anew for each value.
+    """interact() shows what its function prints, returns or raises, anew for each value.
 
     That is output of the cell that made the widget, which a front end still shows.
     """
     made = (
-        "%%dip\nimport ipywidgets\ndef double(x):\n    print('for', x)\n    return 2 * x\n"
-        "shown = ipywidgets.interact(double, x=(0, 10)).widget"
+        "%%dip\nimport ipywidgets\ndef divide(x):\n    print('by', x)\n    return 12 // x\n"
+        "shown = ipywidgets.interact(divide, x=(0, 10)).widget"
     )
     names = "%%dip\n[child.comm.comm_id for child in shown.children]"
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
@@ -137,20 +137,24 @@ def test_interact():
         nb.finish((client, cell))
         slider, out = re.findall("[0-9a-f]{32}", nb.ok(names).data()[0])
         client = nb.begin("pass")[0]
-        data = {"method": "update", "state": {"value": 7}, "buffer_paths": []}
-        client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": slider, "data": data}))
+        for value in (0, 4):
+            data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+            message = client.session.msg("comm_msg", {"comm_id": slider, "data": data})
+            client.shell_channel.send(message)
         msg_id, captured = "", []
-        while {"text/plain": "14"} not in captured:
+        while "3" not in captured:
             message = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
-            content = message["content"]
+            kind, content = message["msg_type"], message["content"]
             if content.get("comm_id") == out:
                 msg_id = content["data"]["state"]["msg_id"]
                 assert msg_id in (cell, ""), msg_id
-            elif message["msg_type"] in ("stream", "display_data", "clear_output"):
+            elif kind in ("stream", "display_data", "clear_output", "error"):
                 assert message["parent_header"]["msg_id"] == msg_id, message
-                captured.append(content.get("data") or content.get("text") or message["msg_type"])
+                said = content.get("data", {}).get("text/plain") or content.get("text")
+                captured.append(said or content.get("ename") or kind)
         client.stop_channels()
-        assert captured == ["clear_output", "for 7\n", {"text/plain": "14"}], captured
+        first = ["clear_output", "by 0\n", "ZeroDivisionError"]
+        assert captured == [*first, "clear_output", "by 4\n", "3"], captured
 
 
 if __name__ == "__main__":
