@@ -15,6 +15,7 @@ import sys
 import threading
 
 from ddip import cell as cells
+from ddip.cleared import without_cleared
 from ddip.displays import Displays
 from ddip.errors import DipError
 
@@ -49,7 +50,7 @@ class FrontEnd:
         self._capturing = collections.defaultdict(list)  # rank -> comm ids; the last one captures
         # the failure of a cell is shown as such; a callback may fail in its widget
         self._capturable = _CAPTURABLE if request is None else (*_CAPTURABLE, "error")
-        self._captures = None  # the widget that captures what is published now
+        self._captured = collections.defaultdict(list)  # comm id -> messages, to be published
         self.request = request
         if request is None and self._kernel is not None:
             self.request = shell.get_parent()
@@ -57,10 +58,9 @@ class FrontEnd:
 
     def take(self, messages):
         """Passes on comm messages, and output that a widget captures. Returns the others."""
-        try:
-            return [message for message in messages if not self._take(message)]
-        finally:
-            self._let_capture(None)
+        others = [message for message in messages if not self._take(message)]
+        self._show_captured()
+        return others
 
     def _take(self, message):
         is_seen = self._seen is None or message.get("rank") in self._seen
@@ -69,24 +69,26 @@ class FrontEnd:
                 self._pass_on(message)
             return True
         widgets = self._capturing.get(message.get("rank"))
-        widget = _ends.get(widgets[-1]) if widgets else None
-        if widget is None or message["type"] not in self._capturable:
+        if not widgets or message["type"] not in self._capturable:
             return False
-        self._let_capture(widget)
-        self.publish(message)
+        self._captured[widgets[-1]].append(message)
         return True
 
-    def _let_capture(self, widget):
-        """Makes this widget, and no other, capture what is published next; None: none does."""
-        before, self._captures = self._captures, widget
-        if widget is before:
-            return
-        if before is not None:
-            _set_msg_id(before, "")
-        if widget is not None:
+    def _show_captured(self):
+        """Publishes what each widget has captured, for this widget alone."""
+        captured, self._captured = self._captured, collections.defaultdict(list)
+        for name, messages in captured.items():
+            widget = _ends.get(name)
+            if widget is None:
+                continue
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()  # what has been written is not the widget's
             _set_msg_id(widget, self.msg_id)
+            try:
+                for message in without_cleared(messages):
+                    self.publish(message)
+            finally:
+                _set_msg_id(widget, "")
 
     def publish(self, message):
         """Publishes a rank's output as the request's, whichever is being executed."""
@@ -109,18 +111,18 @@ class FrontEnd:
             self._open(message, content)
         elif message["type"] == "comm_msg" and end is not None:
             if not self._tells_capture(name, rank, content["data"]):
+                self._show_captured()
                 end.send(**content)
         elif message["type"] == "comm_close" and end is not None:
+            self._show_captured()
             if name in self._capturing[rank]:
                 self._capturing[rank].remove(name)
-            if end is self._captures:
-                self._let_capture(None)
             del _ends[name]
             end.close(**content)
 
     def _tells_capture(self, name, rank, data):
         """Notes whether a widget captures from now on. Returns True if the data tells only this."""
-        state, widgets = data.get("state", {}), self._capturing[rank]
+        state, widgets = _state(data), self._capturing[rank]
         begins = self.msg_id and state.get("msg_id") == _CAPTURED
         if begins and name not in widgets:
             widgets.append(name)
@@ -168,6 +170,12 @@ class FrontEnd:
                 way.submit()
         if is_new:
             threading.Thread(target=way.follow, daemon=True).start()
+
+
+def _state(data):
+    """The state of a widget in a comm's data; {} in that of other comms."""
+    state = data.get("state") if isinstance(data, dict) else None
+    return state if isinstance(state, dict) else {}
 
 
 def _set_msg_id(widget, msg_id):
@@ -260,5 +268,4 @@ class _Way:
 def _tells_outputs(message):
     """The comm id, if a message from the front end only tells an Output widget's outputs."""
     content = message[1]
-    state = content.get("data", {}).get("state", {})
-    return content["comm_id"] if list(state) == ["outputs"] else None
+    return content["comm_id"] if list(_state(content.get("data"))) == ["outputs"] else None

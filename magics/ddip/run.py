@@ -6,6 +6,7 @@ from ddip import cell as cells
 from ddip import comms, results
 from ddip import quiet as views
 from ddip import ranks as rank_lists
+from ddip.cleared import Frames
 from ddip.elapsed import Elapsed
 from ddip.errors import DipError, RemoteInterrupt
 from ddip.failures import failure
@@ -78,7 +79,8 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
 
-    view = views.make(Sink(shell), seen, files, quiet, Elapsed(lambda: _waits_for(cell)))
+    sink = Sink(shell)
+    view = views.make(sink, seen, files, quiet, Elapsed(lambda: _waits_for(cell)))
     prompts = Prompts(shell, cell, view)
     front_end = comms.FrontEnd(shell, cell.group, view.seen)
 
@@ -87,8 +89,14 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
         view.take([m for m in rest if m["type"] != "input_request"])
         prompts.take([m for m in rest if m["type"] == "input_request"])
 
+    frames = Frames(take, sink.redraws)
+
+    def patience():
+        waits = [wait for wait in (view.patience(), frames.patience()) if wait is not None]
+        return min(waits, default=None)
+
     try:
-        end = cells.follow(cell, take, view.patience, view.seen, attached, interrupts)
+        end = cells.follow(cell, frames.take, patience, view.seen, attached, interrupts)
     except KeyboardInterrupt:
         if attached:
             raise
@@ -97,6 +105,7 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
         )
         raise RemoteInterrupt(text, [text]) from None
     finally:
+        frames.end()
         view.end()
         results.remember(shell, cell.number, view.results)
     if end["state"] != "ok":

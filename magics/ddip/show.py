@@ -10,6 +10,7 @@ import math
 import time
 
 from ddip import labels
+from ddip.cleared import without_cleared
 from ddip.displays import Displays
 from ddip.limit import Limit
 from ddip.region import FRAME_S, Region
@@ -19,7 +20,6 @@ _PARTIAL_S = 0.2  # an incomplete line is shown after this long
 _ROWS = 24  # last rows of a stream to show in the live region
 _ROW_CHARS = 1000  # last characters of a row to show there
 _NAMES = ("stdout", "stderr")
-_CLEARED = ("stream", "display_data", "clear_output")  # what a later clear_output() undoes
 
 
 class View:
@@ -62,7 +62,7 @@ class View:
 
     def take(self, messages):
         """Shows a batch of messages; an empty one means that some time has passed."""
-        for message in _without_cleared(messages):
+        for message in without_cleared(messages) if self.sink.redraws else messages:
             rank = message.get("rank")
             if message["type"] == "dropped":
                 self._lost, self._changed = self._lost + message["bytes"], True
@@ -248,24 +248,3 @@ class View:
         if label:
             self.sink.write("stdout", label)
         self.sink.display(data, message.get("metadata"))
-
-
-def _without_cleared(messages):
-    """The messages without the output that a later one of them clears: it is never seen.
-
-    clear_output() counts if output follows: before that it may have no effect yet.
-    """
-    if not any(message["type"] == "clear_output" for message in messages):
-        return messages
-    kept, followed, cleared = [], set(), set()  # ranks: output follows; its clear_output() does
-    for message in reversed(messages):
-        rank, kind = message.get("rank"), message["type"]
-        if kind not in _CLEARED:
-            kept.append(message)
-        elif rank not in cleared:
-            kept.append(message)
-            if kind != "clear_output":
-                followed.add(rank)
-            elif rank in followed:
-                cleared.add(rank)
-    return kept[::-1]
