@@ -229,6 +229,8 @@ def _pump(cell, take, patience, seen):
             count = files.next_read(count, len(data))
             if not data:
                 looks_last = _look_again(cell, looks_last)
+                if patience:
+                    take([])
                 continue
             *lines, rest = (rest + data).split(b"\n")
             messages = [json.loads(line) for line in lines if _is_wanted(line, seen)]

@@ -8,54 +8,52 @@ import time
 
 from ddip.region import FRAME_S
 
-_OUTPUT = ("stream", "display_data", "clear_output")  # what a later clear_output() undoes
+OUTPUT = ("stream", "display_data", "clear_output")  # what a later clear_output() undoes
 
 
 def without_cleared(messages):
-    """The messages without the output that a later one of the same rank clears.
+    """The messages without the output that a later clear_output() of the same rank clears.
 
-    clear_output() counts if output follows: before that it may have no effect yet.
+    It counts only if output follows: with wait=True it has no effect before.
     """
-    if not _has("clear_output", messages):
+    if all(message["type"] != "clear_output" for message in messages):
         return messages
     kept, followed, cleared = [], set(), set()  # ranks whose output follows; whose is cleared
     for message in reversed(messages):
         rank, kind = message.get("rank"), message["type"]
-        if rank in cleared and kind in _OUTPUT:
+        if rank in cleared and kind in OUTPUT:
             continue
         kept.append(message)
         if kind == "clear_output" and rank in followed:
             cleared.add(rank)
-        elif kind in _OUTPUT and kind != "clear_output":
+        elif kind in OUTPUT and kind != "clear_output":
             followed.add(rank)
     return kept[::-1]
 
 
-def _has(kind, messages):
-    return any(message["type"] == kind for message in messages)
-
-
 class Frames:
-    """Makes one batch of those that come within a frame, while they clear output.
+    """Joins the messages of a frame into one batch, while a rank in `seen` clears its output."""
 
-    redraws: the front end clears output. A terminal does not: there, nothing is held.
-    """
-
-    def __init__(self, take, redraws):
+    def __init__(self, take, seen):
         self._take = take
-        self._redraws = redraws
+        self._seen = seen
         self._held = []
-        self._last = 0.0  # when output was cleared last
+        self._clears = False  # there is a clear_output() in what is held
+        self._last = 0.0  # when output was last cleared
 
     def take(self, messages):
         """Accepts a batch of messages: passes it on now, or later with others."""
         self._held += messages
-        clears = self._redraws and _has("clear_output", self._held)
-        if clears and not _has("input_request", messages):
-            if time.monotonic() - self._last < FRAME_S:
-                return
-            self._last = time.monotonic()
-        self.end()
+        self._clears = self._clears or any(map(self._is_clear, messages))
+        asks = any(message["type"] == "input_request" for message in messages)
+        if self._clears and not asks and time.monotonic() - self._last < FRAME_S:
+            if not messages:
+                self._take([])  # the view may have to draw something else
+        else:
+            self._pass_on()
+
+    def _is_clear(self, message):
+        return message["type"] == "clear_output" and message.get("rank") in self._seen
 
     def patience(self):
         """Milliseconds until take([]) passes on what is held; None: nothing is."""
@@ -65,5 +63,11 @@ class Frames:
 
     def end(self):
         """Passes on what is held."""
-        held, self._held = self._held, []
+        if self._held:
+            self._pass_on()
+
+    def _pass_on(self):
+        if self._clears:
+            self._last = time.monotonic()
+        held, self._held, self._clears = self._held, [], False
         self._take(held)

@@ -15,19 +15,19 @@ import sys
 import threading
 
 from ddip import cell as cells
-from ddip.cleared import without_cleared
+from ddip.cleared import OUTPUT, Frames, without_cleared
 from ddip.displays import Displays
 from ddip.errors import DipError
 
 _KINDS = ("comm_open", "comm_msg", "comm_close")
-_CAPTURABLE = ("stream", "display_data", "clear_output")
-# the content of these messages, and of errors
-_FIELDS = "name text data metadata transient wait ename evalue traceback".split()
+_CONTENT = "name text data metadata transient wait ename evalue traceback".split()  # of any output
 _CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/comms.py
 _CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
 
 _ends = {}  # comm id -> this kernel's comm
 _shown = {}  # (path of a group, rank, msg_id of a request) -> Displays of its widgets' callbacks
+_captured = set()  # (comm id, path of a cell): a replay of this cell must not repeat its output
+_publishing = threading.RLock()  # held while a widget captures what is published
 _lock = threading.Lock()  # protects _ways
 _ways = {}  # (group, rank) -> the _Way that delivers the front end's messages there
 
@@ -35,31 +35,29 @@ _ways = {}  # (group, rank) -> the _Way that delivers the front end's messages t
 class FrontEnd:
     """The front end, for the messages of one cell.
 
-    seen: the ranks that are shown; None: all. request: the one whose output these are, as a
-    message; None: the one that is being executed.
+    seen: the ranks that are shown; None: all. request: the header of the one whose output these
+    are; None: the one that is being executed.
 
     An Output widget captures the output of a request, whose msg_id it names. Here, all ranks have
     one request in common. So a rank's widget gets that msg_id only while an output of that rank is
     published.
     """
 
-    def __init__(self, shell, group, seen=None, request=None):
+    def __init__(self, shell, cell, seen=None, request=None):
         self._kernel = getattr(shell, "kernel", None)
-        self._group = group
+        self._cell = cell
         self._seen = seen
         self._capturing = collections.defaultdict(list)  # rank -> comm ids; the last one captures
         # the failure of a cell is shown as such; a callback may fail in its widget
-        self._capturable = _CAPTURABLE if request is None else (*_CAPTURABLE, "error")
-        self._captured = collections.defaultdict(list)  # comm id -> messages, to be published
-        self.request = request
-        if request is None and self._kernel is not None:
-            self.request = shell.get_parent()
-        self.msg_id = (self.request or {}).get("header", {}).get("msg_id")
+        self._capturable = OUTPUT if request is None else (*OUTPUT, "error")
+        self._batch = collections.defaultdict(list)  # comm id -> what it captures of this batch
+        self._new = set()  # what was not in _captured before
+        self.request = request or _executed(shell)
 
     def take(self, messages):
         """Passes on comm messages, and output that a widget captures. Returns the others."""
         others = [message for message in messages if not self._take(message)]
-        self._show_captured()
+        self._publish_captured()
         return others
 
     def _take(self, message):
@@ -71,30 +69,39 @@ class FrontEnd:
         widgets = self._capturing.get(message.get("rank"))
         if not widgets or message["type"] not in self._capturable:
             return False
-        self._captured[widgets[-1]].append(message)
+        key = widgets[-1], self._cell.path
+        if key not in _captured:
+            _captured.add(key)
+            self._new.add(key)
+        if key in self._new:
+            self._batch[widgets[-1]].append(message)
         return True
 
-    def _show_captured(self):
+    def _publish_captured(self):
         """Publishes what each widget has captured, for this widget alone."""
-        captured, self._captured = self._captured, collections.defaultdict(list)
-        for name, messages in captured.items():
+        batch, self._batch = self._batch, collections.defaultdict(list)
+        for name, messages in batch.items():
             widget = _ends.get(name)
-            if widget is None:
+            if widget is None:  # the front end has closed it
                 continue
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()  # what has been written is not the widget's
-            _set_msg_id(widget, self.msg_id)
-            try:
-                for message in without_cleared(messages):
-                    self.publish(message)
-            finally:
-                _set_msg_id(widget, "")
+            with _publishing:
+                _set_msg_id(widget, self.request["msg_id"])
+                try:
+                    for message in _joined(without_cleared(messages)):
+                        self.publish(message)
+                finally:
+                    _set_msg_id(widget, "")
 
     def publish(self, message):
         """Publishes a rank's output as the request's, whichever is being executed."""
-        content = {key: message[key] for key in _FIELDS if key in message}
-        kind, socket = message["type"], self._kernel.iopub_socket
-        self._kernel.session.send(socket, kind, content, parent=self.request, ident=kind.encode())
+        content = {key: message[key] for key in _CONTENT if key in message}
+        kind, parent = message["type"], {"header": self.request} if self.request else None
+        with _publishing:
+            self._kernel.session.send(
+                self._kernel.iopub_socket, kind, content, parent=parent, ident=kind.encode()
+            )
 
     def display(self, data, metadata=None, transient=None, update=False):
         """Publishes a bundle of representations, as Sink.display() does."""
@@ -110,27 +117,26 @@ class FrontEnd:
         if message["type"] == "comm_open" and end is None:
             self._open(message, content)
         elif message["type"] == "comm_msg" and end is not None:
-            if not self._tells_capture(name, rank, content["data"]):
-                self._show_captured()
+            if not self._take_msg_id(name, rank, content["data"]):
+                self._publish_captured()
                 end.send(**content)
         elif message["type"] == "comm_close" and end is not None:
-            self._show_captured()
+            self._publish_captured()
             if name in self._capturing[rank]:
                 self._capturing[rank].remove(name)
-            del _ends[name]
+            _ends.pop(name, None)
             end.close(**content)
 
-    def _tells_capture(self, name, rank, data):
-        """Notes whether a widget captures from now on. Returns True if the data tells only this."""
+    def _take_msg_id(self, name, rank, data):
+        """Takes out of a widget's state from when on it captures. Returns True if that was all."""
         state, widgets = _state(data), self._capturing[rank]
-        begins = self.msg_id and state.get("msg_id") == _CAPTURED
+        if state.get("msg_id") not in ("", _CAPTURED):
+            return False
+        begins = state.pop("msg_id") and self.request is not None
         if begins and name not in widgets:
             widgets.append(name)
-        elif not begins and "msg_id" in state and name in widgets:
+        elif not begins and name in widgets:
             widgets.remove(name)
-        elif not begins:
-            return False
-        del state["msg_id"]
         return not state
 
     def _open(self, message, content):
@@ -160,16 +166,21 @@ class FrontEnd:
         if kind == "comm_close":
             _ends.pop(answer["content"]["comm_id"], None)
         message = [kind, answer["content"], answer.get("metadata") or {}, buffers]
+        key = self._cell.group, rank
         with _lock:
-            way = _ways.get((self._group, rank))
-            is_new = way is None
-            if is_new:
-                way = _ways[self._group, rank] = _Way(self._group, rank)
+            way = _ways.get(key) or _Way(*key)
             way.add(self.request, message)
-            if is_new:
-                way.submit()
-        if is_new:
-            threading.Thread(target=way.follow, daemon=True).start()
+            if key not in _ways:
+                threading.Thread(target=way.follow, daemon=True).start()
+                _ways[key] = way
+
+
+def _executed(shell):
+    """The header of the request that a kernel is executing; None: there is none, or no kernel."""
+    get_parent = getattr(shell, "get_parent", None)
+    if getattr(shell, "kernel", None) is None or get_parent is None:
+        return None
+    return (get_parent() or {}).get("header")
 
 
 def _state(data):
@@ -182,6 +193,19 @@ def _set_msg_id(widget, msg_id):
     widget.send({"method": "update", "state": {"msg_id": msg_id}, "buffer_paths": []})
 
 
+def _joined(messages):
+    """The messages, with the text of neighbours of one stream in one."""
+    joined = []
+    for message in messages:
+        last = joined[-1] if joined else {}
+        key = message["type"], message.get("name")
+        if message["type"] == "stream" and key == (last.get("type"), last.get("name")):
+            joined[-1] = {**last, "text": last["text"] + message["text"]}
+        else:
+            joined.append(message)
+    return joined
+
+
 def submit_waiting():
     """Submits the messages that wait for earlier ones: the user's next cell runs after them."""
     with _lock:
@@ -192,7 +216,7 @@ def submit_waiting():
 class _Way:
     """The front end's messages for one rank: one cell carries all that came while another ran.
 
-    Call everything except follow() with the lock held.
+    Call add() and submit() with the lock held.
     """
 
     def __init__(self, group, rank):
@@ -223,7 +247,7 @@ class _Way:
         self.submit()
         if self._submitted:
             return self._submitted.popleft()
-        del _ways[self.group, self.rank]
+        _ways.pop((self.group, self.rank), None)
         return None
 
     def follow(self):
@@ -236,33 +260,36 @@ class _Way:
             if following is None:
                 return
             request, cell = following
-            front_end = FrontEnd(get_ipython(), self.group, request=request)
+            front_end = FrontEnd(get_ipython(), cell, request=request)
+            frames = Frames(functools.partial(self._take, front_end), (self.rank,))
             try:
-                cells.follow(cell, functools.partial(self._take, front_end), attached=True)
-            except (DipError, OSError) as e:
-                print(e, file=sys.stderr)
+                cells.follow(cell, frames.take, frames.patience, attached=True)
+                frames.end()
+                self._displays(front_end).end()
+            except Exception as e:  # the messages that wait must be sent all the same
+                print(e if isinstance(e, DipError) else repr(e), file=sys.stderr)
 
-    def _take(self, front_end, messages):
-        for message in front_end.take(messages):
-            if message["type"] in ("display_data", "update_display_data", "clear_output"):
-                self._show(front_end, message)
-            elif message["type"] in ("stream", "error"):
-                front_end.publish(message)
-
-    def _show(self, front_end, message):
-        """Shows a display; after clear_output() it replaces the previous one."""
-        key = (self.group.path, self.rank, front_end.msg_id)
+    def _displays(self, front_end):
+        key = (self.group.path, self.rank, (front_end.request or {}).get("msg_id"))
         if key not in _shown:
             _shown[key] = Displays(front_end)
-        if message["type"] == "clear_output":
-            _shown[key].clear(message["wait"])
-        elif message.get("transient", {}).get("display_id"):
-            update = message["type"] == "update_display_data"
-            front_end.display(
-                message["data"], message.get("metadata"), message["transient"], update
-            )
-        else:
-            _shown[key].show(message["data"], message.get("metadata"))
+        return _shown[key]
+
+    def _take(self, front_end, messages):
+        displays = self._displays(front_end)
+        for message in without_cleared(front_end.take(messages)):
+            kind, name = message["type"], message.get("transient", {}).get("display_id")
+            if kind == "clear_output":
+                displays.clear(message["wait"])
+            elif kind == "display_data" and name is None:
+                displays.show(message["data"], message.get("metadata"))
+            elif kind == "display_data":
+                displays.show_named(name, message["data"], message.get("metadata"), label=False)
+            elif kind == "stream" and displays.write(message["text"]):
+                continue  # draw() shows it
+            elif kind in ("stream", "error", "update_display_data"):
+                front_end.publish(message)
+        displays.draw()
 
 
 def _tells_outputs(message):

@@ -17,25 +17,35 @@ class Displays:
         self._sink = sink
         self._begin = begin
         self._places = []  # display ids
-        self._next = 0  # the index of the next display's place
+        self._used = 0  # the places that were used since clear(); the others are from before
+        self._named = set()  # the display ids that the rank has chosen itself
+        self._named_before = set()  # the same, from before clear(wait=True)
+        self._has_begun = False  # something was shown since clear()
         self._was_cleared = False
-        self._text = ""  # the printed lines in the last place
-        self._is_drawn = True  # False: the last place does not show all of self._text
+        self._text = ""  # the printed lines in the last place that is used
+        self._is_drawn = True  # False: the place does not show all of self._text
 
     def show(self, data, metadata=None):
         """Shows a bundle of representations in the next place."""
-        self.draw()
-        self._text = ""
-        self._next += 1
+        self._use_place()
         self._show(data, metadata, label=True)
+
+    def show_named(self, name, data, metadata, label):
+        """Shows a bundle under a display id that the rank has chosen. label: print one above."""
+        self._begin_elsewhere()
+        self._named.add(name)
+        self._begin(label)
+        self._sink.display(data, metadata, {"display_id": name})
 
     def write(self, lines):
         """Adds printed lines, for draw(). Returns False if they must be printed instead."""
-        count = self._text.count("\n") + lines.count("\n")
-        if not self._was_cleared or count > _LINES:
+        if not self._was_cleared:
+            return False
+        if self._text.count("\n") + lines.count("\n") > _LINES:
+            self._begin_elsewhere()
             return False
         if not self._text:
-            self._next += 1
+            self._use_place()
         self._text += lines
         self._is_drawn = False
         return True
@@ -46,33 +56,60 @@ class Displays:
             self._is_drawn = True
             self._show({"text/plain": self._text}, None, label=False)
 
+    def _end_text(self):
+        """What is printed from now on is shown in another place."""
+        self.draw()
+        self._text = ""
+
     def clear(self, wait):
         """Empties the places; wait: each one only when the next display replaces it."""
-        if wait:
-            self._empty_rest()
-        else:
+        self._end_text()
+        self._empty_rest()
+        self._named_before |= self._named
+        self._named.clear()
+        if not wait:
             self._empty(self._places)
-        self._next, self._was_cleared, self._text, self._is_drawn = 0, True, "", True
+            self._empty_named_before()
+        self._used, self._has_begun, self._was_cleared = 0, False, True
 
     def end(self):
         """Shows what is left, and empties the places that clear(wait=True) left to be replaced."""
         self.draw()
         self._empty_rest()
 
+    def _begin_output(self):
+        self._end_text()
+        self._empty_named_before()
+        self._has_begun = True
+
+    def _begin_elsewhere(self):
+        """Prepares for output without a place. Only new places are below it."""
+        self._begin_output()
+        self._empty_rest()
+        del self._places[self._used :]
+
+    def _use_place(self):
+        self._begin_output()
+        self._used += 1
+
     def _show(self, data, metadata, label):
-        """Shows it in the place before the next."""
-        is_new = self._next > len(self._places)
+        """Shows it in the last place that is used."""
+        is_new = self._used > len(self._places)
         if is_new:
             self._begin(label)
             self._places.append(f"ddip-{uuid4().hex}")
-        place = {"display_id": self._places[self._next - 1]}
+        place = {"display_id": self._places[self._used - 1]}
         self._sink.display(data, metadata, place, update=not is_new)
 
     def _empty_rest(self):
-        """Empties the places of the round before, if anything has come since."""
-        if self._next:
-            self._empty(self._places[self._next :])
+        """Empties the places from before clear(), if anything has come since."""
+        if self._has_begun:
+            self._empty(self._places[self._used :])
 
-    def _empty(self, places):
-        for place in places:
-            self._sink.display({"text/plain": ""}, {}, {"display_id": place}, update=True)
+    def _empty_named_before(self):
+        self._empty(self._named_before)
+        self._named_before.clear()
+
+    def _empty(self, names):
+        for name in names:
+            self._sink.display({"text/plain": ""}, {}, {"display_id": name}, update=True)

@@ -17,9 +17,11 @@ class _Held:
         self._items = []  # ("write", name, pieces) or ("display", data, metadata, transient)
         self._places = {}  # display id -> the index of its item
         self._shown = set()  # display ids that release() has shown
+        self._clears = False  # the next output replaces all
 
     def write(self, name, text):
         """See Sink."""
+        self._clear_now()
         if self._items and self._items[-1][:2] == ["write", name]:
             self._items[-1][2].append(text)
         else:
@@ -35,12 +37,19 @@ class _Held:
         if update and place in self._places:
             self._items[self._places[place]] = item
             return
+        self._clear_now()
         self._places[place] = len(self._items)
         self._items.append(item)
 
     def clear(self, wait):
         """See Sink."""
-        self._items, self._places = [], {}
+        self._clears = True
+        if not wait:
+            self._clear_now()
+
+    def _clear_now(self):
+        if self._clears:
+            self._items, self._places, self._clears = [], {}, False
 
     def release(self):
         """Shows the output that it holds."""

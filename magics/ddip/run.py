@@ -79,17 +79,19 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
 
-    sink = Sink(shell)
-    view = views.make(sink, seen, files, quiet, Elapsed(lambda: _waits_for(cell)))
+    sink, elapsed = Sink(shell), Elapsed(lambda: _waits_for(cell))
+    view = views.make(sink, seen, files, quiet, elapsed)
     prompts = Prompts(shell, cell, view)
-    front_end = comms.FrontEnd(shell, cell.group, view.seen)
+    front_end = comms.FrontEnd(shell, cell, view.seen)
 
     def take(messages):
         rest = front_end.take(messages)
+        if len(rest) < len(messages):
+            elapsed.moved()
         view.take([m for m in rest if m["type"] != "input_request"])
         prompts.take([m for m in rest if m["type"] == "input_request"])
 
-    frames = Frames(take, sink.redraws)
+    frames = Frames(take, view.seen if sink.redraws else ())
 
     def patience():
         waits = [wait for wait in (view.patience(), frames.patience()) if wait is not None]
@@ -105,9 +107,11 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
         )
         raise RemoteInterrupt(text, [text]) from None
     finally:
-        frames.end()
-        view.end()
-        results.remember(shell, cell.number, view.results)
+        try:
+            frames.end()
+        finally:
+            view.end()
+            results.remember(shell, cell.number, view.results)
     if end["state"] != "ok":
         raise failure(cell, view.errors, end)
     return results.values(view.results)

@@ -109,12 +109,8 @@ class View:
     def end(self):
         """Draws everything when the cell has ended, the results last."""
         self._draw_updates()
-        for (rank, name), stream in sorted(self._streams.items()):
-            line = "" if stream.is_redrawn else stream.take_line()
-            if line and self._several:
-                self._print_lines(rank, name, line + "\n")
-            elif line:
-                self._print(rank, name, line)
+        for rank, name in sorted(self._streams):
+            self._end_line(rank, name)
         for displays in self._displays.values():
             displays.end()
         text = "" if self._progress is None else self._progress.last_line()
@@ -195,6 +191,15 @@ class View:
         if lines:
             self._print(rank, name, lines)
 
+    def _end_line(self, rank, name):
+        """Prints the incomplete line of a stream, unless it is redrawn."""
+        stream = self._streams.get((rank, name))
+        line = "" if stream is None or stream.is_redrawn else stream.take_line()
+        if line and self._several:
+            self._print_lines(rank, name, line + "\n")
+        elif line:
+            self._print(rank, name, line)
+
     def _print(self, rank, name, text):
         fits = self._limit.admit(rank, name, text)
         if fits:
@@ -207,12 +212,16 @@ class View:
         shown = message.get("transient", {}).get("display_id")
         if shown is None and message["data"].get("text/plain") == "":
             return  # it would be a label above nothing
-        if self._several and shown is None:
-            self._displays_of(rank).show(message["data"], message.get("metadata"))
-            return
-        self._begin_display(rank, label=self._several and shown not in self._labelled)
-        self._labelled.add(shown)
-        self.sink.display(message["data"], message.get("metadata"), message.get("transient"))
+        bundle = message["data"], message.get("metadata")
+        if not self._several:
+            self._region.give_way()
+            self.sink.display(*bundle, message.get("transient"))
+        elif shown is None:
+            self._displays_of(rank).show(*bundle)
+        else:
+            label = shown not in self._labelled
+            self._labelled.add(shown)
+            self._displays_of(rank).show_named(shown, *bundle, label)
 
     def _begin_display(self, rank, label):
         """What precedes a new display of a rank; label: the rank's label, too."""
@@ -225,12 +234,14 @@ class View:
 
     def _on_clear(self, rank, message):
         for name in _NAMES:
+            if message["wait"]:
+                self._end_line(rank, name)  # it stays until output follows
             self._streams.pop((rank, name), None)
             self._partial.pop((rank, name), None)
         self._changed = True
-        if self._several:
+        if self._several and self.sink.redraws:
             self._displays_of(rank).clear(message["wait"])
-        else:
+        elif not self._several:
             self._region.forget()
             self._limit = Limit(self._files)
             self.sink.clear(message["wait"])

@@ -75,15 +75,39 @@ class Outputs(list):
 
     def __init__(self):
         super().__init__()
+        self.captured = {}  # comm id of an Output widget -> its Outputs
+        self._captures = None  # the comm id of the one that captures
         self._displays = {}  # by display_id
+        self._clears = False  # the next output replaces all
 
     def take(self, message):
         """Adds the output of this message, or updates what was shown."""
+        if message["msg_type"] == "comm_msg":
+            self._take_msg_id(message["parent_header"], message["content"])
+        elif self._captures:
+            self.captured.setdefault(self._captures, Outputs()).take(message)
+        else:
+            self._show(message)
+
+    def _take_msg_id(self, request, content):
+        msg_id = (content["data"].get("state") or {}).get("msg_id")
+        if msg_id is not None:
+            assert bool(msg_id) != bool(self._captures), "one captures, then another"
+            assert msg_id in ("", request["msg_id"]), content
+            self._captures = content["comm_id"] if msg_id else None
+
+    def _show(self, message):
         from nbformat.v4 import output_from_msg
 
         kind, content = message["msg_type"], message["content"]
         place = content.get("transient", {}).get("display_id")
-        if kind in ("stream", "display_data", "execute_result", "error"):
+        if kind == "clear_output":
+            self._clears = True
+        shows = kind in ("stream", "display_data", "execute_result", "error")
+        if self._clears and (shows or (kind == "clear_output" and not content["wait"])):
+            self._clears = False
+            self.clear()
+        if shows:
             self.append(output_from_msg(message))
             if place:
                 self._displays.setdefault(place, []).append(self[-1])
@@ -95,7 +119,8 @@ class Outputs(list):
 class Outcome:
     """The outputs of a cell that ran, except those that depend on how long it took."""
 
-    def __init__(self, cell):
+    def __init__(self, cell, captured=None):
+        self.captured = captured  # see Outputs; None: not known
         self._all = cell.outputs
         self.outputs = [output for output in cell.outputs if not self._is_passing(output)]
 
@@ -223,7 +248,7 @@ class Notebook:
             outputs.take(message)
             ended = message["content"].get("execution_state") == "idle"
         client.stop_channels()
-        return Outcome(NotebookNode(outputs=outputs))
+        return Outcome(NotebookNode(outputs=outputs), outputs.captured)
 
     def talk(self, source, *answers):
         """Runs a cell and answers its input fields. Returns (Outcome, the prompts)."""
@@ -239,10 +264,6 @@ class Notebook:
         outcome = self.finish(begun)
         thread.join()
         return outcome, prompts
-
-    def captured(self, name):
-        """The outputs that the Output widget with this comm id has captured."""
-        return self._client.comm_objects[name].outputs
 
     def status(self):
         """The group's `status` as a dictionary."""

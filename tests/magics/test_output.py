@@ -125,7 +125,21 @@ def test_rich():
             "    display(f'{rank}{i}')"
         )
         assert sorted(many.data()) == ["'02'", "'12'"], many.outputs
-        loop = "    clear_output(wait=True)\n    print('step', i)\n"
+        quiet = nb.ok("%%dip -q\nclear_output()\ndisplay(1)\nclear_output()\ndisplay(2)")
+        assert quiet.data() == ["2"]
+
+
+def lines_of(outcome, rank):
+    """The lines of one of several ranks, printed or displayed, from above to below."""
+    shown = "".join(o.get("text") or o.data["text/plain"] + "\n" for o in outcome.outputs)
+    return [line[4:] for line in shown.splitlines() if line.startswith(f"[{rank}] ")]
+
+
+def test_cleared():
+    """After clear_output() only what follows is shown, of one rank or of several."""
+    loop = "    clear_output(wait=True)\n    print('step', i)\n"
+    first = "%%dip\nfrom IPython.display import clear_output\nimport time"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", first) as nb:
         mixed = nb.ok(f"%%dip -S all\nfor i in range(3):\n{loop}    display(i)")
         printed = sorted(line.strip() for line in mixed.text().splitlines())
         assert printed == ["0", "1"], printed
@@ -135,10 +149,29 @@ def test_rich():
             "    for j in range(i): display(f'{i}{j}')"
         )
         assert less.data() == ["'10'", "'10'"], less.outputs
-        long = nb.ok(f"%%dip\nfor i in range(6000):\n{loop}")
-        assert long.text() == "step 5999\n", "what was cleared does not count"
-        quiet = nb.ok("%%dip -q\nclear_output()\ndisplay(1)\nclear_output()\ndisplay(2)")
-        assert quiet.data() == ["2"]
+        many = nb.ok(f"%%dip\nfor i in range(6000):\n{loop}")
+        assert many.text() == "step 5999\n"
+        much = "    clear_output(wait=True)\n    print('x\\n' * 3000)\n    time.sleep(0.3)"
+        counted = nb.ok(f"%%dip\nfor i in range(3):\n{much}")
+        assert counted.text() == "x\n" * 3000 + "\n", "what was cleared does not count"
+        last = "print('step', rank, end=''); clear_output(wait=True)"
+        for options, ranks in (("", [0]), ("-q", [0]), ("-S all", [0, 1])):
+            kept = nb.ok(f"%%dip {options}\nfor i in range(3): {last}")
+            shown = "".join([kept.text(), *kept.data()])
+            assert all(f"step {rank}" in shown for rank in ranks), (options, kept.outputs)
+        named = nb.ok(
+            "%%dip -S all\nfor i in range(3):\n    clear_output(); print('a')\n"
+            "    display(f'{rank}{i}', display_id=f'{rank}{i}'); print('b'); time.sleep(0.3)"
+        )
+        for rank in (0, 1):
+            own = [text for text in named.data() if str(rank) in text]
+            assert own == [f"[{rank}] a\n", f"'{rank}2'", f"[{rank}] b\n"], named.outputs
+        long = nb.ok(
+            "%%dip -S all\nclear_output()\nfor i in range(450):\n    print(i)\n"
+            "    if i % 100 == 0: time.sleep(0.3)"
+        )
+        for rank in (0, 1):
+            assert lines_of(long, rank) == [str(i) for i in range(450)], long.outputs
 
 
 def test_results():
