@@ -51,7 +51,7 @@ class FrontEnd:
         # the failure of a cell is shown as such; a callback may fail in its widget
         self._capturable = OUTPUT if request is None else (*OUTPUT, "error")
         self._batch = collections.defaultdict(list)  # comm id -> what it captures of this batch
-        self._new = set()  # what was not in _captured before
+        self._new = set()  # what end() adds to _captured
         self.request = request or _executed(shell)
 
     def take(self, messages):
@@ -71,11 +71,13 @@ class FrontEnd:
             return False
         key = widgets[-1], self._cell.path
         if key not in _captured:
-            _captured.add(key)
             self._new.add(key)
-        if key in self._new:
             self._batch[widgets[-1]].append(message)
         return True
+
+    def end(self):
+        """Notes that all output of the cell has been shown."""
+        _captured.update(self._new)
 
     def _publish_captured(self):
         """Publishes what each widget has captured, for this widget alone."""
@@ -264,10 +266,10 @@ class _Way:
             frames = Frames(functools.partial(self._take, front_end), (self.rank,))
             try:
                 cells.follow(cell, frames.take, frames.patience, attached=True)
-                frames.end()
-                self._displays(front_end).end()
             except Exception as e:  # the messages that wait must be sent all the same
                 print(e if isinstance(e, DipError) else repr(e), file=sys.stderr)
+            frames.end()
+            self._displays(front_end).end()
 
     def _displays(self, front_end):
         key = (self.group.path, self.rank, (front_end.request or {}).get("msg_id"))
@@ -284,7 +286,7 @@ class _Way:
             elif kind == "display_data" and name is None:
                 displays.show(message["data"], message.get("metadata"))
             elif kind == "display_data":
-                displays.show_named(name, message["data"], message.get("metadata"), label=False)
+                displays.show_named(name, message["data"], message.get("metadata"))
             elif kind == "stream" and displays.write(message["text"]):
                 continue  # draw() shows it
             elif kind in ("stream", "error", "update_display_data"):

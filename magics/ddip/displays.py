@@ -7,41 +7,66 @@ prints after its first clear_output() is displayed, too.
 
 from uuid import uuid4
 
+from ddip.limit import HEAD_BYTES, HEAD_LINES
+
 _LINES = 200  # printed lines in one place; each line that is added redraws all
 
 
 class Displays:
-    """sink: where they are shown. begin(label): called before each new place; label: print one."""
+    """sink: where they are shown. label: the line above each new one; "": none.
 
-    def __init__(self, sink, begin=lambda label: None):
+    give_way() is called before anything new is shown.
+    """
+
+    def __init__(self, sink, label="", give_way=lambda: None):
         self._sink = sink
-        self._begin = begin
+        self._label = label
+        self._give_way = give_way
         self._places = []  # display ids
         self._used = 0  # the places that were used since clear(); the others are from before
         self._named = set()  # the display ids that the rank has chosen itself
         self._named_before = set()  # the same, from before clear(wait=True)
+        self._emptied = set()  # display ids of the rank that were shown, and cleared
         self._has_begun = False  # something was shown since clear()
         self._was_cleared = False
         self._text = ""  # the printed lines in the last place that is used
+        self._lines = self._bytes = 0  # that were printed since clear()
         self._is_drawn = True  # False: the place does not show all of self._text
 
     def show(self, data, metadata=None):
         """Shows a bundle of representations in the next place."""
         self._use_place()
-        self._show(data, metadata, label=True)
+        self._show(data, metadata, self._label)
 
-    def show_named(self, name, data, metadata, label):
-        """Shows a bundle under a display id that the rank has chosen. label: print one above."""
-        self._begin_elsewhere()
+    def show_named(self, name, data, metadata, label=True):
+        """Shows a bundle under a display id that the rank has chosen: where it was, if it was."""
+        known = name in self._emptied or name in self._named_before
+        self._emptied.discard(name)
+        self._named_before.discard(name)
         self._named.add(name)
-        self._begin(label)
-        self._sink.display(data, metadata, {"display_id": name})
+        if known:
+            self._begin_output()
+        else:
+            self._begin_elsewhere()
+            self._give_way()
+            if label and self._label:
+                above = f"ddip-{uuid4().hex}"
+                self._named.add(above)
+                self._sink.display({"text/plain": self._label}, {}, {"display_id": above})
+        self._sink.display(data, metadata, {"display_id": name}, update=known)
+
+    def has_cleared(self, name):
+        """True if the rank has shown that display id, and cleared it."""
+        return name in self._emptied
 
     def write(self, lines):
         """Adds printed lines, for draw(). Returns False if they must be printed instead."""
-        if not self._was_cleared:
+        if not self._was_cleared or self._lines > HEAD_LINES or self._bytes > HEAD_BYTES:
             return False
-        if self._text.count("\n") + lines.count("\n") > _LINES:
+        self._lines += lines.count("\n")
+        self._bytes += len(lines)
+        is_much = self._lines > HEAD_LINES or self._bytes > HEAD_BYTES
+        if is_much or self._text.count("\n") + lines.count("\n") > _LINES:
             self._begin_elsewhere()
             return False
         if not self._text:
@@ -54,7 +79,7 @@ class Displays:
         """Shows the printed lines that were added."""
         if not self._is_drawn:
             self._is_drawn = True
-            self._show({"text/plain": self._text}, None, label=False)
+            self._show({"text/plain": self._text}, None, label="")
 
     def _end_text(self):
         """What is printed from now on is shown in another place."""
@@ -71,6 +96,7 @@ class Displays:
             self._empty(self._places)
             self._empty_named_before()
         self._used, self._has_begun, self._was_cleared = 0, False, True
+        self._lines = self._bytes = 0
 
     def end(self):
         """Shows what is left, and empties the places that clear(wait=True) left to be replaced."""
@@ -96,7 +122,9 @@ class Displays:
         """Shows it in the last place that is used."""
         is_new = self._used > len(self._places)
         if is_new:
-            self._begin(label)
+            self._give_way()
+            if label:
+                self._sink.write("stdout", label + "\n")
             self._places.append(f"ddip-{uuid4().hex}")
         place = {"display_id": self._places[self._used - 1]}
         self._sink.display(data, metadata, place, update=not is_new)
@@ -108,6 +136,7 @@ class Displays:
 
     def _empty_named_before(self):
         self._empty(self._named_before)
+        self._emptied |= self._named_before
         self._named_before.clear()
 
     def _empty(self, names):

@@ -17,11 +17,9 @@ class _Held:
         self._items = []  # ("write", name, pieces) or ("display", data, metadata, transient)
         self._places = {}  # display id -> the index of its item
         self._shown = set()  # display ids that release() has shown
-        self._clears = False  # the next output replaces all
 
     def write(self, name, text):
         """See Sink."""
-        self._clear_now()
         if self._items and self._items[-1][:2] == ["write", name]:
             self._items[-1][2].append(text)
         else:
@@ -33,23 +31,17 @@ class _Held:
     def display(self, data, metadata=None, transient=None, update=False):
         """See Sink."""
         place = (transient or {}).get("display_id")
-        item = ["display", data, metadata, transient, place in self._shown]
+        item = ["display", data, metadata, transient, update or place in self._shown]
         if update and place in self._places:
+            item[-1] = self._items[self._places[place]][-1]
             self._items[self._places[place]] = item
             return
-        self._clear_now()
         self._places[place] = len(self._items)
         self._items.append(item)
 
     def clear(self, wait):
         """See Sink."""
-        self._clears = True
-        if not wait:
-            self._clear_now()
-
-    def _clear_now(self):
-        if self._clears:
-            self._items, self._places, self._clears = [], {}, False
+        self._items, self._places = [], {}
 
     def release(self):
         """Shows the output that it holds."""

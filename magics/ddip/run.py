@@ -99,6 +99,8 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
 
     try:
         end = cells.follow(cell, frames.take, patience, view.seen, attached, interrupts)
+        frames.end()
+        front_end.end()
     except KeyboardInterrupt:
         if attached:
             raise

@@ -5,7 +5,6 @@ they arrive; text that may be redrawn, such as a progress bar, is in the live re
 Errors are only collected here; failures.py and run.py report them.
 """
 
-import functools
 import math
 import time
 
@@ -45,6 +44,7 @@ class View:
         self._updates = {}  # display id -> the last update message, not yet shown
         self._displays = {}  # rank -> Displays
         self._labelled = set()  # display ids that have a rank's label above
+        self._clears = set()  # ranks whose next output replaces what they have shown
         self._changed = False  # the region needs a redraw
         self._drawn = 0.0
         self._kinds = {
@@ -109,8 +109,12 @@ class View:
     def end(self):
         """Draws everything when the cell has ended, the results last."""
         self._draw_updates()
-        for rank, name in sorted(self._streams):
-            self._end_line(rank, name)
+        for (rank, name), stream in sorted(self._streams.items()):
+            line = "" if stream.is_redrawn else stream.take_line()
+            if line and self._several:
+                self._print_lines(rank, name, line + "\n")
+            elif line:
+                self._print(rank, name, line)
         for displays in self._displays.values():
             displays.end()
         text = "" if self._progress is None else self._progress.last_line()
@@ -155,14 +159,16 @@ class View:
 
     def _draw_updates(self):
         updates, self._updates = self._updates, {}
-        for message in updates.values():
-            self.sink.display(
-                message["data"], message.get("metadata"), message["transient"], update=True
-            )
+        for name, message in updates.items():
+            if not any(displays.has_cleared(name) for displays in self._displays.values()):
+                self.sink.display(
+                    message["data"], message.get("metadata"), message["transient"], update=True
+                )
 
     # ---- text
 
     def _on_stream(self, rank, message):
+        self._begin_output(rank)
         name, text = message["name"], message["text"]
         if not self.sink.redraws and not self._several:
             self._print(rank, name, text)  # a terminal handles overwriting itself
@@ -191,15 +197,6 @@ class View:
         if lines:
             self._print(rank, name, lines)
 
-    def _end_line(self, rank, name):
-        """Prints the incomplete line of a stream, unless it is redrawn."""
-        stream = self._streams.get((rank, name))
-        line = "" if stream is None or stream.is_redrawn else stream.take_line()
-        if line and self._several:
-            self._print_lines(rank, name, line + "\n")
-        elif line:
-            self._print(rank, name, line)
-
     def _print(self, rank, name, text):
         fits = self._limit.admit(rank, name, text)
         if fits:
@@ -212,6 +209,8 @@ class View:
         shown = message.get("transient", {}).get("display_id")
         if shown is None and message["data"].get("text/plain") == "":
             return  # it would be a label above nothing
+        self._begin_output(rank)
+        self._updates.pop(shown, None)
         bundle = message["data"], message.get("metadata")
         if not self._several:
             self._region.give_way()
@@ -221,40 +220,44 @@ class View:
         else:
             label = shown not in self._labelled
             self._labelled.add(shown)
-            self._displays_of(rank).show_named(shown, *bundle, label)
-
-    def _begin_display(self, rank, label):
-        """What precedes a new display of a rank; label: the rank's label, too."""
-        self._region.give_way()
-        if label:
-            self.sink.write("stdout", self._mark(rank).rstrip() + "\n")
+            self._displays_of(rank).show_named(shown, *bundle, label=label)
 
     def _on_update(self, rank, message):
         self._updates[message["transient"].get("display_id")] = message
 
     def _on_clear(self, rank, message):
+        self._clears.add(rank)
+        if not message["wait"]:
+            self._begin_output(rank, wait=False)
+
+    def _begin_output(self, rank, wait=True):
+        """Clears the rank's output if it has asked for that. wait: output follows."""
+        if rank not in self._clears:
+            return
+        self._clears.remove(rank)
+        self._draw_updates()
         for name in _NAMES:
-            if message["wait"]:
-                self._end_line(rank, name)  # it stays until output follows
             self._streams.pop((rank, name), None)
             self._partial.pop((rank, name), None)
         self._changed = True
         if self._several and self.sink.redraws:
-            self._displays_of(rank).clear(message["wait"])
+            self._displays_of(rank).clear(wait)
         elif not self._several:
             self._region.forget()
             self._limit = Limit(self._files)
-            self.sink.clear(message["wait"])
+            self.sink.clear(wait)
 
     def _displays_of(self, rank):
         if rank not in self._displays:
-            self._displays[rank] = Displays(self.sink, functools.partial(self._begin_display, rank))
+            label = self._mark(rank).rstrip()
+            self._displays[rank] = Displays(self.sink, label, self._region.give_way)
         return self._displays[rank]
 
     def _on_result(self, rank, message):
         self.results.append((rank, message))
 
     def _show_result(self, rank, message):
+        self._begin_output(rank)
         label, data = labels.result(rank, message["execution_count"], message["data"])
         if label:
             self.sink.write("stdout", label)

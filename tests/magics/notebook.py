@@ -107,7 +107,9 @@ class Outputs(list):
         if self._clears and (shows or (kind == "clear_output" and not content["wait"])):
             self._clears = False
             self.clear()
-        if shows:
+        if shows and kind == "stream" and self and self[-1].get("name") == content["name"]:
+            self[-1].text += content["text"]
+        elif shows:
             self.append(output_from_msg(message))
             if place:
                 self._displays.setdefault(place, []).append(self[-1])

@@ -164,8 +164,17 @@ def test_cleared():
             "    display(f'{rank}{i}', display_id=f'{rank}{i}'); print('b'); time.sleep(0.3)"
         )
         for rank in (0, 1):
-            own = [text for text in named.data() if str(rank) in text]
-            assert own == [f"[{rank}] a\n", f"'{rank}2'", f"[{rank}] b\n"], named.outputs
+            own = [text.strip() for text in named.data() if str(rank) in text]
+            assert own == [f"[{rank}] a", f"{rank}", f"'{rank}2'", f"[{rank}] b"], named.outputs
+        assert not named.text(), "no labels are left"
+        again = nb.ok(
+            "%%dip -S all\nfor i in range(3):\n    clear_output(wait=True)\n"
+            "    shown = display(f'{rank}{i}', display_id=f'again{rank}'); time.sleep(0.2)\n"
+            "    shown.update(f'{rank}new')\nclear_output(); print('end')"
+        )
+        assert sorted(again.data()) == ["[0] end\n", "[1] end\n"], again.outputs
+        stays = nb.ok("%%dip\nprint('stays'); clear_output(wait=True); time.sleep(3.5)")
+        assert stays.text() == "stays\n", stays.outputs
         long = nb.ok(
             "%%dip -S all\nclear_output()\nfor i in range(450):\n    print(i)\n"
             "    if i % 100 == 0: time.sleep(0.3)"
