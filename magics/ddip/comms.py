@@ -200,8 +200,7 @@ def _joined(messages):
     joined = []
     for message in messages:
         last = joined[-1] if joined else {}
-        key = message["type"], message.get("name")
-        if message["type"] == "stream" and key == (last.get("type"), last.get("name")):
+        if message["type"] == "stream" and message["name"] == last.get("name"):
             joined[-1] = {**last, "text": last["text"] + message["text"]}
         else:
             joined.append(message)

@@ -61,12 +61,11 @@ class Displays:
 
     def write(self, lines):
         """Adds printed lines, for draw(). Returns False if they must be printed instead."""
-        if not self._was_cleared or self._lines > HEAD_LINES or self._bytes > HEAD_BYTES:
+        if not self._was_cleared or self._is_full():
             return False
         self._lines += lines.count("\n")
         self._bytes += len(lines)
-        is_much = self._lines > HEAD_LINES or self._bytes > HEAD_BYTES
-        if is_much or self._text.count("\n") + lines.count("\n") > _LINES:
+        if self._is_full() or self._text.count("\n") + lines.count("\n") > _LINES:
             self._begin_elsewhere()
             return False
         if not self._text:
@@ -74,6 +73,9 @@ class Displays:
         self._text += lines
         self._is_drawn = False
         return True
+
+    def _is_full(self):
+        return self._lines > HEAD_LINES or self._bytes > HEAD_BYTES
 
     def draw(self):
         """Shows the printed lines that were added."""

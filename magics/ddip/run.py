@@ -99,8 +99,6 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
 
     try:
         end = cells.follow(cell, frames.take, patience, view.seen, attached, interrupts)
-        frames.end()
-        front_end.end()
     except KeyboardInterrupt:
         if attached:
             raise
@@ -114,6 +112,7 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
         finally:
             view.end()
             results.remember(shell, cell.number, view.results)
+    front_end.end()
     if end["state"] != "ok":
         raise failure(cell, view.errors, end)
     return results.values(view.results)

@@ -22,6 +22,13 @@ def test_widgets():
         assert int(state[0]) > 6, "two bars of three widgets, each with its layout and style"
 
 
+def send_state(client, name, state):
+    """Changes the state of the widget with this comm id, as its front end does."""
+    data = {"method": "update", "state": state, "buffer_paths": []}
+    message = client.session.msg("comm_msg", {"comm_id": name, "data": data})
+    client.shell_channel.send(message)
+
+
 def send_at_once(nb, name, states):
     """Sends these states of a widget to rank 0, which takes none of them before all are sent.
 
@@ -35,9 +42,7 @@ def send_at_once(nb, name, states):
     before = int(nb.status()["cell"])
     begun = nb.begin(f"import os, time\nwhile not os.path.exists({nb.gate!r}): time.sleep(0.01)")
     for state in states:
-        data = {"method": "update", "state": state, "buffer_paths": []}
-        message = begun[0].session.msg("comm_msg", {"comm_id": name, "data": data})
-        begun[0].shell_channel.send(message)
+        send_state(begun[0], name, state)
     nb.open_gate()
     release = f"open({held!r}, 'w').close()\n%dip mine = list(seen)\n%dipull mine\nmine"
     pulled = nb.finish((begun[0], begun[0].execute(release)))
@@ -91,9 +96,7 @@ def test_displays():
         name = nb.ok("%%dip\nslider.comm.comm_id").data()[0].partition(": ")[2].strip("'")
         client, shown = nb.begin("pass")[0], notebook.Outputs()
         for value in (1, 2):
-            data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
-            message = client.session.msg("comm_msg", {"comm_id": name, "data": data})
-            client.shell_channel.send(message)
+            send_state(client, name, {"value": value})
             while not any(f"<b>{value}</b>" in str(o.get("data")) for o in shown):
                 shown.take(client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S))
         assert [o.data["text/html"] for o in shown] == ["<b>2</b>"], shown
@@ -145,9 +148,7 @@ def test_interact():
         msg_id, captured, values = "", [], {"": 0, "ZeroDivisionError": 4}
         while "3" not in captured:
             if (value := values.pop(captured[-1] if captured else "", None)) is not None:
-                data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
-                message = client.session.msg("comm_msg", {"comm_id": slider, "data": data})
-                client.shell_channel.send(message)
+                send_state(client, slider, {"value": value})
             message = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
             kind, content = message["msg_type"], message["content"]
             if content.get("comm_id") == out:
