@@ -108,13 +108,23 @@ describe(char *text, size_t size, struct err *e)
 {
 	Dl_info info;
 	void *function;
-	int version = 0, r = CALL(e, cudaRuntimeGetVersion, &version);
+	int version = 0, driver = 0, r = CALL(e, cudaRuntimeGetVersion, &version);
 
-	memcpy(&function, &api.cudaRuntimeGetVersion, sizeof(function));
 	if (r == 0)
-		snprintf(text, size, "CUDA %d.%d, %s", version / 1000, version % 1000 / 10,
-		    dladdr(function, &info) ? basename(info.dli_fname) : "libcudart");
-	return r;
+		r = CALL(e, cudaDriverGetVersion, &driver);
+	if (r < 0)
+		return r;
+	memcpy(&function, &api.cudaRuntimeGetVersion, sizeof(function));
+	snprintf(text, size, "CUDA %d.%d, %s", version / 1000, version % 1000 / 10,
+	    dladdr(function, &info) ? basename(info.dli_fname) : "libcudart");
+	/* A runtime works with a driver of its major version or a later one; 0: no driver. */
+	if (driver != 0 && driver / 1000 < version / 1000)
+		return fail(e, EOPNOTSUPP,
+		    "the runtime is %d.%d, and this machine's driver supports %d.%d: install a "
+		    "newer driver, or a runtime of CUDA %d",
+		    version / 1000, version % 1000 / 10, driver / 1000, driver % 1000 / 10,
+		    driver / 1000);
+	return 0;
 }
 
 static struct library library = {.title = "CUDA",

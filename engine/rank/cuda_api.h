@@ -15,6 +15,7 @@ struct cudaPointerAttributes;
 /* clang-format off */
 #define CUDA_CALLS(X) \
 	X(cudaRuntimeGetVersion, unsigned, (int *version), 1) \
+	X(cudaDriverGetVersion, unsigned, (int *version), 1) \
 	X(cudaGetErrorName, const char *, (unsigned error), 1) \
 	X(cudaGetErrorString, const char *, (unsigned error), 1) \
 	X(cudaGetLastError, unsigned, (void), 1) \

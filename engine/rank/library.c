@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where a library is looked for, in this order. */
+enum place { PLACE_PROCESS, PLACE_FOLDERS, PLACE_SYSTEM, PLACES };
+
 static void *
 in_folders(const char *name, const char *folders)
 {
@@ -19,29 +22,6 @@ in_folders(const char *name, const char *folders)
 		free(path);
 	}
 	return found;
-}
-
-static void *
-find(const struct library *l, const char *folders, struct err *e)
-{
-	const char *given = getenv(l->variable), *why;
-	void *found = NULL;
-
-	if (given && *given) {
-		found = dlopen(given, RTLD_NOW | RTLD_LOCAL);
-	} else {
-		for (size_t i = 0; i < l->names_count && !found; i++)
-			found = dlopen(l->names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-		for (size_t i = 0; i < l->names_count && !found; i++)
-			found = in_folders(l->names[i], folders);
-		for (size_t i = 0; i < l->names_count && !found; i++)
-			found = dlopen(l->names[i], RTLD_NOW | RTLD_LOCAL);
-	}
-	if (found)
-		return found;
-	why = dlerror();
-	fail(e, EOPNOTSUPP, "%s", why ? why : l->names[0]);
-	return NULL;
 }
 
 static int
@@ -59,14 +39,13 @@ fill(const struct library *l, struct err *e)
 	return 0;
 }
 
+/* The library becomes the one in use if it has what is needed; otherwise it is closed. */
 static int
-load(struct library *l, const char *folders, struct err *e)
+use(struct library *l, void *handle, struct err *e)
 {
 	int r;
 
-	l->handle = find(l, folders, e);
-	if (!l->handle)
-		return -e->no;
+	l->handle = handle;
 	r = fill(l, e);
 	if (r == 0)
 		r = l->describe(l->version, sizeof(l->version), e);
@@ -75,6 +54,62 @@ load(struct library *l, const char *folders, struct err *e)
 		l->handle = NULL;
 	}
 	return r;
+}
+
+/* Opens name as found in one of the places; NULL: it is not there. */
+static void *
+open_in(enum place place, const char *name, const char *folders)
+{
+	switch (place) {
+	case PLACE_PROCESS:
+		return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	case PLACE_FOLDERS:
+		return in_folders(name, folders);
+	default:
+		return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	}
+}
+
+/* Uses the first library of these names that can be used. Where one of the process can't, another
+ * copy is not tried. */
+static int
+load_named(struct library *l, const char *folders, struct err *e)
+{
+	for (enum place place = 0; place < PLACES; place++) {
+		for (size_t i = 0; i < l->names_count; i++) {
+			void *handle = open_in(place, l->names[i], folders);
+			struct err why = {0};
+
+			if (!handle)
+				continue;
+			if (use(l, handle, &why) == 0)
+				return 0;
+			if (!e->no)
+				*e = why;
+			if (place == PLACE_PROCESS)
+				return -e->no;
+		}
+	}
+	return -e->no;
+}
+
+static int
+load(struct library *l, const char *folders, struct err *e)
+{
+	const char *given = getenv(l->variable), *why;
+	int r;
+
+	if (given && *given) {
+		void *handle = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+
+		r = handle ? use(l, handle, e) : 0;
+	} else {
+		r = load_named(l, folders, e);
+	}
+	if (l->handle || r < 0)
+		return r;
+	why = dlerror();
+	return fail(e, EOPNOTSUPP, "%s", why ? why : l->names[0]);
 }
 
 int

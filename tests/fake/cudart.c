@@ -4,9 +4,11 @@
  * fail (cudart.h). Words of $FAKE_CUDA, separated by blanks:
  *   gpus=2      number of devices     delay=300   each copy takes this many microseconds longer
  *   pageable=waits a copy with unregistered host memory returns only when it is done
- *   driver=none there is no driver    fail=CALL:ERROR[:AFTER[:TIMES]] as fake_cuda_fail()
+ *   driver=none there is no driver; driver=12: it supports CUDA 12.0
+ *   fail=CALL:ERROR[:AFTER[:TIMES]] as fake_cuda_fail()
  */
 #include "cudart_inside.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,7 @@ static const size_t MEMORY = (size_t)1 << 30; /* bytes per device */
 struct state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
     .gpus = 2,
+    .driver = 13000,
     .legacy.tasks = STAILQ_HEAD_INITIALIZER(fake.legacy.tasks)};
 
 bool fake_stalled, fake_waits;
@@ -65,12 +68,22 @@ fake_read_words(void)
 			fake.delay = (useconds_t)atoi(w + 6);
 		else if (strcmp(w, "pageable=waits") == 0)
 			fake_waits = true;
-		else if (strcmp(w, "driver=none") == 0)
-			fake.no_driver = true;
+		else if (strncmp(w, "driver=", 7) == 0)
+			fake.driver = atoi(w + 7) * 1000;
 		else if (sscanf(w, "fail=%*[^:]%n:%u:%d:%d", &n, &error, &after, &times) >= 1)
 			fake_add_failure(w + 5, (size_t)n - 5, error, after, times);
 	}
 	free(copy);
+}
+
+/* As the file's name says: libcudart.so.12 is CUDA 12.0. */
+static int
+runtime_version(void)
+{
+	Dl_info info;
+
+	dladdr(&fake, &info);
+	return atoi(strrchr(info.dli_fname, '.') + 1) * 1000;
 }
 
 unsigned
@@ -82,7 +95,7 @@ fake_say(const char *call, bool device)
 	while (device && fake_stalled)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	fake_result = fake.lost;
-	if (!fake_result && fake.no_driver)
+	if (!fake_result && fake.driver < runtime_version())
 		fake_result = dcudaErrorInsufficientDriver;
 	else if (!fake_result && fake.gpus == 0 && device)
 		fake_result = dcudaErrorNoDevice;
@@ -265,7 +278,18 @@ cudaMemGetInfo(size_t *free_bytes, size_t *total)
 unsigned
 cudaRuntimeGetVersion(int *version)
 {
-	*version = 13000;
+	*version = runtime_version();
+	return dcudaSuccess;
+}
+
+unsigned
+cudaDriverGetVersion(int *version)
+{
+	fake_lock();
+	if (!fake.read)
+		fake_read_words();
+	*version = fake.driver;
+	fake_unlock();
 	return dcudaSuccess;
 }
 

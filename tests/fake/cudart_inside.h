@@ -50,9 +50,9 @@ struct block { /* memory of a device: the host accesses it at `bytes` */
 struct state {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	int gpus;
+	int gpus, driver; /* driver: the version of CUDA that it supports; 0: there is none */
 	useconds_t delay;
-	bool read, no_driver, held, implicit_capture;
+	bool read, held, implicit_capture;
 	unsigned lost, contexts;
 	struct block *blocks;
 	struct CUstream_st legacy;

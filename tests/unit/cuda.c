@@ -104,6 +104,39 @@ test_folders(void)
 	free(folders);
 }
 
+/* Where the driver is too old for one of two runtimes, the other is used; where one is asked for,
+ * the error says what to install. */
+static void
+test_two_runtimes(void)
+{
+	char dir[] = "/tmp/ddip-unit.XXXXXX", *newer, *older, *folders;
+	struct err e = {0};
+
+	CHECK(mkdtemp(dir));
+	newer = xasprintf("%s/libcudart.so.13", dir);
+	older = xasprintf("%s/libcudart.so.12", dir);
+	folders = xasprintf("%s:", dir);
+	CHECK(symlink(library, newer) == 0 && symlink(library, older) == 0);
+	setenv("FAKE_CUDA", "driver=12", 1);
+	CHECK(cuda_open(folders, &e) == 0);
+	CHECK_STR(e.text, "");
+	CHECK_STR(cuda_version(), "CUDA 12.0, libcudart.so.12");
+	cuda_close();
+	setenv("DDIP_CUDART", newer, 1);
+	CHECK(cuda_open(folders, &e) == -EOPNOTSUPP);
+	CHECK_STR(e.text, "CUDA: the runtime is 13.0, and this machine's driver supports 12.0: "
+			  "install a newer driver, or a runtime of CUDA 12");
+	cuda_close();
+	unsetenv("DDIP_CUDART");
+	unsetenv("FAKE_CUDA");
+	unlink(newer);
+	unlink(older);
+	rmdir(dir);
+	free(newer);
+	free(older);
+	free(folders);
+}
+
 static int
 finish(struct CUstream_st *stream, struct err *e)
 {
@@ -360,6 +393,7 @@ main(void)
 	library = xasprintf("%s/fake/libcudart.so.13", self);
 	test_missing();
 	test_folders();
+	test_two_runtimes();
 	unsetenv("FAKE_CUDA");
 	open_fake();
 	test_copies();
