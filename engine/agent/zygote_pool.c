@@ -138,7 +138,9 @@ on_nready(struct zygote *z, struct msg *m)
 	struct slice phases, python, paths;
 	struct err e;
 
-	if (wire_unpack(m, &e, &phases, &python, &paths) < 0 || z->ready || z->retired) {
+	if (z->retired)
+		return; /* it became ready before it read Nquit */
+	if (wire_unpack(m, &e, &phases, &python, &paths) < 0 || z->ready) {
 		note("zygote %d: Nready was not expected", (int)z->pid);
 		return;
 	}

@@ -375,25 +375,6 @@ py_mend_gloo(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-py_stack_signal(PyObject *module, PyObject *unused)
-{
-	return PyLong_FromLong(rank_stack_signal());
-}
-
-static PyObject *
-py_stack_fd(PyObject *module, PyObject *unused)
-{
-	return PyLong_FromLong(rank_stack_fd());
-}
-
-static PyObject *
-py_stack_begin(PyObject *module, PyObject *unused)
-{
-	rank_stack_begin();
-	Py_RETURN_NONE;
-}
-
-static PyObject *
 py_display_fd(PyObject *module, PyObject *unused)
 {
 	return PyLong_FromLong(rank_display());

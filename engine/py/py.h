@@ -159,6 +159,11 @@ PyObject *py_nccl_leave(PyObject *module, PyObject *unused);
 PyObject *py_nccl_abort(PyObject *module, PyObject *unused);
 PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 
+/* py_stack.c */
+PyObject *py_stack_signal(PyObject *module, PyObject *unused);
+PyObject *py_stack_fd(PyObject *module, PyObject *unused);
+PyObject *py_stack_begin(PyObject *module, PyObject *unused);
+
 /* py_output.c */
 bool py_out_add(PyObject *module);
 

@@ -16,6 +16,7 @@
  *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  shutting down the connections that a collective waits for
  *   rank_gloo.c   replacements for calls of libtorch, for the same purpose
+ *   rank_gil.c    holding the GIL, so that no Python code runs
  *   rank_stack.c  the Python stacks of the rank
  *   rank_sigint.c  whether the program handles SIGINT itself
  *   rank_store.c  the rank's connections to the store
@@ -316,12 +317,23 @@ void rank_store_unlock(void);
 /* Sets the command that ps shows for this process, truncated to the room available. */
 void rank_title(const char *text);
 
+/* rank_gil.c: on the I/O thread, but for rank_gil_begin(). */
+void rank_gil_init(struct loop *l);
+/* Python runs: take() waits for the GIL, and its result is passed to drop(). */
+void rank_gil_begin(int (*take)(void), void (*drop)(int state));
+/* Calls then() when the GIL is held; or without it, if code outside of Python keeps it or there is
+ * no thread. One request at a time. */
+void rank_gil_hold(void (*then)(void));
+void rank_gil_release(void);	     /* also if it is not held */
+unsigned long rank_gil_thread(void); /* the thread that holds it; 0: not started */
+
 /* rank_stack.c */
 int rank_stack_signal(void);
 int rank_stack_fd(void);
 void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
 void rank_stack_open(void);	      /* before Python starts */
-void rank_stack_begin(void);	      /* after faulthandler has registered its handler */
+/* After faulthandler has registered its handler; for the GIL see rank_gil_begin(). */
+void rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state));
 void rank_stack_ask(uint32_t tag);
 
 #endif

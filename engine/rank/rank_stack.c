@@ -1,7 +1,9 @@
 /*
  * Reports where Python is: on a signal, faulthandler writes the stacks of all threads to a memfd
- * without the GIL. Our handler calls faulthandler's, to know when the dump is done. faulthandler's
- * own chaining raises the signal again, which may arrive late, or without a dump.
+ * without the GIL. Another thread holds the GIL meanwhile, because faulthandler crashes if Python
+ * code in other threads changes the stacks that it walks. If the GIL can't be had, C code holds it.
+ * Our handler calls faulthandler's, to know when the dump is done. faulthandler's own chaining
+ * raises the signal again, which may arrive late, or without a dump.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -76,7 +78,7 @@ rank_stack_open(void)
 }
 
 void
-rank_stack_begin(void)
+rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state))
 {
 	struct sigaction theirs;
 
@@ -84,6 +86,25 @@ rank_stack_begin(void)
 		die("stack signal: %s", strerror(errno));
 	stack.python = theirs.sa_handler;
 	handle();
+	rank_gil_begin(take_gil, drop_gil);
+}
+
+/* Removes the thread that holds the GIL: "Thread 0x… (most recent call first):", its frames. */
+static void
+leave_out_holder(struct buf *text)
+{
+	char name[64], *at, *next;
+
+	snprintf(name, sizeof(name), "Thread 0x%0*lx ", (int)sizeof(long) * 2, rank_gil_thread());
+	buf_add(text, "", 1);
+	text->n--;
+	at = strstr(text->p, name);
+	if (!at)
+		return;
+	next = strstr(at, "\n\n");
+	next = next ? next + 2 : text->p + text->n;
+	memmove(at, next, (size_t)(text->p + text->n - next));
+	text->n -= (size_t)(next - at);
 }
 
 /* Replies to all waiting requests with what has been written. */
@@ -100,6 +121,7 @@ answer(const char *remark)
 		ssize_t n = pread(stack.fd, bytes, (size_t)st.st_size, 0);
 
 		text.n += (size_t)MAX(n, (ssize_t)0);
+		leave_out_holder(&text);
 	}
 	if (remark)
 		buf_adds(&text, remark);
@@ -112,6 +134,7 @@ answer(const char *remark)
 			rank_link_send(&m);
 	}
 	stack.waiting = 0;
+	rank_gil_release();
 	loop_timer_del(stack.limit);
 	stack.limit = NULL;
 	buf_free(&text);
@@ -147,6 +170,13 @@ rank_stack_init(struct loop *l)
 {
 	stack.loop = l;
 	loop_fd(l, stack.done, EPOLLIN, on_done, NULL);
+	rank_gil_init(l);
+}
+
+static void
+send_signal(void)
+{
+	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
 }
 
 void
@@ -164,5 +194,5 @@ rank_stack_ask(uint32_t tag)
 		note("stack: %s", strerror(errno));
 	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);
 	stack.begun++;
-	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
+	rank_gil_hold(send_signal);
 }

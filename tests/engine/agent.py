@@ -133,6 +133,22 @@ def check_interrupt(a):
     same((r.outcome, r.value), (0, b"2"))
 
 
+RECURSIVE_THREADS = """
+import threading
+running = True
+def recurse(n):
+    return n and recurse(n - 1)
+def work():
+    while running:
+        own = {}
+        exec("def recurse(n): return n and recurse(n - 1)", own)
+        own["recurse"](200)
+        recurse(200)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for t in threads: t.start()
+"""
+
+
 def check_stacks(a):
     """Each of many stacks, requested in quick succession, shows where the rank is."""
     before = len(a.spool(0, "stdout"))
@@ -145,6 +161,15 @@ def check_stacks(a):
     until(lambda: b"waits_here" in a.call("Tstack", 0).text, what="its function")
     a.send("Nintr", 0, 75)
     same(a.finish(0, tag)[0].outcome, 2)
+
+
+def check_stacks_of_threads(a):
+    """The rank does not crash while its stacks are read and other threads change theirs."""
+    a.run(0, RECURSIVE_THREADS)
+    for _ in range(150):
+        r = a.call("Tstack", 0)
+        assert b"Current thread" in r.text and b"<no Python frame>" not in r.text, r.text
+    a.run(0, "running = False\nfor t in threads: t.join()")
 
 
 def check_services(a):
@@ -232,6 +257,7 @@ def test_ranks():
         check_interrupt(a)
         check_services(a)
         check_stacks(a)
+        check_stacks_of_threads(a)
         check_death(a, 0)
         a.spawn(1, name="rank1")
         check_flood_death(a, 1)

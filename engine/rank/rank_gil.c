@@ -1,0 +1,163 @@
+/*
+ * Holds the GIL for the I/O thread: no Python code runs meanwhile, so that the stacks of all
+ * threads stand still and can be walked. A thread of its own waits for the GIL, since the I/O
+ * thread must never do that.
+ */
+#define _GNU_SOURCE
+#include "rank/rank.h"
+#include "thread.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { GIL_MS = 300 }; /* after which code outside of Python must be holding the GIL */
+
+static struct {
+	/* I/O thread only */
+	struct loop *loop;
+	struct timer *limit;
+	void (*then)(void); /* NULL: called, or nothing is to be called */
+	bool started;
+
+	/* guarded by lock */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint64_t last, wanted,
+	    held; /* numbers of requests; 0: the GIL is not wanted, or not held */
+
+	int (*take)(void);
+	void (*drop)(int state);
+	int taken; /* an eventfd, written when the GIL has been taken */
+	_Atomic unsigned long thread;
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .taken = -1};
+
+static void *
+work(void *arg)
+{
+	uint64_t one = 1;
+
+	prctl(PR_SET_NAME, "ddip-gil");
+	self.thread = (unsigned long)pthread_self();
+	pthread_mutex_lock(&self.lock);
+	for (;;) {
+		int state;
+
+		while (!self.wanted)
+			pthread_cond_wait(&self.changed, &self.lock);
+		pthread_mutex_unlock(&self.lock);
+		state = self.take();
+		pthread_mutex_lock(&self.lock);
+		self.held = self.wanted;
+		if (self.held && write(self.taken, &one, sizeof(one)) < 0)
+			note("the GIL: %s", strerror(errno));
+		while (self.held && self.wanted == self.held)
+			pthread_cond_wait(&self.changed, &self.lock);
+		self.held = 0;
+		pthread_mutex_unlock(&self.lock);
+		self.drop(state); /* also if it is wanted again: Python has to go on in between */
+		pthread_mutex_lock(&self.lock);
+	}
+	return NULL;
+}
+
+static void
+go_on(void)
+{
+	void (*then)(void) = self.then;
+
+	loop_timer_del(self.limit);
+	self.limit = NULL;
+	self.then = NULL;
+	if (then)
+		then();
+}
+
+static void
+on_taken(void *arg, uint32_t events)
+{
+	uint64_t count;
+	bool is_held;
+
+	if (read(self.taken, &count, sizeof(count)) != sizeof(count))
+		return;
+	pthread_mutex_lock(&self.lock);
+	is_held = self.held && self.held == self.wanted;
+	pthread_mutex_unlock(&self.lock);
+	if (is_held)
+		go_on();
+}
+
+static void
+on_limit(void *arg)
+{
+	self.limit = NULL;
+	go_on();
+}
+
+static bool
+start(void)
+{
+	pthread_t thread;
+
+	if (!self.started && self.take && thread_start(&thread, work, NULL) == 0) {
+		pthread_detach(thread);
+		self.started = true;
+	}
+	return self.started;
+}
+
+static void
+want(uint64_t number)
+{
+	pthread_mutex_lock(&self.lock);
+	self.wanted = number;
+	pthread_cond_signal(&self.changed);
+	pthread_mutex_unlock(&self.lock);
+}
+
+void
+rank_gil_init(struct loop *l)
+{
+	self.loop = l;
+	self.taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (self.taken < 0)
+		die("the GIL: %s", strerror(errno));
+	loop_fd(l, self.taken, EPOLLIN, on_taken, NULL);
+}
+
+void
+rank_gil_begin(int (*take)(void), void (*drop)(int state))
+{
+	self.drop = drop;
+	self.take = take;
+}
+
+void
+rank_gil_hold(void (*then)(void))
+{
+	self.then = then;
+	if (!start()) {
+		go_on();
+		return;
+	}
+	self.limit = loop_timer(self.loop, GIL_MS, on_limit, NULL);
+	want(++self.last);
+}
+
+void
+rank_gil_release(void)
+{
+	self.then = NULL;
+	go_on();
+	if (self.started)
+		want(0);
+}
+
+unsigned long
+rank_gil_thread(void)
+{
+	return self.thread;
+}
