@@ -137,21 +137,22 @@ uses_store(const char *name)
 	return false;
 }
 
-/* Shuts down a local connection; that to the store only with store_too. Connections to other hosts
- * belong to the program, as long as the group is on one host. */
+/* Shuts down a connection; that to the store only with store_too. remote_too: also one to another
+ * host. */
 static void
-end_connection(int fd, bool store_too)
+end_connection(int fd, bool store_too, bool remote_too)
 {
 	bool local = false;
 	uint16_t port = peer_port(fd, &local);
 
-	if (!port || !local || (port == store_port && !store_too))
+	if (!port || (!local && !remote_too) || (port == store_port && !store_too))
 		return;
 	debug("cell", "shutdown of socket %d to port %u", fd, port);
 	shutdown(fd, SHUT_RDWR);
 }
 
-/* For when torch's calls cannot be intercepted and its sockets are not known. */
+/* For when torch's calls cannot be intercepted and its sockets are not known: connections to other
+ * hosts may be the program's own. */
 static void
 end_all_connections(bool store_too)
 {
@@ -165,7 +166,7 @@ end_all_connections(bool store_too)
 	}
 	for (struct dirent *f; (f = readdir(d));)
 		if (f->d_name[0] != '.')
-			end_connection(atoi(f->d_name), store_too);
+			end_connection(atoi(f->d_name), store_too, false);
 	closedir(d);
 }
 
@@ -182,6 +183,6 @@ rank_unblock_sockets(bool always)
 	rank_unblock_lock();
 	for (size_t fd = 0; fd < made.capacity; fd++)
 		if (made.cookies[fd] && cookie_of((int)fd) == made.cookies[fd])
-			end_connection((int)fd, store_too);
+			end_connection((int)fd, store_too, true);
 	rank_unblock_unlock();
 }

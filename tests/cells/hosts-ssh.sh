@@ -57,6 +57,25 @@ is 'where they meet' "$(cat "$G"/rank?/vars/where | sort -u)" "$NET.1 e0"
 is 'a push to all hosts' "$(echo '[1, 2]' >"$G/vars/l.json" && cat "$G"/rank?/vars/l.json | xargs)" '[1, 2] [1, 2] [1, 2]'
 like 'ranks name their hosts' "$(cat "$G/ranks")" "2 state=idle pid=[0-9]+ host=root@$NET.2 .*rss_bytes=-"
 
+# a rank that waits for one of another host is unblocked, and keeps its variables
+rank_pids >"$T/pids"
+cell 'kept = 100 + rank'
+submit 'if rank: dist.all_reduce(torch.ones(1))
+else: raise ValueError("one of them")'
+like 'an error on one host ends the cell' "$(wait_cell "$n")" 'errno EREMOTEIO'
+for wait in 'dist.barrier()' 'dist.new_group()' 'dist.distributed_c10d._get_default_store().get("nothing")'; do
+	until_true grep -q '^state idle' "$G/status"
+	submit "print('on')
+if rank: $wait"
+	until_true grep -q on "$G/cells/$n/rank2/stdout"
+	echo interrupt >"$G/cells/$n/ctl"
+	like "$wait is interrupted" "$(wait_cell "$n")" 'errno EINTR'
+done
+is 'the ranks are the same' "$(rank_pids)" "$(cat "$T/pids")"
+is 'their variables stay' "$(cat "$G"/rank?/vars/kept.json | xargs)" '100 101 102'
+ok cell 's = torch.ones(1); dist.all_reduce(s); s = s.item()'
+is 'the next collective' "$(cat "$G"/rank?/vars/s | xargs)" '3.0 3.0 3.0'
+
 # a host that dies
 submit "print('on')
 while True: dist.all_reduce(torch.ones(1))"
