@@ -3,6 +3,7 @@
 #include "base/words.h"
 #include "group/settings.h"
 #include "host/ids.h"
+#include "ninep/listener.h"
 #include "tree/text.h"
 #include "wire.h"
 #include <ctype.h>
@@ -172,6 +173,17 @@ clear_dead(const char *path)
 }
 
 static bool
+was_left(const char *dir, const char *name)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+	bool was = listener_check(path) == 0;
+
+	free(path);
+	return was;
+}
+
+/* A socket that a killed daemon left there does not count. */
+static bool
 is_empty(const char *path)
 {
 	DIR *d = opendir(path);
@@ -179,7 +191,8 @@ is_empty(const char *path)
 	bool empty = true;
 
 	while (d && empty && (de = readdir(d)))
-		empty = strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0;
+		empty = strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 ||
+			was_left(path, de->d_name);
 	if (d)
 		closedir(d);
 	return empty;
@@ -195,6 +208,17 @@ is_ddipfs(const char *path)
 	buf_free(&b);
 	free(version);
 	return is;
+}
+
+/* Where nothing could be mounted, `ddip mount` serves a socket in the directory. */
+static void
+die_if_served(const char *dir)
+{
+	char *socket = xasprintf("%s/ddip.sock", dir);
+
+	if (listener_check(socket) == -EADDRINUSE)
+		die("%s is served by a ddipfs already", socket);
+	free(socket);
 }
 
 static char *
@@ -217,6 +241,7 @@ check_mountpoint(const char *path)
 		die("%s: %s (mount on a directory of your own)", real, strerror(errno));
 	if (is_ddipfs(real))
 		die("%s is a ddipfs already (umount it, or use it)", real);
+	die_if_served(real);
 	if (!is_empty(real))
 		die("%s is not empty, and what is in it would be hidden: use an empty directory",
 		    real);

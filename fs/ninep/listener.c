@@ -41,16 +41,16 @@ is_orphan(int fd)
 	       proc_has_ended(listener.pid);
 }
 
-/* Makes sure that nobody serves the socket, and removes a dead one. Returns 0, or -errno if it is
- * being served, is not a socket, or cannot be removed. */
+/* Returns 0 if the socket was left behind, -EADDRINUSE if it is served, -EEXIST if it is no socket,
+ * or another -errno. */
 static int
-check_dead(int dir, const char *name, const struct sockaddr_un *a)
+check_left(int dir, const char *name, const struct sockaddr_un *a)
 {
 	int fd, r = -EADDRINUSE;
 	struct stat st;
 
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return -errno;
 	if (!S_ISSOCK(st.st_mode))
 		return -EEXIST;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -58,9 +58,20 @@ check_dead(int dir, const char *name, const struct sockaddr_un *a)
 		return -errno;
 	if (connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? errno == ECONNREFUSED
 								    : is_orphan(fd))
-		r = unlinkat(dir, name, 0) < 0 ? -errno : 0;
+		r = 0;
 	close(fd);
 	return r;
+}
+
+/* Makes room for a new socket: removes one that was left behind. */
+static int
+remove_left(int dir, const char *name, const struct sockaddr_un *a)
+{
+	int r = check_left(dir, name, a);
+
+	if (r == 0 && unlinkat(dir, name, 0) < 0)
+		r = -errno;
+	return r == -ENOENT ? 0 : r;
 }
 
 static int
@@ -73,7 +84,7 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 
 	if (address_of(dir, name, &a) < 0)
 		return fail(e, ENAMETOOLONG, "%s: the name of the socket is too long", path);
-	r = check_dead(dir, name, &a);
+	r = remove_left(dir, name, &a);
 	if (r == -EADDRINUSE)
 		return fail(e, EADDRINUSE, "%s is served by a ddipfs already", path);
 	if (r == -EEXIST)
@@ -110,6 +121,23 @@ open_dir(const char *path, const char **name, struct err *e)
 		fail_errno(e, "%s", dir);
 	free(dir);
 	return fd;
+}
+
+int
+listener_check(const char *path)
+{
+	struct sockaddr_un a;
+	struct err e = {0};
+	const char *name;
+	int dir = open_dir(path, &name, &e), r;
+
+	if (dir < 0)
+		return -e.no;
+	r = address_of(dir, name, &a);
+	if (r == 0)
+		r = check_left(dir, name, &a);
+	close(dir);
+	return r;
 }
 
 int

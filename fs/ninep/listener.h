@@ -6,6 +6,9 @@
 /* Listens at path (absolute). Replaces a socket that a daemon has left behind; fails if the socket
  * is being served. Returns a descriptor, or -errno with *e set. */
 int listener_open(const char *path, struct err *e);
+/* Returns 0 if path (absolute) is a socket that a daemon has left behind, -EADDRINUSE if it is
+ * served, or another -errno. */
+int listener_check(const char *path);
 /* Closes fd, and removes the socket if it is still ours. */
 void listener_close(int fd, const char *path);
 

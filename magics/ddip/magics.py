@@ -3,7 +3,7 @@
 import re
 import sys
 
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ddip import apps, options, run
@@ -189,6 +189,7 @@ class DdipMagics(Magics):
         default="remote",
         help="where to run it: on the ranks, in the notebook, or in the notebook and then there",
     )
+    @no_var_expand  # {x} and $x in the code are the ranks'
     @line_cell_magic
     def dip(self, line, cell=None):
         """Run a cell on the ranks of the DDP group, in the notebook, or in both.
@@ -197,6 +198,7 @@ class DdipMagics(Magics):
         """
         if cell is None:
             line, cell = options.split(self.dip.parser, line)
+        line = self.shell.var_expand(line, depth=2)  # of the caller of IPython's run_…_magic()
         args = self._dip_args(line)
         if args.push:
             self._push(args.push, args.group)

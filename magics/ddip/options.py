@@ -70,15 +70,17 @@ def _behind_values(option, line, at):
     """The position after the values of an option."""
     if option.nargs == 0:
         return at
-    count = 0
+    count, before = 0, None
     while found := _WORD.match(line, at):
         if option.nargs is None and count == 1:
             break
         if option.nargs == "?" and (count == 1 or not found[1].isdigit()):
             break
-        if option.metavar == "RANK" and not rank_lists.WORD.fullmatch(found[1]):
+        if option.metavar == "RANK" and (
+            before == "all" or not rank_lists.WORD.fullmatch(found[1])
+        ):
             break
         if found[1][:1] == "-" or (count and found[1] in WHERE):
             break
-        at, count = found.end(), count + 1
+        at, count, before = found.end(), count + 1, found[1]
     return at

@@ -47,6 +47,13 @@ like 'ddip mount says where it serves' "$said" "served at $M/ddip.sock"
 is 'it says so once' "$(grep -c 'nothing can be mounted here' <<<"$said")" 1
 is 'the directory that was named finds the socket' "$("$ddip" -m "$M" exec -a rank | sort | xargs)" '0: 0 1: 1'
 is 'so does the variable that names it' "$(DDIP_MOUNT=$M "$ddip" exec '6 * 7')" 42
+said=$(broken "$ddip" mount "${options[@]}" "$M" 2>&1) && bad 'a directory was served twice'
+like 'a second mount says why not' "$said" "$M/ddip.sock is served by a ddipfs already"
+daemon=$(pgrep -f -- "-s $M/ddip.sock")
+kill -KILL "$daemon"
+gone "$daemon"
+ok broken "$ddip" mount "${options[@]}" "$M" 2>"$T/said"
+is 'the socket of a killed daemon is replaced' "$(DDIP_MOUNT=$M "$ddip" exec '6 * 7')" 42
 ended "$M"
 is 'the socket goes with its daemon' "$(ls "$M")" ''
 
