@@ -230,6 +230,7 @@ def test_lines():
         "--replay 3": ("--replay 3", ""),
         "local -a 'progress all' [1, 2]": ("local -a 'progress all'", "[1, 2]"),
         "-S all": ("-S all", ""),
+        "-S all 3 + rank": ("-S all", "3 + rank"),
     }.items():
         assert options.split(parser, line) == want, (line, options.split(parser, line))
 

@@ -212,6 +212,9 @@ def test_results():
         assert nb.ok(f"Out[{cell + 2}]").data() == ["tensor([1., 1.])"]
         nb.ok("%%dip\nlist(range(2000))")
         assert nb.ok(f"isinstance(Out[{cell + 3}], list)").data() == ["False"], "it was elided"
+        nb.ok("%dip x = rank + 1\nx, shown = 500, 1")
+        assert nb.ok('%dip -S all print(f"{x} $x")').text() == "[0] 1 $x\n[1] 2 $x\n"
+        assert nb.ok("%%dip -S $shown\nprint(f'{x} $x')").text() == "2 $x\n"
 
 
 def test_flood():
