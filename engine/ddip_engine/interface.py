@@ -4,6 +4,7 @@ host's own name resolves to, which is often the loopback.
 
 import contextlib
 import fcntl
+import ipaddress
 import socket
 import struct
 
@@ -22,21 +23,34 @@ def towards(peers):
     """
     for peer in (*peers, _ANYWHERE):
         address = _own_address(peer)
-        if address and not address.startswith("127."):
+        if address and not address.is_loopback:
             return _named(address)
     return None
 
 
 def _own_address(peer):
     """The source address of packets to this host; None if there is no route to it."""
-    wrong = (OSError, UnicodeError)  # UnicodeError: not a name that can be resolved
-    with contextlib.suppress(*wrong), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.connect((peer, _DISCARD))
-        return s.getsockname()[0]
+    with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: no name can be like that
+        for family, *_, address in socket.getaddrinfo(peer, _DISCARD, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as s:
+                s.connect(address)
+                return ipaddress.ip_address(s.getsockname()[0].partition("%")[0])
     return None
 
 
 def _named(address):
+    return _named4(str(address)) if address.version == 4 else _named6(address.packed.hex())
+
+
+def _named6(address):
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as f:
+        for own, *_, name in map(str.split, f):
+            if own == address:
+                return name
+    return None
+
+
+def _named4(address):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):

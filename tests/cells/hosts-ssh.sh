@@ -57,6 +57,14 @@ is 'where they meet' "$(cat "$G"/rank?/vars/where | sort -u)" "$NET.1 e0"
 is 'a push to all hosts' "$(echo '[1, 2]' >"$G/vars/l.json" && cat "$G"/rank?/vars/l.json | xargs)" '[1, 2] [1, 2] [1, 2]'
 like 'ranks name their hosts' "$(cat "$G/ranks")" "2 state=idle pid=[0-9]+ host=root@$NET.2 .*rss_bytes=-"
 
+for host in a b; do
+	[ $host = a ] && number=1 || number=2
+	ip -n "$ID$host" -6 addr add "fd77::$number/64" dev e0 nodad
+done
+is 'the interface by IPv6' "$(PYTHONPATH=$ROOT/engine ip netns exec "${ID}a" "$PLAIN_PYTHON" -c '
+from ddip_engine import interface
+print(interface.towards(["no.such.host", "::1", "fd77::2"]))')" e0
+
 # a rank that waits for one of another host is unblocked, and keeps its variables
 rank_pids >"$T/pids"
 cell 'kept = 100 + rank'
