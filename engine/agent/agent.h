@@ -40,6 +40,8 @@ struct zygote {
 struct zygote_pool {
 	uint32_t id;
 	char *python, *cwd, *preload;
+	dev_t cwd_dev; /* of the directory in which its zygotes are */
+	ino_t cwd_ino;
 	struct buf env;		   /* K=V, each NUL-terminated */
 	struct zygote *now, *next; /* now is in use; next, its successor, will take over */
 	uint32_t tag;		   /* of the Tzygote not yet answered; 0: none */
@@ -150,7 +152,7 @@ struct zygote *zygote_new(
     struct zygote_pool *pool, conn_msg_fn *msg, conn_close_fn *closed, int *theirs, struct err *e);
 void zygote_free(struct zygote *z); /* kills its process too */
 /* Records the mtimes of the directories that its modules came from (paths, each NUL-terminated).
- * zygote_is_stale: has any of them changed since? */
+ * zygote_is_stale: has any of them changed since, or is its directory another one by now? */
 void zygote_remember_ages(struct zygote *z, struct slice paths);
 bool zygote_is_stale(const struct zygote *z);
 /* The zygote that a Tfork with this tag was to create; NULL if there is none. */

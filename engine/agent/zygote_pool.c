@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -210,9 +211,14 @@ static struct zygote *
 start(struct zygote_pool *pool, struct err *e)
 {
 	struct buf env = {0};
+	struct stat cwd = {0};
 	struct zygote *z;
 	int theirs, fd;
 
+	if (stat(pool->cwd, &cwd) < 0)
+		debug("agent", "%s: %s", pool->cwd, strerror(errno)); /* its start reports that */
+	pool->cwd_dev = cwd.st_dev;
+	pool->cwd_ino = cwd.st_ino;
 	z = zygote_new(pool, on_zygote_message, on_zygote_close, &theirs, e);
 	if (!z)
 		return NULL;

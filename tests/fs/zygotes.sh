@@ -39,6 +39,21 @@ zygotes | sed 's|.*|/proc/&/environ|' | xargs grep -qz '^TRY=9$' || bad 'the zyg
 printf 'stop\nenv TRY=9\nstart\n' >"$G/ctl"
 value 1 >/dev/null
 
+# a directory that was made again, with the same name, is another one
+mkdir "$T/wd"
+printf '%s\n' stop "cwd $T/wd" start >"$G/ctl"
+is 'an empty directory' "$(value '__import__("os").listdir()')" '[]'
+echo stop >"$G/ctl"
+mv "$T/wd" "$T/old" && mkdir "$T/wd" && touch "$T/wd/data"
+echo start >"$G/ctl"
+is 'the new directory' "$(value '__import__("os").listdir()')" "['data']"
+echo stop >"$G/ctl"
+rm -r "$T/wd"
+is 'no directory: no start' "$(errno write "$G/ctl" $'start\n')" EHOSTDOWN
+like 'the error names it' "$(cat "$G/error")" "cwd $T/wd: No such file or directory"
+echo 'cwd /' >"$G/ctl"
+printf 'start\n' >"$G/ctl"
+
 # a removed group's zygote ends; that of another group with the same settings stays
 mkdir "$M/other"
 printf 'env TRY=other\nsize 1\nstart\n' >"$M/other/ctl"
