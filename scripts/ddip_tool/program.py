@@ -42,7 +42,7 @@ def run(tool, words):
     if options.has("force") and options.has("keep"):
         raise tool.misuse("-f and -k exclude each other")
     file = rest.pop(0) if not module else None
-    source = _source(file) if file else b""
+    source = b"" if module else _source(file)
     keep, choice = options.has("keep"), Choice(tool, options, red=False)
     about = {
         "argv": rest if module else [_absolute(file), *rest],
@@ -69,7 +69,7 @@ def _absolute(file):
 def _source(file):
     """Reads the whole program before anything is done, because half of one must not run."""
     if file != "-" and not os.path.exists(file):
-        raise Failure(NOTHING, f"{file}: no such file")
+        raise Failure(NOTHING, f"{file or repr(file)}: no such file")
     try:
         with open(0 if file == "-" else file, "rb") as program:
             return program.read()

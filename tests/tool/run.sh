@@ -36,6 +36,13 @@ is 'a module' "$(ddip run -m pack -r 5 --all </dev/null)" "['-r', '5', '--all'] 
 is 'a program from standard input' "$(echo 'import sys; print(sys.argv, sys.stdin.read() == "")' | ddip run - a)" "['-', 'a'] True"
 run ddip run nothing.py
 is 'a file that is not there: status' $status 3
+for flag in -f -k; do
+	ddip exec 'untouched = 1'
+	run ddip run $flag ''
+	like "$flag and an empty name: status and message" "$status $out" "^3 .*'': no such file"
+	is "$flag and an empty name: nothing is done" "$(cat "$G/vars/untouched")" 1
+done
+ddip restart
 run ddip run -e nonsense ../src/given.py
 is 'a wrong -e: status' $status 2
 run ddip run
