@@ -45,7 +45,7 @@ def run(tool, words):
     source = b"" if module else _source(file)
     keep, choice = options.has("keep"), Choice(tool, options, red=False)
     about = {
-        "argv": rest if module else [_absolute(file), *rest],
+        "argv": rest if module else [file, *rest],
         "module": module,
         "cwd": os.getcwd(),
         "env": _environment() | _settings(tool, options.given.get("env", ())),
@@ -60,10 +60,6 @@ def run(tool, words):
             renewed.enter_context(_new_processes(tool, options.has("force"), words))
         stdin = Stdin(tool, choice.first, ended=file == "-", by_line=False)
         return run_cell(tool, cell, choice, False, stdin, renewed.close)
-
-
-def _absolute(file):
-    return file if file == "-" else os.path.realpath(file)
 
 
 def _source(file):

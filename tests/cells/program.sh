@@ -24,12 +24,12 @@ parser.add_argument("--n", type=int, default=1)
 parser.add_argument("words", nargs="*")
 args = parser.parse_args()
 if __name__ == "__main__":
-    print(args.n, args.words, helper.VALUE, os.path.basename(__file__), sys.argv[0] == __file__)
+    print(args.n, args.words, helper.VALUE, os.path.basename(__file__), sys.argv[0])
     if args.n == 13:
         raise RuntimeError("unlucky")
 END
 is 'arguments' "$("$ddip" run -f args.py --n 3 'two words' "it's")" \
-	"3 ['two words', \"it's\"] 42 args.py True"
+	"3 ['two words', \"it's\"] 42 args.py args.py"
 like 'a bad argument' "$("$ddip" run -f args.py --n x 2>&1)" 'invalid int value'
 "$ddip" run -f args.py --n 13 >"$T/out" 2>&1
 is 'exit status' $? 1
@@ -37,7 +37,17 @@ like 'file and line in the traceback' "$(cat "$T/out")" 'args.py", line 15'
 like 'the source line' "$(cat "$T/out")" 'raise RuntimeError\("unlucky"\)'
 is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
 printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
-is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py True"
+is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py $PWD/args.py"
+mkdir links
+cat >where.py <<'END'
+import sys
+import helper
+print(sys.argv[0], __file__, sys.path[0])
+END
+ln -s ../where.py links/seven.py
+for file in links/seven.py ./where.py; do
+	is "argv, __file__ and path of $file" "$("$ddip" run -f $file)" "$("$TORCH_PYTHON" $file)"
+done
 printf '\357\273\277print(7)\n' >bom.py
 is 'a byte order mark' "$("$ddip" run -f bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
 	$'7\n7'

@@ -27,7 +27,7 @@ END
 unset LC_ALL
 is 'arguments, directory and environment are the caller'\''s; -e is on top' \
 	"$(FOO=1 BAR=$'two\nlines' ddip run -e FOO=3 -e 'A b=x=y' ../src/given.py --x 'two words' -r '' </dev/null)" \
-	"[[\"$T/src/given.py\", \"--x\", \"two words\", \"-r\", \"\"], \"$T/src/given.py\", \"$T/here\", [\"3\", \"two\\nlines\", null, \"x=y\"]]"
+	"[[\"../src/given.py\", \"--x\", \"two words\", \"-r\", \"\"], \"$T/here/../src/given.py\", \"$T/here\", [\"3\", \"two\\nlines\", null, \"x=y\"]]"
 is 'LC_ALL is the caller'\''s too' "$(LC_ALL=C.UTF-8 ddip run ../src/given.py </dev/null | grep -c 'C.UTF-8')" 1
 export LC_ALL=C
 mkdir pack
