@@ -18,11 +18,14 @@ import sys
 import threading
 import traceback
 import weakref
+from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from ddip_engine import cell as cells
 from ddip_engine import colour, dist, shell, state, streams
 
-_MAIN_NAMES = ("__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__")
+_MAIN_NAMES = (
+    "__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__", "__annotations__",
+)  # fmt: skip
 # These describe this host, and are not taken from the caller, who may be on another one.
 _OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
@@ -107,6 +110,7 @@ class _Surroundings:
         self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
         self.hooks = {name: getattr(sys, name) for name in _HOOKS}
         self.shell = None  # IPython's, while it is hidden
+        self.engine_names = {}  # the engine's in the namespace, while they are hidden
         self.group = None  # the engine's process group, while it is hidden
         self.at_exit = []  # (function, args, kwargs) that the program registered
         self.threads = set(threading.enumerate())
@@ -140,10 +144,7 @@ def _enter(around):
     os.chdir(program.cwd)
     _set_environment(environment(program.env))
     _set_threads()
-    names = state.main.__dict__
-    for name in _MAIN_NAMES:
-        names.pop(name, None)
-    names.update(__spec__=None, __package__=None, __doc__=None)
+    _set_names(program, around.cell.file)
     sys.argv = list(program.argv)
     if program.module:
         sys.argv.insert(0, "-m")
@@ -151,7 +152,6 @@ def _enter(around):
     elif program.argv[0] == "-":
         folder = ""
     else:
-        names["__file__"] = around.cell.file
         folder = os.path.dirname(os.path.realpath(around.cell.file))
     forget_modules_beside(folder or os.getcwd())
     _set_path(folder)
@@ -160,6 +160,7 @@ def _enter(around):
     streams.begin_program([k for k, rank in program.terminal.items() if rank == state.rank])
     around.shell = shell.hide()
     if not program.keep:
+        around.engine_names = state.take(state.engine_names)
         around.group = dist.hide_default()
 
 
@@ -173,6 +174,7 @@ def _leave(around):
     for name in _MAIN_NAMES:
         names.pop(name, None)
     names.update(around.names)
+    state.give_back(state.main, around.engine_names)
     sys.argv = around.argv
     sys.path[:] = around.path
     for name, hook in around.hooks.items():
@@ -184,6 +186,20 @@ def _leave(around):
             os.chdir(around.cwd)
     except OSError as e:
         print(f"ddip: the directory {around.cwd} cannot be entered again: {e}", file=sys.stderr)
+
+
+def _set_names(program, file):
+    """Gives `__main__` the names that Python gives it; runpy replaces those of a module."""
+    names = state.main.__dict__
+    for name in _MAIN_NAMES:
+        names.pop(name, None)
+    names.update(__spec__=None, __package__=None, __doc__=None)
+    if sys.version_info < (3, 14):  # since then, they are made when they are asked for
+        names["__annotations__"] = {}
+    if program.module or program.argv[0] == "-":
+        names["__loader__"] = BuiltinImporter
+    else:
+        names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
 
 
 def environment(given):

@@ -48,6 +48,15 @@ ln -s ../where.py links/seven.py
 for file in links/seven.py ./where.py; do
 	is "argv, __file__ and path of $file" "$("$ddip" run -f $file)" "$("$TORCH_PYTHON" $file)"
 done
+cat >names.py <<'END'
+print(sorted(globals()), __doc__, __spec__, __package__, __cached__, type(__loader__).__name__)
+import builtins
+print(sorted(vars(builtins)), __builtins__ is builtins)
+END
+is 'the names that a program finds' "$("$ddip" run -f names.py)" "$("$TORCH_PYTHON" names.py)"
+is 'cells have their own again' "$(value '(rank, open is builtins.open, callable(display))')" '(0, False, True)'
+echo 'print(rank, open is builtins.open, hasattr(builtins, "display"))' >keep.py
+is 'and programs with -k' "$("$ddip" run -k keep.py)" '0 True False'
 printf '\357\273\277print(7)\n' >bom.py
 is 'a byte order mark' "$("$ddip" run -f bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
 	$'7\n7'
