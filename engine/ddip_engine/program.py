@@ -12,7 +12,9 @@ import importlib
 import io
 import logging
 import os
+import re
 import runpy
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +31,7 @@ _MAIN_NAMES = (
 # These describe this host, and are not taken from the caller, who may be on another one.
 _OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alarm() is the first
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve, _real_execv = os.execve, os.execv
 _running = None  # the _Surroundings of the running program
@@ -109,6 +112,9 @@ class _Surroundings:
         names = state.main.__dict__
         self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
         self.hooks = {name: getattr(sys, name) for name in _HOOKS}
+        self.streams = streams.current()
+        self.umask = _umask()
+        self.timers = [each for each in _TIMERS if signal.getitimer(each) != (0, 0)]
         self.shell = None  # IPython's, while it is hidden
         self.engine_names = {}  # the engine's in the namespace, while they are hidden
         self.group = None  # the engine's process group, while it is hidden
@@ -124,6 +130,12 @@ def _directory():
         return os.getcwd()
     except FileNotFoundError:
         return None
+
+
+def _umask():
+    """Reads it: os.umask() would have to change it, for all threads."""
+    with open("/proc/self/status", "rb") as status:
+        return int(re.search(rb"^Umask:\s*(\d+)", status.read(), re.M)[1], 8)
 
 
 @contextlib.contextmanager
@@ -165,9 +177,14 @@ def _enter(around):
 
 
 def _leave(around):
+    for timer in _TIMERS:
+        if timer not in around.timers:  # it would go off in a later cell
+            signal.setitimer(timer, 0)
     dist.unhide_default(around.group)
     shell.unhide(around.shell)
+    streams.restore(around.streams)
     streams.end_program()
+    os.umask(around.umask)
     atexit.register, atexit.unregister = _real_register, _real_unregister
     os.execve, os.execv = _real_execve, _real_execv
     names = state.main.__dict__
@@ -402,6 +419,16 @@ def _end_rpc(around):
         rpc.shutdown(graceful=False)
 
 
+def _end_streams(around):
+    """Flushes what the program put in place of sys.stdout and sys.stderr. Like Python, says nothing
+    if that is None or closed."""
+    for name, own in around.streams.items():
+        stream = getattr(sys, name, None)
+        if stream is None or getattr(stream, "closed", False):
+            setattr(sys, name, own)
+    streams.flush()
+
+
 def _end_files(around):
     """Flushes files that are open for writing: the variables that hold them stay."""
     for handler in list(logging._handlerList):
@@ -421,6 +448,7 @@ _STEPS = (
     _end_children,
     _end_finalizers,
     _end_rpc,
+    _end_streams,
     _end_files,
 )
 

@@ -6,6 +6,7 @@ gets ordinary text files on descriptors 1 and 2 instead.
 
 import base64
 import builtins
+import contextlib
 import ctypes
 import getpass
 import io
@@ -19,6 +20,8 @@ from ddip_engine import state
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
 _libc = ctypes.CDLL(None)
 _stdin = None  # the rank's own, whatever sys.stdin is
+_kept = []  # files that must not be dropped
+_NAMES = ("stdin", "stdout", "stderr")
 _display = None  # the Out of kind 2; None: rich output is discarded (in a forked child)
 
 
@@ -37,6 +40,10 @@ class _Binary(io.RawIOBase):
 
     def isatty(self):
         return False
+
+    def close(self):
+        """Flushes only, like the stream: a file around it closes it when it is dropped."""
+        self._text.flush()
 
     def write(self, data):
         self._text.flush()
@@ -89,6 +96,9 @@ class _BinaryStdin(io.BufferedIOBase):
 
     def readable(self):
         return True
+
+    def close(self):
+        """Stays open: a file around it closes it when it is dropped."""
 
     def read(self, count=-1):
         """Up to count bytes, or all until the end of input."""
@@ -266,6 +276,22 @@ def end_program():
     _stdin.end_program()
     for stream in (sys.__stdout__, sys.__stderr__):
         stream.terminal = False
+
+
+def current():
+    """sys.stdin, sys.stdout and sys.stderr by their names."""
+    return {name: getattr(sys, name, None) for name in _NAMES}
+
+
+def restore(before):
+    """Puts these streams back into sys. Files on descriptors 0 to 2 are kept: when they were
+    dropped, they would close the rank's own."""
+    for name, stream in before.items():
+        now = getattr(sys, name, None)
+        setattr(sys, name, stream)
+        with contextlib.suppress(Exception):  # an object of the user's may raise anything
+            if now is not stream and now.fileno() < len(_NAMES):
+                _kept.append(now)
 
 
 def _in_child():
