@@ -65,6 +65,21 @@ is 'so is a closed input' "$(ddip run "$T/src/reads.py" <&-)" '0 [] '
 head -c 3000000 /dev/zero | tr '\0' 'x' >"$T/big"
 echo 'import sys; print(len(sys.stdin.buffer.read()))' >"$T/src/counts.py"
 is 'three megabytes arrive' "$(ddip run "$T/src/counts.py" <"$T/big")" 3000000
+cat >"$T/src/copies.py" <<'END'
+import sys
+print(sys.stdin.errors, sys.stdout.errors, sys.stderr.errors)
+text = sys.stdin.readline() + sys.stdin.read(1) + sys.stdin.read(2)
+sys.stdout.write(text + sys.stdin.read())
+END
+printf 'a\377b\n\303\251\342\202x\303\303\251.' >"$T/bytes"
+{
+	echo surrogateescape surrogateescape backslashreplace
+	cat "$T/bytes"
+} >"$T/copy"
+ok cmp "$T/copy" <(ddip run "$T/src/copies.py" <"$T/bytes")
+is 'characters are counted, not bytes' "$(printf '\303\251\342\202\254!' |
+	ddip run <(echo 'import sys; print(ascii([sys.stdin.read(1), sys.stdin.read(1), sys.stdin.read()]))'))" \
+	"['\\xe9', '\\u20ac', '!']"
 is 'lines are passed on as they come' "$(
 	cat >"$T/src/echo.py" <<-'END'
 		import sys
