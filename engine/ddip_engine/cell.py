@@ -86,12 +86,13 @@ class Program:
             raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
 
     def file(self):
-        """The file name of the program's code; a module's is known only once it runs."""
+        """The file name of the program's code, as Python makes it; a module's is known only once
+        it runs."""
         if self.module:
             return "<module %s>" % self.module
         if self.argv[0] == "-":
             return "<stdin>"
-        return os.path.normpath(os.path.join(self.cwd, self.argv[0]))
+        return os.path.join(self.cwd, self.argv[0])
 
 
 def _said(value, key, kind):

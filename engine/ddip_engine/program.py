@@ -12,20 +12,26 @@ import importlib
 import io
 import logging
 import os
+import re
 import runpy
+import signal
 import subprocess
 import sys
 import threading
 import traceback
 import weakref
+from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from ddip_engine import cell as cells
 from ddip_engine import colour, dist, shell, state, streams
 
-_MAIN_NAMES = ("__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__")
+_MAIN_NAMES = (
+    "__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__", "__annotations__",
+)  # fmt: skip
 # These describe this host, and are not taken from the caller, who may be on another one.
 _OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alarm() is the first
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve, _real_execv = os.execve, os.execv
 _running = None  # the _Surroundings of the running program
@@ -106,7 +112,11 @@ class _Surroundings:
         names = state.main.__dict__
         self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
         self.hooks = {name: getattr(sys, name) for name in _HOOKS}
+        self.streams = streams.current()
+        self.umask = _umask()
+        self.timers = [each for each in _TIMERS if signal.getitimer(each) != (0, 0)]
         self.shell = None  # IPython's, while it is hidden
+        self.engine_names = {}  # the engine's in the namespace, while they are hidden
         self.group = None  # the engine's process group, while it is hidden
         self.at_exit = []  # (function, args, kwargs) that the program registered
         self.threads = set(threading.enumerate())
@@ -120,6 +130,12 @@ def _directory():
         return os.getcwd()
     except FileNotFoundError:
         return None
+
+
+def _umask():
+    """Reads it: os.umask() would have to change it, for all threads."""
+    with open("/proc/self/status", "rb") as status:
+        return int(re.search(rb"^Umask:\s*(\d+)", status.read(), re.M)[1], 8)
 
 
 @contextlib.contextmanager
@@ -140,10 +156,7 @@ def _enter(around):
     os.chdir(program.cwd)
     _set_environment(environment(program.env))
     _set_threads()
-    names = state.main.__dict__
-    for name in _MAIN_NAMES:
-        names.pop(name, None)
-    names.update(__spec__=None, __package__=None, __doc__=None)
+    _set_names(program, around.cell.file)
     sys.argv = list(program.argv)
     if program.module:
         sys.argv.insert(0, "-m")
@@ -151,7 +164,6 @@ def _enter(around):
     elif program.argv[0] == "-":
         folder = ""
     else:
-        names["__file__"] = around.cell.file
         folder = os.path.dirname(os.path.realpath(around.cell.file))
     forget_modules_beside(folder or os.getcwd())
     _set_path(folder)
@@ -160,19 +172,26 @@ def _enter(around):
     streams.begin_program([k for k, rank in program.terminal.items() if rank == state.rank])
     around.shell = shell.hide()
     if not program.keep:
+        around.engine_names = state.take(state.engine_names)
         around.group = dist.hide_default()
 
 
 def _leave(around):
+    for timer in _TIMERS:
+        if timer not in around.timers:  # it would go off in a later cell
+            signal.setitimer(timer, 0)
     dist.unhide_default(around.group)
     shell.unhide(around.shell)
+    streams.restore(around.streams)
     streams.end_program()
+    os.umask(around.umask)
     atexit.register, atexit.unregister = _real_register, _real_unregister
     os.execve, os.execv = _real_execve, _real_execv
     names = state.main.__dict__
     for name in _MAIN_NAMES:
         names.pop(name, None)
     names.update(around.names)
+    state.give_back(state.main, around.engine_names)
     sys.argv = around.argv
     sys.path[:] = around.path
     for name, hook in around.hooks.items():
@@ -184,6 +203,20 @@ def _leave(around):
             os.chdir(around.cwd)
     except OSError as e:
         print(f"ddip: the directory {around.cwd} cannot be entered again: {e}", file=sys.stderr)
+
+
+def _set_names(program, file):
+    """Gives `__main__` the names that Python gives it; runpy replaces those of a module."""
+    names = state.main.__dict__
+    for name in _MAIN_NAMES:
+        names.pop(name, None)
+    names.update(__spec__=None, __package__=None, __doc__=None)
+    if sys.version_info < (3, 14):  # since then, they are made when they are asked for
+        names["__annotations__"] = {}
+    if program.module or program.argv[0] == "-":
+        names["__loader__"] = BuiltinImporter
+    else:
+        names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
 
 
 def environment(given):
@@ -386,6 +419,16 @@ def _end_rpc(around):
         rpc.shutdown(graceful=False)
 
 
+def _end_streams(around):
+    """Flushes what the program put in place of sys.stdout and sys.stderr. Like Python, says nothing
+    if that is None or closed."""
+    for name, own in around.streams.items():
+        stream = getattr(sys, name, None)
+        if stream is None or getattr(stream, "closed", False):
+            setattr(sys, name, own)
+    streams.flush()
+
+
 def _end_files(around):
     """Flushes files that are open for writing: the variables that hold them stay."""
     for handler in list(logging._handlerList):
@@ -405,6 +448,7 @@ _STEPS = (
     _end_children,
     _end_finalizers,
     _end_rpc,
+    _end_streams,
     _end_files,
 )
 

@@ -156,7 +156,7 @@ def execute(number, source):
     outcome, value = _classify(ended, cell), _encode(cells.bound(ended.value))
     error, trace = "", b""
     if outcome != OK:
-        error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended)))
+        error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
         _keep_last(ended.error)
         out_of_memory.handle(number, ended.error)
     ended.error = None  # frames of the traceback refer to it
@@ -273,10 +273,10 @@ def _one_line(error):
     return _encode(cells.bound(first)).decode()
 
 
-def _format(ended):
-    """The plain traceback."""
+def _format(ended, cell):
+    """The plain traceback. Of a program's exit, only the status: Python shows no traceback."""
     error = ended.error
-    if ended.syntax:
+    if ended.syntax or (cell.program and isinstance(error, SystemExit)):
         return "".join(traceback.format_exception_only(type(error), error))
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 

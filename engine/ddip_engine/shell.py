@@ -8,6 +8,7 @@ import __future__
 
 import _sitebuiltins
 import ast
+import builtins
 import inspect
 import io
 import os
@@ -23,7 +24,9 @@ _shell = None  # the instance; None without IPython
 _cell = None  # the running cell.Cell
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
-_SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___"}
+_SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___", "__builtin__"}
+_BUILTINS = {"get_ipython", "display", "__IPYTHON__"}  # what IPython adds to those of Python
+_own_names = {}  # what make() put into the namespace, unless it begins with "_"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WAITS = re.compile(r"\b(await|async)\b")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -59,7 +62,8 @@ def make():
     names = state.main.__dict__
     for name in ("exit", "quit"):  # IPython's accept no exit status, which programs pass
         names[name] = _sitebuiltins.Quitter(name, "Ctrl-D")
-    state.engine_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
+    _own_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
+    state.engine_names.update(_own_names)
 
 
 def _classes():
@@ -434,8 +438,10 @@ def hide():
     hidden = {kind: kind._instance for kind in kinds}
     for kind in kinds:
         kind._instance = None
-    names = {name: state.main.__dict__.pop(name) for name in _SHELL_NAMES & vars(state.main).keys()}
-    return hidden, names
+    names, own = state.main.__dict__, builtins.__dict__
+    taken = {name: names.pop(name) for name in _SHELL_NAMES & names.keys()}
+    taken |= state.take(_own_names)
+    return hidden, taken, {name: own.pop(name) for name in _BUILTINS & own.keys()}
 
 
 def unhide(hidden):
@@ -444,8 +450,8 @@ def unhide(hidden):
         return
     for kind, instance in hidden[0].items():
         kind._instance = instance
-    for name, value in hidden[1].items():
-        state.main.__dict__.setdefault(name, value)
+    for namespace, names in zip((state.main, builtins), hidden[1:], strict=True):
+        state.give_back(namespace, names)
 
 
 def inspect_name(name):

@@ -58,6 +58,18 @@ def put(**names):
     engine_names.update(names)
 
 
+def take(names):
+    """Removes those of these names that still have their values from `__main__`. Returns them."""
+    own = main.__dict__
+    return {name: own.pop(name) for name, v in names.items() if name in own and own[name] is v}
+
+
+def give_back(module, names):
+    """Defines these names again in a module, except those that have been bound since."""
+    for name, value in names.items():
+        module.__dict__.setdefault(name, value)
+
+
 def is_engine_frame(frame):
     """True for a frame of the engine's own code, which tracebacks must not show."""
     name = frame.f_globals.get("__name__")

@@ -6,6 +6,8 @@ gets ordinary text files on descriptors 1 and 2 instead.
 
 import base64
 import builtins
+import codecs
+import contextlib
 import ctypes
 import getpass
 import io
@@ -17,8 +19,12 @@ import _ddip
 from ddip_engine import state
 
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
+_BYTES = "surrogateescape"  # bytes that are no UTF-8 are read and written as they are
+_Decoder = codecs.getincrementaldecoder("utf-8")
 _libc = ctypes.CDLL(None)
 _stdin = None  # the rank's own, whatever sys.stdin is
+_kept = []  # files that must not be dropped
+_NAMES = ("stdin", "stdout", "stderr")
 _display = None  # the Out of kind 2; None: rich output is discarded (in a forked child)
 
 
@@ -37,6 +43,10 @@ class _Binary(io.RawIOBase):
 
     def isatty(self):
         return False
+
+    def close(self):
+        """Flushes only, like the stream: a file around it closes it when it is dropped."""
+        self._text.flush()
 
     def write(self, data):
         self._text.flush()
@@ -60,6 +70,8 @@ class Stream(_ddip.Out):
     def __init__(self, fd, kind):
         super().__init__(fd, kind)
         self.name = "<%s>" % ("stdout", "stderr", "display")[kind]
+        if kind == _STDOUT:
+            self.errors = _BYTES
         self.terminal = False  # a terminal shows it, while a program runs
         self.buffer = _Binary(self)
 
@@ -90,6 +102,9 @@ class _BinaryStdin(io.BufferedIOBase):
     def readable(self):
         return True
 
+    def close(self):
+        """Stays open: a file around it closes it when it is dropped."""
+
     def read(self, count=-1):
         """Up to count bytes, or all until the end of input."""
         return self._text.take(count)
@@ -107,7 +122,7 @@ class _Stdin(io.TextIOBase):
     """Text that is written to the rank's stdin file; reading waits for it."""
 
     encoding = "utf-8"
-    errors = "replace"
+    errors = _BYTES
     name = "<stdin>"
     mode = "r"
 
@@ -142,11 +157,19 @@ class _Stdin(io.TextIOBase):
 
     def readline(self, limit=-1):
         """A line with its newline; the rest, perhaps nothing, at the end of input."""
-        return self.take_line(limit).decode("utf-8", "replace")
+        return self.take_line(limit).decode("utf-8", _BYTES)
 
     def read(self, count=-1):
-        """The characters of up to count bytes, or all until the end of input."""
-        return self.take(count).decode("utf-8", "replace")
+        """Up to count characters, or all until the end of input."""
+        count, text, data, wanted = _unlimited(count), "", b"", 0
+        decoder = _Decoder(_BYTES)
+        while len(text) < count and len(data) == wanted:
+            wanted = count - len(text)
+            data = self.take(wanted)
+            text += decoder.decode(data, len(data) < wanted)
+        # a byte that ends an incomplete character makes several at once
+        self._held[:0] = text[count:].encode("utf-8", _BYTES) + decoder.getstate()[0]
+        return text[:count]
 
     def take_line(self, limit):
         """The bytes of readline()."""
@@ -268,17 +291,33 @@ def end_program():
         stream.terminal = False
 
 
+def current():
+    """sys.stdin, sys.stdout and sys.stderr by their names."""
+    return {name: getattr(sys, name, None) for name in _NAMES}
+
+
+def restore(before):
+    """Puts these streams back into sys. Files on descriptors 0 to 2 are kept: when they were
+    dropped, they would close the rank's own."""
+    for name, stream in before.items():
+        now = getattr(sys, name, None)
+        setattr(sys, name, stream)
+        with contextlib.suppress(Exception):  # an object of the user's may raise anything
+            if now is not stream and now.fileno() < len(_NAMES):
+                _kept.append(now)
+
+
 def _in_child():
     """Makes a forked child write to the descriptors: the shared buffers are its parent's."""
     global _display
     _display = None
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    for number, name, errors in ((1, "stdout", _BYTES), (2, "stderr", "backslashreplace")):
         raw = open(number, "wb", closefd=False)
-        text = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True)
+        text = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=True)
         if isinstance(getattr(sys, name), Stream):
             setattr(sys, name, text)
         setattr(sys, "__%s__" % name, text)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors=_BYTES, closefd=False)
 
 
 def flush():

@@ -71,6 +71,21 @@ put(struct out *o, const char *p, size_t n)
 	return ok;
 }
 
+/* Encodes a text that has surrogates. On stdout, those that stand for bytes which were no UTF-8
+ * become these bytes again; all others are escaped. */
+static PyObject *
+encode(const struct out *o, PyObject *text)
+{
+	PyObject *bytes = NULL;
+
+	if (o->kind == 0)
+		bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+	if (bytes)
+		return bytes;
+	PyErr_Clear();
+	return PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+}
+
 static PyObject *
 out_type_write(PyObject *self, PyObject *text)
 {
@@ -91,7 +106,7 @@ out_type_write(PyObject *self, PyObject *text)
 	if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
 		return NULL;
 	PyErr_Clear();
-	bytes = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+	bytes = encode(o, text);
 	if (!bytes || PyBytes_AsStringAndSize(bytes, &escaped, &n) < 0) {
 		Py_XDECREF(bytes);
 		return NULL;

@@ -42,10 +42,10 @@ def run(tool, words):
     if options.has("force") and options.has("keep"):
         raise tool.misuse("-f and -k exclude each other")
     file = rest.pop(0) if not module else None
-    source = _source(file) if file else b""
+    source = b"" if module else _source(file)
     keep, choice = options.has("keep"), Choice(tool, options, red=False)
     about = {
-        "argv": rest if module else [_absolute(file), *rest],
+        "argv": rest if module else [file, *rest],
         "module": module,
         "cwd": os.getcwd(),
         "env": _environment() | _settings(tool, options.given.get("env", ())),
@@ -62,14 +62,10 @@ def run(tool, words):
         return run_cell(tool, cell, choice, False, stdin, renewed.close)
 
 
-def _absolute(file):
-    return file if file == "-" else os.path.realpath(file)
-
-
 def _source(file):
     """Reads the whole program before anything is done, because half of one must not run."""
     if file != "-" and not os.path.exists(file):
-        raise Failure(NOTHING, f"{file}: no such file")
+        raise Failure(NOTHING, f"{file or repr(file)}: no such file")
     try:
         with open(0 if file == "-" else file, "rb") as program:
             return program.read()

@@ -24,20 +24,40 @@ parser.add_argument("--n", type=int, default=1)
 parser.add_argument("words", nargs="*")
 args = parser.parse_args()
 if __name__ == "__main__":
-    print(args.n, args.words, helper.VALUE, os.path.basename(__file__), sys.argv[0] == __file__)
+    print(args.n, args.words, helper.VALUE, os.path.basename(__file__), sys.argv[0])
     if args.n == 13:
         raise RuntimeError("unlucky")
 END
 is 'arguments' "$("$ddip" run -f args.py --n 3 'two words' "it's")" \
-	"3 ['two words', \"it's\"] 42 args.py True"
-like 'a bad argument' "$("$ddip" run -f args.py --n x 2>&1)" 'invalid int value'
+	"3 ['two words', \"it's\"] 42 args.py args.py"
+is 'a bad argument' "$("$ddip" run -f args.py --n x 2>&1 | grep -v ^usage)" \
+	$'args.py: error: argument --n: invalid int value: \'x\'\nranks 0,1:\nSystemExit: 2'
 "$ddip" run -f args.py --n 13 >"$T/out" 2>&1
 is 'exit status' $? 1
 like 'file and line in the traceback' "$(cat "$T/out")" 'args.py", line 15'
 like 'the source line' "$(cat "$T/out")" 'raise RuntimeError\("unlucky"\)'
 is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
 printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
-is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py True"
+is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py $PWD/args.py"
+mkdir links
+cat >where.py <<'END'
+import sys
+import helper
+print(sys.argv[0], __file__, sys.path[0])
+END
+ln -s ../where.py links/seven.py
+for file in links/seven.py ./where.py; do
+	is "argv, __file__ and path of $file" "$("$ddip" run -f $file)" "$("$TORCH_PYTHON" $file)"
+done
+cat >names.py <<'END'
+print(sorted(globals()), __doc__, __spec__, __package__, __cached__, type(__loader__).__name__)
+import builtins
+print(sorted(vars(builtins)), __builtins__ is builtins)
+END
+is 'the names that a program finds' "$("$ddip" run -f names.py)" "$("$TORCH_PYTHON" names.py)"
+is 'cells have their own again' "$(value '(rank, open is builtins.open, callable(display))')" '(0, False, True)'
+echo 'print(rank, open is builtins.open, hasattr(builtins, "display"))' >keep.py
+is 'and programs with -k' "$("$ddip" run -k keep.py)" '0 True False'
 printf '\357\273\277print(7)\n' >bom.py
 is 'a byte order mark' "$("$ddip" run -f bom.py; cat bom.py >"$G/cell"; cat "$G/cells/last/rank0/stdout")" \
 	$'7\n7'

@@ -167,6 +167,31 @@ END
 is 'sys.excepthook is called' "$(said 0)" 'hooked ValueError bad'
 like 'the traceback is kept' "$(cat "$G/traceback")" 'raises.py", line 3.*ValueError: bad'
 is 'the hook is gone' "$(value 'sys.excepthook.__name__')" "'excepthook'"
+
+# streams, umask and timers
+look='import os, signal, sys
+(sys.stdin is sys.__stdin__, sys.stderr is sys.__stderr__, oct(os.umask(0o22)), signal.alarm(0), signal.getitimer(2))'
+value "$look" 1 >"$T/out" # sets the umask
+program replaces.py <<'END' || bad "replaced streams: $(cat "$G/error")"
+import io, os, signal, sys
+class Held(list):
+    write = list.append
+    def flush(self):
+        sys.__stdout__.write("".join(self))
+        self.clear()
+sys.stdin = io.TextIOWrapper(sys.stdin.buffer)
+sys.stdout = Held()
+sys.stderr = open(2, "w")
+os.umask(0)
+signal.alarm(1000)
+signal.setitimer(signal.ITIMER_PROF, 1000)
+print("held back")
+END
+is 'a stream in place of sys.stdout is flushed' "$(said 1)" 'held back'
+is 'streams, umask and timers are as before' "$(value "$look" 1)" "(True, True, '0o22', 0, (0.0, 0.0))"
+cell 'print(1); os.write(2, b"2"); print(sys.stdin.buffer.closed)' || bad "after it: $(cat "$G/error")"
+is 'what a cell prints is seen again' "$(said 1)$(cat "$G/cells/last/rank1/stderr")" $'1\nFalse2'
+
 program message.py <<'END'
 import sys
 sys.exit("a message")

@@ -27,7 +27,7 @@ END
 unset LC_ALL
 is 'arguments, directory and environment are the caller'\''s; -e is on top' \
 	"$(FOO=1 BAR=$'two\nlines' ddip run -e FOO=3 -e 'A b=x=y' ../src/given.py --x 'two words' -r '' </dev/null)" \
-	"[[\"$T/src/given.py\", \"--x\", \"two words\", \"-r\", \"\"], \"$T/src/given.py\", \"$T/here\", [\"3\", \"two\\nlines\", null, \"x=y\"]]"
+	"[[\"../src/given.py\", \"--x\", \"two words\", \"-r\", \"\"], \"$T/here/../src/given.py\", \"$T/here\", [\"3\", \"two\\nlines\", null, \"x=y\"]]"
 is 'LC_ALL is the caller'\''s too' "$(LC_ALL=C.UTF-8 ddip run ../src/given.py </dev/null | grep -c 'C.UTF-8')" 1
 export LC_ALL=C
 mkdir pack
@@ -36,6 +36,13 @@ is 'a module' "$(ddip run -m pack -r 5 --all </dev/null)" "['-r', '5', '--all'] 
 is 'a program from standard input' "$(echo 'import sys; print(sys.argv, sys.stdin.read() == "")' | ddip run - a)" "['-', 'a'] True"
 run ddip run nothing.py
 is 'a file that is not there: status' $status 3
+for flag in -f -k; do
+	ddip exec 'untouched = 1'
+	run ddip run $flag ''
+	like "$flag and an empty name: status and message" "$status $out" "^3 .*'': no such file"
+	is "$flag and an empty name: nothing is done" "$(cat "$G/vars/untouched")" 1
+done
+ddip restart
 run ddip run -e nonsense ../src/given.py
 is 'a wrong -e: status' $status 2
 run ddip run
@@ -58,6 +65,21 @@ is 'so is a closed input' "$(ddip run "$T/src/reads.py" <&-)" '0 [] '
 head -c 3000000 /dev/zero | tr '\0' 'x' >"$T/big"
 echo 'import sys; print(len(sys.stdin.buffer.read()))' >"$T/src/counts.py"
 is 'three megabytes arrive' "$(ddip run "$T/src/counts.py" <"$T/big")" 3000000
+cat >"$T/src/copies.py" <<'END'
+import sys
+print(sys.stdin.errors, sys.stdout.errors, sys.stderr.errors)
+text = sys.stdin.readline() + sys.stdin.read(1) + sys.stdin.read(2)
+sys.stdout.write(text + sys.stdin.read())
+END
+printf 'a\377b\n\303\251\342\202x\303\303\251.' >"$T/bytes"
+{
+	echo surrogateescape surrogateescape backslashreplace
+	cat "$T/bytes"
+} >"$T/copy"
+ok cmp "$T/copy" <(ddip run "$T/src/copies.py" <"$T/bytes")
+is 'characters are counted, not bytes' "$(printf '\303\251\342\202\254!' |
+	ddip run <(echo 'import sys; print(ascii([sys.stdin.read(1), sys.stdin.read(1), sys.stdin.read()]))'))" \
+	"['\\xe9', '\\u20ac', '!']"
 is 'lines are passed on as they come' "$(
 	cat >"$T/src/echo.py" <<-'END'
 		import sys
