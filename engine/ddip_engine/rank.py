@@ -351,7 +351,7 @@ def _selftest(fd, number, sizes):
     return lines.encode(), wrong, _ddip.collectives()
 
 
-def _abort(fd, always, ms):
+def _abort(fd, what, ms):
     dist.abort()
 
 
