@@ -59,6 +59,10 @@ enum dropped {
 	DROPPED_NO_ROOM_HERE /* on the daemon's disk, which a relay writes to */
 };
 
+/* What Nabort ends: collectives if the rank has been in one for ms; collectives in any case; as the
+ * first, or else those of NCCL, which torch's calls only queue: a rank waits for them elsewhere. */
+enum abort { ABORT_KNOWN, ABORT_ALL, ABORT_NCCL };
+
 /* What Rget carries. */
 enum {
 	/* head is the whole object */
@@ -171,8 +175,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Npreempt, 74, "4",        "cell") \
 	/* an interrupt of this cell has reached Python: see above */ \
 	X(Nsignalled, 65, "41",     "cell raised") \
-	/* end collectives; always: 0, only if the rank has been in one for ms; 1, in any case */ \
-	X(Nabort,   66, "14",       "always ms") \
+	/* end collectives: see enum abort */ \
+	X(Nabort,   66, "14",       "what ms") \
 	/* copy bytes of a GPU to offset `to` of GET_DEVICE's memfd */ \
 	X(Tcopy,    72, "4848",     "handle offset count to") \
 	X(Rcopy,    73, "",         "") \

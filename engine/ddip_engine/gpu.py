@@ -121,7 +121,12 @@ def current_device():
     cuda = sys.modules["torch"].cuda
     if threading.current_thread() is threading.main_thread():
         return cuda.current_device()
-    return _current if _current is not None else state.local_rank % cuda.device_count()
+    return _last_device(cuda)
+
+
+def _last_device(cuda):
+    """What current_device() was in the main thread when the last cell ended."""
+    return state.local_rank % cuda.device_count() if _current is None else _current
 
 
 def is_tensor(value):
@@ -452,14 +457,19 @@ def mark():
 
 def _streams():
     """(device, stream) of the libraries that have used a GPU; device -1 is the current one. cupy
-    does not report whether it has: a rank that only imports it must not get a context."""
+    does not report whether it has: a rank that only imports it must not get a context. torch raises
+    RuntimeError where the context is lost: marking the default stream finds that out."""
     global _current
     torch, cupy = torch_module(), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
-        _current = current_device()
+        try:
+            _current = current_device()
+        except RuntimeError:
+            yield _last_device(torch.cuda), 0
         for device in filter(_has_context, range(torch.cuda.device_count())):
             yield device, 0
-            yield device, torch.cuda.current_stream(device).cuda_stream
+            with contextlib.suppress(RuntimeError):
+                yield device, torch.cuda.current_stream(device).cuda_stream
     if hasattr(cupy, "cuda") and (stream := cupy.cuda.get_current_stream().ptr):
         yield -1, stream
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 _VARIABLE = "NCCL_GRAPH_DUMP_FILE"
 _NAMES = {"0": "ring", "1": "tree", "2": "CollNet chain", "3": "NVLS", "4": "CollNet direct"}
-_DEV_BITS = 32  # of a GPU's number; the bits above are the number of its host
+_DEV_BITS = 56  # of a device's number; the bits above are the number of its host
 
 
 @contextlib.contextmanager
@@ -67,5 +67,5 @@ def _course(channel):
 
 def _number(node):
     """The device number; HOST-GPU for a GPU on another host that NVLink reaches."""
-    host, dev = divmod(int(node.get("dev")), 1 << _DEV_BITS)
+    host, dev = divmod(int(node.get("dev"), 0), 1 << _DEV_BITS)  # older versions write decimals
     return f"{host:x}-{dev}" if host and node.tag == "gpu" else str(dev)

@@ -247,7 +247,15 @@ def _launch_environment(given):
     }
     # On its own, torch would end a process whose collective hangs or whose CUDA context is lost;
     # the engine aborts the collective, and reports why it ends a process without a context.
-    for name in ("ASYNC_ERROR_HANDLING", "ENABLE_MONITORING", "RETHROW_CUDA_ERRORS"):
+    # The last two: after an error of NCCL, its watchdog would wait for a minute, with a lock that
+    # each collective needs, for reports that all ranks write; and they ask the store for it.
+    for name in (
+        "ASYNC_ERROR_HANDLING",
+        "ENABLE_MONITORING",
+        "RETHROW_CUDA_ERRORS",
+        "DUMP_ON_TIMEOUT",
+        "WAIT_TIMEOUT_DUMP_MILSEC",
+    ):
         name = f"TORCH_NCCL_{name}"
         defaults[name] = os.environ.get(name, 0)
     peers = [given.get("MASTER_ADDR", ""), given.pop("DDIP_PEER", "")]
@@ -343,7 +351,7 @@ def _selftest(fd, number, sizes):
     return lines.encode(), wrong, _ddip.collectives()
 
 
-def _abort(fd, always, ms):
+def _abort(fd, what, ms):
     dist.abort()
 
 

@@ -87,7 +87,11 @@ def used(group):
 
 
 def _can_revoke():
-    """True if torch frees no communicator on its own, and its NCCL can revoke."""
+    """True if torch frees no communicator on its own, its NCCL can revoke, and there are other
+    ranks: one that is alone waits for nobody, and no new group would be made for it."""
+    world = _c10d.GroupMember.WORLD
+    if world is not None and world.size() == 1:
+        return False
     by_itself = os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") != "0"
     if by_itself or not hasattr(_c10d.ProcessGroupNCCL, "_comm_ptr") or not gpu.has_nccl():
         return False

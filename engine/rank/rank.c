@@ -192,18 +192,20 @@ on_interrupt(struct msg *m)
 static void
 on_abort(struct msg *m)
 {
-	uint8_t always;
+	uint8_t what;
 	uint32_t ms;
 	bool stuck = rank_collective != NULL; /* before the sockets are shut */
 
-	if (wire_unpack(m, NULL, &always, &ms) < 0)
+	if (wire_unpack(m, NULL, &what, &ms) < 0)
 		return;
-	if (!always && (!stuck || rank_collective_us() / 1000 < ms))
+	if (what == ABORT_KNOWN && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
-	if (!always && ms == 0 && rank_sigint_ends_itself())
+	if (what != ABORT_ALL && ms == 0 && rank_sigint_ends_itself())
 		return; /* the program handles the signal and is given time for it */
-	rank_unblock_sockets(always);
-	rank_nccl_abort();
+	if (what != ABORT_NCCL || stuck) {
+		rank_unblock_sockets(what == ABORT_ALL);
+		rank_nccl_abort();
+	}
 	rank_queue_put(&rank_rescue, m); /* aborts torch's NCCL communicators */
 	rank_revoke_later();
 }

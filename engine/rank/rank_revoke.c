@@ -4,7 +4,7 @@
  *
  * They are revoked, never aborted. ncclCommAbort frees a communicator, and torch cannot be notified
  * of that: NCCLComm keeps the pointer, queries it for errors, and frees it again in its own abort()
- * or destroy(). ncclCommRevoke (NCCL 2.28) ends the operations in flight and leaves the
+ * or destroy(). ncclCommRevoke (NCCL 2.28.7) ends the operations in flight and leaves the
  * communicator to its owner, who may abort it afterwards, but not in the meantime: see
  * rank_revoke_claim().
  */

@@ -34,15 +34,24 @@ works(const struct subtask *j)
 	return j->state == SUBTASK_SENT || j->state == SUBTASK_COMMIT;
 }
 
-/* Step 1 may have caught a rank just before it entered a collective. */
+/* Step 1 may have caught a rank just before it entered a collective. If the rank has not taken the
+ * signal by now, it may wait for its GPU, where a collective of NCCL waits for other ranks. */
 static void
 abort_again(void *arg)
 {
 	struct task *w = arg;
+	bool nccl = task_has_collectives(w) && w->g->size > 1;
 
-	for (int i = 0; i < w->n; i++)
-		if (works(&w->subtasks[i]))
-			rank_abort(w->subtasks[i].k, false);
+	for (int i = 0; i < w->n; i++) {
+		struct subtask *j = &w->subtasks[i];
+
+		if (!works(j))
+			continue;
+		if (nccl && !j->signal_taken)
+			rank_abort_nccl(j->k);
+		else
+			rank_abort(j->k, false);
+	}
 	w->escalation.timer = loop_timer(daemon_.loop, STEP_MS - AGAIN_MS, on_second_step, w);
 }
 

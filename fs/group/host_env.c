@@ -43,11 +43,12 @@ host_env_master(const struct group *g, struct buf *out)
 		add_bare(h->name, out);
 }
 
-/* Does each rank see only its own GPU, as device 0? */
-static bool
-sees_one(const struct rank *k)
+bool
+host_env_sees_one(const struct rank *k)
 {
-	return hosts_named(k->g) && gpus_far_repeated(k->g->set.gpus);
+	const char *words = k->g->set.gpus;
+
+	return hosts_named(k->g) ? gpus_far_repeated(words) : gpustat_sees_one(words);
 }
 
 int
@@ -55,7 +56,7 @@ host_env_local_rank(const struct rank *k)
 {
 	if (!hosts_named(k->g))
 		return gpustat_local_rank(k->g->set.gpus, k->number);
-	return sees_one(k) ? 0 : k->local_rank;
+	return host_env_sees_one(k) ? 0 : k->local_rank;
 }
 
 static int
@@ -63,7 +64,7 @@ local_size(const struct rank *k)
 {
 	if (!hosts_named(k->g))
 		return gpustat_local_size(k->g->set.gpus, k->g->size);
-	return sees_one(k) || !k->host ? 1 : k->host->ranks;
+	return host_env_sees_one(k) || !k->host ? 1 : k->host->ranks;
 }
 
 void
@@ -72,7 +73,7 @@ host_env_place(const struct rank *k, struct buf *env)
 	const struct group *g = k->g;
 	int size = local_size(k), node = k->number / size, nodes = (g->size + size - 1) / size;
 
-	if (hosts_named(g) && k->host && !sees_one(k)) {
+	if (hosts_named(g) && k->host && !host_env_sees_one(k)) {
 		node = k->host->index;
 		nodes = g->hosts.used;
 	}
@@ -112,6 +113,6 @@ host_env_gpus(const struct rank *k, struct buf *env)
 	}
 	gpus_far_env(s->gpus, k->local_rank, k->number, env);
 	/* else NCCL treats all ranks on this machine as one host that shares its GPUs */
-	if (hosts_here(k->g) && !sees_one(k))
+	if (hosts_here(k->g) && !host_env_sees_one(k))
 		buf_addf(env, "NCCL_HOSTID=%s%c", k->host->name, 0);
 }

@@ -212,13 +212,22 @@ void
 rank_abort(struct rank *k, bool always)
 {
 	if (reachable(k))
-		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)always, (uint32_t)0);
+		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1,
+		    (uint32_t)(always ? ABORT_ALL : ABORT_KNOWN), (uint32_t)0);
+}
+
+void
+rank_abort_nccl(struct rank *k)
+{
+	if (reachable(k))
+		agent_send(
+		    rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)ABORT_NCCL, (uint32_t)0);
 }
 
 void
 rank_abort_stuck(struct rank *k, double seconds)
 {
 	if (reachable(k))
-		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)0,
+		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)ABORT_KNOWN,
 		    (uint32_t)(seconds * 1000));
 }

@@ -44,7 +44,9 @@ void rank_preempt(struct rank *k, uint32_t number);
 /* Ends the rank's collectives with an error, which breaks the process group: always, or only if the
  * rank is known to be in one. */
 void rank_abort(struct rank *k, bool always);
-/* The same, if the rank has been in one collective for at least that long. */
+/* The same if the rank is known to be in one; otherwise ends those of NCCL alone. */
+void rank_abort_nccl(struct rank *k);
+/* As rank_abort(), if the rank has been in one collective for at least that long. */
 void rank_abort_stuck(struct rank *k, double seconds);
 
 #endif

@@ -302,6 +302,16 @@ gpus_local_rank(const struct gpus *gpus, int rank)
 	return gpus->alone ? 0 : rank;
 }
 
+/* NCCL refuses two ranks on one card: the first variable is for versions before 2.30, the second
+ * for later ones. With the third it does not take the ranks for hosts that NVLink connects, and
+ * fail if this host cannot share memory in that way. */
+static void
+share_card(int rank, struct buf *env)
+{
+	buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%cNCCL_MNNVL_ENABLE=0%c",
+	    rank, 0, 0, 0);
+}
+
 void
 gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 {
@@ -319,10 +329,8 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 		comma = ",";
 	}
 	buf_addc(env, '\0');
-	/* NCCL refuses two ranks on one card: the first variable is for versions before 2.30, the
-	 * second for later ones */
 	if (gpus->crowded)
-		buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%c", rank, 0, 0);
+		share_card(rank, env);
 }
 
 /* ---- GPUs of other hosts ---- */
@@ -394,6 +402,6 @@ gpus_far_env(const char *words, int local_rank, int rank, struct buf *env)
 		buf_addc(env, '\0');
 	}
 	if (alone)
-		buf_addf(env, "NCCL_HOSTID=rank%d%cNCCL_MULTI_RANK_GPU_ENABLE=1%c", rank, 0, 0);
+		share_card(rank, env);
 	free(copy);
 }

@@ -269,13 +269,19 @@ gpustat_local_rank(const char *words, int rank)
 	return gpus_local_rank(&gpus, rank);
 }
 
-int
-gpustat_local_size(const char *words, int size)
+bool
+gpustat_sees_one(const char *words)
 {
 	struct gpus gpus;
 
 	gpustat_chosen(words, &gpus);
-	return gpus.alone ? 1 : size;
+	return gpus.alone;
+}
+
+int
+gpustat_local_size(const char *words, int size)
+{
+	return gpustat_sees_one(words) ? 1 : size;
 }
 
 /* ---- activity ---- */

@@ -17,6 +17,8 @@ void gpustat_visible(struct gpus *out, struct err *why);
 int gpustat_choose(const char *words, struct gpus *out, struct err *e);
 /* The same, for words that have already been accepted: the list does not change. */
 void gpustat_chosen(const char *words, struct gpus *out);
+/* Does each rank see only its own GPU, as device 0? */
+bool gpustat_sees_one(const char *words);
 /* A rank's environment, its LOCAL_RANK, and LOCAL_WORLD_SIZE in a group of `size` ranks (1 if each
  * sees only its own GPU). */
 void gpustat_env(const char *words, int rank, struct buf *env);

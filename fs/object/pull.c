@@ -276,7 +276,8 @@ on_gpus_combined(void *arg, const struct err *e)
 		on_combined(p, e);
 }
 
-/* Finds the parts on the GPUs. False: not each of them is on a GPU of its own. */
+/* Finds the parts on the GPUs. False: not each of them is on a GPU of its own, or on one that the
+ * ranks share knowingly, which NCCL accepts. */
 static bool
 find_on_gpus(const struct pull *p, struct gpu_part *parts)
 {
@@ -285,7 +286,9 @@ find_on_gpus(const struct pull *p, struct gpu_part *parts)
 	for (int i = 0; i < p->n; i++) {
 		const struct got *x = &p->got[i];
 
-		if (!x->on_gpu || x->gpu >= GPUS_MAX || taken >> x->gpu & 1)
+		if (!x->on_gpu || x->gpu >= GPUS_MAX)
+			return false;
+		if (!x->rank.sees_one && taken >> x->gpu & 1)
 			return false;
 		taken |= 1ULL << x->gpu;
 		parts[i] = (struct gpu_part){x->rank.agent, x->rank.slot, x->handle};

@@ -1,6 +1,7 @@
 /* Changes of variables: which ranks they apply to, and whether they are allowed. */
 #include "tree/var_change.h"
 #include "group/external.h"
+#include "group/host_env.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -255,7 +256,8 @@ fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
 		return fail(e, ESRCH,
 		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
 		    g->name);
-	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid};
+	*out = (struct pull_rank){
+	    k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid, host_env_sees_one(k)};
 	return 0;
 }
 

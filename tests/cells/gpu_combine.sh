@@ -18,7 +18,7 @@ again() {
 		unmount
 	fi
 	export FAKE_NCCL=$*
-	mount_with "$TORCH_PYTHON" -o size=2,backend=nccl,grace=0.2,preload=numpy
+	mount_with "$TORCH_PYTHON" -o "size=2,backend=nccl,grace=0.2,preload=numpy${more:-}"
 	: >"$T/trace"
 	exec 6<"$M/trace" # from here on
 	cat <&6 >"$T/trace" &
@@ -28,7 +28,7 @@ again() {
 nccl = ctypes.CDLL(os.environ["DDIP_NCCL"])
 whole = np.arange(16 << 20, dtype="f4").reshape(4, -1)
 def on_own(array):
-    with cupy.cuda.Device(rank):
+    with cupy.cuda.Device(int(os.environ["LOCAL_RANK"])):
         return cupy.array(array)
 x = on_own(whole - rank)
 small = on_own(np.arange(6.0) + rank)'
@@ -141,3 +141,9 @@ kill -9 "$pid"
 wait $reader
 is 'a rank that dies meanwhile is the error' "$(cat "$T/late")" EHOSTDOWN
 is 'the other one goes on' "$(value 'nccl.fake_nccl_live()' 0)" 0
+
+# ranks that share a card: each sees it as its first, and NCCL accepts it
+export DDIP_NVML=$BUILD/fake/libnvidia-ml.so.1 FAKE_NVML=gpus=1
+more=',gpus=0\,0' again
+is 'both number it alike' "$(value 'x.device.id' 0) $(value 'x.device.id' 1)" '0 0'
+by nccl x.sum 'whole + (whole - 1)'

@@ -43,7 +43,8 @@ print(sys.path[0] == os.path.dirname(__file__), os.path.basename(os.getcwd()), "
 print(os.environ["HELLO"], os.environ["SET"], os.environ["LANG"], "HOME" in os.environ)
 print([os.environ[k] for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS")],
       os.environ["MASTER_PORT"].isdigit(), os.path.isdir(os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])))
-print([os.environ["TORCH_NCCL_" + k] for k in ("ASYNC_ERROR_HANDLING", "ENABLE_MONITORING", "RETHROW_CUDA_ERRORS")],
+print([os.environ["TORCH_NCCL_" + k] for k in ("ASYNC_ERROR_HANDLING", "ENABLE_MONITORING", "RETHROW_CUDA_ERRORS",
+                                               "DUMP_ON_TIMEOUT", "WAIT_TIMEOUT_DUMP_MILSEC")],
       os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"])
 try:
     get_ipython()
@@ -55,7 +56,7 @@ is 'what a program finds' "$(said 1)" "['--n', 'two words'] True args.py Its doc
 True here False
 group group C False
 ['1', '1', '2', '1'] True True
-['0', '0', '0'] lo lo
+['0', '0', '0', '0', '0'] lo lo
 no IPython"
 is 'a program has no result' "$(cat "$G/cells/last/result")" ''
 is 'its variables stay' "$(cat "$G/rank1/vars/names" 2>/dev/null)$(key "$G/status" namespace)" program

@@ -124,6 +124,24 @@ len(getattr({name}, 'taken', ()))"""
         same((r.outcome, r.value), (2, b"") if name == "blocks" else (0, b"1"))
 
 
+def check_nccl(a):
+    """What NCCL has queued is ended in a rank that is in no collective, but not if the program
+    handles SIGINT: then only without any condition."""
+    known, always, nccl = 0, 1, 2
+    source = """
+import time
+from ddip_engine import rank as engine
+ended = []
+engine._RESCUE["Nabort"] = (lambda fd, what, ms: ended.append(what), None)"""
+    same(a.run(0, source, cell=86)[0].outcome, 0)
+    own = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    for number, first, kinds in ((87, "ended", (known, nccl)), (88, own, (known, nccl, always))):
+        tag = begin(a, number, f"{first}\nwhile not ended: time.sleep(0.01)\nended.pop(0)")
+        for what in kinds:
+            a.send("Nabort", 0, what, 0)
+        same(a.finish(0, tag)[0].value, b"%d" % kinds[-1])
+
+
 def check_in_c(a):
     """While C code keeps the main thread nothing is reported, though the probe has arrived."""
     waits = b"trap '' INT; echo in C; exec sleep 1000"
@@ -147,6 +165,7 @@ def test_signalled():
         check_own_handler(a)
         check_blocked(a)
         check_importing(a)
+        check_nccl(a)
         check_in_c(a)
 
 

@@ -202,6 +202,22 @@ class Marks(unittest.TestCase):
             module = self.mark(None, True)
         module.device_mark.assert_called_once_with(0, 0)
 
+    def test_a_context_that_is_lost_is_marked_where_torch_raises_for_it(self):
+        error = RuntimeError("device-side assert triggered")
+        for call in ("current_device", "current_stream"):
+            torch = mock.Mock(spec=["cuda", "optim", "_C"])
+            torch.cuda.is_initialized.return_value = True
+            torch.cuda.device_count.return_value = 2
+            torch.cuda.current_stream.return_value.cuda_stream = 0
+            getattr(torch.cuda, call).side_effect = error
+            torch._C._cuda_hasPrimaryContext.side_effect = lambda device: device == 1
+            with (
+                mock.patch.dict("sys.modules", torch=torch),
+                mock.patch.object(state, "local_rank", 1),
+            ):
+                module = self.mark(None, True)
+            module.device_mark.assert_any_call(1, 0)
+
     def test_to_import_cupy_makes_no_context(self):
         cupy = types.SimpleNamespace(cuda=mock.Mock())
         cupy.cuda.get_current_stream.return_value.ptr = 0

@@ -25,7 +25,7 @@ def told(*graphs):
 
 
 def gpus(*numbers):
-    return "".join(f'<gpu dev="{n}"/>' for n in numbers)
+    return "".join(f'<gpu dev="{n:#x}"/>' for n in numbers)
 
 
 class Told(unittest.TestCase):
@@ -35,13 +35,13 @@ class Told(unittest.TestCase):
         self.assertEqual(lines[1:], ["  2 x GPU/0 GPU/1 GPU/2", "  1 x GPU/0 GPU/2 GPU/1"])
 
     def test_the_network_is_told_where_there_is_one(self):
-        net = '<net dev="1"/>'
+        net = '<net dev="0x1"/>'
         lines = told(graph(1, net + gpus(3) + net, typeintra="LOC", typeinter="PIX"))
         self.assertEqual(lines[0], "tree: 1 channel, LOC 20 GB/s, between hosts PIX 12.5 GB/s")
         self.assertEqual(lines[1], "  1 x NET/1 GPU/3 NET/1")
 
     def test_a_gpu_of_another_host_has_its_number(self):
-        self.assertEqual(told(graph(3, gpus(2 << 32 | 5)))[1], "  1 x GPU/2-5")
+        self.assertEqual(told(graph(3, gpus(2 << 56 | 5)))[1], "  1 x GPU/2-5")
 
     def test_graphs_without_channels_are_left_out(self):
         self.assertEqual(told(graph(2), graph(9, gpus(0)))[0], "graph 9: 1 channel, NVL 20 GB/s")

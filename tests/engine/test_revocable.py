@@ -34,6 +34,10 @@ class Backend:
 class Group:
     def __init__(self, address):
         self.backend = Backend(address)
+        self.ranks = 2
+
+    def size(self):
+        return self.ranks
 
     def _get_backend(self, device):
         return self.backend
@@ -109,6 +113,11 @@ class Revocable(unittest.TestCase):
             revocable.used(None)
         revocable._seen.clear()
         C.nccl_can_revoke.return_value = False
+        revocable.used(None)
+        self.assertEqual(self.told(), [])
+
+    def test_c_is_told_of_none_in_a_rank_that_is_alone(self):
+        self.group(100).ranks = 1
         revocable.used(None)
         self.assertEqual(self.told(), [])
 

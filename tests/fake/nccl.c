@@ -65,7 +65,7 @@ dump_graphs(int ranks)
 	for (int channel = 0; channel < 2; channel++) {
 		fprintf(f, "    <channel>\n");
 		for (int i = 0; i < ranks; i++)
-			fprintf(f, "      <gpu dev=\"%d\"/>\n", i);
+			fprintf(f, "      <gpu dev=\"%#x\"/>\n", i);
 		fprintf(f, "    </channel>\n");
 	}
 	fprintf(f, "  </graph>\n  <graph id=\"1\" pattern=\"1\" nchannels=\"0\"/>\n</graphs>\n");

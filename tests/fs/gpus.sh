@@ -68,7 +68,7 @@ is 'no GPU' "$(grep -o ' gpu=[^ ]*' "$G/ranks" | xargs)" 'gpu=- gpu=-'
 is 'twice' "$(line $'stop\ngpus 5,5\nstart')" 0
 is 'each its own' "$(seen CUDA_VISIBLE_DEVICES 1)" "$(uuid 5)"
 is 'the first device of each' "$(seen LOCAL_RANK 1) $(seen LOCAL_WORLD_SIZE 1) $(seen GROUP_RANK 1)" '0 1 1'
-is 'for NCCL' "$(seen NCCL_HOSTID 1) $(seen NCCL_MULTI_RANK_GPU_ENABLE 0)" 'rank1 1'
+is 'for NCCL' "$(seen NCCL_HOSTID 1) $(seen NCCL_MULTI_RANK_GPU_ENABLE 0) $(seen NCCL_MNNVL_ENABLE 1)" 'rank1 1 0'
 line 'stop' >/dev/null
 is 'by UUID' "$(line "gpus $(uuid 6)")" 0
 is 'one rank' "$(key "$G/status" size)" 2 # size 2 was said before

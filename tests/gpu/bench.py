@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures work on a GPU next to what CUDA does alone: a table, which is added to
-tests/gpu/RESULTS.md if there is a device.
+tests/gpu/RESULTS.md, or RESULTS.md in $OUT, if there is a device.
 
 With DDIP_REHEARSE=1 everything runs on the CPU with small sizes, objects on the fake CUDA runtime
 if $DDIP_CUDART names one; then the figures mean nothing.
@@ -29,7 +29,9 @@ TRAIN_S = 0.5 if group.REHEARSES else 8
 ROUNDS = 3
 READS_PER_S = 10
 COLUMNS = ("| work | ddipfs | beside it | ratio | to reach |", "|---|---|---|---|---|")
-RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "RESULTS.md")
+RESULTS = os.path.join(
+    os.environ.get("OUT") or os.path.dirname(os.path.abspath(__file__)), "RESULTS.md"
+)
 
 # Used by the cells: bytes on the device, their copies through pinned memory, a training step.
 WORK = (
@@ -299,10 +301,12 @@ with group.Group(size=1, backend="none", gpus="none" if group.REHEARSES else "0"
     for measure in (objects, training, collectives):
         try:
             measure(g)
-        except Exception:  # the others are measured all the same
+        except (Exception, group.Late) as e:  # the others are measured all the same
             traceback.print_exc()
-            print(g.read("status") + g.read("error"), file=sys.stderr)
+            g.report()
             failed = 1
+            if isinstance(e, group.Late):
+                break
 if not group.REHEARSES:
     keep(table)
 sys.exit(failed)

@@ -8,14 +8,22 @@ get runs everywhere.
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REHEARSES = bool(os.environ.get("DDIP_REHEARSE"))
 HANG_LIMIT_S = int(os.environ.get("HANG_LIMIT_S") or 120)
+_LIMIT_S = int(os.environ.get("LIMIT") or 86400)  # after which this program is ended
+_SPARE_S = min(60, _LIMIT_S // 2)  # of that, to report what hangs, and to end
+_UNBLOCK_S = 20  # for the group to answer, and to stop
+_PART_S = 90  # the limit of a part of a test
+_END = time.monotonic() + _LIMIT_S - _SPARE_S
 _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted here
 _POLL_S = 0.01
 
@@ -38,6 +46,21 @@ sys.path.insert(
 )
 
 from ddip import files  # noqa: E402 - it lies there
+
+
+class Late(BaseException):
+    """The time for something is over: it hangs."""
+
+
+def _late(signo, frame):
+    raise Late("it hangs")
+
+
+def time_left():
+    return max(_END - time.monotonic(), 0)
+
+
+signal.signal(signal.SIGALRM, _late)
 
 # Used by cells of all ranks: the device, and how to wait for it.
 PRELUDE = """
@@ -87,6 +110,8 @@ class Group:
         self._options = {"python": sys.executable} | options
         self._env = dict(os.environ, DDIP_STATE=self.folder, **(env or {}))
         self._daemon = self.place = None
+        self._limit = contextlib.ExitStack()
+        self._hung = False  # and was stopped for that
 
     def __enter__(self):
         mount = os.path.join(self.folder, "mnt")
@@ -95,6 +120,7 @@ class Group:
             f"{mount}.sock", "-s", f"{mount}.sock"
         ):
             raise AssertionError(f"{PROGRAM} neither mounts nor serves a socket")
+        self._limit.enter_context(self.limit(time_left()))
         return self
 
     def _start(self, place, *words):
@@ -110,12 +136,55 @@ class Group:
         return True
 
     def __exit__(self, kind, *exc_info):
+        self._limit.close()
         if kind is not None:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(self.read("status") + self.read("error"))
+            self.report()
         self._daemon.terminate()
         self._daemon.wait(HANG_LIMIT_S)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def limit(self, seconds):
+        """Raises Late in what takes longer. What waits for the daemon ends only if the group does:
+        then it is reported and stopped."""
+        timer = threading.Timer(seconds, self._unblock)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+    def _unblock(self):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+        self.report()
+        self._hung = True
+        with self._answering(), contextlib.suppress(OSError):
+            self.ctl("stop")
+
+    def revive(self):
+        """Starts the group again if it hung."""
+        if self._hung:
+            self._hung = False
+            self.ctl("start")
+
+    @contextlib.contextmanager
+    def _answering(self):
+        """Kills a daemon that does not answer in time."""
+        timer = threading.Timer(_UNBLOCK_S, self._daemon.kill)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def report(self):
+        """Prints what may show why something failed or hangs."""
+        with self._answering():
+            for name in ("status", "error", "stall"):
+                with contextlib.suppress(OSError):
+                    print(f"--- {name}\n{self.read(name)}", flush=True)
 
     def path(self, name):
         return f"{self.place}/group/{name}"
@@ -141,6 +210,12 @@ class Group:
         with self.open("ctl", os.O_RDWR) as file:
             files.write_all(file, "".join(f"{line}\n" for line in lines).encode())
             file.fsync()
+
+    @contextlib.contextmanager
+    def trace(self):
+        """The daemon's messages from now on; read() returns the text that is new."""
+        with files.open_(f"{self.place}/trace", os.O_RDONLY) as file:
+            yield _Trace(file)
 
     def cell(self, code, where="cell"):
         """Runs a cell; OSError if it fails."""
@@ -184,6 +259,17 @@ class Group:
         return self.state(cell)
 
 
+class _Trace:
+    def __init__(self, file):
+        self._file = file
+
+    def read(self):
+        text = b""
+        while self._file.poll(0):
+            text += self._file.read(1 << 16)
+        return text.decode()
+
+
 def _is_served(place):
     files.learn(place)
     return files.exists(f"{place}/version")
@@ -218,6 +304,24 @@ class Checks:
         if not found:
             self._bad += 1
             print(f"FAILED: {what}: {str(why)[:2000]}", flush=True)
+
+    def part(self, g, function, *args):
+        """Runs a part of the test on a group. If it raises or hangs, the other parts run all the
+        same, as long as there is time."""
+        name = " ".join(map(str, (function.__name__, *args)))
+        before, begin = self._bad, time.monotonic()
+        try:
+            if not time_left():
+                raise Late("no time is left for it")
+            with g.limit(min(_PART_S, time_left())):
+                g.revive()
+                function(g, *args)
+        except (Exception, Late):
+            self._bad += 1
+            print(f"FAILED: {name}: {traceback.format_exc()}", flush=True)
+        if self._bad > before and time_left():
+            g.report()
+        print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
 
     def done(self):
         sys.exit(1 if self._bad else 0)

@@ -99,9 +99,6 @@ def lost_context(g):
 
 
 with group.Group(size=1, backend="none", gpus="none" if group.REHEARSES else "0") as g:
-    views(g)
-    while_a_kernel_runs(g)
-    pushes(g)
-    out_of_memory(g)
-    lost_context(g)
+    for part in (views, while_a_kernel_runs, pushes, out_of_memory, lost_context):
+        check.part(g, part)
 check.done()

@@ -21,6 +21,38 @@ take_signal(int rank, const struct cell *c)
 	fake_step();
 }
 
+/* Takes an Nabort. Returns what it ends, or -1 if there is none. */
+static int
+take_abort(int rank)
+{
+	struct fake_msg *m = fake_take(Nabort, rank);
+	uint8_t what;
+	uint32_t ms;
+
+	return m && wire_unpack(&m->m, NULL, &what, &ms) == 0 ? what : -1;
+}
+
+/* A rank that has not taken the signal a moment later may wait for a collective that NCCL has
+ * queued; its peer, which has, does not. */
+static void
+test_nccl(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	task_interrupt(c->w);
+	fake_step();
+	take_signal(1, c);
+	CHECK(take_abort(0) == ABORT_KNOWN && take_abort(1) == ABORT_KNOWN);
+	fake_pass(0.2);
+	CHECK(take_abort(0) == ABORT_NCCL && take_abort(1) == ABORT_KNOWN);
+	fake_pass(1);
+	CHECK(take_abort(0) == ABORT_ALL && take_abort(1) == -1);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
+	fake_end();
+}
+
 /* A rank that takes the signal is left alone, however long its handlers run. */
 static void
 test_taken(void)
@@ -170,6 +202,7 @@ test_timeout(void)
 int
 main(void)
 {
+	test_nccl();
 	test_taken();
 	test_deaf();
 	test_again();

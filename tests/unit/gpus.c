@@ -170,12 +170,14 @@ test_environment(void)
 	CHECK(gpus_check_size(&gpus, 0, "3,1", &e) == 0);
 	CHECK(gpus_check_size(&gpus, 3, "3,1", &e) == -EINVAL && strstr(e.text, "size 3"));
 	CHECK(gpus_choose(&from, "2:1,2:0", &gpus, &e) == 0);
-	CHECK_STR(environment(&gpus, 1), "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" MIG(2,
-					     0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1");
+	CHECK_STR(environment(&gpus, 1),
+	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" MIG(
+		2, 0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0");
 	CHECK(gpus_local_rank(&gpus, 1) == 0);
 	CHECK(gpus_choose(&from, "0,0", &gpus, &e) == 0);
-	CHECK_STR(environment(&gpus, 1), "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" UUID(
-					     0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1");
+	CHECK_STR(environment(&gpus, 1),
+	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" UUID(
+		0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0");
 	CHECK(gpus_choose(&from, "none", &gpus, &e) == 0);
 	CHECK_STR(environment(&gpus, 0), "CUDA_VISIBLE_DEVICES=");
 	CHECK(gpus_default_size(&gpus) == 2 && gpus_check_size(&gpus, 9, "none", &e) == 0);

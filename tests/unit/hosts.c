@@ -203,7 +203,7 @@ test_gpus(void)
 	gpus("3,1", 1, "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=3,1 ");
 	gpus("0,0", 1,
 	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=rank5 "
-	    "NCCL_MULTI_RANK_GPU_ENABLE=1 ");
+	    "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0 ");
 	CHECK(gpus_far_count("all") == 0 && gpus_far_count("none") == 0);
 	CHECK(gpus_far_count("3,1") == 2 && !gpus_far_repeated("3,1"));
 	CHECK(gpus_far_repeated("GPU-abc,gpu-ABC"));
