@@ -216,6 +216,12 @@ ok "$ddip" rm group/vars/copied
 fails "$ddip" cat group/vars/copied
 run "$ddip" cp "$T/o.json" "$T/back.json"
 is 'cp between other files is refused' $status 2
+: >"$G/error" # nothing is remembered: what failed has only its own reason
+for words in 'write nope' 'cp :version /nonexistent/x'; do
+	# shellcheck disable=SC2086
+	run "$ddip" $words </dev/null
+	like "$words: status and one line" "$status $out" "^[34] ddip: [^"$'\n'"]*\$"
+done
 ok "$ddip" mkdir third
 like 'mkdir makes a group' "$("$ddip" ls | xargs)" 'group.*third'
 ok "$ddip" rm -d third
