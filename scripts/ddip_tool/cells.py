@@ -7,6 +7,7 @@ from ddip import cell as cells
 from ddip import files
 from ddip.errors import DipError
 from ddip.ranks import parse
+from lines import Lines
 from stdin import Stdin
 from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
 
@@ -67,7 +68,7 @@ class Printer:
         self._label = choice.label
         self._results = results  # also prints the values of last expressions
         self._red = choice.red
-        self._open = set()  # (descriptor, rank) pairs whose last line is incomplete
+        self._lines = Lines(self._write)
         self.failed = None  # the first OSError of a write to standard output
 
     def take(self, message):
@@ -81,9 +82,25 @@ class Printer:
         elif kind == "display_data" or (kind == "execute_result" and self._results):
             self._put(1, rank, message["data"].get("text/plain", "") + "\n")
 
+    def patience(self):
+        """The milliseconds until go_on() has something to do; None: forever."""
+        return self._lines.patience()
+
+    def go_on(self):
+        """Shows what has been held back for too long."""
+        self._lines.show_late()
+
+    def show_held(self, rank=None):
+        """Shows all that is held back of one rank, or of all."""
+        self._lines.show(rank)
+
     def _put(self, fd, rank, text):
         if self._label:
-            text = self._labelled(fd, rank, text)
+            self._lines.take(fd, rank, text)
+        else:
+            self._write(fd, text)
+
+    def _write(self, fd, text):
         if self._red and fd == 2:
             text = f"\x1b[31m{text}\x1b[0m"
         try:
@@ -91,20 +108,6 @@ class Printer:
         except OSError as e:
             if fd == 1:
                 self.failed = self.failed or e
-
-    def _labelled(self, fd, rank, text):
-        """Puts the rank in front of each line; a piece that continues a line gets none."""
-        lines = text.split("\n")
-        last = lines.pop()
-        mark = f"{rank}: "
-        at = (fd, rank)
-        text = "".join(f"{mark}{line}\n" for line in lines)
-        text += mark + last if last else ""
-        if at in self._open:
-            text = text[len(mark) :] if lines else last
-        if last or lines:
-            self._open.add(at) if last else self._open.discard(at)
-        return text
 
 
 def _bytes_of(text):
@@ -162,18 +165,20 @@ class Watch:
 
     def patience(self):
         """See cell.follow()."""
-        return None if self._begun else _QUEUED_MS
+        return self._printer.patience() if self._begun else _QUEUED_MS
 
     def take(self, messages):
         """See cell.follow()."""
-        if not messages:
+        if not messages and not self._begun:
             self._say_if_queued()
         self._begun = True
         for message in messages:
             if message["type"] == "input_request":
+                self._printer.show_held(message["rank"])
                 self._stdin.ask(message["rank"])
             else:
                 self._printer.take(message)
+        self._printer.go_on()
 
     def _say_if_queued(self):
         if "\nstate queued\n" not in self._cell.read("status"):
@@ -215,6 +220,8 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
         except KeyboardInterrupt:
             say(f"cell {cell.number} goes on: ddip wait {cell.number}; ddip restart ends its ranks")
             raise
+        finally:
+            printer.show_held()
     if end["interrupts"]:
         tool.show(f"echo interrupt > {cell.path}/ctl")
     status = status_of(end["state"])
