@@ -1,5 +1,6 @@
 """Runs a cell, from its submission to its exit status, and prints its output; exec and wait."""
 
+import contextlib
 import os
 import re
 
@@ -70,6 +71,7 @@ class Printer:
         self._red = choice.red
         self._lines = Lines(self._write)
         self.failed = None  # the first OSError of a write to standard output
+        self.is_unread = False  # what it writes to is a pipe that nobody reads any more
 
     def take(self, message):
         """Prints a message if it is to be shown."""
@@ -106,6 +108,7 @@ class Printer:
         try:
             write_all(fd, _bytes_of(text))
         except OSError as e:
+            self.is_unread = self.is_unread or isinstance(e, BrokenPipeError)
             if fd == 1:
                 self.failed = self.failed or e
 
@@ -162,6 +165,7 @@ class Watch:
         self._printer = printer
         self._stdin = stdin
         self._begun = False
+        self.has_interrupted = False  # the cell, because nobody reads its output
 
     def patience(self):
         """See cell.follow()."""
@@ -179,6 +183,15 @@ class Watch:
             else:
                 self._printer.take(message)
         self._printer.go_on()
+        if self._printer.is_unread and not self.has_interrupted:
+            self._interrupt()
+
+    def _interrupt(self):
+        """Interrupts the cell, as a broken pipe ends a program that prints."""
+        self.has_interrupted = True
+        self._tool.show(f"echo interrupt > {self._cell.path}/ctl")
+        with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
+            self._cell.interrupt()
 
     def _say_if_queued(self):
         if "\nstate queued\n" not in self._cell.read("status"):
@@ -225,7 +238,9 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     if end["interrupts"]:
         tool.show(f"echo interrupt > {cell.path}/ctl")
     status = status_of(end["state"])
-    if status != OK:
+    if end["state"] == "interrupted" and watch.has_interrupted:
+        say(f"cell {cell.number} was interrupted: nobody reads its output any more")
+    elif status != OK:
         traceback = tool.read(f"cells/{cell.number}/traceback")
         complain(traceback)
         if status != RAISED:
