@@ -10,7 +10,19 @@ from ddip.errors import DipError
 from ddip.ranks import parse
 from lines import Lines
 from stdin import Stdin
-from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
+from tool import (
+    NOTHING,
+    OK,
+    RAISED,
+    REFUSED,
+    Failure,
+    Options,
+    bytes_of,
+    complain,
+    say,
+    status_of,
+    write_all,
+)
 
 _STATUS = 1 << 16  # bytes to read of a cell's status, enough for its state
 _QUEUED_MS = 1000  # after this long without output, checks whether the cell runs at all
@@ -106,18 +118,11 @@ class Printer:
         if self._red and fd == 2:
             text = f"\x1b[31m{text}\x1b[0m"
         try:
-            write_all(fd, _bytes_of(text))
+            write_all(fd, bytes_of(text))
         except OSError as e:
             self.is_unread = self.is_unread or isinstance(e, BrokenPipeError)
             if fd == 1:
                 self.failed = self.failed or e
-
-
-def _bytes_of(text):
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # displayed text with half of a character
-        return text.encode("utf-8", "surrogatepass")
 
 
 class Exact:

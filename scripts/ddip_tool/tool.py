@@ -4,7 +4,6 @@ import contextlib
 import errno
 import functools
 import os
-import sys
 import time
 
 from ddip import files, mount
@@ -56,15 +55,25 @@ def failure_of(error):
 
 
 def complain(text):
-    """Writes to standard error; a failure to do so cannot be reported anywhere."""
+    """Writes to standard error; a failure to do so cannot be reported anywhere.
+
+    Not through sys.stderr: it keeps what it could not write, and fails again when Python ends.
+    """
     with contextlib.suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        write_all(2, bytes_of(text))
 
 
 def say(text):
     """Prints a message of the tool itself."""
     complain(f"{text}\n" if text.startswith("usage: ") else f"ddip: {text}\n")
+
+
+def bytes_of(text):
+    """Text as UTF-8, with the bytes that surrogateescape stands for."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # displayed text with half of a character
+        return text.encode("utf-8", "surrogatepass")
 
 
 def write_all(fd, data):

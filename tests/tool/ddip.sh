@@ -116,6 +116,12 @@ done
 run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
 is 'a full standard output is a failure' $status 4
 like 'it says where the output is' "$out" "No space left on device; all of it is in $PLACE/group/cells/[0-9]+/rank0/stdout"
+# shellcheck disable=SC2016
+for code in '1 "$0" exec 1/0 2>&-' '1 "$0" exec 1/0 2>/dev/full' '3 "$0" wait 99999 2>/dev/full' '4 "$0" top >&-'; do
+	run sh -c "${code#* }" "$ddip"
+	is "the status where a message cannot be written: $code" $status "${code%% *}"
+	[[ $out != *Traceback* ]] || bad "$code: $out"
+done
 mkdir "$T/bin"
 for program in bash dirname readlink cat awk id; do
 	ln -s "$(command -v $program)" "$T/bin/$program"
