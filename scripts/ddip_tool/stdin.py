@@ -16,6 +16,7 @@ from tool import say
 
 _PIECE = 1 << 20
 _FULL_S = 0.05  # between attempts to write into a full input
+_LOOK_MS = 100  # at a terminal, between looks whether this is a job in the foreground
 
 
 class Stdin:
@@ -47,16 +48,17 @@ class Stdin:
 
     def ask(self, rank):
         """Serves a rank that waits for input."""
-        if self._terminal and (rank != self._rank or not _is_foreground()):
-            say(f"rank {rank} waits for input: ddip attach {rank}")
-        elif self._ended or rank != self._rank:
-            self._end(rank)
-        else:
+        mine = rank == self._rank
+        if self._terminal and not (mine and _is_foreground()):
+            say(f"rank {rank} waits for input: {'fg, or ' * mine}ddip attach {rank}")
+        if mine and not self._ended:
             with self._lock:
                 self._wanted = True
                 if not self._running:
                     self._running = True
                     self._start()
+        elif not self._terminal:
+            self._end(rank)
 
     def _start(self):
         if self._thread is not None:
@@ -98,10 +100,20 @@ class Stdin:
 
     def _wait(self):
         """Waits until there is something to read. Returns False if the cell has ended."""
-        poller = select.poll()
-        poller.register(self._stop, 0)
-        poller.register(0, select.POLLIN)
-        return self._stop not in dict(poller.poll())
+        while True:
+            poller = select.poll()
+            poller.register(self._stop, 0)
+            if self._may_read():
+                poller.register(0, select.POLLIN)
+            ready = dict(poller.poll(_LOOK_MS if self._terminal else None))
+            if self._stop in ready:
+                return False
+            if 0 in ready and self._may_read():
+                return True
+
+    def _may_read(self):
+        """False for a background job at a terminal: what is typed there is not for it."""
+        return not self._terminal or _is_foreground()
 
     def _write(self, data):
         """Writes data to the rank's input; drops what the rank no longer accepts."""

@@ -145,6 +145,18 @@ t.type(CTRL_C)
 is_("run", t.status(), 130)
 '
 
+at_terminal 'exec in the background: after fg it gets the input' '
+t = Terminal("bash", "--norc", "--noprofile", "-i")
+t.type("ddip exec -r 0 \"print(1 + int(input()))\" &\n")
+t.expect("rank 0 waits for input: fg, or ddip attach 0")
+t.type("fg\n")
+t.expect("fg\r\n.*ddip exec")
+t.type("41\n")
+t.expect("42\r\n")
+t.type("exit\n")
+is_("bash", t.status(), 0)
+'
+
 at_terminal 'run -: Ctrl-C while it is typed' '
 t = Terminal("ddip", "run", "-")
 t.type("half = 1\n")
