@@ -23,6 +23,13 @@ for verb in mount umount start stop restart status run exec push pull tail wait 
 done
 run "$ddip" nonsense
 is 'no such verb' $status 2
+run "$ddip" help ''
+like 'help on an empty word' "$status $out" "^2 ddip: no help on ''"
+run env -u HOME "$ddip" mount
+like 'mount without a place' "$status $out" '^2 ddip: HOME is not set: [^:]*$'
+: >"$T/file"
+run "$ddip" mount "$T/file/dir"
+like 'it says why the directory cannot be made' "$status $out" '^4 mkdir: .*: Not a directory'
 
 run "$ddip" -m "$M" status
 is 'not mounted' $status 3
