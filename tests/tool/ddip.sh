@@ -40,6 +40,8 @@ export DDIP_MOUNT=$PLACE
 mkdir "$T/other"
 run "$ddip" mount -o size=x "$T/other"
 is 'mount that fails' $status 4
+run "$ddip" mount -osize=x -- "$T/other"
+is 'its options, joined with their values' $status 4
 run "$ddip" push onlyone
 is 'usage' $status 2
 like 'how to' "$out" 'usage: ddip push'
@@ -73,6 +75,14 @@ is 'quiet' "$("$ddip" exec -q 'print(1)')" ''
 run "$ddip" exec -r 7 '1'
 is 'a rank that is not there is refused' $status 3
 like 'why' "$out" 'rank 7: the group has ranks 0..1'
+is 'options joined, with a value' "$("$ddip" exec -ar1 'rank')" '1: 1'
+is 'the value apart' "$("$ddip" exec -qr 1 -- -rank)" ''
+is '-- ends the options' "$("$ddip" exec -r0 -- -5)" -5
+for words in 'exec -az 1' 'exec -r' 'tail -z' 'tail -nx' 'wait -z' 'ls -z' 'interrupt -r 0 1'; do
+	# shellcheck disable=SC2086
+	run "$ddip" $words
+	is "wrong options: $words" $status 2
+done
 for list in x 1-0 ',' ''; do
 	run "$ddip" exec -r "$list" '1'
 	is "no list of ranks: '$list'" $status 2
@@ -198,7 +208,7 @@ ok "$ddip" pull number "$T/number"
 ok "$ddip" pull number.sum "$T/sum"
 is 'numbers are all there in their text' "$(cat "$T/number" "$T/sum" | xargs)" '5 10'
 echo 5 | "$ddip" push -r 1 o -
-is 'push to one' "$("$ddip" pull o; "$ddip" pull -r 1 o)" $'[1, 2, 3]\n5'
+is 'push to one' "$("$ddip" pull o; "$ddip" pull -r1 -- o)" $'[1, 2, 3]\n5'
 run "$ddip" pull nothing "$T/nothing"
 is 'no such variable' $status 3
 [ ! -e "$T/nothing" ] || bad 'a file was made for it'
@@ -242,6 +252,12 @@ ok "$ddip" rm -d third
 # tail, stack
 "$ddip" exec -q 'for i in range(20): print("line", i)'
 is 'tail' "$("$ddip" tail -n 2 1)" $'line 18\nline 19'
+is 'tail -n2' "$("$ddip" tail -n2 -- 1)" $'line 18\nline 19'
+is 'tail of stderr' "$("$ddip" exec -q 'import sys; print("red", file=sys.stderr)'; "$ddip" tail -en1 1)" red
+for words in 'status --' 'wait --' 'stack -- 0' 'cat -- group/status' 'ls -l -- group' 'interrupt -r0,1'; do
+	# shellcheck disable=SC2086
+	ok "$ddip" $words >/dev/null
+done
 like 'stack' "$("$ddip" stack 0)" 'File|Thread'
 is 'tail of no rank' "$("$ddip" tail 9 >/dev/null 2>&1; echo $?)" 3
 "$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'tail -f'
