@@ -170,7 +170,7 @@ class Group:
         """The failures that the group remembers, oldest first: [(time, "WHAT: TEXT")]."""
         text = self.read("error")
         heads = list(_FAILURE.finditer(text))
-        ends = [head.start() for head in heads[1:]] + [len(text)]
+        ends = [*(head.start() for head in heads), len(text)][1:]
         return [
             (float(head[1]), text[head.end() : end].rstrip("\n").replace("\n\t", "\n"))
             for head, end in zip(heads, ends, strict=True)

@@ -307,8 +307,8 @@ class DdipMagics(Magics):
         if args.state == "off":
             self._auto = None
         elif args.state == "on":
+            self._dip_args(args.args or "")  # raises for wrong ones, before they apply
             self._auto = f"%%dip {args.args}" if args.args else "%%dip"
-            self._dip_args(args.args or "")
         where = f"on, will run cell as {self._auto}" if self._auto else "Off"
         print(f"Auto Execution on DDP group: {where}")
 

@@ -39,29 +39,35 @@ import tool  # noqa: E402
 import top  # noqa: E402
 from ddip.errors import DipError  # noqa: E402
 
+
+def _plain(verb):
+    """A verb without options: there may be a `--` before its words."""
+    return lambda call, words: verb(call, tool.Options(call, words, {}, {}).rest)
+
+
 _VERBS = {
     "run": program.run,
     "exec": cells.exec_code,
-    "wait": cells.wait,
+    "wait": _plain(cells.wait),
     "shell": shell.shell,
-    "attach": attach.attach,
-    "start": control.start,
-    "stop": control.start,
-    "restart": control.start,
-    "status": control.status,
+    "attach": _plain(attach.attach),
+    "start": _plain(control.start),
+    "stop": _plain(control.start),
+    "restart": _plain(control.start),
+    "status": _plain(control.status),
     "interrupt": control.interrupt,
-    "selftest": control.selftest,
+    "selftest": _plain(control.selftest),
     "umount": control.umount,
     "push": objects.push,
     "pull": objects.pull,
     "tail": output.tail,
-    "stack": output.stack,
-    "cat": paths.cat,
-    "write": paths.write,
+    "stack": _plain(output.stack),
+    "cat": _plain(paths.cat),
+    "write": _plain(paths.write),
     "ls": paths.ls,
-    "cp": paths.cp,
+    "cp": _plain(paths.cp),
     "rm": paths.rm,
-    "mkdir": paths.mkdir,
+    "mkdir": _plain(paths.mkdir),
     "top": top.top,
 }
 

@@ -1,5 +1,6 @@
 """Runs a cell, from its submission to its exit status, and prints its output; exec and wait."""
 
+import contextlib
 import os
 import re
 
@@ -7,8 +8,21 @@ from ddip import cell as cells
 from ddip import files
 from ddip.errors import DipError
 from ddip.ranks import parse
+from lines import Lines
 from stdin import Stdin
-from tool import NOTHING, OK, RAISED, REFUSED, Failure, Options, complain, say, status_of, write_all
+from tool import (
+    NOTHING,
+    OK,
+    RAISED,
+    REFUSED,
+    Failure,
+    Options,
+    bytes_of,
+    complain,
+    say,
+    status_of,
+    write_all,
+)
 
 _STATUS = 1 << 16  # bytes to read of a cell's status, enough for its state
 _QUEUED_MS = 1000  # after this long without output, checks whether the cell runs at all
@@ -67,8 +81,9 @@ class Printer:
         self._label = choice.label
         self._results = results  # also prints the values of last expressions
         self._red = choice.red
-        self._open = set()  # (descriptor, rank) pairs whose last line is incomplete
+        self._lines = Lines(self._write)
         self.failed = None  # the first OSError of a write to standard output
+        self.is_unread = False  # what it writes to is a pipe that nobody reads any more
 
     def take(self, message):
         """Prints a message if it is to be shown."""
@@ -81,37 +96,33 @@ class Printer:
         elif kind == "display_data" or (kind == "execute_result" and self._results):
             self._put(1, rank, message["data"].get("text/plain", "") + "\n")
 
+    def patience(self):
+        """The milliseconds until go_on() has something to do; None: forever."""
+        return self._lines.patience()
+
+    def go_on(self):
+        """Shows what has been held back for too long."""
+        self._lines.show_late()
+
+    def show_held(self, rank=None):
+        """Shows all that is held back of one rank, or of all."""
+        self._lines.show(rank)
+
     def _put(self, fd, rank, text):
         if self._label:
-            text = self._labelled(fd, rank, text)
+            self._lines.take(fd, rank, text)
+        else:
+            self._write(fd, text)
+
+    def _write(self, fd, text):
         if self._red and fd == 2:
             text = f"\x1b[31m{text}\x1b[0m"
         try:
-            write_all(fd, _bytes_of(text))
+            write_all(fd, bytes_of(text))
         except OSError as e:
+            self.is_unread = self.is_unread or isinstance(e, BrokenPipeError)
             if fd == 1:
                 self.failed = self.failed or e
-
-    def _labelled(self, fd, rank, text):
-        """Puts the rank in front of each line; a piece that continues a line gets none."""
-        lines = text.split("\n")
-        last = lines.pop()
-        mark = f"{rank}: "
-        at = (fd, rank)
-        text = "".join(f"{mark}{line}\n" for line in lines)
-        text += mark + last if last else ""
-        if at in self._open:
-            text = text[len(mark) :] if lines else last
-        if last or lines:
-            self._open.add(at) if last else self._open.discard(at)
-        return text
-
-
-def _bytes_of(text):
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # displayed text with half of a character
-        return text.encode("utf-8", "surrogatepass")
 
 
 class Exact:
@@ -153,27 +164,44 @@ class Exact:
 class Watch:
     """Follows one cell: prints its output, passes input on, explains why nothing arrives."""
 
-    def __init__(self, tool, cell, printer, stdin):
+    def __init__(self, tool, cell, printer, stdin, interrupts):
         self._tool = tool
         self._cell = cell
         self._printer = printer
         self._stdin = stdin
+        self._interrupts = interrupts
+        self._count = 0  # the interrupts that are known
         self._begun = False
+        self.has_interrupted = False  # the cell, because nobody reads its output
 
     def patience(self):
         """See cell.follow()."""
-        return None if self._begun else _QUEUED_MS
+        return self._printer.patience() if self._begun else _QUEUED_MS
 
     def take(self, messages):
         """See cell.follow()."""
-        if not messages:
+        if self._interrupts.count != self._count:
+            self._count = self._interrupts.count
+            self._stdin.forget_secret()
+        if not messages and not self._begun:
             self._say_if_queued()
         self._begun = True
         for message in messages:
             if message["type"] == "input_request":
-                self._stdin.ask(message["rank"])
+                self._printer.show_held(message["rank"])
+                self._stdin.ask(message["rank"], message.get("password"))
             else:
                 self._printer.take(message)
+        self._printer.go_on()
+        if self._printer.is_unread and not self.has_interrupted:
+            self._interrupt()
+
+    def _interrupt(self):
+        """Interrupts the cell, as a broken pipe ends a program that prints."""
+        self.has_interrupted = True
+        self._tool.show(f"echo interrupt > {self._cell.path}/ctl")
+        with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
+            self._cell.interrupt()
 
     def _say_if_queued(self):
         if "\nstate queued\n" not in self._cell.read("status"):
@@ -209,16 +237,20 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     printer = Printer(cell, choice, results)
     with stdin or Stdin(tool, choice.first) as source:
-        watch = Watch(tool, cell, printer, source)
+        watch = Watch(tool, cell, printer, source, interrupts)
         try:
             end = cells.follow(cell, watch.take, watch.patience, choice.shown(), False, interrupts)
         except KeyboardInterrupt:
             say(f"cell {cell.number} goes on: ddip wait {cell.number}; ddip restart ends its ranks")
             raise
+        finally:
+            printer.show_held()
     if end["interrupts"]:
         tool.show(f"echo interrupt > {cell.path}/ctl")
     status = status_of(end["state"])
-    if status != OK:
+    if end["state"] == "interrupted" and watch.has_interrupted:
+        say(f"cell {cell.number} was interrupted: nobody reads its output any more")
+    elif status != OK:
         traceback = tool.read(f"cells/{cell.number}/traceback")
         complain(traceback)
         if status != RAISED:

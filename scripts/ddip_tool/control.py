@@ -5,9 +5,10 @@ import os
 import re
 import select
 
+from cells import VALUED
 from ddip import files, mount
 from ddip.errors import DipError
-from tool import NOTHING, OK, REFUSED, Failure, write_all
+from tool import NOTHING, OK, REFUSED, Failure, Options, write_all
 
 _END_MS = 10000  # for a rank to exit after its daemon
 
@@ -32,12 +33,13 @@ def status(tool, words):
 
 def interrupt(tool, words):
     """Interrupts a cell, or what runs on some ranks, or on all."""
-    words = list(words)
-    if not words:
+    options = Options(tool, words, {}, VALUED)
+    words, ranks = options.rest, options.last("ranks")
+    if ranks is not None and not words:
+        tool.ctl(f"interrupt {ranks.replace(',', ' ')}")
+    elif ranks is None and not words:
         tool.ctl("interrupt")
-    elif words[0] in ("-r", "--ranks") and len(words) == 2:
-        tool.ctl(f"interrupt {words[1].replace(',', ' ')}")
-    elif len(words) == 1 and words[0].isdecimal():
+    elif ranks is None and len(words) == 1 and words[0].isdecimal():
         name = f"cells/{words[0]}"
         if not files.isdir(tool.path(name)):
             raise Failure(NOTHING, f"no cell {words[0]} in {tool.group.path}")
@@ -64,10 +66,8 @@ def selftest(tool, words):
 
 def umount(tool, words):
     """Ends the daemon, and returns when its ranks have exited."""
-    words = list(words)
-    lazy = words[:1] == ["-l"]
-    if lazy:
-        words.pop(0)
+    options = Options(tool, words, {"l": "lazy"}, {})
+    words, lazy = options.rest, options.has("lazy")
     if len(words) > 1:
         raise tool.misuse()
     path = words[0] if words else tool.named or tool.mount

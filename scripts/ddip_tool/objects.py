@@ -5,7 +5,7 @@ import os
 import stat
 
 from ddip import files
-from tool import NOTHING, OK, REFUSED, USAGE, Failure, number_of, write_all
+from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, write_all
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -23,16 +23,14 @@ def _view_of(name):
 
 def _place(tool, words):
     """Returns (the folder of variables, the words after -r RANK)."""
-    if words[:1] != ["-r"]:
-        return "vars", words
-    if len(words) < 2:
-        raise tool.misuse()
-    return f"rank{number_of(tool, words[1])}/vars", words[2:]
+    options = Options(tool, words, {}, {"r": "rank"})
+    rank = options.last("rank")
+    return "vars" if rank is None else f"rank{number_of(tool, rank)}/vars", options.rest
 
 
 def push(tool, words):
     """Sets a variable from a file or standard input."""
-    folder, rest = _place(tool, list(words))
+    folder, rest = _place(tool, words)
     if len(rest) != 2:
         raise tool.misuse()
     name, file = rest
@@ -65,7 +63,7 @@ def _need_exact_text(tool, name, file):
 
 def pull(tool, words):
     """Writes a variable to a file or standard output."""
-    folder, rest = _place(tool, list(words))
+    folder, rest = _place(tool, words)
     if len(rest) not in (1, 2):
         raise tool.misuse()
     name, file = rest[0], rest[1] if len(rest) == 2 and rest[1] != "-" else ""

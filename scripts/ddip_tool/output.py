@@ -3,7 +3,7 @@
 import re
 
 from ddip import files
-from tool import OK, number_of, write_all
+from tool import OK, Options, number_of, write_all
 
 _PIECE = 64 << 10
 _LINES = 10  # the default of tail
@@ -11,21 +11,13 @@ _LINES = 10  # the default of tail
 
 def tail(tool, words):
     """Prints the last lines of a rank's output; -f: new ones as well."""
-    words, follow, count, what = list(words), False, _LINES, "stdout"
-    while words and words[0].startswith("-"):
-        word = words.pop(0)
-        if word == "-f":
-            follow = True
-        elif word == "-e":
-            what = "stderr"
-        elif word == "-n" and words and words[0].isdecimal():
-            count = int(words.pop(0))
-        else:
-            raise tool.misuse()
-    if len(words) > 1:
+    options = Options(tool, words, {"f": "follow", "e": "stderr"}, {"n": "lines"})
+    words, count = options.rest, options.last("lines") or str(_LINES)
+    if len(words) > 1 or not count.isdecimal():
         raise tool.misuse()
+    count, what = int(count), "stderr" if options.has("stderr") else "stdout"
     rank = f"rank{number_of(tool, words[0] if words else '0')}"
-    if not follow:
+    if not options.has("follow"):
         tool.show(f"tail -n {count} {tool.path(rank)}/{what}")
         print_end(tool.path(f"{rank}/{what}"), count)
     elif what == "stderr":

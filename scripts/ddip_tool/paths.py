@@ -4,7 +4,7 @@ import os
 import stat
 
 from ddip import files
-from tool import OK, USAGE, Failure, write_all
+from tool import OK, USAGE, Failure, Options, write_all
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -39,9 +39,9 @@ def write(tool, words):
 
 def ls(tool, words):
     """Lists directories; -l: with mode and size."""
-    words = list(words)
-    long = words[:1] == ["-l"]
-    for word in words[long:] or [""]:
+    options = Options(tool, words, {"l": "long"}, {})
+    long = options.has("long")
+    for word in options.rest or [""]:
         path = _inside(tool, word)
         tool.show(f"ls {'-l ' if long else ''}{path}")
         is_dir = files.isdir(path)
@@ -87,11 +87,11 @@ def _copy(tool, source, path):
 
 def rm(tool, words):
     """Removes variables; -d: groups."""
-    words = list(words)
-    folders = words[:1] == ["-d"]
-    if not words[folders:]:
+    options = Options(tool, words, {"d": "dir"}, {})
+    folders = options.has("dir")
+    if not options.rest:
         raise tool.misuse()
-    for word in words[folders:]:
+    for word in options.rest:
         path = _inside(tool, word)
         tool.show(f"{'rmdir' if folders else 'rm'} {path}")
         if folders:

@@ -12,10 +12,12 @@ import threading
 import time
 
 from ddip import files
+from echo import Echo
 from tool import say
 
 _PIECE = 1 << 20
 _FULL_S = 0.05  # between attempts to write into a full input
+_LOOK_MS = 100  # at a terminal, between looks whether this is a job in the foreground
 
 
 class Stdin:
@@ -33,10 +35,13 @@ class Stdin:
         self._thread = None
         self._lock = threading.Lock()
         self._wanted = False  # the rank waits for input
+        self._secret = False  # what it waits for must not be seen
         self._running = False  # the thread will notice _wanted
+        self._echo = Echo() if self._terminal else contextlib.nullcontext()
 
     def __enter__(self):
         self._stop, self._stopper = os.pipe()
+        self._echo.__enter__()
         return self
 
     def __exit__(self, *exc_info):
@@ -44,19 +49,21 @@ class Stdin:
         if self._thread is not None:
             self._thread.join()
         os.close(self._stop)
+        self._echo.__exit__(*exc_info)
 
-    def ask(self, rank):
-        """Serves a rank that waits for input."""
-        if self._terminal and (rank != self._rank or not _is_foreground()):
-            say(f"rank {rank} waits for input: ddip attach {rank}")
-        elif self._ended or rank != self._rank:
-            self._end(rank)
-        else:
+    def ask(self, rank, secret=False):
+        """Serves a rank that waits for input; secret: a terminal does not show what is typed."""
+        mine = rank == self._rank
+        if self._terminal and not (mine and _is_foreground()):
+            say(f"rank {rank} waits for input: {'fg, or ' * mine}ddip attach {rank}")
+        if mine and not self._ended:
             with self._lock:
-                self._wanted = True
+                self._wanted, self._secret = True, secret
                 if not self._running:
                     self._running = True
                     self._start()
+        elif not self._terminal:
+            self._end(rank)
 
     def _start(self):
         if self._thread is not None:
@@ -67,7 +74,8 @@ class Stdin:
     def _pass_on(self):
         """Passes on one piece per request, and the end for each request after the last piece."""
         while self._is_wanted() and (piece := self._next_piece()) is not None:
-            self._wanted = False  # the rank asks again after it has got this
+            self._wanted = self._secret = False  # the rank asks again after it has got this
+            self._set_echo()
             if piece:
                 self._write(piece)
             else:
@@ -98,10 +106,30 @@ class Stdin:
 
     def _wait(self):
         """Waits until there is something to read. Returns False if the cell has ended."""
-        poller = select.poll()
-        poller.register(self._stop, 0)
-        poller.register(0, select.POLLIN)
-        return self._stop not in dict(poller.poll())
+        while True:
+            poller = select.poll()
+            poller.register(self._stop, 0)
+            if self._may_read():
+                self._set_echo()
+                poller.register(0, select.POLLIN)
+            ready = dict(poller.poll(_LOOK_MS if self._terminal else None))
+            if self._stop in ready:
+                return False
+            if 0 in ready and self._may_read():
+                return True
+
+    def _set_echo(self):
+        if self._terminal:
+            self._echo.set(not self._secret)
+
+    def forget_secret(self):
+        """Shows what is typed: the rank was interrupted, and may wait for it no longer."""
+        self._secret = False
+        self._set_echo()
+
+    def _may_read(self):
+        """False for a background job at a terminal: what is typed there is not for it."""
+        return not self._terminal or _is_foreground()
 
     def _write(self, data):
         """Writes data to the rank's input; drops what the rank no longer accepts."""

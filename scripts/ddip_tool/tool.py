@@ -4,7 +4,6 @@ import contextlib
 import errno
 import functools
 import os
-import sys
 import time
 
 from ddip import files, mount
@@ -56,15 +55,25 @@ def failure_of(error):
 
 
 def complain(text):
-    """Writes to standard error; a failure to do so cannot be reported anywhere."""
+    """Writes to standard error; a failure to do so cannot be reported anywhere.
+
+    Not through sys.stderr: it keeps what it could not write, and fails again when Python ends.
+    """
     with contextlib.suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        write_all(2, bytes_of(text))
 
 
 def say(text):
     """Prints a message of the tool itself."""
     complain(f"{text}\n" if text.startswith("usage: ") else f"ddip: {text}\n")
+
+
+def bytes_of(text):
+    """Text as UTF-8, with the bytes that surrogateescape stands for."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # displayed text with half of a character
+        return text.encode("utf-8", "surrogatepass")
 
 
 def write_all(fd, data):
@@ -168,6 +177,7 @@ class Tool:
 class Options:
     """The options before a verb's words: `given`, by their long names, and the `rest`.
 
+    Letters may be joined, and the value of the last one with it: -aqr0. `--` ends the options.
     flags, valued: letters and long names of the options without and with a value, as in
     {"r": "ranks"}. All words after the option named by `final` are the rest. An unknown option is
     misuse; refuse(option) returns the text for it, or None.
@@ -177,24 +187,47 @@ class Options:
         self.given = {}
         self._words = list(words)
         self._tool = tool
-        letters = flags | valued
+        self._flags, self._valued, self._refuse = flags, valued, refuse
         while self._words and self._words[0].startswith("-") and self._words[0] != "-":
             word = self._words.pop(0)
             if word == "--":
                 break
-            long, equals, value = word.partition("=")
-            name = long[2:] if long.startswith("--") else letters.get(word[1:])
-            if name in flags.values() and not equals:
-                self.given[name] = True
-            elif name in valued.values():
-                self.given.setdefault(name, []).append(value if equals else self._value(word))
-            else:
-                raise tool.misuse(refuse(long) or f"no option {word}")
+            name = self._take_long(word) if word.startswith("--") else self._take_letters(word)
             if name == final:
                 break
         self.rest = self._words
 
-    def _value(self, word):
+    def _take_long(self, word):
+        """Takes a word like --ranks=0. Returns the option's name."""
+        name, equals, value = word[2:].partition("=")
+        if name in self._flags.values() and not equals:
+            self.given[name] = True
+        elif name in self._valued.values():
+            self._add(name, value if equals else self._next(word))
+        else:
+            raise self._unknown(word)
+        return name
+
+    def _take_letters(self, word):
+        """Takes a word like -aqr0. Returns the name of its last option."""
+        for at, letter in enumerate(word[1:], 2):
+            if letter in self._valued:
+                name, value = self._valued[letter], word[at:]
+                self._add(name, value.removeprefix("=") if value else self._next(word))
+                return name
+            if letter not in self._flags:
+                raise self._unknown(word)
+            name = self._flags[letter]
+            self.given[name] = True
+        return name
+
+    def _add(self, name, value):
+        self.given.setdefault(name, []).append(value)
+
+    def _unknown(self, word):
+        return self._tool.misuse(self._refuse(word.partition("=")[0]) or f"no option {word}")
+
+    def _next(self, word):
         if not self._words:
             raise self._tool.misuse(f"{word} requires an argument")
         return self._words.pop(0)

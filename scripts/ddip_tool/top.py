@@ -5,7 +5,6 @@ import contextlib
 import curses
 import os
 import re
-import sys
 import time
 
 from ddip import files
@@ -35,7 +34,7 @@ def top(tool, words):
     rounds = _number(options, "number", int)
     tool.show("; ".join(f"cat {tool.path(name)}" for name in ("status", "ranks", "stall", "gpus")))
     watch = Watch(tool)
-    if sys.stdout.isatty() and sys.stdin.isatty() and not rounds and _has_screen():
+    if os.isatty(0) and os.isatty(1) and not rounds and _has_screen():
         curses.wrapper(lambda screen: Screen(screen, watch, delay).run())
         return OK
     for i in range(rounds or 1):

@@ -47,6 +47,8 @@ def _autodip(nb):
     assert nb.ok(f"#dip_locally\n{typed}").data() == ["['complete', 'incomplete']"], "at a prompt"
     assert nb.ok('%autodip on -a "-q"').text() == say + "on, will run cell as %%dip -q\n"
     assert nb.ok("%autodip off").text() == say + "Off\n"
+    assert "UsageError" in nb.run('%autodip on -a "--nosuch"').text("stderr")
+    assert nb.ok("%autodip").text() == say + "Off\n"
     assert nb.ok("print(os.getpid())").text() == f"{nb.pid}\n"
 
 

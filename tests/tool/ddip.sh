@@ -23,6 +23,13 @@ for verb in mount umount start stop restart status run exec push pull tail wait 
 done
 run "$ddip" nonsense
 is 'no such verb' $status 2
+run "$ddip" help ''
+like 'help on an empty word' "$status $out" "^2 ddip: no help on ''"
+run env -u HOME "$ddip" mount
+like 'mount without a place' "$status $out" '^2 ddip: HOME is not set: [^:]*$'
+: >"$T/file"
+run "$ddip" mount "$T/file/dir"
+like 'it says why the directory cannot be made' "$status $out" '^4 mkdir: .*: Not a directory'
 
 run "$ddip" -m "$M" status
 is 'not mounted' $status 3
@@ -33,6 +40,8 @@ export DDIP_MOUNT=$PLACE
 mkdir "$T/other"
 run "$ddip" mount -o size=x "$T/other"
 is 'mount that fails' $status 4
+run "$ddip" mount -osize=x -- "$T/other"
+is 'its options, joined with their values' $status 4
 run "$ddip" push onlyone
 is 'usage' $status 2
 like 'how to' "$out" 'usage: ddip push'
@@ -66,6 +75,14 @@ is 'quiet' "$("$ddip" exec -q 'print(1)')" ''
 run "$ddip" exec -r 7 '1'
 is 'a rank that is not there is refused' $status 3
 like 'why' "$out" 'rank 7: the group has ranks 0..1'
+is 'options joined, with a value' "$("$ddip" exec -ar1 'rank')" '1: 1'
+is 'the value apart' "$("$ddip" exec -qr 1 -- -rank)" ''
+is '-- ends the options' "$("$ddip" exec -r0 -- -5)" -5
+for words in 'exec -az 1' 'exec -r' 'tail -z' 'tail -nx' 'wait -z' 'ls -z' 'interrupt -r 0 1'; do
+	# shellcheck disable=SC2086
+	run "$ddip" $words
+	is "wrong options: $words" $status 2
+done
 for list in x 1-0 ',' ''; do
 	run "$ddip" exec -r "$list" '1'
 	is "no list of ranks: '$list'" $status 2
@@ -116,6 +133,12 @@ done
 run sh -c '"$0" exec "print(1)" >/dev/full' "$ddip"
 is 'a full standard output is a failure' $status 4
 like 'it says where the output is' "$out" "No space left on device; all of it is in $PLACE/group/cells/[0-9]+/rank0/stdout"
+# shellcheck disable=SC2016
+for code in '1 "$0" exec 1/0 2>&-' '1 "$0" exec 1/0 2>/dev/full' '3 "$0" wait 99999 2>/dev/full' '4 "$0" top >&-'; do
+	run sh -c "${code#* }" "$ddip"
+	is "the status where a message cannot be written: $code" $status "${code%% *}"
+	[[ $out != *Traceback* ]] || bad "$code: $out"
+done
 mkdir "$T/bin"
 for program in bash dirname readlink cat awk id; do
 	ln -s "$(command -v $program)" "$T/bin/$program"
@@ -185,7 +208,7 @@ ok "$ddip" pull number "$T/number"
 ok "$ddip" pull number.sum "$T/sum"
 is 'numbers are all there in their text' "$(cat "$T/number" "$T/sum" | xargs)" '5 10'
 echo 5 | "$ddip" push -r 1 o -
-is 'push to one' "$("$ddip" pull o; "$ddip" pull -r 1 o)" $'[1, 2, 3]\n5'
+is 'push to one' "$("$ddip" pull o; "$ddip" pull -r1 -- o)" $'[1, 2, 3]\n5'
 run "$ddip" pull nothing "$T/nothing"
 is 'no such variable' $status 3
 [ ! -e "$T/nothing" ] || bad 'a file was made for it'
@@ -216,6 +239,12 @@ ok "$ddip" rm group/vars/copied
 fails "$ddip" cat group/vars/copied
 run "$ddip" cp "$T/o.json" "$T/back.json"
 is 'cp between other files is refused' $status 2
+: >"$G/error" # nothing is remembered: what failed has only its own reason
+for words in 'write nope' 'cp :version /nonexistent/x'; do
+	# shellcheck disable=SC2086
+	run "$ddip" $words </dev/null
+	like "$words: status and one line" "$status $out" "^[34] ddip: [^"$'\n'"]*\$"
+done
 ok "$ddip" mkdir third
 like 'mkdir makes a group' "$("$ddip" ls | xargs)" 'group.*third'
 ok "$ddip" rm -d third
@@ -223,6 +252,12 @@ ok "$ddip" rm -d third
 # tail, stack
 "$ddip" exec -q 'for i in range(20): print("line", i)'
 is 'tail' "$("$ddip" tail -n 2 1)" $'line 18\nline 19'
+is 'tail -n2' "$("$ddip" tail -n2 -- 1)" $'line 18\nline 19'
+is 'tail of stderr' "$("$ddip" exec -q 'import sys; print("red", file=sys.stderr)'; "$ddip" tail -en1 1)" red
+for words in 'status --' 'wait --' 'stack -- 0' 'cat -- group/status' 'ls -l -- group' 'interrupt -r0,1'; do
+	# shellcheck disable=SC2086
+	ok "$ddip" $words >/dev/null
+done
 like 'stack' "$("$ddip" stack 0)" 'File|Thread'
 is 'tail of no rank' "$("$ddip" tail 9 >/dev/null 2>&1; echo $?)" 3
 "$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'tail -f'

@@ -192,6 +192,20 @@ ok cmp "$T/binary.err" "$G/cells/last/rank0/stderr"
 printf '%s\n' 'import os; os.write(1, b"\xff\n")' >"$T/src/byte.py"
 is 'labelled, too' "$(ddip run -a "$T/src/byte.py" | LC_ALL=C sort | od -An -tx1 | xargs)" \
 	'30 3a 20 ff 0a 31 3a 20 ff 0a'
+# buffers end within lines, so the pieces of both ranks arrive mixed
+echo 'for i in range(20000): print("line", i)' >"$T/src/lines.py"
+ddip run -a "$T/src/lines.py" >"$T/lines"
+is 'labelled, all lines are whole' "$(grep -cE '^[01]: line [0-9]+$' "$T/lines") $(wc -l <"$T/lines")" '40000 40000'
+is 'and in the order of their rank' "$(grep '^1' "$T/lines" | cut -d ' ' -f 3 | cmp - <(seq 0 19999) && echo same)" same
+printf '%s\n' 'import os, sys' 'sys.stdout.write("a\nend" + os.environ["RANK"])' >"$T/src/part.py"
+is 'labelled, nothing of an incomplete line is lost' \
+	"$(ddip run -a "$T/src/part.py" | sort | xargs)" '0: a 0: end0 1: a 1: end1'
+echo 'while True: print("more")' >"$T/src/forever.py"
+is 'a program whose output nobody reads any more is interrupted' \
+	"$({ guarded ddip run "$T/src/forever.py" 2>"$T/said"; echo $? >"$T/status"; } | head -n 2)" $'more\nmore'
+like 'its status, and what is said' \
+	"$(cat "$T/status" "$T/said" | xargs)" '^130 ddip: cell [0-9]+ was interrupted: [^:]*$'
+is 'so is its cell' "$(state)" interrupted
 echo 'import sys; sys.exit(3)' >"$T/src/fails.py"
 run ddip run "$T/src/fails.py"
 is 'a program that fails: status' $status 1

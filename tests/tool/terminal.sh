@@ -16,6 +16,7 @@ import re
 import select
 import signal
 import sys
+import termios
 import time
 
 HANG_LIMIT_S = float(os.environ["HANG_LIMIT_S"])
@@ -85,6 +86,13 @@ class Terminal:
         status = self._press_until(self.status)
         assert status in (130, -2), status
 
+    def until_echo(self, on):
+        """Waits until the terminal shows what is typed, or no longer."""
+        end = time.monotonic() + HANG_LIMIT_S
+        while bool(termios.tcgetattr(self.fd)[3] & termios.ECHO) != on:
+            assert time.monotonic() < end, f"{self.words}: echo is {not on}"
+            time.sleep(0.005)
+
     def status(self, seconds=HANG_LIMIT_S):
         """Its exit status, -N for a signal."""
         end = time.monotonic() + seconds
@@ -143,6 +151,57 @@ t = Terminal("ddip", "run", "-a", "-r", "1", os.environ["HOME"] + "/asks.py")
 t.expect(r"1: False False .*1: name: ")
 t.type(CTRL_C)
 is_("run", t.status(), 130)
+'
+
+at_terminal 'exec in the background: after fg it gets the input' '
+t = Terminal("bash", "--norc", "--noprofile", "-i")
+t.type("ddip exec -r 0 \"print(1 + int(input()))\" &\n")
+t.expect("rank 0 waits for input: fg, or ddip attach 0")
+t.type("fg\n")
+t.expect("fg\r\n.*ddip exec")
+t.type("41\n")
+t.expect("42\r\n")
+t.type("exit\n")
+is_("bash", t.status(), 0)
+'
+
+echo 'import getpass; print(len(getpass.getpass("secret: ")), input("name: "))' >"$T/secret.py"
+at_terminal 'a password is not shown, and then the echo is as before' '
+t = Terminal("sh", "-c", "ddip run -f -r 0 $HOME/secret.py; read line")
+t.expect("secret: ")
+t.until_echo(False)
+t.type("hush\n")
+t.expect("name: ")
+t.until_echo(True)
+t.type("Ada\n")
+t.expect("4 Ada\r\n")
+assert "hush" not in t.text, t.text
+t.type("\n")
+is_("sh", t.status(), 0)
+t = Terminal("sh", "-c", "ddip exec -r 0 \"import getpass; getpass.getpass()\"; read line")
+t.expect("Password: ")
+t.until_echo(False)
+t.type(CTRL_C)
+t.expect("KeyboardInterrupt")
+t.until_echo(True)
+t.type("\n")
+t.status()
+t = Terminal("sh", "-m", "-c", "ddip run -f -r 0 $HOME/secret.py; echo stopped; read line; fg; read line")
+t.expect("secret: ")
+t.until_echo(False)
+t.type("\x1a")
+t.expect("stopped\r\n")
+t.until_echo(True)
+t.type("\n")
+t.until_echo(False)
+t.type("hush\n")
+t.expect("name: ")
+t.type("Ada\n")
+t.expect("4 Ada\r\n")
+assert "hush" not in t.text, t.text
+t.until_echo(True)
+t.type("\n")
+is_("sh", t.status(), 0)
 '
 
 at_terminal 'run -: Ctrl-C while it is typed' '

@@ -1,0 +1,44 @@
+"""The echo of the terminal at standard input, which is off while a password is typed."""
+
+import contextlib
+import signal
+import termios
+import threading
+
+
+class Echo:
+    """Turns it off and on again. While the context lasts, Ctrl-Z turns it on before it stops."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+        self._before = None  # the terminal's attributes while it is off
+        self._stops = None  # the previous handler of Ctrl-Z, if it was the default
+
+    def __enter__(self):
+        if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+            self._stops = signal.signal(signal.SIGTSTP, self._stop)
+        return self
+
+    def __exit__(self, *exc_info):
+        if self._stops is not None:
+            signal.signal(signal.SIGTSTP, self._stops)
+        self.set(True)
+
+    def set(self, on):
+        """Turns it on or off. Only for a job in the foreground: another would be stopped."""
+        with self._lock, contextlib.suppress(termios.error):
+            if on and self._before is not None:
+                before, self._before = self._before, None
+                termios.tcsetattr(0, termios.TCSANOW, before)
+            elif not on and self._before is None:
+                before = termios.tcgetattr(0)
+                flags = before[3] & ~termios.ECHO | termios.ECHONL
+                termios.tcsetattr(0, termios.TCSANOW, [*before[:3], flags, *before[4:]])
+                self._before = before
+
+    def _stop(self, *_):
+        with self._lock:  # it stays on until this has stopped
+            self.set(True)
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, self._stop)
