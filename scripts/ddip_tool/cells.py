@@ -206,10 +206,12 @@ class Watch:
     def _say_if_queued(self):
         if "\nstate queued\n" not in self._cell.read("status"):
             return
-        rows = enumerate(self._tool.group.ranks())
-        busy = {row["cell"]: rank for rank, row in rows if row.get("state") == "busy"}
+        rows = self._tool.group.ranks()
+        on = parse([self._cell.status()["ranks"]], len(rows))
+        busy = {rows[rank]["cell"]: rank for rank in on if rows[rank].get("state") == "busy"}
         for number, rank in busy.items():
-            say(f"cell {self._cell.number} is queued: rank {rank} runs cell {number}")
+            does = "is busy" if number == "0" else f"runs cell {number}"  # "0": no cell
+            say(f"cell {self._cell.number} is queued: rank {rank} {does}")
 
 
 def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):

@@ -149,16 +149,19 @@ like 'it says that python3 is missing' "$out" 'needs python3'
 is 'escapes of the stream are the characters that they stand for' \
 	"$("$ddip" exec 'print("\\ \" \t \u00e4 \U0001f600")')" $'\\ " \t \303\244 \360\237\230\200'
 
-# a cell that is queued behind another one reports that
-mkfifo "$T/gate"
+# a cell that is queued behind another one reports that; those of other ranks do not matter
+mkfifo "$T/gate" "$T/other"
+"$ddip" exec -d -r 1 "open('$T/other').close()" >/dev/null
 n=$("$ddip" exec -d -r 0 "open('$T/gate').close()")
-"$ddip" exec -q pass 2>"$T/said" &
+"$ddip" exec -q -r 0 pass 2>"$T/said" &
 second=$!
 until grep -q . "$T/said"; do
 	kill -0 $second || give_up 'the second cell did not wait'
 done
-like 'what it waits for is named' "$(cat "$T/said")" "^ddip: cell $((n + 1)) is queued: rank 0 runs cell $n\$"
+like 'what it waits for is named' "$(tail -n 1 "$T/said")" "^ddip: cell $((n + 1)) is queued: rank 0 runs cell $n\$"
+is 'nothing else is' "$(wc -l <"$T/said")" 1
 : >"$T/gate"
+: >"$T/other"
 wait $second || bad "the cell that waited: status $?"
 
 # output appears while the cell runs, Ctrl-C interrupts
