@@ -140,7 +140,9 @@ zygote_is_stale(const struct zygote *z)
 	struct stat cwd;
 	size_t i = 0;
 
-	if (stat(pool->cwd, &cwd) < 0 || cwd.st_dev != pool->cwd_dev || cwd.st_ino != pool->cwd_ino)
+	/* if it is gone, programs can still run, each in its caller's directory */
+	if (stat(pool->cwd, &cwd) == 0 &&
+	    (cwd.st_dev != pool->cwd_dev || cwd.st_ino != pool->cwd_ino))
 		return true;
 	for (const char *p = z->paths; p && *p; p += strlen(p) + 1, i++) {
 		struct stat st = {0};
