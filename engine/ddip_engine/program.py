@@ -75,7 +75,7 @@ def _report(ended):
     error = ended.error
     if isinstance(error, SystemExit):
         if error.code is not None and not isinstance(error.code, int):
-            print(error.code, file=sys.stderr)
+            print(error.code, file=sys.stderr or sys.__stderr__)
         return
     if error is None:
         return
@@ -95,7 +95,9 @@ def _report(ended):
 def _complain(where, error):
     """Reports an exception that nothing can catch any more."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
-    print(f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr)
+    print(
+        f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr or sys.__stderr__
+    )
 
 
 # ---- its surroundings
@@ -133,9 +135,14 @@ def _directory():
 
 
 def _umask():
-    """Reads it: os.umask() would have to change it, for all threads."""
+    """Reads it: os.umask() has to change it for a moment, for all threads."""
     with open("/proc/self/status", "rb") as status:
-        return int(re.search(rb"^Umask:\s*(\d+)", status.read(), re.M)[1], 8)
+        found = re.search(rb"^Umask:\s*(\d+)", status.read(), re.M)
+    if found:
+        return int(found[1], 8)
+    mask = os.umask(0o077)  # not every kernel tells it
+    os.umask(mask)
+    return mask
 
 
 @contextlib.contextmanager
@@ -177,9 +184,6 @@ def _enter(around):
 
 
 def _leave(around):
-    for timer in _TIMERS:
-        if timer not in around.timers:  # it would go off in a later cell
-            signal.setitimer(timer, 0)
     dist.unhide_default(around.group)
     shell.unhide(around.shell)
     streams.restore(around.streams)
@@ -429,6 +433,13 @@ def _end_streams(around):
     streams.flush()
 
 
+def _end_timers(around):
+    """Stops the program's timers, which would go off in a later cell."""
+    for timer in _TIMERS:
+        if timer not in around.timers:
+            signal.setitimer(timer, 0)
+
+
 def _end_files(around):
     """Flushes files that are open for writing: the variables that hold them stay."""
     for handler in list(logging._handlerList):
@@ -450,6 +461,7 @@ _STEPS = (
     _end_rpc,
     _end_streams,
     _end_files,
+    _end_timers,
 )
 
 

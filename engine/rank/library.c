@@ -86,9 +86,9 @@ load_named(struct library *l, const char *folders, struct err *e)
 				return 0;
 			if (!e->no)
 				*e = why;
-			if (place == PLACE_PROCESS)
-				return -e->no;
 		}
+		if (place == PLACE_PROCESS && e->no)
+			break;
 	}
 	return -e->no;
 }

@@ -30,6 +30,8 @@ static struct {
 	size_t waiting;
 	/* Dumps: now_ns() of the last request; the number begun, and ended. */
 	uint64_t asked, begun, ended;
+	/* The signal may arrive late, when the GIL is no longer held; then there is no dump. */
+	_Atomic bool wanted, dumping;
 } stack = {.fd = -1, .done = -1};
 
 int
@@ -50,8 +52,10 @@ on_signal(int signo)
 	int saved = errno;
 	uint64_t one = 1;
 
-	if (stack.python)
+	stack.dumping = true;
+	if (stack.python && stack.wanted)
 		stack.python(signo);
+	stack.dumping = false;
 	/* Nothing can be done about a failure here; the timeout then sends the reply. */
 	if (write(stack.done, &one, sizeof(one)) < 0)
 		errno = saved;
@@ -135,7 +139,9 @@ answer(const char *remark)
 			rank_link_send(&m);
 	}
 	stack.waiting = 0;
-	rank_gil_release();
+	stack.wanted = false;
+	if (!stack.dumping) /* else when that has ended */
+		rank_gil_release();
 	loop_timer_del(stack.limit);
 	stack.limit = NULL;
 	buf_free(&text);
@@ -153,6 +159,8 @@ on_done(void *arg, uint32_t events)
 	/* an earlier dump may end only now, after the reply was sent without its end */
 	if (stack.waiting && stack.ended >= stack.begun)
 		answer(NULL);
+	else if (!stack.waiting)
+		rank_gil_release();
 }
 
 static void
@@ -177,6 +185,7 @@ rank_stack_init(struct loop *l)
 static void
 send_signal(void)
 {
+	stack.wanted = true;
 	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
 }
 

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 
 static _Atomic uint16_t store_port;
+static _Atomic bool spans_hosts; /* the group has ranks on another host */
 
 /* Sockets that torch created. A descriptor may be another file by now: the cookie shows it. */
 static struct {
@@ -81,8 +82,9 @@ rank_unblock_remember(int fd)
 void
 rank_unblock_env(struct slice env)
 {
-	static const char key[] = "MASTER_PORT=";
+	static const char key[] = "MASTER_PORT=", peer[] = "DDIP_PEER=";
 
+	spans_hosts = false;
 	for (size_t at = 0; at < env.n; at += strnlen(env.p + at, env.n - at) + 1) {
 		struct slice line = {env.p + at, strnlen(env.p + at, env.n - at)};
 
@@ -92,6 +94,8 @@ rank_unblock_env(struct slice env)
 			store_port = (uint16_t)atoi(text + sizeof(key) - 1);
 			free(text);
 		}
+		if (line.n > sizeof(peer) - 1 && !memcmp(line.p, peer, sizeof(peer) - 1))
+			spans_hosts = true;
 	}
 }
 
@@ -138,7 +142,7 @@ uses_store(const char *name)
 }
 
 /* Shuts down a connection; that to the store only with store_too. remote_too: also one to another
- * host. */
+ * host, which is the program's own while the group is on one host. */
 static void
 end_connection(int fd, bool store_too, bool remote_too)
 {
@@ -183,6 +187,6 @@ rank_unblock_sockets(bool always)
 	rank_unblock_lock();
 	for (size_t fd = 0; fd < made.capacity; fd++)
 		if (made.cookies[fd] && cookie_of((int)fd) == made.cookies[fd])
-			end_connection((int)fd, store_too, true);
+			end_connection((int)fd, store_too, spans_hosts);
 	rank_unblock_unlock();
 }

@@ -34,13 +34,14 @@ works(const struct subtask *j)
 	return j->state == SUBTASK_SENT || j->state == SUBTASK_COMMIT;
 }
 
-/* Step 1 may have caught a rank just before it entered a collective. If the rank has not taken the
- * signal by now, it may wait for its GPU, where a collective of NCCL waits for other ranks. */
+/* Step 1 may have caught a rank just before it entered a collective. If others have ended and the
+ * rank has not taken the signal by now, it may wait for its GPU, where a collective of NCCL waits
+ * for them. While none has ended, this may be a step that succeeds. */
 static void
 abort_again(void *arg)
 {
 	struct task *w = arg;
-	bool nccl = task_has_collectives(w) && w->g->size > 1;
+	bool nccl = task_has_collectives(w) && w->left < w->n;
 
 	for (int i = 0; i < w->n; i++) {
 		struct subtask *j = &w->subtasks[i];

@@ -164,13 +164,11 @@ class Exact:
 class Watch:
     """Follows one cell: prints its output, passes input on, explains why nothing arrives."""
 
-    def __init__(self, tool, cell, printer, stdin, interrupts):
+    def __init__(self, tool, cell, printer, stdin):
         self._tool = tool
         self._cell = cell
         self._printer = printer
         self._stdin = stdin
-        self._interrupts = interrupts
-        self._count = 0  # the interrupts that are known
         self._begun = False
         self.has_interrupted = False  # the cell, because nobody reads its output
 
@@ -180,9 +178,6 @@ class Watch:
 
     def take(self, messages):
         """See cell.follow()."""
-        if self._interrupts.count != self._count:
-            self._count = self._interrupts.count
-            self._stdin.forget_secret()
         if not messages and not self._begun:
             self._say_if_queued()
         self._begun = True
@@ -239,7 +234,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     printer = Printer(cell, choice, results)
     with stdin or Stdin(tool, choice.first) as source:
-        watch = Watch(tool, cell, printer, source, interrupts)
+        watch = Watch(tool, cell, printer, source)
         try:
             end = cells.follow(cell, watch.take, watch.patience, choice.shown(), False, interrupts)
         except KeyboardInterrupt:

@@ -7,7 +7,8 @@ import threading
 
 
 class Echo:
-    """Turns it off and on again. While the context lasts, Ctrl-Z turns it on before it stops."""
+    """Turns it off and on again. From guard() to the end of the context, Ctrl-Z turns it on before
+    it stops. Without that, Ctrl-Z stops at once, which no handler in Python can do."""
 
     def __init__(self):
         self._lock = threading.RLock()
@@ -15,9 +16,12 @@ class Echo:
         self._stops = None  # the previous handler of Ctrl-Z, if it was the default
 
     def __enter__(self):
+        return self
+
+    def guard(self):
+        """Call it in the main thread, before set(False)."""
         if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
             self._stops = signal.signal(signal.SIGTSTP, self._stop)
-        return self
 
     def __exit__(self, *exc_info):
         if self._stops is not None:

@@ -57,6 +57,8 @@ class Stdin:
         if self._terminal and not (mine and _is_foreground()):
             say(f"rank {rank} waits for input: {'fg, or ' * mine}ddip attach {rank}")
         if mine and not self._ended:
+            if secret and self._terminal:
+                self._echo.guard()
             with self._lock:
                 self._wanted, self._secret = True, secret
                 if not self._running:
@@ -121,11 +123,6 @@ class Stdin:
     def _set_echo(self):
         if self._terminal:
             self._echo.set(not self._secret)
-
-    def forget_secret(self):
-        """Shows what is typed: the rank was interrupted, and may wait for it no longer."""
-        self._secret = False
-        self._set_echo()
 
     def _may_read(self):
         """False for a background job at a terminal: what is typed there is not for it."""

@@ -136,12 +136,14 @@ class Group:
         return True
 
     def __exit__(self, kind, *exc_info):
-        self._limit.close()
-        if kind is not None:
-            self.report()
-        self._daemon.terminate()
-        self._daemon.wait(HANG_LIMIT_S)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self._limit.close()
+            if kind is not None:
+                self.report()
+        finally:
+            self._daemon.terminate()
+            self._daemon.wait(HANG_LIMIT_S)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextlib.contextmanager
     def limit(self, seconds):

@@ -33,7 +33,7 @@ take_abort(int rank)
 }
 
 /* A rank that has not taken the signal a moment later may wait for a collective that NCCL has
- * queued; its peer, which has, does not. */
+ * queued, and in which its peer, which has ended, will not take part. */
 static void
 test_nccl(void)
 {
@@ -43,9 +43,27 @@ test_nccl(void)
 	task_interrupt(c->w);
 	fake_step();
 	take_signal(1, c);
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
 	CHECK(take_abort(0) == ABORT_KNOWN && take_abort(1) == ABORT_KNOWN);
 	fake_pass(0.2);
-	CHECK(take_abort(0) == ABORT_NCCL && take_abort(1) == ABORT_KNOWN);
+	CHECK(take_abort(0) == ABORT_NCCL && take_abort(1) == -1);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	fake_end();
+}
+
+/* While no rank has ended, that collective may still succeed: only the second step ends it. */
+static void
+test_nccl_step(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	task_interrupt(c->w);
+	fake_step();
+	take_signal(1, c);
+	CHECK(take_abort(0) == ABORT_KNOWN && take_abort(1) == ABORT_KNOWN);
+	fake_pass(0.2);
+	CHECK(take_abort(0) == ABORT_KNOWN && take_abort(1) == ABORT_KNOWN);
 	fake_pass(1);
 	CHECK(take_abort(0) == ABORT_ALL && take_abort(1) == -1);
 	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
@@ -203,6 +221,7 @@ int
 main(void)
 {
 	test_nccl();
+	test_nccl_step();
 	test_taken();
 	test_deaf();
 	test_again();
