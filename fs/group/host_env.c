@@ -44,11 +44,11 @@ host_env_master(const struct group *g, struct buf *out)
 }
 
 bool
-host_env_sees_one(const struct rank *k)
+host_env_sees_one(const struct group *g)
 {
-	const char *words = k->g->set.gpus;
+	const char *words = g->set.gpus;
 
-	return hosts_named(k->g) ? gpus_far_repeated(words) : gpustat_sees_one(words);
+	return hosts_named(g) ? gpus_far_repeated(words) : gpustat_sees_one(words);
 }
 
 int
@@ -56,7 +56,7 @@ host_env_local_rank(const struct rank *k)
 {
 	if (!hosts_named(k->g))
 		return gpustat_local_rank(k->g->set.gpus, k->number);
-	return host_env_sees_one(k) ? 0 : k->local_rank;
+	return host_env_sees_one(k->g) ? 0 : k->local_rank;
 }
 
 static int
@@ -64,7 +64,7 @@ local_size(const struct rank *k)
 {
 	if (!hosts_named(k->g))
 		return gpustat_local_size(k->g->set.gpus, k->g->size);
-	return host_env_sees_one(k) || !k->host ? 1 : k->host->ranks;
+	return host_env_sees_one(k->g) || !k->host ? 1 : k->host->ranks;
 }
 
 void
@@ -73,7 +73,7 @@ host_env_place(const struct rank *k, struct buf *env)
 	const struct group *g = k->g;
 	int size = local_size(k), node = k->number / size, nodes = (g->size + size - 1) / size;
 
-	if (hosts_named(g) && k->host && !host_env_sees_one(k)) {
+	if (hosts_named(g) && k->host && !host_env_sees_one(g)) {
 		node = k->host->index;
 		nodes = g->hosts.used;
 	}
@@ -113,6 +113,6 @@ host_env_gpus(const struct rank *k, struct buf *env)
 	}
 	gpus_far_env(s->gpus, k->local_rank, k->number, env);
 	/* else NCCL treats all ranks on this machine as one host that shares its GPUs */
-	if (hosts_here(k->g) && !host_env_sees_one(k))
+	if (hosts_here(k->g) && !host_env_sees_one(k->g))
 		buf_addf(env, "NCCL_HOSTID=%s%c", k->host->name, 0);
 }

@@ -9,7 +9,7 @@ void host_env_master(const struct group *g, struct buf *out);
 /* Is the store on this machine, where only its user can reach it? */
 bool host_env_is_private(const struct group *g);
 /* Does each rank see only its own GPU, as device 0? */
-bool host_env_sees_one(const struct rank *k);
+bool host_env_sees_one(const struct group *g);
 /* LOCAL_RANK, as in cuda:LOCAL_RANK. */
 int host_env_local_rank(const struct rank *k);
 /* Appends NAME=VALUE entries, each terminated by NUL: the rank's index on its host, the host's

@@ -208,26 +208,27 @@ rank_preempt(struct rank *k, uint32_t number)
 		agent_send(rank_agent(k), Npreempt, 0, k->slot, 0, -1, number);
 }
 
+static void
+send_abort(struct rank *k, enum abort what, uint32_t ms)
+{
+	if (reachable(k))
+		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)what, ms);
+}
+
 void
 rank_abort(struct rank *k, bool always)
 {
-	if (reachable(k))
-		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1,
-		    (uint32_t)(always ? ABORT_ALL : ABORT_KNOWN), (uint32_t)0);
+	send_abort(k, always ? ABORT_ALL : ABORT_KNOWN, 0);
 }
 
 void
 rank_abort_nccl(struct rank *k)
 {
-	if (reachable(k))
-		agent_send(
-		    rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)ABORT_NCCL, (uint32_t)0);
+	send_abort(k, ABORT_NCCL, 0);
 }
 
 void
 rank_abort_stuck(struct rank *k, double seconds)
 {
-	if (reachable(k))
-		agent_send(rank_agent(k), Nabort, 0, k->slot, 0, -1, (uint32_t)ABORT_KNOWN,
-		    (uint32_t)(seconds * 1000));
+	send_abort(k, ABORT_KNOWN, (uint32_t)(seconds * 1000));
 }

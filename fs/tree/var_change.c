@@ -245,7 +245,7 @@ var_change_rename(const struct place *from, const struct place *to, struct err *
 
 /* Returns 0, or -errno if this rank cannot be asked for an object. */
 static int
-fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
+fill_pull_rank(struct rank *k, bool sees_one, struct pull_rank *out, struct err *e)
 {
 	struct group *g = k->g;
 
@@ -257,7 +257,7 @@ fill_pull_rank(struct rank *k, struct pull_rank *out, struct err *e)
 		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
 		    g->name);
 	*out = (struct pull_rank){
-	    k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid, host_env_sees_one(k)};
+	    k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid, sees_one};
 	return 0;
 }
 
@@ -266,14 +266,16 @@ var_change_pull(const struct place *at, const struct var_name *name, struct err 
 {
 	int own[MAX_RANKS], n = targets(at, own, e);
 	struct pull_rank *ranks;
+	bool sees_one;
 
 	if (n < 0)
 		return NULL;
 	if (!name->op)
 		n = 1;
+	sees_one = name->op && host_env_sees_one(at->g); /* which only OPs need to know */
 	ranks = xcalloc((size_t)n, sizeof(*ranks));
 	for (int i = 0; i < n; i++)
-		if (fill_pull_rank(group_rank(at->g, own[i]), &ranks[i], e) < 0) {
+		if (fill_pull_rank(group_rank(at->g, own[i]), sees_one, &ranks[i], e) < 0) {
 			free(ranks);
 			return NULL;
 		}
