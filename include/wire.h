@@ -60,8 +60,9 @@ enum dropped {
 };
 
 /* What Nabort ends: collectives if the rank has been in one for ms; collectives in any case; as the
- * first, or else those of NCCL, which torch's calls only queue: a rank waits for them elsewhere. */
-enum abort { ABORT_KNOWN, ABORT_ALL, ABORT_NCCL };
+ * first, or else those of NCCL, which torch's calls only queue: a rank waits for them elsewhere;
+ * the connections of a rank whose program has ended, as the end of its process would. */
+enum abort { ABORT_KNOWN, ABORT_ALL, ABORT_NCCL, ABORT_ENDED };
 
 /* What Rget carries. */
 enum {

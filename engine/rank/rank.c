@@ -198,6 +198,10 @@ on_abort(struct msg *m)
 
 	if (wire_unpack(m, NULL, &what, &ms) < 0)
 		return;
+	if (what == ABORT_ENDED) {
+		rank_unblock_sockets(false);
+		return;
+	}
 	if (what == ABORT_KNOWN && (!stuck || rank_collective_us() / 1000 < ms))
 		return;
 	if (what != ABORT_ALL && ms == 0 && rank_sigint_ends_itself())

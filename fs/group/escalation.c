@@ -198,14 +198,37 @@ escalation_taken(struct rank *k, uint32_t number)
 		j->signal_taken = true;
 }
 
+/* A program's ranks have ended some time ago, and others have not: they may wait for these. */
+static void
+on_ended_long_ago(void *arg)
+{
+	struct task *w = arg;
+
+	w->escalation.ended_timer = NULL;
+	w->escalation.disconnected = true;
+	journal_event(w->g, "cell %d ended-ranks-disconnected", w->cell->number);
+	for (int i = 0; i < w->n; i++) {
+		const struct subtask *j = &w->subtasks[i];
+
+		if (j->state == SUBTASK_DONE && !queue_works(j->k))
+			rank_disconnect(j->k);
+	}
+}
+
 void
-escalation_failed(struct subtask *j)
+escalation_ended(struct subtask *j)
 {
 	struct task *w = j->w;
 	struct group *g = w->g;
 
 	if (!task_has_collectives(w))
 		return;
+	if (!j->no) {
+		if (task_is_program(w) && g->set.grace >= 0 && !w->escalation.ended_timer)
+			w->escalation.ended_timer = loop_timer(
+			    daemon_.loop, milliseconds(g->set.grace), on_ended_long_ago, w);
+		return;
+	}
 	if (w->cell)
 		journal_event(g, "cell %d failed rank=%d errno=%s", w->cell->number, j->k->number,
 		    err_name(j->no));
@@ -280,6 +303,8 @@ escalation_outcome(struct task *w)
 		recovery_request(w->g, "uneven-collectives");
 	else if (w->escalation.step)
 		recovery_request(w->g, "interrupted");
+	else if (w->escalation.disconnected)
+		recovery_request(w->g, "disconnected");
 	else if (w->err.no && (is_uneven(w) || leaves_external(w)))
 		recovery_request(w->g, "failed");
 }

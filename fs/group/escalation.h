@@ -18,8 +18,9 @@
 #define ESCALATION_H
 #include "group/task.h"
 
-/* A rank has failed while others are still working: step 1 follows after `grace`. */
-void escalation_failed(struct subtask *j);
+/* A rank has ended while others are still working. If it failed, step 1 follows after `grace`. If
+ * its program came to its end, its connections are closed then, as those of a process would be. */
+void escalation_ended(struct subtask *j);
 /* Takes step 1 now; a rank that was interrupted before gets another KeyboardInterrupt. */
 void escalation_interrupt(struct task *w);
 /* Sends only the signal, to this one rank, which must be working on the subtask. */

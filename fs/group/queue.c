@@ -158,10 +158,7 @@ finish(struct task *w)
 	w->when.end = now_wall();
 	if (!w->begun)
 		g->queued--;
-	loop_timer_del(w->escalation.timer);
-	loop_timer_del(w->escalation.deadline);
-	loop_timer_del(w->escalation.stall_timer);
-	w->escalation.timer = w->escalation.deadline = w->escalation.stall_timer = NULL;
+	task_stop_timers(w);
 	task_close_fds(w);
 	escalation_outcome(w);
 	while ((r = TAILQ_FIRST(&w->waiters))) {
@@ -208,8 +205,7 @@ subtask_over(struct subtask *j, const struct err *e)
 		finish(w);
 		return;
 	}
-	if (j->no)
-		escalation_failed(j);
+	escalation_ended(j);
 	pump(k);
 	recovery_begin(g); /* this rank may have been the last one that it waited for */
 }

@@ -228,6 +228,12 @@ rank_abort_nccl(struct rank *k)
 }
 
 void
+rank_disconnect(struct rank *k)
+{
+	send_abort(k, ABORT_ENDED, 0);
+}
+
+void
 rank_abort_stuck(struct rank *k, double seconds)
 {
 	send_abort(k, ABORT_KNOWN, (uint32_t)(seconds * 1000));

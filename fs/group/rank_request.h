@@ -46,6 +46,8 @@ void rank_preempt(struct rank *k, uint32_t number);
 void rank_abort(struct rank *k, bool always);
 /* The same if the rank is known to be in one; otherwise ends those of NCCL alone. */
 void rank_abort_nccl(struct rank *k);
+/* Closes the connections of its process group: the rank's program has ended. */
+void rank_disconnect(struct rank *k);
 /* As rank_abort(), if the rank has been in one collective for at least that long. */
 void rank_abort_stuck(struct rank *k, double seconds);
 

@@ -46,6 +46,18 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 }
 
 void
+task_stop_timers(struct task *w)
+{
+	struct task_escalation *e = &w->escalation;
+
+	loop_timer_del(e->timer);
+	loop_timer_del(e->deadline);
+	loop_timer_del(e->stall_timer);
+	loop_timer_del(e->ended_timer);
+	e->timer = e->deadline = e->stall_timer = e->ended_timer = NULL;
+}
+
+void
 task_free(struct task *w)
 {
 	if (!w)
@@ -56,9 +68,7 @@ task_free(struct task *w)
 		text_free(w->subtasks[i].traceback);
 	}
 	task_close_fds(w);
-	loop_timer_del(w->escalation.timer);
-	loop_timer_del(w->escalation.deadline);
-	loop_timer_del(w->escalation.stall_timer);
+	task_stop_timers(w);
 	free(w->subtasks);
 	free(w->payload.name);
 	free(w->payload.view);

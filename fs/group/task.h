@@ -54,12 +54,13 @@ struct task_times {
 
 /* The state of unblocking (escalation.c) and watching (stall.c) a task's ranks. */
 struct task_escalation {
-	struct timer *timer, *deadline, *stall_timer;
+	struct timer *timer, *deadline, *stall_timer, *ended_timer;
 	uint64_t stall_seen;  /* hash of the last sample */
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;
-	bool preempt; /* the reason for signalling its ranks is a preemption */
+	bool disconnected; /* ranks whose program has ended have no connections any more */
+	bool preempt;	   /* the reason for signalling its ranks is a preemption */
 };
 
 struct task {
@@ -103,6 +104,7 @@ bool task_has_collectives(const struct task *w);
  * renames. */
 bool task_in_two_steps(const struct task *w);
 void task_close_fds(struct task *w);
+void task_stop_timers(struct task *w);
 /* Replaces a text of a subtask. */
 void task_set_text(char **to, struct slice s);
 void task_free(struct task *w);

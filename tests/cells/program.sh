@@ -129,3 +129,26 @@ want=$("$(dirname "$TORCH_PYTHON")/torchrun" --standalone --nproc-per-node 2 red
 for i in 1 2 3; do
 	is "as torchrun, $i" "$("$ddip" run -f reduce.py)" "$want"
 done
+
+# rank 0 leaves without a word while rank 1 waits for it: torchrun's processes close their connections as they end
+cat >leaves.py <<'END'
+import sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    if "destroy" in sys.argv:
+        dist.destroy_process_group()
+    sys.exit()
+dist.all_reduce(torch.ones(1))
+END
+echo 'grace 0.3' >"$G/ctl"
+for how in '' destroy; do
+	guarded "$ddip" run -f leaves.py $how >"$T/out" 2>&1
+	is "rank 0 leaves${how:+ and destroys its group}: the status" $? 1
+	like 'and the error of who waits' "$(cat "$T/out")" 'leaves.py", line 9.*RuntimeError: .*pair.cc'
+	cell 'if not dist.is_initialized(): dist.init_process_group("gloo")
+t = torch.ones(1)
+dist.all_reduce(t)' || bad "the next cell: $(tail -n 1 "$G/error")"
+	is 'the next cell has a whole group' "$(cat "$G"/rank?/vars/t | xargs)" 'tensor([2.]) tensor([2.])'
+done

@@ -173,6 +173,36 @@ test_failure(void)
 	fake_end();
 }
 
+/* A rank whose program has ended is disconnected after grace, if others are still running it: its
+ * process would have ended. Cells are different: their ranks live on. */
+static void
+test_program_ended(void)
+{
+	struct group *g = fake_begin(3);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+	uint32_t generation = g->recovery.generation;
+
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_pass(2 * g->set.grace);
+	CHECK(fake_count(Nabort, 0) == 0);
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	fake_ran(fake_take(Trun, 2), OUT_OK, "");
+	c = fake_cell(g, "# ddip run: {}", 0, NULL);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_pass(g->set.grace - 0.1);
+	CHECK(fake_count(Nabort, 0) == 0);
+	fake_pass(0.2);
+	CHECK(take_abort(0) == ABORT_ENDED);
+	CHECK(fake_count(Nabort, 1) == 0 && fake_count(Nintr, 1) == 0);
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	fake_pass(g->set.grace + 0.1);
+	CHECK(take_abort(1) == ABORT_ENDED && fake_count(Nabort, 2) == 0);
+	fake_ran(fake_take(Trun, 2), OUT_OK, "");
+	CHECK_STR(task_state(c->w), "ok");
+	CHECK(g->recovery.generation == generation + 1);
+	fake_end();
+}
+
 /* A rank in its handlers, blocked there in a collective that a failed peer has left, is unblocked
  * again and again. */
 static void
@@ -227,6 +257,7 @@ main(void)
 	test_again();
 	test_never_kill();
 	test_failure();
+	test_program_ended();
 	test_handler_in_collective();
 	test_timeout();
 	return CHECK_DONE();
