@@ -48,7 +48,7 @@ abort_again(void *arg)
 
 		if (!works(j))
 			continue;
-		if (nccl && !j->signal_taken)
+		if (nccl && !j->last_taken)
 			rank_abort_nccl(j->k);
 		else
 			rank_abort(j->k, false);
@@ -150,7 +150,7 @@ on_second_step(void *arg)
 		deaf |= !j->signal_taken && !j->killed;
 		if (!task_has_collectives(w))
 			continue; /* the only collectives to end would be those of later cells */
-		if (!j->signal_taken)
+		if (!j->last_taken)
 			rank_abort(j->k, true);
 		else if (w->left < w->n && set->grace >= 0)
 			rank_abort_stuck(j->k, set->grace);
@@ -173,7 +173,7 @@ signal_again(struct task *w, bool preempt)
 {
 	w->escalation.preempt = preempt;
 	for (int i = 0; i < w->n; i++)
-		w->subtasks[i].signalled = false;
+		w->subtasks[i].signalled = w->subtasks[i].last_taken = false;
 	first_step(w);
 }
 
@@ -195,7 +195,7 @@ escalation_taken(struct rank *k, uint32_t number)
 	struct subtask *j = queue_running(k);
 
 	if (j && j->w->number && j->w->number == number)
-		j->signal_taken = true;
+		j->signal_taken = j->last_taken = true;
 }
 
 /* A program's ranks have ended some time ago, and others have not: they may wait for these. */

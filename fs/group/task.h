@@ -33,7 +33,8 @@ struct subtask {
 	struct spool_mark begin, end;
 	bool begun, ended; /* the marks begin and end are set */
 	bool signalled;	   /* its rank has been sent the interrupt */
-	bool signal_taken; /* and Python has taken it there */
+	bool signal_taken; /* and Python has taken it there: the rank is not deaf */
+	bool last_taken;   /* also that of the last request */
 	bool killed;	   /* by the escalation */
 	double t0, t1;	   /* wall times */
 	TAILQ_ENTRY(subtask) link;

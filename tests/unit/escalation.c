@@ -135,6 +135,36 @@ test_again(void)
 	fake_end();
 }
 
+/* A handler may wait where no KeyboardInterrupt is raised: for a collective that NCCL has queued. A
+ * second request unblocks it, too. */
+static void
+test_again_in_handler(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	task_interrupt(c->w);
+	fake_step();
+	take_signal(0, c);
+	take_signal(1, c);
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
+	CHECK(take_abort(0) == ABORT_KNOWN && take_abort(1) == ABORT_KNOWN);
+	fake_pass(1.2);
+	while (fake_count(Nabort, 0) > 0)
+		CHECK(take_abort(0) == ABORT_KNOWN);
+	task_interrupt(c->w);
+	fake_step();
+	CHECK(fake_take(Nintr, 0) && take_abort(0) == ABORT_KNOWN);
+	fake_pass(0.2);
+	CHECK(take_abort(0) == ABORT_NCCL);
+	fake_pass(1);
+	CHECK(take_abort(0) == ABORT_ALL);
+	fake_pass(2 * g->set.killafter);
+	CHECK(fake_count(Nsignal, 0) == 0);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "KeyboardInterrupt");
+	fake_end();
+}
+
 /* With killafter off no rank is ever killed. */
 static void
 test_never_kill(void)
@@ -255,6 +285,7 @@ main(void)
 	test_taken();
 	test_deaf();
 	test_again();
+	test_again_in_handler();
 	test_never_kill();
 	test_failure();
 	test_program_ended();
