@@ -48,7 +48,7 @@ abort_again(void *arg)
 
 		if (!works(j))
 			continue;
-		if (nccl && !j->last_taken)
+		if (nccl && !j->signal.last_taken)
 			rank_abort_nccl(j->k);
 		else
 			rank_abort(j->k, false);
@@ -67,7 +67,7 @@ escalation_signal(struct subtask *j)
 		rank_preempt(j->k, w->number);
 	else
 		rank_interrupt(j->k, w->number);
-	j->signalled = true;
+	j->signal.sent = true;
 }
 
 /* Signals the ranks not signalled yet, and ends the collectives that ranks are known to be in. */
@@ -83,7 +83,7 @@ first_step(struct task *w)
 
 		if (!works(j))
 			continue;
-		if (!j->signalled)
+		if (!j->signal.sent)
 			escalation_signal(j);
 		rank_abort(j->k, false);
 	}
@@ -121,7 +121,7 @@ third_step(struct task *w)
 {
 	enter_step(w, 3);
 	for (int i = 0; i < w->n; i++)
-		if (works(&w->subtasks[i]) && !w->subtasks[i].signal_taken &&
+		if (works(&w->subtasks[i]) && !w->subtasks[i].signal.taken &&
 		    !w->subtasks[i].killed)
 			kill_deaf_rank(&w->subtasks[i]);
 }
@@ -145,12 +145,12 @@ on_second_step(void *arg)
 
 		if (!works(j))
 			continue;
-		if (!j->signalled)
+		if (!j->signal.sent)
 			escalation_signal(j); /* its commit has begun in the meantime */
-		deaf |= !j->signal_taken && !j->killed;
+		deaf |= !j->signal.taken && !j->killed;
 		if (!task_has_collectives(w))
 			continue; /* the only collectives to end would be those of later cells */
-		if (!j->last_taken)
+		if (!j->signal.last_taken)
 			rank_abort(j->k, true);
 		else if (w->left < w->n && set->grace >= 0)
 			rank_abort_stuck(j->k, set->grace);
@@ -173,7 +173,7 @@ signal_again(struct task *w, bool preempt)
 {
 	w->escalation.preempt = preempt;
 	for (int i = 0; i < w->n; i++)
-		w->subtasks[i].signalled = w->subtasks[i].last_taken = false;
+		w->subtasks[i].signal.sent = w->subtasks[i].signal.last_taken = false;
 	first_step(w);
 }
 
@@ -195,7 +195,7 @@ escalation_taken(struct rank *k, uint32_t number)
 	struct subtask *j = queue_running(k);
 
 	if (j && j->w->number && j->w->number == number)
-		j->signal_taken = j->last_taken = true;
+		j->signal.taken = j->signal.last_taken = true;
 }
 
 /* A program's ranks have ended some time ago, and others have not: they may wait for these. */

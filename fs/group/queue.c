@@ -275,7 +275,7 @@ commit(struct task *w)
 		if (j->state != SUBTASK_PREPARED)
 			continue;
 		j->state = SUBTASK_COMMIT;
-		j->signalled = false;
+		j->signal.sent = false;
 		j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
 		agent_send(rank_agent(j->k), Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
 	}

@@ -20,6 +20,13 @@ enum task_kind {
 
 enum subtask_state { SUBTASK_QUEUED, SUBTASK_SENT, SUBTASK_PREPARED, SUBTASK_COMMIT, SUBTASK_DONE };
 
+/* How far the interrupt of a subtask has come. */
+struct subtask_signal {
+	bool sent;	 /* to its rank */
+	bool taken;	 /* by Python there: the rank is not deaf */
+	bool last_taken; /* also that of the last request */
+};
+
 /* The part of a task on one rank. */
 struct subtask {
 	struct task *w;
@@ -32,11 +39,9 @@ struct subtask {
 	char *value, *error, *traceback; /* "" if none; see task_set_text() */
 	struct spool_mark begin, end;
 	bool begun, ended; /* the marks begin and end are set */
-	bool signalled;	   /* its rank has been sent the interrupt */
-	bool signal_taken; /* and Python has taken it there: the rank is not deaf */
-	bool last_taken;   /* also that of the last request */
-	bool killed;	   /* by the escalation */
-	double t0, t1;	   /* wall times */
+	struct subtask_signal signal;
+	bool killed;   /* by the escalation */
+	double t0, t1; /* wall times */
 	TAILQ_ENTRY(subtask) link;
 };
 
