@@ -236,6 +236,27 @@ def check_over(a):
         same((r.outcome, r.error.strip(), out), (2, error, b"on\nwaits\n"))
 
 
+def check_program_over(a):
+    """While it is shown how a program has failed, too: then it still ends as a process does."""
+    source = f"""# ddip run: {{"argv": ["-"]}}
+{AROUND}
+import atexit, traceback
+plain = traceback.format_exception
+traceback.format_exception = slow(plain)
+atexit.register(lambda: print('at exit'))
+atexit.register(setattr, traceback, 'format_exception', plain)
+armed.append(1)
+1 / 0"""
+    a.seen = []
+    tag = a.ask("Trun", 0, 102, 1, source, mark=True)
+    a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
+    a.send("Nintr", 0, 102)
+    await_raised(a)
+    a.send("Nstdin", 0, "go\n")
+    r, out, _ = a.finish(0, tag)
+    same((r.error.strip(), out), ("ZeroDivisionError: division by zero", b"waits\nat exit\n"))
+
+
 def test_around():
     """The code of a cell, and IPython's or the engine's own around it."""
     for python in (PYTHON, sys.executable):
@@ -244,6 +265,7 @@ def test_around():
             if a.run(0, "get_ipython()")[0].outcome == 0:
                 check_callbacks(a)
             check_over(a)
+            check_program_over(a)
 
 
 def test_signalled():
