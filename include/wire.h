@@ -25,10 +25,11 @@
  *
  * Nintr is one SIGINT. Nsignalled reports that it has arrived, which may never happen. raised 1:
  * KeyboardInterrupt was raised in the cell's code, whose `except` and `finally` clauses now run,
- * however long they take. raised 0: the main thread runs Python and the signal went to the
- * program's own handler (or the program ignores SIGINT). No Nsignalled: the main thread is in C
- * code that does not check for signals, such as a collective, or it blocks SIGINT. A 0 may be
- * followed by a 1. No Nsignalled is sent once the cell is over.
+ * however long they take, or it is held while that code is prepared or has ended. raised 0: the
+ * main thread runs Python and the signal went to the program's own handler (or the program ignores
+ * SIGINT). No Nsignalled: the main thread is in C code that does not check for signals, such as a
+ * collective, or it blocks SIGINT. A 0 may be followed by a 1. No Nsignalled is sent once the cell
+ * is over.
  */
 #ifndef WIRE_H
 #define WIRE_H

@@ -4,6 +4,7 @@ Trims tracebacks, keeps sources and runs coroutines; the runners are plain.py an
 """
 
 import asyncio
+import contextlib
 import io
 import json
 import linecache
@@ -26,14 +27,56 @@ _END_BYTES = _TOLD_BYTES // 2  # of these, reserved for a traceback's end, which
 _FORM = '# ddip run: {"argv": [FILE, ARG…], "module": NAME or null, "cwd": DIR, "env": {…}}'
 
 
-class Cell:
+class Interruptible:
+    """What runs under a number that interrupts name.
+
+    IPython's own code runs around the cell's. It would report a KeyboardInterrupt as an error of
+    its own, or lose how the cell ended. So the first interrupt is held there: it is raised when
+    the cell's code begins, or never. A second one is raised anywhere: something there hangs.
+    """
+
+    def __init__(self, number):
+        self.number = number
+        self.interrupted = False  # a KeyboardInterrupt was raised in it
+        self.interrupted_late = False  # an interrupt came but was never raised
+        self.in_code = True  # False: what runs is neither its code nor a callback of the user's
+        self.held = None  # the exception of an interrupt that came meanwhile
+
+    def code(self):
+        """A context: its body is code of the user."""
+        return contextlib.nullcontext() if self.in_code else _Code(self)
+
+    def holds(self, frame):
+        """True if an interrupt that finds the main thread in this frame must be held."""
+        if frame is not None and frame.f_code is _Code.__exit__.__code__:
+            return True  # the code has ended, though in_code may not say so yet
+        return not self.in_code and self.held is None
+
+    def raise_held(self):
+        """Raises the interrupt that is held, if there is one."""
+        held, self.held = self.held, None
+        if held is not None:
+            self.interrupted = True
+            raise held
+
+
+class _Code:
+    def __init__(self, cell):
+        self.cell = cell
+
+    def __enter__(self):
+        self.cell.in_code = True
+
+    def __exit__(self, *exc_info):
+        self.cell.in_code = False
+
+
+class Cell(Interruptible):
     """One cell as it is run: its text without the directive, and the program it belongs to."""
 
     def __init__(self, number, source):
         """source: bytes as submitted. Raises SyntaxError if they or the directive are malformed."""
-        self.number = number
-        self.interrupted = False  # a KeyboardInterrupt was raised in it
-        self.interrupted_late = False  # an interrupt came but was never raised
+        super().__init__(number)
         self.argv = None  # of a `# ddip:` cell; None for a plain cell
         self.program = None  # a Program; None for a cell
         self.file = "<cell %d>" % number  # as tracebacks name it
@@ -235,4 +278,6 @@ def run_async(coroutine):
         if not task.done():
             task.cancel()
             _loop.run_until_complete(asyncio.wait([task]))
+        if not task.cancelled():
+            task.exception()  # asyncio would report it too: it is raised here
         raise

@@ -16,6 +16,7 @@ _MAGIC = re.compile(r"\s*[%!?]|.*\?\s*$|\s*\w+\s*=\s*[%!]")
 
 def run_cell(cell):
     """Runs a cell as Python itself does. Returns cell.Ended."""
+    cell.in_code = False  # it has not begun
     cells.remember_source(cell.file, cell.source)
     try:
         steps = _compile(cell)
@@ -26,8 +27,10 @@ def run_cell(cell):
         return cells.Ended(e, syntax=True)
     value = None
     try:
-        for code in steps:
-            value = _evaluate(code)
+        with cell.code():
+            cell.raise_held()
+            for code in steps:
+                value = _evaluate(code)
     except SystemExit as e:
         return cells.Ended(e)
     except BaseException as e:
@@ -70,7 +73,8 @@ def _evaluate(code):
 
 def _show(value, cell):
     """Returns the result as text, and sends it as an execute_result."""
-    text = cells.bound(repr(value))
+    with cell.code():
+        text = cells.bound(repr(value))
     state.main.__dict__["_"] = value if isinstance(value, (int, float, str)) else None
     streams.display(
         "execute_result", data={"text/plain": text}, metadata={}, execution_count=cell.number

@@ -39,11 +39,14 @@ _running = None  # the _Surroundings of the running program
 
 def run_cell(cell):
     """Runs the program to its end. Returns cell.Ended."""
+    cell.in_code = False  # it has not begun
     ended = _execute(cell)
     _report(ended)
     for step in _STEPS:
         try:
-            step(_running)
+            with cell.code():
+                cell.raise_held()  # the step may wait for threads without end
+                step(_running)
         except BaseException as e:  # like Python's own shutdown: reports it and continues
             _complain("at the end of the program", e)
             if isinstance(e, KeyboardInterrupt) and ended.error is None:
@@ -54,11 +57,13 @@ def run_cell(cell):
 def _execute(cell):
     names, program = state.main.__dict__, cell.program
     try:
-        if program.module:
-            runpy._run_module_as_main(program.module)
-        else:
-            cells.remember_source(cell.file, cell.source)
-            exec(compile(cell.source, cell.file, "exec", 0, True), names)
+        with cell.code():
+            cell.raise_held()
+            if program.module:
+                runpy._run_module_as_main(program.module)
+            else:
+                cells.remember_source(cell.file, cell.source)
+                exec(compile(cell.source, cell.file, "exec", 0, True), names)
     except (SyntaxError, ValueError) as e:
         outside = e.__traceback__.tb_next is None  # no frame but this one: none of it ran
         return cells.Ended(e, syntax=outside and not program.module)
@@ -82,7 +87,8 @@ def _report(ended):
     cells.trim(error, _running.cell.file)
     if sys.excepthook is not _running.hooks["excepthook"]:
         try:
-            sys.excepthook(type(error), error, error.__traceback__)
+            with _running.cell.code():
+                sys.excepthook(type(error), error, error.__traceback__)
             return
         except BaseException as e:  # then it is shown as usual
             _complain("in sys.excepthook", e)

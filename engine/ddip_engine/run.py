@@ -52,12 +52,17 @@ def _on_sigint(signum, frame):
     """Raises only in user code: a late signal must not hit the engine's own code."""
     if frame is not None and frame.f_code is _guarded.__code__:
         return
-    if _cell is not None and imports.put_off(frame, _cell.number):
+    holds = _cell is not None and _cell.holds(frame)
+    if _cell is not None and not holds and imports.put_off(frame, _cell.number):
         return
     if wanted := _ddip.interrupt_wanted():
+        error = Preempted(_WHY) if wanted == _PREEMPTED else KeyboardInterrupt()
+        if holds:
+            _cell.held = error
+            return
         if _cell is not None:
             _cell.interrupted = True
-        raise Preempted(_WHY) if wanted == _PREEMPTED else KeyboardInterrupt
+        raise error
 
 
 def _probed(signum, frame):
@@ -107,7 +112,7 @@ def _armed(cell, runner):
         _ddip.enter(cell.number)
         return runner(cell)
     finally:
-        cell.interrupted_late = _ddip.leave()
+        cell.interrupted_late = _ddip.leave() or cell.held is not None
 
 
 def _guarded(cell, runner):
@@ -119,14 +124,10 @@ def _guarded(cell, runner):
         return cells.Ended(e)
 
 
-class _Work:
+class _Work(cells.Interruptible):
     """Work of the engine itself that can be interrupted like a cell."""
 
     file = "<selftest>"
-
-    def __init__(self, number):
-        self.number = number
-        self.interrupted = self.interrupted_late = False
 
 
 def interruptible(number, function):

@@ -9,6 +9,7 @@ import __future__
 import _sitebuiltins
 import ast
 import builtins
+import functools
 import inspect
 import io
 import os
@@ -17,8 +18,8 @@ import subprocess
 import sys
 import tokenize
 
+from ddip_engine import callbacks, colour, libraries, state, streams
 from ddip_engine import cell as cells
-from ddip_engine import colour, libraries, state, streams
 
 _shell = None  # the instance; None without IPython
 _cell = None  # the running cell.Cell
@@ -209,11 +210,21 @@ class _Shell:
         """Newer versions keep a copy of all output for the history; none is kept here."""
         return _Nothing()
 
+    def init_events(self):
+        super().init_events()
+        self.events.trigger = functools.partial(callbacks.trigger, self, lambda: _cell)
+
     def transform_cell(self, raw_cell):
         """Leaves valid Python as it is: no magic is valid Python, except for one word like `ls`."""
-        if self.input_transformers_post or self._may_be_magic(raw_cell):
-            return super().transform_cell(raw_cell)
-        return super().transform_cell(raw_cell) if _parse(raw_cell) is None else raw_cell
+        if not self.input_transformers_post and not self._may_be_magic(raw_cell):
+            if _parse(raw_cell) is not None:
+                return raw_cell
+        return callbacks.transform(_cell, super().transform_cell, raw_cell)
+
+    def transform_ast(self, node):
+        """Runs transformers of the user's, which can be interrupted."""
+        with _cell.code():
+            return super().transform_ast(node)
 
     def plain_tree(self, source):
         """The tree of a cell to which IPython would add nothing: Python without `await` that no
@@ -237,14 +248,14 @@ class _Shell:
     def run_plain(self, source, tree):
         """Does for such a cell what run_cell() does, in half the time. Returns a result."""
         result = _Result()
-        self.events.trigger("pre_execute")
         try:
+            self.events.trigger("pre_execute")
             with self.builtin_trap, self.display_trap:
                 name = self.compile.cache(source)
                 self.run_ast_nodes(tree.body, name, compiler=self.compile, result=result).send(None)
         except StopIteration:  # how a coroutine reports that it is done
             pass
-        except BaseException as e:  # an interrupt outside the user's code
+        except BaseException as e:  # an interrupt before the user's code, or a second one
             result.error_in_exec = e
             self.showtraceback()
         finally:
@@ -290,27 +301,34 @@ class _Shell:
         SystemExit is not shown."""
         __tracebackhide__ = "__ipython_bottom__"
         try:
-            if async_:
-                await eval(code_obj, self.user_global_ns, self.user_ns)
-            else:
-                exec(code_obj, self.user_global_ns, self.user_ns)
+            with _cell.code():
+                await self._run_user_code(code_obj, async_)
         except SystemExit as e:
             if result is not None:
                 result.error_in_exec = e
         except self.custom_exceptions as e:
             if result is not None:
                 result.error_in_exec = e
-            self.CustomTB(*sys.exc_info())
+            with _cell.code():
+                self.CustomTB(*sys.exc_info())
         except BaseException as e:
             if result is not None:
                 result.error_in_exec = e
             self.showtraceback(running_compiled_code=True)
         else:
             return False
+        return True
+
+    async def _run_user_code(self, code_obj, async_):
+        try:
+            _cell.raise_held()
+            if async_:
+                await eval(code_obj, self.user_global_ns, self.user_ns)
+            else:
+                exec(code_obj, self.user_global_ns, self.user_ns)
         finally:  # a debugger (it has a botframe) would follow into the shell
             if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
                 sys.settrace(None)
-        return True
 
     def showtraceback(self, exc_tuple=None, *args, **kwargs):
         """Shows the exception without the frames that are not the user's."""
@@ -387,6 +405,7 @@ def run_cell(cell):
     """Runs a cell as a notebook does. Returns cell.Ended."""
     global _cell
     _cell = cell
+    cell.in_code = False  # it has not begun
     _shell.result_text, _shell.shown_error = "", None
     last = getattr(sys, "last_value", None)
     _shell.execution_count = cell.number

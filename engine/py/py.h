@@ -35,7 +35,7 @@
  *                              raised
  *   interrupt_wanted() -> int  for the SIGINT handler: 1, raise KeyboardInterrupt; 2, raise
  *                              Preempted; 0, nothing. Nonzero only while user code runs; the daemon
- *                              is then notified that it is raised (Nsignalled)
+ *                              is then notified that it is raised (Nsignalled), or held for it
  *   probe_signal() -> int      the real-time signal to register probed for (with signal.signal)
  *   probed(signum, frame)      notifies the daemon that Python runs signal handlers, if the handler
  *                              of SIGINT did not call interrupt_wanted: it is the program's own

@@ -74,6 +74,15 @@ another exception|interrupted|raise ValueError('after it')
 success|ok|pass
 an exit with success|ok|sys.exit(0)
 END
+# the cell's code has ended, but a callback of the user's has not
+runs "def late():
+    get_ipython().events.unregister('post_execute', late)
+    begins()
+    time.sleep(100)
+get_ipython().events.register('post_execute', late)"
+echo interrupt >"$G/cells/$n/ctl"
+like 'a callback that is interrupted' "$(wait_cell "$n")" 'state interrupted'
+is 'is no error of IPython' "$(cat "$G/cells/$n"/rank?/stdout | xargs)" 'begins begins'
 # one KeyboardInterrupt per interrupt, whatever the handler does and however long it takes
 exec 4<"$G/events"
 runs "import os

@@ -158,6 +158,116 @@ ctypes.PyDLL(None).system({waits})"""
     a.wait("Nexit")
 
 
+KEYBOARD = "KeyboardInterrupt"
+AROUND = """
+armed, log = [], []
+def waits(*args):
+    if armed:
+        armed.clear()
+        print('waits')
+        while not input(): pass
+    return args[0] if args else None
+def slow(function):
+    def call(*args):
+        waits()
+        return function(*args)
+    return call
+def wrong(*args): raise ValueError('its own')
+"""
+
+
+def await_raised(a):
+    """On a busy machine a report that it went elsewhere may come first."""
+    a.wait(lambda m: m.name == "Nsignalled" and m.raised, what="Nsignalled")
+
+
+def check_callbacks(a):
+    """Before the cell's code an interrupt ends the cell, and afterwards a callback of the user's;
+    IPython reports no error of its own."""
+
+    def ends(source, says):
+        tag = begin(a, 100, source, says)
+        a.send("Nintr", 0, 100)
+        await_raised(a)
+        r, out, err = a.finish(0, tag)
+        same((r.outcome, r.error.strip(), out, err), (2, KEYBOARD, says, b""))
+
+    same(a.run(0, AROUND + "ip = get_ipython()")[0].outcome, 0)
+    waiting = "import asyncio\nawait asyncio.sleep(0)\nran = 1"
+    for watched in (False, True):  # with a callback that wants IPython's result
+        if watched:
+            watch = "ip.events.register('post_run_cell', lambda result: log.append(result.success))"
+            same(a.run(0, watch)[0].outcome, 0)
+        for event in ("post_execute", "post_run_cell")[: 1 + watched]:
+            hook = f"ip.events.callbacks['{event}']"
+            ends(f"{hook}.append(waits); ran = 1; armed.append(1)", b"on\nwaits\n")
+            ends(f"armed.append(1)\n{waiting}", b"on\nwaits\n")
+            same(a.run(0, f"{hook}.remove(waits)")[0].outcome, 0)
+        events = [f"events.callbacks['{event}']" for event in ("pre_execute", "pre_run_cell")]
+        for hook in (*events, "input_transformers_post"):
+            for source in ("ran = 1", waiting, "1 +"):
+                setup = f"ip.{hook}.append(waits); ran = 0; armed.append(1); log.clear()"
+                same(a.run(0, setup)[0].outcome, 0)
+                ends(source, b"waits\n")
+                r = a.run(0, f"ip.{hook}.remove(waits); ran, log[-1:]")[0]
+                same(r.value, b"(0, [False])" if watched else b"(0, [])")
+    same(a.run(0, "ip.events.callbacks['post_run_cell'].clear()")[0].outcome, 0)
+    r, out, _ = a.run(0, "ip.events.register('post_execute', wrong); 1")
+    same((r.outcome, b"Error in callback <function wrong" in out), (1, True))
+    same(a.run(0, "ip.events.unregister('post_execute', wrong)")[0].outcome, 0)
+
+
+def check_over(a):
+    """While it is shown how the cell's code has ended, an interrupt is held: the result is the
+    true one. A second one is not held."""
+    setup = "import traceback"
+    for name in ("format_exception", "format_exception_only"):  # the engine shows errors with them
+        setup += f"\ntraceback.{name} = slow(traceback.{name})"
+    same(a.run(0, f"{AROUND}\n{setup}")[0].outcome, 0)
+    for again, error in ((False, "ZeroDivisionError: division by zero"), (True, KEYBOARD)):
+        tag = begin(a, 101, "armed.append(1)\n1 / 0", b"on\nwaits\n")
+        a.send("Nintr", 0, 101)
+        await_raised(a)
+        if again:
+            a.send("Nintr", 0, 101)
+        else:
+            a.send("Nstdin", 0, "go\n")
+        r, out, _ = a.finish(0, tag)
+        same((r.outcome, r.error.strip(), out), (2, error, b"on\nwaits\n"))
+
+
+def check_program_over(a):
+    """While it is shown how a program has failed, too: then it still ends as a process does."""
+    source = f"""# ddip run: {{"argv": ["-"]}}
+{AROUND}
+import atexit, traceback
+plain = traceback.format_exception
+traceback.format_exception = slow(plain)
+atexit.register(lambda: print('at exit'))
+atexit.register(setattr, traceback, 'format_exception', plain)
+armed.append(1)
+1 / 0"""
+    a.seen = []
+    tag = a.ask("Trun", 0, 102, 1, source, mark=True)
+    a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
+    a.send("Nintr", 0, 102)
+    await_raised(a)
+    a.send("Nstdin", 0, "go\n")
+    r, out, _ = a.finish(0, tag)
+    same((r.error.strip(), out), ("ZeroDivisionError: division by zero", b"waits\nat exit\n"))
+
+
+def test_around():
+    """The code of a cell, and IPython's or the engine's own around it."""
+    for python in (PYTHON, sys.executable):
+        with Agent(python) as a:
+            a.spawn(0)
+            if a.run(0, "get_ipython()")[0].outcome == 0:
+                check_callbacks(a)
+            check_over(a)
+            check_program_over(a)
+
+
 def test_signalled():
     with Agent(PYTHON) as a:
         a.spawn(0)

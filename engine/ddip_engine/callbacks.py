@@ -1,0 +1,44 @@
+"""What IPython lets users run around a cell's code: callbacks (pre_execute …), transformers.
+
+An interrupt is no error of theirs: before the cell's code it ends the cell, afterwards only them.
+"""
+
+
+def trigger(shell, running, event, *args, **kwargs):
+    """Takes the place of EventManager.trigger. running() returns the running cell."""
+    cell, is_early = running(), event.startswith("pre_")
+    if is_early:
+        cell.raise_held()
+    for function in shell.events.callbacks[event][:]:
+        try:
+            if _is_own(function):
+                function(*args, **kwargs)
+                continue
+            with cell.code():
+                if is_early:
+                    cell.raise_held()
+                function(*args, **kwargs)
+        except KeyboardInterrupt:
+            if is_early or cell.in_code:  # the latter: of a cell within the cell
+                raise
+            shell.showtraceback()
+        except Exception:
+            print(f"Error in callback {function} (for {event}):")
+            shell.showtraceback()
+
+
+def _is_own(function):
+    """True for IPython's own callbacks, which take no time and must not be left half done."""
+    return str(getattr(function, "__module__", "")).startswith("IPython.")
+
+
+def transform(cell, function, source):
+    """Calls IPython's transform_cell, which may run transformers of the user's."""
+    if cell.in_code:
+        return function(source)
+    try:
+        with cell.code():
+            return function(source)
+    except KeyboardInterrupt as e:  # IPython would go on without a result, which callbacks want
+        cell.held = e
+        return source
