@@ -60,6 +60,7 @@ struct task_escalation {
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;
 	bool preempt; /* the reason for signalling its ranks is a preemption */
+	bool timed_out;
 };
 
 struct task {
@@ -70,11 +71,12 @@ struct task {
 	int ready;	/* in two steps: subtasks that have finished the first */
 	struct err err; /* the outcome: the first failure */
 	int first;	/* index of the first subtask that failed; -1: none */
-	bool begun, done, dropped, timed_out;
+	bool begun, done, dropped;
 	struct task_times when;
-	struct req_list waiters; /* answered with err when the task is done */
-	struct cell *cell;	 /* TASK_RUN */
-	uint32_t number;	 /* of the cell or self-test, named by interrupts; 0: none */
+	struct req_list waiters; /* answered when the task is done: with err, or by answer() */
+	void (*answer)(struct task *w, struct req *r); /* may be NULL */
+	struct cell *cell;			       /* TASK_RUN */
+	uint32_t number; /* of the cell or self-test, named by interrupts; 0: none */
 	struct task_payload payload;
 	struct task_escalation escalation;
 	void (*ended)(struct task *w); /* its creator's callback: frees or keeps it */
@@ -103,6 +105,8 @@ bool task_has_collectives(const struct task *w);
  * renames. */
 bool task_in_two_steps(const struct task *w);
 void task_close_fds(struct task *w);
+/* It is done: answers those who wait for it. */
+void task_answer_all(struct task *w);
 /* Replaces a text of a subtask. */
 void task_set_text(char **to, struct slice s);
 void task_free(struct task *w);
