@@ -98,6 +98,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* the zygote can fork ranks */ \
 	X(Rzygote,     5, "4s",       "zygote phases") \
 	X(Nrelease,  6, "4",        "zygote") /* it is no longer needed */ \
+	/* a successor has imported the modules of preload; failed: a line for each that it could \
+	 * not. A zygote leaves its number to the agent. */ \
+	X(Npreload, 19, "4s",       "zygote failed") \
 	/* start an engine at header.slot; name: of its spool in dir, the group's run directory */ \
 	/* cold: 0, forked by the zygote; 1, executed as a new process */ \
 	X(Tspawn,    8, "14ssd1",   "kind zygote dir name env cold") \

@@ -195,12 +195,22 @@ on_refused(struct zygote *z, struct msg *m)
 }
 
 static void
+on_npreload(struct zygote *z, struct msg *m)
+{
+	struct slice failed;
+
+	if (!z->retired && wire_unpack(m, NULL, NULL, &failed) == 0)
+		conn_send(agent.up, Npreload, 0, SLOT_AGENT, 0, -1, z->pool->id, failed);
+}
+
+static void
 on_zygote_message(void *arg, struct msg *m)
 {
 	static const struct {
 		int type;
 		void (*fn)(struct zygote *z, struct msg *m);
-	} rows[] = {{Nready, on_nready}, {Rfork, on_rfork}, {Rerror, on_refused}};
+	} rows[] = {
+	    {Nready, on_nready}, {Npreload, on_npreload}, {Rfork, on_rfork}, {Rerror, on_refused}};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (rows[i].type == m->type)

@@ -42,16 +42,17 @@ class _Phases:
         self.text = ""
 
     def measure(self, name, function, *args):
-        """Calls the function. Returns False if it failed, which becomes a line and is not fatal."""
+        """Calls the function. Returns "", or why it failed, which becomes a line, not fatal."""
         started = time.monotonic()
         try:
             function(*args)
-        except Exception as e:  # a broken package may raise anything while it is imported
-            first = (str(e) or "no text").splitlines()[0]
-            self.text += f"{name.removesuffix('_ms')}_error {type(e).__name__}: {first}\n"
-            return False
+        except (Exception, SystemExit) as e:  # a package may raise anything while it is imported
+            first = (str(e).splitlines() or ["no text"])[0]
+            why = f"{type(e).__name__}: {first}"
+            self.text += f"{name.removesuffix('_ms')}_error {why}\n"
+            return why
         self.text += f"{name} {(time.monotonic() - started) * 1000:.0f}\n"
-        return True
+        return ""
 
 
 def main(role):
@@ -91,8 +92,10 @@ def _zygote(phases):
         phases = _Phases()
         _import_all(phases, _LATER)
         _warm_shell(phases)
-        for name in os.environ.get("DDIP_PRELOAD", "").split():
-            _preload(phases, name)
+        names = os.environ.get("DDIP_PRELOAD", "").split()
+        failed = [f"{name}: {why}\n" for name in names if (why := _preload(phases, name))]
+        if names:
+            _ddip.notify("Npreload", 0, "".join(failed))
 
 
 def _import_all(phases, modules):
@@ -101,12 +104,17 @@ def _import_all(phases, modules):
 
 
 def _preload(phases, name):
-    """Imports a module of the user's choice. If it starts threads, every rank starts cold."""
+    """Imports a module of the user's choice. If it starts threads, every rank starts cold.
+
+    Returns "", or what the user should know.
+    """
     before = len(os.listdir("/proc/self/task"))
-    phases.measure(f"preload_{name}_ms", importlib.import_module, name)
+    why = phases.measure(f"preload_{name}_ms", importlib.import_module, name)
     threads = len(os.listdir("/proc/self/task")) - before
     if threads > 0:
-        phases.text += f"preload_{name}_error starts {threads} threads: ranks will start cold\n"
+        why = f"starts {threads} threads: ranks will start cold"
+        phases.text += f"preload_{name}_error {why}\n"
+    return why
 
 
 def _prepare(phases):

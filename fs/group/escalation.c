@@ -110,7 +110,7 @@ kill_deaf_rank(struct subtask *j)
 	    "rank %d %s for %g s after the %s and was killed: its variables are "
 	    "lost (killafter off: never)",
 	    j->k->number, w->number ? "ran no Python" : "did not stop", w->g->set.killafter + 1,
-	    w->timed_out ? "timeout" : "interrupt");
+	    w->escalation.timed_out ? "timeout" : "interrupt");
 	journal_fail(w->g, &e, "killafter");
 	recovery_kill(j->k, "rank-killed");
 }
@@ -244,7 +244,7 @@ time_is_up(void *arg)
 	struct task *w = arg;
 
 	w->escalation.deadline = NULL;
-	w->timed_out = true;
+	w->escalation.timed_out = true;
 	if (w->cell)
 		journal_event(w->g, "cell %d timeout", w->cell->number);
 	first_step(w);

@@ -143,6 +143,7 @@ struct group_store {
 	int slot;
 	pid_t pid;
 	bool listening;
+	bool moved;    /* to another host since the group was started */
 	uint32_t port; /* 0: not yet known, or that Python has no torch */
 };
 

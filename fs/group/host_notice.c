@@ -3,7 +3,9 @@
 #include "group/journal.h"
 #include "group/preempt.h"
 #include "group/registry.h"
+#include "group/start.h"
 #include "host/agent.h"
+#include "host/zygotes.h"
 
 static void
 preempted(struct agent *a, const struct msg *m)
@@ -39,12 +41,29 @@ direct(struct agent *a, const struct msg *m)
 		}
 }
 
+static void
+not_preloaded(struct agent *a, const struct msg *m)
+{
+	struct group *g;
+	struct slice lines;
+	uint32_t zygote;
+
+	if (wire_unpack(m, NULL, &zygote, &lines) < 0)
+		return;
+	zygotes_set_not_preloaded(a, zygote, lines);
+	TAILQ_FOREACH (g, &groups, link)
+		for (int i = 0; i < g->hosts.n; i++)
+			if (g->hosts.list[i]->agent == a && g->hosts.list[i]->zygote == zygote)
+				start_tell_preload(g, g->hosts.list[i]);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct agent *a, const struct msg *m);
 } notices[] = {
     {Npreempted, preempted},
     {Ndirect, direct},
+    {Npreload, not_preloaded},
 };
 
 static void

@@ -152,7 +152,6 @@ static void
 finish(struct task *w)
 {
 	struct group *g = w->g;
-	struct req *r;
 
 	w->done = true;
 	w->when.end = now_wall();
@@ -161,12 +160,7 @@ finish(struct task *w)
 	task_stop_timers(w);
 	task_close_fds(w);
 	escalation_outcome(w);
-	while ((r = TAILQ_FIRST(&w->waiters))) {
-		TAILQ_REMOVE(&w->waiters, r, link);
-		r->err = w->err;
-		r->err.text[0] = '\0'; /* the text is reported once, by ended() */
-		req_done(r, -w->err.no);
-	}
+	task_answer_all(w);
 	w->ended(w);
 	journal_changed(g);
 	queue_pump_all(g);
@@ -235,7 +229,7 @@ run_answer(struct subtask *j, struct msg *m)
 		task_set_text(&j->error, error);
 		task_set_text(&j->traceback, traceback);
 		rank_set_table(j->k, table);
-		if (outcome_errno[j->outcome] && j->w->timed_out)
+		if (outcome_errno[j->outcome] && j->w->escalation.timed_out)
 			fail(&e, ETIMEDOUT, "rank %d: the cell took longer than timeout %g: %.800s",
 			    j->k->number, j->w->g->set.timeout, j->error);
 		else if (outcome_errno[j->outcome])
@@ -324,7 +318,7 @@ subtask_failed(struct subtask *j, const struct err *e)
 static void
 set_timeout(const struct task *w, struct err *e)
 {
-	if (e->no == EINTR && w->timed_out)
+	if (e->no == EINTR && w->escalation.timed_out)
 		fail(e, ETIMEDOUT, "the selftest took longer than timeout %g", w->g->set.timeout);
 }
 

@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "group/external.h"
 #include "group/hooks.h"
+#include "group/host_env.h"
 #include "group/journal.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
@@ -172,6 +173,57 @@ unblock_stuck(struct group *g)
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
 
+/* Appends where the ranks look for the store. The setting master_addr does not follow it to another
+ * host. */
+static void
+add_store(const struct group *g, struct buf *out)
+{
+	const char *host = g->store.host ? g->store.host->name : "";
+
+	if (!store_wanted(g) || host_env_is_private(g))
+		return;
+	buf_addf(
+	    out, "; they look for the store, which is on %s, at ", *host ? host : "this machine");
+	host_env_master(g, out);
+	buf_addf(out, " port %u", g->store.port);
+	if (*g->set.hosts.master_addr && g->store.moved)
+		buf_addf(out,
+		    " (master_addr), but it has moved there from a lost host: stop, and set "
+		    "master_addr to an address of %s, or to auto",
+		    host);
+}
+
+static bool
+is_late(const struct rank *k)
+{
+	return k->rejoining && !k->kill_sent;
+}
+
+/* Kills the ranks that have not rejoined in time, and tells what they waited for. */
+static void
+kill_late(struct group *g, uint64_t limit_ms)
+{
+	struct buf late = {0};
+	struct err e = {0};
+
+	for (int i = 0; i < g->size; i++)
+		if (is_late(&g->ranks[i]))
+			buf_addf(&late, "%s%d", late.n ? "," : "", i);
+	if (!late.n)
+		return;
+	if (!g->recovery.broken)
+		add_store(g, &late);
+	fail(&e, ETIMEDOUT, "ranks that did not rejoin the process group in %d s%s are killed: %s",
+	    (int)(limit_ms / 1000), g->recovery.broken ? ", after another one had died," : "",
+	    late.p);
+	journal_fail(g, &e, "recover");
+	journal_event(g, "recover-late %s", e.text);
+	buf_free(&late);
+	for (int i = 0; i < g->size; i++)
+		if (is_late(&g->ranks[i]))
+			recovery_kill(&g->ranks[i], "rank-killed");
+}
+
 /* Unblocks repeatedly, because a rank may only have been about to wait. One that has not rejoined
  * in time never will. */
 static void
@@ -186,16 +238,10 @@ on_tick(void *arg)
 		unblock_stuck(g);
 		return;
 	}
-	for (int i = 0; i < g->size; i++) {
-		struct rank *k = &g->ranks[i];
-
-		if (late && k->rejoining) {
-			journal_event(g, "recover-late killing=%d", i);
-			recovery_kill(k, "rank-killed");
-		} else if (g->recovery.broken) {
-			unblock(k);
-		}
-	}
+	if (late)
+		kill_late(g, limit);
+	for (int i = 0; !late && g->recovery.broken && i < g->size; i++)
+		unblock(&g->ranks[i]);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
 

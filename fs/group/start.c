@@ -2,10 +2,13 @@
 #include "group/start.h"
 #include "group/external.h"
 #include "group/hosts.h"
+#include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "host/gpustat.h"
+#include "host/zygotes.h"
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 static int
@@ -57,14 +60,35 @@ check_gpus(const struct group *g, struct err *e)
 	return gpus_check_size(&gpus, g->set.size, g->set.gpus, e);
 }
 
+void
+start_tell_preload(struct group *g, const struct host *h)
+{
+	const char *named = *h->name ? h->name : NULL;
+	struct err e;
+
+	for (const char *line = zygotes_not_preloaded(h->agent, h->zygote); *line;) {
+		int n = (int)strcspn(line, "\n");
+
+		fail(&e, EREMOTEIO, "%.*s%s%s", MIN(n, 700), line, named ? " on host " : "",
+		    named ? named : "");
+		journal_fail(g, &e, "preload");
+		journal_event(g, "preload-failed %s", e.text);
+		line += n + (line[n] == '\n');
+	}
+}
+
 int
 start_prepare(struct group *g, struct err *e)
 {
 	g->life.start_error = (struct err){0};
 	if (check_run_dir(g, e) == 0 && check_gpus(g, e) == 0) {
 		start_make_ranks(g);
-		if (check_external(g, e) == 0 && hosts_start(g, e) == 0)
+		if (check_external(g, e) == 0 && hosts_start(g, e) == 0) {
+			for (int i = 0; i < g->hosts.n; i++)
+				if (g->hosts.list[i]->ranks)
+					start_tell_preload(g, g->hosts.list[i]);
 			return 0;
+		}
 	}
 	g->life.start_error = *e;
 	return -e->no;

@@ -97,6 +97,7 @@ store_spawn(struct group *g)
 	else
 		buf_addf(&env, "DDIP_STORE_ADDR=%s%c", strchr(master.p, ':') ? "::" : "0.0.0.0", 0);
 	buf_free(&master);
+	g->store.moved = g->life.state == G_READY && (g->store.moved || g->store.host != h);
 	g->store.host = h;
 	g->store.listening = false;
 	g->store.slot = agent_slot(h->agent, &store_slot, g);

@@ -101,6 +101,23 @@ task_close_fds(struct task *w)
 	w->payload.fd_count = 0;
 }
 
+void
+task_answer_all(struct task *w)
+{
+	struct req *r;
+
+	while ((r = TAILQ_FIRST(&w->waiters))) {
+		TAILQ_REMOVE(&w->waiters, r, link);
+		if (w->answer) {
+			w->answer(w, r);
+			continue;
+		}
+		r->err = w->err;
+		r->err.text[0] = '\0'; /* the text is reported once, by ended() */
+		req_done(r, -w->err.no);
+	}
+}
+
 bool
 task_is_program(const struct task *w)
 {

@@ -67,6 +67,7 @@ struct task_escalation {
 	int step;
 	bool disconnected; /* ranks whose program has ended have no connections any more */
 	bool preempt;	   /* the reason for signalling its ranks is a preemption */
+	bool timed_out;
 };
 
 struct task {
@@ -77,11 +78,12 @@ struct task {
 	int ready;	/* in two steps: subtasks that have finished the first */
 	struct err err; /* the outcome: the first failure */
 	int first;	/* index of the first subtask that failed; -1: none */
-	bool begun, done, dropped, timed_out;
+	bool begun, done, dropped;
 	struct task_times when;
-	struct req_list waiters; /* answered with err when the task is done */
-	struct cell *cell;	 /* TASK_RUN */
-	uint32_t number;	 /* of the cell or self-test, named by interrupts; 0: none */
+	struct req_list waiters; /* answered when the task is done: with err, or by answer() */
+	void (*answer)(struct task *w, struct req *r); /* may be NULL */
+	struct cell *cell;			       /* TASK_RUN */
+	uint32_t number; /* of the cell or self-test, named by interrupts; 0: none */
 	struct task_payload payload;
 	struct task_escalation escalation;
 	void (*ended)(struct task *w); /* its creator's callback: frees or keeps it */
@@ -111,6 +113,8 @@ bool task_has_collectives(const struct task *w);
 bool task_in_two_steps(const struct task *w);
 void task_close_fds(struct task *w);
 void task_stop_timers(struct task *w);
+/* It is done: answers those who wait for it. */
+void task_answer_all(struct task *w);
 /* Replaces a text of a subtask. */
 void task_set_text(char **to, struct slice s);
 void task_free(struct task *w);

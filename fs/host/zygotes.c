@@ -11,6 +11,7 @@ struct zygote {
 	uint32_t id;
 	struct agent *agent;
 	char *key, *phases, *failed;
+	char *not_preloaded;	/* lines; NULL: it has not tried yet */
 	unsigned groups;	/* that use it */
 	uint32_t tag;		/* of the pending request to start it */
 	struct timer *unwanted; /* while it is unused; then it is released */
@@ -24,6 +25,7 @@ free_zygote(struct zygote *z)
 	free(z->key);
 	free(z->phases);
 	free(z->failed);
+	free(z->not_preloaded);
 	free(z);
 }
 
@@ -164,4 +166,23 @@ zygotes_phases(struct agent *a, uint32_t zygote, const char **failed)
 
 	*failed = z ? z->failed : NULL;
 	return z && z->phases ? z->phases : "";
+}
+
+void
+zygotes_set_not_preloaded(struct agent *a, uint32_t zygote, struct slice lines)
+{
+	struct zygote *z = find(a, zygote);
+
+	if (!z)
+		return;
+	free(z->not_preloaded);
+	z->not_preloaded = slice_dup(lines);
+}
+
+const char *
+zygotes_not_preloaded(struct agent *a, uint32_t zygote)
+{
+	struct zygote *z = find(a, zygote);
+
+	return z && z->not_preloaded ? z->not_preloaded : "";
 }

@@ -22,5 +22,9 @@ void zygotes_release(struct agent *a, uint32_t zygote);
 /* The startup phases that a zygote reported, "" until then. *failed: why it could not start, or
  * NULL. */
 const char *zygotes_phases(struct agent *a, uint32_t zygote, const char **failed);
+/* Lines about the modules of `preload` that it could not import, "" if there are none or if it has
+ * not tried yet. */
+void zygotes_set_not_preloaded(struct agent *a, uint32_t zygote, struct slice lines);
+const char *zygotes_not_preloaded(struct agent *a, uint32_t zygote);
 
 #endif

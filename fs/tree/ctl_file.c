@@ -47,24 +47,69 @@ each_line(struct file *f, const char *p, size_t n, struct err *e,
 
 /* What the close of a ctl waits for. */
 struct ctl_input {
+	int refs;	     /* of the open file, and of each task that has not ended */
 	enum ctl_wait waits; /* of the last verb that sets it */
-	struct task *task;   /* the last one; it clears this pointer when it ends */
-	int task_errno;
+	struct task *last;   /* ends after those before it, or has failed; NULL: it has ended */
+	int task_errno;	     /* of the first task that failed and has not been told */
+	bool told;	     /* a waiter has been told the outcome of the task that is ending */
+};
+
+/* A task that a verb has made. */
+struct ctl_task {
+	struct ctl_input *in;
 	void (*ended)(struct task *w);
 };
 
 static void
+input_unref(struct ctl_input *in)
+{
+	if (--in->refs == 0)
+		free(in);
+}
+
+static void
 ctl_task_ended(struct task *w)
 {
-	struct ctl_input *in = w->arg;
+	struct ctl_task *t = w->arg;
+	struct ctl_input *in = t->in;
 
-	if (in) {
-		in->task = NULL;
+	if (in->last == w)
+		in->last = NULL;
+	if (in->told)
+		in->task_errno = 0;
+	else if (!in->task_errno)
 		in->task_errno = w->err.no;
-		in->ended(w);
-		return;
-	}
-	task_free(w);
+	in->told = false;
+	input_unref(in);
+	t->ended(w);
+	free(t);
+}
+
+/* Once all tasks have ended, waits until the group is in the state that was asked for. */
+static int
+wait_for_group(struct file *f, struct req *r)
+{
+	struct ctl_input *in = f->state;
+	struct group *g = f->node->at.g;
+	bool for_start = in->waits == WAITS_FOR_START;
+
+	in->waits = WAITS_FOR_NOTHING;
+	if (!lifecycle_settled(g) && caller_check_group(g, r, &r->err) < 0)
+		return -r->err.no;
+	return lifecycle_wait(g, r, for_start);
+}
+
+/* Answers who waited for the last task. The texts of failures are in `error` already. */
+static void
+ctl_answer(struct task *w, struct req *r)
+{
+	struct ctl_input *in = r->file->state;
+	int no = in->task_errno ? in->task_errno : w->err.no, result;
+
+	in->told = true;
+	result = no ? -no : wait_for_group(r->file, r);
+	if (result != PARKED)
+		req_done(r, result);
 }
 
 static int
@@ -72,6 +117,7 @@ ctl_do(struct file *f, const char *line, struct err *e)
 {
 	struct ctl_input *in = f->state;
 	struct ctl_result res;
+	struct ctl_task *t;
 	int r = ctl_line(f->node->at.g, line, &res, e);
 
 	if (r < 0)
@@ -79,12 +125,13 @@ ctl_do(struct file *f, const char *line, struct err *e)
 	if (res.waits)
 		in->waits = res.waits;
 	if (res.task) {
-		if (in->task)
-			in->task->arg = NULL;
-		in->task = res.task;
-		in->ended = res.task->ended;
-		res.task->arg = in;
+		t = xcalloc(1, sizeof(*t));
+		*t = (struct ctl_task){in, res.task->ended};
+		in->refs++;
+		in->last = res.task;
+		res.task->arg = t;
 		res.task->ended = ctl_task_ended;
+		res.task->answer = ctl_answer;
 	}
 	return 0;
 }
@@ -92,7 +139,10 @@ ctl_do(struct file *f, const char *line, struct err *e)
 static int
 ctl_open(struct file *f, struct req *r)
 {
-	f->state = xcalloc(1, sizeof(struct ctl_input));
+	struct ctl_input *in = xcalloc(1, sizeof(*in));
+
+	in->refs = 1;
+	f->state = in;
 	return 0;
 }
 
@@ -106,22 +156,19 @@ static int
 ctl_wait(struct file *f, struct req *r)
 {
 	struct ctl_input *in = f->state;
-	struct group *g = f->node->at.g;
-	enum ctl_wait waits = in->waits;
 	int task_errno = in->task_errno;
 
-	if (!waits || (f->flags & O_NONBLOCK))
+	if (!in->waits || (f->flags & O_NONBLOCK))
 		return 0;
-	if (in->task)
-		return caller_check(g, r, NULL, 0, &r->err) < 0 ? -r->err.no
-								: task_wait(in->task, r);
-	in->waits = WAITS_FOR_NOTHING;
+	if (in->last)
+		return caller_check(f->node->at.g, r, NULL, 0, &r->err) < 0
+			   ? -r->err.no
+			   : task_wait(in->last, r);
 	in->task_errno = 0;
-	if (task_errno)
-		return -task_errno;
-	if (!lifecycle_settled(g) && caller_check_group(g, r, &r->err) < 0)
-		return -r->err.no;
-	return lifecycle_wait(g, r, waits == WAITS_FOR_START);
+	if (!task_errno)
+		return wait_for_group(f, r);
+	in->waits = WAITS_FOR_NOTHING;
+	return -task_errno;
 }
 
 static int
@@ -133,13 +180,8 @@ ctl_flush(struct file *f, struct req *r)
 static void
 ctl_release(struct file *f)
 {
-	struct ctl_input *in = f->state;
-
-	if (in && in->task) {
-		in->task->ended = in->ended;
-		in->task->arg = NULL;
-	}
-	free(in);
+	if (f->state)
+		input_unref(f->state);
 }
 
 const struct file_ops ctl_file_group_ops = {

@@ -116,6 +116,33 @@ is 'reset of odd names' "$(line reset)" 0
 is 'all that the user made is gone' "$(errno read "$G/vars/__mine")" ENOENT
 is 'what a new process has is there again' "$(value '__name__, 5 in globals()')" "('__main__', False)"
 
+# several actions in one write: the first failure is told, and each has its say in error
+selftests() {
+	awk '/EOPNOTSUPP selftest: / { n += match($0, /\([0-9]+ times/) ? substr($0, RSTART + 1) : 1 } END { print n }' "$G/error"
+}
+: >"$G/error"
+refused='Operation not supported'
+actions=$'selftest 4K\nreset\nselftest 8K\nfree\n' # a selftest needs a process group
+is 'fsync tells the first failure' "$(errno fsync "$G/ctl" "$actions")" EOPNOTSUPP
+is 'close, too' "$(errno write "$G/ctl" "$actions")" EOPNOTSUPP
+is 'all failures are in error' "$(selftests)" 4
+like 'and in selftest' "$(cat "$G/selftest")" EOPNOTSUPP
+is 'what has been told is not told again' "$("$PLAIN_PYTHON" - "$G/ctl" <<-'END'
+	import errno, os, sys
+	def told(text):
+	    os.write(fd, text)
+	    try:
+	        os.fsync(fd)
+	    except OSError as e:
+	        return os.strerror(e.errno)
+	    return 0
+	fd = os.open(sys.argv[1], os.O_RDWR)
+	print(told(b"selftest 4K\nreset\n"), told(b"reset\nfree\n"), told(b"reset\nselftest 4K\n"), os.close(fd))
+END
+)" "$refused 0 $refused None"
+is 'without waiting' "$(errno nonblock "$G/ctl" "$actions") $(line reset)" '0 0'
+is 'all of those are told as well' "$(selftests)" 8
+
 # signals to all ranks and to one; the end of standard input
 cell 'import signal, sys, time
 got = []

@@ -59,3 +59,28 @@ is 'the first group goes on' "$(value '__import__("os").environ["TRY"]')" "'9'"
 until_true no_more_than 3 || bad "$(zygotes | wc -l) zygotes are left after the other group is gone"
 printf 'restart\n' >"$G/ctl"
 is 'and it starts again' "$(value '__import__("os").environ["TRY"]')" "'9'"
+
+# modules that cannot be imported ahead: error and events name them, and the start goes on
+mkdir "$T/modules"
+echo 'import sys; sys.exit("no module but a program")' >"$T/modules/ends.py"
+echo 'import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()' >"$T/modules/threads.py"
+exec 5<"$G/events"
+is 'a start with such modules' \
+	"$(errno write "$G/ctl" "stop
+env PYTHONPATH=$T/modules
+preload nosuch json ends
+start
+")" 0
+like 'an event has the name and the exception' "$(await 5 ' preload-failed ')" \
+	"preload-failed nosuch: ModuleNotFoundError: No module named 'nosuch'\$"
+like 'for each of them' "$(await 5 ' preload-failed ')" 'preload-failed ends: SystemExit: no module but a program$'
+like 'and error' "$(grep -o 'EREMOTEIO preload: .*' "$G/error")" \
+	"^EREMOTEIO preload: nosuch: ModuleNotFoundError: [^ ]* module named 'nosuch'
+EREMOTEIO preload: ends: SystemExit: no module but a program\$"
+is 'the next start tells it again' "$(errno write "$G/ctl" $'restart\n'; grep -c 'preload: .* (2 times)' "$G/error")" $'0\n2'
+is 'the others are there' "$(value '"json" in __import__("sys").modules')" True
+printf '%s\n' stop 'preload threads' start >"$G/ctl"
+like 'a module that starts threads is told as well' "$(await 5 'preload-failed threads')" 'ranks will start cold$'
+is 'its ranks start' "$(errno write "$G/ctl" $'restart\n'; value 1)" $'0\n1'
+printf '%s\n' stop preload start >"$G/ctl"
+exec 5<&-
