@@ -253,7 +253,7 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 		const struct failure *f = &g->journal.errors[i];
 
 		buf_addf(
-		    out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
+		    out, "%llu %.6f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
 		add_indented(f->what, out);
 		buf_adds(out, ": ");
 		add_indented(f->text, out);

@@ -7,7 +7,7 @@ import time
 
 from ddip import files, p9_file
 from output import print_end
-from tool import OK, number_of, write_all
+from tool import OK, number_of, put_out
 
 _PIECE = p9_file.AHEAD
 _LAST_LINES = 5  # of the rank's earlier output
@@ -53,4 +53,4 @@ def _talk(tool, follow, name):
                 with tool.telling(name):
                     files.write(stdin, data)
             else:
-                write_all(1, data)
+                put_out(data)

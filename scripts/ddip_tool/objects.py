@@ -5,7 +5,7 @@ import os
 import stat
 
 from ddip import files
-from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, write_all
+from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, put_out
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -83,15 +83,16 @@ def pull(tool, words):
         source = files.open_(path)
     with source, files.open_(file, _CREATE, 0o666) if file else contextlib.nullcontext() as target:
         while piece := source.read(_PIECE):
-            _write(target, piece, file)
+            if target:
+                _write(target, piece, file)
+            else:
+                put_out(piece)
     return OK
 
 
 def _write(target, piece, file):
-    """Writes a piece to an open file, or to standard output. Raises Failure."""
+    """Writes a piece to an open file. Raises Failure."""
     try:
-        files.write_all(target, piece) if target else write_all(1, piece)
-    except BrokenPipeError:
-        raise
+        files.write_all(target, piece)
     except OSError as e:
-        raise Failure(REFUSED, f"{file or 'standard output'}: {e.strerror}") from e
+        raise Failure(REFUSED, f"{file}: {e.strerror}") from e

@@ -4,7 +4,7 @@ import os
 import stat
 
 from ddip import files
-from tool import OK, USAGE, Failure, Options, write_all
+from tool import OK, USAGE, Failure, Options, put_out
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -23,7 +23,7 @@ def cat(tool, words):
         tool.show(f"cat {path}")
         with files.open_(path) as file:
             while piece := file.read(_PIECE):
-                write_all(1, piece)
+                put_out(piece)
     return OK
 
 
@@ -50,7 +50,7 @@ def ls(tool, words):
         names = sorted(files.listdir(path)) if is_dir else [path]
         for name in names:
             whole = os.path.join(path, name)
-            write_all(1, os.fsencode(f"{_about(whole)} {name}\n" if long else f"{name}\n"))
+            put_out(os.fsencode(f"{_about(whole)} {name}\n" if long else f"{name}\n"))
     return OK
 
 

@@ -10,7 +10,7 @@ import string
 from cells import FLAGS, VALUED, Choice, run_cell
 from ddip import complete
 from ddip.errors import DipError
-from tool import OK, Options, complain, say
+from tool import OK, Failure, Options, complain, say
 
 _HISTORY_LINES = 5000
 _PASTE = "set enable-bracketed-paste on"  # pasted text is one source, including its empty lines
@@ -48,7 +48,7 @@ def shell(tool, words):
 def _run(tool, source, choice):
     try:
         run_cell(tool, source, choice, results=True)
-    except DipError as e:
+    except (DipError, Failure) as e:
         say(str(e))
     except KeyboardInterrupt:  # it no longer follows the cell, and said so
         pass
