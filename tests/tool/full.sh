@@ -52,6 +52,15 @@ rewrite() {
 run rewrite
 like 'an error that only close(2) reports' "$status $out" '^4 ddip: standard output: '
 
+# shellcheck disable=SC2016
+for closed in '>' '<'; do
+	run sh -c "ddip shell $closed&-"
+	like "a shell with $closed&-" "$status $out" '^4 ddip: a shell needs [a-z ]*$'
+done
+
+full ddip shell <<<'print(1)'
+like 'a shell' "$status $out" '^4 ddip: standard output: No space left on device$'
+
 # ---- the mount did not keep all of it
 
 # the output of both ranks waits in the pipe's writer until it is no longer kept
