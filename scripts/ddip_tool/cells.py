@@ -306,8 +306,10 @@ def wait(tool, words):
     if len(words) > 1:
         raise tool.misuse()
     name = f"cells/{words[0] if words else 'last'}"
-    if not files.exists(tool.path(name)):
-        raise DipError(f"no cell {words[0] if words else 'yet'} in {tool.group.path}", 2)
+    is_name = not words or (words[0] and "/" not in words[0])
+    if not is_name or not files.exists(tool.path(name)):
+        which = (words[0] or "''") if words else "yet"
+        raise DipError(f"no cell {which} in {tool.group.path}", 2)
     # `last` may point to another cell later
     if not words:
         name = f"cells/{files.readlink(tool.path(name))}"

@@ -40,7 +40,7 @@ def push(tool, words):
     try:
         source = open(0 if file == "-" else file, "rb", buffering=0, closefd=file != "-")
     except OSError as e:
-        raise Failure(NOTHING, f"{file}: {e.strerror}") from None
+        raise Failure(NOTHING, f"{file or repr(file)}: {e.strerror}") from None
     with source:
         tool.put(f"{folder}/{name}", iter(lambda: source.read(_PIECE), b""))
     return OK
@@ -66,11 +66,14 @@ def pull(tool, words):
     folder, rest = _place(tool, words)
     if len(rest) not in (1, 2):
         raise tool.misuse()
-    name, file = rest[0], rest[1] if len(rest) == 2 and rest[1] != "-" else ""
+    name, file = rest[0], rest[1] if len(rest) == 2 else "-"
+    if not file:
+        raise Failure(USAGE, "the file's name is empty")
+    file = "" if file == "-" else file
     if "." not in name:
         name += _view_of(file)
     path = tool.path(f"{folder}/{name}")
-    if not files.exists(path):
+    if not name or not files.exists(path):
         variable = name.partition(".")[0]
         text = f"no variable {variable} in {tool.path(folder)}, or nothing by the name of {name}"
         raise Failure(NOTHING, text)

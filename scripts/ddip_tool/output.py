@@ -12,7 +12,8 @@ _LINES = 10  # the default of tail
 def tail(tool, words):
     """Prints the last lines of a rank's output; -f: new ones as well."""
     options = Options(tool, words, {"f": "follow", "e": "stderr"}, {"n": "lines"})
-    words, count = options.rest, options.last("lines") or str(_LINES)
+    words, count = options.rest, options.last("lines")
+    count = str(_LINES) if count is None else count
     if len(words) > 1 or not count.isdecimal():
         raise tool.misuse()
     count, what = int(count), "stderr" if options.has("stderr") else "stdout"

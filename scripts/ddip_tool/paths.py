@@ -1,5 +1,6 @@
 """ddip cat, write, ls, cp, rm, mkdir: files below the mount, or behind the socket, by path."""
 
+import errno
 import os
 import stat
 
@@ -21,6 +22,8 @@ def cat(tool, words):
     for word in words:
         path = _inside(tool, word)
         tool.show(f"cat {path}")
+        if files.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         with files.open_(path) as file:
             while piece := file.read(_PIECE):
                 put_out(piece)

@@ -144,7 +144,7 @@ class Tool:
     def group(self):
         """The group that is meant. Raises Failure."""
         path = os.path.join(self.mount, self._name)
-        if not files.isdir(path):
+        if not self._name or not files.isdir(path):
             text = f"no group '{self._name}' in {self.mount} (make one: mkdir {path})"
             raise Failure(NOTHING, text)
         return Group(path)
