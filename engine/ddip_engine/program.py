@@ -197,10 +197,7 @@ def _leave(around):
     os.umask(around.umask)
     atexit.register, atexit.unregister = _real_register, _real_unregister
     os.execve, os.execv = _real_execve, _real_execv
-    names = state.main.__dict__
-    for name in _MAIN_NAMES:
-        names.pop(name, None)
-    names.update(around.names)
+    _replace_names(around.names)
     state.give_back(state.main, around.engine_names)
     sys.argv = around.argv
     sys.path[:] = around.path
@@ -217,16 +214,22 @@ def _leave(around):
 
 def _set_names(program, file):
     """Gives `__main__` the names that Python gives it; runpy replaces those of a module."""
-    names = state.main.__dict__
-    for name in _MAIN_NAMES:
-        names.pop(name, None)
-    names.update(__spec__=None, __package__=None, __doc__=None)
+    names = {"__spec__": None, "__package__": None, "__doc__": None}
     if sys.version_info < (3, 14):  # since then, they are made when they are asked for
         names["__annotations__"] = {}
     if program.module or program.argv[0] == "-":
         names["__loader__"] = BuiltinImporter
     else:
         names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+    _replace_names(names)
+
+
+def _replace_names(names):
+    """Of the names that Python gives `__main__`, only these stay there."""
+    main = state.main.__dict__
+    for name in _MAIN_NAMES:
+        main.pop(name, None)
+    main.update(names)
 
 
 def environment(given):

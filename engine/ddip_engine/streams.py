@@ -215,7 +215,7 @@ class _Stdin(io.TextIOBase):
         if self._ended:
             return False
         flush()
-        data = _ddip.stdin_read()
+        data = _ddip.stdin_read(_password)
         self._held += data
         self._ended = not data
         return bool(data)

@@ -271,14 +271,14 @@ tell_number(const char *type, size_t n)
 }
 
 static PyObject *
-py_stdin_read(PyObject *module, PyObject *unused)
+py_stdin_read(PyObject *module, PyObject *secret)
 {
 	struct buf b = {0};
 	PyObject *bytes = NULL;
 	bool waits = !rank_stdin_ready();
 	int r;
 
-	if (waits && !tell_number("Ninput", 1))
+	if (waits && !tell_number("Ninput", PyObject_IsTrue(secret) ? 2 : 1))
 		return NULL;
 	do {
 		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b);
@@ -436,7 +436,7 @@ static PyMethodDef methods[] = {
 	"device_mark(device, stream): copies come behind it"},
     {"device_lost", py_device_lost, METH_NOARGS, "The error that reported the loss of the context"},
     {"device_memory", py_device_memory, METH_O, "device_memory(device) -> (free, all)"},
-    {"stdin_read", py_stdin_read, METH_NOARGS, "Waits for input; b'' at its end"},
+    {"stdin_read", py_stdin_read, METH_O, "Waits for input; b'' at its end"},
     {"stdin_drop", py_stdin_drop, METH_NOARGS, "Drops unread input, and its end"},
     {"title", py_title, METH_O, "title(text): sets what ps shows"},
     {"collective", py_collective, METH_O, "collective(name or None)"},

@@ -87,8 +87,9 @@
  *                              -1). What is written goes to memory shared with the agent, so that
  *                              not even SIGKILL loses a byte; it stays in order with other kinds,
  *                              and with what C code or a child wrote before
- *   stdin_read() -> bytes      blocks without the GIL for Nstdin; b"" at the end. Sends Ninput
- *                              before and after, if it has to wait
+ *   stdin_read(secret) -> bytes
+ *                              blocks without the GIL for Nstdin; b"" at the end. Sends Ninput
+ *                              before and after, if it has to wait; secret: for a password
  *   stdin_drop()               drops input that has not been read, and its end
  *   title(text)                sets the process title that ps shows
  *   collective(name or None)   user code enters (leaves) a collective: what Nabort 0 checks

@@ -71,7 +71,7 @@ struct rank_output {
 
 /* A rank's standard input. */
 struct rank_input {
-	bool waits;    /* the program is waiting for input */
+	uint8_t waits; /* the program is waiting for input; 2: for a password */
 	size_t unread; /* bytes that the program has not read yet */
 };
 

@@ -189,7 +189,7 @@ rank_set_dead(struct rank *k, const char *how)
 	k->died_as = R_NONE;
 	k->pid = 0;
 	k->cell = 0;
-	k->input.waits = false;
+	k->input.waits = 0;
 	free(k->last_exit);
 	k->last_exit = xstrdup(how);
 	rank_set_state(k, R_DEAD);

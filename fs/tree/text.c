@@ -189,6 +189,8 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	gpu_file_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
+	if (k->input.waits)
+		buf_addf(out, "input %s\n", k->input.waits == 2 ? "password" : "text");
 	if (*k->spawn_method)
 		buf_addf(out, "spawn_method %s\n", k->spawn_method);
 	if (k->last_exit)
@@ -253,7 +255,7 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 		const struct failure *f = &g->journal.errors[i];
 
 		buf_addf(
-		    out, "%llu %.3f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
+		    out, "%llu %.6f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
 		add_indented(f->what, out);
 		buf_adds(out, ": ");
 		add_indented(f->text, out);

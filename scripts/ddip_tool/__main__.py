@@ -78,7 +78,9 @@ def main(named, group, trace, usage, *words):
     try:
         if _interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        return _VERBS[call.verb](call, words)
+        status = _VERBS[call.verb](call, words)
+        tool.end_output()
+        return status
     except KeyboardInterrupt:
         return tool.INTERRUPTED
     except BrokenPipeError:  # the reader is gone

@@ -1,13 +1,15 @@
 """ddip attach: prints what a rank prints, and passes lines to its input() and debugger."""
 
+import contextlib
 import os
 import select
 import signal
 import time
 
 from ddip import files, p9_file
+from echo import LOOK_MS, Echo, is_foreground
 from output import print_end
-from tool import OK, number_of, write_all
+from tool import OK, number_of, put_out
 
 _PIECE = p9_file.AHEAD
 _LAST_LINES = 5  # of the rank's earlier output
@@ -29,20 +31,63 @@ def attach(tool, words):
 
     signal.signal(signal.SIGINT, interrupt)
     # opened before the last lines are printed, so that nothing is missed in between
-    with files.open_(tool.path(f"{rank}/follow")) as follow:
+    with files.open_(tool.path(f"{rank}/follow")) as follow, _Secrecy(tool, rank) as secrecy:
         print_end(tool.path(f"{rank}/stdout"), _LAST_LINES)
-        _talk(tool, follow, f"{rank}/stdin")
+        _talk(tool, follow, f"{rank}/stdin", secrecy)
     return OK
 
 
-def _talk(tool, follow, name):
+class _Secrecy:
+    """Turns the terminal's echo off while the rank waits for a password."""
+
+    def __init__(self, tool, rank):
+        self._status = tool.path(f"{rank}/status")
+        self._echo = Echo()
+        self._wanted = False
+        self.events = files.open_(tool.path("events"))  # a new one says when to look at the status
+
+    def __enter__(self):
+        self._echo.guard()
+        self._look()
+        return self
+
+    def __exit__(self, *exc_info):
+        self._echo.__exit__(*exc_info)
+        self.events.close()
+
+    def take_events(self):
+        """Call it when there are new events."""
+        with contextlib.suppress(OSError):  # the group is gone, as the output will tell
+            self.events.read(_PIECE)
+        self._look()
+
+    def _look(self):
+        with contextlib.suppress(OSError):
+            self._wanted = "\ninput password\n" in files.read_text(self._status)
+
+    def answered(self):
+        """A line was passed on: the rank asks again if it wants another one."""
+        self._wanted = False
+
+    def set(self):
+        """Sets the echo. Returns the milliseconds after which to do so again; None: no need."""
+        if is_foreground():
+            self._echo.set(not self._wanted)
+        return LOOK_MS if self._wanted else None
+
+
+def _talk(tool, follow, name, secrecy):
     """Copies both ways until either side ends. name: the rank's input."""
     stdin = tool.path(name)
     while True:
+        events = secrecy.events.arm()
         poller = select.poll()
-        poller.register(follow.arm(), select.POLLIN)
-        poller.register(0, select.POLLIN)
-        for fd, _ in poller.poll():
+        for fd in (follow.arm(), events, 0):
+            poller.register(fd, select.POLLIN)
+        for fd, _ in poller.poll(secrecy.set()):
+            if fd == events:
+                secrecy.take_events()
+                continue
             data = os.read(0, _PIECE) if fd == 0 else follow.read(_PIECE)
             if not data and fd != 0 and files.exists(stdin):
                 time.sleep(files.LOOK_S)
@@ -52,5 +97,6 @@ def _talk(tool, follow, name):
             if fd == 0:
                 with tool.telling(name):
                     files.write(stdin, data)
+                secrecy.answered()
             else:
-                write_all(1, data)
+                put_out(data)

@@ -1,6 +1,7 @@
 """Runs a cell, from its submission to its exit status, and prints its output; exec and wait."""
 
 import contextlib
+import errno
 import os
 import re
 
@@ -19,6 +20,7 @@ from tool import (
     Options,
     bytes_of,
     complain,
+    put_out,
     say,
     status_of,
     write_all,
@@ -32,8 +34,8 @@ _UNKNOWN_BYTES = _UNKNOWN.encode()
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
 
-
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_LOST = re.compile(r"output: (output of rank (\d+) is lost: .*)")  # an entry of `error`
 
 
 def _check(tool, ranks):
@@ -82,12 +84,15 @@ class Printer:
         self._results = results  # also prints the values of last expressions
         self._red = choice.red
         self._lines = Lines(self._write)
-        self.failed = None  # the first OSError of a write to standard output
+        self.failed = None  # (stream, OSError) of the first write that failed
+        self.dropped = 0  # bytes that the mount did not keep, of all ranks
         self.is_unread = False  # what it writes to is a pipe that nobody reads any more
 
     def take(self, message):
         """Prints a message if it is to be shown."""
-        kind, rank = message["type"], message["rank"]
+        kind, rank = message["type"], message.get("rank")
+        if kind == "dropped":
+            self.dropped += message["bytes"]
         if self._seen is not None and rank not in self._seen:
             return
         if kind == "stream":
@@ -121,8 +126,8 @@ class Printer:
             write_all(fd, bytes_of(text))
         except OSError as e:
             self.is_unread = self.is_unread or isinstance(e, BrokenPipeError)
-            if fd == 1:
-                self.failed = self.failed or e
+            if fd == 1 or e.errno != errno.EBADF:  # a closed stderr is closed on purpose
+                self.failed = self.failed or ("stderr" if fd == 2 else "stdout", e)
 
 
 class Exact:
@@ -220,7 +225,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
         tool.show(f"exec 3<>{tool.path('cell' + ranks)}; dd >&3 <<<SOURCE; read number <&3")
         cell = cells.submit(tool.group, source, choice.ranks)
         submitted()
-        write_all(1, b"%d\n" % cell.number)
+        put_out(b"%d\n" % cell.number)
         return OK
     tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
     with (
@@ -252,12 +257,33 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
         complain(traceback)
         if status != RAISED:
             complain(_new_lines(tool.read(f"cells/{cell.number}/error"), traceback))
-    elif printer.failed and not isinstance(printer.failed, BrokenPipeError):
-        place = f"{cell.path}/rank{choice.first}/stdout"
-        raise Failure(
-            REFUSED, f"standard output: {printer.failed.strerror}; all of it is in {place}"
-        )
+    elif text := _missing(cell, choice, printer):
+        raise Failure(REFUSED, text)
     return status
+
+
+def _missing(cell, choice, printer):
+    """What to say if not all of the output was shown; "" if it was, or nobody reads it."""
+    if printer.is_unread:
+        return ""
+    if printer.failed:
+        name, error = printer.failed
+        place = f"{cell.path}/rank{choice.first}/{name}"
+        what = "standard error" if name == "stderr" else "standard output"
+        return f"{what}: {error.strerror}; all of it is in {place}"
+    if choice.quiet:
+        return ""
+    if printer.dropped:
+        return f"{printer.dropped} bytes of the ranks' output are missing: `spool` kept fewer"
+    return _lost(cell, choice.shown())
+
+
+def _lost(cell, shown):
+    """The group's own words if output of these ranks (None: all) was lost while the cell ran."""
+    lost = [(at, _LOST.match(text)) for at, text in cell.group.failures()]
+    lost = [(at, found) for at, found in lost if found and (not shown or int(found[2]) in shown)]
+    began = float(cell.status().get("began", 0)) if lost else 0
+    return "; ".join(found[1] for at, found in lost if at >= began)
 
 
 def _new_lines(error, traceback):
@@ -280,8 +306,10 @@ def wait(tool, words):
     if len(words) > 1:
         raise tool.misuse()
     name = f"cells/{words[0] if words else 'last'}"
-    if not files.exists(tool.path(name)):
-        raise DipError(f"no cell {words[0] if words else 'yet'} in {tool.group.path}", 2)
+    is_name = not words or (words[0] and "/" not in words[0])
+    if not is_name or not files.exists(tool.path(name)):
+        which = (words[0] or "''") if words else "yet"
+        raise DipError(f"no cell {which} in {tool.group.path}", 2)
     # `last` may point to another cell later
     if not words:
         name = f"cells/{files.readlink(tool.path(name))}"

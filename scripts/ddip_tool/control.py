@@ -8,7 +8,7 @@ import select
 from cells import VALUED
 from ddip import files, mount
 from ddip.errors import DipError
-from tool import NOTHING, OK, REFUSED, Failure, Options, write_all
+from tool import NOTHING, OK, REFUSED, Failure, Options, put_out
 
 _END_MS = 10000  # for a rank to exit after its daemon
 
@@ -27,7 +27,7 @@ def status(tool, words):
         raise tool.misuse()
     tool.show(f"cat {tool.path('status')} {tool.path('ranks')}")
     for name in ("status", "ranks"):
-        write_all(1, files.read(tool.path(name)))
+        put_out(files.read(tool.path(name)))
     return OK
 
 
@@ -57,10 +57,10 @@ def selftest(tool, words):
     except DipError as e:
         if e.errno != errno.EREMOTEIO:
             raise
-        write_all(1, files.read(tool.path("selftest")))
+        put_out(files.read(tool.path("selftest")))
         raise
     tool.show(f"cat {tool.path('selftest')}")
-    write_all(1, files.read(tool.path("selftest")))
+    put_out(files.read(tool.path("selftest")))
     return OK
 
 

@@ -1,9 +1,20 @@
 """The echo of the terminal at standard input, which is off while a password is typed."""
 
 import contextlib
+import os
 import signal
 import termios
 import threading
+
+LOOK_MS = 100  # between looks whether this is a job in the foreground
+
+
+def is_foreground():
+    """False for a background job, which would be stopped if it read from the terminal."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return True
 
 
 class Echo:

@@ -5,7 +5,7 @@ import os
 import stat
 
 from ddip import files
-from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, write_all
+from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, put_out
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -40,7 +40,7 @@ def push(tool, words):
     try:
         source = open(0 if file == "-" else file, "rb", buffering=0, closefd=file != "-")
     except OSError as e:
-        raise Failure(NOTHING, f"{file}: {e.strerror}") from None
+        raise Failure(NOTHING, f"{file or repr(file)}: {e.strerror}") from None
     with source:
         tool.put(f"{folder}/{name}", iter(lambda: source.read(_PIECE), b""))
     return OK
@@ -66,11 +66,14 @@ def pull(tool, words):
     folder, rest = _place(tool, words)
     if len(rest) not in (1, 2):
         raise tool.misuse()
-    name, file = rest[0], rest[1] if len(rest) == 2 and rest[1] != "-" else ""
+    name, file = rest[0], rest[1] if len(rest) == 2 else "-"
+    if not file:
+        raise Failure(USAGE, "the file's name is empty")
+    file = "" if file == "-" else file
     if "." not in name:
         name += _view_of(file)
     path = tool.path(f"{folder}/{name}")
-    if not files.exists(path):
+    if not name or not files.exists(path):
         variable = name.partition(".")[0]
         text = f"no variable {variable} in {tool.path(folder)}, or nothing by the name of {name}"
         raise Failure(NOTHING, text)
@@ -83,15 +86,16 @@ def pull(tool, words):
         source = files.open_(path)
     with source, files.open_(file, _CREATE, 0o666) if file else contextlib.nullcontext() as target:
         while piece := source.read(_PIECE):
-            _write(target, piece, file)
+            if target:
+                _write(target, piece, file)
+            else:
+                put_out(piece)
     return OK
 
 
 def _write(target, piece, file):
-    """Writes a piece to an open file, or to standard output. Raises Failure."""
+    """Writes a piece to an open file. Raises Failure."""
     try:
-        files.write_all(target, piece) if target else write_all(1, piece)
-    except BrokenPipeError:
-        raise
+        files.write_all(target, piece)
     except OSError as e:
-        raise Failure(REFUSED, f"{file or 'standard output'}: {e.strerror}") from e
+        raise Failure(REFUSED, f"{file}: {e.strerror}") from e

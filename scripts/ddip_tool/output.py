@@ -3,7 +3,7 @@
 import re
 
 from ddip import files
-from tool import OK, Options, number_of, write_all
+from tool import OK, Options, number_of, put_out
 
 _PIECE = 64 << 10
 _LINES = 10  # the default of tail
@@ -12,7 +12,8 @@ _LINES = 10  # the default of tail
 def tail(tool, words):
     """Prints the last lines of a rank's output; -f: new ones as well."""
     options = Options(tool, words, {"f": "follow", "e": "stderr"}, {"n": "lines"})
-    words, count = options.rest, options.last("lines") or str(_LINES)
+    words, count = options.rest, options.last("lines")
+    count = str(_LINES) if count is None else count
     if len(words) > 1 or not count.isdecimal():
         raise tool.misuse()
     count, what = int(count), "stderr" if options.has("stderr") else "stdout"
@@ -37,7 +38,7 @@ def print_end(path, count):
             begin = max(0, at - _PIECE)
             end, at = files.read_range(file, begin, at) + end, begin
     lines = end.splitlines(keepends=True)
-    write_all(1, b"".join(lines[max(0, len(lines) - count) :]))
+    put_out(b"".join(lines[max(0, len(lines) - count) :]))
     return size
 
 
@@ -51,7 +52,7 @@ def _follow(tool, rank, count):
         if rank:
             print_end(tool.path(f"{rank}/stdout"), count)
         while data := files.read_live(live, _PIECE, tool.group.path):
-            write_all(1, data)
+            put_out(data)
 
 
 def _follow_stderr(tool, rank, count):
@@ -63,7 +64,7 @@ def _follow_stderr(tool, rank, count):
             with files.open_(path) as file:
                 size = file.size()
                 at = at if at <= size else 0  # its content was dropped
-                write_all(1, files.read_range(file, at, size))
+                put_out(files.read_range(file, at, size))
                 at = size
 
 
@@ -74,7 +75,7 @@ def stack(tool, words):
     if words:
         name = f"rank{number_of(tool, words[0])}/stack"
         tool.show(f"cat {tool.path(name)}")
-        write_all(1, files.read(tool.path(name)))
+        put_out(files.read(tool.path(name)))
         return OK
     same = {}  # text without the threads' addresses -> (text, ranks)
     for rank in range(tool.group.size):
@@ -83,5 +84,5 @@ def stack(tool, words):
         same.setdefault(re.sub("0x[0-9a-f]+", "", text), (text, []))[1].append(str(rank))
     for text, ranks in same.values():
         noun = "ranks" if len(ranks) > 1 else "rank"
-        write_all(1, f"{noun} {','.join(ranks)}:\n{text}".encode())
+        put_out(f"{noun} {','.join(ranks)}:\n{text}".encode())
     return OK

@@ -1,10 +1,11 @@
 """ddip cat, write, ls, cp, rm, mkdir: files below the mount, or behind the socket, by path."""
 
+import errno
 import os
 import stat
 
 from ddip import files
-from tool import OK, USAGE, Failure, Options, write_all
+from tool import OK, USAGE, Failure, Options, put_out
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -21,9 +22,11 @@ def cat(tool, words):
     for word in words:
         path = _inside(tool, word)
         tool.show(f"cat {path}")
+        if files.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         with files.open_(path) as file:
             while piece := file.read(_PIECE):
-                write_all(1, piece)
+                put_out(piece)
     return OK
 
 
@@ -50,7 +53,7 @@ def ls(tool, words):
         names = sorted(files.listdir(path)) if is_dir else [path]
         for name in names:
             whole = os.path.join(path, name)
-            write_all(1, os.fsencode(f"{_about(whole)} {name}\n" if long else f"{name}\n"))
+            put_out(os.fsencode(f"{_about(whole)} {name}\n" if long else f"{name}\n"))
     return OK
 
 

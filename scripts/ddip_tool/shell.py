@@ -6,11 +6,12 @@ import functools
 import importlib
 import os
 import string
+import sys
 
 from cells import FLAGS, VALUED, Choice, run_cell
 from ddip import complete
 from ddip.errors import DipError
-from tool import OK, Options, complain, say
+from tool import OK, REFUSED, Failure, Options, bytes_of, complain, put_out, say
 
 _HISTORY_LINES = 5000
 _PASTE = "set enable-bracketed-paste on"  # pasted text is one source, including its empty lines
@@ -29,6 +30,8 @@ def shell(tool, words):
     options = Options(tool, words, FLAGS, VALUED)
     if options.rest or options.has("quiet") or options.has("detach"):
         raise tool.misuse()
+    if sys.stdin is None or sys.stdout is None:
+        raise Failure(REFUSED, "a shell needs a standard input and a standard output")
     choice = Choice(tool, options)
     name = os.path.basename(tool.group.path)
     history = os.environ.get("DDIP_HISTORY") or os.path.expanduser("~/.ddip_history")
@@ -48,7 +51,7 @@ def shell(tool, words):
 def _run(tool, source, choice):
     try:
         run_cell(tool, source, choice, results=True)
-    except DipError as e:
+    except (DipError, Failure) as e:
         say(str(e))
     except KeyboardInterrupt:  # it no longer follows the cell, and said so
         pass
@@ -61,7 +64,7 @@ def _read(prompt):
     lines = []
     try:
         while True:
-            lines.append(input("... " if lines else prompt))
+            lines.append(_line("... " if lines else prompt))
             if _is_whole("\n".join(lines), compiler):
                 return "\n".join(lines) + "\n"
     except KeyboardInterrupt:
@@ -69,6 +72,13 @@ def _read(prompt):
         return ""
     except EOFError:
         return None
+
+
+def _line(prompt):
+    if os.isatty(0) and os.isatty(1):
+        return input(prompt)
+    put_out(bytes_of(prompt))  # input() would keep what it cannot write, and fail when Python ends
+    return input()
 
 
 def _is_whole(source, compiler):

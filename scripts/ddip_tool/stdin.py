@@ -12,12 +12,11 @@ import threading
 import time
 
 from ddip import files
-from echo import Echo
+from echo import LOOK_MS, Echo, is_foreground
 from tool import say
 
 _PIECE = 1 << 20
 _FULL_S = 0.05  # between attempts to write into a full input
-_LOOK_MS = 100  # at a terminal, between looks whether this is a job in the foreground
 
 
 class Stdin:
@@ -54,7 +53,7 @@ class Stdin:
     def ask(self, rank, secret=False):
         """Serves a rank that waits for input; secret: a terminal does not show what is typed."""
         mine = rank == self._rank
-        if self._terminal and not (mine and _is_foreground()):
+        if self._terminal and not (mine and is_foreground()):
             say(f"rank {rank} waits for input: {'fg, or ' * mine}ddip attach {rank}")
         if mine and not self._ended:
             if secret and self._terminal:
@@ -114,7 +113,7 @@ class Stdin:
             if self._may_read():
                 self._set_echo()
                 poller.register(0, select.POLLIN)
-            ready = dict(poller.poll(_LOOK_MS if self._terminal else None))
+            ready = dict(poller.poll(LOOK_MS if self._terminal else None))
             if self._stop in ready:
                 return False
             if 0 in ready and self._may_read():
@@ -126,7 +125,7 @@ class Stdin:
 
     def _may_read(self):
         """False for a background job at a terminal: what is typed there is not for it."""
-        return not self._terminal or _is_foreground()
+        return not self._terminal or is_foreground()
 
     def _write(self, data):
         """Writes data to the rank's input; drops what the rank no longer accepts."""
@@ -156,11 +155,3 @@ class Stdin:
             self._tool.tell(f"rank{rank}/ctl", "eof")
         except OSError as e:
             say(f"rank {rank} waits for input, which has ended: {e.strerror}")
-
-
-def _is_foreground():
-    """False for a background job, which would be stopped if it read from the terminal."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return True

@@ -83,6 +83,29 @@ def write_all(fd, data):
         view = view[os.write(fd, view) :]
 
 
+@contextlib.contextmanager
+def output_told():
+    """Turns an OSError of standard output into a Failure, except for a pipe that nobody reads."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise Failure(REFUSED, f"standard output: {e.strerror}") from e
+
+
+def put_out(data):
+    """Writes bytes to standard output. Raises Failure, or BrokenPipeError."""
+    with output_told():
+        write_all(1, data)
+
+
+def end_output():
+    """Closes standard output: some file systems report only then that there was no room."""
+    with output_told():
+        os.close(1)
+
+
 def number_of(tool, word):
     """The number of an existing rank. Raises Failure."""
     if not word.isdecimal():
@@ -121,7 +144,7 @@ class Tool:
     def group(self):
         """The group that is meant. Raises Failure."""
         path = os.path.join(self.mount, self._name)
-        if not files.isdir(path):
+        if not self._name or not files.isdir(path):
             text = f"no group '{self._name}' in {self.mount} (make one: mkdir {path})"
             raise Failure(NOTHING, text)
         return Group(path)

@@ -9,7 +9,7 @@ import time
 
 from ddip import files
 from ddip.errors import DipError
-from tool import NOTHING, OK, USAGE, Failure, Options, say, write_all
+from tool import NOTHING, OK, USAGE, Failure, Options, put_out, say
 
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
 _COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
@@ -42,7 +42,7 @@ def top(tool, words):
             time.sleep(delay)
         watch.look()
         text = "".join(f"{text}\n" for _, text in watch.lines(None))
-        write_all(1, text.encode("utf-8", "replace"))
+        put_out(text.encode("utf-8", "replace"))
     return OK
 
 

@@ -87,6 +87,12 @@ for list in x 1-0 ',' ''; do
 	run "$ddip" exec -r "$list" '1'
 	is "no list of ranks: '$list'" $status 2
 done
+for words in "2 pull x '' : the file's name is empty" "3 pull '' : no variable " "3 push x '' : '': No such file" \
+	"3 wait '' : no cell '' in " '3 wait ../ : no cell ../ in ' "2 tail -n '' 0 : usage: " "3 -g '' status : no group '' in " \
+	"4 cat group : $PLACE/group: Is a directory"; do
+	eval "run \"\$ddip\" $(sed 's/^. //; s/ : .*//' <<<"$words")"
+	like "careless words: $words" "$status $out" "^${words%% *} (ddip: )?${words#* : }"
+done
 "$ddip" exec 'kept = 1'
 run "$ddip" run -f -r 0,7 /dev/null
 is 'run on a rank that is not there' $status 3

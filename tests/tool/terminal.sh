@@ -245,6 +245,42 @@ is_("attach", t.status(), 0)
 '
 like 'input() ends' "$(wait_cell "$n")" 'state ok'
 is 'what it was given' "$(cat "$G"/rank?/vars/name | xargs)" 'somebody nobody'
+n=$(ddip exec -d -r 0 'import getpass
+secrets = [getpass.getpass("first: "), getpass.getpass("second: "), input("name: ")]')
+guarded grep -m1 -q first: "$G/cells/$n/stream"
+at_terminal 'attach: a password is not shown' '
+t = Terminal("sh", "-c", "ddip attach 0; read line")
+for prompt, word in ("first: ", "hush\n"), ("second: ", "quiet\n"):
+    t.expect(prompt)
+    t.until_echo(False)
+    t.type(word)
+t.expect("name: ")
+t.until_echo(True)
+t.type("Ada\n")
+t.expect("Ada\r\n")
+assert "hush" not in t.text and "quiet" not in t.text, t.text
+t.type(CTRL_D)
+t.type("\n")
+is_("sh", t.status(), 0)
+'
+like 'getpass() ends' "$(wait_cell "$n")" 'state ok'
+is 'what it was given' "$(cat "$G/rank0/vars/secrets")" "['hush', 'quiet', 'Ada']"
+n=$(ddip exec -d -r 0 'import getpass; getpass.getpass("asks: ")')
+at_terminal 'attach: the echo is on after Ctrl-Z, and after the end' '
+t = Terminal("sh", "-m", "-c", "ddip attach 0; echo stopped; read line; fg; read line")
+t.expect("asks: ")
+t.until_echo(False)
+t.type("\x1a")
+t.expect("stopped\r\n")
+t.until_echo(True)
+t.type("\n")
+t.until_echo(False)
+t.type(CTRL_D)
+t.until_echo(True)
+t.type("\n")
+is_("sh", t.status(), 0)
+'
+ok ddip interrupt "$n"
 n=$(ddip exec -d -r 1 'x = 5
 import pdb; pdb.set_trace()
 y = 1')
