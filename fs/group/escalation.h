@@ -12,7 +12,8 @@
  *
  * A rank takes the signal when Python raises KeyboardInterrupt, or runs the program's own handler.
  * From then on the handlers run to their end, however long that takes. A second request repeats the
- * KeyboardInterrupt, and unblocks a rank in whose handlers that is not raised, but never kills. After a failure, step 1 is delayed by `grace` seconds.
+ * KeyboardInterrupt, and unblocks a rank in whose handlers that is not raised, but never kills.
+ * After a failure, step 1 is delayed by `grace` seconds.
  */
 #ifndef ESCALATION_H
 #define ESCALATION_H
