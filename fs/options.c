@@ -172,18 +172,14 @@ clear_dead(const char *path)
 		;
 }
 
-/* Is this a socket that a killed daemon left? Where nothing could be mounted, `ddip mount` serves
- * one in the directory. */
 static bool
 was_left(const char *dir, const char *name)
 {
 	char *path = xasprintf("%s/%s", dir, name);
-	int r = listener_check(path);
+	bool was = listener_check(path) == 0;
 
-	if (r == -EADDRINUSE && strcmp(name, "ddip.sock") == 0)
-		die("%s is served by a ddipfs already", path);
 	free(path);
-	return r == 0;
+	return was;
 }
 
 /* A socket that a killed daemon left there does not count. */
@@ -214,6 +210,17 @@ is_ddipfs(const char *path)
 	return is;
 }
 
+/* Where nothing could be mounted, `ddip mount` serves a socket in the directory. */
+static void
+die_if_served(const char *dir)
+{
+	char *socket = xasprintf("%s/ddip.sock", dir);
+
+	if (listener_check(socket) == -EADDRINUSE)
+		die("%s is served by a ddipfs already", socket);
+	free(socket);
+}
+
 static char *
 check_mountpoint(const char *path)
 {
@@ -234,6 +241,7 @@ check_mountpoint(const char *path)
 		die("%s: %s (mount on a directory of your own)", real, strerror(errno));
 	if (is_ddipfs(real))
 		die("%s is a ddipfs already (umount it, or use it)", real);
+	die_if_served(real);
 	if (!is_empty(real))
 		die("%s is not empty, and what is in it would be hidden: use an empty directory",
 		    real);
