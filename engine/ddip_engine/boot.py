@@ -112,8 +112,9 @@ def _preload(phases, name):
     why = phases.measure(f"preload_{name}_ms", importlib.import_module, name)
     threads = len(os.listdir("/proc/self/task")) - before
     if threads > 0:
-        why = f"starts {threads} threads: ranks will start cold"
-        phases.text += f"preload_{name}_error {why}\n"
+        threaded = f"starts {threads} threads: ranks will start cold"
+        phases.text += f"preload_{name}_error {threaded}\n"
+        why = f"{why}; {threaded}" if why else threaded
     return why
 
 

@@ -15,8 +15,7 @@ def trigger(shell, running, event, *args, **kwargs):
                 function(*args, **kwargs)
                 continue
             with cell.code():
-                if is_early:
-                    cell.raise_held()
+                cell.raise_held()
                 function(*args, **kwargs)
         except KeyboardInterrupt:
             if is_early or cell.in_code:  # the latter: of a cell within the cell

@@ -74,6 +74,7 @@ def _evaluate(code):
 def _show(value, cell):
     """Returns the result as text, and sends it as an execute_result."""
     with cell.code():
+        cell.raise_held()
         text = cells.bound(repr(value))
     state.main.__dict__["_"] = value if isinstance(value, (int, float, str)) else None
     streams.display(

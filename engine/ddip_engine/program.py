@@ -88,6 +88,7 @@ def _report(ended):
     if sys.excepthook is not _running.hooks["excepthook"]:
         try:
             with _running.cell.code():
+                _running.cell.raise_held()
                 sys.excepthook(type(error), error, error.__traceback__)
             return
         except BaseException as e:  # then it is shown as usual

@@ -199,7 +199,7 @@ on_abort(struct msg *m)
 	if (wire_unpack(m, NULL, &what, &ms) < 0)
 		return;
 	if (what == ABORT_ENDED) {
-		rank_unblock_sockets(false);
+		rank_unblock_disconnect();
 		return;
 	}
 	if (what == ABORT_KNOWN && (!stuck || rank_collective_us() / 1000 < ms))

@@ -286,6 +286,8 @@ uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
 /* rank_unblock.c */
 /* Shuts down the connections of the process group, so that a rank waiting in it gets an error. */
 void rank_unblock_sockets(bool always);
+/* The rank's program has ended: closes torch's connections, if it is known which those are. */
+void rank_unblock_disconnect(void);
 /* Takes the port of the store from an environment block (K=V, each terminated by NUL). */
 void rank_unblock_env(struct slice env);
 /* Records a socket that torch created (-1: it failed to). Preserves errno. */

@@ -190,3 +190,10 @@ rank_unblock_sockets(bool always)
 			end_connection((int)fd, store_too, spans_hosts);
 	rank_unblock_unlock();
 }
+
+void
+rank_unblock_disconnect(void)
+{
+	if (made.known)
+		rank_unblock_sockets(false);
+}

@@ -198,20 +198,38 @@ escalation_taken(struct rank *k, uint32_t number)
 		j->signal.taken = j->signal.last_taken = true;
 }
 
-/* A program's ranks have ended some time ago, and others have not: they may wait for these. */
+static void on_ended_long_ago(void *arg);
+
+/* A program in new processes has ended on a rank, and has not on others, which may wait for it. The
+ * process groups of other programs and cells must not suffer. */
+static void
+watch_others(struct task *w)
+{
+	if (w->escalation.in_new_processes && w->n == w->g->size && w->g->set.grace >= 0 &&
+	    !w->escalation.ended_timer)
+		w->escalation.ended_timer =
+		    loop_timer(daemon_.loop, milliseconds(w->g->set.grace), on_ended_long_ago, w);
+}
+
 static void
 on_ended_long_ago(void *arg)
 {
 	struct task *w = arg;
 
 	w->escalation.ended_timer = NULL;
-	w->escalation.disconnected = true;
-	journal_event(w->g, "cell %d ended-ranks-disconnected", w->cell->number);
 	for (int i = 0; i < w->n; i++) {
 		const struct subtask *j = &w->subtasks[i];
 
-		if (j->state == SUBTASK_DONE && !queue_works(j->k))
-			rank_disconnect(j->k);
+		if (j->state != SUBTASK_DONE)
+			continue;
+		if (queue_works(j->k)) {
+			watch_others(w);
+			continue;
+		}
+		if (!w->escalation.disconnected)
+			journal_event(w->g, "cell %d ended-ranks-disconnected", w->cell->number);
+		w->escalation.disconnected = true;
+		rank_disconnect(j->k);
 	}
 }
 
@@ -224,9 +242,7 @@ escalation_ended(struct subtask *j)
 	if (!task_has_collectives(w))
 		return;
 	if (!j->no) {
-		if (task_is_program(w) && g->set.grace >= 0 && !w->escalation.ended_timer)
-			w->escalation.ended_timer = loop_timer(
-			    daemon_.loop, milliseconds(g->set.grace), on_ended_long_ago, w);
+		watch_others(w);
 		return;
 	}
 	if (w->cell)

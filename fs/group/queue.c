@@ -33,10 +33,11 @@ task_submit(struct task *w)
 /* Records what kind of names this task leaves in the namespaces. Removals and garbage collections
  * add none. */
 static void
-note_names(const struct task *w)
+note_names(struct task *w)
 {
 	enum group_names *names = &w->g->history.names;
 
+	w->escalation.in_new_processes = task_is_program(w) && *names == NAMES_EMPTY;
 	if (w->kind == TASK_RESET)
 		*names = NAMES_EMPTY;
 	else if (task_is_program(w))

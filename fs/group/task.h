@@ -65,8 +65,9 @@ struct task_escalation {
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;
-	bool disconnected; /* ranks whose program has ended have no connections any more */
-	bool preempt;	   /* the reason for signalling its ranks is a preemption */
+	bool in_new_processes; /* a program that nothing has run before */
+	bool disconnected;     /* ranks whose program has ended have no connections any more */
+	bool preempt;	       /* the reason for signalling its ranks is a preemption */
 	bool timed_out;
 };
 

@@ -27,9 +27,12 @@ park_for_cell(struct cell *c, struct req *r)
 }
 
 static void
-tell_json(struct live *l, uint64_t lost)
+tell_json(struct live *l, int rank, uint64_t lost)
 {
-	buf_addf(&l->ready, "{\"type\":\"dropped\",\"bytes\":%llu}\n", (unsigned long long)lost);
+	buf_addf(&l->ready, "{\"type\":\"dropped\",\"bytes\":%llu", (unsigned long long)lost);
+	if (rank >= 0)
+		buf_addf(&l->ready, ",\"rank\":%d", rank);
+	buf_adds(&l->ready, "}\n");
 }
 
 /* Adds a message with the next n bytes that a rank printed. */
@@ -105,7 +108,8 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	if (more || l->finished || !c->w->done || l->base + l->ready.n >= until)
 		return more;
 	l->finished = true;
-	live_tell_lost(l);
+	for (int i = 0; i < l->n; i++)
+		live_tell_lost(l, &l->ranks[i]);
 	tell_rests(l);
 	buf_addf(&l->ready,
 	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"

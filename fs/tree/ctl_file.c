@@ -107,6 +107,8 @@ ctl_answer(struct task *w, struct req *r)
 	int no = in->task_errno ? in->task_errno : w->err.no, result;
 
 	in->told = true;
+	if (no)
+		in->waits = WAITS_FOR_NOTHING;
 	result = no ? -no : wait_for_group(r->file, r);
 	if (result != PARKED)
 		req_done(r, result);

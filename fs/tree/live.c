@@ -82,11 +82,11 @@ live_release(struct file *f)
 }
 
 void
-live_tell_lost(struct live *l)
+live_tell_lost(struct live *l, struct live_rank *s)
 {
-	if (l->lost)
-		l->tell(l, l->lost);
-	l->lost = 0;
+	if (s->lost)
+		l->tell(l, s->rank, s->lost);
+	s->lost = 0;
 }
 
 /* Formats one piece of a rank's output into `ready`. Returns false if there is none. */
@@ -107,7 +107,7 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	if (offset < k->output.base[stream]) { /* dropped: this is a hole now */
 		size_t hole = (size_t)MIN(k->output.base[stream] - offset, (uint64_t)len);
 
-		l->lost += hole;
+		s->lost += hole;
 		offset += hole;
 		len -= hole;
 		if (stream == SPOOL_DISPLAY)
@@ -116,7 +116,7 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	n = len ? pread(k->output.spool.fd[stream], piece, len, (off_t)offset) : 0;
 	if (n <= 0)
 		return true;
-	live_tell_lost(l);
+	live_tell_lost(l, s);
 	l->take(l, s, stream, piece, (size_t)n);
 	return true;
 }
@@ -169,12 +169,13 @@ live_go_back(struct live *l, uint64_t offset)
 	l->ready = (struct buf){0};
 	if (offset == 0) {
 		drop_parts(l);
-		for (int i = 0; i < l->n; i++)
+		for (int i = 0; i < l->n; i++) {
 			l->ranks[i].at = l->ranks[i].start;
+			l->ranks[i].lost = 0;
+		}
 		l->finished = false;
-		l->lost = 0;
 	} else {
-		l->tell(l, l->base - offset + skip);
+		l->tell(l, -1, l->base - offset + skip);
 		buf_add(&l->ready, kept.p + skip, kept.n - skip);
 	}
 	l->base = offset;

@@ -12,14 +12,15 @@ struct live_rank {
 	struct spool_cursor at, start;	/* start: where the reader began */
 	struct subtask *subtask;	/* in a cell's stream; NULL: all output */
 	bool placed;			/* at is set */
+	uint64_t lost;			/* bytes dropped before they were read, not yet reported */
 	struct buf part[SPOOL_STREAMS]; /* an incomplete line, or character */
 };
 
 struct live;
 /* Formats n bytes that a rank printed, and adds the result to l->ready. */
 typedef void live_take_fn(struct live *l, struct live_rank *s, int stream, const char *p, size_t n);
-/* Adds a line that reports the number of bytes dropped. */
-typedef void live_tell_fn(struct live *l, uint64_t lost);
+/* Adds a line that reports the number of bytes dropped, of this rank (-1: of any). */
+typedef void live_tell_fn(struct live *l, int rank, uint64_t lost);
 
 struct live {
 	struct live_rank *ranks;
@@ -28,7 +29,6 @@ struct live {
 	 * back. */
 	struct buf ready;
 	uint64_t base, next; /* file offset of ready.p[0]; end of the last read */
-	uint64_t lost;	     /* bytes dropped before they were read, not yet reported */
 	bool finished;	     /* no more data will follow */
 	live_take_fn *take;
 	live_tell_fn *tell;
@@ -43,8 +43,8 @@ void live_place_now(struct group *g, struct live_rank *s, int rank);
  * amount per call. Data well before `from` may be discarded. Returns false if it got that far or
  * there is no more output; true if there is more, and the caller must continue later. */
 bool live_fill(struct group *g, struct live *l, uint64_t from, uint64_t until);
-/* Reports the bytes dropped before the next output, if there are any. */
-void live_tell_lost(struct live *l);
+/* Reports the bytes of a rank dropped before its next output, if there are any. */
+void live_tell_lost(struct live *l, struct live_rank *s);
 /* The number of bytes available from this offset on. */
 size_t live_there(const struct live *l, uint64_t offset);
 /* Prepares a read before the oldest byte kept. At offset 0, everything is formatted again as far as

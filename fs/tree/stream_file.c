@@ -7,7 +7,7 @@
 enum { LINE_MAX_KEPT = 64 << 10 }; /* bytes; longer lines are split */
 
 static void
-tell_text(struct live *l, uint64_t lost)
+tell_text(struct live *l, int rank, uint64_t lost)
 {
 	buf_addf(&l->ready, "... %llu bytes were dropped ...\n", (unsigned long long)lost);
 }

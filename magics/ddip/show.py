@@ -64,7 +64,7 @@ class View:
         """Shows a batch of messages; an empty one means that some time has passed."""
         for message in without_cleared(messages) if self.sink.redraws else messages:
             rank = message.get("rank")
-            if message["type"] == "dropped":
+            if message["type"] == "dropped" and (rank is None or rank in self.seen):
                 self._lost, self._changed = self._lost + message["bytes"], True
             elif message["type"] == "error":
                 self.errors[rank] = message

@@ -35,6 +35,7 @@ FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
 
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_LATE_S = 1  # so long after the end of a cell the loss of its output may be noticed
 _LOST = re.compile(r"output: (output of rank (\d+) is lost: .*)")  # an entry of `error`
 
 
@@ -85,16 +86,16 @@ class Printer:
         self._red = choice.red
         self._lines = Lines(self._write)
         self.failed = None  # (stream, OSError) of the first write that failed
-        self.dropped = 0  # bytes that the mount did not keep, of all ranks
+        self.dropped = 0  # bytes that the mount did not keep
         self.is_unread = False  # what it writes to is a pipe that nobody reads any more
 
     def take(self, message):
         """Prints a message if it is to be shown."""
         kind, rank = message["type"], message.get("rank")
+        if self._seen is not None and rank is not None and rank not in self._seen:
+            return
         if kind == "dropped":
             self.dropped += message["bytes"]
-        if self._seen is not None and rank not in self._seen:
-            return
         if kind == "stream":
             text = self._exact.text(rank, message["name"], message["text"])
             self._put(2 if message["name"] == "stderr" else 1, rank, text)
@@ -280,10 +281,14 @@ def _missing(cell, choice, printer):
 
 def _lost(cell, shown):
     """The group's own words if output of these ranks (None: all) was lost while the cell ran."""
-    lost = [(at, _LOST.match(text)) for at, text in cell.group.failures()]
-    lost = [(at, found) for at, found in lost if found and (not shown or int(found[2]) in shown)]
-    began = float(cell.status().get("began", 0)) if lost else 0
-    return "; ".join(found[1] for at, found in lost if at >= began)
+    try:
+        lost = [(at, _LOST.match(text)) for at, text in cell.group.failures()]
+        lost = [each for each in lost if each[1] and (not shown or int(each[1][2]) in shown)]
+        status = cell.status() if lost else {}
+    except OSError:  # the group or the cell is gone by now
+        return ""
+    began, ended = (float(status.get(key, 0)) for key in ("began", "ended"))
+    return "; ".join(found[1] for at, found in lost if began <= at < ended + _LATE_S)
 
 
 def _new_lines(error, traceback):

@@ -234,6 +234,20 @@ def check_over(a):
             a.send("Nstdin", 0, "go\n")
         r, out, _ = a.finish(0, tag)
         same((r.outcome, r.error.strip(), out), (2, error, b"on\nwaits\n"))
+    if a.run(0, "get_ipython()")[0].outcome != 0:
+        return
+    endless = """
+def endless():
+    while log: pass
+get_ipython().events.register('post_execute', endless)"""
+    same(a.run(0, f"log.clear(){endless}")[0].outcome, 0)
+    tag = begin(a, 101, "log.append(1)\narmed.append(1)\n1 / 0", b"on\nwaits\n")
+    a.send("Nintr", 0, 101)
+    await_raised(a)
+    a.send("Nstdin", 0, "go\n")
+    r, out, _ = a.finish(0, tag)
+    same((r.outcome, out), (1, b"on\nwaits\n"))
+    same(a.run(0, "log.clear()")[0].outcome, 0)
 
 
 def check_program_over(a):

@@ -118,7 +118,7 @@ is 'and not stderr' "$(cat "$G/rank0/stderr")" 'err again'
 # a cell's stream reports dropped output, also if nothing follows
 cell 'print("0123456789")' "$G/rank0/cell"
 : >"$G/rank0/stdout"
-is 'dropped to the end' "$(head -n 1 "$G/cells/last/stream")" '{"type":"dropped","bytes":11}'
+is 'dropped to the end' "$(head -n 1 "$G/cells/last/stream")" '{"type":"dropped","bytes":11,"rank":0}'
 
 # a reader is told what `spool` dropped before it got there
 exec 5<"$G/rank0/follow"

@@ -217,6 +217,20 @@ test_program_ended(void)
 	CHECK(fake_count(Nabort, 0) == 0);
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
 	fake_ran(fake_take(Trun, 2), OUT_OK, "");
+	g->history.names = NAMES_EMPTY; /* as after a restart */
+	fake_cell(g, "# ddip run: {}", 2, (int[]){0, 1});
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_pass(2 * g->set.grace);
+	CHECK(fake_count(Nabort, 0) == 0); /* others may use its process group */
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	fake_cell(g, "# ddip run: {}", 0, NULL);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_pass(2 * g->set.grace);
+	CHECK(fake_count(Nabort, 0) == 0); /* these processes are not new any more */
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	fake_ran(fake_take(Trun, 2), OUT_OK, "");
+	CHECK(g->recovery.generation == generation);
+	g->history.names = NAMES_EMPTY;
 	c = fake_cell(g, "# ddip run: {}", 0, NULL);
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	fake_pass(g->set.grace - 0.1);
@@ -224,6 +238,10 @@ test_program_ended(void)
 	fake_pass(0.2);
 	CHECK(take_abort(0) == ABORT_ENDED);
 	CHECK(fake_count(Nabort, 1) == 0 && fake_count(Nintr, 1) == 0);
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	fake_cell(g, "b", 1, (int[]){1});
+	fake_pass(g->set.grace + 0.1);
+	CHECK(fake_count(Nabort, 1) == 0); /* it is working again */
 	fake_ran(fake_take(Trun, 1), OUT_OK, "");
 	fake_pass(g->set.grace + 0.1);
 	CHECK(take_abort(1) == ABORT_ENDED && fake_count(Nabort, 2) == 0);
