@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# When a part fails (agent, zygote, watchdog or a rank killed, the directory removed, the disk full, no descriptors, a
+# When a part fails (agent, zygote, watchdog or a rank killed, the directory removed, the disk full, a
 # Python or an engine that cannot work), an error says what is wrong, and nothing hangs.
 . "$(dirname "$0")/../lib.sh"
 
@@ -75,30 +75,6 @@ is 'cells run on without the directory' "$(try 'print(5)')" 0
 is 'a start without the directory of the spools fails' "$(errno write "$G/ctl" $'restart\n')" ENOENT
 like 'a start needs it' "$(tail -n 1 "$G/error")" "$spool was deleted.*rmdir"
 exec 4<&-
-unmount
-
-# descriptors: cells are refused, not lost; later they work again
-mount_plain
-cell 'x = 1'
-"$PLAIN_PYTHON" - "$(daemon_pid)" "$G" <<'EOF' || bad 'descriptors exhausted'
-import os, resource, sys
-pid, group = int(sys.argv[1]), sys.argv[2]
-old = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-used = len(os.listdir(f"/proc/{pid}/fd"))
-resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, old[1]))
-try:
-    fd = os.open(group + "/vars/y", os.O_WRONLY | os.O_CREAT, 0o600)
-    os.write(fd, b"5\n")
-    os.close(fd)
-    print("a push went through", file=sys.stderr)
-except OSError as e:
-    print(os.strerror(e.errno))
-assert "state" in open(group + "/status").read()
-resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
-with open(group + "/vars/y", "w") as f:
-    f.write("6\n")
-assert open(group + "/rank1/vars/y").read() == "6\n"
-EOF
 unmount
 
 # Pythons

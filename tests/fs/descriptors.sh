@@ -11,16 +11,12 @@ agent=$(pgrep -P "$daemon" -x ddip-agent)
 # shellcheck disable=SC2034 # by name, below
 engine=$(rank_pids | tail -n 1)
 
-# limited PID: from now on it gets no more descriptors; unlimited PID: restores its limit
+# limited PID: from now on it gets no more descriptors, whichever it closes meanwhile, because only 0 to 2 are below the
+# limit; those that it has stay open. unlimited PID: restores its limit
 declare -A before
 limited() {
-	local low
 	before[$1]=$(prlimit --pid "$1" --nofile --output SOFT --noheadings | xargs)
-	# the lowest free number: descriptors above it stay open
-	low=$("$PLAIN_PYTHON" -c 'import os, sys
-used = {int(n) for n in os.listdir(f"/proc/{sys.argv[1]}/fd")}
-print(min(set(range(len(used) + 1)) - used))' "$1")
-	prlimit --pid "$1" "--nofile=$low:"
+	prlimit --pid "$1" --nofile=3:
 }
 
 unlimited() {
