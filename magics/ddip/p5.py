@@ -21,6 +21,7 @@ _HEAD = struct.Struct("<8sIIQ")
 _BUFFER = struct.Struct("<QQ")
 _ALIGN = 64
 _MAPPED = 64 << 10  # buffers from this size on get mapped memory, which need not be cleared
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # the default is shared with forked children
 _DEPTH = 4  # how deep to search for the part that cannot be pickled
 _PARTS = 1000  # how many parts of an object to try
 
@@ -171,7 +172,7 @@ def read(file):
         if place < at:
             raise Malformed("p5 has a buffer that overlaps what is before it")
         _exactly(file, bytearray(place - at))
-        memory = mmap.mmap(-1, size) if size >= _MAPPED else bytearray(size)
+        memory = mmap.mmap(-1, size, flags=_PRIVATE) if size >= _MAPPED else bytearray(size)
         buffers.append(_exactly(file, memory))
         at = place + size
     return pickled, buffers

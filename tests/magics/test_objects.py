@@ -105,6 +105,16 @@ def test_big():
         assert int(said.text()) < 100, "MiB more than the one copy that was there before"
 
 
+def test_forked():
+    """What a forked child writes into a pulled array stays its own."""
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        nb.ok("%%dip\nimport torch\na = torch.zeros(70_000)")
+        nb.ok(
+            "import os\nimport torch\n%dipull a\npid = os.fork()\nif pid == 0:\n"
+            "    a += 1\n    os._exit(0)\nos.waitpid(pid, 0)\nassert a.sum() == 0, a.sum()"
+        )
+
+
 def test_completion():
     # a user waits a second; on a busy machine completion takes longer
     patient = f"from ddip import complete\ncomplete._PATIENCE_S = {notebook.HANG_LIMIT_S}"
