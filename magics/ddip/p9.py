@@ -126,10 +126,23 @@ class Connection:
         return self._fid
 
     def send(self, kind, body, data=b""):
-        """Sends a message whose body ends with data. Returns the tag of its reply."""
+        """Sends a message whose body ends with data. Returns the tag of its reply.
+
+        An exception that Ctrl-C raises meanwhile closes the connection: part of the message may
+        have been sent, and the daemon would take the next one for the rest.
+        """
         self._tag = (self._tag + 1) % _NO_TAG
         size = _HEAD.size + len(body) + len(data)
-        parts = [_HEAD.pack(size, kind, self._tag) + body, data]
+        try:
+            self._send_all([_HEAD.pack(size, kind, self._tag) + body, data], size)
+        except OSError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return self._tag
+
+    def _send_all(self, parts, size):
         while size:
             sent = self._send_some(parts)
             size -= sent
@@ -137,7 +150,6 @@ class Connection:
                 sent -= len(parts.pop(0))
             if sent:
                 parts[0] = memoryview(parts[0])[sent:]
-        return self._tag
 
     def _send_some(self, parts):
         try:

@@ -39,6 +39,37 @@ def test_interrupted():
     assert interrupted, "nothing was taken in so many parts"
 
 
+def test_interrupted_write():
+    """Ctrl-C within a message ends the write at once; what was written has no effect."""
+    sys.path.insert(0, notebook.MAGICS)
+    from ddip import files, p9
+
+    root = f"{notebook.shared_mount()}.sock"
+    assert files.learn(root)
+    path, flags = f"{root}/group/vars/torn.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    files.write(path, b"1", flags)
+    plain = p9.Connection._send_some
+
+    def send_part(self, parts):
+        if len(parts[-1]) < 1000:
+            return plain(self, parts)
+        plain(self, [parts[0], parts[1][:500]])
+        raise KeyboardInterrupt
+
+    p9.Connection._send_some = send_part
+    try:
+        files.write(path, b"2" + b" " * 1000, flags)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("it was not interrupted")
+    finally:
+        p9.Connection._send_some = plain
+    assert files.read(path).strip() == b"1"
+    files.write(path, b"3", flags)
+    assert files.read(path).strip() == b"3"
+
+
 def test_fallback():
     with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
         program = f"{folder}/ddipfs"
@@ -63,5 +94,5 @@ def test_fallback():
 
 
 if __name__ == "__main__":
-    mine = {"test_interrupted": test_interrupted, "test_fallback": test_fallback}
-    notebook.run(vars(test_objects) | mine)
+    mine = (test_interrupted, test_interrupted_write, test_fallback)
+    notebook.run(vars(test_objects) | {test.__name__: test for test in mine})
