@@ -1,5 +1,6 @@
 """ddip tail and stack: what ranks print, and where they are."""
 
+import io
 import re
 
 from ddip import files
@@ -37,7 +38,7 @@ def print_end(path, count):
         while at > 0 and end.count(b"\n") <= count:
             begin = max(0, at - _PIECE)
             end, at = files.read_range(file, begin, at) + end, begin
-    lines = end.splitlines(keepends=True)
+    lines = io.BytesIO(end).readlines()  # splitlines() would also split progress bars, at each "\r"
     put_out(b"".join(lines[max(0, len(lines) - count) :]))
     return size
 

@@ -263,6 +263,9 @@ ok "$ddip" rm -d third
 is 'tail' "$("$ddip" tail -n 2 1)" $'line 18\nline 19'
 is 'tail -n2' "$("$ddip" tail -n2 -- 1)" $'line 18\nline 19'
 is 'tail of stderr' "$("$ddip" exec -q 'import sys; print("red", file=sys.stderr)'; "$ddip" tail -en1 1)" red
+"$ddip" exec -q 'import sys; print("begin", *range(20), "end\x0cpage", sep="\r", file=sys.stderr)'
+is 'tail: a progress bar is one line' "$("$ddip" tail -en2 1 | tr '\r\f' '~^')" \
+	"red"$'\n'"begin$(printf '~%s' {0..19})~end^page"
 for words in 'status --' 'wait --' 'stack -- 0' 'cat -- group/status' 'ls -l -- group' 'interrupt -r0,1'; do
 	# shellcheck disable=SC2086
 	ok "$ddip" $words >/dev/null
