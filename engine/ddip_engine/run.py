@@ -268,7 +268,9 @@ def _one_line(error):
     """`ValueError: bad`: the exception and the first line of its text."""
     if isinstance(error, SystemExit):
         return "SystemExit: " + cells.message(error.code)
-    text = traceback.format_exception_only(type(error), error)[-1]
+    told = traceback.TracebackException(type(error), error, None, compact=True)
+    told.__notes__ = None  # they would come last
+    text = list(told.format_exception_only())[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
     return _encode(cells.bound(first)).decode()

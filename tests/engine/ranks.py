@@ -127,6 +127,9 @@ def check_results(g):
     assert b"number of items" in g.one("len?")[1]
 
 
+NOTED = "e = %s\ne.__notes__ = ['a note']\nraise e"  # as e.add_note() does from Python 3.11 on
+
+
 def check_errors(g):
     for source, outcome, error in (
         ("f()", RAISED, "ZeroDivisionError: division by zero"),
@@ -139,6 +142,8 @@ def check_errors(g):
                                      " quotation"),
         ("raise KeyboardInterrupt", INTERRUPTED, "KeyboardInterrupt"),
         ("raise ValueError('one\\ntwo')", RAISED, "ValueError: one"),
+        (NOTED % "ValueError('bad')", RAISED, "ValueError: bad"),
+        (NOTED % "SyntaxError('bad', ('f', 1, 1, 'a b'))", RAISED, "SyntaxError: bad"),
     ):  # fmt: skip
         same(g.one(source, outcome)[0], error)
     same(g.one("'y' in globals()")[0], b"False")  # no part of a cell with a SyntaxError has run
@@ -221,6 +226,16 @@ trap.%s = interrupted
 """
 
 
+def interrupted(g, source):
+    """Runs a cell on rank 0 and interrupts it when it has printed `on`. Returns its Rrun."""
+    g.cell += 1
+    before = len(g.a.spool(0, "stdout"))
+    tag = g.start(0, source)
+    until(lambda: g.a.spool(0, "stdout")[before:].endswith(b"on\n"), what="the cell")
+    g.a.send("Nintr", 0, g.cell)
+    return g.a.finish(0, tag)[0]
+
+
 def check_interrupts(g):
     for i in range(200):
         g.cell += 1
@@ -230,11 +245,10 @@ def check_interrupts(g):
         r, _, _ = g.a.finish(0, tag)
         assert r.outcome in (OK, RAISED, INTERRUPTED), r
     source = "import asyncio\nprint('on')\nawait asyncio.sleep(60)"
-    g.cell += 1
-    tag = g.start(0, source)
-    until(lambda: g.a.spool(0, "stdout").endswith(b"on\n"), what="the cell")
-    g.a.send("Nintr", 0, g.cell)
-    same(g.a.finish(0, tag)[0].outcome, INTERRUPTED)
+    same(interrupted(g, source).outcome, INTERRUPTED)
+    source = "import time\nprint('on')\ntry: time.sleep(60)\nexcept KeyboardInterrupt: pass\n"
+    source += NOTED % "RuntimeError('gloo: Connection closed by peer')"
+    same(interrupted(g, source).outcome, INTERRUPTED)
     same(g.one("await asyncio.sleep(0)\n'next'"), (b"'next'", b"", b""))
     # as if it had arrived while IPython restores its hooks
     for trap, method in ("display_trap", "unset"), ("builtin_trap", "deactivate"):
