@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import traceback
 
 
 def change(module):
@@ -35,3 +36,22 @@ def _bottom(frame):
             found = frame
         frame = frame.f_back
     return found
+
+
+def begin(shell, cell, post_mortem, force):
+    """Calls IPython's debugger for %debug, or for the exception that was just shown, with %pdb on.
+
+    Then the prompt can be interrupted like the cell's code. A cell that was interrupted ends
+    without it: the stop button must end it on all ranks.
+    """
+    error = shell.shown_error
+    if cell is None or cell.in_code:
+        post_mortem(force)
+    elif shell.call_pdb and not cell.interrupted and getattr(error, "__traceback__", None):
+        with cell.code():
+            if cell.held is not None:
+                return
+            shell._get_exc_info((type(error), error, error.__traceback__))  # sets sys.last_value …
+            # the prompt is shown before the traceback
+            print(*traceback.format_exception_only(type(error), error), sep="", end="")
+            post_mortem(force=True)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tokenize
 
-from ddip_engine import callbacks, colour, libraries, state, streams
+from ddip_engine import callbacks, colour, debuggers, libraries, state, streams
 from ddip_engine import cell as cells
 
 _shell = None  # the instance; None without IPython
@@ -339,8 +339,12 @@ class _Shell:
         cells.trim(value, _cell.file)
         if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
             self._showtraceback(type(value), value, colour.render(value))
+            self.debugger()
             return
         super().showtraceback((type(value), value, value.__traceback__), *args, **kwargs)
+
+    def debugger(self, force=False):
+        debuggers.begin(self, _cell, super().debugger, force)
 
     def _showtraceback(self, etype, evalue, stb):
         self.shown_error = evalue

@@ -256,32 +256,54 @@ def check_interrupts(g):
         same(g.one("get_ipython() and 'next'"), (b"'next'", b"", b""))
 
 
-def check_debugger(g):
-    def talk(source, *lines):
-        g.cell += 1
-        tag = g.start(0, source)
-        for line in lines:
-            g.a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="Ninput")
+def talk(g, source, *lines):
+    """Runs a cell on rank 0 and answers its prompts; None: by an interrupt."""
+    g.cell += 1
+    tag = g.start(0, source)
+    for line in lines:
+        g.a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="Ninput")
+        if line is None:
+            g.a.send("Nintr", 0, g.cell)
+        else:
             g.a.send("Nstdin", 0, line + "\n")
-        return g.a.finish(0, tag)
+    return g.a.finish(0, tag)
 
-    r, out, _ = talk("v = 5\nbreakpoint()\nprint('after', v)", "p v * 2", "v = 7", "c")
+
+def check_debugger(g):
+    r, out, _ = talk(g, "v = 5\nbreakpoint()\nprint('after', v)", "p v * 2", "v = 7", "c")
     same(r.outcome, OK)
     assert b"(Pdb) 10\n" in out and out.endswith(b"after 7\n"), out
-    same(talk("breakpoint()", "q")[0].outcome, RAISED)
+    same(talk(g, "breakpoint()", "q")[0].outcome, RAISED)
     g.run("def inner(y):\n    1 / y\ninner(0)", RAISED)
-    r, out, _ = talk("%debug", "p 'y is', y", "q")
+    r, out, _ = talk(g, "%debug", "p 'y is', y", "q")
     assert r.outcome == OK and b"('y is', 0)" in out, (r, out)
-    same(talk("input('name? ')", "Ann")[0].value, b"'Ann'")
+    same(talk(g, "input('name? ')", "Ann")[0].value, b"'Ann'")
     requests = [d for d in g.display() if d["type"] == "input_request"]
     same(requests[-1]["prompt"], "name? ")
+
+
+def check_debugger_after_failures(g):
+    fail = "def deep(z):\n    1 / z\ndeep(0)"
+    for mode in ("Context", "Plain"):
+        g.run(f"%xmode {mode}\n%pdb on")
+        r, out, _ = talk(g, fail, "p 'z is', z", "up", "q")
+        same((r.outcome, r.error), (RAISED, "ZeroDivisionError: division by zero"))
+        assert out.startswith(b"ZeroDivisionError: division by zero\n> "), out
+        assert b"('z is', 0)" in out and b"module>" in out, out
+        r, _, _ = talk(g, fail, None)  # an interrupt ends the debugger
+        same((r.outcome, r.error), (RAISED, "ZeroDivisionError: division by zero"))
+        # after an interrupt and a SyntaxError, none begins
+        same(interrupted(g, "import time\nprint('on')\ntime.sleep(60)").outcome, INTERRUPTED)
+        g.run("a b", SYNTAX)
+    g.run("%xmode Context\n%pdb off")
+    g.run(fail, RAISED)
 
 
 def test_cells():
     with Agent(PYTHON) as a:
         g = Group(a, 1, "none")
         for check in (check_results, check_errors, check_display, check_program, check_children,
-                      check_interrupts, check_debugger):  # fmt: skip
+                      check_interrupts, check_debugger, check_debugger_after_failures):  # fmt: skip
             check(g)
 
 

@@ -196,6 +196,18 @@ def test_debuggers():
         text = outcome.text()
         assert prompts == ["[rank 1] ipdb> "] * 3 and "[1] 0\n" in text, (prompts, text)
         assert "----> 6     return 1 / y" in text and "if rank: f(0)" in text, text
+        nb.ok("%%dip\n%pdb on")
+        outcome, prompts = nb.talk("%%dip\nif rank: f(0)", "p y", "q")
+        assert outcome.error[1] == "ZeroDivisionError(division by zero)", outcome.error
+        text = outcome.text()
+        assert prompts == ["[rank 1] ipdb> "] * 2 and "[1] 0\n" in text, (prompts, text)
+        assert "[1] ZeroDivisionError: division by zero\n" in text, text
+        begun = nb.begin("%%dip\nf(0)")  # on all ranks
+        begun[0].get_stdin_msg(timeout=notebook.HANG_LIMIT_S)
+        nb.interrupt()
+        outcome = nb.finish(begun)
+        assert "ZeroDivisionError" in str(outcome.error), outcome.error
+        nb.ok("%%dip\n%pdb off")
         outcome, prompts = nb.talk(
             "%%dip --ranks 0\nprint('before')\nname = input('name: ')", "Ada"
         )
