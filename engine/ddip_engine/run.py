@@ -41,8 +41,12 @@ _DEFINES = re.compile(r"\b(def|class|lambda)\b")
 _ENDED_WAIT = re.compile(
     r"gloo|NCCL|[Cc]onnection (closed|reset|was)|[Bb]roken pipe|DataLoader worker|[Ss]ocket|aborted"
 )
-# A cell with one of these needs the exception of the previous cell.
-_LOOKS_BACK = re.compile(r"%debug|%tb|\bpm\(|post_mortem|\blast_(exc|value|traceback|type)\b")
+# A cell with one of these needs the exception of an earlier cell, or leaves it to a later one. The
+# last names what the front ends of widgets send, which is no cell of the user's.
+_LOOKS_BACK = re.compile(
+    r"%(debug|tb|xmode|pdb)\b|\bpm\(|post_mortem|print_last|\blast_(exc|value|traceback|type)\b"
+    r"|'ddip_engine\.comms'"
+)
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
 _cell = None  # the running cell.Cell; None if there is none
 _THOROUGH_S = 0.005  # after a cell that took this long, the time to walk its modules is small

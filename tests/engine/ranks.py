@@ -275,6 +275,11 @@ def check_debugger(g):
     assert b"(Pdb) 10\n" in out and out.endswith(b"after 7\n"), out
     same(talk(g, "breakpoint()", "q")[0].outcome, RAISED)
     g.run("def inner(y):\n    1 / y\ninner(0)", RAISED)
+    for source in (
+        "__import__('ddip_engine.comms').comms.receive_all([])",  # what widgets send
+        "%xmode Plain", "%xmode Context", "%pdb off", "import traceback\ntraceback.print_last()",
+    ):  # fmt: skip
+        g.run(source)
     r, out, _ = talk(g, "%debug", "p 'y is', y", "q")
     assert r.outcome == OK and b"('y is', 0)" in out, (r, out)
     same(talk(g, "input('name? ')", "Ann")[0].value, b"'Ann'")
