@@ -3,6 +3,7 @@
 import re
 import sys
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
@@ -313,8 +314,9 @@ class DdipMagics(Magics):
         print(f"Auto Execution on DDP group: {where}")
 
     def transform(self, lines):
-        """The input transformer for IPython: puts %%dip before a cell if %autodip is on."""
-        if self._auto and lines and self.is_remote("".join(lines)) and lines[0][:1] != "%":
+        """The input transformer for IPython: puts %%dip before a user's cell if %autodip is on."""
+        takes = self._auto and lines and lines[0][:1] != "%" and self.is_remote("".join(lines))
+        if takes and _is_users_cell(self.shell):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
@@ -388,6 +390,23 @@ class DdipMagics(Magics):
         """Removes the hooks."""
         self.shell.input_transformers_cleanup.remove(self.transform)
         self._helper.remove()
+
+
+def _is_users_cell(shell):
+    """True if the code that is transformed is a cell that a user submitted.
+
+    False for code that a cell runs in turn, as %time and %run do, and for an editor's own requests.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is InteractiveShell.run_cell_async.__code__:
+            return False
+        frame = frame.f_back
+    request = getattr(shell, "get_parent", dict)()  # that of a kernel; a terminal has none
+    if request.get("msg_type", "execute_request") != "execute_request":
+        return False
+    content = request.get("content", {})
+    return content.get("store_history", True) and not content.get("silent")
 
 
 _NAMES = ("makedip", "dip", "autodip", "dipush", "dipull", "dipper")
