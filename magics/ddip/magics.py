@@ -248,7 +248,7 @@ class DdipMagics(Magics):
         show = shell._showtraceback
         shell._showtraceback = lambda *what: shown.append(what)
         try:
-            result = shell.run_cell(f"{LOCALLY}\n{cell}", silent=quiet)
+            result = shell.run_cell(_with_first_line(LOCALLY, cell), silent=quiet)
         finally:
             shell._showtraceback = show
         error = result.error_before_exec or result.error_in_exec
@@ -258,9 +258,8 @@ class DdipMagics(Magics):
             raise error
 
     def _run_remotely(self, line, cell, args):
-        # the magic's line is kept as a comment: line numbers are those that the user sees
-        own_line = bool(cell) and not args.auto and not cell.lstrip().startswith("%%")
-        source = f"#%%dip {line}".rstrip() + f"\n{cell}" if own_line else cell
+        own_line = bool(cell) and not args.auto
+        source = _with_first_line(f"#%%dip {line}".rstrip(), cell) if own_line else cell
         return self.attachment.with_group(
             args.group, lambda group: self._run_on(group, line, source, args)
         )
@@ -390,6 +389,14 @@ class DdipMagics(Magics):
         """Removes the hooks."""
         self.shell.input_transformers_cleanup.remove(self.transform)
         self._helper.remove()
+
+
+def _with_first_line(comment, cell):
+    """A cell with a comment in place of its %%dip: line numbers are those that the user sees.
+
+    One that begins with another cell magic stays as it is: that must be in the first line.
+    """
+    return cell if cell.lstrip().startswith("%%") else f"{comment}\n{cell}"
 
 
 def _is_users_cell(shell):
