@@ -28,7 +28,7 @@ class DdipMagics(Magics):
         self._see = None  # words for the ranks to show if a line does not say which
         self._parsed = None, None  # the last line of %%dip, its options
         self._auto = None  # what %autodip puts in front of cells; None: nothing
-        self._helper = Helper(shell, self.is_remote, self.attachment.look)
+        self._helper = Helper(shell, self.is_remote, self.attachment.known)
 
     # ---- %makedip
 
