@@ -140,12 +140,14 @@ class Attachment:
             path = mount.locate(os.path.abspath(os.path.expanduser(path)))
         else:
             path = os.path.dirname(self.group.path) if self.group else mount.find()
-        if self.group is not None and path == os.path.dirname(self.group.path):
+        group = self.group
+        if group is not None and path == os.path.dirname(group.path):
             self._choose(None)
+        else:
+            group = path and groups.Group(os.path.join(path, groups.default_group()))
         if path is None or not mount.is_mounted(path):
             print("There is no DDP group")
             return
-        group = groups.Group(os.path.join(path, groups.default_group()))
         if group.is_started():
             group.stop()  # its resources are free when this returns; the daemon may end later
         if mount.is_private(path):

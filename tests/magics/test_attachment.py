@@ -87,6 +87,9 @@ def test_chosen_group():
         assert nb.ok(f"%%dip -g {os.path.basename(nb.group)}\nkept").data()[0].endswith("1")
         os.mkdir(path)
         assert "NameError" in nb.run("%%dip\nkept").error[1], "the group of that name is new"
+        nb.ok("%makedip -k")
+        assert nb.status()["state"] == "idle", "-k ends the group that was chosen"
+        nb.ok("%dip -g chosen")
         write(f"{path}/ctl", "stop")
         os.rmdir(path)
         assert f"Attached to {nb.group}: " in nb.ok("%makedip").text()
