@@ -8,7 +8,6 @@ import sys
 from ddip import files, groups, mount
 from ddip.errors import DipError
 
-_GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ENOTDIR)  # the mount no longer exists
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
 _STOPPED = ("new", "stopped", "stopping")
 _START = re.compile(r"\(echo start > [^)]*/ctl\)")  # the daemon's hint for shells
@@ -20,63 +19,79 @@ class Attachment:
 
     def __init__(self):
         self.group = None
-        self._others = {}  # name -> Group: other groups of the mount that cells chose
+        self._mount, self._name = None, None  # what -m and -g chose: nothing else will do
+        self._path = None  # of the last group
         self._started = {}  # path of a group -> pids of the ranks that this shell started
 
     # ---- finding
 
     def look(self):
-        """The group; looks for one if this shell has none, or it is gone. None if none is found."""
+        """The group; looks for one if this shell has none, or it is gone. None if none is found.
+
+        Says so if cells ran on another one before. Raises DipError if that was chosen.
+        """
         if self.group is None or not self.group.status():
-            path = mount.find()
-            found = path and os.path.join(path, groups.default_group())
-            self._choose(groups.Group(found) if found and files.isdir(found) else None)
+            gone, found = self._path, self._find()
+            if found is None and self._mount:
+                there = mount.is_mounted(self._mount)
+                way = "%dip -g NAME chooses" if there else f"%makedip -m {self._mount} makes"
+                raise DipError(f"the group {gone} is gone: {way} another, %makedip alone finds one")
+            self._choose(found, self._mount, self._name)
+            if found is not None and gone not in (None, found.path):
+                print(f"The group {gone} is gone. Cells run on {found.path}")
+                self._tell()
         return self.group
 
-    def _choose(self, group):
-        self.group, self._others = group, {}
+    def known(self):
+        """The group that a cell would run on; None if it is gone. Attaches to nothing."""
+        group = self.group or self._find()
+        return group if group is not None and group.status() else None
+
+    def _find(self):
+        """The group that was chosen, or else the default one. None if there is none."""
+        path = mount.locate(self._mount) if self._mount else mount.find()
+        if path is None:
+            return None
+        found = groups.Group(os.path.join(path, self._name or groups.default_group()))
+        return found if found.status() else None
+
+    def _choose(self, group, mount_path=None, name=None):
+        self.group, self._mount, self._name = group, mount_path, name
+        if group is not None:
+            self._path = group.path
 
     def need(self, name=None):
-        """The current group, without checking that it still exists; looks for one if there is none.
-
-        name: another group of the same mount. Raises DipError if there is none.
-        """
-        if self.group is None and self.look() is None:
-            raise DipError("there is no DDP group: %makedip makes one")
-        if name is None or name == os.path.basename(self.group.path):
+        """The current group, or another one of its mount. Raises DipError if there is none."""
+        own = self.group is None or name in (None, os.path.basename(self.group.path))
+        # another one is there even if the current one is gone
+        if own or not mount.is_mounted(os.path.dirname(self.group.path)):
+            if self.look() is None:
+                raise DipError("there is no DDP group: %makedip makes one")
+        if name in (None, os.path.basename(self.group.path)):
             return self.group
-        if name not in self._others:
-            self._others[name] = groups.group(name, os.path.dirname(self.group.path))
-        return self._others[name]
+        return groups.group(name, os.path.dirname(self.group.path))
 
     def use(self, name):
         """Makes cells run on this group of the mount from now on."""
         group = self.need(name)
-        self._choose(group)
+        self._choose(group, os.path.dirname(group.path), name)
 
     def with_group(self, name, act):
-        """Calls act(group); if the group no longer exists, calls it again with the current one.
-
-        Returns the result of act().
-        """
-        group = self.need(name)
+        """Returns act(group); if the group is stopped, the error says which magic starts it."""
         try:
-            return act(group)
+            return act(self.need(name))
         except DipError as e:
             if e.errno == errno.ESRCH and _START.search(str(e)):
                 e.args = (_START.sub("(%makedip starts it)", str(e)),)
-            if e.errno not in _GONE or group.status():
-                raise
-            self._choose(None)
-            return act(self.need(name))
+            raise
 
     # ---- attaching
 
     def attach(self, args):
         """Finds the mount or starts a daemon; describes a group that already existed."""
-        if args.mount:
-            path = os.path.abspath(os.path.expanduser(args.mount))
-            found = mount.locate(path)
+        chosen = args.mount and os.path.abspath(os.path.expanduser(args.mount))
+        if chosen:
+            path, found = chosen, mount.locate(chosen)
         elif self.group is not None and self.group.status():
             return
         else:
@@ -90,7 +105,7 @@ class Attachment:
         group = groups.Group(os.path.join(path, groups.default_group()))
         if not group.status():  # $DDIP_GROUP names one that does not exist yet
             self._make(group.path)
-        self._choose(group)
+        self._choose(group, chosen)
         if found is not None:
             self._tell()
 
@@ -125,11 +140,14 @@ class Attachment:
             path = mount.locate(os.path.abspath(os.path.expanduser(path)))
         else:
             path = os.path.dirname(self.group.path) if self.group else mount.find()
-        self._choose(None)
+        group = self.group
+        if group is not None and path == os.path.dirname(group.path):
+            self._choose(None)
+        else:
+            group = path and groups.Group(os.path.join(path, groups.default_group()))
         if path is None or not mount.is_mounted(path):
             print("There is no DDP group")
             return
-        group = groups.Group(os.path.join(path, groups.default_group()))
         if group.is_started():
             group.stop()  # its resources are free when this returns; the daemon may end later
         if mount.is_private(path):

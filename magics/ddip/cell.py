@@ -72,7 +72,7 @@ def submit(group, source, ranks=None):
     Returns the Cell. Raises DipError.
     """
     data = _data_of(source)
-    with _refusals_told(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
+    with refusals_told(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
         return Cell(group, int(_submit(file, data)))
 
 
@@ -81,7 +81,7 @@ def submitted(group, source, ranks=None):
     """Like submit(), as a context in which follow() reads the stream from the same open file."""
     data = _data_of(source)
     with contextlib.ExitStack() as opened:
-        with _refusals_told(group):
+        with refusals_told(group):
             file = opened.enter_context(_open(group, "stream", ranks))
             line = _submit(file, data)
         yield Cell(group, json.loads(line)["cell"], file)
@@ -95,7 +95,7 @@ def _data_of(source):
 
 
 @contextlib.contextmanager
-def _refusals_told(group):
+def refusals_told(group):
     """Turns an OSError within into a DipError that says why the cell was refused."""
     since = time.time()
     try:
@@ -192,19 +192,28 @@ def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None
     KeyboardInterrupt at the third Ctrl-C (attached: the first), DipError if the mount goes away.
     """
     with contextlib.nullcontext(interrupts) if interrupts else Interrupts() as taken:
-        try:
+        with losses_told(cell):
             taken.follows(cell, attached)
             end = _pump(cell, take, patience, seen)
-        except OSError as e:
-            raise _broken_off(cell, e) from e
     end["interrupts"] = taken.count
     return end
+
+
+@contextlib.contextmanager
+def losses_told(cell):
+    """Turns an OSError within into a DipError that says why the cell cannot be looked at."""
+    try:
+        yield
+    except OSError as e:
+        raise _broken_off(cell, e) from e
 
 
 def _broken_off(cell, error):
     """The DipError for a cell that cannot be followed."""
     text = error.strerror
-    if error.errno in (errno.ENOTCONN, errno.ENODEV, errno.ECONNABORTED):
+    if error.errno == errno.ENOENT and cell.group.status():
+        text = f"it is no longer in the history of {cell.group.path}"
+    elif error.errno in (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.ECONNABORTED):
         text = "its group or its mount has gone"
     elif error.errno == errno.EDEADLK:
         with contextlib.suppress(OSError):

@@ -1,13 +1,19 @@
 """A cell that runs in the background: what `%%dip --noblock` returns."""
 
+import contextlib
+
 from ddip import cell as cells
 from ddip import ranks as rank_lists
 from ddip import results
+from ddip.errors import DipError
 from ddip.failures import failure
 
 
 class DetachedCell:
-    """A submitted cell. The mount keeps its output, and show() shows it."""
+    """A submitted cell. The mount keeps its output, and show() shows it.
+
+    Raises DipError once it has left the group's history, or the group is gone.
+    """
 
     def __init__(self, shell, cell, seen):
         self._shell = shell
@@ -16,12 +22,17 @@ class DetachedCell:
         self.number = cell.number
 
     def __repr__(self):
-        return f"<cell {self.number} of {self._cell.group.path}: {self.state}>"
+        try:
+            state = self.state
+        except DipError:
+            state = "gone"
+        return f"<cell {self.number} of {self._cell.group.path}: {state}>"
 
     @property
     def state(self):
         """queued, running, ok, failed …, as in cells/N/status."""
-        return self._cell.status()["state"]
+        with cells.losses_told(self._cell):
+            return self._cell.status()["state"]
 
     def done(self):
         """True if it has ended."""
@@ -29,7 +40,8 @@ class DetachedCell:
 
     def wait(self, timeout=None):
         """Waits up to timeout seconds (None: forever) for its end. Returns True if it has ended."""
-        return self._cell.has_ended(None if timeout is None else timeout * 1000)
+        with cells.losses_told(self._cell):
+            return self._cell.has_ended(None if timeout is None else timeout * 1000)
 
     def result(self, timeout=None):
         """Its result: the value if one rank shows a result, {rank: value} if several do.
@@ -60,5 +72,6 @@ class DetachedCell:
         replay(self._shell, self._cell.group, self.number, [rank_lists.spell(self._seen)])
 
     def interrupt(self):
-        """Interrupts only this cell; drops it if it is queued."""
-        self._cell.interrupt()
+        """Interrupts only this cell; drops it if it is queued; no effect if it has ended."""
+        with contextlib.suppress(FileNotFoundError):  # it has left the history, too
+            self._cell.interrupt()

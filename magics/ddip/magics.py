@@ -3,6 +3,7 @@
 import re
 import sys
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
@@ -27,7 +28,7 @@ class DdipMagics(Magics):
         self._see = None  # words for the ranks to show if a line does not say which
         self._parsed = None, None  # the last line of %%dip, its options
         self._auto = None  # what %autodip puts in front of cells; None: nothing
-        self._helper = Helper(shell, self.is_remote, self.attachment.look)
+        self._helper = Helper(shell, self.is_remote, self.attachment.known)
 
     # ---- %makedip
 
@@ -247,7 +248,7 @@ class DdipMagics(Magics):
         show = shell._showtraceback
         shell._showtraceback = lambda *what: shown.append(what)
         try:
-            result = shell.run_cell(f"{LOCALLY}\n{cell}", silent=quiet)
+            result = shell.run_cell(_with_first_line(LOCALLY, cell), silent=quiet)
         finally:
             shell._showtraceback = show
         error = result.error_before_exec or result.error_in_exec
@@ -257,9 +258,8 @@ class DdipMagics(Magics):
             raise error
 
     def _run_remotely(self, line, cell, args):
-        # the magic's line is kept as a comment: line numbers are those that the user sees
-        own_line = bool(cell) and not args.auto and not cell.lstrip().startswith("%%")
-        source = f"#%%dip {line}".rstrip() + f"\n{cell}" if own_line else cell
+        own_line = bool(cell) and not args.auto
+        source = _with_first_line(f"#%%dip {line}".rstrip(), cell) if own_line else cell
         return self.attachment.with_group(
             args.group, lambda group: self._run_on(group, line, source, args)
         )
@@ -313,8 +313,9 @@ class DdipMagics(Magics):
         print(f"Auto Execution on DDP group: {where}")
 
     def transform(self, lines):
-        """The input transformer for IPython: puts %%dip before a cell if %autodip is on."""
-        if self._auto and lines and self.is_remote("".join(lines)) and lines[0][:1] != "%":
+        """The input transformer for IPython: puts %%dip before a user's cell if %autodip is on."""
+        takes = self._auto and lines and lines[0][:1] != "%" and self.is_remote("".join(lines))
+        if takes and _is_users_cell(self.shell):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
@@ -388,6 +389,31 @@ class DdipMagics(Magics):
         """Removes the hooks."""
         self.shell.input_transformers_cleanup.remove(self.transform)
         self._helper.remove()
+
+
+def _with_first_line(comment, cell):
+    """A cell with a comment in place of its %%dip: line numbers are those that the user sees.
+
+    One that begins with another cell magic stays as it is: that must be in the first line.
+    """
+    return cell if cell.lstrip().startswith("%%") else f"{comment}\n{cell}"
+
+
+def _is_users_cell(shell):
+    """True if the code that is transformed is a cell that a user submitted.
+
+    False for code that a cell runs in turn, as %time and %run do, and for an editor's own requests.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is InteractiveShell.run_cell_async.__code__:
+            return False
+        frame = frame.f_back
+    request = getattr(shell, "get_parent", dict)()  # that of a kernel; a terminal has none
+    if request.get("msg_type", "execute_request") != "execute_request":
+        return False
+    content = request.get("content", {})
+    return content.get("store_history", True) and not content.get("silent")
 
 
 _NAMES = ("makedip", "dip", "autodip", "dipush", "dipull", "dipper")

@@ -54,6 +54,11 @@ class Editor:
         self._client.shell_channel.send(message)
         return message["header"]["msg_id"]
 
+    def open_comm(self, target):
+        """Opens a comm to a target that the kernel knows."""
+        content = {"comm_id": target, "target_name": target, "data": {}}
+        self._client.shell_channel.send(self._client.session.msg("comm_open", content))
+
     def finish(self, cell):
         """Waits for the end of a cell. Returns its notebook.Outcome, with its number."""
         from nbformat.notebooknode import NotebookNode

@@ -299,6 +299,33 @@ def _detached(nb):
     assert nb.run("_.result()").error[1] == "ZeroDivisionError(division by zero)"
 
 
+def test_forgotten_cell():
+    """A cell that has left the history, or whose group is gone, is said to have."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 1") as nb:
+        path = f"{nb.mount}/brief"
+        os.mkdir(path)
+        with open(f"{path}/ctl", "w", encoding="utf-8") as ctl:
+            ctl.write("size 1\nhistory 1\nstart\n")
+        nb.ok("cell = %dip -g brief --noblock 1")
+        nb.ok("cell.wait()\ngroup = cell._cell.group")
+        for _ in range(2):
+            nb.ok("%dip -g brief 2")
+        ways = {"cell.state", "cell.wait()", "cell.done()", "cell.result()", "cell.show()"}
+        for way in ways:
+            name, value, text = nb.run(way).error
+            assert name == "DipError" and " in the history of /" in value, text
+        assert nb.ok("cell").data()[0].endswith("/brief: gone>")
+        nb.ok("cell.interrupt()")
+        with open(f"{path}/ctl", "w", encoding="utf-8") as ctl:
+            ctl.write("stop\n")
+        os.rmdir(path)
+        ways = (ways | {"group.run('1', see='all')", "group.run('1', ranks=0)"}) - {"cell.show()"}
+        for way in ways:
+            name, value, text = nb.run(way).error
+            assert name == "DipError" and "gone" in value, text
+        assert nb.ok("cell").data()[0].endswith("/brief: gone>")
+
+
 def test_import():
     code = (
         "import sys\nimport ddip\nassert not {'torch', 'numpy', 'IPython'} & set(sys.modules)\n"

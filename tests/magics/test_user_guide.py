@@ -25,6 +25,9 @@ def test_dip_and_autodip():
         assert kinds.index("execute_result") < kinds.index("display_data"), "local first"
         assert both.text().split()[0] == str(nb.pid), both.text()
         assert len([d for d in both.data() if d.startswith("Out[")]) == 2, both.data()
+        nb.ok("%%dip everywhere\n%%time\nz = 6")
+        nb.ok("%%dip local\n\n%%time\nassert z == 6\nz = 7")
+        assert nb.ok("%%dip\nz").data()[0].endswith("6") and nb.ok("z").data() == ["7"]
         _autodip(nb)
 
 

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""%autodip takes the cells that a user submits, and no other code that IPython runs."""
+
+import os
+import subprocess
+
+import notebook
+from test_editor import editor
+
+notebook.need("torch", "IPython", "ipykernel", "nbclient", "jupyter_client", "nbformat")
+
+IN_A_CELL = (
+    "%%time\nhere.append(1)",
+    "%time here.append(1)",
+    "%timeit -n 1 -r 1 here.append(1)",
+    "%%timeit -n 1 -r 1\nhere.append(1)",
+    "%prun -q here.append(1)",
+    "%%capture\nhere.append(1)",
+    "%run other.ipynb",
+    "%%dip local\n%time here.append(1)",
+    "#dip_locally\nget_ipython().run_cell('here.append(1)')",
+    "#dip_locally\nimport asyncio\nawait asyncio.sleep(0)\n%time here.append(1)",
+)
+
+
+def test_in_a_cell():
+    """What a cell runs in the notebook stays there: the code of %time, %timeit, %%capture, %run."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nhere = 'there'") as nb:
+        nb.ok(
+            "import nbformat.v4 as v4\nwith open('other.ipynb', 'w') as file:\n"
+            "    file.write(v4.writes(v4.new_notebook(cells=[v4.new_code_cell('here.append(1)')])))"
+        )
+        nb.ok("%autodip on")
+        for source in IN_A_CELL:
+            nb.ok("%%dip local\nhere = []")
+            cells = nb.status()["cell"]
+            nb.ok(source)
+            assert nb.ok("%%dip local\nhere").data() == ["[1]"], source
+            assert nb.status()["cell"] == cells, source
+        assert nb.ok("await __import__('asyncio').sleep(0)\nhere").data()[0].endswith("'there'")
+
+
+def test_terminal():
+    """The same at a terminal, where there are no requests."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nhere = 0") as nb:
+        lines = (
+            "%load_ext ddip",
+            "%autodip on",
+            "print('remote', here)",
+            "%time here = 1",
+            " ",
+            "%time print('local', here)",
+            "print('remote', here + rank)",
+            "exit",
+        )
+        command = [notebook.PYTHON, "-m", "IPython", "--simple-prompt", "--no-banner", "--quick"]
+        done = subprocess.run(
+            command,
+            input="\n".join(lines) + "\n",
+            env={**os.environ, **notebook.environment_of(nb.mount)}
+            | {"DDIP_GROUP": os.path.basename(nb.group)},
+            cwd=nb.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stdout
+        assert said.count("remote 0\n") == 2 and "local 1\n" in said, (said, done.stderr)
+
+
+def test_hidden_requests():
+    """An editor's own requests run in the notebook, and their output is as printed there."""
+    with editor() as ed:
+        ed.ok('%autodip -a "-S all" on')
+        hidden = ed.ok("import os, json\nprint(json.dumps(os.getpid()))", hidden=True).text()
+        local = ed.ok("#dip_locally\nimport os\nprint(os.getpid())").text()
+        assert hidden == local, (hidden, local)
+        assert len(ed.ok("rank").data()) == 2, "the user's cells run on the ranks"
+        ed.ok(
+            "#dip_locally\ndef clicked(comm, message):\n    get_ipython().run_cell('seen = 1')\n"
+            "get_ipython().kernel.comm_manager.register_target('button', clicked)"
+        )
+        ed.open_comm("button")
+        assert ed.ok("#dip_locally\nseen").data() == ["1"], "a widget's code runs in the notebook"
+
+
+if __name__ == "__main__":
+    notebook.run(globals())
