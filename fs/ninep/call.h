@@ -12,7 +12,8 @@ struct watch;
 TAILQ_HEAD(call_list, call);
 
 struct connection {
-	int fd; /* -1: connection broken */
+	int fd;	   /* -1: closed */
+	bool lost; /* its client is gone: nothing is sent any more, and fd is closed soon */
 	struct watch *watch;
 	uint32_t events;	    /* epoll events that it waits for */
 	bool more;		    /* `in` may hold messages not handled yet */

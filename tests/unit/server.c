@@ -1,0 +1,258 @@
+/*
+ * Tests of fs/ninep with the tree and without ranks' processes: clients that are gone when they are
+ * answered. The test plays the engines, see
+ * fake_agent.h, and the clients.
+ */
+#include "fake_agent.h"
+#include "base/daemon.h"
+#include "group/journal.h"
+#include "group/registry.h"
+#include "ninep/message.h"
+#include "ninep/server.h"
+#include "object/var_table.h"
+#include "tree/live.h"
+#include "tree/tree.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* The messages that are used here. */
+enum {
+	LOPEN = 12,
+	LCREATE = 14,
+	READDIR = 40,
+	VERSION = 100,
+	ATTACH = 104,
+	WALK = 110,
+	READ = 116
+};
+
+enum { MSIZE = 64 << 10, NO_FID = -1 };
+
+struct client {
+	int fd;
+	struct buf in;
+};
+
+static struct group *
+begin(void)
+{
+	struct group *g = fake_begin(1);
+	struct err e = {0};
+	char *path = xasprintf("%s/socket", daemon_.state_dir);
+
+	tree_init();
+	live_init();
+	CHECK(server_start(path, &e) == 0);
+	free(path);
+	return g;
+}
+
+static void
+end(void)
+{
+	server_shut();
+	group_remove_all();
+	server_stop();
+	tree_fini();
+	fake_end();
+}
+
+/* ---- clients ---- */
+
+/* Appends a list of names: the parts of a path. */
+static void
+put_names(struct buf *b, const char *path)
+{
+	char *copy = xstrdup(path), *save;
+	struct buf names = {0};
+	unsigned n = 0;
+
+	for (char *name = strtok_r(copy, "/", &save); name; name = strtok_r(NULL, "/", &save)) {
+		ninep_put_text(&names, name);
+		n++;
+	}
+	ninep_put(b, 2, n);
+	if (names.n)
+		buf_add(b, names.p, names.n);
+	buf_free(&names);
+	free(copy);
+}
+
+/* Sends a message. Its fields are as in message.h, but w is a path, and 4 and 8 take an int. */
+static void
+say(const struct client *c, uint8_t type, uint16_t tag, const char *format, ...)
+{
+	struct buf body = {0}, frame = {0};
+	va_list ap;
+
+	va_start(ap, format);
+	for (; *format; format++)
+		if (*format == 's')
+			ninep_put_text(&body, va_arg(ap, const char *));
+		else if (*format == 'w')
+			put_names(&body, va_arg(ap, const char *));
+		else
+			ninep_put(&body, *format - '0', (uint64_t)va_arg(ap, int));
+	va_end(ap);
+	ninep_put(&frame, 4, NINEP_HEADER + body.n);
+	ninep_put(&frame, 1, type);
+	ninep_put(&frame, 2, tag);
+	buf_add(&frame, body.p, body.n);
+	CHECK(send(c->fd, frame.p, frame.n, MSG_NOSIGNAL) == (ssize_t)frame.n);
+	buf_free(&frame);
+	buf_free(&body);
+	fake_step();
+}
+
+/* Takes the reply to this tag. Returns 0, the errno that it tells, or -1 if there is none. data:
+ * its body, valid until the next call; may be NULL. */
+static int
+reply(struct client *c, uint16_t tag, struct slice *data)
+{
+	static struct buf body;
+	struct ninep_message m;
+	size_t at = 0;
+	long n;
+
+	while ((n = recv(c->fd, buf_reserve(&c->in, MSIZE), MSIZE, MSG_DONTWAIT)) > 0)
+		c->in.n += (size_t)n;
+	while ((n = ninep_frame(c->in.p + at, c->in.n - at, MSIZE, &m)) > 0 && m.tag != tag)
+		at += (size_t)n;
+	if (n <= 0)
+		return -1;
+	buf_clear(&body);
+	buf_add(&body, m.body.p, m.body.n);
+	memmove(c->in.p + at, c->in.p + at + n, c->in.n - at - (size_t)n);
+	c->in.n -= (size_t)n;
+	if (data)
+		*data = (struct slice){body.p, body.n};
+	return m.type == NINEP_RLERROR ? (unsigned char)*body.p : 0;
+}
+
+static struct client
+client_new(void)
+{
+	struct client c = {.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s/socket", daemon_.state_dir);
+	CHECK(connect(c.fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	say(&c, VERSION, NINEP_NO_TAG, "4s", MSIZE, "9P2000.L");
+	CHECK(reply(&c, NINEP_NO_TAG, NULL) == 0);
+	say(&c, ATTACH, 1, "44ss4", 0, NO_FID, "me", "", 0);
+	CHECK(reply(&c, 1, NULL) == 0);
+	return c;
+}
+
+static void
+client_free(struct client *c)
+{
+	close(c->fd);
+	buf_free(&c->in);
+	fake_step();
+}
+
+/* Walks a new fid to a path. */
+static void
+walk(struct client *c, int fid, const char *path)
+{
+	say(c, WALK, 2, "44w", 0, fid, path);
+	CHECK(reply(c, 2, NULL) == 0);
+}
+
+static void
+open_path(struct client *c, int fid, const char *path)
+{
+	walk(c, fid, path);
+	say(c, LOPEN, 2, "44", fid, O_RDONLY);
+	CHECK(reply(c, 2, NULL) == 0);
+}
+
+static void
+read_at(const struct client *c, int fid, uint16_t tag, int offset)
+{
+	say(c, READ, tag, "484", fid, offset, 1000);
+}
+
+/* From now on the daemon cannot send to it, but does not know. */
+static void
+refuse_replies(const struct client *c)
+{
+	CHECK(shutdown(c->fd, SHUT_RD) == 0);
+}
+
+static bool
+is_hung_up_on(const struct client *c)
+{
+	fake_step();
+	return send(c->fd, "", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE;
+}
+
+/* ---- clients that are gone when they are answered ---- */
+
+/* The daemon finds out while it answers the readers of a stream; the others still get all. */
+static void
+test_gone_reader_of_events(void)
+{
+	struct group *g = begin();
+	struct client gone = client_new(), stays = client_new();
+	struct slice data;
+
+	open_path(&gone, 1, "g/events");
+	open_path(&stays, 1, "g/events");
+	read_at(&stays, 1, 10, 0);
+	read_at(&gone, 1, 11, 0);
+	read_at(&gone, 1, 12, 0);
+	refuse_replies(&gone);
+	journal_event(g, "one");
+	CHECK(is_hung_up_on(&gone));
+	CHECK(reply(&stays, 10, &data) == 0 && data.n > 4);
+	read_at(&stays, 1, 13, (int)data.n - 4);
+	journal_event(g, "two");
+	fake_step();
+	CHECK(reply(&stays, 13, &data) == 0 && data.n > 4);
+	client_free(&gone);
+	client_free(&stays);
+	end();
+}
+
+/* The same while it answers the readers of a cell's output. */
+static void
+test_gone_reader_of_output(void)
+{
+	struct group *g = begin();
+	struct client gone = client_new(), stays = client_new();
+	struct slice data;
+
+	fake_cell(g, "pass", 0, NULL);
+	open_path(&gone, 1, "g/cells/1/stream");
+	open_path(&stays, 1, "g/cells/1/stream");
+	read_at(&stays, 1, 10, 0);
+	read_at(&gone, 1, 11, 0);
+	read_at(&gone, 1, 12, 0);
+	refuse_replies(&gone);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	CHECK(is_hung_up_on(&gone));
+	CHECK(reply(&stays, 10, &data) == 0 && data.n > 4);
+
+	fake_cell(g, "pass", 0, NULL);
+	open_path(&stays, 2, "g/cells/2/stream");
+	read_at(&stays, 2, 13, 0);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	CHECK(reply(&stays, 13, &data) == 0 && data.n > 4);
+	client_free(&gone);
+	client_free(&stays);
+	end();
+}
+
+int
+main(void)
+{
+	test_gone_reader_of_events();
+	test_gone_reader_of_output();
+	return CHECK_DONE();
+}
