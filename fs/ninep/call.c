@@ -27,7 +27,10 @@ call_free(struct call *c)
 	TAILQ_REMOVE(&conn->calls, c, link);
 	conn->call_count--;
 	conn->promised -= c->promised;
-	fid_unref(c->fid);
+	if (c->waited)
+		fid_unref_later(c->fid);
+	else
+		fid_unref(c->fid);
 	if (c->walk.node)
 		tree_forget(c->walk.node, 1);
 	if (c->walk.asked)
@@ -219,6 +222,7 @@ park(struct req *r)
 {
 	struct call *c = (struct call *)r;
 
+	c->waited = true;
 	TAILQ_INSERT_TAIL(&c->conn->parked, c, parked_link);
 }
 

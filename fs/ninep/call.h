@@ -45,6 +45,7 @@ struct call {
 	uint16_t tag;
 	uint8_t type;
 	struct fid *fid; /* referenced, or NULL */
+	bool waited;	 /* was parked: it is answered by code that may use the file afterwards */
 	struct buf body; /* of the reply */
 	/* Makes the body when the tree's result arrives; NULL: it adds nothing. Returns the result
 	 * of the call, or PARKED. */

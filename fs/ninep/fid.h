@@ -36,6 +36,10 @@ void fid_drop(struct fid_table *t, struct fid *f);
 struct fid *fid_first(struct fid_table *t);
 struct fid *fid_ref(struct fid *f);
 void fid_unref(struct fid *f); /* NULL-safe; the last one closes what is open */
+/* The same inside code that may go on to use what is open: it is closed by the loop, or by
+ * fid_close_unused(). */
+void fid_unref_later(struct fid *f);
+void fid_close_unused(void);
 bool fid_is_open(const struct fid *f);
 /* A node for the same place as n, private if its row says so. Its lookup count is incremented. */
 struct node *fid_node(struct node *n);

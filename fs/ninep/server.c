@@ -209,6 +209,7 @@ dispatch(struct connection *conn, const struct ninep_message *m)
 	struct call *c = call_new(conn, m);
 	int r;
 
+	fid_close_unused(); /* whoever was told of a close finds the file closed */
 	if (!o)
 		r = fail(&c->r.err, EOPNOTSUPP, "no such message here");
 	else if (ninep_unpack(o->format, m->body, f) < 0)
@@ -441,6 +442,7 @@ server_stop(void)
 		if (conn->fd >= 0)
 			break_off(conn);
 	}
+	fid_close_unused();
 	loop_timer_del(sweep_timer);
 	loop_timer_del(more_timer);
 	more_timer = NULL;

@@ -1,6 +1,6 @@
 /*
  * Tests of fs/ninep with the tree and without ranks' processes: clients that are gone when they are
- * answered. The test plays the engines, see
+ * answered, fids that go or move while a request is pending. The test plays the engines, see
  * fake_agent.h, and the clients.
  */
 #include "fake_agent.h"
@@ -27,7 +27,8 @@ enum {
 	VERSION = 100,
 	ATTACH = 104,
 	WALK = 110,
-	READ = 116
+	READ = 116,
+	CLUNK = 120
 };
 
 enum { MSIZE = 64 << 10, NO_FID = -1 };
@@ -249,10 +250,31 @@ test_gone_reader_of_output(void)
 	end();
 }
 
+/* ---- fids that are given up while a request is pending ---- */
+
+static void
+test_clunk_before_the_answer(void)
+{
+	struct group *g = begin();
+	struct client c = client_new();
+	struct slice data;
+
+	fake_cell(g, "pass", 0, NULL);
+	open_path(&c, 1, "g/cells/1/stream");
+	read_at(&c, 1, 10, 0);
+	say(&c, CLUNK, 3, "4", 1);
+	CHECK(reply(&c, 3, NULL) == 0);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	CHECK(reply(&c, 10, &data) == 0 && data.n > 4);
+	client_free(&c);
+	end();
+}
+
 int
 main(void)
 {
 	test_gone_reader_of_events();
 	test_gone_reader_of_output();
+	test_clunk_before_the_answer();
 	return CHECK_DONE();
 }
