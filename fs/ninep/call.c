@@ -112,7 +112,9 @@ done(struct req *r, int result)
 {
 	struct call *c = (struct call *)r;
 
-	if (c->finish && !is_lost(c))
+	if (is_lost(c) && result >= 0)
+		result = -ECONNRESET;
+	if (c->finish)
 		result = c->finish(c, result);
 	if (result != PARKED)
 		call_answer(c, result);

@@ -47,8 +47,8 @@ struct call {
 	struct fid *fid; /* referenced, or NULL */
 	bool waited;	 /* was parked: it is answered by code that may use the file afterwards */
 	struct buf body; /* of the reply */
-	/* Makes the body when the tree's result arrives; NULL: it adds nothing. Returns the result
-	 * of the call, or PARKED. */
+	/* Makes the body when the tree's result arrives, or frees what was made for it; NULL: it
+	 * adds nothing. Returns the result of the call, or PARKED. */
 	int (*finish)(struct call *c, int result);
 	struct walk walk;
 	struct node *created;	  /* CREATE, LCREATE: the node of the file */

@@ -250,6 +250,26 @@ test_gone_reader_of_output(void)
 	end();
 }
 
+/* What a pending open has made goes with its client. */
+static void
+test_gone_opener(void)
+{
+	struct group *g = begin();
+	struct client gone = client_new();
+	int refs;
+
+	var_table_unref(g->ranks[0].table);
+	g->ranks[0].table = var_table_new(fake_slice("x\n"));
+	refs = g->refs;
+	walk(&gone, 1, "g/vars");
+	say(&gone, LCREATE, 10, "4s444", 1, "x", O_RDONLY, 0600, 0);
+	CHECK(fake_count(Tget, 0) == 1 && reply(&gone, 10, NULL) == -1);
+	CHECK(g->refs > refs);
+	client_free(&gone);
+	CHECK(g->refs == refs);
+	end();
+}
+
 /* ---- fids that are given up while a request is pending ---- */
 
 static void
@@ -275,6 +295,7 @@ main(void)
 {
 	test_gone_reader_of_events();
 	test_gone_reader_of_output();
+	test_gone_opener();
 	test_clunk_before_the_answer();
 	return CHECK_DONE();
 }
