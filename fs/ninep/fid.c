@@ -125,7 +125,7 @@ fid_close_unused(void)
 bool
 fid_is_open(const struct fid *f)
 {
-	return f->file || f->listing;
+	return f->file || f->listing || f->opening;
 }
 
 struct node *

@@ -13,6 +13,7 @@ struct fid {
 	struct node *node;	 /* holds one lookup */
 	struct file *file;	 /* the open file; NULL if not open, or a directory */
 	struct listing *listing; /* the open directory, or NULL */
+	bool opening;		 /* an open is pending, which uses the node */
 	size_t next_entry;	 /* 9P2000: where the next read of the directory continues, … */
 	uint64_t next_offset;	 /* … if this is the offset */
 	int refs;		 /* from the table and from calls */
@@ -40,7 +41,7 @@ void fid_unref(struct fid *f); /* NULL-safe; the last one closes what is open */
  * fid_close_unused(). */
 void fid_unref_later(struct fid *f);
 void fid_close_unused(void);
-bool fid_is_open(const struct fid *f);
+bool fid_is_open(const struct fid *f); /* or about to be */
 /* A node for the same place as n, private if its row says so. Its lookup count is incremented. */
 struct node *fid_node(struct node *n);
 struct ninep_qid fid_qid(const struct node *n);

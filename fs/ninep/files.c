@@ -84,8 +84,7 @@ opened(struct call *c, int result)
 {
 	struct file *f = c->r.file;
 
-	if (result == 0 && fid_is_open(c->fid))
-		result = -EBADF; /* opened by another call in the meantime */
+	c->fid->opening = false;
 	if (result < 0) {
 		open_file_free(f);
 		if (c->created)
@@ -108,6 +107,7 @@ open_node(struct call *c, struct node *n, int flags)
 	struct file *f = open_file_new(n, flags, 0, false);
 
 	f->flags = open_file_flags(f);
+	c->fid->opening = true;
 	c->finish = opened;
 	return op_settle(c, open_file_open(f, &c->r));
 }

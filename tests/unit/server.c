@@ -250,6 +250,14 @@ test_gone_reader_of_output(void)
 	end();
 }
 
+/* The rank reports a variable x. */
+static void
+report_x(struct group *g)
+{
+	var_table_unref(g->ranks[0].table);
+	g->ranks[0].table = var_table_new(fake_slice("x\n"));
+}
+
 /* What a pending open has made goes with its client. */
 static void
 test_gone_opener(void)
@@ -258,8 +266,7 @@ test_gone_opener(void)
 	struct client gone = client_new();
 	int refs;
 
-	var_table_unref(g->ranks[0].table);
-	g->ranks[0].table = var_table_new(fake_slice("x\n"));
+	report_x(g);
 	refs = g->refs;
 	walk(&gone, 1, "g/vars");
 	say(&gone, LCREATE, 10, "4s444", 1, "x", O_RDONLY, 0600, 0);
@@ -290,6 +297,62 @@ test_clunk_before_the_answer(void)
 	end();
 }
 
+/* ---- walks in place ---- */
+
+/* Walks a fid in place. Returns the errno. */
+static int
+walk_in_place(struct client *c, int fid, const char *path)
+{
+	say(c, WALK, 3, "44w", fid, fid, path);
+	return reply(c, 3, NULL);
+}
+
+static void
+test_walk_of_what_is_open(void)
+{
+	struct group *g = begin();
+	struct client c = client_new();
+	struct slice data;
+
+	report_x(g);
+	open_path(&c, 1, "g/vars");
+	CHECK(walk_in_place(&c, 1, "x") == EBADF);
+	say(&c, READDIR, 10, "484", 1, 0, 1000);
+	CHECK(reply(&c, 10, &data) == 0 && data.n > 4);
+	/* an open that is pending, which a second one does not join */
+	walk(&c, 2, "g/vars/x");
+	say(&c, LOPEN, 11, "44", 2, O_RDONLY);
+	CHECK(walk_in_place(&c, 2, "") == EBADF);
+	say(&c, LOPEN, 12, "44", 2, O_RDONLY);
+	CHECK(reply(&c, 12, NULL) == EBADF);
+	fake_refuses(fake_take(Tget, 0), ENOENT, "gone");
+	CHECK(reply(&c, 11, NULL) == ENOENT);
+	CHECK(walk_in_place(&c, 2, "") == 0);
+	client_free(&c);
+	end();
+}
+
+/* The directory is opened while the walk waits for the rank. */
+static void
+test_open_of_what_is_walked(void)
+{
+	struct client c;
+	struct slice data;
+
+	begin();
+	c = client_new();
+	walk(&c, 1, "g/vars");
+	CHECK(walk_in_place(&c, 1, "_private") == -1);
+	say(&c, LOPEN, 10, "44", 1, O_RDONLY);
+	CHECK(reply(&c, 10, NULL) == 0);
+	fake_answer(fake_take(Thas, 0), Rhas, (uint32_t)1);
+	CHECK(reply(&c, 3, NULL) == EBADF);
+	say(&c, READDIR, 11, "484", 1, 0, 1000);
+	CHECK(reply(&c, 11, &data) == 0 && data.n > 4);
+	client_free(&c);
+	end();
+}
+
 int
 main(void)
 {
@@ -297,5 +360,7 @@ main(void)
 	test_gone_reader_of_output();
 	test_gone_opener();
 	test_clunk_before_the_answer();
+	test_walk_of_what_is_open();
+	test_open_of_what_is_walked();
 	return CHECK_DONE();
 }
