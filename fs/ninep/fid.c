@@ -74,6 +74,14 @@ unlock(const struct fid *f)
 	lock_take(&all);
 }
 
+void
+fid_move(struct fid *f, struct node *n)
+{
+	unlock(f);
+	tree_forget(f->node, 1);
+	f->node = n;
+}
+
 static void
 destroy(struct fid *f)
 {

@@ -31,6 +31,8 @@ struct fid *fid_find(struct fid_table *t, uint32_t number);
 /* Adds a fid for a node, whose lookup it takes over. Returns 0, or -errno if the number is in use
  * or there are too many (the lookup is then dropped). */
 int fid_add(struct fid_table *t, uint32_t number, struct node *n);
+/* f stands for n from now on, whose lookup it takes over. It loses its locks. */
+void fid_move(struct fid *f, struct node *n);
 /* Removes f from the table; calls may still hold it. */
 void fid_drop(struct fid_table *t, struct fid *f);
 /* The first fid, or NULL if there is none. */

@@ -92,10 +92,8 @@ opened(struct call *c, int result)
 		return result;
 	}
 	tree_open_size(f);
-	if (c->created) {
-		tree_forget(c->fid->node, 1);
-		c->fid->node = c->created;
-	}
+	if (c->created)
+		fid_move(c->fid, c->created);
 	c->fid->file = f;
 	put_opened(c);
 	return 0;
@@ -195,8 +193,7 @@ make_dir(struct call *c, struct ninep_field *f)
 	free(name);
 	if (!n)
 		return r;
-	tree_forget(c->fid->node, 1);
-	c->fid->node = n;
+	fid_move(c->fid, n);
 	c->fid->listing = listing_new(n);
 	put_opened(c);
 	return 0;

@@ -90,8 +90,7 @@ walked(struct call *c, int result)
 	w->node = NULL;
 	if (w->newfid != c->fid->number)
 		return fid_add(&c->conn->fids, w->newfid, n);
-	tree_forget(c->fid->node, 1);
-	c->fid->node = n;
+	fid_move(c->fid, n);
 	return 0;
 }
 

@@ -24,6 +24,7 @@ enum {
 	LOPEN = 12,
 	LCREATE = 14,
 	READDIR = 40,
+	LOCK = 52,
 	VERSION = 100,
 	ATTACH = 104,
 	WALK = 110,
@@ -353,6 +354,35 @@ test_open_of_what_is_walked(void)
 	end();
 }
 
+/* Tries to lock a whole file for writing. */
+static bool
+locks(struct client *c, int fid)
+{
+	struct slice data = {0};
+
+	say(c, LOCK, 4, "414884s", fid, 1, 0, 0, 0, 1, "me");
+	return reply(c, 4, &data) == 0 && data.p[0] == 0;
+}
+
+/* The fid's locks do not outlive its stay at a file. */
+static void
+test_walk_of_what_is_locked(void)
+{
+	struct client c, other;
+
+	begin();
+	c = client_new();
+	other = client_new();
+	walk(&c, 1, "g");
+	walk(&other, 1, "g");
+	CHECK(locks(&c, 1) && !locks(&other, 1));
+	CHECK(walk_in_place(&c, 1, "vars") == 0);
+	CHECK(locks(&other, 1));
+	client_free(&c);
+	client_free(&other);
+	end();
+}
+
 int
 main(void)
 {
@@ -362,5 +392,6 @@ main(void)
 	test_clunk_before_the_answer();
 	test_walk_of_what_is_open();
 	test_open_of_what_is_walked();
+	test_walk_of_what_is_locked();
 	return CHECK_DONE();
 }
