@@ -248,12 +248,14 @@ end(const struct options *o)
 	group_remove_all();
 	agent_stop_all();
 	copy_stop();
+	/* those who wait for no group; the front ends would leave them in the lists of these two */
+	event_file_answer();
+	gpu_file_stop();
 	server_stop();
 	session_stop();
 	listing_fini();
 	tree_fini();
 	event_file_stop();
-	gpu_file_stop();
 	gpustat_stop();
 	ticks_stop();
 	far_gpus_stop();

@@ -35,16 +35,22 @@ stream_new(const char *path, struct err *e)
 }
 
 void
-stream_free(struct stream *s, int error)
+stream_answer(struct stream *s, int error)
 {
 	struct req *r;
 
-	if (!s)
-		return;
 	while ((r = TAILQ_FIRST(&s->readers))) {
 		TAILQ_REMOVE(&s->readers, r, link);
 		req_done(r, -error);
 	}
+}
+
+void
+stream_free(struct stream *s, int error)
+{
+	if (!s)
+		return;
+	stream_answer(s, error);
 	close(s->fd);
 	free(s);
 }

@@ -25,7 +25,8 @@ bool stream_ready(const struct stream_reader *reader); /* a read would not block
 /* Creates a stream on a file of the run directory, or on an anonymous file if path is NULL. Returns
  * NULL with *e set if the file cannot be created. */
 struct stream *stream_new(const char *path, struct err *e);
-void stream_free(struct stream *s, int error); /* parked readers get -error */
+void stream_answer(struct stream *s, int error); /* parked readers get -error */
+void stream_free(struct stream *s, int error);	 /* the same */
 /* Appends whole lines. Drops the oldest ones when the stream grows too large. */
 void stream_add(struct stream *s, const char *p, size_t n);
 /* Drops all bytes so far, when there are no readers. Offsets continue from there. */

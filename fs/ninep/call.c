@@ -27,7 +27,10 @@ call_free(struct call *c)
 	TAILQ_REMOVE(&conn->calls, c, link);
 	conn->call_count--;
 	conn->promised -= c->promised;
-	fid_unref(c->fid);
+	if (c->waited)
+		fid_unref_later(c->fid);
+	else
+		fid_unref(c->fid);
 	if (c->walk.node)
 		tree_forget(c->walk.node, 1);
 	if (c->walk.asked)
@@ -76,9 +79,9 @@ send_error(struct call *c, int no)
 }
 
 static bool
-is_broken(const struct call *c)
+is_lost(const struct call *c)
 {
-	return c->conn->fd < 0;
+	return c->conn->lost;
 }
 
 /* Answers the Tflush calls that wait for this one, after its own reply, if it had one. */
@@ -96,9 +99,9 @@ answer_flushes(struct call *c)
 void
 call_answer(struct call *c, int result)
 {
-	if (!is_broken(c) && result < 0)
+	if (!is_lost(c) && result < 0)
 		send_error(c, -result);
-	else if (!is_broken(c))
+	else if (!is_lost(c))
 		send_body(c, (uint8_t)(c->type + 1));
 	answer_flushes(c);
 	call_free(c);
@@ -109,7 +112,9 @@ done(struct req *r, int result)
 {
 	struct call *c = (struct call *)r;
 
-	if (c->finish && !is_broken(c))
+	if (is_lost(c) && result >= 0)
+		result = -ECONNRESET;
+	if (c->finish)
 		result = c->finish(c, result);
 	if (result != PARKED)
 		call_answer(c, result);
@@ -159,7 +164,7 @@ answer_copied(struct call *c)
 {
 	size_t n = (size_t)c->block_n;
 
-	if (c->block_n < 0 || is_broken(c)) {
+	if (c->block_n < 0 || is_lost(c)) {
 		call_answer(c, c->block_n < 0 ? -front_copy_errno(c->block_n) : 0);
 		return;
 	}
@@ -219,6 +224,7 @@ park(struct req *r)
 {
 	struct call *c = (struct call *)r;
 
+	c->waited = true;
 	TAILQ_INSERT_TAIL(&c->conn->parked, c, parked_link);
 }
 

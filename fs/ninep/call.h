@@ -12,7 +12,8 @@ struct watch;
 TAILQ_HEAD(call_list, call);
 
 struct connection {
-	int fd; /* -1: connection broken */
+	int fd;	   /* -1: closed */
+	bool lost; /* its client is gone: nothing is sent any more, and fd is closed soon */
 	struct watch *watch;
 	uint32_t events;	    /* epoll events that it waits for */
 	bool more;		    /* `in` may hold messages not handled yet */
@@ -44,9 +45,10 @@ struct call {
 	uint16_t tag;
 	uint8_t type;
 	struct fid *fid; /* referenced, or NULL */
+	bool waited;	 /* was parked: it is answered by code that may use the file afterwards */
 	struct buf body; /* of the reply */
-	/* Makes the body when the tree's result arrives; NULL: it adds nothing. Returns the result
-	 * of the call, or PARKED. */
+	/* Makes the body when the tree's result arrives, or frees what was made for it; NULL: it
+	 * adds nothing. Returns the result of the call, or PARKED. */
 	int (*finish)(struct call *c, int result);
 	struct walk walk;
 	struct node *created;	  /* CREATE, LCREATE: the node of the file */

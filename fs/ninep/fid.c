@@ -1,11 +1,15 @@
 /* A table of fids by number. */
 #include "ninep/fid.h"
+#include "base/daemon.h"
 #include "front/listing.h"
 #include "front/lock.h"
 #include "front/open_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+
+static LIST_HEAD(, fid) unused = LIST_HEAD_INITIALIZER(unused); /* to be closed */
+static struct timer *close_timer;
 
 struct fid *
 fid_find(struct fid_table *t, uint32_t number)
@@ -71,10 +75,16 @@ unlock(const struct fid *f)
 }
 
 void
-fid_unref(struct fid *f)
+fid_move(struct fid *f, struct node *n)
 {
-	if (!f || --f->refs > 0)
-		return;
+	unlock(f);
+	tree_forget(f->node, 1);
+	f->node = n;
+}
+
+static void
+destroy(struct fid *f)
+{
 	unlock(f);
 	if (f->file)
 		open_file_free(f->file);
@@ -84,10 +94,46 @@ fid_unref(struct fid *f)
 	free(f);
 }
 
+void
+fid_unref(struct fid *f)
+{
+	if (f && --f->refs == 0)
+		destroy(f);
+}
+
+static void
+close_all(void *arg)
+{
+	struct fid *f;
+
+	close_timer = NULL;
+	while ((f = LIST_FIRST(&unused))) {
+		LIST_REMOVE(f, link);
+		destroy(f);
+	}
+}
+
+void
+fid_unref_later(struct fid *f)
+{
+	if (!f || --f->refs > 0)
+		return;
+	LIST_INSERT_HEAD(&unused, f, link);
+	if (!close_timer)
+		close_timer = loop_timer(daemon_.loop, 0, close_all, NULL);
+}
+
+void
+fid_close_unused(void)
+{
+	loop_timer_del(close_timer);
+	close_all(NULL);
+}
+
 bool
 fid_is_open(const struct fid *f)
 {
-	return f->file || f->listing;
+	return f->file || f->listing || f->opening;
 }
 
 struct node *

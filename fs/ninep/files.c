@@ -84,8 +84,7 @@ opened(struct call *c, int result)
 {
 	struct file *f = c->r.file;
 
-	if (result == 0 && fid_is_open(c->fid))
-		result = -EBADF; /* opened by another call in the meantime */
+	c->fid->opening = false;
 	if (result < 0) {
 		open_file_free(f);
 		if (c->created)
@@ -93,10 +92,8 @@ opened(struct call *c, int result)
 		return result;
 	}
 	tree_open_size(f);
-	if (c->created) {
-		tree_forget(c->fid->node, 1);
-		c->fid->node = c->created;
-	}
+	if (c->created)
+		fid_move(c->fid, c->created);
 	c->fid->file = f;
 	put_opened(c);
 	return 0;
@@ -108,6 +105,7 @@ open_node(struct call *c, struct node *n, int flags)
 	struct file *f = open_file_new(n, flags, 0, false);
 
 	f->flags = open_file_flags(f);
+	c->fid->opening = true;
 	c->finish = opened;
 	return op_settle(c, open_file_open(f, &c->r));
 }
@@ -195,8 +193,7 @@ make_dir(struct call *c, struct ninep_field *f)
 	free(name);
 	if (!n)
 		return r;
-	tree_forget(c->fid->node, 1);
-	c->fid->node = n;
+	fid_move(c->fid, n);
 	c->fid->listing = listing_new(n);
 	put_opened(c);
 	return 0;

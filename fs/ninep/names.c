@@ -84,11 +84,13 @@ walked(struct call *c, int result)
 	memcpy(c->body.p, count, sizeof(count));
 	if (w->done < w->wanted)
 		return 0;
+	/* it may have been opened while the rank was asked */
+	if (w->newfid == c->fid->number && fid_is_open(c->fid))
+		return -EBADF;
 	w->node = NULL;
 	if (w->newfid != c->fid->number)
 		return fid_add(&c->conn->fids, w->newfid, n);
-	tree_forget(c->fid->node, 1);
-	c->fid->node = n;
+	fid_move(c->fid, n);
 	return 0;
 }
 
@@ -138,6 +140,8 @@ op_walk(struct call *c, struct ninep_field *f)
 	if (call_take_fid(c, f[0].n) < 0 || c->fid->file)
 		return -EBADF;
 	w->newfid = (uint32_t)f[1].n;
+	if (w->newfid == c->fid->number && fid_is_open(c->fid))
+		return fail(&c->r.err, EBADF, "the fid is open");
 	if (w->newfid != c->fid->number && fid_find(&c->conn->fids, w->newfid))
 		return fail(&c->r.err, EBADF, "the new fid is in use");
 	w->text = f[2].s.n ? xmalloc(f[2].s.n) : NULL;

@@ -59,23 +59,6 @@ drop_fids(struct connection *conn)
 	}
 }
 
-/* Frees broken connections that have no calls left. */
-static void
-sweep(void *arg)
-{
-	struct connection *conn, *next;
-
-	sweep_timer = NULL;
-	for (conn = TAILQ_FIRST(&connections); conn; conn = next) {
-		next = TAILQ_NEXT(conn, link);
-		if (conn->fd >= 0 || conn->call_count)
-			continue;
-		TAILQ_REMOVE(&connections, conn, link);
-		connection_count--;
-		free(conn);
-	}
-}
-
 /* The client is gone; treats it as a killed process: discards what it has written in part, and
  * interrupts what it waits for. */
 static void
@@ -84,11 +67,48 @@ break_off(struct connection *conn)
 	loop_fd_del(conn->watch);
 	close(conn->fd);
 	conn->fd = -1;
+	conn->lost = true;
 	buf_free(&conn->in);
 	output_free(&conn->out);
 	call_end_parked(conn);
 	drop_fids(conn);
 	connection_changed(conn);
+}
+
+/* Closes lost connections, and frees those that have no calls left. */
+static void
+sweep(void *arg)
+{
+	struct connection *conn, *next;
+
+	sweep_timer = NULL;
+	for (conn = TAILQ_FIRST(&connections); conn; conn = next) {
+		next = TAILQ_NEXT(conn, link);
+		if (conn->lost && conn->fd >= 0)
+			break_off(conn);
+		if (!conn->lost || conn->call_count)
+			continue;
+		TAILQ_REMOVE(&connections, conn, link);
+		connection_count--;
+		free(conn);
+	}
+}
+
+static void
+sweep_soon(void)
+{
+	if (!sweep_timer)
+		sweep_timer = loop_timer(daemon_.loop, 0, sweep, NULL);
+}
+
+/* The client cannot be written to. This is found out where calls are answered, often in the middle
+ * of a list of requests and files: its other calls and its files end later. */
+static void
+lose(struct connection *conn)
+{
+	conn->lost = true;
+	output_free(&conn->out);
+	sweep_soon();
 }
 
 /* ---- output ---- */
@@ -110,7 +130,7 @@ take_more(void *arg)
 	more_timer = NULL;
 	for (conn = TAILQ_FIRST(&connections); conn; conn = next) {
 		next = TAILQ_NEXT(conn, link);
-		if (conn->fd >= 0 && conn->more && !is_full(conn))
+		if (!conn->lost && conn->more && !is_full(conn))
 			take_messages(conn);
 	}
 }
@@ -131,7 +151,7 @@ update(struct connection *conn)
 	uint32_t events = (takes ? EPOLLIN : 0) | (conn->out.queued ? EPOLLOUT : 0);
 
 	if (r < 0) {
-		break_off(conn);
+		lose(conn);
 		return;
 	}
 	if (events != conn->events)
@@ -142,15 +162,15 @@ update(struct connection *conn)
 void
 connection_changed(struct connection *conn)
 {
-	if (conn->fd < 0) {
-		if (!conn->call_count && !sweep_timer)
-			sweep_timer = loop_timer(daemon_.loop, 0, sweep, NULL);
+	if (conn->lost) {
+		if (!conn->call_count)
+			sweep_soon();
 		return;
 	}
 	if (conn == busy)
 		return;
 	update(conn);
-	if (conn->fd >= 0 && conn->more && !is_full(conn))
+	if (!conn->lost && conn->more && !is_full(conn))
 		take_soon();
 }
 
@@ -189,6 +209,7 @@ dispatch(struct connection *conn, const struct ninep_message *m)
 	struct call *c = call_new(conn, m);
 	int r;
 
+	fid_close_unused(); /* whoever was told of a close finds the file closed */
 	if (!o)
 		r = fail(&c->r.err, EOPNOTSUPP, "no such message here");
 	else if (ninep_unpack(o->format, m->body, f) < 0)
@@ -211,7 +232,7 @@ take_messages(struct connection *conn)
 	int taken;
 
 	busy = conn;
-	for (taken = 0; taken < BATCH && conn->fd >= 0 && !is_full(conn); taken++) {
+	for (taken = 0; taken < BATCH && !conn->lost && !is_full(conn); taken++) {
 		struct ninep_message m;
 
 		n = ninep_frame(conn->in.p + at, conn->in.n - at, conn->msize, &m);
@@ -221,11 +242,11 @@ take_messages(struct connection *conn)
 		dispatch(conn, &m);
 	}
 	busy = NULL;
-	if (conn->fd >= 0 && n < 0) {
+	if (!conn->lost && n < 0) {
 		note("9p: pid %d does not speak 9P: its connection is closed", (int)conn->peer);
 		break_off(conn);
 	}
-	if (conn->fd < 0)
+	if (conn->lost)
 		return;
 	buf_drop(&conn->in, at);
 	if (!conn->in.n && conn->in.cap > KEEP_BYTES)
@@ -242,7 +263,7 @@ on_socket(void *arg, uint32_t events)
 
 	if (events & EPOLLOUT)
 		connection_changed(conn);
-	if (conn->fd < 0 || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+	if (conn->lost || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
 		return;
 	n = fault("ninep.read", ECONNRESET)
 		? -1
@@ -421,6 +442,7 @@ server_stop(void)
 		if (conn->fd >= 0)
 			break_off(conn);
 	}
+	fid_close_unused();
 	loop_timer_del(sweep_timer);
 	loop_timer_del(more_timer);
 	more_timer = NULL;

@@ -123,6 +123,12 @@ event_file_init(void)
 }
 
 void
+event_file_answer(void)
+{
+	stream_answer(trace, ENODEV);
+}
+
+void
 event_file_stop(void)
 {
 	frame_trace(NULL);

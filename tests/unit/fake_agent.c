@@ -280,6 +280,15 @@ fake_wait(struct task *w, struct fake_req *r)
 	CHECK(task_wait(w, &r->r) == PARKED);
 }
 
+/* A test that has fs/front has its requests: these are weak. */
+#pragma weak req_park
+#pragma weak req_done
+#pragma weak req_data
+#pragma weak req_copy
+#pragma weak req_process
+#pragma weak req_by_shell
+#pragma weak req_client
+
 int
 req_park(struct req *r, req_interrupt_fn *fn)
 {
