@@ -5,6 +5,7 @@
 #include "group/journal.h"
 #include "group/processes.h"
 #include "group/rank.h"
+#include "group/start.h"
 #include "host/launcher.h"
 #include "host/path.h"
 #include <errno.h>
@@ -95,7 +96,7 @@ host_settings_hosts(struct verb_call *c)
 		hosts_set_later(g);
 	if (r == 0) {
 		set_string(&g->set.hosts.names, kept.n ? kept.p : "");
-		rank_make_all(g);
+		start_make_ranks(g);
 		journal_changed(g);
 		if (g->hosts.lacking)
 			processes_place(g);

@@ -11,6 +11,7 @@
 #include "group/output.h"
 #include "group/task.h"
 #include "host/gpustat.h"
+#include "host/ticks.h"
 #include "object/var_table.h"
 #include <assert.h>
 #include <errno.h>
@@ -133,11 +134,13 @@ rank_make_all(struct group *g)
 	int size = wanted_size(g);
 
 	if (rank_all_made(g) || rank_any_process(g))
-		return; /* called again once the last process has ended */
+		return;
 	if (!g->ranks)
 		g->ranks = new_ranks();
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
+	for (int i = size; i < g->size; i++)
+		ticks_forget("%s/rank%d", g->name, i);
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
 	g->size = size;

@@ -11,6 +11,7 @@
 #include "group/recovery.h"
 #include "group/settings.h"
 #include "group/store.h"
+#include "host/ticks.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -127,6 +128,7 @@ take_down(struct group *g)
 	queue_drop_all(g, &gone);
 	lifecycle_end(g);
 	output_gone(g);
+	ticks_forget("%s", g->name);
 	while ((r = TAILQ_FIRST(&g->live))) {
 		TAILQ_REMOVE(&g->live, r, link);
 		req_done(r, -ENODEV);

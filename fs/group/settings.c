@@ -15,6 +15,7 @@
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/rank_list.h"
+#include "group/start.h"
 #include "host/gpustat.h"
 #include "host/path.h"
 #include "signal_name.h"
@@ -118,7 +119,7 @@ do_size(struct verb_call *c)
 	if (r < 0)
 		return r;
 	group_of(c)->set.size = (long)v;
-	rank_make_all(group_of(c));
+	start_make_ranks(group_of(c));
 	return 0;
 }
 
@@ -145,7 +146,7 @@ do_gpus(struct verb_call *c)
 				     : gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
 		set_string(&group_of(c)->set.gpus, words.p);
-		rank_make_all(group_of(c));
+		start_make_ranks(group_of(c));
 	}
 	buf_free(&words);
 	return r;

@@ -40,8 +40,9 @@ start_make_ranks(struct group *g)
 	static const struct err changed = {
 	    ECANCELED, "the size of the group has changed: submit it again"};
 
-	if (!rank_any_process(g))
-		hosts_update(g);
+	if (rank_any_process(g))
+		return; /* called again once the last process has ended */
+	hosts_update(g);
 	if (!rank_all_made(g))
 		queue_drop_all(g, &changed);
 	rank_make_all(g);

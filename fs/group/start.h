@@ -4,7 +4,8 @@
 #include "group/group.h"
 
 /* Makes as many ranks as the settings ask for. If the number changes, drops what is queued: it
- * would run on too few ranks, or on ranks that no longer exist. */
+ * would run on too few ranks, or on ranks that no longer exist. While processes are left, does
+ * nothing: it is called again once the last has ended. */
 void start_make_ranks(struct group *g);
 /* Checks everything that may be wrong, makes and places the ranks, and starts the agents of their
  * hosts. Returns 0, or -errno with *e set, which also becomes the group's start_error. */

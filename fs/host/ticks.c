@@ -289,6 +289,24 @@ ticks_expects(enum tick_kind kind, const char *path, bool done)
 	return n != NULL;
 }
 
+void
+ticks_forget(const char *fmt, ...)
+{
+	struct pending_tick *n, *next;
+	struct buf dir = {0};
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vaddf(&dir, fmt, ap);
+	va_end(ap);
+	for (n = TAILQ_FIRST(&notices); n; n = next) {
+		next = TAILQ_NEXT(n, link);
+		if (strncmp(n->path, dir.p, dir.n) == 0 && n->path[dir.n] == '/')
+			forget(n);
+	}
+	buf_free(&dir);
+}
+
 /* Starts a new watchdog in place of one that has exited. */
 static void
 replace(void *arg)

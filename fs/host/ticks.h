@@ -24,6 +24,8 @@ void ticks_stop(void);
 pid_t ticks_watchdog(void);
 /* A file below the mount has changed; its path is formatted as in "group/status". */
 void ticks_path(enum tick_kind kind, const char *fmt, ...) PRINTF(2, 3);
+/* A directory below the mount is gone, and its watchers with it: drops all ticks in it. */
+void ticks_forget(const char *fmt, ...) PRINTF(1, 2);
 /* Number of CREATE and DELETE ticks that are still pending. */
 size_t ticks_pending(void);
 /* For a request by the watchdog in a vars directory: is it about to create (delete) this path? Each

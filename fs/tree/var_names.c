@@ -115,6 +115,14 @@ ends_soon(const struct task *w)
 	return true;
 }
 
+/* Is it a change of this name that no request waits for? A reset is none: after it there is no such
+ * name, so only who looked it up before can ask. */
+static bool
+changes(const struct task *w, const char *name)
+{
+	return w->kind != TASK_RESET && TAILQ_EMPTY(&w->waiters) && outcome(w, name) != UNKNOWN;
+}
+
 bool
 var_names_settling(const struct place *at, const char *name)
 {
@@ -125,8 +133,7 @@ var_names_settling(const struct place *at, const char *name)
 		TAILQ_FOREACH (j, &at->g->ranks[i].queue, link) {
 			if (j->w->kind == TASK_RUN)
 				break;
-			if (TAILQ_EMPTY(&j->w->waiters) && outcome(j->w, name) != UNKNOWN &&
-			    ends_soon(j->w))
+			if (changes(j->w, name) && ends_soon(j->w))
 				return true;
 		}
 	return false;

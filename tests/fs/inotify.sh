@@ -45,6 +45,7 @@ cell 'del brand_new'
 seen 'DELETE brand_new'
 
 # a reader that follows by polling the size
+: >"$T/tail"
 tail -n +1 -s 0.1 -f "$G/rank0/stdout" >"$T/tail" &
 tailer=$!
 cell 'print("for tail")'
@@ -111,6 +112,32 @@ guarded grep -m1 -qF "CREATE $G/vars/few" <(exec tail -n +1 -s 0.05 -f --pid=$wa
 is '1001 names that come are one MODIFY' "$(grep -c many "$T/many") $(grep -c MODIFY "$T/many")" '0 1'
 kill $watcher
 wait $watcher 2>/dev/null
+
+# CREATE and DELETE go on after groups and ranks whose names nobody could be told of, as they were gone before
+names='globals().update({f"n{i}": 0 for i in range(RANGE)})'
+for count in 999 4; do
+	mkdir "$M/brief"
+	printf 'size 3\nstart\n' >"$M/brief/ctl"
+	watching create "$M/brief/rank2/vars"
+	cell "${names/RANGE/$count}" "$M/brief/cell"
+	seen "CREATE n$((count - 1))"
+	echo stop >"$M/brief/ctl" && rmdir "$M/brief"
+done
+for _ in 1 2; do
+	printf 'stop\nsize 6\nstart\n' >"$G/ctl"
+	stdbuf -oL inotifywait -q -m -e create,delete --format '%e %w%f' "$G/vars" "$G"/rank?/vars >"$T/names" &
+	watcher=$!
+	until_true watches 7
+	cell "${names/RANGE/500}"
+	told CREATE vars/n499 rank{0..5}/vars/n499
+	printf 'stop\nsize 1\nstart\n' >"$G/ctl"
+	told DELETE vars/n499 rank0/vars/n499
+	kill $watcher
+	wait $watcher 2>/dev/null
+done
+watching create "$G/vars"
+cell 'later = 1'
+seen 'CREATE later'
 
 # MODIFY events are coalesced: there is not one for each line
 stdbuf -oL inotifywait -q -m -e modify --format '%e' "$G/rank0/stdout" >"$T/modified" &

@@ -129,6 +129,18 @@ is 'a directory that is not there is ENOENT' "$(errno write "$M/outside/ctl" "cw
 rm "$T"/link "$T/second" "$T/good" "$T/loop"
 rmdir "$M/outside"
 
+# what is queued before the first start does not outlive the ranks that it was for
+mkdir "$M/fresh"
+exec 3>"$M/fresh/vars/x" # a name that is being written can be removed
+for setting in 'size 3' 'hosts local:5' 'hosts local'; do
+	is "rm before the first start, and $setting" \
+		"$(errno unlink "$M/fresh/vars/x") $(errno write "$M/fresh/ctl" "$setting")" '0 0'
+	like 'error says that the removal was dropped' "$(tail -n 1 "$M/fresh/error")" 'ECANCELED .*the size of the group has changed'
+done
+exec 3>&-
+echo stop >"$M/fresh/ctl"
+rmdir "$M/fresh"
+
 # mounted over the directory in which it was started: ranks work in the parent
 unmount
 (cd "$M" && "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none,size=1" .) || bad 'ddipfs . in the directory itself'

@@ -4,6 +4,7 @@
  */
 #include "fake_agent.h"
 #include "base/daemon.h"
+#include "group/queue.h"
 #include "group/registry.h"
 #include "object/var_table.h"
 #include "tree/tree.h"
@@ -321,6 +322,33 @@ test_many_names(void)
 	end();
 }
 
+/* Who found a name before a reset, which no request waits for, and opens it meanwhile, gets the
+ * object: the end of a reset wakes no open. */
+static void
+test_open_during_reset(void)
+{
+	static const int first = 0;
+	struct group *g = begin(1);
+	struct task *w = task_new(g, TASK_RESET, &first, 1);
+	struct fake_req r = {.r = {.file = NULL}};
+	struct file f = {.flags = O_RDONLY};
+	int error;
+
+	report(g, 0, "x\tint\t-\t-\t-\t-\n");
+	f.node = walk("g/rank0/vars/x", &error);
+	r.r.file = &f;
+	w->ended = task_free;
+	task_submit(w);
+	fake_step();
+	CHECK(tree_open(&f, &r.r) == PARKED);
+	fake_step();
+	CHECK(fake_count(Tget, 0) == 1);
+	r.interrupt(&r.r, STOP_WORK);
+	CHECK(r.done && r.result == -EINTR);
+	fake_step();
+	end();
+}
+
 int
 main(void)
 {
@@ -332,5 +360,6 @@ main(void)
 	test_sizes();
 	test_few_names();
 	test_many_names();
+	test_open_during_reset();
 	return CHECK_DONE();
 }
