@@ -313,14 +313,16 @@ on_agent(void *arg, struct msg *m)
 {
 	struct err e = {0};
 
-	if (combine_answer(far.combines, m) || window_answered(far.windows, m))
+	/* fetches are first: those whose objects come in another way end */
+	if (combine_answer(far.combines, m) || fetch_answer(far.fetches, m) ||
+	    window_answered(far.windows, m))
 		return;
 	if (m->fd >= 0) {
 		if (!outbox_answer(far.out, m, &e))
 			refuse(m, &e);
 		return;
 	}
-	if (fetch_answer(far.fetches, m) || reads_answered(far.reads, m))
+	if (reads_answered(far.reads, m))
 		return;
 	if (m->type == Nexit)
 		reads_ended(far.reads, m->slot);
