@@ -21,7 +21,7 @@ enum {
 struct follow {
 	TAILQ_ENTRY(follow) link;
 	unsigned slot;
-	uint32_t tag; /* of the Tspawn */
+	uint32_t tag; /* of the Tspawn, until it is answered; then 0 */
 	char *dir, *name;
 	struct spool_reader spool;
 	struct spool_cursor at;
@@ -187,6 +187,17 @@ hurry(struct follows *fs, unsigned slot)
 	link_more(fs->link);
 }
 
+/* Its rank has exited (Nexit), or was not started. */
+static void
+end(struct follow *f, const struct msg *m)
+{
+	f->news = f->hurry = f->ended = true;
+	if (m->type == Nexit)
+		wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
+		    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY], &f->end.records);
+	be_patient(f);
+}
+
 void
 follow_told(struct follows *fs, const struct msg *m)
 {
@@ -194,17 +205,16 @@ follow_told(struct follows *fs, const struct msg *m)
 
 	if (m->type == Nmark || m->flags & FLAG_MARK)
 		hurry(fs, m->slot);
-	if (m->type != Nexit && m->type != Rerror)
+	if (m->type != Nexit && m->type != Rerror && m->type != Rspawn)
 		return;
-	TAILQ_FOREACH (f, &fs->list, link)
-		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag)) {
-			f->news = f->hurry = f->ended = true;
-			if (m->type == Nexit)
-				wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
-				    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY],
-				    &f->end.records);
-			be_patient(f);
-		}
+	TAILQ_FOREACH (f, &fs->list, link) {
+		if (f->slot != m->slot || (m->type != Nexit && f->tag != m->tag))
+			continue;
+		if (m->type == Rspawn)
+			f->tag = 0; /* other requests will have it */
+		else
+			end(f, m);
+	}
 	link_more(fs->link);
 }
 

@@ -45,6 +45,17 @@ def test_a_result_that_came_with_its_bytes():
         same(ask_again(a, "Tget", "x", "npy", "").kind, a.live_kind)
 
 
+def test_an_error_with_the_tag_of_the_start():
+    """It is not the end of the rank, whose output would be removed."""
+    with Relayed() as a:
+        tag = a.tag + 1
+        a.spawn(0)
+        a.tag = tag
+        refused(ask_again(a, "Tget", "nothing", "npy", ""), "ENOENT", "nothing")
+        a.tag = tag + 1
+        same(a.run(0, "print(1)")[1], b"1\n")
+
+
 def test_a_result_that_is_cancelled_half_way():
     """The rank has yet to answer a request for a piece of it."""
     with Relayed() as a:
