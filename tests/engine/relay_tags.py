@@ -56,6 +56,22 @@ def test_an_error_with_the_tag_of_the_start():
         same(a.run(0, "print(1)")[1], b"1\n")
 
 
+def test_a_range_of_a_released_object():
+    """The rank still answers the first request, after the relay has."""
+    with Relayed() as a:
+        pid = a.spawn(0).pid
+        a.run(0, SEVENS + "; y = x + 1")
+        x, y = (a.call("Tget", 0, name, "npy", "").handle for name in "xy")
+        stop(a, pid)
+        a.ask("Tread", 0, x, 0, COUNT)
+        a.send("Nfree", 0, x)
+        refused(answer(a), "EINTR", "no longer wanted")
+        a.send("Tread", 0, y, 0, COUNT, tag=a.tag)
+        a.send("Nsignal", 0, signal.SIGCONT, 1)
+        same(answer(a).data, b"\10" * COUNT)
+        same(a.run(0, "print(1)")[1], b"1\n")
+
+
 def test_a_result_that_is_cancelled_half_way():
     """The rank has yet to answer a request for a piece of it."""
     with Relayed() as a:
