@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""An agent that has no descriptor left ends what it has to end, and loses nothing else."""
+
+import os
+import resource
+import signal
+import sys
+
+import wire
+from wire import PYTHON, Agent, alive, same, until
+
+# a group, and a session, of its own
+CHILDREN = """
+import subprocess
+kill = [subprocess.Popen(["sleep", "1000"], **how).pid
+        for how in ({"process_group": 0}, {"start_new_session": True})]
+print(*kill)
+"""
+
+
+def exhaust(a):
+    """From now on the agent gets no descriptor, whichever it closes meanwhile."""
+    _, hard = resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+
+
+def test_a_rank_exits():
+    with Agent(PYTHON) as a:
+        a.spawn(0)
+        a.spawn(1)
+        group, _ = map(int, a.run(0, CHILDREN)[1].split())
+        exhaust(a)
+        a.send("Nsignal", 0, signal.SIGKILL, 0)
+        same(a.wait("Nexit").status, signal.SIGKILL)
+        until(lambda: not alive(group), what="the end of the rank's child")
+        same(a.run(1, "print(1)")[1], b"1\n")
+
+
+def test_the_end():
+    with Agent(PYTHON) as a:
+        a.spawn(0)
+        children = list(map(int, a.run(0, CHILDREN)[1].split()))
+        exhaust(a)
+        a.close()
+        same([pid for pid in children if alive(pid)], [])
+
+
+if __name__ == "__main__":
+    if not os.path.exists(PYTHON):
+        print(f"no Python at {PYTHON}")
+        sys.exit(77)
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))
