@@ -7,7 +7,8 @@ import signal
 import sys
 
 import wire
-from wire import PYTHON, Agent, alive, same, until
+from agent import refused
+from wire import AGENT, PYTHON, Agent, alive, same, until
 
 # a group, and a session, of its own
 CHILDREN = """
@@ -34,6 +35,18 @@ def test_a_rank_exits():
         same(a.wait("Nexit").status, signal.SIGKILL)
         until(lambda: not alive(group), what="the end of the rank's child")
         same(a.run(1, "print(1)")[1], b"1\n")
+
+
+def test_a_failed_fork_leaves_none_open():
+    engine = os.path.join(wire.BUILD, "fault", "ddip-engine")
+    if not os.path.exists(engine):
+        print(f"not tested: {engine} is not built")
+        return
+    env = {"DDIP_FAULT": "ddip-agent/gpus.fork:1"}
+    with Agent(PYTHON, env, command=[engine, "--agent"], warm=False) as a:
+        before = os.listdir(f"/proc/{a.process.pid}/fd")
+        refused(a.call("Tgpus", AGENT), "EAGAIN", "asks NVML")
+        same(os.listdir(f"/proc/{a.process.pid}/fd"), before)
 
 
 def test_the_end():
