@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """An agent that has no descriptor left ends what it has to end, and loses nothing else."""
 
+import itertools
 import os
 import resource
 import signal
@@ -23,6 +24,39 @@ def exhaust(a):
     """From now on the agent gets no descriptor, whichever it closes meanwhile."""
     _, hard = resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+
+
+def leave(a, free):
+    """From now on the agent gets so many more descriptors. Returns its limits before."""
+    used = {int(fd) for fd in os.listdir(f"/proc/{a.process.pid}/fd")}
+    limit = [fd for fd in range(len(used) + free + 1) if fd not in used][free]
+    soft, hard = resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (limit, hard))
+    return soft, hard
+
+
+def start(a, cold, free):
+    """Starts a rank while so many descriptors are left. Returns the message that ends that."""
+    before = leave(a, free)
+    m = a.call("Tspawn", 0, 0, 1, a.dir, "rank0", "", cold)
+    if m.name == "Rspawn":
+        m = a.wait(lambda m: m.name in ("Nstarted", "Nexit"), what="the start")
+    resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, before)
+    return m
+
+
+def test_a_rank_does_not_start():
+    """However many are left: what fails says that it is for want of descriptors."""
+    with Agent(PYTHON) as a:
+        for cold in (0, 1):
+            for free in itertools.count():
+                m = start(a, cold, free)
+                if m.name == "Nstarted":
+                    break
+                text = m.text if m.name == "Rerror" else str(m.lasterr)
+                assert "Too many open files" in text, text
+            a.send("Nsignal", 0, signal.SIGKILL, 1)
+            a.wait("Nexit")
 
 
 def test_a_rank_exits():
