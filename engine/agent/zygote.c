@@ -41,6 +41,7 @@ become(const struct zygote_pool *pool, const char *role, int out, int err, char 
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
 	if (spared)
 		signal(spared, SIG_IGN);
 	setsid();
