@@ -67,15 +67,19 @@ on_inotify(void *arg, uint32_t events)
 }
 
 struct follows *
-follows_new(struct loop *loop, struct link *l)
+follows_new(struct loop *loop, struct link *l, struct err *e)
 {
-	struct follows *fs = xcalloc(1, sizeof(*fs));
+	int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct follows *fs;
 
+	if (inotify < 0) {
+		fail_errno(e, "output cannot be followed: inotify (see /proc/sys/fs/inotify)");
+		return NULL;
+	}
+	fs = xcalloc(1, sizeof(*fs));
 	fs->loop = loop;
 	fs->link = l;
-	fs->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	if (fs->inotify < 0)
-		die("inotify: %s", strerror(errno));
+	fs->inotify = inotify;
 	fs->watch = loop_fd(loop, fs->inotify, EPOLLIN, on_inotify, fs);
 	TAILQ_INIT(&fs->list);
 	return fs;
