@@ -205,8 +205,16 @@ end(struct follow *f, const struct msg *m)
 void
 follow_told(struct follows *fs, const struct msg *m)
 {
+	struct wire_many it;
+	struct msg each;
 	struct follow *f;
 
+	if (m->type == Nmany && wire_many_begin(&it, m, NULL) == 0) {
+		while (wire_many_next(&it, &each))
+			follow_told(fs, &each);
+		wire_many_end(&it);
+		return;
+	}
 	if (m->type == Nmark || m->flags & FLAG_MARK)
 		hurry(fs, m->slot);
 	if (m->type != Nexit && m->type != Rerror && m->type != Rspawn)
