@@ -292,7 +292,8 @@ serve(const struct options *o)
 	log_fd = open_log();
 	if (ticks_start(ready_pipe < 0 ? STDERR_FILENO : log_fd) < 0)
 		die("cannot start the watchdog");
-	copy_start();
+	if (copy_start(&e) < 0)
+		die("%s", e.text);
 	open_doors(o);
 	loop_run(daemon_.loop);
 	end(o);

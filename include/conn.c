@@ -370,6 +370,16 @@ conn_flush(struct conn *c)
 	}
 }
 
+/* The object of an Rget that arrived without its descriptor: nobody here knows its handle. */
+static void
+release_object(struct conn *c, const struct msg *m)
+{
+	uint32_t handle = 0;
+
+	if (m->type == Rget && wire_unpack(m, NULL, NULL, &handle, NULL, NULL, NULL) == 0 && handle)
+		conn_send(c, Nfree, 0, m->slot, 0, -1, handle);
+}
+
 /* m arrived without its descriptor: only this request, or the one that it answers, fails. */
 static void
 on_cut(struct conn *c, struct msg *m)
@@ -389,6 +399,7 @@ on_cut(struct conn *c, struct msg *m)
 			    slice_text(e.text), slice_text(""));
 		break;
 	case 'R':
+		release_object(c, m);
 		wire_pack_error(&error, m->slot, m->tag, &e);
 		wire_frame(error.p, error.n, &r, NULL);
 		c->msg(c->arg, &r);

@@ -26,7 +26,8 @@ void conn_free(struct conn *c);
  *
  * If a process on either side has run out of descriptors, only the message that needs one fails: a
  * T is answered by an Rerror with EMFILE (from the loop, never inside the call), an R is replaced
- * by such an Rerror, and an N arrives without its descriptor (m->fd is -1).
+ * by such an Rerror, and an N arrives without its descriptor (m->fd is -1). The object of an Rget
+ * that could not be received is let go by an Nfree.
  */
 void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
 /* Forwards a message with its body, slot, tag and descriptor. */

@@ -22,6 +22,7 @@ struct subtask {
 };
 
 static pthread_t threads[THREADS];
+static int started; /* how many of them */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 static STAILQ_HEAD(, subtask) jobs = STAILQ_HEAD_INITIALIZER(jobs);
@@ -115,12 +116,17 @@ thread(void *arg)
 	return NULL;
 }
 
-void
-copy_start(void)
+int
+copy_start(struct err *e)
 {
-	for (int i = 0; i < THREADS; i++)
-		if (thread_start(&threads[i], thread, NULL) != 0)
-			die("cannot start a copy thread");
+	int r = 0;
+
+	while (started < THREADS && r == 0) {
+		r = fault("copy.thread", EAGAIN) ? EAGAIN
+						 : thread_start(&threads[started], thread, NULL);
+		started += r == 0;
+	}
+	return started ? 0 : fail(e, r, "no thread can be started: %s", strerror(r));
 }
 
 void
@@ -130,7 +136,7 @@ copy_stop(void)
 	stopping = true;
 	pthread_cond_broadcast(&work);
 	pthread_mutex_unlock(&lock);
-	for (int i = 0; i < THREADS; i++)
+	for (int i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
 }
 

@@ -25,7 +25,8 @@ struct source {
 /* Reads n bytes of the source at offset into p. Returns the number read, or -errno. May be called
  * on any thread. */
 ssize_t copy_read(const struct source *s, uint64_t offset, char *p, size_t n);
-void copy_start(void);
+/* Starts the copy threads, at least one. Returns -errno with *e set if there can be none. */
+int copy_start(struct err *e);
 void copy_stop(void); /* call after the last job */
 /* Reads on a copy thread, then calls fn(arg, bytes, n or -errno) there. */
 void copy_later(const struct source *s, uint64_t offset, size_t n,

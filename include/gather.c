@@ -53,7 +53,7 @@ gather_free(struct gather *g)
 	free(g);
 }
 
-/* Types that many engines receive or send at once. Relays need not look at any of them
+/* Types that many engines receive or send at once. In the far relay, only follow.c looks at them
  * individually. */
 bool
 gather_takes(int type)

@@ -4,6 +4,7 @@
 #include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +158,8 @@ agent_main(void)
 	name_daemon(in);
 	agent.user_umask = (int)take_number(ENGINE_ENV_UMASK, OCTAL);
 	agent.user_files = take_number(ENGINE_ENV_FILES, DECIMAL);
-	setsid(); /* fails if we already lead a session */
+	setsid();		  /* fails if we already lead a session */
+	signal(SIGPIPE, SIG_IGN); /* the log may be a pipe, whose reader dies first */
 	if (fault("agent.reaper", EINVAL) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		die("subreaper: %s", strerror(errno));
 	TAILQ_INIT(&agent.engines);

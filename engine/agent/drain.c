@@ -215,8 +215,9 @@ open_ring(struct engine *e, struct err *err)
 	e->output.ring = p;
 	e->output.wakeup_fd =
 	    fault("ring.wakeup", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	e->given[ENGINE_FD_WAKEUP] = fcntl(e->output.wakeup_fd, F_DUPFD_CLOEXEC, 3);
-	if (e->output.wakeup_fd < 0 || e->given[ENGINE_FD_WAKEUP] < 0)
+	if (e->output.wakeup_fd >= 0)
+		e->given[ENGINE_FD_WAKEUP] = fcntl(e->output.wakeup_fd, F_DUPFD_CLOEXEC, 3);
+	if (e->given[ENGINE_FD_WAKEUP] < 0)
 		return fail_errno(err, "output wakeup_fd of %s", e->name);
 	e->output.wakeup_watch = loop_fd(agent.loop, e->output.wakeup_fd, EPOLLIN, on_wakeup, e);
 	return 0;

@@ -103,10 +103,13 @@ gpus_ask(struct msg *m)
 	pid_t us = getpid(), pid;
 	sigset_t none;
 	struct err e;
-	int fds[2];
+	int fds[2] = {-1, -1};
 
-	if (pipe2(fds, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
+	pid = pipe2(fds, O_CLOEXEC) < 0 || fault("gpus.fork", EAGAIN) ? -1 : fork();
+	if (pid < 0) {
 		fail_errno(&e, "a process that asks NVML");
+		close(fds[0]);
+		close(fds[1]);
 		agent_refuse(SLOT_AGENT, m->tag, &e);
 		return;
 	}

@@ -8,7 +8,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,76 +17,63 @@
 
 enum { LINGER_MS = 100, LAST_WORDS = 16000, END_MS = 900 };
 
-typedef void process_fn(pid_t pid, pid_t parent, pid_t session, pid_t arg);
+/* Kept open: to kill must not need a free descriptor. */
+static DIR *proc;
 
-/* Calls fn for each process that is not a zombie. */
+typedef bool process_fn(pid_t pid, pid_t arg);
+
+/* Kills the processes that fn chooses. */
 static void
-each_process(process_fn *fn, pid_t arg)
+kill_each(process_fn *fn, pid_t arg)
 {
-	DIR *proc = opendir("/proc");
-
-	if (!proc)
-		die("/proc: %s", strerror(errno));
+	rewinddir(proc);
 	for (struct dirent *d; (d = readdir(proc));) {
-		char path[sizeof(d->d_name) + 16], line[512], *at;
-		int parent, group, session;
-		ssize_t n;
-		char state;
-		int fd;
+		pid_t pid = isdigit((unsigned char)d->d_name[0]) ? atoi(d->d_name) : 0;
 
-		if (!isdigit((unsigned char)d->d_name[0]))
-			continue;
-		snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
-			continue; /* it has exited in the meantime */
-		n = read(fd, line, sizeof(line) - 1);
-		close(fd);
-		line[MAX(n, (ssize_t)0)] = '\0';
-		/* the name in parentheses may contain any character, the rest has no parentheses */
-		at = strrchr(line, ')');
-		if (at && sscanf(at, ") %c %d %d %d", &state, &parent, &group, &session) == 4 &&
-		    state != 'Z' && state != 'X')
-			fn(atoi(d->d_name), parent, session, arg);
+		if (pid && fn(pid, arg))
+			kill(pid, SIGKILL);
 	}
-	closedir(proc);
 }
 
-static void
-kill_if_session(pid_t pid, pid_t parent, pid_t session, pid_t leader)
+static bool
+is_in_session(pid_t pid, pid_t leader)
 {
-	if (session == leader)
-		kill(pid, SIGKILL);
+	return getsid(pid) == leader;
 }
 
-static void
-kill_if_child(pid_t pid, pid_t parent, pid_t session, pid_t us)
+static bool
+is_child(pid_t pid, pid_t unused)
 {
-	if (parent == us)
-		kill(pid, SIGKILL);
+	siginfo_t si;
+
+	return waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* Kills the descendants of parent in the session of leader. Returns false if this kernel has no
- * lists of children. A process that exits in the meantime has no list either, but its children are
- * then ours. */
+/* Kills the descendants of parent in the session of leader. Returns false if it may not have found
+ * all: this kernel has no lists of children, or no descriptor is free. A process that exits in the
+ * meantime has no list either, but its children are then ours. */
 static bool
 kill_below(pid_t parent, pid_t leader)
 {
 	char path[300];
 	struct buf list = {0};
 	DIR *tasks;
-	bool known = false;
+	bool listed = parent != getpid(), missed;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
 	tasks = opendir(path);
+	missed = !tasks && errno != ENOENT;
 	for (struct dirent *d; tasks && (d = readdir(tasks));) {
 		char *at, *end;
+		int r;
 
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)parent, d->d_name);
 		buf_clear(&list);
-		if (d->d_name[0] == '.' || read_file(path, &list) < 0)
+		r = d->d_name[0] == '.' ? -ENOENT : read_file(path, &list);
+		missed |= r < 0 && r != -ENOENT && r != -ESRCH;
+		if (r < 0)
 			continue;
-		known = true;
+		listed = true;
 		for (at = list.p; at && *at; at = end) {
 			pid_t child = (pid_t)strtol(at, &end, 10);
 
@@ -95,14 +81,14 @@ kill_below(pid_t parent, pid_t leader)
 				break;
 			if (getsid(child) != leader)
 				continue;
-			kill_below(child, leader);
+			missed |= !kill_below(child, leader);
 			kill(child, SIGKILL);
 		}
 	}
 	if (tasks)
 		closedir(tasks);
 	buf_free(&list);
-	return known;
+	return listed && !missed;
 }
 
 void
@@ -112,7 +98,7 @@ reap_session(pid_t leader)
 	/* Twice, for a process that was forked while we looked. */
 	for (int i = 0; i < 2; i++)
 		if (!kill_below(getpid(), leader))
-			each_process(kill_if_session, leader);
+			kill_each(is_in_session, leader);
 }
 
 /* The last lines of stderr that this engine wrote. */
@@ -261,6 +247,9 @@ on_ignored(void *arg, int signo)
 void
 reap_start(void)
 {
+	proc = opendir("/proc");
+	if (!proc)
+		die("/proc: %s", strerror(errno));
 	loop_signal(agent.loop, SIGCHLD, on_child, NULL);
 	for (const int *signo = signal_preempts; *signo; signo++)
 		loop_signal(agent.loop, *signo, on_preempt, NULL);
@@ -301,7 +290,7 @@ reap_all(int status)
 	do {
 		/* Orphans of the processes we kill become our children: look again after each
 		 * death. */
-		each_process(kill_if_child, getpid());
+		kill_each(is_child, 0);
 		if (!reap_some())
 			exit(status);
 		sigtimedwait(&child, NULL, &slice);

@@ -36,12 +36,12 @@ become(const struct zygote_pool *pool, const char *role, int out, int err, char 
 {
 	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[16] = "--";
 	char *argv[] = {program, option, pool->python, NULL};
-	int null = fault("zygote.null", EMFILE) ? -1 : open("/dev/null", O_RDONLY);
-	int spared = signal_on_preempt((struct slice){pool->env.p, pool->env.n});
+	int null, spared = signal_on_preempt((struct slice){pool->env.p, pool->env.n});
 	sigset_t none;
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
 	if (spared)
 		signal(spared, SIG_IGN);
 	setsid();
@@ -49,7 +49,8 @@ become(const struct zygote_pool *pool, const char *role, int out, int err, char 
 	if (getppid() != parent)
 		_exit(1);
 	dup2(err, 2);
-	if (dup2(null, 0) < 0 || dup2(out, 1) < 0)
+	null = fault("zygote.null", EMFILE) ? -1 : open("/dev/null", O_RDONLY);
+	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0)
 		die("descriptors of a %s: %s", role, strerror(errno));
 	if (fault("zygote.cwd", EACCES) || chdir(pool->cwd) < 0)
 		die("cwd %s: %s", pool->cwd, strerror(errno));

@@ -308,12 +308,10 @@ void rank_sigint_interrupted(void);
 /* Does the program handle SIGINT itself, and has it been interrupted no more than once? */
 bool rank_sigint_ends_itself(void);
 
-/* rank_store.c */
+/* rank_store.c: not called in a forked child, so that fork(2) need not take its lock. */
 void rank_store_open(int fd);  /* fd is now a connection to the store */
 void rank_store_close(int fd); /* call it before closing fd */
 void rank_store_shut(void);    /* ends waits for the store */
-void rank_store_lock(void);
-void rank_store_unlock(void);
 
 /* rank_title.c */
 /* Sets the command that ps shows for this process, truncated to the room available. */

@@ -12,41 +12,29 @@ static struct {
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
-rank_store_lock(void)
-{
-	pthread_mutex_lock(&self.lock);
-}
-
-void
-rank_store_unlock(void)
-{
-	pthread_mutex_unlock(&self.lock);
-}
-
-void
 rank_store_open(int fd)
 {
-	rank_store_lock();
+	pthread_mutex_lock(&self.lock);
 	if (self.n < SOCKETS_MAX)
 		self.fds[self.n++] = fd;
-	rank_store_unlock();
+	pthread_mutex_unlock(&self.lock);
 }
 
 void
 rank_store_close(int fd)
 {
-	rank_store_lock();
+	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < self.n; i++)
 		if (self.fds[i] == fd)
 			self.fds[i--] = self.fds[--self.n];
-	rank_store_unlock();
+	pthread_mutex_unlock(&self.lock);
 }
 
 void
 rank_store_shut(void)
 {
-	rank_store_lock();
+	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < self.n; i++)
 		shutdown(self.fds[i], SHUT_RDWR);
-	rank_store_unlock();
+	pthread_mutex_unlock(&self.lock);
 }

@@ -155,12 +155,10 @@ run(struct combine *c)
 	if (!e.no)
 		c->reduction = reduce_new_part(c->op, c->name, shards, c->n, &e);
 	free(shards);
-	if (e.no) {
+	if (e.no || (!c->all->has_threads && copy_start(&e) < 0)) {
 		refuse(c, &e);
 		return;
 	}
-	if (!c->all->has_threads)
-		copy_start();
 	c->all->has_threads = c->running = true;
 	reduce_run(c->reduction, c->all->loop, on_combined, c);
 }

@@ -313,14 +313,16 @@ on_agent(void *arg, struct msg *m)
 {
 	struct err e = {0};
 
-	if (combine_answer(far.combines, m) || window_answered(far.windows, m))
+	/* fetches are first: those whose objects come in another way end */
+	if (combine_answer(far.combines, m) || fetch_answer(far.fetches, m) ||
+	    window_answered(far.windows, m))
 		return;
 	if (m->fd >= 0) {
 		if (!outbox_answer(far.out, m, &e))
 			refuse(m, &e);
 		return;
 	}
-	if (fetch_answer(far.fetches, m) || reads_answered(far.reads, m))
+	if (reads_answered(far.reads, m))
 		return;
 	if (m->type == Nexit)
 		reads_ended(far.reads, m->slot);
@@ -415,13 +417,13 @@ serve(int rfd, int wfd, int waiter)
 	loop_signal(far.loop, SIGINT, on_ignored, NULL);
 	loop_signal(far.loop, SIGHUP, on_ignored, NULL);
 	far.link = link_new(far.loop, &ops, NULL);
-	if (far_log_take(far.loop, far.link, &e) < 0 || start_agent(&e) < 0) {
+	far.follows = follows_new(far.loop, far.link, &e);
+	if (e.no || far_log_take(far.loop, far.link, &e) < 0 || start_agent(&e) < 0) {
 		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
 		end(1);
 	}
 	far.out = outbox_new(far.link);
 	far.in = inbox_new(to_agent, NULL);
-	far.follows = follows_new(far.loop, far.link);
 	far.fetches = fetches_new(far.agent, far.link, far.out);
 	far.combines = combines_new(far.loop, far.agent, far.link, far.out);
 	far.windows = windows_new(far.agent, far.link, on_window, NULL);

@@ -236,6 +236,20 @@ answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 		link_more(fs->link);
 }
 
+/* The fetch that waits for m; NULL: none. The last in the list, which is the oldest: the other side
+ * may use the tag of a cancelled fetch again, and the rank answers in order. */
+static struct fetch *
+find_asked(const struct fetches *fs, const struct msg *m)
+{
+	struct fetch *f, *found = NULL;
+
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->tag == m->tag && f->slot == m->slot &&
+		    ((!f->began && m->type != Rread) || (f->asking && m->type != Rget)))
+			found = f;
+	return found;
+}
+
 bool
 fetch_answer(struct fetches *fs, const struct msg *m)
 {
@@ -244,7 +258,7 @@ fetch_answer(struct fetches *fs, const struct msg *m)
 
 	if (m->type != Rget && m->type != Rread && m->type != Rerror)
 		return false;
-	f = find(fs, m->slot, m->tag);
+	f = find_asked(fs, m);
 	if (m->type == Rget)
 		return answered_get(fs, f, m);
 	if (!f)

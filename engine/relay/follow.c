@@ -21,7 +21,7 @@ enum {
 struct follow {
 	TAILQ_ENTRY(follow) link;
 	unsigned slot;
-	uint32_t tag; /* of the Tspawn */
+	uint32_t tag; /* of the Tspawn, until it is answered; then 0 */
 	char *dir, *name;
 	struct spool_reader spool;
 	struct spool_cursor at;
@@ -67,15 +67,19 @@ on_inotify(void *arg, uint32_t events)
 }
 
 struct follows *
-follows_new(struct loop *loop, struct link *l)
+follows_new(struct loop *loop, struct link *l, struct err *e)
 {
-	struct follows *fs = xcalloc(1, sizeof(*fs));
+	int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct follows *fs;
 
+	if (inotify < 0) {
+		fail_errno(e, "output cannot be followed: inotify (see /proc/sys/fs/inotify)");
+		return NULL;
+	}
+	fs = xcalloc(1, sizeof(*fs));
 	fs->loop = loop;
 	fs->link = l;
-	fs->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	if (fs->inotify < 0)
-		die("inotify: %s", strerror(errno));
+	fs->inotify = inotify;
 	fs->watch = loop_fd(loop, fs->inotify, EPOLLIN, on_inotify, fs);
 	TAILQ_INIT(&fs->list);
 	return fs;
@@ -187,24 +191,42 @@ hurry(struct follows *fs, unsigned slot)
 	link_more(fs->link);
 }
 
+/* Its rank has exited (Nexit), or was not started. */
+static void
+end(struct follow *f, const struct msg *m)
+{
+	f->news = f->hurry = f->ended = true;
+	if (m->type == Nexit)
+		wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
+		    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY], &f->end.records);
+	be_patient(f);
+}
+
 void
 follow_told(struct follows *fs, const struct msg *m)
 {
+	struct wire_many it;
+	struct msg each;
 	struct follow *f;
 
+	if (m->type == Nmany && wire_many_begin(&it, m, NULL) == 0) {
+		while (wire_many_next(&it, &each))
+			follow_told(fs, &each);
+		wire_many_end(&it);
+		return;
+	}
 	if (m->type == Nmark || m->flags & FLAG_MARK)
 		hurry(fs, m->slot);
-	if (m->type != Nexit && m->type != Rerror)
+	if (m->type != Nexit && m->type != Rerror && m->type != Rspawn)
 		return;
-	TAILQ_FOREACH (f, &fs->list, link)
-		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag)) {
-			f->news = f->hurry = f->ended = true;
-			if (m->type == Nexit)
-				wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
-				    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY],
-				    &f->end.records);
-			be_patient(f);
-		}
+	TAILQ_FOREACH (f, &fs->list, link) {
+		if (f->slot != m->slot || (m->type != Nexit && f->tag != m->tag))
+			continue;
+		if (m->type == Rspawn)
+			f->tag = 0; /* other requests will have it */
+		else
+			end(f, m);
+	}
 	link_more(fs->link);
 }
 

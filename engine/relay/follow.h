@@ -8,7 +8,8 @@
 
 struct follows;
 
-struct follows *follows_new(struct loop *loop, struct link *l);
+/* Returns NULL with *e set on failure: each user may have only so many inotify instances. */
+struct follows *follows_new(struct loop *loop, struct link *l, struct err *e);
 void follows_free(struct follows *fs); /* NULL-safe; leaves the files */
 /* Follows the spools of the rank that spawn (a Tspawn) starts; it has dir for itself. */
 int follow_open(

@@ -3,6 +3,7 @@
 #include "relay/channel.h"
 #include "wire.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -403,12 +404,15 @@ link_attach(struct link *l, int rfd, int wfd, struct slice early)
 bool
 link_move(struct link *l, int fd)
 {
-	if (!l->up || l->now != &l->first) {
+	bool moves = l->up && l->now == &l->first;
+	int wfd = moves ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+	if (wfd < 0) {
 		close(fd);
 		return false;
 	}
 	finish_packet(l);
-	channel_open(&l->direct, fd, fd);
+	channel_open(&l->direct, fd, wfd);
 	begin(l, &l->direct);
 	return true;
 }

@@ -46,7 +46,7 @@ void link_free(struct link *l); /* NULL-safe */
 void link_attach(struct link *l, int rfd, int wfd, struct slice early);
 void link_detach(struct link *l);
 /* Moves to this connection, as the other side does; takes ownership of fd. Returns false, with fd
- * closed, if the link is not up or has already moved. */
+ * closed, if the link is not up or has already moved, or if no descriptor is free. */
 bool link_move(struct link *l, int fd);
 /* Queues a packet: head, followed by body. */
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);

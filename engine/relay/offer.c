@@ -90,7 +90,8 @@ on_proof(void *arg, struct proof *p, int fd, const struct err *why)
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	if (!link_move(offer.link, fd))
-		fail(&e, ENOTCONN, "the connection by the launcher broke just then");
+		fail(&e, ENOTCONN,
+		    "the connection by the launcher broke just then, or no descriptor is free");
 	end_with(&e);
 }
 

@@ -90,19 +90,26 @@ find_object(const struct reads *rs, unsigned slot, uint32_t handle)
 	return o;
 }
 
+/* The range that waits for a reply with this tag; NULL: none. One of an unpinned object comes
+ * first: it was refused, so the other side may use its tag again, and the rank answers in order. */
 static struct range *
-find_range(const struct reads *rs, unsigned slot, uint32_t tag, struct object **o)
+find_asked(const struct reads *rs, unsigned slot, uint32_t tag, struct object **of)
 {
-	struct range *x = NULL;
+	struct range *x, *found = NULL;
+	struct object *o;
 
-	TAILQ_FOREACH (*o, &rs->objects, link) {
-		if ((*o)->slot != slot)
+	TAILQ_FOREACH (o, &rs->objects, link) {
+		if (o->slot != slot || (found && !o->unpinned))
 			continue;
-		TAILQ_FOREACH (x, &(*o)->ranges, link)
-			if (x->tag == tag)
-				return x;
+		TAILQ_FOREACH (x, &o->ranges, link)
+			if (x->tag == tag && x->asked && !x->frame.n)
+				break;
+		if (!x)
+			continue;
+		found = x;
+		*of = o;
 	}
-	return NULL;
+	return found;
 }
 
 static void
@@ -220,7 +227,7 @@ reads_answered(struct reads *rs, const struct msg *m)
 
 	if (m->type != Rread && m->type != Rerror)
 		return false;
-	x = find_range(rs, m->slot, m->tag, &o);
+	x = find_asked(rs, m->slot, m->tag, &o);
 	if (!x)
 		return false;
 	if (o->unpinned || !taken) {

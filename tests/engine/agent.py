@@ -38,6 +38,22 @@ def test_bad_python():
         refused(a.warm(3, "/bin/false"), "EHOSTDOWN", "/bin/false ended before it was ready")
 
 
+WITH_NO_READER = """
+import os, signal, sys
+os.dup2(os.pipe()[1], 2)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_nobody_reads_the_log():
+    """As when the relay that reads it has died: the agent still ends what it runs."""
+    command = [sys.executable, "-c", WITH_NO_READER, wire.ENGINE, "--agent"]
+    with Agent("/no/such/python", command=command) as a:
+        refused(a.warm_phases, "EHOSTDOWN", "there is no Python at '/no/such/python'")
+        same(a.call("Thello", wire.AGENT, 1, "").name, "Rhello")
+
+
 def check_output(a):
     source = "print('a'); print('b', end=''); import sys; print('c', file=sys.stderr)"
     r, out, err = a.run(0, source)

@@ -4,6 +4,7 @@
 import glob
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -93,6 +94,22 @@ def test_bring_along_refused():
             refused(a.hello, "EHOSTDOWN", "does not run there: version 'GLIBC_2.99' not found")
     finally:
         shutil.rmtree(cache)
+
+
+def test_no_inotify():
+    """Where this user may have no further inotify instance, a message says so; nothing is left."""
+    none = [
+        "unshare",
+        "-r",
+        "sh",
+        "-c",
+        'echo 0 >/proc/sys/user/max_inotify_instances && exec "$@"',
+    ]
+    if subprocess.run([*none, "sh", "true"], check=False).returncode:
+        print("not tested: no user namespace")
+        return
+    with Relayed(via=[*none, "sh"], warm=False) as a:
+        refused(a.hello, "EHOSTDOWN", "host there: output cannot be followed: inotify")
 
 
 if __name__ == "__main__":

@@ -380,6 +380,19 @@ def test_memory_that_can_not_be_read():
         assert not kept(a), "a part was kept"
 
 
+def test_no_thread_to_combine_parts():
+    """Only the request that needs threads fails, not the relay."""
+    engine = os.path.join(wire.BUILD, "fault", "ddip-engine")
+    if not os.path.exists(engine):
+        print(f"not tested: {engine} is not built")
+        return
+    with Three(engine=engine, env={"DDIP_FAULT": "ddip-relay/copy.thread:1"}) as a:
+        a.everywhere("import numpy; x = numpy.arange(9000)")
+        refused(a.reduced("x", "sum"), "EAGAIN", "thread")
+        same(part_of(a.reduced("x", "max"))[0][0], "part 3 int64")
+        assert not kept(a), "a part was kept"
+
+
 def test_a_rank_that_gives_no_part():
     """A rank that dies fails the request; a cancelled request ends when all ranks have replied."""
     with Three() as a:

@@ -183,7 +183,7 @@ rank_combines(void)
 	struct nccl_link l = {0};
 	int planned = 0;
 
-	copy_start();
+	CHECK(copy_start(NULL) == 0);
 	open_all(&l);
 	for (size_t i = 0; i < ARRAY_LEN(types); i++)
 		for (size_t k = 0; k < ARRAY_LEN(all); k++) {

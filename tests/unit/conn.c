@@ -12,10 +12,10 @@
 struct side {
 	struct conn *c;
 	int messages, closes, why, last_fd_byte;
-	int errors, no; /* Rerror: their number, and the last one's errno */
-	uint32_t error_tag;
-	int no_fd;	 /* notices that arrived without their descriptor */
-	int answer_with; /* a descriptor for the reply to Tget; -1: none */
+	int errors, no;		   /* Rerror: their number, and the last one's errno */
+	uint32_t error_tag, freed; /* freed: by the last Nfree */
+	int no_fd;		   /* notices that arrived without their descriptor */
+	int answer_with;	   /* a descriptor for the reply to Tget; -1: none */
 	size_t bytes;
 	bool free_inside;
 };
@@ -39,8 +39,10 @@ on_msg(void *arg, struct msg *m)
 		s->error_tag = m->tag;
 	}
 	if (m->type == Tget && s->answer_with >= 0)
-		conn_send(s->c, Rget, 0, m->slot, m->tag, s->answer_with, 1u, 0u, (uint64_t)0,
+		conn_send(s->c, Rget, 0, m->slot, m->tag, s->answer_with, 1u, 3u, (uint64_t)0,
 		    (uint64_t)1, (struct slice){"", 0});
+	if (m->type == Nfree)
+		wire_unpack(m, NULL, &s->freed);
 	s->no_fd += m->type == Nfd && m->fd < 0;
 	if (m->type == Rread && wire_unpack(m, NULL, &d) == 0)
 		s->bytes += d.n;
@@ -262,7 +264,7 @@ test_none_left_to_receive(void)
 	b.answer_with = y;
 	conn_send(a.c, Tget, 0, 1, 8, -1, slice_text("x"), slice_text(""), slice_text(""));
 	drain();
-	CHECK(a.errors == 2 && a.no == EMFILE && a.error_tag == 8);
+	CHECK(a.errors == 2 && a.no == EMFILE && a.error_tag == 8 && b.freed == 3);
 	conn_send(a.c, Nfd, 0, 1, 0, x, 1u);
 	drain();
 	CHECK(b.no_fd == 1);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ROUNDS = 2400, SEED = 7 };
@@ -116,6 +117,29 @@ test_lonely_move(void)
 	check_all_came(&a, &b);
 	CHECK(a.backs == 1 && a.why == 0 && b.backs == 0 && b.ups == 2);
 	CHECK(a.downs == 0 && b.downs == 0);
+	pair_free(&a, &b);
+}
+
+/* Without a descriptor for both directions of the connection, a side does not move. */
+static void
+test_no_descriptor(void)
+{
+	struct rlimit before, none;
+	struct side a, b;
+	int fd;
+
+	pair_new(&a, &b);
+	fd = make_plug(&a.direct);
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = (struct rlimit){.rlim_max = before.rlim_max};
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	CHECK(!link_move(a.l, fd));
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK(read(a.direct, &(char){0}, 1) == 0);
+	say_both(&a, &b);
+	settle(&a, &b);
+	check_all_came(&a, &b);
+	CHECK(a.backs == 0 && a.downs == 0 && b.downs == 0);
 	pair_free(&a, &b);
 }
 
@@ -247,6 +271,7 @@ main(void)
 	test_move();
 	test_half_packet();
 	test_lonely_move();
+	test_no_descriptor();
 	test_silence();
 	test_nonsense_direct();
 	test_moves();
