@@ -236,8 +236,6 @@ start(struct zygote_pool *pool, struct err *e)
 	close(theirs);
 	buf_add(&env, pool->env.p, pool->env.n);
 	env_add_threads(&env, pool, true);
-	if (!getenv("PYTORCH_NVML_BASED_CUDA_CHECK"))
-		env_add(&env, "PYTORCH_NVML_BASED_CUDA_CHECK=1");
 	env_add(&env, "DDIP_PRELOAD=%s", pool->preload);
 	env_add(&env, "%s=%d", ENGINE_ENV_CTL, fd);
 	env_add(&env, "%s=%d", ENGINE_ENV_AGENT, (int)getpid());

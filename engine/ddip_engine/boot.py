@@ -18,6 +18,10 @@ from ddip_engine import state, store
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
+# Lets torch.cuda.is_available() ask NVML. In the zygote it must not start CUDA, which would not
+# survive the fork. In a rank it must: NVML also answers where CUDA cannot start.
+_NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
 # What a first start waits for: (module, name of its phase).
 _FIRST = (
     ("torch", "import_torch_ms"),
@@ -70,7 +74,11 @@ def main(role):
         _serve_store({})
     if role != "zygote":
         return
+    given = os.environ.get(_NVML_CHECK)
+    os.environ.setdefault(_NVML_CHECK, "1")
     kind, env = _zygote(phases)
+    if given is None:
+        del os.environ[_NVML_CHECK]
     if kind == _STORE:
         _serve_store(env)
     elif kind == _RANK:

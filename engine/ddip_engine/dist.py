@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 import time
-from errno import EOPNOTSUPP
+from errno import EIO, EOPNOTSUPP
 
 import _ddip
 from ddip_engine import collectives, communicator, rendezvous, revocable, state
@@ -241,6 +241,26 @@ def make_default():
         return
     _begin(_choose(_backend), "env://", rank=state.rank, world_size=state.size)
     _adopted_in, _custom_group = None, False
+    if uses_nccl() and state.size > 1:
+        _connect()
+
+
+def _connect():
+    """Makes torch's NCCL communicator, which torch would make in the first collective.
+
+    A rank that makes one waits for all others, and cannot be freed. In a cell, a rank that failed
+    before its first collective would leave them waiting. Never run on a GPU.
+    """
+    try:
+        one = sys.modules["torch"].ones(1, device="cuda")
+        c10d.all_reduce(one)
+        total = one.item()
+    except RuntimeError as e:  # torch's DistBackendError is one
+        text = f"NCCL does not connect the ranks ({e}); `backend gloo` works without it"
+        raise state.EngineError(EIO, text) from e
+    if total != state.size:
+        text = f"NCCL is wrong: the sum of ones over {state.size} ranks is {total:g}"
+        raise state.EngineError(EIO, f"{text}; `backend gloo` works without it")
 
 
 def begin_cell():

@@ -263,25 +263,24 @@ def _owner(address, near):
     return device
 
 
-def copy(device, address, host, size, into=None):
-    """Copies from a device to host memory. With into, copies the other way, to that object on the
-    device, and keeps it alive until nothing more is written to it."""
-    module = _ddip()
-    handle = module.device_pin(into, address, size, device) if into is not None else 0
+def copy(memory, offset, host, size, into=False):
+    """Copies a range of a Memory to the host; with into, the other way. Its object lives until the
+    device is done with it, also if the copy is given up before."""
+    module, device, address = _ddip(), memory.device, memory.address + offset
+    handle = module.device_pin(memory.owner, address, size, device)
     try:
         while size > 0:
-            args = device, address, host, min(size, _PIECE), handle
+            args = device, address, host, min(size, _PIECE), handle, into
             done = _guarded(f"GPU {device}: ", module.device_copy, *args)
             address, host, size = address + done, host + done, size - done
     finally:
-        if handle:
-            module.device_unpin(handle)
+        module.device_unpin(handle)
 
 
 def read(memory):
     """All bytes of memory without gaps."""
     data = bytearray(memory.nbytes)
-    copy(memory.device, memory.address, address_of(data), memory.nbytes)
+    copy(memory, 0, address_of(data), memory.nbytes)
     return bytes(data)
 
 
@@ -337,7 +336,7 @@ def _on_host(memory):
     if not memory.nbytes:
         return made
     if size == memory.nbytes:
-        copy(memory.device, memory.address, address, size)
+        copy(memory, 0, address, size)
     elif math.prod(memory.shape[:axis]) * _RUN_BYTES + memory.nbytes < high - low:
         _gather(memory, address)
     else:
@@ -382,7 +381,7 @@ def _gather(memory, address):
     size, axis = _run(memory)
     for index in itertools.product(*map(range, memory.shape[:axis])):
         offset = sum(i * step for i, step in zip(index, memory.strides, strict=False))
-        copy(memory.device, memory.address + offset, address, size)
+        copy(memory, offset, address, size)
         address += size
 
 
@@ -404,7 +403,7 @@ def _from_span(memory, low, size):
     import numpy
 
     data = numpy.empty(size, numpy.uint8)
-    copy(memory.device, memory.address + low, data.ctypes.data, size)
+    copy(memory, low, data.ctypes.data, size)
     if not is_torch(memory):
         return numpy.ndarray(memory.shape, memory.dtype, data, -low, memory.strides)
     torch = sys.modules["torch"]
@@ -424,7 +423,8 @@ def hosted(export):
             start = len(export.head)
             view = memoryview(memory)[start:]
             try:
-                copy(export.device, export.address, address_of(view), export.size - start)
+                bytes_ = export.address, view.shape, None, None, 1, export.device
+                copy(Memory(export.keep, *bytes_, known=True), 0, address_of(view), len(view))
             finally:
                 view.release()
     except BaseException:

@@ -26,7 +26,7 @@ def image(value):
     data = mmap.mmap(-1, memory.nbytes, flags=flags)
     address = gpu.address_of(data)
     for offset, to, size in edges:
-        gpu.copy(memory.device, memory.address + offset, address + to, size)
+        gpu.copy(memory, offset, address + to, size)
     if gpu.is_torch(memory):
         flat = sys.modules["torch"].frombuffer(data, dtype=memory.dtype)
         return flat.reshape(memory.shape)

@@ -59,9 +59,9 @@ def _fill(made, address):
     """Copies host bytes to a new object on this thread's device. Its memory may still be in use, by
     work in the library's stream for its previous owner."""
     memory = gpu.memory_of(made)
-    device = memory.device  # loads CUDA, which mark() needs
-    gpu.mark()
-    gpu.copy(device, memory.address, address, memory.nbytes, into=made)
+    if memory.device >= 0:  # loads CUDA, which mark() needs
+        gpu.mark()
+    gpu.copy(memory, 0, address, memory.nbytes, into=True)
 
 
 def on_device(value):

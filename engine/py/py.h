@@ -73,10 +73,10 @@
  *   device_pin(obj, addr, size, device) -> handle  as pin, for a device's memory: served by Tcopy
  *   device_memfd() -> int      the descriptor that goes with it (not to be closed)
  *   device_unpin(handle)       releases it, once copies of its bytes in progress are done
- *   device_copy(device, addr, host, size, into) -> int  copies from the device; returns how many
- *                              bytes, maybe fewer than size: call again for the rest. into: 0, or
- *                              the handle of the memory at addr: then copies to the device, all
- *                              bytes or OSError: EINTR if the push is cancelled
+ *   device_copy(device, addr, host, size, handle, into) -> int  copies from the device; returns
+ *                              how many bytes, maybe fewer than size: call again for the rest.
+ *                              handle: of device_pin(), for the memory at addr. into: copies to the
+ *                              device, all bytes or OSError: EINTR if the push is cancelled
  *   device_mark(device, stream) -> bool  all work now queued on this stream (0: the default one;
  *                              device -1: the current one's) precedes every later copy. False: it
  *                              is being captured, or the driver does not respond

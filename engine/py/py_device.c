@@ -95,16 +95,17 @@ PyObject *
 py_device_copy(PyObject *module, PyObject *args)
 {
 	unsigned long long address, host, size;
-	unsigned into;
-	int device;
+	unsigned pin;
+	int device, into;
 	struct err e;
 	ssize_t n;
 
-	if (!PyArg_ParseTuple(args, "iKKKI:device_copy", &device, &address, &host, &size, &into) ||
+	if (!PyArg_ParseTuple(
+		args, "iKKKIp:device_copy", &device, &address, &host, &size, &pin, &into) ||
 	    !py_device_usable())
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS n =
-	    rank_device_copy(device, address, (char *)(uintptr_t)host, size, into, &e);
+	    rank_device_copy(device, address, (char *)(uintptr_t)host, size, pin, into, &e);
 	Py_END_ALLOW_THREADS return n < 0 ? py_raise(&e) : PyLong_FromSsize_t(n);
 }
 

@@ -185,13 +185,14 @@ int rank_device_owner(uint64_t address, int near, int *device, struct err *e);
 /* Free and total memory of a device, in bytes. */
 int rank_device_memory(int device, uint64_t *free, uint64_t *total, struct err *e);
 /* Copies n bytes from a device. Returns the number of bytes copied, which is less than n, or even
- * 0, if the copy takes long, so that the caller can check whether it is still wanted.
+ * 0, if the copy takes long, so that the caller can check whether it is still wanted. pin is the
+ * handle of the device's memory. It is held until the device is done with it, which may be after
+ * the return.
  *
- * With into, the handle of the pin that the destination belongs to, copies to the device instead:
- * all of it, or returns -errno (-EINTR if the push is cancelled). The pin is held until nothing
- * more is written there. */
+ * With into, copies to the device instead: all of it, or returns -errno (-EINTR if the push is
+ * cancelled). */
 ssize_t rank_device_copy(
-    int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e);
+    int device, uint64_t address, char *host, size_t n, uint32_t pin, bool into, struct err *e);
 /* Handles Tcopy, on the I/O thread. Sends Rcopy or Rerror later, or returns -errno and sends
  * nothing. */
 int rank_device_answer(const struct msg *m, struct err *e);

@@ -203,7 +203,8 @@ struct part {
 	uint64_t address;
 	char *host;
 	size_t n, copied;
-	uint32_t into;
+	uint32_t pin;
+	bool into;
 	atomic_bool *failed; /* some part of the copy has failed: the others stop, too */
 	struct err err;
 	pthread_t thread;
@@ -228,11 +229,10 @@ begin_piece(const struct part *p, size_t at, const struct timespec *until)
 	    .host = self.memory + (size_t)(DEVICE_SLOTS + slot) * DEVICE_SLOT,
 	    .n = MIN(p->n - at, (size_t)DEVICE_SLOT),
 	    .slot = slot};
-	if (p->into) {
-		if (rank_pin_hold(p->into, 0, 0, &place, &owner, &e) == 0)
-			j->handle = p->into;
+	if (p->pin && rank_pin_hold(p->pin, 0, 0, &place, &owner, &e) == 0)
+		j->handle = p->pin;
+	if (p->into)
 		memcpy(j->host, p->host + at, j->n);
-	}
 	device_thread_submit(j);
 	return j;
 }
@@ -313,7 +313,7 @@ copy_thread(void *arg)
 /* The number of threads for a copy of n bytes, including the caller. A read may end early, so one
  * thread copies its bytes in order. */
 static int
-copiers(size_t n, uint32_t into)
+copiers(size_t n, bool into)
 {
 	size_t worth = n / ((size_t)COPIER_PIECES * DEVICE_SLOT);
 	cpu_set_t cpus;
@@ -327,7 +327,8 @@ copiers(size_t n, uint32_t into)
 }
 
 ssize_t
-rank_device_copy(int device, uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
+rank_device_copy(
+    int device, uint64_t address, char *host, size_t n, uint32_t pin, bool into, struct err *e)
 {
 	struct part parts[COPIERS];
 	int count = copiers(n, into);
@@ -342,6 +343,7 @@ rank_device_copy(int device, uint64_t address, char *host, size_t n, uint32_t in
 		    .address = address + at,
 		    .host = host + at,
 		    .n = i == count - 1 ? n - at : each,
+		    .pin = pin,
 		    .into = into,
 		    .failed = &failed};
 		parts[i].started =

@@ -50,20 +50,21 @@ rank_nccl_unlock(void)
 /* Waits until the work that earlier cells queued is done: copies one byte, which is ordered after
  * it. */
 static int
-await_device(const struct combine *c, int device, struct err *e)
+await_device(const struct nccl_job *j, struct err *e)
 {
 	ssize_t n = 0;
 	char byte;
 
 	while (n == 0 && !atomic_load(&self.link.cancelled))
-		n = rank_device_copy(device, c->address, &byte, sizeof(byte), 0, e);
+		n = rank_device_copy(
+		    j->device, j->combine.address, &byte, sizeof(byte), j->handle, false, e);
 	return n == 0 ? fail(e, EINTR, "NCCL: cancelled") : MIN((int)n, 0);
 }
 
 static int
 combine(const struct nccl_job *j, struct err *e)
 {
-	int r = await_device(&j->combine, j->device, e);
+	int r = await_device(j, e);
 
 	nccl_link_close(&self.link);
 	self.link.limit_ms = COMBINE_LIMIT_MS;

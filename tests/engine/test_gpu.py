@@ -12,15 +12,17 @@ from unittest import mock
 from in_process import NAMES, gpu, gpu_text, np, read, state, torch
 
 
-def copy(device, address, host, size, into=False):
+def copy(memory, offset, host, size, into=False):
     assert host, "no memory of the host"
+    Gpu.device = memory.device  # orders the copy
     Gpu.copies += 1
     Gpu.copied += size
-    ctypes.memmove(host, address, size)
+    ctypes.memmove(host, memory.address + offset, size)
 
 
 class Gpu(unittest.TestCase):
     copies = copied = 0
+    device = None
 
     def setUp(self):
         names = {"copy": copy, "opens": lambda: True, "_on_cuda": lambda tensor: True}

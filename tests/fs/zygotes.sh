@@ -18,6 +18,8 @@ is 'files of the mount are private all the same' \
 	"$(find "$(key "$G/status" spool)" -type f -perm /077)" ''
 is 'the environment of ranks has nothing of it' \
 	"$(value '[k for k in __import__("os").environ if k in ("DDIP_UMASK", "DDIP_OPEN_FILES")]')" '[]'
+is 'nor what keeps the zygote from starting CUDA' \
+	"$(value '"PYTORCH_NVML_BASED_CUDA_CHECK" in __import__("os").environ')" False
 
 # zygotes: prints the pids of this agent's zygotes, and of their spares
 zygotes() {

@@ -85,6 +85,13 @@ def over_ranks(g, size):
                 check.true(f"{op} over {size} ranks was made by NCCL", done, seen[-2000:])
 
 
+def a_rank_raises_at_first(g, size):
+    """No collective has run: what NCCL needs for the first one is there all the same."""
+    g.cell(group.PRELUDE)
+    g.fails(g.cell, f"if rank == 1: raise ValueError('too early')\n{ENTER}")
+    sums(g, "after a failure before the first collective", size)
+
+
 def a_rank_raises(g, size):
     g.cell(group.PRELUDE + DDP + "kept = torch.full((3,), rank, device=device)")
     sums(g, "first", size)
@@ -114,6 +121,8 @@ def all_goes_on(g, size):
 with group.Group(backend=group.backend(), grace="0.5") as g:
     for size in RANKS:
         check.part(g, start, size)
+        if size > 1:
+            check.part(g, a_rank_raises_at_first, size)
         check.part(g, selftest, f"{size} ranks", times(size))
         for part in (over_ranks, a_rank_raises, an_interrupt, all_goes_on):
             if size > 1:

@@ -117,7 +117,8 @@ static int
 copy_all(uint64_t address, char *host, size_t n, uint32_t into, struct err *e)
 {
 	for (size_t at = 0; at < n;) {
-		ssize_t k = rank_device_copy(1, address + at, host + at, n - at, into, e);
+		ssize_t k =
+		    rank_device_copy(1, address + at, host + at, n - at, into, into != 0, e);
 
 		if (k < 0)
 			return (int)k;
@@ -161,18 +162,24 @@ test_copies(uint64_t address)
 	free(data);
 }
 
-/* A copy that takes long returns 0, so that its caller can leave; its slot is freed later. */
+/* A copy that takes long returns 0, so that its caller can leave; its slot is freed later, and its
+ * object lives until then. */
 static void
 test_leaving(uint64_t address)
 {
 	char *host = xmalloc(SIZE);
+	uint32_t pin = rank_pin_add(host, address, SIZE, 1);
+	int frees = sent.frees;
 	struct err e = {0};
 
 	fake.hold(NULL);
 	CHECK(AGAIN(rank_device_mark(1, NULL, &e)) == 0);
 	for (int i = 0; i < 4; i++)
-		CHECK(rank_device_copy(1, address, host, SIZE, 0, &e) == 0);
+		CHECK(rank_device_copy(1, address, host, SIZE, pin, false, &e) == 0);
+	CHECK(rank_pin_drop(pin) == NULL);
 	fake.release();
+	until(&sent.frees, ++frees);
+	CHECK(rank_pin_drop(pin) == host);
 	CHECK(copy_all(address, host, SIZE, 0, &e) == 0);
 	free(host);
 }
@@ -213,7 +220,7 @@ test_cancelled_push(uint64_t address)
 			CHECK(AGAIN(rank_device_mark(1, NULL, &e)) == 0);
 		copied = fake.copied();
 		CHECK(pthread_create(&thread, NULL, cancel_thread, &copied) == 0);
-		CHECK(rank_device_copy(1, address, data, SIZE, into, &e) == -EINTR);
+		CHECK(rank_device_copy(1, address, data, SIZE, into, true, &e) == -EINTR);
 		CHECK_STR(e.text, "interrupted while it was copied there");
 		pthread_join(thread, NULL);
 		CHECK(rank_pin_drop(into) == NULL);
@@ -242,7 +249,7 @@ test_failing_push(uint64_t address)
 	for (int before = 0; before <= SIZE / DEVICE_SLOT; before++) {
 		into = rank_pin_add(data, address, SIZE, 1);
 		fake.fail("cudaMemcpyAsync", dcudaErrorMemoryAllocation, before, 1);
-		CHECK(rank_device_copy(1, address, data, SIZE, into, &e) == -ENOMEM);
+		CHECK(rank_device_copy(1, address, data, SIZE, into, true, &e) == -ENOMEM);
 		CHECK(strstr(e.text, "cudaMemcpyAsync: ") == e.text);
 		if (!rank_pin_drop(into)) { /* a piece was still in flight */
 			until(&sent.frees, ++frees);
@@ -267,7 +274,7 @@ test_late_mark(uint64_t address, struct CUstream_st *held)
 	    rank_device_owner(address, 0, &device, &e) == -EAGAIN); /* the thread is busy with it */
 	CHECK(rank_device_mark(1, held, &e) == -EAGAIN);
 	fake.stall(0);
-	CHECK(rank_device_copy(1, address, &byte, 1, 0, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, 0, false, &e) == 0);
 	fake.release();
 	CHECK(copy_all(address, &byte, 1, 0, &e) == 0);
 }
@@ -287,7 +294,7 @@ test_marks(uint64_t address)
 		CHECK(cuda_stream_new(&others[i], &e) == 0 &&
 		      AGAIN(rank_device_mark(-1, others[i], &e)) == 0);
 	CHECK(AGAIN(rank_device_mark(1, NULL, &e)) == 0);
-	CHECK(rank_device_copy(1, address, &byte, 1, 0, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, 0, false, &e) == 0);
 	fake.release();
 	CHECK(copy_all(address, &byte, 1, 0, &e) == 0);
 	test_late_mark(address, held);
@@ -319,6 +326,7 @@ test_answers(uint64_t address)
 	int object, other;
 	uint32_t handle = rank_pin_add(&object, address, SIZE, 1);
 	uint32_t host = rank_pin_add(&other, (uintptr_t)&other, sizeof(other), PIN_HOST);
+	int frees = sent.frees;
 	struct err e = {0};
 	char byte;
 
@@ -338,9 +346,9 @@ test_answers(uint64_t address)
 	fake.hold(NULL);
 	CHECK(AGAIN(rank_device_mark(1, NULL, &e)) == 0);
 	ask(8, handle, 0, 1, 0, 0);
-	CHECK(rank_pin_drop(handle) == NULL && sent.frees == 0);
+	CHECK(rank_pin_drop(handle) == NULL && sent.frees == frees);
 	fake.release();
-	until(&sent.frees, 1);
+	until(&sent.frees, ++frees);
 	CHECK(rank_pin_drop(handle) == &object && rank_pin_drop(handle) == NULL);
 	CHECK(rank_pin_drop(host) == &other);
 	munmap(memory, (size_t)DEVICE_SLOTS * DEVICE_SLOT);
@@ -386,7 +394,7 @@ test_unregistered(void)
 	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
 	fake.hold(NULL);
 	CHECK(AGAIN(rank_device_mark(1, NULL, &e)) == 0);
-	CHECK(rank_device_copy(1, address, &byte, 1, 0, &e) == 0);
+	CHECK(rank_device_copy(1, address, &byte, 1, 0, false, &e) == 0);
 	CHECK(AGAIN(rank_device_owner(address, 1, &device, &e)) == 0 && device == 1);
 	fake.release();
 	test_copies(address);
