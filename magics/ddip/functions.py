@@ -15,6 +15,8 @@ from operator import itemgetter, methodcaller
 
 from ddip import p5
 
+_CACHED = type(functools.lru_cache(len))  # what lru_cache() and cache() make of a function
+
 
 class _Call:
     """Pickles as the value of function(*args), computed where it is unpickled."""
@@ -38,6 +40,9 @@ def reduce(value, annotated=True):
     if isinstance(value, types.FunctionType):
         home = None if _is_importable(value) else _home(value)
         return _reduce_function(value, home, annotated) if home else NotImplemented
+    if isinstance(value, _CACHED) and not _is_importable(value):  # its cache stays here
+        again = _Call(functools.lru_cache, *value.cache_parameters().values())
+        return again, (value.__wrapped__,)
     return p5.reduce_tensor(value)
 
 
@@ -171,7 +176,7 @@ def _used(function, home):
         code = codes.pop()
         names.update(code.co_names)
         codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+    kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, _CACHED)
     space = function.__globals__
     return {
         name: _Call(import_module, value.__name__) if isinstance(value, types.ModuleType) else value

@@ -111,6 +111,24 @@ def test_decorated_functions():
             assert found == f"{[(library, 'trained')] * 2}", found
 
 
+def test_cached_functions():
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        nb.ok(
+            "import functools\n"
+            "@functools.lru_cache(maxsize=7)\ndef f(x): return x, rank\n"
+            "@functools.cache\ndef fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)\n"
+            "@functools.cache\ndef even(n): return n == 0 or odd(n - 1)\n"
+            "@functools.cache\ndef odd(n): return n > 0 and even(n - 1)\n"
+            "def g(): return fib(20)\n"
+            "class Model:\n    @functools.lru_cache\n    def fit(self): return 5\nmodel = Model()\n"
+            "%dipush f g even model"
+        )
+        said = nb.ok("%%dip\nf(1), f.cache_parameters()['maxsize'], g(), even(4), model.fit()")
+        assert said.data()[0].endswith("((1, 0), 7, 6765, True, 5)"), said.data()
+        assert nb.ok("%%dip\nfib is g.__globals__['fib'] and odd(3)").data()[0].endswith("True")
+        assert nb.ok("%dipush fib\nimport ddip\nddip.ranch(2, g)").data() == ["[6765, 6765]"]
+
+
 def test_annotations():
     """Functions keep their annotations, except those that cannot be pickled."""
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
