@@ -80,6 +80,7 @@ class Cell(Interruptible):
         self.argv = None  # of a `# ddip:` cell; None for a plain cell
         self.program = None  # a Program; None for a cell
         self.file = "<cell %d>" % number  # as tracebacks name it
+        self.inner = {}  # the text of a cell that ran within it -> its file name
         if not source.startswith(_COMMENT):
             self.source = _decode(source)
             return
@@ -94,6 +95,25 @@ class Cell(Interruptible):
             self.source = _decode(rest)
         else:
             self.source = _decode(source)
+
+    def file_of(self, text, raw):
+        """The file name for the code of this cell, or of one within it, as `%run NOTEBOOK` runs.
+
+        raw: the text before magics are expanded.
+        """
+        if raw == self.source:
+            return self.file
+        return self.inner.setdefault(text, "<cell %d.%d>" % (self.number, len(self.inner) + 1))
+
+    def owns(self, file):
+        """True if this is the file name of its code, or of a cell within it."""
+        return file == self.file or file.startswith("<cell %d." % self.number)
+
+    def forget_lines(self, needed):
+        """Drops the lines of its code and of the cells within it, unless needed(text)."""
+        for text, file in ((self.source, self.file), *self.inner.items()):
+            if not needed(text):
+                linecache.cache.pop(file, None)
 
     def _become_program(self, words):
         """Takes argv from the directive, whose line is dropped so that line numbers are the
@@ -183,7 +203,7 @@ class Ended:
         self.value = value
 
 
-def trim(error, file):
+def trim(error, cell):
     """Removes the frames above the cell's code, and the engine's own anywhere, from the tracebacks
     of an exception, of its causes and contexts, and of the exceptions in its group."""
     waiting, seen = [error], set()
@@ -192,7 +212,7 @@ def trim(error, file):
         if error is None or id(error) in seen:
             continue
         seen.add(id(error))
-        error.__traceback__ = _cut(error.__traceback__, file)
+        error.__traceback__ = _cut(error.__traceback__, cell)
         if isinstance(error, KeyboardInterrupt):
             error.__suppress_context__ = True  # its context is only the collective that it ended
         waiting += [error.__cause__, error.__context__]
@@ -200,10 +220,10 @@ def trim(error, file):
             waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
 
 
-def _cut(tb, file):
+def _cut(tb, cell):
     """Returns the traceback without these frames. Changes it in place."""
     at = tb
-    while at is not None and at.tb_frame.f_code.co_filename != file:
+    while at is not None and not cell.owns(at.tb_frame.f_code.co_filename):
         at = at.tb_next
     kept = []
     tb = at if at is not None else tb

@@ -92,13 +92,14 @@ class _Compiler:
 
     def cache(self, transformed_code, number=0, raw_code=None):
         """Keeps the lines for tracebacks. Returns the file name to compile with."""
-        name = _cell.file if _cell is not None else "<cell>"
+        raw = transformed_code if raw_code is None else raw_code
+        name = _cell.file_of(transformed_code, raw) if _cell is not None else "<cell>"
         cells.remember_source(name, transformed_code)
         return name
 
     def format_code_name(self, name):
         """`Cell In[17]` for a cell's code in coloured tracebacks; None for a file's."""
-        found = re.fullmatch(r"<cell (\d+)>", name)
+        found = colour.CELL.fullmatch(name)
         return ("Cell", "In[%s]" % found.group(1)) if found else None
 
 
@@ -336,7 +337,7 @@ class _Shell:
         if value is None or _cell is None:
             super().showtraceback(exc_tuple, *args, **kwargs)
             return
-        cells.trim(value, _cell.file)
+        cells.trim(value, _cell)
         if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
             self._showtraceback(type(value), value, colour.render(value))
             return

@@ -55,6 +55,27 @@ cell '%reset -f' || bad '%reset'
 is 'names of the engine after %reset' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
 is 'names of the user after %reset' "$(errno read "$G/vars/C")" ENOENT
 
+# Cells that run within a cell, as those of `%run helpers.ipynb` do, have sources of their own.
+cell $'shell = get_ipython()
+def outer():
+    return "the outer cell"
+
+shell.run_cell("def first():\\n    return 1 / 0\\n")
+shell.run_cell("passing = 0")
+shell.run_cell("\\n\\n\\ndef second():\\n    return outer() + 0\\n")' || bad 'cells within a cell'
+is 'the sources of their functions' "$(value 'import inspect; [inspect.getsource(f) for f in (first, second, outer)]')" \
+	"$(value $'["def first():\\n    return 1 / 0\\n", "def second():\\n    return outer() + 0\\n",
+ "def outer():\\n    return \'the outer cell\'\\n".replace("\'", \'"\')]')"
+is 'lines are kept only where functions need them' "$(value 'import linecache
+[entry[3] for entry in linecache.cache.values() if "passing = 0\n" in entry[2]]')" '[]'
+cell 'get_ipython().run_cell("%%capture\nx = 1\nfirst()")' 2>/dev/null
+like 'a traceback through cells in cells' "$(cat "$G/traceback")" \
+	'Traceback[^"]*"<cell [0-9]+\.2>", line 2, in <module>[^"]*first\(\)[^"]*"<cell [0-9]+\.1>", line 2, in first.*1 / 0'
+cell 'def late(): raise KeyError
+get_ipython().run_cell("late()")' 2>/dev/null
+like 'it begins in the inner cell' "$(cat "$G/traceback")" 'Traceback[^"]*"<cell [0-9]+\.1>", line 1, in <module>[^"]*"<cell [0-9]+>", line 1'
+like 'as in a notebook' "$(guarded cat "$G/cells/last/stream")" 'In\[[0-9]+\], line 1'
+
 # Callbacks that watch or change cells see each cell, also one that IPython itself would leave as it is.
 cell 'shell, seen = get_ipython(), []
 for event in ("pre_execute", "post_execute"): shell.events.register(event, lambda event=event: seen.append(event))
