@@ -204,8 +204,8 @@ class Ended:
 
 
 def trim(error, cell):
-    """Removes the frames above the cell's code, and the engine's own anywhere, from the tracebacks
-    of an exception, of its causes and contexts, and of the exceptions in its group."""
+    """Removes the frames above the cell's code, and the engine's and IPython's anywhere, from the
+    tracebacks of an exception, of its causes and contexts, and of the exceptions in its group."""
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop()
@@ -228,7 +228,7 @@ def _cut(tb, cell):
     kept = []
     tb = at if at is not None else tb
     while tb is not None:
-        if not state.is_engine_frame(tb.tb_frame):
+        if not state.is_hidden_frame(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next
     following = None

@@ -70,7 +70,7 @@ def give_back(module, names):
         module.__dict__.setdefault(name, value)
 
 
-def is_engine_frame(frame):
-    """True for a frame of the engine's own code, which tracebacks must not show."""
+def is_hidden_frame(frame):
+    """True for a frame of the engine's or IPython's own code, which tracebacks must not show."""
     name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.partition(".")[0] == "ddip_engine"
+    return isinstance(name, str) and name.partition(".")[0] in ("ddip_engine", "IPython")

@@ -76,6 +76,16 @@ get_ipython().run_cell("late()")' 2>/dev/null
 like 'it begins in the inner cell' "$(cat "$G/traceback")" 'Traceback[^"]*"<cell [0-9]+\.1>", line 1, in <module>[^"]*"<cell [0-9]+>", line 1'
 like 'as in a notebook' "$(guarded cat "$G/cells/last/stream")" 'In\[[0-9]+\], line 1'
 
+# Tracebacks show no frames of IPython's own, as in IPython.
+printf 'def fails():\n    return 1 / 0\nfails()\n' >"$T/fails.py"
+cell "%run $T/fails.py" 2>/dev/null
+like 'a traceback of %run' "$(cat "$G/traceback")" "recent call last[^\"]*\"$T/fails.py\", line 3.*line 2, in fails"
+cell $'%%time\ndef slow(): return 1 / 0\nslow()' 2>/dev/null
+like 'a traceback of %%time' "$(guarded cat "$G/cells/last/stream")" 'line 1.*<timed exec>.*<timed exec>.*ZeroDivisionError'
+is 'no frames of IPython' "$(grep -c 'site-packages/IPython' "$G/traceback" "$G/cells/last/stream" | cut -d : -f 2 | paste -sd ' ')" '0 0'
+cell 'get_ipython().run_cell("1 +")' 2>/dev/null
+is 'a syntax error of a cell in a cell' "$(grep -c IPython "$G/traceback")" 0
+
 # Callbacks that watch or change cells see each cell, also one that IPython itself would leave as it is.
 cell 'shell, seen = get_ipython(), []
 for event in ("pre_execute", "post_execute"): shell.events.register(event, lambda event=event: seen.append(event))
