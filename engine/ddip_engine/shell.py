@@ -12,13 +12,12 @@ import builtins
 import functools
 import inspect
 import io
-import os
 import re
 import subprocess
 import sys
 import tokenize
 
-from ddip_engine import callbacks, colour, libraries, state, streams
+from ddip_engine import callbacks, colour, commands, libraries, state, streams
 from ddip_engine import cell as cells
 
 _shell = None  # the instance; None without IPython
@@ -351,11 +350,11 @@ class _Shell:
         streams.display("error", ename=etype.__name__, evalue=told, traceback=lines)
 
     def system_raw(self, cmd):
-        """`!cmd`: the command writes to the rank's own descriptors; its status is in _exit_code."""
+        """`!cmd`: its status is in _exit_code."""
         command = self.var_expand(cmd, depth=1)
-        streams.flush()
-        status = subprocess.call(command, shell=True, executable=os.environ.get("SHELL") or None)
-        self.user_ns["_exit_code"] = 128 - status if status < 0 else status
+        self.user_ns["_exit_code"] = status = commands.run(command)
+        if status and getattr(self, "system_raise_on_error", False):  # a setting since IPython 9
+            raise subprocess.CalledProcessError(status, command)
 
     system = system_raw
 

@@ -55,6 +55,21 @@ cell '%reset -f' || bad '%reset'
 is 'names of the engine after %reset' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
 is 'names of the user after %reset' "$(errno read "$G/vars/C")" ENOENT
 
+# The output of a command goes where print() writes; its exit status is what IPython makes of it.
+cell $'%%capture kept\n!echo out; echo err >&2; sleep 1000 & echo $! >&2' || bad '%%capture of !cmd'
+is '%%capture of !cmd' "$(value 'kept.stdout, kept.stderr.split()[0]')" "('out\\n', 'err')"
+cell 'import os; os.kill(int(kept.stderr.split()[1]), 9)' || bad 'the command in the background'
+cell $'%%capture --no-stderr kept\n!printf "\\xe2\\x82"; printf "\\xac\\xff"; echo seen >&2' || bad '%%capture of half of it'
+is '%%capture of half of it' "$(value 'kept.stdout')" "'€�'"
+cell 'print("next")'
+is 'the status of a signal' "$(value $'!kill -9 $$\n_exit_code')" -9
+is 'the status of a signal, by a shell' "$(value $'%%capture\n!exit 137')$(value _exit_code)" -9
+cell $'%config InteractiveShell.system_raise_on_error = True\n!exit 3' 2>/dev/null
+if "$TORCH_PYTHON" -c 'import IPython.core.interactiveshell as i; i.InteractiveShell.system_raise_on_error' 2>/dev/null; then
+	like 'commands that raise' "$(cat "$G/traceback")" 'CalledProcessError: .*exit 3.*status 3'
+	cell '%config InteractiveShell.system_raise_on_error = False'
+fi
+
 # Cells that run within a cell, as those of `%run helpers.ipynb` do, have sources of their own.
 cell $'shell = get_ipython()
 def outer():
