@@ -22,6 +22,7 @@ from ddip_engine import cell as cells
 
 _shell = None  # the instance; None without IPython
 _cell = None  # the running cell.Cell
+_no_result = None  # an ExecutionResult without one, which takes the place of the last cell's
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___", "__builtin__"}
@@ -51,12 +52,15 @@ def _base():
 
 def make():
     """Makes the shell around the fresh `__main__`. Raises ImportError if there is no IPython."""
-    global _shell
+    global _shell, _no_result
+    from IPython.core.interactiveshell import ExecutionResult
+
     _, _, _, history, _, _ = _base()
     history.enabled = False  # it would start a thread, and write into the home directory
     history.hist_file = ":memory:"
     classes = _classes()
     _shell = classes["shell"].instance(user_module=state.main)
+    _shell.last_execution_result = _no_result = ExecutionResult(None)
     _shell.set_hook("show_in_pager", _page, 99)
     libraries.install()
     names = state.main.__dict__
@@ -418,8 +422,8 @@ def run_cell(cell):
         return _ended(result, last)
     finally:
         # run_cell() leaves them set; setting such a trait is slow
-        if _shell.last_execution_result is not None:
-            _shell.last_execution_result = None
+        if _shell.last_execution_result is not _no_result:
+            _shell.last_execution_result = _no_result
         if _shell.displayhook.exec_result is not None:
             _shell.displayhook.exec_result = None
 

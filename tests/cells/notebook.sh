@@ -70,6 +70,9 @@ if "$TORCH_PYTHON" -c 'import IPython.core.interactiveshell as i; i.InteractiveS
 	cell '%config InteractiveShell.system_raise_on_error = False'
 fi
 
+cell $'a = 1\n%xdel a' || bad '%xdel'
+cell 'a = None' && cell '%xdel a' && is '%xdel again' "$(value $'b = 2\n%xdel b\n"a" in globals() or "b" in globals()')" False
+
 # Cells that run within a cell, as those of `%run helpers.ipynb` do, have sources of their own.
 cell $'shell = get_ipython()
 def outer():
