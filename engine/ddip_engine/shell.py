@@ -308,6 +308,7 @@ class _Shell:
             with _cell.code():
                 await self._run_user_code(code_obj, async_)
         except SystemExit as e:
+            self.shown_error = e  # in a cell within the cell, it counts as if it were shown
             if result is not None:
                 result.error_in_exec = e
         except self.custom_exceptions as e:

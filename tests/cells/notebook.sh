@@ -70,6 +70,9 @@ if "$TORCH_PYTHON" -c 'import IPython.core.interactiveshell as i; i.InteractiveS
 	cell '%config InteractiveShell.system_raise_on_error = False'
 fi
 
+is 'an exit in a cell within a cell' "$(errno write "$G/cell" $'%%capture\nimport sys; sys.exit(3)')" EREMOTEIO
+like 'its error' "$(cat "$G/cells/last/error")" 'SystemExit: 3'
+is 'an exit without a status' "$(errno write "$G/cell" $'%%capture\nimport sys; sys.exit()')" 0
 cell $'a = 1\n%xdel a' || bad '%xdel'
 cell 'a = None' && cell '%xdel a' && is '%xdel again' "$(value $'b = 2\n%xdel b\n"a" in globals() or "b" in globals()')" False
 
