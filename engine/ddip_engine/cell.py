@@ -14,8 +14,6 @@ import shlex
 import tokenize
 import traceback
 
-from ddip_engine import state
-
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
@@ -108,6 +106,13 @@ class Cell(Interruptible):
     def owns(self, file):
         """True if this is the file name of its code, or of a cell within it."""
         return file == self.file or file.startswith("<cell %d." % self.number)
+
+    def hides(self, frame):
+        """True for a frame that tracebacks must not show: of the engine's code, and of IPython's,
+        which hides them too, unless a program imports it."""
+        name = frame.f_globals.get("__name__")
+        package = name.partition(".")[0] if isinstance(name, str) else ""
+        return package == "ddip_engine" or (package == "IPython" and self.program is None)
 
     def forget_lines(self, needed):
         """Drops the lines of its code and of the cells within it, unless needed(text)."""
@@ -204,8 +209,8 @@ class Ended:
 
 
 def trim(error, cell):
-    """Removes the frames above the cell's code, and the engine's and IPython's anywhere, from the
-    tracebacks of an exception, of its causes and contexts, and of the exceptions in its group."""
+    """Removes the frames above the cell's code, and those that it hides, from the tracebacks of an
+    exception, of its causes and contexts, and of the exceptions in its group."""
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop()
@@ -228,7 +233,7 @@ def _cut(tb, cell):
     kept = []
     tb = at if at is not None else tb
     while tb is not None:
-        if not state.is_hidden_frame(tb.tb_frame):
+        if not cell.hides(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next
     following = None
