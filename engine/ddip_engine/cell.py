@@ -252,6 +252,17 @@ def remember_source(name, source):
     linecache.cache[name] = (len(source), None, lines, name)
 
 
+def ends_in_semicolon(source):
+    """True if the last token is a semicolon, whatever comment follows it."""
+    ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):  # a magic's text need not be Python
+        return source.endswith(";")
+    told = [t for t in tokens if t.type not in ends]
+    return bool(told) and told[-1].string == ";"
+
+
 def bound(text, end_bytes=0):
     """Cuts a text to a megabyte, if it is longer; keeps end_bytes of its end."""
     if len(text) <= _TOLD_BYTES // 4:  # UTF-8 has at most 4 bytes a character

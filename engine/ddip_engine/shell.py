@@ -11,11 +11,9 @@ import ast
 import builtins
 import functools
 import inspect
-import io
 import re
 import subprocess
 import sys
-import tokenize
 
 from ddip_engine import callbacks, colour, commands, libraries, state, streams
 from ddip_engine import cell as cells
@@ -27,6 +25,7 @@ _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may ke
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___", "__builtin__"}
 _BUILTINS = {"get_ipython", "display", "__IPYTHON__"}  # what IPython adds to those of Python
+_QUITTERS = {name: _sitebuiltins.Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
 _own_names = {}  # what make() put into the namespace, unless it begins with "_"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WAITS = re.compile(r"\b(await|async)\b")
@@ -64,8 +63,6 @@ def make():
     _shell.set_hook("show_in_pager", _page, 99)
     libraries.install()
     names = state.main.__dict__
-    for name in ("exit", "quit"):  # IPython's accept no exit status, which programs pass
-        names[name] = _sitebuiltins.Quitter(name, "Ctrl-D")
     _own_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
     state.engine_names.update(_own_names)
 
@@ -112,7 +109,7 @@ class _Hook:
     def quiet(self):
         """A semicolon at the end of the cell hides the result."""
         text = _cell.source.rstrip() if _cell is not None else ""
-        return ";" in text.rpartition("\n")[2] and _ends_in_semicolon(text)
+        return ";" in text.rpartition("\n")[2] and cells.ends_in_semicolon(text)
 
     def write_output_prompt(self):
         pass
@@ -140,17 +137,6 @@ class _Hook:
 
     def finish_displayhook(self):
         self._is_active = False
-
-
-def _ends_in_semicolon(source):
-    """True if the last token is a semicolon, whatever comment follows it."""
-    ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (tokenize.TokenError, SyntaxError):  # a magic's text need not be Python
-        return source.endswith(";")
-    told = [t for t in tokens if t.type not in ends]
-    return bool(told) and told[-1].string == ";"
 
 
 class _Publisher:
@@ -199,6 +185,12 @@ class _Shell:
     def init_prompts(self):
         """No sys.ps1: libraries would take the rank for a terminal, and refuse to run DDP."""
 
+    def init_user_ns(self):
+        """IPython's own exit and quit accept no exit status, which programs pass."""
+        super().init_user_ns()
+        for names in (self.user_ns, self.user_ns_hidden):
+            names.update(_QUITTERS)
+
     def init_sys_modules(self):
         sys.modules["__main__"] = self.user_module
 
@@ -206,6 +198,11 @@ class _Shell:
         """`%reset` removes the user's names; those of the engine stay."""
         super().reset(*args, **kwargs)
         state.name_numbers()
+
+    def del_var(self, varname, by_name=False):
+        """`%xdel` removes all names of the object. If that is a number, it may be the rank's."""
+        super().del_var(varname, by_name)
+        state.give_back(state.main, state.engine_names)
 
     def enable_gui(self, gui=None):
         """There is no event loop to enable; figures appear inline."""
@@ -419,6 +416,8 @@ def run_cell(cell):
         if tree is not None:
             result = _shell.run_plain(cell.source, tree)
         else:
+            # from %who and `%reset -s`
+            _shell.user_ns_hidden = {**state.engine_names, **_shell.user_ns_hidden}
             result = _shell.run_cell(cell.source, shell_futures=cell.argv is None)
         return _ended(result, last)
     finally:

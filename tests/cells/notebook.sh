@@ -54,6 +54,16 @@ is 'the errno of a syntax error' "$(errno write "$G/cell" 'x = = 1')" ENOEXEC
 cell '%reset -f' || bad '%reset'
 is 'names of the engine after %reset' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
 is 'names of the user after %reset' "$(errno read "$G/vars/C")" ENOENT
+cell 'exit(3)' 2>/dev/null
+like 'exit() after %reset' "$(cat "$G/cells/last/error")" 'rank 0: SystemExit: 3'
+cell 'mine = 1'
+is '%who' "$(value '%who_ls')" "['mine']"
+cell '%reset -s -f' || bad '%reset -s'
+is 'names of the engine after %reset -s' "$(value '(rank, world_size, local_rank)' 1)" '(1, 2, 1)'
+is 'names of the user after %reset -s' "$(errno read "$G/vars/mine")" ENOENT
+cell 'rank = 7'
+is 'a name of the engine that was changed' "$(value '%who_ls')" "['rank']"
+cell '%reset -f'
 
 # The output of a command goes where print() writes; its exit status is what IPython makes of it.
 cell $'%%capture kept\n!echo out; echo err >&2; sleep 1000 & echo $! >&2' || bad '%%capture of !cmd'
@@ -74,7 +84,7 @@ is 'an exit in a cell within a cell' "$(errno write "$G/cell" $'%%capture\nimpor
 like 'its error' "$(cat "$G/cells/last/error")" 'SystemExit: 3'
 is 'an exit without a status' "$(errno write "$G/cell" $'%%capture\nimport sys; sys.exit()')" 0
 cell $'a = 1\n%xdel a' || bad '%xdel'
-cell 'a = None' && cell '%xdel a' && is '%xdel again' "$(value $'b = 2\n%xdel b\n"a" in globals() or "b" in globals()')" False
+cell 'a = None' && cell '%xdel a' && is '%xdel again' "$(value $'b = 1\n%xdel b\n"a" in globals() or "b" in globals(), rank' 1)" '(False, 1)'
 
 # Cells that run within a cell, as those of `%run helpers.ipynb` do, have sources of their own.
 cell $'shell = get_ipython()
