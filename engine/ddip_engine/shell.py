@@ -9,6 +9,7 @@ import __future__
 import _sitebuiltins
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
 import re
@@ -209,7 +210,7 @@ class _Shell:
 
     def _tee(self, channel):
         """Newer versions keep a copy of all output for the history; none is kept here."""
-        return _Nothing()
+        return contextlib.nullcontext()
 
     def init_events(self):
         super().init_events()
@@ -339,10 +340,14 @@ class _Shell:
             super().showtraceback(exc_tuple, *args, **kwargs)
             return
         cells.trim(value, _cell)
-        if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
+        quick = self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args
+        if self.call_pdb:  # %pdb enters the debugger, unless an interrupt shall end the cell
+            quick = isinstance(value, KeyboardInterrupt)
+        if quick:
             self._showtraceback(type(value), value, colour.render(value))
             return
-        super().showtraceback((type(value), value, value.__traceback__), *args, **kwargs)
+        with _cell.code() if self.call_pdb else contextlib.nullcontext():  # it can be interrupted
+            super().showtraceback((type(value), value, value.__traceback__), *args, **kwargs)
 
     def _showtraceback(self, etype, evalue, stb):
         self.shown_error = evalue
@@ -384,16 +389,6 @@ def _parse(source):
 
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _OTHER_SYNTAX = __future__.barry_as_FLUFL.compiler_flag
-
-
-class _Nothing:
-    """A context that does nothing."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        return False
 
 
 def _page(shell, text, start=0, screen_lines=0, pager_cmd=None):

@@ -117,6 +117,17 @@ is 'no frames of IPython' "$(grep -c 'site-packages/IPython' "$G/traceback" "$G/
 cell 'get_ipython().run_cell("1 +")' 2>/dev/null
 is 'a syntax error of a cell in a cell' "$(grep -c IPython "$G/traceback")" 0
 
+# %pdb: a failed cell ends in the debugger, in an inner cell, too; an interrupted one does not.
+cell '%pdb on'
+for source in '1 / 0' $'%%capture --no-stdout\n1 / 0'; do
+	printf 'p 6 * 7\nq\n' >"$G/rank0/stdin"
+	cell "$source" "$G/rank0/cell" 2>/dev/null
+	like "%pdb: $source" "$(cat "$G/cells/last/rank0/stdout")" 'ipdb> .*42'
+	like "%pdb: its error: $source" "$(cat "$G/cells/last/error")" 'rank 0: ZeroDivisionError'
+done
+is '%pdb: an interrupt' "$(errno write "$G/cell" 'raise KeyboardInterrupt')" EINTR
+cell '%pdb off'
+
 # Callbacks that watch or change cells see each cell, also one that IPython itself would leave as it is.
 cell 'shell, seen = get_ipython(), []
 for event in ("pre_execute", "post_execute"): shell.events.register(event, lambda event=event: seen.append(event))
