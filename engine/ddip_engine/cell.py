@@ -14,8 +14,6 @@ import shlex
 import tokenize
 import traceback
 
-from ddip_engine import state
-
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
@@ -80,6 +78,7 @@ class Cell(Interruptible):
         self.argv = None  # of a `# ddip:` cell; None for a plain cell
         self.program = None  # a Program; None for a cell
         self.file = "<cell %d>" % number  # as tracebacks name it
+        self.inner = {}  # the text of a cell that ran within it -> its file name
         if not source.startswith(_COMMENT):
             self.source = _decode(source)
             return
@@ -94,6 +93,32 @@ class Cell(Interruptible):
             self.source = _decode(rest)
         else:
             self.source = _decode(source)
+
+    def file_of(self, text, raw):
+        """The file name for the code of this cell, or of one within it, as `%run NOTEBOOK` runs.
+
+        raw: the text before magics are expanded.
+        """
+        if raw == self.source:
+            return self.file
+        return self.inner.setdefault(text, "<cell %d.%d>" % (self.number, len(self.inner) + 1))
+
+    def owns(self, file):
+        """True if this is the file name of its code, or of a cell within it."""
+        return file == self.file or file.startswith("<cell %d." % self.number)
+
+    def hides(self, frame):
+        """True for a frame that tracebacks must not show: of the engine's code, and of IPython's,
+        which hides them too, unless a program imports it."""
+        name = frame.f_globals.get("__name__")
+        package = name.partition(".")[0] if isinstance(name, str) else ""
+        return package == "ddip_engine" or (package == "IPython" and self.program is None)
+
+    def forget_lines(self, needed):
+        """Drops the lines of its code and of the cells within it, unless needed(text)."""
+        for text, file in ((self.source, self.file), *self.inner.items()):
+            if not needed(text):
+                linecache.cache.pop(file, None)
 
     def _become_program(self, words):
         """Takes argv from the directive, whose line is dropped so that line numbers are the
@@ -183,16 +208,16 @@ class Ended:
         self.value = value
 
 
-def trim(error, file):
-    """Removes the frames above the cell's code, and the engine's own anywhere, from the tracebacks
-    of an exception, of its causes and contexts, and of the exceptions in its group."""
+def trim(error, cell):
+    """Removes the frames above the cell's code, and those that it hides, from the tracebacks of an
+    exception, of its causes and contexts, and of the exceptions in its group."""
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop()
         if error is None or id(error) in seen:
             continue
         seen.add(id(error))
-        error.__traceback__ = _cut(error.__traceback__, file)
+        error.__traceback__ = _cut(error.__traceback__, cell)
         if isinstance(error, KeyboardInterrupt):
             error.__suppress_context__ = True  # its context is only the collective that it ended
         waiting += [error.__cause__, error.__context__]
@@ -200,15 +225,15 @@ def trim(error, file):
             waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
 
 
-def _cut(tb, file):
+def _cut(tb, cell):
     """Returns the traceback without these frames. Changes it in place."""
     at = tb
-    while at is not None and at.tb_frame.f_code.co_filename != file:
+    while at is not None and not cell.owns(at.tb_frame.f_code.co_filename):
         at = at.tb_next
     kept = []
     tb = at if at is not None else tb
     while tb is not None:
-        if not state.is_engine_frame(tb.tb_frame):
+        if not cell.hides(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next
     following = None
@@ -225,6 +250,17 @@ def remember_source(name, source):
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"  # carets are placed by it
     linecache.cache[name] = (len(source), None, lines, name)
+
+
+def ends_in_semicolon(source):
+    """True if the last token is a semicolon, whatever comment follows it."""
+    ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):  # a magic's text need not be Python
+        return source.endswith(";")
+    told = [t for t in tokens if t.type not in ends]
+    return bool(told) and told[-1].string == ";"
 
 
 def bound(text, end_bytes=0):

@@ -14,7 +14,7 @@ _RED, _GREEN, _CYAN, _END = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[39m"
 _WIDTH = 75
 _AROUND = 2  # lines before and after
 _REPEATS = 3  # equal frames that are shown; the rest are elided
-_CELL = re.compile(r"<cell (\d+)>")
+CELL = re.compile(r"<cell (\d+)(?:\.\d+)?>")  # the latter: of a cell within that cell
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 _GROUP = getattr(builtins, "BaseExceptionGroup", ())  # does not exist before Python 3.11
@@ -72,7 +72,7 @@ def _members(group):
 def _frame(frame, lineno):
     """A frame's location, and its line with the lines around it."""
     code = frame.f_code
-    found = _CELL.fullmatch(code.co_filename)
+    found = CELL.fullmatch(code.co_filename)
     if found:
         place = f"{_CYAN}Cell{_END} {_GREEN}In[{found.group(1)}], line {lineno}{_END}"
     else:

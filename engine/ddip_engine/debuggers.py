@@ -45,9 +45,10 @@ def begin(shell, cell, post_mortem, force):
     without it: the stop button must end it on all ranks.
     """
     error = shell.shown_error
-    if cell is None or cell.in_code:
+    interrupted = cell is not None and (cell.interrupted or isinstance(error, KeyboardInterrupt))
+    if cell is None or (cell.in_code and force):
         post_mortem(force)
-    elif shell.call_pdb and not cell.interrupted and getattr(error, "__traceback__", None):
+    elif shell.call_pdb and not interrupted and getattr(error, "__traceback__", None):
         with cell.code():
             if cell.held is not None:
                 return

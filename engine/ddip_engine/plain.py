@@ -34,7 +34,7 @@ def run_cell(cell):
     except SystemExit as e:
         return cells.Ended(e)
     except BaseException as e:
-        cells.trim(e, cell.file)
+        cells.trim(e, cell)
         streams.display("error", **cells.describe(e))
         return cells.Ended(e)
     if value is None:

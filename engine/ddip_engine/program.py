@@ -84,7 +84,7 @@ def _report(ended):
         return
     if error is None:
         return
-    cells.trim(error, _running.cell.file)
+    cells.trim(error, _running.cell)
     if sys.excepthook is not _running.hooks["excepthook"]:
         try:
             with _running.cell.code():

@@ -8,7 +8,6 @@ import _signal
 import contextlib
 import functools
 import gc
-import linecache
 import os
 import re
 import signal
@@ -196,7 +195,7 @@ def _run(cell):
     if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's takes 5 µs
         signal.signal(signal.SIGINT, _on_sigint)
     if ended.error is not None:
-        cells.trim(ended.error, cell.file)
+        cells.trim(ended.error, cell)
     return ended
 
 
@@ -310,8 +309,8 @@ def drop_last():
 
 def _tidy(cell, outcome):
     """Cleans up what a cell leaves behind: sources, reference cycles, cached GPU memory."""
-    if outcome == OK and not _DEFINES.search(cell.source):
-        linecache.cache.pop(cell.file, None)  # nothing can show these lines any more
+    if outcome == OK:
+        cell.forget_lines(_DEFINES.search)  # nothing else can show its lines any more
     if not state.autogc:
         return
     if outcome != OK or gpu_report.has_caches():

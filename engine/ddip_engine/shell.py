@@ -9,24 +9,24 @@ import __future__
 import _sitebuiltins
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
-import io
-import os
 import re
 import subprocess
 import sys
-import tokenize
 
-from ddip_engine import callbacks, colour, debuggers, libraries, state, streams
+from ddip_engine import callbacks, colour, commands, debuggers, libraries, state, streams
 from ddip_engine import cell as cells
 
 _shell = None  # the instance; None without IPython
 _cell = None  # the running cell.Cell
+_no_result = None  # an ExecutionResult without one, which takes the place of the last cell's
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___", "__builtin__"}
 _BUILTINS = {"get_ipython", "display", "__IPYTHON__"}  # what IPython adds to those of Python
+_QUITTERS = {name: _sitebuiltins.Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
 _own_names = {}  # what make() put into the namespace, unless it begins with "_"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WAITS = re.compile(r"\b(await|async)\b")
@@ -52,17 +52,18 @@ def _base():
 
 def make():
     """Makes the shell around the fresh `__main__`. Raises ImportError if there is no IPython."""
-    global _shell
+    global _shell, _no_result
+    from IPython.core.interactiveshell import ExecutionResult
+
     _, _, _, history, _, _ = _base()
     history.enabled = False  # it would start a thread, and write into the home directory
     history.hist_file = ":memory:"
     classes = _classes()
     _shell = classes["shell"].instance(user_module=state.main)
+    _shell.last_execution_result = _no_result = ExecutionResult(None)
     _shell.set_hook("show_in_pager", _page, 99)
     libraries.install()
     names = state.main.__dict__
-    for name in ("exit", "quit"):  # IPython's accept no exit status, which programs pass
-        names[name] = _sitebuiltins.Quitter(name, "Ctrl-D")
     _own_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
     state.engine_names.update(_own_names)
 
@@ -92,13 +93,14 @@ class _Compiler:
 
     def cache(self, transformed_code, number=0, raw_code=None):
         """Keeps the lines for tracebacks. Returns the file name to compile with."""
-        name = _cell.file if _cell is not None else "<cell>"
+        raw = transformed_code if raw_code is None else raw_code
+        name = _cell.file_of(transformed_code, raw) if _cell is not None else "<cell>"
         cells.remember_source(name, transformed_code)
         return name
 
     def format_code_name(self, name):
         """`Cell In[17]` for a cell's code in coloured tracebacks; None for a file's."""
-        found = re.fullmatch(r"<cell (\d+)>", name)
+        found = colour.CELL.fullmatch(name)
         return ("Cell", "In[%s]" % found.group(1)) if found else None
 
 
@@ -108,7 +110,7 @@ class _Hook:
     def quiet(self):
         """A semicolon at the end of the cell hides the result."""
         text = _cell.source.rstrip() if _cell is not None else ""
-        return ";" in text.rpartition("\n")[2] and _ends_in_semicolon(text)
+        return ";" in text.rpartition("\n")[2] and cells.ends_in_semicolon(text)
 
     def write_output_prompt(self):
         pass
@@ -136,17 +138,6 @@ class _Hook:
 
     def finish_displayhook(self):
         self._is_active = False
-
-
-def _ends_in_semicolon(source):
-    """True if the last token is a semicolon, whatever comment follows it."""
-    ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (tokenize.TokenError, SyntaxError):  # a magic's text need not be Python
-        return source.endswith(";")
-    told = [t for t in tokens if t.type not in ends]
-    return bool(told) and told[-1].string == ";"
 
 
 class _Publisher:
@@ -195,6 +186,12 @@ class _Shell:
     def init_prompts(self):
         """No sys.ps1: libraries would take the rank for a terminal, and refuse to run DDP."""
 
+    def init_user_ns(self):
+        """IPython's own exit and quit accept no exit status, which programs pass."""
+        super().init_user_ns()
+        for names in (self.user_ns, self.user_ns_hidden):
+            names.update(_QUITTERS)
+
     def init_sys_modules(self):
         sys.modules["__main__"] = self.user_module
 
@@ -203,12 +200,17 @@ class _Shell:
         super().reset(*args, **kwargs)
         state.name_numbers()
 
+    def del_var(self, varname, by_name=False):
+        """`%xdel` removes all names of the object. If that is a number, it may be the rank's."""
+        super().del_var(varname, by_name)
+        state.give_back(state.main, state.engine_names)
+
     def enable_gui(self, gui=None):
         """There is no event loop to enable; figures appear inline."""
 
     def _tee(self, channel):
         """Newer versions keep a copy of all output for the history; none is kept here."""
-        return _Nothing()
+        return contextlib.nullcontext()
 
     def init_events(self):
         super().init_events()
@@ -304,6 +306,7 @@ class _Shell:
             with _cell.code():
                 await self._run_user_code(code_obj, async_)
         except SystemExit as e:
+            self.shown_error = e  # in a cell within the cell, it counts as if it were shown
             if result is not None:
                 result.error_in_exec = e
         except self.custom_exceptions as e:
@@ -336,7 +339,7 @@ class _Shell:
         if value is None or _cell is None:
             super().showtraceback(exc_tuple, *args, **kwargs)
             return
-        cells.trim(value, _cell.file)
+        cells.trim(value, _cell)
         if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
             self._showtraceback(type(value), value, colour.render(value))
             self.debugger()
@@ -354,11 +357,11 @@ class _Shell:
         streams.display("error", ename=etype.__name__, evalue=told, traceback=lines)
 
     def system_raw(self, cmd):
-        """`!cmd`: the command writes to the rank's own descriptors; its status is in _exit_code."""
+        """`!cmd`: its status is in _exit_code."""
         command = self.var_expand(cmd, depth=1)
-        streams.flush()
-        status = subprocess.call(command, shell=True, executable=os.environ.get("SHELL") or None)
-        self.user_ns["_exit_code"] = 128 - status if status < 0 else status
+        self.user_ns["_exit_code"] = status = commands.run(command)
+        if status and getattr(self, "system_raise_on_error", False):  # a setting since IPython 9
+            raise subprocess.CalledProcessError(status, command)
 
     system = system_raw
 
@@ -388,16 +391,6 @@ _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _OTHER_SYNTAX = __future__.barry_as_FLUFL.compiler_flag
 
 
-class _Nothing:
-    """A context that does nothing."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        return False
-
-
 def _page(shell, text, start=0, screen_lines=0, pager_cmd=None):
     """What a pager would show (`obj?`) is printed."""
     if isinstance(text, dict):
@@ -418,12 +411,14 @@ def run_cell(cell):
         if tree is not None:
             result = _shell.run_plain(cell.source, tree)
         else:
+            # from %who and `%reset -s`
+            _shell.user_ns_hidden = {**state.engine_names, **_shell.user_ns_hidden}
             result = _shell.run_cell(cell.source, shell_futures=cell.argv is None)
         return _ended(result, last)
     finally:
         # run_cell() leaves them set; setting such a trait is slow
-        if _shell.last_execution_result is not None:
-            _shell.last_execution_result = None
+        if _shell.last_execution_result is not _no_result:
+            _shell.last_execution_result = _no_result
         if _shell.displayhook.exec_result is not None:
             _shell.displayhook.exec_result = None
 

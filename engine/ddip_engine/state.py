@@ -68,9 +68,3 @@ def give_back(module, names):
     """Defines these names again in a module, except those that have been bound since."""
     for name, value in names.items():
         module.__dict__.setdefault(name, value)
-
-
-def is_engine_frame(frame):
-    """True for a frame of the engine's own code, which tracebacks must not show."""
-    name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.partition(".")[0] == "ddip_engine"

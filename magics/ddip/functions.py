@@ -3,6 +3,7 @@
 There their globals are those of the module of the same name; for `__main__` the rank's `__main__`.
 """
 
+import functools
 import linecache
 import marshal
 import os
@@ -13,6 +14,8 @@ from importlib import import_module
 from operator import itemgetter, methodcaller
 
 from ddip import p5
+
+_CACHED = type(functools.lru_cache(len))  # what lru_cache() and cache() make of a function
 
 
 class _Call:
@@ -29,11 +32,17 @@ class _Call:
         raise TypeError("the value is over there")
 
 
-def reduce(value):
-    """The reduce function for p5.pickler(), for objects of a notebook."""
+def reduce(value, annotated=True):
+    """The reduce function for p5.pickler(), for objects of a notebook.
+
+    annotated: functions keep their annotations.
+    """
     if isinstance(value, types.FunctionType):
-        travels = not _is_importable(value) and _is_of_a_module(value)
-        return _reduce_function(value) if travels else NotImplemented
+        home = None if _is_importable(value) else _home(value)
+        return _reduce_function(value, home, annotated) if home else NotImplemented
+    if isinstance(value, _CACHED) and not _is_importable(value):  # its cache stays here
+        again = _Call(functools.lru_cache, *value.cache_parameters().values())
+        return again, (value.__wrapped__,)
     return p5.reduce_tensor(value)
 
 
@@ -46,11 +55,16 @@ def _is_importable(function):
     return found is function
 
 
-def _is_of_a_module(function):
-    """False for a function that exec() made in its own dictionary, as namedtuple() does."""
-    name = function.__module__
+def _home(function):
+    """The name of the module whose globals a function has: a decorator's wrapper only claims to be
+    of the module of what it wraps.
+
+    None for a function that exec() made in its own dictionary, as namedtuple() does.
+    """
+    name = function.__globals__.get("__name__")
     module = sys.modules.get(name)
-    return name == "__main__" or getattr(module, "__dict__", None) is function.__globals__
+    own = name == "__main__" or getattr(module, "__dict__", None) is function.__globals__
+    return name if own else None
 
 
 def _namespace(name):
@@ -62,13 +76,13 @@ def _of_types(name):
     return _Call(getattr, _Call(import_module, "types"), name)
 
 
-def _reduce_function(function):
+def _reduce_function(function, home, annotated):
     """Code with its module's globals on the other side; the rest is state, as it may be cyclic.
 
     Functions, classes and modules of the notebook that it uses are sent too, for names that are
     not yet defined there.
     """
-    space = _namespace(function.__module__)
+    space = _namespace(home)
     cells = [(_Cell(), cell) for cell in function.__closure__ or ()]
     args = (
         _Code(function.__code__),
@@ -79,7 +93,7 @@ def _reduce_function(function):
     )
     steps = [_Call(setattr, place, "cell_contents", *_contents(cell)) for place, cell in cells]
     steps += _source(function.__code__.co_filename)
-    for name, value in _used(function).items():
+    for name, value in _used(function, home).items():
         steps.append(_Call(methodcaller("setdefault", name, value), space))
     state = {
         "__doc__": _Call(itemgetter(-1), (*steps, function.__doc__)),
@@ -88,7 +102,37 @@ def _reduce_function(function):
         "__module__": function.__module__,
         "__dict__": function.__dict__,
     }
+    if annotated:
+        state["__annotations__"] = _annotations(function, home, space)
+        parameters = getattr(function, "__type_params__", ())  # from Python 3.12 on
+        if parameters and _can_travel(parameters):
+            state["__type_params__"] = parameters
     return _of_types("FunctionType"), args, (None, state)
+
+
+def _annotations(function, home, space):
+    """Those that can be pickled. For a class of the notebook, the rank's class of that name."""
+    own = function.__globals__ if home == "__main__" else {}
+    try:
+        found = {key: hint for key, hint in function.__annotations__.items() if _can_travel(hint)}
+    except Exception:  # from Python 3.14 on this is where they are evaluated
+        return {}
+    for key, hint in found.items():
+        name = hint.__name__ if isinstance(hint, type) and hint.__module__ == "__main__" else None
+        if name and own.get(name) is hint:
+            found[key] = _Call(methodcaller("setdefault", name, hint), space)
+    return found
+
+
+def _can_travel(annotation):
+    """True if it can be pickled, apart from the annotations of functions in it (it may be a class):
+    those that cannot are left out, too."""
+    try:
+        pickled, _ = p5.dump(annotation, functools.partial(reduce, annotated=False))
+    except Exception:  # pickling runs methods of arbitrary objects
+        return False
+    # the standard library's pickle names classes of the notebook, which the rank need not have
+    return p5.base() is not pickle.Pickler or b"__main__" not in bytes(pickled)
 
 
 def _source(file):
@@ -123,16 +167,16 @@ def _contents(cell):
         raise pickle.PicklingError("it uses a variable that has no value yet") from None
 
 
-def _used(function):
+def _used(function, home):
     """Definitions and modules among the globals that a function of the notebook uses."""
-    if function.__module__ != "__main__":
+    if home != "__main__":
         return {}
     names, codes = set(), [function.__code__]
     while codes:
         code = codes.pop()
         names.update(code.co_names)
         codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+    kinds = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, _CACHED)
     space = function.__globals__
     return {
         name: _Call(import_module, value.__name__) if isinstance(value, types.ModuleType) else value

@@ -36,6 +36,11 @@ is 'a bad argument' "$("$ddip" run -f args.py --n x 2>&1 | grep -v ^usage)" \
 is 'exit status' $? 1
 like 'file and line in the traceback' "$(cat "$T/out")" 'args.py", line 15'
 like 'the source line' "$(cat "$T/out")" 'raise RuntimeError\("unlucky"\)'
+if "$TORCH_PYTHON" -c 'import IPython' 2>/dev/null; then
+	echo 'from IPython.utils.path import filefind; filefind("nowhere")' >own.py
+	"$ddip" run -f own.py >"$T/out" 2>&1
+	like 'frames of IPython in it' "$(cat "$T/out")" 'own.py", line 1.*in filefind.*nowhere'
+fi
 is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
 printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
 is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py $PWD/args.py"

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 import notebook
 
@@ -72,6 +73,84 @@ def test_functions():
         )
         found = nb.ok("%%dip\nmade(), pair, one, Pair(4, 5).b").data()[0]
         assert found.endswith("(8, Pair(a=1, b=2), One(a=3), 5)"), found
+
+
+_TIMED = """
+import functools, logging
+log = logging.getLogger("timed")
+def timed(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        log.debug("begins")
+        return LABEL, function(*args, **kwargs)
+    return wrapper
+LABEL = "the library's"
+"""
+
+
+def test_decorated_functions():
+    """A wrapper has the globals of the module that it was written in, whatever it wraps."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "timing.py"), "w", encoding="utf-8") as file:
+            file.write(_TIMED)
+        find = f"import sys; sys.path.insert(0, {folder!r})"
+        with notebook.notebook("%load_ext ddip", "%makedip", f"%%dip everywhere\n{find}") as nb:
+            nb.ok("%%dip\nLABEL, mine = 'of the ranks', 'of the ranks, too'")
+            nb.ok(
+                "import functools, operator, ddip\nfrom timing import timed\n"
+                "@timed\ndef there(): return rank\n"
+                "@timed\ndef train(): return 'trained'\n"
+                "@functools.wraps(operator.add)\ndef added(a, b): return mine, operator.add(a, b)\n"
+                "class Model:\n    @timed\n    def fit(self): return 'fitted'\nmodel = Model()\n"
+                "%dipush there added model"
+            )
+            found = nb.ok("%%dip\nthere(), added(1, 2), model.fit()").data()[0]
+            library, ranks = "the library's", "of the ranks, too"
+            assert found.endswith(f"{((library, 0), (ranks, 3), (library, 'fitted'))}"), found
+            found = nb.ok("ddip.ranch(2, train)").data()[0]
+            assert found == f"{[(library, 'trained')] * 2}", found
+
+
+def test_cached_functions():
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        nb.ok(
+            "import functools\n"
+            "@functools.lru_cache(maxsize=7)\ndef f(x): return x, rank\n"
+            "@functools.cache\ndef fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)\n"
+            "@functools.cache\ndef even(n): return n == 0 or odd(n - 1)\n"
+            "@functools.cache\ndef odd(n): return n > 0 and even(n - 1)\n"
+            "def g(): return fib(20)\n"
+            "class Model:\n    @functools.lru_cache\n    def fit(self): return 5\nmodel = Model()\n"
+            "%dipush f g even model"
+        )
+        said = nb.ok("%%dip\nf(1), f.cache_parameters()['maxsize'], g(), even(4), model.fit()")
+        assert said.data()[0].endswith("((1, 0), 7, 6765, True, 5)"), said.data()
+        assert nb.ok("%%dip\nfib is g.__globals__['fib'] and odd(3)").data()[0].endswith("True")
+        assert nb.ok("%dipush fib\nimport ddip\nddip.ranch(2, g)").data() == ["[6765, 6765]"]
+
+
+def test_annotations():
+    """Functions keep their annotations, except those that cannot be pickled."""
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        nb.ok("%%dip\nclass Here: where = 'on the rank'")
+        nb.ok(
+            "import threading\nfrom typing import Optional\nclass Here: where = 'in the notebook'\n"
+            "class New: pass\nclass Model:\n    def fit(self, n: int) -> 'Model': pass\n"
+            "def f(a: int, b: Optional[New], *, c: New, d: Here) -> list[str]: pass\n"
+            "def g(a: threading.Lock(), b: str): pass\n"
+            "def again(x: Model): pass\nModel.again, model = again, Model()\n"
+            "%dipush f g model again"
+        )
+        nb.ok(
+            "%%dip\nimport functools, typing\nhints = typing.get_type_hints(f)\n"
+            "assert hints['a'] is int and hints['return'] == list[str], hints\n"
+            "assert hints['b'] == typing.Optional[New] and hints['c'] is New, hints\n"
+            "assert hints['d'] is Here and Here.where == 'on the rank', hints\n"
+            "assert g.__annotations__ == {'b': str}, g.__annotations__\n"
+            "assert model.fit.__annotations__ == {'n': int, 'return': 'Model'}\n"
+            "assert again.__annotations__['x'] is type(model), again.__annotations__\n"
+            "functools.singledispatch(f).register(f)"
+        )
 
 
 def test_interrupted_push():
