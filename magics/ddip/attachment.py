@@ -6,7 +6,7 @@ import re
 import sys
 
 from ddip import files, groups, mount
-from ddip.errors import DipError
+from ddip.errors import DipError, GroupGone
 
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
 _STOPPED = ("new", "stopped", "stopping")
@@ -71,15 +71,27 @@ class Attachment:
             return self.group
         return groups.group(name, os.path.dirname(self.group.path))
 
+    def _last(self, name):
+        """The group that cells last ran on, which may be gone, if that is what name means."""
+        same = self.group is not None and name in (None, os.path.basename(self.group.path))
+        return self.group if same else self.need(name)
+
     def use(self, name):
         """Makes cells run on this group of the mount from now on."""
         group = self.need(name)
         self._choose(group, os.path.dirname(group.path), name)
 
     def with_group(self, name, act):
-        """Returns act(group); if the group is stopped, the error says which magic starts it."""
+        """Returns act(group) for the group that need() would return, which it does not ask first:
+        act raises GroupGone if the last one is gone.
+
+        If the group is stopped, the error says which magic starts it.
+        """
         try:
-            return act(self.need(name))
+            try:
+                return act(self._last(name))
+            except GroupGone:
+                return act(self.need(name))
         except DipError as e:
             if e.errno == errno.ESRCH and _START.search(str(e)):
                 e.args = (_START.sub("(%makedip starts it)", str(e)),)

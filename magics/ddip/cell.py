@@ -72,7 +72,7 @@ def submit(group, source, ranks=None):
     Returns the Cell. Raises DipError.
     """
     data = _data_of(source)
-    with refusals_told(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
+    with _refusals_told(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
         return Cell(group, int(_submit(file, data)))
 
 
@@ -81,7 +81,7 @@ def submitted(group, source, ranks=None):
     """Like submit(), as a context in which follow() reads the stream from the same open file."""
     data = _data_of(source)
     with contextlib.ExitStack() as opened:
-        with refusals_told(group):
+        with _refusals_told(group):
             file = opened.enter_context(_open(group, "stream", ranks))
             line = _submit(file, data)
         yield Cell(group, json.loads(line)["cell"], file)
@@ -95,7 +95,7 @@ def _data_of(source):
 
 
 @contextlib.contextmanager
-def refusals_told(group):
+def _refusals_told(group):
     """Turns an OSError within into a DipError that says why the cell was refused."""
     since = time.time()
     try:
@@ -106,7 +106,11 @@ def refusals_told(group):
 
 def _open(group, name, ranks, flags=0):
     path = os.path.join(group.path, f"{name}.{ranks}" if ranks else name)
-    return files.open_(path, os.O_RDWR | flags)
+    try:
+        return files.open_(path, os.O_RDWR | flags)
+    except OSError:
+        group.check()
+        raise
 
 
 def _submit(file, data):

@@ -20,6 +20,10 @@ class DipError(Exception):
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}"]
 
 
+class GroupGone(DipError):
+    """The group no longer exists, and nothing was begun there."""
+
+
 class RemoteTraceback(Exception):
     """The cause of an exception that was raised on ranks: its traceback there."""
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ddip import files, mount
-from ddip.errors import DipError
+from ddip.errors import DipError, GroupGone
 
 _FAILURE = re.compile(r"^\d+ (\S+) \S+ ", re.M)
 _STARTED = ("idle", "busy", "recovering")
@@ -83,6 +83,11 @@ class Group:
             return _pairs(self.read("status"))
         except OSError:
             return {}
+
+    def check(self):
+        """Raises GroupGone if it no longer exists."""
+        if not self.status():
+            raise GroupGone(f"the group {self.path} is gone")
 
     def settings(self):
         """`ctl` as a dictionary."""

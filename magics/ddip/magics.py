@@ -265,6 +265,9 @@ class DdipMagics(Magics):
         )
 
     def _run_on(self, group, line, source, args):
+        see = args.see or self._see
+        if args.appcmd or self.verbose:
+            group.check()  # these ask it what it is
         if args.appcmd:
             command = apps.command(group.app, options.words(args.appcmd))
             run.run(self.shell, group, command, see=["all"])
@@ -275,7 +278,6 @@ class DdipMagics(Magics):
             print(
                 f"%%dip {line}: Running cell in remote DDP namespace (GPUs: {places}).", flush=True
             )
-        see = args.see or self._see
         if args.noblock:
             return run.detach(self.shell, group, source, see, args.ranks)
         run.run(self.shell, group, source, see, args.quiet, args.ranks)

@@ -401,7 +401,8 @@ def test_forgotten_cell():
         ways = (ways | {"group.run('1', see='all')", "group.run('1', ranks=0)"}) - {"cell.show()"}
         for way in ways:
             name, value, text = nb.run(way).error
-            assert name == "DipError" and "gone" in value, text
+            wanted = "GroupGone" if way.startswith("group.") else "DipError"
+            assert name == wanted and "gone" in value, text
         assert nb.ok("cell").data()[0].endswith("/brief: gone>")
 
 
