@@ -69,7 +69,7 @@ cell '%reset -f'
 cell $'%%capture kept\n!echo out; echo err >&2; sleep 1000 & echo $! >&2' || bad '%%capture of !cmd'
 is '%%capture of !cmd' "$(value 'kept.stdout, kept.stderr.split()[0]')" "('out\\n', 'err')"
 cell 'import os; os.kill(int(kept.stderr.split()[1]), 9)' || bad 'the command in the background'
-cell $'%%capture --no-stderr kept\n!printf "\\xe2\\x82"; printf "\\xac\\xff"; echo seen >&2' || bad '%%capture of half of it'
+cell $'%%capture --no-stderr kept\n!printf "\\342\\202"; printf "\\254\\377"; echo seen >&2' || bad '%%capture of half of it'
 is '%%capture of half of it' "$(value 'kept.stdout')" "'€�'"
 cell 'print("next")'
 is 'the status of a signal' "$(value $'!kill -9 $$\n_exit_code')" -9
