@@ -102,12 +102,19 @@ def _is_dead(path):
 
 
 def _rank_pids(path):
+    """The pids of the ranks on this host: that of a rank elsewhere is another process's here."""
+    pids = []
     try:
-        groups = [name for name in files.listdir(path) if files.isdir(f"{path}/{name}")]
-        texts = [files.read_text(f"{path}/{name}/ranks") for name in groups]
+        for name in files.listdir(path):
+            if files.isdir(f"{path}/{name}"):
+                hosts = files.read_text(f"{path}/{name}/hosts")
+                here = set(re.findall(r"^(\S+) state=up .* connection=- ", hosts, re.M))
+                ranks = files.read_text(f"{path}/{name}/ranks")
+                found = re.findall(r" pid=([1-9]\d*) host=(\S+)", ranks)
+                pids += [int(pid) for pid, host in found if host in here]
     except OSError:
-        return []
-    return [int(pid) for text in texts for pid in re.findall(r" pid=([1-9]\d*)", text)]
+        pass  # the mount is dead
+    return pids
 
 
 def _pidfd(pid):

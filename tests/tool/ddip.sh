@@ -294,3 +294,24 @@ is "umount ($out)" $status 0
 gone $pids
 run "$ddip" umount "$PLACE"
 is 'umount of what is no mount' "$status" 3
+
+# On another host, a rank's pid is the number of some other process here, for which umount does not wait.
+if [ "$(id -u)" = 0 ] && unshare --pid --fork true 2>/dev/null; then
+	here=()
+	for _ in {1..100}; do
+		sleep 1000 &
+		here+=($!)
+	done
+	printf '%s\n' '#!/bin/sh' "echo ${here[30]} >/proc/sys/kernel/ns_last_pid" 'exec sh -c "$1"' >"$T/far"
+	chmod +x "$T/far"
+	mount_plain -o size=1 -o hosts=far:1 -o "launcher=unshare --pid --fork --kill-child $T/far" -o linger=0
+	is_one_of_ours() {
+		ok "$ddip" -m "$M" restart
+		pid=$(sed -n 's/.* pid=\([0-9]*\).*/\1/p' "$G/ranks")
+		[[ " ${here[*]} " = *" $pid "* ]]
+	}
+	until_true is_one_of_ours
+	run "$ddip" umount "$M"
+	is "umount of a group on another host ($out)" $status 0
+	kill "${here[@]}"
+fi
