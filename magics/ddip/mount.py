@@ -60,9 +60,31 @@ def is_mounted(path):
 
 
 def locate(path):
-    """The place where ddipfs serves path: path itself, or a socket in it; None if neither."""
-    places = [path, *(os.path.join(path, name) for name in SOCKETS)]
-    return next((place for place in places if is_mounted(place)), None)
+    """The place where ddipfs serves path: path itself, or a socket in it; None if neither.
+
+    Raises DipError if there is only a socket that this user may not use.
+    """
+    if is_mounted(path):
+        return path
+    sockets = [path, *(os.path.join(path, name) for name in SOCKETS)]
+    found = next(filter(_is_served, sockets), None)
+    for socket in () if found else filter(files.learn, sockets):
+        _check_access(socket)
+    return found
+
+
+def _is_served(socket):
+    """True if a live ddipfs of this user serves a socket. Files of others may be in its place."""
+    return files.learn(socket) and is_mounted(socket)
+
+
+def _check_access(socket):
+    try:
+        p9.connect(socket).close()
+    except PermissionError as e:
+        raise DipError(f"{socket}: {e.strerror}", e.errno) from None
+    except OSError:  # nobody listens
+        pass
 
 
 def is_private(path):
@@ -88,7 +110,7 @@ def find():
     if len(alive) > 1:
         raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
     sockets = (default_socket(), os.path.join(private_path(), SOCKETS[1]))
-    return alive[0] if alive else next(filter(is_mounted, sockets), None)
+    return alive[0] if alive else next(filter(_is_served, sockets), None)
 
 
 def _runtime_folder():
