@@ -109,8 +109,14 @@ def find():
     alive = [path for path in found if found[path] != _PROGRAMS and is_mounted(path)]
     if len(alive) > 1:
         raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
-    sockets = (default_socket(), os.path.join(private_path(), SOCKETS[1]))
-    return alive[0] if alive else next(filter(_is_served, sockets), None)
+    return alive[0] if alive else next(filter(_is_served, _default_sockets()), None)
+
+
+def _default_sockets():
+    """Where `ddip mount` and `%makedip` serve if they get no path and cannot mount."""
+    yield default_socket()
+    with contextlib.suppress(OSError):  # there is no directory for temporary files
+        yield os.path.join(_base_path(), "ddip", SOCKETS[1])
 
 
 def _runtime_folder():
@@ -133,13 +139,21 @@ def private_path():
     return os.path.join(_base(), "ddip")
 
 
+def _base_path():
+    return _runtime_folder() or os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
+
+
 def _base():
-    """A directory that belongs to this user."""
+    """A directory that belongs to this user, made if necessary. Raises DipError."""
     base = _runtime_folder()
     if not base:
-        base = os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
-        os.makedirs(base, mode=0o700, exist_ok=True)
-        owner = os.stat(base).st_uid
+        try:
+            base = _base_path()
+            os.makedirs(base, mode=0o700, exist_ok=True)
+            owner = os.lstat(base).st_uid
+        except OSError as e:
+            text = f"{e.filename or 'a directory'}: {e.strerror}: name a place by %makedip -m PATH"
+            raise DipError(text, e.errno) from None
         if owner != os.getuid():
             raise DipError(f"{base} belongs to user {owner}: name a place by %makedip -m PATH")
     return base

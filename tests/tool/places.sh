@@ -39,7 +39,7 @@ heard() {
 
 # another user's socket where the daemon's own would be
 place=$DDIP_STATE/ddipfs-$(id -u)/ddip.sock
-mkdir -p "${place%/*}"
+mkdir -m 700 "${place%/*}"
 listen "$place"
 said=$(alone "$ddip" exec 1 2>&1)
 is "another user's socket is not found" $? 3
@@ -64,3 +64,40 @@ is 'a directory in place of the socket is not found' $? 3
 like 'it says that there is nothing' "$said" 'nothing is mounted'
 is 'nothing was written there' "$(cat "$place/group/cell")" ''
 rm -r "$place"
+
+# a mount is found even if the directory for other places cannot be used
+mount_plain -o size=1
+mkdir "$T/tmp"
+is 'a mount is found' "$(TMPDIR=$T/tmp alone "$ddip" exec '6 * 7')" 42
+is 'no directory was made for that' "$(ls -A "$T/tmp")" ''
+touch "$T/tmp/ddip-$(id -u)"
+is 'a mount is found though a file is in the way' "$(TMPDIR=$T/tmp alone "$ddip" exec '6 * 7')" 42
+rm "$T/tmp/ddip-$(id -u)"
+mkdir "$T/tmp/ddip-$(id -u)"
+chown 65534 "$T/tmp/ddip-$(id -u)"
+is "a mount is found though another user's directory is in the way" "$(TMPDIR=$T/tmp alone "$ddip" exec '6 * 7')" 42
+unmount
+said=$(TMPDIR=$T/tmp alone "$ddip" exec 1 2>&1)
+is "another user's directory holds no place" $? 3
+like 'it says that there is nothing' "$said" 'nothing is mounted'
+# private_path: prints the text with which there is no place for a new mount
+private_path() {
+	TMPDIR=$T/tmp "$PLAIN_PYTHON" - "$ROOT/magics" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from ddip import errors, mount
+		try:
+		    mount.private_path()
+		except errors.DipError as e:
+		    print(e)
+	END
+}
+like "another user's directory is no place for a new mount" "$(private_path)" 'belongs to user 65534.*-m PATH'
+rmdir "$T/tmp/ddip-$(id -u)"
+touch "$T/tmp/ddip-$(id -u)"
+like 'nor is a file' "$(private_path)" 'File exists.*-m PATH'
+rm "$T/tmp/ddip-$(id -u)"
+mkdir "$T/own"
+ln -s "$T/own" "$T/tmp/ddip-$(id -u)"
+chown -h 65534 "$T/tmp/ddip-$(id -u)"
+like "nor is another user's link to a directory" "$(private_path)" 'belongs to user 65534.*-m PATH'
