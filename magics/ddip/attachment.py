@@ -109,16 +109,14 @@ class Attachment:
         else:
             path = found = mount.find()
             path = path or mount.private_path()
-        path = found or path
-        if found is None:
-            path = mount.start(path, args.with_kernel)
-        elif args.with_kernel:
+        path, is_new = (found, False) if found else mount.start(path, args.with_kernel)
+        if args.with_kernel and not is_new:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
         group = groups.Group(os.path.join(path, groups.default_group()))
         if not group.status():  # $DDIP_GROUP names one that does not exist yet
             self._make(group.path)
         self._choose(group, chosen)
-        if found is not None:
+        if not is_new:
             self._tell()
 
     @staticmethod

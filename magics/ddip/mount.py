@@ -4,6 +4,7 @@ The contents of a mount are the business of groups.py.
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import select
@@ -204,9 +205,9 @@ def find_or_start():
         return path
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     if get_ipython() is not None:
-        return start(private_path())
+        return start(private_path())[0]
     named = os.environ.get("DDIP_MOUNT")
-    _own = start(named or _new_directory(), True, _PROGRAMS)
+    _own = start(named or _new_directory(), True, _PROGRAMS)[0]
     return _own
 
 
@@ -220,11 +221,56 @@ def start(path, with_kernel=False, source=PRIVATE):
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
     with_kernel: it ends when this process does. A path that ends in .sock is a socket; if nothing
-    can be mounted, a socket in the directory path is used. Returns the place. Raises DipError.
+    can be mounted, a socket in the directory path is used. Returns (the place, True); or if another
+    process has started one meanwhile, (its place, False). Raises DipError.
     """
+    if not path.endswith(".sock"):
+        _make_directory(path)
+    with _alone_at(path):
+        found = locate(path)
+        return (found, False) if found else (_start(path, with_kernel, source), True)
+
+
+@contextlib.contextmanager
+def _alone_at(path):
+    """Keeps others from starting a daemon on path, by a locked file beside it.
+
+    Where there can be no such file, it keeps nobody.
+    """
+    name = f"{os.path.realpath(path)}.lock"
+    try:
+        fd = _lock(name)
+    except OSError:
+        fd = None
+    try:
+        yield
+    finally:
+        if fd is not None:
+            with contextlib.suppress(OSError):  # somebody has removed it
+                os.unlink(name)
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a process that was forked meanwhile has it open
+            os.close(fd)
+
+
+def _lock(name):
+    """Makes a file, waits until it is locked, and returns its descriptor. Raises OSError."""
+    while True:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(fd), os.stat(name)):
+                return fd
+        except FileNotFoundError:  # whoever held the lock has removed it
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _start(path, with_kernel, source):
     if path.endswith(".sock"):
         return _serve(path, with_kernel)
-    _make_directory(path)
     words = ["-o", f"fsname={source},python={sys.executable}", path]
     if _run(words, path, with_kernel):
         return path
@@ -257,7 +303,7 @@ def _run(words, path, with_kernel):
 def _make_directory(path):
     try:
         if not os.path.isdir(path):
-            os.makedirs(path)
+            os.makedirs(path, exist_ok=True)
             _made.add(path)
     except OSError as e:
         # possibly a mount whose daemon has exited: ddipfs mounts over it

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Daemons that several processes or threads start at once, and when they end."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import notebook
+
+notebook.need()
+
+# Counts how often it is called, and waits for the gate. $3: nothing can be mounted.
+PROGRAM = """#!/bin/sh
+echo begun >> {folder}/begun
+until [ -e {folder}/gate ]; do sleep 0.01; done
+case {fails}$* in
+fails-o*" -s "*) exec {build}/ddipfs "$@" ;;
+fails*) exit 3 ;;
+esac
+exec {build}/ddipfs "$@"
+"""
+
+START = """
+import sys
+from ddip import mount
+print(*mount.start(sys.argv[1]))
+"""
+
+
+@contextlib.contextmanager
+def program(folder, fails=""):
+    """The environment in which ddipfs is a program that waits for folder/gate."""
+    path = f"{folder}/ddipfs"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(PROGRAM.format(folder=folder, build=notebook.BUILD, fails=fails))
+    os.chmod(path, 0o700)
+    yield {**os.environ, "PYTHONPATH": notebook.MAGICS, "DDIPFS": path}
+
+
+def begun(folder):
+    """How often ddipfs was started."""
+    try:
+        with open(f"{folder}/begun", encoding="utf-8") as file:
+            return len(file.readlines())
+    except FileNotFoundError:
+        return 0
+
+
+def waits(pid):
+    """True if the process waits for a lock of a file."""
+    with open("/proc/locks", encoding="utf-8") as file:
+        return any(re.search(rf"-> FLOCK .* {pid} ", line) for line in file)
+
+
+def test_at_once():
+    """Of two that start a daemon at one place, one does; the other one uses it."""
+    for name, fails in (("mnt", ""), ("mnt.sock", ""), ("mnt", "fails")):
+        with tempfile.TemporaryDirectory() as folder, notebook.place(folder):
+            with program(folder, fails) as environment:
+                _start_two(folder, f"{folder}/{name}", environment, bool(fails))
+
+
+def _start_two(folder, path, environment, falls_back):
+    command = [sys.executable, "-c", START, path]
+    said = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    one = subprocess.Popen(command, **said)
+    notebook.until(lambda: begun(folder) == 1)
+    two = subprocess.Popen(command, **said)
+    notebook.until(lambda: begun(folder) == 2 or waits(two.pid))
+    with open(f"{folder}/gate", "w", encoding="utf-8"):
+        pass
+    place = f"{path}/ddip-notebook.sock" if falls_back else path
+    assert one.communicate()[0] == f"{place} True\n"
+    assert two.communicate()[0] == f"{place} False\n"
+    assert begun(folder) == (2 if falls_back else 1)
+    left = {"ddipfs", "begun", "gate", os.path.basename(path)}
+    assert {*os.listdir(folder)} == left, "there is no lock left"
+    end(place)
+
+
+def end(place):
+    """Ends the daemon that serves a place."""
+    tool = [os.path.join(notebook.BUILD, "ddip"), "umount", place]
+    subprocess.run(tool, check=True)
+    notebook.until(lambda: not notebook.is_served(place))
+
+
+if __name__ == "__main__":
+    notebook.run(globals())
