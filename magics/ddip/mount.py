@@ -6,6 +6,7 @@ The contents of a mount are the business of groups.py.
 import contextlib
 import fcntl
 import os
+import queue
 import re
 import select
 import shutil
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from ddip import files, p9
@@ -25,7 +27,8 @@ _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
 _BUSY_S = 2  # how long to retry: the watchdog opens a file briefly after each change, for inotify
 
-# Runs as a child of the kernel and becomes the daemon. It ends with the kernel, however that ends.
+# Runs as a child of the kernel and becomes the daemon. It ends with the kernel, however that ends:
+# with the thread that started it, to be exact.
 _WITH_KERNEL = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -195,10 +198,24 @@ def _trees():
 
 
 _own = None  # the mount that ends with this program
+_starting = threading.Lock()  # held by the thread that looks for a mount or starts one
+
+
+def _renew_lock():
+    global _starting
+    _starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
 
 
 def find_or_start():
     """The mount to use; starts one if there is none: in a program, one that ends with it."""
+    with _starting:
+        return _find_or_start()
+
+
+def _find_or_start():
     global _own
     path = find() or (_own if _own and is_mounted(_own) else None)
     if path is not None:
@@ -329,7 +346,7 @@ def _start_with_kernel(command, path):
 
     command.insert(1, "-f")
     log = tempfile.TemporaryFile()
-    daemon = subprocess.Popen(
+    daemon = _popen_in_thread(
         [sys.executable, "-c", _WITH_KERNEL, str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -346,6 +363,30 @@ def _start_with_kernel(command, path):
     folder = os.path.dirname(path) if path.endswith(".sock") else path
     atexit.register(_end_with_kernel, daemon, folder, os.getpid())
     return 0, ""
+
+
+def _popen_in_thread(command, **options):
+    """subprocess.Popen() in a thread that stays until the child has ended.
+
+    The kernel takes the end of the thread that forked for the end of the child's parent. This
+    thread ends before the child only if the process does, or executes another program.
+    """
+    outcome = queue.SimpleQueue()
+
+    def stay():
+        try:
+            child = subprocess.Popen(command, **options)
+        except OSError as e:
+            outcome.put(e)
+            return
+        outcome.put(child)
+        child.wait()
+
+    threading.Thread(target=stay, name="ddip-daemon", daemon=True).start()
+    got = outcome.get()
+    if isinstance(got, OSError):
+        raise got
+    return got
 
 
 def _end_with_kernel(daemon, path, pid):

@@ -10,7 +10,7 @@ import tempfile
 
 import notebook
 
-notebook.need()
+notebook.need("torch")
 
 # Counts how often it is called, and waits for the gate. $3: nothing can be mounted.
 PROGRAM = """#!/bin/sh
@@ -86,6 +86,68 @@ def end(place):
     tool = [os.path.join(notebook.BUILD, "ddip"), "umount", place]
     subprocess.run(tool, check=True)
     notebook.until(lambda: not notebook.is_served(place))
+
+
+# Prints the daemon's place, and waits for a line.
+THREADS = """
+import os, sys, threading, ddip
+from ddip import mount
+
+def thread(act):
+    made = threading.Thread(target=act)
+    made.start()
+    return made
+
+def ended(made):
+    made.join()
+    while str(made.native_id) in os.listdir("/proc/self/task"):
+        pass
+
+places, tasks = [], []
+meet = threading.Barrier(3)
+def find():
+    meet.wait()
+    places.append(mount.find_or_start())
+    tasks.append(ddip.ranch(2, os.getpid, caller_rank=None))
+for made in [thread(find) for _ in range(3)]:
+    ended(made)
+assert len({*places}) == 1, places
+assert len(tasks) == 3, tasks
+assert ddip.ranch(2, os.getpid, caller_rank=None) and mount.find_or_start() == places[0]
+if not os.fork():
+    sys.exit()
+os.wait()
+assert ddip.ranch(2, os.getpid, caller_rank=None) and mount.find_or_start() == places[0]
+print(places[0], flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_threads():
+    """All threads use the daemon that one starts, and it ends with the program in any case."""
+    ends = (("", 0), ("os.kill(os.getpid(), 9)", -9), ("os.execv('/bin/true', ['true'])", 0))
+    for last, status in ends:
+        with tempfile.TemporaryDirectory() as folder, notebook.place(folder):
+            environment = {**os.environ, "PYTHONPATH": notebook.MAGICS, "TMPDIR": folder}
+            environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
+            environment.pop("DDIP_MOUNT", None)
+            environment.pop("XDG_RUNTIME_DIR", None)
+            _run_threads(folder, THREADS + last, environment, status)
+
+
+def _run_threads(folder, source, environment, status):
+    # other tests' mounts, which it would find, come and go
+    own = "from ddip import mount\nmount.mounts = lambda: {}\n"
+    with open(f"{folder}/program.py", "w", encoding="utf-8") as file:
+        file.write(own + source)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, f"{folder}/program.py"]
+    with subprocess.Popen(command, env=environment, cwd=folder, **pipes) as process:
+        place = process.stdout.readline().strip()
+        assert notebook.is_served(place), place
+        process.communicate("\n")
+        assert process.returncode == status
+    notebook.until(lambda: not notebook.is_served(place) and not os.path.ismount(place))
 
 
 if __name__ == "__main__":
