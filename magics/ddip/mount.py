@@ -421,8 +421,9 @@ def _unmount(path, lazy):
         command = ["fusermount3", "-u", *(["-z"] if lazy else []), path]
     else:  # without fusermount3, only root can have mounted
         command = ["umount", *(["-l"] if lazy else []), path]
+    options = {"env": {**os.environ, "LC_ALL": "C"}, "capture_output": True, "text": True}
     deadline = time.monotonic() + _BUSY_S
-    while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+    while (done := subprocess.run(command, check=False, **options)).returncode:
         if "busy" not in done.stderr or time.monotonic() > deadline:
             raise DipError(f"{path} could not be unmounted: {done.stderr.strip()}")
         time.sleep(0.02)

@@ -150,5 +150,25 @@ def _run_threads(folder, source, environment, status):
     notebook.until(lambda: not notebook.is_served(place) and not os.path.ismount(place))
 
 
+# The first time it is busy, in the user's language.
+UMOUNT = """#!/bin/sh
+[ ! -e {folder}/tried ] || exit 0
+: >{folder}/tried
+[ "$LC_ALL" = C ] && echo "umount: target is busy." >&2 || echo "umount: Ziel belegt" >&2
+exit 32
+"""
+
+
+def test_language():
+    """A mount that is briefly busy is unmounted, whatever the language of umount is."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/umount", "w", encoding="utf-8") as file:
+            file.write(UMOUNT.format(folder=folder))
+        os.chmod(f"{folder}/umount", 0o700)
+        environment = {"PATH": folder, "PYTHONPATH": notebook.MAGICS, "LC_ALL": "de_DE.UTF-8"}
+        code = f"from ddip import mount; mount.stop({folder!r})"
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
 if __name__ == "__main__":
     notebook.run(globals())
