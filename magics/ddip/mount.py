@@ -288,7 +288,7 @@ def _lock(name):
 def _start(path, with_kernel, source):
     if path.endswith(".sock"):
         return _serve(path, with_kernel)
-    words = ["-o", f"fsname={source},python={sys.executable}", path]
+    words = ["-o", f"fsname={source},{_python_option()}", path]
     if _run(words, path, with_kernel):
         return path
     place = _serve(os.path.join(path, SOCKETS[1]), with_kernel)
@@ -297,9 +297,14 @@ def _start(path, with_kernel, source):
 
 
 def _serve(path, with_kernel):
-    _run(["-o", f"python={sys.executable}", "-s", path], path, with_kernel)
+    _run(["-o", _python_option(), "-s", path], path, with_kernel)
     _started.add(path)
     return path
+
+
+def _python_option():
+    """This Python as ddipfs's -o takes it, where a comma would begin the next option."""
+    return "python=" + re.sub(r"([\\,])", r"\\\1", sys.executable)
 
 
 def _run(words, path, with_kernel):

@@ -170,5 +170,24 @@ def test_language():
         subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
+def test_commas():
+    """The ranks run this Python wherever it lies."""
+    with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
+        place = f"{folder}/a, b\\,c"
+        os.mkdir(place)
+        python = f"{place}/python3"
+        os.symlink("/usr/bin/python3", python)
+        environment = {**os.environ, "PYTHONPATH": notebook.MAGICS}
+        environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
+        for path in (mount, f"{folder}/sock.sock"):
+            subprocess.run([python, "-c", START, path], env=environment, check=True)
+            code = "import sys; from ddip import groups, mount; place = mount.locate(sys.argv[1])"
+            code += "; print(groups.Group(f'{place}/group').read('ctl'))"
+            command = [sys.executable, "-c", code, path]
+            said = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
+            end(path)
+            assert f"\npython '{python}'\n" in said.decode(), said
+
+
 if __name__ == "__main__":
     notebook.run(globals())
