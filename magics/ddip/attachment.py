@@ -135,7 +135,7 @@ class Attachment:
                 text += "; %dip --replay shows the last cell's output"
             print(text)
         settings = self.group.settings()
-        python, cwd = settings.get("python", ""), settings.get("cwd", "")
+        python, cwd = (_unquoted(settings.get(name, "")) for name in ("python", "cwd"))
         other = [python] if python and not _is_this_python(python) else []
         if cwd and not _is_same(cwd, os.getcwd()):
             other.append(f"in {cwd}")
@@ -236,6 +236,11 @@ class Attachment:
         if name == "size":
             return self.group.size == int(value)
         return self.group.settings().get(name) == value
+
+
+def _unquoted(word):
+    """A word of `ctl`, which is in quotes if it contains blanks."""
+    return word[1:-1].replace("''", "'") if word.startswith("'") else word
 
 
 def _is_this_python(python):

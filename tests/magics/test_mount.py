@@ -189,5 +189,31 @@ def test_commas():
             assert f"\npython '{python}'\n" in said.decode(), said
 
 
+TELL = """
+import os, sys
+from ddip import attachment, groups, mount
+place, _ = mount.start(sys.argv[1])
+holder = attachment.Attachment()
+holder.group = groups.Group(place + "/group")
+holder._tell()
+"""
+
+
+def test_blanks():
+    """A second notebook with the same Python in the same directory is told of no difference."""
+    with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
+        here = f"{folder}/it's here"
+        os.mkdir(here)
+        python = f"{here}/python3"
+        os.symlink("/usr/bin/python3", python)
+        environment = {**os.environ, "PYTHONPATH": notebook.MAGICS}
+        environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
+        options = {"env": environment, "cwd": here, "check": True, "capture_output": True}
+        for _ in range(2):
+            said = subprocess.run([python, "-c", TELL, mount], **options).stdout
+            assert said == b"", said
+        end(mount)
+
+
 if __name__ == "__main__":
     notebook.run(globals())
