@@ -131,7 +131,13 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 	}
 	if (!eq && is_setting(s, strlen(s)))
 		misused("a setting has a value, as in -o size=4, which is missing behind ", s);
-	buf_addf(fuse, "%s%s", fuse->n ? "," : "", s);
+	if (fuse->n)
+		buf_addc(fuse, ',');
+	for (; *s; s++) {
+		if (*s == ',' || *s == '\\')
+			buf_addc(fuse, '\\'); /* FUSE splits them again */
+		buf_addc(fuse, *s);
+	}
 }
 
 /* Splits at commas; a comma within a value is escaped with a backslash, as for FUSE. */

@@ -353,6 +353,15 @@ hand_over(int fd, char secret[SECRET_SIZE])
 	return sendmsg(fd, &mh, MSG_NOSIGNAL) == SECRET_SIZE;
 }
 
+/* Once a session has removed its directory, another user can make one of that name. */
+static bool
+is_own(int dirfd)
+{
+	struct stat st;
+
+	return fstat(dirfd, &st) == 0 && st.st_uid == getuid();
+}
+
 int
 session_attach(const char *dir)
 {
@@ -361,7 +370,7 @@ session_attach(const char *dir)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	char secret[SECRET_SIZE];
 
-	if (dirfd < 0 || fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0) {
+	if (!is_own(dirfd) || fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0) {
 		printf("%s%s\n", BANNER, BANNER_GONE);
 		return 1;
 	}

@@ -109,16 +109,14 @@ class Attachment:
         else:
             path = found = mount.find()
             path = path or mount.private_path()
-        path = found or path
-        if found is None:
-            path = mount.start(path, args.with_kernel)
-        elif args.with_kernel:
+        path, is_new = (found, False) if found else mount.start(path, args.with_kernel)
+        if args.with_kernel and not is_new:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
         group = groups.Group(os.path.join(path, groups.default_group()))
         if not group.status():  # $DDIP_GROUP names one that does not exist yet
             self._make(group.path)
         self._choose(group, chosen)
-        if found is not None:
+        if not is_new:
             self._tell()
 
     @staticmethod
@@ -137,7 +135,7 @@ class Attachment:
                 text += "; %dip --replay shows the last cell's output"
             print(text)
         settings = self.group.settings()
-        python, cwd = settings.get("python", ""), settings.get("cwd", "")
+        python, cwd = (_unquoted(settings.get(name, "")) for name in ("python", "cwd"))
         other = [python] if python and not _is_this_python(python) else []
         if cwd and not _is_same(cwd, os.getcwd()):
             other.append(f"in {cwd}")
@@ -238,6 +236,11 @@ class Attachment:
         if name == "size":
             return self.group.size == int(value)
         return self.group.settings().get(name) == value
+
+
+def _unquoted(word):
+    """A word of `ctl`, which is in quotes if it contains blanks."""
+    return word[1:-1].replace("''", "'") if word.startswith("'") else word
 
 
 def _is_this_python(python):

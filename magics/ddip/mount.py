@@ -4,7 +4,9 @@ The contents of a mount are the business of groups.py.
 """
 
 import contextlib
+import fcntl
 import os
+import queue
 import re
 import select
 import shutil
@@ -12,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from ddip import files, p9
@@ -24,7 +27,8 @@ _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
 _BUSY_S = 2  # how long to retry: the watchdog opens a file briefly after each change, for inotify
 
-# Runs as a child of the kernel and becomes the daemon. It ends with the kernel, however that ends.
+# Runs as a child of the kernel and becomes the daemon. It ends with the kernel, however that ends:
+# with the thread that started it, to be exact.
 _WITH_KERNEL = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -60,9 +64,31 @@ def is_mounted(path):
 
 
 def locate(path):
-    """The place where ddipfs serves path: path itself, or a socket in it; None if neither."""
-    places = [path, *(os.path.join(path, name) for name in SOCKETS)]
-    return next((place for place in places if is_mounted(place)), None)
+    """The place where ddipfs serves path: path itself, or a socket in it; None if neither.
+
+    Raises DipError if there is only a socket that this user may not use.
+    """
+    if is_mounted(path):
+        return path
+    sockets = [path, *(os.path.join(path, name) for name in SOCKETS)]
+    found = next(filter(_is_served, sockets), None)
+    for socket in () if found else filter(files.learn, sockets):
+        _check_access(socket)
+    return found
+
+
+def _is_served(socket):
+    """True if a live ddipfs of this user serves a socket. Files of others may be in its place."""
+    return files.learn(socket) and is_mounted(socket)
+
+
+def _check_access(socket):
+    try:
+        p9.connect(socket).close()
+    except PermissionError as e:
+        raise DipError(f"{socket}: {e.strerror}", e.errno) from None
+    except OSError:  # nobody listens
+        pass
 
 
 def is_private(path):
@@ -87,8 +113,14 @@ def find():
     alive = [path for path in found if found[path] != _PROGRAMS and is_mounted(path)]
     if len(alive) > 1:
         raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
-    sockets = (default_socket(), os.path.join(private_path(), SOCKETS[1]))
-    return alive[0] if alive else next(filter(is_mounted, sockets), None)
+    return alive[0] if alive else next(filter(_is_served, _default_sockets()), None)
+
+
+def _default_sockets():
+    """Where `ddip mount` and `%makedip` serve if they get no path and cannot mount."""
+    yield default_socket()
+    with contextlib.suppress(OSError):  # there is no directory for temporary files
+        yield os.path.join(_base_path(), "ddip", SOCKETS[1])
 
 
 def _runtime_folder():
@@ -111,13 +143,21 @@ def private_path():
     return os.path.join(_base(), "ddip")
 
 
+def _base_path():
+    return _runtime_folder() or os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
+
+
 def _base():
-    """A directory that belongs to this user."""
+    """A directory that belongs to this user, made if necessary. Raises DipError."""
     base = _runtime_folder()
     if not base:
-        base = os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
-        os.makedirs(base, mode=0o700, exist_ok=True)
-        owner = os.stat(base).st_uid
+        try:
+            base = _base_path()
+            os.makedirs(base, mode=0o700, exist_ok=True)
+            owner = os.lstat(base).st_uid
+        except OSError as e:
+            text = f"{e.filename or 'a directory'}: {e.strerror}: name a place by %makedip -m PATH"
+            raise DipError(text, e.errno) from None
         if owner != os.getuid():
             raise DipError(f"{base} belongs to user {owner}: name a place by %makedip -m PATH")
     return base
@@ -158,19 +198,33 @@ def _trees():
 
 
 _own = None  # the mount that ends with this program
+_starting = threading.Lock()  # held by the thread that looks for a mount or starts one
+
+
+def _renew_lock():
+    global _starting
+    _starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
 
 
 def find_or_start():
     """The mount to use; starts one if there is none: in a program, one that ends with it."""
+    with _starting:
+        return _find_or_start()
+
+
+def _find_or_start():
     global _own
     path = find() or (_own if _own and is_mounted(_own) else None)
     if path is not None:
         return path
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     if get_ipython() is not None:
-        return start(private_path())
+        return start(private_path())[0]
     named = os.environ.get("DDIP_MOUNT")
-    _own = start(named or _new_directory(), True, _PROGRAMS)
+    _own = start(named or _new_directory(), True, _PROGRAMS)[0]
     return _own
 
 
@@ -184,12 +238,57 @@ def start(path, with_kernel=False, source=PRIVATE):
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
     with_kernel: it ends when this process does. A path that ends in .sock is a socket; if nothing
-    can be mounted, a socket in the directory path is used. Returns the place. Raises DipError.
+    can be mounted, a socket in the directory path is used. Returns (the place, True); or if another
+    process has started one meanwhile, (its place, False). Raises DipError.
     """
+    if not path.endswith(".sock"):
+        _make_directory(path)
+    with _alone_at(path):
+        found = locate(path)
+        return (found, False) if found else (_start(path, with_kernel, source), True)
+
+
+@contextlib.contextmanager
+def _alone_at(path):
+    """Keeps others from starting a daemon on path, by a locked file beside it.
+
+    Where there can be no such file, it keeps nobody.
+    """
+    name = f"{os.path.realpath(path)}.lock"
+    try:
+        fd = _lock(name)
+    except OSError:
+        fd = None
+    try:
+        yield
+    finally:
+        if fd is not None:
+            with contextlib.suppress(OSError):  # somebody has removed it
+                os.unlink(name)
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a process that was forked meanwhile has it open
+            os.close(fd)
+
+
+def _lock(name):
+    """Makes a file, waits until it is locked, and returns its descriptor. Raises OSError."""
+    while True:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(fd), os.stat(name)):
+                return fd
+        except FileNotFoundError:  # whoever held the lock has removed it
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _start(path, with_kernel, source):
     if path.endswith(".sock"):
         return _serve(path, with_kernel)
-    _make_directory(path)
-    words = ["-o", f"fsname={source},python={sys.executable}", path]
+    words = ["-o", f"fsname={source},{_python_option()}", path]
     if _run(words, path, with_kernel):
         return path
     place = _serve(os.path.join(path, SOCKETS[1]), with_kernel)
@@ -198,9 +297,14 @@ def start(path, with_kernel=False, source=PRIVATE):
 
 
 def _serve(path, with_kernel):
-    _run(["-o", f"python={sys.executable}", "-s", path], path, with_kernel)
+    _run(["-o", _python_option(), "-s", path], path, with_kernel)
     _started.add(path)
     return path
+
+
+def _python_option():
+    """This Python as ddipfs's -o takes it, where a comma would begin the next option."""
+    return "python=" + re.sub(r"([\\,])", r"\\\1", sys.executable)
 
 
 def _run(words, path, with_kernel):
@@ -221,7 +325,7 @@ def _run(words, path, with_kernel):
 def _make_directory(path):
     try:
         if not os.path.isdir(path):
-            os.makedirs(path)
+            os.makedirs(path, exist_ok=True)
             _made.add(path)
     except OSError as e:
         # possibly a mount whose daemon has exited: ddipfs mounts over it
@@ -247,7 +351,7 @@ def _start_with_kernel(command, path):
 
     command.insert(1, "-f")
     log = tempfile.TemporaryFile()
-    daemon = subprocess.Popen(
+    daemon = _popen_in_thread(
         [sys.executable, "-c", _WITH_KERNEL, str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -264,6 +368,30 @@ def _start_with_kernel(command, path):
     folder = os.path.dirname(path) if path.endswith(".sock") else path
     atexit.register(_end_with_kernel, daemon, folder, os.getpid())
     return 0, ""
+
+
+def _popen_in_thread(command, **options):
+    """subprocess.Popen() in a thread that stays until the child has ended.
+
+    The kernel takes the end of the thread that forked for the end of the child's parent. This
+    thread ends before the child only if the process does, or executes another program.
+    """
+    outcome = queue.SimpleQueue()
+
+    def stay():
+        try:
+            child = subprocess.Popen(command, **options)
+        except OSError as e:
+            outcome.put(e)
+            return
+        outcome.put(child)
+        child.wait()
+
+    threading.Thread(target=stay, name="ddip-daemon", daemon=True).start()
+    got = outcome.get()
+    if isinstance(got, OSError):
+        raise got
+    return got
 
 
 def _end_with_kernel(daemon, path, pid):
@@ -298,8 +426,9 @@ def _unmount(path, lazy):
         command = ["fusermount3", "-u", *(["-z"] if lazy else []), path]
     else:  # without fusermount3, only root can have mounted
         command = ["umount", *(["-l"] if lazy else []), path]
+    options = {"env": {**os.environ, "LC_ALL": "C"}, "capture_output": True, "text": True}
     deadline = time.monotonic() + _BUSY_S
-    while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+    while (done := subprocess.run(command, check=False, **options)).returncode:
         if "busy" not in done.stderr or time.monotonic() > deadline:
             raise DipError(f"{path} could not be unmounted: {done.stderr.strip()}")
         time.sleep(0.02)

@@ -7,6 +7,7 @@ opened the file.
 import contextlib
 import errno
 import os
+import pwd
 import select
 import socket
 import struct
@@ -57,7 +58,11 @@ def _parts(path):
 
 
 def connect(path):
-    """A socket connected to path, which may be of any length. Raises OSError."""
+    """A socket connected to path, which may be of any length. Raises OSError.
+
+    Only to this user's own process: anybody can listen where a daemon of this user has been, or
+    would be.
+    """
     folder, name = os.path.split(os.path.abspath(path))
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -71,14 +76,30 @@ def connect(path):
         raise OSError(e.errno, os.strerror(e.errno or errno.EIO), path) from None
     finally:
         os.close(fd)
+    owner = _peer(sock)[1]
+    if owner != os.geteuid():  # as the daemon treats its clients
+        sock.close()
+        text = f"it is served by another user: {_user_name(owner)}"
+        raise PermissionError(errno.EACCES, text, path)
     return sock
+
+
+def _peer(sock):
+    """(pid, uid, gid) of the process that listens."""
+    return struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+
+
+def _user_name(uid):
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def daemon_of(path):
     """The pid of the process that serves a socket. Raises OSError."""
     with connect(path) as sock:
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return struct.unpack("iii", credentials)[0]
+        return _peer(sock)[0]
 
 
 class Connection:

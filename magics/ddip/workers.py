@@ -1,6 +1,7 @@
 """ranch(): runs a function on a new group of workers, one of which may be the notebook itself."""
 
 import contextlib
+import itertools
 import os
 import pickle
 import signal
@@ -150,7 +151,7 @@ class _Interrupts:
 class _WorkerGroup:
     """The workers other than this process: a separate group, for one call."""
 
-    _count = 0
+    _numbers = itertools.count(1)  # of the groups of this process, whichever thread makes them
 
     def __init__(self, nprocs, caller_rank, ranks, backend):
         self._size = nprocs
@@ -168,8 +169,7 @@ class _WorkerGroup:
     def __enter__(self):
         path = mount.find_or_start()
         template = Group(os.path.join(path, default_group()))
-        _WorkerGroup._count += 1
-        self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{_WorkerGroup._count}"))
+        self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{next(self._numbers)}"))
         with contextlib.ExitStack() as undo:
             undo.enter_context(self.interrupts)
             files.mkdir(self._group.path)

@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -17,6 +19,7 @@ from wire import AGENT, ENGINE, HANG_LIMIT_S, PYTHON, VERSION, Agent, alive, mem
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 CARRIER = os.path.join(_HERE, "carrier.py")
+_SESSION = socket.AF_UNIX, socket.SOCK_SEQPACKET
 POLL_S = 0.005  # between two checks of what no event reports
 SEED = int(os.environ.get("SEED", "1"))
 
@@ -398,6 +401,20 @@ def test_dead_sessions_are_removed():
         with Relayed(env={"DDIP_STATE": a.place}, warm=False) as b:
             same(b.hello.name, "Rhello")
             assert not os.path.exists(old), old
+
+
+def test_a_directory_of_another_user():
+    """The secret is not sent to who listens where a session was whose directory is gone."""
+    if os.geteuid():
+        return  # only root can act as another user
+    with tempfile.TemporaryDirectory() as folder, socket.socket(*_SESSION) as server:
+        server.bind(f"{folder}/socket")
+        server.listen()
+        for owner, word in ((os.getuid(), b"attach"), (65534, b"gone")):
+            os.chown(folder, owner, -1)
+            command = [ENGINE, "far", "--attach", folder]
+            done = subprocess.run(command, input=b"", capture_output=True, timeout=HANG_LIMIT_S)
+            same(done.stdout, b"@ddipfs " + word + b"\n")
 
 
 def program(pid):

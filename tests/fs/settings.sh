@@ -146,3 +146,7 @@ unmount
 (cd "$M" && "$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none,size=1" .) || bad 'ddipfs . in the directory itself'
 is 'the directory above is where they work' "$(key "$G/ctl" cwd)" "$T"
 is 'and they do' "$(value 'import os; os.getcwd()')" "'$T'"
+unmount
+
+mount_plain -o 'size=1,fsname=a\,b\\c'
+is 'a comma in an option of FUSE' "$(findmnt -n -o SOURCE "$M")" 'a,b\c'

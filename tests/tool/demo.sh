@@ -2,6 +2,15 @@
 # `make run` works: a real training on real images, from nothing to nothing.
 . "$(dirname "$0")/../lib.sh"
 
+# where Python lies at an odd place; this ddip only shows what it is told
+mkdir -p "$T/bin/examples"
+cp "$BUILD/ddip-demo" "$T/bin"
+touch "$T/bin/examples/train_mnist.py"
+printf '#!/bin/sh\nprintf "<%%s>" "$@"\nexit 1\n' >"$T/bin/ddip"
+chmod +x "$T/bin/ddip"
+said=$(PYTHON='/a, b\c/python' "$T/bin/ddip-demo")
+[[ $said == *'<mount><-o><python=/a\, b\\c/python>'* ]] || give_up "commas: $said"
+
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
 "$TORCH_PYTHON" -c 'import torch, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
 export PYTHON=$TORCH_PYTHON
