@@ -197,8 +197,11 @@ spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct sp
 		if (pread(r->order, &rec, RECORD, (off_t)(c->at.records * RECORD)) != RECORD)
 			return false;
 		n = rec & LENGTH_MASK;
+		*stream = (int)(rec >> STREAM_SHIFT);
+		/* the last one may have grown since the end was marked */
+		if (end)
+			n = MIN(n, c->inside + end->size[*stream] - c->at.size[*stream]);
 		if (c->inside < n) {
-			*stream = (int)(rec >> STREAM_SHIFT);
 			*offset = c->at.size[*stream];
 			*len = (size_t)MIN(n - c->inside, (uint64_t)max);
 			c->inside += *len;

@@ -63,7 +63,7 @@ struct spool_cursor {
 };
 
 /* Finds the next piece in order, of at most max bytes: its stream, offset and length. Returns false
- * if there is no more yet. Does not pass the records of end, which may be NULL. */
+ * if there is no more yet. Passes neither the records nor the bytes of end, which may be NULL. */
 bool spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
     size_t max, int *stream, uint64_t *offset, size_t *len);
 

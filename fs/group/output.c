@@ -144,6 +144,17 @@ output_advance(struct rank *k)
 	}
 }
 
+struct spool_mark
+output_now(struct rank *k)
+{
+	struct spool_mark at;
+
+	output_advance(k);
+	at = k->output.tail.at;
+	at.records += k->output.tail.inside > 0;
+	return at;
+}
+
 static void
 grew(struct group *g, const char *file)
 {

@@ -12,6 +12,8 @@ int output_known(const struct group *g);
 void output_open(struct rank *k);
 /* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */
 void output_advance(struct rank *k);
+/* The position behind all that the rank has printed up to now. */
+struct spool_mark output_now(struct rank *k);
 /* Applies the setting `spool`: drops output beyond the limit. */
 void output_trim(struct group *g);
 /* The number of bytes of a stream (SPOOL_STDOUT, SPOOL_STDERR, SPOOL_DISPLAY) that are kept. */

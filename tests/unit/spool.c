@@ -70,6 +70,18 @@ test_order(void)
 	read_all(&r, &c, NULL, 100, &out);
 	CHECK_STR(out.p, "cell[err]later");
 	CHECK(spool_reader_size(&r, SPOOL_STDOUT) == 8 + 5 + 4 + 5);
+
+	/* an end inside the open record: what is added to that is behind it */
+	part.at = end;
+	part.inside = 0;
+	end = w.at;
+	add(&w, SPOOL_STDOUT, "latest");
+	buf_clear(&out);
+	read_all(&r, &part, &end, 100, &out);
+	CHECK_STR(out.p, "later");
+	buf_clear(&out);
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "latest");
 	spool_writer_close(&w);
 
 	/* a new process appends where the last one stopped */
