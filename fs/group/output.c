@@ -37,6 +37,15 @@ output_known(const struct group *g)
 	return n;
 }
 
+struct rank *
+output_rank(struct group *g, int number)
+{
+	bool known = !g->gone && g->ranks && number >= 0 && number < MAX_RANKS &&
+		     g->ranks[number].output.known;
+
+	return known ? &g->ranks[number] : NULL;
+}
+
 uint64_t
 output_size(const struct rank *k, int stream)
 {

@@ -8,6 +8,8 @@ void output_follow(struct group *g);
 void output_gone(struct group *g);
 /* The number of ranks a group has, or had when it was larger: their output is kept. */
 int output_known(const struct group *g);
+/* One of these ranks, for its output only; NULL if there was none with this number. */
+struct rank *output_rank(struct group *g, int number);
 /* Opens the spool of a rank that is about to print, unless it is open. Failures go to `error`. */
 void output_open(struct rank *k);
 /* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */

@@ -94,7 +94,7 @@ static bool
 pull(struct group *g, struct live *l, struct live_rank *s)
 {
 	char piece[PIECE];
-	struct rank *k = group_rank(g, s->rank);
+	struct rank *k = output_rank(g, s->rank);
 	const struct spool_mark *end = s->subtask && s->subtask->ended ? &s->subtask->end : NULL;
 	uint64_t offset;
 	int stream;
