@@ -5,7 +5,7 @@
 mount_plain -o size=3
 cell 'x = rank; words = "some text"'
 "$PLAIN_PYTHON" - "$G" <<'END' || bad 'each operation at rank 2, which is no more, is ENODEV'
-import errno, os, sys
+import errno, os, subprocess, sys
 
 G = sys.argv[1]
 gone = os.open(G + "/rank2", os.O_RDONLY)
@@ -17,9 +17,24 @@ files = {path: os.open(path, flags, dir_fd=gone) for path, flags in {
 }.items() if path != "env"}
 assert os.write(files["vars/words"], b"written before the resize") == 25
 
+# readers that wait: cat in a read(2), another process in a poll(2)
+WAITS = "import select, sys; p = select.poll(); p.register(0, select.POLLIN); sys.exit(not p.poll(int(sys.argv[1])))"
+HANG_LIMIT_S = int(os.environ["HANG_LIMIT_S"])
+with open(G + "/../trace") as trace, open(G + "/rank2/follow") as follow:
+    waiters = {"read": subprocess.Popen(["cat", G + "/rank2/follow"], stderr=subprocess.PIPE, text=True),
+               "poll": subprocess.Popen([sys.executable, "-c", WAITS, str(HANG_LIMIT_S * 1000)], stdin=follow)}
+    waiting = set()
+    while waiting != waiters.keys():
+        line = trace.readline()
+        waiting |= {what for what in waiters if f" fuse {what} group/rank2/follow" in line}
+
 ctl = os.open(G + "/ctl", os.O_WRONLY)
 os.write(ctl, b"stop\nsize 2\nstart\n")
 os.close(ctl)
+
+waiters["read"].wait(HANG_LIMIT_S)
+assert "No such device" in waiters["read"].stderr.read()
+assert waiters["poll"].wait(HANG_LIMIT_S) == 0, "poll"
 
 def want(what, function, *args, **kw):
     try:
