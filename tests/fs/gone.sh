@@ -18,23 +18,34 @@ files = {path: os.open(path, flags, dir_fd=gone) for path, flags in {
 assert os.write(files["vars/words"], b"written before the resize") == 25
 
 # readers that wait: cat in a read(2), another process in a poll(2)
-WAITS = "import select, sys; p = select.poll(); p.register(0, select.POLLIN); sys.exit(not p.poll(int(sys.argv[1])))"
+POLL = "import select; p = select.poll(); p.register(0, select.POLLIN); p.poll()"
 HANG_LIMIT_S = int(os.environ["HANG_LIMIT_S"])
-with open(G + "/../trace") as trace, open(G + "/rank2/follow") as follow:
-    waiters = {"read": subprocess.Popen(["cat", G + "/rank2/follow"], stderr=subprocess.PIPE, text=True),
-               "poll": subprocess.Popen([sys.executable, "-c", WAITS, str(HANG_LIMIT_S * 1000)], stdin=follow)}
-    waiting = set()
-    while waiting != waiters.keys():
-        line = trace.readline()
-        waiting |= {what for what in waiters if f" fuse {what} group/rank2/follow" in line}
+
+def waiters(path):
+    with open(f"{G}/../trace") as trace, open(f"{G}/../{path}") as live:
+        cat = subprocess.Popen(["cat", live.name], stderr=subprocess.PIPE, text=True)
+        polls = subprocess.Popen([sys.executable, "-c", POLL], stdin=live)
+        waiting = set()
+        while len(waiting) < 2:
+            line = trace.readline()
+            waiting |= {what for what in ("read", "poll") if f" fuse {what} {path}" in line}
+        return cat, polls
+
+def ended(cat, polls):
+    assert "No such device" in cat.communicate(timeout=HANG_LIMIT_S)[1]
+    polls.wait(HANG_LIMIT_S)
+
+of_rank = waiters("group/rank2/follow")
 
 ctl = os.open(G + "/ctl", os.O_WRONLY)
 os.write(ctl, b"stop\nsize 2\nstart\n")
 os.close(ctl)
 
-waiters["read"].wait(HANG_LIMIT_S)
-assert "No such device" in waiters["read"].stderr.read()
-assert waiters["poll"].wait(HANG_LIMIT_S) == 0, "poll"
+ended(*of_rank)
+os.mkdir(G + "/../other")
+of_group = waiters("other/rank0/follow")
+os.rmdir(G + "/../other")
+ended(*of_group)
 
 def want(what, function, *args, **kw):
     try:
