@@ -180,6 +180,17 @@ grew(struct group *g, const char *file)
 	trim_growing(&g->ranks[k]);
 }
 
+/* Events were lost: any rank may have printed. */
+static void
+all_grew(struct group *g)
+{
+	for (int k = 0; k < g->size; k++)
+		output_advance(&g->ranks[k]);
+	group_tell(output_moved, g);
+	for (int k = 0; k < g->size; k++)
+		trim_growing(&g->ranks[k]);
+}
+
 static void
 on_inotify(void *arg, uint32_t events)
 {
@@ -194,8 +205,8 @@ on_inotify(void *arg, uint32_t events)
 				grew(watched[i].g, ev->name);
 		if (ev->mask & IN_Q_OVERFLOW)
 			for (size_t i = 0; i < watched_count; i++)
-				for (int k = 0; watched[i].g && k < watched[i].g->size; k++)
-					output_advance(&watched[i].g->ranks[k]);
+				if (watched[i].g)
+					all_grew(watched[i].g);
 		p += sizeof(*ev) + ev->len;
 	}
 }
