@@ -176,6 +176,7 @@ UNIT_escalation := $(GROUP_ROOM)
 UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
+UNIT_output := $(GROUP_ROOM)
 UNIT_server := $(GROUP_ROOM) $(filter fs/front/% fs/ninep/%,$(FS_SRC))
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 

@@ -2,6 +2,7 @@
 #include "copy.h"
 #include "thread.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,14 @@ copy_read(const struct source *s, uint64_t offset, char *p, size_t n)
 	return k < 0 ? k : k + (ssize_t)head;
 }
 
+static void
+run(struct subtask *j, char *p)
+{
+	j->fn(j->arg, p, copy_read(&j->source, j->offset, p, j->n));
+	if (j->source.sent)
+		j->source.sent(j->source.sent_arg);
+}
+
 static void *
 thread(void *arg)
 {
@@ -107,9 +116,9 @@ thread(void *arg)
 			p = xmalloc(j->n);
 			capacity = j->n;
 		}
-		j->fn(j->arg, p, copy_read(&j->source, j->offset, p, j->n));
-		if (j->source.sent)
-			j->source.sent(j->source.sent_arg);
+		run(j, p);
+		if (j->source.kind == SOURCE_FD)
+			close(j->source.fd);
 		free(j);
 	}
 	free(p);
@@ -140,6 +149,18 @@ copy_stop(void)
 		pthread_join(threads[i], NULL);
 }
 
+/* Without a descriptor of its own, a job cannot wait. */
+static void
+run_now(struct subtask *j, int fd)
+{
+	char *p = xmalloc(j->n);
+
+	j->source.fd = fd;
+	run(j, p);
+	free(p);
+	free(j);
+}
+
 void
 copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg)
@@ -147,6 +168,14 @@ copy_later(const struct source *s, uint64_t offset, size_t n,
 	struct subtask *j = xcalloc(1, sizeof(*j));
 
 	*j = (struct subtask){.source = *s, .offset = offset, .n = n, .fn = fn, .arg = arg};
+	/* its owner may close the file meanwhile */
+	if (s->kind == SOURCE_FD) {
+		j->source.fd = fault("copy.dup", EMFILE) ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
+		if (j->source.fd < 0) {
+			run_now(j, s->fd);
+			return;
+		}
+	}
 	pthread_mutex_lock(&lock);
 	STAILQ_INSERT_TAIL(&jobs, j, link);
 	pthread_cond_signal(&work);

@@ -28,7 +28,8 @@ ssize_t copy_read(const struct source *s, uint64_t offset, char *p, size_t n);
 /* Starts the copy threads, at least one. Returns -errno with *e set if there can be none. */
 int copy_start(struct err *e);
 void copy_stop(void); /* call after the last job */
-/* Reads on a copy thread, then calls fn(arg, bytes, n or -errno) there. */
+/* Reads on a copy thread, then calls fn(arg, bytes, n or -errno) there; at once if no descriptor is
+ * left. The source's fd may be closed after the call. */
 void copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg);
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 20, RECORD = sizeof(uint64_t), STREAM_SHIFT = 62 };
+enum { CHUNK = 1 << 20, RECORD = sizeof(uint64_t), CHUNK_RECORDS = 4096, STREAM_SHIFT = 62 };
 
 static const uint64_t LENGTH_MASK = ((uint64_t)1 << STREAM_SHIFT) - 1;
 
@@ -46,23 +46,6 @@ size_of(int fd)
 	return fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
 }
 
-int
-spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e)
-{
-	int fds[SPOOL_STREAMS + 1];
-	int r = open_files(fds, dir, name, O_RDWR | O_CREAT, e);
-
-	if (r < 0)
-		return r;
-	*w = (struct spool_writer){.order = fds[SPOOL_STREAMS]};
-	for (int i = 0; i < SPOOL_STREAMS; i++) {
-		w->fd[i] = fds[i];
-		w->at.size[i] = size_of(fds[i]);
-	}
-	w->at.records = size_of(w->order) / RECORD;
-	return 0;
-}
-
 void
 spool_writer_close(struct spool_writer *w)
 {
@@ -97,6 +80,40 @@ record(struct spool_writer *w, int stream, uint64_t n)
 	if (!w->open_record || rec != w->open_record + n)
 		w->at.records--;
 	w->open_record = 0;
+}
+
+/* Sums up the index: the number of its records, and the bytes of each stream that they describe. */
+static struct spool_mark
+described(int order)
+{
+	uint64_t rec[CHUNK_RECORDS];
+	struct spool_mark at = {0};
+	ssize_t n;
+
+	while ((n = pread(order, rec, sizeof(rec), (off_t)(at.records * RECORD))) >= RECORD)
+		for (ssize_t i = 0; i < n / RECORD; i++, at.records++)
+			if (rec[i] >> STREAM_SHIFT < SPOOL_STREAMS)
+				at.size[rec[i] >> STREAM_SHIFT] += rec[i] & LENGTH_MASK;
+	return at;
+}
+
+int
+spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e)
+{
+	int fds[SPOOL_STREAMS + 1];
+	int r = open_files(fds, dir, name, O_RDWR | O_CREAT, e);
+
+	if (r < 0)
+		return r;
+	*w = (struct spool_writer){.order = fds[SPOOL_STREAMS]};
+	memcpy(w->fd, fds, sizeof(w->fd));
+	w->at = described(w->order);
+	/* the last writer may have been killed before it could record what it had written */
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		if (size_of(fds[i]) > w->at.size[i])
+			record(w, i, size_of(fds[i]) - w->at.size[i]);
+	w->open_record = 0;
+	return 0;
 }
 
 void
@@ -197,8 +214,11 @@ spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct sp
 		if (pread(r->order, &rec, RECORD, (off_t)(c->at.records * RECORD)) != RECORD)
 			return false;
 		n = rec & LENGTH_MASK;
+		*stream = (int)(rec >> STREAM_SHIFT);
+		/* the last one may have grown since the end was marked */
+		if (end)
+			n = MIN(n, c->inside + end->size[*stream] - c->at.size[*stream]);
 		if (c->inside < n) {
-			*stream = (int)(rec >> STREAM_SHIFT);
 			*offset = c->at.size[*stream];
 			*len = (size_t)MIN(n - c->inside, (uint64_t)max);
 			c->inside += *len;

@@ -32,7 +32,8 @@ struct spool_writer {
 	uint64_t dropped;     /* bytes that did not fit on the disk */
 };
 
-/* Opens or creates the four files in dir, and continues at their ends. */
+/* Opens or creates the four files in dir, and continues at their ends. Bytes that a killed writer
+ * has not recorded get a record of their own. */
 int spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e);
 void spool_writer_close(struct spool_writer *w);
 /* Moves what the non-blocking pipe contains now to the stream's file. Returns the number of bytes
@@ -63,7 +64,7 @@ struct spool_cursor {
 };
 
 /* Finds the next piece in order, of at most max bytes: its stream, offset and length. Returns false
- * if there is no more yet. Does not pass the records of end, which may be NULL. */
+ * if there is no more yet. Passes neither the records nor the bytes of end, which may be NULL. */
 bool spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
     size_t max, int *stream, uint64_t *offset, size_t *len);
 

@@ -37,6 +37,15 @@ output_known(const struct group *g)
 	return n;
 }
 
+struct rank *
+output_rank(struct group *g, int number)
+{
+	bool known = !g->gone && g->ranks && number >= 0 && number < MAX_RANKS &&
+		     g->ranks[number].output.known;
+
+	return known ? &g->ranks[number] : NULL;
+}
+
 uint64_t
 output_size(const struct rank *k, int stream)
 {
@@ -144,6 +153,17 @@ output_advance(struct rank *k)
 	}
 }
 
+struct spool_mark
+output_now(struct rank *k)
+{
+	struct spool_mark at;
+
+	output_advance(k);
+	at = k->output.tail.at;
+	at.records += k->output.tail.inside > 0;
+	return at;
+}
+
 static void
 grew(struct group *g, const char *file)
 {
@@ -160,6 +180,17 @@ grew(struct group *g, const char *file)
 	trim_growing(&g->ranks[k]);
 }
 
+/* Events were lost: any rank may have printed. */
+static void
+all_grew(struct group *g)
+{
+	for (int k = 0; k < g->size; k++)
+		output_advance(&g->ranks[k]);
+	group_tell(output_moved, g);
+	for (int k = 0; k < g->size; k++)
+		trim_growing(&g->ranks[k]);
+}
+
 static void
 on_inotify(void *arg, uint32_t events)
 {
@@ -174,8 +205,8 @@ on_inotify(void *arg, uint32_t events)
 				grew(watched[i].g, ev->name);
 		if (ev->mask & IN_Q_OVERFLOW)
 			for (size_t i = 0; i < watched_count; i++)
-				for (int k = 0; watched[i].g && k < watched[i].g->size; k++)
-					output_advance(&watched[i].g->ranks[k]);
+				if (watched[i].g)
+					all_grew(watched[i].g);
 		p += sizeof(*ev) + ev->len;
 	}
 }

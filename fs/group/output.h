@@ -8,10 +8,14 @@ void output_follow(struct group *g);
 void output_gone(struct group *g);
 /* The number of ranks a group has, or had when it was larger: their output is kept. */
 int output_known(const struct group *g);
+/* One of these ranks, for its output only; NULL if there was none with this number. */
+struct rank *output_rank(struct group *g, int number);
 /* Opens the spool of a rank that is about to print, unless it is open. Failures go to `error`. */
 void output_open(struct rank *k);
 /* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */
 void output_advance(struct rank *k);
+/* The position behind all that the rank has printed up to now. */
+struct spool_mark output_now(struct rank *k);
 /* Applies the setting `spool`: drops output beyond the limit. */
 void output_trim(struct group *g);
 /* The number of bytes of a stream (SPOOL_STDOUT, SPOOL_STDERR, SPOOL_DISPLAY) that are kept. */

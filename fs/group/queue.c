@@ -5,6 +5,7 @@
 #include "group/escalation.h"
 #include "group/hooks.h"
 #include "group/journal.h"
+#include "group/output.h"
 #include "group/rank.h"
 #include "group/recovery.h"
 #include "group/task.h"
@@ -185,6 +186,11 @@ subtask_over(struct subtask *j, const struct err *e)
 	struct group *g = k->g;
 
 	TAILQ_REMOVE(&k->queue, j, link);
+	/* its rank cannot say any more where its output ends */
+	if (j->begun && !j->ended) {
+		j->end = output_now(k);
+		j->ended = true;
+	}
 	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
 	j->no = e->no;

@@ -131,7 +131,7 @@ rank_all_made(const struct group *g)
 void
 rank_make_all(struct group *g)
 {
-	int size = wanted_size(g);
+	int size = wanted_size(g), before = g->size;
 
 	if (rank_all_made(g) || rank_any_process(g))
 		return;
@@ -144,6 +144,8 @@ rank_make_all(struct group *g)
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
 	g->size = size;
+	if (size < before)
+		group_tell(output_moved, g); /* readers that follow a former rank */
 }
 
 void

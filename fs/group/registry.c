@@ -134,6 +134,7 @@ take_down(struct group *g)
 		req_done(r, -ENODEV);
 	}
 	journal_close(g);
+	req_wake_pollers();
 	cell_drop_all(g);
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);

@@ -94,7 +94,7 @@ static bool
 pull(struct group *g, struct live *l, struct live_rank *s)
 {
 	char piece[PIECE];
-	struct rank *k = group_rank(g, s->rank);
+	struct rank *k = output_rank(g, s->rank);
 	const struct spool_mark *end = s->subtask && s->subtask->ended ? &s->subtask->end : NULL;
 	uint64_t offset;
 	int stream;
@@ -205,7 +205,8 @@ live_answers(const struct live *l, const struct req *r)
 	return live_there(l, r->offset) || l->finished || r->offset > l->base + l->ready.n;
 }
 
-/* Each parked reader reads again, and is parked again if there is still no data for it. */
+/* Each parked reader reads again, and is parked again if there is still no data for it. Readers of
+ * a rank that the group no longer has get ENODEV, as a new read would. */
 static void
 wake(struct group *g)
 {
@@ -215,7 +216,10 @@ wake(struct group *g)
 	TAILQ_CONCAT(&woken, &g->live, link);
 	while ((r = TAILQ_FIRST(&woken))) {
 		TAILQ_REMOVE(&woken, r, link);
-		r->file->ops->read(r->file, r);
+		if (place_gone(&r->file->node->at))
+			req_done(r, -ENODEV);
+		else
+			r->file->ops->read(r->file, r);
 	}
 	req_wake_pollers();
 }

@@ -174,7 +174,8 @@ find_rank(struct place *at, const char *name)
 {
 	long n = strncmp(name, "rank", 4) == 0 ? plain_number(name + 4) : -1;
 
-	if (n < 0 || n >= at->g->size || (at->cell && !cell_subtask(at->cell, (int)n)))
+	/* a cell keeps its ranks, as in place_gone() */
+	if (n < 0 || (at->cell ? !cell_subtask(at->cell, (int)n) : n >= at->g->size))
 		return -ENOENT;
 	at->rank = (int)n;
 	return 0;

@@ -117,7 +117,7 @@ static bool
 cell_range(const struct place *at, int stream, uint64_t *from, uint64_t *to)
 {
 	struct subtask *j = cell_subtask(at->cell, at->rank);
-	struct rank *k = group_rank(at->g, at->rank);
+	struct rank *k = output_rank(at->g, at->rank);
 
 	if (!j || !k || !j->begun)
 		return false;
@@ -155,7 +155,7 @@ read_cell_output(struct file *f, struct req *r, int stream)
 		req_data(r, "", 0);
 		return;
 	}
-	s.fd = group_rank(at->g, at->rank)->output.spool.fd[stream];
+	s.fd = output_rank(at->g, at->rank)->output.spool.fd[stream];
 	req_copy(r, &s, from + r->offset, (size_t)MIN(to - from - r->offset, r->want));
 }
 

@@ -37,8 +37,9 @@ exec 4<"$G/events"
 
 # the agent: all that it ran dies with it, a start creates another one
 agent=$(children "$daemon" ddip-agent)
-submit 'import time; time.sleep(100)'
-await 4 "cell $n start" >/dev/null
+submit 'import time; print("its own"); time.sleep(100)'
+lost=$n
+for k in 0 1; do until_true grep -q own "$G/cells/$n/rank$k/stdout"; done
 kill -KILL "$agent"
 like 'the agent is killed' "$(wait_cell "$n")" 'errno EHOSTDOWN'
 like 'it says so' "$(cat "$G/error")" 'agent .*(ended|gone)'
@@ -46,7 +47,10 @@ like 'it says so' "$(cat "$G/error")" 'agent .*(ended|gone)'
 gone $ranks
 is 'no engine' "$(try 'x = 1')" ESRCH
 is 'start' "$(errno write "$G/ctl" $'start\n')" 0
-is 'a new one works' "$(try 'x = 2')" 0
+is 'a new one works' "$(try 'x = 2; print("of a later cell")')" 0
+is 'what a later cell prints is not in the one that was lost' "$(cat "$G/cells/$lost/rank0/stdout")" 'its own'
+is 'nor in its stream' "$(grep -c later "$G/cells/$lost/stream")" 0
+is 'whose output is there' "$(grep -c 'its own' "$G/cells/$lost/stream")" 2
 
 # the zygote: ranks live on, and new ones come from another zygote
 zygotes=$(children "$(children "$daemon" ddip-agent)" ddip-zygote)

@@ -5,7 +5,7 @@
 mount_plain -o size=3
 cell 'x = rank; words = "some text"'
 "$PLAIN_PYTHON" - "$G" <<'END' || bad 'each operation at rank 2, which is no more, is ENODEV'
-import errno, os, sys
+import errno, os, subprocess, sys
 
 G = sys.argv[1]
 gone = os.open(G + "/rank2", os.O_RDONLY)
@@ -17,9 +17,35 @@ files = {path: os.open(path, flags, dir_fd=gone) for path, flags in {
 }.items() if path != "env"}
 assert os.write(files["vars/words"], b"written before the resize") == 25
 
+# readers that wait: cat in a read(2), another process in a poll(2)
+POLL = "import select; p = select.poll(); p.register(0, select.POLLIN); p.poll()"
+HANG_LIMIT_S = int(os.environ["HANG_LIMIT_S"])
+
+def waiters(path):
+    with open(f"{G}/../trace") as trace, open(f"{G}/../{path}") as live:
+        cat = subprocess.Popen(["cat", live.name], stderr=subprocess.PIPE, text=True)
+        polls = subprocess.Popen([sys.executable, "-c", POLL], stdin=live)
+        waiting = set()
+        while len(waiting) < 2:
+            line = trace.readline()
+            waiting |= {what for what in ("read", "poll") if f" fuse {what} {path}" in line}
+        return cat, polls
+
+def ended(cat, polls):
+    assert "No such device" in cat.communicate(timeout=HANG_LIMIT_S)[1]
+    polls.wait(HANG_LIMIT_S)
+
+of_rank = waiters("group/rank2/follow")
+
 ctl = os.open(G + "/ctl", os.O_WRONLY)
 os.write(ctl, b"stop\nsize 2\nstart\n")
 os.close(ctl)
+
+ended(*of_rank)
+os.mkdir(G + "/../other")
+of_group = waiters("other/rank0/follow")
+os.rmdir(G + "/../other")
+ended(*of_group)
 
 def want(what, function, *args, **kw):
     try:

@@ -1,10 +1,12 @@
-/* Sources give the right bytes of heads, files and processes; a process's memory is never read from
- * another process that has been given the same pid. */
+/* Sources give the right bytes of heads, files and processes; nothing is read from another file
+ * that has been given the same descriptor, nor from another process that has been given the same
+ * pid. */
 #include "copy.h"
 #include "check.h"
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,10 +54,65 @@ test_process(void)
 	close(s.pidfd);
 }
 
+static char later[3][32]; /* what jobs have read */
+
+static void
+on_read(void *arg, const char *p, ssize_t n)
+{
+	CHECK(n >= 0 && (size_t)n < sizeof(later[0]));
+	memcpy(arg, p, n > 0 ? (size_t)n : 0);
+}
+
+/* A file that holds text. */
+static int
+file_of(const char *text)
+{
+	int fd = memfd_create("copy", MFD_CLOEXEC);
+
+	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	return fd;
+}
+
+/* Jobs read the file that they were given, whatever its descriptor's number has become meanwhile.
+ * Also when there are no descriptors. */
+static void
+test_closed(void)
+{
+	struct source s = {.kind = SOURCE_FD, .fd = file_of("first")};
+	int other = file_of("other");
+	struct rlimit before, none;
+	struct err e;
+
+	copy_later(&s, 0, sizeof(later[0]) - 1, on_read, later[0]); /* there is no thread yet */
+	CHECK(dup2(other, s.fd) == s.fd);
+	copy_later(&s, 0, sizeof(later[0]) - 1, on_read, later[1]);
+	close(s.fd);
+	s.fd = file_of("third");
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = before;
+	none.rlim_cur = 3;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	copy_later(&s, 1, sizeof(later[0]) - 1, on_read, later[2]);
+	CHECK(dup2(other, s.fd) < 0);
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK(dup2(other, s.fd) == s.fd);
+	CHECK(copy_start(&e) == 0);
+	copy_stop();
+	CHECK_STR(later[0], "first");
+	CHECK_STR(later[1], "other");
+	CHECK_STR(later[2], "hird");
+	close(s.fd);
+	close(other);
+	s.fd = memfd_create("copy", MFD_CLOEXEC);
+	CHECK(s.fd < other); /* no job has left a descriptor open */
+	close(s.fd);
+}
+
 int
 main(void)
 {
 	test_file();
 	test_process();
+	test_closed();
 	return CHECK_DONE();
 }

@@ -1,6 +1,6 @@
 /* Tests of include/spool.c: a reader gets two streams in the order in which they were written,
- * between marks, while they grow and after a new process appends; a full disk loses no more than
- * what does not fit. */
+ * between marks, while they grow and after a new process appends, also if the last one was killed;
+ * a full disk loses no more than what does not fit. */
 #include "spool.h"
 #include "check.h"
 #include <fcntl.h>
@@ -70,6 +70,18 @@ test_order(void)
 	read_all(&r, &c, NULL, 100, &out);
 	CHECK_STR(out.p, "cell[err]later");
 	CHECK(spool_reader_size(&r, SPOOL_STDOUT) == 8 + 5 + 4 + 5);
+
+	/* an end inside the open record: what is added to that is behind it */
+	part.at = end;
+	part.inside = 0;
+	end = w.at;
+	add(&w, SPOOL_STDOUT, "latest");
+	buf_clear(&out);
+	read_all(&r, &part, &end, 100, &out);
+	CHECK_STR(out.p, "later");
+	buf_clear(&out);
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "latest");
 	spool_writer_close(&w);
 
 	/* a new process appends where the last one stopped */
@@ -80,6 +92,38 @@ test_order(void)
 	CHECK_STR(out.p, "again");
 	spool_writer_close(&w);
 	spool_reader_close(&r);
+	spool_reader_close(&r);
+	buf_free(&out);
+}
+
+/* A writer that is killed behind its bytes and ahead of their record: the next one records them,
+ * and all offsets are right. */
+static void
+test_killed(void)
+{
+	struct spool_writer w;
+	struct spool_reader r;
+	struct spool_cursor c = {0};
+	struct err e = {0};
+	struct buf out = {0};
+
+	CHECK(spool_writer_open(&w, dir, "k", &e) == 0);
+	add(&w, SPOOL_STDOUT, "one ");
+	add(&w, SPOOL_STDERR, "bad");
+	add(&w, SPOOL_STDOUT, "two ");
+	CHECK(pwrite(w.fd[SPOOL_STDOUT], "three ", 6, 8) == 6);
+	CHECK(pwrite(w.fd[SPOOL_STDERR], "worse", 5, 3) == 5);
+	spool_writer_close(&w);
+
+	CHECK(spool_writer_open(&w, dir, "k", &e) == 0);
+	CHECK(w.at.size[SPOOL_STDOUT] == 14 && w.at.size[SPOOL_STDERR] == 8 && !w.dropped);
+	add(&w, SPOOL_STDERR, "worst");
+	add(&w, SPOOL_STDOUT, "four");
+	CHECK(spool_reader_open(&r, dir, "k", &e) == 0);
+	read_all(&r, &c, NULL, 100, &out);
+	CHECK_STR(out.p, "one [bad]two three [worse][worst]four");
+	CHECK(c.at.size[SPOOL_STDOUT] == w.at.size[SPOOL_STDOUT]);
+	spool_writer_close(&w);
 	spool_reader_close(&r);
 	buf_free(&out);
 }
@@ -160,6 +204,7 @@ main(void)
 	CHECK(mkdtemp(dir) != NULL);
 	CHECK(spool_writer_open(&w, "/nonexistent", "a", &e) < 0 && e.text[0]);
 	test_order();
+	test_killed();
 	test_pipe();
 	test_full();
 	snprintf(command, sizeof(command), "rm -r %s", dir);
