@@ -37,7 +37,6 @@ close_agent(struct host *h)
 static void
 host_free(struct host *h)
 {
-	close_agent(h);
 	free(h->name);
 	free(h);
 }
@@ -60,6 +59,9 @@ void
 hosts_free(struct group *g)
 {
 	loop_timer_del(g->hosts.timer);
+	/* the end of an agent is told to those who read the list: it stays whole until all have ended */
+	for (int i = 0; i < g->hosts.n; i++)
+		close_agent(g->hosts.list[i]);
 	for (int i = 0; i < g->hosts.n; i++)
 		host_free(g->hosts.list[i]);
 	free(g->hosts.list);
@@ -162,6 +164,10 @@ forget(struct group *g, const struct hostlist_index *to)
 	for (int i = 0; i < g->size; i++)
 		if (g->ranks[i].host && !hostlist_find(to, g->ranks[i].host->name))
 			g->ranks[i].host = NULL;
+	/* as in hosts_free() */
+	for (int i = 0; i < g->hosts.n; i++)
+		if (!hostlist_find(to, g->hosts.list[i]->name))
+			close_agent(g->hosts.list[i]);
 	for (int i = 0; i < g->hosts.n; i++)
 		if (!hostlist_find(to, g->hosts.list[i]->name))
 			host_free(g->hosts.list[i]);

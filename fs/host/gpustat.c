@@ -321,6 +321,12 @@ gpustat_on_answer(void (*fn)(void))
 	on_answer = fn;
 }
 
+bool
+gpustat_is_asked(void)
+{
+	return answer_timer != NULL;
+}
+
 void
 gpustat_ask(void)
 {

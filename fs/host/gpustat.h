@@ -34,6 +34,7 @@ bool gpustat_is_fresh(void);
 /* Queries the activity of all GPUs. fn, which is set once, is called from the loop when the answer
  * has come or is overdue. */
 void gpustat_ask(void);
+bool gpustat_is_asked(void); /* has no answer come yet? */
 void gpustat_on_answer(void (*fn)(void));
 
 #endif

@@ -221,7 +221,7 @@ is_awaited(const struct file *f)
 	bool awaited = false;
 
 	if (!hosts_named(g))
-		return !gpustat_is_fresh();
+		return gpustat_is_asked();
 	for (int i = 0; i < g->hosts.n; i++)
 		awaited |= far_gpus_is_asked(g->hosts.list[i]->agent);
 	return awaited;

@@ -180,3 +180,22 @@ kill -KILL "$(awk '/^PPid:/ { print $2 }' "/proc/$asking/status")"
 wait $reader
 like 'with the agent its answer is given up' "$(cat "$T/out")" '^# no known GPU of host a: host a is lost'
 gone "$asking"
+
+# hosts are taken out of the list while a reader waits for their GPUs: the reader gets an answer
+FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:1 b:1' -o launcher=here
+both_ask() {
+	[ "$(others | xargs -I{} grep -lx ddip-gpus /proc/{}/comm 2>/dev/null | wc -l)" = 2 ]
+}
+cat "$G/gpus" >"$T/out" &
+until_true both_ask
+is 'all at once' "$(line 'hosts local')" 0
+ok wait $!
+FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:2' -o launcher=here -o size=1
+mkdir "$M/other"
+ok cp /dev/stdin "$M/other/ctl" <<<$'launcher here\nhosts a:2\nsize 1\nstart\nstop'
+is 'it starts' "$(line start)" 0
+cat "$M/other/gpus" >"$T/out" &
+until_true asks
+is 'the agent goes on for another group' "$(errno write "$M/other/ctl" $'hosts local\n')" 0
+exec 5<>"$T/fifo" # NVML answers now
+ok wait $!
