@@ -66,7 +66,7 @@ PY_INCLUDE  = $(eval PY_INCLUDE := $$(shell scripts/python-include '$(PYTHON)'))
 # The shared object is loaded into interpreters that know nothing of our sanitizers, so it is built
 # without them; hidden symbols, or those of torch's libraries could take their place.
 SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOURCE=2 \
-	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -isystem $(PY_INCLUDE)
+	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -isystem '$(PY_INCLUDE)'
 
 # ---- build ----------------------------------------------------------------------------------
 
@@ -104,9 +104,10 @@ $(addprefix $(BUILD)/,$(TOOL)): $(BUILD)/%: scripts/%
 	$(Q)mkdir -p $(@D)
 	$(Q)cp -p $< $@
 
-$(BUILD)/examples $(BUILD)/ddip_tool:
+# Looked at each time: the tree may have been moved or copied since.
+$(BUILD)/examples $(BUILD)/ddip_tool: FORCE
 	$(Q)mkdir -p $(@D)
-	$(Q)ln -s $(CURDIR)/scripts/$(@F) $@
+	$(Q)[ $@ -ef scripts/$(@F) ] || ln -sfnr scripts/$(@F) $@
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
@@ -281,8 +282,8 @@ fuzz: $(FUZZ_BIN)
 
 asan tsan:
 	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 \
-		TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:suppressions=$(CURDIR)/tests/races \
-		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks:print_suppressions=0 \
+		TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:suppressions="'$(CURDIR)/tests/races'" \
+		LSAN_OPTIONS="suppressions='$(CURDIR)/tests/leaks'":print_suppressions=0 \
 		$(MAKE) --no-print-directory SAN=$@ check
 
 cover:
