@@ -313,10 +313,12 @@ run: setup
 	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) all
 	$(Q)PYTHON='$(PYTHON)' build/ddip demo build/fashion-mnist.png
 
-# What pip brings takes as long as the compilers do: both at once.
+# What pip brings takes as long as the compilers do: both at once. A shell's background job ignores Ctrl-C, and so
+# would pip: it gets a process group of its own, which ends with this shell.
 test:
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --test --system
-	$(Q)PYTHON='$(PYTHON)' scripts/setup --test & setup=$$!; \
+	$(Q)PYTHON='$(PYTHON)' setsid scripts/setup --test & setup=$$!; \
+		trap 'kill -- -$$setup 2>/dev/null || kill $$setup; exit 1' HUP INT TERM; \
 		$(MAKE) --no-print-directory $(ALL_CORES) check-built; built=$$?; \
 		wait $$setup && exit $$built
 	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) check
