@@ -59,3 +59,18 @@ exec 5<>"$T/go"
 printf 'go\ngo\n' >&5
 wait
 is 'one pip at a time, and the second has nothing to do' "$(cat "$T/at_once")" 1
+
+# ---- an environment whose making was interrupted
+
+rm -r .venv
+python3 -c 'import venv, ensurepip' 2>/dev/null || skip 'python3 has no venv or no ensurepip'
+# repairs WHAT: packages are not to be had here, but pip is
+repairs() {
+	scripts/setup >"$T/out" 2>&1 && bad "$1: it found packages"
+	like "$1" "$(cat "$T/out")" 'making the virtual environment'
+	ok .venv/bin/python -m pip --version >"$T/out"
+}
+python3 -m venv --without-pip .venv
+repairs 'interrupted before pip was there'
+rm -r .venv/lib/python3*/site-packages/pip/_internal/cli
+repairs 'interrupted in the middle of pip'
