@@ -59,7 +59,7 @@ LIBS     := -pthread -ldl
 
 # Asked once, and only when something is compiled that needs the answer: `make setup` must run
 # where neither pkg-config nor Python is installed yet.
-FUSE_CFLAGS = $(eval FUSE_CFLAGS := $$(shell pkg-config --cflags fuse3 | sed 's/-I/-isystem /g'))$(FUSE_CFLAGS)
+FUSE_CFLAGS = $(eval FUSE_CFLAGS := $$(shell pkg-config --cflags 'fuse3 >= 3.13' | sed 's/-I/-isystem /g'))$(FUSE_CFLAGS)
 FUSE_LIBS   = $(eval FUSE_LIBS := $$(shell pkg-config --libs fuse3))$(FUSE_LIBS)
 PY_INCLUDE  = $(eval PY_INCLUDE := $$(shell scripts/python-include '$(PYTHON)'))$(PY_INCLUDE)
 

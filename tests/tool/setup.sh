@@ -19,9 +19,17 @@ said=$(PATH=$T/stubs:$PATH PYTHON=$TORCH_PYTHON $setup 2>&1)
 is 'it succeeds where all is there' $? 0
 is 'then it says nothing' "$said" ''
 [ ! -e "$T/called" ] || bad "it installed: $(cat "$T/called")"
-for program in sh dirname mktemp cat sed grep env id rm tail gcc pkg-config inotifywait; do
+for program in sh dirname mktemp mkdir flock cat sed grep env id rm tail gcc pkg-config inotifywait; do
 	ln -s "$(command -v $program)" "$T/bin/$program"
 done
 said=$(PATH=$T/stubs:$T/bin PYTHON=$TORCH_PYTHON $setup 2>&1) && bad 'it succeeds where fuse3 cannot be installed'
 like 'it names what it could not install' "$said" 'apt-get install .*fuse3'
 like 'it asked apt-get for it' "$(cat "$T/called")" 'install .*fuse3'
+
+# where apt-get has no newer libfuse
+mkdir "$T/old"
+printf '%s\n' 'Name: fuse3' 'Description: old' 'Version: 3.10.5' >"$T/old/fuse3.pc"
+ln -sf "$(command -v true)" "$T/stubs/apt-get"
+ln -sf "$(command -v env)" "$T/stubs/sudo"
+said=$(PKG_CONFIG_PATH=$T/old PATH=$T/stubs:$PATH PYTHON=$TORCH_PYTHON $setup 2>&1) && bad 'libfuse 3.10 is enough'
+like 'which libfuse there is, and which is needed' "$said" 'libfuse 3\.10\.5 .*3\.13 or newer'
