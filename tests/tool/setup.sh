@@ -26,6 +26,14 @@ said=$(PATH=$T/stubs:$T/bin PYTHON=$TORCH_PYTHON $setup 2>&1) && bad 'it succeed
 like 'it names what it could not install' "$said" 'apt-get install .*fuse3'
 like 'it asked apt-get for it' "$(cat "$T/called")" 'install .*fuse3'
 
+# sudo, which an ordinary user needs, drops the environment: what it says of proxies is passed on
+printf '#!/bin/sh\necho 1000\n' >"$T/stubs/id"
+chmod +x "$T/stubs/id"
+rm "$T/called"
+http_proxy=a HTTPS_PROXY='b c' PATH=$T/stubs:$T/bin PYTHON=$TORCH_PYTHON $setup >/dev/null 2>&1
+like 'proxies' "$(cat "$T/called")" 'http_proxy=a HTTPS_PROXY=b c apt-get update.*http_proxy=a HTTPS_PROXY=b c apt-get install'
+rm "$T/stubs/id"
+
 # where apt-get has no newer libfuse
 mkdir "$T/old"
 printf '%s\n' 'Name: fuse3' 'Description: old' 'Version: 3.10.5' >"$T/old/fuse3.pc"
