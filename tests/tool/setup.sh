@@ -6,7 +6,8 @@ cd "$ROOT" || exit
 setup=scripts/setup
 is 'a wrong word is answered by the usage' "$($setup --nonsense 2>&1 | grep -c usage)" 1
 like 'a Python that is not there is named' "$(PYTHON=/nonexistent $setup 2>&1)" 'PYTHON=/nonexistent'
-like 'what a Python lacks is named' "$(PYTHON=$PLAIN_PYTHON $setup 2>&1)" 'missing there: .*torch'
+ok "$PLAIN_PYTHON" -m venv --without-pip "$T/empty"
+like 'what a Python lacks is named' "$(PYTHON=$T/empty/bin/python $setup 2>&1)" 'missing there: .*torch'
 
 # if nothing is missing, it installs and prints nothing; missing packages are requested from apt-get by name
 mkdir "$T/bin" "$T/stubs"
