@@ -59,14 +59,14 @@ LIBS     := -pthread -ldl
 
 # Asked once, and only when something is compiled that needs the answer: `make setup` must run
 # where neither pkg-config nor Python is installed yet.
-FUSE_CFLAGS = $(eval FUSE_CFLAGS := $$(shell pkg-config --cflags fuse3 | sed 's/-I/-isystem /g'))$(FUSE_CFLAGS)
+FUSE_CFLAGS = $(eval FUSE_CFLAGS := $$(shell pkg-config --cflags 'fuse3 >= 3.13' | sed 's/-I/-isystem /g'))$(FUSE_CFLAGS)
 FUSE_LIBS   = $(eval FUSE_LIBS := $$(shell pkg-config --libs fuse3))$(FUSE_LIBS)
 PY_INCLUDE  = $(eval PY_INCLUDE := $$(shell scripts/python-include '$(PYTHON)'))$(PY_INCLUDE)
 
 # The shared object is loaded into interpreters that know nothing of our sanitizers, so it is built
 # without them; hidden symbols, or those of torch's libraries could take their place.
 SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOURCE=2 \
-	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -isystem $(PY_INCLUDE)
+	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -isystem '$(PY_INCLUDE)'
 
 # ---- build ----------------------------------------------------------------------------------
 
@@ -104,9 +104,10 @@ $(addprefix $(BUILD)/,$(TOOL)): $(BUILD)/%: scripts/%
 	$(Q)mkdir -p $(@D)
 	$(Q)cp -p $< $@
 
-$(BUILD)/examples $(BUILD)/ddip_tool:
+# Looked at each time: the tree may have been moved or copied since.
+$(BUILD)/examples $(BUILD)/ddip_tool: FORCE
 	$(Q)mkdir -p $(@D)
-	$(Q)ln -s $(CURDIR)/scripts/$(@F) $@
+	$(Q)[ $@ -ef scripts/$(@F) ] || ln -sfnr scripts/$(@F) $@
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
@@ -282,8 +283,8 @@ fuzz: $(FUZZ_BIN)
 
 asan tsan:
 	$(Q)ASAN_OPTIONS=allocator_may_return_null=1 \
-		TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:suppressions=$(CURDIR)/tests/races \
-		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks:print_suppressions=0 \
+		TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:suppressions="'$(CURDIR)/tests/races'" \
+		LSAN_OPTIONS="suppressions='$(CURDIR)/tests/leaks'":print_suppressions=0 \
 		$(MAKE) --no-print-directory SAN=$@ check
 
 cover:
@@ -313,10 +314,12 @@ run: setup
 	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) all
 	$(Q)PYTHON='$(PYTHON)' build/ddip demo build/fashion-mnist.png
 
-# What pip brings takes as long as the compilers do: both at once.
+# What pip brings takes as long as the compilers do: both at once. A shell's background job ignores Ctrl-C, and so
+# would pip: it gets a process group of its own, which ends with this shell.
 test:
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --test --system
-	$(Q)PYTHON='$(PYTHON)' scripts/setup --test & setup=$$!; \
+	$(Q)PYTHON='$(PYTHON)' setsid scripts/setup --test & setup=$$!; \
+		trap 'kill -- -$$setup 2>/dev/null || kill $$setup; exit 1' HUP INT TERM; \
 		$(MAKE) --no-print-directory $(ALL_CORES) check-built; built=$$?; \
 		wait $$setup && exit $$built
 	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) check

@@ -4,6 +4,7 @@
 
 set -u -o pipefail
 export LC_ALL=C
+unset CDPATH # with it, cd prints
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BUILD=$(cd "$ROOT" && realpath "${BUILD:-build}")
 TMPDIR=${TMPDIR:-/tmp}

@@ -21,14 +21,14 @@ part=$(mktemp "$dir/.$name.XXXXXX") || exit
 trap 'rm -f "$part"' EXIT
 cp "$G/vars/$name.safetensors" "$part" || exit
 
-# By name, which is by time.
+# By name, which is by time: that of UTC, which nobody puts back.
 saved=("$dir/$name"-*.safetensors)
 last=${saved[-1]}
 if [ -e "$last" ] && cmp -s "$part" "$last"; then
 	echo "nothing new since $last"
 	exit
 fi
-file=$dir/$name-$(date +%Y%m%d-%H%M%S.%N).safetensors
+file=$dir/$name-$(date -u +%Y%m%d-%H%M%S.%N).safetensors
 mv "$part" "$file" || exit
 echo "$file"
 saved=("$dir/$name"-*.safetensors)

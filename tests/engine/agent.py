@@ -240,7 +240,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def sleepers():
     """Children of ranks that still sleep."""
-    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
+    found = subprocess.run(["ps", "-wweo", "pid,args"], capture_output=True, text=True).stdout
     return [line for line in found.splitlines() if line.endswith(NAP)]
 
 

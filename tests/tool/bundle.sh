@@ -18,7 +18,10 @@ cd "$T/else where" || exit
 tar -xzf "$T"/ddipfs-*-bundle.tar.gz
 cd ddipfs-* || exit
 is 'libfuse is in the program' "$(ldd bin/ddipfs | grep -c fuse)" 0
-is 'nothing leads to where it was made' "$(grep -rlF "$ROOT" .)" ''
+# of a short name nothing can be told: the sources have it, too
+grep -rqF "$ROOT" "$ROOT"/{README.md,engine,fs,include,magics,scripts,tests} ||
+	is 'nothing leads to where it was made' "$(grep -rlF "$ROOT" .)" ''
+is 'everybody can read it' "$(find . ! -perm -444 -o -type d ! -perm -555)" ''
 # the fake runtime is not part of it
 cp -r "$ROOT/tests/fake/cupy" "$cuda" "$T"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make run` works: a real training on real images, from nothing to nothing.
+# `make run` works: a real training on real images, from nothing to nothing, in a folder with a space.
 . "$(dirname "$0")/../lib.sh"
 
 # where Python lies at an odd place; this ddip only shows what it is told
@@ -14,11 +14,26 @@ said=$(PYTHON='/a, b\c/python' "$T/bin/ddip-demo")
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
 "$TORCH_PYTHON" -c 'import torch, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
 export PYTHON=$TORCH_PYTHON
-"$BUILD/ddip" demo "$T/loss.png" >"$T/out" 2>&1 || bad "demo: status $?"
+programs="$T/a tree/build"
+mkdir -p "$programs"
+cp -a "$ROOT/magics" "$T/a tree"
+cp -aL "$BUILD"/{ddip,ddip-*,ddip_engine.so,ddip_tool,ddipfs,examples} "$programs"
+"$programs/ddip" demo "$T/loss 1.png" >"$T/out" 2>&1 || bad "demo: status $?"
 cat "$T/out"
 is 'three epochs' "$(grep -c 'epoch [1-3].*test loss.*accuracy' "$T/out")" 3
 like 'progress' "$(cat "$T/out")" 'images/s'
 like 'the same weights' "$(cat "$T/out")" 'all ranks hold the same weights'
 like 'accuracy' "$(cat "$T/out")" 'same on all ranks: (8[5-9]|9[0-9])\.'
-is 'a picture' "$(head -c 8 "$T/loss.png" | od -An -tx1 | xargs)" '89 50 4e 47 0d 0a 1a 0a'
+is 'a picture' "$(head -c 8 "$T/loss 1.png" | od -An -tx1 | xargs)" '89 50 4e 47 0d 0a 1a 0a'
 is 'nothing is left' "$(find "$TMPDIR" -maxdepth 1 -name 'ddip-demo*')" ''
+typed=$(sed -n 's/^export PATH=\(.*\):$PATH$/\1/p' "$T/out")
+is 'what one is to type can be typed' "$(eval "echo $typed")" "$programs"
+
+# what it draws where there are no images
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+	# shellcheck disable=SC2016
+	unshare -m "$BASH" -c 'mount -t tmpfs none /usr/share/datasets && exec "$@"' - \
+		"$programs/ddip" demo "$T/digits.png" >"$T/out" 2>&1 || bad "digits: $(tail -n 5 "$T/out")"
+	like 'how to draw them is shown, too' "$(cat "$T/out")" 'ddip run -f -r 0 .*/a\\ tree/.*/draw_digits.py ~/digits; '
+	[ -s "$T/digits.png" ] || bad 'no picture of the digits'
+fi

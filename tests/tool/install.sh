@@ -4,6 +4,7 @@
 
 cd "$ROOT" || exit
 mkdir "$M"
+build=$(realpath --relative-to=. "$BUILD") # make cannot do with spaces in it
 quietly() {
 	"$@" >"$T/out" 2>&1 || bad "$*: $(tail -n 5 "$T/out")"
 }
@@ -16,17 +17,17 @@ try() {
 	ok "$1/ddip" help shell >/dev/null
 }
 
-quietly make BUILD="$BUILD" DESTDIR="$T/root" PREFIX=/opt/ddipfs install
+quietly make BUILD="$build" DESTDIR="$T/root" PREFIX=/opt/ddipfs install
 try "$T/root/opt/ddipfs/bin"
 for page in man1/ddipfs.1 man1/ddip.1 man4/ddipfs.4 man7/ddipfs.7 man7/ddip-hosts.7 man7/ddip-coming-from.7; do
 	[ -s "$T/root/opt/ddipfs/share/man/$page" ] || bad "no page $page"
 done
 [ -x "$T/root/opt/ddipfs/share/ddipfs/examples/watch.sh" ] || bad 'no examples'
-quietly make BUILD="$BUILD" DESTDIR="$T/root" PREFIX=/opt/ddipfs uninstall
+quietly make BUILD="$build" DESTDIR="$T/root" PREFIX=/opt/ddipfs uninstall
 is 'nothing is left' "$(find "$T/root" -type f -o -type l)" ''
 
 if command -v dpkg-deb >/dev/null; then
-	quietly make BUILD="$BUILD" deb
+	quietly make BUILD="$build" deb
 	package=$(echo "$BUILD"/ddipfs_*.deb)
 	like 'what it needs' "$(dpkg-deb -f "$package" Depends)" 'fuse3.*libfuse3'
 	ok dpkg-deb -x "$package" "$T/deb"
