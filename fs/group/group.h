@@ -195,6 +195,7 @@ struct group {
 	char *run_dir;	      /* spools */
 	char *selftest;	      /* the report of the last one (selftest.c); NULL: none has ended */
 	int queued;	      /* number of tasks that have not begun (queue.c) */
+	bool queue_held;      /* nothing is sent to the ranks now (queue.c) */
 	struct req_list live; /* parked readers of log, follow, stream and wait */
 	TAILQ_ENTRY(group) link;
 };

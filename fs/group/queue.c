@@ -98,7 +98,7 @@ pump(struct rank *k)
 	struct subtask *j = TAILQ_FIRST(&k->queue);
 	struct task *w;
 
-	if (!j || !is_next(j))
+	if (!j || g->queue_held || !is_next(j))
 		return;
 	w = j->w;
 	/* ranks mostly end in order, so while the last one is busy few have to be checked */
@@ -409,8 +409,10 @@ drop(struct rank *k, const struct err *e)
 void
 queue_drop_all(struct group *g, const struct err *e)
 {
+	g->queue_held = true; /* what is yet to be dropped must not begin */
 	for (int i = 0; i < g->size; i++)
 		drop(&g->ranks[i], e);
+	g->queue_held = false;
 }
 
 void
@@ -441,7 +443,7 @@ queue_drop_queued(struct rank *k, const struct err *e)
 		struct subtask *j;
 
 		TAILQ_FOREACH (j, &k->queue, link)
-			if (j->state == SUBTASK_QUEUED)
+			if (j->state == SUBTASK_QUEUED && !task_must_end(j->w))
 				break;
 		if (!j)
 			return;
@@ -452,8 +454,11 @@ queue_drop_queued(struct rank *k, const struct err *e)
 void
 queue_drop_all_queued(struct group *g, const struct err *e)
 {
+	g->queue_held = true;
 	for (int i = 0; i < g->size; i++)
 		queue_drop_queued(&g->ranks[i], e);
+	g->queue_held = false;
+	queue_pump_all(g);
 }
 
 static void

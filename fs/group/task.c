@@ -89,6 +89,13 @@ task_has_collectives(const struct task *w)
 	return w->kind == TASK_RUN || w->kind == TASK_SELFTEST;
 }
 
+bool
+task_must_end(const struct task *w)
+{
+	return (w->kind == TASK_DEL || w->kind == TASK_RESET) && w->begun &&
+	       w->g->life.state == G_READY && !w->g->hosts.lacking;
+}
+
 void
 task_close_fds(struct task *w)
 {

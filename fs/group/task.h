@@ -112,6 +112,9 @@ bool task_has_collectives(const struct task *w);
 /* Is it first prepared on all its ranks, then committed on all or none? True for pushes and
  * renames. */
 bool task_in_two_steps(const struct task *w);
+/* Must it be done on all its ranks? A removal or a reset cannot be undone: once it has begun, only
+ * the end of its group stops it. */
+bool task_must_end(const struct task *w);
 void task_close_fds(struct task *w);
 void task_stop_timers(struct task *w);
 /* It is done: answers those who wait for it. */
