@@ -131,7 +131,7 @@ drop(struct cell *c)
 {
 	TAILQ_REMOVE(&c->g->history.cells, c, link);
 	index_remove(&c->g->history, c);
-	c->g->history.count--;
+	c->g->history.ended -= c->w->done;
 	c->gone = true;
 	cell_unref(c);
 }
@@ -141,7 +141,7 @@ cell_prune(struct group *g)
 {
 	struct cell *c, *next;
 
-	for (c = TAILQ_FIRST(&g->history.cells); c && g->history.count > g->set.history; c = next) {
+	for (c = TAILQ_FIRST(&g->history.cells); c && g->history.ended > g->set.history; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->w->done)
 			drop(c);
@@ -167,6 +167,7 @@ cell_ended(struct task *w)
 	struct group *g = w->g;
 	char what[32];
 
+	g->history.ended++;
 	snprintf(what, sizeof(what), "cell %d", c->number);
 	if (w->err.no)
 		journal_fail(g, &w->err, what);
@@ -216,7 +217,6 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->w->ended = cell_ended;
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);
-	g->history.count++;
 	cell_ref(c); /* it may end, and leave the history, while it is submitted */
 	task_submit(c->w);
 	cell_unref(c);
