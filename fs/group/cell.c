@@ -172,8 +172,7 @@ cell_ended(struct task *w)
 	if (w->err.no)
 		journal_fail(g, &w->err, what);
 	journal_event(g, "cell %d %s%s%s seconds=%.6f", c->number, task_state(w),
-	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
-	    w->begun ? w->when.end - w->when.begin : 0.0);
+	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "", task_seconds(w));
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));
 	group_tell(above.cell_ended, g);
 	group_tell(output_moved, g);
@@ -235,8 +234,7 @@ cell_status(const struct cell *c, struct buf *out)
 	if (w->begun)
 		buf_addf(out, "began %.6f\n", w->when.begin);
 	if (w->done)
-		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->when.end,
-		    w->begun ? w->when.end - w->when.begin : 0.0);
+		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->when.end, task_seconds(w));
 	buf_adds(out, "ranks ");
 	for (int i = 0; i < c->n; i++)
 		buf_addf(out, "%s%d", i ? "," : "", c->ranks[i]);

@@ -54,6 +54,7 @@ begin(struct task *w)
 	w->begun = true;
 	note_names(w);
 	w->when.begin = now_wall();
+	w->when.begin_ns = now_ns();
 	w->g->queued--;
 	if (w->cell)
 		journal_event(w->g, "cell %d start", w->cell->number);
@@ -81,6 +82,7 @@ mark_sent(struct subtask *j, double now)
 {
 	j->state = SUBTASK_SENT;
 	j->t0 = now;
+	j->sent = now_ns();
 	j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
 	if (j->w->cell)
 		j->k->cell = j->w->cell->number;
@@ -156,6 +158,7 @@ finish(struct task *w)
 
 	w->done = true;
 	w->when.end = now_wall();
+	w->when.end_ns = now_ns();
 	if (!w->begun)
 		g->queued--;
 	task_stop_timers(w);

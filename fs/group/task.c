@@ -135,6 +135,14 @@ task_is_program(const struct task *w)
 	       memcmp(w->cell->source, directive, n) == 0;
 }
 
+double
+task_seconds(const struct task *w)
+{
+	if (!w->begun)
+		return 0;
+	return (double)((w->done ? w->when.end_ns : now_ns()) - w->when.begin_ns) / 1e9;
+}
+
 const char *
 task_state(const struct task *w)
 {
