@@ -97,8 +97,12 @@ bool
 proc_has_ended(pid_t pid)
 {
 	struct proc_status s;
+	int r = proc_status(pid, &s);
 
-	return proc_status(pid, &s) < 0 || s.exiting || s.state == 'Z' || s.state == 'X';
+	/* another error, as for want of a descriptor, says nothing about it */
+	if (r < 0)
+		return r == -ENOENT || r == -ESRCH;
+	return s.exiting || s.state == 'Z' || s.state == 'X';
 }
 
 int

@@ -23,7 +23,8 @@ struct proc_status {
  * process. Unlike most files of a process, this one may be read while the process waits for our
  * reply to a FLUSH: reading others can block on locks that it holds. */
 int proc_status(pid_t pid, struct proc_status *s);
-/* Has the process exited, or is it exiting with its descriptors already closed? */
+/* Has the process exited, or is it exiting with its descriptors already closed? False if that
+ * cannot be known. */
 bool proc_has_ended(pid_t pid);
 /* How a process that is `exiting` ends. Returns the signal that kills it (including one that dumps
  * core, which leaves no other trace), or 0 for a normal exit or if we may not know. Call it only

@@ -131,7 +131,7 @@ drop(struct cell *c)
 {
 	TAILQ_REMOVE(&c->g->history.cells, c, link);
 	index_remove(&c->g->history, c);
-	c->g->history.count--;
+	c->g->history.ended -= c->w->done;
 	c->gone = true;
 	cell_unref(c);
 }
@@ -141,7 +141,7 @@ cell_prune(struct group *g)
 {
 	struct cell *c, *next;
 
-	for (c = TAILQ_FIRST(&g->history.cells); c && g->history.count > g->set.history; c = next) {
+	for (c = TAILQ_FIRST(&g->history.cells); c && g->history.ended > g->set.history; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->w->done)
 			drop(c);
@@ -167,12 +167,12 @@ cell_ended(struct task *w)
 	struct group *g = w->g;
 	char what[32];
 
+	g->history.ended++;
 	snprintf(what, sizeof(what), "cell %d", c->number);
 	if (w->err.no)
 		journal_fail(g, &w->err, what);
 	journal_event(g, "cell %d %s%s%s seconds=%.6f", c->number, task_state(w),
-	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "",
-	    w->begun ? w->when.end - w->when.begin : 0.0);
+	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "", task_seconds(w));
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));
 	group_tell(above.cell_ended, g);
 	group_tell(output_moved, g);
@@ -216,7 +216,6 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->w->ended = cell_ended;
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);
-	g->history.count++;
 	cell_ref(c); /* it may end, and leave the history, while it is submitted */
 	task_submit(c->w);
 	cell_unref(c);
@@ -235,8 +234,7 @@ cell_status(const struct cell *c, struct buf *out)
 	if (w->begun)
 		buf_addf(out, "began %.6f\n", w->when.begin);
 	if (w->done)
-		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->when.end,
-		    w->begun ? w->when.end - w->when.begin : 0.0);
+		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->when.end, task_seconds(w));
 	buf_adds(out, "ranks ");
 	for (int i = 0; i < c->n; i++)
 		buf_addf(out, "%s%d", i ? "," : "", c->ranks[i]);

@@ -169,7 +169,7 @@ struct group_journal {
 /* The history of cells (cell.c). */
 struct group_history {
 	TAILQ_HEAD(cell_list, cell) cells;
-	int last, count;
+	int last, ended;     /* the highest number; how many of the cells have ended */
 	struct cell **index; /* the same cells by number, from index_first up to index_end */
 	size_t index_first, index_end, index_room;
 	char last_result[24]; /* of the last cell that ended: ok, error … */
@@ -195,6 +195,7 @@ struct group {
 	char *run_dir;	      /* spools */
 	char *selftest;	      /* the report of the last one (selftest.c); NULL: none has ended */
 	int queued;	      /* number of tasks that have not begun (queue.c) */
+	bool queue_held;      /* nothing is sent to the ranks now (queue.c) */
 	struct req_list live; /* parked readers of log, follow, stream and wait */
 	TAILQ_ENTRY(group) link;
 };

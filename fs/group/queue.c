@@ -55,6 +55,7 @@ begin(struct task *w)
 	w->begun = true;
 	note_names(w);
 	w->when.begin = now_wall();
+	w->when.begin_ns = now_ns();
 	w->g->queued--;
 	if (w->cell)
 		journal_event(w->g, "cell %d start", w->cell->number);
@@ -82,6 +83,7 @@ mark_sent(struct subtask *j, double now)
 {
 	j->state = SUBTASK_SENT;
 	j->t0 = now;
+	j->sent = now_ns();
 	j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
 	if (j->w->cell)
 		j->k->cell = j->w->cell->number;
@@ -99,7 +101,7 @@ pump(struct rank *k)
 	struct subtask *j = TAILQ_FIRST(&k->queue);
 	struct task *w;
 
-	if (!j || !is_next(j))
+	if (!j || g->queue_held || !is_next(j))
 		return;
 	w = j->w;
 	/* ranks mostly end in order, so while the last one is busy few have to be checked */
@@ -157,6 +159,7 @@ finish(struct task *w)
 
 	w->done = true;
 	w->when.end = now_wall();
+	w->when.end_ns = now_ns();
 	if (!w->begun)
 		g->queued--;
 	task_stop_timers(w);
@@ -415,8 +418,10 @@ drop(struct rank *k, const struct err *e)
 void
 queue_drop_all(struct group *g, const struct err *e)
 {
+	g->queue_held = true; /* what is yet to be dropped must not begin */
 	for (int i = 0; i < g->size; i++)
 		drop(&g->ranks[i], e);
+	g->queue_held = false;
 }
 
 void
@@ -447,7 +452,7 @@ queue_drop_queued(struct rank *k, const struct err *e)
 		struct subtask *j;
 
 		TAILQ_FOREACH (j, &k->queue, link)
-			if (j->state == SUBTASK_QUEUED)
+			if (j->state == SUBTASK_QUEUED && !task_must_end(j->w))
 				break;
 		if (!j)
 			return;
@@ -458,8 +463,11 @@ queue_drop_queued(struct rank *k, const struct err *e)
 void
 queue_drop_all_queued(struct group *g, const struct err *e)
 {
+	g->queue_held = true;
 	for (int i = 0; i < g->size; i++)
 		queue_drop_queued(&g->ranks[i], e);
+	g->queue_held = false;
+	queue_pump_all(g);
 }
 
 static void

@@ -23,7 +23,7 @@ void queue_pump_all(struct group *g);
 void queue_drop_all(struct group *g, const struct err *e);
 /* The rank's process has ended: fails a subtask that is prepared but not committed there. */
 void queue_lost(struct rank *k, const struct err *e);
-/* Fail everything that has not begun. */
+/* Fail everything that has not begun, except what task_must_end(). */
 void queue_drop_queued(struct rank *k, const struct err *e);
 void queue_drop_all_queued(struct group *g, const struct err *e);
 /* The rank's process exited with status 0: if it ran a program, that program was a success. */

@@ -161,7 +161,7 @@ print_rank(const struct rank_sample *r, struct buf *out)
 
 	buf_addf(out, "%d state=%s cell=%d", r->k->number, rank_state_name(r->k), r->k->cell);
 	if (j)
-		buf_addf(out, " seconds=%.1f", now_wall() - j->t0);
+		buf_addf(out, " seconds=%.1f", (double)(now_ns() - j->sent) / 1e9);
 	buf_addf(out, " in=%s number=%u at=%s", r->collective, r->number, r->line);
 	if (r->seconds > 0)
 		buf_addf(out, " for=%.1f", r->seconds);
@@ -210,8 +210,8 @@ report(struct stall_sample *s)
 		struct buf b = {0};
 
 		print(s, &b);
-		journal_event(s->g, "stall cell=%d seconds=%.0f %s", s->cell,
-		    now_wall() - c->w->when.begin, b.p);
+		journal_event(
+		    s->g, "stall cell=%d seconds=%.0f %s", s->cell, task_seconds(c->w), b.p);
 		buf_free(&b);
 	}
 	c->w->escalation.stall_seen = now;

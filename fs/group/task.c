@@ -89,6 +89,13 @@ task_has_collectives(const struct task *w)
 	return w->kind == TASK_RUN || w->kind == TASK_SELFTEST;
 }
 
+bool
+task_must_end(const struct task *w)
+{
+	return (w->kind == TASK_DEL || w->kind == TASK_RESET) && w->begun &&
+	       w->g->life.state == G_READY && !w->g->hosts.lacking;
+}
+
 void
 task_close_fds(struct task *w)
 {
@@ -126,6 +133,14 @@ task_is_program(const struct task *w)
 
 	return w->kind == TASK_RUN && w->cell->source_len >= n &&
 	       memcmp(w->cell->source, directive, n) == 0;
+}
+
+double
+task_seconds(const struct task *w)
+{
+	if (!w->begun)
+		return 0;
+	return (double)((w->done ? w->when.end_ns : now_ns()) - w->when.begin_ns) / 1e9;
 }
 
 const char *

@@ -42,6 +42,7 @@ struct subtask {
 	struct subtask_signal signal;
 	bool killed;   /* by the escalation */
 	double t0, t1; /* wall times */
+	uint64_t sent; /* now_ns() */
 	TAILQ_ENTRY(subtask) link;
 };
 
@@ -53,9 +54,9 @@ struct task_payload {
 	uint64_t *sizes;
 };
 
-/* Wall times. */
 struct task_times {
-	double queued, begin, end;
+	double queued, begin, end; /* wall times */
+	uint64_t begin_ns, end_ns; /* now_ns(): the wall clock may be set in between */
 };
 
 /* The state of unblocking (escalation.c) and watching (stall.c) a task's ranks. */
@@ -112,6 +113,9 @@ bool task_has_collectives(const struct task *w);
 /* Is it first prepared on all its ranks, then committed on all or none? True for pushes and
  * renames. */
 bool task_in_two_steps(const struct task *w);
+/* Must it be done on all its ranks? A removal or a reset cannot be undone: once it has begun, only
+ * the end of its group stops it. */
+bool task_must_end(const struct task *w);
 void task_close_fds(struct task *w);
 void task_stop_timers(struct task *w);
 /* It is done: answers those who wait for it. */
@@ -119,6 +123,8 @@ void task_answer_all(struct task *w);
 /* Replaces a text of a subtask. */
 void task_set_text(char **to, struct slice s);
 void task_free(struct task *w);
+/* How long it has run, or ran. 0 if it has not begun. */
+double task_seconds(const struct task *w);
 const char *task_state(const struct task *w); /* queued running ok error … */
 /* The subtask that has been sent to this rank and has not ended, or NULL. */
 struct subtask *queue_running(struct rank *k);

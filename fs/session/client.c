@@ -4,6 +4,7 @@
  */
 #include "session/client.h"
 #include "proc.h"
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 
@@ -69,12 +70,16 @@ client_wish(pid_t tid)
 {
 	struct proc_status s;
 	uint64_t fatal;
+	int r = tid ? proc_status(tid, &s) : -EPERM;
 
-	/* signals in a foreign pid namespace cannot be seen: assume the worst */
-	if (tid == 0)
-		return CLIENT_DYING;
-	if (proc_status(tid, &s) < 0)
+	if (r == -ENOENT || r == -ESRCH)
 		return CLIENT_GONE;
+	/* no descriptor is left to look at it: later looks tell whether it is dying */
+	if (r == -EMFILE || r == -ENFILE)
+		return CLIENT_STOP;
+	/* signals in a foreign pid namespace cannot be seen: assume the worst */
+	if (r < 0)
+		return CLIENT_DYING;
 	fatal = fatal_signals(&s);
 	if (fatal == PROC_SIGNAL(SIGKILL))
 		return CLIENT_GONE;

@@ -125,10 +125,9 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 }
 
 static int
-submit_and_wait(struct file *f, struct req *r)
+submit_if_any(struct file *f, struct req *r, bool waits)
 {
 	struct cell_input *in = f->state;
-	bool waits = !(f->flags & O_NONBLOCK);
 	struct cell *c;
 
 	if (in->too_large) {
@@ -142,6 +141,12 @@ submit_and_wait(struct file *f, struct req *r)
 	if (!c)
 		return -r->err.no;
 	return waits ? task_wait(c->w, r) : 0;
+}
+
+static int
+submit_and_wait(struct file *f, struct req *r)
+{
+	return submit_if_any(f, r, !(f->flags & O_NONBLOCK));
 }
 
 /* A shell's close(2) has failed, and the shell does not report it: shows the user the error. */
@@ -196,7 +201,7 @@ cell_flush(struct file *f, struct req *r)
 	case WRITER_KILLED:
 		return discard(f);
 	case WRITER_EXITS:
-		return submit(f, r, false, &r->err) ? 0 : -r->err.no;
+		return submit_if_any(f, r, false);
 	case WRITER_CLOSES:
 		break;
 	}

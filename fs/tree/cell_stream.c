@@ -115,7 +115,7 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 	    "{\"type\":\"status\",\"cell\":%d,\"state\":\"%s\",\"errno\":\"%s\",\"seconds\":%.6f}"
 	    "\n",
 	    c->number, task_state(c->w), c->w->err.no ? err_name(c->w->err.no) : "",
-	    c->w->begun ? c->w->when.end - c->w->when.begin : 0.0);
+	    task_seconds(c->w));
 	return false;
 }
 

@@ -201,8 +201,8 @@ submit_for_all(struct verb_call *c, enum task_kind kind, void (*ended)(struct ta
 	int all[MAX_RANKS], n = named_ranks(c, all);
 	struct task *w;
 
-	if (n < 0)
-		return n;
+	if (n < 0 || lifecycle_accepts(group_of(c), c->e) < 0)
+		return -c->e->no;
 	w = task_new(group_of(c), kind, all, n);
 	w->ended = ended;
 	waits(c)->task = w;
@@ -226,8 +226,10 @@ static int
 do_selftest(struct verb_call *c)
 {
 	int all[MAX_RANKS], n = ranks_from(c, c->n + 1, all);
-	struct task *w = n < 0 ? NULL : selftest_new(group_of(c), c->word + 1, c->n, c->e);
+	struct task *w = NULL;
 
+	if (n >= 0 && lifecycle_accepts(group_of(c), c->e) == 0)
+		w = selftest_new(group_of(c), c->word + 1, c->n, c->e);
 	if (!w)
 		return -c->e->no;
 	waits(c)->task = w;

@@ -321,6 +321,16 @@ var_fsync(struct file *f, struct req *r)
 	return v && v->dirty ? submit(v, r, !(f->flags & O_NONBLOCK)) : 0;
 }
 
+/* The last close. Once it has failed, the release must not push after all. */
+static int
+submit_at_close(struct var_file *v, struct req *r, bool waits)
+{
+	int result = submit(v, r, waits);
+
+	v->dirty = v->empty = false;
+	return result;
+}
+
 static int
 var_flush(struct file *f, struct req *r)
 {
@@ -335,11 +345,11 @@ var_flush(struct file *f, struct req *r)
 		v->dirty = v->empty = false; /* incomplete data is not pushed */
 		return 0;
 	case WRITER_EXITS:
-		return submit(v, r, false);
+		return submit_at_close(v, r, false);
 	case WRITER_CLOSES:
 		break;
 	}
-	return submit(v, r, !(f->flags & O_NONBLOCK));
+	return submit_at_close(v, r, !(f->flags & O_NONBLOCK));
 }
 
 static void

@@ -131,6 +131,7 @@ try:
     print('taken')
 except OSError as e:
     print(errno.errorcode[e.errno])")" $'0\nEFBIG'
+is 'the exit of a program that wrote too much runs nothing' "$(readlink "$G/cells/last")" "$number"
 
 # the kernel caches the lookup of cell; each opener has an inode of its own, so that a writer that waits in fsync does
 # not keep others from writing

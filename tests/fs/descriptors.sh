@@ -50,4 +50,31 @@ for who in daemon agent engine; do
 	is "so does a pull ($who)" "$(open_all 8)" ''
 	is "all ranks have what was pushed ($who)" "$(cat "$G/rank0/vars/z" "$G/rank1/vars/z" | xargs)" '6 6'
 done
+
+# a signal to a writer that waits interrupts its cell, and the close says so
+cat >"$T/writer.py" <<'END'
+import errno, os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: None)
+fd = os.open(sys.argv[1], os.O_WRONLY)
+os.write(fd, sys.argv[2].encode())
+try:
+    os.close(fd)
+    print(0)
+except OSError as e:
+    print(errno.errorcode[e.errno])
+END
+"$PLAIN_PYTHON" "$T/writer.py" "$G/cell.0" "import time
+try:
+    open('$T/begun', 'w').close()
+    time.sleep(1000)
+finally:
+    time.sleep(0.3) # as what saves its work; the daemon looks at the writer meanwhile" >"$T/close" &
+writer=$!
+until_true test -e "$T/begun"
+limited "$daemon"
+kill -TERM "$writer"
+wait "$writer"
+unlimited "$daemon"
+is 'the close of a writer that got a signal' "$(cat "$T/close")" EINTR
+
 is 'the agent is the same' "$(pgrep -P "$daemon" -x ddip-agent)" "$agent"

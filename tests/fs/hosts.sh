@@ -118,6 +118,9 @@ like 'error too' "$(cat "$G/error")" 'EHOSTDOWN hosts: .*without a place: 2 \(b\
 is 'the ranks of the other host keep their variables' "$(cat "$G/rank0/vars/x" "$G/rank1/vars/x" | xargs)" '100 101'
 is 'a cell is refused' "$(errno write "$G/cell" 'y = 1')" EHOSTDOWN
 is 'a push, too' "$(errno create "$G/vars/y" '1')" EHOSTDOWN
+for verb in free reset selftest; do
+	is "$verb, too" "$(set_ "$verb")" EHOSTDOWN
+done
 is 'a start tells it' "$(set_ start)" EHOSTDOWN
 is 'the hosts of living ranks must stay' "$(set_ hosts b:2 c:2)" EINVAL
 is 'with room for them' "$(set_ hosts a:1 c:2)" EINVAL

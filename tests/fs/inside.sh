@@ -92,9 +92,27 @@ inside 'write of the other one' "all_ways(G + '/rank1/vars/x', '5')" "$yes"
 is 'it is there' "$(cat "$G/rank1/vars/x")" 5
 inside 'write of own variable' "all_ways(G + '/rank0/vars/x', '6')" "$no"
 said 'EDEADLK .*rank0/vars/x.* rank 0 would wait for its own running cell.*O_NONBLOCK'
+is 'what was refused is not done later' "$(value x)" 0
 inside 'write on all ranks' "all_ways(G + '/vars/x', '7')" "$no"
+is 'it is not done later, either' "$(value x) $(value x 1)" '0 5'
 inside 'it can be queued' "all_ways(G + '/rank0/vars/x', '8', os.O_NONBLOCK)" "$yes"
 is 'and comes after the cell' "$(cell 'pass'; cat "$G/rank0/vars/x")" 8
+mkfifo "$T/gate"
+cell "def refused_then_closed():
+    fd = os.open(G + '/rank0/vars/x', os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, b'9')
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        threading.Thread(target=lambda: (open('$T/gate').read(), os.close(fd))).start()
+        return errno.errorcode[e.errno].replace('EDEADLOCK', 'EDEADLK')
+" "$G/rank0/cell"
+inside 'fsync of own variable' 'refused_then_closed()' EDEADLK
+echo >"$T/gate"
+has_nine() {
+	[ "$(cat "$G/rank0/vars/x")" = 9 ]
+}
+until_true has_nine # a close after the cell pushes what fsync could not
 inside 'rm is queued' "os.unlink(G + '/rank0/vars/x') or 'ok'" ok
 is 'and done after the cell' "$(value "'x' in globals()")" False
 

@@ -94,18 +94,18 @@ def cells(n):
 cells(300)
 last = int(os.readlink(G + "/cells/last"))
 def check(names):
-    want = {str(old), "last", *(str(i) for i in range(last - 198, last + 1))}
+    want = {str(old), "last", *(str(i) for i in range(last - 199, last + 1))}
     assert set(names) - {".", ".."} == want, (sorted(set(names) ^ want))
 check(os.listdir(G + "/cells"))
-assert os.path.isdir(f"{G}/cells/{old}") and os.path.isdir(f"{G}/cells/{last - 198}")
-assert not os.path.exists(f"{G}/cells/{last - 199}") and not os.path.exists(f"{G}/cells/{last + 1}")
+assert os.path.isdir(f"{G}/cells/{old}") and os.path.isdir(f"{G}/cells/{last - 199}")
+assert not os.path.exists(f"{G}/cells/{last - 200}") and not os.path.exists(f"{G}/cells/{last + 1}")
 d = libc.opendir((G + "/cells").encode())
 begin = read(d, 150)
 cells(100)
 names = begin + read(d)
 libc.closedir(d)
 last += 100
-assert len(names) == len(set(names)) and {str(i) for i in range(last - 198, last - 99)} <= set(names), names
+assert len(names) == len(set(names)) and {str(i) for i in range(last - 199, last - 99)} <= set(names), names
 check(os.listdir(G + "/cells"))
 os.close(os.open(G + "/../../end", os.O_CREAT | os.O_WRONLY))
 assert "state ok" in open(f"{G}/cells/{old}/wait").read()

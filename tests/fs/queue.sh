@@ -53,3 +53,42 @@ is 'interrupt of a queued one' "$(errno write "$G/cells/$dropped/ctl" $'interrup
 like 'it is dropped' "$(wait_cell "$dropped")" 'errno (EINTR|ECANCELED)'
 echo >"$T/gate"
 like 'the running one is not touched' "$(wait_cell "$running")" 'state ok'
+
+# what is dropped does not begin in between: rank 1 is idle and would run its own cell
+submit "open('$T/gate').read()" "$G/cell.0"
+running=$n
+submit 'pass'
+submit 'ran = 1' "$G/rank1/cell"
+dropped=$n
+echo cancel >"$G/ctl"
+like 'a cell of an idle rank, behind one of all ranks' "$(wait_cell "$dropped")" 'errno ECANCELED'
+is 'it never ran' "$(errno read "$G/rank1/vars/ran")" ENOENT
+echo >"$T/gate"
+like 'what ran beside it goes on' "$(wait_cell "$running")" 'state ok'
+
+# a removal that a rank has done already is done on all
+for verb in rm reset; do
+	cell 'x = 1'
+	submit "open('$T/gate').read()" "$G/cell.0"
+	running=$n
+	case $verb in
+	rm) rm "$G/vars/x" ;;
+	reset) is 'reset is queued' "$(errno nonblock "$G/ctl" $'reset\n')" 0 ;;
+	esac
+	is "$verb: rank 1 has done it" "$(value "'x' in globals()" 1)" False
+	echo cancel >"$G/ctl"
+	echo >"$T/gate"
+	like "$verb: the running cell goes on" "$(wait_cell "$running")" 'state ok'
+	is "$verb: rank 0 does it after its cell" "$(value "'x' in globals()" 0)" False
+done
+
+# a removal that has begun nowhere is dropped
+cell 'x = 1'
+submit "open(['$T/ab', '$T/ba'][rank]).read()"
+running=$n
+rm "$G/vars/x"
+echo cancel >"$G/ctl"
+echo >"$T/ab"
+echo >"$T/ba"
+like 'the cell of all ranks goes on' "$(wait_cell "$running")" 'state ok'
+is 'x is kept' "$(cat "$G"/rank?/vars/x | xargs)" '1 1'

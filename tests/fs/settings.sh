@@ -19,6 +19,20 @@ exec 5<"$G/cells/5/source"
 cell 'x = 7'
 is 'an open one' "$(cat <&5)" 'x = 5'
 exec 5<&-
+# cells that run or wait do not push out those that have ended
+mkfifo "$T/gate"
+set_ history 1
+submit "open('$T/gate').read()" "$G/cell.0"
+running=$n
+submit 'pass' "$G/cell.0"
+is 'a failure beside a running cell and a queued one' "$(errno write "$G/rank1/cell" '1 / 0')" EREMOTEIO
+like 'its traceback is kept' "$(cat "$G/traceback")" 'ZeroDivisionError'
+is 'the last that ended, and what has not ended' "$(ls -v "$G/cells" | xargs)" "$running $n $((n + 1)) last"
+echo >"$T/gate"
+only_the_last() {
+	[ "$(ls "$G/cells" | xargs)" = "$((n + 1)) last" ]
+}
+until_true only_the_last # once they have ended, too
 set_ history 200
 
 # spool: this much of each stream is kept; dropped output is reported

@@ -6,6 +6,7 @@
 #include "check.h"
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +69,24 @@ test_wishes(void)
 	CHECK(client_wish(0) == CLIENT_DYING);
 }
 
+/* Without a descriptor nothing is known of a client, which need not be gone. */
+static void
+test_no_descriptors(void)
+{
+	struct rlimit before, none;
+	enum client_wish wish;
+	pid_t pid = client();
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = before;
+	none.rlim_cur = 0;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	wish = client_wish(pid);
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK(wish == CLIENT_STOP);
+	CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+}
+
 /* A process that lives, one that was killed but not yet reaped, one that exited by itself, and one
  * that no longer exists. */
 static void
@@ -124,6 +143,7 @@ main(void)
 {
 	test_sftp();
 	test_wishes();
+	test_no_descriptors();
 	test_fates();
 	test_who();
 	return CHECK_DONE();

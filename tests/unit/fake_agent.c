@@ -25,6 +25,7 @@ static TAILQ_HEAD(, fake_msg) sent = TAILQ_HEAD_INITIALIZER(sent);
 static int rank_of_slot[SLOTS], slot_of_rank[MAX_RANKS];
 static unsigned moves; /* counts events, to detect that there are none */
 static uint64_t passed_ns;
+static time_t set_back_s; /* by so much the wall clock is behind the monotonic one */
 static char state_dir[] = "/tmp/ddip-unit.XXXXXX";
 static int agent_end = -1; /* of the socket pair, until it becomes a connection */
 
@@ -34,7 +35,8 @@ int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
 	passed_ns++;
-	*t = (struct timespec){.tv_sec = 1000000 + (time_t)(passed_ns / 1000000000),
+	*t = (struct timespec){.tv_sec = 1000000 + (time_t)(passed_ns / 1000000000) -
+					 (clock == CLOCK_REALTIME ? set_back_s : 0),
 	    .tv_nsec = (long)(passed_ns % 1000000000)};
 	return 0;
 }
@@ -160,6 +162,12 @@ fake_pass(double seconds)
 		passed_ns = MIN(passed_ns + STEP_NS, end);
 		fake_step();
 	}
+}
+
+void
+fake_set_back(long seconds)
+{
+	set_back_s += seconds;
 }
 
 struct group *

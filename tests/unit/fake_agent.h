@@ -41,6 +41,8 @@ void fake_end(void);
 void fake_step(void);
 /* Lets time pass: timers that become due fire, each at its time. */
 void fake_pass(double seconds);
+/* Sets the wall clock back. */
+void fake_set_back(long seconds);
 
 /* Takes the first message of this type to this rank that was not taken yet; NULL if there is none.
  * Valid until fake_end. */

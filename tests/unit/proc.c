@@ -56,6 +56,22 @@ test_children(void)
 	CHECK(waitpid(pid, NULL, 0) == pid);
 	CHECK(proc_status(pid, &s) == -ENOENT);
 	CHECK(proc_parent(pid) == 0);
+	CHECK(proc_has_ended(pid));
+}
+
+/* A process that cannot be looked at has not ended. */
+static void
+test_no_descriptors(void)
+{
+	struct rlimit before, none;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = before;
+	none.rlim_cur = 0;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	CHECK(!proc_has_ended(getpid()));
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK(!proc_has_ended(getpid()));
 }
 
 /* A child that a signal ended, and one that exited, before they are reaped. */
@@ -221,6 +237,7 @@ main(void)
 	test_close_from();
 	test_ourselves();
 	test_children();
+	test_no_descriptors();
 	test_exit_signal();
 	test_writes();
 	test_identity();

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const int zero[] = {0}, one[] = {1};
@@ -227,6 +228,25 @@ test_death(void)
 	fake_end();
 }
 
+/* How long a cell takes does not depend on the wall clock. */
+static void
+test_seconds(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+	struct buf text = {0};
+	const char *seconds;
+
+	fake_pass(2);
+	fake_set_back(3600);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	cell_status(c, &text);
+	seconds = strstr(text.p, "\nseconds ");
+	CHECK(seconds && atof(seconds + strlen("\nseconds ")) >= 2);
+	buf_free(&text);
+	fake_end();
+}
+
 int
 main(void)
 {
@@ -236,5 +256,6 @@ main(void)
 	test_push();
 	test_move();
 	test_death();
+	test_seconds();
 	return CHECK_DONE();
 }
