@@ -136,14 +136,27 @@ drop(struct cell *c)
 	cell_unref(c);
 }
 
+/* The cell that ended last, or NULL. */
+static struct cell *
+last_ended(struct group *g)
+{
+	struct cell *c;
+
+	TAILQ_FOREACH_REVERSE (c, &g->history.cells, cell_list, link)
+		if (c->w->done)
+			break;
+	return c;
+}
+
 void
 cell_prune(struct group *g)
 {
+	const struct cell *newest = last_ended(g);
 	struct cell *c, *next;
 
 	for (c = TAILQ_FIRST(&g->history.cells); c && g->history.ended > g->set.history; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (c->w->done)
+		if (c->w->done && c != newest && c->number != g->history.last)
 			drop(c);
 	}
 }
@@ -167,6 +180,9 @@ cell_ended(struct task *w)
 	struct group *g = w->g;
 	char what[32];
 
+	/* behind those that ended before */
+	TAILQ_REMOVE(&g->history.cells, c, link);
+	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	g->history.ended++;
 	snprintf(what, sizeof(what), "cell %d", c->number);
 	if (w->err.no)

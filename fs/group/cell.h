@@ -15,7 +15,8 @@ struct cell *cell_after(struct group *g, int number);
 struct cell *cell_ref(struct cell *c);
 void cell_unref(struct cell *c);
 struct subtask *cell_subtask(const struct cell *c, int rank); /* NULL: not one of its ranks */
-/* Drops the oldest ended cells beyond the setting `history`. */
+/* Drops the cells that ended first, beyond the setting `history`; never the one that ended last,
+ * nor the last one that was submitted. */
 void cell_prune(struct group *g);
 void cell_drop_all(struct group *g);
 /* The contents of the files under cells/N. */

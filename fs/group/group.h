@@ -168,7 +168,7 @@ struct group_journal {
 
 /* The history of cells (cell.c). */
 struct group_history {
-	TAILQ_HEAD(cell_list, cell) cells;
+	TAILQ_HEAD(cell_list, cell) cells; /* those that have ended: in the order of their ends */
 	int last, ended;     /* the highest number; how many of the cells have ended */
 	struct cell **index; /* the same cells by number, from index_first up to index_end */
 	size_t index_first, index_end, index_room;

@@ -12,9 +12,7 @@
 #include "group/task_send.h"
 #include "host/agent.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
@@ -189,11 +187,9 @@ subtask_over(struct subtask *j, const struct err *e)
 	struct group *g = k->g;
 
 	TAILQ_REMOVE(&k->queue, j, link);
-	/* its rank cannot say any more where its output ends */
-	if (j->begun && !j->ended) {
-		j->end = output_now(k);
-		j->ended = true;
-	}
+	if (j->begun && !j->ended)
+		j->end = output_now(k); /* its rank cannot say any more where its output ends */
+	j->ended |= j->begun;
 	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
 	j->no = e->no;

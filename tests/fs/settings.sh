@@ -29,10 +29,10 @@ is 'a failure beside a running cell and a queued one' "$(errno write "$G/rank1/c
 like 'its traceback is kept' "$(cat "$G/traceback")" 'ZeroDivisionError'
 is 'the last that ended, and what has not ended' "$(ls -v "$G/cells" | xargs)" "$running $n $((n + 1)) last"
 echo >"$T/gate"
-only_the_last() {
-	[ "$(ls "$G/cells" | xargs)" = "$((n + 1)) last" ]
+the_last_ones() {
+	[ "$(ls -v "$G/cells" | xargs)" = "$n $((n + 1)) last" ]
 }
-until_true only_the_last # once they have ended, too
+until_true the_last_ones # the one that ended last, and the last cell
 set_ history 200
 
 # spool: this much of each stream is kept; dropped output is reported
