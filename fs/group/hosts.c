@@ -59,7 +59,8 @@ void
 hosts_free(struct group *g)
 {
 	loop_timer_del(g->hosts.timer);
-	/* the end of an agent is told to those who read the list: it stays whole until all have ended */
+	/* the end of an agent is told to those who read the list: it stays whole until all have
+	 * ended */
 	for (int i = 0; i < g->hosts.n; i++)
 		close_agent(g->hosts.list[i]);
 	for (int i = 0; i < g->hosts.n; i++)
