@@ -471,12 +471,12 @@ waiter_interrupted(struct req *r, enum interrupt how)
 {
 	struct task *w = r->waits_for;
 
-	if (how == STOP_WORK) {
+	if (how == STOP_WORK && !task_must_begin(w)) {
 		task_interrupt(w);
 		return;
 	}
 	TAILQ_REMOVE(&w->waiters, r, link);
-	req_done(r, 0);
+	req_done(r, how == STOP_WORK ? -EINTR : 0);
 }
 
 int
@@ -490,7 +490,7 @@ task_wait(struct task *w, struct req *r)
 void
 task_interrupt(struct task *w)
 {
-	if (w->done)
+	if (w->done || task_must_begin(w))
 		return;
 	if (task_cancel(w, EINTR, "interrupted while it was queued"))
 		return;

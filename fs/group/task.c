@@ -96,6 +96,15 @@ task_must_end(const struct task *w)
 	       w->g->life.state == G_READY && !w->g->hosts.lacking;
 }
 
+bool
+task_must_begin(const struct task *w)
+{
+	for (int i = 0; i < w->n; i++)
+		if (w->subtasks[i].state == SUBTASK_QUEUED)
+			return task_must_end(w);
+	return false;
+}
+
 void
 task_close_fds(struct task *w)
 {

@@ -116,6 +116,8 @@ bool task_in_two_steps(const struct task *w);
 /* Must it be done on all its ranks? A removal or a reset cannot be undone: once it has begun, only
  * the end of its group stops it. */
 bool task_must_end(const struct task *w);
+/* Is it yet to begin on a rank, where it must be done? Then it cannot be interrupted. */
+bool task_must_begin(const struct task *w);
 void task_close_fds(struct task *w);
 void task_stop_timers(struct task *w);
 /* It is done: answers those who wait for it. */

@@ -82,6 +82,22 @@ for verb in rm reset; do
 	is "$verb: rank 0 does it after its cell" "$(value "'x' in globals()" 0)" False
 done
 
+# also if the one who waits for it is interrupted, who does not wait longer
+cell 'x = 1'
+submit "open('$T/gate').read()" "$G/cell.0"
+running=$n
+env --default-signal=INT cp /dev/stdin "$G/ctl" <<<reset 2>"$T/out" &
+pid=$!
+is_reset() {
+	[ ! -e "$G/rank1/vars/x" ]
+}
+until_true is_reset
+kill -INT "$pid"
+wait "$pid" && bad 'the reset was not interrupted'
+echo >"$T/gate"
+like 'the cell that ran goes on' "$(wait_cell "$running")" 'state ok'
+is 'the reset is done on rank 0, too' "$(value "'x' in globals()" 0)" False
+
 # a removal that has begun nowhere is dropped
 cell 'x = 1'
 submit "open(['$T/ab', '$T/ba'][rank]).read()"
