@@ -254,7 +254,8 @@ def _alone_at(path):
 
     Where there can be no such file, it keeps nobody.
     """
-    name = f"{os.path.realpath(path)}.lock"
+    folder, base = os.path.split(os.path.realpath(path))
+    name = os.path.join(folder, f".{base}.ddip-lock")
     try:
         fd = _lock(name)
     except OSError:

@@ -65,22 +65,32 @@ def connect(path):
     """
     folder, name = os.path.split(os.path.abspath(path))
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    sock = None
     try:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.connect(f"/proc/self/fd/{fd}/{name}")
-        except BaseException:
-            sock.close()
-            raise
+        place = f"/proc/self/fd/{fd}/{name}"
+        owner = os.stat(place).st_uid
+        if owner == os.geteuid():  # where others listen, connect(2) may never return
+            sock = _connected(place)
+            owner = _peer(sock)[1]
     except OSError as e:
         raise OSError(e.errno, os.strerror(e.errno or errno.EIO), path) from None
     finally:
         os.close(fd)
-    owner = _peer(sock)[1]
     if owner != os.geteuid():  # as the daemon treats its clients
-        sock.close()
+        if sock is not None:
+            sock.close()
         text = f"it is served by another user: {_user_name(owner)}"
         raise PermissionError(errno.EACCES, text, path)
+    return sock
+
+
+def _connected(place):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(place)
+    except BaseException:
+        sock.close()
+        raise
     return sock
 
 

@@ -2,8 +2,8 @@
 # scripts/setup makes the virtual environment: `make test` takes it along when it is interrupted, two of them take turns.
 . "$(dirname "$0")/../lib.sh"
 
-unset PYTHON
-export TOOLS="$T" PIP_NO_INDEX=1
+unset PYTHON "${!PIP_@}"
+export TOOLS="$T" PIP_NO_INDEX=1 PIP_CONFIG_FILE=/dev/null
 mkdir -p "$T/tree" "$T/stubs"
 cp -a "$ROOT/Makefile" "$ROOT/scripts" "$T/tree"
 cd "$T/tree" || exit
@@ -71,6 +71,10 @@ repairs() {
 	ok .venv/bin/python -m pip --version >"$T/out"
 }
 python3 -m venv --without-pip .venv
+scripts/setup >"$T/out" 2>&1 && bad 'it used an environment without pip'
+like "the user's own is left alone" "$(cat "$T/out")" '.venv has no pip, and was not made here'
+[ ! -e .venv/bin/pip ] || bad "the user's own was changed"
+echo 'not complete' >.venv/.setup # as setup begins
 repairs 'interrupted before pip was there'
 rm -r .venv/lib/python3*/site-packages/pip/_internal/cli
 repairs 'interrupted in the middle of pip'

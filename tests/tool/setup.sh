@@ -27,6 +27,7 @@ said=$(PATH=$T/stubs:$T/bin PYTHON=$TORCH_PYTHON $setup 2>&1) && bad 'it succeed
 like 'it names what it could not install' "$said" 'apt-get install .*fuse3'
 like 'it asked apt-get for it' "$(cat "$T/called")" 'install .*fuse3'
 
+unset http_proxy HTTP_PROXY https_proxy HTTPS_PROXY no_proxy NO_PROXY
 # sudo, which an ordinary user needs, drops the environment: what it says of proxies is passed on
 printf '#!/bin/sh\necho 1000\n' >"$T/stubs/id"
 chmod +x "$T/stubs/id"
