@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""A rank survives what user code leaves in it: the next cell runs, and finds its variables."""
+
+import os
+import signal
+import sys
+
+import wire
+from wire import Agent, same, until
+
+OK, RAISED = 0, 1
+HANDLER = """
+import signal
+kept = 7
+def stray(*args): raise TimeoutError("stray")
+signal.signal(signal.SIGUSR1, stray)
+"""
+# as if a signal had come while the engine sends the outcome of a cell, or makes it
+IN_SEND = """
+from ddip_engine import rank as engine
+send = engine._send
+def late(*args):
+    engine._send = send
+    {}
+engine._send = late
+"""
+IN_TABLE = """
+from ddip_engine import table
+text = table.text
+def late(*args):
+    table.text = text
+    raise TimeoutError("late")
+table.text = late
+"""
+
+
+def check_next(a):
+    """The rank has its variables, and each request got one answer."""
+    r, _, _ = a.run(0, "kept")
+    same((r.outcome, r.value), (OK, b"7"))
+    same([m for m in a.seen if m.name in ("Nexit", "Rerror")], [])
+
+
+def test_a_signal_handler_raises():
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, HANDLER)[0].outcome, OK)
+        for count in (1, 2):
+            a.send("Nsignal", 0, signal.SIGUSR1, 0)
+            until(lambda n=count: a.spool(0, "stderr").count(b"TimeoutError: stray") == n,
+                  what="its traceback")  # fmt: skip
+            check_next(a)
+        assert b"in stray" in a.spool(0, "stderr"), a.spool(0, "stderr")
+        r, _, _ = a.run(0, IN_SEND.format("send(*args); raise TimeoutError('late')"))
+        same(r.outcome, OK)
+        check_next(a)
+        r, _, _ = a.run(0, IN_TABLE)
+        same((r.outcome, r.error), (RAISED, "TimeoutError: late"))
+        assert b"ddip_engine" not in r.traceback and b"in late" in r.traceback, r.traceback
+        check_next(a)
+
+
+def test_a_signal_handler_exits():
+    """As in any process."""
+    with Agent() as a:
+        a.spawn(0)
+        source = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *args: sys.exit(3))"
+        same(a.run(0, source)[0].outcome, OK)
+        a.send("Nsignal", 0, signal.SIGUSR1, 0)
+        same(os.waitstatus_to_exitcode(a.wait("Nexit").status), 3)
+
+
+def test_threads_cannot_be_looked_at():
+    """Before a destroyed group is released: one has just ended, or there are no descriptors."""
+    for cannot in (
+        "def gone(*args, **how): raise ProcessLookupError\ndist.open = gone",
+        "import resource; limit = resource.RLIMIT_NOFILE\n"
+        "resource.setrlimit(limit, (3, resource.getrlimit(limit)[1]))",
+    ):
+        with Agent() as a:
+            a.spawn(0)
+            source = "from ddip_engine import dist; dist._retired_groups.append((0.0, 'a group'))"
+            same(a.run(0, f"kept = 7\n{source}\n{cannot}")[0].outcome, OK)
+            check_next(a)
+            same(a.spool(0, "stderr"), b"")
+
+
+if __name__ == "__main__":
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))
