@@ -8,7 +8,7 @@ import sys
 import wire
 from wire import Agent, same, until
 
-OK, RAISED = 0, 1
+OK, RAISED, INTERRUPTED = range(3)
 HANDLER = """
 import signal
 kept = 7
@@ -83,6 +83,30 @@ def test_threads_cannot_be_looked_at():
             same(a.run(0, f"kept = 7\n{source}\n{cannot}")[0].outcome, OK)
             check_next(a)
             same(a.spool(0, "stderr"), b"")
+
+
+FROZEN = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class Frozen(KeyboardInterrupt if {} else Exception):
+    where: list
+raise Frozen([1])
+"""
+
+
+def test_an_exception_cannot_be_changed():
+    """As a frozen dataclass cannot: the user's error is the one that is told."""
+    for python in (wire.PYTHON, sys.executable):
+        with Agent(python) as a:
+            a.spawn(0)
+            for interrupts, outcome in ((False, RAISED), (True, INTERRUPTED)):
+                source = FROZEN.format(interrupts)
+                r, _, _ = a.run(0, source)
+                same((r.outcome, r.error), (outcome, "Frozen: [1]"))
+                assert b"line 6" in r.traceback and b"ddip_engine" not in r.traceback, r.traceback
+                at_exit = "import atexit; atexit.register(print, 'at exit')"
+                r, out, _ = a.run(0, f'# ddip run: {{"argv": ["-"]}}\n{at_exit}{source}')
+                same((r.outcome, r.error, out), (outcome, "Frozen: [1]", b"at exit\n"))
 
 
 if __name__ == "__main__":
