@@ -348,6 +348,9 @@ def _end_threads(around):
     main = threading.main_thread()
     main.is_alive = lambda: False  # some threads wait for that
     try:
+        processes = sys.modules.get("concurrent.futures.process")
+        if processes is not None:
+            _end_process_pools(processes, around)
         pools = sys.modules.get("concurrent.futures.thread")
         if pools is not None:
             _end_pools(pools, around)
@@ -373,6 +376,15 @@ def _end_pools(pools, around):
             thread.join()
     finally:
         pools._shutdown = False
+
+
+def _end_process_pools(pools, around):
+    """Lets their processes and threads end when their work is done. Does not wait: an interrupt of
+    a later wait need not be repeated for these."""
+    for thread in list(pools._threads_wakeups):
+        executor = thread.executor_reference()
+        if thread not in around.threads and executor is not None:
+            executor.shutdown(wait=False)
 
 
 def _end_functions(around):
