@@ -193,7 +193,7 @@ def _decode(source):
     try:
         coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(coding).removeprefix(_BOM)
-    except (SyntaxError, UnicodeDecodeError) as e:
+    except (SyntaxError, LookupError, UnicodeError) as e:  # a LookupError: no coding of texts
         try:  # the "cookie" may just be a comment in a UTF-8 cell
             return source.decode("utf-8").removeprefix(_BOM)
         except UnicodeDecodeError:

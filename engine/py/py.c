@@ -10,8 +10,7 @@
 
 PyMODINIT_FUNC PyInit__ddip(void);
 
-/* The replies that this thread has sent. A signal handler of the user's may raise just after one.
- */
+/* How many this thread has sent: a signal handler of the user's may raise just after one. */
 static __thread unsigned long replies;
 
 /* Returns the next message of a queue as a tuple, None at the end. */

@@ -109,5 +109,14 @@ def test_an_exception_cannot_be_changed():
                 same((r.outcome, r.error, out), (outcome, "Frozen: [1]", b"at exit\n"))
 
 
+def test_a_comment_names_a_coding():
+    """One that Python knows, but that no text has."""
+    with Agent() as a:
+        a.spawn(0)
+        for name in ("hex", "rot13", "base64", "zlib", "undefined", "punycode", "idna", "mbcs"):
+            r, _, _ = a.run(0, f"# coding: {name}\n'é' + '..' + {'x' * 64!r}")
+            same((r.outcome, r.value.decode()), (OK, repr("é.." + "x" * 64)))
+
+
 if __name__ == "__main__":
     sys.exit(wire.run_tests(globals(), sys.argv[1:]))
