@@ -156,6 +156,9 @@ def execute(number, source):
         cell = cells.Cell(number, source)
     except SyntaxError as e:
         return (SYNTAX, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
+    except OSError as e:  # a relative path, while this process's directory does not exist
+        streams.display("error", **cells.describe(e.with_traceback(None)))
+        return (RAISED, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
     ended = _run(cell)
     try:
         return _outcome(cell, ended, started)

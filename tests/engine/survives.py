@@ -24,6 +24,7 @@ def late(*args):
     {}
 engine._send = late
 """
+GONE = "FileNotFoundError: [Errno 2] No such file or directory"
 IN_TABLE = """
 from ddip_engine import table
 text = table.text
@@ -116,6 +117,19 @@ def test_a_comment_names_a_coding():
         for name in ("hex", "rot13", "base64", "zlib", "undefined", "punycode", "idna", "mbcs"):
             r, _, _ = a.run(0, f"# coding: {name}\n'é' + '..' + {'x' * 64!r}")
             same((r.outcome, r.value.decode()), (OK, repr("é.." + "x" * 64)))
+
+
+def test_the_directory_is_gone():
+    """A path is relative to it: the cell fails, and says why."""
+    with Agent() as a:
+        a.spawn(0)
+        a.run(0, "import os, tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())")
+        for first in ("# ddip: file.py", '# ddip run: {"argv": ["-"]}'):
+            r, _, _ = a.run(0, f"{first}\n1")
+            same(r.outcome, RAISED)
+            same((r.error, r.traceback.decode()), (GONE, f"{GONE}\n"))
+            assert a.spool(0, "display").endswith(b'"rank": 0}\n'), a.spool(0, "display")
+        same(a.run(0, "# ddip: /file.py\n__file__")[0].value, b"'/file.py'")
 
 
 if __name__ == "__main__":
