@@ -36,5 +36,36 @@ def test_pools_of_processes():
         a.run(0, "own.shutdown()")
 
 
+AT_EXIT = """
+import atexit, multiprocessing.util, sys, weakref
+class Thing: pass
+def fails(what): raise ValueError(what)
+things = Thing(), Thing()
+for number, thing in enumerate(things):
+    weakref.finalize(thing, fails, f"weak {number}")
+    multiprocessing.util.Finalize(thing, fails, (f"multi {number}",), exitpriority=1)
+atexit.register(print, "first")
+atexit.register(sys.exit, 3)
+atexit.register(fails, "function")
+"""
+WAITS = "atexit.register(lambda: (print('waits', flush=True), input()))"
+
+
+def test_what_runs_at_exit_fails():
+    """As in Python, all of it runs, and the status is the program's own."""
+    with Agent() as a:
+        a.spawn(0)
+        for more in ("", WAITS):
+            tag = a.ask("Trun", 0, 5, 1, f"{PROGRAM}{AT_EXIT}{more}", mark=True)
+            if more:
+                a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
+                a.send("Nintr", 0, 5)
+            r, out, err = a.finish(0, tag)
+            want = (INTERRUPTED, b"waits\nfirst\n") if more else (OK, b"first\n")
+            same((r.outcome, out), want)
+            for line in ("SystemExit: 3", "function", "weak 0", "weak 1", "multi 0", "multi 1"):
+                assert err.decode().count(f"{line}\n") == 1, (line, err.decode())
+
+
 if __name__ == "__main__":
     sys.exit(wire.run_tests(globals(), sys.argv[1:]))
