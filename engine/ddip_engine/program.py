@@ -111,6 +111,7 @@ class _Surroundings:
         self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
         self.hooks = {name: getattr(sys, name) for name in _HOOKS}
         self.streams = streams.current()
+        self.descriptors = streams.descriptors()
         self.umask = _umask()
         self.timers = [each for each in program_end.TIMERS if signal.getitimer(each) != (0, 0)]
         self.shell = None  # IPython's, while it is hidden
@@ -182,6 +183,7 @@ def _enter(around):
 def _leave(around):
     dist.unhide_default(around.group)
     shell.unhide(around.shell)
+    streams.restore_descriptors(around.descriptors)
     streams.restore(around.streams)
     streams.end_program()
     os.umask(around.umask)
