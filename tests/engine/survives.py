@@ -97,7 +97,7 @@ raise Frozen([1])
 
 def test_an_exception_cannot_be_changed():
     """As a frozen dataclass cannot: the user's error is the one that is told."""
-    for python in (wire.PYTHON, sys.executable):
+    for python in (wire.PYTHON, "/usr/bin/python3"):
         with Agent(python) as a:
             a.spawn(0)
             for interrupts, outcome in ((False, RAISED), (True, INTERRUPTED)):
@@ -130,6 +130,19 @@ def test_the_directory_is_gone():
             same((r.error, r.traceback.decode()), (GONE, f"{GONE}\n"))
             assert a.spool(0, "display").endswith(b'"rank": 0}\n'), a.spool(0, "display")
         same(a.run(0, "# ddip: /file.py\n__file__")[0].value, b"'/file.py'")
+
+
+def test_a_repr_raises():
+    """It is the cell's error in its stream, too."""
+    for python in (wire.PYTHON, "/usr/bin/python3"):
+        with Agent(python) as a:
+            a.spawn(0)
+            r, _, _ = a.run(0, "class Bad:\n    def __repr__(self): return 1 / 0\nBad()")
+            same((r.outcome, r.error), (RAISED, "ZeroDivisionError: division by zero"))
+            assert b"line 2, in __repr__" in r.traceback, r.traceback
+            shown = [line for line in a.spool(0, "display").splitlines() if b'"error"' in line]
+            same(len(shown), 1)
+            assert b"ZeroDivisionError" in shown[0], shown
 
 
 if __name__ == "__main__":
