@@ -145,5 +145,27 @@ def test_a_repr_raises():
             assert b"ZeroDivisionError" in shown[0], shown
 
 
+def test_no_thread_can_be_started():
+    """For the wait of an interrupt until an import is done: it is raised at once."""
+    with Agent() as a:
+        a.spawn(0)
+        with open(os.path.join(a.dir, "slow.py"), "w", encoding="utf-8") as f:
+            f.write("import time\nprint('imports', flush=True)\ntime.sleep(1000)\n")
+        source = f"""
+import sys
+sys.path.insert(0, {a.dir!r})
+from ddip_engine import imports
+def refused(*args): raise RuntimeError("can't start new thread")
+imports.start_new_thread = refused
+kept = 7
+import slow"""
+        tag = a.ask("Trun", 0, 3, 1, source, mark=True)
+        until(lambda: a.spool(0, "stdout") == b"imports\n", what="the import")
+        a.send("Nintr", 0, 3)
+        r, _, _ = a.finish(0, tag)
+        same((r.outcome, r.error), (INTERRUPTED, "KeyboardInterrupt"))
+        check_next(a)
+
+
 if __name__ == "__main__":
     sys.exit(wire.run_tests(globals(), sys.argv[1:]))
