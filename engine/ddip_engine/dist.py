@@ -95,8 +95,8 @@ def _init_process_group(*args, **kwargs):
     call.apply_defaults()
     asked = call.arguments
     unhide_default(_hidden)
-    _ddip.collective("init_process_group")
     try:
+        _ddip.collective("init_process_group")
         if c10d.GroupMember.WORLD is not None and _adopted_in != state.cell:
             if _compatible(asked):
                 _adopt(asked)

@@ -167,5 +167,34 @@ import slow"""
         check_next(a)
 
 
+COLLECTIVE = """
+import _ddip, types
+from ddip_engine import collectives
+real, told = _ddip.collective, []
+def interrupted(name):
+    real(name)
+    told.append(name)
+    if name:
+        raise KeyboardInterrupt
+_ddip.collective = interrupted
+collectives.c10d = types.SimpleNamespace(GroupMember=types.SimpleNamespace(WORLD=1))
+class Model:
+    def forward(self): return 1
+collectives._mark(Model, "forward", "forward")
+for function in (collectives._counted(Model().forward, "barrier"), Model().forward):
+    try:
+        function()
+    except KeyboardInterrupt:
+        pass
+told"""
+
+
+def test_an_interrupt_as_a_collective_begins():
+    """The rank is in none afterwards."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, COLLECTIVE)[0].value, b"['barrier', None, 'forward', None]")
+
+
 if __name__ == "__main__":
     sys.exit(wire.run_tests(globals(), sys.argv[1:]))
