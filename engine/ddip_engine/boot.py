@@ -128,10 +128,11 @@ def _preload(phases, name):
 
 def _prepare(phases):
     """Does once what every rank would do first: wraps torch and makes the shell."""
-    from ddip_engine import dist, rank, shell
+    from ddip_engine import dist, rank, repair, shell
 
     assert rank  # imported for the children
     phases.text += dist.install()
+    repair.install()
     if "IPython" in sys.modules:
         phases.measure("ipython_shell_ms", shell.make)
 

@@ -22,6 +22,9 @@ _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
 _NOTE_BYTES = 64  # of these, reserved for the note that says so
 _END_BYTES = _TOLD_BYTES // 2  # of these, reserved for a traceback's end, which matters most
+# A user's class may refuse assignments, as a frozen dataclass does.
+_set_traceback = BaseException.__traceback__.__set__
+_suppress_context = BaseException.__suppress_context__.__set__
 _FORM = '# ddip run: {"argv": [FILE, ARG…], "module": NAME or null, "cwd": DIR, "env": {…}}'
 
 
@@ -190,7 +193,7 @@ def _decode(source):
     try:
         coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(coding).removeprefix(_BOM)
-    except (SyntaxError, UnicodeDecodeError) as e:
+    except (SyntaxError, LookupError, UnicodeError) as e:  # a LookupError: no coding of texts
         try:  # the "cookie" may just be a comment in a UTF-8 cell
             return source.decode("utf-8").removeprefix(_BOM)
         except UnicodeDecodeError:
@@ -217,9 +220,9 @@ def trim(error, cell):
         if error is None or id(error) in seen:
             continue
         seen.add(id(error))
-        error.__traceback__ = _cut(error.__traceback__, cell)
+        _set_traceback(error, _cut(error.__traceback__, cell))
         if isinstance(error, KeyboardInterrupt):
-            error.__suppress_context__ = True  # its context is only the collective that it ended
+            _suppress_context(error, True)  # it is only the collective that it ended
         waiting += [error.__cause__, error.__context__]
         if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup (Python 3.11)
             waiting += [each for each in error.exceptions if isinstance(each, BaseException)]

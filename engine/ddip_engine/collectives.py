@@ -41,8 +41,8 @@ def _counted(function, name):
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
-        enter(name)
-        try:
+        try:  # first: an interrupt may be raised as soon as the rank is in it
+            enter(name)
             result = function(*args, **kwargs)
             group = _group_of(args, kwargs)
             if alike and (group is None or group is c10d.GroupMember.WORLD):
@@ -74,8 +74,8 @@ def _mark(owner, function, name):
     def marked(*args, **kwargs):
         if c10d.GroupMember.WORLD is None:
             return real(*args, **kwargs)
-        enter(name)
-        try:
+        try:  # first: an interrupt may be raised as soon as the rank is in it
+            enter(name)
             result = real(*args, **kwargs)
             revocable.used(None)
             return result

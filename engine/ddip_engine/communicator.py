@@ -63,8 +63,8 @@ def measure(name, count, repeats, to, source):
 
 def _call(name, function, *args):
     """Makes a call that all ranks make, recorded as a collective."""
-    _ddip.collective(sys.intern(name))
     try:
+        _ddip.collective(sys.intern(name))
         return _guarded(function, *args)
     finally:
         _ddip.collective(None)

@@ -95,8 +95,8 @@ def _init_process_group(*args, **kwargs):
     call.apply_defaults()
     asked = call.arguments
     unhide_default(_hidden)
-    _ddip.collective("init_process_group")
     try:
+        _ddip.collective("init_process_group")
         if c10d.GroupMember.WORLD is not None and _adopted_in != state.cell:
             if _compatible(asked):
                 _adopt(asked)
@@ -342,14 +342,14 @@ def idle():
 
 def _loops_busy():
     """True if a worker thread of gloo is running: it may want the GIL soon."""
-    for task in os.listdir("/proc/self/task"):
-        try:
+    try:
+        for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/stat", encoding="utf-8", errors="replace") as f:
                 name, _, rest = f.read().partition("(")[2].rpartition(")")
-        except FileNotFoundError:  # the thread has just exited
-            continue
-        if name.startswith("pt_gloo") and rest.split()[0] != "S":
-            return True
+            if name.startswith("pt_gloo") and rest.split()[0] != "S":
+                return True
+    except OSError:  # a thread has just exited, or there are no descriptors: asks again later
+        return True
     return False
 
 

@@ -5,6 +5,7 @@ next import finds those and fails, as long as the process lives. So an interrupt
 import in progress; if that takes too long, the submodules are dropped too.
 """
 
+import contextlib
 import sys
 import time
 
@@ -61,9 +62,10 @@ def put_off(frame, cell):
     global _waiting
     names = under_way(frame)
     if names and _waiting is None:
-        _waiting = _Interrupt(cell)
-        return True
-    if names and _waiting.is_early():
+        with contextlib.suppress(RuntimeError):  # no thread can be started to wait
+            _waiting = _Interrupt(cell)
+            return True
+    elif names and _waiting.is_early():
         _waiting.held = True
         return True
     _waiting = None

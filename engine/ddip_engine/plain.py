@@ -31,15 +31,13 @@ def run_cell(cell):
             cell.raise_held()
             for code in steps:
                 value = _evaluate(code)
+        return cells.Ended() if value is None else cells.Ended(value=_show(value, cell))
     except SystemExit as e:
         return cells.Ended(e)
     except BaseException as e:
         cells.trim(e, cell)
         streams.display("error", **cells.describe(e))
         return cells.Ended(e)
-    if value is None:
-        return cells.Ended()
-    return cells.Ended(value=_show(value, cell))
 
 
 def _explain(error, cell):

@@ -7,10 +7,7 @@ program changed in its surroundings is restored when it is done; its variables s
 
 import atexit
 import contextlib
-import gc
 import importlib
-import io
-import logging
 import os
 import re
 import runpy
@@ -18,20 +15,20 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 import weakref
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from ddip_engine import cell as cells
-from ddip_engine import colour, dist, shell, state, streams
+from ddip_engine import colour, dist, program_end, shell, state, streams
 
 _MAIN_NAMES = (
     "__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__", "__annotations__",
 )  # fmt: skip
 # These describe this host, and are not taken from the caller, who may be on another one.
 _OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
+# What their exit functions do for a program, program_end.py does; they stop the modules for good.
+_OF_PROCESS = ("weakref", "multiprocessing.util")
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alarm() is the first
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve, _real_execv = os.execve, os.execv
 _running = None  # the _Surroundings of the running program
@@ -42,13 +39,13 @@ def run_cell(cell):
     cell.in_code = False  # it has not begun
     ended = _execute(cell)
     _report(ended)
-    for step in _STEPS:
+    for step in program_end.STEPS:
         try:
             with cell.code():
                 cell.raise_held()  # the step may wait for threads without end
                 step(_running)
         except BaseException as e:  # like Python's own shutdown: reports it and continues
-            _complain("at the end of the program", e)
+            program_end.complain("at the end of the program", e)
             if isinstance(e, KeyboardInterrupt) and ended.error is None:
                 ended = cells.Ended(e)
     return ended
@@ -92,19 +89,11 @@ def _report(ended):
                 sys.excepthook(type(error), error, error.__traceback__)
             return
         except BaseException as e:  # then it is shown as usual
-            _complain("in sys.excepthook", e)
+            program_end.complain("in sys.excepthook", e)
     shown = cells.describe(error)
     if shell.available():
         shown["traceback"] = colour.render(error)
     streams.display("error", **shown)
-
-
-def _complain(where, error):
-    """Reports an exception that nothing can catch any more."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
-    print(
-        f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr or sys.__stderr__
-    )
 
 
 # ---- its surroundings
@@ -122,16 +111,17 @@ class _Surroundings:
         self.names = {name: names[name] for name in _MAIN_NAMES if name in names}
         self.hooks = {name: getattr(sys, name) for name in _HOOKS}
         self.streams = streams.current()
+        self.descriptors = streams.descriptors()
         self.umask = _umask()
-        self.timers = [each for each in _TIMERS if signal.getitimer(each) != (0, 0)]
+        self.timers = [each for each in program_end.TIMERS if signal.getitimer(each) != (0, 0)]
         self.shell = None  # IPython's, while it is hidden
         self.engine_names = {}  # the engine's in the namespace, while they are hidden
         self.group = None  # the engine's process group, while it is hidden
         self.at_exit = []  # (function, args, kwargs) that the program registered
         self.threads = set(threading.enumerate())
         self.finalizers = set(weakref.finalize._registry)
-        self.children = set(_children())
-        self.resources = set(_resources())
+        self.children = set(program_end.children())
+        self.resources = set(program_end.resources())
 
 
 def _directory():
@@ -193,6 +183,7 @@ def _enter(around):
 def _leave(around):
     dist.unhide_default(around.group)
     shell.unhide(around.shell)
+    streams.restore_descriptors(around.descriptors)
     streams.restore(around.streams)
     streams.end_program()
     os.umask(around.umask)
@@ -308,7 +299,7 @@ def _own():
 
 def _register(function, /, *args, **kwargs):
     """atexit.register: the program's functions run at its end."""
-    if not _own():
+    if not _own() or getattr(function, "__module__", None) in _OF_PROCESS:
         return _real_register(function, *args, **kwargs)
     if not callable(function):
         raise TypeError("the first argument must be callable")
@@ -340,142 +331,7 @@ def _execve(path, argv, env):
     os._exit(status if status >= 0 else 128 - status)
 
 
-# ---- its end, in the order of Python's own shutdown
-
-
-def _end_threads(around):
-    """Waits for the non-daemon threads; pools finish the work that was submitted to them."""
-    main = threading.main_thread()
-    main.is_alive = lambda: False  # some threads wait for that
-    try:
-        pools = sys.modules.get("concurrent.futures.thread")
-        if pools is not None:
-            _end_pools(pools, around)
-        while waiting := [t for t in threading.enumerate() if _is_awaited(t, around)]:
-            waiting[0].join()
-    finally:
-        del main.is_alive
-
-
-def _is_awaited(thread, around):
-    return not thread.daemon and thread not in around.threads
-
-
-def _end_pools(pools, around):
-    """Does what concurrent.futures does at exit, for the pools of this program."""
-    with pools._global_shutdown_lock:
-        pools._shutdown = True
-        queues = [(t, q) for t, q in pools._threads_queues.items() if t not in around.threads]
-    try:
-        for _, queue in queues:
-            queue.put(None)
-        for thread, _ in queues:
-            thread.join()
-    finally:
-        pools._shutdown = False
-
-
-def _end_functions(around):
-    """Runs what the program registered with atexit, in reverse order."""
-    while around.at_exit:
-        function, args, kwargs = around.at_exit.pop()
-        try:
-            function(*args, **kwargs)
-        except Exception as e:  # the others must still run
-            _complain(f"in the atexit function {function!r}", e)
-
-
-def _end_children(around):
-    """As multiprocessing does: runs its finalizers, terminates daemons, waits for all children."""
-    _finalize(around, 0)
-    children = _children() - around.children
-    for child in children:
-        if child.daemon:
-            child.terminate()
-    for child in children:
-        child.join()
-    _finalize(around, None)
-
-
-def _children():
-    process = sys.modules.get("multiprocessing.process")
-    return set(process.active_children()) if process is not None else set()
-
-
-def _resources():
-    """The keys of multiprocessing's finalizers: (priority or None, number)."""
-    util = sys.modules.get("multiprocessing.util")
-    return set(util._finalizer_registry) if util is not None else set()
-
-
-def _finalize(around, least):
-    """Runs the program's finalizers of at least this priority; None: of any priority."""
-    util = sys.modules.get("multiprocessing.util")
-    own = [key for key in _resources() - around.resources if key[0] is not None]
-    for key in sorted(own, reverse=True):
-        finalizer = util._finalizer_registry.get(key)
-        if finalizer is not None and (least is None or key[0] >= least):
-            finalizer()
-
-
-def _end_finalizers(around):
-    """Runs weakref.finalize callbacks: those of temporary directories, for example."""
-    known = weakref.finalize._registry
-    own = [(info.index, f) for f, info in list(known.items()) if f not in around.finalizers]
-    for _, finalizer in sorted(own, key=lambda pair: pair[0], reverse=True):
-        if finalizer.atexit:
-            finalizer()
-
-
-def _end_rpc(around):
-    rpc = sys.modules.get("torch.distributed.rpc.api")
-    if rpc is not None and rpc._is_current_rpc_agent_set():
-        rpc.shutdown(graceful=False)
-
-
-def _end_streams(around):
-    """Flushes what the program put in place of sys.stdout and sys.stderr. Like Python, says nothing
-    if that is None or closed."""
-    for name, own in around.streams.items():
-        stream = getattr(sys, name, None)
-        if stream is None or getattr(stream, "closed", False):
-            setattr(sys, name, own)
-    streams.flush()
-
-
-def _end_timers(around):
-    """Stops the program's timers, which would go off in a later cell."""
-    for timer in _TIMERS:
-        if timer not in around.timers:
-            signal.setitimer(timer, 0)
-
-
-def _end_files(around):
-    """Flushes files that are open for writing: the variables that hold them stay."""
-    for handler in list(logging._handlerList):
-        if (handler := handler()) is not None:
-            handler.flush()
-    files = [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]
-    texts = [each for each in files if isinstance(each, io.TextIOBase)]
-    for file in texts + [each for each in files if not isinstance(each, io.TextIOBase)]:
-        with contextlib.suppress(Exception):  # closed, not for writing, or its disk is full
-            if not file.closed and file.writable():
-                file.flush()
-
-
-_STEPS = (
-    _end_threads,
-    _end_functions,
-    _end_children,
-    _end_finalizers,
-    _end_rpc,
-    _end_streams,
-    _end_files,
-    _end_timers,
-)
-
-
 def end_child():
     """Runs the inherited exit functions in a child that user code forked and that returned here."""
     if _running is not None:
-        _end_functions(_running)
+        program_end.end_functions(_running)

@@ -58,12 +58,30 @@ def main(env, phases):
     _ddip.notify("Nstarted", state.pid, 0, phases)
     service.start(_answer)
     _thread.start_new_thread(_rescue, ())
-    while (message := _ddip.next()) is not None:
-        _answer(_MAIN, message, _call_main)
-        del message
-        gpu_lost.leave_if_lost()
-        dist.idle()
+    while not _serve():
+        pass
     _end()
+
+
+def _serve():
+    """Answers messages until the end; True then. False after a signal handler that user code has
+    left raised here: between cells, nothing that it raises but SystemExit ends the rank."""
+    message, sent = None, _ddip.replies()
+    try:
+        for message in iter(_ddip.next, None):
+            _answer(_MAIN, message, _call_main)
+            message = None
+            sent = _ddip.replies()
+            gpu_lost.leave_if_lost()
+            dist.idle()
+        return True
+    except SystemExit:
+        raise
+    except BaseException as e:
+        kind, tag, *_ = message or ("between cells", 0)
+        with contextlib.suppress(Exception):  # nothing can be shown: sys.__stderr__ is closed
+            _fail(tag if _ddip.replies() == sent else 0, kind, e)
+        return False
 
 
 def _rescue():
@@ -88,6 +106,7 @@ def _call_main(tag, function, *args):
 def _answer(rows, message, call=_call):
     """Calls the message's function and sends its result, or the reason why it failed."""
     kind, tag, fd, *fields = message
+    sent = _ddip.replies()
     try:
         if kind not in rows:
             raise EngineError(ENOSYS, f"this engine does not know {kind}")
@@ -100,6 +119,8 @@ def _answer(rows, message, call=_call):
     except Cancelled:
         _ddip.error(tag, EINTR, "cancelled: no longer wanted")
     except BaseException as e:  # the rank survives any failure, and reports it
+        if _ddip.replies() != sent:
+            raise  # a signal handler of the user's has raised just after the answer
         _fail(tag, kind, e)
     finally:
         if fd >= 0:

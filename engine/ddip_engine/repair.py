@@ -4,8 +4,9 @@ DistributedDataParallel wrappers on the default group are repaired in place. Oth
 a dead group are found and reported by name, with the code that repairs them.
 """
 
-import gc
+import functools
 import sys
+import weakref
 
 from ddip_engine import dist, table
 
@@ -18,6 +19,27 @@ _HOLDERS = (
     ("ZeroRedundancyOptimizer", "make the optimizer again"),
     ("DTensor", "make it again on a new mesh"),
 )
+# All live DistributedDataParallel modules: a search does not find those of before gc.freeze().
+_wrappers = weakref.WeakValueDictionary()  # by id: a class need not be hashable
+
+
+def install():
+    """Notes each DistributedDataParallel that is made, loaded or copied, if there is torch."""
+    parallel = sys.modules.get("torch.nn.parallel.distributed")
+    if parallel is not None:
+        for function in ("__init__", "__setstate__"):
+            _note(parallel.DistributedDataParallel, function)
+
+
+def _note(kind, function):
+    real = getattr(kind, function)
+
+    @functools.wraps(real)
+    def noted(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        _wrappers[id(self)] = self
+
+    setattr(kind, function, noted)
 
 
 def rebuild(generation):
@@ -29,7 +51,7 @@ def rebuild(generation):
     if dist.c10d is None:
         return ""
     dead = set(dist.c10d._world.pg_map)
-    wrappers = _wrappers()
+    wrappers = list(_wrappers.values())
     dist.drop_default()
     dist.make_default()
     dist.reset_accelerate()
@@ -39,19 +61,6 @@ def rebuild(generation):
         name = known.get(id(wrapper), "a model that no name is bound to")
         lines += _repair(wrapper, name)
     return "".join(lines + _holders(dead))
-
-
-def _wrappers():
-    """All live DistributedDataParallel modules."""
-    parallel = sys.modules.get("torch.nn.parallel.distributed")
-    if parallel is None:
-        return []
-    kinds = [parallel.DistributedDataParallel]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-    # An instance refers to its class; the search runs in C, over some hundred thousand objects.
-    found = [thing for thing in gc.get_referrers(*kinds) if type(thing) in kinds]
-    return [wrapper for wrapper in found if "reducer" in vars(wrapper)]  # else half constructed
 
 
 def _repair(wrapper, name):

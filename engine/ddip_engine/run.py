@@ -156,13 +156,25 @@ def execute(number, source):
         cell = cells.Cell(number, source)
     except SyntaxError as e:
         return (SYNTAX, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
+    except OSError as e:  # a relative path, while this process's directory does not exist
+        streams.display("error", **cells.describe(e.with_traceback(None)))
+        return (RAISED, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
     ended = _run(cell)
+    try:
+        return _outcome(cell, ended, started)
+    except BaseException as e:  # a signal handler of the user's: as if it had raised in the cell
+        cells.trim(e, cell)
+        return _outcome(cell, cells.Ended(e), started)
+
+
+def _outcome(cell, ended, started):
+    """How the cell ended, for Rrun; cleans up after it."""
     outcome, value = _classify(ended, cell), _encode(cells.bound(ended.value))
     error, trace = "", b""
     if outcome != OK:
         error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
         _keep_last(ended.error)
-        out_of_memory.handle(number, ended.error)
+        out_of_memory.handle(cell.number, ended.error)
     ended.error = None  # frames of the traceback refer to it
     streams.flush()
     _tidy(cell, outcome)
@@ -185,7 +197,7 @@ def _run(cell):
             ended = _guarded(cell, runner)
             if os.getpid() != state.pid:
                 _end_child(ended)
-    except OSError as e:  # a program's directory does not exist
+    except BaseException as e:  # a program's directory does not exist, or a signal handler raises
         ended = cells.Ended(e)
         streams.display("error", **cells.describe(e))
     _cell = None

@@ -17,6 +17,7 @@ SET, GET, ADD, WAIT, CHECK, DELETE, COMPARE_SET, APPEND, COUNT, LIST = range(10)
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16
 _BACKLOG = 1024
+_PAUSE_S = 0.05  # without accepting, after that has failed: for want of descriptors, for example
 _CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
 
 
@@ -82,16 +83,35 @@ class Server:
         self._data = {}
         self._waiting = {}  # connection -> (op, keys)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._pause = None  # in seconds, while it does not listen
+        self._listen()
+
+    def _listen(self):
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._pause = None
 
     def serve(self):
         """Never returns."""
         while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._listener:
-                    self._accept()
-                else:
-                    self._read(key.fileobj, key.data)
+            ready = self._selector.select(self._pause)
+            if self._pause is not None:
+                self._listen()
+            for key, _ in ready:
+                self._serve_one(key.fileobj, key.data)
+
+    def _serve_one(self, ready, buffer):
+        """What fails ends its own connection, whose client finds it closed, and nothing else."""
+        try:
+            if ready is self._listener:
+                self._accept()
+            else:
+                self._read(ready, buffer)
+        except Exception:
+            if ready is self._listener:
+                self._selector.unregister(ready)
+                self._pause = _PAUSE_S
+            else:
+                self._drop(ready)
 
     def _accept(self):
         connection, _ = self._listener.accept()

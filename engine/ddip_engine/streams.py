@@ -9,6 +9,7 @@ import builtins
 import codecs
 import contextlib
 import ctypes
+import fcntl
 import getpass
 import io
 import json
@@ -305,6 +306,32 @@ def restore(before):
         with contextlib.suppress(Exception):  # an object of the user's may raise anything
             if now is not stream and now.fileno() < len(_NAMES):
                 _kept.append(now)
+
+
+def descriptors():
+    """Copies of the descriptors 0 to 2, for restore_descriptors()."""
+    copies = {}
+    for fd in range(len(_NAMES)):
+        with contextlib.suppress(OSError):  # it is closed, or there is no room for a copy
+            copies[fd] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, len(_NAMES))
+    return copies
+
+
+def restore_descriptors(copies):
+    """Undoes what dup2() and close() have done to them; what was printed stays where it went."""
+    flush()
+    for fd, copy in copies.items():
+        with contextlib.suppress(OSError):  # the copy was closed
+            if not _is_same(fd, copy):
+                os.dup2(copy, fd)
+            os.close(copy)
+
+
+def _is_same(fd, other):
+    try:
+        return os.path.sameopenfile(fd, other)
+    except OSError:  # one is closed
+        return False
 
 
 def _in_child():

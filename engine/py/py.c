@@ -10,6 +10,9 @@
 
 PyMODINIT_FUNC PyInit__ddip(void);
 
+/* How many this thread has sent: a signal handler of the user's may raise just after one. */
+static __thread unsigned long replies;
+
 /* Returns the next message of a queue as a tuple, None at the end. */
 static PyObject *
 take(struct rank_queue *q)
@@ -124,6 +127,7 @@ py_reply(PyObject *module, PyObject *args)
 	if (!number_at(args, 1, UINT32_MAX, &tag) ||
 	    !py_message_send(PyTuple_GetItem(args, 0), (uint32_t)tag, -1, args, 2))
 		return NULL;
+	replies++;
 	Py_RETURN_NONE;
 }
 
@@ -135,6 +139,7 @@ py_reply_fd(PyObject *module, PyObject *args)
 	if (!number_at(args, 1, UINT32_MAX, &tag) || !number_at(args, 2, INT32_MAX, &fd) ||
 	    !py_message_send(PyTuple_GetItem(args, 0), (uint32_t)tag, (int)fd, args, 3))
 		return NULL;
+	replies++;
 	Py_RETURN_NONE;
 }
 
@@ -165,7 +170,14 @@ py_error(PyObject *module, PyObject *args)
 	Py_XDECREF(fields);
 	if (!sent)
 		return NULL;
+	replies++;
 	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_replies(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(replies);
 }
 
 static PyObject *
@@ -399,6 +411,7 @@ static PyMethodDef methods[] = {
     {"reply", py_reply, METH_VARARGS, "reply(type, tag, *fields)"},
     {"reply_fd", py_reply_fd, METH_VARARGS, "reply_fd(type, tag, fd, *fields); fd stays open"},
     {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},
+    {"replies", py_replies, METH_NOARGS, "The number of replies and errors of this thread"},
     {"notify", py_notify, METH_VARARGS, "notify(type, *fields)"},
     {"enter", py_enter, METH_O, "enter(cell): its user code begins"},
     {"leave", py_leave, METH_NOARGS, "User code ends; True: an interrupt for it was not raised"},

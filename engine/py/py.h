@@ -29,6 +29,7 @@
  *                              agent fills in
  *   reply_fd(type, tag, fd, *fields)  the same with a descriptor (not closed)
  *   error(tag, errno, text, traceback="")  sends Rerror
+ *   replies() -> int           how many of these three this thread has sent
  *   notify(type, *fields)      sends an N
  *   enter(cell), leave()       user code of this cell begins, ends: an interrupt reaches only this
  *                              code. leave() returns True if an interrupt for it came and was not

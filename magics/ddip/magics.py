@@ -254,7 +254,8 @@ class DdipMagics(Magics):
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             if shown:
-                error._render_traceback_ = lambda: shown[-1][2]
+                # even if its class refuses assignments
+                object.__setattr__(error, "_render_traceback_", lambda: shown[-1][2])
             raise error
 
     def _run_remotely(self, line, cell, args):

@@ -254,7 +254,7 @@ class _WorkerGroup:
             return DipError(f"worker {told.first} {text}")
         cause = RemoteTraceback(f"\n--- worker {told.first}\n{text}")
         error = error if error is not None else told
-        error.__cause__ = cause
+        BaseException.__cause__.__set__(error, cause)  # even if its class refuses assignments
         return error
 
     def failed(self, seconds):

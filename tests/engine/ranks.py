@@ -347,7 +347,7 @@ def check_healing(g):
           "opt = torch.optim.SGD(model.parameters(), lr=0.01)\n"
           "def step():\n    opt.zero_grad(); model(x).sum().backward(); opt.step()\n"
           "    return sum(float(p.detach().sum()) for p in model.parameters())")  # fmt: skip
-    g.run("step()")
+    g.run("step()\nimport copy, gc; copied = copy.deepcopy(model)\ngc.freeze()")
     for round_ in range(3):
         g.cell += 1
         tag = g.start(0, "step()")
@@ -360,6 +360,8 @@ def check_healing(g):
         assert all(("sub: ProcessGroup" in text) == (round_ == 0) for text in told), told
         first, second = g.values("[step() for i in range(3)][-1]")
         same(first, second)
+    first, second = g.values("copied(x + rank).sum().backward(); copied.module.weight.grad.sum()")
+    same(first, second)
 
 
 def check_libraries(g):

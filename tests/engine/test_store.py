@@ -5,6 +5,7 @@ It needs torch, and runs itself again in the environment that has it.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -26,6 +27,18 @@ from ddip_engine import store  # noqa: E402
 from ddip_engine.store_client import Client  # noqa: E402
 
 
+class Listener:
+    """A listening socket whose accept() fails as often as it is told to."""
+
+    def __init__(self, real):
+        self.real, self.fileno, self.failures = real, real.fileno, []
+
+    def accept(self):
+        if self.failures:
+            raise OSError(self.failures.pop(), "as told")
+        return self.real.accept()
+
+
 class TestStore(unittest.TestCase):
     def setUp(self):
         folder = tempfile.mkdtemp()
@@ -35,7 +48,8 @@ class TestStore(unittest.TestCase):
         os.makedirs(deep)
         self.path = os.path.join(deep, "store")
         listener = store.listen(self.path)
-        threading.Thread(target=store.Server(listener).serve, daemon=True).start()
+        self.listener = Listener(listener)
+        threading.Thread(target=store.Server(self.listener).serve, daemon=True).start()
         self.client = Client(self.path)
         self.second = Client(self.path)
         self.other = distributed.PrefixStore("p", self.second)
@@ -140,6 +154,21 @@ class TestStore(unittest.TestCase):
         self.mine.set("late", "1")
         thread.join()
         self.assertEqual(got, [b"1"])
+
+    def test_a_request_that_fails_fails_alone(self):
+        self.mine.set("text", "x")
+        wrong = [(store.ADD, b"p/text", b"1"), (store.SET, b"a key without a value"), (99,)]
+        for request in wrong:
+            with self.assertRaises(distributed.DistNetworkError):
+                self.client._call(*request)
+            self.assertEqual(self.other.get("text"), b"x")
+        self.assertEqual(self.mine.add("n", 1), 1)
+
+    def test_who_cannot_be_accepted_yet_waits(self):
+        self.mine.set("a", "1")
+        self.listener.failures += [errno.ECONNABORTED, errno.EMFILE, errno.EMFILE]
+        self.assertEqual(self.other.get("a"), b"1")
+        self.assertEqual(self.listener.failures, [])
 
     def test_only_this_user_can_open_it(self):
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)

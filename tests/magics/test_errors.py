@@ -39,6 +39,9 @@ def test_errors():
         assert "line 2" in text and "SyntaxError" in text, text
         name, _, text = nb.run("%%dip local\n1\nnix").error
         assert name == "NameError" and "----> 3 nix" in text and "run_cell" not in text, text
+        frozen = "@__import__('dataclasses').dataclass(frozen=True)\nclass Frozen(Exception): pass"
+        name, _, text = nb.run(f"%%dip local\n{frozen}\nraise Frozen").error
+        assert name == "Frozen" and "----> 4 raise Frozen" in text, text
         assert nb.run("%%dip everywhere\nnix").error[0] == "NameError"
         name, value, _ = nb.run("%%dip\nimport os\nif rank == 1: os._exit(3)").error
         assert "rank 1" in value and "status 3" in value, value

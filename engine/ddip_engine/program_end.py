@@ -1,0 +1,183 @@
+"""The end of a program (program.py) in the order of Python's own shutdown: threads, what it
+registered with atexit, children, finalizers, files and timers. What was there before it stays.
+"""
+
+import contextlib
+import gc
+import io
+import logging
+import signal
+import sys
+import threading
+import traceback
+import weakref
+
+from ddip_engine import streams
+
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alarm() is the first
+
+
+def complain(where, error):
+    """Reports an exception that nothing can catch any more."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    print(
+        f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr or sys.__stderr__
+    )
+
+
+def _end_threads(around):
+    """Waits for the non-daemon threads; pools finish the work that was submitted to them."""
+    main = threading.main_thread()
+    main.is_alive = lambda: False  # some threads wait for that
+    try:
+        processes = sys.modules.get("concurrent.futures.process")
+        if processes is not None:
+            _end_process_pools(processes, around)
+        pools = sys.modules.get("concurrent.futures.thread")
+        if pools is not None:
+            _end_pools(pools, around)
+        while waiting := [t for t in threading.enumerate() if _is_awaited(t, around)]:
+            waiting[0].join()
+    finally:
+        del main.is_alive
+
+
+def _is_awaited(thread, around):
+    return not thread.daemon and thread not in around.threads
+
+
+def _end_pools(pools, around):
+    """Does what concurrent.futures does at exit, for the pools of this program."""
+    with pools._global_shutdown_lock:
+        pools._shutdown = True
+        queues = [(t, q) for t, q in pools._threads_queues.items() if t not in around.threads]
+    try:
+        for _, queue in queues:
+            queue.put(None)
+        for thread, _ in queues:
+            thread.join()
+    finally:
+        pools._shutdown = False
+
+
+def _end_process_pools(pools, around):
+    """Lets their processes and threads end when their work is done. Does not wait: an interrupt of
+    a later wait need not be repeated for these."""
+    for thread in list(pools._threads_wakeups):
+        executor = thread.executor_reference()
+        if thread not in around.threads and executor is not None:
+            executor.shutdown(wait=False)
+
+
+def end_functions(around):
+    """Runs what the program registered with atexit, in reverse order."""
+    interrupt = None
+    while around.at_exit:
+        function, args, kwargs = around.at_exit.pop()
+        try:
+            _call("atexit function", function, *args, **kwargs)
+        except KeyboardInterrupt as e:
+            interrupt = e
+    if interrupt is not None:
+        raise interrupt
+
+
+def _call(what, function, /, *args, **kwargs):
+    """Calls one of several functions, all of which must be called. Only an interrupt is raised."""
+    try:
+        function(*args, **kwargs)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:
+        complain(f"in the {what} {function!r}", e)
+
+
+def _end_children(around):
+    """As multiprocessing does: runs its finalizers, terminates daemons, waits for all children."""
+    _finalize(around, 0)
+    own = children() - around.children
+    for child in own:
+        if child.daemon:
+            child.terminate()
+    for child in own:
+        child.join()
+    _finalize(around, None)
+
+
+def children():
+    """The processes that multiprocessing has started and that live."""
+    process = sys.modules.get("multiprocessing.process")
+    return set(process.active_children()) if process is not None else set()
+
+
+def resources():
+    """The keys of multiprocessing's finalizers: (priority or None, number)."""
+    util = sys.modules.get("multiprocessing.util")
+    return set(util._finalizer_registry) if util is not None else set()
+
+
+def _finalize(around, least):
+    """Runs the program's finalizers of at least this priority; None: of any priority."""
+    util = sys.modules.get("multiprocessing.util")
+    own = [key for key in resources() - around.resources if key[0] is not None]
+    for key in sorted(own, reverse=True):
+        finalizer = util._finalizer_registry.get(key)
+        if finalizer is not None and (least is None or key[0] >= least):
+            _call("finalizer", finalizer)
+
+
+def _end_finalizers(around):
+    """Runs weakref.finalize callbacks: those of temporary directories, for example."""
+    known = weakref.finalize._registry
+    own = [(info.index, f) for f, info in list(known.items()) if f not in around.finalizers]
+    for _, finalizer in sorted(own, key=lambda pair: pair[0], reverse=True):
+        if finalizer.atexit:
+            _call("finalizer", finalizer)
+
+
+def _end_rpc(around):
+    rpc = sys.modules.get("torch.distributed.rpc.api")
+    if rpc is not None and rpc._is_current_rpc_agent_set():
+        rpc.shutdown(graceful=False)
+
+
+def _end_streams(around):
+    """Flushes what the program put in place of sys.stdout and sys.stderr. Like Python, says nothing
+    if that is None or closed."""
+    for name, own in around.streams.items():
+        stream = getattr(sys, name, None)
+        if stream is None or getattr(stream, "closed", False):
+            setattr(sys, name, own)
+    streams.flush()
+
+
+def _end_timers(around):
+    """Stops the program's timers, which would go off in a later cell."""
+    for timer in TIMERS:
+        if timer not in around.timers:
+            signal.setitimer(timer, 0)
+
+
+def _end_files(around):
+    """Flushes files that are open for writing: the variables that hold them stay."""
+    for handler in list(logging._handlerList):
+        if (handler := handler()) is not None:
+            _call("handler", handler.flush)
+    files = [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]
+    texts = [each for each in files if isinstance(each, io.TextIOBase)]
+    for file in texts + [each for each in files if not isinstance(each, io.TextIOBase)]:
+        with contextlib.suppress(Exception):  # closed, not for writing, or its disk is full
+            if not file.closed and file.writable():
+                file.flush()
+
+
+STEPS = (
+    _end_threads,
+    end_functions,
+    _end_children,
+    _end_finalizers,
+    _end_rpc,
+    _end_streams,
+    _end_files,
+    _end_timers,
+)

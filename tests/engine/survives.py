@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""A rank survives what user code leaves in it: the next cell runs, and finds its variables."""
+
+import os
+import signal
+import sys
+
+import wire
+from wire import Agent, same, until
+
+OK, RAISED, INTERRUPTED = range(3)
+HANDLER = """
+import signal
+kept = 7
+def stray(*args): raise TimeoutError("stray")
+signal.signal(signal.SIGUSR1, stray)
+"""
+# as if a signal had come while the engine sends the outcome of a cell, or makes it
+IN_SEND = """
+from ddip_engine import rank as engine
+send = engine._send
+def late(*args):
+    engine._send = send
+    {}
+engine._send = late
+"""
+GONE = "FileNotFoundError: [Errno 2] No such file or directory"
+IN_TABLE = """
+from ddip_engine import table
+text = table.text
+def late(*args):
+    table.text = text
+    raise TimeoutError("late")
+table.text = late
+"""
+
+
+def check_next(a):
+    """The rank has its variables, and each request got one answer."""
+    r, _, _ = a.run(0, "kept")
+    same((r.outcome, r.value), (OK, b"7"))
+    same([m for m in a.seen if m.name in ("Nexit", "Rerror")], [])
+
+
+def test_a_signal_handler_raises():
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, HANDLER)[0].outcome, OK)
+        for count in (1, 2):
+            a.send("Nsignal", 0, signal.SIGUSR1, 0)
+            until(lambda n=count: a.spool(0, "stderr").count(b"TimeoutError: stray") == n,
+                  what="its traceback")  # fmt: skip
+            check_next(a)
+        assert b"in stray" in a.spool(0, "stderr"), a.spool(0, "stderr")
+        r, _, _ = a.run(0, IN_SEND.format("send(*args); raise TimeoutError('late')"))
+        same(r.outcome, OK)
+        check_next(a)
+        r, _, _ = a.run(0, IN_TABLE)
+        same((r.outcome, r.error), (RAISED, "TimeoutError: late"))
+        assert b"ddip_engine" not in r.traceback and b"in late" in r.traceback, r.traceback
+        check_next(a)
+
+
+def test_a_signal_handler_exits():
+    """As in any process."""
+    with Agent() as a:
+        a.spawn(0)
+        source = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *args: sys.exit(3))"
+        same(a.run(0, source)[0].outcome, OK)
+        a.send("Nsignal", 0, signal.SIGUSR1, 0)
+        same(os.waitstatus_to_exitcode(a.wait("Nexit").status), 3)
+
+
+def test_threads_cannot_be_looked_at():
+    """Before a destroyed group is released: one has just ended, or there are no descriptors."""
+    for cannot in (
+        "def gone(*args, **how): raise ProcessLookupError\ndist.open = gone",
+        "import resource; limit = resource.RLIMIT_NOFILE\n"
+        "resource.setrlimit(limit, (3, resource.getrlimit(limit)[1]))",
+    ):
+        with Agent() as a:
+            a.spawn(0)
+            source = "from ddip_engine import dist; dist._retired_groups.append((0.0, 'a group'))"
+            same(a.run(0, f"kept = 7\n{source}\n{cannot}")[0].outcome, OK)
+            check_next(a)
+            same(a.spool(0, "stderr"), b"")
+
+
+FROZEN = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class Frozen(KeyboardInterrupt if {} else Exception):
+    where: list
+raise Frozen([1])
+"""
+
+
+def test_an_exception_cannot_be_changed():
+    """As a frozen dataclass cannot: the user's error is the one that is told."""
+    for python in (wire.PYTHON, "/usr/bin/python3"):
+        with Agent(python) as a:
+            a.spawn(0)
+            for interrupts, outcome in ((False, RAISED), (True, INTERRUPTED)):
+                source = FROZEN.format(interrupts)
+                r, _, _ = a.run(0, source)
+                same((r.outcome, r.error), (outcome, "Frozen: [1]"))
+                assert b"line 6" in r.traceback and b"ddip_engine" not in r.traceback, r.traceback
+                at_exit = "import atexit; atexit.register(print, 'at exit')"
+                r, out, _ = a.run(0, f'# ddip run: {{"argv": ["-"]}}\n{at_exit}{source}')
+                same((r.outcome, r.error, out), (outcome, "Frozen: [1]", b"at exit\n"))
+
+
+def test_a_comment_names_a_coding():
+    """One that Python knows, but that no text has."""
+    with Agent() as a:
+        a.spawn(0)
+        for name in ("hex", "rot13", "base64", "zlib", "undefined", "punycode", "idna", "mbcs"):
+            r, _, _ = a.run(0, f"# coding: {name}\n'é' + '..' + {'x' * 64!r}")
+            same((r.outcome, r.value.decode()), (OK, repr("é.." + "x" * 64)))
+
+
+def test_the_directory_is_gone():
+    """A path is relative to it: the cell fails, and says why."""
+    with Agent() as a:
+        a.spawn(0)
+        a.run(0, "import os, tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())")
+        for first in ("# ddip: file.py", '# ddip run: {"argv": ["-"]}'):
+            r, _, _ = a.run(0, f"{first}\n1")
+            same(r.outcome, RAISED)
+            same((r.error, r.traceback.decode()), (GONE, f"{GONE}\n"))
+            assert a.spool(0, "display").endswith(b'"rank": 0}\n'), a.spool(0, "display")
+        same(a.run(0, "# ddip: /file.py\n__file__")[0].value, b"'/file.py'")
+
+
+def test_a_repr_raises():
+    """It is the cell's error in its stream, too."""
+    for python in (wire.PYTHON, "/usr/bin/python3"):
+        with Agent(python) as a:
+            a.spawn(0)
+            r, _, _ = a.run(0, "class Bad:\n    def __repr__(self): return 1 / 0\nBad()")
+            same((r.outcome, r.error), (RAISED, "ZeroDivisionError: division by zero"))
+            assert b"line 2, in __repr__" in r.traceback, r.traceback
+            shown = [line for line in a.spool(0, "display").splitlines() if b'"error"' in line]
+            same(len(shown), 1)
+            assert b"ZeroDivisionError" in shown[0], shown
+
+
+def test_no_thread_can_be_started():
+    """For the wait of an interrupt until an import is done: it is raised at once."""
+    with Agent() as a:
+        a.spawn(0)
+        with open(os.path.join(a.dir, "slow.py"), "w", encoding="utf-8") as f:
+            f.write("import time\nprint('imports', flush=True)\ntime.sleep(1000)\n")
+        source = f"""
+import sys
+sys.path.insert(0, {a.dir!r})
+from ddip_engine import imports
+def refused(*args): raise RuntimeError("can't start new thread")
+imports.start_new_thread = refused
+kept = 7
+import slow"""
+        tag = a.ask("Trun", 0, 3, 1, source, mark=True)
+        until(lambda: a.spool(0, "stdout") == b"imports\n", what="the import")
+        a.send("Nintr", 0, 3)
+        r, _, _ = a.finish(0, tag)
+        same((r.outcome, r.error), (INTERRUPTED, "KeyboardInterrupt"))
+        check_next(a)
+
+
+COLLECTIVE = """
+import _ddip, types
+from ddip_engine import collectives
+real, told = _ddip.collective, []
+def interrupted(name):
+    real(name)
+    told.append(name)
+    if name:
+        raise KeyboardInterrupt
+_ddip.collective = interrupted
+collectives.c10d = types.SimpleNamespace(GroupMember=types.SimpleNamespace(WORLD=1))
+class Model:
+    def forward(self): return 1
+collectives._mark(Model, "forward", "forward")
+for function in (collectives._counted(Model().forward, "barrier"), Model().forward):
+    try:
+        function()
+    except KeyboardInterrupt:
+        pass
+told"""
+
+
+def test_an_interrupt_as_a_collective_begins():
+    """The rank is in none afterwards."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, COLLECTIVE)[0].value, b"['barrier', None, 'forward', None]")
+
+
+if __name__ == "__main__":
+    sys.exit(wire.run_tests(globals(), sys.argv[1:]))
