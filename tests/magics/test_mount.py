@@ -81,6 +81,20 @@ def _start_two(folder, path, environment, falls_back):
     end(place)
 
 
+def test_files_of_others():
+    """A file beside a mount is nobody's lock."""
+    with tempfile.TemporaryDirectory() as folder, notebook.place(folder):
+        with open(f"{folder}/poetry.lock", "w", encoding="utf-8") as file:
+            file.write("content")
+        environment = {**os.environ, "PYTHONPATH": notebook.MAGICS}
+        environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
+        command = [sys.executable, "-c", START, f"{folder}/poetry"]
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+        with open(f"{folder}/poetry.lock", encoding="utf-8") as file:
+            assert file.read() == "content"
+        end(f"{folder}/poetry")
+
+
 def end(place):
     """Ends the daemon that serves a place."""
     tool = [os.path.join(notebook.BUILD, "ddip"), "umount", place]

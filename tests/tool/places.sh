@@ -56,6 +56,27 @@ kill "$listener"
 wait "$listener" 2>/dev/null
 rm "$place"
 
+# nor does one hold the tool up that accepts no connection
+"$PLAIN_PYTHON" - "$place" "$ddip" <<-'END' || bad "another user's listener that is full"
+	import os, socket, subprocess, sys
+	place, ddip = sys.argv[1:]
+	server = socket.socket(socket.AF_UNIX)
+	server.bind(place)
+	os.chown(place, 65534, 65534)
+	server.listen(0)
+	waiting = []
+	while True:
+	    waiting.append(socket.socket(socket.AF_UNIX))
+	    waiting[-1].setblocking(False)
+	    try:
+	        waiting[-1].connect(place)
+	    except BlockingIOError:
+	        break
+	tool = subprocess.run([ddip, "-m", place, "exec", "1"], capture_output=True, text=True, timeout=60)
+	assert tool.returncode == 3 and "another user: nobody" in tool.stderr, tool
+END
+rm "$place"
+
 # nor plain files of another user, who sees what is written there
 mkdir -p "$place/group"
 touch "$place/version" "$place/group/status" "$place/group/cell"
