@@ -325,13 +325,38 @@ def test_guard_and_age():
         assert set(zygotes(a)) - set(old), old
 
 
-def zygotes(a):
-    """Pids of the agent's zygotes."""
+def test_spares_of_a_dead_zygote():
+    """They have loaded what it had loaded, which may have changed on disk since."""
+    with Agent(PYTHON) as a:
+        spare = spare_of(a, 0)
+        for pid in zygotes(a):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not alive(spare), what="the end of the spare")
+        same(a.spawn(1).how, "zygote")
+
+
+def spare_of(a, slot):
+    """Starts an engine, and waits for the spare that is then made for the next one."""
+    a.spawn(slot)
+    until(lambda: zygotes(a, "ddip-spare"), what="a spare")
+    (spare,) = zygotes(a, "ddip-spare")
+    until(lambda: parent(spare) == a.process.pid, what="the announcement of the spare")
+    a.call("Thello", wire.AGENT, 1, "")  # the agent has read that
+    return spare
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        return int(f.read().rpartition(")")[2].split()[1])
+
+
+def zygotes(a, name="ddip-zygote"):
+    """Pids of the agent's zygotes, or of their spares."""
     found = []
     for pid in descendants(a.process.pid):
         # a replaced zygote may be exiting right now
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-            if f.read() == "ddip-zygote\n":
+            if f.read() == f"{name}\n":
                 found.append(pid)
     return found
 
