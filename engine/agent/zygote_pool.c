@@ -196,10 +196,14 @@ on_refused(struct zygote *z, struct msg *m)
 {
 	struct zygote *made;
 
-	if (m->tag < FORK_TAGS)
-		spawn_refused(z, m);
-	else if ((made = zygote_of_tag(m->tag)))
-		zygote_free(made);
+	if (m->tag >= FORK_TAGS) {
+		if ((made = zygote_of_tag(m->tag)))
+			zygote_free(made);
+		return;
+	}
+	spawn_refused(z, m);
+	if (z->spare) /* it was taken for this engine, and would count as a spare for ever */
+		zygote_free(z);
 }
 
 static void

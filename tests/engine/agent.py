@@ -5,6 +5,7 @@ import array
 import contextlib
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -333,6 +334,15 @@ def test_spares_of_a_dead_zygote():
             os.kill(pid, signal.SIGKILL)
         until(lambda: not alive(spare), what="the end of the spare")
         same(a.spawn(1).how, "zygote")
+
+
+def test_spare_refuses():
+    """One that cannot receive an engine's descriptors ends, and is replaced."""
+    with Agent(PYTHON) as a:
+        spare = spare_of(a, 0)
+        resource.prlimit(spare, resource.RLIMIT_NOFILE, (3, 3))
+        same(a.spawn(1).how, "cold")
+        until(lambda: not alive(spare), what="the end of the spare")
 
 
 def spare_of(a, slot):
