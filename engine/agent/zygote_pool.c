@@ -49,19 +49,25 @@ find_spare(struct zygote_pool *pool, bool ready)
 	return NULL;
 }
 
-/* Lets the zygote end by itself, after the forks in progress. Its spares are no longer of use. */
+/* pool's zygote is no longer of use, and neither are its spares, which have loaded what it has. */
 static void
-retire(struct zygote *z)
+drop_now(struct zygote_pool *pool)
 {
 	struct zygote *spare;
 
+	pool->now = NULL;
+	while ((spare = find_spare(pool, false)))
+		zygote_free(spare);
+}
+
+/* Lets the zygote end by itself, after the forks in progress. */
+static void
+retire(struct zygote *z)
+{
 	if (!z)
 		return;
-	if (z->pool->now == z) {
-		z->pool->now = NULL;
-		while ((spare = find_spare(z->pool, false)))
-			zygote_free(spare);
-	}
+	if (z->pool->now == z)
+		drop_now(z->pool);
 	if (z->pool->next == z)
 		z->pool->next = NULL;
 	z->retired = true;
@@ -126,6 +132,8 @@ on_zygote_close(void *arg, const struct err *why)
 		note("zygote %d: %s", (int)z->pid, why->text);
 	else if (pool && !z->retired && !z->spare)
 		note("zygote %d of %s ended", (int)z->pid, pool->python);
+	if (pool && pool->now == z)
+		drop_now(pool);
 	spawn_orphaned(z);
 	zygote_free(z);
 	if (needed)
@@ -188,10 +196,14 @@ on_refused(struct zygote *z, struct msg *m)
 {
 	struct zygote *made;
 
-	if (m->tag < FORK_TAGS)
-		spawn_refused(z, m);
-	else if ((made = zygote_of_tag(m->tag)))
-		zygote_free(made);
+	if (m->tag >= FORK_TAGS) {
+		if ((made = zygote_of_tag(m->tag)))
+			zygote_free(made);
+		return;
+	}
+	spawn_refused(z, m);
+	if (z->spare) /* it was taken for this engine, and would count as a spare for ever */
+		zygote_free(z);
 }
 
 static void

@@ -170,7 +170,10 @@ def _cancel():
         if not _raise() or _insisting:
             return
         _insisting = True
-    _start(_insist)
+    try:
+        _start(_insist)
+    except (RuntimeError, MemoryError):  # the system refuses; the next Ncancel tries again
+        _insisting = False
 
 
 def _raise():

@@ -141,11 +141,14 @@ push(void)
 	}
 }
 
+/* Tells the watchdog something that replace() repeats: nothing while there is none. */
 static void
 say(const char *fmt, ...)
 {
 	va_list ap;
 
+	if (pipe_fd < 0)
+		return;
 	va_start(ap, fmt);
 	buf_vaddf(&out, fmt, ap);
 	buf_addc(&out, '\0');
@@ -240,6 +243,8 @@ tell(void *arg)
 	struct pending_tick *n, *next;
 
 	tick = NULL;
+	if (pipe_fd < 0) /* the next watchdog is told, see replace() */
+		return;
 	for (n = TAILQ_FIRST(&notices); n; n = next) {
 		next = TAILQ_NEXT(n, link);
 		if (n->told)
@@ -324,6 +329,8 @@ replace(void *arg)
 		say("dev %s", device);
 	for (size_t i = 0; i < agent_count; i++)
 		say("agent %d", (int)agents[i]);
+	if (!tick && !TAILQ_EMPTY(&notices))
+		tick = loop_timer(daemon_.loop, TICK_MS, tell, NULL);
 }
 
 bool

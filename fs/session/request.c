@@ -41,7 +41,10 @@ request_ino(struct node *n)
 bool
 request_by_watchdog(fuse_req_t fr)
 {
-	return fuse_req_ctx(fr)->pid == ticks_watchdog();
+	pid_t watchdog = ticks_watchdog();
+
+	/* while there is none: 0, which is also the pid of clients in other pid namespaces */
+	return watchdog && fuse_req_ctx(fr)->pid == watchdog;
 }
 
 void

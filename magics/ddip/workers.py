@@ -4,10 +4,12 @@ import contextlib
 import itertools
 import os
 import pickle
+import platform
 import signal
 import sys
 import threading
 import time
+import zlib
 
 from ddip import cell as cells
 from ddip import files, mount, objects, show, worker
@@ -148,6 +150,32 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
+def _names():
+    """How the names of this host's groups of workers begin."""
+    return f"ranch-{zlib.crc32(platform.node().encode()):08x}-"
+
+
+def _owned(group):
+    """The file of a group of workers that the process which made it keeps locked."""
+    return files.open_(os.path.join(group.path, "status"))
+
+
+def _remove_left(path):
+    """Removes groups whose process was killed, as by a kernel's restart, before it could do that.
+
+    Only this host's, because a lock taken over sshfs holds only where it was taken.
+    """
+    for name in files.listdir(path):
+        if not name.startswith(_names()):
+            continue
+        group = Group(os.path.join(path, name))
+        with contextlib.suppress(OSError, DipError), _owned(group) as owned:  # others do the same
+            # the process of a new one locks it before it starts it
+            if owned.lock() and group.status().get("state") != "new":
+                group.ctl("stop")
+                files.rmdir(group.path)
+
+
 class _WorkerGroup:
     """The workers other than this process: a separate group, for one call."""
 
@@ -169,11 +197,16 @@ class _WorkerGroup:
     def __enter__(self):
         path = mount.find_or_start()
         template = Group(os.path.join(path, default_group()))
-        self._group = Group(os.path.join(path, f"ranch-{os.getpid()}-{next(self._numbers)}"))
+        name = f"{_names()}{os.getpid()}-{next(self._numbers)}"
+        self._group = Group(os.path.join(path, name))
         with contextlib.ExitStack() as undo:
             undo.enter_context(self.interrupts)
+            _remove_left(path)
+            owner = undo.enter_context(contextlib.ExitStack())
             files.mkdir(self._group.path)
             undo.callback(files.rmdir, self._group.path)
+            # until it is removed, or this process ends in whatever way
+            owner.enter_context(_owned(self._group)).lock(wait=True)
             undo.callback(self._end)
             self._start(template)
             self._undo = undo.pop_all()

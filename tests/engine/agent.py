@@ -2,7 +2,6 @@
 """The agent, zygotes and ranks work over the wire: start, cells, output, interrupts, death, end."""
 
 import array
-import contextlib
 import errno
 import os
 import signal
@@ -281,59 +280,6 @@ def test_ranks():
         a.send("Nquit", 2)
         same(a.wait("Nexit").status, 0)
         a.close()
-
-
-def test_successor_and_cold():
-    with Agent(PYTHON) as a:
-        (first,) = zygotes(a)
-        same(a.spawn(0).how, "zygote")
-        # it is made in a quiet moment, which each start ends
-        until(lambda: first not in zygotes(a), what="a successor")
-        same(a.spawn(1).how, "successor")
-        same(a.spawn(999, cold=1, name="cold").how, "cold")
-        r = a.call("Trun", 999, 1, 1, "2 + 3", mark=True)
-        same((r.outcome, r.value), (0, b"5"))
-
-
-def test_guard_and_age():
-    """A zygote with a second thread starts ranks cold; one with changed packages is replaced."""
-    with Agent(PYTHON, warm=False) as a:
-        site = os.path.join(a.dir, "site")
-        os.mkdir(site)
-        with open(os.path.join(site, "sitecustomize.py"), "w", encoding="utf-8") as f:
-            f.write("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True)"
-                    ".start()\n")  # fmt: skip
-        same(a.warm(1, PYTHON, env=f"PYTHONPATH={site}").name, "Rzygote")
-        r = a.spawn(0)
-        same((r.name, r.how), ("Rspawn", "cold"))
-        same(a.run(0, "6 * 7")[0].value, b"42")
-        user = os.path.join(a.dir, "user")
-        packages = subprocess.run(
-            [PYTHON, "-c", "import site; print(site.getusersitepackages())"],
-            env={**os.environ, "PYTHONUSERBASE": user}, capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
-        os.makedirs(packages)
-        env = f"PYTHONUSERBASE={user}"
-        same(a.warm(2, "/usr/bin/python3", env=env).name, "Rzygote")
-        same(a.spawn(1, zygote=2, name="rank1").how, "zygote")
-        old = zygotes(a)
-        with open(os.path.join(packages, "new_module.py"), "w", encoding="utf-8") as f:
-            f.write("answer = 42\n")
-        same(a.spawn(2, zygote=2, name="rank2").how, "zygote")
-        r, _, _ = a.run(2, "import new_module; new_module.answer")
-        same(r.value, b"42")
-        assert set(zygotes(a)) - set(old), old
-
-
-def zygotes(a):
-    """Pids of the agent's zygotes."""
-    found = []
-    for pid in descendants(a.process.pid):
-        # a replaced zygote may be exiting right now
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-            if f.read() == "ddip-zygote\n":
-                found.append(pid)
-    return found
 
 
 def test_store():

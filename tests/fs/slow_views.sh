@@ -69,6 +69,29 @@ closed() {
 }
 until_true closed || bad "of cancelled views $(value 'memfds()') memfds stay open"
 
+# the system has no thread to insist on such an end: the one that should start it serves on; on the rank where none
+# insists yet
+W=$G/rank1/vars
+cell 'service = sys.modules["ddip_engine.service"]
+more = service.start_new_thread
+def no_more(*args):
+    raise RuntimeError("no more threads")'
+is 'a view, beside which another thread starts' "$(cat "$W/ready")" ready
+cell 'service.start_new_thread = no_more' "$G/rank1/cell"
+cat "$W/sleeper" &
+until [ "$(cat "$W/begun")" = 1 ]; do :; done
+kill -KILL $!
+wait $! 2>/dev/null
+is 'what comes after that view' "$(guarded cat "$W/ready")" ready
+cell 'service.start_new_thread = more' "$G/rank1/cell"
+cat "$W/stubborn" &
+until [ "$(guarded cat "$W/begun")" != 1 ]; do :; done
+is 'a number beside a view, with threads again' "$(guarded cat "$W/quick")" 5
+kill -KILL $!
+wait $! 2>/dev/null
+until [ "$(guarded cat "$W/inside")" = 0 ]; do :; done
+cell 'begun = 0' "$G/rank1/cell"
+
 # an interrupt ends the view and gives its reader an error; a thread stuck in C is left behind
 for view in busy stubborn stuck; do
 	for ctl in "$G/ctl" "$G/rank0/ctl"; do
@@ -133,11 +156,7 @@ until_is inside 2
 reads_on 'after 80 slow views'
 
 # the system has no more threads: the existing one does all the work
-cell 'import sys
-service, text = sys.modules["ddip_engine.service"], "k" * 200000
-more = service.start_new_thread
-def no_more(*args):
-    raise RuntimeError("no more threads")
+cell 'text = "k" * 200000
 service.start_new_thread = no_more' "$G/rank0/cell"
 for _ in 1 2 3; do
 	is 'a long text by the last thread' "$(guarded cat "$V/text" | wc -c)" 200001

@@ -36,6 +36,27 @@ gone "$watchdog"
 is 'a new mount over a dead one stays' "$(errno write "$G/cell" 'x = 1')" 0
 unmount
 
+# a client whose pid the daemon cannot see is not taken for the watchdog, even while there is none: one that dies soon
+# after its start is replaced a second later
+if [ "$(id -u)" = 0 ] && unshare -p -f true; then
+	mkfifo "$T/end"
+	# shellcheck disable=SC2016 # its own words
+	unshare -p -f "$BASH" -c '"$@"; read -r _ <"$0"' "$T/end" \
+		"$BUILD/ddipfs" -o "python=$PLAIN_PYTHON,backend=none,size=1" "$M" &
+	namespace=$!
+	until_true mountpoint -q "$M"
+	cell 'x = 1'
+	daemon=$(daemon_pid) || give_up 'no daemon'
+	while watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog); do
+		kill -KILL "$watchdog" 2>/dev/null
+	done
+	is 'it writes' "$(errno write "$G/cell" 'y = 2')" 0
+	ok rm "$G/vars/x"
+	unmount
+	echo >"$T/end"
+	wait "$namespace"
+fi
+
 # killed: a new one wakes watchers and cleans up after the daemon
 command -v inotifywait >/dev/null || skip 'there is no inotifywait'
 mount_plain

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """ranch() and in_torchddp() work in a notebook, and in a program (this one, started again)."""
 
+import fcntl
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -157,6 +160,37 @@ def test_failures():
         assert nb.ok("ddip.in_torchddp(2, in_rank(summed))").data() == ["2.0"]
         assert [name for name in os.listdir(nb.mount) if name.startswith("ranch")] == []
         _interrupted_between(nb)
+
+
+def test_killed():
+    """What a killed kernel leaves goes with the next call; the workers of others stay."""
+    with notebook.notebook("import ddip, time") as killed, killed.other() as other:
+        wait = "def wait():\n    print('be' + 'gun')\n    time.sleep(10_000)\n"
+        call = "ddip.ranch(2, wait, caller_rank=None, imports='import time')"
+        living = other.begin(f"import ddip, time\n{wait}{call}")
+        other.until(living, "begun")
+        (theirs,) = _groups(killed)
+        begun = killed.begin(wait + call)
+        killed.until(begun, "begun")
+        begun[0].stop_channels()
+        (left,) = _groups(killed) - {theirs}
+        with open(os.path.join(killed.mount, left, "ranks"), encoding="utf-8") as ranks:
+            pids = [int(pid) for pid in re.findall(r" pid=(\d+)", ranks.read())]
+        assert len(pids) == 2, pids
+        os.kill(killed.pid, signal.SIGKILL)
+        with open(os.path.join(killed.mount, left, "status"), encoding="utf-8") as owned:
+            fcntl.flock(owned, fcntl.LOCK_EX)  # the daemon has seen its end
+        with killed.other() as third:
+            third.ok("import ddip\nassert ddip.ranch(2, max, 1, 2) == [2, 2]")
+        assert _groups(killed) == {theirs}
+        assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+        other.interrupt()
+        assert other.finish(living).error[0] == "KeyboardInterrupt"
+        assert _groups(killed) == set()
+
+
+def _groups(nb):
+    return {name for name in os.listdir(nb.mount) if name.startswith("ranch")}
 
 
 def _interrupted_between(nb):
