@@ -308,6 +308,20 @@ is_("attach", t.status(), 0)
 '
 like 'Ctrl-C in attach interrupts the cell' "$(wait_cell "$n")" 'state interrupted'
 
+# attach waits while the rank's input is full
+seq 400000 >"$T/lines"
+ddip attach 1 <"$T/lines" >/dev/null 2>"$T/attach.err" &
+attached=$!
+full() {
+	grep -q 'rank 1 has not read' "$G/error"
+}
+until_true full
+n=$(ddip exec -d -r 1 'import sys; total = sum(int(sys.stdin.readline()) for _ in range(400000))')
+like 'attach passes on all lines' "$(wait_cell "$n")" 'state ok'
+is 'all of them' "$(cat "$G/rank1/vars/total")" 80000200000
+ok wait $attached
+is 'attach has nothing to say' "$(cat "$T/attach.err")" ''
+
 # shell
 at_terminal 'shell' '
 t = Terminal("ddip", "shell")
