@@ -377,6 +377,14 @@ t.expect("\r41\r\n.*group> ")
 t.type(CTRL_D)
 is_("shell", t.status(), 0)
 '
+# a locale in which Python refuses bytes that are not UTF-8
+mkdir "$T/locales"
+if localedef -i en_US -f UTF-8 "$T/locales/en_US.UTF-8" 2>/dev/null; then
+	printf '# \xe9\n6 * 7\n' >"$T/latin"
+	LOCPATH=$T/locales LC_ALL=en_US.UTF-8 ddip shell <"$T/latin" >"$T/said" 2>"$T/stderr"
+	is 'shell: the line behind bytes that are not UTF-8' "$? $(sed 's/group> //g' "$T/said")" '0 42'
+	like 'shell: tells of them' "$(cat "$T/stderr")" 'the source is not in UTF-8'
+fi
 ok grep -q '6 \* 7' "$T/.ddip_history"
 like 'what was dropped did not run' "$(cat "$G"/cells/*/source | grep -v '^# ddip' | grep -c 'dropped\|while')" '^0$'
 
