@@ -4,6 +4,7 @@ array, and everything that a module holds.
 The daemon compares the ranks' fingerprints, then asks one rank for the text.
 """
 
+import collections
 import sys
 
 from ddip_engine import arrays, gpu, texts
@@ -34,6 +35,9 @@ def _add(digest, name, value, around):
         for item in data:
             _add_bytes(digest, item)
         return
+    if isinstance(value, (set, frozenset)) or _is_unordered(value):
+        _add_unordered(digest, name, value, {*around, id(value)})
+        return
     inside = _inside(value)
     if inside is None or arrays.holds_state(value):
         _add_text(digest, repr(value) if around else texts.plain(name, value))
@@ -43,6 +47,24 @@ def _add(digest, name, value, around):
         _add_text(digest, str(len(inside)))
         for item in inside:
             _add(digest, name, item, {*around, id(value)})
+
+
+def _is_unordered(value):
+    """True for a dict to whose == the order is nothing."""
+    return isinstance(value, dict) and not isinstance(value, collections.OrderedDict)
+
+
+def _add_unordered(digest, name, value, around):
+    """Adds the members of a set or a dict, in an order that does not depend on their hashes."""
+    import hashlib
+
+    digests = []
+    for item in dict.items(value) if isinstance(value, dict) else value:
+        own = hashlib.blake2b()
+        _add(own, name, item, around)
+        digests.append(own.digest())
+    for each in [str(len(digests)).encode(), *sorted(digests)]:
+        _add_bytes(digest, each)
 
 
 class _Digested:

@@ -66,7 +66,9 @@ class Prompts:
         except (EOFError, RuntimeError) as e:  # no input is possible here
             Sink(self._shell).write("stderr", f"rank {rank} asks for input: {e}\n")
             return False
-        files.write(f"{self._cell.group.path}/rank{rank}/stdin", f"{line}\n".encode())
+        data = f"{line}\n".encode("utf-8", "surrogatepass")
+        with contextlib.suppress(OSError):  # the rank has ended, as the cell's stream tells
+            files.write(f"{self._cell.group.path}/rank{rank}/stdin", data)
         return True
 
     def _last_words(self, rank):

@@ -12,6 +12,7 @@ _OTHER_MOVES = re.compile("\b|\x1b" + r"\[[0-9;?]*[A-DGJKH]")
 _CUT_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*)?$")
 _LONGEST_SEQUENCE = 32  # characters in which to look for _CUT_SEQUENCE
 _REVISITED = 8  # carriage returns below a row after which it is no longer expected to change
+_WIDEST = 10_000  # columns to which the cursor moves, at most
 _LIVE_ROWS = 50  # rows of one stream that may be redrawn, at most
 _DRAWINGS = 64  # last drawings of a row to process in one text; each redraws the whole row
 
@@ -88,7 +89,8 @@ class Screen:
             self._colour = ""
 
     def _move(self, command, argument):
-        count = int(argument) if argument.isdigit() else 1
+        # int() refuses thousands of digits
+        count = min(int(argument[:9]), _WIDEST) if argument.isdigit() else 1
         row = self._rows[self._row]
         if command == "A":
             self._row = max(0, self._row - count)
@@ -97,7 +99,7 @@ class Screen:
             for _ in range(min(count, len(self._rows) - 1 - self._row)):
                 self._go_down()
         elif command == "C":
-            self._column += count
+            self._column = max(self._column, min(self._column + count, _WIDEST))
         elif command == "D":
             self._column = max(0, self._column - count)
             self._returned = True

@@ -9,6 +9,7 @@ import time
 from ddip import files, p9_file
 from echo import LOOK_MS, Echo, is_foreground
 from output import print_end
+from stdin import FULL_S, write_some
 from tool import OK, number_of, put_out
 
 _PIECE = p9_file.AHEAD
@@ -79,12 +80,16 @@ class _Secrecy:
 def _talk(tool, follow, name, secrecy):
     """Copies both ways until either side ends. name: the rank's input."""
     stdin = tool.path(name)
+    left = b""  # of the last piece: the rank's input is full
     while True:
+        if left:
+            left = _pass_on(tool, name, left)
         events = secrecy.events.arm()
         poller = select.poll()
-        for fd in (follow.arm(), events, 0):
+        for fd in (follow.arm(), events) if left else (follow.arm(), events, 0):
             poller.register(fd, select.POLLIN)
-        for fd, _ in poller.poll(secrecy.set()):
+        patience = secrecy.set()
+        for fd, _ in poller.poll(int(FULL_S * 1000) if left else patience):
             if fd == events:
                 secrecy.take_events()
                 continue
@@ -95,8 +100,15 @@ def _talk(tool, follow, name, secrecy):
             if not data:
                 return
             if fd == 0:
-                with tool.telling(name):
-                    files.write(stdin, data)
+                left = _pass_on(tool, name, data)
                 secrecy.answered()
             else:
                 put_out(data)
+
+
+def _pass_on(tool, name, data):
+    """Writes to the rank's input as much as it takes. Returns the rest. Raises DipError."""
+    with tool.telling(name), files.open_(tool.path(name), os.O_WRONLY) as file:
+        while data and (count := write_some(file, data)):
+            data = data[count:]
+    return data

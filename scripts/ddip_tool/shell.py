@@ -32,6 +32,7 @@ def shell(tool, words):
         raise tool.misuse()
     if sys.stdin is None or sys.stdout is None:
         raise Failure(REFUSED, "a shell needs a standard input and a standard output")
+    sys.stdin.reconfigure(errors="surrogateescape")  # ranks tell of bytes that are not UTF-8
     choice = Choice(tool, options)
     name = os.path.basename(tool.group.path)
     history = os.environ.get("DDIP_HISTORY") or os.path.expanduser("~/.ddip_history")

@@ -16,7 +16,17 @@ from echo import LOOK_MS, Echo, is_foreground
 from tool import say
 
 _PIECE = 1 << 20
-_FULL_S = 0.05  # between attempts to write into a full input
+FULL_S = 0.05  # between attempts to write into a full input
+
+
+def write_some(file, data):
+    """Returns how much was written into a rank's input, 0 if that is full. Raises OSError."""
+    try:
+        return file.write(data)
+    except OSError as e:
+        if e.errno not in (errno.EAGAIN, errno.ENOSPC):
+            raise
+        return 0
 
 
 class Stdin:
@@ -137,16 +147,14 @@ class Stdin:
 
     def _write_some(self, file, view):
         """Returns how much was written; waits a moment if the input is full. Raises OSError."""
-        try:
-            return file.write(view)
-        except OSError as e:
-            if e.errno not in (errno.EAGAIN, errno.ENOSPC) or self._is_over():
-                raise
-            return 0
+        count = write_some(file, view)
+        if not count and self._is_over():
+            raise BrokenPipeError
+        return count
 
     def _is_over(self):
         """Waits a moment. Returns True if the cell has ended in the meantime."""
-        time.sleep(_FULL_S)
+        time.sleep(FULL_S)
         return bool(select.select([self._stop], [], [], 0)[0])
 
     def _end(self, rank):

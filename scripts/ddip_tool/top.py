@@ -283,4 +283,6 @@ class Screen:
         """Draws one line, as much of it as fits."""
         height, width = self._screen.getmaxyx()
         if 0 <= y < height:
-            self._screen.addnstr(y, 0, _CONTROL.sub("", text), width - 1, style)
+            line = _CONTROL.sub("", text.expandtabs())
+            with contextlib.suppress(curses.error):  # wide characters lead below the last line
+                self._screen.addnstr(y, 0, line, width - 1, style)

@@ -8,6 +8,7 @@ import os
 import pickle
 import types
 import unittest
+from collections import OrderedDict
 from errno import EBADMSG, EFBIG, EINVAL, ENOENT, EOPNOTSUPP
 
 from in_process import DTYPES, NAMES, Case, np, read, state, texts, torch, values, views, write
@@ -55,6 +56,44 @@ class Text(Case):
         self.assertEqual(NAMES["x"], "hello")
         write("x", "good bye")
         self.assertEqual(NAMES["x"], "good bye")
+
+    def test_fingerprints_ignore_an_order_that_means_nothing(self):
+        def fingerprint(value):
+            NAMES["x"] = value
+            return read("x", "fingerprint")
+
+        def holder(value):
+            made = Holder()
+            made.held = value
+            return made
+
+        class Holder:
+            pass
+
+        up, down = set(), set()
+        for held, numbers in (up, (0, 8)), (down, (8, 0)):
+            for number in numbers:
+                held.add(number)
+        self.assertNotEqual(str(up), str(down))
+        ones = torch.ones(2)
+        for a, b in (
+            (up, down),
+            (frozenset(up), frozenset(down)),
+            ([up, {"a": up}], [down, {"a": down}]),
+            ({frozenset(up): ones}, {frozenset(down): ones}),
+            ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+            ({"a": ones, "b": 2}, {"b": 2, "a": ones}),
+            (holder(up), holder(down)),
+        ):
+            self.assertEqual(fingerprint(a), fingerprint(b), a)
+        for a, b in (
+            (up, {0, 9}),
+            (up, frozenset(up)),
+            ({"a": 1, "b": 2}, {"a": 2, "b": 1}),
+            (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1)),
+            ([1, 2], [2, 1]),
+        ):
+            self.assertNotEqual(fingerprint(a), fingerprint(b), a)
 
     def test_elided_text_is_no_object(self):
         circle = [1]

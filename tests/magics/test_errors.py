@@ -217,6 +217,25 @@ def test_debuggers():
         assert (prompts, outcome.text()) == (["[rank 0] name: "], "before\n"), "the prompt is once"
 
 
+def test_answers_that_nobody_takes():
+    """The end of the rank that asks is no error of the answer; any text is an answer."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        patch = (
+            "from ddip import prompts, files\n"
+            "def write(path, data, kept=files.write):\n"
+            "    files.write = kept\n"
+            "    with open(group + '/rank1/ctl', 'w') as ctl: ctl.write('kill\\n')\n"
+            "    raise ProcessLookupError(3, 'No such process', path)\n"
+            f"group, files.write = {nb.group!r}, write"
+        )
+        nb.ok(patch)
+        outcome, _ = nb.talk("%%dip -S all\nif rank: input('name: ')", "Ada")
+        assert outcome.error[0] == "RemoteError", outcome.error
+        nb.ok("%makedip -r")
+        nb.ok("from ddip import prompts; prompts.input = lambda prompt: '\\ud800'")
+        assert nb.ok("%%dip\nlen(input('name: ')) > 0").data()[0].endswith("True")
+
+
 def test_prompts_end():
     """An interrupt ends all prompts of a cell, and so does the end of the cell."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:

@@ -52,6 +52,14 @@ def test_streams():
         assert _written(*texts) == (settled, live), (texts[:3], _written(*texts))
 
 
+def test_far_moves():
+    """A move that leads nowhere near costs nothing."""
+    for move in "A", "B", "C", "D", "G":
+        for count in "999999999", "9" * 5000:
+            settled, rows = _written(f"a\x1b[{count}{move}x\n" * 3, f"\x1b[{count}C" * 9, "end")
+            assert len(settled + "".join(rows)) < 100_000, (move, count)
+
+
 def test_bounds():
     """However many rows a program leaves to be redrawn, only a few stay live."""
     settled, live = _written("".join(f"\rrow {i}\n" for i in range(1000)))

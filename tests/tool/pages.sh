@@ -83,47 +83,65 @@ is 'variables' "$(complete_ddip pull x)" xyz
 is 'views and OPs' "$(complete_ddip pull xyz.s)" 'xyz.safetensors xyz.sum xyz.same'
 is 'files' "$(complete_ddip push xyz READ)" README.md
 
+# names are another user's choice: they are told as they are, and not expanded
+evil='$(echo expanded) a'
+mkdir -p "$T/e/$evil" "$T/e/x|e/$evil"
+is 'a name is not expanded' "$(complete_ddip -m "$T/e" -g '$')" "$evil"
+is 'nor one in a directory' "$(complete_ddip ls ../e/)" "../e/$evil ../e/x|e"
+is 'nor is the directory' "$(complete_ddip ls '../e/x\|e/')" "../e/x|e/$evil"
+is 'nor an object' "$(complete_ddip pull 'x/e.cs')" x/e.csv
+
 # zsh and fish complete what bash completes
 if command -v fish >/dev/null; then
 	found=$(fish -N -c 'source scripts/ddip.fish-completion; complete -C "ddip pull xyz.s"')
 	is 'fish' "$(sort <<<"$found" | xargs)" 'xyz.safetensors xyz.same xyz.sum'
+	found=$(fish -N -c "source scripts/ddip.fish-completion; complete -C 'ddip -m $T/e -g '" | grep expanded)
+	is 'fish: a name is not expanded' "$found" "$evil"
 	is 'fish completes groups' "$(fish -N -c 'source scripts/ddip.fish-completion; complete -C "ddip -g "')" group
 fi
+cat >"$T/types.py" <<'END'
+"""A shell at a terminal completes words, and quotes them. Arguments: its preparation, the shell."""
+
+import os, pty, sys
+
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ.update(TERM="dumb", PS1="ready> ")
+    os.execvp(sys.argv[2], sys.argv[2:])
+seen = b""
+
+
+def expect(text):
+    global seen
+    while text not in seen:
+        seen += os.read(fd, 65536)
+    seen = seen.partition(text)[2]
+
+
+expect(b"ready> ")
+os.write(fd, f"{sys.argv[1]}; echo do''ne\n".encode())
+expect(b"done")
+expect(b"ready> ")
+os.write(fd, b"ddip pull xyz.safe\t")
+expect(b"xyz.safetensors")
+os.write(fd, b"\x15ddip -m e -g \\$\t")
+expect(rb"$\(echo\ expanded\)\ a")
+os.write(fd, b"\x15exit\n")
+while True:
+    try:
+        if not os.read(fd, 65536):
+            break
+    except OSError:
+        break
+os.waitpid(pid, 0)
+END
+# types PREPARATION SHELL…
+types() {
+	guarded python3 "$T/types.py" "cd $T; $1" "${@:2}"
+}
+ok types ". $ROOT/scripts/ddip.bash-completion" bash --norc --noprofile -i
 if command -v zsh >/dev/null; then
 	mkdir "$T/functions"
 	ln -s "$ROOT/scripts/ddip.zsh-completion" "$T/functions/_ddip"
-	cat >"$T/zsh.py" <<-'END'
-		"""zsh at a terminal completes a word. The directory of its function is the argument."""
-		import os, pty, sys
-
-		pid, fd = pty.fork()
-		if pid == 0:
-		    os.environ.update(TERM="dumb", PS1="ready> ")
-		    os.execvp("zsh", ["zsh", "-f", "-i"])
-		seen = b""
-
-
-		def expect(text):
-		    global seen
-		    while text not in seen:
-		        seen += os.read(fd, 65536)
-		    seen = seen.partition(text)[2]
-
-
-		expect(b"ready> ")
-		os.write(fd, f"fpath=({sys.argv[1]} $fpath); autoload -U compinit; compinit -u -D; echo do''ne\n".encode())
-		expect(b"done")
-		expect(b"ready> ")
-		os.write(fd, b"ddip pull xyz.safe\t")
-		expect(b"xyz.safetensors")
-		os.write(fd, b"\x15exit\n")
-		while True:
-		    try:
-		        if not os.read(fd, 65536):
-		            break
-		    except OSError:
-		        break
-		os.waitpid(pid, 0)
-	END
-	ok guarded python3 "$T/zsh.py" "$T/functions"
+	ok types "fpath=($T/functions \$fpath); autoload -U compinit; compinit -u -D" zsh -f -i
 fi

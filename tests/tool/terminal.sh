@@ -308,6 +308,20 @@ is_("attach", t.status(), 0)
 '
 like 'Ctrl-C in attach interrupts the cell' "$(wait_cell "$n")" 'state interrupted'
 
+# attach waits while the rank's input is full
+seq 400000 >"$T/lines"
+ddip attach 1 <"$T/lines" >/dev/null 2>"$T/attach.err" &
+attached=$!
+full() {
+	grep -q 'rank 1 has not read' "$G/error"
+}
+until_true full
+n=$(ddip exec -d -r 1 'import sys; total = sum(int(sys.stdin.readline()) for _ in range(400000))')
+like 'attach passes on all lines' "$(wait_cell "$n")" 'state ok'
+is 'all of them' "$(cat "$G/rank1/vars/total")" 80000200000
+ok wait $attached
+is 'attach has nothing to say' "$(cat "$T/attach.err")" ''
+
 # shell
 at_terminal 'shell' '
 t = Terminal("ddip", "shell")
@@ -363,6 +377,14 @@ t.expect("\r41\r\n.*group> ")
 t.type(CTRL_D)
 is_("shell", t.status(), 0)
 '
+# a locale in which Python refuses bytes that are not UTF-8
+mkdir "$T/locales"
+if localedef -i en_US -f UTF-8 "$T/locales/en_US.UTF-8" 2>/dev/null; then
+	printf '# \xe9\n6 * 7\n' >"$T/latin"
+	LOCPATH=$T/locales LC_ALL=en_US.UTF-8 ddip shell <"$T/latin" >"$T/said" 2>"$T/stderr"
+	is 'shell: the line behind bytes that are not UTF-8' "$? $(sed 's/group> //g' "$T/said")" '0 42'
+	like 'shell: tells of them' "$(cat "$T/stderr")" 'the source is not in UTF-8'
+fi
 ok grep -q '6 \* 7' "$T/.ddip_history"
 like 'what was dropped did not run' "$(cat "$G"/cells/*/source | grep -v '^# ddip' | grep -c 'dropped\|while')" '^0$'
 

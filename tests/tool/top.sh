@@ -133,6 +133,18 @@ top.end()
 END2
 ok guarded python3 "$T/many.py"
 
+# what a rank prints may be wider than its characters are many
+ddip exec 'print("\t" * 40 + "\n" + "\u6f22" * 100 + "\nend")' >/dev/null
+cat >"$T/wide.py" <<'END2'
+from at_terminal import Terminal
+
+top = Terminal("exec ddip top -d 0.1", TERM="xterm", LINES="15", COLUMNS="60", LC_ALL="C.UTF-8")
+top.expect(b"end")
+top.write(b"q")
+top.end()
+END2
+ok guarded python3 "$T/wide.py"
+
 # a reader that leaves is no error
 ddip top -n 1000 -d 0.01 2>"$T/err" | head -n 1 >/dev/null
 is 'a pipe that is closed early' "$(cat "$T/err")" ''
