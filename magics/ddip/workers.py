@@ -21,7 +21,7 @@ from ddip.sink import Sink
 _GRACE_S = 1  # seconds between a worker's failure and unblocking the others
 # A collective of the caller fails as soon as a worker has exited, possibly before that exit is
 # reported; on a busy machine, long before:
-_BLAME_S = 5
+_BLAME_S = 10
 _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
 
 
