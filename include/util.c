@@ -205,12 +205,18 @@ now_ns(void)
 }
 
 double
+in_seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+double
 now_wall(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+	return (double)t.tv_sec + in_seconds((uint64_t)t.tv_nsec);
 }
 
 int

@@ -53,6 +53,7 @@ char *buf_take(struct buf *b); /* the caller owns the string; empties b; never N
 
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
 double now_wall(void); /* seconds since 1970 */
+double in_seconds(uint64_t ns);
 
 int fd_cloexec(int fd, bool on);
 int fd_nonblock(int fd, bool on);

@@ -34,11 +34,23 @@ close_agent(struct host *h)
 	h->zygote = 0;
 }
 
+/* Frees the hosts that are not in `kept`, which may be NULL. The end of an agent is told to those
+ * who read the list, which stays whole until all have ended. */
 static void
-host_free(struct host *h)
+free_hosts(struct group *g, const struct hostlist_index *kept)
 {
-	free(h->name);
-	free(h);
+	struct host *h;
+
+	for (int i = 0; i < g->hosts.n; i++)
+		if (!kept || !hostlist_find(kept, g->hosts.list[i]->name))
+			close_agent(g->hosts.list[i]);
+	for (int i = 0; i < g->hosts.n; i++) {
+		h = g->hosts.list[i];
+		if (kept && hostlist_find(kept, h->name))
+			continue;
+		free(h->name);
+		free(h);
+	}
 }
 
 static void
@@ -59,12 +71,7 @@ void
 hosts_free(struct group *g)
 {
 	loop_timer_del(g->hosts.timer);
-	/* the end of an agent is told to those who read the list: it stays whole until all have
-	 * ended */
-	for (int i = 0; i < g->hosts.n; i++)
-		close_agent(g->hosts.list[i]);
-	for (int i = 0; i < g->hosts.n; i++)
-		host_free(g->hosts.list[i]);
+	free_hosts(g, NULL);
 	free(g->hosts.list);
 	g->hosts = (struct group_hosts){0};
 }
@@ -165,13 +172,7 @@ forget(struct group *g, const struct hostlist_index *to)
 	for (int i = 0; i < g->size; i++)
 		if (g->ranks[i].host && !hostlist_find(to, g->ranks[i].host->name))
 			g->ranks[i].host = NULL;
-	/* as in hosts_free() */
-	for (int i = 0; i < g->hosts.n; i++)
-		if (!hostlist_find(to, g->hosts.list[i]->name))
-			close_agent(g->hosts.list[i]);
-	for (int i = 0; i < g->hosts.n; i++)
-		if (!hostlist_find(to, g->hosts.list[i]->name))
-			host_free(g->hosts.list[i]);
+	free_hosts(g, to);
 }
 
 /* The hosts of the new list, reusing existing ones with the same name. */

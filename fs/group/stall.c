@@ -161,7 +161,7 @@ print_rank(const struct rank_sample *r, struct buf *out)
 
 	buf_addf(out, "%d state=%s cell=%d", r->k->number, rank_state_name(r->k), r->k->cell);
 	if (j)
-		buf_addf(out, " seconds=%.1f", (double)(now_ns() - j->sent) / 1e9);
+		buf_addf(out, " seconds=%.1f", in_seconds(now_ns() - j->sent));
 	buf_addf(out, " in=%s number=%u at=%s", r->collective, r->number, r->line);
 	if (r->seconds > 0)
 		buf_addf(out, " for=%.1f", r->seconds);

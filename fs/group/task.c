@@ -149,7 +149,7 @@ task_seconds(const struct task *w)
 {
 	if (!w->begun)
 		return 0;
-	return (double)((w->done ? w->when.end_ns : now_ns()) - w->when.begin_ns) / 1e9;
+	return in_seconds((w->done ? w->when.end_ns : now_ns()) - w->when.begin_ns);
 }
 
 const char *
