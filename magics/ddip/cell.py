@@ -106,11 +106,8 @@ def _refusals_told(group):
 
 def _open(group, name, ranks, flags=0):
     path = os.path.join(group.path, f"{name}.{ranks}" if ranks else name)
-    try:
+    with group.existing():
         return files.open_(path, os.O_RDWR | flags)
-    except OSError:
-        group.check()
-        raise
 
 
 def _submit(file, data):

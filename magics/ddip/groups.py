@@ -89,6 +89,15 @@ class Group:
         if not self.status():
             raise GroupGone(f"the group {self.path} is gone")
 
+    @contextlib.contextmanager
+    def existing(self):
+        """An OSError within becomes GroupGone if the group no longer exists."""
+        try:
+            yield
+        except OSError:
+            self.check()
+            raise
+
     def settings(self):
         """`ctl` as a dictionary."""
         return _pairs(self.read("ctl"))

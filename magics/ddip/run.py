@@ -42,11 +42,8 @@ def detach(shell, group, source, see=None, ranks=None):
 
 def _places(group, see, ranks):
     """(ranks that run a cell, None: all; ranks to show), from the words for both."""
-    try:
+    with group.existing():
         size = group.size if ranks or see else 0  # the file is read only if it is needed
-    except OSError:
-        group.check()
-        raise
     on = rank_lists.parse(ranks, size) if ranks else None
     seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
     if on and not set(on) & set(seen):

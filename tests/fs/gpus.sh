@@ -170,9 +170,9 @@ FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:1' -o launcher=here
 is 'it starts' "$(line start)" 0
 cat "$G/gpus" >"$T/out" &
 reader=$!
-asks() {
+asks() { # [NUMBER]: so many agents wait for NVML
 	asking=$(others | xargs -I{} grep -lx ddip-gpus /proc/{}/comm 2>/dev/null | cut -d / -f 3)
-	[ "$asking" ]
+	[ "$(wc -w <<<"$asking")" = "${1:-1}" ]
 }
 until_true asks || bad 'nobody asks NVML'
 is 'others go on' "$(key "$G/status" state)" idle
@@ -183,11 +183,8 @@ gone "$asking"
 
 # hosts are taken out of the list while a reader waits for their GPUs: the reader gets an answer
 FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:1 b:1' -o launcher=here
-both_ask() {
-	[ "$(others | xargs -I{} grep -lx ddip-gpus /proc/{}/comm 2>/dev/null | wc -l)" = 2 ]
-}
 cat "$G/gpus" >"$T/out" &
-until_true both_ask
+until_true asks 2
 is 'all at once' "$(line 'hosts local')" 0
 ok wait $!
 FAKE_NVML="gpus=2 stuck=$T/fifo" again -o 'hosts=a:2' -o launcher=here -o size=1

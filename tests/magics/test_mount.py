@@ -30,6 +30,12 @@ print(*mount.start(sys.argv[1]))
 """
 
 
+def environment(**more):
+    """The environment of a program that starts a daemon."""
+    ddipfs = os.path.join(notebook.BUILD, "ddipfs")
+    return {**os.environ, "PYTHONPATH": notebook.MAGICS, "DDIPFS": ddipfs, **more}
+
+
 @contextlib.contextmanager
 def program(folder, fails=""):
     """The environment in which ddipfs is a program that waits for folder/gate."""
@@ -37,7 +43,7 @@ def program(folder, fails=""):
     with open(path, "w", encoding="utf-8") as file:
         file.write(PROGRAM.format(folder=folder, build=notebook.BUILD, fails=fails))
     os.chmod(path, 0o700)
-    yield {**os.environ, "PYTHONPATH": notebook.MAGICS, "DDIPFS": path}
+    yield environment(DDIPFS=path)
 
 
 def begun(folder):
@@ -59,13 +65,13 @@ def test_at_once():
     """Of two that start a daemon at one place, one does; the other one uses it."""
     for name, fails in (("mnt", ""), ("mnt.sock", ""), ("mnt", "fails")):
         with tempfile.TemporaryDirectory() as folder, notebook.place(folder):
-            with program(folder, fails) as environment:
-                _start_two(folder, f"{folder}/{name}", environment, bool(fails))
+            with program(folder, fails) as waiting:
+                _start_two(folder, f"{folder}/{name}", waiting, bool(fails))
 
 
-def _start_two(folder, path, environment, falls_back):
+def _start_two(folder, path, waiting, falls_back):
     command = [sys.executable, "-c", START, path]
-    said = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    said = {"env": waiting, "stdout": subprocess.PIPE, "text": True}
     one = subprocess.Popen(command, **said)
     notebook.until(lambda: begun(folder) == 1)
     two = subprocess.Popen(command, **said)
@@ -86,10 +92,8 @@ def test_files_of_others():
     with tempfile.TemporaryDirectory() as folder, notebook.place(folder):
         with open(f"{folder}/poetry.lock", "w", encoding="utf-8") as file:
             file.write("content")
-        environment = {**os.environ, "PYTHONPATH": notebook.MAGICS}
-        environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
         command = [sys.executable, "-c", START, f"{folder}/poetry"]
-        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True)
         with open(f"{folder}/poetry.lock", encoding="utf-8") as file:
             assert file.read() == "content"
         end(f"{folder}/poetry")
@@ -142,21 +146,20 @@ def test_threads():
     ends = (("", 0), ("os.kill(os.getpid(), 9)", -9), ("os.execv('/bin/true', ['true'])", 0))
     for last, status in ends:
         with tempfile.TemporaryDirectory() as folder, notebook.place(folder):
-            environment = {**os.environ, "PYTHONPATH": notebook.MAGICS, "TMPDIR": folder}
-            environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
-            environment.pop("DDIP_MOUNT", None)
-            environment.pop("XDG_RUNTIME_DIR", None)
-            _run_threads(folder, THREADS + last, environment, status)
+            clean = environment(TMPDIR=folder)
+            clean.pop("DDIP_MOUNT", None)
+            clean.pop("XDG_RUNTIME_DIR", None)
+            _run_threads(folder, THREADS + last, clean, status)
 
 
-def _run_threads(folder, source, environment, status):
+def _run_threads(folder, source, clean, status):
     # other tests' mounts, which it would find, come and go
     own = "from ddip import mount\nmount.mounts = lambda: {}\n"
     with open(f"{folder}/program.py", "w", encoding="utf-8") as file:
         file.write(own + source)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, f"{folder}/program.py"]
-    with subprocess.Popen(command, env=environment, cwd=folder, **pipes) as process:
+    with subprocess.Popen(command, env=clean, cwd=folder, **pipes) as process:
         place = process.stdout.readline().strip()
         assert notebook.is_served(place), place
         process.communicate("\n")
@@ -179,26 +182,29 @@ def test_language():
         with open(f"{folder}/umount", "w", encoding="utf-8") as file:
             file.write(UMOUNT.format(folder=folder))
         os.chmod(f"{folder}/umount", 0o700)
-        environment = {"PATH": folder, "PYTHONPATH": notebook.MAGICS, "LC_ALL": "de_DE.UTF-8"}
+        german = {"PATH": folder, "PYTHONPATH": notebook.MAGICS, "LC_ALL": "de_DE.UTF-8"}
         code = f"from ddip import mount; mount.stop({folder!r})"
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+        subprocess.run([sys.executable, "-c", code], env=german, check=True)
+
+
+def python_in(folder):
+    """A Python in a new folder."""
+    os.mkdir(folder)
+    os.symlink("/usr/bin/python3", f"{folder}/python3")
+    return f"{folder}/python3"
 
 
 def test_commas():
     """The ranks run this Python wherever it lies."""
     with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
-        place = f"{folder}/a, b\\,c"
-        os.mkdir(place)
-        python = f"{place}/python3"
-        os.symlink("/usr/bin/python3", python)
-        environment = {**os.environ, "PYTHONPATH": notebook.MAGICS}
-        environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
+        python = python_in(f"{folder}/a, b\\,c")
         for path in (mount, f"{folder}/sock.sock"):
-            subprocess.run([python, "-c", START, path], env=environment, check=True)
+            subprocess.run([python, "-c", START, path], env=environment(), check=True)
             code = "import sys; from ddip import groups, mount; place = mount.locate(sys.argv[1])"
             code += "; print(groups.Group(f'{place}/group').read('ctl'))"
             command = [sys.executable, "-c", code, path]
-            said = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
+            options = {"env": environment(), "check": True, "capture_output": True}
+            said = subprocess.run(command, **options).stdout
             end(path)
             assert f"\npython '{python}'\n" in said.decode(), said
 
@@ -217,12 +223,8 @@ def test_blanks():
     """A second notebook with the same Python in the same directory is told of no difference."""
     with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
         here = f"{folder}/it's here"
-        os.mkdir(here)
-        python = f"{here}/python3"
-        os.symlink("/usr/bin/python3", python)
-        environment = {**os.environ, "PYTHONPATH": notebook.MAGICS}
-        environment["DDIPFS"] = os.path.join(notebook.BUILD, "ddipfs")
-        options = {"env": environment, "cwd": here, "check": True, "capture_output": True}
+        python = python_in(here)
+        options = {"env": environment(), "cwd": here, "check": True, "capture_output": True}
         for _ in range(2):
             said = subprocess.run([python, "-c", TELL, mount], **options).stdout
             assert said == b"", said
