@@ -156,6 +156,7 @@ def main():
             m.settle()
             m.write("ctl", "grace 0\n")
             m.write("cell", "import torch, torch.distributed as dist\nx, t = 1.0, torch.ones(1)")
+            m.write("cell", f"import numpy\nbig = numpy.zeros({BIG // 8})")
         for measure, rounds in MEASURES:
             if not wanted or measure.__name__ in wanted:
                 compare(measure, rounds, old, new)
