@@ -188,13 +188,21 @@ def _serve_store(env):
     listener.listen(1024)
     port = listener.getsockname()[1]
     started = time.monotonic()
-    tcp_store = TCPStore(
-        address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
+    tcp_store = _tcp_store(TCPStore, address, port, listener.detach())
     elapsed_ms = (time.monotonic() - started) * 1000
     _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {elapsed_ms:.0f}\n")
     _wait_for_the_end()
     del tcp_store
+
+
+def _tcp_store(kind, address, port, fd):
+    """A TCPStore that serves this listening socket. The libuv backend of torch before 2.8 cannot
+    take one, and raises before it takes the descriptor: torch's other backend then serves it."""
+    given = {"is_master": True, "wait_for_workers": False, "master_listen_fd": fd}
+    try:
+        return kind(address, port, **given)
+    except NotImplementedError:
+        return kind(address, port, **given, use_libuv=False)
 
 
 def _wait_for_the_end():

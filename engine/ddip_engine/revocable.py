@@ -101,10 +101,12 @@ def _can_revoke():
 def _tell(group):
     """Tells C all communicators. False: this group has none yet; its collective was for the CPU."""
     claims = _ddip.nccl_claims()
-    device = sys.modules["torch"].cuda.current_device()  # whose communicators torch returns
     rows = [(each, backend, _address(backend)) for each, backend in _groups()]
-    _kept[:] = [backend for _, backend, address in rows if address]
-    _ddip.nccl_revocable(claims, [(address, device) for _, _, address in rows if address])
+    made = [(backend, address) for _, backend, address in rows if address]
+    # Asked only where there is a communicator, and so a GPU: without a driver, torch raises.
+    device = sys.modules["torch"].cuda.current_device() if made else -1  # whose torch returns
+    _kept[:] = [backend for backend, _ in made]
+    _ddip.nccl_revocable(claims, [(address, device) for _, address in made])
     return all(address for each, _, address in rows if each is group)
 
 

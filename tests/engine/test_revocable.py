@@ -101,6 +101,14 @@ class Revocable(unittest.TestCase):
         revocable.used(None)
         self.assertEqual(self.told(), [(7, []), (7, [(100, 1)])])
 
+    def test_no_device_is_asked_for_where_there_is_no_communicator(self):
+        """A build with NCCL on a machine without a driver: the collectives are gloo's."""
+        no_driver = RuntimeError("Found no NVIDIA driver on your system.")
+        sys.modules["torch"].cuda.current_device.side_effect = no_driver
+        self.group(0)
+        revocable.used(None)
+        self.assertEqual(self.told(), [(7, [])])
+
     def test_an_aborted_communicator_is_none(self):
         self.group(100)
         sub = self.group(None)

@@ -23,7 +23,7 @@ sys.modules["_ddip"] = types.ModuleType("_ddip")
 OPEN = set()  # the sockets that the client reports as open
 sys.modules["_ddip"].store_socket = lambda fd, is_open: (OPEN.add if is_open else OPEN.discard)(fd)
 
-from ddip_engine import store  # noqa: E402
+from ddip_engine import boot, store  # noqa: E402
 from ddip_engine.store_client import Client  # noqa: E402
 
 
@@ -172,6 +172,24 @@ class TestStore(unittest.TestCase):
 
     def test_only_this_user_can_open_it(self):
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+
+    def test_a_libuv_backend_that_takes_no_listening_socket_is_not_used(self):
+        """As that of torch 2.6 and 2.7."""
+
+        class OldStore(distributed.TCPStore):
+            def __init__(self, *args, use_libuv=True, **kwargs):
+                if use_libuv and "master_listen_fd" in kwargs:
+                    raise NotImplementedError("The libuv TCPStore backend does not support it")
+                super().__init__(*args, use_libuv=use_libuv, **kwargs)
+
+        for kind, is_libuv in ((OldStore, False), (distributed.TCPStore, True)):
+            listener = socket.create_server(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+            made = boot._tcp_store(kind, "127.0.0.1", port, listener.detach())
+            self.assertEqual(made.libuvBackend, is_libuv)
+            made.set("k", "v")
+            client = distributed.TCPStore("127.0.0.1", port, is_master=False)
+            self.assertEqual(client.get("k"), b"v")
 
 
 if __name__ == "__main__":
