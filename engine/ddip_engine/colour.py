@@ -23,23 +23,28 @@ _pygments = None  # (highlight, lexer, formatter); () if pygments is missing
 
 def render(error):
     """The lines of an `error` message: a list of str, some of which span several lines."""
+    # Of a whole chain at once: made for each exception, they would walk the rest of it each time.
+    return _chain(error, traceback.TracebackException.from_exception(error, limit=0))
+
+
+def _chain(error, texts):
+    """An exception, its causes and contexts; texts: its TracebackException, with theirs."""
     parts, seen = [], set()
-    while error is not None and id(error) not in seen:
+    while texts is not None and id(error) not in seen:
         seen.add(id(error))
-        parts.append(_one(error))
-        cause = error.__cause__
-        if cause is not None:
+        parts.append(_one(error, texts))
+        if error.__cause__ is not None:
             parts.append(["", _CAUSE, ""])
-            error = cause
+            error, texts = error.__cause__, texts.__cause__
         elif error.__context__ is not None and not error.__suppress_context__:
             parts.append(["", _CONTEXT, ""])
-            error = error.__context__
+            error, texts = error.__context__, texts.__context__
         else:
-            error = None
+            break
     return [line for part in reversed(parts) for line in part]
 
 
-def _one(error):
+def _one(error, texts):
     """One exception, without its causes and contexts."""
     name = type(error).__name__
     head = "Traceback (most recent call last)".rjust(_WIDTH - len(name))
@@ -53,19 +58,19 @@ def _one(error):
             lines += ["    [... the same frame again and again]", ""]
         if count < _REPEATS:
             lines += [_frame(frame, lineno), ""]
-    said = "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
+    said = "".join(texts.format_exception_only()).rstrip("\n")
     kind, colon, text = said.partition(":")
     lines.append(_RED + kind + _END + colon + text)
     if isinstance(error, _GROUP):
-        lines += _members(error)
+        lines += _members(error, texts.exceptions)
     return lines
 
 
-def _members(group):
+def _members(group, texts):
     """The exceptions of a group, indented."""
-    for number, error in enumerate(group.exceptions, 1):
+    for number, (error, its) in enumerate(zip(group.exceptions, texts, strict=False), 1):
         yield f"    {number} of {len(group.exceptions)}:"
-        for text in render(error):
+        for text in _chain(error, its):
             yield "\n".join("    " + line for line in text.split("\n"))
 
 
