@@ -12,12 +12,12 @@ import ctypes
 import fcntl
 import getpass
 import io
-import json
 import os
 import sys
 
 import _ddip
 from ddip_engine import state
+from ddip_engine.view import strict_json
 
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
 _BYTES = "surrogateescape"  # bytes that are no UTF-8 are read and written as they are
@@ -375,11 +375,7 @@ def display(kind, **content):
     if _display is None:
         return
     message = {"type": kind, **content, "rank": state.rank}
-    try:
-        line = json.dumps(message, default=_plain, allow_nan=False)
-    except ValueError:  # JSON has no NaN and no Infinity: they become text, as in Jupyter
-        line = json.dumps(message, default=_plain)
-        line = json.dumps(json.loads(line, parse_constant=lambda word: repr(float(word))))
+    line = strict_json(message, lambda word: repr(float(word)), default=_plain)  # as in Jupyter
     _display.write(line + "\n")
     _display.flush()
 

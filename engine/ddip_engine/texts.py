@@ -24,6 +24,7 @@ from ddip_engine.view import (
     export_text,
     export_written,
     reason,
+    strict_json,
     too_big,
     unsupported,
 )
@@ -126,10 +127,10 @@ def _jsonable(value):
 
 
 def export_json(name, value):
-    """JSON, with NaN and Infinity as Python writes them."""
+    """JSON, with null for NaN and the infinities, which it does not have."""
     check_size(f"{name}.json", value, arrays.types())
     try:
-        text = json.dumps(value, default=_jsonable, ensure_ascii=False) + "\n"
+        text = strict_json(value, lambda word: None, default=_jsonable, ensure_ascii=False) + "\n"
     except (TypeError, ValueError, RecursionError) as e:
         raise unsupported(name, value, "json", f"{reason(e)}: read {name}.pkl") from e
     return _export_bounded(f"{name}.json", text)

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import io
+import json
 import math
 import mmap
 import os
@@ -255,3 +256,14 @@ def article(value):
     """`a list`, `an int`: the type's name for a sentence."""
     name = type_name(type(value))
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def strict_json(value, constant, **options):
+    """JSON that every parser reads: it has no NaN and no Infinity. constant(word) returns what
+    stands for each: its argument is NaN, Infinity or -Infinity. options: of json.dumps()."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:  # or a circle, which is refused again
+        found = json.loads(json.dumps(value, **options), parse_constant=constant)
+        options.pop("default", None)
+        return json.dumps(found, **options)

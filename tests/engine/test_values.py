@@ -182,6 +182,18 @@ class Json(Case):
         self.assertEqual(json.loads(read("t", "json")), [1.0, 1.0])
         self.assertEqual(json.loads(read("f", "json")), 2.0)
 
+    def test_numbers_that_json_does_not_have_are_null(self):
+        nan, inf = float("nan"), float("inf")
+        NAMES.update(
+            n=nan, l=[1.5, inf, {"NaN": -inf}], a=np.array([nan, 1]), t=torch.tensor([inf, 2.0])
+        )
+        self.assertEqual(read("n", "json"), b"null\n")
+        self.assertEqual(read("l", "json"), b'[1.5, null, {"NaN": null}]\n')
+        self.assertEqual(read("a", "json"), b"[null, 1.0]\n")
+        self.assertEqual(read("t", "json"), b"[null, 2.0]\n")
+        write("x", "[NaN, Infinity]", "json")  # as Python's own json writes them
+        self.assertEqual(repr(NAMES["x"]), "[nan, inf]")
+
     def test_refusals(self):
         NAMES["x"] = {1, 2}
         self.refuses(EOPNOTSUPP, "x.pkl", read, "x", "json")
