@@ -115,7 +115,7 @@ def _when_at_rest(tool, events, force, words):
     told = False
     while True:
         status = tool.group.status()
-        if status.get("namespace") == "cells" and not force:
+        if not force and status.get("namespace") == "cells" and tool.group.read("names"):
             raise Failure(USAGE, _question(tool, words))
         if status["state"] in ("new", "stopped", "idle") and status["queued"] == "0":
             return status

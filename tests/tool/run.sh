@@ -124,6 +124,9 @@ is 'the number of a program that is left alone' "$(ddip run -d "$T/src/leaves.py
 	"$(key "$G/status" cell)"
 ddip wait
 
+ddip restart
+ddip exec 'import os'
+is 'a cell that has left no variable is no reason to ask' "$(ddip run "$T/src/leaves.py")" $'end\nthread\nat exit'
 ddip exec 'precious = 7'
 before=$(cat "$G/ranks")
 run ddip run "$T/src/leaves.py" 'two words'
