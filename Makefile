@@ -6,7 +6,8 @@
 # of lint, measures; OLD=DIR is a build directory that `bench` measures beside this one;
 # DESTDIR= and PREFIX= say where `install` puts things.
 
-VERSION := 0.1.0
+# The only place that has it. What is compiled with it depends on $(BUILD)/version.
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' magics/ddip/__init__.py)
 SAN     :=
 FAULT   :=
 BUILD   := build$(if $(SAN),/$(SAN))$(if $(FAULT),/fault)
@@ -70,8 +71,8 @@ SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOUR
 
 # ---- build ----------------------------------------------------------------------------------
 
-# The shell tool: the program, and its parts, which lie beside it here and in lib/ddipfs installed.
-# ddip_tool is the Python of it, which uses the package in magics/.
+# The shell tool: the program, and its parts, which lie beside it here and in libexec/ddipfs installed.
+# ddip_tool is the Python of it, which uses the package in magics/; installed, that lies in ddip_tool.
 TOOL     := ddip ddip-demo ddip-verbs
 TOOL_PY  := $(wildcard scripts/ddip_tool/*.py)
 PROGRAMS := $(BUILD)/ddipfs $(BUILD)/ddip-engine $(BUILD)/ddip_engine.so \
@@ -111,13 +112,13 @@ $(BUILD)/examples $(BUILD)/ddip_tool: FORCE
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
-$(BUILD)/obj/%.o: %.c Makefile
+$(BUILD)/obj/%.o: %.c Makefile $(BUILD)/version
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) -MMD -MP -c -o $@ $<
 
 $(BUILD)/so/%.o: CPPFLAGS += -Iengine
-$(BUILD)/so/%.o: %.c Makefile
+$(BUILD)/so/%.o: %.c Makefile $(BUILD)/version
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(SO_CFLAGS) -MMD -MP -c -o $@ $<
@@ -127,10 +128,12 @@ $(BUILD)/so/engine_py.o: $(BUILD)/engine_py.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(SO_CFLAGS) -c -o $@ $<
 
-# A file that was removed must leave the table too: the list itself is a prerequisite.
-$(BUILD)/engine_py.list: FORCE
+# Written when their text changes. A file that was removed must leave the table of those that are embedded.
+$(BUILD)/version: TEXT = $(VERSION)
+$(BUILD)/engine_py.list: TEXT = $(ENGINE_PY)
+$(BUILD)/version $(BUILD)/engine_py.list: FORCE
 	$(Q)mkdir -p $(@D)
-	$(Q)echo '$(ENGINE_PY)' | cmp -s - $@ || echo '$(ENGINE_PY)' > $@
+	$(Q)echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' > $@
 
 $(BUILD)/engine_py.c: $(ENGINE_PY) $(BUILD)/engine_py.list scripts/embed
 	$(call say,EMBED,$@)
@@ -331,35 +334,41 @@ test:
 # ---- install and package --------------------------------------------------------------------
 
 D := $(DESTDIR)$(PREFIX)
-# The notebooks' package: with PYTHON= it is installed there, else `pip install` of this copy does it.
-MAGICS := $(wildcard magics/pyproject.toml magics/*/*.py magics/*/*/*.py)
-.PHONY: install uninstall deb wheel bundle clean picture screenshots help
+PAGES := $(wildcard fs/*.[1-8] scripts/*.[1-8])
+# STRIP=1: without symbols, for packages
+INSTALL_PROGRAM := install $(if $(STRIP),-s)
+# The notebooks' package, which the shell tool uses, too. With PYTHON= all is also installed into that environment.
+PACKAGE := $(patsubst magics/%,%,$(wildcard magics/ddip/*.py magics/ddip/*/*.py))
+.PHONY: install uninstall deb wheel bundle clean picture screenshots version help
 install: all
-	install -d $(D)/bin $(D)/lib/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
+	install -d $(D)/bin $(D)/libexec/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
 		$(D)/share/bash-completion/completions $(D)/share/zsh/site-functions \
 		$(D)/share/fish/vendor_completions.d $(D)/share/ddipfs/examples $(D)/share/doc/ddipfs
-	install -m 755 $(BUILD)/ddipfs $(BUILD)/ddip $(D)/bin
-	install -m 755 $(BUILD)/ddip-engine $(BUILD)/ddip-demo $(D)/lib/ddipfs
-	install -m 644 $(BUILD)/ddip_engine.so $(BUILD)/ddip-verbs $(D)/lib/ddipfs
-	install -m 644 $(TOOL_PY) $(D)/lib/ddipfs/ddip_tool
-	install -m 644 fs/ddipfs.1 scripts/ddip.1 $(D)/share/man/man1
-	install -m 644 fs/ddipfs.4 $(D)/share/man/man4
-	install -m 644 fs/ddipfs.7 fs/ddip-hosts.7 scripts/ddip-coming-from.7 $(D)/share/man/man7
+	$(INSTALL_PROGRAM) -m 755 $(BUILD)/ddipfs $(D)/bin
+	$(INSTALL_PROGRAM) -m 755 $(BUILD)/ddip-engine $(D)/libexec/ddipfs
+	$(INSTALL_PROGRAM) -m 644 $(BUILD)/ddip_engine.so $(D)/libexec/ddipfs
+	install -m 755 $(BUILD)/ddip $(D)/bin
+	install -m 755 $(BUILD)/ddip-demo $(D)/libexec/ddipfs
+	install -m 644 $(BUILD)/ddip-verbs $(D)/libexec/ddipfs
+	install -m 644 $(TOOL_PY) $(D)/libexec/ddipfs/ddip_tool
+	for file in $(PACKAGE); do install -D -m 644 magics/$$file $(D)/libexec/ddipfs/ddip_tool/$$file || exit 1; done
+	for page in $(PAGES); do sed 's/^\.Os$$/.Os ddipfs $(VERSION)/' $$page | \
+		install -m 644 /dev/stdin $(D)/share/man/man$${page##*.}/$${page##*/} || exit 1; done
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip
 	install -m 644 scripts/ddip.zsh-completion $(D)/share/zsh/site-functions/_ddip
 	install -m 644 scripts/ddip.fish-completion $(D)/share/fish/vendor_completions.d/ddip.fish
 	install -m 644 $(wildcard $(addprefix scripts/examples/*.,py md ipynb yaml)) $(D)/share/ddipfs/examples
 	install -m 755 $(wildcard scripts/examples/*.sh) $(D)/share/ddipfs/examples
-	install -m 644 README.md CHANGELOG.md LICENSE scripts/ddipfs.service $(D)/share/doc/ddipfs
-	for file in $(MAGICS); do install -D -m 644 $$file $(D)/share/ddipfs/$$file || exit 1; done
-	$(if $(PYTHON),$(PYTHON) -m pip install $(if $(DESTDIR),--root '$(DESTDIR)') $(D)/share/ddipfs/magics)
+	install -m 644 scripts/ddipfs.service $(D)/share/ddipfs
+	install -m 644 README.md CHANGELOG.md LICENSE $(D)/share/doc/ddipfs
+	$(if $(PYTHON),$(PYTHON) -m pip install $(if $(DESTDIR),--root '$(DESTDIR)') \
+		$(if $(filter-out build,$(BUILD)),--config-settings build='$(BUILD)') .)
 
 uninstall:
-	rm -rf $(D)/lib/ddipfs $(D)/share/ddipfs $(D)/share/doc/ddipfs
+	rm -rf $(D)/libexec/ddipfs $(D)/share/ddipfs $(D)/share/doc/ddipfs
 	rm -f $(D)/bin/ddipfs $(D)/bin/ddip $(D)/share/bash-completion/completions/ddip \
 		$(D)/share/zsh/site-functions/_ddip $(D)/share/fish/vendor_completions.d/ddip.fish \
-		$(D)/share/man/man1/ddipfs.1 $(D)/share/man/man1/ddip.1 $(D)/share/man/man4/ddipfs.4 \
-		$(D)/share/man/man7/ddipfs.7 $(D)/share/man/man7/ddip-hosts.7 $(D)/share/man/man7/ddip-coming-from.7
+		$(foreach page,$(PAGES),$(D)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 
 deb: all
 	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/make-deb
@@ -367,7 +376,7 @@ deb: all
 # Without a network the cross-compiler may be missing: the wheel says what it needs.
 wheel:
 	$(Q)scripts/setup --wheel || true
-	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' V='$(V)' scripts/make-wheel
+	$(Q)BUILD='$(BUILD)' V='$(V)' scripts/make-wheel
 
 bundle:
 	$(Q)scripts/setup --wheel || true
@@ -384,6 +393,9 @@ screenshots: all
 
 clean:
 	rm -rf build
+
+version:
+	@echo $(VERSION)
 
 help:
 	@echo 'make            build the programs into build/'

@@ -61,7 +61,7 @@ find_program(const char *name)
 static void
 name_shared_object(void)
 {
-	static const char *const places[] = {"ddip_engine.so", "../lib/ddipfs/ddip_engine.so"};
+	static const char *const places[] = {"ddip_engine.so", "../libexec/ddipfs/ddip_engine.so"};
 	char *self;
 
 	if (getenv("DDIP_ENGINE_SO"))

@@ -304,7 +304,7 @@ serve(const struct options *o)
 static char *
 find_engine(void)
 {
-	static const char *const places[] = {"ddip-engine", "../lib/ddipfs/ddip-engine"};
+	static const char *const places[] = {"ddip-engine", "../libexec/ddipfs/ddip-engine"};
 	char *given = getenv("DDIP_ENGINE"), *self;
 
 	if (given && *given)

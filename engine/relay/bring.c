@@ -15,7 +15,7 @@ static const char *const names[] = {"ddip-engine", "ddip_engine.so"};
 int
 bring_open(struct bring *b, const char *engine, struct err *e)
 {
-	static const char *const places[] = {"", "../lib/ddipfs/"};
+	static const char *const places[] = {"", "../libexec/ddipfs/"};
 	char *folder;
 
 	*b = (struct bring){0};

@@ -164,16 +164,13 @@ def _base():
 
 
 def program():
-    """The path of ddipfs: $DDIPFS, in PATH, next to this Python, or in this package's sources."""
+    """The path of ddipfs: $DDIPFS, in PATH, or where it was installed with this package."""
     named = os.environ.get("DDIPFS")
     if named:
         if not os.access(named, os.X_OK):
             raise DipError(f"$DDIPFS is {named}: no such program")
         return named
-    beside = os.path.dirname(sys.executable)
-    found = shutil.which("ddipfs") or shutil.which("ddipfs", path=beside)
-    for tree in () if found else _trees():
-        found = found or shutil.which("ddipfs", path=os.path.join(tree, "build"))
+    found = shutil.which("ddipfs") or shutil.which("ddipfs", path=os.pathsep.join(_folders()))
     if not found:
         raise DipError(
             "no program ddipfs in PATH: install its wheel by pip, run `make install` in its"
@@ -182,19 +179,14 @@ def program():
     return os.path.realpath(found)
 
 
-def _trees():
-    """The source trees that this package may be in or may have been installed from."""
-    yield os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-    from urllib.parse import unquote, urlsplit
-
-    try:
-        origin = distribution("ddip").read_text("direct_url.json")
-    except PackageNotFoundError:
-        return
-    if origin:
-        yield os.path.dirname(unquote(urlsplit(json.loads(origin)["url"]).path).rstrip("/"))
+def _folders():
+    """Where the programs are if they are not in PATH: beside this Python; in the prefix whose
+    lib/pythonX.Y/site-packages has this package; with `pip install --target`; in the sources.
+    """
+    yield os.path.dirname(sys.executable)
+    site = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for folder in ("../../../bin", "bin", "../build"):
+        yield os.path.normpath(os.path.join(site, folder))
 
 
 _own = None  # the mount that ends with this program

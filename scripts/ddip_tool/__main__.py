@@ -23,9 +23,9 @@ for _fd in range(3):  # a file of the group must not get the number of a closed 
     except OSError:
         os.open(os.devnull, os.O_RDONLY)
 _here = os.path.dirname(os.path.realpath(__file__))
-# in the source tree; in an installation
-_homes = [os.path.join(_here, up) for up in ("../../magics", "../../../share/ddipfs/magics")]
-sys.path[:1] = [_here, *(home for home in _homes if os.path.isdir(os.path.join(home, "ddip")))]
+sys.path[:1] = [_here]  # in an installation it has the package ddip, too
+if not os.path.isdir(os.path.join(_here, "ddip")):
+    sys.path.insert(1, os.path.join(_here, "../../magics"))
 
 import attach  # noqa: E402
 import cells  # noqa: E402

@@ -42,7 +42,7 @@ if os.path.exists(PYTHON) and not os.environ.get("DDIP_TEST_AGAIN"):
     os.environ["DDIP_TEST_AGAIN"] = "yes"
     os.execv(PYTHON, [PYTHON, *sys.argv])
 sys.path.insert(
-    0, _first(os.path.join(ROOT, "share", "ddipfs", "magics"), os.path.join(ROOT, "magics"))
+    0, _first(os.path.join(ROOT, "libexec", "ddipfs", "ddip_tool"), os.path.join(ROOT, "magics"))
 )
 
 from ddip import files  # noqa: E402 - it lies there

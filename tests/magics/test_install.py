@@ -2,23 +2,21 @@
 """A kernel that knows nothing of the source tree finds the package as pip installs it."""
 
 import os
-import shutil
 import subprocess
 import tempfile
 
 import notebook
 
-notebook.need("torch", "IPython", "ipykernel", "nbclient", "setuptools")
+notebook.need("torch", "IPython", "ipykernel", "nbclient", "pip")
 
 
 def test_install():
     with tempfile.TemporaryDirectory() as folder:
-        tree = shutil.copytree(notebook.MAGICS, os.path.join(folder, "magics"))
         target = os.path.join(folder, "site")
         pip = [notebook.PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        # its dependencies are there; nothing is downloaded
-        options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", target]
-        subprocess.run([*pip, *options, tree], check=True)
+        # its dependencies are there, and the programs are built; nothing is downloaded
+        options = ["--no-deps", "--no-index", f"--config-settings=build={notebook.BUILD}"]
+        subprocess.run([*pip, *options, "--target", target, notebook.ROOT], check=True)
         with notebook.notebook(own=True, PYTHONPATH=target) as nb:
             for name in ("ddip", "Ddip", "ddipp"):
                 nb.ok(f"%load_ext {name}")

@@ -10,7 +10,7 @@ sanitized && skip 'a bundle of a sanitized build runs nowhere else'
 cuda=$BUILD/fake/libcudart.so.13
 [ -e "$cuda" ] || skip "$cuda is not built (make check)"
 cd "$ROOT" || exit
-BUILD=$(realpath --relative-to=. "$BUILD") VERSION=$(sed -n 's/^VERSION := //p' Makefile) OUT=$T \
+BUILD=$(realpath --relative-to=. "$BUILD") VERSION=$(make -s version) OUT=$T \
 	scripts/make-bundle >"$T/out" 2>&1 || give_up "make-bundle: $(tail -n 5 "$T/out")"
 tail -n 1 "$T/out"
 mkdir "$T/else where"

@@ -23,8 +23,19 @@ for page in man1/ddipfs.1 man1/ddip.1 man4/ddipfs.4 man7/ddipfs.7 man7/ddip-host
 	[ -s "$T/root/opt/ddipfs/share/man/$page" ] || bad "no page $page"
 done
 [ -x "$T/root/opt/ddipfs/share/ddipfs/examples/watch.sh" ] || bad 'no examples'
+like 'the manual names the version' "$(cat "$T/root/opt/ddipfs/share/man/man4/ddipfs.4")" \
+	$'\n\.Os ddipfs '"$(make -s version)"$'\n'
 quietly make BUILD="$build" DESTDIR="$T/root" PREFIX=/opt/ddipfs uninstall
 is 'nothing is left' "$(find "$T/root" -type f -o -type l)" ''
+
+# with PYTHON= also into that environment
+if "$PLAIN_PYTHON" -m venv "$T/v" >"$T/out" 2>&1; then
+	export PIP_NO_INDEX=1 PIP_NO_DEPS=1 # what it needs is not under test
+	quietly make BUILD="$build" PREFIX="$T/prefix" PYTHON="$T/v/bin/python" install
+	try "$T/prefix/bin"
+	try "$T/v/bin"
+	is 'its package' "$("$T/v/bin/python" -I -c 'import ddip; print(ddip.__version__)')" "$(make -s version)"
+fi
 
 if command -v dpkg-deb >/dev/null; then
 	quietly make BUILD="$build" deb

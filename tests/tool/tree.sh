@@ -6,7 +6,7 @@ sanitized && skip 'the plain build is enough'
 new="$T/a tree"
 mkdir -p "$new/build"
 cp -a "$ROOT"/{Makefile,fs,engine,include,magics,scripts} "$new"
-cp -a "$BUILD"/{obj,so,engine_py.*,ddip*,examples} "$new/build"
+cp -a "$BUILD"/{obj,so,engine_py.*,version,ddip*,examples} "$new/build"
 
 # build WHAT: make has nothing to compile, but must see what is wrong with the links
 build() {

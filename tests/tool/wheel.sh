@@ -23,7 +23,7 @@ read -r version deps < <("$TORCH_PYTHON" -c "import torch, IPython, matplotlib, 
 
 mkdir "$T/wheel"
 cd "$ROOT" || exit
-BUILD=$(realpath --relative-to=. "$BUILD") VERSION=$(sed -n 's/^VERSION := //p' Makefile) OUT=$T/wheel \
+BUILD=$(realpath --relative-to=. "$BUILD") OUT=$T/wheel \
 	scripts/make-wheel >"$T/out" 2>&1 || give_up "make-wheel: $(tail -n 5 "$T/out")"
 tail -n 1 "$T/out"
 wheel=$(echo "$T"/wheel/ddipfs-*.whl)
