@@ -29,8 +29,8 @@ FS_SRC     := $(wildcard fs/*.c fs/*/*.c)
 # engine/agent and engine/relay never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
 ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c)
-# p5.py is the notebook's, too: one source.
-ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py)) magics/ddip/p5.py
+# What both sides use has one source, in the package of the notebooks.
+ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py)) $(addprefix magics/ddip/,p5.py interface.py known_bad.py)
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 SHARED_OBJ := $(call objects,$(SHARED_SRC))

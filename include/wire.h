@@ -195,7 +195,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Ntaken,   69, "4",        "bytes") /* of Nstdin, read by the program or dropped */ \
 	X(Ninput,   70, "1",        "waits") /* for stdin: 1, for a password: 2, no longer: 0 */ \
 	/* memory ran out in the cell; in_use: the rest of a line in `events` */ \
-	X(Nmemory,  71, "4s",       "cell in_use")
+	X(Nmemory,  71, "4s",       "cell in_use") \
+	X(Nknownbad, 75, "s",       "why") /* a version in use is known to fail */
 
 /* clang-format on */
 

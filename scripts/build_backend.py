@@ -55,8 +55,7 @@ SOURCE = (
     "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "ruff.toml",
     "engine", "fs", "include", "magics", "scripts", "tests",
 )  # fmt: skip
-WRAPPER = """\
-#!/bin/sh
+WRAPPER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 if [ -z "${{VIRTUAL_ENV:-}}" ] && [ -e "$here/../pyvenv.cfg" ]; then
 	export VIRTUAL_ENV="${{here%/*}}"

@@ -16,7 +16,7 @@ import time
 from errno import EIO, EOPNOTSUPP
 
 import _ddip
-from ddip_engine import collectives, communicator, rendezvous, revocable, state
+from ddip_engine import collectives, communicator, known_bad, rendezvous, revocable, state
 
 _IDLE_S = 0.25  # this long after a group's destruction its threads are idle
 _RETIRED_MAX = 32  # each keeps threads and sockets
@@ -36,6 +36,7 @@ _custom_group = False  # made from arguments that no later call can be compared 
 _hidden = None  # what hide_default() removed; None: nothing
 _retired_groups = collections.deque()  # (time, destroyed group): its threads may still want the GIL
 _accelerate_stale = False
+_versions_told = False
 
 
 def install():
@@ -251,6 +252,7 @@ def _connect():
     A rank that makes one waits for all others, and cannot be freed. In a cell, a rank that failed
     before its first collective would leave them waiting. Never run on a GPU.
     """
+    _tell_known_bad()
     try:
         one = sys.modules["torch"].ones(1, device="cuda")
         c10d.all_reduce(one)
@@ -261,6 +263,18 @@ def _connect():
     if total != state.size:
         text = f"NCCL is wrong: the sum of ones over {state.size} ranks is {total:g}"
         raise state.EngineError(EIO, f"{text}; `backend gloo` works without it")
+
+
+def _tell_known_bad():
+    """Reports versions that are known to fail with NCCL, once: a group has one set of them."""
+    global _versions_told
+    torch = sys.modules["torch"]
+    if _versions_told or state.rank or torch.version.hip:
+        return
+    _versions_told = True
+    for name, version in (("torch", torch.__version__), ("NCCL", torch.cuda.nccl.version())):
+        if why := known_bad.about(name, version):
+            _ddip.notify("Nknownbad", why)
 
 
 def begin_cell():

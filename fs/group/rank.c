@@ -445,6 +445,15 @@ on_memory(struct rank *k, struct msg *m)
 		    (int)in_use.n, in_use.p);
 }
 
+static void
+on_known_bad(struct rank *k, struct msg *m)
+{
+	struct slice why;
+
+	if (wire_unpack(m, NULL, &why) == 0)
+		journal_event(k->g, "known-bad rank=%d %.*s", k->number, (int)why.n, why.p);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
@@ -457,6 +466,7 @@ static const struct {
     {Ntaken, on_taken},
     {Nsignalled, on_signalled},
     {Nmemory, on_memory},
+    {Nknownbad, on_known_bad},
 };
 
 static void

@@ -30,6 +30,7 @@ if not os.path.isdir(os.path.join(_here, "ddip")):
 import attach  # noqa: E402
 import cells  # noqa: E402
 import control  # noqa: E402
+import doctor  # noqa: E402
 import objects  # noqa: E402
 import output  # noqa: E402
 import paths  # noqa: E402
@@ -69,6 +70,7 @@ _VERBS = {
     "rm": paths.rm,
     "mkdir": _plain(paths.mkdir),
     "top": top.top,
+    "doctor": doctor.doctor,
 }
 
 

@@ -8,17 +8,36 @@ import select
 from cells import VALUED
 from ddip import files, mount
 from ddip.errors import DipError
-from tool import NOTHING, OK, REFUSED, Failure, Options, put_out
+from tool import HINT, NOTHING, OK, REFUSED, Failure, Options, failure_of, put_out, say
 
 _END_MS = 10000  # for a rank to exit after its daemon
+
+
+_NO_RANKS = (errno.EHOSTDOWN, errno.EOPNOTSUPP)  # they do not start, or cannot join
+_EVENTS = 1 << 16  # bytes; those of one start are less
 
 
 def start(tool, words):
     """start, stop and restart are verbs of ctl."""
     if words:
         raise tool.misuse()
-    tool.ctl(tool.verb)
+    start_ranks(tool, tool.verb)
     return OK
+
+
+def start_ranks(tool, verb):
+    """Starts or restarts the ranks, and says which versions of theirs are known to fail."""
+    with files.open_(tool.path("events")) as events:
+        try:
+            tool.ctl(verb)
+        except DipError as e:
+            if e.errno not in _NO_RANKS:
+                raise
+            raise Failure(failure_of(e).status, f"{e}\n{HINT}") from None
+        if events.poll(0):
+            told = events.read(_EVENTS).decode("utf-8", "replace")
+            for why in re.findall(r"^\S+ \S+ known-bad rank=\d+ (.*)", told, re.M):
+                say(f"known to fail: {why}")
 
 
 def status(tool, words):

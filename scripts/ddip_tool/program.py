@@ -6,6 +6,7 @@ import os
 import shlex
 
 from cells import FLAGS, VALUED, Choice, run_cell
+from control import start_ranks
 from ddip import files
 from stdin import Stdin
 from tool import NOTHING, USAGE, Failure, Options, say
@@ -106,7 +107,7 @@ def _new_processes(tool, force, words):
             say("another ddip run waits for this group: this one comes after it")
             lock.lock(wait=True)
         status = _when_at_rest(tool, events, force, words)
-        tool.ctl("start" if status["state"] in ("new", "stopped") else "restart")
+        start_ranks(tool, "start" if status["state"] in ("new", "stopped") else "restart")
         yield
 
 

@@ -12,6 +12,7 @@ from ddip.groups import Group
 
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 INTERRUPTED = 130
+HINT = "ddip: ddip doctor shows what is there and what is missing"
 
 # the state in a cell's `status` -> the exit status
 _STATES = {

@@ -22,5 +22,5 @@ except ImportError as e:
 
 package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
-package.__path__.append(os.path.join(ROOT, "magics", "ddip"))  # p5.py, as the Makefile installs it
+package.__path__.append(os.path.join(ROOT, "magics", "ddip"))  # for what both sides use
 sys.modules["ddip_engine"] = package

@@ -11,15 +11,19 @@ import engine_sources  # noqa: F401
 
 sys.modules["_ddip"] = mock.Mock()
 
-from ddip_engine import dist, state  # noqa: E402
+from ddip_engine import dist, known_bad, state  # noqa: E402
 
 
 class Connect(unittest.TestCase):
     def setUp(self):
         self.sum = 2.0
-        torch = mock.Mock()
+        self.torch = torch = mock.Mock()
         torch.ones.return_value.item.side_effect = lambda: self.sum
+        torch.__version__, torch.version.hip = "2.13.0+cu130", None
+        torch.cuda.nccl.version.return_value = (2, 28, 9)
         self.enterContext(mock.patch.dict("sys.modules", torch=torch))
+        self.enterContext(mock.patch.object(dist, "_versions_told", False))
+        dist._ddip.notify.reset_mock()
         self.c10d = mock.Mock()
         self.c10d.BackendConfig = lambda name: types.SimpleNamespace(
             get_device_backend_map=lambda: {"cuda": name, "cpu": name}
@@ -57,6 +61,46 @@ class Connect(unittest.TestCase):
         self.sum = 1.0
         with self.assertRaisesRegex(state.EngineError, "sum of ones over 2 ranks is 1;"):
             dist.make_default()
+
+    def told(self, rank=0):
+        """What the daemon is told of the versions when a rank connects twice."""
+        self.enterContext(mock.patch.object(state, "rank", rank))
+        dist.make_default()
+        self.c10d.all_reduce.reset_mock()
+        dist.make_default()
+        return [call.args for call in dist._ddip.notify.call_args_list]
+
+    def test_versions_that_are_right(self):
+        self.assertEqual(self.told(), [])
+
+    def test_versions_that_fail(self):
+        self.torch.__version__ = "2.7.0+cu128"
+        self.torch.cuda.nccl.version.return_value = (2, 28, 3, "alpha")
+        kinds, texts = zip(*self.told(), strict=True)
+        self.assertEqual(kinds, ("Nknownbad", "Nknownbad"))
+        self.assertRegex(texts[0], r"^torch 2\.7\.0: .*device_id.*2\.7\.1 is right")
+        self.assertEqual(texts[1], "NCCL 2.28.3: some jobs hang; 2.28.9 is right")
+
+    def test_one_rank_tells(self):
+        self.torch.cuda.nccl.version.return_value = (2, 28, 3)
+        self.assertEqual(self.told(rank=1), [])
+
+    def test_without_nccl_nothing_is_told(self):
+        self.torch.cuda.nccl.version.return_value = (2, 28, 3)
+        self.use("gloo", 2)
+        self.assertEqual(self.told(), [])
+
+    def test_the_table(self):
+        for name, version, machine, bad in (
+            ("NCCL", (2, 28, 2), "x86_64", False),
+            ("NCCL", "2.28.8", "x86_64", True),
+            ("NCCL", (2, 29, 2), "x86_64", False),
+            ("NCCL", (2, 29, 2), "aarch64", True),
+            ("torch", "2.7.1", "x86_64", False),
+            ("torch", "2.7.0a0+git1234567", "x86_64", True),
+            ("torch", "nonsense", "x86_64", False),
+        ):
+            self.assertEqual(bool(known_bad.about(name, version, machine)), bad, (name, version))
 
 
 if __name__ == "__main__":

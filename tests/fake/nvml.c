@@ -32,6 +32,8 @@ int nvmlInit_v2(void);
 int nvmlShutdown(void);
 const char *nvmlErrorString(int code);
 int nvmlDeviceGetCount_v2(unsigned *n);
+int nvmlSystemGetDriverVersion(char *to, unsigned size);
+int nvmlSystemGetCudaDriverVersion_v2(int *version);
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **handle);
 int nvmlDeviceGetUUID(void *handle, char *to, unsigned size);
 int nvmlDeviceGetName(void *handle, char *to, unsigned size);
@@ -144,6 +146,22 @@ nvmlDeviceGetCount_v2(unsigned *n)
 	*n = (unsigned)gpus;
 	return failure("nvmlDeviceGetCount_v2", -1);
 }
+
+#ifndef FAKE_OLD
+int
+nvmlSystemGetDriverVersion(char *to, unsigned size)
+{
+	snprintf(to, size, "580.95.05");
+	return failure("nvmlSystemGetDriverVersion", -1);
+}
+
+int
+nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+	*version = 13000;
+	return failure("nvmlSystemGetCudaDriverVersion_v2", -1);
+}
+#endif
 
 int
 nvmlDeviceGetHandleByIndex_v2(unsigned i, void **handle)

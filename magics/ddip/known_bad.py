@@ -1,0 +1,35 @@
+"""Versions that are known to fail, and why: told when a group starts, and by `ddip doctor`."""
+
+import platform
+import re
+
+OLDEST_TORCH = (2, 6)
+
+# name: as people call it; first, last: the versions that fail; machine: the only one on which they
+# do, or None; why: what happens, and what helps
+_TABLE = (
+    ("NCCL", (2, 25, 1), (2, 25, 1), None,
+     "ncclCommAbort() hangs, so ranks that wait for a failed one are killed; 2.26.2 is right"),
+    ("NCCL", (2, 28, 3), (2, 28, 8), None, "some jobs hang; 2.28.9 is right"),
+    ("NCCL", (2, 29, 2), (2, 29, 2), "aarch64", "some builds hang on ARM; 2.29.3 is right"),
+    ("torch", (2, 7, 0), (2, 7, 0), None,
+     "init_process_group(device_id=…) with NCCL may hang; 2.7.1 is right, or the environment"
+     " variable TORCH_NCCL_USE_COMM_NONBLOCKING=0"),
+)  # fmt: skip
+
+
+def numbers(version):
+    """The first three numbers of a version, which may be a text or a tuple: (2, 28, 3)."""
+    if isinstance(version, str):
+        version = re.findall(r"\d+", version.partition("+")[0])
+    return tuple(int(number) for number in (*version, 0, 0)[:3])
+
+
+def about(name, version, machine=None):
+    """Why this version of `NCCL` or `torch` is known to fail, as a text; "" if it is not."""
+    found = numbers(version)
+    machine = machine or platform.machine()
+    for bad, first, last, only, why in _TABLE:
+        if bad == name and first <= found <= last and only in (None, machine):
+            return f"{name} {'.'.join(map(str, found))}: {why}"
+    return ""
