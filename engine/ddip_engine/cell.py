@@ -150,6 +150,8 @@ class Program:
         self.module = _said(said.get("module"), "module", (str, type(None)))
         self.cwd = _said(said["cwd"] if "cwd" in said else os.getcwd(), "cwd", str)
         self.env = _texts(said.get("env", {}), "env", dict)
+        # in place of what the engine sets: how it was launched
+        self.launch = _texts(said.get("launch", {}), "launch", dict)
         self.keep = _said(said.get("keep", False), "keep", bool)
         # name of a stream -> the rank whose stream of that name a terminal shows
         self.terminal = _said(said.get("terminal", {}), "terminal", dict)

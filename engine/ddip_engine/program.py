@@ -158,7 +158,7 @@ def surroundings(cell):
 def _enter(around):
     program = around.cell.program
     os.chdir(program.cwd)
-    _set_environment(environment(program.env))
+    _set_environment(environment(program.env) | program.launch)
     _set_threads()
     _set_names(program, around.cell.file)
     sys.argv = list(program.argv)

@@ -65,6 +65,7 @@ class Choice:
         digits = re.match("[0-9]+", self.ranks or "")
         self.first = int(digits[0]) if digits else 0  # the rank that is shown and gets the input
         self.label = options.has("all")
+        self.only = None  # the ranks that are shown, if others than the first or all
         self.quiet = options.has("quiet")
         self.detach = options.has("detach")
 
@@ -72,7 +73,13 @@ class Choice:
         """The ranks whose output is shown; None: all."""
         if self.quiet:
             return set()
+        if self.only is not None:
+            return self.only
         return None if self.label else {self.first}
+
+    def is_plain(self):
+        """True if the output of the first rank is shown, as it is."""
+        return not self.label and self.shown() == {self.first}
 
 
 class Printer:
@@ -215,17 +222,17 @@ class Watch:
             say(f"cell {self._cell.number} is queued: rank {rank} {does}")
 
 
-def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
+def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: None):
     """Runs a source on ranks and prints their output. Returns the exit status.
 
-    stdin: passes input to the ranks. submitted() is called once the cell is queued. Raises DipError
-    if it cannot be queued.
+    stdin: passes input to the ranks. submitted(cell) is called once the cell is queued. Raises
+    DipError if it cannot be queued.
     """
     ranks = f".{choice.ranks}" if choice.ranks else ""
     if choice.detach:
         tool.show(f"exec 3<>{tool.path('cell' + ranks)}; dd >&3 <<<SOURCE; read number <&3")
         cell = cells.submit(tool.group, source, choice.ranks)
-        submitted()
+        submitted(cell)
         put_out(b"%d\n" % cell.number)
         return OK
     tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
@@ -233,7 +240,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda: None):
         cells.Interrupts() as interrupts,
         cells.submitted(tool.group, source, choice.ranks) as cell,
     ):
-        submitted()
+        submitted(cell)
         return _see_to_its_end(tool, cell, choice, results, stdin, interrupts)
 
 

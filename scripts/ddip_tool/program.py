@@ -5,62 +5,152 @@ import json
 import os
 import shlex
 
+import torchrun
 from cells import FLAGS, VALUED, Choice, run_cell
 from control import start_ranks
 from ddip import files
+from ddip.errors import DipError
 from stdin import Stdin
-from tool import NOTHING, USAGE, Failure, Options, say
+from tool import DIED, NOTHING, RAISED, REFUSED, USAGE, Failure, Options, say
 
-# Options of torchrun, and what to use here instead. G stands for the directory of the group.
-_TORCHRUN = {
-    "nproc-per-node nproc": "printf 'stop\\nsize N\\nstart\\n' > G/ctl sets the number of ranks",
-    "nnodes node-rank local-addr": "echo 'hosts a:2 b:2' > G/ctl, while the group is stopped",
-    "master-addr master-port rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone": "leave it"
-    " out, the ranks of the group know each other",
-    "log-dir redirects tee": "leave it out, all that rank K prints is in G/rankK/stdout and stderr",
-    "max-restarts monitor-interval start-method role run-path no-python": "leave it out, there is"
-    " no such thing here",
-}
-
-
-def _refuse(word):
-    """What to use instead of an option of torchrun; None if it is not one."""
-    name = word.lstrip("-").replace("_", "-")
-    for names, text in _TORCHRUN.items():
-        if name in names.split():
-            return f"{word} is an option of torchrun: {text}"
-    return None
+_PIECE = 1 << 20
+# A program that is no Python (--no-python). In a rank, it is a child.
+_EXECUTE = b"import os, sys\nos.execvp(sys.argv[0], sys.argv)\n"
 
 
 def run(tool, words):
     """ddip run: the whole verb. Returns the exit status."""
-    flags = FLAGS | {"f": "force", "k": "keep"}
-    valued = VALUED | {"e": "env", "m": "module"}
-    options = Options(tool, words, flags, valued, final="module", refuse=_refuse)
-    module, rest = options.last("module"), list(options.rest)
-    if not module and not rest:
-        raise tool.misuse("a program, or -m and a module, is missing")
-    if options.has("force") and options.has("keep"):
-        raise tool.misuse("-f and -k exclude each other")
-    file = rest.pop(0) if not module else None
-    source = b"" if module else _source(file)
-    keep, choice = options.has("keep"), Choice(tool, options, red=False)
+    options = _options(tool, words)
+    argv, is_module = list(options.rest), options.has("module")
+    source = b"" if is_module else _EXECUTE if options.has("no-python") else _source(argv[0])
+    is_stdin = argv[0] == "-" and not is_module
+    choice = _choice(tool, options)
     about = {
-        "argv": rest if module else [file, *rest],
-        "module": module,
+        "module": argv.pop(0) if is_module else None,
+        "argv": argv,
         "cwd": os.getcwd(),
         "env": _environment() | _settings(tool, options.given.get("env", ())),
-        "keep": keep,
-        "terminal": {} if choice.label or choice.quiet else _terminals(choice.first),
+        "keep": options.has("keep"),
+        "terminal": _terminals(choice.first) if choice.is_plain() else {},
     }
-    cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
+    size, restarts = _size(tool, options), torchrun.number(tool, options, "max-restarts")
     if choice.ranks and not choice.quiet:
         say(f"only these ranks run the program: {choice.ranks}")
-    with contextlib.ExitStack() as renewed:
-        if not keep:
-            renewed.enter_context(_new_processes(tool, options.has("force"), words))
-        stdin = Stdin(tool, choice.first, ended=file == "-", by_line=False)
-        return run_cell(tool, cell, choice, False, stdin, renewed.close)
+    for attempt in range(restarts + 1):
+        about["launch"] = torchrun.variables(options, attempt, restarts)
+        cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
+        with contextlib.ExitStack() as renewed:
+            if not about["keep"]:
+                force = options.has("force") or attempt > 0
+                renewed.enter_context(_new_processes(tool, force, words, size))
+            stdin = Stdin(tool, choice.first, ended=is_stdin, by_line=False)
+            begun = _Begun(renewed.close)
+            try:
+                status = run_cell(tool, cell, choice, False, stdin, begun)
+            finally:
+                if options.has("log-dir") and begun.cell:
+                    _copy_logs(options.last("log-dir"), begun.cell, attempt)
+        if status not in (RAISED, DIED) or attempt == restarts:
+            break
+        say(f"attempt {attempt + 1} of {restarts + 1} failed: the program starts again")
+    return status
+
+
+class _Begun:
+    """Called with a cell once it has been queued: then others may have the group."""
+
+    def __init__(self, release):
+        self._release = release
+        self.cell = None
+
+    def __call__(self, cell):
+        self.cell = cell
+        self._release()
+
+
+def _options(tool, words):
+    """The options, of which some exclude each other. Raises Failure."""
+    flags = FLAGS | {"f": "force", "k": "keep", "m": "module"}
+    valued = VALUED | {"e": "env", "t": "tee"}
+    flags |= {name: name for name in torchrun.PLAIN}
+    valued |= {name: name for name in torchrun.VALUED}
+    options = Options(tool, words, flags, valued, torchrun.spell, torchrun.refuse)
+    if not options.rest:
+        raise tool.misuse("a program, or -m and a module, is missing")
+    for one, other in _EXCLUDED:
+        if options.has(one) and options.has(other):
+            raise tool.misuse(f"{_spelt(one)} and {_spelt(other)} exclude each other")
+    return options
+
+
+_EXCLUDED = (
+    ("force", "keep"),
+    ("module", "no-python"),
+    ("max-restarts", "keep"),
+    ("max-restarts", "detach"),
+    ("log-dir", "detach"),
+    ("nproc-per-node", "ranks"),
+)
+
+
+def _spelt(name):
+    """An option as people know it: ours by its letter."""
+    letters = {"force": "-f", "keep": "-k", "module": "-m", "detach": "-d", "ranks": "-r"}
+    return letters.get(name, f"--{name}")
+
+
+def _choice(tool, options):
+    """What is shown: --tee, --redirects and --local-ranks-filter besides ddip's own options."""
+    if ":" in (options.last("ranks") or ""):
+        raise tool.misuse("-r: want ranks, as in 0,2-3; torchrun's -r is --redirects here")
+    choice = Choice(tool, options, red=False)
+    tee, redirects = (torchrun.streams(tool, options, name) for name in ("tee", "redirects"))
+    choice.label = choice.label or tee
+    choice.quiet = choice.quiet or (redirects and not tee)
+    choice.only = torchrun.filtered(tool, options)
+    choice.label = choice.label or len(choice.only or ()) > 1
+    return choice
+
+
+def _size(tool, options):
+    """The size that the group shall have for --nproc-per-node; None: the one that it has."""
+    if options.has("nnodes"):
+        torchrun.check_nodes(tool, options.last("nnodes"))
+    if not options.has("nproc-per-node"):
+        return None
+    size, now = torchrun.size_of(tool, options.last("nproc-per-node")), tool.group.size
+    hosts = tool.group.read("hosts").splitlines()
+    is_local = "\nhosts local\n" in "\n" + tool.group.read("ctl")
+    if now == (size if is_local else size * len(hosts)):
+        return None
+    if not is_local:
+        text = f"the group has {now} ranks on {len(hosts)} hosts"
+        raise tool.misuse(f"--nproc-per-node {size}: {text}; {torchrun.HOSTS}")
+    if options.has("keep"):
+        text = f"the group has {now} ranks, and -k keeps them"
+        raise tool.misuse(f"--nproc-per-node {size}: {text}")
+    return size
+
+
+def _copy_logs(folder, cell, attempt):
+    """Copies what a cell has printed to FOLDER/GROUP-CELL/attempt_N/RANK/{stdout,stderr}.log."""
+    name = f"{os.path.basename(cell.group.path)}-{cell.number}"
+    try:
+        for rank in files.listdir(cell.path):
+            if not rank.startswith("rank"):
+                continue
+            place = os.path.join(folder, name, f"attempt_{attempt}", rank.removeprefix("rank"))
+            os.makedirs(place, exist_ok=True)
+            for stream in ("stdout", "stderr"):
+                _copy(f"{cell.path}/{rank}/{stream}", f"{place}/{stream}.log")
+    except OSError as e:
+        raise Failure(REFUSED, f"--log-dir: {e.filename or folder}: {e.strerror}") from None
+
+
+def _copy(source, target):
+    with files.open_(source) as file, open(target, "wb") as log:
+        while piece := file.read(_PIECE):
+            log.write(piece)
 
 
 def _source(file):
@@ -99,16 +189,33 @@ def _settings(tool, pairs):
 
 
 @contextlib.contextmanager
-def _new_processes(tool, force, words):
-    """Gives the group new processes once nothing runs. Keeps out others that want the same until
-    the context ends, when the program has been queued."""
+def _new_processes(tool, force, words, size):
+    """Gives the group new processes once nothing runs, and this size. Keeps out others that want
+    the same until the context ends, when the program has been queued."""
     with files.open_(tool.path("status")) as lock, files.open_(tool.path("events")) as events:
         if not lock.lock():
             say("another ddip run waits for this group: this one comes after it")
             lock.lock(wait=True)
         status = _when_at_rest(tool, events, force, words)
-        start_ranks(tool, "start" if status["state"] in ("new", "stopped") else "restart")
+        is_stopped = status["state"] in ("new", "stopped")
+        if size is None:
+            start_ranks(tool, "start" if is_stopped else "restart")
+        else:
+            _start_with(tool, size, status["size"])
         yield
+
+
+def _start_with(tool, size, before):
+    """Starts the group with another size; if that fails, it is left stopped with the old one."""
+    tool.ctl("stop")
+    try:
+        tool.ctl(f"size {size}")
+        start_ranks(tool, "start")
+    except (DipError, Failure):
+        tool.ctl("stop")
+        tool.ctl(f"size {before}")
+        raise
+    say(f"the group has {size} ranks now; it had {before}")
 
 
 def _when_at_rest(tool, events, force, words):

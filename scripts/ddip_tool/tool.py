@@ -203,47 +203,47 @@ class Options:
 
     Letters may be joined, and the value of the last one with it: -aqr0. `--` ends the options.
     flags, valued: letters and long names of the options without and with a value, as in
-    {"r": "ranks"}. All words after the option named by `final` are the rest. An unknown option is
-    misuse; refuse(option) returns the text for it, or None.
+    {"r": "ranks"}. A long option that is neither may be another spelling, spell(name). An unknown
+    option is misuse; refuse(option) returns the text for it, or None.
     """
 
-    def __init__(self, tool, words, flags, valued, final=None, refuse=lambda word: None):
+    def __init__(self, tool, words, flags, valued, spell=str, refuse=lambda word: None):
         self.given = {}
         self._words = list(words)
         self._tool = tool
-        self._flags, self._valued, self._refuse = flags, valued, refuse
+        self._flags, self._valued, self._spell, self._refuse = flags, valued, spell, refuse
         while self._words and self._words[0].startswith("-") and self._words[0] != "-":
             word = self._words.pop(0)
             if word == "--":
                 break
-            name = self._take_long(word) if word.startswith("--") else self._take_letters(word)
-            if name == final:
-                break
+            if word.startswith("--"):
+                self._take_long(word)
+            else:
+                self._take_letters(word)
         self.rest = self._words
 
     def _take_long(self, word):
-        """Takes a word like --ranks=0. Returns the option's name."""
+        """Takes a word like --ranks=0."""
         name, equals, value = word[2:].partition("=")
+        if name not in (*self._flags.values(), *self._valued.values()):
+            name = self._spell(name)
         if name in self._flags.values() and not equals:
             self.given[name] = True
         elif name in self._valued.values():
             self._add(name, value if equals else self._next(word))
         else:
             raise self._unknown(word)
-        return name
 
     def _take_letters(self, word):
-        """Takes a word like -aqr0. Returns the name of its last option."""
+        """Takes a word like -aqr0."""
         for at, letter in enumerate(word[1:], 2):
             if letter in self._valued:
                 name, value = self._valued[letter], word[at:]
                 self._add(name, value.removeprefix("=") if value else self._next(word))
-                return name
+                return
             if letter not in self._flags:
                 raise self._unknown(word)
-            name = self._flags[letter]
-            self.given[name] = True
-        return name
+            self.given[self._flags[letter]] = True
 
     def _add(self, name, value):
         self.given.setdefault(name, []).append(value)

@@ -296,6 +296,28 @@ echo restart >"$G/ctl"
 cell "$draw"
 is 'six times three different numbers' "$(printf '%s\n' "$first" "$(cat "$G"/rank?/vars/drawn.json)" | tr -d '[],' | xargs -n 1 | sort -u | wc -l)" 12
 
+# ddip run knows the flags of this torchrun, and which of them have a value; ddip(1) has them in its table
+"$TORCH_PYTHON" - "$ROOT" <<'END' || bad 'flags of torchrun'
+import sys
+root = sys.argv[1]
+sys.path[:0] = [f"{root}/scripts/ddip_tool", f"{root}/magics"]
+import torchrun
+from torch.distributed.run import get_args_parser
+with open(f"{root}/scripts/ddip.1") as file:
+    items = " ".join(line for line in file if line.startswith(".It ")).split()
+wrong = []
+for action in get_args_parser()._actions:
+    names = [name[2:] for name in action.option_strings if name.startswith("--")]
+    if not names or names[0] == "help":
+        continue
+    name = torchrun.spell(names[0])
+    known = torchrun.PLAIN if action.nargs == 0 else torchrun.VALUED
+    if name not in known and name not in torchrun.INSTEAD:
+        wrong.append(names[0])
+wrong += [name for name in torchrun._ALL if f"-{name}" not in items]
+sys.exit(f"unknown, or not in ddip(1): {wrong}" if wrong else 0)
+END
+
 # what ps shows
 pid=$(rank_pids | tail -n 1)
 like 'the title of a rank' "$(tr '\0' ' ' <"/proc/$pid/cmdline")" '^ddip: rank 1 of 2, group *$'

@@ -166,13 +166,8 @@ wait
 is 'both ran' "$(cat "$T"/out? | sort | uniq -c | xargs)" '2 at exit 2 end 2 thread'
 is 'what they waited for was left alone' "$(state "$n")" ok
 
-# ---- torchrun's options, failures
+# ---- failures
 
-for option in --nproc-per-node=2 --nproc_per_node --standalone --rdzv-backend=c10d --max-restarts=1 --log-dir; do
-	run ddip run $option 2 "$T/src/given.py"
-	is "$option: status" $status 2
-	like "$option: it says what to do here" "$out" "${option%=*} is an option of torchrun: .*(leave it out|ctl)"
-done
 run ddip run --nonsense "$T/src/given.py"
 like 'another option is just unknown' "$out" 'no option --nonsense'
 echo 'print("text")' >"$T/src/prints.py"
