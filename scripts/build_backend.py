@@ -4,8 +4,8 @@ Needs make, what make needs, and the standard library. Run as a program it packs
 scripts/portable-tree has built: build_backend.py TREE VERSION-OF-LIBFUSE FOLDER (`make wheel`).
 
 A wheel has the tree that `make install` makes: its programs go to the environment's bin, the rest
-beside it under lib and share, where they look for each other. The Python package goes where Python
-imports from.
+beside it under libexec and share, where they look for each other. The Python package goes where
+Python imports from.
 """
 
 import ast

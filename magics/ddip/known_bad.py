@@ -9,11 +9,11 @@ OLDEST_TORCH = (2, 6)
 # do, or None; why: what happens, and what helps
 _TABLE = (
     ("NCCL", (2, 25, 1), (2, 25, 1), None,
-     "ncclCommAbort() hangs, so ranks that wait for a failed one are killed; 2.26.2 is right"),
-    ("NCCL", (2, 28, 3), (2, 28, 8), None, "some jobs hang; 2.28.9 is right"),
-    ("NCCL", (2, 29, 2), (2, 29, 2), "aarch64", "some builds hang on ARM; 2.29.3 is right"),
+     "ncclCommAbort() hangs, so ranks that wait for a failed one are killed; fixed in 2.26.2"),
+    ("NCCL", (2, 28, 3), (2, 28, 8), None, "some jobs hang; fixed in 2.28.9"),
+    ("NCCL", (2, 29, 2), (2, 29, 2), "aarch64", "some builds hang on ARM; fixed in 2.29.3"),
     ("torch", (2, 7, 0), (2, 7, 0), None,
-     "init_process_group(device_id=…) with NCCL may hang; 2.7.1 is right, or the environment"
+     "init_process_group(device_id=…) with NCCL may hang; fixed in 2.7.1, or by the environment"
      " variable TORCH_NCCL_USE_COMM_NONBLOCKING=0"),
 )  # fmt: skip
 

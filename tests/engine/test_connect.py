@@ -78,8 +78,8 @@ class Connect(unittest.TestCase):
         self.torch.cuda.nccl.version.return_value = (2, 28, 3, "alpha")
         kinds, texts = zip(*self.told(), strict=True)
         self.assertEqual(kinds, ("Nknownbad", "Nknownbad"))
-        self.assertRegex(texts[0], r"^torch 2\.7\.0: .*device_id.*2\.7\.1 is right")
-        self.assertEqual(texts[1], "NCCL 2.28.3: some jobs hang; 2.28.9 is right")
+        self.assertRegex(texts[0], r"^torch 2\.7\.0: .*device_id.*fixed in 2\.7\.1")
+        self.assertEqual(texts[1], "NCCL 2.28.3: some jobs hang; fixed in 2.28.9")
 
     def test_one_rank_tells(self):
         self.torch.cuda.nccl.version.return_value = (2, 28, 3)

@@ -83,7 +83,7 @@ with_torch '"2.5.1"' None None
 says 'an old torch' 'bad torch 2\.5\.1 \(no CUDA\): 2\.6 or newer is needed -> .* install -U torch'
 is 'an old torch: status' $status 1
 with_torch '"2.9.0+cu130"' '"13.0"' '(2, 28, 3)'
-says 'an NCCL that hangs' 'warn NCCL known to fail: NCCL 2\.28\.3: some jobs hang; 2\.28\.9 is right -> .* install -U torch'
+says 'an NCCL that hangs' 'warn NCCL known to fail: NCCL 2\.28\.3: some jobs hang; fixed in 2\.28\.9 -> .* install -U torch'
 with_torch '"2.9.1+cu130"' '"13.0"' '(2, 28, 9)'
 says 'an NCCL that is right' 'ok torch 2\.9\.1\+cu130 \(CUDA 13\.0\) ok NCCL 2\.28\.9 '
 with_torch '"2.7.0"' None None
