@@ -177,6 +177,7 @@ UNIT_remote := fs/object/remote.c
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
+UNIT_facts := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)
 UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)

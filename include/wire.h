@@ -128,7 +128,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nfd,      23, "1",        "which") /* one of the descriptors for the next Tfork */ \
 	X(Nquit,    24, "",         "") /* exit in an orderly way (engines and zygotes) */ \
 	/* ---- daemon and engine: main thread, in order ---- */ \
-	X(Nstarted,    30, "44s",      "pid port phases") /* first message; port: of the store */ \
+	/* first message; port: of the store; facts: lines of what its Python has, of a rank */ \
+	X(Nstarted,    30, "44ss",     "pid port phases facts") \
 	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
 	X(Rinit,    33, "sd",       "phases table") \
 	X(Trun,     34, "44d",      "cell generation source") \

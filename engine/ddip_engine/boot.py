@@ -176,7 +176,7 @@ def _serve_store(env):
     try:
         from torch.distributed import TCPStore
     except ImportError:
-        _ddip.notify("Nstarted", os.getpid(), 0, "")  # no torch: nothing connects to a TCPStore
+        _ddip.notify("Nstarted", os.getpid(), 0, "", "")  # no torch: nothing connects to a TCPStore
         _wait_for_the_end()
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -190,7 +190,7 @@ def _serve_store(env):
     started = time.monotonic()
     tcp_store = _tcp_store(TCPStore, address, port, listener.detach())
     elapsed_ms = (time.monotonic() - started) * 1000
-    _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {elapsed_ms:.0f}\n")
+    _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {elapsed_ms:.0f}\n", "")
     _wait_for_the_end()
     del tcp_store
 

@@ -193,21 +193,12 @@ def _destroy_process_group(group=None):
     return None
 
 
-def _choose(backend):
-    """The backend of the engine's group: as requested, or for auto by the available devices."""
-    if backend != "auto":
-        return backend
-    cuda = sys.modules["torch"].cuda
-    enough = cuda.is_available() and cuda.device_count() >= state.local_size
-    return "nccl" if enough and c10d.is_nccl_available() else "gloo"
-
-
 def start(backend, address, port, path):
     """Makes the default group of a new rank; backend "none": only what a later user init needs."""
     global _backend
     _backend = backend
     rendezvous.start(address, port, path)
-    if c10d is None and backend not in ("auto", "none", "nccl"):
+    if c10d is None and backend not in ("none", "nccl"):
         text = f"backend {backend}: {sys.executable} has no torch.distributed"
         raise state.EngineError(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
     torch = sys.modules.get("torch")
@@ -240,7 +231,7 @@ def make_default():
         return
     if _backend == "none" or c10d is None:
         return
-    _begin(_choose(_backend), "env://", rank=state.rank, world_size=state.size)
+    _begin(_backend, "env://", rank=state.rank, world_size=state.size)
     _adopted_in, _custom_group = None, False
     if uses_nccl() and state.size > 1:
         _connect()

@@ -23,6 +23,7 @@ import _ddip
 from ddip_engine import cell as cells
 from ddip_engine import (
     dist,
+    facts,
     gpu,
     gpu_lost,
     interface,
@@ -55,7 +56,7 @@ def main(env, phases):
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True)
     _ddip.stack_begin()
-    _ddip.notify("Nstarted", state.pid, 0, phases)
+    _ddip.notify("Nstarted", state.pid, 0, phases, facts.lines())
     service.start(_answer)
     _thread.start_new_thread(_rescue, ())
     while not _serve():

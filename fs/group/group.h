@@ -24,6 +24,7 @@ struct agent;
 struct subtask;
 struct var_table;
 struct cell;
+struct facts;
 
 /* Where ranks run (host_settings.c). Strings are owned. */
 struct host_settings {
@@ -75,6 +76,12 @@ struct rank_input {
 	size_t unread; /* bytes that the program has not read yet */
 };
 
+/* How a rank's last process ended. */
+struct rank_end {
+	char *how;	   /* NULL: none has ended */
+	char *stderr_tail; /* the end of its stderr; NULL: it has not ended */
+};
+
 /* One rank and its process (rank.c). */
 struct rank {
 	struct group *g;
@@ -87,10 +94,10 @@ struct rank {
 	pid_t pid;
 	char spawn_method[16]; /* zygote, successor, cold */
 	double since;	       /* wall time of the last state change */
+	struct facts *facts;   /* what its Python has (facts.c); NULL: not reported yet */
 	struct rank_output output;
 	struct var_table *table; /* its variables, as last reported */
-	char *last_exit;	 /* how its last process ended, as text; NULL: none has ended */
-	char *stderr_tail;	 /* the end of that process's stderr */
+	struct rank_end end;
 	struct rank_input input;
 	bool rejoining; /* recovery.c: it has yet to answer the rebuild request */
 	bool kill_sent; /* SIGKILL has been sent: no more work is sent to it */
@@ -119,6 +126,7 @@ struct group_life {
 	uint64_t started, ready; /* now_ns() at the last start, and when it became ready */
 	struct phase phases[PHASES_MAX];
 	int phase_count;
+	const char *backend;			/* chosen at the start (facts.c); NULL: not yet */
 	struct err start_error;			/* why the last start failed */
 	struct req_list waiters, start_waiters; /* parked on ctl; start_waiters wait for a start */
 	struct timer *stop_timer, *idle_timer;
@@ -192,7 +200,8 @@ struct group {
 	 * `size` is */
 	struct rank *ranks;
 	struct group_hosts hosts;
-	char *run_dir;	      /* spools */
+	SLIST_HEAD(facts_list, facts) facts; /* facts.c: all that the ranks have reported */
+	char *run_dir;			     /* spools */
 	char *selftest;	      /* the report of the last one (selftest.c); NULL: none has ended */
 	int queued;	      /* number of tasks that have not begun (queue.c) */
 	bool queue_held;      /* nothing is sent to the ranks now (queue.c) */

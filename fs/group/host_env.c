@@ -59,8 +59,8 @@ host_env_local_rank(const struct rank *k)
 	return host_env_sees_one(k->g) ? 0 : k->local_rank;
 }
 
-static int
-local_size(const struct rank *k)
+int
+host_env_local_size(const struct rank *k)
 {
 	if (!hosts_named(k->g))
 		return gpustat_local_size(k->g->set.gpus, k->g->size);
@@ -71,7 +71,8 @@ void
 host_env_place(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
-	int size = local_size(k), node = k->number / size, nodes = (g->size + size - 1) / size;
+	int size = host_env_local_size(k), node = k->number / size,
+	    nodes = (g->size + size - 1) / size;
 
 	if (hosts_named(g) && k->host && !host_env_sees_one(g)) {
 		node = k->host->index;

@@ -12,6 +12,8 @@ bool host_env_is_private(const struct group *g);
 bool host_env_sees_one(const struct group *g);
 /* LOCAL_RANK, as in cuda:LOCAL_RANK. */
 int host_env_local_rank(const struct rank *k);
+/* LOCAL_WORLD_SIZE. */
+int host_env_local_size(const struct rank *k);
 /* Appends NAME=VALUE entries, each terminated by NUL: the rank's index on its host, the host's
  * index among all hosts, and MASTER_ADDR and MASTER_PORT. */
 void host_env_place(const struct rank *k, struct buf *env);

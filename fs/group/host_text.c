@@ -1,6 +1,7 @@
 /* The texts about the hosts of a group. */
 #include "group/host_text.h"
 #include "group/external.h"
+#include "group/facts.h"
 #include "group/hosts.h"
 #include "host/agent.h"
 #include <stdlib.h>
@@ -100,8 +101,10 @@ host_text_all(struct group *g, struct buf *out)
 		else
 			buf_adds(out, " slots=- ranks=");
 		print_ranks(ranks, h->ranks ? heads[h->index] : -1, out);
-		buf_addf(out, " connection=%s queued_bytes=%zu\n", connection_of(a),
+		buf_addf(out, " connection=%s queued_bytes=%zu", connection_of(a),
 		    a ? conn_queued(a->conn) : (size_t)0);
+		facts_print(h->ranks ? g->ranks[ranks[heads[h->index]].first].facts : NULL, out);
+		buf_addc(out, '\n');
 		if (a)
 			agent_ping(a); /* for the next reader */
 	}

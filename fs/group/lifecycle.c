@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "group/escalation.h"
 #include "group/external.h"
+#include "group/facts.h"
 #include "group/host_end.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -175,6 +176,7 @@ static void
 spawn_all(struct group *g, const struct err *why)
 {
 	recovery_reset(g);
+	facts_forget_backend(g);
 	g->life.phase_count = 0;
 	g->life.started = now_ns();
 	if (store_wanted(g))
@@ -195,6 +197,12 @@ all_started(struct group *g, struct err *e)
 static void
 join_all(struct group *g, const struct err *why)
 {
+	struct err e = {0};
+
+	if (facts_check(g, &e) < 0) {
+		lifecycle_take(g, LIFE_FAILED, &e);
+		return;
+	}
 	rank_phase(g, "spawn_ms", (double)(now_ns() - g->life.started) / NS_PER_MS);
 	for (int i = 0; i < g->size; i++)
 		if (!external_is(&g->ranks[i]))

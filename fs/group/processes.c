@@ -5,6 +5,7 @@
 #include "group/processes.h"
 #include "base/daemon.h"
 #include "group/external.h"
+#include "group/facts.h"
 #include "group/host_text.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -16,6 +17,7 @@
 #include "group/store.h"
 #include "host/agent.h"
 #include <errno.h>
+#include <string.h>
 
 void
 processes_store_started(struct group *g)
@@ -25,13 +27,35 @@ processes_store_started(struct group *g)
 	lifecycle_take(g, LIFE_STARTED, &e);
 }
 
+/* The Python of a replaced rank does not fit those of the others: its host is lost to this group.
+ */
+static void
+reject(struct rank *k, const struct err *e)
+{
+	struct err why = *e;
+
+	if (!hosts_named(k->g)) {
+		lifecycle_take(k->g, LIFE_FAILED, &why);
+		return;
+	}
+	journal_fail(k->g, e, "hosts");
+	hosts_lose(k->host);
+	journal_event(
+	    k->g, "host %s lost %.*s", k->host->name, (int)strcspn(e->text, "\n"), e->text);
+	recovery_kill(k, "rank-killed");
+}
+
 void
 processes_rank_started(struct rank *k)
 {
-	struct err e;
+	struct group *g = k->g;
+	struct err e = {0};
 
-	journal_event(k->g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->spawn_method);
-	lifecycle_take(k->g, LIFE_STARTED, &e);
+	journal_event(g, "rank %d pid=%d how=%s", k->number, (int)k->pid, k->spawn_method);
+	if (g->life.state == G_READY && facts_check(g, &e) < 0)
+		reject(k, &e);
+	else
+		lifecycle_take(g, LIFE_STARTED, &e);
 }
 
 void
@@ -148,12 +172,12 @@ lose(struct group *g, struct host *h, const char *why)
 		g->hosts.timer = loop_timer(daemon_.loop, 0, on_hosts_lost, g);
 }
 
-/* Marks the host as lost if its agent has ended. Returns false if the agent is alive, or if the
- * group names no hosts. */
+/* Marks the host as lost if its agent has ended. Returns false if it is not lost, or if the group
+ * names no hosts. */
 static bool
 lost_host(struct group *g, struct host *h, const char *why)
 {
-	if (!h || !hosts_agent_gone(h) || !hosts_named(g))
+	if (!h || !hosts_named(g) || (!h->lost && !hosts_agent_gone(h)))
 		return false;
 	lose(g, h, why);
 	return true;
@@ -176,7 +200,8 @@ processes_rank_died(struct rank *k, const char *how)
 	}
 	journal_event(g, "rank %d exit %s", k->number, how);
 	fail(&e, EHOSTDOWN, "rank %d died: %.200s%s%s", k->number, how,
-	    k->stderr_tail && *k->stderr_tail ? "\n" : "", k->stderr_tail ? k->stderr_tail : "");
+	    k->end.stderr_tail && *k->end.stderr_tail ? "\n" : "",
+	    k->end.stderr_tail ? k->end.stderr_tail : "");
 	lost = lost_host(g, k->host, how);
 	if (g->life.state == G_STARTING || (!lost && hosts_agent_gone(k->host)) ||
 	    (!lost && early && !recovery_tolerates(g))) {

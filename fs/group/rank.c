@@ -5,6 +5,7 @@
 #include "group/rank.h"
 #include "base/daemon.h"
 #include "group/external.h"
+#include "group/facts.h"
 #include "group/hooks.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -79,10 +80,11 @@ rank_fini(struct rank *k)
 	k->state = k->died_as = R_NONE;
 	agent_slot_free(rank_agent(k), slot, &gone);
 	var_table_unref(k->table);
-	free(k->last_exit);
-	free(k->stderr_tail);
+	facts_drop(k);
+	free(k->end.how);
+	free(k->end.stderr_tail);
 	k->table = NULL;
-	k->last_exit = k->stderr_tail = NULL;
+	k->end.how = k->end.stderr_tail = NULL;
 }
 
 bool
@@ -195,8 +197,8 @@ rank_set_dead(struct rank *k, const char *how)
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = 0;
-	free(k->last_exit);
-	k->last_exit = xstrdup(how);
+	free(k->end.how);
+	k->end.how = xstrdup(how);
 	rank_set_state(k, R_DEAD);
 }
 
@@ -232,11 +234,12 @@ static void
 on_started(struct rank *k, struct msg *m)
 {
 	uint32_t pid, port;
-	struct slice phases;
+	struct slice phases, facts;
 
-	if (wire_unpack(m, NULL, &pid, &port, &phases) < 0)
+	if (wire_unpack(m, NULL, &pid, &port, &phases, &facts) < 0)
 		return;
 	k->pid = (pid_t)pid;
+	facts_set(k, facts);
 	output_open(k);
 	if (k->number == 0)
 		add_phases(k->g, phases);
@@ -351,10 +354,10 @@ on_exit_notice(struct rank *k, struct msg *m)
 		&at.records) < 0)
 		return;
 	how = describe_end(status);
-	free(k->stderr_tail);
-	k->stderr_tail = last_words(last, is_crash(status));
+	free(k->end.stderr_tail);
+	k->end.stderr_tail = last_words(last, is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
-	    *k->stderr_tail ? "; its last words: " : "", k->stderr_tail);
+	    *k->end.stderr_tail ? "; its last words: " : "", k->end.stderr_tail);
 	group_tell(output_end, k, &at);
 	rank_gone(k, &gone);
 	if (WIFEXITED((int)status) && WEXITSTATUS((int)status) == 0)

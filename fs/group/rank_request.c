@@ -1,6 +1,7 @@
 /* Sends requests to a rank's process. The verbs of rankK/ctl are in tree/ctl.c. */
 #include "group/rank_request.h"
 #include "group/external.h"
+#include "group/facts.h"
 #include "group/hooks.h"
 #include "group/host_env.h"
 #include "group/hosts.h"
@@ -68,8 +69,8 @@ rank_spawn(struct rank *k)
 
 	snprintf(name, sizeof(name), "rank%d", k->number);
 	host_env_gpus(k, &env);
-	free(k->stderr_tail);
-	k->stderr_tail = NULL;
+	free(k->end.stderr_tail);
+	k->end.stderr_tail = NULL;
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = k->kill_sent = false;
@@ -145,7 +146,7 @@ rank_join(struct rank *k)
 	agent_send(rank_agent(k), Tinit, 0, k->slot,
 	    agent_tag(rank_agent(k), k->slot, on_joined, k), -1, (uint32_t)k->number,
 	    (uint32_t)g->size, (uint32_t)host_env_local_rank(k), g->recovery.generation,
-	    slice_text(g->set.backend), ((struct slice){env.p, env.n}));
+	    slice_text(facts_backend(g)), ((struct slice){env.p, env.n}));
 	buf_free(&env);
 	buf_free(&external);
 	if (!g->set.autogc)

@@ -28,7 +28,7 @@ store_notice(void *arg, struct msg *m)
 	uint32_t pid, port;
 	struct slice phases;
 
-	if (m->type == Nstarted && wire_unpack(m, NULL, &pid, &port, &phases) == 0) {
+	if (m->type == Nstarted && wire_unpack(m, NULL, &pid, &port, &phases, NULL) == 0) {
 		g->store.port = port;
 		g->store.listening = true;
 		group_tell(store_started, g);

@@ -193,8 +193,8 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 		buf_addf(out, "input %s\n", k->input.waits == 2 ? "password" : "text");
 	if (*k->spawn_method)
 		buf_addf(out, "spawn_method %s\n", k->spawn_method);
-	if (k->last_exit)
-		buf_addf(out, "exit %s\n", k->last_exit);
+	if (k->end.how)
+		buf_addf(out, "exit %s\n", k->end.how);
 	return 0;
 }
 

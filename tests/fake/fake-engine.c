@@ -103,7 +103,7 @@ do_spawn(struct msg *m)
 		child_order(e, "exit 3\n");
 	else
 		engine_say(e, Nstarted, 0, 0, (uint32_t)e->child.pid,
-		    kind == ENGINE_STORE ? 29500u : 0u, slice_text("fork_ms 1\n"));
+		    kind == ENGINE_STORE ? 29500u : 0u, slice_text("fork_ms 1\n"), slice_text(""));
 }
 
 static const struct {

@@ -23,7 +23,8 @@ struct conn *fake_conn;
 
 static TAILQ_HEAD(, fake_msg) sent = TAILQ_HEAD_INITIALIZER(sent);
 static int rank_of_slot[SLOTS], slot_of_rank[MAX_RANKS];
-static unsigned moves; /* counts events, to detect that there are none */
+static const char *facts_of[SLOTS]; /* by rank; NULL: none */
+static unsigned moves;		    /* counts events, to detect that there are none */
 static uint64_t passed_ns;
 static time_t set_back_s; /* by so much the wall clock is behind the monotonic one */
 static char state_dir[] = "/tmp/ddip-unit.XXXXXX";
@@ -61,6 +62,12 @@ posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *file
 	return 0;
 }
 
+void
+fake_set_facts(int rank, const char *lines)
+{
+	facts_of[rank] = lines;
+}
+
 struct slice
 fake_slice(const char *s)
 {
@@ -94,7 +101,10 @@ answer_start(struct msg *m)
 			slot_of_rank[rank_of_slot[m->slot]] = m->slot;
 		}
 		conn_send(fake_conn, Rspawn, 0, m->slot, m->tag, -1, pid, fake_slice("zygote"));
-		conn_send(fake_conn, Nstarted, 0, m->slot, 0, -1, pid, (uint32_t)1, none);
+		conn_send(fake_conn, Nstarted, 0, m->slot, 0, -1, pid, (uint32_t)1, none,
+		    kind == ENGINE_RANK && facts_of[rank_of_slot[m->slot]]
+			? fake_slice(facts_of[rank_of_slot[m->slot]])
+			: none);
 		return true;
 	case Tinit:
 		conn_send(fake_conn, Rinit, 0, m->slot, m->tag, -1, none, none);
@@ -177,8 +187,10 @@ fake_begin(int size)
 	struct group *g;
 
 	CHECK(mkdtemp(state_dir) != NULL);
-	for (int i = 0; i < SLOTS; i++)
+	for (int i = 0; i < SLOTS; i++) {
 		rank_of_slot[i] = FAKE_AGENT;
+		facts_of[i] = NULL;
+	}
 	daemon_ = (struct daemon){.loop = loop_new(),
 	    .state_dir = state_dir,
 	    .mountpoint = (char[]){"/nowhere"},

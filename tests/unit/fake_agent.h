@@ -32,6 +32,9 @@ struct fake_req {
 /* The agent's end, to send from with conn_send. */
 extern struct conn *fake_conn;
 
+/* What the Python of this rank (below 16) reports when it starts next. The text must stay. */
+void fake_set_facts(int rank, const char *lines);
+
 /* Makes a group of this many ranks, all ready, with nothing in the list of sent messages. The fake
  * itself answers the requests to start it and to rebuild its process group. */
 struct group *fake_begin(int size);

@@ -1,0 +1,61 @@
+"""What this rank's Python has: the daemon compares it over the ranks of a group, which could
+otherwise wait for each other for ever, and shows it in `hosts`."""
+
+import os
+import platform
+import sys
+
+import _ddip
+from ddip_engine import dist
+
+
+def lines():
+    """Lines of a name, a blank and a value. What is not there, or cannot be found out, is left out.
+
+    In a rank with a GPU it starts CUDA, as a later init_process_group() would.
+    """
+    found = b""
+    for name, find in _FACTS.items():
+        try:
+            value = find()
+        except Exception:  # torch, or a library below it, may be broken in any way
+            continue
+        if value is not None:
+            found += os.fsencode(f"{name} {value}".replace("\n", " ")) + b"\n"
+    return found
+
+
+def _torch():
+    """torch, if it can form process groups."""
+    return sys.modules["torch"] if dist.c10d is not None else None
+
+
+def _cuda():
+    version = _torch().version
+    return f"rocm-{version.hip}" if version.hip else version.cuda
+
+
+def _nccl():
+    """The version of NCCL, if torch's process groups have it."""
+    if not dist.c10d.is_nccl_available():
+        return None
+    name = "rccl-" if _torch().version.hip else ""
+    return name + ".".join(map(str, _torch().cuda.nccl.version()))
+
+
+def _gpus():
+    """The number of GPUs that the rank sees, and torch can use."""
+    cuda = _torch().cuda
+    return cuda.device_count() if cuda.is_available() else 0
+
+
+_FACTS = {
+    "python": platform.python_version,
+    "executable": lambda: sys.executable,
+    "torch": lambda: _torch().__version__,
+    "cuda": _cuda,
+    "nccl": _nccl,
+    "gpus": _gpus,
+    "engine": _ddip.version,
+    "cwd": os.getcwd,
+}

@@ -1,0 +1,23 @@
+/*
+ * What the hosts of a group have: the Python, torch, GPUs … that each rank reports when it starts.
+ * Before the ranks join, they are compared, and the backend of the group is chosen.
+ */
+#ifndef FACTS_H
+#define FACTS_H
+#include "group/group.h"
+
+/* Keeps the facts that a rank has reported: lines of a name, a blank and a value. */
+void facts_set(struct rank *k, struct slice lines);
+void facts_drop(struct rank *k);
+/* Appends them as columns, " name=value"; "-" for what is not known. facts may be NULL. */
+void facts_print(const struct facts *facts, struct buf *out);
+
+/* Can these ranks form one group? Chooses its backend, if that is not chosen yet; later calls check
+ * whether replaced ranks fit it. Returns 0, or -errno with *e set to a text with a table. */
+int facts_check(struct group *g, struct err *e);
+/* The next facts_check() chooses the backend again. */
+void facts_forget_backend(struct group *g);
+/* The chosen backend, or the setting before the choice. */
+const char *facts_backend(const struct group *g);
+
+#endif
