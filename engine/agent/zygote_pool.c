@@ -102,7 +102,17 @@ on_tail(void *arg, uint32_t events)
 
 /* pool has no zygote: reports it to all waiters. */
 static void
-give_up(struct zygote_pool *pool)
+give_up(struct zygote_pool *pool, const struct err *e)
+{
+	if (pool->tag)
+		agent_refuse(SLOT_AGENT, pool->tag, e);
+	pool->tag = 0;
+	spawn_failed(pool, e);
+}
+
+/* pool's Python has ended too early. */
+static void
+give_up_python(struct zygote_pool *pool)
 {
 	struct err e;
 	size_t from;
@@ -115,10 +125,7 @@ give_up(struct zygote_pool *pool)
 	fail(&e, EHOSTDOWN, "Python %s ended before it was ready%s%.*s", pool->python,
 	    pool->tail.n ? ":\n" : "", (int)(pool->tail.n - from),
 	    pool->tail.n ? pool->tail.p + from : "");
-	if (pool->tag)
-		agent_refuse(SLOT_AGENT, pool->tag, &e);
-	pool->tag = 0;
-	spawn_failed(pool, &e);
+	give_up(pool, &e);
 }
 
 static void
@@ -137,7 +144,7 @@ on_zygote_close(void *arg, const struct err *why)
 	spawn_orphaned(z);
 	zygote_free(z);
 	if (needed)
-		give_up(pool);
+		give_up_python(pool);
 }
 
 static void
@@ -237,8 +244,13 @@ start(struct zygote_pool *pool, struct err *e)
 	struct zygote *z;
 	int theirs, fd;
 
-	if (stat(pool->cwd, &cwd) < 0)
-		debug("agent", "%s: %s", pool->cwd, strerror(errno)); /* its start reports that */
+	if (stat(pool->cwd, &cwd) == 0 && !S_ISDIR(cwd.st_mode))
+		errno = ENOTDIR;
+	if (!S_ISDIR(cwd.st_mode)) {
+		fail(e, errno, "the directory %s: %s: set cwd to one that is there", pool->cwd,
+		    strerror(errno));
+		return NULL;
+	}
 	pool->cwd_dev = cwd.st_dev;
 	pool->cwd_ino = cwd.st_ino;
 	z = zygote_new(pool, on_zygote_message, on_zygote_close, &theirs, e);
@@ -283,9 +295,8 @@ zygote_pool_take(struct zygote_pool *pool)
 		pool->now = start(pool, &e);
 		if (!pool->now) {
 			note("%s", e.text);
-			buf_clear(&pool->tail);
-			buf_adds(&pool->tail, e.text);
-			give_up(pool);
+			e.no = EHOSTDOWN;
+			give_up(pool, &e);
 		}
 	}
 	return NULL;

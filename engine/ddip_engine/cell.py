@@ -152,11 +152,17 @@ class Program:
         self.env = _texts(said.get("env", {}), "env", dict)
         # in place of what the engine sets: how it was launched
         self.launch = _texts(said.get("launch", {}), "launch", dict)
+        # the folder whose files come with the program, and the variable that holds them; or neither
+        self.beside = _texts(said.get("beside", []), "beside", list)
         self.keep = _said(said.get("keep", False), "keep", bool)
         # name of a stream -> the rank whose stream of that name a terminal shows
         self.terminal = _said(said.get("terminal", {}), "terminal", dict)
         if not self.argv and not self.module:
             raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
+
+    def is_file(self):
+        """False if it is a module, or comes from standard input."""
+        return not self.module and self.argv[0] != "-"
 
     def file(self):
         """The file name of the program's code, as Python makes it; a module's is known only once

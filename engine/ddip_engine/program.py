@@ -19,7 +19,7 @@ import weakref
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from ddip_engine import cell as cells
-from ddip_engine import colour, dist, program_end, shell, state, streams
+from ddip_engine import beside, colour, dist, program_end, shell, state, streams
 
 _MAIN_NAMES = (
     "__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__", "__annotations__",
@@ -28,6 +28,7 @@ _MAIN_NAMES = (
 _OF_HOST = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_NODEID")
 # What their exit functions do for a program, program_end.py does; they stop the modules for good.
 _OF_PROCESS = ("weakref", "multiprocessing.util")
+_NOT_SENT = "with a program go the modules beside it that its import statements name"
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve, _real_execv = os.execve, os.execv
@@ -81,6 +82,8 @@ def _report(ended):
         return
     if error is None:
         return
+    if state.host and isinstance(error, ModuleNotFoundError) and hasattr(error, "add_note"):
+        error.add_note(f"It is not on host {state.host}: {_NOT_SENT}")
     cells.trim(error, _running.cell)
     if sys.excepthook is not _running.hooks["excepthook"]:
         try:
@@ -157,18 +160,23 @@ def surroundings(cell):
 
 def _enter(around):
     program = around.cell.program
-    os.chdir(program.cwd)
+    copies = beside.take(program)
+    if copies is not None and program.is_file():
+        around.cell.file = os.path.join(copies, os.path.basename(program.argv[0]))
+    _change_directory(state.fixed_cwd or program.cwd)
     _set_environment(environment(program.env) | program.launch)
     _set_threads()
     _set_names(program, around.cell.file)
     sys.argv = list(program.argv)
     if program.module:
         sys.argv.insert(0, "-m")
-        folder = os.getcwd()
-    elif program.argv[0] == "-":
-        folder = ""
-    else:
+        folder = copies or (program.cwd if state.fixed_cwd else os.getcwd())
+    elif program.is_file():
         folder = os.path.dirname(os.path.realpath(around.cell.file))
+        if copies or state.fixed_cwd:
+            sys.argv[0] = around.cell.file  # not relative to the caller's directory
+    else:
+        folder = ""
     forget_modules_beside(folder or os.getcwd())
     _set_path(folder)
     atexit.register, atexit.unregister = _register, _unregister
@@ -178,6 +186,16 @@ def _enter(around):
     if not program.keep:
         around.engine_names = state.take(state.engine_names)
         around.group = dist.hide_default()
+
+
+def _change_directory(path):
+    try:
+        os.chdir(path)
+    except OSError as e:
+        text = e.strerror
+        if state.host:
+            text += f" on host {state.host} (`cwd DIR` in ctl sets the directory of programs)"
+        raise OSError(e.errno, text, path) from None
 
 
 def _leave(around):
@@ -209,7 +227,7 @@ def _set_names(program, file):
     names = {"__spec__": None, "__package__": None, "__doc__": None}
     if sys.version_info < (3, 14):  # since then, they are made when they are asked for
         names["__annotations__"] = {}
-    if program.module or program.argv[0] == "-":
+    if not program.is_file():
         names["__loader__"] = BuiltinImporter
     else:
         names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))

@@ -43,6 +43,7 @@ struct settings {
 	double timeout, grace, killafter, stall, idle;
 	long history;
 	long long spool; /* bytes of output to keep per stream; 0: all */
+	bool cwd_is_set; /* `cwd` is not the default */
 	bool autogc;
 	int on_preempt; /* a signal number; 0: none */
 	bool *external; /* by rank: is its process started by someone else? */

@@ -88,6 +88,18 @@ host_env_place(const struct rank *k, struct buf *env)
 }
 
 void
+host_env_program(const struct rank *k, struct buf *env)
+{
+	const struct group *g = k->g;
+
+	if (!hosts_named(g) || !k->host)
+		return;
+	buf_addf(env, "DDIP_HOST=%s%cDDIP_FILES=%s/files%c", k->host->name, 0, g->run_dir, 0);
+	if (g->set.cwd_is_set)
+		buf_addf(env, "DDIP_CWD=%s%c", g->set.cwd, 0);
+}
+
+void
 host_env_store(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;

@@ -20,6 +20,9 @@ void host_env_place(const struct rank *k, struct buf *env);
 /* Appends entries for the engine only: the private store, and another host, from which the engine
  * finds the network interface to use. */
 void host_env_store(const struct rank *k, struct buf *env);
+/* Appends entries for the engine only, for programs on other hosts: the name of the host, where
+ * files that come with a program go, and the directory that replaces the caller's. */
+void host_env_program(const struct rank *k, struct buf *env);
 /* Appends entries in the same format: CUDA_VISIBLE_DEVICES and what NCCL needs. */
 void host_env_gpus(const struct rank *k, struct buf *env);
 

@@ -30,7 +30,7 @@ task_submit(struct task *w)
 }
 
 /* Records what kind of names this task leaves in the namespaces. Removals and garbage collections
- * add none. */
+ * add none, nor does a push of a private name, as `ddip run` pushes the program's files. */
 static void
 note_names(struct task *w)
 {
@@ -41,7 +41,7 @@ note_names(struct task *w)
 		*names = NAMES_EMPTY;
 	else if (task_is_program(w))
 		*names = MAX(*names, NAMES_PROGRAM);
-	else if (w->kind == TASK_RUN || w->kind == TASK_PUT)
+	else if (w->kind == TASK_RUN || (w->kind == TASK_PUT && *w->payload.name != '_'))
 		*names = NAMES_CELLS;
 }
 

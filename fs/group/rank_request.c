@@ -140,6 +140,7 @@ rank_join(struct rank *k)
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
 	host_env_store(k, &env);
+	host_env_program(k, &env);
 	if (*g->set.env)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);

@@ -228,6 +228,7 @@ do_cwd(struct verb_call *c)
 	if (hosts_here(group_of(c)) && !S_ISDIR(st.st_mode))
 		return fail(c->e, EINVAL, "cwd: %.200s is not a directory", s);
 	set_string(&group_of(c)->set.cwd, s);
+	group_of(c)->set.cwd_is_set = true;
 	return 0;
 }
 

@@ -55,8 +55,12 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	uint32_t pid;
 
 	if (!m && g->store.slot != NO_SLOT && !hosts_agent_gone(g->store.host)) {
-		agent_slot_free(g->store.host->agent, g->store.slot, e);
-		store_gone(g, e);
+		struct err why = *e;
+
+		if (hosts_named(g))
+			fail(&why, e->no, "host %s: %.900s", g->store.host->name, e->text);
+		agent_slot_free(g->store.host->agent, g->store.slot, &why);
+		store_gone(g, &why);
 	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
 		g->store.pid = (pid_t)pid;
 	}

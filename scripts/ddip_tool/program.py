@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 
+import beside
 import torchrun
 from cells import FLAGS, VALUED, Choice, run_cell
 from control import start_ranks
@@ -24,6 +25,7 @@ def run(tool, words):
     argv, is_module = list(options.rest), options.has("module")
     source = b"" if is_module else _EXECUTE if options.has("no-python") else _source(argv[0])
     is_stdin = argv[0] == "-" and not is_module
+    file = None if is_module or is_stdin or options.has("no-python") else argv[0]
     choice = _choice(tool, options)
     about = {
         "module": argv.pop(0) if is_module else None,
@@ -38,11 +40,12 @@ def run(tool, words):
         say(f"only these ranks run the program: {choice.ranks}")
     for attempt in range(restarts + 1):
         about["launch"] = torchrun.variables(options, attempt, restarts)
-        cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
         with contextlib.ExitStack() as renewed:
             if not about["keep"]:
                 force = options.has("force") or attempt > 0
                 renewed.enter_context(_new_processes(tool, force, words, size))
+            about["beside"] = beside.send(tool, choice, file, about["module"])
+            cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
             stdin = Stdin(tool, choice.first, ended=is_stdin, by_line=False)
             begun = _Begun(renewed.close)
             try:
