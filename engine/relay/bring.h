@@ -1,7 +1,8 @@
 /*
  * The shell command that runs the far relay on the remote host, and the programs that it needs,
- * which are copied there: to a directory of the user's cache that is named after their hash and
- * that nobody else can write to. The files are checked against the hash on each connection.
+ * which are copied there: to the first place that holds them, in a directory that is named after
+ * their hash and that nobody else can write to. The files are checked against the hash on each
+ * connection.
  */
 #ifndef BRING_H
 #define BRING_H
@@ -11,10 +12,12 @@
 
 struct bring {
 	const char *engine;  /* path of the program there; NULL: ours is copied */
+	const char *keep;    /* the directory there for the copy, with a "/"; NULL: see bring.c */
 	struct buf files[2]; /* ddip-engine, ddip_engine.so */
 };
 
-/* engine: "auto", or a path on the remote host. Reads our own programs if they are to be copied. */
+/* engine: "auto", or a path on the remote host: of the program, or with a "/" at its end of the
+ * directory in which a copy is kept. Reads our own programs if they are to be copied. */
 int bring_open(struct bring *b, const char *engine, struct err *e);
 void bring_close(struct bring *b);
 /* One line for any shell (sh, csh, fish) that runs `ddip-engine far OPTION VALUE`. The caller frees

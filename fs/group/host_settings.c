@@ -159,7 +159,8 @@ host_settings_engine(struct verb_call *c)
 
 	if (!automatic && *path != '/')
 		return fail(c->e, EINVAL,
-		    "engine: want the absolute path of ddip-engine over there, or auto, not "
+		    "engine: want the absolute path of ddip-engine over there, that of the "
+		    "directory where a copy shall be kept, with a / at its end, or auto, not "
 		    "'%.200s'",
 		    path);
 	set_string(&group_of(c)->set.hosts.engine, automatic ? "" : path);

@@ -33,7 +33,9 @@ def test_bad_python():
         refused(a.spawn(0), "EHOSTDOWN", "there is no Python")
         refused(a.spawn(0, zygote=7), "EINVAL", "zygote 7 was not asked for")
         refused(a.call("Trun", 0, 1, 1, "x"), "ESRCH", "slot 0 has no engine")
-        refused(a.warm(2, PYTHON, cwd="/no/such/dir"), "EHOSTDOWN", "directory /no/such/dir: No such")
+        refused(
+            a.warm(2, PYTHON, cwd="/no/such/dir"), "EHOSTDOWN", "directory /no/such/dir: No such"
+        )
         refused(a.warm(3, "/bin/false"), "EHOSTDOWN", "/bin/false ended before it was ready")
 
 

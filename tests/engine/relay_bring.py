@@ -85,7 +85,7 @@ def test_bring_along_refused():
             assert "File too large" in a.hello.text, a.hello.text
         same(brought(cache), [])
         os.chmod(cache + "/ddipfs", 0o777)
-        with Relayed(engine="auto", env=env, warm=False) as a:
+        with Relayed(engine=cache + "/", env=env, warm=False) as a:
             refused(a.hello, "EHOSTDOWN", "nobody else may enter")
         with open(tools + "/engine", "w", encoding="utf-8") as f:
             f.write("#!/bin/sh\necho \"version 'GLIBC_2.99' not found\" >&2; exit 1\n")
@@ -94,6 +94,72 @@ def test_bring_along_refused():
             refused(a.hello, "EHOSTDOWN", "does not run there: version 'GLIBC_2.99' not found")
     finally:
         shutil.rmtree(cache)
+
+
+def kept(place, **settings):
+    """Brings the programs along. Returns the path at which they run, below `place`."""
+    with Relayed(engine="auto", warm=False, **settings) as a:
+        same(a.hello.name, "Rhello")
+        path = os.readlink(f"/proc/{a.hello.pid}/exe")
+    assert path.startswith(place), (path, place)
+    return path
+
+
+def test_next_place():
+    """Where the home cannot hold the programs, they are kept elsewhere; a copy is found again."""
+    here = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    try:
+        shared, spare = here + "/shared/ddipfs", here + "/spare"
+        env = {"XDG_CACHE_HOME": here + "/shared", "TMPDIR": spare}
+        os.makedirs(spare)
+        os.makedirs(shared)
+        os.chmod(shared, 0o777)
+        first = kept(spare, env=env)
+        node = os.stat(first).st_ino
+        same(kept(spare, env=env), first)
+        os.chmod(shared, 0o700)
+        same(kept(spare, env=env), first)  # rather than a second copy
+        same(os.stat(first).st_ino, node)
+        shutil.rmtree(spare)
+        none = here + "/none"
+        kept(shared, env={**env, "TMPDIR": none})
+        env_without = {"XDG_CACHE_HOME": "", "HOME": "/proc/none", "TMPDIR": none}
+        shutil.rmtree(os.path.dirname(kept("/", env=env_without)))
+        with Relayed(engine=here + "/set/", env=env, warm=False) as a:
+            same(a.hello.name, "Rhello")
+            same(
+                os.path.dirname(os.path.dirname(os.readlink(f"/proc/{a.hello.pid}/exe"))),
+                here + "/set/ddipfs",
+            )
+        with Relayed(engine="/proc/none/", env=env, warm=False) as a:
+            refused(a.hello, "EHOSTDOWN", "name another directory by the setting engine")
+    finally:
+        shutil.rmtree(here)
+
+
+def mounted(options, place):
+    """A launcher for a host whose directory `place` is a file system with these options."""
+    mount = f"mount -t tmpfs -o {options} none {place}"
+    return failing(f'exec unshare -m sh -c \'{mount} && exec sh -c "$1"\' sh "$1"')
+
+
+def test_homes():
+    """A home that is full, read-only, or on which nothing may run, is passed over."""
+    if os.geteuid():
+        print("not tested: only root can mount")
+        return
+    here = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    try:
+        home, spare = here + "/home", here + "/spare"
+        os.mkdir(home)
+        os.mkdir(spare)
+        env = {"XDG_CACHE_HOME": home, "TMPDIR": spare}
+        for options in "noexec", "ro", "size=64k":
+            kept(spare, env=env, launcher=mounted(options, home))
+            shutil.rmtree(spare)
+            os.mkdir(spare)
+    finally:
+        shutil.rmtree(here)
 
 
 def test_no_inotify():
