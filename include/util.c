@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *program = "ddipfs";
@@ -297,6 +298,19 @@ read_file(const char *path, struct buf *out)
 	}
 	close(fd);
 	return 0;
+}
+
+const char *
+session_root(unsigned i)
+{
+	const char *const roots[] = {getenv("DDIP_STATE"), getenv("TMPDIR"), "/var/tmp", "/tmp"};
+
+	if (i == 0 && roots[0] && *roots[0] && mkdir(roots[0], 0700) == 0)
+		note("%s was missing, and is made", roots[0]);
+	for (unsigned at = 0; at < ARRAY_LEN(roots); at++)
+		if (roots[at] && *roots[at] && i-- == 0)
+			return roots[at];
+	return NULL;
 }
 
 char *

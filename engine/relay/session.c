@@ -140,21 +140,38 @@ session_check_streams(struct err *e)
 	return -e->no;
 }
 
-int
-session_open(struct session *s, struct err *e)
+/* Makes the session's directory, in the first place where one can be made. */
+static int
+make_dir(struct session *s, struct err *e)
 {
-	const char *state = getenv("DDIP_STATE"), *tmp = getenv("TMPDIR");
-	const char *parent = state && *state ? state : tmp && *tmp ? tmp : "/var/tmp";
+	const char *parent;
 	char host[HOST_NAME_MAX + 1] = "", *prefix;
 
 	/* hosts may share the parent, and need not see each other's locks */
 	gethostname(host, HOST_NAME_MAX);
 	prefix = xasprintf("ddipfs-far.%d.%s.", (int)getuid(), host);
-	remove_dead(parent, prefix);
-	s->dir = xasprintf("%s/%sXXXXXX", parent, prefix);
+	for (unsigned i = 0; !s->dir && (parent = session_root(i)); i++) {
+		remove_dead(parent, prefix);
+		s->dir = xasprintf("%s/%sXXXXXX", parent, prefix);
+		if (mkdtemp(s->dir))
+			continue;
+		fail_errno(e, "%s, for output until it is sent", s->dir);
+		note("%s", e->text);
+		free(s->dir);
+		s->dir = NULL;
+	}
 	free(prefix);
-	if (!mkdtemp(s->dir))
-		return fail_errno(e, "%s, for output until it is sent", s->dir);
+	if (!s->dir)
+		return -e->no;
+	*e = (struct err){0};
+	return 0;
+}
+
+int
+session_open(struct session *s, struct err *e)
+{
+	if (make_dir(s, e) < 0)
+		return -e->no;
 	if (make_lock(s, e) == 0 && make_secret(s, e) == 0)
 		make_socket(s, e);
 	if (e->no)

@@ -122,21 +122,34 @@ lock_session(const char *dir, struct err *e)
 	return r;
 }
 
+/* Makes the directory of all sessions, which the caller frees. One that is not private is an
+ * error; if none can be made in one place, the next is tried. */
+static int
+make_base(char **base, struct err *e)
+{
+	const char *root;
+	int r = -ENOENT;
+
+	*base = NULL;
+	for (unsigned i = 0; r < 0 && r != -EACCES && (root = session_root(i)); i++) {
+		if (*base)
+			note("%s: the next place is tried", e->text);
+		free(*base);
+		*base = xasprintf("%s/ddipfs-%u", root, (unsigned)geteuid());
+		r = private_dir(*base, e);
+	}
+	return r;
+}
+
 int
 state_make(const char *mountpoint, char **dir, struct err *e)
 {
-	const char *root = getenv("DDIP_STATE");
 	char *base, id[64];
 	time_t now = time(NULL);
 	struct tm tm;
 	int r;
 
-	if (!root || !*root)
-		root = getenv("TMPDIR");
-	if (!root || !*root)
-		root = "/var/tmp";
-	base = xasprintf("%s/ddipfs-%u", root, (unsigned)geteuid());
-	r = private_dir(base, e);
+	r = make_base(&base, e);
 	if (r == 0) {
 		sweep(base, mountpoint);
 		localtime_r(&now, &tm);

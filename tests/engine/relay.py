@@ -444,8 +444,6 @@ def test_failures_to_start():
         refused(a.hello, "EHOSTDOWN", "host there: /no/such/engine does not run there: ")
     with Relayed(engine="/bin/'x'", warm=False) as a:
         refused(a.hello, "EINVAL", "must have no quotes")
-    with Relayed(env={"DDIP_STATE": "/no/such/dir"}, warm=False) as a:
-        refused(a.hello, "EHOSTDOWN", "/no/such/dir/ddipfs-far.")
     other = "echo '@ddipfs far 99 /d 0123456789abcdef0123456789abcdef'; read x"
     with Relayed(launcher=failing(other), warm=False) as a:
         refused(a.hello, "EPROTO", "protocol mismatch (99, expected")

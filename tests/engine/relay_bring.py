@@ -162,6 +162,26 @@ def test_homes():
         shutil.rmtree(here)
 
 
+def test_state_is_missing():
+    """DDIP_STATE is made over there; if it cannot be, the next place serves."""
+    here = tempfile.mkdtemp(prefix="ddip-relay-state.")
+    places = (
+        ({"DDIP_STATE": here + "/made", "TMPDIR": here + "/none"}, here + "/made"),
+        ({"DDIP_STATE": "/proc/none", "TMPDIR": here}, here),
+        ({"DDIP_STATE": "/proc/none", "TMPDIR": here + "/none"}, "/var/tmp"),
+    )
+    try:
+        for env, place in places:
+            before = set(glob.glob(place + "/ddipfs-far.*"))
+            exported = " ".join(f"{name}={value}" for name, value in env.items())
+            with Relayed(launcher=failing(f'export {exported}; exec sh -c "$1"'), warm=False) as a:
+                same(a.hello.name, "Rhello")
+                assert set(glob.glob(place + "/ddipfs-far.*")) - before, place
+        same(os.path.exists(here + "/none"), False)
+    finally:
+        shutil.rmtree(here)
+
+
 def test_no_inotify():
     """Where this user may have no further inotify instance, a message says so; nothing is left."""
     none = [

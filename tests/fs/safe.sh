@@ -110,6 +110,20 @@ if [ "$(id -u)" = 0 ]; then
 	lie theirs "$T/state/ddipfs-0"
 fi
 
+# a place that was exported on another machine: DDIP_STATE is made; if it cannot be, the next one serves
+mkdir "$T/tmp"
+while read -r state tmp place; do
+	DDIP_STATE=$state TMPDIR=$tmp mount_plain
+	is "the place for DDIP_STATE=$state TMPDIR=$tmp" \
+		"$(readlink "/proc/$(daemon_pid)/fd/2" | grep -o "^$place/ddipfs-")" "$place/ddipfs-"
+	unmount
+	rm -rf "$T/made"
+done <<END
+$T/made $T/none $T/made
+/proc/none $T/tmp $T/tmp
+/proc/none $T/none /var/tmp
+END
+
 # a mount point that is a link means its target; the mount is found there, and can be ended
 mkdir "$T/real"
 ln -s "$T/real" "$T/link"
