@@ -279,9 +279,7 @@ def _missing(cell, choice, printer):
         place = f"{cell.path}/rank{choice.first}/{name}"
         what = "standard error" if name == "stderr" else "standard output"
         return f"{what}: {error.strerror}; all of it is in {place}"
-    if choice.quiet:
-        return ""
-    if printer.dropped:
+    if printer.dropped and not choice.quiet:
         return f"{printer.dropped} bytes of the ranks' output are missing: `spool` kept fewer"
     return _lost(cell, choice.shown())
 
