@@ -18,8 +18,8 @@ import threading
 import weakref
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
-from ddip_engine import cell as cells
 from ddip_engine import beside, colour, dist, program_end, shell, state, streams
+from ddip_engine import cell as cells
 
 _MAIN_NAMES = (
     "__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__", "__annotations__",

@@ -32,20 +32,21 @@ preempt_signal(int signo, const char *host)
 {
 	uint64_t now = now_ns();
 	struct group *g;
-	bool taken = false;
+	bool is_some = false, busy = false;
 
 	TAILQ_FOREACH (g, &groups, link) {
 		if (g->set.on_preempt != signo)
 			continue;
-		taken = true;
+		is_some = true;
+		busy |= group_busy(g);
 		if (g->life.preempted && now - g->life.preempted < SAME_S * 1000000000ull)
 			continue;
 		g->life.preempted = now;
 		preempt_cells(g, signo, host);
 	}
-	if (!taken)
+	if (!is_some)
 		note("host %s: signal %s: it is no group's on_preempt", host, signal_name(signo));
-	return taken;
+	return busy;
 }
 
 static void

@@ -31,7 +31,8 @@ _BUSY_S = 2  # how long to retry: the watchdog opens a file briefly after each c
 # with the thread that started it, to be exact.
 _WITH_KERNEL = """
 import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+ctypes.CDLL(None).prctl(1, signal.SIGHUP)  # SIGTERM may be a group's on_preempt
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the kernel has ended")
 os.execv(sys.argv[2], sys.argv[2:])
@@ -295,9 +296,20 @@ def _serve(path, with_kernel):
     return path
 
 
+def serve(path, settings):
+    """Starts a daemon with these settings, NAME=VALUE each, which serves on the socket path and
+    ends when this process does. Raises DipError."""
+    options = [word for each in settings for word in ("-o", _escaped(each))]
+    _run([*options, "-s", path], path, True)
+
+
+def _escaped(setting):
+    """A setting as ddipfs's -o takes it, where a comma would begin the next option."""
+    return re.sub(r"([\\,])", r"\\\1", setting)
+
+
 def _python_option():
-    """This Python as ddipfs's -o takes it, where a comma would begin the next option."""
-    return "python=" + re.sub(r"([\\,])", r"\\\1", sys.executable)
+    return _escaped(f"python={sys.executable}")
 
 
 def _run(words, path, with_kernel):
@@ -390,7 +402,7 @@ def _popen_in_thread(command, **options):
 def _end_with_kernel(daemon, path, pid):
     if os.getpid() != pid:
         return  # this is a forked child, which is exiting
-    daemon.terminate()
+    daemon.send_signal(signal.SIGHUP)
     daemon.wait()
     _remove_directory(path)
 

@@ -1,5 +1,5 @@
-"""What goes to other hosts with a program: its file, and the modules and packages that lie beside it
-and that import statements name, in it or in one another."""
+"""What goes to other hosts with a program: its file, and the modules and packages beside it that
+import statements name, in it or in one another."""
 
 import ast
 import os
@@ -109,7 +109,12 @@ class _Files:
         modules = len(self.data) - besides
         if modules > 0:
             kib = -(-self._bytes // 1024)
-            say(f"{modules} files beside the program go with it to the hosts ({kib} KiB)")
+            what = (
+                "1 file beside the program goes"
+                if modules == 1
+                else f"{modules} files beside the program go"
+            )
+            say(f"{what} with it to the hosts ({kib} KiB)")
         if self.too_much:
             names = ", ".join(self.too_much)
             say(

@@ -6,6 +6,7 @@ import os
 import shlex
 
 import beside
+import hosts
 import torchrun
 from cells import FLAGS, VALUED, Choice, run_cell
 from control import start_ranks
@@ -22,8 +23,15 @@ _EXECUTE = b"import os, sys\nos.execvp(sys.argv[0], sys.argv)\n"
 def run(tool, words):
     """ddip run: the whole verb. Returns the exit status."""
     options = _options(tool, words)
-    argv, is_module = list(options.rest), options.has("module")
+    argv, is_module = options.rest, options.has("module")
     source = b"" if is_module else _EXECUTE if options.has("no-python") else _source(argv[0])
+    with hosts.own_daemon(tool, options):
+        return _run(tool, options, words, source)
+
+
+def _run(tool, options, words, source):
+    """Runs what the options say: a module, or a program whose source was read."""
+    argv, is_module = list(options.rest), options.has("module")
     is_stdin = argv[0] == "-" and not is_module
     file = None if is_module or is_stdin or options.has("no-python") else argv[0]
     choice = _choice(tool, options)
@@ -74,7 +82,7 @@ class _Begun:
 def _options(tool, words):
     """The options, of which some exclude each other. Raises Failure."""
     flags = FLAGS | {"f": "force", "k": "keep", "m": "module"}
-    valued = VALUED | {"e": "env", "t": "tee"}
+    valued = VALUED | {"e": "env", "t": "tee", "o": "option", "hosts": "hosts"}
     flags |= {name: name for name in torchrun.PLAIN}
     valued |= {name: name for name in torchrun.VALUED}
     options = Options(tool, words, flags, valued, torchrun.spell, torchrun.refuse)
@@ -93,6 +101,8 @@ _EXCLUDED = (
     ("max-restarts", "detach"),
     ("log-dir", "detach"),
     ("nproc-per-node", "ranks"),
+    ("hosts", "keep"),
+    ("hosts", "detach"),
 )
 
 

@@ -13,6 +13,7 @@ from ddip.groups import Group
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 INTERRUPTED = 130
 HINT = "ddip: ddip doctor shows what is there and what is missing"
+FIRST_GROUP = "group"  # exists in every mount
 
 # the state in a cell's `status` -> the exit status
 _STATES = {
@@ -126,6 +127,11 @@ class Tool:
         self._name = group
         self._trace = bool(trace)
         self._usage = usage
+        self.is_own = False
+
+    def use(self, place):
+        """Means the first group at this place, whose daemon is the call's own, from now on."""
+        self.mount, self._name, self.is_own = place, FIRST_GROUP, True
 
     @functools.cached_property
     def mount(self):

@@ -7,11 +7,5 @@
 
 # --ntasks-per-node is how many ranks a node has; with GPUs say so too: --gpus-per-node=4
 # --signal: a minute before the end the program meets ddip.Preempted, a KeyboardInterrupt, and can save what it has
-options=(-o hosts=slurm -o launcher=srun -o on_preempt=USR1)
-
 [ $# -gt 0 ] || set -- ddp_checkpoint.py --savefile checkpoint.pt
-DDIP_MOUNT=${DDIP_MOUNT:-$(mktemp -d)}
-export DDIP_MOUNT
-ddip mount "${options[@]}" "$DDIP_MOUNT" || exit
-trap 'ddip umount' EXIT
-ddip run "$@"
+exec ddip run --hosts slurm -o on_preempt=USR1 "$@"

@@ -1,84 +1,13 @@
 #!/usr/bin/env bash
 # Ranks work in a real Slurm with two nodes (both on this machine). In a batch job they are where the allocation says,
-# reached by srun and a direct connection; the signal before a preemption reaches their cells, which write a checkpoint.
+# reached by srun and a direct connection; the signal before a preemption reaches their cells, which write a checkpoint;
+# of a job that is cancelled nothing is left, and no dead mount.
 # With the daemon outside the allocation, objects go over the direct connection; when the job is cancelled, the daemon
 # reports it, and nothing of the ranks is left.
 . "$(dirname "$0")/../lib.sh"
 
-PATH=$PATH:/usr/sbin
-for need in munged slurmctld slurmd srun sbatch scancel; do
-	command -v $need >/dev/null || skip "there is no $need (apt-get install slurm-wlm munge)"
-done
-[ "$(id -u)" = 0 ] || skip 'slurmd is for root'
+. "$(dirname "$0")/../slurm.sh"
 "$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
-
-export SLURM_CONF=$T/slurm.conf
-daemons=()
-no_job() {
-	[ -z "$(squeue -h)" ]
-}
-finish() {
-	local ended=$?
-	scancel --full --signal=KILL --user=root
-	until_true no_job
-	# slurmd waits for its steps, which have ended or never will
-	kill -KILL "${daemons[@]}"
-	wait "${daemons[@]}"
-	[ ! "$cgroups" ] || find "$freezer"/slurm_{$one_name,$two_name} -depth -type d -exec rmdir {} +
-	(exit "$ended")
-	at_exit
-}
-trap 'finish 2>/dev/null' EXIT
-
-# ---- two nodes
-
-# if possible, processes are tracked as on real clusters; otherwise orphans escape Slurm
-one_name=n1 two_name=n2 freezer=/sys/fs/cgroup/freezer cgroups='' tracking=linuxproc
-if [ -w $freezer/tasks ] && [ ! -e $freezer/slurm_$one_name ] && [ ! -e $freezer/slurm_$two_name ]; then
-	cgroups=1 tracking=cgroup
-	printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$T/cgroup.conf"
-fi
-
-read -r ctl one two < <(free_ports 3)
-mkdir -m 700 "$T/munge"
-head -c 1024 /dev/urandom >"$T/munge.key"
-chmod 600 "$T/munge.key"
-host=$(hostname -s)
-cat >"$SLURM_CONF" <<END
-ClusterName=test
-SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$ctl
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket=$T/munge/socket
-StateSaveLocation=$T/state
-SlurmdSpoolDir=$T/spool-%n
-SlurmctldPidFile=$T/slurmctld.pid
-SlurmdPidFile=$T/slurmd-%n.pid
-ProctrackType=proctrack/$tracking
-TaskPlugin=task/none
-MpiDefault=none
-KillWait=1
-ReturnToService=2
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$one CPUs=2
-NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$two CPUs=2
-PartitionName=all Nodes=n1,n2 Default=YES State=UP
-END
-mkdir "$T/state"
-munged -F --force --key-file="$T/munge.key" --socket="$T/munge/socket" --log-file="$T/munge/log" \
-	--pid-file="$T/munge/pid" --seed-file="$T/munge/seed" 2>/dev/null &
-daemons+=($!)
-until_true test -S "$T/munge/socket"
-slurmctld -D >"$T/slurmctld.log" 2>&1 &
-daemons+=($!)
-for node in n1 n2; do
-	slurmd -D -N $node >"$T/slurmd-$node.log" 2>&1 &
-	daemons+=($!)
-done
-both_idle() {
-	[ "$(sinfo -h -N -t idle -o %N 2>/dev/null | xargs)" = 'n1 n2' ]
-}
-until_true both_idle || give_up "no node is idle: $(tail -n 3 "$T"/slurm*.log)"
 
 # ---- a batch job
 
@@ -113,36 +42,85 @@ except ddip.Preempted:
 while not os.path.exists("$T/seen"):
     time.sleep(0.1)
 END
-mkdir "$M"
+# submit_job SCRIPT ARG…: what it prints is in $T/said
+submit_job() {
+	: >"$T/said"
+	PATH=$BUILD:$PATH DDIP_MOUNT=$place DDIP_STATE=$T XDG_CACHE_HOME=$T/cache VIRTUAL_ENV=$(dirname "$(dirname "$TORCH_PYTHON")") \
+		sbatch -Q --nodes=2 --ntasks-per-node=2 -o "$T/said" "$@" || give_up 'no job can be submitted'
+	until_true grep -q '^trains' "$T/said" || give_up "the job said: $(cat "$T/said")"
+}
+# in_job COMMAND…: a verb of ddip on the job's group, from outside
+in_job() {
+	"$BUILD/ddip" -m "$place" "$@"
+}
+# nothing_left WHAT: the job has ended, and nothing of it is left
+nothing_left() {
+	until_true no_job || give_up "$1: the job said: $(cat "$T/said")"
+	until_true both_idle || bad "$1: a node is not idle again: $(sinfo -h -N -o '%N %t' | xargs)"
+	is "$1: mounts" "$(grep -c " $T/" /proc/self/mountinfo)" 0
+	until_true has_no_others || bad "$1: processes are left: $(others | xargs -r ps -o args= -p)"
+}
+has_no_others() {
+	[ -z "$(others)" ]
+}
 # the nodes of a real cluster know each other's names
-sed 's/^options=(/&-o master_addr=127.0.0.1 /' "$ROOT/scripts/examples/slurm.sh" >"$T/job"
-PATH=$BUILD:$PATH DDIP_MOUNT=$M DDIP_STATE=$T XDG_CACHE_HOME=$T/cache VIRTUAL_ENV=$(dirname "$(dirname "$TORCH_PYTHON")") \
-	sbatch -Q --nodes=2 --ntasks-per-node=2 -o "$T/said" "$T/job" "$T/train.py" || give_up 'no job can be submitted'
-: >>"$T/said"
-until_true grep -q '^trains' "$T/said" || give_up "the job said: $(cat "$T/said")"
+sed 's/--hosts slurm/& -o master_addr=127.0.0.1/' "$ROOT/scripts/examples/slurm.sh" >"$T/job"
+place=$T/job.sock
+submit_job "$T/job" "$T/train.py"
 for k in 0 1 2 3; do
-	until_true grep -q '^trains' "$G/rank$k/stdout"
+	until_true eval "in_job cat group/rank$k/stdout | grep -q '^trains'"
 done
-is 'ranks of one node' "$(head -n 1 "$G/rank0/stdout")" 'n1 0 0 6.0'
-is 'and of the other' "$(head -n 1 "$G/rank3/stdout")" 'n2 3 1 6.0'
-like 'their places' "$(cat "$G/hosts")" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 state=up .*slots=2 ranks=2-3'
-until_true all_reached direct || bad "a node is not reached beside srun: $(cat "$G/hosts")"
+is 'ranks of one node' "$(in_job cat group/rank0/stdout | head -n 1)" 'n1 0 0 6.0'
+is 'and of the other' "$(in_job cat group/rank3/stdout | head -n 1)" 'n2 3 1 6.0'
+like 'their places' "$(in_job cat group/hosts)" $'n1 state=up .*slots=2 ranks=0-1.*\nn2 state=up .*slots=2 ranks=2-3'
+until_true eval '[ "$(in_job cat group/hosts | grep -c " connection=direct ")" = 2 ]' ||
+	bad "a node is not reached beside srun: $(in_job cat group/hosts)"
 if [ "$cgroups" ]; then
 	for pid in $(others); do
 		until_true is_in_job "$pid" || bad "process $pid escapes the job: $(cat "/proc/$pid/cgroup" "/proc/$pid/comm")"
 	done
 fi
-exec 5<"$G/events"
 # as --signal=USR1@60 does before the end: to all steps, not to the batch script
 scancel --signal=USR1 --state=RUNNING --user=root
 for k in 0 1 2 3; do
 	until_true test -s "$T/checkpoint.$k" || give_up "the job said: $(cat "$T/said")"
 done
-like 'events tell on which host' "$(await 5 ' preempted ')" 'preempted signal=USR1 host=n[12]$'
-exec 5<&-
+like 'events tell on which host' "$(cat "$T"/ddipfs-*/*/group.*/events)" 'preempted signal=USR1 host=n[12]'
 touch "$T/seen"
-until_true no_job || give_up "the job said: $(cat "$T/said")"
-until_true both_idle || bad "a node is not idle again: $(sinfo -h -N -o '%N %t' | xargs)"
+nothing_left 'a batch job'
+is 'its program ended well' "$(grep -c '^ddip:' "$T/said")" 0
+
+# a job that is cancelled: Slurm signals the first process alone, waits for KillWait, and kills the rest
+rm -f "$T/seen" "$T"/checkpoint.*
+submit_job "$T/job" "$T/train.py"
+scancel --user=root
+nothing_left 'a cancelled job'
+
+# the manual's script that mounts, cancelled as well
+man_script() {
+	awk '/^\.Bd/ { text = ""; next } /^\.Ed/ { if (text ~ word) printf "%s", text; next } { text = text $0 "\n" }' \
+		word="$1" "$ROOT/fs/ddip-hosts.7"
+}
+man_script 'ddip umount -l' | sed 's/ddip mount/& -o master_addr=127.0.0.1/; /mktemp/d' >"$T/job"
+grep -q '^ddip run train.py' "$T/job" || bad "the manual's script: $(cat "$T/job")"
+sed -i "s|train.py|$T/&|" "$T/job"
+place=$M
+mkdir "$M"
+submit_job "$T/job"
+ok test -e "$G/rank3/status"
+scancel --user=root
+nothing_left 'a cancelled job with a mount'
+
+# one line from the login node; by srun, each task would do the same
+echo 'import helper, os; print("ran", os.environ["RANK"], os.environ["WORLD_SIZE"], helper.x)' >"$T/prog.py"
+echo 'x = 5' >"$T/helper.py"
+run_here=("$BUILD/ddip" run --hosts slurm -o master_addr=127.0.0.1 -o "python=$TORCH_PYTHON" -a "$T/prog.py")
+unset DDIP_MOUNT
+is 'one line by salloc' "$(salloc -Q --nodes=2 --ntasks-per-node=2 "${run_here[@]}" | sort | xargs)" \
+	'0: ran 0 4 5 1: ran 1 4 5 2: ran 2 4 5 3: ran 3 4 5'
+nothing_left 'salloc'
+like 'not by srun' "$(srun -N2 -n2 "${run_here[@]}" 2>&1)" 'run it once, by salloc or sbatch'
+like 'not without an allocation' "$("${run_here[@]}" 2>&1)" 'this is no Slurm allocation'
 
 # ---- an allocation
 

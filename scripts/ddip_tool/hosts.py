@@ -1,0 +1,112 @@
+"""ddip run --hosts: a program has a daemon of its own, on a socket, which ends with it."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+
+from ddip import mount
+from ddip.errors import DipError
+from tool import USAGE, Failure, say
+
+_SLURM = "slurm"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_SETTING = re.compile(r"([a-z_]+)=(.*)", re.S)
+
+
+@contextlib.contextmanager
+def own_daemon(tool, options):
+    """With --hosts LIST: what `tool` does within is done to a group on these hosts, of which
+    nothing is left afterwards. Without it, does nothing. Raises Failure or DipError."""
+    if not options.has("hosts"):
+        if options.has("option"):
+            raise tool.misuse("-o goes with --hosts; the settings of a group are in its ctl")
+        yield
+        return
+    for name in "keep", "detach":
+        if options.has(name):
+            raise tool.misuse(
+                f"--{name} and --hosts exclude each other: nothing is left afterwards"
+            )
+    settings = _settings(tool, options)
+    folder = tempfile.mkdtemp(prefix="ddip-run.")
+    try:
+        socket = _place(tool) or os.path.join(folder, "ddip.sock")
+        words = [f"{name}={value}" for name, value in settings.items()]
+        tool.show(f"ddipfs -f -s {socket} {' '.join(f'-o {word!r}' for word in words)} &")
+        mount.serve(socket, words)
+        tool.use(socket)
+        with _told_to_end(tool, settings.get("on_preempt", "")):
+            yield
+    finally:
+        _end(tool)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settings(tool, options):
+    """The settings of the group, in the order in which they were given."""
+    hosts = options.last("hosts")
+    settings = {"hosts": hosts}
+    if hosts == _SLURM:
+        _check_allocation()
+        settings["launcher"] = "srun"
+    for given in options.given.get("option", ()):
+        found = _SETTING.fullmatch(given)
+        if not found:
+            raise tool.misuse(f"-o: want SETTING=VALUE, not '{given}'")
+        settings[found[1]] = found[2]
+    return settings
+
+
+def _check_allocation():
+    if "SLURM_JOB_NODELIST" not in os.environ:
+        text = "--hosts slurm: this is no Slurm allocation: run it by salloc or sbatch"
+        raise Failure(USAGE, text)
+    if int(os.environ.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
+        text = "--hosts slurm: run it once, by salloc or sbatch, and not by srun in each task"
+        raise Failure(USAGE, text)
+
+
+def _place(tool):
+    """The socket that -m or DDIP_MOUNT names, if nothing serves there; None: it names none."""
+    if not tool.named.endswith(".sock"):
+        return None
+    path = os.path.abspath(tool.named)
+    if mount.locate(path):
+        raise Failure(
+            USAGE, f"{path}: a ddipfs serves there; --hosts starts one: name another socket"
+        )
+    return path
+
+
+@contextlib.contextmanager
+def _told_to_end(tool, on_preempt):
+    """SIGTERM and SIGHUP interrupt the program as Ctrl-C does; SIGTERM may be its on_preempt."""
+
+    def act(signum, frame):
+        if signum == signal.SIGTERM and on_preempt.upper().removeprefix("SIG") == "TERM":
+            tool.tell("ctl", "preempt")
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    told = [each for each in _ENDING if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, act) for each in told}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _end(tool):
+    """Ends the ranks and the daemon, if there is one."""
+    if not tool.is_own:
+        return
+    try:
+        with contextlib.suppress(DipError, OSError):
+            tool.ctl("stop")
+        mount.stop(tool.mount)
+    except (DipError, OSError) as e:
+        say(f"the daemon at {tool.mount}: {e}")
