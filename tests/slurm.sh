@@ -1,12 +1,12 @@
-# A real Slurm with two nodes, n1 and n2, both on this machine, for tests that source this after lib.sh. Skips where
-# there is none. It ends with the test.
+# A real Slurm with two nodes, n1 and n2, both on this machine, for tests that source this after lib.sh; n2 has mounts
+# of its own. Skips where there is none. It ends with the test.
 # shellcheck shell=bash disable=SC2154
 
 PATH=$PATH:/usr/sbin
 for need in munged slurmctld slurmd srun sbatch scancel; do
 	command -v $need >/dev/null || skip "there is no $need (apt-get install slurm-wlm munge)"
 done
-[ "$(id -u)" = 0 ] || skip 'slurmd is for root'
+[ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || skip 'slurmd, and its mounts, are for root'
 
 export SLURM_CONF=$T/slurm.conf
 daemons=()
@@ -67,10 +67,12 @@ daemons+=($!)
 until_true test -S "$T/munge/socket"
 slurmctld -D >"$T/slurmctld.log" 2>&1 &
 daemons+=($!)
-for node in n1 n2; do
-	slurmd -D -N $node >"$T/slurmd-$node.log" 2>&1 &
-	daemons+=($!)
-done
+# what lies in $T/other-image is in $T/image on n2
+mkdir "$T/image" "$T/other-image"
+slurmd -D -N n1 >"$T/slurmd-n1.log" 2>&1 &
+daemons+=($!)
+unshare -m sh -c "mount --bind $T/other-image $T/image && exec slurmd -D -N n2" >"$T/slurmd-n2.log" 2>&1 &
+daemons+=($!)
 both_idle() {
 	[ "$(sinfo -h -N -t idle -o %N 2>/dev/null | xargs)" = 'n1 n2' ]
 }

@@ -432,7 +432,7 @@ static const struct verb verbs[] = {
     {"size", "N", "the number of ranks", 1, 1, 0, do_size, print_size},
     {"hosts", "a:2 b:2|FILE|slurm|local", "hosts of the ranks, and how many ranks on each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, host_settings_print_hosts},
     {"launcher", "ssh|srun|CMD...", "the command that runs programs on {host}; here: on this machine, for trials", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, host_settings_print_launcher},
-    {"engine", "PATH|auto", "the path of ddip-engine on the hosts; auto: it is copied there", 1, 1, 0, host_settings_engine, host_settings_print_engine},
+    {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, host_settings_engine, host_settings_print_engine},
     {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, host_settings_linger, host_settings_print_linger},
     {"on_preempt", "SIGNAL|off", "the signal before a preemption: raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, print_on_preempt},

@@ -8,6 +8,7 @@
 
 . "$(dirname "$0")/../slurm.sh"
 "$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+! "$PLAIN_PYTHON" -c 'import torch' 2>/dev/null || skip "torch is in $PLAIN_PYTHON, too"
 
 # ---- a batch job
 
@@ -114,13 +115,20 @@ nothing_left 'a cancelled job with a mount'
 # one line from the login node; by srun, each task would do the same
 echo 'import helper, os; print("ran", os.environ["RANK"], os.environ["WORLD_SIZE"], helper.x)' >"$T/prog.py"
 echo 'x = 5' >"$T/helper.py"
-run_here=("$BUILD/ddip" run --hosts slurm -o master_addr=127.0.0.1 -o "python=$TORCH_PYTHON" -a "$T/prog.py")
+run_here=("$BUILD/ddip" run --hosts slurm -o master_addr=127.0.0.1 -a)
 unset DDIP_MOUNT
-is 'one line by salloc' "$(salloc -Q --nodes=2 --ntasks-per-node=2 "${run_here[@]}" | sort | xargs)" \
+is 'one line by salloc' "$(salloc -Q --nodes=2 --ntasks-per-node=2 "${run_here[@]}" -o "python=$TORCH_PYTHON" "$T/prog.py" | sort | xargs)" \
 	'0: ran 0 4 5 1: ran 1 4 5 2: ran 2 4 5 3: ran 3 4 5'
 nothing_left 'salloc'
-like 'not by srun' "$(srun -N2 -n2 "${run_here[@]}" 2>&1)" 'run it once, by salloc or sbatch'
-like 'not without an allocation' "$("${run_here[@]}" 2>&1)" 'this is no Slurm allocation'
+# a node that is no copy of the other, and from whose environment nothing can be written to DDIP_STATE
+printf '#!/bin/sh\nexec %s "$@"\n' "$TORCH_PYTHON" >"$T/image/python"
+printf '#!/bin/sh\nexec %s "$@"\n' "$PLAIN_PYTHON" >"$T/other-image/python"
+chmod +x "$T/image/python" "$T/other-image/python"
+said=$(DDIP_STATE=/proc/none salloc -Q --nodes=2 --ntasks-per-node=1 "${run_here[@]}" -o "python=$T/image/python" "$T/prog.py" 2>&1)
+like 'no torch on one node' "$said" 'torch is not everywhere.*  n1: .* torch=[0-9].*  n2: .* torch=- '
+nothing_left 'a start that is refused'
+like 'not by srun' "$(srun -N2 -n2 "${run_here[@]}" "$T/prog.py" 2>&1)" 'run it once, by salloc or sbatch'
+like 'not without an allocation' "$("${run_here[@]}" "$T/prog.py" 2>&1)" 'this is no Slurm allocation'
 
 # ---- an allocation
 
