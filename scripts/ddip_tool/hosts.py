@@ -38,6 +38,7 @@ def own_daemon(tool, options):
         tool.show(f"ddipfs -f -s {socket} {' '.join(f'-o {word!r}' for word in words)} &")
         mount.serve(socket, words)
         tool.use(socket)
+        _check_names(tool, settings)
         with _told_to_end(tool, settings.get("on_preempt", "")):
             yield
     finally:
@@ -58,6 +59,14 @@ def _settings(tool, options):
             raise tool.misuse(f"-o: want SETTING=VALUE, not '{given}'")
         settings[found[1]] = found[2]
     return settings
+
+
+def _check_names(tool, settings):
+    """The daemon takes options of FUSE as well, and ignores them here."""
+    known = {line.split()[0] for line in tool.group.read("ctl").splitlines()}
+    for name in settings:
+        if name not in known:
+            raise tool.misuse(f"-o: there is no setting '{name}'")
 
 
 def _check_allocation():

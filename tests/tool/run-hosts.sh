@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# ddip run --hosts: a program on several hosts in one line. Its daemon ends with it, however it ends, and what is
+# mounted elsewhere is left alone; what lies beside the program travels within bounds.
+. "$(dirname "$0")/../lib.sh"
+
+export XDG_CACHE_HOME=$T/cache TMPDIR=$T/tmp
+mkdir "$TMPDIR" "$T/src" "$T/there"
+cd "$T/src" || exit
+unset DDIP_MOUNT DDIP_GROUP
+
+# go HOST COMMAND: $T/src is empty on b
+cat >"$T/go" <<END
+#!/bin/sh
+cd /
+[ \$1 = b ] && [ -w / ] || exec sh -c "\$2"
+exec unshare -m sh -c 'mount -t tmpfs none $T/src && exec sh -c "\$1"' sh "\$2"
+END
+chmod +x "$T/go"
+options=(-o "launcher=$T/go {host}" -o backend=none -o "python=$PLAIN_PYTHON" -o linger=2)
+# run OPTION… FILE ARG…: on two hosts
+run() {
+	guarded "$BUILD/ddip" run --hosts a:1,b:1 "${options[@]}" "$@" >"$T/out" 2>&1
+	status=$? out=$(cat "$T/out")
+}
+has_no_others() {
+	[ -z "$(others)" ]
+}
+# nothing_left WHAT
+nothing_left() {
+	until_true has_no_others || bad "$1: processes are left: $(others | xargs -r ps -o args= -p)"
+	is "$1: files are left" "$(find "$TMPDIR" "$T" -maxdepth 1 -name 'ddip-run.*' -o -maxdepth 1 -name 'ddipfs-far.*')" ''
+}
+
+cat >prog.py <<'END'
+import os
+import sys
+
+import helper
+
+print(os.environ["RANK"], os.environ["GROUP_RANK"], helper.x, sys.argv[1:], sys.stdin.readline())
+sys.exit(int(os.environ.get("ENDS", 0)))
+END
+echo 'x = 5' >helper.py
+run -a -o "cwd=$T/there" prog.py one 't,wo' <<<line
+is 'status' $status 0
+is 'both ranks' "$(grep '^[01]: [01]' "$T/out" | sort | xargs)" "0: 0 0 5 [one, t,wo] line 1: 1 1 5 [one, t,wo]"
+nothing_left 'it ends'
+ENDS=3 run -o "cwd=$T/there" prog.py
+is 'it fails: status' $status 1
+nothing_left 'it fails'
+guarded "$BUILD/ddip" run --hosts a:1 "${options[@]}" -o "python=$T/none" prog.py 2>"$T/said"
+is 'it cannot start: status' $? 6
+like 'the host' "$(cat "$T/said")" "host a: .*there is no Python at '$T/none'"
+nothing_left 'it cannot start'
+
+# what lies beside it
+echo 'import big, helper' >many.py
+mkdir big
+touch big/m{0..1000}.py
+run -o "cwd=$T/there" many.py
+like 'too many files do not go, and this is told' "$out" 'big: not sent to the hosts, because over 1000 files or 8 MiB'
+if [ "$(id -u)" = 0 ]; then
+	is 'where they are missing it fails' $status 1
+	like 'on which host' "$out" "No module named 'big'"
+fi
+rm -r big
+
+# what it is refused with
+while IFS='|' read -r words text; do
+	# shellcheck disable=SC2086 # words
+	said=$(guarded "$BUILD/ddip" run $words 2>&1)
+	like "refused: $words" "$? $said" "^2 ddip: .*$text"
+done <<END
+--hosts a:1 -k prog.py|--keep and --hosts exclude each other
+--hosts a:1 -d prog.py|--detach and --hosts exclude each other
+-o size=1 prog.py|-o goes with --hosts
+--hosts a:1 -o size prog.py|want SETTING=VALUE, not 'size'
+--hosts a:1 -o allow_other=1 prog.py|there is no setting 'allow_other'
+--hosts slurm prog.py|this is no Slurm allocation
+END
+like 'a program that there is not' "$(guarded "$BUILD/ddip" run --hosts a:1 nothing.py 2>&1)" 'nothing.py: no such file'
+nothing_left 'it is refused'
+
+# signals, and other calls meanwhile
+cat >waits.py <<'END'
+import time
+
+import ddip
+
+try:
+    print("waits", flush=True)
+    time.sleep(1000)
+except ddip.Preempted:
+    print("saved")
+END
+# start OPTION…: it waits; $job is its pid
+start() {
+	"$PLAIN_PYTHON" -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
+		"$BUILD/ddip" -m "$T/job.sock" run --hosts a:1,b:1 "${options[@]}" -o "cwd=$T/there" "$@" waits.py >"$T/out" 2>&1 &
+	job=$!
+	until_true grep -q '^waits' "$T/out"
+}
+for signal in INT TERM HUP; do
+	start
+	is 'others look in' "$(guarded "$BUILD/ddip" -m "$T/job.sock" cat group/rank1/stdout)" waits
+	kill -$signal $job
+	wait $job
+	is "SIG$signal: status" $? 130
+	like "SIG$signal" "$(cat "$T/out")" 'KeyboardInterrupt'
+	nothing_left "SIG$signal"
+done
+start -o on_preempt=TERM
+kill -TERM $job
+wait $job
+is 'a preemption: status, output' "$? $(xargs <"$T/out")" '0 waits saved'
+nothing_left 'a preemption'
+start -o on_preempt=TERM
+kill -KILL $job
+wait $job 2>/dev/null
+until_true has_no_others || bad "SIGKILL: processes are left: $(others | xargs -r ps -o args= -p)"
