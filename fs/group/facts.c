@@ -311,19 +311,16 @@ misfit(const struct differences *d, const char *backend)
 		       ") everywhere: install it there, or write `engine auto` to ctl";
 	if (torch && d->torch_missing)
 		return "torch is not everywhere: install it there, set `python` to one that has "
-		       "it, or "
-		       "write `backend none` to ctl";
+		       "it, or write `backend none` to ctl";
 	if (torch && d->torch_minor)
 		return "torch must have the same minor version everywhere: install it there, set "
 		       "`python` to one that has it, or write `backend none` to ctl";
 	if (!backend || (nccl && d->some_nccl && d->some_not_nccl))
 		return "NCCL cannot be used everywhere: it needs a GPU for each rank, and torch "
-		       "with "
-		       "NCCL; write `backend gloo` to ctl, or change `hosts`";
+		       "with NCCL; write `backend gloo` to ctl, or change `hosts`";
 	if (nccl && d->fact[NCCL])
 		return "NCCL must have the same version everywhere: install the same torch there, "
-		       "or "
-		       "write `backend gloo` to ctl";
+		       "or write `backend gloo` to ctl";
 	return NULL;
 }
 

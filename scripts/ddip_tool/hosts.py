@@ -25,11 +25,6 @@ def own_daemon(tool, options):
             raise tool.misuse("-o goes with --hosts; the settings of a group are in its ctl")
         yield
         return
-    for name in "keep", "detach":
-        if options.has(name):
-            raise tool.misuse(
-                f"--{name} and --hosts exclude each other: nothing is left afterwards"
-            )
     settings = _settings(tool, options)
     folder = tempfile.mkdtemp(prefix="ddip-run.")
     try:

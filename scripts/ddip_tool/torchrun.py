@@ -10,7 +10,10 @@ import re
 from tool import REFUSED, Failure
 
 _STREAMS = re.compile(r"[0-3]|[0-9]+:[0-3](,[0-9]+:[0-3])*")  # --tee, --redirects
-HOSTS = "echo 'hosts a:2 b:2' > G/ctl, while the group is stopped: it is typed on one host only"
+HOSTS = (
+    "--hosts a:2,b:2, or echo 'hosts a:2 b:2' > G/ctl while the group is stopped: it is typed on"
+    " one host only"
+)
 
 # What program.py does, and what changes nothing here, as the ranks of a group know each other, and
 # nothing is polled. Those with a value, and those without.

@@ -71,8 +71,9 @@ while IFS='|' read -r words text; do
 	said=$(guarded "$BUILD/ddip" run $words 2>&1)
 	like "refused: $words" "$? $said" "^2 ddip: .*$text"
 done <<END
---hosts a:1 -k prog.py|--keep and --hosts exclude each other
---hosts a:1 -d prog.py|--detach and --hosts exclude each other
+--hosts a:1 -k prog.py|--hosts and -k exclude each other
+--hosts a:1 -d prog.py|--hosts and -d exclude each other
+--hosts a:1 --nnodes 2 prog.py|the group is on 1 host
 -o size=1 prog.py|-o goes with --hosts
 --hosts a:1 -o size prog.py|want SETTING=VALUE, not 'size'
 --hosts a:1 -o allow_other=1 prog.py|there is no setting 'allow_other'
