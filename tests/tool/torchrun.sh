@@ -52,11 +52,11 @@ is 'too many: the size is what it was' "$(key "$G/status" size)" 1
 run ddip run -f --nproc-per-node 2 "$T/src/tells.py"
 is 'the variables may be lost' "$status $(key "$G/status" size)" '0 2'
 run ddip run --nnodes 1:4 --node-rank 0 "$T/src/tells.py"
-like 'the number of a host' "$status $out" "^2 ddip: --node-rank is a flag of torchrun: echo 'hosts a:2 b:2'"
+like 'the number of a host' "$status $out" "^2 ddip: --node-rank is a flag of torchrun: --hosts a:2,b:2, or echo 'hosts a:2 b:2'"
 is 'one host' "$(ddip run --nnodes=1:4 --rdzv-backend c10d --rdzv_endpoint a:29500 --rdzv-id 5 --rdzv-conf a=b --master-addr a \
 	--master_port 1 --local-addr b --monitor-interval 5 --start-method fork --run-path "$T/src/tells.py")" '0 2 default 0 0'
 run ddip run --nnodes 2 "$T/src/tells.py"
-like 'two hosts' "$status $out" "^2 ddip: --nnodes 2: the group is on 1 host; echo 'hosts a:2 b:2' > G/ctl"
+like 'two hosts' "$status $out" "^2 ddip: --nnodes 2: the group is on 1 host; --hosts a:2,b:2, or echo 'hosts a:2 b:2' > G/ctl"
 run ddip run --nnodes many "$T/src/tells.py"
 like 'no number of hosts' "$status $out" "^2 ddip: --nnodes: want a number, or MIN:MAX, not 'many'"
 
