@@ -47,7 +47,7 @@ const struct row name_rows[] = {
     {"G/stream.LIST", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_stream_ops, NULL, "as stream", "as cell.LIST"},
     {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
     {"G/ranks", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_ranks, "a line for each rank", NULL},
-    {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, queued bytes", NULL},
+    {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, queued bytes, its Python, torch and GPUs", NULL},
     {"G/gpus", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, gpu_file_text, "a line for each GPU that the group uses", NULL},
     {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, exits of ranks", NULL},
     {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
