@@ -96,6 +96,7 @@ except ddip.Preempted:
 END
 # start OPTION…: it waits; $job is its pid
 start() {
+	: >"$T/out"
 	"$PLAIN_PYTHON" -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
 		"$BUILD/ddip" -m "$T/job.sock" run --hosts a:1,b:1 "${options[@]}" -o "cwd=$T/there" "$@" waits.py >"$T/out" 2>&1 &
 	job=$!
