@@ -92,6 +92,8 @@ def _told_to_end(tool, on_preempt):
     def act(signum, frame):
         if signum == signal.SIGTERM and on_preempt.upper().removeprefix("SIG") == "TERM":
             tool.tell("ctl", "preempt")
+        elif signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job
+            raise KeyboardInterrupt
         else:
             signal.raise_signal(signal.SIGINT)
 

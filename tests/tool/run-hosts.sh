@@ -111,6 +111,13 @@ for signal in INT TERM HUP; do
 	like "SIG$signal" "$(cat "$T/out")" 'KeyboardInterrupt'
 	nothing_left "SIG$signal"
 done
+: >"$T/out"
+"$BUILD/ddip" run --hosts a:1,b:1 "${options[@]}" -o "cwd=$T/there" waits.py >"$T/out" 2>&1 & # which ignores SIGINT
+until_true grep -q '^waits' "$T/out"
+kill -TERM $!
+wait $!
+is "a shell's background job: status" $? 130
+nothing_left "a shell's background job"
 start -o on_preempt=TERM
 kill -TERM $job
 wait $job
