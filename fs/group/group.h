@@ -67,8 +67,9 @@ struct rank_output {
 	struct spool_reader spool;
 	struct spool_cursor tail;     /* how far the index has been read: near its end */
 	uint64_t base[SPOOL_STREAMS]; /* bytes dropped by `: > stdout` and `spool` */
-	double time;		      /* wall time of the last growth */
-	bool known;		      /* a rank with this number has existed: its output is kept */
+	uint64_t said; /* bytes of stderr up to the end of the last task or process */
+	double time;   /* wall time of the last growth */
+	bool known;    /* a rank with this number has existed: its output is kept */
 };
 
 /* A rank's standard input. */

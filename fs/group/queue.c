@@ -193,6 +193,8 @@ subtask_over(struct subtask *j, const struct err *e)
 	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
 	j->no = e->no;
+	if (j->ended)
+		k->output.said = j->end.size[SPOOL_STDERR];
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
 	/* errors of its peers may arrive before the death of a rank is known */

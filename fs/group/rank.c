@@ -340,6 +340,23 @@ last_words(struct slice tail, bool crashed)
 	return words;
 }
 
+/* Of the end of a process's stderr, what it wrote since its task began, or since the last one
+ * ended: `at` is where it ends. */
+static struct slice
+own_words(struct rank *k, struct slice last, const struct spool_mark *at)
+{
+	const struct subtask *j = queue_running(k);
+	uint64_t from = j && j->begun ? j->begin.size[SPOOL_STDERR] : k->output.said;
+	uint64_t n = at->size[SPOOL_STDERR] - MIN(from, at->size[SPOOL_STDERR]);
+
+	if (n < last.n) {
+		last.p += last.n - n;
+		last.n = n;
+	}
+	k->output.said = at->size[SPOOL_STDERR];
+	return last;
+}
+
 static void
 on_exit_notice(struct rank *k, struct msg *m)
 {
@@ -355,7 +372,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 		return;
 	how = describe_end(status);
 	free(k->end.stderr_tail);
-	k->end.stderr_tail = last_words(last, is_crash(status));
+	k->end.stderr_tail = last_words(own_words(k, last, &at), is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
 	    *k->end.stderr_tail ? "; its last words: " : "", k->end.stderr_tail);
 	group_tell(output_end, k, &at);

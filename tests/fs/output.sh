@@ -74,6 +74,16 @@ is 'four threads' "$(sort "$G/cells/last/rank0/stdout" | md5sum)" \
 # a rank that is killed: its earlier output is there
 cell 'print("last words"); os.kill(os.getpid(), 9)' "$G/rank1/cell" 2>/dev/null
 is 'last words' "$(cat "$G/cells/last/rank1/stdout")" 'last words'
+cell 'import os; os._exit(5)' "$G/rank1/cell" 2>/dev/null
+like 'a cell that writes nothing has no last words' "$(cat "$G/cells/last/error")" 'rank 1 died: exit status 5$'
+cell 'import sys; print("earlier", file=sys.stderr)' "$G/rank1/cell"
+cell 'import os, sys; print("later", file=sys.stderr); os._exit(6)' "$G/rank1/cell" 2>/dev/null
+like 'those of an earlier cell are not its own' "$(cat "$G/cells/last/error")" 'exit status 6; its last words: later$'
+cell 'import sys; print("earlier", file=sys.stderr)' "$G/rank1/cell"
+: >"$G/error"
+kill -KILL "$(sed -n 's/^1 .*pid=\([0-9]*\).*/\1/p' "$G/ranks")"
+until_true grep -q 'rank 1 died' "$G/error"
+is 'nor are they those of a rank that dies between cells' "$(grep -c earlier "$G/error")" 0
 cell 'import os, sys
 for i in range(60): print("line", i, "-" * 30, file=sys.stderr)
 print("frame #0: somewhere\nthe very last\nframe #1: elsewhere", file=sys.stderr)
