@@ -1,6 +1,7 @@
 /* The program ddipfs: options, the switch to the background, the mount, and shutdown. */
 #include "copy.h"
 #include "base/daemon.h"
+#include "base/stderr_of.h"
 #include "front/listing.h"
 #include "group/group.h"
 #include "group/host_notice.h"
@@ -29,6 +30,7 @@
 #include "tree/live.h"
 #include "tree/replacement.h"
 #include "tree/stream_file.h"
+#include "tree/tell.h"
 #include "tree/tree.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -248,6 +250,7 @@ end(const struct options *o)
 	group_remove_all();
 	agent_stop_all();
 	copy_stop();
+	stderr_of_stop();
 	/* those who wait for no group; the front ends would leave them in the lists of these two */
 	event_file_answer();
 	gpu_file_stop();
@@ -282,6 +285,7 @@ serve(const struct options *o)
 	change_ticks_init();
 	replacement_init();
 	live_init();
+	tell_init();
 	tree_init();
 	event_file_init();
 	gpustat_start();

@@ -59,6 +59,15 @@ is_setting(const char *s, size_t n)
 	return verb_find(&settings_table, name) != NULL;
 }
 
+/* A setting that is on or off: the name alone, as an option, means on. */
+static bool
+is_switch(const char *s)
+{
+	const struct verb *v = verb_find(&settings_table, s);
+
+	return v && strcmp(v->args, "on|off") == 0;
+}
+
 static uid_t
 user_id(const char *s)
 {
@@ -120,16 +129,16 @@ take_option(struct options *o, const char *s, struct buf *fuse)
 			return;
 	if (strncmp(s, "x-", 2) == 0 || !*s || take_mode(&o->mode, s))
 		return;
-	if (eq && is_setting(s, (size_t)(eq - s))) {
+	if (eq ? is_setting(s, (size_t)(eq - s)) : is_switch(s)) {
 		struct buf line = {0};
 
-		buf_addf(&line, "%.*s ", (int)(eq - s), s);
-		words_print(eq + 1, &line);
+		buf_addf(&line, "%.*s ", (int)strcspn(s, "="), s);
+		words_print(eq ? eq + 1 : "on", &line);
 		o->settings = xrealloc(o->settings, (o->settings_count + 1) * sizeof(*o->settings));
 		o->settings[o->settings_count++] = buf_take(&line);
 		return;
 	}
-	if (!eq && is_setting(s, strlen(s)))
+	if (!eq && is_setting(s, strlen(s)) && !is_switch(s))
 		misused("a setting has a value, as in -o size=4, which is missing behind ", s);
 	if (fuse->n)
 		buf_addc(fuse, ',');

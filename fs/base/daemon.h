@@ -21,6 +21,7 @@ struct daemon {
 	char *state_dir;    /* spools and log of this mount, 0700 */
 	char *engine;	    /* path of ddip-engine */
 	char *python, *cwd; /* defaults of a new group */
+	dev_t device;	    /* of the mount; 0: not known */
 	double mounted;	    /* time of the mount, in seconds since 1970 */
 	struct mount_mode mode;
 	bool ending; /* unmounting: nothing new may start */

@@ -18,7 +18,7 @@ enum interrupt { STOP_WORK, DETACH };
 struct req;
 struct front;
 /* Called when the client of a parked request gets a signal. It must answer the request now
- * (DETACH), or make sure that it is answered soon (STOP_WORK). */
+ * (DETACH), or make sure that it is answered soon. */
 typedef void req_interrupt_fn(struct req *r, enum interrupt how);
 
 /* What the front end knows about who closes a file. FUSE knows nothing, because the kernel does not
@@ -33,10 +33,11 @@ struct req {
 	struct file *file;
 	bool nonblock;	    /* READ: its descriptor is O_NONBLOCK */
 	enum closer closer; /* FLUSH */
-	void *waits_for;    /* private to the code that parks it */
+	void *waits_for;    /* private to the code that parks it; for FLUSH, its task */
 	bool may_wait;	    /* likewise: its caller is known not to wait for itself */
-	/* called before req_done answers; may be NULL */
-	void (*on_done)(struct req *r, int result);
+	/* Called before req_done answers; may be NULL. True: it calls req_done again, later,
+	 * without an on_done. */
+	bool (*on_done)(struct req *r, int result);
 	/* private to front/front.c */
 	const struct front *front;
 	req_interrupt_fn *on_interrupt;
@@ -57,13 +58,15 @@ void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
  * Returns PARKED. */
 int req_park(struct req *r, req_interrupt_fn *fn);
 
+/* Makes a request of nobody, who sends no signals. Its on_done() learns the result, frees it and
+ * returns true. */
+void req_of_nobody(struct req *r);
+
 /* Wakes pollers: a polled file may have become ready. */
 void req_wake_pollers(void);
 
 /* The process (tgid) that made the request; 0 if it is in a foreign pid namespace. */
 pid_t req_process(const struct req *r);
-/* Is that process a shell? Shells lose errors of close(2) on their redirections. */
-bool req_by_shell(const struct req *r);
 
 /* State of the process that made a request. */
 struct req_client {

@@ -44,12 +44,32 @@ front_trace(
 	buf_free(&b);
 }
 
+static void
+ignore(struct req *r)
+{
+}
+
+static pid_t
+no_process(const struct req *r)
+{
+	return 0;
+}
+
+void
+req_of_nobody(struct req *r)
+{
+	static const struct front nobody = {
+	    .park = ignore, .unpark = ignore, .process = no_process};
+
+	r->front = &nobody;
+}
+
 void
 req_done(struct req *r, int result)
 {
 	unpark(r);
-	if (r->on_done)
-		r->on_done(r, result);
+	if (r->on_done && r->on_done(r, result))
+		return;
 	if (result < 0 && r->file)
 		front_journal(r->file->node, NULL, &r->err);
 	r->front->done(r, result);
@@ -112,12 +132,6 @@ pid_t
 req_process(const struct req *r)
 {
 	return r->front->process(r);
-}
-
-bool
-req_by_shell(const struct req *r)
-{
-	return r->front->by_shell(r);
 }
 
 struct req_client

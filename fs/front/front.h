@@ -15,9 +15,8 @@ struct front {
 	 * longer parked. */
 	void (*park)(struct req *r);
 	void (*unpark)(struct req *r);
-	/* As req_process, req_by_shell, req_client. */
+	/* As req_process, req_client. */
 	pid_t (*process)(const struct req *r);
-	bool (*by_shell)(const struct req *r);
 	struct req_client (*client)(const struct req *r);
 };
 

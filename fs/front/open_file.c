@@ -1,5 +1,6 @@
 /* Open files: created, opened, written, freed. */
 #include "front/open_file.h"
+#include "base/stderr_of.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -23,11 +24,11 @@ count_twins(struct file *f, int step)
 }
 
 struct file *
-open_file_new(struct node *n, int flags, pid_t opener, bool by_shell)
+open_file_new(struct node *n, int flags, pid_t opener)
 {
 	struct file *f = xcalloc(1, sizeof(*f));
 
-	*f = (struct file){.node = n, .flags = flags, .opener = opener, .by_shell = by_shell};
+	*f = (struct file){.node = n, .flags = flags, .opener = opener};
 	if (f->opener) {
 		count_twins(f, 1);
 		TAILQ_INSERT_TAIL(&written, f, written_link);
@@ -47,6 +48,7 @@ open_file_free(struct file *f)
 	TAILQ_REMOVE(&files, f, link);
 	f->node->opens--;
 	tree_release(f);
+	stderr_of_unref(f->err);
 	free(f);
 }
 

@@ -4,9 +4,8 @@
 #include "tree/tree.h"
 
 /* Allocates an open file for n, which is then still to be opened. opener: the process that may
- * write to it; 0 if none may, or if the front end itself knows which close is the last. by_shell:
- * the opener is a shell. */
-struct file *open_file_new(struct node *n, int flags, pid_t opener, bool by_shell);
+ * write to it; 0 if none may, or if the front end itself knows which close is the last. */
+struct file *open_file_new(struct node *n, int flags, pid_t opener);
 void open_file_free(struct file *f);
 /* Has what f stands for ceased to exist? Then every request on it is answered with ENODEV. */
 bool open_file_gone(const struct file *f);

@@ -313,7 +313,7 @@ leaves_external(const struct task *w)
 void
 escalation_outcome(struct task *w)
 {
-	if (!task_has_collectives(w) || w->dropped || w->g->size == 1)
+	if (!task_has_collectives(w) || !w->begun || w->g->size == 1)
 		return;
 	if (!collectives_are_even(w))
 		recovery_request(w->g, "uneven-collectives");

@@ -44,7 +44,7 @@ struct settings {
 	long history;
 	long long spool; /* bytes of output to keep per stream; 0: all */
 	bool cwd_is_set; /* `cwd` is not the default */
-	bool autogc;
+	bool autogc, quiet;
 	int on_preempt; /* a signal number; 0: none */
 	bool *external; /* by rank: is its process started by someone else? */
 	int external_n; /* entries in `external`; higher ranks are not external */

@@ -72,6 +72,15 @@ journal_changed(struct group *g)
 		group_tell(above.status_changed, g);
 }
 
+const char *
+journal_last(const struct group *g, int no)
+{
+	const struct group_journal *j = &g->journal;
+	const struct failure *f = j->error_count ? &j->errors[j->error_count - 1] : NULL;
+
+	return f && f->no == no ? f->text : NULL;
+}
+
 /* Removes and returns entry i. Later entries move up. */
 static struct failure
 take_failure(struct group_journal *j, int i)

@@ -16,6 +16,8 @@ void journal_clear(struct group *g);
 /* Records a failure that a user caused or should see in `error` (and in the log). what: the line or
  * the file concerned. A repeated failure is counted rather than added. */
 void journal_fail(struct group *g, const struct err *e, const char *what);
+/* The text of the latest failure if it has this errno, else NULL. */
+const char *journal_last(const struct group *g, int no);
 /* Adds a line to `events`. Newlines in it become blanks. */
 void journal_event(struct group *g, const char *fmt, ...) PRINTF(2, 3);
 /* Something that `status` shows has changed: wakes its watchers. */

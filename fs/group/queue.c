@@ -2,6 +2,7 @@
  * The ranks' queues: sends tasks, handles replies, records outcomes. escalation.c unblocks ranks.
  */
 #include "group/queue.h"
+#include "base/daemon.h"
 #include "group/escalation.h"
 #include "group/hooks.h"
 #include "group/journal.h"
@@ -13,6 +14,8 @@
 #include "host/agent.h"
 #include <errno.h>
 #include <string.h>
+
+enum { QUEUED_MS = 1000 }; /* how long somebody waits for a queued task before being told */
 
 static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
@@ -190,11 +193,11 @@ subtask_over(struct subtask *j, const struct err *e)
 	if (j->begun && !j->ended)
 		j->end = output_now(k); /* its rank cannot say any more where its output ends */
 	j->ended |= j->begun;
+	if (j->ended)
+		k->output.said = j->end.size[SPOOL_STDERR];
 	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
 	j->no = e->no;
-	if (j->ended)
-		k->output.said = j->end.size[SPOOL_STDERR];
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
 	/* errors of its peers may arrive before the death of a rank is known */
@@ -369,7 +372,6 @@ task_cancel(struct task *w, int error, const char *why)
 		if (w->subtasks[i].state != SUBTASK_QUEUED)
 			return false;
 	fail(&w->err, error, "%s", why);
-	w->dropped = true;
 	w->left = 0;
 	for (int i = 0; i < w->n; i++) {
 		TAILQ_REMOVE(&w->subtasks[i].k->queue, &w->subtasks[i], link);
@@ -478,12 +480,32 @@ waiter_interrupted(struct req *r, enum interrupt how)
 		return;
 	}
 	TAILQ_REMOVE(&w->waiters, r, link);
-	req_done(r, how == STOP_WORK ? -EINTR : 0);
+	req_done(r, how == DETACH ? 0 : -EINTR);
+}
+
+static void
+waits_long(void *arg)
+{
+	struct task *w = arg;
+
+	w->escalation.queued_timer = NULL;
+	group_tell(above.task_waits, w);
+}
+
+static bool
+is_queued(const struct task *w)
+{
+	for (int i = 0; i < w->n; i++)
+		if (w->subtasks[i].state == SUBTASK_QUEUED)
+			return true;
+	return false;
 }
 
 int
 task_wait(struct task *w, struct req *r)
 {
+	if (!w->escalation.queued_timer && is_queued(w))
+		w->escalation.queued_timer = loop_timer(daemon_.loop, QUEUED_MS, waits_long, w);
 	r->waits_for = w;
 	TAILQ_INSERT_TAIL(&w->waiters, r, link);
 	return req_park(r, waiter_interrupted);

@@ -347,14 +347,23 @@ print_idle(const void *settings, struct buf *out)
 }
 
 static int
-do_autogc(struct verb_call *c)
+on_or_off(struct verb_call *c, bool *v)
 {
 	if (strcmp(c->word[1], "on") != 0 && strcmp(c->word[1], "off") != 0)
-		return fail(c->e, EINVAL, "autogc: want on or off, not '%.80s'", c->word[1]);
-	group_of(c)->set.autogc = strcmp(c->word[1], "on") == 0;
+		return fail(
+		    c->e, EINVAL, "%s: want on or off, not '%.80s'", c->word[0], c->word[1]);
+	*v = strcmp(c->word[1], "on") == 0;
+	return 0;
+}
+
+static int
+do_autogc(struct verb_call *c)
+{
+	int r = on_or_off(c, &group_of(c)->set.autogc);
+
 	for (int i = 0; i < group_of(c)->size; i++)
 		rank_set_autogc(&group_of(c)->ranks[i]);
-	return 0;
+	return r;
 }
 
 static void
@@ -363,6 +372,20 @@ print_autogc(const void *settings, struct buf *out)
 	const struct settings *s = settings;
 
 	buf_adds(out, s->autogc ? "on" : "off");
+}
+
+static int
+do_quiet(struct verb_call *c)
+{
+	return on_or_off(c, &group_of(c)->set.quiet);
+}
+
+static void
+print_quiet(const void *settings, struct buf *out)
+{
+	const struct settings *s = settings;
+
+	buf_adds(out, s->quiet ? "on" : "off");
 }
 
 static int
@@ -451,6 +474,7 @@ static const struct verb verbs[] = {
     {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, do_autogc, print_autogc},
     {"history", "N", "number of ended cells to keep", 1, 1, VERB_ANYTIME, do_history, print_history},
     {"spool", "BYTES", "bytes of output to keep for each stream; 0: all", 1, 1, VERB_ANYTIME, do_spool, print_spool},
+    {"quiet", "on|off", "say nothing on the standard error of those who write what fails", 1, 1, VERB_ANYTIME, do_quiet, print_quiet},
 };
 
 /* clang-format on */

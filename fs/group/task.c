@@ -54,7 +54,8 @@ task_stop_timers(struct task *w)
 	loop_timer_del(e->deadline);
 	loop_timer_del(e->stall_timer);
 	loop_timer_del(e->ended_timer);
-	e->timer = e->deadline = e->stall_timer = e->ended_timer = NULL;
+	loop_timer_del(e->queued_timer);
+	e->timer = e->deadline = e->stall_timer = e->ended_timer = e->queued_timer = NULL;
 }
 
 void

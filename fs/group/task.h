@@ -61,7 +61,7 @@ struct task_times {
 
 /* The state of unblocking (escalation.c) and watching (stall.c) a task's ranks. */
 struct task_escalation {
-	struct timer *timer, *deadline, *stall_timer, *ended_timer;
+	struct timer *timer, *deadline, *stall_timer, *ended_timer, *queued_timer;
 	uint64_t stall_seen;  /* hash of the last sample */
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
@@ -80,7 +80,7 @@ struct task {
 	int ready;	/* in two steps: subtasks that have finished the first */
 	struct err err; /* the outcome: the first failure */
 	int first;	/* index of the first subtask that failed; -1: none */
-	bool begun, done, dropped;
+	bool begun, done;
 	struct task_times when;
 	struct req_list waiters; /* answered when the task is done: with err, or by answer() */
 	void (*answer)(struct task *w, struct req *r); /* may be NULL */
@@ -88,6 +88,7 @@ struct task {
 	uint32_t number; /* of the cell or self-test, named by interrupts; 0: none */
 	struct task_payload payload;
 	struct task_escalation escalation;
+	pid_t owner;		       /* the process that submitted it; 0: not known */
 	void (*ended)(struct task *w); /* its creator's callback: frees or keeps it */
 	void *arg;
 };

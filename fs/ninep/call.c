@@ -265,12 +265,6 @@ process(const struct req *r)
 	return ((const struct call *)r)->conn->peer;
 }
 
-static bool
-by_shell(const struct req *r)
-{
-	return false;
-}
-
 /* Never needed: each flush of a file says itself who closes it. */
 static struct req_client
 client(const struct req *r)
@@ -285,7 +279,6 @@ static const struct front ninep_front = {
     .park = park,
     .unpark = unpark,
     .process = process,
-    .by_shell = by_shell,
     .client = client,
 };
 

@@ -102,7 +102,7 @@ opened(struct call *c, int result)
 static int
 open_node(struct call *c, struct node *n, int flags)
 {
-	struct file *f = open_file_new(n, flags, 0, false);
+	struct file *f = open_file_new(n, flags, 0);
 
 	f->flags = open_file_flags(f);
 	c->fid->opening = true;

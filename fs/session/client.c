@@ -27,21 +27,6 @@ client_process(pid_t tid)
 	return proc_status(tid, &s) == 0 ? s.process : tid;
 }
 
-pid_t
-client_program(pid_t tid, bool *shell)
-{
-	static const char *const shells[] = {
-	    "ash", "bash", "busybox", "dash", "ksh", "ksh93", "lksh", "mksh", "rbash", "sh", "zsh"};
-	struct proc_status s;
-
-	*shell = false;
-	if (tid == 0 || proc_status(tid, &s) < 0)
-		return tid;
-	for (size_t i = 0; i < ARRAY_LEN(shells); i++)
-		*shell |= strcmp(s.name, shells[i]) == 0;
-	return s.process;
-}
-
 bool
 client_is_sftp(pid_t tid)
 {

@@ -17,9 +17,6 @@ enum client_wish {
 
 /* The process (tgid) of a thread. 0, which stands for a foreign pid namespace, stays 0. */
 pid_t client_process(pid_t tid);
-/* Likewise. Sets *shell to whether the program is a shell that hides errors of close(2) on its
- * redirections (fish and yash report them). */
-pid_t client_program(pid_t tid, bool *shell);
 /* Is it an SFTP server? It handles one request at a time: while one is parked, all requests of its
  * client (a whole sshfs) wait, and signals to the programs that wait there do not reach us. */
 bool client_is_sftp(pid_t tid);

@@ -157,14 +157,12 @@ answer_read(struct request *c, int result)
 void
 file_open_node(struct request *c, struct node *n)
 {
-	bool by_shell = false;
-	pid_t opener =
-	    (c->fi.flags & O_ACCMODE) == O_RDONLY ? 0 : client_program(c->tid, &by_shell);
+	pid_t opener = (c->fi.flags & O_ACCMODE) == O_RDONLY ? 0 : client_process(c->tid);
 	int r;
 
 	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || session_direct_mmap();
 	c->fi.keep_cache = 0;
-	r = open_file_open(open_file_new(n, c->fi.flags, opener, by_shell), &c->r);
+	r = open_file_open(open_file_new(n, c->fi.flags, opener), &c->r);
 	if (r != PARKED)
 		req_done(&c->r, r);
 }
@@ -247,6 +245,7 @@ file_write(
 {
 	struct file *f = file_of(fi);
 	struct err e = {0};
+	struct request *c;
 	ssize_t r;
 
 	request_show(fr, "write", f->node, NULL);
@@ -254,10 +253,15 @@ file_write(
 	if (f->opener)
 		writer_note(f, fuse_req_ctx(fr)->pid);
 	r = open_file_write(f, p, n, (uint64_t)off, &e);
-	if (r < 0)
-		request_fail(fr, f->node, NULL, (int)r, &e);
-	else
+	if (r >= 0) {
 		fuse_reply_write(fr, (size_t)r);
+		return;
+	}
+	c = request_new(fr, NULL);
+	c->r.file = f;
+	c->r.err = e;
+	c->r.on_done = f->ops ? f->ops->refused : NULL;
+	req_done(&c->r, (int)r);
 }
 
 static void

@@ -131,15 +131,6 @@ process_of(const struct req *r)
 	return client_process(((const struct request *)r)->tid);
 }
 
-static bool
-by_shell(const struct req *r)
-{
-	bool shell;
-
-	client_program(((const struct request *)r)->tid, &shell);
-	return shell;
-}
-
 static struct req_client
 client_of(const struct req *r)
 {
@@ -259,7 +250,6 @@ static const struct front session_front = {
     .park = park,
     .unpark = unpark,
     .process = process_of,
-    .by_shell = by_shell,
     .client = client_of,
 };
 

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -182,8 +183,10 @@ learn_device(void)
 	unsigned ma, mi;
 
 	proc_mounts(take_device, NULL);
-	if (sscanf(device, "%u:%u", &ma, &mi) == 2)
-		ticks_mounted(ma, mi);
+	if (sscanf(device, "%u:%u", &ma, &mi) != 2)
+		return;
+	daemon_.device = makedev(ma, mi);
+	ticks_mounted(ma, mi);
 }
 
 static void

@@ -12,14 +12,13 @@
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/cell_stream.h"
-#include "tree/text.h"
+#include "tree/tell.h"
 #include "tree/writer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 struct cell_input {
 	struct buf source;
@@ -28,7 +27,6 @@ struct cell_input {
 	bool told;	     /* a read has returned the number */
 	bool too_large;
 	bool discarded; /* the writer was killed: nothing is run */
-	int terminal;	/* of the shell that opened it; -1: none */
 };
 
 /* The ranks that this file addresses: how many, or -errno. 0 means all. */
@@ -56,7 +54,6 @@ open_input(struct file *f, struct req *r)
 			return n;
 	}
 	in = xcalloc(1, sizeof(*in));
-	in->terminal = writer_terminal(f);
 	f->state = in;
 	return 0;
 }
@@ -119,8 +116,10 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 		c = cell_submit(
 		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
-	if (c)
+	if (c) {
+		c->w->owner = r ? req_process(r) : f->opener;
 		set_cell(in, c);
+	}
 	return c;
 }
 
@@ -140,6 +139,7 @@ submit_if_any(struct file *f, struct req *r, bool waits)
 	c = submit(f, r, waits, &r->err);
 	if (!c)
 		return -r->err.no;
+	r->waits_for = c->w;
 	return waits ? task_wait(c->w, r) : 0;
 }
 
@@ -147,32 +147,6 @@ static int
 submit_and_wait(struct file *f, struct req *r)
 {
 	return submit_if_any(f, r, !(f->flags & O_NONBLOCK));
-}
-
-/* A shell's close(2) has failed, and the shell does not report it: shows the user the error. */
-static void
-show_failure(struct req *r, int result)
-{
-	struct cell_input *in = r->file->state;
-	struct group *g = r->file->node->at.g;
-	bool ran = in->cell && !r->err.text[0];
-	const struct err *e = ran ? &in->cell->w->err : &r->err;
-	struct buf line = {0};
-
-	if (result == 0)
-		return;
-	buf_addf(&line, "ddipfs: %s", g->name);
-	if (ran)
-		buf_addf(&line, "/cells/%d", in->cell->number);
-	buf_addf(&line, ": %s", err_name(-result));
-	if (e->text[0])
-		buf_addf(&line, ": %s", e->text);
-	while (line.n && line.p[line.n - 1] == '\n')
-		line.p[--line.n] = '\0';
-	text_plain(&line);
-	buf_addc(&line, '\n');
-	writer_tell(in->terminal, line.p);
-	buf_free(&line);
 }
 
 /* An incomplete cell is not run, and later writes by others are refused. */
@@ -195,6 +169,7 @@ cell_flush(struct file *f, struct req *r)
 
 	if (in->source.n == 0 && !in->too_large)
 		return 0;
+	r->on_done = tell_closer;
 	switch (writer_close(f, r)) {
 	case WRITER_STAYS:
 		return 0;
@@ -205,8 +180,6 @@ cell_flush(struct file *f, struct req *r)
 	case WRITER_CLOSES:
 		break;
 	}
-	if (in->terminal >= 0 && req_by_shell(r))
-		r->on_done = show_failure;
 	return submit_and_wait(f, r);
 }
 
@@ -216,13 +189,15 @@ cell_release(struct file *f)
 	struct cell_input *in = f->state;
 	struct err e = {0};
 
-	if (in && in->source.n && !submit(f, NULL, false, &e))
-		journal_fail(f->node->at.g, &e, "cell");
 	if (!in)
 		return;
+	if (in->source.n && submit(f, NULL, false, &e)) {
+		tell_leaver(f, in->cell->w);
+	} else if (e.no) {
+		journal_fail(f->node->at.g, &e, "cell");
+		tell_error(f, &e);
+	}
 	forget_cell(in);
-	if (in->terminal >= 0)
-		close(in->terminal);
 	buf_free(&in->source);
 	free(in);
 }

@@ -7,6 +7,7 @@
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/ctl.h"
+#include "tree/tell.h"
 #include "tree/writer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -173,9 +174,29 @@ ctl_wait(struct file *f, struct req *r)
 	return -task_errno;
 }
 
+/* The text of a failure, as `error` has it. */
+static const char *
+text_of(const struct file *f, const struct req *r, int result)
+{
+	const struct ctl_input *in = f->state;
+	const char *text = journal_last(f->node->at.g, -result);
+
+	if (in && in->last && r->waits_for == in->last)
+		return in->last->err.text; /* it is yet to be recorded */
+	return text ? text : *r->err.text ? r->err.text : err_name(-result);
+}
+
+/* The errno of a verb does not tell what was wrong. */
+static bool
+ctl_tell(struct req *r, int result)
+{
+	return tell_text(r, result, text_of(r->file, r, result));
+}
+
 static int
 ctl_flush(struct file *f, struct req *r)
 {
+	r->on_done = ctl_tell;
 	return writer_close(f, r) == WRITER_CLOSES ? ctl_wait(f, r) : 0;
 }
 
@@ -189,6 +210,7 @@ ctl_release(struct file *f)
 const struct file_ops ctl_file_group_ops = {
     .open = ctl_open,
     .write = ctl_write,
+    .refused = ctl_tell,
     .flush = ctl_flush,
     .fsync = ctl_wait,
     .release = ctl_release,
@@ -209,7 +231,7 @@ rank_ctl_write(struct file *f, const char *p, size_t n, uint64_t offset, struct 
 	return each_line(f, p, n, e, rank_ctl_do);
 }
 
-const struct file_ops ctl_file_rank_ops = {.write = rank_ctl_write};
+const struct file_ops ctl_file_rank_ops = {.write = rank_ctl_write, .refused = ctl_tell};
 
 static int
 cell_ctl_do(struct file *f, const char *line, struct err *e)
@@ -223,4 +245,4 @@ cell_ctl_write(struct file *f, const char *p, size_t n, uint64_t offset, struct 
 	return each_line(f, p, n, e, cell_ctl_do);
 }
 
-const struct file_ops ctl_file_cell_ops = {.write = cell_ctl_write};
+const struct file_ops ctl_file_cell_ops = {.write = cell_ctl_write, .refused = ctl_tell};

@@ -4,8 +4,10 @@
  */
 #include "tree/staged_file.h"
 #include "base/daemon.h"
+#include "base/stderr_of.h"
 #include "group/journal.h"
 #include "group/registry.h"
+#include "tree/tell.h"
 #include "tree/var_change.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +23,9 @@ struct staged {
 	char *name;
 	struct push push;
 	double mtime;
-	int refs;    /* held by the directory, open files, a pull that fills it */
-	bool pushed; /* ranks map its pages: no more writes */
+	struct stderr_of *err; /* of its last writer; NULL: not known */
+	int refs;	       /* held by the directory, open files, a pull that fills it */
+	bool pushed;	       /* ranks map its pages: no more writes */
 	TAILQ_ENTRY(staged) link;
 };
 
@@ -45,6 +48,7 @@ unref(struct staged *s)
 	if (--s->refs > 0)
 		return;
 	push_close(&s->push);
+	stderr_of_unref(s->err);
 	free(s->name);
 	free(s);
 }
@@ -195,8 +199,15 @@ staged_open(struct file *f, struct req *r)
 static void
 staged_release(struct file *f)
 {
-	if (f->state)
-		unref(f->state);
+	struct staged *s = f->state;
+
+	if (!s)
+		return;
+	if (f->err) {
+		stderr_of_unref(s->err);
+		s->err = stderr_of_ref(f->err);
+	}
+	unref(s);
 }
 
 static void
@@ -343,7 +354,7 @@ int
 staged_rename(const struct place *from, const struct place *to, struct err *e)
 {
 	struct staged *s = find(from, from->name), *old;
-	int r;
+	struct task *w;
 
 	if (from->g != to->g || from->rank != to->rank)
 		return fail(e, EXDEV, "mv renames within one directory; cp copies to another");
@@ -359,9 +370,10 @@ staged_rename(const struct place *from, const struct place *to, struct err *e)
 	}
 	if (need_memfd(s, e) < 0)
 		return -e->no;
-	r = var_change_push_staged(to, &s->push, e);
-	if (r < 0)
-		return r;
+	w = var_change_push_staged(to, &s->push, e);
+	if (!w)
+		return -e->no;
+	tell_later(s->err, w); /* rename(2) does not wait for the push */
 	s->pushed = true;
 	drop(s);
 	return 0;

@@ -44,6 +44,10 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 		    row->reading && row->writing ? "; " : "", row->writing ? "written: " : "",
 		    row->writing ? row->writing : "");
 	}
+	buf_adds(out,
+	    "\nA write that fails returns an errno at close or fsync. Where a shell or Python's "
+	    "open().write()\nignores that, a line on standard error tells what failed. G/error has "
+	    "the text of each failure.\n");
 	buf_adds(out, "\nNAME is VARIABLE[.OP][.VIEW]. Views:\n");
 	for (size_t i = 0; i < var_view_count; i++)
 		buf_addf(out, "  %-12s %s%s\n", *var_views[i].name ? var_views[i].name : "(none)",

@@ -25,6 +25,8 @@ struct file_ops {
 	void (*read)(struct file *f, struct req *r);
 	/* Accepts up to n bytes now. Returns how many, or -errno. Does not block. */
 	ssize_t (*write)(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e);
+	/* An on_done() for writes that fail; may be NULL. */
+	bool (*refused)(struct req *r, int result);
 	int (*flush)(struct file *f, struct req *r); /* 0, -errno or PARKED; fsync likewise */
 	int (*fsync)(struct file *f, struct req *r);
 	void (*release)(struct file *f);
@@ -109,7 +111,7 @@ struct file {
 	struct node *node;
 	int flags;		    /* as for open(2) */
 	pid_t opener;		    /* TGID of the process that may write; 0: read-only */
-	bool by_shell;		    /* the opener is a shell: it hides errors of close(2) */
+	struct stderr_of *err;	    /* of the last of the writers below; NULL: not known */
 	int twins;		    /* other open files of this opener on the same inode */
 	pid_t writers[WRITERS_MAX]; /* threads that have written; 0: unused */
 	const struct file_ops *ops;

@@ -152,22 +152,24 @@ var_change_push(
 		return -r->err.no;
 	((struct names_told *)w->arg)->made = *told;
 	*told = NULL;
+	w->owner = waits ? req_process(r) : r->file->opener;
+	r->waits_for = w;
 	task_submit(w);
 	return waits ? task_wait(w, r) : 0;
 }
 
-int
+struct task *
 var_change_push_staged(const struct place *at, struct push *p, struct err *e)
 {
 	struct task *w = push_new(at, p, e);
 
 	if (!w)
-		return -e->no;
+		return NULL;
 	if (strcmp(at->name, w->payload.name) == 0)
 		((struct names_told *)w->arg)->made =
 		    var_ticks_told(at, w->payload.name, TICK_CREATE);
 	task_submit(w);
-	return 0;
+	return w;
 }
 
 /* ---- rm, mv ---- */

@@ -11,12 +11,13 @@
 int var_change_check(const struct place *at, struct err *e);
 /* Pushes the contents of p. On success, takes ownership of *told (the event of creating the name,
  * or NULL) and clears it. With waits, parks r until the push has completed on all its ranks or on
- * none; otherwise returns 0 once it is queued. On -errno nothing happens. */
+ * none; otherwise returns 0 once it is queued, with its task in r->waits_for. On -errno nothing
+ * happens. */
 int var_change_push(
     const struct place *at, struct push *p, struct var_told **told, struct req *r, bool waits);
 /* The same for a staged file that was given a variable's name: later opens of that name wait for
- * it. */
-int var_change_push_staged(const struct place *at, struct push *p, struct err *e);
+ * it. Returns its task, or NULL with e. */
+struct task *var_change_push_staged(const struct place *at, struct push *p, struct err *e);
 /* rm by this process, and mv: only queued. */
 int var_change_remove(const struct place *at, pid_t process, struct err *e);
 int var_change_rename(const struct place *from, const struct place *to, struct err *e);

@@ -12,6 +12,7 @@
 #include "tree/caller.h"
 #include "tree/removal.h"
 #include "tree/replacement.h"
+#include "tree/tell.h"
 #include "tree/var_change.h"
 #include "tree/var_names.h"
 #include "tree/writer.h"
@@ -269,7 +270,7 @@ truncate_name(const struct place *at, uint64_t size, struct err *e)
 		    (unsigned long long)size);
 	if (var_change_check(at, e) < 0 || push_open(&empty, at->name, e) < 0)
 		return -e->no;
-	r = var_change_push_staged(at, &empty, e);
+	r = var_change_push_staged(at, &empty, e) ? 0 : -e->no;
 	push_close(&empty);
 	return r;
 }
@@ -338,6 +339,7 @@ var_flush(struct file *f, struct req *r)
 
 	if (!v || (!v->dirty && !v->empty))
 		return 0;
+	r->on_done = tell_closer;
 	switch (writer_close(f, r)) {
 	case WRITER_STAYS:
 		return 0;
@@ -360,8 +362,12 @@ var_release(struct file *f)
 
 	if (!v)
 		return;
-	if ((v->dirty || v->empty) && submit(v, &r, false) < 0)
+	if ((v->dirty || v->empty) && submit(v, &r, false) < 0) {
 		journal_fail(f->node->at.g, &r.err, f->node->at.name);
+		tell_error(f, &r.err);
+	} else if (r.waits_for) {
+		tell_leaver(f, r.waits_for);
+	}
 	var_free(v);
 }
 

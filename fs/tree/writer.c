@@ -4,15 +4,13 @@
  */
 #include "tree/writer.h"
 #include "base/daemon.h"
+#include "base/stderr_of.h"
 #include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* A process with more descriptors than this is not searched: that would take milliseconds. */
-enum { LOOK_MAX = 256, PATH_BYTES = 64 };
+enum { LOOK_MAX = 256 };
 
 enum answer { NO, YES, UNKNOWN };
 
@@ -85,6 +83,14 @@ writer_mtime(const struct place *at)
 	return daemon_.mounted;
 }
 
+/* Its standard error now, which is what a redirection makes it for one command of a shell. */
+static void
+find_stderr(struct file *f, pid_t tid)
+{
+	stderr_of_unref(f->err);
+	f->err = stderr_of_thread(tid);
+}
+
 void
 writer_note(struct file *f, pid_t tid)
 {
@@ -93,56 +99,8 @@ writer_note(struct file *f, pid_t tid)
 			return;
 		if (!f->writers[i]) {
 			f->writers[i] = tid;
+			find_stderr(f, tid);
 			return;
 		}
 	}
-}
-
-static bool
-is_terminal(int path_fd)
-{
-	char link[PATH_BYTES], target[PATH_BYTES];
-	ssize_t n;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
-	n = readlink(link, target, sizeof(target) - 1);
-	if (n <= 0)
-		return false;
-	target[n] = '\0';
-	return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
-}
-
-int
-writer_terminal(const struct file *f)
-{
-	char link[PATH_BYTES];
-	int fd;
-
-	if (!f->by_shell)
-		return -1;
-	/* O_PATH does not call into the file system, which could be ours; the descriptor's type is
-	 * checked before it is opened. During an open the process holds no lock that this could
-	 * wait for; during a flush it might. */
-	snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)f->opener);
-	fd = open(link, O_PATH | O_CLOEXEC);
-	if (fd >= 0 && !is_terminal(fd)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
-void
-writer_tell(int terminal, const char *text)
-{
-	char link[PATH_BYTES];
-	int fd;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", terminal);
-	fd = open(link, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	if (isatty(fd) && write(fd, text, strlen(text)) < 0)
-		debug("fuse", "a terminal: %s", strerror(errno));
-	close(fd);
 }

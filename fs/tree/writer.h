@@ -22,13 +22,7 @@ enum writer_close writer_close(const struct file *f, const struct req *r);
 /* The mtime of a file that never changes: an editor warns if the time differs from when it read the
  * file. */
 double writer_mtime(const struct place *at);
-/* This thread has written to the file. */
+/* This thread is writing to the file. */
 void writer_note(struct file *f, pid_t tid);
-
-/* If the opener is a shell, which hides errors of close(2): a descriptor of its terminal that is
- * valid for writer_tell() only. -1 if it has none, or if its standard error is redirected. */
-int writer_terminal(const struct file *f);
-/* Shows a line on that terminal. Does not block. */
-void writer_tell(int terminal, const char *text);
 
 #endif

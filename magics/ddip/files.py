@@ -22,6 +22,8 @@ LOOK_S = 0.05
 FIRST_READ = 16 << 10
 _LARGEST_READ = 1 << 20
 _WRITTEN = 64 << 20  # the largest write: Ctrl-C is handled between two writes
+# To write verbs, by a program that reports failures: the daemon then says none on its stderr.
+WRITE_VERBS = os.O_WRONLY | os.O_NOFOLLOW
 _sockets = []  # sockets that paths may lead through
 
 
@@ -183,9 +185,9 @@ def write_all(file, data):
         view = view[file.write(view[:_WRITTEN]) :]
 
 
-def write(path, data, flags=os.O_WRONLY):
-    """Opens a file, writes all of data to it and closes it."""
-    with open_(path, flags) as file:
+def write(path, data):
+    """Opens a file that acts on what is written, writes all of data to it and closes it."""
+    with open_(path, WRITE_VERBS) as file:
         write_all(file, data)
 
 

@@ -212,7 +212,7 @@ class Group:
         """
         since, line = time.time(), ""
         try:
-            flags = os.O_WRONLY if wait else os.O_WRONLY | os.O_NONBLOCK
+            flags = files.WRITE_VERBS | (0 if wait else os.O_NONBLOCK)
             with files.open_(os.path.join(self.path, "ctl"), flags) as file:
                 try:
                     for line in lines:

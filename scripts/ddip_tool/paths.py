@@ -36,7 +36,7 @@ def write(tool, words):
         raise tool.misuse()
     path = _inside(tool, words[0])
     tool.show(f"cat > {path}")
-    _copy(tool, 0, path)
+    _copy(tool, 0, path, os.O_NOFOLLOW)
     return OK
 
 
@@ -71,18 +71,22 @@ def cp(tool, words):
         raise Failure(USAGE, "one of both begins with `:`, which stands for the group's files")
     if source.startswith(":"):
         source = _inside(tool, source[1:])
+    flags = 0
     if target.startswith(":"):
-        target = _inside(tool, target[1:])
+        target, flags = _inside(tool, target[1:]), os.O_NOFOLLOW
     tool.show(f"cp {source} {target}")
     with files.open_(source) as file:
-        _copy(tool, file, target)
+        _copy(tool, file, target, flags)
     return OK
 
 
-def _copy(tool, source, path):
-    """Copies from a descriptor or an open file, submits what was written and waits for that."""
+def _copy(tool, source, path, flags):
+    """Copies from a descriptor or an open file, submits what was written and waits for that.
+
+    flags: O_NOFOLLOW for a file of the mount, see files.WRITE_VERBS.
+    """
     read = source.read if hasattr(source, "read") else lambda n: os.read(source, n)
-    with tool.telling(path), files.open_(path, _CREATE, 0o666) as file:
+    with tool.telling(path), files.open_(path, _CREATE | flags, 0o666) as file:
         while piece := read(_PIECE):
             files.write_all(file, piece)
         file.fsync()

@@ -23,13 +23,14 @@ feed() {
 }
 
 # try SHELL WANT LINE: WANT is whether the shell sees that the cell has failed; 1: its status is not 0; 0: it is 0;
-# -: it is 0, and it does not even wait (its process ends with this close)
+# -: it is 0, and it does not even wait (its process ends with this close). The user is told once: by a message of the
+# program, or by a line of ddipfs.
 try() {
 	local shell=$1 want=$2 line=$3 n status now
 	n=$(($(readlink "$G/cells/last") + 1))
 	[[ $line != *fifo* ]] || feed "$want" &
 	# shellcheck disable=SC2086 # `busybox sh` is two words
-	$shell -c "$line" 2>/dev/null
+	$shell -c "$line" 2>"$T/said"
 	status=$?
 	[ "$want" = - ] || is "$shell has waited for: $line" "$(state $n)" error
 	[ "$want" = 1 ] && [ $status -eq 0 ] && bad "$shell does not see the failure of: $line"
@@ -37,6 +38,8 @@ try() {
 	# a shell that does not wait: its cell is queued, at the latest, when its last copy is closed
 	while now=$(readlink "$G/cells/last") && [ "$now" -lt "$n" ]; do :; done
 	wait_cell "$n" >/dev/null
+	until_true [ -s "$T/said" ]
+	is "$shell tells once that this failed: $line" "$(grep -c '' "$T/said"): $(cat "$T/said")" "1: $(cat "$T/said")"
 	is "$shell makes one cell by: $line" "$(readlink "$G/cells/last")" "$n"
 }
 
@@ -97,14 +100,15 @@ wait_cell "$(readlink "$G/cells/last")" >/dev/null
 is 'one cell of both' "$(cat "$G/cells/last/source")" $'c = 1\nd = 2'
 is 'that ran' "$(value 'c + d')" 3
 
-# on a terminal the user is shown what went wrong, and nothing else is written there
+# the same on a terminal
 printf 'print("quiet")' >"$T/good.py"
 if command -v script >/dev/null; then
 	for shell in bash dash; do
 		guarded script -qec "$shell -c 'echo \"1 / 0\" >$G/cell; cat $T/good.py >$G/cell; echo said'" \
 			/dev/null </dev/null >"$T/said" || bad "script: $?"
+		n=$(($(readlink "$G/cells/last") - 1))
 		is "what a terminal shows with $shell" "$(tr -d '\r' <"$T/said")" \
-			"ddipfs: group/cells/$(($(readlink "$G/cells/last") - 1)): EREMOTEIO: rank 0: ZeroDivisionError: division by zero
+			"ddipfs: cell $n failed on rank 0: ZeroDivisionError: division by zero (cells/$n/traceback)
 said"
 	done
 fi

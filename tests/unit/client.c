@@ -110,20 +110,7 @@ test_fates(void)
 	CHECK(now.process == pid && now.exits && !now.killed);
 	CHECK(waitpid(pid, NULL, 0) == pid);
 	CHECK(client_now(0).process == 0 && client_process(0) == 0);
-}
-
-/* The process of a thread is found, and the name of its program decides whether it is a shell. */
-static void
-test_who(void)
-{
-	bool shell;
-
 	CHECK(client_process(getpid()) == getpid());
-	CHECK(client_program(getpid(), &shell) == getpid() && !shell);
-	CHECK(prctl(PR_SET_NAME, "dash") == 0);
-	CHECK(client_program(getpid(), &shell) == getpid() && shell);
-	CHECK(prctl(PR_SET_NAME, "fish") == 0);
-	CHECK(client_program(getpid(), &shell) == getpid() && !shell);
 }
 
 static void
@@ -145,6 +132,5 @@ main(void)
 	test_wishes();
 	test_no_descriptors();
 	test_fates();
-	test_who();
 	return CHECK_DONE();
 }

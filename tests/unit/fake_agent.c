@@ -305,8 +305,8 @@ fake_wait(struct task *w, struct fake_req *r)
 #pragma weak req_done
 #pragma weak req_data
 #pragma weak req_copy
+#pragma weak req_of_nobody
 #pragma weak req_process
-#pragma weak req_by_shell
 #pragma weak req_client
 
 int
@@ -340,6 +340,11 @@ req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 }
 
 void
+req_of_nobody(struct req *r)
+{
+}
+
+void
 req_wake_pollers(void)
 {
 }
@@ -348,12 +353,6 @@ pid_t
 req_process(const struct req *r)
 {
 	return ((const struct fake_req *)r)->process;
-}
-
-bool
-req_by_shell(const struct req *r)
-{
-	return false;
 }
 
 struct req_client

@@ -1,0 +1,399 @@
+/*
+ * Writes lines to the standard error of other processes, on a thread for each line.
+ *
+ * A pipe or a terminal is opened anew, with O_NONBLOCK of our own: the flag of a duplicate would be
+ * the writer's as well. A file is written to through a duplicate, whose offset is the writer's;
+ * where the kernel grants none, at its end. A socket cannot be opened: only a duplicate will do.
+ */
+#include "base/stderr_of.h"
+#include "base/daemon.h"
+#include "proc.h"
+#include "thread.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+enum {
+	FULL_MS = 100,	   /* how long a full pipe or terminal may take to have room */
+	PATIENCE_MS = 200, /* how long somebody waits for a line to be written */
+	JOBS_MAX = 32,	   /* lines being written; more are lost */
+	LINK_BYTES = 40,
+	/* majors of devices that are terminals whoever opens them */
+	VIRTUAL_CONSOLES = 4,
+	PTYS_FIRST = 136,
+	PTYS_LAST = 143
+};
+
+struct stderr_of {
+	int refs;
+	int fd; /* O_PATH */
+	pid_t tid;
+	bool ours; /* its process is of our user, so opening it anew gives nobody more rights */
+};
+
+struct job {
+	struct stderr_of *to;
+	pid_t closer;
+	char *text;
+	size_t n;
+	void (*done)(void *arg);
+	void *arg;
+	struct timer *patience;
+	bool ended; /* the thread has; protected by lock */
+	TAILQ_ENTRY(job) link;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static TAILQ_HEAD(, job) jobs = TAILQ_HEAD_INITIALIZER(jobs);
+static int job_count;
+static int wakeup_fd = -1; /* eventfd: a thread has ended */
+static struct watch *wakeup;
+
+struct stderr_of *
+stderr_of_thread(pid_t tid)
+{
+	char link[LINK_BYTES];
+	struct stderr_of *s;
+	struct stat st;
+	int fd;
+
+	if (tid == 0)
+		return NULL;
+	snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)tid);
+	fd = open(link, O_PATH | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	/* the link shows how the process has opened it, and whose process it is */
+	if (fstatat(AT_FDCWD, link, &st, AT_SYMLINK_NOFOLLOW) < 0 || !(st.st_mode & S_IWUSR)) {
+		close(fd);
+		return NULL;
+	}
+	s = xcalloc(1, sizeof(*s));
+	*s = (struct stderr_of){.refs = 1, .fd = fd, .tid = tid, .ours = st.st_uid == geteuid()};
+	return s;
+}
+
+struct stderr_of *
+stderr_of_ref(struct stderr_of *s)
+{
+	s->refs++;
+	return s;
+}
+
+void
+stderr_of_unref(struct stderr_of *s)
+{
+	if (!s || --s->refs > 0)
+		return;
+	close(s->fd);
+	free(s);
+}
+
+/* ---- programs that report errors of close(2) ---- */
+
+static bool
+is_in(const char *const *names, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* Does the program of this process print a message if close(2) fails? If it is not known to, it
+ * is told: it might be told twice, but never left in ignorance. By its executable, since others
+ * go by the same names: the tools that are written in Rust report nothing. */
+static bool
+reports(pid_t pid)
+{
+	static const char *const tools[] = {"awk", "base64", "cat", "comm", "cp", "csplit", "cut",
+	    "date", "dd", "df", "diff", "du", "echo", "egrep", "env", "expand", "fgrep", "find",
+	    "fold", "gawk", "grep", "gzip", "head", "id", "install", "join", "jq", "ls", "mawk",
+	    "mv", "nl", "node", "od", "paste", "printf", "rsync", "script", "sed", "seq",
+	    "sha256sum", "shuf", "sort", "split", "stat", "tac", "tail", "tar", "tee", "tr", "uniq",
+	    "wc", "fish", "yash", "sftp-server", "sshd", "sshd-session"};
+	static const char *const applets[] = {"cat", "cp", "dd", "tee"};
+	char link[LINK_BYTES], path[PATH_MAX];
+	struct proc_status s;
+	const char *name;
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0)
+		return false;
+	path[n] = '\0';
+	name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	if (strcmp(name, "busybox") == 0)
+		return proc_status(pid, &s) == 0 && is_in(applets, ARRAY_LEN(applets), s.name);
+	return is_in(tools, ARRAY_LEN(tools), name);
+}
+
+/* ---- on the thread ---- */
+
+static bool
+look(int fd, struct statx *stx)
+{
+	/* asks no server */
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, stx) == 0;
+}
+
+static int
+reopen(const struct stderr_of *s, int flags)
+{
+	char link[LINK_BYTES];
+
+	if (!s->ours)
+		return -1;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
+	return open(link, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags);
+}
+
+/* A duplicate of the process's standard error, if that is still the same file. */
+static int
+duplicate_of(pid_t tid, const struct statx *want)
+{
+	struct proc_status status;
+	struct statx stx;
+	int pidfd, fd = -1;
+
+	if (!tid || proc_status(tid, &status) < 0)
+		return -1;
+	pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
+	if (pidfd < 0)
+		return -1;
+	fd = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
+	close(pidfd);
+	if (fd < 0 || (look(fd, &stx) && stx.stx_ino == want->stx_ino &&
+			  stx.stx_dev_major == want->stx_dev_major &&
+			  stx.stx_dev_minor == want->stx_dev_minor &&
+			  (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* The writer may have ended; the closer has its standard error, or another. */
+static int
+duplicate(const struct job *j, const struct statx *want)
+{
+	int fd = duplicate_of(j->to->tid, want);
+
+	return fd >= 0 ? fd : duplicate_of(j->closer, want);
+}
+
+static int
+open_pipe(const struct job *j, const struct statx *stx)
+{
+	int fd = reopen(j->to, 0);
+
+	/* a pipe or a terminal of the user who called su(1) cannot be opened */
+	return fd >= 0 || errno == ENXIO ? fd : duplicate(j, stx);
+}
+
+/* Opening any other device could have an effect. */
+static int
+open_device(const struct job *j, const struct statx *stx)
+{
+	bool tty = stx->stx_rdev_major == VIRTUAL_CONSOLES ||
+		   (stx->stx_rdev_major >= PTYS_FIRST && stx->stx_rdev_major <= PTYS_LAST);
+	int fd = tty ? open_pipe(j, stx) : duplicate(j, stx);
+
+	if (fd < 0 || isatty(fd))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static int
+open_file(const struct job *j, const struct statx *stx)
+{
+	int fd = duplicate(j, stx);
+
+	return fd >= 0 ? fd : reopen(j->to, O_APPEND);
+}
+
+static int
+open_stderr(const struct job *j, const struct statx *stx)
+{
+	/* on this mount, the line could be the source of a cell */
+	if (makedev(stx->stx_dev_major, stx->stx_dev_minor) == daemon_.device)
+		return -1;
+	switch (stx->stx_mode & S_IFMT) {
+	case S_IFIFO:
+		return open_pipe(j, stx);
+	case S_IFCHR:
+		return open_device(j, stx);
+	case S_IFREG:
+		return open_file(j, stx);
+	case S_IFSOCK:
+		return duplicate(j, stx);
+	default:
+		return -1;
+	}
+}
+
+static void
+write_line(const struct job *j)
+{
+	struct pollfd p = {.events = POLLOUT};
+	struct statx stx;
+	ssize_t n = 0;
+
+	if (!look(j->to->fd, &stx))
+		return;
+	p.fd = open_stderr(j, &stx);
+	if (p.fd < 0)
+		return;
+	/* a duplicate may be one that blocks: no more is written than there is room for */
+	if (poll(&p, 1, FULL_MS) > 0 && S_ISSOCK(stx.stx_mode))
+		n = send(p.fd, j->text, j->n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else if (p.revents & POLLOUT)
+		n = write(p.fd, j->text, j->n);
+	if (n < 0)
+		debug("fuse", "the standard error of a writer: %s", strerror(errno));
+	close(p.fd);
+}
+
+static void *
+run(void *arg)
+{
+	struct job *j = arg;
+
+	if (!j->closer || !reports(j->closer)) {
+		/* nothing was written: the closer is all that is known */
+		if (!j->to)
+			j->to = stderr_of_thread(j->closer);
+		if (j->to)
+			write_line(j);
+	}
+	pthread_mutex_lock(&lock);
+	j->ended = true;
+	pthread_mutex_unlock(&lock);
+	eventfd_write(wakeup_fd, 1);
+	return NULL;
+}
+
+/* ---- on the loop ---- */
+
+static void
+tell_done(struct job *j)
+{
+	void (*done)(void *arg) = j->done;
+
+	loop_timer_del(j->patience);
+	j->patience = NULL;
+	j->done = NULL;
+	if (done)
+		done(j->arg);
+}
+
+static void
+on_patience(void *arg)
+{
+	struct job *j = arg;
+
+	j->patience = NULL;
+	debug("fuse", "the standard error of a writer takes too long");
+	tell_done(j);
+}
+
+static struct job *
+ended_job(void)
+{
+	struct job *j;
+
+	pthread_mutex_lock(&lock);
+	TAILQ_FOREACH (j, &jobs, link)
+		if (j->ended)
+			break;
+	pthread_mutex_unlock(&lock);
+	return j;
+}
+
+static void
+collect(void *arg, uint32_t events)
+{
+	eventfd_t count;
+	struct job *j;
+
+	eventfd_read(wakeup_fd, &count);
+	while ((j = ended_job())) {
+		TAILQ_REMOVE(&jobs, j, link);
+		job_count--;
+		tell_done(j);
+		stderr_of_unref(j->to);
+		free(j->text);
+		free(j);
+	}
+}
+
+static bool
+can_wake(void)
+{
+	if (wakeup_fd < 0) {
+		wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (wakeup_fd >= 0)
+			wakeup = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, collect, NULL);
+	}
+	return wakeup_fd >= 0;
+}
+
+bool
+stderr_of_write(const struct stderr_line *line)
+{
+	struct job *j;
+	pthread_t thread;
+
+	if ((!line->to && !line->closer) || daemon_.ending || job_count == JOBS_MAX || !can_wake())
+		return false;
+	j = xcalloc(1, sizeof(*j));
+	*j = (struct job){.to = line->to ? stderr_of_ref(line->to) : NULL,
+	    .closer = line->closer,
+	    .text = xstrdup(line->text),
+	    .n = MIN(strlen(line->text), (size_t)PIPE_BUF)};
+	if (thread_start(&thread, run, j) != 0) {
+		stderr_of_unref(j->to);
+		free(j->text);
+		free(j);
+		return false;
+	}
+	pthread_detach(thread);
+	j->done = line->done;
+	j->arg = line->arg;
+	if (j->done)
+		j->patience = loop_timer(daemon_.loop, PATIENCE_MS, on_patience, j);
+	TAILQ_INSERT_TAIL(&jobs, j, link);
+	job_count++;
+	return true;
+}
+
+void
+stderr_of_stop(void)
+{
+	struct job *j;
+
+	if (wakeup_fd < 0)
+		return;
+	collect(NULL, 0);
+	TAILQ_FOREACH (j, &jobs, link)
+		tell_done(j); /* its thread keeps it */
+	loop_fd_del(wakeup);
+	wakeup = NULL;
+}
