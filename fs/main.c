@@ -24,7 +24,6 @@
 #include "proc.h"
 #include "session/session.h"
 #include "tree/change_ticks.h"
-#include "tree/ctl.h"
 #include "tree/event_file.h"
 #include "tree/gpu_file.h"
 #include "tree/live.h"
@@ -150,34 +149,11 @@ go_to_background(void)
 		die("/: %s", strerror(errno));
 }
 
-/* Is this line a setting on which others depend, whatever their order? */
-static bool
-is_first(const char *line)
-{
-	char *name = xstrndup(line, strcspn(line, " "));
-	const struct verb *v = verb_find(&settings_table, name);
-
-	free(name);
-	return v && v->flags & VERB_FIRST;
-}
-
 static void
-apply_settings(struct group *g, const struct options *o)
+refuse_option(struct group *g, const struct err *e, const char *line)
 {
-	struct err e = {0};
-	struct ctl_result res;
-
-	for (size_t i = 0; i < 2 * o->settings_count; i++) {
-		const char *line = o->settings[i % o->settings_count];
-
-		if (is_first(line) != (i < o->settings_count))
-			continue;
-		if (ctl_line(g, line, &res, &e) < 0) {
-			/* else a leak checker reports what only ranks point to */
-			group_remove_all();
-			die("-o %s: %s", line, e.text);
-		}
-	}
+	group_remove_all(); /* else a leak checker reports what only ranks point to */
+	die("-o %s: %s", line, e->text);
 }
 
 /* Lets engines exit cleanly if they can do so quickly; the mount is already closed. */
@@ -292,7 +268,8 @@ serve(const struct options *o)
 	gpu_file_start();
 	if (group_make("group", &e) < 0)
 		die("%s", e.text);
-	apply_settings(TAILQ_FIRST(&groups), o);
+	settings_set_options(o->settings, o->settings_count);
+	settings_take_options(TAILQ_FIRST(&groups), refuse_option);
 	log_fd = open_log();
 	if (ticks_start(ready_pipe < 0 ? STDERR_FILENO : log_fd) < 0)
 		die("cannot start the watchdog");

@@ -4,6 +4,7 @@
 #include "group/group.h"
 #include "group/journal.h"
 #include "group/registry.h"
+#include "group/settings.h"
 #include "tree/removal.h"
 #include "tree/staged_file.h"
 #include "tree/var_change.h"
@@ -80,6 +81,8 @@ entry_make_dir(const struct node *dir, const char *name, struct err *e)
 {
 	int r = dir == tree_root() ? group_make(name, e) : -EACCES;
 
+	if (r == 0)
+		settings_take_options(group_find(name), journal_fail);
 	if (e->text[0])
 		note("mkdir %s: %s", name, e->text);
 	return r;

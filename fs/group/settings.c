@@ -496,6 +496,43 @@ check(const struct verb *v, const struct verb_call *c)
 
 const struct verb_table settings_table = {verbs, ARRAY_LEN(verbs), check};
 
+static char **options;
+static size_t option_count;
+
+void
+settings_set_options(char **lines, size_t n)
+{
+	options = lines;
+	option_count = n;
+}
+
+/* Is this line a setting on which others depend, whatever their order? */
+static bool
+is_first(const char *line)
+{
+	char *name = xstrndup(line, strcspn(line, " "));
+	const struct verb *v = verb_find(&settings_table, name);
+
+	free(name);
+	return v && v->flags & VERB_FIRST;
+}
+
+void
+settings_take_options(
+    struct group *g, void (*bad)(struct group *g, const struct err *e, const char *line))
+{
+	static const struct verb_table *const tables[] = {&settings_table, NULL};
+
+	for (size_t i = 0; i < 2 * option_count; i++) {
+		const char *line = options[i % option_count];
+		struct err e = {0};
+
+		if (is_first(line) == (i < option_count) &&
+		    verb_line(tables, line, g, NULL, &e) < 0)
+			bad(g, &e, line);
+	}
+}
+
 void
 settings_print(const struct group *g, struct buf *out)
 {

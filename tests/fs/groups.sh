@@ -35,3 +35,22 @@ mkdir "$M/a" || bad 'mkdir again'
 is 'new again' "$(key "$M/a/status" state)" new
 is 'no cells' "$(errno read "$M/a/cells/1/status")" ENOENT
 is 'the other one works' "$(cat "$G/vars/x")" group
+
+# every group begins with the mount's options
+for name in group b; do
+	[ $name = group ] || mkdir "$M/$name"
+	is "python of $name" "$(key "$M/$name/ctl" python)" "$PLAIN_PYTHON"
+	is "backend of $name" "$(key "$M/$name/ctl" backend)" none
+	is "error of $name" "$(cat "$M/$name/error")" ''
+done
+unmount
+mkdir "$T/here"
+mount_plain -o "cwd=$T/here,grace=7,env=A=b,timeout=60,quiet"
+mkdir "$M/a"
+is 'all of them' "$(grep -E '^(cwd|grace|env|timeout|quiet) ' "$M/a/ctl" | sort | xargs)" \
+	"cwd $T/here env A=b grace 7 quiet on timeout 60"
+is 'so they hold' "$(cell 'import os; [os.getcwd(), os.environ["A"]]' "$M/a/cell"; cat "$M/a/result")" "['$T/here', 'b']"
+rmdir "$T/here"
+mkdir "$M/c" || bad 'mkdir with an option that cannot be set any more'
+like 'that is told in its error' "$(cat "$M/c/error")" "ENOENT cwd $T/here: cwd: $T/here: No such file"
+is 'and the others are set' "$(key "$M/c/ctl" grace)" 7
