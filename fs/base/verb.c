@@ -61,7 +61,10 @@ verb_line(const struct verb_table *const *tables, const char *line, void *subjec
 void
 verb_help(const struct verb_table *t, struct buf *out)
 {
-	for (size_t i = 0; i < t->n; i++)
-		buf_addf(
-		    out, "  %-9s %-20s %s\n", t->verb[i].name, t->verb[i].args, t->verb[i].help);
+	for (size_t i = 0; i < t->n; i++) {
+		const struct verb *v = &t->verb[i];
+
+		buf_addf(out, "%c %-9s %-20s %s\n",
+		    t->check && !(v->flags & VERB_ANYTIME) ? '*' : ' ', v->name, v->args, v->help);
+	}
 }

@@ -43,7 +43,8 @@ const struct verb *verb_find(const struct verb_table *t, const char *name);
  * also for an empty line, or -errno with *e set. */
 int verb_line(const struct verb_table *const *tables, const char *line, void *subject, void *result,
     struct err *e);
-/* Appends a line for each verb that is not hidden: its name, arguments and help. */
+/* Appends a line for each verb: its name, arguments and help. A * is before those that the table's
+ * check may refuse. */
 void verb_help(const struct verb_table *t, struct buf *out);
 
 #endif

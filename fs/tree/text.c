@@ -55,7 +55,8 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 	buf_adds(out, "OPs, at G/vars only:\n");
 	for (size_t i = 0; i < var_op_count; i++)
 		buf_addf(out, "  %-12s %s\n", var_ops[i].name, var_ops[i].help);
-	buf_adds(out, "Verbs of ctl, one a line:\n");
+	buf_adds(
+	    out, "Verbs of ctl, one a line (* a setting that a started group refuses: EBUSY):\n");
 	ctl_help(out);
 	buf_adds(out, "\nThe life of a group: state, event, next state.\n");
 	lifecycle_print(out);

@@ -92,6 +92,16 @@ for setting in 'size 3' 'backend none' "python $PLAIN_PYTHON" 'cwd /' 'env A=b' 
 	is "$setting while it runs" "$(line "$setting")" EBUSY
 done
 is 'at any time' "$(line 'grace 3')" 0
+# README marks exactly those
+while read -r mark verb _; do
+	case $verb in
+	env | preload | external) line=$verb ;;
+	*) line="$verb $(key "$G/ctl" "$verb")" ;; # as it is
+	esac
+	[ "$mark" = '*' ] && want=EBUSY || want=0
+	is "$line: $mark" "$(line "$line")" "$want"
+done < <(sed -n '/^Verbs of ctl/,/^ *start /{/^[ *] [a-z]/{s/^ /-/;p}}' "$M/README" | grep -v '^- start')
+
 is 'env' "$(value 'import os; os.environ["GREETING"]')" "\"it's me\""
 is 'cwd' "$(value 'import os; os.getcwd()' 1)" "'$T/a folder'"
 

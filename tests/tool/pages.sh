@@ -24,7 +24,7 @@ while read -r path _; do
 	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$quoted" ;;
 	esac
 done < <(sed -n '3,/^$/p' <<<"$readme")
-words=$(sed -n '/^NAME is/,/^The life/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
+words=$(sed -n '/^NAME is/,/^The life/s/^[ *] \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
 [ "$(wc -w <<<"$words")" -gt 30 ] || bad "too few words: $words"
 for word in $words; do
 	has 'ddipfs(4)' "$word" "$page4"
