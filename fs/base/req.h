@@ -12,8 +12,9 @@
 /* Returned by an operation whose request will be answered later. */
 enum { PARKED = 1 };
 
-/* What a client's signal asks of the code that parked its request. */
-enum interrupt { STOP_WORK, DETACH };
+/* What a client's signal asks of the code that parked its request. CLIENT_ENDS: as STOP_WORK, and
+ * the client will never see the answer. */
+enum interrupt { STOP_WORK, CLIENT_ENDS, DETACH };
 
 struct req;
 struct front;

@@ -260,6 +260,10 @@ cell_status(const struct cell *c, struct buf *out)
 void
 cell_error(const struct cell *c, struct buf *out)
 {
+	if (c->w->done && !c->w->begun) {
+		buf_addf(out, "%s\n", c->w->err.text);
+		return;
+	}
 	for (int i = 0; i < c->n; i++)
 		if (c->w->subtasks[i].no)
 			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->subtasks[i].error);

@@ -377,9 +377,16 @@ task_cancel(struct task *w, int error, const char *why)
 		TAILQ_REMOVE(&w->subtasks[i].k->queue, &w->subtasks[i], link);
 		w->subtasks[i].state = SUBTASK_DONE;
 		w->subtasks[i].no = w->err.no;
+		task_set_text(&w->subtasks[i].error, slice_text(why));
 	}
 	finish(w);
 	return true;
+}
+
+bool
+task_withdraw(struct task *w)
+{
+	return task_cancel(w, ECANCELED, "withdrawn: its writer ended while it was queued");
 }
 
 /* Drops the task on ranks where it has not begun. Returns true if that ended the task, which may
@@ -475,7 +482,9 @@ waiter_interrupted(struct req *r, enum interrupt how)
 {
 	struct task *w = r->waits_for;
 
-	if (how == STOP_WORK && !task_must_begin(w)) {
+	if (how == CLIENT_ENDS && task_withdraw(w))
+		return;
+	if (how != DETACH && !task_must_begin(w)) {
 		task_interrupt(w);
 		return;
 	}

@@ -14,6 +14,8 @@ int task_wait(struct task *w, struct req *r);
 void task_interrupt(struct task *w);
 /* Drops the task if none of its subtasks has been sent. Returns false if one has. */
 bool task_cancel(struct task *w, int error, const char *why);
+/* The same because its writer has ended. */
+bool task_withdraw(struct task *w);
 /* Can the first subtask in the queue be sent now? Not while the rank or its group is starting,
  * ending or recovering. */
 bool queue_goes_on(const struct rank *k);

@@ -250,7 +250,7 @@ call_end_parked(struct connection *conn)
 	struct call *c;
 
 	while ((c = TAILQ_FIRST(&conn->parked))) {
-		enum interrupt how = c->told ? DETACH : STOP_WORK;
+		enum interrupt how = c->told ? DETACH : CLIENT_ENDS;
 
 		c->told = true;
 		front_tell(&c->r, how);

@@ -155,7 +155,8 @@ look_at(struct request *c)
 	} else if (wish != CLIENT_NONE && !c->told) {
 		c->told = true;
 		c->told_at = now_ns();
-		front_tell(&c->r, STOP_WORK);
+		/* of a client in another PID namespace nothing is known */
+		front_tell(&c->r, wish == CLIENT_STOP || !c->tid ? STOP_WORK : CLIENT_ENDS);
 	} else if (wish == CLIENT_GONE || (wish == CLIENT_DYING && waited_ms >= DYING_MS)) {
 		front_tell(&c->r, DETACH);
 	}

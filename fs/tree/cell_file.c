@@ -162,13 +162,26 @@ discard(struct file *f)
 	return 0;
 }
 
+/* A cell is dropped from the queue together with the writer that would see its outcome. */
+static void
+withdraw_queued(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+
+	if (in->cell && !in->cell->w->begun && !in->cell->w->done && !(f->flags & O_NONBLOCK) &&
+	    writer_close(f, r) == WRITER_KILLED)
+		task_withdraw(in->cell->w);
+}
+
 static int
 cell_flush(struct file *f, struct req *r)
 {
 	struct cell_input *in = f->state;
 
-	if (in->source.n == 0 && !in->too_large)
+	if (in->source.n == 0 && !in->too_large) {
+		withdraw_queued(f, r);
 		return 0;
+	}
 	r->on_done = tell_closer;
 	switch (writer_close(f, r)) {
 	case WRITER_STAYS:

@@ -330,5 +330,9 @@ def wait(tool, words):
     pairs = dict(line.partition(" ")[::2] for line in text.splitlines())
     status = status_of(pairs.get("state"))  # no state: its group no longer exists
     if status != OK:
-        complain(tool.read(f"{name}/error"))
+        error = tool.read(f"{name}/error")
+        if "state" in pairs and "began" not in pairs:
+            say(f"cell {pairs['cell']} never ran: {error.rstrip()}")
+        else:
+            complain(error)
     return status

@@ -98,6 +98,50 @@ echo >"$T/gate"
 like 'the cell that ran goes on' "$(wait_cell "$running")" 'state ok'
 is 'the reset is done on rank 0, too' "$(value "'x' in globals()" 0)" False
 
+# what is queued is withdrawn with its writer, whatever way that waits
+hold() {
+	submit "open(['$T/ab', '$T/ba'][rank]).read()"
+	running=$n
+}
+go_on() {
+	echo >"$T/ab"
+	echo >"$T/ba"
+	like 'the cell that ran goes on' "$(wait_cell "$running")" 'state ok'
+}
+is_queued() {
+	[ "$(key "$G/status" queued)" = 1 ]
+}
+exec 5<"$G/events"
+hold
+for how in "'$BUILD/ddip' -m '$M' exec 'ran = 1'" "exec 3<>'$G/stream'; echo 'ran = 1' >&3; cat <&3" \
+	"exec cp /dev/stdin '$G/cell' <<<'ran = 1'" "echo 'ran = 1' >'$G/cell'" "exec cp /dev/stdin '$G/vars/ran' <<<1" \
+	"'$BUILD/ddip' -m '$M' push ran.json - <<<1"; do
+	for signal in TERM KILL; do
+		# in a session of its own, as timeout(1) does with a group: all its processes get the signal
+		setsid bash -c "$how" 2>/dev/null >&2 &
+		until_true is_queued
+		kill -$signal -- -$!
+		wait $!
+		until_true [ "$(key "$G/status" queued)" = 0 ]
+		is "SIG$signal: nothing is queued after: $how" "$(key "$G/status" queued)" 0
+		[[ $how == *ran=* || $how == *push* || $how == *vars* ]] || {
+			is "it is cancelled: $how" "$(state) $(key "$G/cells/last/status" errno)" 'cancelled ECANCELED'
+			is 'the reason' "$(cat "$G/cells/last/error")" 'withdrawn: its writer ended while it was queued'
+			await 5 "cell $(readlink "$G/cells/last") cancelled errno=ECANCELED" >/dev/null
+		}
+		tail -n 1 "$G/error" | grep -q 'ECANCELED.*withdrawn: its writer ended' || bad "error after $how: $(tail -n 1 "$G/error")"
+	done
+done
+exec 5<&-
+n=$(readlink "$G/cells/last")
+is 'what an ended writer only queued' "$(errno nonblock "$G/cell" 'stays = 1')" 0
+"$BUILD/ddip" -m "$M" exec -d 'stays += 1' >/dev/null || bad 'ddip exec -d'
+is 'stays' "$(key "$G/status" queued)" 2
+go_on
+wait_cell $((n + 2)) >/dev/null
+is 'and runs' "$(cat "$G/vars/stays")" 2
+is 'what was withdrawn has not' "$(errno read "$G/vars/ran")" ENOENT
+
 # a removal that has begun nowhere is dropped
 cell 'x = 1'
 submit "open(['$T/ab', '$T/ba'][rank]).read()"

@@ -115,6 +115,27 @@ run "$ddip" wait "$n"
 is 'wait: interrupted' $status 130
 run "$ddip" wait
 is 'wait: the last one' $status 130
+submit 'import time; time.sleep(1000)'
+long=$n
+submit 'never = 1'
+(
+	"$ddip" wait >"$T/waited" 2>&1
+	echo $? >>"$T/waited"
+) &
+waiter=$!
+echo cancel >"$G/ctl"
+wait $waiter
+is 'wait: for what was cancelled in the queue' "$(cat "$T/waited")" \
+	"ddip: cell $n never ran: dropped from the queue by cancel
+5"
+run "$ddip" wait
+is 'wait: afterwards' $status 5
+submit 'never = 1'
+"$ddip" interrupt "$n"
+is 'wait: for what was interrupted there' "$("$ddip" wait 2>&1)" \
+	"ddip: cell $n never ran: interrupted while it was queued"
+"$ddip" interrupt "$long"
+"$ddip" wait "$long" 2>/dev/null
 run "$ddip" wait 999
 is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'
