@@ -67,9 +67,9 @@ struct rank_output {
 	struct spool_reader spool;
 	struct spool_cursor tail;     /* how far the index has been read: near its end */
 	uint64_t base[SPOOL_STREAMS]; /* bytes dropped by `: > stdout` and `spool` */
-	uint64_t said; /* bytes of stderr up to the end of the last task or process */
-	double time;   /* wall time of the last growth */
-	bool known;    /* a rank with this number has existed: its output is kept */
+	uint64_t last[2]; /* where in stderr the last cell, or process, began and ended */
+	double time;	  /* wall time of the last growth */
+	bool known;	  /* a rank with this number has existed: its output is kept */
 };
 
 /* A rank's standard input. */
@@ -81,7 +81,7 @@ struct rank_input {
 /* How a rank's last process ended. */
 struct rank_end {
 	char *how;	   /* NULL: none has ended */
-	char *stderr_tail; /* the end of its stderr; NULL: it has not ended */
+	char *stderr_tail; /* the end of what its last cell wrote to stderr; NULL: as above */
 };
 
 /* One rank and its process (rank.c). */

@@ -193,8 +193,10 @@ subtask_over(struct subtask *j, const struct err *e)
 	if (j->begun && !j->ended)
 		j->end = output_now(k); /* its rank cannot say any more where its output ends */
 	j->ended |= j->begun;
-	if (j->ended)
-		k->output.said = j->end.size[SPOOL_STDERR];
+	if (j->ended) {
+		k->output.last[0] = j->begin.size[SPOOL_STDERR];
+		k->output.last[1] = j->end.size[SPOOL_STDERR];
+	}
 	j->state = SUBTASK_DONE;
 	j->t1 = now_wall();
 	j->no = e->no;

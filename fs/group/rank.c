@@ -340,21 +340,23 @@ last_words(struct slice tail, bool crashed)
 	return words;
 }
 
-/* Of the end of a process's stderr, what it wrote since its task began, or since the last one
- * ended: `at` is where it ends. */
+/* Of the end of a process's stderr, what may explain its end: what it wrote in its cell; between
+ * cells, if it exited by itself, what it wrote since the last one began, since the reason may have
+ * been written before that ended. `at` is where it ends. */
 static struct slice
-own_words(struct rank *k, struct slice last, const struct spool_mark *at)
+own_words(struct rank *k, struct slice words, uint32_t status, const struct spool_mark *at)
 {
 	const struct subtask *j = queue_running(k);
-	uint64_t from = j && j->begun ? j->begin.size[SPOOL_STDERR] : k->output.said;
-	uint64_t n = at->size[SPOOL_STDERR] - MIN(from, at->size[SPOOL_STDERR]);
+	uint64_t *last = k->output.last, end = at->size[SPOOL_STDERR];
+	uint64_t from = j && j->begun ? j->begin.size[SPOOL_STDERR] : last[!WIFEXITED((int)status)];
+	uint64_t n = end - MIN(from, end);
 
-	if (n < last.n) {
-		last.p += last.n - n;
-		last.n = n;
+	if (n < words.n) {
+		words.p += words.n - n;
+		words.n = n;
 	}
-	k->output.said = at->size[SPOOL_STDERR];
-	return last;
+	last[0] = last[1] = end;
+	return words;
 }
 
 static void
@@ -372,7 +374,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 		return;
 	how = describe_end(status);
 	free(k->end.stderr_tail);
-	k->end.stderr_tail = last_words(own_words(k, last, &at), is_crash(status));
+	k->end.stderr_tail = last_words(own_words(k, last, status, &at), is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
 	    *k->end.stderr_tail ? "; its last words: " : "", k->end.stderr_tail);
 	group_tell(output_end, k, &at);
