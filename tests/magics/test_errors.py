@@ -2,6 +2,7 @@
 """Failing cells, interrupts, and kernels that come and go are handled and reported."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,24 @@ def test_errors():
         assert value.endswith("the group is stopped (%makedip starts it)"), value
         nb.ok("%makedip")
         assert len(nb.ok("%%dip -S all\nrank").data()) == 3, "it does"
+
+
+def test_told():
+    """A shell in the notebook is told once what failed; magics say it themselves."""
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        write = f"echo '1 / 0' > {nb.group}/cell"
+        line = "ddipfs: cell {} failed on rank [01]: ZeroDivisionError: division by zero "
+        for source in (f"!{write}", f"%%bash\n{write}", f"%%sh\n{write}; echo done"):
+            shown = nb.ok(source)
+            text = shown.text("stdout") + shown.text("stderr")
+            number = os.readlink(f"{nb.group}/cells/last")
+            found = re.findall(line.format(number), text)
+            assert len(found) == 1 and text.count("ddipfs: ") == 1, text
+        assert "ddipfs: " not in nb.ok(f"!echo 1 > {nb.group}/cell").text()
+        failed = nb.run("%%dip\n1 / 0")
+        assert failed.error and "ddipfs: " not in failed.text("stderr"), failed.text("stderr")
+        failed = nb.run("import ddip\nddip.group().ctl('size 7')")
+        assert failed.error and "ddipfs: " not in failed.text("stderr"), failed.text("stderr")
 
 
 def test_chained():
