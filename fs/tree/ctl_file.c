@@ -174,23 +174,25 @@ ctl_wait(struct file *f, struct req *r)
 	return -task_errno;
 }
 
-/* The text of a failure, as `error` has it. */
+/* The text of a failure, as `error` has it, or will in a moment. NULL: it has none, as an interrupt
+ * by the writer itself. */
 static const char *
 text_of(const struct file *f, const struct req *r, int result)
 {
 	const struct ctl_input *in = f->state;
-	const char *text = journal_last(f->node->at.g, -result);
 
-	if (in && in->last && r->waits_for == in->last)
-		return in->last->err.text; /* it is yet to be recorded */
-	return text ? text : *r->err.text ? r->err.text : err_name(-result);
+	if (in && in->last && r->waits_for == in->last && *in->last->err.text)
+		return in->last->err.text;
+	return *r->err.text ? r->err.text : journal_last(f->node->at.g, -result);
 }
 
 /* The errno of a verb does not tell what was wrong. */
 static bool
 ctl_tell(struct req *r, int result)
 {
-	return tell_text(r, result, text_of(r->file, r, result));
+	const char *text = text_of(r->file, r, result);
+
+	return text && tell_text(r, result, text);
 }
 
 static int
