@@ -9,7 +9,7 @@
 static bool
 is_external(const struct settings *s, int rank)
 {
-	return rank < s->external_n && s->external[rank];
+	return rank < s->external.n && s->external.has[rank];
 }
 
 bool
@@ -21,11 +21,11 @@ external_is(const struct rank *k)
 void
 external_set(struct settings *s, const int *ranks, int n)
 {
-	s->external_n = n ? ranks[n - 1] + 1 : 0;
-	free(s->external);
-	s->external = xcalloc((size_t)s->external_n + 1, sizeof(*s->external));
+	s->external.n = n ? ranks[n - 1] + 1 : 0;
+	free(s->external.has);
+	s->external.has = xcalloc((size_t)s->external.n + 1, sizeof(*s->external.has));
 	while (n-- > 0)
-		s->external[ranks[n]] = true;
+		s->external.has[ranks[n]] = true;
 }
 
 int
@@ -53,8 +53,8 @@ external_own(const struct group *g, int *ranks)
 bool
 external_any(const struct group *g)
 {
-	for (int i = 0; i < MIN(g->size, g->set.external_n); i++)
-		if (g->set.external[i])
+	for (int i = 0; i < MIN(g->size, g->set.external.n); i++)
+		if (g->set.external.has[i])
 			return true;
 	return false;
 }
@@ -91,8 +91,8 @@ external_leaves_some(const struct group *g, struct err *e)
 int
 external_check(const struct group *g, struct err *e)
 {
-	for (int i = g->size; i < g->set.external_n; i++)
-		if (g->set.external[i])
+	for (int i = g->size; i < g->set.external.n; i++)
+		if (g->set.external.has[i])
 			return fail(
 			    e, EINVAL, "external %d: the group has ranks 0..%d", i, g->size - 1);
 	return external_leaves_some(g, e);
@@ -103,8 +103,8 @@ external_list(const struct settings *s, struct buf *out)
 {
 	const char *sep = "";
 
-	for (int i = 0; i < s->external_n; i++)
-		if (s->external[i]) {
+	for (int i = 0; i < s->external.n; i++)
+		if (s->external.has[i]) {
 			buf_addf(out, "%s%d", sep, i);
 			sep = ",";
 		}

@@ -34,6 +34,12 @@ struct host_settings {
 	double linger;		    /* seconds */
 };
 
+/* The ranks whose processes are started by someone else (external.c). */
+struct external_ranks {
+	bool *has; /* by rank; owned */
+	int n;	   /* entries; higher ranks are not external */
+};
+
 /* What `ctl` sets (settings.c). Strings are owned. Times are in seconds; negative means off. */
 struct settings {
 	long size; /* 0: one per GPU, 2 without GPUs */
@@ -46,8 +52,7 @@ struct settings {
 	bool cwd_is_set; /* `cwd` is not the default */
 	bool autogc, quiet;
 	int on_preempt; /* a signal number; 0: none */
-	bool *external; /* by rank: is its process started by someone else? */
-	int external_n; /* entries in `external`; higher ranks are not external */
+	struct external_ranks external;
 };
 
 /* A machine that ranks run on (hosts.c). */

@@ -69,7 +69,7 @@ settings_free(struct settings *s)
 	free(s->cwd);
 	free(s->preload);
 	free(s->env);
-	free(s->external);
+	free(s->external.has);
 	free(s->hosts.names);
 	free(s->hosts.launcher);
 	free(s->hosts.engine);
