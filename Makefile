@@ -169,6 +169,7 @@ UNIT_push := fs/object/push.c
 UNIT_ticks := fs/host/ticks.c
 UNIT_link := $(addprefix engine/relay/,link.c channel.c) tests/unit/fake_streams.c
 UNIT_follow := engine/relay/follow.c
+UNIT_peer := engine/rank/peer.c
 UNIT_link_move := $(UNIT_link)
 UNIT_proof := $(addprefix engine/relay/,proof.c sha256.c)
 UNIT_device_reads := fs/object/device.c

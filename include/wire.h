@@ -197,7 +197,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Ninput,   70, "1",        "waits") /* for stdin: 1, for a password: 2, no longer: 0 */ \
 	/* memory ran out in the cell; in_use: the rest of a line in `events` */ \
 	X(Nmemory,  71, "4s",       "cell in_use") \
-	X(Nknownbad, 75, "s",       "why") /* a version in use is known to fail */
+	X(Nknownbad, 75, "s",       "why") /* a version in use is known to fail */ \
+	/* how: torch's listener has `refused` a connection, or took one `unchecked`; who made it */ \
+	X(Nstranger, 82, "ss",      "how who")
 
 /* clang-format on */
 

@@ -71,6 +71,8 @@ def main(role):
         gc.freeze()
         _become_rank({}, phases.text)
     if role == "store":
+        _import_all(phases, _FIRST[:2])
+        _ddip.mend_gloo()  # a forked one has the zygote's
         _serve_store({})
     if role != "zygote":
         return

@@ -28,6 +28,7 @@
 #include "rank/nccl_combine.h"
 #include <pthread.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 /* What a rank is started with; -1: no such descriptor. */
@@ -301,6 +302,12 @@ void rank_unblock_unlock(void);
 /* Makes gloo's writes to a dead peer succeed, and has torch's sockets recorded. Returns false if
  * this torch makes the calls in another way; then at most one of the two is in effect. */
 bool rank_gloo_mend(void);
+
+/* rank_accept.c */
+/* accept(2) and accept4(2) of torch, which takes anyone who connects for a rank: close the
+ * connections of strangers, and tell the daemon of the first one. */
+int rank_accept(int listener, struct sockaddr *address, socklen_t *len);
+int rank_accept4(int listener, struct sockaddr *address, socklen_t *len, int flags);
 
 /* rank_sigint.c */
 void rank_sigint_set(bool is_own); /* does the program handle SIGINT itself? */

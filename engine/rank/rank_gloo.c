@@ -9,7 +9,8 @@
  * that the connection is closed.
  *
  * socket, accept, accept4: record the sockets that torch creates, so that those of the program are
- * left alone when a rank is unblocked (rank_unblock.c).
+ * left alone when a rank is unblocked (rank_unblock.c). A stranger's connection is not accepted
+ * (rank_accept.c).
  *
  * libtorch makes these calls through the slots of its procedure linkage table, which are patched
  * here.
@@ -46,24 +47,6 @@ make_socket(int domain, int type, int protocol)
 	return fd;
 }
 
-static int
-accept_one(int listener, struct sockaddr *address, socklen_t *len)
-{
-	int fd = accept(listener, address, len);
-
-	rank_unblock_remember(fd);
-	return fd;
-}
-
-static int
-accept_one4(int listener, struct sockaddr *address, socklen_t *len, int flags)
-{
-	int fd = accept4(listener, address, len, flags);
-
-	rank_unblock_remember(fd);
-	return fd;
-}
-
 typedef void function(void);
 
 enum { SLOT_WRITEV, SLOT_SOCKET, SLOT_ACCEPT, SLOT_ACCEPT4, SLOTS };
@@ -74,8 +57,8 @@ static const struct {
 } slots[SLOTS] = {
     [SLOT_WRITEV] = {"writev", (function *)write_or_forget},
     [SLOT_SOCKET] = {"socket", (function *)make_socket},
-    [SLOT_ACCEPT] = {"accept", (function *)accept_one},
-    [SLOT_ACCEPT4] = {"accept4", (function *)accept_one4},
+    [SLOT_ACCEPT] = {"accept", (function *)rank_accept},
+    [SLOT_ACCEPT4] = {"accept4", (function *)rank_accept4},
 };
 
 /* The tables of calls into other libraries, from the dynamic section. */

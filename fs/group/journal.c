@@ -1,6 +1,7 @@
 /* The journal of a group: events are the lines of a stream, failures a list of the latest ones. */
 #include "group/journal.h"
 #include "group/hooks.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,18 @@ journal_event(struct group *g, const char *fmt, ...)
 	stream_add(g->journal.events, b.p, b.n);
 	debug("cell", "%s: %s", g->name, b.p);
 	buf_free(&b);
+}
+
+void
+journal_stranger(struct group *g, const char *process, const struct msg *m)
+{
+	struct slice how, who;
+
+	if (wire_unpack(m, NULL, &how, &who) < 0)
+		return;
+	journal_event(g, "stranger %s %.*s %.*s", process, (int)how.n, how.p, (int)who.n, who.p);
+	note("%s: %s: a connection was %.*s: %.*s", g->name, process, (int)how.n, how.p, (int)who.n,
+	    who.p);
 }
 
 void

@@ -5,6 +5,7 @@
 #ifndef JOURNAL_H
 #define JOURNAL_H
 #include "group/group.h"
+#include "wire.h"
 
 /* Opens the stream of events in the group's run directory. Returns 0 or -errno. */
 int journal_open(struct group *g, struct err *e);
@@ -20,6 +21,8 @@ void journal_fail(struct group *g, const struct err *e, const char *what);
 const char *journal_last(const struct group *g, int no);
 /* Adds a line to `events`. Newlines in it become blanks. */
 void journal_event(struct group *g, const char *fmt, ...) PRINTF(2, 3);
+/* Adds the event of an Nstranger, from this process of the group. */
+void journal_stranger(struct group *g, const char *process, const struct msg *m);
 /* Something that `status` shows has changed: wakes its watchers. */
 void journal_changed(struct group *g);
 

@@ -476,6 +476,15 @@ on_known_bad(struct rank *k, struct msg *m)
 		journal_event(k->g, "known-bad rank=%d %.*s", k->number, (int)why.n, why.p);
 }
 
+static void
+on_stranger(struct rank *k, struct msg *m)
+{
+	char name[24];
+
+	snprintf(name, sizeof(name), "rank=%d", k->number);
+	journal_stranger(k->g, name, m);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
@@ -489,6 +498,7 @@ static const struct {
     {Nsignalled, on_signalled},
     {Nmemory, on_memory},
     {Nknownbad, on_known_bad},
+    {Nstranger, on_stranger},
 };
 
 static void

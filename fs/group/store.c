@@ -3,6 +3,7 @@
 #include "group/hooks.h"
 #include "group/host_env.h"
 #include "group/hosts.h"
+#include "group/journal.h"
 #include "group/rank_request.h"
 #include <errno.h>
 #include <signal.h>
@@ -32,6 +33,8 @@ store_notice(void *arg, struct msg *m)
 		g->store.port = port;
 		g->store.listening = true;
 		group_tell(store_started, g);
+	} else if (m->type == Nstranger) {
+		journal_stranger(g, "store", m);
 	} else if (m->type == Nexit) {
 		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
 		agent_slot_free(g->store.host->agent, g->store.slot, &e);
