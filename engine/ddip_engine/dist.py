@@ -202,6 +202,9 @@ def start(backend, address, port, path):
         text = f"backend {backend}: {sys.executable} has no torch.distributed"
         raise state.EngineError(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
     torch = sys.modules.get("torch")
+    if backend != "none" and torch is not None and (old := known_bad.too_old(torch.__version__)):
+        text = f"{old}; {sys.executable} -m pip install -U torch brings it, or say backend none"
+        raise state.EngineError(EOPNOTSUPP, text)
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(state.local_rank % torch.cuda.device_count())
     elif torch is not None:

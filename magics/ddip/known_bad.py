@@ -25,6 +25,13 @@ def numbers(version):
     return tuple(int(number) for number in (*version, 0, 0)[:3])
 
 
+def too_old(torch):
+    """That this version of torch is too old, and which one is not; "" if it is new enough."""
+    if numbers(torch)[:2] >= OLDEST_TORCH:
+        return ""
+    return f"torch {torch} is too old: {'.'.join(map(str, OLDEST_TORCH))} or newer is needed"
+
+
 def about(name, version, machine=None):
     """Why this version of `NCCL` or `torch` is known to fail, as a text; "" if it is not."""
     found = numbers(version)

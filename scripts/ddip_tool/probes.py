@@ -290,7 +290,7 @@ def _about_torch(about, install):
     text = f"{about['version']} ({build})"
     why = known_bad.about("torch", about["version"])
     state, help_ = OK, ""
-    if known_bad.numbers(about["version"])[:2] < known_bad.OLDEST_TORCH:
+    if known_bad.too_old(about["version"]):
         oldest = ".".join(map(str, known_bad.OLDEST_TORCH))
         state, text, help_ = BAD, f"{text}: {oldest} or newer is needed", f"{install} -U torch"
     elif not about["distributed"]:

@@ -42,6 +42,18 @@ class Connect(unittest.TestCase):
         self.c10d.all_reduce.assert_not_called()
         self.c10d._world.pg_map[self.c10d.GroupMember.WORLD] = (backend, None)
 
+    def test_an_old_torch(self):
+        self.torch.__version__ = "2.5.1+cu124"
+        wanted = r"torch 2\.5\.1\+cu124 is too old: 2\.6 or newer .* install -U torch.*backend none"
+        with self.assertRaisesRegex(state.EngineError, wanted):
+            dist.start("gloo", "127.0.0.1", 1, "")
+        self.assertFalse(self.c10d._world.pg_map)
+        self.torch.cuda.is_available.return_value = False
+        dist.start("none", "127.0.0.1", 1, "")
+        self.torch.__version__ = "2.6.0a0+git1234567"
+        dist.start("gloo", "127.0.0.1", 1, "")
+        self.assertTrue(self.c10d._world.pg_map)
+
     def test_with_nccl(self):
         dist.make_default()
         self.c10d.all_reduce.assert_called_once()
