@@ -376,7 +376,7 @@ release_object(struct conn *c, const struct msg *m)
 {
 	uint32_t handle = 0;
 
-	if (m->type == Rget && wire_unpack(m, NULL, NULL, &handle, NULL, NULL, NULL) == 0 && handle)
+	if (wire_unpack(m, Rget, NULL, NULL, &handle, NULL, NULL, NULL) == 0 && handle)
 		conn_send(c, Nfree, 0, m->slot, 0, -1, handle);
 }
 

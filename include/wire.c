@@ -2,6 +2,7 @@
 #include "wire.h"
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,26 +179,66 @@ store(char f, void *to, uint64_t v, struct slice s)
 		*(struct slice *)to = s;
 }
 
-int
-wire_unpack(const struct msg *m, struct err *e, ...)
+static int
+damaged(const struct msg *m, struct err *e)
 {
-	const char *p = m->body, *name = rows[m->type].name;
+	return fail(e, EBADMSG, "wire: %s is damaged", rows[m->type].name);
+}
+
+int
+wire_unpack(const struct msg *m, int type, struct err *e, ...)
+{
+	const char *p = m->body;
 	size_t left = m->len;
 	struct slice s = {0};
 	uint64_t v;
 	va_list ap;
-	bool ok = name != NULL;
+	bool ok = true;
 
+	if (m->type != type)
+		return fail(
+		    e, EBADMSG, "wire: %s in place of %s", wire_name(m->type), wire_name(type));
 	va_start(ap, e);
-	for (const char *f = ok ? rows[m->type].format : ""; ok && *f; f++) {
+	for (const char *f = rows[type].format; ok && *f; f++) {
 		ok = wire_get(*f, &p, &left, &v, &s);
 		if (ok)
 			store(*f, va_arg(ap, void *), v, s);
 	}
 	va_end(ap);
-	if (!ok || left)
-		return fail(e, EBADMSG, "wire: %s is damaged", name ? name : "message");
-	return 0;
+	return !ok || left ? damaged(m, e) : 0;
+}
+
+int
+wire_check(const struct msg *m, struct err *e)
+{
+	const char *p = m->body;
+	size_t left = m->len;
+	struct slice s;
+	uint64_t v;
+
+	for (const char *f = rows[m->type].format; *f; f++)
+		if (!wire_get(*f, &p, &left, &v, &s))
+			return damaged(m, e);
+	return left ? damaged(m, e) : 0;
+}
+
+void
+wire_read_error(const struct msg *m, struct err *e, struct slice *trace)
+{
+	struct slice text;
+	uint32_t no;
+
+	if (trace)
+		*trace = (struct slice){0};
+	if (wire_unpack(m, Rerror, e, &no, &text, trace) == 0)
+		fail(e, no && no <= INT_MAX ? (int)no : EBADMSG, "%.*s",
+		    (int)MIN(text.n, sizeof(e->text) - 1), text.p);
+}
+
+int
+wire_reply(int request)
+{
+	return request == Treduce ? Rget : request + 1;
 }
 
 enum { WHO = 6 }; /* bytes of a slot and a tag */
@@ -209,9 +250,9 @@ wire_many_begin(struct wire_many *it, const struct msg *m, struct err *e)
 	uint8_t tail;
 
 	*it = (struct wire_many){0};
-	if (wire_unpack(m, e, &tail, &it->who, &frame) < 0)
+	if (wire_unpack(m, Nmany, e, &tail, &it->who, &frame) < 0)
 		return -EBADMSG;
-	if (wire_frame(frame.p, frame.n, &it->each, NULL) != (long)frame.n ||
+	if (!frame.n || wire_frame(frame.p, frame.n, &it->each, NULL) != (long)frame.n ||
 	    it->each.type == Nmany || it->each.flags & FLAG_FD || tail > it->each.len ||
 	    it->who.n % (WHO + tail))
 		return fail(e, EBADMSG, "wire: Nmany is damaged");

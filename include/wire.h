@@ -232,10 +232,18 @@ void wire_drop_fd(char *p);
 /* Parses the frame at p. Returns its length, 0 if more bytes are needed, or -EBADMSG. Fills in m
  * (fd is -1), which points into p. */
 long wire_frame(const char *p, size_t n, struct msg *m, struct err *e);
-/* Stores the fields through pointers, by the format: uint8_t *, uint16_t *, uint32_t *, uint64_t *,
- * struct slice *. NULL skips a field. Returns -EBADMSG if the body does not match the format
- * exactly. */
-int wire_unpack(const struct msg *m, struct err *e, ...);
+/* Stores the fields through pointers, by the format of `type`: uint8_t *, uint16_t *, uint32_t *,
+ * uint64_t *, struct slice *. NULL skips a field. Returns -EBADMSG if m is of another type, or its
+ * body does not match the format exactly. */
+int wire_unpack(const struct msg *m, int type, struct err *e, ...);
+/* Does the body match its format exactly? Returns 0 or -EBADMSG. */
+int wire_check(const struct msg *m, struct err *e);
+/* Reads the error of an Rerror into e, and its traceback (NULL: not wanted), which points into m.
+ * e->no is never 0: EBADMSG if m is damaged or has no such number. */
+void wire_read_error(const struct msg *m, struct err *e, struct slice *trace);
+/* The type of the reply to a request, if it does not fail: the next one, but that of Treduce is an
+ * Rget. */
+int wire_reply(int request);
 /* For code that packs and unpacks field by field, such as the Python module. */
 void wire_put_number(struct buf *b, char field, uint64_t v); /* field: 1 2 4 8 */
 void wire_put_bytes(struct buf *b, struct slice s);

@@ -38,7 +38,7 @@ on_hello(struct msg *m)
 	char *areas;
 	struct err e = {0};
 
-	if (wire_unpack(m, &e, &version, &debug_areas) == 0 && version != WIRE_VERSION)
+	if (wire_unpack(m, Thello, &e, &version, &debug_areas) == 0 && version != WIRE_VERSION)
 		fail(&e, EPROTO, "ddip-engine: protocol mismatch (%u, expected %d): reinstall both",
 		    version, WIRE_VERSION);
 	if (e.no) {

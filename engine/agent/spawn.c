@@ -83,12 +83,32 @@ pass_marked(struct engine *e, struct msg *m)
 	free(body);
 }
 
+static void on_close(void *arg, const struct err *why);
+
+/* Replies, and the notices of engines: all others that the daemon gets come from the agent. */
+static bool
+is_of_engine(const struct msg *m, struct err *e)
+{
+	static const uint8_t notices[] = {
+	    Nstarted, Ntaken, Ninput, Nsignalled, Nmemory, Nknownbad, Nstranger};
+
+	if (wire_kind(m->type) == 'R' || memchr(notices, m->type, sizeof(notices)))
+		return wire_check(m, e) == 0;
+	fail(e, EBADMSG, "wire: %s is not for an engine to send", wire_name(m->type));
+	return false;
+}
+
 /* Messages from an engine are for the daemon. */
 static void
 on_message(void *arg, struct msg *m)
 {
 	struct engine *e = arg;
+	struct err why;
 
+	if (!is_of_engine(m, &why)) {
+		on_close(e, &why);
+		return;
+	}
 	m->slot = e->slot;
 	if (m->type == Rinit && e->pool)
 		zygote_pool_busy(e->pool);
@@ -247,7 +267,7 @@ spawn_forked(struct zygote *z, struct msg *m)
 	uint32_t pid;
 	int status;
 
-	if (!e || wire_unpack(m, NULL, &pid) < 0)
+	if (!e || wire_unpack(m, Rfork, NULL, &pid) < 0)
 		return;
 	if (e->pool)
 		zygote_pool_busy(e->pool);
@@ -266,7 +286,7 @@ spawn_refused(struct zygote *z, struct msg *m)
 
 	if (!e)
 		return;
-	wire_unpack(m, NULL, NULL, &text, NULL);
+	wire_unpack(m, Rerror, NULL, NULL, &text, NULL);
 	note("%s starts cold: %.*s", e->name, (int)text.n, text.p);
 	e->zygote = NULL;
 	if (e->pool) {
@@ -326,7 +346,7 @@ spawn_ask(struct msg *m)
 	struct engine *e;
 	struct err err = {0};
 
-	if (wire_unpack(m, &err, &kind, &zygote, &dir, &name, &env, &cold) == 0) {
+	if (wire_unpack(m, Tspawn, &err, &kind, &zygote, &dir, &name, &env, &cold) == 0) {
 		if (!zygote_pool_find(zygote))
 			fail(&err, EINVAL, "spawn: zygote %u was not asked for", zygote);
 		else if (spawn_find(m->slot))
@@ -387,7 +407,7 @@ spawn_signal(struct msg *m)
 	uint32_t signo;
 	uint8_t all;
 
-	if (!e || wire_unpack(m, NULL, &signo, &all) < 0 || e->state == ENGINE_ENDED)
+	if (!e || wire_unpack(m, Nsignal, NULL, &signo, &all) < 0 || e->state == ENGINE_ENDED)
 		return;
 	if (e->state == ENGINE_WAITS && signo == SIGKILL)
 		refuse(e, &(struct err){ECANCELED, "killed before it was started"});

@@ -156,7 +156,7 @@ on_nready(struct zygote *z, struct msg *m)
 
 	if (z->retired)
 		return; /* it became ready before it read Nquit */
-	if (wire_unpack(m, &e, &phases, &python, &paths) < 0 || z->ready) {
+	if (wire_unpack(m, Nready, &e, &phases, &python, &paths) < 0 || z->ready) {
 		note("zygote %d: Nready was not expected", (int)z->pid);
 		return;
 	}
@@ -192,7 +192,7 @@ on_rfork(struct zygote *z, struct msg *m)
 		return;
 	}
 	made = zygote_of_tag(m->tag);
-	if (!made || wire_unpack(m, NULL, &pid) < 0 || reap_unclaimed((pid_t)pid, &status))
+	if (!made || wire_unpack(m, Rfork, NULL, &pid) < 0 || reap_unclaimed((pid_t)pid, &status))
 		return; /* the close of its socket reports its end */
 	made->pid = (pid_t)pid;
 	made->ready = made->spare;
@@ -218,7 +218,7 @@ on_npreload(struct zygote *z, struct msg *m)
 {
 	struct slice failed;
 
-	if (!z->retired && wire_unpack(m, NULL, NULL, &failed) == 0)
+	if (!z->retired && wire_unpack(m, Npreload, NULL, NULL, &failed) == 0)
 		conn_send(agent.up, Npreload, 0, SLOT_AGENT, 0, -1, z->pool->id, failed);
 }
 
@@ -426,7 +426,7 @@ zygote_pool_ask(struct msg *m)
 	uint32_t id;
 	int fds[2];
 
-	if (wire_unpack(m, &e, &id, &python, &env, &cwd, &preload) < 0) {
+	if (wire_unpack(m, Tzygote, &e, &id, &python, &env, &cwd, &preload) < 0) {
 		agent_refuse(SLOT_AGENT, m->tag, &e);
 		return;
 	}
@@ -459,7 +459,7 @@ zygote_pool_release(struct msg *m)
 	struct zygote *z;
 	uint32_t id;
 
-	if (wire_unpack(m, NULL, &id) < 0 || !(pool = zygote_pool_find(id)))
+	if (wire_unpack(m, Nrelease, NULL, &id) < 0 || !(pool = zygote_pool_find(id)))
 		return;
 	spawn_failed(pool, &gone);
 	if (pool->tag)

@@ -56,7 +56,7 @@ unpin(struct item *it)
 {
 	uint32_t handle;
 
-	if (wire_unpack(&it->m, NULL, &handle) == 0)
+	if (wire_unpack(&it->m, Nfree, NULL, &handle) == 0)
 		Py_XDECREF((PyObject *)rank_pin_drop(handle));
 	free(it);
 }

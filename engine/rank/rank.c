@@ -81,7 +81,7 @@ on_cancel(struct msg *m)
 	uint32_t tag;
 	bool runs;
 
-	if (wire_unpack(m, NULL, &tag) < 0)
+	if (wire_unpack(m, Ncancel, NULL, &tag) < 0)
 		return;
 	rank_nccl_stop(tag);
 	it = rank_request_cancel(tag, &runs);
@@ -100,7 +100,7 @@ on_init(struct msg *m)
 {
 	struct slice env;
 
-	if (wire_unpack(m, NULL, NULL, NULL, NULL, NULL, NULL, &env) == 0)
+	if (wire_unpack(m, Tinit, NULL, NULL, NULL, NULL, NULL, NULL, &env) == 0)
 		rank_unblock_env(env);
 	for_main(m);
 }
@@ -123,7 +123,7 @@ on_read(struct msg *m)
 	struct err e = {0};
 	char *bytes = NULL;
 
-	if (wire_unpack(m, &e, &handle, &offset, &count) == 0 && count > READ_MAX)
+	if (wire_unpack(m, Tread, &e, &handle, &offset, &count) == 0 && count > READ_MAX)
 		fail(&e, EINVAL, "read: %u bytes at once (want 0..%d)", count, READ_MAX);
 	if (!e.no) {
 		bytes = xmalloc(count + 1);
@@ -183,7 +183,7 @@ on_interrupt(struct msg *m)
 {
 	uint32_t number;
 
-	if (wire_unpack(m, NULL, &number) < 0)
+	if (wire_unpack(m, m->type == Npreempt ? Npreempt : Nintr, NULL, &number) < 0)
 		return;
 	rank_sigint_interrupted();
 	rank_cell_interrupt(number, m->type == Npreempt);
@@ -196,7 +196,7 @@ on_abort(struct msg *m)
 	uint32_t ms;
 	bool stuck = rank_collective != NULL; /* before the sockets are shut */
 
-	if (wire_unpack(m, NULL, &what, &ms) < 0)
+	if (wire_unpack(m, Nabort, NULL, &what, &ms) < 0)
 		return;
 	if (what == ABORT_ENDED) {
 		rank_unblock_disconnect();
@@ -219,7 +219,7 @@ on_stdin(struct msg *m)
 {
 	struct slice data;
 
-	if (wire_unpack(m, NULL, &data) == 0)
+	if (wire_unpack(m, Nstdin, NULL, &data) == 0)
 		rank_stdin_put(data);
 }
 

@@ -66,7 +66,7 @@ read_job(const struct msg *m, struct nccl_job *j, struct err *e)
 	char *op_text, *dtype_text;
 	bool can;
 
-	if (wire_unpack(m, e, &j->handle, &rank, &ranks, &count, &op, &dtype, &id) < 0)
+	if (wire_unpack(m, Tcombine, e, &j->handle, &rank, &ranks, &count, &op, &dtype, &id) < 0)
 		return -e->no;
 	op_text = slice_dup(op);
 	dtype_text = slice_dup(dtype);

@@ -385,7 +385,7 @@ rank_device_answer(const struct msg *m, struct err *e)
 {
 	uint64_t offset, to, address;
 	uint32_t handle, count;
-	int device, r = wire_unpack(m, e, &handle, &offset, &count, &to);
+	int device, r = wire_unpack(m, Tcopy, e, &handle, &offset, &count, &to);
 	struct job *j;
 
 	if (r < 0)

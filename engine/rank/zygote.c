@@ -230,7 +230,7 @@ on_fork(const struct zygote_hooks *hooks, struct msg *m, struct zygote_child *ch
 	pid_t pid;
 	bool over;
 
-	if (wire_unpack(m, NULL, &kind, &name, &env) < 0)
+	if (wire_unpack(m, Tfork, NULL, &kind, &name, &env) < 0)
 		die("Tfork is damaged");
 	*child = (struct zygote_child){.kind = kind, .name = slice_dup(name)};
 	buf_add(&child->env, env.p, env.n);
@@ -281,7 +281,7 @@ zygote_serve(const struct zygote_hooks *hooks, struct zygote_child *child)
 		if (m.type == Nquit)
 			_exit(0);
 		self.cut |= m.fd == FRAME_FD_CUT;
-		if (m.type == Nfd && wire_unpack(&m, NULL, &which) == 0 && which < ENGINE_FDS) {
+		if (wire_unpack(&m, Nfd, NULL, &which) == 0 && which < ENGINE_FDS) {
 			self.given[which] = m.fd;
 			m.fd = -1;
 		} else if (m.type == Tfork && self.cut) {

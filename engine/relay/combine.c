@@ -223,7 +223,7 @@ take_read(const struct combine *c, struct part *x, const struct msg *m)
 	uint64_t left = x->size - x->head.n - x->got;
 	struct slice data = {0};
 
-	if (wire_unpack(m, &x->err, &data) < 0)
+	if (wire_unpack(m, Rread, &x->err, &data) < 0)
 		return true;
 	if (!data.n || data.n > left)
 		fail(&x->err, EBADMSG, "rank %d gave %zu of %llu bytes", x->rank, data.n,
@@ -242,7 +242,7 @@ take_bytes(const struct combine *c, struct part *x, struct msg *m)
 	uint64_t addr;
 	uint8_t kind;
 
-	if (wire_unpack(m, &x->err, &kind, &x->handle, &addr, &x->size, &head) < 0)
+	if (wire_unpack(m, Rget, &x->err, &kind, &x->handle, &addr, &x->size, &head) < 0)
 		return true;
 	buf_add(&x->head, head.p, head.n);
 	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
@@ -269,10 +269,8 @@ bool
 combine_answer(struct combines *cs, struct msg *m)
 {
 	bool whole = true;
-	struct slice text;
 	struct combine *c;
 	struct part *x;
-	uint32_t no;
 	int i = 0;
 
 	if (!m->tag || m->tag % (1u << TAG_SHIFT))
@@ -285,12 +283,10 @@ combine_answer(struct combines *cs, struct msg *m)
 	if (!c || i == c->n)
 		return true;
 	x = &c->parts[i];
-	if (m->type == Rget)
-		whole = take_bytes(c, x, m);
-	else if (m->type == Rread)
-		whole = take_read(c, x, m);
-	else if (m->type == Rerror && wire_unpack(m, &x->err, &no, &text, NULL) == 0)
-		fail(&x->err, (int)no, "%.*s", (int)MIN(text.n, (size_t)900), text.p);
+	if (m->type == Rerror)
+		wire_read_error(m, &x->err, NULL);
+	else
+		whole = x->fd < 0 ? take_bytes(c, x, m) : take_read(c, x, m);
 	if (whole)
 		arrived(c, x);
 	return true;
@@ -380,7 +376,7 @@ combine_asked(struct combines *cs, const struct msg *m)
 
 	*c = (struct combine){.all = cs, .slot = m->slot, .tag = m->tag, .own_tag = new_tag(cs)};
 	LIST_INSERT_HEAD(&cs->list, c, link);
-	if (wire_unpack(m, &e, &name, &view, &op, &ranks) == 0 &&
+	if (wire_unpack(m, Treduce, &e, &name, &view, &op, &ranks) == 0 &&
 	    (!(c->op = reduce_by_hosts(op)) || !ranks.n || ranks.n % RANK_SIZE))
 		fail(&e, EBADMSG, "relay: Treduce is damaged");
 	if (e.no) {

@@ -129,7 +129,7 @@ cancel(const struct msg *m)
 	struct err e;
 
 	fetch_cancel(far.fetches, m);
-	if (wire_unpack(m, NULL, &question.tag) < 0)
+	if (wire_unpack(m, Ncancel, NULL, &question.tag) < 0)
 		return;
 	combine_cancel(far.combines, m->slot, question.tag);
 	if (!outbox_cancel(far.out, m->slot, question.tag) &&

@@ -58,7 +58,7 @@ fetch_asked(struct fetches *fs, const struct msg *m)
 	struct slice op;
 	struct fetch *f;
 
-	if (wire_unpack(m, NULL, NULL, NULL, &op) < 0 || op.n == 0)
+	if (wire_unpack(m, Tget, NULL, NULL, NULL, &op) < 0 || op.n == 0)
 		return;
 	f = xcalloc(1, sizeof(*f));
 	*f = (struct fetch){.slot = m->slot, .tag = m->tag};
@@ -122,7 +122,8 @@ fetch_cancel(struct fetches *fs, const struct msg *m)
 	struct fetch *f;
 	uint32_t tag;
 
-	if (wire_unpack(m, NULL, &tag) < 0 || !(f = find(fs, m->slot, tag)) || f->cancelled)
+	if (wire_unpack(m, Ncancel, NULL, &tag) < 0 || !(f = find(fs, m->slot, tag)) ||
+	    f->cancelled)
 		return;
 	f->cancelled = true;
 	if (!f->began)
@@ -142,7 +143,7 @@ pack_get(struct buf *b, const struct msg *m, uint8_t kind)
 	uint32_t handle;
 	uint64_t size;
 
-	wire_unpack(m, NULL, NULL, &handle, NULL, &size, &head);
+	wire_unpack(m, Rget, NULL, NULL, &handle, NULL, &size, &head);
 	wire_pack(b, Rget, 0, m->slot, m->tag, (uint32_t)kind, handle, (uint64_t)0, size, head);
 }
 
@@ -154,7 +155,7 @@ begin(struct fetches *fs, struct fetch *f, const struct msg *m)
 	struct buf b = {0}, size = {0};
 	struct msg whole;
 
-	wire_unpack(m, NULL, NULL, &f->handle, NULL, &f->size, &head);
+	wire_unpack(m, Rget, NULL, NULL, &f->handle, NULL, &f->size, &head);
 	f->size -= MIN(f->size, head.n);
 	f->began = true;
 	f->id = outbox_id(fs->out);
@@ -176,7 +177,7 @@ answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 	uint32_t handle;
 	uint8_t kind;
 
-	if (wire_unpack(m, NULL, &kind, &handle, NULL, NULL, NULL) < 0 || kind != GET_LIVE) {
+	if (wire_unpack(m, Rget, NULL, &kind, &handle, NULL, NULL, NULL) < 0 || kind != GET_LIVE) {
 		if (f)
 			drop(fs, f);
 		return false;
@@ -217,7 +218,7 @@ answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 		drop(fs, f);
 		return;
 	}
-	if (wire_unpack(m, &e, &data) == 0 && data.n == 0 && f->got < f->size)
+	if (wire_unpack(m, Rread, &e, &data) == 0 && data.n == 0 && f->got < f->size)
 		fail(&e, EBADMSG, "a rank gave no bytes of its object");
 	if (e.no) {
 		stop(fs, f);

@@ -196,9 +196,8 @@ static void
 end(struct follow *f, const struct msg *m)
 {
 	f->news = f->hurry = f->ended = true;
-	if (m->type == Nexit)
-		wire_unpack(m, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
-		    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY], &f->end.records);
+	wire_unpack(m, Nexit, NULL, NULL, NULL, NULL, &f->end.size[SPOOL_STDOUT],
+	    &f->end.size[SPOOL_STDERR], &f->end.size[SPOOL_DISPLAY], &f->end.records);
 	be_patient(f);
 }
 

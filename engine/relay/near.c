@@ -84,7 +84,7 @@ open_spools(const struct msg *m, struct err *e)
 	char *d, *n;
 	uint8_t kind;
 
-	if (wire_unpack(m, e, &kind, NULL, &dir, &name, NULL, NULL) < 0)
+	if (wire_unpack(m, Tspawn, e, &kind, NULL, &dir, &name, NULL, NULL) < 0)
 		return -e->no;
 	if (kind != ENGINE_RANK)
 		return 0;
@@ -103,7 +103,7 @@ cancelled(const struct msg *m)
 	struct msg question = *m;
 	struct err e;
 
-	if (m->type != Ncancel || wire_unpack(m, NULL, &question.tag) < 0 ||
+	if (wire_unpack(m, Ncancel, NULL, &question.tag) < 0 ||
 	    !asked_cancel(near.asked, m->slot, question.tag))
 		return false;
 	packet_cancelled(&e);
@@ -173,13 +173,11 @@ on_daemon_close(void *arg, const struct err *why)
 static void
 pass_error(const struct msg *m)
 {
-	struct slice text, trace;
-	struct err e;
-	uint32_t no;
+	struct slice trace;
+	struct err why, e;
 
-	if (wire_unpack(m, &e, &no, &text, &trace) < 0)
-		return;
-	fail(&e, (int)no, "host %s: %.*s", near.dial.host, (int)MIN(text.n, (size_t)900), text.p);
+	wire_read_error(m, &why, &trace);
+	fail(&e, why.no, "host %s: %.900s", near.dial.host, why.text);
 	conn_send(
 	    near.daemon, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e.no, slice_text(e.text), trace);
 }
@@ -226,7 +224,7 @@ unpin(const struct msg *m)
 	struct buf b = {0};
 	uint32_t handle;
 
-	if (m->type != Rget || wire_unpack(m, NULL, NULL, &handle, NULL, NULL, NULL) < 0 || !handle)
+	if (wire_unpack(m, Rget, NULL, NULL, &handle, NULL, NULL, NULL) < 0 || !handle)
 		return;
 	wire_pack(&b, Nfree, 0, m->slot, 0, handle);
 	link_send(near.link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});

@@ -94,6 +94,6 @@ packet_spares_term(const struct msg *m)
 {
 	struct slice env;
 
-	return m->type == Tzygote && wire_unpack(m, NULL, NULL, NULL, &env, NULL, NULL) == 0 &&
+	return wire_unpack(m, Tzygote, NULL, NULL, NULL, &env, NULL, NULL) == 0 &&
 	       signal_on_preempt(env) == SIGTERM;
 }

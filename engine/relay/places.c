@@ -141,7 +141,7 @@ translate_spawn(
 	char *spools = NULL;
 	struct buf ours;
 
-	if (wire_unpack(m, e, &kind, &zygote, &dir, &name, &env, &cold) < 0)
+	if (wire_unpack(m, Tspawn, e, &kind, &zygote, &dir, &name, &env, &cold) < 0)
 		return -e->no;
 	group = place_of(ps, dir, e);
 	if (!group)
@@ -166,7 +166,7 @@ translate_init(struct places *ps, const struct msg *m, struct buf *out, struct e
 	struct slice backend, env;
 	struct buf ours;
 
-	if (wire_unpack(m, e, &rank, &size, &local, &generation, &backend, &env) < 0)
+	if (wire_unpack(m, Tinit, e, &rank, &size, &local, &generation, &backend, &env) < 0)
 		return -e->no;
 	ours = translate_env(ps, env);
 	wire_pack(out, Tinit, m->flags, m->slot, m->tag, rank, size, local, generation, backend,

@@ -155,7 +155,7 @@ reads_asked(struct reads *rs, const struct msg *m)
 	uint32_t handle, count;
 	uint64_t offset;
 
-	if (wire_unpack(m, NULL, &handle, &offset, &count) < 0)
+	if (wire_unpack(m, Tread, NULL, &handle, &offset, &count) < 0)
 		return;
 	o = find_object(rs, m->slot, handle);
 	if (!o) {
@@ -191,7 +191,7 @@ reads_unpinned(struct reads *rs, const struct msg *m)
 	struct err e;
 	uint32_t handle;
 
-	if (wire_unpack(m, NULL, &handle) < 0 || !(o = find_object(rs, m->slot, handle)))
+	if (wire_unpack(m, Nfree, NULL, &handle) < 0 || !(o = find_object(rs, m->slot, handle)))
 		return;
 	packet_cancelled(&e);
 	refuse_all(rs, o, &e);

@@ -152,7 +152,7 @@ asked_read(struct windows *ws, struct window *w, const struct msg *m)
 	uint64_t offset;
 	struct range *x;
 
-	if (wire_unpack(m, NULL, &handle, &offset, &count) < 0 || !find_object(w, handle) ||
+	if (wire_unpack(m, Tread, NULL, &handle, &offset, &count) < 0 || !find_object(w, handle) ||
 	    count > DEVICE_SLOT)
 		return false;
 	x = xcalloc(1, sizeof(*x));
@@ -178,7 +178,7 @@ window_freed(struct windows *ws, const struct msg *m)
 	struct object *o;
 	uint32_t handle;
 
-	if (!w || wire_unpack(m, NULL, &handle) < 0 || !(o = find_object(w, handle)))
+	if (!w || wire_unpack(m, Nfree, NULL, &handle) < 0 || !(o = find_object(w, handle)))
 		return;
 	LIST_REMOVE(o, link);
 	free(o);
@@ -223,7 +223,8 @@ answered_get(struct windows *ws, const struct msg *m)
 	uint64_t size;
 	uint8_t kind;
 
-	if (wire_unpack(m, NULL, &kind, &handle, NULL, &size, &head) < 0 || kind != GET_DEVICE)
+	if (wire_unpack(m, Rget, NULL, &kind, &handle, NULL, &size, &head) < 0 ||
+	    kind != GET_DEVICE)
 		return false;
 	if (!w)
 		w = map(ws, m, &e);

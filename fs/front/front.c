@@ -55,18 +55,13 @@ no_process(const struct req *r)
 	return 0;
 }
 
-static const struct front nobody = {.park = ignore, .unpark = ignore, .process = no_process};
-
 void
 req_of_nobody(struct req *r)
 {
-	r->front = &nobody;
-}
+	static const struct front nobody = {
+	    .park = ignore, .unpark = ignore, .process = no_process};
 
-bool
-req_is_nobodys(const struct req *r)
-{
-	return r->front == &nobody;
+	r->front = &nobody;
 }
 
 void

@@ -12,7 +12,7 @@ preempted(struct agent *a, const struct msg *m)
 {
 	uint32_t signo;
 
-	if (wire_unpack(m, NULL, &signo) == 0)
+	if (wire_unpack(m, Npreempted, NULL, &signo) == 0)
 		preempt_signal((int)signo, agent_host(a));
 }
 
@@ -24,7 +24,7 @@ direct(struct agent *a, const struct msg *m)
 	struct slice why;
 	uint8_t is;
 
-	if (wire_unpack(m, NULL, &is, &why) < 0)
+	if (wire_unpack(m, Ndirect, NULL, &is, &why) < 0)
 		return;
 	a->direct = is;
 	if (!is)
@@ -48,7 +48,7 @@ not_preloaded(struct agent *a, const struct msg *m)
 	struct slice lines;
 	uint32_t zygote;
 
-	if (wire_unpack(m, NULL, &zygote, &lines) < 0)
+	if (wire_unpack(m, Npreload, NULL, &zygote, &lines) < 0)
 		return;
 	zygotes_set_not_preloaded(a, zygote, lines);
 	TAILQ_FOREACH (g, &groups, link)

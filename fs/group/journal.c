@@ -70,7 +70,7 @@ journal_stranger(struct group *g, const char *process, const struct msg *m)
 {
 	struct slice how, who;
 
-	if (wire_unpack(m, NULL, &how, &who) < 0)
+	if (wire_unpack(m, Nstranger, NULL, &how, &who) < 0)
 		return;
 	journal_event(g, "stranger %s %.*s %.*s", process, (int)how.n, how.p, (int)who.n, who.p);
 	note("%s: %s: a connection was %.*s: %.*s", g->name, process, (int)how.n, how.p, (int)who.n,

@@ -85,7 +85,7 @@ mark_sent(struct subtask *j, double now)
 	j->state = SUBTASK_SENT;
 	j->t0 = now;
 	j->sent = now_ns();
-	j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
+	j->tag = agent_tag(rank_agent(j->k), j->k->slot, task_request(j->w), on_answer, j);
 	if (j->w->cell)
 		j->k->cell = j->w->cell->number;
 }
@@ -234,7 +234,7 @@ run_answer(struct subtask *j, struct msg *m)
 	uint8_t outcome;
 
 	e.no = 0;
-	if (wire_unpack(m, &e, &outcome, &value, &error, &traceback, &table, &j->collectives,
+	if (wire_unpack(m, Rrun, &e, &outcome, &value, &error, &traceback, &table, &j->collectives,
 		&j->end.size[0], &j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
 		j->ended = true;
 		j->outcome = MIN(outcome, OUT_COUNT - 1);
@@ -261,7 +261,7 @@ selftest_answer(struct subtask *j, struct msg *m)
 	struct slice lines;
 	uint32_t wrong;
 
-	if (wire_unpack(m, &e, &lines, &wrong, &j->collectives) == 0) {
+	if (wire_unpack(m, Rselftest, &e, &lines, &wrong, &j->collectives) == 0) {
 		task_set_text(&j->value, lines);
 		if (wrong)
 			fail(&e, EREMOTEIO, "rank %d received %u wrong elements: cat %s/selftest",
@@ -283,7 +283,7 @@ commit(struct task *w)
 			continue;
 		j->state = SUBTASK_COMMIT;
 		j->signal.sent = false;
-		j->tag = agent_tag(rank_agent(j->k), j->k->slot, on_answer, j);
+		j->tag = agent_tag(rank_agent(j->k), j->k->slot, Tcommit, on_answer, j);
 		agent_send(rank_agent(j->k), Tcommit, 0, j->k->slot, j->tag, -1, (uint32_t)keep);
 	}
 }
@@ -357,7 +357,8 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	} else if (m->type == Rselftest) {
 		selftest_answer(j, m);
 	} else {
-		bool good = wire_unpack(m, &why, &table) == 0;
+		int asked = j->state == SUBTASK_COMMIT ? Tcommit : task_request(j->w);
+		bool good = wire_unpack(m, wire_reply(asked), &why, &table) == 0;
 
 		if (good && m->type == Rgc)
 			task_set_text(&j->value, table);

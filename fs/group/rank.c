@@ -236,7 +236,7 @@ on_started(struct rank *k, struct msg *m)
 	uint32_t pid, port;
 	struct slice phases, facts;
 
-	if (wire_unpack(m, NULL, &pid, &port, &phases, &facts) < 0)
+	if (wire_unpack(m, Nstarted, NULL, &pid, &port, &phases, &facts) < 0)
 		return;
 	k->pid = (pid_t)pid;
 	facts_set(k, facts);
@@ -369,7 +369,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 	int slot = k->slot;
 	char *how;
 
-	if (wire_unpack(m, NULL, &pid, &status, &last, &at.size[0], &at.size[1], &at.size[2],
+	if (wire_unpack(m, Nexit, NULL, &pid, &status, &last, &at.size[0], &at.size[1], &at.size[2],
 		&at.records) < 0)
 		return;
 	how = describe_end(status);
@@ -392,7 +392,8 @@ on_mark(struct rank *k, struct msg *m)
 	struct spool_mark at;
 	uint32_t tag;
 
-	if (wire_unpack(m, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) == 0)
+	if (wire_unpack(m, Nmark, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) ==
+	    0)
 		group_tell(output_mark, k, tag, &at);
 }
 
@@ -404,7 +405,7 @@ on_dropped(struct rank *k, struct msg *m)
 	uint64_t bytes;
 	uint8_t why;
 
-	if (wire_unpack(m, NULL, &bytes, &why) < 0)
+	if (wire_unpack(m, Ndropped, NULL, &bytes, &why) < 0)
 		return;
 	if (why == DROPPED_UNSENT) {
 		journal_event(
@@ -429,7 +430,7 @@ on_input(struct rank *k, struct msg *m)
 {
 	uint8_t waits;
 
-	if (wire_unpack(m, NULL, &waits) < 0)
+	if (wire_unpack(m, Ninput, NULL, &waits) < 0)
 		return;
 	k->input.waits = waits;
 	journal_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
@@ -441,7 +442,7 @@ on_taken(struct rank *k, struct msg *m)
 {
 	uint32_t n;
 
-	if (wire_unpack(m, NULL, &n) == 0)
+	if (wire_unpack(m, Ntaken, NULL, &n) == 0)
 		k->input.unread -= MIN((size_t)n, k->input.unread);
 }
 
@@ -451,7 +452,7 @@ on_signalled(struct rank *k, struct msg *m)
 	uint32_t cell;
 	uint8_t raised;
 
-	if (wire_unpack(m, NULL, &cell, &raised) < 0)
+	if (wire_unpack(m, Nsignalled, NULL, &cell, &raised) < 0)
 		return;
 	group_tell(signal_taken, k, cell);
 }
@@ -462,7 +463,7 @@ on_memory(struct rank *k, struct msg *m)
 	struct slice in_use;
 	uint32_t cell;
 
-	if (wire_unpack(m, NULL, &cell, &in_use) == 0)
+	if (wire_unpack(m, Nmemory, NULL, &cell, &in_use) == 0)
 		journal_event(k->g, "out-of-memory rank=%d cell=%u %.*s", k->number, cell,
 		    (int)in_use.n, in_use.p);
 }
@@ -472,7 +473,7 @@ on_known_bad(struct rank *k, struct msg *m)
 {
 	struct slice why;
 
-	if (wire_unpack(m, NULL, &why) == 0)
+	if (wire_unpack(m, Nknownbad, NULL, &why) == 0)
 		journal_event(k->g, "known-bad rank=%d %.*s", k->number, (int)why.n, why.p);
 }
 

@@ -40,7 +40,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		group_tell(rank_spawn_failed, k, &why);
 		return;
 	}
-	if (wire_unpack(m, NULL, &pid, &how) < 0)
+	if (wire_unpack(m, Rspawn, NULL, &pid, &how) < 0)
 		return;
 	k->pid = (pid_t)pid;
 	snprintf(k->spawn_method, sizeof(k->spawn_method), "%.*s", (int)how.n, how.p);
@@ -55,9 +55,10 @@ rank_spawn_process(struct group *g, struct host *h, const struct spawn *p)
 	if (h->agent->here) /* the process that may read their memory */
 		buf_addf(&env, "DDIP_DAEMON_PID=%d%c", (int)getpid(), 0);
 	buf_add(&env, p->env.p, p->env.n);
-	agent_send(h->agent, Tspawn, 0, p->slot, agent_tag(h->agent, p->slot, p->fn, p->arg), -1,
-	    (uint32_t)p->kind, h->zygote, slice_text(g->run_dir), slice_text(p->name),
-	    ((struct slice){env.p, env.n}), (uint32_t)0);
+	agent_send(h->agent, Tspawn, 0, p->slot,
+	    agent_tag(h->agent, p->slot, Tspawn, p->fn, p->arg), -1, (uint32_t)p->kind, h->zygote,
+	    slice_text(g->run_dir), slice_text(p->name), ((struct slice){env.p, env.n}),
+	    (uint32_t)0);
 	buf_free(&env);
 }
 
@@ -98,7 +99,7 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		group_tell(rank_join_failed, k, &why);
 		return;
 	}
-	if (wire_unpack(m, NULL, &phases, &table) < 0)
+	if (wire_unpack(m, Rinit, NULL, &phases, &table) < 0)
 		return;
 	rank_set_table(k, table);
 	rank_set_state(k, R_READY);
@@ -145,7 +146,7 @@ rank_join(struct rank *k)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);
 	agent_send(rank_agent(k), Tinit, 0, k->slot,
-	    agent_tag(rank_agent(k), k->slot, on_joined, k), -1, (uint32_t)k->number,
+	    agent_tag(rank_agent(k), k->slot, Tinit, on_joined, k), -1, (uint32_t)k->number,
 	    (uint32_t)g->size, (uint32_t)host_env_local_rank(k), g->recovery.generation,
 	    slice_text(facts_backend(g)), ((struct slice){env.p, env.n}));
 	buf_free(&env);
@@ -161,8 +162,9 @@ rank_rejoin(struct rank *k, reply_fn *fn)
 
 	host_env_place(k, &env);
 	host_env_store(k, &env);
-	agent_send(rank_agent(k), Trebuild, 0, k->slot, agent_tag(rank_agent(k), k->slot, fn, k),
-	    -1, k->g->recovery.generation, ((struct slice){env.p, env.n}));
+	agent_send(rank_agent(k), Trebuild, 0, k->slot,
+	    agent_tag(rank_agent(k), k->slot, Trebuild, fn, k), -1, k->g->recovery.generation,
+	    ((struct slice){env.p, env.n}));
 	buf_free(&env);
 }
 

@@ -135,7 +135,7 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (!m) {
 		journal_fail(g, e, "recover");
 		g->recovery.failed = true;
-	} else if (wire_unpack(m, NULL, &not_repaired) == 0 && not_repaired.n) {
+	} else if (wire_unpack(m, Rrebuild, NULL, &not_repaired) == 0 && not_repaired.n) {
 		fail(&what, EREMOTEIO, "rank %d, after the process group was rebuilt: %.*s",
 		    k->number, (int)MIN(not_repaired.n, (size_t)TRACE_MAX), not_repaired.p);
 		journal_fail(g, &what, "recover");

@@ -265,7 +265,7 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	/* after answer() has sorted the ranks, r is another rank's entry, and the reply is no
 	 * longer wanted */
 	if (m && (r->of->fn || r->of->cell) &&
-	    wire_unpack(m, NULL, &name, &us, &done, &text) == 0) {
+	    wire_unpack(m, Rstack, NULL, &name, &us, &done, &text) == 0) {
 		if (name.n)
 			snprintf(r->collective, sizeof(r->collective), "%.*s",
 			    (int)MIN(name.n, sizeof(r->collective) - 1), name.p);
@@ -294,7 +294,7 @@ stall_ask(struct stall_sample *s)
 			continue;
 		s->left++;
 		agent_send(rank_agent(k), Tstack, 0, k->slot,
-		    agent_tag(rank_agent(k), k->slot, on_stack, &s->rank[i]), -1);
+		    agent_tag(rank_agent(k), k->slot, Tstack, on_stack, &s->rank[i]), -1);
 	}
 	if (--s->left == 0)
 		complete(s);

@@ -29,7 +29,7 @@ store_notice(void *arg, struct msg *m)
 	uint32_t pid, port;
 	struct slice phases;
 
-	if (m->type == Nstarted && wire_unpack(m, NULL, &pid, &port, &phases, NULL) == 0) {
+	if (wire_unpack(m, Nstarted, NULL, &pid, &port, &phases, NULL) == 0) {
 		g->store.port = port;
 		g->store.listening = true;
 		group_tell(store_started, g);
@@ -64,7 +64,7 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 			fail(&why, e->no, "host %s: %.900s", g->store.host->name, e->text);
 		agent_slot_free(g->store.host->agent, g->store.slot, &why);
 		store_gone(g, &why);
-	} else if (m && wire_unpack(m, NULL, &pid, &how) == 0) {
+	} else if (m && wire_unpack(m, Rspawn, NULL, &pid, &how) == 0) {
 		g->store.pid = (pid_t)pid;
 	}
 }

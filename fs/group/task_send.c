@@ -64,20 +64,29 @@ send_selftest(struct subtask *j, struct agent *a)
 	    a, Tselftest, 0, j->k->slot, j->tag, -1, j->w->number, slice_text(j->w->payload.name));
 }
 
-static void (*const senders[TASK_KINDS])(struct subtask *j, struct agent *a) = {
-    [TASK_RUN] = send_run,
-    [TASK_PUT] = send_put,
-    [TASK_DEL] = send_del,
-    [TASK_MOVE] = send_move,
-    [TASK_RESET] = send_reset,
-    [TASK_FREE] = send_free,
-    [TASK_SELFTEST] = send_selftest,
+static const struct {
+	int type;
+	void (*send)(struct subtask *j, struct agent *a);
+} kinds[TASK_KINDS] = {
+    [TASK_RUN] = {Trun, send_run},
+    [TASK_PUT] = {Tput, send_put},
+    [TASK_DEL] = {Tdel, send_del},
+    [TASK_MOVE] = {Tmove, send_move},
+    [TASK_RESET] = {Treset, send_reset},
+    [TASK_FREE] = {Tgc, send_free},
+    [TASK_SELFTEST] = {Tselftest, send_selftest},
 };
+
+int
+task_request(const struct task *w)
+{
+	return kinds[w->kind].type;
+}
 
 void
 task_send(struct subtask *j, struct agent *a)
 {
-	senders[j->w->kind](j, a);
+	kinds[j->w->kind].send(j, a);
 }
 
 /* The number of consecutive subtasks, from the i-th on, whose ranks are on the same host. */

@@ -14,6 +14,7 @@ struct call {
 	reply_fn *fn; /* NULL: free */
 	void *arg;
 	int slot;
+	uint8_t type;	  /* of the T */
 	uint32_t serial;  /* of the agent process that was called */
 	uint32_t use;	  /* reuse count of this entry: the upper bits of the tag */
 	size_t next_free; /* index plus 1 of the next free entry; 0: none */
@@ -52,7 +53,7 @@ grow_calls(struct agent *a)
 }
 
 uint32_t
-agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
+agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 {
 	struct call *c;
 	size_t place;
@@ -65,6 +66,7 @@ agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
 	*c = (struct call){.fn = fn,
 	    .arg = arg,
 	    .slot = slot,
+	    .type = (uint8_t)type,
 	    .serial = a->serial,
 	    .use = (c->use + 1) % TAG_USES};
 	return c->use << TAG_PLACE | (uint32_t)place;
@@ -127,55 +129,6 @@ fail_calls(struct agent *a, int slot, const struct err *e)
 }
 
 static void
-answered(struct agent *a, struct msg *m)
-{
-	struct slice text, trace = {0};
-	struct call *place = find_call(a, m->tag), c;
-	struct err e; /* not cleared whole: there are thousands of replies */
-	uint32_t no;
-
-	e.no = 0;
-	e.text[0] = '\0';
-	if (!m->tag && m->type == Rerror && wire_unpack(m, &e, &no, &text, &trace) == 0) {
-		/* its last words */
-		fail(&a->why, (int)no, "%.*s", (int)MIN(text.n, sizeof(e.text) - 1), text.p);
-		return;
-	}
-	if (!place) {
-		debug("wire", "%s with tag %u: no call is pending", wire_name(m->type), m->tag);
-		return;
-	}
-	c = take_call(a, place);
-	if (m->type != Rerror) {
-		c.fn(c.arg, m, &e, trace);
-		return;
-	}
-	if (wire_unpack(m, &e, &no, &text, &trace) == 0)
-		fail(&e, (int)no, "%.*s", (int)MIN(text.n, sizeof(e.text) - 1), text.p);
-	c.fn(c.arg, NULL, &e, trace);
-}
-
-static void
-on_message(void *arg, struct msg *m)
-{
-	struct agent *a = arg;
-	struct slot *s = NULL;
-
-	if (wire_kind(m->type) != 'N') {
-		answered(a, m);
-		return;
-	}
-	if (m->slot < (unsigned)a->slot_room)
-		s = &a->slots[m->slot];
-	if (m->slot == SLOT_AGENT && agent_notice)
-		agent_notice(a, m);
-	else if (s && s->ops)
-		s->ops->notice(s->arg, m);
-	else if (m->type != Nexit)
-		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
-}
-
-static void
 forget_zygotes(struct agent *a)
 {
 	if (a->zygotes_gone)
@@ -226,6 +179,80 @@ set_why(struct agent *a, int no, const char *fmt, ...)
 		fail(&a->why, no, "%.1000s", text);
 }
 
+/* It has sent what its program never sends: what it says is worth nothing any more. An engine is
+ * killed, alone; the agent itself is dropped, with all that it runs. serial: of its process. */
+static void
+distrust(struct agent *a, uint32_t serial, unsigned slot, const struct err *e)
+{
+	if (a->serial != serial || !a->conn)
+		return;
+	if (slot == SLOT_AGENT) {
+		set_why(a, EBADMSG, "the agent of host %s sent a wrong message: %.900s",
+		    agent_host(a), e->text);
+		lost(a);
+		return;
+	}
+	note("host %s: engine %u sent a wrong message and is killed: %s", agent_host(a), slot,
+	    e->text);
+	agent_send(a, Nsignal, 0, slot, 0, -1, (uint32_t)SIGKILL, 1u);
+}
+
+static void
+answered(struct agent *a, struct msg *m)
+{
+	int slot = m->slot == SLOT_AGENT ? NO_SLOT : m->slot;
+	struct call *place = find_call(a, m->tag), c;
+	struct slice trace = {0};
+	struct err e; /* not cleared whole: there are thousands of replies */
+	bool lies;
+
+	e.no = 0;
+	e.text[0] = '\0';
+	if (slot == NO_SLOT && !m->tag && m->type == Rerror) {
+		wire_read_error(m, &a->why, &trace); /* its last words */
+		return;
+	}
+	if (!place || place->slot != slot) {
+		debug("wire", "%s with tag %u: no call is pending", wire_name(m->type), m->tag);
+		return;
+	}
+	c = take_call(a, place);
+	lies = wire_check(m, &e) < 0;
+	if (!lies && m->type == Rerror)
+		wire_read_error(m, &e, &trace);
+	else if (!lies && m->type != wire_reply(c.type))
+		lies = fail(&e, EBADMSG, "wire: %s in reply to %s", wire_name(m->type),
+			   wire_name(c.type)) < 0;
+	if (lies && slot != NO_SLOT)
+		distrust(a, c.serial, m->slot, &e); /* first: fn may free the slot */
+	c.fn(c.arg, e.no ? NULL : m, &e, trace);
+	if (lies && slot == NO_SLOT)
+		distrust(a, c.serial, SLOT_AGENT, &e);
+}
+
+static void
+on_message(void *arg, struct msg *m)
+{
+	struct agent *a = arg;
+	struct slot *s = NULL;
+	struct err e;
+
+	if (wire_kind(m->type) != 'N') {
+		answered(a, m);
+		return;
+	}
+	if (m->slot < (unsigned)a->slot_room)
+		s = &a->slots[m->slot];
+	if (wire_check(m, &e) < 0)
+		distrust(a, a->serial, m->slot, &e);
+	else if (m->slot == SLOT_AGENT && agent_notice)
+		agent_notice(a, m);
+	else if (s && s->ops)
+		s->ops->notice(s->arg, m);
+	else if (m->type != Nexit)
+		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
+}
+
 static void
 on_close(void *arg, const struct err *why)
 {
@@ -254,7 +281,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		lost(a);
 		return;
 	}
-	if (wire_unpack(m, &a->why, &version, &pid, &host) < 0) {
+	if (wire_unpack(m, Rhello, &a->why, &version, &pid, &host) < 0) {
 		lost(a);
 		return;
 	}
@@ -282,7 +309,7 @@ on_pong(void *arg, struct msg *m, const struct err *e, struct slice trace)
 static void
 say_hello(struct agent *a, reply_fn *fn)
 {
-	agent_send(a, Thello, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, fn, a), -1,
+	agent_send(a, Thello, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, Thello, fn, a), -1,
 	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
 }
 

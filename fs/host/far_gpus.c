@@ -63,7 +63,8 @@ on_gpus(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	f->time = now_ns();
 	if (!m)
 		f->said.why = *e;
-	else if (wire_unpack(m, &why, &bytes) < 0 || nvml_frame_read(bytes, &f->said, &why) < 0)
+	else if (wire_unpack(m, Rgpus, &why, &bytes) < 0 ||
+		 nvml_frame_read(bytes, &f->said, &why) < 0)
 		f->said.why = why;
 	if (on_answer && !daemon_.ending)
 		on_answer();
@@ -112,7 +113,7 @@ far_gpus_ask(struct agent *a)
 
 	if (f->tag)
 		return;
-	f->tag = agent_tag(a, NO_SLOT, on_gpus, f);
+	f->tag = agent_tag(a, NO_SLOT, Tgpus, on_gpus, f);
 	f->timer = loop_timer(daemon_.loop, ANSWER_MS, on_late, f);
 	agent_send(a, Tgpus, 0, SLOT_AGENT, f->tag, -1);
 }

@@ -110,7 +110,7 @@ on_ready(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct slice phases;
 
 	z->tag = 0;
-	if (m && wire_unpack(m, NULL, NULL, &phases) == 0) {
+	if (m && wire_unpack(m, Rzygote, NULL, NULL, &phases) == 0) {
 		z->phases = slice_dup(phases);
 		return;
 	}
@@ -129,7 +129,7 @@ ask_for(struct agent *a, char *key, const struct zygote_spec *spec)
 	*z = (struct zygote){.id = ++a->last_zygote, .agent = a, .key = key, .next = a->zygotes};
 	a->zygotes = z;
 	a->zygotes_gone = forget_all;
-	z->tag = agent_tag(a, NO_SLOT, on_ready, z);
+	z->tag = agent_tag(a, NO_SLOT, Tzygote, on_ready, z);
 	buf_adds(&env, spec->env);
 	for (size_t i = 0; i < env.n; i++)
 		if (env.p[i] == '\n')

@@ -219,7 +219,7 @@ begin(struct read *x)
 		answer(x, &e);
 		return;
 	}
-	tag = agent_tag(ring->agent, ring->slot, on_copied, x);
+	tag = agent_tag(ring->agent, ring->slot, Tcopy, on_copied, x);
 	agent_send(ring->agent, Tcopy, 0, ring->slot, tag, -1, x->handle, x->offset, (uint32_t)x->n,
 	    to + x->head.n);
 }

@@ -69,7 +69,7 @@ got_take(struct got *x, struct msg *m)
 	struct slice head;
 	uint64_t addr;
 	uint8_t kind;
-	int r = wire_unpack(m, &x->err, &kind, &x->handle, &addr, &x->size, &head);
+	int r = wire_unpack(m, Rget, &x->err, &kind, &x->handle, &addr, &x->size, &head);
 
 	if (r < 0)
 		return r;

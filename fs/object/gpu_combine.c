@@ -87,7 +87,7 @@ ask_all(struct gpu_combine *c, struct slice id)
 		struct asked *x = &c->asked[i];
 		const struct gpu_part *part = &x->part;
 
-		x->tag = agent_tag(part->agent, part->slot, on_combined, x);
+		x->tag = agent_tag(part->agent, part->slot, Tcombine, on_combined, x);
 		agent_send(part->agent, Tcombine, 0, part->slot, x->tag,
 		    i == 0 ? reduce_result(c->r) : -1, part->handle, (uint32_t)i, (uint32_t)c->n,
 		    numbers, slice_text(op), slice_text(dtype), id);
@@ -104,7 +104,7 @@ on_id(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	x->tag = 0;
 	if (!c->err.no && !m)
 		c->err = *e;
-	else if (!c->err.no && wire_unpack(m, &c->err, &id) == 0 && !all_live(c))
+	else if (!c->err.no && wire_unpack(m, Rncclid, &c->err, &id) == 0 && !all_live(c))
 		fail(&c->err, EHOSTDOWN, "a rank is gone");
 	if (c->err.no)
 		end(c);
@@ -140,7 +140,7 @@ gpu_combine_start(struct gpu_combine *c)
 		end(c);
 		return;
 	}
-	first->tag = agent_tag(first->part.agent, first->part.slot, on_id, first);
+	first->tag = agent_tag(first->part.agent, first->part.slot, Tncclid, on_id, first);
 	agent_send(first->part.agent, Tncclid, 0, first->part.slot, first->tag, -1);
 }
 

@@ -181,7 +181,7 @@ ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 	    .use = use,
 	    .fd = -1};
 	got_open(x);
-	x->tag = agent_tag(rank->agent, rank->slot, on_got, x);
+	x->tag = agent_tag(rank->agent, rank->slot, x->rank_count > 1 ? Treduce : Tget, on_got, x);
 	p->left++;
 	if (x->rank_count > 1)
 		ask_host(p, x, name, how);

@@ -150,7 +150,7 @@ on_piece(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	p->came = now_ns();
 	if (!m)
 		p->err = *e;
-	else if (wire_unpack(m, &p->err, &data) == 0 && data.n != p->n)
+	else if (wire_unpack(m, Rread, &p->err, &data) == 0 && data.n != p->n)
 		fail(&p->err, EBADMSG, "a rank gave %zu bytes in place of %zu", data.n, p->n);
 	else if (!p->err.no)
 		memcpy(p->bytes, data.p, data.n);
@@ -170,8 +170,8 @@ ask(struct remote *o, struct piece *before, uint64_t offset, size_t n)
 		TAILQ_INSERT_BEFORE(before, p, link);
 	else
 		TAILQ_INSERT_TAIL(&o->pieces, p, link);
-	agent_send(o->agent, Tread, 0, o->slot, agent_tag(o->agent, o->slot, on_piece, p), -1,
-	    o->handle, offset, (uint32_t)n);
+	agent_send(o->agent, Tread, 0, o->slot, agent_tag(o->agent, o->slot, Tread, on_piece, p),
+	    -1, o->handle, offset, (uint32_t)n);
 }
 
 /* Requests what is missing of these bytes. */

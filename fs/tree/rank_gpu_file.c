@@ -40,7 +40,7 @@ on_report(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct slice text;
 	struct err why;
 
-	if (o->r && m && wire_unpack(m, &why, NULL, NULL, NULL, NULL, &text) == 0)
+	if (o->r && m && wire_unpack(m, Rget, &why, NULL, NULL, NULL, NULL, &text) == 0)
 		buf_add(&o->r->file->text, text.p, text.n);
 	else if (o->r)
 		buf_addf(&o->r->file->text, "error %s\n", m ? why.text : e->text);
@@ -94,7 +94,7 @@ gpu_open(struct file *f, struct req *r)
 	r->waits_for = o;
 	req_park(r, interrupted);
 	o->patience = patience_begin(hosts_local_pid(k), on_late, o);
-	o->tag = agent_tag(o->agent, k->slot, on_report, o);
+	o->tag = agent_tag(o->agent, k->slot, Tget, on_report, o);
 	agent_send(o->agent, Tget, 0, k->slot, o->tag, -1, slice_text("__main__"),
 	    slice_text("gpu"), slice_text(""));
 	return PARKED;

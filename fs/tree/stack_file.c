@@ -17,7 +17,7 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct stack_open *s = arg;
 	struct slice text;
 
-	if (s->r && m && wire_unpack(m, &s->r->err, NULL, NULL, NULL, &text) == 0) {
+	if (s->r && m && wire_unpack(m, Rstack, &s->r->err, NULL, NULL, NULL, &text) == 0) {
 		buf_add(&s->f->text, text.p, text.n);
 		req_done(s->r, 0);
 	} else if (s->r) {
@@ -50,8 +50,8 @@ stack_open(struct file *f, struct req *r)
 	*s = (struct stack_open){f, r};
 	r->waits_for = s;
 	req_park(r, stack_interrupted);
-	agent_send(
-	    rank_agent(k), Tstack, 0, k->slot, agent_tag(rank_agent(k), k->slot, on_stack, s), -1);
+	agent_send(rank_agent(k), Tstack, 0, k->slot,
+	    agent_tag(rank_agent(k), k->slot, Tstack, on_stack, s), -1);
 	return PARKED;
 }
 

@@ -115,23 +115,12 @@ ends_soon(const struct task *w)
 	return true;
 }
 
-static bool
-is_waited_for(const struct task *w)
-{
-	const struct req *r;
-
-	TAILQ_FOREACH (r, &w->waiters, link)
-		if (!req_is_nobodys(r))
-			return true;
-	return false;
-}
-
-/* Is it a change of this name that no process waits for? A reset is none: after it there is no such
+/* Is it a change of this name that no request waits for? A reset is none: after it there is no such
  * name, so only who looked it up before can ask. */
 static bool
 changes(const struct task *w, const char *name)
 {
-	return w->kind != TASK_RESET && !is_waited_for(w) && outcome(w, name) != UNKNOWN;
+	return w->kind != TASK_RESET && TAILQ_EMPTY(&w->waiters) && outcome(w, name) != UNKNOWN;
 }
 
 bool
@@ -257,7 +246,7 @@ on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	uint8_t has = 0;
 
 	if (m)
-		wire_unpack(m, NULL, &has);
+		wire_unpack(m, Rhas, NULL, &has);
 	TAILQ_REMOVE(&asks, a, link);
 	if (a->r)
 		answer(a, has ? found(&a->at, a->at.name) : -ENOENT);
@@ -295,7 +284,7 @@ var_names_ask(const struct place *at, struct req *r)
 	a->patience = patience_begin(hosts_local_pid(k), on_ask_timeout, a);
 	r->waits_for = a;
 	req_park(r, ask_interrupted);
-	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, on_has, a), -1,
+	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, Thas, on_has, a), -1,
 	    ((struct slice){v.name, strlen(v.name)}));
 	return PARKED;
 }

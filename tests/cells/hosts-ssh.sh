@@ -61,8 +61,8 @@ for host in a b; do
 	[ $host = a ] && number=1 || number=2
 	ip -n "$ID$host" -6 addr add "fd77::$number/64" dev e0 nodad
 done
-is 'the interface by IPv6' "$(PYTHONPATH=$ROOT/magics ip netns exec "${ID}a" "$PLAIN_PYTHON" -c '
-from ddip import interface
+is 'the interface by IPv6' "$(PYTHONPATH=$ROOT/engine ip netns exec "${ID}a" "$PLAIN_PYTHON" -c '
+from ddip_engine import interface
 print(interface.towards(["no.such.host", "::1", "fd77::2"]))')" e0
 
 # a rank that waits for one of another host is unblocked, and keeps its variables

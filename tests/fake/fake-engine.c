@@ -58,7 +58,7 @@ do_zygote(struct msg *m)
 {
 	uint32_t zygote;
 
-	wire_unpack(m, NULL, &zygote, NULL, NULL, NULL, NULL);
+	wire_unpack(m, Tzygote, NULL, &zygote, NULL, NULL, NULL, NULL);
 	if (fake_wrong("zygote"))
 		refuse(m, ENOENT, "python3: there is no such interpreter");
 	else
@@ -73,7 +73,7 @@ do_spawn(struct msg *m)
 	struct engine *e;
 	uint8_t kind;
 
-	if (wire_unpack(m, &err, &kind, NULL, &dir, &name, NULL, NULL) < 0)
+	if (wire_unpack(m, Tspawn, &err, &kind, NULL, &dir, &name, NULL, NULL) < 0)
 		die("%s", err.text);
 	if (fake_wrong("spawn") || (kind == ENGINE_STORE && fake_wrong("store"))) {
 		refuse(m, EAGAIN, "fork: no more processes");

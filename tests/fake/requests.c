@@ -15,7 +15,7 @@ do_signal(struct engine *e, struct msg *m)
 {
 	uint32_t signo;
 
-	if (wire_unpack(m, NULL, &signo, NULL) == 0)
+	if (wire_unpack(m, Nsignal, NULL, &signo, NULL) == 0)
 		kill(e->child.pid, (int)signo);
 }
 
@@ -32,7 +32,7 @@ do_init(struct engine *e, struct msg *m)
 {
 	char *table = engine_table(e);
 
-	wire_unpack(m, NULL, &e->rank, &e->size, NULL, &e->generation, NULL, NULL);
+	wire_unpack(m, Tinit, NULL, &e->rank, &e->size, NULL, &e->generation, NULL, NULL);
 	if (fake_wrong("knownbad") && e->rank == 0)
 		engine_say(e, Nknownbad, 0, 0, slice_text("NCCL 2.28.5: some jobs hang"));
 	if (fake_wrong("init"))
@@ -49,7 +49,7 @@ do_run(struct engine *e, struct msg *m)
 	struct slice source;
 	uint32_t cell;
 
-	wire_unpack(m, NULL, &cell, NULL, &source);
+	wire_unpack(m, Trun, NULL, &cell, NULL, &source);
 	engine_say(e, Nmark, 0, 0, m->tag, at.size[0], at.size[1], at.size[2], at.records);
 	words_begin(e, m->tag, cell, source);
 }
@@ -61,7 +61,7 @@ do_put(struct engine *e, struct msg *m)
 	uint64_t size;
 	char *value;
 
-	wire_unpack(m, NULL, &name, NULL, NULL, &size);
+	wire_unpack(m, Tput, NULL, &name, NULL, NULL, &size);
 	if (size > PUT_MAX) {
 		engine_refuse(e, m->tag, EFBIG, "more than a fake takes");
 		return;
@@ -98,7 +98,7 @@ do_move(struct engine *e, struct msg *m)
 	struct variable *v;
 	char *name;
 
-	wire_unpack(m, NULL, &from, &to);
+	wire_unpack(m, Tmove, NULL, &from, &to);
 	name = slice_dup(from);
 	v = engine_variable(e, name);
 	if (!v) {
@@ -120,7 +120,7 @@ do_commit(struct engine *e, struct msg *m)
 {
 	uint8_t keep;
 
-	if (wire_unpack(m, NULL, &keep) == 0 && keep) {
+	if (wire_unpack(m, Tcommit, NULL, &keep) == 0 && keep) {
 		if (e->put.moved)
 			engine_unset(e, e->put.moved);
 		engine_set(e, e->put.name, e->put.value);
@@ -136,7 +136,7 @@ do_del(struct engine *e, struct msg *m)
 	struct slice name;
 	char *s;
 
-	wire_unpack(m, NULL, &name);
+	wire_unpack(m, Tdel, NULL, &name);
 	s = slice_dup(name);
 	if (engine_unset(e, s))
 		say_table(e, Rdel, m->tag);
@@ -158,7 +158,7 @@ do_reset(struct engine *e, struct msg *m)
 static void
 do_rebuild(struct engine *e, struct msg *m)
 {
-	wire_unpack(m, NULL, &e->generation, NULL);
+	wire_unpack(m, Trebuild, NULL, &e->generation, NULL);
 	if (fake_wrong("rebuild"))
 		engine_refuse(e, m->tag, EIO, "the store does not answer");
 	else
@@ -172,7 +172,7 @@ do_get(struct engine *e, struct msg *m)
 	struct variable *v;
 	char *s;
 
-	wire_unpack(m, NULL, &name, NULL, NULL);
+	wire_unpack(m, Tget, NULL, &name, NULL, NULL);
 	s = slice_dup(name);
 	v = engine_variable(e, s);
 	free(s);
@@ -192,7 +192,7 @@ do_has(struct engine *e, struct msg *m)
 	struct slice name;
 	char *s;
 
-	wire_unpack(m, NULL, &name);
+	wire_unpack(m, Thas, NULL, &name);
 	s = slice_dup(name);
 	engine_say(e, Rhas, 0, m->tag, engine_variable(e, s) ? 1u : 0u);
 	free(s);
@@ -229,7 +229,7 @@ do_intr(struct engine *e, struct msg *m)
 {
 	uint32_t cell;
 
-	if (wire_unpack(m, NULL, &cell) == 0)
+	if (wire_unpack(m, Nintr, NULL, &cell) == 0)
 		words_interrupt(e, cell);
 }
 
@@ -244,7 +244,7 @@ do_stdin(struct engine *e, struct msg *m)
 {
 	struct slice data;
 
-	if (wire_unpack(m, NULL, &data) == 0)
+	if (wire_unpack(m, Nstdin, NULL, &data) == 0)
 		words_input(e, data);
 }
 

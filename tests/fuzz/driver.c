@@ -1,7 +1,7 @@
 /*
  * Runs a fuzz target without libFuzzer: each file of the corpus as it is, then random mutations
- * until the time is up. usage: PROGRAM [-max_total_time=SECONDS] [-seed=N] CORPUS. Not guided by
- * coverage; a crash leaves the input in ./crash-input.
+ * until the time is up, or there were enough. usage: PROGRAM [-max_total_time=SECONDS] [-runs=N]
+ * [-seed=N] CORPUS. Not guided by coverage; a crash leaves the input in ./crash-input.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -108,13 +108,15 @@ int
 main(int argc, char **argv)
 {
 	long seconds = 10;
-	uint64_t runs = 0;
+	uint64_t runs = 0, most = 0; /* most 0: no limit but the time */
 	time_t end;
 
 	seed = (uint64_t)time(NULL) | 1;
 	for (int i = 1; i < argc; i++) {
 		if (strncmp(argv[i], "-max_total_time=", 16) == 0)
 			seconds = atol(argv[i] + 16);
+		else if (strncmp(argv[i], "-runs=", 6) == 0)
+			most = strtoull(argv[i] + 6, NULL, 10);
 		else if (strncmp(argv[i], "-seed=", 6) == 0)
 			seed = strtoull(argv[i] + 6, NULL, 10) | 1;
 		else if (argv[i][0] != '-')
@@ -127,11 +129,9 @@ main(int argc, char **argv)
 		now = corpus[i];
 		LLVMFuzzerTestOneInput(now.p, now.n);
 	}
-	for (end = time(NULL) + seconds; time(NULL) < end; runs += 1000) {
-		for (int i = 0; i < 1000; i++) {
-			mutate();
-			LLVMFuzzerTestOneInput(now.p, now.n);
-		}
+	for (end = time(NULL) + seconds; most ? runs < most : time(NULL) < end; runs++) {
+		mutate();
+		LLVMFuzzerTestOneInput(now.p, now.n);
 	}
 	printf("%llu runs\n", (unsigned long long)runs);
 	return 0;

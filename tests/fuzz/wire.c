@@ -19,8 +19,8 @@ unpack(const struct msg *m)
 	struct slice s[12] = {0};
 	const char *f = formats[m->type];
 
-	if (wire_unpack(m, NULL, &s[0], &s[1], &s[2], &s[3], &s[4], &s[5], &s[6], &s[7], &s[8],
-		&s[9], &s[10], &s[11]) < 0)
+	if (wire_unpack(m, m->type, NULL, &s[0], &s[1], &s[2], &s[3], &s[4], &s[5], &s[6], &s[7],
+		&s[8], &s[9], &s[10], &s[11]) < 0)
 		return;
 	for (size_t i = 0; f[i]; i++) {
 		if (f[i] != 's' && f[i] != 'd')

@@ -27,9 +27,10 @@ rank_link_send(const struct msg *m)
 	pthread_mutex_lock(&said.lock);
 	said.type = m->type;
 	said.tag = m->tag;
-	if (m->type == Rerror && wire_unpack(m, NULL, &no, NULL, NULL) == 0)
+	if (m->type == Rerror && wire_unpack(m, Rerror, NULL, &no, NULL, NULL) == 0)
 		said.error_no = (int)no;
-	if (m->type == Rncclid && wire_unpack(m, NULL, &id) == 0 && id.n == sizeof(said.id))
+	if (m->type == Rncclid && wire_unpack(m, Rncclid, NULL, &id) == 0 &&
+	    id.n == sizeof(said.id))
 		memcpy(said.id, id.p, id.n);
 	pthread_cond_broadcast(&said.changed);
 	pthread_mutex_unlock(&said.lock);

@@ -33,7 +33,7 @@ on_msg(void *arg, struct msg *m)
 	if (m->type == Rerror) {
 		uint32_t no = 0;
 
-		wire_unpack(m, NULL, &no, NULL, NULL);
+		wire_unpack(m, Rerror, NULL, &no, NULL, NULL);
 		s->errors++;
 		s->no = (int)no;
 		s->error_tag = m->tag;
@@ -42,9 +42,9 @@ on_msg(void *arg, struct msg *m)
 		conn_send(s->c, Rget, 0, m->slot, m->tag, s->answer_with, 1u, 3u, (uint64_t)0,
 		    (uint64_t)1, (struct slice){"", 0});
 	if (m->type == Nfree)
-		wire_unpack(m, NULL, &s->freed);
+		wire_unpack(m, Nfree, NULL, &s->freed);
 	s->no_fd += m->type == Nfd && m->fd < 0;
-	if (m->type == Rread && wire_unpack(m, NULL, &d) == 0)
+	if (m->type == Rread && wire_unpack(m, Rread, NULL, &d) == 0)
 		s->bytes += d.n;
 	if (m->fd >= 0) {
 		CHECK(pread(m->fd, &c, 1, 0) == 1);

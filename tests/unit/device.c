@@ -43,7 +43,7 @@ rank_link_send(const struct msg *m)
 	pthread_mutex_lock(&sent.lock);
 	sent.copies += m->type == Rcopy;
 	sent.errors += m->type == Rerror;
-	if (m->type == Rerror && wire_unpack(m, NULL, &no, NULL, NULL) == 0)
+	if (m->type == Rerror && wire_unpack(m, Rerror, NULL, &no, NULL, NULL) == 0)
 		sent.error_no = (int)no;
 	pthread_mutex_unlock(&sent.lock);
 }

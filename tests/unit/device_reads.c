@@ -34,7 +34,7 @@ agent_slot_lives(const struct agent *a, int slot)
 }
 
 uint32_t
-agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
+agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 {
 	asked[asked_count].fn = fn;
 	asked[asked_count].arg = arg;

@@ -29,7 +29,7 @@ take_abort(int rank)
 	uint8_t what;
 	uint32_t ms;
 
-	return m && wire_unpack(&m->m, NULL, &what, &ms) == 0 ? what : -1;
+	return m && wire_unpack(&m->m, Nabort, NULL, &what, &ms) == 0 ? what : -1;
 }
 
 /* A rank that has not taken the signal a moment later may wait for a collective that NCCL has

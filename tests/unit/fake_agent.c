@@ -20,6 +20,7 @@ enum { SLOTS = 1024, QUIET_ROUNDS = 3, FIRST_PID = 1000 };
 
 struct daemon daemon_;
 struct conn *fake_conn;
+bool fake_mute;
 
 static TAILQ_HEAD(, fake_msg) sent = TAILQ_HEAD_INITIALIZER(sent);
 static int rank_of_slot[SLOTS], slot_of_rank[MAX_RANKS];
@@ -91,7 +92,7 @@ answer_start(struct msg *m)
 		conn_send(fake_conn, Rzygote, 0, m->slot, m->tag, -1, (uint32_t)1, none);
 		return true;
 	case Tspawn:
-		if (wire_unpack(m, NULL, &kind, &zygote, &dir, &name, NULL, NULL) < 0)
+		if (wire_unpack(m, Tspawn, NULL, &kind, &zygote, &dir, &name, NULL, NULL) < 0)
 			return false;
 		if (kind == ENGINE_RANK) {
 			char *own = slice_dup(name);
@@ -124,7 +125,7 @@ on_message(void *arg, struct msg *m)
 	char *body;
 
 	moves++;
-	if (answer_start(m))
+	if (!fake_mute && answer_start(m))
 		return;
 	f = xcalloc(1, sizeof(*f));
 	body = xcalloc(1, m->len + 1);
@@ -220,6 +221,7 @@ fake_end(void)
 	daemon_.ending = true;
 	group_remove_all();
 	agent_stop_all();
+	agent_free_all();
 	conn_free(fake_conn);
 	fake_conn = NULL;
 	loop_free(daemon_.loop);
@@ -306,7 +308,6 @@ fake_wait(struct task *w, struct fake_req *r)
 #pragma weak req_data
 #pragma weak req_copy
 #pragma weak req_of_nobody
-#pragma weak req_is_nobodys
 #pragma weak req_process
 #pragma weak req_client
 
@@ -343,12 +344,6 @@ req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 void
 req_of_nobody(struct req *r)
 {
-}
-
-bool
-req_is_nobodys(const struct req *r)
-{
-	return false;
 }
 
 void

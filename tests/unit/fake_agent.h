@@ -32,6 +32,9 @@ struct fake_req {
 /* The agent's end, to send from with conn_send. */
 extern struct conn *fake_conn;
 
+/* The fake answers nothing by itself: the test handles also what starts ranks. */
+extern bool fake_mute;
+
 /* What the Python of this rank (below 16) reports when it starts next. The text must stay. */
 void fake_set_facts(int rank, const char *lines);
 

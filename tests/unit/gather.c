@@ -32,11 +32,11 @@ on_msg(void *arg, struct msg *m)
 	uint32_t cell = 0;
 
 	if (m->type == Nmark)
-		wire_unpack(m, NULL, &cell, NULL, NULL, NULL, &number);
+		wire_unpack(m, Nmark, NULL, &cell, NULL, NULL, NULL, &number);
 	else if (m->type == Rrun)
 		wire_unpack(
-		    m, NULL, NULL, &text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &number);
-	else if (m->type == Nintr && wire_unpack(m, NULL, &cell) == 0)
+		    m, Rrun, NULL, NULL, &text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &number);
+	else if (m->type == Nintr && wire_unpack(m, Nintr, NULL, &cell) == 0)
 		number = cell;
 	s->got[s->n].type = m->type;
 	s->got[s->n].slot = m->slot;

@@ -24,7 +24,7 @@ test_order(void)
 	struct slice source;
 	uint32_t number;
 
-	CHECK(m && wire_unpack(&m->m, NULL, &number, NULL, &source) == 0);
+	CHECK(m && wire_unpack(&m->m, Trun, NULL, &number, NULL, &source) == 0);
 	CHECK(number == (uint32_t)single->number && slice_eq(source, "a"));
 	CHECK(fake_count(Trun, 1) == 0 && fake_count(Trun, 2) == 0);
 	CHECK_STR(task_state(single->w), "running");
@@ -135,7 +135,7 @@ kept(struct fake_msg *commit)
 {
 	uint8_t keep_it = 2;
 
-	CHECK(commit && wire_unpack(&commit->m, NULL, &keep_it) == 0);
+	CHECK(commit && wire_unpack(&commit->m, Tcommit, NULL, &keep_it) == 0);
 	return keep_it;
 }
 

@@ -50,7 +50,7 @@ agent_slot_lives(const struct agent *a, int slot)
 }
 
 uint32_t
-agent_tag(struct agent *a, int slot, reply_fn *fn, void *arg)
+agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 {
 	asked[tags % MANY].fn = fn;
 	asked[tags % MANY].arg = arg;
@@ -97,7 +97,7 @@ take(void)
 		int i = asked_count++ % MANY;
 
 		CHECK(m.type == Tread && m.tag == (uint32_t)asked_count);
-		CHECK(wire_unpack(&m, NULL, &handle, &asked[i].offset, &asked[i].n) == 0);
+		CHECK(wire_unpack(&m, Tread, NULL, &handle, &asked[i].offset, &asked[i].n) == 0);
 		CHECK(handle == HANDLE && asked[i].offset + asked[i].n <= SIZE);
 		buf_drop(&stream, (size_t)len);
 	}

@@ -67,7 +67,7 @@ test_table(void)
 
 	begin(g, &r);
 	m = fake_take(Tselftest, 0);
-	CHECK(m && wire_unpack(&m->m, NULL, &number, &sizes) == 0);
+	CHECK(m && wire_unpack(&m->m, Tselftest, NULL, &number, &sizes) == 0);
 	CHECK(number >= SELFTEST_FIRST && slice_eq(sizes, "2097152 4"));
 	fake_answer(m, Rselftest,
 	    fake_slice("about gloo\nall_reduce 3000000 750000 float32 1000.0 0\n"
@@ -139,7 +139,7 @@ test_failure(void)
 	CHECK(!r.done && fake_count(Nintr, 0) == 0);
 	fake_pass(g->set.grace + 0.1);
 	m = fake_take(Nintr, 0);
-	CHECK(m && wire_unpack(&m->m, NULL, &number) == 0 && number == w->number);
+	CHECK(m && wire_unpack(&m->m, Nintr, NULL, &number) == 0 && number == w->number);
 	fake_refuses(fake_take(Tselftest, 0), EINTR, "interrupted");
 	CHECK(r.done && r.result == -EREMOTEIO);
 	CHECK(g->recovery.generation == 2);

@@ -32,9 +32,9 @@ test_round_trip(void)
 		CHECK(wire_frame(b.p, i, &m, &e) == 0);
 	CHECK(wire_frame(b.p, b.n, &m, &e) == (long)b.n);
 	CHECK(m.type == Trun && m.flags == FLAG_MARK && m.slot == 3 && m.tag == 77 && m.fd == -1);
-	CHECK(wire_unpack(&m, &e, &cell, &generation, &source) == 0);
+	CHECK(wire_unpack(&m, Trun, &e, &cell, &generation, &source) == 0);
 	CHECK(cell == 17 && generation == 2 && slice_eq(source, "x = 1\ny"));
-	CHECK(wire_unpack(&m, &e, NULL, NULL, &source) == 0);
+	CHECK(wire_unpack(&m, Trun, &e, NULL, NULL, &source) == 0);
 	wire_print(&m, &line);
 	CHECK_STR(line.p, "Trun slot=3 tag=77 cell=17 generation=2 source='x = 1\\ny'");
 	buf_free(&line);
@@ -53,7 +53,7 @@ test_numbers(void)
 	wire_pack(&b, Nexit, 0, SLOT_AGENT, 0, 0xffffffffu, 9u, text(""), UINT64_MAX,
 	    (uint64_t)1 << 40, (uint64_t)0, (uint64_t)5);
 	CHECK(wire_frame(b.p, b.n, &m, NULL) == (long)b.n);
-	CHECK(wire_unpack(&m, NULL, &pid, &status, &last, &out, &err, &disp, &records) == 0);
+	CHECK(wire_unpack(&m, Nexit, NULL, &pid, &status, &last, &out, &err, &disp, &records) == 0);
 	CHECK(pid == 0xffffffffu && status == 9 && last.n == 0);
 	CHECK(out == UINT64_MAX && err == (uint64_t)1 << 40 && disp == 0 && records == 5);
 	wire_pack_raw(&again, &m);
@@ -69,6 +69,7 @@ test_damage(void)
 	struct msg m;
 	struct err e = {0};
 	char frame[WIRE_HEADER] = {4};
+	struct wire_many many;
 
 	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* shorter than a header */
 	memcpy(frame, "\xff\xff\xff\x7f", 4);
@@ -79,11 +80,20 @@ test_damage(void)
 	wire_pack(&b, Tdel, 0, 1, 2, text("name"));
 	wire_frame(b.p, b.n, &m, &e);
 	b.p[WIRE_HEADER] = 5; /* the text claims to be longer than the frame */
-	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
+	CHECK(wire_unpack(&m, Tdel, &e, NULL) == -EBADMSG);
 	b.p[WIRE_HEADER] = 3; /* shorter: bytes are left over */
-	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
+	CHECK(wire_unpack(&m, Tdel, &e, NULL) == -EBADMSG);
 	memset(b.p + WIRE_HEADER, 0xff, 4);
-	CHECK(wire_unpack(&m, &e, NULL) == -EBADMSG);
+	CHECK(wire_unpack(&m, Tdel, &e, NULL) == -EBADMSG);
+	CHECK(wire_check(&m, &e) == -EBADMSG);
+	memcpy(b.p + WIRE_HEADER, "\4\0\0", 4);
+	CHECK(wire_unpack(&m, Tdel, &e, NULL) == 0 && wire_check(&m, &e) == 0);
+	CHECK(wire_unpack(&m, Thas, &e, NULL) == -EBADMSG); /* it has the same fields */
+	CHECK_STR(e.text, "wire: Tdel in place of Thas");
+	buf_clear(&b);
+	wire_pack(&b, Nmany, 0, SLOT_AGENT, 0, 0u, ((struct slice){"\1\0\2\0\0\0", 6}), text(""));
+	wire_frame(b.p, b.n, &m, &e);
+	CHECK(wire_many_begin(&many, &m, &e) == -EBADMSG); /* no frame */
 	CHECK(wire_type("Tdel") == Tdel && wire_type("Tde") == -1 && wire_type("") == -1);
 	CHECK(wire_name(Tdel) && !wire_name(-1) && !wire_name(255) && !wire_name(256));
 	buf_free(&b);

@@ -1,0 +1,143 @@
+/*
+ * Tests of fs/host/agent.c: an engine that answers with what its program never sends loses only
+ * itself, and its caller gets EBADMSG. The test plays the engines, see fake_agent.h.
+ */
+#include "fake_agent.h"
+#include "group/lifecycle.h"
+#include "group/queue.h"
+#include "host/agent.h"
+#include <errno.h>
+#include <signal.h>
+
+static const int zero[] = {0};
+
+/* Was the process of this rank, and no other's, killed? It then dies. */
+static void
+check_lost(struct group *g, int rank)
+{
+	const struct fake_msg *m = fake_take(Nsignal, rank);
+	uint32_t signo = 0;
+	uint8_t all = 0;
+
+	CHECK(m && wire_unpack(&m->m, Nsignal, NULL, &signo, &all) == 0);
+	CHECK(signo == SIGKILL && all);
+	CHECK(fake_count(Nsignal, !rank) == 0);
+	fake_dies(rank, SIGKILL);
+	fake_pass(60);
+	CHECK_STR(lifecycle_state_name(g), "idle");
+	CHECK(fake_cell(g, "after", 1, zero) != NULL);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+}
+
+static void
+check_failed(struct cell *c, const char *text)
+{
+	CHECK(c->w->done && c->w->err.no == EBADMSG);
+	CHECK_STR(c->w->err.text, text);
+}
+
+/* The fields of one type, stored as those of another, would overwrite the caller's stack. */
+static void
+test_type(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 1, zero);
+	struct slice text = fake_slice("text");
+
+	fake_answer(fake_take(Trun, 0), Rget, 1u, 2u, (uint64_t)3, (uint64_t)4, text);
+	check_failed(c, "wire: Rget in reply to Trun");
+	check_lost(g, 0);
+	c = fake_cell(g, "b", 1, zero);
+	fake_answer(fake_take(Trun, 0), Trun, 1u, 2u, text);
+	check_failed(c, "wire: Trun in reply to Trun");
+	check_lost(g, 0);
+	fake_end();
+}
+
+static void
+test_damage(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 1, zero);
+	const struct fake_msg *asked = fake_take(Trun, 0);
+	struct msg m = {.type = Rrun, .slot = asked->m.slot, .tag = asked->m.tag, .fd = -1};
+
+	m.body = "\1";
+	m.len = 1;
+	conn_forward(fake_conn, &m);
+	fake_step();
+	check_failed(c, "wire: Rrun is damaged");
+	check_lost(g, 0);
+	m.type = Ninput;
+	m.tag = m.len = 0;
+	m.slot = (uint16_t)g->ranks[1].slot;
+	conn_forward(fake_conn, &m);
+	fake_step();
+	check_lost(g, 1);
+	fake_end();
+}
+
+/* The tags are the daemon's: an engine that guesses one cannot answer in another's name. */
+static void
+test_slot(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 1, zero);
+	const struct fake_msg *asked = fake_take(Trun, 0);
+	struct fake_msg other = *asked;
+
+	other.m.slot = (uint16_t)g->ranks[1].slot;
+	fake_ran(&other, OUT_OK, "");
+	CHECK(!c->w->done);
+	fake_ran(asked, OUT_OK, "");
+	CHECK(c->w->done && !c->w->err.no);
+	fake_end();
+}
+
+/* An error without a number is an error nevertheless. */
+static void
+test_no_number(void)
+{
+	struct group *g = fake_begin(1);
+	struct cell *c = fake_cell(g, "a", 1, zero);
+
+	fake_refuses(fake_take(Trun, 0), 0, "nothing");
+	check_failed(c, "nothing");
+	fake_end();
+}
+
+/* Of an agent all engines are lost, and the next start gets another. */
+static void
+test_agent(void)
+{
+	struct group *g = fake_begin(2);
+	struct agent *a = rank_agent(&g->ranks[0]);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+	uint32_t serial = a->serial;
+	struct err e;
+
+	fake_mute = true;
+	agent_ping(a);
+	fake_step();
+	fake_mute = false;
+	fake_answer(fake_take(Thello, FAKE_AGENT), Rrun, 1u, fake_slice(""), fake_slice(""),
+	    fake_slice(""), fake_slice(""), 1u, (uint64_t)1, (uint64_t)2, (uint64_t)3, (uint64_t)4);
+	CHECK(c->w->done && c->w->err.no);
+	CHECK_STR(lifecycle_state_name(g), "stopped");
+	CHECK(lifecycle_start(g, &e) == 0);
+	fake_pass(1);
+	CHECK(a->serial != serial);
+	CHECK_STR(lifecycle_state_name(g), "idle");
+	fake_end();
+}
+
+int
+main(void)
+{
+	test_type();
+	test_damage();
+	test_slot();
+	test_no_number();
+	test_agent();
+	return CHECK_DONE();
+}
