@@ -14,7 +14,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import state, store
+from ddip_engine import patches, state, store
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
@@ -131,13 +131,20 @@ def _preload(phases, name):
 
 def _prepare(phases):
     """Does once what every rank would do first: wraps torch and makes the shell."""
-    from ddip_engine import dist, rank, repair, shell
+    from ddip_engine import rank, shell
 
     assert rank  # imported for the children
-    phases.text += dist.install()
-    repair.install()
+    phases.measure("patches_ms", _patch, phases)
     if "IPython" in sys.modules:
         phases.measure("ipython_shell_ms", shell.make)
+
+
+def _patch(phases):
+    from ddip_engine import dist, repair
+
+    patches.check()
+    phases.text += dist.install()
+    repair.install()
 
 
 def _warm_shell(phases):

@@ -8,17 +8,17 @@ import inspect
 import sys
 
 import _ddip
-from ddip_engine import revocable
+from ddip_engine import patches, revocable
 
-_COLLECTIVES = """
-    all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single
-    all_reduce all_reduce_coalesced all_to_all all_to_all_single barrier broadcast
-    broadcast_object_list gather gather_object monitored_barrier new_group recv recv_object_list
-    reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list
-    send send_object_list split_group _all_gather_base _reduce_scatter_base
-""".split()
 # Not every rank makes these calls, so their number says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "wait", "new_group")
+# What blocks in C++ as a collective does, and what it is called.
+_BLOCK = {
+    patches.BACKWARD: "backward",
+    patches.FORWARD: "forward",
+    patches.STORE_GET: "store",
+    patches.STORE_WAIT: "store",
+}
 
 c10d = None  # torch.distributed.distributed_c10d
 api = None  # torch.distributed
@@ -29,31 +29,37 @@ def install():
     global api, c10d
     api = sys.modules["torch"].distributed
     c10d = sys.modules["torch.distributed.distributed_c10d"]
-    for name in _COLLECTIVES:
-        _count(name)
-    _count_wait()
-    _mark_others()
+    for name, row in patches.COLLECTIVES.items():
+        _count(row, name)
+    # `work.wait()` of an asynchronous collective blocks like a collective
+    patches.WORK_WAIT.replace(lambda real: _counted(patches.WORK_WAIT, real, "wait"))
+    for row, name in _BLOCK.items():
+        row.replace(functools.partial(_marked, row, name))
 
 
-def _counted(function, name):
-    enter, done = _ddip.collective, _ddip.collective_done
-    alike = name not in _BY_TWO
+def _counted(row, function, name):
+    enter = _ddip.collective
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
         try:  # first: an interrupt may be raised as soon as the rank is in it
             enter(name)
             result = function(*args, **kwargs)
-            group = _group_of(args, kwargs)
-            if alike and (group is None or group is c10d.GroupMember.WORLD):
-                done()  # all ranks must make this call
-            if alike:
-                revocable.used(group)
+            if name not in _BY_TWO:
+                with row:
+                    _done(args, kwargs)
             return result
         finally:
             enter(None)
 
     return counted
+
+
+def _done(args, kwargs):
+    group = _group_of(args, kwargs)
+    if group is None or group is c10d.GroupMember.WORLD:
+        _ddip.collective_done()  # all ranks must make this call
+    revocable.used(group)
 
 
 def _group_of(args, kwargs):
@@ -66,9 +72,8 @@ def _group_of(args, kwargs):
     return group
 
 
-def _mark(owner, function, name):
-    """Marks what blocks in C++ as a collective does: parts of a wrapped model's step, the store."""
-    real, enter = getattr(owner, function), _ddip.collective
+def _marked(row, name, real):
+    enter = _ddip.collective
 
     @functools.wraps(real)
     def marked(*args, **kwargs):
@@ -77,40 +82,23 @@ def _mark(owner, function, name):
         try:  # first: an interrupt may be raised as soon as the rank is in it
             enter(name)
             result = real(*args, **kwargs)
-            revocable.used(None)
+            with row:
+                revocable.used(None)
             return result
         finally:
             enter(None)
 
-    setattr(owner, function, marked)
+    return marked
 
 
-def _mark_others():
-    _mark(sys.modules["torch.autograd"], "_engine_run_backward", "backward")
-    parallel = sys.modules.get("torch.nn.parallel.distributed")
-    if parallel is not None:
-        _mark(parallel.DistributedDataParallel, "_pre_forward", "forward")
-    for function in ("get", "wait"):
-        _mark(c10d.Store, function, "store")
-
-
-def _count(name):
+def _count(row, name):
     """Counts a collective. If torch's own decorator wraps it, replaces the inner function, so that
     the one that others have imported, and that torch.compile knows, stays the same object."""
-    public = getattr(c10d, name, None)
-    if public is None:
-        return
-    cells = dict(zip(public.__code__.co_freevars, public.__closure__ or (), strict=False))
-    inner = cells.get("func")
-    if inner is not None and inspect.isfunction(inner.cell_contents):
-        inner.cell_contents = _counted(inner.cell_contents, name)
-        return
-    wrapper = _counted(public, name)
-    for module in (c10d, api):
-        if getattr(module, name, None) is public:
-            setattr(module, name, wrapper)
-
-
-def _count_wait():
-    """`work.wait()` of an asynchronous collective blocks like a collective."""
-    c10d.Work.wait = _counted(c10d.Work.wait, "wait")
+    public = row.get()
+    with row:
+        names = public.__code__.co_freevars if inspect.isfunction(public) else ()
+        inner = public.__closure__[names.index("func")] if "func" in names else None
+        if inner is not None and inspect.isfunction(inner.cell_contents):
+            inner.cell_contents = _counted(row, inner.cell_contents, name)
+            return
+    row.replace(lambda real: _counted(row, real, name), api)

@@ -21,10 +21,10 @@ class _Kernel:
         return {"header": {"msg_id": CAPTURED}}
 
 
-def change(module):
+def change(real):
     """Makes the package comm, which has just been imported, create comms that use the stream."""
 
-    class Comm(module.base_comm.BaseComm):
+    class Comm(sys.modules["comm"].base_comm.BaseComm):
         """A comm whose other end is in the notebook."""
 
         kernel = _Kernel()
@@ -40,7 +40,7 @@ def change(module):
                 **keys,
             )
 
-    module.create_comm = Comm
+    return Comm
 
 
 def receive_all(messages):

@@ -4,10 +4,11 @@ import functools
 import sys
 import traceback
 
+from ddip_engine import patches
 
-def change(module):
-    """Patches the module bdb, on which pdb and IPython's debugger are built."""
-    plain = module.Bdb.set_trace
+
+def change(plain):
+    """Makes Bdb.set_trace, on which pdb and IPython's debugger are built."""
 
     @functools.wraps(plain)
     def set_trace(self, frame=None, *args, **kwargs):
@@ -23,7 +24,7 @@ def change(module):
             above.f_trace = None
             above = above.f_back
 
-    module.Bdb.set_trace = set_trace
+    return set_trace
 
 
 def _bottom(frame):
@@ -52,7 +53,8 @@ def begin(shell, cell, post_mortem, force):
         with cell.code():
             if cell.held is not None:
                 return
-            shell._get_exc_info((type(error), error, error.__traceback__))  # sets sys.last_value …
+            if (keep := patches.EXC_INFO.of(shell)) is not None:
+                keep((type(error), error, error.__traceback__))  # sets sys.last_value …
             # the prompt is shown before the traceback
             print(*traceback.format_exception_only(type(error), error), sep="", end="")
             post_mortem(force=True)

@@ -16,7 +16,15 @@ import time
 from errno import EIO, EOPNOTSUPP
 
 import _ddip
-from ddip_engine import collectives, communicator, known_bad, rendezvous, revocable, state
+from ddip_engine import (
+    collectives,
+    communicator,
+    known_bad,
+    patches,
+    rendezvous,
+    revocable,
+    state,
+)
 
 _IDLE_S = 0.25  # this long after a group's destruction its threads are idle
 _RETIRED_MAX = 32  # each keeps threads and sockets
@@ -50,15 +58,11 @@ def install():
         return ""
     api = torch.distributed
     c10d = sys.modules["torch.distributed.distributed_c10d"]
-    _real_init, _real_destroy = c10d.init_process_group, c10d.destroy_process_group
-    for name, wrapper in (
-        ("init_process_group", functools.wraps(_real_init)(_init_process_group)),
-        ("destroy_process_group", functools.wraps(_real_destroy)(_destroy_process_group)),
-    ):
-        setattr(c10d, name, wrapper)
-        setattr(api, name, wrapper)
+    _real_init, _real_destroy = api.init_process_group, api.destroy_process_group
+    patches.INIT.replace(lambda real: functools.wraps(real)(_init_process_group), api)
+    patches.DESTROY.replace(lambda real: functools.wraps(real)(_destroy_process_group), api)
     rendezvous.install()
-    revocable.install(c10d, _devices)
+    revocable.install(c10d, _nccl_groups)
     collectives.install()
     os.register_at_fork(after_in_child=_in_child)
     return f"gloo_send_guard {int(_ddip.mend_gloo())}\n"
@@ -78,8 +82,11 @@ def _begin(*args, **kwargs):
     """Torch's own init. The names of its keys contain a counter, which a failed init leaves
     incremented: the next init would look for the other ranks under a name that they do not use.
     """
-    if c10d.GroupMember.WORLD is None:
-        c10d._world.group_count = 0
+    if c10d.GroupMember.WORLD is None and (world := patches.WORLD.get()) is not None:
+        world.group_count = 0
+    if not rendezvous.has_handlers() and (asked := _asked(args, kwargs)):
+        asked["timeout"] = asked["timeout"] or _default_timeout(asked["backend"])
+        args, kwargs = (), rendezvous.with_store(asked)
     with _hook_kept():
         _real_init(*args, **kwargs)
 
@@ -92,23 +99,39 @@ def _init_process_group(*args, **kwargs):
     global _adopted_in, _custom_group
     if os.getpid() != state.pid:
         return _real_init(*args, **kwargs)
-    call = inspect.signature(_real_init).bind(*args, **kwargs)
-    call.apply_defaults()
-    asked = call.arguments
-    unhide_default(_hidden)
+    asked, adopts = None, False
     try:
         _ddip.collective("init_process_group")
-        if c10d.GroupMember.WORLD is not None and _adopted_in != state.cell:
-            if _compatible(asked):
+        with patches.INIT:
+            unhide_default(_hidden)
+            asked = _asked(args, kwargs)
+            adopts = bool(asked) and _may_adopt() and _compatible(asked)
+            if adopts:
                 _adopt(asked)
-                return None
+        if adopts:
+            return None
+        if asked != {} and _may_adopt():
             _destroy_process_group()
         _begin(*args, **kwargs)
         _adopted_in = state.cell
-        _custom_group = _is_special(asked)
+        _custom_group = _is_special(asked or {})
     finally:
         _ddip.collective(None)
     return None
+
+
+def _may_adopt():
+    return c10d.GroupMember.WORLD is not None and _adopted_in != state.cell
+
+
+def _asked(args, kwargs):
+    """The arguments of the call by name; none if it is not a valid one, as torch will say."""
+    try:
+        call = inspect.signature(_real_init).bind(*args, **kwargs)
+    except TypeError:
+        return {}
+    call.apply_defaults()
+    return call.arguments
 
 
 def _is_special(asked):
@@ -127,7 +150,10 @@ def _compatible(asked):
     """True if the existing default group is what the call asks for."""
     if _custom_group or _is_special(asked):
         return False
-    _, rank, size = rendezvous.numbers(asked.get("init_method") or "env://")
+    try:
+        _, rank, size = rendezvous.numbers(asked.get("init_method") or "env://")
+    except ValueError:  # torch will say what is wrong with it
+        return False
     rank = rank if rank is not None else os.environ.get("RANK", state.rank)
     size = size if size is not None else os.environ.get("WORLD_SIZE", state.size)
     if asked.get("rank", -1) != -1:
@@ -137,13 +163,28 @@ def _compatible(asked):
     world = c10d.GroupMember.WORLD
     if (int(rank), int(size)) != (world.rank(), world.size()):
         return False
-    return _devices(asked.get("backend")) == _devices(c10d._world.pg_map[world][0])
+    return _devices(asked.get("backend")) == devices_of(world)
 
 
 def _devices(backend):
     """Maps devices to backends; backend names alone cannot be compared ("undefined")."""
     config = c10d.BackendConfig(c10d.Backend(backend or "undefined"))
     return dict(config.get_device_backend_map())
+
+
+def devices_of(group):
+    """Maps devices to the backends that serve them in this group."""
+    return _devices(c10d.get_backend_config(group))
+
+
+def groups():
+    """All process groups of torch, in the order of their creation."""
+    world = c10d.GroupMember.WORLD
+    return list(patches.PG_MAP.get([] if world is None else [world]))
+
+
+def _nccl_groups():
+    return [group for group in groups() if "nccl" in devices_of(group).values()]
 
 
 def has_own_nccl():
@@ -160,8 +201,7 @@ def uses_nccl():
 
 def device_of_default():
     """("cuda" or "cpu", backend) that the default group uses; the GPU if it has both."""
-    world = c10d.GroupMember.WORLD
-    devices = _devices(c10d._world.pg_map[world][0])
+    devices = devices_of(c10d.GroupMember.WORLD)
     cuda = sys.modules["torch"].cuda
     if devices.get("cuda") == "nccl" and cuda.is_available():
         return "cuda", "nccl"
@@ -173,9 +213,23 @@ def _adopt(asked):
     world = c10d.GroupMember.WORLD
     timeout = asked.get("timeout")
     if timeout is None:
-        timeout = c10d._get_default_timeout(c10d._world.pg_map[world][0])
-    c10d._set_pg_timeout(timeout, world)
+        timeout = _default_timeout(c10d.get_backend(world))
+    _set_timeout(timeout, world)
     _adopted_in = state.cell
+
+
+def _default_timeout(backend):
+    constants = sys.modules["torch.distributed.constants"]
+    return (backend == "nccl" and constants.default_pg_nccl_timeout) or constants.default_pg_timeout
+
+
+def _set_timeout(timeout, group):
+    official = getattr(api, "set_timeout", None)  # from torch 2.14 on
+    with patches.SET_TIMEOUT:
+        if official is not None:
+            patches.quietly(official, timeout, group)
+        else:
+            patches.SET_TIMEOUT.call(timeout, group)
 
 
 def _destroy_process_group(group=None):
@@ -183,9 +237,11 @@ def _destroy_process_group(group=None):
     global _adopted_in, _custom_group, _accelerate_stale
     if os.getpid() != state.pid:
         return _real_destroy(group)
-    whole = group is None or group == c10d.GroupMember.WORLD
-    now = time.monotonic()
-    _retired_groups.extend((now, pg) for pg in list(c10d._world.pg_map) if whole or pg == group)
+    whole = True
+    with patches.DESTROY:
+        whole = group is None or group == c10d.GroupMember.WORLD
+        now = time.monotonic()
+        _retired_groups.extend((now, pg) for pg in groups() if whole or pg == group)
     with revocable.claimed():
         _real_destroy(group)
     if whole:
@@ -314,9 +370,13 @@ def abort():
     with revocable.claimed():
         # As one group of NCCL calls, like torch's own _abort_process_group. If torch aborts in a
         # thread of its own, to which that group does not apply, nothing depends on it.
-        backends[0]._group_start()
+        begin, end = (row.of(backends[0]) for row in (patches.GROUP_START, patches.GROUP_END))
+        together = begin is not None and end is not None
+        if together:
+            begin()
         failures = [each for each in map(_abort, reversed(backends)) if each is not None]
-        backends[0]._group_end()
+        if together:
+            end()
     if failures:
         raise failures[0]
 
@@ -334,9 +394,7 @@ def reset_accelerate():
     """Resets Accelerate's shared state, which outlives the group that it was made with."""
     global _accelerate_stale
     _accelerate_stale = False
-    accelerate = sys.modules.get("accelerate.state")
-    if accelerate is not None:
-        accelerate.AcceleratorState._reset_state(reset_partial_state=True)
+    patches.ACCELERATE.call(True)  # the state of its processes, too
 
 
 def idle():
@@ -366,17 +424,30 @@ def _in_child():
     # not destroyed: a thread of the parent may hold their locks
     _retired_groups.extend((0.0, client) for client in rendezvous.drop_clients())
     if _adopted_in is None and c10d.GroupMember.WORLD is not None:
-        _retired_groups.extend((0.0, pg) for pg in c10d._world.pg_map)
-        _forget_groups()
+        _retired_groups.extend((0.0, pg) for pg in groups())
+        with patches.WORLD:
+            _forget_groups()
+
+
+def _tables():
+    """Torch's tables of its groups by name, empty if they cannot be hidden."""
+    world = patches.WORLD.get()
+    rows = (patches.UPDATE_DEFAULT, patches.UNREGISTER, patches.REGISTER)
+    if world is None or any(row.get() is None for row in rows):
+        return {}
+    found = {name: getattr(world, name, None) for name in _TABLES}
+    return {name: table for name, table in found.items() if table is not None}
 
 
 def _forget_groups():
     """Makes torch forget all groups; the objects live on while something refers to them."""
-    c10d._update_default_pg(None)
-    c10d._unregister_all_process_groups()
-    for table in _TABLES:
-        getattr(c10d._world, table).clear()
-    c10d._world.group_count = 0
+    if not (tables := _tables()):
+        return
+    patches.UPDATE_DEFAULT.get()(None)
+    patches.UNREGISTER.get()()
+    for table in tables.values():
+        table.clear()
+    patches.WORLD.get().group_count = 0
 
 
 def hide_default():
@@ -385,12 +456,13 @@ def hide_default():
     Returns the argument for unhide_default(), or None if there is no group.
     """
     global _hidden
-    if c10d is None or c10d.GroupMember.WORLD is None:
+    if c10d is None or (default := c10d.GroupMember.WORLD) is None or not (tables := _tables()):
         return None
-    world = c10d._world
-    _hidden = {name: dict(getattr(world, name)) for name in _TABLES}
-    _hidden.update(default=world.default_pg, count=world.group_count)
-    _forget_groups()
+    with patches.WORLD:
+        count = patches.WORLD.get().group_count
+        _hidden = {name: dict(table) for name, table in tables.items()}
+        _hidden.update(default=default, count=count)
+        _forget_groups()
     return _hidden
 
 
@@ -403,10 +475,9 @@ def unhide_default(hidden):
     if c10d.GroupMember.WORLD is not None:
         _retired_groups.extend((time.monotonic(), pg) for pg in hidden["pg_map"])
         return
-    world = c10d._world
-    for name in _TABLES:
-        getattr(world, name).update(hidden[name])
-    world.group_count = hidden["count"]
+    for name, table in _tables().items():
+        table.update(hidden[name])
+    patches.WORLD.get().group_count = hidden["count"]
     for pg, name in hidden["pg_names"].items():
-        c10d._register_process_group(name, pg)
-    c10d._update_default_pg(hidden["default"])
+        patches.REGISTER.get()(name, pg)
+    patches.UPDATE_DEFAULT.get()(hidden["default"])

@@ -16,7 +16,7 @@ import sys
 import threading
 from errno import EOPNOTSUPP
 
-from ddip_engine import dlpack, state
+from ddip_engine import dlpack, patches, state
 from ddip_engine.state import EngineError
 from ddip_engine.view import Export, memfd_name
 
@@ -168,7 +168,8 @@ def _memory_of_tensor(tensor):
     torch = torch_module()
     raw, steps = tensor.detach(), []
     if raw.is_neg():
-        raw, steps = torch._neg_view(raw), [torch.Tensor.neg_]
+        view = patches.NEG_VIEW.get()
+        raw, steps = (view(raw), [torch.Tensor.neg_]) if view else (raw.resolve_neg(), [])
     if raw.is_conj():
         raw, steps = raw.conj(), [*steps, torch.Tensor.conj_physical_]
     finish = functools.partial(functools.reduce, lambda made, step: step(made), steps)
@@ -478,7 +479,8 @@ def _has_context(device):
     """Does this process have a context on this GPU? True also if the driver reports that it is
     lost: the mark finds that out."""
     try:
-        return sys.modules["torch"]._C._cuda_hasPrimaryContext(device)
+        has = patches.HAS_CONTEXT.get()
+        return has is None or has(device)
     except RuntimeError:
         return True
 

@@ -4,7 +4,7 @@ import itertools
 import mmap
 import sys
 
-from ddip_engine import gpu
+from ddip_engine import gpu, patches
 
 _MAP_NORESERVE = 0x4000
 _EDGE_RUNS = 4096  # limit of pieces that are copied one by one
@@ -37,8 +37,8 @@ def image(value):
 
 def _elision():
     """(most elements that print shows in full, how many it looks at on each end of an axis)."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    options = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
+    numpy = sys.modules.get("numpy")
+    options = patches.PRINT_OPTIONS.get()
     threshold, items = getattr(options, "threshold", 0), getattr(options, "edgeitems", 0)
     if numpy is not None:
         own = numpy.get_printoptions()
@@ -72,9 +72,9 @@ def text(value):
     shown, torch = image(value), gpu.torch_module()
     if not gpu.is_tensor(value):
         return f"{shown}"
-    parameter = type(value) is not torch.Tensor
-    if value.ndim == 0 and not parameter:
+    parameter, contents_of = type(value) is not torch.Tensor, patches.TENSOR_STR.get()
+    if (value.ndim == 0 and not parameter) or contents_of is None:
         return f"{shown}"
-    contents = torch._tensor_str._tensor_str(shown, len("tensor("))
+    contents = contents_of(shown, len("tensor("))
     head = "Parameter containing:\n" if parameter else ""
     return head + torch.Tensor.__repr__(value, tensor_contents=contents)

@@ -14,11 +14,11 @@ from _thread import get_ident, start_new_thread
 from time import sleep
 
 import _ddip
+from ddip_engine import patches
 
 WAIT_S = 2.0  # for an import in progress
 _AGAIN_S = 0.02  # between checks whether it is done, and whether the interrupt was taken;
 _AGAIN_MAX_S = 0.5  # the pause of the latter grows up to this
-_IMPORTLIB = "<frozen importlib._bootstrap>"
 
 _waiting = None  # the _Interrupt that is pending; None if there is none
 _interrupted = []  # names of modules whose import was interrupted after all
@@ -91,9 +91,9 @@ def note_interrupted(names):
 def _imports(frame):
     """The frames of imports in progress, the outermost last."""
     found = []
+    imports = getattr(patches.FIND_AND_LOAD.get(), "__code__", None)
     while frame is not None:
-        code = frame.f_code
-        if code.co_filename == _IMPORTLIB and code.co_name == "_find_and_load":
+        if frame.f_code is imports:
             found.append(frame)
         frame = frame.f_back
     return found

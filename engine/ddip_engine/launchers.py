@@ -5,14 +5,14 @@ accelerate's notebook_launcher() calls its function; Lightning's notebook strate
 
 import functools
 
-from ddip_engine import state
+from ddip_engine import patches, state
 
 _SPAWNING = ("ddp_notebook", "ddp_fork", "ddp_spawn")  # Lightning strategies, or prefixes of them
 _told = False
 
 
-def _change_accelerate(module):
-    plain = module.notebook_launcher
+def _called(plain):
+    """notebook_launcher() that calls the function here."""
 
     @functools.wraps(plain)
     def notebook_launcher(function, args=(), num_processes=None, *others, **options):
@@ -24,38 +24,22 @@ def _change_accelerate(module):
         _told = True
         function(*args)
 
-    module.notebook_launcher = notebook_launcher
+    return notebook_launcher
 
 
-def _change_lightning(connector):
-    """connector: the name of the class that receives the strategy of a Trainer or a Fabric."""
+def _connected(plain):
+    """The constructor of the class that receives the strategy of a Trainer or a Fabric."""
 
-    def change(module):
-        kind = getattr(module, connector)
-        plain = kind.__init__
+    @functools.wraps(plain)
+    def __init__(self, *args, **kwargs):
+        strategy = kwargs.get("strategy")
+        for name in _SPAWNING if isinstance(strategy, str) else ():
+            if strategy.startswith(name):
+                kwargs["strategy"] = "ddp" + strategy.removeprefix(name)
+        plain(self, *args, **kwargs)
 
-        @functools.wraps(plain)
-        def __init__(self, *args, **kwargs):
-            strategy = kwargs.get("strategy")
-            for name in _SPAWNING if isinstance(strategy, str) else ():
-                if strategy.startswith(name):
-                    kwargs["strategy"] = "ddp" + strategy.removeprefix(name)
-            plain(self, *args, **kwargs)
-
-        kind.__init__ = __init__
-
-    return change
+    return __init__
 
 
-# module -> function that patches it once it has been imported
-CHANGES = {
-    "accelerate.launchers": _change_accelerate,
-    "lightning.fabric.connector": _change_lightning("_Connector"),
-    "lightning_fabric.connector": _change_lightning("_Connector"),
-    "lightning.pytorch.trainer.connectors.accelerator_connector": _change_lightning(
-        "_AcceleratorConnector"
-    ),
-    "pytorch_lightning.trainer.connectors.accelerator_connector": _change_lightning(
-        "_AcceleratorConnector"
-    ),
-}
+# row -> function that makes what takes its place, once its module has been imported
+CHANGES = {patches.LAUNCHER: _called, **dict.fromkeys(patches.CONNECTORS, _connected)}

@@ -6,7 +6,7 @@ updates. Functions that start processes are in launchers.py, widget communicatio
 
 import sys
 
-from ddip_engine import comms, debuggers, launchers
+from ddip_engine import comms, debuggers, launchers, patches
 
 _MOVED_ON = {"text/plain": ""}  # what is left of a transient display
 
@@ -14,32 +14,36 @@ _MOVED_ON = {"text/plain": ""}  # what is left of a transient display
 def install():
     """Patches the modules of the table as soon as they are imported, or now if they already are."""
     sys.meta_path.insert(0, _Finder())
-    for name, change in _CHANGES.items():
-        if name in sys.modules:
-            change(sys.modules[name])
+    for name in _MODULES & sys.modules.keys():
+        _change(name)
 
 
 class _Finder:
     """Finds modules through the other finders, and applies the table's changes after execution."""
 
     def find_spec(self, name, path=None, target=None):
-        change = _CHANGES.get(name)
-        if change is None:
+        if name not in _MODULES:
             return None
         finders = [finder for finder in sys.meta_path if finder is not self]
         found = (finder.find_spec(name, path, target) for finder in finders)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _followed(spec.loader.exec_module, change)
+            spec.loader.exec_module = _followed(spec.loader.exec_module, name)
         return spec
 
 
-def _followed(execute, change):
+def _followed(execute, name):
     def exec_module(module):
         execute(module)
-        change(module)
+        _change(name)
 
     return exec_module
+
+
+def _change(module):
+    for row, make in _CHANGES.items():
+        if row.module == module:
+            row.replace(make)
 
 
 class _Place:
@@ -61,30 +65,38 @@ class _Place:
         self.draw(_MOVED_ON)
 
 
-def _change_rich_live(module):
-    plain = module.Live.refresh
+def _refreshed(plain):
+    """Live.refresh() that draws into a display of the cell."""
 
     def refresh(self):
         """Update the display of the Live Render."""
-        if self._nested or not self.console.is_jupyter:
-            plain(self)
-            return
-        from rich.jupyter import _render_segments
+        with patches.RICH_REFRESH:
+            if self.console.is_jupyter and _draw(self):
+                return
+        plain(self)
 
-        with self._lock:
-            self._live_render.set_renderable(self.renderable)
-            segments = list(self.console.render(self._live_render.renderable))
-            text = self.console._render_buffer(segments)
-            if self.ipy_widget is None:
-                self.ipy_widget = _Place()
-            self.ipy_widget.draw({"text/plain": text, "text/html": _render_segments(segments)})
+    return refresh
 
-    module.Live.refresh = refresh
+
+def _draw(live):
+    """Returns False if it is part of another one, or cannot be drawn in this version of rich."""
+    lock, render = patches.RICH_LOCK.of(live), patches.RICH_RENDER.of(live)
+    text_of, html_of = patches.RICH_BUFFER.of(live.console), patches.RICH_SEGMENTS.get()
+    if patches.RICH_NESTED.of(live, False) or None in (lock, render, text_of, html_of):
+        return False
+    with lock:
+        render.set_renderable(live.renderable)
+        segments = list(live.console.render(render.renderable))
+        if live.ipy_widget is None:
+            live.ipy_widget = _Place()
+        live.ipy_widget.draw({"text/plain": text_of(segments), "text/html": html_of(segments)})
+    return True
 
 
 _CHANGES = {
-    "rich.live": _change_rich_live,
-    "bdb": debuggers.change,
-    "comm": comms.change,
+    patches.RICH_REFRESH: _refreshed,
+    patches.SET_TRACE: debuggers.change,
+    patches.COMM: comms.change,
     **launchers.CHANGES,
 }
+_MODULES = {row.module for row in _CHANGES}

@@ -15,10 +15,9 @@ import signal
 import subprocess
 import sys
 import threading
-import weakref
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
-from ddip_engine import beside, colour, dist, program_end, shell, state, streams
+from ddip_engine import beside, colour, dist, patches, program_end, shell, state, streams
 from ddip_engine import cell as cells
 
 _MAIN_NAMES = (
@@ -31,7 +30,7 @@ _OF_PROCESS = ("weakref", "multiprocessing.util")
 _NOT_SENT = "with a program go the modules beside it that its import statements name"
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
 _real_register, _real_unregister = atexit.register, atexit.unregister
-_real_execve, _real_execv = os.execve, os.execv
+_real_execve = os.execve
 _running = None  # the _Surroundings of the running program
 
 
@@ -58,7 +57,7 @@ def _execute(cell):
         with cell.code():
             cell.raise_held()
             if program.module:
-                runpy._run_module_as_main(program.module)
+                _run_module(program.module)
             else:
                 cells.remember_source(cell.file, cell.source)
                 exec(compile(cell.source, cell.file, "exec", 0, True), names)
@@ -71,6 +70,13 @@ def _execute(cell):
         if program.module:
             cell.file = names.get("__file__") or cell.file
     return cells.Ended()
+
+
+def _run_module(name):
+    if (run := patches.RUN_MODULE.get()) is not None:
+        run(name)
+    else:  # in a namespace of its own
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _report(ended):
@@ -119,10 +125,11 @@ class _Surroundings:
         self.timers = [each for each in program_end.TIMERS if signal.getitimer(each) != (0, 0)]
         self.shell = None  # IPython's, while it is hidden
         self.engine_names = {}  # the engine's in the namespace, while they are hidden
+        self.replaced = []  # (row, what was there) of functions that are replaced
         self.group = None  # the engine's process group, while it is hidden
         self.at_exit = []  # (function, args, kwargs) that the program registered
         self.threads = set(threading.enumerate())
-        self.finalizers = set(weakref.finalize._registry)
+        self.finalizers = set(patches.FINALIZERS.get(()))
         self.children = set(program_end.children())
         self.resources = set(program_end.resources())
 
@@ -179,8 +186,8 @@ def _enter(around):
         folder = ""
     forget_modules_beside(folder or os.getcwd())
     _set_path(folder)
-    atexit.register, atexit.unregister = _register, _unregister
-    os.execve, os.execv = _execve, _execv
+    for row, ours in _REPLACED.items():
+        around.replaced.append((row, row.replace(lambda _, ours=ours: ours)))
     streams.begin_program([k for k, rank in program.terminal.items() if rank == state.rank])
     around.shell = shell.hide()
     if not program.keep:
@@ -205,8 +212,9 @@ def _leave(around):
     streams.restore(around.streams)
     streams.end_program()
     os.umask(around.umask)
-    atexit.register, atexit.unregister = _real_register, _real_unregister
-    os.execve, os.execv = _real_execve, _real_execv
+    for row, real in around.replaced:
+        if real is not None:
+            row.replace(lambda _, real=real: real)
     _replace_names(around.names)
     state.give_back(state.main, around.engine_names)
     sys.argv = around.argv
@@ -347,6 +355,14 @@ def _execve(path, argv, env):
             with contextlib.suppress(KeyboardInterrupt):  # the child gets the signal as well
                 status = child.wait()
     os._exit(status if status >= 0 else 128 - status)
+
+
+_REPLACED = {
+    patches.AT_EXIT: _register,
+    patches.NOT_AT_EXIT: _unregister,
+    patches.EXECV: _execv,
+    patches.EXECVE: _execve,
+}
 
 
 def end_child():

@@ -5,14 +5,12 @@ registered with atexit, children, finalizers, files and timers. What was there b
 import contextlib
 import gc
 import io
-import logging
 import signal
 import sys
 import threading
 import traceback
-import weakref
 
-from ddip_engine import streams
+from ddip_engine import patches, streams
 
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alarm() is the first
 
@@ -30,12 +28,10 @@ def _end_threads(around):
     main = threading.main_thread()
     main.is_alive = lambda: False  # some threads wait for that
     try:
-        processes = sys.modules.get("concurrent.futures.process")
-        if processes is not None:
-            _end_process_pools(processes, around)
-        pools = sys.modules.get("concurrent.futures.thread")
-        if pools is not None:
-            _end_pools(pools, around)
+        if "concurrent.futures.process" in sys.modules:
+            _end_process_pools(around)
+        if "concurrent.futures.thread" in sys.modules:
+            _end_pools(around)
         while waiting := [t for t in threading.enumerate() if _is_awaited(t, around)]:
             waiting[0].join()
     finally:
@@ -46,27 +42,46 @@ def _is_awaited(thread, around):
     return not thread.daemon and thread not in around.threads
 
 
-def _end_pools(pools, around):
+def _end_pools(around):
     """Does what concurrent.futures does at exit, for the pools of this program."""
-    with pools._global_shutdown_lock:
-        pools._shutdown = True
-        queues = [(t, q) for t, q in pools._threads_queues.items() if t not in around.threads]
+    lock, queues = patches.POOL_LOCK.get(), patches.POOL_QUEUES.get()
+    if lock is None or queues is None or patches.POOL_SHUTDOWN.get() is None:
+        _end_all_pools("ThreadPoolExecutor")
+        return
+    with lock:
+        patches.POOL_SHUTDOWN.replace(lambda _: True)
+        own = [(t, q) for t, q in queues.items() if t not in around.threads]
     try:
-        for _, queue in queues:
+        for _, queue in own:
             queue.put(None)
-        for thread, _ in queues:
+        for thread, _ in own:
             thread.join()
     finally:
-        pools._shutdown = False
+        patches.POOL_SHUTDOWN.replace(lambda _: False)
 
 
-def _end_process_pools(pools, around):
+def _end_process_pools(around):
     """Lets their processes and threads end when their work is done. Does not wait: an interrupt of
     a later wait need not be repeated for these."""
-    for thread in list(pools._threads_wakeups):
+    wakeups = patches.POOL_WAKEUPS.get()
+    if wakeups is None:
+        _end_all_pools("ProcessPoolExecutor")
+        return
+    for thread in list(wakeups):
         executor = thread.executor_reference()
         if thread not in around.threads and executor is not None:
             executor.shutdown(wait=False)
+
+
+def _end_all_pools(kind):
+    """Lets the threads of all pools of this kind end: nobody can tell whose they are, and the end
+    of the program waits for its own."""
+    import concurrent.futures
+
+    kind = getattr(concurrent.futures, kind)
+    for each in gc.get_objects():
+        if issubclass(type(each), kind):
+            each.shutdown(wait=False)
 
 
 def end_functions(around):
@@ -112,23 +127,22 @@ def children():
 
 def resources():
     """The keys of multiprocessing's finalizers: (priority or None, number)."""
-    util = sys.modules.get("multiprocessing.util")
-    return set(util._finalizer_registry) if util is not None else set()
+    return set(patches.MP_FINALIZERS.get(()))
 
 
 def _finalize(around, least):
     """Runs the program's finalizers of at least this priority; None: of any priority."""
-    util = sys.modules.get("multiprocessing.util")
+    registry = patches.MP_FINALIZERS.get({})
     own = [key for key in resources() - around.resources if key[0] is not None]
     for key in sorted(own, reverse=True):
-        finalizer = util._finalizer_registry.get(key)
+        finalizer = registry.get(key)
         if finalizer is not None and (least is None or key[0] >= least):
             _call("finalizer", finalizer)
 
 
 def _end_finalizers(around):
     """Runs weakref.finalize callbacks: those of temporary directories, for example."""
-    known = weakref.finalize._registry
+    known = patches.FINALIZERS.get({})
     own = [(info.index, f) for f, info in list(known.items()) if f not in around.finalizers]
     for _, finalizer in sorted(own, key=lambda pair: pair[0], reverse=True):
         if finalizer.atexit:
@@ -136,9 +150,9 @@ def _end_finalizers(around):
 
 
 def _end_rpc(around):
-    rpc = sys.modules.get("torch.distributed.rpc.api")
-    if rpc is not None and rpc._is_current_rpc_agent_set():
-        rpc.shutdown(graceful=False)
+    has_agent = patches.RPC_AGENT.get()
+    if has_agent is not None and has_agent():
+        sys.modules["torch.distributed.rpc.api"].shutdown(graceful=False)
 
 
 def _end_streams(around):
@@ -160,7 +174,7 @@ def _end_timers(around):
 
 def _end_files(around):
     """Flushes files that are open for writing: the variables that hold them stay."""
-    for handler in list(logging._handlerList):
+    for handler in list(patches.LOG_HANDLERS.get(())):
         if (handler := handler()) is not None:
             _call("handler", handler.flush)
     files = [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]

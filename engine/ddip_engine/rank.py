@@ -5,7 +5,6 @@ even while a cell runs.
 """
 
 import _thread
-import atexit
 import contextlib
 import faulthandler
 import functools
@@ -27,6 +26,7 @@ from ddip_engine import (
     gpu,
     gpu_lost,
     interface,
+    patches,
     preempted,
     repair,
     run,
@@ -57,6 +57,7 @@ def main(env, phases):
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True)
     _ddip.stack_begin()
     _ddip.notify("Nstarted", state.pid, 0, phases, facts.lines())
+    patches.tell_to(functools.partial(_ddip.notify, "Npatch"), state.pid)
     service.start(_answer)
     _thread.start_new_thread(_rescue, ())
     while not _serve():
@@ -199,12 +200,18 @@ def _end():
 
     The interpreter's own shutdown would destroy process groups, whose threads may be stuck.
     """
-    threading._shutdown()
-    atexit._run_exitfuncs()
+    patches.END_THREADS.get(_join_threads)()
+    patches.EXIT_FUNCTIONS.get(lambda: None)()
     for name in [name for name in state.main.__dict__ if not name.startswith("__")]:
         state.main.__dict__.pop(name, None)
     streams.flush()
     os._exit(0)
+
+
+def _join_threads():
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join()
 
 
 # ---- main thread

@@ -14,8 +14,9 @@ import socket
 import sys
 from datetime import timedelta
 from errno import EHOSTDOWN, EHOSTUNREACH, EOPNOTSUPP
+from urllib.parse import parse_qsl, urlparse
 
-from ddip_engine import state, store, store_connection
+from ddip_engine import patches, state, store, store_connection
 from ddip_engine.state import EngineError
 
 _CONNECT_S = 60  # timeout; the store exists before any rank
@@ -35,12 +36,34 @@ def install():
     """Replaces torch's handlers. Torch must have been imported."""
     global api
     api = sys.modules["torch"].distributed
-    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
-    ours = {"env": _env_rendezvous, "tcp": _tcp_rendezvous, "file": _file_rendezvous}
-    for scheme, handler in ours.items():
-        _real[scheme] = handlers.get(scheme)
-        handlers[scheme] = handler
-    _wrap_spawn()
+    handlers = patches.HANDLERS.get()
+    if handlers is not None:
+        with patches.HANDLERS:
+            _real.update((scheme, handlers[scheme]) for scheme in _OURS)
+            handlers.update(_OURS)
+    patches.SPAWN.replace(_own_job, sys.modules["torch.multiprocessing"])
+
+
+def has_handlers():
+    """Does torch come here by itself? If not, its init needs with_store()."""
+    return bool(_real)
+
+
+def with_store(asked):
+    """The arguments of init_process_group() with the store that its handler would give it."""
+    url = asked.get("init_method") or "env://"
+    handler = _OURS.get(url.partition("://")[0])
+    if asked.get("store") is not None or handler is None:
+        return asked
+    given = [f"{name}={asked[name]}" for name in ("rank", "world_size") if asked[name] != -1]
+    url += ("&" if "?" in url else "?") + "&".join(given)
+    where = [int(each or -1) for each in numbers(url)[1:]]
+    if handler is _file_rendezvous and not _is_ours(*where):
+        return asked
+    store, rank, size = next(handler(url, timeout=asked["timeout"]))
+    store.set_timeout(asked["timeout"])
+    store = api.PrefixStore("default_pg", store)  # as torch does
+    return asked | {"init_method": None, "store": store, "rank": rank, "world_size": size}
 
 
 def start(address, port, path):
@@ -68,12 +91,8 @@ def drop_clients():
     return clients
 
 
-def _wrap_spawn():
+def _own_job(real):
     """Processes that user code spawns form a job of their own: their rank 0 hosts their store."""
-    spawn = sys.modules.get("torch.multiprocessing.spawn")
-    if spawn is None:
-        return
-    real = spawn.start_processes
 
     @functools.wraps(real)
     def start_processes(*args, **kwargs):
@@ -84,8 +103,7 @@ def _wrap_spawn():
             if flag is not None:
                 os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
 
-    spawn.start_processes = start_processes
-    sys.modules["torch.multiprocessing"].start_processes = start_processes
+    return start_processes
 
 
 def _client():
@@ -190,10 +208,6 @@ def _store_with_external():
             " to ctl, let their processes join again, then call init_process_group() again"
         )
     _external_joined_in = state.generation
-    rendezvous = sys.modules["torch.distributed.rendezvous"]
-    if "attempt" in rendezvous._create_c10d_store.__code__.co_varnames:  # torch before 2.5
-        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-        return api.PrefixStore(f"/worker/attempt_{attempt}", _tcp_client())
     return _tcp_client()
 
 
@@ -215,9 +229,8 @@ def forget_external():
 
 def numbers(url):
     """(parsed url, rank, world size); a number that the url's query does not have is None."""
-    rendezvous = sys.modules["torch.distributed.rendezvous"]
-    parsed = rendezvous.urlparse(url)
-    query = rendezvous._query_to_dict(parsed.query)
+    parsed = urlparse(url)
+    query = dict(parse_qsl(parsed.query))
     return parsed, query.get("rank"), query.get("world_size")
 
 
@@ -270,3 +283,6 @@ def _tcp_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
     store = _store_for(parsed.hostname, parsed.port, int(rank), int(size), timeout, tag)
     yield store, int(rank), int(size)
     raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
+
+
+_OURS = {"env": _env_rendezvous, "tcp": _tcp_rendezvous, "file": _file_rendezvous}

@@ -5,10 +5,9 @@ a dead group are found and reported by name, with the code that repairs them.
 """
 
 import functools
-import sys
 import weakref
 
-from ddip_engine import dist, table
+from ddip_engine import dist, patches, table
 
 # (class name in a type's ancestry, advice on how to repair the object).
 _HOLDERS = (
@@ -25,21 +24,18 @@ _wrappers = weakref.WeakValueDictionary()  # by id: a class need not be hashable
 
 def install():
     """Notes each DistributedDataParallel that is made, loaded or copied, if there is torch."""
-    parallel = sys.modules.get("torch.nn.parallel.distributed")
-    if parallel is not None:
-        for function in ("__init__", "__setstate__"):
-            _note(parallel.DistributedDataParallel, function)
+    for row in (patches.DDP_INIT, patches.DDP_LOADED):
+        row.replace(functools.partial(_noted, row))
 
 
-def _note(kind, function):
-    real = getattr(kind, function)
-
+def _noted(row, real):
     @functools.wraps(real)
     def noted(self, *args, **kwargs):
         real(self, *args, **kwargs)
-        _wrappers[id(self)] = self
+        with row:
+            _wrappers[id(self)] = self
 
-    setattr(kind, function, noted)
+    return noted
 
 
 def rebuild(generation):
@@ -50,7 +46,7 @@ def rebuild(generation):
     dist.new_generation(generation)
     if dist.c10d is None:
         return ""
-    dead = set(dist.c10d._world.pg_map)
+    dead = set(dist.groups())
     wrappers = list(_wrappers.values())
     dist.drop_default()
     dist.make_default()
@@ -75,11 +71,11 @@ def _repair(wrapper, name):
             f"{name}: DistributedDataParallel without a process group: "
             "call init_process_group() and wrap the model again\n"
         ]
-    hooks = list(getattr(wrapper, "_comm_hooks", ()))
+    hooks = list(patches.DDP_HOOKS.of(wrapper, ()))
     try:
-        wrapper.process_group = dist.c10d._get_default_group()
+        wrapper.process_group = dist.c10d.GroupMember.WORLD
         wrapper.__setstate__(wrapper.__getstate__())
-        wrapper._comm_hooks = []
+        patches.DDP_HOOKS.put(wrapper, [])
         for hook, hook_state in hooks:
             wrapper.register_comm_hook(hook_state, hook)
     except Exception as e:  # torch's internals may refuse because of the model

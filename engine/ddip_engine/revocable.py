@@ -13,27 +13,24 @@ import os
 import sys
 
 import _ddip
-from ddip_engine import gpu
+from ddip_engine import gpu, patches
 
 _LIBRARY = "libtorch_cuda.so"  # its NCCL must be the one that revokes
-_FREE = ("abort", "shutdown")  # methods of torch that free communicators
 
 _c10d = None  # torch.distributed.distributed_c10d; None: it has no NCCL
-_devices = None  # dist._devices()
+_served = None  # returns the groups that NCCL serves, the oldest first
 _seen = set()  # ids of groups whose communicators, if there are any, are known
 _kept = []  # backends with a communicator that C knows: kept alive until claimed()
 
 
-def install(c10d, devices):
-    """Call before user code. devices(name): which backend of a group serves which device."""
-    global _c10d, _devices
+def install(c10d, served):
+    """Call before user code. served(): the groups that NCCL serves, the oldest first."""
+    global _c10d, _served
     if not c10d.is_nccl_available():
         return
-    _c10d, _devices = c10d, devices
-    for owner in (c10d.ProcessGroup, c10d.ProcessGroupNCCL):
-        for name in _FREE:
-            if hasattr(owner, name):
-                setattr(owner, name, _claiming(getattr(owner, name)))
+    _c10d, _served = c10d, served
+    for row in patches.ABORTS.values():
+        row.replace(_claiming)
 
 
 def _claiming(real):
@@ -66,11 +63,11 @@ def _groups():
     if _c10d is None:
         return
     cuda = sys.modules["torch"].device("cuda")
-    for group, (name, _) in list(_c10d._world.pg_map.items()):
-        if "nccl" in _devices(name).values():
-            backend = group._get_backend(cuda)
-            if isinstance(backend, _c10d.ProcessGroupNCCL):
-                yield group, backend
+    for group in _served():
+        get = patches.GET_BACKEND.of(group)
+        backend = get(cuda) if get is not None else None
+        if isinstance(backend, _c10d.ProcessGroupNCCL):
+            yield group, backend
 
 
 def backends():
@@ -93,7 +90,7 @@ def _can_revoke():
     if world is not None and world.size() == 1:
         return False
     by_itself = os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") != "0"
-    if by_itself or not hasattr(_c10d.ProcessGroupNCCL, "_comm_ptr") or not gpu.has_nccl():
+    if by_itself or patches.COMM_PTR.of(_c10d.ProcessGroupNCCL) is None or not gpu.has_nccl():
         return False
     return _ddip.nccl_can_revoke(_LIBRARY)
 
@@ -113,6 +110,6 @@ def _tell(group):
 def _address(backend):
     """The address of the communicator; 0 if there is none, or it no longer exists."""
     try:
-        return backend._comm_ptr()
+        return patches.COMM_PTR.of(backend)()
     except RuntimeError:  # it was aborted
         return 0

@@ -4,7 +4,6 @@ This is what applies with and without IPython; magics and rich display are in sh
 decides whether an interrupt is for this cell.
 """
 
-import _signal
 import contextlib
 import functools
 import gc
@@ -21,6 +20,7 @@ from ddip_engine import (
     gpu_report,
     imports,
     out_of_memory,
+    patches,
     plain,
     program,
     shell,
@@ -81,8 +81,11 @@ def install():
     """Handles SIGINT; a child that user code forks handles it like any Python program."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
-    real = signal.signal
+    patches.SIGNAL.replace(_watched)
+    os.register_at_fork(after_in_child=_in_child)
 
+
+def _watched(real):
     @functools.wraps(real)
     def watched(signalnum, handler):
         old = real(signalnum, handler)
@@ -90,8 +93,7 @@ def install():
             _ddip.own_handler(handler not in (_on_sigint, signal.default_int_handler))
         return old
 
-    signal.signal = watched
-    os.register_at_fork(after_in_child=_in_child)
+    return watched
 
 
 def _in_child():
@@ -204,7 +206,7 @@ def _run(cell):
     imports.clean_up()
     sys.excepthook, sys.displayhook = hooks
     shell.close_traps()
-    if _signal.getsignal(signal.SIGINT) is not _on_sigint:  # the C function: signal's takes 5 µs
+    if patches.GETSIGNAL.get(signal.getsignal)(signal.SIGINT) is not _on_sigint:
         signal.signal(signal.SIGINT, _on_sigint)
     if ended.error is not None:
         cells.trim(ended.error, cell)

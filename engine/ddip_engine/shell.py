@@ -6,7 +6,6 @@ IPython, available() returns False, and the functions that are called regardless
 
 import __future__
 
-import _sitebuiltins
 import ast
 import builtins
 import contextlib
@@ -16,7 +15,7 @@ import re
 import subprocess
 import sys
 
-from ddip_engine import callbacks, colour, commands, debuggers, libraries, state, streams
+from ddip_engine import callbacks, colour, commands, debuggers, libraries, patches, state, streams
 from ddip_engine import cell as cells
 
 _shell = None  # the instance; None without IPython
@@ -26,7 +25,6 @@ _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may ke
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___", "__builtin__"}
 _BUILTINS = {"get_ipython", "display", "__IPYTHON__"}  # what IPython adds to those of Python
-_QUITTERS = {name: _sitebuiltins.Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
 _own_names = {}  # what make() put into the namespace, unless it begins with "_"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WAITS = re.compile(r"\b(await|async)\b")
@@ -136,6 +134,11 @@ class _Hook:
         self.___, self.__, self._ = self.__, self._, result
         names.update({"_": self._, "__": self.__, "___": self.___})
 
+    def forget(self):
+        """`_`, `__` and `___` are empty again."""
+        self._, self.__, self.___ = "", "", ""
+        self.shell.user_ns.update({"_": "", "__": "", "___": ""})
+
     def finish_displayhook(self):
         self._is_active = False
 
@@ -189,8 +192,10 @@ class _Shell:
     def init_user_ns(self):
         """IPython's own exit and quit accept no exit status, which programs pass."""
         super().init_user_ns()
-        for names in (self.user_ns, self.user_ns_hidden):
-            names.update(_QUITTERS)
+        if (quitter := patches.QUITTER.get()) is not None:
+            quitters = {name: quitter(name, "Ctrl-D") for name in ("exit", "quit")}
+            self.user_ns.update(quitters)
+            self.user_ns_hidden.update(quitters)
 
     def init_sys_modules(self):
         sys.modules["__main__"] = self.user_module
@@ -426,7 +431,8 @@ def run_cell(cell):
 def close_traps():
     """Closes IPython's own traps: if an interrupt left one open, no later cell would set it."""
     if _shell is not None:
-        _shell.display_trap._nested_level = _shell.builtin_trap._nested_level = 0
+        patches.DISPLAY_LEVEL.put(_shell.display_trap, 0)
+        patches.BUILTIN_LEVEL.put(_shell.builtin_trap, 0)
 
 
 def _ended(result, last):
@@ -452,22 +458,22 @@ def hide():
     """A program finds no IPython, as in a new process. Returns the argument for unhide()."""
     if _shell is None:
         return None
-    kinds = [kind for kind in type(_shell)._walk_mro()]
-    hidden = {kind: kind._instance for kind in kinds}
+    single = sys.modules["traitlets.config.configurable"].SingletonConfigurable
+    kinds = [each for each in type(_shell).__mro__ if issubclass(each, single) and each != single]
     for kind in kinds:
-        kind._instance = None
+        patches.INSTANCE.put(kind, None)
     names, own = state.main.__dict__, builtins.__dict__
     taken = {name: names.pop(name) for name in _SHELL_NAMES & names.keys()}
     taken |= state.take(_own_names)
-    return hidden, taken, {name: own.pop(name) for name in _BUILTINS & own.keys()}
+    return kinds, taken, {name: own.pop(name) for name in _BUILTINS & own.keys()}
 
 
 def unhide(hidden):
     """Restores what hide() removed; names that the program bound stay."""
     if hidden is None:
         return
-    for kind, instance in hidden[0].items():
-        kind._instance = instance
+    for kind in hidden[0]:
+        patches.INSTANCE.put(kind, _shell)
     for namespace, names in zip((state.main, builtins), hidden[1:], strict=True):
         state.give_back(namespace, names)
 
@@ -480,9 +486,7 @@ def inspect_name(name):
 def reset():
     """Drops the results that the shell remembers, along with the namespace."""
     if _shell is not None:
-        hook = _shell.displayhook
-        hook._, hook.__, hook.___ = "", "", ""
-        _shell.user_ns.update({"_": "", "__": "", "___": ""})
+        _shell.displayhook.forget()
         _shell.compile.reset_compiler_flags()
 
 

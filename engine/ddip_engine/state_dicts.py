@@ -1,13 +1,12 @@
 """Loads state dicts into modules and optimizers: entirely, or not at all if one does not fit."""
 
 import sys
+from collections import OrderedDict
 from errno import EBADMSG
 
 from ddip_engine.arrays import is_tensor
 from ddip_engine.state import EngineError
 from ddip_engine.view import article, refusal_of
-
-_REGISTRIES = ("_parameters", "_buffers", "_modules")  # dicts of a module that loading may change
 
 
 def check(name, holder, state):
@@ -75,8 +74,9 @@ def _kept_module(module):
     kept = []
     for part in module.modules():
         names = part.__dict__
-        registries = [names[key] for key in _REGISTRIES if isinstance(names.get(key), dict)]
-        kept += [(each, dict(each)) for each in (names, *registries)]
+        # torch keeps parameters, buffers and parts in dicts
+        dicts = [each for each in names.values() if type(each) in (dict, OrderedDict)]
+        kept += [(each, dict(each)) for each in (names, *dicts)]
     tensors = _copies([*module.parameters(), *module.buffers()])
 
     def undo():

@@ -5,7 +5,6 @@ gets ordinary text files on descriptors 1 and 2 instead.
 """
 
 import base64
-import builtins
 import codecs
 import contextlib
 import ctypes
@@ -16,7 +15,7 @@ import os
 import sys
 
 import _ddip
-from ddip_engine import state
+from ddip_engine import patches, state
 from ddip_engine.view import strict_json
 
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
@@ -270,8 +269,9 @@ def install():
     sys.stderr = sys.__stderr__ = Stream(2, _STDERR)
     sys.stdin = sys.__stdin__ = _stdin = _Stdin()
     _display = _ddip.Out(-1, _DISPLAY)
-    builtins.input = _input
-    getpass.getpass = _getpass
+    patches.INPUT.replace(lambda real: _input)
+    assert getpass  # imported to be patched
+    patches.GETPASS.replace(lambda real: _getpass)
     os.register_at_fork(after_in_child=_in_child)
 
 

@@ -26,7 +26,7 @@ _DEFINITIONS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
     types.MethodWrapperType,
-    functools._lru_cache_wrapper,
+    type(functools.lru_cache(len)),
 )
 _NEVER = (types.ModuleType, type(__future__.annotations))
 _SCALARS = (int, float, complex, bool, type(None))

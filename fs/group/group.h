@@ -9,7 +9,7 @@
 #include "loop.h"
 #include "spool.h"
 
-enum { MAX_RANKS = 16384, ERRORS_KEPT = 64, PHASES_MAX = 16 };
+enum { MAX_RANKS = 16384, ERRORS_KEPT = 64, PHASES_MAX = 16, PATCHES_BYTES = 64 << 10 };
 
 /* The states of the life cycle. The table of transitions is in lifecycle.c. */
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_RESTARTING, G_STOPPED, G_STATES };
@@ -133,8 +133,9 @@ struct group_life {
 	uint64_t started, ready; /* now_ns() at the last start, and when it became ready */
 	struct phase phases[PHASES_MAX];
 	int phase_count;
-	const char *backend;			/* chosen at the start (facts.c); NULL: not yet */
-	struct err start_error;			/* why the last start failed */
+	struct buf patches;	/* lines of `status` that ranks have reported since the start */
+	const char *backend;	/* chosen at the start (facts.c); NULL: not yet */
+	struct err start_error; /* why the last start failed */
 	struct req_list waiters, start_waiters; /* parked on ctl; start_waiters wait for a start */
 	struct timer *stop_timer, *idle_timer;
 	uint64_t preempted; /* now_ns() at the last preemption signal; 0: none */

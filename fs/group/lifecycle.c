@@ -178,6 +178,7 @@ spawn_all(struct group *g, const struct err *why)
 	recovery_reset(g);
 	facts_forget_backend(g);
 	g->life.phase_count = 0;
+	buf_clear(&g->life.patches);
 	g->life.started = now_ns();
 	if (store_wanted(g))
 		store_spawn(g);

@@ -486,6 +486,21 @@ on_stranger(struct rank *k, struct msg *m)
 	journal_stranger(k->g, name, m);
 }
 
+/* A name that its Python lacks, or a way that it goes: in `status` once for the group. */
+static void
+on_patch(struct rank *k, struct msg *m)
+{
+	struct buf *told = &k->g->life.patches;
+	struct slice line;
+
+	if (wire_unpack(m, Npatch, NULL, &line) < 0 || memchr(line.p, '\n', line.n) ||
+	    told->n + line.n > PATCHES_BYTES ||
+	    (told->n && memmem(told->p, told->n, line.p, line.n)))
+		return;
+	buf_addf(told, "%.*s\n", (int)line.n, line.p);
+	journal_event(k->g, "patch rank=%d %.*s", k->number, (int)line.n, line.p);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct rank *k, struct msg *m);
@@ -500,6 +515,7 @@ static const struct {
     {Nmemory, on_memory},
     {Nknownbad, on_known_bad},
     {Nstranger, on_stranger},
+    {Npatch, on_patch},
 };
 
 static void

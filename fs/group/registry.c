@@ -110,6 +110,7 @@ group_unref(struct group *g)
 	if (g->ranks)
 		munmap(g->ranks, MAX_RANKS * sizeof(*g->ranks));
 	free(g->selftest);
+	buf_free(&g->life.patches);
 	free(g->run_dir);
 	free(g->name);
 	free(g);

@@ -121,6 +121,7 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 			p += n + (p[n] == '\n');
 		}
 	}
+	buf_adds(out, g->life.patches.n ? g->life.patches.p : "");
 	return 0;
 }
 

@@ -86,8 +86,8 @@ class Helper:
         self._matcher = context_matcher()(lambda context: self._match(context))
         self._shell.Completer.custom_matchers.append(self._matcher)
         kernel = getattr(self._shell, "kernel", None)
-        if kernel is not None:
-            self._inspect = kernel.do_inspect
+        self._inspect = getattr(kernel, "do_inspect", None)
+        if self._inspect is not None:
             kernel.do_inspect = self._do_inspect
 
     def remove(self):

@@ -245,12 +245,14 @@ class DdipMagics(Magics):
     def _run_locally(self, cell, quiet):
         """Runs it in the notebook as a separate cell; raises its exception, which is shown once."""
         shell, shown = self.shell, []
-        show = shell._showtraceback
-        shell._showtraceback = lambda *what: shown.append(what)
+        show = getattr(shell, "_showtraceback", None)
+        if show is not None:
+            shell._showtraceback = lambda *what: shown.append(what)
         try:
             result = shell.run_cell(_with_first_line(LOCALLY, cell), silent=quiet)
         finally:
-            shell._showtraceback = show
+            if show is not None:
+                shell._showtraceback = show
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             if shown:

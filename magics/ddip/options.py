@@ -62,8 +62,7 @@ def _option(parser, word):
     """The option that a word names; None if it names none."""
     if word[:1] != "-":
         return None
-    known = parser._option_string_actions
-    return known.get(word.partition("=")[0])
+    return getattr(parser, "_option_string_actions", {}).get(word.partition("=")[0])
 
 
 def _behind_values(option, line, at):

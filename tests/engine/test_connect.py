@@ -29,7 +29,8 @@ class Connect(unittest.TestCase):
             get_device_backend_map=lambda: {"cuda": name, "cpu": name}
         )
         self.c10d.Backend = lambda name: name
-        self.c10d._world.pg_map = {}
+        self.made_with = None
+        self.c10d.get_backend_config = lambda group: self.made_with
         self.enterContext(mock.patch.object(dist, "c10d", self.c10d))
         self.enterContext(mock.patch.object(dist, "_begin", self.begin))
         self.use("nccl", 2)
@@ -40,14 +41,14 @@ class Connect(unittest.TestCase):
 
     def begin(self, backend, *args, **kwargs):
         self.c10d.all_reduce.assert_not_called()
-        self.c10d._world.pg_map[self.c10d.GroupMember.WORLD] = (backend, None)
+        self.made_with = backend
 
     def test_an_old_torch(self):
         self.torch.__version__ = "2.5.1+cu124"
         wanted = r"torch 2\.5\.1\+cu124 is too old: 2\.6 or newer .* install -U torch.*backend none"
         with self.assertRaisesRegex(state.EngineError, wanted):
             dist.start("gloo", "127.0.0.1", 1, "")
-        self.assertFalse(self.c10d._world.pg_map)
+        self.assertIsNone(self.made_with)
         self.torch.cuda.is_available.return_value = False
         dist.start("none", "127.0.0.1", 1, "")
         self.torch.__version__ = "2.6.0a0+git1234567"

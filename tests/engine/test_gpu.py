@@ -368,7 +368,8 @@ class Aborts(unittest.TestCase):
         for group, name in made.items():
             nccl = "cuda:nccl" in groups[name]
             group._get_backend.return_value = _Nccl(name) if nccl else mock.Mock()
-        c10d._world.pg_map = {group: (groups[name], None) for group, name in made.items()}
+        c10d._world.pg_map = made
+        c10d.get_backend_config = lambda group: groups[made[group]]
         c10d.GroupMember.WORLD.size.return_value = size
         c10d.Backend = str
 
@@ -378,10 +379,11 @@ class Aborts(unittest.TestCase):
 
         c10d.BackendConfig = config
         _Nccl.done.clear()
-        with mock.patch.dict("sys.modules", _ddip=module):
+        modules = {"_ddip": module, "torch.distributed.distributed_c10d": c10d}
+        with mock.patch.dict("sys.modules", modules):
             from ddip_engine import dist, revocable
 
-            known = {"_c10d": c10d, "_devices": dist._devices, "_ddip": module}
+            known = {"_c10d": c10d, "_served": dist._nccl_groups, "_ddip": module}
             with (
                 mock.patch.object(dist, "c10d", c10d),
                 mock.patch.multiple(revocable, **known),

@@ -63,9 +63,11 @@ class Revocable(unittest.TestCase):
             ProcessGroup=group,
             ProcessGroupNCCL=nccl,
             GroupMember=types.SimpleNamespace(WORLD=None),
-            _world=types.SimpleNamespace(pg_map={}),
         )
-        revocable.install(self.c10d, lambda name: {"cuda": name})
+        self.served = []
+        modules = {"torch.distributed.distributed_c10d": self.c10d}
+        self.enterContext(mock.patch.dict("sys.modules", modules))
+        revocable.install(self.c10d, lambda: self.served)
         with revocable.claimed():
             pass
         C.reset_mock()
@@ -76,7 +78,8 @@ class Revocable(unittest.TestCase):
     def group(self, address, backend="nccl"):
         made = self.c10d.ProcessGroup(address)
         made.backend.__class__ = self.c10d.ProcessGroupNCCL
-        self.c10d._world.pg_map[made] = (backend, None)
+        if backend == "nccl":
+            self.served.append(made)
         if self.c10d.GroupMember.WORLD is None:
             self.c10d.GroupMember.WORLD = made
         return made

@@ -1,0 +1,482 @@
+"""The register of every name of torch, IPython, the standard library and a few libraries that is
+private or that the engine replaces: what it is for, and what is lost without it.
+
+All access to such names goes through a Row. One that is missing, or around which a function of ours
+raises, costs what its row says and nothing else: it is counted, the daemon is told once (`status`),
+and the user's call does what it would do without the engine.
+"""
+
+import os
+import sys
+import warnings
+
+PRIVATE = "private"  # used as it is
+REPLACED = "replaced"  # something of ours takes its place, and calls it
+METHOD = "method"  # a class of ours overrides it
+ATTRIBUTE = "attribute"  # private, of instances only
+MAGICS = "magics"  # private, and used by the magics, which cannot import this module
+
+ROWS = {}  # name -> Row
+_lines = []  # what is to be told, in order
+_tell = None  # takes one line; None: no daemon yet
+
+
+class Row:
+    """One name. As a context manager it keeps exceptions of ours away from the user's call."""
+
+    __slots__ = ("failures", "kind", "lost", "missing", "module", "name", "optional", "path", "why")
+
+    def __init__(self, kind, module, path, why, lost, optional=False):
+        """path: from the module to the name; optional: some supported versions do not have it."""
+        self.kind, self.module, self.path = kind, module, path
+        self.why, self.lost, self.optional = why, lost, optional
+        self.name = f"{module}.{path}"
+        self.missing = self.failures = 0  # how often it was not there; how often ours raised
+        ROWS[self.name] = self
+
+    def get(self, default=None):
+        """What the name refers to; the default if it is missing, or nobody imported the module."""
+        owner = self._owner()
+        if owner is None:
+            return default if self._imported() is None else self._miss(default)
+        return self.of(owner, default)
+
+    def of(self, owner, default=None):
+        """The same of an instance, for a name that is an attribute of instances."""
+        try:
+            return getattr(owner, self.path.rpartition(".")[2])
+        except AttributeError:
+            return self._miss(default)
+
+    def put(self, owner, value):
+        """Sets it on an instance that has it. Returns False if it is missing."""
+        if self.of(owner, self) is self:
+            return False
+        setattr(owner, self.path.rpartition(".")[2], value)
+        return True
+
+    def replace(self, make, *others):
+        """Puts make(what is there) in its place, and in that of the same object in other modules.
+        Returns what was there; None, with nothing replaced, if it is missing."""
+        owner, real = self._owner(), self.get()
+        if real is None:
+            return None
+        name, made = self.path.rpartition(".")[2], None
+        with self:
+            made = make(real)
+            setattr(owner, name, made)
+            for other in others:
+                if getattr(other, name, None) is real:
+                    setattr(other, name, made)
+        return real
+
+    def call(self, *args, default=None):
+        """Calls it, quietly. Returns the default if it is missing or raises an Exception."""
+        function = self.get()
+        if function is not None:
+            with self:
+                return quietly(function, *args)
+        return default
+
+    def step_aside(self, error):
+        """This exception of ours was kept from the user's call."""
+        self.failures += 1
+        if self.failures == 1:
+            first = (str(error).splitlines() or [""])[0]
+            _note(f"patch_failed {self.name}: {type(error).__name__}: {first}; lost: {self.lost}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is None or not isinstance(error, Exception):
+            return False  # an interrupt is not ours
+        self.step_aside(error)
+        return True
+
+    def _imported(self):
+        return sys.modules.get(self.module)
+
+    def _owner(self):
+        """What has the name as an attribute; None if that is not there."""
+        found = self._imported()
+        for part in self.path.split(".")[:-1]:
+            found = getattr(found, part, None)
+        return found
+
+    def _miss(self, default):
+        self.missing += 1
+        if self.missing == 1 and not self.optional:
+            _note(f"patch_missing {self.name}: {self.lost}")
+        return default
+
+
+def quietly(function, *args, **kwargs):
+    """Calls a function; what it warns of is about our call, and not shown to the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*args, **kwargs)
+
+
+def note_way(what, way):
+    """Tells `status` by which of several ways something is done."""
+    line = f"way_{what} {way}"
+    if line not in _lines:
+        _note(line)
+
+
+def tell_to(function, pid):
+    """From now on, in the process of this pid, calls function(line) with each line to be told."""
+    global _tell
+    _tell = function, pid
+    for line in _lines:
+        function(line)
+
+
+def _note(line):
+    _lines.append(line)
+    if _tell is not None and _tell[1] == os.getpid():
+        _tell[0](line)
+
+
+def check():
+    """Notes which names the modules that are imported do not have."""
+    for row in ROWS.values():
+        if row.kind not in (ATTRIBUTE, MAGICS):
+            row.get()
+
+
+# fmt: off
+
+# ---- torch
+
+_C10D = "torch.distributed.distributed_c10d"
+_DDP = "torch.nn.parallel.distributed"
+
+INIT = Row(
+    REPLACED, _C10D, "init_process_group", "user code adopts or replaces the engine's group",
+    "init_process_group() in a cell is torch's own: it makes a second group, or refuses to",
+)
+DESTROY = Row(
+    REPLACED, _C10D, "destroy_process_group", "destroyed groups live until their threads are idle",
+    "destroy_process_group() is torch's own: its threads may wait for the GIL",
+)
+PG_MAP = Row(
+    PRIVATE, _C10D, "_world.pg_map", "the list of all process groups",
+    "only the default group is known: other groups are neither kept alive nor aborted",
+)
+WORLD = Row(
+    PRIVATE, _C10D, "_world", "hides the group from programs, and resets the names of groups",
+    "programs find the process group of the cells, and a failed init may make the next one hang",
+)
+UPDATE_DEFAULT = Row(
+    PRIVATE, _C10D, "_update_default_pg", "hides the group from programs and forked children",
+    "programs find the process group of the cells",
+)
+UNREGISTER = Row(
+    PRIVATE, _C10D, "_unregister_all_process_groups", "the same",
+    "programs find the process group of the cells",
+)
+REGISTER = Row(
+    PRIVATE, _C10D, "_register_process_group", "shows a hidden group again",
+    "programs find the process group of the cells",
+)
+SET_TIMEOUT = Row(
+    PRIVATE, _C10D, "_set_pg_timeout", "init_process_group(timeout=) of an adopted group",
+    "an adopted group keeps its earlier timeout",
+)
+HANDLERS = Row(
+    PRIVATE, "torch.distributed.rendezvous", "_rendezvous_handlers",
+    "env://, tcp:// and file:// lead to the engine's store",
+    "what meets by other means than init_process_group() (RPC) meets at MASTER_PORT",
+)
+SPAWN = Row(
+    REPLACED, "torch.multiprocessing.spawn", "start_processes",
+    "processes that user code spawns form a job of their own",
+    "spawned processes look for a store of their own at MASTER_PORT",
+)
+COLLECTIVES = {
+    name: Row(
+        REPLACED, _C10D, name, "counts the collectives, and tells which one a rank is in",
+        f"the stall report does not see {name}()",
+        optional=name in ("all_gather_single", "reduce_scatter_single"),  # from torch 2.14 on
+    )
+    for name in """
+    all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single
+    all_reduce all_reduce_coalesced all_to_all all_to_all_single barrier broadcast
+    broadcast_object_list gather gather_object monitored_barrier new_group recv recv_object_list
+    reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list
+    send send_object_list split_group _all_gather_base _reduce_scatter_base
+    """.split()
+}
+WORK_WAIT = Row(
+    REPLACED, _C10D, "Work.wait", "the wait for an asynchronous collective is one too",
+    "the stall report does not see the wait for an asynchronous collective",
+)
+STORE_GET = Row(
+    REPLACED, _C10D, "Store.get", "a wait for the store can be seen and ended",
+    "the stall report does not see a wait for the store",
+)
+STORE_WAIT = Row(
+    REPLACED, _C10D, "Store.wait", "a wait for the store can be seen and ended",
+    "the stall report does not see a wait for the store",
+)
+BACKWARD = Row(
+    REPLACED, "torch.autograd", "_engine_run_backward", "a model's backward is a collective",
+    "the stall report does not see a backward",
+)
+FORWARD = Row(
+    REPLACED, _DDP, "DistributedDataParallel._pre_forward", "a model's forward is a collective",
+    "the stall report does not see a model's forward",
+)
+DDP_INIT = Row(
+    REPLACED, _DDP, "DistributedDataParallel.__init__", "the wrappers that a rebuild repairs",
+    "a model must be wrapped again after a rebuild",
+)
+DDP_LOADED = Row(
+    REPLACED, _DDP, "DistributedDataParallel.__setstate__", "loaded and copied wrappers, too",
+    "a loaded model must be wrapped again after a rebuild",
+)
+DDP_HOOKS = Row(
+    ATTRIBUTE, _DDP, "DistributedDataParallel._comm_hooks", "a repaired wrapper keeps its hooks",
+    "a repaired model has no communication hooks",
+)
+ABORTS = {
+    (kind, name): Row(
+        REPLACED, _C10D, f"{kind}.{name}", "nobody frees a communicator that C is ending",
+        "a user's own abort of a group may race with that of the engine",
+        optional=True,  # without NCCL there is no ProcessGroupNCCL
+    )
+    for kind in ("ProcessGroup", "ProcessGroupNCCL")
+    for name in ("abort", "shutdown")
+}
+GET_BACKEND = Row(
+    PRIVATE, _C10D, "ProcessGroup._get_backend", "the NCCL communicators of a group",
+    "a rank in an NCCL collective is freed only with its process",
+)
+COMM_PTR = Row(
+    PRIVATE, _C10D, "ProcessGroupNCCL._comm_ptr", "C ends a collective while Python cannot",
+    "a rank in an NCCL collective that holds the GIL is freed only with its process",
+    optional=True,
+)
+GROUP_START = Row(
+    PRIVATE, _C10D, "ProcessGroupNCCL._group_start", "all communicators are aborted at once",
+    "the communicators are aborted one by one",
+    optional=True,
+)
+GROUP_END = Row(
+    PRIVATE, _C10D, "ProcessGroupNCCL._group_end", "all communicators are aborted at once",
+    "the communicators are aborted one by one",
+    optional=True,
+)
+NEG_VIEW = Row(
+    PRIVATE, "torch", "_neg_view", "reads a negated tensor without running a kernel",
+    "the read of a negated tensor on a GPU waits for the work that is queued there",
+)
+HAS_CONTEXT = Row(
+    PRIVATE, "torch", "_C._cuda_hasPrimaryContext", "no CUDA context is made only to look for one",
+    "memory is asked of GPUs that the rank does not use",
+    optional=True,
+)
+PRINT_OPTIONS = Row(
+    PRIVATE, "torch", "_tensor_str.PRINT_OPTS", "reads only what print shows of a tensor on a GPU",
+    "the text of a tensor on a GPU ignores torch.set_printoptions(threshold=)",
+)
+TENSOR_STR = Row(
+    PRIVATE, "torch", "_tensor_str._tensor_str", "the text of a tensor on a GPU, without a kernel",
+    "the text of a tensor on a GPU does not name its device",
+)
+RPC_AGENT = Row(
+    PRIVATE, "torch.distributed.rpc.api", "_is_current_rpc_agent_set", "ends RPC with its program",
+    "RPC goes on after the end of a program",
+)
+
+# ---- IPython
+
+_SHELL = "IPython.core.interactiveshell"
+
+SHOW = Row(
+    METHOD, _SHELL, "InteractiveShell._showtraceback", "tracebacks go to the stream of the cell",
+    "tracebacks are printed, not displayed",
+)
+ATEXIT = Row(
+    METHOD, _SHELL, "InteractiveShell._atexit_once", "a rank ends without a collection of garbage",
+    "a rank takes longer to end",
+    optional=True,
+)
+TEE = Row(
+    METHOD, _SHELL, "InteractiveShell._tee", "no copy of the output for the history",
+    "IPython keeps a copy of all output",
+    optional=True,  # from IPython 9 on
+)
+SHOW_LOCALLY = Row(
+    MAGICS, "ipykernel.zmqshell", "ZMQInteractiveShell._showtraceback",
+    "a traceback of `%%dip local` is shown once", "it is shown twice",
+)
+FASTAI_BROADCAST = Row(
+    MAGICS, "fastai.distributed", "DistributedDL._broadcast", "fastai trains without a GPU",
+    "fastai needs a GPU",
+)
+EXC_INFO = Row(
+    PRIVATE, _SHELL, "InteractiveShell._get_exc_info", "%pdb in a cell",
+    "%pdb may show the exception of an earlier cell",
+)
+DISPLAY_LEVEL = Row(
+    ATTRIBUTE, "IPython.core.display_trap", "DisplayTrap._nested_level",
+    "closes a trap that an interrupt left open",
+    "after an interrupt at a bad moment, the values of cells are not shown",
+)
+BUILTIN_LEVEL = Row(
+    ATTRIBUTE, "IPython.core.builtin_trap", "BuiltinTrap._nested_level",
+    "closes a trap that an interrupt left open",
+    "after an interrupt at a bad moment, display() is no builtin",
+)
+INSTANCE = Row(
+    PRIVATE, "traitlets.config.configurable", "SingletonConfigurable._instance",
+    "a program finds no IPython", "a program finds IPython, as if it ran in a notebook",
+)
+
+INSPECT = Row(
+    MAGICS, "ipykernel.kernelbase", "Kernel.do_inspect", "Shift-Tab shows objects of the ranks",
+    "Shift-Tab shows objects of the notebook only",
+)
+
+# ---- the standard library
+
+OPTIONS = Row(
+    MAGICS, "argparse", "ArgumentParser._option_string_actions", "where the code of `%dip` begins",
+    "options are for %%dip alone",
+)
+
+QUITTER = Row(
+    PRIVATE, "_sitebuiltins", "Quitter", "exit() and quit() accept a status in cells",
+    "exit() and quit() in a cell accept no status",
+)
+GETSIGNAL = Row(
+    PRIVATE, "_signal", "getsignal", "looks quickly whose handler SIGINT has", "5 us in each cell",
+)
+SIGNAL = Row(
+    REPLACED, "signal", "signal", "whether user code handles SIGINT itself",
+    "an interrupt may be sent again although user code has handled it",
+)
+SET_TRACE = Row(
+    REPLACED, "bdb", "Bdb.set_trace", "a debugger stops in the cell, not above it",
+    "stepping in a debugger leaves the cell",
+)
+FIND_AND_LOAD = Row(
+    PRIVATE, "importlib._bootstrap", "_find_and_load", "an interrupt does not hit an import",
+    "an interrupted import may have to be done again after a restart",
+)
+RUN_MODULE = Row(
+    PRIVATE, "runpy", "_run_module_as_main", "`ddip run -m MODULE`",
+    "the names of a program that was run with -m are gone at its end",
+)
+FINALIZERS = Row(
+    PRIVATE, "weakref", "finalize._registry", "runs a program's finalizers at its end",
+    "a program's weakref.finalize callbacks run when the rank ends",
+)
+MP_FINALIZERS = Row(
+    PRIVATE, "multiprocessing.util", "_finalizer_registry", "runs those of multiprocessing",
+    "multiprocessing's finalizers run when the rank ends, not with their program",
+)
+POOL_LOCK = Row(
+    PRIVATE, "concurrent.futures.thread", "_global_shutdown_lock", "ends a program's thread pools",
+    "the end of a program shuts down the thread pools of earlier cells, too",
+)
+POOL_SHUTDOWN = Row(
+    PRIVATE, "concurrent.futures.thread", "_shutdown", "ends a program's thread pools",
+    "the end of a program shuts down the thread pools of earlier cells, too",
+)
+POOL_QUEUES = Row(
+    PRIVATE, "concurrent.futures.thread", "_threads_queues", "ends a program's thread pools",
+    "the end of a program shuts down the thread pools of earlier cells, too",
+)
+POOL_WAKEUPS = Row(
+    PRIVATE, "concurrent.futures.process", "_threads_wakeups", "ends a program's process pools",
+    "the end of a program shuts down the process pools of earlier cells, too",
+)
+LOG_HANDLERS = Row(
+    PRIVATE, "logging", "_handlerList", "flushes log handlers at a program's end",
+    "log records that a handler holds back are written when the rank ends",
+)
+END_THREADS = Row(
+    PRIVATE, "threading", "_shutdown", "a rank's end waits for its threads",
+    "the end of a rank does not run threading's own exit functions",
+)
+EXIT_FUNCTIONS = Row(
+    PRIVATE, "atexit", "_run_exitfuncs", "runs exit functions when a rank ends",
+    "what cells registered with atexit does not run",
+)
+AT_EXIT = Row(
+    REPLACED, "atexit", "register", "a program's exit functions run at its end",
+    "a program's exit functions run when the rank ends",
+)
+NOT_AT_EXIT = Row(
+    REPLACED, "atexit", "unregister", "forgets a program's exit function",
+    "a program's exit functions run although they were unregistered",
+)
+EXECV = Row(
+    REPLACED, "os", "execv", "a program that becomes another one leaves the rank alive",
+    "a program that becomes another one with os.execv() ends the rank",
+)
+EXECVE = Row(
+    REPLACED, "os", "execve", "a program that becomes another one leaves the rank alive",
+    "a program that becomes another one with os.execve() ends the rank",
+)
+INPUT = Row(
+    REPLACED, "builtins", "input", "input() reads what is written to a rank's stdin",
+    "input() has no prompt",
+)
+GETPASS = Row(
+    REPLACED, "getpass", "getpass", "getpass() reads what is written to a rank's stdin",
+    "getpass() finds no terminal",
+)
+
+# ---- libraries, patched as soon as they are imported
+
+RICH_REFRESH = Row(
+    REPLACED, "rich.live", "Live.refresh", "rich's progress bars in a notebook",
+    "rich prints its progress bars line by line",
+)
+RICH_SEGMENTS = Row(
+    PRIVATE, "rich.jupyter", "_render_segments", "the same",
+    "rich prints its progress bars line by line",
+)
+RICH_BUFFER = Row(
+    PRIVATE, "rich.console", "Console._render_buffer", "the same",
+    "rich prints its progress bars line by line",
+)
+RICH_LOCK = Row(
+    ATTRIBUTE, "rich.live", "Live._lock", "the same", "rich prints its progress bars line by line",
+)
+RICH_RENDER = Row(
+    ATTRIBUTE, "rich.live", "Live._live_render", "the same",
+    "rich prints its progress bars line by line",
+)
+RICH_NESTED = Row(
+    ATTRIBUTE, "rich.live", "Live._nested", "one progress bar within another", "it is drawn twice",
+    optional=True,  # from rich 14 on
+)
+COMM = Row(
+    REPLACED, "comm", "create_comm", "widgets talk to their notebook", "widgets do not appear",
+)
+LAUNCHER = Row(
+    REPLACED, "accelerate.launchers", "notebook_launcher", "calls the function on the ranks",
+    "notebook_launcher() starts processes of its own",
+)
+CONNECTORS = [
+    Row(
+        REPLACED, module, f"{kind}.__init__", "Lightning's notebook strategies become ddp",
+        "Lightning's notebook strategies start processes of their own",
+    )
+    for module, kind in (
+        ("lightning.fabric.connector", "_Connector"),
+        ("lightning_fabric.connector", "_Connector"),
+        ("lightning.pytorch.trainer.connectors.accelerator_connector", "_AcceleratorConnector"),
+        ("pytorch_lightning.trainer.connectors.accelerator_connector", "_AcceleratorConnector"),
+    )
+]
+ACCELERATE = Row(
+    PRIVATE, "accelerate.state", "AcceleratorState._reset_state", "Accelerate's shared state",
+    "Accelerate must be imported anew after a rebuild: restart",
+)
