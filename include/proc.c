@@ -93,8 +93,9 @@ proc_status(pid_t pid, struct proc_status *s)
 	return 0;
 }
 
-bool
-proc_has_ended(pid_t pid)
+/* With these signals pending, a process counts as ended. */
+static bool
+has_ended(pid_t pid, uint64_t pending)
 {
 	struct proc_status s;
 	int r = proc_status(pid, &s);
@@ -102,7 +103,19 @@ proc_has_ended(pid_t pid)
 	/* another error, as for want of a descriptor, says nothing about it */
 	if (r < 0)
 		return r == -ENOENT || r == -ESRCH;
-	return s.exiting || s.state == 'Z' || s.state == 'X';
+	return s.exiting || s.state == 'Z' || s.state == 'X' || s.pending & pending;
+}
+
+bool
+proc_has_ended(pid_t pid)
+{
+	return has_ended(pid, 0);
+}
+
+bool
+proc_is_ending(pid_t pid)
+{
+	return has_ended(pid, PROC_SIGNAL(SIGKILL));
 }
 
 int

@@ -26,6 +26,8 @@ int proc_status(pid_t pid, struct proc_status *s);
 /* Has the process exited, or is it exiting with its descriptors already closed? False if that
  * cannot be known. */
 bool proc_has_ended(pid_t pid);
+/* The same, or it is about to: SIGKILL has been sent to it. */
+bool proc_is_ending(pid_t pid);
 /* How a process that is `exiting` ends. Returns the signal that kills it (including one that dumps
  * core, which leaves no other trace), or 0 for a normal exit or if we may not know. Call it only
  * for an exiting process: for any other, reading this file may block on the process itself. */

@@ -117,6 +117,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Ndropped, 16, "81",       "bytes why") /* output lost (enum dropped) */ \
 	/* from a relay: its packets use a direct connection (1), or its launcher (0, and why) */ \
 	X(Ndirect,  17, "1s",       "direct why") \
+	/* a process that descends from a rank of this group which has ended, and has not ended */ \
+	X(Nleft,    28, "ss",       "group process") \
 	X(Tgpus,    26, "",         "") \
 	X(Rgpus,    27, "d",        "gpus") /* what NVML reports there: nvml_frame.h */ \
 	/* ---- agent and zygote ---- */ \

@@ -1,6 +1,7 @@
 /* The agent: its control connection to the daemon, and the function that handles each message. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "lineage.h"
 #include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -47,6 +48,10 @@ on_hello(struct msg *m)
 		reap_all(1);
 	}
 	agent.greeted = true;
+	/* that which our parent has begun, and will end if we are killed */
+	agent.lineage = lineage_of(getpid());
+	if (!agent.lineage)
+		agent.lineage = lineage_begin(getpid());
 	areas = slice_dup(debug_areas);
 	if (*areas)
 		setenv("DDIP_DEBUG", areas, 1);

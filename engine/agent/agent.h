@@ -10,6 +10,7 @@
  *   drain.c  moves the output of engines from ring and pipes to spools
  *   gpus.c  what NVML reports on this host
  *   reap.c  processes that have exited, and the end of the agent
+ *   left.c  what ranks leave behind
  */
 #ifndef AGENT_H
 #define AGENT_H
@@ -84,7 +85,8 @@ struct engine {
 	uint16_t slot;
 	uint8_t kind;
 	enum engine_state state;
-	pid_t pid; /* 0: not yet known */
+	pid_t pid;	  /* 0: not yet known */
+	uint64_t lineage; /* of all that descends from it; 0: not known */
 	uint32_t tag;
 	bool cold;
 	struct zygote_pool *pool;
@@ -103,6 +105,7 @@ struct agent {
 	struct loop *loop;
 	struct conn *up; /* the daemon */
 	bool greeted;
+	uint64_t lineage;     /* of all that the agent runs; 0: there is none */
 	int user_umask;	      /* of the mounting user, for zygotes and ranks; -1: the agent's */
 	long long user_files; /* open file limit, likewise */
 	TAILQ_HEAD(engines, engine) engines;
@@ -206,9 +209,17 @@ bool reap_unclaimed(pid_t pid, int *status);
 void reap_ended(struct engine *e, int status);
 /* The engine closed its socket: it has exited, or is killed now. */
 void reap_closed(struct engine *e);
-/* Sends SIGKILL to all processes in the session of leader. */
-void reap_session(pid_t leader);
+typedef void process_fn(pid_t pid, void *arg);
+/* Calls fn for all processes of this machine. */
+void reap_each(process_fn *fn, void *arg);
 /* Kills all descendants of this process, waits for them, and exits. */
 _Noreturn void reap_all(int status);
+
+/* left.c */
+/* Before an engine runs a program: what descends from it can be told from now on. */
+void left_mark(struct engine *e);
+/* Sends SIGKILL to an engine and to all that descends from it, in whatever session. Reports later
+ * to the daemon what has not ended. */
+void left_end(const struct engine *e);
 
 #endif

@@ -20,85 +20,25 @@ enum { LINGER_MS = 100, LAST_WORDS = 16000, END_MS = 900 };
 /* Kept open: to kill must not need a free descriptor. */
 static DIR *proc;
 
-typedef bool process_fn(pid_t pid, pid_t arg);
-
-/* Kills the processes that fn chooses. */
-static void
-kill_each(process_fn *fn, pid_t arg)
+void
+reap_each(process_fn *fn, void *arg)
 {
 	rewinddir(proc);
 	for (struct dirent *d; (d = readdir(proc));) {
 		pid_t pid = isdigit((unsigned char)d->d_name[0]) ? atoi(d->d_name) : 0;
 
-		if (pid && fn(pid, arg))
-			kill(pid, SIGKILL);
+		if (pid)
+			fn(pid, arg);
 	}
 }
 
-static bool
-is_in_session(pid_t pid, pid_t leader)
-{
-	return getsid(pid) == leader;
-}
-
-static bool
-is_child(pid_t pid, pid_t unused)
+static void
+kill_child(pid_t pid, void *unused)
 {
 	siginfo_t si;
 
-	return waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0;
-}
-
-/* Kills the descendants of parent in the session of leader. Returns false if it may not have found
- * all: this kernel has no lists of children, or no descriptor is free. A process that exits in the
- * meantime has no list either, but its children are then ours. */
-static bool
-kill_below(pid_t parent, pid_t leader)
-{
-	char path[300];
-	struct buf list = {0};
-	DIR *tasks;
-	bool listed = parent != getpid(), missed;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
-	tasks = opendir(path);
-	missed = !tasks && errno != ENOENT;
-	for (struct dirent *d; tasks && (d = readdir(tasks));) {
-		char *at, *end;
-		int r;
-
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)parent, d->d_name);
-		buf_clear(&list);
-		r = d->d_name[0] == '.' ? -ENOENT : read_file(path, &list);
-		missed |= r < 0 && r != -ENOENT && r != -ESRCH;
-		if (r < 0)
-			continue;
-		listed = true;
-		for (at = list.p; at && *at; at = end) {
-			pid_t child = (pid_t)strtol(at, &end, 10);
-
-			if (end == at)
-				break;
-			if (getsid(child) != leader)
-				continue;
-			missed |= !kill_below(child, leader);
-			kill(child, SIGKILL);
-		}
-	}
-	if (tasks)
-		closedir(tasks);
-	buf_free(&list);
-	return listed && !missed;
-}
-
-void
-reap_session(pid_t leader)
-{
-	kill(-leader, SIGKILL);
-	/* Twice, for a process that was forked while we looked. */
-	for (int i = 0; i < 2; i++)
-		if (!kill_below(getpid(), leader))
-			kill_each(is_in_session, leader);
+	if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0)
+		kill(pid, SIGKILL);
 }
 
 /* The last lines of stderr that this engine wrote. */
@@ -212,7 +152,7 @@ on_child(void *arg, int signo)
 			return;
 		e = engine_of(si.si_pid);
 		if (e)
-			reap_session(e->pid);
+			left_end(e);
 		if (waitpid(si.si_pid, &status, WNOHANG) != si.si_pid)
 			return;
 		if (e)
@@ -283,14 +223,14 @@ reap_all(int status)
 	TAILQ_FOREACH (e, &agent.engines, link) {
 		drain_all(e);
 		if (e->pid && e->state == ENGINE_RUNS)
-			reap_session(e->pid);
+			left_end(e);
 	}
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	do {
 		/* Orphans of the processes we kill become our children: look again after each
 		 * death. */
-		kill_each(is_child, 0);
+		reap_each(kill_child, NULL);
 		if (!reap_some())
 			exit(status);
 		sigtimedwait(&child, NULL, &slice);

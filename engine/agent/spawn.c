@@ -135,6 +135,7 @@ answer(struct engine *e, pid_t pid, const char *how)
 {
 	e->state = ENGINE_RUNS;
 	e->pid = pid;
+	left_mark(e);
 	e->zygote = NULL;
 	close_given(e);
 	conn_send(agent.up, Rspawn, 0, e->slot, e->tag, -1, (uint32_t)pid, agent_text(how));
@@ -416,7 +417,7 @@ spawn_signal(struct msg *m)
 	else if (!all)
 		kill(e->pid, (int)signo);
 	else if (signo == SIGKILL)
-		reap_session(e->pid);
+		left_end(e);
 	else
 		kill(-e->pid, (int)signo);
 }

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "relay/relay.h"
 #include "conn.h"
+#include "lineage.h"
 #include "proc.h"
 #include "signal_name.h"
 #include "relay/combine.h"
@@ -50,6 +51,7 @@ static struct {
 	bool outlives_term; /* SIGTERM is some group's on_preempt */
 	struct conn *agent;
 	pid_t agent_pid;
+	uint64_t lineage; /* of all that the agent has started */
 	struct outbox *out;
 	struct inbox *in;
 	struct follows *follows;
@@ -78,6 +80,7 @@ stop_agent(void)
 		usleep(AGENT_LOOK_MS * 1000);
 	}
 	far.agent_pid = 0;
+	lineage_end(far.lineage);
 	return status;
 }
 
@@ -380,6 +383,7 @@ start_agent(struct err *e)
 		execv(self, argv);
 		die("%s: %s", self, strerror(errno));
 	}
+	far.lineage = lineage_begin(far.agent_pid);
 	close(pair[1]);
 	far.agent = conn_new(far.loop, pair[0], pair[0], on_agent, on_agent_close, NULL);
 	conn_take_whole(far.agent);

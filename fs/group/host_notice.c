@@ -57,6 +57,19 @@ not_preloaded(struct agent *a, const struct msg *m)
 				start_tell_preload(g, g->hosts.list[i]);
 }
 
+static void
+left(struct agent *a, const struct msg *m)
+{
+	struct slice name, process;
+	struct group *g;
+
+	if (wire_unpack(m, Nleft, NULL, &name, &process) < 0)
+		return;
+	TAILQ_FOREACH (g, &groups, link)
+		if (slice_eq(name, g->name))
+			journal_event(g, "left %.*s", (int)process.n, process.p);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct agent *a, const struct msg *m);
@@ -64,6 +77,7 @@ static const struct {
     {Npreempted, preempted},
     {Ndirect, direct},
     {Npreload, not_preloaded},
+    {Nleft, left},
 };
 
 static void

@@ -2,6 +2,7 @@
 #include "host/agent.h"
 #include "host/ticks.h"
 #include "base/daemon.h"
+#include "lineage.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -376,10 +377,10 @@ agent_of(const struct agent_spec *spec, struct err *e)
 	a->said_hello = a->direct = false;
 	a->asked = a->round_trip = 0;
 	a->serial++;
-	fd = agent_process_start(&a->spec, &a->pid, e);
+	fd = agent_process_start(&a->spec, &a->process, e);
 	if (fd < 0)
 		return NULL;
-	ticks_agent(a->pid);
+	ticks_agent(a->process.pid);
 	a->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, a);
 	conn_gather(a->conn);
 	say_hello(a, on_hello);
@@ -418,11 +419,13 @@ agent_reaped(pid_t pid, int status)
 	struct agent *a = agents;
 
 	ticks_agent_gone(pid); /* even if it has been replaced */
-	while (a && a->pid != pid)
+	while (a && a->process.pid != pid)
 		a = a->next;
 	if (!a)
 		return false;
-	a->pid = 0;
+	a->process.pid = 0;
+	lineage_end(
+	    a->process.lineage); /* an agent that was killed has left what its ranks had started */
 	if (!daemon_.ending && a->conn && !a->why.no)
 		set_why(a, EHOSTDOWN, "the %s ended with %s %d: everything it ran is gone",
 		    a->here ? "agent" : "relay to it",
@@ -431,19 +434,20 @@ agent_reaped(pid_t pid, int status)
 	return true;
 }
 
-/* On EOF it kills what it runs and exits; else it is killed, and its engines by PDEATHSIG. */
+/* On EOF it kills what it runs and exits; else it is killed, and then what it runs. */
 static void
 await_end(struct agent *a, uint64_t deadline)
 {
-	while (a->pid && waitpid(a->pid, NULL, WNOHANG) != a->pid) {
+	while (a->process.pid && waitpid(a->process.pid, NULL, WNOHANG) != a->process.pid) {
 		if (now_ns() > deadline) {
-			kill(a->pid, SIGKILL);
-			waitpid(a->pid, NULL, 0);
+			kill(a->process.pid, SIGKILL);
+			waitpid(a->process.pid, NULL, 0);
 			break;
 		}
 		usleep(LOOK_US);
 	}
-	a->pid = 0;
+	a->process.pid = 0;
+	lineage_end(a->process.lineage);
 }
 
 void

@@ -31,9 +31,9 @@ struct agent {
 	bool here;		/* its processes run on this machine */
 	int users;		/* holders: agent_hold() */
 	struct conn *conn;	/* NULL: no connection */
-	pid_t pid;		/* of the local process: the agent, or the relay to it */
-	char *host;		/* the machine's own name for itself; NULL: not yet known */
-	struct err why;		/* why it is gone */
+	struct agent_process process;
+	char *host;	/* the machine's own name for itself; NULL: not yet known */
+	struct err why; /* why it is gone */
 	bool said_hello;
 	bool direct;		    /* set by host_notice.c: its connection bypasses the launcher */
 	uint64_t asked, round_trip; /* ns: time of the pending ping (0: none), last round trip */

@@ -2,6 +2,7 @@
 #include "host/agent_process.h"
 #include "base/daemon.h"
 #include "host/launcher.h"
+#include "lineage.h"
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -49,11 +50,14 @@ start(char **argv, pid_t *pid, struct err *e)
 
 /* Starts an agent on this machine. */
 static int
-start_here(pid_t *pid, struct err *e)
+start_here(struct agent_process *p, struct err *e)
 {
 	char *argv[] = {daemon_.engine, (char[]){"--agent"}, NULL};
+	int fd = start(argv, &p->pid, e);
 
-	return start(argv, pid, e);
+	if (fd >= 0)
+		p->lineage = lineage_begin(p->pid);
+	return fd;
 }
 
 /* Starts the relay to an agent on another host. To the daemon it looks like the agent. */
@@ -88,7 +92,8 @@ agent_process_is_here(const struct agent_spec *s)
 }
 
 int
-agent_process_start(const struct agent_spec *s, pid_t *pid, struct err *e)
+agent_process_start(const struct agent_spec *s, struct agent_process *p, struct err *e)
 {
-	return agent_process_is_here(s) ? start_here(pid, e) : start_relay(s, pid, e);
+	*p = (struct agent_process){0};
+	return agent_process_is_here(s) ? start_here(p, e) : start_relay(s, &p->pid, e);
 }

@@ -5,6 +5,7 @@
 #ifndef AGENT_PROCESS_H
 #define AGENT_PROCESS_H
 #include "err.h"
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Which agent, and how to reach it. */
@@ -15,9 +16,14 @@ struct agent_spec {
 	double linger;	      /* seconds that it outlives its connection */
 };
 
+struct agent_process {
+	pid_t pid;	  /* of the agent, or of the relay to it; 0: it has ended */
+	uint64_t lineage; /* of all that an agent here starts, for lineage_end(); 0: not known */
+};
+
 /* Do its processes run on this machine? */
 bool agent_process_is_here(const struct agent_spec *s);
-/* Starts it. Returns our end of its socket, and its pid in *pid; or -errno. */
-int agent_process_start(const struct agent_spec *s, pid_t *pid, struct err *e);
+/* Starts it. Returns our end of its socket, or -errno. */
+int agent_process_start(const struct agent_spec *s, struct agent_process *p, struct err *e);
 
 #endif

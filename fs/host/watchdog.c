@@ -13,6 +13,7 @@
  * mount is reached.
  */
 #include "host/watchdog.h"
+#include "lineage.h"
 #include "proc.h"
 #include "signal_name.h"
 #include <errno.h>
@@ -34,7 +35,12 @@
 enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, NS_PER_MS = 1000000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until known */
-static int *agents;	/* pidfds */
+
+static struct agent {
+	int pidfd;
+	uint64_t lineage; /* of all that it has started */
+} * agents;
+
 static size_t agent_count;
 
 /* Opens the mount's root for one batch of commands: held longer, it would keep umount from
@@ -152,14 +158,14 @@ add_agent(int pid)
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 
 	for (size_t i = 0; i < agent_count; i++)
-		if (has_ended(agents[i], 0)) {
-			close(agents[i]);
+		if (has_ended(agents[i].pidfd, 0)) {
+			close(agents[i].pidfd);
 			agents[i--] = agents[--agent_count];
 		}
 	if (pidfd < 0)
 		return;
 	agents = xrealloc(agents, (agent_count + 1) * sizeof(*agents));
-	agents[agent_count++] = pidfd;
+	agents[agent_count++] = (struct agent){pidfd, lineage_of(pid)};
 }
 
 static void
@@ -234,8 +240,9 @@ end_agents(void)
 	for (size_t i = 0; i < agent_count; i++) {
 		uint64_t now = now_ns();
 
-		if (!has_ended(agents[i], now < end ? (int)((end - now) / NS_PER_MS) : 0))
-			syscall(SYS_pidfd_send_signal, agents[i], SIGKILL, NULL, 0);
+		if (!has_ended(agents[i].pidfd, now < end ? (int)((end - now) / NS_PER_MS) : 0))
+			syscall(SYS_pidfd_send_signal, agents[i].pidfd, SIGKILL, NULL, 0);
+		lineage_end(agents[i].lineage);
 	}
 }
 
