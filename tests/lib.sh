@@ -33,7 +33,6 @@ skip() {
 }
 
 [ -x "$BUILD/ddipfs" ] || skip 'ddipfs is not built'
-[ -e /dev/fuse ] || skip 'there is no /dev/fuse'
 [ -x "$PLAIN_PYTHON" ] || skip "there is no $PLAIN_PYTHON"
 
 # Ends the test at once, when later checks would mean nothing.
@@ -79,6 +78,12 @@ guarded() {
 	timeout "$HANG_LIMIT_S" "$@"
 }
 
+# Skips the test where nothing can be mounted, as tests/run has found. For tests that mount by themselves: what
+# mounts here does it, too.
+needs_mount() {
+	[ -z "${DDIP_TEST_NO_MOUNT:-}" ] || skip "it needs a mount"
+}
+
 # Mounts with a Python without torch: ranks start in a fraction of a second.
 mount_plain() {
 	mount_with "$PLAIN_PYTHON" -o backend=none "$@"
@@ -93,6 +98,7 @@ mount_torch() {
 mount_with() {
 	local python=$1
 	shift
+	needs_mount
 	mkdir -p "$M"
 	"$BUILD/ddipfs" -o "python=$python" "${SERVE[@]}" "$@" "$M" || give_up "ddipfs $* $M: status $?"
 	mountpoint -q "$M" || give_up "$M is not a mount point after ddipfs returned"
@@ -181,7 +187,7 @@ at_exit() {
 		unmount
 		! grep -qF " $M " /proc/self/mountinfo || fusermount3 -u -z "$M"
 	fi
-	[ "$status" -ne 0 ] || [ ! -s "$T/failures" ] || status=1
+	case $status in 0 | 77) [ ! -s "$T/failures" ] || status=1 ;; esac
 	rm -rf --one-file-system "$T"
 	exit "$status"
 }

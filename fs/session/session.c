@@ -308,7 +308,10 @@ session_start(const struct session_options *o, struct err *e)
 	if (!session)
 		r = fail(e, EINVAL, "FUSE does not take these options: %s", o->fuse_opts);
 	else if (fuse_session_mount(session, o->mountpoint) < 0)
-		r = fail(e, EPERM, "cannot mount at %s (see the line above)", o->mountpoint);
+		r = fail(e, EPERM,
+		    "cannot mount at %s (see the line above); ddipfs -s SOCKET serves the same "
+		    "files",
+		    o->mountpoint);
 	free(argv[0]);
 	free(opts);
 	if (r < 0)

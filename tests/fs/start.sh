@@ -2,6 +2,7 @@
 # Whatever descriptors, signals and limits the caller leaves: a mount works, and ends. Meaningless options are refused
 # in one line.
 . "$(dirname "$0")/../lib.sh"
+needs_mount
 
 plain=(-o "python=$PLAIN_PYTHON" -o backend=none)
 mkdir "$M"

@@ -25,6 +25,7 @@ mount.mounts = lambda: {path: name for path, name in plain().items() if path.sta
 @contextlib.contextmanager
 def daemon(path):
     """A daemon on path with a group of one rank, until the end or until this is called."""
+    notebook.need_mount()
     os.makedirs(path, exist_ok=True)
     words = ["-f", "-o", f"size=1,python={notebook.PYTHON}", path]
     process = subprocess.Popen([os.path.join(notebook.BUILD, "ddipfs"), *words])

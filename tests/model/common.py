@@ -74,6 +74,14 @@ def processes(mark):
     return found
 
 
+def missing(*needed):
+    """What a test lacks of these files and of what a mount needs, as a text; "" if nothing."""
+    for path in (BUILD + "/ddipfs", *needed):
+        if not os.path.exists(path):
+            return f"there is no {path} (make check-built)"
+    return "it needs a mount" if os.environ.get("DDIP_TEST_NO_MOUNT") else ""
+
+
 class Mount:
     """A daemon of the test's own, with the fake engine."""
 

@@ -29,7 +29,7 @@ import threading
 import time
 
 import common
-from common import HANG_LIMIT_S, ROOT, SEED, Mismatch, get, processes
+from common import HANG_LIMIT_S, ROOT, SEED, Mismatch, get, missing, processes
 
 BUILD = os.path.join(common.BUILD, "fault")
 COUNT = int(os.environ.get("COUNT", "1000000"))
@@ -341,10 +341,9 @@ def background():
 
 
 def main():
-    for needed in (BUILD + "/ddipfs", Life.ENGINE, RealLife.ENGINE, "/dev/fuse"):
-        if not os.path.exists(needed):
-            print(f"there is no {needed} (make faulty)")
-            return 77
+    if lacks := missing(BUILD + "/ddipfs", Life.ENGINE, RealLife.ENGINE):
+        print(lacks)
+        return 77
     if os.environ.get("RUN"):
         kind = RealLife if os.environ.get("ENGINE") == "real" else Life
         return 0 if live(os.environ["RUN"], kind, show=True)[0] else 1

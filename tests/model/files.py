@@ -22,7 +22,19 @@ import sys
 import time
 import zlib
 
-from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, get, keys, processes, put
+from common import (
+    BUILD,
+    HANG_LIMIT_S,
+    SEED,
+    Hang,
+    Mismatch,
+    Mount,
+    get,
+    keys,
+    missing,
+    processes,
+    put,
+)
 
 COUNT = int(os.environ.get("COUNT", "10000"))
 WORKERS = 4  # at once
@@ -457,10 +469,9 @@ def settle(mount, board):
 
 
 def main():
-    for needed in (BUILD + "/ddipfs", BUILD + "/fake/engine", "/dev/fuse"):
-        if not os.path.exists(needed):
-            print(f"there is no {needed}")
-            return 77
+    if lacks := missing(BUILD + "/fake/engine"):
+        print(lacks)
+        return 77
     print(f"seed {SEED}, {COUNT} operations (SEED=N COUNT=N)", flush=True)
     begin = time.monotonic()
     mount = Mount(SEED)

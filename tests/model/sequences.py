@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 
-from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, alive, get, keys, put
+from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, alive, get, keys, missing, put
 
 SEQUENCES = int(os.environ.get("COUNT", "250"))
 GROUPS_PER_MOUNT = 50
@@ -462,10 +462,9 @@ def one_mount(first, count):
 
 
 def main():
-    for needed in (BUILD + "/ddipfs", BUILD + "/fake/engine", "/dev/fuse"):
-        if not os.path.exists(needed):
-            print(f"there is no {needed}")
-            return 77
+    if lacks := missing(BUILD + "/fake/engine"):
+        print(lacks)
+        return 77
     only = os.environ.get("ONLY")
     print(f"seed {SEED}, {SEQUENCES} sequences (SEED=N COUNT=N ONLY=I to repeat)")
     begin = time.monotonic()

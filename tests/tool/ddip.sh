@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The shell tool does what it should: every verb, exit codes, -x, help, finding the mount.
 . "$(dirname "$0")/../lib.sh"
+needs_mount
 
 ddip=$BUILD/ddip
 mkdir "$M"

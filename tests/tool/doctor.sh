@@ -189,6 +189,7 @@ fi
 
 # ---- mounts
 
+kill $writer 2>/dev/null
 mount_plain -o size=1
 doctor
 says 'the mount' "ok mounts (.*, )?$M(,| )"
@@ -204,7 +205,6 @@ kill -CONT "$daemon"
 unmount
 "$ddip" -m "$T/nothing" doctor >"$T/out"
 says 'what is not mounted yet' "warn mounts $T/nothing: nothing is served there -> ddip mount $T/nothing"
-kill $writer 2>/dev/null
 
 # ---- starts that fail lead to it
 

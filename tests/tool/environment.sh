@@ -11,7 +11,7 @@ cp -a "$ROOT/magics/ddip" "$T/tree/magics"
 cd "$T/tree" || exit
 # system packages are not under test
 for program in apt-get sudo; do
-	ln -s "$(command -v true)" "$T/stubs/$program"
+	ln -s "$(type -P true)" "$T/stubs/$program"
 done
 PATH=$T/stubs:$PATH
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Output that is not complete is a failure: where it cannot be written, and where the mount did not keep all of it.
 . "$(dirname "$0")/../lib.sh"
+needs_mount
 
 export DDIP_MOUNT=$PLACE PATH=$BUILD:$PATH
 mkdir "$M"

@@ -2,6 +2,7 @@
 # Every command of the README, of the tutorial, of the page for newcomers, and of the
 # examples in the other pages does what they say.
 . "$(dirname "$0")/../lib.sh"
+needs_mount
 
 "$TORCH_PYTHON" -c 'import torch, safetensors, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
 M=$T/ddip # what the pages call ~/ddip

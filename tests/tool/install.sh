@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make install into a directory and make deb install everything, and both run in place.
 . "$(dirname "$0")/../lib.sh"
+needs_mount
 
 cd "$ROOT" || exit
 mkdir "$M"

@@ -2,6 +2,7 @@
 # pip installs from the source, with build isolation and without, editable, and from the source archive. Nothing is
 # downloaded, and nothing of it is left after pip uninstall.
 . "$(dirname "$0")/../lib.sh"
+needs_mount
 
 sanitized && skip 'the plain build is enough'
 for python in "$PLAIN_PYTHON" "$TORCH_PYTHON"; do

@@ -39,7 +39,7 @@ rm "$T/stubs/id"
 # where apt-get has no newer libfuse
 mkdir "$T/old"
 printf '%s\n' 'Name: fuse3' 'Description: old' 'Version: 3.10.5' >"$T/old/fuse3.pc"
-ln -sf "$(command -v true)" "$T/stubs/apt-get"
+ln -sf "$(type -P true)" "$T/stubs/apt-get"
 ln -sf "$(command -v env)" "$T/stubs/sudo"
 said=$(PKG_CONFIG_PATH=$T/old PATH=$T/stubs:$PATH PYTHON=$TORCH_PYTHON $setup 2>&1) && bad 'libfuse 3.10 is enough'
 like 'which libfuse there is, and which is needed' "$said" 'libfuse 3\.10\.5 .*3\.13 or newer'
