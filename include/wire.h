@@ -202,6 +202,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nknownbad, 75, "s",       "why") /* a version in use is known to fail */ \
 	/* how: torch's listener has `refused` a connection, or took one `unchecked`; who made it */ \
 	X(Nstranger, 82, "ss",      "how who") \
+	/* other machines whose connections torch's listeners take: see peer.h */ \
+	X(Naddresses, 84, "s",      "addresses") \
 	X(Npatch,   83, "s",        "line") /* of `status`: see engine/ddip_engine/patches.py */
 
 /* clang-format on */

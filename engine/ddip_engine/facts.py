@@ -58,4 +58,5 @@ _FACTS = {
     "gpus": _gpus,
     "engine": _ddip.version,
     "cwd": os.getcwd,
+    "addresses": _ddip.addresses,
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
+#include "rank/peer.h"
 #include "rank/rank_stdin.h"
 #include <errno.h>
 #include <signal.h>
@@ -393,6 +394,21 @@ py_display_fd(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_addresses(PyObject *module, PyObject *unused)
+{
+	struct buf b = {0};
+	PyObject *text;
+
+	if (peer_addresses(&b) < 0) {
+		buf_free(&b);
+		return PyErr_SetFromErrno(PyExc_OSError);
+	}
+	text = PyUnicode_FromString(b.p);
+	buf_free(&b);
+	return text;
+}
+
+static PyObject *
 py_version(PyObject *module, PyObject *unused)
 {
 	return PyUnicode_FromString(DDIP_VERSION);
@@ -464,6 +480,7 @@ static PyMethodDef methods[] = {
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},
+    {"addresses", py_addresses, METH_NOARGS, "Those of this machine, for the daemon"},
     {"version", py_version, METH_NOARGS, "The version of ddipfs"},
     {NULL, NULL, 0, NULL},
 };

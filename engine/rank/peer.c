@@ -11,9 +11,11 @@
 #include "util.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -60,11 +62,13 @@ split(const union address *a, struct in6_addr *host, in_port_t *port)
 	if (a->any.sa_family == AF_INET) {
 		*host = mapped(a->v4.sin_addr.s_addr);
 		*port = a->v4.sin_port;
-	} else {
+	} else if (a->any.sa_family == AF_INET6) {
 		*host = a->v6.sin6_addr;
 		*port = a->v6.sin6_port;
+	} else {
+		return false;
 	}
-	return a->any.sa_family == AF_INET || a->any.sa_family == AF_INET6;
+	return true;
 }
 
 static bool
@@ -278,4 +282,67 @@ peer_of(int fd, char *who, size_t n)
 	if (r < 0 && !is_here(&e))
 		return PEER_REMOTE;
 	return r == -EOPNOTSUPP ? PEER_UNKNOWN : PEER_GONE;
+}
+
+/* The part of an address that does not change while a machine stays where it is. */
+static void
+print_lasting(const struct in6_addr *a, char text[INET6_ADDRSTRLEN])
+{
+	struct in6_addr network = {0};
+
+	memcpy(&network, a, sizeof(network) / 2);
+	if (IN6_IS_ADDR_V4MAPPED(a))
+		inet_ntop(AF_INET, &a->s6_addr[12], text, INET6_ADDRSTRLEN);
+	else
+		inet_ntop(AF_INET6, &network, text, INET6_ADDRSTRLEN);
+}
+
+/* Is it one of the words between commas? */
+static bool
+is_listed(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *at = list; (at = strstr(at, word)); at += n)
+		if ((at == list || at[-1] == ',') && (at[n] == ',' || at[n] == '\0'))
+			return true;
+	return false;
+}
+
+int
+peer_addresses(struct buf *out)
+{
+	struct ifaddrs *all;
+
+	if (getifaddrs(&all) < 0)
+		return -errno;
+	buf_adds(out, "");
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		const union address *a = (const void *)i->ifa_addr;
+		char text[INET6_ADDRSTRLEN];
+		struct in6_addr host;
+		in_port_t port;
+
+		if (!a || !split(a, &host, &port) || i->ifa_flags & IFF_LOOPBACK)
+			continue;
+		print_lasting(&host, text);
+		if (!is_listed(out->p, text))
+			buf_addf(out, "%s%s", out->n ? "," : "", text);
+	}
+	freeifaddrs(all);
+	return 0;
+}
+
+bool
+peer_is_among(int fd, const char *addresses)
+{
+	char text[INET6_ADDRSTRLEN];
+	struct ends e;
+
+	if (strcmp(addresses, PEER_ANYWHERE) == 0)
+		return true;
+	if (!find_ends(fd, &e))
+		return false;
+	print_lasting(&e.theirs, text);
+	return is_listed(addresses, text);
 }

@@ -223,6 +223,15 @@ on_stdin(struct msg *m)
 		rank_stdin_put(data);
 }
 
+static void
+on_addresses(struct msg *m)
+{
+	struct slice addresses;
+
+	if (wire_unpack(m, Naddresses, NULL, &addresses) == 0)
+		rank_accept_from(addresses);
+}
+
 static const struct {
 	int type;
 	void (*fn)(struct msg *m);
@@ -237,6 +246,7 @@ static const struct {
     {Trebuild, for_main},
     {Tselftest, for_main},
     {Nautogc, for_main},
+    {Naddresses, on_addresses},
     {Tget, for_service},
     {Thas, for_service},
     {Tgc, for_service},

@@ -305,9 +305,13 @@ bool rank_gloo_mend(void);
 
 /* rank_accept.c */
 /* accept(2) and accept4(2) of torch, which takes anyone who connects for a rank: close the
- * connections of strangers, and tell the daemon of the first one. */
+ * connections of strangers, and tell the daemon of the first one. Thread-safe. */
 int rank_accept(int listener, struct sockaddr *address, socklen_t *len);
 int rank_accept4(int listener, struct sockaddr *address, socklen_t *len, int flags);
+
+/* Takes connections of other machines from these addresses only, in the format of peer_is_among().
+ * Before the first call there are none. */
+void rank_accept_from(struct slice addresses);
 
 /* rank_sigint.c */
 void rank_sigint_set(bool is_own); /* does the program handle SIGINT itself? */

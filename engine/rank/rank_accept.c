@@ -2,7 +2,8 @@
  * What torch's listeners accept: gloo's in a rank, the TCPStore's in the process that serves it.
  *
  * Whoever connects to gloo first and sends a sequence number is taken for the rank that has it, and
- * what arrives may be unpickled. So a connection within this machine must be of this user.
+ * what arrives may be unpickled. So a connection within this machine must be of this user, and one
+ * of another machine must come from a host of the group.
  */
 #define _GNU_SOURCE
 #include "rank/peer.h"
@@ -10,10 +11,36 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { WHO_BYTES = 80 };
+
+static struct {
+	pthread_mutex_t lock;
+	char *addresses; /* of the group's hosts; NULL: none */
+} others = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void
+rank_accept_from(struct slice addresses)
+{
+	pthread_mutex_lock(&others.lock);
+	free(others.addresses);
+	others.addresses = slice_dup(addresses);
+	pthread_mutex_unlock(&others.lock);
+}
+
+static bool
+is_host_of_group(int fd)
+{
+	bool is;
+
+	pthread_mutex_lock(&others.lock);
+	is = others.addresses && peer_is_among(fd, others.addresses);
+	pthread_mutex_unlock(&others.lock);
+	return is;
+}
 
 /* Tells the daemon, which logs it, of the first connection of each kind. */
 static void
@@ -39,6 +66,8 @@ is_welcome(int fd)
 	char who[WHO_BYTES];
 	enum peer kind = peer_of(fd, who, sizeof(who));
 
+	if (kind == PEER_REMOTE && !is_host_of_group(fd))
+		kind = PEER_STRANGER;
 	if (kind == PEER_STRANGER || kind == PEER_UNKNOWN)
 		tell(kind, who);
 	return kind != PEER_STRANGER && kind != PEER_GONE;

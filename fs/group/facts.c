@@ -15,7 +15,20 @@ enum {
 	DECIMAL = 10
 };
 
-enum fact { PYTHON, EXECUTABLE, TORCH, CUDA, NCCL, GPUS, ENGINE, CWD, FACTS };
+/* The last ones are not shown. */
+enum fact {
+	PYTHON,
+	EXECUTABLE,
+	TORCH,
+	CUDA,
+	NCCL,
+	GPUS,
+	ENGINE,
+	CWD,
+	SHOWN,
+	ADDRESSES = SHOWN,
+	FACTS
+};
 
 static const struct {
 	const char *name;
@@ -30,6 +43,7 @@ static const struct {
     [GPUS] = {"gpus", true, false},
     [ENGINE] = {"engine", true, true},
     [CWD] = {"cwd", false, false},
+    [ADDRESSES] = {"addresses", false, false},
 };
 
 /* Ranks that report the same share one. */
@@ -122,8 +136,26 @@ value_of(const struct facts *f, enum fact i)
 void
 facts_print(const struct facts *facts, struct buf *out)
 {
-	for (int i = 0; i < FACTS; i++)
+	for (int i = 0; i < SHOWN; i++)
 		buf_addf(out, " %s=%s", table[i].name, value_of(facts, i));
+}
+
+void
+facts_addresses(const struct group *g, struct buf *out)
+{
+	const struct facts *f;
+	size_t start = out->n;
+	bool all = host_env_is_private(g);
+
+	for (int i = 0; i < g->size; i++)
+		all |= external_is(&g->ranks[i]);
+	SLIST_FOREACH(f, &g->facts, link)
+	all |= !f->value[ADDRESSES];
+	if (all)
+		buf_adds(out, "*");
+	SLIST_FOREACH(f, &g->facts, link)
+	if (!all)
+		buf_addf(out, "%s%s", out->n > start ? "," : "", f->value[ADDRESSES]);
 }
 
 /* ---- the table in an error ---- */

@@ -12,6 +12,11 @@ void facts_drop(struct rank *k);
 /* Appends them as columns, " name=value"; "-" for what is not known. facts may be NULL. */
 void facts_print(const struct facts *facts, struct buf *out);
 
+/* Appends the addresses of the hosts of all ranks that have started, for Naddresses. "*", anywhere:
+ * an external rank may be, and on a single host a program listens on the network only if its user
+ * wants that. */
+void facts_addresses(const struct group *g, struct buf *out);
+
 /* Can these ranks form one group? Chooses its backend, if that is not chosen yet; later calls check
  * whether replaced ranks fit it. Returns 0, or -errno with *e set to a text with a table. */
 int facts_check(struct group *g, struct err *e);

@@ -205,6 +205,7 @@ join_all(struct group *g, const struct err *why)
 		return;
 	}
 	rank_phase(g, "spawn_ms", (double)(now_ns() - g->life.started) / NS_PER_MS);
+	store_addresses(g);
 	for (int i = 0; i < g->size; i++)
 		if (!external_is(&g->ranks[i]))
 			rank_join(&g->ranks[i]);

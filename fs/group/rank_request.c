@@ -127,6 +127,18 @@ rank_set_autogc(struct rank *k)
 		agent_send(rank_agent(k), Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.autogc);
 }
 
+/* Before it listens for others. */
+static void
+send_addresses(struct rank *k)
+{
+	struct buf addresses = {0};
+
+	facts_addresses(k->g, &addresses);
+	agent_send(
+	    rank_agent(k), Naddresses, 0, k->slot, 0, -1, (struct slice){addresses.p, addresses.n});
+	buf_free(&addresses);
+}
+
 void
 rank_join(struct rank *k)
 {
@@ -145,6 +157,7 @@ rank_join(struct rank *k)
 	if (*g->set.env)
 		buf_addf(&env, "DDIP_SETTINGS=%s%c", g->set.env, 0);
 	rank_set_state(k, R_INIT);
+	send_addresses(k);
 	agent_send(rank_agent(k), Tinit, 0, k->slot,
 	    agent_tag(rank_agent(k), k->slot, Tinit, on_joined, k), -1, (uint32_t)k->number,
 	    (uint32_t)g->size, (uint32_t)host_env_local_rank(k), g->recovery.generation,
@@ -162,6 +175,7 @@ rank_rejoin(struct rank *k, reply_fn *fn)
 
 	host_env_place(k, &env);
 	host_env_store(k, &env);
+	send_addresses(k);
 	agent_send(rank_agent(k), Trebuild, 0, k->slot,
 	    agent_tag(rank_agent(k), k->slot, Trebuild, fn, k), -1, k->g->recovery.generation,
 	    ((struct slice){env.p, env.n}));

@@ -272,6 +272,7 @@ recovery_begin(struct group *g)
 	journal_event(g, "recover generation=%u", g->recovery.generation);
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
+	store_addresses(g);
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 

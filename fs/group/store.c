@@ -1,5 +1,6 @@
 /* The process that holds the rendezvous store. */
 #include "group/store.h"
+#include "group/facts.h"
 #include "group/hooks.h"
 #include "group/host_env.h"
 #include "group/hosts.h"
@@ -21,6 +22,25 @@ store_gone(struct group *g, const struct err *e)
 	group_tell(store_died, g, listened, e);
 }
 
+static bool
+store_reachable(const struct group *g)
+{
+	return g->store.host && agent_slot_lives(g->store.host->agent, g->store.slot);
+}
+
+void
+store_addresses(struct group *g)
+{
+	struct buf addresses = {0};
+
+	if (!store_reachable(g))
+		return;
+	facts_addresses(g, &addresses);
+	agent_send(g->store.host->agent, Naddresses, 0, g->store.slot, 0, -1,
+	    (struct slice){addresses.p, addresses.n});
+	buf_free(&addresses);
+}
+
 static void
 store_notice(void *arg, struct msg *m)
 {
@@ -32,6 +52,7 @@ store_notice(void *arg, struct msg *m)
 	if (wire_unpack(m, Nstarted, NULL, &pid, &port, &phases, NULL) == 0) {
 		g->store.port = port;
 		g->store.listening = true;
+		store_addresses(g);
 		group_tell(store_started, g);
 	} else if (m->type == Nstranger) {
 		journal_stranger(g, "store", m);
@@ -112,12 +133,6 @@ store_spawn(struct group *g)
 	    &(struct spawn){
 		ENGINE_STORE, g->store.slot, "store", {env.p, env.n}, on_store_spawned, g});
 	buf_free(&env);
-}
-
-static bool
-store_reachable(const struct group *g)
-{
-	return g->store.host && agent_slot_lives(g->store.host->agent, g->store.slot);
 }
 
 void

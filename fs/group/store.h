@@ -15,4 +15,7 @@ void store_kill(struct group *g);
 /* Detaches from the process because its group is being removed: no more events are reported. */
 void store_fini(struct group *g);
 
+/* Tells the store which hosts have ranks now: it takes connections of no other machine. */
+void store_addresses(struct group *g);
+
 #endif

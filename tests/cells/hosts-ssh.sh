@@ -57,12 +57,35 @@ is 'where they meet' "$(cat "$G"/rank?/vars/where | sort -u)" "$NET.1 e0"
 is 'a push to all hosts' "$(echo '[1, 2]' >"$G/vars/l.json" && cat "$G"/rank?/vars/l.json | xargs)" '[1, 2] [1, 2] [1, 2]'
 like 'ranks name their hosts' "$(cat "$G/ranks")" "2 state=idle pid=[0-9]+ host=root@$NET.2 .*rss_bytes=-"
 
+# who is on neither host is no rank, and no client of the store: his connection is closed
+cat >"$T/stranger.py" <<-'END'
+	import socket, struct, sys
+	for host, port in zip(sys.argv[1::2], sys.argv[2::2]):
+	    with socket.create_connection((host, int(port)), timeout=60) as s:
+	        try:
+	            s.sendall(struct.pack("<Q", 1))
+	            print(s.recv(100))
+	        except ConnectionResetError:
+	            print(b"")
+END
+cat "$G/events" >"$T/events" &
+reader=$!
+port=$(value 'int(os.environ["MASTER_PORT"])')
+gloo=$(ip netns exec "${ID}b" sed -n "s/.* $(printf %02X%02X%02X%02X 2 78 213 10):\([0-9A-F]*\) 00000000:0000 0A .*/0x\1/p" /proc/net/tcp |
+	while read -r found; do [ $((found)) = 2222 ] || echo $((found)); done)
+[ "$(wc -w <<<"$gloo")" = 2 ] || bad "gloo listens at $gloo"
+# shellcheck disable=SC2046,SC2086 # words
+is 'he is not taken' "$("$PLAIN_PYTHON" "$T/stranger.py" "$NET.1" "$port" $(printf "$NET.2 %s " $gloo) | xargs)" 'b b b'
+until_true grep -q "stranger store refused address=$NET.254$" "$T/events"
+until_true grep -q "stranger rank=1 refused address=$NET.254$" "$T/events"
+kill "$reader"
+
 for host in a b; do
 	[ $host = a ] && number=1 || number=2
 	ip -n "$ID$host" -6 addr add "fd77::$number/64" dev e0 nodad
 done
-is 'the interface by IPv6' "$(PYTHONPATH=$ROOT/engine ip netns exec "${ID}a" "$PLAIN_PYTHON" -c '
-from ddip_engine import interface
+is 'the interface by IPv6' "$(PYTHONPATH=$ROOT/magics ip netns exec "${ID}a" "$PLAIN_PYTHON" -c '
+from ddip import interface
 print(interface.towards(["no.such.host", "::1", "fd77::2"]))')" e0
 
 # a rank that waits for one of another host is unblocked, and keeps its variables

@@ -149,6 +149,38 @@ test_as(uid_t uid)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* Connects to itself at `text`, and says whether the list has that address. */
+static bool
+is_among(const char *text, const char *list)
+{
+	in_port_t port = 0;
+	int listener = listener_at(text, &port), fd;
+	union address a = address_of(text, port);
+	bool is;
+
+	fd = socket(a.any.sa_family, SOCK_STREAM, 0);
+	CHECK(connect(fd, &a.any, sizeof(a)) == 0);
+	is = peer_is_among(fd, list);
+	close(fd);
+	close(listener);
+	return is;
+}
+
+static void
+test_addresses(void)
+{
+	struct buf own = {0};
+
+	CHECK(peer_addresses(&own) == 0 && own.p && !strstr(own.p, "127."));
+	buf_free(&own);
+	CHECK(is_among("127.0.0.1", "127.0.0.1"));
+	CHECK(is_among("127.0.0.1", "10.0.0.1,fd00::,127.0.0.1"));
+	CHECK(is_among("127.0.0.1", "127.0.0.1,10.0.0.1"));
+	CHECK(is_among("127.0.0.1", PEER_ANYWHERE));
+	CHECK(!is_among("127.0.0.1", ""));
+	CHECK(!is_among("127.0.0.1", "127.0.0.10,1127.0.0.1,127.0.0.1*"));
+}
+
 /* socket(AF_NETLINK, …) fails from now on, as in a sandbox. */
 static void
 forbid_netlink(void)
@@ -190,6 +222,7 @@ test_without_proc(void)
 int
 main(void)
 {
+	test_addresses();
 	test_all();
 	if (getuid() == 0)
 		test_as(NOBODY - 1);
