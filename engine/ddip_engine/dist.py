@@ -50,7 +50,7 @@ _versions_told = False
 def install():
     """Replaces torch's rendezvous and wraps what user code calls; does nothing without torch.
 
-    Returns lines for `status`: whether gloo's writes to a dead peer are guarded.
+    Returns lines for `status`: whether gloo's writes to a dead peer and its listeners are guarded.
     """
     global api, c10d, _real_init, _real_destroy
     torch = sys.modules.get("torch")
@@ -65,7 +65,8 @@ def install():
     revocable.install(c10d, _nccl_groups)
     collectives.install()
     os.register_at_fork(after_in_child=_in_child)
-    return f"gloo_send_guard {int(_ddip.mend_gloo())}\n"
+    mended = _ddip.mend_gloo()
+    return f"gloo_send_guard {mended & 1}\ngloo_accept_guard {mended >> 1}\n"
 
 
 @contextlib.contextmanager

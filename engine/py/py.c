@@ -384,7 +384,7 @@ py_collectives(PyObject *module, PyObject *unused)
 static PyObject *
 py_mend_gloo(PyObject *module, PyObject *unused)
 {
-	return PyBool_FromLong(rank_gloo_mend());
+	return PyLong_FromUnsignedLong(rank_gloo_mend());
 }
 
 static PyObject *
@@ -473,7 +473,8 @@ static PyMethodDef methods[] = {
     {"collective_done", py_collective_done, METH_NOARGS,
 	"One that all ranks must do alike is done"},
     {"collectives", py_collectives, METH_NOARGS, "The number of those in this cell"},
-    {"mend_gloo", py_mend_gloo, METH_NOARGS, "No send to a dead peer blocks forever"},
+    {"mend_gloo", py_mend_gloo, METH_NOARGS,
+	"1: no send to a dead peer blocks; 2: no stranger is accepted"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "The signal to register faulthandler for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "The memfd for faulthandler to write to"},
     {"stack_begin", py_stack_begin, METH_NOARGS, "Faulthandler has been registered"},

@@ -299,9 +299,12 @@ void rank_unblock_lock(void);
 void rank_unblock_unlock(void);
 
 /* rank_gloo.c */
-/* Makes gloo's writes to a dead peer succeed, and has torch's sockets recorded. Returns false if
- * this torch makes the calls in another way; then at most one of the two is in effect. */
-bool rank_gloo_mend(void);
+/* What is mended in libtorch: writes to a dead peer succeed; listeners refuse strangers. A torch
+ * that makes these calls in another way lacks it. */
+enum { GLOO_SENDS = 1, GLOO_ACCEPTS = 2 };
+
+/* Replaces the calls, and has torch's sockets recorded. Returns the bits of what is in effect. */
+unsigned rank_gloo_mend(void);
 
 /* rank_accept.c */
 /* accept(2) and accept4(2) of torch, which takes anyone who connects for a rank: close the

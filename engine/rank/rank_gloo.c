@@ -159,7 +159,7 @@ mend_library(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
-bool
+unsigned
 rank_gloo_mend(void)
 {
 	bool mended[SLOTS] = {false};
@@ -167,5 +167,6 @@ rank_gloo_mend(void)
 	dl_iterate_phdr(mend_library, mended);
 	if (mended[SLOT_SOCKET] && (mended[SLOT_ACCEPT] || mended[SLOT_ACCEPT4]))
 		rank_unblock_remembers();
-	return mended[SLOT_WRITEV] && mended[SLOT_SOCKET];
+	return (mended[SLOT_WRITEV] && mended[SLOT_SOCKET] ? GLOO_SENDS : 0) |
+	       (mended[SLOT_ACCEPT] ? GLOO_ACCEPTS : 0);
 }

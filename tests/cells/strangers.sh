@@ -92,6 +92,7 @@ more = dist.new_group(); u = torch.ones(1); dist.all_reduce(u, group=more)'
 	until_true told store
 	[ "$i" = "$restarts" ] || is "group $i: restarted" "$(errno fsync "$G/ctl" $'restart\n')" 0
 done
+is 'the guard' "$(key "$G/status" zygote_gloo_accept_guard)" 1
 touch "$T/stop"
 read -r tried got <<<"$(await 5 '^[0-9]+ [0-9]+$')"
 exec 5<&-

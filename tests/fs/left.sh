@@ -113,6 +113,16 @@ daemonize('/bin/sh', '-c', 'PATH=/bin:/usr/bin; while :; do setsid sh -c \"sleep
 	kill -KILL "$(daemon_pid)" "$agent"
 	ended 'the death of both' $all
 	until_true is_unmounted
+
+	# behind a relay, whose far end is the agent's parent
+	export XDG_CACHE_HOME=$T/cache
+	mount_plain -o size=2 -o hosts=a:2 -o 'launcher=sh -c'
+	begin
+	agent=$(awk '/^PPid:/ { print $2 }' "/proc/$(key "$G/rank0/status" pid)/status")
+	is 'the agent there' "$(cat "/proc/$agent/comm")" ddip-agent
+	kill -KILL "$agent"
+	ended 'the death of an agent elsewhere' $all
+	unmount
 }
 kill -0 "$other" || bad "somebody else's process has ended"
 kill "$other"
