@@ -47,6 +47,17 @@ enum { FLAG_FD = 1, FLAG_MARK = 2 };
 /* How a cell ended on a rank (Rrun outcome). */
 enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_COUNT };
 
+/* Why a cell is interrupted (Nintr why): decides which exception is raised in it. */
+enum interrupt_why {
+	WHY_USER,      /* somebody asked for it, or who wrote the cell has ended */
+	WHY_TIMEOUT,   /* of the group's setting */
+	WHY_PEER,      /* it ended on another rank, and `grace` has passed */
+	WHY_STOPPED,   /* the group ends */
+	WHY_RESTARTED, /* so does it, to begin again */
+	WHY_PREEMPTED, /* the hosts are about to be taken away: SIGINT to the main thread alone */
+	WHY_COUNT
+};
+
 /* Cell numbers from here on are those of self-tests, which are interrupted like cells. */
 enum { SELFTEST_FIRST = 0x40000000 };
 
@@ -178,9 +189,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tstack,   62, "",         "") \
 	/* collective: "" if in none; count: of those completed in this cell */ \
 	X(Rstack,   63, "s84d",     "collective microseconds count text") \
-	X(Nintr,    64, "4",        "cell") /* SIGINT to the rank's processes if this cell runs */ \
-	/* the same with a SIGINT to the main thread alone, which raises ddip.Preempted */ \
-	X(Npreempt, 74, "4",        "cell") \
+	X(Nintr,    64, "41",       "cell why") /* SIGINT to the rank's processes if this cell runs; see enum interrupt_why */ \
 	/* an interrupt of this cell has reached Python: see above */ \
 	X(Nsignalled, 65, "41",     "cell raised") \
 	/* end collectives: see enum abort */ \

@@ -4,7 +4,7 @@ import functools
 import sys
 import traceback
 
-from ddip_engine import patches
+from ddip_engine import patches, prompts
 
 
 def change(plain):
@@ -48,7 +48,7 @@ def begin(shell, cell, post_mortem, force):
     error = shell.shown_error
     interrupted = cell is not None and (cell.interrupted or isinstance(error, KeyboardInterrupt))
     if cell is None or (cell.in_code and force):
-        post_mortem(force)
+        prompts.run(post_mortem, force)
     elif shell.call_pdb and not interrupted and getattr(error, "__traceback__", None):
         with cell.code():
             if cell.held is not None:
@@ -57,4 +57,4 @@ def begin(shell, cell, post_mortem, force):
                 keep((type(error), error, error.__traceback__))  # sets sys.last_value …
             # the prompt is shown before the traceback
             print(*traceback.format_exception_only(type(error), error), sep="", end="")
-            post_mortem(force=True)
+            prompts.run(post_mortem, True)

@@ -6,7 +6,7 @@ updates. Functions that start processes are in launchers.py, widget communicatio
 
 import sys
 
-from ddip_engine import comms, debuggers, launchers, patches
+from ddip_engine import comms, debuggers, launchers, patches, prompts
 
 _MOVED_ON = {"text/plain": ""}  # what is left of a transient display
 
@@ -97,6 +97,10 @@ _CHANGES = {
     patches.RICH_REFRESH: _refreshed,
     patches.SET_TRACE: debuggers.change,
     patches.COMM: comms.change,
+    patches.TRACE_DISPATCH: prompts.traced,
+    patches.POST_MORTEM: prompts.prompting,
+    patches.INTERACT: prompts.prompting,
+    patches.PDB_INIT: prompts.without_sigint,
     **launchers.CHANGES,
 }
 _MODULES = {row.module for row in _CHANGES}

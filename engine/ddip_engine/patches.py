@@ -363,6 +363,26 @@ SET_TRACE = Row(
     REPLACED, "bdb", "Bdb.set_trace", "a debugger stops in the cell, not above it",
     "stepping in a debugger leaves the cell",
 )
+CMDLOOP = Row(
+    PRIVATE, "pdb", "Pdb._cmdloop", "an interrupt ends the prompt of a debugger",
+    "a timeout or the death of who wrote the cell does not end the prompt of breakpoint()",
+)
+TRACE_DISPATCH = Row(
+    REPLACED, "bdb", "Bdb.trace_dispatch", "what ends a debugger's prompt is a KeyboardInterrupt",
+    "handlers in the cell do not see the interrupt that ends a debugger's prompt",
+)
+POST_MORTEM = Row(
+    REPLACED, "pdb", "post_mortem", "the same of pdb.pm()",
+    "handlers in the cell do not see the interrupt that ends the prompt of pdb.pm()",
+)
+INTERACT = Row(
+    REPLACED, "code", "InteractiveConsole.interact", "an interrupt ends a console",
+    "handlers in the cell do not see the interrupt that ends a console",
+)
+PDB_INIT = Row(
+    REPLACED, "pdb", "Pdb.__init__", "Ctrl-C after a debugger's `continue` ends the cell",
+    "Ctrl-C after a debugger's `continue` shows its prompt again",
+)
 FIND_AND_LOAD = Row(
     PRIVATE, "importlib._bootstrap", "_find_and_load", "an interrupt does not hit an import",
     "an interrupted import may have to be done again after a restart",

@@ -9,7 +9,7 @@ import linecache
 import re
 
 from ddip_engine import cell as cells
-from ddip_engine import state, streams
+from ddip_engine import prompts, state, streams
 
 _MAGIC = re.compile(r"\s*[%!?]|.*\?\s*$|\s*\w+\s*=\s*[%!]")
 
@@ -63,10 +63,11 @@ def _compile(cell):
 
 
 def _evaluate(code):
-    value = eval(code, state.main.__dict__)
-    if code.co_flags & inspect.CO_COROUTINE:
-        value = cells.run_async(value)
-    return value
+    try:
+        value = eval(code, state.main.__dict__)
+        return cells.run_async(value) if code.co_flags & inspect.CO_COROUTINE else value
+    except prompts.Left as left:
+        raise left.error from None
 
 
 def _show(value, cell):

@@ -21,13 +21,14 @@ from errno import EINTR, EIO, ENOSYS
 import _ddip
 from ddip_engine import cell as cells
 from ddip_engine import (
+    ddip_module,
     dist,
     facts,
     gpu,
     gpu_lost,
     interface,
+    libraries,
     patches,
-    preempted,
     repair,
     run,
     selftest,
@@ -52,7 +53,8 @@ def main(env, phases):
     _become(env)
     streams.install()
     run.install()
-    preempted.install()
+    libraries.install()
+    ddip_module.install()
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True)
     _ddip.stack_begin()

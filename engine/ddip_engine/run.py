@@ -19,21 +19,19 @@ from ddip_engine import cell as cells
 from ddip_engine import (
     gpu_report,
     imports,
+    interrupts,
     out_of_memory,
     patches,
     plain,
     program,
+    prompts,
     shell,
     state,
     streams,
     table,
 )
-from ddip_engine.preempted import Preempted
 
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
-
-_PREEMPTED = 2  # what _ddip.interrupt_wanted() returns for it
-_WHY = "the cluster is about to end this job (on_preempt)"
 
 _DEFINES = re.compile(r"\b(def|class|lambda)\b")
 # What torch and its data loaders say when the operation that they wait for has been ended.
@@ -59,13 +57,14 @@ def _on_sigint(signum, frame):
     if _cell is not None and not holds and imports.put_off(frame, _cell.number):
         return
     if wanted := _ddip.interrupt_wanted():
-        error = Preempted(_WHY) if wanted == _PREEMPTED else KeyboardInterrupt()
+        why = wanted - 1
+        error = interrupts.error(why)
         if holds:
             _cell.held = error
             return
         if _cell is not None:
             _cell.interrupted = True
-        raise error
+        raise prompts.passing(error, frame, by_person=why == 0)
 
 
 def _probed(signum, frame):
@@ -203,6 +202,7 @@ def _run(cell):
         ended = cells.Ended(e)
         streams.display("error", **cells.describe(e))
     _cell = None
+    prompts.forget()
     imports.clean_up()
     sys.excepthook, sys.displayhook = hooks
     shell.close_traps()

@@ -15,7 +15,16 @@ import re
 import subprocess
 import sys
 
-from ddip_engine import callbacks, colour, commands, debuggers, libraries, patches, state, streams
+from ddip_engine import (
+    callbacks,
+    colour,
+    commands,
+    debuggers,
+    patches,
+    prompts,
+    state,
+    streams,
+)
 from ddip_engine import cell as cells
 
 _shell = None  # the instance; None without IPython
@@ -60,7 +69,6 @@ def make():
     _shell = classes["shell"].instance(user_module=state.main)
     _shell.last_execution_result = _no_result = ExecutionResult(None)
     _shell.set_hook("show_in_pager", _page, 99)
-    libraries.install()
     names = state.main.__dict__
     _own_names.update((k, v) for k, v in names.items() if not k.startswith("_"))
     state.engine_names.update(_own_names)
@@ -334,6 +342,8 @@ class _Shell:
                 await eval(code_obj, self.user_global_ns, self.user_ns)
             else:
                 exec(code_obj, self.user_global_ns, self.user_ns)
+        except prompts.Left as left:
+            raise left.error from None
         finally:  # a debugger (it has a botframe) would follow into the shell
             if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
                 sys.settrace(None)

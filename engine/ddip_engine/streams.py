@@ -15,7 +15,7 @@ import os
 import sys
 
 import _ddip
-from ddip_engine import patches, state
+from ddip_engine import patches, prompts, state
 from ddip_engine.view import strict_json
 
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
@@ -215,6 +215,7 @@ class _Stdin(io.TextIOBase):
         if self._ended:
             return False
         flush()
+        prompts.leave()
         data = _ddip.stdin_read(_password)
         self._held += data
         self._ended = not data

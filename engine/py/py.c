@@ -219,7 +219,7 @@ py_leave(PyObject *module, PyObject *unused)
 static PyObject *
 py_interrupt_wanted(PyObject *module, PyObject *unused)
 {
-	return PyLong_FromLong(rank_forked() ? WANTED_NOTHING : rank_cell_wanted());
+	return PyLong_FromLong(rank_forked() ? 0 : rank_cell_wanted());
 }
 
 static PyObject *

@@ -34,8 +34,8 @@
  *   enter(cell), leave()       user code of this cell begins, ends: an interrupt reaches only this
  *                              code. leave() returns True if an interrupt for it came and was not
  *                              raised
- *   interrupt_wanted() -> int  for the SIGINT handler: 1, raise KeyboardInterrupt; 2, raise
- *                              Preempted; 0, nothing. Nonzero only while user code runs; the daemon
+ *   interrupt_wanted() -> int  for the SIGINT handler: 0, nothing is to be raised; else 1 + enum
+ *                              interrupt_why. Nonzero only while user code runs; the daemon
  *                              is then notified that it is raised (Nsignalled), or held for it
  *   probe_signal() -> int      the real-time signal to register probed for (with signal.signal)
  *   probed(signum, frame)      notifies the daemon that Python runs signal handlers, if the handler

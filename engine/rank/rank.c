@@ -182,11 +182,12 @@ static void
 on_interrupt(struct msg *m)
 {
 	uint32_t number;
+	uint8_t why;
 
-	if (wire_unpack(m, m->type == Npreempt ? Npreempt : Nintr, NULL, &number) < 0)
+	if (wire_unpack(m, Nintr, NULL, &number, &why) < 0 || why >= WHY_COUNT)
 		return;
 	rank_sigint_interrupted();
-	rank_cell_interrupt(number, m->type == Npreempt);
+	rank_cell_interrupt(number, why);
 }
 
 static void
@@ -258,7 +259,6 @@ static const struct {
     {Tcombine, on_nccl},
     {Tstack, on_stack},
     {Nintr, on_interrupt},
-    {Npreempt, on_interrupt},
     {Nabort, on_abort},
     {Nstdin, on_stdin},
     {Nquit, on_quit},

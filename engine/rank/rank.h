@@ -127,13 +127,12 @@ void rank_cell_init(struct loop *l); /* the I/O thread's loop */
 void rank_cell_enter(uint32_t cell);
 bool rank_cell_leave(void); /* true: it was sent an interrupt that was not raised */
 
-/* Called while SIGINT is handled: is it for user code, and what is to be raised there? Reports an
+/* Called while SIGINT is handled: is it for user code, and what is to be raised there? Returns 0: nothing; else 1 + enum interrupt_why. Reports an
  * interrupt that was pending for the cell to the daemon (Nsignalled). */
-enum rank_wanted { WANTED_NOTHING, WANTED_INTERRUPT, WANTED_PREEMPTED };
-enum rank_wanted rank_cell_wanted(void);
-/* Handles Nintr or Npreempt, on the I/O thread. Sends SIGINT if this cell is running. If
+int rank_cell_wanted(void);
+/* Handles Nintr, on the I/O thread. Sends SIGINT if this cell is running. If
  * rank_cell_wanted() is not called soon, sends the probe signal to the main thread. */
-void rank_cell_interrupt(uint32_t cell, bool preempt);
+void rank_cell_interrupt(uint32_t cell, enum interrupt_why why);
 int rank_cell_probe_signal(void);
 void rank_cell_signal_main(void); /* sends it to the main thread, if Python has a handler */
 /* The handler of the probe signal: Python runs handlers, so SIGINT went to the program's own. */

@@ -20,7 +20,7 @@ static struct {
 	uint32_t ahead;	   /* the cell of an interrupt that came before the cell began; 0: none */
 	bool pending;	   /* we sent the running cell an interrupt that is not raised yet */
 	bool asked;	   /* not yet reported whether the main thread noticed it */
-	bool preempt;	   /* the interrupt (pending or ahead) means that the host is taken away */
+	enum interrupt_why why; /* of the interrupt that is pending or ahead */
 	struct loop *loop; /* of the I/O thread, which runs the timer */
 	struct timer *timer;
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -75,7 +75,8 @@ rank_cell_enter(uint32_t number)
 	cell.running = number;
 	cell.pending = cell.asked = now = cell.ahead == number && number != 0;
 	cell.ahead = 0;
-	cell.preempt &= now;
+	if (!now)
+		cell.why = WHY_USER;
 	rank_cell_unlock();
 	if (now)
 		raise(SIGINT);
@@ -89,7 +90,8 @@ rank_cell_leave(void)
 	rank_cell_lock();
 	missed = cell.pending;
 	cell.running = 0;
-	cell.pending = cell.asked = cell.preempt = false;
+	cell.pending = cell.asked = false;
+	cell.why = WHY_USER;
 	rank_cell_unlock();
 	/* A SIGINT sent before this point is delivered no later than the return of this system
 	 * call, so it never hits the next cell. */
@@ -119,19 +121,19 @@ settle(bool raised)
 	return number;
 }
 
-enum rank_wanted
+int
 rank_cell_wanted(void)
 {
-	bool preempt;
+	enum interrupt_why why;
 
 	/* In user code any SIGINT counts: one that we did not send comes from the user. */
 	if (!settle(true))
-		return WANTED_NOTHING;
+		return 0;
 	rank_cell_lock();
-	preempt = cell.preempt;
-	cell.preempt = false;
+	why = cell.why;
+	cell.why = WHY_USER;
 	rank_cell_unlock();
-	return preempt ? WANTED_PREEMPTED : WANTED_INTERRUPT;
+	return 1 + (int)why;
 }
 
 void
@@ -201,23 +203,23 @@ rank_cell_repeat(uint32_t number)
 }
 
 void
-rank_cell_interrupt(uint32_t number, bool preempt)
+rank_cell_interrupt(uint32_t number, enum interrupt_why why)
 {
 	bool sent = false;
 
 	rank_cell_lock();
 	if (cell.running && number == cell.running) {
 		cell.pending = cell.asked = sent = true;
-		cell.preempt = preempt;
+		cell.why = why;
 		/* Like a terminal, kill(0) also signals the cell's children. This thread is not
 		 * hit: it blocks all signals. */
-		if (preempt)
+		if (why == WHY_PREEMPTED)
 			syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
 		else
 			kill(0, SIGINT);
 	} else {
 		cell.ahead = number;
-		cell.preempt = preempt;
+		cell.why = why;
 	}
 	rank_cell_unlock();
 	if (sent && !cell.timer)

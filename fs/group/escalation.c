@@ -57,16 +57,14 @@ abort_again(void *arg)
 }
 
 void
-escalation_signal(struct subtask *j)
+escalation_signal(struct subtask *j, enum interrupt_why why)
 {
 	const struct task *w = j->w;
 
 	if (!w->number)
 		rank_cancel(j->k, j->tag);
-	else if (w->escalation.preempt)
-		rank_preempt(j->k, w->number);
 	else
-		rank_interrupt(j->k, w->number);
+		rank_interrupt(j->k, w->number, why);
 	j->signal.sent = true;
 }
 
@@ -84,7 +82,7 @@ first_step(struct task *w)
 		if (!works(j))
 			continue;
 		if (!j->signal.sent)
-			escalation_signal(j);
+			escalation_signal(j, w->escalation.why);
 		rank_abort(j->k, false);
 	}
 	w->escalation.timer = loop_timer(daemon_.loop, AGAIN_MS, abort_again, w);
@@ -96,6 +94,7 @@ on_grace_over(void *arg)
 	struct task *w = arg;
 
 	w->escalation.timer = NULL;
+	w->escalation.why = WHY_PEER;
 	first_step(w);
 }
 
@@ -146,7 +145,7 @@ on_second_step(void *arg)
 		if (!works(j))
 			continue;
 		if (!j->signal.sent)
-			escalation_signal(j); /* its commit has begun in the meantime */
+			escalation_signal(j, w->escalation.why); /* its commit has begun in the meantime */
 		deaf |= !j->signal.taken && !j->killed;
 		if (!task_has_collectives(w))
 			continue; /* the only collectives to end would be those of later cells */
@@ -168,25 +167,13 @@ on_second_step(void *arg)
 	w->escalation.timer = loop_timer(daemon_.loop, wait, on_second_step, w);
 }
 
-static void
-signal_again(struct task *w, bool preempt)
+void
+escalation_interrupt(struct task *w, enum interrupt_why why)
 {
-	w->escalation.preempt = preempt;
+	w->escalation.why = why;
 	for (int i = 0; i < w->n; i++)
 		w->subtasks[i].signal.sent = w->subtasks[i].signal.last_taken = false;
 	first_step(w);
-}
-
-void
-escalation_interrupt(struct task *w)
-{
-	signal_again(w, false);
-}
-
-void
-escalation_preempt(struct task *w)
-{
-	signal_again(w, true);
 }
 
 void
@@ -261,6 +248,7 @@ time_is_up(void *arg)
 
 	w->escalation.deadline = NULL;
 	w->escalation.timed_out = true;
+	w->escalation.why = WHY_TIMEOUT;
 	if (w->cell)
 		journal_event(w->g, "cell %d timeout", w->cell->number);
 	first_step(w);

@@ -22,12 +22,10 @@
 /* A rank has ended while others are still working. If it failed, step 1 follows after `grace`. If
  * its program came to its end, its connections are closed then, as those of a process would be. */
 void escalation_ended(struct subtask *j);
-/* Takes step 1 now; a rank that was interrupted before gets another KeyboardInterrupt. */
-void escalation_interrupt(struct task *w);
+/* Takes step 1 now; a rank that was interrupted before gets another exception, which names why. */
+void escalation_interrupt(struct task *w, enum interrupt_why why);
 /* Sends only the signal, to this one rank, which must be working on the subtask. */
-void escalation_signal(struct subtask *j);
-/* As escalation_interrupt, for a preemption of the hosts: raises ddip.Preempted instead. */
-void escalation_preempt(struct task *w);
+void escalation_signal(struct subtask *j, enum interrupt_why why);
 /* The engine reports that the interrupt of this cell or self-test has reached Python. */
 void escalation_taken(struct rank *k, uint32_t number);
 /* Starts the `timeout` timer. */

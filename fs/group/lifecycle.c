@@ -271,19 +271,19 @@ abort_all(void *arg)
 
 /* Ends all processes, politely at first, and drops what is queued. */
 static void
-end_ranks(struct group *g, const char *why)
+end_ranks(struct group *g, const char *text, enum interrupt_why why)
 {
 	struct err e = {0};
 
 	recovery_stop(g);
-	fail(&e, ECANCELED, "%s", why);
+	fail(&e, ECANCELED, "%s", text);
 	queue_drop_all_queued(g, &e);
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
 		struct subtask *j;
 
 		if ((j = queue_running(k))) {
-			escalation_signal(j);
+			escalation_signal(j, why);
 			rank_abort(k, false);
 		}
 		rank_quit(k);
@@ -298,13 +298,13 @@ end_ranks(struct group *g, const char *why)
 static void
 stop_ranks(struct group *g, const struct err *why)
 {
-	end_ranks(g, "the group was stopped");
+	end_ranks(g, "the group was stopped", WHY_STOPPED);
 }
 
 static void
 restart_ranks(struct group *g, const struct err *why)
 {
-	end_ranks(g, "the group was restarted");
+	end_ranks(g, "the group was restarted", WHY_RESTARTED);
 }
 
 /* Drops what is queued for a start that was cancelled or postponed. */
@@ -325,7 +325,7 @@ give_up(struct group *g, const struct err *failure)
 	journal_fail(g, &why, "start");
 	journal_event(g, "start-failed errno=%s", err_name(why.no));
 	queue_drop_all(g, &why);
-	end_ranks(g, why.text);
+	end_ranks(g, why.text, WHY_STOPPED);
 }
 
 static int

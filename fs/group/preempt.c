@@ -23,7 +23,7 @@ preempt_cells(struct group *g, int signo, const char *host)
 			continue;
 		j->w->escalation.asked = now;
 		journal_event(g, "cell %d preempted", j->w->cell->number);
-		escalation_preempt(j->w);
+		escalation_interrupt(j->w, WHY_PREEMPTED);
 	}
 }
 

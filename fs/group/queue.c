@@ -225,6 +225,15 @@ static const int outcome_errno[OUT_COUNT] = {
     [OUT_EXIT] = EREMOTEIO,
 };
 
+static void
+fail_timeout(const struct subtask *j, struct err *e)
+{
+	bool said = strncmp(j->error, "ddip.Timeout: ", strlen("ddip.Timeout: ")) == 0;
+
+	fail(e, ETIMEDOUT, "rank %d: the cell took longer than timeout %g%s%.800s", j->k->number,
+	    j->w->g->set.timeout, said ? "" : ": ", said ? "" : j->error);
+}
+
 /* The cell has ended on this rank. */
 static void
 run_answer(struct subtask *j, struct msg *m)
@@ -243,8 +252,7 @@ run_answer(struct subtask *j, struct msg *m)
 		task_set_text(&j->traceback, traceback);
 		rank_set_table(j->k, table);
 		if (outcome_errno[j->outcome] && j->w->escalation.timed_out)
-			fail(&e, ETIMEDOUT, "rank %d: the cell took longer than timeout %g: %.800s",
-			    j->k->number, j->w->g->set.timeout, j->error);
+			fail_timeout(j, &e);
 		else if (outcome_errno[j->outcome])
 			fail(&e, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
 			    j->error);
@@ -531,5 +539,5 @@ task_interrupt(struct task *w)
 	if (task_cancel(w, EINTR, "interrupted while it was queued"))
 		return;
 	if (!task_drop_queued(w, EINTR, "interrupted before this rank began it"))
-		escalation_interrupt(w);
+		escalation_interrupt(w, WHY_USER);
 }

@@ -206,10 +206,10 @@ rank_signal(struct rank *k, int signo)
 }
 
 void
-rank_interrupt(struct rank *k, uint32_t number)
+rank_interrupt(struct rank *k, uint32_t number, enum interrupt_why why)
 {
 	if (reachable(k))
-		agent_send(rank_agent(k), Nintr, 0, k->slot, 0, -1, number);
+		agent_send(rank_agent(k), Nintr, 0, k->slot, 0, -1, number, (uint32_t)why);
 }
 
 void
@@ -217,13 +217,6 @@ rank_cancel(struct rank *k, uint32_t tag)
 {
 	if (reachable(k))
 		agent_send(rank_agent(k), Ncancel, 0, k->slot, 0, -1, tag);
-}
-
-void
-rank_preempt(struct rank *k, uint32_t number)
-{
-	if (reachable(k))
-		agent_send(rank_agent(k), Npreempt, 0, k->slot, 0, -1, number);
 }
 
 static void

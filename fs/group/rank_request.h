@@ -35,12 +35,10 @@ void rank_set_autogc(struct rank *k);
 /* Sends signo to the rank's process. */
 void rank_signal(struct rank *k, int signo);
 /* Sends SIGINT if this cell or self-test is running. */
-void rank_interrupt(struct rank *k, uint32_t number);
+void rank_interrupt(struct rank *k, uint32_t number, enum interrupt_why why);
 /* The result of this request is no longer wanted: the rank replies soon, with EINTR if the request
  * has not been carried out. */
 void rank_cancel(struct rank *k, uint32_t tag);
-/* Raises ddip.Preempted in this cell. */
-void rank_preempt(struct rank *k, uint32_t number);
 /* Ends the rank's collectives with an error, which breaks the process group: always, or only if the
  * rank is known to be in one. */
 void rank_abort(struct rank *k, bool always);

@@ -6,6 +6,7 @@
 #ifndef TASK_H
 #define TASK_H
 #include "group/group.h"
+#include "wire.h"
 
 enum task_kind {
 	TASK_RUN,
@@ -68,7 +69,7 @@ struct task_escalation {
 	int step;
 	bool in_new_processes; /* a program that nothing has run before */
 	bool disconnected;     /* ranks whose program has ended have no connections any more */
-	bool preempt;	       /* the reason for signalling its ranks is a preemption */
+	enum interrupt_why why; /* its ranks are signalled */
 	bool timed_out;
 };
 

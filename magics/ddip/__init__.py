@@ -10,6 +10,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "DipError": "errors",
     "RemoteError": "errors",
+    "Timeout": "errors",
+    "PeerFailed": "errors",
+    "Stopped": "errors",
+    "Restarted": "errors",
     "Preempted": "errors",
     "Group": "groups",
     "group": "groups",

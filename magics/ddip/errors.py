@@ -50,14 +50,10 @@ class RemoteError(DipError):
         return self.lines
 
 
-try:  # on a rank, the engine defines and raises it
-    from ddip_engine.preempted import Preempted
+try:  # on a rank, the engine has the classes that it raises
+    from ddip_engine.interrupts import PeerFailed, Preempted, Restarted, Stopped, Timeout  # noqa: F401
 except ImportError:
-
-    class Preempted(KeyboardInterrupt):
-        """Raised in cells whose hosts are about to be preempted (on_preempt)."""
-
-        __module__ = "ddip"
+    from ddip.interrupts import PeerFailed, Preempted, Restarted, Stopped, Timeout  # noqa: F401
 
 
 class RemoteInterrupt(KeyboardInterrupt):

@@ -136,16 +136,16 @@ def check_interrupt(a):
                    "import subprocess; subprocess.run(['sleep', '60'])"):  # fmt: skip
         tag = a.ask("Trun", 0, 50, 1, "print('on')\n" + source, mark=True)
         until(lambda: a.spool(0, "stdout").endswith(b"on\n"), what=source)
-        a.send("Nintr", 0, 49)  # for another cell: nothing happens
-        a.send("Nintr", 0, 50)
+        a.send("Nintr", 0, 49, 0)  # for another cell: nothing happens
+        a.send("Nintr", 0, 50, 0)
         r, _, _ = a.finish(0, tag)
         same(r.outcome, 2)
         a.run(0, "print('off')")
     # an interrupt that arrives before its cell, and one that arrives after it
-    a.send("Nintr", 0, 61)
+    a.send("Nintr", 0, 61, 0)
     r, _, _ = a.run(0, "import time; time.sleep(60)", cell=61)
     same(r.outcome, 2)
-    a.send("Nintr", 0, 61)
+    a.send("Nintr", 0, 61, 0)
     r, _, _ = a.run(0, "1 + 1", cell=62)
     same((r.outcome, r.value), (0, b"2"))
 
@@ -176,7 +176,7 @@ def check_stacks(a):
         text = a.call("Tstack", 0).text
         assert b"Thread" in text, text
     until(lambda: b"waits_here" in a.call("Tstack", 0).text, what="its function")
-    a.send("Nintr", 0, 75)
+    a.send("Nintr", 0, 75, 0)
     same(a.finish(0, tag)[0].outcome, 2)
 
 

@@ -30,16 +30,16 @@ for i in range(2):
         pass
 i"""
     tag = begin(a, 80, source, b"on\ntry 0\n")
-    a.send("Nintr", 0, 80)
+    a.send("Nintr", 0, 80, 0)
     m = a.wait("Nsignalled")
     same((m.cell, m.raised), (80, 1))
     until(lambda: a.spool(0, "stdout").endswith(b"try 1\n"), what="its handler")
-    a.send("Nintr", 0, 80)
+    a.send("Nintr", 0, 80, 0)
     same(a.wait("Nsignalled").raised, 1)
     same(a.finish(0, tag)[0].value, b"1")
     for loop in ("while True: pass", "import subprocess; subprocess.run(['sleep', '60'])"):
         tag = begin(a, 81, loop)
-        a.send("Nintr", 0, 81)
+        a.send("Nintr", 0, 81, 0)
         same(a.wait("Nsignalled").raised, 1)
         same(a.finish(0, tag)[0].outcome, 2)
 
@@ -55,7 +55,7 @@ while not input(): pass
 len(taken)"""
         tag = begin(a, 82, source)
         a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
-        a.send("Nintr", 0, 82)
+        a.send("Nintr", 0, 82, 0)
         a.send("Nstdin", 0, "\n")
         m = a.wait("Nsignalled")
         same((m.cell, m.raised), (82, 0))
@@ -74,7 +74,7 @@ end = time.monotonic() + 0.2
 while time.monotonic() < end: pass
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"""
     tag = begin(a, 84, source, b"on\non\n")
-    a.send("Nintr", 0, 84)
+    a.send("Nintr", 0, 84, 0)
     a.send("Nstdin", 0, "go\n")
     same(a.wait("Nsignalled").raised, 1)
     same(a.finish(0, tag)[0].outcome, 2)
@@ -107,7 +107,7 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 len(getattr({name}, 'taken', ()))"""
         tag = begin(a, number, source, b"on\nimports\n")
         before = len(a.spool(0, "stdout"))
-        a.send("Nintr", 0, number)
+        a.send("Nintr", 0, number, 0)
         probed = b"%c%c" % (signal.SIGINT, signal.SIGRTMAX - 4)
         until(lambda at=before, b=probed: a.spool(0, "stdout")[at:] == b, what="the probe")
         a.call("Tstack", 0)  # earlier messages have arrived by now
@@ -150,7 +150,7 @@ import ctypes, os, signal
 os.set_blocking(1, False); signal.set_wakeup_fd(1)
 ctypes.PyDLL(None).system({waits})"""
     begin(a, 83, source, b"on\nin C\n")
-    a.send("Nintr", 0, 83)
+    a.send("Nintr", 0, 83, 0)
     until(lambda: a.spool(0, "stdout").endswith(b"%c" % (signal.SIGRTMAX - 4)), what="the probe")
     a.call("Tstack", 0)  # earlier messages have arrived by now
     assert not [m for m in a.seen if m.name == "Nsignalled"], a.seen
@@ -187,7 +187,7 @@ def check_callbacks(a):
 
     def ends(source, says):
         tag = begin(a, 100, source, says)
-        a.send("Nintr", 0, 100)
+        a.send("Nintr", 0, 100, 0)
         await_raised(a)
         r, out, err = a.finish(0, tag)
         same((r.outcome, r.error.strip(), out, err), (2, KEYBOARD, says, b""))
@@ -226,10 +226,10 @@ def check_over(a):
     same(a.run(0, f"{AROUND}\n{setup}")[0].outcome, 0)
     for again, error in ((False, "ZeroDivisionError: division by zero"), (True, KEYBOARD)):
         tag = begin(a, 101, "armed.append(1)\n1 / 0", b"on\nwaits\n")
-        a.send("Nintr", 0, 101)
+        a.send("Nintr", 0, 101, 0)
         await_raised(a)
         if again:
-            a.send("Nintr", 0, 101)
+            a.send("Nintr", 0, 101, 0)
         else:
             a.send("Nstdin", 0, "go\n")
         r, out, _ = a.finish(0, tag)
@@ -242,7 +242,7 @@ def endless():
 get_ipython().events.register('post_execute', endless)"""
     same(a.run(0, f"log.clear(){endless}")[0].outcome, 0)
     tag = begin(a, 101, "log.append(1)\narmed.append(1)\n1 / 0", b"on\nwaits\n")
-    a.send("Nintr", 0, 101)
+    a.send("Nintr", 0, 101, 0)
     await_raised(a)
     a.send("Nstdin", 0, "go\n")
     r, out, _ = a.finish(0, tag)
@@ -264,7 +264,7 @@ armed.append(1)
     a.seen = []
     tag = a.ask("Trun", 0, 102, 1, source, mark=True)
     a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
-    a.send("Nintr", 0, 102)
+    a.send("Nintr", 0, 102, 0)
     await_raised(a)
     a.send("Nstdin", 0, "go\n")
     r, out, _ = a.finish(0, tag)

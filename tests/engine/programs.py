@@ -34,7 +34,7 @@ def test_pools_of_processes():
             source = f"{PROGRAM}{POOL}{work}\nwhile True: time.sleep(60)"
             tag = a.ask("Trun", 0, 7, 1, source, mark=True)
             until(lambda at=before: a.spool(0, "stdout")[at:] == b"3\non\n", what="the program")
-            a.send("Nintr", 0, 7)
+            a.send("Nintr", 0, 7, 0)
             same(a.finish(0, tag)[0].outcome, INTERRUPTED)
         a.run(0, "own.shutdown()")
 
@@ -62,7 +62,7 @@ def test_what_runs_at_exit_fails():
             tag = a.ask("Trun", 0, 5, 1, f"{PROGRAM}{AT_EXIT}{more}", mark=True)
             if more:
                 a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="input")
-                a.send("Nintr", 0, 5)
+                a.send("Nintr", 0, 5, 0)
             r, out, err = a.finish(0, tag)
             want = (INTERRUPTED, b"waits\nfirst\n") if more else (OK, b"first\n")
             same((r.outcome, out), want)

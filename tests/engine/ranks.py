@@ -232,7 +232,7 @@ def interrupted(g, source):
     before = len(g.a.spool(0, "stdout"))
     tag = g.start(0, source)
     until(lambda: g.a.spool(0, "stdout")[before:].endswith(b"on\n"), what="the cell")
-    g.a.send("Nintr", 0, g.cell)
+    g.a.send("Nintr", 0, g.cell, 0)
     return g.a.finish(0, tag)[0]
 
 
@@ -241,7 +241,7 @@ def check_interrupts(g):
         g.cell += 1
         tag = g.start(0, ("pass", "for i in range(30000): pass", "1/0", "display(1)")[i % 4])
         for _ in range(i % 3):
-            g.a.send("Nintr", 0, g.cell)
+            g.a.send("Nintr", 0, g.cell, 0)
         r, _, _ = g.a.finish(0, tag)
         assert r.outcome in (OK, RAISED, INTERRUPTED), r
     source = "import asyncio\nprint('on')\nawait asyncio.sleep(60)"
@@ -263,7 +263,7 @@ def talk(g, source, *lines):
     for line in lines:
         g.a.wait(lambda m: m.name == "Ninput" and m.waits == 1, what="Ninput")
         if line is None:
-            g.a.send("Nintr", 0, g.cell)
+            g.a.send("Nintr", 0, g.cell, 0)
         else:
             g.a.send("Nstdin", 0, line + "\n")
     return g.a.finish(0, tag)
@@ -353,7 +353,7 @@ def check_healing(g):
         tag = g.start(0, "step()")
         same(g.a.run(1, "raise ValueError", cell=g.cell)[0].outcome, RAISED)
         until(lambda: b"ward" in g.a.call("Tstack", 0).text, what="the step")
-        g.a.send("Nintr", 0, g.cell)
+        g.a.send("Nintr", 0, g.cell, 0)
         g.a.send("Nabort", 0, 1, 0)
         same(g.a.finish(0, tag)[0].outcome, INTERRUPTED)
         told = g.rebuild()

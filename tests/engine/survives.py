@@ -162,7 +162,7 @@ kept = 7
 import slow"""
         tag = a.ask("Trun", 0, 3, 1, source, mark=True)
         until(lambda: a.spool(0, "stdout") == b"imports\n", what="the import")
-        a.send("Nintr", 0, 3)
+        a.send("Nintr", 0, 3, 0)
         r, _, _ = a.finish(0, tag)
         same((r.outcome, r.error), (INTERRUPTED, "KeyboardInterrupt"))
         check_next(a)

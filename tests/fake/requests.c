@@ -228,8 +228,9 @@ static void
 do_intr(struct engine *e, struct msg *m)
 {
 	uint32_t cell;
+	uint8_t why;
 
-	if (wire_unpack(m, Nintr, NULL, &cell) == 0)
+	if (wire_unpack(m, Nintr, NULL, &cell, &why) == 0)
 		words_interrupt(e, cell);
 }
 

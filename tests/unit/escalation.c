@@ -8,6 +8,17 @@
 #include <errno.h>
 #include <signal.h>
 
+/* Takes an Nintr. Returns why it was sent, or -1 if there is none. */
+static int
+take_why(int rank)
+{
+	struct fake_msg *m = fake_take(Nintr, rank);
+	uint32_t cell;
+	uint8_t why;
+
+	return m && wire_unpack(&m->m, Nintr, NULL, &cell, &why) == 0 ? why : -1;
+}
+
 /* The engine reports that the KeyboardInterrupt of this cell was raised. */
 static void
 take_signal(int rank, const struct cell *c)
@@ -111,6 +122,41 @@ test_deaf(void)
 	      strstr(g->journal.errors[0].text, "its variables are lost"));
 	fake_dies(0, SIGKILL);
 	CHECK_STR(task_state(c->w), "lost");
+	fake_end();
+}
+
+/* Each interrupt says why it was sent. */
+static void
+test_why(void)
+{
+	struct group *g = fake_begin(2);
+	struct cell *c;
+
+	g->set.timeout = 3;
+	c = fake_cell(g, "a", 0, NULL);
+	task_interrupt(c->w);
+	fake_step();
+	CHECK(take_why(0) == WHY_USER && take_why(1) == WHY_USER);
+	escalation_interrupt(c->w, WHY_PREEMPTED);
+	fake_step();
+	CHECK(take_why(0) == WHY_PREEMPTED && take_why(1) == WHY_PREEMPTED);
+	fake_ran(fake_take(Trun, 0), OUT_OK, "");
+	fake_ran(fake_take(Trun, 1), OUT_OK, "");
+	c = fake_cell(g, "b", 0, NULL);
+	fake_pass(3.1);
+	CHECK(take_why(0) == WHY_TIMEOUT && take_why(1) == WHY_TIMEOUT);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "ddip.Timeout: x");
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "ddip.Timeout: x");
+	CHECK_STR(task_state(c->w), "timeout");
+	CHECK(!strstr(c->w->err.text, "ddip.Timeout")); /* said once */
+	fake_end();
+
+	g = fake_begin(2);
+	c = fake_cell(g, "a", 0, NULL);
+	fake_ran(fake_take(Trun, 1), OUT_RAISED, "ValueError: b");
+	fake_pass(g->set.grace + 0.1);
+	CHECK(take_why(0) == WHY_PEER && take_why(1) == -1);
+	fake_ran(fake_take(Trun, 0), OUT_INTERRUPTED, "ddip.PeerFailed: x");
 	fake_end();
 }
 
@@ -302,6 +348,7 @@ main(void)
 	test_nccl_step();
 	test_taken();
 	test_deaf();
+	test_why();
 	test_again();
 	test_again_in_handler();
 	test_never_kill();

@@ -36,7 +36,7 @@ on_msg(void *arg, struct msg *m)
 	else if (m->type == Rrun)
 		wire_unpack(
 		    m, Rrun, NULL, NULL, &text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &number);
-	else if (m->type == Nintr && wire_unpack(m, Nintr, NULL, &cell) == 0)
+	else if (m->type == Nintr && wire_unpack(m, Nintr, NULL, &cell, NULL) == 0)
 		number = cell;
 	s->got[s->n].type = m->type;
 	s->got[s->n].slot = m->slot;
@@ -149,7 +149,7 @@ test_order_of_an_engine(void)
 	for (unsigned i = 0; i < 20; i++) {
 		unsigned slot = i % 2, what = i / 2 * 7 % 3;
 
-		conn_send(a.c, Nintr, 0, slot, 0, -1, what);
+		conn_send(a.c, Nintr, 0, slot, 0, -1, what, (uint32_t)WHY_USER);
 		if (i == 11) /* one that is sent by itself */
 			conn_send(a.c, Thas, 0, 0, 5, -1, slice_text("x"));
 	}

@@ -139,7 +139,7 @@ test_failure(void)
 	CHECK(!r.done && fake_count(Nintr, 0) == 0);
 	fake_pass(g->set.grace + 0.1);
 	m = fake_take(Nintr, 0);
-	CHECK(m && wire_unpack(&m->m, Nintr, NULL, &number) == 0 && number == w->number);
+	CHECK(m && wire_unpack(&m->m, Nintr, NULL, &number, NULL) == 0 && number == w->number);
 	fake_refuses(fake_take(Tselftest, 0), EINTR, "interrupted");
 	CHECK(r.done && r.result == -EREMOTEIO);
 	CHECK(g->recovery.generation == 2);

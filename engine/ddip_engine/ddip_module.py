@@ -1,16 +1,11 @@
-"""The exception that is raised in cells when the cluster takes their hosts away, and `import ddip`
-for cells that catch it: if the notebook's package is not installed, a module with only this class.
+"""`import ddip` for cells that catch its exceptions: where the notebook's package is not installed,
+a module with these alone.
 """
 
 import sys
 from importlib.machinery import ModuleSpec
 
-
-class Preempted(KeyboardInterrupt):
-    """The hosts of this cell are about to be taken away: it is time to write a checkpoint."""
-
-
-Preempted.__module__ = "ddip"
+from ddip_engine import interrupts
 
 
 class _Finder:
@@ -27,8 +22,9 @@ class _Finder:
     @staticmethod
     def exec_module(module):
         module.__doc__ = "What a cell needs of ddip; the package is not installed here."
-        module.__all__ = ["Preempted"]
-        module.Preempted = Preempted
+        module.__all__ = interrupts.__all__
+        for name in interrupts.__all__:
+            setattr(module, name, getattr(interrupts, name))
 
 
 def install():

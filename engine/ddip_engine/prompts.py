@@ -1,0 +1,114 @@
+"""Interrupts that end the prompts of debuggers and consoles, which catch KeyboardInterrupt.
+
+A cell that waits at such a prompt for somebody who has gone would never end. So an interrupt passes
+the prompt as an exception that the prompt does not catch, and becomes itself again behind it. While
+a command runs at the prompt, a person's Ctrl-C ends only the command, as in a terminal; what comes
+from the group, such as a timeout, ends the prompt as well, which catches everything of a command.
+"""
+
+import functools
+import sys
+
+from ddip_engine import patches
+
+# What catches KeyboardInterrupt and asks again.
+_LOOPS = {(row.module, row.path.rpartition(".")[2]) for row in (patches.CMDLOOP, patches.INTERACT)}
+_ASKS = ("cmd", "code")  # the modules whose functions wait for the next command
+
+
+_caught = None  # a Left that the prompt may have caught with a command of its
+
+
+class Left(BaseException):
+    """Carries the exception of an interrupt out of a prompt."""
+
+    def __init__(self, error):
+        super().__init__(error)
+        self.error = error
+
+
+def passing(error, frame, by_person):
+    """The exception to raise in this frame, so that error ends what waits at a prompt.
+
+    by_person: False if nobody could go on at the prompt afterwards, as after a timeout.
+    """
+    global _caught
+    inside = by_person and not _waits(frame)
+    while frame is not None and not inside:
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _LOOPS:
+            _caught = Left(error)
+            return _caught
+        frame = frame.f_back
+    return error
+
+
+def leave():
+    """Called before input is waited for: raises again what a prompt has caught."""
+    if _caught is not None:
+        raise _caught
+
+
+def _itself(left):
+    """The interrupt that has left its prompt."""
+    global _caught
+    _caught = None
+    return left.error
+
+
+def forget():
+    """The cell has ended."""
+    global _caught
+    _caught = None
+
+
+def _waits(frame):
+    """Is the main thread waiting for a command? Our own functions read standard input."""
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") in _ASKS
+
+
+def run(function, *args, **kwargs):
+    """Calls a function that runs a prompt: an interrupt that leaves it is itself again."""
+    try:
+        return function(*args, **kwargs)
+    except Left as left:
+        error = _itself(left)
+    raise error
+
+
+def prompting(plain):
+    """A function that runs a prompt, such as pdb.post_mortem()."""
+
+    @functools.wraps(plain)
+    def call(*args, **kwargs):
+        return run(plain, *args, **kwargs)
+
+    return call
+
+
+def traced(plain):
+    """Bdb.trace_dispatch(). A debugger whose prompt was left does not trace the cell's handlers."""
+
+    @functools.wraps(plain)
+    def trace_dispatch(self, frame, event, arg):
+        try:
+            return plain(self, frame, event, arg)
+        except Left as left:
+            error = _itself(left)
+        stop = getattr(self, "stop_trace", None)  # since Python 3.14, which may not use settrace
+        stop() if stop else sys.settrace(None)
+        raise error
+
+    return trace_dispatch
+
+
+def without_sigint(plain):
+    """Pdb.__init__() for debuggers that do not ask again at an interrupt after `continue`."""
+
+    @functools.wraps(plain)
+    def init(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        self.nosigint = True
+
+    return init

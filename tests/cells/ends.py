@@ -1,0 +1,211 @@
+"""Scenes in which a cell waits, the ways to end them, and how long each takes: see ends.sh."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+G = os.environ["G"]
+SOON_S = 1.0  # from the request to the end of the cell on all ranks
+DEAF_S = 4.5  # the third step, with killafter 1
+HANG_S = 60
+LIMITS = {  # where something else decides
+    "DataLoader workers": 6.0,  # torch waits 5 s for a worker that the signal found at its start
+    "an import": 3.5,  # it is given 2 s, so that it can be repeated
+}
+OWN_ERRORS = ("%%bash", "a collective of gloo", "the store")  # their exception may be another
+# What waits -> (cell, what it writes when it is about to wait, what is then typed, after which it
+# writes `begins`). "" for what it writes: `begins`.
+SCENES = {
+    "breakpoint()": ("breakpoint()\nx = 1", "db> |Pdb"),
+    "pdb.set_trace()": ("import pdb\npdb.set_trace()\nx = 1", "Pdb"),
+    "pdb.pm()": (
+        "import pdb\ntry:\n    1 / 0\nexcept ZeroDivisionError as e:\n    pdb.post_mortem(e.__traceback__)",
+        "Pdb",
+    ),
+    "breakpoint(), continued": (
+        "breakpoint()\nimport time\nbegins()\ntime.sleep(1000)",
+        "db> |Pdb",
+        "c\n",
+    ),
+    "code.interact()": ("import code\ncode.interact(local={})", ">>> "),
+    "input()": ("input('begins')", ""),
+    "sys.stdin.read()": ("begins()\nimport sys\nsys.stdin.read()", ""),
+    "getpass": ("import getpass\nbegins()\ngetpass.getpass()", ""),
+    "await": ("import asyncio\nbegins()\nawait asyncio.Event().wait()", ""),
+    "%%bash": ("%%bash\n(sleep 1000 & exec sleep 1000) &\necho begins\nwait\nsleep 1000", ""),
+    "subprocess.run": ("import subprocess\nbegins()\nsubprocess.run(['sleep', '1000'])", ""),
+    "DataLoader workers": (
+        "import time, torch.utils.data as d\n"
+        "class Slow(d.Dataset):\n    def __len__(self): return 4\n"
+        "    def __getitem__(self, i): begins(); time.sleep(1000)\n"
+        "list(d.DataLoader(Slow(), num_workers=2))",
+        "",
+    ),
+    "a thread": (
+        "import threading\nt = threading.Thread(target=threading.Event().wait, daemon=True)\n"
+        "t.start()\nbegins()\nt.join()",
+        "",
+    ),
+    "time.sleep": ("import time\nbegins()\ntime.sleep(1000)", ""),
+    "a lock": ("import threading\nl = threading.Lock()\nl.acquire()\nbegins()\nl.acquire()", ""),
+    "a socket": (
+        "import socket\ns = socket.create_server(('127.0.0.1', 0))\nbegins()\ns.accept()",
+        "",
+    ),
+    "an import": ("begins()\nimport endless", ""),
+    "a collective of gloo": (
+        "import time, torch, torch.distributed as dist\nbegins()\n"
+        "dist.all_reduce(torch.ones(1)) if rank == 0 else time.sleep(1000)",
+        "",
+    ),
+    "the store": (
+        "import datetime, torch.distributed as dist\ns = dist.distributed_c10d._get_default_store()\n"
+        "begins()\ns.wait(['never'], datetime.timedelta(seconds=1000))",
+        "",
+    ),
+}
+DEAF = {
+    "C code with the GIL": ("import itertools\nbegins()\nsum(itertools.repeat(1))", ""),
+    "C code that takes no signals": (
+        "import ctypes\nL, m = ctypes.CDLL(None), (ctypes.c_char * 64)()\nbegins()\n"
+        "L.pthread_mutex_lock(m)\nL.pthread_mutex_lock(m)",
+        "",
+    ),
+}
+BEGINS = "def begins(): print('begins', flush=True)\n"
+failures = []
+
+
+def read(path):
+    with open(f"{G}/{path}", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def ctl(line, path="ctl"):
+    with open(f"{G}/{path}", "w", encoding="utf-8") as file:
+        file.write(line.rstrip("\n") + "\n")
+
+
+def until(condition, what):
+    end = time.monotonic() + HANG_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.002)
+
+
+def pids():
+    return [line.split()[2] for line in read("ranks").splitlines()]
+
+
+def write(source):
+    """A writer like `cat >cell`: its process, which Ctrl-C reaches as in a terminal."""
+    code = (
+        "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)\n"
+        "os.write(fd, sys.argv[2].encode())\nos.close(fd)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", code, f"{G}/cell", source], stderr=subprocess.DEVNULL
+    )
+
+
+def begin(scene):
+    """Starts a cell; returns its number and writer when all ranks are about to wait."""
+    source, said, *typed = scene
+    number = int(read("cell") or 0) + 1
+    magic = source.startswith("%%") or not said and "begins()" not in source
+    writer = write(source if magic else BEGINS + source)
+    words = (said or "begins").split("|")
+
+    def wrote(rank, words):
+        try:
+            text = read(f"cells/{number}/rank{rank}/stdout")
+        except OSError:
+            return False
+        return any(word in text for word in words)
+
+    until(lambda: wrote(0, words) and wrote(1, words), f"begin of {source!r}")
+    for line in typed:
+        for rank in range(2):
+            ctl(line, f"rank{rank}/stdin")
+        until(lambda: wrote(0, ["begins"]) and wrote(1, ["begins"]), f"{line!r} in {source!r}")
+    return number, writer
+
+
+def over(number):
+    return "state running" not in read(f"cells/{number}/status")
+
+
+def end_by(way, number, writer):
+    """Asks for the end. Returns the seconds until the cell has ended."""
+    start = time.monotonic()
+    if way == "Ctrl-C":
+        writer.send_signal(signal.SIGINT)
+    elif way == "death":
+        writer.send_signal(signal.SIGKILL)
+    elif way == "interrupt":
+        ctl("interrupt", f"cells/{number}/ctl")
+    elif way == "stop":
+        ctl("stop")
+    until(lambda: over(number), f"end by {way}")
+    return time.monotonic() - start
+
+
+def check(what, scene, way, limit):
+    timeout = 0.5 if way == "timeout" else 0
+    before = pids()
+    if timeout:
+        ctl(f"timeout {timeout}")
+    began = time.monotonic()
+    try:
+        number, writer = begin(scene)
+        took = end_by(way, number, writer)
+        if timeout:
+            took = max(time.monotonic() - began - timeout, 0)
+        writer.wait(HANG_S)
+        state = read(f"cells/{number}/status").split("state ")[1].split()[0]
+        want = {"timeout": ("timeout",)}.get(way, ("interrupted", "cancelled"))
+        if limit == DEAF_S or (what, way) == ("an import", "stop"):
+            want = (*want, "lost")
+        if state not in want:
+            failures.append(f"{what} by {way}: state {state}: {read(f'cells/{number}/error')}")
+        if took > limit:
+            failures.append(f"{what} by {way}: took {took:.2f} s")
+        error = read(f"cells/{number}/error")
+        name = {"timeout": "ddip.Timeout", "stop": "ddip.Stopped"}.get(way, "KeyboardInterrupt")
+        if "lost" not in want and name not in error and what not in OWN_ERRORS:
+            failures.append(f"{what} by {way}: {name} is not in {error!r}")
+    finally:
+        if timeout:
+            ctl("timeout off")
+        if way == "stop":
+            ctl("start")
+    if limit != DEAF_S and way != "stop":
+        if pids() != before:
+            failures.append(f"{what} by {way}: ranks were replaced")
+        with open(f"{G}/cell", "w", encoding="utf-8") as file:
+            file.write("assert kept == 7")
+    return took
+
+
+def main():
+    ways = ("Ctrl-C", "interrupt", "timeout", "death", "stop")
+    print(f"{'seconds to the end':30}" + "".join(f"{way:>10}" for way in ways))
+    for what, scene in SCENES.items():
+        took = [check(what, scene, way, LIMITS.get(what, SOON_S)) for way in ways]
+        with open(f"{G}/cell", "w", encoding="utf-8") as file:
+            file.write("kept = 7\nimport sys\nsys.path.insert(0, %r)" % os.environ["T"])
+        print(f"{what:30}" + "".join(f"{t:10.2f}" for t in took), flush=True)
+    ctl("killafter 1")
+    for what, scene in DEAF.items():
+        took = [check(what, scene, way, DEAF_S) for way in ("interrupt", "timeout")]
+        print(f"{what:30}" + " " * 10 + "".join(f"{t:10.2f}" for t in took), flush=True)
+    print(*failures, sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

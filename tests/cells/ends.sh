@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Whatever a cell waits in ends by an interrupt, whoever sends it: the table of ddipfs(4). Variables stay, and the next
+# cell works; only C code that runs no Python costs the rank.
+. "$(dirname "$0")/../lib.sh"
+
+mount_torch -o size=2
+cat >"$T/endless.py" <<'END'
+import time
+while True:
+    time.sleep(0.01)
+END
+cell "import sys; sys.path.insert(0, '$T'); kept = 7" || bad 'the first cell'
+export T G
+"$TORCH_PYTHON" "$ROOT/tests/cells/ends.py" || bad 'some do not end as they should'
+ok fusermount3 -u "$M"
+
+# without IPython
+mount_plain -o size=1
+# at_prompt WORD: waits until the cell $n has written it
+at_prompt() {
+	prints "$G/cells/$n/stream" "$1"
+}
+submit 'try:
+    breakpoint()
+    x = 1
+except KeyboardInterrupt as e:
+    caught = type(e).__name__'
+at_prompt Pdb
+echo interrupt >"$G/cells/$n/ctl"
+like "the cell's handler sees it" "$(wait_cell "$n")" 'state ok'
+is 'as what it is' "$(value caught)" "'KeyboardInterrupt'"
+submit 'import pdb, time
+pdb.set_trace()
+x = 1'
+at_prompt Pdb
+echo '!print("ru" + "ns", flush=True); time.sleep(1000)' >"$G/rank0/stdin"
+at_prompt runs
+echo interrupt >"$G/cells/$n/ctl"
+at_prompt KeyboardInterrupt
+is 'Ctrl-C ends the command at the prompt' "$(state "$n")" running
+echo interrupt >"$G/cells/$n/ctl"
+like 'and at the prompt the cell' "$(wait_cell "$n")" 'state interrupted'
+is 'the traceback shows the cell alone' "$(grep '  File' "$G/cells/$n/traceback" | grep -vc '<cell')" 0
+echo 'timeout 1' >"$G/ctl"
+submit 'import pdb, time
+pdb.set_trace()
+x = 1'
+at_prompt Pdb
+echo 'time.sleep(1000)' >"$G/rank0/stdin"
+like 'a timeout ends the prompt with its command' "$(wait_cell "$n")" 'state timeout'
