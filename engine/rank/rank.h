@@ -127,8 +127,9 @@ void rank_cell_init(struct loop *l); /* the I/O thread's loop */
 void rank_cell_enter(uint32_t cell);
 bool rank_cell_leave(void); /* true: it was sent an interrupt that was not raised */
 
-/* Called while SIGINT is handled: is it for user code, and what is to be raised there? Returns 0: nothing; else 1 + enum interrupt_why. Reports an
- * interrupt that was pending for the cell to the daemon (Nsignalled). */
+/* Called while SIGINT is handled: is it for user code, and what is to be raised there? Returns 0:
+ * nothing; else 1 + enum interrupt_why. Reports an interrupt that was pending for the cell to the
+ * daemon (Nsignalled). */
 int rank_cell_wanted(void);
 /* Handles Nintr, on the I/O thread. Sends SIGINT if this cell is running. If
  * rank_cell_wanted() is not called soon, sends the probe signal to the main thread. */

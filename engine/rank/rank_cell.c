@@ -16,12 +16,12 @@ enum { HANDLER_MS = 20, BLOCKED_MS = 200 };
 
 static struct {
 	pthread_mutex_t lock;
-	uint32_t running;  /* 0: no user code */
-	uint32_t ahead;	   /* the cell of an interrupt that came before the cell began; 0: none */
-	bool pending;	   /* we sent the running cell an interrupt that is not raised yet */
-	bool asked;	   /* not yet reported whether the main thread noticed it */
+	uint32_t running; /* 0: no user code */
+	uint32_t ahead;	  /* the cell of an interrupt that came before the cell began; 0: none */
+	bool pending;	  /* we sent the running cell an interrupt that is not raised yet */
+	bool asked;	  /* not yet reported whether the main thread noticed it */
 	enum interrupt_why why; /* of the interrupt that is pending or ahead */
-	struct loop *loop; /* of the I/O thread, which runs the timer */
+	struct loop *loop;	/* of the I/O thread, which runs the timer */
 	struct timer *timer;
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -145,7 +145,8 @@ on_second_step(void *arg)
 		if (!works(j))
 			continue;
 		if (!j->signal.sent)
-			escalation_signal(j, w->escalation.why); /* its commit has begun in the meantime */
+			escalation_signal(
+			    j, w->escalation.why); /* its commit has begun in the meantime */
 		deaf |= !j->signal.taken && !j->killed;
 		if (!task_has_collectives(w))
 			continue; /* the only collectives to end would be those of later cells */

@@ -67,8 +67,8 @@ struct task_escalation {
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;
-	bool in_new_processes; /* a program that nothing has run before */
-	bool disconnected;     /* ranks whose program has ended have no connections any more */
+	bool in_new_processes;	/* a program that nothing has run before */
+	bool disconnected;	/* ranks whose program has ended have no connections any more */
 	enum interrupt_why why; /* its ranks are signalled */
 	bool timed_out;
 };

@@ -51,7 +51,7 @@ class RemoteError(DipError):
 
 
 try:  # on a rank, the engine has the classes that it raises
-    from ddip_engine.interrupts import PeerFailed, Preempted, Restarted, Stopped, Timeout  # noqa: F401
+    from ddip_engine.interrupts import PeerFailed, Preempted, Restarted, Stopped, Timeout
 except ImportError:
     from ddip.interrupts import PeerFailed, Preempted, Restarted, Stopped, Timeout  # noqa: F401
 

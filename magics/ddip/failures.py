@@ -17,7 +17,8 @@ def failure(cell, errors, end):
         rank, _, text = line.removeprefix("rank ").partition(": ")
         if rank.isdigit() and int(rank) not in parts and text:
             ename, _, evalue = text.partition(": ")
-            known = ename.replace(".", "_").isidentifier()  # otherwise the daemon's text about a rank that died
+            # otherwise the daemon's text about a rank that died
+            known = ename.replace(".", "_").isidentifier()
             parts[int(rank)] = (ename if known else "RankError", evalue if known else text, [text])
     first = _first(cell, parts)
     if first is None:

@@ -21,7 +21,8 @@ SCENES = {
     "breakpoint()": ("breakpoint()\nx = 1", "db> |Pdb"),
     "pdb.set_trace()": ("import pdb\npdb.set_trace()\nx = 1", "Pdb"),
     "pdb.pm()": (
-        "import pdb\ntry:\n    1 / 0\nexcept ZeroDivisionError as e:\n    pdb.post_mortem(e.__traceback__)",
+        "import pdb\ntry:\n    1 / 0\nexcept ZeroDivisionError as e:\n"
+        "    pdb.post_mortem(e.__traceback__)",
         "Pdb",
     ),
     "breakpoint(), continued": (
@@ -61,7 +62,8 @@ SCENES = {
         "",
     ),
     "the store": (
-        "import datetime, torch.distributed as dist\ns = dist.distributed_c10d._get_default_store()\n"
+        "import datetime, torch.distributed as dist\n"
+        "s = dist.distributed_c10d._get_default_store()\n"
         "begins()\ns.wait(['never'], datetime.timedelta(seconds=1000))",
         "",
     ),
@@ -116,7 +118,7 @@ def begin(scene):
     """Starts a cell; returns its number and writer when all ranks are about to wait."""
     source, said, *typed = scene
     number = int(read("cell") or 0) + 1
-    magic = source.startswith("%%") or not said and "begins()" not in source
+    magic = source.startswith("%%") or (not said and "begins()" not in source)
     writer = write(source if magic else BEGINS + source)
     words = (said or "begins").split("|")
 

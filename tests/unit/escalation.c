@@ -4,6 +4,7 @@
  * fake_agent.h.
  */
 #include "fake_agent.h"
+#include "group/escalation.h"
 #include "group/queue.h"
 #include <errno.h>
 #include <signal.h>
