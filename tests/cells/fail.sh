@@ -59,7 +59,7 @@ $code"
 	[[ ! $story =~ "rank 0 exit" ]] || bad "$what: rank 0 had to be killed: $story"
 	like "$what: the cause is last" "$(tail -n 1 "$G/cells/$n/traceback")" 'ValueError: the cause'
 	like "$what: who" "$(key "$G/cells/$n/status" errno) $(tail -n 1 "$G/error")" 'EREMOTEIO .*rank 1: ValueError'
-	like "$what: the other one's traceback" "$(cat "$G/cells/$n/rank0/traceback")" 'Error|KeyboardInterrupt'
+	like "$what: the other one's traceback" "$(cat "$G/cells/$n/rank0/traceback")" 'Error|ddip.PeerFailed'
 	healthy "$what"
 done <<'EOF'
 all_reduce|dist.all_reduce(ones())
