@@ -221,7 +221,7 @@ def check_over(a):
     """While it is shown how the cell's code has ended, an interrupt is held: the result is the
     true one. A second one is not held."""
     setup = "import traceback"
-    for name in ("format_exception", "format_exception_only"):  # the engine shows errors with them
+    for name in ("format_exception", "format_exception_only", "walk_tb"):  # what shows errors
         setup += f"\ntraceback.{name} = slow(traceback.{name})"
     same(a.run(0, f"{AROUND}\n{setup}")[0].outcome, 0)
     for again, error in ((False, "ZeroDivisionError: division by zero"), (True, KEYBOARD)):

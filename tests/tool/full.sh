@@ -51,7 +51,8 @@ rewrite() {
 	ddip exec '"{"' >"$G/vars/w.json"
 }
 run rewrite
-like 'an error that only close(2) reports' "$status $out" '^4 ddip: standard output: '
+like 'an error that only close(2) reports' "$status $out" \
+	'^4 ddipfs: w\.json: not JSON: .*'$'\n''ddip: standard output: Bad message'
 
 # shellcheck disable=SC2016
 for closed in '>' '<'; do
