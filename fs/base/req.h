@@ -62,6 +62,7 @@ int req_park(struct req *r, req_interrupt_fn *fn);
 /* Makes a request of nobody, who sends no signals. Its on_done() learns the result, frees it and
  * returns true. */
 void req_of_nobody(struct req *r);
+bool req_is_nobodys(const struct req *r);
 
 /* Wakes pollers: a polled file may have become ready. */
 void req_wake_pollers(void);

@@ -55,13 +55,18 @@ no_process(const struct req *r)
 	return 0;
 }
 
+static const struct front nobody = {.park = ignore, .unpark = ignore, .process = no_process};
+
 void
 req_of_nobody(struct req *r)
 {
-	static const struct front nobody = {
-	    .park = ignore, .unpark = ignore, .process = no_process};
-
 	r->front = &nobody;
+}
+
+bool
+req_is_nobodys(const struct req *r)
+{
+	return r->front == &nobody;
 }
 
 void

@@ -115,12 +115,23 @@ ends_soon(const struct task *w)
 	return true;
 }
 
-/* Is it a change of this name that no request waits for? A reset is none: after it there is no such
+static bool
+is_waited_for(const struct task *w)
+{
+	const struct req *r;
+
+	TAILQ_FOREACH (r, &w->waiters, link)
+		if (!req_is_nobodys(r))
+			return true;
+	return false;
+}
+
+/* Is it a change of this name that no process waits for? A reset is none: after it there is no such
  * name, so only who looked it up before can ask. */
 static bool
 changes(const struct task *w, const char *name)
 {
-	return w->kind != TASK_RESET && TAILQ_EMPTY(&w->waiters) && outcome(w, name) != UNKNOWN;
+	return w->kind != TASK_RESET && !is_waited_for(w) && outcome(w, name) != UNKNOWN;
 }
 
 bool

@@ -100,7 +100,7 @@ says 'an import that never ends' 'ok Python .* bad Python no answer within 3 s -
 writer=$!
 mkdir -p "$T/v/bin"
 ln -s "$PLAIN_PYTHON" "$T/v/bin/python"
-VIRTUAL_ENV=$T/v doctor
+VIRTUAL_ENV=$T/v DDIP_MOUNT=$T/none doctor # else a mount of another test would name its Python
 says 'the Python that ddipfs would choose' "ok Python [0-9.]+, $T/v/bin/python"
 for name in dirname readlink; do
 	ln -s "$(command -v $name)" "$T/bin"
@@ -170,20 +170,24 @@ if [ "$(id -u)" = 0 ] && unshare -m -n true 2>/dev/null; then
 		mount --rbind '$T'/dev /dev'
 	inside "$without_fuse"
 	says 'no /dev/fuse' 'warn mounting there is no /dev/fuse: ddip mount serves a socket .9P. instead -> modprobe fuse; .*--device /dev/fuse'
+	# user MODE COMMANDS: with a /dev/fuse of this mode
 	user() {
-		inside "${1:-true}" setpriv --reuid 12345 --regid 12345 --clear-groups "${@:2}"
+		inside "mkdir -p $T/node; mount -t tmpfs none $T/node; mknod -m $1 $T/node/fuse c 10 229
+			mount --bind $T/node/fuse /dev/fuse; $2" setpriv --reuid 12345 --regid 12345 --clear-groups "${@:3}"
 	}
 	mkdir /var/tmp/ddip-doctor.$$
 	chmod 1777 /var/tmp/ddip-doctor.$$
-	DDIP_STATE=/var/tmp/ddip-doctor.$$ user true
+	DDIP_STATE=/var/tmp/ddip-doctor.$$ user 666 true
 	rmdir /var/tmp/ddip-doctor.$$
 	if [ -u "$(command -v fusermount3)" ]; then
 		says 'an ordinary user' "ok mounting /dev/fuse, .*/fusermount3"
 	fi
 	says "an ordinary user's spools" "ok spools .*/ddipfs-12345"
-	user true --no-new-privs
+	user 600 true
+	says "a /dev/fuse of root's" 'warn mounting /dev/fuse: Permission denied: .* -> chmod 666 /dev/fuse'
+	user 666 true --no-new-privs
 	says 'one who gains no privileges' 'warn mounting this process may not gain privileges: .*no-new-privileges'
-	PATH=/mnt:$PATH user 'mount -t tmpfs none /mnt; echo "#!/bin/sh" >/mnt/fusermount3; chmod 755 /mnt/fusermount3'
+	PATH=/mnt:$PATH user 666 'mount -t tmpfs none /mnt; echo "#!/bin/sh" >/mnt/fusermount3; chmod 755 /mnt/fusermount3'
 	says 'a fusermount3 without its mode' 'warn mounting /mnt/fusermount3 is not setuid root: .* -> as root: chown root /mnt/fusermount3; chmod u\+s'
 fi
 

@@ -308,6 +308,7 @@ fake_wait(struct task *w, struct fake_req *r)
 #pragma weak req_data
 #pragma weak req_copy
 #pragma weak req_of_nobody
+#pragma weak req_is_nobodys
 #pragma weak req_process
 #pragma weak req_client
 
@@ -344,6 +345,12 @@ req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 void
 req_of_nobody(struct req *r)
 {
+}
+
+bool
+req_is_nobodys(const struct req *r)
+{
+	return false;
 }
 
 void
