@@ -121,27 +121,36 @@ class Interrupts:
 
     Each SIGINT interrupts the cell and never cuts a message short; the third also stops waiting
     for the cell. One that arrives before there is a cell is deferred until follow(). Does nothing
-    outside the main thread, where Python delivers no signals, or if SIGINT is ignored, as in a
-    process that a shell put into the background.
+    outside the main thread, where Python delivers no signals, or for a SIGINT that is ignored, as
+    in a process that a shell put into the background.
+
+    also: signals that do the same, unless they have a handler or are ignored, as nohup ignores
+    SIGHUP. ended_by is the first of them that came, or None.
     """
 
-    def __init__(self):
+    def __init__(self, also=()):
         self.count = 0
+        self.ended_by = None
         self._cell = None
         self._attached = False  # the cell is only watched
-        self._before = None
-        self._takes = _is_main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+        self._before = {}  # signal -> its handler outside
+        self._taken = []
+        if _is_main_thread():
+            self._taken = [each for each in also if signal.getsignal(each) == signal.SIG_DFL]
+            if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+                self._taken.append(signal.SIGINT)
 
     def __enter__(self):
-        if self._takes:
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+        if self._taken:
+            self._before = {each: signal.signal(each, self._on_signal) for each in self._taken}
             wakeup.enter()
         return self
 
     def __exit__(self, *exc_info):
-        if self._takes:
+        if self._taken:
             wakeup.leave()
-            signal.signal(signal.SIGINT, self._before)
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
 
     def follows(self, cell, attached):
         """Directs interrupts to this cell; attached: Ctrl-C only stops following it."""
@@ -152,6 +161,8 @@ class Interrupts:
     def _on_signal(self, signum, frame):
         wakeup.ran()
         self.count += 1
+        if signum != signal.SIGINT:
+            self.ended_by = self.ended_by or signum
         if self._cell is not None:
             self._act()
 

@@ -4,6 +4,8 @@ import contextlib
 import errno
 import os
 import re
+import signal
+import sys
 
 from ddip import cell as cells
 from ddip import files
@@ -27,6 +29,7 @@ from tool import (
 )
 
 _STATUS = 1 << 16  # bytes to read of a cell's status, enough for its state
+_SIGNALLED = 128  # plus the signal: the exit status that a shell gives
 _QUEUED_MS = 1000  # after this long without output, checks whether the cell runs at all
 _ANY = 1 << 16  # group size to assume while it is not known
 _UNKNOWN = "\ufffd"
@@ -226,7 +229,8 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
     """Runs a source on ranks and prints their output. Returns the exit status.
 
     stdin: passes input to the ranks. submitted(cell) is called once the cell is queued. Raises
-    DipError if it cannot be queued.
+    DipError if it cannot be queued. SIGTERM and SIGHUP interrupt the cell, as Ctrl-C does; then it
+    raises SystemExit.
     """
     ranks = f".{choice.ranks}" if choice.ranks else ""
     if choice.detach:
@@ -237,11 +241,14 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
         return OK
     tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
     with (
-        cells.Interrupts() as interrupts,
+        cells.Interrupts(also=(signal.SIGTERM, signal.SIGHUP)) as interrupts,
         cells.submitted(tool.group, source, choice.ranks) as cell,
     ):
         submitted(cell)
-        return _see_to_its_end(tool, cell, choice, results, stdin, interrupts)
+        status = _see_to_its_end(tool, cell, choice, results, stdin, interrupts)
+    if interrupts.ended_by:  # not for the cell alone: a shell ends, too
+        sys.exit(_SIGNALLED + interrupts.ended_by)
+    return status
 
 
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):

@@ -203,6 +203,41 @@ os.killpg(tool.pid, signal.SIGINT)
 assert tool.wait(timeout=float(os.environ["HANG_LIMIT_S"])) == 130, tool.returncode
 END
 is 'the next one works' "$("$ddip" exec '1')" 1
+# so do SIGTERM and SIGHUP, also in a shell's background job, where SIGINT is ignored; the cell has ended before ddip
+sleeps='import time; print("first", flush=True); time.sleep(1000)'
+echo "$sleeps" >"$T/sleeps.py"
+mkfifo "$T/lines"
+for signal in TERM HUP; do
+	for how in exec run shell; do
+		case $how in
+		exec) "$ddip" exec "$sleeps" >"$T/told" & ;;
+		run) "$ddip" run -f "$T/sleeps.py" >"$T/told" & ;;
+		shell) "$ddip" shell <"$T/lines" >"$T/told" & ;;
+		esac
+		pid=$!
+		[ $how != shell ] || {
+			exec 7>"$T/lines"
+			echo "$sleeps" >&7
+		}
+		until_true grep -q first "$T/told"
+		kill -$signal $pid
+		wait $pid
+		is "SIG$signal of $how: status" $? $((128 + $(kill -l $signal)))
+		exec 7>&-
+		is "SIG$signal of $how: the cell" "$(state)" interrupted
+	done
+done
+(
+	trap '' HUP
+	exec "$ddip" exec "$sleeps" >"$T/told" 2>&1
+) &
+pid=$!
+until_true grep -q first "$T/told"
+kill -HUP $pid
+is 'under nohup it goes on' "$(state)" running
+kill -TERM $pid
+wait $pid
+is 'but not after SIGTERM' "$(state)" interrupted
 # the signal arrives while the main thread waits but interrupts no system call, as if it had arrived just before
 PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" - "$PLACE/group" <<'END' || bad 'an interrupt that ends no system call'
 import os, signal, sys, threading
