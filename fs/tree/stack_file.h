@@ -3,6 +3,6 @@
 #define STACK_FILE_H
 #include "tree/tree.h"
 
-extern const struct file_ops stack_file_ops;
+extern const struct file_ops stack_file_ops, stack_file_all_ops;
 
 #endif

@@ -62,7 +62,7 @@ _VERBS = {
     "push": objects.push,
     "pull": objects.pull,
     "tail": output.tail,
-    "stack": _plain(output.stack),
+    "stack": output.stack,
     "cat": _plain(paths.cat),
     "write": _plain(paths.write),
     "ls": paths.ls,

@@ -70,18 +70,20 @@ def _follow_stderr(tool, rank, count):
 
 
 def stack(tool, words):
-    """Prints the Python stack of each rank, or of one."""
-    if len(words) > 1:
+    """Prints the frames of user code in each rank, or in one; with --all, every thread's stack."""
+    options = Options(tool, words, {"a": "all"}, {})
+    file = "stack.all" if options.given.get("all") else "stack"
+    if len(options.rest) > 1:
         raise tool.misuse()
-    if words:
-        name = f"rank{number_of(tool, words[0])}/stack"
+    if options.rest:
+        name = f"rank{number_of(tool, options.rest[0])}/{file}"
         tool.show(f"cat {tool.path(name)}")
         put_out(files.read(tool.path(name)))
         return OK
     same = {}  # text without the threads' addresses -> (text, ranks)
     for rank in range(tool.group.size):
-        tool.show(f"cat {tool.path(f'rank{rank}/stack')}")
-        text = tool.group.read(f"rank{rank}/stack")
+        tool.show(f"cat {tool.path(f'rank{rank}/{file}')}")
+        text = tool.group.read(f"rank{rank}/{file}")
         same.setdefault(re.sub("0x[0-9a-f]+", "", text), (text, []))[1].append(str(rank))
     for text, ranks in same.values():
         noun = "ranks" if len(ranks) > 1 else "rank"

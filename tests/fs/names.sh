@@ -56,6 +56,7 @@ done <<'END'
 400 group/rank0/follow
 200 group/rank0/stdin
 400 group/rank0/stack
+400 group/rank0/stack.all
 400 group/rank0/env
 END
 is 'cells/last' "$(readlink "$G/cells/last")" 1

@@ -12,12 +12,12 @@ cell 'raise ValueError("one")' 2>/dev/null
 
 # A program must get what plain reads get. Of texts that change with every read the lines are counted.
 files="README version group/ctl group/status group/error group/cell group/result group/names group/ranks
-	group/rank0/status group/rank1/stack group/rank0/stdout group/stall
+	group/rank0/status group/rank1/stack.all group/rank0/stdout group/stall
 	group/vars/x group/vars/y group/vars/x.json group/vars/x.pkl group/rank1/vars/x group/vars/x.gather.json
 	group/cells/1/source group/cells/1/result group/cells/1/wait group/cells/2/traceback group/cells/2/error"
 check() { # WHAT FILE COPY
 	case $2 in
-	*/stack) like "$1: the end of $2" "$(tail -n 1 "$3" | wc -c):$(wc -l <"$3")" '^[1-9][0-9]*:[1-9]' ;;
+	*/stack.all) like "$1: the end of $2" "$(tail -n 1 "$3" | wc -c):$(wc -l <"$3")" '^[1-9][0-9]*:[1-9]' ;;
 	*/ranks | */status | */stall | *x.pkl) is "$1: lines of $2" "$(wc -l <"$3")" "$(cat "$M/$2" | wc -l)" ;;
 	*) cat "$M/$2" | cmp -s - "$3" || bad "$1: $2: $(wc -c <"$3") bytes, not $(cat "$M/$2" | wc -c)" ;;
 	esac

@@ -327,7 +327,8 @@ for words in 'status --' 'wait --' 'stack -- 0' 'cat -- group/status' 'ls -l -- 
 	# shellcheck disable=SC2086
 	ok "$ddip" $words >/dev/null
 done
-like 'stack' "$("$ddip" stack 0)" 'File|Thread'
+like 'stack' "$("$ddip" stack 0)" 'no code of the user'
+like 'stack -a' "$("$ddip" stack -a 0)" 'File.*ddip_engine'
 is 'tail of no rank' "$("$ddip" tail 9 >/dev/null 2>&1; echo $?)" 3
 "$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'tail -f'
 import subprocess, sys
