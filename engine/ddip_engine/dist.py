@@ -22,6 +22,7 @@ from ddip_engine import (
     known_bad,
     patches,
     rendezvous,
+    renewal,
     revocable,
     state,
 )
@@ -295,6 +296,27 @@ def make_default():
     _adopted_in, _custom_group = None, False
     if uses_nccl() and state.size > 1:
         _connect()
+
+
+def renew_or_make(whole):
+    """Gives the ranks a default group that works, after an abort. whole: all ranks were there
+    before. Returns the groups that stay, in the same objects; without any, it is a new one."""
+    global _adopted_in
+    renewed = []
+    if whole and not state.external and _backend != "none":
+        world = c10d.GroupMember.WORLD
+        may = world is not None and not _custom_group and world.size() == state.size
+        renewed = renewal.renew(c10d, devices_of, may)
+    if renewed:
+        _adopted_in = None
+        patches.note_way("rebuild", "ProcessGroup.reconfigure")
+        return renewed
+    drop_default()
+    make_default()
+    reset_accelerate()
+    if c10d.GroupMember.WORLD is not None:
+        patches.note_way("rebuild", "init_process_group")
+    return []
 
 
 def _connect():

@@ -14,6 +14,7 @@ PRIVATE = "private"  # used as it is
 REPLACED = "replaced"  # something of ours takes its place, and calls it
 METHOD = "method"  # a class of ours overrides it
 ATTRIBUTE = "attribute"  # private, of instances only
+OFFICIAL = "official"  # public, not in all supported versions; another way is used without it
 MAGICS = "magics"  # private, and used by the magics, which cannot import this module
 
 ROWS = {}  # name -> Row
@@ -236,6 +237,20 @@ DDP_INIT = Row(
 DDP_LOADED = Row(
     REPLACED, _DDP, "DistributedDataParallel.__setstate__", "loaded and copied wrappers, too",
     "a loaded model must be wrapped again after a rebuild",
+)
+DDP_UPDATE = Row(
+    PRIVATE, _DDP, "DistributedDataParallel._update_process_group", "repairs a wrapper in place",
+    "a wrapper is repaired by making its reducer again",
+)
+RECONFIGURE = Row(
+    OFFICIAL, _C10D, "ProcessGroup.reconfigure", "a rebuild gives all groups new connections",
+    "a rebuild makes the default group again, and others are lost",
+    optional=True,  # from torch 2.14 on
+)
+NCCL2 = Row(
+    OFFICIAL, _C10D, "ProcessGroupNCCL2", "the backend nccl, if TORCH_DIST_USE_NCCL2 says so",
+    "there is only ProcessGroupNCCL",
+    optional=True,  # from torch 2.14 on
 )
 DDP_HOOKS = Row(
     ATTRIBUTE, _DDP, "DistributedDataParallel._comm_hooks", "a repaired wrapper keeps its hooks",

@@ -250,16 +250,19 @@ def _items(env):
 
 
 def _take_place(env):
-    """Applies a new environment: the group may have moved to other hosts, and so may its store."""
+    """Applies a new environment: the group may have moved to other hosts, and so may its store.
+    Returns True if all ranks are the same processes as before."""
     given = _items(env)
     store = given.pop("DDIP_STORE", "")
     given.pop("DDIP_PEER", "")
+    whole = bool(given.pop("DDIP_WHOLE", ""))
     changed = {name: v for name, v in given.items() if state.engine_env.get(name) != v}
     state.engine_env.update(changed)
     os.environ.update(changed)
     state.local_size = int(given.get("LOCAL_WORLD_SIZE", state.local_size))
     if given:
         dist.move(given["MASTER_ADDR"], int(given["MASTER_PORT"]), store)
+    return whole
 
 
 def _launch_environment(given):
@@ -376,8 +379,8 @@ def _reset(tag, fd):
 
 
 def _rebuild(fd, generation, env):
-    _take_place(env)
-    return (repair.rebuild(generation),)
+    whole = _take_place(env)
+    return (repair.rebuild(generation, whole),)
 
 
 def _selftest(fd, number, sizes):

@@ -18,6 +18,7 @@ _HOLDERS = (
     ("ZeroRedundancyOptimizer", "make the optimizer again"),
     ("DTensor", "make it again on a new mesh"),
 )
+_STEPS = ("FSDPModule", "FullyShardedDataParallel")  # keep the state of a step in themselves
 # All live DistributedDataParallel modules: a search does not find those of before gc.freeze().
 _wrappers = weakref.WeakValueDictionary()  # by id: a class need not be hashable
 
@@ -38,46 +39,48 @@ def _noted(row, real):
     return noted
 
 
-def rebuild(generation):
-    """Destroys the default group and makes it again under a new generation.
+def rebuild(generation, whole):
+    """Gives the ranks working process groups again, under a new generation. whole: all ranks are
+    the same processes as before.
 
     Returns lines, one for each object that still holds a dead group. Waits for the other ranks.
     """
     dist.new_generation(generation)
     if dist.c10d is None:
         return ""
-    dead = set(dist.groups())
-    wrappers = list(_wrappers.values())
-    dist.drop_default()
-    dist.make_default()
-    dist.reset_accelerate()
+    groups, wrappers = set(dist.groups()), list(_wrappers.values())
+    renewed = dist.renew_or_make(whole)
     known = {id(value): name for name, value in table.names()}
     lines = []
     for wrapper in wrappers:
         name = known.get(id(wrapper), "a model that no name is bound to")
-        lines += _repair(wrapper, name)
-    return "".join(lines + _holders(dead))
+        lines += _repair(wrapper, name, renewed)
+    return "".join(lines + _holders(groups - set(renewed), renewed))
 
 
-def _repair(wrapper, name):
-    """Gives a wrapper the new default group and a new reducer, without any collective."""
-    if wrapper.process_group.group_desc != "default_pg":
-        return [
-            f"{name}: DistributedDataParallel on a group of its own, which is gone: "
-            "make the group again and wrap the model again\n"
-        ]
-    if dist.c10d.GroupMember.WORLD is None:
+def _repair(wrapper, name, renewed):
+    """Gives a wrapper a group that works, and a reducer that knows nothing of the last step."""
+    group = wrapper.process_group
+    if group not in renewed:
+        if group.group_desc != "default_pg":
+            return [
+                f"{name}: DistributedDataParallel on a group of its own, which is gone: "
+                "make the group again and wrap the model again\n"
+            ]
+        group = dist.c10d.GroupMember.WORLD
+    if group is None:
         return [
             f"{name}: DistributedDataParallel without a process group: "
             "call init_process_group() and wrap the model again\n"
         ]
-    hooks = list(patches.DDP_HOOKS.of(wrapper, ()))
+    if (update := patches.DDP_UPDATE.of(wrapper)) is not None:
+        with patches.DDP_UPDATE:
+            update(group)
+            patches.note_way("ddp_repair", "_update_process_group")
+            return []
     try:
-        wrapper.process_group = dist.c10d.GroupMember.WORLD
-        wrapper.__setstate__(wrapper.__getstate__())
-        patches.DDP_HOOKS.put(wrapper, [])
-        for hook, hook_state in hooks:
-            wrapper.register_comm_hook(hook_state, hook)
+        _make_reducer(wrapper, group)
+        patches.note_way("ddp_repair", "__setstate__")
     except Exception as e:  # torch's internals may refuse because of the model
         return [
             f"{name}: could not be repaired ({type(e).__name__}: {e}): "
@@ -86,15 +89,29 @@ def _repair(wrapper, name):
     return []
 
 
-def _holders(dead):
-    """Lines for the user's variables that hold a dead group."""
+def _make_reducer(wrapper, group):
+    """The way without _update_process_group(); makes no collective."""
+    hooks = list(patches.DDP_HOOKS.of(wrapper, ()))
+    wrapper.process_group = group
+    wrapper.__setstate__(wrapper.__getstate__())
+    patches.DDP_HOOKS.put(wrapper, [])
+    for hook, hook_state in hooks:
+        wrapper.register_comm_hook(hook_state, hook)
+
+
+def _holders(dead, renewed):
+    """Lines for the user's variables that hold a dead group, or what a step has left half done."""
     lines = []
     for name, value in table.names():
         ancestry = {kind.__name__ for kind in type(value).__mro__}
         if "ProcessGroup" in ancestry and value not in dead:
             continue
         for kind, cure in _HOLDERS:
-            if kind in ancestry:
+            if kind not in ancestry:
+                continue
+            if not renewed or (dead and kind not in _STEPS):
                 lines.append(f"{name}: {kind} on a process group that is gone: {cure}\n")
-                break
+            elif kind in _STEPS:
+                lines.append(f"{name}: {kind}, whose step may be half done: {cure}\n")
+            break
     return lines

@@ -66,7 +66,7 @@ def _groups():
     for group in _served():
         get = patches.GET_BACKEND.of(group)
         backend = get(cuda) if get is not None else None
-        if isinstance(backend, _c10d.ProcessGroupNCCL):
+        if isinstance(backend, (_c10d.ProcessGroupNCCL, patches.NCCL2.get(()))):
             yield group, backend
 
 

@@ -169,13 +169,15 @@ rank_join(struct rank *k)
 }
 
 void
-rank_rejoin(struct rank *k, reply_fn *fn)
+rank_rejoin(struct rank *k, bool whole, reply_fn *fn)
 {
 	struct buf env = {0};
 
 	host_env_place(k, &env);
 	host_env_store(k, &env);
 	send_addresses(k);
+	if (whole)
+		buf_addf(&env, "DDIP_WHOLE=1%c", 0);
 	agent_send(rank_agent(k), Trebuild, 0, k->slot,
 	    agent_tag(rank_agent(k), k->slot, Trebuild, fn, k), -1, k->g->recovery.generation,
 	    ((struct slice){env.p, env.n}));

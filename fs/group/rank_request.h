@@ -23,8 +23,9 @@ void rank_spawn_process(struct group *g, struct host *h, const struct spawn *p);
 void rank_spawn(struct rank *k);
 /* Makes the rank join the process group. rank_ready, rank_join_failed or rank_died follows. */
 void rank_join(struct rank *k);
-/* Makes the rank join again under a new generation. Calls fn with the rank and the outcome. */
-void rank_rejoin(struct rank *k, reply_fn *fn);
+/* Makes the rank join again under a new generation. whole: all ranks are the processes that they
+ * were before. Calls fn with the rank and the outcome. */
+void rank_rejoin(struct rank *k, bool whole, reply_fn *fn);
 /* Appends what torchrun would set for the rank: NAME=VALUE entries, each terminated by NUL. */
 void rank_env(const struct rank *k, struct buf *env);
 /* Ask the process to end; kill it and its children with SIGKILL. */

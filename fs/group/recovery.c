@@ -249,6 +249,7 @@ bool
 recovery_begin(struct group *g)
 {
 	int own[MAX_RANKS], n;
+	bool whole;
 
 	if (g->life.state != G_READY || !g->recovery.needed)
 		return !g->recovery.needed;
@@ -273,6 +274,9 @@ recovery_begin(struct group *g)
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 	store_addresses(g);
+	whole = n == g->size;
+	for (int i = 0; i < n; i++)
+		whole = whole && g->ranks[own[i]].state != R_STARTED;
 	for (int i = 0; i < n; i++) {
 		struct rank *k = &g->ranks[own[i]];
 
@@ -280,7 +284,7 @@ recovery_begin(struct group *g)
 		if (k->state == R_STARTED)
 			rank_join(k);
 		else
-			rank_rejoin(k, on_rebuilt);
+			rank_rejoin(k, whole, on_rebuilt);
 	}
 	return false;
 }

@@ -98,6 +98,9 @@ while True: time.sleep(60)"
 	out=$(cd "$T" && ddip -g without run -k program.py 2>&1)
 	expect 'a program' "$? $out" '0 program 10'
 
+	[[ " $* " == *'.DistributedDataParallel.__init__ '* ]] || cell 'model.zero_grad()
+model(torch.ones(1, 2) * (rank + 1)).sum().backward()
+assert model.module.weight.grad.tolist() == weights' || expect 'a step after a rebuild' "$(cat "$G/traceback")" ''
 	cell 'after = torch.ones(1)
 dist.all_reduce(after)
 after = after.tolist()' || expect 'the next cell' "$(cat "$G/traceback")" ''
