@@ -7,6 +7,8 @@
 
 enum { INLINE_COPY = 32 << 10 }; /* size limit of copies that the loop makes itself */
 
+enum { KERNEL_OWN = 512 }; /* the first errno that only a kernel uses, ERESTARTSYS */
+
 static void
 unpark(struct req *r)
 {
@@ -91,6 +93,15 @@ int
 front_copy_errno(ssize_t result)
 {
 	return result == -ESRCH ? EHOSTDOWN : (int)-result;
+}
+
+int
+front_errno(int no)
+{
+	if (no >= 0 && no < KERNEL_OWN && no != ENOSYS)
+		return no;
+	note("errno %d (%s) is not for a client: it gets EIO", no, err_name(no));
+	return EIO;
 }
 
 void

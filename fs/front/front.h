@@ -24,6 +24,10 @@ struct front {
 void front_tell(struct req *r, enum interrupt how);
 /* The errno for a client whose data a copy thread could not read; result is the thread's -errno. */
 int front_copy_errno(ssize_t result);
+/* The errno that a client's kernel may get for no: no itself, or EIO, said in the log. ENOSYS would
+ * make the kernel never ask for that operation again, and a number that it uses itself (512 and
+ * more) is refused as an answer, so that the client would wait for ever. 0 is success. */
+int front_errno(int no);
 /* Adds a failure that has a text to the group's `error`. name: the child of n that is meant, or
  * NULL. */
 void front_journal(const struct node *n, const char *name, const struct err *e);

@@ -69,6 +69,7 @@ static void
 send_error(struct call *c, int no)
 {
 	buf_clear(&c->body);
+	no = front_errno(no);
 	if (c->conn->dialect == NINEP_L) {
 		ninep_put(&c->body, 4, (uint64_t)no);
 		send_body(c, NINEP_RLERROR);

@@ -41,7 +41,7 @@ watchdog_lookup(fuse_req_t fr, struct node *dir, const char *name)
 
 	free(path);
 	if (made)
-		fuse_reply_err(fr, ENOENT);
+		request_error(fr, ENOENT);
 	else if (gone)
 		reply_entry(fr, entry_var(dir, name));
 	return made || gone;
@@ -55,7 +55,7 @@ answer_lookup(struct request *c, int result)
 		return;
 	}
 	tree_forget(c->created, 1);
-	fuse_reply_err(c->fr, -result);
+	request_error(c->fr, -result);
 }
 
 /* Asks the rank itself whether it has a variable of this name. */
@@ -87,7 +87,7 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	} else if (error == -ENOENT && !request_by_watchdog(fr) && entry_may_ask(dir, name)) {
 		ask_for_name(fr, dir, name);
 	} else {
-		fuse_reply_err(fr, -error);
+		request_error(fr, -error);
 	}
 }
 
@@ -114,7 +114,7 @@ directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	request_show(fr, "opendir", n, NULL);
 	if (place_gone(&n->at)) {
-		fuse_reply_err(fr, ENODEV);
+		request_error(fr, ENODEV);
 		return;
 	}
 	l = listing_new(n);
@@ -155,7 +155,7 @@ void
 directory_releasedir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	listing_free((struct listing *)(uintptr_t)fi->fh);
-	fuse_reply_err(fr, 0);
+	request_error(fr, 0);
 }
 
 void
@@ -171,7 +171,7 @@ directory_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
 	if (n)
 		reply_entry(fr, n);
 	else
-		fuse_reply_err(fr, -r);
+		request_error(fr, -r);
 }
 
 void
@@ -181,7 +181,7 @@ directory_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	struct err e = {0};
 
 	request_show(fr, "rmdir", dir, name);
-	fuse_reply_err(fr, -entry_remove_dir(dir, name, &e));
+	request_error(fr, -entry_remove_dir(dir, name, &e));
 }
 
 void
@@ -193,7 +193,7 @@ directory_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode,
 	if (request_by_watchdog(fr) && entry_in_vars(dir) && ticks_expects(TICK_CREATE, path, true))
 		reply_entry(fr, entry_var(dir, name));
 	else
-		fuse_reply_err(fr, EACCES);
+		request_error(fr, EACCES);
 	free(path);
 }
 
@@ -219,7 +219,7 @@ directory_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 		r = ticks_expects(TICK_DELETE, path, true) ? 0 : -ENOENT;
 	else
 		r = entry_remove(dir, name, process_of(fr), &e);
-	fuse_reply_err(fr, -r);
+	request_error(fr, -r);
 	free(path);
 }
 
@@ -232,21 +232,21 @@ directory_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t 
 
 	request_show(fr, "rename", dir, name);
 	if (flags && entry_in_vars(dir) && entry_in_vars(to_dir))
-		fuse_reply_err(fr, EINVAL);
+		request_error(fr, EINVAL);
 	else
-		fuse_reply_err(fr, -entry_rename(dir, name, to_dir, to, &e));
+		request_error(fr, -entry_rename(dir, name, to_dir, to, &e));
 }
 
 void
 directory_symlink(fuse_req_t fr, const char *link, fuse_ino_t parent, const char *name)
 {
-	fuse_reply_err(fr, EACCES);
+	request_error(fr, EACCES);
 }
 
 void
 directory_link(fuse_req_t fr, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-	fuse_reply_err(fr, EACCES);
+	request_error(fr, EACCES);
 }
 
 void
@@ -261,7 +261,7 @@ directory_create(
 	request_show(fr, "create", dir, name);
 	n = entry_create(dir, name, fi->flags, mode, &e);
 	if (!n) {
-		fuse_reply_err(fr, e.no);
+		request_error(fr, e.no);
 		return;
 	}
 	c = request_new(fr, file_answer_create);

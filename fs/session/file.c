@@ -119,7 +119,7 @@ answer_open(struct request *c, int result)
 	if (result == 0)
 		result = tell_size(f);
 	if (result < 0)
-		fuse_reply_err(c->fr, -result);
+		request_error(c->fr, -result);
 	else /* fails if the opener is gone: no release will come */
 		result = fuse_reply_open(c->fr, &c->fi);
 	if (result < 0)
@@ -134,7 +134,7 @@ file_answer_create(struct request *c, int result)
 
 	c->fi.fh = (uintptr_t)f;
 	if (result < 0) {
-		fuse_reply_err(c->fr, -result);
+		request_error(c->fr, -result);
 	} else {
 		request_entry(c->created, &e);
 		result = fuse_reply_create(c->fr, &e, &c->fi);
@@ -151,7 +151,7 @@ answer_read(struct request *c, int result)
 	if (open_file_ends(c->r.file, result))
 		fuse_reply_buf(c->fr, NULL, 0);
 	else
-		fuse_reply_err(c->fr, -result);
+		request_error(c->fr, -result);
 }
 
 void
@@ -190,7 +190,7 @@ file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	request_show(fr, "open", n, NULL);
 	if (is_taken(n, fuse_req_ctx(fr)->pid)) {
-		fuse_reply_err(fr, ESTALE);
+		request_error(fr, ESTALE);
 		return;
 	}
 	/* the watchdog opens even read-only files for writing, to cause a CLOSE_WRITE event */
@@ -226,7 +226,7 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 
 	request_show(fr, "read", f->node, NULL);
 	if (open_file_gone(f)) {
-		fuse_reply_err(fr, ENODEV);
+		request_error(fr, ENODEV);
 		return;
 	}
 	take_flags(f, fi);
@@ -300,7 +300,7 @@ file_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	request_show(fr, "release", request_node(ino), NULL);
 	lock_released(ino, fi);
 	file_free(file_of(fi));
-	fuse_reply_err(fr, 0);
+	request_error(fr, 0);
 }
 
 void

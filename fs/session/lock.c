@@ -15,13 +15,13 @@ want_lock(fuse_req_t fr, const struct lock *want, bool waits)
 	struct request *c;
 
 	if (lock_take(want)) {
-		fuse_reply_err(fr, 0);
+		request_error(fr, 0);
 	} else if (waits) {
 		c = request_new(fr, NULL);
 		c->made_again = true;
 		lock_wait(want, &c->r);
 	} else {
-		fuse_reply_err(fr, EAGAIN);
+		request_error(fr, EAGAIN);
 	}
 }
 

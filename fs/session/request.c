@@ -64,7 +64,7 @@ request_fail(fuse_req_t fr, const struct node *n, const char *name, int result, 
 {
 	if (e)
 		front_journal(n, name, e);
-	fuse_reply_err(fr, -result);
+	request_error(fr, -result);
 }
 
 /* ROW_CACHEABLE: seconds that the kernel may cache a name that lives as long as its parent */
@@ -89,7 +89,7 @@ answer_done(struct req *r, int result)
 	if (c->answer)
 		c->answer(c, result);
 	else
-		fuse_reply_err(c->fr, -result);
+		request_error(c->fr, -result);
 	free(c);
 }
 
@@ -109,7 +109,7 @@ copied(void *arg, const char *p, ssize_t n)
 	fuse_req_t fr = arg;
 
 	if (n < 0)
-		fuse_reply_err(fr, front_copy_errno(n));
+		request_error(fr, front_copy_errno(n));
 	else
 		fuse_reply_buf(fr, p, (size_t)n);
 }

@@ -34,6 +34,15 @@ fuse_ino_t request_ino(struct node *n);
 bool request_by_watchdog(fuse_req_t fr);
 /* Writes a line to `trace`. name: the child of n that is meant, or NULL. */
 void request_show(fuse_req_t fr, const char *op, const struct node *n, const char *name);
+
+/* Answers with an errno, or success (0). The only function that calls fuse_reply_err(). */
+static inline void
+request_error(fuse_req_t fr, int no)
+{
+	fuse_reply_err(fr, front_errno(no));
+}
+
+#pragma GCC poison fuse_reply_err
 /* Answers with errno -result. If e has a text, it goes to the group's `error`. */
 void request_fail(
     fuse_req_t fr, const struct node *n, const char *name, int result, const struct err *e);
