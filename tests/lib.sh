@@ -167,7 +167,7 @@ is_unmounted() {
 unmount() {
 	local pids
 	pids=$(others)
-	# the watchdog briefly uses the mount when there is news
+	# where it may not clone the mount, the watchdog briefly uses it when there is news
 	until_true is_unmounted || return
 	# shellcheck disable=SC2086 # a list
 	gone $pids

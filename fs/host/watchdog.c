@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { NO_CLONE = 255 }; /* as an exit status, which else is the clone */
+
 enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, NS_PER_MS = 1000000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until known */
@@ -43,12 +46,17 @@ static struct agent {
 
 static size_t agent_count;
 
-/* Opens the mount's root for one batch of commands: held longer, it would keep umount from
- * working. */
+/* See open_clone(). It keeps the file system alive, so it is closed when the mount is gone. */
+static struct {
+	bool tried, unmounted;
+	int root;   /* -1: none */
+	int mounts; /* /proc/self/mountinfo, which says when mounts change */
+} held = {.root = -1, .mounts = -1};
+
+/* Returns fd if it is on our device, else closes it: -1. */
 static int
-open_root(const char *mountpoint)
+ours(int fd)
 {
-	int fd = open(mountpoint, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 	char dev[32];
 
@@ -61,6 +69,51 @@ open_root(const char *mountpoint)
 	}
 	close(fd);
 	return -1;
+}
+
+/* Opens the mount's root for one batch of commands. As long as it is held, umount fails. */
+static int
+open_root(const char *mountpoint)
+{
+	return ours(open(mountpoint, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+static int
+clone_mount(const char *mountpoint)
+{
+	return (int)syscall(SYS_open_tree, AT_FDCWD, mountpoint,
+	    OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+}
+
+/* The same for who may not: a process that shares our descriptors may, in namespaces of its own,
+ * whose end the clone outlives. */
+static int
+clone_mount_aside(const char *mountpoint)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0);
+	int status = 0, fd = -1;
+
+	if (pid == 0) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
+		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+			fd = clone_mount(mountpoint);
+		_exit(fd >= 0 && fd < NO_CLONE ? fd : NO_CLONE);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) == NO_CLONE)
+		return -1;
+	return WEXITSTATUS(status);
+}
+
+/* A second mount of the same file system, at no place: what is touched through it raises the same
+ * events, and holds nothing that umount looks at. -1: this kernel or container allows none. */
+static int
+open_clone(const char *mountpoint)
+{
+	int fd = clone_mount(mountpoint);
+
+	return ours(fd < 0 ? clone_mount_aside(mountpoint) : fd);
 }
 
 /* Opens path below the root and nowhere else. -1 if it does not exist or leads elsewhere. */
@@ -168,6 +221,22 @@ add_agent(int pid)
 	agents[agent_count++] = (struct agent){pidfd, lineage_of(pid)};
 }
 
+/* The root that the files of this batch are touched below. The first time, clones the mount. */
+static int
+root_of(const char *mountpoint, int *root)
+{
+	if (!held.tried && *device) {
+		held.tried = true;
+		held.mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+		held.root = held.mounts < 0 ? -1 : open_clone(mountpoint);
+	}
+	if (held.root >= 0 || held.unmounted)
+		return held.root;
+	if (*root < 0)
+		*root = open_root(mountpoint);
+	return *root;
+}
+
 static void
 run_command(const char *mountpoint, int *root, char *line)
 {
@@ -179,10 +248,8 @@ run_command(const char *mountpoint, int *root, char *line)
 		add_agent(pid);
 		return;
 	}
-	if (*root < 0)
-		*root = open_root(mountpoint);
-	if (*root >= 0 && line[0] && line[1] == ' ')
-		touch_path(*root, line[0], line + 2);
+	if (line[0] && line[1] == ' ' && root_of(mountpoint, root) >= 0)
+		touch_path(root_of(mountpoint, root), line[0], line + 2);
 }
 
 static bool
@@ -196,6 +263,22 @@ static bool
 still_mounted(const char *mountpoint)
 {
 	return *device && proc_mounts(is_ours, (void *)(uintptr_t)mountpoint) > 0;
+}
+
+/* Waits for commands. Returns false if there are none yet. */
+static bool
+wait_for_commands(const char *mountpoint)
+{
+	struct pollfd p[] = {{0, POLLIN, 0}, {held.root < 0 ? -1 : held.mounts, POLLPRI, 0}};
+
+	if (poll(p, ARRAY_LEN(p), -1) < 0)
+		return false;
+	if (p[1].revents && !still_mounted(mountpoint)) {
+		close(held.root);
+		held.root = -1;
+		held.unmounted = true;
+	}
+	return p[0].revents != 0;
 }
 
 /* Is this the mount of a daemon that is gone? Its device number may have been reused for a mount
@@ -262,13 +345,16 @@ watchdog_main(const char *mountpoint)
 	signal(SIGPIPE, SIG_IGN);
 	if (chdir("/") < 0)
 		note("chdir: %s", strerror(errno));
-	while ((n = read(0, buf_reserve(&in, 4096), 4096)) != 0) {
+	for (;;) {
 		char *end;
 		int root = -1;
 
+		if (!wait_for_commands(mountpoint))
+			continue;
+		n = read(0, buf_reserve(&in, 4096), 4096);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
+		if (n <= 0)
 			break;
 		in.n += (size_t)n;
 		while ((end = memchr(in.p, '\0', in.n))) {

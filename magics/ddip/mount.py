@@ -25,7 +25,7 @@ _PROGRAMS = "ddip-program"  # of mounts that end with the program that made them
 SOCKETS = ("ddip.sock", f"{PRIVATE}.sock")  # in a directory, if nothing can be mounted
 _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
-_BUSY_S = 2  # how long to retry: the watchdog opens a file briefly after each change, for inotify
+_BUSY_S = 2  # how long to retry: where it may not clone the mount, the watchdog opens files in it
 
 # Runs as a child of the kernel and becomes the daemon. It ends with the kernel, however that ends:
 # with the thread that started it, to be exact.
