@@ -303,7 +303,8 @@ read_file(const char *path, struct buf *out)
 const char *
 session_root(unsigned i)
 {
-	const char *const roots[] = {getenv("DDIP_STATE"), getenv("TMPDIR"), "/var/tmp", "/tmp"};
+	const char *const roots[] = {
+	    getenv("DDIP_STATE"), getenv("TMPDIR"), "/var/tmp", "/tmp", getenv("XDG_RUNTIME_DIR")};
 
 	if (i == 0 && roots[0] && *roots[0] && mkdir(roots[0], 0700) == 0)
 		note("%s was missing, and is made", roots[0]);

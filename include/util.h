@@ -69,8 +69,8 @@ int read_file(const char *path, struct buf *out);
 char *own_folder(void);
 
 /* The i-th directory in which the files of a session may be made, the best first: $DDIP_STATE,
- * which is made if it is missing, $TMPDIR, /var/tmp, /tmp. A cluster may have exported the first
- * two from a machine where they exist. NULL: there are no more. */
+ * which is made if it is missing, $TMPDIR, /var/tmp, /tmp, $XDG_RUNTIME_DIR. A cluster may have
+ * exported the first two from a machine where they exist. NULL: there are no more. */
 const char *session_root(unsigned i);
 
 /* Failure injection, only in a build with -DDDIP_FAULT (make FAULT=1). DDIP_FAULT=[PROGRAM/]PLACE:N

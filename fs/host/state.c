@@ -14,22 +14,57 @@
 
 enum { WALK_FDS = 16, SESSIONS_MAX = 10000 };
 
-/* Creates a directory, or checks an existing one: only this user may have access. */
-static int
-private_dir(const char *path, struct err *e)
+/* Is it a directory to which only this user has access? */
+static bool
+is_private(const char *path)
 {
 	struct stat st;
 
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       !(st.st_mode & 077);
+}
+
+/* Creates a directory, or checks an existing one. */
+static int
+private_dir(const char *path, struct err *e)
+{
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return fail_errno(e, "%s", path);
-	if (lstat(path, &st) < 0)
-		return fail_errno(e, "%s", path);
-	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-		return fail(e, EACCES,
-		    "%s must be a directory of yours with mode 0700, and is not: remove it, or set "
-		    "DDIP_STATE",
-		    path);
+	if (!is_private(path))
+		return fail(e, EACCES, "%s is not a directory of yours with mode 0700", path);
 	return 0;
+}
+
+/* Makes a directory of sessions with a name that nobody can take first, or takes one that was made
+ * so before. Returns its path, which the caller frees; NULL with e. */
+static char *
+fresh_dir(const char *root, struct err *e)
+{
+	char *prefix = xasprintf("ddipfs-%u.", (unsigned)geteuid()), *path = NULL;
+	DIR *d = opendir(root);
+	struct dirent *de;
+
+	while (d && !path && (de = readdir(d))) {
+		if (strncmp(de->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		path = xasprintf("%s/%s", root, de->d_name);
+		if (!is_private(path)) {
+			free(path);
+			path = NULL;
+		}
+	}
+	if (d)
+		closedir(d);
+	if (!path) {
+		path = xasprintf("%s/%sXXXXXX", root, prefix);
+		if (!mkdtemp(path)) {
+			fail_errno(e, "%s", path);
+			free(path);
+			path = NULL;
+		}
+	}
+	free(prefix);
+	return path;
 }
 
 static int
@@ -122,45 +157,49 @@ lock_session(const char *dir, struct err *e)
 	return r;
 }
 
-/* Makes the directory of all sessions, which the caller frees. One that is not private is an
- * error; if none can be made in one place, the next is tried. */
-static int
-make_base(char **base, struct err *e)
+/* Makes the directory of all sessions, which the caller frees. If it cannot be made in one place,
+ * or others have taken its name, another name or the next place serves. NULL with e. */
+static char *
+make_base(struct err *e)
 {
 	const char *root;
-	int r = -ENOENT;
+	char *base;
 
-	*base = NULL;
-	for (unsigned i = 0; r < 0 && r != -EACCES && (root = session_root(i)); i++) {
-		if (*base)
-			note("%s: the next place is tried", e->text);
-		free(*base);
-		*base = xasprintf("%s/ddipfs-%u", root, (unsigned)geteuid());
-		r = private_dir(*base, e);
+	for (unsigned i = 0; (root = session_root(i)); i++) {
+		base = xasprintf("%s/ddipfs-%u", root, (unsigned)geteuid());
+		if (private_dir(base, e) == 0)
+			return base;
+		note("%s", e->text);
+		free(base);
+		base = fresh_dir(root, e);
+		if (base) {
+			note("%s serves", base);
+			return base;
+		}
 	}
-	return r;
+	return NULL;
 }
 
 int
 state_make(const char *mountpoint, char **dir, struct err *e)
 {
-	char *base, id[64];
+	char *base = make_base(e), id[64];
 	time_t now = time(NULL);
 	struct tm tm;
 	int r;
 
-	r = make_base(&base, e);
-	if (r == 0) {
-		sweep(base, mountpoint);
-		localtime_r(&now, &tm);
-		strftime(id, sizeof(id), "%Y%m%d-%H%M%S", &tm);
-		*dir = xasprintf("%s/%s-%d", base, id, (int)getpid());
-		r = mkdir(*dir, 0700) < 0 ? fail_errno(e, "%s", *dir) : 0;
-		if (r == 0)
-			r = lock_session(*dir, e);
-		if (r == 0)
-			r = write_small(*dir, "mountpoint", mountpoint, e);
-	}
+	if (!base)
+		return -e->no;
+	*e = (struct err){0};
+	sweep(base, mountpoint);
+	localtime_r(&now, &tm);
+	strftime(id, sizeof(id), "%Y%m%d-%H%M%S", &tm);
+	*dir = xasprintf("%s/%s-%d", base, id, (int)getpid());
+	r = mkdir(*dir, 0700) < 0 ? fail_errno(e, "%s", *dir) : 0;
+	if (r == 0)
+		r = lock_session(*dir, e);
+	if (r == 0)
+		r = write_small(*dir, "mountpoint", mountpoint, e);
 	free(base);
 	return r;
 }

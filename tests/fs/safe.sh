@@ -90,15 +90,23 @@ for option in umask=8 umask=1777 umask= uid=nobody-of-this-name gid=nobody-of-th
 	like "refused: $option" "$("$BUILD/ddipfs" -o "$option" "$M" 2>&1)" "${option%=*}= .*not ${option#*=}"
 done
 
-# a place that others have prepared is refused: a link, an open directory, one of another user
+# a place that others have prepared is left alone, and another name serves, also the next time: a link, an open
+# directory, one of another user
 lie() {
+	local place
 	rm -rf "$T/state"
 	mkdir "$T/state"
 	"$@"
 	mkdir -p "$M"
-	out=$(DDIP_STATE=$T/state "$BUILD/ddipfs" "$M" 2>&1) && unmount
-	like "refused: $*" "$out" 'must be a directory of yours with mode 0700'
-	is "nothing was written: $*" "$(find "$T/elsewhere" -mindepth 1)" ''
+	for _ in 1 2; do
+		DDIP_STATE=$T/state mount_plain 2>"$T/said"
+		place=$(readlink "/proc/$(daemon_pid)/fd/2")
+		like "the place: $*" "$place" "^$T/state/ddipfs-$(id -u)[.]......"
+		unmount
+		like "said: $*" "$(cat "$T/said")" 'not a directory of yours with mode 0700.*ddipfs-[0-9]+[.]...... serves'
+	done
+	is "places: $*" "$(find "$T/state" -maxdepth 1 -name 'ddipfs-*.*' | wc -l)" 1
+	is "nothing was written: $*" "$(find "$T/elsewhere" "$T/state/ddipfs-$(id -u)" -mindepth 1 2>/dev/null)" ''
 }
 mkdir -m 700 "$T/elsewhere"
 lie ln -s "$T/elsewhere" "$T/state/ddipfs-$(id -u)"
