@@ -132,6 +132,35 @@ output_open(struct rank *k)
 		journal_fail(k->g, &e, "start");
 }
 
+/* The former rank whose spool is open; NULL: none. */
+static struct rank *former;
+
+static bool
+is_former(const struct rank *k)
+{
+	return k->number >= k->g->size;
+}
+
+void
+output_close(struct rank *k)
+{
+	spool_reader_close(&k->output.spool);
+	if (former == k)
+		former = NULL;
+}
+
+const struct spool_reader *
+output_spool(struct rank *k)
+{
+	output_open(k);
+	if (is_former(k) && former != k) {
+		if (former && is_former(former))
+			output_close(former);
+		former = k;
+	}
+	return &k->output.spool;
+}
+
 /* Reads the index to its end and reports which streams grew. */
 void
 output_advance(struct rank *k)

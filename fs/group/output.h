@@ -12,6 +12,11 @@ int output_known(const struct group *g);
 struct rank *output_rank(struct group *g, int number);
 /* Opens the spool of a rank that is about to print, unless it is open. Failures go to `error`. */
 void output_open(struct rank *k);
+/* A rank's spool, opened if it is closed. Of all former ranks, the one asked for last stays open.
+ */
+const struct spool_reader *output_spool(struct rank *k);
+/* Closes the spool of a rank that is gone. It is opened again when somebody reads it. */
+void output_close(struct rank *k);
 /* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */
 void output_advance(struct rank *k);
 /* The position behind all that the rank has printed up to now. */

@@ -141,8 +141,10 @@ rank_make_all(struct group *g)
 		g->ranks = new_ranks();
 	for (int i = 0; i < g->size; i++)
 		rank_fini(&g->ranks[i]);
-	for (int i = size; i < g->size; i++)
+	for (int i = size; i < g->size; i++) {
 		ticks_forget("%s/rank%d", g->name, i);
+		output_close(&g->ranks[i]);
+	}
 	for (int i = 0; i < size; i++)
 		rank_init(&g->ranks[i], g, i);
 	g->size = size;

@@ -141,7 +141,7 @@ take_down(struct group *g)
 		rank_fini(&g->ranks[i]);
 	g->size = 0;
 	for (int i = 0, n = output_known(g); i < n; i++)
-		spool_reader_close(&g->ranks[i].output.spool); /* of former ranks too */
+		output_close(&g->ranks[i]); /* of former ranks too */
 	store_fini(g);
 	hosts_free(g);
 	group_unref(g);

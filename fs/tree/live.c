@@ -102,7 +102,7 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	ssize_t n;
 
 	if (!k || !s->placed ||
-	    !spool_next(&k->output.spool, &s->at, end, sizeof(piece), &stream, &offset, &len))
+	    !spool_next(output_spool(k), &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
 	if (offset < k->output.base[stream]) { /* dropped: this is a hole now */
 		size_t hole = (size_t)MIN(k->output.base[stream] - offset, (uint64_t)len);

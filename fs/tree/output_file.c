@@ -155,7 +155,7 @@ read_cell_output(struct file *f, struct req *r, int stream)
 		req_data(r, "", 0);
 		return;
 	}
-	s.fd = output_rank(at->g, at->rank)->output.spool.fd[stream];
+	s.fd = output_spool(output_rank(at->g, at->rank))->fd[stream];
 	req_copy(r, &s, from + r->offset, (size_t)MIN(to - from - r->offset, r->want));
 }
 
