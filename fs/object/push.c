@@ -2,13 +2,16 @@
 #include "object/push.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
 enum {
 	SIZE_MAX_BITS = 46,
-	COPY_MAX = 4 << 20 /* bytes copied in one go: blocks the loop for a millisecond or so */
+	COPY_MAX = 4 << 20,  /* bytes copied in one go: blocks the loop for a millisecond or so */
+	ROOM_STEP = 64 << 20 /* bytes for which the memory is looked at once */
 };
 
 static int
@@ -17,6 +20,35 @@ new_memfd(const char *what, struct err *e)
 	int fd = fault("push.memfd", EMFILE) ? -1 : memfd_create("ddipfs-push", MFD_CLOEXEC);
 
 	return fd < 0 ? fail_errno(e, "%s: memfd_create", what) : fd;
+}
+
+static uint64_t
+kib_of(const char *meminfo, const char *key)
+{
+	const char *at = strstr(meminfo, key);
+
+	return at ? strtoull(at + strlen(key), NULL, 10) << 10 : 0;
+}
+
+/* May it grow to this size? memfds have no limit of their own: what does not fit into the memory
+ * that is available would end some process, this one perhaps. */
+static int
+find_room(struct push *p, uint64_t size, const char *what, struct err *e)
+{
+	uint64_t more = size - MIN(size, p->size), there;
+	struct buf b = {0};
+
+	if (size >> SIZE_MAX_BITS)
+		return fail(e, EFBIG, "an object has less than %d TiB", 1 << (SIZE_MAX_BITS - 40));
+	if (size <= p->room || read_file("/proc/meminfo", &b) < 0)
+		return 0;
+	there = kib_of(b.p, "MemAvailable:") + kib_of(b.p, "SwapFree:");
+	buf_free(&b);
+	if (more > there)
+		return fail(e, ENOSPC, "no room for %llu bytes of %s: %llu are available",
+		    (unsigned long long)size, what, (unsigned long long)there);
+	p->room = size + MIN((uint64_t)ROOM_STEP, there - more);
+	return 0;
 }
 
 int
@@ -75,9 +107,7 @@ ssize_t
 push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
 {
-	if (offset + n > (uint64_t)1 << SIZE_MAX_BITS)
-		return fail(e, EFBIG, "an object has at most %d TiB", 1 << (SIZE_MAX_BITS - 40));
-	if (unshare(p, p->size, what, e) < 0)
+	if (find_room(p, offset + n, what, e) < 0 || unshare(p, p->size, what, e) < 0)
 		return -e->no;
 	if (pwrite_all("push.write", p->memfd, data, n, offset) < n)
 		return fail_errno(e, "no room for %zu bytes of %s", n, what);
@@ -88,7 +118,7 @@ push_write(
 int
 push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 {
-	if (unshare(p, MIN(size, p->size), what, e) < 0)
+	if (find_room(p, size, what, e) < 0 || unshare(p, MIN(size, p->size), what, e) < 0)
 		return -e->no;
 	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)
 		return fail_errno(e, "%s can't have %llu bytes", what, (unsigned long long)size);

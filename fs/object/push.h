@@ -10,13 +10,15 @@
 struct push {
 	int memfd; /* -1: none */
 	uint64_t size;
-	bool shared; /* ranks map these pages: later writes go to new ones */
+	uint64_t room; /* sizes up to this have been found to fit into memory */
+	bool shared;   /* ranks map these pages: later writes go to new ones */
 };
 
 /* Starts an empty one. Returns 0 or -errno. what: its name in messages, here and below. */
 int push_open(struct push *p, const char *what, struct err *e);
 void push_close(struct push *p);
-/* Writes all n bytes, or returns -errno: EFBIG, ENOSPC … Does not block. After push_share() the
+/* Writes all n bytes, or returns -errno: EFBIG, ENOSPC (no object is larger than the memory that is
+ * available) … Does not block. After push_share() the
  * bytes so far are copied if there are few, else it fails with -EOPNOTSUPP. */
 ssize_t push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e);

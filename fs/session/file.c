@@ -49,6 +49,24 @@ file_setattr(
 	fuse_reply_attr(fr, &st, 0);
 }
 
+/* Without this operation the C library would write a byte to each block. */
+void
+file_fallocate(
+    fuse_req_t fr, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+	struct node *n = request_node(ino);
+	struct err e = {0};
+	struct stat st;
+	int r = mode ? -EOPNOTSUPP : 0;
+
+	request_show(fr, "fallocate", n, NULL);
+	tree_stat(n, &st);
+	if (!mode && offset + length > st.st_size)
+		r = open_file_truncate(
+		    n, (struct file *)(uintptr_t)fi->fh, (uint64_t)offset + (uint64_t)length, &e);
+	request_fail(fr, n, NULL, r, &e);
+}
+
 void
 file_readlink(fuse_req_t fr, fuse_ino_t ino)
 {

@@ -19,6 +19,9 @@ void file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
 void file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void file_write(
     fuse_req_t fr, fuse_ino_t ino, const char *p, size_t n, off_t off, struct fuse_file_info *fi);
+/* Only sets the size: memory is not reserved. */
+void file_fallocate(
+    fuse_req_t fr, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
 void file_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
 void file_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 void file_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);

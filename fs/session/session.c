@@ -279,6 +279,7 @@ static const struct fuse_lowlevel_ops operations = {
     .write = file_write,
     .flush = file_flush,
     .fsync = file_fsync,
+    .fallocate = file_fallocate,
     .release = file_release,
     .poll = file_poll,
     .opendir = directory_opendir,

@@ -31,6 +31,9 @@ test_write(void)
 	CHECK(push_resize(&p, 2, "x", &e) == 0 && p.size == 2);
 	check_bytes(p.memfd, "aZ", 2);
 	CHECK(push_write(&p, "x", 1, UINT64_C(1) << 46, "x", &e) == -EFBIG && e.text[0]);
+	CHECK(push_resize(&p, UINT64_C(1) << 45, "x", &e) == -ENOSPC && p.size == 2);
+	CHECK(push_write(&p, "x", 1, UINT64_C(1) << 45, "x", &e) == -ENOSPC && p.size == 2);
+	CHECK(push_resize(&p, 1 << 20, "x", &e) == 0 && p.size == 1 << 20);
 	push_close(&p);
 	CHECK(p.memfd == -1);
 	push_close(&p);

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# What clients and ranks leave with the daemon has limits: names that are written, ranks that are gone.
+. "$(dirname "$0")/../lib.sh"
+
+mount_plain -o size=12
+daemon=$(daemon_pid) || give_up 'no daemon'
+
+shared() {
+	awk '/^Shmem:/ { print $2 }' /proc/meminfo
+}
+
+# space that is asked for and does not exist is refused, and not a byte is written for it
+before=$(shared)
+for name in vars/.staged vars/big.npy rank1/vars/big.json; do
+	is "1 TiB of $name" "$(guarded "$PLAIN_PYTHON" - "$G/$name" <<-'END'
+		import errno
+		import os
+		import sys
+
+		fd = os.open(sys.argv[1], os.O_CREAT | os.O_TRUNC | os.O_RDWR)
+		for what in (
+		    lambda: os.posix_fallocate(fd, 0, 1 << 40),
+		    lambda: os.ftruncate(fd, 1 << 40),
+		    lambda: os.pwrite(fd, b"x", 1 << 40),
+		):
+		    try:
+		        what()
+		        print("it is there")
+		    except OSError as e:
+		        print(errno.errorcode[e.errno])
+		os.ftruncate(fd, 0)
+		os.posix_fallocate(fd, 0, 1 << 20)
+		print(os.fstat(fd).st_size)
+		os.ftruncate(fd, 0)
+		os.write(fd, b"5")
+		os.posix_fallocate(fd, 0, 1)
+		print(os.fstat(fd).st_size)
+		sys.stdout.flush()
+		os.kill(os.getpid(), 9)
+	END
+	)" $'ENOSPC\nENOSPC\nENOSPC\n1048576\n1'
+done
+rm -f "$G/vars/.staged"
+[ $(($(shared) - before)) -lt 100000 ] || bad "shared memory grew by $(($(shared) - before)) KiB"
+
+# the output of ranks that are gone is there, their descriptors are not
+cell 'print("from", rank)'
+n=$(readlink "$G/cells/last")
+before=$(ls "/proc/$daemon/fd" | wc -l)
+printf 'stop\nsize 2\nstart\n' | cat >"$G/ctl"
+is 'size' "$(key "$G/status" size)" 2
+after=$(ls "/proc/$daemon/fd" | wc -l)
+[ "$after" -le $((before - 30)) ] || bad "$after descriptors after $before with 10 ranks more"
+for rank in 11 5 0; do
+	is "what rank $rank printed" "$(cat "$G/cells/$n/rank$rank/stdout")" "from $rank"
+done
+[ "$(ls "/proc/$daemon/fd" | wc -l)" -le $((after + 4)) ] || bad 'reading the output of former ranks leaves descriptors'
+printf 'stop\nsize 12\nstart\n' | cat >"$G/ctl"
+cell 'print("again", rank)'
+is 'a rank that returns' "$(cat "$G/rank11/stdout")" $'from 11\nagain 11'
