@@ -258,7 +258,7 @@ $(FAKE_ENGINE): $(call objects,$(FAKE_SRC)) $(SHARED_OBJ)
 # Fuzzers: with clang's libFuzzer where there is one, else the plain driver replays the corpus.
 FUZZ_SRC := $(filter-out tests/fuzz/driver.c,$(wildcard tests/fuzz/*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
-SECS     := 60
+SECS     := # of the fuzzers (60) and the soak test (15)
 FUZZ_CC   = $(eval FUZZ_CC := $$(shell scripts/fuzz-compiler $(CC)))$(FUZZ_CC)
 
 $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) Makefile

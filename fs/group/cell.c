@@ -133,6 +133,8 @@ drop(struct cell *c)
 	index_remove(&c->g->history, c);
 	c->g->history.ended -= c->w->done;
 	c->gone = true;
+	if (c->refs > 1)
+		group_tell(above.cell_dropped, c);
 	cell_unref(c);
 }
 

@@ -7,12 +7,14 @@
 #define HOOKS_H
 #include "group/group.h"
 
+struct cell;
 struct task;
 
 /* For the layers above. before_task: a task is about to be submitted, so anything that must precede
  * it has to be submitted now. status_changed, error_changed, table_changed: what `status`, `error`
  * or a rank's table of variables shows has changed. output_grew: a stream of a rank has grown.
- * cell_ended: a cell has ended. task_waits: somebody has waited for a while for a task that some
+ * cell_ended: a cell has ended. cell_dropped: it has left the history, and the tree or an open file
+ * still refers to it. task_waits: somebody has waited for a while for a task that some
  * rank has not begun. */
 struct group_news {
 	void (*before_task)(struct group *g);
@@ -22,6 +24,7 @@ struct group_news {
 	    struct rank *k, const struct var_table *before, const struct var_table *now);
 	void (*output_grew)(struct rank *k, int stream);
 	void (*cell_ended)(struct group *g);
+	void (*cell_dropped)(struct cell *c);
 	void (*task_waits)(struct task *w);
 };
 

@@ -1,5 +1,6 @@
 /* Turns changes in groups into ticks for the files that show them. */
 #include "tree/change_ticks.h"
+#include "group/cell.h"
 #include "group/hooks.h"
 #include "host/ticks.h"
 #include "tree/var_ticks.h"
@@ -22,6 +23,14 @@ cell_ended(struct group *g)
 	ticks_path(TICK_CLOSE, "%s/status", g->name);
 }
 
+/* Makes the kernel look for the cell's directory again: it then forgets what it has looked up
+ * there, which would hold the cell as long as memory is plentiful. */
+static void
+cell_dropped(struct cell *c)
+{
+	ticks_path(TICK_MODIFY, "%s/cells/%d", c->g->name, c->number);
+}
+
 static void
 output_grew(struct rank *k, int stream)
 {
@@ -40,6 +49,7 @@ change_ticks_init(void)
 	group_hooks.above.status_changed = status_changed;
 	group_hooks.above.error_changed = error_changed;
 	group_hooks.above.cell_ended = cell_ended;
+	group_hooks.above.cell_dropped = cell_dropped;
 	group_hooks.above.output_grew = output_grew;
 	group_hooks.above.table_changed = table_changed;
 }
