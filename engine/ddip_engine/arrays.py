@@ -16,6 +16,7 @@ from ddip_engine.view import (
     article,
     export_memory,
     export_written,
+    reason,
     refusal_of,
     unsupported,
 )
@@ -232,7 +233,10 @@ def _parse_npy_head(view):
 def _read_npy_header(read, file):
     # NumPy's limit is meant for untrusted files
     limit = {"max_header_size": len(file.getbuffer())} if _takes_limit(read) else {}
-    shape, fortran, dtype = read(file, **limit)
+    try:
+        shape, fortran, dtype = read(file, **limit)
+    except MemoryError as e:  # the stack of Python's parser, for a header that is nested deeply
+        raise EngineError(EBADMSG, f"not .npy: its header cannot be read ({reason(e)})") from None
     return file.tell(), shape, fortran, dtype
 
 

@@ -307,6 +307,7 @@ void
 tree_stat(struct node *n, struct stat *st)
 {
 	const struct row *row = n->row;
+	uint64_t size = 0;
 	double t =
 	    n->at.g && n->at.g->journal.changed > n->mtime && !(row->flags & ROW_PRIVATE_NODE)
 		? n->at.g->journal.changed
@@ -319,15 +320,16 @@ tree_stat(struct node *n, struct stat *st)
 	    .st_gid = daemon_.mode.gid,
 	    .st_blksize = 1 << 20};
 	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
-		st->st_size = (off_t)text_size(n);
+		size = text_size(n);
 	else if (row->flags & ROW_PRIVATE_NODE)
-		st->st_size = (off_t)n->size;
+		size = n->size;
 	else if (row->ops && row->ops->size)
-		st->st_size = (off_t)row->ops->size(&n->at);
+		size = row->ops->size(&n->at);
+	st->st_size = (off_t)MIN(size, (uint64_t)INT64_MAX);
 	if (row->ops && row->ops->mtime)
 		t = row->ops->mtime(&n->at);
 	n->told = (uint64_t)st->st_size;
-	st->st_blocks = (st->st_size + 511) / 512;
+	st->st_blocks = st->st_size / 512 + (st->st_size % 512 > 0);
 	st->st_mtim.tv_sec = (time_t)t;
 	st->st_mtim.tv_nsec = (long)((t - (double)(time_t)t) * 1e9);
 	st->st_atim = st->st_ctim = st->st_mtim;

@@ -28,12 +28,19 @@ def _place(tool, words):
     return "vars" if rank is None else f"rank{number_of(tool, rank)}/vars", options.rest
 
 
+def _check_name(name):
+    """Raises Failure for a path that leads out of the folder of variables."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise Failure(USAGE, f"{name} is not the name of a variable")
+
+
 def push(tool, words):
     """Sets a variable from a file or standard input."""
     folder, rest = _place(tool, words)
     if len(rest) != 2:
         raise tool.misuse()
     name, file = rest
+    _check_name(name)
     if "." not in name:
         name += _view_of(file)
     tool.show(f"cp {'/dev/stdin' if file == '-' else file} {tool.path(folder)}/{name}")
@@ -67,6 +74,7 @@ def pull(tool, words):
     if len(rest) not in (1, 2):
         raise tool.misuse()
     name, file = rest[0], rest[1] if len(rest) == 2 else "-"
+    _check_name(name)
     if not file:
         raise Failure(USAGE, "the file's name is empty")
     file = "" if file == "-" else file

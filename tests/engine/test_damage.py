@@ -140,6 +140,10 @@ class Errors(Case):
         self.refuses(EBADMSG, "", write, "back", "[" * 100_000, "json")
         self.refuses(EBADMSG, "", write, "back", "[" * 100_000)
         self.refuses(EBADMSG, "", write, "back", "-" * 100_000 + "1")
+        for version, size in ((b"\1\0", 2), (b"\2\0", 4)):
+            head = b"{'descr': '<f8', 'fortran_order': False, 'shape': " + b"-" * 30_000 + b"1}\n"
+            npy = b"\x93NUMPY" + version + len(head).to_bytes(size, "little") + head
+            self.refuses(EBADMSG, "not .npy", write, "back", npy, "npy")
 
     def test_a_pickle_that_exits(self):
         for call in (b"cbuiltins\nexit\n(tR.", b"cos\nabort_is_no_such_name\n(tR."):

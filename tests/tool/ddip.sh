@@ -275,6 +275,12 @@ ok "$ddip" pull number.sum "$T/sum"
 is 'numbers are all there in their text' "$(cat "$T/number" "$T/sum" | xargs)" '5 10'
 echo 5 | "$ddip" push -r 1 o -
 is 'push to one' "$("$ddip" pull o; "$ddip" pull -r1 -- o)" $'[1, 2, 3]\n5'
+for name in ../ctl ../../x "$T/mine"; do
+	run "$ddip" push "$name" "$T/o.json"
+	is "no variable: $name" "$status $out" "2 ddip: $name is not the name of a variable"
+done
+run "$ddip" pull ../status
+is 'nor to be read' $status 2
 run "$ddip" pull nothing "$T/nothing"
 is 'no such variable' $status 3
 [ ! -e "$T/nothing" ] || bad 'a file was made for it'

@@ -236,11 +236,18 @@ static void
 test_sizes(void)
 {
 	struct group *g = begin(1);
+	struct node *a;
+	struct stat st;
+	int error;
 
 	report(g, 0, "a\tndarray\tfloat32\t2,3\t24\tcpu\n");
 	CHECK(size_of("version") > 0 && size_of("g/status") > 0);
 	CHECK(size_of("g/result") == strlen("cells/last/result"));
 	CHECK(size_of("g/vars/a") == 0 && size_of("g/vars/a.npy") == 0);
+	a = walk("g/vars/a.npy", &error);
+	a->size = UINT64_MAX; /* as a rank says */
+	tree_stat(a, &st);
+	CHECK(st.st_size == INT64_MAX && st.st_blocks == INT64_MAX / 512 + 1);
 	end();
 }
 
