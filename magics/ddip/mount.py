@@ -5,12 +5,14 @@ The contents of a mount are the business of groups.py.
 
 import contextlib
 import fcntl
+import glob
 import os
 import queue
 import re
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -132,8 +134,8 @@ def _runtime_folder():
 def default_socket():
     """Where `ddip mount` serves if it gets no path and cannot mount."""
     variables = (os.environ.get(name) for name in ("DDIP_STATE", "TMPDIR"))
-    state = os.path.join(next(filter(None, variables), "/var/tmp"), f"ddipfs-{os.getuid()}")
-    return os.path.join(_runtime_folder() or state, SOCKETS[0])
+    parent = next(filter(None, variables), "/var/tmp")
+    return os.path.join(_runtime_folder() or _own_in(parent, "ddipfs"), SOCKETS[0])
 
 
 def private_path():
@@ -145,22 +147,37 @@ def private_path():
 
 
 def _base_path():
-    return _runtime_folder() or os.path.join(tempfile.gettempdir(), f"ddip-{os.getuid()}")
+    return _runtime_folder() or _own_in(tempfile.gettempdir(), "ddip")
+
+
+def _own_in(parent, name):
+    """This user's directory there, of another name if somebody has taken the first."""
+    first = os.path.join(parent, f"{name}-{os.getuid()}")
+    return next(filter(_is_own, [first, *sorted(glob.glob(glob.escape(first) + ".*"))]), first)
+
+
+def _is_own(path):
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _base():
     """A directory that belongs to this user, made if necessary. Raises DipError."""
     base = _runtime_folder()
-    if not base:
-        try:
+    try:
+        if not base:
             base = _base_path()
-            os.makedirs(base, mode=0o700, exist_ok=True)
-            owner = os.lstat(base).st_uid
-        except OSError as e:
-            text = f"{e.filename or 'a directory'}: {e.strerror}: name a place by %makedip -m PATH"
-            raise DipError(text, e.errno) from None
-        if owner != os.getuid():
-            raise DipError(f"{base} belongs to user {owner}: name a place by %makedip -m PATH")
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(base, mode=0o700)
+            if not _is_own(base):
+                taken, base = base, tempfile.mkdtemp(prefix=os.path.basename(base) + ".")
+                print(f"ddip: {taken} is not a directory of yours: {base} serves", file=sys.stderr)
+    except OSError as e:
+        text = f"{e.filename or 'a directory'}: {e.strerror}: name a place by %makedip -m PATH"
+        raise DipError(text, e.errno) from None
     return base
 
 

@@ -66,3 +66,13 @@ hidden=(alone) # from the mounts of other tests
 unshare -m true 2>/dev/null || hidden=()
 is 'where the tool looks for it' "$("${hidden[@]}" "$ddip" exec '6 * 7')" 42
 ended "$place"
+
+# if another user has taken that directory, one of another name holds the socket, and is found
+rm -rf "$DDIP_STATE/ddipfs-$(id -u)"
+mkdir -m 777 "$DDIP_STATE/ddipfs-$(id -u)"
+chown 65534 "$DDIP_STATE/ddipfs-$(id -u)"
+said=$(HOME=$T broken "$ddip" mount "${options[@]}" 2>&1) || bad "ddip mount: $said"
+like 'another directory holds the socket' "$said" "served at $DDIP_STATE/ddipfs-$(id -u)[.][^./]+/ddip.sock"
+is 'the tool looks there' "$(alone "$ddip" exec '6 * 7')" 42
+is 'nothing is in the other' "$(ls -A "$DDIP_STATE/ddipfs-$(id -u)")" ''
+ended "$(echo "$DDIP_STATE/ddipfs-$(id -u)".*/ddip.sock)"

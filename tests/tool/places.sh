@@ -101,24 +101,28 @@ unmount
 said=$(TMPDIR=$T/tmp alone "$ddip" exec 1 2>&1)
 is "another user's directory holds no place" $? 3
 like 'it says that there is nothing' "$said" 'nothing is mounted'
-# private_path: prints the text with which there is no place for a new mount
+# what others have put in the place of the directory for new mounts is left alone: another name serves, every time
 private_path() {
-	TMPDIR=$T/tmp "$PLAIN_PYTHON" - "$ROOT/magics" <<-'END'
-		import sys
-		sys.path.insert(0, sys.argv[1])
-		from ddip import errors, mount
-		try:
-		    mount.private_path()
-		except errors.DipError as e:
-		    print(e)
-	END
+	TMPDIR=$T/tmp "$PLAIN_PYTHON" -c 'import sys
+sys.path.insert(0, sys.argv[1])
+from ddip import mount
+print(mount.private_path())' "$ROOT/magics" 2>"$T/said"
 }
-like "another user's directory is no place for a new mount" "$(private_path)" 'belongs to user 65534.*-m PATH'
-rmdir "$T/tmp/ddip-$(id -u)"
-touch "$T/tmp/ddip-$(id -u)"
-like 'nor is a file' "$(private_path)" 'File exists.*-m PATH'
-rm "$T/tmp/ddip-$(id -u)"
 mkdir "$T/own"
-ln -s "$T/own" "$T/tmp/ddip-$(id -u)"
-chown -h 65534 "$T/tmp/ddip-$(id -u)"
-like "nor is another user's link to a directory" "$(private_path)" 'belongs to user 65534.*-m PATH'
+for kind in directory file link; do
+	rm -rf "$T/tmp"
+	mkdir "$T/tmp"
+	taken=$T/tmp/ddip-$(id -u)
+	case $kind in
+	directory) mkdir "$taken" ;;
+	file) touch "$taken" ;;
+	link) ln -s "$T/own" "$taken" ;;
+	esac
+	chown -h 65534 "$taken"
+	path=$(private_path)
+	like "another user's $kind: the place" "$path" "^${taken}[.][^./]+/ddip$"
+	like "another user's $kind: it is said" "$(cat "$T/said")" "^ddip: $taken is not a directory of yours: ${path%/ddip} serves$"
+	is "another user's $kind: the mode" "$(stat -c '%u %a' "${path%/ddip}")" "$(id -u) 700"
+	is "another user's $kind: the next time" "$(private_path)$(cat "$T/said")" "$path"
+done
+is 'nothing was written there' "$(ls -A "$T/own")" ''
