@@ -3,7 +3,8 @@
 # Variables: V=1 shows every command; WERROR=1 makes warnings errors; PYTHON=/path/python uses that
 # environment instead of .venv; SAN=asan|tsan builds into build/asan or build/tsan; FAULT=1 builds
 # into build/fault, with places that fail when told to (include/util.h); T=PATTERN picks tests, parts
-# of lint, measures; OLD=DIR is a build directory that `bench` measures beside this one;
+# of lint, measures; ROWS=NAMES adds rows of tests/matrix/rows to the tests;
+# OLD=DIR is a build directory that `bench` measures beside this one;
 # DESTDIR= and PREFIX= say where `install` puts things.
 
 # The only place that has it. What is compiled with it depends on $(BUILD)/version.
@@ -14,6 +15,7 @@ BUILD   := build$(if $(SAN),/$(SAN))$(if $(FAULT),/fault)
 PREFIX  := /usr/local
 PYTHON  :=
 T       :=
+ROWS    :=
 OLD     :=
 V       :=
 WERROR  :=
@@ -274,11 +276,15 @@ faulty:
 		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
 		$(BUILD)/fault/ddip_engine.so
 
-.PHONY: check check-built check-gpu bench-gpu fuzz asan tsan cover bench lint fmt fmt-check
+.PHONY: check check-built matrix check-gpu bench-gpu fuzz asan tsan cover bench lint fmt fmt-check
 check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty
 
 check: check-built
-	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' tests/run $(T)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' ROWS='$(ROWS)' tests/run $(T)
+
+# Each row of tests/matrix/rows has an environment and a build of its own, in MATRIX_DIR=build/matrix.
+matrix: all
+	$(Q)BUILD='$(BUILD)' ROWS='$(or $(ROWS),all)' JOBS="$${JOBS:-1}" LIMIT="$${LIMIT:-7200}" tests/run matrix/row
 
 check-gpu: all
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/gpu/run check-gpu $(T)
@@ -407,6 +413,7 @@ help:
 	@echo 'make test       install what is missing, build, run all tests'
 	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu, bench-gpu: on GPUs'
 	@echo 'make lint fmt   check style and layers; format the C sources'
+	@echo 'make matrix     the essentials with other torches and Pythons (ROWS=, MATRIX_DIR=)'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
 	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb; make wheel; make bundle;  make picture screenshots;  make clean'
