@@ -248,6 +248,12 @@ $(FAKE_NCCL): $(addprefix tests/fake/,nccl.c nccl_control.c nccl_link.c nccl_ins
 	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE= -Iengine -fPIC -shared \
 		-fvisibility=default -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -pthread
 
+# The CUDA build of torch on fakes, where $(PYTHON) has it: tests/fake/cuda. The reason why not is for people, and no failure.
+.PHONY: fake-cuda
+fake-cuda: $(FAKE_NVML)
+	$(call say,FAKE,$(BUILD)/cuda)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/fake/cuda/make-environment || [ $$? -eq 77 ]
+
 # The agent without Python that tests of the daemon use.
 FAKE_ENGINE := $(BUILD)/fake/engine
 FAKE_SRC    := $(addprefix tests/fake/,fake-engine.c engines.c requests.c words.c child.c)
@@ -276,8 +282,8 @@ faulty:
 		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
 		$(BUILD)/fault/ddip_engine.so
 
-.PHONY: check check-built matrix check-gpu bench-gpu fuzz asan tsan cover bench lint fmt fmt-check
-check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty
+.PHONY: check check-built matrix check-gpu check-cuda bench-gpu fuzz asan tsan cover bench lint fmt fmt-check
+check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty fake-cuda
 
 check: check-built
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' ROWS='$(ROWS)' tests/run $(T)
@@ -288,6 +294,9 @@ matrix: all
 
 check-gpu: all
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/gpu/run check-gpu $(T)
+
+check-cuda: all fake-cuda
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/run tests/cuda/$(T)
 
 bench-gpu: all
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/gpu/run bench-gpu
@@ -316,7 +325,7 @@ lint:
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' scripts/lint $(T)
 
 fmt:
-	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' '*.cpp' | xargs clang-format -i
 
 # ---- the two commands -----------------------------------------------------------------------
 
@@ -412,6 +421,7 @@ help:
 	@echo 'make run        install what is missing, build, and run a DDP training on a mount'
 	@echo 'make test       install what is missing, build, run all tests'
 	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu, bench-gpu: on GPUs'
+	@echo 'make check-cuda PYTHON=/path/to/python   the tests with its CUDA build of torch, on fakes: no GPU is needed'
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make matrix     the essentials with other torches and Pythons (ROWS=, MATRIX_DIR=)'
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
