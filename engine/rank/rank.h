@@ -188,12 +188,15 @@ int rank_device_memory(int device, uint64_t *free, uint64_t *total, struct err *
 /* Copies n bytes from a device. Returns the number of bytes copied, which is less than n, or even
  * 0, if the copy takes long, so that the caller can check whether it is still wanted. pin is the
  * handle of the device's memory. It is held until the device is done with it, which may be after
- * the return.
+ * the return. What is under way then is collected by the next call, which continues at the byte
+ * where this one ended; 0: it is not.
  *
  * With into, copies to the device instead: all of it, or returns -errno (-EINTR if the push is
  * cancelled). */
 ssize_t rank_device_copy(
     int device, uint64_t address, char *host, size_t n, uint32_t pin, bool into, struct err *e);
+/* Gives up reads of this pin that will not be continued. */
+void rank_device_forget(uint32_t pin);
 /* Handles Tcopy, on the I/O thread. Sends Rcopy or Rerror later, or returns -errno and sends
  * nothing. */
 int rank_device_answer(const struct msg *m, struct err *e);

@@ -23,6 +23,21 @@ enum {
 	MARK_MS = 1000	   /* for a mark, at most: the cell has ended */
 };
 
+/* Pieces of a copy that are under way, in order. */
+struct pipeline {
+	struct job *jobs[PIPELINE];
+	int first, count;
+	size_t begun; /* bytes */
+};
+
+/* A read that took long: its pieces go on, and the caller's next call collects them. */
+struct unfinished {
+	uint32_t pin;
+	uint64_t address;
+	struct pipeline pipeline;
+	LIST_ENTRY(unfinished) link;
+};
+
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t slot_free;
@@ -31,6 +46,7 @@ static struct {
 	int memfd;
 	char *memory; /* the daemon's slots, then ours */
 	bool slot_taken[OWN_SLOTS];
+	LIST_HEAD(, unfinished) unfinished;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .memfd = -1};
 
 void
@@ -270,37 +286,100 @@ goes_on(struct timespec *until, struct err *e)
 	return !e->no;
 }
 
+static void
+give_up(struct pipeline *q)
+{
+	for (; q->count > 0; q->count--, q->first = (q->first + 1) % PIPELINE)
+		if (!device_thread_abandon(q->jobs[q->first], free_piece))
+			free_piece(q->jobs[q->first]);
+	q->begun = 0;
+}
+
+static struct unfinished *
+take_unfinished(uint32_t pin, const uint64_t *address)
+{
+	struct unfinished *u;
+
+	pthread_mutex_lock(&self.lock);
+	LIST_FOREACH (u, &self.unfinished, link)
+		if (u->pin == pin && (!address || u->address == *address))
+			break;
+	if (u)
+		LIST_REMOVE(u, link);
+	pthread_mutex_unlock(&self.lock);
+	return u;
+}
+
+void
+rank_device_forget(uint32_t pin)
+{
+	struct unfinished *u;
+
+	while ((u = take_unfinished(pin, NULL))) {
+		give_up(&u->pipeline);
+		free(u);
+	}
+}
+
+/* Takes up what an earlier call of this read has begun. */
+static void
+resume(const struct part *p, struct pipeline *q)
+{
+	struct unfinished *u = p->pin ? take_unfinished(p->pin, &p->address) : NULL;
+
+	if (u)
+		*q = u->pipeline;
+	free(u);
+	if (q->begun > p->n)
+		give_up(q);
+}
+
+/* Leaves what a read has begun to the next call. Were it begun anew each time, a read whose pieces
+ * take longer than one call waits would never end. */
+static void
+leave(const struct part *p, struct pipeline *q)
+{
+	struct unfinished *u = xmalloc(sizeof(*u));
+
+	*u = (struct unfinished){.pin = p->pin, .address = p->address + p->copied, .pipeline = *q};
+	u->pipeline.begun -= p->copied;
+	pthread_mutex_lock(&self.lock);
+	LIST_INSERT_HEAD(&self.unfinished, u, link);
+	pthread_mutex_unlock(&self.lock);
+}
+
 /* Copies in pieces, which are pipelined: a piece begins before earlier ones are done. */
 static void
 copy_part(struct part *p)
 {
 	struct timespec until = deadline(WAIT_MS);
-	struct job *jobs[PIPELINE], *j;
-	size_t begun = 0;
-	int first = 0, count = 0;
+	struct pipeline q = {0};
+	struct job *j;
 
+	resume(p, &q);
 	while (!p->err.no && !atomic_load(p->failed)) {
-		while (count < PIPELINE && begun < p->n &&
-		       (j = begin_piece(p, begun, count ? NULL : &until))) {
-			jobs[(first + count++) % PIPELINE] = j;
-			begun += j->n;
+		while (q.count < PIPELINE && q.begun < p->n &&
+		       (j = begin_piece(p, q.begun, q.count ? NULL : &until))) {
+			q.jobs[(q.first + q.count++) % PIPELINE] = j;
+			q.begun += j->n;
 		}
 		if (p->copied == p->n)
 			break;
-		if (count == 0 || !device_thread_await(jobs[first], &until)) {
+		if (q.count == 0 || !device_thread_await(q.jobs[q.first], &until)) {
 			if (p->into && goes_on(&until, &p->err))
 				continue;
 			break;
 		}
-		p->copied += end_piece(jobs[first], p->host + p->copied, &p->err);
-		first = (first + 1) % PIPELINE;
-		count--;
+		p->copied += end_piece(q.jobs[q.first], p->host + p->copied, &p->err);
+		q.first = (q.first + 1) % PIPELINE;
+		q.count--;
 	}
-	for (; count > 0; count--, first = (first + 1) % PIPELINE)
-		if (!device_thread_abandon(jobs[first], free_piece))
-			free_piece(jobs[first]);
 	if (p->err.no)
 		atomic_store(p->failed, true);
+	if (q.count > 0 && p->pin && !p->into && !p->err.no)
+		leave(p, &q);
+	else
+		give_up(&q);
 }
 
 static void *

@@ -72,6 +72,7 @@ rank_pin_drop(uint32_t handle)
 	void *obj = NULL;
 	struct pin *p;
 
+	rank_device_forget(handle);
 	rank_pin_lock();
 	p = find(handle);
 	if (p && p->copies) {

@@ -401,17 +401,52 @@ test_unregistered(void)
 	return CHECK_DONE();
 }
 
-int
-main(void)
+/* A read whose pieces each take longer than one call waits ends all the same, and its slots are
+ * free again. In a process of its own. */
+static int
+test_slow_pieces(void)
+{
+	uint64_t address = 0, end = now_ns() + LIMIT_NS;
+	char *host = xmalloc(SIZE);
+	struct err e = {0};
+	size_t at = 0;
+	ssize_t n = 0;
+	uint32_t pin;
+
+	open_fake("gpus=2 delay=100000");
+	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
+	memset(fake.bytes(address, SIZE), 5, SIZE);
+	pin = rank_pin_add(host, address, SIZE, 1);
+	while (at < SIZE && n >= 0 && now_ns() < end) {
+		n = rank_device_copy(1, address + at, host + at, SIZE - at, pin, false, &e);
+		at += (size_t)MAX(n, 0);
+	}
+	CHECK(at == SIZE && memcmp(host, fake.bytes(address, SIZE), SIZE) == 0);
+	CHECK(fake.copied() == SIZE); /* no piece twice */
+	CHECK(rank_pin_drop(pin) == host);
+	free(host);
+	return CHECK_DONE();
+}
+
+static void
+in_child(int (*test)(void))
 {
 	pid_t child = fork();
-	uint64_t address = 0;
-	struct err e = {0};
 	int status;
 
 	if (child == 0)
-		_exit(test_unregistered());
+		_exit(test());
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+int
+main(void)
+{
+	uint64_t address = 0;
+	struct err e = {0};
+
+	in_child(test_unregistered);
+	in_child(test_slow_pieces);
 	open_fake("gpus=2 delay=50");
 	CHECK(cuda_use(1, &e) == 0 && cuda_alloc(&address, SIZE, &e) == 0);
 	test_copies(address);
