@@ -102,6 +102,7 @@ Link
 link_between(int from, int to)
 {
 	Link all = {from, to, 0, false, false};
+	std::lock_guard lock(self.lock);
 
 	for (const Link &l : self.links)
 		if (l.from == from && l.to == to) {
@@ -273,6 +274,15 @@ fake_nccl_fail(const char *call, unsigned error, int after, int times)
 
 	read_words();
 	self.failures.push_back({call, error, after, times});
+}
+
+void
+fake_nccl_word(const char *word)
+{
+	std::lock_guard lock(self.lock);
+
+	read_words();
+	read_word(word);
 }
 
 int

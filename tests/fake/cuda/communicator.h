@@ -12,6 +12,7 @@
 #include <vector>
 extern "C" {
 #include "../nccl.h"
+void fake_nccl_word(const char *word); /* adds a word of $FAKE_NCCL */
 void *fake_cuda_alias(const void *p);
 int fake_cuda_is_device(const void *p);
 int fake_cuda_is_lost(void);
