@@ -101,7 +101,7 @@ if [ "$torch" ]; then
 	guarded "$ddip" exec -d 'if rank == 0: dist.barrier()
 else: time.sleep(1e6)' >/dev/null
 	in_barrier() {
-		guarded "$ddip" stack 0 | grep -q barrier
+		guarded "$ddip" stack -a 0 | grep -q barrier
 	}
 	until_true in_barrier
 	ok guarded "$ddip" interrupt
