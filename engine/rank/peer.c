@@ -254,6 +254,30 @@ ask_proc(const struct ends *e, struct owner *o)
 	return tables || r == -EMFILE || r == -ENFILE || r == -ENOMEM ? r : -EOPNOTSUPP;
 }
 
+/* Tensorpipe connects ranks of one host by Unix sockets: their kernel knows the other end. */
+static bool
+is_unix(int fd)
+{
+	int domain = 0;
+	socklen_t size = sizeof(domain);
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
+static enum peer
+unix_peer(int fd, char *who, size_t n)
+{
+	struct ucred other;
+	socklen_t size = sizeof(other);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size) < 0)
+		return PEER_GONE;
+	if (other.uid == geteuid())
+		return PEER_OURS;
+	snprintf(who, n, "uid=%u", other.uid);
+	return PEER_STRANGER;
+}
+
 enum peer
 peer_of(int fd, char *who, size_t n)
 {
@@ -263,6 +287,8 @@ peer_of(int fd, char *who, size_t n)
 	int r;
 
 	*who = '\0';
+	if (is_unix(fd))
+		return unix_peer(fd, who, n);
 	if (!find_ends(fd, &e))
 		return PEER_GONE;
 	r = ask_netlink(&e, &o);

@@ -219,9 +219,24 @@ test_without_proc(void)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* Tensorpipe's are not of the internet. */
+static void
+test_unix(void)
+{
+	char who[80];
+	int ends[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	CHECK(peer_of(ends[0], who, sizeof(who)) == PEER_OURS);
+	CHECK_STR(who, "");
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int
 main(void)
 {
+	test_unix();
 	test_addresses();
 	test_all();
 	if (getuid() == 0)
