@@ -124,6 +124,10 @@ for how in "'$BUILD/ddip' -m '$M' exec 'ran = 1'" "exec 3<>'$G/stream'; echo 'ra
 		wait $!
 		until_true [ "$(key "$G/status" queued)" = 0 ]
 		is "SIG$signal: nothing is queued after: $how" "$(key "$G/status" queued)" 0
+		if [[ $signal == TERM && $how == *"exec 'ran"* ]]; then # ddip does as at Ctrl-C
+			is 'it is interrupted' "$(state) $(key "$G/cells/last/status" errno)" 'interrupted EINTR'
+			continue
+		fi
 		[[ $how == *ran=* || $how == *push* || $how == *vars* ]] || {
 			is "it is cancelled: $how" "$(state) $(key "$G/cells/last/status" errno)" 'cancelled ECANCELED'
 			is 'the reason' "$(cat "$G/cells/last/error")" 'withdrawn: its writer ended while it was queued'
