@@ -209,6 +209,7 @@ echo "$sleeps" >"$T/sleeps.py"
 mkfifo "$T/lines"
 for signal in TERM HUP; do
 	for how in exec run shell; do
+		rm -f "$T/told"
 		case $how in
 		exec) "$ddip" exec "$sleeps" >"$T/told" & ;;
 		run) "$ddip" run -f "$T/sleeps.py" >"$T/told" & ;;
@@ -219,7 +220,7 @@ for signal in TERM HUP; do
 			exec 7>"$T/lines"
 			echo "$sleeps" >&7
 		}
-		until_true grep -q first "$T/told"
+		until_true grep -qs first "$T/told"
 		kill -$signal $pid
 		wait $pid
 		is "SIG$signal of $how: status" $? $((128 + $(kill -l $signal)))
@@ -227,12 +228,13 @@ for signal in TERM HUP; do
 		is "SIG$signal of $how: the cell" "$(state)" interrupted
 	done
 done
+rm "$T/told"
 (
 	trap '' HUP
 	exec "$ddip" exec "$sleeps" >"$T/told" 2>&1
 ) &
 pid=$!
-until_true grep -q first "$T/told"
+until_true grep -qs first "$T/told"
 kill -HUP $pid
 is 'under nohup it goes on' "$(state)" running
 kill -TERM $pid
