@@ -67,7 +67,7 @@ def _evaluate(code):
         value = eval(code, state.main.__dict__)
         return cells.run_async(value) if code.co_flags & inspect.CO_COROUTINE else value
     except prompts.Left as left:
-        raise left.error from None
+        raise prompts.itself(left) from None
 
 
 def _show(value, cell):

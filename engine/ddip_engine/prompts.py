@@ -48,7 +48,7 @@ def leave():
         raise _caught
 
 
-def _itself(left):
+def itself(left):
     """The interrupt that has left its prompt."""
     global _caught
     _caught = None
@@ -73,7 +73,7 @@ def run(function, *args, **kwargs):
     try:
         return function(*args, **kwargs)
     except Left as left:
-        error = _itself(left)
+        error = itself(left)
     raise error
 
 
@@ -95,7 +95,7 @@ def traced(plain):
         try:
             return plain(self, frame, event, arg)
         except Left as left:
-            error = _itself(left)
+            error = itself(left)
         stop = getattr(self, "stop_trace", None)  # since Python 3.14, which may not use settrace
         stop() if stop else sys.settrace(None)
         raise error

@@ -343,7 +343,7 @@ class _Shell:
             else:
                 exec(code_obj, self.user_global_ns, self.user_ns)
         except prompts.Left as left:
-            raise left.error from None
+            raise prompts.itself(left) from None
         finally:  # a debugger (it has a botframe) would follow into the shell
             if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
                 sys.settrace(None)
