@@ -99,9 +99,10 @@ static void
 on_init(struct msg *m)
 {
 	struct slice env;
+	uint32_t size;
 
-	if (wire_unpack(m, Tinit, NULL, NULL, NULL, NULL, NULL, NULL, &env) == 0)
-		rank_unblock_env(env);
+	if (wire_unpack(m, Tinit, NULL, NULL, &size, NULL, NULL, NULL, &env) == 0)
+		rank_unblock_group(size, env);
 	for_main(m);
 }
 

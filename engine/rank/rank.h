@@ -293,8 +293,9 @@ uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
 void rank_unblock_sockets(bool always);
 /* The rank's program has ended: closes torch's connections, if it is known which those are. */
 void rank_unblock_disconnect(void);
-/* Takes the port of the store from an environment block (K=V, each terminated by NUL). */
-void rank_unblock_env(struct slice env);
+/* What is to be known of the group: its world size, and an environment block (K=V, each terminated
+ * by NUL) with the port of the store. */
+void rank_unblock_group(uint32_t size, struct slice env);
 /* Records a socket that torch created (-1: it failed to). Preserves errno. */
 void rank_unblock_remember(int fd);
 void rank_unblock_remembers(void); /* all of torch's sockets are recorded from now on */

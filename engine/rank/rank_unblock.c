@@ -3,6 +3,7 @@
  *
  * No torch call ends a gloo collective; shutdown(2) of its connected sockets does, within
  * milliseconds. The listening socket is never shut down, because the process would die in accept.
+ * While gloo connects, a rank may wait for a connection that nobody will make: it is made here.
  * The store's connections are shut down only if the rank may be waiting for the store. Sockets that
  * the program created are left alone: rank_gloo.c records which ones are torch's.
  */
@@ -12,13 +13,24 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+enum { DIAL_MS = 100 };
 
 static _Atomic uint16_t store_port;
 static _Atomic bool spans_hosts; /* the group has ranks on another host */
+static _Atomic uint32_t world_size;
+
+/* Connections that end_waits_for_peers() has made; the I/O thread's. */
+static struct {
+	int *fds;
+	size_t n;
+} dialled;
 
 /* Sockets that torch created. A descriptor may be another file by now: the cookie shows it. */
 static struct {
@@ -80,10 +92,11 @@ rank_unblock_remember(int fd)
 }
 
 void
-rank_unblock_env(struct slice env)
+rank_unblock_group(uint32_t size, struct slice env)
 {
 	static const char key[] = "MASTER_PORT=", peer[] = "DDIP_PEER=";
 
+	world_size = size;
 	spans_hosts = false;
 	for (size_t at = 0; at < env.n; at += strnlen(env.p + at, env.n - at) + 1) {
 		struct slice line = {env.p + at, strnlen(env.p + at, env.n - at)};
@@ -155,6 +168,66 @@ end_connection(int fd, bool store_too, bool remote_too)
 	shutdown(fd, SHUT_RDWR);
 }
 
+static void
+hang_up(void)
+{
+	while (dialled.n)
+		close(dialled.fds[--dialled.n]);
+}
+
+/* connect(2) that gives up soon: the listener is on this machine. */
+static bool
+connects(int fd, const struct sockaddr *to, socklen_t len)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	int error = ETIMEDOUT;
+	socklen_t n = sizeof(error);
+
+	if (connect(fd, to, len) == 0)
+		return true;
+	if (errno == EINPROGRESS && poll(&p, 1, DIAL_MS) > 0)
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
+	errno = error;
+	return error == 0;
+}
+
+/* Connects to this rank's own listener as the peer that has this number there would
+ * (haveConnection() in gloo/transport/tcp/listener.cc), and sends nothing else. */
+static void
+dial(const struct sockaddr *listener, socklen_t len, int64_t number)
+{
+	int fd = socket(listener->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0 || !connects(fd, listener, len) ||
+	    send(fd, &number, sizeof(number), MSG_NOSIGNAL) != (ssize_t)sizeof(number)) {
+		debug("cell", "no connection as pair %lld: %s", (long long)number, strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	shutdown(fd, SHUT_RDWR);
+	/* not closed: who has made it is still to be seen (rank_accept.c) */
+	dialled.fds = xrealloc(dialled.fds, (dialled.n + 1) * sizeof(*dialled.fds));
+	dialled.fds[dialled.n++] = fd;
+}
+
+/* Gloo's constructor waits until the other ranks have connected, for half an hour if one failed
+ * before it did. Each of them has a number in each listener, below the world size. */
+static void
+end_wait_for_peers(int fd)
+{
+	struct sockaddr_storage listener;
+	socklen_t len = sizeof(listener), int_len = sizeof(int);
+	int listens;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &int_len) < 0 || !listens ||
+	    getsockname(fd, (struct sockaddr *)&listener, &len) < 0)
+		return;
+	debug("cell", "connections to the listener %d in place of the other ranks", fd);
+	for (uint32_t i = 0; i < world_size; i++)
+		dial((const struct sockaddr *)&listener, len, i);
+}
+
 /* For when torch's calls cannot be intercepted and its sockets are not known: connections to other
  * hosts may be the program's own. */
 static void
@@ -184,10 +257,15 @@ rank_unblock_sockets(bool always)
 		end_all_connections(store_too);
 		return;
 	}
+	hang_up();
 	rank_unblock_lock();
-	for (size_t fd = 0; fd < made.capacity; fd++)
-		if (made.cookies[fd] && cookie_of((int)fd) == made.cookies[fd])
-			end_connection((int)fd, store_too, spans_hosts);
+	for (size_t fd = 0; fd < made.capacity; fd++) {
+		if (!made.cookies[fd] || cookie_of((int)fd) != made.cookies[fd])
+			continue;
+		end_connection((int)fd, store_too, spans_hosts);
+		if (store_too)
+			end_wait_for_peers((int)fd);
+	}
 	rank_unblock_unlock();
 }
 
