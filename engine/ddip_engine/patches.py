@@ -238,9 +238,29 @@ DDP_LOADED = Row(
     REPLACED, _DDP, "DistributedDataParallel.__setstate__", "loaded and copied wrappers, too",
     "a loaded model must be wrapped again after a rebuild",
 )
-DDP_UPDATE = Row(
-    PRIVATE, _DDP, "DistributedDataParallel._update_process_group", "repairs a wrapper in place",
-    "a wrapper is repaired by making its reducer again",
+DDP_RESET = Row(
+    PRIVATE, "torch.distributed", "Reducer._reset_state", "waits for threads in a model's step",
+    "a thread that still runs a backward when the group is rebuilt may end the rank",
+)
+DDP_DELAYED = Row(
+    ATTRIBUTE, _DDP, "DistributedDataParallel._static_graph_delay_allreduce_enqueued",
+    "a repaired wrapper with static_graph=True begins again",
+    "a model with static_graph=True must be wrapped again after a rebuild",
+)
+DDP_PRECISION = Row(
+    PRIVATE, "torch.distributed", "Reducer._set_mixed_precision_param_dtype",
+    "a repaired wrapper keeps mixed_precision=",
+    "a model with mixed_precision= must be wrapped again after a rebuild",
+)
+IN_BACKWARD = Row(
+    ATTRIBUTE, "torch", "nn.Parameter._in_backward_optimizers",
+    "a repaired wrapper keeps optimizers that step in its backward",
+    "a model with such optimizers must be wrapped again after a rebuild",
+    optional=True,  # only where there are such optimizers
+)
+DDP_OPTIMIZER = Row(
+    PRIVATE, "torch.distributed", "Reducer._set_optimizer_in_backward", "the same",
+    "a model with such optimizers must be wrapped again after a rebuild",
 )
 RECONFIGURE = Row(
     OFFICIAL, _C10D, "ProcessGroup.reconfigure", "a rebuild gives all groups new connections",

@@ -73,14 +73,8 @@ def _repair(wrapper, name, renewed):
             f"{name}: DistributedDataParallel without a process group: "
             "call init_process_group() and wrap the model again\n"
         ]
-    if (update := patches.DDP_UPDATE.of(wrapper)) is not None:
-        with patches.DDP_UPDATE:
-            update(group)
-            patches.note_way("ddp_repair", "_update_process_group")
-            return []
     try:
         _make_reducer(wrapper, group)
-        patches.note_way("ddp_repair", "__setstate__")
     except Exception as e:  # torch's internals may refuse because of the model
         return [
             f"{name}: could not be repaired ({type(e).__name__}: {e}): "
@@ -90,10 +84,26 @@ def _repair(wrapper, name, renewed):
 
 
 def _make_reducer(wrapper, group):
-    """The way without _update_process_group(); makes no collective."""
+    """Gives a wrapper the reducer of a new one, without a collective.
+
+    Torch's own DistributedDataParallel._update_process_group() keeps the buckets, and what a static
+    graph has learned. A failed step leaves them different on each rank: a rank may have rebuilt its
+    buckets, or run its first backward, while another one has not. Then the next steps add gradients
+    of different parameters, or none.
+    """
     hooks = list(patches.DDP_HOOKS.of(wrapper, ()))
-    wrapper.process_group = group
-    wrapper.__setstate__(wrapper.__getstate__())
+    if (wait := patches.DDP_RESET.of(wrapper.reducer)) is not None:
+        wait()  # until no thread of the user's is in it
+    del wait, wrapper.reducer, wrapper.logger  # before there is memory for another one
+    if wrapper.static_graph and not patches.DDP_DELAYED.put(wrapper, False):
+        raise AttributeError("with static_graph=True")
+    # whether buffers are broadcast in the next step: ranks may have ended with different answers
+    wrapper.require_forward_param_sync = True
+    wrapper.__setstate__({"process_group": group})
+    if wrapper.mixed_precision is not None:
+        patches.DDP_PRECISION.of(wrapper.reducer)(wrapper.mixed_precision.param_dtype)
+    if any(patches.IN_BACKWARD.of(parameter) for parameter in wrapper.parameters()):
+        patches.DDP_OPTIMIZER.of(wrapper.reducer)()
     patches.DDP_HOOKS.put(wrapper, [])
     for hook, hook_state in hooks:
         wrapper.register_comm_hook(hook_state, hook)
