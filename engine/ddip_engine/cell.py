@@ -157,12 +157,18 @@ class Program:
         self.keep = _said(said.get("keep", False), "keep", bool)
         # name of a stream -> the rank whose stream of that name a terminal shows
         self.terminal = _said(said.get("terminal", {}), "terminal", dict)
+        # the ranks whose standard input is not at its end; None: all
+        self.stdin = _said(said.get("stdin"), "stdin", (list, type(None)))
         if not self.argv and not self.module:
             raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
 
     def is_file(self):
         """False if it is a module, or comes from standard input."""
         return not self.module and self.argv[0] != "-"
+
+    def gets_input(self, rank):
+        """False if standard input of this rank is at its end from the beginning."""
+        return self.stdin is None or rank in self.stdin
 
     def file(self):
         """The file name of the program's code, as Python makes it; a module's is known only once

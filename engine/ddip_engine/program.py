@@ -188,7 +188,8 @@ def _enter(around):
     _set_path(folder)
     for row, ours in _REPLACED.items():
         around.replaced.append((row, row.replace(lambda _, ours=ours: ours)))
-    streams.begin_program([k for k, rank in program.terminal.items() if rank == state.rank])
+    terminals = [k for k, rank in program.terminal.items() if rank == state.rank]
+    streams.begin_program(terminals, not program.gets_input(state.rank))
     around.shell = shell.hide()
     if not program.keep:
         around.engine_names = state.take(state.engine_names)

@@ -203,6 +203,7 @@ def _run(cell):
         streams.display("error", **cells.describe(e))
     _cell = None
     prompts.forget()
+    streams.cell_ended()
     imports.clean_up()
     sys.excepthook, sys.displayhook = hooks
     shell.close_traps()

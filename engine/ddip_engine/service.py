@@ -21,7 +21,18 @@ from _thread import allocate_lock, get_ident, start_new_thread
 from time import sleep
 
 import _ddip
-from ddip_engine import arrays, gpu_lost, gpu_report, imports, run, state, table, values, view
+from ddip_engine import (
+    arrays,
+    gpu_lost,
+    gpu_report,
+    imports,
+    run,
+    state,
+    streams,
+    table,
+    values,
+    view,
+)
 from ddip_engine.state import Cancelled
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
@@ -74,6 +85,9 @@ def _serve(answer):
     while (message := _ddip.serve()) is not None:
         if message[0] == "Ncancel":
             _cancel()
+            continue
+        if message[0] == "Ninput":  # from the I/O thread: a child, or os.read(), waits for input
+            streams.watched()
             continue
         message = _begin(message, answer)
         while message is not None:

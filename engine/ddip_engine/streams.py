@@ -13,6 +13,7 @@ import getpass
 import io
 import os
 import sys
+from _thread import RLock  # before a program's gevent puts its own in its place
 
 import _ddip
 from ddip_engine import patches, prompts, state
@@ -93,7 +94,7 @@ class Stream(_ddip.Out):
 
 
 class _BinaryStdin(io.BufferedIOBase):
-    """`sys.stdin.buffer`: the bytes that the text stream has not consumed, without read-ahead."""
+    """`sys.stdin.buffer`: the bytes that the text stream has not consumed."""
 
     def __init__(self, text):
         super().__init__()
@@ -119,7 +120,10 @@ class _BinaryStdin(io.BufferedIOBase):
 
 
 class _Stdin(io.TextIOBase):
-    """Text that is written to the rank's stdin file; reading waits for it."""
+    """Text that is written to the rank's stdin file; reading waits for it.
+
+    It reads from descriptor 0 no more than is asked for: what poll(2) says of that is true.
+    """
 
     encoding = "utf-8"
     errors = _BYTES
@@ -128,9 +132,9 @@ class _Stdin(io.TextIOBase):
 
     def __init__(self):
         super().__init__()
-        self._held = bytearray()
-        self._ended = False  # the end of input has arrived, after the bytes in _held
-        self._stays_ended = False  # the end is final, like a pipe's: while a program runs
+        self._held = bytearray()  # of a line, or of a read, that is not complete
+        self._lock = RLock()  # for it: one thread reads at a time
+        self.is_watched = False  # the front ends of this cell know that it uses descriptor 0
         self.buffer = _BinaryStdin(self)
 
     def readable(self):
@@ -140,20 +144,19 @@ class _Stdin(io.TextIOBase):
         return False
 
     def fileno(self):
+        """Descriptor 0: who asks for it will poll it, read from it, or give it to a child."""
+        if not self.is_watched:
+            self.is_watched = True
+            watched()
         return 0
 
     def close(self):
         """Stays open: the builtin exit() closes stdin, but the rank continues."""
 
-    def begin_program(self):
-        """From now on, end of input is final, like a pipe's."""
-        self._stays_ended = True
-
-    def end_program(self):
+    def drop(self):
         """Drops what the program did not read."""
         self._held.clear()
-        self._ended = self._stays_ended = False
-        _ddip.stdin_drop()
+        _ddip.stdin_end_program()
 
     def readline(self, limit=-1):
         """A line with its newline; the rest, perhaps nothing, at the end of input."""
@@ -163,72 +166,65 @@ class _Stdin(io.TextIOBase):
         """Up to count characters, or all until the end of input."""
         count, text, data, wanted = _unlimited(count), "", b"", 0
         decoder = _Decoder(_BYTES)
-        while len(text) < count and len(data) == wanted:
-            wanted = count - len(text)
-            data = self.take(wanted)
-            text += decoder.decode(data, len(data) < wanted)
-        # a byte that ends an incomplete character makes several at once
-        self._held[:0] = text[count:].encode("utf-8", _BYTES) + decoder.getstate()[0]
+        with self._lock:
+            while len(text) < count and len(data) == wanted:
+                wanted = count - len(text)
+                data = self.take(wanted)
+                text += decoder.decode(data, len(data) < wanted)
+            # a byte that ends an incomplete character makes several at once
+            self._held[:0] = text[count:].encode("utf-8", _BYTES) + decoder.getstate()[0]
         return text[:count]
 
     def take_line(self, limit):
         """The bytes of readline()."""
         limit = _unlimited(limit)
-        while b"\n" not in self._held and len(self._held) < limit:
-            self._ask()
-            if not self._fill():
-                break
-        line = self._cut(min(self._held.find(b"\n") + 1 or len(self._held), limit))
-        if not line and limit:
-            self._see_end()
-        return line
+        with self._lock:
+            while b"\n" not in self._held and len(self._held) < limit:
+                if not self._fill(limit - len(self._held), line=True):
+                    break
+            return self._cut(min(self._held.find(b"\n") + 1 or len(self._held), limit))
 
     def take(self, count):
         """The bytes of read()."""
         count = _unlimited(count)
-        while len(self._held) < count:
-            self._ask()
-            if not self._fill():
-                break
-        data = self._cut(count)
-        if len(data) < count and (count == sys.maxsize or not data):
-            self._see_end()
-        return data
+        with self._lock:
+            while len(self._held) < count:
+                if not self._fill(count - len(self._held)):
+                    break
+            return self._cut(count)
 
     def take_some(self, count):
         """At least one byte, except at the end of input, and no more than are available."""
-        if not self._held:
-            self._ask()
-            self._fill()
-        data = self._cut(_unlimited(count))
-        if not data and count:
-            self._see_end()
-        return data
+        count = _unlimited(count)
+        with self._lock:
+            if not self._held and count:
+                self._fill(count)
+            return self._cut(count)
 
-    def _ask(self):
-        """Requests more input each time: the front end may reply with a single line, and wait."""
-        if not self._ended:
-            display("input_request", prompt=_prompt, password=_password)
-
-    def _fill(self):
+    def _fill(self, most, line=False):
         """Waits for more bytes; False at the end of input."""
-        if self._ended:
-            return False
         flush()
+        if not _ddip.stdin_ready():
+            display("input_request", prompt=_prompt, password=_password)
         prompts.leave()
-        data = _ddip.stdin_read(_password)
+        data = _ddip.stdin_read(most, line, _password)
         self._held += data
-        self._ended = not data
         return bool(data)
-
-    def _see_end(self):
-        """A read after the end waits for more input; in a program, the end is final."""
-        self._ended = self._ended and (self._stays_ended or bool(self._held))
 
     def _cut(self, count):
         data = bytes(self._held[:count])
         del self._held[:count]
         return data
+
+
+def watched():
+    """Tells front ends that a program takes descriptor 0 for itself, and may wait for it now."""
+    display("input_watched")
+
+
+def cell_ended():
+    """The next cell is another that may take it."""
+    _stdin.is_watched = False
 
 
 def _unlimited(count):
@@ -276,19 +272,19 @@ def install():
     os.register_at_fork(after_in_child=_in_child)
 
 
-def begin_program(terminals):
+def begin_program(terminals, ended):
     """Once a program has reached the end of its standard input, it stays there.
 
-    terminals: names of the streams that a terminal shows, for isatty().
+    terminals: names of the streams that a terminal shows, for isatty(). ended: it has no input.
     """
-    _stdin.begin_program()
+    _ddip.stdin_begin_program(ended)
     for name, stream in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
         stream.terminal = name in terminals
 
 
 def end_program():
     """Standard input waits again; what the program left unread is dropped."""
-    _stdin.end_program()
+    _stdin.drop()
     for stream in (sys.__stdout__, sys.__stderr__):
         stream.terminal = False
 

@@ -3,7 +3,6 @@
 #include <Python.h>
 #include "py/py.h"
 #include "rank/peer.h"
-#include "rank/rank_stdin.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -213,7 +212,10 @@ py_enter(PyObject *module, PyObject *number)
 static PyObject *
 py_leave(PyObject *module, PyObject *unused)
 {
-	return PyBool_FromLong(rank_cell_leave());
+	bool missed = rank_cell_leave();
+
+	rank_stdin_cell_ended();
+	return PyBool_FromLong(missed);
 }
 
 static PyObject *
@@ -284,21 +286,28 @@ tell_number(const char *type, size_t n)
 }
 
 static PyObject *
-py_stdin_read(PyObject *module, PyObject *secret)
+py_stdin_read(PyObject *module, PyObject *args)
 {
 	struct buf b = {0};
 	PyObject *bytes = NULL;
+	Py_ssize_t most;
+	int line, secret, r;
 	bool waits = !rank_stdin_ready();
-	int r;
 
-	if (waits && !tell_number("Ninput", PyObject_IsTrue(secret) ? 2 : 1))
+	if (!PyArg_ParseTuple(args, "npp:stdin_read", &most, &line, &secret))
+		return NULL;
+	if (waits && !tell_number("Ninput", secret ? 2 : 1))
 		return NULL;
 	do {
-		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b);
+		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b, (size_t)most, line);
 		Py_END_ALLOW_THREADS
-	} while (r < 0 && PyErr_CheckSignals() == 0);
-	if (r == 0 || (r > 0 && tell_number("Ntaken", b.n)))
+	} while (r == -EINTR && PyErr_CheckSignals() == 0);
+	if (r >= 0) {
 		bytes = PyBytes_FromStringAndSize(b.p, (Py_ssize_t)b.n);
+	} else if (r != -EINTR) {
+		errno = -r;
+		PyErr_SetFromErrno(PyExc_OSError);
+	}
 	if (waits) { /* even if interrupted; that exception is the one to keep */
 		PyObject *type, *value, *trace;
 
@@ -312,12 +321,22 @@ py_stdin_read(PyObject *module, PyObject *secret)
 }
 
 static PyObject *
-py_stdin_drop(PyObject *module, PyObject *unused)
+py_stdin_ready(PyObject *module, PyObject *unused)
 {
-	size_t n = rank_stdin_drop();
+	return PyBool_FromLong(rank_stdin_ready());
+}
 
-	if (n && !tell_number("Ntaken", n))
-		return NULL;
+static PyObject *
+py_stdin_begin_program(PyObject *module, PyObject *ended)
+{
+	rank_stdin_begin_program(PyObject_IsTrue(ended));
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_stdin_end_program(PyObject *module, PyObject *unused)
+{
+	rank_stdin_end_program();
 	Py_RETURN_NONE;
 }
 
@@ -466,8 +485,10 @@ static PyMethodDef methods[] = {
 	"device_mark(device, stream): copies come behind it"},
     {"device_lost", py_device_lost, METH_NOARGS, "The error that reported the loss of the context"},
     {"device_memory", py_device_memory, METH_O, "device_memory(device) -> (free, all)"},
-    {"stdin_read", py_stdin_read, METH_O, "Waits for input; b'' at its end"},
-    {"stdin_drop", py_stdin_drop, METH_NOARGS, "Drops unread input, and its end"},
+    {"stdin_read", py_stdin_read, METH_VARARGS, "stdin_read(most, line, secret) -> bytes"},
+    {"stdin_ready", py_stdin_ready, METH_NOARGS, "Does stdin_read() return at once?"},
+    {"stdin_begin_program", py_stdin_begin_program, METH_O, "stdin_begin_program(ended)"},
+    {"stdin_end_program", py_stdin_end_program, METH_NOARGS, "Drops what was not read"},
     {"title", py_title, METH_O, "title(text): sets what ps shows"},
     {"collective", py_collective, METH_O, "collective(name or None)"},
     {"collective_done", py_collective_done, METH_NOARGS,

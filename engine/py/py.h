@@ -88,10 +88,13 @@
  *                              -1). What is written goes to memory shared with the agent, so that
  *                              not even SIGKILL loses a byte; it stays in order with other kinds,
  *                              and with what C code or a child wrote before
- *   stdin_read(secret) -> bytes
- *                              blocks without the GIL for Nstdin; b"" at the end. Sends Ninput
- *                              before and after, if it has to wait; secret: for a password
- *   stdin_drop()               drops input that has not been read, and its end
+ *   stdin_read(most, line, secret) -> bytes
+ *                              up to that many, line: none behind the first newline; b"" at the
+ *                              end. Blocks without the GIL. Sends Ninput before and after, if it
+ *                              has to wait; secret: for a password. Or OSError
+ *   stdin_ready() -> bool      it would not wait
+ *   stdin_begin_program(ended) from now on the end of input is final; ended: it is there
+ *   stdin_end_program()        drops input that has not been read, and its end
  *   title(text)                sets the process title that ps shows
  *   collective(name or None)   user code enters (leaves) a collective: what Nabort 0 checks
  *   collective_done()          a collective that all ranks of the default group must perform is

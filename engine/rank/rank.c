@@ -3,7 +3,6 @@
 #include "rank/rank.h"
 #include "frame.h"
 #include "rank/output.h"
-#include "rank/rank_stdin.h"
 #include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -104,6 +103,13 @@ on_init(struct msg *m)
 	if (wire_unpack(m, Tinit, NULL, NULL, &size, NULL, NULL, NULL, &env) == 0)
 		rank_unblock_group(size, env);
 	for_main(m);
+}
+
+static void
+on_run(struct msg *m)
+{
+	for_main(m);
+	rank_stdin_watch();
 }
 
 static void
@@ -238,7 +244,7 @@ static const struct {
 	int type;
 	void (*fn)(struct msg *m);
 } rows[] = {
-    {Trun, for_main},
+    {Trun, on_run},
     {Tinit, on_init},
     {Tput, on_put},
     {Tcommit, on_change},
@@ -398,7 +404,7 @@ in_child(void)
 	rank_queue_end(&rank_main);
 	rank_queue_end(&rank_service);
 	rank_queue_end(&rank_rescue);
-	rank_stdin_end();
+	rank_stdin_leave();
 }
 
 static void
@@ -456,6 +462,7 @@ rank_start(const struct rank_fds *g)
 	rank_stack_init(self.loop);
 	rank_cell_init(self.loop);
 	rank_revoke_init(self.loop);
+	rank_stdin_open(self.loop);
 	loop_fd(self.loop, self.kick, EPOLLIN, on_kick, NULL);
 	rank_link_open(self.out_fd, false);
 	rank_link_kick(kick);

@@ -12,7 +12,8 @@
  *   rank_nccl.c   the engine's own communicator, on a dedicated thread
  *   rank_combine.c  the daemon's requests to that communicator, while the main thread is idle
  *   rank_revoke.c  ending the collectives of torch's communicators while Python is stuck
- *   rank_stdin.c  the bytes that input() reads
+ *   rank_stdin.c  standard input
+ *   rank_reader.c  who waits for it
  *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  shutting down the connections that a collective waits for
  *   rank_gloo.c   replacements for calls of libtorch, for the same purpose
@@ -319,6 +320,37 @@ int rank_accept4(int listener, struct sockaddr *address, socklen_t *len, int fla
 /* Takes connections of other machines from these addresses only, in the format of peer_is_among().
  * Before the first call there are none. */
 void rank_accept_from(struct slice addresses);
+
+/* rank_stdin.c: a pipe, whose read end is descriptor 0. The I/O thread writes into it what comes
+ * for the rank; sys.stdin, the user's own read(2) and poll(2), and children take from it. So
+ * descriptor 0 is readable if and only if input, or its end, waits. */
+/* Makes the pipe. l: the I/O thread's loop. Dies if there is no descriptor for it. */
+void rank_stdin_open(struct loop *l);
+/* For the I/O thread: adds input. Empty: one end of input, which stays until rank_stdin_take() has
+ * returned it, or a cell ends with nothing before it. */
+void rank_stdin_put(struct slice data);
+void rank_stdin_end(void); /* end of input from now on */
+/* Moves up to max bytes to *to; line: none behind the first newline. Returns 1, 0 at the end of
+ * input, -EINTR if a signal arrived, or another -errno. Blocks: call it without the GIL. */
+int rank_stdin_take(struct buf *to, size_t max, bool line);
+/* For the I/O thread, when a cell begins: until it ends, tells the daemon and the front ends if
+ * somebody but rank_stdin_take() waits for input. */
+void rank_stdin_watch(void);
+bool rank_stdin_ready(void); /* rank_stdin_take() would not block */
+/* A program begins: end of input is final for it, and there already if ended. */
+void rank_stdin_begin_program(bool ended);
+/* The program has ended: what it has not read is discarded, and input can be waited for again. */
+void rank_stdin_end_program(void);
+void rank_stdin_cell_ended(void);
+void rank_stdin_leave(void); /* in a forked child, which has the read end only */
+void rank_stdin_lock(void);
+void rank_stdin_unlock(void);
+
+/* rank_reader.c */
+/* Does a thread of this process, or of one that descends from it, wait in read(2) for the file of
+ * this name (as readlink(2) gives it for /proc/PID/fd/N)? False also for those who may not be
+ * looked at: another user's, or on a kernel without /proc/PID/syscall. */
+bool rank_reader_waits(const char *name);
 
 /* rank_sigint.c */
 void rank_sigint_set(bool is_own); /* does the program handle SIGINT itself? */

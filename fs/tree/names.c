@@ -85,7 +85,7 @@ const struct row name_rows[] = {
     {"G/rankK/stdout", REG | 0600, 0, &output_file_stdout_ops, NULL, "all output since start, over restarts", "truncating drops the output so far"},
     {"G/rankK/stderr", REG | 0600, 0, &output_file_stderr_ops, NULL, "likewise", "likewise"},
     {"G/rankK/follow", REG | 0400, ROW_LIVE, &stream_file_follow_ops, NULL, "live: both streams as they come", NULL},
-    {"G/rankK/stdin", REG | 0200, ROW_PRIVATE_NODE, &stdin_file_ops, NULL, NULL, "feeds input() and pdb"},
+    {"G/rankK/stdin", REG | 0200, ROW_PRIVATE_NODE, &stdin_file_ops, NULL, NULL, "its standard input: input(), pdb, select(), children"},
     {"G/rankK/stack", REG | 0400, ROW_PRIVATE_NODE, &stack_file_ops, NULL, "where the user's code is: its frames in the main thread", NULL},
     {"G/rankK/stack.all", REG | 0400, ROW_PRIVATE_NODE, &stack_file_all_ops, NULL, "the current Python stack of every thread", NULL},
     {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},

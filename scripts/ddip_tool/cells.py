@@ -201,6 +201,8 @@ class Watch:
             if message["type"] == "input_request":
                 self._printer.show_held(message["rank"])
                 self._stdin.ask(message["rank"], message.get("password"))
+            elif message["type"] == "input_watched":
+                self._stdin.ask(message["rank"], always=True)
             else:
                 self._printer.take(message)
         self._printer.go_on()

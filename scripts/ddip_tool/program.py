@@ -53,8 +53,9 @@ def _run(tool, options, words, source):
                 force = options.has("force") or attempt > 0
                 renewed.enter_context(_new_processes(tool, force, words, size))
             about["beside"] = beside.send(tool, choice, file, about["module"])
-            cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
             stdin = Stdin(tool, choice.first, ended=is_stdin, by_line=False)
+            about["stdin"] = None if choice.detach else stdin.ranks()
+            cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
             begun = _Begun(renewed.close)
             try:
                 status = run_cell(tool, cell, choice, False, stdin, begun)

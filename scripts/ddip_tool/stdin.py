@@ -1,13 +1,15 @@
 """The tool's standard input, for ranks that ask for input while a cell runs.
 
-It is read only when a rank asks, and each request gets one piece of it. Only one rank gets it. If
-it is a terminal, the other ranks are left to `ddip attach`; otherwise they see its end at once.
+It is read only when a rank asks, and each request gets one piece of it. A rank whose program takes
+descriptor 0 for itself, by poll(2) or in a child, gets all of it. Only one rank gets it. If it is a
+terminal, the other ranks are left to `ddip attach`; otherwise they see its end at once.
 """
 
 import contextlib
 import errno
 import os
 import select
+import stat
 import threading
 import time
 
@@ -29,6 +31,17 @@ def write_some(file, data):
         return 0
 
 
+def _is_at_end():
+    """True if standard input is known to have nothing, without reading it."""
+    try:
+        about = os.fstat(0)
+    except OSError:  # it is closed
+        return True
+    if stat.S_ISREG(about.st_mode):
+        return os.lseek(0, 0, os.SEEK_CUR) >= about.st_size
+    return stat.S_ISCHR(about.st_mode) and about.st_rdev == os.stat(os.devnull).st_rdev
+
+
 class Stdin:
     """Passes standard input to the ranks of one cell, while the context lasts."""
 
@@ -37,13 +50,14 @@ class Stdin:
         line, so that nothing is left over for the next cell; otherwise it gets what has come."""
         self._tool = tool
         self._rank = rank
-        self._ended = ended
+        self._ended = ended or _is_at_end()
         self._by_line = by_line
         self._held = bytearray()  # read, not yet passed on
-        self._terminal = not ended and os.isatty(0)
+        self._terminal = not self._ended and os.isatty(0)
         self._thread = None
         self._lock = threading.Lock()
         self._wanted = False  # the rank waits for input
+        self._always = False  # it does without saying so
         self._secret = False  # what it waits for must not be seen
         self._running = False  # the thread will notice _wanted
         self._echo = Echo() if self._terminal else contextlib.nullcontext()
@@ -60,16 +74,22 @@ class Stdin:
         os.close(self._stop)
         self._echo.__exit__(*exc_info)
 
-    def ask(self, rank, secret=False):
-        """Serves a rank that waits for input; secret: a terminal does not show what is typed."""
+    def ranks(self):
+        """The ranks whose input is not at its end from the beginning; None: all."""
+        return None if self._terminal else [] if self._ended else [self._rank]
+
+    def ask(self, rank, secret=False, always=False):
+        """Serves a rank that waits for input; secret: a terminal does not show what is typed.
+        always: from now on it gets all that comes, because it does not ask for each piece."""
         mine = rank == self._rank
-        if self._terminal and not (mine and is_foreground()):
+        if self._terminal and not always and not (mine and is_foreground()):
             say(f"rank {rank} waits for input: {'fg, or ' * mine}ddip attach {rank}")
         if mine and not self._ended:
             if secret and self._terminal:
                 self._echo.guard()
             with self._lock:
                 self._wanted, self._secret = True, secret
+                self._always = self._always or always
                 if not self._running:
                     self._running = True
                     self._start()
@@ -91,6 +111,7 @@ class Stdin:
                 self._write(piece)
             else:
                 self._end(self._rank)
+                self._always = self._always and not self._ended
 
     def _next_piece(self):
         """The piece for one request; b"" at the end, None if the cell has ended."""
@@ -112,8 +133,8 @@ class Stdin:
 
     def _is_wanted(self):
         with self._lock:
-            self._running = self._wanted
-            return self._wanted
+            self._running = self._wanted or self._always
+            return self._running
 
     def _wait(self):
         """Waits until there is something to read. Returns False if the cell has ended."""

@@ -77,6 +77,15 @@ printf 'a\377b\n\303\251\342\202x\303\303\251.' >"$T/bytes"
 	cat "$T/bytes"
 } >"$T/copy"
 ok cmp "$T/copy" <(ddip run "$T/src/copies.py" <"$T/bytes")
+cat >"$T/src/child.py" <<'END'
+import os, select, subprocess, sys
+waits = os.environ["RANK"] == "0" and select.select([sys.stdin], [], [], 300)[0] == [sys.stdin]
+print(os.environ["RANK"], waits, subprocess.check_output(["cat"]), select.select([0], [], [], 0)[0])
+END
+is 'so does what a child reads; it is not at its end before' \
+	"$(printf 'one\ntwo\n' | ddip run -a "$T/src/child.py" | sort)" $'0: 0 True b\'one\\ntwo\\n\' [0]\n1: 1 False b\'\' [0]'
+is 'nor is it read for a program that asks for none' \
+	"$(printf 'one\ntwo\n' | { ddip run <(echo 'print(1)') && cat; })" $'1\none\ntwo'
 is 'characters are counted, not bytes' "$(printf '\303\251\342\202\254!' |
 	ddip run <(echo 'import sys; print(ascii([sys.stdin.read(1), sys.stdin.read(1), sys.stdin.read()]))'))" \
 	"['\\xe9', '\\u20ac', '!']"
