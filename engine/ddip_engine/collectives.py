@@ -99,6 +99,7 @@ def _count(row, name):
         names = public.__code__.co_freevars if inspect.isfunction(public) else ()
         inner = public.__closure__[names.index("func")] if "func" in names else None
         if inner is not None and inspect.isfunction(inner.cell_contents):
-            inner.cell_contents = _counted(row, inner.cell_contents, name)
+            counted = _counted(row, inner.cell_contents, name)
+            inner.cell_contents = patches.passed_over(counted)
             return
     row.replace(lambda real: _counted(row, real, name), api)

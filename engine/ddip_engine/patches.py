@@ -64,7 +64,7 @@ class Row:
             return None
         name, made = self.path.rpartition(".")[2], None
         with self:
-            made = make(real)
+            made = passed_over(make(real))
             setattr(owner, name, made)
             for other in others:
                 if getattr(other, name, None) is real:
@@ -117,6 +117,20 @@ def quietly(function, *args, **kwargs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*args, **kwargs)
+
+
+def passed_over(function):
+    """Returns the function. If it is one of the engine's, what warns or logs below it with a
+    stacklevel (of 2 or more) names the line that it would name without the engine.
+
+    warnings and logging pass over frames whose file name says that they are of the import system:
+    is_internal_filename() in Python/_warnings.c, _is_internal_frame() in Lib/logging/__init__.py.
+    """
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_filename.startswith("<ddip_engine"):
+        file = f"{code.co_filename[:-1]}, as importlib._bootstrap>"
+        function.__code__ = code.replace(co_filename=file)
+    return function
 
 
 def note_way(what, way):

@@ -2,6 +2,7 @@
 
 usage: collectives.py DIR: writes DIR/RANK, a line for each: its name, and what this rank got, or
 the type of what it raised, since not every version of torch has all of them for gloo.
+DIR/RANK.warned has which lines the warnings name that are raised within them (warned.py).
 """
 
 import os
@@ -9,6 +10,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+import warned
 
 
 def inplace(value, function, *args, **kwargs):
@@ -113,7 +115,11 @@ def main(folder):
             except (RuntimeError, ValueError, NotImplementedError) as e:
                 got = type(e).__name__
             print(name, got, file=file)
-    dist.destroy_process_group()
+    for name, function in warned.functions(rank):
+        warned.of(name, function)
+    warned.of("destroy", dist.destroy_process_group)
+    with open(os.path.join(folder, f"{rank}.warned"), "w", encoding="utf-8") as file:
+        print(*warned.LINES, sep="\n", file=file)
 
 
 main(sys.argv[1])
