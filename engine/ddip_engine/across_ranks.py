@@ -41,21 +41,16 @@ def line(kind, itemsize, shape, dtype):
 
 
 def _tensor_part(name, value):
-    torch = sys.modules["torch"]
     if hasattr(value, "full_tensor"):
         use = f"take {name}.full_tensor() or {name}.to_local() in a cell"
         raise EngineError(EOPNOTSUPP, f"{name} is a DTensor: {use}")
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+    if value.layout is not sys.modules["torch"].strided or value.is_quantized or value.is_meta:
         raise EngineError(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
     plain = gpu.host(gpu.plain(value)).contiguous()
     dtype = str(plain.dtype).removeprefix("torch.")
     head = line("tensor", plain.element_size(), plain.shape, dtype)
     size, keep = plain.numel() * plain.element_size(), (plain.untyped_storage(), plain)
-    return export_memory(head, plain.data_ptr(), size, keep, lambda: _tensor_bytes(torch, plain))
-
-
-def _tensor_bytes(torch, plain):
-    return plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(arrays.raw(plain)))
 
 
 def _array_part(array):

@@ -1,6 +1,7 @@
 """Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimizers."""
 
 import contextlib
+import ctypes
 import functools
 import inspect
 import io
@@ -342,8 +343,12 @@ def export_safetensors(name, value):
 
 
 def raw(tensor):
-    """The bytes of a contiguous CPU tensor of any type."""
-    return tensor.reshape(-1).view(_torch().uint8).numpy().data if tensor.numel() else b""
+    """The bytes of a contiguous CPU tensor of any type, which they keep alive. Tensor.numpy() would
+    need NumPy, which torch does not."""
+    memory = ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
+    found = memory.from_address(tensor.data_ptr())
+    found.owner = tensor
+    return memoryview(found).cast("B")
 
 
 def _named_tensors(name, value):

@@ -169,7 +169,7 @@ def _become(env):
     # Newer Pythons warn when a process with threads forks; the engine's are no fault of a program.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead", DeprecationWarning)
     random.seed()
-    if "numpy" in sys.modules:
+    if sys.modules.get("numpy") is not None:
         sys.modules["numpy"].random.seed()
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -71,6 +71,8 @@ def reduce_tensor(value):
         plain = plain.contiguous()
     try:
         return torch.from_numpy, (plain.numpy(),)
+    except RuntimeError:  # there is no numpy
+        return NotImplemented
     except TypeError:  # numpy lacks this dtype: the same bytes as an integer type
         widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         return torch.Tensor.view, (plain.view(widths[plain.element_size()]), value.dtype)

@@ -61,7 +61,8 @@ if [ "$torch" ]; then
 	timeout 60 "$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port "$port" \
 		"$here/collectives.py" "$T/plain" >"$T/torchrun" 2>&1 || bad "torchrun: $(tail -n 5 "$T/torchrun")"
 	guarded "$ddip" run -f "$here/collectives.py" "$T/ours" >"$T/out" 2>&1 || bad "collectives: $(tail -n 5 "$T/out")"
-	is 'what the collectives print' "$(cat "$T/out")" ''
+	# some versions of torch name each new group
+	is 'what the collectives print' "$(sort -u "$T/out")" "$(grep '^\[Gloo\] Rank 0 ' "$T/torchrun" | sort -u)"
 	diff -r "$T/plain" "$T/ours" || bad 'collectives differ from those under torchrun (< plain, > ours)'
 	[ "$(grep -c Error "$T/plain/0")" -le 4 ] || bad "plain torch has few collectives: $(cat "$T/plain/0")"
 	for times in 1 2; do
@@ -132,9 +133,7 @@ elif has numpy; then
 else
 	ok guarded "$ddip" exec -q 'a = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]'
 fi
-if [ "$torch" ] || has numpy; then
-	views+=' npy'
-fi
+! has numpy || views+=' npy'
 for view in $views; do
 	guarded "$ddip" pull "a.$view" "$T/a.$view" || { bad "pull a.$view" && continue; }
 	guarded "$ddip" push "b.$view" "$T/a.$view" || bad "push b.$view"

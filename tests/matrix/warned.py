@@ -62,6 +62,8 @@ def of(name, function):
         here.warns = True
         try:
             beneath(len(LEVELS), function)
+        except RuntimeError as e:  # objects need NumPy
+            LINES.append(f"{name}: {type(e).__name__}")
         finally:
             here.warns = False
     for each in seen:
