@@ -169,7 +169,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* lines: see fs/group/selftest.c; wrong: wrong elements in results */ \
 	X(Rselftest, 55, "d44",     "lines wrong collectives") \
 	/* ---- service threads: also while a cell runs, and concurrently ---- */ \
-	/* name: for dir and doc with attributes, "a.b.c" */ \
+	/* name: for dir and doc with attributes, "a.b.c"; "SCOPE:a": in a frame, see frames.py */ \
 	/* op: "gpu OP" for a part that may stay on its GPU if Tcombine can combine it */ \
 	X(Tget,     50, "sss",      "name view op") \
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
@@ -179,8 +179,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Treduce,  76, "sssd",     "name view op ranks") \
 	/* the Tget, Tput … with this tag is no longer wanted: it ends soon, EINTR if not done */ \
 	X(Ncancel,  53, "4",        "asked") \
-	X(Thas,     58, "s",        "name") /* is there a variable with this name? */ \
-	X(Rhas,     59, "1",        "has") \
+	/* is there a variable with this name? hint: where else there is one, or "" */ \
+	X(Thas,     58, "s",        "name") \
+	X(Rhas,     59, "1s",       "has hint") \
 	X(Tgc,      56, "",         "") \
 	X(Rgc,      57, "s",        "freed") \
 	/* ---- the I/O thread itself: it answers whatever Python is doing ---- */ \

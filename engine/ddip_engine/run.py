@@ -102,7 +102,7 @@ def _in_child():
 
 def running():
     """True while a cell runs."""
-    return _cell is not None
+    return state.running
 
 
 def file_of_cell():
@@ -139,8 +139,9 @@ def interruptible(number, function):
     KeyboardInterrupt if an interrupt ended it, whatever it raised then."""
     global _cell
     work = _cell = _Work(number)
+    state.running = True
     ended = _guarded(work, lambda _: cells.Ended(value=function()))
-    _cell = None
+    _cell, state.running = None, False
     if ended.error is None:
         return ended.value
     if isinstance(ended.error, KeyboardInterrupt) or _by_interrupt(ended.error, work):
@@ -174,7 +175,7 @@ def _outcome(cell, ended, started):
     error, trace = "", b""
     if outcome != OK:
         error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
-        _keep_last(ended.error)
+        _keep_last(cell.number, ended.error)
         out_of_memory.handle(cell.number, ended.error)
     ended.error = None  # frames of the traceback refer to it
     streams.flush()
@@ -192,7 +193,7 @@ def _run(cell):
     elif cell.program:
         runner, around = program.run_cell, program.surroundings
     hooks = sys.excepthook, sys.displayhook
-    _cell = cell
+    _cell, state.running = cell, True
     try:
         with around(cell):
             ended = _guarded(cell, runner)
@@ -201,7 +202,7 @@ def _run(cell):
     except BaseException as e:  # a program's directory does not exist, or a signal handler raises
         ended = cells.Ended(e)
         streams.display("error", **cells.describe(e))
-    _cell = None
+    _cell, state.running = None, False
     prompts.forget()
     streams.cell_ended()
     imports.clean_up()
@@ -306,8 +307,9 @@ def _encode(text):
     return text.encode("utf-8", "backslashreplace")
 
 
-def _keep_last(error):
+def _keep_last(number, error):
     """For %debug and pdb.pm() in the next cell."""
+    state.failed = number
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     sys.last_exc = error
 

@@ -23,6 +23,7 @@ from time import sleep
 import _ddip
 from ddip_engine import (
     arrays,
+    frames,
     gpu_lost,
     gpu_report,
     imports,
@@ -133,6 +134,8 @@ def _is_quick(message):
     if kind != "Tget":
         return kind != "Tgc"
     name, suffix, op = fields
+    if ":" in name or suffix == "frames":  # a frame may have any number of names
+        return False
     value = state.main.__dict__.get(name, view.ABSENT)
     if op or suffix not in ("", "json", "npy"):
         return value is view.ABSENT and name.partition(".")[0] == name != table.MAIN
@@ -226,6 +229,10 @@ def _insist():
 def _get(fd, name, suffix, op):
     if (name, suffix) == (table.MAIN, "gpu"):
         return gpu_report.export()
+    if (name, suffix) == (table.MAIN, "frames"):
+        return frames.lines()
+    if suffix == "names":
+        return frames.names(name.rpartition(":")[0])
     return values.get(name, suffix, op, fd)
 
 
@@ -254,7 +261,13 @@ class WithDescriptor:
 
 
 def _has(fd, name):
-    return (int(name in state.main.__dict__ or name == table.MAIN),)
+    scope, _, name = name.rpartition(":")
+    if scope:
+        found, why = frames.has(scope, name)
+        return int(found), why
+    if name in state.main.__dict__ or name == table.MAIN:
+        return 1, ""
+    return 0, frames.hint(name)
 
 
 def _gc(fd):

@@ -52,14 +52,19 @@ def is_name(name):
 
 def names():
     """The user's variables, sorted: (name, value) pairs."""
-    return [(name, value) for name, value in _sorted() if _how(name, value)]
+    return listed(state.main.__dict__)
 
 
-def _sorted():
+def listed(namespace):
+    """The same of any namespace."""
+    return [(name, value) for name, value in _sorted(namespace) if _how(name, value)]
+
+
+def _sorted(namespace):
     """What may be a variable by its name alone; a namespace can have keys that are not names."""
     found = [
         pair
-        for pair in list(state.main.__dict__.items())
+        for pair in list(namespace.items())
         if type(pair[0]) is str and pair[0][:1] != "_" and is_name(pair[0])
     ]
     found.sort(key=itemgetter(0))
@@ -134,7 +139,7 @@ def text(thorough=True):
     thorough=False reuses the sizes of modules and data frames that were measured last.
     """
     lines = []
-    for name, value in _sorted():
+    for name, value in _sorted(state.main.__dict__):
         how = _how(name, value)
         if type(how) is str:
             lines.append(name + how)

@@ -12,6 +12,7 @@ from ddip_engine import (
     across_ranks,
     arrays,
     fingerprint,
+    frames,
     gpu,
     gpu_write,
     pickles,
@@ -54,10 +55,15 @@ def _view(name):
 
 
 def _lookup(name):
-    """The object that a name or an attribute, `a.b.c`, refers to; `__main__` is the namespace."""
+    """The object that a name or an attribute, `a.b.c`, refers to; `__main__` is the namespace.
+    `SCOPE:a` is in a frame, see frames.value()."""
+    scope, _, name = name.rpartition(":")
     name, *attributes = name.split(".")
     try:
-        value = state.main if name == table.MAIN else state.main.__dict__[name]
+        if scope:
+            value = frames.value(scope, name)
+        else:
+            value = state.main if name == table.MAIN else state.main.__dict__[name]
     except KeyError:
         raise EngineError(ENOENT, f"no variable {name} on rank {state.rank}") from None
     for attribute in attributes:
@@ -83,18 +89,19 @@ def get(name, view, op="", fd=-1):
     bytes the descriptor holds. For the OP `same`, the view in host memory.
     """
     export, _ = _view(view)
+    path, name = name, name.rpartition(":")[2]
     if fd >= 0:
         value = across_ranks.assemble(name, op, fd)
         return across_ranks.alias(_export(export, name, view, value), value, fd)
     if op == "same":
-        return gpu.hosted(_export(export, name, view, _lookup(name)))
+        return gpu.hosted(_export(export, name, view, _lookup(path)))
     if op.startswith(_FOR_NCCL):
         from ddip_engine import gpu_parts
 
         export = gpu_parts.exporter(op.removeprefix(_FOR_NCCL))
     elif op:
         export = across_ranks.export
-    return _export(export, name, view, _lookup(name))
+    return _export(export, name, view, _lookup(path))
 
 
 def _export(export, name, view, value):

@@ -46,7 +46,8 @@ staged_node(const struct node *dir, const char *name)
 bool
 entry_may_ask(const struct node *dir, const char *name)
 {
-	return entry_in_vars(dir) && !place_gone(&dir->at) && var_names_may_ask(&dir->at, name);
+	return (entry_in_vars(dir) || dir->at.frame) && !place_gone(&dir->at) &&
+	       var_names_may_ask(&dir->at, name);
 }
 
 int

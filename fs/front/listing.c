@@ -6,6 +6,7 @@
 
 struct listing {
 	struct tree_cursor cursor;
+	struct file text; /* of the directory, if its row has operations */
 	struct buf names; /* with their NULs */
 
 	struct listed {
@@ -26,6 +27,7 @@ reach(struct listing *l, size_t i)
 {
 	struct dir_entry e;
 
+	l->cursor.found = (struct slice){l->text.text.p, l->text.text.n};
 	while (l->n <= i) {
 		if (!tree_next(&l->cursor, &e))
 			return false;
@@ -47,6 +49,18 @@ listing_new(struct node *dir)
 	l->cursor.dir = dir;
 	TAILQ_INSERT_TAIL(&listings, l, link);
 	return l;
+}
+
+int
+listing_open(struct listing *l, struct req *r)
+{
+	const struct file_ops *ops = l->cursor.dir->row->ops;
+
+	if (!ops)
+		return 0;
+	l->text = (struct file){.node = l->cursor.dir, .ops = ops};
+	r->file = &l->text;
+	return ops->open(&l->text, r);
 }
 
 void
@@ -76,6 +90,7 @@ listing_free(struct listing *l)
 	TAILQ_REMOVE(&listings, l, link);
 	tree_cursor_free(&l->cursor);
 	buf_free(&l->names);
+	buf_free(&l->text.text);
 	free(l->entries);
 	free(l);
 }

@@ -10,6 +10,9 @@ struct listing;
 enum { LISTING_MAX = 4096 };
 
 struct listing *listing_new(struct node *dir);
+/* Finds out what only a rank knows of the directory. Returns 0, -errno or PARKED; until r is
+ * answered, l must be kept. */
+int listing_open(struct listing *l, struct req *r);
 void listing_free(struct listing *l);
 /* Starts over: shows what the directory contains from now on. */
 void listing_rewind(struct listing *l);

@@ -52,6 +52,7 @@ struct call {
 	int (*finish)(struct call *c, int result);
 	struct walk walk;
 	struct node *created;	  /* CREATE, LCREATE: the node of the file */
+	struct listing *listing;  /* OPEN of a directory, until it is its fid's */
 	struct call_list flushes; /* Tflush calls that wait until it is answered */
 	bool told;		  /* call_end_parked() has passed STOP_WORK on */
 	char *block;		  /* a reply made by a copy thread */

@@ -110,6 +110,20 @@ open_node(struct call *c, struct node *n, int flags)
 	return op_settle(c, open_file_open(f, &c->r));
 }
 
+/* The same for the directory of a call. */
+static int
+listed(struct call *c, int result)
+{
+	c->fid->opening = false;
+	if (result < 0) {
+		listing_free(c->listing);
+		return result;
+	}
+	c->fid->listing = c->listing;
+	put_opened(c);
+	return 0;
+}
+
 static int
 open_fid(struct call *c, uint64_t number, int flags)
 {
@@ -128,9 +142,10 @@ open_fid(struct call *c, uint64_t number, int flags)
 		return -EISDIR;
 	if (place_gone(&f->node->at))
 		return -ENODEV;
-	f->listing = listing_new(f->node);
-	put_opened(c);
-	return 0;
+	f->opening = true;
+	c->listing = listing_new(f->node);
+	c->finish = listed;
+	return op_settle(c, listing_open(c->listing, &c->r));
 }
 
 int

@@ -170,7 +170,7 @@ static void
 ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 {
 	const char *dot = *p->name.attribute ? "." : "";
-	char *name = xasprintf("%s%s%s", p->name.name, dot, p->name.attribute);
+	char *name = xasprintf("%s%s%s%s", p->name.scope, p->name.name, dot, p->name.attribute);
 	char *how = xasprintf("%s%s", use == GOT_COMBINE ? "gpu " : "", op);
 	const struct pull_rank *rank = x->ranks;
 

@@ -6,8 +6,11 @@
 
 enum { VAR_NAME_SIZE = 256 }; /* with the NUL: the limit for file names */
 
+enum { VAR_SCOPE_SIZE = 32 };
+
 /* A name below `vars`, parsed: NAME[.OP][.VIEW], or NAME.ATTRIBUTE….VIEW */
 struct var_name {
+	char scope[VAR_SCOPE_SIZE]; /* "frame 0:" or the like; "": the namespace of cells */
 	char name[VAR_NAME_SIZE];
 	char attribute[VAR_NAME_SIZE]; /* "b.c" in `a.b.c.dir`; "": none */
 	const struct var_op *op;       /* NULL: none */

@@ -106,21 +106,37 @@ directory_forget_multi(fuse_req_t fr, size_t count, struct fuse_forget_data *for
 	fuse_reply_none(fr);
 }
 
+static void
+answer_opendir(struct request *c, int result)
+{
+	struct listing *l = (struct listing *)(uintptr_t)c->fi.fh;
+
+	if (result < 0)
+		request_error(c->fr, -result);
+	else /* fails if the opener is gone: no releasedir will come */
+		result = fuse_reply_open(c->fr, &c->fi);
+	if (result < 0)
+		listing_free(l);
+}
+
 void
 directory_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct listing *l;
+	struct request *c;
 	struct node *n = request_node(ino);
+	int r;
 
 	request_show(fr, "opendir", n, NULL);
 	if (place_gone(&n->at)) {
 		request_error(fr, ENODEV);
 		return;
 	}
-	l = listing_new(n);
-	fi->fh = (uintptr_t)l;
-	if (fuse_reply_open(fr, fi) < 0)
-		listing_free(l); /* the opener is gone: no releasedir will come */
+	c = request_new(fr, answer_opendir);
+	c->fi = *fi;
+	c->fi.fh = (uintptr_t)listing_new(n);
+	r = listing_open((struct listing *)(uintptr_t)c->fi.fh, &c->r);
+	if (r != PARKED)
+		req_done(&c->r, r);
 }
 
 void

@@ -14,6 +14,7 @@
 #include "tree/ctl_file.h"
 #include "tree/env_file.h"
 #include "tree/event_file.h"
+#include "tree/frame_file.h"
 #include "tree/output_file.h"
 #include "tree/rank_gpu_file.h"
 #include "tree/stack_file.h"
@@ -73,10 +74,14 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/stderr", REG | 0400, 0, &output_file_cell_stderr_ops, NULL, "likewise", NULL},
     {"G/cells/N/rankK/result", REG | 0400, ROW_SIZED, NULL, text_subtask_result, "value of the last expression", NULL},
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_subtask_traceback, "its traceback", NULL},
+    {"G/cells/N/rankK/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names of the frames that raised, the innermost first, until the rank's next cell", NULL},
+    {"G/cells/N/rankK/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
     {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "temporary files that programs write and rename: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
+    {"G/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names that the running code of rank 0 sees in its frames", NULL},
+    {"G/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object, or OP over all ranks', as VIEW", NULL},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
     {"G/rankK/env", REG | 0400, ROW_PRIVATE_NODE, NULL, env_file_text, "NAME=VALUE lines to join the process group as this rank", NULL},
@@ -88,6 +93,11 @@ const struct row name_rows[] = {
     {"G/rankK/stdin", REG | 0200, ROW_PRIVATE_NODE, &stdin_file_ops, NULL, NULL, "its standard input: input(), pdb, select(), children"},
     {"G/rankK/stack", REG | 0400, ROW_PRIVATE_NODE, &stack_file_ops, NULL, "where the user's code is: its frames in the main thread", NULL},
     {"G/rankK/stack.all", REG | 0400, ROW_PRIVATE_NODE, &stack_file_all_ops, NULL, "the current Python stack of every thread", NULL},
+    {"G/rankK/frames", REG | 0400, ROW_PRIVATE_NODE, &frame_file_ops, NULL, "a line for each frame of the user's code that runs: number, FILE:LINE, function, names", NULL},
+    {"G/rankK/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names that the running code sees in its frames, from the innermost on", NULL},
+    {"G/rankK/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
+    {"G/rankK/locals.F", DIR | 0500, ROW_HIDDEN, &frame_file_ops, NULL, "those of frame F", NULL},
+    {"G/rankK/locals.F/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},
     {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
@@ -129,7 +139,7 @@ next_group(const struct place *at, struct part_cursor *c, struct place *child, c
 	group_ref(g);
 	if (last)
 		group_unref(last);
-	*c = (struct part_cursor){g->serial, g, drop_group};
+	*c = (struct part_cursor){.at = g->serial, .state = g, .free = drop_group};
 	child->g = g;
 	snprintf(name, ENTRY_NAME_SIZE, "%s", g->name);
 	return true;
@@ -275,6 +285,8 @@ const struct part name_parts[] = {
     {"rankK", find_rank, next_rank, print_rank},
     {"cell.LIST", find_cell_list, NULL, print_cell_list},
     {"stream.LIST", find_stream_list, NULL, print_stream_list},
+    {"locals", frame_file_find_locals, frame_file_next_locals, frame_file_print},
+    {"locals.F", frame_file_find_numbered, NULL, frame_file_print},
     {"STAGED", staged_find, staged_next, print_name},
     {"NAME", var_names_find, var_names_next, print_name},
 };

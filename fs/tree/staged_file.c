@@ -108,7 +108,7 @@ staged_next(const struct place *at, struct part_cursor *c, struct place *child, 
 	s->refs++;
 	if (last)
 		unref(last);
-	*c = (struct part_cursor){s->serial, s, drop_cursor};
+	*c = (struct part_cursor){.at = s->serial, .state = s, .free = drop_cursor};
 	snprintf(name, ENTRY_NAME_SIZE, "%s", s->name);
 	child->name = name;
 	return true;

@@ -70,8 +70,9 @@ place_rank(const struct place *at, struct err *e)
 static uint64_t
 inode_number(const struct row *row, const struct place *at)
 {
-	uint64_t part[4] = {(uint64_t)(row - name_rows) + 1, at->g ? at->g->serial : 0,
-	    (uint64_t)(at->rank + 1), at->cell ? (uint64_t)at->cell->number : 0};
+	uint64_t part[5] = {(uint64_t)(row - name_rows) + 1, at->g ? at->g->serial : 0,
+	    (uint64_t)(at->rank + 1), at->cell ? (uint64_t)at->cell->number : 0,
+	    (uint64_t)at->frame};
 	uint64_t h = hash_add(HASH_START, part, sizeof(part));
 
 	if (at->name)
@@ -82,7 +83,7 @@ inode_number(const struct row *row, const struct place *at)
 static bool
 same_place(const struct place *a, const struct place *b)
 {
-	return a->g == b->g && a->rank == b->rank && a->cell == b->cell &&
+	return a->g == b->g && a->rank == b->rank && a->cell == b->cell && a->frame == b->frame &&
 	       strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
 }
 
@@ -260,6 +261,7 @@ tree_next(struct tree_cursor *c, struct dir_entry *e)
 		if (!word || (row->flags & ROW_HIDDEN))
 			continue;
 		at.name = NULL;
+		c->part.found = c->found;
 		if (part && !part->next(&dir->at, &c->part, &at, e->name))
 			continue;
 		fill_entry(e, row, &at);

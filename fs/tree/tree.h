@@ -13,8 +13,12 @@ struct place {
 	struct group *g;   /* referenced */
 	int rank;	   /* -1: none */
 	struct cell *cell; /* referenced; NULL: none */
+	int frame;	   /* of the user's code in the rank; see FRAME_ALL; 0: none */
 	char *name;	   /* a variable with its suffixes, or a rank list; NULL: none */
 };
+
+/* Values of frame: all of them, the innermost first; or from FRAME_FIRST on, the innermost, one. */
+enum { FRAME_ALL = 1, FRAME_FIRST = 2 };
 
 struct file;
 
@@ -56,8 +60,10 @@ struct row {
 	const char *path;
 	mode_t mode;
 	unsigned flags;
-	const struct file_ops *ops; /* NULL: text, generated at open */
-	text_fn *text;		    /* for a symlink: its target */
+	/* NULL: text, generated at open. Of a directory: open makes the text by which it is
+	 * listed. */
+	const struct file_ops *ops;
+	text_fn *text; /* for a symlink: its target */
 	const char *reading, *writing;
 };
 
@@ -68,8 +74,9 @@ enum { ENTRY_NAME_SIZE = 256 };
 
 /* Progress of listing a part. */
 struct part_cursor {
-	uint64_t at; /* 0 at the start */
-	void *state; /* NULL at the start; if set, so is the function that frees it */
+	struct slice found; /* the text of the directory, if its row has operations */
+	uint64_t at;	    /* 0 at the start */
+	void *state;	    /* NULL at the start; if set, so is the function that frees it */
 	void (*free)(void *state);
 };
 
@@ -125,6 +132,7 @@ struct file {
 /* A directory being listed: initially, everything but dir is zero. */
 struct tree_cursor {
 	struct node *dir;
+	struct slice found; /* its text, if its row has operations */
 	size_t row;
 	struct part_cursor part; /* of that row */
 };

@@ -10,6 +10,7 @@
 #include "group/journal.h"
 #include "object/var_table.h"
 #include "tree/caller.h"
+#include "tree/frame_file.h"
 #include "tree/removal.h"
 #include "tree/replacement.h"
 #include "tree/tell.h"
@@ -118,7 +119,8 @@ on_pulled(void *arg, const struct err *e)
 	patience_end(v->patience);
 	v->patience = NULL;
 	v->f->node->size = pull_size(v->pull);
-	if (!*v->name.view->name && !v->name.op && !is_told_whole(&v->f->node->at, v->name.name))
+	if (!*v->name.scope && !*v->name.view->name && !v->name.op &&
+	    !is_told_whole(&v->f->node->at, v->name.name))
 		removal_text_read(req_process(r), &v->f->node->at, v->name.name);
 	req_done(r, 0);
 }
@@ -154,18 +156,24 @@ ask_again(void)
 static int
 begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
-	struct var_file *v = xcalloc(1, sizeof(*v));
-	struct rank *k = place_rank(&f->node->at, NULL);
+	struct var_file *v;
+	struct rank *k = frame_file_rank(&f->node->at, &r->err);
 
+	if (!k)
+		return -r->err.no;
+	if (!name->view->reads || (name->op && !name->op->reads))
+		return fail(&r->err, EOPNOTSUPP, "%s can't be read", f->node->at.name);
+	v = xcalloc(1, sizeof(*v));
 	*v = (struct var_file){.f = f, .r = r, .name = *name, .push.memfd = -1};
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
-		v->patience = patience_begin(k ? hosts_local_pid(k) : 0, on_open_timeout, v);
+		v->patience = patience_begin(hosts_local_pid(k), on_open_timeout, v);
 	req_park(r, open_interrupted);
 	/* a rank must not wait here, as the change may wait for that rank: it gets the old
 	 * object */
-	if (var_names_settling(&f->node->at, name->name) && !caller_rank(req_process(r))) {
+	if (!*name->scope && var_names_settling(&f->node->at, name->name) &&
+	    !caller_rank(req_process(r))) {
 		var_change_on_settled(ask_again);
 		v->waits = true;
 		TAILQ_INSERT_TAIL(&blocked_opens, v, link);
@@ -211,11 +219,8 @@ var_open(struct file *f, struct req *r)
 
 	if (result < 0)
 		return result;
-	if (mode == O_RDONLY) {
-		if (!name.view->reads || (name.op && !name.op->reads))
-			return fail(&r->err, EOPNOTSUPP, "%s can't be read", f->node->at.name);
+	if (mode == O_RDONLY)
 		return begin_read(f, r, &name);
-	}
 	if (mode == O_RDWR && !(f->flags & O_TRUNC))
 		return fail(&r->err, EOPNOTSUPP,
 		    "an object is read or written as a whole: open it for one of them, or with "
@@ -388,6 +393,17 @@ var_read(struct file *f, struct req *r)
 		req_copy(r, &own, r->offset, n);
 }
 
+/* The mode allows nothing but reading. */
+static int
+local_open(struct file *f, struct req *r)
+{
+	struct var_name name;
+	int result = var_parse(f->node->at.name, f->node->at.rank < 0, &name, &r->err);
+
+	frame_file_scope(&f->node->at, name.scope);
+	return result < 0 ? result : begin_read(f, r, &name);
+}
+
 /* The time of the last change in the group: an editor warns if it differs from when it read the
  * file. */
 static double
@@ -404,5 +420,11 @@ const struct file_ops var_ops_file = {
     .fsync = var_fsync,
     .release = var_release,
     .truncate = var_truncate,
+    .mtime = var_mtime,
+};
+const struct file_ops var_ops_local = {
+    .open = local_open,
+    .read = var_read,
+    .release = var_release,
     .mtime = var_mtime,
 };

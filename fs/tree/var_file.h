@@ -5,5 +5,7 @@
 #include "tree/tree.h"
 
 extern const struct file_ops var_ops_file;
+/* Those of a frame, which can only be read. */
+extern const struct file_ops var_ops_local;
 
 #endif

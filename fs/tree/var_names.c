@@ -11,6 +11,7 @@
 #include "group/task.h"
 #include "host/agent.h"
 #include "object/var_table.h"
+#include "tree/frame_file.h"
 #include "tree/replacement.h"
 #include <errno.h>
 #include <stdio.h>
@@ -156,11 +157,21 @@ var_names_settling(const struct place *at, const char *name)
 static void
 fail_lookup(const struct place *at, const char *name, const struct err *e)
 {
-	char *path = at->rank < 0 ? xasprintf("%s/vars/%s", at->g->name, name)
-				  : xasprintf("%s/rank%d/vars/%s", at->g->name, at->rank, name);
+	struct buf path = {0};
 
-	journal_fail(at->g, e, path);
-	free(path);
+	buf_adds(&path, at->g->name);
+	if (at->cell)
+		buf_addf(&path, "/cells/%d", at->cell->number);
+	if (at->rank >= 0)
+		buf_addf(&path, "/rank%d", at->rank);
+	buf_addc(&path, '/');
+	if (at->frame)
+		frame_file_print(at, &path);
+	else
+		buf_adds(&path, "vars");
+	buf_addf(&path, "/%s", name);
+	journal_fail(at->g, e, path.p);
+	buf_free(&path);
 }
 
 /* The result for a name whose variable exists: 0, or -EINVAL if its suffixes are wrong. */
@@ -189,7 +200,7 @@ variable_of(const struct place *at, const char *name, struct var_name *v)
 int
 var_names_find(struct place *at, const char *name)
 {
-	struct rank *k = place_rank(at, NULL);
+	struct rank *k = at->frame ? NULL : place_rank(at, NULL); /* frames: only the rank knows */
 	struct var_name v;
 	int r;
 
@@ -230,11 +241,11 @@ is_slow(const struct rank *k)
 bool
 var_names_may_ask(const struct place *at, const char *name)
 {
-	struct rank *k = place_rank(at, NULL);
+	struct rank *k = at->frame ? frame_file_rank(at, NULL) : place_rank(at, NULL);
 	struct var_name v;
 
 	return k && k->state == R_READY && variable_of(at, name, &v) &&
-	       presence(at, k, v.name) == UNKNOWN && !is_slow(k) &&
+	       (at->frame || presence(at, k, v.name) == UNKNOWN) && !is_slow(k) &&
 	       agent_slot_lives(rank_agent(k), k->slot);
 }
 
@@ -254,10 +265,14 @@ static void
 on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct ask *a = arg;
+	struct slice hint = {0};
 	uint8_t has = 0;
+	struct err why;
 
-	if (m)
-		wire_unpack(m, Rhas, NULL, &has);
+	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n) {
+		fail(&why, ENOENT, "%.*s", (int)hint.n, hint.p);
+		fail_lookup(&a->at, a->at.name, &why);
+	}
 	TAILQ_REMOVE(&asks, a, link);
 	if (a->r)
 		answer(a, has ? found(&a->at, a->at.name) : -ENOENT);
@@ -287,16 +302,20 @@ var_names_ask(const struct place *at, struct req *r)
 	struct agent *agent = rank_agent(k);
 	struct ask *a = xcalloc(1, sizeof(*a));
 	struct var_name v;
+	char *name;
 
 	variable_of(at, at->name, &v);
+	frame_file_scope(at, v.scope);
 	*a = (struct ask){.r = r, .at = *at, .agent = agent, .slot = k->slot};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);
 	a->patience = patience_begin(hosts_local_pid(k), on_ask_timeout, a);
 	r->waits_for = a;
 	req_park(r, ask_interrupted);
+	name = xasprintf("%s%s", v.scope, v.name);
 	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, Thas, on_has, a), -1,
-	    ((struct slice){v.name, strlen(v.name)}));
+	    slice_text(name));
+	free(name);
 	return PARKED;
 }
 
@@ -436,10 +455,12 @@ listing_next(struct listing *l, char *name)
 bool
 var_names_next(const struct place *at, struct part_cursor *c, struct place *child, char *name)
 {
-	struct rank *k = c->state ? NULL : place_rank(at, NULL);
+	struct rank *k = at->frame || c->state ? NULL : place_rank(at, NULL);
 
+	if (at->frame)
+		return frame_file_next_name(at, c, child, name);
 	if (k)
-		*c = (struct part_cursor){0, listing_new(at, k), listing_free};
+		*c = (struct part_cursor){.state = listing_new(at, k), .free = listing_free};
 	if (!c->state || !listing_next(c->state, name))
 		return false;
 	child->name = name;

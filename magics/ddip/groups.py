@@ -284,7 +284,8 @@ class Group:
             self[name] = value
 
     def pull(self, names, rank=0):
-        """The objects of these names on one rank: {name: object}."""
+        """The objects of these names on one rank: {name: object}. `locals/NAME`: that name in the
+        code that runs there."""
         return {name: self[name, rank] for name in names}
 
     def __getitem__(self, key):

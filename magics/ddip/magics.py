@@ -359,7 +359,7 @@ class DdipMagics(Magics):
 
     @magic_arguments()
     @argument("-r", "--rank", default="0", metavar="RANK", help="the rank, or all. Default: 0.")
-    @argument("names", nargs="+", metavar="NAME", help="variables of the ranks")
+    @argument("names", nargs="+", metavar="NAME", help="variables; locals/NAME: of what runs")
     @line_magic
     def dipull(self, line):
         """Set variables in the notebook to their values on a rank; with -r all, to lists."""
@@ -368,10 +368,11 @@ class DdipMagics(Magics):
         self._say(f"Pulling from DDP namespace: {args.names}")
         ranks = rank_lists.parse([args.rank], group.size)
         pulled = [group.pull(args.names, rank) for rank in ranks]
+        plain = {name: name.rpartition("/")[2] for name in args.names}  # locals/NAME
         if args.rank == "all":
-            self.shell.push({name: [values[name] for values in pulled] for name in args.names})
+            self.shell.push({plain[name]: [each[name] for each in pulled] for name in args.names})
         elif len(pulled) == 1:
-            self.shell.push(pulled[0])
+            self.shell.push({plain[name]: value for name, value in pulled[0].items()})
         else:
             raise DipError(f"-r: want one rank or all, not '{args.rank}'")
 

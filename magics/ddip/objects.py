@@ -40,7 +40,8 @@ def push(group, name, value, rank=None, op=None):
 
 
 def _path(group, name, rank, op):
-    where = "vars" if rank is None else f"rank{rank}/vars"
+    folder, _, name = name.rpartition("/")  # `locals/NAME`: of the code that runs
+    where = (folder or "vars") if rank is None else f"rank{rank}/{folder or 'vars'}"
     return os.path.join(group.path, where, f"{name}.{op}.p5" if op else f"{name}.p5")
 
 

@@ -28,6 +28,14 @@ def _place(tool, words):
     return "vars" if rank is None else f"rank{number_of(tool, rank)}/vars", options.rest
 
 
+def _split_frames(folder, name):
+    """(folder, name), where `locals/NAME` is a name of the running code, as in rank0/locals."""
+    place, slash, rest = name.partition("/")
+    if slash and place.split(".")[0] == "locals":
+        return folder.removesuffix("vars") + place, rest
+    return folder, name
+
+
 def _check_name(name):
     """Raises Failure for a path that leads out of the folder of variables."""
     if name.startswith("/") or ".." in name.split("/"):
@@ -75,6 +83,7 @@ def pull(tool, words):
         raise tool.misuse()
     name, file = rest[0], rest[1] if len(rest) == 2 else "-"
     _check_name(name)
+    folder, name = _split_frames(folder, name)
     if not file:
         raise Failure(USAGE, "the file's name is empty")
     file = "" if file == "-" else file

@@ -194,7 +194,7 @@ do_has(struct engine *e, struct msg *m)
 
 	wire_unpack(m, Thas, NULL, &name);
 	s = slice_dup(name);
-	engine_say(e, Rhas, 0, m->tag, engine_variable(e, s) ? 1u : 0u);
+	engine_say(e, Rhas, 0, m->tag, engine_variable(e, s) ? 1u : 0u, slice_text(""));
 	free(s);
 }
 

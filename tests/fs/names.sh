@@ -10,13 +10,13 @@ for name in cell cells ctl error events log names rank0 rank1 ranks status vars;
 	ls "$G" | grep -qx "$name" || bad "$name is not listed in the group"
 done
 ls "$G" | grep -q '^cell\.' && bad 'cell.LIST is listed'
-for name in cell ctl env follow stack status stderr stdin stdout vars; do
+for name in cell ctl env follow frames locals stack status stderr stdin stdout vars; do
 	ls "$G/rank1" | grep -qx "$name" || bad "$name is not listed in rank1"
 done
 for name in ctl error result source status stream traceback wait rank0 rank1; do
 	ls "$G/cells/1" | grep -qx "$name" || bad "$name is not listed in cells/1"
 done
-is 'cells/1/rank0' "$(ls "$G/cells/1/rank0" | xargs)" 'result status stderr stdout traceback'
+is 'cells/1/rank0' "$(ls "$G/cells/1/rank0" | xargs)" 'locals result status stderr stdout traceback'
 
 like version "$(cat "$M/version")" '^ddipfs [0-9]+\.[0-9]+\.[0-9]+ wire [0-9]+$'
 for row in 'G/cell ' 'G/rankK/stdout ' 'G/vars/NAME' ' restart '; do
@@ -55,6 +55,10 @@ done <<'END'
 600 group/rank0/stderr
 400 group/rank0/follow
 200 group/rank0/stdin
+400 group/rank0/frames
+500 group/rank0/locals
+500 group/rank0/locals.0
+500 group/locals
 400 group/rank0/stack
 400 group/rank0/stack.all
 400 group/rank0/env

@@ -346,7 +346,7 @@ test_open_of_what_is_walked(void)
 	CHECK(walk_in_place(&c, 1, "_private") == -1);
 	say(&c, LOPEN, 10, "44", 1, O_RDONLY);
 	CHECK(reply(&c, 10, NULL) == 0);
-	fake_answer(fake_take(Thas, 0), Rhas, (uint32_t)1);
+	fake_answer(fake_take(Thas, 0), Rhas, (uint32_t)1, slice_text(""));
 	CHECK(reply(&c, 3, NULL) == EBADF);
 	say(&c, READDIR, 11, "484", 1, 0, 1000);
 	CHECK(reply(&c, 11, &data) == 0 && data.n > 4);

@@ -165,7 +165,7 @@ test_lists(void)
 	fake_cell(g, "pass", 0, NULL);
 	fake_cell(g, "pass", 1, (const int[]){1});
 	CHECK_LIST("g/cells", "last 1 2");
-	CHECK_LIST("g/cells/1/rank1", "stdout stderr result traceback status");
+	CHECK_LIST("g/cells/1/rank1", "stdout stderr result traceback locals status");
 	CHECK_LIST("g/cells/2", "source status wait result error traceback stream ctl rank1");
 	report(g, 0, "b\na\nc\n");
 	report(g, 1, "d\n");

@@ -1,0 +1,151 @@
+"""The frames of the user's code in the main thread and what their names hold, while a cell runs or
+hangs; and those of the traceback that a failed cell has left.
+
+Another thread reads them, so nothing may be left behind. Before CPython 3.13 `f_locals` of a
+function is a copy that the frame keeps: it is emptied again if nobody else has it.
+"""
+
+import re
+import sys
+from _thread import get_ident
+from errno import ENOENT
+
+from ddip_engine import state, table
+from ddip_engine.state import EngineError
+from ddip_engine.view import ABSENT, export_text
+
+_INSTALLED = re.compile(
+    r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/python\d+t?\.zip/"
+)
+_FIRST = "<ddip_engine importer>"  # below it is what has started the engine
+_OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
+_UNSHARED = 3  # references to a copy: the frame's, a variable's, an argument's
+_main = get_ident()  # imported by the main thread, before a program's gevent
+
+
+def _is_users(frame):
+    """True for code of neither the engine, nor the standard library, nor an installed package: by
+    the rule of frame_is_users() in fs/group/frames.c."""
+    return _INSTALLED.search(frame.f_code.co_filename) is None
+
+
+def _running():
+    """The user's frames of the main thread, the innermost first; none between cells."""
+    frame, found = sys._current_frames().get(_main) if state.running else None, []
+    while frame is not None and frame.f_code.co_filename != _FIRST:
+        if _is_users(frame):
+            found.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def _raised():
+    """The same of the last traceback."""
+    trace, found = getattr(sys, "last_traceback", None), []
+    while trace is not None:
+        if _is_users(trace.tb_frame):
+            found.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    return found[::-1]
+
+
+def _keeps(cell):
+    return cell == state.failed and hasattr(sys, "last_traceback")
+
+
+def _of(scope):
+    """The frames of a scope, the innermost first: `frames`, those that run; `frame F`, the one with
+    this number; `cell N`, those of the traceback that cell N has left. Raises EngineError."""
+    word, _, number = scope.partition(" ")
+    if word == "cell" and not _keeps(int(number)):
+        raise EngineError(
+            ENOENT,
+            f"rank {state.rank} does not keep what cell {number} has left: it is kept after a"
+            " failure, until the next cell",
+        )
+    frames = _raised() if word == "cell" else _running()
+    if word != "frame":
+        return frames
+    return frames[int(number) :][:1]
+
+
+def _where(frame, line):
+    """`main() at train.py:44`"""
+    code = frame.f_code
+    name = code.co_name if code.co_name.startswith("<") else f"{code.co_name}()"
+    return f"{name} at {code.co_filename.rpartition('/')[2]}:{line}"
+
+
+def _read(frame, function):
+    """function(the frame's names), which must keep none of them."""
+    names = frame.f_locals
+    try:
+        return function(names)
+    finally:
+        copied = frame.f_code.co_flags & _OPTIMIZED and type(names) is dict
+        # a debugger or tracer writes it back
+        if copied and frame.f_trace is None and sys.getrefcount(names) == _UNSHARED:
+            names.clear()
+
+
+def value(scope, name):
+    """What the name refers to in the innermost frame of the scope that has it. Raises
+    EngineError(ENOENT)."""
+    frames = _of(scope)
+    for frame, _ in frames:
+        found = _read(frame, lambda names: names.get(name, ABSENT))
+        if found is not ABSENT:
+            return found
+    if not frames:
+        raise EngineError(ENOENT, f"rank {state.rank} has no such frame: it runs no such code now")
+    where = _where(*frames[0]) + (" nor in what called it" if len(frames) > 1 else "")
+    raise EngineError(ENOENT, f"no local '{name}' in {where}, on rank {state.rank}")
+
+
+def has(scope, name):
+    """(is there such a name?, why there are no names at all)."""
+    try:
+        value(scope, name)
+    except EngineError as e:
+        return False, "" if _some(scope) else str(e)
+    return True, ""
+
+
+def _some(scope):
+    try:
+        return bool(_of(scope))
+    except EngineError:
+        return False
+
+
+def hint(name):
+    """Where a name that is not global is to be found while a cell runs; or an empty text."""
+    for frame, line in _running():
+        if frame.f_code.co_flags & _OPTIMIZED and _read(frame, lambda names: name in names):
+            return (
+                f"no global '{name}'; {_where(frame, line)} has a local '{name}':"
+                f" rank{state.rank}/locals/{name}"
+            )
+    return ""
+
+
+def _names(frame):
+    return _read(frame, lambda names: [name for name, _ in table.listed(names)])
+
+
+def names(scope):
+    """The names that the frames of a scope have, sorted, one a line; as in the table of
+    variables."""
+    found = {name for frame, _ in _of(scope) for name in _names(frame)}
+    return export_text("".join(name + "\n" for name in sorted(found)))
+
+
+def lines():
+    """A line for each frame that runs: its number, from 0, the innermost; FILE:LINE; its function;
+    its names; separated by tabs."""
+    text = []
+    for number, (frame, line) in enumerate(_running()):
+        code = frame.f_code
+        columns = str(number), f"{code.co_filename}:{line}", code.co_name, " ".join(_names(frame))
+        text.append("\t".join(" ".join(column.split()) for column in columns) + "\n")
+    return export_text("".join(text))

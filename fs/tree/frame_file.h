@@ -1,0 +1,23 @@
+/* The user's frames of a rank: rankK/frames, and the directories of what they hold, `locals`. */
+#ifndef FRAME_FILE_H
+#define FRAME_FILE_H
+#include "object/varname.h"
+#include "tree/tree.h"
+
+extern const struct file_ops frame_file_ops;
+
+/* The parts `locals`, `locals.F` (of the frame F) and, in them, NAME: see struct part. */
+int frame_file_find_locals(struct place *at, const char *name);
+bool frame_file_next_locals(
+    const struct place *at, struct part_cursor *c, struct place *child, char *name);
+int frame_file_find_numbered(struct place *at, const char *name);
+void frame_file_print(const struct place *at, struct buf *out);
+/* Writes the next name that the frame has, as the text of the directory says. */
+bool frame_file_next_name(
+    const struct place *at, struct part_cursor *c, struct place *child, char *name);
+/* Writes the scope of the names in the place, "frame 0:" or the like, to scope[VAR_SCOPE_SIZE]. */
+void frame_file_scope(const struct place *at, char *scope);
+/* The rank whose frames the place has; NULL with e if it no longer exists. */
+struct rank *frame_file_rank(const struct place *at, struct err *e);
+
+#endif

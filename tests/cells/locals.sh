@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# What a running program holds in its functions can be read, over the ranks too, also while it waits in a collective;
+# after a failure, what the frames of the traceback hold.
+. "$(dirname "$0")/../lib.sh"
+
+! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
+mount_torch -o size=2
+cat >"$T/train.py" <<'END'
+import torch
+import torch.distributed as dist
+
+def main():
+    model = torch.nn.Linear(2, 1)
+    weights = torch.full((3,), float(rank))
+    for step in range(1000):
+        if rank == 1 and step == 7:
+            input()
+        update(model, weights * step)
+
+def update(model, change):
+    dist.all_reduce(change)
+    if change[0] == 5:
+        print("five", flush=True)
+
+dist.init_process_group()
+rank = dist.get_rank()
+main()
+END
+exec 5<"$G/log"
+DDIP_MOUNT=$M "$BUILD/ddip" run -d "$T/train.py" >/dev/null || give_up 'ddip run'
+n=$(readlink "$G/cells/last")
+# rank 0 waits in the eighth all_reduce, which rank 1 does not enter
+until_true grep -q "^1	$T/train.py:10	main	model step weights$" "$G/rank0/frames"
+is_seventh() {
+	[ "$(cat "$G/rank0/locals/step")" = 7 ]
+}
+until_true is_seventh
+is 'a name of the innermost frame' "$(cat "$G/rank0/locals/change")" 'tensor([0., 0., 0.])'
+is 'of a frame below' "$(cat "$G/rank0/locals.1/step") $(errno read "$G/rank0/locals.0/step")" '7 ENOENT'
+is 'over the ranks' "$(cat "$G/locals/weights.sum")" 'tensor([1., 1., 1.])'
+is 'a view' "$(cat "$G/rank1/locals/weights.npy" | wc -c)" 140
+is 'all names' "$(ls "$G/rank0/locals" | xargs)" 'change main model step update weights'
+is 'those of a frame' "$(ls "$G/rank0/locals.1" | xargs)" 'model step weights'
+is 'a name that is no global' "$(errno read "$G/vars/step")" ENOENT
+like 'where it is' "$(tail -n 1 "$G/error")" \
+	"ENOENT group/vars/step: no global 'step'; main\(\) at train.py:10 has a local 'step': rank0/locals/step"
+is 'nothing is written' "$(errno write "$G/rank0/locals/step" 3) $(errno create "$G/rank0/locals/new" 3)" 'EACCES EACCES'
+is 'ddip pull' "$(DDIP_MOUNT=$M "$BUILD/ddip" pull -r 1 locals/weights.json)" '[1.0, 1.0, 1.0]'
+echo interrupt >"$G/cells/$n/ctl"
+wait_cell "$n" >/dev/null
+is 'between cells there are none' "$(ls "$G/rank0/locals" "$G/locals"; cat "$G/rank0/frames")" "$G/locals:
+
+$G/rank0/locals:"
+
+fails cell 'def f(a):
+    b = [a]
+    a.missing
+f(rank)'
+n=$(readlink "$G/cells/last")
+is 'what failed had' "$(cat "$G/cells/$n/rank1/locals/b" "$G/cells/$n/rank0/locals/a" | xargs)" '[1] 0'
+like 'its names' "$(ls "$G/cells/$n/rank1/locals" | xargs)" '^a b f '
+cell 'pass'
+is 'it is kept until the next cell' "$(ls "$G/cells/$n/rank1/locals") $(errno read "$G/cells/$n/rank1/locals/b")" ' ENOENT'
+like 'which is said' "$(tail -n 1 "$G/error")" "rank 1 does not keep what cell $n has left"
