@@ -118,7 +118,9 @@ echo interrupt >"$G/ctl"
 is 'an interrupt where nothing arrives' "$(wait_cell "$n" | key /dev/stdin state)" interrupted
 is 'in the same processes' "$(pids)" "$before"
 
-# slow and wrong links, in the self-test
+# the self-test, which has a communicator of its own; a link that corrupts
+again
+is 'the self-test' "$(errno fsync "$G/ctl" $'selftest 4K\n')" 0
 again 'wrong=1-0'
 is 'a link that brings something else' "$(errno fsync "$G/ctl" $'selftest 4K\n')" EREMOTEIO
 like 'is named' "$(cat "$G/selftest")" $'\nwrong rank=0 from=1 size=4096 elements='
