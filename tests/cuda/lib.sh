@@ -11,3 +11,4 @@ export BUILD PYTHON=$BUILD/cuda/env/bin/python
 export DDIP_NVML=$BUILD/fake/libnvidia-ml.so.1 FAKE_NVML='gpus=2' FAKE_CUDA='gpus=2'
 unset DDIP_CUDART DDIP_NCCL
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+export FAKE_NCCL_DIR=$T # what the meetings of killed ranks leave goes with it

@@ -1,8 +1,9 @@
 /*
  * NCCL without a GPU, for the CUDA build of torch. Ranks are processes of one machine (or threads
- * of one), which meet in a file of /dev/shm that the unique id names; operations are tasks of the
- * fake runtime's streams. It does what nccl.h says; a wrong belief about NCCL is in it, too. Words
- * of $FAKE_NCCL, separated by blanks; ranks are those of the communicator:
+ * of one), which meet in a file that the unique id names, in $FAKE_NCCL_DIR or /dev/shm: it stays
+ * there if a rank dies before all have joined. Operations are tasks of the fake runtime's streams.
+ * It does what nccl.h says; a wrong belief about NCCL is in it, too.
+ * Words of $FAKE_NCCL, separated by blanks; ranks are those of the communicator:
  *   fail=CALL:ERROR[:AFTER[:TIMES]]  as fake_nccl_fail()
  *   delay=US          each operation takes this much longer
  *   slow=A-B:US       each piece from rank A to rank B takes this much longer
@@ -122,7 +123,9 @@ delay_us()
 static std::string
 path_of(const std::string &name)
 {
-	return "/dev/shm/" + name;
+	const char *folder = getenv("FAKE_NCCL_DIR");
+
+	return (folder ? folder : "/dev/shm") + ("/" + name);
 }
 
 void
