@@ -214,7 +214,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nstranger, 82, "ss",      "how who") \
 	/* other machines whose connections torch's listeners take: see peer.h */ \
 	X(Naddresses, 84, "s",      "addresses") \
-	X(Npatch,   83, "s",        "line") /* of `status`: see engine/ddip_engine/patches.py */
+	X(Npatch,   83, "s",        "line") /* of `status`: see magics/ddip/patches.py */
 
 /* clang-format on */
 

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 
-from ddip import files
+from ddip import files, patches
 from ddip.errors import DipError
 
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
@@ -86,9 +86,9 @@ class Helper:
         self._matcher = context_matcher()(lambda context: self._match(context))
         self._shell.Completer.custom_matchers.append(self._matcher)
         kernel = getattr(self._shell, "kernel", None)
-        self._inspect = getattr(kernel, "do_inspect", None)
-        if self._inspect is not None:
-            kernel.do_inspect = self._do_inspect
+        if kernel is not None:
+            self._inspect = patches.INSPECT.of(kernel)
+            patches.INSPECT.put(kernel, self._do_inspect)
 
     def remove(self):
         """Removes the hooks."""

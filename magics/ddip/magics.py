@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from ddip import apps, options, run
+from ddip import apps, options, patches, run
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
 from ddip.complete import Helper
@@ -98,6 +98,15 @@ class DdipMagics(Magics):
         if args.info:
             info = self.attachment.group.info()
             print(f"{info}\nAutomatic DDP execution: {self._auto or 'Off'}")
+            self._check_names()
+            print(*patches.lines(), sep="\n", end="\n" if patches.lines() else "")
+
+    def _check_names(self):
+        """Notes which private names the magics do without, used or not."""
+        patches.OPTIONS.of(self.dip.parser)
+        patches.SHOW_LOCALLY.of(self.shell)
+        if (kernel := getattr(self.shell, "kernel", None)) is not None:
+            patches.INSPECT.of(kernel)
 
     def _prepare(self, name):
         """Runs an application's source on the ranks; reports a missing package without an error."""
@@ -245,14 +254,12 @@ class DdipMagics(Magics):
     def _run_locally(self, cell, quiet):
         """Runs it in the notebook as a separate cell; raises its exception, which is shown once."""
         shell, shown = self.shell, []
-        show = getattr(shell, "_showtraceback", None)
-        if show is not None:
-            shell._showtraceback = lambda *what: shown.append(what)
+        show = patches.SHOW_LOCALLY.of(shell)
+        patches.SHOW_LOCALLY.put(shell, lambda *what: shown.append(what))
         try:
             result = shell.run_cell(_with_first_line(LOCALLY, cell), silent=quiet)
         finally:
-            if show is not None:
-                shell._showtraceback = show
+            patches.SHOW_LOCALLY.put(shell, show)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             if shown:

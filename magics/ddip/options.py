@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from ddip import patches
 from ddip import ranks as rank_lists
 from ddip.errors import DipError
 
@@ -62,7 +63,7 @@ def _option(parser, word):
     """The option that a word names; None if it names none."""
     if word[:1] != "-":
         return None
-    return getattr(parser, "_option_string_actions", {}).get(word.partition("=")[0])
+    return patches.OPTIONS.of(parser, {}).get(word.partition("=")[0])
 
 
 def _behind_values(option, line, at):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each name of the register engine/ddip_engine/patches.py is taken away, as if torch, IPython or Python had renamed it:
+# Each name of the register magics/ddip/patches.py is taken away, as if torch, IPython or Python had renamed it:
 # what is lost is what its row says. Names are taken away several at once, and one by one if that fails.
 . "$(dirname "$0")/../lib.sh"
 
@@ -25,7 +25,7 @@ END
 # kind, name, what is lost; a `?` in front if not all supported versions have the name
 "$PLAIN_PYTHON" - "$ROOT" >"$T/rows" <<-'END' || give_up 'the register'
 	import sys
-	sys.path.insert(0, sys.argv[1] + "/engine/ddip_engine")
+	sys.path.insert(0, sys.argv[1] + "/magics/ddip")
 	import patches
 	for row in patches.ROWS.values():
 	    if row.kind != patches.MAGICS:

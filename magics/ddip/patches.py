@@ -3,7 +3,7 @@ private or that the engine replaces: what it is for, and what is lost without it
 
 All access to such names goes through a Row. One that is missing, or around which a function of ours
 raises, costs what its row says and nothing else: it is counted, the daemon is told once (`status`),
-and the user's call does what it would do without the engine.
+or in a notebook `%makedip -i` shows it, and the user's call does what it would do without us.
 """
 
 import os
@@ -15,7 +15,7 @@ REPLACED = "replaced"  # something of ours takes its place, and calls it
 METHOD = "method"  # a class of ours overrides it
 ATTRIBUTE = "attribute"  # private, of instances only
 OFFICIAL = "official"  # public, not in all supported versions; another way is used without it
-MAGICS = "magics"  # private, and used by the magics, which cannot import this module
+MAGICS = "magics"  # private or replaced, and used by the magics in the process of the notebook
 
 ROWS = {}  # name -> Row
 _lines = []  # what is to be told, in order
@@ -152,6 +152,11 @@ def _note(line):
     _lines.append(line)
     if _tell is not None and _tell[1] == os.getpid():
         _tell[0](line)
+
+
+def lines():
+    """The lines that have been noted: what is missing, what failed."""
+    return list(_lines)
 
 
 def check():
@@ -360,10 +365,10 @@ TEE = Row(
 )
 SHOW_LOCALLY = Row(
     MAGICS, "ipykernel.zmqshell", "ZMQInteractiveShell._showtraceback",
-    "a traceback of `%%dip local` is shown once", "it is shown twice",
+    "a traceback of `%%dip local` is shown once", "a traceback of `%%dip local` is shown twice",
 )
 FASTAI_BROADCAST = Row(
-    MAGICS, "fastai.distributed", "DistributedDL._broadcast", "fastai trains without a GPU",
+    REPLACED, "fastai.distributed", "DistributedDL._broadcast", "fastai trains without a GPU",
     "fastai needs a GPU",
 )
 EXC_INFO = Row(
@@ -394,7 +399,7 @@ INSPECT = Row(
 
 OPTIONS = Row(
     MAGICS, "argparse", "ArgumentParser._option_string_actions", "where the code of `%dip` begins",
-    "options are for %%dip alone",
+    "`%dip CODE` takes no options: `%%dip` does",
 )
 
 QUITTER = Row(
