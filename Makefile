@@ -184,6 +184,8 @@ UNIT_facts := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)
 UNIT_lies := $(GROUP_ROOM)
 UNIT_answers := $(GROUP_ROOM)
+UNIT_agent := $(filter-out engine/agent/agent.c,$(wildcard engine/agent/*.c))
+UNIT_rank := $(wildcard engine/rank/*.c)
 UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
@@ -269,10 +271,10 @@ FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SECS     := # of the fuzzers (60) and the soak test (15)
 FUZZ_CC   = $(eval FUZZ_CC := $$(shell scripts/fuzz-compiler $(CC)))$(FUZZ_CC)
 
-$(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c $$(UNIT_$$*) $(SHARED_SRC) Makefile
+$(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c tests/fuzz/frames.h $$(UNIT_$$*) $(SHARED_SRC) Makefile
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) -Ifs -std=gnu11 -O1 -g -fsanitize=address,undefined \
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) -Ifs -Iengine -std=gnu11 -O1 -g -fsanitize=address,undefined \
 		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
 
 # What tests/model/faults.py makes fail.

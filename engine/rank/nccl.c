@@ -68,6 +68,12 @@ nccl_open(const char *folders, struct err *e)
 	return library_open(&library, folders, e);
 }
 
+bool
+nccl_is_open(void)
+{
+	return library_is_open(&library);
+}
+
 void
 nccl_close(void)
 {

@@ -28,6 +28,7 @@ enum nccl_op { NCCL_SUM, NCCL_MIN, NCCL_MAX };
 
 /* Loads the library once; a failure is remembered. $DDIP_NCCL names the library to load. */
 int nccl_open(const char *folders, struct err *e);
+bool nccl_is_open(void);
 void nccl_close(void);		/* for tests: undoes nccl_open() */
 const char *nccl_version(void); /* "NCCL 2.28.9"; "" if not open */
 

@@ -229,8 +229,8 @@ struct nccl_job {
 	uint32_t tag, handle; /* for the use of the job's owner */
 };
 
-/* Begins the job. -EBUSY: the thread is busy with a job without a waiter, or still stuck in a
- * cancelled one. */
+/* Begins the job. -EOPNOTSUPP: NCCL is not loaded; -EBUSY: the thread is busy with a job without a
+ * waiter, or still stuck in a cancelled one. */
 int rank_nccl_begin(const struct nccl_job *job, struct err *e);
 /* Waits up to ms milliseconds for the job. Returns 1 if it ended well, 0 if it has not ended
  * yet, or -errno if it has failed. After a failure there is no communicator. */

@@ -169,6 +169,8 @@ rank_nccl_begin(const struct nccl_job *job, struct err *e)
 {
 	int r;
 
+	if (!nccl_is_open() && job->kind != NCCL_LEAVE && job->kind != NCCL_ABORT)
+		return fail(e, EOPNOTSUPP, "NCCL is not loaded in this rank");
 	rank_nccl_lock();
 	r = start(e);
 	if (r == 0 && self.state != IDLE)

@@ -213,6 +213,7 @@ def check_services(a):
     refused(a.call("Tread", 0, r.handle, 8 << 20, 1), "EINVAL", "an object of 8388608")
     a.send("Nfree", 0, r.handle)
     until(lambda: a.call("Tread", 0, r.handle, 0, 1).name == "Rerror", what="Nfree")
+    refused(a.call("Tncclid", 0), "ENOTSUP", "NCCL is not loaded")
     tag = a.ask("Trun", 0, 72, 1, "print(input() + '!')", mark=True)
     a.wait(lambda m: m.name == "Ninput" and m.waits == 1)
     a.send("Nstdin", 0, "typed\n")

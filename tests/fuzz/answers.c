@@ -5,6 +5,7 @@
  * and each request is answered once.
  */
 #include "../unit/fake_agent.h"
+#include "frames.h"
 #include "base/daemon.h"
 #include "group/hooks.h"
 #include "group/lifecycle.h"
@@ -22,29 +23,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { RANKS = 2, FILES = 8, STEPS = 64, MESSAGE = 4096 };
 
-static struct slice input;
-
 static struct {
 	struct file file;
 	struct fake_req opening, reading;
 } opened[FILES];
 
 static int n_opened;
-
-/* The next byte of the input. Its last bytes are the seed of those that follow it. */
-static uint8_t
-take(void)
-{
-	static uint64_t seed;
-
-	if (input.n) {
-		input.n--;
-		seed = seed << 8 | (uint8_t)*input.p;
-		return (uint8_t)*input.p++;
-	}
-	seed = seed * 6364136223846793005 + 1442695040888963407; /* Knuth, MMIX */
-	return (uint8_t)(seed >> 56);
-}
 
 static struct node *
 walk(const char *path)
@@ -142,28 +126,6 @@ ask(struct group *g, unsigned what)
 		open_some(what / 4);
 }
 
-/* Fields of any values, by the format of the message. */
-static void
-fill(struct buf *b, int type)
-{
-	static const uint64_t far[] = {
-	    0, 1, UINT64_MAX, 1u << 31, (uint64_t)1 << 63, 4096, 512, 64};
-
-	for (const char *f = wire_format(type); *f; f++) {
-		uint8_t c = take(); /* a short length, or a number */
-
-		if (*f == 's' || *f == 'd') {
-			char text[256];
-
-			for (int i = 0; i < c; i++)
-				text[i] = (char)take();
-			wire_put_bytes(b, (struct slice){text, c});
-		} else {
-			wire_put_number(b, *f, c < 128 ? c : far[c % ARRAY_LEN(far)]);
-		}
-	}
-}
-
 /* Sends a message with any body. fd: some of its kind come with memory, at times too little. */
 static void
 send(int type, unsigned slot, uint32_t tag, uint8_t how)
@@ -172,10 +134,7 @@ send(int type, unsigned slot, uint32_t tag, uint8_t how)
 	struct msg m = {.type = (uint8_t)type, .slot = (uint16_t)slot, .tag = tag, .fd = -1};
 
 	fill(&b, type);
-	for (int i = how & 7; i == 3 && b.n; i = take() & 3) /* damages it */
-		b.p[take() % b.n] = (char)take();
-	if ((how & 15) == 5 && b.n)
-		b.n -= 1 + take() % b.n;
+	damage(&b, how);
 	if (how & 16) {
 		m.fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		m.flags = FLAG_FD;
