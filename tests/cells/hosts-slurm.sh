@@ -120,6 +120,33 @@ unset DDIP_MOUNT
 is 'one line by salloc' "$(salloc -Q --nodes=2 --ntasks-per-node=2 "${run_here[@]}" -o "python=$TORCH_PYTHON" "$T/prog.py" | sort | xargs)" \
 	'0: ran 0 4 5 1: ran 1 4 5 2: ran 2 4 5 3: ran 3 4 5'
 nothing_left 'salloc'
+# one job over two images, each with a Python of its own; what is beside the program is in the first one only
+for image in image other-image; do
+	printf '#!/bin/sh\nexec %s "$@"\n' "$TORCH_PYTHON" >"$T/$image/python"
+	chmod +x "$T/$image/python"
+	echo "$image" >"$T/$image/name"
+done
+echo 'ONE = 1.5' >"$T/image/model.py"
+cat >"$T/image/train.py" <<END
+import model
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+t = torch.full((1,), model.ONE)
+dist.all_reduce(t)
+print(t.item(), open("$T/image/name").read().strip())
+END
+cd "$T/image" || exit
+is 'a job over two images' "$(salloc -Q --nodes=2 --ntasks-per-node=1 "${run_here[@]}" -o "python=$T/image/python" train.py | sort | xargs)" \
+	'0: 3.0 image 1: 3.0 other-image'
+nothing_left 'a job over two images'
+echo 'import importlib; importlib.import_module("model")' >"$T/image/dynamic.py"
+said=$(salloc -Q --nodes=2 --ntasks-per-node=1 "${run_here[@]}" -o "python=$T/image/python" dynamic.py 2>&1)
+like 'a module that is in one image only' "$said" "No module named 'model'"
+! "$TORCH_PYTHON" -c 'BaseException.add_note' 2>/dev/null || like 'the image that lacks it' "$said" 'It is not on host n2'
+nothing_left 'a module that is missing'
+cd "$ROOT" || exit
 # a node that is no copy of the other, and from whose environment nothing can be written to DDIP_STATE
 printf '#!/bin/sh\nexec %s "$@"\n' "$TORCH_PYTHON" >"$T/image/python"
 printf '#!/bin/sh\nexec %s "$@"\n' "$PLAIN_PYTHON" >"$T/other-image/python"
