@@ -33,6 +33,8 @@ SCENES = {
     "code.interact()": ("import code\ncode.interact(local={})", ">>> "),
     "input()": ("input('begins')", ""),
     "sys.stdin.read()": ("begins()\nimport sys\nsys.stdin.read()", ""),
+    "os.read(0)": ("import os\nbegins()\nos.read(0, 1)", ""),
+    "a child that reads": ("import subprocess\nbegins()\nsubprocess.run(['cat'])", ""),
     "getpass": ("import getpass\nbegins()\ngetpass.getpass()", ""),
     "await": ("import asyncio\nbegins()\nawait asyncio.Event().wait()", ""),
     "%%bash": ("%%bash\n(sleep 1000 & exec sleep 1000) &\necho begins\nwait\nsleep 1000", ""),
