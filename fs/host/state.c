@@ -150,7 +150,7 @@ lock_session(const char *dir, struct err *e)
 	char *path = xasprintf("%s/lock", dir);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), r = 0;
 
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+	if (fd < 0 || flock(fd, LOCK_EX) < 0) /* who sweeps holds it for a moment */
 		r = fail_errno(e, "%s", path);
 	free(path);
 	/* cppcheck-suppress resourceLeak */
