@@ -8,16 +8,20 @@ from ddip_engine import state
 EXIT_LOST = 70  # exit status of a process whose context was lost (EX_SOFTWARE)
 
 
-def leave_if_lost():
+def leave_if_lost(between_cells=False):
     """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
-    replaces it, and reports the text that is written here."""
+    replaces it, and reports the text that is written here.
+
+    between_cells: a read has found it, so the last cell need not be what lost it.
+    """
     module = sys.modules.get("_ddip")
     why = module.device_lost() if module is not None else ""
     if not why:
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     why += f"; CUDA_VISIBLE_DEVICES={visible}" if visible else ""
-    text = f"the CUDA context is lost ({why}) {_where_lost()}; all variables of this rank are lost"
+    where = "between two cells" if between_cells else _where_lost()
+    text = f"the CUDA context is lost ({why}) {where}; all variables of this rank are lost"
     os.write(2, f"ddip: rank {state.rank}: {text}\n".encode())
     os._exit(EXIT_LOST)
 

@@ -87,18 +87,25 @@ def _serve(answer):
         if message[0] == "Ncancel":
             _cancel()
             continue
+        if message[0] == "Rerror":  # of a copy of bytes that were opened earlier
+            _leave_if_lost()
+            continue
         if message[0] == "Ninput":  # from the I/O thread: a child, or os.read(), waits for input
             streams.watched()
             continue
         message = _begin(message, answer)
         while message is not None:
             answer(_ROWS, message, _call)
-            if not run.running():  # else the main thread checks when the cell has ended
-                gpu_lost.leave_if_lost()
+            _leave_if_lost()
             del message  # and what it refers to
             message, ends = _end()
             if ends:
                 return
+
+
+def _leave_if_lost():
+    if not run.running():  # else the main thread checks when the cell has ended
+        gpu_lost.leave_if_lost(between_cells=True)
 
 
 def _begin(message, answer):

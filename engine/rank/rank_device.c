@@ -453,8 +453,12 @@ answer(struct job *j)
 		wire_pack_error(&b, 0, j->tag, &j->err);
 	else
 		wire_pack(&b, Rcopy, 0, 0, j->tag);
-	if (wire_frame(b.p, b.n, &m, NULL) > 0)
+	if (wire_frame(b.p, b.n, &m, NULL) > 0) {
 		rank_link_send(&m);
+		if (cuda_is_lost())
+			rank_queue_put(
+			    &rank_service, &m); /* ends this process, unless a cell runs */
+	}
 	buf_free(&b);
 	free(j);
 }
@@ -469,7 +473,7 @@ rank_device_answer(const struct msg *m, struct err *e)
 
 	if (r < 0)
 		return r;
-	if (to + (uint64_t)count > (uint64_t)DEVICE_SLOTS * DEVICE_SLOT || count > DEVICE_SLOT)
+	if (count > DEVICE_SLOT || to > (uint64_t)DEVICE_SLOTS * DEVICE_SLOT - count)
 		return fail(e, EINVAL, "copy: %u bytes to %llu (want 0..%d in one of %d slots)",
 		    count, (unsigned long long)to, DEVICE_SLOT, DEVICE_SLOTS);
 	r = rank_pin_hold(handle, offset, count, &address, &device, e);

@@ -55,7 +55,7 @@ cell 'x.zero_()'
 ok cp "$T/x.npy" "$G/vars/x.npy"
 is 'a push' "$(value 'x[-1].item()' 1)" 786431.0
 
-# a device that is lost between cells: reads fail, the next cell has the rank replaced, and the other one keeps its variables
+# a device that is lost between cells: a read that finds it has the rank replaced, and the other one keeps its variables
 again
 pid=$(key "$G/rank0/status" pid)
 replaced() {
@@ -67,9 +67,8 @@ is_lost() {
 }
 cell 'import threading; threading.Timer(0.5, fake.fake_cuda_lose, (214,)).start()' "$G/rank0/cell"
 until_true is_lost
-like 'the read says so' "$(tail -n 1 "$G/error")" 'uncorrectable ECC error encountered \(cudaErrorECCUncorrectable\)'
-fails cell 'x += 1' "$G/rank0/cell"
+like 'the read says so' "$(grep -v ' rank: ' "$G/error")" 'uncorrectable ECC error encountered \(cudaErrorECCUncorrectable\)'
 until_true replaced
-like 'error has the reason' "$(cat "$G/error")" 'the CUDA context is lost \(GPU 0: .*uncorrectable ECC error'
+like 'error has the reason' "$(cat "$G/error")" 'the CUDA context is lost \(GPU 0: .*uncorrectable ECC error.*between two cells; all variables'
 is 'the other one has all' "$(value 'x[-1].item()' 1)" 786432.0
 ok cell 'import torch; x = torch.ones(2, device="cuda")' "$G/rank0/cell"
