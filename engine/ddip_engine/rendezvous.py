@@ -22,6 +22,7 @@ from ddip_engine.state import EngineError
 _CONNECT_S = 60  # timeout; the store exists before any rank
 
 api = None  # torch.distributed
+c10d = None  # torch.distributed.distributed_c10d
 _real = {}  # scheme -> torch's own handler
 _store = None  # this rank's only client of the store
 _connection = None  # the same without torch, for the engine's own keys
@@ -34,8 +35,9 @@ _external_joined_in = None  # the generation in which the external ranks were me
 
 def install():
     """Replaces torch's handlers. Torch must have been imported."""
-    global api
+    global api, c10d
     api = sys.modules["torch"].distributed
+    c10d = sys.modules["torch.distributed.distributed_c10d"]
     handlers = patches.HANDLERS.get()
     if handlers is not None:
         with patches.HANDLERS:
@@ -62,7 +64,7 @@ def with_store(asked):
         return asked
     store, rank, size = next(handler(url, timeout=asked["timeout"]))
     store.set_timeout(asked["timeout"])
-    store = api.PrefixStore("default_pg", store)  # as torch does
+    store = c10d.PrefixStore("default_pg", store)  # as torch does
     return asked | {"init_method": None, "store": store, "rank": rank, "world_size": size}
 
 
@@ -194,7 +196,7 @@ def _store_for(host, port, rank, size, timeout, tag):
             tag += f".of{size}"
         _inits[tag] += 1
         prefix = f"{state.generation}.{state.cell}.{_inits[tag]}{tag}"
-        return api.PrefixStore(prefix, _client())
+        return c10d.PrefixStore(prefix, _client())
     hosts = rank == 0 and (host, port) != _endpoint
     return api.TCPStore(host, port, size, is_master=hosts, timeout=timeout, multi_tenant=True)
 

@@ -205,6 +205,10 @@ SET_TIMEOUT = Row(
     PRIVATE, _C10D, "_set_pg_timeout", "init_process_group(timeout=) of an adopted group",
     "an adopted group keeps its earlier timeout",
 )
+BACKEND_CONFIG = Row(
+    OFFICIAL, _C10D, "get_backend_config", "which backend serves which devices in a group",
+    "a group with several backends is taken for one with the first of them",
+)
 HANDLERS = Row(
     PRIVATE, "torch.distributed.rendezvous", "_rendezvous_handlers",
     "env://, tcp:// and file:// lead to the engine's store",
