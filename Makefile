@@ -26,7 +26,7 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(CURDIR)/%,%,$(2))')
 # ---- what is compiled from what -------------------------------------------------------------
 
 SHARED_SRC := $(wildcard include/*.c)
-FS_SRC     := $(wildcard fs/*.c fs/*/*.c)
+FS_SRC     := $(wildcard fs/*.c fs/*/*.c) $(BUILD)/skill.c
 # engine/rank and engine/py live in a process with Python: the shared object. The launcher and
 # engine/agent and engine/relay never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
@@ -136,6 +136,13 @@ $(BUILD)/engine_py.list: TEXT = $(ENGINE_PY)
 $(BUILD)/version $(BUILD)/engine_py.list: FORCE
 	$(Q)mkdir -p $(@D)
 	$(Q)echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' > $@
+
+# What `SKILL.md` in a mount and `ddip skill` show.
+$(BUILD)/skill.c: scripts/ddip-skill.md
+	$(call say,EMBED,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q){ echo 'extern const char skill_text[];'; echo 'const char skill_text[] ='; \
+		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $<; echo '	;'; } > $@.new && mv $@.new $@
 
 $(BUILD)/engine_py.c: $(ENGINE_PY) $(BUILD)/engine_py.list scripts/embed
 	$(call say,EMBED,$@)

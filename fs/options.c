@@ -34,6 +34,7 @@ static const char usage[] =
     "  -h, --help      this text\n"
     "  -V, --version   version\n"
     "  --readme        what is in a mount: files, views, OPs, verbs of ctl\n"
+    "  --skill         how a program or a coding agent drives a group\n"
     "\n"
     "Then: echo 'print(\"hello from\", rank)' > MOUNTPOINT/group/cell; cat "
     "MOUNTPOINT/group/rank1/stdout\n"
@@ -309,7 +310,8 @@ void
 options_parse(struct options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {{"help", no_argument, NULL, 'h'},
-	    {"version", no_argument, NULL, 'V'}, {"readme", no_argument, NULL, 'R'}, {0}};
+	    {"version", no_argument, NULL, 'V'}, {"readme", no_argument, NULL, 'R'},
+	    {"skill", no_argument, NULL, 'S'}, {0}};
 	struct buf fuse = {0};
 	int c;
 
@@ -338,6 +340,9 @@ options_parse(struct options *o, int argc, char **argv)
 		case 'R':
 			text_readme(NULL, &fuse, NULL);
 			fwrite(fuse.p, 1, fuse.n, stdout);
+			exit(0);
+		case 'S':
+			fputs(skill_text, stdout);
 			exit(0);
 		default:
 			misused("no such option: ", argv[optind - 1]);

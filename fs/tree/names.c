@@ -37,7 +37,8 @@ enum { DIR = S_IFDIR, REG = S_IFREG, LNK = S_IFLNK };
 /* clang-format off */
 const struct row name_rows[] = {
     {"", DIR | 0700, 0, NULL, NULL, "the groups", "mkdir makes one, rmdir removes it"},
-    {"README", REG | 0400, ROW_SIZED, NULL, text_readme, "this table", NULL},
+    {"README", REG | 0400, ROW_SIZED, NULL, text_readme, "what one needs first, and this table", NULL},
+    {"SKILL.md", REG | 0400, ROW_SIZED, NULL, text_skill, "how a program or a coding agent drives a group", NULL},
     {"version", REG | 0400, ROW_SIZED, NULL, text_version, "ddipfs X.Y.Z wire W", NULL},
     {"trace", REG | 0400, ROW_LIVE, &event_file_trace_ops, NULL, "live: every FUSE request and wire message", NULL},
     {"G", DIR | 0500, ROW_CACHEABLE, NULL, NULL, NULL, NULL},

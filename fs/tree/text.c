@@ -28,12 +28,41 @@ text_version(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+int
+text_skill(const struct place *at, struct buf *out, struct err *e)
+{
+	buf_adds(out, skill_text);
+	return 0;
+}
+
+/* What one needs first. */
+static const char first_page[] =
+    "ddipfs: a PyTorch DDP group as files. In the directory of a group, such as group/:\n"
+    "  Run code on all ranks: write it to cell. The write returns when the code has ended; names "
+    "stay.\n"
+    "  If the writer dies, the code is interrupted. What is written meanwhile is queued.\n"
+    "  Run a file with arguments, as torchrun does: ddip run [-d] FILE ARG…; -d does not wait for "
+    "it.\n"
+    "  ddip has these operations as commands: ddip help, man ddip, man ddipfs.4. For agents: "
+    "SKILL.md.\n"
+    "  What it prints: cells/N/rankK/stdout, or rankK/stdout for all cells; cells/last is the last "
+    "cell.\n"
+    "  Global names: rankK/vars/NAME. Names in functions that run, as in main(): "
+    "rankK/locals/NAME.\n"
+    "  Over all ranks: vars/NAME.mean, locals/NAME.gather. Formats: NAME.json, NAME.npy.\n"
+    "  After a failure: cells/last/error has a line for each rank, traceback all, error each "
+    "errno's text.\n"
+    "  When it hangs: stall says who waits for whom, rankK/stack at which line of the program.\n"
+    "  End it: ddip interrupt, or echo interrupt > ctl; variables stay. New ranks: echo restart > "
+    "ctl.\n"
+    "  Wait: ddip wait N. State: status, ranks. Everything else is in the table below.\n";
+
 /* The name space as a table, generated from its rows. */
 int
 text_readme(const struct place *at, struct buf *out, struct err *e)
 {
-	buf_adds(out,
-	    "ddipfs: a PyTorch DDP group as files. G: a group, K: a rank, N: a cell's number.\n\n");
+	buf_adds(out, first_page);
+	buf_adds(out, "\nFiles. G: a group, K: a rank, N: a cell's number.\n");
 	for (size_t i = 0; i < name_count; i++) {
 		const struct row *row = &name_rows[i];
 

@@ -5,7 +5,7 @@
 mount_plain
 cell 'x = 1'
 
-is 'the root' "$(ls "$M" | xargs)" 'README group trace version'
+is 'the root' "$(ls "$M" | xargs)" 'README SKILL.md group trace version'
 for name in cell cells ctl error events log names rank0 rank1 ranks status vars; do
 	ls "$G" | grep -qx "$name" || bad "$name is not listed in the group"
 done
@@ -27,6 +27,7 @@ while read -r mode path; do
 	is "mode of $path" "$(stat -L -c %a "$M/$path")" "$mode"
 done <<'END'
 400 README
+400 SKILL.md
 400 version
 400 trace
 600 group/ctl

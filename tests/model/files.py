@@ -56,7 +56,7 @@ NAMES = (
     "x", "y", "long_name", "x.json", "y.npy", "x.mean", "x.gather.json", "y.same", "x.cat.npy",
     "x.nonsense", "class", "1abc", "a-b", "é", "n" * 255, ".aside", "tmp~", "4913",
 )  # fmt: skip
-ROOT_FILES = ("README", "version", "trace", "", "nothing")
+ROOT_FILES = ("README", "SKILL.md", "version", "trace", "", "nothing")
 GROUP_FILES = (
     "", "ctl", "ctl", "cell", "cell", "cell.0", "cell.0-1", "cell.1,7", "cell.x", "status",
     "ranks", "gpus", "events", "error", "log", "names", "stall", "result", "traceback", "cells",

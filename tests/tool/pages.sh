@@ -18,12 +18,13 @@ has() {
 }
 
 while read -r path _; do
+	[ "$path" != Files. ] || continue
 	name=${path##*/}
 	case $name in
 	'' | . | G | N | K | rankK | NAME | LIST | STAGED) ;;
 	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$quoted" ;;
 	esac
-done < <(sed -n '3,/^$/p' <<<"$readme")
+done < <(sed -n '/^Files/,/^$/p' <<<"$readme")
 words=$(sed -n '/^NAME is/,/^The life/s/^[ *] \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")
 [ "$(wc -w <<<"$words")" -gt 30 ] || bad "too few words: $words"
 for word in $words; do
