@@ -277,7 +277,7 @@ def _about_python(about):
         yield Finding("Python", BAD, text, _OTHER_PYTHON, about)
     else:
         yield Finding("Python", OK, text, "", about)
-    for name, without in ("IPython", "cells have no magics"), ("NumPy", "arrays have no views"):
+    for name, without in ("IPython", "cells have no magics"), ("NumPy", "tensors have no npy view"):
         version = about[name.lower()]
         text = version or f"none: {without}"
         help_ = "" if version else f"{about['executable']} -m pip install {name.lower()}"

@@ -6,7 +6,7 @@ mount_torch -o size=2
 mkdir "$T/plain" "$T/ours"
 program=$ROOT/tests/matrix/collectives.py
 port=$(free_ports 1)
-timeout 120 "$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port "$port" \
+guarded "$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port "$port" \
 	"$program" "$T/plain" >"$T/torchrun" 2>&1 || give_up "torchrun: $(tail -n 20 "$T/torchrun")"
 DDIP_MOUNT=$M guarded "$BUILD/ddip" run -f "$program" "$T/ours" >"$T/out" 2>&1 || bad "ddip run: $(tail -n 20 "$T/out")"
 is 'what is printed' "$(cat "$T/out")" ''

@@ -58,7 +58,7 @@ clean 'start'
 if [ "$torch" ]; then
 	mkdir "$T/plain" "$T/ours"
 	port=$(free_ports 1)
-	timeout 60 "$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port "$port" \
+	guarded "$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port "$port" \
 		"$here/collectives.py" "$T/plain" >"$T/torchrun" 2>&1 || bad "torchrun: $(tail -n 5 "$T/torchrun")"
 	guarded "$ddip" run -f "$here/collectives.py" "$T/ours" >"$T/out" 2>&1 || bad "collectives: $(tail -n 5 "$T/out")"
 	# some versions of torch name each new group
