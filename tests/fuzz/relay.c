@@ -1,0 +1,299 @@
+/*
+ * Fuzzes what the near relay receives from another host: packets of any type with any body, frames
+ * of any messages in them, damaged. A protocol violation ends a relay, as it says; nothing else
+ * does, and nothing of another host writes past what is its own.
+ */
+#include "conn.h"
+#include "frames.h"
+#include <setjmp.h>
+#include <stdlib.h>
+
+static _Noreturn void leave_input(int status);
+
+/* A relay that gives up ends the process: here, the input. */
+#define exit(status) leave_input(status)
+#define conn_flush(c) ((void)(c))
+#include "../../engine/relay/near.c"
+#undef exit
+#undef conn_flush
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Where a relay would exit, it leaves much to the kernel. */
+const char *__asan_default_options(void);
+
+const char *
+__asan_default_options(void)
+{
+	return "detect_leaks=0";
+}
+
+enum { STEPS = 64, SLOTS = 3, TAGS = 8 };
+
+static jmp_buf ended;
+static struct conn *daemon_side;
+static char dir[64];
+
+static _Noreturn void
+leave_input(int status)
+{
+	longjmp(ended, 1);
+}
+
+static void
+drop(void *arg, struct msg *m)
+{
+}
+
+static void
+closed(void *arg, const struct err *e)
+{
+}
+
+static void
+remove_dir(void)
+{
+	rmdir(dir);
+}
+
+static void
+make_dir(void)
+{
+	if (*dir)
+		return;
+	snprintf(
+	    dir, sizeof(dir), "%s/ddip-fuzz.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	if (!mkdtemp(dir))
+		die("%s: %s", dir, strerror(errno));
+	atexit(remove_dir);
+}
+
+/* As near_main() does, without a command that leads to a host. */
+static void
+begin(void)
+{
+	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		die("socketpair: %s", strerror(errno));
+	memset(&near, 0, sizeof(near));
+	near.dial.host = "far";
+	near.dialled = true;
+	near.loop = loop_new();
+	near.link = link_new(near.loop, &ops, NULL);
+	near.out = outbox_new(near.link);
+	near.in = inbox_new(deliver, NULL);
+	near.parts = parts_new(from_far);
+	near.daemon = conn_new(near.loop, pair[0], pair[0], on_daemon, on_daemon_close, NULL);
+	conn_take_whole(near.daemon);
+	conn_gather(near.daemon);
+	near.arrivals = arrivals_new(near.daemon);
+	near.asked = asked_new(near.out, near.arrivals);
+	daemon_side = conn_new(near.loop, pair[1], pair[1], drop, closed, NULL);
+}
+
+static void
+clean(void)
+{
+	DIR *d = opendir(dir);
+
+	asked_free(near.asked);
+	arrivals_free(near.arrivals);
+	conn_free(near.daemon);
+	conn_free(daemon_side);
+	loop_once(near.loop, 0); /* frees what callbacks have freed */
+	parts_free(near.parts);
+	inbox_free(near.in);
+	outbox_free(near.out);
+	link_free(near.link);
+	loop_free(near.loop);
+	for (struct dirent *f; d && (f = readdir(d));)
+		if (f->d_name[0] != '.')
+			unlinkat(dirfd(d), f->d_name, 0);
+	if (d)
+		closedir(d);
+}
+
+/* The daemon asks something: a rank to be started, or any question to one. */
+static void
+ask(void)
+{
+	static const uint8_t questions[] = {
+	    Trun, Tget, Tput, Tread, Tstack, Thas, Ncancel, Tcommit};
+	struct buf b = {0};
+	struct msg m = {.slot = take() % SLOTS,
+	    .tag = 1 + take() % TAGS,
+	    .fd = -1,
+	    .flags = take() & FLAG_MARK};
+
+	if (take() & 1) {
+		wire_pack(&b, Tspawn, 0, m.slot, m.tag, (unsigned)ENGINE_RANK, 1u, slice_text(dir),
+		    slice_text("rank0"), slice_text(""), 0u);
+		wire_frame(b.p, b.n, &m, NULL);
+	} else {
+		m.type = questions[take() % sizeof(questions)];
+		fill(&b, m.type);
+		m.body = b.p;
+		m.len = (uint32_t)b.n;
+	}
+	on_daemon(NULL, &m);
+	buf_free(&b);
+}
+
+/* A frame of the other side. */
+static void
+add_frame(struct buf *to)
+{
+	uint8_t how = take(), type = take();
+	struct buf b = {0};
+	struct msg m = {.slot = take() & 128 ? SLOT_AGENT : take() % SLOTS,
+	    .tag = take() % (TAGS + 1),
+	    .fd = -1,
+	    .flags = how & 64 ? FLAG_MARK : 0};
+
+	while (!wire_name(type))
+		type++;
+	m.type = type;
+	fill(&b, type);
+	damage(&b, how);
+	m.body = b.p;
+	m.len = (uint32_t)b.n;
+	wire_pack_raw(to, &m);
+	buf_free(&b);
+}
+
+/* What has begun on the other side, by its id: how many bytes are still to come. */
+static struct {
+	bool known;
+	uint64_t left;
+} blobs[4], parts[4];
+
+/* Bytes of a blob or a part; a byte too many now and then. */
+static void
+add_bytes(struct buf *to, uint64_t *left)
+{
+	uint64_t n = take() & 63;
+
+	n = take() < 4 ? n : MIN(n, *left);
+	*left -= MIN(n, *left);
+	for (; n > 0; n--)
+		buf_addc(to, (char)take());
+}
+
+static int
+of_blob(struct buf *b, uint8_t kind)
+{
+	static const uint8_t types[] = {PACKET_BYTES, PACKET_WITH, PACKET_FREE};
+	uint8_t id = take() % ARRAY_LEN(blobs);
+	bool lies = take() < 4;
+	int type = blobs[id].known != lies ? types[kind % sizeof(types)] : PACKET_BLOB;
+
+	wire_put_number(b, '4', id);
+	if (type == PACKET_BLOB) {
+		blobs[id].left = lies ? (uint64_t)take() << 56 : take();
+		wire_put_number(b, '8', blobs[id].left);
+	} else if (type == PACKET_BYTES) {
+		add_bytes(b, &blobs[id].left);
+	} else if (type == PACKET_WITH) {
+		add_frame(b);
+	}
+	blobs[id].known = type != PACKET_FREE;
+	return type;
+}
+
+static int
+of_part(struct buf *b, uint8_t kind)
+{
+	uint8_t id = take() % ARRAY_LEN(parts);
+	bool lies = take() < 4;
+	struct buf frame = {0};
+
+	wire_put_number(b, '4', id);
+	if (parts[id].known != lies && kind % 4 == 0) {
+		parts[id].known = false;
+		return PACKET_CUT;
+	}
+	if (!parts[id].known) {
+		size_t n = take();
+
+		add_frame(&frame);
+		n = MIN(n, frame.n);
+		parts[id].left = lies ? UINT32_MAX : frame.n - n;
+		wire_put_number(b, '4', parts[id].left);
+		buf_add(b, frame.p, n);
+		buf_free(&frame);
+	} else {
+		size_t at = b->n;
+
+		wire_put_number(b, '4', 0);
+		add_bytes(b, &parts[id].left);
+		memcpy(b->p + at, &(uint32_t){(uint32_t)parts[id].left}, sizeof(uint32_t));
+	}
+	parts[id].known = parts[id].left > 0;
+	return PACKET_PART;
+}
+
+static int
+of_output(struct buf *b, uint8_t kind)
+{
+	int type = kind & 1 ? PACKET_OUTPUT : PACKET_SKIP;
+
+	wire_put_number(b, '2', take() % SLOTS);
+	if (type == PACKET_OUTPUT) {
+		wire_put_number(b, '1', take() % 3);
+		wire_put_number(b, '8', take() % 4);
+		for (int i = take() & 63; i > 0; i--)
+			buf_addc(b, (char)take());
+	} else {
+		for (int i = 0; i < 4; i++)
+			wire_put_number(b, '8', take() < 16 ? UINT64_MAX - take() : take());
+	}
+	return type;
+}
+
+static void
+say(void)
+{
+	uint8_t kind = take();
+	struct buf b = {0};
+	int type = PACKET_FRAME;
+
+	if (kind < 100)
+		add_frame(&b);
+	else if (kind < 150)
+		type = of_blob(&b, kind);
+	else if (kind < 200)
+		type = of_part(&b, kind);
+	else if (kind < 254)
+		type = of_output(&b, kind);
+	else
+		type = LINK_PACKET_MIN + take() % (PACKET_REFUSAL - LINK_PACKET_MIN + 3);
+	if (take() < 4)
+		damage(&b, take());
+	on_packet(NULL, type, (struct slice){b.p, b.n});
+	buf_free(&b);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	make_dir();
+	begin();
+	memset(blobs, 0, sizeof(blobs));
+	memset(parts, 0, sizeof(parts));
+	input = (struct slice){(const char *)data, size};
+	if (setjmp(ended) == 0)
+		for (int i = 0; i < STEPS; i++) {
+			if (take() < 64)
+				ask();
+			else
+				say();
+			loop_once(near.loop, 0);
+		}
+	clean();
+	return 0;
+}
