@@ -85,8 +85,8 @@ tcp.set("mine", "1"); tcp.get("mine")' 1)" "b'1'"
 is 'the store of the group' "$(value 'dist.distributed_c10d._get_default_store().set("k", "v"); dist.distributed_c10d._get_default_store().get("k")')" "b'v'"
 
 # send on one rank and receive on the other, in separate cells
-cell 'dist.send(torch.arange(3), 1)' "$G/rank0/cell" &
-cell 'got = torch.zeros(3, dtype=torch.int64); dist.recv(got, 0)' "$G/rank1/cell" &
+cell 'dist.send(torch.arange(3, device="cpu"), 1)' "$G/rank0/cell" &
+cell 'got = torch.zeros(3, dtype=torch.int64, device="cpu"); dist.recv(got, 0)' "$G/rank1/cell" &
 wait
 is 'received' "$(cat "$G/rank1/vars/got.json")" '[0, 1, 2]'
 

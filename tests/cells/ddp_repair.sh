@@ -3,7 +3,7 @@
 # what those of a new wrapper compute, on all ranks.
 . "$(dirname "$0")/../lib.sh"
 
-mount_torch -o size=4,gpus=none,grace=0.2
+mount_torch -o "size=4,grace=0.2$([ "${FAKE_CUDA:-}" ] || echo ,gpus=none)"
 cell 'import torch, torch.distributed as dist, time
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -83,3 +83,27 @@ is 'a failure beside a thread in a step' "$(errno write "$G/cell" 'if rank == 3:
 thread.start(); thread.join()')" EREMOTEIO
 cell 'if thread.is_alive(): thread.join()'
 all_right 'a thread that was in a step'
+
+[ "${FAKE_CUDA:-}" ] || exit 0 # the rest needs an accelerator
+cell 'from torch.distributed.optim import _apply_optimizer_in_backward
+from torch.nn.parallel.distributed import _MixedPrecision
+module = Crossed()
+_apply_optimizer_in_backward(torch.optim.SGD, module.parameters(), {"lr": 1.0})
+model = DDP(module)
+def weights():
+    with torch.no_grad():
+        for p in module.parameters(): p.fill_(1.0)
+    model(torch.full((4,), rank + 1.0)).backward()
+    return [p.tolist() for p in module.parameters()], [p.grad for p in module.parameters()]
+weights()' || bad "optimizers in the backward: $(tail -n 1 "$G/error")"
+is 'a failure with optimizers in the backward' "$(errno write "$G/cell" 'if rank == 2: raise ValueError("on purpose")
+weights()')" EREMOTEIO
+cell 'one, two = weights(), weights()' || bad "optimizers in the backward: $(tail -n 1 "$G/error")"
+is 'their weights, and no gradients' "$(cat "$G"/rank?/vars/{one,two} | sort | uniq -c | xargs)" \
+	'8 ([[-9.0, -6.5, -4.0, -1.5], [-1.5, -4.0, -6.5, -9.0]], [None, None])'
+cell 'model = DDP(Crossed(), mixed_precision=_MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16))
+step()' || bad "mixed precision: $(tail -n 1 "$G/error")"
+is 'a failure in mixed precision' "$(errno write "$G/cell" 'if rank == 2: raise ValueError("on purpose")
+step()')" EREMOTEIO
+cell 'step()' # on the fake, the first step of a new wrapper is not right either
+all_right 'mixed precision'
