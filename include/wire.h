@@ -188,8 +188,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tread,    60, "484",      "handle offset count") \
 	X(Rread,    61, "d",        "data") \
 	X(Tstack,   62, "",         "") \
-	/* collective: "" if in none; count: of those completed in this cell */ \
-	X(Rstack,   63, "s84d",     "collective microseconds count text") \
+	/* collective: "" if in none; count, steps: collectives completed, and steps of optimizers, in */ \
+	/* this cell; described: see flight.py, empty if Python could not be asked */ \
+	X(Rstack,   63, "s844dd",   "collective microseconds count steps text described") \
 	X(Nintr,    64, "41",       "cell why") /* SIGINT to the rank's processes if this cell runs; see enum interrupt_why */ \
 	/* an interrupt of this cell has reached Python: see above */ \
 	X(Nsignalled, 65, "41",     "cell raised") \

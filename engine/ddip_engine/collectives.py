@@ -8,10 +8,11 @@ import inspect
 import sys
 
 import _ddip
-from ddip_engine import patches, revocable
+from ddip_engine import flight, patches, revocable
 
 # Not every rank makes these calls, so their number says nothing.
-_BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "wait", "new_group")
+_BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "new_group")
+_BY_TYPE = {12: "send", 13: "recv", 14: "recv"}  # c10d::OpType, for what Work.wait waits for
 # What blocks in C++ as a collective does, and what it is called.
 _BLOCK = {
     patches.BACKWARD: "backward",
@@ -29,47 +30,85 @@ def install():
     global api, c10d
     api = sys.modules["torch"].distributed
     c10d = sys.modules["torch.distributed.distributed_c10d"]
+    from torch.optim import optimizer
+
+    flight.install()
     for name, row in patches.COLLECTIVES.items():
         _count(row, name)
     # `work.wait()` of an asynchronous collective blocks like a collective
-    patches.WORK_WAIT.replace(lambda real: _counted(patches.WORK_WAIT, real, "wait"))
+    patches.WORK_WAIT.replace(_waited)
+    optimizer.register_optimizer_step_post_hook(_stepped)
     for row, name in _BLOCK.items():
         row.replace(functools.partial(_marked, row, name))
 
 
+def _stepped(*_):
+    if not sys.modules["torch"].compiler.is_compiling():  # else a break in the user's graph
+        _ddip.step()
+
+
 def _counted(row, function, name):
     enter = _ddip.collective
+    counts = name not in _BY_TWO
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
+        group = call = None
         try:  # first: an interrupt may be raised as soon as the rank is in it
             enter(name)
-            result = function(*args, **kwargs)
-            if name not in _BY_TWO:
+            if counts:
                 with row:
-                    _done(args, kwargs)
+                    group = _group_of(args, kwargs)
+                    call = group is not None and flight.begin(group, name, args, kwargs)
+            result = function(*args, **kwargs)
+            if call:
+                with row:
+                    if group is c10d.GroupMember.WORLD:
+                        _ddip.collective_done()  # all ranks must make this call
+                    revocable.used(group)
+                    flight.end(call)
+                    call = None
             return result
         finally:
+            if call:
+                flight.failed(call)
             enter(None)
 
     return counted
 
 
-def _done(args, kwargs):
-    group = _group_of(args, kwargs)
-    if group is None or group is c10d.GroupMember.WORLD:
-        _ddip.collective_done()  # all ranks must make this call
-    revocable.used(group)
-
-
 def _group_of(args, kwargs):
-    """The group that the call names; None means the default one."""
+    """The group that the call is in; None if this rank is no member of it."""
     group = kwargs.get("group")
     if group is None:
+        group = c10d.GroupMember.WORLD
         for each in args:
-            if isinstance(each, c10d.ProcessGroup):
+            if isinstance(each, c10d.ProcessGroup) or each is c10d.GroupMember.NON_GROUP_MEMBER:
                 group = each
-    return group
+    return group if isinstance(group, c10d.ProcessGroup) else None
+
+
+def _kind(work):
+    """What to call the wait for it."""
+    ask, kind = patches.WORK_TYPE.of(work), None
+    if ask is not None:
+        with patches.WORK_TYPE:
+            kind = ask()
+    return _BY_TYPE.get(kind, "wait")
+
+
+def _waited(real):
+    enter = _ddip.collective
+
+    @functools.wraps(real)
+    def waited(self, *args, **kwargs):
+        try:  # first: an interrupt may be raised as soon as the rank is in it
+            enter(_kind(self))
+            return real(self, *args, **kwargs)
+        finally:
+            enter(None)
+
+    return waited
 
 
 def _marked(row, name, real):

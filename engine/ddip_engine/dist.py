@@ -19,6 +19,7 @@ import _ddip
 from ddip_engine import (
     collectives,
     communicator,
+    flight,
     known_bad,
     patches,
     rendezvous,
@@ -87,6 +88,7 @@ def _begin(*args, **kwargs):
     """
     if c10d.GroupMember.WORLD is None and (world := patches.WORLD.get()) is not None:
         world.group_count = 0
+        flight.forget()
     if not rendezvous.has_handlers() and (asked := _asked(args, kwargs)):
         asked["timeout"] = asked["timeout"] or _default_timeout(asked["backend"])
         args, kwargs = (), rendezvous.with_store(asked)
@@ -271,6 +273,7 @@ def start(backend, address, port, path):
         # Accelerate joins a group on the CPU only if this is set, as its own launcher does
         state.default_env["ACCELERATE_USE_CPU"] = "true"
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+        flight.keep_few()
     make_default()
 
 
@@ -355,6 +358,7 @@ def _tell_known_bad():
 def begin_cell():
     """Called before each cell, once state has its number."""
     rendezvous.begin_cell()
+    flight.begin_cell()
     if _accelerate_stale:
         reset_accelerate()
     if len(_retired_groups) > _RETIRED_MAX:

@@ -24,6 +24,7 @@ from ddip_engine import (
     ddip_module,
     dist,
     facts,
+    flight,
     gpu,
     gpu_lost,
     interface,
@@ -57,7 +58,7 @@ def main(env, phases):
     ddip_module.install()
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True)
-    _ddip.stack_begin()
+    _ddip.stack_begin(flight.describe)
     _ddip.notify("Nstarted", state.pid, 0, phases, facts.lines())
     patches.tell_to(functools.partial(_ddip.notify, "Npatch"), state.pid)
     service.start(_answer)

@@ -395,6 +395,13 @@ py_collective_done(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_step(PyObject *module, PyObject *unused)
+{
+	rank_collective_step();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
 py_collectives(PyObject *module, PyObject *unused)
 {
 	return PyLong_FromUnsignedLong(rank_collective_count());
@@ -498,7 +505,8 @@ static PyMethodDef methods[] = {
 	"1: no send to a dead peer blocks; 2: no stranger is accepted"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "The signal to register faulthandler for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "The memfd for faulthandler to write to"},
-    {"stack_begin", py_stack_begin, METH_NOARGS, "Faulthandler has been registered"},
+    {"stack_begin", py_stack_begin, METH_O, "Faulthandler has been registered"},
+    {"step", py_step, METH_NOARGS, "An optimizer has stepped"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},

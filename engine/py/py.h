@@ -104,7 +104,9 @@
  *   stack_signal() -> int      the real-time signal to register faulthandler for: our handler calls
  *                              it and reports when the dump is complete
  *   stack_fd() -> int          the memfd for faulthandler to write to
- *   stack_begin()              faulthandler is registered: dumps may be requested
+ *   stack_begin(describe)      faulthandler is registered: dumps may be requested. describe() -> bytes
+ *                              tells what goes with them: see flight.py. Any thread calls it
+ *   step()                     an optimizer has stepped
  *   display_fd() -> int        the pipe for rich output; -1: none
  *   boot(role)                 called once by the launcher: makes `ddip_engine` importable, and
  *                              calls its boot.main with "zygote", "rank" or "store"
@@ -167,7 +169,7 @@ PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 /* py_stack.c */
 PyObject *py_stack_signal(PyObject *module, PyObject *unused);
 PyObject *py_stack_fd(PyObject *module, PyObject *unused);
-PyObject *py_stack_begin(PyObject *module, PyObject *unused);
+PyObject *py_stack_begin(PyObject *module, PyObject *describe);
 
 /* py_output.c */
 bool py_out_add(PyObject *module);

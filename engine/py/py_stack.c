@@ -15,10 +15,26 @@ py_stack_fd(PyObject *module, PyObject *unused)
 	return PyLong_FromLong(rank_stack_fd());
 }
 
+static PyObject *describe;
+
+/* Also asks Python for what goes with the stacks, before these stand still. */
 static int
 take_gil(void)
 {
-	return (int)PyGILState_Ensure();
+	int state = (int)PyGILState_Ensure();
+	PyObject *text;
+	char *p;
+	Py_ssize_t n;
+
+	rank_gil_runs(true);
+	text = PyObject_CallNoArgs(describe);
+	if (text && PyBytes_AsStringAndSize(text, &p, &n) == 0)
+		rank_stack_describe((struct slice){p, (size_t)n});
+	else
+		PyErr_Clear(); /* the answer goes without it */
+	Py_XDECREF(text);
+	rank_gil_runs(false);
+	return state;
 }
 
 static void
@@ -28,8 +44,9 @@ drop_gil(int state)
 }
 
 PyObject *
-py_stack_begin(PyObject *module, PyObject *unused)
+py_stack_begin(PyObject *module, PyObject *function)
 {
+	describe = Py_NewRef(function);
 	rank_stack_begin(take_gil, drop_gil);
 	Py_RETURN_NONE;
 }

@@ -287,6 +287,8 @@ void rank_collective_leave(void);
 void rank_collective_done(void);
 void rank_collective_reset(void);     /* when a cell begins */
 uint32_t rank_collective_count(void); /* since then */
+void rank_collective_step(void);      /* an optimizer has stepped */
+uint32_t rank_collective_steps(void); /* the number of its steps since then */
 uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
 
 /* rank_unblock.c */
@@ -375,7 +377,9 @@ void rank_gil_begin(int (*take)(void), void (*drop)(int state));
 /* Calls then() when the GIL is held; or without it, if code outside of Python keeps it or there is
  * no thread. One request at a time. */
 void rank_gil_hold(void (*then)(void));
-void rank_gil_release(void);	     /* also if it is not held */
+void rank_gil_release(void); /* also if it is not held */
+/* Called by take(): the thread that has the GIL now runs Python code, or no longer does. */
+void rank_gil_runs(bool python);
 unsigned long rank_gil_thread(void); /* the thread that holds it; 0: not started */
 
 /* rank_stack.c */
@@ -385,6 +389,9 @@ void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
 void rank_stack_open(void);	      /* before Python starts */
 /* After faulthandler has registered its handler; for the GIL see rank_gil_begin(). */
 void rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state));
+/* What Python says of the rank's collectives, for the request that is being answered. Called by the
+ * thread that has just taken the GIL. */
+void rank_stack_describe(struct slice text);
 void rank_stack_ask(uint32_t tag);
 
 #endif

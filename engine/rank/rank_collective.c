@@ -8,7 +8,7 @@
 _Atomic(const char *) rank_collective;
 
 static _Atomic uint64_t since; /* from now_ns(); 0: in none */
-static _Atomic uint32_t count;
+static _Atomic uint32_t count, steps;
 static unsigned depth; /* one may call another, and threads may be in different ones */
 
 void
@@ -39,6 +39,19 @@ void
 rank_collective_reset(void)
 {
 	count = 0;
+	steps = 0;
+}
+
+void
+rank_collective_step(void)
+{
+	steps++;
+}
+
+uint32_t
+rank_collective_steps(void)
+{
+	return steps;
 }
 
 uint32_t

@@ -32,6 +32,7 @@ static struct {
 	void (*drop)(int state);
 	int taken; /* an eventfd, written when the GIL has been taken */
 	_Atomic unsigned long thread;
+	_Atomic bool runs; /* it has the GIL, and runs Python code there */
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .taken = -1};
 
 static void *
@@ -93,8 +94,10 @@ on_taken(void *arg, uint32_t events)
 static void
 on_limit(void *arg)
 {
-	self.limit = NULL;
-	go_on();
+	/* a stack that changes must not be walked */
+	self.limit = self.runs ? loop_timer(self.loop, GIL_MS, on_limit, NULL) : NULL;
+	if (!self.limit)
+		go_on();
 }
 
 static bool
@@ -154,6 +157,12 @@ rank_gil_release(void)
 	go_on();
 	if (self.started)
 		want(0);
+}
+
+void
+rank_gil_runs(bool python)
+{
+	self.runs = python;
 }
 
 unsigned long

@@ -30,9 +30,12 @@ static struct {
 	size_t waiting;
 	/* Dumps: now_ns() of the last request; the number begun, and ended. */
 	uint64_t asked, begun, ended;
+	/* What Python says beside the stacks; a thread that waited for the GIL writes it. */
+	pthread_mutex_t lock;
+	struct buf described; /* guarded by lock */
 	/* The signal may arrive late, when the GIL is no longer held; then there is no dump. */
 	_Atomic bool wanted, dumping;
-} stack = {.fd = -1, .done = -1};
+} stack = {.fd = -1, .done = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int
 rank_stack_signal(void)
@@ -94,6 +97,28 @@ rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state))
 	rank_gil_begin(take_gil, drop_gil);
 }
 
+void
+rank_stack_describe(struct slice text)
+{
+	pthread_mutex_lock(&stack.lock);
+	buf_clear(&stack.described);
+	buf_add(&stack.described, text.p, text.n);
+	pthread_mutex_unlock(&stack.lock);
+}
+
+/* Takes what Python has said since the request; empty if it has not. */
+static struct buf
+take_description(void)
+{
+	struct buf taken;
+
+	pthread_mutex_lock(&stack.lock);
+	taken = stack.described;
+	stack.described = (struct buf){0};
+	pthread_mutex_unlock(&stack.lock);
+	return taken;
+}
+
 /* Removes the thread that holds the GIL: "Thread 0x… (most recent call first):", its frames. */
 static void
 leave_out_holder(struct buf *text)
@@ -117,7 +142,7 @@ static void
 answer(const char *remark)
 {
 	const char *in = rank_collective;
-	struct buf text = {0}, body = {0};
+	struct buf text = {0}, body = {0}, described = take_description();
 	struct msg m;
 	struct stat st;
 
@@ -134,7 +159,8 @@ answer(const char *remark)
 		buf_clear(&body);
 		wire_pack(&body, Rstack, 0, 0, stack.tags[i],
 		    ((struct slice){in ? in : "", in ? strlen(in) : 0}), rank_collective_us(),
-		    rank_collective_count(), ((struct slice){text.p, text.n}));
+		    rank_collective_count(), rank_collective_steps(),
+		    ((struct slice){text.p, text.n}), ((struct slice){described.p, described.n}));
 		if (wire_frame(body.p, body.n, &m, NULL) > 0)
 			rank_link_send(&m);
 	}
@@ -145,6 +171,7 @@ answer(const char *remark)
 	loop_timer_del(stack.limit);
 	stack.limit = NULL;
 	buf_free(&text);
+	buf_free(&described);
 	buf_free(&body);
 }
 
@@ -169,8 +196,9 @@ on_limit(void *arg)
 	struct stat st;
 
 	stack.limit = NULL;
-	answer(fstat(stack.fd, &st) == 0 && st.st_size > 0
-		   ? NULL
+	answer(fstat(stack.fd, &st) == 0 && st.st_size > 0 ? NULL
+	       : !stack.wanted
+		   ? "(no stack: Python has not come to it)\n"
 		   : "(the main thread takes no signals: it is in an uninterruptible call)\n");
 }
 
@@ -200,6 +228,7 @@ rank_stack_ask(uint32_t tag)
 	if (now_ns() - stack.asked > FORGET_NS) /* some may never have ended: user code's handler */
 		stack.begun = stack.ended = 0;
 	stack.asked = now_ns();
+	rank_stack_describe((struct slice){0});
 	if (ftruncate(stack.fd, 0) < 0)
 		note("stack: %s", strerror(errno));
 	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);

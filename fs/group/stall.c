@@ -7,10 +7,12 @@
 #include "group/stall.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/frames.h"
 #include "group/journal.h"
 #include "group/rank.h"
 #include "group/registry.h"
 #include "group/task.h"
+#include "group/verdict.h"
 #include "host/agent.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +28,12 @@ struct rank_sample {
 	struct rank *k;
 	char collective[NAME_SIZE]; /* "-": none */
 	char line[LINE_SIZE];	    /* of the user's code, FILE:N; "-": unknown */
-	uint32_t number;	    /* of the current collective, else of the last one done */
-	double seconds;		    /* in this collective, in s */
-	int same_location;	    /* number of ranks at the same place, including itself */
+	struct place place;	    /* for the verdict */
+	bool answered;
+	uint32_t steps;	   /* of optimizers, in this cell */
+	uint32_t number;   /* of the current collective, else of the last one done */
+	double seconds;	   /* in this collective, in s */
+	int same_location; /* number of ranks at the same place, including itself */
 };
 
 /* One round of requests to the ranks. */
@@ -36,56 +41,47 @@ struct stall_sample {
 	struct group *g; /* referenced */
 	struct rank_sample *rank;
 	int n, left;
-	stall_fn *fn; /* NULL: already called, or the sample is for the event */
+	uint64_t asked; /* now_ns() */
+	double took;	/* seconds until the last answer */
+	stall_fn *fn;	/* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
 	int cell;	 /* for the event; 0: none */
 	uint64_t before; /* hash of the last sample of this cell */
 };
 
-/* Parts of paths of files that are not the user's code. */
-static const char *const libraries[] = {
-    "/site-packages/", "/lib/python", "/dist-packages/", "ddip_engine", "<frozen"};
-
 static bool
-is_library(const char *file, size_t n)
+ends(struct slice s, const char *end)
 {
-	for (size_t i = 0; i < ARRAY_LEN(libraries); i++)
-		if (memmem(file, n, libraries[i], strlen(libraries[i])))
-			return true;
-	return false;
+	size_t n = strlen(end);
+
+	return s.n >= n && memcmp(s.p + s.n - n, end, n) == 0;
 }
 
-/*
- * Reads the main thread's part, lines «  File "FILE", line N in FUNCTION» with the innermost frame
- * first. Stores the first line of user code in at. If the engine named no collective, stores the
- * innermost function of torch's DDP module that this line called in `in`.
- */
+/* Stores the innermost line of user code in the main thread. If the engine named no collective,
+ * stores the innermost function of torch's DDP module that this line called in `in`.
+ * innermost: what the engine named is the innermost call. */
 static void
-read_stack(struct slice text, char in[64], char at[260])
+read_stack(struct slice text, char in[NAME_SIZE], char at[LINE_SIZE], bool *innermost)
 {
-	char *copy = slice_dup(text), *save, *line;
-	char *main_thread = strstr(copy, "most recent call first");
-	char file[200], function[64];
-	unsigned lineno;
+	static const char ddp[] = "nn/parallel/distributed.py";
+	struct slice rest = frames_main(text);
+	struct frame f;
 
-	/* cells run in the first thread of the process, which faulthandler lists last */
-	for (char *p = main_thread; p; p = strstr(p + 1, "most recent call first"))
-		main_thread = p;
-	line = main_thread ? strchr(main_thread, '\n') : NULL;
-	for (line = line ? strtok_r(line, "\n", &save) : NULL; line;
-	     line = strtok_r(NULL, "\n", &save)) {
-		if (sscanf(line, " File \"%199[^\"]\", line %u in %63s", file, &lineno, function) !=
-		    3)
-			break;
-		if (*in == '-' && strstr(file, "nn/parallel/distributed.py"))
-			snprintf(in, 64, "%s", function);
-		if (!is_library(file, strlen(file))) {
-			snprintf(at, 260, "%s:%u", file, lineno);
+	*innermost = rest.n > 0;
+	for (bool is_first = true; frames_next(&rest, &f); is_first = false) {
+		if (is_first && (frame_is_users(&f) || (strcmp(in, "backward") == 0 &&
+							   !ends(f.function, "_run_backward"))))
+			*innermost = false;
+		if (*in == '-' && memmem(f.file.p, f.file.n, ddp, sizeof(ddp) - 1))
+			snprintf(in, NAME_SIZE, "%.*s",
+			    (int)MIN(f.function.n, (size_t)NAME_SIZE - 1), f.function.p);
+		if (frame_is_users(&f)) {
+			snprintf(at, LINE_SIZE, "%.*s:%u", (int)MIN(f.file.n, (size_t)200),
+			    f.file.p, f.line);
 			break;
 		}
 	}
-	free(copy);
 }
 
 static bool
@@ -136,33 +132,78 @@ sort_ranks(struct stall_sample *s)
 	qsort(s->rank, (size_t)s->n, sizeof(*s->rank), compare);
 }
 
-/* Appends "rank 1 has not entered all_reduce 2: train.py:88" if another rank waits in it. */
-static void
-print_verdict(const struct stall_sample *s, struct buf *out)
+/* Has the rank's part of the last cell ended while other ranks still run theirs? */
+static const struct task *
+ended_task(const struct stall_sample *s, const struct rank *k)
 {
-	const struct rank_sample *last = s->n ? &s->rank[s->n - 1] : NULL;
-
-	if (!last || !in_collective(last))
-		return;
 	for (int i = 0; i < s->n; i++) {
-		const struct rank_sample *r = &s->rank[i];
+		const struct subtask *j = queue_running(s->rank[i].k);
 
-		if (r->number == last->number && in_collective(r))
-			break;
-		buf_addf(out, "rank %d has not entered %s %u: %s\n", r->k->number, last->collective,
-		    last->number, r->k->cell ? r->line : "it runs no cell");
+		for (int r = 0; j && r < j->w->n; r++)
+			if (j->w->subtasks[r].k == k && j->w->subtasks[r].state == SUBTASK_DONE &&
+			    j->w->kind == TASK_RUN)
+				return j->w;
 	}
+	return NULL;
+}
+
+static void
+set_states(struct stall_sample *s)
+{
+	for (int i = 0; i < s->n; i++) {
+		struct rank_sample *r = &s->rank[i];
+		struct place *p = &r->place;
+		const struct subtask *j = queue_running(r->k);
+		const struct task *ended = j ? NULL : ended_task(s, r->k);
+
+		p->rank = r->k->number;
+		p->in = r->collective;
+		p->line = r->line;
+		p->seconds = r->seconds;
+		p->calls = r->number - in_collective(r);
+		p->cell = j && j->w->kind == TASK_RUN ? j->w->number : 0;
+		if (!r->answered)
+			p->state = PLACE_UNKNOWN;
+		else if (j)
+			p->state = PLACE_BUSY;
+		else
+			p->state = ended ? PLACE_ENDED : PLACE_NO_CELL;
+		p->program = ended && task_is_program(ended);
+	}
+}
+
+/* Appends what is certain about who waits for whom. */
+static void
+print_verdict(struct stall_sample *s, struct buf *out)
+{
+	struct place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
+
+	set_states(s);
+	for (int i = 0; i < s->n; i++)
+		places[i] = s->rank[i].place;
+	verdict_print(places, s->n, s->took, out);
+	free(places);
 }
 
 static void
 print_rank(const struct rank_sample *r, struct buf *out)
 {
 	const struct subtask *j = queue_running(r->k);
+	const struct membership *m;
+	const struct operation *o = verdict_waits_in(&r->place, &m);
 
 	buf_addf(out, "%d state=%s cell=%d", r->k->number, rank_state_name(r->k), r->k->cell);
 	if (j)
 		buf_addf(out, " seconds=%.1f", in_seconds(now_ns() - j->sent));
-	buf_addf(out, " in=%s number=%u at=%s", r->collective, r->number, r->line);
+	buf_addf(out, " in=%s number=%u at=%s", r->collective, o ? o->number : r->number, r->line);
+	if (o && strcmp(o->name, r->collective) != 0)
+		buf_addf(out, " op=%s", o->name);
+	if (o)
+		buf_addf(out, " group=%s", m->members);
+	if (o && o->elements >= 0)
+		buf_addf(out, " numel=%ld dtype=%s", o->elements, o->dtype);
+	if (r->steps)
+		buf_addf(out, " steps=%u", r->steps);
 	if (r->seconds > 0)
 		buf_addf(out, " for=%.1f", r->seconds);
 	buf_addc(out, '\n');
@@ -171,6 +212,7 @@ print_rank(const struct rank_sample *r, struct buf *out)
 static void
 print(struct stall_sample *s, struct buf *out)
 {
+	s->took = in_seconds(now_ns() - s->asked);
 	sort_ranks(s);
 	print_verdict(s, out);
 	for (int i = 0; i < s->n; i++)
@@ -184,9 +226,14 @@ hash(const struct stall_sample *s)
 	uint64_t h;
 	struct buf b = {0};
 
-	for (int i = 0; i < s->n; i++)
-		buf_addf(
-		    &b, "%s %u %s\n", s->rank[i].collective, s->rank[i].number, s->rank[i].line);
+	for (int i = 0; i < s->n; i++) {
+		const struct rank_sample *r = &s->rank[i];
+
+		buf_addf(&b, "%s %u %s %u", r->collective, r->number, r->line, r->steps);
+		for (size_t k = 0; k < r->place.n; k++)
+			buf_addf(&b, " %u", r->place.group[k].entered);
+		buf_addc(&b, '\n');
+	}
 	h = hash_add(HASH_START, b.p, b.n);
 	buf_free(&b);
 	return h;
@@ -239,6 +286,8 @@ complete(struct stall_sample *s)
 	else if (s->cell)
 		report(s);
 	group_unref(s->g);
+	for (int i = 0; i < s->n; i++)
+		verdict_free(&s->rank[i].place);
 	free(s->rank);
 	free(s);
 }
@@ -258,20 +307,23 @@ static void
 on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
 	struct rank_sample *r = arg;
-	struct slice name, text;
+	struct slice name, text, described;
 	uint64_t us;
-	uint32_t done;
+	uint32_t done, steps;
 
 	/* after answer() has sorted the ranks, r is another rank's entry, and the reply is no
 	 * longer wanted */
 	if (m && (r->of->fn || r->of->cell) &&
-	    wire_unpack(m, Rstack, NULL, &name, &us, &done, &text) == 0) {
+	    wire_unpack(m, Rstack, NULL, &name, &us, &done, &steps, &text, &described) == 0) {
 		if (name.n)
 			snprintf(r->collective, sizeof(r->collective), "%.*s",
 			    (int)MIN(name.n, sizeof(r->collective) - 1), name.p);
-		read_stack(text, r->collective, r->line);
+		read_stack(text, r->collective, r->line, &r->place.innermost);
 		r->seconds = (double)us / US_PER_S;
 		r->number = done + (name.n > 0);
+		r->steps = steps;
+		r->answered = true;
+		verdict_read(&r->place, described);
 	}
 	if (--r->of->left == 0)
 		complete(r->of);
@@ -285,12 +337,12 @@ stall_ask(struct stall_sample *s)
 	s->n = g->size;
 	s->rank = xcalloc((size_t)MAX(g->size, 1), sizeof(*s->rank));
 	s->left = 1;
+	s->asked = now_ns();
 	for (int i = 0; i < g->size; i++) {
 		struct rank *k = &g->ranks[i];
-		const struct subtask *j = queue_running(k);
 
 		s->rank[i] = (struct rank_sample){.of = s, .k = k, .collective = "-", .line = "-"};
-		if (k->slot == NO_SLOT || !j || !task_has_collectives(j->w))
+		if (k->slot == NO_SLOT || k->state == R_SPAWNING)
 			continue;
 		s->left++;
 		agent_send(rank_agent(k), Tstack, 0, k->slot,

@@ -19,7 +19,8 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct stack_open *s = arg;
 	struct slice text;
 
-	if (s->r && m && wire_unpack(m, Rstack, &s->r->err, NULL, NULL, NULL, &text) == 0) {
+	if (s->r && m &&
+	    wire_unpack(m, Rstack, &s->r->err, NULL, NULL, NULL, NULL, &text, NULL) == 0) {
 		if (s->all)
 			buf_add(&s->f->text, text.p, text.n);
 		else

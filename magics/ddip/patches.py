@@ -173,6 +173,12 @@ def check():
 _C10D = "torch.distributed.distributed_c10d"
 _DDP = "torch.nn.parallel.distributed"
 
+FLIGHT = Row(
+    PRIVATE, "torch._C._distributed_c10d", "_dump_fr_trace_json",
+    "the stall report knows each group's operations, also those of DDP's reducer",
+    "the stall report knows of collectives only what Python calls",
+    optional=True,  # from torch 2.9 on
+)
 INIT = Row(
     REPLACED, _C10D, "init_process_group", "user code adopts or replaces the engine's group",
     "init_process_group() in a cell is torch's own: it makes a second group, or refuses to",
@@ -236,6 +242,10 @@ COLLECTIVES = {
 WORK_WAIT = Row(
     REPLACED, _C10D, "Work.wait", "the wait for an asynchronous collective is one too",
     "the stall report does not see the wait for an asynchronous collective",
+)
+WORK_TYPE = Row(
+    PRIVATE, _C10D, "Work._get_op_type", "a wait for a send or receive is no collective",
+    "the stall report does not tell a wait for a send from one for a collective",
 )
 STORE_GET = Row(
     REPLACED, _C10D, "Store.get", "a wait for the store can be seen and ended",

@@ -111,21 +111,17 @@ class Watch:
         return True
 
     def _look_at_places(self, now):
-        verdict, *rows = self.tool.group.read("stall").splitlines() or [""]
-        if re.match(r"\d+ ", verdict):
-            verdict, rows = "", [verdict, *rows]
-        self._verdict = verdict
-        self._places = {}
-        for row in rows:
-            number, _, words = row.partition(" ")
-            self._places[int(number)] = dict(_PAIR.findall(words))
+        lines = self.tool.group.read("stall").splitlines()
+        rows = [found for line in lines if (found := re.match(r"(\d+) (.*)", line))]
+        self._verdict = "" if len(rows) == len(lines) else lines[0]
+        self._places = {int(row[1]): dict(_PAIR.findall(row[2])) for row in rows}
         for rank in range(len(self.ranks)):
             self._count(rank, now)
 
     def _count(self, rank, now):
-        """Records how far a rank is in its cell: the number of collectives it has entered."""
+        """Records how far a rank is in its cell: how often its optimizers have stepped."""
         steps, place = self._steps[rank], self._places.get(rank, {})
-        at = (now, place.get("cell"), int(place.get("number") or 0))
+        at = (now, place.get("cell"), int(place.get("steps") or 0))
         if steps and (steps[-1][1] != at[1] or steps[-1][2] > at[2]):
             steps.clear()
         steps.append(at)
@@ -133,7 +129,7 @@ class Watch:
             steps.popleft()
 
     def _speed(self, rank):
-        """Collectives per second; "-" if none can be counted."""
+        """Steps of optimizers per second; "-" if there is none."""
         steps = self._steps[rank]
         if len(steps) < 2 or steps[-1][2] == 0:
             return "-"

@@ -20,12 +20,13 @@ if rank == 1:
     while True: pass
 dist.all_reduce(ones())'
 # The event names the rank that is behind first. A slow machine may have reported the barrier, or rank 2, before.
-await 4 "stall cell=$n seconds=[0-9]+ rank 1 has not entered all_reduce 2: <cell $n>:3 1 state=busy " >/dev/null
+await 4 "stall cell=$n seconds=[0-9]+ rank 1 is in no collective \\(<cell $n>:3\\); ranks 0,2 wait for it in all_reduce 2 \\(<cell $n>:4\\) 1 state=busy " >/dev/null
 stall=$(cat "$G/stall")
-is 'the verdict names who is behind' "$(head -n 1 <<<"$stall")" "rank 1 has not entered all_reduce 2: <cell $n>:3"
+is 'the verdict names who is behind' "$(head -n 1 <<<"$stall")" \
+	"rank 1 is in no collective (<cell $n>:3); ranks 0,2 wait for it in all_reduce 2 (<cell $n>:4)"
 like 'the rank that is behind comes first' "$(sed -n 2p <<<"$stall")" "^1 state=busy cell=$n seconds=[0-9.]+ in=- number=1 at=<cell $n>:3$"
 like 'who waits' "$(tail -n 1 <<<"$stall")" \
-	"^2 state=busy cell=$n seconds=[0-9.]+ in=all_reduce number=2 at=<cell $n>:4 for=[0-9.]+$"
+	"^2 state=busy cell=$n seconds=[0-9.]+ in=all_reduce number=2 at=<cell $n>:4 group=0-2 numel=2 dtype=float32 for=[0-9.]+$"
 like 'stacks, equal ones once' "$(DDIP_MOUNT=$M "$BUILD/ddip" stack 2>&1)" 'ranks? 0,2'
 interrupt
 # of two ranks neither is the odd one out: the one that is behind still comes first
@@ -33,8 +34,8 @@ submit 'if rank == 1:
     while True: pass
 dist.all_reduce(ones(), group=dist.group.WORLD) if rank != 2 else None'
 await 4 "stall cell=$n .*all_reduce" >/dev/null
-is 'ranks that have not come are both named' "$(grep -c 'has not entered all_reduce 1' "$G/stall")" 2
-is 'and stand above who waits' "$(grep -v entered "$G/stall" | cut -d ' ' -f 1 | tail -n 1)" 0
+is 'ranks that have not come are both named' "$(grep -c '^rank 1 is in no collective .*, rank 2 .*; rank 0 waits for them in all_reduce [0-9]* ' "$G/stall")" 1
+is 'and stand above who waits' "$(grep -v '^rank' "$G/stall" | cut -d ' ' -f 1 | tail -n 1)" 0
 interrupt
 cell 't = ones(); dist.all_reduce(t); t = t.sum().item()' || bad "after it: $(tail -n 1 "$G/error")"
 is 'the next sum' "$(cat "$G/rank2/vars/t")" 6.0

@@ -219,9 +219,10 @@ static void
 do_stack(struct engine *e, struct msg *m)
 {
 	engine_say(e, Rstack, 0, m->tag, slice_text(e->run.waits == WAIT_REDUCE ? "reduce" : ""),
-	    (uint64_t)0, 0u,
+	    (uint64_t)0, 0u, 0u,
 	    slice_text(
-		"Thread 1 (most recent call first):\n  File \"<cell>\", line 1 in <module>\n"));
+		"Thread 1 (most recent call first):\n  File \"<cell>\", line 1 in <module>\n"),
+	    slice_text(""));
 }
 
 static void

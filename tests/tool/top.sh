@@ -26,7 +26,7 @@ while True:
 END2
 cell=$(ddip run -k -d "$T/loop.py")
 waits() {
-	ddip top >"$T/said" && grep -q '^rank 1 has not entered all_reduce 51' "$T/said"
+	ddip top >"$T/said" && grep -q '^rank 1 is in no collective (.*loop.py:6); rank 0 waits for it in all_reduce 51 ' "$T/said"
 }
 until_true waits
 like 'it tells in what a rank waits' "$(grep '^ *0 busy' "$T/said")" ' all_reduce 51 for .*loop.py:'
@@ -71,7 +71,7 @@ cat >"$T/keys.py" <<'END2'
 from at_terminal import Terminal
 
 top = Terminal("exec ddip top -d 0.1", TERM="xterm", LINES="30", COLUMNS="120")
-top.expect(b"rank 1 has not entered all_reduce 51")
+top.expect(b"rank 1 is in no collective")
 top.expect(b"rank 0 prints:")
 top.expect(b"step 50")
 top.write(b"\x1bOB")

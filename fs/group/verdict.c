@@ -1,0 +1,512 @@
+/*
+ * A rank waits in the first operation of its group that is not done. Another member whose highest
+ * number is lower has not entered it. If the other has an operation of another name under this
+ * number, or one of another size or type where these must be equal, neither can end. Numbers of
+ * different sources are not compared, and ranks that are no members are not considered.
+ */
+#include "group/verdict.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_SHOWN = 4, ENOUGH_S = 1 };
+
+/* Splits a line at its spaces into n words. Returns false if it has another number of them. */
+static bool
+split(char *line, char **word, size_t n)
+{
+	char *save = NULL, *p = strtok_r(line, " ", &save);
+	size_t count = 0;
+
+	for (; p && count < n; p = strtok_r(NULL, " ", &save))
+		word[count++] = p;
+	return !p && count == n;
+}
+
+static bool
+add_group(struct place *p, char **word)
+{
+	struct membership m = {.name = word[0], .source = word[1], .members = word[3]};
+	char *end;
+
+	m.entered = (unsigned)strtoul(word[2], &end, 10);
+	p->group = xrealloc(p->group, (p->n + 1) * sizeof(*p->group));
+	p->group[p->n++] = m;
+	return !*end;
+}
+
+static bool
+add_operation(struct place *p, char **word)
+{
+	struct operation o = {.name = word[1], .dtype = word[3], .done = *word[4] != '0'};
+	struct membership *m = p->n ? &p->group[p->n - 1] : NULL;
+	char *ends[3];
+
+	if (!m)
+		return false;
+	o.number = (unsigned)strtoul(word[0], &ends[0], 10);
+	o.elements = strtol(word[2], &ends[1], 10);
+	o.seconds = strtod(word[5], &ends[2]);
+	m->op = xrealloc(m->op, (m->n + 1) * sizeof(*m->op));
+	m->op[m->n++] = o;
+	return !*ends[0] && !*ends[1] && !*ends[2];
+}
+
+static bool
+read_line(struct place *p, char *line)
+{
+	char *word[6], *rest = strchr(line, ' ');
+
+	if (!rest)
+		return false;
+	*rest++ = '\0';
+	if (strcmp(line, "op") == 0)
+		return split(rest, word, 6) && add_operation(p, word);
+	if (strcmp(line, "group") == 0)
+		return split(rest, word, 4) && add_group(p, word);
+	if (strcmp(line, "cell") != 0 || !split(rest, word, 2))
+		return false;
+	p->counted = (unsigned)strtoul(word[0], NULL, 10);
+	p->sleeps = strchr("SD", *word[1]) != NULL;
+	return true;
+}
+
+void
+verdict_read(struct place *p, struct slice description)
+{
+	char *save = NULL;
+
+	p->text = slice_dup(description);
+	p->described = description.n > 0;
+	for (char *line = strtok_r(p->text, "\n", &save); line && p->described;
+	     line = strtok_r(NULL, "\n", &save))
+		p->described = read_line(p, line);
+	if (!p->described)
+		verdict_free(p);
+}
+
+void
+verdict_free(struct place *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->group[i].op);
+	free(p->group);
+	free(p->text);
+	p->group = NULL;
+	p->text = NULL;
+	p->n = 0;
+}
+
+static const struct operation *
+first_open(const struct membership *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (!m->op[i].done)
+			return &m->op[i];
+	return NULL;
+}
+
+static const struct operation *
+find_operation(const struct membership *m, unsigned number)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (m->op[i].number == number)
+			return &m->op[i];
+	return NULL;
+}
+
+static bool
+is_in(const struct place *p)
+{
+	return p->state == PLACE_BUSY && strcmp(p->in, "-") != 0;
+}
+
+static bool
+is_own(const char *source)
+{
+	return strcmp(source, "own") == 0;
+}
+
+/* The group of this source with an operation that is not done; NULL if there are several. */
+static const struct membership *
+open_group(const struct place *p, const char *source, const char *name)
+{
+	const struct membership *found = NULL;
+
+	for (size_t i = 0; i < p->n; i++) {
+		const struct membership *m = &p->group[i];
+
+		if (strcmp(m->source, source) != 0 || !first_open(m) ||
+		    (name && strcmp(m->name, name) != 0))
+			continue;
+		if (found)
+			return NULL;
+		found = m;
+	}
+	return found;
+}
+
+/* Does torch record the operations of all its groups? */
+static bool
+is_recorded(const struct place *p)
+{
+	int balance = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		balance += strcmp(p->group[i].source, "torch") == 0 ? 1 : -1;
+	return balance == 0;
+}
+
+/* Does the rank wait for something else than an operation of a group? */
+static bool
+is_in_other(const struct place *p)
+{
+	static const char *const others[] = {"send", "recv", "send_object_list", "recv_object_list",
+	    "new_group", "split_group", "store", "init_process_group"};
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (strcmp(p->in, others[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Backward and forward compute, too: does the rank wait in this operation that they have started?
+ */
+static bool
+is_stuck_in(const struct place *p, const struct operation *o)
+{
+	if (strcmp(p->in, "backward") != 0 && strcmp(p->in, "forward") != 0)
+		return true;
+	return p->sleeps && p->innermost && o->seconds <= p->seconds;
+}
+
+static const struct operation *
+waits_in(const struct place *p, const char *source, const struct membership **group)
+{
+	const struct membership *own = is_in(p) ? open_group(p, "own", NULL) : NULL;
+	const struct operation *o;
+
+	*group = NULL;
+	if (!is_in(p) || is_in_other(p))
+		return NULL;
+	if (own && is_own(source))
+		*group = own;
+	else if (!is_own(source) && (own || is_recorded(p)))
+		*group = open_group(p, source, own ? own->name : NULL);
+	o = *group ? first_open(*group) : NULL;
+	if (o && !is_stuck_in(p, o))
+		o = NULL;
+	return o;
+}
+
+const struct operation *
+verdict_waits_in(const struct place *p, const struct membership **group)
+{
+	const struct operation *o = waits_in(p, "torch", group);
+
+	return o ? o : waits_in(p, "own", group);
+}
+
+/* Is the rank in a list like 0,2-5? */
+static bool
+is_member(const struct membership *m, int rank)
+{
+	for (const char *p = m->members; *p;) {
+		char *end;
+		long first = strtol(p, &end, 10), last = first;
+
+		if (*end == '-')
+			last = strtol(end + 1, &end, 10);
+		if (rank >= first && rank <= last)
+			return true;
+		if (*end != ',')
+			break;
+		p = end + 1;
+	}
+	return false;
+}
+
+static const struct membership *
+counterpart(const struct place *p, const struct membership *m)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (strcmp(p->group[i].name, m->name) == 0 &&
+		    strcmp(p->group[i].source, m->source) == 0 &&
+		    strcmp(p->group[i].members, m->members) == 0)
+			return &p->group[i];
+	return NULL;
+}
+
+enum relation {
+	NO_MEMBER,
+	UNCERTAIN,
+	LATE,
+	OTHER_NAME,
+	OTHER_SIZE,
+	OTHER_TYPE,
+	SAME,
+	AWAY,
+	RELATIONS
+};
+
+/* Do all ranks give this operation as many elements of the same type? */
+static bool
+is_alike(const struct operation *o)
+{
+	return strcmp(o->name, "all_reduce") == 0 || strcmp(o->name, "reduce") == 0 ||
+	       strcmp(o->name, "broadcast") == 0;
+}
+
+/* What both have entered under this number: is it the same, and does the other have it open for
+ * long? */
+static enum relation
+compare(const struct operation *o, const struct operation *other)
+{
+	if (strcmp(other->name, o->name) != 0)
+		return OTHER_NAME;
+	if (is_alike(o) && o->elements >= 0 && other->elements >= 0) {
+		if (o->elements != other->elements)
+			return OTHER_SIZE;
+		if (strcmp(o->dtype, other->dtype) != 0)
+			return OTHER_TYPE;
+	}
+	return other->done || other->seconds >= ENOUGH_S ? SAME : UNCERTAIN;
+}
+
+/* How another member p relates to the operation that the rank of place q waits in. */
+static enum relation
+relate(const struct place *p, const struct place *q, const struct membership *m,
+    const struct operation *o)
+{
+	const struct membership *its = counterpart(p, m);
+	const struct operation *other = its ? find_operation(its, o->number) : NULL;
+
+	if (p->state == PLACE_UNKNOWN)
+		return UNCERTAIN;
+	if (!p->described && p->state == PLACE_BUSY)
+		return is_own(m->source) && !is_in(p) && strcmp(m->name, "0") == 0 &&
+			       p->cell == q->counted && p->calls < o->number
+			   ? LATE
+			   : UNCERTAIN;
+	if (!its || (is_own(m->source) && p->counted != q->counted))
+		return p->state == PLACE_BUSY ? UNCERTAIN : AWAY;
+	if (its->entered < o->number)
+		return LATE;
+	return other ? compare(o, other) : UNCERTAIN;
+}
+
+static void
+print_line(struct buf *out, const struct place *p)
+{
+	if (strcmp(p->line, "-") != 0)
+		buf_addf(out, " (%s)", p->line);
+}
+
+/* Has something else that the rank is in, such as backward, started this operation? */
+static bool
+is_part(const struct place *p, const struct operation *o)
+{
+	return is_in(p) && strcmp(p->in, o->name) != 0 && strcmp(p->in, "wait") != 0;
+}
+
+/* Appends "all_reduce 10 of backward". */
+static void
+print_operation(struct buf *out, const struct place *p, const struct operation *o)
+{
+	buf_addf(out, "%s %u", o->name, o->number);
+	if (is_part(p, o))
+		buf_addf(out, " of %s", p->in);
+}
+
+/* Appends where a rank is: "rank 1 is in barrier (train.py:50)". */
+static void
+print_place(struct buf *out, const struct place *p)
+{
+	buf_addf(out, "rank %d ", p->rank);
+	if (p->state == PLACE_ENDED)
+		buf_addf(out, "has ended its %s", p->program ? "program" : "part of the cell");
+	else if (p->state == PLACE_NO_CELL)
+		buf_adds(out, "runs no cell");
+	else if (is_in(p))
+		buf_addf(out, "is in %s", p->in);
+	else
+		buf_adds(out, "is in no collective");
+	if (p->state == PLACE_BUSY)
+		print_line(out, p);
+}
+
+/* Appends the ranks that wait in this operation: "rank 0 waits" or "ranks 0,2 wait". */
+static void
+print_waiters(struct buf *out, const struct place *p, int n, const struct membership *m,
+    unsigned number, const char *one, const char *many)
+{
+	int count = 0;
+	struct buf ranks = {0};
+
+	for (int i = 0; i < n; i++) {
+		const struct membership *its;
+		const struct operation *o = waits_in(&p[i], m->source, &its);
+
+		if (!o || o->number != number || counterpart(&p[i], m) != its)
+			continue;
+		if (++count <= RANKS_SHOWN)
+			buf_addf(&ranks, "%s%d", ranks.n ? "," : "", p[i].rank);
+	}
+	buf_addf(out, "rank%s %.*s%s %s", count > 1 ? "s" : "", (int)ranks.n, ranks.p,
+	    count > RANKS_SHOWN ? ",…" : "", count > 1 ? many : one);
+	buf_free(&ranks);
+}
+
+/* Appends "barrier 2 (train.py:50)", or "all_reduce 2 of 4 float32 (train.py:44)" if sized. */
+static void
+print_entered(struct buf *out, const struct place *p, const struct membership *m,
+    const struct operation *o, bool sized)
+{
+	const struct membership *its;
+	bool waits = waits_in(p, m->source, &its) == o;
+
+	if (waits)
+		print_operation(out, p, o);
+	else
+		buf_addf(out, "%s %u", o->name, o->number);
+	if (sized)
+		buf_addf(out, " of %ld %s", o->elements, o->dtype);
+	if (waits)
+		print_line(out, p);
+}
+
+/* p waits in o of its group m; q has entered the other one. */
+static void
+print_different(struct buf *out, const struct place *p, const struct membership *m,
+    const struct operation *o, const struct place *q, enum relation how)
+{
+	static const char *const words[] = {
+	    [OTHER_NAME] = "operations", [OTHER_SIZE] = "sizes", [OTHER_TYPE] = "types"};
+	const struct membership *its = counterpart(q, m), *in;
+	const struct operation *other = find_operation(its, o->number);
+
+	if (how == OTHER_NAME && waits_in(q, m->source, &in) == other &&
+	    is_part(p, o) != is_part(q, other)) {
+		/* the call that the user has written comes first */
+		if (is_part(q, other)) {
+			const struct place *swap = p;
+
+			p = q, q = swap;
+			m = its, o = other;
+		}
+		print_place(out, q);
+		buf_addf(out, "; rank %d waits for it in ", p->rank);
+		print_entered(out, p, m, o, false);
+	} else {
+		buf_addf(out, "different %s: rank %d has entered ", words[how], q->rank);
+		print_entered(out, q, its, other, how != OTHER_NAME);
+		buf_addf(out, ", rank %d ", p->rank);
+		print_entered(out, p, m, o, how != OTHER_NAME);
+	}
+	buf_addc(out, '\n');
+}
+
+/* Appends the members that relate so to the operation. Returns true if none of them waits. */
+static bool
+print_related(
+    struct buf *out, const struct place *p, int n, const enum relation *how, enum relation wanted)
+{
+	bool waits = false;
+
+	for (int i = 0, shown = 0; i < n; i++) {
+		if (how[i] != wanted)
+			continue;
+		waits |= is_in(&p[i]);
+		if (shown > RANKS_SHOWN)
+			continue;
+		buf_adds(out, shown ? ", " : "");
+		if (shown++ == RANKS_SHOWN)
+			buf_adds(out, "…");
+		else
+			print_place(out, &p[i]);
+	}
+	return !waits;
+}
+
+/* Appends the verdict on what rank p[at] waits in, if it is certain: to first if nobody named in
+ * it waits for others, else to out. */
+static void
+judge(const struct place *p, int n, int at, const struct membership *m, const struct operation *o,
+    struct buf *first, struct buf *out)
+{
+	enum relation *how = xcalloc((size_t)n, sizeof(*how));
+	int count[RELATIONS] = {0};
+	struct buf line = {0};
+	bool is_first = true;
+
+	for (int i = 0; i < n; i++) {
+		how[i] = i == at		   ? SAME
+			 : is_member(m, p[i].rank) ? relate(&p[i], &p[at], m, o)
+						   : NO_MEMBER;
+		count[how[i]]++;
+		if (how[i] >= OTHER_NAME && how[i] <= OTHER_TYPE) {
+			print_different(first, &p[at], m, o, &p[i], how[i]);
+			goto out;
+		}
+	}
+	if (count[LATE] + count[AWAY]) {
+		bool late = count[LATE] > 0;
+
+		is_first = print_related(&line, p, n, how, late ? LATE : AWAY);
+		buf_adds(&line, "; ");
+		print_waiters(
+		    &line, p, n, m, o->number, late ? "waits" : "is", late ? "wait" : "are");
+		buf_adds(&line, count[LATE] == 1 ? " for it in " : late ? " for them in " : " in ");
+		print_operation(&line, &p[at], o);
+		print_line(&line, &p[at]);
+		buf_addc(&line, '\n');
+	} else if (!count[UNCERTAIN] && p[at].seconds >= ENOUGH_S) {
+		buf_adds(&line, "all ranks have entered ");
+		print_operation(&line, &p[at], o);
+		print_line(&line, &p[at]);
+		buf_adds(&line, ": look at the GPUs or the network\n");
+	}
+	buf_add(is_first ? first : out, line.p, line.n);
+out:
+	buf_free(&line);
+	free(how);
+}
+
+/* What rank p[i] waits in, if it did so before the ranks were asked. */
+static const struct operation *
+waited_in(const struct place *p, const char *source, double took, const struct membership **m)
+{
+	const struct operation *o = waits_in(p, source, m);
+
+	return o && p->seconds > took && (o->seconds < 0 || o->seconds > took) ? o : NULL;
+}
+
+static void
+judge_all(const struct place *p, int n, const char *source, double took, struct buf *out)
+{
+	struct buf rest = {0};
+
+	for (int i = 0; i < n; i++) {
+		const struct membership *m, *before;
+		const struct operation *o = waited_in(&p[i], source, took, &m), *same;
+		bool told = !o;
+
+		for (int k = 0; k < i && !told; k++) {
+			same = waited_in(&p[k], source, took, &before);
+			told = same && same->number == o->number && counterpart(&p[k], m) == before;
+		}
+		if (!told)
+			judge(p, n, i, m, o, out, &rest);
+	}
+	buf_add(out, rest.p, rest.n);
+	buf_free(&rest);
+}
+
+void
+verdict_print(const struct place *p, int n, double took, struct buf *out)
+{
+	size_t before = out->n;
+
+	judge_all(p, n, "torch", took, out);
+	if (out->n == before)
+		judge_all(p, n, "own", took, out);
+}

@@ -1,0 +1,55 @@
+/* Who waits for whom: what is certain of the ranks' collectives, as sentences. */
+#ifndef VERDICT_H
+#define VERDICT_H
+#include "util.h"
+#include <stdint.h>
+
+/* One operation of a group, as the engine's flight.py describes it. The strings are the place's. */
+struct operation {
+	unsigned number; /* in its group */
+	const char *name, *dtype;
+	long elements;	/* -1: unknown */
+	double seconds; /* since it was entered; -1: unknown */
+	bool done;
+};
+
+/* A process group that a rank is in, by one of its sources. */
+struct membership {
+	const char *name, *source, *members;
+	unsigned entered; /* the highest number of an operation that the rank has entered */
+	struct operation *op;
+	size_t n;
+};
+
+enum place_state { PLACE_UNKNOWN, PLACE_ENDED, PLACE_NO_CELL, PLACE_BUSY };
+
+/* Where a rank is. */
+struct place {
+	int rank;
+	enum place_state state; /* unknown: it has not answered */
+	bool program;		/* what it ended is a program, not a cell */
+	const char *in;		/* the Python call that it is in, such as backward; "-": none */
+	const char *line;	/* of the user's code; "-": unknown */
+	double seconds;		/* in this call */
+	bool innermost;		/* no Python code runs within this call */
+	unsigned cell;		/* that it runs; 0: none */
+	unsigned calls;		/* collectives of the default group that it completed in it */
+	/* the description; without one, no groups */
+	bool described, sleeps; /* sleeps: its main thread does not compute */
+	unsigned counted;	/* the cell in which source "own" counts */
+	struct membership *group;
+	size_t n;
+	char *text; /* owned, as are the arrays */
+};
+
+/* Reads a description into the place, which verdict_free() frees. */
+void verdict_read(struct place *p, struct slice description);
+void verdict_free(struct place *p);
+/* The operation that the rank waits in, and its group; NULL if that is not certain. */
+const struct operation *verdict_waits_in(const struct place *p, const struct membership **group);
+/* Appends a line for each wait whose cause is certain, first those for a rank that waits for none.
+ * took: the seconds that it took to ask the ranks: a wait that began meanwhile may have ended for
+ * another. */
+void verdict_print(const struct place *p, int n, double took, struct buf *out);
+
+#endif

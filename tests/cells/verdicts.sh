@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# The verdict of `stall` is true or absent: members only, different operations and sizes, a source that has passed,
+# asynchronous operations, uneven loaders, a rank that computes, has ended, or is in C code, send and recv.
+. "$(dirname "$0")/../lib.sh"
+HANG_LIMIT_S=60
+
+! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
+mount_torch -o size=2 -o stall=off -o grace=off
+cell 'import itertools, time, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+def ones(n=4):
+    return torch.ones(n)
+def spin():
+    while True: pass
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+pair, alone = dist.new_group([0, 1]), dist.new_group([0])' || give_up 'the first cell'
+recorder=$("$TORCH_PYTHON" -c 'import torch._C._distributed_c10d as c; print(hasattr(c, "_dump_fr_trace_json"))')
+
+# verdict WHAT PATTERN CODE [FILE]: while the code is stuck, the first line of `stall`
+verdict() {
+	local what=$1 pattern=$2
+	submit "$3" "${4:-$G/cell}"
+	until_true grep -qE "$pattern" "$G/stall" || bad "$what: $(cat "$G/stall")"
+	over
+}
+
+# silent WHAT READY CODE: when `stall` has READY, no rank is accused
+silent() {
+	local what=$1 text
+	submit "$3"
+	until_true grep -qE "$2" "$G/stall"
+	text=$(cat "$G/stall")
+	[[ ! $text =~ (waits?\ for|different|have\ entered) ]] || bad "$what: $text"
+	over
+}
+
+over() {
+	echo interrupt >"$G/cells/$n/ctl"
+	wait_cell "$n" >/dev/null
+}
+
+verdict 'a rank computes' '^rank 1 is in no collective \(<cell [0-9]+>:[0-9]+\); rank 0 waits for it in all_reduce [0-9]+ \(<cell [0-9]+>:2\)$' \
+	'if rank == 0:
+    dist.all_reduce(ones())
+else:
+    spin()'
+
+verdict 'members only' '^rank 1 is in no collective .*; rank 0 waits for it in broadcast [0-9]+ ' 'alone = dist.new_group([0])
+if rank == 0:
+    dist.all_reduce(ones(), group=alone)
+    dist.broadcast(ones(), 1)
+else:
+    spin()'
+cell 'pair = dist.new_group([0, 1])' || bad 'a new group'
+verdict 'a group of its own' '^rank 1 is in no collective .*; rank 0 waits for it in all_reduce 1 ' 'if rank == 0:
+    dist.all_reduce(ones(), group=pair)
+else:
+    spin()'
+verdict 'different operations' '^(different operations: .*(barrier|all_reduce) [0-9]+.*|rank . is in barrier .*)' 'if rank == 0:
+    dist.all_reduce(ones())
+else:
+    dist.barrier()'
+silent 'a source that has passed' '^1 .*in=- ' 'dist.broadcast(ones(), 1)
+if rank == 1: spin()
+time.sleep(1000)'
+silent 'send and recv' '^0 .*in=recv ' 'if rank == 0:
+    dist.recv(ones(), 1)
+else:
+    spin()'
+verdict 'no cell, or an ended one' '^rank 1 has ended its part of the cell; rank 0 waits for it in all_reduce [0-9]+ ' 'if rank == 0:
+    dist.all_reduce(ones())'
+verdict 'C code that holds the GIL' '^rank 1 is in no collective .*; rank 0 waits for it in all_reduce [0-9]+ ' 'if rank == 0:
+    dist.all_reduce(ones())
+else:
+    sum(itertools.repeat(0, 3 * 10**8))'
+silent 'a wait for a receive beside a collective' '^0 .*in=recv ' 'if rank == 0:
+    work = dist.all_reduce(ones(), async_op=True)
+    dist.irecv(ones(), 1).wait()
+else:
+    spin()'
+silent 'a backward that computes' '^0 .*in=backward .*at=<cell ' 'class Slow(torch.autograd.Function):
+    forward = staticmethod(lambda context, x: x.clone())
+    @staticmethod
+    def backward(context, grad): spin()
+if rank == 0:
+    work = dist.all_reduce(ones(), async_op=True)
+    Slow.apply(ones().requires_grad_()).sum().backward()
+else:
+    spin()'
+verdict 'no cell' '^rank 1 runs no cell; rank 0 (is|waits for it) in all_reduce [0-9]+ \(<cell [0-9]+>:1\)$' 'dist.all_reduce(ones())' "$G/cell.0"
+submit 'optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for i in range(3): optimizer.step()
+spin()'
+until_true grep -qE '^1 .* steps=3( |$)' "$G/stall" || bad "steps: $(cat "$G/stall")"
+over
+if [ "$recorder" = True ]; then
+	verdict 'asynchronous' '^rank 1 is in no collective .*; rank 0 waits for it in all_reduce [0-9]+ \(' 'if rank == 0:
+    dist.all_reduce(ones(), async_op=True).wait()
+else:
+    spin()'
+	verdict 'uneven loaders' '^rank 1 is in barrier \(<cell [0-9]+>:3\); rank 0 waits for it in all_reduce [0-9]+ of backward \(<cell [0-9]+>:2\)$' 'for i in range(5 - 2 * rank):
+    model(torch.ones(2, 4)).sum().backward()
+dist.barrier()'
+fi

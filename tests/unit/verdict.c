@@ -1,0 +1,232 @@
+/* Tests of fs/group/verdict.c: what is said of ranks whose engines describe themselves so. */
+#include "check.h"
+#include "group/verdict.h"
+#include <stdlib.h>
+
+/* In cell 7, where its main thread sleeps. */
+#define CELL "cell 7 S\n"
+#define WORLD(source, entered) "group 0 " source " " #entered " 0-1\n"
+#define BOTH(entered) WORLD("own", entered) WORLD("torch", entered)
+#define OP(number, name, size, done) "op " #number " " name " " size " " #done " 30.0\n"
+#define REDUCE OP(2, "all_reduce", "4 float32", 0)
+
+/* A rank that is busy in cell 7: in the Python call `in`, "-" for none, at a line of t.py. */
+static struct place
+at(int rank, const char *in, const char *line, const char *description)
+{
+	struct place p = {.rank = rank,
+	    .state = PLACE_BUSY,
+	    .in = in,
+	    .line = line,
+	    .seconds = 30,
+	    .innermost = true,
+	    .cell = 7};
+
+	verdict_read(&p, (struct slice){description, strlen(description)});
+	return p;
+}
+
+/* Of these two ranks this is said, as rank 0 and 1. Frees them. */
+static void
+expect_of(struct place *p, int n, const char *wanted)
+{
+	struct buf out = {0};
+
+	verdict_print(p, n, 0.1, &out);
+	buf_addc(&out, '\0');
+	CHECK_STR(out.p, wanted);
+	buf_free(&out);
+	for (int i = 0; i < n; i++)
+		verdict_free(&p[i]);
+}
+
+static void
+expect(struct place a, struct place b, const char *wanted)
+{
+	expect_of((struct place[]){a, b}, 2, wanted);
+}
+
+/* In all_reduce 2 by what torch records. */
+static struct place
+waiter(void)
+{
+	return at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE WORLD("torch", 2) REDUCE);
+}
+
+/* The same by what the engine counts. */
+static struct place
+counter(void)
+{
+	return at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE);
+}
+
+static void
+test_late(void)
+{
+	struct place p;
+
+	expect(waiter(), at(1, "-", "t.py:9", CELL BOTH(1)),
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+	expect(counter(), at(1, "-", "t.py:9", CELL WORLD("own", 1)),
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+	p = at(1, "-", "-", CELL BOTH(1));
+	p.state = PLACE_ENDED;
+	p.program = true;
+	expect(waiter(), p,
+	    "rank 1 has ended its program; rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+	/* it runs no cell, and counts in another one: its numbers say nothing */
+	for (int other = 0; other < 2; other++) {
+		p = at(1, "-", "-", other ? "cell 6 S\n" WORLD("own", 2) REDUCE : "");
+		p.state = PLACE_NO_CELL;
+		p.cell = 0;
+		expect(counter(), p, "rank 1 runs no cell; rank 0 is in all_reduce 2 (t.py:4)\n");
+	}
+	/* C code holds the GIL: only the count of completed calls is known */
+	p = at(1, "-", "t.py:9", "");
+	p.calls = 1;
+	expect(counter(), p,
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+}
+
+static void
+test_silent(void)
+{
+	struct place p, q = waiter();
+
+	/* it has passed, is in another cell, has not answered, or is not known to wait */
+	expect(waiter(), at(1, "-", "t.py:9", CELL BOTH(70)), "");
+	expect(counter(), at(1, "-", "t.py:9", "cell 6 S\n" WORLD("own", 1)), "");
+	p = at(1, "-", "t.py:9", "");
+	p.calls = 2;
+	expect(counter(), p, "");
+	p = at(1, "-", "-", "");
+	p.state = PLACE_UNKNOWN;
+	expect(waiter(), p, "");
+	q.seconds = 0.05; /* since the ranks were asked */
+	expect(q, at(1, "-", "t.py:9", CELL BOTH(1)), "");
+	expect(
+	    at(0, "recv", "t.py:4", CELL BOTH(2) REDUCE), at(1, "-", "t.py:9", CELL BOTH(1)), "");
+	/* no member */
+	expect(at(0, "all_reduce", "t.py:4",
+		   CELL "group 1 torch 1 0,2-5\n" OP(1, "all_reduce", "4 float32", 0)),
+	    at(1, "-", "t.py:9", CELL BOTH(1)), "");
+	/* a description that breaks off is none */
+	expect(at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE "group 0"),
+	    at(1, "-", "t.py:9", CELL BOTH(1)), "");
+}
+
+static void
+test_different(void)
+{
+	struct place both[2];
+
+	expect(waiter(),
+	    at(1, "barrier", "t.py:9", CELL WORLD("torch", 2) OP(2, "barrier", "-1 -", 0)),
+	    "different operations: rank 1 has entered barrier 2, rank 0 all_reduce 2 (t.py:4)\n");
+	expect(waiter(),
+	    at(1, "barrier", "t.py:9",
+		CELL WORLD("own", 2) OP(2, "barrier", "-1 -", 0) WORLD("torch", 2)
+		    OP(2, "barrier", "-1 -", 0)),
+	    "different operations: rank 1 has entered barrier 2 (t.py:9), rank 0 all_reduce 2 "
+	    "(t.py:4)\n");
+	expect(waiter(),
+	    at(1, "all_reduce", "t.py:9", CELL BOTH(2) OP(2, "all_reduce", "8 float32", 0)),
+	    "different sizes: rank 1 has entered all_reduce 2 of 8 float32 (t.py:9), rank 0 "
+	    "all_reduce 2 of 4 "
+	    "float32 (t.py:4)\n");
+	expect(waiter(),
+	    at(1, "all_reduce", "t.py:9", CELL BOTH(2) OP(2, "all_reduce", "4 int32", 0)),
+	    "different types: rank 1 has entered all_reduce 2 of 4 int32 (t.py:9), rank 0 "
+	    "all_reduce 2 of 4 "
+	    "float32 (t.py:4)\n");
+	/* the call that the user has written is named, whichever rank makes it */
+	for (int swapped = 0; swapped < 2; swapped++) {
+		both[swapped] = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
+		both[!swapped] =
+		    at(1, "barrier", "t.py:9", CELL BOTH(2) OP(2, "barrier", "-1 -", 0));
+		expect_of(both, 2,
+		    "rank 1 is in barrier (t.py:9); rank 0 waits for it in all_reduce 2 of "
+		    "backward (t.py:4)\n");
+	}
+}
+
+static void
+test_entered(void)
+{
+	expect(waiter(), at(1, "all_reduce", "t.py:9", CELL BOTH(2) REDUCE),
+	    "all ranks have entered all_reduce 2 (t.py:4): look at the GPUs or the network\n");
+	/* not if it is under way: the last one has come just now */
+	expect(waiter(),
+	    at(1, "all_reduce", "t.py:9", CELL BOTH(2) "op 2 all_reduce 4 float32 0 0.2\n"), "");
+	expect(counter(), at(1, "all_reduce", "t.py:9", "cell 6 S\n" WORLD("own", 2) REDUCE), "");
+}
+
+/* A backward computes, and its operations may run beside that. */
+static void
+test_backward(void)
+{
+	struct place p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
+
+	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)),
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 of backward "
+	    "(t.py:4)\n");
+	p = at(0, "backward", "t.py:4", "cell 7 R\n" BOTH(2) REDUCE);
+	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)), "");
+	p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
+	p.innermost = false;
+	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)), "");
+	p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
+	p.seconds = 20; /* the operation is older */
+	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)), "");
+}
+
+/* Rank 0 waits for rank 1, and that one for rank 2, which is the one to look at. */
+static void
+test_chain(void)
+{
+	struct place p[3] = {
+	    at(0, "all_reduce", "t.py:4",
+		CELL "group a own 1 0-1\n" OP(1, "all_reduce", "4 float32", 0)),
+	    at(1, "broadcast", "t.py:5",
+		CELL "group a own 0 0-1\ngroup b own 1 1-2\n" OP(1, "broadcast", "4 float32", 0)),
+	    at(2, "-", "t.py:6", CELL "group b own 0 1-2\n"),
+	};
+
+	expect_of(p, 3,
+	    "rank 2 is in no collective (t.py:6); rank 1 waits for it in broadcast 1 (t.py:5)\n"
+	    "rank 1 is in broadcast (t.py:5); rank 0 waits for it in all_reduce 1 (t.py:4)\n");
+}
+
+/* One rank of many is late, and one is in a group that has not all of them. */
+static void
+test_many(void)
+{
+	enum { N = 600 };
+
+	static const char described[] =
+	    CELL "group 0 own 2 0-598\n" REDUCE "group 0 torch 2 0-598\n" REDUCE;
+	struct place *p = xcalloc(N, sizeof(*p));
+
+	for (int i = 0; i < N - 1; i++)
+		p[i] = at(i, "all_reduce", "t.py:4", described);
+	verdict_free(&p[597]);
+	p[597] = at(597, "-", "t.py:9", CELL "group 0 own 1 0-598\ngroup 0 torch 1 0-598\n");
+	p[N - 1] = at(N - 1, "-", "t.py:9", CELL);
+	expect_of(p, N,
+	    "rank 597 is in no collective (t.py:9); ranks 0,1,2,3,… wait for it in all_reduce 2 "
+	    "(t.py:4)\n");
+	free(p);
+}
+
+int
+main(void)
+{
+	test_late();
+	test_silent();
+	test_different();
+	test_entered();
+	test_backward();
+	test_chain();
+	test_many();
+	return CHECK_DONE();
+}
