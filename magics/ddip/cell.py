@@ -42,6 +42,17 @@ class Cell:
         """`status` as a dictionary: state, ranks …"""
         return dict(line.partition(" ")[::2] for line in self.read("status").splitlines())
 
+    def verdict(self):
+        """Which rank waits for which, the first line of `stall`; "" if that is not certain, or none
+        waits in this cell."""
+        try:
+            lines = self.group.read("stall").splitlines()
+        except OSError:
+            return ""
+        waits = re.compile(rf"\d+ .* cell={self.number} .* in=[^-]")
+        is_told = lines and not re.match(r"\d+ ", lines[0])
+        return lines[0] if is_told and any(map(waits.match, lines)) else ""
+
     def has_ended(self, wait_ms=None):
         """True if it has ended; waits up to wait_ms milliseconds for that (None: forever)."""
         end = None if wait_ms is None else time.monotonic() + wait_ms / 1000

@@ -1,16 +1,21 @@
-"""The line under a cell without output: how long it has been running, or what it is waiting for."""
+"""The line under a cell without output: how long it has been running, which rank waits for which,
+or what a queued cell is waiting for."""
 
 import time
 
 _SILENCE_S = 3.0  # the line is shown after this long without output
 _QUEUED_S = 1.0  # a queued cell shows its line sooner
+_LOOK_S = 3.0  # between looks at who waits for whom, each of which asks all ranks
 
 
 class Elapsed:
-    """waits_for(): returns what a queued cell is waiting for, as text; "" once it runs."""
+    """waits_for(): returns what a queued cell is waiting for, as text; "" once it runs. verdict():
+    which rank of a running cell waits for which; "" if that is not certain."""
 
-    def __init__(self, waits_for):
+    def __init__(self, waits_for, verdict):
         self._waits_for = waits_for
+        self._verdict = verdict
+        self._stuck, self._look = "", 0.0  # the last verdict; when to ask for the next one
         self._waiting = ""
         self._begun = False  # it runs: waits_for() need not be called again
         self._asked = 0.0
@@ -22,6 +27,7 @@ class Elapsed:
         """Records that output was shown, which means that the cell runs."""
         self._moved = time.monotonic()
         self._begun, self._waiting = True, ""
+        self._stuck, self._look = "", 0.0
         self._next = self._moved + _SILENCE_S
 
     def patience(self):
@@ -42,7 +48,10 @@ class Elapsed:
                 self._next = min(self._next, max(self._moved, self._asked) + _QUEUED_S)
             return ""
         self._shown = True
-        return f"running for {now - self._started:.0f} s\n"
+        if now >= self._look:
+            self._stuck, self._look = self._verdict(), time.monotonic() + _LOOK_S
+        text = f"running for {now - self._started:.0f} s"
+        return f"{self._stuck} ({text})\n" if self._stuck else f"{text}\n"
 
     def _ask(self, now):
         waited, self._asked = bool(self._waiting), now

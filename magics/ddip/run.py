@@ -80,7 +80,7 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
 
-    sink, elapsed = Sink(shell), Elapsed(lambda: _waits_for(cell))
+    sink, elapsed = Sink(shell), Elapsed(lambda: _waits_for(cell), cell.verdict)
     view = views.make(sink, seen, files, quiet, elapsed)
     prompts = Prompts(shell, cell, view)
     front_end = comms.FrontEnd(shell, cell, view.seen)

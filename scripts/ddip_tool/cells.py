@@ -2,13 +2,16 @@
 
 import contextlib
 import errno
+import math
 import os
 import re
+import shutil
 import signal
 import sys
 
 from ddip import cell as cells
 from ddip import files
+from ddip.elapsed import Elapsed
 from ddip.errors import DipError
 from ddip.ranks import parse
 from lines import Lines
@@ -34,10 +37,12 @@ _QUEUED_MS = 1000  # after this long without output, checks whether the cell run
 _ANY = 1 << 16  # group size to assume while it is not known
 _UNKNOWN = "\ufffd"
 _UNKNOWN_BYTES = _UNKNOWN.encode()
+_MOVES = re.compile("\x1b(?!\\[[0-9;]*m)")  # an escape sequence, but no colour
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
 
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_ASKS = ("input_request", "input_watched")
 _LATE_S = 1  # so long after the end of a cell the loss of its output may be noticed
 _LOST = re.compile(r"output: (output of rank (\d+) is lost: .*)")  # an entry of `error`
 
@@ -94,7 +99,15 @@ class Printer:
         self._label = choice.label
         self._results = results  # also prints the values of last expressions
         self._red = choice.red
+        self.has_running_line = (
+            os.isatty(1)
+            and os.isatty(2)
+            and os.environ.get("TERM", "dumb") != "dumb"
+            and not choice.quiet
+        )
         self._lines = Lines(self._write)
+        self.is_at_begin = True  # of a line, and nothing has moved the cursor elsewhere
+        self._moves = False
         self.failed = None  # (stream, OSError) of the first write that failed
         self.dropped = 0  # bytes that the mount did not keep
         self.is_unread = False  # what it writes to is a pipe that nobody reads any more
@@ -131,6 +144,8 @@ class Printer:
             self._write(fd, text)
 
     def _write(self, fd, text):
+        self._moves = self._moves or _MOVES.search(text) is not None
+        self.is_at_begin = text[-1:] == "\n" and not self._moves
         if self._red and fd == 2:
             text = f"\x1b[31m{text}\x1b[0m"
         try:
@@ -186,17 +201,23 @@ class Watch:
         self._printer = printer
         self._stdin = stdin
         self._begun = False
+        self._running = Running(cell, printer)
         self.has_interrupted = False  # the cell, because nobody reads its output
 
     def patience(self):
         """See cell.follow()."""
-        return self._printer.patience() if self._begun else _QUEUED_MS
+        if not self._begun:
+            return _QUEUED_MS
+        waits = (self._printer.patience(), self._running.patience())
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def take(self, messages):
         """See cell.follow()."""
         if not messages and not self._begun:
             self._say_if_queued()
         self._begun = True
+        if messages:
+            self._running.end(any(m["type"] in _ASKS for m in messages))
         for message in messages:
             if message["type"] == "input_request":
                 self._printer.show_held(message["rank"])
@@ -206,8 +227,13 @@ class Watch:
             else:
                 self._printer.take(message)
         self._printer.go_on()
+        self._running.show()
         if self._printer.is_unread and not self.has_interrupted:
             self._interrupt()
+
+    def end(self):
+        """The cell is followed no longer."""
+        self._running.end()
 
     def _interrupt(self):
         """Interrupts the cell, as a broken pipe ends a program that prints."""
@@ -225,6 +251,49 @@ class Watch:
         for number, rank in busy.items():
             does = "is busy" if number == "0" else f"runs cell {number}"  # "0": no cell
             say(f"cell {self._cell.number} is queued: rank {rank} {does}")
+
+
+def _owns_terminal():
+    """False for a background job, whose user types something else meanwhile."""
+    try:
+        return os.tcgetpgrp(2) == os.getpgrp()
+    except OSError:
+        return True
+
+
+class Running:
+    """The line below the output on a terminal, after a while without any: how long the cell has
+    been running, or which rank waits for which. It is gone before there is anything else."""
+
+    def __init__(self, cell, printer):
+        self._printer = printer
+        self._elapsed = Elapsed(lambda: "", cell.verdict) if printer.has_running_line else None
+        self._asks = self._shown = False
+
+    def patience(self):
+        """The milliseconds until show() has something to do; None: forever."""
+        if self._elapsed is None or self._asks or not self._printer.is_at_begin:
+            return None
+        return math.ceil(self._elapsed.patience() * 1000)
+
+    def show(self):
+        """Shows the line, if it is due."""
+        if self.patience() != 0:
+            return
+        text = self._elapsed.line().rstrip("\n")
+        if text and _owns_terminal():
+            width = shutil.get_terminal_size().columns - 1
+            complain(f"\r\x1b[K{text[:width]}")
+            self._shown = True
+
+    def end(self, asks=False):
+        """There is output. asks: a rank asks for input, and what is typed has the line."""
+        if self._elapsed is not None:
+            self._elapsed.moved()
+        self._asks = asks
+        if self._shown:
+            complain("\r\x1b[K")
+            self._shown = False
 
 
 def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: None):
@@ -263,6 +332,7 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
             say(f"cell {cell.number} goes on: ddip wait {cell.number}; ddip restart ends its ranks")
             raise
         finally:
+            watch.end()
             printer.show_held()
     if end["interrupts"]:
         tool.show(f"echo interrupt > {cell.path}/ctl")

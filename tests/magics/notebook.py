@@ -304,7 +304,9 @@ class Notebook:
     def is_shown(self, text):
         """True if the running cell has shown that so far."""
         cells = self._node.cells
-        return bool(cells) and any(text in o.get("text", "") for o in cells[-1].outputs)
+        shown = cells[-1].outputs if cells else ()
+        texts = (o.get("text") or o.get("data", {}).get("text/plain", "") for o in shown)
+        return any(text in each for each in texts)
 
     def is_printed(self, text, rank=0):
         """True if the rank has printed that."""

@@ -38,6 +38,20 @@ def _it_streams(nb):
     thread.join()
 
 
+def test_who_waits():
+    """A cell without output says which rank waits for which."""
+    code = (
+        "%%dip\nimport os, time, torch, torch.distributed as dist\n"
+        "while rank == 1 and not os.path.exists({0!r}): time.sleep(0.01)\n"
+        "dist.all_reduce(torch.ones(4))\nprint('done')"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip") as nb:
+        said = "rank 1 is in no collective (<cell 1>:3); rank 0 waits for it in all_reduce"
+        thread = nb.when(lambda: nb.is_shown(said), nb.open_gate)
+        assert "done\n" in nb.ok(code.format(nb.gate)).text()
+        thread.join()
+
+
 NESTED = """
 import time
 from tqdm.auto import tqdm
