@@ -319,6 +319,8 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 			snprintf(r->collective, sizeof(r->collective), "%.*s",
 			    (int)MIN(name.n, sizeof(r->collective) - 1), name.p);
 		read_stack(text, r->collective, r->line, &r->place.innermost);
+		if (!queue_running(r->k)) /* the engine's own */
+			snprintf(r->line, sizeof(r->line), "-");
 		r->seconds = (double)us / US_PER_S;
 		r->number = done + (name.n > 0);
 		r->steps = steps;

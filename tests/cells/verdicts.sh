@@ -88,6 +88,10 @@ if rank == 0:
 else:
     spin()'
 verdict 'no cell' '^rank 1 runs no cell; rank 0 (is|waits for it) in all_reduce [0-9]+ \(<cell [0-9]+>:1\)$' 'dist.all_reduce(ones())' "$G/cell.0"
+submit 'dist.all_reduce(ones())' "$G/cell.0"
+until_true grep -qE '^0 .*in=all_reduce ' "$G/stall"
+like 'an idle rank is at no line' "$(cat "$G/stall")" '1 state=idle cell=0 in=- number=[0-9]+ at=-'
+over
 submit 'optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for i in range(3): optimizer.step()
 spin()'
@@ -102,3 +106,13 @@ else:
     model(torch.ones(2, 4)).sum().backward()
 dist.barrier()'
 fi
+cat >"$T/train.py" <<'END'
+import torch, torch.distributed as dist
+dist.init_process_group()
+if dist.get_rank() == 0:
+    dist.all_reduce(torch.ones(4))
+END
+number=$(DDIP_MOUNT=$M "$BUILD/ddip" run -f -d "$T/train.py") || bad 'ddip run'
+until_true grep -qE "^rank 1 has ended its program; rank 0 waits for it in all_reduce [0-9]+ \\($T/train.py:4\\)$" "$G/stall"
+echo interrupt >"$G/cells/$number/ctl"
+wait_cell "$number" >/dev/null
