@@ -316,6 +316,7 @@ def _keep_last(number, error):
 
 def drop_last():
     """Forgets the last exception: it holds frames, and they hold tensors."""
+    state.failed = 0
     if not hasattr(sys, "last_value"):
         return
     for name in _LAST:

@@ -108,6 +108,7 @@ on_init(struct msg *m)
 static void
 on_run(struct msg *m)
 {
+	rank_stdin_settle(); /* before the cell can say that it waits */
 	for_main(m);
 	rank_stdin_watch();
 }
@@ -462,6 +463,7 @@ rank_start(const struct rank_fds *g)
 	rank_stack_init(self.loop);
 	rank_cell_init(self.loop);
 	rank_revoke_init(self.loop);
+	rank_unblock_init(self.loop);
 	rank_stdin_open(self.loop);
 	loop_fd(self.loop, self.kick, EPOLLIN, on_kick, NULL);
 	rank_link_open(self.out_fd, false);

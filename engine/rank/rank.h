@@ -292,6 +292,7 @@ uint32_t rank_collective_steps(void); /* the number of its steps since then */
 uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
 
 /* rank_unblock.c */
+void rank_unblock_init(struct loop *l); /* the I/O thread's loop */
 /* Shuts down the connections of the process group, so that a rank waiting in it gets an error. */
 void rank_unblock_sockets(bool always);
 /* The rank's program has ended: closes torch's connections, if it is known which those are. */
@@ -338,6 +339,8 @@ int rank_stdin_take(struct buf *to, size_t max, bool line);
 /* For the I/O thread, when a cell begins: until it ends, tells the daemon and the front ends if
  * somebody but rank_stdin_take() waits for input. */
 void rank_stdin_watch(void);
+/* Whoever was seen to wait for input waits no longer, or is looked for again. */
+void rank_stdin_settle(void);
 bool rank_stdin_ready(void); /* rank_stdin_take() would not block */
 /* A program begins: end of input is final for it, and there already if ended. */
 void rank_stdin_begin_program(bool ended);

@@ -455,7 +455,7 @@ answer(struct job *j)
 		wire_pack(&b, Rcopy, 0, 0, j->tag);
 	if (wire_frame(b.p, b.n, &m, NULL) > 0) {
 		rank_link_send(&m);
-		if (cuda_is_lost())
+		if (j->err.no && cuda_is_lost())
 			rank_queue_put(
 			    &rank_service, &m); /* ends this process, unless a cell runs */
 	}

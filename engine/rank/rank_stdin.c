@@ -193,6 +193,14 @@ on_look(void *arg)
 }
 
 void
+rank_stdin_settle(void)
+{
+	if (in.told)
+		say(Ninput, 0, false);
+	in.told = false;
+}
+
+void
 rank_stdin_watch(void)
 {
 	loop_timer_del(in.look);
@@ -211,9 +219,7 @@ rank_stdin_put(struct slice data)
 		buf_add(&in.bytes, data.p, data.n);
 	fill();
 	rank_stdin_unlock();
-	if (in.told)
-		say(Ninput, 0, false);
-	in.told = false;
+	rank_stdin_settle();
 	if (in.look)
 		rank_stdin_watch(); /* who has read this may wait for more soon */
 }

@@ -20,17 +20,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { DIAL_MS = 100 };
+enum { DIAL_MS = 100, HANG_UP_MS = 2000 };
 
 static _Atomic uint16_t store_port;
 static _Atomic bool spans_hosts; /* the group has ranks on another host */
 static _Atomic uint32_t world_size;
 
-/* Connections that end_waits_for_peers() has made; the I/O thread's. */
+/* Connections that end_wait_for_peers() has made; the I/O thread's. */
 static struct {
+	struct loop *loop;
+	struct timer *hang_up;
 	int *fds;
 	size_t n;
 } dialled;
+
+void
+rank_unblock_init(struct loop *l)
+{
+	dialled.loop = l;
+}
 
 /* Sockets that torch created. A descriptor may be another file by now: the cookie shows it. */
 static struct {
@@ -141,17 +149,44 @@ peer_port(int fd, bool *local)
 	return ntohs(peer.v6.sin6_port);
 }
 
+static bool
+has_one(const char *name, const char *const *words)
+{
+	for (; name && *words; words++)
+		if (strstr(name, *words))
+			return true;
+	return false;
+}
+
+/* Does that call connect the ranks of a new group? */
+static bool
+makes_group(const char *name)
+{
+	static const char *const words[] = {
+	    "init", "new_group", "new_subgroups", "split", "device_mesh", NULL};
+
+	return has_one(name, words);
+}
+
 /* Does that call also wait for the store? */
 static bool
 uses_store(const char *name)
 {
-	static const char *const names[] = {"init", "new_group", "store", "new_subgroups", "split",
-	    "device_mesh", "destroy", "monitored_barrier"};
+	static const char *const words[] = {"store", "destroy", "monitored_barrier", NULL};
 
-	for (size_t i = 0; name && i < ARRAY_LEN(names); i++)
-		if (strstr(name, names[i]))
-			return true;
-	return false;
+	return makes_group(name) || has_one(name, words);
+}
+
+/* Is it still the socket that torch made? */
+static bool
+is_torchs(int fd)
+{
+	bool is;
+
+	rank_unblock_lock();
+	is = made.cookies[fd] && cookie_of(fd) == made.cookies[fd];
+	rank_unblock_unlock();
+	return is;
 }
 
 /* Shuts down a connection; that to the store only with store_too. remote_too: also one to another
@@ -169,8 +204,9 @@ end_connection(int fd, bool store_too, bool remote_too)
 }
 
 static void
-hang_up(void)
+hang_up(void *arg)
 {
+	dialled.hang_up = NULL;
 	while (dialled.n)
 		close(dialled.fds[--dialled.n]);
 }
@@ -224,6 +260,8 @@ end_wait_for_peers(int fd)
 	    getsockname(fd, (struct sockaddr *)&listener, &len) < 0)
 		return;
 	debug("cell", "connections to the listener %d in place of the other ranks", fd);
+	loop_timer_del(dialled.hang_up);
+	dialled.hang_up = loop_timer(dialled.loop, HANG_UP_MS, hang_up, NULL);
 	for (uint32_t i = 0; i < world_size; i++)
 		dial((const struct sockaddr *)&listener, len, i);
 }
@@ -252,21 +290,21 @@ rank_unblock_sockets(bool always)
 {
 	const char *name = atomic_load(&rank_collective);
 	bool store_too = uses_store(name) || (always && !name);
+	size_t capacity;
 
 	if (!made.known) {
 		end_all_connections(store_too);
 		return;
 	}
-	hang_up();
 	rank_unblock_lock();
-	for (size_t fd = 0; fd < made.capacity; fd++) {
-		if (!made.cookies[fd] || cookie_of((int)fd) != made.cookies[fd])
-			continue;
-		end_connection((int)fd, store_too, spans_hosts);
-		if (store_too)
-			end_wait_for_peers((int)fd);
-	}
+	for (size_t fd = 0; fd < made.capacity; fd++)
+		if (made.cookies[fd] && cookie_of((int)fd) == made.cookies[fd])
+			end_connection((int)fd, store_too, spans_hosts);
+	capacity = makes_group(name) ? made.capacity : 0;
 	rank_unblock_unlock();
+	for (size_t fd = 0; fd < capacity; fd++)
+		if (is_torchs((int)fd))
+			end_wait_for_peers((int)fd);
 }
 
 void

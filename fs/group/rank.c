@@ -45,10 +45,8 @@ rank_state_name(struct rank *k)
 {
 	if (external_is(k))
 		return "external";
-	if (k->state == R_READY && k->input.waits)
-		return "input";
 	if (k->state == R_READY && queue_running(k))
-		return "busy";
+		return k->input.waits ? "input" : "busy";
 	return state_names[k->state];
 }
 
@@ -435,6 +433,8 @@ on_input(struct rank *k, struct msg *m)
 	if (wire_unpack(m, Ninput, NULL, &waits) < 0)
 		return;
 	k->input.waits = waits;
+	if (!waits && !queue_running(k))
+		return; /* its cell has ended meanwhile */
 	journal_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
 	journal_changed(k->g);
 }
