@@ -12,13 +12,14 @@ from errno import ENOENT
 
 from ddip_engine import state, table
 from ddip_engine.state import EngineError
-from ddip_engine.view import ABSENT, export_text
+from ddip_engine.view import ABSENT, INLINE, Export
 
 _INSTALLED = re.compile(
     r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/python\d+t?\.zip/"
 )
 _FIRST = "<ddip_engine importer>"  # below it is what has started the engine
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
+_SHARERS = {"locals", "vars"}  # a function that names one may have the copy
 _UNSHARED = 3  # references to a copy: the frame's, a variable's, an argument's
 _main = get_ident()  # imported by the main thread, before a program's gevent
 
@@ -61,7 +62,7 @@ def _of(scope):
         raise EngineError(
             ENOENT,
             f"rank {state.rank} does not keep what cell {number} has left: it is kept after a"
-            " failure, until the next cell",
+            " failure, until a cell that does not look at the traceback",
         )
     frames = _raised() if word == "cell" else _running()
     if word != "frame":
@@ -76,15 +77,26 @@ def _where(frame, line):
     return f"{name} at {code.co_filename.rpartition('/')[2]}:{line}"
 
 
+def _is_readable(frame):
+    """False where reading could change what the program, or its debugger, has: before CPython 3.13
+    `f_locals` of a function writes all names to a copy that a tracer writes back, and that
+    locals() returns."""
+    code = frame.f_code
+    if sys.version_info >= (3, 13) or not code.co_flags & _OPTIMIZED:
+        return True
+    return frame.f_trace is None and _SHARERS.isdisjoint(code.co_names)
+
+
 def _read(frame, function):
-    """function(the frame's names), which must keep none of them."""
+    """function(the frame's names), which must keep none of them; of none if it is not readable."""
+    if not _is_readable(frame):
+        return function({})
     names = frame.f_locals
     try:
         return function(names)
     finally:
         copied = frame.f_code.co_flags & _OPTIMIZED and type(names) is dict
-        # a debugger or tracer writes it back
-        if copied and frame.f_trace is None and sys.getrefcount(names) == _UNSHARED:
+        if copied and sys.getrefcount(names) == _UNSHARED:
             names.clear()
 
 
@@ -99,7 +111,12 @@ def value(scope, name):
     if not frames:
         raise EngineError(ENOENT, f"rank {state.rank} has no such frame: it runs no such code now")
     where = _where(*frames[0]) + (" nor in what called it" if len(frames) > 1 else "")
-    raise EngineError(ENOENT, f"no local '{name}' in {where}, on rank {state.rank}")
+    text = f"no local '{name}' in {where}, on rank {state.rank}"
+    for each in frames:
+        if not _is_readable(each[0]):
+            text += f"; {_where(*each)} is traced or calls locals(), so it is not read"
+            break
+    raise EngineError(ENOENT, text)
 
 
 def has(scope, name):
@@ -137,7 +154,15 @@ def names(scope):
     """The names that the frames of a scope have, sorted, one a line; as in the table of
     variables."""
     found = {name for frame, _ in _of(scope) for name in _names(frame)}
-    return export_text("".join(name + "\n" for name in sorted(found)))
+    return _export("".join(name + "\n" for name in sorted(found)))
+
+
+def _export(text):
+    """The text as one message; only its first lines if there are more, some 50,000 names."""
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > INLINE:
+        data = data[: data.rfind(b"\n", 0, INLINE) + 1]
+    return Export(data)
 
 
 def lines():
@@ -148,4 +173,4 @@ def lines():
         code = frame.f_code
         columns = str(number), f"{code.co_filename}:{line}", code.co_name, " ".join(_names(frame))
         text.append("\t".join(" ".join(column.split()) for column in columns) + "\n")
-    return export_text("".join(text))
+    return _export("".join(text))

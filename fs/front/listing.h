@@ -14,7 +14,8 @@ struct listing *listing_new(struct node *dir);
  * answered, l must be kept. */
 int listing_open(struct listing *l, struct req *r);
 void listing_free(struct listing *l);
-/* Starts over: shows what the directory contains from now on. */
+/* Starts over: shows what the directory contains from now on, but of what only a rank knows what it
+ * knew at listing_open(). */
 void listing_rewind(struct listing *l);
 /* The i-th entry, counted from 0 (without . and ..). Its name is valid until the next call. NULL if
  * there are fewer entries. */

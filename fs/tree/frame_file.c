@@ -107,6 +107,8 @@ open_frames(struct file *f, struct req *r)
 	char scope[VAR_SCOPE_SIZE], *name;
 	int result;
 
+	if (!k && at->cell)
+		return 0; /* it has gone, and its frames with it */
 	if (!k || (at->rank >= 0 && external_refuse(k, &r->err) < 0))
 		return -r->err.no;
 	if (k->slot == NO_SLOT || k->state == R_SPAWNING)

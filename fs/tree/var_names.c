@@ -269,7 +269,7 @@ on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	uint8_t has = 0;
 	struct err why;
 
-	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n) {
+	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n && a->r) {
 		fail(&why, ENOENT, "%.*s", (int)hint.n, hint.p);
 		fail_lookup(&a->at, a->at.name, &why);
 	}
