@@ -141,8 +141,8 @@ $(BUILD)/version $(BUILD)/engine_py.list: FORCE
 $(BUILD)/skill.c: scripts/ddip-skill.md
 	$(call say,EMBED,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q){ echo 'extern const char skill_text[];'; echo 'const char skill_text[] ='; \
-		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $<; echo '	;'; } > $@.new && mv $@.new $@
+	$(Q){ echo 'extern const char skill_text[];' && echo 'const char skill_text[] =' && \
+		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $< && echo '	;'; } > $@.new && mv $@.new $@
 
 $(BUILD)/engine_py.c: $(ENGINE_PY) $(BUILD)/engine_py.list scripts/embed
 	$(call say,EMBED,$@)

@@ -21,7 +21,7 @@ frames_main(struct slice text)
 	struct slice rest = text, last = {0};
 	const char *p;
 
-	while ((p = memmem(rest.p, rest.n, head, sizeof(head) - 1)) != NULL) {
+	while (rest.n && (p = memmem(rest.p, rest.n, head, sizeof(head) - 1)) != NULL) {
 		p += sizeof(head) - 1;
 		rest = last = (struct slice){p, rest.n - (size_t)(p - rest.p)};
 	}

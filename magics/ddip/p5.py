@@ -71,7 +71,9 @@ def reduce_tensor(value):
         plain = plain.contiguous()
     try:
         return torch.from_numpy, (plain.numpy(),)
-    except RuntimeError:  # there is no numpy
+    except RuntimeError:
+        if "numpy" in sys.modules:
+            raise
         return NotImplemented
     except TypeError:  # numpy lacks this dtype: the same bytes as an integer type
         widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

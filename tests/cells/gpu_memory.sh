@@ -293,7 +293,7 @@ threading.Thread(target=lambda: (open('$T/release').close(), cupy.runtime.fake_c
 : >"$T/lost" # somebody reads from it now
 is 'a read that finds it lost between two cells says so' "$(errno read "$G/rank0/vars/used.npy")" EHOSTDOWN
 gone "$pid"
-until_true grep -q 'cudaErrorLaunchFailure.* by the end of cell' "$G/error"
+until_true grep -q 'cudaErrorLaunchFailure.* between two cells' "$G/error"
 is 'a new process works without a cell in between' "$(value '6 * 7')" 42
 is 'the other rank has its objects' "$(value 'int(small.numpy()[0])' 1)" 5
 

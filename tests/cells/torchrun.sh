@@ -225,7 +225,9 @@ is 'nothing to read' "$(said 1)" " b'' []
 EOFError"
 printf 'x' >"$G/rank0/stdin"
 echo eof >"$G/rank0/ctl"
-is 'the end comes once in a cell' "$(value '(sys.stdin.read(), sys.stdin._ended)')" "('x', False)"
+is 'the end comes in a cell' "$(value 'sys.stdin.read()')" "'x'"
+printf 'y\n' >"$G/rank0/stdin"
+is 'and only once' "$(value 'sys.stdin.readline()')" "'y\\n'"
 is 'eof takes no arguments' "$(errno write "$G/rank0/ctl" $'eof 1\n')" EINVAL
 
 # process groups: none until the program creates one; then as under torchrun

@@ -6,7 +6,7 @@ HANG_LIMIT_S=60
 
 ! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
 mount_torch -o size=2 -o stall=off -o grace=off
-cell 'import itertools, time, torch, torch.distributed as dist
+cell 'import re, time, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 def ones(n=4):
     return torch.ones(n)
@@ -72,7 +72,7 @@ verdict 'no cell, or an ended one' '^rank 1 has ended its part of the cell; rank
 verdict 'C code that holds the GIL' '^rank 1 is in no collective .*; rank 0 waits for it in all_reduce [0-9]+ ' 'if rank == 0:
     dist.all_reduce(ones())
 else:
-    sum(itertools.repeat(0, 3 * 10**8))'
+    re.match("(a|aa)+$", 100 * "a" + "b")'
 silent 'a wait for a receive beside a collective' '^0 .*in=recv ' 'if rank == 0:
     work = dist.all_reduce(ones(), async_op=True)
     dist.irecv(ones(), 1).wait()

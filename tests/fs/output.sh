@@ -157,7 +157,7 @@ is 'of one that has gone, in its cells' "$(cat "$G/cells/last/rank1/stdout")" ke
 is 'and in their streams' "$(grep -c '"kept' "$G/cells/last/stream")" 2
 is 'what was dropped is told of' "$(grep -c '"dropped".*"rank":1' "$G/cells/$before/stream")" 1
 is 'each of its files can be copied' "$(cp -r "$G/cells/last"/rank* "$T" && ls "$T/rank1" | xargs)" \
-	'result status stderr stdout traceback'
+	'locals result status stderr stdout traceback'
 resize 2
 is 'of one that was away' "$(cat "$G/rank1/stdout" "$G/cells/last/rank1/stdout" | xargs)" 'kept kept'
 is 'start' "$(errno fsync "$G/ctl" $'start\n')" 0
