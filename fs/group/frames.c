@@ -32,12 +32,12 @@ bool
 frames_next(struct slice *text, struct frame *f)
 {
 	static const char before[] = "  File \"", between[] = "\", line ";
-	const char *end = memchr(text->p, '\n', text->n), *p = text->p, *at = NULL;
+	const char *end = text->n ? memchr(text->p, '\n', text->n) : NULL;
+	const char *p = text->p, *at = NULL;
 	char number[16];
 	int used = 0;
 
-	if (!text->n || !end || text->n < sizeof(before) ||
-	    memcmp(p, before, sizeof(before) - 1) != 0)
+	if (!end || text->n < sizeof(before) || memcmp(p, before, sizeof(before) - 1) != 0)
 		return false;
 	p += sizeof(before) - 1;
 	/* the last one: the name of a file may contain quotes */

@@ -11,7 +11,7 @@ import engine_sources  # noqa: F401
 
 sys.modules["_ddip"] = mock.Mock()
 
-from ddip_engine import dist, known_bad, state  # noqa: E402
+from ddip_engine import dist, known_bad, patches, state  # noqa: E402
 
 
 class Connect(unittest.TestCase):
@@ -32,6 +32,7 @@ class Connect(unittest.TestCase):
         self.made_with = None
         self.c10d.get_backend_config = lambda group: self.made_with
         self.enterContext(mock.patch.object(dist, "c10d", self.c10d))
+        self.enterContext(mock.patch.dict("sys.modules", {patches.BACKEND_CONFIG.module: self.c10d}))
         self.enterContext(mock.patch.object(dist, "_begin", self.begin))
         self.use("nccl", 2)
 
