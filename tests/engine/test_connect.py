@@ -32,7 +32,8 @@ class Connect(unittest.TestCase):
         self.made_with = None
         self.c10d.get_backend_config = lambda group: self.made_with
         self.enterContext(mock.patch.object(dist, "c10d", self.c10d))
-        self.enterContext(mock.patch.dict("sys.modules", {patches.BACKEND_CONFIG.module: self.c10d}))
+        modules = {patches.BACKEND_CONFIG.module: self.c10d}
+        self.enterContext(mock.patch.dict("sys.modules", modules))
         self.enterContext(mock.patch.object(dist, "_begin", self.begin))
         self.use("nccl", 2)
 
