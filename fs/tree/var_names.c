@@ -286,7 +286,7 @@ on_ask_timeout(void *arg)
 	struct ask *a = arg;
 
 	a->patience = NULL;
-	answer(a, -ENOENT);
+	answer(a, a->at.frame ? -EAGAIN : -ENOENT); /* of frames, nobody else knows */
 }
 
 static void
