@@ -68,15 +68,6 @@ frame_file_scope(const struct place *at, char *scope)
 		snprintf(scope, VAR_SCOPE_SIZE, "frame %d:", at->frame - FRAME_FIRST);
 }
 
-struct rank *
-frame_file_rank(const struct place *at, struct err *e)
-{
-	if (at->rank < at->g->size)
-		return place_rank(at, e);
-	fail(e, ENODEV, "rank %d no longer exists", at->rank); /* the cell still has it */
-	return NULL;
-}
-
 bool
 frame_file_next_name(const struct place *at, struct part_cursor *c, struct place *child, char *name)
 {
@@ -103,7 +94,7 @@ static int
 open_frames(struct file *f, struct req *r)
 {
 	const struct place *at = &f->node->at;
-	struct rank *k = frame_file_rank(at, &r->err);
+	struct rank *k = place_rank(at, &r->err);
 	char scope[VAR_SCOPE_SIZE], *name;
 	int result;
 

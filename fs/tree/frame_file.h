@@ -17,7 +17,5 @@ bool frame_file_next_name(
     const struct place *at, struct part_cursor *c, struct place *child, char *name);
 /* Writes the scope of the names in the place, "frame 0:" or the like, to scope[VAR_SCOPE_SIZE]. */
 void frame_file_scope(const struct place *at, char *scope);
-/* The rank whose frames the place has; NULL with e if it no longer exists. */
-struct rank *frame_file_rank(const struct place *at, struct err *e);
 
 #endif

@@ -59,7 +59,8 @@ place_fail(const struct place *at, struct err *e)
 struct rank *
 place_rank(const struct place *at, struct err *e)
 {
-	if (!place_gone(at))
+	/* the rank of a cell may have gone, though the cell keeps it */
+	if (!place_gone(at) && at->rank < at->g->size)
 		return group_rank(at->g, at->rank >= 0 ? at->rank : external_first(at->g));
 	place_fail(at, e);
 	return NULL;

@@ -157,7 +157,7 @@ static int
 begin_read(struct file *f, struct req *r, const struct var_name *name)
 {
 	struct var_file *v;
-	struct rank *k = frame_file_rank(&f->node->at, &r->err);
+	struct rank *k = place_rank(&f->node->at, &r->err);
 
 	if (!k)
 		return -r->err.no;

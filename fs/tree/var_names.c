@@ -241,7 +241,7 @@ is_slow(const struct rank *k)
 bool
 var_names_may_ask(const struct place *at, const char *name)
 {
-	struct rank *k = at->frame ? frame_file_rank(at, NULL) : place_rank(at, NULL);
+	struct rank *k = place_rank(at, NULL);
 	struct var_name v;
 
 	return k && k->state == R_READY && variable_of(at, name, &v) &&
