@@ -28,7 +28,7 @@ struct rank_sample {
 	struct rank *k;
 	char collective[NAME_SIZE]; /* "-": none */
 	char line[LINE_SIZE];	    /* of the user's code, FILE:N; "-": unknown */
-	struct place place;	    /* for the verdict */
+	struct rank_place place;    /* for the verdict */
 	bool answered;
 	uint32_t steps;	   /* of optimizers, in this cell */
 	uint32_t number;   /* of the current collective, else of the last one done */
@@ -152,7 +152,7 @@ set_states(struct stall_sample *s)
 {
 	for (int i = 0; i < s->n; i++) {
 		struct rank_sample *r = &s->rank[i];
-		struct place *p = &r->place;
+		struct rank_place *p = &r->place;
 		const struct subtask *j = queue_running(r->k);
 		const struct task *ended = j ? NULL : ended_task(s, r->k);
 
@@ -176,7 +176,7 @@ set_states(struct stall_sample *s)
 static void
 print_verdict(struct stall_sample *s, struct buf *out)
 {
-	struct place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
+	struct rank_place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
 
 	set_states(s);
 	for (int i = 0; i < s->n; i++)

@@ -23,7 +23,7 @@ split(char *line, char **word, size_t n)
 }
 
 static bool
-add_group(struct place *p, char **word)
+add_group(struct rank_place *p, char **word)
 {
 	struct membership m = {.name = word[0], .source = word[1], .members = word[3]};
 	char *end;
@@ -35,7 +35,7 @@ add_group(struct place *p, char **word)
 }
 
 static bool
-add_operation(struct place *p, char **word)
+add_operation(struct rank_place *p, char **word)
 {
 	struct operation o = {.name = word[1], .dtype = word[3], .done = *word[4] != '0'};
 	struct membership *m = p->n ? &p->group[p->n - 1] : NULL;
@@ -52,7 +52,7 @@ add_operation(struct place *p, char **word)
 }
 
 static bool
-read_line(struct place *p, char *line)
+read_line(struct rank_place *p, char *line)
 {
 	char *word[6], *rest = strchr(line, ' ');
 
@@ -71,7 +71,7 @@ read_line(struct place *p, char *line)
 }
 
 void
-verdict_read(struct place *p, struct slice description)
+verdict_read(struct rank_place *p, struct slice description)
 {
 	char *save = NULL;
 
@@ -85,7 +85,7 @@ verdict_read(struct place *p, struct slice description)
 }
 
 void
-verdict_free(struct place *p)
+verdict_free(struct rank_place *p)
 {
 	for (size_t i = 0; i < p->n; i++)
 		free(p->group[i].op);
@@ -115,7 +115,7 @@ find_operation(const struct membership *m, unsigned number)
 }
 
 static bool
-is_in(const struct place *p)
+is_in(const struct rank_place *p)
 {
 	return p->state == PLACE_BUSY && strcmp(p->in, "-") != 0;
 }
@@ -128,7 +128,7 @@ is_own(const char *source)
 
 /* The group of this source with an operation that is not done; NULL if there are several. */
 static const struct membership *
-open_group(const struct place *p, const char *source, const char *name)
+open_group(const struct rank_place *p, const char *source, const char *name)
 {
 	const struct membership *found = NULL;
 
@@ -147,7 +147,7 @@ open_group(const struct place *p, const char *source, const char *name)
 
 /* Does torch record the operations of all its groups? */
 static bool
-is_recorded(const struct place *p)
+is_recorded(const struct rank_place *p)
 {
 	int balance = 0;
 
@@ -158,7 +158,7 @@ is_recorded(const struct place *p)
 
 /* Does the rank wait for something else than an operation of a group? */
 static bool
-is_in_other(const struct place *p)
+is_in_other(const struct rank_place *p)
 {
 	static const char *const others[] = {"send", "recv", "send_object_list", "recv_object_list",
 	    "new_group", "split_group", "store", "init_process_group"};
@@ -172,7 +172,7 @@ is_in_other(const struct place *p)
 /* Backward and forward compute, too: does the rank wait in this operation that they have started?
  */
 static bool
-is_stuck_in(const struct place *p, const struct operation *o)
+is_stuck_in(const struct rank_place *p, const struct operation *o)
 {
 	if (strcmp(p->in, "backward") != 0 && strcmp(p->in, "forward") != 0)
 		return true;
@@ -180,7 +180,7 @@ is_stuck_in(const struct place *p, const struct operation *o)
 }
 
 static const struct operation *
-waits_in(const struct place *p, const char *source, const struct membership **group)
+waits_in(const struct rank_place *p, const char *source, const struct membership **group)
 {
 	const struct membership *own = is_in(p) ? open_group(p, "own", NULL) : NULL;
 	const struct operation *o;
@@ -199,7 +199,7 @@ waits_in(const struct place *p, const char *source, const struct membership **gr
 }
 
 const struct operation *
-verdict_waits_in(const struct place *p, const struct membership **group)
+verdict_waits_in(const struct rank_place *p, const struct membership **group)
 {
 	const struct operation *o = waits_in(p, "torch", group);
 
@@ -226,7 +226,7 @@ is_member(const struct membership *m, int rank)
 }
 
 static const struct membership *
-counterpart(const struct place *p, const struct membership *m)
+counterpart(const struct rank_place *p, const struct membership *m)
 {
 	for (size_t i = 0; i < p->n; i++)
 		if (strcmp(p->group[i].name, m->name) == 0 &&
@@ -274,7 +274,7 @@ compare(const struct operation *o, const struct operation *other)
 
 /* How another member p relates to the operation that the rank of place q waits in. */
 static enum relation
-relate(const struct place *p, const struct place *q, const struct membership *m,
+relate(const struct rank_place *p, const struct rank_place *q, const struct membership *m,
     const struct operation *o)
 {
 	const struct membership *its = counterpart(p, m);
@@ -295,7 +295,7 @@ relate(const struct place *p, const struct place *q, const struct membership *m,
 }
 
 static void
-print_line(struct buf *out, const struct place *p)
+print_line(struct buf *out, const struct rank_place *p)
 {
 	if (strcmp(p->line, "-") != 0)
 		buf_addf(out, " (%s)", p->line);
@@ -303,14 +303,14 @@ print_line(struct buf *out, const struct place *p)
 
 /* Has something else that the rank is in, such as backward, started this operation? */
 static bool
-is_part(const struct place *p, const struct operation *o)
+is_part(const struct rank_place *p, const struct operation *o)
 {
 	return is_in(p) && strcmp(p->in, o->name) != 0 && strcmp(p->in, "wait") != 0;
 }
 
 /* Appends "all_reduce 10 of backward". */
 static void
-print_operation(struct buf *out, const struct place *p, const struct operation *o)
+print_operation(struct buf *out, const struct rank_place *p, const struct operation *o)
 {
 	buf_addf(out, "%s %u", o->name, o->number);
 	if (is_part(p, o))
@@ -319,7 +319,7 @@ print_operation(struct buf *out, const struct place *p, const struct operation *
 
 /* Appends where a rank is: "rank 1 is in barrier (train.py:50)". */
 static void
-print_place(struct buf *out, const struct place *p)
+print_place(struct buf *out, const struct rank_place *p)
 {
 	buf_addf(out, "rank %d ", p->rank);
 	if (p->state == PLACE_ENDED)
@@ -336,7 +336,7 @@ print_place(struct buf *out, const struct place *p)
 
 /* Appends the ranks that wait in this operation: "rank 0 waits" or "ranks 0,2 wait". */
 static void
-print_waiters(struct buf *out, const struct place *p, int n, const struct membership *m,
+print_waiters(struct buf *out, const struct rank_place *p, int n, const struct membership *m,
     unsigned number, const char *one, const char *many)
 {
 	int count = 0;
@@ -358,7 +358,7 @@ print_waiters(struct buf *out, const struct place *p, int n, const struct member
 
 /* Appends "barrier 2 (train.py:50)", or "all_reduce 2 of 4 float32 (train.py:44)" if sized. */
 static void
-print_entered(struct buf *out, const struct place *p, const struct membership *m,
+print_entered(struct buf *out, const struct rank_place *p, const struct membership *m,
     const struct operation *o, bool sized)
 {
 	const struct membership *its;
@@ -376,8 +376,8 @@ print_entered(struct buf *out, const struct place *p, const struct membership *m
 
 /* p waits in o of its group m; q has entered the other one. */
 static void
-print_different(struct buf *out, const struct place *p, const struct membership *m,
-    const struct operation *o, const struct place *q, enum relation how)
+print_different(struct buf *out, const struct rank_place *p, const struct membership *m,
+    const struct operation *o, const struct rank_place *q, enum relation how)
 {
 	static const char *const words[] = {
 	    [OTHER_NAME] = "operations", [OTHER_SIZE] = "sizes", [OTHER_TYPE] = "types"};
@@ -388,7 +388,7 @@ print_different(struct buf *out, const struct place *p, const struct membership 
 	    is_part(p, o) != is_part(q, other)) {
 		/* the call that the user has written comes first */
 		if (is_part(q, other)) {
-			const struct place *swap = p;
+			const struct rank_place *swap = p;
 
 			p = q, q = swap;
 			m = its, o = other;
@@ -407,8 +407,8 @@ print_different(struct buf *out, const struct place *p, const struct membership 
 
 /* Appends the members that relate so to the operation. Returns true if none of them waits. */
 static bool
-print_related(
-    struct buf *out, const struct place *p, int n, const enum relation *how, enum relation wanted)
+print_related(struct buf *out, const struct rank_place *p, int n, const enum relation *how,
+    enum relation wanted)
 {
 	bool waits = false;
 
@@ -430,8 +430,8 @@ print_related(
 /* Appends the verdict on what rank p[at] waits in, if it is certain: to first if nobody named in
  * it waits for others, else to out. */
 static void
-judge(const struct place *p, int n, int at, const struct membership *m, const struct operation *o,
-    struct buf *first, struct buf *out)
+judge(const struct rank_place *p, int n, int at, const struct membership *m,
+    const struct operation *o, struct buf *first, struct buf *out)
 {
 	enum relation *how = xcalloc((size_t)n, sizeof(*how));
 	int count[RELATIONS] = {0};
@@ -473,7 +473,7 @@ out:
 
 /* What rank p[i] waits in, if it did so before the ranks were asked. */
 static const struct operation *
-waited_in(const struct place *p, const char *source, double took, const struct membership **m)
+waited_in(const struct rank_place *p, const char *source, double took, const struct membership **m)
 {
 	const struct operation *o = waits_in(p, source, m);
 
@@ -481,7 +481,7 @@ waited_in(const struct place *p, const char *source, double took, const struct m
 }
 
 static void
-judge_all(const struct place *p, int n, const char *source, double took, struct buf *out)
+judge_all(const struct rank_place *p, int n, const char *source, double took, struct buf *out)
 {
 	struct buf rest = {0};
 
@@ -502,7 +502,7 @@ judge_all(const struct place *p, int n, const char *source, double took, struct 
 }
 
 void
-verdict_print(const struct place *p, int n, double took, struct buf *out)
+verdict_print(const struct rank_place *p, int n, double took, struct buf *out)
 {
 	size_t before = out->n;
 

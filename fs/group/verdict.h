@@ -24,7 +24,7 @@ struct membership {
 enum place_state { PLACE_UNKNOWN, PLACE_ENDED, PLACE_NO_CELL, PLACE_BUSY };
 
 /* Where a rank is. */
-struct place {
+struct rank_place {
 	int rank;
 	enum place_state state; /* unknown: it has not answered */
 	bool program;		/* what it ended is a program, not a cell */
@@ -43,13 +43,14 @@ struct place {
 };
 
 /* Reads a description into the place, which verdict_free() frees. */
-void verdict_read(struct place *p, struct slice description);
-void verdict_free(struct place *p);
+void verdict_read(struct rank_place *p, struct slice description);
+void verdict_free(struct rank_place *p);
 /* The operation that the rank waits in, and its group; NULL if that is not certain. */
-const struct operation *verdict_waits_in(const struct place *p, const struct membership **group);
+const struct operation *verdict_waits_in(
+    const struct rank_place *p, const struct membership **group);
 /* Appends a line for each wait whose cause is certain, first those for a rank that waits for none.
  * took: the seconds that it took to ask the ranks: a wait that began meanwhile may have ended for
  * another. */
-void verdict_print(const struct place *p, int n, double took, struct buf *out);
+void verdict_print(const struct rank_place *p, int n, double took, struct buf *out);
 
 #endif

@@ -11,10 +11,10 @@
 #define REDUCE OP(2, "all_reduce", "4 float32", 0)
 
 /* A rank that is busy in cell 7: in the Python call `in`, "-" for none, at a line of t.py. */
-static struct place
+static struct rank_place
 at(int rank, const char *in, const char *line, const char *description)
 {
-	struct place p = {.rank = rank,
+	struct rank_place p = {.rank = rank,
 	    .state = PLACE_BUSY,
 	    .in = in,
 	    .line = line,
@@ -28,7 +28,7 @@ at(int rank, const char *in, const char *line, const char *description)
 
 /* Of these two ranks this is said, as rank 0 and 1. Frees them. */
 static void
-expect_of(struct place *p, int n, const char *wanted)
+expect_of(struct rank_place *p, int n, const char *wanted)
 {
 	struct buf out = {0};
 
@@ -41,20 +41,20 @@ expect_of(struct place *p, int n, const char *wanted)
 }
 
 static void
-expect(struct place a, struct place b, const char *wanted)
+expect(struct rank_place a, struct rank_place b, const char *wanted)
 {
-	expect_of((struct place[]){a, b}, 2, wanted);
+	expect_of((struct rank_place[]){a, b}, 2, wanted);
 }
 
 /* In all_reduce 2 by what torch records. */
-static struct place
+static struct rank_place
 waiter(void)
 {
 	return at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE WORLD("torch", 2) REDUCE);
 }
 
 /* The same by what the engine counts. */
-static struct place
+static struct rank_place
 counter(void)
 {
 	return at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE);
@@ -63,7 +63,7 @@ counter(void)
 static void
 test_late(void)
 {
-	struct place p;
+	struct rank_place p;
 
 	expect(waiter(), at(1, "-", "t.py:9", CELL BOTH(1)),
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
@@ -91,7 +91,7 @@ test_late(void)
 static void
 test_silent(void)
 {
-	struct place p, q = waiter();
+	struct rank_place p, q = waiter();
 
 	/* it has passed, is in another cell, has not answered, or is not known to wait */
 	expect(waiter(), at(1, "-", "t.py:9", CELL BOTH(70)), "");
@@ -118,7 +118,7 @@ test_silent(void)
 static void
 test_different(void)
 {
-	struct place both[2];
+	struct rank_place both[2];
 
 	expect(waiter(),
 	    at(1, "barrier", "t.py:9", CELL WORLD("torch", 2) OP(2, "barrier", "-1 -", 0)),
@@ -165,7 +165,7 @@ test_entered(void)
 static void
 test_backward(void)
 {
-	struct place p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
+	struct rank_place p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
 
 	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)),
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 of backward "
@@ -184,7 +184,7 @@ test_backward(void)
 static void
 test_chain(void)
 {
-	struct place p[3] = {
+	struct rank_place p[3] = {
 	    at(0, "all_reduce", "t.py:4",
 		CELL "group a own 1 0-1\n" OP(1, "all_reduce", "4 float32", 0)),
 	    at(1, "broadcast", "t.py:5",
@@ -205,7 +205,7 @@ test_many(void)
 
 	static const char described[] =
 	    CELL "group 0 own 2 0-598\n" REDUCE "group 0 torch 2 0-598\n" REDUCE;
-	struct place *p = xcalloc(N, sizeof(*p));
+	struct rank_place *p = xcalloc(N, sizeof(*p));
 
 	for (int i = 0; i < N - 1; i++)
 		p[i] = at(i, "all_reduce", "t.py:4", described);
