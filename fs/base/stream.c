@@ -55,6 +55,23 @@ stream_free(struct stream *s, int error)
 	free(s);
 }
 
+void
+stream_last(const struct stream *s, size_t max, struct buf *out)
+{
+	/* a byte more: a line begins behind the end of another */
+	uint64_t from = s->size - s->first > max ? s->size - max - 1 : s->first;
+	size_t n = (size_t)(s->size - from);
+	char *p = xmalloc(n + 1), *line;
+	ssize_t got = pread(s->fd, p, n, (off_t)from);
+
+	line = from == s->first || got <= 0 ? p : memchr(p, '\n', (size_t)got);
+	if (line && got > 0) {
+		line += from != s->first;
+		buf_add(out, line, (size_t)(p + got - line));
+	}
+	free(p);
+}
+
 /* Reads whole lines at an offset, at most n bytes. Returns their length; 0 if there is nothing
  * yet. */
 static size_t

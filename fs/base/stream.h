@@ -29,6 +29,8 @@ void stream_answer(struct stream *s, int error); /* parked readers get -error */
 void stream_free(struct stream *s, int error);	 /* the same */
 /* Appends whole lines. Drops the oldest ones when the stream grows too large. */
 void stream_add(struct stream *s, const char *p, size_t n);
+/* Appends the last whole lines, at most max bytes. */
+void stream_last(const struct stream *s, size_t max, struct buf *out);
 /* Drops all bytes so far, when there are no readers. Offsets continue from there. */
 void stream_drop(struct stream *s);
 /* Answers r with whole lines from its offset on (shells read ahead and seek back), or parks it at

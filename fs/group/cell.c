@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MICROSECONDS = 6 }; /* decimals of a second */
+
 /* ---- the history by number ---- */
 
 enum { INDEX_FIRST = 64 }; /* number of cells that the first index has room for */
@@ -240,35 +242,78 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	return c;
 }
 
-void
-cell_status(const struct cell *c, struct buf *out)
+/* As text, its ranks are a list with commas. */
+static void
+add_ranks(const struct cell *c, struct record *out)
 {
-	const struct task *w = c->w;
+	struct buf b = {0};
 
-	buf_addf(out, "cell %d\nstate %s\n", c->number, task_state(w));
-	if (w->done && w->err.no)
-		buf_addf(out, "errno %s\n", err_name(w->err.no));
-	buf_addf(out, "queued %.6f\n", w->when.queued);
-	if (w->begun)
-		buf_addf(out, "began %.6f\n", w->when.begin);
-	if (w->done)
-		buf_addf(out, "ended %.6f\nseconds %.6f\n", w->when.end, task_seconds(w));
-	buf_adds(out, "ranks ");
-	for (int i = 0; i < c->n; i++)
-		buf_addf(out, "%s%d", i ? "," : "", c->ranks[i]);
-	buf_addc(out, '\n');
+	record_begin_list(out, "ranks");
+	for (int i = 0; i < c->n; i++) {
+		if (out->form == RECORD_JSON)
+			record_number(out, NULL, c->ranks[i]);
+		else
+			buf_addf(&b, "%s%d", i ? "," : "", c->ranks[i]);
+	}
+	record_end_list(out);
+	if (out->form != RECORD_JSON)
+		record_text(out, "ranks", b.n ? b.p : "");
+	buf_free(&b);
 }
 
 void
-cell_error(const struct cell *c, struct buf *out)
+cell_status(const struct cell *c, struct record *out)
 {
-	if (c->w->done && !c->w->begun) {
-		buf_addf(out, "%s\n", c->w->err.text);
+	const struct task *w = c->w;
+
+	record_begin(out, NULL);
+	record_number(out, "cell", c->number);
+	record_text(out, "state", task_state(w));
+	if (w->done && w->err.no)
+		record_text(out, "errno", err_name(w->err.no));
+	record_real(out, "queued", w->when.queued, MICROSECONDS);
+	if (w->begun)
+		record_real(out, "began", w->when.begin, MICROSECONDS);
+	if (w->done) {
+		record_real(out, "ended", w->when.end, MICROSECONDS);
+		record_real(out, "seconds", task_seconds(w), MICROSECONDS);
+	}
+	add_ranks(c, out);
+	record_end(out);
+}
+
+static void
+add_error(int rank, int no, const char *text, struct record *out)
+{
+	if (out->form != RECORD_JSON) {
+		if (rank >= 0)
+			buf_addf(out->out, "rank %d: ", rank);
+		buf_addf(out->out, "%s\n", text);
 		return;
 	}
-	for (int i = 0; i < c->n; i++)
-		if (c->w->subtasks[i].no)
-			buf_addf(out, "rank %d: %s\n", c->ranks[i], c->w->subtasks[i].error);
+	record_begin(out, NULL);
+	if (rank >= 0)
+		record_number(out, "rank", rank);
+	else
+		record_none(out, "rank");
+	record_text(out, "errno", err_name(no));
+	record_text(out, "text", text);
+	record_end(out);
+}
+
+void
+cell_error(const struct cell *c, struct record *out)
+{
+	const struct task *w = c->w;
+	bool never_ran = w->done && !w->begun;
+
+	record_begin_list(out, NULL);
+	if (never_ran && w->err.no)
+		add_error(-1, w->err.no, w->err.text, out);
+	for (int i = 0; i < c->n && !never_ran; i++)
+		if (w->subtasks[i].no)
+			add_error(c->ranks[i], w->subtasks[i].no, w->subtasks[i].error, out);
+	record_end_list(out);
 }
 
 /* A subtask's traceback. After sorting, equal ones are adjacent, in rank order. */

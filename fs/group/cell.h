@@ -1,6 +1,7 @@
 /* Cells: their numbers, history and outcomes. */
 #ifndef CELL_H
 #define CELL_H
+#include "base/record.h"
 #include "group/task.h"
 
 enum { SOURCE_MAX = 16 << 20 };
@@ -20,8 +21,8 @@ struct subtask *cell_subtask(const struct cell *c, int rank); /* NULL: not one o
 void cell_prune(struct group *g);
 void cell_drop_all(struct group *g);
 /* The contents of the files under cells/N. */
-void cell_status(const struct cell *c, struct buf *out);
-void cell_error(const struct cell *c, struct buf *out);
+void cell_status(const struct cell *c, struct record *out);
+void cell_error(const struct cell *c, struct record *out);
 void cell_traceback(const struct cell *c, struct buf *out);
 void cell_result(const struct cell *c, struct buf *out);
 

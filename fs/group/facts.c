@@ -134,10 +134,10 @@ value_of(const struct facts *f, enum fact i)
 }
 
 void
-facts_print(const struct facts *facts, struct buf *out)
+facts_print(const struct facts *facts, struct record *out)
 {
 	for (int i = 0; i < SHOWN; i++)
-		buf_addf(out, " %s=%s", table[i].name, value_of(facts, i));
+		record_text(out, table[i].name, facts ? facts->value[i] : NULL);
 }
 
 void

@@ -4,13 +4,14 @@
  */
 #ifndef FACTS_H
 #define FACTS_H
+#include "base/record.h"
 #include "group/group.h"
 
 /* Keeps the facts that a rank has reported: lines of a name, a blank and a value. */
 void facts_set(struct rank *k, struct slice lines);
 void facts_drop(struct rank *k);
-/* Appends them as columns, " name=value"; "-" for what is not known. facts may be NULL. */
-void facts_print(const struct facts *facts, struct buf *out);
+/* Adds them to a record; what is not known is none. facts may be NULL. */
+void facts_print(const struct facts *facts, struct record *out);
 
 /* Appends the addresses of the hosts of all ranks that have started, for Naddresses. "*", anywhere:
  * an external rank may be, and on a single host a program listens on the network only if its user

@@ -22,7 +22,7 @@ static const char *
 connection_of(const struct agent *a)
 {
 	if (!a || a->here)
-		return "-";
+		return NULL;
 	return a->direct ? "direct" : "launcher";
 }
 
@@ -67,8 +67,6 @@ print_ranks(const struct stretch *s, int at, struct buf *out)
 {
 	const char *sep = "";
 
-	if (at < 0)
-		buf_addc(out, '-');
 	for (; at >= 0; at = s[at].next) {
 		buf_addf(out, s[at].last > s[at].first ? "%s%d-%d" : "%s%d", sep, s[at].first,
 		    s[at].last);
@@ -76,8 +74,39 @@ print_ranks(const struct stretch *s, int at, struct buf *out)
 	}
 }
 
+static void
+print_host(const struct group *g, const struct host *h, const struct stretch *ranks,
+    const int *heads, struct record *out)
+{
+	struct agent *a = h->agent && h->agent->conn ? h->agent : NULL;
+	int head = h->ranks ? heads[h->index] : -1;
+	struct buf b = {0};
+
+	record_begin(out, NULL);
+	record_text(out, "host", *h->name ? h->name : agent_host(a));
+	record_text(out, "state", state_of(h));
+	record_text(out, "hostname", a ? a->host : NULL);
+	if (a && a->round_trip)
+		record_number(out, "round_trip_us", (long long)(a->round_trip / NS_PER_US));
+	else
+		record_none(out, "round_trip_us");
+	if (*h->name)
+		record_number(out, "slots", h->slots);
+	else
+		record_none(out, "slots");
+	print_ranks(ranks, head, &b);
+	record_text(out, "ranks", head < 0 ? NULL : b.p);
+	buf_free(&b);
+	record_text(out, "connection", connection_of(a));
+	record_number(out, "queued_bytes", a ? (long long)conn_queued(a->conn) : 0);
+	facts_print(head < 0 ? NULL : g->ranks[ranks[head].first].facts, out);
+	record_end(out);
+	if (a)
+		agent_ping(a); /* for the next reader */
+}
+
 void
-host_text_all(struct group *g, struct buf *out)
+host_text_all(struct group *g, struct record *out)
 {
 	int *heads = xmalloc(((size_t)g->hosts.used + 1) * sizeof(*heads));
 	struct stretch *ranks;
@@ -85,29 +114,10 @@ host_text_all(struct group *g, struct buf *out)
 	for (int i = 0; i <= g->hosts.used; i++)
 		heads[i] = -1;
 	ranks = stretches(g, heads);
-	for (int i = 0; i < g->hosts.n; i++) {
-		struct host *h = g->hosts.list[i];
-		struct agent *a = h->agent && h->agent->conn ? h->agent : NULL;
-
-		buf_addf(out, "%s state=%s hostname=%s", *h->name ? h->name : agent_host(a),
-		    state_of(h), a && a->host ? a->host : "-");
-		if (a && a->round_trip)
-			buf_addf(out, " round_trip_us=%llu",
-			    (unsigned long long)(a->round_trip / NS_PER_US));
-		else
-			buf_adds(out, " round_trip_us=-");
-		if (*h->name)
-			buf_addf(out, " slots=%d ranks=", h->slots);
-		else
-			buf_adds(out, " slots=- ranks=");
-		print_ranks(ranks, h->ranks ? heads[h->index] : -1, out);
-		buf_addf(out, " connection=%s queued_bytes=%zu", connection_of(a),
-		    a ? conn_queued(a->conn) : (size_t)0);
-		facts_print(h->ranks ? g->ranks[ranks[heads[h->index]].first].facts : NULL, out);
-		buf_addc(out, '\n');
-		if (a)
-			agent_ping(a); /* for the next reader */
-	}
+	record_begin_list(out, NULL);
+	for (int i = 0; i < g->hosts.n; i++)
+		print_host(g, g->hosts.list[i], ranks, heads, out);
+	record_end_list(out);
 	free(ranks);
 	free(heads);
 }

@@ -271,3 +271,26 @@ output_gone(struct group *g)
 			watched[i].g = NULL;
 		}
 }
+
+bool
+output_last(struct rank *k, int stream, uint64_t from, uint64_t to, size_t max, struct buf *out)
+{
+	const struct spool_reader *spool = output_spool(k);
+	uint64_t at = MAX(from, k->output.base[stream]), begin;
+	char *p, *line;
+	ssize_t n;
+
+	if (to <= at || spool->fd[stream] < 0)
+		return at == from || to <= from;
+	/* a byte more: a line begins behind the end of another */
+	begin = to - at > max ? to - max - 1 : at;
+	p = xmalloc((size_t)(to - begin));
+	n = pread(spool->fd[stream], p, (size_t)(to - begin), (off_t)begin);
+	if (n > 0) {
+		line = begin == at ? p : memchr(p, '\n', (size_t)n - 1);
+		line = line ? line + (begin != at) : p + 1;
+		buf_add(out, line, (size_t)(p + n - line));
+	}
+	free(p);
+	return begin == from;
+}

@@ -25,6 +25,11 @@ struct spool_mark output_now(struct rank *k);
 void output_trim(struct group *g);
 /* The number of bytes of a stream (SPOOL_STDOUT, SPOOL_STDERR, SPOOL_DISPLAY) that are kept. */
 uint64_t output_size(const struct rank *k, int stream);
+/* Appends the last lines of what a stream has from one offset to another, at most max bytes.
+ * Returns false if something was left out before them. A line that is longer is left out at its
+ * beginning. */
+bool output_last(
+    struct rank *k, int stream, uint64_t from, uint64_t to, size_t max, struct buf *out);
 /* Drops everything before this offset of the spool. Offsets do not move. */
 void output_drop(struct rank *k, int stream, uint64_t base);
 

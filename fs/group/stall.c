@@ -43,7 +43,8 @@ struct stall_sample {
 	int n, left;
 	uint64_t asked; /* now_ns() */
 	double took;	/* seconds until the last answer */
-	stall_fn *fn;	/* NULL: already called, or the sample is for the event */
+	enum record_form form;
+	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
 	int cell;	 /* for the event; 0: none */
@@ -174,49 +175,74 @@ set_states(struct stall_sample *s)
 
 /* Appends what is certain about who waits for whom. */
 static void
-print_verdict(struct stall_sample *s, struct buf *out)
+print_verdict(struct stall_sample *s, struct record *out)
 {
 	struct rank_place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
+	struct buf text = {0};
 
 	set_states(s);
 	for (int i = 0; i < s->n; i++)
 		places[i] = s->rank[i].place;
-	verdict_print(places, s->n, s->took, out);
+	verdict_print(places, s->n, s->took, &text);
+	record_begin_list(out, "verdicts");
+	if (text.n && out->form != RECORD_JSON)
+		buf_add(out->out, text.p, text.n);
+	for (char *save,
+	     *line = text.n && out->form == RECORD_JSON ? strtok_r(text.p, "\n", &save) : NULL;
+	     line; line = strtok_r(NULL, "\n", &save))
+		record_text(out, NULL, line);
+	record_end_list(out);
+	buf_free(&text);
 	free(places);
 }
 
 static void
-print_rank(const struct rank_sample *r, struct buf *out)
+print_rank(const struct rank_sample *r, struct record *out)
 {
 	const struct subtask *j = queue_running(r->k);
 	const struct membership *m;
 	const struct operation *o = verdict_waits_in(&r->place, &m);
 
-	buf_addf(out, "%d state=%s cell=%d", r->k->number, rank_state_name(r->k), r->k->cell);
+	record_begin(out, NULL);
+	record_number(out, "rank", r->k->number);
+	record_text(out, "state", rank_state_name(r->k));
+	record_number(out, "cell", r->k->cell);
 	if (j)
-		buf_addf(out, " seconds=%.1f", in_seconds(now_ns() - j->sent));
-	buf_addf(out, " in=%s number=%u at=%s", r->collective, o ? o->number : r->number, r->line);
+		record_real(out, "seconds", in_seconds(now_ns() - j->sent), 1);
+	record_text(out, "in", in_collective(r) ? r->collective : NULL);
+	record_number(out, "number", o ? o->number : r->number);
+	record_text(out, "at", strcmp(r->line, "-") != 0 ? r->line : NULL);
 	if (o && strcmp(o->name, r->collective) != 0)
-		buf_addf(out, " op=%s", o->name);
+		record_text(out, "op", o->name);
 	if (o)
-		buf_addf(out, " group=%s", m->members);
-	if (o && o->elements >= 0)
-		buf_addf(out, " numel=%ld dtype=%s", o->elements, o->dtype);
+		record_text(out, "group", m->members);
+	if (o && o->elements >= 0) {
+		record_number(out, "numel", o->elements);
+		record_text(out, "dtype", o->dtype);
+	}
 	if (r->steps)
-		buf_addf(out, " steps=%u", r->steps);
+		record_number(out, "steps", r->steps);
 	if (r->seconds > 0)
-		buf_addf(out, " for=%.1f", r->seconds);
-	buf_addc(out, '\n');
+		record_real(out, "for", r->seconds, 1);
+	record_end(out);
 }
 
 static void
-print(struct stall_sample *s, struct buf *out)
+print(struct stall_sample *s, struct buf *to)
 {
+	struct record out = {.out = to, .form = s->form};
+
 	s->took = in_seconds(now_ns() - s->asked);
 	sort_ranks(s);
-	print_verdict(s, out);
+	if (s->form == RECORD_JSON)
+		record_begin(&out, NULL);
+	print_verdict(s, &out);
+	record_begin_list(&out, "ranks");
 	for (int i = 0; i < s->n; i++)
-		print_rank(&s->rank[i], out);
+		print_rank(&s->rank[i], &out);
+	record_end_list(&out);
+	if (s->form == RECORD_JSON)
+		record_end(&out);
 }
 
 /* Hashes (FNV-1a) where all ranks are, in the order of s->rank. */
@@ -357,11 +383,11 @@ stall_ask(struct stall_sample *s)
 }
 
 struct stall_sample *
-stall_prepare(struct group *g, stall_fn *fn, void *arg)
+stall_prepare(struct group *g, enum record_form form, stall_fn *fn, void *arg)
 {
 	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
-	*s = (struct stall_sample){.g = group_ref(g), .fn = fn, .arg = arg};
+	*s = (struct stall_sample){.g = group_ref(g), .form = form, .fn = fn, .arg = arg};
 	return s;
 }
 
@@ -378,8 +404,10 @@ on_time(void *arg)
 	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
 	w->escalation.stall_timer = NULL;
-	*s = (struct stall_sample){
-	    .g = group_ref(w->g), .cell = w->cell->number, .before = w->escalation.stall_seen};
+	*s = (struct stall_sample){.g = group_ref(w->g),
+	    .form = RECORD_WORDS,
+	    .cell = w->cell->number,
+	    .before = w->escalation.stall_seen};
 	stall_ask(s);
 }
 

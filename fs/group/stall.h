@@ -4,16 +4,17 @@
  */
 #ifndef STALL_H
 #define STALL_H
+#include "base/record.h"
 #include "group/group.h"
 
 struct task;
 struct stall_sample;
 
-/* Called once with the text of `stall`, but not after stall_cancel(). */
+/* Called once with the text of `stall`, or its JSON, but not after stall_cancel(). */
 typedef void stall_fn(void *arg, struct slice text);
 
-/* Prepares a sample, whose text fn will get. */
-struct stall_sample *stall_prepare(struct group *g, stall_fn *fn, void *arg);
+/* Prepares a sample, whose text in this form (words or JSON) fn will get. */
+struct stall_sample *stall_prepare(struct group *g, enum record_form form, stall_fn *fn, void *arg);
 /* Asks each rank where it is. Calls fn, possibly before it returns; the sample then frees itself. A
  * rank that does not answer in time is shown at "-". */
 void stall_ask(struct stall_sample *s);

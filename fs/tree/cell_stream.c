@@ -170,8 +170,10 @@ const struct file_ops cell_stream_ops = {
 static int
 wait_open(struct file *f, struct req *r)
 {
+	struct record text = {.out = &f->text, .form = RECORD_LINES};
+
 	if (f->node->at.cell->w->done)
-		cell_status(f->node->at.cell, &f->text);
+		cell_status(f->node->at.cell, &text);
 	return 0;
 }
 
@@ -180,12 +182,13 @@ wait_read(struct file *f, struct req *r)
 {
 	struct cell *c = f->node->at.cell;
 	struct buf b = {0};
+	struct record text = {.out = &b, .form = RECORD_LINES};
 
 	if (!c->w->done) {
 		park_for_cell(c, r);
 		return;
 	}
-	cell_status(c, &b);
+	cell_status(c, &text);
 	req_data(r, b.p + MIN(r->offset, b.n), r->offset < b.n ? MIN(b.n - r->offset, r->want) : 0);
 	buf_free(&b);
 }

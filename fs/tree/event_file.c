@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+enum { LAST_BYTES = 64 << 10 }; /* that events.last shows */
+
 static struct stream *trace;
 static int tracers;
 
@@ -53,6 +55,14 @@ const struct file_ops event_file_ops = {
     .poll = stream_file_poll,
     .release = stream_file_release,
 };
+
+int
+event_file_last(const struct place *at, struct buf *out, struct err *e)
+{
+	if (at->g->journal.events)
+		stream_last(at->g->journal.events, LAST_BYTES, out);
+	return 0;
+}
 
 static int
 trace_open(struct file *f, struct req *r)

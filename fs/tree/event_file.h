@@ -3,6 +3,8 @@
 #define EVENT_FILE_H
 #include "tree/tree.h"
 
+text_fn event_file_last; /* G/events.last */
+
 extern const struct file_ops event_file_trace_ops, event_file_ops;
 
 /* Is `trace` open? Only then are its lines worth formatting. */

@@ -158,20 +158,24 @@ memory_of(const struct rank *k, const struct nvml_use *u, unsigned long long *by
 }
 
 void
-gpu_file_rank_words(const struct rank *k, struct buf *out)
+gpu_file_rank_words(const struct rank *k, struct record *out)
 {
 	const struct nvml_gpu *gpu = gpu_of(k);
 	const struct nvml_use *u = use_of(k, gpu);
 	unsigned long long bytes = 0;
 	char label[GPUS_LABEL];
 
-	if (!gpu) {
-		buf_adds(out, " gpu=-");
+	record_text(out, "gpu", gpu ? gpus_label(gpu, label) : NULL);
+	if (!gpu)
 		return;
-	}
-	buf_addf(out, " gpu=%s", gpus_label(gpu, label));
-	add_number(out, " gpu_bytes=", memory_of(k, u, &bytes), bytes);
-	add_number(out, " gpu_util_pct=", u && u->util >= 0, u ? (unsigned long long)u->util : 0);
+	if (memory_of(k, u, &bytes))
+		record_number(out, "gpu_bytes", (long long)bytes);
+	else
+		record_none(out, "gpu_bytes");
+	if (u && u->util >= 0)
+		record_number(out, "gpu_util_pct", u->util);
+	else
+		record_none(out, "gpu_util_pct");
 }
 
 void

@@ -20,13 +20,26 @@ open_interrupted(struct req *r, enum interrupt how)
 }
 
 static int
-stall_file_open(struct file *f, struct req *r)
+ask(struct file *f, struct req *r, enum record_form form)
 {
 	int parked = req_park(r, open_interrupted);
 
-	r->waits_for = stall_prepare(f->node->at.g, on_sample, r);
+	r->waits_for = stall_prepare(f->node->at.g, form, on_sample, r);
 	stall_ask(r->waits_for);
 	return parked;
 }
 
-const struct file_ops stall_file_ops = {.open = stall_file_open};
+static int
+open_text(struct file *f, struct req *r)
+{
+	return ask(f, r, RECORD_WORDS);
+}
+
+static int
+open_json(struct file *f, struct req *r)
+{
+	return ask(f, r, RECORD_JSON);
+}
+
+const struct file_ops stall_file_ops = {.open = open_text};
+const struct file_ops stall_file_json_ops = {.open = open_json};

@@ -3,6 +3,6 @@
 #define STALL_FILE_H
 #include "tree/tree.h"
 
-extern const struct file_ops stall_file_ops;
+extern const struct file_ops stall_file_ops, stall_file_json_ops;
 
 #endif

@@ -4,7 +4,13 @@
 #include "tree/live.h"
 #include <string.h>
 
-enum { LINE_MAX_KEPT = 64 << 10 }; /* bytes; longer lines are split */
+enum {
+	LINE_MAX_KEPT = 64 << 10, /* bytes; longer lines are split */
+	/* of log.last: bytes in all, and limits of a stream's share of them */
+	LAST_BYTES = 64 << 10,
+	SHARE_MIN = 256,
+	SHARE_MAX = 8 << 10
+};
 
 static void
 tell_text(struct live *l, int rank, uint64_t lost)
@@ -104,6 +110,36 @@ all_poll(struct file *f)
 {
 	add_ranks(f->node->at.g, f->state);
 	return live_poll(f);
+}
+
+/* The ranks' last lines, one rank after the other. */
+int
+stream_file_log_last(const struct place *at, struct buf *out, struct err *e)
+{
+	int n = output_known(at->g);
+	size_t share = MIN(LAST_BYTES / (size_t)MAX(n, 1) + SHARE_MIN, (size_t)SHARE_MAX);
+	struct live *l = live_new(1, take_lines, tell_text);
+
+	for (int i = 0; i < n && l->ready.n < LAST_BYTES; i++) {
+		struct rank *k = output_rank(at->g, i);
+		struct live_rank *s = &l->ranks[0];
+
+		for (int stream = SPOOL_STDOUT; k && stream <= SPOOL_STDERR; stream++) {
+			struct buf b = {0};
+			uint64_t end = spool_reader_size(output_spool(k), stream);
+
+			s->rank = i;
+			output_last(k, stream, 0, end, share, &b);
+			take_lines(l, s, stream, b.n ? b.p : "", b.n);
+			if (s->part[stream].n)
+				add_line(l, s, stream, s->part[stream].p, s->part[stream].n);
+			buf_free(&s->part[stream]);
+			buf_free(&b);
+		}
+	}
+	buf_add(out, l->ready.p, l->ready.n);
+	live_free(l);
+	return 0;
 }
 
 const struct file_ops stream_file_log_ops = {

@@ -3,6 +3,7 @@
 #define STREAM_FILE_H
 #include "tree/tree.h"
 
+text_fn stream_file_log_last;			     /* G/log.last */
 extern const struct file_ops stream_file_follow_ops; /* rankK/follow */
 extern const struct file_ops stream_file_log_ops;    /* log */
 

@@ -102,7 +102,7 @@ text_ctl(const struct place *at, struct buf *out, struct err *e)
 /* The number of hosts that have ranks, and what is lacking. Nothing if this machine is the only
  * host. */
 static void
-add_hosts(const struct group *g, struct buf *out)
+add_hosts(const struct group *g, struct record *out)
 {
 	struct buf lacking = {0};
 	int used = 0, lost = 0;
@@ -111,19 +111,21 @@ add_hosts(const struct group *g, struct buf *out)
 		used += g->hosts.list[i]->ranks > 0;
 		lost += g->hosts.list[i]->lost;
 	}
-	if (hosts_named(g))
-		buf_addf(out, "hosts %d\nhosts_used %d\nhosts_lost %d\n", g->hosts.n, used, lost);
+	if (hosts_named(g)) {
+		record_number(out, "hosts", g->hosts.n);
+		record_number(out, "hosts_used", used);
+		record_number(out, "hosts_lost", lost);
+	}
 	if (g->hosts.lacking) {
 		host_text_lacking(g, &lacking);
-		buf_addf(out, "lacks %s\n", lacking.n ? lacking.p : "-");
+		record_text(out, "lacks", lacking.p);
 	}
 	buf_free(&lacking);
 }
 
-int
-text_status(const struct place *at, struct buf *out, struct err *e)
+static void
+print_status(struct group *g, struct record *out)
 {
-	struct group *g = at->g;
 	const struct host *first = g->hosts.n ? g->hosts.list[0] : NULL;
 	static const char *const names[] = {
 	    [NAMES_EMPTY] = "empty", [NAMES_PROGRAM] = "program", [NAMES_CELLS] = "cells"};
@@ -132,25 +134,38 @@ text_status(const struct place *at, struct buf *out, struct err *e)
 
 	for (int i = 0; i < g->size && !running; i++)
 		running = g->ranks[i].cell;
-	buf_addf(out, "state %s\nsize %d\ncell %d\n", lifecycle_state_name(g), g->size,
-	    running ? running : g->history.last);
-	buf_addf(out, "queued %d\nlast %s\ngeneration %u\n", g->queued,
-	    *g->history.last_result ? g->history.last_result : "-", g->recovery.generation);
-	buf_addf(out, "namespace %s\n", names[g->history.names]);
+	record_begin(out, NULL);
+	record_text(out, "state", lifecycle_state_name(g));
+	record_number(out, "size", g->size);
+	record_number(out, "cell", running ? running : g->history.last);
+	record_number(out, "queued", g->queued);
+	record_text(out, "last", *g->history.last_result ? g->history.last_result : NULL);
+	record_number(out, "generation", g->recovery.generation);
+	record_text(out, "namespace", names[g->history.names]);
 	add_hosts(g, out);
-	buf_addf(out, "since %.3f\nspool %s\n", g->journal.changed, g->run_dir);
+	record_real(out, "since", g->journal.changed, 3);
+	record_text(out, "spool", g->run_dir);
 	for (int i = 0; i < g->life.phase_count; i++)
-		buf_addf(out, "%s %.1f\n", g->life.phases[i].name, g->life.phases[i].ms);
+		record_real(out, g->life.phases[i].name, g->life.phases[i].ms, 1);
 	if (first && first->agent && first->agent->conn) {
 		phases = zygotes_phases(first->agent, first->zygote, &failed);
-		for (const char *p = phases; *p;) {
-			size_t n = strcspn(p, "\n");
-
-			buf_addf(out, "zygote_%.*s\n", (int)n, p);
-			p += n + (p[n] == '\n');
-		}
+		record_lines(out, "zygote_", phases);
 	}
-	buf_adds(out, g->life.patches.n ? g->life.patches.p : "");
+	record_lines(out, "", g->life.patches.n ? g->life.patches.p : "");
+	record_end(out);
+}
+
+int
+text_status(const struct place *at, struct buf *out, struct err *e)
+{
+	print_status(at->g, &(struct record){.out = out, .form = RECORD_LINES});
+	return 0;
+}
+
+int
+text_status_json(const struct place *at, struct buf *out, struct err *e)
+{
+	print_status(at->g, &(struct record){.out = out, .form = RECORD_JSON});
 	return 0;
 }
 
@@ -159,6 +174,13 @@ text_selftest(const struct place *at, struct buf *out, struct err *e)
 {
 	selftest_print(at->g, out);
 	return 0;
+}
+
+/* NULL for "-", which stands for what is not known. */
+static const char *
+known(const char *word)
+{
+	return strcmp(word, "-") == 0 ? NULL : word;
 }
 
 /* Up to this group size, the memory of local processes is looked up: 10 us each, while other
@@ -181,34 +203,62 @@ resident(pid_t pid)
 }
 
 static void
-add_resident(const struct rank *k, bool looked_at, struct buf *out)
+add_resident(const struct rank *k, bool looked_at, struct record *out)
 {
 	if (k->pid && (!looked_at || !hosts_local_pid(k)))
-		buf_adds(out, " rss_bytes=-");
+		record_none(out, "rss_bytes");
 	else
-		buf_addf(out, " rss_bytes=%llu", k->pid ? resident(k->pid) : 0);
+		record_number(out, "rss_bytes", k->pid ? (long long)resident(k->pid) : 0);
 }
 
 int
 text_hosts(const struct place *at, struct buf *out, struct err *e)
 {
-	host_text_all(at->g, out);
+	host_text_all(at->g, &(struct record){.out = out, .form = RECORD_WORDS});
 	return 0;
+}
+
+int
+text_hosts_json(const struct place *at, struct buf *out, struct err *e)
+{
+	host_text_all(at->g, &(struct record){.out = out, .form = RECORD_JSON});
+	return 0;
+}
+
+static void
+print_ranks(struct group *g, struct record *out)
+{
+	record_begin_list(out, NULL);
+	for (int i = 0; i < g->size; i++) {
+		struct rank *k = &g->ranks[i];
+
+		record_begin(out, NULL);
+		record_number(out, "rank", i);
+		record_text(out, "state", rank_state_name(k));
+		if (k->pid)
+			record_number(out, "pid", k->pid);
+		else
+			record_none(out, "pid");
+		record_text(out, "host", known(host_text_name(k)));
+		gpu_file_rank_words(k, out);
+		add_resident(k, g->size <= RESIDENT_MAX, out);
+		record_number(out, "cell", k->cell);
+		record_end(out);
+	}
+	record_end_list(out);
 }
 
 int
 text_ranks(const struct place *at, struct buf *out, struct err *e)
 {
-	for (int i = 0; i < at->g->size; i++) {
-		struct rank *k = &at->g->ranks[i];
+	print_ranks(at->g, &(struct record){.out = out, .form = RECORD_WORDS});
+	return 0;
+}
 
-		buf_addf(out, "%d state=%s pid=", i, rank_state_name(k));
-		buf_addf(out, k->pid ? "%d" : "-", (int)k->pid);
-		buf_addf(out, " host=%s", host_text_name(k));
-		gpu_file_rank_words(k, out);
-		add_resident(k, at->g->size <= RESIDENT_MAX, out);
-		buf_addf(out, " cell=%d\n", k->cell);
-	}
+int
+text_ranks_json(const struct place *at, struct buf *out, struct err *e)
+{
+	print_ranks(at->g, &(struct record){.out = out, .form = RECORD_JSON});
 	return 0;
 }
 
@@ -303,6 +353,29 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 }
 
 int
+text_error_json(const struct place *at, struct buf *out, struct err *e)
+{
+	const struct group_journal *j = &at->g->journal;
+	struct record r = {.out = out, .form = RECORD_JSON};
+
+	record_begin_list(&r, NULL);
+	for (int i = 0; i < j->error_count; i++) {
+		const struct failure *f = &j->errors[i];
+
+		record_begin(&r, NULL);
+		record_number(&r, "number", (long long)f->seq);
+		record_real(&r, "time", f->time, 6);
+		record_text(&r, "errno", err_name(f->no));
+		record_text(&r, "what", f->what);
+		record_text(&r, "text", f->text);
+		record_number(&r, "times", f->times);
+		record_end(&r);
+	}
+	record_end_list(&r);
+	return 0;
+}
+
+int
 text_last_result(const struct place *at, struct buf *out, struct err *e)
 {
 	buf_adds(out, "cells/last/result");
@@ -333,7 +406,14 @@ text_cell_source(const struct place *at, struct buf *out, struct err *e)
 int
 text_cell_status(const struct place *at, struct buf *out, struct err *e)
 {
-	cell_status(at->cell, out);
+	cell_status(at->cell, &(struct record){.out = out, .form = RECORD_LINES});
+	return 0;
+}
+
+int
+text_cell_status_json(const struct place *at, struct buf *out, struct err *e)
+{
+	cell_status(at->cell, &(struct record){.out = out, .form = RECORD_JSON});
 	return 0;
 }
 
@@ -347,7 +427,14 @@ text_cell_result(const struct place *at, struct buf *out, struct err *e)
 int
 text_cell_error(const struct place *at, struct buf *out, struct err *e)
 {
-	cell_error(at->cell, out);
+	cell_error(at->cell, &(struct record){.out = out, .form = RECORD_LINES});
+	return 0;
+}
+
+int
+text_cell_error_json(const struct place *at, struct buf *out, struct err *e)
+{
+	cell_error(at->cell, &(struct record){.out = out, .form = RECORD_JSON});
 	return 0;
 }
 

@@ -46,12 +46,11 @@ class Cell:
         """Which rank waits for which, the first line of `stall`; "" if that is not certain, or none
         waits in this cell."""
         try:
-            lines = self.group.read("stall").splitlines()
+            stall = json.loads(self.group.read("stall.json"))
         except OSError:
             return ""
-        waits = re.compile(rf"\d+ .* cell={self.number} .* in=[^-]")
-        is_told = lines and not re.match(r"\d+ ", lines[0])
-        return lines[0] if is_told and any(map(waits.match, lines)) else ""
+        waits = any(rank["cell"] == self.number and rank["in"] for rank in stall["ranks"])
+        return stall["verdicts"][0] if waits and stall["verdicts"] else ""
 
     def has_ended(self, wait_ms=None):
         """True if it has ended; waits up to wait_ms milliseconds for that (None: forever)."""

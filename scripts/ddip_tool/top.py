@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import curses
+import json
 import os
 import re
 import time
@@ -17,7 +18,6 @@ _SPEED_S = 5  # steps per second are measured over this long
 _FRESH_S = 1.0  # maximum age of what changes without `status`, such as memory and GPUs
 _PIECE = 16 << 10  # bytes of a rank's output read for its last lines
 _UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
-_PAIR = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")  # a value may contain blanks
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _ESCAPE = 27
 _MANY = 1e6  # limit of seconds or rounds
@@ -32,7 +32,8 @@ def top(tool, words):
         raise tool.misuse()
     delay = _number(options, "delay", float) or 1.0
     rounds = _number(options, "number", int)
-    tool.show("; ".join(f"cat {tool.path(name)}" for name in ("status", "ranks", "stall", "gpus")))
+    names = "status", "ranks", "stall.json", "gpus"
+    tool.show("; ".join(f"cat {tool.path(name)}" for name in names))
     watch = Watch(tool)
     if os.isatty(0) and os.isatty(1) and not rounds and _has_screen():
         curses.wrapper(lambda screen: Screen(screen, watch, delay).run())
@@ -111,17 +112,16 @@ class Watch:
         return True
 
     def _look_at_places(self, now):
-        lines = self.tool.group.read("stall").splitlines()
-        rows = [found for line in lines if (found := re.match(r"(\d+) (.*)", line))]
-        self._verdict = "" if len(rows) == len(lines) else lines[0]
-        self._places = {int(row[1]): dict(_PAIR.findall(row[2])) for row in rows}
+        stall = json.loads(self.tool.group.read("stall.json"))
+        self._verdict = stall["verdicts"][0] if stall["verdicts"] else ""
+        self._places = {row["rank"]: row for row in stall["ranks"]}
         for rank in range(len(self.ranks)):
             self._count(rank, now)
 
     def _count(self, rank, now):
         """Records how far a rank is in its cell: how often its optimizers have stepped."""
         steps, place = self._steps[rank], self._places.get(rank, {})
-        at = (now, place.get("cell"), int(place.get("steps") or 0))
+        at = (now, place.get("cell"), place.get("steps", 0))
         if steps and (steps[-1][1] != at[1] or steps[-1][2] > at[2]):
             steps.clear()
         steps.append(at)
@@ -153,10 +153,10 @@ class Watch:
     def _row(self, rank, row):
         place = self._places.get(rank, {})
         memory = _size(int(row["rss_bytes"])) if row.get("rss_bytes", "").isdigit() else "-"
-        where = place.get("in", "-")
+        where = place.get("in") or "-"
         if where != "-":
             where += f" {place.get('number', '')} for {place.get('for', '?')} s"
-        at = place.get("at", "-").removeprefix("-")
+        at = place.get("at") or ""
         return (
             f"{rank:4} {row.get('state', '-'):11} {row.get('cell', '-'):>5}"
             f" {row.get('pid', '-'):>7} {row.get('host', '-'):12.12} {row.get('gpu', '-'):>3}"

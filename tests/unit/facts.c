@@ -92,10 +92,13 @@ test_columns(void)
 {
 	struct group *g = group_with("none", "cwd /a b\\c\td\ntorch\n \n\nx y\ncwd /second\n", "");
 	struct buf b = {0};
+	struct record columns = {.out = &b, .form = RECORD_WORDS};
 	char *much = xcalloc(1, 20000);
 
-	facts_print(g->ranks[0].facts, &b);
-	CHECK_STR(b.p, " python=- executable=- torch=- cuda=- nccl=- gpus=- engine=- "
+	record_begin(&columns, NULL);
+	record_number(&columns, "rank", 0);
+	facts_print(g->ranks[0].facts, &columns);
+	CHECK_STR(b.p, "0 python=- executable=- torch=- cuda=- nccl=- gpus=- engine=- "
 		       "cwd=/a\\040b\\134c\\011d");
 	CHECK(!g->ranks[1].facts);
 	memset(much, 'x', 19999);

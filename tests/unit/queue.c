@@ -62,7 +62,7 @@ test_failure(void)
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
 	CHECK(r.done && r.result == -EREMOTEIO);
 	CHECK_STR(task_state(bad->w), "error");
-	cell_error(bad, &text);
+	cell_error(bad, &(struct record){.out = &text, .form = RECORD_LINES});
 	CHECK_STR(text.p, "rank 1: ZeroDivisionError\n");
 	buf_free(&text);
 	/* a rank may have left a collective half done: the process group was rebuilt in between */
@@ -240,7 +240,7 @@ test_seconds(void)
 	fake_pass(2);
 	fake_set_back(3600);
 	fake_ran(fake_take(Trun, 0), OUT_OK, "");
-	cell_status(c, &text);
+	cell_status(c, &(struct record){.out = &text, .form = RECORD_LINES});
 	seconds = strstr(text.p, "\nseconds ");
 	CHECK(seconds && atof(seconds + strlen("\nseconds ")) >= 2);
 	buf_free(&text);
