@@ -14,7 +14,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import patches, state, store
+from ddip_engine import patches, rendezvous, state, store
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
@@ -159,7 +159,7 @@ def _ready(phases):
     # Excludes what exists now from later collections. A collection before it would take a tenth of
     # the time of the imports, and find 7 MB, which the ranks share.
     gc.freeze()
-    torch = getattr(sys.modules.get("torch"), "__version__", "none")
+    torch = patches.VERSION.get("unknown") if "torch" in sys.modules else "none"
     python = f"{sys.version.split()[0]} {sys.executable} torch {torch}"
     paths = [*site.getsitepackages(), os.path.join(sys.prefix, "pyvenv.cfg")]
     if site.ENABLE_USER_SITE:
@@ -182,9 +182,8 @@ def _serve_store(env):
     path = os.environ.get("DDIP_STORE")
     if path:
         _thread.start_new_thread(store.Server(store.listen(path)).serve, ())
-    try:
-        from torch.distributed import TCPStore
-    except ImportError:
+    kind = rendezvous.tcp_store_type()
+    if kind is None:
         _ddip.notify("Nstarted", os.getpid(), 0, "", "")  # no torch: nothing connects to a TCPStore
         _wait_for_the_end()
     address = os.environ.get("DDIP_STORE_ADDR", "127.0.0.1")
@@ -197,7 +196,7 @@ def _serve_store(env):
     listener.listen(1024)
     port = listener.getsockname()[1]
     started = time.monotonic()
-    tcp_store = _tcp_store(TCPStore, address, port, listener.detach())
+    tcp_store = _tcp_store(kind, address, port, listener.detach())
     elapsed_ms = (time.monotonic() - started) * 1000
     _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {elapsed_ms:.0f}\n", "")
     _wait_for_the_end()

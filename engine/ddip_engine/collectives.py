@@ -25,26 +25,31 @@ c10d = None  # torch.distributed.distributed_c10d
 api = None  # torch.distributed
 
 
-def install():
-    """Wraps what blocks on other ranks. Torch must have been imported."""
+def install(devices_of):
+    """Wraps what blocks on other ranks. Torch must have been imported. devices_of: see flight."""
     global api, c10d
-    api = sys.modules["torch"].distributed
+    api = sys.modules["torch.distributed"]
     c10d = sys.modules["torch.distributed.distributed_c10d"]
-    from torch.optim import optimizer
-
-    flight.install()
+    flight.install(devices_of)
     for name, row in patches.COLLECTIVES.items():
         _count(row, name)
     # `work.wait()` of an asynchronous collective blocks like a collective
     patches.WORK_WAIT.replace(_waited)
-    optimizer.register_optimizer_step_post_hook(_stepped)
+    _count_steps()
     for row, name in _BLOCK.items():
         row.replace(functools.partial(_marked, row, name))
 
 
-def _stepped(*_):
-    if not sys.modules["torch"].compiler.is_compiling():  # else a break in the user's graph
-        _ddip.step()
+def _count_steps():
+    hook, is_compiling = patches.STEP_HOOK.get(), patches.IS_COMPILING.get()
+    if hook is None or is_compiling is None:
+        return
+
+    def stepped(*_):
+        if not is_compiling():  # else a break in the user's graph
+            _ddip.step()
+
+    hook(patches.passed_over(stepped))
 
 
 def _counted(row, function, name):

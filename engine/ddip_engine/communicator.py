@@ -50,10 +50,7 @@ def new_generation():
 
 def _device():
     """The number of this rank's GPU."""
-    torch = gpu.torch_module()
-    if torch is not None and torch.cuda.is_initialized():
-        return torch.cuda.current_device()
-    return state.local_rank
+    return gpu.current_device() if gpu.uses_cuda() else state.local_rank
 
 
 def measure(name, count, repeats, to, source):

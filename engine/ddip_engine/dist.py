@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import time
+from datetime import timedelta
 from errno import EIO, EOPNOTSUPP
 
 import _ddip
@@ -20,6 +21,7 @@ from ddip_engine import (
     collectives,
     communicator,
     flight,
+    gpu,
     known_bad,
     patches,
     rendezvous,
@@ -29,6 +31,7 @@ from ddip_engine import (
 )
 
 _IDLE_S = 0.25  # this long after a group's destruction its threads are idle
+_TIMEOUT = timedelta(minutes=30)  # what torch documents for all backends but NCCL
 _RETIRED_MAX = 32  # each keeps threads and sockets
 # Torch's tables of its groups, in `_world`.
 _TABLES = (
@@ -55,17 +58,17 @@ def install():
     Returns lines for `status`: whether gloo's writes to a dead peer and its listeners are guarded.
     """
     global api, c10d, _real_init, _real_destroy
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available():
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is None:
         return ""
-    api = torch.distributed
-    c10d = sys.modules["torch.distributed.distributed_c10d"]
-    _real_init, _real_destroy = api.init_process_group, api.destroy_process_group
+    names = ("init_process_group", "destroy_process_group")
+    api, c10d = sys.modules["torch.distributed"], module
+    _real_init, _real_destroy = (getattr(api, n, None) or getattr(c10d, n) for n in names)
     patches.INIT.replace(lambda real: functools.wraps(real)(_init_process_group), api)
     patches.DESTROY.replace(lambda real: functools.wraps(real)(_destroy_process_group), api)
     rendezvous.install()
     revocable.install(c10d, _nccl_groups)
-    collectives.install()
+    collectives.install(devices_of)
     os.register_at_fork(after_in_child=_in_child)
     mended = _ddip.mend_gloo()
     return f"gloo_send_guard {mended & 1}\ngloo_accept_guard {mended >> 1}\n"
@@ -208,8 +211,7 @@ def uses_nccl():
 def device_of_default():
     """("cuda" or "cpu", backend) that the default group uses; the GPU if it has both."""
     devices = devices_of(c10d.GroupMember.WORLD)
-    cuda = sys.modules["torch"].cuda
-    if devices.get("cuda") == "nccl" and cuda.is_available():
+    if devices.get("cuda") == "nccl" and gpu.has_cuda():
         return "cuda", "nccl"
     return "cpu", devices.get("cpu", "gloo")
 
@@ -219,14 +221,15 @@ def _adopt(asked):
     world = c10d.GroupMember.WORLD
     timeout = asked.get("timeout")
     if timeout is None:
-        timeout = _default_timeout(c10d.get_backend(world))
+        name = patches.BACKEND_NAME.get()
+        timeout = _default_timeout(name and name(world))
     _set_timeout(timeout, world)
     _adopted_in = state.cell
 
 
 def _default_timeout(backend):
-    constants = sys.modules["torch.distributed.constants"]
-    return (backend == "nccl" and constants.default_pg_nccl_timeout) or constants.default_pg_timeout
+    of_nccl = patches.NCCL_TIMEOUT.get() if backend == "nccl" else None
+    return of_nccl or patches.TIMEOUT.get(_TIMEOUT)
 
 
 def _set_timeout(timeout, group):
@@ -263,13 +266,14 @@ def start(backend, address, port, path):
     if c10d is None and backend not in ("none", "nccl"):
         text = f"backend {backend}: {sys.executable} has no torch.distributed"
         raise state.EngineError(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
-    torch = sys.modules.get("torch")
-    if backend != "none" and torch is not None and (old := known_bad.too_old(torch.__version__)):
+    version = patches.VERSION.get()
+    if backend != "none" and version is not None and (old := known_bad.too_old(version)):
         text = f"{old}; {sys.executable} -m pip install -U torch brings it, or say backend none"
         raise state.EngineError(EOPNOTSUPP, text)
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.set_device(state.local_rank % torch.cuda.device_count())
-    elif torch is not None:
+    if "torch" in sys.modules and gpu.has_cuda():
+        if (choose := patches.SET_DEVICE.get()) is not None:
+            choose(gpu.own_device())
+    elif "torch" in sys.modules:
         # Accelerate joins a group on the CPU only if this is set, as its own launcher does
         state.default_env["ACCELERATE_USE_CPU"] = "true"
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
@@ -346,11 +350,11 @@ def _connect():
 def _tell_known_bad():
     """Reports versions that are known to fail with NCCL, once: a group has one set of them."""
     global _versions_told
-    torch = sys.modules["torch"]
-    if _versions_told or state.rank or torch.version.hip:
+    ask, build = patches.NCCL_VERSION.get(), sys.modules["torch"].version
+    if _versions_told or state.rank or ask is None or getattr(build, "hip", None):
         return
     _versions_told = True
-    for name, version in (("torch", torch.__version__), ("NCCL", torch.cuda.nccl.version())):
+    for name, version in (("torch", patches.VERSION.get("")), ("NCCL", ask())):
         if why := known_bad.about(name, version):
             _ddip.notify("Nknownbad", why)
 

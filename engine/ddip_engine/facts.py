@@ -6,7 +6,7 @@ import platform
 import sys
 
 import _ddip
-from ddip_engine import dist
+from ddip_engine import dist, gpu, patches
 
 
 def lines():
@@ -37,7 +37,7 @@ def _cuda():
 
 def _nccl():
     """The version of NCCL, if torch's process groups have it."""
-    if not dist.c10d.is_nccl_available():
+    if not hasattr(dist.c10d, "ProcessGroupNCCL"):
         return None
     name = "rccl-" if _torch().version.hip else ""
     return name + ".".join(map(str, _torch().cuda.nccl.version()))
@@ -45,14 +45,13 @@ def _nccl():
 
 def _gpus():
     """The number of GPUs that the rank sees, and torch can use."""
-    cuda = _torch().cuda
-    return cuda.device_count() if cuda.is_available() else 0
+    return gpu.device_count() if _torch() and gpu.has_cuda() else 0
 
 
 _FACTS = {
     "python": platform.python_version,
     "executable": lambda: sys.executable,
-    "torch": lambda: _torch().__version__,
+    "torch": lambda: _torch() and patches.VERSION.get("unknown"),
     "cuda": _cuda,
     "nccl": _nccl,
     "gpus": _gpus,

@@ -8,6 +8,7 @@ those that C++ starts, such as the buckets of DDP's reducer, but (so far) only t
 import json
 import math
 import os
+import sys
 import time
 
 from ddip_engine import patches, state
@@ -29,17 +30,18 @@ _DTYPES = {
 
 _c10d = None  # torch.distributed.distributed_c10d
 _tensor = ()  # torch.Tensor
+_devices_of = None  # maps the devices of a group to their backends
 _first = 0  # the number of torch's first record since the default group was made
 _calls = {}  # name of a group -> its last _Call in this cell
 _cell = 0  # the number of that cell
 
 
-def install():
-    """Torch must have been imported."""
-    global _c10d, _tensor
-    import torch
-
-    _c10d, _tensor = torch.distributed.distributed_c10d, torch.Tensor
+def install(devices_of):
+    """Torch must have been imported. devices_of(group): maps devices to its backends."""
+    global _c10d, _tensor, _devices_of
+    _devices_of = devices_of
+    _c10d = sys.modules["torch.distributed.distributed_c10d"]
+    _tensor = getattr(sys.modules["torch"], "Tensor", ())
 
 
 def keep_few():
@@ -127,7 +129,7 @@ def _groups():
         yield f"{at} {'own' if call.is_certain else 'unknown'} {call.number} {members}"
         if call.number and call.is_certain:
             yield _called(call)
-        known = records is not None and _devices(group) == {"gloo"}
+        known = records is not None and set(_devices_of(group).values()) == {"gloo"}
         own = [r for r in records or () if r["process_group"][0] == name]
         if known and (own or not records or records[0]["record_id"] <= _first):
             entered = max((r["collective_seq_id"] for r in own), default=0)
@@ -144,11 +146,6 @@ def _spell(ranks):
         else:
             runs.append([rank, rank])
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
-
-
-def _devices(group):
-    config = _c10d.BackendConfig(_c10d.Backend(_c10d.get_backend_config(group)))
-    return set(config.get_device_backend_map().values())
 
 
 def _called(call):

@@ -115,18 +115,41 @@ def torch_module():
     return torch if hasattr(torch, "optim") else None  # else a cell is importing it
 
 
+def has_cuda():
+    """True if torch, which must have been imported, has a GPU. Makes no context."""
+    ask = patches.HAS_CUDA.get()
+    return ask() if ask is not None else device_count() > 0
+
+
+def uses_cuda():
+    """True if torch has used a GPU in this process."""
+    return torch_module() is not None and patches.USES_CUDA.get(has_cuda)()
+
+
+def device_count():
+    """How many GPUs torch has; 0 also if it does not say."""
+    ask = patches.DEVICE_COUNT.get()
+    return ask() if ask is not None else 0
+
+
 def current_device():
     """The number of torch's current GPU, if torch's CUDA is initialized. Each thread has its own,
     the first one until it is set; the one that cells set is the main thread's."""
-    cuda = sys.modules["torch"].cuda
-    if threading.current_thread() is threading.main_thread():
-        return cuda.current_device()
-    return _last_device(cuda)
+    ask = patches.CURRENT_DEVICE.get()
+    if ask is not None and threading.current_thread() is threading.main_thread():
+        return ask()
+    return _last_device()
 
 
-def _last_device(cuda):
+def _last_device():
     """What current_device() was in the main thread when the last cell ended."""
-    return state.local_rank % cuda.device_count() if _current is None else _current
+    return own_device() if _current is None else _current
+
+
+def own_device():
+    """The number of the GPU that this rank begins with."""
+    count = device_count()
+    return state.local_rank % count if count else state.local_rank
 
 
 def is_tensor(value):
@@ -461,16 +484,17 @@ def _streams():
     does not report whether it has: a rank that only imports it must not get a context. torch raises
     RuntimeError where the context is lost: marking the default stream finds that out."""
     global _current
-    torch, cupy = torch_module(), sys.modules.get("cupy")
-    if torch is not None and torch.cuda.is_initialized():
+    cupy, stream_of = sys.modules.get("cupy"), patches.CURRENT_STREAM.get()
+    if uses_cuda():
         try:
             _current = current_device()
         except RuntimeError:
-            yield _last_device(torch.cuda), 0
-        for device in filter(_has_context, range(torch.cuda.device_count())):
+            yield _last_device(), 0
+        for device in filter(_has_context, range(device_count()) or [_last_device()]):
             yield device, 0
             with contextlib.suppress(RuntimeError):
-                yield device, torch.cuda.current_stream(device).cuda_stream
+                if stream_of is not None:
+                    yield device, stream_of(device).cuda_stream
     if hasattr(cupy, "cuda") and (stream := cupy.cuda.get_current_stream().ptr):
         yield -1, stream
 

@@ -4,7 +4,7 @@ memory ran out), and frees what libraries cache."""
 import sys
 
 import _ddip
-from ddip_engine import gpu, state, table
+from ddip_engine import gpu, patches, state, table
 from ddip_engine.state import EngineError
 from ddip_engine.view import export_text
 
@@ -33,12 +33,12 @@ def device_bytes():
 
 def _library():
     """What torch has reserved on the device, and how much of that is in use."""
-    torch = sys.modules.get("torch")
-    if not hasattr(torch, "optim") or not torch.cuda.is_initialized():
+    if not gpu.uses_cuda():
         return
+    cuda = sys.modules["torch"].cuda
     for key, function in (
-        ("allocated_bytes", torch.cuda.memory_allocated),
-        ("reserved_bytes", torch.cuda.memory_reserved),
+        ("allocated_bytes", cuda.memory_allocated),
+        ("reserved_bytes", cuda.memory_reserved),
         ("largest_free_block_bytes", _largest_free_block),
     ):
         n = _asked(function, gpu.current_device())
@@ -70,9 +70,7 @@ def _device():
             yield f"{name}_library", gpu.load(name)
         except EngineError as e:
             yield f"{name}_error", str(e)
-    torch = sys.modules.get("torch")
-    used = hasattr(torch, "optim") and torch.cuda.is_initialized()
-    device = gpu.current_device() if used else state.local_rank
+    device = gpu.current_device() if gpu.uses_cuda() else state.local_rank
     try:
         free, total = _ddip.device_memory(device)
     except OSError as e:
@@ -84,13 +82,14 @@ def _device():
 
 def has_caches():
     """Is there a library that may be caching unused GPU memory?"""
-    return bool(_torch_with_cuda() or _cupy_pool())
+    return bool(gpu.uses_cuda() or _cupy_pool())
 
 
 def empty_caches():
     """Returns unused memory that libraries cache to the devices."""
-    if torch := _torch_with_cuda():
-        torch.cuda.empty_cache()
+    empty = patches.EMPTY_CACHE.get()
+    if empty is not None and gpu.uses_cuda():
+        empty()
     if pool := _cupy_pool():
         pool.free_all_blocks()
 
@@ -107,9 +106,10 @@ def measured_caches():
 def _reserved():
     """What libraries have reserved on devices, in bytes."""
     found = {}
-    if torch := _torch_with_cuda():
-        for device in range(torch.cuda.device_count()):
-            found[f"cuda:{device}"] = _asked(torch.cuda.memory_reserved, device) or 0
+    if gpu.uses_cuda():
+        reserved = sys.modules["torch"].cuda.memory_reserved
+        for device in range(gpu.device_count()):
+            found[f"cuda:{device}"] = _asked(reserved, device) or 0
     if pool := _cupy_pool():
         found["cupy's pool"] = pool.total_bytes()
     return found
@@ -124,12 +124,6 @@ def _cupy_pool():
         return find() if find().total_bytes() else None
     except RuntimeError:  # there is no driver, or the context is lost
         return None
-
-
-def _torch_with_cuda():
-    """torch, if this process has used a GPU with it, otherwise None."""
-    torch = gpu.torch_module()
-    return torch if torch is not None and torch.cuda.is_initialized() else None
 
 
 def size_of(value):

@@ -75,9 +75,9 @@ def on_device(value):
     torch, is_tensor = gpu.torch_module(), gpu.is_tensor(value)
     if not is_tensor and not hasattr(value, "__array_interface__"):
         raise EngineError(EBADMSG, f"{article(value)} is no array: nothing to be put on a GPU")
-    if torch is not None and torch.cuda.is_available():
+    if torch is not None and gpu.has_cuda():
         tensor = value if is_tensor else torch.from_numpy(value)
-        return tensor_on(tensor, torch.device("cuda", torch.cuda.current_device()))
+        return tensor_on(tensor, torch.device("cuda", gpu.current_device()))
     for library, make in _MAKERS.items():
         if hasattr(sys.modules.get(library), "cuda") and not is_tensor:
             return make(state.local_rank, value)

@@ -274,12 +274,12 @@ def _set_environment(env):
 
 def _set_threads():
     """Sets torch's number of threads from the environment, as if torch were imported now."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return
+    get, set_to = patches.THREADS.get(), patches.SET_THREADS.get()
     count = os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]
-    if count.isdigit() and int(count) and int(count) != torch.get_num_threads():
-        torch.set_num_threads(int(count))
+    if set_to is None or not count.isdigit() or not int(count):
+        return
+    if get is None or get() != int(count):  # some builds warn if it is set again
+        set_to(int(count))
 
 
 def _set_path(folder):

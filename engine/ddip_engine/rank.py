@@ -172,11 +172,11 @@ def _become(env):
     random.seed()
     if sys.modules.get("numpy") is not None:
         sys.modules["numpy"].random.seed()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()  # from the system's entropy
+    if (generator := patches.GENERATOR.get()) is not None:
+        generator.seed()  # from the system's entropy
+    if (set_threads := patches.SET_THREADS.get()) is not None:
         threads = os.environ["OMP_NUM_THREADS"].partition(",")[0]
-        torch.set_num_threads(int(threads) if threads.isdigit() and int(threads) else 1)
+        set_threads(int(threads) if threads.isdigit() and int(threads) else 1)
 
 
 def _set_backend_of_figures():

@@ -36,7 +36,7 @@ _external_joined_in = None  # the generation in which the external ranks were me
 def install():
     """Replaces torch's handlers. Torch must have been imported."""
     global api, c10d
-    api = sys.modules["torch"].distributed
+    api = sys.modules["torch.distributed"]
     c10d = sys.modules["torch.distributed.distributed_c10d"]
     handlers = patches.HANDLERS.get()
     if handlers is not None:
@@ -150,6 +150,12 @@ def _ask(op, *fields):
         raise EngineError(EHOSTDOWN, f"the store of the group: {e}") from e
 
 
+def tcp_store_type():
+    """Torch's TCPStore, or None."""
+    other = getattr(sys.modules.get("torch.distributed.rendezvous"), "TCPStore", None)
+    return patches.TCP_STORE.get() or other
+
+
 def _tcp_client():
     """The rank's client of the TCPStore; made again if its socket was shut down."""
     global _tcp_store
@@ -165,7 +171,7 @@ def _tcp_client():
     except (OSError, UnicodeError) as e:
         text = f"MASTER_ADDR {host}, rank 0's host, is not known on {socket.gethostname()} ({e})"
         raise state.EngineError(EHOSTUNREACH, f"{text}: set master_addr") from None
-    _tcp_store = api.TCPStore(
+    _tcp_store = tcp_store_type()(
         host, port, is_master=False, timeout=timedelta(seconds=_CONNECT_S), wait_for_workers=False
     )
     return _tcp_store
@@ -198,7 +204,8 @@ def _store_for(host, port, rank, size, timeout, tag):
         prefix = f"{state.generation}.{state.cell}.{_inits[tag]}{tag}"
         return c10d.PrefixStore(prefix, _client())
     hosts = rank == 0 and (host, port) != _endpoint
-    return api.TCPStore(host, port, size, is_master=hosts, timeout=timeout, multi_tenant=True)
+    options = {"is_master": hosts, "timeout": timeout, "multi_tenant": True}
+    return tcp_store_type()(host, port, size, **options)
 
 
 def _store_with_external():

@@ -26,7 +26,7 @@ _kept = []  # backends with a communicator that C knows: kept alive until claime
 def install(c10d, served):
     """Call before user code. served(): the groups that NCCL serves, the oldest first."""
     global _c10d, _served
-    if not c10d.is_nccl_available():
+    if not hasattr(c10d, "ProcessGroupNCCL"):
         return
     _c10d, _served = c10d, served
     for row in patches.ABORTS.values():
@@ -101,7 +101,7 @@ def _tell(group):
     rows = [(each, backend, _address(backend)) for each, backend in _groups()]
     made = [(backend, address) for _, backend, address in rows if address]
     # Asked only where there is a communicator, and so a GPU: without a driver, torch raises.
-    device = sys.modules["torch"].cuda.current_device() if made else -1  # whose torch returns
+    device = gpu.current_device() if made else -1  # whose torch returns
     _kept[:] = [backend for backend, _ in made]
     _ddip.nccl_revocable(claims, [(address, device) for _, address in made])
     return all(address for each, _, address in rows if each is group)

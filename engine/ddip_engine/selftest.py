@@ -9,7 +9,7 @@ import sys
 import time
 from errno import EINTR, EOPNOTSUPP, EREMOTEIO
 
-from ddip_engine import communicator, dist, gpu, nccl_graphs, rendezvous, run, state
+from ddip_engine import communicator, dist, gpu, nccl_graphs, patches, rendezvous, run, state
 from ddip_engine.state import EngineError
 
 _COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "sendrecv")
@@ -117,8 +117,8 @@ class _TorchLink(_Link):
         self._api = dist.api
         self._device, backend = dist.device_of_default()
         if self._device == "cuda":
-            self._device = f"cuda:{self._torch.cuda.current_device()}"
-        version = self._torch.__version__
+            self._device = f"cuda:{gpu.current_device()}"
+        version = patches.VERSION.get("unknown")
         about = f"{backend}, torch {version}, float32 on {self._device.partition(':')[0]}"
         world = dist.c10d.GroupMember.WORLD
         super().__init__(world.rank(), world.size(), about)
@@ -202,9 +202,8 @@ class _NcclLink(_Link):
 def _test(sizes):
     if not _is_nccl():
         return _run_on(_TorchLink(), sizes)
-    torch = gpu.torch_module()
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # so that no work of the program runs during the test
+    if gpu.uses_cuda():  # so that no work of the program runs during the test
+        sys.modules["torch"].cuda.synchronize()
     with nccl_graphs.dumped() as chosen, communicator.joined():
         return _run_on(_NcclLink(chosen), sizes)
 

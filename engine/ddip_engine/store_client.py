@@ -6,12 +6,12 @@ client must keep it alive as long as it may be used.
 
 from datetime import timedelta
 
-from ddip_engine import store
+from ddip_engine import patches, store
 from ddip_engine.store_connection import Connection
-from torch import distributed
+from torch.distributed import distributed_c10d as c10d
 
 
-class Client(distributed.Store):
+class Client(patches.STORE.get() or c10d.Store):
     """Keys and values behind a Unix socket. A signal, a timeout or an abort ends a wait."""
 
     def __init__(self, path):
@@ -78,13 +78,13 @@ class Client(distributed.Store):
             return self._call(op, *map(_bytes, keys), timeout=timeout)
         except TimeoutError:
             text = f"wait timeout after {timeout}, keys: {', '.join(map(str, keys))}"
-            raise distributed.DistStoreError(text) from None
+            raise patches.STORE_ERROR.get(RuntimeError)(text) from None
 
     def _call(self, op, *fields, timeout=timedelta(0)):
         try:
             return self._connection.call(op, *fields, timeout=timeout)
         except ConnectionError as e:
-            raise distributed.DistNetworkError(str(e)) from e
+            raise patches.NETWORK_ERROR.get(RuntimeError)(str(e)) from e
 
 
 def _bytes(value):

@@ -14,7 +14,7 @@ PRIVATE = "private"  # used as it is
 REPLACED = "replaced"  # something of ours takes its place, and calls it
 METHOD = "method"  # a class of ours overrides it
 ATTRIBUTE = "attribute"  # private, of instances only
-OFFICIAL = "official"  # public, not in all supported versions; another way is used without it
+OFFICIAL = "official"  # public; another way is used without it, or it is done without
 MAGICS = "magics"  # private or replaced, and used by the magics in the process of the notebook
 
 ROWS = {}  # name -> Row
@@ -170,9 +170,82 @@ def check():
 
 # ---- torch
 
+VERSION = Row(
+    OFFICIAL, "torch", "__version__", "which versions are too old, or are known to fail",
+    "a version of torch that is too old is not refused",
+)
+GENERATOR = Row(
+    OFFICIAL, "torch", "default_generator", "each rank draws random numbers of its own",
+    "all ranks draw the same random numbers, until a cell seeds torch",
+)
+SET_THREADS = Row(
+    OFFICIAL, "torch", "set_num_threads", "torch's threads are those of OMP_NUM_THREADS",
+    "each rank has as many of torch's threads as the host has cores",
+)
+THREADS = Row(
+    OFFICIAL, "torch", "get_num_threads", "a program's threads are set only if they differ",
+    "builds of torch without OpenMP warn when a program begins",
+)
+HAS_CUDA = Row(
+    OFFICIAL, "torch", "cuda.is_available", "whether torch has GPUs",
+    "torch is taken to have a GPU if it counts any",
+)
+USES_CUDA = Row(
+    OFFICIAL, "torch", "cuda.is_initialized", "whether torch has used a GPU in this rank",
+    "a rank with a GPU is taken to use it",
+)
+DEVICE_COUNT = Row(
+    OFFICIAL, "torch", "cuda.device_count", "a rank's GPU, and what is queued on each",
+    "a rank reads from no GPU but its own",
+)
+SET_DEVICE = Row(
+    OFFICIAL, "torch", "cuda.set_device", "each rank begins with a GPU of its own",
+    "all ranks use the first GPU, unless a cell chooses another",
+)
+CURRENT_DEVICE = Row(
+    OFFICIAL, "torch", "cuda.current_device", "which GPU a cell has chosen",
+    "each rank is taken to use its own GPU",
+)
+CURRENT_STREAM = Row(
+    OFFICIAL, "torch", "cuda.current_stream", "a read waits for the stream that a cell has chosen",
+    "a read of a tensor does not wait for what is queued in a stream that a cell has chosen",
+)
+EMPTY_CACHE = Row(
+    OFFICIAL, "torch", "cuda.empty_cache", "frees the GPU memory that torch caches",
+    "GPU memory that torch caches is not freed",
+)
+NCCL_VERSION = Row(
+    OFFICIAL, "torch", "cuda.nccl.version", "versions that are known to fail are named at start",
+    "versions of torch and NCCL that are known to fail are not named",
+)
+STEP_HOOK = Row(
+    OFFICIAL, "torch.optim.optimizer", "register_optimizer_step_post_hook",
+    "counts the steps of optimizers", "the steps of optimizers are not counted",
+)
+IS_COMPILING = Row(
+    OFFICIAL, "torch", "compiler.is_compiling", "no graph of the user's is broken to count a step",
+    "the steps of optimizers are not counted",
+)
+
 _C10D = "torch.distributed.distributed_c10d"
 _DDP = "torch.nn.parallel.distributed"
 
+TCP_STORE = Row(
+    OFFICIAL, "torch.distributed", "TCPStore", "the store of external ranks and of other hosts",
+    "nothing, as long as torch.distributed.rendezvous has it, too",
+)
+STORE = Row(
+    OFFICIAL, "torch.distributed", "Store", "the ranks meet in the engine's own store",
+    "nothing, as long as torch.distributed.distributed_c10d has it, too",
+)
+STORE_ERROR = Row(
+    OFFICIAL, "torch.distributed", "DistStoreError", "a wait for a key has timed out",
+    "a wait for a key that times out raises RuntimeError, of which DistStoreError is a kind",
+)
+NETWORK_ERROR = Row(
+    OFFICIAL, "torch.distributed", "DistNetworkError", "the group's store is gone",
+    "a store that is gone raises RuntimeError, of which DistNetworkError is a kind",
+)
 FLIGHT = Row(
     PRIVATE, "torch._C._distributed_c10d", "_dump_fr_trace_json",
     "the stall report knows each group's operations, also those of DDP's reducer",
@@ -214,6 +287,19 @@ SET_TIMEOUT = Row(
 BACKEND_CONFIG = Row(
     OFFICIAL, _C10D, "get_backend_config", "which backend serves which devices in a group",
     "a group with several backends is taken for one with the first of them",
+)
+BACKEND_NAME = Row(
+    OFFICIAL, _C10D, "get_backend", "the default timeout of NCCL is another one",
+    "a group on NCCL that a cell adopts has the default timeout of other backends",
+)
+TIMEOUT = Row(
+    OFFICIAL, "torch.distributed.constants", "default_pg_timeout",
+    "a group that a cell adopts has torch's default timeout",
+    "a group that a cell adopts has a timeout of 30 minutes",
+)
+NCCL_TIMEOUT = Row(
+    OFFICIAL, "torch.distributed.constants", "default_pg_nccl_timeout", "the same with NCCL",
+    "a group on NCCL that a cell adopts has the default timeout of other backends",
 )
 HANDLERS = Row(
     PRIVATE, "torch.distributed.rendezvous", "_rendezvous_handlers",

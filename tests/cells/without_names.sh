@@ -3,11 +3,18 @@
 # what is lost is what its row says. Names are taken away several at once, and one by one if that fails.
 . "$(dirname "$0")/../lib.sh"
 
-# getattr() in the register does not find the names in $DDIP_TEST_WITHOUT. Torch itself still does.
+# getattr() in the register does not find the names in $DDIP_TEST_WITHOUT, and nothing else of the engine finds those of
+# torch's modules. Torch itself still does.
 mkdir "$T/site"
 cat >"$T/site/sitecustomize.py" <<-'END'
-	import builtins, os, sys
+	import builtins, os, sys, types
 	gone, real = set(os.environ.get("DDIP_TEST_WITHOUT", "").split(",")), builtins.getattr
+	hidden = {}  # module -> names
+	class Hides(types.ModuleType):
+	    def __getattribute__(self, name):
+	        if name in hidden[self] and sys._getframe(1).f_globals.get("__name__", "").startswith("ddip_engine"):
+	            raise AttributeError(name)
+	        return super().__getattribute__(name)
 	def getattr(owner, name, *default):
 	    frame = sys._getframe(1)
 	    if frame.f_globals.get("__name__") == "ddip_engine.patches":
@@ -15,6 +22,9 @@ cat >"$T/site/sitecustomize.py" <<-'END'
 	        parts = row.path.split(".") if hasattr(row, "path") else []
 	        for i, part in enumerate(parts, 1):
 	            if part == name and f"{row.module}.{'.'.join(parts[:i])}" in gone:
+	                if isinstance(owner, types.ModuleType) and owner.__name__.startswith("torch"):
+	                    hidden.setdefault(owner, set()).add(name)
+	                    owner.__class__ = Hides
 	                if default:
 	                    return default[0]
 	                raise AttributeError(name)

@@ -12,7 +12,7 @@ package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
 sys.modules["ddip_engine"] = package
 # modules that pairing ranks does not need
-for name in ("communicator", "dist", "gpu", "rendezvous", "run"):
+for name in ("communicator", "dist", "gpu", "patches", "rendezvous", "run"):
     sys.modules[f"ddip_engine.{name}"] = types.ModuleType(name)
 
 from ddip_engine import selftest  # noqa: E402
