@@ -276,3 +276,35 @@ proc_mounts(proc_mount_fn *fn, void *arg)
 	buf_free(&b);
 	return r < 0 ? r : found;
 }
+
+/* Adds the last part of a path. */
+static void
+add_name(struct buf *b, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	buf_addf(b, "%s%s", b->n ? " " : "", slash && slash[1] ? slash + 1 : path);
+}
+
+char *
+proc_program(pid_t pid)
+{
+	char path[32];
+	struct buf words = {0}, name = {0};
+	const char *end, *p;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+	if (read_file(path, &words) == 0 && words.n) {
+		end = words.p + words.n;
+		p = words.p;
+		add_name(&name, p);
+		/* options of the interpreter, as in `python3 -u train.py` */
+		do
+			p += strlen(p) + 1;
+		while (p < end && *p == '-' && strcmp(p, "-c") != 0 && strcmp(p, "-m") != 0);
+		if (p < end && *p && *p != '-' && strncmp(name.p, "python", 6) == 0)
+			add_name(&name, p);
+	}
+	buf_free(&words);
+	return buf_take(&name);
+}

@@ -48,6 +48,9 @@ void proc_begin(void);
 uint64_t proc_identity(pid_t pid);
 /* The parent of a process; 0 if there is no such process. */
 pid_t proc_parent(pid_t pid);
+/* What a process runs: the name of its program, and behind an interpreter that of its script. The
+ * caller owns it; "" if there is no such process. */
+char *proc_program(pid_t pid);
 
 /* A line of /proc/self/mountinfo. The strings are valid until the callback returns. */
 struct proc_mount {

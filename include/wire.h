@@ -146,7 +146,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
 	X(Rinit,    33, "sd",       "phases table") \
 	X(Trun,     34, "44d",      "cell generation source") \
-	X(Rrun,     35, "1dsdd48888", "outcome value error traceback table collectives out err disp records") \
+	/* digest: lines, see digest.py */ \
+	X(Rrun,     35, "1dsddd48888", "outcome value error traceback table digest collectives out err disp records") \
 	/* FD: the bytes; decoded, held until Tcommit */ \
 	X(Tput,     36, "sss8",     "name view op size") \
 	X(Rput,     37, "",         "") \

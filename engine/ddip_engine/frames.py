@@ -24,9 +24,9 @@ _UNSHARED = 3  # references to a copy: the frame's, a variable's, an argument's
 _main = get_ident()  # imported by the main thread, before a program's gevent
 
 
-def _is_users(frame):
+def is_users(frame):
     """True for code of neither the engine, nor the standard library, nor an installed package: by
-    the rule of frame_is_users() in fs/group/frames.c."""
+    the rule of frameis_users() in fs/group/frames.c."""
     return _INSTALLED.search(frame.f_code.co_filename) is None
 
 
@@ -34,7 +34,7 @@ def _running():
     """The user's frames of the main thread, the innermost first; none between cells."""
     frame, found = sys._current_frames().get(_main) if state.running else None, []
     while frame is not None and frame.f_code.co_filename != _FIRST:
-        if _is_users(frame):
+        if is_users(frame):
             found.append((frame, frame.f_lineno))
         frame = frame.f_back
     return found
@@ -44,7 +44,7 @@ def _raised():
     """The same of the last traceback."""
     trace, found = getattr(sys, "last_traceback", None), []
     while trace is not None:
-        if _is_users(trace.tb_frame):
+        if is_users(trace.tb_frame):
             found.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
     return found[::-1]

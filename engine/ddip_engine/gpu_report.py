@@ -31,6 +31,14 @@ def device_bytes():
     return [(key, n) for key, n in (*_library(), *_device()) if key.endswith("_bytes")]
 
 
+def peak_bytes():
+    """The most that torch has had allocated on this rank's device; None if it has used none."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "optim") or not torch.cuda.is_initialized():
+        return None
+    return _asked(torch.cuda.max_memory_allocated, gpu.current_device())
+
+
 def _library():
     """What torch has reserved on the device, and how much of that is in use."""
     if not gpu.uses_cuda():

@@ -17,6 +17,7 @@ import traceback
 import _ddip
 from ddip_engine import cell as cells
 from ddip_engine import (
+    digest,
     gpu_report,
     imports,
     interrupts,
@@ -150,38 +151,47 @@ def interruptible(number, function):
 
 
 def execute(number, source):
-    """Runs a cell. Returns (outcome, value, error, traceback, table) for Rrun."""
+    """Runs a cell. Returns (outcome, value, error, traceback, table, digest) for Rrun."""
     started = time.monotonic()
     if hasattr(sys, "last_value") and not _LOOKS_BACK.search(source.decode("utf-8", "replace")):
         drop_last()
     try:
         cell = cells.Cell(number, source)
     except SyntaxError as e:
-        return (SYNTAX, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
+        return _refused(SYNTAX, e)
     except OSError as e:  # a relative path, while this process's directory does not exist
         streams.display("error", **cells.describe(e.with_traceback(None)))
-        return (RAISED, b"", _one_line(e), _encode(_one_line(e) + "\n"), table.text(False))
+        return _refused(RAISED, e)
+    earlier = digest.before()
     ended = _run(cell)
     try:
-        return _outcome(cell, ended, started)
+        return _outcome(cell, ended, started, earlier)
     except BaseException as e:  # a signal handler of the user's: as if it had raised in the cell
         cells.trim(e, cell)
-        return _outcome(cell, cells.Ended(e), started)
+        return _outcome(cell, cells.Ended(e), started, earlier)
 
 
-def _outcome(cell, ended, started):
+def _refused(outcome, error):
+    """The same for a cell that does not begin."""
+    text = _one_line(error)
+    return (outcome, b"", text, _encode(text + "\n"), table.text(False), b"")
+
+
+def _outcome(cell, ended, started, earlier):
     """How the cell ended, for Rrun; cleans up after it."""
     outcome, value = _classify(ended, cell), _encode(cells.bound(ended.value))
     error, trace = "", b""
     if outcome != OK:
         error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
         _keep_last(cell.number, ended.error)
+    about = digest.text(earlier, ended.error if outcome != OK else None, _one_line)
+    if outcome != OK:
         out_of_memory.handle(cell.number, ended.error)
     ended.error = None  # frames of the traceback refer to it
     streams.flush()
     _tidy(cell, outcome)
     facts = table.text(time.monotonic() - started > _THOROUGH_S)
-    return (outcome, value, error, trace, facts)
+    return (outcome, value, error, trace, facts, about)
 
 
 def _run(cell):

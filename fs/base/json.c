@@ -15,10 +15,8 @@ character_length(unsigned char c)
 	return c >= 0xf0 && c < 0xf5 ? 4 : 0;
 }
 
-/* Length of the valid character at s; 0 if there is none (RFC 3629: no surrogates, no overlong
- * forms). */
-static size_t
-character(const char *s, size_t n)
+size_t
+json_character(const char *s, size_t n)
 {
 	const unsigned char *p = (const unsigned char *)s;
 	size_t len = character_length(p[0]);
@@ -56,7 +54,7 @@ json_string(struct buf *b, const char *p, size_t n)
 	buf_addc(b, '"');
 	for (size_t i = 0; i < n;) {
 		unsigned char c = (unsigned char)p[i];
-		size_t len = character(p + i, n - i);
+		size_t len = json_character(p + i, n - i);
 
 		if (len == 0) {
 			buf_adds(b, "\\ufffd");

@@ -1,5 +1,6 @@
 /* The history of cells, and the texts of their outcomes. */
 #include "group/cell.h"
+#include "group/alike.h"
 #include "group/external.h"
 #include "group/hooks.h"
 #include "group/journal.h"
@@ -7,6 +8,7 @@
 #include "group/output.h"
 #include "group/queue.h"
 #include "group/task.h"
+#include "proc.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +110,8 @@ cell_unref(struct cell *c)
 		return;
 	task_free(c->w);
 	free(c->source);
+	free(c->program);
+	free(c->notice);
 	free(c->ranks);
 	free(c);
 }
@@ -234,12 +238,21 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->w->cell = c;
 	c->w->number = (uint32_t)c->number;
 	c->w->ended = cell_ended;
+	c->program = xstrdup("");
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);
 	cell_ref(c); /* it may end, and leave the history, while it is submitted */
 	task_submit(c->w);
 	cell_unref(c);
 	return c;
+}
+
+void
+cell_set_owner(struct cell *c, pid_t process)
+{
+	c->w->owner = process;
+	free(c->program);
+	c->program = process ? proc_program(process) : xstrdup("");
 }
 
 /* As text, its ranks are a list with commas. */
@@ -316,48 +329,9 @@ cell_error(const struct cell *c, struct record *out)
 	record_end_list(out);
 }
 
-/* A subtask's traceback. After sorting, equal ones are adjacent, in rank order. */
-struct trace {
-	const char *text;
-	int i, n; /* its subtask; for the first of equal ones, their number */
-};
-
-static int
-compare_traces(const void *a, const void *b)
-{
-	const struct trace *x = a, *y = b;
-	int r = strcmp(x->text, y->text);
-
-	return r ? r : (x->i > y->i) - (x->i < y->i);
-}
-
-static int
-compare_firsts(const void *a, const void *b)
-{
-	const struct trace *const *x = a, *const *y = b;
-
-	return ((*x)->i > (*y)->i) - ((*x)->i < (*y)->i);
-}
-
-/* Stores the first of each set of equal tracebacks in out, in rank order. Returns their number. */
-static int
-firsts(struct trace *t, int n, struct trace **out)
-{
-	int sets = 0;
-
-	qsort(t, (size_t)n, sizeof(*t), compare_traces);
-	for (int i = 0; i < n; i++) {
-		if (i == 0 || strcmp(t[i].text, t[i - 1].text) != 0)
-			out[sets++] = &t[i];
-		out[sets - 1]->n++;
-	}
-	qsort(out, (size_t)sets, sizeof(struct trace *), compare_firsts);
-	return sets;
-}
-
 /* Appends "ranks 0,2:" and the traceback that they share. */
 static void
-add_trace(const struct cell *c, const struct trace *t, struct buf *out)
+add_trace(const struct cell *c, const struct alike *t, struct buf *out)
 {
 	buf_adds(out, t->n > 1 ? "ranks " : "rank ");
 	for (int k = 0; k < t->n; k++)
@@ -371,13 +345,13 @@ cell_traceback(const struct cell *c, struct buf *out)
 {
 	const struct task *w = c->w;
 	const char *last = w->first >= 0 ? w->subtasks[w->first].traceback : "";
-	struct trace *t = xcalloc((size_t)c->n + 1, sizeof(*t));
-	struct trace **first = xcalloc((size_t)c->n + 1, sizeof(struct trace *)), *end = NULL;
+	struct alike *t = xcalloc((size_t)c->n + 1, sizeof(*t));
+	struct alike **first = xcalloc((size_t)c->n + 1, sizeof(struct alike *)), *end = NULL;
 	int sets;
 
 	for (int i = 0; i < c->n; i++)
-		t[i] = (struct trace){w->subtasks[i].traceback, i, 0};
-	sets = firsts(t, c->n, first);
+		t[i] = (struct alike){w->subtasks[i].traceback, i, 0};
+	sets = alike_sets(t, c->n, first);
 	for (int i = 0; i < sets; i++) {
 		if (*last && strcmp(first[i]->text, last) == 0)
 			end = first[i];

@@ -104,7 +104,7 @@ kill_deaf_rank(struct subtask *j)
 	struct task *w = j->w;
 	struct err e = {0};
 
-	j->killed = true;
+	j->signal.killed = true;
 	fail(&e, EHOSTDOWN,
 	    "rank %d %s for %g s after the %s and was killed: its variables are "
 	    "lost (killafter off: never)",
@@ -121,7 +121,7 @@ third_step(struct task *w)
 	enter_step(w, 3);
 	for (int i = 0; i < w->n; i++)
 		if (works(&w->subtasks[i]) && !w->subtasks[i].signal.taken &&
-		    !w->subtasks[i].killed)
+		    !w->subtasks[i].signal.killed)
 			kill_deaf_rank(&w->subtasks[i]);
 }
 
@@ -147,7 +147,7 @@ on_second_step(void *arg)
 		if (!j->signal.sent)
 			escalation_signal(
 			    j, w->escalation.why); /* its commit has begun in the meantime */
-		deaf |= !j->signal.taken && !j->killed;
+		deaf |= !j->signal.taken && !j->signal.killed;
 		if (!task_has_collectives(w))
 			continue; /* the only collectives to end would be those of later cells */
 		if (!j->signal.last_taken)

@@ -87,6 +87,8 @@ struct rank_input {
 struct rank_end {
 	char *how;	   /* NULL: none has ended */
 	char *stderr_tail; /* the end of what its last cell wrote to stderr; NULL: as above */
+	size_t names;	   /* variables lost with it (renewed.c); 0: none, or told already */
+	int cell;	   /* that ran then, or had run last */
 };
 
 /* One rank and its process (rank.c). */

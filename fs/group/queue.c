@@ -8,6 +8,7 @@
 #include "group/journal.h"
 #include "group/output.h"
 #include "group/rank.h"
+#include "group/renewed.h"
 #include "group/recovery.h"
 #include "group/task.h"
 #include "group/task_send.h"
@@ -111,6 +112,8 @@ pump(struct rank *k)
 			return;
 	if (!recovery_begin(g))
 		return;
+	if (!w->begun && w->kind == TASK_RUN)
+		w->cell->notice = renewed_notice(w);
 	begin(w);
 	if (task_has_collectives(w)) {
 		for (int i = 0; i < w->n; i++)
@@ -178,7 +181,7 @@ finish(struct task *w)
 static bool
 died_first(const struct subtask *j)
 {
-	return j->no == EHOSTDOWN && !j->killed;
+	return j->no == EHOSTDOWN && !j->signal.killed;
 }
 
 /* A subtask has ended, with outcome e. */
@@ -238,18 +241,20 @@ fail_timeout(const struct subtask *j, struct err *e)
 static void
 run_answer(struct subtask *j, struct msg *m)
 {
-	struct slice value, error, traceback, table;
+	struct slice value, error, traceback, table, digest;
 	struct err e;
 	uint8_t outcome;
 
 	e.no = 0;
-	if (wire_unpack(m, Rrun, &e, &outcome, &value, &error, &traceback, &table, &j->collectives,
-		&j->end.size[0], &j->end.size[1], &j->end.size[2], &j->end.records) == 0) {
+	if (wire_unpack(m, Rrun, &e, &outcome, &value, &error, &traceback, &table, &digest,
+		&j->collectives, &j->end.size[0], &j->end.size[1], &j->end.size[2],
+		&j->end.records) == 0) {
 		j->ended = true;
 		j->outcome = MIN(outcome, OUT_COUNT - 1);
 		task_set_text(&j->value, value);
 		task_set_text(&j->error, error);
 		task_set_text(&j->traceback, traceback);
+		task_set_text(&j->digest, digest);
 		rank_set_table(j->k, table);
 		if (outcome_errno[j->outcome] && j->w->escalation.timed_out)
 			fail_timeout(j, &e);

@@ -11,6 +11,7 @@
 #include "group/journal.h"
 #include "group/output.h"
 #include "group/task.h"
+#include "group/renewed.h"
 #include "host/gpustat.h"
 #include "host/ticks.h"
 #include "object/var_table.h"
@@ -186,6 +187,7 @@ rank_gone(struct rank *k, const struct err *why)
 	k->died_as = k->state;
 	k->state = R_DEAD;
 	k->slot = NO_SLOT;
+	renewed_note(k);
 	rank_set_table(k, (struct slice){"", 0});
 	group_tell(rank_lost, k, why);
 }

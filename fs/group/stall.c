@@ -47,6 +47,7 @@ struct stall_sample {
 	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
+	char *verdict;	 /* the first of what is certain; NULL: nothing */
 	int cell;	 /* for the event; 0: none */
 	uint64_t before; /* hash of the last sample of this cell */
 };
@@ -184,6 +185,8 @@ print_verdict(struct stall_sample *s, struct record *out)
 	for (int i = 0; i < s->n; i++)
 		places[i] = s->rank[i].place;
 	verdict_print(places, s->n, s->took, &text);
+	free(s->verdict);
+	s->verdict = text.n ? xstrndup(text.p, strcspn(text.p, "\n")) : NULL;
 	record_begin_list(out, "verdicts");
 	if (text.n && out->form != RECORD_JSON)
 		buf_add(out->out, text.p, text.n);
@@ -286,6 +289,8 @@ report(struct stall_sample *s)
 		journal_event(
 		    s->g, "stall cell=%d seconds=%.0f %s", s->cell, task_seconds(c->w), b.p);
 		buf_free(&b);
+		if (s->verdict)
+			task_set_text(&c->w->escalation.verdict, slice_text(s->verdict));
 	}
 	c->w->escalation.stall_seen = now;
 	stall_watch(c->w);
@@ -315,6 +320,7 @@ complete(struct stall_sample *s)
 	for (int i = 0; i < s->n; i++)
 		verdict_free(&s->rank[i].place);
 	free(s->rank);
+	free(s->verdict);
 	free(s);
 }
 

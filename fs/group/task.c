@@ -33,6 +33,7 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 	    .n = n,
 	    .left = n,
 	    .first = -1,
+	    .escalation.verdict = no_text,
 	    .when.queued = now_wall()};
 	TAILQ_INIT(&w->waiters);
 	for (int i = 0; i < n; i++) {
@@ -40,7 +41,7 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 
 		j->w = w;
 		j->k = group_rank(g, ranks[i]);
-		j->value = j->error = j->traceback = no_text;
+		j->value = j->error = j->traceback = j->digest = no_text;
 	}
 	return w;
 }
@@ -67,9 +68,11 @@ task_free(struct task *w)
 		text_free(w->subtasks[i].value);
 		text_free(w->subtasks[i].error);
 		text_free(w->subtasks[i].traceback);
+		text_free(w->subtasks[i].digest);
 	}
 	task_close_fds(w);
 	task_stop_timers(w);
+	text_free(w->escalation.verdict);
 	free(w->subtasks);
 	free(w->payload.name);
 	free(w->payload.view);

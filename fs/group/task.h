@@ -26,6 +26,7 @@ struct subtask_signal {
 	bool sent;	 /* to its rank */
 	bool taken;	 /* by Python there: the rank is not deaf */
 	bool last_taken; /* also that of the last request */
+	bool killed;	 /* its rank was killed by the escalation */
 };
 
 /* The part of a task on one rank. */
@@ -34,14 +35,14 @@ struct subtask {
 	struct rank *k;
 	enum subtask_state state;
 	uint32_t tag;
-	int outcome;			 /* enum outcome, for TASK_RUN */
-	uint32_t collectives;		 /* of the default group, completed in this subtask */
-	int no;				 /* errno of the failure; 0: none */
-	char *value, *error, *traceback; /* "" if none; see task_set_text() */
+	int outcome;	      /* enum outcome, for TASK_RUN */
+	uint32_t collectives; /* of the default group, completed in this subtask */
+	int no;		      /* errno of the failure; 0: none */
+	/* "" if none; see task_set_text() */
+	char *value, *error, *traceback, *digest;
 	struct spool_mark begin, end;
 	bool begun, ended; /* the marks begin and end are set */
 	struct subtask_signal signal;
-	bool killed;   /* by the escalation */
 	double t0, t1; /* wall times */
 	uint64_t sent; /* now_ns() */
 	TAILQ_ENTRY(subtask) link;
@@ -70,6 +71,7 @@ struct task_escalation {
 	bool in_new_processes;	/* a program that nothing has run before */
 	bool disconnected;	/* ranks whose program has ended have no connections any more */
 	enum interrupt_why why; /* its ranks are signalled */
+	char *verdict;		/* of its last stall; "" if none; see task_set_text() */
 	bool timed_out;
 };
 
@@ -100,6 +102,8 @@ struct cell {
 	int number, refs;
 	bool gone;	/* dropped from the history; open files still read it */
 	struct task *w; /* kept after it has ended */
+	char *notice;	/* renewed.c, set when it begins; NULL: none */
+	char *program;	/* that of its owner, as it was then; "": not known */
 	char *source;
 	size_t source_len;
 	int *ranks, n; /* ascending */

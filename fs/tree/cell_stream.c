@@ -89,6 +89,20 @@ cell_stream_new(const struct cell *c)
 	return l;
 }
 
+/* What the writer of the cell must know of its ranks comes first. */
+static void
+tell_notice(const struct cell *c, struct live *l)
+{
+	if (l->noticed || !c->w->begun)
+		return;
+	l->noticed = true;
+	if (!c->notice)
+		return;
+	buf_adds(&l->ready, "{\"type\":\"notice\",\"text\":");
+	json_string(&l->ready, c->notice, strlen(c->notice));
+	buf_adds(&l->ready, "}\n");
+}
+
 /* Places the readers of ranks that have begun, and adds the final message after all output. Returns
  * as live_fill() does. */
 static bool
@@ -96,6 +110,7 @@ jsonl_advance(struct cell *c, struct live *l, uint64_t from, uint64_t until)
 {
 	bool more;
 
+	tell_notice(c, l);
 	for (int i = 0; i < l->n; i++) {
 		struct live_rank *s = &l->ranks[i];
 

@@ -173,7 +173,7 @@ live_go_back(struct live *l, uint64_t offset)
 			l->ranks[i].at = l->ranks[i].start;
 			l->ranks[i].lost = 0;
 		}
-		l->finished = false;
+		l->finished = l->noticed = false;
 	} else {
 		l->tell(l, -1, l->base - offset + skip);
 		buf_add(&l->ready, kept.p + skip, kept.n - skip);

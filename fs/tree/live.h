@@ -30,6 +30,7 @@ struct live {
 	struct buf ready;
 	uint64_t base, next; /* file offset of ready.p[0]; end of the last read */
 	bool finished;	     /* no more data will follow */
+	bool noticed;	     /* a cell's stream has begun with the notice */
 	live_take_fn *take;
 	live_tell_fn *tell;
 };

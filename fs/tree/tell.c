@@ -1,10 +1,10 @@
 /* The lines that tell writers of failures and of waiting: their words, and who gets them. */
 #include "tree/tell.h"
+#include "base/plain.h"
 #include "base/stderr_of.h"
 #include "group/hooks.h"
 #include "group/queue.h"
 #include "group/task.h"
-#include "tree/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,8 +22,7 @@ add_text(const char *text, struct buf *out)
 	struct buf plain = {0};
 	size_t n;
 
-	buf_adds(&plain, text);
-	text_plain(&plain);
+	plain_add(&plain, slice_text(text));
 	n = MIN(plain.n, (size_t)TEXT_MAX);
 	while (n < plain.n && n && (plain.p[n] & 0xc0) == 0x80)
 		n--; /* not within a character */

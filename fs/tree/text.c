@@ -1,12 +1,14 @@
 /* The texts of small files, generated when they are opened. */
 #include "tree/text.h"
 #include "base/daemon.h"
+#include "base/plain.h"
 #include "group/cell.h"
 #include "group/host_text.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
+#include "group/report.h"
 #include "group/selftest.h"
 #include "group/settings.h"
 #include "group/task.h"
@@ -50,7 +52,7 @@ static const char first_page[] =
     "  Global names: rankK/vars/NAME. Names in functions that run, as in main(): "
     "rankK/locals/NAME.\n"
     "  Over all ranks: vars/NAME.mean, locals/NAME.gather. Formats: NAME.json, NAME.npy.\n"
-    "  After a failure: cells/last/error has a line for each rank, traceback all, error each "
+    "  After a failure: cells/last/report says why, where and what to read next; error has each "
     "errno's text.\n"
     "  When it hangs: stall says who waits for whom, rankK/stack at which line of the program.\n"
     "  End it: ddip interrupt, or echo interrupt > ctl; variables stay. New ranks: echo restart > "
@@ -283,41 +285,6 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* The end of the escape sequence at p: CSI parameters and a letter, OSC up to BEL or ST, or a
- * single character. */
-static const char *
-behind_escape(const char *p)
-{
-	if (*++p == '[') {
-		p++;
-		p += strspn(p, "0123456789:;<=>?!\"#$%&'()*+,-./ ");
-	} else if (*p == ']') {
-		p += strcspn(p, "\a\033");
-		p += *p == '\033' && p[1] == '\\';
-	}
-	return *p ? p + 1 : p;
-}
-
-void
-text_plain(struct buf *b)
-{
-	struct buf plain = {0};
-
-	for (const char *p = b->n ? b->p : ""; *p;) {
-		unsigned char c = (unsigned char)*p;
-
-		if (c == '\033') {
-			p = behind_escape(p);
-			continue;
-		}
-		if (c == '\n' || c == '\t' || (c >= ' ' && c != 0x7f))
-			buf_addc(&plain, *p);
-		p++;
-	}
-	buf_free(b);
-	*b = plain;
-}
-
 /* Adds a text of several lines as one entry: lines after the first are indented. */
 static void
 add_indented(const char *s, struct buf *out)
@@ -335,20 +302,21 @@ int
 text_error(const struct place *at, struct buf *out, struct err *e)
 {
 	struct group *g = at->g;
+	struct buf b = {0};
 
 	for (int i = 0; i < g->journal.error_count; i++) {
 		const struct failure *f = &g->journal.errors[i];
 
-		buf_addf(
-		    out, "%llu %.6f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
-		add_indented(f->what, out);
-		buf_adds(out, ": ");
-		add_indented(f->text, out);
+		buf_addf(&b, "%llu %.6f %s ", (unsigned long long)f->seq, f->time, err_name(f->no));
+		add_indented(f->what, &b);
+		buf_adds(&b, ": ");
+		add_indented(f->text, &b);
 		if (f->times > 1)
-			buf_addf(out, " (%u times)", f->times);
-		buf_addc(out, '\n');
+			buf_addf(&b, " (%u times)", f->times);
+		buf_addc(&b, '\n');
 	}
-	text_plain(out);
+	plain_add(out, (struct slice){b.p, b.n});
+	buf_free(&b);
 	return 0;
 }
 
@@ -442,6 +410,20 @@ int
 text_cell_traceback(const struct place *at, struct buf *out, struct err *e)
 {
 	cell_traceback(at->cell, out);
+	return 0;
+}
+
+int
+text_report(const struct place *at, struct buf *out, struct err *e)
+{
+	report_print(at->cell, false, out);
+	return 0;
+}
+
+int
+text_report_json(const struct place *at, struct buf *out, struct err *e)
+{
+	report_print(at->cell, true, out);
 	return 0;
 }
 

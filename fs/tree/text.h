@@ -9,14 +9,11 @@ text_fn text_readme, text_skill, text_version, text_ctl, text_status, text_hosts
     text_error;
 text_fn text_status_json, text_ranks_json, text_hosts_json, text_error_json, text_cell_status_json,
     text_cell_error_json;
+text_fn text_report, text_report_json;
 text_fn text_selftest;
 text_fn text_rank_status, text_last_result, text_last_traceback, text_last_cell;
 text_fn text_cell_source, text_cell_status, text_cell_result, text_cell_error, text_cell_traceback;
 text_fn text_subtask_result, text_subtask_traceback, text_subtask_status;
-
-/* Strips terminal control from a text that comes from others: escape sequences, and unprintable
- * bytes other than newlines and tabs. */
-void text_plain(struct buf *b);
 
 extern const struct file_ops text_error_ops; /* G/error: truncating clears it */
 

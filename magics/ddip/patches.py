@@ -471,6 +471,10 @@ FASTAI_BROADCAST = Row(
     REPLACED, "fastai.distributed", "DistributedDL._broadcast", "fastai trains without a GPU",
     "fastai needs a GPU",
 )
+TENSOR_VERSION = Row(
+    PRIVATE, "torch", "Tensor._version", "which tensors a cell has changed in place",
+    "the report of a cell names only variables that refer to another object",
+)
 EXC_INFO = Row(
     PRIVATE, _SHELL, "InteractiveShell._get_exc_info", "%pdb in a cell",
     "%pdb may show the exception of an earlier cell",

@@ -66,6 +66,9 @@ class View:
             rank = message.get("rank")
             if message["type"] == "dropped" and (rank is None or rank in self.seen):
                 self._lost, self._changed = self._lost + message["bytes"], True
+            elif message["type"] == "notice":
+                self._region.add("stderr", f"ddip: {message['text']}\n")
+                self._changed = True
             elif message["type"] == "error":
                 self.errors[rank] = message
             elif rank in self.seen and message["type"] in self._kinds:

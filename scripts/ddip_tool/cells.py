@@ -119,6 +119,8 @@ class Printer:
             return
         if kind == "dropped":
             self.dropped += message["bytes"]
+        if kind == "notice":
+            say(message["text"])
         if kind == "stream":
             text = self._exact.text(rank, message["name"], message["text"])
             self._put(2 if message["name"] == "stderr" else 1, rank, text)

@@ -109,8 +109,8 @@ engine_ran(struct engine *e, int outcome, const char *error, const char *traceba
 
 	engine_say(e, Rrun, FLAG_MARK, e->run.tag, (uint32_t)outcome,
 	    slice_text(outcome == OUT_OK ? e->run.value : ""), slice_text(error),
-	    slice_text(traceback), slice_text(table), e->run.collectives, at.size[0], at.size[1],
-	    at.size[2], at.records);
+	    slice_text(traceback), slice_text(table), slice_text(""), e->run.collectives,
+	    at.size[0], at.size[1], at.size[2], at.records);
 	free(table);
 }
 

@@ -67,7 +67,7 @@ assert [row["rank"] for row in rows] == [1, 2], rows
 assert rows[0]["errno"] == "EREMOTEIO" and rows[0]["text"].startswith("ValueError: "), rows
 EOF
 is 'a cell that went well has no errors' "$(cat "$G/cells/1/error.json")" '[]'
-is 'they are not listed' "$(find "$G" -maxdepth 3 -name '*.json' -o -maxdepth 3 -name '*.last')" ''
+is 'they are not listed' "$(find "$G" -maxdepth 3 -name '*.json' ! -name report.json -o -maxdepth 3 -name '*.last')" ''
 
 last=$(cat "$G/events.last")
 like 'the last events' "$last" 'cell 1 ok seconds='

@@ -60,9 +60,13 @@ ROOT_FILES = ("README", "SKILL.md", "version", "trace", "", "nothing")
 GROUP_FILES = (
     "", "ctl", "ctl", "cell", "cell", "cell.0", "cell.0-1", "cell.1,7", "cell.x", "status",
     "ranks", "gpus", "events", "error", "log", "names", "stall", "result", "traceback", "cells",
-    "vars", "nothing",
+    "vars", "nothing", "status.json", "ranks.json", "hosts.json", "stall.json", "error.json",
+    "events.last", "log.last",
 )  # fmt: skip
-CELL_FILES = ("", "source", "status", "wait", "result", "error", "traceback", "stream", "ctl")
+CELL_FILES = (
+    "", "source", "status", "wait", "result", "error", "traceback", "stream", "ctl", "report",
+    "report.json", "status.json", "error.json",
+)  # fmt: skip
 JOB_FILES = ("", "stdout", "stderr", "result", "traceback", "status")
 RANK_FILES = (
     "", "status", "env", "ctl", "cell", "stdout", "stderr", "follow", "stdin", "stack", "vars",

@@ -264,8 +264,8 @@ fake_ran(const struct fake_msg *m, int outcome, const char *error)
 {
 	struct slice none = {"", 0};
 
-	fake_answer(m, Rrun, (uint32_t)outcome, none, fake_slice(error), none, none, (uint32_t)0,
-	    (uint64_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0);
+	fake_answer(m, Rrun, (uint32_t)outcome, none, fake_slice(error), none, none, none,
+	    (uint32_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0);
 }
 
 void

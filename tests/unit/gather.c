@@ -34,8 +34,8 @@ on_msg(void *arg, struct msg *m)
 	if (m->type == Nmark)
 		wire_unpack(m, Nmark, NULL, &cell, NULL, NULL, NULL, &number);
 	else if (m->type == Rrun)
-		wire_unpack(
-		    m, Rrun, NULL, NULL, &text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &number);
+		wire_unpack(m, Rrun, NULL, NULL, &text, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+		    NULL, &number);
 	else if (m->type == Nintr && wire_unpack(m, Nintr, NULL, &cell, NULL) == 0)
 		number = cell;
 	s->got[s->n].type = m->type;
@@ -91,7 +91,8 @@ static void
 say_ran(struct side *s, unsigned slot, uint32_t tag, const char *value, uint64_t record)
 {
 	conn_send(s->c, Rrun, FLAG_MARK, slot, tag, -1, 0u, slice_text(value), slice_text(""),
-	    slice_text(""), slice_text("x"), 0u, (uint64_t)1, (uint64_t)2, (uint64_t)3, record);
+	    slice_text(""), slice_text("x"), slice_text(""), 0u, (uint64_t)1, (uint64_t)2,
+	    (uint64_t)3, record);
 }
 
 static bool

@@ -121,7 +121,8 @@ test_agent(void)
 	fake_step();
 	fake_mute = false;
 	fake_answer(fake_take(Thello, FAKE_AGENT), Rrun, 1u, fake_slice(""), fake_slice(""),
-	    fake_slice(""), fake_slice(""), 1u, (uint64_t)1, (uint64_t)2, (uint64_t)3, (uint64_t)4);
+	    fake_slice(""), fake_slice(""), fake_slice(""), 1u, (uint64_t)1, (uint64_t)2,
+	    (uint64_t)3, (uint64_t)4);
 	CHECK(c->w->done && c->w->err.no);
 	CHECK_STR(lifecycle_state_name(g), "stopped");
 	CHECK(lifecycle_start(g, &e) == 0);

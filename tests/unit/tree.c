@@ -166,7 +166,8 @@ test_lists(void)
 	fake_cell(g, "pass", 1, (const int[]){1});
 	CHECK_LIST("g/cells", "last 1 2");
 	CHECK_LIST("g/cells/1/rank1", "stdout stderr result traceback locals status");
-	CHECK_LIST("g/cells/2", "source status wait result error traceback stream ctl rank1");
+	CHECK_LIST("g/cells/2",
+	    "report report.json source status wait result error traceback stream ctl rank1");
 	report(g, 0, "b\na\nc\n");
 	report(g, 1, "d\n");
 	CHECK_LIST("g/vars", "a b c");

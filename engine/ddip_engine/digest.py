@@ -1,0 +1,125 @@
+"""What the report of a cell says of a rank: where the user's code failed, what that came from,
+which names the cell has set, and the peak of GPU memory.
+
+Runs no code of the user's but what a traceback runs, too, and never raises.
+"""
+
+import linecache
+import sys
+
+from ddip_engine import frames, gpu_report, patches, state, table
+
+_FRAMES = 8  # innermost lines of the user's code
+_CAUSES = 4
+_NAMES = 20  # that are listed
+_MANY_NAMES = 2000  # of a namespace: it is not compared
+_TEXT = 300  # characters of a value
+_FILE, _CODE = 80, 100  # of these, for the end of a path; for a function, and for a line of code
+_BYTES = 4096  # of it all
+
+
+def before():
+    """What the cell's end is compared with: name -> which object, in which version. None: there are
+    too many, or an object misbehaves."""
+    try:
+        return _identities()
+    except Exception:
+        return None
+
+
+def _identities():
+    if len(state.main.__dict__) > _MANY_NAMES:
+        return None
+    return {name: _identity(value) for name, value in table.names()}
+
+
+def _identity(value):
+    """Tensors count their changes in place; of other objects, only a new one is noticed."""
+    torch = sys.modules.get("torch")
+    is_counted = isinstance(value, getattr(torch, "Tensor", ())) and not value.is_inference()
+    return id(value), patches.TENSOR_VERSION.of(value, 0) if is_counted else 0
+
+
+def text(earlier, error, one_line):
+    """Lines `key value` as bytes. earlier: from before(). error: what ended the cell, or None.
+    one_line: a function that gives the text of an exception."""
+    try:
+        lines = [*_failure(error, one_line)] if error is not None else []
+        lines += _names(earlier)
+        if (peak := gpu_report.peak_bytes()) is not None:
+            lines.append(("peak_bytes", str(peak)))
+    except Exception as e:  # an object of the user's that misbehaves
+        lines = [("left_out", f"{type(e).__name__} while this was made")]
+    found = "".join(f"{key} {_cut(value)}\n" for key, value in lines)
+    data = found.encode("utf-8", "backslashreplace")
+    return data if len(data) <= _BYTES else data[: data.rindex(b"\n", 0, _BYTES) + 1]
+
+
+def _cut(value):
+    return value if len(value) <= _TEXT else value[: _TEXT - 1] + "…"
+
+
+def _names(earlier):
+    """The names that refer to another object than before, or to a changed tensor; those gone."""
+    now = _identities()
+    if earlier is None or now is None:
+        return
+    for key, names in (
+        ("set", [name for name, what in now.items() if earlier.get(name) != what]),
+        ("gone", [name for name in earlier if name not in now]),
+    ):
+        shown = names[:_NAMES] + [f"(and {len(names) - _NAMES} more)"] * (len(names) > _NAMES)
+        if names:
+            yield key, " ".join(shown)
+
+
+def _failure(error, one_line):
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        yield "frame", _line(error.filename, error.lineno, "", error.text or "")
+    for frame, line in _users(error)[:_FRAMES]:
+        file, code = frame.f_code.co_filename, frame.f_code
+        source = linecache.getline(file, line, frame.f_globals)
+        yield "frame", _line(file, line, code.co_name, source)
+    for cause in _causes(error):
+        where = "".join(
+            f" ({frame.f_code.co_filename.rpartition('/')[2]}:{line})"
+            for frame, line in _users(cause)[:1]
+        )
+        yield "cause", " ".join(one_line(cause)[:_TEXT].split()) + where
+
+
+def _line(file, line, function, source):
+    file, function, source = (" ".join(part.split()) for part in (file, function, source))
+    return f"{file[-_FILE:]}:{line}\t{function[:_CODE]}\t{source[:_CODE]}"
+
+
+def _users(error):
+    """(frame, line) of the user's code in its traceback, the innermost first; of any code if there
+    is none."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        found.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    found.reverse()
+    return [each for each in found if frames.is_users(each[0])] or found
+
+
+def _causes(error):
+    """The exceptions that a traceback shows besides this one: those in its group, and what it came
+    from."""
+    waiting, seen, found = [error], {id(error)}, []
+    while waiting and len(found) < _CAUSES:
+        each = waiting.pop(0)
+        if each is not error:
+            found.append(each)
+        inner = getattr(each, "exceptions", None)
+        after = list(inner) if isinstance(inner, tuple) else []
+        if each.__cause__ is not None:
+            after.append(each.__cause__)
+        elif not each.__suppress_context__:
+            after.append(each.__context__)
+        for one in after:
+            if isinstance(one, BaseException) and id(one) not in seen:
+                seen.add(id(one))
+                waiting.append(one)
+    return found

@@ -1,0 +1,55 @@
+/* Sets of equal texts, such as the tracebacks of the ranks of a cell. */
+#include "group/alike.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int
+compare_texts(const void *a, const void *b)
+{
+	const struct alike *x = a, *y = b;
+	int r = strcmp(x->text, y->text);
+
+	return r ? r : (x->i > y->i) - (x->i < y->i);
+}
+
+static int
+compare_firsts(const void *a, const void *b)
+{
+	const struct alike *const *x = a, *const *y = b;
+
+	return ((*x)->i > (*y)->i) - ((*x)->i < (*y)->i);
+}
+
+int
+alike_sets(struct alike *t, int n, struct alike **out)
+{
+	int sets = 0;
+
+	if (n == 0)
+		return 0;
+	qsort(t, (size_t)n, sizeof(*t), compare_texts);
+	for (int i = 0; i < n; i++) {
+		t[i].n = 0;
+		if (i == 0 || strcmp(t[i].text, t[i - 1].text) != 0)
+			out[sets++] = &t[i];
+		out[sets - 1]->n++;
+	}
+	qsort(out, (size_t)sets, sizeof(struct alike *), compare_firsts);
+	return sets;
+}
+
+void
+alike_ranks(const struct alike *first, const int *ranks, struct buf *out)
+{
+	for (int k = 0, next; k < first->n; k = next) {
+		int from = ranks[first[k].i], to = from;
+
+		for (next = k + 1; next < first->n && ranks[first[next].i] == to + 1; next++)
+			to++;
+		buf_addf(out,
+		    to > from + 1 ? "%s%d-%d"
+		    : to > from	  ? "%s%d,%d"
+				  : "%s%d",
+		    k ? "," : "", from, to);
+	}
+}

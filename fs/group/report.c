@@ -1,0 +1,615 @@
+/*
+ * The report of a cell is a list of parts, the most telling ones first. Each has its form as text
+ * and as JSON. A part that would make either too long is left out of both.
+ */
+#include "group/report.h"
+#include "base/json.h"
+#include "base/plain.h"
+#include "group/alike.h"
+#include "group/cell.h"
+#include "group/external.h"
+#include "group/output.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS_MAX = 64, FIELDS = 3, TEXT_ROOM = 32, JSON_ROOM = 48 /* for the number left out */ };
+
+/* In bytes, but for the first. */
+enum {
+	SETS_SHOWN = 3,	 /* of ranks with equal texts */
+	RANKS_READ = 64, /* whose output is read */
+	LINES_SHOWN = 5,
+	ERROR_SIZE = 400,
+	CAUSE_SIZE = 160,
+	FILE_SIZE = 64,
+	CODE_SIZE = 100,
+	OTHER_SIZE = 120,
+	RANKS_SIZE = 40,
+	OUTPUT_SIZE = 500,
+	OUTPUT_READ = 1 << 10,
+	NAMES_SIZE = 160,
+	VALUE_SIZE = 160
+};
+
+/* One fact of several values. */
+struct part {
+	const char *list; /* the key of the JSON list that it is an element of; NULL: of none */
+	char *text, *json;
+};
+
+struct report {
+	struct cell *c;
+	struct part part[PARTS_MAX];
+	int n, left_out;
+	size_t text_n, json_n;
+};
+
+struct field {
+	const char *key;
+	const char *text; /* NULL: the field is a number */
+	double number;
+	int decimals;
+};
+
+/* ---- parts ---- */
+
+static struct field
+text_field(const char *key, const char *text)
+{
+	return (struct field){.key = key, .text = text};
+}
+
+static struct field
+number_field(const char *key, double number, int decimals)
+{
+	return (struct field){.key = key, .number = number, .decimals = decimals};
+}
+
+/* `WORD VALUE VALUE: VALUE`; lines after the first are indented. */
+static char *
+part_text(const char *word, const struct field *f, int n)
+{
+	struct buf b = {0};
+
+	buf_adds(&b, word);
+	for (int i = 0; i < n; i++) {
+		if (f[i].text && !*f[i].text)
+			continue;
+		buf_adds(&b, i && i == n - 1 ? ": " : " ");
+		if (!f[i].text)
+			buf_addf(&b, "%.*f", f[i].decimals, f[i].number);
+		for (const char *p = f[i].text; p && *p; p++) {
+			buf_addc(&b, *p);
+			if (*p == '\n')
+				buf_addc(&b, '\t');
+		}
+	}
+	buf_addc(&b, '\n');
+	return buf_take(&b);
+}
+
+static char *
+part_json(const char *list, const struct field *f, int n)
+{
+	struct buf b = {0};
+	bool is_object = list && f[0].key;
+
+	buf_adds(&b, is_object ? "{" : "");
+	for (int i = 0; i < n; i++) {
+		if (f[i].key)
+			buf_addf(&b, "%s\"%s\":", i ? "," : "", f[i].key);
+		if (f[i].text)
+			json_string(&b, f[i].text, strlen(f[i].text));
+		else
+			buf_addf(&b, "%.*f", f[i].decimals, f[i].number);
+	}
+	buf_adds(&b, is_object ? "}" : "");
+	return buf_take(&b);
+}
+
+/* Adds a fact of n values, if there is room. word: that begins its line. list: see part; the
+ * elements of a list are added one after the other. The texts must be UTF-8. */
+static void
+add(struct report *r, const char *word, const char *list, const struct field *f, int n)
+{
+	struct part p = {list, part_text(word, f, n), part_json(list, f, n)};
+	bool goes_on = r->n && list && r->part[r->n - 1].list == list;
+	size_t text_n = strlen(p.text);
+	size_t json_n = strlen(p.json) + 1 + (list && !goes_on ? strlen(list) + 5 : 0);
+
+	if (r->n == PARTS_MAX || r->text_n + text_n > REPORT_TEXT_MAX - TEXT_ROOM ||
+	    r->json_n + json_n > REPORT_JSON_MAX - JSON_ROOM) {
+		r->left_out++;
+		free(p.text);
+		free(p.json);
+		return;
+	}
+	r->part[r->n++] = p;
+	r->text_n += text_n;
+	r->json_n += json_n;
+}
+
+static void
+add_text(struct report *r, const char *key, const char *text)
+{
+	struct field f = text_field(key, text);
+
+	add(r, key, NULL, &f, 1);
+}
+
+static void
+add_number(struct report *r, const char *key, double number, int decimals)
+{
+	struct field f = number_field(key, number, decimals);
+
+	add(r, key, NULL, &f, 1);
+}
+
+/* Adds a text of others, as one line. */
+static void
+add_clipped(struct report *r, const char *key, struct slice s, size_t max)
+{
+	struct buf b = {0};
+
+	plain_clip(&b, s, max, true);
+	if (b.n)
+		add_text(r, key, b.p);
+	buf_free(&b);
+}
+
+/* ---- sets of ranks ---- */
+
+static void
+spell_ranks(const struct report *r, const struct alike *first, struct buf *out)
+{
+	struct buf b = {0};
+
+	alike_ranks(first, r->c->ranks, &b);
+	plain_clip(out, slice_text(b.p), RANKS_SIZE, true);
+	buf_free(&b);
+}
+
+/* Adds an element of a list for each set of ranks with the same text, with the values of more
+ * before the text. Empty texts are nobody's. t is sorted. */
+static void
+add_sets(struct report *r, const char *word, const char *list, struct alike *t, int n,
+    const char *stream, size_t max)
+{
+	struct alike **first = xcalloc((size_t)n + 1, sizeof(struct alike *));
+	int sets = alike_sets(t, n, first), shown = 0;
+
+	for (int i = 0; i < sets; i++) {
+		struct buf ranks = {0}, text = {0};
+		struct field f[FIELDS];
+		int k = 0;
+
+		if (!*first[i]->text)
+			continue;
+		if (++shown > SETS_SHOWN) {
+			r->left_out++;
+			continue;
+		}
+		spell_ranks(r, first[i], &ranks);
+		plain_clip(&text, slice_text(first[i]->text), max, !stream);
+		f[k++] = text_field("ranks", ranks.p);
+		if (stream)
+			f[k++] = text_field("stream", stream);
+		f[k++] = text_field("text", text.n ? text.p : "");
+		add(r, word, list, f, k);
+		buf_free(&ranks);
+		buf_free(&text);
+	}
+	free(first);
+}
+
+/* ---- what the ranks say of themselves: lines `key value` ---- */
+
+/* The value of the next line with this key, from *p on; its p is NULL if there is none. */
+static struct slice
+next_value(const char **p, const char *key)
+{
+	size_t len = strlen(key);
+
+	while (**p) {
+		const char *line = *p;
+		size_t n = strcspn(line, "\n");
+
+		*p += n + (line[n] == '\n');
+		if (n > len && line[len] == ' ' && memcmp(line, key, len) == 0)
+			return (struct slice){line + len + 1, n - len - 1};
+	}
+	return (struct slice){0};
+}
+
+/* Adds for each set of ranks the value that they have under this key. */
+static void
+add_said(struct report *r, const char *key)
+{
+	const struct cell *c = r->c;
+	struct alike *t = xcalloc((size_t)c->n + 1, sizeof(*t));
+	char **value = xcalloc((size_t)c->n + 1, sizeof(*value));
+
+	for (int i = 0; i < c->n; i++) {
+		const char *p = c->w->subtasks[i].digest;
+		struct slice s = next_value(&p, key);
+
+		value[i] = s.p ? slice_dup(s) : xstrdup("");
+		t[i] = (struct alike){value[i], i, 0};
+	}
+	add_sets(r, key, key, t, c->n, NULL, NAMES_SIZE);
+	for (int i = 0; i < c->n; i++)
+		free(value[i]);
+	free(value);
+	free(t);
+}
+
+static void
+add_peak(struct report *r)
+{
+	double most = 0;
+
+	for (int i = 0; i < r->c->n; i++) {
+		const char *p = r->c->w->subtasks[i].digest;
+		struct slice s = next_value(&p, "peak_bytes");
+
+		most = MAX(most, s.p ? strtod(s.p, NULL) : 0);
+	}
+	if (most > 0)
+		add_number(r, "peak_bytes", most, 0);
+}
+
+/* ---- the failure ---- */
+
+/* The text behind "rank N: " or "rank N ". */
+static const char *
+behind_rank(const char *text, int rank)
+{
+	char *begin = xasprintf("rank %d", rank);
+	size_t n = strlen(begin);
+	bool has = strncmp(text, begin, n) == 0;
+
+	free(begin);
+	if (has && text[n] == ' ')
+		return text + n + 1;
+	return has && text[n] == ':' && text[n + 1] == ' ' ? text + n + 2 : text;
+}
+
+/* The end of a path, which tells more than its beginning. */
+static void
+clip_path(struct slice s, struct buf *out)
+{
+	struct buf b = {0};
+	size_t skip = 0;
+
+	plain_clip(&b, s, s.n * 4, true);
+	if (b.n > FILE_SIZE) {
+		skip = b.n - FILE_SIZE;
+		while (skip < b.n && (b.p[skip] & 0xc0) == 0x80)
+			skip++; /* not within a character */
+		buf_adds(out, "…");
+	}
+	buf_adds(out, b.n ? b.p + skip : "");
+	buf_free(&b);
+}
+
+/* A line of the user's code: FILE:LINE, function and source, separated by tabs. */
+static void
+add_frame(struct report *r, struct slice s)
+{
+	static const char *const keys[FIELDS] = {"at", "function", "source"};
+	struct buf b[FIELDS] = {{0}};
+	struct field f[FIELDS];
+
+	for (int i = 0; i < FIELDS; i++) {
+		const char *tab = s.n ? memchr(s.p, '\t', s.n) : NULL;
+		struct slice part = {s.p, tab ? (size_t)(tab - s.p) : s.n};
+
+		if (i == 0)
+			clip_path(part, &b[i]);
+		else
+			plain_clip(&b[i], part, CODE_SIZE, true);
+		f[i] = text_field(keys[i], b[i].n ? b[i].p : "");
+		s.p += part.n + (tab != NULL);
+		s.n -= part.n + (tab != NULL);
+	}
+	add(r, "at", "frames", f, FIELDS);
+	for (int i = 0; i < FIELDS; i++)
+		buf_free(&b[i]);
+}
+
+/* What the rank that failed first says of it. */
+static void
+add_cause(struct report *r, const struct subtask *j)
+{
+	const char *p = j->digest;
+	struct slice s;
+
+	while ((s = next_value(&p, "cause")).p) {
+		struct buf b = {0};
+		struct field f;
+
+		plain_clip(&b, s, CAUSE_SIZE, true);
+		f = text_field(NULL, b.n ? b.p : "");
+		add(r, "from", "from", &f, 1);
+		buf_free(&b);
+	}
+	p = j->digest;
+	while ((s = next_value(&p, "frame")).p)
+		add_frame(r, s);
+}
+
+/* The other ranks that failed: those with the same traceback, and what ended the rest. */
+static void
+add_others(struct report *r)
+{
+	const struct cell *c = r->c;
+	const struct subtask *all = c->w->subtasks, *first = &all[c->w->first];
+	struct alike *same = xcalloc((size_t)c->n + 1, sizeof(*same));
+	struct alike *rest = xcalloc((size_t)c->n + 1, sizeof(*rest));
+	struct buf b = {0};
+	int n = 0, rests = 0;
+
+	for (int i = 0; i < c->n; i++) {
+		if (!all[i].no || &all[i] == first)
+			continue;
+		if (*first->traceback && strcmp(all[i].traceback, first->traceback) == 0)
+			same[n++] = (struct alike){"", i, 0};
+		else
+			rest[rests++] =
+			    (struct alike){behind_rank(all[i].error, c->ranks[i]), i, 0};
+	}
+	if (n) {
+		same[0].n = n;
+		spell_ranks(r, &same[0], &b);
+		add_text(r, "same_on", b.p);
+	}
+	add_sets(r, "other", "others", rest, rests, NULL, OTHER_SIZE);
+	buf_free(&b);
+	free(same);
+	free(rest);
+}
+
+static void
+add_failure(struct report *r)
+{
+	const struct task *w = r->c->w;
+	int rank = w->first >= 0 ? r->c->ranks[w->first] : -1;
+
+	if (rank >= 0)
+		add_number(r, "rank", rank, 0);
+	add_clipped(r, "error", slice_text(behind_rank(w->err.text, rank)), ERROR_SIZE);
+	if (*w->escalation.verdict)
+		add_clipped(r, "stall", slice_text(w->escalation.verdict), ERROR_SIZE);
+	if (rank >= 0) {
+		add_cause(r, &w->subtasks[w->first]);
+		add_others(r);
+	}
+}
+
+/* ---- what it has left ---- */
+
+/* The last lines of a text, each as a progress bar has left it. The caller frees it. */
+static char *
+last_lines(const struct buf *b)
+{
+	struct buf out = {0};
+	const char *end = b->n ? b->p + b->n : NULL, *from = end;
+	int lines = 0;
+
+	while (end && end > b->p && (end[-1] == '\n' || end[-1] == '\r' || end[-1] == ' '))
+		end--;
+	for (from = end; from && from > b->p && (from[-1] != '\n' || ++lines < LINES_SHOWN);)
+		from--;
+	while (from < end) {
+		const char *stop = memchr(from, '\n', (size_t)(end - from));
+		const char *back;
+
+		stop = stop ? stop : end;
+		back = memrchr(from, '\r', (size_t)(stop - from));
+		if (back && back + 1 < stop)
+			from = back + 1;
+		buf_adds(&out, out.n ? "\n" : "");
+		plain_clip(&out, (struct slice){from, (size_t)(stop - from)},
+		    OUTPUT_SIZE / LINES_SHOWN, true);
+		from = stop + (stop < end);
+	}
+	return buf_take(&out);
+}
+
+/* The last lines that a rank wrote in the cell. The caller frees them. */
+static char *
+output_of(const struct report *r, int i, int stream)
+{
+	struct subtask *j = &r->c->w->subtasks[i];
+	struct rank *k = output_rank(r->c->g, r->c->ranks[i]);
+	struct buf b = {0};
+	uint64_t end;
+	char *lines;
+
+	if (!k || !j->begun)
+		return xstrdup("");
+	end = j->ended ? j->end.size[stream] : spool_reader_size(output_spool(k), stream);
+	output_last(k, stream, j->begin.size[stream], end, OUTPUT_READ, &b);
+	lines = last_lines(&b);
+	buf_free(&b);
+	return lines;
+}
+
+static void
+add_output(struct report *r, int stream)
+{
+	/* the rank that failed first is always among those whose output is read */
+	int n = MIN(r->c->n, RANKS_READ), first = r->c->w->first;
+	struct alike *t = xcalloc((size_t)n + 1, sizeof(*t));
+	char *lines[RANKS_READ];
+
+	for (int i = 0; i < n; i++) {
+		int at = i == n - 1 && first >= n ? first : i;
+
+		lines[i] = output_of(r, at, stream);
+		t[i] = (struct alike){lines[i], at, 0};
+	}
+	add_sets(r, "output", "output", t, n, spool_names[stream], OUTPUT_SIZE);
+	for (int i = 0; i < n; i++)
+		free(lines[i]);
+	free(t);
+}
+
+static void
+add_results(struct report *r)
+{
+	const struct cell *c = r->c;
+	struct alike *t = xcalloc((size_t)c->n + 1, sizeof(*t));
+
+	for (int i = 0; i < c->n; i++)
+		t[i] = (struct alike){c->w->subtasks[i].value, i, 0};
+	add_sets(r, "result", "results", t, c->n, NULL, VALUE_SIZE);
+	free(t);
+}
+
+/* ---- where the rest is ---- */
+
+static void
+add_path(struct report *r, const char *path)
+{
+	struct field f = text_field(NULL, path);
+
+	add(r, "see", "see", &f, 1);
+}
+
+static void
+add_file(struct report *r, int rank, const char *name)
+{
+	char *path = rank >= 0 ? xasprintf("cells/%d/rank%d/%s", r->c->number, rank, name)
+			       : xasprintf("cells/%d/%s", r->c->number, name);
+
+	add_path(r, path);
+	free(path);
+}
+
+/* Is a text of any rank longer than what a report shows? */
+static bool
+is_long(const struct cell *c)
+{
+	for (int i = 0; i < c->n; i++)
+		if (strlen(c->w->subtasks[i].value) > VALUE_SIZE)
+			return true;
+	return false;
+}
+
+static void
+add_paths(struct report *r)
+{
+	const struct task *w = r->c->w;
+	int rank = w->first >= 0 ? r->c->ranks[w->first] : -1;
+
+	if (!w->done && w->begun)
+		add_path(r, "stall");
+	if (rank >= 0 && *w->subtasks[w->first].traceback)
+		add_file(r, -1, "traceback");
+	if (rank >= 0 && strstr(w->subtasks[w->first].digest, "frame "))
+		add_file(r, rank, "locals");
+	if (w->begun)
+		add_file(r, rank >= 0 ? rank : r->c->ranks[0], "stdout");
+	if (is_long(r->c))
+		add_file(r, -1, "result");
+}
+
+/* ---- the whole ---- */
+
+static void
+add_head(struct report *r)
+{
+	const struct cell *c = r->c;
+	const struct task *w = c->w;
+	struct buf b = {0};
+	struct alike all = {"", 0, c->n}, *each = xcalloc((size_t)c->n + 1, sizeof(*each));
+
+	if (c->notice)
+		add_clipped(r, "notice", slice_text(c->notice), ERROR_SIZE);
+	add_number(r, "cell", c->number, 0);
+	add_text(r, "state", task_state(w));
+	if (w->done && w->err.no)
+		add_text(r, "errno", err_name(w->err.no));
+	for (int i = 0; i < c->n; i++)
+		each[i].i = i;
+	each[0].n = all.n;
+	spell_ranks(r, each, &b);
+	add_text(r, "ranks", b.n ? b.p : "");
+	if (w->begun)
+		add_number(r, "seconds", task_seconds(w), 3);
+	if (w->owner) {
+		add_number(r, "pid", w->owner, 0);
+		add_clipped(r, "program", slice_text(c->program), CODE_SIZE);
+	}
+	buf_free(&b);
+	free(each);
+}
+
+static void
+collect(struct report *r)
+{
+	const struct task *w = r->c->w;
+
+	add_head(r);
+	if (w->done && w->err.no)
+		add_failure(r);
+	add_paths(r);
+	if (!w->begun)
+		return;
+	add_output(r, SPOOL_STDERR);
+	add_output(r, SPOOL_STDOUT);
+	add_results(r);
+	add_said(r, "set");
+	add_said(r, "gone");
+	add_peak(r);
+}
+
+static void
+print_text(const struct report *r, struct buf *out)
+{
+	for (int i = 0; i < r->n; i++)
+		buf_adds(out, r->part[i].text);
+	if (r->left_out)
+		buf_addf(out, "left_out %d\n", r->left_out);
+}
+
+static void
+print_json(const struct report *r, struct buf *out)
+{
+	const char *list = NULL;
+
+	buf_addc(out, '{');
+	for (int i = 0; i < r->n; i++) {
+		const struct part *p = &r->part[i];
+
+		if (list && p->list != list)
+			buf_addc(out, ']');
+		buf_adds(out, i ? "," : "");
+		if (p->list && p->list != list)
+			buf_addf(out, "\"%s\":[", p->list);
+		buf_adds(out, p->json);
+		list = p->list;
+	}
+	buf_adds(out, list ? "]" : "");
+	if (r->left_out)
+		buf_addf(out, ",\"left_out\":%d", r->left_out);
+	buf_adds(out, "}\n");
+}
+
+void
+report_print(struct cell *c, bool as_json, struct buf *out)
+{
+	struct report r = {.c = c};
+
+	collect(&r);
+	if (as_json)
+		print_json(&r, out);
+	else
+		print_text(&r, out);
+	for (int i = 0; i < r.n; i++) {
+		free(r.part[i].text);
+		free(r.part[i].json);
+	}
+}

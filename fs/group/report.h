@@ -1,0 +1,12 @@
+/* The report of a cell: what its writer wants to know of it first, in few bytes. */
+#ifndef REPORT_H
+#define REPORT_H
+#include "group/task.h"
+
+enum { REPORT_TEXT_MAX = 2048, REPORT_JSON_MAX = 4096 };
+
+/* Appends the report as text, at most REPORT_TEXT_MAX bytes, or as JSON, at most REPORT_JSON_MAX,
+ * with the same facts; whatever the cell did. */
+void report_print(struct cell *c, bool as_json, struct buf *out);
+
+#endif
