@@ -31,6 +31,8 @@ import attach  # noqa: E402
 import cells  # noqa: E402
 import control  # noqa: E402
 import doctor  # noqa: E402
+import history  # noqa: E402
+import mcp_server  # noqa: E402
 import objects  # noqa: E402
 import output  # noqa: E402
 import paths  # noqa: E402
@@ -70,6 +72,8 @@ _VERBS = {
     "rm": paths.rm,
     "mkdir": _plain(paths.mkdir),
     "top": top.top,
+    "history": history.history,
+    "mcp": mcp_server.serve,
     "doctor": doctor.doctor,
 }
 

@@ -1,0 +1,212 @@
+"""ddip mcp: serves a group over the Model Context Protocol on standard input and output.
+
+For editors whose agents have no shell. Each tool is a few operations on the files of the mount;
+what it returns is bounded by the reports of cells.
+"""
+
+import base64
+import errno
+import functools
+import json
+import os
+import sys
+
+from ddip import cell as cells
+from ddip import files
+from ddip.errors import DipError
+from tool import OK, REFUSED, Failure, Options
+
+_MISSING = (
+    "the Python package mcp is missing in {}: pip install 'ddipfs[mcp]', or pip install mcp for"
+    " this Python"
+)
+_ABOUT = """\
+A group of PyTorch ranks (processes of one DDP group) that keep their variables between calls.
+`run` runs Python on all of them and returns a report of at most 2 KB; `read` reads the files that a
+report names, and others: README first, then stall (who waits for whom), status, error,
+rankK/stack. A call that takes longer than its timeout goes on: `wait` waits for it, `interrupt`
+ends it and keeps the variables."""
+_READ, _READ_MAX = 4096, 64 << 10  # bytes that a file is cut to, and the most that may be asked for
+_WAIT_S, _WAIT_MAX_S = 60, 3600
+_GROWING = "stdout", "stderr", "events.last", "log.last"
+_IMAGES, _IMAGE_MAX = 4, 1 << 20  # that one report is sent with, and bytes of each in base64
+
+
+def serve(tool, words):
+    """Serves until standard input ends."""
+    if Options(tool, words, {}, {}).rest:
+        raise tool.misuse()
+    server, image, refusal = _package()
+    tools = _Tools(tool, image, refusal)
+    made = server("ddipfs", instructions=_ABOUT)
+    for function in (
+        tools.run, tools.wait, tools.read, tools.interrupt, tools.recover, tools.variables
+    ):  # fmt: skip
+        made.add_tool(function, structured_output=False)
+    made.run("stdio")
+    return OK
+
+
+def _package():
+    """The classes of the server, of images, and of a tool's failure, in version 1 or 2 of the
+    package."""
+    try:
+        try:
+            from mcp.server.fastmcp import FastMCP, Image
+            from mcp.server.fastmcp.exceptions import ToolError
+        except ImportError:
+            from mcp.server.mcpserver import Image
+            from mcp.server.mcpserver import MCPServer as FastMCP
+            from mcp.server.mcpserver.exceptions import ToolError
+    except ImportError:
+        raise Failure(REFUSED, _MISSING.format(sys.executable)) from None
+    return FastMCP, Image, ToolError
+
+
+def _in_thread(method):
+    """Runs a method in a thread: other calls, such as an interrupt, are answered meanwhile."""
+
+    @functools.wraps(method)
+    async def run(self, *args, **kwargs):
+        import anyio
+
+        call = functools.partial(_told, self, method, *args, **kwargs)
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+
+    return run
+
+
+def _told(self, method, *args, **kwargs):
+    """Calls a method of a _Tools; what fails is told to the client."""
+    try:
+        return method(self, *args, **kwargs)
+    except (DipError, Failure, OSError) as e:
+        raise self.refusal(str(e)) from None
+
+
+class _Tools:
+    """What the server offers. The docstrings are what an agent reads."""
+
+    def __init__(self, tool, image, refusal):
+        self._tool, self._image, self.refusal = tool, image, refusal
+
+    async def run(self, code: str, ranks: str = "", timeout_s: float = _WAIT_S) -> list:
+        """Run Python on all ranks (or on some: "0,2-3"), as in a notebook: names stay, the value of
+        the last expression is the result. Returns the report of the cell: how it ended, why, at
+        which lines, its last output, where the rest is. Code that takes longer than timeout_s
+        goes on: its state is "running"; use wait or interrupt."""
+        import anyio
+
+        cell = await self._submit(code, ranks)
+        try:
+            return await self.wait(cell.number, timeout_s)
+        except anyio.get_cancelled_exc_class():
+            cell.interrupt()  # the client wants it no longer
+            raise
+
+    @_in_thread
+    def wait(self, cell: int, timeout_s: float = _WAIT_S) -> list:
+        """Wait for the end of a cell, at most timeout_s. Returns its report."""
+        return self._report(self._cell(cell), timeout_s)
+
+    @_in_thread
+    def read(self, path: str, max_bytes: int = _READ) -> str:
+        """Read a file of the group, or list a directory: README, status, ranks, stall, error,
+        events.last, log.last, cells/N/traceback, rank0/stack, rank0/locals/NAME,
+        vars/NAME.mean … At most max_bytes, of output the end. Never waits for data."""
+        return self._read(path, min(max(max_bytes, 1), _READ_MAX))
+
+    @_in_thread
+    def interrupt(self, cell: int = 0) -> str:
+        """Interrupt a cell (0: whatever runs) on all of its ranks, as Ctrl-C does. Variables stay.
+        Returns at once; wait(cell) tells how it ended."""
+        if cell:
+            self._cell(cell).interrupt()
+        else:
+            self._tool.group.interrupt()
+        return self._read("status", _READ)
+
+    @_in_thread
+    def recover(self, restart: bool = False) -> str:
+        """Rebuild the process group after a failure; variables stay. restart: new processes
+        instead, when nothing else helps; all variables are lost. Returns the state."""
+        self._tool.group.ctl("restart" if restart else "recover")
+        return self._read("status", _READ)
+
+    @_in_thread
+    def variables(self, name: str = "", rank: int = 0, running: bool = False) -> str:
+        """The table of variables, or the value of one on a rank, with a view as suffix, such as
+        loss, w.json, model.dir. running: instead of globals, what the functions see that run now,
+        such as main(), also while they hang."""
+        folder = f"rank{rank}/" + ("locals" if running else "vars")
+        if name:
+            return self._read(f"{folder}/{name}", _READ)
+        return self._read(folder if running else "names", _READ)
+
+    @_in_thread
+    def _submit(self, code, ranks):
+        return cells.submit(self._tool.group, code, ranks or None)
+
+    def _cell(self, number):
+        cell = cells.Cell(self._tool.group, number)
+        if not files.isdir(cell.path):
+            raise self.refusal(f"there is no cell {number} in the history of this group")
+        return cell
+
+    def _report(self, cell, timeout_s):
+        ended = cell.has_ended(min(max(timeout_s, 0), _WAIT_MAX_S) * 1000)
+        return [cell.read("report"), *(self._images(cell) if ended else ())]
+
+    def _images(self, cell):
+        """The figures that the cell has displayed."""
+        found = []
+
+        def take(messages):
+            for message in messages:
+                data = message.get("data")
+                png = data.get("image/png") if isinstance(data, dict) else None
+                if isinstance(png, str) and len(png) <= _IMAGE_MAX and len(found) < _IMAGES:
+                    found.append(self._image(data=base64.b64decode(png), format="png"))
+
+        cells.follow(cell, take, seen=set(), attached=True)
+        return found
+
+    def _read(self, path, count):
+        group = self._tool.group
+        if path.startswith("/") or ".." in path.split("/"):
+            raise self.refusal("path: relative to the group, without ..")
+        whole = os.path.join(group.path, path) if path != "README" else self._readme()
+        try:
+            if files.isdir(whole):
+                return _cut("\n".join(sorted(files.listdir(whole))), count)
+            with files.open_(whole, os.O_RDONLY | os.O_NONBLOCK) as file:
+                data = _read(file, count, os.path.basename(path) in _GROWING)
+        except OSError as e:
+            raise self.refusal(self._why(e, path)) from None
+        return _cut(data.decode("utf-8", "replace"), count)
+
+    def _readme(self):
+        return os.path.join(self._tool.mount, "README")
+
+    def _why(self, error, path):
+        if error.errno == errno.EAGAIN:
+            return f"{path}: nothing to read now; events.last and log.last are no live files"
+        last = json.loads(self._tool.group.read("error.json"))[-1:]
+        if last and last[0]["errno"] == errno.errorcode.get(error.errno):
+            return f"{path}: {last[0]['text']}"
+        return f"{path}: {error.strerror}"
+
+
+def _read(file, count, of_end):
+    """The first bytes of a file, or the last ones."""
+    size = file.size()
+    if of_end and size > count:
+        file.seek(size - count)
+    data = b""
+    while len(data) <= count and (piece := file.read(count + 1 - len(data))):
+        data += piece
+    return data
+
+
+def _cut(text, count):
+    return text if len(text) <= count else text[:count] + "\n… cut"
