@@ -7,7 +7,7 @@ Runs no code of the user's but what a traceback runs, too, and never raises.
 import linecache
 import sys
 
-from ddip_engine import frames, gpu_report, patches, state, table
+from ddip_engine import frames, gpu_report, patches, state, streams, table
 
 _FRAMES = 8  # innermost lines of the user's code
 _CAUSES = 4
@@ -21,6 +21,7 @@ _BYTES = 4096  # of it all
 def before():
     """What the cell's end is compared with: name -> which object, in which version. None: there are
     too many, or an object misbehaves."""
+    streams.figures = 0
     try:
         return _identities()
     except Exception:
@@ -46,6 +47,8 @@ def text(earlier, error, one_line):
     try:
         lines = [*_failure(error, one_line)] if error is not None else []
         lines += _names(earlier)
+        if streams.figures:
+            lines.append(("figures", str(streams.figures)))
         if (peak := gpu_report.peak_bytes()) is not None:
             lines.append(("peak_bytes", str(peak)))
     except Exception as e:  # an object of the user's that misbehaves

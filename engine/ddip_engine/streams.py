@@ -26,6 +26,8 @@ _libc = ctypes.CDLL(None)
 _stdin = None  # the rank's own, whatever sys.stdin is
 _kept = []  # files that must not be dropped
 _NAMES = ("stdin", "stdout", "stderr")
+_WITH_FIGURES = ("display_data", "update_display_data", "execute_result")
+figures = 0  # that the running cell has sent, as fs/tree/figure_file.c counts them
 _display = None  # the Out of kind 2; None: rich output is discarded (in a forked child)
 
 
@@ -371,7 +373,11 @@ def display(kind, **content):
     """Sends one message of rich output, named as in the Jupyter protocol, with this rank."""
     if _display is None:
         return
+    global figures
     message = {"type": kind, **content, "rank": state.rank}
+    data = content.get("data") if kind in _WITH_FIGURES else None
+    if isinstance(data, dict) and isinstance(data.get("image/png"), (str, bytes)):
+        figures += 1
     line = strict_json(message, lambda word: repr(float(word)), default=_plain)  # as in Jupyter
     _display.write(line + "\n")
     _display.flush()

@@ -19,6 +19,7 @@ enum { PARTS_MAX = 64, FIELDS = 3, TEXT_ROOM = 32, JSON_ROOM = 48 /* for the num
 enum {
 	SETS_SHOWN = 3,	 /* of ranks with equal texts */
 	RANKS_READ = 64, /* whose output is read */
+	FIGURES_SHOWN = 4,
 	LINES_SHOWN = 5,
 	ERROR_SIZE = 400,
 	CAUSE_SIZE = 160,
@@ -257,6 +258,42 @@ add_peak(struct report *r)
 	}
 	if (most > 0)
 		add_number(r, "peak_bytes", most, 0);
+}
+
+int
+report_figures(const struct subtask *j)
+{
+	const char *p = j ? j->digest : "";
+	struct slice s = next_value(&p, "figures");
+
+	return s.p ? (int)strtol(s.p, NULL, 10) : 0;
+}
+
+/* Adds the files of the first figures, once for ranks that have displayed as many. */
+static void
+add_figures(struct report *r)
+{
+	const struct cell *c = r->c;
+	int counts[SETS_SHOWN], sets = 0;
+
+	for (int i = 0; i < c->n && sets < SETS_SHOWN; i++) {
+		int count = report_figures(&c->w->subtasks[i]), known = 0;
+
+		while (known < sets && counts[known] != count)
+			known++;
+		if (count == 0 || known < sets)
+			continue;
+		counts[sets++] = count;
+		for (int k = 1; k <= MIN(count, FIGURES_SHOWN); k++) {
+			char *path =
+			    xasprintf("cells/%d/rank%d/figure%d.png", c->number, c->ranks[i], k);
+			struct field f = text_field(NULL, path);
+
+			add(r, "figure", "figures", &f, 1);
+			free(path);
+		}
+		r->left_out += MAX(count - FIGURES_SHOWN, 0);
+	}
 }
 
 /* ---- the failure ---- */
@@ -561,6 +598,7 @@ collect(struct report *r)
 	add_output(r, SPOOL_STDERR);
 	add_output(r, SPOOL_STDOUT);
 	add_results(r);
+	add_figures(r);
 	add_said(r, "set");
 	add_said(r, "gone");
 	add_peak(r);

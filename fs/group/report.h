@@ -5,6 +5,8 @@
 
 enum { REPORT_TEXT_MAX = 2048, REPORT_JSON_MAX = 4096 };
 
+/* The number of figures that the subtask of a cell has displayed, as its rank says. */
+int report_figures(const struct subtask *j);
 /* Appends the report as text, at most REPORT_TEXT_MAX bytes, or as JSON, at most REPORT_JSON_MAX,
  * with the same facts; whatever the cell did. */
 void report_print(struct cell *c, bool as_json, struct buf *out);

@@ -14,6 +14,7 @@
 #include "tree/ctl_file.h"
 #include "tree/env_file.h"
 #include "tree/event_file.h"
+#include "tree/figure_file.h"
 #include "tree/frame_file.h"
 #include "tree/output_file.h"
 #include "tree/rank_gpu_file.h"
@@ -88,6 +89,7 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_subtask_traceback, "its traceback", NULL},
     {"G/cells/N/rankK/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names of the frames that raised, the innermost first, until the rank's next cell", NULL},
     {"G/cells/N/rankK/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
+    {"G/cells/N/rankK/figureF.png", REG | 0400, ROW_PRIVATE_NODE, NULL, figure_file_text, "the F-th figure that the cell displayed there", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
     {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "temporary files that programs write and rename: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
@@ -299,6 +301,7 @@ const struct part name_parts[] = {
     {"stream.LIST", find_stream_list, NULL, print_stream_list},
     {"locals", frame_file_find_locals, frame_file_next_locals, frame_file_print},
     {"locals.F", frame_file_find_numbered, NULL, frame_file_print},
+    {"figureF.png", figure_file_find, figure_file_next, figure_file_print},
     {"STAGED", staged_find, staged_next, print_name},
     {"NAME", var_names_find, var_names_next, print_name},
 };

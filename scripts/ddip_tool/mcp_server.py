@@ -4,7 +4,6 @@ For editors whose agents have no shell. Each tool is a few operations on the fil
 what it returns is bounded by the reports of cells.
 """
 
-import base64
 import errno
 import functools
 import json
@@ -29,7 +28,7 @@ ends it and keeps the variables."""
 _READ, _READ_MAX = 4096, 64 << 10  # bytes that a file is cut to, and the most that may be asked for
 _WAIT_S, _WAIT_MAX_S = 60, 3600
 _GROWING = "stdout", "stderr", "events.last", "log.last"
-_IMAGES, _IMAGE_MAX = 4, 1 << 20  # that one report is sent with, and bytes of each in base64
+_IMAGES, _IMAGE_MAX = 4, 1 << 20  # that one report is sent with, and bytes of each
 
 
 def serve(tool, words):
@@ -38,7 +37,7 @@ def serve(tool, words):
         raise tool.misuse()
     server, image, refusal = _package()
     tools = _Tools(tool, image, refusal)
-    made = server("ddipfs", instructions=_ABOUT)
+    made = server("ddipfs", instructions=_ABOUT, log_level="ERROR")
     for function in (
         tools.run, tools.wait, tools.read, tools.interrupt, tools.recover, tools.variables
     ):  # fmt: skip
@@ -158,18 +157,11 @@ class _Tools:
         return [cell.read("report"), *(self._images(cell) if ended else ())]
 
     def _images(self, cell):
-        """The figures that the cell has displayed."""
-        found = []
-
-        def take(messages):
-            for message in messages:
-                data = message.get("data")
-                png = data.get("image/png") if isinstance(data, dict) else None
-                if isinstance(png, str) and len(png) <= _IMAGE_MAX and len(found) < _IMAGES:
-                    found.append(self._image(data=base64.b64decode(png), format="png"))
-
-        cells.follow(cell, take, seen=set(), attached=True)
-        return found
+        """The first figures that the cell has displayed."""
+        for path in json.loads(cell.read("report.json")).get("figures", [])[:_IMAGES]:
+            data = files.read(os.path.join(self._tool.group.path, path))
+            if len(data) <= _IMAGE_MAX:
+                yield self._image(data=data, format="png")
 
     def _read(self, path, count):
         group = self._tool.group

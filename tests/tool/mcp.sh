@@ -2,7 +2,7 @@
 # ddip mcp: its tools, as a client of the protocol's own package sees them.
 . "$(dirname "$0")/../lib.sh"
 
-mount_plain -o size=2 -o grace=0.2
+mount_with "$TORCH_PYTHON" -o backend=none -o size=2 -o grace=0.2
 export DDIP_MOUNT=$PLACE PATH=$BUILD:$PATH
 mkdir "$T/without"
 echo 'raise ImportError' >"$T/without/mcp.py"

@@ -1,8 +1,10 @@
 """Calls each tool of `ddip mcp` over its standard streams, by the protocol's own package."""
 
 import asyncio
+import base64
 import os
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
@@ -64,6 +66,13 @@ async def check(session):
         assert failed and text, (wrong, text)
     text, failed = await call(session, "wait", cell=1000)
     assert failed and "no cell 1000" in text, text
+
+    if all(map(find_spec, ("matplotlib", "matplotlib_inline", "IPython"))):
+        code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+        parts = (await session.call_tool("run", {"code": code})).content
+        has(parts[0].text, "figure cells/")
+        assert [part.type for part in parts] == ["text", "image"], parts
+        assert base64.b64decode(parts[1].data).startswith(b"\x89PNG")
 
     # a client that cancels what it runs interrupts it; that of version 1 tells the server nothing
     code = "import time\nwhile True: time.sleep(0.1)"

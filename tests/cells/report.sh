@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What the report of a cell says of torch, IPython and figures: tensors changed in place, a stall, ranks that were freed,
+# figures as files.
+. "$(dirname "$0")/../lib.sh"
+HANG_LIMIT_S=60
+
+mount_torch -o size=2 -o grace=0.5 -o stall=0.3
+cell 'import torch, torch.distributed as dist
+w, same = torch.ones(3), torch.zeros(2)
+model = torch.nn.Linear(2, 2)' || give_up 'the first cell'
+like 'what a cell has set' "$(cat "$G/cells/last/report")" 'set 0,1: model same w'
+cell 'w.add_(1); same.sum();' || bad 'a change in place'
+is 'only what was changed in place' "$(grep ^set "$G/cells/last/report")" 'set 0,1: w'
+cell 'with torch.inference_mode(): still = torch.ones(1)' || bad 'a tensor without a version'
+cell 'pass' || bad 'after it'
+
+# the cause comes first, what it freed after it
+echo 'def main():
+    if rank == 1:
+        raise ValueError("bad batch")
+    dist.all_reduce(torch.ones(2))
+main()' >"$G/cell" 2>/dev/null
+like 'a failure beside a collective' "$(cat "$G/cells/last/report")" \
+	'rank 1.error ValueError: bad batch.*at <cell [0-9]+>:3 main: raise ValueError.*other 0: .*PeerFailed'
+
+if signals_wait; then
+	echo 'no verdicts: ThreadSanitizer delivers no signal to a loop'
+else
+	submit 'import time
+def main():
+    if rank == 0:
+        dist.all_reduce(torch.ones(2))
+    else:
+        while True: pass
+main()'
+	until_true grep -q 'stall cell=' "$G/events.last"
+	echo interrupt >"$G/cells/$n/ctl"
+	wait_cell "$n" >/dev/null
+	like 'a stall' "$(cat "$G/cells/$n/report")" 'stall rank 1 is in no collective \(<cell [0-9]+>:6\); rank 0 waits for it in all_reduce'
+fi
+
+"$TORCH_PYTHON" -c 'import IPython, matplotlib, matplotlib_inline' 2>/dev/null || skip 'no IPython or matplotlib'
+cell 'import matplotlib.pyplot as plt
+from IPython.display import Image, display
+plt.plot([1, 2, rank]); plt.show()
+plt.figure(figsize=(2, 1)); plt.plot([3, 1]); plt.show()
+print("no figure"); display("text")' || bad 'a cell with figures'
+n=$(cat "$G/cell")
+is 'figures of the first rank' "$(grep ^figure "$G/cells/$n/report")" "figure cells/$n/rank0/figure1.png
+figure cells/$n/rank0/figure2.png"
+is 'they are listed' "$(cd "$G/cells/$n/rank1" && echo fig*)" 'figure1.png figure2.png'
+for file in "$G/cells/$n"/rank?/figure?.png; do
+	cp "$file" "$T/figure.png"
+	"$TORCH_PYTHON" -c 'import sys, matplotlib.image as i; print(i.imread(sys.argv[1]).shape[2])' "$T/figure.png"
+done >"$T/shapes"
+is 'each is an image' "$(tr -d '\n' <"$T/shapes")" 4444
+"$TORCH_PYTHON" - "$G/cells/$n" <<'EOF' || bad 'the bytes are those of the stream'
+import base64, json, sys
+cell = sys.argv[1]
+shown = [[], []]
+for line in open(cell + "/stream"):
+    message = json.loads(line)
+    if "image/png" in message.get("data", {}):
+        shown[message["rank"]].append(base64.b64decode(message["data"]["image/png"]))
+for rank, figures in enumerate(shown):
+    for number, data in enumerate(figures, 1):
+        assert open(f"{cell}/rank{rank}/figure{number}.png", "rb").read() == data, (rank, number)
+assert [len(figures) for figures in shown] == [2, 2], shown
+EOF
+for name in figure0.png figure3.png figure01.png figure1.jpg figure.png; do
+	[ ! -e "$G/cells/$n/rank0/$name" ] || bad "there is $name"
+done
+cell 'pass' || bad 'a cell without figures'
+is 'the next one has none' "$(ls "$G/cells/last/rank0" | grep -c figure)" 0
