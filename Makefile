@@ -187,6 +187,7 @@ UNIT_remote := fs/object/remote.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)
+UNIT_report := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
 UNIT_facts := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)

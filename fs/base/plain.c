@@ -56,7 +56,7 @@ plain_clip(struct buf *out, struct slice s, size_t max, bool one_line)
 		size_t room = max - (out->n - start);
 
 		len = json_character(plain.p + i, plain.n - i);
-		if (room < MAX(len, strlen(REPLACEMENT))) {
+		if (room < (len ? len : strlen(REPLACEMENT))) {
 			cut = true;
 			break;
 		}

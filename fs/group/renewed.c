@@ -29,7 +29,8 @@ add_rank(const struct rank *k, struct buf *out)
 	buf_addf(
 	    out, "%srank %d is new since cell %d and ", out->n ? "; " : "", k->number, k->end.cell);
 	if (none)
-		buf_addf(out, "has none of its %zu variable%s", had, had == 1 ? "" : "s");
+		buf_addf(
+		    out, had == 1 ? "lacks its variable" : "has none of its %zu variables", had);
 	else
 		buf_addf(out, "had %zu variable%s", had, had == 1 ? "" : "s");
 }

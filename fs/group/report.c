@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DECIMAL = 10 };
+
 enum { PARTS_MAX = 64, FIELDS = 3, TEXT_ROOM = 32, JSON_ROOM = 48 /* for the number left out */ };
 
 /* In bytes, but for the first. */
@@ -20,6 +22,7 @@ enum {
 	SETS_SHOWN = 3,	 /* of ranks with equal texts */
 	RANKS_READ = 64, /* whose output is read */
 	FIGURES_SHOWN = 4,
+	FIGURES_MAX = 10000,
 	LINES_SHOWN = 5,
 	ERROR_SIZE = 400,
 	CAUSE_SIZE = 160,
@@ -248,16 +251,16 @@ add_said(struct report *r, const char *key)
 static void
 add_peak(struct report *r)
 {
-	double most = 0;
+	unsigned long long most = 0;
 
 	for (int i = 0; i < r->c->n; i++) {
 		const char *p = r->c->w->subtasks[i].digest;
 		struct slice s = next_value(&p, "peak_bytes");
 
-		most = MAX(most, s.p ? strtod(s.p, NULL) : 0);
+		most = MAX(most, s.p ? strtoull(s.p, NULL, DECIMAL) : 0);
 	}
 	if (most > 0)
-		add_number(r, "peak_bytes", most, 0);
+		add_number(r, "peak_bytes", (double)most, 0);
 }
 
 int
@@ -266,7 +269,7 @@ report_figures(const struct subtask *j)
 	const char *p = j ? j->digest : "";
 	struct slice s = next_value(&p, "figures");
 
-	return s.p ? (int)strtol(s.p, NULL, 10) : 0;
+	return s.p ? (int)MAX(MIN(strtol(s.p, NULL, DECIMAL), (long)FIGURES_MAX), 0L) : 0;
 }
 
 /* Adds the files of the first figures, once for ranks that have displayed as many. */

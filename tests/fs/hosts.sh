@@ -109,6 +109,7 @@ import time; time.sleep(1000)'
 begun
 kill -KILL "$(agent 2)"
 like 'the cell ends' "$(wait_cell "$n")" 'EHOSTDOWN'
+like 'its report names the host' "$(cat "$G/cells/$n/report")" 'errno EHOSTDOWN.*rank [23].error .*b.*output 0-3 stdout: on'
 until_true grep -q '^state lacking' "$G/status"
 like 'it is told which host' "$(await 5 ' lost ')" ' host b lost '
 await 5 ' hosts-lacking' >/dev/null
@@ -127,6 +128,8 @@ is 'with room for them' "$(set_ hosts a:1 c:2)" EINVAL
 is 'other settings wait for a stop' "$(set_ launcher ssh)" EBUSY
 is 'another host takes the place' "$(set_ hosts a:2 c:2)" 0
 is 'of the lost one' "$(each 'globals().get("x", "none")')" '100 101 none none'
+like 'which is told once' "$(cat "$G/cells"/*/report | grep '^notice')" \
+	'notice rank 2 is new since cell [0-9]+ and lacks its variable; rank 3 is new since cell [0-9]+ and lacks'
 is 'its ranks are there' "$(hosts_of)" 'a a c c'
 is 'numbered as those before' "$(each 'import os; int(os.environ["LOCAL_RANK"])')" '0 1 0 1'
 
