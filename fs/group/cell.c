@@ -253,6 +253,9 @@ cell_set_owner(struct cell *c, pid_t process)
 	c->w->owner = process;
 	free(c->program);
 	c->program = process ? proc_program(process) : xstrdup("");
+	/* the part of ddip that is Python */
+	if (strcmp(c->program + strcspn(c->program, " "), " ddip_tool") == 0)
+		snprintf(c->program, strlen(c->program) + 1, "ddip");
 }
 
 /* As text, its ranks are a list with commas. */

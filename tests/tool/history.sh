@@ -14,7 +14,7 @@ printf '# ddip run: {"argv": ["train.py"], "keep": true}\nx = 1\n' >"$G/cell"
 
 list=$(ddip history)
 is 'a line for each cell' "$(wc -l <<<"$list")" 6
-like 'one that went well' "$(sed -n 2p <<<"$list")" '^ +2 ok +[0-9.]+ s +add\(rank \+ 40\) +by python3.* ddip_tool$'
+like 'one that went well' "$(sed -n 2p <<<"$list")" '^ +2 ok +[0-9.]+ s +add\(rank \+ 40\) +by ddip$'
 like 'one that failed' "$(sed -n 3p <<<"$list")" '^ +3 error +[0-9.]+ s +total / 0 +rank [01]: ZeroDivisionError: division by zero$'
 is 'the last ones' "$(ddip history -n 2)" "$(tail -n 2 <<<"$list")"
 is 'more than there are' "$(ddip history -n 100)" "$list"
