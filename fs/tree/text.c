@@ -320,6 +320,16 @@ text_error(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+static void
+add_plain(struct record *r, const char *key, const char *text)
+{
+	struct buf b = {0};
+
+	plain_add(&b, slice_text(text));
+	record_text(r, key, b.n ? b.p : "");
+	buf_free(&b);
+}
+
 int
 text_error_json(const struct place *at, struct buf *out, struct err *e)
 {
@@ -334,8 +344,8 @@ text_error_json(const struct place *at, struct buf *out, struct err *e)
 		record_number(&r, "number", (long long)f->seq);
 		record_real(&r, "time", f->time, 6);
 		record_text(&r, "errno", err_name(f->no));
-		record_text(&r, "what", f->what);
-		record_text(&r, "text", f->text);
+		add_plain(&r, "what", f->what);
+		add_plain(&r, "text", f->text);
 		record_number(&r, "times", f->times);
 		record_end(&r);
 	}

@@ -1,6 +1,6 @@
-"""Makes the exception for a failed cell from its status, its `error` file and its messages."""
+"""Makes the exception for a failed cell from its report, its `error` file and its messages."""
 
-import re
+import json
 
 from ddip import ranks as rank_lists
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
@@ -13,14 +13,15 @@ def failure(cell, errors, end):
     if end["state"] == "cancelled":
         return DipError(f"cell {cell.number} did not run: {_reason(cell)}")
     parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
-    for line in cell.read("error").splitlines():
-        rank, _, text = line.removeprefix("rank ").partition(": ")
-        if rank.isdigit() and int(rank) not in parts and text:
+    for row in json.loads(cell.read("error.json")):
+        rank, text = row["rank"], row["text"]
+        if rank is not None and rank not in parts and text:
             ename, _, evalue = text.partition(": ")
             # otherwise the daemon's text about a rank that died
             known = ename.replace(".", "_").isidentifier()
-            parts[int(rank)] = (ename if known else "RankError", evalue if known else text, [text])
-    first = _first(cell, parts)
+            parts[rank] = (ename if known else "RankError", evalue if known else text, [text])
+    report = json.loads(cell.read("report.json"))
+    first = report.get("rank") if report.get("rank") in parts else min(parts, default=None)
     if first is None:
         text = f"cell {cell.number}: {_reason(cell) or end['state']}"
         if end["interrupts"] or end["state"] == "interrupted":
@@ -35,20 +36,8 @@ def failure(cell, errors, end):
 
 
 def _reason(cell):
-    """Why the cell failed, from the group's failures or else the cell's `error`; "" if unknown."""
-    for _, text in reversed(cell.group.failures()):
-        if text.startswith(f"cell {cell.number}: "):
-            return text.partition(": ")[2]
-    return cell.read("error").partition("\n")[0].partition(": ")[2]
-
-
-def _first(cell, parts):
-    """The rank that failed first, as reported by the group; else the lowest; None if none did."""
-    for _, text in reversed(cell.group.failures()):
-        found = re.match(rf"cell {cell.number}: rank (\d+)", text)
-        if found and int(found[1]) in parts:
-            return int(found[1])
-    return min(parts, default=None)
+    """Why the cell failed; "" if unknown."""
+    return json.loads(cell.read("report.json")).get("error", "")
 
 
 def _lines(parts, first):

@@ -5,15 +5,14 @@ The class is the handle that `%dipper` provides; the magics use it too.
 
 import contextlib
 import errno
+import json
 import os
-import re
 import sys
 import time
 
 from ddip import files, mount
 from ddip.errors import DipError, GroupGone
 
-_FAILURE = re.compile(r"^\d+ (\S+) \S+ ", re.M)
 _STARTED = ("idle", "busy", "recovering")
 
 
@@ -181,14 +180,9 @@ class Group:
     # ---- errors
 
     def failures(self):
-        """The failures that the group remembers, oldest first: [(time, "WHAT: TEXT")]."""
-        text = self.read("error")
-        heads = list(_FAILURE.finditer(text))
-        ends = [*(head.start() for head in heads), len(text)][1:]
-        return [
-            (float(head[1]), text[head.end() : end].rstrip("\n").replace("\n\t", "\n"))
-            for head, end in zip(heads, ends, strict=True)
-        ]
+        """The failures that the group remembers, oldest first: [(time, what, text)]."""
+        failures = json.loads(self.read("error.json"))
+        return [(each["time"], each["what"], each["text"]) for each in failures]
 
     def error_from(self, error, what, since):
         """The DipError for a failed file operation. since: the wall time at which it began.
@@ -196,11 +190,11 @@ class Group:
         Its text is that of the group's latest failure since then, if there is one.
         """
         try:
-            new = [text for at, text in self.failures() if at >= since - 0.001]
+            new = [text for at, _, text in self.failures() if at >= since - 0.001]
         except OSError:
             text = f"{error.strerror} (is the mount {self.path} gone?)"
         else:
-            text = new[-1].partition(": ")[2] if new else error.strerror
+            text = new[-1] if new else error.strerror
         return DipError(f"{what}: {text}", error.errno)
 
     # ---- verbs

@@ -44,7 +44,7 @@ VALUED = {"r": "ranks"}
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _ASKS = ("input_request", "input_watched")
 _LATE_S = 1  # so long after the end of a cell the loss of its output may be noticed
-_LOST = re.compile(r"output: (output of rank (\d+) is lost: .*)")  # an entry of `error`
+_LOST = re.compile(r"output of rank (\d+) is lost: .*")  # the text of a failure
 
 
 def _check(tool, ranks):
@@ -368,13 +368,13 @@ def _missing(cell, choice, printer):
 def _lost(cell, shown):
     """The group's own words if output of these ranks (None: all) was lost while the cell ran."""
     try:
-        lost = [(at, _LOST.match(text)) for at, text in cell.group.failures()]
-        lost = [each for each in lost if each[1] and (not shown or int(each[1][2]) in shown)]
+        lost = [(at, _LOST.match(text)) for at, _, text in cell.group.failures()]
+        lost = [each for each in lost if each[1] and (not shown or int(each[1][1]) in shown)]
         status = cell.status() if lost else {}
     except OSError:  # the group or the cell is gone by now
         return ""
     began, ended = (float(status.get(key, 0)) for key in ("began", "ended"))
-    return "; ".join(found[1] for at, found in lost if began <= at < ended + _LATE_S)
+    return "; ".join(found[0] for at, found in lost if began <= at < ended + _LATE_S)
 
 
 def _new_lines(error, traceback):
