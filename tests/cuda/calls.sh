@@ -19,6 +19,7 @@ again
 bytes=$((128 + (3 << 20)))
 is 'each rank has a GPU' "$(cat "$G/ranks" | grep -o 'gpu=[^ ]*' | xargs)" 'gpu=0 gpu=1'
 is 'the zygote has not used CUDA' "$(value 'torch.cuda.is_initialized(), x.device.index')" '(True, 0)'
+like 'the report has the peak' "$(cat "$G/cells/1/report")" 'peak_bytes [0-9]{7}$'
 is 'whole' "$(size "$G/rank1/vars/x.npy")" "$bytes"
 
 # a call that fails once
