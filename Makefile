@@ -176,6 +176,7 @@ UNIT_revoke := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c library.c rank
 UNIT_combine_jobs := $(UNIT_nccl)
 UNIT_push := fs/object/push.c
 UNIT_verdict := fs/group/verdict.c
+UNIT_flight := engine/rank/flight.c
 UNIT_ticks := fs/host/ticks.c
 UNIT_link := $(addprefix engine/relay/,link.c channel.c) tests/unit/fake_streams.c
 UNIT_follow := engine/relay/follow.c

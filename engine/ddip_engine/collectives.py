@@ -12,6 +12,7 @@ from ddip_engine import flight, patches, revocable
 
 # Not every rank makes these calls, so their number says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "new_group")
+_MAKE = ("new_group", "split_group")
 _BY_TYPE = {12: "send", 13: "recv", 14: "recv"}  # c10d::OpType, for what Work.wait waits for
 # What blocks in C++ as a collective does, and what it is called.
 _BLOCK = {
@@ -54,7 +55,7 @@ def _count_steps():
 
 def _counted(row, function, name):
     enter = _ddip.collective
-    counts = name not in _BY_TWO
+    counts, makes = name not in _BY_TWO, name in _MAKE
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
@@ -66,6 +67,8 @@ def _counted(row, function, name):
                     group = _group_of(args, kwargs)
                     call = group is not None and flight.begin(group, name, args, kwargs)
             result = function(*args, **kwargs)
+            if makes:
+                flight.publish()
             if call:
                 with row:
                     if group is c10d.GroupMember.WORLD:

@@ -124,6 +124,7 @@ def _init_process_group(*args, **kwargs):
         _adopted_in = state.cell
         _custom_group = _is_special(asked or {})
     finally:
+        flight.publish()
         _ddip.collective(None)
     return None
 
@@ -277,7 +278,7 @@ def start(backend, address, port, path):
         # Accelerate joins a group on the CPU only if this is set, as its own launcher does
         state.default_env["ACCELERATE_USE_CPU"] = "true"
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-        flight.keep_few()
+    flight.keep_few()
     make_default()
 
 

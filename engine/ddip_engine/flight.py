@@ -1,61 +1,68 @@
 """What this rank's process groups are doing, for the stall report.
 
-Two sources number the operations of each group. `torch`: torch's flight recorder, which knows also
-those that C++ starts, such as the buckets of DDP's reducer, but (so far) only those of gloo.
-`own`: the calls of torch's Python functions in this cell.
+Two sources number the operations of each group. Torch's flight recorders, one of gloo and one of
+NCCL, know also those that C++ starts, such as the buckets of DDP's reducer. C asks them without the
+GIL (rank/rank_flight.c) if it finds them, else Python does. `own`: the calls of torch's Python
+functions in this cell.
 """
 
-import json
-import math
 import os
+import re
 import sys
 import time
 
+import _ddip
 from ddip_engine import patches, state
 
 _FEW = 64  # records: a dump of torch's default, 2000, takes 75 ms, in which no Python code runs
 _SIZE = "TORCH_FR_BUFFER_SIZE"
-_DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Byte": "uint8",
-    "Char": "int8",
-    "Short": "int16",
-    "Int": "int32",
-    "Long": "int64",
-    "Bool": "bool",
-}
+_RECORDERS = {"gloo": patches.FLIGHT, "nccl": patches.FLIGHT_NCCL}
+_ID = re.compile(rb'"record_id":(\d+)')
 
 _c10d = None  # torch.distributed.distributed_c10d
 _tensor = ()  # torch.Tensor
 _devices_of = None  # maps the devices of a group to their backends
-_first = 0  # the number of torch's first record since the default group was made
+_found = 0  # bits of the recorders that C asks
+_first = dict.fromkeys(_RECORDERS, 0)  # numbers of their first records since the default group
+_published = None  # the groups that C has been told of
 _calls = {}  # name of a group -> its last _Call in this cell
 _cell = 0  # the number of that cell
 
 
 def install(devices_of):
     """Torch must have been imported. devices_of(group): maps devices to its backends."""
-    global _c10d, _tensor, _devices_of
+    global _c10d, _tensor, _devices_of, _found
     _devices_of = devices_of
     _c10d = sys.modules["torch.distributed.distributed_c10d"]
     _tensor = getattr(sys.modules["torch"], "Tensor", ())
+    _found = _ddip.flight_find()
 
 
 def keep_few():
-    """Has torch keep few records. Called before its first group, which makes the recorder."""
+    """Has torch keep few records. Called before its first group, which makes the recorders."""
     os.environ.setdefault(_SIZE, str(_FEW))
 
 
 def forget():
     """The default group is made anew. Names of groups, and with them numbers, begin anew, too."""
-    global _first
+    global _published
     _calls.clear()
-    records = _records()
-    if records:
-        _first = records[-1]["record_id"] + 1
+    _published = None
+    for name in _RECORDERS:
+        ids = [int(each) for each in _ID.findall(_ask(name) or b"")]
+        if ids:
+            _first[name] = max(ids) + 1
+
+
+def publish():
+    """Tells C which groups there are, if they are others than last time."""
+    global _published
+    with patches.FLIGHT:
+        groups = _groups()
+        names = [each.group_name for each in groups]
+        if names != _published:
+            _ddip.flight_groups("".join(map(_recorded, groups)).encode())
+            _published = names
 
 
 def begin_cell():
@@ -63,6 +70,7 @@ def begin_cell():
     global _cell
     _calls.clear()
     _cell = state.cell
+    publish()
 
 
 class _Call:
@@ -98,43 +106,53 @@ def failed(call):
 
 
 def describe():
-    """A line `cell NUMBER STATE`: the cell in which `own` counts, and the main thread's state as in
-    proc(5). Then for each group and source a line `group NAME SOURCE ENTERED MEMBERS`, and below it
-    lines `op NUMBER NAME ELEMENTS DTYPE DONE SECONDS` in the order of their numbers. ENTERED is the
-    highest number of this rank, MEMBERS a list of ranks such as 0,2-5. DONE is 0 or 1. SECONDS have
-    passed since the rank entered it. ELEMENTS is -1 if unknown. SOURCE `unknown` has no numbers.
-    Nothing at all: this is not known.
+    """A line `cell NUMBER`: the cell in which `own` counts. Then for each group a line `group NAME
+    own ENTERED MEMBERS`, and below it `op NUMBER NAME ELEMENTS DTYPE DONE SECONDS` if it has
+    entered one. ENTERED is the number of the last one, MEMBERS a list of ranks such as 0,2-5. DONE
+    is 0 or 1. SECONDS have passed since the rank entered it. ELEMENTS is -1 if unknown. SOURCE
+    `unknown` instead of own has no numbers. Nothing at all: this is not known.
 
     Runs in a thread of C's that holds the GIL, while the rank may be stuck in C.
     """
+    global _published
     lines = []
-    if _c10d is not None and _c10d.GroupMember.WORLD is not None:
-        with patches.FLIGHT:
-            lines = [f"cell {_cell} {_state()}", *_groups()]
+    with patches.FLIGHT:
+        _published = None
+        publish()
+        for which, name in enumerate(_RECORDERS):
+            if not _found & 1 << which and (text := _ask(name)):
+                _ddip.flight_text(which, text)
+        lines = [f"cell {_cell}", *map(_own, _groups())]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _state():
-    with open(f"/proc/self/task/{os.getpid()}/stat", "rb") as file:
-        return file.read().rpartition(b") ")[2][:1].decode()
-
-
 def _groups():
-    records = _records()
-    for group in patches.PG_MAP.get([_c10d.GroupMember.WORLD]):
-        name = group.group_name
-        at = f"group {name.replace(' ', '_')}"
-        members = _spell(sorted(_c10d.get_process_group_ranks(group)))
-        call = _calls.get(name) or _Call()
-        yield f"{at} {'own' if call.is_certain else 'unknown'} {call.number} {members}"
-        if call.number and call.is_certain:
-            yield _called(call)
-        known = records is not None and set(_devices_of(group).values()) == {"gloo"}
-        own = [r for r in records or () if r["process_group"][0] == name]
-        if known and (own or not records or records[0]["record_id"] <= _first):
-            entered = max((r["collective_seq_id"] for r in own), default=0)
-            yield f"{at} torch {entered} {members}"
-            yield from map(_line, own)
+    world = _c10d.GroupMember.WORLD if _c10d is not None else None
+    return [] if world is None else list(patches.PG_MAP.get([world]))
+
+
+def _name(group):
+    return group.group_name.replace(" ", "_")
+
+
+def _members(group):
+    return _spell(sorted(_c10d.get_process_group_ranks(group)))
+
+
+def _own(group):
+    call = _calls.get(group.group_name) or _Call()
+    source = "own" if call.is_certain else "unknown"
+    line = f"group {_name(group)} {source} {call.number} {_members(group)}"
+    return f"{line}\n{_called(call)}" if call.number and call.is_certain else line
+
+
+def _recorded(group):
+    """The group's lines for C, if torch records all that it does."""
+    backends = set(_devices_of(group).values()) if _is_few() else set()
+    if not backends <= {n for n, row in _RECORDERS.items() if row.get() is not None}:
+        return ""
+    tail = _members(group)
+    return "".join(f"{_name(group)} {each} {_first[each]} {tail}\n" for each in sorted(backends))
 
 
 def _spell(ranks):
@@ -158,25 +176,13 @@ def _called(call):
     return f"op {call.number} {call.name} {elements} {dtype} {int(given is None)} {age:.3f}"
 
 
-def _records():
-    """Torch's records since the default group was made, in their order; None if it has none."""
+def _is_few():
     try:
-        few = 0 < int(os.environ.get(_SIZE, 0)) <= 4 * _FEW
+        return 0 < int(os.environ.get(_SIZE, 0)) <= 4 * _FEW
     except ValueError:
-        few = False
-    text = patches.FLIGHT.call() if few else None
-    if text is None:
-        return None
-    records = [r for r in json.loads(text).get("entries") or () if r["record_id"] >= _first]
-    return sorted((r for r in records if not r["is_p2p"]), key=lambda r: r["record_id"])
+        return False
 
 
-def _line(record):
-    name = record["profiling_name"].rpartition(":")[2].lstrip("_").replace(" ", "_")
-    sizes, dtypes = record["input_sizes"], record["input_dtypes"]
-    elements = sum(math.prod(size) for size in sizes) if sizes else -1
-    dtype = _DTYPES.get(dtypes[0], dtypes[0].lower()) if dtypes else "-"
-    done = int(record["retired"])
-    age = max(0, time.time_ns() - record["time_created_ns"]) / 1e9
-    head = f"op {record['collective_seq_id']} {name or '-'} {elements} {dtype or '-'}"
-    return f"{head} {done} {age:.3f}"
+def _ask(name):
+    """What this recorder of torch's says, as JSON; None if there is none."""
+    return _RECORDERS[name].call() if _is_few() else None

@@ -106,6 +106,10 @@
  *   stack_fd() -> int          the memfd for faulthandler to write to
  *   stack_begin(describe)      faulthandler is registered: dumps may be requested. describe() -> bytes
  *                              tells what goes with them: see flight.py. Any thread calls it
+ *   flight_find() -> int       which of torch's flight recorders C asks without the GIL: 1 that of
+ *                              gloo, 2 that of NCCL; torch must be loaded
+ *   flight_groups(lines)       bytes: what they are asked for, see rank/flight.h
+ *   flight_text(which, json)   what recorder 0 or 1 says, if C does not ask it; only in describe()
  *   step()                     an optimizer has stepped
  *   display_fd() -> int        the pipe for rich output; -1: none
  *   boot(role)                 called once by the launcher: makes `ddip_engine` importable, and
@@ -170,6 +174,9 @@ PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 PyObject *py_stack_signal(PyObject *module, PyObject *unused);
 PyObject *py_stack_fd(PyObject *module, PyObject *unused);
 PyObject *py_stack_begin(PyObject *module, PyObject *describe);
+PyObject *py_flight_find(PyObject *module, PyObject *unused);
+PyObject *py_flight_groups(PyObject *module, PyObject *lines);
+PyObject *py_flight_text(PyObject *module, PyObject *args);
 
 /* py_output.c */
 bool py_out_add(PyObject *module);

@@ -44,6 +44,38 @@ drop_gil(int state)
 }
 
 PyObject *
+py_flight_find(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(rank_flight_find());
+}
+
+PyObject *
+py_flight_groups(PyObject *module, PyObject *lines)
+{
+	char *p;
+	Py_ssize_t n;
+
+	if (PyBytes_AsStringAndSize(lines, &p, &n) < 0)
+		return NULL;
+	rank_flight_groups((struct slice){p, (size_t)n});
+	Py_RETURN_NONE;
+}
+
+PyObject *
+py_flight_text(PyObject *module, PyObject *args)
+{
+	unsigned which;
+	const char *p;
+	Py_ssize_t n;
+
+	if (!PyArg_ParseTuple(args, "Iy#:flight_text", &which, &p, &n))
+		return NULL;
+	if (which < FLIGHT_RECORDERS)
+		rank_flight_text((enum flight_recorder)which, (struct slice){p, (size_t)n});
+	Py_RETURN_NONE;
+}
+
+PyObject *
 py_stack_begin(PyObject *module, PyObject *function)
 {
 	describe = Py_NewRef(function);

@@ -17,6 +17,7 @@
  *   rank_collective.c  which collective the rank is in
  *   rank_unblock.c  shutting down the connections that a collective waits for
  *   rank_gloo.c   replacements for calls of libtorch, for the same purpose
+ *   rank_flight.c  torch's flight recorders
  *   rank_gil.c    holding the GIL, so that no Python code runs
  *   rank_stack.c  the Python stacks of the rank
  *   rank_sigint.c  whether the program handles SIGINT itself
@@ -384,6 +385,24 @@ void rank_gil_release(void); /* also if it is not held */
 /* Called by take(): the thread that has the GIL now runs Python code, or no longer does. */
 void rank_gil_runs(bool python);
 unsigned long rank_gil_thread(void); /* the thread that holds it; 0: not started */
+
+/* rank_flight.c: what torch's flight recorders know of the groups. */
+enum flight_recorder { FLIGHT_GLOO, FLIGHT_NCCL, FLIGHT_RECORDERS };
+
+/* Looks for what asks them without the GIL, in the libraries of torch that are loaded. Returns a
+ * bit for each that was found. */
+unsigned rank_flight_find(void);
+/* The groups that they are asked for: see flight.h. Any thread calls it. */
+void rank_flight_groups(struct slice lines);
+/* What Python has got of a recorder that was not found, as JSON. */
+void rank_flight_text(enum flight_recorder which, struct slice json);
+/* The rest on the I/O thread. then() is called when the recorders have answered. */
+void rank_flight_init(struct loop *l, void (*then)(void));
+void rank_flight_ask(void);
+bool rank_flight_waits(void); /* then() is still to be called */
+/* Appends a line `main STATE`, the main thread's state as in proc(5), and what the recorders have
+ * said since the last rank_flight_ask(), as flight.h has it. */
+void rank_flight_print(struct buf *out);
 
 /* rank_stack.c */
 int rank_stack_signal(void);

@@ -30,6 +30,7 @@ static struct {
 	size_t waiting;
 	/* Dumps: now_ns() of the last request; the number begun, and ended. */
 	uint64_t asked, begun, ended;
+	bool complete; /* there is a dump, but not all that goes with it */
 	/* What Python says beside the stacks; a thread that waited for the GIL writes it. */
 	pthread_mutex_t lock;
 	struct buf described; /* guarded by lock */
@@ -155,6 +156,7 @@ answer(const char *remark)
 	}
 	if (remark)
 		buf_adds(&text, remark);
+	rank_flight_print(&described);
 	for (size_t i = 0; i < stack.waiting; i++) {
 		buf_clear(&body);
 		wire_pack(&body, Rstack, 0, 0, stack.tags[i],
@@ -165,7 +167,7 @@ answer(const char *remark)
 			rank_link_send(&m);
 	}
 	stack.waiting = 0;
-	stack.wanted = false;
+	stack.wanted = stack.complete = false;
 	if (!stack.dumping) /* else when that has ended */
 		rank_gil_release();
 	loop_timer_del(stack.limit);
@@ -184,10 +186,18 @@ on_done(void *arg, uint32_t events)
 		return;
 	stack.ended += count;
 	/* an earlier dump may end only now, after the reply was sent without its end */
-	if (stack.waiting && stack.ended >= stack.begun)
-		answer(NULL);
-	else if (!stack.waiting)
+	if (!stack.waiting || stack.ended >= stack.begun)
 		rank_gil_release();
+	stack.complete = stack.waiting && stack.ended >= stack.begun;
+	if (stack.complete && !rank_flight_waits())
+		answer(NULL);
+}
+
+static void
+on_flight(void)
+{
+	if (stack.complete)
+		answer(NULL);
 }
 
 static void
@@ -208,6 +218,7 @@ rank_stack_init(struct loop *l)
 	stack.loop = l;
 	loop_fd(l, stack.done, EPOLLIN, on_done, NULL);
 	rank_gil_init(l);
+	rank_flight_init(l, on_flight);
 }
 
 static void
@@ -233,5 +244,6 @@ rank_stack_ask(uint32_t tag)
 		note("stack: %s", strerror(errno));
 	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);
 	stack.begun++;
+	rank_flight_ask();
 	rank_gil_hold(send_signal);
 }

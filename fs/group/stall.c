@@ -276,8 +276,11 @@ report(struct stall_sample *s)
 	uint64_t now = hash(s);
 	bool waits = false, asks = false;
 
+	set_states(s);
 	for (int i = 0; i < s->n; i++) {
-		waits |= in_collective(&s->rank[i]);
+		const struct membership *m;
+
+		waits |= in_collective(&s->rank[i]) || verdict_waits_in(&s->rank[i].place, &m);
 		asks |= s->rank[i].k->input.waits;
 	}
 	if (!c || c->w->done)

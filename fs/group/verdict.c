@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_SHOWN = 4, ENOUGH_S = 1 };
+enum { RANKS_SHOWN = 4, ENOUGH_S = 1, LONG_S = 10 };
 
 /* Splits a line at its spaces into n words. Returns false if it has another number of them. */
 static bool
@@ -63,25 +63,58 @@ read_line(struct rank_place *p, char *line)
 		return split(rest, word, 6) && add_operation(p, word);
 	if (strcmp(line, "group") == 0)
 		return split(rest, word, 4) && add_group(p, word);
-	if (strcmp(line, "cell") != 0 || !split(rest, word, 2))
+	if (!split(rest, word, 1))
 		return false;
+	if (strcmp(line, "main") == 0) {
+		p->sleeps = strchr("SD", *word[0]) != NULL;
+		return true;
+	}
+	p->counts = strcmp(line, "cell") == 0;
 	p->counted = (unsigned)strtoul(word[0], NULL, 10);
-	p->sleeps = strchr("SD", *word[1]) != NULL;
-	return true;
+	return p->counts;
+}
+
+static bool
+is_own(const char *source)
+{
+	return strcmp(source, "own") == 0;
+}
+
+static bool
+is_python(const char *source)
+{
+	return is_own(source) || strcmp(source, "unknown") == 0;
+}
+
+/* Does torch record the operations of all its groups? */
+static bool
+is_recorded(const struct rank_place *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		bool found = false;
+
+		for (size_t k = 0; k < p->n && !found; k++)
+			found = is_python(p->group[k].source) != is_python(p->group[i].source) &&
+				strcmp(p->group[k].name, p->group[i].name) == 0;
+		if (!found || strcmp(p->group[i].source, "lost") == 0)
+			return false;
+	}
+	return p->counts;
 }
 
 void
 verdict_read(struct rank_place *p, struct slice description)
 {
 	char *save = NULL;
+	bool is_read = true;
 
 	p->text = slice_dup(description);
-	p->described = description.n > 0;
-	for (char *line = strtok_r(p->text, "\n", &save); line && p->described;
+	for (char *line = strtok_r(p->text, "\n", &save); line && is_read;
 	     line = strtok_r(NULL, "\n", &save))
-		p->described = read_line(p, line);
-	if (!p->described)
+		is_read = read_line(p, line);
+	if (!is_read)
 		verdict_free(p);
+	p->recorded = is_recorded(p);
 }
 
 void
@@ -94,6 +127,7 @@ verdict_free(struct rank_place *p)
 	p->group = NULL;
 	p->text = NULL;
 	p->n = 0;
+	p->counts = false;
 }
 
 static const struct operation *
@@ -120,12 +154,6 @@ is_in(const struct rank_place *p)
 	return p->state == PLACE_BUSY && strcmp(p->in, "-") != 0;
 }
 
-static bool
-is_own(const char *source)
-{
-	return strcmp(source, "own") == 0;
-}
-
 /* The group of this source with an operation that is not done; NULL if there are several. */
 static const struct membership *
 open_group(const struct rank_place *p, const char *source, const char *name)
@@ -143,17 +171,6 @@ open_group(const struct rank_place *p, const char *source, const char *name)
 		found = m;
 	}
 	return found;
-}
-
-/* Does torch record the operations of all its groups? */
-static bool
-is_recorded(const struct rank_place *p)
-{
-	int balance = 0;
-
-	for (size_t i = 0; i < p->n; i++)
-		balance += strcmp(p->group[i].source, "torch") == 0 ? 1 : -1;
-	return balance == 0;
 }
 
 /* Does the rank wait for something else than an operation of a group? */
@@ -179,18 +196,31 @@ is_stuck_in(const struct rank_place *p, const struct operation *o)
 	return p->sleeps && p->innermost && o->seconds <= p->seconds;
 }
 
+/* Python does not wait for what NCCL does on a GPU, or in another call. */
+static const struct operation *
+waits_on_gpu(const struct rank_place *p, const struct membership **group)
+{
+	const struct operation *o;
+
+	*group = p->state == PLACE_BUSY ? open_group(p, "nccl", NULL) : NULL;
+	o = *group ? first_open(*group) : NULL;
+	return o && o->seconds >= ENOUGH_S ? o : NULL;
+}
+
 static const struct operation *
 waits_in(const struct rank_place *p, const char *source, const struct membership **group)
 {
 	const struct membership *own = is_in(p) ? open_group(p, "own", NULL) : NULL;
 	const struct operation *o;
 
+	if (strcmp(source, "nccl") == 0)
+		return waits_on_gpu(p, group);
 	*group = NULL;
 	if (!is_in(p) || is_in_other(p))
 		return NULL;
 	if (own && is_own(source))
 		*group = own;
-	else if (!is_own(source) && (own || is_recorded(p)))
+	else if (!is_own(source) && (own || p->recorded))
 		*group = open_group(p, source, own ? own->name : NULL);
 	o = *group ? first_open(*group) : NULL;
 	if (o && !is_stuck_in(p, o))
@@ -198,12 +228,17 @@ waits_in(const struct rank_place *p, const char *source, const struct membership
 	return o;
 }
 
+/* The best first. */
+static const char *const sources[] = {"gloo", "nccl", "own"};
+
 const struct operation *
 verdict_waits_in(const struct rank_place *p, const struct membership **group)
 {
-	const struct operation *o = waits_in(p, "torch", group);
+	const struct operation *o = NULL;
 
-	return o ? o : waits_in(p, "own", group);
+	for (size_t i = 0; i < ARRAY_LEN(sources) && !o; i++)
+		o = waits_in(p, sources[i], group);
+	return o;
 }
 
 /* Is the rank in a list like 0,2-5? */
@@ -282,7 +317,7 @@ relate(const struct rank_place *p, const struct rank_place *q, const struct memb
 
 	if (p->state == PLACE_UNKNOWN)
 		return UNCERTAIN;
-	if (!p->described && p->state == PLACE_BUSY)
+	if (!p->counts && !its && p->state == PLACE_BUSY)
 		return is_own(m->source) && !is_in(p) && strcmp(m->name, "0") == 0 &&
 			       p->cell == q->counted && p->calls < o->number
 			   ? LATE
@@ -305,7 +340,16 @@ print_line(struct buf *out, const struct rank_place *p)
 static bool
 is_part(const struct rank_place *p, const struct operation *o)
 {
-	return is_in(p) && strcmp(p->in, o->name) != 0 && strcmp(p->in, "wait") != 0;
+	return is_in(p) && strcmp(p->in, o->name) != 0 && strcmp(p->in, "wait") != 0 &&
+	       o->seconds <= p->seconds;
+}
+
+/* Is Python in what waits, or has it only started that? */
+static bool
+is_within(const struct rank_place *p, const struct operation *o)
+{
+	return is_in(p) && (strcmp(p->in, o->name) == 0 || strcmp(p->in, "wait") == 0 ||
+			       o->seconds <= p->seconds);
 }
 
 /* Appends "all_reduce 10 of backward". */
@@ -334,10 +378,11 @@ print_place(struct buf *out, const struct rank_place *p)
 		print_line(out, p);
 }
 
-/* Appends the ranks that wait in this operation: "rank 0 waits" or "ranks 0,2 wait". */
-static void
-print_waiters(struct buf *out, const struct rank_place *p, int n, const struct membership *m,
-    unsigned number, const char *one, const char *many)
+/* Appends the ranks that wait in this operation of the group: "rank 0" or "ranks 0,2". Returns
+ * their number. */
+static int
+print_waiters(
+    struct buf *out, const struct rank_place *p, int n, const struct membership *m, unsigned number)
 {
 	int count = 0;
 	struct buf ranks = {0};
@@ -351,9 +396,37 @@ print_waiters(struct buf *out, const struct rank_place *p, int n, const struct m
 		if (++count <= RANKS_SHOWN)
 			buf_addf(&ranks, "%s%d", ranks.n ? "," : "", p[i].rank);
 	}
-	buf_addf(out, "rank%s %.*s%s %s", count > 1 ? "s" : "", (int)ranks.n, ranks.p,
-	    count > RANKS_SHOWN ? ",…" : "", count > 1 ? many : one);
+	buf_addf(out, "rank%s %.*s%s", count > 1 ? "s" : "", (int)ranks.n, ranks.p,
+	    count > RANKS_SHOWN ? ",…" : "");
 	buf_free(&ranks);
+	return count;
+}
+
+/* Appends who waits in o of m: "; rank 0 waits for it in all_reduce 2 (train.py:44)", or if Python
+ * has gone on "; all_reduce 2 of rank 0 waits for it (train.py:45)". late: so many have not entered
+ * it; 0: what the others have entered is not known. */
+static void
+print_wait(struct buf *out, const struct rank_place *p, int n, int at, const struct membership *m,
+    const struct operation *o, int late)
+{
+	bool within = is_within(&p[at], o);
+	int count;
+
+	buf_adds(out, "; ");
+	if (!within)
+		buf_addf(out, "%s %u of ", o->name, o->number);
+	count = print_waiters(out, p, n, m, o->number);
+	if (late)
+		buf_addf(out, " wait%s for %s", within && count > 1 ? "" : "s",
+		    late == 1 ? "it" : "them");
+	else
+		buf_adds(out, !within ? " has not ended" : count > 1 ? " are" : " is");
+	if (within) {
+		buf_adds(out, " in ");
+		print_operation(out, &p[at], o);
+	}
+	print_line(out, &p[at]);
+	buf_addc(out, '\n');
 }
 
 /* Appends "barrier 2 (train.py:50)", or "all_reduce 2 of 4 float32 (train.py:44)" if sized. */
@@ -449,17 +522,10 @@ judge(const struct rank_place *p, int n, int at, const struct membership *m,
 		}
 	}
 	if (count[LATE] + count[AWAY]) {
-		bool late = count[LATE] > 0;
-
-		is_first = print_related(&line, p, n, how, late ? LATE : AWAY);
-		buf_adds(&line, "; ");
-		print_waiters(
-		    &line, p, n, m, o->number, late ? "waits" : "is", late ? "wait" : "are");
-		buf_adds(&line, count[LATE] == 1 ? " for it in " : late ? " for them in " : " in ");
-		print_operation(&line, &p[at], o);
-		print_line(&line, &p[at]);
-		buf_addc(&line, '\n');
-	} else if (!count[UNCERTAIN] && p[at].seconds >= ENOUGH_S) {
+		is_first = print_related(&line, p, n, how, count[LATE] ? LATE : AWAY);
+		print_wait(&line, p, n, at, m, o, count[LATE]);
+	} else if (!count[UNCERTAIN] &&
+		   (is_within(&p[at], o) ? p[at].seconds >= ENOUGH_S : o->seconds >= LONG_S)) {
 		buf_adds(&line, "all ranks have entered ");
 		print_operation(&line, &p[at], o);
 		print_line(&line, &p[at]);
@@ -477,7 +543,9 @@ waited_in(const struct rank_place *p, const char *source, double took, const str
 {
 	const struct operation *o = waits_in(p, source, m);
 
-	return o && p->seconds > took && (o->seconds < 0 || o->seconds > took) ? o : NULL;
+	if (o && is_within(p, o) && p->seconds <= took)
+		o = NULL;
+	return o && (o->seconds < 0 || o->seconds > took) ? o : NULL;
 }
 
 static void
@@ -506,7 +574,8 @@ verdict_print(const struct rank_place *p, int n, double took, struct buf *out)
 {
 	size_t before = out->n;
 
-	judge_all(p, n, "torch", took, out);
+	judge_all(p, n, "gloo", took, out);
+	judge_all(p, n, "nccl", took, out);
 	if (out->n == before)
 		judge_all(p, n, "own", took, out);
 }

@@ -4,7 +4,8 @@
 #include "util.h"
 #include <stdint.h>
 
-/* One operation of a group, as the engine's flight.py describes it. The strings are the place's. */
+/* One operation of a group, as the engine describes it (flight.py, rank/flight.h). The strings are
+ * the place's. */
 struct operation {
 	unsigned number; /* in its group */
 	const char *name, *dtype;
@@ -34,9 +35,11 @@ struct rank_place {
 	bool innermost;		/* no Python code runs within this call */
 	unsigned cell;		/* that it runs; 0: none */
 	unsigned calls;		/* collectives of the default group that it completed in it */
-	/* the description; without one, no groups */
-	bool described, sleeps; /* sleeps: its main thread does not compute */
-	unsigned counted;	/* the cell in which source "own" counts */
+	/* the description */
+	bool sleeps;	  /* its main thread does not compute */
+	bool counts;	  /* Python has told of source "own": nothing else holds the GIL */
+	bool recorded;	  /* torch records all of its groups */
+	unsigned counted; /* the cell in which source "own" counts */
 	struct membership *group;
 	size_t n;
 	char *text; /* owned, as are the arrays */

@@ -252,6 +252,11 @@ FLIGHT = Row(
     "the stall report knows of collectives only what Python calls",
     optional=True,  # from torch 2.9 on
 )
+FLIGHT_NCCL = Row(
+    PRIVATE, "torch._C._distributed_c10d", "_dump_nccl_trace_json", "the same of NCCL's groups",
+    "the stall report knows of collectives of NCCL only what Python calls",
+    optional=True,  # only where there is NCCL
+)
 INIT = Row(
     REPLACED, _C10D, "init_process_group", "user code adopts or replaces the engine's group",
     "init_process_group() in a cell is torch's own: it makes a second group, or refuses to",

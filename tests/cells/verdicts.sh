@@ -73,6 +73,26 @@ verdict 'C code that holds the GIL' '^rank 1 is in no collective .*; rank 0 wait
     dist.all_reduce(ones())
 else:
     re.match("(a|aa)+$", 100 * "a" + "b")'
+HOLD='re.match("(a|aa)+$", 100 * "a" + "b")'
+if [ "$recorder" = True ]; then
+	cell 'pair = dist.new_group([0, 1])' || bad 'a new group'
+	verdict 'C code that holds the GIL, and a group of its own' \
+		'^rank 1 is in no collective .*; rank 0 waits for it in all_reduce [0-9]+ ' "if rank == 0:
+    dist.all_reduce(ones(), group=pair)
+else:
+    $HOLD"
+	verdict 'C code that holds the GIL beside a backward' \
+		'^rank 1 is in no collective .*; rank 0 waits for it in all_reduce [0-9]+ of backward ' "if rank == 0:
+    model(torch.ones(2, 4)).sum().backward()
+else:
+    $HOLD"
+	silent 'C code that holds the GIL, in a source that has passed' '^1 .*in=- ' "work = dist.all_reduce(ones(), async_op=True)
+if rank == 0:
+    work.wait()
+    spin()
+else:
+    $HOLD"
+fi
 silent 'a wait for a receive beside a collective' '^0 .*in=recv ' 'if rank == 0:
     work = dist.all_reduce(ones(), async_op=True)
     dist.irecv(ones(), 1).wait()

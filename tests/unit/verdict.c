@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 /* In cell 7, where its main thread sleeps. */
-#define CELL "cell 7 S\n"
+#define CELL "cell 7\nmain S\n"
 #define WORLD(source, entered) "group 0 " source " " #entered " 0-1\n"
-#define BOTH(entered) WORLD("own", entered) WORLD("torch", entered)
+#define BOTH(entered) WORLD("own", entered) WORLD("gloo", entered)
 #define OP(number, name, size, done) "op " #number " " name " " size " " #done " 30.0\n"
 #define REDUCE OP(2, "all_reduce", "4 float32", 0)
 
@@ -50,7 +50,7 @@ expect(struct rank_place a, struct rank_place b, const char *wanted)
 static struct rank_place
 waiter(void)
 {
-	return at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE WORLD("torch", 2) REDUCE);
+	return at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE WORLD("gloo", 2) REDUCE);
 }
 
 /* The same by what the engine counts. */
@@ -76,7 +76,7 @@ test_late(void)
 	    "rank 1 has ended its program; rank 0 waits for it in all_reduce 2 (t.py:4)\n");
 	/* it runs no cell, and counts in another one: its numbers say nothing */
 	for (int other = 0; other < 2; other++) {
-		p = at(1, "-", "-", other ? "cell 6 S\n" WORLD("own", 2) REDUCE : "");
+		p = at(1, "-", "-", other ? "cell 6\nmain S\n" WORLD("own", 2) REDUCE : "");
 		p.state = PLACE_NO_CELL;
 		p.cell = 0;
 		expect(counter(), p, "rank 1 runs no cell; rank 0 is in all_reduce 2 (t.py:4)\n");
@@ -88,6 +88,62 @@ test_late(void)
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
 }
 
+/* Python has no word, as C code holds the GIL: torch's recorders have. */
+static void
+test_held(void)
+{
+	struct rank_place p;
+
+	expect(at(0, "all_reduce", "t.py:4",
+		   CELL "group a own 1 0-1\n" OP(1, "all_reduce", "4 float32",
+		       0) "group a gloo 1 0-1\n" OP(1, "all_reduce", "4 float32", 0)),
+	    at(1, "-", "t.py:9", "main R\ngroup a gloo 0 0-1\n"),
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 1 (t.py:4)\n");
+	expect(waiter(), at(1, "-", "t.py:9", "main R\n" WORLD("gloo", 2) REDUCE "main R\n"),
+	    "all ranks have entered all_reduce 2 (t.py:4): look at the GPUs or the network\n");
+	/* so much that nothing is left of this group */
+	p = at(1, "-", "t.py:9", "main R\ngroup 0 lost 0 0-1\n");
+	p.calls = 2;
+	expect(waiter(), p, "");
+	p = at(1, "-", "t.py:9", "main R\n");
+	p.calls = 1;
+	expect(counter(), p,
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+}
+
+#define ON_GPU CELL WORLD("own", 2) OP(2, "all_reduce", "4 float32", 1) WORLD("nccl", 2)
+
+/* Python goes on while NCCL waits. */
+static void
+test_gpu(void)
+{
+	struct rank_place p = at(0, "-", "t.py:4", ON_GPU REDUCE), q;
+
+	expect(p, at(1, "-", "t.py:9", CELL WORLD("own", 1) WORLD("nccl", 1)),
+	    "rank 1 is in no collective (t.py:9); all_reduce 2 of rank 0 waits for it (t.py:4)\n");
+	q = at(1, "-", "-", "");
+	q.state = PLACE_ENDED;
+	expect(at(0, "-", "t.py:4", ON_GPU REDUCE), q,
+	    "rank 1 has ended its part of the cell; all_reduce 2 of rank 0 has not ended "
+	    "(t.py:4)\n");
+	expect(at(0, "-", "t.py:4", ON_GPU REDUCE),
+	    at(1, "-", "t.py:9", ON_GPU OP(2, "broadcast", "4 float32", 0)),
+	    "different operations: rank 1 has entered broadcast 2 (t.py:9), rank 0 all_reduce 2 "
+	    "(t.py:4)\n");
+	expect(at(0, "-", "t.py:4", ON_GPU REDUCE), at(1, "-", "t.py:9", ON_GPU REDUCE),
+	    "all ranks have entered all_reduce 2 (t.py:4): look at the GPUs or the network\n");
+	/* it may be behind what the GPU computes */
+	expect(at(0, "-", "t.py:4", ON_GPU "op 2 all_reduce 4 float32 0 9.0\n"),
+	    at(1, "-", "t.py:9", ON_GPU REDUCE), "");
+	expect(at(0, "-", "t.py:4", ON_GPU "op 2 all_reduce 4 float32 0 0.5\n"),
+	    at(1, "-", "t.py:9", CELL WORLD("own", 1) WORLD("nccl", 1)), "");
+	/* Python is in something else, which has not started it */
+	p = at(0, "barrier", "t.py:5", ON_GPU REDUCE);
+	p.seconds = 20;
+	expect(p, at(1, "-", "t.py:9", CELL WORLD("own", 1) WORLD("nccl", 1)),
+	    "rank 1 is in no collective (t.py:9); all_reduce 2 of rank 0 waits for it (t.py:5)\n");
+}
+
 static void
 test_silent(void)
 {
@@ -95,7 +151,7 @@ test_silent(void)
 
 	/* it has passed, is in another cell, has not answered, or is not known to wait */
 	expect(waiter(), at(1, "-", "t.py:9", CELL BOTH(70)), "");
-	expect(counter(), at(1, "-", "t.py:9", "cell 6 S\n" WORLD("own", 1)), "");
+	expect(counter(), at(1, "-", "t.py:9", "cell 6\nmain S\n" WORLD("own", 1)), "");
 	p = at(1, "-", "t.py:9", "");
 	p.calls = 2;
 	expect(counter(), p, "");
@@ -108,7 +164,7 @@ test_silent(void)
 	    at(0, "recv", "t.py:4", CELL BOTH(2) REDUCE), at(1, "-", "t.py:9", CELL BOTH(1)), "");
 	/* no member */
 	expect(at(0, "all_reduce", "t.py:4",
-		   CELL "group 1 torch 1 0,2-5\n" OP(1, "all_reduce", "4 float32", 0)),
+		   CELL "group 1 gloo 1 0,2-5\n" OP(1, "all_reduce", "4 float32", 0)),
 	    at(1, "-", "t.py:9", CELL BOTH(1)), "");
 	/* a description that breaks off is none */
 	expect(at(0, "all_reduce", "t.py:4", CELL WORLD("own", 2) REDUCE "group 0"),
@@ -121,11 +177,11 @@ test_different(void)
 	struct rank_place both[2];
 
 	expect(waiter(),
-	    at(1, "barrier", "t.py:9", CELL WORLD("torch", 2) OP(2, "barrier", "-1 -", 0)),
+	    at(1, "barrier", "t.py:9", CELL WORLD("gloo", 2) OP(2, "barrier", "-1 -", 0)),
 	    "different operations: rank 1 has entered barrier 2, rank 0 all_reduce 2 (t.py:4)\n");
 	expect(waiter(),
 	    at(1, "barrier", "t.py:9",
-		CELL WORLD("own", 2) OP(2, "barrier", "-1 -", 0) WORLD("torch", 2)
+		CELL WORLD("own", 2) OP(2, "barrier", "-1 -", 0) WORLD("gloo", 2)
 		    OP(2, "barrier", "-1 -", 0)),
 	    "different operations: rank 1 has entered barrier 2 (t.py:9), rank 0 all_reduce 2 "
 	    "(t.py:4)\n");
@@ -158,7 +214,8 @@ test_entered(void)
 	/* not if it is under way: the last one has come just now */
 	expect(waiter(),
 	    at(1, "all_reduce", "t.py:9", CELL BOTH(2) "op 2 all_reduce 4 float32 0 0.2\n"), "");
-	expect(counter(), at(1, "all_reduce", "t.py:9", "cell 6 S\n" WORLD("own", 2) REDUCE), "");
+	expect(counter(), at(1, "all_reduce", "t.py:9", "cell 6\nmain S\n" WORLD("own", 2) REDUCE),
+	    "");
 }
 
 /* A backward computes, and its operations may run beside that. */
@@ -170,7 +227,7 @@ test_backward(void)
 	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)),
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 of backward "
 	    "(t.py:4)\n");
-	p = at(0, "backward", "t.py:4", "cell 7 R\n" BOTH(2) REDUCE);
+	p = at(0, "backward", "t.py:4", "cell 7\nmain R\n" BOTH(2) REDUCE);
 	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)), "");
 	p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
 	p.innermost = false;
@@ -204,13 +261,13 @@ test_many(void)
 	enum { N = 600 };
 
 	static const char described[] =
-	    CELL "group 0 own 2 0-598\n" REDUCE "group 0 torch 2 0-598\n" REDUCE;
+	    CELL "group 0 own 2 0-598\n" REDUCE "group 0 gloo 2 0-598\n" REDUCE;
 	struct rank_place *p = xcalloc(N, sizeof(*p));
 
 	for (int i = 0; i < N - 1; i++)
 		p[i] = at(i, "all_reduce", "t.py:4", described);
 	verdict_free(&p[597]);
-	p[597] = at(597, "-", "t.py:9", CELL "group 0 own 1 0-598\ngroup 0 torch 1 0-598\n");
+	p[597] = at(597, "-", "t.py:9", CELL "group 0 own 1 0-598\ngroup 0 gloo 1 0-598\n");
 	p[N - 1] = at(N - 1, "-", "t.py:9", CELL);
 	expect_of(p, N,
 	    "rank 597 is in no collective (t.py:9); ranks 0,1,2,3,… wait for it in all_reduce 2 "
@@ -222,6 +279,8 @@ int
 main(void)
 {
 	test_late();
+	test_held();
+	test_gpu();
 	test_silent();
 	test_different();
 	test_entered();
