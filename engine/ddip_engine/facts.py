@@ -45,7 +45,9 @@ def _nccl():
 
 def _gpus():
     """The number of GPUs that the rank sees, and torch can use."""
-    return gpu.device_count() if _torch() and gpu.has_cuda() else 0
+    if not _torch():
+        return None
+    return gpu.device_count() if gpu.has_cuda() else 0
 
 
 _FACTS = {

@@ -129,7 +129,8 @@ asked_again() {
 until_true asked_again
 kill $reader
 wait $reader
-is 'a reader that leaves lets all go' "$(value 'nccl.fake_nccl_live(), nccl.fake_nccl_aborted()' 1)" '(0, 2)'
+# it may have left before there was a communicator
+like 'a reader that leaves lets all go' "$(value 'nccl.fake_nccl_live(), nccl.fake_nccl_aborted()' 1)" '^\(0, [12]\)$'
 asked_a_third_time() {
 	[ "$(grep -c 'Tcombine slot=1' "$T/trace")" -gt 2 ]
 }

@@ -33,7 +33,7 @@ def main():
     else:
         while True: pass
 main()'
-	until_true grep -q 'stall cell=' "$G/events.last"
+	until_true grep -q "stall cell=$n " "$G/events.last"
 	echo interrupt >"$G/cells/$n/ctl"
 	wait_cell "$n" >/dev/null
 	like 'a stall' "$(cat "$G/cells/$n/report")" 'stall rank 1 is in no collective \(<cell [0-9]+>:6\); rank 0 waits for it in all_reduce'

@@ -219,7 +219,7 @@ said=$("$ddip" -m "$M" start 2>&1)
 is 'a start that fails: status' $? 6
 like 'a start that fails' "$said" $'ended before it was ready\n'"$hint\$"
 said=$("$ddip" -m "$M" run - </dev/null 2>&1)
-like 'a run that cannot start' "$said" $'ended before it was ready [^\n]*\n'"$hint\$"
+like 'a run that cannot start' "$said" $'ended before it was ready[^\n]*\n'"$hint\$"
 unmount
 mount_with "$PLAIN_PYTHON" -o backend=gloo,size=1
 if ! "$PLAIN_PYTHON" -c 'import torch' 2>/dev/null; then
