@@ -99,11 +99,7 @@ def _line(file, line, function, source):
 def _users(error):
     """(frame, line) of the user's code in its traceback, the innermost first; of any code if there
     is none."""
-    found, trace = [], error.__traceback__
-    while trace is not None:
-        found.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    found.reverse()
+    found = frames.of_traceback(error.__traceback__)
     return [each for each in found if frames.is_users(each[0])] or found
 
 

@@ -26,7 +26,7 @@ _main = get_ident()  # imported by the main thread, before a program's gevent
 
 def is_users(frame):
     """True for code of neither the engine, nor the standard library, nor an installed package: by
-    the rule of frameis_users() in fs/group/frames.c."""
+    the rule of frame_is_users() in fs/group/frames.c."""
     return _INSTALLED.search(frame.f_code.co_filename) is None
 
 
@@ -40,14 +40,19 @@ def _running():
     return found
 
 
-def _raised():
-    """The same of the last traceback."""
-    trace, found = getattr(sys, "last_traceback", None), []
+def of_traceback(trace):
+    """(frame, line) of all its code, the innermost first."""
+    found = []
     while trace is not None:
-        if is_users(trace.tb_frame):
-            found.append((trace.tb_frame, trace.tb_lineno))
+        found.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
     return found[::-1]
+
+
+def _raised():
+    """The user's frames of the last traceback, the innermost first."""
+    trace = getattr(sys, "last_traceback", None)
+    return [each for each in of_traceback(trace) if is_users(each[0])]
 
 
 def _keeps(cell):

@@ -33,10 +33,9 @@ def device_bytes():
 
 def peak_bytes():
     """The most that torch has had allocated on this rank's device; None if it has used none."""
-    torch = sys.modules.get("torch")
-    if not hasattr(torch, "optim") or not torch.cuda.is_initialized():
+    if not gpu.uses_cuda():
         return None
-    return _asked(torch.cuda.max_memory_allocated, gpu.current_device())
+    return _asked(sys.modules["torch"].cuda.max_memory_allocated, gpu.current_device())
 
 
 def _library():
