@@ -54,14 +54,14 @@ def forget():
             _first[name] = max(ids) + 1
 
 
-def publish():
+def publish(call=patches.quietly):
     """Tells C which groups there are, if they are others than last time."""
     global _published
     with patches.FLIGHT:
         groups = _groups()
         names = [each.group_name for each in groups]
         if names != _published:
-            _ddip.flight_groups("".join(map(_recorded, groups)).encode())
+            call(lambda: _ddip.flight_groups("".join(map(_recorded, groups)).encode()))
             _published = names
 
 
@@ -118,7 +118,7 @@ def describe():
     lines = []
     with patches.FLIGHT:
         _published = None
-        publish()
+        publish(lambda tell: tell())  # filters of warnings belong to all threads
         for which, name in enumerate(_RECORDERS):
             if not _found & 1 << which and (text := _ask(name)):
                 _ddip.flight_text(which, text)
