@@ -357,8 +357,11 @@ ncclGetUniqueId(ncclUniqueId *id)
 ncclResult_t
 ncclCommInitRankConfig(ncclComm_t *c, int n, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
+	/* its magic has a name from NCCL 2.29 on */
+	const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
+
 	MAY_FAIL();
-	if (config && config->magic != NCCL_API_MAGIC)
+	if (config && config->magic != initial.magic)
 		return fail(ncclInvalidArgument,
 		    "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
 	return join(c, n, id.internal, rank, !config || config->blocking != 0);
