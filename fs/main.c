@@ -31,6 +31,7 @@
 #include "tree/stream_file.h"
 #include "tree/tell.h"
 #include "tree/tree.h"
+#include "tree/wait_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -227,8 +228,9 @@ end(const struct options *o)
 	agent_stop_all();
 	copy_stop();
 	stderr_of_stop();
-	/* those who wait for no group; the front ends would leave them in the lists of these two */
+	/* those who wait for no group; the front ends would leave them in these lists */
 	event_file_answer();
+	wait_file_answer();
 	gpu_file_stop();
 	server_stop();
 	session_stop();
@@ -262,6 +264,7 @@ serve(const struct options *o)
 	replacement_init();
 	live_init();
 	tell_init();
+	wait_file_init();
 	tree_init();
 	event_file_init();
 	gpustat_start();

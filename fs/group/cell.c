@@ -198,6 +198,9 @@ cell_ended(struct task *w)
 	journal_event(g, "cell %d %s%s%s seconds=%.6f", c->number, task_state(w),
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "", task_seconds(w));
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));
+	if (w->err.no && w->first < 0) /* on no rank */
+		group_tell(above.cell_news, g, c, CELL_FAILED, -1);
+	group_tell(above.cell_news, g, c, CELL_ENDED, -1);
 	group_tell(above.cell_ended, g);
 	group_tell(output_moved, g);
 	output_trim(g);

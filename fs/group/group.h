@@ -74,6 +74,7 @@ struct rank_output {
 	uint64_t base[SPOOL_STREAMS]; /* bytes dropped by `: > stdout` and `spool` */
 	uint64_t last[2]; /* where in stderr the last cell, or process, began and ended */
 	double time;	  /* wall time of the last growth */
+	uint64_t time_ns; /* the same as now_ns(); 0: none yet */
 	bool known;	  /* a rank with this number has existed: its output is kept */
 };
 

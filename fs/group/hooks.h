@@ -10,12 +10,17 @@
 struct cell;
 struct task;
 
+/* What has happened to a cell. FAILED: on the first of its ranks that did. STALLED: nothing has
+ * moved for a while, and a rank waits in a collective. INPUT: a rank waits for input. */
+enum cell_news { CELL_BEGAN, CELL_ENDED, CELL_FAILED, CELL_STALLED, CELL_INPUT, CELL_PREEMPTED };
+
 /* For the layers above. before_task: a task is about to be submitted, so anything that must precede
  * it has to be submitted now. status_changed, error_changed, table_changed: what `status`, `error`
  * or a rank's table of variables shows has changed. output_grew: a stream of a rank has grown.
  * cell_ended: a cell has ended. cell_dropped: it has left the history, and the tree or an open file
  * still refers to it. task_waits: somebody has waited for a while for a task that some
- * rank has not begun. */
+ * rank has not begun. cell_news: something has happened to a cell, on this rank (-1: on no one
+ * rank); c is NULL for a preemption while no cell runs. */
 struct group_news {
 	void (*before_task)(struct group *g);
 	void (*status_changed)(struct group *g);
@@ -26,6 +31,7 @@ struct group_news {
 	void (*cell_ended)(struct group *g);
 	void (*cell_dropped)(struct cell *c);
 	void (*task_waits)(struct task *w);
+	void (*cell_news)(struct group *g, struct cell *c, enum cell_news what, int rank);
 };
 
 struct group_hooks {

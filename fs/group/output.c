@@ -178,6 +178,7 @@ output_advance(struct rank *k)
 		if (k->output.tail.at.size[s] == before[s])
 			continue;
 		k->output.time = now_wall();
+		k->output.time_ns = now_ns();
 		group_tell(above.output_grew, k, s);
 	}
 }

@@ -2,6 +2,7 @@
 #include "group/preempt.h"
 #include "base/daemon.h"
 #include "group/escalation.h"
+#include "group/hooks.h"
 #include "group/journal.h"
 #include "group/registry.h"
 #include "group/task.h"
@@ -14,6 +15,7 @@ void
 preempt_cells(struct group *g, int signo, const char *host)
 {
 	uint64_t now = now_ns();
+	bool any = false;
 
 	journal_event(g, "preempted signal=%s host=%s", signal_name(signo), host);
 	for (int i = 0; i < g->size; i++) {
@@ -24,7 +26,11 @@ preempt_cells(struct group *g, int signo, const char *host)
 		j->w->escalation.asked = now;
 		journal_event(g, "cell %d preempted", j->w->cell->number);
 		escalation_interrupt(j->w, WHY_PREEMPTED);
+		group_tell(above.cell_news, g, j->w->cell, CELL_PREEMPTED, -1);
+		any = true;
 	}
+	if (!any)
+		group_tell(above.cell_news, g, NULL, CELL_PREEMPTED, -1);
 }
 
 bool

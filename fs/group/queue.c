@@ -59,8 +59,10 @@ begin(struct task *w)
 	w->when.begin = now_wall();
 	w->when.begin_ns = now_ns();
 	w->g->queued--;
-	if (w->cell)
+	if (w->cell) {
 		journal_event(w->g, "cell %d start", w->cell->number);
+		group_tell(above.cell_news, w->g, w->cell, CELL_BEGAN, -1);
+	}
 	escalation_deadline(w);
 	group_tell(task_began, w);
 }
@@ -184,6 +186,22 @@ died_first(const struct subtask *j)
 	return j->no == EHOSTDOWN && !j->signal.killed;
 }
 
+/* Takes the failure of a subtask as that of its task, if it is the first one. */
+static void
+take_failure(const struct subtask *j, const struct err *e)
+{
+	struct task *w = j->w;
+	bool first = !w->err.no;
+
+	/* errors of its peers may arrive before the death of a rank is known */
+	if (!first && !(died_first(j) && w->err.no == EREMOTEIO))
+		return;
+	w->err = *e;
+	w->first = (int)(j - w->subtasks);
+	if (first && w->cell)
+		group_tell(above.cell_news, w->g, w->cell, CELL_FAILED, j->k->number);
+}
+
 /* A subtask has ended, with outcome e. */
 static void
 subtask_over(struct subtask *j, const struct err *e)
@@ -205,11 +223,8 @@ subtask_over(struct subtask *j, const struct err *e)
 	j->no = e->no;
 	if (w->cell && k->cell == w->cell->number)
 		k->cell = 0;
-	/* errors of its peers may arrive before the death of a rank is known */
-	if (j->no && (!w->err.no || (died_first(j) && w->err.no == EREMOTEIO))) {
-		w->err = *e;
-		w->first = (int)(j - w->subtasks);
-	}
+	if (j->no)
+		take_failure(j, e);
 	w->left--;
 	if (w->left == 0) {
 		finish(w);

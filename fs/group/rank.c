@@ -430,6 +430,7 @@ on_dropped(struct rank *k, struct msg *m)
 static void
 on_input(struct rank *k, struct msg *m)
 {
+	const struct subtask *j;
 	uint8_t waits;
 
 	if (wire_unpack(m, Ninput, NULL, &waits) < 0)
@@ -438,6 +439,9 @@ on_input(struct rank *k, struct msg *m)
 	if (!waits && !queue_running(k))
 		return; /* its cell has ended meanwhile */
 	journal_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
+	j = queue_running(k);
+	if (waits && j && j->w->cell)
+		group_tell(above.cell_news, k->g, j->w->cell, CELL_INPUT, k->number);
 	journal_changed(k->g);
 }
 

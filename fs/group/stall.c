@@ -8,6 +8,7 @@
 #include "base/daemon.h"
 #include "group/cell.h"
 #include "group/frames.h"
+#include "group/hooks.h"
 #include "group/journal.h"
 #include "group/rank.h"
 #include "group/registry.h"
@@ -274,7 +275,7 @@ report(struct stall_sample *s)
 {
 	struct cell *c = s->g->gone ? NULL : cell_find(s->g, s->cell);
 	uint64_t now = hash(s);
-	bool waits = false, asks = false;
+	bool waits = false, asks = false, stalled;
 
 	set_states(s);
 	for (int i = 0; i < s->n; i++) {
@@ -285,7 +286,8 @@ report(struct stall_sample *s)
 	}
 	if (!c || c->w->done)
 		return;
-	if (waits && !asks && s->before == now) {
+	stalled = waits && !asks && s->before == now;
+	if (stalled) {
 		struct buf b = {0};
 
 		print(s, &b);
@@ -294,7 +296,10 @@ report(struct stall_sample *s)
 		buf_free(&b);
 		if (s->verdict)
 			task_set_text(&c->w->escalation.verdict, slice_text(s->verdict));
+		if (!c->w->escalation.stalled)
+			group_tell(above.cell_news, s->g, c, CELL_STALLED, -1);
 	}
+	c->w->escalation.stalled = stalled;
 	c->w->escalation.stall_seen = now;
 	stall_watch(c->w);
 }

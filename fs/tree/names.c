@@ -28,6 +28,7 @@
 #include "tree/var_file.h"
 #include "tree/var_names.h"
 #include "tree/var_text.h"
+#include "tree/wait_file.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,8 @@ const struct row name_rows[] = {
     {"", DIR | 0700, 0, NULL, NULL, "the groups", "mkdir makes one, rmdir removes it"},
     {"README", REG | 0400, ROW_SIZED, NULL, text_readme, "what one needs first, and this table", NULL},
     {"SKILL.md", REG | 0400, ROW_SIZED, NULL, text_skill, "how a program or a coding agent drives a group", NULL},
+    {"wait", REG | 0400, ROW_LIVE, &wait_file_ops, NULL, "live: as G/wait, of all groups", NULL},
+    {"wait.REASONS", REG | 0400, ROW_LIVE | ROW_HIDDEN, &wait_file_ops, NULL, "as G/wait.REASONS, of all groups", NULL},
     {"version", REG | 0400, ROW_SIZED, NULL, text_version, "ddipfs X.Y.Z wire W", NULL},
     {"trace", REG | 0400, ROW_LIVE, &event_file_trace_ops, NULL, "live: every FUSE request and wire message", NULL},
     {"G", DIR | 0500, ROW_CACHEABLE, NULL, NULL, NULL, NULL},
@@ -59,6 +62,8 @@ const struct row name_rows[] = {
     {"G/gpus", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, gpu_file_text, "a line for each GPU that the group uses", NULL},
     {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, exits of ranks", NULL},
     {"G/events.last", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, event_file_last, "the last events: a regular file", NULL},
+    {"G/wait", REG | 0400, ROW_LIVE, &wait_file_ops, NULL, "live: a line when a cell has ended or failed, is stalled, waits for input, or is preempted", NULL},
+    {"G/wait.REASONS", REG | 0400, ROW_LIVE | ROW_HIDDEN, &wait_file_ops, NULL, "as wait, for these reasons only, e.g. wait.failed,stalled,quiet=60 (no output for 60 s)", NULL},
     {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
     {"G/log.last", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, stream_file_log_last, "the last lines of each rank: a regular file", NULL},
@@ -77,6 +82,7 @@ const struct row name_rows[] = {
     {"G/cells/N/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_cell_status_json, NULL, NULL},
     {"G/cells/N/error.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_cell_error_json, NULL, NULL},
     {"G/cells/N/wait", REG | 0400, ROW_LIVE | ROW_PRIVATE_NODE, &cell_stream_wait_ops, NULL, "waits for the end, then returns the final status", NULL},
+    {"G/cells/N/wait.REASONS", REG | 0400, ROW_LIVE | ROW_HIDDEN, &wait_file_ops, NULL, "as G/wait.REASONS, of this cell; ends with it", NULL},
     {"G/cells/N/result", REG | 0400, ROW_SIZED, NULL, text_cell_result, "value of the last expression, first rank", NULL},
     {"G/cells/N/error", REG | 0400, ROW_SIZED, NULL, text_cell_error, "a line for each rank that failed", NULL},
     {"G/cells/N/traceback", REG | 0400, ROW_SIZED, NULL, text_cell_traceback, "tracebacks, equal ones once, that of the first failure last", NULL},
@@ -257,6 +263,22 @@ find_stream_list(struct place *at, const char *name)
 	return find_list(at, name, "stream.");
 }
 
+static int
+find_reasons(struct place *at, const char *name)
+{
+	static const char word[] = "wait.";
+	struct wait_reasons why;
+	struct err e = {0};
+
+	if (strncmp(name, word, sizeof(word) - 1) != 0)
+		return -ENOENT;
+	name += sizeof(word) - 1;
+	if (wait_file_parse(name, &why, &e) < 0)
+		return at->g ? refuse(at->g, name - (sizeof(word) - 1), &e) : -e.no;
+	at->name = xstrdup(name);
+	return 0;
+}
+
 static void
 print_group(const struct place *at, struct buf *out)
 {
@@ -288,6 +310,12 @@ print_stream_list(const struct place *at, struct buf *out)
 }
 
 static void
+print_reasons(const struct place *at, struct buf *out)
+{
+	buf_addf(out, "wait.%s", at->name);
+}
+
+static void
 print_name(const struct place *at, struct buf *out)
 {
 	buf_adds(out, at->name);
@@ -299,6 +327,7 @@ const struct part name_parts[] = {
     {"rankK", find_rank, next_rank, print_rank},
     {"cell.LIST", find_cell_list, NULL, print_cell_list},
     {"stream.LIST", find_stream_list, NULL, print_stream_list},
+    {"wait.REASONS", find_reasons, NULL, print_reasons},
     {"locals", frame_file_find_locals, frame_file_next_locals, frame_file_print},
     {"locals.F", frame_file_find_numbered, NULL, frame_file_print},
     {"figureF.png", figure_file_find, figure_file_next, figure_file_print},

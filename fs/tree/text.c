@@ -57,7 +57,8 @@ static const char first_page[] =
     "  When it hangs: stall says who waits for whom, rankK/stack at which line of the program.\n"
     "  End it: ddip interrupt, or echo interrupt > ctl; variables stay. New ranks: echo restart > "
     "ctl.\n"
-    "  Wait: ddip wait N. State: status, ranks. Everything else is in the table below.\n";
+    "  Wait: ddip wait N, or ddip wait -u ended,failed,stalled,quiet=60 N. State: status, ranks.\n"
+    "  Everything else is in the table below.\n";
 
 /* The name space as a table, generated from its rows. */
 int

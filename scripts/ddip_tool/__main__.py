@@ -51,7 +51,7 @@ def _plain(verb):
 _VERBS = {
     "run": program.run,
     "exec": cells.exec_code,
-    "wait": _plain(cells.wait),
+    "wait": cells.wait,
     "shell": shell.shell,
     "attach": _plain(attach.attach),
     "start": _plain(control.start),

@@ -25,6 +25,7 @@ from tool import (
     Options,
     bytes_of,
     complain,
+    failure_of,
     put_out,
     say,
     status_of,
@@ -392,10 +393,50 @@ def exec_code(tool, words):
     return run_cell(tool, options.rest[0] + "\n", Choice(tool, options), results=True)
 
 
+_WAITED = {"stalled": 7, "quiet": 8, "input": 9, "preempt": 10}  # reason -> exit status
+
+
 def wait(tool, words):
-    """ddip wait: waits until a cell has ended."""
-    if len(words) > 1:
+    """ddip wait: waits until a cell has ended, or for another reason."""
+    options = Options(tool, words, {"a": "any", "A": "all"}, {"u": "until"})
+    words, reasons = options.rest, options.last("until")
+    wide = options.has("any") or options.has("all")
+    if len(words) > (0 if wide else 1) or (options.has("any") and options.has("all")):
         raise tool.misuse()
+    if wide:
+        return _wait_for(tool, tool.path("") if options.has("any") else f"{tool.mount}/", reasons)
+    name = _cell_to_wait_for(tool, words)
+    if reasons is None:
+        return _wait_end(tool, name)
+    return _wait_for(tool, tool.path(f"{name}/"), reasons)
+
+
+def _wait_for(tool, folder, reasons):
+    """Prints the line of the first reason. Returns its exit status."""
+    path = folder + ("wait" if reasons is None else f"wait.{reasons}")
+    tool.show(f"head -n 1 {path}")
+    try:
+        live = files.open_(path)
+    except OSError as e:
+        if e.errno != errno.EINVAL and "/" not in (reasons or ""):
+            raise
+        want = "ended,failed,stalled,quiet=SECONDS,input,preempt"
+        raise tool.misuse(f"--until: want some of {want}, not '{reasons}'") from e
+    with live:
+        line = files.read_live(live, _STATUS, folder).decode("utf-8", "replace").partition("\n")[0]
+    if not line:
+        raise Failure(NOTHING, f"{folder[:-1]} is gone")
+    put_out(f"{line}\n".encode())
+    reason, *pairs = line.partition(" error=")[0].split()
+    value = dict(pair.partition("=")[::2] for pair in pairs)
+    if reason == "ended":
+        return status_of(value["state"])
+    if reason == "failed":
+        return failure_of(OSError(getattr(errno, value["errno"], 0), "")).status
+    return _WAITED[reason]
+
+
+def _cell_to_wait_for(tool, words):
     name = f"cells/{words[0] if words else 'last'}"
     is_name = not words or (words[0] and "/" not in words[0])
     if not is_name or not files.exists(tool.path(name)):
@@ -404,6 +445,10 @@ def wait(tool, words):
     # `last` may point to another cell later
     if not words:
         name = f"cells/{files.readlink(tool.path(name))}"
+    return name
+
+
+def _wait_end(tool, name):
     path = tool.path(f"{name}/wait")
     tool.show(f"cat {path}")
     with files.open_(path) as live:

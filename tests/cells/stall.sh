@@ -15,12 +15,16 @@ interrupt() {
 	wait_cell "$n" >/dev/null
 }
 
+exec 5<"$G/wait.stalled"
 submit 'dist.barrier()
 if rank == 1:
     while True: pass
 dist.all_reduce(ones())'
 # The event names the rank that is behind first. A slow machine may have reported the barrier, or rank 2, before.
 await 4 "stall cell=$n seconds=[0-9]+ rank 1 is in no collective \\(<cell $n>:3\\); ranks 0,2 wait for it in all_reduce 2 \\(<cell $n>:4\\) 1 state=busy " >/dev/null
+like 'who waits for it hears of it' "$(guarded head -n 1 <&5)" "^stalled group=group cell=$n seconds=[0-9.]+ look=group/stall$"
+exec 5<&-
+is 'also later: ddip wait' "$(DDIP_MOUNT=$M guarded "$BUILD/ddip" wait -u stalled >/dev/null; echo $?)" 7
 stall=$(cat "$G/stall")
 is 'the verdict names who is behind' "$(head -n 1 <<<"$stall")" \
 	"rank 1 is in no collective (<cell $n>:3); ranks 0,2 wait for it in all_reduce 2 (<cell $n>:4)"

@@ -22,7 +22,10 @@ while read -r path _; do
 	name=${path##*/}
 	case $name in
 	'' | . | G | N | K | rankK | NAME | LIST | STAGED) ;;
-	*) has 'ddipfs(4)' "${name%.LIST}" "$page4" && has README.md "${name%.LIST}" "$quoted" ;;
+	*)
+		name=${name%.LIST} name=${name%.REASONS}
+		has 'ddipfs(4)' "$name" "$page4" && has README.md "$name" "$quoted"
+		;;
 	esac
 done < <(sed -n '/^Files/,/^$/p' <<<"$readme")
 words=$(sed -n '/^NAME is/,/^The life/s/^[ *] \([a-z][a-z0-9]*\) .*/\1/p' <<<"$readme")

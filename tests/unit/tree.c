@@ -158,9 +158,9 @@ test_lists(void)
 	struct group *g = begin(2);
 	struct err e = {0};
 
-	CHECK_LIST("", "README SKILL.md version trace g");
+	CHECK_LIST("", "README SKILL.md wait version trace g");
 	CHECK(group_make("a", &e) == 0);
-	CHECK_LIST("", "README SKILL.md version trace g a");
+	CHECK_LIST("", "README SKILL.md wait version trace g a");
 	CHECK_LIST("g/cells", "last");
 	fake_cell(g, "pass", 0, NULL);
 	fake_cell(g, "pass", 1, (const int[]){1});
@@ -173,7 +173,7 @@ test_lists(void)
 	CHECK_LIST("g/vars", "a b c");
 	CHECK_LIST("g/rank1/vars", "d");
 	CHECK(group_remove(group_find("a"), &e) == 0);
-	CHECK_LIST("", "README SKILL.md version trace g");
+	CHECK_LIST("", "README SKILL.md wait version trace g");
 	end();
 }
 
