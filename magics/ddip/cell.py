@@ -136,11 +136,16 @@ class Interrupts:
 
     also: signals that do the same, unless they have a handler or are ignored, as nohup ignores
     SIGHUP. ended_by is the first of them that came, or None.
+
+    leaves(): returns True if the interrupt that has come means that this process ends: then the
+    cell goes on, and the wait for it ends with KeyboardInterrupt. has_left says so.
     """
 
-    def __init__(self, also=()):
+    def __init__(self, also=(), leaves=None):
         self.count = 0
         self.ended_by = None
+        self.has_left = False
+        self._leaves = leaves
         self._cell = None
         self._attached = False  # the cell is only watched
         self._before = {}  # signal -> its handler outside
@@ -178,12 +183,17 @@ class Interrupts:
 
     def _act(self):
         if not self._attached:
-            try:
-                self._cell.interrupt()
-            except FileNotFoundError:
-                pass  # it has ended and is no longer in the history
+            self.pass_on()
         if self._attached or self.count >= _ABANDON:
             raise KeyboardInterrupt
+
+    def pass_on(self):
+        """Interrupts the cell. Raises KeyboardInterrupt if this process ends instead."""
+        self.has_left = self.has_left or (self._leaves is not None and self._leaves())
+        if self.has_left:
+            raise KeyboardInterrupt
+        with contextlib.suppress(FileNotFoundError):  # it has ended and left the history
+            self._cell.interrupt()
 
 
 @contextlib.contextmanager

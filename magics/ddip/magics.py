@@ -107,6 +107,7 @@ class DdipMagics(Magics):
         patches.SHOW_LOCALLY.of(self.shell)
         if (kernel := getattr(self.shell, "kernel", None)) is not None:
             patches.INSPECT.of(kernel)
+            patches.SHUTDOWN.of(kernel)
 
     def _prepare(self, name):
         """Runs an application's source on the ranks; reports a missing package without an error."""

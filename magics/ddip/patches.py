@@ -503,6 +503,10 @@ INSPECT = Row(
     MAGICS, "ipykernel.kernelbase", "Kernel.do_inspect", "Shift-Tab shows objects of the ranks",
     "Shift-Tab shows objects of the notebook only",
 )
+SHUTDOWN = Row(
+    MAGICS, "ipykernel.kernelbase", "Kernel.do_shutdown", "a restart leaves the cell alone",
+    "Kernel > Restart interrupts the cell that runs on the ranks",
+)
 
 # ---- the standard library
 

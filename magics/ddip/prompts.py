@@ -17,15 +17,17 @@ _CONTEXT_BYTES = 4096  # of the output before a prompt to show, if the rank was 
 
 class Prompts:
     """Answers the input requests of one cell, one by one. view: where its output is shown.
+    interrupt(): interrupts the cell.
 
     An interrupt in an input field interrupts the cell, and voids the requests that other ranks
     have already made. The end of the cell closes the open field.
     """
 
-    def __init__(self, shell, cell, view):
+    def __init__(self, shell, cell, view, interrupt):
         self._shell = shell
         self._cell = cell
         self._view = view
+        self._interrupt = interrupt
         self._interrupted = False
 
     def take(self, requests):
@@ -35,8 +37,9 @@ class Prompts:
                 return
             self._interrupted = not self._answer(message)
             if self._interrupted:
-                with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
-                    self._cell.interrupt()
+                if not self._has_ended(0):
+                    with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
+                        self._interrupt()
                 return
 
     def _has_ended(self, wait_ms):

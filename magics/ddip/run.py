@@ -3,7 +3,7 @@
 import sys
 
 from ddip import cell as cells
-from ddip import comms, results
+from ddip import comms, results, shutdown
 from ddip import quiet as views
 from ddip import ranks as rank_lists
 from ddip.cleared import Frames
@@ -25,8 +25,12 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     on, seen = _places(group, see, ranks)
     comms.submit_waiting()
     words = rank_lists.spell(on) if on else None
-    with cells.Interrupts() as interrupts, cells.submitted(group, source, words) as cell:
-        return watch(shell, cell, seen, quiet, interrupts=interrupts)
+    with (
+        shutdown.noticed(shell) as leaves,
+        cells.Interrupts(leaves=leaves) as interrupts,
+        cells.submitted(group, source, words) as cell,
+    ):
+        return watch(shell, cell, seen, quiet, interrupts)
 
 
 def detach(shell, group, source, see=None, ranks=None):
@@ -62,7 +66,7 @@ def replay(shell, group, number, see=None):
     on = rank_lists.parse([ranks], group.size)
     seen = rank_lists.parse(see, group.size) if see else on[:1]
     try:
-        watch(shell, cell, seen, quiet=False, attached=True)
+        watch(shell, cell, seen, quiet=False)
     except RemoteInterrupt:
         raise
     except KeyboardInterrupt:
@@ -71,18 +75,20 @@ def replay(shell, group, number, see=None):
         ) from None
 
 
-def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
-    """Follows a cell to its end and shows the ranks in seen. attached, interrupts: see follow().
+def watch(shell, cell, seen, quiet, interrupts=None):
+    """Follows a cell to its end and shows the ranks in seen. interrupts: see follow(); None: it is
+    only watched, and an interrupt leaves it alone.
 
     Returns its results, as run() does.
     """
+    attached = interrupts is None
 
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
 
     sink, elapsed = Sink(shell), Elapsed(lambda: _waits_for(cell), cell.verdict)
     view = views.make(sink, seen, files, quiet, elapsed)
-    prompts = Prompts(shell, cell, view)
+    prompts = Prompts(shell, cell, view, cell.interrupt if attached else interrupts.pass_on)
     front_end = comms.FrontEnd(shell, cell, view.seen)
 
     def take(messages):
@@ -103,9 +109,8 @@ def watch(shell, cell, seen, quiet, attached=False, interrupts=None):
     except KeyboardInterrupt:
         if attached:
             raise
-        text = (
-            f"cell {cell.number} goes on: %dip --replay {cell.number} shows it, %makedip -r ends it"
-        )
+        text = f"cell {cell.number} goes on: %dip --replay {cell.number} shows it"
+        text += " in the next kernel" if interrupts.has_left else ", %makedip -r ends it"
         raise RemoteInterrupt(text, [text]) from None
     finally:
         try:

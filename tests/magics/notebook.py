@@ -186,7 +186,7 @@ class Notebook:
         self._new = nbformat.v4.new_code_cell
         self._client = client(self._node, allow_errors=True)
         self._extra = dict(environment)
-        self._environment = {
+        self.environment = {
             **os.environ,
             **environment_of(mount),
             "DDIP_GROUP": group,
@@ -196,7 +196,7 @@ class Notebook:
 
     def __enter__(self):
         self._client.create_kernel_manager()
-        self._stack.enter_context(self._client.setup_kernel(env=self._environment, cwd=self.folder))
+        self._stack.enter_context(self._client.setup_kernel(env=self.environment, cwd=self.folder))
         return self
 
     def __exit__(self, *exc_info):
@@ -216,6 +216,12 @@ class Notebook:
         """The pid of the kernel."""
         return self._client.km.provisioner.pid
 
+    def manage(self, verb, **how):
+        """Calls restart_kernel(), shutdown_kernel() … of the kernel's manager, as front ends do."""
+        from jupyter_core.utils import run_sync
+
+        run_sync(getattr(self._client.km, verb))(**how)
+
     def run(self, source):
         """Runs a cell. Returns its Outcome."""
         cell = self._new(source)
@@ -229,11 +235,15 @@ class Notebook:
         assert outcome.error is None, outcome.error[2]
         return outcome
 
-    def begin(self, source):
-        """Starts a cell without waiting for it. Returns the argument for finish()."""
+    def begin(self, source, kernel=None):
+        """Starts a cell without waiting for it. Returns the argument for finish().
+
+        kernel: the connection file of another kernel than the notebook's.
+        """
         from jupyter_client import BlockingKernelClient
 
-        client = BlockingKernelClient(connection_file=self._client.km.connection_file)
+        kernel = kernel or self._client.km.connection_file
+        client = BlockingKernelClient(connection_file=kernel)
         client.load_connection_file()
         client.start_channels()
         client.wait_for_ready(timeout=HANG_LIMIT_S)
