@@ -19,26 +19,31 @@ _BYTES = 4096  # of it all
 
 
 def before():
-    """What the cell's end is compared with: name -> which object, in which version. None: there are
-    too many, or an object misbehaves."""
+    """What the cell's end is compared with; None if there are too many names."""
     streams.figures = 0
     try:
-        return _identities()
-    except Exception:
+        return _snapshot()
+    except Exception:  # an object that misbehaves
         return None
 
 
-def _identities():
-    if len(state.main.__dict__) > _MANY_NAMES:
+def _snapshot():
+    """Two dictionaries: name -> which object, and name -> version, for tensors, which count their
+    changes in place. Of other objects, only a new one is noticed."""
+    names = state.main.__dict__.copy()
+    if len(names) > _MANY_NAMES:
         return None
-    return {name: _identity(value) for name, value in table.names()}
+    tensor = getattr(sys.modules.get("torch"), "Tensor", _Never)
+    kinds = {kind for kind in set(map(type, names.values())) if issubclass(kind, tensor)}
+    return dict(zip(names, map(id, names.values()), strict=True)), {
+        name: patches.TENSOR_VERSION.of(value, 0)
+        for name, value in (names.items() if kinds else ())
+        if type(value) in kinds and not value.is_inference()
+    }
 
 
-def _identity(value):
-    """Tensors count their changes in place; of other objects, only a new one is noticed."""
-    torch = sys.modules.get("torch")
-    is_counted = isinstance(value, getattr(torch, "Tensor", ())) and not value.is_inference()
-    return id(value), patches.TENSOR_VERSION.of(value, 0) if is_counted else 0
+class _Never:
+    """The class of no object."""
 
 
 def text(earlier, error, one_line):
@@ -63,14 +68,19 @@ def _cut(value):
 
 
 def _names(earlier):
-    """The names that refer to another object than before, or to a changed tensor; those gone."""
-    now = _identities()
-    if earlier is None or now is None:
+    """The variables that refer to another object than before, or to a changed tensor, and the names
+    that are gone."""
+    now = _snapshot()
+    if earlier is None or now is None or earlier == now:
         return
-    for key, names in (
-        ("set", [name for name, what in now.items() if earlier.get(name) != what]),
-        ("gone", [name for name in earlier if name not in now]),
+    main, (ids, versions), (ids_now, versions_now) = state.main.__dict__, earlier, now
+    changed = {name for name, which in ids_now.items() if ids.get(name) != which}
+    changed.update(name for name, n in versions_now.items() if versions.get(name) != n)
+    for key, found in (
+        ("set", table.listed({name: main[name] for name in changed & main.keys()})),
+        ("gone", table.named(dict.fromkeys(ids.keys() - ids_now.keys()))),
     ):
+        names = [name for name, _ in found]
         shown = names[:_NAMES] + [f"(and {len(names) - _NAMES} more)"] * (len(names) > _NAMES)
         if names:
             yield key, " ".join(shown)

@@ -57,10 +57,10 @@ def names():
 
 def listed(namespace):
     """The same of any namespace."""
-    return [(name, value) for name, value in _sorted(namespace) if _how(name, value)]
+    return [(name, value) for name, value in named(namespace) if _how(name, value)]
 
 
-def _sorted(namespace):
+def named(namespace):
     """What may be a variable by its name alone; a namespace can have keys that are not names."""
     found = [
         pair
@@ -139,7 +139,7 @@ def text(thorough=True):
     thorough=False reuses the sizes of modules and data frames that were measured last.
     """
     lines = []
-    for name, value in _sorted(state.main.__dict__):
+    for name, value in named(state.main.__dict__):
         how = _how(name, value)
         if type(how) is str:
             lines.append(name + how)
