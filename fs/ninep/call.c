@@ -113,6 +113,7 @@ done(struct req *r, int result)
 {
 	struct call *c = (struct call *)r;
 
+	front_failed(r, result);
 	if (is_lost(c) && result >= 0)
 		result = -ECONNRESET;
 	if (c->finish)
@@ -166,7 +167,7 @@ answer_copied(struct call *c)
 	size_t n = (size_t)c->block_n;
 
 	if (c->block_n < 0 || is_lost(c)) {
-		call_answer(c, c->block_n < 0 ? -front_copy_errno(c->block_n) : 0);
+		call_answer(c, c->block_n < 0 ? -req_copy_errno(c->block_n) : 0);
 		return;
 	}
 	put_header(c->block, DATA_HEAD + n, (uint8_t)(c->type + 1), c->tag);
@@ -242,7 +243,7 @@ call_flush(struct call *c, struct call *by)
 {
 	TAILQ_INSERT_TAIL(&c->flushes, by, parked_link);
 	if (c->r.parked)
-		front_tell(&c->r, STOP_WORK);
+		req_interrupt(&c->r, STOP_WORK);
 }
 
 void
@@ -254,7 +255,7 @@ call_end_parked(struct connection *conn)
 		enum interrupt how = c->told ? DETACH : CLIENT_ENDS;
 
 		c->told = true;
-		front_tell(&c->r, how);
+		req_interrupt(&c->r, how);
 	}
 }
 
@@ -273,7 +274,7 @@ client(const struct req *r)
 	return (struct req_client){.process = process(r)};
 }
 
-static const struct front ninep_front = {
+static const struct req_ops ninep_front = {
     .done = done,
     .data = data,
     .copy = copy,
@@ -288,7 +289,7 @@ call_new(struct connection *conn, const struct ninep_message *m)
 {
 	struct call *c = xcalloc(1, sizeof(*c));
 
-	c->r.front = &ninep_front;
+	c->r.ops = &ninep_front;
 	c->conn = conn;
 	c->tag = m->tag;
 	c->type = m->type;

@@ -342,7 +342,7 @@ file_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_
 }
 
 void
-req_wake_pollers(void)
+file_wake_pollers(void)
 {
 	struct file *f, *next;
 

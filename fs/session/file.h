@@ -28,4 +28,7 @@ void file_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi);
 void file_poll(
     fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph);
 
+/* Wakes those of poll(2) whose files are ready. */
+void file_wake_pollers(void);
+
 #endif

@@ -86,6 +86,7 @@ answer_done(struct req *r, int result)
 {
 	struct request *c = (struct request *)r;
 
+	front_failed(r, result);
 	if (c->answer)
 		c->answer(c, result);
 	else
@@ -109,7 +110,7 @@ copied(void *arg, const char *p, ssize_t n)
 	fuse_req_t fr = arg;
 
 	if (n < 0)
-		request_error(fr, front_copy_errno(n));
+		request_error(fr, req_copy_errno(n));
 	else
 		fuse_reply_buf(fr, p, (size_t)n);
 }
@@ -151,14 +152,14 @@ look_at(struct request *c)
 	if (wish == CLIENT_NONE && c->made_again)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
-		front_tell(&c->r, DETACH);
+		req_interrupt(&c->r, DETACH);
 	} else if (wish != CLIENT_NONE && !c->told) {
 		c->told = true;
 		c->told_at = now_ns();
 		/* of a client in another PID namespace nothing is known */
-		front_tell(&c->r, wish == CLIENT_STOP || !c->tid ? STOP_WORK : CLIENT_ENDS);
+		req_interrupt(&c->r, wish == CLIENT_STOP || !c->tid ? STOP_WORK : CLIENT_ENDS);
 	} else if (wish == CLIENT_GONE || (wish == CLIENT_DYING && waited_ms >= DYING_MS)) {
-		front_tell(&c->r, DETACH);
+		req_interrupt(&c->r, DETACH);
 	}
 }
 
@@ -206,7 +207,7 @@ detach_old(void *arg)
 	while ((c = TAILQ_FIRST(&parked)) && now_ns() - c->since >= longest_s * NS_IN_S) {
 		note("a request waited %llu s: let go before the kernel's limit",
 		    (unsigned long long)longest_s);
-		front_tell(&c->r, DETACH);
+		req_interrupt(&c->r, DETACH);
 	}
 	if (c)
 		age_timer =
@@ -244,7 +245,7 @@ unpark(struct req *r)
 	c->interrupted = false;
 }
 
-static const struct front session_front = {
+static const struct req_ops session_front = {
     .done = answer_done,
     .data = answer_data,
     .copy = answer_copy,
@@ -259,7 +260,7 @@ request_new(fuse_req_t fr, request_answer_fn *answer)
 {
 	struct request *c = xcalloc(1, sizeof(*c));
 
-	c->r.front = &session_front;
+	c->r.ops = &session_front;
 	c->fr = fr;
 	c->answer = answer;
 	c->tid = fuse_req_ctx(fr)->pid;

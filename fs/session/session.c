@@ -320,6 +320,7 @@ session_start(const struct session_options *o, struct err *e)
 	fuse_session_custom_io(session, &io, fuse_session_fd(session));
 	fd_nonblock(fuse_session_fd(session), true);
 	mounted_at = xstrdup(o->mountpoint);
+	req_on_wake(file_wake_pollers);
 	request_longest(longest_wait());
 	learn_device();
 	if (!*device) {

@@ -302,7 +302,7 @@ fake_wait(struct task *w, struct fake_req *r)
 	CHECK(task_wait(w, &r->r) == PARKED);
 }
 
-/* A test that has fs/front has its requests: these are weak. */
+/* Weak: a test that has fs/base/req.c has those of the daemon. */
 #pragma weak req_park
 #pragma weak req_done
 #pragma weak req_data
@@ -311,6 +311,7 @@ fake_wait(struct task *w, struct fake_req *r)
 #pragma weak req_is_nobodys
 #pragma weak req_process
 #pragma weak req_client
+#pragma weak req_wake_pollers
 
 int
 req_park(struct req *r, req_interrupt_fn *fn)

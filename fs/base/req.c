@@ -1,0 +1,128 @@
+/* A client's request: what it is answered by, and when. */
+#include "base/req.h"
+#include <errno.h>
+
+enum { INLINE_COPY = 32 << 10 }; /* size limit of copies that the loop makes itself */
+
+static void (*wake_pollers)(void);
+
+static void
+unpark(struct req *r)
+{
+	if (!r->parked)
+		return;
+	r->parked = false;
+	r->ops->unpark(r);
+}
+
+static void
+ignore(struct req *r)
+{
+}
+
+static pid_t
+no_process(const struct req *r)
+{
+	return 0;
+}
+
+static const struct req_ops nobody = {.park = ignore, .unpark = ignore, .process = no_process};
+
+void
+req_of_nobody(struct req *r)
+{
+	r->ops = &nobody;
+}
+
+bool
+req_is_nobodys(const struct req *r)
+{
+	return r->ops == &nobody;
+}
+
+void
+req_done(struct req *r, int result)
+{
+	unpark(r);
+	if (r->on_done && r->on_done(r, result))
+		return;
+	r->ops->done(r, result);
+}
+
+void
+req_data(struct req *r, const void *p, size_t n)
+{
+	unpark(r);
+	r->ops->data(r, p, n);
+}
+
+int
+req_copy_errno(ssize_t result)
+{
+	return result == -ESRCH ? EHOSTDOWN : (int)-result;
+}
+
+void
+req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+{
+	char p[INLINE_COPY];
+	ssize_t k;
+
+	unpark(r);
+	if (n > sizeof(p)) {
+		r->ops->copy(r, s, offset, n);
+		return;
+	}
+	k = copy_read(s, offset, p, n);
+	if (k < 0)
+		r->ops->done(r, -req_copy_errno(k));
+	else
+		r->ops->data(r, p, (size_t)k);
+	if (s->sent)
+		s->sent(s->sent_arg);
+}
+
+int
+req_park(struct req *r, req_interrupt_fn *fn)
+{
+	r->on_interrupt = fn;
+	if (!r->parked) {
+		r->parked = true;
+		r->ops->park(r);
+	}
+	return PARKED;
+}
+
+void
+req_interrupt(struct req *r, enum interrupt how)
+{
+	if (r->on_interrupt)
+		r->on_interrupt(r, how);
+	else
+		req_done(r, -EINTR);
+}
+
+void
+req_on_wake(void (*wake)(void))
+{
+	wake_pollers = wake;
+}
+
+void
+req_wake_pollers(void)
+{
+	if (wake_pollers)
+		wake_pollers();
+}
+
+pid_t
+req_process(const struct req *r)
+{
+	return r->ops->process(r);
+}
+
+struct req_client
+req_client(const struct req *r)
+{
+	return r->ops->client(r);
+}
