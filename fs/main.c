@@ -50,7 +50,6 @@ enum { PRIVATE_UMASK = 077 };
 
 enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
-struct daemon daemon_;
 static int ready_pipe = -1; /* to the parent: a byte once the mount works */
 static int log_fd = -1;	    /* of ddipfs.log */
 static const struct options *options;

@@ -18,7 +18,6 @@
 /* QUIET_ROUNDS: rounds of the loop without a message after which it counts as quiet */
 enum { SLOTS = 1024, QUIET_ROUNDS = 3, FIRST_PID = 1000 };
 
-struct daemon daemon_;
 struct conn *fake_conn;
 bool fake_mute;
 

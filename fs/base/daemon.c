@@ -1,0 +1,4 @@
+/* The daemon's own state. */
+#include "base/daemon.h"
+
+struct daemon daemon_;
