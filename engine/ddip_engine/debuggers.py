@@ -4,7 +4,7 @@ import functools
 import sys
 import traceback
 
-from ddip_engine import patches, prompts
+from ddip_engine import patches, prompts, state
 
 
 def change(plain):
@@ -29,11 +29,9 @@ def change(plain):
 
 def _bottom(frame):
     """The frame of the running cell; None if this frame is not inside it."""
-    from ddip_engine import run  # which imports this module by way of the shell
-
-    file, found = run.file_of_cell(), None
+    found = None
     while frame is not None:
-        if frame.f_code.co_filename == file:
+        if frame.f_code.co_filename == state.cell_file:
             found = frame
         frame = frame.f_back
     return found

@@ -514,13 +514,7 @@ def _order(device, stream):
     waits for the whole default stream: nothing else shows what earlier cells have queued."""
     wanted = {0} if device not in _devices or stream == dlpack.STREAM else set()
     _devices.add(device)
-    if stream is not None and stream > _NAMED_STREAMS and not _cell_runs():
+    if stream is not None and stream > _NAMED_STREAMS and not state.running:
         wanted.add(stream)
     for each in sorted(wanted):
         _guarded(f"GPU {device}: ", _ddip().device_mark, device, each)
-
-
-def _cell_runs():
-    from ddip_engine import run
-
-    return run.running()

@@ -3,7 +3,7 @@ the parts of the others (rank_combine.c). What NCCL cannot combine goes through 
 """
 
 import _ddip
-from ddip_engine import across_ranks, arrays, dist, gpu, run, state
+from ddip_engine import across_ranks, arrays, dist, gpu, state
 from ddip_engine.view import Export
 
 # Smaller parts are combined on the host: each read creates a communicator, which takes some tenths
@@ -23,7 +23,7 @@ def exporter(op):
 def _left_on_gpu(op, value):
     """The part, or None if it must be brought to the host. A running cell may be in a collective,
     and two collectives can block each other on the GPU."""
-    if state.size == 1 or run.running() or not dist.uses_nccl():
+    if state.size == 1 or state.running or not dist.uses_nccl():
         return None
     memory = gpu.live(value)
     if memory is None or memory.nbytes < _NCCL_BYTES or memory.order() != "C":

@@ -101,16 +101,6 @@ def _in_child():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def running():
-    """True while a cell runs."""
-    return state.running
-
-
-def file_of_cell():
-    """The name of the running cell in tracebacks; None if no cell runs."""
-    return _cell.file if _cell is not None else None
-
-
 def _armed(cell, runner):
     """Runs user code so that an interrupt for this cell is raised in it, or here."""
     try:
@@ -140,9 +130,9 @@ def interruptible(number, function):
     KeyboardInterrupt if an interrupt ended it, whatever it raised then."""
     global _cell
     work = _cell = _Work(number)
-    state.running = True
+    state.running, state.cell_file = True, work.file
     ended = _guarded(work, lambda _: cells.Ended(value=function()))
-    _cell, state.running = None, False
+    _cell, state.running, state.cell_file = None, False, None
     if ended.error is None:
         return ended.value
     if isinstance(ended.error, KeyboardInterrupt) or _by_interrupt(ended.error, work):
@@ -203,7 +193,7 @@ def _run(cell):
     elif cell.program:
         runner, around = program.run_cell, program.surroundings
     hooks = sys.excepthook, sys.displayhook
-    _cell, state.running = cell, True
+    _cell, state.running, state.cell_file = cell, True, cell.file
     try:
         with around(cell):
             ended = _guarded(cell, runner)
@@ -212,7 +202,7 @@ def _run(cell):
     except BaseException as e:  # a program's directory does not exist, or a signal handler raises
         ended = cells.Ended(e)
         streams.display("error", **cells.describe(e))
-    _cell, state.running = None, False
+    _cell, state.running, state.cell_file = None, False, None
     prompts.forget()
     streams.cell_ended()
     imports.clean_up()

@@ -104,7 +104,7 @@ def _serve(answer):
 
 
 def _leave_if_lost():
-    if not run.running():  # else the main thread checks when the cell has ended
+    if not state.running:  # else the main thread checks when the cell has ended
         gpu_lost.leave_if_lost(between_cells=True)
 
 
@@ -279,7 +279,7 @@ def _has(fd, name):
 
 def _gc(fd):
     """Frees unreachable objects and cached GPU memory; reports how much that was."""
-    if not run.running():
+    if not state.running:
         run.drop_last()
     objects = gc.collect()
     freed = [f"{size} bytes of {what}" for what, size in gpu_report.measured_caches()]

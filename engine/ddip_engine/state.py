@@ -15,6 +15,7 @@ local_size = 1
 generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
 running = False  # a cell
+cell_file = None  # the name of the running cell in tracebacks
 failed = 0  # number of the last cell that left a traceback, sys.last_traceback
 external = ""  # the ranks of this group that are other programs' processes, like "1,3"
 autogc = True  # free memory after each cell
