@@ -14,6 +14,8 @@ import shlex
 import tokenize
 import traceback
 
+from ddip_engine import freed
+
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
@@ -313,6 +315,7 @@ def describe(error):
         "ename": type(error).__name__,
         "evalue": message(error),
         "traceback": bound_traceback("".join(lines)).splitlines(),
+        **freed.place(error),
     }
 
 

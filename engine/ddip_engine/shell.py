@@ -20,6 +20,7 @@ from ddip_engine import (
     colour,
     commands,
     debuggers,
+    freed,
     patches,
     prompts,
     state,
@@ -369,7 +370,9 @@ class _Shell:
         told = cells.message(evalue)
         text = stb if isinstance(stb, str) else "\n".join(stb)
         lines = cells.bound_traceback(text).split("\n")
-        streams.display("error", ename=etype.__name__, evalue=told, traceback=lines)
+        streams.display(
+            "error", ename=etype.__name__, evalue=told, traceback=lines, **freed.place(evalue)
+        )
 
     def system_raw(self, cmd):
         """`!cmd`: its status is in _exit_code."""

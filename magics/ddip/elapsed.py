@@ -1,20 +1,28 @@
 """The line under a cell without output: how long it has been running, which rank waits for which,
-or what a queued cell is waiting for."""
+or what a queued cell is waiting for; and a failure, until the other ranks have ended, too."""
 
+import math
 import time
+
+from ddip import ranks as rank_lists
 
 _SILENCE_S = 3.0  # the line is shown after this long without output
 _QUEUED_S = 1.0  # a queued cell shows its line sooner
+_ENDS_S = 0.3  # a failure is shown if the cell has not ended after this long: its end shows it
 _LOOK_S = 3.0  # between looks at who waits for whom, each of which asks all ranks
 
 
 class Elapsed:
     """waits_for(): returns what a queued cell is waiting for, as text; "" once it runs. verdict():
-    which rank of a running cell waits for which; "" if that is not certain."""
+    which rank of a running cell waits for which; "" if that is not certain. goes_on(): the ranks
+    that still run it, and the seconds that a failure gives them (None: no limit)."""
 
-    def __init__(self, waits_for, verdict):
+    def __init__(self, waits_for, verdict, goes_on):
         self._waits_for = waits_for
         self._verdict = verdict
+        self._goes_on = goes_on
+        self._failures = {}  # rank -> its `error` message, in the order of arrival
+        self._failed = 0.0  # when the first one came
         self._stuck, self._look = "", 0.0  # the last verdict; when to ask for the next one
         self._waiting = ""
         self._begun = False  # it runs: waits_for() need not be called again
@@ -28,7 +36,15 @@ class Elapsed:
         self._moved = time.monotonic()
         self._begun, self._waiting = True, ""
         self._stuck, self._look = "", 0.0
-        self._next = self._moved + _SILENCE_S
+        if not self._failures:
+            self._next = self._moved + _SILENCE_S
+
+    def failed(self, message):
+        """Records the `error` message of a rank."""
+        if not self._failures:
+            self._failed = time.monotonic()
+            self._next = self._failed + _ENDS_S
+        self._failures.setdefault(message["rank"], message)
 
     def patience(self):
         """Seconds until line() may change."""
@@ -37,6 +53,8 @@ class Elapsed:
     def line(self):
         """The current line, with its newline; "" if none is due."""
         now = time.monotonic()
+        if self._failures:
+            return self._failure(now)
         if not self._begun and now >= max(self._moved, self._asked) + _QUEUED_S:
             self._ask(now)
         self._next = now + 1.0
@@ -52,6 +70,28 @@ class Elapsed:
             self._stuck, self._look = self._verdict(), time.monotonic() + _LOOK_S
         text = f"running for {now - self._started:.0f} s"
         return f"{self._stuck} ({text})\n" if self._stuck else f"{text}\n"
+
+    def _failure(self, now):
+        """The traceback of the first failure, and what the other ranks do."""
+        self._next = now + 1.0
+        if now < self._failed + _ENDS_S:
+            self._next = self._failed + _ENDS_S
+            return ""
+        own = {k: m for k, m in self._failures.items() if "freed" not in m}
+        if not own:  # they were freed because a rank has died: the cell ends
+            return ""
+        message = next(iter(own.values()))
+        text = f"{message['ename']}: {message['evalue']}".partition("\n")[0]
+        line = f"{rank_lists.name(own)} failed: {text}"
+        ranks, grace = self._goes_on()
+        if ranks := [rank for rank in ranks if rank not in self._failures]:
+            left = None if grace is None else math.ceil(self._failed + grace - now)
+            verb = "is" if len(ranks) == 1 else "are"
+            words = f"{verb} given {left} s more" if left and left > 0 else f"{verb} being freed"
+            words = words if left is not None else "go on" if len(ranks) > 1 else "goes on"
+            line += f"; {rank_lists.name(ranks)} {words}"
+        self._shown = True
+        return "\n".join([*message["traceback"], line]) + "\n"
 
     def _ask(self, now):
         waited, self._asked = bool(self._waiting), now

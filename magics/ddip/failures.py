@@ -13,6 +13,7 @@ def failure(cell, errors, end):
     if end["state"] == "cancelled":
         return DipError(f"cell {cell.number} did not run: {_reason(cell)}")
     parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
+    freed = {rank: m["freed"] for rank, m in errors.items() if "freed" in m}
     for row in json.loads(cell.read("error.json")):
         rank, text = row["rank"], row["text"]
         if rank is not None and rank not in parts and text:
@@ -27,7 +28,7 @@ def failure(cell, errors, end):
         if end["interrupts"] or end["state"] == "interrupted":
             return RemoteInterrupt(text, [text])
         return DipError(text)
-    lines = _lines(parts, first)
+    lines = _lines(parts, first, freed)
     ename, evalue, _ = parts[first]
     interrupted = end["state"] == "interrupted" and ename != "Preempted"
     if interrupted or (end["interrupts"] and ename == "KeyboardInterrupt"):
@@ -40,13 +41,20 @@ def _reason(cell):
     return json.loads(cell.read("report.json")).get("error", "")
 
 
-def _lines(parts, first):
-    """Tracebacks, each below a line with its ranks; equal ones once, the first failure's last."""
-    told = {}
+def _lines(parts, first, freed):
+    """Tracebacks, each below a line with its ranks; equal ones once, the first failure's last. Then
+    a line for the ranks that were freed, which tells where they were."""
+    told, places = {}, {}
     for rank, (ename, evalue, traceback) in sorted(parts.items()):
-        told.setdefault((ename, evalue, "\n".join(traceback)), []).append(rank)
+        if rank in freed and first not in freed:
+            places.setdefault(freed[rank], []).append(rank)
+        else:
+            told.setdefault((ename, evalue, "\n".join(traceback)), []).append(rank)
     lines = []
     for (_, _, text), ranks in sorted(told.items(), key=lambda item: first in item[1]):
-        noun = "rank" if len(ranks) == 1 else "ranks"
-        lines += [_HEADING % f"{noun} {rank_lists.spell(ranks)}", text]
+        lines += [_HEADING % rank_lists.name(ranks), text]
+    for place, ranks in places.items():
+        verb = "was" if len(ranks) == 1 else "were"
+        where = f"in {place}" if "()" in place else f"at {place}"
+        lines.append(f"{rank_lists.name(ranks)} {verb} {where}, and {verb} freed")
     return lines

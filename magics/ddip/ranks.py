@@ -46,3 +46,8 @@ def spell(ranks):
         else:
             spans.append([rank, rank])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def name(ranks):
+    """`rank 1`, or `ranks 0,2-3`."""
+    return f"rank{'s' * (len(ranks) > 1)} {spell(ranks)}"

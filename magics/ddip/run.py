@@ -51,7 +51,7 @@ def _places(group, see, ranks):
     on = rank_lists.parse(ranks, size) if ranks else None
     seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
     if on and not set(on) & set(seen):
-        texts = [f"rank{'s' * (len(some) > 1)} {rank_lists.spell(some)}" for some in (on, seen)]
+        texts = map(rank_lists.name, (on, seen))
         print("This runs on {}, and -S shows {}".format(*texts), file=sys.stderr)
     return on, seen
 
@@ -86,13 +86,17 @@ def watch(shell, cell, seen, quiet, interrupts=None):
     def files(rank, name):
         return f"{cell.path}/rank{rank}/{name}"
 
-    sink, elapsed = Sink(shell), Elapsed(lambda: _waits_for(cell), cell.verdict)
+    sink = Sink(shell)
+    elapsed = Elapsed(lambda: _waits_for(cell), cell.verdict, lambda: _goes_on(cell))
     view = views.make(sink, seen, files, quiet, elapsed)
     prompts = Prompts(shell, cell, view, cell.interrupt if attached else interrupts.pass_on)
     front_end = comms.FrontEnd(shell, cell, view.seen)
 
     def take(messages):
         rest = front_end.take(messages)
+        for message in rest:
+            if message["type"] == "error":
+                elapsed.failed(message)
         if len(rest) < len(messages):
             elapsed.moved()
         view.take([m for m in rest if m["type"] != "input_request"])
@@ -122,6 +126,17 @@ def watch(shell, cell, seen, quiet, interrupts=None):
     if end["state"] != "ok":
         raise failure(cell, view.errors, end)
     return results.values(view.results)
+
+
+def _goes_on(cell):
+    """(ranks that still run a cell, seconds that a failure gives them; None: no limit)."""
+    try:
+        rows, grace = cell.group.ranks(), cell.group.settings()["grace"]
+    except (OSError, KeyError):
+        return [], None
+    own = [k for k, row in enumerate(rows) if row.get("cell") == str(cell.number)]
+    own = [k for k in own if rows[k]["state"] == "busy"]
+    return own, None if grace == "off" else float(grace)
 
 
 def _waits_for(cell):

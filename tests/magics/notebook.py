@@ -250,10 +250,11 @@ class Notebook:
         return client, client.execute(source)
 
     def until(self, begun, text):
-        """Waits until a started cell has shown this text."""
+        """Waits until a started cell has shown this text. Returns the message's content as text."""
         shown = ""
         while text not in shown:
             shown = str(begun[0].get_iopub_msg(timeout=HANG_LIMIT_S)["content"])
+        return shown
 
     def finish(self, begun):
         """Waits for the end of a started cell. Returns its Outcome."""

@@ -121,9 +121,45 @@ def test_first_failure_is_last():
         )
         name, value, text = nb.run(code).error
         assert (name, value) == ("RemoteError", "ValueError(the cause)"), value
-        assert text.rstrip().endswith("ValueError: the cause"), text
+        cause, _, rest = text.rstrip().rpartition("ValueError: the cause\n")
+        assert cause.startswith("rank 1:\n") and "PeerFailed" not in text, text
+        assert rest == "rank 0 was in barrier(), <cell 1>:4, and was freed", text
         sums = "%%dip\nimport torch\nt = torch.ones(1)\nd.all_reduce(t)\nt"
         assert nb.ok(sums).data()[0].endswith("tensor([2.])")
+
+
+def test_failure_is_shown_at_once():
+    """The traceback is there while the other ranks are still given time, and so is how long."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
+        with open(f"{nb.group}/ctl", "w") as ctl:
+            ctl.write("grace 600\n")
+        code = (
+            "%%dip\nimport os, time\nif rank == 1: raise ValueError('the cause')\n"
+            f"while not os.path.exists({nb.gate!r}): time.sleep(0.01)"
+        )
+        begun = nb.begin(code)
+        shown = nb.until(begun, "rank 1 failed: ValueError: the cause; ranks 0,2 are given ")
+        assert "the cause" in shown.partition("rank 1 failed")[0], shown
+        assert re.search(r"are given (600|5\d\d) s more", shown), shown
+        nb.open_gate()
+        name, value, text = nb.finish(begun).error
+        assert (name, value) == ("RemoteError", "ValueError(the cause)"), value
+        assert text.count("the cause") == 2, "in the source and at the end"
+
+
+def test_a_hang_explains_itself():
+    """The line below a silent cell is the verdict of `stall`."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        code = (
+            "%%dip\nimport os, time, torch.distributed as d\nif rank == 1:\n"
+            f"    while not os.path.exists({nb.gate!r}): time.sleep(0.01)\nd.barrier()"
+        )
+        begun = nb.begin(code)
+        shown = nb.until(begun, "rank 0 waits for it in barrier 1 (<cell 1>:5)")
+        assert "rank 1 is in no collective (<cell 1>:4)" in shown, shown
+        assert "(running for " in shown, shown
+        nb.open_gate()
+        assert nb.finish(begun).error is None
 
 
 def test_interrupt():
