@@ -17,6 +17,7 @@ _HOMES = {
     "Preempted": "errors",
     "Group": "groups",
     "group": "groups",
+    "Out": "results",
     "ranch": "workers",
     "import_star": "imports",
     "global_imports": "imports",

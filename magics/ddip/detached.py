@@ -60,7 +60,7 @@ class DetachedCell:
                     shown.append((message["rank"], message))
 
         end = cells.follow(self._cell, take, seen=set(), attached=True)
-        results.remember(self._shell, self.number, shown)
+        results.remember(self.number, shown)
         if end["state"] != "ok":
             raise failure(self._cell, errors, end)
         return results.values(shown)

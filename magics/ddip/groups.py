@@ -10,7 +10,8 @@ import os
 import sys
 import time
 
-from ddip import files, mount
+from ddip import files
+from ddip import mount as mounts
 from ddip.errors import DipError, GroupGone
 
 _STARTED = ("idle", "busy", "recovering")
@@ -38,19 +39,30 @@ def _count_gpus(path):
     return sum(1 for line in lines if not line.startswith("#"))
 
 
-def group(name=None, path=None):
+def group(name=None, mount=None):
     """The handle of a mounted group: ddip.group().run("print(rank)").
 
-    name: that of the group; None: $DDIP_GROUP, else `group`. path: the mount; None: the one that
-    `%makedip` would attach to. Raises DipError if there is none.
+    name: that of the group; None: in a notebook the one that its magics use, else $DDIP_GROUP, else
+    `group`. mount: its path; None: the one that the magics use, or that `%makedip` would attach to.
+    Raises DipError if there is none.
     """
-    path = mount.locate(os.path.expanduser(path)) if path else mount.find()
+    attachment = None if mount else _attachment()
+    if attachment is not None:
+        return attachment.need(name)
+    path = mounts.locate(os.path.expanduser(mount)) if mount else mounts.find()
     if path is None:
         raise DipError("nothing is mounted: `ddipfs DIRECTORY`, or %makedip in a notebook")
     found = Group(os.path.join(path, name or default_group()))
     if not found.status():
         raise DipError(f"there is no group {found.path}")
     return found
+
+
+def _attachment():
+    """The Attachment of the running shell; None if it does not have the magics."""
+    loaded = sys.modules.get("ddip.magics")  # not on a rank, nor in a program
+    shell = sys.modules["IPython"].get_ipython() if loaded else None
+    return None if shell is None else loaded.attachment(shell)
 
 
 class Group:

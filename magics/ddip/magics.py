@@ -13,6 +13,7 @@ from ddip.attachment import Attachment
 from ddip.complete import Helper
 from ddip.errors import DipError
 from ddip.failures import failure
+from ddip.used import is_used
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
 
@@ -205,7 +206,8 @@ class DdipMagics(Magics):
     def dip(self, line, cell=None):
         """Run a cell on the ranks of the DDP group, in the notebook, or in both.
 
-        %dip CODE runs a single line: %dip -S all print(rank).
+        %dip CODE runs a single line: %dip -S all print(rank). x = %dip CODE sets x to the value on
+        rank 0, or with --ranks to a list of values.
         """
         if cell is None:
             line, cell = options.split(self.dip.parser, line)
@@ -226,7 +228,8 @@ class DdipMagics(Magics):
         return made
 
     def _run(self, line, cell, args):
-        """Runs the cell where the options say. Returns the object of --noblock, or None."""
+        """Runs the cell where the options say. Returns the object of --noblock, a value that is
+        used, or None."""
         if args.where != "remote":
             self._say(f"%%dip {line}: Running cell in local namespace.")
             self._run_locally(cell, args.quiet)
@@ -291,8 +294,8 @@ class DdipMagics(Magics):
             )
         if args.noblock:
             return run.detach(self.shell, group, source, see, args.ranks)
-        run.run(self.shell, group, source, see, args.quiet, args.ranks)
-        return None
+        value, _ = run.run_cell(self.shell, group, source, see, args.quiet, args.ranks)
+        return value() if is_used() else None
 
     def _replay(self, args):
         group = self.attachment.need(args.group)
@@ -440,6 +443,12 @@ def load(shell):
     magics = DdipMagics(shell)
     shell.register_magics(magics)
     magics.install()
+
+
+def attachment(shell):
+    """The Attachment of a shell; None if it does not have the magics."""
+    magics = shell.magics_manager.registry.get(DdipMagics.__name__)
+    return magics and magics.attachment
 
 
 def unload(shell):

@@ -1,4 +1,4 @@
-"""The results of a cell in the notebook: `Out[n]` where `Out[rank:n]` was shown.
+"""The results of cells in the notebook: `ddip.Out[n]` where `Out[rank:n]` was shown.
 
 The objects are neither sent to the notebook nor kept on the ranks; the notebook has what was shown
 of them. If that is a Python literal (a number, a string, a list of them …), it becomes the value.
@@ -24,16 +24,36 @@ class Shown:
         return self.data, self.metadata
 
 
+Out = {}  # number of a cell -> what values() gives for it
+
+
 def value(message):
     """The value that an execute_result message shows; a Shown if it is not a literal."""
     data = message["data"]
-    text = data.get("text/plain", "")
-    if data.keys() <= {"text/plain"} and len(text) <= _LITERAL_CHARS and _ELIDED not in text:
+    found = literal(data.get("text/plain", "")) if data.keys() <= {"text/plain"} else None
+    return found[0] if found else Shown(data, message.get("metadata") or {})
+
+
+def literal(text):
+    """[the value] of a Python literal; [] for other text."""
+    if len(text) <= _LITERAL_CHARS and _ELIDED not in text:
         try:
-            return ast.literal_eval(text)
+            return [ast.literal_eval(text)]
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             pass
-    return Shown(data, message.get("metadata") or {})
+    return []
+
+
+def of_rank(cell, rank):
+    """The value of a cell on a rank, shown or not; None if it has none there."""
+    try:
+        text = cell.read(f"rank{rank}/result").removesuffix("\n")
+    except FileNotFoundError:
+        return None
+    if not text:
+        return None
+    found = literal(text)
+    return found[0] if found else Shown({"text/plain": text}, {})
 
 
 def values(shown):
@@ -44,7 +64,7 @@ def values(shown):
     return next(iter(found.values()), None)
 
 
-def remember(shell, number, shown):
-    """Stores the results in `Out[number]` of the notebook."""
-    if shown and shell is not None and isinstance(shell.user_ns.get("_oh"), dict):
-        shell.user_ns["_oh"][number] = values(shown)
+def remember(number, shown):
+    """Stores the results in `ddip.Out[number]`. The notebook's own `Out` has its own numbers."""
+    if shown:
+        Out[number] = values(shown)

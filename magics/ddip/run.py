@@ -22,6 +22,13 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     see: words for the ranks to show; None: rank 0, or the first that runs it. ranks: words for
     the ranks that run it; None: all. Raises RemoteError, RemoteInterrupt or DipError.
     """
+    return run_cell(shell, group, source, see, quiet, ranks)[1]
+
+
+def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
+    """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
+    of the values of these ranks, shown or not; None where a rank has none.
+    """
     on, seen = _places(group, see, ranks)
     comms.submit_waiting()
     words = rank_lists.spell(on) if on else None
@@ -30,7 +37,13 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
         cells.Interrupts(leaves=leaves) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
-        return watch(shell, cell, seen, quiet, interrupts)
+        shown = watch(shell, cell, seen, quiet, interrupts)
+
+    def value():
+        found = [results.of_rank(cell, rank) for rank in on or [0]]
+        return found if on else found[0]
+
+    return value, shown
 
 
 def detach(shell, group, source, see=None, ranks=None):
@@ -121,7 +134,7 @@ def watch(shell, cell, seen, quiet, interrupts=None):
             frames.end()
         finally:
             view.end()
-            results.remember(shell, cell.number, view.results)
+            results.remember(cell.number, view.results)
     front_end.end()
     if end["state"] != "ok":
         raise failure(cell, view.errors, end)

@@ -216,16 +216,16 @@ def test_results():
             assert [data[: len(begin)] for data in shown.data(mime)] == [begin] * 2, source
             kinds = [output.output_type for output in shown.outputs]
             assert kinds == ["stream", "display_data"] * 2, kinds
-        assert nb.ok("Out[2][1]").data("text/markdown") == ["**bold**"]
+        assert nb.ok("import ddip\nddip.Out[2][1]").data("text/markdown") == ["**bold**"]
         cell = int(nb.status()["cell"]) + 1
         assert nb.ok("%%dip -S all\n[rank, 'text']").data()[1] == f"Out[1:{cell}]: [1, 'text']"
-        assert nb.ok(f"assert Out[{cell}] == {{0: [0, 'text'], 1: [1, 'text']}}").error is None
+        assert nb.ok(f"assert ddip.Out[{cell}] == {{0: [0, 'text'], 1: [1, 'text']}}").error is None
         nb.ok("%%dip -S 1\n{'a': rank}")
-        assert nb.ok(f"assert Out[{cell + 1}] == {{'a': 1}}").error is None
+        assert nb.ok(f"assert ddip.Out[{cell + 1}] == {{'a': 1}}").error is None
         nb.ok("%%dip\nimport torch\ntorch.ones(2)")
-        assert nb.ok(f"Out[{cell + 2}]").data() == ["tensor([1., 1.])"]
+        assert nb.ok(f"ddip.Out[{cell + 2}]").data() == ["tensor([1., 1.])"]
         nb.ok("%%dip\nlist(range(2000))")
-        assert nb.ok(f"isinstance(Out[{cell + 3}], list)").data() == ["False"], "it was elided"
+        assert nb.ok(f"isinstance(ddip.Out[{cell + 3}], list)").data() == ["False"], "it was elided"
         nb.ok("%dip x = rank + 1\nx, shown = 500, 1")
         text = nb.ok('%dip -S all print(f"{x} $x")').text()
         assert sorted(text.splitlines()) == ["[0] 1 $x", "[1] 2 $x"], text
