@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+import time
 
 from ddip import files, groups, mount
 from ddip.errors import DipError, GroupGone
@@ -11,6 +12,8 @@ from ddip.errors import DipError, GroupGone
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
 _STOPPED = ("new", "stopped", "stopping")
 _START = re.compile(r"\(echo start > [^)]*/ctl\)")  # the daemon's hint for shells
+_IDLE_S = 2 * 3600  # a group that a notebook has made and left gives its GPUs back
+_TOLD_S = 60  # a group that has been unused for longer is said to be
 _NAMED = 5  # variables that a refusal lists at most
 
 
@@ -113,8 +116,14 @@ class Attachment:
         if args.with_kernel and not is_new:
             print(f"{path} was there before: it will outlive this kernel", file=sys.stderr)
         group = groups.Group(os.path.join(path, groups.default_group()))
+        is_made = is_new
         if not group.status():  # $DDIP_GROUP names one that does not exist yet
             self._make(group.path)
+            is_made = True
+        if is_made and group.settings().get("idle") == "off":
+            group.ctl(f"idle {_IDLE_S}")
+            hours = f"{_IDLE_S // 3600} h"
+            print(f"The group ends after {hours} without a cell (echo idle off > {group.path}/ctl)")
         self._choose(group, chosen)
         if not is_new:
             self._tell()
@@ -130,7 +139,8 @@ class Attachment:
         """Describes the group that already existed."""
         status = self.group.status()
         if status.get("state") not in _STOPPED:
-            text = f"Attached to {self.group.path}: {self.group.describe()}"
+            text = f"Attached to {self.group.path}: {self.group.describe()}{_unused(self.group)}"
+            text += self._kept()
             if int(status.get("cell", 0)):
                 text += "; %dip --replay shows the last cell's output"
             print(text)
@@ -178,7 +188,8 @@ class Attachment:
         state = group.status().get("state")
         if not changed and not args.restart and state not in _STOPPED:
             if verbs:
-                print(f"DDP group unchanged: {group.describe()}")
+                kept = self._kept()
+                print(f"DDP group unchanged: {group.describe()}{kept}")
             return
         if only_asks:
             return
@@ -193,6 +204,11 @@ class Attachment:
         group.start(args.timeout)
         self._started[group.path] = self._pids()
         print(f"DDP group: {group.describe()}")
+
+    def _kept(self):
+        """What the ranks keep, for a notebook that is run from its beginning again."""
+        count = len(self.group.variables())
+        return f"; keeps {count} variable{'s' * (count > 1)}, -r starts anew" if count else ""
 
     def _pids(self):
         return [row.get("pid") for row in self.group.ranks()]
@@ -236,6 +252,18 @@ class Attachment:
         if name == "size":
             return self.group.size == int(value)
         return self.group.settings().get(name) == value
+
+
+def _unused(group):
+    """How much memory the ranks of a group have that nobody has used for a while; else ""."""
+    status = group.status()
+    idle_s = time.time() - float(status.get("since", "inf"))
+    if status.get("state") != "idle" or idle_s < _TOLD_S:
+        return ""
+    unit, seconds = ("h", 3600) if idle_s >= 3600 else ("min", 60)
+    count = int(idle_s // seconds)
+    used = [size for size in group.meminfo().values() if size]
+    return f", {sum(used) / 2**30:.1f} GiB of memory, idle for {count} {unit}"
 
 
 def _unquoted(word):

@@ -77,7 +77,8 @@ class DdipMagics(Magics):
         """Make, change, restart, end or show a DDP group.
 
         Uses the mount at $DDIP_MOUNT, or else this user's only mount; if there is none, starts a
-        daemon. The group outlives the kernel: %makedip in the next kernel finds it again.
+        daemon. The group outlives the kernel: %makedip in the next kernel finds it again. One that
+        this has made ends after 2 h without a cell; the verb `idle` of its ctl changes that.
         """
         args = self.makedip.parser.parse_args(options.words(line))
         if args.verbose:

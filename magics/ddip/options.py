@@ -10,6 +10,9 @@ from ddip.errors import DipError
 WHERE = ("remote", "local", "everywhere")
 _TO = {"remote": "remote", "gpu": "remote", "local": "local", "both": "everywhere"}
 TO = sorted(_TO)
+_LONG = re.compile(
+    r"--[A-Za-z][\w-]*(?![\w.\[(*+/%-])"
+)  # a long option's name, and no code like --x.y
 _WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
 
 
@@ -52,6 +55,11 @@ def split(parser, line):
             return line[:at], line[found.end() :].strip()
         option = _option(parser, word)
         if option is None and word not in WHERE:
+            if (unknown := _LONG.match(word)) is not None:
+                raise DipError(
+                    f"%dip has no option {unknown[0]}: %dip? lists them, and code that begins with"
+                    " a dash goes after --"
+                )
             break
         at = found.end()
         if option is not None and "=" not in word:

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -95,6 +96,38 @@ def test_chosen_group():
         os.rmdir(path)
         assert f"Attached to {nb.group}: " in nb.ok("%makedip").text()
         assert nb.ok("%%dip\nkept").data()[0].endswith("1")
+
+
+def test_left_group():
+    """A group that a notebook has made ends when it is unused, and says what it keeps."""
+    with notebook.notebook("%load_ext ddip", own=True) as nb:
+        made = nb.ok("%makedip -n 2").text()
+        assert "ends after 2 h without a cell" in made, made
+        assert "idle 7200\n" in open(f"{nb.group}/ctl", encoding="utf-8").read()
+        assert nb.ok("%makedip -n 2").text().endswith("idle, 2 CPU ranks\n")
+        nb.ok("%%dip\na = b = 1")
+        said = nb.ok("%makedip -n 2").text()
+        assert said.endswith("idle, 2 CPU ranks; keeps 2 variables, -r starts anew\n"), said
+        with nb.other() as again:
+            again.ok(
+                "%load_ext ddip\nfrom ddip import attachment\nimport time\n"
+                "class Later:\n    time = staticmethod(lambda: time.time() + 3 * 3600)\n"
+                "attachment.time = Later"
+            )
+            said = again.ok("%makedip").text()
+            assert re.search(r"idle, 2 CPU ranks, [\d.]+ GiB of memory, idle for 3 h", said), said
+            assert "keeps 2 variables" in said and "ends after" not in said, said
+        write(f"{nb.group}/ctl", "idle 1")
+        nb.ok("%%dip\nimport time\ntime.sleep(2)")  # a running cell is not idle
+        notebook.until(lambda: nb.status()["state"] == "stopped")
+
+
+def test_wrong_option():
+    """A long option that there is not is no code."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 1") as nb:
+        assert "%dip has no option --foo" in refused(nb, "%dip --foo print(1)")
+        assert nb.ok("%dip -- --3").data() == ["Out[0:1]: 3"]
+        assert nb.ok("%dip -(3)").data() == ["Out[0:2]: -3"]
 
 
 def test_chosen_mount():

@@ -51,7 +51,9 @@ def test_are_clean():
 def test_first_steps():
     done = execute("first_steps")
     said = text(done)
-    assert errors(done) == ["NameError", "RemoteError"], errors(done)
+    assert errors(done) == [], errors(done)  # papermill ends at any
+    assert "name 'x' is not defined" in said and "ranks 0-1:" in said, said
+    assert "IndexError: list index out of range" in said, said
     assert "is rank 1 of 2" in said and "Out[1:1]: 10" in said, said
     assert "tensor([3., 3., 3.])" in said and "tensor([1.5000, 1.5000, 1.5000])" in said, said
     assert "[3.5, 3.5, 3.5]" in said, said
