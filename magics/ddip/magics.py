@@ -11,7 +11,7 @@ from ddip import apps, options, patches, run
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
 from ddip.complete import Helper
-from ddip.errors import DipError
+from ddip.errors import DipError, RemoteError
 from ddip.failures import failure
 from ddip.used import is_used
 
@@ -330,7 +330,11 @@ class DdipMagics(Magics):
         print(f"Auto Execution on DDP group: {where}")
 
     def transform(self, lines):
-        """The input transformer for IPython: puts %%dip before a user's cell if %autodip is on."""
+        """The input transformer for IPython: puts %%dip before a user's cell if %autodip is on, and
+        before %debug if what has failed last is a cell on ranks."""
+        failed = getattr(sys, "last_value", None)
+        if isinstance(failed, RemoteError) and "".join(lines).strip() == "%debug":
+            return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
         takes = self._auto and lines and lines[0][:1] != "%" and self.is_remote("".join(lines))
         if takes and _is_users_cell(self.shell):
             options = self._auto.removeprefix("%%dip").strip()

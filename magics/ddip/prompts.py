@@ -1,6 +1,7 @@
 """The input fields of a cell, for the input(), getpass() and debuggers of its ranks."""
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -11,13 +12,18 @@ from ddip import cell as cells
 from ddip import files
 from ddip.sink import Sink
 
+_FIRST_S = 0.1  # a request waits this long for that of a lower rank
+_TURN_S = 0.5  # a rank that was answered has this long to ask again before others have their turn
 _VOID_MS = 1000  # how long an interrupted cell may take to end before the next prompt is shown
 _CONTEXT_BYTES = 4096  # of the output before a prompt to show, if the rank was not shown
 
 
 class Prompts:
-    """Answers the input requests of one cell, one by one. view: where its output is shown.
-    interrupt(): interrupts the cell.
+    """Answers the input requests of one cell. view: where its output is shown. interrupt():
+    interrupts the cell.
+
+    The lowest rank that asks comes first. A rank that asks again at once goes on: one dialog with a
+    debugger ends before the next one begins.
 
     An interrupt in an input field interrupts the cell, and voids the requests that other ranks
     have already made. The end of the cell closes the open field.
@@ -29,18 +35,37 @@ class Prompts:
         self._view = view
         self._interrupt = interrupt
         self._interrupted = False
+        self._waiting = {}  # rank -> its request
+        self._came = 0.0  # when the last request came
+        self._talks, self._told = None, 0.0  # which rank was answered last, and when
 
     def take(self, requests):
-        """Answers a batch of requests."""
+        """Takes a batch of requests, and answers at most one of those that wait."""
         for message in requests:
-            if self._interrupted and self._has_ended(_VOID_MS):
-                return
-            self._interrupted = not self._answer(message)
-            if self._interrupted:
-                if not self._has_ended(0):
-                    with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
-                        self._interrupt()
-                return
+            self._waiting[message["rank"]] = message
+            self._came = max(self._came, time.monotonic())
+        if not self._waiting or self.patience():
+            return
+        if self._interrupted and self._has_ended(_VOID_MS):
+            self._waiting.clear()
+            return
+        rank = self._talks if self._talks in self._waiting else min(self._waiting)
+        self._interrupted = not self._answer(self._waiting.pop(rank))
+        self._talks, self._told = rank, time.monotonic()
+        if self._interrupted and not self._has_ended(0):
+            with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
+                self._interrupt()
+
+    def patience(self):
+        """Milliseconds until take([]) would answer a request; None if none waits."""
+        if not self._waiting:
+            return None
+        until = 0.0
+        if not self._interrupted and self._talks not in self._waiting:
+            until = self._told + _TURN_S
+            if 0 not in self._waiting:
+                until = max(until, self._came + _FIRST_S)
+        return max(0, math.ceil((until - time.monotonic()) * 1000))
 
     def _has_ended(self, wait_ms):
         """True if the cell has ended, or ends within wait_ms."""

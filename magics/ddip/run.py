@@ -118,8 +118,8 @@ def watch(shell, cell, seen, quiet, interrupts=None):
     frames = Frames(take, view.seen if sink.redraws else ())
 
     def patience():
-        waits = [wait for wait in (view.patience(), frames.patience()) if wait is not None]
-        return min(waits, default=None)
+        waits = (each.patience() for each in (view, frames, prompts))
+        return min((wait for wait in waits if wait is not None), default=None)
 
     try:
         end = cells.follow(cell, frames.take, patience, view.seen, attached, interrupts)

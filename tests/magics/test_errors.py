@@ -232,8 +232,13 @@ def test_input_fields():
         )
         assert all("rank 1" in prompt for prompt in prompts), prompts
         assert nb.run("%%dip\ndef f(y): return 1 / y\nif rank: f(0)").error[1].endswith("zero)")
-        outcome, prompts = nb.talk("%%dip --ranks 1\n%debug", "p y", "q")
-        assert outcome.error is None and "0\n" in outcome.text(), outcome.outputs
+        for source in ("%%dip --ranks 1\n%debug", "%debug"):
+            outcome, prompts = nb.talk(source, "p y", "q")
+            assert outcome.error is None and "0\n" in outcome.text(), outcome.outputs
+            assert prompts == ["[rank 1] ipdb> "] * 2, prompts
+        assert nb.run("1 / 0").error is not None
+        _, prompts = nb.talk("%debug", "q")
+        assert prompts == ["ipdb> "], "the notebook's own"
         assert len(nb.ok("%%dip -S all\nrank").data()) == 2
 
 
@@ -270,6 +275,19 @@ def test_debuggers():
             "%%dip --ranks 0\nprint('before')\nname = input('name: ')", "Ada"
         )
         assert (prompts, outcome.text()) == (["[rank 0] name: "], "before\n"), "the prompt is once"
+
+
+def test_one_dialog_at_a_time():
+    """Ranks that ask have their turns: rank 0 first, each debugger to its end."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
+        late = "import time\nif not rank: time.sleep(0.03)\n"
+        outcome, prompts = nb.talk(f"%%dip -S all\n{late}int(input('n: ')) + rank", *"579")
+        assert prompts == [f"[rank {k}] n: " for k in range(3)], prompts
+        assert outcome.data() == ["Out[0:1]: 5", "Out[1:1]: 8", "Out[2:1]: 11"], outcome.data()
+        lines = ["p rank", "n", "p rank", "c"]
+        outcome, prompts = nb.talk("%%dip -S all\nbreakpoint()\nx = 1\ny = 2\nz = 3", *lines * 3)
+        assert outcome.error is None, outcome.error
+        assert prompts == [f"[rank {k}] (Pdb) " for k in range(3) for _ in lines], prompts
 
 
 def test_answers_that_nobody_takes():
