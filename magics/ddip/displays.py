@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from ddip.limit import HEAD_BYTES, HEAD_LINES
 
+_VIEW = "application/vnd.jupyter.widget-view+json"
 _LINES = 200  # printed lines in one place; each line that is added redraws all
 
 
@@ -26,6 +27,7 @@ class Displays:
         self._used = 0  # the places that were used since clear(); the others are from before
         self._named = set()  # the display ids that the rank has chosen itself
         self._named_before = set()  # the same, from before clear(wait=True)
+        self._labels = {}  # comm id of a widget -> the display id of the label above it
         self._emptied = set()  # display ids of the rank that were shown, and cleared
         self._has_begun = False  # something was shown since clear()
         self._was_cleared = False
@@ -54,6 +56,11 @@ class Displays:
                 self._named.add(above)
                 self._sink.display({"text/plain": self._label}, {}, {"display_id": above})
         self._sink.display(data, metadata, {"display_id": name}, update=known)
+
+    def closed(self, widget):
+        """Removes the label of a widget that the rank has closed. widget: its comm id."""
+        if (above := self._labels.pop(widget, None)) is not None:
+            self._empty([above])
 
     def has_cleared(self, name):
         """True if the rank has shown that display id, and cleared it."""
@@ -125,7 +132,10 @@ class Displays:
         is_new = self._used > len(self._places)
         if is_new:
             self._give_way()
-            if label:
+            if label and _VIEW in data:
+                above = self._labels[data[_VIEW].get("model_id")] = f"ddip-{uuid4().hex}"
+                self._sink.display({"text/plain": label}, {}, {"display_id": above})
+            elif label:
                 self._sink.write("stdout", label + "\n")
             self._places.append(f"ddip-{uuid4().hex}")
         place = {"display_id": self._places[self._used - 1]}

@@ -89,6 +89,10 @@ class QuietView:
         if self._progress is not None and self._sink.redraws:
             self._region.draw(self._progress.line())
 
+    def closed(self, rank, widget):
+        """See View."""
+        self._view.closed(rank, widget)
+
     def patience(self):
         """See View."""
         if self._progress is None or not self._sink.redraws:

@@ -113,6 +113,9 @@ def watch(shell, cell, seen, quiet, interrupts=None):
         if len(rest) < len(messages):
             elapsed.moved()
         view.take([m for m in rest if m["type"] != "input_request"])
+        for message in messages:
+            if message["type"] == "comm_close":
+                view.closed(message["rank"], message["comm_id"])
         prompts.take([m for m in rest if m["type"] == "input_request"])
 
     frames = Frames(take, view.seen if sink.redraws else ())

@@ -79,6 +79,11 @@ class View:
             self._draw()
         self.sink.flush()
 
+    def closed(self, rank, widget):
+        """A rank has closed the widget of this comm id, which goes, and so does its label."""
+        if rank in self._displays:
+            self._displays[rank].closed(widget)
+
     def patience(self):
         """Milliseconds until take([]) has something to do; None if it has nothing to do."""
         if not self.sink.redraws:

@@ -22,6 +22,20 @@ def test_widgets():
         assert int(state[0]) > 6, "two bars of three widgets, each with its layout and style"
 
 
+def test_a_label_goes_with_its_widget():
+    """Nested bars of tqdm that close leave no labels of their ranks behind."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        bars = (
+            "from tqdm.notebook import tqdm\nfor i in tqdm(range(2)):\n"
+            "    for j in tqdm(range(3), leave=False): pass"
+        )
+        for options in ("-S all", "-S all -q"):
+            shown = nb.ok(f"%%dip {options}\n{bars}")
+            labels = sorted(text.strip() for text in shown.data() if text.strip() in ("0", "1"))
+            assert labels == ["0", "1"], shown.outputs
+            assert shown.text("stdout").strip() == "", shown.outputs
+
+
 def send_state(client, name, state):
     """Changes the state of the widget with this comm id, as its front end does."""
     data = {"method": "update", "state": state, "buffer_paths": []}
