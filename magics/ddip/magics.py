@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from ddip import apps, options, patches, run
+from ddip import apps, breakpoints, options, patches, run
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
 from ddip.complete import Helper
@@ -273,6 +273,9 @@ class DdipMagics(Magics):
             raise error
 
     def _run_remotely(self, line, cell, args):
+        if breakpoints.are_set(self.shell):
+            text = "The notebook's debugger does not stop on ranks: breakpoint() in the code does"
+            print(text, file=sys.stderr)
         own_line = bool(cell) and not args.auto
         source = _with_first_line(f"#%%dip {line}".rstrip(), cell) if own_line else cell
         return self.attachment.with_group(

@@ -155,5 +155,34 @@ def test_stop_and_input():
         assert ed.finish(asking).data()[-1].endswith("('Ada', 1)")
 
 
+def test_breakpoints():
+    """A breakpoint of the editor's debugger in a cell for ranks: one line says what to use."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 1") as nb:
+        code, other = "%%dip\nx = 1\nprint(x)", "%%dip\ny = 1"
+        begun = nb.begin("1")
+        client = begun[0]
+
+        def debug(seq, command, **arguments):
+            content = {"type": "request", "seq": seq, "command": command, "arguments": arguments}
+            client.control_channel.send(client.session.msg("debug_request", content))
+            return client.get_control_msg(timeout=notebook.HANG_LIMIT_S)["content"]
+
+        adapter = {"clientID": "test", "adapterID": "", "pathFormat": "path"}
+        assert debug(1, "initialize", **adapter, linesStartAt1=True)["success"]
+        debug(2, "attach")
+        path = debug(3, "dumpCell", code=code)["body"]["sourcePath"]
+        set_ = debug(4, "setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}])
+        assert set_["success"], set_
+        nb.finish(begun)
+        for source, count in ((code, 1), (other, 0), (code, 1)):
+            shown = nb.ok(source)
+            assert shown.text("stderr").count("breakpoint() in the code does") == count, source
+        assert shown.text() == "1\n", shown.outputs
+        debug_again = nb.begin("2")
+        client = debug_again[0]
+        debug(5, "disconnect", restart=False, terminateDebuggee=True)
+        nb.finish(debug_again)
+
+
 if __name__ == "__main__":
     notebook.run(globals())
