@@ -27,6 +27,7 @@ _CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').lo
 _ends = {}  # comm id -> this kernel's comm
 _shown = {}  # (path of a group, rank, msg_id of a request) -> Displays of its widgets' callbacks
 _captured = set()  # (comm id, path of a cell): a replay of this cell must not repeat its output
+carried = set()  # paths of the cells that carry the front end's messages to widgets
 _publishing = threading.RLock()  # held while a widget captures what is published
 _lock = threading.Lock()  # protects _ways
 _ways = {}  # (group, rank) -> the _Way that delivers the front end's messages there
@@ -242,6 +243,7 @@ class _Way:
             except DipError as e:
                 print(f"rank {self.rank}: {e}", file=sys.stderr)
             else:
+                carried.add(cell.path)
                 self._submitted.append((request, cell))
 
     def _next(self):

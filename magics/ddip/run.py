@@ -167,6 +167,8 @@ def _waits_for(cell):
     numbers = sorted({int(row["cell"]) for row in rows if row["state"] == "busy"})
     if status.get("state") == "busy" and numbers:
         words = " and ".join(f"cell {number}" for number in numbers)
-        own = all(cells.Cell(cell.group, number).path in _detached for number in numbers)
-        return f"queued behind {words}" + ("" if own else " of another client")
+        paths = {cells.Cell(cell.group, number).path for number in numbers}
+        if paths <= comms.carried:
+            return f"queued behind {words}, a callback of a widget here"
+        return f"queued behind {words}" + ("" if paths <= _detached else " of another client")
     return f"queued: the group is {status.get('state')}"

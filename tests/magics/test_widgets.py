@@ -80,6 +80,25 @@ def test_answers():
         assert cells < 5, f"{cells} cells for {len(values)} answers"
 
 
+def test_a_callback_that_waits():
+    """A cell behind a callback of this notebook's own widget says so."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        slider = (
+            "%%dip\nimport ipywidgets, os, time\nslider = ipywidgets.IntSlider()\n"
+            f"def changed(_):\n    while not os.path.exists({nb.gate!r}): time.sleep(0.01)\n"
+            "slider.observe(changed, 'value')\ndisplay(slider)\nslider.comm.comm_id"
+        )
+        name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
+        begun = nb.begin("1")
+        send_state(begun[0], name, {"value": 3})
+        notebook.until(lambda: nb.status()["state"] == "busy")
+        nb.finish(begun)
+        begun = nb.begin("%%dip\n5")
+        nb.until(begun, "queued behind cell 2, a callback of a widget here")
+        nb.open_gate()
+        assert nb.finish(begun).data()[-1] == "Out[0:3]: 5"
+
+
 def test_told_outputs():
     """Of the messages that wait and tell all outputs of a widget, only the last is sent."""
     texts = ["a" * count for count in range(1, 51)]
