@@ -46,7 +46,10 @@ def test_errors():
         assert nb.run("%%dip everywhere\nnix").error[0] == "NameError"
         name, value, _ = nb.run("%%dip\nimport os\nif rank == 1: os._exit(3)").error
         assert "rank 1" in value and "status 3" in value, value
-        assert len(nb.ok("%%dip -S all\nrank").data()) == 3, "a new rank took its place"
+        shown = nb.ok("%%dip -S all\nrank")
+        assert len(shown.data()) == 3, "a new rank took its place"
+        told = shown.text("stderr")
+        assert "ddip: rank 1 is new since cell" in told and "has none of its" in told, told
         nb.ok("import ddip.files\nddip.files.write(f'{ddip.group().path}/ctl', b'stop\\n')")
         value = nb.run("%%dip\nrank").error[1]
         assert value.endswith("the group is stopped (%makedip starts it)"), value
