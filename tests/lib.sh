@@ -323,3 +323,29 @@ submit() {
 wait_cell() {
 	guarded cat "$G/cells/$1/wait" || bad "cell $1 does not end"
 }
+
+# ---- cells that hang, and what `stall` says of them
+
+# verdict WHAT PATTERN CODE [FILE]: while the code is stuck, the first line of `stall`
+verdict() {
+	local what=$1 pattern=$2
+	submit "$3" "${4:-$G/cell}"
+	until_true grep -qE "$pattern" "$G/stall" || bad "$what: $(cat "$G/stall")"
+	over
+}
+
+# silent WHAT READY CODE: when `stall` has READY, no rank is accused
+silent() {
+	local what=$1 text
+	submit "$3"
+	until_true grep -qE "$2" "$G/stall"
+	text=$(cat "$G/stall")
+	[[ ! $text =~ (waits?\ for|different|have\ entered) ]] || bad "$what: $text"
+	over
+}
+
+# over: ends the last cell that was submitted
+over() {
+	echo interrupt >"$G/cells/$n/ctl"
+	wait_cell "$n" >/dev/null
+}

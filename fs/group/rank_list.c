@@ -63,3 +63,17 @@ rank_list(const char *s, int size, int *ranks, struct err *e)
 	free(word);
 	return n;
 }
+
+bool
+rank_list_has(const char *s, int rank)
+{
+	long from, to;
+
+	for (; take_range(&s, &from, &to); s++) {
+		if (rank >= from && rank <= to)
+			return true;
+		if (*s != ',')
+			return false;
+	}
+	return false;
+}

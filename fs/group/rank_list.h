@@ -8,5 +8,7 @@
 int rank_list(const char *s, int size, int *ranks, struct err *e);
 /* The same for n words, each of which is a list. */
 int rank_list_words(char **word, int n, int size, int *ranks, struct err *e);
+/* Is the rank in this list? */
+bool rank_list_has(const char *s, int rank);
 
 #endif

@@ -184,7 +184,7 @@ print_verdict(struct stall_sample *s, struct record *out)
 
 	set_states(s);
 	for (int i = 0; i < s->n; i++)
-		places[i] = s->rank[i].place;
+		places[s->rank[i].place.rank] = s->rank[i].place; /* in the order of ranks */
 	verdict_print(places, s->n, s->took, &text);
 	free(s->verdict);
 	s->verdict = text.n ? xstrndup(text.p, strcspn(text.p, "\n")) : NULL;

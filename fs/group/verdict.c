@@ -5,6 +5,7 @@
  * different sources are not compared, and ranks that are no members are not considered.
  */
 #include "group/verdict.h"
+#include "group/rank_list.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,25 +242,6 @@ verdict_waits_in(const struct rank_place *p, const struct membership **group)
 	return o;
 }
 
-/* Is the rank in a list like 0,2-5? */
-static bool
-is_member(const struct membership *m, int rank)
-{
-	for (const char *p = m->members; *p;) {
-		char *end;
-		long first = strtol(p, &end, 10), last = first;
-
-		if (*end == '-')
-			last = strtol(end + 1, &end, 10);
-		if (rank >= first && rank <= last)
-			return true;
-		if (*end != ',')
-			break;
-		p = end + 1;
-	}
-	return false;
-}
-
 static const struct membership *
 counterpart(const struct rank_place *p, const struct membership *m)
 {
@@ -379,20 +361,22 @@ print_place(struct buf *out, const struct rank_place *p)
 }
 
 /* Appends the ranks that wait in this operation of the group: "rank 0" or "ranks 0,2". Returns
- * their number. */
+ * their number. *alike: they do so in the same call at the same line. */
 static int
-print_waiters(
-    struct buf *out, const struct rank_place *p, int n, const struct membership *m, unsigned number)
+print_waiters(struct buf *out, const struct rank_place *p, int n, int at,
+    const struct membership *m, const struct operation *o, bool *alike)
 {
 	int count = 0;
 	struct buf ranks = {0};
 
+	*alike = true;
 	for (int i = 0; i < n; i++) {
 		const struct membership *its;
-		const struct operation *o = waits_in(&p[i], m->source, &its);
+		const struct operation *other = waits_in(&p[i], m->source, &its);
 
-		if (!o || o->number != number || counterpart(&p[i], m) != its)
+		if (!other || other->number != o->number || counterpart(&p[i], m) != its)
 			continue;
+		*alike &= strcmp(p[i].line, p[at].line) == 0 && strcmp(p[i].in, p[at].in) == 0;
 		if (++count <= RANKS_SHOWN)
 			buf_addf(&ranks, "%s%d", ranks.n ? "," : "", p[i].rank);
 	}
@@ -402,6 +386,18 @@ print_waiters(
 	return count;
 }
 
+/* Appends the operation that ranks wait in and, if they do so alike, where p, one of them, is. */
+static void
+print_waited(struct buf *out, const struct rank_place *p, const struct operation *o, bool alike)
+{
+	if (alike) {
+		print_operation(out, p, o);
+		print_line(out, p);
+	} else {
+		buf_addf(out, "%s %u", o->name, o->number);
+	}
+}
+
 /* Appends who waits in o of m: "; rank 0 waits for it in all_reduce 2 (train.py:44)", or if Python
  * has gone on "; all_reduce 2 of rank 0 waits for it (train.py:45)". late: so many have not entered
  * it; 0: what the others have entered is not known. */
@@ -409,13 +405,13 @@ static void
 print_wait(struct buf *out, const struct rank_place *p, int n, int at, const struct membership *m,
     const struct operation *o, int late)
 {
-	bool within = is_within(&p[at], o);
+	bool within = is_within(&p[at], o), alike;
 	int count;
 
 	buf_adds(out, "; ");
 	if (!within)
 		buf_addf(out, "%s %u of ", o->name, o->number);
-	count = print_waiters(out, p, n, m, o->number);
+	count = print_waiters(out, p, n, at, m, o, &alike);
 	if (late)
 		buf_addf(out, " wait%s for %s", within && count > 1 ? "" : "s",
 		    late == 1 ? "it" : "them");
@@ -423,9 +419,10 @@ print_wait(struct buf *out, const struct rank_place *p, int n, int at, const str
 		buf_adds(out, !within ? " has not ended" : count > 1 ? " are" : " is");
 	if (within) {
 		buf_adds(out, " in ");
-		print_operation(out, &p[at], o);
+		print_waited(out, &p[at], o, alike);
+	} else if (alike) {
+		print_line(out, &p[at]);
 	}
-	print_line(out, &p[at]);
 	buf_addc(out, '\n');
 }
 
@@ -500,6 +497,26 @@ print_related(struct buf *out, const struct rank_place *p, int n, const enum rel
 	return !waits;
 }
 
+/* All members have entered what p[at] waits in. */
+static void
+print_all(struct buf *out, const struct rank_place *p, int n, int at, const struct membership *m,
+    const struct operation *o)
+{
+	struct buf waiters = {0};
+	bool alike, all = true;
+
+	for (int i = 0; i < n; i++)
+		all &= rank_list_has(m->members, p[i].rank);
+	if (all)
+		buf_adds(out, "all ranks have entered ");
+	else
+		buf_addf(out, "ranks %s have all entered ", m->members);
+	print_waiters(&waiters, p, n, at, m, o, &alike);
+	print_waited(out, &p[at], o, alike);
+	buf_adds(out, ": look at the GPUs or the network\n");
+	buf_free(&waiters);
+}
+
 /* Appends the verdict on what rank p[at] waits in, if it is certain: to first if nobody named in
  * it waits for others, else to out. */
 static void
@@ -512,9 +529,9 @@ judge(const struct rank_place *p, int n, int at, const struct membership *m,
 	bool is_first = true;
 
 	for (int i = 0; i < n; i++) {
-		how[i] = i == at		   ? SAME
-			 : is_member(m, p[i].rank) ? relate(&p[i], &p[at], m, o)
-						   : NO_MEMBER;
+		how[i] = i == at				? SAME
+			 : rank_list_has(m->members, p[i].rank) ? relate(&p[i], &p[at], m, o)
+								: NO_MEMBER;
 		count[how[i]]++;
 		if (how[i] >= OTHER_NAME && how[i] <= OTHER_TYPE) {
 			print_different(first, &p[at], m, o, &p[i], how[i]);
@@ -526,10 +543,7 @@ judge(const struct rank_place *p, int n, int at, const struct membership *m,
 		print_wait(&line, p, n, at, m, o, count[LATE]);
 	} else if (!count[UNCERTAIN] &&
 		   (is_within(&p[at], o) ? p[at].seconds >= ENOUGH_S : o->seconds >= LONG_S)) {
-		buf_adds(&line, "all ranks have entered ");
-		print_operation(&line, &p[at], o);
-		print_line(&line, &p[at]);
-		buf_adds(&line, ": look at the GPUs or the network\n");
+		print_all(&line, p, n, at, m, o);
 	}
 	buf_add(is_first ? first : out, line.p, line.n);
 out:

@@ -16,29 +16,6 @@ model = DistributedDataParallel(torch.nn.Linear(4, 4))
 pair, alone = dist.new_group([0, 1]), dist.new_group([0])' || give_up 'the first cell'
 recorder=$("$TORCH_PYTHON" -c 'import torch._C._distributed_c10d as c; print(hasattr(c, "_dump_fr_trace_json"))')
 
-# verdict WHAT PATTERN CODE [FILE]: while the code is stuck, the first line of `stall`
-verdict() {
-	local what=$1 pattern=$2
-	submit "$3" "${4:-$G/cell}"
-	until_true grep -qE "$pattern" "$G/stall" || bad "$what: $(cat "$G/stall")"
-	over
-}
-
-# silent WHAT READY CODE: when `stall` has READY, no rank is accused
-silent() {
-	local what=$1 text
-	submit "$3"
-	until_true grep -qE "$2" "$G/stall"
-	text=$(cat "$G/stall")
-	[[ ! $text =~ (waits?\ for|different|have\ entered) ]] || bad "$what: $text"
-	over
-}
-
-over() {
-	echo interrupt >"$G/cells/$n/ctl"
-	wait_cell "$n" >/dev/null
-}
-
 verdict 'a rank computes' '^rank 1 is in no collective \(<cell [0-9]+>:[0-9]+\); rank 0 waits for it in all_reduce [0-9]+ \(<cell [0-9]+>:2\)$' \
 	'if rank == 0:
     dist.all_reduce(ones())

@@ -131,7 +131,7 @@ test_gpu(void)
 	    "different operations: rank 1 has entered broadcast 2 (t.py:9), rank 0 all_reduce 2 "
 	    "(t.py:4)\n");
 	expect(at(0, "-", "t.py:4", ON_GPU REDUCE), at(1, "-", "t.py:9", ON_GPU REDUCE),
-	    "all ranks have entered all_reduce 2 (t.py:4): look at the GPUs or the network\n");
+	    "all ranks have entered all_reduce 2: look at the GPUs or the network\n");
 	/* it may be behind what the GPU computes */
 	expect(at(0, "-", "t.py:4", ON_GPU "op 2 all_reduce 4 float32 0 9.0\n"),
 	    at(1, "-", "t.py:9", ON_GPU REDUCE), "");
@@ -210,12 +210,51 @@ static void
 test_entered(void)
 {
 	expect(waiter(), at(1, "all_reduce", "t.py:9", CELL BOTH(2) REDUCE),
-	    "all ranks have entered all_reduce 2 (t.py:4): look at the GPUs or the network\n");
+	    "all ranks have entered all_reduce 2: look at the GPUs or the network\n");
 	/* not if it is under way: the last one has come just now */
 	expect(waiter(),
 	    at(1, "all_reduce", "t.py:9", CELL BOTH(2) "op 2 all_reduce 4 float32 0 0.2\n"), "");
 	expect(counter(), at(1, "all_reduce", "t.py:9", "cell 6\nmain S\n" WORLD("own", 2) REDUCE),
 	    "");
+}
+
+/* Only some of the ranks are members. */
+static void
+test_some(void)
+{
+#define SOME CELL "group 1 own 0 0,2\ngroup 1 gloo 1 0,2\n" OP(1, "all_reduce", "4 float32", 0)
+	struct rank_place p[3];
+
+	for (int i = 0; i < 3; i++)
+		p[i] = i == 1 ? at(i, "-", "t.py:9", CELL) : at(i, "wait", "t.py:4", SOME);
+	expect_of(p, 3,
+	    "ranks 0,2 have all entered all_reduce 1 (t.py:4): look at the GPUs or the network\n");
+	for (int i = 0; i < 3; i++)
+		p[i] = i == 1 ? at(i, "-", "t.py:9", CELL)
+			      : at(i, "wait", i ? "t.py:5" : "t.py:4", SOME);
+	expect_of(
+	    p, 3, "ranks 0,2 have all entered all_reduce 1: look at the GPUs or the network\n");
+}
+
+/* Several ranks wait: at one line, at several, and in something else that has started it. */
+static void
+test_waiters(void)
+{
+#define OF_THREE(source, entered) "group 0 " source " " #entered " 0-2\n"
+#define IN_TWO CELL OF_THREE("own", 0) OF_THREE("gloo", 2) REDUCE
+	static const char *const in[] = {"wait", "wait", "backward"};
+	static const char *const line[] = {"t.py:4", "t.py:5", "t.py:5"};
+	static const char *const wanted[] = {
+	    "rank 2 is in no collective (t.py:9); ranks 0,1 wait for it in all_reduce 2 (t.py:4)\n",
+	    "rank 2 is in no collective (t.py:9); ranks 0,1 wait for it in all_reduce 2\n",
+	    "rank 2 is in no collective (t.py:9); ranks 0,1 wait for it in all_reduce 2\n"};
+
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+		struct rank_place p[] = {at(0, "wait", "t.py:4", IN_TWO),
+		    at(1, in[i], line[i], IN_TWO), at(2, "-", "t.py:9", CELL OF_THREE("gloo", 1))};
+
+		expect_of(p, 3, wanted[i]);
+	}
 }
 
 /* A backward computes, and its operations may run beside that. */
@@ -284,6 +323,8 @@ main(void)
 	test_silent();
 	test_different();
 	test_entered();
+	test_some();
+	test_waiters();
 	test_backward();
 	test_chain();
 	test_many();

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# The verdict of `stall` among three ranks: sizes, types and operations that differ while another rank is late, several
+# late ranks, several that wait, a group of two of them, and a network that loses everything.
+. "$(dirname "$0")/../lib.sh"
+HANG_LIMIT_S=60
+
+! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
+mount_torch -o size=3 -o stall=off -o grace=off
+cell 'import os, socket, time, torch, torch.distributed as dist
+def ones(n=4, dtype=torch.float32):
+    return torch.ones(n, dtype=dtype)
+def spin():
+    while True: pass
+kept = []
+def lose():
+    "All that gloo sends or receives from now on is lost, while its connections stay open."
+    near, far = socket.socketpair()
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            copy = socket.socket(fileno=os.dup(fd))
+            port = str(copy.getpeername()[1])
+        except (OSError, IndexError):
+            continue
+        kept.append(copy)
+        if copy.family in (socket.AF_INET, socket.AF_INET6) and port != os.environ["MASTER_PORT"]:
+            os.dup2(near.fileno(), fd)
+    kept.append((near, far))' || give_up 'the first cell'
+recorder=$("$TORCH_PYTHON" -c 'import torch._C._distributed_c10d as c; print(hasattr(c, "_dump_fr_trace_json"))')
+at='\(<cell [0-9]+>:[0-9]+\)'
+
+verdict 'two ranks are late' \
+	"^rank 1 is in no collective $at, rank 2 is in no collective $at; rank 0 waits for them in all_reduce 1 $at$" \
+	'if rank == 0: dist.all_reduce(ones())
+elif rank == 1: spin()
+else: time.sleep(1000)'
+verdict 'two ranks wait' '^rank 1 is in no collective .*; ranks 0,2 wait for it in all_reduce 1 \(<cell [0-9]+>:2\)$' \
+	'if rank != 1:
+    dist.all_reduce(ones())
+spin()'
+verdict 'two ranks wait, at two lines' '^rank 1 is in no collective .*; ranks 0,2 wait for it in all_reduce 1$' \
+	'if rank == 2:
+    dist.all_reduce(ones())
+elif rank == 0:
+    dist.all_reduce(ones())
+spin()'
+verdict 'different operations, and a late rank' \
+	"^different operations: rank 2 has entered barrier 1 $at, rank 0 all_reduce 1 $at$" \
+	'if rank == 0: dist.all_reduce(ones())
+elif rank == 2: dist.barrier()
+spin()'
+verdict 'different sizes, and a late rank' \
+	"^different sizes: rank 1 has entered all_reduce 1 of 8 float32 $at, rank 0 all_reduce 1 of 4 float32 $at$" \
+	'if rank != 2: dist.all_reduce(ones(4 + 4 * rank))
+spin()'
+verdict 'different types, and a late rank' \
+	"^different types: rank 1 has entered all_reduce 1 of 4 float64 $at, rank 0 all_reduce 1 of 4 float32 $at$" \
+	'if rank < 2: dist.all_reduce(ones(dtype=torch.float64 if rank else torch.float32))
+spin()'
+verdict 'a group of two' "^rank 2 is in no collective $at; rank 0 waits for it in all_reduce 1 $at$" \
+	'some = dist.new_group([0, 2])
+if rank == 0: dist.all_reduce(ones(), group=some)
+spin()'
+submit 'some = dist.new_group([0, 2])
+if rank == 0: dist.all_reduce(ones(), group=some)
+elif rank == 1: dist.barrier()
+else: spin()'
+until_true grep -qE '; rank 1 waits for them in barrier 1 ' "$G/stall"
+like 'a rank that waits for others is not named first' "$(cat "$G/stall")" \
+	"^rank 2 is in no collective $at; rank 0 waits for it in all_reduce 1 $at"
+over
+silent 'a group of which this rank is no member' '^1 .*in=- ' 'some = dist.new_group([0, 2])
+if rank != 1: dist.all_reduce(ones(), group=some)
+spin()'
+if [ "$recorder" = True ]; then
+	verdict 'asynchronous, and one that goes on' \
+		"^rank 2 is in no collective $at; rank 0 waits for it in all_reduce 1 $at$" \
+		'if rank < 2: work = dist.all_reduce(ones(), async_op=True)
+if rank == 0: work.wait()
+spin()'
+	verdict 'asynchronous, several' '^rank 2 is in no collective .*; ranks 0,1 wait for it in all_reduce 2 ' \
+		'works = [dist.all_reduce(ones(), async_op=True) for i in range(3 - rank)]
+if rank < 2: works[-1].wait()
+spin()'
+fi
+# what ends these is killafter: nothing that gloo is told arrives
+echo killafter 1 >"$G/ctl"
+lost='some = dist.new_group([0, 2])
+lose() if rank == 2 else None
+if rank != 1: dist.all_reduce(ones(), group=some)
+dist.all_reduce(ones())'
+verdict 'all of two have entered' '^ranks 0,2 have all entered all_reduce 1 \(<cell [0-9]+>:3\): look at ' "$lost"
