@@ -201,6 +201,7 @@ UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
 UNIT_output := $(GROUP_ROOM)
+UNIT_stderr_of := $(GROUP_ROOM)
 UNIT_server := $(GROUP_ROOM) $(filter fs/base/req.c fs/front/% fs/ninep/%,$(FS_SRC))
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 

@@ -4,6 +4,9 @@
  * A pipe or a terminal is opened anew, with O_NONBLOCK of our own: the flag of a duplicate would be
  * the writer's as well. A file is written to through a duplicate, whose offset is the writer's;
  * where the kernel grants none, at its end. A socket cannot be opened: only a duplicate will do.
+ *
+ * A duplicate may block although poll(2) has seen room, which another process has taken since, or
+ * which is too little for the line. A thread that takes too long is interrupted by a signal.
  */
 #include "base/stderr_of.h"
 #include "base/daemon.h"
@@ -13,11 +16,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -55,6 +60,7 @@ struct job {
 	void (*done)(void *arg);
 	void *arg;
 	struct timer *patience;
+	pthread_t thread;
 	bool ended; /* the thread has; protected by lock */
 	TAILQ_ENTRY(job) link;
 };
@@ -159,8 +165,10 @@ reopen(const struct stderr_of *s, int flags)
 {
 	char link[LINK_BYTES];
 
-	if (!s->ours)
+	if (!s->ours) {
+		errno = EACCES;
 		return -1;
+	}
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
 	return open(link, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags);
 }
@@ -271,11 +279,21 @@ write_line(const struct job *j)
 	close(p.fd);
 }
 
+static void
+interrupted(int sig)
+{
+}
+
 static void *
 run(void *arg)
 {
 	struct job *j = arg;
+	sigset_t set;
 
+	prctl(PR_SET_NAME, "ddipfs-tell");
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 	if (!j->closer || !reports(j->closer)) {
 		/* nothing was written: the closer is all that is known */
 		if (!j->to)
@@ -312,6 +330,12 @@ on_patience(void *arg)
 	j->patience = NULL;
 	debug("fuse", "the standard error of a writer takes too long");
 	tell_done(j);
+	pthread_mutex_lock(&lock);
+	if (!j->ended)
+		pthread_kill(j->thread, SIGRTMIN);
+	pthread_mutex_unlock(&lock);
+	/* again, as the signal may have come before the call that blocks */
+	j->patience = loop_timer(daemon_.loop, PATIENCE_MS, on_patience, j);
 }
 
 static struct job *
@@ -347,7 +371,10 @@ collect(void *arg, uint32_t events)
 static bool
 can_wake(void)
 {
+	struct sigaction sa = {.sa_handler = interrupted}; /* without SA_RESTART */
+
 	if (wakeup_fd < 0) {
+		sigaction(SIGRTMIN, &sa, NULL);
 		wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (wakeup_fd >= 0)
 			wakeup = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, collect, NULL);
@@ -359,7 +386,6 @@ bool
 stderr_of_write(const struct stderr_line *line)
 {
 	struct job *j;
-	pthread_t thread;
 
 	if ((!line->to && !line->closer) || daemon_.ending || job_count == JOBS_MAX || !can_wake())
 		return false;
@@ -368,17 +394,16 @@ stderr_of_write(const struct stderr_line *line)
 	    .closer = line->closer,
 	    .text = xstrdup(line->text),
 	    .n = MIN(strlen(line->text), (size_t)PIPE_BUF)};
-	if (thread_start(&thread, run, j) != 0) {
+	if (thread_start(&j->thread, run, j) != 0) {
 		stderr_of_unref(j->to);
 		free(j->text);
 		free(j);
 		return false;
 	}
-	pthread_detach(thread);
+	pthread_detach(j->thread);
 	j->done = line->done;
 	j->arg = line->arg;
-	if (j->done)
-		j->patience = loop_timer(daemon_.loop, PATIENCE_MS, on_patience, j);
+	j->patience = loop_timer(daemon_.loop, PATIENCE_MS, on_patience, j);
 	TAILQ_INSERT_TAIL(&jobs, j, link);
 	job_count++;
 	return true;
