@@ -15,7 +15,7 @@ from ddip_engine.state import EngineError
 from ddip_engine.view import ABSENT, INLINE, Export
 
 _INSTALLED = re.compile(
-    r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/python\d+t?\.zip/"
+    r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/python\d[\d.]*t?\.zip/"
 )
 _FIRST = "<ddip_engine importer>"  # below it is what has started the engine
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
@@ -26,7 +26,7 @@ _main = get_ident()  # imported by the main thread, before a program's gevent
 
 def is_users(frame):
     """True for code of neither the engine, nor the standard library, nor an installed package: by
-    the rule of frame_is_users() in fs/group/frames.c."""
+    the rule of frame_is_users() in fs/group/frames.c, which tests/frames.list compares."""
     return _INSTALLED.search(frame.f_code.co_filename) is None
 
 

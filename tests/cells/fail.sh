@@ -164,6 +164,12 @@ if grep -qx 'way_rebuild ProcessGroup.reconfigure' "$G/status"; then # from torc
 	cell 'dist.all_reduce(ones(), group=pair)' || bad "a group of its own: $(cat "$G/traceback")"
 else
 	like 'what to write' "$(cat "$G/error")" 'pair: ProcessGroup .*new_group\(\.\.\.\)'
+	for what in 'dist.all_reduce(ones(), group=pair)' 'dist.barrier(pair)' 'pair.allreduce(ones()).wait()' \
+		'dist.all_gather_object([None, None], 1, pair)' 'dist.broadcast(ones(), 0, pair)'; do
+		is "it fails, and nobody waits: $what" "$(errno write "$G/cell" "$what")" EREMOTEIO
+	done
+	next 'a group that is gone'
+	cell 'pair = dist.new_group([0, 1]); dist.all_reduce(ones(), group=pair)' || bad 'it is made again'
 fi
 cell 'del pair
 from torch import nn

@@ -2,16 +2,32 @@
 """What the user's frames hold is read by another thread, and nothing is left behind in them."""
 
 import gc
+import os
 import re
 import sys
 import threading
 import unittest
 import weakref
 from errno import ENOENT
+from types import SimpleNamespace
 
 from in_process import NAMES, Case, state, values
 
 from ddip_engine import frames  # isort: skip (in_process makes it importable)
+
+
+NAMED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "frames.list")
+
+
+class Rule(unittest.TestCase):
+    """Whose code it is, by the name of its file: the daemon decides alike (tests/unit/frames.c)."""
+
+    def test_names(self):
+        with open(NAMED, encoding="utf-8") as f:
+            for line in f:
+                whose, _, name = line.rstrip("\n").partition(" ")
+                frame = SimpleNamespace(f_code=compile("", name, "exec"))
+                self.assertEqual(frames.is_users(frame), whose == "users", name)
 
 
 class Thing:
