@@ -59,19 +59,19 @@ def _counted(row, function, name):
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
-        group = call = None
+        group = is_default = call = None
         try:  # first: an interrupt may be raised as soon as the rank is in it
             enter(name)
             if counts:
                 with row:
-                    group = _group_of(args, kwargs)
+                    group, is_default = _group_of(args, kwargs)
                     call = group is not None and flight.begin(group, name, args, kwargs)
             result = function(*args, **kwargs)
             if makes:
                 flight.publish()
             if call:
                 with row:
-                    if group is c10d.GroupMember.WORLD:
+                    if is_default:
                         _ddip.collective_done()  # all ranks must make this call
                     revocable.used(group)
                     flight.end(call)
@@ -86,14 +86,15 @@ def _counted(row, function, name):
 
 
 def _group_of(args, kwargs):
-    """The group that the call is in; None if this rank is no member of it."""
-    group = kwargs.get("group")
+    """The group that the call is in, None for one without this rank; is it the default one?"""
+    member = c10d.GroupMember
+    default, kind, group = member.WORLD, c10d.ProcessGroup, kwargs.get("group")
     if group is None:
-        group = c10d.GroupMember.WORLD
+        group = default
         for each in args:
-            if isinstance(each, c10d.ProcessGroup) or each is c10d.GroupMember.NON_GROUP_MEMBER:
+            if isinstance(each, kind) or each is member.NON_GROUP_MEMBER:
                 group = each
-    return group if isinstance(group, c10d.ProcessGroup) else None
+    return (group if isinstance(group, kind) else None), group is default
 
 
 def _kind(work):

@@ -15,7 +15,8 @@ from ddip_engine.state import EngineError
 from ddip_engine.view import ABSENT, INLINE, Export
 
 _INSTALLED = re.compile(
-    r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/python\d[\d.]*t?\.zip/"
+    r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/"
+    r"|/python\d[\d.]*t?\.zip/"
 )
 _FIRST = "<ddip_engine importer>"  # below it is what has started the engine
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
