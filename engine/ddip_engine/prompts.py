@@ -13,7 +13,7 @@ from ddip_engine import patches
 
 # What catches KeyboardInterrupt and asks again.
 _LOOPS = {(row.module, row.path.rpartition(".")[2]) for row in (patches.CMDLOOP, patches.INTERACT)}
-_ASKS = ("cmd", "code")  # the modules whose functions wait for the next command
+_COMMANDS = {("pdb", "onecmd"), ("cmd", "onecmd"), ("code", "push")}  # what they call for a command
 
 
 _caught = None  # a Left that the prompt may have caught with a command of its
@@ -33,11 +33,13 @@ def passing(error, frame, by_person):
     by_person: False if nobody could go on at the prompt afterwards, as after a timeout.
     """
     global _caught
-    inside = by_person and not _waits(frame)
-    while frame is not None and not inside:
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _LOOPS:
+    while frame is not None:
+        name = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if name in _LOOPS:
             _caught = Left(error)
             return _caught
+        if by_person and name in _COMMANDS:
+            return error
         frame = frame.f_back
     return error
 
@@ -59,13 +61,6 @@ def forget():
     """The cell has ended."""
     global _caught
     _caught = None
-
-
-def _waits(frame):
-    """Is the main thread waiting for a command? Our own functions read standard input."""
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
-        frame = frame.f_back
-    return frame is not None and frame.f_globals.get("__name__") in _ASKS
 
 
 def run(function, *args, **kwargs):
