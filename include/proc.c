@@ -81,6 +81,7 @@ proc_status(pid_t pid, struct proc_status *s)
 	name = value_of(text, "Name:");
 	*s = (struct proc_status){.process = (pid_t)number(text, "Tgid:", DECIMAL, 0),
 	    .parent = (pid_t)number(text, "PPid:", DECIMAL, 0),
+	    .uid = (uid_t)number(text, "Uid:", DECIMAL, 0),
 	    .state = state ? *state : '?',
 	    .exiting = number(text, "FDSize:", DECIMAL, 1) == 0,
 	    .dumping = number(text, "CoreDumping:", DECIMAL, 0) != 0,
@@ -301,7 +302,8 @@ proc_program(pid_t pid)
 		/* options of the interpreter, as in `python3 -u train.py` */
 		do
 			p += strlen(p) + 1;
-		while (p < end && *p == '-' && strcmp(p, "-c") != 0 && strcmp(p, "-m") != 0);
+		while (
+		    p < end && *p == '-' && p[1] && strcmp(p, "-c") != 0 && strcmp(p, "-m") != 0);
 		if (p < end && *p && *p != '-' && strncmp(name.p, "python", 6) == 0)
 			add_name(&name, p);
 	}

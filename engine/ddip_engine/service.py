@@ -11,6 +11,7 @@ or not at all. Pushes and removals in the main thread are cancelled too, by a si
 """
 
 import collections
+import errno
 import gc
 import os
 import sys
@@ -34,7 +35,7 @@ from ddip_engine import (
     values,
     view,
 )
-from ddip_engine.state import Cancelled
+from ddip_engine.state import Cancelled, EngineError
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
 _THREADS = 64
@@ -238,9 +239,19 @@ def _get(fd, name, suffix, op):
         return gpu_report.export()
     if (name, suffix) == (table.MAIN, "frames"):
         return frames.lines()
+    if (name, suffix) == (table.MAIN, "table"):
+        return _table()
     if suffix == "names":
         return frames.names(name.rpartition(":")[0])
     return values.get(name, suffix, op, fd)
+
+
+def _table():
+    """The table of variables while a cell runs. A part of it would hide names that are known."""
+    text = table.text(False)
+    if len(text) > view.INLINE:
+        raise EngineError(errno.EFBIG, "there are too many variables to list them meanwhile")
+    return view.Export(text)
 
 
 def _sendable(export, fd):

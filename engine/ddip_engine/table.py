@@ -145,7 +145,7 @@ def text(thorough=True):
             lines.append(name + how)
         elif how is not None:
             lines.append(name + _line_end(type(value), _facts(how, name, value, thorough)))
-    for gone in [name for name in _measured if name not in state.main.__dict__]:
+    for gone in [name for name in list(_measured) if name not in state.main.__dict__]:
         _measured.pop(gone, None)
     return _cut("".join(lines).encode("utf-8", "backslashreplace"))
 

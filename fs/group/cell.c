@@ -110,7 +110,6 @@ cell_unref(struct cell *c)
 		return;
 	task_free(c->w);
 	free(c->source);
-	free(c->program);
 	free(c->notice);
 	free(c->ranks);
 	free(c);
@@ -241,43 +240,12 @@ cell_submit(struct group *g, const int *ranks, int n, struct slice source, struc
 	c->w->cell = c;
 	c->w->number = (uint32_t)c->number;
 	c->w->ended = cell_ended;
-	c->program = xstrdup("");
 	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
 	index_add(&g->history, c);
 	cell_ref(c); /* it may end, and leave the history, while it is submitted */
 	task_submit(c->w);
 	cell_unref(c);
 	return c;
-}
-
-void
-cell_set_owner(struct cell *c, pid_t process)
-{
-	c->w->owner = process;
-	free(c->program);
-	c->program = process ? proc_program(process) : xstrdup("");
-	/* the part of ddip that is Python */
-	if (strcmp(c->program + strcspn(c->program, " "), " ddip_tool") == 0)
-		snprintf(c->program, strlen(c->program) + 1, "ddip");
-}
-
-/* As text, its ranks are a list with commas. */
-static void
-add_ranks(const struct cell *c, struct record *out)
-{
-	struct buf b = {0};
-
-	record_begin_list(out, "ranks");
-	for (int i = 0; i < c->n; i++) {
-		if (out->form == RECORD_JSON)
-			record_number(out, NULL, c->ranks[i]);
-		else
-			buf_addf(&b, "%s%d", i ? "," : "", c->ranks[i]);
-	}
-	record_end_list(out);
-	if (out->form != RECORD_JSON)
-		record_text(out, "ranks", b.n ? b.p : "");
-	buf_free(&b);
 }
 
 void
@@ -297,7 +265,7 @@ cell_status(const struct cell *c, struct record *out)
 		record_real(out, "ended", w->when.end, MICROSECONDS);
 		record_real(out, "seconds", task_seconds(w), MICROSECONDS);
 	}
-	add_ranks(c, out);
+	task_ranks(w, out);
 	record_end(out);
 }
 

@@ -16,8 +16,6 @@ struct cell *cell_after(struct group *g, int number);
 struct cell *cell_ref(struct cell *c);
 void cell_unref(struct cell *c);
 struct subtask *cell_subtask(const struct cell *c, int rank); /* NULL: not one of its ranks */
-/* This process has submitted it; 0: not known. */
-void cell_set_owner(struct cell *c, pid_t process);
 /* Drops the cells that ended first, beyond the setting `history`; never the one that ended last,
  * nor the last one that was submitted. */
 void cell_prune(struct group *g);

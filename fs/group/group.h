@@ -126,7 +126,7 @@ struct failure {
 	uint64_t seq;
 	double time; /* wall time of the latest occurrence */
 	unsigned times;
-	int no;
+	int no, rank; /* rank: that it is of; -1: of no one rank */
 	char *what, *text;
 };
 
@@ -193,6 +193,7 @@ struct group_history {
 	size_t index_first, index_end, index_room;
 	char last_result[24]; /* of the last cell that ended: ok, error … */
 	enum group_names names;
+	unsigned submitted; /* number of tasks of all kinds so far */
 };
 
 struct group {

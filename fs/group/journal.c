@@ -107,17 +107,23 @@ take_failure(struct group_journal *j, int i)
 
 /* Removes and returns the entry of the same failure, or an empty entry if there is none. */
 static struct failure
-same_failure(struct group_journal *j, int no, const char *what, const char *text)
+same_failure(struct group_journal *j, int rank, int no, const char *what, const char *text)
 {
 	for (int i = 0; i < j->error_count; i++)
-		if (j->errors[i].no == no && strcmp(j->errors[i].what, what) == 0 &&
-		    strcmp(j->errors[i].text, text) == 0)
+		if (j->errors[i].no == no && j->errors[i].rank == rank &&
+		    strcmp(j->errors[i].what, what) == 0 && strcmp(j->errors[i].text, text) == 0)
 			return take_failure(j, i);
 	return (struct failure){0};
 }
 
 void
 journal_fail(struct group *g, const struct err *e, const char *what)
+{
+	journal_fail_rank(g, -1, e, what);
+}
+
+void
+journal_fail_rank(struct group *g, int rank, const struct err *e, const char *what)
 {
 	struct group_journal *j = &g->journal;
 	size_t n = strlen(what);
@@ -128,11 +134,12 @@ journal_fail(struct group *g, const struct err *e, const char *what)
 		n--;
 	quoted = xstrndup(what, MIN(n, (size_t)WHAT_MAX));
 	note("%s: %s: %s: %s", g->name, err_name(e->no), quoted, e->text);
-	f = same_failure(j, e->no, quoted, e->text);
+	f = same_failure(j, rank, e->no, quoted, e->text);
 	if (f.times) {
 		free(quoted);
 	} else {
 		f.no = e->no;
+		f.rank = rank;
 		f.what = quoted;
 		f.text = xstrdup(e->text);
 	}

@@ -17,6 +17,8 @@ void journal_clear(struct group *g);
 /* Records a failure that a user caused or should see in `error` (and in the log). what: the line or
  * the file concerned. A repeated failure is counted rather than added. */
 void journal_fail(struct group *g, const struct err *e, const char *what);
+/* The same, of one rank. */
+void journal_fail_rank(struct group *g, int rank, const struct err *e, const char *what);
 /* The text of the latest failure if it has this errno, else NULL. */
 const char *journal_last(const struct group *g, int no);
 /* Adds a line to `events`. Newlines in it become blanks. */

@@ -129,7 +129,7 @@ output_open(struct rank *k)
 		return;
 	snprintf(name, sizeof(name), "rank%d", k->number);
 	if (spool_reader_open(&k->output.spool, k->g->run_dir, name, &e) < 0)
-		journal_fail(k->g, &e, "start");
+		journal_fail_rank(k->g, k->number, &e, "start");
 }
 
 /* The former rank whose spool is open; NULL: none. */

@@ -38,7 +38,7 @@ reject(struct rank *k, const struct err *e)
 		lifecycle_take(k->g, LIFE_FAILED, &why);
 		return;
 	}
-	journal_fail(k->g, e, "hosts");
+	journal_fail_rank(k->g, k->number, e, "hosts");
 	hosts_lose(k->host);
 	journal_event(
 	    k->g, "host %s lost %.*s", k->host->name, (int)strcspn(e->text, "\n"), e->text);
@@ -75,7 +75,7 @@ processes_rank_join_failed(struct rank *k, const struct err *e)
 	struct err why = *e;
 
 	if (k->g->life.state == G_READY) {
-		journal_fail(k->g, e, "recover");
+		journal_fail_rank(k->g, k->number, e, "recover");
 		recovery_kill(k, "rank-killed"); /* which starts another one */
 	} else {
 		lifecycle_take(k->g, LIFE_FAILED, &why);

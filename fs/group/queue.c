@@ -27,6 +27,7 @@ task_submit(struct task *w)
 
 	group_tell(above.before_task, g);
 	g->queued++;
+	w->owner.serial = ++g->history.submitted;
 	for (int i = 0; i < w->n; i++)
 		TAILQ_INSERT_TAIL(&w->subtasks[i].k->queue, &w->subtasks[i], link);
 	journal_changed(g);

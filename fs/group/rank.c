@@ -423,7 +423,7 @@ on_dropped(struct rank *k, struct msg *m)
 	else
 		fail(&e, ENOSPC, "output of rank %d is lost: no room in %s", k->number,
 		    k->g->run_dir);
-	journal_fail(k->g, &e, "output");
+	journal_fail_rank(k->g, k->number, &e, "output");
 	journal_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 }
 

@@ -579,9 +579,9 @@ add_head(struct report *r)
 	add_text(r, "ranks", b.n ? b.p : "");
 	if (w->begun)
 		add_number(r, "seconds", task_seconds(w), 3);
-	if (w->owner) {
-		add_number(r, "pid", w->owner, 0);
-		add_clipped(r, "program", slice_text(c->program), CODE_SIZE);
+	if (w->owner.pid) {
+		add_number(r, "pid", w->owner.pid, 0);
+		add_clipped(r, "program", slice_text(w->owner.program), CODE_SIZE);
 	}
 	buf_free(&b);
 	free(each);

@@ -175,28 +175,52 @@ set_states(struct stall_sample *s)
 	}
 }
 
+static void
+add_numbers(struct record *out, const char *key, const int *numbers, int n)
+{
+	record_begin_list(out, key);
+	for (int i = 0; i < n; i++)
+		record_number(out, NULL, numbers[i]);
+	record_end_list(out);
+}
+
+/* People get the sentence alone. */
+static void
+print_one_verdict(const struct verdict *v, struct record *out)
+{
+	if (out->form != RECORD_JSON) {
+		buf_addf(out->out, "%s\n", v->text);
+		return;
+	}
+	record_begin(out, NULL);
+	record_text(out, "kind", verdict_kinds[v->kind]);
+	add_numbers(out, "ranks", v->ranks, v->n);
+	add_numbers(out, "waiting", v->waiting, v->waiting_n);
+	record_text(out, "op", v->op->name);
+	record_number(out, "number", v->op->number);
+	record_text(out, "group", v->group->members);
+	record_text(out, "text", v->text);
+	record_end(out);
+}
+
 /* Appends what is certain about who waits for whom. */
 static void
 print_verdict(struct stall_sample *s, struct record *out)
 {
 	struct rank_place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
-	struct buf text = {0};
+	struct verdicts found;
 
 	set_states(s);
 	for (int i = 0; i < s->n; i++)
 		places[s->rank[i].place.rank] = s->rank[i].place; /* in the order of ranks */
-	verdict_print(places, s->n, s->took, &text);
+	found = verdict_find(places, s->n, s->took);
 	free(s->verdict);
-	s->verdict = text.n ? xstrndup(text.p, strcspn(text.p, "\n")) : NULL;
+	s->verdict = found.n ? xstrdup(found.list[0].text) : NULL;
 	record_begin_list(out, "verdicts");
-	if (text.n && out->form != RECORD_JSON)
-		buf_add(out->out, text.p, text.n);
-	for (char *save,
-	     *line = text.n && out->form == RECORD_JSON ? strtok_r(text.p, "\n", &save) : NULL;
-	     line; line = strtok_r(NULL, "\n", &save))
-		record_text(out, NULL, line);
+	for (size_t i = 0; i < found.n; i++)
+		print_one_verdict(&found.list[i], out);
 	record_end_list(out);
-	buf_free(&text);
+	verdict_free_all(&found);
 	free(places);
 }
 

@@ -1,6 +1,8 @@
 /* Creates, frees and describes tasks. */
 #include "group/task.h"
+#include "proc.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +36,7 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 	    .left = n,
 	    .first = -1,
 	    .escalation.verdict = no_text,
+	    .owner.program = no_text,
 	    .when.queued = now_wall()};
 	TAILQ_INIT(&w->waiters);
 	for (int i = 0; i < n; i++) {
@@ -44,6 +47,43 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 		j->value = j->error = j->traceback = j->digest = no_text;
 	}
 	return w;
+}
+
+void
+task_set_owner(struct task *w, pid_t process)
+{
+	char *program = process ? proc_program(process) : xstrdup("");
+	struct proc_status s = {.uid = (uid_t)-1};
+
+	/* the part of ddip that is Python */
+	if (strcmp(program + strcspn(program, " "), " ddip_tool") == 0)
+		snprintf(program, strlen(program) + 1, "ddip");
+	if (process)
+		proc_status(process, &s);
+	w->owner.pid = process;
+	w->owner.uid = s.uid;
+	task_set_text(&w->owner.program, slice_text(program));
+	free(program);
+}
+
+void
+task_ranks(const struct task *w, struct record *out)
+{
+	struct buf b = {0};
+
+	record_begin_list(out, "ranks");
+	for (int i = 0; i < w->n; i++) {
+		int rank = w->subtasks[i].k->number;
+
+		if (out->form == RECORD_JSON)
+			record_number(out, NULL, rank);
+		else
+			buf_addf(&b, "%s%d", i ? "," : "", rank);
+	}
+	record_end_list(out);
+	if (out->form != RECORD_JSON)
+		record_text(out, "ranks", b.n ? b.p : "");
+	buf_free(&b);
 }
 
 void
@@ -73,6 +113,7 @@ task_free(struct task *w)
 	task_close_fds(w);
 	task_stop_timers(w);
 	text_free(w->escalation.verdict);
+	text_free(w->owner.program);
 	free(w->subtasks);
 	free(w->payload.name);
 	free(w->payload.view);

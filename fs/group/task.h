@@ -5,6 +5,7 @@
  */
 #ifndef TASK_H
 #define TASK_H
+#include "base/record.h"
 #include "group/group.h"
 #include "wire.h"
 
@@ -76,6 +77,14 @@ struct task_escalation {
 	bool timed_out;
 };
 
+/* The submission of a task, and the process that did it. */
+struct task_owner {
+	unsigned serial; /* counts the tasks that were submitted to the group */
+	pid_t pid;	 /* 0: not known */
+	uid_t uid;
+	char *program; /* as it was then; "": not known */
+};
+
 struct task {
 	enum task_kind kind;
 	struct group *g;
@@ -92,7 +101,7 @@ struct task {
 	uint32_t number; /* of the cell or self-test, named by interrupts; 0: none */
 	struct task_payload payload;
 	struct task_escalation escalation;
-	pid_t owner;		       /* the process that submitted it; 0: not known */
+	struct task_owner owner;
 	void (*ended)(struct task *w); /* its creator's callback: frees or keeps it */
 	void *arg;
 };
@@ -104,7 +113,6 @@ struct cell {
 	bool gone;	/* dropped from the history; open files still read it */
 	struct task *w; /* kept after it has ended */
 	char *notice;	/* renewed.c, set when it begins; NULL: none */
-	char *program;	/* that of its owner, as it was then; "": not known */
 	char *source;
 	size_t source_len;
 	int *ranks, n; /* ascending */
@@ -113,6 +121,10 @@ struct cell {
 
 /* Creates a task for these n ranks. ended() frees or keeps it. */
 struct task *task_new(struct group *g, enum task_kind kind, const int *ranks, int n);
+/* This process has submitted it; 0: not known. */
+void task_set_owner(struct task *w, pid_t process);
+/* Adds the numbers of its ranks; as text, a list with commas. */
+void task_ranks(const struct task *w, struct record *out);
 /* Is it a separate program (`# ddip run:`) rather than a cell of the session? */
 bool task_is_program(const struct task *w);
 /* May its ranks wait for each other in collectives? If so, it begins on all of them at once. */

@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const verdict_kinds[] = {[VERDICT_LATE] = "late",
+    [VERDICT_AWAY] = "away",
+    [VERDICT_DIFFERENT] = "different",
+    [VERDICT_ENTERED] = "entered"};
+
 enum { RANKS_SHOWN = 4, ENOUGH_S = 1, LONG_S = 10 };
 
 /* Splits a line at its spaces into n words. Returns false if it has another number of them. */
@@ -360,6 +365,16 @@ print_place(struct buf *out, const struct rank_place *p)
 		print_line(out, p);
 }
 
+/* Does this rank wait in this operation of the group? */
+static bool
+is_waiter(const struct rank_place *p, const struct membership *m, unsigned number)
+{
+	const struct membership *its;
+	const struct operation *o = waits_in(p, m->source, &its);
+
+	return o && o->number == number && counterpart(p, m) == its;
+}
+
 /* Appends the ranks that wait in this operation of the group: "rank 0" or "ranks 0,2". Returns
  * their number. *alike: they do so in the same call at the same line. */
 static int
@@ -371,10 +386,7 @@ print_waiters(struct buf *out, const struct rank_place *p, int n, int at,
 
 	*alike = true;
 	for (int i = 0; i < n; i++) {
-		const struct membership *its;
-		const struct operation *other = waits_in(&p[i], m->source, &its);
-
-		if (!other || other->number != o->number || counterpart(&p[i], m) != its)
+		if (!is_waiter(&p[i], m, o->number))
 			continue;
 		*alike &= strcmp(p[i].line, p[at].line) == 0 && strcmp(p[i].in, p[at].in) == 0;
 		if (++count <= RANKS_SHOWN)
@@ -517,36 +529,71 @@ print_all(struct buf *out, const struct rank_place *p, int n, int at, const stru
 	buf_free(&waiters);
 }
 
-/* Appends the verdict on what rank p[at] waits in, if it is certain: to first if nobody named in
- * it waits for others, else to out. */
+static void
+add_verdict(struct verdicts *v, const struct verdict *what)
+{
+	v->list = xrealloc(v->list, (v->n + 1) * sizeof(*v->list));
+	v->list[v->n++] = *what;
+}
+
+/* Fills in who waits in the operation, and what relates so to it. The text is that of line, without
+ * its newline. */
+static struct verdict
+make(enum verdict_kind kind, const struct rank_place *p, int n, const struct membership *m,
+    const struct operation *o, const enum relation *how, enum relation wanted, struct buf *line)
+{
+	struct verdict v = {.kind = kind, .op = o, .group = m};
+
+	v.ranks = xcalloc((size_t)n, sizeof(int));
+	v.waiting = xcalloc((size_t)n, sizeof(int));
+	for (int i = 0; i < n; i++) {
+		if (is_waiter(&p[i], m, o->number))
+			v.waiting[v.waiting_n++] = p[i].rank;
+		else if (how[i] == wanted)
+			v.ranks[v.n++] = p[i].rank;
+	}
+	v.text = xstrndup(line->p, line->n - 1);
+	return v;
+}
+
+/* Adds the verdict on what rank p[at] waits in, if it is certain: to first if nobody named in it
+ * waits for others, else to rest. */
 static void
 judge(const struct rank_place *p, int n, int at, const struct membership *m,
-    const struct operation *o, struct buf *first, struct buf *out)
+    const struct operation *o, struct verdicts *first, struct verdicts *rest)
 {
-	enum relation *how = xcalloc((size_t)n, sizeof(*how));
-	int count[RELATIONS] = {0};
+	enum relation *how = xcalloc((size_t)n, sizeof(*how)), wanted = RELATIONS;
+	int count[RELATIONS] = {0}, other = -1;
+	enum verdict_kind kind = VERDICT_ENTERED;
 	struct buf line = {0};
 	bool is_first = true;
+	struct verdict v;
 
 	for (int i = 0; i < n; i++) {
 		how[i] = i == at				? SAME
 			 : rank_list_has(m->members, p[i].rank) ? relate(&p[i], &p[at], m, o)
 								: NO_MEMBER;
 		count[how[i]]++;
-		if (how[i] >= OTHER_NAME && how[i] <= OTHER_TYPE) {
-			print_different(first, &p[at], m, o, &p[i], how[i]);
-			goto out;
-		}
+		if (other < 0 && how[i] >= OTHER_NAME && how[i] <= OTHER_TYPE)
+			other = i;
 	}
-	if (count[LATE] + count[AWAY]) {
-		is_first = print_related(&line, p, n, how, count[LATE] ? LATE : AWAY);
+	if (other >= 0) {
+		kind = VERDICT_DIFFERENT;
+		wanted = how[other];
+		print_different(&line, &p[at], m, o, &p[other], wanted);
+	} else if (count[LATE] + count[AWAY]) {
+		kind = count[LATE] ? VERDICT_LATE : VERDICT_AWAY;
+		wanted = count[LATE] ? LATE : AWAY;
+		is_first = print_related(&line, p, n, how, wanted);
 		print_wait(&line, p, n, at, m, o, count[LATE]);
 	} else if (!count[UNCERTAIN] &&
 		   (is_within(&p[at], o) ? p[at].seconds >= ENOUGH_S : o->seconds >= LONG_S)) {
 		print_all(&line, p, n, at, m, o);
 	}
-	buf_add(is_first ? first : out, line.p, line.n);
-out:
+	if (line.n) {
+		v = make(kind, p, n, m, o, how, wanted, &line);
+		add_verdict(is_first ? first : rest, &v);
+	}
 	buf_free(&line);
 	free(how);
 }
@@ -563,9 +610,9 @@ waited_in(const struct rank_place *p, const char *source, double took, const str
 }
 
 static void
-judge_all(const struct rank_place *p, int n, const char *source, double took, struct buf *out)
+judge_all(const struct rank_place *p, int n, const char *source, double took, struct verdicts *out)
 {
-	struct buf rest = {0};
+	struct verdicts rest = {0};
 
 	for (int i = 0; i < n; i++) {
 		const struct membership *m, *before;
@@ -579,17 +626,31 @@ judge_all(const struct rank_place *p, int n, const char *source, double took, st
 		if (!told)
 			judge(p, n, i, m, o, out, &rest);
 	}
-	buf_add(out, rest.p, rest.n);
-	buf_free(&rest);
+	for (size_t i = 0; i < rest.n; i++)
+		add_verdict(out, &rest.list[i]);
+	free(rest.list);
+}
+
+struct verdicts
+verdict_find(const struct rank_place *p, int n, double took)
+{
+	struct verdicts found = {0};
+
+	judge_all(p, n, "gloo", took, &found);
+	judge_all(p, n, "nccl", took, &found);
+	if (!found.n)
+		judge_all(p, n, "own", took, &found);
+	return found;
 }
 
 void
-verdict_print(const struct rank_place *p, int n, double took, struct buf *out)
+verdict_free_all(struct verdicts *v)
 {
-	size_t before = out->n;
-
-	judge_all(p, n, "gloo", took, out);
-	judge_all(p, n, "nccl", took, out);
-	if (out->n == before)
-		judge_all(p, n, "own", took, out);
+	for (size_t i = 0; i < v->n; i++) {
+		free(v->list[i].ranks);
+		free(v->list[i].waiting);
+		free(v->list[i].text);
+	}
+	free(v->list);
+	*v = (struct verdicts){0};
 }

@@ -1,4 +1,4 @@
-/* Who waits for whom: what is certain of the ranks' collectives, as sentences. */
+/* Who waits for whom: what is certain of the ranks' collectives. */
 #ifndef VERDICT_H
 #define VERDICT_H
 #include "util.h"
@@ -51,9 +51,32 @@ void verdict_free(struct rank_place *p);
 /* The operation that the rank waits in, and its group; NULL if that is not certain. */
 const struct operation *verdict_waits_in(
     const struct rank_place *p, const struct membership **group);
-/* Appends a line for each wait whose cause is certain, first those for a rank that waits for none.
- * took: the seconds that it took to ask the ranks: a wait that began meanwhile may have ended for
- * another. */
-void verdict_print(const struct rank_place *p, int n, double took, struct buf *out);
+
+/* LATE: `ranks` have not entered the operation. AWAY: they have ended, or run no cell. DIFFERENT:
+ * they have entered another one under this number. ENTERED: all members are in it. */
+enum verdict_kind { VERDICT_LATE, VERDICT_AWAY, VERDICT_DIFFERENT, VERDICT_ENTERED };
+
+/* A wait whose cause is certain. */
+struct verdict {
+	enum verdict_kind kind;
+	const struct operation *op; /* of the place of a rank that waits, as is its group */
+	const struct membership *group;
+	int *ranks, *waiting; /* the numbers of the causes, and of those that wait in op; owned */
+	int n, waiting_n;
+	char *text; /* the same as a sentence; owned */
+};
+
+struct verdicts {
+	struct verdict *list;
+	size_t n;
+};
+
+extern const char *const verdict_kinds[]; /* "late" … */
+
+/* All that is certain, first the waits for a rank that waits for none. took: the seconds that it
+ * took to ask the ranks: a wait that began meanwhile may have ended for another. The result refers
+ * to the places, and verdict_free_all() frees it. */
+struct verdicts verdict_find(const struct rank_place *p, int n, double took);
+void verdict_free_all(struct verdicts *v);
 
 #endif

@@ -117,7 +117,7 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
 	if (c) {
-		cell_set_owner(c, r ? req_process(r) : f->opener);
+		task_set_owner(c->w, r ? req_process(r) : f->opener);
 		set_cell(in, c);
 	}
 	return c;

@@ -11,6 +11,7 @@
 #include "group/lifecycle.h"
 #include "group/processes.h"
 #include "group/queue.h"
+#include "group/queue_list.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/rank_list.h"
@@ -242,6 +243,8 @@ do_cancel(struct verb_call *c)
 {
 	struct err e = {0};
 
+	if (c->n)
+		return queue_list_cancel(group_of(c), c->word + 1, c->n, c->e);
 	fail(&e, ECANCELED, "dropped from the queue by cancel");
 	queue_drop_all_queued(group_of(c), &e);
 	return 0;
@@ -257,7 +260,7 @@ static const struct verb verbs[] = {
     {"kill", "[RANKS...]", "SIGKILL; new ranks take their places", 0, WORDS_MAX, 0, do_kill, NULL},
     {"signal", "NAME [RANKS...]", "send a signal to the ranks' processes", 1, WORDS_MAX, 0, do_signal, NULL},
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
-    {"cancel", "", "drop what is queued", 0, 0, 0, do_cancel, NULL},
+    {"cancel", "[N...]", "drop what is queued, or only these: numbers as in queue", 0, WORDS_MAX, 0, do_cancel, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events reports the freed memory", 0, 0, 0, do_free, NULL},
     {"selftest", "[SIZES...]", "measure the collectives and check their results: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},

@@ -18,6 +18,7 @@
 #include "tree/frame_file.h"
 #include "tree/output_file.h"
 #include "tree/rank_gpu_file.h"
+#include "tree/running_names.h"
 #include "tree/stack_file.h"
 #include "tree/staged_file.h"
 #include "tree/stall_file.h"
@@ -52,7 +53,7 @@ const struct row name_rows[] = {
     {"G/stream", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_stream_ops, NULL, "live: the number and then the stream of the cell that this descriptor submitted, else of the last", "as cell"},
     {"G/stream.LIST", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_stream_ops, NULL, "as stream", "as cell.LIST"},
     {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
-    {"G/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_status_json, "the same for programs; also of ranks, hosts, stall, error, cells/N/status and cells/N/error", NULL},
+    {"G/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_status_json, "the same for programs; also of ranks, hosts, queue, stall, error, cells/N/status and cells/N/error", NULL},
     {"G/ranks.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, &gpu_file_ops, text_ranks_json, NULL, NULL},
     {"G/hosts.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, text_hosts_json, NULL, NULL},
     {"G/error.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_error_json, NULL, NULL},
@@ -60,6 +61,8 @@ const struct row name_rows[] = {
     {"G/ranks", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_ranks, "a line for each rank", NULL},
     {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, queued bytes, its Python, torch and GPUs", NULL},
     {"G/gpus", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, gpu_file_text, "a line for each GPU that the group uses", NULL},
+    {"G/queue", REG | 0400, ROW_PRIVATE_NODE, NULL, text_queue, "what runs and what waits: number, kind, state, ranks, who submitted it", NULL},
+    {"G/queue.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, text_queue_json, NULL, NULL},
     {"G/events", REG | 0400, ROW_LIVE, &event_file_ops, NULL, "live: state changes, cells, exits of ranks", NULL},
     {"G/events.last", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, event_file_last, "the last events: a regular file", NULL},
     {"G/wait", REG | 0400, ROW_LIVE, &wait_file_ops, NULL, "live: a line when a cell has ended or failed, is stalled, waits for input, or is preempted", NULL},
@@ -97,7 +100,7 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/cells/N/rankK/figureF.png", REG | 0400, ROW_PRIVATE_NODE, NULL, figure_file_text, "the F-th figure that the cell displayed there", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
-    {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
+    {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, &running_names_ops, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "temporary files that programs write and rename: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
     {"G/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names that the running code of rank 0 sees in its frames", NULL},
@@ -119,7 +122,7 @@ const struct row name_rows[] = {
     {"G/rankK/locals.F", DIR | 0500, ROW_HIDDEN, &frame_file_ops, NULL, "those of frame F", NULL},
     {"G/rankK/locals.F/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},
-    {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, NULL, NULL, "variables of this rank", "rm removes, mv renames"},
+    {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, &running_names_ops, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
     {"G/rankK/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},
 };

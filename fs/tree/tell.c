@@ -4,6 +4,7 @@
 #include "base/stderr_of.h"
 #include "group/hooks.h"
 #include "group/queue.h"
+#include "group/queue_list.h"
 #include "group/task.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -306,10 +307,9 @@ on_waits(struct task *w)
 			continue;
 		line = begin_line();
 		add_subject(w, &line);
-		buf_adds(&line, " waits behind ");
+		buf_adds(&line, " waits for ");
 		add_subject(before, &line);
-		if (before->owner)
-			buf_addf(&line, " of pid %d", (int)before->owner);
+		queue_list_owner(before, &line);
 		say_later(r->file->err, &line);
 	}
 }

@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "base/plain.h"
 #include "group/cell.h"
+#include "group/queue_list.h"
 #include "group/host_text.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -179,6 +180,20 @@ text_selftest(const struct place *at, struct buf *out, struct err *e)
 	return 0;
 }
 
+int
+text_queue(const struct place *at, struct buf *out, struct err *e)
+{
+	queue_list(at->g, &(struct record){.out = out, .form = RECORD_WORDS});
+	return 0;
+}
+
+int
+text_queue_json(const struct place *at, struct buf *out, struct err *e)
+{
+	queue_list(at->g, &(struct record){.out = out, .form = RECORD_JSON});
+	return 0;
+}
+
 /* NULL for "-", which stands for what is not known. */
 static const char *
 known(const char *word)
@@ -345,6 +360,10 @@ text_error_json(const struct place *at, struct buf *out, struct err *e)
 		record_number(&r, "number", (long long)f->seq);
 		record_real(&r, "time", f->time, 6);
 		record_text(&r, "errno", err_name(f->no));
+		if (f->rank >= 0)
+			record_number(&r, "rank", f->rank);
+		else
+			record_none(&r, "rank");
 		add_plain(&r, "what", f->what);
 		add_plain(&r, "text", f->text);
 		record_number(&r, "times", f->times);

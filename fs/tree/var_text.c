@@ -6,6 +6,7 @@
 #include "base/daemon.h"
 #include "group/group.h"
 #include "object/var_table.h"
+#include "tree/running_names.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,8 @@ add_ranks(const struct merge *m, struct buf *out)
 /* An open in progress that generates the text. */
 struct making {
 	struct file *f;
-	struct req *r; /* the pending open */
+	struct req *r;		     /* the pending open */
+	struct running_names *asked; /* ranks that run a cell; NULL: they have answered */
 	struct merge merge;
 	struct timer *next; /* of the next piece */
 };
@@ -152,6 +154,8 @@ static void
 making_free(struct making *m)
 {
 	m->f->state = NULL;
+	if (m->asked)
+		running_names_cancel(m->asked);
 	loop_timer_del(m->next);
 	merge_end(&m->merge);
 	free(m);
@@ -172,6 +176,17 @@ go_on(void *arg)
 	req_done(r, 0);
 }
 
+/* All ranks that can have reported their variables. */
+static void
+begin(void *arg)
+{
+	struct making *m = arg;
+
+	m->asked = NULL;
+	merge_begin(&m->merge, m->f->node->at.g);
+	go_on(m);
+}
+
 static void
 interrupted(struct req *r, enum interrupt how)
 {
@@ -187,13 +202,16 @@ names_open(struct file *f, struct req *r)
 	m->f = f;
 	m->r = r;
 	f->state = m;
+	r->waits_for = m;
+	m->asked = running_names_ask(f->node->at.g, -1, begin, m);
+	if (m->asked)
+		return req_park(r, interrupted);
 	merge_begin(&m->merge, f->node->at.g);
 	if (!make_piece(m)) {
 		making_free(m);
 		return 0;
 	}
 	m->next = loop_timer(daemon_.loop, 0, go_on, m);
-	r->waits_for = m;
 	return req_park(r, interrupted);
 }
 

@@ -24,6 +24,17 @@ _ABANDON = 3  # after this many interrupts, follow() no longer waits
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
 
 
+def _named(task):
+    """What a task of `queue` is, and whose: the words of ddipfs."""
+    name = task["id"] if task["name"] is None else f"{task['kind']} of {task['name']}"
+    text = f"cell {name}" if name.isdecimal() else name
+    if task["pid"] is None:
+        return text
+    if task["program"] is None:
+        return f"{text} of pid {task['pid']}"
+    return f"{text} of {task['program']} (pid {task['pid']})"
+
+
 class Cell:
     """One submitted cell."""
 
@@ -50,7 +61,23 @@ class Cell:
         except OSError:
             return ""
         waits = any(rank["cell"] == self.number and rank["in"] for rank in stall["ranks"])
-        return stall["verdicts"][0] if waits and stall["verdicts"] else ""
+        return stall["verdicts"][0]["text"] if waits and stall["verdicts"] else ""
+
+    def waits_for(self):
+        """What runs where it is queued: "cell 12 of python3 train.py (pid 4711)"; "" if it is not
+        queued, or its ranks are not ready."""
+        try:
+            tasks = {task["id"]: task for task in json.loads(self.group.read("queue.json"))}
+        except OSError:
+            return ""
+        own = tasks.get(str(self.number))
+        if own is None or own["state"] != "queued":
+            return ""
+        return " and ".join(
+            _named(task)
+            for task in tasks.values()
+            if task["state"] == "running" and set(task["ranks"]) & set(own["ranks"])
+        )
 
     def has_ended(self, wait_ms=None):
         """True if it has ended; waits up to wait_ms milliseconds for that (None: forever)."""

@@ -192,9 +192,8 @@ class Group:
     # ---- errors
 
     def failures(self):
-        """The failures that the group remembers, oldest first: [(time, what, text)]."""
-        failures = json.loads(self.read("error.json"))
-        return [(each["time"], each["what"], each["text"]) for each in failures]
+        """The failures that the group remembers, oldest first, as in error.json."""
+        return json.loads(self.read("error.json"))
 
     def error_from(self, error, what, since):
         """The DipError for a failed file operation. since: the wall time at which it began.
@@ -202,7 +201,7 @@ class Group:
         Its text is that of the group's latest failure since then, if there is one.
         """
         try:
-            new = [text for at, _, text in self.failures() if at >= since - 0.001]
+            new = [each["text"] for each in self.failures() if each["time"] >= since - 0.001]
         except OSError:
             text = f"{error.strerror} (is the mount {self.path} gone?)"
         else:

@@ -13,8 +13,6 @@ from ddip.failures import failure
 from ddip.prompts import Prompts
 from ddip.sink import Sink
 
-_detached = set()  # paths of cells that were submitted here and not waited for
-
 
 def run(shell, group, source, see=None, quiet=False, ranks=None):
     """Runs a cell on the ranks, shows it and returns its results (see results.values()).
@@ -53,7 +51,6 @@ def detach(shell, group, source, see=None, ranks=None):
     on, seen = _places(group, see, ranks)
     comms.submit_waiting()
     cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
-    _detached.add(cell.path)
     return DetachedCell(shell, cell, seen)
 
 
@@ -165,10 +162,8 @@ def _waits_for(cell):
     except (OSError, KeyError):
         return ""
     numbers = sorted({int(row["cell"]) for row in rows if row["state"] == "busy"})
-    if status.get("state") == "busy" and numbers:
+    if numbers and {cells.Cell(cell.group, number).path for number in numbers} <= comms.carried:
         words = " and ".join(f"cell {number}" for number in numbers)
-        paths = {cells.Cell(cell.group, number).path for number in numbers}
-        if paths <= comms.carried:
-            return f"queued behind {words}, a callback of a widget here"
-        return f"queued behind {words}" + ("" if paths <= _detached else " of another client")
-    return f"queued: the group is {status.get('state')}"
+        return f"queued behind {words}, a callback of a widget here"
+    before = cell.waits_for()
+    return f"waits for {before}" if before else f"queued: the group is {status.get('state')}"

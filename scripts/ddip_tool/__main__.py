@@ -59,6 +59,7 @@ _VERBS = {
     "restart": _plain(control.start),
     "status": _plain(control.status),
     "interrupt": control.interrupt,
+    "cancel": control.cancel,
     "selftest": _plain(control.selftest),
     "umount": control.umount,
     "push": objects.push,

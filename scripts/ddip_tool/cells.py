@@ -45,7 +45,6 @@ VALUED = {"r": "ranks"}
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _ASKS = ("input_request", "input_watched")
 _LATE_S = 1  # so long after the end of a cell the loss of its output may be noticed
-_LOST = re.compile(r"output of rank (\d+) is lost: .*")  # the text of a failure
 
 
 def _check(tool, ranks):
@@ -246,14 +245,8 @@ class Watch:
             self._cell.interrupt()
 
     def _say_if_queued(self):
-        if "\nstate queued\n" not in self._cell.read("status"):
-            return
-        rows = self._tool.group.ranks()
-        on = parse([self._cell.status()["ranks"]], len(rows))
-        busy = {rows[rank]["cell"]: rank for rank in on if rows[rank].get("state") == "busy"}
-        for number, rank in busy.items():
-            does = "is busy" if number == "0" else f"runs cell {number}"  # "0": no cell
-            say(f"cell {self._cell.number} is queued: rank {rank} {does}")
+        if before := self._cell.waits_for():
+            say(f"cell {self._cell.number} waits for {before}")
 
 
 def _owns_terminal():
@@ -369,13 +362,17 @@ def _missing(cell, choice, printer):
 def _lost(cell, shown):
     """The group's own words if output of these ranks (None: all) was lost while the cell ran."""
     try:
-        lost = [(at, _LOST.match(text)) for at, _, text in cell.group.failures()]
-        lost = [each for each in lost if each[1] and (not shown or int(each[1][1]) in shown)]
+        lost = [
+            each
+            for each in cell.group.failures()
+            if each["what"] == "output" and (not shown or each["rank"] in shown)
+        ]
         status = cell.status() if lost else {}
     except OSError:  # the group or the cell is gone by now
         return ""
     began, ended = (float(status.get(key, 0)) for key in ("began", "ended"))
-    return "; ".join(found[0] for at, found in lost if began <= at < ended + _LATE_S)
+    found = [each["text"] for each in lost if began <= each["time"] < ended + _LATE_S]
+    return "; ".join(found)
 
 
 def _new_lines(error, traceback):

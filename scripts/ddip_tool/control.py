@@ -1,4 +1,4 @@
-"""ddip start, stop, restart, status, interrupt, selftest, umount."""
+"""ddip start, stop, restart, status, interrupt, cancel, selftest, umount."""
 
 import errno
 import os
@@ -66,6 +66,15 @@ def interrupt(tool, words):
             tool.tell(f"{name}/ctl", "interrupt")
     else:
         raise tool.misuse()
+    return OK
+
+
+def cancel(tool, words):
+    """Takes from the queue what has not begun: some of it, or all."""
+    options = Options(tool, words, {"a": "all"}, {})
+    if bool(options.rest) == options.has("all") or not all(w.isalnum() for w in options.rest):
+        raise tool.misuse()
+    tool.ctl(" ".join(["cancel", *options.rest]))
     return OK
 
 

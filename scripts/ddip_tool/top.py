@@ -113,7 +113,7 @@ class Watch:
 
     def _look_at_places(self, now):
         stall = json.loads(self.tool.group.read("stall.json"))
-        self._verdict = stall["verdicts"][0] if stall["verdicts"] else ""
+        self._verdict = stall["verdicts"][0]["text"] if stall["verdicts"] else ""
         self._places = {row["rank"]: row for row in stall["ranks"]}
         for rank in range(len(self.ranks)):
             self._count(rank, now)

@@ -156,3 +156,68 @@ echo >"$T/ab"
 echo >"$T/ba"
 like 'the cell of all ranks goes on' "$(wait_cell "$running")" 'state ok'
 is 'x is kept' "$(cat "$G"/rank?/vars/x | xargs)" '1 1'
+
+# ---- queue lists what runs and what waits, and whose it is; cancel takes it back
+
+queued_are() {
+	[ "$(key "$G/status" queued)" = "$1" ]
+}
+listed() { # lines of queue, without numbers that differ
+	sed -E 's/ seconds=[0-9.]+ pid=[0-9]+ / /' "$G/queue"
+}
+is 'nothing' "$(cat "$G/queue"; cat "$G/queue.json")" '[]'
+hold
+python=$(basename "$PLAIN_PYTHON")
+bash -c "echo 'ran = 1' >'$G/rank1/cell'" 2>"$T/told" &
+writer=$!
+until_true is_queued
+first=$(readlink "$G/cells/last")
+bash -c "echo 1 >'$G/vars/pushed'; exit 0" 2>"$T/push.told" &
+pusher=$!
+until_true queued_are 2
+bash -c "exec dd of='$G/cell' conv=fsync 2>&1 <<<'ran = 2'" >"$T/dd" &
+dd=$!
+until_true queued_are 3
+last=$(readlink "$G/cells/last")
+like 'what runs, and what waits, in order' "$(listed)" "^$running kind=cell state=running name=- ranks=0,1 uid=$(id -u) program=$python
+$first kind=cell state=queued name=- ranks=1 uid=$(id -u) program=bash
+push[0-9]+ kind=push state=queued name=pushed ranks=0,1 uid=$(id -u) program=bash
+$last kind=cell state=queued name=- ranks=0,1 uid=$(id -u) program=dd\$"
+is 'the pids' "$(sed -n 's/.* pid=\([0-9]*\) .*/\1/p' "$G/queue" | tail -n 3 | xargs)" "$writer $pusher $dd"
+push=$(sed -n 's/ kind=push .*//p' "$G/queue")
+"$PLAIN_PYTHON" - "$G" "$running" "$first" "$push" "$last" "$writer" <<'END' || bad 'queue.json'
+import json, os, sys
+group, running, first, push, last, pid = sys.argv[1:]
+with open(group + "/queue.json") as f:
+    rows = json.load(f)
+assert [row["id"] for row in rows] == [running, first, push, last], rows
+assert [row["state"] for row in rows] == ["running"] + 3 * ["queued"], rows
+assert rows[1]["seconds"] >= 0 and rows[1].pop("seconds") < 300
+assert rows[1] == dict(id=first, kind="cell", state="queued", name=None, ranks=[1], pid=int(pid),
+                       uid=os.getuid(), program="bash"), rows[1]
+END
+told() {
+	printf '%s\n' "$1" | cat >"$G/ctl" 2>/dev/null && echo ok || tail -n 1 "$G/error"
+}
+like 'what runs is refused' "$(told "cancel $first $running")" "EBUSY.*cell $running of .*\(pid [0-9]+\) is running"
+like 'what has ended' "$(told 'cancel 1')" 'EBUSY.*cell 1 has ended: ok'
+like 'what is not there' "$(told "cancel $first $((last + 1))") $(told 'cancel push1')" \
+	"ENOENT.*'$((last + 1))' is queued.* ENOENT.*'push1' is queued"
+is 'then nothing is taken' "$(wc -l <"$G/queue")" 4
+is 'one by its number, and once' "$(told "cancel $first $first")" ok
+wait $writer
+is 'its writer is told' "$(tail -n 1 "$T/told")" \
+	"ddipfs: cell $first was cancelled: dropped from the queue by cancel (cells/$first/error)"
+is 'a push, and the rest' "$(DDIP_MOUNT=$PLACE "$BUILD/ddip" cancel "$push" "$last" && wc -l <"$G/queue")" 1
+wait $pusher $dd
+like 'their writers are told' "$(cat "$T/push.told" "$T/dd")" "pushed was cancelled|Operation canceled"
+is 'dd gets ECANCELED' "$(grep -c 'Operation canceled' "$T/dd")" 1
+cancel_status() {
+	DDIP_MOUNT=$PLACE "$BUILD/ddip" cancel "$@" >/dev/null 2>&1
+	echo $?
+}
+is 'ddip cancel: wrong use' "$(cancel_status) $(cancel_status -a 1) $(cancel_status a/b) $(cancel_status '"')" '2 2 2 2'
+submit 'ran = 3'
+is 'all' "$(DDIP_MOUNT=$PLACE "$BUILD/ddip" cancel -a && wc -l <"$G/queue")" 1
+go_on
+is 'none of it ran' "$(errno read "$G/vars/ran") $(errno read "$G/vars/pushed")" 'ENOENT ENOENT'

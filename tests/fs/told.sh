@@ -149,14 +149,14 @@ bash -c "echo 'time.sleep(0.1)' >'$G/cell'" 2>"$T/waits"
 submit 'time.sleep(1.5)'
 running=$n
 bash -c "echo 1 >'$G/vars/late.json'" 2>"$T/file"
-like 'a cell says what it waits for' "$(cat "$T/waits")" '^ddipfs: cell [0-9]+ waits behind cell [0-9]+ of pid [0-9]+$'
-is 'a push as well' "$(sed 's/ of pid .*//' "$T/file")" "ddipfs: late.json waits behind cell $running"
+like 'a cell says what it waits for' "$(cat "$T/waits")" '^ddipfs: cell [0-9]+ waits for cell [0-9]+ of python3[^ ]* \(pid [0-9]+\)$'
+is 'a push as well' "$(sed 's/ of .*//' "$T/file")" "ddipfs: late.json waits for cell $running"
 bash -c "echo 'time.sleep(2)' >'$G/cell'" &
 until_true grep -q '^state busy' "$G/status"
 echo 1 >"$T/one"
 cp "$T/one" "$G/vars/late.json" 2>"$T/file"
 is 'and who looks at the errno; the owner is named' "$(cat "$T/file")" \
-	"ddipfs: late.json waits behind cell $(readlink "$G/cells/last") of pid $!"
+	"ddipfs: late.json waits for cell $(readlink "$G/cells/last") of bash (pid $!)"
 wait
 
 # ---- quiet

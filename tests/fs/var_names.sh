@@ -96,6 +96,7 @@ ended() {
 	wait_cell "$n" >/dev/null
 }
 running
+is 'it is listed' "$(ls "$V" "$G/rank1/vars" | grep -c '^made$') $(grep -c '^made type=int' "$G/names")" '2 1'
 exists "$V/made"
 exists "$V/_made"
 exists "$G/rank1/vars/made.json"
@@ -118,6 +119,22 @@ absent "$V/queued"
 exists "$G/rank0/vars/renamed"
 ended
 is 'all was done in order' "$(ls "$V" | xargs) $(cat "$V/renamed")" 'made renamed [7]'
+
+# a rank that runs no Python, and answers nobody: what it reported last is listed
+cell 'known = 1'
+mkfifo "$T/stuck"
+submit "import ctypes
+unknown = 1
+libc = ctypes.PyDLL(None)
+open('$T/in_c', 'w').close()
+libc.open(b'$T/stuck', 0)" "$G/rank1/cell"
+until_true [ -e "$T/in_c" ]
+like 'ls of a rank that is stuck' "$(guarded ls "$G/rank1/vars" | xargs)" '^(ctypes )?known.*renamed'
+like 'names' "$(guarded cat "$G/names")" 'known type=int'
+: >"$T/stuck"
+wait_cell "$n" >/dev/null
+is 'and then' "$(ls "$G/rank1/vars" | grep -c '^unknown$')" 1
+cell 'del known' && cell 'del unknown' "$G/rank1/cell"
 
 # many programs create variables while a cell runs
 echo '[1, 2, 3]' >"$T/x.json"

@@ -383,7 +383,7 @@ def test_of_others():
             gate = one.gate
             one.submit(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.01)")
             mine = two.begin("%%dip\n5")
-            two.until(mine, "queued behind cell 3 of another client")
+            two.until(mine, "waits for cell 3 of ")
             one.open_gate()
             assert two.finish(mine).data()[-1] == "Out[0:4]: 5"
             os.remove(gate)

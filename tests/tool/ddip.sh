@@ -186,7 +186,7 @@ second=$!
 until grep -q . "$T/said"; do
 	kill -0 $second || give_up 'the second cell did not wait'
 done
-like 'what it waits for is named' "$(tail -n 1 "$T/said")" "^ddip: cell $((n + 1)) is queued: rank 0 runs cell $n\$"
+like 'what it waits for is named' "$(tail -n 1 "$T/said")" "^ddip: cell $((n + 1)) waits for cell $n of ddip \(pid [0-9]+\)\$"
 is 'nothing else is' "$(wc -l <"$T/said")" 1
 : >"$T/gate"
 : >"$T/other"

@@ -31,12 +31,34 @@ static void
 expect_of(struct rank_place *p, int n, const char *wanted)
 {
 	struct buf out = {0};
+	struct verdicts found = verdict_find(p, n, 0.1);
 
-	verdict_print(p, n, 0.1, &out);
-	buf_addc(&out, '\0');
-	CHECK_STR(out.p, wanted);
+	for (size_t i = 0; i < found.n; i++)
+		buf_addf(&out, "%s\n", found.list[i].text);
+	verdict_free_all(&found);
+	CHECK_STR(out.n ? out.p : "", wanted);
 	buf_free(&out);
 	for (int i = 0; i < n; i++)
+		verdict_free(&p[i]);
+}
+
+/* The first verdict on these two ranks, as "KIND RANK waits=RANK OPERATION NUMBER". Frees them. */
+static void
+expect_fields(struct rank_place a, struct rank_place b, const char *wanted)
+{
+	struct rank_place p[] = {a, b};
+	struct buf out = {0};
+	struct verdicts found = verdict_find(p, 2, 0.1);
+	const struct verdict *v = found.list;
+
+	if (found.n)
+		buf_addf(&out, "%s %d waits=%d %s %u", verdict_kinds[v->kind],
+		    v->n ? v->ranks[0] : -1, v->waiting_n ? v->waiting[0] : -1, v->op->name,
+		    v->op->number);
+	verdict_free_all(&found);
+	CHECK_STR(out.n ? out.p : "", wanted);
+	buf_free(&out);
+	for (int i = 0; i < 2; i++)
 		verdict_free(&p[i]);
 }
 
@@ -86,6 +108,23 @@ test_late(void)
 	p.calls = 1;
 	expect(counter(), p,
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+}
+
+/* What programs get instead of the sentences. */
+static void
+test_fields(void)
+{
+	struct rank_place p = at(1, "-", "-", CELL BOTH(1));
+
+	p.state = PLACE_ENDED;
+	expect_fields(waiter(), at(1, "-", "t.py:9", CELL BOTH(1)), "late 1 waits=0 all_reduce 2");
+	expect_fields(waiter(), p, "late 1 waits=0 all_reduce 2");
+	p = at(1, "-", "-", "");
+	p.state = PLACE_NO_CELL;
+	p.cell = 0;
+	expect_fields(counter(), p, "away 1 waits=0 all_reduce 2");
+	expect_fields(waiter(), at(1, "all_reduce", "t.py:9", CELL BOTH(2) REDUCE),
+	    "entered -1 waits=0 all_reduce 2");
 }
 
 /* Python has no word, as C code holds the GIL: torch's recorders have. */
@@ -318,6 +357,7 @@ int
 main(void)
 {
 	test_late();
+	test_fields();
 	test_held();
 	test_gpu();
 	test_silent();
