@@ -59,6 +59,7 @@ static const char first_page[] =
     "  End it: ddip interrupt, or echo interrupt > ctl; variables stay. New ranks: echo restart > "
     "ctl.\n"
     "  Wait: ddip wait N, or ddip wait -u ended,failed,stalled,quiet=60 N. State: status, ranks.\n"
+    "  What waits, and whose it is: queue. Take it back: ddip cancel N, or echo cancel N > ctl.\n"
     "  Everything else is in the table below.\n";
 
 /* The name space as a table, generated from its rows. */

@@ -23,6 +23,24 @@ crawl() {
 # write-only files, and files without an engine behind them, may be refused
 refused='Permission denied|No such process|Operation not supported|Is a directory|Input/output error: never'
 
+cat >"$T/index.py" <<'END'
+import os, sys
+
+def index(folder):
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                index(entry.path)
+            elif entry.is_file(follow_symlinks=False) and os.access(entry.path, os.R_OK):
+                try:
+                    with open(entry.path, "rb") as f:
+                        f.read(1 << 20)
+                except OSError as e:
+                    print(e.strerror, entry.path, file=sys.stderr)
+
+index(sys.argv[1])
+END
+
 everything() { # WHEN
 	crawl "find $1" '^$' find "$M" -ls
 	crawl "find -newer $1" '^$' find "$M" -newer / -size +0 -perm /u+r
@@ -44,6 +62,9 @@ everything() { # WHEN
 		crawl "git add $1" "$refused|unable to index|adding files failed|Adding embedded|^hint|could not open|open\(" \
 			git --git-dir="$T/repo/.git" --work-tree="$M" status --short -uall
 	fi
+	# what an indexer does: the type of each file, and its text
+	! has file || crawl "file $1" "$refused" find "$M" -exec file -- '{}' +
+	crawl "an indexer $1" "$refused" "$PLAIN_PYTHON" "$T/index.py" "$M"
 	crawl "md5sum $1" "$refused" find "$M" -type f -perm -u+r -exec md5sum '{}' +
 	crawl "file system check $1" '^$' stat -f "$M" "$G"
 	crawl "sync $1" '^$' sync -f "$M/README"
@@ -61,10 +82,23 @@ is 'what tar got' "$(tar -xOf "$T/all.tar" ./group/vars/numbers 2>/dev/null)" '[
 is 'copied' "$(cat "$T/copy/group/rank0/stdout")" printed
 is 'the link' "$(readlink "$T/copy/group/cells/last")" 1
 
+# a program, as they are: its names are locals; and what waits behind it
 submit 'import os
-while not os.path.exists("'"$T"'/end"): pass'
+def main(held):
+    open("'"$T"'/begun" + str(rank), "w").close()
+    while not os.path.exists("'"$T"'/end"): pass
+main([1, 2])'
+running=$n
+until_true [ -e "$T/begun0" ]
+until_true [ -e "$T/begun1" ]
+submit 'behind = 1'
+queue=$(sed 's/ seconds=[0-9.]*//' "$G/queue")
+events=$(tail -n 1 "$G/events.last")
 everything 'when busy'
-is 'still running' "$(state "$n")" running
+is 'the locals were read' "$(tar -xOf "$T/all.tar" ./group/rank1/locals/held ./group/locals/held 2>/dev/null | xargs)" '[1, 2] [1, 2]'
+like 'the frames' "$(tar -xOf "$T/all.tar" ./group/rank0/frames 2>/dev/null)" 'main'
+is 'still running, and nothing has happened' "$(state "$running") $(sed 's/ seconds=[0-9.]*//' "$G/queue")" "running $queue"
+is 'no event' "$(tail -n 1 "$G/events.last")" "$events"
 touch "$T/end"
 wait_cell "$n" >/dev/null
 is 'no crawler made a cell' "$(readlink "$G/cells/last")" "$n"
