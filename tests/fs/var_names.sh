@@ -150,7 +150,7 @@ tar=$!
 until [ "$(ls "$V" | grep -c '^p[0-9]')" = 100 ]; do :; done
 ended
 wait "${copies[@]}" $tar
-is 'nothing is refused' "$(cat "$T/refused")" ''
+is 'nothing is refused' "$(grep -v ' waits for cell ' "$T/refused")" '' # on a slow machine they wait for long
 is '100 copies' "$(cat "$G"/rank1/vars/p{1..100} | sort | uniq -c | xargs)" '100 [1, 2, 3]'
 is 'a tar archive' "$(cat "$V"/t{1..20} | xargs)" "$(seq 20 | xargs)"
 
