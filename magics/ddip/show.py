@@ -18,6 +18,7 @@ from ddip.screen import Stream
 _PARTIAL_S = 0.2  # an incomplete line is shown after this long
 _ROWS = 24  # last rows of a stream to show in the live region
 _ROW_CHARS = 1000  # last characters of a row to show there
+_TURN_S = 0.2  # displays wait this long for those of lower ranks
 _NAMES = ("stdout", "stderr")
 
 
@@ -44,6 +45,8 @@ class View:
         self._updates = {}  # display id -> the last update message, not yet shown
         self._displays = {}  # rank -> Displays
         self._labelled = set()  # display ids that have a rank's label above
+        self._held = []  # (rank, message) of displays that wait for those of lower ranks
+        self._held_since = 0.0
         self._clears = set()  # ranks whose next output replaces what they have shown
         self._changed = False  # the region needs a redraw
         self._drawn = 0.0
@@ -72,6 +75,8 @@ class View:
             elif message["type"] == "error":
                 self.errors[rank] = message
             elif rank in self.seen and message["type"] in self._kinds:
+                if message["type"] != "display_data" and any(rank == k for k, _ in self._held):
+                    self._show_held()
                 self._kinds[message["type"]](rank, message)
                 if self._progress is not None:
                     self._progress.moved()
@@ -81,6 +86,7 @@ class View:
 
     def closed(self, rank, widget):
         """A rank has closed the widget of this comm id, which goes, and so does its label."""
+        self._show_held()
         if rank in self._displays:
             self._displays[rank].closed(widget)
 
@@ -116,6 +122,7 @@ class View:
 
     def end(self):
         """Draws everything when the cell has ended, the results last."""
+        self._show_held()
         self._draw_updates()
         for (rank, name), stream in sorted(self._streams.items()):
             line = "" if stream.is_redrawn else stream.take_line()
@@ -136,6 +143,8 @@ class View:
     def _draw(self, partial=False):
         """Updates the displays; partial: including incomplete lines."""
         self._drawn = time.monotonic()
+        if partial or self._drawn - self._held_since >= _TURN_S:
+            self._show_held()
         self._draw_updates()
         if not self.sink.redraws:
             return
@@ -146,7 +155,7 @@ class View:
             text += self._progress.line()
         self._region.draw(text)
         young = any(self._drawn - since < _PARTIAL_S for since in self._partial.values())
-        self._changed = self._region.waits or young
+        self._changed = self._region.waits or young or bool(self._held)
 
     def _text(self, partial=False):
         """The text of the live region; partial: including new incomplete lines."""
@@ -217,6 +226,22 @@ class View:
         shown = message.get("transient", {}).get("display_id")
         if shown is None and message["data"].get("text/plain") == "":
             return  # it would be a label above nothing
+        if self._several and self.sink.redraws:
+            if not self._held:
+                self._held_since = time.monotonic()
+            self._held.append((rank, message))
+            self._changed = True
+        else:
+            self._show_display(rank, message)
+
+    def _show_held(self):
+        """Shows the displays that wait, in the order of the ranks."""
+        held, self._held = self._held, []
+        for rank, message in sorted(held, key=lambda item: item[0]):
+            self._show_display(rank, message)
+
+    def _show_display(self, rank, message):
+        shown = message.get("transient", {}).get("display_id")
         self._begin_output(rank)
         self._updates.pop(shown, None)
         bundle = message["data"], message.get("metadata")

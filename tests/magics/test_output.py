@@ -149,6 +149,21 @@ def lines_of(outcome, rank):
     return [line[4:] for line in shown.splitlines() if line.startswith(f"[{rank}] ")]
 
 
+def test_figures_in_the_order_of_ranks():
+    """What several ranks display at about the same time is in the order of the ranks."""
+    code = (
+        "%%dip -S all\nimport time\nfrom IPython.display import HTML\n"
+        "for k in range(2):\n    time.sleep(0.5)\n    torch.distributed.barrier()\n"
+        "    time.sleep(0.03 * (3 - rank))\n"
+        "    display(HTML(f'{rank}.{k}a'))\n    display(HTML(f'{rank}.{k}b'))"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3", "%%dip\nimport torch") as nb:
+        shown = nb.ok(code)
+        want = [f"{rank}.{k}{part}" for k in range(2) for rank in range(3) for part in "ab"]
+        assert shown.data("text/html") == want, shown.outputs
+        assert shown.text().split() == [str(rank) for _ in want[::6] for rank in (0, 0, 1, 1, 2, 2)]
+
+
 def test_cleared():
     """After clear_output() only what follows is shown, of one rank or of several."""
     loop = "    clear_output(wait=True)\n    print('step', i)\n"
