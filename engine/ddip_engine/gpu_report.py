@@ -35,35 +35,36 @@ def peak_bytes():
     """The most that torch has had allocated on this rank's device; None if it has used none."""
     if not gpu.uses_cuda():
         return None
-    return _asked(sys.modules["torch"].cuda.max_memory_allocated, gpu.current_device())
+    return _asked(patches.PEAK, gpu.current_device())
 
 
 def _library():
     """What torch has reserved on the device, and how much of that is in use."""
     if not gpu.uses_cuda():
         return
-    cuda = sys.modules["torch"].cuda
-    for key, function in (
-        ("allocated_bytes", cuda.memory_allocated),
-        ("reserved_bytes", cuda.memory_reserved),
-        ("largest_free_block_bytes", _largest_free_block),
+    device = gpu.current_device()
+    for key, n in (
+        ("allocated_bytes", _asked(patches.ALLOCATED, device)),
+        ("reserved_bytes", _asked(patches.RESERVED, device)),
+        ("largest_free_block_bytes", _largest_free_block(device)),
     ):
-        n = _asked(function, gpu.current_device())
         if n is not None:
             yield key, n
 
 
-def _asked(function, *args):
+def _asked(row, *args):
     """What torch's allocator reports; None if it cannot. Its backend cudaMallocAsync has no blocks,
     and one of the program's own may report nothing at all."""
+    ask = row.get()
     try:
-        return function(*args)
+        return ask(*args) if ask is not None else None
     except RuntimeError:
         return None
 
 
 def _largest_free_block(device):
-    segments = sys.modules["torch"].cuda.memory_snapshot()
+    if (segments := _asked(patches.SNAPSHOT)) is None:
+        return None
     blocks = (block for each in segments if each["device"] == device for block in each["blocks"])
     return max((block["size"] for block in blocks if block["state"] == "inactive"), default=0)
 
@@ -114,9 +115,8 @@ def _reserved():
     """What libraries have reserved on devices, in bytes."""
     found = {}
     if gpu.uses_cuda():
-        reserved = sys.modules["torch"].cuda.memory_reserved
         for device in range(gpu.device_count()):
-            found[f"cuda:{device}"] = _asked(reserved, device) or 0
+            found[f"cuda:{device}"] = _asked(patches.RESERVED, device) or 0
     if pool := _cupy_pool():
         found["cupy's pool"] = pool.total_bytes()
     return found

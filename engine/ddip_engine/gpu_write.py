@@ -1,9 +1,10 @@
 """Makes objects on a GPU from pushed data: on the GPU of what they replace, or on the rank's."""
 
+import contextlib
 import sys
 from errno import EBADMSG, EOPNOTSUPP
 
-from ddip_engine import gpu, state
+from ddip_engine import gpu, patches, state
 from ddip_engine.state import EngineError
 from ddip_engine.view import article
 
@@ -16,7 +17,7 @@ def tensor_on(tensor, device):
     if not gpu.opens():
         return tensor.to(device)
     plain = tensor.detach().contiguous()
-    with torch.cuda.device(device):
+    with patches.ON_DEVICE.get(contextlib.nullcontext)(device):
         made = torch.empty(plain.shape, dtype=plain.dtype, device=device)
         _fill(made, plain.data_ptr())
     return made

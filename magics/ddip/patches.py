@@ -214,6 +214,30 @@ EMPTY_CACHE = Row(
     OFFICIAL, "torch", "cuda.empty_cache", "frees the GPU memory that torch caches",
     "GPU memory that torch caches is not freed",
 )
+ON_DEVICE = Row(
+    OFFICIAL, "torch", "cuda.device", "what is pushed is ordered after work on its own GPU",
+    "a push to another GPU than the rank's own does not wait for torch's work there",
+)
+SYNCHRONIZE = Row(
+    OFFICIAL, "torch", "cuda.synchronize", "the self-test runs while the program computes nothing",
+    "work of the program may make the figures of the self-test worse",
+)
+PEAK = Row(
+    OFFICIAL, "torch", "cuda.max_memory_allocated", "a cell's report has the peak of GPU memory",
+    "a cell's report does not have the peak of GPU memory",
+)
+ALLOCATED = Row(
+    OFFICIAL, "torch", "cuda.memory_allocated", "how much GPU memory a rank's tensors have",
+    "rankK/gpu does not say how much memory tensors have",
+)
+RESERVED = Row(
+    OFFICIAL, "torch", "cuda.memory_reserved", "how much GPU memory torch keeps for a rank",
+    "neither rankK/gpu nor `free` says how much memory torch keeps",
+)
+SNAPSHOT = Row(
+    OFFICIAL, "torch", "cuda.memory_snapshot", "how large a tensor fits into what torch keeps",
+    "rankK/gpu does not say how large a tensor fits into what torch keeps",
+)
 NCCL_VERSION = Row(
     OFFICIAL, "torch", "cuda.nccl.version", "versions that are known to fail are named at start",
     "versions of torch and NCCL that are known to fail are not named",

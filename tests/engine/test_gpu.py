@@ -290,6 +290,18 @@ class OutOfMemory(unittest.TestCase):
                 with mock.patch.object(gpu_report, "_cupy_pool", lambda: None):
                     self.assertEqual(gpu_report.measured_caches(), [])
 
+    def test_what_torch_has_no_more_is_left_out(self):
+        names = {"is_initialized.return_value": True, "memory_allocated.return_value": 7}
+        cuda = mock.Mock(spec=["is_initialized", "memory_allocated"], **names)
+        module = mock.Mock(**{"device_is_open.return_value": False})
+        with mock.patch.dict("sys.modules", _ddip=module, torch=mock.Mock(optim=None, cuda=cuda)):
+            from ddip_engine import gpu_report
+
+            with mock.patch.object(gpu_report, "_ddip", module):
+                self.assertEqual(gpu_report.device_bytes(), [("allocated_bytes", 7)])
+                self.assertIsNone(gpu_report.peak_bytes())
+                self.assertEqual(gpu_report.measured_caches(), [])
+
     def test_what_another_thread_reports_is_of_the_gpu_that_cells_use(self):
         def current_device():
             return 1 if threading.current_thread() is threading.main_thread() else 0
