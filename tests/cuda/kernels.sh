@@ -37,6 +37,21 @@ is 'what is read is what they computed' "$(last "$T/z.npy")" "$(value 'f"{z[3].i
 is 'and right' "$(value 'z.tolist() == ((torch.arange(16.0).reshape(4, 4).matrix_power(2)).sum(0) + 1).mul(2).tolist()')" True
 is 'in place, and views' "$(value '(w.tolist(), v.tolist() == z[1:].tolist())')" '([2.0, 2.0, 2.0], True)'
 
+# an interrupt that hits torch's own Python, which tells the shape of what is queued, is raised
+cell 'def shape(*_):
+    raise KeyboardInterrupt
+meta = torch.library.Library("aten", "IMPL")
+meta.impl("mm", shape, "Meta")
+hold()
+try:
+    x @ x
+    told = "swallowed"
+except KeyboardInterrupt:
+    told = "raised"
+del meta
+fake.fake_cuda_release()'
+is 'an interrupt while an operator is queued' "$(value told)" "'raised'"
+
 # a training step is queued as a whole, and gives what the CPU gives
 cell 'from torch import nn
 def train(device, held=False):

@@ -13,6 +13,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cstdio>
+#include <pybind11/pybind11.h>
 #include <set>
 #include <torch/library.h>
 
@@ -313,6 +314,12 @@ Call::find_shapes()
 	set_arguments(meta);
 	try {
 		op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), stack_);
+	} catch (pybind11::error_already_set &e) { /* of a Meta kernel in Python */
+		pybind11::gil_scoped_acquire gil;
+
+		if (!e.matches(PyExc_Exception))
+			throw; /* an interrupt, which is the program's */
+		return false;
 	} catch (const std::exception &) {
 		return false;
 	}
