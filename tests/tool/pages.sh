@@ -56,15 +56,22 @@ for topic in files views ops ctl exit; do
 done
 fails "$BUILD/ddip" help nonsense
 
-# the tour of the source names every module of every folder
-tour=$(sed -n '/^## Tour/,/^How to add/p' README.md)
+# ARCHITECTURE.md names every module, and every folder of sources; README and it name what is there
+modules=$(sed -n '/^## All modules/,$p' ARCHITECTURE.md)
 for file in include/*.c fs/*.c fs/*/*.[ch] engine/*.c engine/agent/*.c engine/ddip_engine/*.py; do
 	name=$(basename "${file%.*}")
-	has "the tour" "$name" "$tour"
+	has "ARCHITECTURE.md" "$name" "$modules"
 done
-for file in $(grep -o '`\(fs\|engine\|include\)/[a-z_/.]*`' README.md | tr -d '`'); do
-	[ -e "$file" ] || bad "README.md tells of $file, which is not there"
+rooms=$(sed -n '/^## Rooms/,/^## Five/p' ARCHITECTURE.md)
+for folder in include/ fs/*/ engine/*/ magics/ddip/ scripts/ddip_tool/; do
+	has 'ARCHITECTURE.md' "$folder" "$rooms"
 done
+for place in $(grep -oh '`\(fs\|engine\|include\|magics\|scripts\|tests\)/[a-zA-Z0-9_/.:-]*`' ./*.md | tr -d '`'); do
+	file=${place%%:*} name=${place#"$file"} name=${name#:}
+	[ -e "$file" ] || bad "there is no $file, of which a document tells"
+	[ -z "$name" ] || grep -qE "^ *((def|class) )?$name\b" "$file" || bad "there is no $name in $file"
+done
+
 if command -v mandoc >/dev/null; then
 	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/*.[1-8] scripts/*.[1-8] 2>&1 | grep -v mandoc.db)" ''
 fi
