@@ -39,9 +39,15 @@ def options_of_dip(nb):
     return done.error is None
 
 
+def shutdown_is_noticed(nb):
+    looks = "with shutdown.noticed(get_ipython()) as leaves: print(leaves is not None)"
+    return nb.ok(f"#dip_locally\nfrom ddip import shutdown\n{looks}").text() == "True\n"
+
+
 SCENES = {
     "ZMQInteractiveShell._showtraceback": traceback_once,
     "Kernel.do_inspect": remote_help,
+    "Kernel.do_shutdown": shutdown_is_noticed,
     "ArgumentParser._option_string_actions": options_of_dip,
 }
 
