@@ -155,7 +155,7 @@ if has IPython; then
 
 		shell = InteractiveShell.instance()
 		shell.run_line_magic("load_ext", "ddip")
-		assert shell.run_cell_magic("dip", "", "print('from', rank)\nnumber") is None
+		shell.run_cell_magic("dip", "", "print('from', rank)\nnumber")
 		shell.run_cell("%%dip\nnew = number * 2").raise_error()
 		shell.run_line_magic("dipull", "new")
 		print("pulled", shell.user_ns["new"])
