@@ -52,7 +52,8 @@ LIBFUSE_LICENSES = {
 }
 # What an archive of the source has.
 SOURCE = (
-    "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "ruff.toml",
+    "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "HACKING.md", "LICENSE", "Makefile",
+    "README.md", "SECURITY.md", "pyproject.toml", "ruff.toml",
     "engine", "fs", "include", "magics", "scripts", "tests",
 )  # fmt: skip
 WRAPPER = """#!/bin/sh

@@ -15,9 +15,10 @@ _LOOK_S = 3.0  # between looks at who waits for whom, each of which asks all ran
 class Elapsed:
     """waits_for(): returns what a queued cell is waiting for, as text; "" once it runs. verdict():
     which rank of a running cell waits for which; "" if that is not certain. goes_on(): the ranks
-    that still run it, and the seconds that a failure gives them (None: no limit)."""
+    that still run it, and the seconds that a failure gives them (None: no limit); failed() needs
+    it."""
 
-    def __init__(self, waits_for, verdict, goes_on):
+    def __init__(self, waits_for, verdict, goes_on=None):
         self._waits_for = waits_for
         self._verdict = verdict
         self._goes_on = goes_on
