@@ -26,7 +26,7 @@ for round in 1 2; do
 	for ((i = 0; i < groups; i++)); do rmdir "$M/g$i" || bad "rmdir g$i"; done
 	[ $round -eq 2 ] || first=$(memory)
 done
-is 'all are gone' "$(ls "$M" | xargs)" 'README SKILL.md group trace version'
+is 'all are gone' "$(ls "$M" | xargs)" 'README SKILL.md group trace version wait'
 sanitized || [ "$(memory)" -lt $((first + 1000)) ] || bad "groups that are gone keep memory: $before, $first, $(memory) KiB"
 is 'nor files' "$(find "$(dirname "$(key "$G/status" spool)")" -maxdepth 1 -name 'g[0-9]*' | wc -l)" 0
 for i in 1 2 3; do # with engines

@@ -5,7 +5,7 @@
 mount_plain
 cell 'x = 1'
 
-is 'the root' "$(ls "$M" | xargs)" 'README SKILL.md group trace version'
+is 'the root' "$(ls "$M" | xargs)" 'README SKILL.md group trace version wait'
 for name in cell cells ctl error events log names rank0 rank1 ranks status vars; do
 	ls "$G" | grep -qx "$name" || bad "$name is not listed in the group"
 done
