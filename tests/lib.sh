@@ -175,6 +175,8 @@ unmount() {
 
 at_exit() {
 	local status=$?
+	# a signal can hit a child of this shell before it has dropped the trap
+	[ "$BASHPID" -eq $$ ] || exit "$status"
 	trap - EXIT
 	# descriptors that the test still has open keep the mount busy
 	exec 3<&- 4<&- 5<&- 6<&-
