@@ -24,7 +24,7 @@ finish() {
 	(exit "$ended")
 	at_exit
 }
-trap 'finish 2>/dev/null' EXIT
+trap 'case $BASHPID in $$) finish 2>/dev/null ;; esac' EXIT
 
 # ---- two nodes
 

@@ -95,7 +95,7 @@ finish() {
 	(exit "$ended")
 	at_exit
 }
-trap 'finish 2>/dev/null' EXIT
+trap 'case $BASHPID in $$) finish 2>/dev/null ;; esac' EXIT
 mkdir -p "$T/src/lib" "$T/here"
 # host NAME PORT IMAGE: $T/image is this image there, and $T/src is empty
 host() {

@@ -24,7 +24,7 @@ finish() {
 	(exit "$ended")
 	at_exit
 }
-trap finish EXIT
+trap 'case $BASHPID in $$) finish ;; esac' EXIT
 ip addr add "$NET.254/24" dev "$ID" && ip link set "$ID" up || skip 'no network can be made here'
 mkdir -p /run/sshd
 ssh-keygen -q -t ed25519 -N '' -f "$T/key"

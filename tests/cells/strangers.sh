@@ -23,7 +23,7 @@ leave() {
 	(exit $status)
 	at_exit
 }
-trap leave EXIT
+trap 'case $BASHPID in $$) leave ;; esac' EXIT
 
 # He sends sequence numbers, then whatever he was sent, and counts it. When the file STOP exists, he prints the sums.
 cat >"$T/stranger.py" <<-'END'

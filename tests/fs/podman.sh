@@ -25,7 +25,7 @@ finish() {
 	(exit "$ended")
 	at_exit
 }
-trap 'finish >/dev/null 2>&1' EXIT
+trap 'case $BASHPID in $$) finish >/dev/null 2>&1 ;; esac' EXIT
 
 mount_plain -o cwd=/ -o hosts=box:2 -o "launcher=$podman" -o linger=5
 ok cell 'import os
