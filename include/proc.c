@@ -81,7 +81,6 @@ proc_status(pid_t pid, struct proc_status *s)
 	name = value_of(text, "Name:");
 	*s = (struct proc_status){.process = (pid_t)number(text, "Tgid:", DECIMAL, 0),
 	    .parent = (pid_t)number(text, "PPid:", DECIMAL, 0),
-	    .uid = (uid_t)number(text, "Uid:", DECIMAL, 0),
 	    .state = state ? *state : '?',
 	    .exiting = number(text, "FDSize:", DECIMAL, 1) == 0,
 	    .dumping = number(text, "CoreDumping:", DECIMAL, 0) != 0,

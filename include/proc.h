@@ -11,7 +11,6 @@
 struct proc_status {
 	pid_t process; /* that the thread belongs to (Tgid) */
 	pid_t parent;
-	uid_t uid;	  /* real */
 	char name[16];	  /* of the program, truncated to 15 characters */
 	char state;	  /* R S D T t Z X, as ps(1) shows it */
 	bool exiting;	  /* is exiting and has already closed its descriptors */

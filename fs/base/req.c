@@ -32,6 +32,7 @@ void
 req_of_nobody(struct req *r)
 {
 	r->ops = &nobody;
+	r->uid = (uid_t)-1;
 }
 
 bool

@@ -31,6 +31,7 @@ struct req {
 	size_t want;	       /* READ: maximum number of bytes */
 	uint64_t offset;       /* READ: start offset */
 	struct file *file;
+	uid_t uid;	    /* of its client; -1: not known */
 	bool nonblock;	    /* READ: its descriptor is O_NONBLOCK */
 	enum closer closer; /* FLUSH */
 	void *waits_for;    /* private to the code that parks it; for FLUSH, its task */

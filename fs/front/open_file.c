@@ -62,6 +62,7 @@ int
 open_file_open(struct file *f, struct req *r)
 {
 	r->file = f;
+	f->opener_uid = r->uid;
 	return open_file_gone(f) ? place_fail(&f->node->at, &r->err) : tree_open(f, r);
 }
 

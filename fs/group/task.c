@@ -50,18 +50,15 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 }
 
 void
-task_set_owner(struct task *w, pid_t process)
+task_set_owner(struct task *w, pid_t process, uid_t uid)
 {
 	char *program = process ? proc_program(process) : xstrdup("");
-	struct proc_status s = {.uid = (uid_t)-1};
 
 	/* the part of ddip that is Python */
 	if (strcmp(program + strcspn(program, " "), " ddip_tool") == 0)
 		snprintf(program, strlen(program) + 1, "ddip");
-	if (process)
-		proc_status(process, &s);
 	w->owner.pid = process;
-	w->owner.uid = s.uid;
+	w->owner.uid = uid;
 	task_set_text(&w->owner.program, slice_text(program));
 	free(program);
 }

@@ -121,8 +121,8 @@ struct cell {
 
 /* Creates a task for these n ranks. ended() frees or keeps it. */
 struct task *task_new(struct group *g, enum task_kind kind, const int *ranks, int n);
-/* This process has submitted it; 0: not known. */
-void task_set_owner(struct task *w, pid_t process);
+/* This process of this user has submitted it; 0, -1: not known. */
+void task_set_owner(struct task *w, pid_t process, uid_t uid);
 /* Adds the numbers of its ranks; as text, a list with commas. */
 void task_ranks(const struct task *w, struct record *out);
 /* Is it a separate program (`# ddip run:`) rather than a cell of the session? */

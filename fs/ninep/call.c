@@ -290,6 +290,7 @@ call_new(struct connection *conn, const struct ninep_message *m)
 	struct call *c = xcalloc(1, sizeof(*c));
 
 	c->r.ops = &ninep_front;
+	c->r.uid = geteuid(); /* no other user may connect */
 	c->conn = conn;
 	c->tag = m->tag;
 	c->type = m->type;

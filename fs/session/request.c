@@ -264,6 +264,7 @@ request_new(fuse_req_t fr, request_answer_fn *answer)
 	c->fr = fr;
 	c->answer = answer;
 	c->tid = fuse_req_ctx(fr)->pid;
+	c->r.uid = fuse_req_ctx(fr)->uid;
 	return c;
 }
 

@@ -116,8 +116,9 @@ enum { WRITERS_MAX = 8 }; /* threads remembered per open file */
 
 struct file {
 	struct node *node;
-	int flags;		    /* as for open(2) */
-	pid_t opener;		    /* TGID of the process that may write; 0: read-only */
+	int flags;    /* as for open(2) */
+	pid_t opener; /* TGID of the process that may write; 0: read-only */
+	uid_t opener_uid;
 	struct stderr_of *err;	    /* of the last of the writers below; NULL: not known */
 	int twins;		    /* other open files of this opener on the same inode */
 	pid_t writers[WRITERS_MAX]; /* threads that have written; 0: unused */
