@@ -86,11 +86,16 @@ def _hook_kept():
 
 @patches.passed_over
 def _begin(*args, **kwargs):
-    """Torch's own init. The names of its keys contain a counter, which a failed init leaves
-    incremented: the next init would look for the other ranks under a name that they do not use.
+    """Torch's own init. One that failed half way has left its group's name in tables, so that the
+    next one would refuse it, and has counted it: the names of keys, which contain the count, would
+    not be those of the other ranks.
     """
     if c10d.GroupMember.WORLD is None and (world := patches.WORLD.get()) is not None:
         world.group_count = 0
+        with patches.WORLD:
+            if any(_tables().values()):
+                _retired_groups.extend((time.monotonic(), group) for group in groups())
+                _forget_groups()
         flight.forget()
     if not rendezvous.has_handlers() and (asked := _asked(args, kwargs)):
         asked["timeout"] = asked["timeout"] or _default_timeout(asked["backend"])

@@ -245,3 +245,20 @@ kill -KILL "$(store)"
 echo 'kill 0' >"$G/ctl"
 cell 'import torch, torch.distributed as dist' || bad 'after the store and a rank'
 next 'the store and a rank'
+
+# a signal handler of the program's can raise in the middle of a rebuild (torch's for workers of a DataLoader does): it is
+# made again
+cell 'import torch.distributed.distributed_c10d as c10d
+real = c10d._update_default_pg
+def fails_once(group):
+    if group is not None:
+        c10d._update_default_pg = real
+        raise RuntimeError("half way")
+    real(group)
+if rank == 1:
+    c10d._update_default_pg = fails_once'
+before=$(cut -d ' ' -f 3 "$G/ranks")
+echo recover >"$G/ctl"
+cell 'import torch.distributed as dist
+dist.barrier()' || bad "after a rebuild that failed half way: $(tail -n 1 "$G/error")"
+is 'the ranks are the same' "$(cut -d ' ' -f 3 "$G/ranks")" "$before"
