@@ -16,14 +16,10 @@ else
 	uid=64$((RANDOM % 900 + 100)) user=
 	echo "no account ($(cat "$T/useradd")): the other user is the number $uid"
 fi
-leave() {
-	local status=$?
+finish() {
 	[ -z "${stranger:-}" ] || kill "$stranger" 2>/dev/null
 	[ -z "$user" ] || userdel "$user"
-	(exit $status)
-	at_exit
 }
-trap 'case $BASHPID in $$) leave ;; esac' EXIT
 
 # He sends sequence numbers, then whatever he was sent, and counts it. When the file STOP exists, he prints the sums.
 cat >"$T/stranger.py" <<-'END'
