@@ -375,23 +375,30 @@ is_waiter(const struct rank_place *p, const struct membership *m, unsigned numbe
 	return o && o->number == number && counterpart(p, m) == its;
 }
 
+/* Do all that wait in it do so in the same call at the same line as rank p[at]? */
+static bool
+wait_alike(const struct rank_place *p, int n, int at, const struct membership *m,
+    const struct operation *o)
+{
+	for (int i = 0; i < n; i++)
+		if (is_waiter(&p[i], m, o->number) &&
+		    (strcmp(p[i].line, p[at].line) != 0 || strcmp(p[i].in, p[at].in) != 0))
+			return false;
+	return true;
+}
+
 /* Appends the ranks that wait in this operation of the group: "rank 0" or "ranks 0,2". Returns
- * their number. *alike: they do so in the same call at the same line. */
+ * their number. */
 static int
-print_waiters(struct buf *out, const struct rank_place *p, int n, int at,
-    const struct membership *m, const struct operation *o, bool *alike)
+print_waiters(struct buf *out, const struct rank_place *p, int n, const struct membership *m,
+    const struct operation *o)
 {
 	int count = 0;
 	struct buf ranks = {0};
 
-	*alike = true;
-	for (int i = 0; i < n; i++) {
-		if (!is_waiter(&p[i], m, o->number))
-			continue;
-		*alike &= strcmp(p[i].line, p[at].line) == 0 && strcmp(p[i].in, p[at].in) == 0;
-		if (++count <= RANKS_SHOWN)
+	for (int i = 0; i < n; i++)
+		if (is_waiter(&p[i], m, o->number) && ++count <= RANKS_SHOWN)
 			buf_addf(&ranks, "%s%d", ranks.n ? "," : "", p[i].rank);
-	}
 	buf_addf(out, "rank%s %.*s%s", count > 1 ? "s" : "", (int)ranks.n, ranks.p,
 	    count > RANKS_SHOWN ? ",…" : "");
 	buf_free(&ranks);
@@ -417,13 +424,13 @@ static void
 print_wait(struct buf *out, const struct rank_place *p, int n, int at, const struct membership *m,
     const struct operation *o, int late)
 {
-	bool within = is_within(&p[at], o), alike;
+	bool within = is_within(&p[at], o), alike = wait_alike(p, n, at, m, o);
 	int count;
 
 	buf_adds(out, "; ");
 	if (!within)
 		buf_addf(out, "%s %u of ", o->name, o->number);
-	count = print_waiters(out, p, n, at, m, o, &alike);
+	count = print_waiters(out, p, n, m, o);
 	if (late)
 		buf_addf(out, " wait%s for %s", within && count > 1 ? "" : "s",
 		    late == 1 ? "it" : "them");
@@ -514,8 +521,7 @@ static void
 print_all(struct buf *out, const struct rank_place *p, int n, int at, const struct membership *m,
     const struct operation *o)
 {
-	struct buf waiters = {0};
-	bool alike, all = true;
+	bool all = true;
 
 	for (int i = 0; i < n; i++)
 		all &= rank_list_has(m->members, p[i].rank);
@@ -523,10 +529,8 @@ print_all(struct buf *out, const struct rank_place *p, int n, int at, const stru
 		buf_adds(out, "all ranks have entered ");
 	else
 		buf_addf(out, "ranks %s have all entered ", m->members);
-	print_waiters(&waiters, p, n, at, m, o, &alike);
-	print_waited(out, &p[at], o, alike);
+	print_waited(out, &p[at], o, wait_alike(p, n, at, m, o));
 	buf_adds(out, ": look at the GPUs or the network\n");
-	buf_free(&waiters);
 }
 
 static void
