@@ -1,4 +1,4 @@
-/* Requests between the tree and their front end. */
+/* What becomes of a failed or traced request: an errno, a line in `error` or `trace`. */
 #include "front/front.h"
 #include "group/journal.h"
 #include "tree/event_file.h"

@@ -9,7 +9,6 @@
 #include "tree/caller.h"
 #include "tree/live.h"
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
