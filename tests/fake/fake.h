@@ -70,6 +70,13 @@ struct staged {
 	char *moved; /* the old name, removed by Tcommit; NULL: it is a push */
 };
 
+/* What it refuses: the next `left` messages of this type, each with the next number. */
+struct refusal {
+	int type;
+	uint32_t number;
+	unsigned long left;
+};
+
 struct engine {
 	unsigned slot;
 	int kind;
@@ -82,6 +89,7 @@ struct engine {
 	TAILQ_HEAD(, variable) variables;
 	struct staged put;
 	struct run run;
+	struct refusal refuses;
 	/* messages that are not sent yet */
 	TAILQ_HEAD(, frame) said;
 	struct timer *mouth;
@@ -116,6 +124,8 @@ void engine_nonsense(void);
 
 /* requests.c */
 bool request_is(int type); /* is it a message to an engine? */
+/* The type of message to an engine that has this name; 0: none. */
+int request_type(const char *name);
 void request_answer(struct engine *e, struct msg *m);
 
 /* child.c */

@@ -284,9 +284,23 @@ request_is(int type)
 	return false;
 }
 
+int
+request_type(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (strcmp(wire_name(rows[i].type), name) == 0)
+			return rows[i].type;
+	return 0;
+}
+
 void
 request_answer(struct engine *e, struct msg *m)
 {
+	if (e->refuses.left && e->refuses.type == m->type) {
+		e->refuses.left--;
+		engine_refuse(e, m->tag, (int)e->refuses.number++, "a number");
+		return;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (rows[i].type == m->type)
 			rows[i].answer(e, m);

@@ -17,6 +17,7 @@
  *   die N          exits with status N
  *   signal N       dies of this signal
  *   use PATH TEXT  writes to a file (e.g. of the mount) in the rank's process; raises its errno
+ *   refuse T N M   refuses the next M messages of type T (e.g. Tget), with N, N + 1, …
  *   agent N        the agent exits with status N
  *   nonsense       sends a malformed frame
  */
@@ -227,6 +228,14 @@ word_use(struct engine *e, char *rest)
 }
 
 static void
+word_refuse(struct engine *e, char *rest)
+{
+	e->refuses.type = request_type(strsep(&rest, " "));
+	e->refuses.number = rest ? (uint32_t)strtol(rest, &rest, 10) : 0;
+	e->refuses.left = rest ? strtoul(rest, NULL, 10) : 0;
+}
+
+static void
 word_agent(struct engine *e, char *rest)
 {
 	exit(atoi(rest));
@@ -262,6 +271,7 @@ static const struct {
     {"die", word_die},
     {"signal", word_signal},
     {"use", word_use},
+    {"refuse", word_refuse},
     {"agent", word_agent},
     {"nonsense", word_nonsense},
 };
