@@ -23,6 +23,7 @@ struct group;
 struct agent;
 struct subtask;
 struct var_table;
+struct arrivals;
 struct cell;
 struct facts;
 
@@ -175,9 +176,10 @@ struct group_hosts {
 	struct timer *timer; /* processes.c: about to place them */
 };
 
-/* Events and failures (journal.c). */
+/* Events and failures (journal.c), and which output came when. */
 struct group_journal {
-	struct stream *events; /* lines */
+	struct stream *events;	   /* lines */
+	struct arrivals *arrivals; /* arrivals.c; NULL: nothing was printed yet */
 	uint64_t event_seq;
 	struct failure errors[ERRORS_KEPT]; /* newest last */
 	int error_count;

@@ -1,6 +1,7 @@
 /* Follows what ranks print, by inotify on each spool's index, and drops the oldest output. */
 #include "group/output.h"
 #include "base/daemon.h"
+#include "group/arrivals.h"
 #include "group/hooks.h"
 #include "group/journal.h"
 #include <errno.h>
@@ -173,7 +174,8 @@ output_advance(struct rank *k)
 	memcpy(before, k->output.tail.at.size, sizeof(before));
 	while (spool_next(
 	    &k->output.spool, &k->output.tail, NULL, SIZE_MAX / 2, &stream, &offset, &len))
-		;
+		if (stream != SPOOL_DISPLAY)
+			arrivals_add(k->g, k->number, stream, len, offset + len);
 	for (int s = 0; s <= SPOOL_STDERR; s++) {
 		if (k->output.tail.at.size[s] == before[s])
 			continue;

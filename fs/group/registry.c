@@ -1,6 +1,7 @@
 /* All groups: creates, removes and finds them. */
 #include "group/registry.h"
 #include "base/daemon.h"
+#include "group/arrivals.h"
 #include "group/cell.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -110,6 +111,7 @@ group_unref(struct group *g)
 	if (g->ranks)
 		munmap(g->ranks, MAX_RANKS * sizeof(*g->ranks));
 	free(g->selftest);
+	arrivals_free(g);
 	buf_free(&g->life.patches);
 	free(g->run_dir);
 	free(g->name);

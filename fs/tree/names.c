@@ -69,7 +69,7 @@ const struct row name_rows[] = {
     {"G/wait.REASONS", REG | 0400, ROW_LIVE | ROW_HIDDEN, &wait_file_ops, NULL, "as wait, for these reasons only, e.g. wait.failed,stalled,quiet=60 (no output for 60 s)", NULL},
     {"G/error", REG | 0600, ROW_SIZED, &text_error_ops, text_error, "the last failures with their text", "truncating clears it"},
     {"G/log", REG | 0400, ROW_LIVE, &stream_file_log_ops, NULL, "live: lines of all ranks, each with its rank (! for stderr)", NULL},
-    {"G/log.last", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, stream_file_log_last, "the last lines of each rank: a regular file", NULL},
+    {"G/log.last", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, stream_file_log_last, "the last lines of all ranks: a regular file", NULL},
     {"G/names", REG | 0400, ROW_PRIVATE_NODE, &var_text_names_ops, NULL, "table of variables", NULL},
     {"G/stall", REG | 0400, ROW_PRIVATE_NODE, &stall_file_ops, NULL, "who waits for whom: each rank's collective and line, the odd one first", NULL},
     {"G/selftest", REG | 0400, ROW_SIZED, NULL, text_selftest, "the last selftest: time and bandwidth of each collective, errors, the slowest pair of ranks", NULL},

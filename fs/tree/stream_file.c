@@ -1,15 +1,14 @@
 /* rankK/follow and log: the ranks' output from now on, as it arrives or line by line. */
 #include "tree/stream_file.h"
+#include "group/arrivals.h"
 #include "group/output.h"
 #include "tree/live.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum {
 	LINE_MAX_KEPT = 64 << 10, /* bytes; longer lines are split */
-	/* of log.last: bytes in all, and limits of a stream's share of them */
-	LAST_BYTES = 64 << 10,
-	SHARE_MIN = 256,
-	SHARE_MAX = 8 << 10
+	LAST_BYTES = 64 << 10	  /* of output that log.last shows */
 };
 
 static void
@@ -112,32 +111,70 @@ all_poll(struct file *f)
 	return live_poll(f);
 }
 
-/* The ranks' last lines, one rank after the other. */
+/* What log.last takes of one stream of a rank: the bytes up to `end` in its spool. */
+struct share {
+	uint64_t begin, end; /* of the pieces taken; end 0: none */
+	bool is_read;
+	struct buf text; /* whole lines, up to end */
+};
+
+/* Adds a piece's part of the text to the lines that are complete with it. */
+static void
+take_piece(struct live *l, struct rank *k, struct share *s, const struct arrival *a)
+{
+	uint64_t from = a->end - a->len;
+	size_t at, n;
+
+	if (!s->is_read)
+		output_last(k, a->stream, 0, s->end, (size_t)(s->end - s->begin), &s->text);
+	s->is_read = true;
+	from = MAX(from, s->end - s->text.n);
+	if (from >= a->end)
+		return;
+	at = s->text.n - (size_t)(s->end - from);
+	n = (size_t)(a->end - from);
+	take_lines(l, &l->ranks[a->rank], a->stream, s->text.p + at, n);
+}
+
+/* The last lines of all ranks, in the order of their arrival. */
 int
 stream_file_log_last(const struct place *at, struct buf *out, struct err *e)
 {
 	int n = output_known(at->g);
-	size_t share = MIN(LAST_BYTES / (size_t)MAX(n, 1) + SHARE_MIN, (size_t)SHARE_MAX);
-	struct live *l = live_new(1, take_lines, tell_text);
+	struct live *l = live_new(MAX(n, 1), take_lines, tell_text);
+	struct share(*shares)[2] = xcalloc((size_t)MAX(n, 1), sizeof(*shares)), *s;
+	const struct arrival *a;
+	size_t count = 0, skip = 0;
 
-	for (int i = 0; i < n && l->ready.n < LAST_BYTES; i++) {
-		struct rank *k = output_rank(at->g, i);
-		struct live_rank *s = &l->ranks[0];
+	for (int i = 0; i < n; i++)
+		l->ranks[i].rank = i;
+	for (size_t total = 0; total < LAST_BYTES && (a = arrivals_at(at->g, count)); count++) {
+		size_t len = (size_t)MIN(a->len, (uint64_t)(LAST_BYTES - total));
 
-		for (int stream = SPOOL_STDOUT; k && stream <= SPOOL_STDERR; stream++) {
-			struct buf b = {0};
-			uint64_t end = spool_reader_size(output_spool(k), stream);
+		total += len;
+		s = &shares[a->rank][a->stream];
+		s->end = MAX(s->end, a->end);
+		s->begin = a->end - len;
+	}
+	while (count-- > 0 && (a = arrivals_at(at->g, count)))
+		take_piece(l, output_rank(at->g, a->rank), &shares[a->rank][a->stream], a);
+	for (int i = 0; i < n; i++) {
+		for (int stream = SPOOL_STDOUT; stream <= SPOOL_STDERR; stream++) {
+			struct buf *part = &l->ranks[i].part[stream];
 
-			s->rank = i;
-			output_last(k, stream, 0, end, share, &b);
-			take_lines(l, s, stream, b.n ? b.p : "", b.n);
-			if (s->part[stream].n)
-				add_line(l, s, stream, s->part[stream].p, s->part[stream].n);
-			buf_free(&s->part[stream]);
-			buf_free(&b);
+			if (part->n)
+				add_line(l, &l->ranks[i], stream, part->p, part->n);
+			buf_free(&shares[i][stream].text);
 		}
 	}
-	buf_add(out, l->ready.p, l->ready.n);
+	/* lines have grown by their ranks */
+	if (l->ready.n > LAST_BYTES) {
+		skip = l->ready.n - LAST_BYTES - 1;
+		skip += (size_t)((char *)memchr(l->ready.p + skip, '\n', l->ready.n - skip) + 1 -
+				 (l->ready.p + skip));
+	}
+	buf_add(out, l->ready.p + skip, l->ready.n - skip);
+	free(shares);
 	live_free(l);
 	return 0;
 }

@@ -74,6 +74,22 @@ like 'the last events' "$last" 'cell 1 ok seconds='
 like 'the last lines' "$(tr -d '\000' <"$G/log.last")" '0: out 0'
 is 'each line of each rank is in log.last, with its stream' "$(grep -caE '^([012]: out|[012]! err) [012]$' "$G/log.last")" 6
 cell 'print("x" * 100000); print("behind"); print(*range(30000), sep="\n")' || bad 'a cell that prints much'
-[ "$(stat -c %s "$G/log.last")" -le 131072 ] || bad 'log.last is long'
-is 'it has the last lines' "$(grep -c ': 29999$' "$G/log.last")" 3
+[ "$(stat -c %s "$G/log.last")" -le 65536 ] || bad 'log.last is long'
+like 'it has the last lines' "$(tail -n 1 "$G/log.last")" ': 29999$'
 is 'and whole lines only' "$(grep -vcE '^[012][:!] ' "$G/log.last")" 0
+
+# log.last has the order of time, over all ranks, also of lines that come in parts
+for i in 1 2 3; do
+	for rank in 2 0 1; do
+		cell "print('turn $i')" "$G/rank$rank/cell"
+		cell "print('error $i', file=sys.stderr)" "$G/rank$rank/cell"
+		cell "print('half', end='')" "$G/rank$rank/cell"
+		cell "print('beside $i')" "$G/rank$(((rank + 1) % 3))/cell"
+		cell "print(' and half')" "$G/rank$rank/cell"
+		printf '%s\n' "$rank: turn $i" "$rank! error $i" "$(((rank + 1) % 3)): beside $i" "$rank: half and half"
+	done
+done >"$T/expected"
+tail -n 36 "$G/log.last" | diff - "$T/expected" || bad 'the order of log.last'
+cell 'print("\n" * 100000, end=""); print("no end", end="")' || bad 'a cell that prints short lines'
+[ "$(stat -c %s "$G/log.last")" -le 65536 ] || bad 'log.last is long with short lines'
+like 'and it shows a line that has no end yet' "$(tail -n 1 "$G/log.last")" '^[012]: no end$'
