@@ -16,6 +16,7 @@ _MANY_NAMES = 2000  # of a namespace: it is not compared
 _TEXT = 300  # characters of a value
 _FILE, _CODE = 80, 100  # of these, for the end of a path; for a function, and for a line of code
 _BYTES = 4096  # of it all
+_tensors_of = None, ()  # names and objects, and which of these names are tensors
 
 
 def before():
@@ -28,18 +29,26 @@ def before():
 
 
 def _snapshot():
-    """Two dictionaries: name -> which object, and name -> version, for tensors, which count their
-    changes in place. Of other objects, only a new one is noticed."""
+    """Two tuples, the names and the ids of their objects, and a dictionary name -> version, for
+    tensors, which count their changes in place. Of other objects, only a new one is noticed."""
+    global _tensors_of
     names = state.main.__dict__.copy()
     if len(names) > _MANY_NAMES:
         return None
-    tensor = getattr(sys.modules.get("torch"), "Tensor", _Never)
-    kinds = {kind for kind in set(map(type, names.values())) if issubclass(kind, tensor)}
-    return dict(zip(names, map(id, names.values()), strict=True)), {
+    kind, which = (
+        getattr(sys.modules.get("torch"), "Tensor", _Never),
+        tuple(map(id, names.values())),
+    )
+    found = tuple(names), which, kind
+    if _tensors_of[0] != found:
+        kinds = {each for each in set(map(type, names.values())) if issubclass(each, kind)}
+        _tensors_of = found, [name for name, value in names.items() if type(value) in kinds]
+    versions = {
         name: patches.TENSOR_VERSION.of(value, 0)
-        for name, value in (names.items() if kinds else ())
-        if type(value) in kinds and not value.is_inference()
+        for name in _tensors_of[1]
+        if issubclass(type(value := names[name]), kind) and not value.is_inference()
     }
+    return found[0], which, versions
 
 
 class _Never:
@@ -73,7 +82,11 @@ def _names(earlier):
     now = _snapshot()
     if earlier is None or now is None or earlier == now:
         return
-    main, (ids, versions), (ids_now, versions_now) = state.main.__dict__, earlier, now
+    main = state.main.__dict__
+    (ids, versions), (ids_now, versions_now) = (
+        (dict(zip(names, which, strict=True)), versions)
+        for names, which, versions in (earlier, now)
+    )
     changed = {name for name, which in ids_now.items() if ids.get(name) != which}
     changed.update(name for name, n in versions_now.items() if versions.get(name) != n)
     for key, found in (

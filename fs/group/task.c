@@ -50,15 +50,19 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 }
 
 void
-task_set_owner(struct task *w, pid_t process, uid_t uid)
+task_set_owner(struct task *w, pid_t process, uid_t uid, const struct task *before)
 {
-	char *program = process ? proc_program(process) : xstrdup("");
+	char *program;
 
+	w->owner.pid = process;
+	w->owner.uid = uid;
+	if (!process)
+		return;
+	program = before && before->owner.pid == process ? xstrdup(before->owner.program)
+							 : proc_program(process);
 	/* the part of ddip that is Python */
 	if (strcmp(program + strcspn(program, " "), " ddip_tool") == 0)
 		snprintf(program, strlen(program) + 1, "ddip");
-	w->owner.pid = process;
-	w->owner.uid = uid;
 	task_set_text(&w->owner.program, slice_text(program));
 	free(program);
 }

@@ -121,8 +121,9 @@ struct cell {
 
 /* Creates a task for these n ranks. ended() frees or keeps it. */
 struct task *task_new(struct group *g, enum task_kind kind, const int *ranks, int n);
-/* This process of this user has submitted it; 0, -1: not known. */
-void task_set_owner(struct task *w, pid_t process, uid_t uid);
+/* This process of this user has submitted it; 0, -1: not known. before: what the same open file has
+ * submitted before, or NULL; if that was the same process, its program is not looked up again. */
+void task_set_owner(struct task *w, pid_t process, uid_t uid, const struct task *before);
 /* Adds the numbers of its ranks; as text, a list with commas. */
 void task_ranks(const struct task *w, struct record *out);
 /* Is it a separate program (`# ddip run:`) rather than a cell of the session? */

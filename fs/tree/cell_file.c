@@ -117,7 +117,8 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
 	if (c) {
-		task_set_owner(c->w, r ? req_process(r) : f->opener, r ? r->uid : f->opener_uid);
+		task_set_owner(c->w, r ? req_process(r) : f->opener, r ? r->uid : f->opener_uid,
+		    in->cell ? in->cell->w : NULL);
 		set_cell(in, c);
 	}
 	return c;

@@ -152,7 +152,7 @@ var_change_push(
 		return -r->err.no;
 	((struct names_told *)w->arg)->made = *told;
 	*told = NULL;
-	task_set_owner(w, waits ? req_process(r) : r->file->opener, r->file->opener_uid);
+	task_set_owner(w, waits ? req_process(r) : r->file->opener, r->file->opener_uid, NULL);
 	r->waits_for = w;
 	task_submit(w);
 	return waits ? task_wait(w, r) : 0;

@@ -25,27 +25,36 @@ _tell = None  # takes one line; None: no daemon yet
 class Row:
     """One name. As a context manager it keeps exceptions of ours away from the user's call."""
 
-    __slots__ = ("failures", "kind", "lost", "missing", "module", "name", "optional", "path", "why")
+    __slots__ = (
+        "failures", "kind", "last", "lost", "missing", "module", "name", "optional", "parents",
+        "path", "why",
+    )  # fmt: skip
 
     def __init__(self, kind, module, path, why, lost, optional=False):
         """path: from the module to the name; optional: some supported versions do not have it."""
         self.kind, self.module, self.path = kind, module, path
         self.why, self.lost, self.optional = why, lost, optional
         self.name = f"{module}.{path}"
+        *self.parents, self.last = path.split(".")
         self.missing = self.failures = 0  # how often it was not there; how often ours raised
         ROWS[self.name] = self
 
     def get(self, default=None):
         """What the name refers to; the default if it is missing, or nobody imported the module."""
-        owner = self._owner()
-        if owner is None:
-            return default if self._imported() is None else self._miss(default)
-        return self.of(owner, default)
+        found = sys.modules.get(self.module)
+        if found is None:
+            return default
+        try:
+            for part in self.parents:
+                found = getattr(found, part)
+            return getattr(found, self.last)
+        except AttributeError:
+            return self._miss(default)
 
     def of(self, owner, default=None):
         """The same of an instance, for a name that is an attribute of instances."""
         try:
-            return getattr(owner, self.path.rpartition(".")[2])
+            return getattr(owner, self.last)
         except AttributeError:
             return self._miss(default)
 
@@ -53,22 +62,23 @@ class Row:
         """Sets it on an instance that has it. Returns False if it is missing."""
         if self.of(owner, self) is self:
             return False
-        setattr(owner, self.path.rpartition(".")[2], value)
+        setattr(owner, self.last, value)
         return True
 
     def replace(self, make, *others):
         """Puts make(what is there) in its place, and in that of the same object in other modules.
         Returns what was there; None, with nothing replaced, if it is missing."""
-        owner, real = self._owner(), self.get()
+        real = self.get()
         if real is None:
             return None
-        name, made = self.path.rpartition(".")[2], None
         with self:
-            made = passed_over(make(real))
-            setattr(owner, name, made)
+            made, owner = passed_over(make(real)), sys.modules[self.module]
+            for part in self.parents:
+                owner = getattr(owner, part)
+            setattr(owner, self.last, made)
             for other in others:
-                if getattr(other, name, None) is real:
-                    setattr(other, name, made)
+                if getattr(other, self.last, None) is real:
+                    setattr(other, self.last, made)
         return real
 
     def call(self, *args, default=None):
@@ -94,16 +104,6 @@ class Row:
             return False  # an interrupt is not ours
         self.step_aside(error)
         return True
-
-    def _imported(self):
-        return sys.modules.get(self.module)
-
-    def _owner(self):
-        """What has the name as an attribute; None if that is not there."""
-        found = self._imported()
-        for part in self.path.split(".")[:-1]:
-            found = getattr(found, part, None)
-        return found
 
     def _miss(self, default):
         self.missing += 1
