@@ -31,6 +31,9 @@ enum { LAST_WORDS_MAX = 600 };
 enum { NO_GPUS_SIZE = 2 };
 
 #define FATAL "Fatal Python error: " /* written by faulthandler */
+/* written by the C++ runtime */
+#define UNCAUGHT "terminate called after throwing"
+#define WHAT "\n  what():  "
 
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
@@ -291,15 +294,35 @@ is_crash(uint32_t status)
 	       signal == SIGILL;
 }
 
-/* Cuts the text to LAST_WORDS_MAX, at line boundaries if possible: keeps the beginning of Python's
- * stack, which starts with the frame that crashed, or else the end of the text. */
+/* The last place of the words in the text; NULL: it has none. */
+static char *
+find_last(char *text, const char *words)
+{
+	char *found = NULL;
+
+	for (char *at = text; (at = strstr(at, words)); at++)
+		found = at;
+	return found;
+}
+
+/* Where the explanation of a crash begins: what() of a C++ exception that nobody caught, else
+ * Python's stack, which starts with the frame that crashed. NULL: there is neither. */
+static char *
+crash_words(char *text)
+{
+	char *thrown = find_last(text, UNCAUGHT), *stack = find_last(text, FATAL);
+	char *what = thrown ? strstr(thrown, WHAT) : NULL;
+
+	return what ? what + strlen(WHAT) : stack;
+}
+
+/* Cuts the text to LAST_WORDS_MAX, at line boundaries if possible: keeps the beginning of what
+ * explains a crash, or else the end of the text. */
 static char *
 bounded(struct buf *kept, bool crashed)
 {
-	char *from = NULL, *line;
+	char *from = crashed ? crash_words(kept->p) : NULL, *line;
 
-	for (char *at = kept->p; crashed && (at = strstr(at, FATAL)); at++)
-		from = at;
 	if (from) {
 		if (strlen(from) > LAST_WORDS_MAX) {
 			from[LAST_WORDS_MAX] = '\0';

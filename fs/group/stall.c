@@ -15,6 +15,7 @@
 #include "group/task.h"
 #include "group/verdict.h"
 #include "host/agent.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,9 +136,9 @@ sort_ranks(struct stall_sample *s)
 	qsort(s->rank, (size_t)s->n, sizeof(*s->rank), compare);
 }
 
-/* Has the rank's part of the last cell ended while other ranks still run theirs? */
-static const struct task *
-ended_task(const struct stall_sample *s, const struct rank *k)
+/* The rank's part of a cell that other ranks still run, if it has ended; else NULL. */
+static const struct subtask *
+ended_part(const struct stall_sample *s, const struct rank *k)
 {
 	for (int i = 0; i < s->n; i++) {
 		const struct subtask *j = queue_running(s->rank[i].k);
@@ -145,7 +146,7 @@ ended_task(const struct stall_sample *s, const struct rank *k)
 		for (int r = 0; j && r < j->w->n; r++)
 			if (j->w->subtasks[r].k == k && j->w->subtasks[r].state == SUBTASK_DONE &&
 			    j->w->kind == TASK_RUN)
-				return j->w;
+				return &j->w->subtasks[r];
 	}
 	return NULL;
 }
@@ -157,7 +158,7 @@ set_states(struct stall_sample *s)
 		struct rank_sample *r = &s->rank[i];
 		struct rank_place *p = &r->place;
 		const struct subtask *j = queue_running(r->k);
-		const struct task *ended = j ? NULL : ended_task(s, r->k);
+		const struct subtask *ended = j ? NULL : ended_part(s, r->k);
 
 		p->rank = r->k->number;
 		p->in = r->collective;
@@ -169,9 +170,11 @@ set_states(struct stall_sample *s)
 			p->state = PLACE_UNKNOWN;
 		else if (j)
 			p->state = PLACE_BUSY;
+		else if (ended)
+			p->state = ended->no == EHOSTDOWN ? PLACE_LOST : PLACE_ENDED;
 		else
-			p->state = ended ? PLACE_ENDED : PLACE_NO_CELL;
-		p->program = ended && task_is_program(ended);
+			p->state = PLACE_NO_CELL;
+		p->program = ended && task_is_program(ended->w);
 	}
 }
 

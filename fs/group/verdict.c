@@ -355,6 +355,8 @@ print_place(struct buf *out, const struct rank_place *p)
 	buf_addf(out, "rank %d ", p->rank);
 	if (p->state == PLACE_ENDED)
 		buf_addf(out, "has ended its %s", p->program ? "program" : "part of the cell");
+	else if (p->state == PLACE_LOST)
+		buf_adds(out, "was lost");
 	else if (p->state == PLACE_NO_CELL)
 		buf_adds(out, "runs no cell");
 	else if (is_in(p))

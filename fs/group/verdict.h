@@ -22,7 +22,8 @@ struct membership {
 	size_t n;
 };
 
-enum place_state { PLACE_UNKNOWN, PLACE_ENDED, PLACE_NO_CELL, PLACE_BUSY };
+/* LOST: the process that ran its part of the cell has died; another one has answered. */
+enum place_state { PLACE_UNKNOWN, PLACE_ENDED, PLACE_LOST, PLACE_NO_CELL, PLACE_BUSY };
 
 /* Where a rank is. */
 struct rank_place {

@@ -96,6 +96,9 @@ test_late(void)
 	p.program = true;
 	expect(waiter(), p,
 	    "rank 1 has ended its program; rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+	p = at(1, "-", "-", "");
+	p.state = PLACE_LOST;
+	expect(counter(), p, "rank 1 was lost; rank 0 is in all_reduce 2 (t.py:4)\n");
 	/* it runs no cell, and counts in another one: its numbers say nothing */
 	for (int other = 0; other < 2; other++) {
 		p = at(1, "-", "-", other ? "cell 6\nmain S\n" WORLD("own", 2) REDUCE : "");
