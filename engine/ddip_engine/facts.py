@@ -39,8 +39,9 @@ def _nccl():
     """The version of NCCL, if torch's process groups have it."""
     if not hasattr(dist.c10d, "ProcessGroupNCCL"):
         return None
+    version = patches.NCCL_VERSION.get()
     name = "rccl-" if _torch().version.hip else ""
-    return name + ".".join(map(str, _torch().cuda.nccl.version()))
+    return name + (".".join(map(str, version())) if version else "unknown")
 
 
 def _gpus():

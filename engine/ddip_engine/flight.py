@@ -127,8 +127,10 @@ def describe():
 
 
 def _groups():
+    """All process groups; none if torch does not say which ranks they have."""
     world = _c10d.GroupMember.WORLD if _c10d is not None else None
-    return [] if world is None else list(patches.PG_MAP.get([world]))
+    known = world is not None and patches.GROUP_RANKS.get() is not None
+    return list(patches.PG_MAP.get([world])) if known else []
 
 
 def _name(group):
@@ -136,7 +138,7 @@ def _name(group):
 
 
 def _members(group):
-    return _spell(sorted(_c10d.get_process_group_ranks(group)))
+    return _spell(sorted(patches.GROUP_RANKS.get()(group)))
 
 
 def _own(group):

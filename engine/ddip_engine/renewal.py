@@ -31,7 +31,7 @@ def renew(c10d, devices_of, may):
     try:
         for name in wanted:
             group, ranks, _ = found[name]
-            _reconnect(c10d, group, [offers[rank]["groups"][name][1] for rank in ranks])
+            _reconnect(group, [offers[rank]["groups"][name][1] for rank in ranks])
     except BaseException:
         _failed = True
         raise
@@ -41,12 +41,13 @@ def renew(c10d, devices_of, may):
 def _candidates(c10d, devices_of):
     """Maps names to (group, its ranks, its handle) of the groups that torch can renew; empty if the
     default group is none of them."""
-    found = {}
+    found, ranks_of = {}, patches.GROUP_RANKS.get()
+    if ranks_of is None or patches.RECONFIGURE_OPTIONS.get() is None:
+        return found
     for group, (_, store) in patches.PG_MAP.get({}).items():
         official = patches.RECONFIGURE.of(group) is not None and group.supports_reconfigure
         if official and set(devices_of(group).values()) == {"gloo"} and _answers(store):
-            ranks = c10d.get_process_group_ranks(group)
-            found[group.group_name] = group, ranks, group.get_reconfigure_handle()
+            found[group.group_name] = group, ranks_of(group), group.get_reconfigure_handle()
     default = c10d.GroupMember.WORLD
     return found if any(group is default for group, _, _ in found.values()) else {}
 
@@ -83,7 +84,7 @@ def _agreed(found, offers):
     return sorted(name for name, (_, ranks, _) in found.items() if is_whole(name, ranks))
 
 
-def _reconnect(c10d, group, handles):
-    options = c10d.ReconfigureOptions()
+def _reconnect(group, handles):
+    options = patches.RECONFIGURE_OPTIONS.get()()
     options.uuid, options.handles, options.timeout = state.generation, handles, _WAIT
     group.reconfigure(options).wait()

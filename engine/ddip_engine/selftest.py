@@ -141,8 +141,12 @@ class _TorchLink(_Link):
         return us, wrong + self._check(*prepare(base, _CHECKS[1], peer))
 
     def _synchronize(self):
-        if self._device != "cpu":
-            self._torch.cuda.synchronize()
+        if self._device == "cpu":
+            return
+        if (synchronize := patches.SYNCHRONIZE.get()) is not None:
+            synchronize()
+        else:
+            self._torch.ones(1, device=self._device).item()  # waits for what is queued before it
 
     def _check(self, operation, received, expected):
         operation()

@@ -415,6 +415,15 @@ RECONFIGURE = Row(
     "a rebuild makes the default group again, and others are lost",
     optional=True,  # from torch 2.14 on
 )
+RECONFIGURE_OPTIONS = Row(
+    OFFICIAL, _C10D, "ReconfigureOptions", "the same",
+    "a rebuild makes the default group again, and others are lost",
+    optional=True,  # from torch 2.14 on
+)
+GROUP_RANKS = Row(
+    OFFICIAL, _C10D, "get_process_group_ranks", "the ranks of each group",
+    "the stall report knows no groups, and a rebuild loses all but the default one",
+)
 NCCL2 = Row(
     OFFICIAL, _C10D, "ProcessGroupNCCL2", "the backend nccl, if TORCH_DIST_USE_NCCL2 says so",
     "there is only ProcessGroupNCCL",

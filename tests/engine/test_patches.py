@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """The register of names of others: what is missing or fails costs only what its row says."""
 
+import ast
+import os
+import runpy
+import subprocess
 import sys
 import types
 import unittest
 import warnings
 from unittest import mock
 
-import engine_sources  # noqa: F401
+import engine_sources
 from ddip_engine import patches
 
 
@@ -101,6 +105,40 @@ class Register(unittest.TestCase):
 
         patches.check()
         self.assertEqual(patches._lines, [])
+
+
+class Lint(unittest.TestCase):
+    """scripts/check-private, which lint runs, sees what is used of torch past the register."""
+
+    def setUp(self):
+        self.script = os.path.join(engine_sources.ROOT, "scripts", "check-private")
+        self.names = runpy.run_path(self.script, run_name="check_private")
+
+    def test_every_way_to_write_a_name_of_torch(self):
+        c10d = "torch.distributed.distributed_c10d"
+        for text, name in (
+            ("torch.new", "torch.new"),
+            ("_torch().cuda.new(1)", "torch.cuda.new"),
+            ("self._torch.new.newer[0]", "torch.new.newer"),
+            ("with sys.modules['torch'].new(): pass", "torch.new"),
+            ("sys.modules.get('torch.futures').new", "torch.futures.new"),
+            ("dist.api.new", "torch.distributed.new"),
+            ("options = c10d.ReconfigureOptions()", f"{c10d}.ReconfigureOptions"),
+            ("_c10d.GroupMember.WORLD.new", f"{c10d}.GroupMember.WORLD.new"),
+            ("from torch.distributed import new as old", "torch.distributed.new"),
+        ):
+            found = list(self.names["of_torch"](ast.parse(text)))
+            self.assertEqual(found, [(1, name)], text)
+            self.assertNotIn(name, self.names["PUBLIC"] | self.names["ASKED_FOR"])
+        self.assertEqual(
+            list(self.names["of_torch"](ast.parse("a.torch_x; sys.modules['os'].name"))), []
+        )
+
+    def test_what_is_declared_public_is_there_in_this_torch(self):
+        done = subprocess.run(
+            [sys.executable, self.script, "--torch"], capture_output=True, text=True
+        )
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
 
 if __name__ == "__main__":

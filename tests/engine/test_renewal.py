@@ -100,6 +100,12 @@ class Renewal(unittest.TestCase):
         with mock.patch.object(Group, "reconfigure", None):
             self.none_here()
 
+    def test_a_torch_that_lacks_a_part_of_it(self):
+        for name in "ReconfigureOptions", "get_process_group_ranks":
+            with mock.patch.object(self.c10d, name):
+                delattr(self.c10d, name)
+                self.none_here()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -47,6 +47,7 @@ imports='import sys, time'
 
 # ---- start
 
+[ -z "$torch" ] || is 'what the engine uses of torch' "$("$TORCH_PYTHON" "$ROOT/scripts/check-private" --torch 2>&1)" ''
 said=$(guarded "$ddip" start 2>&1) || give_up "start: $said"
 is 'start says nothing' "$said" ''
 ok guarded "$ddip" exec -q "$imports"
