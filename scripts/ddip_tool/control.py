@@ -1,16 +1,21 @@
 """ddip start, stop, restart, status, interrupt, cancel, selftest, umount."""
 
 import errno
+import json
 import os
 import re
 import select
+import time
 
 from cells import VALUED
+from ddip import cell as cells
 from ddip import files, mount
+from ddip import ranks as rank_lists
 from ddip.errors import DipError
-from tool import HINT, NOTHING, OK, REFUSED, Failure, Options, failure_of, put_out, say
+from tool import HINT, NOTHING, OK, REFUSED, TIMEOUT, Failure, Options, failure_of, put_out, say
 
 _END_MS = 10000  # for a rank to exit after its daemon
+_GRACE_S = 5  # for an interrupted cell to end, where `grace` is off
 
 
 _NO_RANKS = (errno.EHOSTDOWN, errno.EOPNOTSUPP)  # they do not start, or cannot join
@@ -51,22 +56,49 @@ def status(tool, words):
 
 
 def interrupt(tool, words):
-    """Interrupts a cell, or what runs on some ranks, or on all."""
+    """Interrupts a cell, or what runs on some ranks, or on all, and waits for its end."""
     options = Options(tool, words, {}, VALUED)
     words, ranks = options.rest, options.last("ranks")
-    if ranks is not None and not words:
-        tool.ctl(f"interrupt {ranks.replace(',', ' ')}")
-    elif ranks is None and not words:
-        tool.ctl("interrupt")
-    elif ranks is None and len(words) == 1 and words[0].isdecimal():
-        name = f"cells/{words[0]}"
-        if not files.isdir(tool.path(name)):
-            raise Failure(NOTHING, f"no cell {words[0]} in {tool.group.path}")
-        with tool.telling(name):
-            tool.tell(f"{name}/ctl", "interrupt")
-    else:
+    if len(words) > (ranks is None) or not all(word.isdecimal() for word in words):
         raise tool.misuse()
-    return OK
+    left = interrupt_cells(tool, int(words[0]) if words else 0, ranks)[1]
+    if not left:
+        return OK
+    raise Failure(
+        TIMEOUT,
+        "; ".join(f"cell {cell.number} has not ended yet" for cell in left)
+        + f": ddip stack shows where it is, ddip wait {left[0].number} waits for it",
+    )
+
+
+def interrupt_cells(tool, number=0, ranks=None):
+    """Interrupts cell `number`, or with 0 what runs on these ranks (a list, "0,2-3"; None: all).
+
+    Waits for the ends, up to `grace` in all. Returns the cells, and those that have not ended.
+    """
+    if number:
+        found = [cells.Cell(tool.group, number)]
+        if not files.isdir(found[0].path):
+            raise Failure(NOTHING, f"no cell {number} in {tool.group.path}")
+        with tool.telling(f"cells/{number}"):
+            tool.tell(f"cells/{number}/ctl", "interrupt")
+    else:
+        found = _running(tool, ranks)
+        tool.ctl(f"interrupt {ranks.replace(',', ' ')}" if ranks else "interrupt")
+    grace = tool.group.settings().get("grace", "")
+    end = time.monotonic() + (float(grace) if re.fullmatch(r"[0-9.]+", grace) else _GRACE_S)
+    for cell in found:
+        tool.show(f"cat {cell.path}/wait")
+    left = [c for c in found if not c.has_ended(max(0, end - time.monotonic()) * 1000)]
+    return found, left
+
+
+def _running(tool, ranks):
+    """The cells that run now on these ranks."""
+    rows = json.loads(tool.group.read("ranks.json"))
+    chosen = rank_lists.parse([ranks or "all"], len(rows))
+    numbers = {row["cell"] for row in rows if row["rank"] in chosen and row["cell"]}
+    return [cells.Cell(tool.group, number) for number in sorted(numbers)]
 
 
 def cancel(tool, words):

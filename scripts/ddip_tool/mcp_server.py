@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+import control
 from ddip import cell as cells
 from ddip import files
 from ddip.errors import DipError
@@ -118,12 +119,9 @@ class _Tools:
     @_in_thread
     def interrupt(self, cell: int = 0) -> str:
         """Interrupt a cell (0: whatever runs) on all of its ranks, as Ctrl-C does. Variables stay.
-        Returns at once; wait(cell) tells how it ended."""
-        if cell:
-            self._cell(cell).interrupt()
-        else:
-            self._tool.group.interrupt()
-        return self._read("status", _READ)
+        Returns its report when it has ended, or after a few seconds if it has not."""
+        found, _ = control.interrupt_cells(self._tool, cell)
+        return found[-1].read("report") if found else self._read("status", _READ)
 
     @_in_thread
     def recover(self, restart: bool = False) -> str:

@@ -11,6 +11,7 @@ from ddip.errors import DipError
 from ddip.groups import Group
 
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
+TIMEOUT = 124
 INTERRUPTED = 130
 HINT = "ddip: ddip doctor shows what is there and what is missing"
 FIRST_GROUP = "group"  # exists in every mount
@@ -20,7 +21,7 @@ _STATES = {
     "ok": OK,
     "error": RAISED,
     "interrupted": INTERRUPTED,
-    "timeout": 124,
+    "timeout": TIMEOUT,
     "cancelled": DROPPED,
     "lost": DIED,
 }
@@ -31,7 +32,7 @@ _ERRNOS = {
     errno.ENOEXEC: RAISED,
     errno.ECANCELED: DROPPED,
     errno.EHOSTDOWN: DIED,
-    errno.ETIMEDOUT: 124,
+    errno.ETIMEDOUT: TIMEOUT,
 }
 
 

@@ -112,6 +112,9 @@ like 'detached: a number' "$n" '^[0-9]+$'
 guarded grep -m1 -q begins "$G/cells/$n/stream"
 run "$ddip" interrupt "$n"
 is 'interrupt' $status 0
+is 'interrupt returns when the cell has ended' "$(state "$n")" interrupted
+run "$ddip" interrupt "$n"
+is 'interrupt: of what has ended' $status 0
 run "$ddip" wait "$n"
 is 'wait: interrupted' $status 130
 run "$ddip" wait
@@ -135,8 +138,24 @@ submit 'never = 1'
 "$ddip" interrupt "$n"
 is 'wait: for what was interrupted there' "$("$ddip" wait 2>&1)" \
 	"ddip: cell $n never ran: interrupted while it was queued"
-"$ddip" interrupt "$long"
-"$ddip" wait "$long" 2>/dev/null
+run "$ddip" interrupt -r 0
+is 'interrupt: of what runs on a rank' "$status $(state "$long")" '0 interrupted'
+run "$ddip" interrupt
+is 'interrupt: when nothing runs' "$status $out" '0 '
+echo 'grace 0.1' >"$G/ctl"
+mkfifo "$T/gate"
+submit "try:
+    print('waits', flush=True)
+    __import__('time').sleep(1000)
+finally:
+    open('$T/gate').read()" "$G/rank0/cell"
+prints "$G/cells/$n/stream" waits
+run "$ddip" interrupt
+is 'interrupt: of a cell whose handlers take long' $status 124
+like 'interrupt: which cell it is' "$out" "^ddip: cell $n has not ended yet: .*ddip wait $n waits"
+: >"$T/gate"
+like 'it ends by itself' "$(wait_cell "$n")" 'state interrupted'
+echo 'grace 5' >"$G/ctl"
 run "$ddip" wait 999
 is 'wait: no such cell' $status 3
 run "$ddip" exec -r 0 'import os; os._exit(3)'

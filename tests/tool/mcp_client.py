@@ -48,7 +48,7 @@ async def check(session):
     has((await call(session, "variables", running=True))[0], "step")
     has((await call(session, "variables", name="step", rank=1, running=True))[0], "7")
     assert not waiting.done()
-    has((await call(session, "interrupt", cell=4))[0], "state ")
+    has((await call(session, "interrupt", cell=4))[0], "cell 4\nstate interrupted")
     has((await waiting)[0], "state interrupted", "KeyboardInterrupt", ":4 main: time.sleep(1000)")
 
     has((await call(session, "variables"))[0], "x type=int")
@@ -64,8 +64,10 @@ async def check(session):
     for wrong in ({"path": "nothing"}, {"path": "../version"}, {"path": "log"}):
         text, failed = await call(session, "read", **wrong)
         assert failed and text, (wrong, text)
-    text, failed = await call(session, "wait", cell=1000)
-    assert failed and "no cell 1000" in text, text
+    for tool in ("wait", "interrupt"):
+        text, failed = await call(session, tool, cell=1000)
+        assert failed and "no cell 1000" in text, (tool, text)
+    has((await call(session, "interrupt"))[0], "state idle")  # nothing runs
 
     if all(map(find_spec, ("matplotlib", "matplotlib_inline", "IPython"))):
         code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
