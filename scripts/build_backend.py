@@ -13,6 +13,7 @@ import base64
 import gzip
 import hashlib
 import io
+import json
 import os
 import platform
 import re
@@ -56,6 +57,13 @@ SOURCE = (
     "README.md", "SECURITY.md", "pyproject.toml", "ruff.toml",
     "engine", "fs", "include", "magics", "scripts", "tests",
 )  # fmt: skip
+# The kernel that Jupyter finds in the environment: its `python` is that of the environment.
+KERNEL = {
+    "argv": ["python", "-Xfrozen_modules=off", "-m", "ddip.kernel", "-f", "{connection_file}"],
+    "display_name": "DDP (ddipfs)",
+    "language": "python",
+    "metadata": {"debugger": True},
+}
 WRAPPER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 if [ -z "${{VIRTUAL_ENV:-}}" ] && [ -e "$here/../pyvenv.cfg" ]; then
@@ -147,6 +155,12 @@ def python_files():
     """The Python package: (path, bytes, mode) of each file."""
     for file in sorted(PACKAGE.rglob("*.py")):
         yield str(file.relative_to(PACKAGE)), file.read_bytes(), PLAIN
+
+
+def kernel_files():
+    """What shows Jupyter the kernel: (path, bytes, mode) of each file."""
+    place = f"ddipfs-{version()}.data/data/share/jupyter/kernels/ddipfs/kernel.json"
+    yield place, (json.dumps(KERNEL, indent=1) + "\n").encode(), PLAIN
 
 
 def tree_files(tree):
@@ -271,7 +285,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     with tempfile.TemporaryDirectory(dir=programs, prefix="wheel.") as tree:
         root = os.path.relpath(tree, HOME)
         make(config_settings, f"DESTDIR={root}", "PREFIX=", "STRIP=1", "install")
-        files = [*python_files(), *tree_files(Path(tree)), *info_files(local_tag())]
+        files = [*python_files(), *kernel_files(), *tree_files(Path(tree))]
+        files += info_files(local_tag())
     return write_wheel(wheel_directory, local_tag(), files).name
 
 
@@ -279,7 +294,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     """A wheel that leads to this tree: to its Python, and to the programs of the build folder."""
     programs = make(config_settings, f"PYTHON={sys.executable}", "all")
     path = ("ddipfs.pth", f"{PACKAGE}\n".encode(), PLAIN)
-    files = [path, *wrappers(programs), *info_files(local_tag())]
+    files = [path, *kernel_files(), *wrappers(programs), *info_files(local_tag())]
     return write_wheel(wheel_directory, local_tag(), files).name
 
 
@@ -306,7 +321,7 @@ def main(tree, fuse, folder):
     tree = Path(tree)
     major, minor = glibc_of(tree.rglob("*"))
     tag = f"py3-none-manylinux_{major}_{minor}_{platform.machine()}"
-    files = [*python_files(), *tree_files(tree), *info_files(tag, tree, fuse)]
+    files = [*python_files(), *kernel_files(), *tree_files(tree), *info_files(tag, tree, fuse)]
     path = write_wheel(folder, tag, files)
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB, for glibc {major}.{minor} and newer")
 

@@ -25,6 +25,8 @@ class Attachment:
         self._mount, self._name = None, None  # what -m and -g chose: nothing else will do
         self._path = None  # of the last group
         self._started = {}  # path of a group -> pids of the ranks that this shell started
+        self.starts = None  # the options with which a cell makes its group; None: it does not
+        self.restarted = None  # with starts: the path of a group that a restart has restarted
 
     # ---- finding
 
@@ -88,17 +90,27 @@ class Attachment:
         """Returns act(group) for the group that need() would return, which it does not ask first:
         act raises GroupGone if the last one is gone.
 
-        If the group is stopped, the error says which magic starts it.
+        If the group is stopped, starts it if cells do so; else the error says which magic does.
         """
+        if self.starts is not None and self.group is None:
+            self._begin()
         try:
-            try:
-                return act(self._last(name))
-            except GroupGone:
-                return act(self.need(name))
+            return self._act(name, act)
         except DipError as e:
-            if e.errno == errno.ESRCH and _START.search(str(e)):
+            if e.errno != errno.ESRCH or not _START.search(str(e)):
+                raise
+            if self.starts is None or name is not None:
                 e.args = (_START.sub("(%makedip starts it)", str(e)),)
-            raise
+                raise
+        print("The ranks had ended: new ones have no variables")
+        self.make(self.starts, False)
+        return self._act(name, act)
+
+    def _act(self, name, act):
+        try:
+            return act(self._last(name))
+        except GroupGone:
+            return act(self.need(name))
 
     # ---- attaching
 
@@ -127,6 +139,13 @@ class Attachment:
         self._choose(group, chosen)
         if not is_new:
             self._tell()
+
+    def _begin(self):
+        """Before the first cell that makes its group: attaches to one, and starts it if need be."""
+        self.attach(self.starts)
+        if self.restarted == self.group.path:
+            print("The ranks were restarted with the kernel: they have no variables")
+        self.make(self.starts, False)
 
     @staticmethod
     def _make(path):

@@ -319,8 +319,15 @@ class Group:
 
     def variables(self):
         """The names of the variables that the ranks have reported."""
-        lines = self.read("names").splitlines()
-        return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
+        return sorted(self.table())
+
+    def table(self):
+        """The same with what is known of each: name -> {"type": …, "dtype": …, "shape": …, …}."""
+        rows = [line.split() for line in self.read("names").splitlines()]
+        return {
+            name: dict(word.partition("=")[::2] for word in facts)
+            for name, *facts in (row for row in rows if row and not row[0].startswith("#"))
+        }
 
     def meminfo(self):
         """The memory of each rank in bytes; None for a rank on another host."""

@@ -16,6 +16,10 @@ from ddip.failures import failure
 from ddip.used import is_used
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
+_NAMES = ("makedip", "dip", "autodip", "dipush", "dipull", "dipper")
+_MAGIC = re.compile(r"(?:[\w, ]+=\s*)?%%?(\w*)")  # the magic that a cell begins with
+# Where all cells run on the ranks, those that begin with one of these magics do not.
+_HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect_info", "qtconsole")
 
 
 @magics_class
@@ -29,6 +33,7 @@ class DdipMagics(Magics):
         self._see = None  # words for the ranks to show if a line does not say which
         self._parsed = None, None  # the last line of %%dip, its options
         self._auto = None  # what %autodip puts in front of cells; None: nothing
+        self._takes_all = False  # also of cells that begin with a magic; and makes the group
         self._helper = Helper(shell, self.is_remote, self.attachment.known)
 
     # ---- %makedip
@@ -338,7 +343,8 @@ class DdipMagics(Magics):
         failed = getattr(sys, "last_value", None)
         if isinstance(failed, RemoteError) and "".join(lines).strip() == "%debug":
             return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
-        takes = self._auto and lines and lines[0][:1] != "%" and self.is_remote("".join(lines))
+        begins = lines and (self._takes_all or lines[0][:1] != "%")
+        takes = self._auto and begins and self.is_remote("".join(lines))
         if takes and _is_users_cell(self.shell):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
@@ -353,7 +359,22 @@ class DdipMagics(Magics):
         if first.startswith("%%dip"):
             words = re.split(r"\s+", first)[1:]
             return first.split()[0] == "%%dip" and "local" not in words
-        return bool(self._auto) and bool(code.strip()) and not first.startswith(("%", LOCALLY))
+        if not self._auto or not code.strip() or first.startswith(LOCALLY):
+            return False
+        if not self._takes_all:
+            return not first.startswith("%")
+        magic = _MAGIC.match(first)
+        return magic is None or magic[1] not in _HERE
+
+    def take_all(self, restarted=None):
+        """Runs all cells on the ranks from now on, but those that begin with %%local or one of the
+        magics here; the first one finds or makes the group. restarted: see Attachment."""
+        self._auto, self._takes_all = "%%dip", True
+        self.attachment.starts = self.makedip.parser.parse_args([])
+        self.attachment.restarted = restarted
+        self.shell.register_magic_function(
+            lambda line, cell: self._run_locally(cell, False), "cell", "local"
+        )
 
     # ---- %dipush, %dipull, %dipper
 
@@ -441,16 +462,14 @@ def _is_users_cell(shell):
     return content.get("store_history", True) and not content.get("silent")
 
 
-_NAMES = ("makedip", "dip", "autodip", "dipush", "dipull", "dipper")
-
-
 def load(shell):
-    """Adds the magics and hooks to a shell, once."""
-    if DdipMagics.__name__ in shell.magics_manager.registry:
-        return
-    magics = DdipMagics(shell)
-    shell.register_magics(magics)
-    magics.install()
+    """Adds the magics and hooks to a shell, once. Returns the magics."""
+    magics = shell.magics_manager.registry.get(DdipMagics.__name__)
+    if magics is None:
+        magics = DdipMagics(shell)
+        shell.register_magics(magics)
+        magics.install()
+    return magics
 
 
 def attachment(shell):

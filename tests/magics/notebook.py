@@ -60,8 +60,8 @@ def need_mount():
         raise NeedsMount
 
 
-def client(node, **options):
-    """An nbclient for a notebook."""
+def client(node, kernel="python3", **options):
+    """An nbclient for a notebook. kernel: the name of a kernel that is installed."""
     from nbclient import NotebookClient
     from traitlets.config import Config
 
@@ -72,7 +72,7 @@ def client(node, **options):
         timeout=HANG_LIMIT_S,
         startup_timeout=HANG_LIMIT_S,
         iopub_timeout=HANG_LIMIT_S,  # when it expires, output would be lost silently
-        kernel_name="python3",
+        kernel_name=kernel,
         config=Config({"KernelManager": {"transport": "ipc", "ip": sockets}}),
         **options,
     )
@@ -174,7 +174,7 @@ class Outcome:
 class Notebook:
     """A kernel that runs cells one by one."""
 
-    def __init__(self, mount, environment=(), group="group", folder=None):
+    def __init__(self, mount, environment=(), group="group", folder=None, kernel="python3"):
         """mount: $DDIP_MOUNT. group: $DDIP_GROUP. folder: to run in; None: the one with mount."""
         import nbformat
 
@@ -184,7 +184,7 @@ class Notebook:
         self.group = os.path.join(mount, group)
         self._node = nbformat.v4.new_notebook()
         self._new = nbformat.v4.new_code_cell
-        self._client = client(self._node, allow_errors=True)
+        self._client = client(self._node, kernel, allow_errors=True)
         self._extra = dict(environment)
         self.environment = {
             **os.environ,
@@ -210,6 +210,11 @@ class Notebook:
     def other(self):
         """A second notebook with the same group."""
         return Notebook(self.mount, self._extra, os.path.basename(self.group), self.folder)
+
+    def of_kernel(self, name):
+        """A second notebook with the same group, of another kernel."""
+        group = os.path.basename(self.group)
+        return Notebook(self.mount, self._extra, group, self.folder, name)
 
     @property
     def pid(self):
@@ -285,6 +290,31 @@ class Notebook:
         outcome = self.finish(begun)
         thread.join()
         return outcome, prompts
+
+    def complete(self, code):
+        """What completes this code."""
+        return self._ask("complete", code)["matches"]
+
+    def debug(self, command, **arguments):
+        """The answer to a request of the Debug Adapter Protocol."""
+        client = self._client.kc
+        request = {"type": "request", "seq": 1, "command": command, "arguments": arguments}
+        message = client.session.msg("debug_request", request)
+        client.control_channel.send(message)
+        return self._answer(client.get_control_msg, message["header"]["msg_id"])
+
+    def _ask(self, kind, *words):
+        client = self._client.kc
+        return self._answer(client.get_shell_msg, getattr(client, kind)(*words))
+
+    @staticmethod
+    def _answer(get, msg_id):
+        from jupyter_core.utils import run_sync
+
+        while True:
+            message = run_sync(get)(timeout=HANG_LIMIT_S)
+            if message["parent_header"].get("msg_id") == msg_id:
+                return message["content"]
 
     def status(self):
         """The group's `status` as a dictionary."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A kernel that knows nothing of the source tree finds the package as pip installs it."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -17,6 +18,9 @@ def test_install():
         # its dependencies are there, and the programs are built; nothing is downloaded
         options = ["--no-deps", "--no-index", f"--config-settings=build={notebook.BUILD}"]
         subprocess.run([*pip, *options, "--target", target, notebook.ROOT], check=True)
+        kernels = os.path.join(target, "share", "jupyter", "kernels")
+        with open(os.path.join(kernels, "ddipfs", "kernel.json"), encoding="utf-8") as file:
+            assert json.load(file)["display_name"] == "DDP (ddipfs)"
         with notebook.notebook(own=True, PYTHONPATH=target) as nb:
             for name in ("ddip", "Ddip", "ddipp"):
                 nb.ok(f"%load_ext {name}")
