@@ -39,6 +39,10 @@ _LATER = (
 )
 
 
+def _why(error):
+    return f"{type(error).__name__}: {(str(error).splitlines() or ['no text'])[0]}"
+
+
 class _Phases:
     """Lines that report what was done and how long it took, for `status`."""
 
@@ -51,8 +55,7 @@ class _Phases:
         try:
             function(*args)
         except (Exception, SystemExit) as e:  # a package may raise anything while it is imported
-            first = (str(e).splitlines() or ["no text"])[0]
-            why = f"{type(e).__name__}: {first}"
+            why = _why(e)
             self.text += f"{name.removesuffix('_ms')}_error {why}\n"
             return why
         self.text += f"{name} {(time.monotonic() - started) * 1000:.0f}\n"
@@ -109,9 +112,39 @@ def _zygote(phases):
             _ddip.notify("Npreload", 0, "".join(failed))
 
 
+class _Broken:
+    """A finder by which each import of torch raises what the first one did. One that failed half
+    way cannot be tried again in this process: torch's C++ registers its classes once, or aborts."""
+
+    def __init__(self, error):
+        self._error, self._trace = error, error.__traceback__
+        while self._trace is not None and _is_importing(self._trace.tb_frame):
+            self._trace = self._trace.tb_next
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise self._error.with_traceback(self._trace)
+
+
+def _is_importing(frame):
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("ddip_engine", "importlib")
+
+
 def _import_all(phases, modules):
     for name, phase in modules:
-        phases.measure(phase, importlib.import_module, name)
+        if not name.startswith("torch.") or "torch" in sys.modules:
+            phases.measure(phase, _import, name)
+
+
+def _import(name):
+    try:
+        importlib.import_module(name)
+    except BaseException as e:
+        if name == "torch":
+            state.torch_error = "" if getattr(e, "name", "") == name else _why(e)
+            if "torch._C" in sys.modules:
+                sys.meta_path.insert(0, _Broken(e))
+        raise
 
 
 def _preload(phases, name):

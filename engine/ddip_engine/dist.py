@@ -32,6 +32,7 @@ from ddip_engine import (
 
 _IDLE_S = 0.25  # this long after a group's destruction its threads are idle
 _TIMEOUT = timedelta(minutes=30)  # what torch documents for all backends but NCCL
+_AGAIN = f"{sys.executable} -m pip install --force-reinstall torch installs it again"
 _RETIRED_MAX = 32  # each keeps threads and sockets
 # Torch's tables of its groups, in `_world`.
 _TABLES = (
@@ -270,8 +271,11 @@ def start(backend, address, port, path):
     _backend = backend
     rendezvous.start(address, port, path)
     if c10d is None and backend not in ("none", "nccl"):
-        text = f"backend {backend}: {sys.executable} has no torch.distributed"
-        raise state.EngineError(EOPNOTSUPP, f"{text}; install torch there, or say backend none")
+        text = f"backend {backend}: {sys.executable} has no torch.distributed; install torch there"
+        if state.torch_error:
+            text = f"backend {backend}: {sys.executable} cannot import torch ({state.torch_error})"
+            text += f"; {_AGAIN}"
+        raise state.EngineError(EOPNOTSUPP, f"{text}, or say backend none")
     version = patches.VERSION.get()
     if backend != "none" and version is not None and (old := known_bad.too_old(version)):
         text = f"{old}; {sys.executable} -m pip install -U torch brings it, or say backend none"
@@ -284,7 +288,12 @@ def start(backend, address, port, path):
         state.default_env["ACCELERATE_USE_CPU"] = "true"
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     flight.keep_few()
-    make_default()
+    try:
+        make_default()
+    except (AttributeError, ImportError, NameError, TypeError) as e:  # torch lacks something
+        text = f"torch {version or '?'} cannot make the process group ({type(e).__name__}: {e})"
+        text += f"; {_AGAIN}, or say backend none"
+        raise state.EngineError(EOPNOTSUPP, text) from e
 
 
 def move(address, port, path):

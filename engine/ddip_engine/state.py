@@ -25,6 +25,7 @@ fixed_cwd = ""  # the directory of programs, on a named host; "": the caller's
 settings_env = {}  # the group's `env` settings
 engine_env = {}  # what the engine set in the environment of this rank
 default_env = {}  # the same, unless the variable is set otherwise
+torch_error = ""  # why torch, which is installed, cannot be imported
 pid = os.getpid()  # of the engine process; a child that user code forked has another one
 
 main = sys.modules["__main__"]  # the user's namespace, once fresh_main() has made it
