@@ -132,9 +132,8 @@ def _limit(tool, options):
 
 
 def _line(finding):
-    text = f"{finding.state:<5}{finding.name:<14}{finding.text}\n"
-    if finding.help:
-        text += f"{'':<19}-> {finding.help}\n"
+    help_ = f" -> {finding.help}" if finding.help else ""
+    text = f"{finding.state:<5}{finding.name:<14}{finding.text}{help_}\n"
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -33,7 +33,8 @@ _MOUNT_S = 3  # for a mount to answer
 
 
 class Finding(NamedTuple):
-    """A line of the report. state: OK … NONE; help: the command that helps; data: for programs."""
+    """A line of the report: all probes have at most 19. state: OK … NONE; help: the command that
+    helps; data: for programs."""
 
     name: str
     state: str
@@ -594,10 +595,12 @@ def mounts(named, chosen):
     data = {"mounts": found, "trouble": trouble}
     if not trouble:
         yield Finding("mounts", OK if found else NONE, ", ".join(found) or "none", "", data)
-    for place, text in trouble.items():
-        help_ = f"fusermount3 -u -z {place}" if place in mounted else f"ddip mount {place}"
-        help_ = f"rm {place}" if place == socket_ else help_
-        yield Finding("mounts", WARN, f"{place}: {text}", help_, data)
+        return
+    helps = {place: f"ddip mount {place}" for place in trouble}
+    helps |= {place: f"fusermount3 -u -z {place}" for place in mounted if place in trouble}
+    helps |= {place: f"rm {place}" for place in [socket_] if place in trouble}
+    text = "; ".join(f"{place}: {why}" for place, why in trouble.items())
+    yield Finding("mounts", WARN, text, "; ".join(helps.values()), data)
 
 
 # name, probe, how long it may take, what helps if it takes longer
