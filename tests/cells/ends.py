@@ -205,8 +205,8 @@ def main():
         print(f"{what:30}" + "".join(f"{t:10.2f}" for t in took), flush=True)
     ctl("killafter 1")
     for what, scene in DEAF.items():
-        took = [check(what, scene, way, DEAF_S) for way in ("interrupt", "timeout")]
-        print(f"{what:30}" + " " * 10 + "".join(f"{t:10.2f}" for t in took), flush=True)
+        took = [check(what, scene, way, DEAF_S) for way in ways]
+        print(f"{what:30}" + "".join(f"{t:10.2f}" for t in took), flush=True)
     print(*failures, sep="\n")
     return 1 if failures else 0
 

@@ -130,6 +130,24 @@ for k in 0 1; do
 done
 unmount
 
+# ---- a link that is lost for ever while output is on its way: the cell has not ended well
+
+mount_plain -o size=2 -o 'hosts=a:1 b:1' -o "launcher=$carrier" -o linger=1
+for flag in -q -a; do
+	cell pass || bad "the cell before: $(tail -n 1 "$G/error")"
+	echo $(($(cat "$T/b/from") + 300000)) >"$T/b/most.from"
+	"$BUILD/ddip" -m "$M" exec "$flag" -r 1 'for i in range(3000): print("x" * 1000)' >/dev/null 2>"$T/said" &
+	prints "$G/rank1/follow" xxx
+	touch "$T/b/down"
+	cut_link b
+	wait $!
+	like "exec $flag: the host of its output is lost" "$? $(cat "$T/said")" '^6 rank 1:.*host b: no connection for 1 s'
+	is 'the cell is lost' "$(key "$G/cells/last/status" state)" lost
+	rm "$T/b/down" "$T/b/most.from"
+	echo recover >"$G/ctl" || bad recover
+done
+unmount
+
 # ---- distant and slow links
 
 # an object that takes two minutes: no part of it arrives, and nobody waits for the rest

@@ -59,6 +59,15 @@ is 'leaves nothing' "$(value '[name for name in sys.modules if "endless" in name
 : >"$T/src/endless/__init__.py.go"
 is 'and can be done again' "$(value 'import endless; endless.part.X')" 1
 
+# a restart names itself
+runs 'begins()
+time.sleep(100)'
+echo restart >"$G/ctl" || bad restart
+is 'a restart is named' "$(sort -u "$G/cells/$n/error" | xargs -d '\n')" \
+	'rank 0: ddip.Restarted: the group was restarted rank 1: ddip.Restarted: the group was restarted'
+like 'it is a KeyboardInterrupt' "$(wait_cell "$n")" 'errno EINTR'
+cell "import sys; sys.path.insert(0, '$T/src')"
+
 # the outcome of a cell that was interrupted
 while IFS='|' read -r what state code; do
 	runs "try:

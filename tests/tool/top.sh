@@ -88,6 +88,21 @@ END2
 ok guarded python3 "$T/keys.py" # arrows choose a rank, s shows its stack, i interrupts, q quits
 like 'i interrupts the cell' "$(wait_cell "$cell")" 'state interrupted'
 
+# the steps of optimizers in a second
+submit 'import time, torch
+x = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([x])
+while True:
+    x.grad = torch.ones(1)
+    optimizer.step()
+    time.sleep(0.005)'
+steps() {
+	ddip top -n 3 -d 0.2 | awk -v rank="$1" '$1 == rank && $2 == "busy" && $9 > 0 { found = 1 } END { exit !found }'
+}
+until_true steps 0
+until_true steps 1
+ddip interrupt
+
 cat >"$T/sized.py" <<'END2'
 """ddip top at a terminal whose size changes, and at one that cannot do much."""
 
