@@ -53,8 +53,12 @@ def _lines(parts, first, freed):
     lines = []
     for (_, _, text), ranks in sorted(told.items(), key=lambda item: first in item[1]):
         lines += [_HEADING % rank_lists.name(ranks), text]
-    for place, ranks in places.items():
-        verb = "was" if len(ranks) == 1 else "were"
-        where = f"in {place}" if "()" in place else f"at {place}"
-        lines.append(f"{rank_lists.name(ranks)} {verb} {where}, and {verb} freed")
+    lines += [freed_line(ranks, place) for place, ranks in places.items()]
     return lines
+
+
+def freed_line(ranks, place):
+    """Where ranks were that were freed after the failure of another. place: of their messages."""
+    verb = "was" if len(ranks) == 1 else "were"
+    where = f"in {place}" if "()" in place else f"at {place}"
+    return f"{rank_lists.name(ranks)} {verb} {where}, and {verb} freed"

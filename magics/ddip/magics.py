@@ -6,8 +6,9 @@ import sys
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import Unicode
 
-from ddip import apps, breakpoints, options, patches, run
+from ddip import apps, breakpoints, options, patches, run, tabs
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
 from ddip.complete import Helper
@@ -26,11 +27,15 @@ _HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect
 class DdipMagics(Magics):
     """The magics of one shell."""
 
+    see = Unicode("", help="the ranks whose output is shown: as -S, which comes first").tag(
+        config=True
+    )
+
     def __init__(self, shell):
-        super().__init__(shell=shell)
+        super().__init__(shell=shell, parent=shell)
         self.attachment = Attachment()
         self.verbose = False
-        self._see = None  # words for the ranks to show if a line does not say which
+        self._see = options.words(self.see) or None  # words for the ranks to show, without -S
         self._parsed = None, None  # the last line of %%dip, its options
         self._auto = None  # what %autodip puts in front of cells; None: nothing
         self._takes_all = False  # also of cells that begin with a magic; and makes the group
@@ -154,8 +159,8 @@ class DdipMagics(Magics):
         "--see",
         nargs="+",
         metavar="RANK",
-        help="the ranks whose output to show: a list such as 0,2-3 or 0 1, or all. Default: 0."
-        " Without code, the default for later cells.",
+        help="the ranks whose output to show: a list such as 0,2-3 or 0 1, all, or tabs: all, each"
+        " in a tab of its own. Default: 0. Without code, the default for later cells.",
     )
     @argument("-a", "--appcmd", metavar="CMD", help="first run this command of the application")
     @argument(
@@ -248,6 +253,9 @@ class DdipMagics(Magics):
             print(f"Cells run on {self.attachment.group.path}")
         if args.see:
             self._see = args.see
+            if args.see == [tabs.WORD]:
+                print("Shown is the output of all ranks, each in a tab")
+                return
             ranks = rank_lists.spell(rank_lists.parse(args.see, self.attachment.need().size))
             print(f"Shown is the output of rank{'s' * (not ranks.isdigit())} {ranks}")
 

@@ -85,7 +85,7 @@ def _behind_values(option, line, at):
         if option.nargs == "?" and (count == 1 or not found[1].isdigit()):
             break
         if option.metavar == "RANK" and (
-            before == "all" or not rank_lists.WORD.fullmatch(found[1])
+            before in rank_lists.ALL or not rank_lists.WORD.fullmatch(found[1])
         ):
             break
         if found[1][:1] == "-" or (count and found[1] in WHERE):

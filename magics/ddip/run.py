@@ -1,9 +1,11 @@
 """Runs a cell on the ranks and shows it: `%%dip` without its options."""
 
+import functools
+import json
 import sys
 
 from ddip import cell as cells
-from ddip import comms, results, shutdown
+from ddip import comms, results, shutdown, tabs
 from ddip import quiet as views
 from ddip import ranks as rank_lists
 from ddip.cleared import Frames
@@ -27,7 +29,7 @@ def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
     """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
     of the values of these ranks, shown or not; None where a rank has none.
     """
-    on, seen = _places(group, see, ranks)
+    on, seen, way = _places(group, see, ranks)
     comms.submit_waiting()
     words = rank_lists.spell(on) if on else None
     with (
@@ -35,7 +37,7 @@ def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
         cells.Interrupts(leaves=leaves) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
-        shown = watch(shell, cell, seen, quiet, interrupts)
+        shown = watch(shell, cell, seen, quiet, interrupts, way)
 
     def value():
         found = [results.of_rank(cell, rank) for rank in on or [0]]
@@ -48,22 +50,26 @@ def detach(shell, group, source, see=None, ranks=None):
     """Like run(), without waiting. Returns a DetachedCell."""
     from ddip.detached import DetachedCell
 
-    on, seen = _places(group, see, ranks)
+    on, seen, _ = _places(group, see, ranks)
     comms.submit_waiting()
     cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
     return DetachedCell(shell, cell, seen)
 
 
 def _places(group, see, ranks):
-    """(ranks that run a cell, None: all; ranks to show), from the words for both."""
+    """(ranks that run a cell, None: all; ranks to show; as tabs?), from the words for both."""
     with group.existing():
         size = group.size if ranks or see else 0  # the file is read only if it is needed
     on = rank_lists.parse(ranks, size) if ranks else None
-    seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
+    as_tabs = see == [tabs.WORD]
+    if as_tabs:
+        seen = on or list(range(size))
+    else:
+        seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
     if on and not set(on) & set(seen):
         texts = map(rank_lists.name, (on, seen))
         print("This runs on {}, and -S shows {}".format(*texts), file=sys.stderr)
-    return on, seen
+    return on, seen, as_tabs
 
 
 def replay(shell, group, number, see=None):
@@ -74,9 +80,10 @@ def replay(shell, group, number, see=None):
     except FileNotFoundError:
         raise DipError(f"there is no cell {number} in the history of {group.path}") from None
     on = rank_lists.parse([ranks], group.size)
-    seen = rank_lists.parse(see, group.size) if see else on[:1]
+    as_tabs = see == [tabs.WORD]
+    seen = on if as_tabs else rank_lists.parse(see, group.size) if see else on[:1]
     try:
-        watch(shell, cell, seen, quiet=False)
+        watch(shell, cell, seen, quiet=False, as_tabs=as_tabs)
     except RemoteInterrupt:
         raise
     except KeyboardInterrupt:
@@ -85,9 +92,9 @@ def replay(shell, group, number, see=None):
         ) from None
 
 
-def watch(shell, cell, seen, quiet, interrupts=None):
+def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False):
     """Follows a cell to its end and shows the ranks in seen. interrupts: see follow(); None: it is
-    only watched, and an interrupt leaves it alone.
+    only watched, and an interrupt leaves it alone. as_tabs: if the notebook can show tabs.
 
     Returns its results, as run() does.
     """
@@ -98,7 +105,11 @@ def watch(shell, cell, seen, quiet, interrupts=None):
 
     sink = Sink(shell)
     elapsed = Elapsed(lambda: _waits_for(cell), cell.verdict, lambda: _goes_on(cell))
-    view = views.make(sink, seen, files, quiet, elapsed)
+    if as_tabs and not quiet and tabs.available(shell):
+        states, failures = functools.partial(_states, cell), functools.partial(_failures, cell)
+        view = tabs.Tabs(sink, seen, files, elapsed, states, failures)
+    else:
+        view = views.make(sink, seen, files, quiet, elapsed)
     prompts = Prompts(shell, cell, view, cell.interrupt if attached else interrupts.pass_on)
     front_end = comms.FrontEnd(shell, cell, view.seen)
 
@@ -139,6 +150,32 @@ def watch(shell, cell, seen, quiet, interrupts=None):
     if end["state"] != "ok":
         raise failure(cell, view.errors, end)
     return results.values(view.results)
+
+
+def _states(cell, asks):
+    """What each rank does in a cell, for its tab: rank -> a word or two."""
+    try:
+        rows = cell.group.ranks()
+        stall = json.loads(cell.group.read("stall.json"))["ranks"] if asks else ()
+    except OSError:  # the group is gone
+        return {}
+    here = {row["rank"]: row["in"] for row in stall if row["cell"] == cell.number and row["in"]}
+    found = {}
+    for rank, row in enumerate(rows):
+        if row["state"] == "busy" and row.get("cell") == str(cell.number):
+            found[rank] = f"in {here[rank]}" if rank in here else tabs.RUNS
+        elif row["state"] not in ("busy", "idle"):
+            found[rank] = row["state"]
+    return found
+
+
+def _failures(cell):
+    """What the daemon knows of the ranks that failed: rank -> text."""
+    try:
+        rows = json.loads(cell.read("error.json"))
+    except OSError:
+        return {}
+    return {row["rank"]: row["text"] for row in rows if row["rank"] is not None}
 
 
 def _goes_on(cell):

@@ -1,0 +1,364 @@
+"""`-S tabs`: a tab for each rank, with its state, output, displays and results, in one widget.
+
+Each rank has a View of its own, which shows it as if it were the only one, in the widget instead of
+the output area. A front end without widgets, and whoever reads the saved notebook, gets the same
+text with prefixes.
+"""
+
+import html
+import math
+import re
+import time
+from uuid import uuid4
+
+from ddip.failures import freed_line
+from ddip.region import FRAME_S, Region
+from ddip.show import View
+
+WORD = "tabs"  # in the place of a list of ranks
+
+_PART_CHARS = 32 << 10  # printed text in one part of a tab; each line that is added sends all of it
+_LOOK_S = 1.0  # between looks at the states of the ranks
+_SILENCE_S = 3.0  # after this long without output, all ranks are asked in which collective they are
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+RUNS, FAILED = "…", "✗"
+# Many tabs take several rows, and are as wide as their text.
+_STYLE = """<style>.{name} > .widget-tab > .lm-TabBar .lm-TabBar-content,
+.{name} > .widget-tab > .p-TabBar .p-TabBar-content {{ flex-wrap: wrap; }}
+.{name} > .widget-tab > .lm-TabBar .lm-TabBar-tab,
+.{name} > .widget-tab > .p-TabBar .p-TabBar-tab {{ flex: 0 0 auto; min-width: 0; }}
+{failed}</style>"""
+_RED = (
+    ".{name} > .widget-tab > .{kind}-TabBar .{kind}-TabBar-tab:nth-child({number})"
+    " {{ color: #c62828; font-weight: bold; }}\n"
+)
+
+
+def available(shell):
+    """True if the notebook can show widgets."""
+    if getattr(shell, "kernel", None) is None:
+        return False
+    from importlib.util import find_spec
+
+    return find_spec("ipywidgets") is not None
+
+
+class _Part:
+    """A part of a tab: printed text, or one display that may be replaced."""
+
+    def __init__(self, layout):
+        from ipywidgets import Output
+
+        self.widget = Output(layout=layout)
+        self.outputs = []
+        self.is_drawn = True
+        self._chars = 0
+
+    def print(self, name, text):
+        """Adds printed text."""
+        if self.outputs and self.outputs[-1].get("name") == name:
+            self.outputs[-1]["text"] += text
+        else:
+            self.outputs.append({"output_type": "stream", "name": name, "text": text})
+        self._chars += len(text)
+        self.is_drawn = False
+
+    @property
+    def is_full(self):
+        """True if what is printed next goes to another part."""
+        return self._chars > _PART_CHARS
+
+    def set(self, outputs):
+        """Replaces all that it shows."""
+        self.outputs, self.is_drawn = outputs, False
+
+    def draw(self):
+        """Sends what has changed."""
+        if not self.is_drawn:
+            self.is_drawn = True
+            self.widget.outputs = tuple(dict(output) for output in self.outputs)
+
+
+class _Pane:
+    """The inside of a tab; a Sink for the View of its rank. outside: the notebook's own Sink."""
+
+    redraws = coloured = True
+
+    def __init__(self, outside, layout):
+        from ipywidgets import VBox
+
+        self.box = VBox(layout=layout)
+        self._outside = outside
+        self._layout = layout
+        self._parts = []
+        self._places = {}  # display id -> its part
+        self._printed = None  # the part that printed text is added to
+        self._clears = False  # what comes next replaces all
+
+    def write(self, name, text):
+        """See Sink."""
+        self._begin()
+        if self._printed is None or self._printed.is_full:
+            self._printed = self._add()
+        self._printed.print(name, text)
+
+    def flush(self):
+        """See Sink: draw() does it."""
+
+    def display(self, data, metadata=None, transient=None, update=False):
+        """See Sink."""
+        place = (transient or {}).get("display_id")
+        shown = {"output_type": "display_data", "data": data, "metadata": metadata or {}}
+        outputs = [] if data.get("text/plain") == "" and len(data) == 1 else [shown]
+        if update and place not in self._places:  # of another cell, or another rank
+            self._outside.display(data, metadata, transient, update=True)
+            return
+        if not update:
+            self._begin()
+            self._places[place] = self._add()
+            self._printed = None
+        self._places[place].set(outputs)
+
+    def error(self, message):
+        """Shows an exception as the notebook would."""
+        self._printed = None
+        keys = ("ename", "evalue", "traceback")
+        self._add().set([{"output_type": "error", **{key: message[key] for key in keys}}])
+
+    def clear(self, wait):
+        """See Sink."""
+        self._clears = True
+        if not wait:
+            self._begin()
+
+    def draw(self):
+        """Sends what has changed to the front end."""
+        for part in self._parts:
+            part.draw()
+        widgets = tuple(part.widget for part in self._parts)
+        if widgets != self.box.children:
+            self.box.children = widgets
+
+    def outputs(self):
+        """All that it shows, as outputs of a notebook."""
+        return [output for part in self._parts for output in part.outputs]
+
+    def _add(self):
+        self._parts.append(_Part(self._layout))
+        return self._parts[-1]
+
+    def _begin(self):
+        if self._clears:
+            self._clears, self._parts, self._places, self._printed = False, [], {}, None
+
+
+class Tabs:
+    """A View of several ranks as tabs.
+
+    states(asks): rank -> what it does in this cell, in a word or two; asks: all ranks in which
+    collective they are. failures(): rank -> what is known of a failure that it could not report, as
+    after its death. The rest is as in View.
+    """
+
+    def __init__(self, sink, seen, files, progress, states, failures):
+        from ipywidgets import HTML, Layout, Tab, VBox
+
+        self.sink = sink
+        self.seen = set(seen)
+        self._order = sorted(seen)
+        self._states, self._failures = states, failures
+        self._progress = progress
+        self._region = Region(sink)
+        layout = Layout()
+        self._panes = {rank: _Pane(sink, layout) for rank in self._order}
+        self._views = {rank: View(pane, {rank}, files) for rank, pane in self._panes.items()}
+        self._name = f"ddip-{uuid4().hex}"
+        self._tab = Tab([pane.box for pane in self._panes.values()])
+        self._style = HTML()
+        self._box = VBox([self._style, self._tab])
+        self._box.add_class(self._name)
+        self._running = set(self._order)
+        self._failed = {}  # rank -> its `error` message
+        self._drawn = self._looked = 0.0
+        self._moved = time.monotonic()
+        self._changed = False
+        self._title()
+        self._show(update=False)
+
+    @property
+    def errors(self):
+        """The exceptions: rank -> message."""
+        return {k: m for view in self._views.values() for k, m in view.errors.items()}
+
+    @property
+    def results(self):
+        """See View."""
+        return [result for view in self._views.values() for result in view.results]
+
+    def take(self, messages):
+        """See View."""
+        own = {}
+        for message in messages:
+            rank = message.get("rank")
+            if message["type"] == "notice":
+                self._region.add("stderr", f"ddip: {message['text']}\n")
+            elif rank in self._views:
+                own.setdefault(rank, []).append(message)
+                if message["type"] == "error":
+                    self._fail(rank, message)
+            elif message["type"] == "error":
+                next(iter(self._views.values())).errors[rank] = message
+            if message["type"] == "dropped" and rank is None:
+                for view in self._views.values():
+                    view.take([message])
+        for rank, some in own.items():
+            self._views[rank].take(some)
+        if own:
+            self._changed, self._moved = True, time.monotonic()
+            self._progress.moved()
+        if time.monotonic() - self._drawn >= FRAME_S:
+            self._draw()
+
+    def closed(self, rank, widget):
+        """See View."""
+        if rank in self._views:
+            self._views[rank].closed(rank, widget)
+
+    def patience(self):
+        """See View."""
+        frame = self._drawn + FRAME_S - time.monotonic()
+        waits = [view.patience() for view in self._views.values()]
+        live = min((wait for wait in waits if wait is not None), default=None)
+        wait = self._progress.patience() * 1000
+        if self._running:
+            wait = min(wait, (self._looked + _LOOK_S - time.monotonic()) * 1000)
+        if self._changed or live is not None:
+            wait = min(wait, max(frame * 1000, live or 0))
+        return max(0, math.ceil(wait))
+
+    def reveal(self, rank, text):
+        """See View."""
+
+    def asks(self, rank, prompt):
+        """See View. The tab of the rank that asks comes to the front."""
+        shown = self._views[rank].asks(rank, prompt)
+        self._tab.selected_index = self._order.index(rank)
+        self._draw()
+        return shown
+
+    def end(self):
+        """See View."""
+        for rank, text in self._failures().items():
+            if rank in self._running:
+                self._fail(rank, {"ename": "died", "evalue": text, "traceback": [text]})
+        for rank, view in self._views.items():
+            view.end()
+            if rank in self._failed:
+                self._panes[rank].error(self._failed[rank])
+        self._running.clear()
+        self._title()
+        if self._failed:
+            first = next((k for k, m in self._failed.items() if "freed" not in m), None)
+            if first is not None:
+                self._tab.selected_index = self._order.index(first)
+        self._draw()
+        self._region.draw(self._progress.last_line(), last=True)
+        self._show(update=True)
+        self.sink.flush()
+
+    # ---- drawing
+
+    def _draw(self):
+        self._drawn = time.monotonic()
+        for view in self._views.values():
+            view.take([])
+        for pane in self._panes.values():
+            pane.draw()
+        if self._running and self._drawn - self._looked >= _LOOK_S:
+            self._look()
+        self._region.draw(self._progress.line() if self._running else "")
+        self._changed = False
+
+    def _fail(self, rank, message):
+        if "freed" in message:
+            text = freed_line([rank], message["freed"])
+            message = {**message, "traceback": [text], "ename": "", "evalue": ""}
+        self._failed[rank] = message
+        self._running.discard(rank)
+        self._title()
+
+    def _look(self):
+        """Has the tabs say what each rank does."""
+        self._looked = self._drawn
+        self._title(self._states(self._drawn - self._moved >= _SILENCE_S))
+
+    def _title(self, states=None):
+        titles = []
+        for rank in self._order:
+            state = ""
+            if rank in self._failed:
+                ename = self._failed[rank]["ename"]
+                state = f"{FAILED} {ename}" if ename else "freed"
+            elif rank in self._running:
+                state = RUNS if states is None else states.get(rank, "")
+            titles.append(f"{rank} {state}".rstrip())
+        if list(self._tab.titles) != titles:
+            self._tab.titles = titles
+        red = [k for k, m in self._failed.items() if "freed" not in m]
+        failed = "".join(
+            _RED.format(name=self._name, kind=kind, number=self._order.index(rank) + 1)
+            for rank in red
+            for kind in ("lm", "p")
+        )
+        style = _STYLE.format(name=self._name, failed=failed)
+        if self._style.value != style:
+            self._style.value = style
+
+    # ---- what is saved
+
+    def _show(self, update):
+        """Displays the widget; at the end again, with what a front end without widgets shows."""
+        view = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
+        data = {"application/vnd.jupyter.widget-view+json": view}
+        data |= (
+            {"text/plain": self._text(), "text/html": self._html()}
+            if update
+            else {"text/plain": f"ranks {len(self._order)}"}
+        )
+        self.sink.display(data, None, {"display_id": self._name}, update=update)
+
+    def _text(self):
+        lines = []
+        for rank, pane in self._panes.items():
+            for output in pane.outputs():
+                text = _plain(output).removesuffix("\n")
+                lines += [f"[{rank}] {line}" for line in text.split("\n")] if text else []
+        return "\n".join(lines)
+
+    def _html(self):
+        parts = []
+        for pane, title in zip(self._panes.values(), self._tab.titles, strict=True):
+            body = "".join(map(_as_html, pane.outputs()))
+            state = " open" if body else ""
+            parts.append(
+                f"<details{state}><summary>rank {html.escape(title)}</summary>{body}</details>"
+            )
+        return "".join(parts)
+
+
+def _plain(output):
+    """An output as text."""
+    if output["output_type"] == "stream":
+        return output["text"]
+    if output["output_type"] == "error":
+        return _ANSI.sub("", "\n".join(output["traceback"]))
+    return output["data"].get("text/plain", "")
+
+
+def _as_html(output):
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"].strip()}">'
+    if "text/html" in data:
+        return data["text/html"]
+    return f"<pre>{html.escape(_ANSI.sub('', _plain(output)))}</pre>"
