@@ -24,7 +24,7 @@ _ABANDON = 3  # after this many interrupts, follow() no longer waits
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
 
 
-def _named(task):
+def named(task):
     """What a task of `queue` is, and whose: the words of ddipfs."""
     name = task["id"] if task["name"] is None else f"{task['kind']} of {task['name']}"
     text = f"cell {name}" if name.isdecimal() else name
@@ -42,6 +42,7 @@ class Cell:
         """stream: an open file to read its stream from, if there is one already."""
         self.group = group
         self.number = number
+        self.front = []  # tasks that it was queued behind when it was interrupted, and that go on
         self._stream = stream
         self.path = os.path.join(group.path, "cells", str(number))
 
@@ -63,21 +64,25 @@ class Cell:
         waits = any(rank["cell"] == self.number and rank["in"] for rank in stall["ranks"])
         return stall["verdicts"][0]["text"] if waits and stall["verdicts"] else ""
 
-    def waits_for(self):
-        """What runs where it is queued: "cell 12 of python3 train.py (pid 4711)"; "" if it is not
-        queued, or its ranks are not ready."""
+    def in_front(self):
+        """The tasks of `queue.json` that run where it is queued; [] if it is not queued, or its
+        ranks are not ready."""
         try:
             tasks = {task["id"]: task for task in json.loads(self.group.read("queue.json"))}
         except OSError:
-            return ""
+            return []
         own = tasks.get(str(self.number))
         if own is None or own["state"] != "queued":
-            return ""
-        return " and ".join(
-            _named(task)
+            return []
+        return [
+            task
             for task in tasks.values()
             if task["state"] == "running" and set(task["ranks"]) & set(own["ranks"])
-        )
+        ]
+
+    def waits_for(self):
+        """What in_front() returns, in words: "cell 12 of python3 train.py (pid 4711)"; or ""."""
+        return " and ".join(map(named, self.in_front()))
 
     def has_ended(self, wait_ms=None):
         """True if it has ended; waits up to wait_ms milliseconds for that (None: forever)."""
@@ -166,13 +171,16 @@ class Interrupts:
 
     leaves(): returns True if the interrupt that has come means that this process ends: then the
     cell goes on, and the wait for it ends with KeyboardInterrupt. has_left says so.
+
+    stop(cell): interrupts it.
     """
 
-    def __init__(self, also=(), leaves=None):
+    def __init__(self, also=(), leaves=None, stop=Cell.interrupt):
         self.count = 0
         self.ended_by = None
         self.has_left = False
         self._leaves = leaves
+        self._stop = stop
         self._cell = None
         self._attached = False  # the cell is only watched
         self._before = {}  # signal -> its handler outside
@@ -220,7 +228,7 @@ class Interrupts:
         if self.has_left:
             raise KeyboardInterrupt
         with contextlib.suppress(FileNotFoundError):  # it has ended and left the history
-            self._cell.interrupt()
+            self._stop(self._cell)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import json
 
 from ddip import ranks as rank_lists
+from ddip.cell import named
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
 
 _HEADING = "\x1b[1m%s:\x1b[0m"
@@ -24,7 +25,7 @@ def failure(cell, errors, end):
     report = json.loads(cell.read("report.json"))
     first = report.get("rank") if report.get("rank") in parts else min(parts, default=None)
     if first is None:
-        text = f"cell {cell.number}: {_reason(cell) or end['state']}"
+        text = f"cell {cell.number}: {_reason(cell) or end['state']}{_in_front(cell)}"
         if end["interrupts"] or end["state"] == "interrupted":
             return RemoteInterrupt(text, [text])
         return DipError(text)
@@ -39,6 +40,16 @@ def failure(cell, errors, end):
 def _reason(cell):
     """Why the cell failed; "" if unknown."""
     return json.loads(cell.read("report.json")).get("error", "")
+
+
+def _in_front(cell):
+    """What goes on where an interrupted cell was queued, and how to end that; or ""."""
+    if not cell.front:
+        return ""
+    names = " and ".join(map(named, cell.front))
+    ends = [task["id"] for task in cell.front if task["id"].isdecimal()]
+    how = f" (echo interrupt > {cell.group.path}/cells/{ends[0]}/ctl ends it)" if ends else ""
+    return f"; {names} goes on{how}"
 
 
 def _lines(parts, first, freed):

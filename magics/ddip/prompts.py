@@ -5,11 +5,13 @@ import math
 import os
 import select
 import signal
+import sys
 import threading
 import time
 
 from ddip import cell as cells
 from ddip import files
+from ddip import ranks as rank_lists
 from ddip.sink import Sink
 
 _FIRST_S = 0.1  # a request waits this long for that of a lower rank
@@ -23,7 +25,8 @@ class Prompts:
     interrupts the cell.
 
     The lowest rank that asks comes first. A rank that asks again at once goes on: one dialog with a
-    debugger ends before the next one begins.
+    debugger ends before the next one begins. Where several ranks ask the same, an answer that
+    begins with * goes to all of them.
 
     An interrupt in an input field interrupts the cell, and voids the requests that other ranks
     have already made. The end of the cell closes the open field.
@@ -38,6 +41,8 @@ class Prompts:
         self._waiting = {}  # rank -> its request
         self._came = 0.0  # when the last request came
         self._talks, self._told = None, 0.0  # which rank was answered last, and when
+        self._together = set()  # the ranks that were answered then, if there were several
+        self._size = 0  # how many ranks run the cell; 0: not known yet
 
     def take(self, requests):
         """Takes a batch of requests, and answers at most one of those that wait."""
@@ -50,7 +55,7 @@ class Prompts:
             self._waiting.clear()
             return
         rank = self._talks if self._talks in self._waiting else min(self._waiting)
-        self._interrupted = not self._answer(self._waiting.pop(rank))
+        self._interrupted = not self._answer(rank)
         self._talks, self._told = rank, time.monotonic()
         if self._interrupted and not self._has_ended(0):
             with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
@@ -61,11 +66,19 @@ class Prompts:
         if not self._waiting:
             return None
         until = 0.0
-        if not self._interrupted and self._talks not in self._waiting:
+        if self._interrupted:
+            return 0
+        if self._talks not in self._waiting or not self._together <= self._waiting.keys():
             until = self._told + _TURN_S
-            if 0 not in self._waiting:
-                until = max(until, self._came + _FIRST_S)
+        if self._talks not in self._waiting and len(self._waiting) < self._ranks():
+            until = max(until, self._came + _FIRST_S)
         return max(0, math.ceil((until - time.monotonic()) * 1000))
+
+    def _ranks(self):
+        if not self._size:
+            with contextlib.suppress(OSError):  # it has ended and was dropped
+                self._size = len(rank_lists.parse([self._cell.status()["ranks"]], sys.maxsize))
+        return self._size
 
     def _has_ended(self, wait_ms):
         """True if the cell has ended, or ends within wait_ms."""
@@ -74,13 +87,20 @@ class Prompts:
         except OSError:  # it no longer exists
             return True
 
-    def _answer(self, message):
-        """Asks the user and passes the answer to the rank. False: the user interrupted."""
-        rank, prompt = message["rank"], message.get("prompt", "")
+    def _answer(self, rank):
+        """Asks the user and passes the answer on, to this rank or to all that ask the same. False:
+        the user interrupted."""
+        message = self._waiting.pop(rank)
+        prompt, same = message.get("prompt", ""), [rank]
+        if not message.get("password"):
+            same += [k for k, m in self._waiting.items() if m.get("prompt", "") == prompt]
         if rank not in self._view.seen:
             self._view.reveal(rank, self._last_words(rank))
         shown = self._view.asks(rank, prompt)
-        prompt = "" if shown else f"[rank {rank}] {prompt}"
+        if len(same) > 1:
+            prompt = f"[rank {rank}; *TEXT answers {rank_lists.name(same)}] {prompt}"
+        else:
+            prompt = "" if shown else f"[rank {rank}] {prompt}"
         try:
             with cells.default_interrupts(), self._closed_by_the_end():
                 if message.get("password"):
@@ -94,9 +114,13 @@ class Prompts:
         except (EOFError, RuntimeError) as e:  # no input is possible here
             Sink(self._shell).write("stderr", f"rank {rank} asks for input: {e}\n")
             return False
-        data = f"{line}\n".encode("utf-8", "surrogatepass")
-        with contextlib.suppress(OSError):  # the rank has ended, as the cell's stream tells
-            files.write(f"{self._cell.group.path}/rank{rank}/stdin", data)
+        to_all = len(same) > 1 and line.startswith("*")
+        self._together = set(same) if to_all else set()
+        data = f"{line.removeprefix('*') if to_all else line}\n".encode("utf-8", "surrogatepass")
+        for each in same if to_all else [rank]:
+            self._waiting.pop(each, None)
+            with contextlib.suppress(OSError):  # the rank has ended, as the cell's stream tells
+                files.write(f"{self._cell.group.path}/rank{each}/stdin", data)
         return True
 
     def _last_words(self, rank):

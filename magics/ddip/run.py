@@ -1,5 +1,6 @@
 """Runs a cell on the ranks and shows it: `%%dip` without its options."""
 
+import contextlib
 import functools
 import json
 import sys
@@ -34,7 +35,7 @@ def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
     words = rank_lists.spell(on) if on else None
     with (
         shutdown.noticed(shell) as leaves,
-        cells.Interrupts(leaves=leaves) as interrupts,
+        cells.Interrupts(leaves=leaves, stop=_stop) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
         shown = watch(shell, cell, seen, quiet, interrupts, way)
@@ -44,6 +45,17 @@ def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
         return found if on else found[0]
 
     return value, shown
+
+
+def _stop(cell):
+    """Interrupts a cell, and the callbacks of this notebook's widgets that it is queued behind."""
+    front = cell.in_front()
+    own = [task for task in front if cells.Cell(cell.group, task["id"]).path in comms.carried]
+    for task in own:
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            cells.Cell(cell.group, task["id"]).interrupt()
+    cell.front = [task for task in front if task not in own]
+    cell.interrupt()
 
 
 def detach(shell, group, source, see=None, ranks=None):

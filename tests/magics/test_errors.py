@@ -285,12 +285,18 @@ def test_one_dialog_at_a_time():
     with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
         late = "import time\nif not rank: time.sleep(0.03)\n"
         outcome, prompts = nb.talk(f"%%dip -S all\n{late}int(input('n: ')) + rank", *"579")
-        assert prompts == [f"[rank {k}] n: " for k in range(3)], prompts
+        all_ask = ["[rank 0; *TEXT answers ranks 0-2] n: ", "[rank 1; *TEXT answers ranks 1-2] n: "]
+        assert prompts == [*all_ask, "[rank 2] n: "], prompts
         assert outcome.data() == ["Out[0:1]: 5", "Out[1:1]: 8", "Out[2:1]: 11"], outcome.data()
         lines = ["p rank", "n", "p rank", "c"]
         outcome, prompts = nb.talk("%%dip -S all\nbreakpoint()\nx = 1\ny = 2\nz = 3", *lines * 3)
         assert outcome.error is None, outcome.error
-        assert prompts == [f"[rank {k}] (Pdb) " for k in range(3) for _ in lines], prompts
+        dialogs = (
+            "[rank 0; *TEXT answers ranks 0-2]",
+            "[rank 1; *TEXT answers ranks 1-2]",
+            "[rank 2]",
+        )
+        assert prompts == [f"{each} (Pdb) " for each in dialogs for _ in lines], prompts
 
 
 def test_answers_that_nobody_takes():
@@ -436,6 +442,36 @@ def test_with_kernel():
         assert os.path.ismount(nb.mount)
         os.kill(nb.pid, signal.SIGKILL)
         notebook.until(lambda: not os.path.ismount(nb.mount))
+
+
+def test_one_answer_for_all():
+    """Where several ranks ask the same, an answer that begins with * goes to all of them."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3") as nb:
+        asks = "%%dip -S all\nimport pdb\nx = input('n: ') + '!'\nif rank: pdb.set_trace()\nx"
+        _, prompts = nb.talk(asks, "**2", "*p 'in', rank", "*x += str(rank)", "*c")
+        pdb = "[rank 1; *TEXT answers ranks 1-2] (Pdb) "
+        assert prompts == ["[rank 0; *TEXT answers ranks 0-2] n: ", pdb, pdb, pdb], prompts
+        assert nb.ok("r = %dip --ranks 0-2 x\nr").data()[-1] == "['*2!', '*2!1', '*2!2']"
+        # ranks that ask other things are answered one by one
+        _, prompts = nb.talk("%%dip\nx = input(f'{rank}? ')", "*a", "b", "c")
+        assert prompts == [f"[rank {k}] {k}? " for k in range(3)], prompts
+        assert nb.ok("r = %dip --ranks 0-2 x\nr").data()[-1] == "['*a', 'b', 'c']"
+
+
+def test_stop_behind_others():
+    """The stop button leaves alone the cell of another program for which the cell waits, and says
+    how to end that."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nimport os, time") as nb:
+        nb.submit(f"while not os.path.exists({nb.gate!r}): time.sleep(0.01)")
+        begun = nb.begin("%%dip\n5")
+        nb.until(begun, "waits for cell 2")
+        nb.interrupt()
+        name, value, _ = nb.finish(begun).error
+        assert name == "KeyboardInterrupt", (name, value)
+        assert value.startswith("cell 3: interrupted while it was queued; cell 2 of python"), value
+        assert value.endswith(f"goes on (echo interrupt > {nb.group}/cells/2/ctl ends it)"), value
+        nb.open_gate()
+        assert nb.ok("%%dip\n6").data()[-1].endswith(": 6")
 
 
 if __name__ == "__main__":

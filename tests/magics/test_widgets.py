@@ -99,6 +99,26 @@ def test_a_callback_that_waits():
         assert nb.finish(begun).data()[-1] == "Out[0:3]: 5"
 
 
+def test_stop_behind_a_callback():
+    """The stop button ends the callback of an own widget, too, for which the cell waits."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        slider = (
+            "%%dip\nimport ipywidgets, time\nslider = ipywidgets.IntSlider()\n"
+            "slider.observe(lambda _: time.sleep(1000), 'value')\n"
+            "display(slider)\nslider.comm.comm_id"
+        )
+        name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
+        begun = nb.begin("1")
+        send_state(begun[0], name, {"value": 3})
+        notebook.until(lambda: nb.status()["state"] == "busy")
+        nb.finish(begun)
+        begun = nb.begin("%%dip\n5")
+        nb.until(begun, "a callback of a widget here")
+        nb.interrupt()
+        assert nb.finish(begun).error[0] == "KeyboardInterrupt"
+        assert nb.ok("%%dip\n6").data()[-1].endswith(": 6")
+
+
 def test_told_outputs():
     """Of the messages that wait and tell all outputs of a widget, only the last is sent."""
     texts = ["a" * count for count in range(1, 51)]
