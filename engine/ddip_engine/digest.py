@@ -5,6 +5,7 @@ Runs no code of the user's but what a traceback runs, too, and never raises.
 """
 
 import linecache
+import re
 import sys
 
 from ddip_engine import frames, gpu_report, patches, state, streams, table
@@ -16,6 +17,8 @@ _MANY_NAMES = 2000  # of a namespace: it is not compared
 _TEXT = 300  # characters of a value
 _FILE, _CODE = 80, 100  # of these, for the end of a path; for a function, and for a line of code
 _BYTES = 4096  # of it all
+_TRACEBACK = "Traceback (most recent call last):\n"
+_PLACE = re.compile(r'  File "(.+)", line (\d+), in ')
 _tensors_of = None, ()  # names and objects, and which of these names are tensors
 
 
@@ -102,16 +105,41 @@ def _names(earlier):
 def _failure(error, one_line):
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         yield "frame", _line(error.filename, error.lineno, "", error.text or "")
-    for frame, line in _users(error)[:_FRAMES]:
+    # a recursion passes the same lines again and again
+    lines = {(frame.f_code, line): frame for frame, line in reversed(_users(error))}
+    for (_, line), frame in list(lines.items())[: -_FRAMES - 1 : -1]:
         file, code = frame.f_code.co_filename, frame.f_code
         source = linecache.getline(file, line, frame.f_globals)
         yield "frame", _line(file, line, code.co_name, source)
+    if inner := _of_worker(error):
+        yield "cause", inner
     for cause in _causes(error):
         where = "".join(
             f" ({frame.f_code.co_filename.rpartition('/')[2]}:{line})"
             for frame, line in _users(cause)[:1]
         )
-        yield "cause", " ".join(one_line(cause)[:_TEXT].split()) + where
+        text = " ".join(one_line(cause)[:_TEXT].split()) + where
+        yield "cause", _of_worker(cause) or text
+
+
+def _of_worker(error):
+    """The last line of the traceback that an exception's text contains, as those of DataLoader and
+    multiprocessing do for what a worker raised, and where that was; "" if it contains none."""
+    try:
+        text = str(error)
+    except BaseException:  # the user's own code
+        return ""
+    _, mark, trace = text.rpartition(_TRACEBACK)
+    if not mark:
+        return ""
+    lines = trace.splitlines()
+    places = [found.groups() for line in lines if (found := _PLACE.match(line))]
+    users = [place for place in places if frames.file_is_users(place[0])] or places
+    ends = [line for line in lines if line and not line.startswith((" ", '"""'))]
+    if not ends or not users:
+        return ""
+    file, line = users[-1]
+    return f"{ends[0][:_TEXT]} ({file.rpartition('/')[2]}:{line})"
 
 
 def _line(file, line, function, source):

@@ -28,7 +28,12 @@ _main = get_ident()  # imported by the main thread, before a program's gevent
 def is_users(frame):
     """True for code of neither the engine, nor the standard library, nor an installed package: by
     the rule of frame_is_users() in fs/group/frames.c, which tests/frames.list compares."""
-    return _INSTALLED.search(frame.f_code.co_filename) is None
+    return file_is_users(frame.f_code.co_filename)
+
+
+def file_is_users(name):
+    """The same for the file of a frame, as a traceback names it."""
+    return _INSTALLED.search(name) is None
 
 
 def _running():

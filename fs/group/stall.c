@@ -325,6 +325,8 @@ report(struct stall_sample *s)
 			task_set_text(&c->w->escalation.verdict, slice_text(s->verdict));
 		if (!c->w->escalation.stalled)
 			group_tell(above.cell_news, s->g, c, CELL_STALLED, -1);
+	} else if (c->w->left == c->w->n && !c->w->escalation.step) {
+		task_set_text(&c->w->escalation.verdict, (struct slice){0}); /* it goes on */
 	}
 	c->w->escalation.stalled = stalled;
 	c->w->escalation.stall_seen = now;

@@ -73,7 +73,8 @@ struct task_escalation {
 	bool in_new_processes;	/* a program that nothing has run before */
 	bool disconnected;	/* ranks whose program has ended have no connections any more */
 	enum interrupt_why why; /* its ranks are signalled */
-	char *verdict;		/* of its last stall; "" if none; see task_set_text() */
+	char *verdict;		/* of a stall that lasts, or that has ended with the task's
+				 * failure; "" if none; see task_set_text() */
 	bool timed_out;
 };
 

@@ -39,6 +39,44 @@ main()'
 	like 'a stall' "$(cat "$G/cells/$n/report")" 'stall rank 1 is in no collective \(<cell [0-9]+>:6\); rank 0 waits for it in all_reduce'
 fi
 
+# a stall that was over is not named, nor is what has become of a worker only in the traceback
+signals_wait || {
+	submit "import time
+def late():
+    while not os.path.exists('$T/gate'): pass
+def main():
+    if rank: late()
+    dist.all_reduce(torch.ones(2))
+    print('together', flush=True)
+    while not os.path.exists('$T/end'): time.sleep(0.01)
+    raise ValueError('later')
+import os
+main()"
+	until_true grep -q "stall cell=$n " "$G/events.last"
+	touch "$T/gate"
+	for rank in 0 1; do
+		prints "$G/cells/$n/stream" "together.*\"rank\":$rank"
+	done
+	# the next look has seen that
+	is_over() { [ -z "$(timeout 0.2 head -n 1 "$G/cells/$n/wait.stalled")" ]; }
+	until_true is_over
+	touch "$T/end"
+	wait_cell "$n" >/dev/null
+	like 'an error after a stall' "$(cat "$G/cells/$n/report")" 'error ValueError: later'
+	is 'a stall that was over' "$(grep '^stall' "$G/cells/$n/report")" ''
+}
+echo 'from torch.utils.data import DataLoader
+class Samples:
+    def __len__(self): return 4
+    def __getitem__(self, i):
+        if i == 2: raise ValueError(f"bad sample {i}")
+        return torch.ones(1)
+def main():
+    for batch in DataLoader(Samples(), num_workers=1): pass
+main()' >"$G/cell" 2>/dev/null
+like 'a worker of a DataLoader' "$(cat "$G/cells/last/report")" \
+	'error ValueError: Caught.*from ValueError: bad sample 2 \(<cell [0-9]+>:5\).*:8 main: for batch'
+
 "$TORCH_PYTHON" -c 'import IPython, matplotlib, matplotlib_inline' 2>/dev/null || skip 'no IPython or matplotlib'
 cell 'import matplotlib.pyplot as plt
 from IPython.display import Image, display

@@ -47,7 +47,7 @@ CASES = [
     ),
     ("import os\nos.listdir('/nonexistent/I')", "EREMOTEIO", "FileNotFoundError", ":2"),
     ("import json\njson.loads('{I')", "EREMOTEIO", "JSONDecodeError", ":2"),
-    ("def f(n):\n    return f(n + 1)\nf(0)", "EREMOTEIO", "RecursionError", ":2 f"),
+    ("def f(n):\n    return f(n + 1)\nf(0)", "EREMOTEIO", "RecursionError", ":3 <module>: f(0)"),
     (SEVERAL, "EREMOTEIO", "ValueError: inner I", ":1"),
     ("def f(:\n    pass # I", "ENOEXEC", "SyntaxError", ":1"),
     ("if True:\nx = I", "ENOEXEC", "IndentationError", ":2"),
@@ -111,6 +111,13 @@ CASES = [
 ]
 # these take longer, so there are few of them
 RARE = [
+    (
+        "import multiprocessing\ndef work(i): return 1 // i\n"
+        "with multiprocessing.get_context('fork').Pool(1) as pool: pool.map(work, [1, 0])",
+        "EREMOTEIO",
+        r"ZeroDivisionError: [a-z ]+ \(<cell \d+>:2\)",
+        ":3",
+    ),
     ("import os\nif rank == world_size - 1: os._exit(7)", "EHOSTDOWN", "died: exit status 7", ""),
     (
         "import os, sys\nif rank == 0:\n    print('out of luck I', file=sys.stderr, flush=True)\n"
