@@ -8,7 +8,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Unicode
 
-from ddip import apps, breakpoints, options, patches, run, tabs
+from ddip import apps, breakpoints, live, options, patches, run, tabs
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
 from ddip.complete import Helper
@@ -204,6 +204,13 @@ class DdipMagics(Magics):
         metavar="N",
         help="show the output of the last cell, or of cell N, again; follow it if it still runs",
     )
+    @argument(
+        "--plot",
+        nargs="+",
+        metavar="NAME",
+        help="draw these variables of all ranks while the cell runs: numbers, or lists of numbers",
+    )
+    @argument("--top", action="store_true", help="show what all ranks do, from now on")
     @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
         "where",
@@ -230,10 +237,12 @@ class DdipMagics(Magics):
             self.attachment.need(args.group).scatter(name, self._local(name))
         if args.replay:
             self._replay(args)
+        if args.top:
+            live.top(self.shell, self.attachment.need(args.group))
         made = self._run(line, cell, args) if cell.strip() or args.appcmd else None
         for name in args.gather or ():
             self.shell.push({name: self.attachment.need(args.group).gather(name)})
-        acts = args.push or args.scatter or args.gather or args.replay or args.appcmd
+        acts = args.push or args.scatter or args.gather or args.replay or args.appcmd or args.top
         if not cell.strip() and not acts:
             self._set_defaults(args)
         return made
@@ -311,7 +320,8 @@ class DdipMagics(Magics):
             )
         if args.noblock:
             return run.detach(self.shell, group, source, see, args.ranks)
-        value, _ = run.run_cell(self.shell, group, source, see, args.quiet, args.ranks)
+        with live.plotting(self.shell, group, args.plot):
+            value, _ = run.run_cell(self.shell, group, source, see, args.quiet, args.ranks)
         return value() if is_used() else None
 
     def _replay(self, args):

@@ -1,0 +1,176 @@
+"""Displays that a thread keeps up to date: `%dip --top`, and the curves of `%%dip --plot NAME`."""
+
+import base64
+import contextlib
+import io
+import json
+import os
+import threading
+import time
+from uuid import uuid4
+
+from ddip import files
+from ddip.errors import DipError
+from ddip.overview import Overview
+from ddip.sink import Sink
+
+_EVERY_S = 1.0
+_SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
+_POINTS = 2000  # of a curve; then every second one is dropped
+_INCHES = (6.4, 2.4)
+
+
+class Live:
+    """One display. frame(): returns its bundle (None: as before), and the seconds until the next
+    one (None: this was the last one)."""
+
+    def __init__(self, shell, frame):
+        self._sink = Sink(shell)
+        self._frame = frame
+        self._place = {"display_id": f"ddip-{uuid4().hex}"}
+        self._ends = threading.Event()
+        self._shown = None
+        self._drawing = threading.Lock()
+
+    def begin(self):
+        """Shows it, here, and begins the thread."""
+        wait_s = self.draw()
+        threading.Thread(target=self._run, args=(wait_s,), daemon=True).start()
+
+    def end(self):
+        """Ends the thread. What is shown stays."""
+        self._ends.set()
+
+    def _run(self, wait_s):
+        while wait_s is not None and not self._ends.wait(wait_s):
+            wait_s = self.draw()
+
+    def draw(self):
+        """Shows it as it is now. Returns the seconds until the next time, None if there is none."""
+        with self._drawing:
+            try:
+                bundle, wait_s = self._frame()
+            except Exception as e:  # nobody else would see it
+                bundle, wait_s = {"text/plain": f"{type(e).__name__}: {e}"}, None
+            self._show(bundle)
+        return wait_s
+
+    def _show(self, bundle):
+        if bundle is not None and bundle != self._shown:
+            self._sink.display(bundle, None, self._place, update=self._shown is not None)
+            self._shown = bundle
+
+
+# ---- %dip --top
+
+_top = None  # the Live of the last %dip --top
+
+
+def top(shell, group):
+    """Shows what all ranks do until the group is gone, or this is called again."""
+    global _top
+    if _top is not None:
+        _top.end()
+    overview = Overview(group)
+
+    def frame():
+        try:
+            overview.look()
+        except (OSError, DipError):
+            return None, None
+        text = "\n".join(text for _, text in overview.lines(None))
+        return {"text/plain": text}, _EVERY_S
+
+    _top = Live(shell, frame)
+    _top.begin()
+
+
+# ---- %%dip --plot
+
+
+@contextlib.contextmanager
+def plotting(shell, group, names):
+    """Within it, draws these variables of all ranks, every second or less often."""
+    if not names:
+        yield
+        return
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DipError("--plot needs matplotlib: pip install matplotlib") from None
+    plot = Plot(group, names, Figure)
+    shown = Live(shell, plot.frame)
+    shown.begin()
+    try:
+        yield
+    finally:
+        shown.end()
+        shown.draw()
+
+
+class Plot:
+    """Curves of variables: of a number, its values over time; of a list, its elements."""
+
+    def __init__(self, group, names, figure):
+        self._group = group
+        self._figure = figure
+        self._curves = {name: {} for name in names}  # name -> {rank: [(x, y)]}
+        self._began = time.monotonic()
+        self._is_drawn = False
+
+    def frame(self):
+        """See Live."""
+        began = time.monotonic()
+        changed = [self._read(name) for name in self._curves]
+        took = time.monotonic() - began
+        wait_s = max(_EVERY_S, took / _SHARE)
+        first, self._is_drawn = not self._is_drawn, True
+        return (self._draw() if first or any(changed) else None), wait_s
+
+    def _read(self, name):
+        """Adds what a variable is now. False: it is not there, or is no number."""
+        values = _gathered(self._group, name)
+        now, added = time.monotonic() - self._began, False
+        for rank, value in enumerate(values):
+            curve = self._curves[name].setdefault(rank, [])
+            if isinstance(value, list) and all(isinstance(y, int | float) for y in value):
+                added |= len(curve) != len(value)
+                curve[:] = enumerate(value)
+            elif isinstance(value, int | float):
+                curve.append((now, value))
+                added = True
+            if len(curve) > _POINTS:
+                del curve[-2::-2]
+        return added
+
+    def _draw(self):
+        figure = self._figure(figsize=_INCHES, layout="constrained")
+        axes = figure.subplots()
+        for name, curves in self._curves.items():
+            for rank, curve in curves.items():
+                if curve:
+                    axes.plot(*zip(*curve, strict=True), linewidth=0.9, label=f"{name}, {rank}")
+        if axes.lines:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
+        png = io.BytesIO()
+        figure.savefig(png, format="png", dpi=100)
+        last = [
+            f"{name} of rank {rank}: {curve[-1][1]:g}"
+            for name, curves in self._curves.items()
+            for rank, curve in curves.items()
+            if curve
+        ]
+        data = base64.b64encode(png.getvalue()).decode("ascii")
+        return {"image/png": data, "text/plain": "\n".join(last)}
+
+
+def _gathered(group, name):
+    """The value of a variable on each rank, of what runs first, else of a global; [] if it has
+    none."""
+    for place in ("locals", "vars"):
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(
+                files.read_text(os.path.join(group.path, place, f"{name}.gather.json"))
+            )
+            return found if isinstance(found, list) else []
+    return []

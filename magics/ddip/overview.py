@@ -1,0 +1,101 @@
+"""What all ranks of a group do, as lines of text: for `ddip top`, and for `%dip --top`."""
+
+import collections
+import json
+import os
+import time
+
+from ddip import files
+
+COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
+_SPEED_S = 5  # steps per second are measured over this long
+_FRESH_S = 1.0  # maximum age of what changes without `status`, such as memory and GPUs
+_UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+
+TITLE, ALARM, HEAD, PLAIN, CHOSEN, DIM = range(6)
+
+
+def _size(count):
+    """A number of bytes for people to read."""
+    for bits, unit in _UNITS:
+        if count >= 1 << bits:
+            return f"{count / (1 << bits):.1f} {unit}"
+    return f"{count} B"
+
+
+class Overview:
+    """The contents of a group's files as lines of text, and how they change between looks."""
+
+    def __init__(self, group):
+        self.group = group
+        self.ranks = []
+        self._status, self._gpus, self._verdict = {}, [], ""
+        self._places = {}  # rank -> what `stall` says about it
+        self._steps = collections.defaultdict(collections.deque)  # rank -> (time, cell, steps)
+        self._changed = self._read = 0.0  # when `status` changed; when all was read
+
+    def look(self):
+        """Reads what may have changed. False: nothing has. Raises OSError if the group is gone."""
+        now = time.monotonic()
+        changed = files.attributes(os.path.join(self.group.path, "status"))[2]
+        if changed != self._changed or now - self._read >= _FRESH_S:
+            self._changed, self._read = changed, now
+            self._status = self.group.status()
+            self.ranks = self.group.ranks()
+            self._gpus = self.group.read("gpus").splitlines()
+        elif self._status.get("state") == "idle":
+            return False
+        self._look_at_places(now)
+        return True
+
+    def _look_at_places(self, now):
+        stall = json.loads(self.group.read("stall.json"))
+        self._verdict = stall["verdicts"][0]["text"] if stall["verdicts"] else ""
+        self._places = {row["rank"]: row for row in stall["ranks"]}
+        for rank in range(len(self.ranks)):
+            self._count(rank, now)
+
+    def _count(self, rank, now):
+        """Records how far a rank is in its cell: how often its optimizers have stepped."""
+        steps, place = self._steps[rank], self._places.get(rank, {})
+        at = (now, place.get("cell"), place.get("steps", 0))
+        if steps and (steps[-1][1] != at[1] or steps[-1][2] > at[2]):
+            steps.clear()
+        steps.append(at)
+        while now - steps[0][0] > _SPEED_S and len(steps) > 2:
+            steps.popleft()
+
+    def _speed(self, rank):
+        """Steps of optimizers per second; "-" if there is none."""
+        steps = self._steps[rank]
+        if len(steps) < 2 or steps[-1][2] == 0:
+            return "-"
+        return f"{(steps[-1][2] - steps[0][2]) / (steps[-1][0] - steps[0][0]):.1f}"
+
+    def lines(self, chosen):
+        """Yields (style, text) for each line. chosen: the rank whose line has another style."""
+        status = self._status
+        title = f"{os.path.basename(self.group.path)}: {status.get('state', '-')}"
+        title += f", cell {status.get('cell', '-')}, queued {status.get('queued', '-')}"
+        title += f", last {status.get('last', '-')}, generation {status.get('generation', '-')}"
+        yield TITLE, title
+        if self._verdict:
+            yield ALARM, self._verdict
+        yield HEAD, COLUMNS
+        for rank, row in enumerate(self.ranks):
+            yield (CHOSEN if rank == chosen else PLAIN), self._row(rank, row)
+        for line in self._gpus:
+            yield DIM, line
+
+    def _row(self, rank, row):
+        place = self._places.get(rank, {})
+        memory = _size(int(row["rss_bytes"])) if row.get("rss_bytes", "").isdigit() else "-"
+        where = place.get("in") or "-"
+        if where != "-":
+            where += f" {place.get('number', '')} for {place.get('for', '?')} s"
+        at = place.get("at") or ""
+        return (
+            f"{rank:4} {row.get('state', '-'):11} {row.get('cell', '-'):>5}"
+            f" {row.get('pid', '-'):>7} {row.get('host', '-'):12.12} {row.get('gpu', '-'):>3}"
+            f" {memory:>9} {self._speed(rank):>7}  {where}{'  ' + at if at else ''}"
+        ).rstrip()

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Displays that are kept up to date: `%dip --top`, and the curves of `%%dip --plot`."""
+
+import notebook
+
+notebook.need("torch", "IPython", "ipykernel", "nbclient", "matplotlib")
+
+LOAD = ("%load_ext ddip", "%makedip -n 2", "%%dip\nimport os, time")
+TRAINS = (
+    "def main():\n    loss, losses = 8.0 + rank, []\n"
+    "    while not os.path.exists({gate!r}):\n        time.sleep(0.01)\n"
+    "        loss = loss * 0.99\n        losses.append(loss)\n"
+)
+
+
+def test_plot():
+    """Numbers, and lists of numbers, in the locals of what runs and in globals; of all ranks."""
+    with notebook.notebook(*LOAD) as nb:
+        nb.when(lambda: nb.is_shown("losses of rank 1: "), nb.open_gate)
+        ran = nb.ok("%%dip --plot loss losses\n" + TRAINS.format(gate=nb.gate) + "main()")
+        assert len(ran.data("image/png")) == 1, "one figure, drawn again and again"
+        assert "loss of rank 0: " in ran.data()[0], ran.data()
+        last = nb.ok("%%dip --plot x\nx = [1, 2, 3 + rank]").data()[0]
+        assert last == "x of rank 0: 3\nx of rank 1: 4", last
+        ran = nb.run("%%dip --plot nothing\n1 / 0")
+        assert ran.error[1] == "ZeroDivisionError(division by zero)", ran.error
+
+
+def test_plot_without_matplotlib():
+    """It is said what to install, and the cell does not run."""
+    with notebook.notebook(*LOAD) as nb:
+        nb.ok("import sys\nsys.modules['matplotlib.figure'] = None")
+        name, value, _ = nb.run("%%dip --plot x\ny = 1").error
+        assert (name, value) == ("DipError", "--plot needs matplotlib: pip install matplotlib")
+        assert nb.run("%%dip\ny").error, "it did not run"
+
+
+def test_top():
+    """It follows what the ranks do while the notebook does other things, in the place of the last
+    call, and ends with the group."""
+    with notebook.notebook(*LOAD, own=True) as nb:
+        (shown,) = nb.ok("%dip --top").data()
+        assert ": idle, cell 1, " in shown and "RANK STATE" in shown, shown
+        begun = nb.begin(f"%%dip\nwhile not os.path.exists({nb.gate!r}): time.sleep(0.01)")
+        nb.until(begun, ": busy, cell 2, ")
+        nb.open_gate()
+        nb.finish(begun)
+        nb.ok("%dip --top")
+        nb.ok("%makedip -k")
+        alive = "import threading\n[t for t in threading.enumerate() if t.name.endswith('(_run)')]"
+        notebook.until(lambda: nb.ok(alive).data() == ["[]"])
+
+
+if __name__ == "__main__":
+    notebook.run(globals())
