@@ -361,7 +361,7 @@ run: setup
 test:
 	$(Q)PYTHON='$(PYTHON)' scripts/setup --test --system
 	$(Q)PYTHON='$(PYTHON)' setsid scripts/setup --test & setup=$$!; \
-		trap 'kill -- -$$setup 2>/dev/null || kill $$setup; exit 1' HUP INT TERM; \
+		trap '{ kill -- -$$setup || kill $$setup; } 2>/dev/null; exit 1' HUP INT TERM; \
 		$(MAKE) --no-print-directory $(ALL_CORES) check-built; built=$$?; \
 		wait $$setup && exit $$built
 	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) check
