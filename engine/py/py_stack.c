@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
+#include <dlfcn.h>
 
 PyObject *
 py_stack_signal(PyObject *module, PyObject *unused)
@@ -78,7 +79,11 @@ py_flight_text(PyObject *module, PyObject *args)
 PyObject *
 py_stack_begin(PyObject *module, PyObject *function)
 {
+	int (*has_gil)(void);
+
+	/* public, but no part of the stable ABI */
+	*(void **)&has_gil = dlsym(RTLD_DEFAULT, "PyGILState_Check");
 	describe = Py_NewRef(function);
-	rank_stack_begin(take_gil, drop_gil);
+	rank_stack_begin(take_gil, drop_gil, has_gil);
 	Py_RETURN_NONE;
 }

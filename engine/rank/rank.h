@@ -378,9 +378,10 @@ void rank_title(const char *text);
 void rank_gil_init(struct loop *l);
 /* Python runs: take() waits for the GIL, and its result is passed to drop(). */
 void rank_gil_begin(int (*take)(void), void (*drop)(int state));
-/* Calls then() when the GIL is held; or without it, if code outside of Python keeps it or there is
- * no thread. One request at a time. */
-void rank_gil_hold(void (*then)(void));
+/* Calls then() when the GIL is held; or without it, if it could not be had in 0.3 s, because code
+ * outside of Python or a thread of Python's keeps it, or Python does not run. One request at a
+ * time. */
+void rank_gil_hold(void (*then)(bool held));
 void rank_gil_release(void); /* also if it is not held */
 /* Called by take(): the thread that has the GIL now runs Python code, or no longer does. */
 void rank_gil_runs(bool python);
@@ -409,8 +410,9 @@ int rank_stack_signal(void);
 int rank_stack_fd(void);
 void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
 void rank_stack_open(void);	      /* before Python starts */
-/* After faulthandler has registered its handler; for the GIL see rank_gil_begin(). */
-void rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state));
+/* After faulthandler has registered its handler; for the GIL see rank_gil_begin(). has_gil: does
+ * this thread hold it? Called by a signal handler; NULL: that cannot be known. */
+void rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state), int (*has_gil)(void));
 /* What Python says of the rank's collectives, for the request that is being answered. Called by the
  * thread that has just taken the GIL. */
 void rank_stack_describe(struct slice text);

@@ -13,13 +13,16 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { GIL_MS = 300 }; /* after which code outside of Python must be holding the GIL */
+/* After so many ticks, each of which may last longer while the machine stands still, code outside
+ * of Python must be holding the GIL. */
+enum { TICK_MS = 10, TICKS = 30 };
 
 static struct {
 	/* I/O thread only */
 	struct loop *loop;
 	struct timer *limit;
-	void (*then)(void); /* NULL: called, or nothing is to be called */
+	void (*then)(bool held); /* NULL: called, or nothing is to be called */
+	int ticks;
 	bool started;
 
 	/* guarded by lock */
@@ -65,15 +68,15 @@ work(void *arg)
 }
 
 static void
-go_on(void)
+go_on(bool held)
 {
-	void (*then)(void) = self.then;
+	void (*then)(bool held) = self.then;
 
 	loop_timer_del(self.limit);
 	self.limit = NULL;
 	self.then = NULL;
 	if (then)
-		then();
+		then(held);
 }
 
 static void
@@ -88,16 +91,18 @@ on_taken(void *arg, uint32_t events)
 	is_held = self.held && self.held == self.wanted;
 	pthread_mutex_unlock(&self.lock);
 	if (is_held)
-		go_on();
+		go_on(true);
 }
 
 static void
-on_limit(void *arg)
+on_tick(void *arg)
 {
-	/* a stack that changes must not be walked */
-	self.limit = self.runs ? loop_timer(self.loop, GIL_MS, on_limit, NULL) : NULL;
-	if (!self.limit)
-		go_on();
+	bool waits =
+	    ++self.ticks < TICKS || self.runs; /* a stack that changes must not be walked */
+
+	self.limit = waits ? loop_timer(self.loop, TICK_MS, on_tick, NULL) : NULL;
+	if (!waits)
+		go_on(false);
 }
 
 static bool
@@ -105,7 +110,7 @@ start(void)
 {
 	pthread_t thread;
 
-	if (!self.started && self.take && thread_start(&thread, work, NULL) == 0) {
+	if (!self.started && thread_start(&thread, work, NULL) == 0) {
 		pthread_detach(thread);
 		self.started = true;
 	}
@@ -139,22 +144,24 @@ rank_gil_begin(int (*take)(void), void (*drop)(int state))
 }
 
 void
-rank_gil_hold(void (*then)(void))
+rank_gil_hold(void (*then)(bool held))
 {
 	self.then = then;
-	if (!start()) {
-		go_on();
+	self.ticks = 0;
+	if (!self.take) {
+		go_on(false);
 		return;
 	}
-	self.limit = loop_timer(self.loop, GIL_MS, on_limit, NULL);
-	want(++self.last);
+	self.limit = loop_timer(self.loop, TICK_MS, on_tick, NULL);
+	if (start())
+		want(++self.last);
 }
 
 void
 rank_gil_release(void)
 {
 	self.then = NULL;
-	go_on();
+	go_on(false);
 	if (self.started)
 		want(0);
 }

@@ -1,9 +1,11 @@
 /*
  * Reports where Python is: on a signal, faulthandler writes the stacks of all threads to a memfd
  * without the GIL. Another thread holds the GIL meanwhile, because faulthandler crashes if Python
- * code in other threads changes the stacks that it walks. If the GIL can't be had, C code holds it.
- * Our handler calls faulthandler's, to know when the dump is done. faulthandler's own chaining
- * raises the signal again, which may arrive late, or without a dump.
+ * code in other threads changes the stacks that it walks. If the GIL can't be had, C code holds it:
+ * nothing changes if that is C code of the main thread, which takes the signal. Otherwise, as if
+ * the machine has stood still and Python runs in another thread, nothing is dumped, and it is tried
+ * again. Our handler calls faulthandler's, to know when the dump is done. faulthandler's own
+ * chaining raises the signal again, which may arrive late, or without a dump.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -24,18 +26,21 @@ enum { STACK_MS = 1000, FORGET_NS = 2000000000 };
 static struct {
 	int fd, done;
 	void (*python)(int); /* faulthandler's handler; NULL: Python is not running yet */
+	int (*has_gil)(void);
 	struct loop *loop;
 	struct timer *limit;
 	uint32_t tags[64];
 	size_t waiting;
-	/* Dumps: now_ns() of the last request; the number begun, and ended. */
-	uint64_t asked, begun, ended;
+	/* Dumps: now_ns() of the last request; the number of signals sent, and handled. */
+	uint64_t asked, sent, ended;
 	bool complete; /* there is a dump, but not all that goes with it */
 	/* What Python says beside the stacks; a thread that waited for the GIL writes it. */
 	pthread_mutex_t lock;
 	struct buf described; /* guarded by lock */
 	/* The signal may arrive late, when the GIL is no longer held; then there is no dump. */
 	_Atomic bool wanted, dumping;
+	_Atomic bool held;    /* the GIL, so that nothing changes */
+	_Atomic bool refused; /* no dump: another thread might have changed its stack meanwhile */
 } stack = {.fd = -1, .done = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int
@@ -57,8 +62,12 @@ on_signal(int signo)
 	uint64_t one = 1;
 
 	stack.dumping = true;
-	if (stack.python && stack.wanted)
-		stack.python(signo);
+	if (stack.python && stack.wanted) {
+		if (stack.held || (stack.has_gil && stack.has_gil()))
+			stack.python(signo);
+		else
+			stack.refused = true;
+	}
 	stack.dumping = false;
 	/* Nothing can be done about a failure here; the timeout then sends the reply. */
 	if (write(stack.done, &one, sizeof(one)) < 0)
@@ -87,13 +96,14 @@ rank_stack_open(void)
 }
 
 void
-rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state))
+rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state), int (*has_gil)(void))
 {
 	struct sigaction theirs;
 
 	if (sigaction(rank_stack_signal(), NULL, &theirs) < 0)
 		die("stack signal: %s", strerror(errno));
 	stack.python = theirs.sa_handler;
+	stack.has_gil = has_gil;
 	handle();
 	rank_gil_begin(take_gil, drop_gil);
 }
@@ -178,6 +188,16 @@ answer(const char *remark)
 }
 
 static void
+send_signal(bool held)
+{
+	stack.held = held;
+	stack.refused = false;
+	stack.wanted = true;
+	stack.sent++;
+	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
+}
+
+static void
 on_done(void *arg, uint32_t events)
 {
 	uint64_t count;
@@ -186,9 +206,15 @@ on_done(void *arg, uint32_t events)
 		return;
 	stack.ended += count;
 	/* an earlier dump may end only now, after the reply was sent without its end */
-	if (!stack.waiting || stack.ended >= stack.begun)
-		rank_gil_release();
-	stack.complete = stack.waiting && stack.ended >= stack.begun;
+	if (stack.waiting && (!stack.wanted || stack.ended < stack.sent))
+		return;
+	rank_gil_release();
+	if (stack.waiting && stack.refused) {
+		stack.wanted = false;
+		rank_gil_hold(send_signal);
+		return;
+	}
+	stack.complete = stack.waiting;
 	if (stack.complete && !rank_flight_waits())
 		answer(NULL);
 }
@@ -207,6 +233,7 @@ on_limit(void *arg)
 
 	stack.limit = NULL;
 	answer(fstat(stack.fd, &st) == 0 && st.st_size > 0 ? NULL
+	       : stack.refused ? "(no stack: another thread keeps the interpreter's lock)\n"
 	       : !stack.wanted
 		   ? "(no stack: Python has not come to it)\n"
 		   : "(the main thread takes no signals: it is in an uninterruptible call)\n");
@@ -221,13 +248,6 @@ rank_stack_init(struct loop *l)
 	rank_flight_init(l, on_flight);
 }
 
-static void
-send_signal(void)
-{
-	stack.wanted = true;
-	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
-}
-
 void
 rank_stack_ask(uint32_t tag)
 {
@@ -237,13 +257,13 @@ rank_stack_ask(uint32_t tag)
 	if (stack.waiting > 1)
 		return; /* the dump that is already in progress answers this one, too */
 	if (now_ns() - stack.asked > FORGET_NS) /* some may never have ended: user code's handler */
-		stack.begun = stack.ended = 0;
+		stack.sent = stack.ended = 0;
 	stack.asked = now_ns();
+	stack.refused = false;
 	rank_stack_describe((struct slice){0});
 	if (ftruncate(stack.fd, 0) < 0)
 		note("stack: %s", strerror(errno));
 	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);
-	stack.begun++;
 	rank_flight_ask();
 	rank_gil_hold(send_signal);
 }

@@ -43,3 +43,45 @@ like 'ddip stack --all' "$(DDIP_MOUNT=$M "$BUILD/ddip" stack --all)" 'queue.py'
 echo interrupt >"$G/cells/$n/ctl"
 wait_cell "$n" >/dev/null
 cell 'other.set()' || bad 'the cell after it'
+
+# Other threads may change their stacks, so none is shown while one of them keeps the lock; not even if the machine stands
+# still for so long that the lock cannot be had in time. The rank would crash.
+cell 'import re, threading, time
+def match():
+    re.match("(a|aa)+$", 100 * "a" + "b")' || bad 'a cell'
+submit 'thread = threading.Thread(target=match, daemon=True)
+print("on", flush=True)
+thread.start()
+time.sleep(1000)' "$G/rank1/cell"
+until_true grep -q on "$G/cells/$n/rank1/stdout"
+locked() {
+	[ "$(cat "$G/rank1/stack.all")" = "(no stack: another thread keeps the interpreter's lock)" ]
+}
+until_true locked
+echo kill >"$G/rank1/ctl"
+wait_cell "$n" >/dev/null
+
+cell 'import threading
+def deep(n):
+    return deep(n - 1) + 1 if n else 0
+def busy():
+    while True:
+        sum(deep(i % 20) for i in range(100))
+for i in range(6): threading.Thread(target=busy, daemon=True).start()' "$G/rank0/cell" || bad 'a cell'
+pid=$(rank_pids | head -n 1)
+submit 'busy()' "$G/rank0/cell"
+for name in stack stack.all; do
+	while [ ! -e "$T/enough" ]; do cat "$G/rank0/$name" >>"$T/$name"; done 2>/dev/null &
+done
+for ((i = 0; i < ${COUNT:-25}; i++)); do
+	sleep "0.0$((i % 9 + 1))"
+	kill -STOP "$pid"
+	sleep 0.33
+	kill -CONT "$pid" || break
+done
+touch "$T/enough"
+wait
+is 'the rank lives' "$(rank_pids | head -n 1)" "$pid"
+like 'stacks were shown' "$(cat "$T/stack.all")" 'in busy'
+echo kill >"$G/rank0/ctl"
+wait_cell "$n" >/dev/null
