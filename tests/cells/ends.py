@@ -1,4 +1,7 @@
-"""Scenes in which a cell waits, the ways to end them, and how long each takes: see ends.sh."""
+"""Scenes in which a cell waits, the ways to end them, and how long each takes: see ends.sh.
+
+usage: ends.py [cuda]   cuda: the scenes of a GPU instead
+"""
 
 import os
 import signal
@@ -13,8 +16,13 @@ HANG_S = 60
 LIMITS = {  # where something else decides
     "DataLoader workers": 6.0,  # torch waits 5 s for a worker that the signal found at its start
     "an import": 3.5,  # it is given 2 s, so that it can be repeated
+    # If no other rank ends at once, this may be a step that succeeds: it is given 1 s. So it is by
+    # `stop`, as handlers may use the process group.
+    "a collective of NCCL": 2.5,
+    "the same with the GIL": 2.5,
 }
-OWN_ERRORS = ("%%bash", "a collective of gloo", "the store")  # their exception may be another
+# Their exception may be another.
+OWN_ERRORS = ("%%bash", "a collective of gloo", "the store", "the same with the GIL")
 # What waits -> (cell, what it writes when it is about to wait, what is then typed, after which it
 # writes `begins`). "" for what it writes: `begins`.
 SCENES = {
@@ -75,6 +83,19 @@ DEAF = {
     "C code that takes no signals": (
         "import ctypes\nL, m = ctypes.CDLL(None), (ctypes.c_char * 64)()\nbegins()\n"
         "L.pthread_mutex_lock(m)\nL.pthread_mutex_lock(m)",
+        "",
+    ),
+}
+NCCL = (
+    "import ctypes, time, torch, torch.distributed as dist\n"
+    "t = torch.ones(1 << 16, device='cuda')\n"
+    "dist.all_reduce(t)  # which makes the communicator\ntorch.cuda.synchronize()\nbegins()\n"
+    "if rank: time.sleep(1000)\ndist.all_reduce(t)\n"
+)
+CUDA = {
+    "a collective of NCCL": (NCCL + "torch.cuda.synchronize()", ""),
+    "the same with the GIL": (
+        NCCL + "ctypes.PyDLL('libcudart.so.13').cudaDeviceSynchronize()",
         "",
     ),
 }
@@ -158,7 +179,7 @@ def end_by(way, number, writer):
     return time.monotonic() - start
 
 
-def check(what, scene, way, limit):
+def check(what, scene, way, most):
     timeout = 0.5 if way == "timeout" else 0
     before = pids()
     if timeout:
@@ -172,11 +193,11 @@ def check(what, scene, way, limit):
         writer.wait(HANG_S)
         state = read(f"cells/{number}/status").split("state ")[1].split()[0]
         want = {"timeout": ("timeout",)}.get(way, ("interrupted", "cancelled"))
-        if limit == DEAF_S or (what, way) == ("an import", "stop"):
+        if most == DEAF_S or (what, way) == ("an import", "stop"):
             want = (*want, "lost")
         if state not in want:
             failures.append(f"{what} by {way}: state {state}: {read(f'cells/{number}/error')}")
-        if took > limit:
+        if took > most:
             failures.append(f"{what} by {way}: took {took:.2f} s")
         error = read(f"cells/{number}/error")
         name = {"timeout": "ddip.Timeout", "stop": "ddip.Stopped"}.get(way, "KeyboardInterrupt")
@@ -187,7 +208,7 @@ def check(what, scene, way, limit):
             ctl("timeout off")
         if way == "stop":
             ctl("start")
-    if limit != DEAF_S and way != "stop":
+    if most != DEAF_S and way != "stop":
         if pids() != before:
             failures.append(f"{what} by {way}: ranks were replaced")
         with open(f"{G}/cell", "w", encoding="utf-8") as file:
@@ -198,13 +219,14 @@ def check(what, scene, way, limit):
 def main():
     ways = ("Ctrl-C", "interrupt", "timeout", "death", "stop")
     print(f"{'seconds to the end':30}" + "".join(f"{way:>10}" for way in ways))
-    for what, scene in SCENES.items():
+    cuda = sys.argv[1:] == ["cuda"]
+    for what, scene in (CUDA if cuda else SCENES).items():
         took = [check(what, scene, way, LIMITS.get(what, SOON_S)) for way in ways]
         with open(f"{G}/cell", "w", encoding="utf-8") as file:
             file.write("kept = 7\nimport sys\nsys.path.insert(0, %r)" % os.environ["T"])
         print(f"{what:30}" + "".join(f"{t:10.2f}" for t in took), flush=True)
     ctl("killafter 1")
-    for what, scene in DEAF.items():
+    for what, scene in ({} if cuda else DEAF).items():
         took = [check(what, scene, way, DEAF_S) for way in ways]
         print(f"{what:30}" + "".join(f"{t:10.2f}" for t in took), flush=True)
     print(*failures, sep="\n")
