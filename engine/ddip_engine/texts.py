@@ -12,7 +12,7 @@ import tokenize
 import zlib
 from errno import EBADMSG
 
-from ddip_engine import arrays, gpu, gpu_text, table
+from ddip_engine import arrays, gpu, gpu_text, state, table
 from ddip_engine.state import EngineError
 from ddip_engine.view import (
     ABSENT,
@@ -177,7 +177,11 @@ def export_doc(name, value):
     from ddip_engine import shell  # needs _ddip, which no other view does
 
     name = name.removeprefix(f"{table.MAIN}.")
-    text = shell.inspect_name(name) if shell.available() else pydoc.render_doc(value, "%s")
+    is_local = "." not in name and state.main.__dict__.get(name) is not value
+    if is_local or not shell.available():
+        text = pydoc.render_doc(value, "%s")
+    else:
+        text = shell.inspect_name(name)
     return export_text(re.sub(".\b", "", _ANSI.sub("", text)).rstrip("\n") + "\n")
 
 

@@ -16,6 +16,7 @@ from ddip_engine import (
     gpu,
     gpu_write,
     pickles,
+    room,
     state,
     state_dicts,
     table,
@@ -40,6 +41,7 @@ VIEWS = {
     "doc": (texts.export_doc, None),
     "fingerprint": (fingerprint.export, None),  # for the daemon only
 }
+_COPIED = ("pkl", "p5", "pt")
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
 _FOR_NCCL = "gpu "  # before an OP, see Tget in wire.h
 _ATTEMPTS = 3  # to read an object that a running cell keeps changing
@@ -107,6 +109,8 @@ def get(name, view, op="", fd=-1):
 def _export(export, name, view, value):
     for _ in range(_ATTEMPTS):
         try:
+            if view in _COPIED:
+                room.check(name, view, value)
             return export(name, value)
         except BaseException as e:  # code of the object's class may raise anything
             if not _changed_meanwhile(e):

@@ -37,6 +37,7 @@ is_seventh() {
 until_true is_seventh
 is 'a name of the innermost frame' "$(cat "$G/rank0/locals/change")" 'tensor([0., 0., 0.])'
 is 'of a frame below' "$(cat "$G/rank0/locals.1/step") $(errno read "$G/rank0/locals.0/step")" '7 ENOENT'
+like 'its help' "$(cat "$G/rank0/locals/model.doc")" 'Linear'
 is 'over the ranks' "$(cat "$G/locals/weights.sum")" 'tensor([1., 1., 1.])'
 is 'a view' "$(cat "$G/rank1/locals/weights.npy" | wc -c)" 140
 is 'all names' "$(ls "$G/rank0/locals" | xargs)" 'change main model step update weights'
@@ -62,3 +63,27 @@ like 'its names' "$(ls "$G/cells/$n/rank1/locals" | xargs)" '^a b f '
 cell 'pass'
 is 'it is kept until the next cell' "$(ls "$G/cells/$n/rank1/locals") $(errno read "$G/cells/$n/rank1/locals/b")" ' ENOENT'
 like 'which is said' "$(tail -n 1 "$G/error")" "rank 1 does not keep what cell $n has left"
+
+# one that is larger than the machine's memory: parts of it are read, and nobody copies it
+submit 'import mmap, numpy, os, torch
+def huge():
+    size, noreserve = 1 << 37, 0x4000
+    held = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | noreserve)
+    array = numpy.frombuffer(held, numpy.float32)
+    tensor = torch.from_numpy(array)
+    both = {"one": tensor, "two": [array]}
+    print("held", flush=True)
+    while not os.path.exists("'"$T"'/enough"): pass
+huge()' "$G/rank0/cell"
+prints "$G/cells/$n/stream" held
+L=$G/rank0/locals
+is 'its text' "$(head -c 12 "$L/array") $(head -c 17 "$L/tensor")" '[0. 0. 0. .. tensor([0., 0., 0'
+is 'its parts' "$(head -c 128 "$L/tensor.npy" | wc -c) $(tail -c 16 "$L/array.npy" | wc -c) $(head -c 9 "$L/tensor.safetensors" | wc -c)" '128 16 9'
+for view in array.pkl array.p5 tensor.pkl tensor.p5 tensor.pt both.pkl both.pt; do
+	is "a copy of it: $view" "$(errno read "$L/$view")" EFBIG
+done
+like 'what to read instead' "$(tail -n 1 "$G/error")" 'both.pt would be a copy that takes [0-9]+ MiB.*read .npy or .safetensors'
+is 'as a text' "$(errno read "$L/array.json")" EFBIG
+like 'with its attributes' "$(head -c 2 "$L/tensor.dir")$(head -n 1 "$L/array.doc")" 'H.*ndarray'
+touch "$T/enough"
+like 'nothing has happened to the program' "$(wait_cell "$n")" 'state ok'
