@@ -202,7 +202,15 @@ now_ns(void)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+struct timespec
+after_ns(uint64_t ns)
+{
+	uint64_t at = now_ns() + ns;
+
+	return (struct timespec){(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
 }
 
 double

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -51,7 +52,15 @@ void buf_clear(struct buf *b);
 void buf_free(struct buf *b);
 char *buf_take(struct buf *b); /* the caller owns the string; empties b; never NULL */
 
+/* units of time */
+#define MS_PER_S 1000
+#define NS_PER_US UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
+
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+/* That long from now, on the same clock: for pthread_cond_timedwait(3). */
+struct timespec after_ns(uint64_t ns);
 double now_wall(void); /* seconds since 1970 */
 double in_seconds(uint64_t ns);
 

@@ -37,7 +37,9 @@
 
 enum { WIRE_VERSION = 1, WIRE_HEADER = 12, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
-enum { FLAG_FD = 1, FLAG_MARK = 2 };
+/* FLAG_MARK, in a request: the agent says by Nmark how much output came before it; in the answer:
+ * the last WIRE_MARK bytes say that, the sizes of a rank's streams and its number of records. */
+enum { FLAG_FD = 1, FLAG_MARK = 2, WIRE_MARK = 32 };
 
 /* The user's umask (octal) and open file limit (decimal), in the agent's environment. Zygotes and
  * ranks get these in place of the daemon's. If not set, they get the agent's own. */

@@ -12,8 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MARK_SIZE = 4 * sizeof(uint64_t) };
-
 struct engine *
 spawn_find(unsigned slot)
 {
@@ -72,8 +70,8 @@ pass_marked(struct engine *e, struct msg *m)
 	at = spool_writer_cut(&e->output.spool);
 	body = xmalloc(m->len);
 	memcpy(body, m->body, m->len);
-	p = body + m->len - MARK_SIZE;
-	for (size_t i = 0; i < MARK_SIZE; i++) {
+	p = body + m->len - WIRE_MARK;
+	for (size_t i = 0; i < WIRE_MARK; i++) {
 		uint64_t v = i / 8 < SPOOL_STREAMS ? at.size[i / 8] : at.records;
 
 		p[i] = (char)(v >> (8 * (i % 8)));
@@ -112,7 +110,7 @@ on_message(void *arg, struct msg *m)
 	m->slot = e->slot;
 	if (m->type == Rinit && e->pool)
 		zygote_pool_busy(e->pool);
-	if (m->flags & FLAG_MARK && e->output.spooled && m->len >= MARK_SIZE)
+	if (m->flags & FLAG_MARK && e->output.spooled && m->len >= WIRE_MARK)
 		pass_marked(e, m);
 	else
 		conn_forward(agent.up, m);

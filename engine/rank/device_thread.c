@@ -256,10 +256,7 @@ next_job(long ns)
 		while (STAILQ_EMPTY(&self.jobs))
 			pthread_cond_wait(&self.work, &self.lock);
 	} else if (STAILQ_EMPTY(&self.jobs) && ns) {
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += ns;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
+		until = after_ns((uint64_t)ns);
 		pthread_cond_timedwait(&self.work, &self.lock, &until);
 	}
 	j = STAILQ_FIRST(&self.jobs);

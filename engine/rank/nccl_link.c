@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* A wait polls without a pause for SPIN_NS, then with one: most operations are short. */
-enum { SPIN_NS = 2000000, PAUSE_US = 100, NS_PER_MS = 1000000 };
+enum { SPIN_NS = 2000000, PAUSE_US = 100 };
 
 enum { PAGE = 4096 }; /* bytes: CUDA registers whole pages */
 

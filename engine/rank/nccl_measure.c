@@ -10,7 +10,7 @@
 /* Sums over up to RANKS_EXACT ranks are exact in a float. */
 enum { PERIOD = 61, RANK_PERIOD = 509, RANKS_EXACT = 16384, FLOAT_EXACT = 1 << 24 };
 
-enum { ITEM = sizeof(float), STAGED = NCCL_STAGING / ITEM, NS_PER_US = 1000 };
+enum { ITEM = sizeof(float), STAGED = NCCL_STAGING / ITEM };
 
 /* What each check adds to the numbers: the one before the timed rounds, and the one after them. */
 static const unsigned checks[] = {1, 2};
@@ -201,7 +201,7 @@ time_rounds(struct nccl_link *l, struct measure *m, const struct buffers *b, str
 			return -e->no;
 	if (nccl_link_finish(l, e) < 0)
 		return -e->no;
-	m->us = (double)(now_ns() - begin) / NS_PER_US / m->repeats;
+	m->us = (double)(now_ns() - begin) / (double)NS_PER_US / m->repeats;
 	return 0;
 }
 

@@ -114,18 +114,6 @@ rank_device_memfd(void)
 	return self.memfd;
 }
 
-static struct timespec
-deadline(int ms)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += ms * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	return until;
-}
-
 static void
 free_job(struct job *j)
 {
@@ -137,7 +125,7 @@ free_job(struct job *j)
 static int
 ask(struct job *q, int ms, struct err *e)
 {
-	struct timespec until = deadline(ms);
+	struct timespec until = after_ns((uint64_t)ms * NS_PER_MS);
 	struct job *j = xmalloc(sizeof(*j));
 
 	*j = *q;
@@ -280,7 +268,7 @@ end_piece(struct job *j, char *host, struct err *e)
 static bool
 goes_on(struct timespec *until, struct err *e)
 {
-	*until = deadline(WAIT_MS);
+	*until = after_ns(WAIT_MS * NS_PER_MS);
 	if (rank_request_main_cancelled())
 		fail(e, EINTR, "interrupted while it was copied there");
 	return !e->no;
@@ -352,7 +340,7 @@ leave(const struct part *p, struct pipeline *q)
 static void
 copy_part(struct part *p)
 {
-	struct timespec until = deadline(WAIT_MS);
+	struct timespec until = after_ns(WAIT_MS * NS_PER_MS);
 	struct pipeline q = {0};
 	struct job *j;
 

@@ -13,13 +13,7 @@
 #include <time.h>
 
 /* COMBINE_LIMIT_MS: longer than creating a communicator, or combining a chunk, takes. */
-enum {
-	CANCEL_MS = 1000,
-	COMBINE_LIMIT_MS = 20000,
-	MS_PER_S = 1000,
-	NS_PER_MS = 1000000,
-	NS_PER_S = 1000000000
-};
+enum { CANCEL_MS = 1000, COMBINE_LIMIT_MS = 20000 };
 
 enum state { IDLE, GIVEN, RUNNING, DONE };
 
@@ -193,14 +187,9 @@ rank_nccl_begin(const struct nccl_job *job, struct err *e)
 static void
 wait_state(enum state state, int ms)
 {
-	struct timespec until;
+	struct timespec until = after_ns((uint64_t)ms * NS_PER_MS);
 	int r = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / MS_PER_S;
-	until.tv_nsec += (long)(ms % MS_PER_S) * NS_PER_MS;
-	until.tv_sec += until.tv_nsec / NS_PER_S;
-	until.tv_nsec %= NS_PER_S;
 	while (self.state != state && r != ETIMEDOUT)
 		r = pthread_cond_timedwait(&self.changed, &self.lock, &until);
 }

@@ -6,10 +6,6 @@
 #include <string.h>
 #include <sys/queue.h>
 
-enum {
-	MARK_SIZE = (SPOOL_STREAMS + 1) * sizeof(uint64_t)
-}; /* bytes at the end of a marked frame */
-
 struct held {
 	STAILQ_ENTRY(held) link;
 	struct buf frame;
@@ -113,7 +109,7 @@ arrival_close(struct arrivals *as, unsigned slot)
 static bool
 is_marked(const struct msg *m)
 {
-	if (m->len < MARK_SIZE)
+	if (m->len < WIRE_MARK)
 		return false;
 	return m->type == Nmark || m->type == Nexit ||
 	       (m->flags & FLAG_MARK && wire_kind(m->type) == 'R' && m->type != Rerror);
@@ -133,7 +129,7 @@ may_overtake(int type)
 static uint64_t
 mark_at(const struct msg *m, size_t i)
 {
-	const char *p = m->body + m->len - MARK_SIZE + 8 * i;
+	const char *p = m->body + m->len - WIRE_MARK + 8 * i;
 	size_t left = 8;
 	uint64_t v = 0;
 
@@ -173,7 +169,7 @@ pass_marked(struct arrivals *as, struct arrival *a, const struct msg *m)
 	struct buf body = {0};
 	struct msg here = *m;
 
-	buf_add(&body, m->body, m->len - MARK_SIZE);
+	buf_add(&body, m->body, m->len - WIRE_MARK);
 	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
 		wire_put_number(&body, '8', place_here(a, i, mark_at(m, i)));
 	here.body = body.p;

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { LINGER_MAX = 1000000000, MS_PER_S = 1000 }; /* LINGER_MAX in seconds */
+enum { LINGER_MAX = 1000000000 }; /* LINGER_MAX in seconds */
 
 bool
 packet_linger(const char *seconds, uint64_t *ms)

@@ -9,7 +9,7 @@
 #include "group/task.h"
 #include <errno.h>
 
-enum { AGAIN_MS = 100, STEP_MS = 1000, MS_PER_S = 1000, NS_PER_MS = 1000000 };
+enum { AGAIN_MS = 100, STEP_MS = 1000 };
 
 static void on_second_step(void *arg);
 

@@ -6,8 +6,6 @@
 #include "host/agent.h"
 #include <stdlib.h>
 
-enum { NS_PER_US = 1000 };
-
 static const char *
 state_of(const struct host *h)
 {

@@ -25,8 +25,6 @@ enum { SAVING_MS = 1000, POLITE_MS = 1000 };
  * connection may be broken. */
 enum { SILENT_MS = 10000 };
 
-enum { MS_PER_S = 1000, NS_PER_MS = 1000000 };
-
 static const char *const state_names[G_STATES] = {
     [G_NEW] = "new",
     [G_STARTING] = "starting",
@@ -204,7 +202,7 @@ join_all(struct group *g, const struct err *why)
 		lifecycle_take(g, LIFE_FAILED, &e);
 		return;
 	}
-	rank_phase(g, "spawn_ms", (double)(now_ns() - g->life.started) / NS_PER_MS);
+	rank_phase(g, "spawn_ms", (double)(now_ns() - g->life.started) / (double)NS_PER_MS);
 	store_addresses(g);
 	for (int i = 0; i < g->size; i++)
 		if (!external_is(&g->ranks[i]))
@@ -221,7 +219,7 @@ static void
 begin_cells(struct group *g, const struct err *why)
 {
 	g->life.ready = now_ns();
-	rank_phase(g, "start_ms", (double)(g->life.ready - g->life.started) / NS_PER_MS);
+	rank_phase(g, "start_ms", (double)(g->life.ready - g->life.started) / (double)NS_PER_MS);
 	queue_pump_all(g);
 	recovery_begin(g); /* one may have been requested in the meantime */
 	lifecycle_rested(g);

@@ -45,7 +45,7 @@ preempt_signal(int signo, const char *host)
 			continue;
 		is_some = true;
 		busy |= group_busy(g);
-		if (g->life.preempted && now - g->life.preempted < SAME_S * 1000000000ull)
+		if (g->life.preempted && now - g->life.preempted < SAME_S * NS_PER_S)
 			continue;
 		g->life.preempted = now;
 		preempt_cells(g, signo, host);

@@ -14,7 +14,7 @@
 /* TICK: the interval for unblocking ranks that wait for a dead one, or a rank that waits for ranks
  * that wait for the rebuild. BROKEN, ALL: the time after which a rank that does not rejoin is
  * killed, if another has died in the meantime or if none has. */
-enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000, NS_PER_MS = 1000000 };
+enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000 };
 
 enum { FAILURES_MAX = 3 }; /* failures in a row to start or to rejoin before the group is stopped */
 
@@ -214,7 +214,7 @@ kill_late(struct group *g, uint64_t limit_ms)
 	if (!g->recovery.broken)
 		add_store(g, &late);
 	fail(&e, ETIMEDOUT, "ranks that did not rejoin the process group in %d s%s are killed: %s",
-	    (int)(limit_ms / 1000), g->recovery.broken ? ", after another one had died," : "",
+	    (int)(limit_ms / MS_PER_S), g->recovery.broken ? ", after another one had died," : "",
 	    late.p);
 	journal_fail(g, &e, "recover");
 	journal_event(g, "recover-late %s", e.text);

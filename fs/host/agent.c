@@ -33,7 +33,7 @@ enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* initial capacities */
 
 enum { ENDS_MS = 4000 }; /* from EOF until SIGKILL */
 
-enum { LOOK_US = 1000, NS_PER_MS = 1000000 };
+enum { LOOK_US = 1000 };
 
 void (*agent_notice)(struct agent *a, struct msg *m);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* ANSWER_MS: an agent itself gives up on NVML sooner than that, but a link may stay silent. */
-enum { FRESH_MS = 500, ANSWER_MS = 12000, MS_PER_S = 1000, NS_PER_MS = 1000000 };
+enum { FRESH_MS = 500, ANSWER_MS = 12000 };
 
 struct far_gpus {
 	struct far_gpus *next;

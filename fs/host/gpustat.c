@@ -17,9 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIST_S = 10, ANSWER_MS = 3000, FRESH_MS = 200, JOIN_MS = 500, MS_PER_S = 1000 };
-
-static const uint64_t NS_PER_MS = 1000000, NS_PER_S = 1000000000;
+enum { LIST_S = 10, ANSWER_MS = 3000, FRESH_MS = 200, JOIN_MS = 500 };
 
 /* Shared with the thread. Access with the lock held. */
 static struct {
@@ -152,18 +150,10 @@ gpustat_start(void)
 	started = true;
 }
 
-static struct timespec
-after_ms(uint64_t ms)
-{
-	uint64_t at = now_ns() + ms * NS_PER_MS;
-
-	return (struct timespec){(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
-}
-
 void
 gpustat_stop(void)
 {
-	struct timespec until = after_ms(JOIN_MS);
+	struct timespec until = after_ns(JOIN_MS * NS_PER_MS);
 	bool gone;
 
 	if (!started)
@@ -193,7 +183,7 @@ static bool
 listed(void)
 {
 	static bool waited;
-	struct timespec until = after_ms(LIST_S * MS_PER_S);
+	struct timespec until = after_ns(LIST_S * NS_PER_S);
 	bool is;
 
 	pthread_mutex_lock(&shared.lock);

@@ -18,8 +18,6 @@
 /* AGAIN_MS: a watchdog that exits sooner than this after its start is restarted this much later. */
 enum { TICK_MS = 10, AGAIN_MS = 1000, BUCKETS = 1024 };
 
-static const uint64_t NS_PER_MS = 1000000;
-
 struct pending_tick {
 	enum tick_kind kind;
 	bool told; /* CREATE, DELETE: sent to the watchdog, whose request has not come yet */

@@ -35,7 +35,7 @@
 
 enum { NO_CLONE = 255 }; /* as an exit status, which else is the clone */
 
-enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000, NS_PER_MS = 1000000 };
+enum { AGENT_ENDS_MS = 2000, DAEMON_ENDS_MS = 2000 };
 
 static char device[32]; /* "0:53" as mountinfo writes it; "" until known */
 

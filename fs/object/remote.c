@@ -15,8 +15,6 @@ enum {
 	QUEUED_MS = 20	      /* a reply that is this much slower than expected has queued */
 };
 
-static const uint64_t NS_PER_MS = 1000000;
-
 /* Bytes of the object that were requested. */
 struct piece {
 	TAILQ_ENTRY(piece) link;

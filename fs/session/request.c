@@ -14,10 +14,7 @@
 enum {
 	LOOK_MS = 50,	 /* interval between looks at a client that got a signal */
 	DYING_MS = 1000, /* how long a dying client waits for its work to end */
-	AGE_LOOKS = 4,	 /* age checks per longest time that a request may wait */
-	MS_IN_S = 1000,
-	NS_IN_MS = 1000000,
-	NS_IN_S = 1000000000
+	AGE_LOOKS = 4	 /* age checks per longest time that a request may wait */
 };
 
 /* In the order of parking. Requests whose client got a signal are in both lists. */
@@ -146,7 +143,7 @@ static void
 look_at(struct request *c)
 {
 	enum client_wish wish = client_wish(c->tid);
-	uint64_t waited_ms = (now_ns() - c->told_at) / NS_IN_MS;
+	uint64_t waited_ms = (now_ns() - c->told_at) / NS_PER_MS;
 
 	/* reads and lock waits are retried after any signal, so it is safe to end them */
 	if (wish == CLIENT_NONE && c->made_again)
@@ -204,14 +201,14 @@ detach_old(void *arg)
 	struct request *c;
 
 	age_timer = NULL;
-	while ((c = TAILQ_FIRST(&parked)) && now_ns() - c->since >= longest_s * NS_IN_S) {
+	while ((c = TAILQ_FIRST(&parked)) && now_ns() - c->since >= longest_s * NS_PER_S) {
 		note("a request waited %llu s: let go before the kernel's limit",
 		    (unsigned long long)longest_s);
 		req_interrupt(&c->r, DETACH);
 	}
 	if (c)
 		age_timer =
-		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, detach_old, NULL);
+		    loop_timer(daemon_.loop, longest_s * MS_PER_S / AGE_LOOKS, detach_old, NULL);
 }
 
 void
@@ -228,7 +225,7 @@ park(struct req *r)
 	c->since = now_ns();
 	if (!age_timer)
 		age_timer =
-		    loop_timer(daemon_.loop, longest_s * MS_IN_S / AGE_LOOKS, detach_old, NULL);
+		    loop_timer(daemon_.loop, longest_s * MS_PER_S / AGE_LOOKS, detach_old, NULL);
 	TAILQ_INSERT_TAIL(&parked, c, link);
 	fuse_req_interrupt_func(c->fr, on_interrupt, c);
 }

@@ -243,7 +243,7 @@ check_quiet(struct wait *w)
 	w->checked = check.now;
 	if (check.next < UINT64_MAX) /* none runs: one that begins sets it */
 		w->timer =
-		    loop_timer(daemon_.loop, (check.next - check.now) / 1000000 + 1, on_time, w);
+		    loop_timer(daemon_.loop, (check.next - check.now) / NS_PER_MS + 1, on_time, w);
 }
 
 /* ---- what happens ---- */

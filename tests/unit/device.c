@@ -357,7 +357,7 @@ test_answers(uint64_t address)
 static void
 test_questions(uint64_t address)
 {
-	enum { PATIENCE_MS = 300, NS_PER_MS = 1000000 };
+	enum { PATIENCE_MS = 300 };
 
 	uint64_t unused = 0, total = 0, begin;
 	struct err e = {0};

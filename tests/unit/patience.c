@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARE_MS = 50, LONGEST_MS = 500, NS_PER_MS = 1000000 };
+enum { SHARE_MS = 50, LONGEST_MS = 500 };
 
 struct daemon daemon_;
 
