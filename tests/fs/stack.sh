@@ -58,6 +58,7 @@ locked() {
 	[ "$(cat "$G/rank1/stack.all")" = "(no stack: another thread keeps the interpreter's lock)" ]
 }
 until_true locked
+is 'nor are the frames of the user' "$(cat "$G/rank1/stack")" "$(cat "$G/rank1/stack.all")"
 echo kill >"$G/rank1/ctl"
 wait_cell "$n" >/dev/null
 
