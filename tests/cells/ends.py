@@ -184,12 +184,11 @@ def check(what, scene, way, most):
     before = pids()
     if timeout:
         ctl(f"timeout {timeout}")
-    began = time.monotonic()
     try:
         number, writer = begin(scene)
         took = end_by(way, number, writer)
         if timeout:
-            took = max(time.monotonic() - began - timeout, 0)
+            took = float(read(f"cells/{number}/status").split("seconds ")[1].split()[0]) - timeout
         writer.wait(HANG_S)
         state = read(f"cells/{number}/status").split("state ")[1].split()[0]
         want = {"timeout": ("timeout",)}.get(way, ("interrupted", "cancelled"))
