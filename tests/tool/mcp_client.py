@@ -88,12 +88,49 @@ async def check(session):
     has((await call(session, "wait", cell=int(cell)))[0], "state interrupted")
 
 
+async def check_refusals(session):
+    """What a client gets wrong is told, what is large is cut, and the server goes on."""
+    for tool, arguments, words in (
+        ("run", {}, "code"),
+        ("run", {"code": ["x"]}, "code"),
+        ("run", {"code": "x", "timeout_s": "soon"}, "timeout_s"),
+        ("run", {"code": "x", "ranks": "7"}, "out of 0..1"),
+        ("run", {"code": "x", "ranks": "../ctl"}, ""),
+        ("wait", {"cell": "last"}, "cell"),
+        ("wait", {"cell": -1}, "no cell -1"),
+        ("read", {"path": "/etc/passwd"}, "relative"),
+        ("read", {"path": "ctl/x"}, ""),
+        ("read", {"path": "rank0/ctl"}, "rank0/ctl"),
+        ("variables", {"name": "absent"}, "absent"),
+        ("variables", {"name": "x", "rank": 99}, ""),
+        ("variables", {"name": "../../ctl"}, "relative"),
+        ("variables", {"name": "x", "running": True}, ""),
+        ("restart", {}, "restart"),
+    ):
+        text, failed = await call(session, tool, **arguments)
+        assert failed and words in text, (tool, arguments, text)
+    has((await call(session, "run", code="def f(:"))[0], "state error", "SyntaxError")
+    has((await call(session, "run", code=""))[0], "state ok")
+    has((await call(session, "run", code="7", timeout_s=-1))[0], "state ")
+    text, _ = await call(session, "interrupt", cell=3)  # it has ended
+    has(text, "cell 3\nstate ok")
+    await call(session, "run", code="much = ['z'] * 10_000_000; text = 'y' * 10_000_000")
+    for name in ("much", "text", "text.dir"):
+        text, failed = await call(session, "variables", name=name)
+        assert len(text.encode()) <= BOUND + 20, (name, len(text))
+    result = await session.call_tool("read", {"path": "cells/3/stream", "max_bytes": 1 << 40})
+    assert len(result.content[0].text) <= (64 << 10) + 20
+    text, failed = await call(session, "read", path="README", max_bytes=-5)
+    assert not failed and len(text) < 20, text
+
+
 async def main():
     """Starts the server, as an editor does."""
     server = StdioServerParameters(command="ddip", args=["mcp"], env=dict(os.environ))
     async with stdio_client(server) as streams, ClientSession(*streams) as session:
         await session.initialize()
         await check(session)
+        await check_refusals(session)
 
 
 asyncio.run(main())
