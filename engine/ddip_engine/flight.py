@@ -24,6 +24,7 @@ _tensor = ()  # torch.Tensor
 _devices_of = None  # maps the devices of a group to their backends
 _found = 0  # bits of the recorders that C asks
 _first = dict.fromkeys(_RECORDERS, 0)  # numbers of their first records since the default group
+_is_few = None  # do the recorders keep so few records that they can be asked? None: none made yet
 _published = None  # the groups that C has been told of
 _calls = {}  # name of a group -> its last _Call in this cell
 _cell = 0  # the number of that cell
@@ -39,8 +40,12 @@ def install(devices_of):
 
 
 def keep_few():
-    """Has torch keep few records. Called before its first group, which makes the recorders."""
-    os.environ.setdefault(_SIZE, str(_FEW))
+    """Has torch keep few records. Called before its first group, which makes the recorders: a
+    program's environment, which replaces the engine's, comes too late for them."""
+    global _is_few
+    size = os.environ.setdefault(_SIZE, str(_FEW))
+    if _is_few is None:
+        _is_few = size.isdecimal() and 0 < int(size) <= 4 * _FEW
 
 
 def forget():
@@ -150,7 +155,7 @@ def _own(group):
 
 def _recorded(group):
     """The group's lines for C, if torch records all that it does."""
-    backends = set(_devices_of(group).values()) if _is_few() else set()
+    backends = set(_devices_of(group).values()) if _is_few else set()
     if not backends <= {n for n, row in _RECORDERS.items() if row.get() is not None}:
         return ""
     tail = _members(group)
@@ -178,13 +183,6 @@ def _called(call):
     return f"op {call.number} {call.name} {elements} {dtype} {int(given is None)} {age:.3f}"
 
 
-def _is_few():
-    try:
-        return 0 < int(os.environ.get(_SIZE, 0)) <= 4 * _FEW
-    except ValueError:
-        return False
-
-
 def _ask(name):
     """What this recorder of torch's says, as JSON; None if there is none."""
-    return _RECORDERS[name].call() if _is_few() else None
+    return _RECORDERS[name].call() if _is_few else None

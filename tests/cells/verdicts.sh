@@ -102,6 +102,18 @@ else:
 	verdict 'uneven loaders' '^rank 1 is in barrier \(<cell [0-9]+>:3\); rank 0 waits for it in all_reduce [0-9]+ of backward \(<cell [0-9]+>:2\)$' 'for i in range(5 - 2 * rank):
     model(torch.ones(2, 4)).sum().backward()
 dist.barrier()'
+	cat >"$T/uneven.py" <<-'END'
+		import torch, torch.distributed as dist
+		dist.init_process_group()
+		model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+		for i in range(5 - 2 * dist.get_rank()):
+		    model(torch.ones(2, 4)).sum().backward()
+		dist.barrier()
+	END
+	n=$(env -i "PATH=$PATH" "DDIP_MOUNT=$M" "$BUILD/ddip" run -k -d "$T/uneven.py")
+	uneven="^(rank 1 is in barrier .*; rank 0 waits for it in all_reduce [0-9]+ of backward|different operations: rank 0 has entered all_reduce) "
+	until_true grep -qE "$uneven" "$G/stall" || bad "uneven loaders of a program: $(cat "$G/stall")"
+	over
 fi
 cat >"$T/train.py" <<'END'
 import torch, torch.distributed as dist
