@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import html
 import io
 import json
 import os
@@ -18,6 +19,7 @@ _EVERY_S = 1.0
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
 _POINTS = 2000  # of a curve; then every second one is dropped
 _INCHES = (6.4, 2.4)
+_TABLE = '<pre style="white-space: pre; overflow-x: auto">{}</pre>'  # rows are not broken
 
 
 class Live:
@@ -79,7 +81,7 @@ def top(shell, group):
         except (OSError, DipError):
             return None, None
         text = "\n".join(text for _, text in overview.lines(None))
-        return {"text/plain": text}, _EVERY_S
+        return {"text/plain": text, "text/html": _TABLE.format(html.escape(text))}, _EVERY_S
 
     _top = Live(shell, frame)
     _top.begin()
@@ -117,6 +119,7 @@ class Plot:
         self._curves = {name: {} for name in names}  # name -> {rank: [(x, y)]}
         self._began = time.monotonic()
         self._is_drawn = False
+        self._unit = ""  # of the horizontal axis
 
     def frame(self):
         """See Live."""
@@ -138,7 +141,7 @@ class Plot:
                 curve[:] = enumerate(value)
             elif isinstance(value, int | float):
                 curve.append((now, value))
-                added = True
+                added, self._unit = True, "seconds"
             if len(curve) > _POINTS:
                 del curve[-2::-2]
         return added
@@ -149,8 +152,11 @@ class Plot:
         for name, curves in self._curves.items():
             for rank, curve in curves.items():
                 if curve:
-                    axes.plot(*zip(*curve, strict=True), linewidth=0.9, label=f"{name}, {rank}")
+                    axes.plot(
+                        *zip(*curve, strict=True), linewidth=0.9, label=f"{name} of rank {rank}"
+                    )
         if axes.lines:
+            axes.set_xlabel(self._unit)
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
         png = io.BytesIO()
         figure.savefig(png, format="png", dpi=100)
