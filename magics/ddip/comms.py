@@ -15,6 +15,7 @@ import sys
 import threading
 
 from ddip import cell as cells
+from ddip import ranks as rank_lists
 from ddip.cleared import OUTPUT, Frames, without_cleared
 from ddip.displays import Displays
 from ddip.errors import DipError
@@ -22,29 +23,35 @@ from ddip.errors import DipError
 _KINDS = ("comm_open", "comm_msg", "comm_close")
 _CONTENT = "name text data metadata transient wait ename evalue traceback".split()  # of any output
 _CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/comms.py
-_CALL = "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r}))"
+_CALL = (
+    "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r})"
+    "[str(__import__('ddip_engine.state').state.rank)])"
+)
 
 _ends = {}  # comm id -> this kernel's comm
+_linked = {}  # comm id of a linked widget -> {rank: the comm id of that rank's}
 _shown = {}  # (path of a group, rank, msg_id of a request) -> Displays of its widgets' callbacks
 _captured = set()  # (comm id, path of a cell): a replay of this cell must not repeat its output
 carried = set()  # paths of the cells that carry the front end's messages to widgets
 _publishing = threading.RLock()  # held while a widget captures what is published
 _lock = threading.Lock()  # protects _ways
-_ways = {}  # (group, rank) -> the _Way that delivers the front end's messages there
+_ways = {}  # (group, ranks) -> the _Way that delivers the front end's messages there
 
 
 class FrontEnd:
     """The front end, for the messages of one cell.
 
     seen: the ranks that are shown; None: all. request: the header of the one whose output these
-    are; None: the one that is being executed.
+    are; None: the one that is being executed. linked: the widgets that the ranks make in this cell,
+    in the same order, are one: what the user does with that of one rank reaches all.
 
     An Output widget captures the output of a request, whose msg_id it names. Here, all ranks have
     one request in common. So a rank's widget gets that msg_id only while an output of that rank is
     published.
     """
 
-    def __init__(self, shell, cell, seen=None, request=None):
+    def __init__(self, shell, cell, seen=None, request=None, linked=False):
+        self._made = {} if linked else None  # rank -> (comm id, target, class) of each
         self._kernel = getattr(shell, "kernel", None)
         self._cell = cell
         self._seen = seen
@@ -64,6 +71,9 @@ class FrontEnd:
     def _take(self, message):
         is_seen = self._seen is None or message.get("rank") in self._seen
         if message["type"] in _KINDS:
+            if message["type"] == "comm_open" and self._made is not None:
+                made = self._made.setdefault(message["rank"], [])
+                made.append((message["comm_id"], message.get("target_name"), _model(message)))
             if is_seen and self._kernel is not None:
                 self._pass_on(message)
             return True
@@ -79,6 +89,18 @@ class FrontEnd:
     def end(self):
         """Notes that all output of the cell has been shown."""
         _captured.update(self._new)
+        if self._made:
+            self._link()
+
+    def _link(self):
+        kinds = [[kind for _, *kind in made] for made in self._made.values()]
+        if any(each != kinds[0] for each in kinds):
+            text = "the ranks have made different widgets: they are not linked"
+            print(text, file=sys.stderr)
+            return
+        for widgets in zip(*self._made.values(), strict=True):
+            ids = {rank: name for rank, (name, *_) in zip(self._made, widgets, strict=True)}
+            _linked.update(dict.fromkeys(ids.values(), ids))
 
     def _publish_captured(self):
         """Publishes what each widget has captured, for this widget alone."""
@@ -168,10 +190,15 @@ class FrontEnd:
         ]
         if kind == "comm_close":
             _ends.pop(answer["content"]["comm_id"], None)
-        message = [kind, answer["content"], answer.get("metadata") or {}, buffers]
-        key = self._cell.group, rank
+        content, metadata = answer["content"], answer.get("metadata") or {}
+        ids = _linked.get(content["comm_id"]) or {rank: content["comm_id"]}
+        message = {
+            each: [kind, {**content, "comm_id": name}, metadata, buffers]
+            for each, name in ids.items()
+        }
+        key = self._cell.group, tuple(sorted(ids))
         with _lock:
-            way = _ways.get(key) or _Way(*key)
+            way = _ways.get(key) or _Way(*key, rank)
             way.add(self.request, message)
             if key not in _ways:
                 threading.Thread(target=way.follow, daemon=True).start()
@@ -216,13 +243,14 @@ def submit_waiting():
 
 
 class _Way:
-    """The front end's messages for one rank: one cell carries all that came while another ran.
+    """The front end's messages for one rank, or for those whose widgets are linked: one cell
+    carries all that came while another ran. rank: whose output is shown.
 
     Call add() and submit() with the lock held.
     """
 
-    def __init__(self, group, rank):
-        self.group, self.rank = group, rank
+    def __init__(self, group, ranks, rank):
+        self.group, self._ranks, self.rank = group, ranks, rank
         self._waiting = []  # (the request whose output the effects are, message)
         self._submitted = collections.deque()  # (request, cell whose stream is still to be read)
 
@@ -237,9 +265,11 @@ class _Way:
         """Submits a cell that carries all waiting messages; one for each request."""
         waiting, self._waiting = self._waiting, []
         for request, some in itertools.groupby(waiting, operator.itemgetter(0)):
-            source = _CALL.format(json.dumps([message for _, message in some]))
+            messages = [message for _, message in some]
+            each = {rank: [message[rank] for message in messages] for rank in self._ranks}
             try:
-                cell = cells.submit(self.group, source, str(self.rank))
+                source = _CALL.format(json.dumps(each))
+                cell = cells.submit(self.group, source, rank_lists.spell(self._ranks))
             except DipError as e:
                 print(f"rank {self.rank}: {e}", file=sys.stderr)
             else:
@@ -250,7 +280,7 @@ class _Way:
         self.submit()
         if self._submitted:
             return self._submitted.popleft()
-        _ways.pop((self.group, self.rank), None)
+        _ways.pop((self.group, self._ranks), None)
         return None
 
     def follow(self):
@@ -263,7 +293,7 @@ class _Way:
             if following is None:
                 return
             request, cell = following
-            front_end = FrontEnd(get_ipython(), cell, request=request)
+            front_end = FrontEnd(get_ipython(), cell, {self.rank}, request)
             frames = Frames(functools.partial(self._take, front_end), (self.rank,))
             try:
                 cells.follow(cell, frames.take, frames.patience, attached=True)
@@ -280,7 +310,8 @@ class _Way:
 
     def _take(self, front_end, messages):
         displays = self._displays(front_end)
-        for message in without_cleared(front_end.take(messages)):
+        own = [m for m in messages if m.get("rank") in (None, self.rank)]
+        for message in without_cleared(front_end.take(own)):
             kind, name = message["type"], message.get("transient", {}).get("display_id")
             if kind == "clear_output":
                 displays.clear(message["wait"])
@@ -295,7 +326,12 @@ class _Way:
         displays.draw()
 
 
+def _model(message):
+    """The class of the widget that a comm_open message is for."""
+    return _state(message.get("data")).get("_model_name")
+
+
 def _tells_outputs(message):
     """The comm id, if a message from the front end only tells an Output widget's outputs."""
-    content = message[1]
+    content = next(iter(message.values()))[1]
     return content["comm_id"] if list(_state(content.get("data"))) == ["outputs"] else None

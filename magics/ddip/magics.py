@@ -210,6 +210,12 @@ class DdipMagics(Magics):
         metavar="NAME",
         help="draw these variables of all ranks while the cell runs: numbers, or lists of numbers",
     )
+    @argument(
+        "--linked",
+        action="store_true",
+        help="the widgets that the ranks make are one: a change of one reaches all ranks at once,"
+        " whose callbacks may hold a collective",
+    )
     @argument("--top", action="store_true", help="show what all ranks do, from now on")
     @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
@@ -321,7 +327,9 @@ class DdipMagics(Magics):
         if args.noblock:
             return run.detach(self.shell, group, source, see, args.ranks)
         with live.plotting(self.shell, group, args.plot):
-            value, _ = run.run_cell(self.shell, group, source, see, args.quiet, args.ranks)
+            value, _ = run.run_cell(
+                self.shell, group, source, see, args.quiet, args.ranks, args.linked
+            )
         return value() if is_used() else None
 
     def _replay(self, args):

@@ -26,9 +26,9 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     return run_cell(shell, group, source, see, quiet, ranks)[1]
 
 
-def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
+def run_cell(shell, group, source, see=None, quiet=False, ranks=None, linked=False):
     """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
-    of the values of these ranks, shown or not; None where a rank has none.
+    of the values of these ranks, shown or not; None where a rank has none. linked: see FrontEnd.
     """
     on, seen, way = _places(group, see, ranks)
     comms.submit_waiting()
@@ -38,7 +38,7 @@ def run_cell(shell, group, source, see=None, quiet=False, ranks=None):
         cells.Interrupts(leaves=leaves, stop=_stop) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
-        shown = watch(shell, cell, seen, quiet, interrupts, way)
+        shown = watch(shell, cell, seen, quiet, interrupts, way, linked)
 
     def value():
         found = [results.of_rank(cell, rank) for rank in on or [0]]
@@ -104,9 +104,10 @@ def replay(shell, group, number, see=None):
         ) from None
 
 
-def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False):
+def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False):
     """Follows a cell to its end and shows the ranks in seen. interrupts: see follow(); None: it is
     only watched, and an interrupt leaves it alone. as_tabs: if the notebook can show tabs.
+    linked: see FrontEnd.
 
     Returns its results, as run() does.
     """
@@ -123,7 +124,7 @@ def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False):
     else:
         view = views.make(sink, seen, files, quiet, elapsed)
     prompts = Prompts(shell, cell, view, cell.interrupt if attached else interrupts.pass_on)
-    front_end = comms.FrontEnd(shell, cell, view.seen)
+    front_end = comms.FrontEnd(shell, cell, view.seen, linked=linked)
 
     def take(messages):
         rest = front_end.take(messages)

@@ -119,6 +119,27 @@ def test_stop_behind_a_callback():
         assert nb.ok("%%dip\n6").data()[-1].endswith(": 6")
 
 
+def test_linked():
+    """One slider drives the callbacks of all ranks, which may hold a collective."""
+    slider = (
+        "%%dip --linked\nimport ipywidgets, torch, torch.distributed as dist\nseen = []\n"
+        "slider = ipywidgets.IntSlider()\n"
+        "def changed(change):\n    t = torch.tensor([change['new'] + rank])\n"
+        "    dist.all_reduce(t)\n    seen.append((slider.value, int(t)))\n    print(int(t))\n"
+        "slider.observe(changed, 'value')\ndisplay(slider)\nslider.comm.comm_id"
+    )
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
+        begun = nb.begin("import time\ntime.sleep(0.1)")
+        for value in (3, 5):
+            send_state(begun[0], name, {"value": value})
+        nb.finish(begun)
+        seen = nb.ok("r = %dip --ranks 0-1 seen\nr").data()[-1]
+        assert seen == "[[(3, 7), (5, 11)], [(3, 7), (5, 11)]]", seen
+        ran = nb.ok("%%dip --linked\nif rank: ipywidgets.Text()\nelse: ipywidgets.IntSlider()")
+        assert "different widgets: they are not linked" in ran.text("stderr"), ran.outputs
+
+
 def test_told_outputs():
     """Of the messages that wait and tell all outputs of a widget, only the last is sent."""
     texts = ["a" * count for count in range(1, 51)]
