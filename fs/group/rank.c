@@ -400,7 +400,8 @@ on_exit_notice(struct rank *k, struct msg *m)
 	how = describe_end(status);
 	free(k->end.stderr_tail);
 	k->end.stderr_tail = last_words(own_words(k, last, status, &at), is_crash(status));
-	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
+	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s%s", k->number, how,
+	    k->kill_sent && WIFSIGNALED((int)status) ? ", sent by ddipfs" : "",
 	    *k->end.stderr_tail ? "; its last words: " : "", k->end.stderr_tail);
 	group_tell(output_end, k, &at);
 	rank_gone(k, &gone);

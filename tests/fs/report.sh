@@ -48,6 +48,15 @@ echo interrupt >"$G/cells/$first/ctl"
 wait_cell "$first" >/dev/null
 like 'one that was interrupted' "$(cat "$G/cells/$first/report")" 'state interrupted.*error KeyboardInterrupt.*at <cell [0-9]+>:1 <module>'
 
+# a rank that somebody has had killed, and one that the kernel or a stranger has
+submit 'import time; print("begun", flush=True); time.sleep(1000)' "$G/rank1/cell"
+prints "$G/cells/$n/stream" begun
+echo kill >"$G/rank1/ctl"
+wait_cell "$n" >/dev/null
+like 'one that ddipfs has killed' "$(cat "$G/cells/$n/report")" 'error died: signal 9 .Killed., sent by ddipfs'
+echo 'import os; os.kill(os.getpid(), 9)' >"$G/rank1/cell" 2>/dev/null
+is 'one that it has not' "$(grep '^error' "$G/cells/last/report")" 'error died: signal 9 (Killed)'
+
 # many ranks
 mkdir "$M/many"
 printf 'size 64\nstart\n' >"$M/many/ctl" || bad 'many ranks'
