@@ -1,7 +1,9 @@
 """Makes the exception for a failed cell from its report, its `error` file and its messages."""
 
 import json
+import os
 
+from ddip import files
 from ddip import ranks as rank_lists
 from ddip.cell import named
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
@@ -48,8 +50,16 @@ def _in_front(cell):
         return ""
     names = " and ".join(map(named, cell.front))
     ends = [task["id"] for task in cell.front if task["id"].isdecimal()]
-    how = f" (echo interrupt > {cell.group.path}/cells/{ends[0]}/ctl ends it)" if ends else ""
+    how = f" ({command_to_end(cell.group, ends[0])} ends it)" if ends else ""
     return f"; {names} goes on{how}"
+
+
+def command_to_end(group, number):
+    """What a shell runs to interrupt this cell: a socket has no files that a shell can write."""
+    place, name = os.path.split(group.path)
+    if files.learn(place):
+        return f"ddip -m {place} -g {name} interrupt {number}"
+    return f"echo interrupt > {group.path}/cells/{number}/ctl"
 
 
 def _lines(parts, first, freed):

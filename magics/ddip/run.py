@@ -12,7 +12,7 @@ from ddip import ranks as rank_lists
 from ddip.cleared import Frames
 from ddip.elapsed import Elapsed
 from ddip.errors import DipError, RemoteInterrupt
-from ddip.failures import failure
+from ddip.failures import command_to_end, failure
 from ddip.prompts import Prompts
 from ddip.sink import Sink
 
@@ -99,9 +99,7 @@ def replay(shell, group, number, see=None):
     except RemoteInterrupt:
         raise
     except KeyboardInterrupt:
-        raise DipError(
-            f"cell {number} goes on (echo interrupt > {cell.path}/ctl ends it)"
-        ) from None
+        raise DipError(f"cell {number} goes on ({command_to_end(group, number)} ends it)") from None
 
 
 def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False):
