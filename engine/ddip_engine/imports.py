@@ -1,8 +1,11 @@
-"""Delays interrupts during imports.
+"""Delays interrupts during imports, and while the lock of the module logging changes hands.
 
 Python drops a package whose import was interrupted but keeps the submodules that were complete: the
 next import finds those and fails, as long as the process lives. So an interrupt waits for the
 import in progress; if that takes too long, the submodules are dropped too.
+
+Before 3.13 each os.fork() takes and releases logging's lock in Python. What is raised there is
+lost, and the lock stays taken: no other thread could log, or fork, as those of multiprocessing do.
 """
 
 import contextlib
@@ -20,12 +23,15 @@ WAIT_S = 2.0  # for an import in progress
 _AGAIN_S = 0.02  # between checks whether it is done, and whether the interrupt was taken;
 _AGAIN_MAX_S = 0.5  # the pause of the latter grows up to this
 
+# before 3.13
+_LOCK = {("logging", "_acquireLock"), ("logging", "_releaseLock")}
 _waiting = None  # the _Interrupt that is pending; None if there is none
 _interrupted = []  # names of modules whose import was interrupted after all
 
 
 class _Interrupt:
-    """An interrupt during an import; it is sent again when that is done or takes too long."""
+    """An interrupt that came too early; it is sent again when what was under way is done, or takes
+    too long."""
 
     def __init__(self, cell):
         self.cell = cell
@@ -37,7 +43,7 @@ class _Interrupt:
         global _waiting
         pause = _AGAIN_S
         while _waiting is self:
-            if self.held and not (self.is_early() and _imports(sys._current_frames().get(main))):
+            if self.held and not (self.is_early() and _is_busy(sys._current_frames().get(main))):
                 self.held = False
                 if not _ddip.repeat(self.cell):
                     return
@@ -58,14 +64,15 @@ class _Interrupt:
 
 
 def put_off(frame, cell):
-    """Returns True if the interrupt is deferred, since modules are being imported in this frame."""
+    """Returns True if the interrupt is deferred, since modules are being imported in this frame, or
+    logging's lock is being taken or released."""
     global _waiting
-    names = under_way(frame)
-    if names and _waiting is None:
+    names, busy = under_way(frame), _is_busy(frame)
+    if busy and _waiting is None:
         with contextlib.suppress(RuntimeError):  # no thread can be started to wait
             _waiting = _Interrupt(cell)
             return True
-    elif names and _waiting.is_early():
+    elif busy and _waiting.is_early():
         _waiting.held = True
         return True
     _waiting = None
@@ -74,7 +81,7 @@ def put_off(frame, cell):
 
 
 def holds():
-    """True while an interrupt waits for the end of an import."""
+    """True while an interrupt waits."""
     return _waiting is not None and _waiting.held
 
 
@@ -97,6 +104,16 @@ def _imports(frame):
             found.append(frame)
         frame = frame.f_back
     return found
+
+
+def _is_busy(frame):
+    imports = getattr(patches.FIND_AND_LOAD.get(), "__code__", None)
+    while frame is not None:
+        code = frame.f_code
+        if code is imports or (frame.f_globals.get("__name__"), code.co_name) in _LOCK:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def clean_up():

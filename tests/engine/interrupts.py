@@ -3,6 +3,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import wire
@@ -122,6 +123,43 @@ len(getattr({name}, 'taken', ()))"""
             same(a.wait("Nsignalled").raised, 1)
         r = a.finish(0, tag)[0]
         same((r.outcome, r.value), (2, b"") if name == "blocks" else (0, b"1"))
+
+
+LOCKS = "import logging; print(hasattr(logging, '_releaseLock'))"  # before Python 3.13
+
+
+def check_forking(a):
+    """While a fork releases logging's lock it waits: the lock would stay taken."""
+    tag = begin(
+        a,
+        92,
+        """
+import logging, os, threading, time
+class Slow:
+    def __init__(self, lock):
+        self.acquire, self.own = lock.acquire, lock
+    def release(self):
+        print('releases', flush=True)
+        time.sleep(0.2)
+        self.own.release()
+real, logging._lock = logging._lock, Slow(logging._lock)
+try:
+    pid = os.fork()
+    if not pid: os._exit(0)
+    time.sleep(60)
+finally:
+    os.waitpid(pid, 0)
+    logging._lock, got = real, []
+    other = threading.Thread(target=lambda: got.append(real.acquire(timeout=1)))
+    other.start(); other.join()
+    print('free', got, flush=True)
+""",
+        b"on\nreleases\n",
+    )
+    before = len(a.spool(0, "stdout"))
+    a.send("Nintr", 0, 92, 0)
+    same(a.finish(0, tag)[0].outcome, 2)
+    same(a.spool(0, "stdout")[before:], b"free [True]\n")
 
 
 def check_nccl(a):
@@ -289,6 +327,8 @@ def test_signalled():
         check_own_handler(a)
         check_blocked(a)
         check_importing(a)
+        if subprocess.check_output([PYTHON, "-c", LOCKS]) == b"True\n":
+            check_forking(a)
         check_nccl(a)
         check_in_c(a)
 
