@@ -227,6 +227,12 @@ class Notebook:
 
         run_sync(getattr(self._client.km, verb))(**how)
 
+    def await_ready(self):
+        """Waits until the kernel that a restart has started answers: its output would be lost."""
+        from jupyter_core.utils import run_sync
+
+        run_sync(self._client.kc.wait_for_ready)(timeout=HANG_LIMIT_S)
+
     def run(self, source):
         """Runs a cell. Returns its Outcome."""
         cell = self._new(source)

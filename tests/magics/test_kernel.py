@@ -58,6 +58,7 @@ def test_restart():
         nb.until(begun, "begun")
         nb.manage("restart_kernel")
         begun[0].stop_channels()
+        nb.await_ready()
         shown = nb.ok("print('x' in globals())").text()
         assert "The ranks were restarted with the kernel" in shown, shown
         assert shown.endswith("False\n"), shown
