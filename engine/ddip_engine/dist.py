@@ -395,10 +395,15 @@ def new_generation(generation):
 
 
 def drop_default():
-    """Destroys the default group, whoever made it. Returns False if there is none."""
+    """Destroys the default group, whoever made it. Returns False if there is none.
+
+    What holds a group of new_group() must learn that it is gone: none may go on working because
+    all of its ranks happen to live.
+    """
     if c10d is None or c10d.GroupMember.WORLD is None:
         return False
     abort()
+    _ddip.disconnect()
     _destroy_process_group()
     return True
 

@@ -414,6 +414,13 @@ py_mend_gloo(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_disconnect(PyObject *module, PyObject *unused)
+{
+	rank_unblock_disconnect();
+	Py_RETURN_NONE;
+}
+
+static PyObject *
 py_display_fd(PyObject *module, PyObject *unused)
 {
 	return PyLong_FromLong(rank_display());
@@ -503,6 +510,7 @@ static PyMethodDef methods[] = {
     {"collectives", py_collectives, METH_NOARGS, "The number of those in this cell"},
     {"mend_gloo", py_mend_gloo, METH_NOARGS,
 	"1: no send to a dead peer blocks; 2: no stranger is accepted"},
+    {"disconnect", py_disconnect, METH_NOARGS, "Ends all connections of torch's gloo groups"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "The signal to register faulthandler for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "The memfd for faulthandler to write to"},
     {"stack_begin", py_stack_begin, METH_O, "Faulthandler has been registered"},

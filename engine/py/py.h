@@ -101,6 +101,8 @@
  *                              done
  *   collectives() -> int       the number of those in this cell
  *   mend_gloo() -> bool        no send to a peer that has died blocks forever; torch must be loaded
+ *   disconnect()               ends all connections of torch's gloo groups: what still uses one of
+ *                              them fails at once. Does nothing unless mend_gloo() has said 2
  *   stack_signal() -> int      the real-time signal to register faulthandler for: our handler calls
  *                              it and reports when the dump is complete
  *   stack_fd() -> int          the memfd for faulthandler to write to

@@ -296,7 +296,8 @@ uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
 void rank_unblock_init(struct loop *l); /* the I/O thread's loop */
 /* Shuts down the connections of the process group, so that a rank waiting in it gets an error. */
 void rank_unblock_sockets(bool always);
-/* The rank's program has ended: closes torch's connections, if it is known which those are. */
+/* The rank's program has ended, or its groups are gone: shuts down torch's connections, if it is
+ * known which those are. */
 void rank_unblock_disconnect(void);
 /* What is to be known of the group: its world size, and an environment block (K=V, each terminated
  * by NUL) with the port of the store. */

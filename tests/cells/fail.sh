@@ -170,6 +170,11 @@ else
 	done
 	next 'a group that is gone'
 	cell 'pair = dist.new_group([0, 1]); dist.all_reduce(ones(), group=pair)' || bad 'it is made again'
+	# nobody was in a collective, and all its ranks live: it could still work
+	echo recover >"$G/ctl"
+	next 'recover'
+	is 'a group that could still work' "$(errno write "$G/cell" 'dist.all_reduce(ones(), group=pair)')" EREMOTEIO
+	cell 'pair = dist.new_group([0, 1])' || bad 'it is made again'
 fi
 cell 'del pair
 from torch import nn
