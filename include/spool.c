@@ -9,7 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 20, RECORD = sizeof(uint64_t), CHUNK_RECORDS = 4096, STREAM_SHIFT = 62 };
+enum {
+	CHUNK = 1 << 20,
+	RECORD = sizeof(uint64_t),
+	CHUNK_RECORDS = 4096,
+	STREAM_SHIFT = 62,
+	DROPPED = 3,		       /* in place of a stream */
+	HEAD_WORDS = 1 + SPOOL_STREAMS /* of an index whose beginning has been dropped */
+};
 
 static const uint64_t LENGTH_MASK = ((uint64_t)1 << STREAM_SHIFT) - 1;
 
@@ -82,12 +89,27 @@ record(struct spool_writer *w, int stream, uint64_t n)
 	w->open_record = 0;
 }
 
+/* What has been dropped from the index. */
+static struct spool_mark
+dropped(int order)
+{
+	uint64_t head[HEAD_WORDS];
+	struct spool_mark at = {0};
+
+	if (pread(order, head, sizeof(head), 0) != sizeof(head) ||
+	    head[0] >> STREAM_SHIFT != DROPPED)
+		return at;
+	at.records = head[0] & LENGTH_MASK;
+	memcpy(at.size, &head[1], sizeof(at.size));
+	return at;
+}
+
 /* Sums up the index: the number of its records, and the bytes of each stream that they describe. */
 static struct spool_mark
 described(int order)
 {
 	uint64_t rec[CHUNK_RECORDS];
-	struct spool_mark at = {0};
+	struct spool_mark at = dropped(order);
 	ssize_t n;
 
 	while ((n = pread(order, rec, sizeof(rec), (off_t)(at.records * RECORD))) >= RECORD)
@@ -182,6 +204,7 @@ spool_reader_open(struct spool_reader *r, const char *dir, const char *name, str
 		return n;
 	memcpy(r->fd, fds, sizeof(r->fd));
 	r->order = fds[SPOOL_STREAMS];
+	r->first = dropped(r->order);
 	return 0;
 }
 
@@ -241,4 +264,55 @@ spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct sp
 		c->inside = 0;
 	}
 	return false;
+}
+
+uint64_t
+spool_skip(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end)
+{
+	const struct spool_mark *to = &r->first;
+	uint64_t n = 0;
+
+	if (end && end->records < to->records)
+		to = end;
+	if (c->at.records >= to->records)
+		return 0;
+	for (int i = 0; i < SPOOL_STREAMS; i++)
+		n += to->size[i] - MIN(to->size[i], c->at.size[i]);
+	*c = (struct spool_cursor){.at = *to};
+	return n;
+}
+
+static void
+drop(struct spool_reader *r, const struct spool_mark *to)
+{
+	uint64_t head[HEAD_WORDS] = {(uint64_t)DROPPED << STREAM_SHIFT | to->records};
+	off_t page = (off_t)sysconf(_SC_PAGESIZE),
+	      end = (off_t)(to->records * RECORD) / page * page;
+
+	memcpy(&head[1], to->size, sizeof(to->size));
+	if (end <= page || pwrite(r->order, head, sizeof(head), 0) != sizeof(head))
+		return;
+	r->first = *to;
+	if (fallocate(r->order, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page, end - page) < 0)
+		debug("cell", "fallocate: %s", strerror(errno));
+}
+
+void
+spool_trim(
+    struct spool_reader *r, struct spool_mark *cut, const struct spool_cursor *c, uint64_t kept)
+{
+	struct spool_mark at = c->at;
+	uint64_t rec;
+
+	if (at.records - cut->records < kept)
+		return;
+	if (c->inside) { /* from there to where its record begins */
+		if (pread(r->order, &rec, RECORD, (off_t)(at.records * RECORD)) != RECORD ||
+		    rec >> STREAM_SHIFT >= SPOOL_STREAMS)
+			return;
+		at.size[rec >> STREAM_SHIFT] -= c->inside;
+	}
+	if (cut->records)
+		drop(r, cut);
+	*cut = at;
 }

@@ -3,7 +3,9 @@
  *
  *   NAME.stdout NAME.stderr   the bytes
  *   NAME.display              JSON lines: rich output (figures, tables, results)
- *   NAME.order                u64 records, stream << 62 | length: bytes written, in order
+ *   NAME.order                u64 records, stream << 62 | length: bytes written, in order; or in
+ *                             place of the first four, 3 << 62 | n and the bytes of each stream
+ *                             that the first n records described, which have been dropped
  *
  * The agent writes (one thread); the daemon reads the same files. Offsets never change. While one
  * stream continues, the last record grows in place. A record is written after its bytes, so the
@@ -48,6 +50,7 @@ struct spool_mark spool_writer_cut(struct spool_writer *w);
 /* Reader. */
 struct spool_reader {
 	int fd[SPOOL_STREAMS], order; /* -1: not open */
+	struct spool_mark first;      /* the records before it have been dropped */
 };
 
 #define SPOOL_NOT_OPEN ((struct spool_reader){.fd = {-1, -1, -1}, .order = -1})
@@ -67,5 +70,14 @@ struct spool_cursor {
  * if there is no more yet. Passes neither the records nor the bytes of end, which may be NULL. */
 bool spool_next(const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end,
     size_t max, int *stream, uint64_t *offset, size_t *len);
+
+/* Takes a cursor that is before what has been dropped behind it, but not behind end, which may be
+ * NULL. Returns how many bytes it has passed; 0: it was not. Call it before spool_next. */
+uint64_t spool_skip(
+    const struct spool_reader *r, struct spool_cursor *c, const struct spool_mark *end);
+/* Bounds the index, which a reader at c follows: once there are 2 * kept records, drops those
+ * before *cut, and moves *cut, which begins as zero, to c. */
+void spool_trim(
+    struct spool_reader *r, struct spool_mark *cut, const struct spool_cursor *c, uint64_t kept);
 
 #endif

@@ -14,6 +14,7 @@
 enum {
 	KEPT_BEHIND = 64 << 10, /* of what was sent: the agent reads a rank's last words there */
 	PUNCHED = 1 << 20,	/* disk space is freed in units of this size */
+	RECORDS_KEPT = 1 << 16, /* of the index, or up to twice that */
 	GATHER_MS = 5,		/* output within this time of a sent piece goes in one piece */
 	QUIT_MS = 1000		/* for sending the last output of a rank that was asked to quit */
 };
@@ -26,6 +27,7 @@ struct follow {
 	struct spool_reader spool;
 	struct spool_cursor at;
 	uint64_t punched[SPOOL_STREAMS];
+	struct spool_mark cut; /* what spool_trim() drops next */
 	int wd;
 	uint64_t sent; /* when its last piece was sent */
 	bool news, ended;
@@ -318,6 +320,7 @@ send_piece(struct follows *fs, struct follow *f)
 	f->sent = now_ns();
 	f->empty = false;
 	punch(f, stream);
+	spool_trim(&f->spool, &f->cut, &f->at, RECORDS_KEPT);
 	return true;
 }
 

@@ -17,6 +17,9 @@
 /* How far to search for the end of a line of rich output, in bytes: a figure takes about 100 KB. */
 enum { LINE_BYTES = 1 << 20 };
 
+/* Of a rank's index, 8 bytes each, or up to twice that. */
+enum { RECORDS_KEPT = 1 << 19 };
+
 static int inotify_fd = -1;
 
 static struct {
@@ -176,6 +179,8 @@ output_advance(struct rank *k)
 	    &k->output.spool, &k->output.tail, NULL, SIZE_MAX / 2, &stream, &offset, &len))
 		if (stream != SPOOL_DISPLAY)
 			arrivals_add(k->g, k->number, stream, len, offset + len);
+	if (k->g->set.spool)
+		spool_trim(&k->output.spool, &k->output.cut, &k->output.tail, RECORDS_KEPT);
 	for (int s = 0; s <= SPOOL_STDERR; s++) {
 		if (k->output.tail.at.size[s] == before[s])
 			continue;

@@ -101,8 +101,10 @@ pull(struct group *g, struct live *l, struct live_rank *s)
 	size_t len;
 	ssize_t n;
 
-	if (!k || !s->placed ||
-	    !spool_next(output_spool(k), &s->at, end, sizeof(piece), &stream, &offset, &len))
+	if (!k || !s->placed)
+		return false;
+	s->lost += spool_skip(output_spool(k), &s->at, end);
+	if (!spool_next(output_spool(k), &s->at, end, sizeof(piece), &stream, &offset, &len))
 		return false;
 	if (offset < k->output.base[stream]) { /* dropped: this is a hole now */
 		size_t hole = (size_t)MIN(k->output.base[stream] - offset, (uint64_t)len);

@@ -5,6 +5,7 @@
 #include "check.h"
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/ddip-unit.XXXXXX";
@@ -194,6 +195,68 @@ test_full(void)
 	spool_writer_close(&w);
 }
 
+/* Passes what has been written to a reader that keeps up. */
+static uint64_t
+pass(const struct spool_reader *r, struct spool_cursor *c)
+{
+	uint64_t offset, n = 0;
+	int stream;
+	size_t len;
+
+	while (spool_next(r, c, NULL, 100, &stream, &offset, &len))
+		n += len;
+	return n;
+}
+
+static uint64_t
+disk_bytes(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* An index that is trimmed stays small; who reads from before it learns how much is lost, and a new
+ * process appends at the right place. */
+static void
+test_trim(void)
+{
+	enum { ROUNDS = 20000, KEPT = 1024, PAGES = 3 * 4096 };
+	struct spool_writer w;
+	struct spool_reader r, again;
+	struct spool_cursor c = {0}, old = {0}, part = {0};
+	struct spool_mark cut = {0}, early = {.size = {3, 2}, .records = 5};
+	struct err e = {0};
+	uint64_t lost;
+
+	CHECK(spool_writer_open(&w, dir, "t", &e) == 0);
+	CHECK(spool_reader_open(&r, dir, "t", &e) == 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		add(&w, i % 2 ? SPOOL_STDERR : SPOOL_STDOUT, "x");
+		pass(&r, &c);
+		CHECK(c.inside == 1); /* the last record may still grow */
+		spool_trim(&r, &cut, &c, KEPT);
+	}
+	CHECK(r.first.records > ROUNDS - 3 * KEPT && r.first.records <= ROUNDS - KEPT);
+	CHECK(disk_bytes(r.order) <= 2 * KEPT * 8 + PAGES);
+	lost = spool_skip(&r, &old, NULL);
+	CHECK(lost == r.first.records && spool_skip(&r, &old, NULL) == 0);
+	CHECK(pass(&r, &old) == ROUNDS - lost);
+	CHECK(spool_skip(&r, &part, &early) == 5 && part.at.records == 5);
+	CHECK(spool_skip(&r, &c, NULL) == 0);
+	spool_writer_close(&w);
+
+	CHECK(spool_writer_open(&w, dir, "t", &e) == 0);
+	CHECK(w.at.records == ROUNDS && w.at.size[SPOOL_STDOUT] == ROUNDS / 2 && !w.dropped);
+	add(&w, SPOOL_STDOUT, "more");
+	CHECK(pass(&r, &c) == 4 && c.at.size[SPOOL_STDOUT] == ROUNDS / 2 + 4);
+	CHECK(spool_reader_open(&again, dir, "t", &e) == 0);
+	CHECK(again.first.records == r.first.records);
+	spool_reader_close(&again);
+	spool_reader_close(&r);
+	spool_writer_close(&w);
+}
+
 int
 main(void)
 {
@@ -207,6 +270,7 @@ main(void)
 	test_killed();
 	test_pipe();
 	test_full();
+	test_trim();
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	CHECK(system(command) == 0);
 	return CHECK_DONE();
