@@ -70,6 +70,8 @@ def text(earlier, error, one_line):
             lines.append(("peak_bytes", str(peak)))
     except Exception as e:  # an object of the user's that misbehaves
         lines = [("left_out", f"{type(e).__name__} while this was made")]
+    if not lines:
+        return b""
     found = "".join(f"{key} {_cut(value)}\n" for key, value in lines)
     data = found.encode("utf-8", "backslashreplace")
     return data if len(data) <= _BYTES else data[: data.rindex(b"\n", 0, _BYTES) + 1]

@@ -8,6 +8,7 @@ import __future__
 
 import functools
 import keyword
+import operator
 import re
 import sys
 import types
@@ -39,6 +40,7 @@ _TABLE_BYTES = 8 << 20  # limit of the table, some 200,000 names; later ones are
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would break a line or a column
 _module_of_type = type.__dict__["__module__"].__get__  # not a metaclass's own
 _kinds = {}  # id of a type -> (weak reference, how), since objects are many and types are few
+_listed = (), None, ()  # see _listing()
 _measured = {}  # name -> (weak reference, fields) of objects that must be walked for their size
 
 
@@ -103,6 +105,8 @@ def _learn(kind):
 
 def _forget(key, gone):
     """A type no longer exists; another one may already have its id."""
+    global _listed
+    _listed = (), None, ()
     if _kinds.get(key, (None,))[0] is gone:
         del _kinds[key]
 
@@ -138,16 +142,28 @@ def text(thorough=True):
 
     thorough=False reuses the sizes of modules and data frames that were measured last.
     """
-    lines = []
-    for name, value in named(state.main.__dict__):
-        how = _how(name, value)
+    lines, space = [], state.main.__dict__.copy()
+    for name, how in _listing(space):
         if type(how) is str:
             lines.append(name + how)
-        elif how is not None:
+        else:
+            value = space[name]
             lines.append(name + _line_end(type(value), _facts(how, name, value, thorough)))
     for gone in [name for name in list(_measured) if name not in state.main.__dict__]:
         _measured.pop(gone, None)
     return _cut("".join(lines).encode("utf-8", "backslashreplace"))
+
+
+def _listing(space):
+    """The variables of this copy of the namespace, sorted: (name, how) pairs. Kept as long as each
+    name refers to the same object, of the same type."""
+    global _listed
+    names, kinds = tuple(space), map(type, space.values())
+    which = tuple(map(id, space.values())), tuple(map(id, kinds)), len(state.engine_names)
+    if _listed[1] != which or not all(map(operator.is_, _listed[0], names)):
+        pairs = [(name, _how(name, value)) for name, value in named(space)]
+        _listed = names, which, [(name, how) for name, how in pairs if how is not None]
+    return _listed[2]
 
 
 def _cut(table):

@@ -37,6 +37,28 @@ class Table(Case):
         self.assertEqual(rows["f"], ["float", "-", "-", "-", "-"])
         self.assertEqual(rows["s"], ["str", "-", "-", "3", "-"])
 
+    def test_what_is_kept_between_two_tables(self):
+        NAMES.update(a=1, b=[1], f=dict)
+        self.assertEqual(self.rows()["b"][2], "1")
+        NAMES["b"].append(2)
+        self.assertEqual(self.rows()["b"][2], "2", "it was changed in place")
+        for value, kind in ((2.5, "float"), ("x", "str"), (None, "NoneType")):
+            NAMES["a"] = value
+            self.assertEqual(self.rows()["a"][0], kind)
+        NAMES["c"] = NAMES.pop("a")
+        self.assertEqual(sorted(self.rows()), ["b", "c"], "the same object has another name")
+        for _ in range(50):  # the next class, and its object, may have the ids of the last ones
+            NAMES["k"] = type("K", (), {})()
+            self.assertEqual(self.rows()["k"][0], "K")
+            NAMES["k"] = type("Other", (dict,), {})()
+            self.assertEqual(self.rows()["k"][:3], ["Other", "-", "0"])
+            del NAMES["k"]
+            gc.collect()
+        state.put(b=NAMES["b"])
+        self.assertEqual(sorted(self.rows()), ["c"], "the engine's own are not listed")
+        state.take({"b": NAMES["b"]})
+        state.engine_names.pop("b")
+
     def test_only_names_are_listed_each_on_one_line(self):
         class Text(str):
             pass
