@@ -38,10 +38,8 @@ def _snapshot():
     names = state.main.__dict__.copy()
     if len(names) > _MANY_NAMES:
         return None
-    kind, which = (
-        getattr(sys.modules.get("torch"), "Tensor", _Never),
-        tuple(map(id, names.values())),
-    )
+    kind = getattr(sys.modules.get("torch"), "Tensor", _Never)
+    which = tuple(map(id, names.values()))
     found = tuple(names), which, kind
     if _tensors_of[0] != found:
         kinds = {each for each in set(map(type, names.values())) if issubclass(each, kind)}

@@ -43,7 +43,7 @@ class _Interrupt:
         global _waiting
         pause = _AGAIN_S
         while _waiting is self:
-            if self.held and not (self.is_early() and _is_busy(sys._current_frames().get(main))):
+            if self.held and not (self.is_early() and _delaying(sys._current_frames().get(main))):
                 self.held = False
                 if not _ddip.repeat(self.cell):
                     return
@@ -67,7 +67,7 @@ def put_off(frame, cell):
     """Returns True if the interrupt is deferred, since modules are being imported in this frame, or
     logging's lock is being taken or released."""
     global _waiting
-    names, busy = under_way(frame), _is_busy(frame)
+    busy = _delaying(frame)
     if busy and _waiting is None:
         with contextlib.suppress(RuntimeError):  # no thread can be started to wait
             _waiting = _Interrupt(cell)
@@ -76,7 +76,7 @@ def put_off(frame, cell):
         _waiting.held = True
         return True
     _waiting = None
-    note_interrupted(names)
+    note_interrupted(under_way(frame))
     return False
 
 
@@ -87,7 +87,7 @@ def holds():
 
 def under_way(frame):
     """The names of the modules that are being imported in this frame."""
-    return [each.f_locals.get("name", "") for each in _imports(frame)]
+    return [each.f_locals.get("name", "") for each, is_import in _delaying(frame) if is_import]
 
 
 def note_interrupted(names):
@@ -95,25 +95,17 @@ def note_interrupted(names):
     _interrupted.extend(names)
 
 
-def _imports(frame):
-    """The frames of imports in progress, the outermost last."""
+def _delaying(frame):
+    """The frames below which no interrupt is raised, the outermost last, as (frame, is it an
+    import?)."""
     found = []
     imports = getattr(patches.FIND_AND_LOAD.get(), "__code__", None)
     while frame is not None:
-        if frame.f_code is imports:
-            found.append(frame)
+        is_import = frame.f_code is imports
+        if is_import or (frame.f_globals.get("__name__"), frame.f_code.co_name) in _LOCK:
+            found.append((frame, is_import))
         frame = frame.f_back
     return found
-
-
-def _is_busy(frame):
-    imports = getattr(patches.FIND_AND_LOAD.get(), "__code__", None)
-    while frame is not None:
-        code = frame.f_code
-        if code is imports or (frame.f_globals.get("__name__"), code.co_name) in _LOCK:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def clean_up():
