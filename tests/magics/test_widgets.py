@@ -80,19 +80,24 @@ def test_answers():
         assert cells < 5, f"{cells} cells for {len(values)} answers"
 
 
+def begin_callback(nb, code):
+    """Moves a slider of rank 0, whose callback runs this code; returns once it runs."""
+    slider = (
+        "%%dip\nimport ipywidgets, os, time\nslider = ipywidgets.IntSlider()\n"
+        f"def changed(_):\n    {code}\n"
+        "slider.observe(changed, 'value')\ndisplay(slider)\nslider.comm.comm_id"
+    )
+    name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
+    begun = nb.begin("1")
+    send_state(begun[0], name, {"value": 3})
+    notebook.until(lambda: nb.status()["state"] == "busy")
+    nb.finish(begun)
+
+
 def test_a_callback_that_waits():
     """A cell behind a callback of this notebook's own widget says so."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
-        slider = (
-            "%%dip\nimport ipywidgets, os, time\nslider = ipywidgets.IntSlider()\n"
-            f"def changed(_):\n    while not os.path.exists({nb.gate!r}): time.sleep(0.01)\n"
-            "slider.observe(changed, 'value')\ndisplay(slider)\nslider.comm.comm_id"
-        )
-        name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
-        begun = nb.begin("1")
-        send_state(begun[0], name, {"value": 3})
-        notebook.until(lambda: nb.status()["state"] == "busy")
-        nb.finish(begun)
+        begin_callback(nb, f"while not os.path.exists({nb.gate!r}): time.sleep(0.01)")
         begun = nb.begin("%%dip\n5")
         nb.until(begun, "queued behind cell 2, a callback of a widget here")
         nb.open_gate()
@@ -102,16 +107,7 @@ def test_a_callback_that_waits():
 def test_stop_behind_a_callback():
     """The stop button ends the callback of an own widget, too, for which the cell waits."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
-        slider = (
-            "%%dip\nimport ipywidgets, time\nslider = ipywidgets.IntSlider()\n"
-            "slider.observe(lambda _: time.sleep(1000), 'value')\n"
-            "display(slider)\nslider.comm.comm_id"
-        )
-        name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
-        begun = nb.begin("1")
-        send_state(begun[0], name, {"value": 3})
-        notebook.until(lambda: nb.status()["state"] == "busy")
-        nb.finish(begun)
+        begin_callback(nb, "time.sleep(1000)")
         begun = nb.begin("%%dip\n5")
         nb.until(begun, "a callback of a widget here")
         nb.interrupt()
