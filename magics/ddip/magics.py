@@ -8,7 +8,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Unicode
 
-from ddip import apps, breakpoints, live, options, patches, run, tabs
+from ddip import apps, breakpoints, live, options, patches, run
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
 from ddip.complete import Helper
@@ -268,7 +268,7 @@ class DdipMagics(Magics):
             print(f"Cells run on {self.attachment.group.path}")
         if args.see:
             self._see = args.see
-            if args.see == [tabs.WORD]:
+            if args.see == [rank_lists.TABS]:
                 print("Shown is the output of all ranks, each in a tab")
                 return
             ranks = rank_lists.spell(rank_lists.parse(args.see, self.attachment.need().size))

@@ -84,8 +84,10 @@ def _behind_values(option, line, at):
             break
         if option.nargs == "?" and (count == 1 or not found[1].isdigit()):
             break
+        alone = rank_lists.TABS if before is None and option.dest == "see" else None
         if option.metavar == "RANK" and (
-            before in rank_lists.ALL or not rank_lists.WORD.fullmatch(found[1])
+            before in ("all", rank_lists.TABS)
+            or (found[1] != alone and not rank_lists.WORD.fullmatch(found[1]))
         ):
             break
         if found[1][:1] == "-" or (count and found[1] in WHERE):

@@ -7,8 +7,8 @@ import re
 
 from ddip.errors import DipError
 
-ALL = ("all", "tabs")  # words for all ranks; the second one is for `-S` only
-WORD = re.compile(r"[0-9,:[\]-]*[0-9:][0-9,:[\]-]*|all|tabs")  # a word that may be part of a list
+TABS = "tabs"  # for `-S`, alone: all ranks, each in a tab
+WORD = re.compile(r"[0-9,:[\]-]*[0-9:][0-9,:[\]-]*|all")  # a word that may be part of a list
 _SLICE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 

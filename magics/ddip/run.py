@@ -73,7 +73,7 @@ def _places(group, see, ranks):
     with group.existing():
         size = group.size if ranks or see else 0  # the file is read only if it is needed
     on = rank_lists.parse(ranks, size) if ranks else None
-    as_tabs = see == [tabs.WORD]
+    as_tabs = see == [rank_lists.TABS]
     if as_tabs:
         seen = on or list(range(size))
     else:
@@ -92,7 +92,7 @@ def replay(shell, group, number, see=None):
     except FileNotFoundError:
         raise DipError(f"there is no cell {number} in the history of {group.path}") from None
     on = rank_lists.parse([ranks], group.size)
-    as_tabs = see == [tabs.WORD]
+    as_tabs = see == [rank_lists.TABS]
     seen = on if as_tabs else rank_lists.parse(see, group.size) if see else on[:1]
     try:
         watch(shell, cell, seen, quiet=False, as_tabs=as_tabs)

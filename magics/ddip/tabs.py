@@ -15,8 +15,6 @@ from ddip.failures import freed_line
 from ddip.region import FRAME_S, Region
 from ddip.show import View
 
-WORD = "tabs"  # in the place of a list of ranks
-
 _PART_CHARS = 32 << 10  # printed text in one part of a tab; each line that is added sends all of it
 _LOOK_S = 1.0  # between looks at the states of the ranks
 _SILENCE_S = 3.0  # after this long without output, all ranks are asked in which collective they are

@@ -101,6 +101,9 @@ def test_default():
         assert nb.ok("%dip -S tabs").text() == "Shown is the output of all ranks, each in a tab\n"
         assert nb.ok("%dip print('of', rank)").data(VIEW)
         assert nb.ok("%dip --replay 1 -S tabs").data(VIEW)
+        nb.ok("%dip tabs = 4")
+        shown = nb.ok("%dip -S 0 tabs").data()
+        assert shown[-1].endswith("]: 4"), f"behind a rank it is code: {shown}"
 
 
 def test_input():
