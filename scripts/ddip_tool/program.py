@@ -44,8 +44,10 @@ def _run(tool, options, words, source):
         "terminal": _terminals(choice.first) if choice.is_plain() else {},
     }
     size, restarts = _size(tool, options), torchrun.number(tool, options, "max-restarts")
-    if choice.ranks and not choice.quiet:
-        say(f"only these ranks run the program: {choice.ranks}")
+    if not choice.quiet:
+        torchrun.tell_needless(options)
+        if choice.ranks:
+            say(f"only these ranks run the program: {choice.ranks}")
     for attempt in range(restarts + 1):
         about["launch"] = torchrun.variables(options, attempt, restarts)
         with contextlib.ExitStack() as renewed:
@@ -60,7 +62,7 @@ def _run(tool, options, words, source):
             try:
                 status = run_cell(tool, cell, choice, False, stdin, begun)
             finally:
-                if options.has("log-dir") and begun.cell:
+                if options.last("log-dir") and begun.cell:
                     _copy_logs(options.last("log-dir"), begun.cell, attempt)
         if status not in (RAISED, DIED) or attempt == restarts:
             break
@@ -89,6 +91,8 @@ def _options(tool, words):
     options = Options(tool, words, flags, valued, torchrun.spell, torchrun.refuse)
     if not options.rest:
         raise tool.misuse("a program, or -m and a module, is missing")
+    if options.has("run-path"):
+        options.given.pop("no-python", None)  # as torchrun has it
     for one, other in _EXCLUDED:
         if options.has(one) and options.has(other):
             raise tool.misuse(f"{_spelt(one)} and {_spelt(other)} exclude each other")
@@ -129,7 +133,9 @@ def _choice(tool, options):
 def _size(tool, options):
     """The size that the group shall have for --nproc-per-node; None: the one that it has."""
     if options.has("nnodes"):
-        torchrun.check_nodes(tool, options.last("nnodes"))
+        torchrun.check_nodes(tool, "--nnodes", options.last("nnodes"))
+    elif options.has("standalone"):
+        torchrun.check_nodes(tool, "--standalone", "1")
     if not options.has("nproc-per-node"):
         return None
     size, now = torchrun.size_of(tool, options.last("nproc-per-node")), tool.group.size

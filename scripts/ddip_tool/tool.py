@@ -211,7 +211,7 @@ class Options:
     Letters may be joined, and the value of the last one with it: -aqr0. `--` ends the options.
     flags, valued: letters and long names of the options without and with a value, as in
     {"r": "ranks"}. A long option that is neither may be another spelling, spell(name). An unknown
-    option is misuse; refuse(option) returns the text for it, or None.
+    option is misuse; refuse(option) returns all that is said of it, or None.
     """
 
     def __init__(self, tool, words, flags, valued, spell=str, refuse=lambda word: None):
@@ -256,7 +256,8 @@ class Options:
         self.given.setdefault(name, []).append(value)
 
     def _unknown(self, word):
-        return self._tool.misuse(self._refuse(word.partition("=")[0]) or f"no option {word}")
+        text = self._refuse(word.partition("=")[0])
+        return Failure(USAGE, text) if text else self._tool.misuse(f"no option {word}")
 
     def _next(self, word):
         if not self._words:

@@ -7,7 +7,7 @@ G in a text stands for the directory of the group.
 import os
 import re
 
-from tool import REFUSED, Failure
+from tool import REFUSED, Failure, say
 
 _STREAMS = re.compile(r"[0-3]|[0-9]+:[0-3](,[0-9]+:[0-3])*")  # --tee, --redirects
 HOSTS = (
@@ -15,12 +15,15 @@ HOSTS = (
     " one host only"
 )
 
-# What program.py does, and what changes nothing here, as the ranks of a group know each other, and
-# nothing is polled. Those with a value, and those without.
+# What changes nothing here, as the ranks of a group know each other, and nothing is polled.
+_NEEDLESS = (
+    "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "master-addr", "master-port",
+    "local-addr", "monitor-interval", "start-method",
+)  # fmt: skip
+# What is taken with a value, and without.
 VALUED = (
     "nproc-per-node", "nnodes", "max-restarts", "role", "log-dir", "tee", "redirects",
-    "local-ranks-filter", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "master-addr",
-    "master-port", "local-addr", "monitor-interval", "start-method",
+    "local-ranks-filter", *_NEEDLESS,
 )  # fmt: skip
 PLAIN = ("standalone", "module", "no-python", "run-path", "use-env")
 # What to write instead of the others.
@@ -58,6 +61,13 @@ def refuse(word):
     return f"{word} is a flag of torchrun: {INSTEAD[name]}"
 
 
+def tell_needless(options):
+    """Says which of the flags that were given change nothing."""
+    given = [f"--{name}" for name in _NEEDLESS if options.has(name)]
+    if given:
+        say(f"not needed, as the ranks of a group know each other: {', '.join(given)}")
+
+
 def size_of(tool, text):
     """The number of ranks for a value of --nproc-per-node. Raises Failure."""
     if text.isdecimal() and int(text):
@@ -73,16 +83,17 @@ def size_of(tool, text):
     raise tool.misuse(f"--nproc-per-node: want a number, auto, gpu or cpu, not '{text}'")
 
 
-def check_nodes(tool, text):
-    """Raises Failure if the group is not on as many hosts as --nnodes MIN[:MAX] says."""
+def check_nodes(tool, flag, text):
+    """Raises Failure if the group is not on as many hosts as MIN[:MAX], which this flag says."""
     least, _, most = text.partition(":")
     most = most or least
     if not (least.isdecimal() and most.isdecimal()):
-        raise tool.misuse(f"--nnodes: want a number, or MIN:MAX, not '{text}'")
+        raise tool.misuse(f"{flag}: want a number, or MIN:MAX, not '{text}'")
     hosts = len(tool.group.read("hosts").splitlines())
     if not int(least) <= hosts <= int(most):
         count = "1 host" if hosts == 1 else f"{hosts} hosts"
-        raise tool.misuse(f"--nnodes {text}: the group is on {count}; {HOSTS}")
+        said = flag if flag == "--standalone" else f"{flag} {text}"
+        raise tool.misuse(f"{said}: the group is on {count}; {HOSTS}")
 
 
 def number(tool, options, name):

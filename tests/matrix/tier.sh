@@ -57,6 +57,7 @@ clean 'start'
 # ---- programs: what plain torch does is right
 
 if [ "$torch" ]; then
+	is "torchrun's flags" "$("$TORCH_PYTHON" -W ignore "$ROOT/tests/tool/torchrun_flags.py" "$ROOT" 2>&1)" ''
 	mkdir "$T/plain" "$T/ours"
 	port=$(free_ports 1)
 	guarded "$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port "$port" \

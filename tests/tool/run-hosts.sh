@@ -74,6 +74,7 @@ done <<END
 --hosts a:1 -k prog.py|--hosts and -k exclude each other
 --hosts a:1 -d prog.py|--hosts and -d exclude each other
 --hosts a:1 --nnodes 2 prog.py|the group is on 1 host
+--hosts a:1,b:1 --standalone prog.py|--standalone: the group is on 2 hosts
 -o size=1 prog.py|-o goes with --hosts
 --hosts a:1 -o size prog.py|want SETTING=VALUE, not 'size'
 --hosts a:1 -o allow_other=1 prog.py|there is no setting 'allow_other'

@@ -53,8 +53,13 @@ run ddip run -f --nproc-per-node 2 "$T/src/tells.py"
 is 'the variables may be lost' "$status $(key "$G/status" size)" '0 2'
 run ddip run --nnodes 1:4 --node-rank 0 "$T/src/tells.py"
 like 'the number of a host' "$status $out" "^2 ddip: --node-rank is a flag of torchrun: --hosts a:2,b:2, or echo 'hosts a:2 b:2'"
-is 'one host' "$(ddip run --nnodes=1:4 --rdzv-backend c10d --rdzv_endpoint a:29500 --rdzv-id 5 --rdzv-conf a=b --master-addr a \
-	--master_port 1 --local-addr b --monitor-interval 5 --start-method fork --run-path "$T/src/tells.py")" '0 2 default 0 0'
+needless=(--rdzv-backend c10d --rdzv_endpoint a:29500 --rdzv-id 5 --rdzv-conf a=b --master-addr a --master_port 1
+	--local-addr b --monitor-interval 5 --start-method fork)
+run ddip run --nnodes=1:4 "${needless[@]}" --run-path --no-python "$T/src/tells.py"
+is 'one host; what changes nothing is named' "$status $out" '0 ddip: not needed, as the ranks of a group know each other: '`
+	`'--rdzv-backend, --rdzv-endpoint, --rdzv-id, --rdzv-conf, --master-addr, --master-port, --local-addr, '`
+	`$'--monitor-interval, --start-method\n0 2 default 0 0'
+is '-q: not named' "$(ddip run -q "${needless[@]}" "$T/src/tells.py" 2>&1)" ''
 run ddip run --nnodes 2 "$T/src/tells.py"
 like 'two hosts' "$status $out" "^2 ddip: --nnodes 2: the group is on 1 host; --hosts a:2,b:2, or echo 'hosts a:2 b:2' > G/ctl"
 run ddip run --nnodes many "$T/src/tells.py"
@@ -104,6 +109,7 @@ for flag in '--tee 3' '-t 3' '--tee=0:3,1:1' '-t3'; do
 	# shellcheck disable=SC2086 # two words
 	is "$flag" "$(ddip run $flag "$T/src/both.py" 2>&1 | sort | xargs)" '0: err 0 0: out 0 1: err 1 1: out 1'
 done
+is '--log-dir without a directory: no files' "$(ddip run --log-dir= "$T/src/both.py" 2>/dev/null; ls)" $'out 0\npack'
 is '--tee 0' "$(ddip run --tee 0 "$T/src/both.py" 2>/dev/null)" 'out 0'
 is '--redirects 3' "$(ddip run --redirects 3 "$T/src/both.py" 2>&1)" ''
 is '--redirects 3 --tee 3' "$(ddip run --redirects 3 --tee 3 "$T/src/both.py" 2>/dev/null | sort | xargs)" '0: out 0 1: out 1'
@@ -134,6 +140,7 @@ while read -r flag text; do
 	for option in "$flag" "$flag=1" "${flag//-/_}"; do
 		run ddip run "${option/__/--}" "$T/src/tells.py"
 		like "$option: it says what to write instead" "$status $out" "^2 ddip: ${flag//-/[-_]} is a flag of torchrun: .*$text"
+		[[ $out != *$'\n'* ]] || bad "$option: more than one line: $out"
 	done
 done <<'END'
 --node-rank hosts
@@ -150,3 +157,6 @@ done <<'END'
 END
 run ddip run --rdzv 1 "$T/src/tells.py"
 like 'what may mean several is unknown, too' "$out" 'no option --rdzv'
+if "$TORCH_PYTHON" -c 'import torch' 2>/dev/null; then
+	is 'the flags of the torchrun that is installed' "$("$TORCH_PYTHON" "$ROOT/tests/tool/torchrun_flags.py" "$ROOT" 2>&1)" ''
+fi
