@@ -8,6 +8,7 @@ from IPython.core.interactiveshell import InteractiveShell
 _CALLS = (InteractiveShell.run_line_magic.__code__, InteractiveShell.run_cell_magic.__code__)
 _DROPPED = ("POP_TOP", "PRINT_EXPR")  # an expression statement; that of a cell's last line
 _PRINT = "CALL_INTRINSIC_1", 1  # from CPython 3.12 on: INTRINSIC_PRINT
+_CACHE = 0  # from CPython 3.11 on: what stands in for the inline cache of the instruction before
 
 
 def is_used():
@@ -18,9 +19,18 @@ def is_used():
     caller = frame and frame.f_back
     if caller is None:
         return False
-    code, at = caller.f_code, caller.f_lasti
-    then = next((each for each in dis.get_instructions(code) if each.offset > at), None)
-    if then is None or then.opname in _DROPPED or (then.opname, then.arg) == _PRINT:
+    code = caller.f_code
+    then, arg = _after(code.co_code, caller.f_lasti)
+    if then in _DROPPED or (then, arg) == _PRINT:
         return False
     # what %time evaluates is displayed
-    return then.opname != "RETURN_VALUE" or code.co_name != "<module>"
+    return then != "RETURN_VALUE" or code.co_name != "<module>"
+
+
+def _after(code, at):
+    """(name, argument) of the instruction after the one at a byte offset; dis.get_instructions()
+    decodes all of the code for each cell."""
+    at += 2
+    while code[at] == _CACHE:
+        at += 2
+    return dis.opname[code[at]], code[at + 1]
