@@ -24,7 +24,7 @@ import sysconfig
 import tarfile
 import tempfile
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 if sys.version_info < (3, 10):  # noqa: UP036
     sys.exit("ddipfs needs Python 3.10 or newer, and this is %d.%d." % sys.version_info[:2])
@@ -64,6 +64,11 @@ KERNEL = {
     "language": "python",
     "metadata": {"debugger": True},
 }
+# A file for each directory that has none of ours itself, as pip uninstall removes only directories
+# with a file of the package in them. Those of others have none: a prefix such as /usr/local has
+# them before anything is installed, and pip would remove them with all that is empty in them.
+MARK = (".ddipfs", b"pip removes this directory with ddipfs if nothing else is in it.\n")
+OTHERS = ("share", "share/man")
 WRAPPER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 if [ -z "${{VIRTUAL_ENV:-}}" ] && [ -e "$here/../pyvenv.cfg" ]; then
@@ -177,6 +182,18 @@ def tree_files(tree):
         yield f"ddipfs-{version()}.data/{place}", file.read_bytes(), mode
 
 
+def with_marks(files):
+    """These files, and the marks of the directories that are installed in the prefix with them."""
+    files = list(files)
+    data = PurePosixPath(f"ddipfs-{version()}.data/data")
+    places = {PurePosixPath(name) for name, _, _ in files}
+    folders = {folder for place in places if data in place.parents for folder in place.parents}
+    unmarked = {data, *data.parents, *(data / name for name in OTHERS)}
+    unmarked |= {place.parent for place in places}
+    name, text = MARK
+    return files + [(str(folder / name), text, PLAIN) for folder in sorted(folders - unmarked)]
+
+
 def info_files(tag, tree=None, fuse=None):
     """What the wheel says of itself: (path, bytes, mode) of each file."""
     info = f"ddipfs-{version()}.dist-info"
@@ -204,7 +221,7 @@ def write_wheel(folder, tag, files):
             entry.compress_type = zipfile.ZIP_DEFLATED
             wheel.writestr(entry, data)
 
-        for name, data, mode in files:
+        for name, data, mode in with_marks(files):
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append(f"{name},sha256={digest},{len(data)}\n")
             add(name, data, mode)

@@ -39,11 +39,16 @@ print(os.path.realpath(os.path.dirname(os.path.dirname(ddip.__file__))), ddip.__
 	PATH=$path
 }
 
-# removed WHAT: no file is left, and no directory of ours
-: >"$T/made"
+# removed WHAT: no file is left, and no directory. share and share/man are there: IPython, which is required, has them.
+mkdir -p "$T/v/share/man/man1"
+: >"$T/v/share/man/man1/ipython.1"
+tree() {
+	find "$T/v" -printf '%y %p\n' | sort
+}
+tree >"$T/before"
 removed() {
 	ok "$T/v/bin/pip" uninstall --quiet --yes ddipfs
-	is "$1: nothing is left" "$(find "$T/v" -iname '*ddip*' -o -newer "$T/made" ! -type d)" ''
+	is "$1: nothing is left" "$(tree | diff "$T/before" -)" ''
 }
 
 # ---- a wheel, and what it says of itself
