@@ -50,7 +50,7 @@ OPT      := -O2 -g
 # _FORTIFY_SOURCE hides from the sanitizers what they would report better; they make frames larger.
 # A user's `ulimit -s` may be small: an array of every possible rank's number fits, no more.
 HARDEN   := -fstack-protector-strong \
-	$(if $(SAN)$(COVER),,-D_FORTIFY_SOURCE=2 -Wframe-larger-than=81920)
+	$(if $(SAN)$(COVER),,-D_FORTIFY_SOURCE=2 -Wframe-larger-than=40960)
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 COVER    :=
@@ -175,8 +175,9 @@ UNIT_combine := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_combine.
 UNIT_revoke := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c library.c rank_revoke.c)
 UNIT_combine_jobs := $(UNIT_nccl)
 UNIT_push := fs/object/push.c
-UNIT_verdict := $(addprefix fs/group/,verdict.c rank_list.c)
+UNIT_verdict := $(addprefix fs/group/,verdict.c rank_set.c)
 UNIT_flight := engine/rank/flight.c
+UNIT_rank_set := fs/group/rank_set.c
 UNIT_frames := fs/group/frames.c
 UNIT_rank_flight := engine/rank/flight.c
 UNIT_ticks := fs/host/ticks.c

@@ -1,5 +1,6 @@
 /* Sets of equal texts, such as the tracebacks of the ranks of a cell. */
 #include "group/alike.h"
+#include "group/rank_set.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,15 +42,9 @@ alike_sets(struct alike *t, int n, struct alike **out)
 void
 alike_ranks(const struct alike *first, const int *ranks, struct buf *out)
 {
-	for (int k = 0, next; k < first->n; k = next) {
-		int from = ranks[first[k].i], to = from;
+	struct rank_set set = {0};
 
-		for (next = k + 1; next < first->n && ranks[first[next].i] == to + 1; next++)
-			to++;
-		buf_addf(out,
-		    to > from + 1 ? "%s%d-%d"
-		    : to > from	  ? "%s%d,%d"
-				  : "%s%d",
-		    k ? "," : "", from, to);
-	}
+	for (int k = 0; k < first->n; k++)
+		rank_set_add(&set, ranks[first[k].i]);
+	rank_set_print(&set, out);
 }

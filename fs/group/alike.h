@@ -12,7 +12,7 @@ struct alike {
 /* Sorts t, and stores the first of each set of equal texts in out (room for n), in the order of
  * their i. Returns the number of sets. O(n log n). */
 int alike_sets(struct alike *t, int n, struct alike **out);
-/* Appends the numbers of a set as a list of ranks, such as "0,2-5". ranks: ascending, by i. */
+/* Appends the numbers of a set as a list of ranks, such as 0,2-5. ranks: by i. */
 void alike_ranks(const struct alike *first, const int *ranks, struct buf *out);
 
 #endif

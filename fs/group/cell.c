@@ -207,36 +207,36 @@ cell_ended(struct task *w)
 }
 
 struct cell *
-cell_submit(struct group *g, const int *ranks, int n, struct slice source, struct err *e)
+cell_submit(struct group *g, const struct rank_set *ranks, struct slice source, struct err *e)
 {
-	int own[MAX_RANKS], own_n;
+	struct rank_set on = *ranks;
 	struct cell *c;
+	int beyond;
 
 	if (lifecycle_accepts(g, e) < 0)
 		return NULL;
 	if (g->life.state == G_NEW && lifecycle_start(g, e) < 0)
 		return NULL;
-	for (int i = 0; i < n; i++)
-		if (ranks[i] >= g->size) {
-			fail(
-			    e, EINVAL, "rank %d: the group has ranks 0..%d", ranks[i], g->size - 1);
-			return NULL;
-		}
-	for (int i = 0; i < n; i++)
-		if (external_refuse(&g->ranks[ranks[i]], e) < 0)
-			return NULL;
-	own_n = external_own(g, own);
+	beyond = rank_set_next(&on, g->size);
+	if (beyond >= 0) {
+		fail(e, EINVAL, "rank %d: the group has ranks 0..%d", beyond, g->size - 1);
+		return NULL;
+	}
+	RANK_SET_EACH(rank, &on)
+	if (external_refuse(&g->ranks[rank], e) < 0)
+		return NULL;
+	if (rank_set_empty(&on))
+		external_own(g, &on);
 	c = xcalloc(1, sizeof(*c));
 	*c = (struct cell){.g = g,
 	    .number = ++g->history.last,
 	    .refs = 1,
 	    .source = slice_dup(source),
-	    .source_len = source.n,
-	    .n = n ? n : own_n};
-	c->ranks = xcalloc((size_t)c->n, sizeof(int));
-	for (int i = 0; i < c->n; i++)
-		c->ranks[i] = n ? ranks[i] : own[i];
-	c->w = task_new(g, TASK_RUN, c->ranks, c->n);
+	    .source_len = source.n};
+	c->ranks = xcalloc((size_t)rank_set_count(&on), sizeof(*c->ranks));
+	RANK_SET_EACH(rank, &on)
+	c->ranks[c->n++] = rank;
+	c->w = task_new(g, TASK_RUN, &on);
 	c->w->cell = c;
 	c->w->number = (uint32_t)c->number;
 	c->w->ended = cell_ended;
@@ -308,8 +308,7 @@ static void
 add_trace(const struct cell *c, const struct alike *t, struct buf *out)
 {
 	buf_adds(out, t->n > 1 ? "ranks " : "rank ");
-	for (int k = 0; k < t->n; k++)
-		buf_addf(out, "%s%d", k ? "," : "", c->ranks[t[k].i]);
+	alike_ranks(t, c->ranks, out);
 	buf_addf(out, ":\n%s%s", t->text, t->text[strlen(t->text) - 1] == '\n' ? "" : "\n");
 }
 

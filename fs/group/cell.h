@@ -9,7 +9,7 @@ enum { SOURCE_MAX = 16 << 20 };
 /* Creates and submits a cell on these ranks (n 0: on all of the group's own). Returns NULL with *e
  * set on failure. */
 struct cell *cell_submit(
-    struct group *g, const int *ranks, int n, struct slice source, struct err *e);
+    struct group *g, const struct rank_set *ranks, struct slice source, struct err *e);
 struct cell *cell_find(struct group *g, int number);
 /* The cell with the next higher number; NULL if there is none. */
 struct cell *cell_after(struct group *g, int number);

@@ -4,28 +4,11 @@
  */
 #include "group/external.h"
 #include <errno.h>
-#include <stdlib.h>
-
-static bool
-is_external(const struct settings *s, int rank)
-{
-	return rank < s->external.n && s->external.has[rank];
-}
 
 bool
 external_is(const struct rank *k)
 {
-	return is_external(&k->g->set, k->number);
-}
-
-void
-external_set(struct settings *s, const int *ranks, int n)
-{
-	s->external.n = n ? ranks[n - 1] + 1 : 0;
-	free(s->external.has);
-	s->external.has = xcalloc((size_t)s->external.n + 1, sizeof(*s->external.has));
-	while (n-- > 0)
-		s->external.has[ranks[n]] = true;
+	return rank_set_has(&k->g->set.external, k->number);
 }
 
 int
@@ -39,24 +22,21 @@ external_refuse(const struct rank *k, struct err *e)
 	    k->number, k->g->name, k->number);
 }
 
-int
-external_own(const struct group *g, int *ranks)
+void
+external_own(const struct group *g, struct rank_set *out)
 {
-	int n = 0;
-
+	*out = (struct rank_set){0};
 	for (int i = 0; i < g->size; i++)
-		if (!is_external(&g->set, i))
-			ranks[n++] = i;
-	return n;
+		if (!rank_set_has(&g->set.external, i))
+			rank_set_add(out, i);
 }
 
 bool
 external_any(const struct group *g)
 {
-	for (int i = 0; i < MIN(g->size, g->set.external.n); i++)
-		if (g->set.external.has[i])
-			return true;
-	return false;
+	int first = rank_set_next(&g->set.external, 0);
+
+	return first >= 0 && first < g->size;
 }
 
 int
@@ -64,7 +44,7 @@ external_first(const struct group *g)
 {
 	int i = 0;
 
-	while (i < g->size && is_external(&g->set, i))
+	while (i < g->size && rank_set_has(&g->set.external, i))
 		i++;
 	return i < g->size ? i : 0;
 }
@@ -73,7 +53,7 @@ bool
 external_others_are(const struct group *g, enum rank_state state)
 {
 	for (int i = 0; i < g->size; i++)
-		if (g->ranks[i].state != state && !is_external(&g->set, i))
+		if (g->ranks[i].state != state && !rank_set_has(&g->set.external, i))
 			return false;
 	return true;
 }
@@ -82,7 +62,7 @@ int
 external_leaves_some(const struct group *g, struct err *e)
 {
 	for (int i = 0; i < g->size; i++)
-		if (!is_external(&g->set, i))
+		if (!rank_set_has(&g->set.external, i))
 			return 0;
 	return fail(
 	    e, EINVAL, "external: all %d ranks are, and none is left for ddipfs to start", g->size);
@@ -91,21 +71,10 @@ external_leaves_some(const struct group *g, struct err *e)
 int
 external_check(const struct group *g, struct err *e)
 {
-	for (int i = g->size; i < g->set.external.n; i++)
-		if (g->set.external.has[i])
-			return fail(
-			    e, EINVAL, "external %d: the group has ranks 0..%d", i, g->size - 1);
+	int beyond = rank_set_next(&g->set.external, g->size);
+
+	if (beyond >= 0)
+		return fail(
+		    e, EINVAL, "external %d: the group has ranks 0..%d", beyond, g->size - 1);
 	return external_leaves_some(g, e);
-}
-
-void
-external_list(const struct settings *s, struct buf *out)
-{
-	const char *sep = "";
-
-	for (int i = 0; i < s->external.n; i++)
-		if (s->external.has[i]) {
-			buf_addf(out, "%s%d", sep, i);
-			sep = ",";
-		}
 }

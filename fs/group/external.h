@@ -7,14 +7,11 @@
 #include "group/group.h"
 
 bool external_is(const struct rank *k);
-/* Makes exactly these n ranks external. They must be in ascending order. */
-void external_set(struct settings *s, const int *ranks, int n);
 /* Returns 0, or -EOPNOTSUPP with *e set if this rank is external. */
 int external_refuse(const struct rank *k, struct err *e);
 bool external_any(const struct group *g);
-/* Stores the numbers of the group's own ranks (those not external) in ranks[MAX_RANKS] and returns
- * their count. */
-int external_own(const struct group *g, int *ranks);
+/* Stores the group's own ranks, those that are not external. */
+void external_own(const struct group *g, struct rank_set *out);
 /* The first of the group's own ranks: G/vars shows its objects. */
 int external_first(const struct group *g);
 /* Are all ranks except the external ones in this state? */
@@ -23,6 +20,4 @@ bool external_others_are(const struct group *g, enum rank_state state);
 int external_leaves_some(const struct group *g, struct err *e);
 /* Checks the setting against the group's current size. Returns 0, or -EINVAL with *e set. */
 int external_check(const struct group *g, struct err *e);
-/* Appends the external ranks as "1,3", or nothing if there are none. */
-void external_list(const struct settings *s, struct buf *out);
 #endif

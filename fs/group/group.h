@@ -6,10 +6,11 @@
 #define GROUP_H
 #include "base/req.h"
 #include "base/stream.h"
+#include "group/rank_set.h"
 #include "loop.h"
 #include "spool.h"
 
-enum { MAX_RANKS = 16384, ERRORS_KEPT = 64, PHASES_MAX = 16, PATCHES_BYTES = 64 << 10 };
+enum { ERRORS_KEPT = 64, PHASES_MAX = 16, PATCHES_BYTES = 64 << 10 };
 
 /* The states of the life cycle. The table of transitions is in lifecycle.c. */
 enum group_state { G_NEW, G_STARTING, G_READY, G_STOPPING, G_RESTARTING, G_STOPPED, G_STATES };
@@ -35,12 +36,6 @@ struct host_settings {
 	double linger;		    /* seconds */
 };
 
-/* The ranks whose processes are started by someone else (external.c). */
-struct external_ranks {
-	bool *has; /* by rank; owned */
-	int n;	   /* entries; higher ranks are not external */
-};
-
 /* What `ctl` sets (settings.c). Strings are owned. Times are in seconds; negative means off. */
 struct settings {
 	long size; /* 0: one per GPU, 2 without GPUs */
@@ -52,8 +47,8 @@ struct settings {
 	long long spool; /* bytes of output to keep per stream; 0: all */
 	bool cwd_is_set; /* `cwd` is not the default */
 	bool autogc, quiet;
-	int on_preempt; /* a signal number; 0: none */
-	struct external_ranks external;
+	int on_preempt;		  /* a signal number; 0: none */
+	struct rank_set external; /* whose processes are started by someone else (external.c) */
 };
 
 /* A machine that ranks run on (hosts.c). */

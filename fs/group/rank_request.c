@@ -149,7 +149,7 @@ rank_join(struct rank *k)
 	if (rank_agent(k)->here)
 		buf_addf(&env, "TORCHELASTIC_ERROR_FILE=%s/rank%d.error.json%c", g->run_dir,
 		    k->number, 0);
-	external_list(&g->set, &external);
+	rank_set_print(&g->set.external, &external);
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);
 	host_env_store(k, &env);

@@ -75,12 +75,15 @@ set_rejoining(struct rank *k, bool is)
 bool
 recovery_waits_for_cells(const struct group *g)
 {
-	int own[MAX_RANKS], n = external_own(g, own), works = 0;
+	struct rank_set own;
+	int works = 0;
 
 	if (!g->recovery.needed || recovery_running(g))
 		return false;
-	for (int i = 0; i < n; i++) {
-		struct rank *k = &g->ranks[own[i]];
+	external_own(g, &own);
+	RANK_SET_EACH(rank, &own)
+	{
+		struct rank *k = &g->ranks[rank];
 
 		if (k->kill_sent || (k->state != R_READY && k->state != R_STARTED))
 			return false;
@@ -248,16 +251,17 @@ on_tick(void *arg)
 bool
 recovery_begin(struct group *g)
 {
-	int own[MAX_RANKS], n;
+	struct rank_set own;
 	bool whole;
 
 	if (g->life.state != G_READY || !g->recovery.needed)
 		return !g->recovery.needed;
 	if (recovery_running(g) || (store_wanted(g) && !g->store.listening))
 		return false;
-	n = external_own(g, own);
-	for (int i = 0; i < n; i++) {
-		struct rank *k = &g->ranks[own[i]];
+	external_own(g, &own);
+	RANK_SET_EACH(rank, &own)
+	{
+		struct rank *k = &g->ranks[rank];
 
 		if (queue_works(k)) {
 			if (!g->recovery.timer)
@@ -274,11 +278,12 @@ recovery_begin(struct group *g)
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 	store_addresses(g);
-	whole = n == g->size;
-	for (int i = 0; i < n; i++)
-		whole = whole && g->ranks[own[i]].state != R_STARTED;
-	for (int i = 0; i < n; i++) {
-		struct rank *k = &g->ranks[own[i]];
+	whole = !external_any(g);
+	RANK_SET_EACH(rank, &own)
+	whole = whole && g->ranks[rank].state != R_STARTED;
+	RANK_SET_EACH(rank, &own)
+	{
+		struct rank *k = &g->ranks[rank];
 
 		set_rejoining(k, true);
 		if (k->state == R_STARTED)

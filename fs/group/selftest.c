@@ -342,7 +342,7 @@ struct task *
 selftest_new(struct group *g, char **sizes, int n, struct err *e)
 {
 	static uint32_t made;
-	int all[MAX_RANKS], count = external_own(g, all);
+	struct rank_set all;
 	struct buf text = {0};
 	struct task *w;
 
@@ -356,7 +356,8 @@ selftest_new(struct group *g, char **sizes, int n, struct err *e)
 		buf_free(&text);
 		return NULL;
 	}
-	w = task_new(g, TASK_SELFTEST, all, count);
+	external_own(g, &all);
+	w = task_new(g, TASK_SELFTEST, &all);
 	w->number = SELFTEST_FIRST + made++ % SELFTEST_FIRST;
 	w->payload.name = buf_take(&text);
 	w->ended = ended;

@@ -14,7 +14,6 @@
 #include "group/output.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
-#include "group/rank_list.h"
 #include "group/start.h"
 #include "host/gpustat.h"
 #include "host/path.h"
@@ -69,7 +68,6 @@ settings_free(struct settings *s)
 	free(s->cwd);
 	free(s->preload);
 	free(s->env);
-	free(s->external.has);
 	free(s->hosts.names);
 	free(s->hosts.launcher);
 	free(s->hosts.engine);
@@ -294,13 +292,12 @@ do_external(struct verb_call *c)
 {
 	struct group *g = group_of(c);
 	long size = g->set.size ? g->set.size : MAX_RANKS; /* start checks the real size */
-	int ranks[MAX_RANKS], n = 0;
+	struct rank_set ranks = {0};
 
-	if (c->n != 1 || strcmp(c->word[1], "none") != 0)
-		n = rank_list_words(c->word + 1, c->n, (int)size, ranks, c->e);
-	if (n < 0)
-		return n;
-	external_set(&g->set, ranks, n);
+	if ((c->n != 1 || strcmp(c->word[1], "none") != 0) &&
+	    rank_set_parse(&ranks, c->word + 1, c->n, (int)size, c->e) < 0)
+		return -c->e->no;
+	g->set.external = ranks;
 	journal_changed(g);
 	return 0;
 }
@@ -308,7 +305,9 @@ do_external(struct verb_call *c)
 static void
 print_external(const void *settings, struct buf *out)
 {
-	external_list(settings, out);
+	const struct settings *s = settings;
+
+	rank_set_print(&s->external, out);
 }
 
 #define SECONDS_VERB(field)                                                                        \

@@ -25,9 +25,11 @@ task_set_text(char **to, struct slice s)
 }
 
 struct task *
-task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
+task_new(struct group *g, enum task_kind kind, const struct rank_set *ranks)
 {
+	int n = rank_set_count(ranks);
 	struct task *w = xcalloc(1, sizeof(*w));
+	struct subtask *j;
 
 	*w = (struct task){.kind = kind,
 	    .g = g,
@@ -39,12 +41,12 @@ task_new(struct group *g, enum task_kind kind, const int *ranks, int n)
 	    .owner.program = no_text,
 	    .when.queued = now_wall()};
 	TAILQ_INIT(&w->waiters);
-	for (int i = 0; i < n; i++) {
-		struct subtask *j = &w->subtasks[i];
-
-		j->w = w;
-		j->k = group_rank(g, ranks[i]);
+	j = w->subtasks;
+	RANK_SET_EACH(rank, ranks)
+	{
+		*j = (struct subtask){.w = w, .k = group_rank(g, rank)};
 		j->value = j->error = j->traceback = j->digest = no_text;
+		j++;
 	}
 	return w;
 }

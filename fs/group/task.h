@@ -120,8 +120,8 @@ struct cell {
 	TAILQ_ENTRY(cell) link;
 };
 
-/* Creates a task for these n ranks. ended() frees or keeps it. */
-struct task *task_new(struct group *g, enum task_kind kind, const int *ranks, int n);
+/* Creates a task for these ranks. ended() frees or keeps it. */
+struct task *task_new(struct group *g, enum task_kind kind, const struct rank_set *ranks);
 /* This process of this user has submitted it; 0, -1: not known. before: what the same open file has
  * submitted before, or NULL; if that was the same process, its program is not looked up again. */
 void task_set_owner(struct task *w, pid_t process, uid_t uid, const struct task *before);

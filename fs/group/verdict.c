@@ -5,7 +5,7 @@
  * different sources are not compared, and ranks that are no members are not considered.
  */
 #include "group/verdict.h"
-#include "group/rank_list.h"
+#include "group/rank_set.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -106,14 +106,13 @@ launcher_argv(const char *words, const char *host)
 	char *copy = xstrdup(words), *name = xstrndup(words, strcspn(words, " \t"));
 	const struct launcher *l = find(name);
 	char *line = l ? xasprintf("%s%s %s", l->before, words + strlen(name), l->behind) : copy;
-	char *word[2 * WORDS_MAX], **argv;
+	char **argv = xcalloc(2 * WORDS_MAX + 1, sizeof(*argv));
 	struct err e;
-	int n = words_split(line, word, (int)ARRAY_LEN(word), &e);
+	int n = words_split(line, argv, 2 * WORDS_MAX, &e);
 
-	n = MAX(n, 0);
-	argv = xcalloc((size_t)n + 1, sizeof(*argv));
 	for (int i = 0; i < n; i++)
-		argv[i] = with_host(word[i], host);
+		argv[i] = with_host(argv[i], host);
+	argv[MAX(n, 0)] = NULL;
 	if (l)
 		free(line);
 	free(copy);

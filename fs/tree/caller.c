@@ -240,14 +240,16 @@ busy_caller(const struct req *r)
 }
 
 int
-caller_check(struct group *g, const struct req *r, const int *ranks, int n, struct err *e)
+caller_check(struct group *g, const struct req *r, const struct rank_set *ranks, struct err *e)
 {
 	struct rank *k = group_busy(g) ? busy_caller(r) : NULL;
+	bool all;
 
 	if (!k)
 		return 0;
-	for (int i = 0; i < (n ? n : g->size); i++)
-		g->ranks[n ? ranks[i] : i].awaited = true;
+	all = rank_set_empty(ranks);
+	for (int i = 0; i < g->size; i++)
+		g->ranks[i].awaited = all || rank_set_has(ranks, i);
 	return check_marks(k, e);
 }
 

@@ -6,10 +6,10 @@
 
 /* The rank that this process is or descends from; NULL if there is none. */
 struct rank *caller_rank(pid_t pid);
-/* May the caller of r wait for these ranks of g (n == 0: all of them)? Returns 0, or -EDEADLK if
- * the caller is a busy rank and is one of them, or if one of them waits for it, directly or through
- * others. */
-int caller_check(struct group *g, const struct req *r, const int *ranks, int n, struct err *e);
+/* May the caller of r wait for these ranks of g (an empty set: all of them)? Returns 0, or -EDEADLK
+ * if the caller is a busy rank and is one of them, or if one of them waits for it, directly or
+ * through others. */
+int caller_check(struct group *g, const struct req *r, const struct rank_set *ranks, struct err *e);
 /* The same for a wait that ends when the cell ends. */
 struct cell;
 int caller_check_cell(const struct cell *c, const struct req *r, struct err *e);

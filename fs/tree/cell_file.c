@@ -8,7 +8,6 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
-#include "group/rank_list.h"
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/cell_stream.h"
@@ -29,17 +28,20 @@ struct cell_input {
 	bool discarded; /* the writer was killed: nothing is run */
 };
 
-/* The ranks that this file addresses: how many, or -errno. 0 means all. */
+/* Stores the ranks that this file addresses; none means all. Returns 0, or -errno with *e set. */
 static int
-ranks_of(const struct place *at, int *ranks, struct err *e)
+ranks_of(const struct place *at, struct rank_set *ranks, struct err *e)
 {
+	char *list = at->name;
+
+	*ranks = (struct rank_set){0};
 	if (at->rank >= 0) {
 		struct rank *k = place_rank(at, e);
 
-		ranks[0] = at->rank;
-		return !k || external_refuse(k, e) < 0 ? -e->no : 1;
+		rank_set_add(ranks, at->rank);
+		return !k || external_refuse(k, e) < 0 ? -e->no : 0;
 	}
-	return at->name ? rank_list(at->name, at->g->size, ranks, e) : 0;
+	return list ? rank_set_parse(ranks, &list, 1, at->g->size, e) : 0;
 }
 
 static int
@@ -48,10 +50,11 @@ open_input(struct file *f, struct req *r)
 	struct cell_input *in;
 
 	if ((f->flags & O_ACCMODE) != O_RDONLY) {
-		int ranks[MAX_RANKS], n = lifecycle_accepts(f->node->at.g, &r->err);
+		struct rank_set ranks;
 
-		if (n < 0 || (n = ranks_of(&f->node->at, ranks, &r->err)) < 0)
-			return n;
+		if (lifecycle_accepts(f->node->at.g, &r->err) < 0 ||
+		    ranks_of(&f->node->at, &ranks, &r->err) < 0)
+			return -r->err.no;
 	}
 	in = xcalloc(1, sizeof(*in));
 	f->state = in;
@@ -109,12 +112,13 @@ static struct cell *
 submit(struct file *f, struct req *r, bool waits, struct err *e)
 {
 	struct cell_input *in = f->state;
-	int ranks[MAX_RANKS], n = ranks_of(&f->node->at, ranks, e);
+	struct group *g = f->node->at.g;
+	struct rank_set ranks;
 	struct cell *c = NULL;
 
-	if (n >= 0 && (!waits || caller_check(f->node->at.g, r, ranks, n, e) == 0))
-		c = cell_submit(
-		    f->node->at.g, ranks, n, (struct slice){in->source.p, in->source.n}, e);
+	if (ranks_of(&f->node->at, &ranks, e) == 0 &&
+	    (!waits || caller_check(g, r, &ranks, e) == 0))
+		c = cell_submit(g, &ranks, (struct slice){in->source.p, in->source.n}, e);
 	buf_free(&in->source);
 	if (c) {
 		task_set_owner(c->w, r ? req_process(r) : f->opener, r ? r->uid : f->opener_uid,

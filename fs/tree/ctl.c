@@ -14,7 +14,6 @@
 #include "group/queue_list.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
-#include "group/rank_list.h"
 #include "group/recovery.h"
 #include "group/selftest.h"
 #include "group/preempt.h"
@@ -65,27 +64,28 @@ do_restart(struct verb_call *c)
 	return lifecycle_restart(group_of(c), c->e);
 }
 
-/* Puts the ranks named by the words from word[first] on, or all of the group's own ranks if there
- * are no such words, into which[]. Returns how many, or -errno. */
+/* Stores the ranks named by the words from word[first] on, or all of the group's own ranks if there
+ * are no such words. Returns 0, or -errno with c->e set. */
 static int
-ranks_from(struct verb_call *c, int first, int *which)
+ranks_from(struct verb_call *c, int first, struct rank_set *which)
 {
 	struct group *g = group_of(c);
-	int n = c->n >= first
-		    ? rank_list_words(c->word + first, c->n - first + 1, g->size, which, c->e)
-		    : external_own(g, which);
 
-	for (int i = 0; i < n; i++)
-		if (external_refuse(&g->ranks[which[i]], c->e) < 0)
-			return -c->e->no;
-	if (n >= 0 && g->life.state != G_READY && g->life.state != G_STARTING)
+	if (c->n < first)
+		external_own(g, which);
+	else if (rank_set_parse(which, c->word + first, c->n - first + 1, g->size, c->e) < 0)
+		return -c->e->no;
+	RANK_SET_EACH(rank, which)
+	if (external_refuse(&g->ranks[rank], c->e) < 0)
+		return -c->e->no;
+	if (g->life.state != G_READY && g->life.state != G_STARTING)
 		return fail(
 		    c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0], g->name);
-	return n;
+	return 0;
 }
 
 static int
-named_ranks(struct verb_call *c, int *which)
+named_ranks(struct verb_call *c, struct rank_set *which)
 {
 	return ranks_from(c, 1, which);
 }
@@ -99,19 +99,23 @@ interrupt_pulls(const struct rank *k)
 static int
 do_interrupt(struct verb_call *c)
 {
-	int which[MAX_RANKS], n = named_ranks(c, which);
+	struct rank_set which;
 	uint64_t now = now_ns();
 
-	for (int i = 0; i < n; i++) {
-		struct subtask *j = queue_running(&group_of(c)->ranks[which[i]]);
+	if (named_ranks(c, &which) < 0)
+		return -c->e->no;
+	RANK_SET_EACH(rank, &which)
+	{
+		struct rank *k = &group_of(c)->ranks[rank];
+		struct subtask *j = queue_running(k);
 
 		if (j && j->w->escalation.asked != now) {
 			j->w->escalation.asked = now;
 			task_interrupt(j->w);
 		}
-		interrupt_pulls(&group_of(c)->ranks[which[i]]);
+		interrupt_pulls(k);
 	}
-	return MIN(n, 0);
+	return 0;
 }
 
 static int
@@ -124,11 +128,13 @@ do_preempt(struct verb_call *c)
 static int
 do_kill(struct verb_call *c)
 {
-	int which[MAX_RANKS], n = named_ranks(c, which);
+	struct rank_set which;
 
-	for (int i = 0; i < n; i++)
-		recovery_kill(&group_of(c)->ranks[which[i]], "rank-killed");
-	return MIN(n, 0);
+	if (named_ranks(c, &which) < 0)
+		return -c->e->no;
+	RANK_SET_EACH(rank, &which)
+	recovery_kill(&group_of(c)->ranks[rank], "rank-killed");
+	return 0;
 }
 
 /* The number of a signal, given its name with or without SIG; or -EINVAL. */
@@ -145,14 +151,13 @@ signal_number(const char *name, struct err *e)
 static int
 do_signal(struct verb_call *c)
 {
-	int which[MAX_RANKS], signo, n;
+	int signo = signal_number(c->word[1], c->e);
+	struct rank_set which;
 
-	if ((signo = signal_number(c->word[1], c->e)) < 0)
-		return signo;
-	if ((n = ranks_from(c, 2, which)) < 0)
-		return n;
-	for (int i = 0; i < n; i++)
-		rank_signal(&group_of(c)->ranks[which[i]], signo);
+	if (signo < 0 || ranks_from(c, 2, &which) < 0)
+		return -c->e->no;
+	RANK_SET_EACH(rank, &which)
+	rank_signal(&group_of(c)->ranks[rank], signo);
 	return 0;
 }
 
@@ -168,10 +173,10 @@ reset_ended(struct task *w)
 static int
 do_recover(struct verb_call *c)
 {
-	int all[MAX_RANKS], n = named_ranks(c, all);
+	struct rank_set all;
 
-	if (n < 0)
-		return n;
+	if (named_ranks(c, &all) < 0)
+		return -c->e->no;
 	waits(c)->waits = group_of(c)->life.state == G_READY ? WAITS_FOR_START : WAITS_FOR_STATE;
 	if (group_of(c)->hosts.lacking) {
 		hosts_forgive(group_of(c));
@@ -199,12 +204,12 @@ free_ended(struct task *w)
 static int
 submit_for_all(struct verb_call *c, enum task_kind kind, void (*ended)(struct task *w))
 {
-	int all[MAX_RANKS], n = named_ranks(c, all);
+	struct rank_set all;
 	struct task *w;
 
-	if (n < 0 || lifecycle_accepts(group_of(c), c->e) < 0)
+	if (named_ranks(c, &all) < 0 || lifecycle_accepts(group_of(c), c->e) < 0)
 		return -c->e->no;
-	w = task_new(group_of(c), kind, all, n);
+	w = task_new(group_of(c), kind, &all);
 	w->ended = ended;
 	waits(c)->task = w;
 	task_submit(w);
@@ -226,10 +231,10 @@ do_free(struct verb_call *c)
 static int
 do_selftest(struct verb_call *c)
 {
-	int all[MAX_RANKS], n = ranks_from(c, c->n + 1, all);
+	struct rank_set all;
 	struct task *w = NULL;
 
-	if (n >= 0 && lifecycle_accepts(group_of(c), c->e) == 0)
+	if (ranks_from(c, c->n + 1, &all) == 0 && lifecycle_accepts(group_of(c), c->e) == 0)
 		w = selftest_new(group_of(c), c->word + 1, c->n, c->e);
 	if (!w)
 		return -c->e->no;

@@ -158,15 +158,15 @@ ctl_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 static int
 ctl_wait(struct file *f, struct req *r)
 {
+	static const struct rank_set all; /* empty */
 	struct ctl_input *in = f->state;
 	int task_errno = in->task_errno;
 
 	if (!in->waits || (f->flags & O_NONBLOCK))
 		return 0;
 	if (in->last)
-		return caller_check(f->node->at.g, r, NULL, 0, &r->err) < 0
-			   ? -r->err.no
-			   : task_wait(in->last, r);
+		return caller_check(f->node->at.g, r, &all, &r->err) < 0 ? -r->err.no
+									 : task_wait(in->last, r);
 	in->task_errno = 0;
 	if (!task_errno)
 		return wait_for_group(f, r);

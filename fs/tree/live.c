@@ -93,7 +93,7 @@ live_tell_lost(struct live *l, struct live_rank *s)
 static bool
 pull(struct group *g, struct live *l, struct live_rank *s)
 {
-	char piece[PIECE];
+	static char piece[PIECE]; /* all callers are on one thread */
 	struct rank *k = output_rank(g, s->rank);
 	const struct spool_mark *end = s->subtask && s->subtask->ended ? &s->subtask->end : NULL;
 	uint64_t offset;

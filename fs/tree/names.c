@@ -6,7 +6,7 @@
 #include "group/cell.h"
 #include "group/external.h"
 #include "group/journal.h"
-#include "group/rank_list.h"
+#include "group/rank_set.h"
 #include "group/registry.h"
 #include "tree/gpu_file.h"
 #include "tree/cell_file.h"
@@ -243,14 +243,18 @@ static int
 find_list(struct place *at, const char *name, const char *word)
 {
 	size_t n = strlen(word);
-	int ranks[MAX_RANKS];
+	struct rank_set ranks;
 	struct err e = {0};
+	char *list;
 
 	if (strncmp(name, word, n) != 0)
 		return -ENOENT;
-	if (rank_list(name + n, at->g->size, ranks, &e) < 0)
+	list = xstrdup(name + n);
+	if (rank_set_parse(&ranks, &list, 1, at->g->size, &e) < 0) {
+		free(list);
 		return refuse(at->g, name, &e);
-	at->name = xstrdup(name + n);
+	}
+	at->name = list;
 	return 0;
 }
 

@@ -24,16 +24,18 @@ var_change_on_settled(void (*fn)(void))
 	on_settled = fn;
 }
 
-/* The ranks that a name refers to: how many, or -ENODEV. */
+/* Stores the ranks that a name refers to. Returns 0, or -ENODEV with *e set. */
 static int
-targets(const struct place *at, int *ranks, struct err *e)
+targets(const struct place *at, struct rank_set *ranks, struct err *e)
 {
+	*ranks = (struct rank_set){0};
 	if (!place_rank(at, e))
 		return -e->no;
 	if (at->rank < 0)
-		return external_own(at->g, ranks);
-	ranks[0] = at->rank;
-	return 1;
+		external_own(at->g, ranks);
+	else
+		rank_set_add(ranks, at->rank);
+	return 0;
 }
 
 /* Returns 0, or -EOPNOTSUPP if what is written (or a part of it) is for an external rank. */
@@ -96,12 +98,12 @@ change_ended(struct task *w)
 static struct task *
 change_new(const struct place *at, enum task_kind kind, const char *name, struct err *e)
 {
-	int ranks[MAX_RANKS], n = targets(at, ranks, e);
+	struct rank_set ranks;
 	struct task *w;
 
-	if (n < 0 || lifecycle_accepts(at->g, e) < 0)
+	if (targets(at, &ranks, e) < 0 || lifecycle_accepts(at->g, e) < 0)
 		return NULL;
-	w = task_new(at->g, kind, ranks, n);
+	w = task_new(at->g, kind, &ranks);
 	w->payload.name = xstrdup(name);
 	w->arg = xcalloc(1, sizeof(struct names_told));
 	w->ended = change_ended;
@@ -142,10 +144,11 @@ int
 var_change_push(
     const struct place *at, struct push *p, struct var_told **told, struct req *r, bool waits)
 {
-	int ranks[MAX_RANKS], n = targets(at, ranks, &r->err);
+	struct rank_set ranks;
 	struct task *w;
 
-	if (n < 0 || (waits && caller_check(at->g, r, ranks, n, &r->err) < 0))
+	if (targets(at, &ranks, &r->err) < 0 ||
+	    (waits && caller_check(at->g, r, &ranks, &r->err) < 0))
 		return -r->err.no;
 	w = push_new(at, p, &r->err);
 	if (!w)
@@ -266,20 +269,23 @@ fill_pull_rank(struct rank *k, bool sees_one, struct pull_rank *out, struct err 
 struct pull *
 var_change_pull(const struct place *at, const struct var_name *name, struct err *e)
 {
-	int own[MAX_RANKS], n = targets(at, own, e);
+	struct rank_set own;
 	struct pull_rank *ranks;
 	bool sees_one;
+	int n = 0;
 
-	if (n < 0)
+	if (targets(at, &own, e) < 0)
 		return NULL;
-	if (!name->op)
-		n = 1;
 	sees_one = name->op && host_env_sees_one(at->g); /* which only OPs need to know */
-	ranks = xcalloc((size_t)n, sizeof(*ranks));
-	for (int i = 0; i < n; i++)
-		if (fill_pull_rank(group_rank(at->g, own[i]), sees_one, &ranks[i], e) < 0) {
+	ranks = xcalloc((size_t)rank_set_count(&own), sizeof(*ranks));
+	RANK_SET_EACH(rank, &own)
+	{
+		if (!name->op && n > 0)
+			break;
+		if (fill_pull_rank(group_rank(at->g, rank), sees_one, &ranks[n++], e) < 0) {
 			free(ranks);
 			return NULL;
 		}
+	}
 	return pull_new(ranks, n, name);
 }

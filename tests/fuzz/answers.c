@@ -89,13 +89,13 @@ task_over(struct task *w)
 static void
 submit(struct group *g, enum task_kind kind)
 {
-	static const int ranks[] = {0, 1};
+	static const struct rank_set both = {{3}};
 	struct task *w;
 	struct err e;
 
 	if (lifecycle_accepts(g, &e) < 0)
 		return;
-	w = task_new(g, kind, ranks, RANKS);
+	w = task_new(g, kind, &both);
 	w->ended = task_over;
 	w->payload.name = xstrdup("x");
 	w->payload.to = xstrdup("y");
@@ -114,12 +114,13 @@ submit(struct group *g, enum task_kind kind)
 static void
 ask(struct group *g, unsigned what)
 {
+	static const struct rank_set all;
 	struct err e;
 
 	if (g->life.state == G_STOPPED)
 		lifecycle_start(g, &e);
 	else if (what % 4 == 0)
-		cell_submit(g, NULL, 0, fake_slice("x = 1"), &e);
+		cell_submit(g, &all, fake_slice("x = 1"), &e);
 	else if (what % 4 == 1)
 		submit(g, TASK_PUT + what / 4 % (TASK_KINDS - TASK_PUT - 1));
 	else

@@ -51,7 +51,8 @@ check(struct group *g, pid_t process, const int *ranks, int n)
 {
 	struct fake_req r = {.process = process};
 	struct err e = {0};
-	int result = caller_check(g, &r.r, ranks, n, &e);
+	struct rank_set set = fake_set(n, ranks);
+	int result = caller_check(g, &r.r, &set, &e);
 
 	if (result == -EDEADLK)
 		CHECK(strstr(e.text, "would wait for its own"));

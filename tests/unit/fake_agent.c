@@ -283,11 +283,22 @@ fake_dies(int rank, int status)
 	fake_step();
 }
 
+struct rank_set
+fake_set(int n, const int *ranks)
+{
+	struct rank_set s = {0};
+
+	while (n-- > 0)
+		rank_set_add(&s, ranks[n]);
+	return s;
+}
+
 struct cell *
 fake_cell(struct group *g, const char *source, int n, const int *ranks)
 {
 	struct err e = {0};
-	struct cell *c = cell_submit(g, ranks, n, fake_slice(source), &e);
+	struct rank_set set = fake_set(n, ranks);
+	struct cell *c = cell_submit(g, &set, fake_slice(source), &e);
 
 	CHECK_STR(e.text, "");
 	fake_step();

@@ -70,6 +70,8 @@ void fake_refuses(const struct fake_msg *m, int no, const char *text); /* Rerror
 /* The rank's process ends with this wait(2) status. */
 void fake_dies(int rank, int status);
 
+/* The set of these n ranks. */
+struct rank_set fake_set(int n, const int *ranks);
 /* Submits a cell (n 0: on all ranks). */
 struct cell *fake_cell(struct group *g, const char *source, int n, const int *ranks);
 /* Waits for the end of the task as a client would. */

@@ -109,8 +109,8 @@ keep(struct task *w)
 static struct task *
 push(struct group *g, bool *ended)
 {
-	static const int both[] = {0, 1};
-	struct task *w = task_new(g, TASK_PUT, both, 2);
+	static const struct rank_set both = {{3}};
+	struct task *w = task_new(g, TASK_PUT, &both);
 	FILE *f = tmpfile();
 
 	w->payload.name = xstrdup("x");
@@ -178,9 +178,9 @@ test_push(void)
 static void
 test_move(void)
 {
-	static const int both[] = {0, 1};
+	static const struct rank_set both = {{3}};
 	struct group *g = fake_begin(2);
-	struct task *w = task_new(g, TASK_MOVE, both, 2);
+	struct task *w = task_new(g, TASK_MOVE, &both);
 	struct fake_msg *commit;
 	bool ended = false;
 

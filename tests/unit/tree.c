@@ -335,9 +335,9 @@ test_many_names(void)
 static void
 test_open_during_reset(void)
 {
-	static const int first = 0;
+	static const struct rank_set first = {{1}};
 	struct group *g = begin(1);
-	struct task *w = task_new(g, TASK_RESET, &first, 1);
+	struct task *w = task_new(g, TASK_RESET, &first);
 	struct fake_req r = {.r = {.file = NULL}};
 	struct file f = {.flags = O_RDONLY};
 	int error;
