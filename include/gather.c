@@ -53,10 +53,10 @@ gather_free(struct gather *g)
 	free(g);
 }
 
-/* Types that many engines receive or send at once. In the far relay, only follow.c looks at them
- * individually. */
-bool
-gather_takes(int type)
+/* May messages of this type be gathered? Those that many engines receive or send at once. In the
+ * far relay, only follow.c looks at them individually. */
+static bool
+takes(int type)
 {
 	static const uint8_t types[] = {Trun, Rrun, Nmark, Rput, Tcommit, Rcommit, Tdel, Rdel,
 	    Tmove, Rmove, Treset, Rreset, Rrebuild, Tgc, Rgc, Tselftest, Tstack, Nintr, Nsignalled,
@@ -180,7 +180,7 @@ on_round_end(void *arg)
 bool
 gather_take(struct gather *g, const struct msg *m)
 {
-	bool taken = m->len <= BODY_MAX && m->fd < 0 && gather_takes(m->type);
+	bool taken = m->len <= BODY_MAX && m->fd < 0 && takes(m->type);
 
 	if (!taken || !add(g, m)) {
 		gather_flush(g);

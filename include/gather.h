@@ -15,8 +15,6 @@ typedef void gather_fn(void *arg, struct slice frames);
 
 struct gather *gather_new(struct loop *l, gather_fn *send, void *arg);
 void gather_free(struct gather *g); /* NULL-safe; drops messages not yet sent */
-/* May messages of this type be gathered? */
-bool gather_takes(int type);
 /* Takes m, to be sent at the end of the round. Returns false if the caller must send m by itself;
  * the messages taken before have then been sent. So each engine's messages stay in order. */
 bool gather_take(struct gather *g, const struct msg *m);

@@ -39,8 +39,9 @@ rank_display(void)
 	return self.given.display;
 }
 
-void
-rank_die(void)
+/* Kills this process and its process group immediately. */
+_Noreturn static void
+kill_all(void)
 {
 	kill(0, SIGKILL);
 	_exit(1);
@@ -304,7 +305,7 @@ on_close(void *arg, const struct err *e)
 {
 	if (e->no)
 		note("%s", e->text);
-	rank_die();
+	kill_all();
 }
 
 static void
@@ -346,7 +347,7 @@ be_adopted(void *arg)
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != self.given.agent)
-		rank_die();
+		kill_all();
 }
 
 static void *

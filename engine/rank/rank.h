@@ -46,8 +46,6 @@ void rank_start(const struct rank_fds *g);
 /* True in a process that user code forked from a rank, where nothing here works. */
 bool rank_forked(void);
 int rank_display(void); /* a descriptor; -1 if there is none */
-/* Kills this process and its process group immediately. */
-_Noreturn void rank_die(void);
 
 /* rank_link.c */
 /* fd is the control socket. blocking: sends block, because there is no I/O thread to send queued

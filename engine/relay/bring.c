@@ -45,13 +45,6 @@ bring_open(struct bring *b, const char *engine, struct err *e)
 	return -e->no;
 }
 
-void
-bring_close(struct bring *b)
-{
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		buf_free(&b->files[i]);
-}
-
 /* Runs $p, the program. */
 static void
 add_start(struct buf *t, const char *option, const char *value)

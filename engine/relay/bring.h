@@ -19,7 +19,6 @@ struct bring {
 /* engine: "auto", or a path on the remote host: of the program, or with a "/" at its end of the
  * directory in which a copy is kept. Reads our own programs if they are to be copied. */
 int bring_open(struct bring *b, const char *engine, struct err *e);
-void bring_close(struct bring *b);
 /* One line for any shell (sh, csh, fish) that runs `ddip-engine far OPTION VALUE`. The caller frees
  * it. Returns NULL with *e set if the line cannot be made. */
 char *bring_text(const struct bring *b, const char *option, const char *value, struct err *e);

@@ -45,14 +45,6 @@ drop(struct fetches *fs, struct fetch *f)
 }
 
 void
-fetches_free(struct fetches *fs)
-{
-	while (fs && !TAILQ_EMPTY(&fs->list))
-		drop(fs, TAILQ_FIRST(&fs->list));
-	free(fs);
-}
-
-void
 fetch_asked(struct fetches *fs, const struct msg *m)
 {
 	struct slice op;

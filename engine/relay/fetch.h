@@ -12,7 +12,6 @@
 struct fetches;
 
 struct fetches *fetches_new(struct conn *agent, struct link *l, struct outbox *out);
-void fetches_free(struct fetches *fs); /* NULL-safe */
 /* A Tget is forwarded to the agent. */
 void fetch_asked(struct fetches *fs, const struct msg *m);
 /* An Ncancel is forwarded to the agent: the fetch for its Tget ends, and is answered with EINTR. */

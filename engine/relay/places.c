@@ -35,20 +35,6 @@ place_free(struct place *p)
 	free(p);
 }
 
-void
-places_free(struct places *ps)
-{
-	struct place *p;
-
-	while (ps && (p = SLIST_FIRST(&ps->list))) {
-		SLIST_REMOVE_HEAD(&ps->list, link);
-		place_free(p);
-	}
-	if (ps)
-		free(ps->dir);
-	free(ps);
-}
-
 /* Returns our directory for this one of theirs, and creates it if necessary. Returns NULL with *e
  * set on failure. */
 static const char *

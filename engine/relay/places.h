@@ -7,7 +7,6 @@ struct places;
 
 /* All of this host's directories are created in dir. */
 struct places *places_new(const char *dir);
-void places_free(struct places *ps); /* NULL-safe */
 /* Appends m, a Tspawn or Tinit, to out as this host's agent needs it. If it starts a rank, the
  * rank's output is followed. */
 int places_translate(

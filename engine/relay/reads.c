@@ -66,19 +66,6 @@ drop_if_empty(struct reads *rs, struct object *o)
 	free(o);
 }
 
-void
-reads_free(struct reads *rs)
-{
-	struct object *o;
-
-	while (rs && (o = TAILQ_FIRST(&rs->objects))) {
-		while (!TAILQ_EMPTY(&o->ranges))
-			drop_range(o, TAILQ_FIRST(&o->ranges));
-		drop_if_empty(rs, o);
-	}
-	free(rs);
-}
-
 static struct object *
 find_object(const struct reads *rs, unsigned slot, uint32_t handle)
 {

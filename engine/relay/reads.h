@@ -11,7 +11,6 @@
 struct reads;
 
 struct reads *reads_new(struct conn *agent, struct link *l, struct windows *ws);
-void reads_free(struct reads *rs); /* NULL-safe */
 /* Handles a Tread from the daemon. */
 void reads_asked(struct reads *rs, const struct msg *m);
 /* Handles an Nfree from the daemon: what it requested of that object is no longer wanted, and is

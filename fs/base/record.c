@@ -74,7 +74,7 @@ record_end_list(struct record *r)
 	close_json(r, "]");
 }
 
-void
+static void
 record_slice(struct record *r, const char *key, struct slice value)
 {
 	begin_value(r, key);

@@ -25,7 +25,6 @@ void record_begin_list(struct record *r, const char *key);
 void record_end_list(struct record *r);
 /* A text may have any bytes in JSON; as text it is written as it is. NULL: as record_none(). */
 void record_text(struct record *r, const char *key, const char *value);
-void record_slice(struct record *r, const char *key, struct slice value);
 void record_number(struct record *r, const char *key, long long value);
 void record_real(struct record *r, const char *key, double value, int decimals);
 void record_none(struct record *r, const char *key); /* "-", or null */

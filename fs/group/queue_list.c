@@ -17,8 +17,10 @@ static const char *const kinds[TASK_KINDS] = {[TASK_RUN] = "cell",
     [TASK_FREE] = "free",
     [TASK_SELFTEST] = "selftest"};
 
-void
-queue_list_id(const struct task *w, struct buf *out)
+/* Appends the name of a task in `queue`: a cell's number; of other tasks the kind and a number,
+ * such as "push17". */
+static void
+add_id(const struct task *w, struct buf *out)
 {
 	if (w->cell)
 		buf_addf(out, "%d", w->cell->number);
@@ -79,7 +81,7 @@ add_task(const struct task *w, struct record *out)
 {
 	struct buf b = {0};
 
-	queue_list_id(w, &b);
+	add_id(w, &b);
 	record_begin(out, NULL);
 	record_text(out, "id", b.p);
 	record_text(out, "kind", task_is_program(w) ? "program" : kinds[w->kind]);
@@ -144,7 +146,7 @@ find(struct group *g, const char *id)
 
 	for (size_t i = 0; i < n && !found; i++) {
 		b.n = 0;
-		queue_list_id(all[i], &b);
+		add_id(all[i], &b);
 		if (strcmp(b.p, id) == 0)
 			found = all[i];
 	}
@@ -162,7 +164,7 @@ check(struct group *g, const char *id, struct err *e)
 	struct buf b = {0};
 
 	if (c) {
-		queue_list_id(c->w, &b);
+		add_id(c->w, &b);
 		if (strcmp(b.p, id) != 0)
 			c = NULL;
 		buf_free(&b);

@@ -5,9 +5,6 @@
 #include "base/record.h"
 #include "group/task.h"
 
-/* Appends the name of a task in `queue`: a cell's number; of other tasks the kind and a number,
- * such as "push17". */
-void queue_list_id(const struct task *w, struct buf *out);
 /* The contents of `queue`: a record for each task that has not ended, in the order of submission.
  */
 void queue_list(struct group *g, struct record *out);

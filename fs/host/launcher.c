@@ -33,14 +33,6 @@ find(const char *name)
 	return NULL;
 }
 
-void
-launcher_print(struct buf *out)
-{
-	for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
-		buf_addf(out, "%-8s %s [OPTION...] %s\n", launchers[i].name, launchers[i].before,
-		    launchers[i].behind);
-}
-
 int
 launcher_check(const char *words, struct err *e)
 {

@@ -21,7 +21,5 @@ char **launcher_argv(const char *words, const char *host);
  * everything. */
 const char *launcher_direct(const char *words);
 void launcher_free(char **argv);
-/* Prints their names and commands, for messages and manual pages. */
-void launcher_print(struct buf *out);
 
 #endif

@@ -37,7 +37,7 @@ forget(struct removed *d)
 	free(d);
 }
 
-/* The entry is deleted first: submitting the removal calls replacement_settle() again. */
+/* The entry is deleted first: submitting the removal calls settle() again. */
 static void
 remove_now(struct removed *d)
 {
@@ -68,6 +68,21 @@ look(void *arg)
 		look_timer = loop_timer(daemon_.loop, LOOK_MS, look, NULL);
 }
 
+/* Carries out the group's pending removals now. */
+static void
+settle(struct group *g)
+{
+	struct removed *d;
+
+	do {
+		TAILQ_FOREACH (d, &all, link)
+			if (d->at.g == g)
+				break;
+		if (d)
+			remove_now(d);
+	} while (d);
+}
+
 void
 replacement_expect(
     const struct place *at, const char *name, pid_t process, replacement_remove_fn *remove)
@@ -94,27 +109,13 @@ replacement_claim(const struct place *at, const char *name, pid_t process)
 			break;
 	if (d)
 		forget(d);
-	replacement_settle(at->g);
-}
-
-void
-replacement_settle(struct group *g)
-{
-	struct removed *d;
-
-	do {
-		TAILQ_FOREACH (d, &all, link)
-			if (d->at.g == g)
-				break;
-		if (d)
-			remove_now(d);
-	} while (d);
+	settle(at->g);
 }
 
 void
 replacement_init(void)
 {
-	group_hooks.above.before_task = replacement_settle;
+	group_hooks.above.before_task = settle;
 }
 
 /* Is the name removed from the rank whose names this directory shows? */

@@ -20,8 +20,6 @@ void replacement_expect(
 /* The process opens the name in this directory for writing, which cancels its own removal of it.
  * All other pending removals of the group are carried out. */
 void replacement_claim(const struct place *at, const char *name, pid_t process);
-/* Carries out the group's pending removals now. */
-void replacement_settle(struct group *g);
 /* Is a removal of the name pending, in a directory that shows the same rank? */
 bool replacement_hides(const struct place *at, const char *name);
 /* Calls fn for each name that is hidden in a directory. */
