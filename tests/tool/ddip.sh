@@ -22,6 +22,10 @@ for verb in mount umount start stop restart status run exec push pull tail wait 
 	is "$verb --help" $status 0
 	like "$verb --help" "$out" "^usage: ddip $verb"
 done
+for option in -V --version; do
+	run "$ddip" "$option"
+	is "$option" "$status $out" "0 $("$BUILD/ddipfs" --version)"
+done
 run "$ddip" nonsense
 is 'no such verb' $status 2
 run "$ddip" help ''

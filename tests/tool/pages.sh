@@ -45,6 +45,8 @@ while read -r from event to help; do
 done <<<"$life"
 
 page=$(explained scripts/ddip.1)
+completed=$(bash -c '. scripts/ddip.bash-completion; COMP_WORDS=(ddip --) COMP_CWORD=1; _ddip; echo "${COMPREPLY[*]}"')
+is 'options are completed' "$completed" '--help --version'
 completed=$(bash -c '. scripts/ddip.bash-completion; COMP_WORDS=(ddip "") COMP_CWORD=1; _ddip; echo "${COMPREPLY[*]}"')
 for verb in $(sed -n 's/^\([a-z][a-z]*\).*/\1/p' scripts/ddip-verbs); do
 	has 'ddip(1)' "$verb" "$page"
