@@ -54,33 +54,34 @@ def _count_steps():
 
 
 def _counted(row, function, name):
-    enter = _ddip.collective
-    counts, makes = name not in _BY_TWO, name in _MAKE
+    within, counts, makes = _ddip.within, name not in _BY_TWO, name in _MAKE
+
+    def called(*args, **kwargs):
+        group = is_default = call = None
+        if counts:
+            with row:
+                group, is_default = _group_of(args, kwargs)
+                if group is not None:
+                    call = flight.begin(group, name, args, kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            if call:
+                flight.failed(call)
+            raise
+        if makes:
+            flight.publish()
+        if call:
+            with row:
+                if is_default:
+                    _ddip.collective_done()  # all ranks must make this call
+                revocable.used(group)
+                flight.end(call)
+        return result
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
-        group = is_default = call = None
-        try:  # first: an interrupt may be raised as soon as the rank is in it
-            enter(name)
-            if counts:
-                with row:
-                    group, is_default = _group_of(args, kwargs)
-                    call = group is not None and flight.begin(group, name, args, kwargs)
-            result = function(*args, **kwargs)
-            if makes:
-                flight.publish()
-            if call:
-                with row:
-                    if is_default:
-                        _ddip.collective_done()  # all ranks must make this call
-                    revocable.used(group)
-                    flight.end(call)
-                    call = None
-            return result
-        finally:
-            if call:
-                flight.failed(call)
-            enter(None)
+        return within(name, called, args, kwargs)
 
     return counted
 
@@ -107,34 +108,26 @@ def _kind(work):
 
 
 def _waited(real):
-    enter = _ddip.collective
+    within = _ddip.within
 
     @functools.wraps(real)
-    def waited(self, *args, **kwargs):
-        try:  # first: an interrupt may be raised as soon as the rank is in it
-            enter(_kind(self))
-            return real(self, *args, **kwargs)
-        finally:
-            enter(None)
+    def waited(*args, **kwargs):
+        return within(_kind(args[0]), real, args, kwargs)
 
     return waited
 
 
 def _marked(row, name, real):
-    enter = _ddip.collective
+    within = _ddip.within
 
     @functools.wraps(real)
     def marked(*args, **kwargs):
         if c10d.GroupMember.WORLD is None:
             return real(*args, **kwargs)
-        try:  # first: an interrupt may be raised as soon as the rank is in it
-            enter(name)
-            result = real(*args, **kwargs)
-            with row:
-                revocable.used(None)
-            return result
-        finally:
-            enter(None)
+        result = within(name, real, args, kwargs)
+        with row:
+            revocable.used(None)
+        return result
 
     return marked
 

@@ -60,11 +60,7 @@ def measure(name, count, repeats, to, source):
 
 def _call(name, function, *args):
     """Makes a call that all ranks make, recorded as a collective."""
-    try:
-        _ddip.collective(sys.intern(name))
-        return _guarded(function, *args)
-    finally:
-        _ddip.collective(None)
+    return _ddip.within(sys.intern(name), _guarded, (function, *args), {})
 
 
 def _guarded(function, *args):

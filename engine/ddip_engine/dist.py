@@ -110,29 +110,30 @@ def _init_process_group(*args, **kwargs):
 
     A cell can adopt a group only once: a second call in the same cell gets torch's own error.
     """
-    global _adopted_in, _custom_group
     if os.getpid() != state.pid:
         return _real_init(*args, **kwargs)
-    asked, adopts = None, False
     try:
-        _ddip.collective("init_process_group")
-        with patches.INIT:
-            unhide_default(_hidden)
-            asked = _asked(args, kwargs)
-            adopts = bool(asked) and _may_adopt() and _compatible(asked)
-            if adopts:
-                _adopt(asked)
-        if adopts:
-            return None
-        if asked != {} and _may_adopt():
-            _destroy_process_group()
-        _begin(*args, **kwargs)
-        _adopted_in = state.cell
-        _custom_group = _is_special(asked or {})
+        return _ddip.within("init_process_group", _adopt_or_replace, args, kwargs)
     finally:
         flight.publish()
-        _ddip.collective(None)
-    return None
+
+
+def _adopt_or_replace(*args, **kwargs):
+    global _adopted_in, _custom_group
+    asked, adopts = None, False
+    with patches.INIT:
+        unhide_default(_hidden)
+        asked = _asked(args, kwargs)
+        adopts = bool(asked) and _may_adopt() and _compatible(asked)
+        if adopts:
+            _adopt(asked)
+    if adopts:
+        return
+    if asked != {} and _may_adopt():
+        _destroy_process_group()
+    _begin(*args, **kwargs)
+    _adopted_in = state.cell
+    _custom_group = _is_special(asked or {})
 
 
 def _may_adopt():

@@ -95,6 +95,8 @@ def begin(group, name, args, kwargs):
     call = _calls.get(group.group_name)
     if call is None:
         call = _calls[group.group_name] = _Call()
+    if call.given is not None:
+        call.is_certain = False  # an interrupt came between its failure and failed()
     call.number += 1
     call.name, call.given, call.began = name, (args, kwargs), time.monotonic()
     return call
@@ -181,7 +183,7 @@ def _called(call):
             elements, dtype = each.numel(), str(each.dtype).removeprefix("torch.")
             break
     age = time.monotonic() - call.began
-    return f"op {call.number} {call.name} {elements} {dtype} {int(given is None)} {age:.3f}"
+    return f"op {call.number} {call.name} {elements} {dtype} {int(given is None)} {age:.6f}"
 
 
 def _ask(name):

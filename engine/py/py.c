@@ -352,9 +352,9 @@ py_title(PyObject *module, PyObject *text)
 }
 
 /* The I/O thread may read the name at any time, so names are never freed; programs use few of them,
- * over and over. */
-static PyObject *
-py_collective(PyObject *module, PyObject *name)
+ * over and over. NULL with an exception if it is no string. */
+static const char *
+collective_name(PyObject *name)
 {
 	static struct {
 		PyObject *object;
@@ -364,27 +364,36 @@ py_collective(PyObject *module, PyObject *name)
 	static size_t n;
 	const char *text;
 
-	if (name == Py_None) {
-		rank_collective_leave();
-		Py_RETURN_NONE;
-	}
-	for (size_t i = 0; i < n; i++) {
-		if (known[i].object == name) {
-			rank_collective_enter(known[i].text);
-			Py_RETURN_NONE;
-		}
-	}
+	for (size_t i = 0; i < n; i++)
+		if (known[i].object == name)
+			return known[i].text;
 	text = PyUnicode_AsUTF8AndSize(name, NULL);
-	if (!text)
-		return NULL;
-	if (n == ARRAY_LEN(known)) {
-		rank_collective_enter("collective");
-		Py_RETURN_NONE;
-	}
+	if (!text || n == ARRAY_LEN(known))
+		return text ? "collective" : NULL;
 	known[n].object = Py_NewRef(name);
 	known[n].text = text;
-	rank_collective_enter(known[n++].text);
-	Py_RETURN_NONE;
+	return known[n++].text;
+}
+
+/* Python could not do this: an interrupt that comes as a call fails is raised in the `finally`
+ * clause, before that has done anything. */
+static PyObject *
+py_within(PyObject *module, PyObject *args)
+{
+	PyObject *name, *function, *positional, *named, *result;
+	struct collective here;
+	const char *text;
+
+	if (!PyArg_ParseTuple(
+		args, "OOO!O!", &name, &function, &PyTuple_Type, &positional, &PyDict_Type, &named))
+		return NULL;
+	text = collective_name(name);
+	if (!text)
+		return NULL;
+	rank_collective_enter(&here, text);
+	result = PyObject_Call(function, positional, named);
+	rank_collective_leave(&here);
+	return result;
 }
 
 static PyObject *
@@ -504,7 +513,8 @@ static PyMethodDef methods[] = {
     {"stdin_begin_program", py_stdin_begin_program, METH_O, "stdin_begin_program(ended)"},
     {"stdin_end_program", py_stdin_end_program, METH_NOARGS, "Drops what was not read"},
     {"title", py_title, METH_O, "title(text): sets what ps shows"},
-    {"collective", py_collective, METH_O, "collective(name or None)"},
+    {"within", py_within, METH_VARARGS,
+	"within(name, function, args, kwargs): calls it, recorded as a collective"},
     {"collective_done", py_collective_done, METH_NOARGS,
 	"One that all ranks must do alike is done"},
     {"collectives", py_collectives, METH_NOARGS, "The number of those in this cell"},

@@ -287,7 +287,7 @@ print_group(
 		print_name(&lines, r->name);
 		buf_addf(&lines, " %ld ", r->elements);
 		print_dtype(&lines, r->dtype);
-		buf_addf(&lines, " %d %.3f\n", r->done, MAX(0.0, now - in_seconds(r->created)));
+		buf_addf(&lines, " %d %.6f\n", r->done, MAX(0.0, now - in_seconds(r->created)));
 	}
 	if (n || !all->n || all->one[0].id <= first)
 		buf_addf(out, "group %s %s %llu %s\n", name, recorder, (unsigned long long)entered,

@@ -280,8 +280,18 @@ void rank_revoke_unlock(void);
 
 /* rank_collective.c */
 extern _Atomic(const char *) rank_collective; /* the one that user code is in, or NULL */
-void rank_collective_enter(const char *name); /* name is never freed */
-void rank_collective_leave(void);
+extern _Atomic bool rank_collective_aside;    /* in another thread than the main one */
+
+/* One call of it, on the stack of who makes it. */
+struct collective {
+	const char *name; /* never freed */
+	uint64_t since;
+	bool is_main; /* of the main thread */
+	struct collective *around, *next;
+};
+
+void rank_collective_enter(struct collective *c, const char *name);
+void rank_collective_leave(struct collective *c);
 /* Counts a completed collective that all ranks of the default group must call alike. */
 void rank_collective_done(void);
 void rank_collective_reset(void);     /* when a cell begins */

@@ -4,29 +4,56 @@
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
+#include <stdatomic.h>
+#include <unistd.h>
 
 _Atomic(const char *) rank_collective;
+atomic_bool rank_collective_aside;
 
 static _Atomic uint64_t since; /* from now_ns(); 0: in none */
 static _Atomic uint32_t count, steps;
-static unsigned depth; /* one may call another, and threads may be in different ones */
+static struct collective *outermost; /* of each thread that is in one, the last first */
+static _Thread_local struct collective *innermost; /* of this thread; NULL: in none */
 
-void
-rank_collective_enter(const char *name)
+/* The main thread is what people see; of other threads the first to be in one stands for them. */
+static void
+publish(void)
 {
-	if (depth++ > 0)
-		return;
-	since = now_ns();
-	rank_collective = name;
+	const struct collective *shown = NULL;
+
+	for (struct collective *c = outermost; c && !(shown && shown->is_main); c = c->next)
+		shown = c;
+	rank_collective = shown ? shown->name : NULL;
+	rank_collective_aside = shown && !shown->is_main;
+	since = shown ? shown->since : 0;
 }
 
 void
-rank_collective_leave(void)
+rank_collective_enter(struct collective *c, const char *name)
 {
-	if (depth == 0 || --depth > 0)
+	*c = (struct collective){.name = name, .around = innermost};
+	innermost = c;
+	if (c->around)
 		return;
-	rank_collective = NULL;
-	since = 0;
+	c->since = now_ns();
+	c->is_main = gettid() == getpid();
+	c->next = outermost;
+	outermost = c;
+	publish();
+}
+
+void
+rank_collective_leave(struct collective *c)
+{
+	struct collective **at = &outermost;
+
+	innermost = c->around;
+	if (c->around)
+		return;
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	publish();
 }
 
 void

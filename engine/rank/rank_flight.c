@@ -236,7 +236,7 @@ main_state(void)
 void
 rank_flight_print(struct buf *out)
 {
-	buf_addf(out, "main %c\n", main_state());
+	buf_addf(out, "%s %c\n", rank_collective_aside ? "aside" : "main", main_state());
 	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < FLIGHT_RECORDERS; i++) {
 		struct slice json = {self.text[i].p, self.text[i].n};

@@ -84,16 +84,27 @@ is_standard(struct slice file)
 	return false;
 }
 
-bool
-frame_is_users(const struct frame *f)
+static bool
+has_users_name(struct slice file)
 {
 	static const char *const others[] = {
 	    "/site-packages/", "/dist-packages/", "<ddip_engine", "<frozen "};
 
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		if (has(f->file, others[i]))
+		if (has(file, others[i]))
 			return false;
-	return !is_standard(f->file);
+	return !is_standard(file);
+}
+
+bool
+frame_is_users(const struct frame *f, struct slice callers)
+{
+	struct frame caller;
+
+	if (!has_users_name(f->file))
+		return false;
+	return !slice_eq(f->file, "<string>") || !frames_next(&callers, &caller) ||
+	       has(caller.file, "<ddip_engine") || has_users_name(caller.file);
 }
 
 /* Appends the lines in parentheses, in which the engine says why it cannot say more. */
@@ -126,7 +137,7 @@ frames_print(struct buf *out, struct slice text)
 	for (const char *p = rest.p; rest.n && frames_next(&rest, &f); p = rest.p) {
 		if (has(f.file, "<ddip_engine importer>"))
 			break; /* what started the engine is below it */
-		if (frame_is_users(&f)) {
+		if (frame_is_users(&f, rest)) {
 			buf_add(out, p, (size_t)(rest.p - p));
 			any = true;
 		}

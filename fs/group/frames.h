@@ -16,8 +16,9 @@ struct slice frames_main(struct slice text);
 /* Takes the first frame off the text. Returns false if it does not begin with one. */
 bool frames_next(struct slice *text, struct frame *f);
 /* Is its code the user's, and not the engine's, the standard library's or an installed package's?
- */
-bool frame_is_users(const struct frame *f);
+ * What one of these has made of a string, such as a namedtuple(), is not. callers: the frames
+ * below. */
+bool frame_is_users(const struct frame *f, struct slice callers);
 /* Appends the user's frames of the main thread, and remarks of the engine; if there is no such
  * frame, a line in parentheses says so. */
 void frames_print(struct buf *out, struct slice text);

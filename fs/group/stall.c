@@ -74,13 +74,14 @@ read_stack(struct slice text, char in[NAME_SIZE], char at[LINE_SIZE], bool *inne
 
 	*innermost = rest.n > 0;
 	for (bool is_first = true; frames_next(&rest, &f); is_first = false) {
-		if (is_first && (frame_is_users(&f) || (strcmp(in, "backward") == 0 &&
-							   !ends(f.function, "_run_backward"))))
+		if (is_first &&
+		    (frame_is_users(&f, rest) ||
+			(strcmp(in, "backward") == 0 && !ends(f.function, "_run_backward"))))
 			*innermost = false;
 		if (*in == '-' && memmem(f.file.p, f.file.n, ddp, sizeof(ddp) - 1))
 			snprintf(in, NAME_SIZE, "%.*s",
 			    (int)MIN(f.function.n, (size_t)NAME_SIZE - 1), f.function.p);
-		if (frame_is_users(&f)) {
+		if (frame_is_users(&f, rest)) {
 			snprintf(at, LINE_SIZE, "%.*s:%u", (int)MIN(f.file.n, (size_t)200),
 			    f.file.p, f.line);
 			break;
@@ -175,6 +176,7 @@ set_states(struct stall_sample *s)
 		else
 			p->state = PLACE_NO_CELL;
 		p->program = ended && task_is_program(ended->w);
+		p->failed = ended && ended->no != 0;
 	}
 }
 

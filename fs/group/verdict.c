@@ -71,7 +71,8 @@ read_line(struct rank_place *p, char *line)
 		return split(rest, word, 4) && add_group(p, word);
 	if (!split(rest, word, 1))
 		return false;
-	if (strcmp(line, "main") == 0) {
+	if (strcmp(line, "main") == 0 || strcmp(line, "aside") == 0) {
+		p->aside = *line == 'a';
 		p->sleeps = strchr("SD", *word[0]) != NULL;
 		return true;
 	}
@@ -294,6 +295,17 @@ compare(const struct operation *o, const struct operation *other)
 	return other->done || other->seconds >= ENOUGH_S ? SAME : UNCERTAIN;
 }
 
+/* The same for rank p: one that has ended its part may have done so by an error in the operation.
+ */
+static enum relation
+compare_entered(
+    const struct rank_place *p, const struct operation *o, const struct operation *other)
+{
+	enum relation how = compare(o, other);
+
+	return how == SAME && p->state != PLACE_BUSY ? AWAY : how;
+}
+
 /* How another member p relates to the operation that the rank of place q waits in. */
 static enum relation
 relate(const struct rank_place *p, const struct rank_place *q, const struct membership *m,
@@ -313,13 +325,13 @@ relate(const struct rank_place *p, const struct rank_place *q, const struct memb
 		return p->state == PLACE_BUSY ? UNCERTAIN : AWAY;
 	if (its->entered < o->number)
 		return LATE;
-	return other ? compare(o, other) : UNCERTAIN;
+	return other ? compare_entered(p, o, other) : UNCERTAIN;
 }
 
 static void
 print_line(struct buf *out, const struct rank_place *p)
 {
-	if (strcmp(p->line, "-") != 0)
+	if (strcmp(p->line, "-") != 0 && !p->aside)
 		buf_addf(out, " (%s)", p->line);
 }
 
@@ -348,19 +360,25 @@ print_operation(struct buf *out, const struct rank_place *p, const struct operat
 		buf_addf(out, " of %s", p->in);
 }
 
-/* Appends where a rank is: "rank 1 is in barrier (train.py:50)". */
+/* Appends where a rank is that others wait for in m: "rank 1 is in barrier (train.py:50)". */
 static void
-print_place(struct buf *out, const struct rank_place *p)
+print_place(struct buf *out, const struct rank_place *p, const struct membership *m)
 {
+	const struct membership *its = NULL;
+
+	verdict_waits_in(p, &its);
 	buf_addf(out, "rank %d ", p->rank);
-	if (p->state == PLACE_ENDED)
+	if (p->state == PLACE_ENDED && p->failed)
+		buf_addf(out, "has failed in its %s", p->program ? "program" : "part of the cell");
+	else if (p->state == PLACE_ENDED)
 		buf_addf(out, "has ended its %s", p->program ? "program" : "part of the cell");
 	else if (p->state == PLACE_LOST)
 		buf_adds(out, "was lost");
 	else if (p->state == PLACE_NO_CELL)
 		buf_adds(out, "runs no cell");
 	else if (is_in(p))
-		buf_addf(out, "is in %s", p->in);
+		buf_addf(out, "is in %s%s", p->in,
+		    its && strcmp(its->name, m->name) != 0 ? " of another group" : "");
 	else
 		buf_adds(out, "is in no collective");
 	if (p->state == PLACE_BUSY)
@@ -484,7 +502,7 @@ print_different(struct buf *out, const struct rank_place *p, const struct member
 			p = q, q = swap;
 			m = its, o = other;
 		}
-		print_place(out, q);
+		print_place(out, q, m);
 		buf_addf(out, "; rank %d waits for it in ", p->rank);
 		print_entered(out, p, m, o, false);
 	} else {
@@ -498,8 +516,8 @@ print_different(struct buf *out, const struct rank_place *p, const struct member
 
 /* Appends the members that relate so to the operation. Returns true if none of them waits. */
 static bool
-print_related(struct buf *out, const struct rank_place *p, int n, const enum relation *how,
-    enum relation wanted)
+print_related(struct buf *out, const struct rank_place *p, int n, const struct membership *m,
+    const enum relation *how, enum relation wanted)
 {
 	bool waits = false;
 
@@ -513,9 +531,21 @@ print_related(struct buf *out, const struct rank_place *p, int n, const enum rel
 		if (shown++ == RANKS_SHOWN)
 			buf_adds(out, "…");
 		else
-			print_place(out, &p[i]);
+			print_place(out, &p[i], m);
 	}
 	return !waits;
+}
+
+/* Do ranks name one of them in it? torch's recorders do not say which. */
+static bool
+has_root(const struct operation *o)
+{
+	static const char *const names[] = {"broadcast", "reduce", "gather", "scatter"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strcmp(o->name, names[i]) == 0)
+			return true;
+	return false;
 }
 
 /* All members have entered what p[at] waits in. */
@@ -532,7 +562,8 @@ print_all(struct buf *out, const struct rank_place *p, int n, int at, const stru
 	else
 		buf_addf(out, "ranks %s have all entered ", m->members);
 	print_waited(out, &p[at], o, wait_alike(p, n, at, m, o));
-	buf_adds(out, ": look at the GPUs or the network\n");
+	buf_addf(out, ": look at %sthe GPUs or the network\n",
+	    has_root(o) ? "the source or destination that each gives, " : "");
 }
 
 static void
@@ -590,7 +621,7 @@ judge(const struct rank_place *p, int n, int at, const struct membership *m,
 	} else if (count[LATE] + count[AWAY]) {
 		kind = count[LATE] ? VERDICT_LATE : VERDICT_AWAY;
 		wanted = count[LATE] ? LATE : AWAY;
-		is_first = print_related(&line, p, n, how, wanted);
+		is_first = print_related(&line, p, n, m, how, wanted);
 		print_wait(&line, p, n, at, m, o, count[LATE]);
 	} else if (!count[UNCERTAIN] &&
 		   (is_within(&p[at], o) ? p[at].seconds >= ENOUGH_S : o->seconds >= LONG_S)) {

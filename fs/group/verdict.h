@@ -30,6 +30,7 @@ struct rank_place {
 	int rank;
 	enum place_state state; /* unknown: it has not answered */
 	bool program;		/* what it ended is a program, not a cell */
+	bool failed;		/* it ended by an error */
 	const char *in;		/* the Python call that it is in, such as backward; "-": none */
 	const char *line;	/* of the user's code; "-": unknown */
 	double seconds;		/* in this call */
@@ -38,6 +39,7 @@ struct rank_place {
 	unsigned calls;		/* collectives of the default group that it completed in it */
 	/* the description */
 	bool sleeps;	  /* its main thread does not compute */
+	bool aside;	  /* another thread is in this call: the line says nothing of it */
 	bool counts;	  /* Python has told of source "own": nothing else holds the GIL */
 	bool recorded;	  /* torch records all of its groups */
 	unsigned counted; /* the cell in which source "own" counts */

@@ -37,6 +37,38 @@ verdict 'different operations' '^(different operations: .*(barrier|all_reduce) [
     dist.all_reduce(ones())
 else:
     dist.barrier()'
+# Who an interrupt has freed from a collective is not in it any more: its next cell says where it is.
+for first in 0 1; do
+	verdict "a monitored barrier after one that was interrupted, $first" \
+		"^rank $((1 - first)) is in no collective .*; rank $first waits for it in monitored_barrier 1 " "if rank == $first:
+    dist.monitored_barrier()
+else:
+    spin()"
+done
+verdict 'another source on each rank' '^all ranks have entered broadcast [0-9]+ .*: look at the source or destination ' \
+	'dist.broadcast(ones(1 << 22), 1 - rank)'
+verdict 'groups that cross' '^rank 1 is in all_reduce of another group \(<cell [0-9]+>:6\); rank 0 waits for it in all_reduce 1 ' \
+	'a, b = dist.new_group([0, 1]), dist.new_group([0, 1])
+if rank == 0:
+    dist.all_reduce(ones(), group=a)
+    dist.all_reduce(ones(), group=b)
+else:
+    dist.all_reduce(ones(), group=b)
+    dist.all_reduce(ones(), group=a)'
+verdict 'sizes that one rank alone refuses' '^rank 0 has failed in its part of the cell; rank 1 is in all_to_all' \
+	'dist.all_to_all_single(torch.empty(4), ones(), [1, 3] if rank == 0 else [2, 2], [2, 2])'
+verdict 'a thread of its own' '^rank 1 is in no collective .*; rank 0 waits for it in all_reduce [0-9]+$' 'import threading
+if rank == 0:
+    threading.Thread(target=lambda: dist.all_reduce(ones()), daemon=True).start()
+spin()'
+verdict 'one backward more, with micro-batches' '^rank 0 is in barrier .*; rank 1 waits for it in (all_reduce [0-9]+ of backward|broadcast [0-9]+ of forward) ' 'for micro in range(2 + rank):
+    if micro:
+        model(torch.ones(2, 4)).sum().backward()
+    else:
+        with model.no_sync(): model(torch.ones(2, 4)).sum().backward()
+dist.barrier()'
+verdict 'objects' '^rank 1 is in no collective .*; rank 0 waits for it in all_gather [0-9]+ of gather_object ' \
+	'dist.gather_object(1, [None, None]) if rank == 0 else spin()'
 silent 'a source that has passed' '^1 .*in=- ' 'dist.broadcast(ones(), 1)
 if rank == 1: spin()
 time.sleep(1000)'

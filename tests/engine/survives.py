@@ -168,35 +168,38 @@ import slow"""
         check_next(a)
 
 
+# C code that fails, after which a signal's handler raises
 COLLECTIVE = """
-import _ddip, types
-from ddip_engine import collectives
-real, told = _ddip.collective, []
-def interrupted(name):
-    real(name)
-    told.append(name)
-    if name:
-        raise KeyboardInterrupt
-_ddip.collective = interrupted
-collectives.c10d = types.SimpleNamespace(GroupMember=types.SimpleNamespace(WORLD=1))
-from ddip_engine import patches
-def nothing(): return 1
+import _thread, functools, signal, types
+from ddip_engine import collectives, patches
+class Group:
+    group_name = "0"
+def interrupted():
+    return functools.partial(sum, map(_thread.interrupt_main, [signal.SIGUSR1]))
+collectives.c10d = types.SimpleNamespace(
+    GroupMember=types.SimpleNamespace(WORLD=1, NON_GROUP_MEMBER=2), ProcessGroup=Group)
+told = []
 for function in (
-    collectives._counted(patches.COLLECTIVES["barrier"], nothing, "barrier"),
-    collectives._marked(patches.FORWARD, "forward", nothing),
+    collectives._counted(patches.COLLECTIVES["barrier"], interrupted(), "barrier"),
+    collectives._marked(patches.FORWARD, "forward", interrupted()),
 ):
     try:
-        function()
-    except KeyboardInterrupt:
-        pass
+        try:
+            function(Group())
+        except TypeError:
+            _thread.get_ident()  # a call, after which the handler runs at the latest
+    except TimeoutError:
+        told.append(1)
 told"""
 
 
-def test_an_interrupt_as_a_collective_begins():
+def test_an_interrupt_as_a_collective_fails():
     """The rank is in none afterwards."""
     with Agent() as a:
         a.spawn(0)
-        same(a.run(0, COLLECTIVE)[0].value, b"['barrier', None, 'forward', None]")
+        r = a.run(0, HANDLER + COLLECTIVE)[0]
+        same((r.value, r.error), (b"[1, 1]", ""))
+        same(a.call("Tstack", 0).collective, "")
 
 
 if __name__ == "__main__":

@@ -29,17 +29,18 @@ static void
 test_groups(void)
 {
 	expect(TWO, "0 gloo 7 0-1\n",
-	    "group 0 gloo 3 0-1\nop 2 all_reduce 10 float32 1 2.500\n"
-	    "op 3 all_gather 10 float32 0 2.500\n");
+	    "group 0 gloo 3 0-1\nop 2 all_reduce 10 float32 1 2.500000\n"
+	    "op 3 all_gather 10 float32 0 2.500000\n");
 	/* records of an earlier group of that name */
-	expect(TWO, "0 gloo 8 0-1\n", "group 0 gloo 3 0-1\nop 3 all_gather 10 float32 0 2.500\n");
+	expect(
+	    TWO, "0 gloo 8 0-1\n", "group 0 gloo 3 0-1\nop 3 all_gather 10 float32 0 2.500000\n");
 	/* nothing was recorded since, or what was is lost */
 	expect(TWO, "1 gloo 9 0\n", "group 1 gloo 0 0\n");
 	expect(TWO, "1 gloo 7 0\n", "group 1 gloo 0 0\n");
 	expect(TWO, "1 gloo 6 0,2-5\n", "group 1 lost 0 0,2-5\n");
 	expect("{}", "0 gloo 0 0-1\n0 nccl 0 0-1\n", "group 0 gloo 0 0-1\n");
 	expect("{\"entries\":[" RECORD(0, 1, "0", "nccl:all_reduce_barrier", DONE) "]}",
-	    "0 gloo 0 0\n", "group 0 gloo 1 0\nop 1 barrier 10 float32 1 2.500\n");
+	    "0 gloo 0 0\n", "group 0 gloo 1 0\nop 1 barrier 10 float32 1 2.500000\n");
 	expect("{\"entries\":[{\"is_p2p\":true,\"process_group\":[\"0\",\"\"],\"record_id\":0}]}",
 	    "0 gloo 0 0\n", "group 0 gloo 0 0\n");
 	expect(TWO, "0 gloo\n\nx\n", "");

@@ -8,6 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The line of the innermost frame of the user's. */
+static unsigned
+first_users(const char *text)
+{
+	struct slice rest = slice_text(text);
+	struct frame f;
+
+	while (frames_next(&rest, &f))
+		if (frame_is_users(&f, rest))
+			return f.line;
+	return 0;
+}
+
 int
 main(void)
 {
@@ -25,12 +38,21 @@ main(void)
 
 		CHECK(frames_next(&rest, &f) && rest.n == 0 && f.line == 7);
 		CHECK(slice_eq(f.file, strchr(line, ' ') + 1));
-		if (frame_is_users(&f) != (*line == 'u'))
-			CHECK_STR(line, frame_is_users(&f) ? "users" : "installed");
+		if (frame_is_users(&f, rest) != (*line == 'u'))
+			CHECK_STR(line, frame_is_users(&f, rest) ? "users" : "installed");
 		free(text);
 		count++;
 	}
 	CHECK(count > 20);
+	CHECK(first_users(
+		  "  File \"<string>\", line 0 in <module>\n"
+		  "  File \"/usr/lib/python3.11/collections/__init__.py\", line 4 in namedtuple\n"
+		  "  File \"t.py\", line 5 in f\n") == 5);
+	CHECK(first_users("  File \"<string>\", line 3 in <module>\n"
+			  "  File \"t.py\", line 5 in f\n") == 3);
+	CHECK(first_users("  File \"<string>\", line 3 in <module>\n"
+			  "  File \"<ddip_engine cell>\", line 5 in f\n") == 3);
+	CHECK(first_users("  File \"<string>\", line 3 in <module>\n") == 3);
 	buf_free(&names);
 	return CHECK_DONE();
 }

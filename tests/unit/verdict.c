@@ -96,6 +96,12 @@ test_late(void)
 	p.program = true;
 	expect(waiter(), p,
 	    "rank 1 has ended its program; rank 0 waits for it in all_reduce 2 (t.py:4)\n");
+	p = at(1, "-", "-", CELL BOTH(1));
+	p.state = PLACE_ENDED;
+	p.failed = true;
+	expect(waiter(), p,
+	    "rank 1 has failed in its part of the cell; rank 0 waits for it in all_reduce 2 "
+	    "(t.py:4)\n");
 	p = at(1, "-", "-", "");
 	p.state = PLACE_LOST;
 	expect(counter(), p, "rank 1 was lost; rank 0 is in all_reduce 2 (t.py:4)\n");
@@ -251,8 +257,20 @@ test_different(void)
 static void
 test_entered(void)
 {
+	struct rank_place p;
+
 	expect(waiter(), at(1, "all_reduce", "t.py:9", CELL BOTH(2) REDUCE),
 	    "all ranks have entered all_reduce 2: look at the GPUs or the network\n");
+	expect(at(0, "reduce", "t.py:4", CELL BOTH(2) OP(2, "reduce", "4 float32", 0)),
+	    at(1, "reduce", "t.py:4", CELL BOTH(2) OP(2, "reduce", "4 float32", 0)),
+	    "all ranks have entered reduce 2 (t.py:4): look at the source or destination that each "
+	    "gives, the GPUs or the network\n");
+	/* what ended its part may have been an error in the operation */
+	p = at(1, "-", "-", CELL BOTH(2) REDUCE);
+	p.state = PLACE_ENDED;
+	p.failed = true;
+	expect(waiter(), p,
+	    "rank 1 has failed in its part of the cell; rank 0 is in all_reduce 2 (t.py:4)\n");
 	/* not if it is under way: the last one has come just now */
 	expect(waiter(),
 	    at(1, "all_reduce", "t.py:9", CELL BOTH(2) "op 2 all_reduce 4 float32 0 0.2\n"), "");
@@ -308,6 +326,10 @@ test_backward(void)
 	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)),
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 of backward "
 	    "(t.py:4)\n");
+	/* a thread is in it: where the main thread is says nothing of that */
+	p = at(0, "all_reduce", "t.py:4", "cell 7\naside R\n" BOTH(2) REDUCE);
+	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)),
+	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2\n");
 	p = at(0, "backward", "t.py:4", "cell 7\nmain R\n" BOTH(2) REDUCE);
 	expect(p, at(1, "-", "t.py:9", CELL BOTH(1)), "");
 	p = at(0, "backward", "t.py:4", CELL BOTH(2) REDUCE);
@@ -332,7 +354,8 @@ test_chain(void)
 
 	expect_of(p, 3,
 	    "rank 2 is in no collective (t.py:6); rank 1 waits for it in broadcast 1 (t.py:5)\n"
-	    "rank 1 is in broadcast (t.py:5); rank 0 waits for it in all_reduce 1 (t.py:4)\n");
+	    "rank 1 is in broadcast of another group (t.py:5); rank 0 waits for it in all_reduce 1 "
+	    "(t.py:4)\n");
 }
 
 /* One rank of many is late, and one is in a group that has not all of them. */
