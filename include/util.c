@@ -45,6 +45,15 @@ xstrdup(const char *s)
 	return xstrndup(s, strlen(s));
 }
 
+void
+xreplace(char **to, const char *s)
+{
+	char *copy = xstrdup(s);
+
+	free(*to);
+	*to = copy;
+}
+
 char *
 xstrndup(const char *s, size_t n)
 {

@@ -33,6 +33,7 @@ call(const struct verb_table *t, const struct verb *v, struct verb_call *c)
 
 	if (c->n < v->min || c->n > v->max)
 		return fail(c->e, EINVAL, "usage: %s%s%s", v->name, *v->args ? " " : "", v->args);
+	c->verb = v;
 	r = t->check ? t->check(v, c) : 0;
 	return r < 0 ? r : v->fn(c);
 }

@@ -8,6 +8,7 @@
 
 /* A line that is being executed. */
 struct verb_call {
+	const struct verb *verb;
 	void *subject; /* what the verb acts on: a group, a rank, a cell */
 	void *result;  /* result for the caller; its type is up to the table's users */
 	char **word;   /* word[0] is the verb */
@@ -21,13 +22,14 @@ enum verb_flags {
 	VERB_FIRST = 4	  /* a setting to apply first: the meaning of others depends on it */
 };
 
+struct setting;
+
 struct verb {
 	const char *name, *args, *help;
 	int min, max; /* number of words after the name */
 	unsigned flags;
 	int (*fn)(struct verb_call *c); /* 0 or -errno; a verb that fails changes nothing */
-	/* For a setting: prints its value as the words after its name. NULL: not shown. */
-	void (*print)(const void *settings, struct buf *out);
+	const struct setting *setting;	/* what it sets (settings.c); NULL: it acts */
 };
 
 struct verb_table {

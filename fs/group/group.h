@@ -38,12 +38,12 @@ struct host_settings {
 
 /* What `ctl` sets (settings.c). Strings are owned. Times are in seconds; negative means off. */
 struct settings {
-	long size; /* 0: one per GPU, 2 without GPUs */
+	long long size; /* 0: one per GPU, 2 without GPUs */
 	char *gpus, *backend, *python, *cwd, *preload;
 	char *env; /* K=V lines */
 	struct host_settings hosts;
 	double timeout, grace, killafter, stall, idle;
-	long history;
+	long long history;
 	long long spool; /* bytes of output to keep per stream; 0: all */
 	bool cwd_is_set; /* `cwd` is not the default */
 	bool autogc, quiet;

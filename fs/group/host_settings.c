@@ -10,25 +10,17 @@
 #include "host/path.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_MAX = 1 << 20, LINGER_MAX = 86400 }; /* bytes, seconds */
+enum { FILE_MAX = 1 << 20 };
 
 static struct group *
 group_of(const struct verb_call *c)
 {
 	return c->subject;
-}
-
-static void
-set_string(char **to, const char *s)
-{
-	free(*to);
-	*to = xstrdup(s);
 }
 
 /* Returns the words after the verb as one string, which the caller frees. */
@@ -95,7 +87,7 @@ host_settings_hosts(struct verb_call *c)
 	else
 		hosts_set_later(g);
 	if (r == 0) {
-		set_string(&g->set.hosts.names, kept.n ? kept.p : "");
+		xreplace(&g->set.hosts.names, kept.n ? kept.p : "");
 		start_make_ranks(g);
 		journal_changed(g);
 		if (g->hosts.lacking)
@@ -104,14 +96,6 @@ host_settings_hosts(struct verb_call *c)
 	buf_free(&kept);
 	hostlist_free(&list);
 	return r;
-}
-
-void
-host_settings_print_hosts(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, *s->hosts.names ? s->hosts.names : "local");
 }
 
 static void
@@ -138,17 +122,9 @@ host_settings_launcher(struct verb_call *c)
 	if (r == 0)
 		r = launcher_check(words.p, c->e);
 	if (r == 0)
-		set_string(&g->set.hosts.launcher, words.p);
+		xreplace(&g->set.hosts.launcher, words.p);
 	buf_free(&words);
 	return r;
-}
-
-void
-host_settings_print_launcher(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, s->hosts.launcher);
 }
 
 int
@@ -163,16 +139,8 @@ host_settings_engine(struct verb_call *c)
 		    "directory where a copy shall be kept, with a / at its end, or auto, not "
 		    "'%.200s'",
 		    path);
-	set_string(&group_of(c)->set.hosts.engine, automatic ? "" : path);
+	xreplace(&group_of(c)->set.hosts.engine, automatic ? "" : path);
 	return 0;
-}
-
-void
-host_settings_print_engine(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	words_print(*s->hosts.engine ? s->hosts.engine : "auto", out);
 }
 
 int
@@ -189,35 +157,6 @@ host_settings_master_addr(struct verb_call *c)
 		    "master_addr: want a name or an address that the hosts reach, or auto, not "
 		    "'%.200s'",
 		    address);
-	set_string(&group_of(c)->set.hosts.master_addr, automatic ? "" : address);
+	xreplace(&group_of(c)->set.hosts.master_addr, automatic ? "" : address);
 	return 0;
-}
-
-void
-host_settings_print_master_addr(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, *s->hosts.master_addr ? s->hosts.master_addr : "auto");
-}
-
-int
-host_settings_linger(struct verb_call *c)
-{
-	char *end;
-	double d = strtod(c->word[1], &end);
-
-	if (end == c->word[1] || *end || !isfinite(d) || d < 0 || d > LINGER_MAX)
-		return fail(c->e, EINVAL, "linger: want seconds, 0..%d, not '%.80s'", LINGER_MAX,
-		    c->word[1]);
-	group_of(c)->set.hosts.linger = d;
-	return 0;
-}
-
-void
-host_settings_print_linger(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_addf(out, "%g", s->hosts.linger);
 }

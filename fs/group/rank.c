@@ -202,8 +202,7 @@ rank_set_dead(struct rank *k, const char *how)
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = 0;
-	free(k->end.how);
-	k->end.how = xstrdup(how);
+	xreplace(&k->end.how, how);
 	rank_set_state(k, R_DEAD);
 }
 

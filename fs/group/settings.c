@@ -28,9 +28,21 @@
 
 enum { DEFAULT_HISTORY = 200, HISTORY_MAX = 1000000 };
 
+enum { LINGER_MAX = 86400, SECONDS_MAX = 1000000000 };
+
+#define SPOOL_MAX (1LL << 60)
+
 #define DEFAULT_LAUNCHER "ssh"
 
 enum { DEFAULT_LINGER = 30 }; /* seconds */
+
+/* A value in struct settings. Its verb's function reads and checks it. */
+struct setting {
+	void (*print)(const void *value, struct buf *out); /* as the words behind the verb */
+	size_t at;					   /* its offset */
+	long long least, most;
+	void (*changed)(struct group *g); /* called after it was set; NULL: nothing is to be done */
+};
 
 /* The group that a call is for. */
 static struct group *
@@ -74,60 +86,149 @@ settings_free(struct settings *s)
 	free(s->hosts.master_addr);
 }
 
-static void
-set_string(char **to, const char *s)
+/* ---- values of one kind: how they are read and printed ---- */
+
+static void *
+value_of(const struct verb_call *c)
 {
-	free(*to);
-	*to = xstrdup(s);
+	return (char *)&group_of(c)->set + c->verb->setting->at;
 }
 
-/* Parses seconds, or off (-1). */
 static int
-seconds(struct verb_call *c, double *v)
+changed(const struct verb_call *c)
 {
-	char *end;
-	double d = strtod(c->word[1], &end);
-
-	if (strcmp(c->word[1], "off") == 0) {
-		*v = -1;
-		return 0;
-	}
-	if (end == c->word[1] || *end || !isfinite(d) || d < 0 || d > 1e9)
-		return fail(c->e, EINVAL, "%s: want seconds (0 or more) or off, not '%.80s'",
-		    c->word[0], c->word[1]);
-	*v = d;
+	if (c->verb->setting->changed)
+		c->verb->setting->changed(group_of(c));
 	return 0;
 }
 
-static void
-print_seconds(double v, struct buf *out)
+/* -1 stands for off, where that is allowed. */
+static int
+set_seconds(struct verb_call *c)
 {
-	if (v < 0)
+	long long most = c->verb->setting->most;
+	double *value = value_of(c), d;
+	bool may_be_off = strcmp(c->verb->args, "S|off") == 0;
+	char *end;
+
+	if (may_be_off && strcmp(c->word[1], "off") == 0) {
+		*value = -1;
+		return changed(c);
+	}
+	d = strtod(c->word[1], &end);
+	if (end == c->word[1] || *end || !isfinite(d) || d < 0 || d > (double)most)
+		return fail(c->e, EINVAL, "%s: want seconds, 0..%lld%s, not '%.80s'", c->word[0],
+		    most, may_be_off ? ", or off" : "", c->word[1]);
+	*value = d;
+	return changed(c);
+}
+
+static void
+print_seconds(const void *value, struct buf *out)
+{
+	const double *d = value;
+
+	if (*d < 0)
 		buf_adds(out, "off");
 	else
-		buf_addf(out, "%g", v);
+		buf_addf(out, "%g", *d);
 }
 
 static int
-do_size(struct verb_call *c)
+set_number(struct verb_call *c)
 {
-	long long v;
-	int r = words_number(c->word[0], c->word[1], 1, MAX_RANKS, &v, c->e);
+	const struct setting *s = c->verb->setting;
 
-	if (r < 0)
-		return r;
-	group_of(c)->set.size = (long)v;
-	start_make_ranks(group_of(c));
-	return 0;
+	if (words_number(c->word[0], c->word[1], s->least, s->most, value_of(c), c->e) < 0)
+		return -c->e->no;
+	return changed(c);
 }
 
 static void
-print_size(const void *settings, struct buf *out)
+print_number(const void *value, struct buf *out)
 {
-	const struct settings *s = settings;
+	buf_addf(out, "%lld", *(const long long *)value);
+}
 
-	if (s->size)
-		buf_addf(out, "%ld", s->size);
+static int
+set_switch(struct verb_call *c)
+{
+	bool on = strcmp(c->word[1], "on") == 0;
+
+	if (!on && strcmp(c->word[1], "off") != 0)
+		return fail(
+		    c->e, EINVAL, "%s: want on or off, not '%.80s'", c->word[0], c->word[1]);
+	*(bool *)value_of(c) = on;
+	return changed(c);
+}
+
+static void
+print_switch(const void *value, struct buf *out)
+{
+	buf_adds(out, *(const bool *)value ? "on" : "off");
+}
+
+static void
+print_word(const void *value, struct buf *out)
+{
+	words_print(*(char *const *)value, out);
+}
+
+/* Words, quoted as they need to be. */
+static void
+print_words(const void *value, struct buf *out)
+{
+	buf_adds(out, *(char *const *)value);
+}
+
+static void
+print_or_auto(const void *value, struct buf *out)
+{
+	words_print(**(char *const *)value ? *(char *const *)value : "auto", out);
+}
+
+/* ---- values of their own ---- */
+
+/* 0, which nobody can set, stands for one per GPU. */
+static void
+print_size(const void *value, struct buf *out)
+{
+	if (*(const long long *)value)
+		print_number(value, out);
+}
+
+static void
+print_hosts(const void *value, struct buf *out)
+{
+	buf_adds(out, **(char *const *)value ? *(char *const *)value : "local");
+}
+
+static void
+print_external(const void *value, struct buf *out)
+{
+	rank_set_print(value, out);
+}
+
+static void
+print_signal(const void *value, struct buf *out)
+{
+	const int *signo = value;
+
+	buf_adds(out, *signo ? signal_name(*signo) : "off");
+}
+
+static int
+do_backend(struct verb_call *c)
+{
+	static const char *const known[] = {"auto", "nccl", "gloo", "none"};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (strcmp(known[i], c->word[1]) == 0) {
+			xreplace(&group_of(c)->set.backend, known[i]);
+			return 0;
+		}
+	return fail(
+	    c->e, EINVAL, "backend: want auto, nccl, gloo or none, not '%.80s'", c->word[1]);
 }
 
 static int
@@ -143,41 +244,11 @@ do_gpus(struct verb_call *c)
 	r = hosts_named(group_of(c)) ? gpus_far_check(words.p, c->e)
 				     : gpustat_choose(words.p, &chosen, c->e);
 	if (r == 0) {
-		set_string(&group_of(c)->set.gpus, words.p);
+		xreplace(&group_of(c)->set.gpus, words.p);
 		start_make_ranks(group_of(c));
 	}
 	buf_free(&words);
 	return r;
-}
-
-static void
-print_gpus(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	words_print(s->gpus, out);
-}
-
-static int
-do_backend(struct verb_call *c)
-{
-	static const char *const known[] = {"auto", "nccl", "gloo", "none"};
-
-	for (size_t i = 0; i < ARRAY_LEN(known); i++)
-		if (strcmp(known[i], c->word[1]) == 0) {
-			set_string(&group_of(c)->set.backend, known[i]);
-			return 0;
-		}
-	return fail(
-	    c->e, EINVAL, "backend: want auto, nccl, gloo or none, not '%.80s'", c->word[1]);
-}
-
-static void
-print_backend(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	words_print(s->backend, out);
 }
 
 static int
@@ -197,16 +268,8 @@ do_python(struct verb_call *c)
 		if (stat(c->word[1], &st) == 0 && S_ISDIR(st.st_mode))
 			return fail(c->e, EINVAL, "python: %.200s is a directory", c->word[1]);
 	}
-	set_string(&group_of(c)->set.python, c->word[1]);
+	xreplace(&group_of(c)->set.python, c->word[1]);
 	return 0;
-}
-
-static void
-print_python(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	words_print(s->python, out);
 }
 
 static int
@@ -225,17 +288,9 @@ do_cwd(struct verb_call *c)
 		return fail_errno(c->e, "cwd: %.200s", s);
 	if (hosts_here(group_of(c)) && !S_ISDIR(st.st_mode))
 		return fail(c->e, EINVAL, "cwd: %.200s is not a directory", s);
-	set_string(&group_of(c)->set.cwd, s);
+	xreplace(&group_of(c)->set.cwd, s);
 	group_of(c)->set.cwd_is_set = true;
 	return 0;
-}
-
-static void
-print_cwd(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	words_print(s->cwd, out);
 }
 
 /* `env K=V` sets or replaces K, `env K=` removes it, and `env` alone removes all variables. */
@@ -248,7 +303,7 @@ do_env(struct verb_call *c)
 	size_t k;
 
 	if (c->n == 0) {
-		set_string(&group_of(c)->set.env, "");
+		xreplace(&group_of(c)->set.env, "");
 		return 0;
 	}
 	if (!eq || eq == kv || isdigit((unsigned char)kv[0]) ||
@@ -278,14 +333,6 @@ do_preload(struct verb_call *c)
 	return 0;
 }
 
-static void
-print_preload(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, s->preload);
-}
-
 /* Sets which ranks are started by others, replacing the whole list. */
 static int
 do_external(struct verb_call *c)
@@ -303,88 +350,10 @@ do_external(struct verb_call *c)
 }
 
 static void
-print_external(const void *settings, struct buf *out)
+tell_autogc(struct group *g)
 {
-	const struct settings *s = settings;
-
-	rank_set_print(&s->external, out);
-}
-
-#define SECONDS_VERB(field)                                                                        \
-	static int do_##field(struct verb_call *c)                                                 \
-	{                                                                                          \
-		return seconds(c, &group_of(c)->set.field);                                        \
-	}                                                                                          \
-	static void print_##field(const void *settings, struct buf *out)                           \
-	{                                                                                          \
-		const struct settings *s = settings;                                               \
-                                                                                                   \
-		print_seconds(s->field, out);                                                      \
-	}
-
-SECONDS_VERB(timeout)
-SECONDS_VERB(grace)
-SECONDS_VERB(killafter)
-SECONDS_VERB(stall)
-
-static int
-do_idle(struct verb_call *c)
-{
-	int r = seconds(c, &group_of(c)->set.idle);
-
-	if (r == 0)
-		lifecycle_rested(group_of(c));
-	return r;
-}
-
-static void
-print_idle(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	print_seconds(s->idle, out);
-}
-
-static int
-on_or_off(struct verb_call *c, bool *v)
-{
-	if (strcmp(c->word[1], "on") != 0 && strcmp(c->word[1], "off") != 0)
-		return fail(
-		    c->e, EINVAL, "%s: want on or off, not '%.80s'", c->word[0], c->word[1]);
-	*v = strcmp(c->word[1], "on") == 0;
-	return 0;
-}
-
-static int
-do_autogc(struct verb_call *c)
-{
-	int r = on_or_off(c, &group_of(c)->set.autogc);
-
-	for (int i = 0; i < group_of(c)->size; i++)
-		rank_set_autogc(&group_of(c)->ranks[i]);
-	return r;
-}
-
-static void
-print_autogc(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, s->autogc ? "on" : "off");
-}
-
-static int
-do_quiet(struct verb_call *c)
-{
-	return on_or_off(c, &group_of(c)->set.quiet);
-}
-
-static void
-print_quiet(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, s->quiet ? "on" : "off");
+	for (int i = 0; i < g->size; i++)
+		rank_set_autogc(&g->ranks[i]);
 }
 
 static int
@@ -402,78 +371,40 @@ do_on_preempt(struct verb_call *c)
 	return 0;
 }
 
-static void
-print_on_preempt(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_adds(out, s->on_preempt ? signal_name(s->on_preempt) : "off");
-}
-
-static int
-do_history(struct verb_call *c)
-{
-	long long v;
-	int r = words_number(c->word[0], c->word[1], 1, HISTORY_MAX, &v, c->e);
-
-	if (r == 0) {
-		group_of(c)->set.history = (long)v;
-		cell_prune(group_of(c));
-	}
-	return r;
-}
-
-static void
-print_history(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_addf(out, "%ld", s->history);
-}
-
-static int
-do_spool(struct verb_call *c)
-{
-	int r = words_number(c->word[0], c->word[1], 0, 1LL << 60, &group_of(c)->set.spool, c->e);
-
-	if (r == 0)
-		output_trim(group_of(c));
-	return r;
-}
-
-static void
-print_spool(const void *settings, struct buf *out)
-{
-	const struct settings *s = settings;
-
-	buf_addf(out, "%lld", s->spool);
-}
+#define SETTING(show, field, ...)                                                                  \
+	(&(const struct setting){                                                                  \
+	    .print = (show), .at = offsetof(struct settings, field), __VA_ARGS__})
+#define SECONDS_OR_OFF(field, ...)                                                                 \
+	set_seconds, SETTING(print_seconds, field, .most = SECONDS_MAX, __VA_ARGS__)
+#define NUMBER(show, field, from, to, fn)                                                          \
+	set_number, SETTING(show, field, .least = (from), .most = (to), .changed = (fn))
+#define SWITCH(field, ...) set_switch, SETTING(print_switch, field, __VA_ARGS__)
 
 /* clang-format off */
 static const struct verb verbs[] = {
-    {"size", "N", "the number of ranks", 1, 1, 0, do_size, print_size},
-    {"hosts", "a:2 b:2|FILE|slurm|local", "hosts of the ranks, and how many ranks on each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, host_settings_print_hosts},
-    {"launcher", "ssh|srun|CMD...", "the command that runs programs on {host}; here: on this machine, for trials", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, host_settings_print_launcher},
-    {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, host_settings_engine, host_settings_print_engine},
-    {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, host_settings_master_addr, host_settings_print_master_addr},
-    {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, host_settings_linger, host_settings_print_linger},
-    {"on_preempt", "SIGNAL|off", "the signal before a preemption: raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, print_on_preempt},
-    {"gpus", "all|none|3,1|UUID", "the GPUs, in this order; one named twice serves two ranks", 1, WORDS_MAX, 0, do_gpus, print_gpus},
-    {"backend", "auto|nccl|gloo|none", "the backend of the process group", 1, 1, 0, do_backend, print_backend},
-    {"python", "PATH", "the Python interpreter", 1, 1, 0, do_python, print_python},
-    {"cwd", "DIR", "the working directory of the ranks", 1, 1, 0, do_cwd, print_cwd},
+    {"size", "N", "the number of ranks", 1, 1, 0, NUMBER(print_size, size, 1, MAX_RANKS, start_make_ranks)},
+    {"hosts", "a:2 b:2|FILE|slurm|local", "hosts of the ranks, and how many ranks on each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, SETTING(print_hosts, hosts.names)},
+    {"launcher", "ssh|srun|CMD...", "the command that runs programs on {host}; here: on this machine, for trials", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, SETTING(print_words, hosts.launcher)},
+    {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, host_settings_engine, SETTING(print_or_auto, hosts.engine)},
+    {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, host_settings_master_addr, SETTING(print_or_auto, hosts.master_addr)},
+    {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, set_seconds, SETTING(print_seconds, hosts.linger, .most = LINGER_MAX)},
+    {"on_preempt", "SIGNAL|off", "the signal before a preemption: raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, SETTING(print_signal, on_preempt)},
+    {"gpus", "all|none|3,1|UUID", "the GPUs, in this order; one named twice serves two ranks", 1, WORDS_MAX, 0, do_gpus, SETTING(print_word, gpus)},
+    {"backend", "auto|nccl|gloo|none", "the backend of the process group", 1, 1, 0, do_backend, SETTING(print_word, backend)},
+    {"python", "PATH", "the Python interpreter", 1, 1, 0, do_python, SETTING(print_word, python)},
+    {"cwd", "DIR", "the working directory of the ranks", 1, 1, 0, do_cwd, SETTING(print_word, cwd)},
     {"env", "[NAME=VALUE]", "an environment variable; an empty value unsets it, env alone all", 0, 1, 0, do_env, NULL},
-    {"preload", "[MODULE...]", "modules to import before ranks are forked", 0, WORDS_MAX, 0, do_preload, print_preload},
-    {"external", "[K...|none]", "ranks that are processes of other programs; rankK/env shows how they join", 0, WORDS_MAX, 0, do_external, print_external},
-    {"timeout", "S|off", "seconds that a cell may take", 1, 1, VERB_ANYTIME, do_timeout, print_timeout},
-    {"grace", "S|off", "seconds between a rank's failure and unblocking the others", 1, 1, VERB_ANYTIME, do_grace, print_grace},
-    {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, do_killafter, print_killafter},
-    {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, do_stall, print_stall},
-    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, do_idle, print_idle},
-    {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, do_autogc, print_autogc},
-    {"history", "N", "number of ended cells to keep", 1, 1, VERB_ANYTIME, do_history, print_history},
-    {"spool", "BYTES", "bytes of output to keep for each stream; 0: all", 1, 1, VERB_ANYTIME, do_spool, print_spool},
-    {"quiet", "on|off", "say nothing on the standard error of those who write what fails", 1, 1, VERB_ANYTIME, do_quiet, print_quiet},
+    {"preload", "[MODULE...]", "modules to import before ranks are forked", 0, WORDS_MAX, 0, do_preload, SETTING(print_words, preload)},
+    {"external", "[K...|none]", "ranks that are processes of other programs; rankK/env shows how they join", 0, WORDS_MAX, 0, do_external, SETTING(print_external, external)},
+    {"timeout", "S|off", "seconds that a cell may take", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(timeout)},
+    {"grace", "S|off", "seconds between a rank's failure and unblocking the others", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(grace)},
+    {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(killafter)},
+    {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(stall)},
+    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(idle, .changed = lifecycle_rested)},
+    {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, SWITCH(autogc, .changed = tell_autogc)},
+    {"history", "N", "number of ended cells to keep", 1, 1, VERB_ANYTIME, NUMBER(print_number, history, 1, HISTORY_MAX, cell_prune)},
+    {"spool", "BYTES", "bytes of output to keep for each stream; 0: all", 1, 1, VERB_ANYTIME, NUMBER(print_number, spool, 0, SPOOL_MAX, output_trim)},
+    {"quiet", "on|off", "say nothing on the standard error of those who write what fails", 1, 1, VERB_ANYTIME, SWITCH(quiet)},
 };
 
 /* clang-format on */
@@ -541,10 +472,10 @@ settings_print(const struct group *g, struct buf *out)
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
 		const struct verb *v = &verbs[i];
 
-		if (!v->print)
+		if (!v->setting)
 			continue;
 		buf_clear(&value);
-		v->print(&g->set, &value);
+		v->setting->print((const char *)&g->set + v->setting->at, &value);
 		if (value.n || v->min == 0) /* else it has its default, which no value stands for */
 			buf_addf(
 			    out, "%s%s%s\n", v->name, value.n ? " " : "", value.n ? value.p : "");
