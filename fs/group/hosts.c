@@ -157,8 +157,9 @@ check_living(const struct group *g, const struct hostlist_index *to, struct err 
 			    *h->name ? h->name : "this machine");
 		if (slots < h->living)
 			return fail(e, EINVAL,
-			    "hosts: %d ranks live on %s: name it with that many, or stop the group",
-			    h->living, *h->name ? h->name : "this machine");
+			    "hosts: %d rank%s on %s: name it with that many, or stop the group",
+			    h->living, h->living == 1 ? " lives" : "s live",
+			    *h->name ? h->name : "this machine");
 	}
 	return 0;
 }
@@ -374,8 +375,8 @@ place(struct group *g, struct err *e)
 	for (int i = 0; i < g->size; i++)
 		homeless += !g->ranks[i].host;
 	if (homeless > room(g))
-		return fail(e, EHOSTDOWN, "%d ranks have no place, and hosts has room for %ld more",
-		    homeless, room(g));
+		return fail(e, EHOSTDOWN, "%d rank%s no place, and hosts has room for %ld more",
+		    homeless, homeless == 1 ? " has" : "s have", room(g));
 	for (int i = 0; i < g->hosts.n; i++)
 		if (!g->hosts.list[i]->lost)
 			fill(g, g->hosts.list[i], &at);

@@ -22,6 +22,8 @@
 
 enum { LATE_MS = 2000, US_PER_S = 1000000 };
 
+enum { SAMPLES = 4 }; /* in the time of the setting `stall` */
+
 enum { NAME_SIZE = 64, LINE_SIZE = 260 };
 
 /* Where one rank is. */
@@ -49,9 +51,8 @@ struct stall_sample {
 	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
-	char *verdict;	 /* the first of what is certain; NULL: nothing */
-	int cell;	 /* for the event; 0: none */
-	uint64_t before; /* hash of the last sample of this cell */
+	char *verdict; /* the first of what is certain; NULL: nothing */
+	int cell;      /* for the event; 0: none */
 };
 
 static bool
@@ -298,13 +299,15 @@ hash(const struct stall_sample *s)
 	return h;
 }
 
-/* Logs an event if nothing has moved since the cell's last sample and a rank is in a collective. */
+/* Logs an event if nothing has moved for `stall` seconds and a rank is in a collective, and again
+ * after each further such time. */
 static void
 report(struct stall_sample *s)
 {
 	struct cell *c = s->g->gone ? NULL : cell_find(s->g, s->cell);
-	uint64_t now = hash(s);
-	bool waits = false, asks = false, stalled;
+	uint64_t now = hash(s), span;
+	struct task_escalation *x;
+	bool waits = false, asks = false;
 
 	set_states(s);
 	for (int i = 0; i < s->n; i++) {
@@ -313,10 +316,15 @@ report(struct stall_sample *s)
 		waits |= in_collective(&s->rank[i]) || verdict_waits_in(&s->rank[i].place, &m);
 		asks |= s->rank[i].k->input.waits;
 	}
-	if (!c || c->w->done)
+	if (!c || c->w->done || s->g->set.stall <= 0)
 		return;
-	stalled = waits && !asks && s->before == now;
-	if (stalled) {
+	x = &c->w->escalation;
+	span = (uint64_t)(s->g->set.stall * (double)NS_PER_S);
+	if (asks || x->stall_seen != now)
+		x->stall_since = x->stall_told = s->asked;
+	x->stall_seen = now;
+	x->stalled = waits && s->asked - x->stall_since >= span;
+	if (x->stalled && s->asked - x->stall_told >= span) {
 		struct buf b = {0};
 
 		print(s, &b);
@@ -324,14 +332,13 @@ report(struct stall_sample *s)
 		    s->g, "stall cell=%d seconds=%.0f %s", s->cell, task_seconds(c->w), b.p);
 		buf_free(&b);
 		if (s->verdict)
-			task_set_text(&c->w->escalation.verdict, slice_text(s->verdict));
-		if (!c->w->escalation.stalled)
+			task_set_text(&x->verdict, slice_text(s->verdict));
+		if (x->stall_told == x->stall_since)
 			group_tell(above.cell_news, s->g, c, CELL_STALLED, -1);
-	} else if (c->w->left == c->w->n && !c->w->escalation.step) {
-		task_set_text(&c->w->escalation.verdict, (struct slice){0}); /* it goes on */
+		x->stall_told = s->asked;
+	} else if (!x->stalled && c->w->left == c->w->n && !x->step) {
+		task_set_text(&x->verdict, (struct slice){0}); /* it goes on */
 	}
-	c->w->escalation.stalled = stalled;
-	c->w->escalation.stall_seen = now;
 	stall_watch(c->w);
 }
 
@@ -449,17 +456,17 @@ on_time(void *arg)
 	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
 	w->escalation.stall_timer = NULL;
-	*s = (struct stall_sample){.g = group_ref(w->g),
-	    .form = RECORD_WORDS,
-	    .cell = w->cell->number,
-	    .before = w->escalation.stall_seen};
+	*s = (struct stall_sample){
+	    .g = group_ref(w->g), .form = RECORD_WORDS, .cell = w->cell->number};
 	stall_ask(s);
 }
 
 void
 stall_watch(struct task *w)
 {
+	uint64_t span_ms = (uint64_t)(w->g->set.stall * 1000);
+
 	if (w->kind == TASK_RUN && w->g->set.stall > 0 && !w->done && !w->escalation.stall_timer)
 		w->escalation.stall_timer =
-		    loop_timer(daemon_.loop, (uint64_t)(w->g->set.stall * 1000), on_time, w);
+		    loop_timer(daemon_.loop, MAX(span_ms / SAMPLES, 1), on_time, w);
 }

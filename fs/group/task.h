@@ -66,7 +66,9 @@ struct task_times {
 struct task_escalation {
 	struct timer *timer, *deadline, *stall_timer, *ended_timer, *queued_timer;
 	uint64_t stall_seen;  /* hash of the last sample */
-	bool stalled;	      /* the last sample was as the one before, and a rank waits */
+	uint64_t stall_since; /* now_ns() of the first such sample */
+	uint64_t stall_told;  /* of the one of which an event has told, or stall_since */
+	bool stalled;	      /* nothing has moved for `stall` seconds, and a rank waits */
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;

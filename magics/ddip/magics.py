@@ -86,9 +86,10 @@ class DdipMagics(Magics):
     def makedip(self, line=""):
         """Make, change, restart, end or show a DDP group.
 
-        Uses the mount at $DDIP_MOUNT, or else this user's only mount; if there is none, starts a
-        daemon. The group outlives the kernel: %makedip in the next kernel finds it again. One that
-        this has made ends after 2 h without a cell; the verb `idle` of its ctl changes that.
+        Uses the mount at $DDIP_MOUNT, else the one that the notebook's directory is in, else this
+        user's only one; if there is none, starts a daemon. The group outlives the kernel: %makedip
+        in the next kernel finds it again. One that this has made ends after 2 h without a cell; the
+        verb `idle` of its ctl changes that.
         """
         args = self.makedip.parser.parse_args(options.words(line))
         if args.verbose:

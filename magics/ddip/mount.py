@@ -105,7 +105,8 @@ _made = set()  # directories that this process made; removed when their daemon e
 
 
 def find():
-    """The place to use: $DDIP_MOUNT, else the only mount of this user, else a socket.
+    """The place to use: $DDIP_MOUNT, else the mount that the working directory is in, else the only
+    mount of this user, else a socket.
 
     None if there is none. Raises DipError, e.g. if there are several mounts.
     """
@@ -114,9 +115,18 @@ def find():
         return locate(named)
     found = mounts()
     alive = [path for path in found if found[path] != _PROGRAMS and is_mounted(path)]
+    here = os.path.join(_working_directory(), "")
+    alive = [path for path in alive if here.startswith(os.path.join(path, ""))] or alive
     if len(alive) > 1:
         raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
     return alive[0] if alive else next(filter(_is_served, _default_sockets()), None)
+
+
+def _working_directory():
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed, or its mount is dead
+        return ""
 
 
 def _default_sockets():

@@ -246,7 +246,7 @@ def test_completion_without_a_group():
     with notebook.notebook("%load_ext ddip") as nb:
         nb.ok(
             "import os\nfrom ddip import mount\nos.environ.pop('DDIP_MOUNT', None)\n"
-            "mount.mounts = lambda: {'/': 'a', '/proc': 'b'}\nmount.is_mounted = lambda path: True"
+            "mount.mounts = lambda: {'/a': 'a', '/b': 'b'}\nmount.is_mounted = lambda path: True"
         )
         assert "several mounts" in nb.run("%%dip\n1").error[1]
         for code in ("%%dip\nsorted", "%dipull sorted"):

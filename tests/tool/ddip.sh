@@ -376,6 +376,13 @@ unset DDIP_MOUNT
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
 	is 'found' "$(alone "$ddip" exec 1)" 1
 fi
+# of several, the one that the working directory is in
+if [ "$PLACE" = "$M" ] && mkdir "$T/second" && "$BUILD/ddipfs" "$T/second"; then
+	run "$ddip" status
+	like 'several mounts' "$status $out" '^3 ddip: several mounts, choose one'
+	is 'the one around' "$(cd "$M/group/vars" && "$ddip" exec 1)" 1
+	"$ddip" umount "$T/second" || bad 'the second mount stays'
+fi
 pids=$(others)
 run "$ddip" umount "$PLACE"
 is "umount ($out)" $status 0
