@@ -162,6 +162,11 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rmove,    43, "",         "") \
 	X(Treset,   44, "",         "") /* empty the namespace */ \
 	X(Rreset,   45, "d",        "table") \
+	/* FD: the namespace of another rank, from its view `clone` */ \
+	X(Tclone,   86, "8",        "size") \
+	/* failures: a line for each name that was not copied; wrapped: 1, a DistributedDataParallel */ \
+	/* is new here, so that its peers need new reducers */ \
+	X(Rclone,   87, "dd41",     "table failures names wrapped") \
 	/* a new process group, namespace kept; env as in Tinit: where the group is */ \
 	X(Trebuild, 46, "4d",       "generation env") \
 	/* lines: what could not be repaired, and what the user can write instead */ \

@@ -21,6 +21,7 @@ from errno import EINTR, EIO, ENOSYS
 import _ddip
 from ddip_engine import cell as cells
 from ddip_engine import (
+    clone_load,
     ddip_module,
     dist,
     facts,
@@ -41,6 +42,7 @@ from ddip_engine import (
     values,
 )
 from ddip_engine.state import Cancelled, EngineError
+from ddip_engine.view import Incoming, one_line
 
 _path_is_open = False  # user code has run, or objects were pushed
 _FIXED_THREADS = (
@@ -379,6 +381,21 @@ def _reset(tag, fd):
     return (table.text(),)
 
 
+def _clone(tag, fd, size):
+    """Takes over another rank's namespace."""
+    _open_path()
+    try:
+        call = functools.partial(service.cancellable, tag)
+        count, failures, wrapped, old = clone_load.load(Incoming(fd, size).data(), call)
+    except Cancelled:
+        raise EngineError(EINTR, "interrupted before anything was copied") from None
+    finally:
+        gpu.mark()
+    _drop(tag, old)
+    told = "".join(f"{one_line(f'{name}: {why}')}\n" for name, why in failures)
+    return table.text(), told.encode("utf-8", "backslashreplace"), count, wrapped
+
+
 def _rebuild(fd, generation, env):
     whole = _take_place(env)
     return (repair.rebuild(generation, whole),)
@@ -402,9 +419,10 @@ _MAIN = {
     "Tdel": (_delete, "Rdel"),
     "Tmove": (_move, "Rmove"),
     "Treset": (_reset, "Rreset"),
+    "Tclone": (_clone, "Rclone"),
     "Trebuild": (_rebuild, "Rrebuild"),
     "Tselftest": (_selftest, "Rselftest"),
     "Nautogc": (_set_autogc, None),
 }
-_CANCELLABLE = (_put, _commit, _delete, _reset)
+_CANCELLABLE = (_put, _commit, _delete, _reset, _clone)
 _RESCUE = {"Nabort": (_abort, None)}

@@ -11,6 +11,7 @@ from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 from ddip_engine import (
     across_ranks,
     arrays,
+    clone,
     fingerprint,
     frames,
     gpu,
@@ -39,7 +40,8 @@ VIEWS = {
     "png": (texts.export_png, None),
     "dir": (texts.export_dir, None),
     "doc": (texts.export_doc, None),
-    "fingerprint": (fingerprint.export, None),  # for the daemon only
+    "fingerprint": (fingerprint.export, None),  # for the daemon only, as the next one
+    "clone": (clone.export, None),
 }
 _COPIED = ("pkl", "p5", "pt")
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict

@@ -253,6 +253,7 @@ static const struct {
     {Tdel, on_change},
     {Tmove, for_main},
     {Treset, on_change},
+    {Tclone, on_change},
     {Trebuild, for_main},
     {Tselftest, for_main},
     {Nautogc, for_main},

@@ -1,6 +1,7 @@
 /* Ends cells that do not end by themselves, step by step, from a signal to SIGKILL. */
 #include "group/escalation.h"
 #include "base/daemon.h"
+#include "group/clone.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/rank.h"
@@ -59,8 +60,12 @@ abort_again(void *arg)
 void
 escalation_signal(struct subtask *j, enum interrupt_why why)
 {
-	const struct task *w = j->w;
+	struct task *w = j->w;
 
+	if (task_awaits_bytes(w)) {
+		clone_interrupt(w);
+		return;
+	}
 	if (!w->number)
 		rank_cancel(j->k, j->tag);
 	else

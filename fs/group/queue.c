@@ -3,6 +3,7 @@
  */
 #include "group/queue.h"
 #include "base/daemon.h"
+#include "group/clone.h"
 #include "group/escalation.h"
 #include "group/hooks.h"
 #include "group/journal.h"
@@ -18,6 +19,7 @@
 
 enum { QUEUED_MS = 1000 }; /* how long somebody waits for a queued task before being told */
 
+static void bytes_came(struct task *w, const struct err *e);
 static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
 void
@@ -46,7 +48,8 @@ note_names(struct task *w)
 		*names = NAMES_EMPTY;
 	else if (task_is_program(w))
 		*names = MAX(*names, NAMES_PROGRAM);
-	else if (w->kind == TASK_RUN || (w->kind == TASK_PUT && *w->payload.name != '_'))
+	else if (w->kind == TASK_RUN || w->kind == TASK_CLONE ||
+		 (w->kind == TASK_PUT && *w->payload.name != '_'))
 		*names = NAMES_CELLS;
 }
 
@@ -96,8 +99,8 @@ mark_sent(struct subtask *j, double now)
 
 /*
  * A cell or a self-test begins on all its ranks at once. Its collectives are therefore never
- * matched with those of another task, and no rank waits in it for a peer that cannot come. Other
- * tasks begin rank by rank.
+ * matched with those of another task, and no rank waits in it for a peer that cannot come. A clone
+ * begins when they are all free, with the rank that is copied. Other tasks begin rank by rank.
  */
 static void
 pump(struct rank *k)
@@ -110,10 +113,10 @@ pump(struct rank *k)
 		return;
 	w = j->w;
 	/* ranks mostly end in order, so while the last one is busy few have to be checked */
-	for (int i = w->n; task_has_collectives(w) && i-- > 0;)
+	for (int i = w->n; task_begins_at_once(w) && i-- > 0;)
 		if (!is_next(&w->subtasks[i]))
 			return;
-	if (!recovery_begin(g))
+	if (task_awaits_bytes(w) || !recovery_begin(g))
 		return;
 	if (!w->begun && w->kind == TASK_RUN)
 		w->cell->notice = renewed_notice(w);
@@ -122,6 +125,9 @@ pump(struct rank *k)
 		for (int i = 0; i < w->n; i++)
 			mark_sent(&w->subtasks[i], w->when.begin);
 		task_send_all(w);
+	} else if (task_awaits_bytes(w)) {
+		w->payload.source->state = SUBTASK_SENT;
+		clone_read(w, bytes_came);
 	} else {
 		mark_sent(j, now_wall());
 		task_send(j, rank_agent(k));
@@ -299,6 +305,22 @@ selftest_answer(struct subtask *j, struct msg *m)
 	subtask_over(j, &e);
 }
 
+/* A rank has taken another one's namespace. */
+static void
+clone_answer(struct subtask *j, struct msg *m)
+{
+	struct slice table, failures;
+	struct err e = {0};
+	uint32_t names;
+	uint8_t wrapped;
+
+	if (wire_unpack(m, Rclone, &e, &table, &failures, &names, &wrapped) == 0) {
+		rank_set_table(j->k, table);
+		clone_taken(j, failures, names, wrapped, &e);
+	}
+	subtask_over(j, &e);
+}
+
 /* All ranks have answered the first step: commits on all of them, or aborts if one has failed. */
 static void
 commit(struct task *w)
@@ -385,6 +407,8 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		first_step_done(j);
 	} else if (m->type == Rselftest) {
 		selftest_answer(j, m);
+	} else if (m->type == Rclone) {
+		clone_answer(j, m);
 	} else {
 		int asked = j->state == SUBTASK_COMMIT ? Tcommit : task_request(j->w);
 		bool good = wire_unpack(m, wire_reply(asked), &why, &table) == 0;
@@ -440,6 +464,21 @@ task_drop_queued(struct task *w, int error, const char *why)
 			return true;
 	}
 	return false;
+}
+
+/* The namespace that a clone copies has been read: the other ranks may begin. */
+static void
+bytes_came(struct task *w, const struct err *e)
+{
+	struct subtask *first = w->payload.source;
+	struct group *g = w->g;
+	bool last = w->left == 1;
+
+	if (first->state == SUBTASK_SENT)
+		subtask_over(first, e);
+	if (!last && e->no)
+		task_drop_queued(w, e->no, e->text);
+	queue_pump_all(g);
 }
 
 static void

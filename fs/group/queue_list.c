@@ -15,7 +15,8 @@ static const char *const kinds[TASK_KINDS] = {[TASK_RUN] = "cell",
     [TASK_MOVE] = "rename",
     [TASK_RESET] = "reset",
     [TASK_FREE] = "free",
-    [TASK_SELFTEST] = "selftest"};
+    [TASK_SELFTEST] = "selftest",
+    [TASK_CLONE] = "clone"};
 
 /* Appends the name of a task in `queue`: a cell's number; of other tasks the kind and a number,
  * such as "push17". */

@@ -19,6 +19,12 @@ renewed_note(struct rank *k)
 	}
 }
 
+void
+renewed_forget(struct rank *k)
+{
+	k->end.names = 0;
+}
+
 /* Appends about one rank. */
 static void
 add_rank(const struct rank *k, struct buf *out)

@@ -138,6 +138,18 @@ task_has_collectives(const struct task *w)
 }
 
 bool
+task_begins_at_once(const struct task *w)
+{
+	return task_has_collectives(w) || (w->kind == TASK_CLONE && !w->begun);
+}
+
+bool
+task_awaits_bytes(const struct task *w)
+{
+	return w->kind == TASK_CLONE && w->begun && !w->payload.fd_count;
+}
+
+bool
 task_must_end(const struct task *w)
 {
 	return (w->kind == TASK_DEL || w->kind == TASK_RESET) && w->begun &&

@@ -17,6 +17,7 @@ enum task_kind {
 	TASK_RESET,
 	TASK_FREE,
 	TASK_SELFTEST,
+	TASK_CLONE,
 	TASK_KINDS
 };
 
@@ -52,9 +53,12 @@ struct subtask {
 /* The parameters of a task for its ranks. Strings and descriptors are owned. */
 struct task_payload {
 	char *name, *view, *op, *to;
-	int *fds; /* TASK_PUT: one for each subtask, or one for all if fd_count == 1 */
+	int *fds; /* TASK_PUT: one for each subtask, or one for all if fd_count == 1; TASK_CLONE:
+		   * one for all, once `source` is done */
 	int fd_count;
 	uint64_t *sizes;
+	struct clone *clone;	/* TASK_CLONE */
+	struct subtask *source; /* TASK_CLONE: of the rank that is copied */
 };
 
 struct task_times {
@@ -133,6 +137,10 @@ void task_ranks(const struct task *w, struct record *out);
 bool task_is_program(const struct task *w);
 /* May its ranks wait for each other in collectives? If so, it begins on all of them at once. */
 bool task_has_collectives(const struct task *w);
+/* Must all its ranks be free before it begins? Those with collectives, and a clone. */
+bool task_begins_at_once(const struct task *w);
+/* Is it a clone whose bytes are being read? */
+bool task_awaits_bytes(const struct task *w);
 /* Is it first prepared on all its ranks, then committed on all or none? True for pushes and
  * renames. */
 bool task_in_two_steps(const struct task *w);

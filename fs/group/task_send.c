@@ -64,6 +64,12 @@ send_selftest(struct subtask *j, struct agent *a)
 	    a, Tselftest, 0, j->k->slot, j->tag, -1, j->w->number, slice_text(j->w->payload.name));
 }
 
+static void
+send_clone(struct subtask *j, struct agent *a)
+{
+	agent_send(a, Tclone, 0, j->k->slot, j->tag, j->w->payload.fds[0], j->w->payload.sizes[0]);
+}
+
 static const struct {
 	int type;
 	void (*send)(struct subtask *j, struct agent *a);
@@ -75,6 +81,7 @@ static const struct {
     [TASK_RESET] = {Treset, send_reset},
     [TASK_FREE] = {Tgc, send_free},
     [TASK_SELFTEST] = {Tselftest, send_selftest},
+    [TASK_CLONE] = {Tclone, send_clone},
 };
 
 int

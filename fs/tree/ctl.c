@@ -5,6 +5,7 @@
 #include "tree/ctl.h"
 #include "base/verb.h"
 #include "group/cell.h"
+#include "group/clone.h"
 #include "group/external.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -244,6 +245,23 @@ do_selftest(struct verb_call *c)
 }
 
 static int
+do_clone(struct verb_call *c)
+{
+	struct ctl_result *res;
+	struct task *w = NULL;
+
+	if (lifecycle_accepts(group_of(c), c->e) == 0)
+		w = clone_new(group_of(c), c->word + 1, c->n, c->e);
+	if (!w)
+		return -c->e->no;
+	res = waits(c);
+	res->waits = WAITS_FOR_START; /* its ranks may have to rejoin */
+	res->task = w;
+	task_submit(w);
+	return 0;
+}
+
+static int
 do_cancel(struct verb_call *c)
 {
 	struct err e = {0};
@@ -266,6 +284,7 @@ static const struct verb verbs[] = {
     {"signal", "NAME [RANKS...]", "send a signal to the ranks' processes", 1, WORDS_MAX, 0, do_signal, NULL},
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
     {"cancel", "[N...]", "drop what is queued, or only these: numbers as in queue", 0, WORDS_MAX, 0, do_cancel, NULL},
+    {"clone", "FROM TO...|all", "copy a rank's variables to others; error says what could not be", 2, WORDS_MAX, 0, do_clone, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events reports the freed memory", 0, 0, 0, do_free, NULL},
     {"selftest", "[SIZES...]", "measure the collectives and check their results: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},

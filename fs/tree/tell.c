@@ -84,8 +84,10 @@ add_cell(const struct task *w, struct buf *out)
 static void
 add_subject(const struct task *w, struct buf *out)
 {
-	static const char *const verbs[TASK_KINDS] = {
-	    [TASK_RESET] = "reset", [TASK_FREE] = "free", [TASK_SELFTEST] = "selftest"};
+	static const char *const verbs[TASK_KINDS] = {[TASK_RESET] = "reset",
+	    [TASK_FREE] = "free",
+	    [TASK_SELFTEST] = "selftest",
+	    [TASK_CLONE] = "clone"};
 	const struct task_payload *p = &w->payload;
 
 	if (w->kind == TASK_RUN)

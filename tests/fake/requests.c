@@ -165,6 +165,24 @@ do_rebuild(struct engine *e, struct msg *m)
 		engine_say(e, Rrebuild, 0, m->tag, slice_text(""));
 }
 
+/* The namespace as lines `NAME VALUE`. */
+static void
+give_clone(struct engine *e, uint32_t tag)
+{
+	struct variable *v;
+	struct buf b = {0};
+
+	if (fake_wrong("clone-from")) {
+		engine_refuse(e, tag, EOPNOTSUPP, "the namespace cannot be read");
+		return;
+	}
+	TAILQ_FOREACH (v, &e->variables, link)
+		buf_addf(&b, "%s %s\n", v->name, v->value);
+	engine_say(e, Rget, 0, tag, (uint32_t)GET_BYTES, ++handles, (uint64_t)0, (uint64_t)b.n,
+	    ((struct slice){b.p, b.n}));
+	buf_free(&b);
+}
+
 static void
 do_get(struct engine *e, struct msg *m)
 {
@@ -174,6 +192,11 @@ do_get(struct engine *e, struct msg *m)
 
 	wire_unpack(m, Tget, NULL, &name, NULL, NULL);
 	s = slice_dup(name);
+	if (strcmp(s, "__main__") == 0) {
+		free(s);
+		give_clone(e, m->tag);
+		return;
+	}
 	v = engine_variable(e, s);
 	free(s);
 	if (!v) {
@@ -201,6 +224,41 @@ do_has(struct engine *e, struct msg *m)
 static void
 do_free(struct engine *e, struct msg *m)
 {
+}
+
+/* Takes the lines of give_clone(), but none whose value begins with `bad`. */
+static void
+do_clone(struct engine *e, struct msg *m)
+{
+	struct buf failures = {0};
+	uint32_t names = 0;
+	uint64_t size;
+	char *lines, *save, *table;
+
+	wire_unpack(m, Tclone, NULL, &size);
+	lines = xcalloc(1, (size_t)MIN(size, (uint64_t)PUT_MAX) + 1);
+	if (m->fd < 0 || pread(m->fd, lines, (size_t)size, 0) != (ssize_t)size)
+		engine_refuse(e, m->tag, EIO, "the bytes did not come");
+	else {
+		for (char *s = strtok_r(lines, "\n", &save); s; s = strtok_r(NULL, "\n", &save)) {
+			char *value = strchr(s, ' ');
+
+			*value++ = '\0';
+			if (strncmp(value, "bad", 3) == 0) {
+				buf_addf(&failures, "%s: an open file\n", s);
+				continue;
+			}
+			engine_set(e, s, value);
+			names++;
+		}
+		table = engine_table(e);
+		engine_say(e, Rclone, 0, m->tag, slice_text(table),
+		    ((struct slice){failures.p, failures.n}), names,
+		    fake_wrong("wrapped") ? 1u : 0u);
+		free(table);
+	}
+	buf_free(&failures);
+	free(lines);
 }
 
 static void
@@ -263,6 +321,7 @@ static const struct {
     {Tdel, do_del},
     {Tmove, do_move},
     {Treset, do_reset},
+    {Tclone, do_clone},
     {Trebuild, do_rebuild},
     {Tget, do_get},
     {Thas, do_has},

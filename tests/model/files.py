@@ -78,6 +78,7 @@ SOURCES = (
 )  # fmt: skip
 VERBS = (
     "start", "start", "start", "stop", "restart", "reset", "recover", "free", "cancel", "selftest",
+    "clone 0 1", "clone 0 all", "clone 0 0",
     "interrupt", "interrupt 1", "kill", "kill 0", "size 2", "size 3", "size 99999", "history 3",
     "history 100", "spool 1000", "spool 0", "autogc off", "env A=b", "backend none", "nonsense",
     "'open", "grace 0", "stop\nsize 2\nstart",

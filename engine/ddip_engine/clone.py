@@ -1,0 +1,276 @@
+"""The namespace of a rank as bytes, which clone_load.py puts into that of another rank.
+
+The bytes are those of a p5 file. What should be its pickle is the length of a head (u64), the
+head, and then a pickle for each name. Those share one memo, so that what several names share stays
+shared. The bytes of arrays and tensors are the file's buffers. The head is a pickled dict:
+
+    names     (name, length of its pickle, number of `outside` buffers before it)
+    states    names of modules of which there is only a dict of tensors, as their pickles
+    failures  (name, reason)
+    outside   the indexes of the buffers that the pickles name by NEXT_BUFFER
+    lines     the lines of functions that cells have defined, for tracebacks
+    path, cwd, random   of sys.path, the current directory, the random generators
+"""
+
+import ctypes
+import io
+import linecache
+import marshal
+import os
+import pickle
+import random
+import re
+import sys
+import types
+from errno import EOPNOTSUPP
+
+from ddip_engine import clone_load, clone_paths, dist, gpu, p5, room, state
+from ddip_engine.state import Cancelled, EngineError
+from ddip_engine.view import export_written, one_line, reason
+
+# What IPython keeps in the namespace: _, __, _i3, _12, _ih …
+_OF_IPYTHON = re.compile(r"__.*__|_+|_i+|_i?\d+|_(ih|oh|dh|exit_code)")
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_SHARDED = ("DTensor", "FSDPModule", "FullyShardedDataParallel")
+
+
+def export(name, value):
+    """The view `clone` of `__main__`: all that can be copied of this rank's namespace."""
+    left, failures, states = _names(state.main.__dict__), {}, []
+    room.check("the namespace", "p5", left)
+    while failed := (pickler := _pickler(left)).dump_all(left):
+        for each, why in failed:
+            failures[each], value = why, left.pop(each)
+            if clone_paths.is_holder(value) and hasattr(value, "named_parameters"):
+                left[each] = dict(value.state_dict(keep_vars=True))
+                states.append(each)
+    head = {
+        "names": pickler.places,
+        "states": states,
+        "failures": list(failures.items()),
+        "outside": pickler.outside,
+        "lines": pickler.lines,
+        "random": _random_states(),
+        **_surroundings(),
+    }
+    head = pickle.dumps(head, 5)
+    pickled = len(head).to_bytes(8, "little") + head + pickler.file.getvalue()
+    buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
+    return export_written(lambda file: p5.write(file.write, pickled, buffers))
+
+
+def _names(space):
+    """The names that are copied: all but those of the engine and of IPython."""
+    own = state.engine_names
+    return {
+        name: value
+        for name, value in space.copy().items()
+        if type(name) is str
+        and not (name in own and own[name] is value)
+        and not _OF_IPYTHON.fullmatch(name)
+    }
+
+
+def _surroundings():
+    """What imports need: the directories of modules, and the current one."""
+    try:
+        cwd = os.getcwd()
+    except OSError:
+        cwd = ""
+    return {"path": list(sys.path), "cwd": cwd}
+
+
+def _random_states():
+    """The states of the generators of random, NumPy and torch, on the CPU and this rank's GPU."""
+    states = {"random": random.getstate()}
+    if (numpy := sys.modules.get("numpy")) is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        states["numpy"] = (kind, keys.tolist(), *rest)
+    if (torch := gpu.torch_module()) is not None:
+        states["torch"] = bytes(torch.get_rng_state().tolist())
+        if gpu.uses_cuda():
+            states["cuda"] = bytes(torch.cuda.get_rng_state(gpu.current_device()).tolist())
+    return states
+
+
+class _Storage:
+    """The bytes of one storage of tensors, which all views of it share."""
+
+    def __init__(self, storage, index):
+        self.fields = index, storage.nbytes(), storage.device.type, _is_own(storage.device)
+
+
+def _is_own(device):
+    """The GPU's number, unless it is the one of this rank: then True."""
+    if device.type != "cuda":
+        return True
+    return True if device.index in (None, gpu.current_device()) else device.index
+
+
+def _bytes_of(storage):
+    """The bytes of a storage as a buffer; a copy if they are on a GPU."""
+    torch = gpu.torch_module()
+    size = storage.nbytes()
+    if not size:
+        return bytearray()
+    flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    flat = gpu.host(flat)
+    return memoryview((ctypes.c_ubyte * size).from_address(flat.data_ptr())), flat
+
+
+def _pickler(space):
+    """A pickler for the values of this namespace, with their tensors' paths."""
+    parent = p5.base()
+
+    class Pickler(parent):
+        """See _Pickling, which has what does not depend on the parent."""
+
+        def __init__(self):
+            self.file, self.buffers, self.kept, self.outside = io.BytesIO(), [], [], []
+            self.places, self.lines, self.storages = [], {}, {}
+            self.paths = {key: path for key, (path, _) in clone_paths.find(space).items()}
+            super().__init__(self.file, protocol=5, buffer_callback=self.buffer)
+
+        def buffer(self, buffer):
+            self.outside.append(len(self.buffers))
+            self.buffers.append(buffer.raw())
+
+        def dump_all(self, names):
+            """Pickles all values. If one fails, returns [(name, reason)] of those that cannot be
+            pickled; else None."""
+            for name, value in names.items():
+                self.file.seek(0, io.SEEK_END)
+                before, outside = self.file.tell(), len(self.outside)
+                try:
+                    self.dump(value)
+                except (Cancelled, MemoryError):
+                    raise
+                except Exception as e:  # pickling runs methods of arbitrary objects
+                    return [(name, _why(name, value, e, self)), *_failing(names, name)]
+                self.places.append((name, self.file.tell() - before, outside))
+            return None
+
+        def reducer_override(self, value):
+            reduced = _reduce(self, value)
+            if reduced is NotImplemented:
+                inherited = getattr(super(), "reducer_override", None)
+                reduced = inherited(value) if inherited is not None else NotImplemented
+            if not isinstance(value, type) or type(reduced) is not tuple:
+                return reduced
+            make, args, *rest = reduced
+            facts = value.__qualname__, type(value), value.__bases__
+            own = (rest[3], rest[0]) if len(rest) == 4 else (None, None)
+            return clone_load.class_, (*facts, make, args), own, None, None, clone_load.fill_class
+
+    return Pickler()
+
+
+def _failing(names, after):
+    """[(name, reason)] of the names after this one that cannot be pickled."""
+    found, later = [], list(names)
+    for name in later[later.index(after) + 1 :]:
+        alone = _pickler({name: names[name]})
+        try:
+            alone.dump(names[name])
+        except (Cancelled, MemoryError):
+            raise
+        except Exception as e:
+            found.append((name, _why(name, names[name], e, alone)))
+    return found
+
+
+def _why(name, value, error, pickler):
+    """The reason why a value cannot be copied, with the part that is at fault."""
+    if isinstance(error, EngineError):
+        return str(error)
+    where, _, error = p5.culprit(value, name, error, lambda part: _reduce(pickler, part))
+    text = reason(error).removeprefix("TypeError: ")
+    return text if where == name else f"{one_line(where)}: {text}"
+
+
+# ---- how objects are reduced
+
+
+def _reduce(pickler, value):
+    """The reduction of what is not pickled as usual, or NotImplemented."""
+    if isinstance(value, types.FunctionType) and value.__globals__ is state.main.__dict__:
+        return _reduce_function(pickler, value)
+    if type(value) is types.CellType:
+        try:
+            content = (value.cell_contents,)
+        except ValueError:  # a variable without a value
+            content = None
+        return types.CellType, (), content, None, None, clone_load.fill_cell
+    if isinstance(value, types.ModuleType):
+        return clone_load.module, (value.__name__,)
+    if isinstance(value, _FILES) and value not in (sys.stdin, sys.stdout, sys.stderr):
+        raise EngineError(EOPNOTSUPP, "an open file")
+    torch = gpu.torch_module()
+    if torch is None or isinstance(value, type):
+        return NotImplemented
+    names = {kind.__name__ for kind in type(value).__mro__}
+    if "ProcessGroup" in names:
+        return _reduce_group(value)
+    if names & {*_SHARDED}:
+        raise EngineError(EOPNOTSUPP, "sharded over the ranks: each rank has a part of its own")
+    if isinstance(value, torch.device):
+        return clone_load.device, (value.type, value.index is not None and _is_own(value))
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        return _reduce_tensor(pickler, value)
+    if isinstance(value, _Storage):
+        return clone_load.Storage, value.fields
+    return _reduce_holder(pickler, value) if clone_paths.is_holder(value) else NotImplemented
+
+
+def _reduce_function(pickler, function):
+    """A function whose globals are the namespace: those of the other rank take their place."""
+    code = function.__code__
+    if code.co_filename in linecache.cache and not os.path.exists(code.co_filename):
+        pickler.lines[code.co_filename] = linecache.cache[code.co_filename]
+    rest = {
+        "__defaults__": function.__defaults__,
+        "__kwdefaults__": function.__kwdefaults__,
+        "__annotations__": function.__annotations__,
+        "__dict__": function.__dict__,
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+        "__qualname__": function.__qualname__,
+    }
+    made = marshal.dumps(code), function.__name__, function.__closure__
+    return clone_load.function, made, rest, None, None, clone_load.fill_function
+
+
+def _reduce_group(group):
+    c10d = dist.c10d
+    if c10d is not None and group is c10d.GroupMember.WORLD:
+        return clone_load.default_group, ()
+    raise EngineError(EOPNOTSUPP, "a process group: make it on each rank with new_group()")
+
+
+def _reduce_tensor(pickler, tensor):
+    torch = gpu.torch_module()
+    special = tensor.is_quantized or tensor.is_meta or tensor.is_conj() or tensor.is_neg()
+    if special or tensor.layout is not torch.strided or tensor.is_nested:
+        return NotImplemented
+    storage = tensor.untyped_storage()
+    key = storage.data_ptr(), storage.nbytes()
+    if not key[0] or key not in pickler.storages:
+        pickler.storages[key] = _Storage(storage, len(pickler.buffers))
+        data = _bytes_of(storage)
+        pickler.kept.append(data)
+        pickler.buffers.append(data[0] if data else data)
+    form = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    leaf = tensor.is_leaf
+    path, wants = pickler.paths.get(id(tensor)), leaf and tensor.requires_grad
+    made = path, type(tensor) is torch.nn.Parameter, pickler.storages[key], form, wants
+    rest = tensor.grad if leaf else None, wants, tensor.__dict__ or None
+    return clone_load.tensor, made, rest, None, None, clone_load.fill_tensor
+
+
+def _reduce_holder(pickler, value):
+    """A module or an optimizer that is pickled as objects are: a class and a state."""
+    make, args, *rest = value.__reduce_ex__(5)
+    if not rest or rest[0] is None or (rest[1:] and any(part is not None for part in rest[1:])):
+        return NotImplemented
+    made = pickler.paths.get(id(value)), type(value), make, args
+    return clone_load.holder, made, rest[0], None, None, clone_load.fill_holder
