@@ -45,7 +45,7 @@ from ddip.errors import DipError  # noqa: E402
 
 def _plain(verb):
     """A verb without options: there may be a `--` before its words."""
-    return lambda call, words: verb(call, tool.Options(call, words, {}, {}).rest)
+    return lambda call, words: verb(call, tool.Options(call, words, {}, {}, mixed=False).rest)
 
 
 _VERBS = {

@@ -88,7 +88,7 @@ def _options(tool, words):
     valued = VALUED | {"e": "env", "t": "tee", "o": "option", "hosts": "hosts"}
     flags |= {name: name for name in torchrun.PLAIN}
     valued |= {name: name for name in torchrun.VALUED}
-    options = Options(tool, words, flags, valued, torchrun.spell, torchrun.refuse)
+    options = Options(tool, words, flags, valued, torchrun.spell, torchrun.refuse, mixed=False)
     if not options.rest:
         raise tool.misuse("a program, or -m and a module, is missing")
     if options.has("run-path"):

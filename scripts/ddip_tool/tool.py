@@ -206,28 +206,34 @@ class Tool:
 
 
 class Options:
-    """The options before a verb's words: `given`, by their long names, and the `rest`.
+    """The options among a verb's words: `given`, by their long names, and the `rest`.
 
-    Letters may be joined, and the value of the last one with it: -aqr0. `--` ends the options.
-    flags, valued: letters and long names of the options without and with a value, as in
-    {"r": "ranks"}. A long option that is neither may be another spelling, spell(name). An unknown
-    option is misuse; refuse(option) returns all that is said of it, or None.
+    mixed: they may also stand behind words of the rest. Letters may be joined, and the value of the
+    last one with it: -aqr0. `--` ends the options. flags, valued: letters and long names of the
+    options without and with a value, as in {"r": "ranks"}. A long option that is neither may be
+    another spelling, spell(name). An unknown option is misuse; refuse(option) returns all that is
+    said of it, or None.
     """
 
-    def __init__(self, tool, words, flags, valued, spell=str, refuse=lambda word: None):
+    def __init__(self, tool, words, flags, valued, spell=str, refuse=lambda word: None, mixed=True):
         self.given = {}
         self._words = list(words)
         self._tool = tool
         self._flags, self._valued, self._spell, self._refuse = flags, valued, spell, refuse
-        while self._words and self._words[0].startswith("-") and self._words[0] != "-":
+        self.rest = []
+        while self._words:
             word = self._words.pop(0)
             if word == "--":
                 break
-            if word.startswith("--"):
+            if not word.startswith("-") or word == "-":
+                self.rest.append(word)
+                if not mixed:
+                    break
+            elif word.startswith("--"):
                 self._take_long(word)
             else:
                 self._take_letters(word)
-        self.rest = self._words
+        self.rest += self._words
 
     def _take_long(self, word):
         """Takes a word like --ranks=0."""

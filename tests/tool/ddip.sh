@@ -81,6 +81,10 @@ run "$ddip" exec -r 7 '1'
 is 'a rank that is not there is refused' $status 3
 like 'why' "$out" 'rank 7: the group has ranks 0..1'
 is 'options joined, with a value' "$("$ddip" exec -ar1 'rank')" '1: 1'
+is 'options behind the code' "$("$ddip" exec 'rank' -a -r 1)" '1: 1'
+run "$ddip" exec -- -1 -a
+is 'and -- ends them' $status 2
+is 'code that looks like one' "$("$ddip" exec -- -1)" '-1'
 is 'the value apart' "$("$ddip" exec -qr 1 -- -rank)" ''
 is '-- ends the options' "$("$ddip" exec -r0 -- -5)" -5
 for words in 'exec -az 1' 'exec -r' 'tail -z' 'tail -nx' 'wait -z' 'ls -z' 'interrupt -r 0 1'; do

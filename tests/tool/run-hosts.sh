@@ -95,13 +95,15 @@ try:
 except ddip.Preempted:
     print("saved")
 END
-# start OPTION…: it waits; $job is its pid
+other_waits() { [ "$(guarded "$BUILD/ddip" -m "$T/job.sock" cat group/rank1/stdout)" = waits ]; }
+# start OPTION…: it waits on both ranks; $job is its pid
 start() {
 	: >"$T/out"
 	"$PLAIN_PYTHON" -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
 		"$BUILD/ddip" -m "$T/job.sock" run --hosts a:1,b:1 "${options[@]}" -o "cwd=$T/there" "$@" waits.py >"$T/out" 2>&1 &
 	job=$!
 	until_true grep -q '^waits' "$T/out"
+	until_true other_waits
 }
 for signal in INT TERM HUP; do
 	start
