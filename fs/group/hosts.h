@@ -49,5 +49,10 @@ void hosts_lack(struct group *g, bool lacking);
 void hosts_forgive(struct group *g);
 /* Is any host that has ranks still alive? */
 bool hosts_any_alive(const struct group *g);
+/* While the group ends, gives up the hosts that are not connected yet, where nothing runs. */
+void hosts_end_connecting(struct group *g);
+/* The same for those whose processes have not been reported as ended: what still runs there ends
+ * with the connection. Neither gives up a host where another group has processes. */
+void hosts_end_silent(struct group *g);
 
 #endif

@@ -4,7 +4,6 @@
 #include "group/escalation.h"
 #include "group/external.h"
 #include "group/facts.h"
-#include "group/host_end.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"
@@ -241,7 +240,7 @@ give_up_hosts(void *arg)
 	struct group *g = arg;
 
 	g->life.stop_timer = NULL;
-	host_end_silent(g);
+	hosts_end_silent(g);
 }
 
 static void
@@ -289,7 +288,7 @@ end_ranks(struct group *g, const char *text, enum interrupt_why why)
 	store_quit(g);
 	if (!g->life.stop_timer)
 		g->life.stop_timer = loop_timer(daemon_.loop, SAVING_MS, abort_all, g);
-	host_end_connecting(g);
+	hosts_end_connecting(g);
 	lifecycle_take(g, LIFE_ENDED, &e); /* there may be no processes */
 }
 

@@ -7,19 +7,21 @@
 #include "base/words.h"
 #include "group/cell.h"
 #include "group/external.h"
-#include "group/host_settings.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/output.h"
+#include "group/processes.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/start.h"
 #include "host/gpustat.h"
+#include "host/launcher.h"
 #include "host/path.h"
 #include "signal_name.h"
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,8 @@
 enum { DEFAULT_HISTORY = 200, HISTORY_MAX = 1000000 };
 
 enum { LINGER_MAX = 86400, SECONDS_MAX = 1000000000 };
+
+enum { HOSTS_FILE_MAX = 1 << 20 }; /* bytes */
 
 #define SPOOL_MAX (1LL << 60)
 
@@ -371,6 +375,149 @@ do_on_preempt(struct verb_call *c)
 	return 0;
 }
 
+/* ---- where ranks run: a list of hosts is read once, when it is set; later changes of a file have
+ * no effect ---- */
+
+/* Returns the words after the verb as one string, which the caller frees. */
+static char *
+words_of(const struct verb_call *c)
+{
+	struct buf b = {0};
+
+	for (int i = 1; i <= c->n; i++)
+		buf_addf(&b, "%s%s", i > 1 ? " " : "", c->word[i]);
+	return buf_take(&b);
+}
+
+/* Reads a file of hosts. Refuses a pipe or a file in a mount, which would block the daemon. */
+static int
+read_hosts(const char *path, struct hostlist *out, struct err *e)
+{
+	struct buf text = {0};
+	struct stat st;
+	int r = path_check_outside("hosts", path, e);
+
+	if (r < 0)
+		return r;
+	if (stat(path, &st) < 0)
+		return fail_errno(e, "hosts: %.200s", path);
+	if (!S_ISREG(st.st_mode) || st.st_size > HOSTS_FILE_MAX)
+		return fail(e, EINVAL, "hosts: %.200s is not a file with lines NAME slots=N", path);
+	r = read_file(path, &text);
+	if (r == 0)
+		r = hostlist_text(text.n ? text.p : "", path, out, e);
+	else
+		r = fail(e, -r, "hosts: %.200s: %s", path, strerror(-r));
+	buf_free(&text);
+	return r;
+}
+
+static int
+parse(const char *words, struct hostlist *out, struct err *e)
+{
+	*out = (struct hostlist){0};
+	if (strcmp(words, "local") == 0)
+		return 0;
+	if (strcmp(words, "slurm") == 0)
+		return hostlist_slurm(
+		    getenv("SLURM_JOB_NODELIST"), getenv("SLURM_TASKS_PER_NODE"), out, e);
+	return *words == '/' ? read_hosts(words, out, e) : hostlist_words(words, out, e);
+}
+
+static int
+do_hosts(struct verb_call *c)
+{
+	struct group *g = group_of(c);
+	char *words = words_of(c);
+	struct hostlist list;
+	struct buf kept = {0};
+	int r = parse(words, &list, c->e);
+
+	free(words);
+	if (r < 0)
+		return r;
+	hostlist_print(&list, &kept);
+	if (g->hosts.lacking || !rank_any_process(g))
+		r = hosts_set(g, &list, c->e);
+	else
+		hosts_set_later(g);
+	if (r == 0) {
+		xreplace(&g->set.hosts.names, kept.n ? kept.p : "");
+		start_make_ranks(g);
+		journal_changed(g);
+		if (g->hosts.lacking)
+			processes_place(g);
+	}
+	buf_free(&kept);
+	hostlist_free(&list);
+	return r;
+}
+
+static void
+quote_words(char **word, int n, struct buf *out)
+{
+	buf_adds(out, "");
+	for (int i = 0; i < n; i++) {
+		buf_adds(out, i ? " " : "");
+		words_print(word[i], out);
+	}
+}
+
+/* A mount option passes all words as one, with any quoting. */
+static int
+do_launcher(struct verb_call *c)
+{
+	struct group *g = group_of(c);
+	char *copy = xstrdup(c->word[1]), *word[WORDS_MAX];
+	struct buf words = {0};
+	int n = c->n == 1 ? words_split(copy, word, WORDS_MAX, c->e) : c->n, r = MIN(n, 0);
+
+	quote_words(c->n == 1 ? word : c->word + 1, n, &words);
+	free(copy);
+	if (r == 0)
+		r = launcher_check(words.p, c->e);
+	if (r == 0)
+		xreplace(&g->set.hosts.launcher, words.p);
+	buf_free(&words);
+	return r;
+}
+
+static int
+do_engine(struct verb_call *c)
+{
+	const char *path = c->word[1];
+	bool automatic = strcmp(path, "auto") == 0;
+
+	if (!automatic && *path != '/')
+		return fail(c->e, EINVAL,
+		    "engine: want the absolute path of ddip-engine over there, that of the "
+		    "directory where a copy shall be kept, with a / at its end, or auto, not "
+		    "'%.200s'",
+		    path);
+	xreplace(&group_of(c)->set.hosts.engine, automatic ? "" : path);
+	return 0;
+}
+
+static int
+do_master_addr(struct verb_call *c)
+{
+	const char *address = c->word[1];
+	bool automatic = strcmp(address, "auto") == 0;
+
+	if (strspn(
+		address, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-:%") !=
+		strlen(address) ||
+	    !*address || *address == '-')
+		return fail(c->e, EINVAL,
+		    "master_addr: want a name or an address that the hosts reach, or auto, not "
+		    "'%.200s'",
+		    address);
+	xreplace(&group_of(c)->set.hosts.master_addr, automatic ? "" : address);
+	return 0;
+}
+
+/* ---- the table ---- */
+
 #define SETTING(show, field, ...)                                                                  \
 	(&(const struct setting){                                                                  \
 	    .print = (show), .at = offsetof(struct settings, field), __VA_ARGS__})
@@ -383,10 +530,10 @@ do_on_preempt(struct verb_call *c)
 /* clang-format off */
 static const struct verb verbs[] = {
     {"size", "N", "the number of ranks", 1, 1, 0, NUMBER(print_size, size, 1, MAX_RANKS, start_make_ranks)},
-    {"hosts", "a:2 b:2|FILE|slurm|local", "hosts of the ranks, and how many ranks on each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, host_settings_hosts, SETTING(print_hosts, hosts.names)},
-    {"launcher", "ssh|srun|CMD...", "the command that runs programs on {host}; here: on this machine, for trials", 1, WORDS_MAX, VERB_FIRST, host_settings_launcher, SETTING(print_words, hosts.launcher)},
-    {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, host_settings_engine, SETTING(print_or_auto, hosts.engine)},
-    {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, host_settings_master_addr, SETTING(print_or_auto, hosts.master_addr)},
+    {"hosts", "a:2 b:2|FILE|slurm|local", "hosts of the ranks, and how many ranks on each; a file has lines NAME slots=N", 1, WORDS_MAX, VERB_LACKING | VERB_FIRST, do_hosts, SETTING(print_hosts, hosts.names)},
+    {"launcher", "ssh|srun|CMD...", "the command that runs programs on {host}; here: on this machine, for trials", 1, WORDS_MAX, VERB_FIRST, do_launcher, SETTING(print_words, hosts.launcher)},
+    {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, do_engine, SETTING(print_or_auto, hosts.engine)},
+    {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, do_master_addr, SETTING(print_or_auto, hosts.master_addr)},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, set_seconds, SETTING(print_seconds, hosts.linger, .most = LINGER_MAX)},
     {"on_preempt", "SIGNAL|off", "the signal before a preemption: raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, SETTING(print_signal, on_preempt)},
     {"gpus", "all|none|3,1|UUID", "the GPUs, in this order; one named twice serves two ranks", 1, WORDS_MAX, 0, do_gpus, SETTING(print_word, gpus)},

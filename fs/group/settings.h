@@ -1,6 +1,6 @@
 /*
- * The settings of a group, and the verbs of `ctl` that set them. Only this module, host_settings.c
- * and external.c write struct settings.
+ * The settings of a group, and the verbs of `ctl` that set them. Only this module writes struct
+ * settings.
  */
 #ifndef SETTINGS_H
 #define SETTINGS_H

@@ -44,7 +44,7 @@ struct agent {
 		const struct slot_ops *ops; /* NULL: free */
 		void *arg;
 		uint32_t serial; /* of the agent process that the engine belongs to */
-		bool unwanted;	 /* its group no longer waits for it to end (host_end.c) */
+		bool unwanted;	 /* its group no longer waits for it to end (hosts.c) */
 	} * slots;
 
 	int slot_room;
