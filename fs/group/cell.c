@@ -222,9 +222,9 @@ cell_submit(struct group *g, const struct rank_set *ranks, struct slice source, 
 		fail(e, EINVAL, "rank %d: the group has ranks 0..%d", beyond, g->size - 1);
 		return NULL;
 	}
-	RANK_SET_EACH(rank, &on)
-	if (external_refuse(&g->ranks[rank], e) < 0)
-		return NULL;
+	RANK_SET_EACH (rank, &on)
+		if (external_refuse(&g->ranks[rank], e) < 0)
+			return NULL;
 	if (rank_set_empty(&on))
 		external_own(g, &on);
 	c = xcalloc(1, sizeof(*c));
@@ -234,8 +234,8 @@ cell_submit(struct group *g, const struct rank_set *ranks, struct slice source, 
 	    .source = slice_dup(source),
 	    .source_len = source.n};
 	c->ranks = xcalloc((size_t)rank_set_count(&on), sizeof(*c->ranks));
-	RANK_SET_EACH(rank, &on)
-	c->ranks[c->n++] = rank;
+	RANK_SET_EACH (rank, &on)
+		c->ranks[c->n++] = rank;
 	c->w = task_new(g, TASK_RUN, &on);
 	c->w->cell = c;
 	c->w->number = (uint32_t)c->number;

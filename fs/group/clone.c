@@ -49,9 +49,9 @@ targets(const struct group *g, char **words, int n, int from, struct rank_set *t
 	if (n == 1 && strcmp(words[0], "all") == 0) {
 		external_own(g, &own);
 		*to = (struct rank_set){0};
-		RANK_SET_EACH(rank, &own)
-		if (rank != from)
-			rank_set_add(to, rank);
+		RANK_SET_EACH (rank, &own)
+			if (rank != from)
+				rank_set_add(to, rank);
 	} else if (rank_set_parse(to, words, n, g->size, e) < 0) {
 		return -e->no;
 	}
@@ -92,9 +92,9 @@ clone_new(struct group *g, char **words, int n, struct err *e)
 		rank_set_add(&ranks, from);
 	if (e->no)
 		return NULL;
-	RANK_SET_EACH(rank, &ranks)
-	if (external_refuse(&g->ranks[rank], e) < 0)
-		return NULL;
+	RANK_SET_EACH (rank, &ranks)
+		if (external_refuse(&g->ranks[rank], e) < 0)
+			return NULL;
 	if (g->life.state != G_READY && g->life.state != G_STARTING) {
 		fail(e, ESRCH, "clone: no engine runs (echo start > %s/ctl)", g->name);
 		return NULL;

@@ -81,8 +81,7 @@ recovery_waits_for_cells(const struct group *g)
 	if (!g->recovery.needed || recovery_running(g))
 		return false;
 	external_own(g, &own);
-	RANK_SET_EACH(rank, &own)
-	{
+	RANK_SET_EACH (rank, &own) {
 		struct rank *k = &g->ranks[rank];
 
 		if (k->kill_sent || (k->state != R_READY && k->state != R_STARTED))
@@ -259,8 +258,7 @@ recovery_begin(struct group *g)
 	if (recovery_running(g) || (store_wanted(g) && !g->store.listening))
 		return false;
 	external_own(g, &own);
-	RANK_SET_EACH(rank, &own)
-	{
+	RANK_SET_EACH (rank, &own) {
 		struct rank *k = &g->ranks[rank];
 
 		if (queue_works(k)) {
@@ -279,10 +277,9 @@ recovery_begin(struct group *g)
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 	store_addresses(g);
 	whole = !external_any(g);
-	RANK_SET_EACH(rank, &own)
-	whole = whole && g->ranks[rank].state != R_STARTED;
-	RANK_SET_EACH(rank, &own)
-	{
+	RANK_SET_EACH (rank, &own)
+		whole = whole && g->ranks[rank].state != R_STARTED;
+	RANK_SET_EACH (rank, &own) {
 		struct rank *k = &g->ranks[rank];
 
 		set_rejoining(k, true);

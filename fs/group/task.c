@@ -42,8 +42,7 @@ task_new(struct group *g, enum task_kind kind, const struct rank_set *ranks)
 	    .when.queued = now_wall()};
 	TAILQ_INIT(&w->waiters);
 	j = w->subtasks;
-	RANK_SET_EACH(rank, ranks)
-	{
+	RANK_SET_EACH (rank, ranks) {
 		*j = (struct subtask){.w = w, .k = group_rank(g, rank)};
 		j->value = j->error = j->traceback = j->digest = no_text;
 		j++;

@@ -76,9 +76,9 @@ ranks_from(struct verb_call *c, int first, struct rank_set *which)
 		external_own(g, which);
 	else if (rank_set_parse(which, c->word + first, c->n - first + 1, g->size, c->e) < 0)
 		return -c->e->no;
-	RANK_SET_EACH(rank, which)
-	if (external_refuse(&g->ranks[rank], c->e) < 0)
-		return -c->e->no;
+	RANK_SET_EACH (rank, which)
+		if (external_refuse(&g->ranks[rank], c->e) < 0)
+			return -c->e->no;
 	if (g->life.state != G_READY && g->life.state != G_STARTING)
 		return fail(
 		    c->e, ESRCH, "%s: no engine runs (echo start > %s/ctl)", c->word[0], g->name);
@@ -105,8 +105,7 @@ do_interrupt(struct verb_call *c)
 
 	if (named_ranks(c, &which) < 0)
 		return -c->e->no;
-	RANK_SET_EACH(rank, &which)
-	{
+	RANK_SET_EACH (rank, &which) {
 		struct rank *k = &group_of(c)->ranks[rank];
 		struct subtask *j = queue_running(k);
 
@@ -133,8 +132,8 @@ do_kill(struct verb_call *c)
 
 	if (named_ranks(c, &which) < 0)
 		return -c->e->no;
-	RANK_SET_EACH(rank, &which)
-	recovery_kill(&group_of(c)->ranks[rank], "rank-killed");
+	RANK_SET_EACH (rank, &which)
+		recovery_kill(&group_of(c)->ranks[rank], "rank-killed");
 	return 0;
 }
 
@@ -157,8 +156,8 @@ do_signal(struct verb_call *c)
 
 	if (signo < 0 || ranks_from(c, 2, &which) < 0)
 		return -c->e->no;
-	RANK_SET_EACH(rank, &which)
-	rank_signal(&group_of(c)->ranks[rank], signo);
+	RANK_SET_EACH (rank, &which)
+		rank_signal(&group_of(c)->ranks[rank], signo);
 	return 0;
 }
 

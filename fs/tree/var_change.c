@@ -278,8 +278,7 @@ var_change_pull(const struct place *at, const struct var_name *name, struct err 
 		return NULL;
 	sees_one = name->op && host_env_sees_one(at->g); /* which only OPs need to know */
 	ranks = xcalloc((size_t)rank_set_count(&own), sizeof(*ranks));
-	RANK_SET_EACH(rank, &own)
-	{
+	RANK_SET_EACH (rank, &own) {
 		if (!name->op && n > 0)
 			break;
 		if (fill_pull_rank(group_rank(at->g, rank), sees_one, &ranks[n++], e) < 0) {

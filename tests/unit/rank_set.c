@@ -27,8 +27,8 @@ test_bits(void)
 	rank_set_add(&s, 63); /* twice */
 	CHECK(!rank_set_empty(&s) && rank_set_count(&s) == (int)ARRAY_LEN(ranks));
 	i = 0;
-	RANK_SET_EACH(rank, &s)
-	CHECK(rank == ranks[i++]);
+	RANK_SET_EACH (rank, &s)
+		CHECK(rank == ranks[i++]);
 	CHECK(i == (int)ARRAY_LEN(ranks));
 	CHECK(rank_set_has(&s, 64) && !rank_set_has(&s, 65) && !rank_set_has(&s, 62));
 	CHECK(rank_set_next(&s, 65) == 127 && rank_set_next(&s, MAX_RANKS) == -1);
