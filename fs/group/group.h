@@ -87,6 +87,7 @@ struct rank_end {
 	char *stderr_tail; /* the end of what its last cell wrote to stderr; NULL: as above */
 	size_t names;	   /* variables lost with it (renewed.c); 0: none, or told already */
 	int cell;	   /* that ran then, or had run last */
+	bool replaced;	   /* and it has not got another rank's variables since */
 };
 
 /* One rank and its process (rank.c). */

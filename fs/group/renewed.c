@@ -11,18 +11,18 @@ renewed_note(struct rank *k)
 {
 	size_t n = k->table ? var_table_count(k->table) : 0;
 
-	if (k->g->life.state != G_READY) {
-		k->end.names = 0;
-	} else if (n) {
-		k->end.names = n;
+	k->end.replaced = k->g->life.state == G_READY;
+	if (k->end.replaced)
 		k->end.cell = k->cell ? k->cell : k->g->history.last;
-	}
+	if (!k->end.replaced || n)
+		k->end.names = k->end.replaced ? n : 0;
 }
 
 void
 renewed_forget(struct rank *k)
 {
 	k->end.names = 0;
+	k->end.replaced = false;
 }
 
 /* Appends about one rank. */

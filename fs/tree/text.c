@@ -262,6 +262,8 @@ print_ranks(struct group *g, struct record *out)
 		gpu_file_rank_words(k, out);
 		add_resident(k, g->size <= RESIDENT_MAX, out);
 		record_number(out, "cell", k->cell);
+		if (k->end.replaced)
+			record_number(out, "new_since", k->end.cell);
 		record_end(out);
 	}
 	record_end_list(out);

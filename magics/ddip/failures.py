@@ -5,6 +5,7 @@ import os
 
 from ddip import files
 from ddip import ranks as rank_lists
+from ddip.catch_up import hint
 from ddip.cell import named
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
 
@@ -32,6 +33,9 @@ def failure(cell, errors, end):
             return RemoteInterrupt(text, [text])
         return DipError(text)
     lines = _lines(parts, first, freed)
+    lacking = [rank for rank, (ename, _, _) in sorted(parts.items()) if ename == "NameError"]
+    if (use := hint(cell.group, lacking)) is not None:
+        lines.append(use)
     ename, evalue, _ = parts[first]
     interrupted = end["state"] == "interrupted" and ename != "Preempted"
     if interrupted or (end["interrupts"] and ename == "KeyboardInterrupt"):

@@ -11,6 +11,7 @@ from traitlets import Unicode
 from ddip import apps, breakpoints, live, options, patches, run
 from ddip import ranks as rank_lists
 from ddip.attachment import Attachment
+from ddip.catch_up import catch_up
 from ddip.complete import Helper
 from ddip.errors import DipError, RemoteError
 from ddip.failures import failure
@@ -218,6 +219,12 @@ class DdipMagics(Magics):
         " whose callbacks may hold a collective",
     )
     @argument("--top", action="store_true", help="show what all ranks do, from now on")
+    @argument(
+        "--catch-up",
+        type=int,
+        metavar="RANK",
+        help="first copy to a rank that is new what the others have: variables, models, optimizers",
+    )
     @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
         "where",
@@ -244,12 +251,15 @@ class DdipMagics(Magics):
             self.attachment.need(args.group).scatter(name, self._local(name))
         if args.replay:
             self._replay(args)
+        if args.catch_up is not None:
+            print(*catch_up(self.attachment.need(args.group), args.catch_up), sep="\n")
         if args.top:
             live.top(self.shell, self.attachment.need(args.group))
         made = self._run(line, cell, args) if cell.strip() or args.appcmd else None
         for name in args.gather or ():
             self.shell.push({name: self.attachment.need(args.group).gather(name)})
         acts = args.push or args.scatter or args.gather or args.replay or args.appcmd or args.top
+        acts = acts or args.catch_up is not None
         if not cell.strip() and not acts:
             self._set_defaults(args)
         return made

@@ -15,7 +15,7 @@ _UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
 TITLE, ALARM, HEAD, PLAIN, CHOSEN, DIM = range(6)
 
 
-def _size(count):
+def size_text(count):
     """A number of bytes for people to read."""
     for bits, unit in _UNITS:
         if count >= 1 << bits:
@@ -89,7 +89,7 @@ class Overview:
 
     def _row(self, rank, row):
         place = self._places.get(rank, {})
-        memory = _size(int(row["rss_bytes"])) if row.get("rss_bytes", "").isdigit() else "-"
+        memory = size_text(int(row["rss_bytes"])) if row.get("rss_bytes", "").isdigit() else "-"
         where = place.get("in") or "-"
         if where != "-":
             where += f" {place.get('number', '')} for {place.get('for', '?')} s"
