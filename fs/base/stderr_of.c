@@ -2,8 +2,9 @@
  * Writes lines to the standard error of other processes, on a thread for each line.
  *
  * A pipe or a terminal is opened anew, with O_NONBLOCK of our own: the flag of a duplicate would be
- * the writer's as well. A file is written to through a duplicate, whose offset is the writer's;
- * where the kernel grants none, at its end. A socket cannot be opened: only a duplicate will do.
+ * the writer's as well. A file is written to through a duplicate, whose offset is the writer's,
+ * and which is taken at once, since the writer may have ended when there is something to say; where
+ * the kernel grants none, at its end. A socket cannot be opened: only a duplicate will do.
  *
  * A duplicate may block although poll(2) has seen room, which another process has taken since, or
  * which is too little for the line. A thread that takes too long is interrupted by a signal.
@@ -47,8 +48,9 @@ enum {
 
 struct stderr_of {
 	int refs;
-	int fd; /* O_PATH */
+	int fd; /* O_PATH, except of a file: a duplicate, if there is one */
 	pid_t tid;
+	bool is_duplicate;
 	bool ours; /* its process is of our user, so opening it anew gives nobody more rights */
 };
 
@@ -71,13 +73,52 @@ static int job_count;
 static int wakeup_fd = -1; /* eventfd: a thread has ended */
 static struct watch *wakeup;
 
+static bool
+look(int fd, struct statx *stx)
+{
+	/* asks no server */
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, stx) == 0;
+}
+
+/* A duplicate of the process's standard error, if that is still the same file. */
+static int
+duplicate_of(pid_t tid, const struct statx *want)
+{
+	struct proc_status status;
+	struct statx stx;
+	int pidfd, fd = -1;
+
+	if (!tid || proc_status(tid, &status) < 0)
+		return -1;
+	pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
+	if (pidfd < 0)
+		return -1;
+	fd = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
+	close(pidfd);
+	if (fd < 0 || (look(fd, &stx) && stx.stx_ino == want->stx_ino &&
+			  stx.stx_dev_major == want->stx_dev_major &&
+			  stx.stx_dev_minor == want->stx_dev_minor &&
+			  (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* On this mount, the line could be the source of a cell. */
+static bool
+is_on_mount(const struct statx *stx)
+{
+	return makedev(stx->stx_dev_major, stx->stx_dev_minor) == daemon_.device;
+}
+
 struct stderr_of *
 stderr_of_thread(pid_t tid)
 {
 	char link[LINK_BYTES];
 	struct stderr_of *s;
+	struct statx stx;
 	struct stat st;
-	int fd;
+	int fd, copy;
 
 	if (tid == 0)
 		return NULL;
@@ -92,6 +133,12 @@ stderr_of_thread(pid_t tid)
 	}
 	s = xcalloc(1, sizeof(*s));
 	*s = (struct stderr_of){.refs = 1, .fd = fd, .tid = tid, .ours = st.st_uid == geteuid()};
+	if (look(fd, &stx) && S_ISREG(stx.stx_mode) && !is_on_mount(&stx) &&
+	    (copy = duplicate_of(tid, &stx)) >= 0) {
+		close(fd);
+		s->fd = copy;
+		s->is_duplicate = true;
+	}
 	return s;
 }
 
@@ -153,13 +200,6 @@ reports(pid_t pid)
 
 /* ---- on the thread ---- */
 
-static bool
-look(int fd, struct statx *stx)
-{
-	/* asks no server */
-	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, stx) == 0;
-}
-
 static int
 reopen(const struct stderr_of *s, int flags)
 {
@@ -171,30 +211,6 @@ reopen(const struct stderr_of *s, int flags)
 	}
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
 	return open(link, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags);
-}
-
-/* A duplicate of the process's standard error, if that is still the same file. */
-static int
-duplicate_of(pid_t tid, const struct statx *want)
-{
-	struct proc_status status;
-	struct statx stx;
-	int pidfd, fd = -1;
-
-	if (!tid || proc_status(tid, &status) < 0)
-		return -1;
-	pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
-	if (pidfd < 0)
-		return -1;
-	fd = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
-	close(pidfd);
-	if (fd < 0 || (look(fd, &stx) && stx.stx_ino == want->stx_ino &&
-			  stx.stx_dev_major == want->stx_dev_major &&
-			  stx.stx_dev_minor == want->stx_dev_minor &&
-			  (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY))
-		return fd;
-	close(fd);
-	return -1;
 }
 
 /* The writer may have ended; the closer has its standard error, or another. */
@@ -232,7 +248,7 @@ open_device(const struct job *j, const struct statx *stx)
 static int
 open_file(const struct job *j, const struct statx *stx)
 {
-	int fd = duplicate(j, stx);
+	int fd = j->to->is_duplicate ? fcntl(j->to->fd, F_DUPFD_CLOEXEC, 0) : duplicate(j, stx);
 
 	return fd >= 0 ? fd : reopen(j->to, O_APPEND);
 }
@@ -240,8 +256,7 @@ open_file(const struct job *j, const struct statx *stx)
 static int
 open_stderr(const struct job *j, const struct statx *stx)
 {
-	/* on this mount, the line could be the source of a cell */
-	if (makedev(stx->stx_dev_major, stx->stx_dev_minor) == daemon_.device)
+	if (is_on_mount(stx))
 		return -1;
 	switch (stx->stx_mode & S_IFMT) {
 	case S_IFIFO:

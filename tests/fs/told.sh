@@ -77,6 +77,10 @@ like 'a file is written in order' "$(tr '\n' ' ' <"$T/file")" "^before $failed b
 python "import os; os.write(os.open('$G/cell', os.O_WRONLY), b'1 / 0'); os._exit(0)" 2>"$T/file"
 until_true grep -Eqx "$failed" "$T/file"
 is 'who exits without closing is told afterwards, once' "$(grep -c '' "$T/file")" 1
+bash -c "'$PLAIN_PYTHON' -c \"import os; os.write(os.open('$G/cell', os.O_WRONLY), b'1 / 0'); os._exit(0)\"
+until grep -q failed '$T/file'; do :; done
+echo behind >&2" 2>"$T/file"
+like 'also in order' "$(tr '\n' ' ' <"$T/file")" "^$failed behind $"
 python "import os; os.write(os.open('$G/vars/w.json', os.O_WRONLY | os.O_CREAT), b'{'); os._exit(0)" 2>"$T/file"
 until_true grep -Eq "$not_json" "$T/file"
 bash -c "echo '{' >'$G/vars/.staged'; mv '$G/vars/.staged' '$G/vars/w.json'" 2>"$T/file"
