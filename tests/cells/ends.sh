@@ -10,6 +10,7 @@ while True:
     time.sleep(0.01)
 END
 cell "import sys; sys.path.insert(0, '$T'); kept = 7" || bad 'the first cell'
+fails cell '1 / 0' # which imports what shows a traceback: the times are of what is loaded
 export T G
 "$TORCH_PYTHON" "$ROOT/tests/cells/ends.py" || bad 'some do not end as they should'
 ok fusermount3 -u "$M"

@@ -191,12 +191,13 @@ next 'FSDP2'
 like 'FSDP2: what to write' "$(cat "$G/error")" 'sharded: .*fully_shard\(\)'
 
 # interrupts: both ranks survive, whatever they wait in; a rank that had to be killed would hang the test
-cell 'del sharded, mesh
-loader = iter(torch.utils.data.DataLoader(range(10**6), num_workers=2))
-first = next(loader)' || bad 'a loader'
+cell 'del sharded, mesh' || bad 'FSDP2: its names'
 echo 'killafter 1000' >"$G/ctl"
 ranks=$(rank_pids | xargs)
 while IFS='|' read -r what code; do
+	# an interrupt ends the workers of every loader, whatever the cell waits in
+	[ "$what" != loader ] || cell 'loader = iter(torch.utils.data.DataLoader(range(10**6), num_workers=2))
+first = next(loader), next(loader) # of both workers' || bad 'a loader'
 	submit "print('$what begins', flush=True)
 $code"
 	prints "$G/cells/$n/stream" "$what begins.*\"rank\":0"
