@@ -3,6 +3,7 @@
 # same objects where the other rank has them.
 . "$(dirname "$0")/../lib.sh"
 
+export XDG_CACHE_HOME=$T/cache
 mount_torch -o "size=3,grace=0.5,gpus=none"
 
 clone() {
@@ -172,3 +173,19 @@ printf "backend none\nstart\n" >"$G/ctl"
 cell 'x = [rank]' || give_up 'without a process group'
 is 'backend none' "$(clone 2 0 1; cat "$G"/rank?/vars/x | xargs)" '0
 [2] [2] [2]'
+
+# over hosts: the bytes come from a relay, and go to one
+printf '%s\n' stop 'hosts a:2 b:1' "launcher sh -c" 'master_addr 127.0.0.1' 'backend auto' start >"$G/ctl"
+cell 'import torch
+torch.manual_seed(rank)
+big, net = torch.rand(3000000), torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))' || give_up 'several hosts'
+sum='r = float(big.double().sum()), big is here, net.module.weight.tolist()'
+cell "here = big; $sum"
+from=$(cat "$G/rank2/vars/r")
+is 'from another host' "$(clone 2 0 1; cell "$sum"; cat "$G"/rank?/vars/r | sort -u)" "0
+$from"
+cell 'here = big = torch.rand(3000000) + rank'
+cell "$sum"
+is 'to another host' "$(clone 1 2; cell "$sum"; cmp "$G/rank1/vars/r" "$G/rank2/vars/r" && echo same)" '0
+same'
+is 'is told' "$(cat "$G/error" | grep -c 'rank . has not: here')" 0
