@@ -68,6 +68,21 @@ until_true grep -qE '^rank 2 is in no .*; rank 0 waits for it in all_reduce 1 ' 
 like 'a rank that waits for others is not named first' "$(cat "$G/stall")" \
 	"^rank 2 is in no collective $at; rank 0 waits for it in all_reduce 1 $at"$'\n'".*; rank 1 waits for them in barrier 1 "
 over
+verdict 'three groups that cross' \
+	"^rank 1 is in all_reduce of another group $at; rank 0 waits for it in all_reduce 1 $at$" \
+	'a, b, c = dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group([0, 2])
+first, second = [(a, c), (b, a), (c, b)][rank]
+dist.all_reduce(ones(), group=first)
+dist.all_reduce(ones(), group=second)'
+verdict 'a ring of sends that is broken' \
+	"^rank 0 is in (send|recv) $at, rank 1 is in no collective $at; rank 2 waits for them in barrier [0-9]+ $at$" \
+	'ops = [dist.P2POp(dist.isend, ones(), (rank + 1) % 3)]
+if rank != 1: ops.append(dist.P2POp(dist.irecv, ones(), (rank - 1) % 3))
+for work in dist.batch_isend_irecv(ops): work.wait()
+spin() if rank == 1 else dist.barrier()'
+verdict 'a rank that has failed' "^rank 1 has failed in its part of the cell; ranks 0,2 wait for it in all_reduce [0-9]+ $at$" \
+	'if rank == 1: raise ValueError("the cause")
+dist.all_reduce(ones())'
 silent 'a group of which this rank is no member' '^1 .*in=- ' 'some = dist.new_group([0, 2])
 if rank != 1: dist.all_reduce(ones(), group=some)
 spin()'
