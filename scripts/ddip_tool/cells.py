@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import sys
 
 from ddip import cell as cells
@@ -17,6 +16,7 @@ from ddip.ranks import parse
 from lines import Lines
 from stdin import Stdin
 from tool import (
+    ENDING,
     NOTHING,
     OK,
     RAISED,
@@ -296,7 +296,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
     """Runs a source on ranks and prints their output. Returns the exit status.
 
     stdin: passes input to the ranks. submitted(cell) is called once the cell is queued. Raises
-    DipError if it cannot be queued. SIGTERM and SIGHUP interrupt the cell, as Ctrl-C does; then it
+    DipError if it cannot be queued. The signals ENDING interrupt the cell, as Ctrl-C does; then it
     raises SystemExit.
     """
     ranks = f".{choice.ranks}" if choice.ranks else ""
@@ -308,7 +308,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
         return OK
     tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
     with (
-        cells.Interrupts(also=(signal.SIGTERM, signal.SIGHUP)) as interrupts,
+        cells.Interrupts(also=ENDING) as interrupts,
         cells.submitted(tool.group, source, choice.ranks) as cell,
     ):
         submitted(cell)

@@ -9,10 +9,9 @@ import tempfile
 
 from ddip import mount
 from ddip.errors import DipError
-from tool import USAGE, Failure, say
+from tool import ENDING, USAGE, Failure, say
 
 _SLURM = "slurm"
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SETTING = re.compile(r"([a-z_]+)=(.*)", re.S)
 
 
@@ -87,7 +86,7 @@ def _place(tool):
 
 @contextlib.contextmanager
 def _told_to_end(tool, on_preempt):
-    """SIGTERM and SIGHUP interrupt the program as Ctrl-C does; SIGTERM may be its on_preempt."""
+    """These signals interrupt the program as Ctrl-C does; SIGTERM may be its on_preempt."""
 
     def act(signum, frame):
         if signum == signal.SIGTERM and on_preempt.upper().removeprefix("SIG") == "TERM":
@@ -97,7 +96,7 @@ def _told_to_end(tool, on_preempt):
         else:
             signal.raise_signal(signal.SIGINT)
 
-    told = [each for each in _ENDING if signal.getsignal(each) != signal.SIG_IGN]
+    told = [each for each in ENDING if signal.getsignal(each) != signal.SIG_IGN]
     before = {each: signal.signal(each, act) for each in told}
     try:
         yield

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import os
+import signal
 import time
 
 from ddip import files, mount
@@ -13,6 +14,7 @@ from ddip.groups import Group
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 TIMEOUT = 124
 INTERRUPTED = 130
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # end what ddip runs, and ddip
 HINT = "ddip: ddip doctor shows what is there and what is missing"
 FIRST_GROUP = "group"  # exists in every mount
 

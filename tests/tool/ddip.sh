@@ -230,17 +230,17 @@ os.killpg(tool.pid, signal.SIGINT)
 assert tool.wait(timeout=float(os.environ["HANG_LIMIT_S"])) == 130, tool.returncode
 END
 is 'the next one works' "$("$ddip" exec '1')" 1
-# so do SIGTERM and SIGHUP, also in a shell's background job, where SIGINT is ignored; the cell has ended before ddip
+# so do these, also in a shell's background job, where SIGINT is ignored; the cell has ended before ddip
 sleeps='import time; print("first", flush=True); time.sleep(1000)'
 echo "$sleeps" >"$T/sleeps.py"
 mkfifo "$T/lines"
-for signal in TERM HUP; do
+for signal in TERM HUP QUIT; do
 	for how in exec run shell; do
 		rm -f "$T/told"
 		case $how in
-		exec) "$ddip" exec "$sleeps" >"$T/told" & ;;
-		run) "$ddip" run -f "$T/sleeps.py" >"$T/told" & ;;
-		shell) "$ddip" shell <"$T/lines" >"$T/told" & ;;
+		exec) env --default-signal=QUIT "$ddip" exec "$sleeps" >"$T/told" & ;;
+		run) env --default-signal=QUIT "$ddip" run -f "$T/sleeps.py" >"$T/told" & ;;
+		shell) env --default-signal=QUIT "$ddip" shell <"$T/lines" >"$T/told" & ;;
 		esac
 		pid=$!
 		[ $how != shell ] || {
