@@ -88,9 +88,11 @@ duplicate_of(pid_t tid, const struct statx *want)
 	struct statx stx;
 	int pidfd, fd = -1;
 
-	if (!tid || proc_status(tid, &status) < 0)
+	if (!tid)
 		return -1;
-	pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
+	pidfd = (int)syscall(SYS_pidfd_open, tid, 0); /* works if it is the main thread */
+	if (pidfd < 0 && proc_status(tid, &status) == 0)
+		pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
 	if (pidfd < 0)
 		return -1;
 	fd = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
