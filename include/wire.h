@@ -78,6 +78,10 @@ enum dropped {
  * the connections of a rank whose program has ended, as the end of its process would. */
 enum abort { ABORT_KNOWN, ABORT_ALL, ABORT_NCCL, ABORT_ENDED };
 
+/* What Rrun and Rselftest say of the default group's collectives: how many have completed; how many
+ * have raised; whether one of them did because a connection is gone. */
+enum { COLLECTIVES_DONE = 0xffffff, COLLECTIVES_RAISED = 0x3f << 24, COLLECTIVES_LOST = 1 << 30 };
+
 /* What Rget carries. */
 enum {
 	/* head is the whole object */

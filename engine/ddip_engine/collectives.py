@@ -24,6 +24,8 @@ _BLOCK = {
 
 c10d = None  # torch.distributed.distributed_c10d
 api = None  # torch.distributed
+_raised = 0  # how many of the default group's collectives have raised in this cell
+_is_lost = False  # one of them because a connection is gone
 
 
 def install(devices_of):
@@ -39,6 +41,31 @@ def install(devices_of):
     _count_steps()
     for row, name in _BLOCK.items():
         row.replace(functools.partial(_marked, row, name))
+
+
+def begin_cell():
+    """Called before each cell."""
+    global _raised, _is_lost
+    _raised, _is_lost = 0, False
+
+
+def outcome():
+    """How the default group's collectives have ended in this cell; wire.h has what the bits mean.
+
+    One that raised may have begun, and wait for a rank that never enters it: it would be matched
+    with a collective of the next cell. With a connection that is gone no later one works.
+    """
+    return _ddip.collectives() % (1 << 24) | min(_raised, 63) << 24 | _is_lost << 30
+
+
+def _note_raised(error, is_counted):
+    """A collective of the default group has raised."""
+    global _raised, _is_lost
+    if isinstance(error, Exception):  # an interrupt is known to the daemon
+        _raised += is_counted
+        _is_lost |= type(error).__name__ == "DistBackendError" or (
+            isinstance(error, RuntimeError) and "gloo/transport" in str(error)
+        )
 
 
 def _count_steps():
@@ -65,9 +92,11 @@ def _counted(row, function, name):
                     call = flight.begin(group, name, args, kwargs)
         try:
             result = function(*args, **kwargs)
-        except BaseException:
+        except BaseException as e:
             if call:
                 flight.failed(call)
+            if is_default or not counts:
+                _note_raised(e, counts)
             raise
         if makes:
             flight.publish()
@@ -124,7 +153,12 @@ def _marked(row, name, real):
     def marked(*args, **kwargs):
         if c10d.GroupMember.WORLD is None:
             return real(*args, **kwargs)
-        result = within(name, real, args, kwargs)
+        try:
+            result = within(name, real, args, kwargs)
+        except Exception as e:
+            if name != "store":
+                _note_raised(e, False)
+            raise
         with row:
             revocable.used(None)
         return result

@@ -379,6 +379,7 @@ def begin_cell():
     """Called before each cell, once state has its number."""
     rendezvous.begin_cell()
     flight.begin_cell()
+    collectives.begin_cell()
     if _accelerate_stale:
         reset_accelerate()
     if len(_retired_groups) > _RETIRED_MAX:

@@ -22,6 +22,7 @@ import _ddip
 from ddip_engine import cell as cells
 from ddip_engine import (
     clone_load,
+    collectives,
     ddip_module,
     dist,
     facts,
@@ -317,7 +318,7 @@ def _run(fd, cell, generation, source):
     dist.begin_cell()
     ended = run.execute(cell, source)
     gpu.mark()
-    return (*ended, _ddip.collectives())
+    return (*ended, collectives.outcome())
 
 
 def _open_path():

@@ -278,6 +278,26 @@ is_uneven(const struct task *w)
 	return false;
 }
 
+static uint32_t
+collectives_done(const struct subtask *j)
+{
+	return j->collectives & COLLECTIVES_DONE;
+}
+
+/* Has a collective raised on one rank only, so that it may wait for another, or because a
+ * connection is gone? */
+static bool
+has_broken(const struct task *w)
+{
+	uint32_t first = w->subtasks[0].collectives;
+
+	for (int i = 0; i < w->n; i++)
+		if ((w->subtasks[i].collectives & COLLECTIVES_LOST) ||
+		    ((w->subtasks[i].collectives ^ first) & COLLECTIVES_RAISED))
+			return true;
+	return false;
+}
+
 /* Did every rank do the same number of collectives? If not, one of them still lacks a peer and
  * would be matched with a collective of the next cell. */
 static bool
@@ -287,11 +307,12 @@ collectives_are_even(const struct task *w)
 	bool even = true;
 
 	for (int i = 1; i < w->n && even; i++)
-		even = w->subtasks[i].collectives == w->subtasks[0].collectives;
+		even = collectives_done(&w->subtasks[i]) == collectives_done(&w->subtasks[0]);
 	if (even || !w->cell)
 		return even;
 	for (int i = 0; i < w->n; i++)
-		buf_addf(&b, " rank%d=%u", w->subtasks[i].k->number, w->subtasks[i].collectives);
+		buf_addf(
+		    &b, " rank%d=%u", w->subtasks[i].k->number, collectives_done(&w->subtasks[i]));
 	journal_event(w->g, "cell %d uneven-collectives%s", w->cell->number, b.p);
 	buf_free(&b);
 	return false;
@@ -315,6 +336,6 @@ escalation_outcome(struct task *w)
 		recovery_request(w->g, "interrupted");
 	else if (w->escalation.disconnected)
 		recovery_request(w->g, "disconnected");
-	else if (w->err.no && (is_uneven(w) || leaves_external(w)))
+	else if (has_broken(w) || (w->err.no && (is_uneven(w) || leaves_external(w))))
 		recovery_request(w->g, "failed");
 }

@@ -38,7 +38,7 @@ struct subtask {
 	enum subtask_state state;
 	uint32_t tag;
 	int outcome;	      /* enum outcome, for TASK_RUN */
-	uint32_t collectives; /* of the default group, completed in this subtask */
+	uint32_t collectives; /* of the default group in this subtask: COLLECTIVES_… */
 	int no;		      /* errno of the failure; 0: none */
 	/* "" if none; see task_set_text() */
 	char *value, *error, *traceback, *digest;

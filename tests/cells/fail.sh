@@ -268,3 +268,34 @@ echo recover >"$G/ctl"
 cell 'import torch.distributed as dist
 dist.barrier()' || bad "after a rebuild that failed half way: $(tail -n 1 "$G/error")"
 is 'the ranks are the same' "$(cut -d ' ' -f 3 "$G/ranks")" "$before"
+
+# A collective that raises by itself may have begun: unless all ranks fail in it alike, and with all connections, the
+# group is rebuilt, though no rank had to be freed.
+echo 'grace 30' >"$G/ctl"
+cell "$names"'
+import datetime
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+def bad():
+    dist.all_reduce("no tensor")
+def late(work):
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=0.5))
+    work()
+def caught(work):
+    try:
+        work()
+    except (RuntimeError, TypeError):
+        pass'
+while IFS='|' read -r what more code; do
+	generation=$(key "$G/status" generation)
+	cell "$code" 2>/dev/null
+	next "$what"
+	is "$what: how many rebuilds" $(($(key "$G/status" generation) - generation)) "$more"
+done <<'EOF'
+it times out beside a rank that has failed|1|late(lambda: dist.all_reduce(ones()) if rank == 0 else 1 / 0)
+it times out, which is caught|1|late(lambda: caught(lambda: dist.all_reduce(ones())) if rank == 0 else None)
+all time out|1|late(lambda: dist.all_reduce(ones()) if rank == 0 else dist.broadcast(ones(), 0))
+a backward times out|1|late(lambda: model(torch.ones(2, 4)).sum().backward() if rank == 0 else 1 / 0)
+one raises, another is through|1|caught(bad) if rank else dist.all_reduce(ones(), async_op=True)
+all refuse it alike|0|bad()
+one does, and the others have none|1|caught(bad) if rank else None
+EOF
