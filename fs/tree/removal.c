@@ -74,16 +74,13 @@ removal_check(pid_t process, const struct place *at, const char *name, struct er
 	if (process && find(process, at->g->serial, at->rank, ""))
 		return fail(e, EACCES,
 		    "%s was kept: this program was refused what lies beside vars, so it would only "
-		    "empty "
-		    "it (to remove variables: rm vars/*)",
+		    "empty it (to remove variables: rm vars/*)",
 		    name);
 	if (!m)
 		return 0;
 	*m = (struct memory){0};
 	return fail(e, EOPNOTSUPP,
 	    "%s was kept: this program has read it as text, which is not the object: copy a view "
-	    "of "
-	    "it, "
-	    "as %s.pkl, then rm it",
+	    "of it, as %s.pkl, then rm it",
 	    name, name);
 }
