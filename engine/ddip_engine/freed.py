@@ -11,7 +11,8 @@ def place(error):
     that it was in, if a frame shows one, and the line of the user's. {} for other exceptions."""
     if not isinstance(error, PeerFailed):
         return {}
-    inner = []  # names of the functions within the user's innermost line, the innermost first
+    # names of the functions within the user's innermost line, the innermost first
+    inner = _left(error.__context__)
     for frame, line in frames.of_traceback(error.__traceback__):
         if not frames.is_users(frame):
             inner.append(frame.f_code.co_name)
@@ -20,3 +21,14 @@ def place(error):
         where = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line}"
         return {"freed": f"{known[-1]}(), {where}" if known else where}
     return {}
+
+
+def _left(error):
+    """Those that the call had left with an error, as a collective does whose connections end, when
+    the interrupt was raised."""
+    names = []
+    for frame, _ in frames.of_traceback(error.__traceback__) if error is not None else ():
+        if frames.is_users(frame):
+            break
+        names.append(frame.f_code.co_name)
+    return names
