@@ -24,7 +24,7 @@ import sys
 import types
 from errno import EOPNOTSUPP
 
-from ddip_engine import clone_load, clone_paths, dist, gpu, p5, room, state
+from ddip_engine import clone_load, clone_paths, gpu, p5, room, state
 from ddip_engine.state import Cancelled, EngineError
 from ddip_engine.view import export_written, one_line, reason
 
@@ -241,8 +241,7 @@ def _reduce_function(pickler, function):
 
 
 def _reduce_group(group):
-    c10d = dist.c10d
-    if c10d is not None and group is c10d.GroupMember.WORLD:
+    if group is clone_load.default_group():
         return clone_load.default_group, ()
     raise EngineError(EOPNOTSUPP, "a process group: make it on each rank with new_group()")
 

@@ -20,7 +20,7 @@ import sys
 import types
 from errno import EBADMSG
 
-from ddip_engine import clone_paths, dist, gpu, p5, state
+from ddip_engine import clone_paths, gpu, p5, state
 from ddip_engine.state import Cancelled, EngineError
 from ddip_engine.view import reason
 
@@ -261,7 +261,7 @@ def module(name):
 
 def default_group():
     """This rank's default process group."""
-    return dist.c10d.GroupMember.WORLD
+    return gpu.torch_module().distributed.group.WORLD
 
 
 def device(kind, index):

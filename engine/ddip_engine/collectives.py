@@ -83,6 +83,7 @@ def _count_steps():
 def _counted(row, function, name):
     within, counts, makes = _ddip.within, name not in _BY_TWO, name in _MAKE
 
+    @patches.passed_over
     def called(*args, **kwargs):
         group = is_default = call = None
         if counts:

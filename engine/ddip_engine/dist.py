@@ -118,6 +118,7 @@ def _init_process_group(*args, **kwargs):
         flight.publish()
 
 
+@patches.passed_over
 def _adopt_or_replace(*args, **kwargs):
     global _adopted_in, _custom_group
     asked, adopts = None, False
@@ -151,10 +152,13 @@ def _asked(args, kwargs):
 
 
 def _is_special(asked):
-    """True if the call has arguments that need a separate group: a store, an address, options."""
-    method = asked.get("init_method")
+    """True if the call has arguments that need a separate group: a store, an address, options, or
+    with gloo a timeout, which its send and recv have for good."""
+    method, timeout = asked.get("init_method"), asked.get("timeout")
+    own = timeout is not None and timeout != _default_timeout(None)
     return (
-        asked.get("store") is not None
+        (own and "gloo" in _devices(asked.get("backend")).values())
+        or asked.get("store") is not None
         or asked.get("pg_options") is not None
         or asked.get("device_id") is not None
         or bool(asked.get("_ranks"))

@@ -299,3 +299,14 @@ one raises, another is through|1|caught(bad) if rank else dist.all_reduce(ones()
 all refuse it alike|0|bad()
 one does, and the others have none|1|caught(bad) if rank else None
 EOF
+
+# gloo keeps the timeout that a group was made with for recv: a call that asks for another gets a group of its own
+cell 'dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=0.5))
+said = None
+if rank == 0:
+    try:
+        dist.recv(ones(), 1)
+    except RuntimeError as e:
+        said = str(e)' || bad "a recv that times out: $(tail -n 1 "$G/error")"
+like 'a recv times out' "$(cat "$G/rank0/vars/said")" '[Tt]imed out'
+next 'a recv that times out'
