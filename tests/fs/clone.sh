@@ -40,7 +40,6 @@ is 'nothing to tell' "$(: >"$G/error"; line 'clone 1 all'; cat "$G/error")" 0
 # the place in the queue: behind what was submitted before it, before what comes after it
 cell 'x = rank'
 submit "open('$T/gate').read() if rank == 1 else None; x = rank + 5"
-before=$n
 line 'clone 1 0' >"$T/outcome" &
 writer=$!
 until_true grep -q '^clone' "$G/queue"
