@@ -12,6 +12,7 @@ import traceback
 
 from ddip_engine import patches, streams
 
+_LOOK_S = 0.1  # between two looks at the processes of pools
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alarm() is the first
 
 
@@ -27,13 +28,16 @@ def _end_threads(around):
     """Waits for the non-daemon threads; pools finish the work that was submitted to them."""
     main = threading.main_thread()
     main.is_alive = lambda: False  # some threads wait for that
+    pools = ()
     try:
         if "concurrent.futures.process" in sys.modules:
-            _end_process_pools(around)
+            pools = _end_process_pools(around)
         if "concurrent.futures.thread" in sys.modules:
             _end_pools(around)
         while waiting := [t for t in threading.enumerate() if _is_awaited(t, around)]:
-            waiting[0].join()
+            waiting[0].join(_LOOK_S if pools else None)
+            for pool in pools:
+                _end_broken(pool)
     finally:
         del main.is_alive
 
@@ -62,15 +66,26 @@ def _end_pools(around):
 
 def _end_process_pools(around):
     """Lets their processes and threads end when their work is done. Does not wait: an interrupt of
-    a later wait need not be repeated for these."""
+    a later wait need not be repeated for these. Returns the threads."""
     wakeups = patches.POOL_WAKEUPS.get()
     if wakeups is None:
         _end_all_pools("ProcessPoolExecutor")
-        return
-    for thread in list(wakeups):
+        return ()
+    own = [thread for thread in list(wakeups) if thread not in around.threads]
+    for thread in own:
         executor = thread.executor_reference()
-        if thread not in around.threads and executor is not None:
+        if executor is not None:
             executor.shutdown(wait=False)
+    return own
+
+
+def _end_broken(pool):
+    """Ends the processes of a pool of which one has died, as its thread does unless it waits for
+    their end already: an interrupt may have hit one that had just taken the lock of their queue."""
+    processes = list((getattr(pool, "processes", None) or {}).values())
+    if any(process.exitcode for process in processes):
+        for process in processes:
+            process.terminate()
 
 
 def _end_all_pools(kind):

@@ -21,8 +21,10 @@ LIMITS = {  # where something else decides
     "a collective of NCCL": 2.5,
     "the same with the GIL": 2.5,
 }
-# Their exception may be another: torch's, when a worker that the interrupt has reached is gone before the rank handles it.
-OWN_ERRORS = ("%%bash", "DataLoader workers", "a collective of gloo", "the store", "the same with the GIL")
+# Their exception may be another: that of torch for a worker that the interrupt has ended first.
+OWN_ERRORS = (
+    "%%bash", "DataLoader workers", "a collective of gloo", "the store", "the same with the GIL",
+)  # fmt: skip
 # What waits -> (cell, what it writes when it is about to wait, what is then typed, after which it
 # writes `begins`). "" for what it writes: `begins`.
 SCENES = {

@@ -39,6 +39,27 @@ def test_pools_of_processes():
         a.run(0, "own.shutdown()")
 
 
+BROKEN = """
+import concurrent.futures, os, signal, threading
+def kills(pids):  # the other, which has the lock while it waits for work: once the pool shuts down
+    other, = set(pids) - {os.getpid()}
+    os.kill(other, signal.SIGSTOP)
+    threading.Timer(0.5, os.kill, (other, signal.SIGKILL)).start()
+pool = concurrent.futures.ProcessPoolExecutor(2)
+pool.submit(int, "3").result()
+pool.submit(kills, list(pool._processes)).result()
+print("ends", flush=True)
+"""
+
+
+def test_a_pool_whose_lock_is_lost():
+    """A process has died with the lock of the pool's queue while the others wait for it, as an
+    interrupt may leave it: it is ended."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, f"{PROGRAM}{BROKEN}")[:2][1], b"ends\n")
+
+
 AT_EXIT = """
 import atexit, multiprocessing.util, sys, weakref
 class Thing: pass
