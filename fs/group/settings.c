@@ -235,23 +235,32 @@ do_backend(struct verb_call *c)
 	    c->e, EINVAL, "backend: want auto, nccl, gloo or none, not '%.80s'", c->word[1]);
 }
 
+/* Returns the words after the verb as one string, with sep between them; the caller frees it. */
+static char *
+words_of(const struct verb_call *c, const char *sep)
+{
+	struct buf b = {0};
+
+	for (int i = 1; i <= c->n; i++)
+		buf_addf(&b, "%s%s", i > 1 ? sep : "", c->word[i]);
+	return buf_take(&b);
+}
+
 static int
 do_gpus(struct verb_call *c)
 {
+	char *words = words_of(c, ",");
 	struct gpus chosen;
-	struct buf words = {0};
 	int r;
 
-	for (int i = 1; i <= c->n; i++)
-		buf_addf(&words, "%s%s", i > 1 ? "," : "", c->word[i]);
 	/* only other hosts know which GPUs they have */
-	r = hosts_named(group_of(c)) ? gpus_far_check(words.p, c->e)
-				     : gpustat_choose(words.p, &chosen, c->e);
+	r = hosts_named(group_of(c)) ? gpus_far_check(words, c->e)
+				     : gpustat_choose(words, &chosen, c->e);
 	if (r == 0) {
-		xreplace(&group_of(c)->set.gpus, words.p);
+		xreplace(&group_of(c)->set.gpus, words);
 		start_make_ranks(group_of(c));
 	}
-	buf_free(&words);
+	free(words);
 	return r;
 }
 
@@ -328,12 +337,8 @@ do_env(struct verb_call *c)
 static int
 do_preload(struct verb_call *c)
 {
-	struct buf b = {0};
-
-	for (int i = 1; i <= c->n; i++)
-		buf_addf(&b, "%s%s", i > 1 ? " " : "", c->word[i]);
 	free(group_of(c)->set.preload);
-	group_of(c)->set.preload = buf_take(&b);
+	group_of(c)->set.preload = words_of(c, " ");
 	return 0;
 }
 
@@ -378,17 +383,6 @@ do_on_preempt(struct verb_call *c)
 /* ---- where ranks run: a list of hosts is read once, when it is set; later changes of a file have
  * no effect ---- */
 
-/* Returns the words after the verb as one string, which the caller frees. */
-static char *
-words_of(const struct verb_call *c)
-{
-	struct buf b = {0};
-
-	for (int i = 1; i <= c->n; i++)
-		buf_addf(&b, "%s%s", i > 1 ? " " : "", c->word[i]);
-	return buf_take(&b);
-}
-
 /* Reads a file of hosts. Refuses a pipe or a file in a mount, which would block the daemon. */
 static int
 read_hosts(const char *path, struct hostlist *out, struct err *e)
@@ -428,7 +422,7 @@ static int
 do_hosts(struct verb_call *c)
 {
 	struct group *g = group_of(c);
-	char *words = words_of(c);
+	char *words = words_of(c, " ");
 	struct hostlist list;
 	struct buf kept = {0};
 	int r = parse(words, &list, c->e);

@@ -364,8 +364,7 @@ staged_rename(const struct place *from, const struct place *to, struct err *e)
 		old = find(to, to->name);
 		if (old && old != s)
 			drop(old);
-		free(s->name);
-		s->name = xstrdup(to->name);
+		xreplace(&s->name, to->name);
 		return 0;
 	}
 	if (need_memfd(s, e) < 0)
