@@ -67,7 +67,7 @@ class _Loading:
         self.filled = {}  # id -> object that was made and got all that it has
         self.values = {}  # name -> new value
         self.name = None  # the name that is decoded
-        self.todo = []  # (name, function)
+        self.pending = []  # (name, function)
         self.wrapped = False
         self.failures = list(head["failures"])
 
@@ -96,7 +96,7 @@ class _Loading:
             except BaseException as e:  # unpickling can run any code
                 text = str(e) if isinstance(e, _Lost) else reason(e)
                 self.failures.append((name, text))
-                self.todo = [each for each in self.todo if each[0] != name]
+                self.pending = [each for each in self.pending if each[0] != name]
                 first, after = _count(data[:at]), _count(data[: at + size])
                 has = unpickler.memo.copy()
                 has.update(_constants(part, first, has, unpickler.find_class))
@@ -139,13 +139,13 @@ class _Loading:
 
     def later(self, function, *args):
         """Calls the function once everything has been decoded."""
-        self.todo.append((self.name, functools.partial(function, *args)))
+        self.pending.append((self.name, functools.partial(function, *args)))
 
     # ---- changing this rank
 
     def apply(self):
         """Changes the objects that stay, and binds the names. Returns the objects replaced."""
-        for name, function in self.todo:
+        for name, function in self.pending:
             try:
                 function()
             except Exception as e:  # a module's own code, or no memory on a GPU

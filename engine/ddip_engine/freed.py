@@ -11,24 +11,23 @@ def place(error):
     that it was in, if a frame shows one, and the line of the user's. {} for other exceptions."""
     if not isinstance(error, PeerFailed):
         return {}
-    # names of the functions within the user's innermost line, the innermost first
-    inner = _left(error.__context__)
-    for frame, line in frames.of_traceback(error.__traceback__):
-        if not frames.is_users(frame):
-            inner.append(frame.f_code.co_name)
-            continue
-        known = [name for name in inner if name in patches.COLLECTIVES or name in _WAIT]
-        where = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line}"
-        return {"freed": f"{known[-1]}(), {where}" if known else where}
-    return {}
+    inner, user = _within_users(error.__traceback__)
+    if user is None:
+        return {}
+    # those that the call had left with an error, as a collective does whose connections end
+    left, _ = _within_users(getattr(error.__context__, "__traceback__", None))
+    known = [name for name in left + inner if name in patches.COLLECTIVES or name in _WAIT]
+    frame, line = user
+    where = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line}"
+    return {"freed": f"{known[-1]}(), {where}" if known else where}
 
 
-def _left(error):
-    """Those that the call had left with an error, as a collective does whose connections end, when
-    the interrupt was raised."""
+def _within_users(trace):
+    """The names of the functions within the user's innermost line, the innermost first; and that
+    (frame, line), None: there is none."""
     names = []
-    for frame, _ in frames.of_traceback(error.__traceback__) if error is not None else ():
+    for frame, line in frames.of_traceback(trace):
         if frames.is_users(frame):
-            break
+            return names, (frame, line)
         names.append(frame.f_code.co_name)
-    return names
+    return names, None
