@@ -46,8 +46,9 @@ enum { FLAG_FD = 1, FLAG_MARK = 2, WIRE_MARK = 32 };
 #define ENGINE_ENV_UMASK "DDIP_UMASK"
 #define ENGINE_ENV_FILES "DDIP_OPEN_FILES"
 
-/* How a cell ended on a rank (Rrun outcome). */
-enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_COUNT };
+/* How a cell ended on a rank (Rrun outcome). OUT_CUT_OFF: it raised because the operation that it
+ * waited for was ended, and had taken no interrupt itself. */
+enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_CUT_OFF, OUT_COUNT };
 
 /* Why a cell is interrupted (Nintr why): decides which exception is raised in it. */
 enum interrupt_why {

@@ -32,7 +32,7 @@ from ddip_engine import (
     table,
 )
 
-OK, RAISED, INTERRUPTED, SYNTAX, EXIT = range(5)  # enum outcome of wire.h
+OK, RAISED, INTERRUPTED, SYNTAX, EXIT, CUT_OFF = range(6)  # enum outcome of wire.h
 
 _DEFINES = re.compile(r"\b(def|class|lambda)\b")
 # What torch and its data loaders say when the operation that they wait for has been ended.
@@ -262,7 +262,9 @@ def _classify(ended, cell):
         return INTERRUPTED
     if isinstance(error, SystemExit):
         return EXIT
-    return SYNTAX if ended.syntax else RAISED
+    if ended.syntax:
+        return SYNTAX
+    return CUT_OFF if _ENDED_WAIT.search(_one_line(error)) else RAISED
 
 
 def _by_interrupt(error, cell):

@@ -248,7 +248,19 @@ static const int outcome_errno[OUT_COUNT] = {
     [OUT_INTERRUPTED] = EINTR,
     [OUT_SYNTAX] = ENOEXEC,
     [OUT_EXIT] = EREMOTEIO,
+    [OUT_CUT_OFF] = EREMOTEIO,
 };
+
+/* A rank that takes an interrupt may close a connection before its peer has taken its own. */
+static int
+run_errno(const struct subtask *j)
+{
+	const struct task_escalation *x = &j->w->escalation;
+
+	if (j->outcome == OUT_CUT_OFF && x->step && x->why == WHY_USER)
+		return EINTR;
+	return outcome_errno[j->outcome];
+}
 
 static void
 fail_timeout(const struct subtask *j, struct err *e)
@@ -278,11 +290,10 @@ run_answer(struct subtask *j, struct msg *m)
 		task_set_text(&j->traceback, traceback);
 		task_set_text(&j->digest, digest);
 		rank_set_table(j->k, table);
-		if (outcome_errno[j->outcome] && j->w->escalation.timed_out)
+		if (run_errno(j) && j->w->escalation.timed_out)
 			fail_timeout(j, &e);
-		else if (outcome_errno[j->outcome])
-			fail(&e, outcome_errno[j->outcome], "rank %d: %.800s", j->k->number,
-			    j->error);
+		else if (run_errno(j))
+			fail(&e, run_errno(j), "rank %d: %.800s", j->k->number, j->error);
 	}
 	subtask_over(j, &e);
 }

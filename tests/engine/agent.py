@@ -339,7 +339,7 @@ sum("libtorch_cpu" in line and " rw" in line for line in open("/proc/self/maps")
             assert b"all_reduce" in stack.text, stack.text
             a.send("Nabort", 0, always, 0)
             r, _, _ = a.finish(0, tag)
-            same(r.outcome, 1)
+            same(r.outcome, 5)  # cut off
             same(a.run(0, own, cell=3)[0].value, b"b'mine'")
             tags = [a.ask("Trebuild", k, 2 + always, b"") for k in (0, 1)]
             for tag in tags:

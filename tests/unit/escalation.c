@@ -319,6 +319,30 @@ test_handler_in_collective(void)
 	fake_end();
 }
 
+/* A rank whose collective fails because a peer has taken the interrupt first was interrupted too,
+ * and what it says is an error where nobody asked for one. */
+static void
+test_cut_off(void)
+{
+	static const char closed[] = "RuntimeError: Connection closed by peer";
+	struct group *g = fake_begin(2);
+	struct cell *c = fake_cell(g, "a", 0, NULL);
+
+	task_interrupt(c->w);
+	fake_step();
+	fake_ran(fake_take(Trun, 0), OUT_CUT_OFF, closed);
+	fake_ran(fake_take(Trun, 1), OUT_INTERRUPTED, "KeyboardInterrupt");
+	CHECK_STR(task_state(c->w), "interrupted");
+	fake_end();
+
+	g = fake_begin(2);
+	c = fake_cell(g, "b", 0, NULL);
+	fake_ran(fake_take(Trun, 1), OUT_CUT_OFF, closed);
+	fake_ran(fake_take(Trun, 0), OUT_CUT_OFF, closed);
+	CHECK_STR(task_state(c->w), "error");
+	fake_end();
+}
+
 /* A cell that exceeds its time is interrupted, with an errno of its own. */
 static void
 test_timeout(void)
@@ -356,6 +380,7 @@ main(void)
 	test_failure();
 	test_program_ended();
 	test_handler_in_collective();
+	test_cut_off();
 	test_timeout();
 	return CHECK_DONE();
 }
