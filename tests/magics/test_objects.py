@@ -411,8 +411,7 @@ def test_import():
         "import sys\nimport ddip\nassert not {'torch', 'numpy', 'IPython'} & set(sys.modules)\n"
         "import Ddip, ddipp\nassert Ddip.load_ipython_extension is ddip.load_ipython_extension"
     )
-    environment = notebook.environment_of("/nowhere")
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": notebook.MAGICS}, check=True)
 
 
 if __name__ == "__main__":
