@@ -299,7 +299,7 @@ faulty:
 		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
 		$(BUILD)/fault/ddip_engine.so
 
-.PHONY: check check-built matrix check-gpu check-cuda bench-gpu fuzz asan tsan cover bench lint fmt fmt-check
+.PHONY: check check-built matrix check-gpu check-cuda bench-gpu fuzz asan tsan cover bench lint fmt docs
 check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty fake-cuda
 
 check: check-built
@@ -343,6 +343,10 @@ lint:
 
 fmt:
 	$(Q)git ls-files -co --exclude-standard '*.c' '*.h' '*.cpp' | xargs clang-format -i
+
+docs:
+	$(Q)$(or $(PYTHON),$(firstword $(wildcard .venv/bin/python) python3)) scripts/make-docs $(BUILD)/docs
+	@echo $(BUILD)/docs/index.html
 
 # ---- the two commands -----------------------------------------------------------------------
 
@@ -444,5 +448,6 @@ help:
 	@echo 'make asan tsan  the tests with sanitizers;  make fuzz SECS=60;  make cover'
 	@echo 'make bench      measure, beside ipyparallel and torchrun; OLD=DIR: beside another build'
 	@echo 'make install DESTDIR= PREFIX=/usr/local; make uninstall; make deb; make wheel; make bundle;  make picture screenshots;  make clean'
+	@echo 'make docs       README, the other documents and the man pages as HTML, in build/docs'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/so $(BUILD)/unit -name '*.d' 2>/dev/null)

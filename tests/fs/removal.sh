@@ -63,6 +63,8 @@ for _ in range(1000):
         break
 END
 
+ok rm -f "$V/thing" # if no pid could be chosen
+
 # rm -r of a directory with files that cannot be removed leaves the variables alone
 cell 'a, b = 1, 2'
 for what in rank0 rank1 '' cells; do
