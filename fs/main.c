@@ -14,7 +14,7 @@
 #include "group/settings.h"
 #include "group/wiring.h"
 #include "host/agent.h"
-#include "host/far_gpus.h"
+#include "host/host_gpus.h"
 #include "host/gpustat.h"
 #include "host/state.h"
 #include "host/ticks.h"
@@ -238,7 +238,7 @@ end(const struct options *o)
 	event_file_stop();
 	gpustat_stop();
 	ticks_stop();
-	far_gpus_stop();
+	host_gpus_stop();
 	agent_free_all();
 	/* not for all children: a launcher may leave processes that live on, as ssh does */
 	if (watchdog > 0)

@@ -137,8 +137,14 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Ndirect,  17, "1s",       "direct why") \
 	/* a process that descends from a rank of this group which has ended, and has not ended */ \
 	X(Nleft,    28, "ss",       "group process") \
-	X(Tgpus,    26, "",         "") \
-	X(Rgpus,    27, "d",        "gpus") /* what NVML reports there: nvml_frame.h */ \
+	/* use: 1, also what they do now */ \
+	X(Tgpus,    26, "1",        "use") \
+	/* no, why: NVML does not work; visible: CUDA_VISIBLE_DEVICES there; gpus: an Ngpu for each */ \
+	/* device, and its Nuse if asked for. Numbers that may be -1 are one greater there. */ \
+	X(Rgpus,    27, "4s1sd",    "no why has_visible visible gpus") \
+	X(Ngpu,     29, "4414ss",   "index mig split card uuid name") /* card: place of its GPU */ \
+	/* processes: pid[4] bytes[8] of each */ \
+	X(Nuse,     25, "18844441ds", "has_memory used total util temp milliwatts mhz has_processes processes error") \
 	/* ---- agent and zygote ---- */ \
 	/* a Tfork carries the control socket, the Nfds before it carry the other descriptors */ \
 	X(Tfork,    20, "1sd",      "kind name env") \

@@ -181,9 +181,7 @@ void spawn_free(struct engine *e);
 
 /* gpus.c */
 void gpus_ask(struct msg *m); /* Tgpus */
-/* A child has exited. Returns false if it was not one that queries NVML. */
-bool gpus_reaped(pid_t pid);
-/* The process that queries NVML and writes the result to descriptor 1. Returns the exit status. */
+/* The process that queries NVML, for the agent on descriptor 0. Returns the exit status. */
 int gpus_main(void);
 
 /* env.c: NUL-terminated K=V strings, one after the other. */

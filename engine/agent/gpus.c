@@ -1,146 +1,202 @@
 /*
- * Queries NVML on this host, for a daemon on another one. A separate process does it, because a
- * driver may be slow or never respond.
+ * What NVML reports of this host's GPUs. A child process queries it, because a driver may be slow
+ * or never respond. The child stays for a while: initializing NVML takes about 100 ms.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
-#include "nvml_frame.h"
+#include "nvml.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/queue.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 10000, READ_SIZE = 64 << 10 };
+enum { STAY_MS = 10000 }; /* after the last answer */
 
-struct question {
-	uint32_t tag;
-	pid_t pid; /* 0: it has been reaped */
-	int fd;	   /* -1: the question has been answered */
-	struct watch *watch;
-	struct timer *timer;
-	struct buf answer;
-	LIST_ENTRY(question) link;
-};
+/* ---- the agent's side: it passes questions and answers on ---- */
 
-static LIST_HEAD(, question) questions = LIST_HEAD_INITIALIZER(questions);
+static struct conn *child; /* NULL: there is none */
+static uint32_t asked;	   /* tag of the question that the child has not answered; 0: none */
+static struct timer *leave;
 
-/* Frees a question that has been answered and whose process has been reaped. */
 static void
-free_done(struct question *q)
+end_child(void *arg)
 {
-	if (q->pid || q->fd >= 0)
-		return;
-	LIST_REMOVE(q, link);
-	free(q);
-}
-
-/* Until the process is reaped its pid is not reused. */
-static void
-end(struct question *q)
-{
-	if (q->pid)
-		kill(q->pid, SIGKILL);
-	loop_fd_del(q->watch);
-	loop_timer_del(q->timer);
-	close(q->fd);
-	q->fd = -1;
-	buf_free(&q->answer);
-	free_done(q);
-}
-
-bool
-gpus_reaped(pid_t pid)
-{
-	struct question *q;
-
-	LIST_FOREACH (q, &questions, link)
-		if (q->pid == pid) {
-			q->pid = 0;
-			free_done(q);
-			return true;
-		}
-	return false;
+	loop_timer_del(leave);
+	leave = NULL;
+	conn_free(child); /* it exits at the end of its input */
+	child = NULL;
 }
 
 static void
-on_late(void *arg)
+on_answer(void *arg, struct msg *m)
 {
-	struct question *q = arg;
+	asked = 0;
+	leave = loop_timer(agent.loop, STAY_MS, end_child, NULL);
+	conn_forward(agent.up, m);
+}
+
+static void
+on_end(void *arg, const struct err *why)
+{
 	struct err e;
 
-	q->timer = NULL;
-	fail(&e, ETIMEDOUT, "NVML has not answered within %d s", ANSWER_MS / 1000);
-	agent_refuse(SLOT_AGENT, q->tag, &e);
-	end(q);
+	end_child(NULL);
+	fail(&e, EIO, "the process that asks NVML has ended");
+	if (asked)
+		agent_refuse(SLOT_AGENT, asked, &e);
+	asked = 0;
 }
 
-static void
-on_answer(void *arg, uint32_t events)
-{
-	struct question *q = arg;
-	ssize_t n = read(q->fd, buf_reserve(&q->answer, READ_SIZE), READ_SIZE);
-
-	if (n > 0)
-		q->answer.n += (size_t)n;
-	if (n > 0 || (n < 0 && errno == EINTR))
-		return;
-	conn_send(
-	    agent.up, Rgpus, 0, SLOT_AGENT, q->tag, -1, (struct slice){q->answer.p, q->answer.n});
-	end(q);
-}
-
-void
-gpus_ask(struct msg *m)
+/* Starts the child. Returns 0, or -errno with *e set. */
+static int
+start(struct err *e)
 {
 	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--gpus";
 	char *argv[] = {program, option, NULL};
-	struct question *q;
 	pid_t us = getpid(), pid;
 	sigset_t none;
-	struct err e;
-	int fds[2] = {-1, -1};
+	int ends[2] = {-1, -1};
 
-	pid = pipe2(fds, O_CLOEXEC) < 0 || fault("gpus.fork", EAGAIN) ? -1 : fork();
+	pid = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 ||
+		      fault("gpus.fork", EAGAIN)
+		  ? -1
+		  : fork();
 	if (pid < 0) {
-		fail_errno(&e, "a process that asks NVML");
-		close(fds[0]);
-		close(fds[1]);
-		agent_refuse(SLOT_AGENT, m->tag, &e);
-		return;
+		fail_errno(e, "a process that asks NVML");
+		close(ends[0]);
+		close(ends[1]);
+		return -e->no;
 	}
 	if (pid == 0) {
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != us || dup2(fds[1], 1) < 0)
+		if (getppid() != us || dup2(ends[1], 0) < 0)
 			_exit(1);
 		execv(self, argv);
 		die("%s: %s", self, strerror(errno));
 	}
-	close(fds[1]);
-	q = xcalloc(1, sizeof(*q));
-	*q = (struct question){.tag = m->tag, .pid = pid, .fd = fds[0]};
-	LIST_INSERT_HEAD(&questions, q, link);
-	q->watch = loop_fd(agent.loop, q->fd, EPOLLIN, on_answer, q);
-	q->timer = loop_timer(agent.loop, ANSWER_MS, on_late, q);
+	close(ends[1]);
+	child = conn_new(agent.loop, ends[0], ends[0], on_answer, on_end, NULL);
+	return 0;
+}
+
+void
+gpus_ask(struct msg *m)
+{
+	struct err e;
+
+	if (asked) {
+		fail(&e, EBUSY, "NVML has not answered the last question");
+		agent_refuse(SLOT_AGENT, m->tag, &e);
+		return;
+	}
+	if (!child && start(&e) < 0) {
+		agent_refuse(SLOT_AGENT, m->tag, &e);
+		return;
+	}
+	loop_timer_del(leave);
+	leave = NULL;
+	asked = m->tag;
+	conn_forward(child, m);
+}
+
+/* ---- the child ---- */
+
+static struct loop *loop;
+static struct conn *up;
+static struct nvml_gpu *list; /* does not change while NVML is open */
+static size_t n;
+static bool is_open;
+
+static uint32_t
+or_zero(int v)
+{
+	return (uint32_t)v + 1u;
+}
+
+static void
+pack_gpu(size_t i, struct buf *out)
+{
+	uint32_t card = 0;
+
+	while (card < i && list[card].card != list[i].card)
+		card++;
+	wire_pack(out, Ngpu, 0, SLOT_AGENT, 0, (uint32_t)list[i].index, or_zero(list[i].mig),
+	    (uint32_t)list[i].split, card, slice_text(list[i].uuid), slice_text(list[i].name));
+}
+
+static void
+pack_use(const struct nvml_gpu *gpu, struct buf *out)
+{
+	struct buf processes = {0};
+	struct nvml_use u;
+
+	nvml_use(gpu, &u);
+	for (int i = 0; i < u.n; i++) {
+		wire_put_number(&processes, '4', u.process[i].pid);
+		wire_put_number(&processes, '8', u.process[i].bytes);
+	}
+	wire_pack(out, Nuse, 0, SLOT_AGENT, 0, (uint32_t)u.has_memory, u.used, u.total,
+	    or_zero(u.util), or_zero(u.temp), or_zero(u.milliwatts), or_zero(u.mhz),
+	    (uint32_t)(u.n >= 0), ((struct slice){processes.p, processes.n}), slice_text(u.error));
+	buf_free(&processes);
+	free(u.process);
+}
+
+/* Opens NVML, unless it is open. */
+static void
+look(struct err *why)
+{
+	*why = (struct err){0};
+	if (is_open || nvml_open(why) < 0)
+		return;
+	is_open = nvml_list(&list, &n, why) == 0;
+	if (!is_open)
+		nvml_close();
+}
+
+static void
+on_question(void *arg, struct msg *m)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	struct buf gpus = {0};
+	struct err why;
+	uint8_t use = 0;
+
+	look(&why);
+	wire_unpack(m, Tgpus, NULL, &use);
+	for (size_t i = 0; i < n; i++) {
+		pack_gpu(i, &gpus);
+		if (use)
+			pack_use(&list[i], &gpus);
+	}
+	conn_send(up, Rgpus, 0, m->slot, m->tag, -1, (uint32_t)why.no,
+	    slice_text(why.no ? why.text : ""), (uint32_t)(visible != NULL),
+	    slice_text(visible ? visible : ""), ((struct slice){gpus.p, gpus.n}));
+	buf_free(&gpus);
+}
+
+static void
+on_eof(void *arg, const struct err *why)
+{
+	loop_stop(loop);
 }
 
 int
 gpus_main(void)
 {
-	struct buf out = {0};
-	size_t done = 0;
-	ssize_t n = 0;
-
 	prctl(PR_SET_NAME, "ddip-gpus");
-	nvml_frame_make(&out);
-	for (; done < out.n && n >= 0; done += (size_t)MAX(n, (ssize_t)0))
-		n = write(1, out.p + done, out.n - done);
-	buf_free(&out);
-	return n < 0;
+	loop = loop_new();
+	up = conn_new(loop, 0, 0, on_question, on_eof, NULL);
+	loop_run(loop);
+	conn_free(up);
+	loop_free(loop);
+	free(list);
+	if (is_open)
+		nvml_close();
+	return 0;
 }

@@ -157,7 +157,7 @@ on_child(void *arg, int signo)
 			return;
 		if (e)
 			reap_ended(e, status);
-		else if (!zygote_pool_reaped(si.si_pid, status) && !gpus_reaped(si.si_pid))
+		else if (!zygote_pool_reaped(si.si_pid, status))
 			remember_unclaimed(si.si_pid, status);
 	}
 }

@@ -4,7 +4,7 @@
  */
 #include "tree/gpu_file.h"
 #include "group/hosts.h"
-#include "host/far_gpus.h"
+#include "host/host_gpus.h"
 #include "host/gpustat.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -70,13 +70,15 @@ add_host(struct buf *out, const struct group *g, const struct host *h)
 	struct gpus gpus;
 	struct err why;
 
-	far_gpus_chosen(h->agent, g->set.gpus, &gpus, &why);
+	host_gpus_chosen(h->agent, g->set.gpus, &gpus, &why);
 	add_comments(out, &gpus, where, &why);
 	for (int k = 0; k < gpus.n; k++) {
 		buf_addf(out, "%d host=%s index=%s uuid=%s", k, h->name,
 		    gpus_label(gpus.gpu[k], label), gpus.gpu[k]->uuid);
 		add_quoted(out, " name=", gpus.gpu[k]->name);
-		add_use(out, far_gpus_seen(h->agent, gpus.gpu[k]));
+		add_use(out, host_gpus_seen(h->agent, gpus.gpu[k]));
+		if (host_gpus_is_old(h->agent))
+			add_quoted(out, " error=", host_gpus_is_old(h->agent));
 		buf_addc(out, '\n');
 	}
 	free(where);
@@ -129,7 +131,7 @@ gpu_of(const struct rank *k)
 	if (!hosts_named(k->g)) {
 		gpustat_chosen(k->g->set.gpus, &gpus);
 	} else if (k->host) {
-		far_gpus_chosen(k->host->agent, k->g->set.gpus, &gpus, &why);
+		host_gpus_chosen(k->host->agent, k->g->set.gpus, &gpus, &why);
 		number = k->local_rank;
 	}
 	return number < gpus.n ? gpus.gpu[number] : NULL;
@@ -141,7 +143,7 @@ use_of(const struct rank *k, const struct nvml_gpu *gpu)
 {
 	if (!gpu)
 		return NULL;
-	return hosts_named(k->g) ? far_gpus_seen(k->host->agent, gpu) : gpustat_seen(gpu);
+	return hosts_named(k->g) ? host_gpus_seen(k->host->agent, gpu) : gpustat_seen(gpu);
 }
 
 /* The memory that the rank's process uses on the GPU. NVML reports PIDs of the host, which differ
@@ -213,7 +215,7 @@ is_fresh(const struct file *f)
 	if (!hosts_named(g))
 		return gpustat_is_fresh();
 	for (int i = 0; i < g->hosts.n && f->node->row->text == gpu_file_text; i++)
-		fresh &= !g->hosts.list[i]->ranks || far_gpus_is_fresh(g->hosts.list[i]->agent);
+		fresh &= !g->hosts.list[i]->ranks || host_gpus_is_fresh(g->hosts.list[i]->agent);
 	return fresh;
 }
 
@@ -227,7 +229,7 @@ is_awaited(const struct file *f)
 	if (!hosts_named(g))
 		return gpustat_is_asked();
 	for (int i = 0; i < g->hosts.n; i++)
-		awaited |= far_gpus_is_asked(g->hosts.list[i]->agent);
+		awaited |= host_gpus_is_asked(g->hosts.list[i]->agent);
 	return awaited;
 }
 
@@ -255,7 +257,7 @@ void
 gpu_file_start(void)
 {
 	gpustat_on_answer(answer_all);
-	far_gpus_on_answer(answer_all);
+	host_gpus_on_answer(answer_all);
 }
 
 void
@@ -295,8 +297,8 @@ open_fresh(struct file *f, struct req *r)
 	for (int i = 0; hosts_named(g) && i < g->hosts.n; i++) {
 		const struct host *h = g->hosts.list[i];
 
-		if (h->ranks && !far_gpus_is_fresh(h->agent))
-			far_gpus_ask(h->agent);
+		if (h->ranks && !host_gpus_is_fresh(h->agent))
+			host_gpus_ask(h->agent);
 	}
 	return req_park(r, stop_waiting);
 }

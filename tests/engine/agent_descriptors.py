@@ -82,7 +82,7 @@ def test_a_failed_fork_leaves_none_open():
     env = {"DDIP_FAULT": "ddip-agent/gpus.fork:1"}
     with Agent(PYTHON, env, command=[engine, "--agent"], warm=False) as a:
         before = os.listdir(f"/proc/{a.process.pid}/fd")
-        refused(a.call("Tgpus", AGENT), "EAGAIN", "asks NVML")
+        refused(a.call("Tgpus", AGENT, 0), "EAGAIN", "asks NVML")
         same(os.listdir(f"/proc/{a.process.pid}/fd"), before)
 
 

@@ -19,7 +19,7 @@ static struct {
 	struct conn *daemon; /* our end of agent.up */
 	int ends[ENDS];	     /* the processes' ends of the sockets that the agent made */
 	unsigned n_ends;
-	pid_t first_pid, last_pid; /* of this input; above any that a process has */
+	pid_t last_pid; /* above any that a process has */
 	char dir[64];
 } our = {.last_pid = FIRST_PID};
 
@@ -236,8 +236,6 @@ clean(void)
 		zygote_free(TAILQ_FIRST(&agent.zygotes));
 	if (!TAILQ_EMPTY(&agent.pools))
 		abort();
-	for (pid_t pid = our.last_pid; pid > our.first_pid; pid--)
-		gpus_reaped(pid);
 	while (our.n_ends)
 		close(our.ends[--our.n_ends]);
 	step();
@@ -254,7 +252,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	begin();
 	input = (struct slice){(const char *)data, size};
-	our.first_pid = our.last_pid;
 	conn_send(our.daemon, Thello, 0, SLOT_AGENT, 1, -1, (uint32_t)WIRE_VERSION, text(""));
 	for (int i = 0; i < STEPS; i++) {
 		uint8_t what = take();
