@@ -299,11 +299,19 @@ faulty:
 		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
 		$(BUILD)/fault/ddip_engine.so
 
-.PHONY: check check-built matrix check-gpu check-cuda bench-gpu fuzz asan tsan cover bench lint fmt docs
+.PHONY: check check-fast check-built matrix check-gpu check-cuda bench-gpu fuzz asan tsan cover bench lint fmt docs
 check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty fake-cuda
 
 check: check-built
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' ROWS='$(ROWS)' tests/run $(T)
+
+# What to run after each change: in a minute on two cores.
+FAST := unit/ $(addprefix fs/,cancel cell_errno cell_nonblock cell_write clone editors errnos foreign gone groups input \
+	inside interrupt json launchers left lies limits listing live locks names ninep_end odd_objects offsets output \
+	python queue removal stream told vars) engine/test_nccl_graphs engine/test_selftest tool/caller tool/versions
+
+check-fast: all unit $(FAKES) $(FAKE_ENGINE)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' tests/run $(FAST)
 
 # Each row of tests/matrix/rows has an environment and a build of its own, in MATRIX_DIR=build/matrix.
 matrix: all
@@ -441,7 +449,7 @@ help:
 	@echo 'make            build the programs into build/'
 	@echo 'make run        install what is missing, build, and run a DDP training on a mount'
 	@echo 'make test       install what is missing, build, run all tests'
-	@echo 'make check      build and run the tests (T=fs/cell picks some); check-gpu, bench-gpu: on GPUs'
+	@echo 'make check      build and run the tests (T=fs/cell picks some); check-fast: in a minute; check-gpu, bench-gpu: on GPUs'
 	@echo 'make check-cuda PYTHON=/path/to/python   the tests with its CUDA build of torch, on fakes: no GPU is needed'
 	@echo 'make lint fmt   check style and layers; format the C sources'
 	@echo 'make matrix     the essentials with other torches and Pythons (ROWS=, MATRIX_DIR=)'
