@@ -303,7 +303,7 @@ conn_forward(struct conn *c, const struct msg *m)
 }
 
 void
-conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...)
+conn_send(struct conn *c, int type, int flags, unsigned slot, uint64_t tag, int fd, ...)
 {
 	struct buf frame = {0};
 	struct msg m;
@@ -317,7 +317,7 @@ conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int 
 	va_end(ap);
 	m = (struct msg){.type = (uint8_t)type,
 	    .flags = (uint8_t)flags,
-	    .slot = (uint16_t)slot,
+	    .slot = slot,
 	    .tag = tag,
 	    .fd = fd,
 	    .body = frame.p + WIRE_HEADER,

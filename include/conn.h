@@ -29,7 +29,7 @@ void conn_free(struct conn *c);
  * by such an Rerror, and an N arrives without its descriptor (m->fd is -1). The object of an Rget
  * that could not be received is let go by an Nfree.
  */
-void conn_send(struct conn *c, int type, int flags, unsigned slot, uint32_t tag, int fd, ...);
+void conn_send(struct conn *c, int type, int flags, unsigned slot, uint64_t tag, int fd, ...);
 /* Forwards a message with its body, slot, tag and descriptor. */
 void conn_forward(struct conn *c, const struct msg *m);
 /* From now on, equal messages to or from several engines in one round of the loop are sent as one

@@ -7,7 +7,7 @@ enum {
 	GROUPS = 8,	     /* open at the same time */
 	BODY_MAX = 64 << 10, /* in bytes; longer bodies are not gathered */
 	MARK = 4 * sizeof(uint64_t),
-	TAG = sizeof(uint32_t),
+	TAG = sizeof(uint64_t),
 	ROOM_KEPT = 4 << 10 /* a larger body buffer is not kept for reuse */
 };
 

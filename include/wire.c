@@ -51,17 +51,17 @@ wire_put_bytes(struct buf *b, struct slice s)
 }
 
 static void
-put_header(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, uint32_t size)
+put_header(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, uint32_t size)
 {
 	put(b, size, 4);
 	put(b, (unsigned)type, 1);
 	put(b, (unsigned)flags, 1);
-	put(b, slot, 2);
-	put(b, tag, 4);
+	put(b, slot, 4);
+	put(b, tag, 8);
 }
 
 static void
-vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap)
+vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap)
 {
 	size_t at = b->n;
 
@@ -83,7 +83,7 @@ vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list a
 }
 
 void
-wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...)
+wire_pack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, ...)
 {
 	va_list ap;
 
@@ -93,13 +93,13 @@ wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...)
 }
 
 void
-wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap)
+wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap)
 {
 	vpack(b, type, flags, slot, tag, ap);
 }
 
 void
-wire_pack_error(struct buf *b, unsigned slot, uint32_t tag, const struct err *e)
+wire_pack_error(struct buf *b, unsigned slot, uint64_t tag, const struct err *e)
 {
 	wire_pack(b, Rerror, 0, slot, tag, (uint32_t)e->no, slice_text(e->text), slice_text(""));
 }
@@ -132,8 +132,8 @@ wire_frame(const char *p, size_t n, struct msg *m, struct err *e)
 		return 0;
 	*m = (struct msg){.type = (uint8_t)p[4],
 	    .flags = (uint8_t)p[5],
-	    .slot = (uint16_t)get(p + 6, 2),
-	    .tag = (uint32_t)get(p + 8, 4),
+	    .slot = (uint32_t)get(p + 6, 4),
+	    .tag = get(p + 10, 8),
 	    .fd = -1,
 	    .body = p + WIRE_HEADER,
 	    .len = size - WIRE_HEADER};
@@ -241,7 +241,7 @@ wire_reply(int request)
 	return request == Treduce ? Rget : request + 1;
 }
 
-enum { WHO = 6 }; /* bytes of a slot and a tag */
+enum { WHO = 4 + 8 }; /* bytes of a slot and a tag */
 
 int
 wire_many_begin(struct wire_many *it, const struct msg *m, struct err *e)
@@ -272,15 +272,15 @@ wire_many_next(struct wire_many *it, struct msg *m)
 
 	if (!it->who.n)
 		return false;
-	wire_get('2', &it->who.p, &it->who.n, &slot, NULL);
-	wire_get('4', &it->who.p, &it->who.n, &tag, NULL);
+	wire_get('4', &it->who.p, &it->who.n, &slot, NULL);
+	wire_get('8', &it->who.p, &it->who.n, &tag, NULL);
 	if (it->tail)
 		memcpy(it->copy + it->each.len - it->tail, it->who.p, it->tail);
 	it->who.p += it->tail;
 	it->who.n -= it->tail;
 	*m = it->each;
-	m->slot = (uint16_t)slot;
-	m->tag = (uint32_t)tag;
+	m->slot = (uint32_t)slot;
+	m->tag = tag;
 	return true;
 }
 
@@ -291,10 +291,10 @@ wire_many_end(struct wire_many *it)
 }
 
 void
-wire_many_add(struct buf *who, unsigned slot, uint32_t tag, struct slice tail)
+wire_many_add(struct buf *who, unsigned slot, uint64_t tag, struct slice tail)
 {
-	put(who, slot, 2);
-	put(who, tag, 4);
+	put(who, slot, 4);
+	put(who, tag, 8);
 	buf_add(who, tail.p, tail.n);
 }
 
@@ -389,7 +389,7 @@ wire_print(const struct msg *m, struct buf *out)
 	if (m->slot != SLOT_AGENT)
 		buf_addf(out, " slot=%u", m->slot);
 	if (m->tag)
-		buf_addf(out, " tag=%u", m->tag);
+		buf_addf(out, " tag=%llu", (unsigned long long)m->tag);
 	for (const char *f = r->format; *f; f++) {
 		size_t n = strcspn(word, " ");
 

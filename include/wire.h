@@ -1,7 +1,7 @@
 /*
  * The protocol between daemon, agent, zygote and engines, modelled on Plan 9's intro(5).
  *
- *   size[4] type[1] flags[1] slot[2] tag[4] body
+ *   size[4] type[1] flags[1] slot[4] tag[8] body
  *
  * Integers are little-endian; size counts the whole frame. In the format of a body, 1 2 4 8 are
  * integers of that many bytes, s is a text and d are bytes; s and d are a length[4] and then that
@@ -20,7 +20,7 @@
  * in the output into the last 32 bytes of the R.
  *
  * Nmany stands for one message to, or from, many engines of a host. frame is a whole frame without
- * a descriptor; its own slot and tag are ignored. For each engine, who contains slot[2] tag[4] and
+ * a descriptor; its own slot and tag are ignored. For each engine, who contains slot[4] tag[8] and
  * `tail` bytes, which replace the last bytes of the frame's body. The messages are in this order.
  *
  * Nintr is one SIGINT. Nsignalled reports that it has arrived, which may never happen. raised 1:
@@ -35,7 +35,7 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 1, WIRE_HEADER = 12, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 2, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
 /* FLAG_MARK, in a request: the agent says by Nmark how much output came before it; in the answer:
  * the last WIRE_MARK bytes say that, the sizes of a rank's streams and its number of records. */
@@ -130,7 +130,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* the agent received signo: this host may soon be taken away */ \
 	X(Npreempted, 13, "4",      "signo") \
 	/* the T with this tag is forwarded now */ \
-	X(Nmark,    14, "48888",    "tag out err disp records") \
+	X(Nmark,    14, "88888",    "tag out err disp records") \
 	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
 	X(Ndropped, 16, "81",       "bytes why") /* output lost (enum dropped) */ \
 	/* from a relay: its packets use a direct connection (1), or its launcher (0, and why) */ \
@@ -194,10 +194,10 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rget,     51, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, "4",        "handle") \
 	/* to the relay of another host: answered by Rget with one part, combined from ranks: */ \
-	/* number[4] slot[2] pid[4] each */ \
+	/* number[4] slot[4] pid[4] each */ \
 	X(Treduce,  76, "sssd",     "name view op ranks") \
 	/* the Tget, Tput … with this tag is no longer wanted: it ends soon, EINTR if not done */ \
-	X(Ncancel,  53, "4",        "asked") \
+	X(Ncancel,  53, "8",        "asked") \
 	/* is there a variable with this name? hint: where else there is one, or "" */ \
 	X(Thas,     58, "s",        "name") \
 	X(Rhas,     59, "1s",       "has hint") \
@@ -247,8 +247,8 @@ enum {
 
 struct msg {
 	uint8_t type, flags;
-	uint16_t slot;
-	uint32_t tag;
+	uint32_t slot;
+	uint64_t tag;
 	int fd; /* -1: none; else owned by the receiver */
 	const char *body;
 	uint32_t len;
@@ -256,10 +256,10 @@ struct msg {
 
 /* Appends a whole frame. The arguments follow the message's format: uint32_t for 1 2 4 (promoted),
  * uint64_t for 8, struct slice for s and d. */
-void wire_pack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, ...);
-void wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint32_t tag, va_list ap);
+void wire_pack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, ...);
+void wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap);
 /* Appends an Rerror in reply to the request with this tag. */
-void wire_pack_error(struct buf *b, unsigned slot, uint32_t tag, const struct err *e);
+void wire_pack_error(struct buf *b, unsigned slot, uint64_t tag, const struct err *e);
 /* Appends a frame whose body is already packed. */
 void wire_pack_raw(struct buf *b, const struct msg *m);
 /* Clears FLAG_FD in the frame at p: no descriptor comes with it. */
@@ -307,7 +307,7 @@ int wire_many_begin(struct wire_many *it, const struct msg *m, struct err *e);
 bool wire_many_next(struct wire_many *it, struct msg *m);
 void wire_many_end(struct wire_many *it);
 /* Appends an engine to who, with a tail as long as the Nmany says. */
-void wire_many_add(struct buf *who, unsigned slot, uint32_t tag, struct slice tail);
+void wire_many_add(struct buf *who, unsigned slot, uint64_t tag, struct slice tail);
 
 /* "Trun slot=1 tag=5 cell=17 generation=1 source='x = 1…'", for trace and debug. */
 void wire_print(const struct msg *m, struct buf *out);

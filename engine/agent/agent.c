@@ -24,7 +24,7 @@ agent_text(const char *s)
 }
 
 void
-agent_refuse(unsigned slot, uint32_t tag, const struct err *e)
+agent_refuse(unsigned slot, uint64_t tag, const struct err *e)
 {
 	conn_send(agent.up, Rerror, 0, slot, tag, -1, (uint32_t)e->no, agent_text(e->text),
 	    (struct slice){0});

@@ -27,7 +27,7 @@ struct zygote {
 	struct zygote_pool *pool;
 	struct conn *conn;
 	pid_t pid;
-	uint32_t tag; /* of the Tfork that created it; 0: started by exec */
+	uint64_t tag; /* of the Tfork that created it; 0: started by exec */
 	bool ready, successor, spare;
 	bool taken;	       /* a spare that is becoming an engine */
 	bool retired;	       /* asked to quit, its end is awaited; or became an engine */
@@ -45,7 +45,7 @@ struct zygote_pool {
 	ino_t cwd_ino;
 	struct buf env;		   /* K=V, each NUL-terminated */
 	struct zygote *now, *next; /* now is in use; next, its successor, will take over */
-	uint32_t tag;		   /* of the Tzygote not yet answered; 0: none */
+	uint64_t tag;		   /* of the Tzygote not yet answered; 0: none */
 	int err_in, err_out;	   /* the pipe for its zygotes' stdout and stderr */
 	struct watch *err_watch;
 	struct buf tail; /* the last bytes of their output */
@@ -82,12 +82,12 @@ struct engine_output {
 
 /* A rank or a store. */
 struct engine {
-	uint16_t slot;
+	uint32_t slot;
 	uint8_t kind;
 	enum engine_state state;
 	pid_t pid;	  /* 0: not yet known */
 	uint64_t lineage; /* of all that descends from it; 0: not known */
-	uint32_t tag;
+	uint64_t tag;
 	bool cold;
 	struct zygote_pool *pool;
 	struct zygote *zygote; /* that is forking it; NULL once it has replied */
@@ -126,7 +126,7 @@ extern struct agent agent; /* there is one per process */
 /* Serves the daemon on descriptors 0 and 1 until they are closed. Returns the exit status. */
 int agent_main(void);
 /* Sends Rerror to the daemon. */
-void agent_refuse(unsigned slot, uint32_t tag, const struct err *e);
+void agent_refuse(unsigned slot, uint64_t tag, const struct err *e);
 struct slice agent_text(const char *s);
 
 /* zygote_pool.c */
@@ -159,7 +159,7 @@ void zygote_free(struct zygote *z); /* kills its process too */
 void zygote_remember_ages(struct zygote *z, struct slice paths);
 bool zygote_is_stale(const struct zygote *z);
 /* The zygote that a Tfork with this tag was to create; NULL if there is none. */
-struct zygote *zygote_of_tag(uint32_t tag);
+struct zygote *zygote_of_tag(uint64_t tag);
 /* A spare became an engine: from now on spawn.c owns its pid. */
 void zygote_handed_over(struct zygote *z);
 

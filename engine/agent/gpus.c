@@ -18,7 +18,7 @@ enum { STAY_MS = 10000 }; /* after the last answer */
 /* ---- the agent's side: it passes questions and answers on ---- */
 
 static struct conn *child; /* NULL: there is none */
-static uint32_t asked;	   /* tag of the question that the child has not answered; 0: none */
+static uint64_t asked;	   /* tag of the question that the child has not answered; 0: none */
 static struct timer *leave;
 
 static void

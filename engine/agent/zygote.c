@@ -158,7 +158,7 @@ zygote_is_stale(const struct zygote *z)
 }
 
 struct zygote *
-zygote_of_tag(uint32_t tag)
+zygote_of_tag(uint64_t tag)
 {
 	struct zygote *z;
 

@@ -318,7 +318,7 @@ is_starting(struct zygote_pool *pool)
 static void
 fork_helper(struct zygote_pool *pool, uint32_t kind)
 {
-	static uint32_t last_tag = FORK_TAGS;
+	static uint64_t last_tag = FORK_TAGS;
 	struct zygote *z;
 	struct err e;
 	int theirs;

@@ -124,8 +124,8 @@ py_reply(PyObject *module, PyObject *args)
 {
 	uint64_t tag;
 
-	if (!number_at(args, 1, UINT32_MAX, &tag) ||
-	    !py_message_send(PyTuple_GetItem(args, 0), (uint32_t)tag, -1, args, 2))
+	if (!number_at(args, 1, UINT64_MAX, &tag) ||
+	    !py_message_send(PyTuple_GetItem(args, 0), tag, -1, args, 2))
 		return NULL;
 	replies++;
 	Py_RETURN_NONE;
@@ -136,8 +136,8 @@ py_reply_fd(PyObject *module, PyObject *args)
 {
 	uint64_t tag, fd;
 
-	if (!number_at(args, 1, UINT32_MAX, &tag) || !number_at(args, 2, INT32_MAX, &fd) ||
-	    !py_message_send(PyTuple_GetItem(args, 0), (uint32_t)tag, (int)fd, args, 3))
+	if (!number_at(args, 1, UINT64_MAX, &tag) || !number_at(args, 2, INT32_MAX, &fd) ||
+	    !py_message_send(PyTuple_GetItem(args, 0), tag, (int)fd, args, 3))
 		return NULL;
 	replies++;
 	Py_RETURN_NONE;
@@ -157,10 +157,11 @@ static PyObject *
 py_error(PyObject *module, PyObject *args)
 {
 	PyObject *type, *fields, *text, *trace = NULL;
-	unsigned int tag, no;
+	unsigned long long tag;
+	unsigned int no;
 	bool sent;
 
-	if (!PyArg_ParseTuple(args, "IIO|O:error", &tag, &no, &text, &trace))
+	if (!PyArg_ParseTuple(args, "KIO|O:error", &tag, &no, &text, &trace))
 		return NULL;
 	type = PyUnicode_FromString("Rerror");
 	fields =

@@ -133,7 +133,7 @@
 /* py_message.c */
 PyObject *py_message_tuple(struct item *it); /* frees it */
 /* Sends type with the fields args[first:]. Returns false with an exception set on failure. */
-bool py_message_send(PyObject *type, uint32_t tag, int fd, PyObject *args, Py_ssize_t first);
+bool py_message_send(PyObject *type, uint64_t tag, int fd, PyObject *args, Py_ssize_t first);
 
 /* py_request.c */
 PyObject *py_cancellable(PyObject *module, PyObject *args);

@@ -140,7 +140,7 @@ pack(struct buf *b, int type, PyObject *args, Py_ssize_t first, bool *marked)
 }
 
 bool
-py_message_send(PyObject *type, uint32_t tag, int fd, PyObject *args, Py_ssize_t first)
+py_message_send(PyObject *type, uint64_t tag, int fd, PyObject *args, Py_ssize_t first)
 {
 	int number = by_name(type);
 	struct buf b = {0};

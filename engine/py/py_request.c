@@ -45,14 +45,14 @@ py_cancellable(PyObject *module, PyObject *args)
 	rest = PyErr_Occurred() ? NULL : PyTuple_GetSlice(args, REST, n);
 	if (!rest)
 		return NULL;
-	if (rank_request_begin((uint32_t)tag, thread))
+	if (rank_request_begin(tag, thread))
 		result = PyObject_Call(PyTuple_GetItem(args, FUNCTION), rest, NULL);
 	Py_DECREF(rest);
-	if (!rank_request_end((uint32_t)tag))
+	if (!rank_request_end(tag))
 		return result;
 	Py_CLEAR(result); /* this may run code, too */
 	PyErr_Clear();
-	if (!rank_request_leave((uint32_t)tag))
+	if (!rank_request_leave(tag))
 		raise_what_is_left(
 		    thread, PyTuple_GetItem(args, EXCEPTION), PyTuple_GetItem(args, WAIT));
 	PyErr_SetNone(PyTuple_GetItem(args, EXCEPTION));
@@ -116,7 +116,7 @@ py_forget(PyObject *module, PyObject *tag)
 
 	if (PyErr_Occurred())
 		return NULL;
-	rank_request_forget((uint32_t)number);
+	rank_request_forget(number);
 	Py_RETURN_NONE;
 }
 

@@ -28,7 +28,8 @@ struct job {
 	 * waits for the job. */
 	void (*ended)(struct job *j);
 	int slot; /* up to handle: for the submitter's use */
-	uint32_t tag, handle;
+	uint64_t tag;
+	uint32_t handle;
 	bool begun, done; /* from here on: the thread's */
 	struct CUevent_st *event;
 	STAILQ_ENTRY(job) link;

@@ -78,7 +78,7 @@ static void
 on_cancel(struct msg *m)
 {
 	struct item *it;
-	uint32_t tag;
+	uint64_t tag;
 	bool runs;
 
 	if (wire_unpack(m, Ncancel, NULL, &tag) < 0)

@@ -88,7 +88,7 @@ bool rank_queue_try(struct rank_queue *q, struct item **it);
 
 /* Does the main thread have a queued message or an unanswered request? */
 bool rank_queue_main_busy(void);
-void rank_queue_answered(uint32_t tag); /* any thread's request */
+void rank_queue_answered(uint64_t tag); /* any thread's request */
 
 /* Around a fork: all queues. */
 void rank_queue_lock_all(void);
@@ -98,21 +98,21 @@ void rank_queue_unlock_all(void);
 void rank_request_init(void); /* before the first message */
 /* Registers a request to the main thread, until rank_request_forget(). must: it is carried out even
  * if it is cancelled; a cancellation ends only what it calls. */
-void rank_request_main(uint32_t tag, bool must);
+void rank_request_main(uint64_t tag, bool must);
 /* Has the request that the main thread is working on been cancelled? */
 bool rank_request_main_cancelled(void);
 /* Cancels a request. If it is still queued for a service thread, returns it: the caller replies to
  * it and frees it. Otherwise returns NULL. *runs: a thread is working on it, or it is the main
  * thread's. */
-struct item *rank_request_cancel(uint32_t tag, bool *runs);
+struct item *rank_request_cancel(uint64_t tag, bool *runs);
 /* A thread begins to work on it (0: only check). Returns false if it is cancelled and must not be
  * carried out. */
-bool rank_request_begin(uint32_t tag, unsigned long thread);
+bool rank_request_begin(uint64_t tag, unsigned long thread);
 /* The thread has done its work. Returns true if the request is cancelled; it then stays until
  * rank_request_leave(). */
-bool rank_request_end(uint32_t tag);
-bool rank_request_leave(uint32_t tag); /* true: the main thread's */
-void rank_request_forget(uint32_t tag);
+bool rank_request_end(uint64_t tag);
+bool rank_request_leave(uint64_t tag); /* true: the main thread's */
+void rank_request_forget(uint64_t tag);
 
 struct rank_worker {
 	unsigned long thread; /* 0: not working on it now */
@@ -225,7 +225,8 @@ struct nccl_job {
 	/* For a job without a waiter: called on the thread once another job can begin. NULL: a
 	 * caller waits for the job. */
 	void (*ended)(const struct nccl_job *job, const struct err *e);
-	uint32_t tag, handle; /* for the use of the job's owner */
+	uint64_t tag; /* this and the next are for the use of the job's owner */
+	uint32_t handle;
 };
 
 /* Begins the job. -EOPNOTSUPP: NCCL is not loaded; -EBUSY: the thread is busy with a job without a
@@ -240,7 +241,7 @@ void rank_nccl_cancel(void);
 /* Makes the current job end soon, with EINTR; its result is delivered as usual. */
 void rank_nccl_abort(void);
 /* Makes a job without a waiter end soon, with EINTR, if it has this tag (0: any tag). */
-void rank_nccl_stop(uint32_t tag);
+void rank_nccl_stop(uint64_t tag);
 /* Waits, for at most a second, until such a job has ended, so that the engine has no communicator
  * alongside the program's. */
 void rank_nccl_settle(void);
@@ -425,6 +426,6 @@ void rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state), int (*
 /* What Python says of the rank's collectives, for the request that is being answered. Called by the
  * thread that has just taken the GIL. */
 void rank_stack_describe(struct slice text);
-void rank_stack_ask(uint32_t tag);
+void rank_stack_ask(uint64_t tag);
 
 #endif

@@ -8,7 +8,7 @@
 
 /* Sends the reply in b, or the error if there is one. Frees b. */
 static void
-answer(struct buf *b, uint32_t tag, const struct err *e)
+answer(struct buf *b, uint64_t tag, const struct err *e)
 {
 	struct msg m;
 

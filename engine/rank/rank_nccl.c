@@ -242,7 +242,7 @@ is_alone(void)
 }
 
 void
-rank_nccl_stop(uint32_t tag)
+rank_nccl_stop(uint64_t tag)
 {
 	rank_nccl_lock();
 	if (is_alone() && (!tag || tag == self.job.tag))

@@ -16,7 +16,7 @@
 struct rank_queue rank_main, rank_service, rank_rescue;
 
 /* The request that the main thread is working on; 0 if none, or if it needs no reply. */
-static _Atomic uint32_t main_tag;
+static _Atomic uint64_t main_tag;
 
 void
 rank_queue_init(struct rank_queue *q)
@@ -106,7 +106,7 @@ rank_queue_main_busy(void)
 }
 
 void
-rank_queue_answered(uint32_t tag)
+rank_queue_answered(uint64_t tag)
 {
 	atomic_compare_exchange_strong(&main_tag, &tag, 0);
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 struct request {
-	uint32_t tag;
+	uint64_t tag;
 	unsigned long thread; /* Python's identifier; 0: no thread works on it now */
 	bool main;	      /* the main thread's: stays until rank_request_forget() */
 	bool must;	      /* carried out even if cancelled; only what it calls is ended */
@@ -23,7 +23,7 @@ struct request {
 static LIST_HEAD(, request) taken = LIST_HEAD_INITIALIZER(taken);
 
 static struct request *
-find(uint32_t tag)
+find(uint64_t tag)
 {
 	struct request *r;
 
@@ -50,7 +50,7 @@ on_taken(const struct msg *m)
 }
 
 void
-rank_request_main(uint32_t tag, bool must)
+rank_request_main(uint64_t tag, bool must)
 {
 	pthread_mutex_lock(&rank_service.lock);
 	add((struct request){.tag = tag, .main = true, .must = must});
@@ -77,7 +77,7 @@ rank_request_init(void)
 }
 
 struct item *
-rank_request_cancel(uint32_t tag, bool *runs)
+rank_request_cancel(uint64_t tag, bool *runs)
 {
 	struct request *r;
 	struct item *it;
@@ -97,7 +97,7 @@ rank_request_cancel(uint32_t tag, bool *runs)
 }
 
 bool
-rank_request_begin(uint32_t tag, unsigned long thread)
+rank_request_begin(uint64_t tag, unsigned long thread)
 {
 	struct request *r;
 	bool wanted;
@@ -123,7 +123,7 @@ leave(struct request *r)
 }
 
 bool
-rank_request_end(uint32_t tag)
+rank_request_end(uint64_t tag)
 {
 	struct request *r;
 	bool cancelled;
@@ -138,7 +138,7 @@ rank_request_end(uint32_t tag)
 }
 
 bool
-rank_request_leave(uint32_t tag)
+rank_request_leave(uint64_t tag)
 {
 	struct request *r;
 	bool is_main;
@@ -153,7 +153,7 @@ rank_request_leave(uint32_t tag)
 }
 
 void
-rank_request_forget(uint32_t tag)
+rank_request_forget(uint64_t tag)
 {
 	struct request *r;
 

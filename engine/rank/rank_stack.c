@@ -29,7 +29,7 @@ static struct {
 	int (*has_gil)(void);
 	struct loop *loop;
 	struct timer *limit;
-	uint32_t tags[64];
+	uint64_t tags[64];
 	size_t waiting;
 	/* Dumps: now_ns() of the last request; the number of signals sent, and handled. */
 	uint64_t asked, sent, ended;
@@ -249,7 +249,7 @@ rank_stack_init(struct loop *l)
 }
 
 void
-rank_stack_ask(uint32_t tag)
+rank_stack_ask(uint64_t tag)
 {
 	if (stack.waiting == ARRAY_LEN(stack.tags))
 		answer("(too many ask at once)\n");

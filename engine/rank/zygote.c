@@ -112,7 +112,7 @@ guard(void)
 }
 
 static void
-refuse(uint32_t tag, int no, const char *text)
+refuse(uint64_t tag, int no, const char *text)
 {
 	struct buf b = {0};
 	struct msg m;
@@ -145,7 +145,7 @@ close_fds(void)
 }
 
 static void
-announce(uint32_t tag, pid_t pid)
+announce(uint64_t tag, pid_t pid)
 {
 	struct buf b = {0};
 	struct msg m;

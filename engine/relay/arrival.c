@@ -254,7 +254,7 @@ arrival_skip(struct arrivals *as, struct slice body, struct err *e)
 	uint64_t slot, to[SPOOL_STREAMS + 1], bytes = 0;
 	struct arrival *a;
 
-	if (!wire_get('2', &body.p, &body.n, &slot, NULL))
+	if (!wire_get('4', &body.p, &body.n, &slot, NULL))
 		return fail(e, EBADMSG, "relay: output is skipped of no rank");
 	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
 		if (!wire_get('8', &body.p, &body.n, &to[i], NULL))
@@ -284,7 +284,7 @@ arrival_output(struct arrivals *as, struct slice body, struct err *e)
 	uint64_t slot, stream, record;
 	struct arrival *a;
 
-	if (!wire_get('2', &body.p, &body.n, &slot, NULL) ||
+	if (!wire_get('4', &body.p, &body.n, &slot, NULL) ||
 	    !wire_get('1', &body.p, &body.n, &stream, NULL) ||
 	    !wire_get('8', &body.p, &body.n, &record, NULL) || stream >= SPOOL_STREAMS)
 		return fail(e, EBADMSG, "relay: output of no known stream");

@@ -7,7 +7,8 @@
 struct question {
 	LIST_ENTRY(question) link;
 	unsigned slot;
-	uint32_t tag, blob;
+	uint64_t tag;
+	uint32_t blob;
 	int type;
 };
 
@@ -84,7 +85,7 @@ asked_answered(struct asked *a, const struct msg *m)
 }
 
 bool
-asked_cancel(struct asked *a, unsigned slot, uint32_t tag)
+asked_cancel(struct asked *a, unsigned slot, uint64_t tag)
 {
 	struct question *q;
 

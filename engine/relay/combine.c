@@ -11,7 +11,7 @@
 /* The daemon assigns no tag whose low TAG_SHIFT bits are all 0: those are ours. */
 enum { TAG_SHIFT = 20, TAGS = 1 << (32 - TAG_SHIFT) };
 
-enum { RANK_SIZE = 4 + 2 + 4 }; /* bytes per rank in Treduce */
+enum { RANK_SIZE = 4 + 4 + 4 }; /* bytes per rank in Treduce */
 
 enum { READ_BYTES = 4 * LINK_PIECE }; /* per Tread */
 
@@ -34,8 +34,8 @@ struct combine {
 	LIST_ENTRY(combine) link;
 	struct combines *all;
 	unsigned slot; /* slot and tag of the request */
-	uint32_t tag;
-	uint32_t own_tag; /* of our requests to the ranks */
+	uint64_t tag;
+	uint64_t own_tag; /* of our requests to the ranks */
 	const struct reduce_op *op;
 	char *name;
 	int n, left;
@@ -312,7 +312,7 @@ combine_ended(struct combines *cs, unsigned slot)
 }
 
 void
-combine_cancel(struct combines *cs, unsigned slot, uint32_t tag)
+combine_cancel(struct combines *cs, unsigned slot, uint64_t tag)
 {
 	struct combine *c;
 
@@ -356,7 +356,7 @@ add_part(struct part *x, struct slice *ranks)
 	uint64_t rank, slot, pid;
 
 	wire_get('4', &ranks->p, &ranks->n, &rank, NULL);
-	wire_get('2', &ranks->p, &ranks->n, &slot, NULL);
+	wire_get('4', &ranks->p, &ranks->n, &slot, NULL);
 	wire_get('4', &ranks->p, &ranks->n, &pid, NULL);
 	*x = (struct part){.rank = (int)rank,
 	    .slot = (unsigned)slot,

@@ -14,7 +14,7 @@ struct combines *combines_new(
 /* Handles a Treduce. */
 void combine_asked(struct combines *cs, const struct msg *m);
 /* The reply to the Treduce with this tag is no longer wanted: it becomes an error. */
-void combine_cancel(struct combines *cs, unsigned slot, uint32_t tag);
+void combine_cancel(struct combines *cs, unsigned slot, uint64_t tag);
 /* Handles a message from the agent. Returns true if it was consumed. */
 bool combine_answer(struct combines *cs, struct msg *m);
 /* The agent is gone: nothing more is sent to it. Reductions in progress continue. */

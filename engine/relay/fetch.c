@@ -9,7 +9,7 @@ enum { FETCH_BYTES = 4 * LINK_PIECE }; /* per Tread */
 struct fetch {
 	TAILQ_ENTRY(fetch) link;
 	unsigned slot;
-	uint32_t tag; /* of the Tget, and of each Tread for it: in use until all has arrived */
+	uint64_t tag; /* of the Tget, and of each Tread for it: in use until all has arrived */
 	uint32_t handle, id;
 	uint64_t size, got;
 	struct buf data; /* bytes received and still here */
@@ -97,7 +97,7 @@ stop(struct fetches *fs, struct fetch *f)
 }
 
 static struct fetch *
-find(const struct fetches *fs, unsigned slot, uint32_t tag)
+find(const struct fetches *fs, unsigned slot, uint64_t tag)
 {
 	struct fetch *f;
 
@@ -112,7 +112,7 @@ fetch_cancel(struct fetches *fs, const struct msg *m)
 {
 	struct err e = {0};
 	struct fetch *f;
-	uint32_t tag;
+	uint64_t tag;
 
 	if (wire_unpack(m, Ncancel, NULL, &tag) < 0 || !(f = find(fs, m->slot, tag)) ||
 	    f->cancelled)

@@ -22,7 +22,7 @@ enum {
 struct follow {
 	TAILQ_ENTRY(follow) link;
 	unsigned slot;
-	uint32_t tag; /* of the Tspawn, until it is answered; then 0 */
+	uint64_t tag; /* of the Tspawn, until it is answered; then 0 */
 	char *dir, *name;
 	struct spool_reader spool;
 	struct spool_cursor at;
@@ -160,7 +160,7 @@ on_patience(void *arg)
 	bool rest = false;
 
 	f->patience = NULL;
-	wire_put_number(&b, '2', f->slot);
+	wire_put_number(&b, '4', f->slot);
 	for (int i = 0; i < SPOOL_STREAMS; i++) {
 		wire_put_number(&b, '8', f->end.size[i]);
 		rest |= f->at.at.size[i] < f->end.size[i];
@@ -311,7 +311,7 @@ send_piece(struct follows *fs, struct follow *f)
 	/* zeros if it cannot be read; but the index never covers bytes that are missing */
 	for (size_t i = got > 0 ? (size_t)got : 0; i < n; i++)
 		fs->piece[i] = '\0';
-	wire_put_number(&head, '2', f->slot);
+	wire_put_number(&head, '4', f->slot);
 	wire_put_number(&head, '1', (uint64_t)stream);
 	wire_put_number(&head, '8', f->at.at.records);
 	link_send(fs->link, PACKET_OUTPUT, true, (struct slice){head.p, head.n},

@@ -161,7 +161,7 @@ inbox_take(struct inbox *in, int type, struct slice body, struct err *e)
 }
 
 static struct waiting *
-find_waiting(const struct blob *b, unsigned slot, uint32_t tag)
+find_waiting(const struct blob *b, unsigned slot, uint64_t tag)
 {
 	struct waiting *w;
 	struct msg m;
@@ -175,7 +175,7 @@ find_waiting(const struct blob *b, unsigned slot, uint32_t tag)
 }
 
 bool
-inbox_cancel(struct inbox *in, unsigned slot, uint32_t tag)
+inbox_cancel(struct inbox *in, unsigned slot, uint64_t tag)
 {
 	struct waiting *w;
 	struct blob *b;

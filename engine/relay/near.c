@@ -36,7 +36,7 @@ static struct {
 	struct parts *parts;
 	struct arrivals *arrivals;
 	struct asked *asked;
-	uint32_t hello;	    /* tag of the first Thello, until it is answered */
+	uint64_t hello;	    /* tag of the first Thello, until it is answered */
 	bool dialled;	    /* the first Thello has arrived */
 	bool outlives_term; /* SIGTERM is some group's on_preempt */
 	bool ending;	    /* the daemon is gone, and the other side is notified */

@@ -16,7 +16,7 @@ struct blob {
 	uint64_t size, sent;
 	unsigned users; /* frames that may still need it */
 	unsigned slot;	/* slot and tag of the last frame that it was sent with */
-	uint32_t tag;
+	uint64_t tag;
 	bool once; /* it is forgotten once all of it is sent */
 };
 
@@ -172,7 +172,7 @@ outbox_answer(struct outbox *o, const struct msg *m, struct err *e)
 }
 
 bool
-outbox_cancel(struct outbox *o, unsigned slot, uint32_t tag)
+outbox_cancel(struct outbox *o, unsigned slot, uint64_t tag)
 {
 	struct blob *b;
 

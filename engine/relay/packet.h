@@ -20,8 +20,8 @@ enum {
 	PACKET_FREE,   /* id[4]: no frame needs it any more; if incomplete, waiters are dropped */
 	PACKET_PART,   /* id[4] left[4] and the next bytes of a frame; left: bytes still to come */
 	PACKET_CUT,    /* id[4]: the rest will not come; the request was answered otherwise */
-	PACKET_OUTPUT, /* slot[2] stream[1] record[8] and bytes that a rank printed */
-	PACKET_SKIP,   /* slot[2] out[8] err[8] disp[8] records[8]: output up to here is skipped */
+	PACKET_OUTPUT, /* slot[4] stream[1] record[8] and bytes that a rank printed */
+	PACKET_SKIP,   /* slot[4] out[8] err[8] disp[8] records[8]: output up to here is skipped */
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon is gone: send PACKET_GONE and exit */
 	PACKET_GONE,   /* status[4]: the agent has exited, by wait(2) */

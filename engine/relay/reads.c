@@ -11,7 +11,8 @@ enum {
 
 struct range { /* requested by a Tread */
 	TAILQ_ENTRY(range) link;
-	uint32_t tag, count;
+	uint64_t tag;
+	uint32_t count;
 	uint64_t offset;
 	bool asked;	  /* requested from the rank */
 	struct buf frame; /* the reply; empty: not here yet */
@@ -80,7 +81,7 @@ find_object(const struct reads *rs, unsigned slot, uint32_t handle)
 /* The range that waits for a reply with this tag; NULL: none. One of an unpinned object comes
  * first: it was refused, so the other side may use its tag again, and the rank answers in order. */
 static struct range *
-find_asked(const struct reads *rs, unsigned slot, uint32_t tag, struct object **of)
+find_asked(const struct reads *rs, unsigned slot, uint64_t tag, struct object **of)
 {
 	struct range *x, *found = NULL;
 	struct object *o;

@@ -13,7 +13,8 @@ static const size_t WINDOW_SIZE = (size_t)DEVICE_SLOT * DEVICE_SLOTS;
 
 struct range { /* requested by a Tread */
 	TAILQ_ENTRY(range) link;
-	uint32_t tag, handle, count;
+	uint64_t tag;
+	uint32_t handle, count;
 	uint64_t offset;
 	int place; /* NO_PLACE: it waits for one */
 };
@@ -116,7 +117,7 @@ answer(struct windows *ws, struct buf *b)
 }
 
 static void
-refuse(struct windows *ws, unsigned slot, uint32_t tag, const struct err *e)
+refuse(struct windows *ws, unsigned slot, uint64_t tag, const struct err *e)
 {
 	struct buf b = {0};
 

@@ -49,7 +49,7 @@ struct group_hooks {
 	void (*store_started)(struct group *g);
 	void (*store_died)(struct group *g, bool had_started, const struct err *e);
 	/* The output of the running task begins or ends here. */
-	void (*output_mark)(struct rank *k, uint32_t tag, const struct spool_mark *at);
+	void (*output_mark)(struct rank *k, uint64_t tag, const struct spool_mark *at);
 	void (*output_end)(struct rank *k, const struct spool_mark *at);
 	/* The interrupt of this cell has reached Python on this rank. */
 	void (*signal_taken)(struct rank *k, uint32_t cell);

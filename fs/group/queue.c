@@ -143,7 +143,7 @@ queue_pump_all(struct group *g)
 }
 
 void
-queue_mark(struct rank *k, uint32_t tag, const struct spool_mark *at)
+queue_mark(struct rank *k, uint64_t tag, const struct spool_mark *at)
 {
 	struct subtask *j = queue_running(k);
 

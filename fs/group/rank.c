@@ -415,7 +415,7 @@ static void
 on_mark(struct rank *k, struct msg *m)
 {
 	struct spool_mark at;
-	uint32_t tag;
+	uint64_t tag;
 
 	if (wire_unpack(m, Nmark, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) ==
 	    0)

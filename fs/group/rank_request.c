@@ -215,7 +215,7 @@ rank_interrupt(struct rank *k, uint32_t number, enum interrupt_why why)
 }
 
 void
-rank_cancel(struct rank *k, uint32_t tag)
+rank_cancel(struct rank *k, uint64_t tag)
 {
 	if (reachable(k))
 		agent_send(rank_agent(k), Ncancel, 0, k->slot, 0, -1, tag);

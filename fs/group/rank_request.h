@@ -39,7 +39,7 @@ void rank_signal(struct rank *k, int signo);
 void rank_interrupt(struct rank *k, uint32_t number, enum interrupt_why why);
 /* The result of this request is no longer wanted: the rank replies soon, with EINTR if the request
  * has not been carried out. */
-void rank_cancel(struct rank *k, uint32_t tag);
+void rank_cancel(struct rank *k, uint64_t tag);
 /* Ends the rank's collectives with an error, which breaks the process group: always, or only if the
  * rank is known to be in one. */
 void rank_abort(struct rank *k, bool always);

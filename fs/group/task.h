@@ -36,7 +36,7 @@ struct subtask {
 	struct task *w;
 	struct rank *k;
 	enum subtask_state state;
-	uint32_t tag;
+	uint64_t tag;
 	int outcome;	      /* enum outcome, for TASK_RUN */
 	uint32_t collectives; /* of the default group in this subtask: COLLECTIVES_… */
 	int no;		      /* errno of the failure; 0: none */

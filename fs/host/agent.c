@@ -53,7 +53,7 @@ grow_calls(struct agent *a)
 	a->calls = c;
 }
 
-uint32_t
+uint64_t
 agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 {
 	struct call *c;
@@ -88,7 +88,7 @@ take_call(struct agent *a, struct call *c)
 /* The call with this tag, or NULL if it is over: a late reply for an engine that has ended must not
  * reach the call that has its entry now. */
 static struct call *
-find_call(struct agent *a, uint32_t tag)
+find_call(struct agent *a, uint64_t tag)
 {
 	size_t i = tag & ((1u << TAG_PLACE) - 1);
 	struct call *c = i && a->calls && i <= a->calls->room ? &a->calls->call[i - 1] : NULL;
@@ -103,7 +103,7 @@ ignore_reply(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 /* The tag stays in use until the reply comes: a late reply must not reach another call. */
 void
-agent_forget(struct agent *a, uint32_t tag)
+agent_forget(struct agent *a, uint64_t tag)
 {
 	struct call *c = a ? find_call(a, tag) : NULL;
 
@@ -201,7 +201,7 @@ distrust(struct agent *a, uint32_t serial, unsigned slot, const struct err *e)
 static void
 answered(struct agent *a, struct msg *m)
 {
-	int slot = m->slot == SLOT_AGENT ? NO_SLOT : m->slot;
+	int slot = m->slot == SLOT_AGENT ? NO_SLOT : (int)m->slot;
 	struct call *place = find_call(a, m->tag), c;
 	struct slice trace = {0};
 	struct err e; /* not cleared whole: there are thousands of replies */
@@ -214,7 +214,8 @@ answered(struct agent *a, struct msg *m)
 		return;
 	}
 	if (!place || place->slot != slot) {
-		debug("wire", "%s with tag %u: no call is pending", wire_name(m->type), m->tag);
+		debug("wire", "%s with tag %llu: no call is pending", wire_name(m->type),
+		    (unsigned long long)m->tag);
 		return;
 	}
 	c = take_call(a, place);

@@ -78,9 +78,9 @@ bool agent_reaped(pid_t pid, int status);
 /* Allocates the tag for a T of this type: fn is called once. A reply of another type than
  * wire_reply(type), and a damaged one, is EBADMSG to fn, and the engine at the slot is killed
  * (NO_SLOT: the agent is dropped). */
-uint32_t agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg);
+uint64_t agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg);
 /* The reply is no longer wanted: the caller is gone. */
-void agent_forget(struct agent *a, uint32_t tag);
+void agent_forget(struct agent *a, uint64_t tag);
 #define agent_send(a, type, flags, slot, tag, fd, ...)                                             \
 	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
 

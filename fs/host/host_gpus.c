@@ -22,7 +22,7 @@ struct host_gpus {
 	struct host_gpus *next;
 	struct agent *agent;
 	uint32_t serial;     /* of the agent process that was asked */
-	uint32_t tag;	     /* of the pending question; 0: none */
+	uint64_t tag;	     /* of the pending question; 0: none */
 	struct timer *timer; /* when its answer is overdue */
 	bool late;	     /* it is */
 	uint64_t time;	     /* now_ns of the last answer; 0: none */

@@ -13,7 +13,7 @@ struct zygote {
 	char *key, *phases, *failed;
 	char *not_preloaded;	/* lines; NULL: it has not tried yet */
 	unsigned groups;	/* that use it */
-	uint32_t tag;		/* of the pending request to start it */
+	uint64_t tag;		/* of the pending request to start it */
 	struct timer *unwanted; /* while it is unused; then it is released */
 	struct zygote *next;
 };

@@ -207,7 +207,7 @@ begin(struct read *x)
 	struct ring *ring = x->ring;
 	uint64_t to = (uint64_t)x->place * DEVICE_SLOT;
 	struct err e = {0};
-	uint32_t tag;
+	uint64_t tag;
 
 	memcpy(ring->memory + to, x->head.p, x->head.n);
 	if (x->n == 0) {

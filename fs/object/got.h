@@ -27,7 +27,7 @@ struct got {
 	const struct pull_rank *ranks; /* all of them; several: their host combines their parts */
 	int rank_count;
 	enum got_use use;
-	uint32_t tag;	 /* of the pending request; 0: none */
+	uint64_t tag;	 /* of the pending request; 0: none */
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
 	int fd;

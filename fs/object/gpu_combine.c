@@ -10,7 +10,7 @@
 struct asked {
 	struct gpu_combine *c;
 	struct gpu_part part;
-	uint32_t tag; /* of the pending request; 0: none */
+	uint64_t tag; /* of the pending request; 0: none */
 };
 
 struct gpu_combine {

@@ -16,7 +16,7 @@ struct rank_view {
 	struct patience *patience;
 	struct agent *agent;
 	int slot;
-	uint32_t tag;
+	uint64_t tag;
 };
 
 static void

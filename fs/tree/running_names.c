@@ -18,7 +18,7 @@ struct asked {
 	struct agent *agent;
 	struct patience *patience;
 	int slot;
-	uint32_t tag, running; /* of the request, and of the subtask that runs meanwhile */
+	uint64_t tag, running; /* of the request, and of the subtask that runs meanwhile */
 };
 
 struct running_names {

@@ -21,8 +21,8 @@ def refused(m, errno_name, text):
 
 def test_hello_version():
     with Agent(warm=False) as a:
-        same((a.hello.name, a.hello.version, a.hello.pid), ("Rhello", 1, a.process.pid))
-        mismatch = "protocol mismatch (99, expected 1)"
+        same((a.hello.name, a.hello.version, a.hello.pid), ("Rhello", wire.VERSION, a.process.pid))
+        mismatch = f"protocol mismatch (99, expected {wire.VERSION})"
         refused(a.call("Thello", wire.AGENT, 99, ""), "EPROTO", mismatch)
         same(a.process.wait(timeout=HANG_LIMIT_S), 1)
 
@@ -52,7 +52,7 @@ def test_nobody_reads_the_log():
     command = [sys.executable, "-c", WITH_NO_READER, wire.ENGINE, "--agent"]
     with Agent("/no/such/python", command=command) as a:
         refused(a.warm_phases, "EHOSTDOWN", "there is no Python at '/no/such/python'")
-        same(a.call("Thello", wire.AGENT, 1, "").name, "Rhello")
+        same(a.call("Thello", wire.AGENT, wire.VERSION, "").name, "Rhello")
 
 
 def check_output(a):

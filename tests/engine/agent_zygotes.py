@@ -80,7 +80,7 @@ def spare_of(a, slot):
     until(lambda: zygotes(a, "ddip-spare"), what="a spare")
     (spare,) = zygotes(a, "ddip-spare")
     until(lambda: parent(spare) == a.process.pid, what="the announcement of the spare")
-    a.call("Thello", wire.AGENT, 1, "")  # the agent has read that
+    a.call("Thello", wire.AGENT, wire.VERSION, "")  # the agent has read that
     return spare
 
 

@@ -313,7 +313,7 @@ class Three(Relayed):
 
     def __enter__(self):
         pids = [self.spawn(slot).pid for slot in range(3)]
-        self.ranks = b"".join(struct.pack("<IHI", k, k, pid) for k, pid in enumerate(pids))
+        self.ranks = b"".join(struct.pack("<III", k, k, pid) for k, pid in enumerate(pids))
         return self
 
     def everywhere(self, source):

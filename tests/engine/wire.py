@@ -22,19 +22,22 @@ HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # only guards again
 ENGINE = os.path.join(BUILD, "ddip-engine")
 AGENT = 0xFFFF  # slot of the agent itself
 FLAG_FD, FLAG_MARK = 1, 2
+HEADER = struct.Struct("<IBBIQ")  # size type flags slot tag
 SIZES = {"1": "B", "2": "H", "4": "I", "8": "Q"}
 
 
+with open(os.path.join(ROOT, "include", "wire.h"), encoding="utf-8") as header:
+    WIRE_H = header.read()
+
+
 def _forms():
-    with open(os.path.join(ROOT, "include", "wire.h"), encoding="utf-8") as f:
-        text = f.read()
-    rows = re.findall(r'X\((\w+),\s*(\d+),\s*"(\w*)",\s*"([^"]*)"\)', text)
+    rows = re.findall(r'X\((\w+),\s*(\d+),\s*"(\w*)",\s*"([^"]*)"\)', WIRE_H)
     return {name: (int(number), form, fields.split()) for name, number, form, fields in rows}
 
 
 FORMS = _forms()
 NAMES = {number: name for name, (number, _, _) in FORMS.items()}
-VERSION = 1
+VERSION = int(re.search(r"WIRE_VERSION = (\d+)", WIRE_H)[1])
 
 
 class Message:
@@ -60,15 +63,15 @@ def pack(name, slot, tag, *fields, flags=0):
         else:
             data = value.encode() if isinstance(value, str) else bytes(value)
             body += struct.pack("<I", len(data)) + data
-    return struct.pack("<IBBHI", 12 + len(body), number, flags, slot, tag) + body
+    return HEADER.pack(HEADER.size + len(body), number, flags, slot, tag) + body
 
 
 def unpack(frame, fd):
     """Unpacks the message in a whole frame."""
-    _, number, flags, slot, tag = struct.unpack_from("<IBBHI", frame)
+    _, number, flags, slot, tag = HEADER.unpack_from(frame)
     name = NAMES[number]
     _, form, words = FORMS[name]
-    at, fields = 12, {}
+    at, fields = HEADER.size, {}
     for kind, word in zip(form, words, strict=True):
         if kind in SIZES:
             code = "<" + SIZES[kind]
@@ -88,11 +91,11 @@ def each(m):
     if m.name != "Nmany":
         return [m]
     found = []
-    for at in range(0, len(m.who), 6 + m.tail):
+    for at in range(0, len(m.who), 12 + m.tail):
         frame = bytearray(m.frame)
-        frame[6:12] = m.who[at : at + 6]
+        frame[6:18] = m.who[at : at + 12]
         if m.tail:
-            frame[-m.tail :] = m.who[at + 6 : at + 6 + m.tail]
+            frame[-m.tail :] = m.who[at + 12 : at + 12 + m.tail]
         found.append(unpack(bytes(frame), -1))
     return found
 

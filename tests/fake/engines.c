@@ -78,7 +78,7 @@ speak(void *arg)
 }
 
 void
-engine_say(struct engine *e, int type, int flags, uint32_t tag, ...)
+engine_say(struct engine *e, int type, int flags, uint64_t tag, ...)
 {
 	struct frame *f = xcalloc(1, sizeof(*f));
 	va_list ap;
@@ -96,7 +96,7 @@ engine_say(struct engine *e, int type, int flags, uint32_t tag, ...)
 }
 
 void
-engine_refuse(struct engine *e, uint32_t tag, int no, const char *why)
+engine_refuse(struct engine *e, uint64_t tag, int no, const char *why)
 {
 	engine_say(e, Rerror, 0, tag, (uint32_t)no, slice_text(why), (struct slice){0});
 }

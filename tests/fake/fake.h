@@ -55,7 +55,8 @@ struct child {
 /* The cell that runs on a rank. */
 struct run {
 	bool running;
-	uint32_t cell, tag;
+	uint32_t cell;
+	uint64_t tag;
 	char *source, *at; /* the rest of the source */
 	char *value;
 	uint32_t collectives; /* completed in it */
@@ -108,8 +109,8 @@ void engine_init(struct conn *daemon, unsigned delays);
 struct engine *engine_find(unsigned slot); /* NULL: no live engine has this slot */
 void engine_free(struct engine *e);
 /* Queues a message of an engine behind its earlier ones. Arguments as for wire_pack. */
-void engine_say(struct engine *e, int type, int flags, uint32_t tag, ...);
-void engine_refuse(struct engine *e, uint32_t tag, int no, const char *text);
+void engine_say(struct engine *e, int type, int flags, uint64_t tag, ...);
+void engine_refuse(struct engine *e, uint64_t tag, int no, const char *text);
 /* Reports the end of a cell, with the marks of its output. */
 void engine_ran(struct engine *e, int outcome, const char *error, const char *traceback);
 /* Its variables in the form that Rrun and others use; the caller frees the string. */
@@ -135,7 +136,7 @@ void child_ended(void *arg, int signo); /* SIGCHLD */
 void child_order(struct engine *e, const char *line);
 
 /* words.c */
-void words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source);
+void words_begin(struct engine *e, uint64_t tag, uint32_t cell, struct slice source);
 void words_interrupt(struct engine *e, uint32_t cell); /* Nintr */
 void words_abort(struct engine *e);		       /* Nabort */
 void words_input(struct engine *e, struct slice data); /* Nstdin */

@@ -82,7 +82,7 @@ do_put(struct engine *e, struct msg *m)
 }
 
 static void
-say_table(struct engine *e, int type, uint32_t tag)
+say_table(struct engine *e, int type, uint64_t tag)
 {
 	char *table = engine_table(e);
 
@@ -167,7 +167,7 @@ do_rebuild(struct engine *e, struct msg *m)
 
 /* The namespace as lines `NAME VALUE`. */
 static void
-give_clone(struct engine *e, uint32_t tag)
+give_clone(struct engine *e, uint64_t tag)
 {
 	struct variable *v;
 	struct buf b = {0};

@@ -311,7 +311,7 @@ go_on(struct engine *e)
 }
 
 void
-words_begin(struct engine *e, uint32_t tag, uint32_t cell, struct slice source)
+words_begin(struct engine *e, uint64_t tag, uint32_t cell, struct slice source)
 {
 	free(e->run.source);
 	e->run.at = e->run.source = slice_dup(source);

@@ -129,10 +129,10 @@ ask(struct group *g, unsigned what)
 
 /* Sends a message with any body. fd: some of its kind come with memory, at times too little. */
 static void
-send(int type, unsigned slot, uint32_t tag, uint8_t how)
+send(int type, unsigned slot, uint64_t tag, uint8_t how)
 {
 	struct buf b = {0};
-	struct msg m = {.type = (uint8_t)type, .slot = (uint16_t)slot, .tag = tag, .fd = -1};
+	struct msg m = {.type = (uint8_t)type, .slot = slot, .tag = tag, .fd = -1};
 
 	fill(&b, type);
 	damage(&b, how);

@@ -14,7 +14,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	int type, error_no; /* of the last reply */
-	uint32_t tag;
+	uint64_t tag;
 	char id[NCCL_ID_SIZE];
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -113,7 +113,7 @@ new_id(void)
 }
 
 static void
-give_work(uint32_t tag)
+give_work(uint64_t tag)
 {
 	struct msg m = {.type = Trun, .tag = tag, .fd = -1, .body = ""};
 
@@ -121,7 +121,7 @@ give_work(uint32_t tag)
 }
 
 static void
-end_work(uint32_t tag)
+end_work(uint64_t tag)
 {
 	struct item *it;
 

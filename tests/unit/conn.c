@@ -12,10 +12,11 @@
 struct side {
 	struct conn *c;
 	int messages, closes, why, last_fd_byte;
-	int errors, no;		   /* Rerror: their number, and the last one's errno */
-	uint32_t error_tag, freed; /* freed: by the last Nfree */
-	int no_fd;		   /* notices that arrived without their descriptor */
-	int answer_with;	   /* a descriptor for the reply to Tget; -1: none */
+	int errors, no; /* Rerror: their number, and the last one's errno */
+	uint64_t error_tag;
+	uint32_t freed;	 /* freed: by the last Nfree */
+	int no_fd;	 /* notices that arrived without their descriptor */
+	int answer_with; /* a descriptor for the reply to Tget; -1: none */
 	size_t bytes;
 	bool free_inside;
 };
@@ -201,7 +202,7 @@ test_pipes(void)
 }
 
 static void
-put_with(struct side *s, uint32_t tag, int fd)
+put_with(struct side *s, uint64_t tag, int fd)
 {
 	conn_send(s->c, Tput, 0, 1, tag, fd, slice_text("x"), slice_text(""), slice_text(""),
 	    (uint64_t)1);

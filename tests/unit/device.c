@@ -305,7 +305,7 @@ test_marks(uint64_t address)
 }
 
 static void
-ask(uint32_t tag, uint32_t handle, uint64_t offset, uint32_t count, uint64_t to, int want)
+ask(uint64_t tag, uint32_t handle, uint64_t offset, uint32_t count, uint64_t to, int want)
 {
 	struct buf b = {0};
 	struct err e = {0};

@@ -76,7 +76,8 @@ test_marks(void)
 	CHECK(pieces() == RANKS);
 	print();
 	CHECK(pieces() == 0);
-	wire_pack(&mark, Nmark, 0, 1, 0, 5u, (uint64_t)4, (uint64_t)0, (uint64_t)0, (uint64_t)2);
+	wire_pack(
+	    &mark, Nmark, 0, 1, 0, (uint64_t)5, (uint64_t)4, (uint64_t)0, (uint64_t)0, (uint64_t)2);
 	tell(&mark);
 	CHECK(pieces() == 1);
 	for (unsigned slot = 0; slot < RANKS; slot++)
@@ -102,7 +103,7 @@ main(void)
 	follows = follows_new(loop, NULL, &e);
 	CHECK(follows && mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
-		struct msg spawn = {.type = Tspawn, .slot = (uint16_t)i, .tag = 1};
+		struct msg spawn = {.type = Tspawn, .slot = (uint32_t)i, .tag = 1};
 		char name[] = {'r', (char)('0' + i), '\0'};
 
 		CHECK(spool_writer_open(&spools[i], dir, name, &e) == 0);

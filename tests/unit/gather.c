@@ -16,7 +16,7 @@ struct side {
 	struct {
 		int type;
 		unsigned slot;
-		uint32_t tag;
+		uint64_t tag;
 		uint64_t number;
 	} got[MOST];
 };
@@ -29,10 +29,11 @@ on_msg(void *arg, struct msg *m)
 	struct side *s = arg;
 	uint64_t number = 0;
 	struct slice text = {0};
+	uint64_t asked = 0;
 	uint32_t cell = 0;
 
 	if (m->type == Nmark)
-		wire_unpack(m, Nmark, NULL, &cell, NULL, NULL, NULL, &number);
+		wire_unpack(m, Nmark, NULL, &asked, NULL, NULL, NULL, &number);
 	else if (m->type == Rrun)
 		wire_unpack(m, Rrun, NULL, NULL, &text, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 		    NULL, &number);
@@ -40,7 +41,7 @@ on_msg(void *arg, struct msg *m)
 		number = cell;
 	s->got[s->n].type = m->type;
 	s->got[s->n].slot = m->slot;
-	s->got[s->n].tag = m->type == Nmark ? cell : m->tag;
+	s->got[s->n].tag = m->type == Nmark ? asked : m->tag;
 	s->got[s->n++].number = number;
 }
 
@@ -82,13 +83,13 @@ rounds(void)
 
 /* Sends that a rank's cell begins at this record; say_ran: that it ends there with this value. */
 static void
-say_mark(struct side *s, unsigned slot, uint32_t tag, uint64_t record)
+say_mark(struct side *s, unsigned slot, uint64_t tag, uint64_t record)
 {
 	conn_send(s->c, Nmark, 0, slot, 0, -1, tag, (uint64_t)1, (uint64_t)2, (uint64_t)3, record);
 }
 
 static void
-say_ran(struct side *s, unsigned slot, uint32_t tag, const char *value, uint64_t record)
+say_ran(struct side *s, unsigned slot, uint64_t tag, const char *value, uint64_t record)
 {
 	conn_send(s->c, Rrun, FLAG_MARK, slot, tag, -1, 0u, slice_text(value), slice_text(""),
 	    slice_text(""), slice_text("x"), slice_text(""), 0u, (uint64_t)1, (uint64_t)2,
@@ -96,7 +97,7 @@ say_ran(struct side *s, unsigned slot, uint32_t tag, const char *value, uint64_t
 }
 
 static bool
-is(const struct side *s, int i, int type, unsigned slot, uint32_t tag, uint64_t number)
+is(const struct side *s, int i, int type, unsigned slot, uint64_t tag, uint64_t number)
 {
 	return s->n > i && s->got[i].type == type && s->got[i].slot == slot &&
 	       s->got[i].tag == tag && s->got[i].number == number;
@@ -206,7 +207,8 @@ test_damage(void)
 		const char *who;
 		size_t n;
 		int inner;
-	} bad[] = {{0, "12345", 5, Nquit}, {1, "1234567", 7, Nquit}, {0, "123456", 6, Nmany}};
+	} bad[] = {{0, "12345678901", 11, Nquit}, {1, "1234567890123", 13, Nquit},
+	    {0, "123456789012", 12, Nmany}};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct buf frame = {0};

@@ -70,7 +70,7 @@ test_damage(void)
 	check_lost(g, 0);
 	m.type = Ninput;
 	m.tag = m.len = 0;
-	m.slot = (uint16_t)g->ranks[1].slot;
+	m.slot = (uint32_t)g->ranks[1].slot;
 	conn_forward(fake_conn, &m);
 	fake_step();
 	check_lost(g, 1);
@@ -86,7 +86,7 @@ test_slot(void)
 	const struct fake_msg *asked = fake_take(Trun, 0);
 	struct fake_msg other = *asked;
 
-	other.m.slot = (uint16_t)g->ranks[1].slot;
+	other.m.slot = (uint32_t)g->ranks[1].slot;
 	fake_ran(&other, OUT_OK, "");
 	CHECK(!c->w->done);
 	fake_ran(asked, OUT_OK, "");

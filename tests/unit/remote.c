@@ -49,7 +49,7 @@ agent_slot_lives(const struct agent *a, int slot)
 	return rank_lives;
 }
 
-uint32_t
+uint64_t
 agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 {
 	asked[tags % MANY].fn = fn;

@@ -11,6 +11,9 @@ static const char *const formats[256] = {
 #undef X
 };
 
+/* A tag of more than 32 bits. */
+static const uint64_t TAG = ((uint64_t)1 << 40) + 5;
+
 static struct slice
 text(const char *s)
 {
@@ -26,17 +29,17 @@ test_round_trip(void)
 	struct slice source;
 	uint32_t cell, generation;
 
-	wire_pack(&b, Trun, FLAG_MARK, 3, 77, 17u, 2u, text("x = 1\ny"));
+	wire_pack(&b, Trun, FLAG_MARK, 3, TAG, 17u, 2u, text("x = 1\ny"));
 	CHECK(b.n == WIRE_HEADER + 4 + 4 + 4 + 7);
 	for (size_t i = 0; i < b.n; i++)
 		CHECK(wire_frame(b.p, i, &m, &e) == 0);
 	CHECK(wire_frame(b.p, b.n, &m, &e) == (long)b.n);
-	CHECK(m.type == Trun && m.flags == FLAG_MARK && m.slot == 3 && m.tag == 77 && m.fd == -1);
+	CHECK(m.type == Trun && m.flags == FLAG_MARK && m.slot == 3 && m.tag == TAG && m.fd == -1);
 	CHECK(wire_unpack(&m, Trun, &e, &cell, &generation, &source) == 0);
 	CHECK(cell == 17 && generation == 2 && slice_eq(source, "x = 1\ny"));
 	CHECK(wire_unpack(&m, Trun, &e, NULL, NULL, &source) == 0);
 	wire_print(&m, &line);
-	CHECK_STR(line.p, "Trun slot=3 tag=77 cell=17 generation=2 source='x = 1\\ny'");
+	CHECK_STR(line.p, "Trun slot=3 tag=1099511627781 cell=17 generation=2 source='x = 1\\ny'");
 	buf_free(&line);
 	buf_free(&b);
 }
@@ -74,7 +77,7 @@ test_damage(void)
 	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* shorter than a header */
 	memcpy(frame, "\xff\xff\xff\x7f", 4);
 	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* longer than the maximum */
-	memcpy(frame, "\x0c\0\0\0\xff", 5);
+	memcpy(frame, "\x12\0\0\0\xff", 5);
 	CHECK(wire_frame(frame, sizeof(frame), &m, &e) == -EBADMSG); /* no such message */
 	CHECK_STR(e.text, "wire: no message 255");
 	wire_pack(&b, Tdel, 0, 1, 2, text("name"));
@@ -91,7 +94,8 @@ test_damage(void)
 	CHECK(wire_unpack(&m, Thas, &e, NULL) == -EBADMSG); /* it has the same fields */
 	CHECK_STR(e.text, "wire: Tdel in place of Thas");
 	buf_clear(&b);
-	wire_pack(&b, Nmany, 0, SLOT_AGENT, 0, 0u, ((struct slice){"\1\0\2\0\0\0", 6}), text(""));
+	wire_pack(&b, Nmany, 0, SLOT_AGENT, 0, 0u, ((struct slice){"\1\0\0\0\2\0\0\0\0\0\0\0", 12}),
+	    text(""));
 	wire_frame(b.p, b.n, &m, &e);
 	CHECK(wire_many_begin(&many, &m, &e) == -EBADMSG); /* no frame */
 	CHECK(wire_type("Tdel") == Tdel && wire_type("Tde") == -1 && wire_type("") == -1);
