@@ -6,7 +6,7 @@ import re
 import sys
 import time
 
-from ddip import files, groups, mount
+from ddip import files, groups, mount, where
 from ddip.errors import DipError, GroupGone
 
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
@@ -38,7 +38,7 @@ class Attachment:
         if self.group is None or not self.group.status():
             gone, found = self._path, self._find()
             if found is None and self._mount:
-                there = mount.is_mounted(self._mount)
+                there = where.is_mounted(self._mount)
                 way = "%dip -g NAME chooses" if there else f"%makedip -m {self._mount} makes"
                 raise DipError(f"the group {gone} is gone: {way} another, %makedip alone finds one")
             self._choose(found, self._mount, self._name)
@@ -54,7 +54,7 @@ class Attachment:
 
     def _find(self):
         """The group that was chosen, or else the default one. None if there is none."""
-        path = mount.locate(self._mount) if self._mount else mount.find()
+        path = where.locate(self._mount) if self._mount else where.find()
         if path is None:
             return None
         found = groups.Group(os.path.join(path, self._name or groups.default_group()))
@@ -69,7 +69,7 @@ class Attachment:
         """The current group, or another one of its mount. Raises DipError if there is none."""
         own = self.group is None or name in (None, os.path.basename(self.group.path))
         # another one is there even if the current one is gone
-        if own or not mount.is_mounted(os.path.dirname(self.group.path)):
+        if own or not where.is_mounted(os.path.dirname(self.group.path)):
             if self.look() is None:
                 raise DipError("there is no DDP group: %makedip makes one")
         if name in (None, os.path.basename(self.group.path)):
@@ -118,11 +118,11 @@ class Attachment:
         """Finds the mount or starts a daemon; describes a group that already existed."""
         chosen = args.mount and os.path.abspath(os.path.expanduser(args.mount))
         if chosen:
-            path, found = chosen, mount.locate(chosen)
+            path, found = chosen, where.locate(chosen)
         elif self.group is not None and self.group.status():
             return
         else:
-            path = found = mount.find()
+            path = found = where.find()
             path = path or mount.private_path()
         path, is_new = (found, False) if found else mount.start(path, args.with_kernel)
         if args.with_kernel and not is_new:
@@ -176,15 +176,15 @@ class Attachment:
     def kill(self, path, verbose):
         """Ends the ranks, and a daemon that a notebook started. path: the mount; None: this one."""
         if path:
-            path = mount.locate(os.path.abspath(os.path.expanduser(path)))
+            path = where.locate(os.path.abspath(os.path.expanduser(path)))
         else:
-            path = os.path.dirname(self.group.path) if self.group else mount.find()
+            path = os.path.dirname(self.group.path) if self.group else where.find()
         group = self.group
         if group is not None and path == os.path.dirname(group.path):
             self._choose(None)
         else:
             group = path and groups.Group(os.path.join(path, groups.default_group()))
-        if path is None or not mount.is_mounted(path):
+        if path is None or not where.is_mounted(path):
             print("There is no DDP group")
             return
         if group.is_started():

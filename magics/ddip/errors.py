@@ -1,9 +1,5 @@
 """The package's exceptions, which are shown as text, without the package's own frames."""
 
-import re
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
 
 class DipError(Exception):
     """A request that cannot be carried out: the text says what is wrong and what would be right.
@@ -38,8 +34,11 @@ class RemoteError(DipError):
     """
 
     def __init__(self, ename, evalue, ranks, lines, first):
+        import re  # late: every call of `ddip` imports this module
+
         super().__init__(f"{ename}({evalue})")
-        self.__cause__ = RemoteTraceback("\n" + _COLOURS.sub("", "\n".join(lines)))
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
+        self.__cause__ = RemoteTraceback(f"\n{plain}")
         self.ename = ename
         self.evalue = evalue
         self.ranks = ranks

@@ -5,13 +5,11 @@ The class is the handle that `%dipper` provides; the magics use it too.
 
 import contextlib
 import errno
-import json
 import os
 import sys
 import time
 
-from ddip import files
-from ddip import mount as mounts
+from ddip import files, where
 from ddip.errors import DipError, GroupGone
 
 _STARTED = ("idle", "busy", "recovering")
@@ -49,7 +47,7 @@ def group(name=None, mount=None):
     attachment = None if mount else _attachment()
     if attachment is not None:
         return attachment.need(name)
-    path = mounts.locate(os.path.expanduser(mount)) if mount else mounts.find()
+    path = where.locate(os.path.expanduser(mount)) if mount else where.find()
     if path is None:
         raise DipError("nothing is mounted: `ddipfs DIRECTORY`, or %makedip in a notebook")
     found = Group(os.path.join(path, name or default_group()))
@@ -193,6 +191,8 @@ class Group:
 
     def failures(self):
         """The failures that the group remembers, oldest first, as in error.json."""
+        import json  # late: every call of `ddip` imports this module
+
         return json.loads(self.read("error.json"))
 
     def error_from(self, error, what, since):

@@ -1,30 +1,25 @@
-"""Mounts of ddipfs, and sockets that serve the same: finding one, starting a daemon, ending it.
+"""Daemons of ddipfs, each with a mount or a socket: starting one, ending it. where.py finds them.
 
 The contents of a mount are the business of groups.py.
 """
 
 import contextlib
 import fcntl
-import glob
 import os
 import queue
 import re
 import select
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from ddip import files, p9
+from ddip import files, p9, where
 from ddip.errors import DipError
 
-PRIVATE = "ddip-notebook"  # the fsname of mounts that notebooks made
-_PROGRAMS = "ddip-program"  # of mounts that end with the program that made them; others ignore them
-SOCKETS = ("ddip.sock", f"{PRIVATE}.sock")  # in a directory, if nothing can be mounted
 _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
 _BUSY_S = 2  # how long to retry: where it may not clone the mount, the watchdog opens files in it
@@ -41,111 +36,15 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def _unescape(field):
-    """Decodes a field of mountinfo, where a blank is \\040 and non-ASCII bytes are not escaped."""
-    plain = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)
-    return os.fsdecode(plain)
-
-
-def mounts():
-    """This user's mounts of ddipfs: {path: fsname}."""
-    found = {}
-    mine = b"user_id=%d" % os.getuid()
-    with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            before, _, after = line.rstrip(b"\n").partition(b" - ")
-            kind, source, options = after.split(b" ")[:3]
-            if kind == b"fuse.ddipfs" and mine in options.split(b","):
-                found[_unescape(before.split(b" ")[4])] = _unescape(source)
-    return found
-
-
-def is_mounted(path):
-    """True if a live ddipfs is mounted at this path, or serves it as a socket."""
-    files.learn(path)
-    return files.exists(os.path.join(path, "version"))
-
-
-def locate(path):
-    """The place where ddipfs serves path: path itself, or a socket in it; None if neither.
-
-    Raises DipError if there is only a socket that this user may not use.
-    """
-    if is_mounted(path):
-        return path
-    sockets = [path, *(os.path.join(path, name) for name in SOCKETS)]
-    found = next(filter(_is_served, sockets), None)
-    for socket in () if found else filter(files.learn, sockets):
-        _check_access(socket)
-    return found
-
-
-def _is_served(socket):
-    """True if a live ddipfs of this user serves a socket. Files of others may be in its place."""
-    return files.learn(socket) and is_mounted(socket)
-
-
-def _check_access(socket):
-    try:
-        p9.connect(socket).close()
-    except PermissionError as e:
-        raise DipError(f"{socket}: {e.strerror}", e.errno) from None
-    except OSError:  # nobody listens
-        pass
+_started = set()  # sockets whose daemons this process started
+_made = set()  # directories that this process made; removed when their daemon ends
 
 
 def is_private(path):
     """True if the daemon of this place was started from a notebook."""
     name = os.path.basename(path)
-    return name == SOCKETS[1] or path in _started or mounts().get(os.path.realpath(path)) == PRIVATE
-
-
-_started = set()  # sockets whose daemons this process started
-_made = set()  # directories that this process made; removed when their daemon ends
-
-
-def find():
-    """The place to use: $DDIP_MOUNT, else the mount that the working directory is in, else the only
-    mount of this user, else a socket.
-
-    None if there is none. Raises DipError, e.g. if there are several mounts.
-    """
-    named = os.environ.get("DDIP_MOUNT")
-    if named:
-        return locate(named)
-    found = mounts()
-    alive = [path for path in found if found[path] != _PROGRAMS and is_mounted(path)]
-    here = os.path.join(_working_directory(), "")
-    alive = [path for path in alive if here.startswith(os.path.join(path, ""))] or alive
-    if len(alive) > 1:
-        raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
-    return alive[0] if alive else next(filter(_is_served, _default_sockets()), None)
-
-
-def _working_directory():
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed, or its mount is dead
-        return ""
-
-
-def _default_sockets():
-    """Where `ddip mount` and `%makedip` serve if they get no path and cannot mount."""
-    yield default_socket()
-    with contextlib.suppress(OSError):  # there is no directory for temporary files
-        yield os.path.join(_base_path(), "ddip", SOCKETS[1])
-
-
-def _runtime_folder():
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    return base if base and os.path.isdir(base) else None
-
-
-def default_socket():
-    """Where `ddip mount` serves if it gets no path and cannot mount."""
-    variables = (os.environ.get(name) for name in ("DDIP_STATE", "TMPDIR"))
-    parent = next(filter(None, variables), "/var/tmp")
-    return os.path.join(_runtime_folder() or _own_in(parent, "ddipfs"), SOCKETS[0])
+    found = name == where.SOCKETS[1] or path in _started
+    return found or where.mounts().get(os.path.realpath(path)) == where.PRIVATE
 
 
 def private_path():
@@ -156,33 +55,15 @@ def private_path():
     return os.path.join(_base(), "ddip")
 
 
-def _base_path():
-    return _runtime_folder() or _own_in(tempfile.gettempdir(), "ddip")
-
-
-def _own_in(parent, name):
-    """This user's directory there, of another name if somebody has taken the first."""
-    first = os.path.join(parent, f"{name}-{os.getuid()}")
-    return next(filter(_is_own, [first, *sorted(glob.glob(glob.escape(first) + ".*"))]), first)
-
-
-def _is_own(path):
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-
-
 def _base():
     """A directory that belongs to this user, made if necessary. Raises DipError."""
-    base = _runtime_folder()
+    base = where.runtime_folder()
     try:
         if not base:
-            base = _base_path()
+            base = where.user_folder()
             with contextlib.suppress(FileExistsError):
                 os.mkdir(base, mode=0o700)
-            if not _is_own(base):
+            if not where.is_own(base):
                 taken, base = base, tempfile.mkdtemp(prefix=os.path.basename(base) + ".")
                 print(f"ddip: {taken} is not a directory of yours: {base} serves", file=sys.stderr)
     except OSError as e:
@@ -237,14 +118,14 @@ def find_or_start():
 
 def _find_or_start():
     global _own
-    path = find() or (_own if _own and is_mounted(_own) else None)
+    path = where.find() or (_own if _own and where.is_mounted(_own) else None)
     if path is not None:
         return path
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     if get_ipython() is not None:
         return start(private_path())[0]
     named = os.environ.get("DDIP_MOUNT")
-    _own = start(named or _new_directory(), True, _PROGRAMS)[0]
+    _own = start(named or _new_directory(), True, where.PROGRAMS)[0]
     return _own
 
 
@@ -254,7 +135,7 @@ def _new_directory():
     return path
 
 
-def start(path, with_kernel=False, source=PRIVATE):
+def start(path, with_kernel=False, source=where.PRIVATE):
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
     with_kernel: it ends when this process does. A path that ends in .sock is a socket; if nothing
@@ -264,7 +145,7 @@ def start(path, with_kernel=False, source=PRIVATE):
     if not path.endswith(".sock"):
         _make_directory(path)
     with _alone_at(path):
-        found = locate(path)
+        found = where.locate(path)
         return (found, False) if found else (_start(path, with_kernel, source), True)
 
 
@@ -312,7 +193,7 @@ def _start(path, with_kernel, source):
     words = ["-o", f"fsname={source},{_python_option()}", path]
     if _run(words, path, with_kernel):
         return path
-    place = _serve(os.path.join(path, SOCKETS[1]), with_kernel)
+    place = _serve(os.path.join(path, where.SOCKETS[1]), with_kernel)
     print(f"nothing can be mounted here: the group's files are served at {place}", file=sys.stderr)
     return place
 
@@ -361,7 +242,7 @@ def _make_directory(path):
             _made.add(path)
     except OSError as e:
         # possibly a mount whose daemon has exited: ddipfs mounts over it
-        if path not in mounts():
+        if path not in where.mounts():
             raise DipError(f"{path} cannot be made: {e.strerror}") from e
 
 
@@ -390,7 +271,7 @@ def _start_with_kernel(command, path):
         stderr=log,
         start_new_session=True,
     )
-    while not is_mounted(path):
+    while not where.is_mounted(path):
         try:
             status = daemon.wait(0.01)
         except subprocess.TimeoutExpired:
@@ -483,8 +364,8 @@ def end(path):
     """Like stop(), for a mount made here: waits until it is gone and removes its directory."""
     stop(path)
     deadline = time.monotonic() + _UNMOUNT_S
-    while os.path.realpath(path) in mounts() and time.monotonic() < deadline:
+    while os.path.realpath(path) in where.mounts() and time.monotonic() < deadline:
         time.sleep(0.005)
-    folder = os.path.dirname(path) if os.path.basename(path) in SOCKETS else path
+    folder = os.path.dirname(path) if os.path.basename(path) in where.SOCKETS else path
     if not os.path.ismount(folder):
         _remove_directory(folder)

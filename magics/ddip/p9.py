@@ -7,9 +7,7 @@ opened the file.
 import contextlib
 import errno
 import os
-import pwd
 import select
-import socket
 import struct
 
 MSIZE = 1 << 20
@@ -85,6 +83,8 @@ def connect(path):
 
 
 def _connected(place):
+    import socket  # late: a mount needs none, and every call of `ddip` imports this module
+
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(place)
@@ -96,10 +96,14 @@ def _connected(place):
 
 def _peer(sock):
     """(pid, uid, gid) of the process that listens."""
+    import socket
+
     return struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
 
 
 def _user_name(uid):
+    import pwd
+
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

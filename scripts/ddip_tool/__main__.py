@@ -27,56 +27,55 @@ sys.path[:1] = [_here]  # in an installation it has the package ddip, too
 if not os.path.isdir(os.path.join(_here, "ddip")):
     sys.path.insert(1, os.path.join(_here, "../../magics"))
 
-import attach  # noqa: E402
-import cells  # noqa: E402
-import control  # noqa: E402
-import doctor  # noqa: E402
-import history  # noqa: E402
-import mcp_server  # noqa: E402
-import objects  # noqa: E402
-import output  # noqa: E402
-import paths  # noqa: E402
-import program  # noqa: E402
-import shell  # noqa: E402
 import tool  # noqa: E402
-import top  # noqa: E402
 from ddip.errors import DipError  # noqa: E402
 
-
-def _plain(verb):
-    """A verb without options: there may be a `--` before its words."""
-    return lambda call, words: verb(call, tool.Options(call, words, {}, {}, mixed=False).rest)
-
-
+# The module of each verb, and its function there if that has another name. A module is imported
+# when its verb runs: `ddip status` must not wait for what others need.
 _VERBS = {
-    "run": program.run,
-    "exec": cells.exec_code,
-    "wait": cells.wait,
-    "shell": shell.shell,
-    "attach": _plain(attach.attach),
-    "start": _plain(control.start),
-    "stop": _plain(control.start),
-    "restart": _plain(control.start),
-    "status": _plain(control.status),
-    "interrupt": control.interrupt,
-    "cancel": control.cancel,
-    "selftest": _plain(control.selftest),
-    "umount": control.umount,
-    "push": objects.push,
-    "pull": objects.pull,
-    "tail": output.tail,
-    "stack": output.stack,
-    "cat": _plain(paths.cat),
-    "write": _plain(paths.write),
-    "ls": paths.ls,
-    "cp": _plain(paths.cp),
-    "rm": paths.rm,
-    "mkdir": _plain(paths.mkdir),
-    "top": top.top,
-    "history": history.history,
-    "mcp": mcp_server.serve,
-    "doctor": doctor.doctor,
+    "run": "program",
+    "exec": "cells.exec_code",
+    "wait": "cells",
+    "shell": "shell",
+    "attach": "attach",
+    "start": "control",
+    "stop": "control.start",
+    "restart": "control.start",
+    "status": "status",
+    "interrupt": "control",
+    "cancel": "control",
+    "selftest": "control",
+    "umount": "control",
+    "push": "objects",
+    "pull": "objects",
+    "tail": "output",
+    "stack": "output",
+    "cat": "paths",
+    "write": "paths",
+    "ls": "paths",
+    "cp": "paths",
+    "rm": "paths",
+    "mkdir": "paths",
+    "top": "top",
+    "history": "history",
+    "mcp": "mcp_server.serve",
+    "doctor": "doctor",
 }
+# Those without options: there may be a `--` before their words.
+_PLAIN = {"attach", "start", "stop", "restart", "status", "selftest", "cat", "write", "cp", "mkdir"}
+_INSTALLED = {"mcp", "doctor"}  # use, or look at, packages that are installed
+
+
+def _run(call, words):
+    """Runs the verb of a call. Returns the exit status."""
+    if call.verb in _INSTALLED:
+        import site  # ddip starts Python without it: it may take longer than the verb
+
+        site.main()
+    module, _, function = _VERBS[call.verb].partition(".")
+    if call.verb in _PLAIN:
+        words = tool.Options(call, words, {}, {}, mixed=False).rest
+    return getattr(__import__(module), function or call.verb)(call, words)
 
 
 def main(named, group, trace, usage, *words):
@@ -85,7 +84,7 @@ def main(named, group, trace, usage, *words):
     try:
         if _interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        status = _VERBS[call.verb](call, words)
+        status = _run(call, words)
         tool.end_output()
         return status
     except KeyboardInterrupt:

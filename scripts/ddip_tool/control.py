@@ -1,4 +1,4 @@
-"""ddip start, stop, restart, status, interrupt, cancel, selftest, umount."""
+"""ddip start, stop, restart, interrupt, cancel, selftest, umount."""
 
 import errno
 import json
@@ -9,7 +9,7 @@ import time
 
 from cells import VALUED
 from ddip import cell as cells
-from ddip import files, mount
+from ddip import files, mount, where
 from ddip import ranks as rank_lists
 from ddip.errors import DipError
 from tool import HINT, NOTHING, OK, REFUSED, TIMEOUT, Failure, Options, failure_of, put_out, say
@@ -43,16 +43,6 @@ def start_ranks(tool, verb):
             told = events.read(_EVENTS).decode("utf-8", "replace")
             for why in re.findall(r"^\S+ \S+ known-bad rank=\d+ (.*)", told, re.M):
                 say(f"known to fail: {why}")
-
-
-def status(tool, words):
-    """The state of the group and of each rank."""
-    if words:
-        raise tool.misuse()
-    tool.show(f"cat {tool.path('status')} {tool.path('ranks')}")
-    for name in ("status", "ranks"):
-        put_out(files.read(tool.path(name)))
-    return OK
 
 
 def interrupt(tool, words):
@@ -131,7 +121,7 @@ def umount(tool, words):
     if len(words) > 1:
         raise tool.misuse()
     path = words[0] if words else tool.named or tool.mount
-    found = mount.locate(path)
+    found = where.locate(path)
     if found is None and not _is_dead(path):
         raise Failure(NOTHING, f"{path}: no ddipfs is mounted there")
     path = found or path

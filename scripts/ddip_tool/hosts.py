@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 
-from ddip import mount
+from ddip import mount, where
 from ddip.errors import DipError
 from tool import ENDING, USAGE, Failure, say
 
@@ -77,7 +77,7 @@ def _place(tool):
     if not tool.named.endswith(".sock"):
         return None
     path = os.path.abspath(tool.named)
-    if mount.locate(path):
+    if where.locate(path):
         raise Failure(
             USAGE, f"{path}: a ddipfs serves there; --hosts starts one: name another socket"
         )

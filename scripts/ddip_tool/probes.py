@@ -20,7 +20,7 @@ import subprocess
 from typing import NamedTuple
 
 import ddip
-from ddip import files, interface, known_bad, mount
+from ddip import files, interface, known_bad, mount, where
 from ddip.errors import DipError
 
 OK, WARN, BAD, NONE = "ok", "warn", "bad", "-"  # as they are printed; NONE: not there, not needed
@@ -257,11 +257,11 @@ def _last_line(fd):
 
 def _group_python(named):
     """The Python that the group of the mount in use is set to; None if there is no such mount."""
-    places = [named] if named else list(mount.mounts())
+    places = [named] if named else list(where.mounts())
     if len(places) != 1 or _trouble_of(places[0]):
         return None
     with contextlib.suppress(OSError, DipError):  # it may end at any moment
-        text = files.read_text(f"{mount.locate(places[0])}/group/ctl")
+        text = files.read_text(f"{where.locate(places[0])}/group/ctl")
         for line in map(shlex.split, text.splitlines()):
             if line[:1] == ["python"]:
                 return line[1]
@@ -571,7 +571,7 @@ def _trouble_of(place):
     pid = os.fork()
     if pid == 0:
         try:
-            os.write(write, b"" if mount.locate(place) else b"nothing is served there")
+            os.write(write, b"" if where.locate(place) else b"nothing is served there")
         except (OSError, DipError) as e:
             os.write(write, str(e).encode())
         finally:
@@ -587,9 +587,9 @@ def _trouble_of(place):
 
 def mounts(named, chosen):
     """The mounts of this user, and the socket: each may be dead, or hang."""
-    mounted = mount.mounts()
+    mounted = where.mounts()
     found = list(dict.fromkeys([*filter(None, [named]), *mounted]))
-    if os.path.exists(socket_ := mount.default_socket()):
+    if os.path.exists(socket_ := where.default_socket()):
         found.append(socket_)
     trouble = {place: text for place in found if (text := _trouble_of(place))}
     data = {"mounts": found, "trouble": trouble}

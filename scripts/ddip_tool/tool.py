@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from ddip import files, mount
+from ddip import files, where
 from ddip.errors import DipError
 from ddip.groups import Group
 
@@ -140,7 +140,7 @@ class Tool:
     def mount(self):
         """Where the files are: a mount point, or a socket. Raises Failure."""
         try:
-            found = mount.locate(self.named) if self.named else mount.find()
+            found = where.locate(self.named) if self.named else where.find()
         except DipError as e:
             raise Failure(NOTHING, str(e)) from None
         if found:

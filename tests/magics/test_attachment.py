@@ -15,11 +15,11 @@ notebook.need("torch", "IPython", "ipykernel", "nbclient")
 # The tests that run at the same time mount, too.
 ONLY_HERE = """
 import os
-from ddip import mount
+from ddip import where
 os.environ.pop('DDIP_MOUNT')
 del os.environ['DDIP_GROUP']
-plain = mount.mounts
-mount.mounts = lambda: {path: name for path, name in plain().items() if path.startswith(FOLDER)}
+plain = where.mounts
+where.mounts = lambda: {path: name for path, name in plain().items() if path.startswith(FOLDER)}
 """
 
 

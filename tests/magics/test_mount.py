@@ -154,7 +154,7 @@ def test_threads():
 
 def _run_threads(folder, source, clean, status):
     # other tests' mounts, which it would find, come and go
-    own = "from ddip import mount\nmount.mounts = lambda: {}\n"
+    own = "from ddip import where\nwhere.mounts = lambda: {}\n"
     with open(f"{folder}/program.py", "w", encoding="utf-8") as file:
         file.write(own + source)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -200,7 +200,7 @@ def test_commas():
         python = python_in(f"{folder}/a, b\\,c")
         for path in (mount, f"{folder}/sock.sock"):
             subprocess.run([python, "-c", START, path], env=environment(), check=True)
-            code = "import sys; from ddip import groups, mount; place = mount.locate(sys.argv[1])"
+            code = "import sys; from ddip import groups, where; place = where.locate(sys.argv[1])"
             code += "; print(groups.Group(f'{place}/group').read('ctl'))"
             command = [sys.executable, "-c", code, path]
             options = {"env": environment(), "check": True, "capture_output": True}

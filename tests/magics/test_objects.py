@@ -245,8 +245,8 @@ def test_completion_without_a_group():
     """Where a cell would fail because there are several mounts, the notebook's own names remain."""
     with notebook.notebook("%load_ext ddip") as nb:
         nb.ok(
-            "import os\nfrom ddip import mount\nos.environ.pop('DDIP_MOUNT', None)\n"
-            "mount.mounts = lambda: {'/a': 'a', '/b': 'b'}\nmount.is_mounted = lambda path: True"
+            "import os\nfrom ddip import where\nos.environ.pop('DDIP_MOUNT', None)\n"
+            "where.mounts = lambda: {'/a': 'a', '/b': 'b'}\nwhere.is_mounted = lambda path: True"
         )
         assert "several mounts" in nb.run("%%dip\n1").error[1]
         for code in ("%%dip\nsorted", "%dipull sorted"):

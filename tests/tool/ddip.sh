@@ -67,6 +67,14 @@ mkdir "$M/second"
 DDIP_GROUP=second run "$ddip" status
 like 'DDIP_GROUP' "$out" 'state new'
 
+# what is imported for it: python -S and 20 ms are the limit of its time
+imports=$(PYTHONDONTWRITEBYTECODE=1 "$PLAIN_PYTHON" -I -S -X importtime "$BUILD/ddip_tool" "$M" group '' status 2>&1 >"$T/out" |
+	sed -n 's/^import time:.*| *//p')
+like 'status is shown' "$(cat "$T/out")" 'state idle'
+is 'of ours' "$(grep -E '^(ddip|tool|status|control|cells|paths)' <<<"$imports" | grep -v 'engine\|interrupts' | sort | xargs)" \
+	'ddip ddip.errors ddip.files ddip.groups ddip.opened ddip.p9 ddip.p9_file ddip.where status tool'
+is 'of what takes long' "$(grep -xE 're|json|socket|subprocess|shutil|tempfile|threading|glob|argparse|site' <<<"$imports")" ''
+
 # cells
 is 'exec' "$("$ddip" exec '6 * 7')" 42
 run "$ddip" exec 'print("out"); raise ValueError("this one")'

@@ -119,8 +119,8 @@ shell = InteractiveShell.instance()
 for line in "%load_ext ddip", "%makedip -n 2", "%dip mine = rank", "%dipull -r 1 mine":
     shell.run_cell(line).raise_error()
 assert shell.user_ns["mine"] == 1, shell.user_ns["mine"]
-from ddip import mount
-place = mount.find()
+from ddip import where
+place = where.find()
 assert os.path.ismount(place), place
 os.system(f"ddip -m {place} exec -a 'import sys; sys.prefix'")
 shell.run_cell("%makedip -k").raise_error()
