@@ -64,6 +64,22 @@ def holds_state(value):
     return isinstance(value, kinds)
 
 
+def whole_view(value):
+    """The view that has all of an array or a tensor: npy, or safetensors if NumPy lacks its type;
+    an empty text: neither."""
+    if not is_tensor(value):
+        return "" if value.dtype.hasobject else "npy"
+    return _whole_view_of(value.dtype) if is_dense(value) else ""
+
+
+@functools.lru_cache(maxsize=1 << 6)
+def _whole_view_of(dtype):
+    name, numpy = str(dtype).removeprefix("torch."), sys.modules.get("numpy")
+    if numpy is not None and name in (*numpy.sctypeDict, "bool"):
+        return "npy"
+    return "safetensors" if name in _SAFE_TYPES.values() else ""
+
+
 # ---- npy
 
 

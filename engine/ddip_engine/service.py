@@ -140,9 +140,9 @@ def _is_quick(message):
     """True for a request that takes no time and runs no user code."""
     kind, _, _, *fields = message
     if kind != "Tget":
-        return kind != "Tgc"
+        return kind != "Tgc" and not (kind == "Thas" and "/" in fields[0])
     name, suffix, op = fields
-    if ":" in name or suffix == "frames":  # a frame may have any number of names
+    if ":" in name or "/" in name or suffix == "frames":  # these may have any number of names
         return False
     value = state.main.__dict__.get(name, view.ABSENT)
     if op or suffix not in ("", "json", "npy"):
@@ -241,6 +241,8 @@ def _get(fd, name, suffix, op):
         return frames.lines()
     if (name, suffix) == (table.MAIN, "table"):
         return _table()
+    if suffix == "names" and "/" in name:
+        return values.names_inside(name)
     if suffix == "names":
         return frames.names(name.rpartition(":")[0])
     return values.get(name, suffix, op, fd)
@@ -279,6 +281,9 @@ class WithDescriptor:
 
 
 def _has(fd, name):
+    if "/" in name:
+        found, why = values.has_inside(name)
+        return int(found), why
     scope, _, name = name.rpartition(":")
     if scope:
         found, why = frames.has(scope, name)

@@ -177,7 +177,7 @@ def export_doc(name, value):
     from ddip_engine import shell  # needs _ddip, which no other view does
 
     name = name.removeprefix(f"{table.MAIN}.")
-    is_local = "." not in name and state.main.__dict__.get(name) is not value
+    is_local = "/" in name or ("." not in name and state.main.__dict__.get(name) is not value)
     if is_local or not shell.available():
         text = pydoc.render_doc(value, "%s")
     else:

@@ -16,6 +16,7 @@ from ddip_engine import (
     frames,
     gpu,
     gpu_write,
+    inside,
     pickles,
     room,
     state,
@@ -58,9 +59,16 @@ def _view(name):
     return VIEWS[name]
 
 
-def _lookup(name):
+def _lookup(path):
     """The object that a name or an attribute, `a.b.c`, refers to; `__main__` is the namespace.
-    `SCOPE:a` is in a frame, see frames.value()."""
+    `SCOPE:a` is in a frame, see frames.value(); `a/KEY/KEY` in an object, see inside.items()."""
+    name, value, keys = _begin(path)
+    return inside.items(name, value, keys)[-1]
+
+
+def _begin(path):
+    """(the name, the object, the keys in it) of a path."""
+    name, *keys = path.split("/")
     scope, _, name = name.rpartition(":")
     name, *attributes = name.split(".")
     try:
@@ -72,7 +80,30 @@ def _lookup(name):
         raise EngineError(ENOENT, f"no variable {name} on rank {state.rank}") from None
     for attribute in attributes:
         value, name = _attribute(name, value, attribute), f"{name}.{attribute}"
-    return value
+    return name, value, keys
+
+
+def _shown(path):
+    """How messages call what a path refers to."""
+    name, *keys = path.split("/")
+    return inside.shown(name.rpartition(":")[2], keys)
+
+
+def names_inside(path):
+    """The entries of the object that the path `…/` refers to, see inside.names()."""
+    name, value, keys = _begin(path.removesuffix("/"))
+    return inside.names(name, value, keys)
+
+
+def has_inside(path):
+    """(is there such an entry, or with a `/` at the end such an object to look into?, why not)."""
+    try:
+        name, value, keys = _begin(path.removesuffix("/"))
+        look = inside.check if path.endswith("/") else inside.items
+        look(name, value, keys)
+    except EngineError as e:
+        return False, str(e)
+    return True, ""
 
 
 def _attribute(name, value, attribute):
@@ -93,7 +124,7 @@ def get(name, view, op="", fd=-1):
     bytes the descriptor holds. For the OP `same`, the view in host memory.
     """
     export, _ = _view(view)
-    path, name = name, name.rpartition(":")[2]
+    path, name = name, _shown(name)
     if fd >= 0:
         value = across_ranks.assemble(name, op, fd)
         return across_ranks.alias(_export(export, name, view, value), value, fd)

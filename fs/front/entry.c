@@ -33,7 +33,17 @@ named_node(const struct node *dir, const char *part, const char *name)
 struct node *
 entry_var(const struct node *dir, const char *name)
 {
-	return named_node(dir, "NAME", name);
+	struct place at = dir->at;
+	int n = (int)var_names_directory(&at, name);
+	char *outer;
+
+	if (n == 0)
+		return named_node(dir, at.inside ? "KEY" : "NAME", name);
+	place_ref(&at);
+	outer = at.inside;
+	at.inside = xasprintf("%s%s%.*s", outer ? outer : "", outer ? "/" : "", n, name);
+	free(outer);
+	return tree_node(tree_child(dir->row, "NAME.d"), at);
 }
 
 static struct node *
@@ -43,10 +53,24 @@ staged_node(const struct node *dir, const char *name)
 	return named_node(dir, "STAGED", name);
 }
 
+struct node *
+entry_known(struct node *dir, const char *name)
+{
+	const struct place *at = &dir->at;
+	int error;
+	struct node *n = tree_lookup(dir, name, &error);
+
+	if (n || error != -ENOENT || !entry_may_ask(dir, name))
+		return n;
+	/* others would have been found: here only the rank knows */
+	return at->frame || var_names_directory(at, name) || at->inside ? entry_var(dir, name)
+									: NULL;
+}
+
 bool
 entry_may_ask(const struct node *dir, const char *name)
 {
-	return (entry_in_vars(dir) || dir->at.frame) && !place_gone(&dir->at) &&
+	return (entry_in_vars(dir) || dir->at.frame || dir->at.inside) && !place_gone(&dir->at) &&
 	       var_names_may_ask(&dir->at, name);
 }
 

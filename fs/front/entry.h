@@ -6,8 +6,12 @@
 
 /* Is dir a directory of variables? */
 bool entry_in_vars(const struct node *dir);
-/* The node of a variable's name in dir. Its lookup count is incremented. */
+/* The node of a variable's name in dir, or of a key's, or of the directory NAME.d. Its lookup count
+ * is incremented. */
 struct node *entry_var(const struct node *dir, const char *name);
+/* The node of a name that is known to exist, as it has been listed or is part of another's path.
+ * NULL if it no longer does. */
+struct node *entry_known(struct node *dir, const char *name);
 /* For a name that tree_lookup() does not find: could the rank know it? */
 bool entry_may_ask(const struct node *dir, const char *name);
 /* Asks the rank, on behalf of r, whether it has the variable of n, which entry_var() made. Returns

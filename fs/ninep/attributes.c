@@ -3,6 +3,7 @@
 #include "front/front.h"
 #include "front/listing.h"
 #include "front/open_file.h"
+#include "front/entry.h"
 #include "ninep/ops.h"
 #include <dirent.h>
 #include <errno.h>
@@ -252,8 +253,7 @@ op_read_dir(struct call *c, uint64_t offset, size_t count)
 	     f->next_entry < last && (name = listing_entry(f->listing, f->next_entry, &ino, &type));
 	     f->next_entry++) {
 		size_t before = entries.n;
-		int error;
-		struct node *n = tree_lookup(f->node, name, &error);
+		struct node *n = entry_known(f->node, name);
 
 		if (!n)
 			continue; /* removed in the meantime */

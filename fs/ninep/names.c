@@ -17,13 +17,12 @@ parent_of(const struct node *n, char **name)
 	struct node *dir = fid_node(tree_root()), *child;
 	struct buf path = {0};
 	char *part, *slash;
-	int error;
 
 	*name = NULL;
 	tree_path(n, &path);
 	for (part = path.n ? path.p : NULL; part && (slash = strchr(part, '/')); part = slash + 1) {
 		*slash = '\0';
-		child = dir ? tree_lookup(dir, part, &error) : NULL;
+		child = dir ? entry_known(dir, part) : NULL;
 		if (dir)
 			tree_forget(dir, 1);
 		dir = child;

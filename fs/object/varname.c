@@ -1,4 +1,5 @@
 /* The grammar of names in `vars`, and the tables of views and OPs. */
+#define _GNU_SOURCE
 #include "object/varname.h"
 #include <ctype.h>
 #include <errno.h>
@@ -132,6 +133,41 @@ is_keyword(const char *name)
 		if (strcmp(keywords[i], name) == 0)
 			return true;
 	return false;
+}
+
+/* The last suffix of the first n bytes; NULL if nothing is before it. */
+static const char *
+last_suffix(const char *s, size_t n)
+{
+	const char *dot = memrchr(s, '.', n);
+
+	return dot && dot > s ? dot + 1 : NULL;
+}
+
+void
+var_parse_key(const char *s, bool group, struct var_name *v)
+{
+	size_t n = strlen(s);
+	const char *last = last_suffix(s, n);
+	const struct var_view *view = last && *last ? find_view(last) : NULL;
+
+	*v = (struct var_name){.view = view ? view : &var_views[0]};
+	if (view) {
+		n = (size_t)(last - s) - 1;
+		last = last_suffix(s, n);
+	}
+	v->op = group && last ? find_op(last, n - (size_t)(last - s)) : NULL;
+	if (v->op)
+		n = (size_t)(last - s) - 1;
+	snprintf(v->name, sizeof(v->name), "%.*s", (int)n, s);
+}
+
+size_t
+var_directory(const char *s)
+{
+	size_t n = strlen(s);
+
+	return n > 2 && strcmp(s + n - 2, ".d") == 0 ? n - 2 : 0;
 }
 
 int

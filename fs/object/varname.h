@@ -6,11 +6,13 @@
 
 enum { VAR_NAME_SIZE = 256 }; /* with the NUL: the limit for file names */
 
-enum { VAR_SCOPE_SIZE = 32 };
+enum { VAR_SCOPE_SIZE = 4096 };
 
 /* A name below `vars`, parsed: NAME[.OP][.VIEW], or NAME.ATTRIBUTE….VIEW */
 struct var_name {
-	char scope[VAR_SCOPE_SIZE]; /* "frame 0:" or the like; "": the namespace of cells */
+	/* "frame 0:" or the like, then "NAME/KEY/…" of an object whose key it is; "": the namespace
+	 * of cells */
+	char scope[VAR_SCOPE_SIZE];
 	char name[VAR_NAME_SIZE];
 	char attribute[VAR_NAME_SIZE]; /* "b.c" in `a.b.c.dir`; "": none */
 	const struct var_op *op;       /* NULL: none */
@@ -37,6 +39,11 @@ extern const size_t var_op_count;
 
 /* group: in G/vars, where OPs are allowed. Returns 0 or -EINVAL. */
 int var_parse(const char *s, bool group, struct var_name *v, struct err *e);
+/* The same of KEY[.OP][.VIEW] in a directory NAME.d: whatever is no suffix belongs to the key, of
+ * which only the rank knows whether it exists. */
+void var_parse_key(const char *s, bool group, struct var_name *v);
+/* The length of NAME in `NAME.d`; 0: it is no such name. */
+size_t var_directory(const char *s);
 /* Names of temporary files that programs write and then rename: `.name`, `name~`, `4913`. */
 bool var_is_staging(const char *name);
 /* Names of files that editors look for next to the one they edit, such as `x.swp` or `x.json.bak`:

@@ -57,15 +57,30 @@ frame_file_print(const struct place *at, struct buf *out)
 }
 
 void
+frame_file_print_inside(const struct place *at, struct buf *out)
+{
+	for (const char *p = at->inside; *p; p++) {
+		if (*p == '/')
+			buf_adds(out, ".d");
+		buf_addc(out, *p);
+	}
+	buf_adds(out, ".d");
+}
+
+void
 frame_file_scope(const struct place *at, char *scope)
 {
+	int n = 0;
+
 	*scope = '\0';
 	if (at->cell)
-		snprintf(scope, VAR_SCOPE_SIZE, "cell %d:", at->cell->number);
+		n = snprintf(scope, VAR_SCOPE_SIZE, "cell %d:", at->cell->number);
 	else if (at->frame == FRAME_ALL)
-		snprintf(scope, VAR_SCOPE_SIZE, "frames:");
+		n = snprintf(scope, VAR_SCOPE_SIZE, "frames:");
 	else if (at->frame)
-		snprintf(scope, VAR_SCOPE_SIZE, "frame %d:", at->frame - FRAME_FIRST);
+		n = snprintf(scope, VAR_SCOPE_SIZE, "frame %d:", at->frame - FRAME_FIRST);
+	if (at->inside)
+		snprintf(scope + n, VAR_SCOPE_SIZE - (size_t)n, "%s/", at->inside);
 }
 
 bool

@@ -16,6 +16,7 @@
 #include "tree/event_file.h"
 #include "tree/figure_file.h"
 #include "tree/frame_file.h"
+#include "tree/inside_dir.h"
 #include "tree/output_file.h"
 #include "tree/rank_gpu_file.h"
 #include "tree/running_names.h"
@@ -97,13 +98,19 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/result", REG | 0400, ROW_SIZED, NULL, text_subtask_result, "value of the last expression", NULL},
     {"G/cells/N/rankK/traceback", REG | 0400, ROW_SIZED, NULL, text_subtask_traceback, "its traceback", NULL},
     {"G/cells/N/rankK/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names of the frames that raised, the innermost first, until the rank's next cell", NULL},
+    {"G/cells/N/rankK/locals/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of the object", NULL},
+    {"G/cells/N/rankK/locals/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry as VIEW", NULL},
     {"G/cells/N/rankK/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/cells/N/rankK/figureF.png", REG | 0400, ROW_PRIVATE_NODE, NULL, figure_file_text, "the F-th figure that the cell displayed there", NULL},
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
     {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, &running_names_ops, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "temporary files that programs write and rename: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
+    {"G/vars/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of rank 0's object: a dict's items, a list's by index, a module's tensors, an optimizer's state, columns, else attributes; also of these, as KEY.d", NULL},
+    {"G/vars/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry, or OP over all ranks', as VIEW", NULL},
     {"G/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names that the running code of rank 0 sees in its frames", NULL},
+    {"G/locals/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of the object, as G/vars/NAME.d", NULL},
+    {"G/locals/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry, or OP over all ranks', as VIEW", NULL},
     {"G/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object, or OP over all ranks', as VIEW", NULL},
     {"G/rankK", DIR | 0500, 0, NULL, NULL, NULL, NULL},
     {"G/rankK/status", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_rank_status, "state, pid, host, gpu, cell, since", NULL},
@@ -118,12 +125,18 @@ const struct row name_rows[] = {
     {"G/rankK/stack.all", REG | 0400, ROW_PRIVATE_NODE, &stack_file_all_ops, NULL, "the current Python stack of every thread", NULL},
     {"G/rankK/frames", REG | 0400, ROW_PRIVATE_NODE, &frame_file_ops, NULL, "a line for each frame of the user's code that runs: number, FILE:LINE, function, names", NULL},
     {"G/rankK/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names that the running code sees in its frames, from the innermost on", NULL},
+    {"G/rankK/locals/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of the object", NULL},
+    {"G/rankK/locals/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry as VIEW", NULL},
     {"G/rankK/locals/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/rankK/locals.F", DIR | 0500, ROW_HIDDEN, &frame_file_ops, NULL, "those of frame F", NULL},
+    {"G/rankK/locals.F/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of the object", NULL},
+    {"G/rankK/locals.F/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry as VIEW", NULL},
     {"G/rankK/locals.F/NAME", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "its object as VIEW", NULL},
     {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},
     {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, &running_names_ops, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
+    {"G/rankK/vars/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of this rank's object", NULL},
+    {"G/rankK/vars/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry as VIEW", NULL},
     {"G/rankK/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},
 };
 /* clang-format on */
@@ -339,6 +352,8 @@ const struct part name_parts[] = {
     {"locals.F", frame_file_find_numbered, NULL, frame_file_print},
     {"figureF.png", figure_file_find, figure_file_next, figure_file_print},
     {"STAGED", staged_find, staged_next, print_name},
+    {"NAME.d", inside_dir_find, inside_dir_next, frame_file_print_inside},
+    {"KEY", inside_dir_find, inside_dir_next_key, print_name},
     {"NAME", var_names_find, var_names_next, print_name},
 };
 const size_t name_part_count = ARRAY_LEN(name_parts);

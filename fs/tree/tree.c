@@ -25,6 +25,8 @@ place_ref(struct place *at)
 		group_ref(at->g);
 	if (at->cell)
 		cell_ref(at->cell);
+	if (at->inside)
+		at->inside = xstrdup(at->inside);
 	if (at->name)
 		at->name = xstrdup(at->name);
 }
@@ -36,6 +38,7 @@ place_free(struct place *at)
 		cell_unref(at->cell);
 	if (at->g)
 		group_unref(at->g);
+	free(at->inside);
 	free(at->name);
 	*at = (struct place){.rank = -1};
 }
@@ -76,6 +79,8 @@ inode_number(const struct row *row, const struct place *at)
 	    (uint64_t)at->frame};
 	uint64_t h = hash_add(HASH_START, part, sizeof(part));
 
+	if (at->inside) /* with its NUL, which ends it */
+		h = hash_add(h, at->inside, strlen(at->inside) + 1);
 	if (at->name)
 		h = hash_add(h, at->name, strlen(at->name));
 	return h | 2; /* 0 and 1 are reserved */
@@ -85,6 +90,7 @@ static bool
 same_place(const struct place *a, const struct place *b)
 {
 	return a->g == b->g && a->rank == b->rank && a->cell == b->cell && a->frame == b->frame &&
+	       strcmp(a->inside ? a->inside : "", b->inside ? b->inside : "") == 0 &&
 	       strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
 }
 
@@ -170,7 +176,9 @@ child_part(const struct row *dir, const struct row *row)
 {
 	size_t n = strlen(dir->path);
 
-	if (row == dir || strncmp(row->path, dir->path, n) != 0)
+	if (row == dir)
+		return row->flags & ROW_NESTS ? strrchr(row->path, '/') + 1 : NULL;
+	if (strncmp(row->path, dir->path, n) != 0)
 		return NULL;
 	if (n && row->path[n] != '/')
 		return NULL;
@@ -259,7 +267,7 @@ tree_next(struct tree_cursor *c, struct dir_entry *e)
 		const struct part *part = word ? part_of(word) : NULL;
 		struct place at = dir->at; /* holds no references */
 
-		if (!word || (row->flags & ROW_HIDDEN))
+		if (!word || ((row->flags & ROW_HIDDEN) && row != dir->row))
 			continue;
 		at.name = NULL;
 		c->part.found = c->found;

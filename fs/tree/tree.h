@@ -14,7 +14,9 @@ struct place {
 	int rank;	   /* -1: none */
 	struct cell *cell; /* referenced; NULL: none */
 	int frame;	   /* of the user's code in the rank; see FRAME_ALL; 0: none */
-	char *name;	   /* a variable with its suffixes, or a rank list; NULL: none */
+	/* an object that is shown as a directory: NAME/KEY/…, the names of files; NULL: none */
+	char *inside;
+	char *name; /* a variable or a key with its suffixes, or a rank list; NULL: none */
 };
 
 /* Values of frame: all of them, the innermost first; or from FRAME_FIRST on, the innermost, one. */
@@ -49,7 +51,8 @@ enum row_flags {
 	ROW_MAPPED = 16, /* may be mapped with mmap(2) */
 	ROW_CACHEABLE =
 	    32, /* exists as long as its parent, or until rmdir: the kernel may cache it */
-	ROW_VARIABLES = 64 /* a directory of variables and of staged files */
+	ROW_VARIABLES = 64, /* a directory of variables and of staged files */
+	ROW_NESTS = 128	    /* a directory that has others of its row in it, which are listed */
 };
 
 typedef int text_fn(const struct place *at, struct buf *out, struct err *e);

@@ -10,7 +10,6 @@
 #include "group/journal.h"
 #include "object/var_table.h"
 #include "tree/caller.h"
-#include "tree/frame_file.h"
 #include "tree/removal.h"
 #include "tree/replacement.h"
 #include "tree/tell.h"
@@ -398,9 +397,8 @@ static int
 local_open(struct file *f, struct req *r)
 {
 	struct var_name name;
-	int result = var_parse(f->node->at.name, f->node->at.rank < 0, &name, &r->err);
+	int result = var_names_parse(&f->node->at, f->node->at.name, &name, &r->err);
 
-	frame_file_scope(&f->node->at, name.scope);
 	return result < 0 ? result : begin_read(f, r, &name);
 }
 

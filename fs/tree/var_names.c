@@ -151,6 +151,36 @@ var_names_settling(const struct place *at, const char *name)
 	return false;
 }
 
+/* ---- names in directories ---- */
+
+int
+var_names_parse(const struct place *at, const char *name, struct var_name *v, struct err *e)
+{
+	int r = 0;
+
+	if (at->inside)
+		var_parse_key(name, at->rank < 0, v);
+	else
+		r = var_parse(name, at->rank < 0, v, e);
+	frame_file_scope(at, v->scope);
+	return r;
+}
+
+size_t
+var_names_directory(const struct place *at, const char *name)
+{
+	size_t n = var_directory(name);
+
+	return at->inside || var_is_name((struct slice){name, n}) ? n : 0;
+}
+
+/* Does only the rank know what there is? */
+static bool
+only_rank_knows(const struct place *at)
+{
+	return at->frame || at->inside;
+}
+
 /* ---- looking up ---- */
 
 /* A lookup has no other way to report the path and the text. */
@@ -169,7 +199,12 @@ fail_lookup(const struct place *at, const char *name, const struct err *e)
 		frame_file_print(at, &path);
 	else
 		buf_adds(&path, "vars");
-	buf_addf(&path, "/%s", name);
+	if (at->inside) {
+		buf_addc(&path, '/');
+		frame_file_print_inside(at, &path);
+	}
+	if (name)
+		buf_addf(&path, "/%s", name);
 	journal_fail(at->g, e, path.p);
 	buf_free(&path);
 }
@@ -181,7 +216,7 @@ found(const struct place *at, const char *name)
 	struct var_name v;
 	struct err e = {0};
 
-	if (var_parse(name, at->rank < 0, &v, &e) < 0)
+	if (!at->inside && var_parse(name, at->rank < 0, &v, &e) < 0)
 		fail_lookup(at, name, &e);
 	return -e.no;
 }
@@ -200,11 +235,12 @@ variable_of(const struct place *at, const char *name, struct var_name *v)
 int
 var_names_find(struct place *at, const char *name)
 {
-	struct rank *k = at->frame ? NULL : place_rank(at, NULL); /* frames: only the rank knows */
+	struct rank *k = at->frame ? NULL : place_rank(at, NULL);
 	struct var_name v;
 	int r;
 
-	if (!k || !variable_of(at, name, &v) || presence(at, k, v.name) != PRESENT)
+	if (!k || var_names_directory(at, name) || !variable_of(at, name, &v) ||
+	    presence(at, k, v.name) != PRESENT)
 		return -ENOENT;
 	r = found(at, name);
 	if (r == 0)
@@ -244,9 +280,17 @@ var_names_may_ask(const struct place *at, const char *name)
 	struct rank *k = place_rank(at, NULL);
 	struct var_name v;
 
-	return k && k->state == R_READY && variable_of(at, name, &v) &&
-	       (at->frame || presence(at, k, v.name) == UNKNOWN) && !is_slow(k) &&
-	       agent_slot_lives(rank_agent(k), k->slot);
+	if (!k || k->state != R_READY || !agent_slot_lives(rank_agent(k), k->slot))
+		return false;
+	if (at->inside)
+		return strlen(at->inside) + 2 * VAR_NAME_SIZE < VAR_SCOPE_SIZE;
+	if (!variable_of(at, name, &v))
+		return false;
+	if (at->frame)
+		return true;
+	if (var_names_directory(at, name))
+		return presence(at, k, v.name) != ABSENT;
+	return presence(at, k, v.name) == UNKNOWN && !is_slow(k);
 }
 
 static void
@@ -261,6 +305,13 @@ answer(struct ask *a, int result)
 		req_done(r, result);
 }
 
+/* Do programs look for this name wherever they are? */
+static bool
+is_probe(const struct place *at)
+{
+	return at->name && (var_is_staging(at->name) || var_is_probe(at->name));
+}
+
 static void
 on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
 {
@@ -269,7 +320,8 @@ on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	uint8_t has = 0;
 	struct err why;
 
-	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n && a->r) {
+	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n && a->r &&
+	    !is_probe(&a->at)) {
 		fail(&why, ENOENT, "%.*s", (int)hint.n, hint.p);
 		fail_lookup(&a->at, a->at.name, &why);
 	}
@@ -286,7 +338,7 @@ on_ask_timeout(void *arg)
 	struct ask *a = arg;
 
 	a->patience = NULL;
-	answer(a, a->at.frame ? -EAGAIN : -ENOENT); /* of frames, nobody else knows */
+	answer(a, only_rank_knows(&a->at) ? -EAGAIN : -ENOENT);
 }
 
 static void
@@ -300,12 +352,14 @@ var_names_ask(const struct place *at, struct req *r)
 {
 	struct rank *k = place_rank(at, NULL);
 	struct agent *agent = rank_agent(k);
-	struct ask *a = xcalloc(1, sizeof(*a));
+	struct ask *a;
 	struct var_name v;
 	char *name;
 
-	variable_of(at, at->name, &v);
-	frame_file_scope(at, v.scope);
+	if (only_rank_knows(at) && is_slow(k))
+		return -EAGAIN;
+	var_names_parse(at, at->name ? at->name : "", &v, NULL);
+	a = xcalloc(1, sizeof(*a));
 	*a = (struct ask){.r = r, .at = *at, .agent = agent, .slot = k->slot};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);

@@ -17,6 +17,13 @@ struct var_writer {
 void var_names_open(struct var_writer *w);
 void var_names_close(struct var_writer *w);
 
+/* Parses the name of a file in the directory of at, as var_parse() or var_parse_key(); "" stands
+ * for the object of the directory itself. */
+int var_names_parse(const struct place *at, const char *name, struct var_name *v, struct err *e);
+/* The length of the name of an object in the name of its directory, `NAME.d` or `KEY.d`, in the
+ * directory of at; 0: it is no such name. */
+size_t var_names_directory(const struct place *at, const char *name);
+
 /* Does this file exist, as far as is known here? Returns 0, -ENOENT, or -EINVAL if the variable
  * exists but the view does not. As find in struct part. */
 int var_names_find(struct place *at, const char *name);
@@ -25,8 +32,9 @@ bool var_names_next(const struct place *at, struct part_cursor *c, struct place 
 /* Could a name that was not found be known only to the rank: created by the running cell, or
  * private? */
 bool var_names_may_ask(const struct place *at, const char *name);
-/* Asks the rank for at->name. Returns PARKED; r gets what var_names_find() would return. The answer
- * comes soon: if the rank is slow, it is -ENOENT. */
+/* Asks the rank for at->name, or for the inside of the object of at. Returns PARKED; r gets what
+ * var_names_find() would return. The answer comes soon: if the rank is slow, it is -ENOENT, or
+ * -EAGAIN where nobody else knows. Returns that if the rank is known to be slow. */
 int var_names_ask(const struct place *at, struct req *r);
 
 /* Is a change of this name under way that no request waits for? It ends soon: changes queued behind

@@ -82,6 +82,7 @@ fi
 mount_plain -o size=2
 ok "$BUILD/ddip" -m "$M" start
 echo 5 | "$BUILD/ddip" -m "$M" push xyz -
+echo '{"lr": 1, "sizes": [2]}' | "$BUILD/ddip" -m "$M" push inner.json -
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 complete_ddip() {
 	bash -c '. scripts/ddip.bash-completion
@@ -94,6 +95,7 @@ is 'ranks' "$(complete_ddip tail '')" '0 1'
 is 'groups' "$(complete_ddip -g '')" group
 is 'variables' "$(complete_ddip pull x)" xyz
 is 'views and OPs' "$(complete_ddip pull xyz.s)" 'xyz.safetensors xyz.sum xyz.same'
+is 'what is in an object' "$(complete_ddip pull inner.d/)" 'inner.d/lr inner.d/sizes inner.d/sizes.d'
 is 'files' "$(complete_ddip push xyz READ)" README.md
 
 # names are another user's choice: they are told as they are, and not expanded
