@@ -24,7 +24,6 @@ static struct timer *leave;
 static void
 end_child(void *arg)
 {
-	loop_timer_del(leave);
 	leave = NULL;
 	conn_free(child); /* it exits at the end of its input */
 	child = NULL;
@@ -43,6 +42,7 @@ on_end(void *arg, const struct err *why)
 {
 	struct err e;
 
+	loop_timer_del(leave);
 	end_child(NULL);
 	fail(&e, EIO, "the process that asks NVML has ended");
 	if (asked)

@@ -393,6 +393,35 @@ while True: pass
         assert not sleepers(), sleepers()
 
 
+def nvml_process(a):
+    """The pid of the agent's child that asks NVML; None if there is none."""
+    with open(f"/proc/{a.process.pid}/task/{a.process.pid}/children", encoding="utf-8") as f:
+        pids = [int(pid) for pid in f.read().split()]
+    for pid in pids:
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+            if f.read() == "ddip-gpus\n":
+                return pid
+    return None
+
+
+def test_the_process_that_asks_nvml_stays_for_a_while():
+    with Agent(PYTHON, {"DDIP_NVML": "/no/such/library"}, warm=False) as a:
+
+        def ask():
+            r = a.call("Tgpus", wire.AGENT, 1)
+            same((r.name, r.no, r.gpus), ("Rgpus", errno.ENOENT, b""))
+            return nvml_process(a)
+
+        first = ask()
+        same(ask(), first)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: nvml_process(a) is None, what="its end")
+        second = ask()
+        assert second not in (None, first), (first, second)
+        until(lambda: nvml_process(a) is None, what="its leave")
+        assert ask() not in (None, second), second
+
+
 def test_end_by_eof():
     end_of_all(lambda a: a.close())
 
