@@ -26,8 +26,8 @@ struct gather {
 	struct timer *round_end; /* NULL: no message was taken */
 	struct group groups[GROUPS];
 	unsigned n;	/* open groups */
-	unsigned *last; /* by slot: 1 + the group of its last message; 0: none */
-	size_t slots;
+	unsigned *last; /* by place: 1 + the group of its last message; 0: none */
+	size_t places;
 };
 
 struct gather *
@@ -77,18 +77,18 @@ tail_of(const struct msg *m)
 	return MIN(tail, m->len);
 }
 
-/* The slot's entry in last, which grows if necessary. */
+/* The engine's entry in last, which grows if necessary. */
 static unsigned *
-last_of(struct gather *g, unsigned slot)
+last_of(struct gather *g, unsigned place)
 {
-	if (slot >= g->slots) {
-		size_t slots = MAX((size_t)slot + 1, g->slots * 2);
+	if (place >= g->places) {
+		size_t places = MAX((size_t)place + 1, g->places * 2);
 
-		g->last = xrealloc(g->last, slots * sizeof(*g->last));
-		memset(g->last + g->slots, 0, (slots - g->slots) * sizeof(*g->last));
-		g->slots = slots;
+		g->last = xrealloc(g->last, places * sizeof(*g->last));
+		memset(g->last + g->places, 0, (places - g->places) * sizeof(*g->last));
+		g->places = places;
 	}
-	return &g->last[slot];
+	return &g->last[place];
 }
 
 static bool
@@ -117,8 +117,8 @@ open_group(struct gather *g, const struct msg *m)
 static bool
 add(struct gather *g, const struct msg *m)
 {
-	unsigned *last = last_of(g, m->slot);
-	unsigned i = *last ? *last - 1 : 0; /* not before the group of the slot's last message */
+	unsigned *last = last_of(g, slot_place(m->slot));
+	unsigned i = *last ? *last - 1 : 0; /* not before the group of its engine's last message */
 	struct group *x;
 
 	while (i < g->n && !is_equal(&g->groups[i], m))
@@ -162,7 +162,7 @@ gather_flush(struct gather *g)
 		if (g->groups[i].body.cap > ROOM_KEPT)
 			buf_free(&g->groups[i].body);
 	}
-	memset(g->last, 0, g->slots * sizeof(*g->last));
+	memset(g->last, 0, g->places * sizeof(*g->last));
 	g->n = 0;
 	g->send(g->arg, (struct slice){frames.p, frames.n});
 	buf_free(&frames);

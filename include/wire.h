@@ -7,8 +7,8 @@
  * integers of that many bytes, s is a text and d are bytes; s and d are a length[4] and then that
  * many bytes. A T is a request: it is answered by one R (or Rerror) with the same tag. An N is a
  * notice: its tag is 0 and it is not answered. slot identifies an engine of the agent: the daemon
- * chooses it in Tspawn, and reuses it only after the engine's Nexit. SLOT_AGENT is the agent
- * itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine must
+ * chooses it in Tspawn, and no other engine of this agent will have it. It is use[16] place[16]:
+ * places are used again, and arrays are indexed by them. SLOT_AGENT is the agent itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine must
  * come from the same build: a different WIRE_VERSION is refused.
  *
  * An Rerror with tag 0 is the last message of an agent, or of the relay to it, and says why it
@@ -36,6 +36,15 @@
 #include "err.h"
 
 enum { WIRE_VERSION = 2, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+
+/* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
+enum { SLOT_PLACE = 16 };
+
+static inline unsigned
+slot_place(uint32_t slot)
+{
+	return slot & ((1u << SLOT_PLACE) - 1);
+}
 
 /* FLAG_MARK, in a request: the agent says by Nmark how much output came before it; in the answer:
  * the last WIRE_MARK bytes say that, the sizes of a rank's streams and its number of records. */

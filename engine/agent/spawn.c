@@ -12,16 +12,33 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* By place. An engine that the daemon has forgotten may live on without one. */
+static struct {
+	struct engine **at;
+	size_t room;
+} places;
+
 struct engine *
 spawn_find(unsigned slot)
 {
-	struct engine *e;
+	unsigned place = slot_place(slot);
+	struct engine *e = place < places.room ? places.at[place] : NULL;
 
-	TAILQ_FOREACH (e, &agent.engines, link) {
-		if (e->slot == slot)
-			return e;
+	return e && e->slot == slot ? e : NULL;
+}
+
+static void
+take_place(struct engine *e)
+{
+	size_t place = slot_place(e->slot), room = MAX(place + 1, places.room * 2);
+
+	if (place >= places.room) {
+		places.at = xrealloc(places.at, room * sizeof(struct engine *));
+		memset(places.at + places.room, 0, (room - places.room) * sizeof(struct engine *));
+		places.room = room;
 	}
-	return NULL;
+	places.at[place] = e;
+	TAILQ_INSERT_TAIL(&agent.engines, e, link);
 }
 
 static void
@@ -40,6 +57,8 @@ close_given(struct engine *e)
 void
 spawn_free(struct engine *e)
 {
+	if (spawn_find(e->slot) == e)
+		places.at[slot_place(e->slot)] = NULL;
 	TAILQ_REMOVE(&agent.engines, e, link);
 	loop_timer_del(e->output.linger);
 	drain_close(e);
@@ -252,11 +271,14 @@ spawn_forget(struct zygote_pool *pool)
 }
 
 static struct engine *
-forking(struct zygote *z, unsigned slot)
+forking(struct zygote *z, uint64_t slot)
 {
-	struct engine *e = spawn_find(slot);
+	struct engine *e;
 
-	return e && e->state == ENGINE_FORKS && e->zygote == z ? e : NULL;
+	TAILQ_FOREACH (e, &agent.engines, link)
+		if (e->slot == slot && e->state == ENGINE_FORKS && e->zygote == z)
+			break;
+	return e;
 }
 
 void
@@ -372,7 +394,7 @@ spawn_ask(struct msg *m)
 	buf_add(&e->env, env.p, env.n);
 	if (e->env.n && e->env.p[e->env.n - 1])
 		buf_addc(&e->env, '\0');
-	TAILQ_INSERT_TAIL(&agent.engines, e, link);
+	take_place(e);
 	if (open_engine(e, &err) < 0)
 		refuse(e, &err);
 	else

@@ -21,9 +21,11 @@ enum {
 	QUIET_MS = 300,	 /* quiet period before the successor is forked */
 	SPARE_MS = 60,	 /* quiet period before spares are forked */
 	TAIL_MAX = 4096, /* last bytes of output that are kept */
-	SPARES_MAX = 16,
-	FORK_TAGS = 0x10000 /* Tfork tags below this are the slots of engines */
+	SPARES_MAX = 16
 };
+
+/* Tfork tags below this are the slots of engines. */
+#define FORK_TAGS ((uint64_t)1 << 32)
 
 struct zygote_pool *
 zygote_pool_find(uint32_t id)

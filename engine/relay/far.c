@@ -166,8 +166,6 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		fetch_asked(far.fetches, m);
 	if (m->type == Ncancel)
 		cancel(m);
-	if (m->type == Tspawn)
-		inbox_begins(far.in, m->slot);
 	if (m->type == Treduce)
 		combine_asked(far.combines, m);
 	else if (m->type == Tspawn || m->type == Tinit)

@@ -150,25 +150,19 @@ remove_files(const struct follow *f)
 	rmdir(f->dir);
 }
 
-/* The rest of its output is dropped. If there is none, nothing is sent: the slot may belong to
- * another rank by now. */
+/* The rest of its output, if there is any, is dropped. */
 static void
 on_patience(void *arg)
 {
 	struct follow *f = arg;
 	struct buf b = {0};
-	bool rest = false;
 
 	f->patience = NULL;
 	wire_put_number(&b, '4', f->slot);
-	for (int i = 0; i < SPOOL_STREAMS; i++) {
+	for (int i = 0; i < SPOOL_STREAMS; i++)
 		wire_put_number(&b, '8', f->end.size[i]);
-		rest |= f->at.at.size[i] < f->end.size[i];
-	}
 	wire_put_number(&b, '8', f->end.records);
-	if (rest)
-		link_send(
-		    f->all->link, PACKET_SKIP, false, (struct slice){b.p, b.n}, (struct slice){0});
+	link_send(f->all->link, PACKET_SKIP, false, (struct slice){b.p, b.n}, (struct slice){0});
 	buf_free(&b);
 	remove_files(f);
 	destroy(f->all, f);

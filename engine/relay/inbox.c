@@ -189,20 +189,3 @@ inbox_cancel(struct inbox *in, unsigned slot, uint64_t tag)
 	}
 	return false;
 }
-
-void
-inbox_begins(struct inbox *in, unsigned slot)
-{
-	struct waiting *w, *next;
-	struct blob *b;
-	struct msg m;
-
-	LIST_FOREACH (b, &in->blobs, link) {
-		for (w = STAILQ_FIRST(&b->waiting); w; w = next) {
-			next = STAILQ_NEXT(w, link);
-			wire_frame(w->frame.p, w->frame.n, &m, NULL);
-			if (m.slot == slot)
-				drop_waiting(b, w);
-		}
-	}
-}

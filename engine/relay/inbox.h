@@ -15,7 +15,5 @@ void inbox_free(struct inbox *b); /* NULL-safe */
 int inbox_take(struct inbox *b, int type, struct slice body, struct err *e);
 /* Drops the frame with this slot and tag that waits for bytes. Returns false if there is none. */
 bool inbox_cancel(struct inbox *b, unsigned slot, uint64_t tag);
-/* An engine is about to start at slot: drops waiting frames, which were for its predecessor. */
-void inbox_begins(struct inbox *b, unsigned slot);
 
 #endif

@@ -108,7 +108,7 @@ open_spools(struct follows *fs, const struct msg *m, const char *group, struct s
 	char *spool = slice_dup(name);
 
 	*dir = xasprintf("%s/s%u", group, m->slot);
-	if (mkdir(*dir, 0700) < 0 && errno != EEXIST)
+	if (mkdir(*dir, 0700) < 0)
 		fail_errno(e, "%s", *dir);
 	else
 		follow_open(fs, m, *dir, spool, e);

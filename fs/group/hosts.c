@@ -487,7 +487,7 @@ static void
 mark(const struct host *h, int slot)
 {
 	if (slot != NO_SLOT && !hosts_agent_gone(h))
-		h->agent->slots[slot].unwanted = true;
+		h->agent->slots[slot_place((uint32_t)slot)].unwanted = true;
 }
 
 /* Marks all processes of this group as unwanted: it no longer waits for them. */

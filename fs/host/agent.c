@@ -31,6 +31,8 @@ enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the index 
 
 enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* initial capacities */
 
+enum { USES = 1 << (31 - SLOT_PLACE) }; /* of a place: a slot is not negative */
+
 enum { ENDS_MS = 4000 }; /* from EOF until SIGKILL */
 
 enum { LOOK_US = 1000 };
@@ -129,6 +131,27 @@ fail_calls(struct agent *a, int slot, const struct err *e)
 	}
 }
 
+/* The engine at this slot; NULL: it has ended. */
+static struct slot *
+find_slot(const struct agent *a, int slot)
+{
+	int place = (int)slot_place((uint32_t)slot);
+	struct slot *s = place < a->slot_room ? &a->slots[place] : NULL;
+
+	return s && s->ops && s->use == slot >> SLOT_PLACE ? s : NULL;
+}
+
+/* Its slot is gone for good: the next engine here has another one. */
+static void
+free_place(struct agent *a, int place)
+{
+	struct slot *s = &a->slots[place];
+
+	*s = (struct slot){.use = s->use + 1, .next_free = a->free_place};
+	if (s->use < USES)
+		a->free_place = place + 1;
+}
+
 static void
 forget_zygotes(struct agent *a)
 {
@@ -159,7 +182,7 @@ lost(struct agent *a)
 
 		if (!s.ops || s.serial != serial)
 			continue; /* free, or of the next process */
-		a->slots[i] = (struct slot){0};
+		free_place(a, i);
 		s.ops->ended(s.arg, &why);
 	}
 }
@@ -236,20 +259,18 @@ static void
 on_message(void *arg, struct msg *m)
 {
 	struct agent *a = arg;
-	struct slot *s = NULL;
+	const struct slot *s = find_slot(a, (int)m->slot);
 	struct err e;
 
 	if (wire_kind(m->type) != 'N') {
 		answered(a, m);
 		return;
 	}
-	if (m->slot < (unsigned)a->slot_room)
-		s = &a->slots[m->slot];
 	if (wire_check(m, &e) < 0)
 		distrust(a, a->serial, m->slot, &e);
 	else if (m->slot == SLOT_AGENT && agent_notice)
 		agent_notice(a, m);
-	else if (s && s->ops)
+	else if (s)
 		s->ops->notice(s->arg, m);
 	else if (m->type != Nexit)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
@@ -483,43 +504,37 @@ agent_free_all(void)
 	}
 }
 
-/* A free slot, searched from next_slot on so that one just freed is not reused soon. */
-static int
-find_free(const struct agent *a)
+static bool
+grow_slots(struct agent *a)
 {
-	for (int i = 0; i < a->slot_room; i++) {
-		int slot = (a->next_slot + i) % a->slot_room;
+	int old = a->slot_room, room = MIN(MAX(old * 2, SLOTS_FIRST), SLOT_AGENT);
 
-		if (!a->slots[slot].ops)
-			return slot;
-	}
-	return NO_SLOT;
+	a->slots = xrealloc(a->slots, (size_t)room * sizeof(*a->slots));
+	a->slot_room = room;
+	for (int i = room; i-- > old; a->free_place = i + 1)
+		a->slots[i] = (struct slot){.next_free = a->free_place};
+	return room > old;
 }
 
 int
 agent_slot(struct agent *a, const struct slot_ops *ops, void *arg)
 {
-	int slot =
-	    a->next_slot < a->slot_room || a->slot_room == SLOT_AGENT ? find_free(a) : a->slot_room;
+	struct slot *s;
+	int place;
 
-	if (slot == NO_SLOT)
+	if (!a->free_place && !grow_slots(a))
 		return NO_SLOT;
-	if (slot == a->slot_room) {
-		int room = MIN(MAX(a->slot_room * 2, SLOTS_FIRST), SLOT_AGENT);
-
-		a->slots = xrealloc(a->slots, (size_t)room * sizeof(*a->slots));
-		memset(a->slots + slot, 0, (size_t)(room - slot) * sizeof(*a->slots));
-		a->slot_room = room;
-	}
-	a->slots[slot] = (struct slot){.ops = ops, .arg = arg, .serial = a->serial};
-	a->next_slot = slot + 1;
-	return slot;
+	place = a->free_place - 1;
+	s = &a->slots[place];
+	a->free_place = s->next_free;
+	*s = (struct slot){.ops = ops, .arg = arg, .serial = a->serial, .use = s->use};
+	return s->use << SLOT_PLACE | place;
 }
 
 bool
 agent_slot_lives(const struct agent *a, int slot)
 {
-	return a && a->conn && slot >= 0 && slot < a->slot_room && a->slots[slot].ops;
+	return a && a->conn && find_slot(a, slot);
 }
 
 void
@@ -527,6 +542,7 @@ agent_slot_free(struct agent *a, int slot, const struct err *why)
 {
 	if (!a || slot == NO_SLOT)
 		return;
-	a->slots[slot] = (struct slot){0};
+	if (find_slot(a, slot))
+		free_place(a, (int)slot_place((uint32_t)slot));
 	fail_calls(a, slot, why);
 }

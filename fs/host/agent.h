@@ -45,10 +45,11 @@ struct agent {
 		void *arg;
 		uint32_t serial; /* of the agent process that the engine belongs to */
 		bool unwanted;	 /* its group no longer waits for it to end (hosts.c) */
-	} * slots;
+		int use;	 /* engines that had this place before */
+		int next_free;	 /* 1 + the next free place; 0: none */
+	} * slots;		 /* by place */
 
-	int slot_room;
-	int next_slot;			       /* where the search for a free one starts */
+	int slot_room, free_place;	       /* free_place: 1 + the first; 0: none */
 	struct zygote *zygotes;		       /* requested (zygotes.c) */
 	void (*zygotes_gone)(struct agent *a); /* frees the list when the agent is gone */
 	uint32_t last_zygote;		       /* last number assigned */
@@ -90,8 +91,8 @@ void agent_forget(struct agent *a, uint64_t tag);
 
 enum { NO_SLOT = -1 };
 
-/* Allocates a slot for a new engine: its events go to ops, with arg. Each agent numbers its own
- * slots. NO_SLOT: all are in use. */
+/* Allocates a slot, for this engine alone: its events go to ops, with arg. Each agent numbers its
+ * own slots. NO_SLOT: all places are in use. */
 int agent_slot(struct agent *a, const struct slot_ops *ops, void *arg);
 /* Is there an engine at this slot to send to? The agent may be gone, or NULL. */
 bool agent_slot_lives(const struct agent *a, int slot);

@@ -172,8 +172,8 @@ def test_a_push_is_cancelled_on_its_way():
 
 
 def test_a_push_to_the_dead_is_not_its_successors():
-    """Another rank waits for the same bytes, which arrive when the slot has a new rank."""
-    size = 4 << 20
+    """Another rank waits for the same bytes, which arrive when the place has a new rank."""
+    size, successor = 4 << 20, 1 << 16
     with Relayed() as a:
         for slot in range(2):
             a.spawn(slot)
@@ -186,13 +186,13 @@ def test_a_push_to_the_dead_is_not_its_successors():
         a.send("Nsignal", 0, signal.SIGKILL, 1)
         a.hold("to", None)
         a.wait("Nexit")
-        a.spawn(0)
+        a.spawn(successor)
         assert a.carried("to") - before < size, "all bytes were there"
         a.slow(None)
         a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
-        same(a.run(0, "print(1)")[1], b"1\n")
-        answers = [m for m in a.seen if m.tag == tags[0]]
-        assert not answers, answers
+        same(a.run(successor, "print('w' in globals())")[1], b"False\n")
+        late = [m for m in a.seen if m.tag == tags[0]]
+        assert all((m.name, m.slot) == ("Rerror", 0) for m in late), late
 
 
 def test_a_push_to_the_dead_stays_here():

@@ -165,7 +165,7 @@ lie(void)
 	m.type = type;
 	m.flags = how & 128 ? FLAG_MARK : 0;
 	if (type == Rfork && take() & 1)
-		m.tag = 0x10000 + (take() & 7); /* of a successor or a spare */
+		m.tag = ((uint64_t)1 << 32) + (take() & 7); /* of a successor or a spare */
 	fill(&b, type);
 	damage(&b, how);
 	m.body = b.p;

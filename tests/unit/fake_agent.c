@@ -22,7 +22,7 @@ struct conn *fake_conn;
 bool fake_mute;
 
 static TAILQ_HEAD(, fake_msg) sent = TAILQ_HEAD_INITIALIZER(sent);
-static int rank_of_slot[SLOTS], slot_of_rank[MAX_RANKS];
+static int rank_of_place[SLOTS], slot_of_rank[MAX_RANKS];
 static const char *facts_of[SLOTS]; /* by rank; NULL: none */
 static unsigned moves;		    /* counts events, to detect that there are none */
 static uint64_t passed_ns;
@@ -81,6 +81,7 @@ answer_start(struct msg *m)
 	struct slice none = {"", 0}, dir, name;
 	uint8_t kind;
 	uint32_t zygote, pid = FIRST_PID + m->slot;
+	int *rank = &rank_of_place[slot_place(m->slot) % SLOTS];
 
 	switch (m->type) {
 	case Thello:
@@ -96,14 +97,14 @@ answer_start(struct msg *m)
 		if (kind == ENGINE_RANK) {
 			char *own = slice_dup(name);
 
-			rank_of_slot[m->slot] = atoi(own + strlen("rank"));
+			*rank = atoi(own + strlen("rank"));
 			free(own);
-			slot_of_rank[rank_of_slot[m->slot]] = m->slot;
+			slot_of_rank[*rank] = (int)m->slot;
 		}
 		conn_send(fake_conn, Rspawn, 0, m->slot, m->tag, -1, pid, fake_slice("zygote"));
 		conn_send(fake_conn, Nstarted, 0, m->slot, 0, -1, pid, (uint32_t)1, none,
-		    kind == ENGINE_RANK && facts_of[rank_of_slot[m->slot]]
-			? fake_slice(facts_of[rank_of_slot[m->slot]])
+		    kind == ENGINE_RANK && facts_of[*rank]
+			? fake_slice(facts_of[*rank])
 			: none);
 		return true;
 	case Tinit:
@@ -132,7 +133,7 @@ on_message(void *arg, struct msg *m)
 	f->m = *m;
 	f->m.body = body;
 	f->m.fd = -1;
-	f->rank = m->slot < SLOTS ? rank_of_slot[m->slot] : FAKE_AGENT;
+	f->rank = m->slot == SLOT_AGENT ? FAKE_AGENT : rank_of_place[slot_place(m->slot) % SLOTS];
 	TAILQ_INSERT_TAIL(&sent, f, link);
 }
 
@@ -188,7 +189,7 @@ fake_begin(int size)
 
 	CHECK(mkdtemp(state_dir) != NULL);
 	for (int i = 0; i < SLOTS; i++) {
-		rank_of_slot[i] = FAKE_AGENT;
+		rank_of_place[i] = FAKE_AGENT;
 		facts_of[i] = NULL;
 	}
 	daemon_ = (struct daemon){.loop = loop_new(),

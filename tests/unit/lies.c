@@ -132,12 +132,43 @@ test_agent(void)
 	fake_end();
 }
 
+/* A place is used again, a slot is not: what an engine still says after its end goes nowhere, not to
+ * the next one in its place. */
+static void
+test_successor(void)
+{
+	struct group *g = fake_begin(2);
+	int before = g->ranks[0].slot;
+	const struct fake_msg *asked;
+	struct fake_msg late;
+	struct cell *c;
+
+	fake_dies(0, SIGKILL);
+	fake_pass(60);
+	CHECK(g->ranks[0].slot != before);
+	CHECK(slot_place((uint32_t)g->ranks[0].slot) == slot_place((uint32_t)before));
+	c = fake_cell(g, "a", 1, zero);
+	asked = fake_take(Trun, 0);
+	late = *asked;
+	late.m.slot = (uint32_t)before;
+	fake_ran(&late, OUT_OK, "");
+	CHECK(!c->w->done);
+	conn_send(fake_conn, Nexit, 0, (unsigned)before, 0, -1, 1u, 0u, fake_slice(""), (uint64_t)0,
+	    (uint64_t)0, (uint64_t)0, (uint64_t)0);
+	fake_step();
+	CHECK(!c->w->done && g->ranks[0].slot != NO_SLOT);
+	fake_ran(asked, OUT_OK, "");
+	CHECK(c->w->done && !c->w->err.no);
+	fake_end();
+}
+
 int
 main(void)
 {
 	test_type();
 	test_damage();
 	test_slot();
+	test_successor();
 	test_no_number();
 	test_agent();
 	return CHECK_DONE();
