@@ -8,8 +8,9 @@
  * many bytes. A T is a request: it is answered by one R (or Rerror) with the same tag. An N is a
  * notice: its tag is 0 and it is not answered. slot identifies an engine of the agent: the daemon
  * chooses it in Tspawn, and no other engine of this agent will have it. It is use[16] place[16]:
- * places are used again, and arrays are indexed by them. SLOT_AGENT is the agent itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only). Daemon and engine must
- * come from the same build: a different WIRE_VERSION is refused.
+ * places are used again, and arrays are indexed by them. SLOT_AGENT is the agent itself. FLAG_FD:
+ * one descriptor comes with the frame (Unix sockets only). Daemon and engine must come from the
+ * same build: a different WIRE_VERSION is refused.
  *
  * An Rerror with tag 0 is the last message of an agent, or of the relay to it, and says why it
  * ends.

@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The daemon assigns no tag whose low TAG_SHIFT bits are all 0: those are ours. */
-enum { TAG_SHIFT = 20, TAGS = 1 << (32 - TAG_SHIFT) };
+/* The tags of our own requests; the daemon never counts so far. */
+static const uint64_t OWN_TAGS = (uint64_t)1 << 63;
 
 enum { RANK_SIZE = 4 + 4 + 4 }; /* bytes per rank in Treduce */
 
@@ -49,7 +49,7 @@ struct combines {
 	struct conn *agent; /* NULL: it is gone */
 	struct link *link;
 	struct outbox *out;
-	uint32_t last; /* counts our tags */
+	uint64_t last; /* counts our tags */
 	bool has_threads;
 	LIST_HEAD(, combine) list;
 };
@@ -273,7 +273,7 @@ combine_answer(struct combines *cs, struct msg *m)
 	struct part *x;
 	int i = 0;
 
-	if (!m->tag || m->tag % (1u << TAG_SHIFT))
+	if (m->tag < OWN_TAGS)
 		return false;
 	LIST_FOREACH (c, &cs->list, link)
 		if (c->own_tag == m->tag)
@@ -335,21 +335,6 @@ combines_end(struct combines *cs)
 	cs->agent = NULL;
 }
 
-/* Returns one of our tags that is not in use. */
-static uint32_t
-new_tag(struct combines *cs)
-{
-	struct combine *c;
-
-	do {
-		cs->last = cs->last % (TAGS - 1) + 1;
-		LIST_FOREACH (c, &cs->list, link)
-			if (c->own_tag == cs->last << TAG_SHIFT)
-				break;
-	} while (c);
-	return cs->last << TAG_SHIFT;
-}
-
 static void
 add_part(struct part *x, struct slice *ranks)
 {
@@ -374,7 +359,8 @@ combine_asked(struct combines *cs, const struct msg *m)
 	struct combine *c = xcalloc(1, sizeof(*c));
 	struct err e = {0};
 
-	*c = (struct combine){.all = cs, .slot = m->slot, .tag = m->tag, .own_tag = new_tag(cs)};
+	*c = (struct combine){
+	    .all = cs, .slot = m->slot, .tag = m->tag, .own_tag = OWN_TAGS + cs->last++};
 	LIST_INSERT_HEAD(&cs->list, c, link);
 	if (wire_unpack(m, Treduce, &e, &name, &view, &op, &ranks) == 0 &&
 	    (!(c->op = reduce_by_hosts(op)) || !ranks.n || ranks.n % RANK_SIZE))

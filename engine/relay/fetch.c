@@ -9,14 +9,14 @@ enum { FETCH_BYTES = 4 * LINK_PIECE }; /* per Tread */
 struct fetch {
 	TAILQ_ENTRY(fetch) link;
 	unsigned slot;
-	uint64_t tag; /* of the Tget, and of each Tread for it: in use until all has arrived */
+	uint64_t tag; /* of the Tget, and of each Tread for it */
 	uint32_t handle, id;
 	uint64_t size, got;
 	struct buf data; /* bytes received and still here */
 	size_t sent;	 /* how many of those are sent */
 	bool began;	 /* its Rget has arrived */
 	bool asking;	 /* a Tread is pending */
-	bool cancelled;	 /* no longer wanted: it exists until the pending reply has arrived */
+	bool cancelled;	 /* no longer wanted: its Rget is awaited, to unpin the object */
 };
 
 struct fetches {
@@ -66,7 +66,7 @@ fetch_ended(struct fetches *fs, unsigned slot)
 		next = TAILQ_NEXT(f, link);
 		if (f->slot != slot)
 			continue;
-		if (f->began && !f->cancelled)
+		if (f->began)
 			packet_send(fs->link, PACKET_FREE, false, f->id, (struct slice){0});
 		drop(fs, f);
 	}
@@ -96,6 +96,15 @@ stop(struct fetches *fs, struct fetch *f)
 	unpin(fs, f, f->handle);
 }
 
+/* The same, and answers its Tget with an error. */
+static void
+give_up(struct fetches *fs, struct fetch *f, const struct err *e)
+{
+	stop(fs, f);
+	answer_error(fs, f, e);
+	drop(fs, f);
+}
+
 static struct fetch *
 find(const struct fetches *fs, unsigned slot, uint64_t tag)
 {
@@ -114,17 +123,12 @@ fetch_cancel(struct fetches *fs, const struct msg *m)
 	struct fetch *f;
 	uint64_t tag;
 
-	if (wire_unpack(m, Ncancel, NULL, &tag) < 0 || !(f = find(fs, m->slot, tag)) ||
-	    f->cancelled)
+	if (wire_unpack(m, Ncancel, NULL, &tag) < 0 || !(f = find(fs, m->slot, tag)))
 		return;
 	f->cancelled = true;
-	if (!f->began)
-		return;
 	packet_cancelled(&e);
-	stop(fs, f);
-	answer_error(fs, f, &e);
-	if (!f->asking)
-		drop(fs, f);
+	if (f->began)
+		give_up(fs, f, &e);
 }
 
 /* Packs the Rget of an object in memory as one of this kind. */
@@ -206,16 +210,10 @@ answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 	struct err e = {0};
 
 	f->asking = false;
-	if (f->cancelled) {
-		drop(fs, f);
-		return;
-	}
 	if (wire_unpack(m, Rread, &e, &data) == 0 && data.n == 0 && f->got < f->size)
 		fail(&e, EBADMSG, "a rank gave no bytes of its object");
 	if (e.no) {
-		stop(fs, f);
-		answer_error(fs, f, &e);
-		drop(fs, f);
+		give_up(fs, f, &e);
 		return;
 	}
 	data.n = MIN(data.n, f->size - f->got);
@@ -229,29 +227,16 @@ answered_read(struct fetches *fs, struct fetch *f, const struct msg *m)
 		link_more(fs->link);
 }
 
-/* The fetch that waits for m; NULL: none. The last in the list, which is the oldest: the other side
- * may use the tag of a cancelled fetch again, and the rank answers in order. */
-static struct fetch *
-find_asked(const struct fetches *fs, const struct msg *m)
-{
-	struct fetch *f, *found = NULL;
-
-	TAILQ_FOREACH (f, &fs->list, link)
-		if (f->tag == m->tag && f->slot == m->slot &&
-		    ((!f->began && m->type != Rread) || (f->asking && m->type != Rget)))
-			found = f;
-	return found;
-}
-
 bool
 fetch_answer(struct fetches *fs, const struct msg *m)
 {
 	struct fetch *f;
-	bool was_cancelled;
 
 	if (m->type != Rget && m->type != Rread && m->type != Rerror)
 		return false;
-	f = find_asked(fs, m);
+	f = find(fs, m->slot, m->tag);
+	if (f && (f->began ? !f->asking || m->type == Rget : m->type == Rread))
+		f = NULL; /* it was not asked for that */
 	if (m->type == Rget)
 		return answered_get(fs, f, m);
 	if (!f)
@@ -261,11 +246,10 @@ fetch_answer(struct fetches *fs, const struct msg *m)
 		return true;
 	}
 	/* the object's memory is gone, or never existed: whoever waits for it gets the error */
-	was_cancelled = f->began && f->cancelled;
-	if (f->began && !was_cancelled)
+	if (f->began)
 		stop(fs, f);
 	drop(fs, f);
-	return was_cancelled;
+	return false;
 }
 
 /* Requests more from the rank, so that there is always something to send. */
@@ -274,7 +258,7 @@ ask(struct fetches *fs, struct fetch *f)
 {
 	uint64_t n = MIN(f->size - f->got, (uint64_t)FETCH_BYTES);
 
-	if (!f->began || f->asking || f->cancelled || f->data.n - f->sent >= FETCH_BYTES ||
+	if (!f->began || f->asking || f->data.n - f->sent >= FETCH_BYTES ||
 	    (f->got == f->size && f->size))
 		return;
 	f->asking = true;
@@ -300,7 +284,7 @@ fetches_more(struct fetches *fs)
 	TAILQ_FOREACH (f, &fs->list, link)
 		ask(fs, f);
 	TAILQ_FOREACH (f, &fs->list, link)
-		if (f->sent < f->data.n && !f->cancelled)
+		if (f->sent < f->data.n)
 			break;
 	if (!f)
 		return false;

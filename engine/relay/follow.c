@@ -22,7 +22,7 @@ enum {
 struct follow {
 	TAILQ_ENTRY(follow) link;
 	unsigned slot;
-	uint64_t tag; /* of the Tspawn, until it is answered; then 0 */
+	uint64_t tag; /* of the Tspawn */
 	char *dir, *name;
 	struct spool_reader spool;
 	struct spool_cursor at;
@@ -212,16 +212,11 @@ follow_told(struct follows *fs, const struct msg *m)
 	}
 	if (m->type == Nmark || m->flags & FLAG_MARK)
 		hurry(fs, m->slot);
-	if (m->type != Nexit && m->type != Rerror && m->type != Rspawn)
+	if (m->type != Nexit && m->type != Rerror)
 		return;
-	TAILQ_FOREACH (f, &fs->list, link) {
-		if (f->slot != m->slot || (m->type != Nexit && f->tag != m->tag))
-			continue;
-		if (m->type == Rspawn)
-			f->tag = 0; /* other requests will have it */
-		else
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (f->slot == m->slot && (m->type == Nexit || f->tag == m->tag))
 			end(f, m);
-	}
 	link_more(fs->link);
 }
 

@@ -24,7 +24,6 @@ struct object {
 	TAILQ_ENTRY(object) link;
 	unsigned slot;
 	uint32_t handle;
-	bool unpinned;
 	size_t under_way; /* bytes of the ranges requested from the rank */
 	TAILQ_HEAD(, range) ranges;
 };
@@ -73,31 +72,22 @@ find_object(const struct reads *rs, unsigned slot, uint32_t handle)
 	struct object *o;
 
 	TAILQ_FOREACH (o, &rs->objects, link)
-		if (o->slot == slot && o->handle == handle && !o->unpinned)
+		if (o->slot == slot && o->handle == handle)
 			break;
 	return o;
 }
 
-/* The range that waits for a reply with this tag; NULL: none. One of an unpinned object comes
- * first: it was refused, so the other side may use its tag again, and the rank answers in order. */
+/* The range, of *o, that waits for this reply; NULL: none. */
 static struct range *
-find_asked(const struct reads *rs, unsigned slot, uint64_t tag, struct object **of)
+find_asked(const struct reads *rs, const struct msg *m, struct object **o)
 {
-	struct range *x, *found = NULL;
-	struct object *o;
+	struct range *x;
 
-	TAILQ_FOREACH (o, &rs->objects, link) {
-		if (o->slot != slot || (found && !o->unpinned))
-			continue;
-		TAILQ_FOREACH (x, &o->ranges, link)
-			if (x->tag == tag && x->asked && !x->frame.n)
-				break;
-		if (!x)
-			continue;
-		found = x;
-		*of = o;
-	}
-	return found;
+	TAILQ_FOREACH (*o, &rs->objects, link)
+		TAILQ_FOREACH (x, &(*o)->ranges, link)
+			if (x->tag == m->tag && (*o)->slot == m->slot && x->asked && !x->frame.n)
+				return x;
+	return NULL;
 }
 
 static void
@@ -158,18 +148,17 @@ reads_asked(struct reads *rs, const struct msg *m)
 	ask(rs, o);
 }
 
-/* Refuses all requests. Those that the rank has yet to answer remain. */
+/* Refuses all requests. What the rank still answers is dropped. */
 static void
 refuse_all(struct reads *rs, struct object *o, const struct err *e)
 {
-	struct range *x, *next;
+	struct range *x;
 
-	for (x = TAILQ_FIRST(&o->ranges); x; x = next) {
-		next = TAILQ_NEXT(x, link);
+	while ((x = TAILQ_FIRST(&o->ranges))) {
 		refuse(rs, o, x, e);
-		if (!x->asked || x->frame.n)
-			drop_range(o, x);
+		drop_range(o, x);
 	}
+	drop_if_empty(rs, o);
 }
 
 void
@@ -183,8 +172,6 @@ reads_unpinned(struct reads *rs, const struct msg *m)
 		return;
 	packet_cancelled(&e);
 	refuse_all(rs, o, &e);
-	o->unpinned = true;
-	drop_if_empty(rs, o);
 }
 
 void
@@ -196,34 +183,27 @@ reads_ended(struct reads *rs, unsigned slot)
 	fail(&e, EHOSTDOWN, "the rank is gone");
 	for (o = TAILQ_FIRST(&rs->objects); o; o = next) {
 		next = TAILQ_NEXT(o, link);
-		if (o->slot != slot)
-			continue;
-		if (!o->unpinned)
+		if (o->slot == slot)
 			refuse_all(rs, o, &e);
-		while (!TAILQ_EMPTY(&o->ranges))
-			drop_range(o, TAILQ_FIRST(&o->ranges));
-		drop_if_empty(rs, o);
 	}
 }
 
 bool
 reads_answered(struct reads *rs, const struct msg *m)
 {
-	bool taken = m->type == Rread && m->len > AT_ONCE;
 	struct object *o;
 	struct range *x;
 
 	if (m->type != Rread && m->type != Rerror)
 		return false;
-	x = find_asked(rs, m->slot, m->tag, &o);
+	x = find_asked(rs, m, &o);
 	if (!x)
-		return false;
-	if (o->unpinned || !taken) {
-		taken = o->unpinned;
+		return m->type == Rread; /* it was refused: nobody waits for the bytes */
+	if (m->type == Rerror || m->len <= AT_ONCE) {
 		drop_range(o, x);
 		ask(rs, o);
 		drop_if_empty(rs, o);
-		return taken;
+		return false;
 	}
 	wire_pack_raw(&x->frame, m);
 	x->id = ++rs->last_id;

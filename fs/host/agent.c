@@ -17,7 +17,7 @@ struct call {
 	int slot;
 	uint8_t type;	  /* of the T */
 	uint32_t serial;  /* of the agent process that was called */
-	uint32_t use;	  /* reuse count of this entry: the upper bits of the tag */
+	uint64_t use;	  /* of this entry: the upper bits of the tag, which never comes back */
 	size_t next_free; /* index plus 1 of the next free entry; 0: none */
 };
 
@@ -27,7 +27,7 @@ struct calls {
 	struct call call[];
 };
 
-enum { TAG_PLACE = 20, TAG_USES = 1 << (32 - TAG_PLACE) }; /* bits of the index in calls, plus 1 */
+enum { TAG_PLACE = 24 }; /* bits of the index in calls, plus 1 */
 
 enum { CALLS_FIRST = 64, SLOTS_FIRST = 16 }; /* initial capacities */
 
@@ -71,8 +71,8 @@ agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 	    .slot = slot,
 	    .type = (uint8_t)type,
 	    .serial = a->serial,
-	    .use = (c->use + 1) % TAG_USES};
-	return c->use << TAG_PLACE | (uint32_t)place;
+	    .use = c->use + 1};
+	return c->use << TAG_PLACE | place;
 }
 
 /* Removes a call and frees its entry. */
@@ -87,8 +87,7 @@ take_call(struct agent *a, struct call *c)
 	return taken;
 }
 
-/* The call with this tag, or NULL if it is over: a late reply for an engine that has ended must not
- * reach the call that has its entry now. */
+/* The call with this tag, or NULL if it is over. */
 static struct call *
 find_call(struct agent *a, uint64_t tag)
 {
@@ -98,19 +97,13 @@ find_call(struct agent *a, uint64_t tag)
 	return c && c->fn && c->use == tag >> TAG_PLACE ? c : NULL;
 }
 
-static void
-ignore_reply(void *arg, struct msg *m, const struct err *e, struct slice trace)
-{
-}
-
-/* The tag stays in use until the reply comes: a late reply must not reach another call. */
 void
 agent_forget(struct agent *a, uint64_t tag)
 {
 	struct call *c = a ? find_call(a, tag) : NULL;
 
 	if (c)
-		c->fn = ignore_reply;
+		take_call(a, c);
 }
 
 /* Fails the calls of a slot (NO_SLOT: all), except those to another process of this agent, which

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Relays keep nothing under the tag of a request that is answered: the next one may have it."""
+"""Behind relays, too, what comes after the end goes nowhere: tags and slots never come back."""
 
 import os
 import signal
@@ -14,15 +14,16 @@ COUNT = 1000  # bytes of a range
 SEVENS = "import numpy; x = numpy.full(1 << 20, 7, 'u1')"
 
 
-def ask_again(a, name, *fields):
-    """Asks with the last tag. Returns the answer."""
-    a.send(name, 0, *fields, tag=a.tag)
-    return answer(a)
+def answer(a, tag):
+    """The reply to this tag."""
+    return a.wait(lambda m: m.tag == tag and m.name[0] == "R", what="an answer")
 
 
-def answer(a):
-    """The reply to the last tag."""
-    return a.wait(lambda m: m.tag == a.tag and m.name[0] == "R", what="an answer")
+def none_left(a, tag):
+    """After another round trip to the rank: has nothing more come for this tag?"""
+    same(a.run(0, "print(1)")[1], b"1\n")
+    late = [m for m in a.seen if m.tag == tag]
+    assert not late, late
 
 
 def stop(a, pid):
@@ -34,42 +35,25 @@ def stop(a, pid):
     until(is_stopped, what="the stop")
 
 
-def test_a_result_that_came_with_its_bytes():
-    with Relayed() as a:
-        a.spawn(0)
-        a.run(0, SEVENS + "; y = [bytes(1 << 20)]")
-        x = a.call("Tget", 0, "x", "npy", "").handle
-        assert a.call("Tget", 0, "y", "pkl", "same").fd >= 0
-        same(ask_again(a, "Tread", x, 0, COUNT).data, b"\7" * COUNT)
-        assert a.call("Tget", 0, "y", "pkl", "same").fd >= 0
-        same(ask_again(a, "Tget", "x", "npy", "").kind, a.live_kind)
-
-
-def test_an_error_with_the_tag_of_the_start():
-    """It is not the end of the rank, whose output would be removed."""
-    with Relayed() as a:
-        tag = a.tag + 1
-        a.spawn(0)
-        a.tag = tag
-        refused(ask_again(a, "Tget", "nothing", "npy", ""), "ENOENT", "nothing")
-        a.tag = tag + 1
-        same(a.run(0, "print(1)")[1], b"1\n")
-
-
 def test_a_range_of_a_released_object():
-    """The rank still answers the first request, after the relay has."""
+    """The rank still answers, after the relay has. The bytes do not travel."""
     with Relayed() as a:
         pid = a.spawn(0).pid
         a.run(0, SEVENS + "; y = x + 1")
         x, y = (a.call("Tget", 0, name, "npy", "").handle for name in "xy")
         stop(a, pid)
-        a.ask("Tread", 0, x, 0, COUNT)
+        tags = [a.ask("Tread", 0, x, 0, n) for n in (COUNT, 1 << 18)]
         a.send("Nfree", 0, x)
-        refused(answer(a), "EINTR", "no longer wanted")
-        a.send("Tread", 0, y, 0, COUNT, tag=a.tag)
+        for tag in tags:
+            refused(answer(a, tag), "EINTR", "no longer wanted")
+        other = a.ask("Tread", 0, y, 0, COUNT)
+        before = a.carried("from")
         a.send("Nsignal", 0, signal.SIGCONT, 1)
-        same(answer(a).data, b"\10" * COUNT)
-        same(a.run(0, "print(1)")[1], b"1\n")
+        same(answer(a, other).data, b"\10" * COUNT)
+        for tag in tags:
+            none_left(a, tag)
+        cost = a.carried("from") - before
+        assert cost < 1 << 17, cost
 
 
 def test_a_result_that_is_cancelled_half_way():
@@ -89,15 +73,31 @@ def test_a_result_that_is_cancelled_half_way():
         # what is there of the first object comes beside the second
         reads = [a.ask("Tread", 1, z, i << 18, 1 << 18) for i in range(32)]
         for tag in reads:
-            a.wait(lambda m, t=tag: m.tag == t, what="a range")
-        a.tag = cancelled
+            answer(a, tag)
         a.send("Ncancel", 0, cancelled)
-        refused(answer(a), "EINTR", "no longer wanted")
-        a.send("Tget", 0, "nothing", "npy", "same", tag=cancelled)
+        refused(answer(a, cancelled), "EINTR", "no longer wanted")
+        tag = a.ask("Tget", 0, "nothing", "npy", "same")
         a.send("Nsignal", 0, signal.SIGCONT, 1)
-        refused(answer(a), "ENOENT", "nothing")
-        a.tag = reads[-1]
-        same(a.run(0, "print(1)")[1], b"1\n")
+        refused(answer(a, tag), "ENOENT", "nothing")
+        none_left(a, cancelled)
+
+
+def test_a_rank_and_its_successor():
+    """Both have the same place. What was asked of the first is not answered by the second."""
+    first, second = 0, 1 << 16
+    with Relayed() as a:
+        a.spawn(first)
+        a.run(first, SEVENS)
+        x = a.call("Tget", first, "x", "npy", "").handle
+        a.send("Nsignal", first, signal.SIGKILL, 1)
+        same(a.wait("Nexit").slot, first)
+        a.spawn(second)
+        a.run(second, "x = 2")
+        refused(a.call("Trun", first, 1, 1, "x = 3"), "ESRCH", "slot 0 has no engine")
+        refused(a.call("Tread", first, x, 0, COUNT), "ESRCH", "slot 0 has no engine")
+        refused(a.call("Tget", first, "x", "npy", "same"), "ESRCH", "slot 0 has no engine")
+        a.send("Nsignal", first, signal.SIGKILL, 1)
+        same(a.run(second, "print(x)")[1], b"2\n")
 
 
 if __name__ == "__main__":

@@ -103,9 +103,7 @@ answer_start(struct msg *m)
 		}
 		conn_send(fake_conn, Rspawn, 0, m->slot, m->tag, -1, pid, fake_slice("zygote"));
 		conn_send(fake_conn, Nstarted, 0, m->slot, 0, -1, pid, (uint32_t)1, none,
-		    kind == ENGINE_RANK && facts_of[*rank]
-			? fake_slice(facts_of[*rank])
-			: none);
+		    kind == ENGINE_RANK && facts_of[*rank] ? fake_slice(facts_of[*rank]) : none);
 		return true;
 	case Tinit:
 		conn_send(fake_conn, Rinit, 0, m->slot, m->tag, -1, none, none);

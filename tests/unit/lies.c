@@ -132,8 +132,8 @@ test_agent(void)
 	fake_end();
 }
 
-/* A place is used again, a slot is not: what an engine still says after its end goes nowhere, not to
- * the next one in its place. */
+/* A place is used again, a slot is not: what an engine still says after its end goes nowhere, not
+ * to the next one in its place. */
 static void
 test_successor(void)
 {
@@ -162,6 +162,33 @@ test_successor(void)
 	fake_end();
 }
 
+static void
+count(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	++*(int *)arg;
+}
+
+/* The reply to a call that was given up does not reach the next one, which has its entry. */
+static void
+test_forgotten(void)
+{
+	struct group *g = fake_begin(2);
+	struct agent *a = rank_agent(&g->ranks[0]);
+	int slot = g->ranks[0].slot, first = 0, second = 0;
+	uint64_t given_up = agent_tag(a, slot, Tgc, count, &first), asked;
+
+	agent_forget(a, given_up);
+	asked = agent_tag(a, slot, Tgc, count, &second);
+	CHECK(asked != given_up && (uint32_t)asked % (1 << 24) == (uint32_t)given_up % (1 << 24));
+	conn_send(fake_conn, Rgc, 0, (unsigned)slot, given_up, -1, fake_slice("late"));
+	fake_step();
+	CHECK(first == 0 && second == 0);
+	conn_send(fake_conn, Rgc, 0, (unsigned)slot, asked, -1, fake_slice(""));
+	fake_step();
+	CHECK(first == 0 && second == 1);
+	fake_end();
+}
+
 int
 main(void)
 {
@@ -169,6 +196,7 @@ main(void)
 	test_damage();
 	test_slot();
 	test_successor();
+	test_forgotten();
 	test_no_number();
 	test_agent();
 	return CHECK_DONE();
