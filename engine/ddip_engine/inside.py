@@ -9,6 +9,8 @@ Nothing of the user's code runs: no property, no __getattr__, no iterator. What 
 not kept.
 """
 
+import contextlib
+import functools
 import re
 import sys
 import types
@@ -17,7 +19,7 @@ from errno import ENOENT
 
 from ddip_engine import arrays
 from ddip_engine.state import EngineError
-from ddip_engine.view import ABSENT, article, export_text
+from ddip_engine.view import ABSENT, article, export_written
 
 # What the daemon reads as the end of a name: var_views and var_ops in fs/object/varname.c, and `d`.
 SUFFIXES = frozenset(
@@ -25,6 +27,7 @@ SUFFIXES = frozenset(
 )
 _NAME_BYTES = 255  # limit of a file name
 _SHORT = _NAME_BYTES // 4  # characters of a name that is within the limit in any case
+_MANY = 10_000  # entries that C code handles at once
 _DEPTH = 8  # of a tuple that is a key
 _EMPTY = "%"  # the name of an empty key
 _LEAVES = (
@@ -79,12 +82,21 @@ def names(name, value, keys):
         files.append(line)
         if is_data and not any(entry is each for each in around):
             folders.append(key + ".d")
-    for each in [name for name in folders if len(name.encode()) > _NAME_BYTES]:
-        folders.remove(each)
-        left_out += 1
+    count = len(folders)
+    folders = [name for name in folders if len(name.encode()) <= _NAME_BYTES]
+    left_out += count - len(folders)
     which = f"which no name of {_NAME_BYTES} bytes tells apart"
     said = f"not listed: {left_out} of what is in {what}.d, {which}"
-    return export_text("\n".join([said if left_out else "", *folders, "", *files, ""]))
+    return export_written(
+        functools.partial(_write, [said if left_out else "", *folders, "", *files])
+    )
+
+
+def _write(lines, file):
+    """In pieces: other threads run between them."""
+    for at in range(0, len(lines), _MANY):
+        text = "".join([line + "\n" for line in lines[at : at + _MANY]])
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def shown(name, keys):
@@ -154,8 +166,17 @@ def _is_plain(key, depth):
 # ---- kinds of objects
 
 
+def _items_of(value):
+    """The items of a dict at one time. Of many, it is not C code that copies them, so that other
+    threads run meanwhile, unless the dict changes."""
+    if dict.__len__(value) > _MANY:
+        with contextlib.suppress(RuntimeError):  # changed size during iteration
+            return [pair for pair in dict.items(value)]
+    return list(dict.items(value))
+
+
 def _dict_pairs(value):
-    for key, entry in list(dict.items(value)):
+    for key, entry in _items_of(value):
         if type(key) is str:
             yield escape(key), entry
             continue
@@ -180,7 +201,7 @@ def _dict_find(value, name):
         found = dict.get(value, int(text), ABSENT)
     if found is not ABSENT:
         return found
-    for key, entry in list(dict.items(value)):
+    for key, entry in _items_of(value):
         if type(key) is not str and _text_of(key) == text:
             return entry
     return ABSENT

@@ -283,7 +283,8 @@ var_names_may_ask(const struct place *at, const char *name)
 	if (!k || k->state != R_READY || !agent_slot_lives(rank_agent(k), k->slot))
 		return false;
 	if (at->inside)
-		return strlen(at->inside) + 2 * VAR_NAME_SIZE < VAR_SCOPE_SIZE;
+		return strlen(name) < VAR_NAME_SIZE &&
+		       strlen(at->inside) + 2 * VAR_NAME_SIZE < VAR_SCOPE_SIZE;
 	if (!variable_of(at, name, &v))
 		return false;
 	if (at->frame)

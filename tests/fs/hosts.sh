@@ -74,6 +74,9 @@ is 'an object of each rank' "$(cat "$G"/rank*/vars/x | xargs)" '0 10 20 30'
 is 'OP over all hosts' "$(cat "$G/vars/x.gather.json")" '[0, 10, 20, 30]'
 is 'a push to all' "$(echo '{"lr": 1}' >"$G/vars/c.json" && cat "$G"/rank*/vars/c.json | xargs)" \
 	'{lr: 1} {lr: 1} {lr: 1} {lr: 1}'
+is 'what is in it' "$(cat "$G"/rank*/vars/c.d/lr "$G/vars/c.d/lr.sum" | xargs)" '1 1 1 1 4'
+cell 'many = list(range(200000))' "$G/rank3/cell"
+is 'more than fits a message' "$(ls -f "$G/rank3/vars/many.d" | wc -l) $(cat "$G/rank3/vars/many.d/-1")" '200002 199999'
 is 'a push to one' "$(echo 7 >"$G/rank3/vars/one" && cat "$G/rank3/vars/one")" 7
 mv "$G/vars/c" "$G/vars/d"
 is 'mv' "$(ls "$G/rank0/vars" "$G/rank3/vars" | grep -c '^[cd]$')" 2

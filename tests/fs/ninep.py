@@ -173,6 +173,32 @@ def test_locks_exclude_other_clients():
 # ---- the Plan 9 dialect
 
 
+def entries(client, path, fid):
+    """The names in a directory, in the plain dialect."""
+    client.open(path, fid)
+    names, at, listed = [], 0, client.read(fid)
+    while at < len(listed):
+        n = struct.unpack_from("<H", listed, at)[0]
+        length = struct.unpack_from("<H", listed, at + 41)[0]
+        names.append(listed[at + 43 : at + 43 + length].decode())
+        at += n + 2
+    client.clunk(fid)
+    return sorted(names)
+
+
+def test_what_is_in_an_object():
+    Client(daemon).put("group/cell", b"held = {'a': [1, {'b': 'deep'}], 'c': 2}")
+    for dialect in ("9P2000.L", "9P2000"):
+        client = Client(daemon, dialect)
+        assert client.content("group/vars/held.d/a.d/1.d/b") == b"deep\n"
+        assert client.walk("group/rank1/vars/held.d/a.d/1.d/../../c", 3) == 9
+        assert client.walk("group/vars/held.d/../held", 4) == 5
+        assert client.walk("group/vars/held.d/x", 5) == 3
+        assert client.walk("group/vars/held.d/c.d", 5) == 3
+    assert entries(client, "group/vars/held.d", 6) == ["a", "a.d", "c"]
+    assert entries(client, "group/vars/held.d/a.d", 7) == ["0", "1", "1.d"]
+
+
 def test_plain_9p2000():
     client = Client(daemon, "9P2000")
     assert client.version == "9P2000"

@@ -32,6 +32,27 @@ parse(const char *name, bool group)
 	buf_free(&again);
 }
 
+/* The same of a key's name, which is never refused. */
+static void
+parse_key(const char *name, bool group)
+{
+	struct var_name v;
+	struct buf again = {0};
+
+	if (strlen(name) >= sizeof(v.name))
+		return;
+	var_parse_key(name, group, &v);
+	buf_adds(&again, v.name);
+	if (v.op)
+		buf_addf(&again, ".%s", v.op->name);
+	if (*v.view->name)
+		buf_addf(&again, ".%s", v.view->name);
+	if (strcmp(again.n ? again.p : "", name) != 0 || (v.op && !group) || *v.attribute ||
+	    (*name && !*v.name) || var_directory(name) + 2 > MAX(strlen(name), (size_t)2))
+		abort();
+	buf_free(&again);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -46,6 +67,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	name[strcspn(name, "\n")] = '\0';
 	parse(name, true);
 	parse(name, false);
+	parse_key(name, true);
+	parse_key(name, false);
 	var_is_staging(name);
 	var_is_probe(name);
 	for (size_t i = 0; i < var_table_count(table); i++) {
