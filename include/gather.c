@@ -6,7 +6,6 @@
 enum {
 	GROUPS = 8,	     /* open at the same time */
 	BODY_MAX = 64 << 10, /* in bytes; longer bodies are not gathered */
-	MARK = 4 * sizeof(uint64_t),
 	TAG = sizeof(uint64_t),
 	ROOM_KEPT = 4 << 10 /* a larger body buffer is not kept for reuse */
 };
@@ -53,25 +52,13 @@ gather_free(struct gather *g)
 	free(g);
 }
 
-/* May messages of this type be gathered? Those that many engines receive or send at once. In the
- * far relay, only follow.c looks at them individually. */
-static bool
-takes(int type)
-{
-	static const uint8_t types[] = {Trun, Rrun, Nmark, Rput, Tcommit, Rcommit, Tdel, Rdel,
-	    Tmove, Rmove, Treset, Rreset, Rrebuild, Tgc, Rgc, Tselftest, Tstack, Nintr, Nsignalled,
-	    Nabort, Nautogc, Nsignal, Nquit};
-
-	return memchr(types, type, sizeof(types)) != NULL;
-}
-
 /* The number of bytes at the end that differ per engine: the position in its output, and in an
  * Nmark also the tag. */
 static size_t
 tail_of(const struct msg *m)
 {
-	size_t tail = m->type == Nmark					  ? TAG + MARK
-		      : m->flags & FLAG_MARK && wire_kind(m->type) == 'R' ? MARK
+	size_t tail = m->type == Nmark					  ? TAG + WIRE_MARK
+		      : m->flags & FLAG_MARK && wire_kind(m->type) == 'R' ? WIRE_MARK
 									  : 0;
 
 	return MIN(tail, m->len);
@@ -180,7 +167,7 @@ on_round_end(void *arg)
 bool
 gather_take(struct gather *g, const struct msg *m)
 {
-	bool taken = m->len <= BODY_MAX && m->fd < 0 && takes(m->type);
+	bool taken = m->len <= BODY_MAX && m->fd < 0 && wire_is_many(m->type);
 
 	if (!taken || !add(g, m)) {
 		gather_flush(g);

@@ -10,9 +10,10 @@ enum { FLAGS_AT = 5 }; /* offset in the header */
 
 static const struct row {
 	const char *name, *format, *fields;
+	bool many;
 } rows[256] = {
 
-#define X(name, type, format, fields) [type] = {#name, format, fields},
+#define X(name, type, many, format, fields) [type] = {#name, format, fields, many},
     WIRE_MESSAGES(X)
 #undef X
 };
@@ -308,6 +309,12 @@ const char *
 wire_fields(int type)
 {
 	return rows[type].fields;
+}
+
+bool
+wire_is_many(int type)
+{
+	return rows[type].many;
 }
 
 int

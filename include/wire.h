@@ -48,8 +48,11 @@ slot_place(uint32_t slot)
 }
 
 /* FLAG_MARK, in a request: the agent says by Nmark how much output came before it; in the answer:
- * the last WIRE_MARK bytes say that, the sizes of a rank's streams and its number of records. */
-enum { FLAG_FD = 1, FLAG_MARK = 2, WIRE_MARK = 32 };
+ * the last WIRE_MARK bytes say that, the sizes of a rank's streams and its number of records.
+ * FLAG_ORDERED: it must not overtake the marks, and so the output, before it. What the main thread
+ * says has this flag, and what the agent says of the output. What a rank's other threads say has
+ * not: they answer also while the output is slow. */
+enum { FLAG_FD = 1, FLAG_MARK = 2, FLAG_ORDERED = 4, WIRE_MARK = 32 };
 
 /* The user's umask (octal) and open file limit (decimal), in the agent's environment. Zygotes and
  * ranks get these in place of the daemon's. If not set, they get the agent's own. */
@@ -113,144 +116,147 @@ enum {
 enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 
 /*
- *    name     type  body         fields
+ *    name     type  many  body   fields
+ *
+ * many: 1, many engines receive or send it at once, so that equal ones go as one (Nmany). Of the
+ * relays' modules only follow.c looks at what is in an Nmany.
  */
 /* clang-format off */
 #define WIRE_MESSAGES(X) \
 	/* ---- daemon and agent ---- */ \
-	X(Rerror,    1, "4sd",      "errno text traceback") \
-	X(Thello,    2, "4s",       "version debug") \
-	X(Rhello,    3, "44s",      "version pid host") \
+	X(Rerror,    1, 0, "4sd",      "errno text traceback") \
+	X(Thello,    2, 0, "4s",       "version debug") \
+	X(Rhello,    3, 0, "44s",      "version pid host") \
 	/* start a zygote for (python, env, preload); env: K=V, each NUL-terminated */ \
-	X(Tzygote,     4, "4sdss",    "zygote python env cwd preload") \
+	X(Tzygote,     4, 0, "4sdss",    "zygote python env cwd preload") \
 	/* the zygote can fork ranks */ \
-	X(Rzygote,     5, "4s",       "zygote phases") \
-	X(Nrelease,  6, "4",        "zygote") /* it is no longer needed */ \
+	X(Rzygote,     5, 0, "4s",       "zygote phases") \
+	X(Nrelease,  6, 0, "4",        "zygote") /* it is no longer needed */ \
 	/* a successor has imported the modules of preload; failed: a line for each that it could \
 	 * not. A zygote leaves its number to the agent. */ \
-	X(Npreload, 19, "4s",       "zygote failed") \
+	X(Npreload, 19, 0, "4s",       "zygote failed") \
 	/* start an engine at header.slot; name: of its spool in dir, the group's run directory */ \
 	/* cold: 0, forked by the zygote; 1, executed as a new process */ \
-	X(Tspawn,    8, "14ssd1",   "kind zygote dir name env cold") \
+	X(Tspawn,    8, 0, "14ssd1",   "kind zygote dir name env cold") \
 	/* how: zygote successor cold; pid: of the new process */ \
-	X(Rspawn,    9, "4s",       "pid how") \
-	X(Nsignal,  10, "41",       "signo all") /* to the engine (0) or to all its processes (1) */ \
+	X(Rspawn,    9, 0, "4s",       "pid how") \
+	X(Nsignal,  10, 1, "41",       "signo all") /* to the engine (0) or to all its processes (1) */ \
 	/* status: from wait(2); all output is drained */ \
-	X(Nexit,    12, "44s8888",  "pid status lasterr out err disp records") \
+	X(Nexit,    12, 0, "44s8888",  "pid status lasterr out err disp records") \
 	/* the agent received signo: this host may soon be taken away */ \
-	X(Npreempted, 13, "4",      "signo") \
+	X(Npreempted, 13, 0, "4",      "signo") \
 	/* the T with this tag is forwarded now */ \
-	X(Nmark,    14, "88888",    "tag out err disp records") \
-	X(Nmany,    18, "1dd",      "tail who frame") /* see above */ \
-	X(Ndropped, 16, "81",       "bytes why") /* output lost (enum dropped) */ \
+	X(Nmark,    14, 1, "88888",    "tag out err disp records") \
+	X(Nmany,    18, 0, "1dd",      "tail who frame") /* see above */ \
+	X(Ndropped, 16, 0, "81",       "bytes why") /* output lost (enum dropped) */ \
 	/* from a relay: its packets use a direct connection (1), or its launcher (0, and why) */ \
-	X(Ndirect,  17, "1s",       "direct why") \
+	X(Ndirect,  17, 0, "1s",       "direct why") \
 	/* a process that descends from a rank of this group which has ended, and has not ended */ \
-	X(Nleft,    28, "ss",       "group process") \
+	X(Nleft,    28, 0, "ss",       "group process") \
 	/* use: 1, also what they do now */ \
-	X(Tgpus,    26, "1",        "use") \
+	X(Tgpus,    26, 0, "1",        "use") \
 	/* no, why: NVML does not work; visible: CUDA_VISIBLE_DEVICES there; gpus: an Ngpu for each */ \
 	/* device, and its Nuse if asked for. Numbers that may be -1 are one greater there. */ \
-	X(Rgpus,    27, "4s1sd",    "no why has_visible visible gpus") \
-	X(Ngpu,     29, "4414ss",   "index mig split card uuid name") /* card: place of its GPU */ \
+	X(Rgpus,    27, 0, "4s1sd",    "no why has_visible visible gpus") \
+	X(Ngpu,     29, 0, "4414ss",   "index mig split card uuid name") /* card: place of its GPU */ \
 	/* processes: pid[4] bytes[8] of each */ \
-	X(Nuse,     25, "18844441ds", "has_memory used total util temp milliwatts mhz has_processes processes error") \
+	X(Nuse,     25, 0, "18844441ds", "has_memory used total util temp milliwatts mhz has_processes processes error") \
 	/* ---- agent and zygote ---- */ \
 	/* a Tfork carries the control socket, the Nfds before it carry the other descriptors */ \
-	X(Tfork,    20, "1sd",      "kind name env") \
-	X(Rfork,    21, "4",        "pid") \
+	X(Tfork,    20, 0, "1sd",      "kind name env") \
+	X(Rfork,    21, 0, "4",        "pid") \
 	/* imports are done; paths: NUL-terminated, the zygote is stale if one's mtime changes */ \
-	X(Nready,   22, "ssd",      "phases python paths") \
-	X(Nfd,      23, "1",        "which") /* one of the descriptors for the next Tfork */ \
-	X(Nquit,    24, "",         "") /* exit in an orderly way (engines and zygotes) */ \
+	X(Nready,   22, 0, "ssd",      "phases python paths") \
+	X(Nfd,      23, 0, "1",        "which") /* one of the descriptors for the next Tfork */ \
+	X(Nquit,    24, 1, "",         "") /* exit in an orderly way (engines and zygotes) */ \
 	/* ---- daemon and engine: main thread, in order ---- */ \
 	/* first message; port: of the store; facts: lines of what its Python has, of a rank */ \
-	X(Nstarted,    30, "44ss",     "pid port phases facts") \
-	X(Tinit,    32, "4444sd",   "rank size local generation backend env") \
-	X(Rinit,    33, "sd",       "phases table") \
-	X(Trun,     34, "44d",      "cell generation source") \
+	X(Nstarted,    30, 0, "44ss",     "pid port phases facts") \
+	X(Tinit,    32, 0, "4444sd",   "rank size local generation backend env") \
+	X(Rinit,    33, 0, "sd",       "phases table") \
+	X(Trun,     34, 1, "44d",      "cell generation source") \
 	/* digest: lines, see digest.py */ \
-	X(Rrun,     35, "1dsddd48888", "outcome value error traceback table digest collectives out err disp records") \
+	X(Rrun,     35, 1, "1dsddd48888", "outcome value error traceback table digest collectives out err disp records") \
 	/* FD: the bytes; decoded, held until Tcommit */ \
-	X(Tput,     36, "sss8",     "name view op size") \
-	X(Rput,     37, "",         "") \
+	X(Tput,     36, 0, "sss8",     "name view op size") \
+	X(Rput,     37, 1, "",         "") \
 	/* keep: 1, bind what Tput decoded, rename what Tmove looked up; 0, discard it */ \
-	X(Tcommit,  38, "1",        "keep") \
-	X(Rcommit,  39, "d",        "table") \
-	X(Tdel,     40, "s",        "name") \
-	X(Rdel,     41, "d",        "table") \
-	X(Tmove,    42, "ss",       "from to") /* looked up, held until Tcommit */ \
-	X(Rmove,    43, "",         "") \
-	X(Treset,   44, "",         "") /* empty the namespace */ \
-	X(Rreset,   45, "d",        "table") \
+	X(Tcommit,  38, 1, "1",        "keep") \
+	X(Rcommit,  39, 1, "d",        "table") \
+	X(Tdel,     40, 1, "s",        "name") \
+	X(Rdel,     41, 1, "d",        "table") \
+	X(Tmove,    42, 1, "ss",       "from to") /* looked up, held until Tcommit */ \
+	X(Rmove,    43, 1, "",         "") \
+	X(Treset,   44, 1, "",         "") /* empty the namespace */ \
+	X(Rreset,   45, 1, "d",        "table") \
 	/* FD: the namespace of another rank, from its view `clone` */ \
-	X(Tclone,   86, "8",        "size") \
+	X(Tclone,   86, 0, "8",        "size") \
 	/* failures: a line for each name that was not copied; wrapped: 1, a DistributedDataParallel */ \
 	/* is new here, so that its peers need new reducers */ \
-	X(Rclone,   87, "dd41",     "table failures names wrapped") \
+	X(Rclone,   87, 0, "dd41",     "table failures names wrapped") \
 	/* a new process group, namespace kept; env as in Tinit: where the group is */ \
-	X(Trebuild, 46, "4d",       "generation env") \
+	X(Trebuild, 46, 0, "4d",       "generation env") \
 	/* lines: what could not be repaired, and what the user can write instead */ \
-	X(Rrebuild, 47, "s",        "not_repaired") \
-	X(Nautogc,  48, "1",        "on") /* release memory after each cell */ \
+	X(Rrebuild, 47, 1, "s",        "not_repaired") \
+	X(Nautogc,  48, 1, "1",        "on") /* release memory after each cell */ \
 	/* number: for interrupts; sizes: in bytes, separated by blanks */ \
-	X(Tselftest, 54, "4s",      "number sizes") \
+	X(Tselftest, 54, 1, "4s",      "number sizes") \
 	/* lines: see fs/group/selftest.c; wrong: wrong elements in results */ \
-	X(Rselftest, 55, "d44",     "lines wrong collectives") \
+	X(Rselftest, 55, 0, "d44",     "lines wrong collectives") \
 	/* ---- service threads: also while a cell runs, and concurrently ---- */ \
 	/* name: for dir and doc with attributes, "a.b.c"; "SCOPE:a": in a frame, see frames.py */ \
 	/* op: "gpu OP" for a part that may stay on its GPU if Tcombine can combine it */ \
-	X(Tget,     50, "sss",      "name view op") \
-	X(Rget,     51, "1488d",    "kind handle addr size head") \
-	X(Nfree,    52, "4",        "handle") \
+	X(Tget,     50, 0, "sss",      "name view op") \
+	X(Rget,     51, 0, "1488d",    "kind handle addr size head") \
+	X(Nfree,    52, 0, "4",        "handle") \
 	/* to the relay of another host: answered by Rget with one part, combined from ranks: */ \
 	/* number[4] slot[4] pid[4] each */ \
-	X(Treduce,  76, "sssd",     "name view op ranks") \
+	X(Treduce,  76, 0, "sssd",     "name view op ranks") \
 	/* the Tget, Tput … with this tag is no longer wanted: it ends soon, EINTR if not done */ \
-	X(Ncancel,  53, "8",        "asked") \
+	X(Ncancel,  53, 0, "8",        "asked") \
 	/* is there a variable with this name? hint: where else there is one, or "" */ \
-	X(Thas,     58, "s",        "name") \
-	X(Rhas,     59, "1s",       "has hint") \
-	X(Tgc,      56, "",         "") \
-	X(Rgc,      57, "s",        "freed") \
+	X(Thas,     58, 0, "s",        "name") \
+	X(Rhas,     59, 0, "1s",       "has hint") \
+	X(Tgc,      56, 1, "",         "") \
+	X(Rgc,      57, 1, "s",        "freed") \
 	/* ---- the I/O thread itself: it answers whatever Python is doing ---- */ \
-	X(Tread,    60, "484",      "handle offset count") \
-	X(Rread,    61, "d",        "data") \
-	X(Tstack,   62, "",         "") \
+	X(Tread,    60, 0, "484",      "handle offset count") \
+	X(Rread,    61, 0, "d",        "data") \
+	X(Tstack,   62, 1, "",         "") \
 	/* collective: "" if in none; count, steps: collectives completed, and steps of optimizers, in */ \
 	/* this cell; described: see flight.py, empty if Python could not be asked */ \
-	X(Rstack,   63, "s844dd",   "collective microseconds count steps text described") \
-	X(Nintr,    64, "41",       "cell why") /* SIGINT to the rank's processes if this cell runs; see enum interrupt_why */ \
+	X(Rstack,   63, 0, "s844dd",   "collective microseconds count steps text described") \
+	X(Nintr,    64, 1, "41",       "cell why") /* SIGINT to the rank's processes if this cell runs; see enum interrupt_why */ \
 	/* an interrupt of this cell has reached Python: see above */ \
-	X(Nsignalled, 65, "41",     "cell raised") \
+	X(Nsignalled, 65, 1, "41",     "cell raised") \
 	/* end collectives: see enum abort */ \
-	X(Nabort,   66, "14",       "what ms") \
+	X(Nabort,   66, 1, "14",       "what ms") \
 	/* copy bytes of a GPU to offset `to` of GET_DEVICE's memfd */ \
-	X(Tcopy,    72, "4848",     "handle offset count to") \
-	X(Rcopy,    73, "",         "") \
+	X(Tcopy,    72, 0, "4848",     "handle offset count to") \
+	X(Rcopy,    73, 0, "",         "") \
 	/* ---- NCCL: EBUSY unless the main thread is idle, EINTR if it gets work ---- */ \
-	X(Tncclid,  78, "",         "") \
-	X(Rncclid,  79, "d",        "id") \
+	X(Tncclid,  78, 0, "",         "") \
+	X(Rncclid,  79, 0, "d",        "id") \
 	/* all ranks combine the objects of their handles; FD, rank 0 only: takes the result */ \
-	X(Tcombine, 80, "4448ssd",  "handle rank ranks numbers op dtype id") \
-	X(Rcombine, 81, "",         "") \
-	X(Nstdin,   68, "d",        "data") \
-	X(Ntaken,   69, "4",        "bytes") /* of Nstdin, read by the program or dropped */ \
-	X(Ninput,   70, "1",        "waits") /* for stdin: 1, for a password: 2, no longer: 0 */ \
+	X(Tcombine, 80, 0, "4448ssd",  "handle rank ranks numbers op dtype id") \
+	X(Rcombine, 81, 0, "",         "") \
+	X(Nstdin,   68, 0, "d",        "data") \
+	X(Ntaken,   69, 0, "4",        "bytes") /* of Nstdin, read by the program or dropped */ \
+	X(Ninput,   70, 0, "1",        "waits") /* for stdin: 1, for a password: 2, no longer: 0 */ \
 	/* memory ran out in the cell; in_use: the rest of a line in `events` */ \
-	X(Nmemory,  71, "4s",       "cell in_use") \
-	X(Nknownbad, 75, "s",       "why") /* a version in use is known to fail */ \
+	X(Nmemory,  71, 0, "4s",       "cell in_use") \
+	X(Nknownbad, 75, 0, "s",       "why") /* a version in use is known to fail */ \
 	/* how: torch's listener has `refused` a connection, or took one `unchecked`; who made it */ \
-	X(Nstranger, 82, "ss",      "how who") \
+	X(Nstranger, 82, 0, "ss",      "how who") \
 	/* other machines whose connections torch's listeners take: see peer.h */ \
-	X(Naddresses, 84, "s",      "addresses") \
-	X(Npatch,   83, "s",        "line") /* of `status`: see magics/ddip/patches.py */
+	X(Naddresses, 84, 0, "s",      "addresses") \
+	X(Npatch,   83, 0, "s",        "line") /* of `status`: see magics/ddip/patches.py */
 
 /* clang-format on */
 
 enum {
 
-#define X(name, type, format, fields) name = (type),
+#define X(name, type, many, format, fields) name = (type),
 	WIRE_MESSAGES(X)
 #undef X
 };
@@ -298,6 +304,7 @@ bool wire_get(char field, const char **p, size_t *left, uint64_t *v, struct slic
 /* The format of a message, and the names of its fields, separated by blanks. */
 const char *wire_format(int type);
 const char *wire_fields(int type);
+bool wire_is_many(int type);
 int wire_type(const char *name); /* -1: no such message */
 const char *wire_name(int type); /* NULL: no such message */
 /* 'T': a request, 'R': a reply, 'N': a notice. */

@@ -91,7 +91,8 @@ tell_dropped(struct engine *e)
 	if (!more)
 		return;
 	e->output.told_dropped = e->output.spool.dropped;
-	conn_send(agent.up, Ndropped, 0, e->slot, 0, -1, more, (unsigned)DROPPED_NO_ROOM);
+	conn_send(
+	    agent.up, Ndropped, FLAG_ORDERED, e->slot, 0, -1, more, (unsigned)DROPPED_NO_ROOM);
 }
 
 static void

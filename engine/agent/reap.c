@@ -75,8 +75,8 @@ finish(void *arg)
 	drain_all(e);
 	if (e->output.spooled)
 		at = spool_writer_cut(&e->output.spool);
-	conn_send(agent.up, Nexit, 0, e->slot, 0, -1, (uint32_t)e->pid, (uint32_t)e->status,
-	    last_words(e, bytes), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
+	conn_send(agent.up, Nexit, FLAG_ORDERED, e->slot, 0, -1, (uint32_t)e->pid,
+	    (uint32_t)e->status, last_words(e, bytes), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
 	    at.size[SPOOL_DISPLAY], at.records);
 	spawn_free(e);
 }

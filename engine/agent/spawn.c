@@ -415,8 +415,9 @@ spawn_pass(struct engine *e, struct msg *m)
 	if (m->flags & FLAG_MARK && e->output.spooled) {
 		drain_all(e);
 		at = spool_writer_cut(&e->output.spool);
-		conn_send(agent.up, Nmark, 0, e->slot, 0, -1, m->tag, at.size[SPOOL_STDOUT],
-		    at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY], at.records);
+		conn_send(agent.up, Nmark, FLAG_ORDERED, e->slot, 0, -1, m->tag,
+		    at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY],
+		    at.records);
 	}
 	conn_forward(e->conn, m);
 }

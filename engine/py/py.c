@@ -275,17 +275,6 @@ py_pin(PyObject *module, PyObject *args)
 	return PyLong_FromUnsignedLong(rank_pin_add(Py_NewRef(obj), addr, size, PIN_HOST));
 }
 
-/* Sends a notification with one number. Returns false with an exception set on failure. */
-static bool
-tell_number(const char *type, size_t n)
-{
-	PyObject *args = Py_BuildValue("(sn)", type, (Py_ssize_t)n);
-	bool sent = args && py_message_send(PyTuple_GetItem(args, 0), 0, -1, args, 1);
-
-	Py_XDECREF(args);
-	return sent;
-}
-
 static PyObject *
 py_stdin_read(PyObject *module, PyObject *args)
 {
@@ -297,8 +286,8 @@ py_stdin_read(PyObject *module, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "npp:stdin_read", &most, &line, &secret))
 		return NULL;
-	if (waits && !tell_number("Ninput", secret ? 2 : 1))
-		return NULL;
+	if (waits)
+		rank_stdin_tell(secret ? 2 : 1);
 	do {
 		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b, (size_t)most, line);
 		Py_END_ALLOW_THREADS
@@ -309,14 +298,8 @@ py_stdin_read(PyObject *module, PyObject *args)
 		errno = -r;
 		PyErr_SetFromErrno(PyExc_OSError);
 	}
-	if (waits) { /* even if interrupted; that exception is the one to keep */
-		PyObject *type, *value, *trace;
-
-		PyErr_Fetch(&type, &value, &trace);
-		if (!tell_number("Ninput", 0))
-			PyErr_Clear();
-		PyErr_Restore(type, value, trace);
-	}
+	if (waits)
+		rank_stdin_tell(0);
 	buf_free(&b);
 	return bytes;
 }

@@ -144,14 +144,14 @@ py_message_send(PyObject *type, uint64_t tag, int fd, PyObject *args, Py_ssize_t
 {
 	int number = by_name(type);
 	struct buf b = {0};
-	bool marked, ok;
+	bool marked, ok, ordered = gettid() == getpid(); /* the main thread's */
 
 	if (number < 0)
 		return false;
 	ok = pack(&b, number, args, first, &marked);
 	if (ok)
 		rank_link_send(&(struct msg){.type = (uint8_t)number,
-		    .flags = marked ? FLAG_MARK : 0,
+		    .flags = (uint8_t)((marked ? FLAG_MARK : 0) | (ordered ? FLAG_ORDERED : 0)),
 		    .tag = tag,
 		    .fd = fd,
 		    .body = b.p,

@@ -352,7 +352,8 @@ int rank_stdin_take(struct buf *to, size_t max, bool line);
 void rank_stdin_watch(void);
 /* Whoever was seen to wait for input waits no longer, or is looked for again. */
 void rank_stdin_settle(void);
-bool rank_stdin_ready(void); /* rank_stdin_take() would not block */
+bool rank_stdin_ready(void);	      /* rank_stdin_take() would not block */
+void rank_stdin_tell(uint32_t waits); /* sends Ninput */
 /* A program begins: end of input is final for it, and there already if ended. */
 void rank_stdin_begin_program(bool ended);
 /* The program has ended: what it has not read is discarded, and input can be waited for again. */

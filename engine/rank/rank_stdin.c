@@ -100,6 +100,12 @@ say(uint8_t type, uint32_t n, bool here)
 	buf_free(&b);
 }
 
+void
+rank_stdin_tell(uint32_t waits)
+{
+	say(Ninput, waits, false);
+}
+
 /* Tells the daemon what has been read, by whomever; less than `least` bytes only if all was. */
 static void
 report(size_t least)
@@ -183,7 +189,7 @@ on_look(void *arg)
 	in.look = NULL;
 	waits = busy && is_waited_for();
 	if (waits != in.told)
-		say(Ninput, waits, false);
+		rank_stdin_tell(waits);
 	if (waits && !in.told)
 		say(Ninput, 1, true); /* for the front ends */
 	in.told = waits;
@@ -196,7 +202,7 @@ void
 rank_stdin_settle(void)
 {
 	if (in.told)
-		say(Ninput, 0, false);
+		rank_stdin_tell(0);
 	in.told = false;
 }
 

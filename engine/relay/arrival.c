@@ -3,7 +3,6 @@
 #include "spool.h"
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/queue.h>
 
 struct held {
@@ -115,17 +114,6 @@ is_marked(const struct msg *m)
 	       (m->flags & FLAG_MARK && wire_kind(m->type) == 'R' && m->type != Rerror);
 }
 
-/* Replies from a rank's other threads, and notices about its standard input: prompts need not
- * wait. */
-static bool
-may_overtake(int type)
-{
-	static const uint8_t types[] = {
-	    Rget, Rhas, Rgc, Rread, Rcopy, Rstack, Nsignalled, Ntaken, Ninput};
-
-	return memchr(types, type, sizeof(types)) != NULL;
-}
-
 static uint64_t
 mark_at(const struct msg *m, size_t i)
 {
@@ -207,13 +195,13 @@ release(struct arrivals *as, struct arrival *a)
 }
 
 void
-arrival_frame(struct arrivals *as, const struct msg *m, bool service)
+arrival_frame(struct arrivals *as, const struct msg *m)
 {
 	struct arrival *a = m->slot == SLOT_AGENT ? NULL : find(as, m->slot);
 	bool marked = is_marked(m);
 	struct held *h;
 
-	if (!a || (!marked && (STAILQ_EMPTY(&a->held) || service || may_overtake(m->type)))) {
+	if (!a || (!marked && (STAILQ_EMPTY(&a->held) || !(m->flags & FLAG_ORDERED)))) {
 		conn_forward(as->daemon, m);
 		return;
 	}

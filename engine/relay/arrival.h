@@ -1,8 +1,8 @@
 /*
  * The near end of rank output: writes what ranks print to the spools that the daemon reads. A frame
  * that carries a mark (a count of that output, see wire.h) is held until the output has arrived,
- * and its mark is rewritten to positions in these spools. Frames of the same rank that must not
- * overtake it queue behind it.
+ * and its mark is rewritten to positions in these spools. Frames of the same rank with FLAG_ORDERED
+ * queue behind it.
  */
 #ifndef ARRIVAL_H
 #define ARRIVAL_H
@@ -22,8 +22,7 @@ void arrival_close(struct arrivals *as, unsigned slot);
 int arrival_output(struct arrivals *as, struct slice body, struct err *e);
 /* Handles the body of a PACKET_SKIP. */
 int arrival_skip(struct arrivals *as, struct slice body, struct err *e);
-/* Forwards a frame from the other side, now or later. service: it is a reply from a rank's service
- * threads or I/O thread, which need not wait. */
-void arrival_frame(struct arrivals *as, const struct msg *m, bool service);
+/* Forwards a frame from the other side, now or later. */
+void arrival_frame(struct arrivals *as, const struct msg *m);
 
 #endif

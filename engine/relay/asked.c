@@ -1,7 +1,6 @@
 /* Releases the bytes that were sent with a request when the reply arrives. */
 #include "relay/asked.h"
 #include <stdlib.h>
-#include <string.h>
 #include <sys/queue.h>
 
 struct question {
@@ -40,35 +39,25 @@ asked_free(struct asked *a)
 	free(a);
 }
 
-/* Requests to a service thread or the I/O thread, of the types that never come as an Nmany. */
-static bool
-is_service(int type)
-{
-	static const uint8_t types[] = {Tget, Treduce, Thas, Tread};
-
-	return memchr(types, type, sizeof(types)) != NULL;
-}
-
 void
 asked_add(struct asked *a, const struct msg *m, uint32_t blob)
 {
 	struct question *q;
 
-	if (!blob && m->type != Tspawn && !is_service(m->type))
+	if (!blob && m->type != Tspawn)
 		return;
 	q = xcalloc(1, sizeof(*q));
 	*q = (struct question){.slot = m->slot, .tag = m->tag, .blob = blob, .type = m->type};
 	LIST_INSERT_HEAD(&a->list, q, link);
 }
 
-bool
+void
 asked_answered(struct asked *a, const struct msg *m)
 {
 	struct question *q, *next;
-	bool service = false;
 
 	if (wire_kind(m->type) == 'N' && m->type != Nexit)
-		return false;
+		return;
 	for (q = LIST_FIRST(&a->list); q; q = next) {
 		next = LIST_NEXT(q, link);
 		if (q->slot != m->slot || (m->type != Nexit && q->tag != m->tag))
@@ -77,11 +66,9 @@ asked_answered(struct asked *a, const struct msg *m)
 			arrival_close(a->arrivals, q->slot);
 		if (q->blob)
 			outbox_release(a->out, q->blob);
-		service |= is_service(q->type);
 		LIST_REMOVE(q, link);
 		free(q);
 	}
-	return service;
 }
 
 bool

@@ -13,8 +13,7 @@ void asked_add(struct asked *a, const struct msg *m, uint32_t blob);
 /* The reply is no longer wanted. Returns true if the request's bytes were not all sent, so that no
  * reply will come. */
 bool asked_cancel(struct asked *a, unsigned slot, uint64_t tag);
-/* A frame came from the other side. Returns true if it answers a request to a rank's service
- * threads or its I/O thread. */
-bool asked_answered(struct asked *a, const struct msg *m);
+/* A frame came from the other side. */
+void asked_answered(struct asked *a, const struct msg *m);
 
 #endif

@@ -185,15 +185,13 @@ pass_error(const struct msg *m)
 static void
 from_one(const struct msg *m)
 {
-	bool service;
-
 	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
 		near.hello = 0;
-	service = asked_answered(near.asked, m);
+	asked_answered(near.asked, m);
 	if (m->type == Rerror && m->slot == SLOT_AGENT)
 		pass_error(m);
 	else
-		arrival_frame(near.arrivals, m, service);
+		arrival_frame(near.arrivals, m);
 }
 
 /* Messages of many ranks in one Nmany go on as one again, if all their output has arrived. */

@@ -310,7 +310,8 @@ def test_slow_way():
 
 
 def test_control_overtakes_bulk():
-    """Requests do not wait behind megabytes of output, nor do replies that are errors."""
+    """Requests do not wait behind megabytes of output, nor do replies that are errors. What the
+    main thread says does: it comes after the cell that printed that."""
     with Relayed() as a:
         a.spawn(0)
         a.slow(0.02)
@@ -323,6 +324,7 @@ def test_control_overtakes_bulk():
         has, *gets = [a.ask("Thas", 0, "i")] + [
             a.ask("Tget", 0, "nothing", "npy", "") for _ in range(10)
         ]
+        deleted = a.ask("Tdel", 0, "i")
         a.hold("from", None)
         answers = [a.wait(lambda m, t=t: m.tag == t, what="an answer") for t in (has, *gets)]
         a.slow(None)
@@ -332,6 +334,8 @@ def test_control_overtakes_bulk():
         r = a.wait(lambda m: m.tag == tag and m.name == "Rrun", what="Rrun")
         same(r.out, 200000 * 61)
         assert max(m.number for m in answers) < r.number, "the output was there first"
+        m = a.wait(lambda m: m.tag == deleted, what="Rdel")
+        assert (m.name, m.number > r.number) == ("Rdel", True), m
 
 
 def test_linger():

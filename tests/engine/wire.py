@@ -31,7 +31,7 @@ with open(os.path.join(ROOT, "include", "wire.h"), encoding="utf-8") as header:
 
 
 def _forms():
-    rows = re.findall(r'X\((\w+),\s*(\d+),\s*"(\w*)",\s*"([^"]*)"\)', WIRE_H)
+    rows = re.findall(r'X\((\w+),\s*(\d+),\s*[01],\s*"(\w*)",\s*"([^"]*)"\)', WIRE_H)
     return {name: (int(number), form, fields.split()) for name, number, form, fields in rows}
 
 

@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const formats[256] = {
-#define X(name, type, format, fields) [type] = format,
+#define X(name, type, many, format, fields) [type] = format,
     WIRE_MESSAGES(X)
 #undef X
 };

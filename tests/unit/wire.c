@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 static const char *const formats[256] = {
-#define X(name, type, format, fields) [type] = format,
+#define X(name, type, many, format, fields) [type] = format,
     WIRE_MESSAGES(X)
 #undef X
 };
@@ -108,7 +108,7 @@ static void
 test_table(void)
 {
 	static const char *const fields[256] = {
-#define X(name, type, format, fields) [type] = fields,
+#define X(name, type, many, format, fields) [type] = fields,
 	    WIRE_MESSAGES(X)
 #undef X
 	};
