@@ -61,8 +61,8 @@ put_header(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, uint
 	put(b, tag, 8);
 }
 
-static void
-vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap)
+void
+wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap)
 {
 	size_t at = b->n;
 
@@ -89,14 +89,8 @@ wire_pack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, ...)
 	va_list ap;
 
 	va_start(ap, tag);
-	vpack(b, type, flags, slot, tag, ap);
+	wire_vpack(b, type, flags, slot, tag, ap);
 	va_end(ap);
-}
-
-void
-wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap)
-{
-	vpack(b, type, flags, slot, tag, ap);
 }
 
 void

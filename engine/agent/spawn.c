@@ -83,21 +83,16 @@ static void
 pass_marked(struct engine *e, struct msg *m)
 {
 	struct spool_mark at;
-	char *body, *p;
+	struct buf body = {0};
 
 	drain_all(e);
 	at = spool_writer_cut(&e->output.spool);
-	body = xmalloc(m->len);
-	memcpy(body, m->body, m->len);
-	p = body + m->len - WIRE_MARK;
-	for (size_t i = 0; i < WIRE_MARK; i++) {
-		uint64_t v = i / 8 < SPOOL_STREAMS ? at.size[i / 8] : at.records;
-
-		p[i] = (char)(v >> (8 * (i % 8)));
-	}
-	m->body = body;
+	buf_add(&body, m->body, m->len - WIRE_MARK);
+	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
+		wire_put_number(&body, '8', i < SPOOL_STREAMS ? at.size[i] : at.records);
+	m->body = body.p;
 	conn_forward(agent.up, m);
-	free(body);
+	buf_free(&body);
 }
 
 static void on_close(void *arg, const struct err *why);

@@ -93,11 +93,7 @@ destroy(struct combine *c)
 static void
 refuse(struct combine *c, const struct err *e)
 {
-	struct buf b = {0};
-
-	wire_pack_error(&b, c->slot, c->tag, e);
-	link_send(c->all->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
-	buf_free(&b);
+	packet_send_error(c->all->link, c->slot, c->tag, e);
 	destroy(c);
 }
 

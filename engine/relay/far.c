@@ -98,13 +98,8 @@ end(int status)
 static void
 refuse(const struct msg *m, const struct err *e)
 {
-	struct buf b = {0};
-
-	if (!m->tag)
-		return;
-	wire_pack_error(&b, m->slot, m->tag, e);
-	link_send(far.link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
-	buf_free(&b);
+	if (m->tag)
+		packet_send_error(far.link, m->slot, m->tag, e);
 }
 
 static void

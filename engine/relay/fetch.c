@@ -73,16 +73,6 @@ fetch_ended(struct fetches *fs, unsigned slot)
 }
 
 static void
-answer_error(struct fetches *fs, const struct fetch *f, const struct err *e)
-{
-	struct buf b = {0};
-
-	wire_pack_error(&b, f->slot, f->tag, e);
-	link_send(fs->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
-	buf_free(&b);
-}
-
-static void
 unpin(struct fetches *fs, const struct fetch *f, uint32_t handle)
 {
 	conn_send(fs->agent, Nfree, 0, f->slot, 0, -1, handle);
@@ -101,7 +91,7 @@ static void
 give_up(struct fetches *fs, struct fetch *f, const struct err *e)
 {
 	stop(fs, f);
-	answer_error(fs, f, e);
+	packet_send_error(fs->link, f->slot, f->tag, e);
 	drop(fs, f);
 }
 
@@ -181,7 +171,7 @@ answered_get(struct fetches *fs, struct fetch *f, const struct msg *m)
 	if (f && f->cancelled) {
 		packet_cancelled(&e);
 		unpin(fs, f, handle);
-		answer_error(fs, f, &e);
+		packet_send_error(fs->link, f->slot, f->tag, &e);
 		drop(fs, f);
 		return true;
 	}

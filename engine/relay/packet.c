@@ -72,6 +72,16 @@ packet_send_with(struct link *l, uint32_t id, const struct msg *m)
 }
 
 void
+packet_send_error(struct link *l, unsigned slot, uint64_t tag, const struct err *e)
+{
+	struct buf b = {0};
+
+	wire_pack_error(&b, slot, tag, e);
+	link_send(l, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
+}
+
+void
 packet_cancelled(struct err *e)
 {
 	fail(e, EINTR, "cancelled: no longer wanted");

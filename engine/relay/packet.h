@@ -53,6 +53,8 @@ bool packet_id(struct slice *body, uint32_t *id);
  * the flag of the descriptor again. */
 void packet_send_frame(struct link *l, const struct msg *m);
 void packet_send_with(struct link *l, uint32_t id, const struct msg *m);
+/* Sends an Rerror in reply to the request with this tag. */
+void packet_send_error(struct link *l, unsigned slot, uint64_t tag, const struct err *e);
 /* Is this the Tzygote of a group whose on_preempt signal is SIGTERM? */
 bool packet_spares_term(const struct msg *m);
 /* Fills e with the error for a request that was cancelled by Ncancel. */

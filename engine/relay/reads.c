@@ -93,13 +93,9 @@ find_asked(const struct reads *rs, const struct msg *m, struct object **o)
 static void
 refuse(struct reads *rs, const struct object *o, const struct range *x, const struct err *e)
 {
-	struct buf b = {0};
-
 	if (x->sent)
 		packet_send(rs->link, PACKET_CUT, false, x->id, (struct slice){0});
-	wire_pack_error(&b, o->slot, x->tag, e);
-	link_send(rs->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
-	buf_free(&b);
+	packet_send_error(rs->link, o->slot, x->tag, e);
 }
 
 /* Requests as much from the rank as may be held here. */

@@ -98,13 +98,6 @@ destroy(struct window *w)
 	free(w);
 }
 
-static void
-send_frame(struct windows *ws, struct buf *b)
-{
-	link_send(ws->link, PACKET_FRAME, false, (struct slice){b->p, b->n}, (struct slice){0});
-	buf_free(b);
-}
-
 /* Passes on the reply to a Tread. */
 static void
 answer(struct windows *ws, struct buf *b)
@@ -114,15 +107,6 @@ answer(struct windows *ws, struct buf *b)
 	wire_frame(b->p, b->n, &m, NULL);
 	ws->answered(ws->arg, &m);
 	buf_free(b);
-}
-
-static void
-refuse(struct windows *ws, unsigned slot, uint64_t tag, const struct err *e)
-{
-	struct buf b = {0};
-
-	wire_pack_error(&b, slot, tag, e);
-	send_frame(ws, &b);
 }
 
 /* Requests from the rank those waiting ranges for which there is a free place. */
@@ -231,7 +215,7 @@ answered_get(struct windows *ws, const struct msg *m)
 		w = map(ws, m, &e);
 	if (!w) {
 		conn_send(ws->agent, Nfree, 0, m->slot, 0, -1, handle);
-		refuse(ws, m->slot, m->tag, &e);
+		packet_send_error(ws->link, m->slot, m->tag, &e);
 		return true;
 	}
 	o = xcalloc(1, sizeof(*o));
@@ -239,7 +223,8 @@ answered_get(struct windows *ws, const struct msg *m)
 	LIST_INSERT_HEAD(&w->objects, o, link);
 	wire_pack(
 	    &b, Rget, 0, m->slot, m->tag, (uint32_t)GET_READ, handle, (uint64_t)0, size, head);
-	send_frame(ws, &b);
+	link_send(ws->link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
+	buf_free(&b);
 	return true;
 }
 
