@@ -217,7 +217,7 @@ distrust(struct agent *a, uint32_t serial, unsigned slot, const struct err *e)
 static void
 answered(struct agent *a, struct msg *m)
 {
-	int slot = m->slot == SLOT_AGENT ? NO_SLOT : (int)m->slot;
+	int slot = (int)m->slot;
 	struct call *place = find_call(a, m->tag), c;
 	struct slice trace = {0};
 	struct err e; /* not cleared whole: there are thousands of replies */

@@ -89,7 +89,7 @@ void agent_forget(struct agent *a, uint64_t tag);
 #define agent_send_many(a, who, type, flags, ...)                                                  \
 	conn_send_many((a)->conn, who, type, flags, ##__VA_ARGS__)
 
-enum { NO_SLOT = -1 };
+enum { NO_SLOT = SLOT_AGENT };
 
 /* Allocates a slot, for this engine alone: its events go to ops, with arg. Each agent numbers its
  * own slots. NO_SLOT: all places are in use. */
