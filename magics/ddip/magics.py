@@ -442,10 +442,14 @@ class DdipMagics(Magics):
         """Set variables in the notebook to their values on a rank; with -r all, to lists."""
         args = self.dipull.parser.parse_args(options.words(line))
         group = self.attachment.need()
+        plain = {name: name.rpartition("/")[2] for name in args.names}  # locals/NAME, NAME.d/KEY
+        for name in args.names:
+            if not plain[name].isidentifier():
+                use = f"%dipper group, then group['{name}']"
+                raise DipError(f"'{plain[name]}' can be no variable here: {use}")
         self._say(f"Pulling from DDP namespace: {args.names}")
         ranks = rank_lists.parse([args.rank], group.size)
         pulled = [group.pull(args.names, rank) for rank in ranks]
-        plain = {name: name.rpartition("/")[2] for name in args.names}  # locals/NAME
         if args.rank == "all":
             self.shell.push({plain[name]: [each[name] for each in pulled] for name in args.names})
         elif len(pulled) == 1:

@@ -40,8 +40,10 @@ def push(group, name, value, rank=None, op=None):
 
 
 def _path(group, name, rank, op):
-    folder, _, name = name.rpartition("/")  # `locals/NAME`: of the code that runs
-    where = (folder or "vars") if rank is None else f"rank{rank}/{folder or 'vars'}"
+    folder, slash, _ = name.partition("/")
+    if not slash or folder.partition(".")[0] != "locals":  # `locals/NAME`: of the code that runs
+        name = f"vars/{name}"
+    where = "" if rank is None else f"rank{rank}"
     return os.path.join(group.path, where, f"{name}.{op}.p5" if op else f"{name}.p5")
 
 

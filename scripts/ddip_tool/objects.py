@@ -49,6 +49,8 @@ def push(tool, words):
         raise tool.misuse()
     name, file = rest
     _check_name(name)
+    if "/" in name:
+        raise Failure(USAGE, f"{name}: what is in an object is only read: push the object")
     if "." not in name:
         name += _view_of(file)
     tool.show(f"cp {'/dev/stdin' if file == '-' else file} {tool.path(folder)}/{name}")
@@ -63,12 +65,14 @@ def push(tool, words):
 
 def _need_exact_text(tool, name, file):
     """Raises Failure if the text may be incomplete, as with long arrays, which print shortens."""
-    variable = name.partition(".")[0]
+    is_inside = "/" in name  # of which nothing is known here
+    variable = name if is_inside else name.partition(".")[0]
     rows = (line.split() for line in tool.group.read("names").splitlines())
     types = [row[1].removeprefix("type=") for row in rows if row[:1] == [variable]]
     if types and types[0] in _EXACT:
         return
     kind = types[0] if types else f"not in {tool.path('names')}"
+    kind = "in an object" if is_inside else kind
     raise Failure(
         USAGE,
         f"the text of {variable} ({kind}) is for people, and need not be all of it: name a view, as"
@@ -87,7 +91,9 @@ def pull(tool, words):
     if not file:
         raise Failure(USAGE, "the file's name is empty")
     file = "" if file == "-" else file
-    if "." not in name:
+    if "/" in name:  # a key may have dots of its own
+        name += "" if _view_of(name) else _view_of(file)
+    elif "." not in name:
         name += _view_of(file)
     path = tool.path(f"{folder}/{name}")
     if not name or not files.exists(path):

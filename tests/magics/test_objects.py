@@ -34,6 +34,10 @@ def test_objects():
             "assert g.requires_grad and m(torch.ones(300)).shape == (300,)\n"
             "assert f.shape == (500, 200)"
         )
+        nb.ok("%dipull -r 1 m.d/weight d.d/list")
+        nb.ok("assert weight.shape == (300, 300) and globals()['list'] == [1, 'x', None]\ndel list")
+        assert "'0' can be no variable here" in nb.run("%dipull d.d/list.d/0").error[1]
+        nb.ok("%dipper g\nassert g['d.d/list.d/0', 1] == 1 and g['m.d/bias'].shape == (300,)")
         nb.ok("import threading\nlk = {'ok': 1, 'held': [threading.Lock()]}")
         name, value, _ = nb.run("%dipush lk").error
         assert name == "DipError" and "lk['held'][0]" in value, value

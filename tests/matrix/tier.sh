@@ -122,12 +122,14 @@ ok guarded "$ddip" exec -q 'config = {"lr": 0.5, "rank": rank}; text = "words"; 
 is 'text' "$(guarded "$ddip" pull text)" words
 is 'json' "$(guarded "$ddip" pull -r 1 config.json)" '{"lr": 0.5, "rank": 1}'
 is 'the mean' "$(guarded "$ddip" pull number.mean)" 7.5
+is 'what is in it' "$(guarded "$ddip" pull config.d/rank.sum) $(read_ rank1/vars/config.d/lr)" '1 0.5'
 echo '[1, 2]' | guarded "$ddip" push pushed.json - || bad 'push'
 is 'what was pushed' "$(guarded "$ddip" exec -a 'sum(pushed)' | sort | xargs)" '0: 3 1: 3'
 views=pkl
 if [ "$torch" ]; then
 	ok guarded "$ddip" exec -q 'a = torch.arange(6.0).reshape(2, 3); model = torch.nn.Linear(2, 2)'
 	views+=' pt safetensors'
+	like 'what is in a model' "$(guarded "$ddip" pull model.d/bias.mean.json | xargs) $(read_ vars/model.d/in_features.sum)" '^\[.*\] 4$'
 	is 'a tensor' "$(guarded "$ddip" pull a.json)" '[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]'
 	is 'the same on all ranks' "$(guarded "$ddip" pull a.same >/dev/null 2>&1; echo $?)" 0
 elif has numpy; then

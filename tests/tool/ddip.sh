@@ -310,6 +310,13 @@ echo 5 | "$ddip" push number -
 ok "$ddip" pull number "$T/number"
 ok "$ddip" pull number.sum "$T/sum"
 is 'numbers are all there in their text' "$(cat "$T/number" "$T/sum" | xargs)" '5 10'
+ok "$ddip" exec -q 'held = {"a.b": [1, {"c": 2}]}'
+ok "$ddip" pull held.d/a.b "$T/inner.json"
+is 'what is in an object' "$("$ddip" pull held.d/a.b.d/1.d/c) $(tr -d ' \n' <"$T/inner.json")" '2 [1,{"c":2}]'
+run "$ddip" pull held.d/a.b "$T/o.text"
+like 'its text' "$status $out" '2 .*the text of held.d/a.b .in an object. is for people.*ddip pull held.d/a.b.pkl'
+run "$ddip" push held.d/a.b "$T/o.json"
+like 'it is not pushed' "$status $out" '2 .*held.d/a.b: what is in an object is only read: push the object'
 echo 5 | "$ddip" push -r 1 o -
 is 'push to one' "$("$ddip" pull o; "$ddip" pull -r1 -- o)" $'[1, 2, 3]\n5'
 for name in ../ctl ../../x "$T/mine"; do
