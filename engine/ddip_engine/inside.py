@@ -309,7 +309,7 @@ def _optimizer_find(optimizer, name):
 
 def _columns(frame):
     """(keys of the columns by their names, of those that the frame has once; the number of all)."""
-    keys = sys.modules["pandas"].DataFrame.columns.__get__(frame, type(frame)).tolist()
+    keys = frame.columns.tolist()
     texts = [_text_of(key) for key in keys]
     count = Counter(texts)
     pairs = zip(texts, keys, strict=True)
@@ -317,21 +317,25 @@ def _columns(frame):
     return once, len(keys)
 
 
+def _plain_frame(frame):
+    """The same data in an object of its own: it is pandas' code that reads it, whatever a subclass
+    does, and what pandas caches is dropped with it."""
+    return sys.modules["pandas"].DataFrame(frame, copy=False)
+
+
 def _frame_pairs(frame):
+    frame = _plain_frame(frame)
     columns, count = _columns(frame)
     for name, key in columns.items():
-        yield name, _column(frame, key)
+        yield name, frame[key]
     for _ in range(count - len(columns)):
         yield None, None
 
 
 def _frame_find(frame, name):
+    frame = _plain_frame(frame)
     columns, _ = _columns(frame)
-    return _column(frame, columns[name]) if name in columns else ABSENT
-
-
-def _column(frame, key):
-    return sys.modules["pandas"].DataFrame.__getitem__(frame, key)
+    return frame[columns[name]] if name in columns else ABSENT
 
 
 _DICT = _How(_dict_pairs, _dict_find, True)

@@ -241,6 +241,20 @@ class Inside(Case):
         self.assertEqual(read("x/f/3", "csv"), b"3\n0.5\n1.0\n")
         self.lacks("x/f/b")
         self.lacks("x/f/a/")
+
+        class Hostile(pandas.DataFrame):
+            def refuse(self, *args):
+                raise AssertionError
+
+            __getitem__ = __iter__ = __len__ = __getattr__ = keys = items = refuse
+            columns = _constructor = _constructor_sliced = property(refuse)
+
+        before = frame.copy()
+        NAMES["x"]["f"].__class__ = Hostile
+        self.assertEqual(listing("x/f"), ["a.csv", "3.csv"])
+        self.assertEqual(read("x/f/a", "csv"), b"a\n1\n2\n")
+        NAMES["x"]["f"].__class__ = pandas.DataFrame
+        self.assertTrue(frame.equals(before))
         twice = self.inside(pandas.DataFrame([[1, 2, 3]], columns=["a", "a", "b"]))
         self.assertIn("not listed: 2 of", twice[0])
         self.assertEqual(twice[1:], ["b.csv"])

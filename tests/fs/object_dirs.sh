@@ -42,6 +42,14 @@ is 'all of them' "$(cd "$G/vars/odd.d" && find . -type f -exec cat '{}' + | sort
 is 'and over the ranks' "$(cat "$G/vars/odd.d/w%2Emean.sum" "$G/vars/odd.d/w.mean" 2>&1 | head -n 1)" 12
 like 'what is not listed is said' "$(cat "$G/error")" 'ENAMETOOLONG group/vars/odd.d: not listed: 1 of what is in odd.d, which no name'
 
+# what may be the end of a name, as the daemon says it
+suffixes=$(sed -n '/^NAME is/,/^Verbs/s/^  \([a-z][a-z0-9]*\) .*/\1/p' "$M/README")
+[ "$(wc -w <<<"$suffixes")" -gt 15 ] || bad "README has only these views and OPs: $suffixes"
+cell "suffixed = {'k.' + word: word for word in '$(xargs <<<"$suffixes") d'.split()}"
+is 'keys that end like views and OPs' "$(ls "$G/vars/suffixed.d" | sort | xargs)" \
+	"$(printf 'k%%2E%s\n' $suffixes d | sort | xargs)"
+is 'each is found' "$(cat "$G/vars/suffixed.d"/* | sort | xargs)" "$(printf '%s\n' $suffixes d | sort | xargs)"
+
 # programs that walk
 is 'an endless object' "$(guarded find "$G/vars/loop.d" | wc -l)" 5
 is 'but all names exist' "$(cat "$G/vars/loop.d/up.d/0.d/up.d/0.d/words")" text
@@ -80,6 +88,7 @@ fails ls "$G/vars/config.d/lr.d"
 like 'error says why' "$(tail -n 1 "$G/error")" 'ENOENT group/vars/config.d/lr.d: config.d/lr is a float: it has nothing inside'
 fails cat "$G/vars/config.d/rate"
 like 'and what there is' "$(tail -n 1 "$G/error")" "ENOENT group/vars/config.d/rate: no 'rate' in config.d, a Namespace: ls shows what there is"
+fails rm -rf "$G/vars/config.d" "$G/vars/mine.d/r"
 is 'nothing has changed' "$(value config.lr) $(errno read "$G/vars/.config.d/x")" '0.5 ENOENT'
 
 # what a running program holds
