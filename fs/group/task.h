@@ -35,8 +35,8 @@ struct subtask_signal {
 struct subtask {
 	struct task *w;
 	struct rank *k;
-	enum subtask_state state;
 	uint64_t tag;
+	enum subtask_state state;
 	int outcome;	      /* enum outcome, for TASK_RUN */
 	uint32_t collectives; /* of the default group in this subtask: COLLECTIVES_… */
 	int no;		      /* errno of the failure; 0: none */
