@@ -196,6 +196,7 @@ UNIT_lifecycle := $(GROUP_ROOM)
 UNIT_facts := $(GROUP_ROOM)
 UNIT_escalation := $(GROUP_ROOM)
 UNIT_lies := $(GROUP_ROOM)
+UNIT_host_gpus := $(GROUP_ROOM)
 UNIT_answers := $(GROUP_ROOM)
 UNIT_agent := $(filter-out engine/agent/agent.c,$(wildcard engine/agent/*.c))
 UNIT_rank := $(wildcard engine/rank/*.c)
@@ -225,7 +226,7 @@ $(BUILD)/unit/%: $(BUILD)/unit/obj/tests/unit/%.o $(UNIT_OBJ) \
 	$(Q)$(CC) $(UNIT_FLAGS) -o $@ $^ $(LIBS)
 percent := %
 
-UNIT_gpus := fs/host/gpus.c
+UNIT_gpus := fs/host/gpus.c engine/agent/nvml.c
 UNIT_hosts := $(addprefix fs/host/,hostlist.c launcher.c gpus.c) fs/base/words.c
 $(BUILD)/unit/gpus: | $(BUILD)/fake/libnvidia-ml.so.1 $(BUILD)/fake/libnvidia-ml-old.so.1
 

@@ -12,10 +12,10 @@
 #include "group/rank.h"
 #include "group/registry.h"
 #include "group/settings.h"
+#include "group/start.h"
 #include "group/wiring.h"
 #include "host/agent.h"
 #include "host/host_gpus.h"
-#include "host/gpustat.h"
 #include "host/state.h"
 #include "host/ticks.h"
 #include "host/watchdog.h"
@@ -51,7 +51,6 @@ enum { PRIVATE_UMASK = 077 };
 enum { SPIN_NS = 20000, POLITE_MS = 1500 };
 
 static int ready_pipe = -1; /* to the parent: a byte once the mount works */
-static int log_fd = -1;	    /* of ddipfs.log */
 static const struct options *options;
 
 static void
@@ -102,7 +101,7 @@ to_background(void)
 		die("/dev/null: %s", strerror(errno));
 	dup2(null, 0);
 	dup2(null, 1);
-	dup2(log_fd, 2);
+	dup2(daemon_.log_fd, STDERR_FILENO);
 	close(null);
 }
 
@@ -192,6 +191,7 @@ static void
 open_doors(const struct options *o)
 {
 	struct session_options fuse = {o->mountpoint, o->fuse_opts};
+	struct group *g = TAILQ_FIRST(&groups);
 	struct err e = {0};
 	int r = o->socket ? server_start(o->socket, &e) : 0;
 
@@ -199,6 +199,10 @@ open_doors(const struct options *o)
 	if (r == 0 && *o->mountpoint)
 		r = session_start(&fuse, &e);
 	if (r == 0) {
+		/* nobody is served before the loop runs, so nobody sees a group without ranks */
+		if (!hosts_named(g))
+			host_gpus_here_wait();
+		start_make_ranks(g);
 		if (!*o->mountpoint)
 			on_ready();
 		return;
@@ -236,7 +240,6 @@ end(const struct options *o)
 	listing_fini();
 	tree_fini();
 	event_file_stop();
-	gpustat_stop();
 	ticks_stop();
 	host_gpus_stop();
 	agent_free_all();
@@ -245,10 +248,20 @@ end(const struct options *o)
 		waitpid(watchdog, NULL, 0);
 }
 
+static bool
+names_hosts(const struct options *o)
+{
+	for (size_t i = 0; i < o->settings_count; i++)
+		if (strncmp(o->settings[i], "hosts ", strlen("hosts ")) == 0)
+			return true;
+	return false;
+}
+
 static void
 serve(const struct options *o)
 {
 	struct err e = {0};
+	int log;
 
 	options = o;
 	daemon_.loop = loop_new();
@@ -266,14 +279,16 @@ serve(const struct options *o)
 	wait_file_init();
 	tree_init();
 	event_file_init();
-	gpustat_start();
 	gpu_file_start();
+	log = open_log();
+	daemon_.log_fd = ready_pipe < 0 ? STDERR_FILENO : log;
+	if (!names_hosts(o))
+		host_gpus_here_begin(); /* it is answered while we mount */
 	if (group_make("group", &e) < 0)
 		die("%s", e.text);
 	settings_set_options(o->settings, o->settings_count);
 	settings_take_options(TAILQ_FIRST(&groups), refuse_option);
-	log_fd = open_log();
-	if (ticks_start(ready_pipe < 0 ? STDERR_FILENO : log_fd) < 0)
+	if (ticks_start() < 0)
 		die("cannot start the watchdog");
 	if (copy_start(&e) < 0)
 		die("%s", e.text);

@@ -478,6 +478,16 @@ on_event(void *arg, uint32_t events)
 		destroy(c);
 }
 
+void
+conn_wait(struct conn *c, int ms)
+{
+	struct pollfd p = {c->rfd, POLLIN, 0};
+
+	conn_flush(c);
+	if (!c->closed && poll(&p, 1, ms) > 0)
+		on_event(c, EPOLLIN);
+}
+
 struct conn *
 conn_new(struct loop *l, int rfd, int wfd, conn_msg_fn *msg, conn_close_fn *close_fn, void *arg)
 {

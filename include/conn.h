@@ -45,6 +45,9 @@ void conn_send_many(struct conn *c, struct slice who, int type, int flags, ...);
 void conn_on_cut(struct conn *c, conn_msg_fn *cut);
 size_t conn_queued(const struct conn *c); /* bytes not yet sent */
 int conn_fd(const struct conn *c);	  /* the reading descriptor */
+/* Blocks until a message can be handled, for ms at most; handles it outside the loop: while nobody
+ * is served yet. */
+void conn_wait(struct conn *c, int ms);
 /* Blocks until everything queued is sent or the peer is gone: for the final messages of a
  * process. */
 void conn_flush(struct conn *c);

@@ -4,7 +4,8 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
-#include "nvml.h"
+#include "agent/nvml.h"
+#include "proc.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,95 +15,6 @@
 #include <unistd.h>
 
 enum { STAY_MS = 10000 }; /* after the last answer */
-
-/* ---- the agent's side: it passes questions and answers on ---- */
-
-static struct conn *child; /* NULL: there is none */
-static uint64_t asked;	   /* tag of the question that the child has not answered; 0: none */
-static struct timer *leave;
-
-static void
-end_child(void *arg)
-{
-	leave = NULL;
-	conn_free(child); /* it exits at the end of its input */
-	child = NULL;
-}
-
-static void
-on_answer(void *arg, struct msg *m)
-{
-	asked = 0;
-	leave = loop_timer(agent.loop, STAY_MS, end_child, NULL);
-	conn_forward(agent.up, m);
-}
-
-static void
-on_end(void *arg, const struct err *why)
-{
-	struct err e;
-
-	loop_timer_del(leave);
-	end_child(NULL);
-	fail(&e, EIO, "the process that asks NVML has ended");
-	if (asked)
-		agent_refuse(SLOT_AGENT, asked, &e);
-	asked = 0;
-}
-
-/* Starts the child. Returns 0, or -errno with *e set. */
-static int
-start(struct err *e)
-{
-	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--gpus";
-	char *argv[] = {program, option, NULL};
-	pid_t us = getpid(), pid;
-	sigset_t none;
-	int ends[2] = {-1, -1};
-
-	pid = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 ||
-		      fault("gpus.fork", EAGAIN)
-		  ? -1
-		  : fork();
-	if (pid < 0) {
-		fail_errno(e, "a process that asks NVML");
-		close(ends[0]);
-		close(ends[1]);
-		return -e->no;
-	}
-	if (pid == 0) {
-		sigemptyset(&none);
-		sigprocmask(SIG_SETMASK, &none, NULL);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != us || dup2(ends[1], 0) < 0)
-			_exit(1);
-		execv(self, argv);
-		die("%s: %s", self, strerror(errno));
-	}
-	close(ends[1]);
-	child = conn_new(agent.loop, ends[0], ends[0], on_answer, on_end, NULL);
-	return 0;
-}
-
-void
-gpus_ask(struct msg *m)
-{
-	struct err e;
-
-	if (asked) {
-		fail(&e, EBUSY, "NVML has not answered the last question");
-		agent_refuse(SLOT_AGENT, m->tag, &e);
-		return;
-	}
-	if (!child && start(&e) < 0) {
-		agent_refuse(SLOT_AGENT, m->tag, &e);
-		return;
-	}
-	loop_timer_del(leave);
-	leave = NULL;
-	asked = m->tag;
-	conn_forward(child, m);
-}
 
 /* ---- the child ---- */
 
@@ -186,17 +98,104 @@ on_eof(void *arg, const struct err *why)
 	loop_stop(loop);
 }
 
-int
-gpus_main(void)
+/* The child's whole life, with the agent on descriptor 0. */
+_Noreturn static void
+live(void)
 {
 	prctl(PR_SET_NAME, "ddip-gpus");
+	note_as("ddip-gpus");
 	loop = loop_new();
 	up = conn_new(loop, 0, 0, on_question, on_eof, NULL);
 	loop_run(loop);
-	conn_free(up);
-	loop_free(loop);
-	free(list);
 	if (is_open)
 		nvml_close();
+	_exit(0);
+}
+
+/* ---- the agent's side: it passes questions and answers on ---- */
+
+static struct conn *child; /* NULL: there is none */
+static uint64_t asked;	   /* tag of the question that the child has not answered; 0: none */
+static struct timer *leave;
+
+static void
+end_child(void *arg)
+{
+	leave = NULL;
+	conn_free(child); /* it exits at the end of its input */
+	child = NULL;
+}
+
+static void
+on_answer(void *arg, struct msg *m)
+{
+	asked = 0;
+	leave = loop_timer(agent.loop, STAY_MS, end_child, NULL);
+	conn_forward(agent.up, m);
+}
+
+static void
+on_end(void *arg, const struct err *why)
+{
+	struct err e;
+
+	loop_timer_del(leave);
+	end_child(NULL);
+	fail(&e, EIO, "the process that asks NVML has ended");
+	if (asked)
+		agent_refuse(SLOT_AGENT, asked, &e);
+	asked = 0;
+}
+
+/* Forks the child; the agent has no threads, whose locks it could inherit. Returns 0, or -errno
+ * with *e set. */
+static int
+start(struct err *e)
+{
+	pid_t us = getpid(), pid;
+	sigset_t none;
+	int ends[2] = {-1, -1};
+
+	pid = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 ||
+		      fault("gpus.fork", EAGAIN)
+		  ? -1
+		  : fork();
+	if (pid < 0) {
+		fail_errno(e, "a process that asks NVML");
+		close(ends[0]);
+		close(ends[1]);
+		return -e->no;
+	}
+	if (pid == 0) {
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != us || dup2(ends[1], 0) < 0)
+			_exit(1);
+		proc_close_from(3); /* what is the agent's */
+		live();
+	}
+	close(ends[1]);
+	child = conn_new(agent.loop, ends[0], ends[0], on_answer, on_end, NULL);
 	return 0;
+}
+
+void
+gpus_ask(struct msg *m)
+{
+	struct err e;
+
+	if (asked) {
+		fail(&e, EBUSY, "NVML has not answered the last question");
+		agent_refuse(SLOT_AGENT, m->tag, &e);
+		return;
+	}
+	if (!child && start(&e) < 0) {
+		agent_refuse(SLOT_AGENT, m->tag, &e);
+		return;
+	}
+	loop_timer_del(leave);
+	leave = NULL;
+	asked = m->tag;
+	conn_forward(child, m);
 }

@@ -24,6 +24,7 @@ struct daemon {
 	dev_t device;	    /* of the mount; 0: not known */
 	double mounted;	    /* time of the mount, in seconds since 1970 */
 	struct mount_mode mode;
+	int log_fd;  /* for the messages of agents and of the watchdog */
 	bool ending; /* unmounting: nothing new may start */
 };
 

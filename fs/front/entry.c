@@ -5,6 +5,7 @@
 #include "group/journal.h"
 #include "group/registry.h"
 #include "group/settings.h"
+#include "group/start.h"
 #include "tree/removal.h"
 #include "tree/staged_file.h"
 #include "tree/var_change.h"
@@ -106,8 +107,10 @@ entry_make_dir(const struct node *dir, const char *name, struct err *e)
 {
 	int r = dir == tree_root() ? group_make(name, e) : -EACCES;
 
-	if (r == 0)
+	if (r == 0) {
 		settings_take_options(group_find(name), journal_fail);
+		start_make_ranks(group_find(name));
+	}
 	if (e->text[0])
 		note("mkdir %s: %s", name, e->text);
 	return r;

@@ -2,7 +2,8 @@
 #include "group/host_env.h"
 #include "group/hosts.h"
 #include "host/agent.h"
-#include "host/gpustat.h"
+#include "host/gpus.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOPBACK "127.0.0.1"
@@ -46,24 +47,24 @@ host_env_master(const struct group *g, struct buf *out)
 bool
 host_env_sees_one(const struct group *g)
 {
-	const char *words = g->set.gpus;
+	struct nvml_gpu *own;
+	struct gpus gpus;
+	struct err e;
+	bool is = hosts_gpus(g->hosts.list[0], g->set.gpus, &gpus, &own, &e) == 0 && gpus.alone;
 
-	return hosts_named(g) ? gpus_far_repeated(words) : gpustat_sees_one(words);
+	free(own);
+	return is;
 }
 
 int
 host_env_local_rank(const struct rank *k)
 {
-	if (!hosts_named(k->g))
-		return gpustat_local_rank(k->g->set.gpus, k->number);
 	return host_env_sees_one(k->g) ? 0 : k->local_rank;
 }
 
 int
 host_env_local_size(const struct rank *k)
 {
-	if (!hosts_named(k->g))
-		return gpustat_local_size(k->g->set.gpus, k->g->size);
 	return host_env_sees_one(k->g) || !k->host ? 1 : k->host->ranks;
 }
 
@@ -71,15 +72,13 @@ void
 host_env_place(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
-	int size = host_env_local_size(k), node = k->number / size,
-	    nodes = (g->size + size - 1) / size;
+	bool alone = host_env_sees_one(g) || !k->host;
+	int node = alone ? k->number : k->host->index;
 
-	if (hosts_named(g) && k->host && !host_env_sees_one(g)) {
-		node = k->host->index;
-		nodes = g->hosts.used;
-	}
-	buf_addf(env, "LOCAL_RANK=%d%cLOCAL_WORLD_SIZE=%d%c", host_env_local_rank(k), 0, size, 0);
-	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%c", node, 0, nodes, 0);
+	buf_addf(env, "LOCAL_RANK=%d%cLOCAL_WORLD_SIZE=%d%c", host_env_local_rank(k), 0,
+	    host_env_local_size(k), 0);
+	buf_addf(env, "GROUP_RANK=%d%cGROUP_WORLD_SIZE=%d%c", node, 0,
+	    alone ? g->size : g->hosts.used, 0);
 	if (hosts_named(g))
 		buf_addf(env, "NODE_RANK=%d%c", node, 0);
 	buf_adds(env, "MASTER_ADDR=");
@@ -92,7 +91,7 @@ host_env_program(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
 
-	if (!hosts_named(g) || !k->host)
+	if (!k->host || !*k->host->name)
 		return;
 	buf_addf(env, "DDIP_HOST=%s%cDDIP_FILES=%s/files%c", k->host->name, 0, g->run_dir, 0);
 	if (g->set.cwd_is_set)
@@ -118,14 +117,17 @@ host_env_store(const struct rank *k, struct buf *env)
 void
 host_env_gpus(const struct rank *k, struct buf *env)
 {
-	const struct settings *s = &k->g->set;
+	struct nvml_gpu *own;
+	struct gpus gpus;
+	struct err e;
 
-	if (!hosts_named(k->g) || !k->host) {
-		gpustat_env(s->gpus, k->number, env);
+	if (!k->host)
 		return;
-	}
-	gpus_far_env(s->gpus, k->local_rank, k->number, env);
+	/* the words were valid when they were set */
+	if (hosts_gpus(k->host, k->g->set.gpus, &gpus, &own, &e) == 0)
+		gpus_env(&gpus, k->local_rank, k->number, env);
 	/* else NCCL treats all ranks on this machine as one host that shares its GPUs */
-	if (hosts_here(k->g) && !host_env_sees_one(k->g))
+	if (*k->host->name && hosts_here(k->g) && !gpus.alone)
 		buf_addf(env, "NCCL_HOSTID=%s%c", k->host->name, 0);
+	free(own);
 }

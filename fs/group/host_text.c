@@ -27,9 +27,11 @@ connection_of(const struct agent *a)
 const char *
 host_text_name(const struct rank *k)
 {
-	if (!hosts_named(k->g))
-		return agent_host(k->g->hosts.list[0]->agent);
-	return k->host ? k->host->name : "-";
+	const struct host *h = hosts_of_rank(k);
+
+	if (!h)
+		return "-";
+	return *h->name ? h->name : agent_host(h->agent);
 }
 
 /* Consecutive ranks on one host, from first to last. next: the host's next stretch; -1: none. */

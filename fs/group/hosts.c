@@ -2,7 +2,7 @@
 #include "group/hosts.h"
 #include "base/daemon.h"
 #include "host/agent.h"
-#include "host/gpus.h"
+#include "host/host_gpus.h"
 #include "host/launcher.h"
 #include "host/zygotes.h"
 #include "signal_name.h"
@@ -86,6 +86,35 @@ bool
 hosts_here(const struct group *g)
 {
 	return !hosts_named(g) || strcmp(g->set.hosts.launcher, LAUNCHER_HERE) == 0;
+}
+
+struct host *
+hosts_of_rank(const struct rank *k)
+{
+	return k->host || hosts_named(k->g) ? k->host : k->g->hosts.list[0];
+}
+
+struct agent *
+hosts_reporter(const struct host *h)
+{
+	return *h->name ? h->agent : agent_here();
+}
+
+int
+hosts_gpus(
+    const struct host *h, const char *words, struct gpus *out, struct nvml_gpu **own, struct err *e)
+{
+	*own = NULL;
+	return *h->name ? gpus_unlisted(words, own, out, e) : host_gpus_here(words, out, e);
+}
+
+void
+hosts_blame(const struct host *h, struct err *e)
+{
+	struct err why = *e;
+
+	if (*h->name)
+		fail(e, why.no, "host %s: %.900s", h->name, why.text);
 }
 
 pid_t
@@ -260,12 +289,12 @@ static int
 open_agent(const struct group *g, struct host *h, struct err *e)
 {
 	const struct settings *s = &g->set;
-	bool named = *h->name, here = named && strcmp(s->hosts.launcher, LAUNCHER_HERE) == 0;
+	bool here = strcmp(s->hosts.launcher, LAUNCHER_HERE) == 0;
 	struct agent_spec spec = {.host = h->name,
-	    .launcher = named ? s->hosts.launcher : "",
-	    .engine = !named || here ? "" : s->hosts.engine,
-	    .linger = !named || here ? 0 : s->hosts.linger};
-	struct agent *a = agent_of(&spec, e);
+	    .launcher = s->hosts.launcher,
+	    .engine = here ? "" : s->hosts.engine,
+	    .linger = here ? 0 : s->hosts.linger};
+	struct agent *a = agent_of(*h->name ? &spec : &agent_spec_here, e);
 	char *env;
 
 	if (!a)
@@ -384,18 +413,32 @@ place(struct group *g, struct err *e)
 	return 0;
 }
 
-/* Fails if a host has more ranks than `gpus` names GPUs. `all` and `none` are not checked. */
+static int
+check_gpus_of(const struct group *g, const struct host *h, struct err *e)
+{
+	const char *words = g->set.gpus;
+	struct nvml_gpu *own;
+	struct gpus gpus;
+	int r = hosts_gpus(h, words, &gpus, &own, e);
+
+	free(own);
+	if (r < 0 || !*h->name)
+		return r < 0 ? r : gpus_check_size(&gpus, g->set.size, words, e);
+	if (!gpus.n || h->ranks <= gpus.n)
+		return 0;
+	return fail(e, EINVAL,
+	    "gpus %.200s names %d, but %d ranks are on %s: name as many, or one as often as ranks "
+	    "shall share it (gpus 0,0)",
+	    words, gpus.n, h->ranks, h->name);
+}
+
+/* Fails if a host has more ranks than there are GPUs to choose from. */
 static int
 check_gpus(const struct group *g, struct err *e)
 {
-	int n = gpus_far_count(g->set.gpus);
-
-	for (int i = 0; n && i < g->hosts.n; i++)
-		if (g->hosts.list[i]->ranks > n)
-			return fail(e, EINVAL,
-			    "gpus %.200s names %d, but %d ranks are on %s: name as many, or one as "
-			    "often as ranks shall share it (gpus 0,0)",
-			    g->set.gpus, n, g->hosts.list[i]->ranks, g->hosts.list[i]->name);
+	for (int i = 0; i < g->hosts.n; i++)
+		if (g->hosts.list[i]->ranks && check_gpus_of(g, g->hosts.list[i], e) < 0)
+			return -e->no;
 	return 0;
 }
 
@@ -430,7 +473,7 @@ int
 hosts_start(struct group *g, struct err *e)
 {
 	g->hosts.lacking = false;
-	if (place_again(g, e) < 0 || (hosts_named(g) && check_gpus(g, e) < 0))
+	if (place_again(g, e) < 0 || check_gpus(g, e) < 0)
 		return -e->no;
 	return open_agents(g, e);
 }
@@ -438,7 +481,10 @@ hosts_start(struct group *g, struct err *e)
 int
 hosts_warm(struct group *g, struct err *e)
 {
-	return hosts_start(g, e);
+	g->hosts.lacking = false;
+	if (place_again(g, e) < 0 || open_agents(g, e) < 0)
+		return -e->no;
+	return check_gpus(g, e);
 }
 
 int
@@ -464,7 +510,7 @@ hosts_replace(struct group *g, struct err *e)
 		}
 	}
 	r = place(g, e);
-	if (r == 0 && hosts_named(g))
+	if (r == 0)
 		r = check_gpus(g, e);
 	for (int i = 0; r < 0 && i < g->size; i++) {
 		g->ranks[i].host = was[i].host;

@@ -12,7 +12,6 @@
 #include "group/output.h"
 #include "group/task.h"
 #include "group/renewed.h"
-#include "host/gpustat.h"
 #include "host/ticks.h"
 #include "object/var_table.h"
 #include <assert.h>
@@ -115,6 +114,7 @@ new_ranks(void)
 static int
 wanted_size(const struct group *g)
 {
+	struct nvml_gpu *own;
 	struct gpus gpus;
 	struct err e;
 
@@ -123,7 +123,9 @@ wanted_size(const struct group *g)
 	if (hosts_named(g))
 		return (int)MIN(hosts_slots(g), (long)MAX_RANKS);
 	/* the words were valid when they were set; if no GPUs can be chosen now, the default */
-	return gpustat_choose(g->set.gpus, &gpus, &e) < 0 ? NO_GPUS_SIZE : gpus_default_size(&gpus);
+	if (hosts_gpus(g->hosts.list[0], g->set.gpus, &gpus, &own, &e) < 0)
+		return NO_GPUS_SIZE;
+	return gpus_default_size(&gpus);
 }
 
 bool

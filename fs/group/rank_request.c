@@ -31,8 +31,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 		if (slot == NO_SLOT)
 			return; /* it ended with its agent, which is reported elsewhere */
-		if (hosts_named(k->g))
-			fail(&why, e->no, "host %s: %.900s", k->host->name, e->text);
+		hosts_blame(k->host, &why);
 		rank_gone(k, &why);
 		agent_slot_free(rank_agent(k), slot, &why);
 		k->died_as = R_NONE;

@@ -88,7 +88,6 @@ group_make(const char *name, struct err *e)
 	TAILQ_INIT(&g->live);
 	settings_default(&g->set);
 	hosts_init(g);
-	rank_make_all(g);
 	TAILQ_INSERT_TAIL(&groups, g, link);
 	output_follow(g);
 	return 0;

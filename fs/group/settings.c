@@ -15,7 +15,6 @@
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/start.h"
-#include "host/gpustat.h"
 #include "host/launcher.h"
 #include "host/path.h"
 #include "signal_name.h"
@@ -250,12 +249,11 @@ static int
 do_gpus(struct verb_call *c)
 {
 	char *words = words_of(c, ",");
-	struct gpus chosen;
-	int r;
+	struct nvml_gpu *own;
+	struct gpus gpus;
+	int r = hosts_gpus(group_of(c)->hosts.list[0], words, &gpus, &own, c->e);
 
-	/* only other hosts know which GPUs they have */
-	r = hosts_named(group_of(c)) ? gpus_far_check(words, c->e)
-				     : gpustat_choose(words, &chosen, c->e);
+	free(own);
 	if (r == 0) {
 		xreplace(&group_of(c)->set.gpus, words);
 		start_make_ranks(group_of(c));

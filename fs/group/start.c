@@ -5,7 +5,6 @@
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
-#include "host/gpustat.h"
 #include "host/zygotes.h"
 #include <errno.h>
 #include <string.h>
@@ -48,19 +47,6 @@ start_make_ranks(struct group *g)
 	rank_make_all(g);
 }
 
-/* Are there enough GPUs for the ranks? For other hosts, hosts.c checks what can be known. */
-static int
-check_gpus(const struct group *g, struct err *e)
-{
-	struct gpus gpus;
-
-	if (hosts_named(g))
-		return 0;
-	if (gpustat_choose(g->set.gpus, &gpus, e) < 0)
-		return -e->no;
-	return gpus_check_size(&gpus, g->set.size, g->set.gpus, e);
-}
-
 void
 start_tell_preload(struct group *g, const struct host *h)
 {
@@ -82,7 +68,7 @@ int
 start_prepare(struct group *g, struct err *e)
 {
 	g->life.start_error = (struct err){0};
-	if (check_run_dir(g, e) == 0 && check_gpus(g, e) == 0) {
+	if (check_run_dir(g, e) == 0) {
 		start_make_ranks(g);
 		if (check_external(g, e) == 0 && hosts_start(g, e) == 0) {
 			for (int i = 0; i < g->hosts.n; i++)

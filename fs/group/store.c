@@ -81,8 +81,7 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	if (!m && g->store.slot != NO_SLOT && !hosts_agent_gone(g->store.host)) {
 		struct err why = *e;
 
-		if (hosts_named(g))
-			fail(&why, e->no, "host %s: %.900s", g->store.host->name, e->text);
+		hosts_blame(g->store.host, &why);
 		agent_slot_free(g->store.host->agent, g->store.slot, &why);
 		store_gone(g, &why);
 	} else if (m && wire_unpack(m, Rspawn, NULL, &pid, &how) == 0) {

@@ -41,6 +41,8 @@ void (*agent_notice)(struct agent *a, struct msg *m);
 
 static struct agent *agents;
 
+const struct agent_spec agent_spec_here = {"", "", "", 0};
+
 /* Makes room for more calls; the new entries are free. */
 static void
 grow_calls(struct agent *a)
@@ -358,6 +360,12 @@ find_agent(const struct agent_spec *s)
 		   strcmp(a->spec.engine, s->engine) != 0 || a->spec.linger != s->linger))
 		a = a->next;
 	return a;
+}
+
+struct agent *
+agent_here(void)
+{
+	return find_agent(&agent_spec_here);
 }
 
 static struct agent *

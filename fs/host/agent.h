@@ -61,6 +61,9 @@ extern void (*agent_notice)(struct agent *a, struct msg *m);
 /* Returns the agent for spec, starting its process if necessary. It lives until agent_free_all.
  * NULL with e. */
 struct agent *agent_of(const struct agent_spec *spec, struct err *e);
+extern const struct agent_spec agent_spec_here;
+/* The agent of this machine, for groups that name no hosts; NULL if it was never started. */
+struct agent *agent_here(void);
 /* Hold an agent while processes are placed on it. The last release ends an agent that has a name;
  * this machine's own agent stays. agent_release is NULL-safe. */
 void agent_hold(struct agent *a);

@@ -29,6 +29,7 @@ start(char **argv, pid_t *pid, struct err *e)
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, pair[1], 0);
 	posix_spawn_file_actions_adddup2(&files, pair[1], 1);
+	posix_spawn_file_actions_adddup2(&files, daemon_.log_fd, STDERR_FILENO);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);

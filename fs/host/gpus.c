@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define WANT_WORDS "gpus: want all, none, or GPUs by number or UUID: 3,1"
+
 const char *
 gpus_label(const struct nvml_gpu *gpu, char label[GPUS_LABEL])
 {
@@ -225,7 +227,7 @@ gpus_choose(const struct gpus *from, const char *words, struct gpus *out, struct
 	else if (n == 1 && strcmp(word[0], "all") == 0)
 		choose_all(from, out);
 	else if (n == 0)
-		r = fail(e, EINVAL, "gpus: want all, none, or GPUs by number or UUID: 3,1");
+		r = fail(e, EINVAL, WANT_WORDS);
 	else
 		r = choose_words(from, word, n, out, e);
 done:
@@ -296,12 +298,6 @@ gpus_default_size(const struct gpus *gpus)
 	return gpus->n ? gpus->n : 2;
 }
 
-int
-gpus_local_rank(const struct gpus *gpus, int rank)
-{
-	return gpus->alone ? 0 : rank;
-}
-
 /* NCCL refuses two ranks on one card: the first variable is for versions before 2.30, the second
  * for later ones. With the third it does not take the ranks for hosts that NVLink connects, and
  * fail if this host cannot share memory in that way. */
@@ -313,7 +309,7 @@ share_card(int rank, struct buf *env)
 }
 
 void
-gpus_env(const struct gpus *gpus, int rank, struct buf *env)
+gpus_env(const struct gpus *gpus, int local_rank, int rank, struct buf *env)
 {
 	const char *comma = "";
 
@@ -323,7 +319,7 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 		return; /* what the daemon inherited applies */
 	buf_addf(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID%cCUDA_VISIBLE_DEVICES=", 0);
 	for (int i = 0; i < gpus->n; i++) {
-		if (gpus->alone && i != rank)
+		if (gpus->alone && i != local_rank % gpus->n)
 			continue;
 		buf_addf(env, "%s%s", comma, gpus->gpu[i]->uuid);
 		comma = ",";
@@ -333,75 +329,30 @@ gpus_env(const struct gpus *gpus, int rank, struct buf *env)
 		share_card(rank, env);
 }
 
-/* ---- GPUs of other hosts ---- */
-
-/* Splits a list that names GPUs. Returns the number of words (0: all or none), which point into
- * *copy; the caller frees it. */
-static int
-far_words(const char *words, char **copy, char *word[GPUS_MAX])
-{
-	struct err e;
-	int n;
-
-	*copy = xstrdup(words);
-	n = divide(*copy, word, &e);
-	return n == 1 && (strcmp(word[0], "all") == 0 || strcmp(word[0], "none") == 0) ? 0
-										       : MAX(n, 0);
-}
-
 int
-gpus_far_check(const char *words, struct err *e)
+gpus_unlisted(const char *words, struct nvml_gpu **list, struct gpus *out, struct err *e)
 {
 	char *copy = xstrdup(words), *word[GPUS_MAX];
-	int n = divide(copy, word, e);
+	int n = divide(copy, word, e), r = MIN(n, 0);
 
-	free(copy);
-	if (n == 0)
-		return fail(e, EINVAL, "gpus: want all, none, or GPUs by number or UUID: 3,1");
-	return MIN(n, 0);
-}
-
-int
-gpus_far_count(const char *words)
-{
-	char *copy, *word[GPUS_MAX];
-	int n = far_words(words, &copy, word);
-
-	free(copy);
-	return n;
-}
-
-bool
-gpus_far_repeated(const char *words)
-{
-	char *copy, *word[GPUS_MAX];
-	int n = far_words(words, &copy, word);
-	bool is = false;
-
-	for (int i = 0; i < n; i++)
-		for (int k = 0; k < i; k++)
-			is |= strcasecmp(word[i], word[k]) == 0;
-	free(copy);
-	return is;
-}
-
-void
-gpus_far_env(const char *words, int local_rank, int rank, struct buf *env)
-{
-	char *copy, *word[GPUS_MAX];
-	int n = far_words(words, &copy, word);
-	bool alone = gpus_far_repeated(words);
-
-	if (n == 0 && strcmp(copy, "none") == 0)
-		buf_addf(env, "CUDA_VISIBLE_DEVICES=%c", 0);
-	if (n > 0) {
-		buf_addf(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID%cCUDA_VISIBLE_DEVICES=", 0);
-		for (int i = 0; i < n; i++)
-			if (!alone || i == local_rank % n)
-				buf_addf(env, "%s%s", i && !alone ? "," : "", word[i]);
-		buf_addc(env, '\0');
+	*list = NULL;
+	*out = (struct gpus){0};
+	if (n == 1 && (strcmp(word[0], "all") == 0 || strcmp(word[0], "none") == 0)) {
+		out->none = strcmp(word[0], "none") == 0;
+		n = 0;
+	} else if (n == 0) {
+		r = fail(e, EINVAL, WANT_WORDS);
 	}
-	if (alone)
-		share_card(rank, env);
+	*list = n > 0 ? xcalloc((size_t)n, sizeof(**list)) : NULL;
+	for (int i = 0; i < n; i++) {
+		if (strlen(word[i]) >= NVML_TEXT)
+			r = fail(e, EINVAL, "gpus: no GPU has a name as long as %.100s", word[i]);
+		snprintf((*list)[i].uuid, NVML_TEXT, "%s", word[i]);
+		add(out, &(*list)[i]);
+		for (int k = 0; k < i; k++)
+			out->alone |= strcasecmp(word[k], word[i]) == 0;
+	}
+	out->crowded = out->alone;
 	free(copy);
+	return r;
 }

@@ -1,11 +1,11 @@
 /*
  * Which GPUs a group uses: what `gpus all|3,1|UUID|none` means on a machine, how many ranks that
- * makes, and the environment that makes each rank's GPU visible to it. Pure functions: gpustat.c
- * provides the list of all GPUs.
+ * makes, and the environment that makes each rank's GPU visible to it. Pure functions:
+ * host_gpus.c provides the list of all GPUs.
  */
 #ifndef GPUS_H
 #define GPUS_H
-#include "nvml.h"
+#include "nvml_gpu.h"
 
 enum { GPUS_MAX = 256, GPUS_LABEL = 24 };
 
@@ -29,19 +29,12 @@ int gpus_choose(const struct gpus *from, const char *words, struct gpus *out, st
 int gpus_check_size(const struct gpus *gpus, long size, const char *words, struct err *e);
 /* The default number of ranks: one per GPU, or 2 without GPUs. */
 int gpus_default_size(const struct gpus *gpus);
-/* Appends K=V entries, each ended by NUL. The rank must not touch CUDA before they are set. */
-void gpus_env(const struct gpus *gpus, int rank, struct buf *env);
-/* LOCAL_RANK for the rank's programs: the index of its device, cuda:LOCAL_RANK. */
-int gpus_local_rank(const struct gpus *gpus, int rank);
-/* For hosts whose list of GPUs is not known here: words are used as they are. gpus_far_count
- * returns how many GPUs they name (0: all or none); gpus_far_repeated tells whether one is named
- * twice, so that each rank sees only its own. */
-int gpus_far_count(const char *words);
-/* Are words a valid list of GPUs? Returns 0 or -EINVAL. */
-int gpus_far_check(const char *words, struct err *e);
-bool gpus_far_repeated(const char *words);
-/* Appends K=V entries, each ended by NUL. local_rank: on its host; rank: among all. */
-void gpus_far_env(const char *words, int local_rank, int rank, struct buf *env);
+/* The same for a host whose list of GPUs is not known here: `out` has the words as they are, in
+ * *list, which the caller frees; n is 0 for all and none. Returns 0, or -EINVAL with *e set. */
+int gpus_unlisted(const char *words, struct nvml_gpu **list, struct gpus *out, struct err *e);
+/* Appends K=V entries, each ended by NUL, for the rank with this number among all, and this one on
+ * its host. The rank must not touch CUDA before they are set. */
+void gpus_env(const struct gpus *gpus, int local_rank, int rank, struct buf *env);
 /* "3", or "3:1" for a MIG instance. */
 const char *gpus_label(const struct nvml_gpu *gpu, char label[GPUS_LABEL]);
 

@@ -25,7 +25,9 @@ struct host_gpus {
 	uint64_t tag;	     /* of the pending question; 0: none */
 	struct timer *timer; /* when its answer is overdue */
 	bool late;	     /* it is */
+	bool again;	     /* it was only for the list, but somebody waits for more */
 	uint64_t time;	     /* now_ns of the last answer; 0: none */
+	bool known;	     /* NVML has answered */
 	bool reported;
 	struct report said; /* the last one with GPUs */
 	struct err why;	    /* instead of the last answer: NVML does not work, or there was none */
@@ -41,7 +43,8 @@ find(const struct agent *a)
 
 	while (f && f->agent != a)
 		f = f->next;
-	return f && f->serial == a->serial ? f : NULL;
+	/* elsewhere another process of the agent may be on another machine */
+	return f && (f->serial == a->serial || a->here) ? f : NULL;
 }
 
 /* ---- reports ---- */
@@ -203,11 +206,11 @@ host_gpus_is_fresh(const struct agent *a)
 {
 	const struct host_gpus *f = a ? find(a) : NULL;
 
-	if (!a || !a->conn || !a->said_hello)
+	if (!a || !a->conn || !(a->said_hello || a->here))
 		return true;
-	if (!f || f->tag)
+	if (!f || f->serial != a->serial || f->tag)
 		return f && f->late;
-	return f->time && now_ns() - f->time < FRESH_MS * NS_PER_MS;
+	return f->said.has_use && f->time && now_ns() - f->time < FRESH_MS * NS_PER_MS;
 }
 
 bool
@@ -216,6 +219,14 @@ host_gpus_is_asked(const struct agent *a)
 	const struct host_gpus *f = a ? find(a) : NULL;
 
 	return f && f->tag && !f->late;
+}
+
+bool
+host_gpus_is_known(const struct agent *a)
+{
+	const struct host_gpus *f = find(a);
+
+	return f && f->known;
 }
 
 static void
@@ -237,6 +248,7 @@ on_gpus(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	f->tag = 0;
 	f->late = false;
 	f->time = now_ns();
+	f->known |= m != NULL;
 	if (!m)
 		why = *e;
 	else if (report_read(m, &now, &why) == 0) {
@@ -246,8 +258,13 @@ on_gpus(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		f->said = now;
 		f->reported = true;
 	}
+	if (why.no && why.no != ENOENT && why.no != f->why.no)
+		note("host %s: %s", agent_host(f->agent), why.text);
 	f->why = why;
-	tell();
+	if (m && f->again && f->reported)
+		host_gpus_ask(f->agent, true);
+	else
+		tell();
 }
 
 /* Who owes an answer: elsewhere it may also be the connection. */
@@ -269,7 +286,7 @@ on_late(void *arg)
 	tell();
 }
 
-/* The entry for this process of the agent, emptied if it belonged to an earlier one. */
+/* The entry for this process of the agent: what an earlier one has said holds for this machine. */
 static struct host_gpus *
 place_for(struct agent *a)
 {
@@ -285,22 +302,30 @@ place_for(struct agent *a)
 	}
 	if (f->serial != a->serial) {
 		loop_timer_del(f->timer);
-		report_free(&f->said);
-		*f = (struct host_gpus){.next = f->next, .agent = a, .serial = a->serial};
+		f->timer = NULL;
+		f->tag = 0;
+		f->late = false;
+		f->time = 0;
+		f->serial = a->serial;
+		if (!a->here) {
+			report_free(&f->said);
+			f->known = f->reported = false;
+		}
 	}
 	return f;
 }
 
 void
-host_gpus_ask(struct agent *a)
+host_gpus_ask(struct agent *a, bool use)
 {
 	struct host_gpus *f = place_for(a);
 
+	f->again = f->tag && use;
 	if (f->tag)
 		return;
 	f->tag = agent_tag(a, NO_SLOT, Tgpus, on_gpus, f);
 	f->timer = loop_timer(daemon_.loop, f->reported ? ANSWER_MS : LIST_MS, on_late, f);
-	agent_send(a, Tgpus, 0, SLOT_AGENT, f->tag, -1, (uint32_t)1);
+	agent_send(a, Tgpus, 0, SLOT_AGENT, f->tag, -1, (uint32_t)use);
 }
 
 void
@@ -311,25 +336,95 @@ host_gpus_on_answer(void (*fn)(void))
 
 /* ---- what they said ---- */
 
+/* The GPUs that the host's ranks may use; *why: what is wrong with them. */
+static void
+visible(const struct agent *a, struct gpus *out, struct err *why)
+{
+	const struct host_gpus *f = a ? find(a) : NULL;
+
+	*out = (struct gpus){.unknown = true};
+	*why = (struct err){0};
+	if (f && f->reported)
+		gpus_visible(f->said.list, f->said.n, f->said.visible, out, why);
+	else if (f && f->time)
+		*why = f->why;
+	else if (f && f->late)
+		fail(why, ETIMEDOUT, "%s has not answered within %d s", who(a), LIST_MS / MS_PER_S);
+	else
+		fail(why, ESRCH, "its agent has not reported any");
+}
+
 void
 host_gpus_chosen(const struct agent *a, const char *words, struct gpus *out, struct err *why)
 {
-	const struct host_gpus *f = a ? find(a) : NULL;
 	struct gpus from;
 
-	*why = (struct err){0};
 	*out = (struct gpus){.unknown = true};
-	if (f && f->reported) {
-		gpus_visible(f->said.list, f->said.n, f->said.visible, &from, why);
-		if (gpus_choose(&from, words, out, why) < 0)
-			*out = (struct gpus){.unknown = true};
-	} else if (f && f->time) {
-		*why = f->why;
-	} else if (f && f->late) {
-		fail(why, ETIMEDOUT, "%s has not answered within %d s", who(a), LIST_MS / MS_PER_S);
-	} else {
-		fail(why, ESRCH, "its agent has not reported any");
+	visible(a, &from, why);
+	if (!from.unknown && gpus_choose(&from, words, out, why) < 0)
+		*out = (struct gpus){.unknown = true};
+}
+
+/* ---- this machine ---- */
+
+/* Asks for the list, unless it is known. Returns the agent, NULL without one. */
+static struct agent *
+ask_here(void)
+{
+	struct agent *a = agent_here();
+	struct err e;
+
+	if (a && host_gpus_is_known(a))
+		return a;
+	a = agent_of(&agent_spec_here, &e);
+	if (a)
+		host_gpus_ask(a, false);
+	return a;
+}
+
+void
+host_gpus_here_begin(void)
+{
+	ask_here();
+}
+
+void
+host_gpus_here_wait(void)
+{
+	static bool waited;
+	uint64_t end = now_ns() + (uint64_t)LIST_MS * NS_PER_MS;
+	struct agent *a;
+
+	if (waited)
+		return;
+	waited = true;
+	a = ask_here();
+	while (a && a->conn && find(a)->tag && now_ns() < end)
+		conn_wait(a->conn, (int)((end - now_ns()) / NS_PER_MS) + 1);
+	if (a && find(a)->tag) {
+		loop_timer_del(find(a)->timer);
+		on_late(find(a));
 	}
+}
+
+int
+host_gpus_here(const char *words, struct gpus *out, struct err *e)
+{
+	struct gpus from;
+	struct err why, said;
+	int r;
+
+	host_gpus_here_wait();
+	visible(agent_here(), &from, &why);
+	r = gpus_choose(&from, words, out, e);
+	if (r == 0 || !why.no)
+		return r;
+	if (from.unknown)
+		return fail(e, EINVAL,
+		    "gpus: want all or none, because the GPUs of this host are unknown: %s",
+		    why.text);
+	said = *e;
+	return fail(e, EINVAL, "%.600s (%.300s)", said.text, why.text);
 }
 
 const struct nvml_use *

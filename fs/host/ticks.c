@@ -31,7 +31,6 @@ static LIST_HEAD(, pending_tick) by_path[BUCKETS];
 static size_t pending; /* number of CREATE and DELETE notices */
 static const char letters[TICK_KINDS] = {'m', 'w', 'c', 'd'};
 static int pipe_fd = -1;
-static int log_fd;	 /* for its messages */
 static pid_t watchdog;	 /* 0: none */
 static uint64_t spawned; /* now_ns */
 static char device[32];	 /* of the mount; "" until known */
@@ -58,7 +57,7 @@ spawn(void)
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, ends[0], 0);
 	posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_adddup2(&files, log_fd, 2);
+	posix_spawn_file_actions_adddup2(&files, daemon_.log_fd, STDERR_FILENO);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
@@ -79,13 +78,6 @@ spawn(void)
 	fd_nonblock(pipe_fd, true);
 	spawned = now_ns();
 	return 0;
-}
-
-int
-ticks_start(int log)
-{
-	log_fd = log;
-	return spawn();
 }
 
 pid_t
@@ -139,7 +131,7 @@ push(void)
 	}
 }
 
-/* Tells the watchdog something that replace() repeats: nothing while there is none. */
+/* Tells the watchdog something that ticks_start() repeats: nothing while there is none. */
 static void
 say(const char *fmt, ...)
 {
@@ -152,6 +144,20 @@ say(const char *fmt, ...)
 	buf_addc(&out, '\0');
 	va_end(ap);
 	push();
+}
+
+int
+ticks_start(void)
+{
+	int r = spawn();
+
+	if (r < 0)
+		return r;
+	if (*device)
+		say("dev %s", device);
+	for (size_t i = 0; i < agent_count; i++)
+		say("agent %d", (int)agents[i]);
+	return 0;
 }
 
 void
@@ -317,16 +323,12 @@ replace(void *arg)
 	int r;
 
 	again = NULL;
-	r = spawn();
+	r = ticks_start();
 	if (r < 0) {
 		note("cannot start another watchdog: %s", strerror(-r));
 		again = loop_timer(daemon_.loop, AGAIN_MS, replace, NULL);
 		return;
 	}
-	if (*device)
-		say("dev %s", device);
-	for (size_t i = 0; i < agent_count; i++)
-		say("agent %d", (int)agents[i]);
 	if (!tick && !TAILQ_EMPTY(&notices))
 		tick = loop_timer(daemon_.loop, TICK_MS, tell, NULL);
 }

@@ -10,9 +10,8 @@
 
 enum tick_kind { TICK_MODIFY, TICK_CLOSE, TICK_CREATE, TICK_DELETE, TICK_KINDS };
 
-/* Starts the watchdog for the daemon's mount; its messages go to the descriptor log. Returns 0 or
- * -errno. */
-int ticks_start(int log);
+/* Starts the watchdog for the daemon's mount. Returns 0 or -errno. */
+int ticks_start(void);
 /* Call for each child that has exited. If it was the watchdog, starts a new one and passes on what
  * the old one knew. False: it was another child. */
 bool ticks_reaped(pid_t pid);

@@ -5,7 +5,6 @@
 #include "tree/gpu_file.h"
 #include "group/hosts.h"
 #include "host/host_gpus.h"
-#include "host/gpustat.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -66,74 +65,55 @@ add_comments(struct buf *out, const struct gpus *gpus, const char *where, const 
 static void
 add_host(struct buf *out, const struct group *g, const struct host *h)
 {
-	char *where = xasprintf(" of host %s", h->name), label[GPUS_LABEL];
+	const struct agent *a = hosts_reporter(h);
+	const char *of = *h->name ? " of host " : "", *column = *h->name ? " host=" : "";
+	char *where = xasprintf("%s%s", of, h->name), label[GPUS_LABEL];
 	struct gpus gpus;
 	struct err why;
 
-	host_gpus_chosen(h->agent, g->set.gpus, &gpus, &why);
+	host_gpus_chosen(a, g->set.gpus, &gpus, &why);
 	add_comments(out, &gpus, where, &why);
 	for (int k = 0; k < gpus.n; k++) {
-		buf_addf(out, "%d host=%s index=%s uuid=%s", k, h->name,
+		buf_addf(out, "%d%s%s index=%s uuid=%s", k, column, h->name,
 		    gpus_label(gpus.gpu[k], label), gpus.gpu[k]->uuid);
 		add_quoted(out, " name=", gpus.gpu[k]->name);
-		add_use(out, host_gpus_seen(h->agent, gpus.gpu[k]));
-		if (host_gpus_is_old(h->agent))
-			add_quoted(out, " error=", host_gpus_is_old(h->agent));
+		add_use(out, host_gpus_seen(a, gpus.gpu[k]));
+		if (host_gpus_is_old(a))
+			add_quoted(out, " error=", host_gpus_is_old(a));
 		buf_addc(out, '\n');
 	}
 	free(where);
 }
 
-/* The hosts that have ranks. */
-static void
-add_hosts(struct buf *out, const struct group *g)
+/* Does the group use this host's GPUs? This machine's also before it is started. */
+static bool
+is_used(const struct host *h)
 {
-	for (int i = 0; i < g->hosts.n; i++)
-		if (g->hosts.list[i]->ranks && g->hosts.list[i]->agent)
-			add_host(out, g, g->hosts.list[i]);
+	return !*h->name || (h->ranks && h->agent);
 }
 
 int
 gpu_file_text(const struct place *at, struct buf *out, struct err *e)
 {
-	struct gpus gpus, from;
-	struct err why;
-	char label[GPUS_LABEL];
+	const struct group_hosts *hosts = &at->g->hosts;
 
-	if (hosts_named(at->g)) {
-		add_hosts(out, at->g);
-		return 0;
-	}
-	gpustat_chosen(at->g->set.gpus, &gpus);
-	gpustat_visible(&from, &why);
-	add_comments(out, &gpus, "", &why);
-	for (int i = 0; i < gpus.n; i++) {
-		const struct nvml_gpu *gpu = gpus.gpu[i];
-
-		buf_addf(out, "%d index=%s uuid=%s", i, gpus_label(gpu, label), gpu->uuid);
-		add_quoted(out, " name=", gpu->name);
-		add_use(out, gpustat_seen(gpu));
-		if (gpustat_is_late())
-			add_quoted(
-			    out, " error=", "NVML does not answer: this is what it said before");
-		buf_addc(out, '\n');
-	}
+	for (int i = 0; i < hosts->n; i++)
+		if (is_used(hosts->list[i]))
+			add_host(out, at->g, hosts->list[i]);
 	return 0;
 }
 
 static const struct nvml_gpu *
 gpu_of(const struct rank *k)
 {
-	int number = k->number;
-	struct gpus gpus = {0};
+	const struct host *h = hosts_of_rank(k);
+	int number = k->host ? k->local_rank : k->number;
+	struct gpus gpus;
 	struct err why;
 
-	if (!hosts_named(k->g)) {
-		gpustat_chosen(k->g->set.gpus, &gpus);
-	} else if (k->host) {
-		host_gpus_chosen(k->host->agent, k->g->set.gpus, &gpus, &why);
-		number = k->local_rank;
-	}
+	if (!h)
+		return NULL;
+	host_gpus_chosen(hosts_reporter(h), k->g->set.gpus, &gpus, &why);
 	return number < gpus.n ? gpus.gpu[number] : NULL;
 }
 
@@ -141,9 +121,7 @@ gpu_of(const struct rank *k)
 static const struct nvml_use *
 use_of(const struct rank *k, const struct nvml_gpu *gpu)
 {
-	if (!gpu)
-		return NULL;
-	return hosts_named(k->g) ? host_gpus_seen(k->host->agent, gpu) : gpustat_seen(gpu);
+	return gpu ? host_gpus_seen(hosts_reporter(hosts_of_rank(k)), gpu) : NULL;
 }
 
 /* The memory that the rank's process uses on the GPU. NVML reports PIDs of the host, which differ
@@ -204,32 +182,33 @@ gpu_file_rank_lines(const struct rank *k, struct buf *out)
 
 /* ---- open ---- */
 
-/* Is everything that this file shows up to date? Other hosts are queried only for G/gpus; the other
- * files show the last known state. */
-static bool
-is_fresh(const struct file *f)
+/* The agent that is asked before this file shows a host's GPUs; NULL: none. Other hosts are asked
+ * for G/gpus only; the other files show the last known state. */
+static struct agent *
+asked_for(const struct file *f, const struct host *h)
 {
-	const struct group *g = f->node->at.g;
-	bool fresh = true;
+	struct gpus gpus;
+	struct err why;
+	struct agent *a = h->agent;
 
-	if (!hosts_named(g))
-		return gpustat_is_fresh();
-	for (int i = 0; i < g->hosts.n && f->node->row->text == gpu_file_text; i++)
-		fresh &= !g->hosts.list[i]->ranks || host_gpus_is_fresh(g->hosts.list[i]->agent);
-	return fresh;
+	if (!*h->name) /* it may have to be started again */
+		a = agent_of(&agent_spec_here, &why);
+	if (!is_used(h) || !a || !a->here)
+		return f->node->row->text == gpu_file_text ? a : NULL;
+	host_gpus_chosen(a, f->node->at.g->set.gpus, &gpus, &why);
+	/* a machine without GPUs gets none */
+	return gpus.n || !host_gpus_is_known(a) ? a : NULL;
 }
 
 /* Is an answer for this file still outstanding? */
 static bool
 is_awaited(const struct file *f)
 {
-	const struct group *g = f->node->at.g;
+	const struct group_hosts *hosts = &f->node->at.g->hosts;
 	bool awaited = false;
 
-	if (!hosts_named(g))
-		return gpustat_is_asked();
-	for (int i = 0; i < g->hosts.n; i++)
-		awaited |= host_gpus_is_asked(g->hosts.list[i]->agent);
+	for (int i = 0; i < hosts->n; i++)
+		awaited |= host_gpus_is_asked(hosts_reporter(hosts->list[i]));
 	return awaited;
 }
 
@@ -256,7 +235,6 @@ answer_all(void)
 void
 gpu_file_start(void)
 {
-	gpustat_on_answer(answer_all);
 	host_gpus_on_answer(answer_all);
 }
 
@@ -283,23 +261,21 @@ stop_waiting(struct req *r, enum interrupt how)
 static int
 open_fresh(struct file *f, struct req *r)
 {
-	const struct group *g = f->node->at.g;
-	struct gpus gpus = {0};
+	const struct group_hosts *hosts = &f->node->at.g->hosts;
+	bool fresh = true;
 
-	if (!hosts_named(g))
-		gpustat_chosen(g->set.gpus, &gpus);
-	if (is_fresh(f) || (!hosts_named(g) && gpus.n == 0))
+	for (int i = 0; i < hosts->n; i++) {
+		struct agent *a = asked_for(f, hosts->list[i]);
+
+		if (host_gpus_is_fresh(a))
+			continue;
+		host_gpus_ask(a, true);
+		fresh = false;
+	}
+	if (fresh)
 		return 0;
 	r->file = f;
 	TAILQ_INSERT_TAIL(&waiting, r, link);
-	if (!hosts_named(g))
-		gpustat_ask();
-	for (int i = 0; hosts_named(g) && i < g->hosts.n; i++) {
-		const struct host *h = g->hosts.list[i];
-
-		if (h->ranks && !host_gpus_is_fresh(h->agent))
-			host_gpus_ask(h->agent);
-	}
 	return req_park(r, stop_waiting);
 }
 

@@ -115,6 +115,35 @@ error='NVML: nvmlDeviceGetMemoryInfo: GPU is lost'$"
 DDIP_NVML=$BUILD/fake/libnvidia-ml-old.so.1 FAKE_NVML='gpus=1 busy=0:7' again
 like 'an old driver' "$(cat "$G/gpus")" '^0 index=0 .* util_pct=0 temp_c=- power_mw=- clock_mhz=- pids=7$'
 
+# a process asks NVML for the daemon, which loads none; what it said before outlives it, and NVML
+asker() {
+	others | xargs -I{} grep -lx ddip-gpus /proc/{}/comm 2>/dev/null | cut -d / -f 3
+}
+ln -s "$fake" "$T/nvml.so"
+DDIP_NVML=$T/nvml.so FAKE_NVML='gpus=3' again
+first=$(asker)
+like 'a process asks' "$first" '^[0-9]+$'
+is 'the daemon does not' "$(grep -c nvidia "/proc/$(daemon_pid)/maps")" 0
+for _ in 1 2 3; do
+	is 'no error' "$(grep -c error= "$G/gpus")" 0
+done
+is 'the same one' "$(asker)" "$first"
+rm "$T/nvml.so"
+kill -KILL "$first"
+gone "$first"
+like 'the GPUs stay, with the reason' "$(sed -n 3p "$G/gpus")" "^2 index=2 .* util_pct=20 .* error='no NVML: $T/nvml.so"
+is 'and so do the ranks' "$(key "$G/status" size)$(line start)$(line stop)" 300
+ln -s "$fake" "$T/nvml.so"
+guarded sh -c "while grep -q error= '$G/gpus'; do :; done" || bad 'it does not recover'
+agent=$(awk '/^PPid:/ { print $2 }' "/proc/$(asker)/status")
+kill -KILL "$agent"
+gone "$agent"
+asked_again() {
+	is 'no GPU is lost with the agent' "$(grep -c uuid= "$G/gpus")" 3
+	[ "$(asker)" ]
+}
+until_true asked_again
+
 # no NVML, another library in its place, one that does not initialize
 i=0
 while IFS='|' read -r library fake_nvml text; do

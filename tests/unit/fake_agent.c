@@ -6,7 +6,7 @@
 #include "group/queue.h"
 #include "group/registry.h"
 #include "group/wiring.h"
-#include "host/agent.h"
+#include "host/host_gpus.h"
 #include <errno.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -87,6 +87,10 @@ answer_start(struct msg *m)
 	case Thello:
 		conn_send(fake_conn, Rhello, 0, m->slot, m->tag, -1, (uint32_t)WIRE_VERSION, pid,
 		    fake_slice("host"));
+		return true;
+	case Tgpus:
+		conn_send(fake_conn, Rgpus, 0, m->slot, m->tag, -1, (uint32_t)ENOENT,
+		    fake_slice("no NVML"), (uint32_t)0, none, none);
 		return true;
 	case Tzygote:
 		conn_send(fake_conn, Rzygote, 0, m->slot, m->tag, -1, (uint32_t)1, none);
@@ -204,6 +208,8 @@ fake_begin(int size)
 	g->set.gpus = xstrdup("none");
 	free(g->set.backend);
 	g->set.backend = xstrdup("none");
+	host_gpus_here_begin(); /* else the start waits for the answer */
+	fake_step();
 	CHECK(lifecycle_start(g, &e) == 0);
 	fake_step();
 	CHECK_STR(lifecycle_state_name(g), "idle");
@@ -219,6 +225,7 @@ fake_end(void)
 	daemon_.ending = true;
 	group_remove_all();
 	agent_stop_all();
+	host_gpus_stop();
 	agent_free_all();
 	conn_free(fake_conn);
 	fake_conn = NULL;

@@ -1,6 +1,7 @@
 /* GPUs are chosen as settings and environment say, on a machine of 8 that a fake NVML describes;
  * NVML's own failures are reported. */
 #include "check.h"
+#include "agent/nvml.h"
 #include "host/gpus.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -143,7 +144,7 @@ environment(const struct gpus *gpus, int rank)
 	static struct buf b;
 
 	buf_clear(&b);
-	gpus_env(gpus, rank, &b);
+	gpus_env(gpus, rank, rank, &b);
 	for (size_t i = 0; i + 1 < b.n; i++)
 		if (!b.p[i])
 			b.p[i] = ' ';
@@ -165,7 +166,7 @@ test_environment(void)
 	for (int k = 0; k < 2; k++)
 		CHECK_STR(environment(&gpus, k),
 		    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" UUID(3) "," UUID(1));
-	CHECK(gpus_local_rank(&gpus, 1) == 1 && gpus_default_size(&gpus) == 2);
+	CHECK(!gpus.alone && gpus_default_size(&gpus) == 2);
 	CHECK(gpus_check_size(&gpus, 2, "3,1", &e) == 0);
 	CHECK(gpus_check_size(&gpus, 0, "3,1", &e) == 0);
 	CHECK(gpus_check_size(&gpus, 3, "3,1", &e) == -EINVAL && strstr(e.text, "size 3"));
@@ -173,7 +174,7 @@ test_environment(void)
 	CHECK_STR(environment(&gpus, 1),
 	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" MIG(
 		2, 0) " NCCL_HOSTID=rank1 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0");
-	CHECK(gpus_local_rank(&gpus, 1) == 0);
+	CHECK(gpus.alone);
 	CHECK(gpus_choose(&from, "0,0", &gpus, &e) == 0);
 	CHECK_STR(environment(&gpus, 1),
 	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" UUID(

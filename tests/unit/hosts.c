@@ -179,35 +179,44 @@ test_launchers(void)
 	refused("x 'y", "a quote ' is not closed");
 }
 
+/* What a rank of a host that has not been queried gets; "-": the words are refused. */
 static void
 gpus(const char *words_, int local_rank, const char *want)
 {
+	struct nvml_gpu *list;
 	struct buf b = {0};
+	struct err e = {0};
+	struct gpus g;
 
-	gpus_far_env(words_, local_rank, local_rank + 4, &b);
-	for (size_t i = 0; i < b.n; i++)
+	if (gpus_unlisted(words_, &list, &g, &e) == 0)
+		gpus_env(&g, local_rank, local_rank + 4, &b);
+	else
+		buf_adds(&b, "-");
+	for (size_t i = 0; i + 1 < b.n; i++)
 		if (!b.p[i])
 			b.p[i] = ' ';
 	CHECK_STR(b.n ? b.p : "", want);
 	buf_free(&b);
+	free(list);
 }
 
-/* The GPUs of a host that has not been queried. */
 static void
 test_gpus(void)
 {
-	struct err e = {0};
+	char *longest = xasprintf("%0*d", NVML_TEXT, 0);
 
 	gpus("all", 0, "");
-	gpus("none", 0, "CUDA_VISIBLE_DEVICES= ");
-	gpus("3,1", 1, "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=3,1 ");
+	gpus("none", 0, "CUDA_VISIBLE_DEVICES=");
+	gpus("3 1", 1, "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=3,1");
 	gpus("0,0", 1,
 	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=rank5 "
-	    "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0 ");
-	CHECK(gpus_far_count("all") == 0 && gpus_far_count("none") == 0);
-	CHECK(gpus_far_count("3,1") == 2 && !gpus_far_repeated("3,1"));
-	CHECK(gpus_far_repeated("GPU-abc,gpu-ABC"));
-	CHECK(gpus_far_check("3 1", &e) == 0 && gpus_far_check(" ", &e) == -EINVAL);
+	    "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0");
+	gpus("GPU-abc,1,gpu-ABC", 2,
+	    "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=gpu-ABC NCCL_HOSTID=rank6 "
+	    "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MNNVL_ENABLE=0");
+	gpus(" ", 0, "-");
+	gpus(longest, 0, "-");
+	free(longest);
 }
 
 int

@@ -7,6 +7,7 @@
 #include "group/hooks.h"
 #include "group/output.h"
 #include "group/registry.h"
+#include "group/start.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -59,6 +60,7 @@ test_overflow(void)
 
 	CHECK(group_make("quiet", &e) == 0);
 	quiet = group_find("quiet");
+	start_make_ranks(quiet);
 	quiet->set.spool = KEPT;
 	for (int i = 0; i < 2; i++)
 		busy[i] = writer(&loud->ranks[i]);

@@ -3,7 +3,7 @@
  * part of its stable interface. If an older driver lacks a symbol, only the values from that call
  * are missing.
  */
-#include "nvml.h"
+#include "agent/nvml.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,7 @@
-/*
- * NVML, NVIDIA's library that reports on GPUs, loaded on demand: which GPUs and MIG instances there
- * are, and what they are doing. It creates no CUDA context and does not decide which GPUs a group
- * uses. Calls may be slow (nvml_open takes about 100 ms), so event loops do not make them.
- */
-#ifndef NVML_H
-#define NVML_H
+/* What NVML, NVIDIA's library that reports on GPUs, says of a host: which GPUs and MIG instances
+ * there are, and what they are doing. */
+#ifndef NVML_GPU_H
+#define NVML_GPU_H
 #include "err.h"
 
 enum { NVML_TEXT = 96, NVML_WHOLE = -1 };
@@ -36,16 +33,5 @@ struct nvml_use {
 	int n;		 /* -1: unknown */
 	char error[200]; /* the first call that failed, and why; "": none */
 };
-
-/* Loads the library ($DDIP_NVML, else libnvidia-ml.so.1) and initializes it. Call this and all
- * functions below from one thread at a time. Returns 0, -ENOENT if there is no library, or another
- * -errno if it does not work. */
-int nvml_open(struct err *e);
-void nvml_close(void);
-/* Lists all GPUs by index, each followed by its MIG instances. The caller frees *list. A device
- * that cannot be queried is left out, with a line in ddipfs.log. */
-int nvml_list(struct nvml_gpu **list, size_t *n, struct err *e);
-/* Never fails: values that cannot be read are marked as unknown. The caller frees u->process. */
-void nvml_use(const struct nvml_gpu *gpu, struct nvml_use *u);
 
 #endif
