@@ -77,6 +77,11 @@ enum interrupt_why {
 /* Cell numbers from here on are those of self-tests, which are interrupted like cells. */
 enum { SELFTEST_FIRST = 0x40000000 };
 
+/* What counts the steps of a cell, the best first: a step of an optimizer, the forward of a model
+ * that is trained, the entry of a collective of the default group. In an Nsteer, CLOCKS: the next
+ * tick, whatever it is of. */
+enum clock { CLOCK_OPTIMIZER, CLOCK_FORWARD, CLOCK_COLLECTIVE, CLOCKS };
+
 /* What an engine process is (Tspawn kind). */
 enum { ENGINE_RANK, ENGINE_STORE };
 
@@ -243,6 +248,22 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nstdin,   68, 0, "d",        "data") \
 	X(Ntaken,   69, 0, "4",        "bytes") /* of Nstdin, read by the program or dropped */ \
 	X(Ninput,   70, 0, "1",        "waits") /* for stdin: 1, for a password: 2, no longer: 0 */ \
+	/* ---- steering: see fs/group/steer.h ---- */ \
+	/* the source `number` shall run within the cell; until an Nsteer comes, the main thread */ \
+	/* does not pass the next tick. The ticks so far in that cell, and the last time between two; */ \
+	/* runs: 0, the rank does not run the cell (any longer), and waits for nothing */ \
+	X(Tsteer,   90, 0, "44d",      "cell number source") \
+	X(Rsteer,   91, 0, "14448",    "runs optimizer forward collective period_us") \
+	/* the step at which it runs; 0: it is withdrawn */ \
+	X(Nsteer,   92, 0, "414",      "number clock step") \
+	/* the main thread waits at this step; 0: it has been interrupted and wants to go on */ \
+	X(Nsteered, 93, 0, "414",      "number clock step") \
+	/* it runs now; fields of the reply as in Rrun */ \
+	X(Tsteerrun, 94, 0, "4",       "number") \
+	X(Rsteerrun, 95, 0, "1dsddd48888", "outcome value error traceback table digest collectives out err disp records") \
+	/* of the I/O thread: the ticks so far */ \
+	X(Tsteps,   96, 0, "",         "") \
+	X(Rsteps,   97, 0, "444",      "optimizer forward collective") \
 	/* memory ran out in the cell; in_use: the rest of a line in `events` */ \
 	X(Nmemory,  71, 0, "4s",       "cell in_use") \
 	X(Nknownbad, 75, 0, "s",       "why") /* a version in use is known to fail */ \

@@ -102,7 +102,7 @@ static bool
 is_of_engine(const struct msg *m, struct err *e)
 {
 	static const uint8_t notices[] = {
-	    Nstarted, Ntaken, Ninput, Nsignalled, Nmemory, Nknownbad, Nstranger, Npatch};
+	    Nstarted, Ntaken, Ninput, Nsignalled, Nmemory, Nknownbad, Nstranger, Npatch, Nsteered};
 
 	if (wire_kind(m->type) == 'R' || memchr(notices, m->type, sizeof(notices)))
 		return wire_check(m, e) == 0;

@@ -45,6 +45,9 @@ class Interruptible:
         self.in_code = True  # False: what runs is neither its code nor a callback of the user's
         self.held = None  # the exception of an interrupt that came meanwhile
 
+    def on_held(self):
+        """Called when an interrupt is held. What waits in its place replaces it."""
+
     def code(self):
         """A context: its body is code of the user."""
         return contextlib.nullcontext() if self.in_code else _Code(self)

@@ -8,7 +8,7 @@ import inspect
 import sys
 
 import _ddip
-from ddip_engine import flight, patches, revocable
+from ddip_engine import flight, patches, revocable, steer
 
 # Not every rank makes these calls, so their number says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "new_group")
@@ -41,6 +41,7 @@ def install(devices_of):
     _count_steps()
     for row, name in _BLOCK.items():
         row.replace(functools.partial(_marked, row, name))
+    patches.FORWARD.replace(_count_forwards)
 
 
 def begin_cell():
@@ -69,28 +70,38 @@ def _note_raised(error, is_counted):
 
 
 def _count_steps():
-    hook, is_compiling = patches.STEP_HOOK.get(), patches.IS_COMPILING.get()
+    hook, is_compiling, tick = patches.STEP_HOOK.get(), patches.IS_COMPILING.get(), _ddip.tick
     if hook is None or is_compiling is None:
         return
 
     def stepped(*_):
-        if not is_compiling():  # else a break in the user's graph
-            _ddip.step()
+        if not is_compiling() and tick(steer.OPTIMIZER):  # else a break in the user's graph
+            steer.ticked(steer.OPTIMIZER)
 
     hook(patches.passed_over(stepped))
 
 
+def _count_forwards(real):
+    tick, grad = _ddip.tick, sys.modules["torch"].is_grad_enabled
+
+    @functools.wraps(real)
+    def forward(*args, **kwargs):
+        if args[0].training and grad() and tick(steer.FORWARD):
+            steer.ticked(steer.FORWARD)
+        return real(*args, **kwargs)
+
+    return forward
+
+
 def _counted(row, function, name):
-    within, counts, makes = _ddip.within, name not in _BY_TWO, name in _MAKE
+    within, counts, makes, tick = _ddip.within, name not in _BY_TWO, name in _MAKE, _ddip.tick
 
     @patches.passed_over
-    def called(*args, **kwargs):
-        group = is_default = call = None
-        if counts:
+    def called(group, is_default, args, kwargs):
+        call = None
+        if group is not None:
             with row:
-                group, is_default = _group_of(args, kwargs)
-                if group is not None:
-                    call = flight.begin(group, name, args, kwargs)
+                call = flight.begin(group, name, args, kwargs)
         try:
             result = function(*args, **kwargs)
         except BaseException as e:
@@ -111,7 +122,13 @@ def _counted(row, function, name):
 
     @functools.wraps(function)
     def counted(*args, **kwargs):
-        return within(name, called, args, kwargs)
+        group = is_default = None
+        if counts:
+            with row:
+                group, is_default = _group_of(args, kwargs)
+            if is_default and tick(steer.COLLECTIVE):
+                steer.ticked(steer.COLLECTIVE)
+        return within(name, called, (group, is_default, args, kwargs), {})
 
     return counted
 

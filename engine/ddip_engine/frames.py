@@ -98,9 +98,10 @@ def _is_readable(frame):
     return frame.f_trace is None and _SHARERS.isdisjoint(code.co_names)
 
 
-def _read(frame, function):
-    """function(the frame's names), which must keep none of them; of none if it is not readable."""
-    if not _is_readable(frame):
+def read(frame, function, is_own=False):
+    """function(the frame's names), which must keep none of them; of none if it is not readable.
+    is_own: the caller is code that runs in this frame, so that it is."""
+    if not is_own and not _is_readable(frame):
         return function({})
     names = frame.f_locals
     try:
@@ -116,7 +117,7 @@ def value(scope, name):
     EngineError(ENOENT)."""
     frames = _of(scope)
     for frame, _ in frames:
-        found = _read(frame, lambda names: names.get(name, ABSENT))
+        found = read(frame, lambda names: names.get(name, ABSENT))
         if found is not ABSENT:
             return found
     if not frames:
@@ -149,7 +150,7 @@ def _some(scope):
 def hint(name):
     """Where a name that is not global is to be found while a cell runs; or an empty text."""
     for frame, line in _running():
-        if frame.f_code.co_flags & _OPTIMIZED and _read(frame, lambda names: name in names):
+        if frame.f_code.co_flags & _OPTIMIZED and read(frame, lambda names: name in names):
             return (
                 f"no global '{name}'; {_where(frame, line)} has a local '{name}':"
                 f" rank{state.rank}/locals/{name}"
@@ -158,7 +159,7 @@ def hint(name):
 
 
 def _names(frame):
-    return _read(frame, lambda names: [name for name, _ in table.listed(names)])
+    return read(frame, lambda names: [name for name, _ in table.listed(names)])
 
 
 def names(scope):

@@ -38,6 +38,7 @@ from ddip_engine import (
     service,
     shell,
     state,
+    steer,
     streams,
     table,
     values,
@@ -123,7 +124,7 @@ def _answer(rows, message, call=_call):
         if reply is not None:
             _send(reply, tag, answer)
     except EngineError as e:
-        _ddip.error(tag, e.errno, cells.bound(str(e)))
+        _ddip.error(tag, e.errno, cells.bound(str(e)), cells.bound_traceback(e.trace))
     except Cancelled:
         _ddip.error(tag, EINTR, "cancelled: no longer wanted")
     except BaseException as e:  # the rank survives any failure, and reports it
@@ -317,6 +318,7 @@ def _run(fd, cell, generation, source):
     _open_path()
     dist.begin_cell()
     ended = run.execute(cell, source)
+    steer.cell_ended()
     gpu.mark()
     return (*ended, collectives.outcome())
 

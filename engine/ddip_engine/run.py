@@ -62,6 +62,7 @@ def _on_sigint(signum, frame):
         error = interrupts.error(why)
         if holds:
             _cell.held = error
+            _cell.on_held()
             return
         if _cell is not None:
             _cell.interrupted = True
@@ -119,6 +120,38 @@ def _guarded(cell, runner):
         return cells.Ended(e)
 
 
+def current():
+    """The running cell, None if there is none."""
+    return _cell
+
+
+def within(cell, function):
+    """Returns function(cell), an Ended, while interrupts of the running cell are held, and those of
+    this one are raised in its code. Called while the running cell holds them; never raises."""
+    global _cell
+    outer, missed = _cell, _ddip.pause()
+    _cell = cell
+    try:
+        _ddip.resume(cell.number)
+        ended = function(cell)
+    except BaseException as e:  # whatever user code raises
+        ended = cells.Ended(e)
+    cell.interrupted_late = _ddip.pause() or cell.held is not None
+    _cell = outer
+    _ddip.resume(outer.number)
+    if missed:  # it is held now
+        _ddip.repeat(outer.number)
+    return ended
+
+
+def told(cell, ended):
+    """(outcome, value, error, traceback) for Rrun."""
+    outcome, error, trace = _classify(ended, cell), "", b""
+    if outcome != OK:
+        error, trace = one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
+    return outcome, _encode(cells.bound(ended.value)), error, trace
+
+
 class _Work(cells.Interruptible):
     """Work of the engine itself that can be interrupted like a cell."""
 
@@ -163,18 +196,16 @@ def execute(number, source):
 
 def _refused(outcome, error):
     """The same for a cell that does not begin."""
-    text = _one_line(error)
+    text = one_line(error)
     return (outcome, b"", text, _encode(text + "\n"), table.text(False), b"")
 
 
 def _outcome(cell, ended, started, earlier):
     """How the cell ended, for Rrun; cleans up after it."""
-    outcome, value = _classify(ended, cell), _encode(cells.bound(ended.value))
-    error, trace = "", b""
+    outcome, value, error, trace = told(cell, ended)
     if outcome != OK:
-        error, trace = _one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
         _keep_last(cell.number, ended.error)
-    about = digest.text(earlier, ended.error if outcome != OK else None, _one_line)
+    about = digest.text(earlier, ended.error if outcome != OK else None, one_line)
     if outcome != OK:
         out_of_memory.handle(cell.number, ended.error)
     ended.error = None  # frames of the traceback refer to it
@@ -274,7 +305,7 @@ def _by_interrupt(error, cell):
         return True
     if not cell.interrupted:
         return False
-    if isinstance(error, SystemExit) or _ENDED_WAIT.search(_one_line(error)):
+    if isinstance(error, SystemExit) or _ENDED_WAIT.search(one_line(error)):
         return True
     seen = set()
     while error is not None and id(error) not in seen:
@@ -285,7 +316,7 @@ def _by_interrupt(error, cell):
     return False
 
 
-def _one_line(error):
+def one_line(error):
     """`ValueError: bad`: the exception and the first line of its text."""
     if isinstance(error, SystemExit):
         return "SystemExit: " + cells.message(error.code)

@@ -30,6 +30,7 @@ from ddip_engine import (
     imports,
     run,
     state,
+    steer,
     streams,
     table,
     values,
@@ -140,7 +141,7 @@ def _is_quick(message):
     """True for a request that takes no time and runs no user code."""
     kind, _, _, *fields = message
     if kind != "Tget":
-        return kind != "Tgc" and not (kind == "Thas" and "/" in fields[0])
+        return kind not in ("Tgc", "Tsteerrun") and not (kind == "Thas" and "/" in fields[0])
     name, suffix, op = fields
     if ":" in name or "/" in name or suffix == "frames":  # these may have any number of names
         return False
@@ -306,4 +307,7 @@ _ROWS = {
     "Tget": (_get, "Rget"),
     "Thas": (_has, "Rhas"),
     "Tgc": (_gc, "Rgc"),
+    "Tsteer": (steer.arm, "Rsteer"),
+    "Nsteer": (steer.decide, None),
+    "Tsteerrun": (steer.run_now, "Rsteerrun"),
 }

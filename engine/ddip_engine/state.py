@@ -34,11 +34,12 @@ engine_names = {}  # what the engine itself put into that namespace: hidden whil
 
 
 class EngineError(Exception):
-    """A request that cannot be met: an errno for the caller, and a text that explains it."""
+    """A request that cannot be met: an errno for the caller, a text that explains it, and
+    what to show in place of a traceback."""
 
-    def __init__(self, errno, text):
+    def __init__(self, errno, text, trace=""):
         super().__init__(text)
-        self.errno = errno
+        self.errno, self.trace = errno, trace
 
 
 class Cancelled(BaseException):

@@ -3,6 +3,7 @@
 #include <Python.h>
 #include "py/py.h"
 #include "rank/peer.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -211,6 +212,25 @@ py_enter(PyObject *module, PyObject *number)
 }
 
 static PyObject *
+py_resume(PyObject *module, PyObject *number)
+{
+	unsigned long cell = PyLong_AsUnsignedLong(number);
+
+	if (PyErr_Occurred())
+		return NULL;
+	rank_cell_enter((uint32_t)cell);
+	if (PyErr_CheckSignals() < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+py_pause(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_cell_leave());
+}
+
+static PyObject *
 py_leave(PyObject *module, PyObject *unused)
 {
 	bool missed = rank_cell_leave();
@@ -388,10 +408,49 @@ py_collective_done(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-py_step(PyObject *module, PyObject *unused)
+py_tick(PyObject *module, PyObject *clock)
 {
-	rank_collective_step();
-	Py_RETURN_NONE;
+	long which = PyLong_AsLong(clock);
+
+	if (PyErr_Occurred())
+		return NULL;
+	return PyBool_FromLong(!rank_forked() && which >= 0 && which < CLOCKS &&
+			       rank_collective_tick((enum clock)which));
+}
+
+static PyObject *
+py_arm(PyObject *module, PyObject *on)
+{
+	unsigned long long period =
+	    rank_collective_arm(on == Py_None ? rank_collective_armed() : PyObject_IsTrue(on) == 1);
+
+	return Py_BuildValue("IIIK", rank_collective_ticks(CLOCK_OPTIMIZER),
+	    rank_collective_ticks(CLOCK_FORWARD), rank_collective_ticks(CLOCK_COLLECTIVE),
+	    period / 1000);
+}
+
+/* Before CPython 3.13, `f_locals` of a function is a copy. This is what pdb does with it; the
+ * function is not in the limited API. */
+static PyObject *
+py_set_locals(PyObject *module, PyObject *args)
+{
+	void (*to_fast)(PyObject * frame, int clear);
+	PyObject *frame, *changed, *names;
+
+	*(void **)&to_fast = dlsym(RTLD_DEFAULT, "PyFrame_LocalsToFast");
+	if (!PyArg_ParseTuple(args, "OO!:set_locals", &frame, &PyDict_Type, &changed))
+		return NULL;
+	names = PyObject_GetAttrString(frame, "f_locals");
+	if (!names || PyDict_Update(names, changed) < 0) {
+		Py_XDECREF(names);
+		return NULL;
+	}
+	if (to_fast)
+		to_fast(frame, 0);
+	if (Py_REFCNT(names) == 2) /* the frame's and ours: nobody else needs what it holds */
+		PyDict_Clear(names);
+	Py_DECREF(names);
+	return PyBool_FromLong(to_fast != NULL);
 }
 
 static PyObject *
@@ -511,7 +570,11 @@ static PyMethodDef methods[] = {
     {"flight_find", py_flight_find, METH_NOARGS, "Which recorders are asked without the GIL?"},
     {"flight_groups", py_flight_groups, METH_O, "flight_groups(lines)"},
     {"flight_text", py_flight_text, METH_VARARGS, "flight_text(which, json)"},
-    {"step", py_step, METH_NOARGS, "An optimizer has stepped"},
+    {"pause", py_pause, METH_NOARGS, "As leave(), of a cell that goes on"},
+    {"resume", py_resume, METH_O, "resume(cell): its user code goes on"},
+    {"tick", py_tick, METH_O, "tick(clock) -> bool: armed"},
+    {"arm", py_arm, METH_O, "arm(bool) -> (optimizer, forward, collective, period in us)"},
+    {"set_locals", py_set_locals, METH_VARARGS, "set_locals(frame, names) -> bool"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},

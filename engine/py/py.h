@@ -112,7 +112,16 @@
  *                              gloo, 2 that of NCCL; torch must be loaded
  *   flight_groups(lines)       bytes: what they are asked for, see rank/flight.h
  *   flight_text(which, json)   what recorder 0 or 1 says, if C does not ask it; only in describe()
- *   step()                     an optimizer has stepped
+ *   pause() -> bool            as leave(), of a cell that goes on: something else is to run, which
+ *                              interrupts tell from it
+ *   resume(cell)               the user code of this cell goes on, or that of a steer begins
+ *   tick(clock) -> bool        one of enum clock has ticked; True: in the main thread, and it is
+ *                              armed. Costs 0.1 us
+ *   arm(bool or None) -> (optimizer, forward, collective, us)  arms the ticks, or not; None: leaves
+ *                              that as it is. Returns their numbers
+ *                              in this cell, and the time between the last two, in us; 0: unknown
+ *   set_locals(frame, names) -> bool  before CPython 3.13: binds local variables of a function that
+ *                              runs. False: this Python cannot
  *   display_fd() -> int        the pipe for rich output; -1: none
  *   boot(role)                 called once by the launcher: makes `ddip_engine` importable, and
  *                              calls its boot.main with "zygote", "rank" or "store"

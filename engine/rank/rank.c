@@ -171,6 +171,13 @@ on_stack(struct msg *m)
 	rank_stack_ask(m->tag);
 }
 
+static void
+on_steps(struct msg *m)
+{
+	say(Rsteps, m->tag, rank_collective_ticks(CLOCK_OPTIMIZER),
+	    rank_collective_ticks(CLOCK_FORWARD), rank_collective_ticks(CLOCK_COLLECTIVE));
+}
+
 /* Registers the request here, not when it is taken, so that a cancellation always finds it. */
 static void
 on_put(struct msg *m)
@@ -262,12 +269,16 @@ static const struct {
     {Thas, for_service},
     {Tgc, for_service},
     {Nfree, for_service},
+    {Tsteer, for_service},
+    {Nsteer, for_service},
+    {Tsteerrun, for_service},
     {Ncancel, on_cancel},
     {Tread, on_read},
     {Tcopy, on_copy},
     {Tncclid, on_nccl},
     {Tcombine, on_nccl},
     {Tstack, on_stack},
+    {Tsteps, on_steps},
     {Nintr, on_interrupt},
     {Nabort, on_abort},
     {Nstdin, on_stdin},

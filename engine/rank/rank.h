@@ -297,9 +297,14 @@ void rank_collective_leave(struct collective *c);
 void rank_collective_done(void);
 void rank_collective_reset(void);     /* when a cell begins */
 uint32_t rank_collective_count(void); /* since then */
-void rank_collective_step(void);      /* an optimizer has stepped */
-uint32_t rank_collective_steps(void); /* the number of its steps since then */
 uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
+/* Counts a tick of the main thread; those of other threads, and of a collective within another, are
+ * none. Returns true if the ticks are armed: the thread must then ask whether it may go on. */
+bool rank_collective_tick(enum clock clock);
+/* Returns the time between the last two ticks in ns; 0: there were not two. Called with the GIL. */
+uint64_t rank_collective_arm(bool on);
+bool rank_collective_armed(void);
+uint32_t rank_collective_ticks(enum clock clock); /* since rank_collective_reset() */
 
 /* rank_unblock.c */
 void rank_unblock_init(struct loop *l); /* the I/O thread's loop */

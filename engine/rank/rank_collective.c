@@ -1,5 +1,6 @@
 /*
- * Records which collective user code is in, since when, and how many have completed in this cell.
+ * Records which collective user code is in, since when, and how many have completed in this cell;
+ * and the ticks of its clocks.
  * The I/O thread reads this without the GIL; the functions that write it are called with the GIL.
  */
 #define _GNU_SOURCE
@@ -11,7 +12,9 @@ _Atomic(const char *) rank_collective;
 atomic_bool rank_collective_aside;
 
 static _Atomic uint64_t since; /* from now_ns(); 0: in none */
-static _Atomic uint32_t count, steps;
+static _Atomic uint32_t count, ticks[CLOCKS];
+static uint64_t ticked, period; /* now_ns() at the last tick; the time between the last two */
+static bool armed;
 static struct collective *outermost; /* of each thread that is in one, the last first */
 static _Thread_local struct collective *innermost; /* of this thread; NULL: in none */
 
@@ -66,19 +69,52 @@ void
 rank_collective_reset(void)
 {
 	count = 0;
-	steps = 0;
+	ticked = period = 0;
+	for (int i = 0; i < CLOCKS; i++)
+		ticks[i] = 0;
 }
 
-void
-rank_collective_step(void)
+static bool
+is_main(void)
 {
-	steps++;
+	static _Thread_local int known; /* 1: it is, -1: it is not */
+
+	if (!known)
+		known = gettid() == getpid() ? 1 : -1;
+	return known > 0;
+}
+
+bool
+rank_collective_tick(enum clock clock)
+{
+	uint64_t now;
+
+	if (!is_main() || (clock == CLOCK_COLLECTIVE && innermost))
+		return false;
+	now = now_ns();
+	period = ticked ? now - ticked : 0;
+	ticked = now;
+	ticks[clock]++;
+	return armed;
+}
+
+uint64_t
+rank_collective_arm(bool on)
+{
+	armed = on;
+	return period;
+}
+
+bool
+rank_collective_armed(void)
+{
+	return armed;
 }
 
 uint32_t
-rank_collective_steps(void)
+rank_collective_ticks(enum clock clock)
 {
-	return steps;
+	return ticks[clock];
 }
 
 uint32_t

@@ -171,7 +171,7 @@ answer(const char *remark)
 		buf_clear(&body);
 		wire_pack(&body, Rstack, 0, 0, stack.tags[i],
 		    ((struct slice){in ? in : "", in ? strlen(in) : 0}), rank_collective_us(),
-		    rank_collective_count(), rank_collective_steps(),
+		    rank_collective_count(), rank_collective_ticks(CLOCK_OPTIMIZER),
 		    ((struct slice){text.p, text.n}), ((struct slice){described.p, described.n}));
 		if (wire_frame(body.p, body.n, &m, NULL) > 0)
 			rank_link_send(&m);

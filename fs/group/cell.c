@@ -109,6 +109,8 @@ cell_unref(struct cell *c)
 	if (--c->refs > 0)
 		return;
 	task_free(c->w);
+	if (c->steered.cell)
+		cell_unref(c->steered.cell);
 	free(c->source);
 	free(c->notice);
 	free(c->ranks);
@@ -207,6 +209,28 @@ cell_ended(struct task *w)
 }
 
 struct cell *
+cell_new(struct group *g, const struct rank_set *on, struct slice source)
+{
+	struct cell *c = xcalloc(1, sizeof(*c));
+
+	*c = (struct cell){.g = g,
+	    .number = ++g->history.last,
+	    .refs = 1,
+	    .source = slice_dup(source),
+	    .source_len = source.n};
+	c->ranks = xcalloc((size_t)rank_set_count(on), sizeof(*c->ranks));
+	RANK_SET_EACH (rank, on)
+		c->ranks[c->n++] = rank;
+	c->w = task_new(g, TASK_RUN, on);
+	c->w->cell = c;
+	c->w->number = (uint32_t)c->number;
+	c->w->ended = cell_ended;
+	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
+	index_add(&g->history, c);
+	return c;
+}
+
+struct cell *
 cell_submit(struct group *g, const struct rank_set *ranks, struct slice source, struct err *e)
 {
 	struct rank_set on = *ranks;
@@ -227,21 +251,7 @@ cell_submit(struct group *g, const struct rank_set *ranks, struct slice source, 
 			return NULL;
 	if (rank_set_empty(&on))
 		external_own(g, &on);
-	c = xcalloc(1, sizeof(*c));
-	*c = (struct cell){.g = g,
-	    .number = ++g->history.last,
-	    .refs = 1,
-	    .source = slice_dup(source),
-	    .source_len = source.n};
-	c->ranks = xcalloc((size_t)rank_set_count(&on), sizeof(*c->ranks));
-	RANK_SET_EACH (rank, &on)
-		c->ranks[c->n++] = rank;
-	c->w = task_new(g, TASK_RUN, &on);
-	c->w->cell = c;
-	c->w->number = (uint32_t)c->number;
-	c->w->ended = cell_ended;
-	TAILQ_INSERT_TAIL(&g->history.cells, c, link);
-	index_add(&g->history, c);
+	c = cell_new(g, &on, source);
 	cell_ref(c); /* it may end, and leave the history, while it is submitted */
 	task_submit(c->w);
 	cell_unref(c);
@@ -266,6 +276,11 @@ cell_status(const struct cell *c, struct record *out)
 		record_real(out, "seconds", task_seconds(w), MICROSECONDS);
 	}
 	task_ranks(w, out);
+	if (c->steered.cell) {
+		record_number(out, "within", c->steered.cell->number);
+		record_number(out, "step", c->steered.step);
+		record_text(out, "clock", task_clock(c->steered.clock));
+	}
 	record_end(out);
 }
 

@@ -6,6 +6,8 @@
 
 enum { SOURCE_MAX = 16 << 20 };
 
+/* Adds a new cell on these ranks to the history; the caller submits its task. */
+struct cell *cell_new(struct group *g, const struct rank_set *on, struct slice source);
 /* Creates and submits a cell on these ranks (n 0: on all of the group's own). Returns NULL with *e
  * set on failure. */
 struct cell *cell_submit(

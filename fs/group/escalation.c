@@ -73,6 +73,18 @@ escalation_signal(struct subtask *j, enum interrupt_why why)
 	j->signal.sent = true;
 }
 
+/* Interrupts what is run within the cell, too: the ranks go on with the cell after that only. */
+static void
+interrupt_within(struct task *w)
+{
+	for (int i = 0; i < w->n; i++) {
+		struct subtask *j = works(&w->subtasks[i]) ? queue_running(w->subtasks[i].k) : NULL;
+
+		if (j && j->w != w && j->w->kind == TASK_STEER && !j->w->escalation.step)
+			escalation_interrupt(j->w, w->escalation.why);
+	}
+}
+
 /* Signals the ranks not signalled yet, and ends the collectives that ranks are known to be in. */
 static void
 first_step(struct task *w)
@@ -81,6 +93,7 @@ first_step(struct task *w)
 	w->escalation.timer = NULL;
 	if (w->escalation.step == 0)
 		enter_step(w, 1);
+	interrupt_within(w);
 	for (int i = 0; i < w->n; i++) {
 		struct subtask *j = &w->subtasks[i];
 
@@ -330,9 +343,13 @@ escalation_outcome(struct task *w)
 {
 	if (!task_has_collectives(w) || !w->begun || w->g->size == 1)
 		return;
+	if (w->kind == TASK_STEER) {
+		w->cell->steered.cell->w->escalation.broken_within |= w->escalation.step > 0;
+		return;
+	}
 	if (!collectives_are_even(w))
 		recovery_request(w->g, "uneven-collectives");
-	else if (w->escalation.step)
+	else if (w->escalation.step || w->escalation.broken_within)
 		recovery_request(w->g, "interrupted");
 	else if (w->escalation.disconnected)
 		recovery_request(w->g, "disconnected");

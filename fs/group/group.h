@@ -9,6 +9,7 @@
 #include "group/rank_set.h"
 #include "loop.h"
 #include "spool.h"
+#include "wire.h"
 
 enum { ERRORS_KEPT = 64, PHASES_MAX = 16, PATCHES_BYTES = 64 << 10 };
 
@@ -192,6 +193,13 @@ struct group_history {
 	size_t index_first, index_end, index_room;
 	char last_result[24]; /* of the last cell that ended: ok, error … */
 	enum group_names names;
+	int steered; /* the last one that came by `steer`; 0: none */
+
+	struct {
+		enum clock clock;
+		uint32_t number; /* 0: it has made none, or was not asked */
+	} step;			 /* of the running cell's first rank: tree/steps_file.c */
+
 	unsigned submitted; /* number of tasks of all kinds so far */
 };
 

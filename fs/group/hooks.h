@@ -6,6 +6,7 @@
 #ifndef HOOKS_H
 #define HOOKS_H
 #include "group/group.h"
+#include "wire.h"
 
 struct cell;
 struct task;
@@ -53,6 +54,12 @@ struct group_hooks {
 	void (*output_end)(struct rank *k, const struct spool_mark *at);
 	/* The interrupt of this cell has reached Python on this rank. */
 	void (*signal_taken)(struct rank *k, uint32_t cell);
+	/* A task that was to begin within another one has begun by itself, or has ended; a subtask
+	 * has ended; this rank waits at this step of its cell with the cell `number`, step 0: it
+	 * wants to go on. */
+	void (*steer_over)(struct task *w);
+	void (*part_over)(struct subtask *j);
+	void (*steered)(struct rank *k, uint32_t number, enum clock clock, uint32_t step);
 	/* recovery.c: the process group has been rebuilt. */
 	void (*recovered)(struct group *g);
 	/* A task has begun; output has begun or grown, or a cell has ended, so readers that follow

@@ -281,6 +281,8 @@ end_ranks(struct group *g, const char *text, enum interrupt_why why)
 
 		if ((j = queue_running(k))) {
 			escalation_signal(j, why);
+			if (queue_outermost(k) != j)
+				escalation_signal(queue_outermost(k), why);
 			rank_abort(k, false);
 		}
 		rank_quit(k);

@@ -19,7 +19,7 @@ preempt_cells(struct group *g, int signo, const char *host)
 
 	journal_event(g, "preempted signal=%s host=%s", signal_name(signo), host);
 	for (int i = 0; i < g->size; i++) {
-		struct subtask *j = queue_running(&g->ranks[i]);
+		struct subtask *j = queue_outermost(&g->ranks[i]);
 
 		if (!j || !j->w->cell || j->w->escalation.asked == now)
 			continue;

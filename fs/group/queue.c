@@ -22,6 +22,21 @@ enum { QUEUED_MS = 1000 }; /* how long somebody waits for a queued task before b
 static void bytes_came(struct task *w, const struct err *e);
 static void on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace);
 
+/* At the end; one that may begin within the running cell, before all that must wait for its end. */
+static void
+enqueue(struct subtask *j)
+{
+	struct subtask_queue *q = &j->k->queue;
+	struct subtask *before = j->w->payload.steer ? TAILQ_FIRST(q) : NULL;
+
+	while (before && (before->state != SUBTASK_QUEUED || before->w->payload.steer))
+		before = TAILQ_NEXT(before, link);
+	if (before)
+		TAILQ_INSERT_BEFORE(before, j, link);
+	else
+		TAILQ_INSERT_TAIL(q, j, link);
+}
+
 void
 task_submit(struct task *w)
 {
@@ -31,7 +46,7 @@ task_submit(struct task *w)
 	g->queued++;
 	w->owner.serial = ++g->history.submitted;
 	for (int i = 0; i < w->n; i++)
-		TAILQ_INSERT_TAIL(&w->subtasks[i].k->queue, &w->subtasks[i], link);
+		enqueue(&w->subtasks[i]);
 	journal_changed(g);
 	queue_pump_all(g);
 }
@@ -59,6 +74,8 @@ begin(struct task *w)
 	if (w->begun)
 		return;
 	w->begun = true;
+	if (w->payload.steer)
+		group_tell(steer_over, w);
 	note_names(w);
 	w->when.begin = now_wall();
 	w->when.begin_ns = now_ns();
@@ -82,7 +99,8 @@ queue_goes_on(const struct rank *k)
 static bool
 is_next(const struct subtask *j)
 {
-	return TAILQ_FIRST(&j->k->queue) == j && j->state == SUBTASK_QUEUED && queue_goes_on(j->k);
+	return TAILQ_FIRST(&j->k->queue) == j && j->state == SUBTASK_QUEUED &&
+	       !j->w->payload.held && queue_goes_on(j->k);
 }
 
 /* Marks a subtask that is about to be sent. */
@@ -93,7 +111,7 @@ mark_sent(struct subtask *j, double now)
 	j->t0 = now;
 	j->sent = now_ns();
 	j->tag = agent_tag(rank_agent(j->k), j->k->slot, task_request(j->w), on_answer, j);
-	if (j->w->cell)
+	if (j->w->kind == TASK_RUN)
 		j->k->cell = j->w->cell->number;
 }
 
@@ -136,6 +154,23 @@ pump(struct rank *k)
 }
 
 void
+queue_begin_within(struct task *w)
+{
+	w->kind = TASK_STEER;
+	for (int i = 0; i < w->n; i++) {
+		struct subtask *j = &w->subtasks[i];
+
+		TAILQ_REMOVE(&j->k->queue, j, link);
+		TAILQ_INSERT_HEAD(&j->k->queue, j, link);
+	}
+	begin(w);
+	for (int i = 0; i < w->n; i++)
+		mark_sent(&w->subtasks[i], w->when.begin);
+	task_send_all(w);
+	journal_changed(w->g);
+}
+
+void
 queue_pump_all(struct group *g)
 {
 	for (int i = 0; i < g->size; i++)
@@ -171,6 +206,8 @@ finish(struct task *w)
 	struct group *g = w->g;
 
 	w->done = true;
+	if (w->payload.steer)
+		group_tell(steer_over, w);
 	w->when.end = now_wall();
 	w->when.end_ns = now_ns();
 	if (!w->begun)
@@ -232,6 +269,7 @@ subtask_over(struct subtask *j, const struct err *e)
 		k->cell = 0;
 	if (j->no)
 		take_failure(j, e);
+	group_tell(part_over, j);
 	w->left--;
 	if (w->left == 0) {
 		finish(w);
@@ -280,7 +318,7 @@ run_answer(struct subtask *j, struct msg *m)
 	uint8_t outcome;
 
 	e.no = 0;
-	if (wire_unpack(m, Rrun, &e, &outcome, &value, &error, &traceback, &table, &digest,
+	if (wire_unpack(m, m->type, &e, &outcome, &value, &error, &traceback, &table, &digest,
 		&j->collectives, &j->end.size[0], &j->end.size[1], &j->end.size[2],
 		&j->end.records) == 0) {
 		j->ended = true;
@@ -412,7 +450,7 @@ on_answer(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		subtask_failed(j, &why);
 		return;
 	}
-	if (m->type == Rrun) {
+	if (m->type == Rrun || m->type == Rsteerrun) {
 		run_answer(j, m);
 	} else if (m->type == Rput || m->type == Rmove) {
 		first_step_done(j);

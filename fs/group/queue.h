@@ -10,6 +10,8 @@
 void task_submit(struct task *w);
 /* Parks r until the task has ended, and replies with its errno. A signal interrupts the task. */
 int task_wait(struct task *w, struct req *r);
+/* Begins a queued cell on all its ranks, which wait for it in the cell that they run. */
+void queue_begin_within(struct task *w);
 /* Interrupts a task: drops it where it is queued, starts the escalation where it runs. */
 void task_interrupt(struct task *w);
 /* Drops the task if none of its subtasks has been sent. Returns false if one has. */

@@ -16,7 +16,8 @@ static const char *const kinds[TASK_KINDS] = {[TASK_RUN] = "cell",
     [TASK_RESET] = "reset",
     [TASK_FREE] = "free",
     [TASK_SELFTEST] = "selftest",
-    [TASK_CLONE] = "clone"};
+    [TASK_CLONE] = "clone",
+    [TASK_STEER] = "steer"};
 
 /* Appends the name of a task in `queue`: a cell's number; of other tasks the kind and a number,
  * such as "push17". */
@@ -85,7 +86,8 @@ add_task(const struct task *w, struct record *out)
 	add_id(w, &b);
 	record_begin(out, NULL);
 	record_text(out, "id", b.p);
-	record_text(out, "kind", task_is_program(w) ? "program" : kinds[w->kind]);
+	record_text(out, "kind",
+	    task_is_program(w) ? "program" : kinds[w->payload.steer ? TASK_STEER : w->kind]);
 	record_text(out, "state", task_state(w));
 	record_text(out, "name", w->payload.name);
 	task_ranks(w, out);

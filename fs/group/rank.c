@@ -491,6 +491,17 @@ on_signalled(struct rank *k, struct msg *m)
 }
 
 static void
+on_steered(struct rank *k, struct msg *m)
+{
+	uint32_t number, step;
+	uint8_t clock;
+
+	if (wire_unpack(m, Nsteered, NULL, &number, &clock, &step) == 0 &&
+	    (clock < CLOCKS || !step))
+		group_tell(steered, k, number, clock, step);
+}
+
+static void
 on_memory(struct rank *k, struct msg *m)
 {
 	struct slice in_use;
@@ -545,6 +556,7 @@ static const struct {
     {Ninput, on_input},
     {Ntaken, on_taken},
     {Nsignalled, on_signalled},
+    {Nsteered, on_steered},
     {Nmemory, on_memory},
     {Nknownbad, on_known_bad},
     {Nstranger, on_stranger},

@@ -143,7 +143,7 @@ static const struct subtask *
 ended_part(const struct stall_sample *s, const struct rank *k)
 {
 	for (int i = 0; i < s->n; i++) {
-		const struct subtask *j = queue_running(s->rank[i].k);
+		const struct subtask *j = queue_outermost(s->rank[i].k);
 
 		for (int r = 0; j && r < j->w->n; r++)
 			if (j->w->subtasks[r].k == k && j->w->subtasks[r].state == SUBTASK_DONE &&
@@ -159,7 +159,7 @@ set_states(struct stall_sample *s)
 	for (int i = 0; i < s->n; i++) {
 		struct rank_sample *r = &s->rank[i];
 		struct rank_place *p = &r->place;
-		const struct subtask *j = queue_running(r->k);
+		const struct subtask *j = queue_outermost(r->k);
 		const struct subtask *ended = j ? NULL : ended_part(s, r->k);
 
 		p->rank = r->k->number;

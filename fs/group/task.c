@@ -131,9 +131,15 @@ task_in_two_steps(const struct task *w)
 }
 
 bool
+task_is_cell(const struct task *w)
+{
+	return w->kind == TASK_RUN || w->kind == TASK_STEER;
+}
+
+bool
 task_has_collectives(const struct task *w)
 {
-	return w->kind == TASK_RUN || w->kind == TASK_SELFTEST;
+	return task_is_cell(w) || w->kind == TASK_SELFTEST;
 }
 
 bool
@@ -238,6 +244,27 @@ queue_running(struct rank *k)
 	struct subtask *j = TAILQ_FIRST(&k->queue);
 
 	return j && j->state != SUBTASK_QUEUED ? j : NULL;
+}
+
+const char *
+task_clock(enum clock clock)
+{
+	static const char *const names[] = {[CLOCK_OPTIMIZER] = "optimizer",
+	    [CLOCK_FORWARD] = "forward",
+	    [CLOCK_COLLECTIVE] = "collective"};
+
+	return names[clock];
+}
+
+struct subtask *
+queue_outermost(struct rank *k)
+{
+	struct subtask *j = queue_running(k), *around;
+
+	if (!j || j->w->kind != TASK_STEER)
+		return j;
+	around = TAILQ_NEXT(j, link);
+	return around && around->w->cell == j->w->cell->steered.cell ? around : j;
 }
 
 bool

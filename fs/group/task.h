@@ -18,6 +18,7 @@ enum task_kind {
 	TASK_FREE,
 	TASK_SELFTEST,
 	TASK_CLONE,
+	TASK_STEER, /* a cell that runs within another one */
 	TASK_KINDS
 };
 
@@ -59,6 +60,8 @@ struct task_payload {
 	uint64_t *sizes;
 	struct clone *clone;	/* TASK_CLONE */
 	struct subtask *source; /* TASK_CLONE: of the rank that is copied */
+	struct steer *steer;	/* it may begin within the cell before it; NULL: not any longer */
+	bool held;		/* the same, and it is about to fail: it must not begin by itself */
 };
 
 struct task_times {
@@ -76,6 +79,7 @@ struct task_escalation {
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;
+	bool broken_within;	/* a steer within it was interrupted */
 	bool in_new_processes;	/* a program that nothing has run before */
 	bool disconnected;	/* ranks whose program has ended have no connections any more */
 	enum interrupt_why why; /* its ranks are signalled */
@@ -123,6 +127,13 @@ struct cell {
 	char *source;
 	size_t source_len;
 	int *ranks, n; /* ascending */
+
+	struct {
+		struct cell *cell; /* referenced: it has run within this one; NULL: in none */
+		enum clock clock;
+		uint32_t step;
+	} steered;
+
 	TAILQ_ENTRY(cell) link;
 };
 
@@ -135,6 +146,10 @@ void task_set_owner(struct task *w, pid_t process, uid_t uid, const struct task 
 void task_ranks(const struct task *w, struct record *out);
 /* Is it a separate program (`# ddip run:`) rather than a cell of the session? */
 bool task_is_program(const struct task *w);
+/* The name of a clock. */
+const char *task_clock(enum clock clock);
+/* Is it a cell that runs, or waits to run, by itself or within another one? */
+bool task_is_cell(const struct task *w);
 /* May its ranks wait for each other in collectives? If so, it begins on all of them at once. */
 bool task_has_collectives(const struct task *w);
 /* Must all its ranks be free before it begins? Those with collectives, and a clone. */
@@ -161,6 +176,8 @@ double task_seconds(const struct task *w);
 const char *task_state(const struct task *w); /* queued running ok error … */
 /* The subtask that has been sent to this rank and has not ended, or NULL. */
 struct subtask *queue_running(struct rank *k);
+/* The same, but of a cell that another one is run within, not of that one. */
+struct subtask *queue_outermost(struct rank *k);
 /* Is the rank working? A subtask that is prepared and waits for other ranks does not count. */
 bool queue_works(struct rank *k);
 bool group_busy(const struct group *g);

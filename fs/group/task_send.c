@@ -70,6 +70,12 @@ send_clone(struct subtask *j, struct agent *a)
 	agent_send(a, Tclone, 0, j->k->slot, j->tag, j->w->payload.fds[0], j->w->payload.sizes[0]);
 }
 
+static void
+send_steer(struct subtask *j, struct agent *a)
+{
+	agent_send(a, Tsteerrun, FLAG_MARK, j->k->slot, j->tag, -1, j->w->number);
+}
+
 static const struct {
 	int type;
 	void (*send)(struct subtask *j, struct agent *a);
@@ -82,6 +88,7 @@ static const struct {
     [TASK_FREE] = {Tgc, send_free},
     [TASK_SELFTEST] = {Tselftest, send_selftest},
     [TASK_CLONE] = {Tclone, send_clone},
+    [TASK_STEER] = {Tsteerrun, send_steer},
 };
 
 int

@@ -6,6 +6,7 @@
 #include "group/processes.h"
 #include "group/queue.h"
 #include "group/stall.h"
+#include "group/steer.h"
 
 void
 group_init(void)
@@ -22,6 +23,9 @@ group_init(void)
 	group_hooks.output_mark = queue_mark;
 	group_hooks.output_end = queue_mark_end;
 	group_hooks.signal_taken = escalation_taken;
+	group_hooks.steer_over = steer_over;
+	group_hooks.part_over = steer_part_over;
+	group_hooks.steered = steer_arrived;
 	group_hooks.recovered = lifecycle_recovered;
 	group_hooks.task_began = stall_watch;
 	group_hooks.rested = lifecycle_rested;

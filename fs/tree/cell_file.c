@@ -1,6 +1,7 @@
 /*
  * Files that accept cells: they collect what is written; fsync, a read or the last close submits
- * it. Reading the files called stream returns the cell's stream; reading the others, its number.
+ * it. Reading the files called stream returns the cell's stream; reading the others, its number,
+ * and reading steer, also where it has run.
  */
 #include "tree/cell_file.h"
 #include "group/cell.h"
@@ -8,6 +9,7 @@
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
+#include "group/steer.h"
 #include "group/task.h"
 #include "tree/caller.h"
 #include "tree/cell_stream.h"
@@ -117,8 +119,12 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 	struct cell *c = NULL;
 
 	if (ranks_of(&f->node->at, &ranks, e) == 0 &&
-	    (!waits || caller_check(g, r, &ranks, e) == 0))
-		c = cell_submit(g, &ranks, (struct slice){in->source.p, in->source.n}, e);
+	    (!waits || caller_check(g, r, &ranks, e) == 0)) {
+		struct slice source = {in->source.p, in->source.n};
+
+		c = f->ops == &cell_file_steer_ops ? steer_submit(g, source, e)
+						   : cell_submit(g, &ranks, source, e);
+	}
 	buf_free(&in->source);
 	if (c) {
 		task_set_owner(c->w, r ? req_process(r) : f->opener, r ? r->uid : f->opener_uid,
@@ -262,6 +268,59 @@ cell_read(struct file *f, struct req *r)
 const struct file_ops cell_file_ops = {
     .open = cell_open,
     .read = cell_read,
+    .write = cell_write,
+    .flush = cell_flush,
+    .fsync = submit_and_wait,
+    .release = cell_release,
+    .mtime = writer_mtime,
+};
+
+/* ---- steer ---- */
+
+/* "18 state=ok within=17 step=5345 clock=optimizer" */
+static void
+add_steered(const struct cell *c, struct buf *out)
+{
+	buf_addf(out, "%d state=%s", c->number, task_state(c->w));
+	if (c->steered.cell)
+		buf_addf(out, " within=%d step=%u clock=%s", c->steered.cell->number,
+		    c->steered.step, task_clock(c->steered.clock));
+	buf_addc(out, '\n');
+}
+
+/* Who only reads gets the last one. */
+static int
+steer_open(struct file *f, struct req *r)
+{
+	struct group *g = f->node->at.g;
+	const struct cell *last = cell_find(g, g->history.steered);
+
+	if ((f->flags & O_ACCMODE) == O_RDONLY && last)
+		add_steered(last, &f->text);
+	f->node->size = f->text.n;
+	return open_input(f, r);
+}
+
+static void
+steer_read(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	struct buf b = {0};
+
+	if (!submit_by_read(f, r))
+		return;
+	if (in->cell && !in->told)
+		add_steered(in->cell, &b);
+	else if (r->offset < f->text.n)
+		buf_add(&b, f->text.p + r->offset, f->text.n - r->offset);
+	in->told = true;
+	req_data(r, b.n ? b.p : "", MIN(b.n, r->want));
+	buf_free(&b);
+}
+
+const struct file_ops cell_file_steer_ops = {
+    .open = steer_open,
+    .read = steer_read,
     .write = cell_write,
     .flush = cell_flush,
     .fsync = submit_and_wait,

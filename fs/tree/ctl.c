@@ -107,7 +107,7 @@ do_interrupt(struct verb_call *c)
 		return -c->e->no;
 	RANK_SET_EACH (rank, &which) {
 		struct rank *k = &group_of(c)->ranks[rank];
-		struct subtask *j = queue_running(k);
+		struct subtask *j = queue_outermost(k);
 
 		if (j && j->w->escalation.asked != now) {
 			j->w->escalation.asked = now;
@@ -314,7 +314,7 @@ static int
 interrupt_rank(struct verb_call *c)
 {
 	struct rank *k = c->subject;
-	struct subtask *j = queue_running(k);
+	struct subtask *j = queue_outermost(k);
 
 	if (j)
 		task_interrupt(j->w);

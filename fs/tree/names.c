@@ -24,6 +24,7 @@
 #include "tree/staged_file.h"
 #include "tree/stall_file.h"
 #include "tree/stdin_file.h"
+#include "tree/steps_file.h"
 #include "tree/stream_file.h"
 #include "tree/text.h"
 #include "tree/tree.h"
@@ -51,10 +52,11 @@ const struct row name_rows[] = {
     {"G/ctl", REG | 0600, ROW_PRIVATE_NODE | ROW_SIZED, &ctl_file_group_ops, text_ctl, "the settings, as the verbs that set them", "verbs, below"},
     {"G/cell", REG | 0600, ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
     {"G/cell.LIST", REG | 0600, ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
+    {"G/steer", REG | 0600, ROW_PRIVATE_NODE, &cell_file_steer_ops, NULL, "the last one: the number of its cell, how it ended, at which step it ran", "as cell, within the cell that runs: between the same two steps on all its ranks, or nowhere"},
     {"G/stream", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_stream_ops, NULL, "live: the number and then the stream of the cell that this descriptor submitted, else of the last", "as cell"},
     {"G/stream.LIST", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_stream_ops, NULL, "as stream", "as cell.LIST"},
-    {"G/status", REG | 0400, ROW_SIZED, NULL, text_status, "state, size, cell, queued, last, generation, start-up phases", NULL},
-    {"G/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_status_json, "the same for programs; also of ranks, hosts, queue, stall, error, cells/N/status and cells/N/error", NULL},
+    {"G/status", REG | 0400, ROW_SIZED, &steps_file_ops, text_status, "state, size, cell, queued, step, last, generation, start-up phases", NULL},
+    {"G/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, &steps_file_ops, text_status_json, "the same for programs; also of ranks, hosts, queue, stall, error, cells/N/status and cells/N/error", NULL},
     {"G/ranks.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, &gpu_file_ops, text_ranks_json, NULL, NULL},
     {"G/hosts.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, text_hosts_json, NULL, NULL},
     {"G/error.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_error_json, NULL, NULL},

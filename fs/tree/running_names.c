@@ -91,7 +91,7 @@ can_ask(struct rank *k)
 {
 	struct subtask *j = queue_running(k);
 
-	return j && j->w->kind == TASK_RUN && j->state == SUBTASK_SENT && k->state == R_READY &&
+	return j && task_is_cell(j->w) && j->state == SUBTASK_SENT && k->state == R_READY &&
 	       agent_slot_lives(rank_agent(k), k->slot);
 }
 

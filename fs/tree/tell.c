@@ -90,7 +90,7 @@ add_subject(const struct task *w, struct buf *out)
 	    [TASK_CLONE] = "clone"};
 	const struct task_payload *p = &w->payload;
 
-	if (w->kind == TASK_RUN)
+	if (w->cell)
 		buf_addf(out, "cell %d", w->cell->number);
 	else if (w->kind == TASK_PUT)
 		buf_addf(out, "%s%s%s%s%s", p->name, *p->op ? "." : "", p->op, *p->view ? "." : "",
@@ -102,7 +102,7 @@ add_subject(const struct task *w, struct buf *out)
 static void
 add_task(const struct task *w, struct buf *out)
 {
-	if (w->kind == TASK_RUN) {
+	if (w->cell) {
 		add_cell(w, out);
 		return;
 	}
@@ -309,7 +309,7 @@ on_waits(struct task *w)
 			continue;
 		line = begin_line();
 		add_subject(w, &line);
-		buf_adds(&line, " waits for ");
+		buf_adds(&line, w->payload.steer ? " waits for a step of " : " waits for ");
 		add_subject(before, &line);
 		queue_list_owner(before, &line);
 		say_later(r->file->err, &line);

@@ -128,6 +128,23 @@ add_hosts(const struct group *g, struct record *out)
 	buf_free(&lacking);
 }
 
+/* The step of the first rank of the running cell, if it has made any. */
+static void
+add_step(const struct group *g, struct record *out)
+{
+	uint32_t step = g->history.step.number;
+	const char *clock = task_clock(g->history.step.clock);
+
+	if (!step)
+		return;
+	if (out->form == RECORD_JSON) {
+		record_number(out, "step", step);
+		record_text(out, "clock", clock);
+	} else {
+		buf_addf(out->out, "step %u clock=%s\n", step, clock);
+	}
+}
+
 static void
 print_status(struct group *g, struct record *out)
 {
@@ -144,6 +161,8 @@ print_status(struct group *g, struct record *out)
 	record_number(out, "size", g->size);
 	record_number(out, "cell", running ? running : g->history.last);
 	record_number(out, "queued", g->queued);
+	if (running)
+		add_step(g, out);
 	record_text(out, "last", *g->history.last_result ? g->history.last_result : NULL);
 	record_number(out, "generation", g->recovery.generation);
 	record_text(out, "namespace", names[g->history.names]);

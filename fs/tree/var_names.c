@@ -70,7 +70,7 @@ runs_cell(struct rank *k)
 {
 	struct subtask *j = queue_running(k);
 
-	return j && j->w->kind == TASK_RUN;
+	return j && task_is_cell(j->w);
 }
 
 static enum presence
@@ -110,7 +110,7 @@ ends_soon(const struct task *w)
 		if (j->state == SUBTASK_QUEUED && !queue_goes_on(j->k))
 			return false;
 		for (; j; j = TAILQ_PREV(j, subtask_queue, link))
-			if (j->w->kind == TASK_RUN)
+			if (task_is_cell(j->w))
 				return false;
 	}
 	return true;
@@ -143,7 +143,7 @@ var_names_settling(const struct place *at, const char *name)
 
 	for (int i = first; i <= last && i < at->g->size; i++)
 		TAILQ_FOREACH (j, &at->g->ranks[i].queue, link) {
-			if (j->w->kind == TASK_RUN)
+			if (task_is_cell(j->w))
 				break;
 			if (changes(j->w, name) && ends_soon(j->w))
 				return true;

@@ -182,7 +182,9 @@ concerns(const struct wait *w, const struct group *g, const struct cell *c)
 {
 	const struct place *at = &w->f->node->at;
 
-	return at->cell ? at->cell == c : !at->g || at->g == g;
+	if (at->cell)
+		return at->cell == c;
+	return (!at->g || at->g == g) && !(c && c->steered.cell); /* whose writer knows */
 }
 
 /* ---- silence ---- */

@@ -1,0 +1,523 @@
+/* Has the ranks of a cell agree on a step at which another source runs. */
+#include "group/steer.h"
+#include "base/daemon.h"
+#include "group/cell.h"
+#include "group/frames.h"
+#include "group/hooks.h"
+#include "group/journal.h"
+#include "group/queue.h"
+#include "group/rank.h"
+#include "host/agent.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* LATE_MS: how long ranks are waited for that are asked where they are. PERIODS: how many steps the
+ * ranks are given in addition to `grace`. TOLD: ranks that a message names. */
+enum { LATE_MS = 1000, PERIODS = 2, TOLD = 4, US_PER_MS = 1000, NAME_SIZE = 64, LINE_SIZE = 260 };
+
+enum steer_phase {
+	WAITS,	/* behind another one */
+	ASKS,	/* the ranks have not all said where they are */
+	AGREED, /* on a step; some have not come there */
+	LEFT,	/* the ranks go on: a part of the cell has ended */
+	FAILS	/* the ranks go on, and are asked where they are */
+};
+
+struct steer_rank {
+	struct steer *s;
+	struct rank *k;
+	uint32_t tag;	/* of a Tsteer or Tstack; 0: none is to be answered */
+	uint32_t steps; /* the same of a Tsteps */
+	bool runs;	/* the cell */
+	bool arrived;
+	enum clock clock; /* at which it has */
+	uint32_t ticks[CLOCKS];
+	char in[NAME_SIZE], line[LINE_SIZE]; /* the collective, FILE:N; "": none, not known */
+};
+
+struct steer {
+	struct task *w;
+	struct cell *around; /* referenced */
+	struct steer_rank *rank;
+	int n, left, arrived; /* left: answers to come */
+	enum steer_phase phase;
+	enum clock clock; /* CLOCKS: the next tick of any */
+	uint32_t step;
+	uint64_t period_us; /* the longest time of a rank's last step */
+	struct timer *timer;
+};
+
+/* ---- messages ---- */
+
+static bool
+reachable(const struct rank *k)
+{
+	return agent_slot_lives(rank_agent(k), k->slot);
+}
+
+static void
+tell(struct steer *s, enum clock clock, uint32_t step)
+{
+	for (int i = 0; i < s->n; i++) {
+		struct rank *k = s->rank[i].k;
+
+		if (reachable(k))
+			agent_send(rank_agent(k), Nsteer, 0, k->slot, 0, -1, s->w->number,
+			    (uint32_t)clock, step);
+	}
+}
+
+static void
+forget_answers(struct steer *s)
+{
+	for (int i = 0; i < s->n; i++) {
+		struct steer_rank *r = &s->rank[i];
+
+		if (r->tag)
+			agent_forget(rank_agent(r->k), r->tag);
+		if (r->steps)
+			agent_forget(rank_agent(r->k), r->steps);
+		r->tag = r->steps = 0;
+	}
+}
+
+/* The ranks go on with their cell. */
+static void
+release(struct steer *s, enum steer_phase next)
+{
+	if (s->phase == ASKS || s->phase == AGREED)
+		tell(s, CLOCKS, 0);
+	forget_answers(s);
+	s->phase = next;
+}
+
+static void
+fail_now(struct steer *s, int error, const char *text)
+{
+	release(s, FAILS);
+	task_cancel(s->w, error, text); /* frees s */
+}
+
+/* ---- who is where ---- */
+
+static void
+add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
+{
+	const struct subtask *j = cell_subtask(r->s->around, r->k->number);
+
+	if (!r->runs || j->state == SUBTASK_DONE) {
+		buf_addf(out, "rank %d has ended cell %d", r->k->number, r->s->around->number);
+		return;
+	}
+	if (clock == CLOCKS)
+		buf_addf(out, "rank %d has made no step", r->k->number);
+	else
+		buf_addf(out, "rank %d stands at step %u", r->k->number, r->ticks[clock]);
+	if (*r->in)
+		buf_addf(out, ", in %s", r->in);
+	if (*r->line)
+		buf_addf(out, ", at %s", r->line);
+}
+
+/* Appends "ranks 0,2 wait at step 13". */
+static void
+add_waiting(const struct steer *s, struct buf *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->n; i++) {
+		if (!s->rank[i].arrived || ++n > TOLD)
+			continue;
+		buf_addf(out, "%s%d",
+		    n > 1	     ? ","
+		    : s->arrived > 1 ? "ranks "
+				     : "rank ",
+		    s->rank[i].k->number);
+	}
+	if (n > TOLD)
+		buf_addf(out, " and %d more", n - TOLD);
+	buf_addf(out, " wait%s at step %u", n > 1 ? "" : "s", s->step);
+}
+
+/* The clock by which messages number the steps: CLOCKS if there was no tick. */
+static enum clock
+best_clock(const struct steer *s)
+{
+	for (enum clock c = 0; c < CLOCKS; c++)
+		for (int i = 0; i < s->n; i++)
+			if (s->rank[i].ticks[c])
+				return c;
+	return CLOCKS;
+}
+
+static void
+time_out(struct steer *s)
+{
+	enum clock clock = s->clock < CLOCKS ? s->clock : best_clock(s);
+	struct buf b = {0};
+	int late = 0;
+
+	buf_addf(&b, "cell %d came to no common step within grace %g%s: ", s->around->number,
+	    s->w->g->set.grace, s->period_us ? " and two steps" : "");
+	for (int i = 0; i < s->n; i++)
+		if (!s->rank[i].arrived && ++late <= TOLD) {
+			buf_adds(&b, late > 1 ? "; " : "");
+			add_place(&s->rank[i], clock, &b);
+		}
+	if (late > TOLD)
+		buf_addf(&b, " and %d more ranks", late - TOLD);
+	if (s->arrived) {
+		buf_adds(&b, "; ");
+		add_waiting(s, &b);
+	}
+	buf_adds(&b, "; nothing was run");
+	task_cancel(s->w, ETIMEDOUT, b.p); /* frees s */
+	buf_free(&b);
+}
+
+static void
+on_late(void *arg)
+{
+	struct steer *s = arg;
+
+	s->timer = NULL;
+	forget_answers(s);
+	time_out(s);
+}
+
+static void
+placed(struct steer *s)
+{
+	if (--s->left == 0)
+		time_out(s);
+}
+
+static void
+on_steps(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct steer_rank *r = arg;
+
+	r->steps = 0;
+	if (m)
+		wire_unpack(m, Rsteps, NULL, &r->ticks[CLOCK_OPTIMIZER], &r->ticks[CLOCK_FORWARD],
+		    &r->ticks[CLOCK_COLLECTIVE]);
+	placed(r->s);
+}
+
+static void
+on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct steer_rank *r = arg;
+	struct slice in, text, rest;
+	struct frame f;
+
+	r->tag = 0;
+	if (m && wire_unpack(m, Rstack, NULL, &in, NULL, NULL, NULL, &text, NULL) == 0) {
+		snprintf(r->in, sizeof(r->in), "%.*s", (int)MIN(in.n, sizeof(r->in) - 1), in.p);
+		for (rest = frames_main(text); frames_next(&rest, &f);)
+			if (frame_is_users(&f, rest)) {
+				snprintf(r->line, sizeof(r->line), "%.*s:%u",
+				    (int)MIN(f.file.n, (size_t)200), f.file.p, f.line);
+				break;
+			}
+	}
+	placed(r->s);
+}
+
+/* The time is up: asks the ranks that have not come where they are, and lets all go on. */
+static void
+on_time(void *arg)
+{
+	struct steer *s = arg;
+
+	s->timer = loop_timer(daemon_.loop, LATE_MS, on_late, s);
+	s->w->payload.held = true;
+	forget_answers(s);
+	s->left = 1;
+	for (int i = 0; i < s->n; i++) {
+		struct steer_rank *r = &s->rank[i];
+		struct agent *a = rank_agent(r->k);
+
+		if (r->arrived || !r->runs || !reachable(r->k))
+			continue;
+		s->left += 2;
+		r->tag = agent_tag(a, r->k->slot, Tstack, on_stack, r);
+		agent_send(a, Tstack, 0, r->k->slot, r->tag, -1);
+		r->steps = agent_tag(a, r->k->slot, Tsteps, on_steps, r);
+		agent_send(a, Tsteps, 0, r->k->slot, r->steps, -1);
+	}
+	if (s->phase == ASKS || s->phase == AGREED)
+		tell(s, CLOCKS, 0);
+	s->phase = FAILS;
+	placed(s);
+}
+
+static void
+set_timer(struct steer *s)
+{
+	double grace = s->w->g->set.grace;
+
+	loop_timer_del(s->timer);
+	s->timer = NULL;
+	if (grace >= 0)
+		s->timer = loop_timer(daemon_.loop,
+		    (uint64_t)(grace * MS_PER_S) + PERIODS * s->period_us / US_PER_MS, on_time, s);
+}
+
+/* ---- the agreement ---- */
+
+/* All ranks wait. */
+static void
+go(struct steer *s)
+{
+	struct task *w = s->w;
+	struct cell *c = w->cell;
+
+	c->steered.cell = cell_ref(s->around);
+	c->steered.clock = s->rank[0].clock;
+	c->steered.step = s->step;
+	journal_event(w->g, "steer cell=%d within=%d step=%u clock=%s", c->number,
+	    s->around->number, s->step, task_clock(c->steered.clock));
+	s->phase = LEFT;
+	queue_begin_within(w); /* frees s */
+}
+
+/* Did they arrive at ticks of different clocks? */
+static bool
+differs(const struct steer *s)
+{
+	for (int i = 1; i < s->n; i++)
+		if (s->rank[i].clock != s->rank[0].clock)
+			return true;
+	return false;
+}
+
+void
+steer_arrived(struct rank *k, uint32_t number, enum clock clock, uint32_t step)
+{
+	struct steer *s = NULL;
+	struct steer_rank *r;
+	struct subtask *j;
+	char *text;
+
+	TAILQ_FOREACH (j, &k->queue, link)
+		if (j->w->payload.steer && j->w->number == number)
+			s = j->w->payload.steer;
+	if (!s || (s->phase != ASKS && s->phase != AGREED))
+		return; /* withdrawn meanwhile */
+	if (!step) {
+		text = xasprintf("rank %d was interrupted before it: nothing was run", k->number);
+		fail_now(s, EINTR, text);
+		free(text);
+		return;
+	}
+	r = &s->rank[cell_subtask(s->w->cell, k->number) - s->w->subtasks];
+	s->arrived += !r->arrived;
+	r->arrived = true;
+	r->clock = clock;
+	if (s->arrived < s->n)
+		return;
+	if (differs(s))
+		fail_now(
+		    s, ETIMEDOUT, "the ranks' next steps are of different kinds: nothing was run");
+	else
+		go(s);
+}
+
+static void
+agree(struct steer *s)
+{
+	uint32_t most = 0;
+
+	for (int i = 0; i < s->n; i++)
+		if (!s->rank[i].runs) {
+			release(s, LEFT);
+			return;
+		}
+	s->clock = best_clock(s);
+	for (int i = 0; i < s->n && s->clock < CLOCKS; i++)
+		most = MAX(most, s->rank[i].ticks[s->clock]);
+	s->step = most + 1;
+	s->phase = AGREED;
+	set_timer(s);
+	tell(s, s->clock, s->step);
+}
+
+static void
+on_asked(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct steer_rank *r = arg;
+	struct steer *s = r->s;
+	uint64_t us = 0;
+	uint8_t runs = 0;
+
+	r->tag = 0;
+	if (!m && e->no == ENOEXEC) {
+		task_set_text(&s->w->subtasks[r - s->rank].traceback, trace);
+		fail_now(s, ENOEXEC, e->text);
+		return;
+	}
+	if (m)
+		wire_unpack(m, Rsteer, NULL, &runs, &r->ticks[CLOCK_OPTIMIZER],
+		    &r->ticks[CLOCK_FORWARD], &r->ticks[CLOCK_COLLECTIVE], &us);
+	r->runs = runs;
+	s->period_us = MAX(s->period_us, us);
+	if (--s->left == 0)
+		agree(s);
+}
+
+static void
+ask(struct steer *s)
+{
+	const struct cell *c = s->w->cell;
+
+	s->phase = ASKS;
+	set_timer(s);
+	s->left = 1;
+	for (int i = 0; i < s->n; i++) {
+		struct steer_rank *r = &s->rank[i];
+		struct agent *a = rank_agent(r->k);
+
+		if (cell_subtask(s->around, r->k->number)->state == SUBTASK_DONE ||
+		    !reachable(r->k))
+			continue;
+		s->left++;
+		r->tag = agent_tag(a, r->k->slot, Tsteer, on_asked, r);
+		agent_send(a, Tsteer, 0, r->k->slot, r->tag, -1, (uint32_t)s->around->number,
+		    (uint32_t)c->number, ((struct slice){c->source, c->source_len}));
+	}
+	if (--s->left == 0)
+		agree(s);
+}
+
+/* The first that waits for a step of this cell, if none is under way. */
+static void
+begin_next(struct cell *around)
+{
+	struct steer *first = NULL;
+	struct subtask *j;
+
+	for (int i = 0; i < around->n && !first; i++)
+		TAILQ_FOREACH (j, &around->w->subtasks[i].k->queue, link)
+			if (j->w->payload.steer && j->w->payload.steer->around == around) {
+				first = j->w->payload.steer;
+				break;
+			}
+	if (first && first->phase == WAITS)
+		ask(first);
+}
+
+static void
+begin(struct cell *c, struct cell *around)
+{
+	struct steer *s = xcalloc(1, sizeof(*s));
+
+	*s = (struct steer){.w = c->w, .around = cell_ref(around), .n = c->n, .clock = CLOCKS};
+	s->rank = xcalloc((size_t)c->n, sizeof(*s->rank));
+	for (int i = 0; i < s->n; i++)
+		s->rank[i] = (struct steer_rank){.s = s, .k = c->w->subtasks[i].k};
+	c->w->payload.steer = s;
+	cell_ref(c); /* it may end, and leave the history, while it is submitted */
+	task_submit(c->w);
+	if (c->w->payload.steer)
+		begin_next(around);
+	cell_unref(c);
+}
+
+static bool
+is_program(struct slice source)
+{
+	static const char cell[] = "# ddip:", run[] = "# ddip run:";
+
+	return (source.n >= sizeof(cell) - 1 && memcmp(source.p, cell, sizeof(cell) - 1) == 0) ||
+	       (source.n >= sizeof(run) - 1 && memcmp(source.p, run, sizeof(run) - 1) == 0);
+}
+
+struct cell *
+steer_submit(struct group *g, struct slice source, struct err *e)
+{
+	static const struct rank_set all;
+	struct cell *around = NULL, *c;
+	struct rank_set on = {0};
+
+	if (is_program(source)) {
+		fail(e, EINVAL, "steer: a program can't run within a cell");
+		return NULL;
+	}
+	for (int i = 0; i < g->size; i++) {
+		const struct subtask *j = queue_outermost(&g->ranks[i]);
+
+		if (!j || j->w->kind != TASK_RUN)
+			continue;
+		if (around && around != j->w->cell) {
+			fail(e, EBUSY, "steer: cells %d and %d run", around->number,
+			    j->w->cell->number);
+			return NULL;
+		}
+		around = j->w->cell;
+	}
+	if (!around) {
+		c = cell_submit(g, &all, source, e);
+		g->history.steered = c ? c->number : g->history.steered;
+		return c;
+	}
+	for (int i = 0; i < around->n; i++)
+		rank_set_add(&on, around->ranks[i]);
+	c = cell_new(g, &on, source);
+	g->history.steered = c->number;
+	begin(c, around);
+	return c;
+}
+
+void
+steer_over(struct task *w)
+{
+	struct steer *s = w->payload.steer;
+	struct cell *around = s->around;
+
+	w->payload.steer = NULL;
+	w->payload.held = false;
+	release(s, LEFT);
+	if (w->begun && w->kind == TASK_RUN && !w->done)
+		journal_event(w->g, "steer cell=%d after=%d: it ended before a common step",
+		    w->cell->number, around->number);
+	loop_timer_del(s->timer);
+	free(s->rank);
+	free(s);
+	/* one that runs within it is waited for: see steer_part_over() */
+	if (!around->w->done && w->kind != TASK_STEER)
+		begin_next(around);
+	cell_unref(around);
+}
+
+void
+steer_part_over(struct subtask *j)
+{
+	struct task *w = j->w;
+	struct subtask *each, *next;
+	char *text;
+
+	if (w->payload.steer) { /* it was dropped on this rank */
+		release(w->payload.steer, LEFT);
+		return;
+	}
+	if (w->kind == TASK_STEER && w->left == 1)
+		begin_next(w->cell->steered.cell);
+	for (each = TAILQ_FIRST(&j->k->queue); each && w->kind == TASK_RUN; each = next) {
+		struct steer *s = each->w->payload.steer;
+
+		next = TAILQ_NEXT(each, link);
+		if (!s || s->around != w->cell || s->phase == FAILS)
+			continue;
+		if (j->no != EHOSTDOWN) {
+			release(s, LEFT);
+			continue;
+		}
+		text = xasprintf("rank %d died before it: nothing was run", j->k->number);
+		fail_now(s, EHOSTDOWN, text);
+		free(text);
+		next = TAILQ_FIRST(&j->k->queue); /* ending one may have changed the queue */
+	}
+}
