@@ -295,7 +295,7 @@ def _classify(ended, cell):
         return EXIT
     if ended.syntax:
         return SYNTAX
-    return CUT_OFF if _ENDED_WAIT.search(_one_line(error)) else RAISED
+    return CUT_OFF if _ENDED_WAIT.search(one_line(error)) else RAISED
 
 
 def _by_interrupt(error, cell):

@@ -197,8 +197,9 @@ struct group_history {
 
 	struct {
 		enum clock clock;
-		uint32_t number; /* 0: it has made none, or was not asked */
-	} step;			 /* of the running cell's first rank: tree/steps_file.c */
+		uint32_t number; /* 0: it had made none */
+		int cell;
+	} step; /* of the first rank of this cell when it was last asked: tree/steps_file.c */
 
 	unsigned submitted; /* number of tasks of all kinds so far */
 };

@@ -48,6 +48,7 @@ on_steps(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		while (h->step.clock < CLOCK_COLLECTIVE && !ticks[h->step.clock])
 			h->step.clock++;
 		h->step.number = ticks[h->step.clock];
+		h->step.cell = s->cell;
 	}
 	if (s->r)
 		answer(s);
@@ -88,7 +89,6 @@ open_steps(struct file *f, struct req *r)
 			k = &g->ranks[i];
 	if (!k)
 		return 0;
-	g->history.step.number = 0;
 	s = xcalloc(1, sizeof(*s));
 	*s = (struct steps_open){.f = f, .r = r, .k = k, .g = group_ref(g), .cell = k->cell};
 	r->waits_for = s;

@@ -161,7 +161,7 @@ print_status(struct group *g, struct record *out)
 	record_number(out, "size", g->size);
 	record_number(out, "cell", running ? running : g->history.last);
 	record_number(out, "queued", g->queued);
-	if (running)
+	if (running && running == g->history.step.cell)
 		add_step(g, out);
 	record_text(out, "last", *g->history.last_result ? g->history.last_result : NULL);
 	record_number(out, "generation", g->recovery.generation);
