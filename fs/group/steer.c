@@ -28,9 +28,10 @@ enum steer_phase {
 struct steer_rank {
 	struct steer *s;
 	struct rank *k;
-	uint32_t tag;	/* of a Tsteer or Tstack; 0: none is to be answered */
-	uint32_t steps; /* the same of a Tsteps */
-	bool runs;	/* the cell */
+	uint64_t tag;	/* of a Tsteer or Tstack; 0: none is to be answered */
+	uint64_t steps; /* the same of a Tsteps */
+	bool ended;	/* the cell, as it says */
+	bool answered;	/* where it is in the cell */
 	bool arrived;
 	enum clock clock; /* at which it has */
 	uint32_t ticks[CLOCKS];
@@ -107,7 +108,7 @@ add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
 {
 	const struct subtask *j = cell_subtask(r->s->around, r->k->number);
 
-	if (!r->runs || j->state == SUBTASK_DONE) {
+	if (r->ended || j->state == SUBTASK_DONE) {
 		buf_addf(out, "rank %d has ended cell %d", r->k->number, r->s->around->number);
 		return;
 	}
@@ -240,7 +241,7 @@ on_time(void *arg)
 		struct steer_rank *r = &s->rank[i];
 		struct agent *a = rank_agent(r->k);
 
-		if (r->arrived || !r->runs || !reachable(r->k))
+		if (r->arrived || r->ended || !reachable(r->k))
 			continue;
 		s->left += 2;
 		r->tag = agent_tag(a, r->k->slot, Tstack, on_stack, r);
@@ -332,7 +333,7 @@ agree(struct steer *s)
 	uint32_t most = 0;
 
 	for (int i = 0; i < s->n; i++)
-		if (!s->rank[i].runs) {
+		if (!s->rank[i].answered) {
 			release(s, LEFT);
 			return;
 		}
@@ -351,7 +352,7 @@ on_asked(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct steer_rank *r = arg;
 	struct steer *s = r->s;
 	uint64_t us = 0;
-	uint8_t runs = 0;
+	uint8_t runs = 1;
 
 	r->tag = 0;
 	if (!m && e->no == ENOEXEC) {
@@ -362,7 +363,8 @@ on_asked(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (m)
 		wire_unpack(m, Rsteer, NULL, &runs, &r->ticks[CLOCK_OPTIMIZER],
 		    &r->ticks[CLOCK_FORWARD], &r->ticks[CLOCK_COLLECTIVE], &us);
-	r->runs = runs;
+	r->ended = !runs;
+	r->answered = m && runs;
 	s->period_us = MAX(s->period_us, us);
 	if (--s->left == 0)
 		agree(s);
