@@ -129,6 +129,18 @@ def submitted(group, source, ranks=None):
         yield Cell(group, json.loads(line)["cell"], file)
 
 
+@contextlib.contextmanager
+def steered(group, source):
+    """Like submitted(), for a source that runs within the running cell; it is withdrawn with its
+    writer."""
+    data = _data_of(source)
+    with contextlib.ExitStack() as opened:
+        with _refusals_told(group):
+            file = opened.enter_context(_open(group, "steer", None))
+            line = _submit(file, data)
+        yield Cell(group, int(line.split()[0]))
+
+
 def _data_of(source):
     data = source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass")
     if len(data) > SOURCE_MAX:

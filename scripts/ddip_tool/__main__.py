@@ -35,6 +35,7 @@ from ddip.errors import DipError  # noqa: E402
 _VERBS = {
     "run": "program",
     "exec": "cells.exec_code",
+    "steer": "cells",
     "wait": "cells",
     "shell": "shell",
     "attach": "attach",

@@ -76,6 +76,7 @@ class Choice:
         self.only = None  # the ranks that are shown, if others than the first or all
         self.quiet = options.has("quiet")
         self.detach = options.has("detach")
+        self.steers = False  # it runs within the running cell
 
     def shown(self):
         """The ranks whose output is shown; None: all."""
@@ -306,11 +307,13 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
         submitted(cell)
         put_out(b"%d\n" % cell.number)
         return OK
-    tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
-    with (
-        cells.Interrupts(also=ENDING) as interrupts,
-        cells.submitted(tool.group, source, choice.ranks) as cell,
-    ):
+    if choice.steers:
+        tool.show(f"exec 3<>{tool.path('steer')}; dd >&3 <<<SOURCE; read number rest <&3")
+        opened = cells.steered(tool.group, source)
+    else:
+        tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
+        opened = cells.submitted(tool.group, source, choice.ranks)
+    with cells.Interrupts(also=ENDING) as interrupts, opened as cell:
         submitted(cell)
         status = _see_to_its_end(tool, cell, choice, results, stdin, interrupts)
     if interrupts.ended_by:  # not for the cell alone: a shell ends, too
@@ -388,6 +391,41 @@ def exec_code(tool, words):
     if len(options.rest) != 1:
         raise tool.misuse()
     return run_cell(tool, options.rest[0] + "\n", Choice(tool, options), results=True)
+
+
+def steer(tool, words):
+    """ddip steer: the same, within the running cell."""
+    options = Options(tool, words, {"a": "all", "q": "quiet"}, {"f": "file"})
+    file = options.last("file")
+    if len(options.rest) != (file is None):
+        raise tool.misuse()
+    source = options.rest[0] + "\n" if file is None else _read(file)
+    choice, found = Choice(tool, options), []
+    choice.steers = True
+    status = run_cell(tool, source, choice, False, contextlib.nullcontext(_NoInput()), found.append)
+    if status == OK and not choice.quiet:
+        _print_results(tool, found[0], choice)
+    return status
+
+
+def _read(name):
+    with sys.stdin.buffer if name == "-" else open(name, "rb") as file:
+        return file.read()
+
+
+class _NoInput:
+    """In place of Stdin: standard input stays with the program."""
+
+    def ask(self, rank, secret=None, always=False):
+        """Nothing is passed on."""
+
+
+def _print_results(tool, cell, choice):
+    ranks = cell.status()["ranks"].split(",")
+    for rank in ranks if choice.label else ranks[:1]:
+        text = cell.read(f"rank{rank}/result")
+        label = f"{rank}: " if choice.label else ""
+        put_out("".join(label + line + "\n" for line in text.splitlines()).encode())
 
 
 _WAITED = {"stalled": 7, "quiet": 8, "input": 9, "preempt": 10}  # reason -> exit status

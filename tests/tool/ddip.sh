@@ -17,7 +17,7 @@ run() {
 run "$ddip" help
 is 'help' $status 0
 like 'all verbs' "$out" 'mount.*umount.*start.*stop.*restart.*status.*run.*exec.*push.*pull.*tail.*wait.*interrupt.*demo'
-for verb in mount umount start stop restart status run exec push pull tail wait interrupt stack selftest attach shell demo; do
+for verb in mount umount start stop restart status run exec steer push pull tail wait interrupt stack selftest attach shell demo; do
 	run "$ddip" "$verb" --help
 	is "$verb --help" $status 0
 	like "$verb --help" "$out" "^usage: ddip $verb"

@@ -90,7 +90,7 @@ complete_ddip() {
 		_ddip
 		echo "${COMPREPLY[*]}"' - ddip "$@"
 }
-is 'verbs' "$(complete_ddip st)" 'start stop status stack'
+is 'verbs' "$(complete_ddip st)" 'start stop status steer stack'
 is 'ranks' "$(complete_ddip tail '')" '0 1'
 is 'groups' "$(complete_ddip -g '')" group
 is 'variables' "$(complete_ddip pull x)" xyz
