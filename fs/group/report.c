@@ -570,7 +570,7 @@ add_head(struct report *r)
 		add_clipped(r, "notice", slice_text(c->notice), ERROR_SIZE);
 	add_number(r, "cell", c->number, 0);
 	add_text(r, "state", task_state(w));
-	if (w->done && w->err.no)
+	if (w->err.no)
 		add_text(r, "errno", err_name(w->err.no));
 	for (int i = 0; i < c->n; i++)
 		each[i].i = i;
@@ -593,7 +593,7 @@ collect(struct report *r)
 	const struct task *w = r->c->w;
 
 	add_head(r);
-	if (w->done && w->err.no)
+	if (w->err.no)
 		add_failure(r);
 	add_paths(r);
 	if (!w->begun)

@@ -166,6 +166,10 @@ test_words(void)
 	    fake_slice("frame /a/b.py:3\tmain\tf(x)\ncause KeyError: 'k'\nset x y\npeak_bytes "
 		       "1024\nfigures 1\n"),
 	    (uint32_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0);
+	report_print(c, false, &b); /* why it has failed is known before it ends */
+	CHECK(strstr(b.p, "state running\nerrno EREMOTEIO\n") &&
+	      strstr(b.p, "\nrank 1\nerror ValueError: bad\n"));
+	buf_clear(&b);
 	fake_answer(fake_take(Trun, 0), Rrun, (uint32_t)OUT_OK, fake_slice("5"), fake_slice(""),
 	    fake_slice(""), fake_slice(""), fake_slice("set x y\npeak_bytes 4096\nfigures -3\n"),
 	    (uint32_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0);
