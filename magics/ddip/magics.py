@@ -18,7 +18,7 @@ from ddip.failures import failure
 from ddip.used import is_used
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
-_NAMES = ("makedip", "dip", "autodip", "dipush", "dipull", "dipper")
+_NAMES = ("makedip", "dip", "steer", "autodip", "dipush", "dipull", "dipper")
 _MAGIC = re.compile(r"(?:[\w, ]+=\s*)?%%?(\w*)")  # the magic that a cell begins with
 # Where all cells run on the ranks, those that begin with one of these magics do not.
 _HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect_info", "qtconsole")
@@ -351,6 +351,24 @@ class DdipMagics(Magics):
         if not number.isdigit() or number == "0":
             raise DipError("--replay: there is no cell yet")
         run.replay(self.shell, group, int(number), args.see)
+
+    @magic_arguments()
+    @argument("-g", "--group", metavar="NAME", help="a group of the mount; else the current one")
+    @argument("-S", "--see", nargs="+", metavar="RANK", help="the ranks to show. Default: 0.")
+    @no_var_expand
+    @line_cell_magic
+    def steer(self, line, cell=None):
+        """Run code within the running cell or program, between the same two steps on all its ranks.
+
+        It sees and sets the variables of the function that makes the step: %steer lr = 0.01. What
+        it raises is raised here, not there. If nothing runs it is a cell.
+        """
+        if cell is None:
+            line, cell = options.split(self.steer.parser, line, ())
+        args = self.steer.parser.parse_args(options.words(line))
+        self.attachment.with_group(
+            args.group, lambda group: run.steer(self.shell, group, cell, args.see or self._see)
+        )
 
     # ---- %autodip
 

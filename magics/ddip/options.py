@@ -45,20 +45,21 @@ def parse(parser, line):
     return args
 
 
-def split(parser, line):
-    """(options, code) of the line of `%dip`: the code begins with the first word that is neither
-    an option nor an option's value; `--` may precede it."""
+def split(parser, line, where=WHERE):
+    """(options, code) of a line such as that of `%dip`: the code begins with the first word that is
+    neither an option, nor an option's value, nor one of `where`; `--` may precede it."""
     at = 0
     while found := _WORD.match(line, at):
         word = found[1]
         if word == "--":
             return line[:at], line[found.end() :].strip()
         option = _option(parser, word)
-        if option is None and word not in WHERE:
+        if option is None and word not in where:
             if (unknown := _LONG.match(word)) is not None:
+                name = f"%{parser.prog}"
                 raise DipError(
-                    f"%dip has no option {unknown[0]}: %dip? lists them, and code that begins with"
-                    " a dash goes after --"
+                    f"{name} has no option {unknown[0]}: {name}? lists them, and code that begins"
+                    " with a dash goes after --"
                 )
             break
         at = found.end()

@@ -26,6 +26,21 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     return run_cell(shell, group, source, see, quiet, ranks)[1]
 
 
+def steer(shell, group, source, see=None):
+    """Runs a source within the running cell, between the same two steps of it on all ranks, or as a
+    cell if none runs. Shows its output and value. Raises as run() does."""
+    _, seen, as_tabs = _places(group, see, None)
+    with (
+        shutdown.noticed(shell) as leaves,
+        cells.Interrupts(leaves=leaves) as interrupts,
+        cells.steered(group, source) as cell,
+    ):
+        watch(shell, cell, seen, False, interrupts, as_tabs)
+    for rank in seen:
+        if value := cell.read(f"rank{rank}/result"):
+            print(f"{rank}: {value}" if len(seen) > 1 else value, end="")
+
+
 def run_cell(shell, group, source, see=None, quiet=False, ranks=None, linked=False):
     """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
     of the values of these ranks, shown or not; None where a rank has none. linked: see FrontEnd.
