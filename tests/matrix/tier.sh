@@ -110,6 +110,18 @@ else: time.sleep(1e6)' >/dev/null
 	ok guarded "$ddip" interrupt
 	guarded "$ddip" wait >/dev/null 2>&1 && bad 'a barrier that was interrupted went well'
 	works 'after an interrupted barrier'
+	loop=$(guarded "$ddip" exec -d 'def main():
+    lr, step, last = 1.0, 0, None
+    while step != last:
+        dist.all_reduce(torch.ones(1))
+        step += 1
+    return lr
+main()')
+	ok guarded "$ddip" steer 'lr = 0.5'
+	is 'steer has set a local variable' "$(guarded "$ddip" steer -a lr | sort | xargs)" '0: 0.5 1: 0.5'
+	ok guarded "$ddip" steer 'last = step + 1'
+	ok guarded "$ddip" wait "$loop"
+	is 'with which the function went on' "$(read_ "cells/$loop/result")" 0.5
 fi
 clean 'failures'
 ok guarded "$ddip" restart
