@@ -101,7 +101,7 @@ site=
 # engines: each reply that can go wrong (the fake engine)
 if [ -x "$BUILD/fake/engine" ]; then
 	export DDIP_ENGINE=$BUILD/fake/engine
-	DDIP_FAKE=version refuses 'another version' EPROTO 'protocol mismatch \(99, expected 1\)' -o size=2
+	DDIP_FAKE=version refuses 'another version' EPROTO 'protocol mismatch \(99, expected [1-9][0-9]*\)' -o size=2
 	DDIP_FAKE=hello refuses 'another build' EPROTO 'install both' -o size=2
 	DDIP_FAKE=spawn refuses 'no processes' EAGAIN 'no more processes' -o size=2
 	DDIP_FAKE=spawn_failed refuses 'dead at birth' EHOSTDOWN 'exit status 3' -o size=2

@@ -131,6 +131,7 @@ is 'the same one' "$(asker)" "$first"
 rm "$T/nvml.so"
 kill -KILL "$first"
 gone "$first"
+guarded sh -c "until grep -q error= '$G/gpus'; do :; done" || bad 'a report stays fresh' # it is, for 0.2 s
 like 'the GPUs stay, with the reason' "$(sed -n 3p "$G/gpus")" "^2 index=2 .* util_pct=20 .* error='no NVML: $T/nvml.so"
 is 'and so do the ranks' "$(key "$G/status" size)$(line start)$(line stop)" 300
 ln -s "$fake" "$T/nvml.so"

@@ -9,6 +9,7 @@
 #include "base/daemon.h"
 #include "group/hooks.h"
 #include "group/lifecycle.h"
+#include "group/steer.h"
 #include "group/queue.h"
 #include "group/registry.h"
 #include "tree/tree.h"
@@ -119,10 +120,12 @@ ask(struct group *g, unsigned what)
 
 	if (g->life.state == G_STOPPED)
 		lifecycle_start(g, &e);
+	else if (what % 8 == 0)
+		steer_submit(g, fake_slice("x = 2"), &e);
 	else if (what % 4 == 0)
 		cell_submit(g, &all, fake_slice("x = 1"), &e);
 	else if (what % 4 == 1)
-		submit(g, TASK_PUT + what / 4 % (TASK_KINDS - TASK_PUT - 1));
+		submit(g, TASK_PUT + what / 4 % (TASK_CLONE - TASK_PUT));
 	else
 		open_some(what / 4);
 }
