@@ -234,9 +234,12 @@ class OutOfMemory(unittest.TestCase):
             mock.patch.dict("sys.modules", _ddip=module),
             mock.patch.object(state, "autogc", autogc),
         ):
-            from ddip_engine import out_of_memory
+            from ddip_engine import gpu_report, out_of_memory
 
-            with mock.patch.object(out_of_memory, "_ddip", module):
+            with (
+                mock.patch.object(out_of_memory, "_ddip", module),
+                mock.patch.object(gpu_report, "_ddip", module),
+            ):
                 try:
                     function()
                 except Exception as e:
