@@ -68,7 +68,7 @@ _SAME = (
     (r"\x1b\[[0-9;]*m", ""),
     (r"<pre [^>]*>Out\[0:\d+\]: </pre>", ""),
     (r"^Out\[0:\d+\]:[ \n]", ""),
-    (r"(Cell In\[\d+\], line |<cell \d+>:|/tmp/ipykernel_\d+/\d+\.py:)(\d+)", r"CELL:\2"),
+    (r"(Cell In\[\d+\], line |<cell \d+>:|\S*/ipykernel_\d+/\d+\.py:)(\d+)", r"CELL:\2"),
     (r"\d+\.py|<cell \d+>", "FILE"),
     (r"\b[\d.]+ [mµμn]?s\b", "TIME"),
     (r"0x[0-9a-f]+", "0xADDRESS"),
