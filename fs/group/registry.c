@@ -130,6 +130,7 @@ take_down(struct group *g)
 	queue_drop_all(g, &gone);
 	lifecycle_end(g);
 	output_gone(g);
+	arrivals_free(g); /* the kernel may keep nodes of the group, and they the group, for long */
 	ticks_forget("%s", g->name);
 	while ((r = TAILQ_FIRST(&g->live))) {
 		TAILQ_REMOVE(&g->live, r, link);
