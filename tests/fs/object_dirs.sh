@@ -46,8 +46,10 @@ like 'what is not listed is said' "$(cat "$G/error")" 'ENAMETOOLONG group/vars/o
 suffixes=$(sed -n '/^NAME is/,/^Verbs/s/^  \([a-z][a-z0-9]*\) .*/\1/p' "$M/README")
 [ "$(wc -w <<<"$suffixes")" -gt 15 ] || bad "README has only these views and OPs: $suffixes"
 cell "suffixed = {'k.' + word: word for word in '$(xargs <<<"$suffixes") d'.split()}"
+# shellcheck disable=SC2086 # words
 is 'keys that end like views and OPs' "$(ls "$G/vars/suffixed.d" | sort | xargs)" \
 	"$(printf 'k%%2E%s\n' $suffixes d | sort | xargs)"
+# shellcheck disable=SC2086 # words
 is 'each is found' "$(cat "$G/vars/suffixed.d"/* | sort | xargs)" "$(printf '%s\n' $suffixes d | sort | xargs)"
 
 # programs that walk
