@@ -1,25 +1,12 @@
 #!/usr/bin/env bash
 # `steer`: a source that runs at one step on all ranks of the running cell, or nowhere.
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/steering.sh"
 export PATH=$BUILD:$PATH DDIP_MOUNT=$PLACE
 
 mount_torch -o size=2
 mkdir "$T/work"
 cd "$T/work" || give_up 'a directory'
-
-# steers in a row, without a writer's message on standard error
-steer() {
-	errno write "$G/steer" "$1"
-}
-
-# of a cell, or the last one: a line of its status
-of() {
-	key "$G/cells/${2:-$(cut -d ' ' -f 1 "$G/steer")}/status" "$1"
-}
-
-steps() {
-	[ "$(key "$G/status" step | cut -d ' ' -f 1)" -ge "$1" ] 2>/dev/null
-}
 
 clock() {
 	key "$G/status" step | sed 's/.*clock=//'

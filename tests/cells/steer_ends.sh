@@ -1,22 +1,9 @@
 #!/usr/bin/env bash
 # What ends the wait of a rank for the step of a steer; steers that come to no common step.
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/steering.sh"
 
 mount_torch -o size=2
-
-# steers in a row, without a writer's message on standard error
-steer() {
-	errno write "$G/steer" "$1"
-}
-
-# of a cell, or the last one: a line of its status
-of() {
-	key "$G/cells/${2:-$(cut -d ' ' -f 1 "$G/steer")}/status" "$1"
-}
-
-steps() {
-	[ "$(key "$G/status" step | cut -d ' ' -f 1)" -ge "$1" ] 2>/dev/null
-}
 
 cell 'import time, torch, torch.distributed as dist' || give_up 'a cell'
 
