@@ -70,7 +70,7 @@ def _check_access(socket):
 
 def find():
     """The place to use: $DDIP_MOUNT, else the mount that the working directory is in, else the only
-    mount of this user, else a socket.
+    mount below it, else the only mount of this user, else a socket.
 
     None if there is none. Raises DipError, e.g. if there are several mounts.
     """
@@ -80,7 +80,8 @@ def find():
     found = mounts()
     alive = [path for path in found if found[path] != PROGRAMS and is_mounted(path)]
     here = os.path.join(_working_directory(), "")
-    alive = [path for path in alive if here.startswith(os.path.join(path, ""))] or alive
+    around = [path for path in alive if here.startswith(os.path.join(path, ""))]
+    alive = around or [path for path in alive if path.startswith(here)] or alive
     if len(alive) > 1:
         raise DipError("several mounts, choose one by -m or $DDIP_MOUNT: " + "  ".join(alive))
     return alive[0] if alive else next(filter(_is_served, _default_sockets()), None)

@@ -395,12 +395,15 @@ unset DDIP_MOUNT
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
 	is 'found' "$(alone "$ddip" exec 1)" 1
 fi
-# of several, the one that the working directory is in
-if [ "$PLACE" = "$M" ] && mkdir "$T/second" && "$BUILD/ddipfs" "$T/second"; then
-	run "$ddip" status
-	like 'several mounts' "$status $out" '^3 ddip: several mounts, choose one'
+# of several, the one that the working directory is in, else the only one below it
+if [ "$PLACE" = "$M" ] && mkdir -p "$T/work/second" "$T/empty" && "$BUILD/ddipfs" "$T/work/second"; then
+	for place in "$T" "$T/empty"; do
+		status=0 out=$(cd "$place" && "$ddip" status 2>&1) || status=$?
+		like "several mounts, from $place" "$status $out" '^3 ddip: several mounts, choose one'
+	done
 	is 'the one around' "$(cd "$M/group/vars" && "$ddip" exec 1)" 1
-	"$ddip" umount "$T/second" || bad 'the second mount stays'
+	like 'the only one below' "$(cd "$T/work" && "$ddip" -x status 2>&1)" "$T/work/second/group/status"
+	"$ddip" umount "$T/work/second" || bad 'the second mount stays'
 fi
 pids=$(others)
 run "$ddip" umount "$PLACE"
