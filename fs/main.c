@@ -1,6 +1,7 @@
 /* The program ddipfs: options, the switch to the background, the mount, and shutdown. */
 #include "copy.h"
 #include "base/daemon.h"
+#include "base/log.h"
 #include "base/stderr_of.h"
 #include "front/listing.h"
 #include "group/group.h"
@@ -76,19 +77,6 @@ on_end(void *arg, int signo)
 	}
 	note("%s: ending", strsignal(signo));
 	loop_stop(daemon_.loop);
-}
-
-/* Opens ddipfs.log, which replaces stderr in the background. */
-static int
-open_log(void)
-{
-	char *path = xasprintf("%s/ddipfs.log", daemon_.state_dir);
-	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	if (log < 0)
-		die("%s: %s", path, strerror(errno));
-	free(path);
-	return log;
 }
 
 /* Releases the caller's standard input and output: the caller may be waiting for EOF. */
@@ -280,7 +268,7 @@ serve(const struct options *o)
 	tree_init();
 	event_file_init();
 	gpu_file_start();
-	log = open_log();
+	log = log_open();
 	daemon_.log_fd = ready_pipe < 0 ? STDERR_FILENO : log;
 	if (!names_hosts(o))
 		host_gpus_here_begin(); /* it is answered while we mount */

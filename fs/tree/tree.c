@@ -157,6 +157,35 @@ tree_forget(struct node *n, uint64_t lookups)
 	node_free(n);
 }
 
+static void
+held_of(struct bucket *in, struct node *dir, void (*entry)(struct node *, const char *, void *),
+    void *arg)
+{
+	struct node *n;
+
+	TAILQ_FOREACH (n, in, link) {
+		struct buf b = {0};
+		char *path, *name;
+
+		if (n == dir || n->at.g != dir->at.g)
+			continue;
+		tree_path(n, &b);
+		path = buf_take(&b);
+		name = strchr(path, '/') + 1;
+		name[strcspn(name, "/")] = '\0';
+		entry(dir, name, arg);
+		free(path);
+	}
+}
+
+void
+tree_held(struct node *dir, void (*entry)(struct node *, const char *, void *), void *arg)
+{
+	for (int i = 0; i < BUCKETS; i++)
+		held_of(&shared[i], dir, entry, arg);
+	held_of(&fresh, dir, entry, arg);
+}
+
 void
 tree_fini(void)
 {

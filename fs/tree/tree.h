@@ -157,6 +157,10 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
  * at's references. */
 struct node *tree_node(const struct row *row, struct place at);
 void tree_forget(struct node *n, uint64_t lookups);
+/* Calls entry(dir, name, arg) for each name in the directory of a group that the kernel holds, or
+ * holds something below of: for some more than once. */
+void tree_held(
+    struct node *dir, void (*entry)(struct node *dir, const char *name, void *arg), void *arg);
 void tree_stat(struct node *n, struct stat *st);
 /* The number of bytes that an open file will return, as far as it is known at open; 0 if unknown. A
  * private node shows that size from now on. */

@@ -54,3 +54,40 @@ rmdir "$T/here"
 mkdir "$M/c" || bad 'mkdir with an option that cannot be set any more'
 like 'that is told in its error' "$(cat "$M/c/error")" "ENOENT cwd $T/here: cwd: $T/here: No such file"
 is 'and the others are set' "$(key "$M/c/ctl" grace)" 7
+
+# a group that was removed while something held a file in it takes no memory afterwards
+"$PLAIN_PYTHON" - "$M" "$(daemon_pid "$M")" <<'END' || bad 'removed groups keep their memory'
+import os, sys
+
+mount, daemon = sys.argv[1:]
+
+
+def memory():
+    """Bytes of the daemon that are of no file."""
+    with open(f"/proc/{daemon}/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("RssAnon"))
+
+
+def rounds(n):
+    for _ in range(n):
+        os.mkdir(mount + "/x")
+        held = os.open(mount + "/x/status", os.O_PATH)
+        os.rmdir(mount + "/x")
+        os.close(held)
+
+
+rounds(300)
+before = memory()
+rounds(1000)
+grown = memory() - before
+assert grown < 2 << 20, f"{grown // 1000} bytes a group"
+END
+
+# the log has a bound; its last lines stay, and who writes it goes on
+log=$(key "$M/a/status" spool)/../ddipfs.log
+{ yes 'a line of the log' | head -c 5M; printf '\nthe last line\n'; } >>"$log"
+emptied() { [ "$(stat -c %s "$log")" -lt 5000000 ]; }
+until_true emptied
+is 'what it had is beside it' "$(tail -n 1 "$log.1")" 'the last line'
+mkdir "$M/d"
+like 'what comes after that is in it' "$(cat "$log")" 'd: ENOENT: cwd'
