@@ -285,9 +285,10 @@ extern _Atomic bool rank_collective_aside;    /* in another thread than the main
 
 /* One call of it, on the stack of who makes it. */
 struct collective {
-	const char *name; /* never freed */
-	uint64_t since;
-	bool is_main; /* of the main thread */
+	const char *name;    /* never freed */
+	uint64_t since, cpu; /* cpu: of the thread's time on a CPU */
+	bool is_main;	     /* of the main thread */
+	bool computes;	     /* it may also compute within it */
 	struct collective *around, *next;
 };
 
@@ -305,6 +306,10 @@ bool rank_collective_tick(enum clock clock);
 uint64_t rank_collective_arm(bool on);
 bool rank_collective_armed(void);
 uint32_t rank_collective_ticks(enum clock clock); /* since rank_collective_reset() */
+/* Appends for each clock that has ticked often enough a line `profile CLOCK STEPS STEP WAITED IN`:
+ * its number; how many steps these medians are of; what one took and how much of that was waited,
+ * in ns; in which operation the most, "-" for none. */
+void rank_collective_profile(struct buf *out);
 
 /* rank_unblock.c */
 void rank_unblock_init(struct loop *l); /* the I/O thread's loop */

@@ -4,19 +4,57 @@
  * The I/O thread reads this without the GIL; the functions that write it are called with the GIL.
  */
 #define _GNU_SOURCE
+#include "rank/profile.h"
 #include "rank/rank.h"
 #include <stdatomic.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+/* A loop of several collectives is to have one in each of these. */
+enum { TOGETHER = 8 };
 
 _Atomic(const char *) rank_collective;
 atomic_bool rank_collective_aside;
 
 static _Atomic uint64_t since; /* from now_ns(); 0: in none */
-static _Atomic uint32_t count, ticks[CLOCKS];
+static _Atomic uint32_t count;
+static struct profile profiles[CLOCKS];
 static uint64_t ticked, period; /* now_ns() at the last tick; the time between the last two */
 static bool armed;
 static struct collective *outermost; /* of each thread that is in one, the last first */
 static _Thread_local struct collective *innermost; /* of this thread; NULL: in none */
+
+static bool
+is_main(void)
+{
+	static _Thread_local int known; /* 1: it is, -1: it is not */
+
+	if (!known)
+		known = gettid() == getpid() ? 1 : -1;
+	return known > 0;
+}
+
+/* The time in ns for which this thread has been on a CPU. Costs some 0.5 us. */
+static uint64_t
+cpu_ns(void)
+{
+	struct timespec t;
+
+	return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) < 0
+		   ? 0
+		   : (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* The main thread has left it. What it computed meanwhile, as it does in a backward, is no wait. */
+static void
+note_wait(const struct collective *c)
+{
+	uint64_t took = now_ns() - c->since, computed = c->computes ? cpu_ns() - c->cpu : 0;
+
+	for (int i = 0; took > computed && i < CLOCKS; i++)
+		profile_wait(&profiles[i], c->name, took - computed);
+}
 
 /* The main thread is what people see; of other threads the first to be in one stands for them. */
 static void
@@ -39,7 +77,10 @@ rank_collective_enter(struct collective *c, const char *name)
 	if (c->around)
 		return;
 	c->since = now_ns();
-	c->is_main = gettid() == getpid();
+	c->is_main = is_main();
+	c->computes = c->is_main && strcmp(name, "backward") == 0;
+	if (c->computes)
+		c->cpu = cpu_ns();
 	c->next = outermost;
 	outermost = c;
 	publish();
@@ -57,6 +98,8 @@ rank_collective_leave(struct collective *c)
 		at = &(*at)->next;
 	*at = c->next;
 	publish();
+	if (c->is_main)
+		note_wait(c);
 }
 
 void
@@ -71,17 +114,7 @@ rank_collective_reset(void)
 	count = 0;
 	ticked = period = 0;
 	for (int i = 0; i < CLOCKS; i++)
-		ticks[i] = 0;
-}
-
-static bool
-is_main(void)
-{
-	static _Thread_local int known; /* 1: it is, -1: it is not */
-
-	if (!known)
-		known = gettid() == getpid() ? 1 : -1;
-	return known > 0;
+		profile_reset(&profiles[i]);
 }
 
 bool
@@ -94,7 +127,7 @@ rank_collective_tick(enum clock clock)
 	now = now_ns();
 	period = ticked ? now - ticked : 0;
 	ticked = now;
-	ticks[clock]++;
+	profile_step(&profiles[clock], now);
 	return armed;
 }
 
@@ -114,7 +147,20 @@ rank_collective_armed(void)
 uint32_t
 rank_collective_ticks(enum clock clock)
 {
-	return ticks[clock];
+	return profiles[clock].count;
+}
+
+void
+rank_collective_profile(struct buf *out)
+{
+	for (int i = 0; i < CLOCKS; i++) {
+		struct profile_found found =
+		    profile_read(&profiles[i], i == CLOCK_COLLECTIVE ? TOGETHER : 1);
+
+		if (found.steps)
+			buf_addf(out, "profile %d %u %.0f %.0f %s\n", i, found.steps, found.step,
+			    found.waited, found.in ? found.in : "-");
+	}
 }
 
 uint32_t

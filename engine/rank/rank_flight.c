@@ -237,6 +237,7 @@ void
 rank_flight_print(struct buf *out)
 {
 	buf_addf(out, "%s %c\n", rank_collective_aside ? "aside" : "main", main_state());
+	rank_collective_profile(out);
 	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < FLIGHT_RECORDERS; i++) {
 		struct slice json = {self.text[i].p, self.text[i].n};

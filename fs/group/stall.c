@@ -12,6 +12,7 @@
 #include "group/journal.h"
 #include "group/rank.h"
 #include "group/registry.h"
+#include "group/straggler.h"
 #include "group/task.h"
 #include "group/verdict.h"
 #include "host/agent.h"
@@ -51,8 +52,9 @@ struct stall_sample {
 	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
-	char *verdict; /* the first of what is certain; NULL: nothing */
-	int cell;      /* for the event; 0: none */
+	char *verdict;	  /* the first of what is certain; NULL: nothing */
+	enum clock clock; /* by which all ranks are in step; CLOCKS: none */
+	int cell;	  /* for the event; 0: none */
 };
 
 static bool
@@ -211,15 +213,10 @@ print_one_verdict(const struct verdict *v, struct record *out)
 
 /* Appends what is certain about who waits for whom. */
 static void
-print_verdict(struct stall_sample *s, struct record *out)
+print_verdict(struct stall_sample *s, const struct rank_place *places, struct record *out)
 {
-	struct rank_place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
-	struct verdicts found;
+	struct verdicts found = verdict_find(places, s->n, s->took);
 
-	set_states(s);
-	for (int i = 0; i < s->n; i++)
-		places[s->rank[i].place.rank] = s->rank[i].place; /* in the order of ranks */
-	found = verdict_find(places, s->n, s->took);
 	free(s->verdict);
 	s->verdict = found.n ? xstrdup(found.list[0].text) : NULL;
 	record_begin_list(out, "verdicts");
@@ -227,7 +224,44 @@ print_verdict(struct stall_sample *s, struct record *out)
 		print_one_verdict(&found.list[i], out);
 	record_end_list(out);
 	verdict_free_all(&found);
-	free(places);
+}
+
+/* Appends which ranks the others wait for in each step, if that is certain. */
+static void
+print_straggler(struct stall_sample *s, const struct rank_place *places, struct record *out)
+{
+	struct paced *p = xcalloc((size_t)MAX(s->n, 1), sizeof(*p));
+	struct straggler found;
+	int n = 0;
+
+	for (int i = 0; i < s->n; i++) {
+		const struct rank_place *q = &places[i];
+		bool is_out = q->state == PLACE_BUSY && strcmp(q->in, "-") == 0;
+
+		if (q->state != PLACE_NO_CELL)
+			p[n++] = (struct paced){q->rank, q->pace, is_out ? q->line : "-"};
+	}
+	found = straggler_find(p, n);
+	s->clock = found.clock;
+	if (found.text && out->form != RECORD_JSON) {
+		buf_addf(out->out, "%s\n", found.text);
+	} else if (found.text) {
+		record_begin(out, "straggler");
+		record_begin_list(out, "ranks");
+		for (int i = 0; i < n; i++)
+			if (found.slow[i])
+				record_number(out, NULL, p[i].rank);
+		record_end_list(out);
+		record_number(out, "steps", found.steps);
+		record_real(out, "step_ms", found.step * MS_PER_S, 3);
+		record_real(out, "own_ms", found.own * MS_PER_S, 3);
+		record_real(out, "others_ms", found.others * MS_PER_S, 3);
+		record_real(out, "waits_ms", found.waits * MS_PER_S, 3);
+		record_text(out, "text", found.text);
+		record_end(out);
+	}
+	straggler_free(&found);
+	free(p);
 }
 
 static void
@@ -236,6 +270,9 @@ print_rank(const struct rank_sample *r, struct record *out)
 	const struct subtask *j = queue_running(r->k);
 	const struct membership *m;
 	const struct operation *o = verdict_waits_in(&r->place, &m);
+	const struct pace *pace = r->of->clock < CLOCKS && r->place.state != PLACE_NO_CELL
+				      ? &r->place.pace[r->of->clock]
+				      : NULL;
 
 	record_begin(out, NULL);
 	record_number(out, "rank", r->k->number);
@@ -256,6 +293,10 @@ print_rank(const struct rank_sample *r, struct record *out)
 	}
 	if (r->steps)
 		record_number(out, "steps", r->steps);
+	if (pace) {
+		record_real(out, "step_ms", pace->step * MS_PER_S, 1);
+		record_real(out, "waits_ms", pace->waited * MS_PER_S, 1);
+	}
 	if (r->seconds > 0)
 		record_real(out, "for", r->seconds, 1);
 	record_end(out);
@@ -265,18 +306,24 @@ static void
 print(struct stall_sample *s, struct buf *to)
 {
 	struct record out = {.out = to, .form = s->form};
+	struct rank_place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
 
 	s->took = in_seconds(now_ns() - s->asked);
 	sort_ranks(s);
 	if (s->form == RECORD_JSON)
 		record_begin(&out, NULL);
-	print_verdict(s, &out);
+	set_states(s);
+	for (int i = 0; i < s->n; i++)
+		places[s->rank[i].place.rank] = s->rank[i].place; /* in the order of ranks */
+	print_verdict(s, places, &out);
+	print_straggler(s, places, &out);
 	record_begin_list(&out, "ranks");
 	for (int i = 0; i < s->n; i++)
 		print_rank(&s->rank[i], &out);
 	record_end_list(&out);
 	if (s->form == RECORD_JSON)
 		record_end(&out);
+	free(places);
 }
 
 /* Hashes (FNV-1a) where all ranks are, in the order of s->rank. */

@@ -69,6 +69,8 @@ read_line(struct rank_place *p, char *line)
 		return split(rest, word, 6) && add_operation(p, word);
 	if (strcmp(line, "group") == 0)
 		return split(rest, word, 4) && add_group(p, word);
+	if (strcmp(line, "profile") == 0)
+		return pace_read(rest, p->pace);
 	if (!split(rest, word, 1))
 		return false;
 	if (strcmp(line, "main") == 0 || strcmp(line, "aside") == 0) {

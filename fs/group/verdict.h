@@ -1,6 +1,7 @@
 /* Who waits for whom: what is certain of the ranks' collectives. */
 #ifndef VERDICT_H
 #define VERDICT_H
+#include "group/straggler.h"
 #include "util.h"
 #include <stdint.h>
 
@@ -43,6 +44,7 @@ struct rank_place {
 	bool counts;	  /* Python has told of source "own": nothing else holds the GIL */
 	bool recorded;	  /* torch records all of its groups */
 	unsigned counted; /* the cell in which source "own" counts */
+	struct pace pace[CLOCKS];
 	struct membership *group;
 	size_t n;
 	char *text; /* owned, as are the arrays */

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Which rank the others wait for in each step, where that is certain: by a step of the optimizer, the forward of a model
+# or a collective; in its own code or in its backward.
+. "$(dirname "$0")/../lib.sh"
+
+! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
+mount_torch -o size=2
+cell 'import time, torch, torch.distributed as dist
+torch.set_num_threads(1)
+from torch.nn.parallel import DistributedDataParallel as DDP
+def busy(s):
+    end = time.thread_time() + s
+    while time.thread_time() < end: pass
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x, s):
+        _.s = s
+        return x.clone()
+    @staticmethod
+    def backward(_, grad):
+        busy(_.s)
+        return grad, None
+def train(own, back=0.0, step=True):
+    model = DDP(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    while True:
+        time.sleep(own)
+        Slow.apply(model(torch.ones(2, 4)), back).sum().backward()
+        if step: optimizer.step()
+def reduce(own):
+    while True:
+        time.sleep(own)
+        dist.all_reduce(torch.ones(1))
+        dist.barrier()' || give_up 'the first cell'
+
+# told PATTERN CODE: while the cell runs, `stall` comes to say this; its lines are then in $T/stall
+told() {
+	submit "$2"
+	until_true says "$1" || bad "$2: it is not said: $(cat "$T/stall")"
+	cat "$G/stall.json" >"$T/stall.json"
+	echo interrupt >"$G/cells/$n/ctl"
+	wait_cell "$n" >/dev/null
+}
+says() {
+	cat "$G/stall" >"$T/stall"
+	grep -Eq "$1" "$T/stall"
+}
+told "^rank 1 is slow: [0-9.]+ ms of the [0-9.]+ ms per step outside of waits(, now at <cell [0-9]+>:19)?; rank 0 [0-9.]+ ms, and waits [0-9]+ ms in backward [(]medians of [0-9]+ steps[)]$" \
+	'train(0.04 * rank)'
+"$PLAIN_PYTHON" - "$T/stall.json" <<-'END' || bad 'stall.json'
+	import json, sys
+	stall = json.load(open(sys.argv[1]))
+	found = stall["straggler"]
+	assert found["ranks"] == [1] and found["steps"] >= 8, found
+	assert 40 <= found["own_ms"] <= found["step_ms"], found
+	assert found["others_ms"] < found["own_ms"] and found["waits_ms"] > 5, found
+	assert found["text"].startswith("rank 1 is slow"), found
+	for each in stall["ranks"]:
+	    assert each["step_ms"] >= 40, each
+	    assert each["waits_ms"] <= each["step_ms"], each
+END
+like 'each rank has its time' "$(tail -n 1 "$T/stall")" ' step_ms=[0-9.]+ waits_ms=[0-9.]+'
+told '^rank 1 is slow: .*backward' 'train(0.001, 0.04 * rank)'
+told '^rank 0 is slow: .* per step ' 'train(0.04 * (1 - rank), 0, False)'
+told '^rank 1 is slow: .* per collective .*all_reduce' 'reduce(0.04 * rank)'
+told ' steps=.* step_ms=' 'train(0.04)'
+[[ ! $(cat "$T/stall" "$T/stall.json") =~ slow ]] || bad "all are as fast: $(cat "$T/stall")"
+told '^1 .*in=- number=0 at=<cell [0-9]+>:1$' 'time.sleep(1000)' # without collectives
