@@ -1,100 +1,61 @@
 /* Texts that a rank's Python makes. A rank that is stuck outside Python is not waited for. */
 #include "tree/rank_view.h"
-#include "base/patience.h"
-#include "group/hosts.h"
-#include "group/rank.h"
-#include "host/agent.h"
+#include "tree/question.h"
 #include <errno.h>
 #include <stdlib.h>
 
-/* r and patience are cleared by whichever event answers first; the rest is freed when the rank
- * answers. */
 struct rank_view {
-	struct req *r; /* NULL: already answered */
+	struct question q;
 	struct file *f;
 	rank_view_failed_fn *failed;
-	struct patience *patience;
-	struct agent *agent;
-	int slot;
-	uint64_t tag;
 };
-
-static void
-answer(struct rank_view *v, int result)
-{
-	struct req *r = v->r;
-
-	v->r = NULL;
-	patience_end(v->patience);
-	v->patience = NULL;
-	req_done(r, result);
-}
 
 static void
 answer_failed(struct rank_view *v, const struct err *e)
 {
-	v->r->err = *e;
-	answer(v, v->failed ? v->failed(v->f, &v->r->err) : -e->no);
+	struct req *r = v->q.r;
+
+	r->err = *e;
+	question_answer(&v->q, v->failed ? v->failed(v->f, &r->err) : -e->no);
 }
 
 static void
-on_text(void *arg, struct msg *m, const struct err *e, struct slice trace)
+on_text(struct question *q, struct msg *m, const struct err *e)
 {
-	struct rank_view *v = arg;
+	struct rank_view *v = (struct rank_view *)q;
 	struct slice text;
 	struct err why = *e;
 	bool ok = m && wire_unpack(m, Rget, &why, NULL, NULL, NULL, NULL, &text) == 0;
 
-	if (v->r && ok) {
+	if (q->r && ok) {
 		buf_add(&v->f->text, text.p, text.n);
-		answer(v, 0);
-	} else if (v->r) {
+		question_answer(q, 0);
+	} else if (q->r) {
 		answer_failed(v, &why);
 	}
 	free(v);
 }
 
 static void
-cancel(struct rank_view *v)
+on_late(struct question *q)
 {
-	if (agent_slot_lives(v->agent, v->slot))
-		agent_send(v->agent, Ncancel, 0, v->slot, 0, -1, v->tag);
-}
-
-static void
-on_late(void *arg)
-{
-	struct rank_view *v = arg;
 	struct err e;
 
-	v->patience = NULL;
-	cancel(v);
+	question_drop(q);
 	fail(&e, EAGAIN, "the rank is stuck where no Python runs");
-	answer_failed(v, &e);
-}
-
-static void
-interrupted(struct req *r, enum interrupt how)
-{
-	struct rank_view *v = r->waits_for;
-
-	cancel(v);
-	answer(v, -EINTR);
+	answer_failed((struct rank_view *)q, &e);
 }
 
 int
 rank_view_ask(struct file *f, struct req *r, struct rank *k, const char *name, const char *view,
     rank_view_failed_fn *failed)
 {
+	static const struct question_ops ops = {.take = on_text, .late = on_late, .cancels = true};
 	struct rank_view *v = xcalloc(1, sizeof(*v));
 
-	*v = (struct rank_view){
-	    .r = r, .f = f, .failed = failed, .agent = rank_agent(k), .slot = k->slot};
-	r->waits_for = v;
-	req_park(r, interrupted);
-	v->patience = patience_begin(hosts_local_pid(k), on_late, v);
-	v->tag = agent_tag(v->agent, k->slot, Tget, on_text, v);
-	agent_send(v->agent, Tget, 0, k->slot, v->tag, -1, slice_text(name), slice_text(view),
+	*v = (struct rank_view){{.ops = &ops, .r = r}, .f = f, .failed = failed};
+	question_begin(&v->q, k, Tget);
+	agent_send(v->q.agent, Tget, 0, v->q.slot, v->q.tag, -1, slice_text(name), slice_text(view),
 	    slice_text(""));
 	return PARKED;
 }

@@ -1,24 +1,20 @@
 /* Asks running ranks for their variables. One that does not answer soon keeps its last table. */
 #include "tree/running_names.h"
-#include "base/patience.h"
 #include "group/external.h"
-#include "group/hosts.h"
 #include "group/queue.h"
 #include "group/rank.h"
 #include "group/registry.h"
-#include "host/agent.h"
+#include "tree/question.h"
 #include <errno.h>
 #include <stdlib.h>
 
 /* A request to one rank. Freed when the rank's agent has answered. */
 struct asked {
+	struct question q;
 	struct running_names *n; /* NULL: nobody waits for it any longer */
 	struct rank *k;
-	struct group *g; /* referenced */
-	struct agent *agent;
-	struct patience *patience;
-	int slot;
-	uint64_t tag, running; /* of the request, and of the subtask that runs meanwhile */
+	struct group *g;  /* referenced */
+	uint64_t running; /* the tag of the subtask that runs meanwhile */
 };
 
 struct running_names {
@@ -44,8 +40,7 @@ leave(struct asked *a)
 	for (int i = 0; i < n->count; i++)
 		if (n->asked[i] == a)
 			n->asked[i] = NULL;
-	patience_end(a->patience);
-	a->patience = NULL;
+	question_drop(&a->q);
 	a->n = NULL;
 	if (--n->left > 0)
 		return;
@@ -59,13 +54,14 @@ still_runs(const struct asked *a)
 {
 	struct subtask *j = a->g->gone ? NULL : queue_running(a->k);
 
-	return j && j->tag == a->running && a->k->slot == a->slot && rank_agent(a->k) == a->agent;
+	return j && j->tag == a->running && a->k->slot == a->q.slot &&
+	       rank_agent(a->k) == a->q.agent;
 }
 
 static void
-on_table(void *arg, struct msg *m, const struct err *e, struct slice trace)
+on_table(struct question *q, struct msg *m, const struct err *e)
 {
-	struct asked *a = arg;
+	struct asked *a = (struct asked *)q;
 	struct slice table;
 	struct err why = {0};
 
@@ -78,12 +74,9 @@ on_table(void *arg, struct msg *m, const struct err *e, struct slice trace)
 }
 
 static void
-on_late(void *arg)
+on_late(struct question *q)
 {
-	struct asked *a = arg;
-
-	a->patience = NULL;
-	leave(a);
+	leave((struct asked *)q);
 }
 
 static bool
@@ -98,19 +91,15 @@ can_ask(struct rank *k)
 static void
 ask(struct running_names *n, struct rank *k)
 {
+	static const struct question_ops ops = {.take = on_table, .late = on_late};
 	struct asked *a = xcalloc(1, sizeof(*a));
 
-	*a = (struct asked){.n = n,
-	    .k = k,
-	    .g = group_ref(k->g),
-	    .agent = rank_agent(k),
-	    .slot = k->slot,
-	    .running = queue_running(k)->tag};
+	*a = (struct asked){
+	    {.ops = &ops}, .n = n, .k = k, .g = group_ref(k->g), .running = queue_running(k)->tag};
 	n->asked[n->count++] = a;
 	n->left++;
-	a->patience = patience_begin(hosts_local_pid(k), on_late, a);
-	a->tag = agent_tag(a->agent, k->slot, Tget, on_table, a);
-	agent_send(a->agent, Tget, 0, k->slot, a->tag, -1, slice_text("__main__"),
+	question_begin(&a->q, k, Tget);
+	agent_send(a->q.agent, Tget, 0, a->q.slot, a->q.tag, -1, slice_text("__main__"),
 	    slice_text("table"), slice_text(""));
 }
 
@@ -138,8 +127,7 @@ running_names_cancel(struct running_names *n)
 
 		if (!a)
 			continue;
-		patience_end(a->patience);
-		a->patience = NULL;
+		question_drop(&a->q);
 		a->n = NULL;
 	}
 	names_free(n);

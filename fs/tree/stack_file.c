@@ -3,48 +3,40 @@
 #include "group/external.h"
 #include "group/frames.h"
 #include "group/rank.h"
-#include "host/agent.h"
+#include "tree/question.h"
 #include <errno.h>
 #include <stdlib.h>
 
 struct stack_open {
+	struct question q;
 	struct file *f;
-	struct req *r; /* NULL: interrupted, the answer is no longer wanted */
-	bool all;      /* not the user's frames only */
+	bool all; /* not the user's frames only */
 };
 
 static void
-on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
+on_stack(struct question *q, struct msg *m, const struct err *e)
 {
-	struct stack_open *s = arg;
+	struct stack_open *s = (struct stack_open *)q;
 	struct slice text;
+	struct err why = *e;
 
-	if (s->r && m &&
-	    wire_unpack(m, Rstack, &s->r->err, NULL, NULL, NULL, NULL, &text, NULL) == 0) {
+	if (q->r && m && wire_unpack(m, Rstack, &why, NULL, NULL, NULL, NULL, &text, NULL) == 0) {
 		if (s->all)
 			buf_add(&s->f->text, text.p, text.n);
 		else
 			frames_print(&s->f->text, text);
-		req_done(s->r, 0);
-	} else if (s->r) {
-		s->r->err = m ? s->r->err : *e;
-		req_done(s->r, -s->r->err.no);
+		question_answer(q, 0);
+	} else if (q->r) {
+		q->r->err = why;
+		question_answer(q, -why.no);
 	}
 	free(s);
-}
-
-static void
-stack_interrupted(struct req *r, enum interrupt how)
-{
-	struct stack_open *s = r->waits_for;
-
-	s->r = NULL;
-	req_done(r, -EINTR);
 }
 
 static int
 ask(struct file *f, struct req *r, bool all)
 {
+	static const struct question_ops ops = {.take = on_stack};
 	struct rank *k = place_rank(&f->node->at, &r->err);
 	struct stack_open *s;
 
@@ -53,11 +45,9 @@ ask(struct file *f, struct req *r, bool all)
 	if (k->slot == NO_SLOT || k->state == R_SPAWNING)
 		return fail(&r->err, ESRCH, "rank %d has no engine", f->node->at.rank);
 	s = xcalloc(1, sizeof(*s));
-	*s = (struct stack_open){f, r, all};
-	r->waits_for = s;
-	req_park(r, stack_interrupted);
-	agent_send(rank_agent(k), Tstack, 0, k->slot,
-	    agent_tag(rank_agent(k), k->slot, Tstack, on_stack, s), -1);
+	*s = (struct stack_open){{.ops = &ops, .r = r}, f, all};
+	question_begin(&s->q, k, Tstack);
+	agent_send(s->q.agent, Tstack, 0, s->q.slot, s->q.tag, -1);
 	return PARKED;
 }
 

@@ -1,43 +1,36 @@
 /* Asks a rank for the ticks of its clocks when G/status is opened. Its I/O thread answers, whatever
  * Python does; a process that does not run is not waited for. */
 #include "tree/steps_file.h"
-#include "base/patience.h"
-#include "group/hosts.h"
 #include "group/rank.h"
 #include "group/registry.h"
 #include "group/task.h"
-#include "host/agent.h"
+#include "tree/question.h"
 #include <errno.h>
 #include <stdlib.h>
 
-/* r and patience are cleared by whichever event answers first; the rest is freed when the rank
- * answers. */
 struct steps_open {
+	struct question q;
 	struct file *f;
-	struct req *r; /* NULL: already answered */
 	struct rank *k;
 	struct group *g; /* referenced */
 	int cell;
-	struct patience *patience;
 };
 
 /* The text was made without the step. */
 static void
-answer(struct steps_open *s)
+answer(struct question *q)
 {
-	struct req *r = s->r;
+	struct steps_open *s = (struct steps_open *)q;
+	struct file *f = s->f;
 
-	s->r = NULL;
-	patience_end(s->patience);
-	s->patience = NULL;
-	buf_clear(&s->f->text);
-	req_done(r, s->f->node->row->text(&s->f->node->at, &s->f->text, &r->err));
+	buf_clear(&f->text);
+	question_answer(q, f->node->row->text(&f->node->at, &f->text, &q->r->err));
 }
 
 static void
-on_steps(void *arg, struct msg *m, const struct err *e, struct slice trace)
+on_steps(struct question *q, struct msg *m, const struct err *e)
 {
-	struct steps_open *s = arg;
+	struct steps_open *s = (struct steps_open *)q;
 	uint32_t ticks[CLOCKS];
 	struct group_history *h = &s->g->history;
 
@@ -50,35 +43,16 @@ on_steps(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		h->step.number = ticks[h->step.clock];
 		h->step.cell = s->cell;
 	}
-	if (s->r)
-		answer(s);
+	if (q->r)
+		answer(q);
 	group_unref(s->g);
 	free(s);
-}
-
-static void
-on_late(void *arg)
-{
-	struct steps_open *s = arg;
-
-	s->patience = NULL;
-	answer(s);
-}
-
-static void
-interrupted(struct req *r, enum interrupt how)
-{
-	struct steps_open *s = r->waits_for;
-
-	s->r = NULL;
-	patience_end(s->patience);
-	s->patience = NULL;
-	req_done(r, -EINTR);
 }
 
 static int
 open_steps(struct file *f, struct req *r)
 {
+	static const struct question_ops ops = {.take = on_steps, .late = answer};
 	struct group *g = f->node->at.g;
 	struct steps_open *s;
 	struct rank *k = NULL;
@@ -90,12 +64,10 @@ open_steps(struct file *f, struct req *r)
 	if (!k)
 		return 0;
 	s = xcalloc(1, sizeof(*s));
-	*s = (struct steps_open){.f = f, .r = r, .k = k, .g = group_ref(g), .cell = k->cell};
-	r->waits_for = s;
-	req_park(r, interrupted);
-	s->patience = patience_begin(hosts_local_pid(k), on_late, s);
-	agent_send(rank_agent(k), Tsteps, 0, k->slot,
-	    agent_tag(rank_agent(k), k->slot, Tsteps, on_steps, s), -1);
+	*s = (struct steps_open){
+	    {.ops = &ops, .r = r}, .f = f, .k = k, .g = group_ref(g), .cell = k->cell};
+	question_begin(&s->q, k, Tsteps);
+	agent_send(s->q.agent, Tsteps, 0, s->q.slot, s->q.tag, -1);
 	return PARKED;
 }
 

@@ -3,15 +3,13 @@
  * long.
  */
 #include "tree/var_names.h"
-#include "base/patience.h"
 #include "group/external.h"
-#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/task.h"
-#include "host/agent.h"
 #include "object/var_table.h"
 #include "tree/frame_file.h"
+#include "tree/question.h"
 #include "tree/replacement.h"
 #include <errno.h>
 #include <stdio.h>
@@ -251,11 +249,8 @@ var_names_find(struct place *at, const char *name)
 /* ---- asking the rank ---- */
 
 struct ask {
-	struct req *r; /* NULL: already answered */
+	struct question q;
 	struct place at;
-	const struct agent *agent;
-	int slot;
-	struct patience *patience;
 	TAILQ_ENTRY(ask) link;
 };
 
@@ -269,7 +264,7 @@ is_slow(const struct rank *k)
 	const struct ask *a;
 
 	TAILQ_FOREACH (a, &asks, link)
-		if (a->agent == rank_agent(k) && a->slot == k->slot && !a->r)
+		if (a->q.agent == rank_agent(k) && a->q.slot == k->slot && !a->q.r)
 			return true;
 	return false;
 }
@@ -294,18 +289,6 @@ var_names_may_ask(const struct place *at, const char *name)
 	return presence(at, k, v.name) == UNKNOWN && !is_slow(k);
 }
 
-static void
-answer(struct ask *a, int result)
-{
-	struct req *r = a->r;
-
-	a->r = NULL;
-	patience_end(a->patience);
-	a->patience = NULL;
-	if (r)
-		req_done(r, result);
-}
-
 /* Do programs look for this name wherever they are? */
 static bool
 is_probe(const struct place *at)
@@ -314,45 +297,36 @@ is_probe(const struct place *at)
 }
 
 static void
-on_has(void *arg, struct msg *m, const struct err *e, struct slice trace)
+on_has(struct question *q, struct msg *m, const struct err *e)
 {
-	struct ask *a = arg;
+	struct ask *a = (struct ask *)q;
 	struct slice hint = {0};
 	uint8_t has = 0;
 	struct err why;
 
-	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n && a->r &&
+	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n && q->r &&
 	    !is_probe(&a->at)) {
 		fail(&why, ENOENT, "%.*s", (int)hint.n, hint.p);
 		fail_lookup(&a->at, a->at.name, &why);
 	}
 	TAILQ_REMOVE(&asks, a, link);
-	if (a->r)
-		answer(a, has ? found(&a->at, a->at.name) : -ENOENT);
+	if (q->r)
+		question_answer(q, has ? found(&a->at, a->at.name) : -ENOENT);
 	place_free(&a->at);
 	free(a);
 }
 
 static void
-on_ask_timeout(void *arg)
+on_ask_late(struct question *q)
 {
-	struct ask *a = arg;
-
-	a->patience = NULL;
-	answer(a, only_rank_knows(&a->at) ? -EAGAIN : -ENOENT);
-}
-
-static void
-ask_interrupted(struct req *r, enum interrupt how)
-{
-	answer(r->waits_for, -EINTR);
+	question_answer(q, only_rank_knows(&((struct ask *)q)->at) ? -EAGAIN : -ENOENT);
 }
 
 int
 var_names_ask(const struct place *at, struct req *r)
 {
+	static const struct question_ops ops = {.take = on_has, .late = on_ask_late};
 	struct rank *k = place_rank(at, NULL);
-	struct agent *agent = rank_agent(k);
 	struct ask *a;
 	struct var_name v;
 	char *name;
@@ -361,15 +335,12 @@ var_names_ask(const struct place *at, struct req *r)
 		return -EAGAIN;
 	var_names_parse(at, at->name ? at->name : "", &v, NULL);
 	a = xcalloc(1, sizeof(*a));
-	*a = (struct ask){.r = r, .at = *at, .agent = agent, .slot = k->slot};
+	*a = (struct ask){{.ops = &ops, .r = r}, .at = *at};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);
-	a->patience = patience_begin(hosts_local_pid(k), on_ask_timeout, a);
-	r->waits_for = a;
-	req_park(r, ask_interrupted);
+	question_begin(&a->q, k, Thas);
 	name = xasprintf("%s%s", v.scope, v.name);
-	agent_send(agent, Thas, 0, k->slot, agent_tag(agent, k->slot, Thas, on_has, a), -1,
-	    slice_text(name));
+	agent_send(a->q.agent, Thas, 0, a->q.slot, a->q.tag, -1, slice_text(name));
 	free(name);
 	return PARKED;
 }
