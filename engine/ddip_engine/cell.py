@@ -20,6 +20,7 @@ _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
 _PROGRAM = re.compile(r"# ddip run:(.*)")
+_SAVED = re.compile(rb"# ddip (save|load): ([0-9a-f]+) (/.*)")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
 _NOTE_BYTES = 64  # of these, reserved for the note that says so
@@ -85,12 +86,18 @@ class Cell(Interruptible):
         super().__init__(number)
         self.argv = None  # of a `# ddip:` cell; None for a plain cell
         self.program = None  # a Program; None for a cell
+        self.saved = None  # (verb, token, directory) of a cell that saves or loads the names
         self.file = "<cell %d>" % number  # as tracebacks name it
         self.inner = {}  # the text of a cell that ran within it -> its file name
         if not source.startswith(_COMMENT):
             self.source = _decode(source)
             return
         first, _, rest = source.partition(b"\n")
+        if found := _SAVED.fullmatch(first):
+            verb, token, path = found.groups()
+            self.saved = verb.decode(), token.decode(), os.fsdecode(path)
+            self.source = first.decode("utf-8", "replace")
+            return
         first = first.decode("utf-8", "replace").removeprefix(_BOM).rstrip()
         if found := _PROGRAM.fullmatch(first):
             self.program = Program(found.group(1))

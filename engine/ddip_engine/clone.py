@@ -4,7 +4,7 @@ The bytes are those of a p5 file. What should be its pickle is the length of a h
 head, and then a pickle for each name. Those share one memo, so that what several names share stays
 shared. The bytes of arrays and tensors are the file's buffers. The head is a pickled dict:
 
-    names     (name, length of its pickle, number of `outside` buffers before it)
+    names     (name, length of its pickle, number of `outside` buffers before it, of all buffers)
     states    names of modules of which there is only a dict of tensors, as their pickles
     failures  (name, reason)
     outside   the indexes of the buffers that the pickles name by NEXT_BUFFER
@@ -30,15 +30,29 @@ from ddip_engine.view import export_written, one_line, reason
 
 # What IPython keeps in the namespace: _, __, _i3, _12, _ih …
 _OF_IPYTHON = re.compile(r"__.*__|_+|_i+|_i?\d+|_(ih|oh|dh|exit_code)")
+_TRACK = re.compile(r"[0-9a-f]{32}")
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _SHARDED = ("DTensor", "FSDPModule", "FullyShardedDataParallel")
 
 
 def export(name, value):
     """The view `clone` of `__main__`: all that can be copied of this rank's namespace."""
-    left, failures, states = _names(state.main.__dict__), {}, []
-    room.check("the namespace", "p5", left)
-    while failed := (pickler := _pickler(left)).dump_all(left):
+    names = names_in(state.main.__dict__)
+    room.check("the namespace", "p5", names)
+    pickled, pickler, _ = dump(names, _surroundings())
+    buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
+    return export_written(lambda file: p5.write(file.write, pickled, buffers))
+
+
+def dump(left, about, tracks=True):
+    """Pickles what can be of these names, which are taken from the dict if they cannot.
+
+    Returns (what a p5 file has as its pickle, the pickler that keeps the buffers, the head).
+    about: more entries of the head. tracks: a class that is made again is the one which the same
+    bytes, or later ones, have made before; without, bytes are the same for the same class.
+    """
+    failures, states = {}, []
+    while failed := (pickler := _pickler(left, tracks)).dump_all(left):
         for each, why in failed:
             failures[each], value = why, left.pop(each)
             if clone_paths.is_holder(value) and hasattr(value, "named_parameters"):
@@ -51,16 +65,15 @@ def export(name, value):
         "outside": pickler.outside,
         "lines": pickler.lines,
         "random": _random_states(),
-        **_surroundings(),
+        **about,
     }
-    head = pickle.dumps(head, 5)
-    pickled = len(head).to_bytes(8, "little") + head + pickler.file.getvalue()
-    buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
-    return export_written(lambda file: p5.write(file.write, pickled, buffers))
+    head_bytes = pickle.dumps(head, 5)
+    pickled = len(head_bytes).to_bytes(8, "little") + head_bytes + pickler.file.getvalue()
+    return pickled, pickler, head
 
 
-def _names(space):
-    """The names that are copied: all but those of the engine and of IPython."""
+def names_in(space):
+    """The names of a namespace that are copied: all but those of the engine and of IPython."""
     own = state.engine_names
     return {
         name: value
@@ -94,7 +107,8 @@ def _random_states():
 
 
 class _Storage:
-    """The bytes of one storage of tensors, which all views of it share."""
+    """The bytes of one storage of tensors, which all views of it share. index: of its buffer,
+    counted from the first one of the name that is pickled, so that pickles can be compared."""
 
     def __init__(self, storage, index):
         self.fields = index, storage.nbytes(), storage.device.type, _is_own(storage.device)
@@ -118,7 +132,7 @@ def _bytes_of(storage):
     return memoryview((ctypes.c_ubyte * size).from_address(flat.data_ptr())), flat
 
 
-def _pickler(space):
+def _pickler(space, tracks=True):
     """A pickler for the values of this namespace, with their tensors' paths."""
     parent = p5.base()
 
@@ -127,7 +141,7 @@ def _pickler(space):
 
         def __init__(self):
             self.file, self.buffers, self.kept, self.outside = io.BytesIO(), [], [], []
-            self.places, self.lines, self.storages = [], {}, {}
+            self.places, self.lines, self.storages, self.first = [], {}, {}, 0
             self.paths = {key: path for key, (path, _) in clone_paths.find(space).items()}
             super().__init__(self.file, protocol=5, buffer_callback=self.buffer)
 
@@ -141,13 +155,14 @@ def _pickler(space):
             for name, value in names.items():
                 self.file.seek(0, io.SEEK_END)
                 before, outside = self.file.tell(), len(self.outside)
+                self.first = len(self.buffers)
                 try:
                     self.dump(value)
                 except (Cancelled, MemoryError):
                     raise
                 except Exception as e:  # pickling runs methods of arbitrary objects
                     return [(name, _why(name, value, e, self)), *_failing(names, name)]
-                self.places.append((name, self.file.tell() - before, outside))
+                self.places.append((name, self.file.tell() - before, outside, self.first))
             return None
 
         def reducer_override(self, value):
@@ -159,10 +174,16 @@ def _pickler(space):
                 return reduced
             make, args, *rest = reduced
             facts = value.__qualname__, type(value), value.__bases__
+            if not tracks:  # cloudpickle names classes by numbers of its own
+                args = tuple(None if _is_track(each) else each for each in args)
             own = (rest[3], rest[0]) if len(rest) == 4 else (None, None)
             return clone_load.class_, (*facts, make, args), own, None, None, clone_load.fill_class
 
     return Pickler()
+
+
+def _is_track(value):
+    return type(value) is str and _TRACK.fullmatch(value) is not None
 
 
 def _failing(names, after):
@@ -254,7 +275,7 @@ def _reduce_tensor(pickler, tensor):
     storage = tensor.untyped_storage()
     key = storage.data_ptr(), storage.nbytes()
     if not key[0] or key not in pickler.storages:
-        pickler.storages[key] = _Storage(storage, len(pickler.buffers))
+        pickler.storages[key] = _Storage(storage, len(pickler.buffers) - pickler.first)
         data = _bytes_of(storage)
         pickler.kept.append(data)
         pickler.buffers.append(data[0] if data else data)

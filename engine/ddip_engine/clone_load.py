@@ -25,15 +25,19 @@ from ddip_engine.state import Cancelled, EngineError
 from ddip_engine.view import reason
 
 _HEAD_SIZE = 8  # bytes: the length of the head
-_MEMOIZES = ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT")
+MEMOIZES = ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT")
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE")
-_FROM_MEMO = ("GET", "BINGET", "LONG_BINGET")
+FROM_MEMO = ("GET", "BINGET", "LONG_BINGET")
 _PUT = struct.Struct("<ciccIc")  # BININT, BINPERSID, LONG_BINPUT, POP
 _now = None  # the _Loading in progress
 
 
-def load(data, call):
+def load(data, call, space=None, unwanted=None, bind=None, generators=None):
     """Loads the bytes. call(function, *args) calls the function, and may raise Cancelled in it.
+
+    space: the names that are here, by default those of `__main__`; bind(values) binds them, and
+    returns the objects replaced. unwanted: {name: reason} of those that are not to be loaded,
+    generators: the same of random generators.
 
     Returns (number of names copied, [(name, reason)] of those that were not, whether a
     DistributedDataParallel is new or has other parameters, so that its peers must begin anew, too;
@@ -41,32 +45,46 @@ def load(data, call):
     """
     global _now
     try:
-        pickled, buffers = p5.split(data)
-        end = _HEAD_SIZE + int.from_bytes(pickled[:_HEAD_SIZE], "little")
-        head = pickle.loads(pickled[_HEAD_SIZE:end])
+        head, pickles, buffers = split(data)
     except p5.Malformed as e:
         raise EngineError(EBADMSG, str(e)) from None
-    _now = loading = _Loading(buffers, head)
+    _now = loading = _Loading(buffers, head, state.main.__dict__ if space is None else space)
     try:
         loading.go_there()
-        call(loading.decode, pickled[end:])
-        old = loading.apply()
+        call(loading.decode, pickles)
+        loading.leave(unwanted or {}, generators or {})
+        old = loading.apply(bind or _bind)
     finally:
         _now = None
     return len(loading.values), loading.failures, loading.wrapped, old
 
 
+def split(data):
+    """(head, the pickles of the names, buffers) of the bytes. Raises p5.Malformed."""
+    pickled, buffers = p5.split(data)
+    end = _HEAD_SIZE + int.from_bytes(pickled[:_HEAD_SIZE], "little")
+    return pickle.loads(pickled[_HEAD_SIZE:end]), pickled[end:], buffers
+
+
+def _bind(values):
+    space = state.main.__dict__
+    old = [space.get(name) for name in values]
+    space.update(values)
+    return old
+
+
 class _Loading:
     """One clone: what is decoded, and what is still to be done to objects of this rank."""
 
-    def __init__(self, buffers, head):
+    def __init__(self, buffers, head, space):
         self.buffers, self.head = buffers, head
-        self.here = dict(clone_paths.find(state.main.__dict__).values())
+        self.here = dict(clone_paths.find(space).values())
         self.kept = set()  # ids of what stays: objects in self.here, and classes
         self.taken = {}  # address of a storage of this rank -> the Storage that is copied into it
         self.filled = {}  # id -> object that was made and got all that it has
         self.values = {}  # name -> new value
         self.name = None  # the name that is decoded
+        self.first = 0  # the index of its first buffer
         self.pending = []  # (name, function)
         self.wrapped = False
         self.failures = list(head["failures"])
@@ -85,13 +103,13 @@ class _Loading:
         """Decodes all names. One that fails takes with it the later ones that share its objects."""
         at, lost = 0, {}
         unpickler = self._unpickler(data, 0)
-        for name, size, outside in self.head["names"]:
-            part, self.name = data[at : at + size], name
+        for name, size, outside, first in self.head["names"]:
+            part, self.name, self.first = data[at : at + size], name, first
             try:
                 if lost:
                     _check_memo(part, lost)
                 self.values[name] = unpickler.load()
-            except (Cancelled, MemoryError):
+            except (Cancelled, KeyboardInterrupt, MemoryError):
                 raise
             except BaseException as e:  # unpickling can run any code
                 text = str(e) if isinstance(e, _Lost) else reason(e)
@@ -103,7 +121,7 @@ class _Loading:
                 memo = {key: has.get(key) for key in range(after)}
                 whole = [key for key in range(first, after) if self._is_whole(memo[key])]
                 lost.update(dict.fromkeys({*range(first, after)}.difference(whole), name))
-                following = outside + sum(op == "NEXT_BUFFER" for op, _ in _ops(part))
+                following = outside + sum(op == "NEXT_BUFFER" for op, _ in ops(part))
                 unpickler = self._unpickler(data[at + size :], following, memo)
             at += size
         self.name = None
@@ -143,7 +161,7 @@ class _Loading:
 
     # ---- changing this rank
 
-    def apply(self):
+    def apply(self, bind):
         """Changes the objects that stay, and binds the names. Returns the objects replaced."""
         for name, function in self.pending:
             try:
@@ -153,10 +171,7 @@ class _Loading:
                 self.values.pop(name, None)
         for name in self.head["states"]:
             self._note_state(name, self.values.pop(name, None))
-        space, old = state.main.__dict__, []
-        for name, value in self.values.items():
-            old.append(space.get(name))
-            space[name] = value
+        old = bind(self.values)
         for kind, function in _RANDOM.items():
             if kind in self.head["random"]:
                 try:
@@ -164,6 +179,16 @@ class _Loading:
                 except Exception as e:  # another version's, or a rank without a GPU
                     self.failures.append((f"the random state of {kind}", reason(e)))
         return old
+
+    def leave(self, unwanted, generators):
+        """Does nothing with these names and random generators ({name: reason})."""
+        failed = {name for name, _ in self.failures}
+        self.failures += [pair for pair in unwanted.items() if pair[0] not in failed]
+        self.pending = [each for each in self.pending if each[0] not in unwanted]
+        self.values = {n: value for n, value in self.values.items() if n not in unwanted}
+        for kind, why in generators.items():
+            self.head["random"].pop(kind, None)
+            self.failures.append((f"the random state of {kind}", why))
 
     def _note_state(self, name, tensors):
         """Of a module that could not be pickled only the tensors have been copied, if at all."""
@@ -185,7 +210,8 @@ class _Lost(Exception):
     """A name refers to an object that could not be made."""
 
 
-def _ops(data):
+def ops(data):
+    """(name, argument) of each operation of these pickles."""
     return ((op.name, arg) for op, arg, _ in _all_ops(io.BytesIO(data)))
 
 
@@ -198,15 +224,15 @@ def _all_ops(file):
 
 def _count(data):
     """The number of objects that these pickles put into the memo."""
-    return sum(op in _MEMOIZES for op, _ in _ops(data))
+    return sum(op in MEMOIZES for op, _ in ops(data))
 
 
 def _constants(part, first, memo, find):
     """The strings and globals that a pickle puts into the memo, from this index on: index -> value.
     find(module, name) looks a global up."""
     found, texts, last, at = {}, [], None, first
-    for op, arg in _ops(part):
-        if op in _MEMOIZES:
+    for op, arg in ops(part):
+        if op in MEMOIZES:
             if last is not None:
                 found[at] = last
             at += 1
@@ -215,7 +241,7 @@ def _constants(part, first, memo, find):
                 last = find(*texts[-2:])
         elif op not in ("FRAME", "PROTO"):
             last = arg if op in _TEXTS else None
-            from_memo = found.get(arg, memo.get(arg)) if op in _FROM_MEMO else None
+            from_memo = found.get(arg, memo.get(arg)) if op in FROM_MEMO else None
             texts += [text for text in (last, from_memo) if type(text) is str]
     return found
 
@@ -227,8 +253,8 @@ def _is_dtype(value):
 
 def _check_memo(part, lost):
     """Refuses a pickle that takes something from the memo that could not be made."""
-    for op, arg in _ops(part):
-        if op in _FROM_MEMO and arg in lost:
+    for op, arg in ops(part):
+        if op in FROM_MEMO and arg in lost:
             raise _Lost(f"it shares an object with {lost[arg]}")
 
 
@@ -323,7 +349,7 @@ class Storage:
     """The bytes of a storage, which are copied into one of this rank's or make a new one."""
 
     def __init__(self, index, size, kind, own):
-        self.index, self.size = index, size
+        self.index, self.size = _now.first + index, size
         self.device = device(kind, own)
         self._storage = None
 

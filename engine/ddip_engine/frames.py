@@ -81,7 +81,7 @@ def _of(scope):
     return frames[int(number) :][:1]
 
 
-def _where(frame, line):
+def where(frame, line):
     """`main() at train.py:44`"""
     code = frame.f_code
     name = code.co_name if code.co_name.startswith("<") else f"{code.co_name}()"
@@ -122,11 +122,11 @@ def value(scope, name):
             return found
     if not frames:
         raise EngineError(ENOENT, f"rank {state.rank} has no such frame: it runs no such code now")
-    where = _where(*frames[0]) + (" nor in what called it" if len(frames) > 1 else "")
-    text = f"no local '{name}' in {where}, on rank {state.rank}"
+    place = where(*frames[0]) + (" nor in what called it" if len(frames) > 1 else "")
+    text = f"no local '{name}' in {place}, on rank {state.rank}"
     for each in frames:
         if not _is_readable(each[0]):
-            text += f"; {_where(*each)} is traced or calls locals(), so it is not read"
+            text += f"; {where(*each)} is traced or calls locals(), so it is not read"
             break
     raise EngineError(ENOENT, text)
 
@@ -152,7 +152,7 @@ def hint(name):
     for frame, line in _running():
         if frame.f_code.co_flags & _OPTIMIZED and read(frame, lambda names: name in names):
             return (
-                f"no global '{name}'; {_where(frame, line)} has a local '{name}':"
+                f"no global '{name}'; {where(frame, line)} has a local '{name}':"
                 f" rank{state.rank}/locals/{name}"
             )
     return ""

@@ -317,9 +317,11 @@ def _run(fd, cell, generation, source):
     state.cell = cell
     _open_path()
     dist.begin_cell()
-    ended = run.execute(cell, source)
-    steer.cell_ended()
-    gpu.mark()
+    try:
+        ended = run.execute(cell, source)
+    finally:
+        steer.cell_ended()
+        gpu.mark()
     return (*ended, collectives.outcome())
 
 

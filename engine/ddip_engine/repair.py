@@ -18,6 +18,7 @@ _HOLDERS = (
     ("ZeroRedundancyOptimizer", "make the optimizer again"),
     ("DTensor", "make it again on a new mesh"),
 )
+_NAMELESS = "a model that no name is bound to"
 _STEPS = ("FSDPModule", "FullyShardedDataParallel")  # keep the state of a step in themselves
 # All live DistributedDataParallel modules: a search does not find those of before gc.freeze().
 _wrappers = weakref.WeakValueDictionary()  # by id: a class need not be hashable
@@ -53,9 +54,21 @@ def rebuild(generation, whole):
     known = {id(value): name for name, value in table.names()}
     lines = []
     for wrapper in wrappers:
-        name = known.get(id(wrapper), "a model that no name is bound to")
+        name = known.get(id(wrapper), _NAMELESS)
         lines += _repair(wrapper, name, renewed)
     return "".join(lines + _holders(groups - set(renewed), renewed))
+
+
+def renew():
+    """Gives all wrappers reducers that know of no step. Returns [(name, reason)] of those which
+    could not be given one."""
+    if dist.c10d is None:
+        return []
+    groups, lines = set(dist.groups()), []
+    known = {id(value): name for name, value in table.names()}
+    for wrapper in list(_wrappers.values()):
+        lines += _repair(wrapper, known.get(id(wrapper), _NAMELESS), groups)
+    return [tuple(line.strip().split(": ", 1)) for line in lines]
 
 
 def _repair(wrapper, name, renewed):

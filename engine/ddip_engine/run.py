@@ -26,6 +26,7 @@ from ddip_engine import (
     plain,
     program,
     prompts,
+    saved,
     shell,
     state,
     streams,
@@ -187,6 +188,8 @@ def execute(number, source):
         return _refused(RAISED, e)
     earlier = digest.before()
     ended = _run(cell)
+    if isinstance(ended.error, state.EngineError):
+        raise ended.error.with_traceback(None)
     try:
         return _outcome(cell, ended, started, earlier)
     except BaseException as e:  # a signal handler of the user's: as if it had raised in the cell
@@ -223,6 +226,8 @@ def _run(cell):
         around = _directive
     elif cell.program:
         runner, around = program.run_cell, program.surroundings
+    elif cell.saved:
+        runner = saved.run_cell
     hooks = sys.excepthook, sys.displayhook
     _cell, state.running, state.cell_file = cell, True, cell.file
     try:

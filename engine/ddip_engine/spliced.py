@@ -69,7 +69,7 @@ def _compile(source, frame):
     behind it)."""
     if frame is None:
         return _as_function(source, state.main.__dict__, (), {})[0], lambda: None
-    if frame.f_code.co_flags & _OPTIMIZED:
+    if is_function(frame):
         return _in_function(source, frame)
     if frame.f_locals is frame.f_globals and not source.has_star:
         return _as_function(source, frame.f_globals, (), {})[0], lambda: None
@@ -93,11 +93,26 @@ def _in_module(source, names, own):
     return run
 
 
-def _in_function(source, frame):
+def is_function(frame):
+    """Is it the frame of a function, whose variables are in no dictionary?"""
+    return bool(frame.f_code.co_flags & _OPTIMIZED)
+
+
+def names_of(frame):
+    """The names of the variables of a function's frame."""
     code = frame.f_code
-    names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars} - source.declared
-    names = sorted(name for name in names if name.isidentifier())
-    before = frames.read(frame, lambda held: {n: held[n] for n in names if n in held}, True)
+    names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    return {name for name in names if name.isidentifier()}
+
+
+def values_of(frame, names):
+    """{name: value} of those that have one. The caller runs in this frame."""
+    return frames.read(frame, lambda held: {n: held[n] for n in names if n in held}, True)
+
+
+def _in_function(source, frame):
+    names = sorted(names_of(frame) - source.declared)
+    before = values_of(frame, names)
     run, variables = _as_function(source, frame.f_globals, names, before)
 
     def after():
@@ -110,7 +125,7 @@ def _in_function(source, frame):
             if name not in before or value is not before[name]:
                 changed[name] = value
         if changed:
-            _bind(frame, changed)
+            bind(frame, changed)
 
     return run, after
 
@@ -156,7 +171,8 @@ def _code_in(code):
     return next(each for each in code.co_consts if isinstance(each, types.CodeType))
 
 
-def _bind(frame, changed):
+def bind(frame, changed):
+    """Binds variables of a function's frame."""
     if sys.version_info >= (3, 13):
         frame.f_locals.update(changed)
     else:

@@ -13,7 +13,7 @@ from _thread import allocate_lock  # by name, before a program's gevent puts its
 
 import _ddip
 from ddip_engine import cell as cells
-from ddip_engine import digest, gpu, run, spliced, state, streams, table
+from ddip_engine import digest, gpu, run, saved, spliced, state, streams, table
 from ddip_engine.state import EngineError
 
 OPTIMIZER, FORWARD, COLLECTIVE, ANY = range(4)  # enum clock of wire.h
@@ -31,8 +31,10 @@ class _Steer:
         self.cell = cells.Cell(number, source)
         if self.cell.argv is not None or self.cell.program:
             raise SyntaxError("a program can't be run within a cell")
-        cells.remember_source(self.cell.file, self.cell.source)
-        self.source = spliced.Source(self.cell.source, self.cell.file)
+        self.source = None
+        if not self.cell.saved:
+            cells.remember_source(self.cell.file, self.cell.source)
+            self.source = spliced.Source(self.cell.source, self.cell.file)
         self.clock = self.step = None  # agreed on; None: not yet
         self.goes = self.ended = self.waits = False
         self.error = None  # of a signal handler of the program's, while it waited
@@ -61,7 +63,8 @@ class _Steer:
                 if not self.waits:
                     self.waits = True
                     _ddip.notify("Nsteered", self.cell.number, clock, count)
-                    function = spliced.function(self.source, spliced.users_frame())
+                    make = spliced.function if self.source else saved.function
+                    function = make(self.source, spliced.users_frame())
             if self.goes:
                 self.run(function)
                 return
@@ -78,7 +81,8 @@ class _Steer:
         figures, earlier = streams.figures, digest.before()
         ended = run.within(self.cell, function)
         try:
-            self.outcome = self.told(ended, earlier)
+            refused = isinstance(ended.error, EngineError)
+            self.outcome = ended.error if refused else self.told(ended, earlier)
         except Exception as e:  # of ours, or of an object of the user's that misbehaves
             self.outcome = run.RAISED, b"", run.one_line(e), b"", table.text(False), b"", 0
         streams.figures += figures
@@ -159,6 +163,8 @@ def run_now(fd, number):
     steer.sent.release()
     if steer.outcome is None:
         raise EngineError(errno.EINTR, "the cell was interrupted twice while it waited")
+    if isinstance(steer.outcome, EngineError):
+        raise steer.outcome.with_traceback(None)
     return steer.outcome
 
 

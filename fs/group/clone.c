@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOLD_MAX = 800 }; /* bytes of the names and reasons in `error` */
-
 static const char what[] = "clone";
 
 /* What a clone needs while it lasts. */
@@ -190,30 +188,12 @@ clone_interrupt(struct task *w)
 
 /* ---- what the ranks have done ---- */
 
-/* Appends "gen: a generator …; f: an open file and 2 more". Returns the number of names. */
-static int
-add_failures(struct slice lines, struct buf *out)
-{
-	char *copy = slice_dup(lines), *save;
-	int count = 0, more = 0;
-
-	for (char *s = strtok_r(copy, "\n", &save); s; s = strtok_r(NULL, "\n", &save), count++)
-		if (count && out->n + strlen(s) > TOLD_MAX)
-			more++;
-		else
-			buf_addf(out, "%s%.400s", count ? "; " : "", s);
-	if (more)
-		buf_addf(out, " and %d more", more);
-	free(copy);
-	return count;
-}
-
 int
 clone_taken(struct subtask *j, struct slice failures, uint32_t names, bool wrapped, struct err *e)
 {
 	struct task *w = j->w;
 	struct buf b = {0};
-	int failed = add_failures(failures, &b);
+	int failed = journal_add_lost(failures, &b);
 	struct err why = {0};
 
 	w->payload.clone->wrapped |= wrapped;

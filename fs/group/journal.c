@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHAT_MAX = 200 }; /* characters of the line or file that an entry in `error` quotes */
+/* WHAT_MAX: characters of the line or file that an entry in `error` quotes. LOST_MAX: bytes of the
+ * names and reasons in one. */
+enum { WHAT_MAX = 200, LOST_MAX = 800 };
 
 struct group_hooks group_hooks;
 
@@ -83,6 +85,23 @@ journal_changed(struct group *g)
 	g->journal.changed = now_wall();
 	if (!g->gone)
 		group_tell(above.status_changed, g);
+}
+
+int
+journal_add_lost(struct slice lines, struct buf *out)
+{
+	char *copy = slice_dup(lines), *save;
+	int count = 0, more = 0;
+
+	for (char *s = strtok_r(copy, "\n", &save); s; s = strtok_r(NULL, "\n", &save), count++)
+		if (count && out->n + strlen(s) > LOST_MAX)
+			more++;
+		else
+			buf_addf(out, "%s%.400s", count ? "; " : "", s);
+	if (more)
+		buf_addf(out, " and %d more", more);
+	free(copy);
+	return count;
 }
 
 const char *

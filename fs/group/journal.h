@@ -19,6 +19,9 @@ void journal_clear(struct group *g);
 void journal_fail(struct group *g, const struct err *e, const char *what);
 /* The same, of one rank. */
 void journal_fail_rank(struct group *g, int rank, const struct err *e, const char *what);
+/* Appends names that were not kept, of lines `NAME: reason`: "gen: a generator …; f: an open file
+ * and 2 more". Returns their number. */
+int journal_add_lost(struct slice lines, struct buf *out);
 /* The text of the latest failure if it has this errno, else NULL. */
 const char *journal_last(const struct group *g, int no);
 /* Adds a line to `events`. Newlines in it become blanks. */

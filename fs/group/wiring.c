@@ -5,8 +5,16 @@
 #include "group/lifecycle.h"
 #include "group/processes.h"
 #include "group/queue.h"
+#include "group/save.h"
 #include "group/stall.h"
 #include "group/steer.h"
+
+static void
+part_over(struct subtask *j)
+{
+	steer_part_over(j);
+	save_part_over(j);
+}
 
 void
 group_init(void)
@@ -24,7 +32,7 @@ group_init(void)
 	group_hooks.output_end = queue_mark_end;
 	group_hooks.signal_taken = escalation_taken;
 	group_hooks.steer_over = steer_over;
-	group_hooks.part_over = steer_part_over;
+	group_hooks.part_over = part_over;
 	group_hooks.steered = steer_arrived;
 	group_hooks.recovered = lifecycle_recovered;
 	group_hooks.task_began = stall_watch;

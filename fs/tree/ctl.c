@@ -16,6 +16,7 @@
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/recovery.h"
+#include "group/save.h"
 #include "group/selftest.h"
 #include "group/preempt.h"
 #include "group/settings.h"
@@ -261,6 +262,17 @@ do_clone(struct verb_call *c)
 }
 
 static int
+save_or_load(struct verb_call *c)
+{
+	struct cell *cell = save_submit(group_of(c), c->word[0], c->word[1], c->e);
+
+	if (!cell)
+		return -c->e->no;
+	waits(c)->task = cell->w;
+	return 0;
+}
+
+static int
 do_cancel(struct verb_call *c)
 {
 	struct err e = {0};
@@ -284,6 +296,8 @@ static const struct verb verbs[] = {
     {"reset", "", "empty the namespaces; the processes stay", 0, 0, 0, do_reset, NULL},
     {"cancel", "[N...]", "drop what is queued, or only these: numbers as in queue", 0, WORDS_MAX, 0, do_cancel, NULL},
     {"clone", "FROM TO...|all", "copy a rank's variables to others; error says what could not be", 2, WORDS_MAX, 0, do_clone, NULL},
+    {"save", "DIR", "all ranks' variables to a directory, at one step; error says what could not be", 1, 1, 0, save_or_load, NULL},
+    {"load", "DIR", "and back, into the objects that are there where they fit", 1, 1, 0, save_or_load, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events reports the freed memory", 0, 0, 0, do_free, NULL},
     {"selftest", "[SIZES...]", "measure the collectives and check their results: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},

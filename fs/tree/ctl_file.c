@@ -127,7 +127,10 @@ ctl_do(struct file *f, const char *line, struct err *e)
 		return r;
 	if (res.waits)
 		in->waits = res.waits;
-	if (res.task) {
+	if (res.task && res.task->done) {
+		if (!in->task_errno)
+			in->task_errno = res.task->err.no;
+	} else if (res.task) {
 		t = xcalloc(1, sizeof(*t));
 		*t = (struct ctl_task){in, res.task->ended};
 		in->refs++;

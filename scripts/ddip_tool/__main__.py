@@ -45,6 +45,8 @@ _VERBS = {
     "status": "status",
     "interrupt": "control",
     "cancel": "control",
+    "save": "control.keep",
+    "load": "control.keep",
     "selftest": "control",
     "umount": "control",
     "push": "objects",
@@ -63,7 +65,10 @@ _VERBS = {
     "doctor": "doctor",
 }
 # Those without options: there may be a `--` before their words.
-_PLAIN = {"attach", "start", "stop", "restart", "status", "selftest", "cat", "write", "cp", "mkdir"}
+_PLAIN = {
+    *("attach", "start", "stop", "restart", "status", "selftest", "save", "load"),
+    *("cat", "write", "cp", "mkdir"),
+}
 _INSTALLED = {"mcp", "doctor"}  # use, or look at, packages that are installed
 
 

@@ -1,4 +1,4 @@
-"""ddip start, stop, restart, interrupt, cancel, selftest, umount."""
+"""ddip start, stop, restart, interrupt, cancel, save, load, selftest, umount."""
 
 import errno
 import json
@@ -98,6 +98,24 @@ def cancel(tool, words):
         raise tool.misuse()
     tool.ctl(" ".join(["cancel", *options.rest]))
     return OK
+
+
+def keep(tool, words):
+    """save and load are verbs of ctl. Says what could not be kept, which is no failure."""
+    if len(words) != 1 or not words[0]:
+        raise tool.misuse()
+    path = os.path.abspath(words[0])
+    quoted = path.replace("'", "''")
+    before = [entry["number"] for entry in _failures(tool)]
+    tool.ctl(f"{tool.verb} '{quoted}'")
+    for entry in _failures(tool):
+        if entry["number"] not in before and entry["what"] == f"{tool.verb} {path}":
+            say(entry["text"])
+    return OK
+
+
+def _failures(tool):
+    return json.loads(files.read(tool.path("error.json")))
 
 
 def selftest(tool, words):

@@ -2,7 +2,7 @@
 # Every command of SKILL.md does what it says; it is short, and the same in the mount and from ddip skill.
 . "$(dirname "$0")/../lib.sh"
 
-mount_torch -o size=2
+mount_torch -o "size=2,cwd=$T"
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 cat >"$T/train.py" <<'END'
 import argparse

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# `save DIR` and `load DIR` while a program runs: at one step, with the variables of its main(); a program that was
+# killed, begun again and loaded ends with the numbers of an undisturbed run.
+. "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/steering.sh"
+ddip=$BUILD/ddip
+export DDIP_MOUNT=$PLACE
+
+mount_torch -o "size=2,gpus=none"
+mkdir "$T/work"
+cd "$T/work" || give_up 'a directory'
+
+program() {
+	guarded "$ddip" run -f "$ROOT/tests/cells/save.py" "$@"
+}
+
+program 150 0 >"$T/undisturbed" || give_up "the program: $(tail "$T/undisturbed")"
+like 'it trains' "$(cat "$T/undisturbed")" ', 150, '
+
+program 150 0.02 >"$T/killed" 2>&1 &
+running=$!
+until_true steps 3
+n=$(key "$G/status" cell)
+is 'save' "$(guarded "$ddip" save ck 2>&1)" 'ddip: ranks 0,1 have not: numbers: cannot pickle '"'generator' object"
+like 'at a step' "$(cat "$G/steer")" "state=ok within=$n step=[0-9]+ clock=optimizer$"
+is 'it goes on' "$(of state "$n")" running
+like 'whose names' "$("$PLAIN_PYTHON" -c 'import json
+said = json.load(open("ck/manifest.json"))
+print(said["frame"], said["names"]["opt"], said["names"]["main"])')" \
+	"^main\(\) at save.py:[0-9]+ \{'type': 'AdamW', 'ranks': \[0, 1\]\} \{'type': 'function'"
+kill -9 "$(rank_pids | tail -n 1)"
+fails wait $running
+
+program 150 0.01 >"$T/again" 2>&1 &
+running=$!
+until_true steps 2
+is 'load' "$(guarded "$ddip" load ck 2>&1)" 'ddip: ranks 0,1 have not: numbers: cannot pickle '"'generator' object"
+is 'it is the program that goes on' "$(steer 'step > 2, step')$(sed 's/,.*//' "$G/result")" '0(True'
+wait $running || bad "the program: $(tail "$T/again")"
+is 'the numbers of an undisturbed run' "$(cat "$T/again")" "$(cat "$T/undisturbed")"
+
+# between cells, the variables of main() are those of cells
+echo restart >"$G/ctl"
+guarded "$ddip" load ck 2>/dev/null || bad 'load between cells'
+cell 'r = type(model.module[0]).__name__, opt.param_groups[0]["params"][0] is model.module[0].weight, plan.optimizer is opt' ||
+	bad "it is not there: $(tail -n 1 "$G/error")"
+is 'its objects' "$(cat "$G/rank1/vars/r")" "('Linear', True, True)"
+
+# a cell without steps, and one that ends first
+echo 'grace 0.3' >"$G/ctl"
+echo 'import time, torch.distributed as dist; go = True' >"$G/cell"
+submit 'while go: time.sleep(0.01)'
+is 'without steps' "$(errno write "$G/ctl" "save '$T/work/none'")" ETIMEDOUT
+is 'nothing is there' "$(ls "$T/work")" ck
+echo interrupt >"$G/ctl"
+echo 'grace 5' >"$G/ctl"
+submit 'time.sleep(0.5); late = 1'
+is 'one that ends first' "$(errno write "$G/ctl" "save '$T/work/after'")" 0
+ok grep -q '"late"' after/manifest.json
+submit 'while go: time.sleep(0.01)' "$G/rank1/cell"
+errno write "$G/ctl" "save '$T/work/behind'" >"$T/outcome" &
+until_true grep -q state=queued "$G/queue"
+echo interrupt >"$G/rank1/ctl"
+wait $!
+is 'behind the cell of some ranks' "$(cat "$T/outcome")" 0
