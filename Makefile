@@ -160,6 +160,7 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 UNIT_OBJ  := $(patsubst %.c,$(BUILD)/unit/obj/%.o,$(SHARED_SRC))
 UNIT_ctl := fs/base/words.c
 UNIT_stream := fs/base/stream.c
+UNIT_whole := fs/object/whole.c
 UNIT_names := fs/object/varname.c fs/object/var_table.c
 UNIT_var_table := fs/object/var_table.c fs/object/varname.c
 UNIT_patience := fs/base/patience.c

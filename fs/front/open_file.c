@@ -74,6 +74,12 @@ open_file_write(struct file *f, const char *p, size_t n, uint64_t offset, struct
 	return f->ops && f->ops->write ? f->ops->write(f, p, n, offset, e) : -EACCES;
 }
 
+bool
+open_file_whole(struct file *f)
+{
+	return f->ops->whole && f->ops->whole(f);
+}
+
 int
 open_file_sync(struct file *f, struct req *r, int (*fn)(struct file *f, struct req *r))
 {

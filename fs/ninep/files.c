@@ -266,6 +266,14 @@ op_read(struct call *c, struct ninep_field *f)
 	return PARKED;
 }
 
+static int
+write_ended(struct call *c, int result)
+{
+	if (result == 0)
+		ninep_put(&c->body, 4, c->r.want);
+	return result;
+}
+
 int
 op_write(struct call *c, struct ninep_field *f)
 {
@@ -278,6 +286,11 @@ op_write(struct call *c, struct ninep_field *f)
 	if (n < 0) {
 		front_journal(file->node, NULL, &c->r.err);
 		return (int)n;
+	}
+	if (open_file_whole(file)) {
+		c->r.want = (size_t)n;
+		c->finish = write_ended;
+		return op_settle(c, open_file_sync(file, &c->r, file->ops->fsync));
 	}
 	ninep_put(&c->body, 4, (uint64_t)n);
 	return 0;

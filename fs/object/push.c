@@ -77,8 +77,8 @@ unshare(struct push *p, uint64_t keep, const char *what, struct err *e)
 		return 0;
 	if (keep > COPY_MAX)
 		return fail(e, EOPNOTSUPP,
-		    "%s: its %llu bytes were pushed by fsync: open it again to write another "
-		    "object",
+		    "%s: its %llu bytes were an object and are pushed: open it again to write "
+		    "another",
 		    what, (unsigned long long)keep);
 	fd = new_memfd(what, e);
 	if (fd < 0)
@@ -112,6 +112,8 @@ push_write(
 	if (pwrite_all("push.write", p->memfd, data, n, offset) < n)
 		return fail_errno(e, "no room for %zu bytes of %s", n, what);
 	p->size = MAX(p->size, offset + n);
+	if (offset <= p->filled)
+		p->filled = MAX(p->filled, offset + n);
 	return (ssize_t)n;
 }
 
@@ -123,6 +125,7 @@ push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)
 		return fail_errno(e, "%s can't have %llu bytes", what, (unsigned long long)size);
 	p->size = size;
+	p->filled = MIN(p->filled, size);
 	return 0;
 }
 

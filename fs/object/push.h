@@ -10,8 +10,9 @@
 struct push {
 	int memfd; /* -1: none */
 	uint64_t size;
-	uint64_t room; /* sizes up to this have been found to fit into memory */
-	bool shared;   /* ranks map these pages: later writes go to new ones */
+	uint64_t filled; /* bytes from the beginning on that were written, without a gap */
+	uint64_t room;	 /* sizes up to this have been found to fit into memory */
+	bool shared;	 /* ranks map these pages: later writes go to new ones */
 };
 
 /* Starts an empty one. Returns 0 or -errno. what: its name in messages, here and below. */

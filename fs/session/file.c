@@ -257,6 +257,24 @@ file_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_fil
 	tree_read(f, &c->r);
 }
 
+static void
+sync_file(struct request *c, struct file *f, int (*fn)(struct file *f, struct req *r))
+{
+	int r = open_file_sync(f, &c->r, fn);
+
+	if (r != PARKED)
+		req_done(&c->r, r);
+}
+
+static void
+answer_write(struct request *c, int result)
+{
+	if (result < 0)
+		request_error(c->fr, -result);
+	else
+		fuse_reply_write(c->fr, c->r.want);
+}
+
 void
 file_write(
     fuse_req_t fr, fuse_ino_t ino, const char *p, size_t n, off_t off, struct fuse_file_info *fi)
@@ -271,25 +289,20 @@ file_write(
 	if (f->opener)
 		writer_note(f, fuse_req_ctx(fr)->pid);
 	r = open_file_write(f, p, n, (uint64_t)off, &e);
-	if (r >= 0) {
+	if (r >= 0 && !open_file_whole(f)) {
 		fuse_reply_write(fr, (size_t)r);
 		return;
 	}
-	c = request_new(fr, NULL);
+	c = request_new(fr, answer_write);
+	if (r >= 0) {
+		c->r.want = (size_t)r;
+		sync_file(c, f, f->ops->fsync);
+		return;
+	}
 	c->r.file = f;
 	c->r.err = e;
 	c->r.on_done = f->ops ? f->ops->refused : NULL;
 	req_done(&c->r, (int)r);
-}
-
-static void
-sync_file(fuse_req_t fr, struct file *f, int (*fn)(struct file *f, struct req *r))
-{
-	struct request *c = request_new(fr, NULL);
-	int r = open_file_sync(f, &c->r, fn);
-
-	if (r != PARKED)
-		req_done(&c->r, r);
 }
 
 void
@@ -299,7 +312,7 @@ file_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	request_show(fr, "flush", f->node, NULL);
 	lock_closed(ino, fi);
-	sync_file(fr, f, f->ops ? f->ops->flush : NULL);
+	sync_file(request_new(fr, NULL), f, f->ops ? f->ops->flush : NULL);
 }
 
 void
@@ -309,7 +322,7 @@ file_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *f
 
 	/* FSYNC carries no flags: those of the open or the last write still apply */
 	request_show(fr, "fsync", f->node, NULL);
-	sync_file(fr, f, f->ops ? f->ops->fsync : NULL);
+	sync_file(request_new(fr, NULL), f, f->ops ? f->ops->fsync : NULL);
 }
 
 void

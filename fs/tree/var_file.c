@@ -10,6 +10,7 @@
 #include "group/journal.h"
 #include "object/var_table.h"
 #include "tree/caller.h"
+#include "object/whole.h"
 #include "tree/removal.h"
 #include "tree/replacement.h"
 #include "tree/tell.h"
@@ -35,9 +36,10 @@ struct var_file {
 	struct push push;
 	struct var_told *told; /* reports the name's creation; NULL: none, or it is pushed */
 	bool writes;
-	int failed; /* errno of a failed write: the data is incomplete */
-	bool dirty; /* has data that was not pushed yet */
-	bool whole; /* started empty: the file holds everything that was written */
+	int failed;	 /* errno of a failed write: the data is incomplete */
+	bool dirty;	 /* has data that was not pushed yet */
+	uint64_t stated; /* the size that the bytes state of themselves; 0: not known */
+	bool whole;	 /* started empty: the file holds everything that was written */
 	/* nothing was written to it yet: the last close then pushes an empty object */
 	bool empty;
 };
@@ -194,6 +196,7 @@ begin_write(struct file *f, struct req *r, const struct var_name *name)
 		return -r->err.no;
 	v = xcalloc(1, sizeof(*v));
 	*v = (struct var_file){.f = f,
+	    .name = *name,
 	    .writes = true,
 	    .push = push,
 	    .whole = f->flags & O_TRUNC,
@@ -255,10 +258,24 @@ var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 		    (unsigned long long)offset);
 	k = push_write(&v->push, p, n, offset, f->node->at.name, e);
 	v->failed = k < 0 ? -(int)k : 0;
+	if (offset == 0)
+		v->stated = 0;
 	v->dirty |= k >= 0;
 	v->empty &= k < 0;
 	f->node->size = v->push.size;
 	return k;
+}
+
+/* Not every program looks at what close(2) says. */
+static bool
+var_whole(struct file *f)
+{
+	struct var_file *v = written(f);
+	const struct push *p = &v->push;
+
+	if (!v->stated)
+		v->stated = whole_size(p->memfd, p->filled, v->name.view->name);
+	return p->filled == p->size && v->stated == p->size;
 }
 
 /* truncate(2) of a name that is not open. */
@@ -414,6 +431,7 @@ const struct file_ops var_ops_file = {
     .open = var_open,
     .read = var_read,
     .write = var_write,
+    .whole = var_whole,
     .flush = var_flush,
     .fsync = var_fsync,
     .release = var_release,
